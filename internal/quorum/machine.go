@@ -1,0 +1,347 @@
+package quorum
+
+import (
+	"math"
+	"time"
+)
+
+// Never is the instant that does not come.
+const Never = time.Duration(math.MaxInt64)
+
+// Terms are what a lease was granted under. They do not change during its
+// life, so leases with the same terms share one value.
+type Terms struct {
+	Nodes   int           // 1 … MaxNodes
+	TTL     time.Duration // what the holder counts on; a lock delay on the nodes is not part of it
+	Drift   time.Duration // given up for clock rates, see Drift
+	Guard   time.Duration // between the stop of work and the deadline, see Guard
+	Timeout time.Duration // how long a renewal round waits for answers
+	MaxHold time.Duration // age at which the lease ends; 0 for none
+}
+
+// Keeps returns the instant until which a node keeps the key at least, when
+// it confirmed a request sent at sent.
+func (t *Terms) Keeps(sent time.Duration) time.Duration { return sent + t.TTL - t.Drift }
+
+// State of a lease: Held ⇄ AtRisk → Lost | Released.
+type State uint8
+
+const (
+	// Holding: the last round reached a quorum and one more node may fail.
+	Holding State = iota + 1
+	// Risky: the last round missed its quorum, or the next node that loses
+	// its data may let somebody else in.
+	Risky
+	// Lost is final, and so is Released.
+	Lost
+	// Released by its holder.
+	Released
+)
+
+// String returns the state as the golden cases spell it.
+func (s State) String() string {
+	switch s {
+	case Holding:
+		return "held"
+	case Risky:
+		return "at-risk"
+	case Lost:
+		return "lost"
+	case Released:
+		return "released"
+	default:
+		return "invalid"
+	}
+}
+
+// Reason says why a lease was lost.
+type Reason uint8
+
+const (
+	// Expired: no quorum confirmed in time.
+	Expired Reason = iota + 1
+	// Revoked: so many nodes said that the key is gone or another's that no
+	// quorum is left.
+	Revoked
+	// Suspended: the clock jumped past the stop, as after a suspend.
+	Suspended
+	// HeldTooLong: the lease reached Terms.MaxHold.
+	HeldTooLong
+)
+
+// String returns the reason as the golden cases spell it.
+func (r Reason) String() string {
+	switch r {
+	case Expired:
+		return "expired"
+	case Revoked:
+		return "revoked"
+	case Suspended:
+		return "suspended"
+	case HeldTooLong:
+		return "max-hold"
+	default:
+		return "invalid"
+	}
+}
+
+// Kind is a kind of Input.
+type Kind uint8
+
+const (
+	// Tick: time has passed.
+	Tick Kind = iota + 1
+	// Begin: the caller wants to start a round now.
+	Begin
+	// Kept: Node confirmed our key to a request sent at At.
+	Kept
+	// Gone: Node said that the key does not exist.
+	Gone
+	// Foreign: Node said that the key is somebody else's.
+	Foreign
+	// Mute: Node gave no usable answer to a request sent at At.
+	Mute
+	// Release: the holder gives the lease back.
+	Release
+)
+
+// Input is what happened.
+type Input struct {
+	Kind Kind
+	Node int           // for Kept, Gone, Foreign, Mute
+	At   time.Duration // when the answered request was sent; for the same kinds
+	// Jump says that the clock went forward by itself (suspend, a step) since
+	// the last input, which makes a loss found now a Suspended one.
+	Jump bool
+}
+
+// Events is a set of things to tell, in this order.
+type Events uint8
+
+const (
+	// Renewed: a quorum confirmed, or the lease is no longer at risk.
+	Renewed Events = 1 << iota
+	// AtRisk: a round missed its quorum, or the margin fell to 0.
+	AtRisk
+	// Ended: the lease is lost.
+	Ended
+)
+
+// Output is what has to be done.
+type Output struct {
+	Begin  bool   // a round begins: extend on every node
+	Heal   bool   // re-create the key on Input.Node
+	Missed bool   // the round closed without a quorum: Arm the retry
+	Events Events // to be told
+}
+
+// Machine is the life of one granted lease. It is not safe for concurrent
+// use.
+type Machine struct {
+	terms   *Terms
+	window  Window
+	ceiling time.Duration // the end by MaxHold
+	next    time.Duration // when the next round is due; Never without renewal
+
+	// The current round. The acquisition is round zero: its late votes are
+	// answers like any other.
+	began    time.Duration
+	answered Set
+	good     Set
+	open     bool
+	told     bool // its quorum was announced
+
+	denied Set // nodes whose last word was Gone or Foreign
+	missed bool
+	thin   bool // margin 0, and n > 1: alone, one node never has a margin
+	state  State
+	reason Reason
+}
+
+// NewMachine returns the machine of a lease whose attempt began at began and
+// was granted by voters; every voter counts as sent at began. The window is
+// the caller's to allocate, terms.Nodes long, and the machine's from then on.
+func NewMachine(terms *Terms, window Window, began time.Duration, voters, answered Set) Machine {
+	m := Machine{
+		terms: terms, window: window, ceiling: Never, next: Never,
+		began: began, open: true, told: true, answered: answered, good: voters,
+		state: Holding,
+	}
+	if terms.MaxHold > 0 {
+		m.ceiling = began + terms.MaxHold
+	}
+	for i := range window {
+		window[i] = 0
+		if voters.Has(i) {
+			window[i] = terms.Keeps(began)
+		}
+	}
+	return m
+}
+
+// State returns the state of the lease.
+func (m *Machine) State() State { return m.state }
+
+// Reason returns why the lease was lost; invalid unless it was.
+func (m *Machine) Reason() Reason { return m.reason }
+
+// Stop returns S, the instant at which work has to stop. It moves forward,
+// and back only by a definite "not yours".
+func (m *Machine) Stop() time.Duration {
+	return min(m.window.Deadline()-m.terms.Guard, m.ceiling)
+}
+
+// Deadline returns D, until which a quorum keeps the key.
+func (m *Machine) Deadline() time.Duration { return m.window.Deadline() }
+
+// Margin returns how many of the nodes that keep the key at now may lose
+// their data before somebody else can be granted the lease.
+func (m *Machine) Margin(now time.Duration) int {
+	return Margin(m.terms.Nodes, m.window.Held(now))
+}
+
+// Holds reports whether node i keeps the key at now, as far as is known.
+func (m *Machine) Holds(i int, now time.Duration) bool { return m.window[i] > now }
+
+// Arm sets the instant at which the next round is due.
+func (m *Machine) Arm(at time.Duration) { m.next = at }
+
+// Due reports whether a round is due at now.
+func (m *Machine) Due(now time.Duration) bool { return m.live() && !m.open && m.next <= now }
+
+// Round returns the instant at which the current or last round began.
+func (m *Machine) Round() (began time.Duration, open bool) { return m.began, m.open }
+
+// Wake returns the next instant at which the machine needs a Tick or a round.
+func (m *Machine) Wake() time.Duration {
+	if !m.live() {
+		return Never
+	}
+	wake := m.Stop()
+	if m.open {
+		wake = min(wake, m.began+m.terms.Timeout)
+	} else {
+		wake = min(wake, m.next)
+	}
+	return wake
+}
+
+// Step takes one input at now and returns what has to be done. Instants never
+// go back from one call to the next.
+//
+// The stop is looked at before the input: an answer that is processed too
+// late cannot bring a lease back, and a release that comes too late finds the
+// lease lost.
+func (m *Machine) Step(now time.Duration, in Input) Output {
+	var out Output
+	if !m.live() {
+		return out
+	}
+	if m.lapsed(now, in.Jump, &out) {
+		return out
+	}
+	current := in.At >= m.began
+	switch in.Kind {
+	case Release:
+		m.state = Released
+		return out
+	case Begin:
+		m.close(&out) // a round that waits for a mute node gives way
+		m.open, m.told, m.began = true, false, now
+		m.answered, m.good = 0, 0
+		out.Begin = true
+	case Kept:
+		m.window[in.Node] = max(m.window[in.Node], m.terms.Keeps(in.At))
+		m.denied = m.denied.Without(in.Node)
+		if current {
+			m.answered, m.good = m.answered.With(in.Node), m.good.With(in.Node)
+		}
+	case Gone, Foreign:
+		if m.window[in.Node] > m.terms.Keeps(in.At) {
+			break // an older answer than the one that confirmed the key
+		}
+		m.window[in.Node] = 0
+		m.denied = m.denied.With(in.Node)
+		if current {
+			m.answered, m.good = m.answered.With(in.Node), m.good.Without(in.Node)
+		}
+		if m.lapsed(now, false, &out) {
+			return out
+		}
+		out.Heal = in.Kind == Gone
+	case Mute:
+		if current {
+			m.answered = m.answered.With(in.Node)
+		}
+	}
+	m.settle(now, &out)
+	return out
+}
+
+func (m *Machine) live() bool { return m.state == Holding || m.state == Risky }
+
+// lapsed ends the lease when the stop is reached.
+func (m *Machine) lapsed(now time.Duration, jump bool, out *Output) bool {
+	if now < m.Stop() {
+		return false
+	}
+	switch q := Size(m.terms.Nodes); {
+	case now >= m.ceiling && now < m.window.Deadline()-m.terms.Guard:
+		m.reason = HeldTooLong
+	case jump:
+		m.reason = Suspended
+	case m.denied.Len() > m.terms.Nodes-q:
+		m.reason = Revoked
+	case now >= m.ceiling && m.ceiling <= m.window.Deadline()-m.terms.Guard:
+		m.reason = HeldTooLong
+	default:
+		m.reason = Expired
+	}
+	m.state = Lost
+	out.Events = Ended
+	return true
+}
+
+// settle announces what the answers so far have changed.
+func (m *Machine) settle(now time.Duration, out *Output) {
+	if m.open {
+		if !m.told && m.good.Len() >= Size(m.terms.Nodes) {
+			m.told, m.missed = true, false
+			out.Events |= Renewed
+		}
+		if m.answered == All(m.terms.Nodes) || now >= m.began+m.terms.Timeout {
+			m.close(out)
+		}
+	}
+	thin := m.terms.Nodes > 1 && m.Margin(now) <= 0
+	switch {
+	case m.thin && !thin:
+		m.thin = false
+		if !m.missed {
+			out.Events |= Renewed
+		}
+	case thin && !m.thin && !m.open:
+		// Only once the round is over: a vote on its way is not a risk.
+		m.thin = true
+		out.Events |= AtRisk
+	}
+	if m.missed || m.thin {
+		m.state = Risky
+	} else {
+		m.state = Holding
+	}
+}
+
+// close ends the current round.
+func (m *Machine) close(out *Output) {
+	if !m.open {
+		return
+	}
+	m.open = false
+	if m.told {
+		return
+	}
+	m.missed = true
+	out.Missed = true
+	out.Events |= AtRisk
+}

@@ -1,0 +1,131 @@
+package quorum
+
+import "math/bits"
+
+// MaxNodes is the largest number of nodes the package counts: a Set is one
+// machine word.
+const MaxNodes = 32
+
+// Size returns the quorum of n nodes, n/2+1. Any two quorums share a node.
+func Size(n int) int { return n/2 + 1 }
+
+// Set is a set of nodes, one bit for each index.
+type Set uint32
+
+// Has reports whether node i is in s.
+func (s Set) Has(i int) bool { return s&(1<<i) != 0 }
+
+// With returns s and node i.
+func (s Set) With(i int) Set { return s | 1<<i }
+
+// Without returns s without node i.
+func (s Set) Without(i int) Set { return s &^ (1 << i) }
+
+// Len returns the number of nodes in s.
+func (s Set) Len() int { return bits.OnesCount32(uint32(s)) }
+
+// All returns the set of the nodes 0 … n−1.
+func All(n int) Set { return Set(uint64(1)<<n - 1) }
+
+// Outcome is what the answers so far amount to. The zero value is invalid, so
+// that a forgotten outcome cannot pass for one.
+type Outcome uint8
+
+const (
+	// Pending: the answers still missing can change the result.
+	Pending Outcome = iota + 1
+	// Won: a quorum granted.
+	Won
+	// Held: so many nodes named another owner that no quorum is left.
+	Held
+	// NoQuorum: so many nodes failed that no quorum is left.
+	NoQuorum
+	// Split: no quorum is left, and neither refusals nor failures alone are
+	// the reason. It is reported as a missing quorum, never as held.
+	Split
+)
+
+// String returns the outcome as the golden cases spell it.
+func (o Outcome) String() string {
+	switch o {
+	case Pending:
+		return "pending"
+	case Won:
+		return "won"
+	case Held:
+		return "held"
+	case NoQuorum:
+		return "no-quorum"
+	case Split:
+		return "split"
+	default:
+		return "invalid"
+	}
+}
+
+// Tally counts the answers of n nodes to one attempt. A node answers once:
+// what it says after its first answer changes nothing.
+type Tally struct {
+	n                      uint8
+	granted, taken, failed Set
+}
+
+// NewTally returns the tally of n nodes, 1 ≤ n ≤ MaxNodes, that have not
+// answered.
+func NewTally(n int) Tally { return Tally{n: uint8(n)} }
+
+// Granted returns the nodes that granted.
+func (t *Tally) Granted() Set { return t.granted }
+
+// Taken returns the nodes that named another owner.
+func (t *Tally) Taken() Set { return t.taken }
+
+// Silent returns the nodes that have not answered.
+func (t *Tally) Silent() Set {
+	return All(int(t.n)) &^ (t.granted | t.taken | t.failed)
+}
+
+// Grant records that node i granted. It reports whether that was its first
+// answer.
+func (t *Tally) Grant(i int) bool { return t.answer(&t.granted, i) }
+
+// Refuse records that node i named another owner: the one answer that counts
+// as contention.
+func (t *Tally) Refuse(i int) bool { return t.answer(&t.taken, i) }
+
+// Fail records that node i gave no usable answer. Whether it applied the
+// request is not known; it never counts as a vote.
+func (t *Tally) Fail(i int) bool { return t.answer(&t.failed, i) }
+
+// Expire fails every node that has not answered.
+func (t *Tally) Expire() { t.failed |= t.Silent() }
+
+func (t *Tally) answer(to *Set, i int) bool {
+	if !t.Silent().Has(i) {
+		return false
+	}
+	*to = to.With(i)
+	return true
+}
+
+// Outcome returns what the answers amount to, as early as it is certain. A
+// refusal is told from a failure even when the majority is out of reach
+// already: it stays Pending while a silent node can still make the reason
+// clear.
+func (t *Tally) Outcome() Outcome {
+	n, q := int(t.n), Size(int(t.n))
+	blocking := n - q + 1 // so many nodes against leave no quorum
+	granted, taken, failed, silent := t.granted.Len(), t.taken.Len(), t.failed.Len(), t.Silent().Len()
+	switch {
+	case granted >= q:
+		return Won
+	case taken >= blocking:
+		return Held
+	case failed >= blocking:
+		return NoQuorum
+	case granted+silent >= q, taken+silent >= blocking, failed+silent >= blocking:
+		return Pending
+	default:
+		return Split
+	}
+}

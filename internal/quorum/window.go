@@ -1,0 +1,50 @@
+package quorum
+
+import "time"
+
+// Drift returns how much of ttl is given up for clocks that run at different
+// rates: factor of it, and 2 ms for the resolution of Redis expiry.
+func Drift(ttl time.Duration, factor float64) time.Duration {
+	return time.Duration(float64(ttl)*factor) + 2*time.Millisecond
+}
+
+// Guard returns how long before the deadline work has to stop: 2 % of ttl, at
+// least 50 ms because timers were measured up to 24 ms late on busy machines,
+// at most a fifth of ttl so that a short lease stays usable.
+func Guard(ttl time.Duration) time.Duration {
+	return min(max(50*time.Millisecond, ttl/50), ttl/5)
+}
+
+// Margin returns how many of the held nodes may lose their data before
+// another client can find a quorum: q + held − n − 1. It is negative when
+// fewer than a quorum are held.
+func Margin(n, held int) int { return Size(n) + held - n - 1 }
+
+// Window holds, for each node, the instant until which it keeps the key at
+// least; zero where it does not.
+type Window []time.Duration
+
+// Deadline returns the q-th largest instant: until then a quorum keeps the
+// key.
+func (w Window) Deadline() time.Duration {
+	var sorted [MaxNodes]time.Duration // descending, insertion sort: n is small
+	for i, e := range w {
+		j := i
+		for ; j > 0 && sorted[j-1] < e; j-- {
+			sorted[j] = sorted[j-1]
+		}
+		sorted[j] = e
+	}
+	return sorted[Size(len(w))-1]
+}
+
+// Held returns how many nodes keep the key at now.
+func (w Window) Held(now time.Duration) int {
+	held := 0
+	for _, e := range w {
+		if e > now {
+			held++
+		}
+	}
+	return held
+}
