@@ -1,0 +1,93 @@
+package clock
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// at returns a clock whose three readings the test sets.
+func at(r *reading) *Clock {
+	return &Clock{start: time.Now(), read: func() reading { return *r }}
+}
+
+func TestNowFollowsTheMonotonicClock(t *testing.T) {
+	r := reading{}
+	c := at(&r)
+	r = reading{mono: time.Second, boot: time.Second, wall: time.Second}
+	assert.Equal(t, time.Second, c.Now())
+	assert.Zero(t, c.Jumped())
+}
+
+func TestSuspendCountsAsElapsed(t *testing.T) {
+	r := reading{}
+	c := at(&r)
+	r = reading{mono: time.Second, boot: time.Hour + time.Second, wall: time.Hour + time.Second}
+	assert.Equal(t, time.Hour+time.Second, c.Now())
+	assert.Equal(t, time.Hour, c.Jumped(), "counted once, though two clocks tell it")
+	assert.Equal(t, time.Hour+time.Second, c.Now(), "and not again at the next look")
+}
+
+func TestWallClockSetForwardCountsAsElapsed(t *testing.T) {
+	r := reading{}
+	c := at(&r)
+	r.wall = time.Minute
+	assert.Equal(t, time.Minute, c.Now())
+}
+
+func TestWallClockSetBackNeverTurnsTimeBack(t *testing.T) {
+	r := reading{}
+	c := at(&r)
+	r = reading{mono: time.Minute, boot: time.Minute, wall: time.Minute}
+	before := c.Now()
+	r.wall = -time.Hour
+	assert.Equal(t, before, c.Now())
+	r.wall += 30 * time.Minute
+	assert.Equal(t, before+30*time.Minute, c.Now(), "a later step forward is not hidden by the one back")
+}
+
+func TestSlewBelowToleranceIsNotAJump(t *testing.T) {
+	r := reading{}
+	c := at(&r)
+	r = reading{mono: time.Second, boot: time.Second, wall: time.Second + tolerance}
+	assert.Equal(t, time.Second, c.Now())
+}
+
+func TestTornReadingIsNotAJump(t *testing.T) {
+	looks := []reading{{boot: time.Second}, {}}
+	c := &Clock{start: time.Now()}
+	c.read = func() reading { r := looks[0]; looks = looks[1:]; return r }
+	assert.Zero(t, c.Now())
+	assert.Zero(t, c.Jumped())
+}
+
+func TestInABubbleOnlyTheBubblesClockCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New()
+		start := c.Now()
+		time.Sleep(time.Hour)
+		assert.Equal(t, time.Hour, c.Now()-start)
+		assert.Zero(t, c.Jumped())
+	})
+}
+
+func TestSystemClockAdvancesAndDoesNotJump(t *testing.T) {
+	c := New()
+	last := c.Now()
+	for range 1000 {
+		now := c.Now()
+		assert.GreaterOrEqual(t, now, last)
+		last = now
+	}
+	assert.Zero(t, c.Jumped())
+	assert.WithinDuration(t, time.Now(), c.Time(c.Now()), time.Second)
+}
+
+func BenchmarkNow(b *testing.B) {
+	c := New()
+	for b.Loop() {
+		c.Now()
+	}
+}
