@@ -31,7 +31,14 @@ func NewClaim(n int, fenced bool) Claim {
 
 // Grant records the vote of node i with its counter. It returns the nodes
 // that have to be asked to take the token now, each of them once.
+//
+// A counter starts from a clock and only grows. One below 1 was put there by
+// somebody else; it is no usable answer, and no token.
 func (c *Claim) Grant(i int, counter int64) (raise Set) {
+	if !c.unfenced && counter < 1 {
+		c.votes.Fail(i)
+		return 0
+	}
 	if !c.votes.Grant(i) || c.unfenced {
 		return 0
 	}

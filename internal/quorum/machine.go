@@ -60,8 +60,8 @@ type Reason uint8
 const (
 	// Expired: no quorum confirmed in time.
 	Expired Reason = iota + 1
-	// Revoked: so many nodes said that the key is gone or another's that no
-	// quorum is left.
+	// Revoked: a node said that the key is gone or another's, and without it
+	// no quorum is left.
 	Revoked
 	// Suspended: the clock jumped past the stop, as after a suspend.
 	Suspended
@@ -129,10 +129,12 @@ const (
 
 // Output is what has to be done.
 type Output struct {
-	Begin  bool   // a round begins: extend on every node
-	Heal   bool   // re-create the key on Input.Node
-	Missed bool   // the round closed without a quorum: Arm the retry
-	Events Events // to be told
+	Begin     bool   // a round begins: extend on every node
+	Heal      bool   // re-create the key on Input.Node
+	Confirmed bool   // the round reached its quorum
+	Missed    bool   // the round closed without a quorum: Arm the retry
+	Silent    Set    // nodes that had not answered when the round closed
+	Events    Events // to be told
 }
 
 // Machine is the life of one granted lease. It is not safe for concurrent
@@ -151,7 +153,6 @@ type Machine struct {
 	open     bool
 	told     bool // its quorum was announced
 
-	denied Set // nodes whose last word was Gone or Foreign
 	missed bool
 	thin   bool // margin 0, and n > 1: alone, one node never has a margin
 	state  State
@@ -212,6 +213,9 @@ func (m *Machine) Due(now time.Duration) bool { return m.live() && !m.open && m.
 // Round returns the instant at which the current or last round began.
 func (m *Machine) Round() (began time.Duration, open bool) { return m.began, m.open }
 
+// Confirmed returns how many nodes have confirmed the current or last round.
+func (m *Machine) Confirmed() int { return m.good.Len() }
+
 // Wake returns the next instant at which the machine needs a Tick or a round.
 func (m *Machine) Wake() time.Duration {
 	if !m.live() {
@@ -252,7 +256,6 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 		out.Begin = true
 	case Kept:
 		m.window[in.Node] = max(m.window[in.Node], m.terms.Keeps(in.At))
-		m.denied = m.denied.Without(in.Node)
 		if current {
 			m.answered, m.good = m.answered.With(in.Node), m.good.With(in.Node)
 		}
@@ -261,11 +264,11 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 			break // an older answer than the one that confirmed the key
 		}
 		m.window[in.Node] = 0
-		m.denied = m.denied.With(in.Node)
 		if current {
 			m.answered, m.good = m.answered.With(in.Node), m.good.Without(in.Node)
 		}
-		if m.lapsed(now, false, &out) {
+		if now >= m.Stop() { // it was ahead before this answer
+			m.lose(Revoked, &out)
 			return out
 		}
 		out.Heal = in.Kind == Gone
@@ -285,21 +288,23 @@ func (m *Machine) lapsed(now time.Duration, jump bool, out *Output) bool {
 	if now < m.Stop() {
 		return false
 	}
-	switch q := Size(m.terms.Nodes); {
-	case now >= m.ceiling && now < m.window.Deadline()-m.terms.Guard:
-		m.reason = HeldTooLong
+	keys := m.window.Deadline() - m.terms.Guard
+	switch {
+	case now < keys:
+		m.lose(HeldTooLong, out)
 	case jump:
-		m.reason = Suspended
-	case m.denied.Len() > m.terms.Nodes-q:
-		m.reason = Revoked
-	case now >= m.ceiling && m.ceiling <= m.window.Deadline()-m.terms.Guard:
-		m.reason = HeldTooLong
+		m.lose(Suspended, out)
+	case m.ceiling <= keys:
+		m.lose(HeldTooLong, out)
 	default:
-		m.reason = Expired
+		m.lose(Expired, out)
 	}
-	m.state = Lost
-	out.Events = Ended
 	return true
+}
+
+func (m *Machine) lose(why Reason, out *Output) {
+	m.state, m.reason = Lost, why
+	out.Events = Ended
 }
 
 // settle announces what the answers so far have changed.
@@ -307,6 +312,7 @@ func (m *Machine) settle(now time.Duration, out *Output) {
 	if m.open {
 		if !m.told && m.good.Len() >= Size(m.terms.Nodes) {
 			m.told, m.missed = true, false
+			out.Confirmed = true
 			out.Events |= Renewed
 		}
 		if m.answered == All(m.terms.Nodes) || now >= m.began+m.terms.Timeout {
@@ -338,6 +344,7 @@ func (m *Machine) close(out *Output) {
 		return
 	}
 	m.open = false
+	out.Silent = All(m.terms.Nodes) &^ m.answered
 	if m.told {
 		return
 	}

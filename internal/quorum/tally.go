@@ -111,7 +111,8 @@ func (t *Tally) answer(to *Set, i int) bool {
 // Outcome returns what the answers amount to, as early as it is certain. A
 // refusal is told from a failure even when the majority is out of reach
 // already: it stays Pending while a silent node can still make the reason
-// clear.
+// clear. With an even n both reasons can come true, and then the later answers
+// may turn NoQuorum into Held; nothing else changes once it is decided.
 func (t *Tally) Outcome() Outcome {
 	n, q := int(t.n), Size(int(t.n))
 	blocking := n - q + 1 // so many nodes against leave no quorum

@@ -1,0 +1,324 @@
+package quorumlock
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// fenceMillis is fenceLife as the scripts take it.
+var fenceMillis = strconv.FormatInt(fenceLife.Milliseconds(), 10)
+
+// errSilent: the node timeout went by.
+var errSilent = errors.New("no answer in time")
+
+// errTooSlow: a vote that came when little of the lease was left.
+var errTooSlow = errors.New("granted too late for the lease to be of use")
+
+// attempt is one round of asking every node for a lease. Its answers come in
+// the goroutines of the nodes' workers; one caller waits for the outcome.
+type attempt struct {
+	m        *Manager
+	terms    *terms
+	lockKey  string
+	fenceKey string
+	owner    string // random, for this attempt alone
+	tail     string
+	acquired *spanRef
+	began    time.Duration // before anything was sent: validity counts from here
+
+	req  node.Request // acquire
+	keys [2]string
+	args [7]string
+
+	// decided has capacity 1: the outcome is certain. Sent once, never closed.
+	decided chan struct{}
+
+	mu     sync.Mutex
+	claim  quorum.Claim
+	told   bool // decided was sent
+	over   bool // concluded; without a lease nothing counts any more
+	lease  *Lease
+	errs   []error // of the nodes that failed; nil until one did
+	taken  []taken // what the nodes said that named another owner
+	raise  *node.Request
+	unsent quorum.Set // nodes that certainly did not apply the acquire
+}
+
+type taken struct {
+	value string
+	ttl   time.Duration
+}
+
+func (m *Manager) newAttempt(t *terms, lockKey, fenceKey string, span *acquireSpan) *attempt {
+	a := &attempt{
+		m: m, terms: t, lockKey: lockKey, fenceKey: fenceKey, acquired: span.ref(),
+		decided: make(chan struct{}, 1),
+		claim:   quorum.NewClaim(t.Nodes, !m.cfg.unfenced),
+		began:   m.clock.Now(),
+	}
+	var random [node.OwnerLen / 2]byte
+	_, _ = rand.Read(random[:]) // never fails since Go 1.24
+	a.owner = hex.EncodeToString(random[:])
+	a.tail = node.Tail(time.Now(), span.traceParent(), t.label)
+	a.keys = [2]string{lockKey, fenceKey}
+	a.args = [7]string{
+		a.owner, a.tail, t.px, fenceMillis,
+		strconv.FormatInt(m.clusterTime(a.began).Microseconds(), 10), m.fenceClamp,
+		strconv.FormatInt((a.began + t.Timeout).Microseconds(), 10),
+	}
+	a.req = node.Request{
+		Kind: node.Acquire, Keys: a.keys[:], Args: a.args[:], Expires: a.began + t.Timeout,
+	}
+	if m.cfg.unfenced {
+		a.req.Keys = a.keys[:1]
+	}
+	return a
+}
+
+// Receive takes an answer to acquire or raise.
+func (a *attempt) Receive(i int, req *node.Request, reply *node.Reply) {
+	a.m.telemetry.node(req.Kind, reply.Status)
+	a.mu.Lock()
+	if l := a.lease; l != nil {
+		a.mu.Unlock()
+		if req.Kind == node.Acquire {
+			l.vote(i, a.began, reply)
+		}
+		return
+	}
+	if a.over {
+		a.mu.Unlock()
+		return // the caller has sent releases after everything
+	}
+	raise := a.count(i, req, reply)
+	token := a.claim.Token()
+	if raise != 0 && a.raise == nil {
+		a.raise = &node.Request{
+			Kind: node.Raise, Keys: a.keys[:], Expires: a.m.clock.Now() + a.terms.Timeout,
+			Args: []string{a.owner, strconv.FormatInt(token, 10), fenceMillis},
+		}
+	}
+	writeBack := a.raise
+	a.decide()
+	a.mu.Unlock()
+	for j := range a.m.nodes {
+		if raise.Has(j) {
+			a.m.post(j, writeBack, a)
+		}
+	}
+}
+
+// count enters an answer into the claim. a.mu is held.
+func (a *attempt) count(i int, req *node.Request, reply *node.Reply) (raise quorum.Set) {
+	if req.Kind == node.Raise {
+		ok := reply.Status == node.Done && reply.N == 1
+		a.claim.Raised(i, ok)
+		if !ok {
+			a.fail(i, reply.Err)
+		}
+		return 0
+	}
+	switch reply.Status {
+	case node.Granted:
+		return a.claim.Grant(i, reply.N)
+	case node.Taken:
+		a.claim.Refuse(i)
+		a.unsent = a.unsent.With(i)
+		a.taken = append(a.taken, taken{reply.Value, max(reply.TTL, 0)})
+		return 0
+	case node.Unsent:
+		a.unsent = a.unsent.With(i)
+	}
+	a.claim.Fail(i)
+	a.fail(i, reply.Err)
+	return 0
+}
+
+func (a *attempt) fail(i int, err error) {
+	if a.errs == nil {
+		a.errs = make([]error, a.terms.Nodes)
+	}
+	if err == nil {
+		err = errForeign
+	}
+	a.errs[i] = err
+}
+
+// decide wakes the caller when the outcome is certain. a.mu is held.
+func (a *attempt) decide() {
+	if !a.told && a.claim.Outcome() != quorum.Pending {
+		a.told = true
+		a.decided <- struct{}{}
+	}
+}
+
+// run asks every node and waits for the outcome. It returns the lease, or why
+// there is none; then everything that was or may have been locked is being
+// released, and no answer that is still to come can change that.
+func (a *attempt) run(ctx context.Context) (*Lease, error) {
+	for i := range a.m.nodes {
+		a.m.post(i, &a.req, a)
+	}
+	timer := a.m.timer(a.terms.Timeout)
+	defer a.m.putTimer(timer)
+	var ended error
+	for late, waiting := false, true; waiting; {
+		select {
+		case <-a.decided:
+			waiting = false
+		case <-timer.C:
+			// The votes had their time; a write-back that they led to gets as
+			// much again.
+			a.expire(late)
+			late = true
+			timer.Reset(a.terms.Timeout)
+		case <-ctx.Done():
+			ended, waiting = context.Cause(ctx), false
+		case <-a.m.closing:
+			ended, waiting = ErrClosed, false
+		}
+	}
+	return a.conclude(ctx, ended)
+}
+
+// expire fails the votes that have not come, and at the second call the
+// write-backs.
+func (a *attempt) expire(all bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for i := range a.terms.Nodes {
+		if a.claim.Votes().Silent().Has(i) {
+			a.fail(i, errSilent)
+		}
+	}
+	a.claim.Votes().Expire()
+	if all {
+		a.claim.Expire()
+	}
+	a.decide()
+}
+
+// conclude turns the outcome into a lease or an error.
+func (a *attempt) conclude(values context.Context, ended error) (*Lease, error) {
+	a.mu.Lock()
+	a.over = true
+	outcome := a.claim.Outcome()
+	if outcome == quorum.Won && ended == nil {
+		// The last look before anything is promised: what was won too slowly
+		// is not worth having (etcd-io/etcd#11456).
+		if l := a.grant(values); l != nil {
+			a.lease = l
+			a.mu.Unlock()
+			a.m.open(l)
+			return l, nil
+		}
+		outcome = quorum.NoQuorum
+		for i := range a.terms.Nodes {
+			if a.claim.Votes().Granted().Has(i) {
+				a.fail(i, errTooSlow)
+			}
+		}
+	}
+	err := a.failure(outcome, ended)
+	spared := a.unsent
+	a.mu.Unlock()
+	a.release(spared)
+	return nil, err
+}
+
+// grant returns the lease, nil if too little of it is left. a.mu is held.
+func (a *attempt) grant(values context.Context) *Lease {
+	votes := a.claim.Votes()
+	l := &Lease{
+		m: a.m, terms: a.terms, lockKey: a.lockKey, fenceKey: a.fenceKey,
+		owner: a.owner, tail: a.tail, token: a.claim.Token(),
+		granted: a.began, values: values, acquired: a.acquired, index: -1, jumped: a.m.clock.Jumped(),
+		machine: quorum.NewMachine(&a.terms.Terms, make(quorum.Window, a.terms.Nodes), a.began,
+			votes.Granted(), quorum.All(a.terms.Nodes)&^votes.Silent()),
+	}
+	if !a.terms.manual {
+		l.machine.Arm(a.began + l.nextRound())
+	}
+	l.stop.Store(int64(l.machine.Stop()))
+	if l.machine.Stop()-a.m.clock.Now() < a.terms.TTL/10 {
+		return nil
+	}
+	return l
+}
+
+// failure returns the error of an attempt that came to nothing. a.mu is held.
+func (a *attempt) failure(outcome quorum.Outcome, ended error) error {
+	name := a.lockKey[len(a.m.cfg.prefix):]
+	if outcome == quorum.Held {
+		return &HeldError{Name: name, Holder: a.holder(), RetryAfter: a.retryAfter()}
+	}
+	if outcome == quorum.Won || outcome == quorum.Pending {
+		return ended // cancelled before the outcome was known
+	}
+	return &QuorumError{
+		Op: "acquire", Name: name, Need: a.m.quorum(), Got: a.claim.Votes().Granted().Len(),
+		Nodes: a.m.nodeErrors(a.errs),
+	}
+}
+
+// holder returns whom most of the refusals name. a.mu is held.
+func (a *attempt) holder() Holder {
+	best, votes := Holder{}, 0
+	for _, t := range a.taken {
+		h, n := holder(t.value), 0
+		for _, other := range a.taken {
+			if holder(other.value).Owner == h.Owner {
+				n++
+			}
+		}
+		if n > votes {
+			best, votes = h, n
+		}
+	}
+	return best
+}
+
+// retryAfter returns when a quorum could be free: nodes that granted or failed
+// are taken for free now. a.mu is held.
+func (a *attempt) retryAfter() time.Duration {
+	left := make(quorum.Window, a.terms.Nodes)
+	for i, t := range a.taken {
+		left[i] = t.ttl
+	}
+	// The quorum-th smallest of n is the quorum-th largest for odd n, and the
+	// one after it for even n; early is harmless.
+	return left.Deadline()
+}
+
+// release takes back what the attempt has locked or may have locked. A node
+// that certainly holds nothing of ours is spared.
+func (a *attempt) release(spared quorum.Set) {
+	req := a.m.releaseRequest(a.terms, a.lockKey, a.fenceKey, a.owner, 0)
+	for i := range a.m.nodes {
+		if !spared.Has(i) {
+			a.m.post(i, req, nobody{})
+		}
+	}
+}
+
+// vote takes an answer to the acquisition that came after the grant: one more
+// node that holds the lease raises its margin.
+func (l *Lease) vote(i int, began time.Duration, reply *node.Reply) {
+	in := quorum.Input{Kind: quorum.Mute, Node: i, At: began}
+	err := reply.Err
+	switch reply.Status {
+	case node.Granted:
+		in.Kind = quorum.Kept
+	case node.Taken:
+		in.Kind, err = quorum.Foreign, errForeign
+	}
+	l.step(in, func() { l.note(i, err) })
+}

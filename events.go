@@ -1,0 +1,220 @@
+package quorumlock
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// Event is what a Subscription delivers: Acquired, Renewed, AtRisk, Lost,
+// Released or NodeChanged, by value.
+type Event interface{ event() }
+
+// Acquired is sent when a lease is granted.
+type Acquired struct {
+	Name       string
+	Token      int64
+	ValidUntil time.Time
+	Margin     int
+}
+
+// Renewed is sent when a quorum has confirmed the lease, or when it is no
+// longer at risk.
+type Renewed struct {
+	Name  string
+	Token int64
+	// ValidUntil is when work has to stop unless renewed again, on the wall
+	// clock and for people: programs ask Valid and Remaining.
+	ValidUntil time.Time
+	// Margin is how many of the nodes that hold the lease may lose their data
+	// before somebody else could be granted it. With 0 the lease is valid and
+	// at risk all the same; a single node always has 0.
+	Margin int
+}
+
+// AtRisk is sent when a renewal round has missed its quorum, and when the
+// margin has fallen to 0: start nothing irreversible. The lease is still
+// valid. A Renewed with a margin above 0, or any Renewed after a missed round,
+// means safe again. (Chubby calls this jeopardy.)
+type AtRisk struct {
+	Name      string
+	Token     int64
+	Remaining time.Duration // until work has to stop
+	Margin    int
+	Nodes     []*NodeError // the latest errors, of the nodes that have one
+}
+
+// Lost is sent once, when the lease has ended before it was released: at or
+// before the instant at which somebody else could be granted it.
+type Lost struct {
+	Name       string
+	Token      int64
+	Reason     LostReason
+	At         time.Time // when it was found lost
+	ValidUntil time.Time // when it stopped being valid
+	Nodes      []*NodeError
+}
+
+// Released is sent when the holder has released the lease.
+type Released struct {
+	Name  string
+	Token int64
+}
+
+// NodeChanged is sent when a node comes up (Err is nil), goes down, or turns
+// out not to be fit for votes.
+type NodeChanged struct {
+	Node int
+	Addr string
+	Err  error
+}
+
+func (Acquired) event()    {}
+func (Renewed) event()     {}
+func (AtRisk) event()      {}
+func (Lost) event()        {}
+func (Released) event()    {}
+func (NodeChanged) event() {}
+
+// LostReason says why a lease was lost.
+type LostReason int
+
+const (
+	// LostExpired: no quorum of nodes confirmed the lease in time.
+	LostExpired LostReason = iota + 1
+	// LostRevoked: nodes said that the key is gone or somebody else's, and no
+	// quorum is left.
+	LostRevoked
+	// LostSuspended: the process did not run when the lease ended: a suspend,
+	// a stop, or a clock that was set forward.
+	LostSuspended
+	// LostMaxHold: the lease reached the age set by WithMaxHold.
+	LostMaxHold
+)
+
+// String returns the reason in words.
+func (r LostReason) String() string {
+	switch r {
+	case LostExpired:
+		return "not renewed in time"
+	case LostRevoked:
+		return "key gone or taken on a quorum of nodes"
+	case LostSuspended:
+		return "process or clock stood still"
+	case LostMaxHold:
+		return "maximum hold reached"
+	default:
+		return "unknown"
+	}
+}
+
+// slug returns the reason as a telemetry attribute.
+func (r LostReason) slug() string {
+	return [...]string{"unknown", "expired", "revoked", "suspended", "max_hold"}[max(0, min(int(r), 4))]
+}
+
+// lostReason translates the decision's reason.
+func lostReason(r quorum.Reason) LostReason {
+	switch r {
+	case quorum.Revoked:
+		return LostRevoked
+	case quorum.Suspended:
+		return LostSuspended
+	case quorum.HeldTooLong:
+		return LostMaxHold
+	default:
+		return LostExpired
+	}
+}
+
+// Subscription delivers the events of all leases of a Manager, in the order in
+// which they happened to each lease.
+type Subscription struct {
+	// events holds the buffer given to Subscribe. When it is full the oldest
+	// event gives way to the newest, so that the end of a lease is delivered
+	// and the watchdog never waits. Closed by Close, and by the Manager's.
+	events  chan Event
+	dropped atomic.Uint64
+	bus     *bus
+}
+
+// C returns the channel of events. It is closed by Close, and when the Manager
+// has closed and sent its last event.
+func (s *Subscription) C() <-chan Event { return s.events }
+
+// Dropped returns how many events gave way to newer ones because nobody read
+// them in time.
+func (s *Subscription) Dropped() uint64 { return s.dropped.Load() }
+
+// Close ends the subscription. It is idempotent and safe for concurrent use.
+func (s *Subscription) Close() { s.bus.remove(s) }
+
+// bus hands events to the subscriptions.
+type bus struct {
+	// watched is how many subscriptions there are: nobody makes an event that
+	// nobody reads.
+	watched atomic.Int32
+
+	mu     sync.Mutex
+	subs   []*Subscription
+	closed bool
+}
+
+func (b *bus) add(buffer int) *Subscription {
+	s := &Subscription{events: make(chan Event, max(buffer, 1)), bus: b}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		close(s.events)
+		return s
+	}
+	b.subs = append(b.subs, s)
+	b.watched.Add(1)
+	return s
+}
+
+func (b *bus) remove(s *Subscription) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for i, other := range b.subs {
+		if other == s {
+			b.subs = append(b.subs[:i], b.subs[i+1:]...)
+			b.watched.Add(-1)
+			close(s.events)
+			return
+		}
+	}
+}
+
+// send never blocks: b.mu makes it the only sender, so the place that it frees
+// in a full buffer is its own.
+func (b *bus) send(e Event) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.subs {
+		select {
+		case s.events <- e:
+			continue
+		default:
+		}
+		select {
+		case <-s.events:
+			s.dropped.Add(1)
+		default:
+		}
+		s.events <- e
+	}
+}
+
+func (b *bus) close() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.closed = true
+	for _, s := range b.subs {
+		close(s.events)
+	}
+	b.subs = nil
+	b.watched.Store(0)
+}

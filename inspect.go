@@ -1,0 +1,93 @@
+package quorumlock
+
+import (
+	"context"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// Holder says who holds a lease, by what is stored with the lock. For a lock
+// of another client, Owner is its value and the rest is empty.
+type Holder struct {
+	Label       string // WithHolder's
+	Owner       string
+	TraceParent string // W3C; of the span in which the lease was acquired
+	Since       time.Time
+}
+
+func holder(value string) Holder {
+	v := node.ParseValue(value)
+	return Holder{Label: v.Label, Owner: v.Owner, TraceParent: v.TraceParent, Since: v.Since}
+}
+
+// Status is what the nodes say of a name.
+type Status struct {
+	Name   string
+	Held   bool          // a quorum of nodes names the same owner
+	Holder Holder        // whom most nodes name, even if they are no quorum
+	Votes  int           // how many nodes name Holder
+	TTL    time.Duration // how long a quorum goes on naming Holder; 0 unless Held
+	Token  int64         // highest fence counter of the nodes that answered
+	Nodes  []NodeStatus
+}
+
+// NodeStatus is what one node says of a name.
+type NodeStatus struct {
+	Addr   string
+	Holder Holder        // zero when the node has no lock
+	TTL    time.Duration // of the lock; negative for none or no end
+	Token  int64         // fence counter, 0 for none
+	// QuarantinedFor is how long the restart guard keeps the node from voting.
+	QuarantinedFor time.Duration
+	Err            error // why there is no answer
+}
+
+// Inspect asks every node who holds a name, and takes nothing. It waits for
+// all nodes, one node timeout at the most, and returns what they said together
+// with ErrNoQuorum (a *QuorumError) when fewer than a quorum answered, joined
+// with ctx's cause when ctx ended first.
+func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
+	if err := checkName(name); err != nil {
+		return Status{}, err
+	}
+	lockKey, fenceKey := node.Keys(m.cfg.prefix, name)
+	req := &node.Request{
+		Kind: node.Read, Keys: m.keys(lockKey, fenceKey), Expires: m.clock.Now() + m.cfg.terms.Timeout,
+	}
+	answers := m.collect(ctx, req, m.cfg.terms.Timeout, len(m.nodes), nil)
+	return m.status(name, answers), m.enough(ctx, "inspect", name, answers)
+}
+
+func (m *Manager) status(name string, answers *answers) Status {
+	s := Status{Name: name, Nodes: make([]NodeStatus, len(m.nodes))}
+	votes := map[string]int{}
+	for i := range answers.replies {
+		r, n := &answers.replies[i], &s.Nodes[i]
+		n.Addr, n.TTL, n.Token = m.nodes[i].Addr(), r.TTL, r.Fence
+		n.QuarantinedFor = max(m.nodes[i].Health().Quarantined-m.clock.Now(), 0)
+		s.Token = max(s.Token, r.Fence)
+		if r.Status != node.Done {
+			n.Err = answers.err(i)
+			continue
+		}
+		if r.Value == "" {
+			continue
+		}
+		n.Holder = holder(r.Value)
+		if votes[n.Holder.Owner]++; votes[n.Holder.Owner] > s.Votes {
+			s.Votes, s.Holder = votes[n.Holder.Owner], n.Holder
+		}
+	}
+	if s.Held = s.Votes >= m.quorum(); s.Held {
+		left := make(quorum.Window, len(m.nodes))
+		for i, n := range s.Nodes {
+			if n.Holder.Owner == s.Holder.Owner {
+				left[i] = n.TTL
+			}
+		}
+		s.TTL = left.Deadline()
+	}
+	return s
+}

@@ -1,0 +1,75 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"syscall"
+
+	"github.com/redis/rueidis"
+)
+
+// The first words of Redis errors that pass by themselves. What is in neither
+// list comes from our own scripts or from an ACL inside them (Redis 7.0 has no
+// NOPERM there, just ERR) and needs somebody to look.
+var transient = []string{
+	"LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "CLUSTERDOWN", "TRYAGAIN",
+	"UNKILLABLE", "OOM", "ERR Script killed by user", "ERR Error running script",
+}
+
+// fixes tells what to do about an error, by how it begins.
+var fixes = []struct{ prefix, fix string }{
+	{"READONLY", "list a master here: this node is a replica"},
+	{"MOVED", "list standalone masters: this node is part of a cluster"},
+	{"ASK", "list standalone masters: this node is part of a cluster"},
+	{"CROSSSLOT", "list standalone masters: this node is part of a cluster"},
+	{"NOAUTH", "set Username and Password of the node"},
+	{"WRONGPASS", "set Username and Password of the node"},
+	{"NOPERM", "give the user the rights in docs/operations.md"},
+	{"WRONGTYPE", "another program uses this key: choose another prefix or name"},
+	{"ERR quorumlock:", "another program wrote to our keys: choose another prefix"},
+}
+
+const defaultFix = "see docs/operations.md for what a node has to allow"
+
+// classify says what an error of the client or of the server means for the
+// request that it answers.
+func classify(err error) (Status, error) {
+	if redis, ok := rueidis.IsRedisErr(err); ok {
+		text := redis.Error()
+		switch {
+		case strings.HasPrefix(text, "ERR max number of clients"):
+			return Unsent, err
+		case strings.Contains(text, "OOM command not allowed"), strings.Contains(text, "BUSY Redis is busy"):
+			return Failed, err // inside a script the code is not always the first word
+		}
+		for _, word := range transient {
+			if strings.HasPrefix(text, word) {
+				return Failed, err
+			}
+		}
+		for _, f := range fixes {
+			if strings.HasPrefix(text, f.prefix) {
+				return Misconfigured, &ConfigError{Problem: text, Fix: f.fix}
+			}
+		}
+		return Misconfigured, &ConfigError{Problem: text, Fix: defaultFix}
+	}
+	var dial *net.OpError
+	switch {
+	case errors.As(err, &dial) && dial.Op == "dial", errors.Is(err, syscall.ECONNREFUSED):
+		return Unsent, err
+	case errors.Is(err, context.Canceled):
+		return Unknown, ErrClosed
+	default:
+		return Unknown, err
+	}
+}
+
+// noScript reports whether the server has forgotten our scripts: the request
+// was not applied and may be sent again after a greeting.
+func noScript(err error) bool {
+	redis, ok := rueidis.IsRedisErr(err)
+	return ok && redis.IsNoScript()
+}

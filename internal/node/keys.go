@@ -1,0 +1,116 @@
+package node
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Companion keys carry a byte that is not valid UTF-8. Lock names and prefixes
+// are valid UTF-8, so no legal name of any prefix can collide with them.
+const (
+	fenceTag = "\xfff"
+	guardTag = "\xffg"
+)
+
+// Keys returns the key of a lock and the key of its fence counter.
+//
+// The lock's key is prefix and name, nothing else, so that other Redlock
+// clients on the same key and we exclude each other. The counter's key begins
+// with the prefix, for ACL patterns, and has the hash tag of the lock's key,
+// for proxies that shard. Both share one allocation.
+func Keys(prefix, name string) (lock, fence string) {
+	if strings.Contains(name, "}") || hasHashTag(prefix) {
+		// Either the lock's key has a hash tag, and so has whatever begins
+		// with it, or no other key hashes like it.
+		fence = prefix + name + fenceTag
+		return fence[:len(fence)-len(fenceTag)], fence
+	}
+	fence = prefix + fenceTag + "{" + prefix + name + "}"
+	return fence[len(prefix)+len(fenceTag)+1 : len(fence)-1], fence
+}
+
+// GuardKey returns the key of the restart guard's marker.
+func GuardKey(prefix string) string { return prefix + guardTag }
+
+// PrefixShards reports whether keys with this prefix can have the hash tags
+// that Keys promises: a brace must belong to a whole tag.
+func PrefixShards(prefix string) bool {
+	return !strings.ContainsAny(prefix, "{}") || hasHashTag(prefix)
+}
+
+// hasHashTag applies the rule of Redis Cluster: the text between the first
+// brace and the first closing one after it, if any.
+func hasHashTag(key string) bool {
+	open := strings.IndexByte(key, '{')
+	return open >= 0 && strings.IndexByte(key[open+1:], '}') > 0
+}
+
+// Value is the content of a lock's key:
+//
+//	owner counter since_µs traceparent label
+//
+// separated by single spaces, "-" for an absent traceparent. It begins with
+// the owner value, as every Redlock client's does; the rest is for people.
+type Value struct {
+	Owner       string // 32 hex digits
+	Counter     int64
+	Since       time.Time
+	TraceParent string
+	Label       string
+}
+
+// OwnerLen is the length of an owner value.
+const OwnerLen = 32
+
+// Tail returns what follows owner and counter in the value of a lock.
+func Tail(since time.Time, traceParent, label string) string {
+	if traceParent == "" {
+		traceParent = "-"
+	}
+	return strconv.FormatInt(since.UnixMicro(), 10) + " " + traceParent + " " + label
+}
+
+// Compose returns the whole value of a lock.
+func Compose(owner string, counter int64, tail string) string {
+	return owner + " " + strconv.FormatInt(counter, 10) + " " + tail
+}
+
+// maxStranger bounds what is kept of a value that is not ours: it goes into
+// errors and spans.
+const maxStranger = 128
+
+// ParseValue reads the value of a lock. A value that is not ours is somebody
+// else's owner value as a whole, cut to 128 bytes and made valid UTF-8.
+func ParseValue(s string) Value {
+	if v, ok := parseOwn(s); ok {
+		return v
+	}
+	if len(s) > maxStranger {
+		s = s[:maxStranger]
+	}
+	return Value{Owner: strings.ToValidUTF8(s, "\uFFFD")}
+}
+
+func parseOwn(s string) (v Value, ok bool) {
+	if len(s) <= OwnerLen || s[OwnerLen] != ' ' || strings.Trim(s[:OwnerLen], "0123456789abcdef") != "" {
+		return v, false
+	}
+	parts := strings.SplitN(s[OwnerLen+1:], " ", 4)
+	if len(parts) != 4 {
+		return v, false
+	}
+	counter, err := strconv.ParseInt(parts[0], 10, 64)
+	if err != nil || counter < 0 {
+		return v, false
+	}
+	since, err := strconv.ParseInt(parts[1], 10, 64)
+	if err != nil {
+		return v, false
+	}
+	v = Value{Owner: s[:OwnerLen], Counter: counter, Since: time.UnixMicro(since), Label: parts[3]}
+	if parts[2] != "-" {
+		v.TraceParent = parts[2]
+	}
+	return v, true
+}

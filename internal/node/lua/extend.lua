@@ -1,0 +1,42 @@
+-- Prolongs locks that are still ours. Never creates one.
+--
+-- ARGV[1]  keys for each lock: 2 (lock, fence counter), or 1 without fencing
+-- ARGV[2]  how long a counter lives, ms
+-- KEYS     for each lock: the lock, and its fence counter
+-- ARGV[3…] for each lock: owner value, how long it lives from now in ms, token
+--
+-- Replies {now, r…}: this node's clock in µs, and for each lock
+--    1  ours, prolonged; an existing counter is at the token or above
+--    0  it does not exist
+--   -1  it is somebody else's
+--
+-- PEXPIRE with 0 would delete the lock and report success, so it is refused.
+local time = redis.call('TIME')
+local replies = { time[1] * 1000000 + time[2] }
+local stride = tonumber(ARGV[1])
+local arg = 3
+for key = 1, #KEYS, stride do
+  local owner, px, token = ARGV[arg], ARGV[arg + 1], tonumber(ARGV[arg + 2])
+  arg = arg + 3
+  if tonumber(px) < 1 then
+    return redis.error_reply('ERR quorumlock: a lock cannot live ' .. px .. ' ms')
+  end
+  local held = redis.call('GET', KEYS[key])
+  if not held then
+    replies[#replies + 1] = 0
+  elseif string.sub(held, 1, 33) ~= owner .. ' ' then
+    replies[#replies + 1] = -1
+  else
+    redis.call('PEXPIRE', KEYS[key], px)
+    if stride == 2 then
+      local last = redis.call('GET', KEYS[key + 1])
+      if last and tonumber(last) < token then
+        redis.call('SET', KEYS[key + 1], string.format('%.0f', token), 'PX', ARGV[2])
+      elseif last then
+        redis.call('PEXPIRE', KEYS[key + 1], ARGV[2])
+      end
+    end
+    replies[#replies + 1] = 1
+  end
+end
+return replies

@@ -1,0 +1,12 @@
+-- Reads a lock without touching it.
+--
+-- KEYS[1]  the lock
+-- KEYS[2]  its fence counter; absent without fencing
+--
+-- Replies {first 512 bytes of the value or nil, ms it lives (-2: absent, -1: for ever), counter or nil}.
+local value = redis.call('GET', KEYS[1])
+local counter = false
+if KEYS[2] then
+  counter = redis.call('GET', KEYS[2])
+end
+return { value and string.sub(value, 1, 512), redis.call('PTTL', KEYS[1]), counter }

@@ -1,0 +1,31 @@
+-- Deletes the lock if it is ours.
+--
+-- KEYS[1]  the lock
+-- KEYS[2]  its fence counter; absent without fencing
+-- ARGV[1]  owner value
+-- ARGV[2]  token of the lease, or 0 for an attempt that was never granted
+-- ARGV[3]  how long the counter lives, ms
+--
+-- Replies 1 deleted, 0 it did not exist, -1 it is somebody else's.
+--
+-- A lease raises the counter to its token on the way out. A failed attempt
+-- takes its own step back if nobody stepped since: that keeps the counters of
+-- the nodes level, and level counters make the next grant one round trip.
+local held = redis.call('GET', KEYS[1])
+if not held then
+  return 0
+end
+if string.sub(held, 1, 33) ~= ARGV[1] .. ' ' then
+  return -1
+end
+redis.call('DEL', KEYS[1])
+if KEYS[2] then
+  local last = tonumber(redis.call('GET', KEYS[2]) or nil)
+  local token = tonumber(ARGV[2])
+  if last and token > last then
+    redis.call('SET', KEYS[2], string.format('%.0f', token), 'PX', ARGV[3])
+  elseif last and token == 0 and last == tonumber(string.match(held, '^%d+', 34)) then
+    redis.call('SET', KEYS[2], string.format('%.0f', last - 1), 'PX', ARGV[3])
+  end
+end
+return 1

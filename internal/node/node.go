@@ -1,0 +1,389 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/redis/rueidis"
+)
+
+const (
+	// batchMax is how many requests go out as one pipeline at the most.
+	// rueidis moves a pipeline of 2,000 to another connection, which would
+	// break the order.
+	batchMax = 512
+	// queueMax is how many requests may wait; requests that Insist may use
+	// twice as much, because a queue full of hopeless acquires must not keep
+	// releases out.
+	queueMax = 4096
+	// purgeEvery is how often a full queue is searched for expired requests.
+	purgeEvery = 10 * time.Millisecond
+)
+
+// Config says how a Node behaves.
+type Config struct {
+	Index  int                  // the node's place in the list
+	Option rueidis.ClientOption // as the user gave it; Refuse must have found nothing
+	Prefix string               // of all keys, for the guard's marker
+	Now    func() time.Duration // the client's clock
+	Guard  time.Duration        // longest lease for the restart guard; 0 for no guard
+	Trust  bool                 // an empty database needs no quarantine
+	// Admit judges what the node said of itself, on every connection. An error
+	// keeps the node from voting until a later greeting finds it mended.
+	// Called in the worker's goroutine.
+	Admit func(index int, id Identity) error
+	// Changed is told how the first greeting went, and of every change between
+	// up, down and refused after it; err is nil for up. Called in the worker's goroutine; it must not block.
+	Changed func(index int, err error)
+}
+
+// Node is one Redis master. All methods are safe for concurrent use.
+type Node struct {
+	cfg    Config
+	addr   string
+	client rueidis.Client // the worker's
+
+	ctx    context.Context // ends the call in flight when the node closes
+	cancel context.CancelFunc
+	signal chan struct{} // capacity 1: there is something to do; never closed
+	done   chan struct{} // closed by the worker when it ends
+
+	mu      sync.Mutex
+	queue   []entry
+	purgeAt time.Duration
+	closed  bool
+
+	// Connections are counted by the dialer. lost is the newest one that has
+	// broken; both are read by the worker and written by whoever dials or
+	// reads, inside rueidis.
+	dialed, lost atomic.Uint64
+
+	health atomic.Pointer[Health]
+	clock  atomic.Pointer[offset]
+
+	// The worker's own.
+	greeted    uint64 // the connection that has passed the greeting
+	refusal    error  // why the greeted node may not vote
+	digests    [kinds]string
+	identity   Identity
+	quarantine time.Duration // votes do not count before
+	floor      string        // no counter below this, µs of the node's clock
+	redial     backoff.BackOff
+	redialAt   time.Duration
+	batch      []entry
+	commands   rueidis.Commands
+	many       []int64
+}
+
+type entry struct {
+	req     *Request
+	to      Receiver
+	resends int
+}
+
+// Health is what is known of a node's fitness to vote.
+type Health struct {
+	Err         error         // nil when it may
+	Quarantined time.Duration // instant at which its votes count again; 0 for now
+	Identity    Identity
+}
+
+// New returns a node. Nothing is sent before Run.
+func New(cfg Config) *Node {
+	n := &Node{
+		cfg: cfg, addr: cfg.Option.InitAddress[0],
+		signal: make(chan struct{}, 1), done: make(chan struct{}),
+		floor: "0",
+	}
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.health.Store(&Health{Err: ErrConnecting})
+	n.redial = backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(500*time.Millisecond),
+		backoff.WithMaxElapsedTime(0))
+	return n
+}
+
+// Addr returns the address of the node.
+func (n *Node) Addr() string { return n.addr }
+
+// Health returns what is known of the node now.
+func (n *Node) Health() Health { return *n.health.Load() }
+
+// Offset returns the node's clock minus the client's, and whether it is known.
+func (n *Node) Offset() (time.Duration, bool) {
+	if o := n.clock.Load(); o != nil {
+		return o.low, true
+	}
+	return 0, false
+}
+
+// Post queues req; its answer goes to the receiver, once. It reports false,
+// and nothing happens, when the queue is full or the node is closed.
+func (n *Node) Post(req *Request, to Receiver) bool {
+	n.mu.Lock()
+	limit := queueMax
+	if req.Insist {
+		limit *= 2
+	}
+	var dropped []entry
+	if len(n.queue) >= limit {
+		dropped = n.purge()
+	}
+	ok := !n.closed && len(n.queue) < limit
+	if ok {
+		n.queue = append(n.queue, entry{req: req, to: to})
+	}
+	n.mu.Unlock()
+	fail(n.cfg.Index, dropped, Unsent, ErrExpired)
+	if ok {
+		n.wake()
+	}
+	return ok
+}
+
+// purge takes expired requests out of the queue. n.mu is held.
+func (n *Node) purge() (dropped []entry) {
+	now := n.cfg.Now()
+	if now < n.purgeAt {
+		return nil
+	}
+	n.purgeAt = now + purgeEvery
+	kept := n.queue[:0]
+	for _, e := range n.queue {
+		if e.req.Expires <= now {
+			dropped = append(dropped, e)
+		} else {
+			kept = append(kept, e)
+		}
+	}
+	clear(n.queue[len(kept):])
+	n.queue = kept
+	return dropped
+}
+
+func (n *Node) wake() {
+	select {
+	case n.signal <- struct{}{}:
+	default:
+	}
+}
+
+// Close ends the worker and the connection. Requests that wait are answered
+// Unsent; the one batch on its way is answered Unknown. It returns when Run
+// has: rueidis was measured to take 1 s for that on a node that
+// hangs.
+func (n *Node) Close() {
+	n.mu.Lock()
+	n.closed = true
+	n.mu.Unlock()
+	n.cancel()
+	n.wake()
+	<-n.done
+}
+
+// Run is the worker: the only user of the connection. It dials at once, and
+// returns after Close; it must be called once.
+func (n *Node) Run() {
+	defer close(n.done)
+	defer n.drain()
+	// With ForceSingleClient a client comes back even when the dial failed.
+	client, err := rueidis.NewClient(force(n.cfg.Option, n.watch))
+	if client == nil {
+		n.report(fmt.Errorf("no client: %w", err), 0)
+		<-n.ctx.Done()
+		return
+	}
+	n.client = client
+	defer client.Close()
+	n.connect()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for n.ctx.Err() == nil {
+		timer.Reset(n.idle())
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-n.signal:
+		case <-timer.C:
+		}
+		n.serve()
+	}
+}
+
+// idle returns how long the worker may sleep without a signal.
+func (n *Node) idle() time.Duration {
+	if n.connected() {
+		return time.Hour
+	}
+	return max(n.redialAt-n.cfg.Now(), 0)
+}
+
+// serve sends everything that is queued, batch after batch.
+func (n *Node) serve() {
+	for n.ctx.Err() == nil {
+		if !n.connected() && n.cfg.Now() >= n.redialAt {
+			n.connect()
+		}
+		n.take()
+		if len(n.batch) == 0 {
+			return
+		}
+		if !n.connected() {
+			if !n.postpone() {
+				return
+			}
+			continue
+		}
+		n.send()
+	}
+}
+
+// take moves the front of the queue into the batch. Expired requests and votes
+// of a quarantined node are answered at once.
+func (n *Node) take() {
+	now := n.cfg.Now()
+	var expired, quarantined []entry
+	n.mu.Lock()
+	n.batch = n.batch[:0]
+	i := 0
+	for ; i < len(n.queue) && len(n.batch) < batchMax; i++ {
+		switch e := n.queue[i]; {
+		case e.req.Expires <= now:
+			expired = append(expired, e)
+		case e.req.Kind == Acquire && now < n.quarantine:
+			quarantined = append(quarantined, e)
+		default:
+			n.batch = append(n.batch, e)
+		}
+	}
+	rest := copy(n.queue, n.queue[i:])
+	clear(n.queue[rest:])
+	n.queue = n.queue[:rest]
+	n.mu.Unlock()
+	fail(n.cfg.Index, expired, Unsent, ErrExpired)
+	fail(n.cfg.Index, quarantined, Unsent, ErrQuarantined)
+}
+
+// postpone answers the batch without a connection: requests that Insist go
+// back into the queue, the others fail. It reports whether the queue has to be
+// looked at again at once.
+func (n *Node) postpone() (more bool) {
+	status, err := Unsent, n.health.Load().Err
+	if n.refusal != nil {
+		status = Misconfigured
+	}
+	var keep, lose []entry
+	for _, e := range n.batch {
+		if e.req.Insist {
+			keep = append(keep, e)
+		} else {
+			lose = append(lose, e)
+		}
+	}
+	n.requeue(keep)
+	fail(n.cfg.Index, lose, status, err)
+	return len(lose) > 0
+}
+
+// requeue puts entries back to the front, in their order.
+func (n *Node) requeue(entries []entry) {
+	if len(entries) == 0 {
+		return
+	}
+	n.mu.Lock()
+	n.queue = append(entries, n.queue...)
+	n.mu.Unlock()
+}
+
+// send puts the batch on the wire and hands out the replies.
+func (n *Node) send() {
+	n.commands = n.commands[:0]
+	for _, e := range n.batch {
+		n.commands = append(n.commands, n.command(e.req))
+	}
+	reply := Reply{Sent: n.cfg.Now()}
+	results := n.client.DoMulti(n.ctx, n.commands...)
+	received := n.cfg.Now()
+	// A redial on the way means that some replies came over a connection that
+	// was never greeted: perhaps from another server.
+	changed := n.dialed.Load() != n.greeted
+	var again []entry
+	for i := range results {
+		e := n.batch[i]
+		r := Reply{Sent: reply.Sent}
+		n.read(e.req, results[i], &r, received)
+		switch {
+		case r.Status == Misconfigured && noScript(results[i].Error()):
+			n.greeted = 0 // SCRIPT FLUSH: greet again, then send again
+			r.Status = Unsent
+			if e.resends == 0 {
+				e.resends++
+				again = append(again, e)
+				continue
+			}
+		case changed && e.req.Kind == Acquire && r.Status == Granted:
+			r.Status, r.Err = Unknown, ErrReconnected
+		case e.req.Insist && (r.Status == Unknown || r.Status == Unsent) && n.ctx.Err() == nil:
+			again = append(again, e)
+			continue
+		}
+		e.to.Receive(n.cfg.Index, e.req, &r)
+	}
+	clear(n.batch)
+	n.requeue(again)
+}
+
+// drain answers what waits when the worker has ended.
+func (n *Node) drain() {
+	n.mu.Lock()
+	n.closed = true
+	rest := n.queue
+	n.queue = nil
+	n.mu.Unlock()
+	fail(n.cfg.Index, rest, Unsent, ErrClosed)
+}
+
+func fail(index int, entries []entry, status Status, err error) {
+	for _, e := range entries {
+		e.to.Receive(index, e.req, &Reply{Status: status, Err: err})
+	}
+}
+
+// watch counts a new connection and reports when it breaks.
+func (n *Node) watch(conn net.Conn) net.Conn {
+	return &watchedConn{Conn: conn, node: n, number: n.dialed.Add(1)}
+}
+
+// connected reports whether the greeted connection stands.
+func (n *Node) connected() bool {
+	return n.greeted != 0 && n.greeted == n.dialed.Load() && n.lost.Load() < n.greeted
+}
+
+// watchedConn wakes the worker when its connection breaks, so that it dials
+// before the next request needs it: a restarted node starts its quarantine,
+// and a lost node is found, without waiting for traffic.
+type watchedConn struct {
+	net.Conn
+	node   *Node
+	number uint64
+}
+
+// Read reports the end of the connection, whoever ended it.
+func (c *watchedConn) Read(b []byte) (int, error) {
+	read, err := c.Conn.Read(b)
+	if err != nil {
+		for {
+			lost := c.node.lost.Load()
+			if lost >= c.number || c.node.lost.CompareAndSwap(lost, c.number) {
+				break
+			}
+		}
+		c.node.wake()
+	}
+	return read, err
+}

@@ -1,0 +1,589 @@
+package quorumlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// Manager hands out leases over a fixed set of Redis masters, and renews them.
+// Make one for each set of nodes and share it: all methods are safe for
+// concurrent use. It runs a few goroutines for each node and one more,
+// whatever the number of leases; Close ends them all.
+type Manager struct {
+	cfg        *config
+	clock      *clock.Clock
+	nodes      []*node.Node
+	dog        *watchdog
+	bus        bus
+	telemetry  *telemetry
+	fenceClamp string // how far a node's clock may pull a new fence counter, µs
+	timers     sync.Pool
+
+	greeted chan struct{} // capacity 1: a node's state has changed; never closed
+	closing chan struct{} // closed when Close begins
+	halt    chan struct{} // closed when the watchdog has to end
+	closed  chan struct{} // closed when Close has ended
+	running sync.WaitGroup
+
+	mu       sync.Mutex
+	shut     bool           // Close has begun
+	inflight sync.WaitGroup // calls that may still produce a lease; Add with mu held and not shut
+	ids      []node.Identity
+}
+
+// Addrs returns the options of nodes that need nothing but an address.
+func Addrs(hostport ...string) []rueidis.ClientOption {
+	nodes := make([]rueidis.ClientOption, len(hostport))
+	for i, addr := range hostport {
+		nodes[i] = rueidis.ClientOption{InitAddress: []string{addr}}
+	}
+	return nodes
+}
+
+// newPatience is how much longer New waits for slow nodes when a quorum has
+// answered.
+const newPatience = 250 * time.Millisecond
+
+// New connects to the nodes: independent Redis masters, 1, 3 or 5 of them, one
+// option each (Addrs makes plain ones). Of the options, addresses, TLS,
+// credentials, database, names and dial functions are used; what concerns
+// connections and retries is forced to what the protocol needs. An even number
+// works, tolerates no more failures than one node less, and is logged as a
+// warning.
+//
+// It returns when every node has answered or failed, and a little after a
+// quorum has; nodes that are down join when they come. It returns ErrNoQuorum
+// (a *QuorumError) when fewer than a quorum can be reached, ErrInvalid (an
+// *InvalidError) when an option cannot work or a node cannot vote (a replica,
+// a cluster, the same server twice, missing rights), and ctx's cause when ctx
+// ends first. Nothing is left behind then. ctx bounds New alone.
+func New(ctx context.Context, nodes []rueidis.ClientOption, opts ...Option) (*Manager, error) {
+	cfg, err := newConfig(nodes, opts)
+	if err != nil {
+		return nil, err
+	}
+	m := &Manager{
+		cfg: cfg, clock: clock.New(), ids: make([]node.Identity, len(nodes)),
+		greeted: make(chan struct{}, 1), closing: make(chan struct{}), halt: make(chan struct{}), closed: make(chan struct{}),
+	}
+	longest := MaxTTL
+	if cfg.guarded {
+		longest = cfg.guard
+	}
+	m.fenceClamp = strconv.FormatInt(min(2*time.Second, longest/4).Microseconds(), 10)
+	if m.telemetry, err = newTelemetry(cfg.telemetry); err != nil {
+		return nil, err
+	}
+	m.dog = newWatchdog(m)
+	if len(nodes)%2 == 0 {
+		cfg.log.Warn("quorumlock: an even number of nodes tolerates no more failures than one node less",
+			"nodes", len(nodes))
+	}
+	for i := range nodes {
+		n := node.New(node.Config{
+			Index: i, Option: nodes[i], Prefix: cfg.prefix, Now: m.clock.Now,
+			Guard: cfg.guard, Trust: cfg.trust, Admit: m.admit, Changed: m.nodeChanged,
+		})
+		m.nodes = append(m.nodes, n)
+		m.spawn(n.Run)
+	}
+	m.spawn(func() { m.dog.run(m.halt) })
+	if err := m.await(ctx); err != nil {
+		_ = m.Close(ctx)
+		return nil, err
+	}
+	return m, nil
+}
+
+// spawn starts every goroutine of a Manager; Close joins them.
+func (m *Manager) spawn(run func()) {
+	m.running.Add(1)
+	go func() {
+		defer m.running.Done()
+		run()
+	}()
+}
+
+// await waits for the nodes' first greetings and judges them.
+func (m *Manager) await(ctx context.Context) error {
+	late := time.NewTimer(time.Hour) // greetings are bounded by themselves
+	defer late.Stop()
+	for waiting := true; waiting; {
+		up, silent := m.census()
+		if silent == 0 {
+			break
+		}
+		if up >= m.quorum() {
+			late.Reset(newPatience)
+		}
+		select {
+		case <-m.greeted:
+		case <-late.C:
+			waiting = false
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	errs := make([]error, len(m.nodes))
+	for i, n := range m.nodes {
+		errs[i] = n.Health().Err
+		var config *node.ConfigError
+		if errors.As(errs[i], &config) {
+			return &InvalidError{
+				What: "node", Value: fmt.Sprintf("%d (%s)", i, n.Addr()), Bound: config.Problem, Fix: config.Fix,
+				Err: &NodeError{Node: i, Addr: n.Addr(), Err: errs[i]},
+			}
+		}
+	}
+	if up, _ := m.census(); up < m.quorum() {
+		return &QuorumError{Op: "new", Need: m.quorum(), Got: up, Nodes: m.nodeErrors(errs)}
+	}
+	return nil
+}
+
+// census counts the nodes that may vote, and those that have not been greeted.
+func (m *Manager) census() (up, silent int) {
+	for _, n := range m.nodes {
+		switch err := n.Health().Err; {
+		case err == nil:
+			up++
+		case errors.Is(err, node.ErrConnecting):
+			silent++
+		}
+	}
+	return up, silent
+}
+
+// admit refuses a node that is not independent of the others.
+func (m *Manager) admit(i int, id node.Identity) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for j, other := range m.ids {
+		if j == i {
+			continue
+		}
+		if err := node.Same(other, id); err != nil {
+			return fmt.Errorf("with node %d (%s): %w", j, m.nodes[j].Addr(), err)
+		}
+	}
+	m.ids[i] = id
+	return nil
+}
+
+// nodeChanged tells of a node that came, went, or cannot vote.
+func (m *Manager) nodeChanged(i int, err error) {
+	select {
+	case m.greeted <- struct{}{}:
+	default:
+	}
+	n := m.nodes[i]
+	log := m.cfg.log.With("node", i, "addr", n.Addr())
+	switch id := n.Health().Identity; {
+	case err != nil:
+		log.Warn("quorumlock: node does not vote", "error", err)
+	case id.Evicts():
+		log.Warn("quorumlock: node may evict locks: set maxmemory-policy noeviction", "policy", id.Eviction)
+	case id.Unchecked != nil:
+		log.Warn("quorumlock: node cannot be checked: allow INFO to the user", "error", id.Unchecked)
+	default:
+		log.Info("quorumlock: node votes", "version", id.Version)
+	}
+	m.bus.send(NodeChanged{Node: i, Addr: n.Addr(), Err: err})
+}
+
+// Acquire waits until it holds the named lease, or until ctx ends.
+//
+// A taken name, and too few nodes, are waited out with jittered exponential
+// backoff, never longer than the holder's keys live (see WithRetryBackoff).
+// When ctx ends the error joins what stood in the way, ErrHeld (a *HeldError)
+// or ErrNoQuorum (a *QuorumError), with context.Cause(ctx). It returns at once:
+// ErrInvalid for a bad name or option, ErrNoQuorum when so many nodes need
+// mending that waiting cannot help, and ErrClosed.
+//
+// Whatever the outcome, an attempt that came to nothing is taken back on every
+// node, apart from ctx. The lease does not end with ctx.
+//
+// A name is 1 to 512 bytes of valid UTF-8. Waiters of one name are not served
+// in any order.
+func (m *Manager) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
+	return m.acquire(ctx, name, opts, true)
+}
+
+// TryAcquire asks once. It returns ErrHeld (a *HeldError) when the name is
+// taken, ErrNoQuorum (a *QuorumError) when too few nodes gave an answer that
+// counts within the node timeout, and otherwise what Acquire does.
+func (m *Manager) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
+	return m.acquire(ctx, name, opts, false)
+}
+
+func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption, wait bool) (*Lease, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	t, err := m.cfg.termsFor(opts)
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, cancelled(name, nil, context.Cause(ctx))
+	}
+	if !m.enter() {
+		return nil, ErrClosed
+	}
+	defer m.inflight.Done()
+	span := m.telemetry.startAcquire(ctx, name, m.quorum(), len(m.nodes))
+	l, err := m.campaign(ctx, name, t, wait, &span)
+	span.end(l, err)
+	return l, err
+}
+
+// campaign makes attempts until one succeeds or there is no use in another.
+func (m *Manager) campaign(ctx context.Context, name string, t *terms, wait bool, span *acquireSpan) (*Lease, error) {
+	lockKey, fenceKey := node.Keys(m.cfg.prefix, name)
+	var retry backoff.BackOff
+	for {
+		l, err := m.newAttempt(t, lockKey, fenceKey, span).run(ctx)
+		if err == nil {
+			return l, nil
+		}
+		if errors.Is(err, ErrClosed) {
+			return nil, err
+		}
+		span.refused(err)
+		if ctx.Err() != nil {
+			return nil, cancelled(name, err, context.Cause(ctx))
+		}
+		var short *QuorumError
+		if !wait || errors.As(err, &short) && short.permanent(len(m.nodes)) {
+			return nil, err
+		}
+		if retry == nil {
+			retry = m.cfg.retry()
+		}
+		delay := retry.NextBackOff()
+		if delay == backoff.Stop {
+			return nil, err
+		}
+		var held *HeldError
+		if errors.As(err, &held) && held.RetryAfter > 0 {
+			delay = min(delay, held.RetryAfter+time.Millisecond)
+		}
+		if !m.pause(ctx, delay) {
+			if ctx.Err() != nil {
+				return nil, cancelled(name, err, context.Cause(ctx))
+			}
+			return nil, ErrClosed
+		}
+	}
+}
+
+// cancelled joins what stood in the way with why the wait ended.
+func cancelled(name string, err, cause error) error {
+	if err == nil || errors.Is(err, cause) {
+		return fmt.Errorf("quorumlock: acquire %q: %w", name, cause)
+	}
+	return errors.Join(err, cause)
+}
+
+// pause sleeps. It reports false when ctx or the Manager ended first.
+func (m *Manager) pause(ctx context.Context, d time.Duration) bool {
+	timer := m.timer(d)
+	defer m.putTimer(timer)
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+	case <-m.closing:
+	}
+	return false
+}
+
+// enter admits a call that may produce a lease; it ends with inflight.Done.
+func (m *Manager) enter() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.shut {
+		return false
+	}
+	m.inflight.Add(1)
+	return true
+}
+
+// open starts the life of a granted lease.
+func (m *Manager) open(l *Lease) {
+	m.telemetry.opened()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if m.bus.watched.Load() > 0 {
+		m.bus.send(Acquired{
+			Name: l.Name(), Token: l.token,
+			ValidUntil: m.clock.Time(l.machine.Stop()), Margin: l.machine.Margin(m.clock.Now()),
+		})
+	}
+	m.dog.schedule(l, l.machine.Wake())
+}
+
+// Do acquires the lease as Acquire does, runs fn, and releases the lease when
+// fn has returned, or panicked. The context that fn gets ends with ctx or with
+// the lease, whichever is first; context.Cause tells which. fn must return
+// then: Do waits for it.
+//
+// It returns fn's error; when the lease did not last until fn returned, that
+// is joined with ErrLost (a *LostError). A release that no quorum confirmed is
+// logged, not returned: the work was done under the lease, and its keys expire
+// by themselves.
+func (m *Manager) Do(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...AcquireOption) error {
+	l, err := m.Acquire(ctx, name, opts...)
+	if err != nil {
+		return err
+	}
+	lost, err := m.term(ctx, l, fn)
+	if lost != nil {
+		return joinCause(err, lost)
+	}
+	return err
+}
+
+// Lead campaigns for the lease until ctx ends, and runs fn in each term, with
+// a context that ends with ctx or with the lease. When the lease is lost, Lead
+// waits for fn to return, whatever it returns, and campaigns again. When fn
+// returns while the lease is held, Lead releases it and returns fn's error.
+//
+// When ctx ends, Lead releases, and returns context.Cause(ctx) joined with
+// fn's error, or with what stood in the way of the lease, as Acquire does.
+// Errors that Acquire returns at once are returned.
+func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...AcquireOption) error {
+	for {
+		l, err := m.Acquire(ctx, name, opts...)
+		if err != nil {
+			return err
+		}
+		lost, err := m.term(ctx, l, fn)
+		switch {
+		case ctx.Err() != nil:
+			return joinCause(err, context.Cause(ctx))
+		case lost == nil:
+			return err
+		}
+		m.cfg.log.Warn("quorumlock: term ended by a loss", "name", name, "token", l.Token(),
+			"loss", lost, "error", err)
+	}
+}
+
+// term runs fn under the lease and releases it. It returns why the lease did
+// not last, if so, and fn's error.
+func (m *Manager) term(ctx context.Context, l *Lease, fn func(context.Context, *Lease) error) (lost, err error) {
+	fnCtx, cancel := context.WithCancelCause(ctx)
+	leaseCtx := l.Context()
+	stop := context.AfterFunc(leaseCtx, func() { cancel(context.Cause(leaseCtx)) })
+	defer func() {
+		stop()
+		cancel(nil)
+		// Apart from ctx: the usual reason to be here is that it has ended.
+		switch ended := l.Release(context.WithoutCancel(ctx)); {
+		case errors.Is(ended, ErrLost):
+			lost = ended
+		case errors.Is(ended, ErrNoQuorum):
+			m.cfg.log.Warn("quorumlock: release not confirmed; the keys expire by themselves",
+				"name", l.Name(), "token", l.Token(), "error", ended)
+		}
+	}()
+	return nil, fn(fnCtx, l)
+}
+
+// joinCause joins err and cause, unless err says it already.
+func joinCause(err, cause error) error {
+	if err == nil || errors.Is(err, cause) {
+		return cause
+	}
+	return errors.Join(cause, err)
+}
+
+// Subscribe returns a subscription to the events of all leases and nodes, with
+// room for so many events (at least 1). See Subscription for what happens when
+// they are not read in time.
+func (m *Manager) Subscribe(buffer int) *Subscription { return m.bus.add(buffer) }
+
+// Close refuses new calls, ends waiting ones with ErrClosed, releases all
+// leases, ends the connections and waits for every goroutine of the Manager.
+// Each lease gets its one terminal event before the subscriptions end.
+//
+// It waits for the releases one node timeout at the most, and for a connection
+// that hangs about a second. When ctx ends first the releases are not waited
+// for, and Close returns ctx's cause; everything else is done all the same.
+// Close is idempotent: later and concurrent calls wait for the first and
+// return nil, or ctx's cause.
+func (m *Manager) Close(ctx context.Context) error {
+	m.mu.Lock()
+	first := !m.shut
+	m.shut = true
+	m.mu.Unlock()
+	if !first {
+		select {
+		case <-m.closed:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	close(m.closing)
+	m.inflight.Wait() // closing ends them: none waits for a node any more
+	err := m.releaseAll(ctx)
+	close(m.halt)
+	for _, n := range m.nodes {
+		m.spawn(n.Close) // in parallel: each may take a second
+	}
+	m.running.Wait()
+	m.bus.close()
+	close(m.closed)
+	return err
+}
+
+// releaseAll releases every live lease, all at once.
+func (m *Manager) releaseAll(ctx context.Context) error {
+	timeout := m.timer(m.cfg.terms.Timeout)
+	defer m.putTimer(timeout)
+	var pending []*answers
+	for _, l := range m.dog.live() {
+		if l.step(quorum.Input{Kind: quorum.Release}, nil).ended && !l.lost() {
+			pending = append(pending, m.ask(l.releaseRequest(), m.quorum(), nil))
+		}
+	}
+	for _, a := range pending {
+		select {
+		case <-a.settled:
+		case <-timeout.C:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// quorum returns how many nodes are one.
+func (m *Manager) quorum() int { return quorum.Size(m.cfg.nodes) }
+
+// clusterTime returns the nodes' clock at an instant of ours: the median of
+// what is known of them, so that all nodes and all clients agree on where a
+// new fence counter starts, whatever this machine's wall clock says.
+func (m *Manager) clusterTime(at time.Duration) time.Duration {
+	var offsets [MaxNodes]time.Duration
+	known := offsets[:0]
+	for _, n := range m.nodes {
+		if offset, ok := n.Offset(); ok {
+			known = append(known, offset)
+		}
+	}
+	if len(known) == 0 {
+		return time.Duration(m.clock.Time(at).UnixNano())
+	}
+	slices.Sort(known)
+	return at + known[len(known)/2]
+}
+
+// post sends a request to node i; a full queue is an answer too.
+func (m *Manager) post(i int, req *node.Request, to node.Receiver) {
+	if !m.nodes[i].Post(req, to) {
+		to.Receive(i, req, &node.Reply{Status: node.Unsent, Err: errQueueFull})
+	}
+}
+
+// timer returns a timer from the Manager's pool, for putTimer. (A pool of the
+// package would hand timers from one synctest bubble to another.)
+func (m *Manager) timer(d time.Duration) *time.Timer {
+	if t, ok := m.timers.Get().(*time.Timer); ok {
+		t.Reset(d)
+		return t
+	}
+	return time.NewTimer(d)
+}
+
+func (m *Manager) putTimer(t *time.Timer) {
+	t.Stop()
+	m.timers.Put(t)
+}
+
+// releaseRequest deletes the keys of one owner. Token 0 is an attempt that was
+// never granted.
+func (m *Manager) releaseRequest(t *terms, lockKey, fenceKey, owner string, token int64) *node.Request {
+	return &node.Request{
+		Kind: node.Release, Keys: m.keys(lockKey, fenceKey), Insist: true,
+		Args: []string{owner, strconv.FormatInt(token, 10), fenceMillis},
+		// Later than this the keys have expired.
+		Expires: m.clock.Now() + t.ttl + t.lockDelay,
+	}
+}
+
+// keys returns what a script of one lock takes.
+func (m *Manager) keys(lockKey, fenceKey string) []string {
+	if m.cfg.unfenced {
+		return []string{lockKey}
+	}
+	return []string{lockKey, fenceKey}
+}
+
+// nodeErrors lists the nodes that have an error.
+func (m *Manager) nodeErrors(errs []error) []*NodeError {
+	var list []*NodeError
+	for i, err := range errs {
+		if err != nil {
+			list = append(list, m.nodeError(i, err))
+		}
+	}
+	return list
+}
+
+func (m *Manager) nodeError(i int, err error) *NodeError {
+	return &NodeError{Node: i, Addr: m.nodes[i].Addr(), Err: err}
+}
+
+// checkNodes refuses a list of nodes that cannot be a quorum.
+func checkNodes(nodes []rueidis.ClientOption) error {
+	if len(nodes) == 0 || len(nodes) > MaxNodes {
+		return &InvalidError{
+			What: "nodes", Value: strconv.Itoa(len(nodes)),
+			Bound: fmt.Sprintf("has to be 1 to %d", MaxNodes), Fix: "list 1, 3 or 5 independent Redis masters",
+		}
+	}
+	seen := map[string]int{}
+	for i := range nodes {
+		if field, fix := node.Refuse(&nodes[i]); field != "" {
+			return &InvalidError{
+				What: "node", Value: fmt.Sprintf("%d: %s", i, field), Bound: "cannot be used here", Fix: fix,
+			}
+		}
+		addr := normalise(nodes[i].InitAddress[0])
+		if j, dup := seen[addr]; dup {
+			return &InvalidError{
+				What: "node", Value: fmt.Sprintf("%d (%s)", i, nodes[i].InitAddress[0]),
+				Bound: fmt.Sprintf("is node %d again", j), Fix: "list each server once: one server with two votes is no quorum",
+			}
+		}
+		seen[addr] = i
+	}
+	return nil
+}
+
+// normalise makes spellings of one address equal.
+func normalise(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	return net.JoinHostPort(strings.ToLower(strings.TrimSuffix(host, ".")), port)
+}

@@ -1,0 +1,323 @@
+package quorumlock
+
+import (
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// Defaults and bounds of the options.
+const (
+	DefaultTTL         = 10 * time.Second
+	MinTTL             = 100 * time.Millisecond
+	MaxTTL             = 24 * time.Hour
+	DefaultPrefix      = "quorumlock:"
+	DefaultDriftFactor = 0.01
+	MaxDriftFactor     = 0.1
+	MinNodeTimeout     = 5 * time.Millisecond
+	MaxNameLen         = 512 // bytes
+	MaxLabelLen        = 256 // bytes
+	MaxNodes           = 15
+)
+
+// fenceLife is how long a fence counter outlives its last use. A new one
+// starts from the clock, above the old one.
+const fenceLife = 24 * time.Hour
+
+// Option configures a Manager.
+type Option interface{ manager(*config) }
+
+// AcquireOption configures one lease.
+type AcquireOption interface{ acquire(*terms) }
+
+// LeaseOption is for New, where it sets the default of all leases, and for
+// Acquire, where it sets this lease.
+type LeaseOption interface {
+	Option
+	AcquireOption
+}
+
+type leaseOption func(*terms)
+
+func (o leaseOption) manager(c *config) { o(&c.terms) }
+func (o leaseOption) acquire(t *terms)  { o(t) }
+
+type managerOption func(*config)
+
+func (o managerOption) manager(c *config) { o(c) }
+
+// WithTTL sets how long a lease outlives a holder that has died, and so the
+// longest wait for its successor. Default 10 s, bounds 100 ms … 24 h; whole
+// milliseconds, as Redis counts them. A living holder renews every third of
+// it.
+func WithTTL(d time.Duration) LeaseOption {
+	return leaseOption(func(t *terms) { t.ttl = d })
+}
+
+// WithMaxHold ends a lease at this age (LostMaxHold), however well it renews:
+// against a holder that hangs for ever. Default 0, no limit; else 100 ms or
+// more.
+func WithMaxHold(d time.Duration) LeaseOption {
+	return leaseOption(func(t *terms) { t.maxHold = d })
+}
+
+// WithLockDelay keeps the keys of a holder that died for so much longer than
+// the lease was valid, to let what it had in flight run out. A release is not
+// delayed. Default 0, at most 24 h with the TTL. (Burrows, "The Chubby lock
+// service", section 2.4.)
+func WithLockDelay(d time.Duration) LeaseOption {
+	return leaseOption(func(t *terms) { t.lockDelay = d })
+}
+
+// WithHolder stores a label with the lock, for people: HeldError and Inspect
+// show it. At most 256 bytes of UTF-8. Default none.
+func WithHolder(label string) LeaseOption {
+	return leaseOption(func(t *terms) { t.label = label })
+}
+
+// WithoutRenewal leaves renewing to Lease.Renew. The loss is told in time all
+// the same.
+func WithoutRenewal() LeaseOption {
+	return leaseOption(func(t *terms) { t.manual = true })
+}
+
+// WithPrefix sets what the keys of all locks begin with. Default
+// "quorumlock:"; "" is allowed. A lock's key is the prefix and the name, so
+// that other Redlock clients on the same key exclude us and we them. All users
+// of a name must use the same prefix. A brace is allowed as a whole hash tag.
+func WithPrefix(s string) Option {
+	return managerOption(func(c *config) { c.prefix = s })
+}
+
+// WithoutFencing mints no tokens: Lease.Token is 0, and nothing but the lock's
+// own key is written. For locks shared with clients that need the keyspace to
+// themselves.
+func WithoutFencing() Option {
+	return managerOption(func(c *config) { c.unfenced = true })
+}
+
+// WithNodeTimeout sets how long one node may take to answer before it counts
+// as failed. Default a tenth of the TTL within 20 … 500 ms; at least 5 ms, and
+// short enough for a renewal round to fit into the TTL.
+func WithNodeTimeout(d time.Duration) Option {
+	return managerOption(func(c *config) { c.nodeTimeout = d; c.nodeTimeoutSet = true })
+}
+
+// WithDriftFactor sets the bound on the difference of clock rates between
+// client and nodes, as a part of the TTL that is given up. Default 0.01;
+// above 0, at most 0.1.
+func WithDriftFactor(f float64) Option {
+	return managerOption(func(c *config) { c.drift = f })
+}
+
+// WithRetryBackoff sets the waits between the attempts of Acquire and Lead on
+// a taken name: the function is called once for each wait. A wait is cut to
+// what the holder's keys have left to live; backoff.Stop ends the call with
+// the error of the last attempt. Default exponential with jitter, 10 ms to
+// 500 ms.
+func WithRetryBackoff(f func() backoff.BackOff) Option {
+	return managerOption(func(c *config) { c.retry = f })
+}
+
+// WithRestartGuard keeps a node that has lost its data from voting for maxTTL:
+// after a restart, a failover to a replica, FLUSHALL, or at first use (see
+// WithTrustEmptyNodes). No lease may be longer than maxTTL, lock delay
+// included, and all clients of a node must give the same value. Without the
+// guard, a node that restarts empty can give away a lease that is held
+// (redis.io "Distributed Locks", delayed restarts). Default off.
+func WithRestartGuard(maxTTL time.Duration) Option {
+	return managerOption(func(c *config) { c.guard = maxTTL; c.guarded = true })
+}
+
+// WithTrustEmptyNodes lets the restart guard trust a database without any key,
+// for a first deployment, which would otherwise start with maxTTL of no
+// grants. Take it out afterwards: a FLUSHALL leaves an empty database too.
+func WithTrustEmptyNodes() Option {
+	return managerOption(func(c *config) { c.trust = true })
+}
+
+// WithLogger logs what nobody else is told: nodes that come and go, doubtful
+// configurations, releases that could not be confirmed. Default none; nil is
+// ignored.
+func WithLogger(l *slog.Logger) Option {
+	return managerOption(func(c *config) {
+		if l != nil {
+			c.log = l
+		}
+	})
+}
+
+// config is what a Manager was made with.
+type config struct {
+	prefix         string
+	unfenced       bool
+	drift          float64
+	nodeTimeout    time.Duration
+	nodeTimeoutSet bool
+	retry          func() backoff.BackOff
+	guard          time.Duration
+	guarded, trust bool
+	telemetry      providers
+	log            *slog.Logger
+	terms          terms // of leases without options of their own
+	nodes          int
+}
+
+// terms are the conditions of a lease. Leases without options of their own
+// share the Manager's.
+type terms struct {
+	ttl, maxHold, lockDelay time.Duration
+	label                   string
+	manual                  bool
+
+	// Derived by settle.
+	quorum.Terms
+	interval time.Duration // between the starts of two rounds
+	slack    time.Duration // how much earlier a round may start, to go with others
+	px       string        // life of the keys, ms
+}
+
+// newConfig applies defaults, then options, then checks the relations.
+func newConfig(nodes []rueidis.ClientOption, opts []Option) (*config, error) {
+	c := &config{
+		prefix: DefaultPrefix, drift: DefaultDriftFactor, retry: defaultRetry,
+		log: slog.New(slog.DiscardHandler), nodes: len(nodes),
+		terms: terms{ttl: DefaultTTL},
+	}
+	for _, o := range opts {
+		if o != nil {
+			o.manager(c)
+		}
+	}
+	if err := checkNodes(nodes); err != nil {
+		return nil, err
+	}
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	if err := c.settle(&c.terms); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func defaultRetry() backoff.BackOff {
+	return backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(10*time.Millisecond), backoff.WithMaxInterval(500*time.Millisecond),
+		backoff.WithMaxElapsedTime(0))
+}
+
+// check refuses options that no lease could live with.
+func (c *config) check() error {
+	switch {
+	case !utf8.ValidString(c.prefix):
+		return &InvalidError{What: "WithPrefix", Value: strconv.Quote(c.prefix), Bound: "has to be valid UTF-8",
+			Fix: "choose another prefix"}
+	case len(c.prefix) > MaxNameLen:
+		return &InvalidError{What: "WithPrefix", Value: fmt.Sprint(len(c.prefix), " bytes"),
+			Bound: fmt.Sprintf("has to be at most %d bytes", MaxNameLen), Fix: "choose a shorter prefix"}
+	case !node.PrefixShards(c.prefix):
+		return &InvalidError{What: "WithPrefix", Value: strconv.Quote(c.prefix), Bound: "has a brace that is no hash tag",
+			Fix: "write a whole tag, like {app}:, or no brace"}
+	case !(c.drift > 0 && c.drift <= MaxDriftFactor):
+		return &InvalidError{What: "WithDriftFactor", Value: fmt.Sprint(c.drift),
+			Bound: fmt.Sprintf("has to be above 0 and at most %v", MaxDriftFactor), Fix: "0.01 covers any clock that works"}
+	case c.nodeTimeoutSet && c.nodeTimeout < MinNodeTimeout:
+		return &InvalidError{What: "WithNodeTimeout", Value: c.nodeTimeout.String(),
+			Bound: fmt.Sprintf("has to be at least %v", MinNodeTimeout), Fix: "leave it out for a tenth of the TTL"}
+	case c.retry == nil:
+		return &InvalidError{What: "WithRetryBackoff", Bound: "needs a function", Fix: "leave it out for the default"}
+	case c.guarded && (c.guard < MinTTL || c.guard > 2*MaxTTL):
+		return &InvalidError{What: "WithRestartGuard", Value: c.guard.String(),
+			Bound: fmt.Sprintf("has to be within %v … %v", MinTTL, 2*MaxTTL), Fix: "give the longest TTL of any client"}
+	case c.trust && !c.guarded:
+		return &InvalidError{What: "WithTrustEmptyNodes", Bound: "says something about the restart guard, which is off",
+			Fix: "add WithRestartGuard, or leave it out"}
+	}
+	return nil
+}
+
+// settle checks the terms of a lease and derives the rest.
+func (c *config) settle(t *terms) error {
+	t.Terms = quorum.Terms{
+		Nodes: c.nodes, TTL: t.ttl, MaxHold: t.maxHold,
+		Drift: quorum.Drift(t.ttl, c.drift), Guard: quorum.Guard(t.ttl),
+		Timeout: min(max(t.ttl/10, 20*time.Millisecond), 500*time.Millisecond),
+	}
+	if c.nodeTimeoutSet {
+		t.Timeout = c.nodeTimeout
+	}
+	t.interval = t.ttl / 3
+	t.slack = min(t.interval/50, 20*time.Millisecond)
+	t.px = strconv.FormatInt((t.ttl + t.lockDelay).Milliseconds(), 10)
+	spent := t.interval + t.interval/10 + t.Timeout + t.Guard + t.Drift
+	switch {
+	case t.ttl < MinTTL || t.ttl > MaxTTL:
+		return &InvalidError{What: "WithTTL", Value: t.ttl.String(),
+			Bound: fmt.Sprintf("has to be within %v … %v", MinTTL, MaxTTL), Fix: "10s suits most; below 1s a busy machine loses leases"}
+	case t.ttl%time.Millisecond != 0:
+		return &InvalidError{What: "WithTTL", Value: t.ttl.String(), Bound: "has to be whole milliseconds",
+			Fix: "Redis counts no finer"}
+	case t.maxHold < 0 || t.maxHold > 0 && t.maxHold < MinTTL:
+		return &InvalidError{What: "WithMaxHold", Value: t.maxHold.String(),
+			Bound: fmt.Sprintf("has to be 0 or at least %v", MinTTL), Fix: "0 is no limit"}
+	case t.lockDelay < 0 || t.ttl+t.lockDelay > MaxTTL || t.lockDelay%time.Millisecond != 0:
+		return &InvalidError{What: "WithLockDelay", Value: t.lockDelay.String(),
+			Bound: fmt.Sprintf("has to be whole milliseconds from 0 to %v less the TTL", MaxTTL), Fix: "half the TTL is ample"}
+	case len(t.label) > MaxLabelLen || !utf8.ValidString(t.label):
+		return &InvalidError{What: "WithHolder", Value: fmt.Sprintf("(%d bytes)", len(t.label)),
+			Bound: fmt.Sprintf("has to be valid UTF-8 of at most %d bytes", MaxLabelLen), Fix: "a host name and a process id do"}
+	case spent >= t.ttl:
+		return &InvalidError{What: "WithNodeTimeout", Value: t.Timeout.String(),
+			Bound: fmt.Sprintf("renewal interval %v + jitter + node timeout %v + guard %v + drift %v has to be below the TTL %v",
+				t.interval, t.Timeout, t.Guard, t.Drift, t.ttl),
+			Fix: fmt.Sprintf("set it below %v, or lengthen the TTL", t.ttl-(spent-t.Timeout))}
+	case c.guarded && t.ttl+t.lockDelay > c.guard:
+		return &InvalidError{What: "WithTTL", Value: (t.ttl + t.lockDelay).String() + " with lock delay",
+			Bound: fmt.Sprintf("has to be at most WithRestartGuard's %v", c.guard), Fix: "shorten the lease, or lengthen the guard on every client"}
+	}
+	return nil
+}
+
+// termsFor returns the terms of a lease.
+func (c *config) termsFor(opts []AcquireOption) (*terms, error) {
+	if len(opts) == 0 {
+		return &c.terms, nil
+	}
+	t := c.terms
+	for _, o := range opts {
+		if o != nil {
+			o.acquire(&t)
+		}
+	}
+	if t == c.terms {
+		return &c.terms, nil
+	}
+	if err := c.settle(&t); err != nil {
+		return nil, err
+	}
+	return &t, nil
+}
+
+// checkName refuses names that are no legal keys.
+func checkName(name string) error {
+	const fix = "use a short readable text"
+	switch {
+	case name == "":
+		return &InvalidError{What: "name", Value: `""`, Bound: "has to have 1 to 512 bytes", Fix: fix}
+	case len(name) > MaxNameLen:
+		return &InvalidError{What: "name", Value: fmt.Sprintf("(%d bytes)", len(name)),
+			Bound: "has to have 1 to 512 bytes", Fix: fix}
+	case !utf8.ValidString(name):
+		return &InvalidError{What: "name", Value: strconv.Quote(name), Bound: "has to be valid UTF-8", Fix: fix}
+	}
+	return nil
+}

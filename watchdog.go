@@ -1,0 +1,470 @@
+package quorumlock
+
+import (
+	"container/heap"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// errQueueFull: so much waits for the node that it must be hanging.
+var errQueueFull = errors.New("queue full")
+
+// stride is how many arguments extend and heal take for each lease.
+const stride = 3
+
+// patience bounds the watchdog's sleep: its timer stands still while the
+// machine sleeps, and after a resume a lost lease has to be told soon.
+const patience = 250 * time.Millisecond
+
+// together is how far ahead the watchdog looks for leases to renew in one
+// script.
+const together = 20 * time.Millisecond
+
+// watchdog renews the leases of a Manager and tells their loss in time. It is
+// one goroutine, whatever the number of leases, and it never waits for a node:
+// it posts, and the answers come in the goroutines of the nodes' workers.
+//
+// Every change of a lease goes through Lease.step, under the lease's mutex, so
+// that each lease has one line of events whoever found them.
+type watchdog struct {
+	m      *Manager
+	signal chan struct{} // capacity 1: an earlier wake than the timer's; never closed
+
+	mu     sync.Mutex // taken after a lease's, never before
+	leases leaseHeap
+	asleep time.Duration // until when; quorum.Never while awake
+	closed bool
+}
+
+func newWatchdog(m *Manager) *watchdog {
+	return &watchdog{m: m, signal: make(chan struct{}, 1), asleep: quorum.Never}
+}
+
+// run is the watchdog's goroutine, until stop is closed.
+func (d *watchdog) run(stop <-chan struct{}) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	var due []*Lease
+	for {
+		now := d.m.clock.Now()
+		due = d.take(now+together, due[:0])
+		d.tend(now, due)
+		clear(due)
+		if wait, ok := d.sleep(); ok {
+			timer.Reset(wait)
+		} else {
+			timer.Stop()
+		}
+		select {
+		case <-timer.C:
+		case <-d.signal:
+		case <-stop:
+			return
+		}
+	}
+}
+
+// take removes the leases that wake before then.
+func (d *watchdog) take(then time.Duration, due []*Lease) []*Lease {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.asleep = quorum.Never
+	for len(d.leases) > 0 && d.leases[0].wake <= then {
+		due = append(due, heap.Pop(&d.leases).(*Lease))
+	}
+	return due
+}
+
+// tend looks at leases whose time has come, and renews those that are due.
+// Each goes back to the heap by itself, unless it has ended.
+func (d *watchdog) tend(now time.Duration, due []*Lease) {
+	var renew []*Lease
+	for _, l := range due {
+		if l.step(quorum.Input{Kind: quorum.Tick}, nil).ended || !l.due(now) {
+			continue
+		}
+		if l.step(quorum.Input{Kind: quorum.Begin}, nil).Begin {
+			renew = append(renew, l)
+		}
+	}
+	d.extend(now, renew)
+}
+
+// sleep returns how long there is nothing to do, and false when there is no
+// lease at all.
+func (d *watchdog) sleep() (time.Duration, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.leases) == 0 {
+		return 0, false
+	}
+	now := d.m.clock.Now()
+	wait := min(max(d.leases[0].wake-now, 0), patience)
+	d.asleep = now + wait
+	return wait, true
+}
+
+// schedule files a lease under the instant of its next wake; quorum.Never
+// takes it out.
+func (d *watchdog) schedule(l *Lease, wake time.Duration) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case wake == quorum.Never:
+		if l.index >= 0 {
+			heap.Remove(&d.leases, l.index)
+		}
+		return
+	case l.index < 0:
+		l.wake = wake
+		heap.Push(&d.leases, l)
+	case wake < l.wake:
+		l.wake = wake
+		heap.Fix(&d.leases, l.index)
+	default:
+		return // too early is put right when it wakes; moving it now costs more
+	}
+	if len(d.leases) == 1 || wake < d.asleep && d.asleep != quorum.Never {
+		select {
+		case d.signal <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// live returns the leases that have not ended.
+func (d *watchdog) live() []*Lease {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return append([]*Lease(nil), d.leases...)
+}
+
+// extend posts one round for these leases to every node.
+func (d *watchdog) extend(now time.Duration, leases []*Lease) {
+	for len(leases) > 0 {
+		n := min(len(leases), node.MaxBatch)
+		r := &round{m: d.m, leases: append([]*Lease(nil), leases[:n]...), began: now}
+		leases = leases[n:]
+		fenced := !d.m.cfg.unfenced
+		r.req = node.Request{
+			Kind: node.Extend, Keys: make([]string, 0, 2*n),
+			Args: append(make([]string, 0, 2+stride*n), keysPerLock(fenced), fenceMillis),
+		}
+		for _, l := range r.leases {
+			r.req.Keys = append(r.req.Keys, l.lockKey)
+			if fenced {
+				r.req.Keys = append(r.req.Keys, l.fenceKey)
+			}
+			r.req.Expires = max(r.req.Expires, now+l.terms.Timeout)
+			r.req.Args = append(r.req.Args, l.owner, l.terms.px, strconv.FormatInt(l.token, 10))
+		}
+		for i := range d.m.nodes {
+			d.m.post(i, &r.req, r)
+		}
+	}
+}
+
+// heal posts the re-creation of keys that node i has lost.
+func (d *watchdog) heal(i int, leases []*Lease) {
+	now := d.m.clock.Now()
+	r := &round{m: d.m, leases: leases, began: now}
+	r.req = node.Request{Kind: node.Heal}
+	for _, l := range leases {
+		r.req.Keys = append(r.req.Keys, l.lockKey)
+		r.req.Expires = max(r.req.Expires, now+l.terms.Timeout)
+		// A heal that arrives after the lease has ended must not lock.
+		notAfter := time.Duration(l.stop.Load())
+		r.req.Args = append(r.req.Args,
+			node.Compose(l.owner, l.token, l.tail), l.terms.px, strconv.FormatInt(notAfter.Microseconds(), 10))
+	}
+	d.m.post(i, &r.req, r)
+}
+
+// keysPerLock is the argument of the extend script of that name.
+func keysPerLock(fenced bool) string {
+	if fenced {
+		return "2"
+	}
+	return "1"
+}
+
+// round is one extend or heal of several leases, and the receiver of its
+// answers.
+type round struct {
+	m      *Manager
+	leases []*Lease
+	began  time.Duration
+	req    node.Request
+}
+
+// Receive steps every lease of the round.
+func (r *round) Receive(i int, req *node.Request, reply *node.Reply) {
+	r.m.telemetry.node(req.Kind, reply.Status)
+	if reply.Status == node.Done && len(reply.Many) != len(r.leases) {
+		reply.Status, reply.Err = node.Unknown, errors.New("answers for other locks")
+	}
+	var lost []*Lease
+	for j, l := range r.leases {
+		in := quorum.Input{Kind: quorum.Mute, Node: i, At: r.began}
+		err := reply.Err
+		if reply.Status == node.Done {
+			in.At = reply.Sent
+			switch reply.Many[j] {
+			case 1:
+				in.Kind = quorum.Kept
+			case -1:
+				in.Kind, err = quorum.Foreign, errForeign
+			default:
+				if req.Kind == node.Heal {
+					err = node.ErrLate
+				} else {
+					in.Kind, err = quorum.Gone, errGone
+				}
+			}
+		}
+		if l.step(in, func() { l.note(i, err) }).Heal {
+			lost = append(lost, l)
+		}
+	}
+	if len(lost) > 0 {
+		r.m.dog.heal(i, lost)
+	}
+}
+
+// What a node says of a key that is not ours.
+var (
+	errGone    = errors.New("key is gone")
+	errForeign = errors.New("key is somebody else's")
+)
+
+// stepped is what a step has done.
+type stepped struct {
+	quorum.Output
+	now   time.Duration
+	ended bool // by this step
+}
+
+// step takes one input through the lease's decisions and does what they ask
+// for, except Begin and Heal, which are the caller's to post. with runs under
+// the lease's mutex, if the lease is live, before the step.
+func (l *Lease) step(in quorum.Input, with func()) (s stepped) {
+	l.mu.Lock()
+	s.now = l.m.clock.Now()
+	if l.err != nil {
+		l.mu.Unlock()
+		return s
+	}
+	if with != nil {
+		with()
+	}
+	jumped := l.m.clock.Jumped()
+	// Found past the deadline itself: nobody in this process looked in time.
+	in.Jump = jumped != l.jumped || s.now > l.machine.Deadline() && l.machine.Deadline() > 0
+	l.jumped = jumped
+	s.Output = l.machine.Step(s.now, in)
+	switch l.machine.State() {
+	case quorum.Lost:
+		stop := time.Duration(l.stop.Load())
+		l.end(&LostError{Lost{
+			Name: l.Name(), Token: l.token, Reason: lostReason(l.machine.Reason()),
+			At: l.m.clock.Time(s.now), ValidUntil: l.m.clock.Time(min(stop, s.now)),
+			Nodes: l.m.nodeErrors(l.nodes),
+		}})
+	case quorum.Released:
+		l.end(ErrReleased)
+	default:
+		l.settle(s.now, s.Output)
+	}
+	s.ended = l.err != nil
+	l.mu.Unlock()
+	if s.ended {
+		l.bury(s.now)
+	}
+	return s
+}
+
+// settle tells what a step of a live lease has changed, and plans the next.
+// l.mu is held.
+func (l *Lease) settle(now time.Duration, out quorum.Output) {
+	l.stop.Store(int64(l.machine.Stop()))
+	for i := range l.terms.Nodes {
+		if out.Silent.Has(i) {
+			l.note(i, errSilent)
+		}
+	}
+	switch {
+	case l.terms.manual:
+	case out.Begin:
+		l.machine.Arm(now + l.nextRound())
+	case out.Missed:
+		if l.retry == nil {
+			l.retry = backoff.NewExponentialBackOff(
+				backoff.WithInitialInterval(l.terms.ttl/20), backoff.WithMaxInterval(l.terms.interval),
+				backoff.WithMaxElapsedTime(0))
+		}
+		l.machine.Arm(now + l.retry.NextBackOff())
+	}
+	if out.Confirmed {
+		l.retry = nil
+	}
+	l.finish(out)
+	if out.Events&quorum.Renewed != 0 {
+		l.tellRenewed(now)
+	}
+	if out.Events&quorum.AtRisk != 0 {
+		l.tellAtRisk(now)
+	}
+	l.m.dog.schedule(l, l.machine.Wake())
+}
+
+// nextRound returns a renewal interval with its jitter, −8 % … +10 %: up to
+// 2 % more of earliness comes from going together with other leases.
+func (l *Lease) nextRound() time.Duration {
+	return time.Duration(float64(l.terms.interval) * (0.92 + 0.18*rand.Float64()))
+}
+
+// finish answers the callers of Renew whose round is over. l.mu is held.
+func (l *Lease) finish(out quorum.Output) {
+	if l.watch == nil || len(l.watch.rounds) == 0 || !out.Confirmed && !out.Missed || out.Begin {
+		return
+	}
+	var err error
+	if out.Missed {
+		err = &QuorumError{
+			Op: "renew", Name: l.Name(), Need: l.m.quorum(),
+			Got: l.machine.Confirmed(), Nodes: l.m.nodeErrors(l.nodes),
+		}
+	}
+	for _, round := range l.watch.rounds {
+		round <- err
+	}
+	l.watch.rounds = nil
+}
+
+func (l *Lease) tellRenewed(now time.Duration) {
+	watched := l.m.bus.watched.Load() > 0
+	l.m.telemetry.renewed(time.Duration(l.stop.Load()) - now)
+	if l.watch == nil && !watched {
+		return
+	}
+	e := Renewed{
+		Name: l.Name(), Token: l.token,
+		ValidUntil: l.m.clock.Time(l.machine.Stop()), Margin: l.machine.Margin(now),
+	}
+	if l.watch != nil {
+		latest(l.watch.renewed, e)
+	}
+	l.m.bus.send(e)
+}
+
+func (l *Lease) tellAtRisk(now time.Duration) {
+	l.m.telemetry.atRisk()
+	if l.watch == nil && l.m.bus.watched.Load() == 0 {
+		return
+	}
+	e := AtRisk{
+		Name: l.Name(), Token: l.token, Remaining: l.machine.Stop() - now,
+		Margin: l.machine.Margin(now), Nodes: l.m.nodeErrors(l.nodes),
+	}
+	if l.watch != nil {
+		latest(l.watch.atRisk, e)
+	}
+	l.m.bus.send(e)
+}
+
+// end ends the lease, in the order that readers may rely on. l.mu is held.
+func (l *Lease) end(err error) {
+	l.err = err
+	l.stop.Store(0)
+	l.retry = nil
+	if l.watch != nil {
+		l.watch.end(err)
+	}
+	if lost, ok := err.(*LostError); ok {
+		l.m.bus.send(lost.Lost)
+	} else {
+		l.m.bus.send(Released{Name: l.Name(), Token: l.token})
+	}
+	l.m.dog.schedule(l, quorum.Never)
+}
+
+// bury does what follows the end of a lease: its span, and for a lost one the
+// release of what is left of it, which speeds up its successor.
+func (l *Lease) bury(now time.Duration) {
+	l.m.telemetry.held(l, now)
+	if l.lost() {
+		req := l.releaseRequest()
+		for i := range l.m.nodes {
+			l.m.post(i, req, nobody{})
+		}
+	}
+}
+
+// lost reports whether the lease ended by a loss.
+func (l *Lease) lost() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, lost := l.err.(*LostError)
+	return lost
+}
+
+// due reports whether a round may start now, to go with others.
+func (l *Lease) due(now time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.machine.Due(now + l.terms.slack)
+}
+
+// note keeps the latest error of a node as evidence; nil is good news. l.mu is
+// held.
+func (l *Lease) note(i int, err error) {
+	if l.nodes == nil {
+		if err == nil {
+			return
+		}
+		l.nodes = make([]error, l.terms.Nodes)
+	}
+	l.nodes[i] = err
+}
+
+// nobody receives answers that nobody waits for.
+type nobody struct{}
+
+// Receive drops the answer.
+func (nobody) Receive(int, *node.Request, *node.Reply) {}
+
+// leaseHeap orders leases by their next wake.
+type leaseHeap []*Lease
+
+func (h leaseHeap) Len() int           { return len(h) }
+func (h leaseHeap) Less(i, j int) bool { return h[i].wake < h[j].wake }
+
+func (h leaseHeap) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+// Push is heap.Interface's.
+func (h *leaseHeap) Push(x any) {
+	l := x.(*Lease)
+	l.index = len(*h)
+	*h = append(*h, l)
+}
+
+// Pop is heap.Interface's.
+func (h *leaseHeap) Pop() any {
+	last := len(*h) - 1
+	l := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	l.index = -1
+	return l
+}
