@@ -64,15 +64,10 @@ func (m *Manager) newAttempt(t *terms, lockKey, fenceKey string, span *acquireSp
 		claim:   quorum.NewClaim(t.Nodes, !m.cfg.unfenced),
 		began:   m.clock.Now(),
 	}
-	var random [node.OwnerLen / 2]byte
-	_, _ = rand.Read(random[:]) // never fails since Go 1.24
-	a.owner = hex.EncodeToString(random[:])
-	a.tail = node.Tail(time.Now(), span.traceParent(), t.label)
+	seed, notAfter := a.write(span.traceParent())
 	a.keys = [2]string{lockKey, fenceKey}
 	a.args = [7]string{
-		a.owner, a.tail, t.px, fenceMillis,
-		strconv.FormatInt(m.clusterTime(a.began).Microseconds(), 10), m.fenceClamp,
-		strconv.FormatInt((a.began + t.Timeout).Microseconds(), 10),
+		a.owner, a.tail, t.px, fenceMillis, seed, m.fenceClamp, notAfter,
 	}
 	a.req = node.Request{
 		Kind: node.Acquire, Keys: a.keys[:], Args: a.args[:], Expires: a.began + t.Timeout,
@@ -81,6 +76,24 @@ func (m *Manager) newAttempt(t *terms, lockKey, fenceKey string, span *acquireSp
 		a.req.Keys = a.keys[:1]
 	}
 	return a
+}
+
+// write makes the texts of the attempt, in two allocations: those that the
+// lease keeps, and those that it does not.
+func (a *attempt) write(traceParent string) (seed, notAfter string) {
+	var random [node.OwnerLen / 2]byte
+	_, _ = rand.Read(random[:]) // never fails since Go 1.24
+	var buffer [128]byte
+	b := hex.AppendEncode(buffer[:0], random[:])
+	b = node.AppendTail(b, time.Now(), traceParent, a.terms.label)
+	kept := string(b)
+	a.owner, a.tail = kept[:node.OwnerLen], kept[node.OwnerLen:]
+
+	b = strconv.AppendInt(buffer[:0], a.m.clusterTime(a.began).Microseconds(), 10)
+	n := len(b)
+	b = strconv.AppendInt(b, (a.began + a.terms.Timeout).Microseconds(), 10)
+	args := string(b)
+	return args[:n], args[n:]
 }
 
 // Receive takes an answer to acquire or raise.
@@ -241,9 +254,13 @@ func (a *attempt) grant(values context.Context) *Lease {
 		m: a.m, terms: a.terms, lockKey: a.lockKey, fenceKey: a.fenceKey,
 		owner: a.owner, tail: a.tail, token: a.claim.Token(),
 		granted: a.began, values: values, acquired: a.acquired, index: -1, jumped: a.m.clock.Jumped(),
-		machine: quorum.NewMachine(&a.terms.Terms, make(quorum.Window, a.terms.Nodes), a.began,
-			votes.Granted(), quorum.All(a.terms.Nodes)&^votes.Silent()),
 	}
+	window := quorum.Window(l.window[:min(a.terms.Nodes, len(l.window))])
+	if a.terms.Nodes > len(l.window) {
+		window = make(quorum.Window, a.terms.Nodes)
+	}
+	l.machine = quorum.NewMachine(&a.terms.Terms, window, a.began,
+		votes.Granted(), quorum.All(a.terms.Nodes)&^votes.Silent())
 	if !a.terms.manual {
 		l.machine.Arm(a.began + l.nextRound())
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
 // answers collects what the nodes say to one request that is not an attempt:
@@ -15,21 +16,23 @@ type answers struct {
 	m    *Manager
 	need int
 	good func(*node.Reply) bool // what an answer has to be besides Done; nil for nothing
-	// settled is closed when there are as many good answers as needed, or
-	// when every node has answered.
+	// settled has capacity 1: there are as many good answers as needed, or
+	// every node has answered. Sent once, never closed.
 	settled chan struct{}
 
-	mu       sync.Mutex
-	replies  []node.Reply // by node; Status 0 while there is none
-	got, all int          // good answers, answers
-	closed   bool         // no more are taken
+	mu      sync.Mutex
+	got     int          // good answers
+	heard   quorum.Set   // nodes that have answered
+	errs    []error      // of the nodes whose answer was not good; nil until there is one
+	replies []node.Reply // by node, if they are wanted
+	over    bool         // no more are taken
 }
 
 // ask posts req to every node.
 func (m *Manager) ask(req *node.Request, need int, good func(*node.Reply) bool) *answers {
-	a := &answers{
-		m: m, need: need, good: good,
-		settled: make(chan struct{}), replies: make([]node.Reply, len(m.nodes)),
+	a := &answers{m: m, need: need, good: good, settled: make(chan struct{}, 1)}
+	if req.Kind == node.Read {
+		a.replies = make([]node.Reply, len(m.nodes))
 	}
 	for i := range m.nodes {
 		m.post(i, req, a)
@@ -42,29 +45,38 @@ func (a *answers) Receive(i int, req *node.Request, reply *node.Reply) {
 	a.m.telemetry.node(req.Kind, reply.Status)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.closed {
+	if a.over {
 		return
 	}
-	a.replies[i] = *reply
-	a.all++
-	if a.err(i) == nil {
-		a.got++
+	err := reply.Err
+	if err == nil && a.good != nil && !a.good(reply) {
+		err = errForeign
 	}
-	if a.got >= a.need || a.all == len(a.replies) {
-		a.closed = true
-		close(a.settled)
+	if err == nil {
+		a.got++
+	} else {
+		if a.errs == nil {
+			a.errs = make([]error, len(a.m.nodes))
+		}
+		a.errs[i] = err
+	}
+	if a.replies != nil {
+		a.replies[i] = *reply
+	}
+	a.heard = a.heard.With(i)
+	if a.got >= a.need || a.heard == quorum.All(len(a.m.nodes)) {
+		a.over = true
+		a.settled <- struct{}{}
 	}
 }
 
 // err returns why node i has no good answer, nil if it has.
 func (a *answers) err(i int) error {
-	switch r := &a.replies[i]; {
-	case r.Status == 0:
+	switch {
+	case !a.heard.Has(i):
 		return errSilent
-	case r.Err != nil:
-		return r.Err
-	case a.good != nil && !a.good(r):
-		return errForeign
+	case a.errs != nil:
+		return a.errs[i]
 	}
 	return nil
 }
@@ -84,7 +96,7 @@ func (m *Manager) collect(
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.closed = true // what comes later changes nothing that the caller reads
+	a.over = true // what comes later changes nothing that the caller reads
 	return a
 }
 
@@ -94,7 +106,7 @@ func (m *Manager) enough(ctx context.Context, op, name string, a *answers) error
 		return nil
 	}
 	err := &QuorumError{Op: op, Name: name, Need: m.quorum(), Got: a.got}
-	for i := range a.replies {
+	for i := range m.nodes {
 		if bad := a.err(i); bad != nil {
 			err.Nodes = append(err.Nodes, m.nodeError(i, bad))
 		}

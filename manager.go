@@ -521,12 +521,26 @@ func (m *Manager) putTimer(t *time.Timer) {
 // releaseRequest deletes the keys of one owner. Token 0 is an attempt that was
 // never granted.
 func (m *Manager) releaseRequest(t *terms, lockKey, fenceKey, owner string, token int64) *node.Request {
-	return &node.Request{
-		Kind: node.Release, Keys: m.keys(lockKey, fenceKey), Insist: true,
-		Args: []string{owner, strconv.FormatInt(token, 10), fenceMillis},
+	r := &releaseRequest{
+		keys: [2]string{lockKey, fenceKey},
+		args: [3]string{owner, strconv.FormatInt(token, 10), fenceMillis},
+	}
+	r.Request = node.Request{
+		Kind: node.Release, Keys: r.keys[:], Args: r.args[:], Insist: true,
 		// Later than this the keys have expired.
 		Expires: m.clock.Now() + t.ttl + t.lockDelay,
 	}
+	if m.cfg.unfenced {
+		r.Keys = r.keys[:1]
+	}
+	return &r.Request
+}
+
+// releaseRequest is a request with its texts, in one allocation.
+type releaseRequest struct {
+	node.Request
+	keys [2]string
+	args [3]string
 }
 
 // keys returns what a script of one lock takes.

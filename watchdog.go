@@ -388,10 +388,12 @@ func (l *Lease) end(err error) {
 	if l.watch != nil {
 		l.watch.end(err)
 	}
-	if lost, ok := err.(*LostError); ok {
-		l.m.bus.send(lost.Lost)
-	} else {
-		l.m.bus.send(Released{Name: l.Name(), Token: l.token})
+	if l.m.bus.watched.Load() > 0 {
+		var e Event = Released{Name: l.Name(), Token: l.token}
+		if lost, ok := err.(*LostError); ok {
+			e = lost.Lost
+		}
+		l.m.bus.send(e)
 	}
 	l.m.dog.schedule(l, quorum.Never)
 }

@@ -63,12 +63,14 @@ type Value struct {
 // OwnerLen is the length of an owner value.
 const OwnerLen = 32
 
-// Tail returns what follows owner and counter in the value of a lock.
-func Tail(since time.Time, traceParent, label string) string {
+// AppendTail appends what follows owner and counter in the value of a lock.
+func AppendTail(b []byte, since time.Time, traceParent, label string) []byte {
 	if traceParent == "" {
 		traceParent = "-"
 	}
-	return strconv.FormatInt(since.UnixMicro(), 10) + " " + traceParent + " " + label
+	b = strconv.AppendInt(b, since.UnixMicro(), 10)
+	b = append(append(b, ' '), traceParent...)
+	return append(append(b, ' '), label...)
 }
 
 // Compose returns the whole value of a lock.

@@ -77,6 +77,8 @@ type Node struct {
 	redialAt   time.Duration
 	batch      []entry
 	commands   rueidis.Commands
+	results    []rueidis.RedisResult
+	reply      Reply
 	many       []int64
 }
 
@@ -306,8 +308,15 @@ func (n *Node) send() {
 	for _, e := range n.batch {
 		n.commands = append(n.commands, n.command(e.req))
 	}
-	reply := Reply{Sent: n.cfg.Now()}
-	results := n.client.DoMulti(n.ctx, n.commands...)
+	sent := n.cfg.Now()
+	results := n.results[:0]
+	if len(n.commands) == 1 {
+		// The common case without concurrency; DoMulti would allocate.
+		results = append(results, n.client.Do(n.ctx, n.commands[0]))
+		n.results = results
+	} else {
+		results = n.client.DoMulti(n.ctx, n.commands...)
+	}
 	received := n.cfg.Now()
 	// A redial on the way means that some replies came over a connection that
 	// was never greeted: perhaps from another server.
@@ -315,8 +324,9 @@ func (n *Node) send() {
 	var again []entry
 	for i := range results {
 		e := n.batch[i]
-		r := Reply{Sent: reply.Sent}
-		n.read(e.req, results[i], &r, received)
+		r := &n.reply
+		*r = Reply{Sent: sent}
+		n.read(e.req, results[i], r, received)
 		switch {
 		case r.Status == Misconfigured && noScript(results[i].Error()):
 			n.greeted = 0 // SCRIPT FLUSH: greet again, then send again
@@ -332,8 +342,9 @@ func (n *Node) send() {
 			again = append(again, e)
 			continue
 		}
-		e.to.Receive(n.cfg.Index, e.req, &r)
+		e.to.Receive(n.cfg.Index, e.req, r)
 	}
+	clear(results)
 	clear(n.batch)
 	n.requeue(again)
 }

@@ -86,7 +86,8 @@ type Reply struct {
 }
 
 // Receiver gets the replies to posted requests. Receive is called in the
-// worker's goroutine and must not block.
+// worker's goroutine and must not block; the reply is the worker's and valid
+// during the call.
 type Receiver interface {
 	Receive(node int, req *Request, reply *Reply)
 }
