@@ -8,21 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/redistest"
 )
-
-// newManager returns a Manager over n real servers.
-func newManager(tb testing.TB, n int, opts ...quorumlock.Option) (*quorumlock.Manager, []*redistest.Server) {
-	tb.Helper()
-	servers := redistest.Start(tb, n)
-	m, err := quorumlock.New(context.Background(), quorumlock.Addrs(redistest.Addrs(servers)...), opts...)
-	require.NoError(tb, err)
-	tb.Cleanup(func() { require.NoError(tb, m.Close(context.Background())) })
-	return m, servers
-}
 
 func BenchmarkAcquireRelease(b *testing.B) {
 	for _, n := range []int{1, 3, 5} {

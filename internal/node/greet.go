@@ -198,10 +198,12 @@ func refusal(what string, err error) error {
 	if err == nil {
 		err = errors.New("reply not understood")
 	}
-	if status, err := classify(err); status != Misconfigured {
-		return err
+	_, err = classify(err)
+	var config *ConfigError
+	if errors.As(err, &config) {
+		return &ConfigError{Problem: what + ": " + config.Problem, Fix: config.Fix}
 	}
-	return &ConfigError{Problem: what + " refused: " + err.Error(), Fix: defaultFix}
+	return err
 }
 
 // identify reads INFO server, replication and memory.

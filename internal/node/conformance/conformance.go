@@ -1,0 +1,504 @@
+// Package conformance is what every node has to do, real or in-process: the
+// same cases run on both, so that what is shown with the fast one holds for
+// the true one.
+package conformance
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/node"
+)
+
+// Server is a server under test.
+type Server struct {
+	Option rueidis.ClientOption
+	// Do runs a command past the client under test.
+	Do func(args ...string) (any, error)
+	// Restart starts the server again, empty, as another process.
+	Restart func()
+}
+
+// Two owners, as an attempt makes them.
+var (
+	alice = strings.Repeat("a", node.OwnerLen)
+	bob   = strings.Repeat("b", node.OwnerLen)
+)
+
+const (
+	px      = "5000"
+	fencePX = "60000"
+	clamp   = "2000000"
+)
+
+// Run runs every case on servers of its own.
+func Run(t *testing.T, start func(testing.TB) Server) {
+	server := start(t)
+	for _, c := range []struct {
+		claim string
+		test  func(*rig)
+	}{
+		{"a free lock is granted and lives as long as asked", (*rig).grants},
+		{"a new counter starts at the seed that all nodes get", (*rig).seeds},
+		{"a seed far from the node's clock is pulled towards it", (*rig).clamps},
+		{"the counter goes up by one for each grant", (*rig).counts},
+		{"asking again with the same owner answers the same", (*rig).repeats},
+		{"a taken lock tells its holder and is not touched", (*rig).refuses},
+		{"a stranger's lock is taken, whatever is in it", (*rig).strangers},
+		{"a request that is too late locks nothing", (*rig).late},
+		{"a counter that is no number leaves no lock behind", (*rig).garbage},
+		{"a key of another type is a configuration error", (*rig).wrongType},
+		{"without fencing nothing but the lock is written", (*rig).unfenced},
+		{"extend prolongs what is ours and raises its counter", (*rig).extends},
+		{"extend never creates and never touches another's lock", (*rig).extendsOnlyOurs},
+		{"extend refuses a life of zero, which would delete", (*rig).extendsZero},
+		{"extend answers for each of many locks", (*rig).extendsMany},
+		{"heal brings back the lock alone", (*rig).heals},
+		{"heal does nothing when late or when another has the lock", (*rig).healsOnlyOurs},
+		{"raise lifts the counter while the lock is ours", (*rig).raises},
+		{"raise is refused to everybody else and makes no counter", (*rig).raisesOnlyOurs},
+		{"release deletes what is ours and leaves the counter at the token", (*rig).releases},
+		{"release leaves another's lock alone", (*rig).releasesOnlyOurs},
+		{"a failed attempt takes back its own step, and only that", (*rig).undoes},
+		{"read tells all and changes nothing", (*rig).reads},
+		{"scripts that the server forgot are loaded again", (*rig).reloads},
+		{"the restart guard lets a node vote that it knows", (*rig).guardKnows},
+		{"the restart guard quarantines a restart, a flush and a first use", (*rig).guardQuarantines},
+		{"the restart guard trusts an empty node when told to", (*rig).guardTrusts},
+		{"counters go on above the end of a quarantine", (*rig).guardFloor},
+		{"clients with different longest leases are refused", (*rig).guardDisagrees},
+	} {
+		t.Run(c.claim, func(t *testing.T) {
+			_, err := server.Do("FLUSHALL")
+			require.NoError(t, err)
+			c.test(&rig{T: t, server: server, clock: clock.New(), lock: "l", fence: "f"})
+		})
+	}
+}
+
+// rig is one case: a node over the server, and two key names.
+type rig struct {
+	*testing.T
+	server      Server
+	clock       *clock.Clock
+	lock, fence string
+	node        *node.Node
+}
+
+// connect starts a node; the rig's own unless a case makes several.
+func (r *rig) connect(change ...func(*node.Config)) *node.Node {
+	r.Helper()
+	cfg := node.Config{Option: r.server.Option, Prefix: "p:", Now: r.clock.Now}
+	for _, c := range change {
+		c(&cfg)
+	}
+	up := make(chan error, 64)
+	cfg.Changed = func(_ int, err error) { up <- err }
+	n := node.New(cfg)
+	ended := make(chan struct{})
+	go func() { defer close(ended); n.Run() }()
+	r.Cleanup(func() { n.Close(); <-ended })
+	<-up
+	return n
+}
+
+// reply waits for one answer.
+type reply chan node.Reply
+
+func (c reply) Receive(_ int, _ *node.Request, r *node.Reply) {
+	copied := *r
+	copied.Many = append([]int64(nil), r.Many...)
+	c <- copied
+}
+
+func (r *rig) on(n *node.Node, kind node.Kind, keys []string, args ...string) node.Reply {
+	r.Helper()
+	answer := make(reply, 1)
+	req := &node.Request{Kind: kind, Keys: keys, Args: args, Expires: r.clock.Now() + 10*time.Second}
+	require.True(r, n.Post(req, answer))
+	select {
+	case got := <-answer:
+		return got
+	case <-time.After(20 * time.Second):
+		require.Fail(r, "no answer")
+		return node.Reply{}
+	}
+}
+
+func (r *rig) do(kind node.Kind, args ...string) node.Reply {
+	r.Helper()
+	return r.to(kind, []string{r.lock, r.fence}, args...)
+}
+
+func (r *rig) to(kind node.Kind, keys []string, args ...string) node.Reply {
+	r.Helper()
+	if r.node == nil {
+		r.node = r.connect()
+	}
+	return r.on(r.node, kind, keys, args...)
+}
+
+// acquire asks for the lock with a counter seed of now.
+func (r *rig) acquire(owner string) node.Reply {
+	r.Helper()
+	return r.do(node.Acquire, r.acquireArgs(owner, r.micros(), time.Minute)...)
+}
+
+func (r *rig) acquireArgs(owner string, seed int64, inTime time.Duration) []string {
+	return []string{
+		owner, "1700000000000000 - label with spaces", px, fencePX,
+		strconv.FormatInt(seed, 10), clamp, r.until(inTime),
+	}
+}
+
+// until is an instant of the client's clock as the scripts take it.
+func (r *rig) until(d time.Duration) string {
+	return strconv.FormatInt((r.clock.Now() + d).Microseconds(), 10)
+}
+
+// micros is the server's clock.
+func (r *rig) micros() int64 {
+	r.Helper()
+	parts, ok := r.admin("TIME").([]any)
+	require.True(r, ok)
+	s, err := strconv.ParseInt(parts[0].(string), 10, 64)
+	require.NoError(r, err)
+	us, err := strconv.ParseInt(parts[1].(string), 10, 64)
+	require.NoError(r, err)
+	return s*1e6 + us
+}
+
+func (r *rig) admin(args ...string) any {
+	r.Helper()
+	v, err := r.server.Do(args...)
+	require.NoError(r, err)
+	return v
+}
+
+func (r *rig) counter() int64 {
+	r.Helper()
+	s, ok := r.admin("GET", r.fence).(string)
+	require.True(r, ok, "no counter")
+	v, err := strconv.ParseInt(s, 10, 64)
+	require.NoError(r, err, "a counter has to be written in full")
+	return v
+}
+
+func (r *rig) pttl(key string) int64 {
+	r.Helper()
+	return r.admin("PTTL", key).(int64)
+}
+
+func (r *rig) absent(key string) {
+	r.Helper()
+	assert.Nil(r, r.admin("GET", key), "key %q", key)
+}
+
+func (r *rig) grants() {
+	got := r.acquire(alice)
+	require.Equal(r, node.Granted, got.Status, "%v", got.Err)
+	v := node.ParseValue(r.admin("GET", r.lock).(string))
+	assert.Equal(r, alice, v.Owner)
+	assert.Equal(r, got.N, v.Counter)
+	assert.Equal(r, "label with spaces", v.Label)
+	assert.InDelta(r, 5000, r.pttl(r.lock), 1000)
+	assert.InDelta(r, 60000, r.pttl(r.fence), 1000)
+}
+
+func (r *rig) seeds() {
+	seed := r.micros() - 1234567 // within the clamp
+	got := r.do(node.Acquire, r.acquireArgs(alice, seed, time.Minute)...)
+	require.Equal(r, node.Granted, got.Status, "%v", got.Err)
+	assert.Equal(r, seed, got.N)
+	assert.Equal(r, seed, r.counter())
+}
+
+func (r *rig) clamps() {
+	got := r.do(node.Acquire, r.acquireArgs(alice, 17, time.Minute)...)
+	require.Equal(r, node.Granted, got.Status, "%v", got.Err)
+	assert.InDelta(r, r.micros()-2e6, got.N, 1e6)
+	assert.Equal(r, node.Done, r.do(node.Release, alice, "1", fencePX).Status)
+	r.admin("DEL", r.fence)
+	got = r.do(node.Acquire, r.acquireArgs(alice, 1<<52, time.Minute)...)
+	assert.InDelta(r, r.micros()+2e6, got.N, 1e6)
+}
+
+func (r *rig) counts() {
+	first := r.acquire(alice).N
+	r.do(node.Release, alice, strconv.FormatInt(first, 10), fencePX)
+	assert.Equal(r, first+1, r.acquire(bob).N)
+}
+
+func (r *rig) repeats() {
+	first := r.acquire(alice)
+	again := r.acquire(alice)
+	assert.Equal(r, node.Granted, again.Status)
+	assert.Equal(r, first.N, again.N)
+	assert.Equal(r, first.N, r.counter())
+}
+
+func (r *rig) refuses() {
+	c := r.acquire(alice).N
+	before := r.admin("GET", r.lock)
+	got := r.acquire(bob)
+	assert.Equal(r, node.Taken, got.Status)
+	assert.Equal(r, alice, node.ParseValue(got.Value).Owner)
+	assert.InDelta(r, 5*time.Second, got.TTL, float64(time.Second))
+	assert.Equal(r, before, r.admin("GET", r.lock))
+	assert.Equal(r, c, r.counter())
+}
+
+func (r *rig) strangers() {
+	for _, value := range []string{"", "x", "\xff\x00\r\n", alice, alice + " ", alice + "0 1 - -", strings.Repeat("v", 100_000)} {
+		r.admin("SET", r.lock, value)
+		got := r.acquire(bob)
+		assert.Equal(r, node.Taken, got.Status, "%.40q", value)
+		assert.Negative(r, got.TTL)
+		assert.LessOrEqual(r, len(got.Value), 512)
+		assert.Equal(r, value, r.admin("GET", r.lock))
+	}
+	r.absent(r.fence)
+}
+
+func (r *rig) late() {
+	got := r.do(node.Acquire, r.acquireArgs(alice, r.micros(), -time.Second)...)
+	assert.Equal(r, node.Unsent, got.Status)
+	assert.ErrorIs(r, got.Err, node.ErrLate)
+	r.absent(r.lock)
+	r.absent(r.fence)
+}
+
+func (r *rig) garbage() {
+	r.admin("SET", r.fence, "not a number")
+	got := r.acquire(alice)
+	assert.Equal(r, node.Misconfigured, got.Status)
+	r.absent(r.lock)
+}
+
+func (r *rig) wrongType() {
+	r.admin("HSET", r.lock, "a", "b")
+	got := r.acquire(alice)
+	assert.Equal(r, node.Misconfigured, got.Status)
+	var config *node.ConfigError
+	require.ErrorAs(r, got.Err, &config)
+	r.absent(r.fence)
+}
+
+func (r *rig) unfenced() {
+	got := r.to(node.Acquire, []string{r.lock}, r.acquireArgs(alice, r.micros(), time.Minute)...)
+	require.Equal(r, node.Granted, got.Status, "%v", got.Err)
+	assert.Zero(r, got.N)
+	assert.EqualValues(r, 1, r.to(node.Extend, []string{r.lock}, "1", fencePX, alice, px, "0").Many[0])
+	assert.EqualValues(r, 1, r.to(node.Release, []string{r.lock}, alice, "0", fencePX).N)
+	assert.EqualValues(r, 0, r.admin("DBSIZE"))
+}
+
+func (r *rig) extends() {
+	c := r.acquire(alice).N
+	r.admin("PEXPIRE", r.lock, "100000")
+	r.admin("PEXPIRE", r.fence, "1000")
+	got := r.do(node.Extend, "2", fencePX, alice, px, strconv.FormatInt(c+7, 10))
+	require.Equal(r, []int64{1}, got.Many, "%v", got.Err)
+	assert.InDelta(r, 5000, r.pttl(r.lock), 1000)
+	assert.InDelta(r, 60000, r.pttl(r.fence), 1000)
+	assert.Equal(r, c+7, r.counter())
+	assert.Equal(r, c, node.ParseValue(r.admin("GET", r.lock).(string)).Counter)
+	r.do(node.Extend, "2", fencePX, alice, px, strconv.FormatInt(c, 10))
+	assert.Equal(r, c+7, r.counter(), "a counter never goes back")
+	r.admin("DEL", r.fence)
+	r.do(node.Extend, "2", fencePX, alice, px, strconv.FormatInt(c, 10))
+	r.absent(r.fence)
+}
+
+func (r *rig) extendsOnlyOurs() {
+	assert.Equal(r, []int64{0}, r.do(node.Extend, "2", fencePX, alice, px, "9").Many)
+	r.absent(r.lock)
+	r.absent(r.fence)
+	c := r.acquire(bob).N
+	r.admin("PEXPIRE", r.lock, "100000")
+	assert.Equal(r, []int64{-1}, r.do(node.Extend, "2", fencePX, alice, px, strconv.FormatInt(c+9, 10)).Many)
+	assert.Greater(r, r.pttl(r.lock), int64(50000))
+	assert.Equal(r, c, r.counter())
+}
+
+func (r *rig) extendsZero() {
+	r.acquire(alice)
+	got := r.do(node.Extend, "2", fencePX, alice, "0", "1")
+	assert.Equal(r, node.Misconfigured, got.Status)
+	assert.NotNil(r, r.admin("GET", r.lock))
+}
+
+func (r *rig) extendsMany() {
+	var keys []string
+	args := []string{"2", fencePX}
+	for i := range node.MaxBatch {
+		lock, fence := "l"+strconv.Itoa(i), "f"+strconv.Itoa(i)
+		keys = append(keys, lock, fence)
+		args = append(args, alice, px, "5")
+		switch i % 3 {
+		case 0:
+			got := r.to(node.Acquire, []string{lock, fence}, r.acquireArgs(alice, r.micros(), time.Minute)...)
+			require.Equal(r, node.Granted, got.Status)
+		case 1:
+			r.admin("SET", lock, "another")
+		}
+	}
+	got := r.to(node.Extend, keys, args...)
+	require.Len(r, got.Many, node.MaxBatch, "%v", got.Err)
+	for i, answer := range got.Many {
+		assert.Equal(r, []int64{1, -1, 0}[i%3], answer, "lock %d", i)
+	}
+}
+
+func (r *rig) heals() {
+	value := node.Compose(alice, 42, "1700000000000000 - x")
+	heal := func() node.Reply {
+		return r.to(node.Heal, []string{r.lock}, value, px, r.until(time.Minute))
+	}
+	assert.Equal(r, []int64{1}, heal().Many)
+	assert.Equal(r, value, r.admin("GET", r.lock))
+	assert.InDelta(r, 5000, r.pttl(r.lock), 1000)
+	r.absent(r.fence)
+	r.admin("PEXPIRE", r.lock, "100000")
+	assert.Equal(r, []int64{1}, heal().Many)
+	assert.InDelta(r, 5000, r.pttl(r.lock), 1000)
+}
+
+func (r *rig) healsOnlyOurs() {
+	value := node.Compose(alice, 42, "1700000000000000 - x")
+	assert.Equal(r, []int64{0}, r.to(node.Heal, []string{r.lock}, value, px, r.until(-time.Second)).Many)
+	r.absent(r.lock)
+	r.acquire(bob)
+	assert.Equal(r, []int64{-1}, r.to(node.Heal, []string{r.lock}, value, px, r.until(time.Minute)).Many)
+	assert.Equal(r, bob, node.ParseValue(r.admin("GET", r.lock).(string)).Owner)
+}
+
+func (r *rig) raises() {
+	c := r.acquire(alice).N
+	assert.EqualValues(r, 1, r.do(node.Raise, alice, strconv.FormatInt(c+3, 10), fencePX).N)
+	assert.Equal(r, c+3, r.counter())
+	assert.EqualValues(r, 1, r.do(node.Raise, alice, strconv.FormatInt(c, 10), fencePX).N)
+	assert.Equal(r, c+3, r.counter(), "a counter never goes back")
+}
+
+func (r *rig) raisesOnlyOurs() {
+	assert.EqualValues(r, 0, r.do(node.Raise, alice, "9", fencePX).N)
+	c := r.acquire(bob).N
+	got := r.do(node.Raise, alice, strconv.FormatInt(c+3, 10), fencePX)
+	assert.Equal(r, node.Done, got.Status)
+	assert.EqualValues(r, 0, got.N)
+	assert.Equal(r, c, r.counter())
+	r.admin("DEL", r.fence)
+	assert.EqualValues(r, 0, r.do(node.Raise, bob, "9", fencePX).N)
+	r.absent(r.fence)
+}
+
+func (r *rig) releases() {
+	c := r.acquire(alice).N
+	assert.EqualValues(r, 1, r.do(node.Release, alice, strconv.FormatInt(c+5, 10), fencePX).N)
+	r.absent(r.lock)
+	assert.Equal(r, c+5, r.counter())
+	assert.EqualValues(r, 0, r.do(node.Release, alice, strconv.FormatInt(c+9, 10), fencePX).N)
+	assert.Equal(r, c+5, r.counter())
+}
+
+func (r *rig) releasesOnlyOurs() {
+	c := r.acquire(bob).N
+	assert.EqualValues(r, -1, r.do(node.Release, alice, strconv.FormatInt(c+5, 10), fencePX).N)
+	assert.EqualValues(r, -1, r.do(node.Release, alice, "0", fencePX).N)
+	assert.NotNil(r, r.admin("GET", r.lock))
+	assert.Equal(r, c, r.counter())
+}
+
+func (r *rig) undoes() {
+	c := r.acquire(alice).N
+	assert.EqualValues(r, 1, r.do(node.Release, alice, "0", fencePX).N)
+	assert.Equal(r, c-1, r.counter())
+	assert.Equal(r, c, r.acquire(alice).N)
+	r.admin("SET", r.fence, strconv.FormatInt(c+4, 10))
+	r.do(node.Release, alice, "0", fencePX)
+	assert.Equal(r, c+4, r.counter(), "somebody stepped since")
+}
+
+func (r *rig) reads() {
+	got := r.do(node.Read)
+	assert.Equal(r, node.Done, got.Status, "%v", got.Err)
+	assert.Empty(r, got.Value)
+	assert.Negative(r, got.TTL)
+	assert.Zero(r, got.Fence)
+	c := r.acquire(alice).N
+	got = r.do(node.Read)
+	assert.Equal(r, alice, node.ParseValue(got.Value).Owner)
+	assert.InDelta(r, 5*time.Second, got.TTL, float64(time.Second))
+	assert.Equal(r, c, got.Fence)
+	assert.Equal(r, node.Done, r.to(node.Read, []string{r.lock}).Status)
+}
+
+func (r *rig) reloads() {
+	require.Equal(r, node.Granted, r.acquire(alice).Status)
+	r.admin("SCRIPT", "FLUSH")
+	assert.Equal(r, node.Taken, r.acquire(bob).Status)
+}
+
+// guarded switches the restart guard on.
+func guarded(longest time.Duration) func(*node.Config) {
+	return func(c *node.Config) { c.Guard = longest }
+}
+
+func (r *rig) guardKnows() {
+	r.connect(guarded(100 * time.Millisecond)).Close()
+	time.Sleep(150 * time.Millisecond)
+	n := r.connect(guarded(100 * time.Millisecond))
+	require.NoError(r, n.Health().Err)
+	assert.Zero(r, n.Health().Quarantined)
+}
+
+func (r *rig) guardQuarantines() {
+	keys := []string{r.lock, r.fence}
+	quarantined := func(n *node.Node, why string) {
+		r.Helper()
+		got := r.on(n, node.Acquire, keys, r.acquireArgs(alice, r.micros(), time.Minute)...)
+		assert.Equal(r, node.Unsent, got.Status, why)
+		assert.ErrorIs(r, got.Err, node.ErrQuarantined, why)
+		r.absent(r.lock)
+		assert.Equal(r, node.Done, r.on(n, node.Extend, keys, "2", fencePX, alice, px, "1").Status,
+			"everything but votes goes on")
+	}
+	quarantined(r.connect(guarded(time.Hour)), "first use")
+	r.admin("FLUSHALL")
+	quarantined(r.connect(guarded(time.Hour)), "flush")
+	r.server.Restart()
+	quarantined(r.connect(guarded(time.Hour)), "restart")
+}
+
+func (r *rig) guardTrusts() {
+	trusting := func(c *node.Config) { c.Guard, c.Trust = time.Hour, true }
+	assert.Zero(r, r.connect(trusting).Health().Quarantined)
+	r.admin("FLUSHALL")
+	r.admin("SET", "anything", "x")
+	assert.NotZero(r, r.connect(trusting).Health().Quarantined, "not empty, and not known")
+}
+
+func (r *rig) guardFloor() {
+	n := r.connect(guarded(200 * time.Millisecond))
+	began := r.micros()
+	time.Sleep(300 * time.Millisecond)
+	got := r.on(n, node.Acquire, []string{r.lock, r.fence}, r.acquireArgs(alice, began-1_000_000, time.Minute)...)
+	require.Equal(r, node.Granted, got.Status, "%v", got.Err)
+	assert.Greater(r, got.N, began+100_000)
+}
+
+func (r *rig) guardDisagrees() {
+	r.connect(guarded(time.Second))
+	n := r.connect(guarded(2 * time.Second))
+	var config *node.ConfigError
+	require.ErrorAs(r, n.Health().Err, &config)
+	assert.Contains(r, config.Error(), "1000 ms")
+}
