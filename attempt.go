@@ -261,6 +261,14 @@ func (a *attempt) grant(values context.Context) *Lease {
 	}
 	l.machine = quorum.NewMachine(&a.terms.Terms, window, a.began,
 		votes.Granted(), quorum.All(a.terms.Nodes)&^votes.Silent())
+	for i := range a.terms.Nodes { // evidence, should the lease be at risk from the start
+		switch {
+		case votes.Taken().Has(i):
+			l.note(i, errForeign)
+		case a.errs != nil && a.errs[i] != nil:
+			l.note(i, a.errs[i])
+		}
+	}
 	if !a.terms.manual {
 		l.machine.Arm(a.began + l.nextRound())
 	}

@@ -256,7 +256,7 @@ func (c *config) settle(t *terms) error {
 		t.Timeout = c.nodeTimeout
 	}
 	t.interval = t.ttl / 3
-	t.slack = min(t.interval/50, 20*time.Millisecond)
+	t.slack = min(t.interval/20, together)
 	t.px = strconv.FormatInt((t.ttl + t.lockDelay).Milliseconds(), 10)
 	spent := t.interval + t.interval/10 + t.Timeout + t.Guard + t.Drift
 	switch {

@@ -25,8 +25,8 @@ const stride = 3
 const patience = 250 * time.Millisecond
 
 // together is how far ahead the watchdog looks for leases to renew in one
-// script.
-const together = 20 * time.Millisecond
+// script, and the most that a round is early for it.
+const together = 100 * time.Millisecond
 
 // watchdog renews the leases of a Manager and tells their loss in time. It is
 // one goroutine, whatever the number of leases, and it never waits for a node:
@@ -325,10 +325,10 @@ func (l *Lease) settle(now time.Duration, out quorum.Output) {
 	l.m.dog.schedule(l, l.machine.Wake())
 }
 
-// nextRound returns a renewal interval with its jitter, −8 % … +10 %: up to
-// 2 % more of earliness comes from going together with other leases.
+// nextRound returns a renewal interval with its jitter, −5 % … +10 %: up to
+// 5 % more of earliness comes from going together with other leases.
 func (l *Lease) nextRound() time.Duration {
-	return time.Duration(float64(l.terms.interval) * (0.92 + 0.18*rand.Float64()))
+	return time.Duration(float64(l.terms.interval) * (0.95 + 0.15*rand.Float64()))
 }
 
 // finish answers the callers of Renew whose round is over. l.mu is held.

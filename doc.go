@@ -1,0 +1,112 @@
+// Package quorumlock is a distributed lock manager on independent Redis
+// masters: leases by quorum (Redlock), renewed in the background, lost in
+// time, with fencing tokens.
+//
+// # What it promises
+//
+//   - At most one valid lease for a name, while fewer than margin+1 of the
+//     nodes that hold it lose their data or have their clock stepped forward,
+//     clock rates differ by less than 1 %, and work honours [Lease.Valid] or
+//     the lease's context. The margin is how many nodes above the quorum hold
+//     the lease: 1 of 3, 2 of 5 when all do.
+//   - Fencing tokens are unique for a name and increase in real-time order.
+//     Expiry, pauses, lost packets, ambiguous replies and clock steps do not
+//     break that. Only a node that loses its data and whose clock is behind
+//     does; [WithRestartGuard] closes that for clocks that are behind by less
+//     than the guard's time.
+//   - A loss is told in time: [Lease.Lost] fires and the lease's context ends
+//     at or before the instant at which another client could be granted the
+//     lease, even if every node is silent.
+//   - No deadlock: the keys of a holder that died expire. It works while a
+//     quorum of nodes answers, and starts with a minority of them down.
+//
+// # What it does not promise
+//
+// Unconditional mutual exclusion. No lease can: a holder that is stopped
+// between its last check and its write cannot know that its time went by
+// (Kleppmann, "How to do distributed locking", 2016). Either the resource
+// checks [Lease.Token], refusing one below the highest it has seen, or the
+// step must be safe to repeat.
+//
+// # Use
+//
+//	m, err := quorumlock.New(ctx, quorumlock.Addrs("redis-a:6379", "redis-b:6379", "redis-c:6379"))
+//	...
+//	defer m.Close(ctx)
+//
+//	err = m.Do(ctx, "invoices/close-month", func(ctx context.Context, l *quorumlock.Lease) error {
+//		return closeMonth(ctx, l.Token()) // ctx ends if the lease is lost
+//	})
+//
+// [Manager.Acquire] waits for a lease and [Manager.TryAcquire] asks once;
+// [Manager.Do] runs a function under a lease; [Manager.Lead] campaigns for
+// leadership again and again. [Manager.Inspect] tells who holds a name.
+//
+// # The life of a lease
+//
+//	          missed round, or margin 0
+//	 ┌──────┐ ────────────────────────▶ ┌─────────┐
+//	 │ held │                           │ at risk │
+//	 └──────┘ ◀──────────────────────── └─────────┘
+//	  │    │   renewed, with a margin    │    │
+//	  │    └───────────┐   ┌─────────────┘    │
+//	  │ Release        ▼   ▼                  │ Release
+//	  ▼              ┌──────┐                 ▼
+//	released         │ lost │               released
+//	                 └──────┘
+//
+// Lost and released are final. At the end of a lease, in this order: the
+// channels of Renewed and AtRisk are closed, [Lease.Err] is set, the context
+// ends with Err as its cause, Done is closed, Lost delivers its value (on a
+// loss) and is closed.
+//
+// # When a lease stops being valid
+//
+// With N nodes a quorum is q = N/2+1. A node that confirmed the lock to a
+// request sent at s keeps it at least until
+//
+//	e = s + TTL − drift,   drift = 1 % of the TTL + 2 ms
+//
+// by the clock of this process: s is read before the request leaves, so a slow
+// answer cannot stretch the lease. Until D, the q-th largest e, nobody else
+// can find a quorum of free nodes. Work stops at
+//
+//	S = D − guard,   guard = 2 % of the TTL, at least 50 ms, at most a fifth
+//
+// [Lease.Remaining] counts down to S. A round of renewal starts every third of
+// the TTL (less 10 %, plus 10 %); whatever nodes confirm moves S forward. A
+// round without a quorum is tried again with exponential backoff from TTL/20.
+// A node that answers that the key is gone gets it back, while the lease is
+// valid and never after.
+//
+// Time is the largest of what the monotonic clock, the clock that counts
+// suspends, and a wall clock set forward tell: a machine that slept through S
+// finds its leases lost.
+//
+// # Fencing tokens
+//
+// Every grant advances a counter on each node of its quorum, and is given the
+// largest; nodes that are below are brought up, while the grant holds their
+// lock, until a quorum stands at the token. Any later quorum shares a node
+// with that one, and counts on from there. Counters that agree, which is the
+// rule, cost no extra round trip.
+//
+// # Events
+//
+// Each lease has channels for what concerns it; [Manager.Subscribe] delivers
+// the events of all leases and nodes. No event can hold up a renewal: channels
+// have a capacity of one and keep the latest, and Lost is told by the context
+// and Done besides.
+//
+// # Compatibility
+//
+// The key of a lock is the prefix and the name, its value begins with the
+// random owner value, and acquiring and releasing are SET NX PX and
+// compare-and-delete in effect: other Redlock clients on the same keys and
+// this package exclude each other.
+//
+// Sources: redis.io, "Distributed Locks with Redis"; Gray and Cheriton,
+// "Leases", SOSP 1989; Burrows, "The Chubby lock service", OSDI 2006; Attiya,
+// Bar-Noy and Dolev, "Sharing Memory Robustly in Message-Passing Systems",
+// JACM 1995.
+package quorumlock

@@ -1,0 +1,55 @@
+// Basic takes a lease, works under it, and releases it.
+//
+//	go run ./examples/basic -nodes host-a:6379,host-b:6379,host-c:6379
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+func main() {
+	nodes := flag.String("nodes", "127.0.0.1:6379", "comma-separated host:port of independent Redis masters")
+	flag.Parse()
+	if err := run(context.Background(), strings.Split(*nodes, ",")); err != nil {
+		fmt.Fprintln(os.Stderr, "basic:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, nodes []string) error {
+	m, err := quorumlock.New(ctx, quorumlock.Addrs(nodes...), quorumlock.WithHolder("basic"))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = m.Close(ctx) }()
+
+	// Wait for the lease at most so long; the lease itself does not end with
+	// the context.
+	waiting, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	lease, err := m.Acquire(waiting, "example/basic")
+	var held *quorumlock.HeldError
+	if errors.As(err, &held) {
+		return fmt.Errorf("%s is at it since %v", held.Holder.Label, held.Holder.Since)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Println("granted, token", lease.Token(), "valid for", lease.Remaining().Round(time.Millisecond))
+
+	select {
+	case <-time.After(2 * time.Second): // the work
+		fmt.Println("done")
+	case lost := <-lease.Lost():
+		return fmt.Errorf("aborted: %v", lost.Reason)
+	}
+	return lease.Release(ctx)
+}

@@ -1,0 +1,224 @@
+// Failover shows a lease from its grant to its loss: two contenders over five
+// nodes, a node that dies and is healed, and a leader that is cut off, told in
+// time, and succeeded under a higher fencing token.
+//
+// It needs no Redis: the nodes run in this process. With -nodes it runs on real
+// ones, and cuts its own connections in place of theirs.
+//
+//	go run ./examples/failover
+//	go run ./examples/failover -nodes host-a:6379,host-b:6379,host-c:6379
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// ttl is short, for a demonstration: a service would take the default of 10 s.
+const ttl = 1500 * time.Millisecond
+
+func main() {
+	nodes := flag.String("nodes", "", "comma-separated host:port of real Redis masters; none runs nodes in this process")
+	flag.Parse()
+	var w world = inProcess()
+	if *nodes != "" {
+		w = realNodes(strings.Split(*nodes, ","))
+	}
+	ctx, cancel := context.WithTimeoutCause(context.Background(), 25*time.Second, errors.New("the story took too long"))
+	err := tell(ctx, w)
+	cancel()
+	w.close()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "failover:", err)
+		os.Exit(1)
+	}
+}
+
+// tell plays the story and prints it.
+func tell(ctx context.Context, w world) error {
+	s := &story{began: time.Now(), heard: make(chan told, 64)}
+	n := w.size()
+	s.say("", "%d nodes, quorum %d, TTL %v", n, n/2+1, ttl)
+
+	alice, err := s.enter(ctx, w, "alice")
+	if err != nil {
+		return err
+	}
+	defer alice.leave()
+	first, err := wait(ctx, s, "alice", func(e quorumlock.Acquired) bool { return true })
+	if err != nil {
+		return err
+	}
+	bob, err := s.enter(ctx, w, "bob")
+	if err != nil {
+		return err
+	}
+	defer bob.leave()
+	if err := s.meet(ctx, bob.m); err != nil {
+		return err
+	}
+	full, err := wait(ctx, s, "alice", func(e quorumlock.Renewed) bool { return e.Margin == n-n/2-1 })
+	if err != nil {
+		return err
+	}
+
+	s.say("", "node %d dies; alice still leads", n-1)
+	w.kill(n - 1)
+	if _, err := wait(ctx, s, "alice", func(e quorumlock.Renewed) bool { return e.Margin < full.Margin }); err != nil {
+		return err
+	}
+	s.say("", "node %d comes back, without alice's lock", n-1)
+	w.restart(n - 1)
+	if _, err := wait(ctx, s, "alice", func(e quorumlock.Renewed) bool { return e.Margin == full.Margin }); err != nil {
+		return err
+	}
+	s.say("", "healed: the lock is on all %d nodes again", n)
+
+	s.say("", "alice is cut off from %d of %d nodes; nobody tells her", n/2+1, n)
+	w.cut("alice", n/2+1)
+	lost, err := wait(ctx, s, "alice", func(quorumlock.Lost) bool { return true })
+	if err != nil {
+		return err
+	}
+	next, err := wait(ctx, s, "bob", func(quorumlock.Acquired) bool { return true })
+	if err != nil {
+		return err
+	}
+	if next.Token <= first.Token {
+		return fmt.Errorf("token %d after token %d", next.Token, first.Token)
+	}
+	s.say("", "bob leads, %v after alice stopped; his token is higher by %d, so a late write of alice's can be refused",
+		time.Since(lost.At).Round(time.Millisecond), next.Token-first.Token)
+	if _, err := wait(ctx, s, "bob", func(quorumlock.Renewed) bool { return true }); err != nil {
+		return err
+	}
+	s.say("", "the end")
+	return nil
+}
+
+// story prints what happens, with the time since it began.
+type story struct {
+	began time.Time
+	heard chan told // events of all contenders, as they come; never closed
+}
+
+type told struct {
+	who   string
+	event quorumlock.Event
+}
+
+func (s *story) say(who, format string, args ...any) {
+	fmt.Printf("%6.2fs  %-6s %s\n", time.Since(s.began).Seconds(), who, fmt.Sprintf(format, args...))
+}
+
+// contender is a process that wants to lead.
+type contender struct {
+	m     *quorumlock.Manager
+	leave func() // stops leading, closes, waits
+}
+
+// enter starts a contender.
+func (s *story) enter(ctx context.Context, w world, who string) (*contender, error) {
+	m, err := quorumlock.New(ctx, w.options(who), quorumlock.WithTTL(ttl), quorumlock.WithHolder(who))
+	if err != nil {
+		return nil, err
+	}
+	events := m.Subscribe(64)
+	go func() {
+		for e := range events.C() {
+			select {
+			case s.heard <- told{who, e}:
+			case <-ctx.Done():
+			default: // the story has ended
+			}
+		}
+	}()
+	s.say(who, "campaigns")
+	leading, resign := context.WithCancel(ctx)
+	led := make(chan struct{})
+	go func() {
+		defer close(led)
+		_ = m.Lead(leading, "demo/leader", func(ctx context.Context, l *quorumlock.Lease) error {
+			return s.work(ctx, who, l)
+		})
+	}()
+	return &contender{m: m, leave: func() {
+		resign()
+		<-led
+		_ = m.Close(context.Background())
+	}}, nil
+}
+
+// work is what a leader does: small steps, each under a lease that is valid,
+// each passing the token on.
+func (s *story) work(ctx context.Context, who string, l *quorumlock.Lease) error {
+	step := time.NewTicker(50 * time.Millisecond)
+	defer step.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-step.C:
+			// Here a real job would write, with l.Token() in the write.
+		case <-ctx.Done():
+			s.say(who, "work aborted after %d steps: %v", n, context.Cause(ctx))
+			return ctx.Err()
+		}
+	}
+}
+
+// meet shows what a second contender is told.
+func (s *story) meet(ctx context.Context, m *quorumlock.Manager) error {
+	_, err := m.TryAcquire(ctx, "demo/leader")
+	var held *quorumlock.HeldError
+	if !errors.As(err, &held) {
+		return fmt.Errorf("the lease should be held, but: %w", err)
+	}
+	s.say("bob", "waits: held by %s since %s", held.Holder.Label, held.Holder.Since.Format(time.TimeOnly))
+	return nil
+}
+
+// wait prints events until one of a contender is as wanted.
+func wait[E quorumlock.Event](ctx context.Context, s *story, who string, wanted func(E) bool) (E, error) {
+	for {
+		select {
+		case t := <-s.heard:
+			s.print(t)
+			if e, ok := t.event.(E); ok && t.who == who && wanted(e) {
+				return e, nil
+			}
+		case <-ctx.Done():
+			var none E
+			return none, fmt.Errorf("waiting for %T of %s: %w", none, who, context.Cause(ctx))
+		}
+	}
+}
+
+// print prints one event.
+func (s *story) print(t told) {
+	switch e := t.event.(type) {
+	case quorumlock.Acquired:
+		s.say(t.who, "leads with token %d, valid for %v", e.Token, left(e.ValidUntil))
+	case quorumlock.Renewed:
+		s.say(t.who, "renewed: valid for %v, margin %d", left(e.ValidUntil), e.Margin)
+	case quorumlock.AtRisk:
+		s.say(t.who, "at risk: %v left, margin %d, %d nodes do not confirm", e.Remaining.Round(time.Millisecond),
+			e.Margin, len(e.Nodes))
+	case quorumlock.Lost:
+		s.say(t.who, "lost: %v, told %v after the lease stopped being valid", e.Reason,
+			e.At.Sub(e.ValidUntil).Round(time.Millisecond))
+	case quorumlock.Released:
+		s.say(t.who, "released")
+	case quorumlock.NodeChanged:
+		if e.Err != nil {
+			s.say(t.who, "node %d does not answer", e.Node)
+		}
+	}
+}
+
+func left(until time.Time) time.Duration { return time.Until(until).Round(10 * time.Millisecond) }

@@ -1,0 +1,367 @@
+//go:build unix
+
+// Package redistest runs real redis-server processes for tests and puts fault proxies before them.
+//
+// A [Server] can be killed, restarted on its port and directory, and frozen. A
+// [Proxy] stands between a client and a server and cuts, delays or resets what
+// passes, or throws away the reply to one chosen command. Everything listens on
+// 127.0.0.1 only, and everything ends with the test that made it.
+//
+// Methods that take no error back fail the test instead. They may be called from
+// any goroutine; a failure then ends that goroutine, as [testing.T.FailNow] does.
+package redistest
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	// startTimeout is generous: it only decides when a hopeless start is given up.
+	startTimeout = 30 * time.Second
+	doTimeout    = 5 * time.Second
+	logName      = "redis.log"
+)
+
+// errPortTaken says that somebody else bound the port between its choice and the
+// start of the server.
+var errPortTaken = errors.New("port is taken")
+
+// A Server is one redis-server process. Its methods may be called concurrently.
+type Server struct {
+	tb   testing.TB
+	bin  string
+	dir  string
+	args []string // the caller's; they come last and so override the defaults
+	port int      // chosen by Start, fixed once Start returns
+
+	mu   sync.Mutex // guards proc
+	proc *process   // nil while the server is down
+}
+
+// Start runs n servers, in parallel, and returns when each answers PING. Every
+// server has its own port on 127.0.0.1 and its own temporary directory, and
+// keeps nothing on disk unless args, extra redis-server arguments for all of
+// them such as "--appendonly", "yes", say otherwise. They are killed when the
+// test ends, and on Linux also when the test binary dies.
+//
+// REDIS_SERVER in the environment names another binary than the redis-server in
+// PATH. It must be the server itself, or a script that execs it.
+func Start(tb testing.TB, n int, args ...string) []*Server {
+	tb.Helper()
+	name := os.Getenv("REDIS_SERVER")
+	if name == "" {
+		name = "redis-server"
+	}
+	bin, err := exec.LookPath(name)
+	if err == nil {
+		bin, err = filepath.Abs(bin) // the server runs in a directory of its own
+	}
+	if err != nil {
+		tb.Fatalf("redistest: no redis-server: %v: run `make test`, which installs it, or name the binary in REDIS_SERVER", err)
+	}
+
+	servers := make([]*Server, n)
+	for i := range servers {
+		s := &Server{tb: tb, bin: bin, dir: tb.TempDir(), args: slices.Clone(args)}
+		tb.Cleanup(s.Kill)
+		servers[i] = s
+	}
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i, s := range servers {
+		wg.Go(func() { errs[i] = s.startOnFreePort(freePort) })
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		tb.Fatalf("redistest: start: %v", err)
+	}
+	return servers
+}
+
+// Addrs returns the addresses of servers, in their order.
+func Addrs(servers []*Server) []string {
+	addrs := make([]string, len(servers))
+	for i, s := range servers {
+		addrs[i] = s.Addr()
+	}
+	return addrs
+}
+
+// Addr returns the host and port of the server. It stays the same over restarts.
+func (s *Server) Addr() string { return net.JoinHostPort(loopback, strconv.Itoa(s.port)) }
+
+// Dir returns the working directory of the server, with its log and, if it keeps
+// any, its data. It stays the same over restarts.
+func (s *Server) Dir() string { return s.dir }
+
+// Kill ends the server with SIGKILL, frozen or not, and waits until it is gone.
+// Without a running server it does nothing.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.killLocked()
+}
+
+func (s *Server) killLocked() {
+	if s.proc != nil {
+		s.proc.kill()
+		s.proc = nil
+	}
+}
+
+// Restart kills the server if it runs and starts it again on the same port, in
+// the same directory, with the same arguments. It returns when the server
+// answers PING.
+func (s *Server) Restart() {
+	s.tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.killLocked()
+	deadline := time.Now().Add(startTimeout)
+	err := s.startLocked(deadline)
+	for errors.Is(err, errPortTaken) && time.Now().Before(deadline) {
+		time.Sleep(20 * time.Millisecond) // the address is promised: wait for it
+		err = s.startLocked(deadline)
+	}
+	if err != nil {
+		s.tb.Fatalf("redistest: restart: %v", err)
+	}
+}
+
+// Stop freezes the server with SIGSTOP: the kernel still accepts connections and
+// bytes for it, and nothing answers. On Linux it has stopped when Stop returns.
+// A server that is down cannot be frozen, and the test fails.
+func (s *Server) Stop() {
+	s.tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil {
+		s.tb.Fatalf("redistest: stop %s: the server is down", s.Addr())
+	}
+	err := s.proc.signal(syscall.SIGSTOP)
+	if err == nil {
+		err = awaitStopped(s.proc.pid())
+	}
+	if err != nil {
+		s.tb.Fatalf("redistest: stop %s: %v", s.Addr(), err)
+	}
+}
+
+// Continue lets a frozen server run on with SIGCONT. Without a frozen server it
+// does nothing.
+func (s *Server) Continue() {
+	s.tb.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil {
+		return
+	}
+	if err := s.proc.signal(syscall.SIGCONT); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		s.tb.Fatalf("redistest: continue %s: %v", s.Addr(), err)
+	}
+}
+
+// Do sends one command to the server itself, over a connection of its own with a
+// deadline of 5 s, as the default user without a password. The reply is a
+// string, an int64, nil or an []any of these; an error reply is a *[ReplyError],
+// returned as the error or, inside an array, as an element.
+func (s *Server) Do(args ...string) (any, error) {
+	if len(args) == 0 {
+		return nil, errors.New("redistest: Do without a command")
+	}
+	replies, err := roundTrip(s.Addr(), doTimeout, args)
+	if err != nil {
+		return nil, fmt.Errorf("redistest: %s to %s: %w", args[0], s.Addr(), err)
+	}
+	if refused, ok := replies[0].(*ReplyError); ok {
+		return nil, refused
+	}
+	return replies[0], nil
+}
+
+// MustDo is Do, except that the test fails on an error.
+func (s *Server) MustDo(args ...string) any {
+	s.tb.Helper()
+	reply, err := s.Do(args...)
+	if err != nil {
+		s.tb.Fatalf("redistest: %q on %s: %v", args, s.Addr(), err)
+	}
+	return reply
+}
+
+// startOnFreePort starts the server on a port from pick, and on another one as
+// long as somebody else is faster to bind it.
+func (s *Server) startOnFreePort(pick func() (int, error)) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	deadline := time.Now().Add(startTimeout)
+	for {
+		port, err := pick()
+		if err != nil {
+			return err
+		}
+		s.port = port
+		if err = s.startLocked(deadline); !errors.Is(err, errPortTaken) || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
+// startLocked starts the process once and waits until it answers. On an error
+// nothing runs.
+func (s *Server) startLocked(deadline time.Time) error {
+	log, err := os.OpenFile(filepath.Join(s.dir, logName), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = log.Close() }()
+	old, err := log.Stat()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(s.bin, slices.Concat([]string{
+		"--bind", loopback, "--port", strconv.Itoa(s.port), "--dir", s.dir,
+		"--daemonize", "no", "--save", "", "--appendonly", "no",
+	}, s.args)...)
+	cmd.Dir = s.dir
+	cmd.Stdout, cmd.Stderr = log, log // files, not pipes: no goroutine has to copy
+	cmd.SysProcAttr = dieWithParent()
+	proc, err := launch(cmd)
+	if err != nil {
+		return err
+	}
+
+	for {
+		if ready(s.Addr(), proc.pid()) {
+			s.proc = proc
+			return nil
+		}
+		late := time.Now().After(deadline)
+		select {
+		case <-proc.exited:
+		case <-time.After(5 * time.Millisecond):
+			if !late {
+				continue
+			}
+			proc.kill()
+		}
+		text, _ := os.ReadFile(log.Name())
+		text = text[min(int(old.Size()), len(text)):]
+		switch {
+		case bytes.Contains(text, []byte("Address already in use")):
+			return fmt.Errorf("%s: %w", s.Addr(), errPortTaken)
+		case late:
+			return fmt.Errorf("%s gives no answer after %v; its log:\n%s", s.Addr(), startTimeout, text)
+		default:
+			return fmt.Errorf("%s ended with %v; its log:\n%s", s.Addr(), cmd.ProcessState, text)
+		}
+	}
+}
+
+// ready reports whether the server with this pid has loaded its data and answers
+// at addr. The pid matters: a stranger that bound the port first answers too.
+// Refusals such as NOAUTH count as answers.
+func ready(addr string, pid int) bool {
+	replies, err := roundTrip(addr, time.Second, []string{"PING"}, []string{"INFO", "server"})
+	if err != nil {
+		return false
+	}
+	if refused, ok := replies[0].(*ReplyError); ok && strings.HasPrefix(refused.Text, "LOADING") {
+		return false
+	}
+	info, ok := replies[1].(string)
+	return !ok || strings.Contains(info, fmt.Sprintf("\r\nprocess_id:%d\r\n", pid))
+}
+
+// roundTrip sends commands over a new connection and returns their replies.
+func roundTrip(addr string, timeout time.Duration, commands ...[]string) ([]any, error) {
+	deadline := time.Now().Add(timeout)
+	conn, err := net.DialTimeout("tcp", addr, timeout)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(deadline); err != nil {
+		return nil, err
+	}
+	var request []byte
+	for _, args := range commands {
+		request = append(request, encodeCommand(args)...)
+	}
+	if _, err := conn.Write(request); err != nil {
+		return nil, err
+	}
+	replies, err := readArray(bufio.NewReader(conn), len(commands))
+	if err != nil {
+		return nil, err
+	}
+	return replies.([]any), nil
+}
+
+// freePort returns a port nobody listens on at the moment.
+func freePort() (int, error) {
+	ln, err := listenLoopback()
+	if err != nil {
+		return 0, err
+	}
+	return ln.Addr().(*net.TCPAddr).Port, closeListener(ln)
+}
+
+// A process is a running child and the goroutine that waits for it.
+type process struct {
+	cmd    *exec.Cmd
+	exited chan struct{} // closed once the child is reaped, by whatever it ended
+}
+
+// launch starts cmd. One goroutine, locked to its thread, both forks the child
+// and waits for it: the death signal of dieWithParent fires when the forking
+// thread ends, and the Go runtime ends threads at will (one whose goroutine
+// returns locked, for instance). This way the thread lives as long as the child
+// and, as waiting blocks a thread anyway, costs nothing.
+func launch(cmd *exec.Cmd) (*process, error) {
+	p := &process{cmd: cmd, exited: make(chan struct{})}
+	started := make(chan error, 1)
+	go func() {
+		defer close(p.exited)
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // how it ended is in cmd.ProcessState
+		}
+	}()
+	if err := <-started; err != nil {
+		<-p.exited
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+// signal sends sig to the child. Once the child is reaped it returns
+// os.ErrProcessDone instead of hitting a stranger with a recycled pid.
+func (p *process) signal(sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }
+
+// kill ends the child and joins the goroutine that waits for it. SIGKILL needs no
+// SIGCONT before it.
+func (p *process) kill() {
+	_ = p.signal(syscall.SIGKILL) // fails only on a child that is gone
+	<-p.exited
+}

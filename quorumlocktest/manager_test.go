@@ -1,0 +1,727 @@
+package quorumlocktest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/quorumlocktest"
+)
+
+// The whole Manager with real rueidis, on virtual time: what is said of times
+// here is exact, to the nanosecond.
+
+const (
+	ttl      = 9 * time.Second
+	interval = ttl / 3
+	guard    = 180 * time.Millisecond // 2 % of ttl
+	drift    = 92 * time.Millisecond  // 1 % of ttl and 2 ms
+	// valid is how long a lease is valid after a round that took no time.
+	valid   = ttl - drift - guard
+	timeout = 500 * time.Millisecond // of a node
+)
+
+var background = context.Background()
+
+// virtual runs a test over n nodes in virtual time.
+func virtual(t *testing.T, n int, test func(*testing.T, *quorumlocktest.Cluster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, quorumlocktest.Start(t, n)) })
+}
+
+func manager(t *testing.T, c *quorumlocktest.Cluster, opts ...quorumlock.Option) *quorumlock.Manager {
+	t.Helper()
+	return managerFor(t, c, "", opts...)
+}
+
+func managerFor(t *testing.T, c *quorumlocktest.Cluster, client string, opts ...quorumlock.Option) *quorumlock.Manager {
+	t.Helper()
+	m, err := quorumlock.New(background, c.OptionsFor(client), append([]quorumlock.Option{quorumlock.WithTTL(ttl)}, opts...)...)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Close(background)) })
+	return m
+}
+
+func acquire(t *testing.T, m *quorumlock.Manager, name string, opts ...quorumlock.AcquireOption) *quorumlock.Lease {
+	t.Helper()
+	l, err := m.Acquire(background, name, opts...)
+	require.NoError(t, err)
+	synctest.Wait() // late votes are in
+	return l
+}
+
+// holders returns how many nodes hold the lock.
+func holders(t *testing.T, c *quorumlocktest.Cluster, name string) (n int) {
+	t.Helper()
+	for _, node := range c.Nodes() {
+		v, err := node.Do("EXISTS", quorumlock.DefaultPrefix+name)
+		require.NoError(t, err)
+		if v == int64(1) {
+			n++
+		}
+	}
+	return n
+}
+
+func TestAFreshLeaseIsValidForExactlyItsWindow(t *testing.T) {
+	for _, n := range []int{1, 3, 5} {
+		virtual(t, n, func(t *testing.T, c *quorumlocktest.Cluster) {
+			l := acquire(t, manager(t, c), "job")
+			assert.Equal(t, valid, l.Remaining())
+			assert.True(t, l.Valid())
+			time.Sleep(time.Second)
+			assert.Equal(t, valid-time.Second, l.Remaining())
+		})
+	}
+}
+
+func TestValidityCountsFromBeforeTheSend(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		for _, node := range c.Nodes() {
+			node.Delay(100 * time.Millisecond)
+		}
+		l := acquire(t, m, "job")
+		assert.Equal(t, valid-200*time.Millisecond, l.Remaining(), "a round trip of 200 ms is not part of it")
+		at := time.Now()
+		renewed := <-l.Renewed()
+		assert.GreaterOrEqual(t, time.Since(at), interval*9/10)
+		assert.Equal(t, valid-200*time.Millisecond, time.Until(renewed.ValidUntil))
+	})
+}
+
+func TestALeaseIsRenewedAtItsInterval(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		l := acquire(t, m, "job")
+		last := time.Now()
+		for range 100 {
+			e := <-l.Renewed()
+			since := time.Since(last)
+			assert.GreaterOrEqual(t, since, interval*9/10)
+			assert.LessOrEqual(t, since, interval*11/10)
+			assert.Equal(t, 1, e.Margin)
+			assert.Equal(t, valid, time.Until(e.ValidUntil))
+			assert.Equal(t, l.Token(), e.Token)
+			last = time.Now()
+		}
+	})
+}
+
+func TestAnHourOfRenewalsLosesNothingAndGrowsNothing(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		var leases []*quorumlock.Lease
+		for i := range 3 {
+			leases = append(leases, acquire(t, m, fmt.Sprint("job-", i)))
+		}
+		before := runtime.NumGoroutine()
+		for range 60 {
+			time.Sleep(time.Minute)
+			for _, l := range leases {
+				require.True(t, l.Valid())
+				require.GreaterOrEqual(t, l.Remaining(), valid-interval*11/10)
+			}
+		}
+		assert.LessOrEqual(t, runtime.NumGoroutine(), before+2)
+		assert.Equal(t, 3, holders(t, c, "job-0"))
+	})
+}
+
+func TestASilentMajorityMeansAtRiskThenLostAtTheStopExactly(t *testing.T) {
+	for _, n := range []int{1, 3, 5} {
+		virtual(t, n, func(t *testing.T, c *quorumlocktest.Cluster) {
+			l := acquire(t, manager(t, c), "job")
+			renewed := <-l.Renewed()
+			stop := time.Now().Add(valid)
+			for _, node := range c.Nodes()[:n/2+1] {
+				node.Cut()
+			}
+			risk := <-l.AtRisk()
+			assert.LessOrEqual(t, time.Until(stop), valid-interval*9/10-timeout, "after a round and its timeout")
+			assert.GreaterOrEqual(t, time.Until(stop), valid-interval*11/10-timeout)
+			assert.Equal(t, time.Until(stop), risk.Remaining)
+			assert.NotEmpty(t, risk.Nodes)
+			assert.True(t, l.Valid())
+
+			lost := <-l.Lost()
+			assert.Zero(t, time.Until(stop), "told at the stop")
+			assert.Equal(t, quorumlock.LostExpired, lost.Reason)
+			assert.True(t, lost.ValidUntil.Equal(renewed.ValidUntil))
+			assert.Len(t, lost.Nodes, n/2+1)
+			assert.False(t, l.Valid())
+		})
+	}
+}
+
+func TestAMissedRoundIsRetriedWellBeforeTheStop(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		l := acquire(t, manager(t, c), "job")
+		<-l.Renewed()
+		c.Nodes()[0].Cut()
+		c.Nodes()[1].Cut()
+		<-l.AtRisk()
+		c.Nodes()[0].Heal()
+		c.Nodes()[1].Heal()
+		at := time.Now()
+		<-l.Renewed()
+		assert.Less(t, time.Since(at), interval, "not at the next interval")
+		assert.True(t, l.Valid())
+	})
+}
+
+func TestTheEndIsToldInTheOrderThatReadersRelyOn(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		l := acquire(t, manager(t, c), "job")
+		ctx := l.Context()
+		lost, done, renewed, atRisk := l.Lost(), l.Done(), l.Renewed(), l.AtRisk()
+		isClosed := func() bool {
+			for range 2 { // one value may be waiting
+				select {
+				case _, open := <-renewed:
+					if !open {
+						for range atRisk { // ends, for it is closed too
+						}
+						return true
+					}
+				default:
+					return false
+				}
+			}
+			return false
+		}
+		for _, node := range c.Nodes() {
+			_, err := node.Do("SET", "quorumlock:job", "somebody else")
+			require.NoError(t, err)
+		}
+		var all sync.WaitGroup
+		all.Go(func() {
+			<-ctx.Done()
+			assert.ErrorIs(t, l.Err(), quorumlock.ErrLost)
+			assert.Equal(t, l.Err(), context.Cause(ctx))
+			assert.True(t, isClosed())
+		})
+		all.Go(func() {
+			<-done
+			assert.Error(t, ctx.Err())
+		})
+		all.Go(func() {
+			v, open := <-lost
+			assert.True(t, open)
+			assert.Equal(t, quorumlock.LostRevoked, v.Reason)
+			<-done // closed before
+			_, open = <-lost
+			assert.False(t, open, "exactly one")
+		})
+		all.Wait()
+	})
+}
+
+func TestAReleaseClosesLostWithoutAValue(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		l := acquire(t, manager(t, c), "job")
+		lost := l.Lost()
+		require.NoError(t, l.Release(background))
+		_, open := <-lost
+		assert.False(t, open)
+		assert.ErrorIs(t, context.Cause(l.Context()), quorumlock.ErrReleased, "asked for after the end")
+		<-l.Done()
+		_, open = <-l.Renewed()
+		assert.False(t, open)
+	})
+}
+
+func TestALeaseKeepsTheValuesOfItsContextAndNotItsEnd(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
+		type key struct{}
+		ctx, cancel := context.WithTimeout(context.WithValue(background, key{}, "v"), time.Second)
+		l, err := manager(t, c).Acquire(ctx, "job")
+		require.NoError(t, err)
+		cancel()
+		time.Sleep(time.Hour)
+		assert.NoError(t, l.Context().Err())
+		assert.Equal(t, "v", l.Context().Value(key{}))
+		_, limited := l.Context().Deadline()
+		assert.False(t, limited)
+	})
+}
+
+func TestMaxHoldEndsALeaseAtItsAgeExactly(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		began := time.Now()
+		l := acquire(t, m, "job", quorumlock.WithMaxHold(time.Minute))
+		lost := <-l.Lost()
+		assert.Equal(t, time.Minute, time.Since(began))
+		assert.Equal(t, quorumlock.LostMaxHold, lost.Reason)
+		synctest.Wait()
+		assert.Zero(t, holders(t, c, "job"), "released")
+	})
+}
+
+func TestWithoutRenewalALeaseIsLostAtItsStopUnlessRenewed(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		began := time.Now()
+		l := acquire(t, m, "job", quorumlock.WithoutRenewal())
+		time.Sleep(5 * time.Second)
+		require.NoError(t, l.Renew(background))
+		assert.Equal(t, valid, l.Remaining())
+		<-l.Lost()
+		assert.Equal(t, 5*time.Second+valid, time.Since(began))
+		require.ErrorIs(t, l.Renew(background), quorumlock.ErrLost)
+	})
+}
+
+func TestRenewSaysWhenItMissedItsQuorum(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		l := acquire(t, manager(t, c), "job")
+		c.Nodes()[0].Cut()
+		c.Nodes()[1].Cut()
+		err := l.Renew(background)
+		var short *quorumlock.QuorumError
+		require.ErrorAs(t, err, &short)
+		assert.Equal(t, "renew", short.Op)
+		assert.Equal(t, 1, short.Got)
+		assert.True(t, l.Valid(), "at risk is not lost")
+		ctx, cancel := context.WithTimeout(background, time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, l.Renew(ctx), context.DeadlineExceeded)
+	})
+}
+
+func TestALockDelayKeepsSuccessorsOutAndDoesNotLengthenTheLease(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		began := time.Now()
+		l := acquire(t, m, "job", quorumlock.WithLockDelay(4*time.Second))
+		assert.Equal(t, valid, l.Remaining())
+		for _, node := range c.Nodes() {
+			node.CutReplies()
+		}
+		<-l.Lost()
+		for _, node := range c.Nodes() {
+			node.Heal()
+		}
+		_ = began
+	})
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		dead := managerFor(t, c, "dead")
+		l := acquire(t, dead, "job", quorumlock.WithLockDelay(4*time.Second), quorumlock.WithoutRenewal())
+		began := time.Now()
+		c.Partition("dead")
+		next, err := manager(t, c).Acquire(background, "job")
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, time.Since(began), ttl+4*time.Second)
+		assert.Less(t, time.Since(began), ttl+5*time.Second)
+		assert.Greater(t, next.Token(), l.Token())
+		c.Rejoin("dead")
+	})
+}
+
+func TestAKeyThatANodeLostIsHealedInTheNextRound(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		l := acquire(t, manager(t, c), "job")
+		c.Nodes()[2].Restart()
+		assert.Equal(t, 2, holders(t, c, "job"))
+		time.Sleep(interval * 11 / 10)
+		synctest.Wait()
+		assert.Equal(t, 3, holders(t, c, "job"))
+		v, err := c.Nodes()[2].Do("GET", "quorumlock:job")
+		require.NoError(t, err)
+		assert.Contains(t, v, fmt.Sprintf("%s %d ", l.Owner(), l.Token()))
+		all, err := c.Nodes()[2].Do("KEYS", "*")
+		require.NoError(t, err)
+		assert.Len(t, all, 1, "the lock alone: only an acquisition makes a counter")
+	})
+}
+
+func TestAHealThatComesLateDoesNotLock(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		l := acquire(t, m, "job")
+		c.Nodes()[2].FlushAll()
+		c.Nodes()[2].Delay(3 * time.Second)
+		<-l.Renewed() // the extend is on its way to a key that is gone
+		require.NoError(t, l.Release(background))
+		time.Sleep(time.Minute)
+		c.Nodes()[2].Heal()
+		assert.Zero(t, holders(t, c, "job"))
+	})
+}
+
+func TestAThinMarginIsARiskUntilItIsHealed(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		l := acquire(t, manager(t, c), "job")
+		c.Nodes()[2].Kill()
+		at := time.Now()
+		risk := <-l.AtRisk()
+		assert.Zero(t, risk.Margin)
+		assert.Less(t, time.Since(at), ttl+interval, "once the node's last confirmation has run out")
+		time.Sleep(time.Minute)
+		assert.True(t, l.Valid(), "and it may go on like that for hours")
+		select {
+		case <-l.AtRisk():
+			assert.Fail(t, "told again without news")
+		default:
+		}
+		for len(l.Renewed()) > 0 {
+			assert.Zero(t, (<-l.Renewed()).Margin)
+		}
+		c.Nodes()[2].Restart()
+		for (<-l.Renewed()).Margin == 0 {
+		}
+		assert.Equal(t, 3, holders(t, c, "job"))
+	})
+}
+
+func TestLateVotesRaiseTheMargin(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		events := m.Subscribe(10)
+		c.Nodes()[2].Delay(50 * time.Millisecond)
+		l, err := m.Acquire(background, "job")
+		require.NoError(t, err)
+		e := (<-events.C()).(quorumlock.Acquired)
+		assert.Zero(t, e.Margin, "returned at quorum")
+		time.Sleep(100 * time.Millisecond)
+		require.NoError(t, l.Renew(background))
+		assert.Equal(t, 1, (<-events.C()).(quorumlock.Renewed).Margin)
+	})
+}
+
+func TestALateAnswerDoesNotBringALeaseBack(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		l := acquire(t, manager(t, c), "job")
+		for _, node := range c.Nodes() {
+			node.Hang()
+		}
+		<-l.Done()
+		for _, node := range c.Nodes() {
+			node.Resume() // the extends are executed and answered now
+		}
+		time.Sleep(time.Minute)
+		assert.False(t, l.Valid())
+		assert.ErrorIs(t, l.Err(), quorumlock.ErrLost)
+		assert.Zero(t, holders(t, c, "job"), "what came back to life was released")
+	})
+}
+
+func TestAmbiguousIsNeverAVoteAndIsAlwaysReleased(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		c.Nodes()[0].CutReplies()
+		c.Nodes()[1].CutReplies()
+		_, err := m.TryAcquire(background, "job")
+		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+		assert.NotErrorIs(t, err, quorumlock.ErrHeld)
+		c.Nodes()[0].Heal()
+		c.Nodes()[1].Heal()
+		time.Sleep(3 * time.Second)
+		assert.Zero(t, holders(t, c, "job"))
+	})
+}
+
+func TestAnAcquireThatArrivesLateLocksNothing(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		for _, node := range c.Nodes() {
+			node.Delay(2 * time.Second) // beyond the node timeout
+		}
+		_, err := m.TryAcquire(background, "job")
+		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+		for range 20 {
+			time.Sleep(250 * time.Millisecond)
+			assert.Zero(t, holders(t, c, "job"))
+		}
+	})
+}
+
+func TestALeaseThatWasWonTooSlowlyIsNotGranted(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c, quorumlock.WithTTL(100*time.Millisecond), quorumlock.WithNodeTimeout(20*time.Millisecond))
+		// 100 ms less 3 ms drift, 20 ms guard and the write-back's 2 × 19 ms
+		// on top of the votes' leave 39 ms: enough. With 9 ms each it is all
+		// but over after four round trips, which no attempt may take.
+		for _, node := range c.Nodes() {
+			node.Delay(9 * time.Millisecond)
+		}
+		l, err := m.TryAcquire(background, "job")
+		require.NoError(t, err)
+		assert.Equal(t, 77*time.Millisecond-18*time.Millisecond, l.Remaining())
+	})
+}
+
+func TestAFreshNameAndLevelCountersTakeOneRoundTrip(t *testing.T) {
+	for _, n := range []int{1, 3, 5} {
+		virtual(t, n, func(t *testing.T, c *quorumlocktest.Cluster) {
+			m := manager(t, c)
+			for _, node := range c.Nodes() {
+				node.Delay(10 * time.Millisecond)
+			}
+			var last int64
+			for range 10 {
+				began := time.Now()
+				l := acquire(t, m, "job")
+				assert.Equal(t, 20*time.Millisecond, time.Since(began))
+				assert.Greater(t, l.Token(), last)
+				last = l.Token()
+				require.NoError(t, l.Release(background))
+				time.Sleep(50 * time.Millisecond)
+			}
+		})
+	}
+}
+
+func TestNodesWhoseClocksDifferStillAgreeOnAFreshToken(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		c.Nodes()[0].StepClock(-1500 * time.Millisecond)
+		c.Nodes()[1].StepClock(1900 * time.Millisecond)
+		m := manager(t, c)
+		for _, node := range c.Nodes() {
+			node.Delay(10 * time.Millisecond)
+		}
+		began := time.Now()
+		acquire(t, m, "job")
+		assert.Equal(t, 20*time.Millisecond, time.Since(began))
+	})
+}
+
+func TestCountersThatDisagreeAreBroughtUpBeforeTheGrant(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		first := acquire(t, m, "job")
+		require.NoError(t, first.Release(background))
+		synctest.Wait()
+		fence := fenceKey(t, c.Nodes()[0])
+		for i, ahead := range []int64{0, 100, 7} {
+			_, err := c.Nodes()[i].Do("SET", fence, fmt.Sprint(first.Token()+ahead))
+			require.NoError(t, err)
+		}
+		c.Nodes()[2].Delay(50 * time.Millisecond) // so that the majority is 0 and 1
+		c.Nodes()[0].Delay(10 * time.Millisecond)
+		c.Nodes()[1].Delay(10 * time.Millisecond)
+		began := time.Now()
+		l, err := m.Acquire(background, "job")
+		require.NoError(t, err)
+		assert.Equal(t, 40*time.Millisecond, time.Since(began), "votes and one write-back")
+		assert.Equal(t, first.Token()+101, l.Token())
+		v, err := c.Nodes()[0].Do("GET", fence)
+		require.NoError(t, err)
+		assert.Equal(t, fmt.Sprint(l.Token()), v)
+	})
+}
+
+// fenceKey returns the only key of a node that is not a lock.
+func fenceKey(t *testing.T, n *quorumlocktest.Node) string {
+	t.Helper()
+	all, err := n.Do("KEYS", "*")
+	require.NoError(t, err)
+	keys := slices.DeleteFunc(all.([]any), func(k any) bool { return k == "quorumlock:job" })
+	require.Len(t, keys, 1)
+	return keys[0].(string)
+}
+
+func TestAWaiterComesNoLaterThanTheHoldersKeysEnd(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		dead := managerFor(t, c, "dead")
+		acquire(t, dead, "job", quorumlock.WithoutRenewal())
+		began := time.Now()
+		c.Partition("dead")
+		m := manager(t, c, quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(time.Hour) }))
+		time.Sleep(time.Second)
+		_, err := m.Acquire(background, "job")
+		require.NoError(t, err)
+		assert.LessOrEqual(t, time.Since(began), ttl+5*time.Millisecond)
+		c.Rejoin("dead")
+	})
+}
+
+func TestNodesThatNeedMendingEndTheWaitAtOnce(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		isScript := func(cmd []string) bool { return strings.EqualFold(cmd[0], "EVALSHA") }
+		for _, node := range c.Nodes()[:2] {
+			node.Fail(isScript, "NOPERM User app has no permissions to run the 'evalsha' command")
+		}
+		_, err := m.Acquire(background, "job")
+		var node *quorumlock.NodeError
+		require.ErrorAs(t, err, &node)
+		assert.True(t, node.Misconfigured())
+		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+		assert.Contains(t, err.Error(), "rights")
+
+		for _, node := range c.Nodes()[:2] {
+			node.Fail(isScript, "LOADING Redis is loading the dataset in memory")
+		}
+		ctx, cancel := context.WithTimeout(background, time.Minute)
+		defer cancel()
+		began := time.Now()
+		_, err = m.Acquire(ctx, "job")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.Equal(t, time.Minute, time.Since(began), "waited for, because it passes")
+	})
+}
+
+func TestLeasesThatAreDueTogetherAreRenewedInOneScript(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		const leases = 300
+		for i := range leases {
+			acquire(t, m, fmt.Sprint("job-", i))
+		}
+		goroutines := runtime.NumGoroutine()
+		var scripts atomic.Int64
+		c.Nodes()[0].Fail(func(cmd []string) bool {
+			if strings.EqualFold(cmd[0], "EVALSHA") {
+				scripts.Add(1)
+			}
+			return false
+		}, "")
+		const rounds = 5
+		time.Sleep(rounds * interval)
+		assert.LessOrEqual(t, runtime.NumGoroutine(), goroutines+2)
+		// Whatever the jitter has made of their phases, 3 s have 30 times
+		// 100 ms: 30 scripts a round where single renewals would be 300.
+		assert.Less(t, scripts.Load(), int64(rounds*40))
+		t.Logf("%d scripts for %d renewals", scripts.Load(), rounds*leases)
+	})
+}
+
+func TestASlowReaderOfEventsGetsTheLatestAndIsToldWhatItMissed(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		events := m.Subscribe(2)
+		l := acquire(t, m, "job")
+		renewed := l.Renewed()
+		time.Sleep(time.Minute)
+		c.Nodes()[0].FlushAll()
+		<-l.Done()
+		require.NoError(t, m.Close(background))
+		var last quorumlock.Event
+		n := 0
+		for e := range events.C() {
+			if _, ok := e.(quorumlock.NodeChanged); !ok {
+				last = e
+			}
+			n++
+		}
+		assert.Equal(t, 2, n)
+		assert.IsType(t, quorumlock.Lost{}, last)
+		assert.GreaterOrEqual(t, events.Dropped(), uint64(15))
+		e, open := <-renewed
+		assert.True(t, open, "the latest renewal was kept")
+		assert.Less(t, time.Since(e.ValidUntil), time.Duration(0))
+	})
+}
+
+func TestACancelledAttemptIsTakenBack(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		for _, node := range c.Nodes() {
+			node.Delay(100 * time.Millisecond)
+		}
+		cause := errors.New("changed my mind")
+		ctx, cancel := context.WithTimeoutCause(background, 150*time.Millisecond, cause)
+		defer cancel()
+		began := time.Now()
+		_, err := m.Acquire(ctx, "job")
+		assert.Equal(t, 150*time.Millisecond, time.Since(began), "at once")
+		require.ErrorIs(t, err, cause)
+		time.Sleep(time.Second)
+		assert.Zero(t, holders(t, c, "job"))
+	})
+}
+
+// Partitions, hangs and delays of random nodes, for ten minutes each: what a lease
+// says of itself is never contradicted by what another is granted.
+func TestNeverTwoValidLeasesThroughManyFaults(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		for seed := range uint64(2) {
+			virtual(t, n, func(t *testing.T, c *quorumlocktest.Cluster) {
+				random := rand.New(rand.NewPCG(seed, uint64(n)))
+				var (
+					mu     sync.Mutex
+					held   *quorumlock.Lease
+					last   int64
+					grants int
+				)
+				ctx, cancel := context.WithTimeout(background, 10*time.Minute)
+				defer cancel()
+				var all sync.WaitGroup
+				for i := range 3 {
+					client := fmt.Sprint("client-", i)
+					m := managerFor(t, c, client, quorumlock.WithTTL(time.Second))
+					all.Go(func() {
+						for ctx.Err() == nil {
+							l, err := m.Acquire(ctx, "job")
+							if err != nil {
+								continue
+							}
+							mu.Lock()
+							if held != nil && held.Valid() && l.Valid() {
+								assert.Fail(t, "two valid leases", "seed %d: tokens %d and %d", seed, held.Token(), l.Token())
+							}
+							assert.Greater(t, l.Token(), last, "seed %d", seed)
+							held, last = l, l.Token()
+							grants++
+							hold := time.Duration(random.Int64N(int64(5 * time.Second)))
+							mu.Unlock()
+							select {
+							case <-l.Done():
+							case <-time.After(hold):
+								_ = l.Release(background)
+							}
+						}
+					})
+				}
+				for ctx.Err() == nil {
+					mu.Lock()
+					node, client := random.IntN(n), fmt.Sprint("client-", random.IntN(3))
+					fault, lasts := random.IntN(5), time.Duration(random.Int64N(int64(3*time.Second)))
+					mu.Unlock()
+					switch fault {
+					case 0:
+						c.Nodes()[node].Hang()
+						time.Sleep(lasts)
+						c.Nodes()[node].Resume()
+					case 1:
+						c.Nodes()[node].CutReplies()
+						time.Sleep(lasts)
+						c.Nodes()[node].Heal()
+					case 2:
+						c.Partition(client)
+						time.Sleep(lasts)
+						c.Rejoin(client)
+					case 3:
+						c.Partition(client, node)
+						time.Sleep(lasts)
+						c.Rejoin(client)
+					case 4:
+						c.Nodes()[node].Delay(lasts / 20)
+						time.Sleep(lasts)
+						c.Nodes()[node].Heal()
+					}
+					time.Sleep(lasts / 3)
+				}
+				all.Wait()
+				assert.Greater(t, grants, 50)
+				t.Logf("n=%d seed=%d: %d grants", n, seed, grants)
+			})
+		}
+	}
+}
