@@ -1,0 +1,98 @@
+package quorumlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// A job that must run once at a time: it gets a context that ends when the
+// lease does, and a token to pass along.
+func ExampleManager_Do() {
+	ctx := context.Background()
+	m, err := quorumlock.New(ctx, quorumlock.Addrs("redis-a:6379", "redis-b:6379", "redis-c:6379"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = m.Close(ctx) }()
+
+	err = m.Do(ctx, "invoices/close-month", func(ctx context.Context, l *quorumlock.Lease) error {
+		return closeMonth(ctx, l.Token())
+	})
+	if errors.Is(err, quorumlock.ErrLost) {
+		log.Print("somebody else may have taken over: ", err)
+	}
+}
+
+// Abort work on a loss, start nothing irreversible while at risk.
+func ExampleLease_Lost() {
+	ctx := context.Background()
+	var m *quorumlock.Manager // from New
+	lease, err := m.Acquire(ctx, "reactor")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = lease.Release(ctx) }()
+	for careful := false; ; {
+		select {
+		case lost := <-lease.Lost():
+			log.Printf("aborting: %v, token %d", lost.Reason, lost.Token)
+			return
+		case <-lease.AtRisk():
+			careful = true
+		case renewed := <-lease.Renewed():
+			careful = renewed.Margin == 0
+		case <-time.After(time.Second):
+			step(ctx, careful, lease.Token())
+		}
+	}
+}
+
+// Ask once, and say who has it.
+func ExampleManager_TryAcquire() {
+	ctx := context.Background()
+	var m *quorumlock.Manager // from New
+	lease, err := m.TryAcquire(ctx, "report", quorumlock.WithTTL(time.Minute))
+	var held *quorumlock.HeldError
+	switch {
+	case errors.As(err, &held):
+		fmt.Printf("%s is at it, try again in %v\n", held.Holder.Label, held.RetryAfter)
+	case errors.Is(err, quorumlock.ErrNoQuorum):
+		fmt.Println("too few nodes:", err)
+	case err == nil:
+		defer func() { _ = lease.Release(ctx) }()
+	}
+}
+
+// Lead for as long as the service runs.
+func ExampleManager_Lead() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	var m *quorumlock.Manager // from New
+	err := m.Lead(ctx, "scheduler", func(ctx context.Context, l *quorumlock.Lease) error {
+		<-ctx.Done() // the term is over: the lease was lost, or the service stops
+		return nil
+	})
+	log.Print("no longer a candidate: ", err)
+}
+
+// How long nobody else can work, and why, whatever the network does.
+func ExampleLostReason() {
+	for _, r := range []quorumlock.LostReason{
+		quorumlock.LostExpired, quorumlock.LostRevoked, quorumlock.LostSuspended, quorumlock.LostMaxHold,
+	} {
+		fmt.Println(r)
+	}
+	// Output:
+	// not renewed in time
+	// key gone or taken on a quorum of nodes
+	// process or clock stood still
+	// maximum hold reached
+}
+
+func closeMonth(context.Context, int64) error { return nil }
+func step(context.Context, bool, int64)       {}
