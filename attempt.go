@@ -134,8 +134,11 @@ func (a *attempt) count(i int, req *node.Request, reply *node.Reply) (raise quor
 	if req.Kind == node.Raise {
 		ok := reply.Status == node.Done && reply.N == 1
 		a.claim.Raised(i, ok)
-		if !ok {
-			a.fail(i, reply.Err)
+		if err := reply.Err; !ok {
+			if err == nil {
+				err = errForeign
+			}
+			a.fail(i, err)
 		}
 		return 0
 	}
@@ -144,6 +147,7 @@ func (a *attempt) count(i int, req *node.Request, reply *node.Reply) (raise quor
 		return a.claim.Grant(i, reply.N)
 	case node.Taken:
 		a.claim.Refuse(i)
+		a.fail(i, errForeign)
 		a.unsent = a.unsent.With(i)
 		a.taken = append(a.taken, taken{reply.Value, max(reply.TTL, 0)})
 		return 0
@@ -158,9 +162,6 @@ func (a *attempt) count(i int, req *node.Request, reply *node.Reply) (raise quor
 func (a *attempt) fail(i int, err error) {
 	if a.errs == nil {
 		a.errs = make([]error, a.terms.Nodes)
-	}
-	if err == nil {
-		err = errForeign
 	}
 	a.errs[i] = err
 }
@@ -261,14 +262,7 @@ func (a *attempt) grant(values context.Context) *Lease {
 	}
 	l.machine = quorum.NewMachine(&a.terms.Terms, window, a.began,
 		votes.Granted(), quorum.All(a.terms.Nodes)&^votes.Silent())
-	for i := range a.terms.Nodes { // evidence, should the lease be at risk from the start
-		switch {
-		case votes.Taken().Has(i):
-			l.note(i, errForeign)
-		case a.errs != nil && a.errs[i] != nil:
-			l.note(i, a.errs[i])
-		}
-	}
+	l.nodes = a.errs // evidence, should the lease be at risk from the start
 	if !a.terms.manual {
 		l.machine.Arm(a.began + l.nextRound())
 	}

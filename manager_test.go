@@ -419,6 +419,7 @@ func TestVerifyAsksTheNodes(t *testing.T) {
 	l, err := m.Acquire(background, "job")
 	require.NoError(t, err)
 	require.NoError(t, l.Verify(background))
+	eventually(t, "all votes are in", func() bool { return locks(t, servers, "job") == 3 })
 	for _, s := range servers[:2] {
 		s.MustDo("DEL", "quorumlock:job")
 	}

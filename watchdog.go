@@ -41,7 +41,6 @@ type watchdog struct {
 	mu     sync.Mutex // taken after a lease's, never before
 	leases leaseHeap
 	asleep time.Duration // until when; quorum.Never while awake
-	closed bool
 }
 
 func newWatchdog(m *Manager) *watchdog {
@@ -390,7 +389,8 @@ func (l *Lease) end(err error) {
 	}
 	if l.m.bus.watched.Load() > 0 {
 		var e Event = Released{Name: l.Name(), Token: l.token}
-		if lost, ok := err.(*LostError); ok {
+		var lost *LostError
+		if errors.As(err, &lost) {
 			e = lost.Lost
 		}
 		l.m.bus.send(e)
@@ -414,8 +414,7 @@ func (l *Lease) bury(now time.Duration) {
 func (l *Lease) lost() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, lost := l.err.(*LostError)
-	return lost
+	return errors.Is(l.err, ErrLost)
 }
 
 // due reports whether a round may start now, to go with others.

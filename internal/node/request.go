@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// Kind is a kind of operation; each is one script.
+// Kind is a kind of operation.
 type Kind uint8
 
+// The operations; each is the script of its name, which tells what it does.
 const (
 	Acquire Kind = iota
 	Extend

@@ -105,7 +105,7 @@ func (r *rig) connect(change ...func(*node.Config)) *node.Node {
 	ended := make(chan struct{})
 	go func() { defer close(ended); n.Run() }()
 	r.Cleanup(func() { n.Close(); <-ended })
-	<-up
+	r.Logf("greeted: %v", <-up)
 	return n
 }
 
