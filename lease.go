@@ -41,7 +41,8 @@ type Lease struct {
 	err     error            // why it ended
 	watch   *watch           // nil until somebody asks for a channel or the context
 	retry   backoff.BackOff
-	nodes   []error // latest error of each node; nil until there is one
+	nodes   []error       // latest error of each node; nil until there is one
+	buried  time.Duration // when the remnants of a lost lease are released
 
 	// The watchdog's, guarded by its mutex.
 	wake  time.Duration
@@ -241,15 +242,17 @@ func (l *Lease) Verify(ctx context.Context) error {
 	answers := l.m.collect(ctx, &node.Request{
 		Kind: node.Read, Keys: []string{l.lockKey}, Expires: l.m.clock.Now() + l.terms.Timeout,
 	}, l.terms.Timeout, l.m.quorum(), l.owns)
+	var heal healing
 	for i := range answers.replies {
 		switch reply := &answers.replies[i]; {
 		case reply.Status != node.Done || l.owns(reply):
 		case reply.Value == "":
-			l.step(quorum.Input{Kind: quorum.Gone, Node: i, At: reply.Sent}, nil)
+			heal.add(l, l.step(quorum.Input{Kind: quorum.Gone, Node: i, At: reply.Sent}, nil).Heal)
 		default:
 			l.step(quorum.Input{Kind: quorum.Foreign, Node: i, At: reply.Sent}, nil)
 		}
 	}
+	l.m.dog.heal(heal)
 	if err := l.Err(); err != nil {
 		return err
 	}

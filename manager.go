@@ -35,7 +35,6 @@ type Manager struct {
 
 	greeted chan struct{} // capacity 1: a node's state has changed; never closed
 	closing chan struct{} // closed when Close begins
-	halt    chan struct{} // closed when the watchdog has to end
 	closed  chan struct{} // closed when Close has ended
 	running sync.WaitGroup
 
@@ -78,7 +77,7 @@ func New(ctx context.Context, nodes []rueidis.ClientOption, opts ...Option) (*Ma
 	}
 	m := &Manager{
 		cfg: cfg, clock: clock.New(), ids: make([]node.Identity, len(nodes)),
-		greeted: make(chan struct{}, 1), closing: make(chan struct{}), halt: make(chan struct{}), closed: make(chan struct{}),
+		greeted: make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
 	}
 	longest := MaxTTL
 	if cfg.guarded {
@@ -99,9 +98,11 @@ func New(ctx context.Context, nodes []rueidis.ClientOption, opts ...Option) (*Ma
 			Guard: cfg.guard, Trust: cfg.trust, Admit: m.admit, Changed: m.nodeChanged,
 		})
 		m.nodes = append(m.nodes, n)
+	}
+	for _, n := range m.nodes { // only now: what they report looks at all of them
 		m.spawn(n.Run)
 	}
-	m.spawn(func() { m.dog.run(m.halt) })
+	m.spawn(m.dog.run)
 	if err := m.await(ctx); err != nil {
 		_ = m.Close(ctx)
 		return nil, err
@@ -255,6 +256,7 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 func (m *Manager) campaign(ctx context.Context, name string, t *terms, wait bool, span *acquireSpan) (*Lease, error) {
 	lockKey, fenceKey := node.Keys(m.cfg.prefix, name)
 	var retry backoff.BackOff
+	var last error // of an attempt that came to an end
 	for {
 		l, err := m.newAttempt(t, lockKey, fenceKey, span).run(ctx)
 		if err == nil {
@@ -265,8 +267,12 @@ func (m *Manager) campaign(ctx context.Context, name string, t *terms, wait bool
 		}
 		span.refused(err)
 		if ctx.Err() != nil {
+			if errors.Is(err, context.Cause(ctx)) && last != nil {
+				err = last // this one was cut short; that one says what stood in the way
+			}
 			return nil, cancelled(name, err, context.Cause(ctx))
 		}
+		last = err
 		var short *QuorumError
 		if !wait || errors.As(err, &short) && short.permanent(len(m.nodes)) {
 			return nil, err
@@ -442,8 +448,8 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 	close(m.closing)
 	m.inflight.Wait() // closing ends them: none waits for a node any more
+	m.dog.stop()      // from here on every live lease is in its heap
 	err := m.releaseAll(ctx)
-	close(m.halt)
 	for _, n := range m.nodes {
 		m.spawn(n.Close) // in parallel: each may take a second
 	}
@@ -453,15 +459,15 @@ func (m *Manager) Close(ctx context.Context) error {
 	return err
 }
 
-// releaseAll releases every live lease, all at once.
+// releaseAll releases every live lease, all at once, and what is left of lost
+// ones.
 func (m *Manager) releaseAll(ctx context.Context) error {
 	timeout := m.timer(m.cfg.terms.Timeout)
 	defer m.putTimer(timeout)
 	var pending []*answers
 	for _, l := range m.dog.live() {
-		if l.step(quorum.Input{Kind: quorum.Release}, nil).ended && !l.lost() {
-			pending = append(pending, m.ask(l.releaseRequest(), m.quorum(), nil))
-		}
+		l.step(quorum.Input{Kind: quorum.Release}, nil)
+		pending = append(pending, m.ask(l.releaseRequest(), m.quorum(), nil))
 	}
 	for _, a := range pending {
 		select {

@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -37,18 +38,30 @@ const together = 100 * time.Millisecond
 type watchdog struct {
 	m      *Manager
 	signal chan struct{} // capacity 1: an earlier wake than the timer's; never closed
+	halt   chan struct{} // closed by stop
+	halted chan struct{} // closed by run when it ends
 
 	mu     sync.Mutex // taken after a lease's, never before
 	leases leaseHeap
-	asleep time.Duration // until when; quorum.Never while awake
+	asleep time.Duration // until when; 0 while awake, when it needs no signal
 }
 
 func newWatchdog(m *Manager) *watchdog {
-	return &watchdog{m: m, signal: make(chan struct{}, 1), asleep: quorum.Never}
+	return &watchdog{
+		m:      m,
+		signal: make(chan struct{}, 1), halt: make(chan struct{}), halted: make(chan struct{}),
+	}
 }
 
-// run is the watchdog's goroutine, until stop is closed.
-func (d *watchdog) run(stop <-chan struct{}) {
+// stop ends run and waits for it.
+func (d *watchdog) stop() {
+	close(d.halt)
+	<-d.halted
+}
+
+// run is the watchdog's goroutine.
+func (d *watchdog) run() {
+	defer close(d.halted)
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	var due []*Lease
@@ -65,7 +78,7 @@ func (d *watchdog) run(stop <-chan struct{}) {
 		select {
 		case <-timer.C:
 		case <-d.signal:
-		case <-stop:
+		case <-d.halt:
 			return
 		}
 	}
@@ -75,7 +88,7 @@ func (d *watchdog) run(stop <-chan struct{}) {
 func (d *watchdog) take(then time.Duration, due []*Lease) []*Lease {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.asleep = quorum.Never
+	d.asleep = 0
 	for len(d.leases) > 0 && d.leases[0].wake <= then {
 		due = append(due, heap.Pop(&d.leases).(*Lease))
 	}
@@ -86,15 +99,36 @@ func (d *watchdog) take(then time.Duration, due []*Lease) []*Lease {
 // Each goes back to the heap by itself, unless it has ended.
 func (d *watchdog) tend(now time.Duration, due []*Lease) {
 	var renew []*Lease
+	var heal healing
 	for _, l := range due {
-		if l.step(quorum.Input{Kind: quorum.Tick}, nil).ended || !l.due(now) {
+		if l.lost() {
+			d.bury(l, now)
+			continue
+		}
+		tick := l.step(quorum.Input{Kind: quorum.Tick}, nil)
+		heal.add(l, tick.Heal)
+		if tick.ended || !l.due(now) {
 			continue
 		}
 		if l.step(quorum.Input{Kind: quorum.Begin}, nil).Begin {
 			renew = append(renew, l)
 		}
 	}
+	d.heal(heal)
 	d.extend(now, renew)
+}
+
+// bury releases what is left of a lost lease, which speeds up its successor.
+// Not at once: whoever was told of the loss has the guard to stop working in.
+func (d *watchdog) bury(l *Lease, now time.Duration) {
+	if now < l.buried {
+		d.schedule(l, l.buried)
+		return
+	}
+	req := l.releaseRequest()
+	for i := range d.m.nodes {
+		d.m.post(i, req, nobody{})
+	}
 }
 
 // sleep returns how long there is nothing to do, and false when there is no
@@ -103,6 +137,7 @@ func (d *watchdog) sleep() (time.Duration, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.leases) == 0 {
+		d.asleep = quorum.Never
 		return 0, false
 	}
 	now := d.m.clock.Now()
@@ -131,7 +166,7 @@ func (d *watchdog) schedule(l *Lease, wake time.Duration) {
 	default:
 		return // too early is put right when it wakes; moving it now costs more
 	}
-	if len(d.leases) == 1 || wake < d.asleep && d.asleep != quorum.Never {
+	if wake < d.asleep {
 		select {
 		case d.signal <- struct{}{}:
 		default:
@@ -139,7 +174,8 @@ func (d *watchdog) schedule(l *Lease, wake time.Duration) {
 	}
 }
 
-// live returns the leases that have not ended.
+// live returns the leases that have not ended, but for those that run is just
+// looking at.
 func (d *watchdog) live() []*Lease {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -148,11 +184,10 @@ func (d *watchdog) live() []*Lease {
 
 // extend posts one round for these leases to every node.
 func (d *watchdog) extend(now time.Duration, leases []*Lease) {
-	for len(leases) > 0 {
-		n := min(len(leases), node.MaxBatch)
-		r := &round{m: d.m, leases: append([]*Lease(nil), leases[:n]...), began: now}
-		leases = leases[n:]
-		fenced := !d.m.cfg.unfenced
+	fenced := !d.m.cfg.unfenced
+	for leases := range slices.Chunk(leases, node.MaxBatch) {
+		n := len(leases)
+		r := &round{m: d.m, leases: leases, began: now}
 		r.req = node.Request{
 			Kind: node.Extend, Keys: make([]string, 0, 2*n),
 			Args: append(make([]string, 0, 2+stride*n), keysPerLock(fenced), fenceMillis),
@@ -171,20 +206,39 @@ func (d *watchdog) extend(now time.Duration, leases []*Lease) {
 	}
 }
 
-// heal posts the re-creation of keys that node i has lost.
-func (d *watchdog) heal(i int, leases []*Lease) {
-	now := d.m.clock.Now()
-	r := &round{m: d.m, leases: leases, began: now}
-	r.req = node.Request{Kind: node.Heal}
-	for _, l := range leases {
-		r.req.Keys = append(r.req.Keys, l.lockKey)
-		r.req.Expires = max(r.req.Expires, now+l.terms.Timeout)
-		// A heal that arrives after the lease has ended must not lock.
-		notAfter := time.Duration(l.stop.Load())
-		r.req.Args = append(r.req.Args,
-			node.Compose(l.owner, l.token, l.tail), l.terms.px, strconv.FormatInt(notAfter.Microseconds(), 10))
+// healing is leases whose keys have to be re-created, by node.
+type healing map[int][]*Lease
+
+func (h *healing) add(l *Lease, nodes quorum.Set) {
+	for i := 0; nodes != 0; i++ {
+		if nodes.Has(i) {
+			if *h == nil {
+				*h = healing{}
+			}
+			(*h)[i] = append((*h)[i], l)
+			nodes = nodes.Without(i)
+		}
 	}
-	d.m.post(i, &r.req, r)
+}
+
+// heal posts the re-creation of keys.
+func (d *watchdog) heal(lost healing) {
+	now := d.m.clock.Now()
+	for i, all := range lost {
+		for leases := range slices.Chunk(all, node.MaxBatch) {
+			r := &round{m: d.m, leases: leases, began: now}
+			r.req = node.Request{Kind: node.Heal}
+			for _, l := range leases {
+				r.req.Keys = append(r.req.Keys, l.lockKey)
+				r.req.Expires = max(r.req.Expires, now+l.terms.Timeout)
+				// A heal that arrives after the lease has ended must not lock.
+				notAfter := time.Duration(l.stop.Load())
+				r.req.Args = append(r.req.Args,
+					node.Compose(l.owner, l.token, l.tail), l.terms.px, strconv.FormatInt(notAfter.Microseconds(), 10))
+			}
+			d.m.post(i, &r.req, r)
+		}
+	}
 }
 
 // keysPerLock is the argument of the extend script of that name.
@@ -210,7 +264,7 @@ func (r *round) Receive(i int, req *node.Request, reply *node.Reply) {
 	if reply.Status == node.Done && len(reply.Many) != len(r.leases) {
 		reply.Status, reply.Err = node.Unknown, errors.New("answers for other locks")
 	}
-	var lost []*Lease
+	var lost healing
 	for j, l := range r.leases {
 		in := quorum.Input{Kind: quorum.Mute, Node: i, At: r.began}
 		err := reply.Err
@@ -229,13 +283,9 @@ func (r *round) Receive(i int, req *node.Request, reply *node.Reply) {
 				}
 			}
 		}
-		if l.step(in, func() { l.note(i, err) }).Heal {
-			lost = append(lost, l)
-		}
+		lost.add(l, l.step(in, func() { l.note(i, err) }).Heal)
 	}
-	if len(lost) > 0 {
-		r.m.dog.heal(i, lost)
-	}
+	r.m.dog.heal(lost)
 }
 
 // What a node says of a key that is not ours.
@@ -271,6 +321,8 @@ func (l *Lease) step(in quorum.Input, with func()) (s stepped) {
 	s.Output = l.machine.Step(s.now, in)
 	switch l.machine.State() {
 	case quorum.Lost:
+		l.buried = s.now + l.terms.Guard
+		l.m.dog.schedule(l, l.buried)
 		stop := time.Duration(l.stop.Load())
 		l.end(&LostError{Lost{
 			Name: l.Name(), Token: l.token, Reason: lostReason(l.machine.Reason()),
@@ -278,6 +330,7 @@ func (l *Lease) step(in quorum.Input, with func()) (s stepped) {
 			Nodes: l.m.nodeErrors(l.nodes),
 		}})
 	case quorum.Released:
+		l.m.dog.schedule(l, quorum.Never)
 		l.end(ErrReleased)
 	default:
 		l.settle(s.now, s.Output)
@@ -285,7 +338,7 @@ func (l *Lease) step(in quorum.Input, with func()) (s stepped) {
 	s.ended = l.err != nil
 	l.mu.Unlock()
 	if s.ended {
-		l.bury(s.now)
+		l.m.telemetry.held(l, s.now)
 	}
 	return s
 }
@@ -394,19 +447,6 @@ func (l *Lease) end(err error) {
 			e = lost.Lost
 		}
 		l.m.bus.send(e)
-	}
-	l.m.dog.schedule(l, quorum.Never)
-}
-
-// bury does what follows the end of a lease: its span, and for a lost one the
-// release of what is left of it, which speeds up its successor.
-func (l *Lease) bury(now time.Duration) {
-	l.m.telemetry.held(l, now)
-	if l.lost() {
-		req := l.releaseRequest()
-		for i := range l.m.nodes {
-			l.m.post(i, req, nobody{})
-		}
 	}
 }
 

@@ -76,6 +76,8 @@ func (n *Node) connect() {
 	case err == nil:
 		n.refusal = nil
 		n.redial.Reset()
+		n.requeue(n.parked)
+		n.parked = nil
 	case errors.As(err, &refused):
 		n.refusal = err
 		n.redialAt = n.cfg.Now() + time.Second

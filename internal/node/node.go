@@ -76,6 +76,7 @@ type Node struct {
 	redial     backoff.BackOff
 	redialAt   time.Duration
 	batch      []entry
+	parked     []entry // requests that Insist, while there is no connection
 	commands   rueidis.Commands
 	results    []rueidis.RedisResult
 	reply      Reply
@@ -235,13 +236,11 @@ func (n *Node) serve() {
 		if len(n.batch) == 0 {
 			return
 		}
-		if !n.connected() {
-			if !n.postpone() {
-				return
-			}
-			continue
+		if n.connected() {
+			n.send()
+		} else {
+			n.postpone()
 		}
-		n.send()
 	}
 }
 
@@ -271,25 +270,29 @@ func (n *Node) take() {
 	fail(n.cfg.Index, quarantined, Unsent, ErrQuarantined)
 }
 
-// postpone answers the batch without a connection: requests that Insist go
-// back into the queue, the others fail. It reports whether the queue has to be
-// looked at again at once.
-func (n *Node) postpone() (more bool) {
+// postpone answers the batch without a connection: requests that Insist wait
+// for the next one, the others fail.
+func (n *Node) postpone() {
 	status, err := Unsent, n.health.Load().Err
-	if n.refusal != nil {
+	switch {
+	case n.refusal != nil:
 		status = Misconfigured
+	case err == nil:
+		err = ErrConnecting // it broke a moment ago
 	}
-	var keep, lose []entry
+	lose := n.batch[:0]
 	for _, e := range n.batch {
 		if e.req.Insist {
-			keep = append(keep, e)
+			n.parked = append(n.parked, e)
 		} else {
 			lose = append(lose, e)
 		}
 	}
-	n.requeue(keep)
+	if over := len(n.parked) - queueMax; over > 0 {
+		fail(n.cfg.Index, n.parked[:over], Unsent, ErrExpired)
+		n.parked = append(n.parked[:0:0], n.parked[over:]...)
+	}
 	fail(n.cfg.Index, lose, status, err)
-	return len(lose) > 0
 }
 
 // requeue puts entries back to the front, in their order.
@@ -353,7 +356,7 @@ func (n *Node) send() {
 func (n *Node) drain() {
 	n.mu.Lock()
 	n.closed = true
-	rest := n.queue
+	rest := append(n.parked, n.queue...)
 	n.queue = nil
 	n.mu.Unlock()
 	fail(n.cfg.Index, rest, Unsent, ErrClosed)

@@ -130,7 +130,7 @@ const (
 // Output is what has to be done.
 type Output struct {
 	Begin     bool   // a round begins: extend on every node
-	Heal      bool   // re-create the key on Input.Node
+	Heal      Set    // nodes on which to re-create the key
 	Confirmed bool   // the round reached its quorum
 	Missed    bool   // the round closed without a quorum: Arm the retry
 	Silent    Set    // nodes that had not answered when the round closed
@@ -152,6 +152,7 @@ type Machine struct {
 	good     Set
 	open     bool
 	told     bool // its quorum was announced
+	gone     Set  // nodes that have lost the key and are still to be healed
 
 	missed bool
 	thin   bool // margin 0, and n > 1: alone, one node never has a margin
@@ -252,10 +253,11 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 	case Begin:
 		m.close(&out) // a round that waits for a mute node gives way
 		m.open, m.told, m.began = true, false, now
-		m.answered, m.good = 0, 0
+		m.answered, m.good, m.gone = 0, 0, 0
 		out.Begin = true
 	case Kept:
 		m.window[in.Node] = max(m.window[in.Node], m.terms.Keeps(in.At))
+		m.gone = m.gone.Without(in.Node)
 		if current {
 			m.answered, m.good = m.answered.With(in.Node), m.good.With(in.Node)
 		}
@@ -271,7 +273,10 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 			m.lose(Revoked, &out)
 			return out
 		}
-		out.Heal = in.Kind == Gone
+		m.gone = m.gone.Without(in.Node)
+		if in.Kind == Gone {
+			m.gone = m.gone.With(in.Node)
+		}
 	case Mute:
 		if current {
 			m.answered = m.answered.With(in.Node)
@@ -318,6 +323,12 @@ func (m *Machine) settle(now time.Duration, out *Output) {
 		if m.answered == All(m.terms.Nodes) || now >= m.began+m.terms.Timeout {
 			m.close(out)
 		}
+	}
+	if m.told || !m.open {
+		// Not before the round has spoken: healing node after node while a
+		// majority has lost the key would hide that somebody else may have
+		// held it in between.
+		out.Heal, m.gone = m.gone, 0
 	}
 	thin := m.terms.Nodes > 1 && m.Margin(now) <= 0
 	switch {

@@ -384,7 +384,8 @@ func (r *rig) raises() {
 	c := r.acquire(alice).N
 	assert.EqualValues(r, 1, r.do(node.Raise, alice, strconv.FormatInt(c+3, 10), fencePX).N)
 	assert.Equal(r, c+3, r.counter())
-	assert.EqualValues(r, 1, r.do(node.Raise, alice, strconv.FormatInt(c, 10), fencePX).N)
+	assert.EqualValues(r, 1, r.do(node.Raise, alice, strconv.FormatInt(c+3, 10), fencePX).N, "again")
+	assert.EqualValues(r, 0, r.do(node.Raise, alice, strconv.FormatInt(c, 10), fencePX).N, "the counter is past it")
 	assert.Equal(r, c+3, r.counter(), "a counter never goes back")
 }
 

@@ -1,0 +1,440 @@
+package quorum_test
+
+import (
+	"slices"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// This file decides everything a second time, as naively as possible: lists,
+// maps, sorting, and trying out every future. It must not share a thought with
+// the package; where the two differ, one of them is wrong.
+
+func dumbQuorum(n int) int {
+	q := 1
+	for 2*q <= n {
+		q++
+	}
+	return q
+}
+
+// Answers of a node to an attempt.
+const (
+	silent = iota
+	granted
+	taken
+	failed
+)
+
+func count(answers []int, what int) int {
+	c := 0
+	for _, a := range answers {
+		if a == what {
+			c++
+		}
+	}
+	return c
+}
+
+// dumbTally tries out every way in which the silent nodes can answer. A
+// verdict is given when it is true in every one of them.
+func dumbTally(answers []int) quorum.Outcome {
+	n, q := len(answers), dumbQuorum(len(answers))
+	always := map[quorum.Outcome]bool{quorum.Won: true, quorum.Held: true, quorum.NoQuorum: true, quorum.Split: true}
+	futures(answers, func(full []int) {
+		won := count(full, granted) >= q
+		held := n-count(full, taken) < q      // the others are no quorum
+		noQuorum := n-count(full, failed) < q // likewise
+		always[quorum.Won] = always[quorum.Won] && won
+		always[quorum.Held] = always[quorum.Held] && held
+		always[quorum.NoQuorum] = always[quorum.NoQuorum] && noQuorum
+		always[quorum.Split] = always[quorum.Split] && !won && !held && !noQuorum
+	})
+	for _, o := range []quorum.Outcome{quorum.Won, quorum.Held, quorum.NoQuorum, quorum.Split} {
+		if always[o] {
+			return o
+		}
+	}
+	return quorum.Pending
+}
+
+// futures calls f with every completion of answers.
+func futures(answers []int, f func(full []int)) {
+	i := slices.Index(answers, silent)
+	if i < 0 {
+		f(answers)
+		return
+	}
+	for _, a := range []int{granted, taken, failed} {
+		answers[i] = a
+		futures(answers, f)
+	}
+	answers[i] = silent
+}
+
+// dumbDeadline is the definition: the latest of the instants at which a quorum
+// still keeps the key.
+func dumbDeadline(window []time.Duration) time.Duration {
+	var latest time.Duration
+	for _, e := range window {
+		keep := 0
+		for _, other := range window {
+			if other >= e {
+				keep++
+			}
+		}
+		if keep >= dumbQuorum(len(window)) {
+			latest = max(latest, e)
+		}
+	}
+	return latest
+}
+
+// dumbMargin takes nodes away, one by one, until the others and those are a
+// quorum.
+func dumbMargin(n, held int) int {
+	free, lost := n-held, 0
+	if free >= dumbQuorum(n) { // too late by so many
+		for free > dumbQuorum(n) {
+			free--
+			lost--
+		}
+		return lost - 1
+	}
+	for free+lost+1 < dumbQuorum(n) {
+		lost++
+	}
+	return lost
+}
+
+// vote is one answer in the order of arrival.
+type vote struct {
+	node    int
+	what    int // granted, taken, failed; or a write-back: raised, unraised
+	counter int64
+}
+
+const (
+	raised = failed + 1 + iota
+	unraised
+)
+
+// dumbClaim reads the whole list of answers again for each question.
+type dumbClaim struct {
+	n     int
+	votes []vote
+	over  bool // expired: no further answers
+}
+
+// answers returns what each node said first, and the counters of those that
+// granted, in the order of their votes.
+func (d *dumbClaim) answers() (answers []int, order []vote) {
+	answers = make([]int, d.n)
+	for _, v := range d.votes {
+		if v.what > failed || answers[v.node] != silent {
+			continue
+		}
+		if v.what == granted && v.counter < 1 {
+			v.what = failed
+		}
+		answers[v.node] = v.what
+		if v.what == granted {
+			order = append(order, v)
+		}
+	}
+	if d.over {
+		for i, a := range answers {
+			if a == silent {
+				answers[i] = failed
+			}
+		}
+	}
+	return answers, order
+}
+
+// token is the highest counter of the first majority.
+func (d *dumbClaim) token() int64 {
+	_, order := d.answers()
+	if len(order) < dumbQuorum(d.n) {
+		return 0
+	}
+	var t int64
+	for _, v := range order[:dumbQuorum(d.n)] {
+		t = max(t, v.counter)
+	}
+	return t
+}
+
+// asked returns the nodes that are behind the token.
+func (d *dumbClaim) asked() []int {
+	var nodes []int
+	_, order := d.answers()
+	for _, v := range order {
+		if t := d.token(); t != 0 && v.counter < t {
+			nodes = append(nodes, v.node)
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
+// at returns the nodes that stand at the token, and those asked whose answer
+// is still open.
+func (d *dumbClaim) at() (at, open []int) {
+	_, order := d.answers()
+	for _, v := range order {
+		if d.token() != 0 && v.counter == d.token() {
+			at = append(at, v.node)
+		}
+	}
+	for _, i := range d.asked() {
+		switch d.raise(i) {
+		case raised:
+			at = append(at, i)
+		case silent:
+			if !d.over {
+				open = append(open, i)
+			}
+		}
+	}
+	return at, open
+}
+
+// raise returns the first answer of node i to the write-back after it was
+// asked for one.
+func (d *dumbClaim) raise(i int) int {
+	past := dumbClaim{n: d.n}
+	for _, v := range d.votes {
+		if v.node == i && v.what > failed && slices.Contains(past.asked(), i) {
+			return v.what
+		}
+		past.votes = append(past.votes, v)
+	}
+	return silent
+}
+
+func (d *dumbClaim) outcome() quorum.Outcome {
+	answers, _ := d.answers()
+	if votes := dumbTally(answers); votes != quorum.Won {
+		return votes
+	}
+	// Try out every future: a silent node comes to stand at the token or not,
+	// and so does one that was asked.
+	at, open := d.at()
+	unsure := len(open) + count(answers, silent)
+	q := dumbQuorum(d.n)
+	best, worst := len(at)+unsure, len(at)
+	switch {
+	case worst >= q:
+		return quorum.Won
+	case best < q:
+		return quorum.NoQuorum
+	default:
+		return quorum.Pending
+	}
+}
+
+// dumbLease remembers all it was told and works the rest out each time.
+type dumbLease struct {
+	terms  quorum.Terms
+	since  time.Duration
+	rounds []*dumbRound
+	kept   map[int][]time.Duration // requests confirmed since the last denial
+	next   time.Duration
+	// lacking is the nodes whose last word in this round was that the key is
+	// gone, and that were not healed since.
+	lacking map[int]bool
+
+	ended    quorum.State // 0 while live
+	why      quorum.Reason
+	unquorum bool // the last round to close, or to confirm, had no quorum
+	thin     bool
+}
+
+type dumbRound struct {
+	began     time.Duration
+	good, all map[int]bool
+	confirmed bool
+	closed    bool
+}
+
+func newDumbLease(terms quorum.Terms, began time.Duration, voters, answered []int) *dumbLease {
+	d := &dumbLease{terms: terms, since: began, kept: map[int][]time.Duration{}, lacking: map[int]bool{}, next: quorum.Never}
+	first := &dumbRound{began: began, good: map[int]bool{}, all: map[int]bool{}, confirmed: true}
+	for _, i := range voters {
+		d.kept[i] = append(d.kept[i], began)
+		first.good[i] = true
+	}
+	for _, i := range answered {
+		first.all[i] = true
+	}
+	d.rounds = append(d.rounds, first)
+	return d
+}
+
+func (d *dumbLease) round() *dumbRound { return d.rounds[len(d.rounds)-1] }
+
+func (d *dumbLease) keeps(i int) time.Duration {
+	if len(d.kept[i]) == 0 {
+		return 0
+	}
+	return slices.Max(d.kept[i]) + d.terms.TTL - d.terms.Drift
+}
+
+func (d *dumbLease) deadline() time.Duration {
+	all := make([]time.Duration, d.terms.Nodes)
+	for i := range all {
+		all[i] = d.keeps(i)
+	}
+	return dumbDeadline(all)
+}
+
+func (d *dumbLease) stop() time.Duration {
+	stop := d.deadline() - d.terms.Guard
+	if d.terms.MaxHold > 0 && d.since+d.terms.MaxHold < stop {
+		stop = d.since + d.terms.MaxHold
+	}
+	return stop
+}
+
+func (d *dumbLease) margin(now time.Duration) int {
+	held := 0
+	for i := range d.terms.Nodes {
+		if now < d.keeps(i) {
+			held++
+		}
+	}
+	return dumbMargin(d.terms.Nodes, held)
+}
+
+func (d *dumbLease) state() quorum.State {
+	switch {
+	case d.ended != 0:
+		return d.ended
+	case d.unquorum || d.thin:
+		return quorum.Risky
+	default:
+		return quorum.Holding
+	}
+}
+
+func (d *dumbLease) due(now time.Duration) bool {
+	return d.ended == 0 && d.round().closed && now >= d.next
+}
+
+func (d *dumbLease) wake() time.Duration {
+	if d.ended != 0 {
+		return quorum.Never
+	}
+	if r := d.round(); !r.closed {
+		return min(d.stop(), r.began+d.terms.Timeout)
+	}
+	return min(d.stop(), d.next)
+}
+
+func (d *dumbLease) step(now time.Duration, in quorum.Input) (out quorum.Output) {
+	if d.ended != 0 {
+		return out
+	}
+	if now >= d.stop() {
+		keys := d.deadline() - d.terms.Guard
+		old := d.terms.MaxHold > 0 && now >= d.since+d.terms.MaxHold
+		ageFirst := old && d.since+d.terms.MaxHold <= keys
+		d.ended, d.why = quorum.Lost, quorum.Expired
+		switch {
+		case old && now < keys: // nothing but the age is wrong with it
+			d.why = quorum.HeldTooLong
+		case in.Jump:
+			d.why = quorum.Suspended
+		case ageFirst:
+			d.why = quorum.HeldTooLong
+		}
+		out.Events = quorum.Ended
+		return out
+	}
+	answer := in.Kind == quorum.Kept || in.Kind == quorum.Gone || in.Kind == quorum.Foreign || in.Kind == quorum.Mute
+	r := d.round()
+	ours := answer && in.At >= r.began
+	switch in.Kind {
+	case quorum.Release:
+		d.ended = quorum.Released
+		return out
+	case quorum.Begin:
+		d.closeRound(&out)
+		r = &dumbRound{began: now, good: map[int]bool{}, all: map[int]bool{}}
+		d.rounds = append(d.rounds, r)
+		d.lacking = map[int]bool{}
+		out.Begin = true
+	case quorum.Kept:
+		d.kept[in.Node] = append(d.kept[in.Node], in.At)
+		d.lacking[in.Node] = false
+		if ours {
+			r.good[in.Node], r.all[in.Node] = true, true
+		}
+	case quorum.Mute:
+		if ours {
+			r.all[in.Node] = true
+		}
+	case quorum.Gone, quorum.Foreign:
+		if len(d.kept[in.Node]) > 0 && in.At < slices.Max(d.kept[in.Node]) {
+			break
+		}
+		d.kept[in.Node] = nil
+		if ours {
+			r.all[in.Node] = true
+			delete(r.good, in.Node)
+		}
+		if now >= d.stop() {
+			d.ended, d.why = quorum.Lost, quorum.Revoked
+			out.Events = quorum.Ended
+			return out
+		}
+		d.lacking[in.Node] = in.Kind == quorum.Gone
+	}
+
+	if !r.closed && !r.confirmed && len(r.good) >= dumbQuorum(d.terms.Nodes) {
+		r.confirmed, d.unquorum = true, false
+		out.Confirmed = true
+		out.Events |= quorum.Renewed
+	}
+	if len(r.all) == d.terms.Nodes || now >= r.began+d.terms.Timeout {
+		d.closeRound(&out)
+	}
+	for i, lacking := range d.lacking {
+		if lacking && (r.confirmed || r.closed) {
+			out.Heal = out.Heal.With(i)
+			d.lacking[i] = false
+		}
+	}
+	thin := d.terms.Nodes > 1 && d.margin(now) <= 0
+	if d.thin && !thin {
+		d.thin = false
+		if !d.unquorum {
+			out.Events |= quorum.Renewed
+		}
+	}
+	if thin && !d.thin && r.closed {
+		d.thin = true
+		out.Events |= quorum.AtRisk
+	}
+	return out
+}
+
+func (d *dumbLease) closeRound(out *quorum.Output) {
+	r := d.round()
+	if r.closed {
+		return
+	}
+	r.closed = true
+	for i := range d.terms.Nodes {
+		if !r.all[i] {
+			out.Silent = out.Silent.With(i)
+		}
+	}
+	if !r.confirmed {
+		d.unquorum = true
+		out.Missed = true
+		out.Events |= quorum.AtRisk
+	}
+}

@@ -1,0 +1,298 @@
+package quorum_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// choices draws numbers in [0, n) that make up a walk: from a generator, or
+// from the bytes of a fuzzed input until they run out.
+type choices struct {
+	rng   *rand.Rand
+	bytes []byte
+}
+
+func (c *choices) more() bool { return c.rng != nil || len(c.bytes) > 0 }
+
+func (c *choices) draw(n int) int {
+	if c.rng != nil {
+		return c.rng.IntN(n)
+	}
+	if len(c.bytes) == 0 {
+		return 0
+	}
+	b := c.bytes[0]
+	c.bytes = c.bytes[1:]
+	return int(b) % n
+}
+
+// walker takes one machine through a life of random inputs, next to a dumb
+// one, and looks at everything that may never happen.
+type walker struct {
+	choices
+	log     func(format string, args ...any) // every step, when the walk is shown again
+	terms   quorum.Terms
+	machine quorum.Machine
+	dumb    *dumbLease
+	now     time.Duration
+	sent    []time.Duration // when requests went out: the rounds, and heals
+	ended   int
+}
+
+func newWalker(c choices) *walker {
+	w := &walker{choices: c, now: origin}
+	w.terms.Nodes = []int{3, 5, 1, 2, 4, 7, 3, 5}[w.draw(8)]
+	w.terms.TTL = []time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second}[w.draw(3)]
+	w.terms.Drift = quorum.Drift(w.terms.TTL, 0.01)
+	w.terms.Guard = quorum.Guard(w.terms.TTL)
+	w.terms.Timeout = w.terms.TTL / time.Duration(10+w.draw(10))
+	if w.draw(4) == 0 {
+		w.terms.MaxHold = w.terms.TTL / 4 * time.Duration(1+w.draw(8))
+	}
+	var voters, answered quorum.Set
+	var voterList, answeredList []int
+	for i := range w.terms.Nodes {
+		switch w.draw(8) {
+		case 0: // silent
+		case 1:
+			answered, answeredList = answered.With(i), append(answeredList, i)
+		default:
+			voters, voterList = voters.With(i), append(voterList, i)
+			answered, answeredList = answered.With(i), append(answeredList, i)
+		}
+	}
+	w.machine = quorum.NewMachine(&w.terms, make(quorum.Window, w.terms.Nodes), w.now, voters, answered)
+	w.dumb = newDumbLease(w.terms, w.now, voterList, answeredList)
+	w.sent = append(w.sent, w.now)
+	return w
+}
+
+// pass lets time go by: often a little, often to the instant that matters or
+// just before it, seldom very long.
+func (w *walker) pass() {
+	unit := w.terms.TTL / 1000
+	switch w.draw(8) {
+	case 0:
+	case 1, 2, 3:
+		w.now += unit * time.Duration(1+w.draw(50))
+	case 4:
+		w.now += unit * time.Duration(1+w.draw(250))
+	case 5, 6:
+		if wake := w.machine.Wake(); wake != quorum.Never {
+			w.now = max(w.now, wake-time.Duration(w.draw(2)))
+		}
+	case 7:
+		if w.draw(20) == 0 {
+			w.now += w.terms.TTL * time.Duration(1+w.draw(3))
+		}
+	}
+}
+
+// input draws what happens next.
+func (w *walker) input() quorum.Input {
+	in := quorum.Input{Node: w.draw(w.terms.Nodes)}
+	in.At = w.sent[max(0, len(w.sent)-1-w.draw(3))]
+	switch w.draw(32) {
+	case 0, 1, 2, 3, 4:
+		in.Kind = quorum.Begin
+	case 5, 6, 7, 8:
+		in.Kind = quorum.Mute
+	case 9:
+		in.Kind = quorum.Gone
+	case 10:
+		in.Kind = quorum.Foreign
+	case 11:
+		in.Kind = quorum.Tick
+		if w.draw(30) == 0 {
+			in.Kind = quorum.Release
+		}
+	case 12, 13, 14, 15, 16:
+		in.Kind = quorum.Tick
+	default:
+		in.Kind = quorum.Kept
+	}
+	in.Jump = w.draw(8) == 0
+	if in.Kind == quorum.Tick || in.Kind == quorum.Begin || in.Kind == quorum.Release {
+		in.Node, in.At = 0, 0
+	}
+	return in
+}
+
+// walk takes the steps and returns the first thing that is wrong, or "".
+func (w *walker) walk(steps int) string {
+	for range steps {
+		if !w.more() {
+			break
+		}
+		w.pass()
+		in := w.input()
+		if problem := w.step(in); problem != "" {
+			return fmt.Sprintf("%+v at %v %+v: %s", w.terms, w.now-origin, in, problem)
+		}
+	}
+	return ""
+}
+
+// face is all that a machine shows of itself.
+type face struct {
+	state          quorum.State
+	reason         quorum.Reason
+	stop, deadline time.Duration
+	began          time.Duration
+	open           bool
+	confirmed      int
+}
+
+func look(m *quorum.Machine) face {
+	f := face{state: m.State(), reason: m.Reason(), stop: m.Stop(), deadline: m.Deadline(), confirmed: m.Confirmed()}
+	f.began, f.open = m.Round()
+	return f
+}
+
+func (w *walker) step(in quorum.Input) string {
+	m, now := &w.machine, w.now
+	state, stop := m.State(), m.Stop()
+	before := look(m)
+	live := state == quorum.Holding || state == quorum.Risky
+
+	out := m.Step(now, in)
+	want := w.dumb.step(now, in)
+	if w.log != nil {
+		w.log("%v %+v: %+v %v stop=%v", now-origin, in, out, m.State(), m.Stop()-origin)
+	}
+
+	// Laws of a life.
+	after := m.State()
+	alive := after == quorum.Holding || after == quorum.Risky
+	ended := out.Events&quorum.Ended != 0
+	switch {
+	case !live && (out != quorum.Output{} || look(m) != before):
+		return "something happened after the end"
+	case live && now >= stop && (after != quorum.Lost || !ended):
+		return "not lost at the stop"
+	case alive && now >= m.Stop():
+		return "valid at the stop"
+	case alive && m.Stop() < stop && in.Kind != quorum.Gone && in.Kind != quorum.Foreign:
+		return "the stop moved back"
+	case ended && (after != quorum.Lost || out != quorum.Output{Events: quorum.Ended}):
+		return "lost, and something else with it"
+	case live && after == quorum.Lost && !ended:
+		return "lost without a word"
+	case (after == quorum.Released) != (state == quorum.Released || live && in.Kind == quorum.Release && !ended):
+		return "released by something else"
+	case out.Heal != 0 && !alive:
+		return "healed after the end"
+	case out.Begin != (alive && in.Kind == quorum.Begin):
+		return "a round began by itself, or did not begin"
+	case out.Missed && (out.Events&quorum.AtRisk == 0 || after != quorum.Risky):
+		return "a missed round that is no risk"
+	case out.Silent != 0 && in.Kind != quorum.Begin && (look(m).open || !before.open):
+		return "silence in a round that was not closed"
+	case out.Confirmed && out.Events&quorum.Renewed == 0:
+		return "a confirmed round that is not told"
+	case state == quorum.Holding && after == quorum.Risky && out.Events&quorum.AtRisk == 0:
+		return "at risk without a word"
+	case state == quorum.Risky && after == quorum.Holding && out.Events&quorum.Renewed == 0:
+		return "safe again without a word"
+	case out.Events&quorum.AtRisk != 0 && after != quorum.Risky:
+		return "told of a risk that is none"
+	case (after == quorum.Lost) != (m.Reason() != 0):
+		return "a reason without a loss, or a loss without a reason"
+	case in.Kind == quorum.Tick && alive && m.Wake() <= now && !m.Due(now):
+		return "nothing is due, and still it wakes"
+	}
+	if ended {
+		if w.ended++; w.ended > 1 {
+			return "ended twice"
+		}
+	}
+	held := 0
+	for i := range w.terms.Nodes {
+		if m.Holds(i, now) {
+			held++
+		}
+	}
+	if m.Margin(now) != w.terms.Nodes/2+1+held-w.terms.Nodes-1 {
+		return "the margin is not q + held - n - 1"
+	}
+
+	// The dumb one agrees.
+	d := w.dumb
+	switch {
+	case out != want:
+		return fmt.Sprintf("did %+v, dumb did %+v", out, want)
+	case after != d.state() || m.Reason() != d.why:
+		return fmt.Sprintf("is %v, dumb is %v", after, d.state())
+	case m.Stop() != d.stop() || m.Deadline() != d.deadline():
+		return fmt.Sprintf("stops at %v, dumb at %v", m.Stop(), d.stop())
+	case m.Wake() != d.wake() || m.Due(now) != d.due(now):
+		return fmt.Sprintf("wakes at %v, dumb at %v", m.Wake(), d.wake())
+	case m.Margin(now) != d.margin(now):
+		return fmt.Sprintf("has margin %d, dumb %d", m.Margin(now), d.margin(now))
+	}
+
+	w.after(out)
+	return ""
+}
+
+// after does what an owner of the machine does about an output, mostly.
+func (w *walker) after(out quorum.Output) {
+	arm := time.Duration(0)
+	switch {
+	case out.Begin:
+		w.sent = append(w.sent, w.now)
+		arm = w.now + w.terms.TTL/3
+	case out.Heal != 0:
+		w.sent = append(w.sent, w.now)
+	case out.Missed:
+		arm = w.now + w.terms.TTL/20
+	}
+	if arm != 0 && w.draw(8) != 0 {
+		w.machine.Arm(arm)
+		w.dumb.next = arm
+	}
+}
+
+func TestMachineKeepsItsLawsOnRandomWalks(t *testing.T) {
+	const walks, steps = 20_000, 60
+	ends := map[quorum.Reason]int{}
+	for seed := range uint64(walks) {
+		w := newWalker(choices{rng: rand.New(rand.NewPCG(seed, 0))})
+		if problem := w.walk(steps); problem != "" {
+			again := newWalker(choices{rng: rand.New(rand.NewPCG(seed, 0))})
+			again.log = t.Logf
+			again.walk(steps)
+			t.Fatalf("seed %d: %s", seed, problem)
+		}
+		ends[w.machine.Reason()]++
+	}
+	t.Logf("%d walks: %d not lost, %d expired, %d revoked, %d suspended, %d held too long", walks,
+		ends[0], ends[quorum.Expired], ends[quorum.Revoked], ends[quorum.Suspended], ends[quorum.HeldTooLong])
+	for _, reason := range []quorum.Reason{0, quorum.Expired, quorum.Revoked, quorum.Suspended, quorum.HeldTooLong} {
+		if ends[reason] < walks/1000 {
+			t.Errorf("only %d walks ended with reason %v: the walks miss something", ends[reason], reason)
+		}
+	}
+}
+
+func FuzzMachine(f *testing.F) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for range 64 {
+		seed := make([]byte, 40+rng.IntN(400))
+		for i := range seed {
+			seed[i] = byte(rng.Uint32())
+		}
+		f.Add(seed)
+	}
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, life []byte) {
+		w := newWalker(choices{bytes: life})
+		if problem := w.walk(1000); problem != "" {
+			t.Fatal(problem)
+		}
+	})
+}

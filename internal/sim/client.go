@@ -1,0 +1,544 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// phase of a client.
+type phase uint8
+
+const (
+	gone    phase = iota // crashed, or not started
+	resting              // until client.until
+	trying               // an attempt is on its way
+	holding              // until client.until, or until the loss
+	leaving              // waits for answers to the release, until client.until
+)
+
+// offset is what a client knows of a node's clock: the difference to its own
+// lay in [low, low+width] at the instant at.
+type offset struct{ low, width, at time.Duration }
+
+// client is one process that takes the lock again and again: the driver of
+// quorum.Claim and quorum.Machine that the manager is in production.
+type client struct {
+	w    *world
+	id   int8
+	mono clock         // does not step
+	wall time.Duration // the wall clock is off by so much
+
+	life    uint32
+	phase   phase
+	until   time.Duration // by mono
+	paused  time.Duration // until this true time; -1 if never
+	resumed time.Duration // the true time of the last end of a pause
+	jumped  bool          // the pause was a suspend, not yet told to the machine
+	timerAt time.Duration // true time of the earliest timer that is filed; 0 for none
+	offsets [maxNodes]offset
+
+	// The attempt.
+	owner    uint32
+	began    time.Duration
+	started  time.Duration // the same in true time
+	claim    quorum.Claim
+	spared   quorum.Set // nodes that certainly hold nothing of it
+	late     bool       // the votes had their time, a write-back has its
+	failures int
+
+	// The lease.
+	machine  quorum.Machine
+	window   quorum.Window
+	token    int64
+	misses   int
+	answers  int // to the release
+	counters [maxNodes]int64
+	stood    quorum.Set
+}
+
+func (c *client) now() time.Duration { return c.mono.read(c.w.now) }
+
+// begin starts the client, or starts it again after a crash.
+func (c *client) begin() {
+	if c.phase != gone {
+		return
+	}
+	now := c.now()
+	c.phase, c.failures = resting, 0
+	c.until = now
+	for i := range c.w.p.Nodes {
+		// The greeting takes the node's clock.
+		width := c.w.config.latency
+		truth := c.w.nodes[i].clock.read(c.w.now) - now
+		c.offsets[i] = offset{low: truth - c.w.upTo(width+1), width: width, at: now}
+	}
+	c.w.trace("client %d starts", c.id)
+	c.sleep()
+}
+
+func (c *client) crash(d time.Duration) {
+	if c.phase == gone {
+		return
+	}
+	c.w.stats.Crashes++
+	c.w.trace("client %d crashes", c.id)
+	c.phase, c.owner = gone, 0
+	c.life++
+	c.w.schedule(c.w.now+d, &event{kind: begin, client: c.id, node: -1})
+}
+
+func (c *client) pause(d time.Duration) {
+	w := c.w
+	end := min(w.now+d, w.config.faults)
+	if end <= c.paused {
+		return
+	}
+	w.stats.Pauses++
+	w.trace("client %d stops for %v", c.id, d)
+	c.paused, c.resumed = end, end
+	c.jumped = w.rng.IntN(2) == 0
+}
+
+// What waited for a client that was paused is served this long after its end:
+// timers first or last, by chance, and messages in their order.
+const (
+	timersFirst = 0
+	messages    = 500 * time.Nanosecond
+	timersLast  = time.Microsecond
+)
+
+// wake serves a timer.
+func (c *client) wake(e *event) {
+	w := c.w
+	if w.now < c.paused {
+		order := time.Duration(timersFirst)
+		if w.rng.IntN(2) == 0 {
+			order = timersLast
+		}
+		w.schedule(c.paused+order, e)
+		return
+	}
+	if e.sent != c.timerAt {
+		return // an earlier one was filed since
+	}
+	c.timerAt = 0
+	now := c.now()
+	switch c.phase {
+	case resting:
+		if now >= c.until {
+			c.attempt(now)
+		}
+	case trying:
+		if now >= c.until {
+			c.expire(now)
+		}
+	case holding:
+		if now >= c.until {
+			c.giveBack(now)
+			break
+		}
+		if !c.deaf(now) && c.step(quorum.Input{Kind: quorum.Tick}).Events&quorum.Ended != 0 {
+			break
+		}
+		if c.machine.Due(now) {
+			c.renew(now)
+		}
+	case leaving:
+		if now >= c.until {
+			c.rest(now, c.w.upTo(c.w.config.terms.TTL/4))
+		}
+	}
+	c.sleep()
+}
+
+// sleep files a timer for the next thing to do.
+func (c *client) sleep() {
+	var at time.Duration
+	switch c.phase {
+	case gone:
+		return
+	case holding:
+		at = c.machine.Wake()
+		if c.w.bugs.has(DeafToLoss) && at <= c.now() {
+			at = c.now() + c.w.config.terms.Timeout
+		}
+		at = min(at, c.until)
+	default:
+		at = c.until
+	}
+	truth := max(c.mono.when(at), c.w.now)
+	if c.timerAt != 0 && c.timerAt <= truth && c.timerAt >= c.w.now {
+		return // that one comes first, and files the next
+	}
+	c.timerAt = max(truth, 1)
+	e := event{kind: timer, client: c.id, node: -1}
+	e.sent = c.timerAt
+	c.w.schedule(c.timerAt, &e)
+}
+
+func (c *client) rest(now, d time.Duration) {
+	c.phase, c.owner = resting, 0
+	c.until = now + d
+}
+
+// request sends m to node i.
+func (c *client) request(i int, m *message) {
+	m.client, m.node, m.life, m.line = c.id, int8(i), c.life, c.w.nodes[i].line
+	c.w.transmit(m)
+}
+
+// limit sets the instant after which m is void, by the client's clock.
+func (c *client) limit(i int, m *message, bound time.Duration) {
+	o := &c.offsets[i]
+	m.bound = bound
+	m.after = micros(bound + o.low)
+	m.slack = time.Millisecond + (m.bound-o.at)/1e6*time.Duration(3*c.w.config.rate) + o.width
+}
+
+// observe takes the clock of a node from an answer.
+func (c *client) observe(m *message, now time.Duration) {
+	const drift = 100
+	clock := time.Duration(m.clock) * time.Microsecond
+	next := offset{low: clock - now, width: now - m.sent, at: now}
+	old := &c.offsets[m.node]
+	slack := old.width + (now-old.at)/drift
+	apart := next.low > old.low+slack || next.low+next.width < old.low-slack
+	if apart || next.width <= slack {
+		*old = next
+	}
+}
+
+// attempt asks every node.
+func (c *client) attempt(now time.Duration) {
+	w := c.w
+	w.stats.Attempts++
+	w.owners++
+	c.phase, c.owner, c.began, c.started = trying, w.owners, now, w.now
+	c.claim = quorum.NewClaim(w.p.Nodes, true)
+	c.spared, c.late, c.stood = 0, false, 0
+	c.until = now + w.config.terms.Timeout
+	c.counters = [maxNodes]int64{}
+	w.judge.begins(c)
+	if w.p.Trace != nil {
+		w.trace("client %d tries as owner %d", c.id, c.owner)
+	}
+	m := message{op: acquire, owner: c.owner, number: micros(epoch + c.wall + w.now), sent: now}
+	for i := range w.p.Nodes {
+		c.limit(i, &m, c.until)
+		c.request(i, &m)
+	}
+}
+
+// receive takes the answer of a node.
+func (c *client) receive(e *event) {
+	m := &e.message
+	w := c.w
+	if c.phase == gone || m.life != c.life {
+		return
+	}
+	if w.now < c.paused+messages {
+		w.schedule(c.paused+messages, e)
+		return
+	}
+	now := c.now()
+	if m.answer != refused && (m.op == extend || m.op == heal || m.answer == late) {
+		c.observe(m, now)
+	}
+	if m.owner != c.owner {
+		return // of an attempt or a lease that is over: its releases are on their way
+	}
+	if w.p.Trace != nil {
+		w.trace("client %d hears from node %d: %v %v, number %d", c.id, m.node, m.op, m.answer, m.number)
+	}
+	i := int(m.node)
+	switch {
+	case m.op == release:
+		if c.phase == leaving && m.answer != refused {
+			if c.answers++; c.answers >= quorum.Size(w.p.Nodes) {
+				c.rest(now, w.upTo(w.config.terms.TTL/4))
+			}
+		}
+	case c.phase == trying && m.op == acquire:
+		switch m.answer {
+		case granted:
+			c.vote(i, m.number, now)
+		case taken:
+			c.spared = c.spared.With(i)
+			c.claim.Refuse(i)
+		default:
+			c.spared = c.spared.With(i)
+			c.claim.Fail(i)
+		}
+		c.decide(now)
+	case c.phase == trying && m.op == raise:
+		c.claim.Raised(i, m.answer == done)
+		if m.answer == done {
+			c.stood = c.stood.With(i)
+		}
+		c.decide(now)
+	case c.phase == holding && m.op != raise:
+		c.confirm(i, m, now)
+	case c.phase == resting && m.answer == kept && w.bugs.has(UnLose):
+		c.unlose(m)
+	}
+	c.sleep()
+}
+
+func (c *client) vote(i int, counter int64, now time.Duration) {
+	if c.claim.Votes().Silent().Has(i) {
+		c.counters[i] = counter
+	}
+	back := c.claim.Grant(i, counter)
+	if back == 0 {
+		return
+	}
+	m := message{op: raise, owner: c.owner, number: c.claim.Token(), sent: now}
+	for j := range c.w.p.Nodes {
+		if back.Has(j) {
+			c.w.stats.WriteBacks++
+			c.request(j, &m)
+		}
+	}
+}
+
+// expire ends the wait: first for votes, then for write-backs.
+func (c *client) expire(now time.Duration) {
+	if c.w.bugs.has(AmbiguousVotes) {
+		silent := c.claim.Votes().Silent()
+		for i := range c.w.p.Nodes {
+			if silent.Has(i) {
+				c.vote(i, max(1, c.claim.Token(), c.highest()), now)
+			}
+		}
+	}
+	c.claim.Votes().Expire()
+	if c.late {
+		c.claim.Expire()
+	}
+	c.late = true
+	c.until = now + c.w.config.terms.Timeout
+	c.decide(now)
+}
+
+func (c *client) highest() (counter int64) {
+	for i := range c.w.p.Nodes {
+		if c.claim.Votes().Granted().Has(i) {
+			counter = max(counter, c.counters[i])
+		}
+	}
+	return counter
+}
+
+// decide ends the attempt when its outcome is certain.
+func (c *client) decide(now time.Duration) {
+	outcome, token, voters := c.outcome()
+	if outcome == quorum.Pending {
+		return
+	}
+	w := c.w
+	terms := &w.config.terms
+	if outcome == quorum.Won {
+		votes := c.claim.Votes()
+		since := c.began
+		if w.bugs.has(FromReply) {
+			since = now
+		}
+		if c.window == nil {
+			c.window = make(quorum.Window, maxNodes)
+		}
+		c.window = c.window[:w.p.Nodes]
+		c.machine = quorum.NewMachine(terms, c.window, since, voters, quorum.All(w.p.Nodes)&^votes.Silent())
+		c.machine.Arm(since + c.interval())
+		if c.machine.Stop()-now >= terms.TTL/10 || w.bugs.has(NoFinalCheck) {
+			c.granted(now, token)
+			return
+		}
+		w.stats.Abandoned++
+	}
+	if !w.bugs.has(KeepFailed) {
+		c.releaseAll(now, 0, c.spared)
+	}
+	w.judge.failed(c)
+	c.failures++
+	wait := min(terms.TTL/40<<min(c.failures, 10), w.config.backoffCap)
+	c.rest(now, wait/2+w.upTo(wait/2))
+}
+
+// outcome is the claim's, unless a planted bug knows better.
+func (c *client) outcome() (o quorum.Outcome, token int64, voters quorum.Set) {
+	o, token, voters = c.claim.Outcome(), c.claim.Token(), c.claim.Votes().Granted()
+	if o == quorum.Won {
+		return o, token, voters
+	}
+	n, q := c.w.p.Nodes, quorum.Size(c.w.p.Nodes)
+	mutation := c.w.bugs
+	switch {
+	case mutation.has(NoWriteBack) && c.claim.Votes().Outcome() == quorum.Won:
+		o = quorum.Won
+	case mutation.has(AboveCounts) && c.claim.Votes().Outcome() == quorum.Won:
+		at := 0
+		for i := range n {
+			if voters.Has(i) && (c.counters[i] >= token || c.stood.Has(i)) {
+				at++
+			}
+		}
+		if at >= q {
+			o = quorum.Won
+		}
+	case mutation.has(HalfQuorum) && voters.Len() >= n/2:
+		o, token = quorum.Won, c.highest()
+		for i := 0; voters.Len() < q; i++ {
+			voters = voters.With(i)
+		}
+	}
+	return o, token, voters
+}
+
+func (c *client) granted(now time.Duration, token int64) {
+	w := c.w
+	w.stats.Grants++
+	c.phase, c.token = holding, token
+	c.failures, c.misses, c.jumped = 0, 0, false
+	c.until = now + w.upTo(w.config.hold)
+	if w.quiet {
+		c.until = now
+	}
+	if w.p.Trace != nil {
+		w.trace("client %d holds as owner %d, token %d, stops in %v", c.id, c.owner, token, c.machine.Stop()-now)
+	}
+	w.judge.granted(c, now)
+}
+
+// interval is the time from one renewal to the next.
+func (c *client) interval() time.Duration {
+	third := c.w.config.terms.TTL / 3
+	return third*9/10 + c.w.upTo(third/5)
+}
+
+// step takes an input through the machine and does what it asks for.
+func (c *client) step(in quorum.Input) quorum.Output {
+	w := c.w
+	now := c.now()
+	in.Jump = c.jumped
+	c.jumped = false
+	stop := c.machine.Stop()
+	out := c.machine.Step(now, in)
+	if out.Begin {
+		c.machine.Arm(now + c.interval())
+	}
+	if out.Missed {
+		w.stats.Missed++
+		if !out.Begin {
+			terms := &w.config.terms
+			wait := min(terms.TTL/20<<min(c.misses, 10), terms.TTL/3)
+			c.machine.Arm(now + wait/2 + w.upTo(wait))
+		}
+		c.misses++
+	}
+	if out.Confirmed {
+		w.stats.Renewals++
+		c.misses = 0
+	}
+	for i := range w.p.Nodes {
+		if out.Heal.Has(i) {
+			w.stats.Heals++
+			m := message{op: heal, owner: c.owner, number: c.token, sent: now}
+			c.limit(i, &m, c.machine.Stop())
+			c.request(i, &m)
+		}
+	}
+	if out.Events&quorum.Ended != 0 {
+		c.lost(now, stop)
+	}
+	return out
+}
+
+func (c *client) renew(now time.Duration) {
+	if !c.step(quorum.Input{Kind: quorum.Begin}).Begin {
+		return
+	}
+	m := message{op: extend, owner: c.owner, number: c.token, sent: now}
+	for i := range c.w.p.Nodes {
+		c.request(i, &m)
+	}
+}
+
+// confirm takes an answer that concerns the lease.
+func (c *client) confirm(i int, m *message, now time.Duration) {
+	if c.deaf(now) {
+		return
+	}
+	in := quorum.Input{Kind: quorum.Mute, Node: i, At: m.sent}
+	switch m.answer {
+	case granted, kept:
+		in.Kind = quorum.Kept
+	case taken, foreign:
+		in.Kind = quorum.Foreign
+	case missing:
+		in.Kind = quorum.Gone
+	}
+	if in.Kind == quorum.Kept && c.w.bugs.has(FromReply) {
+		in.At = now
+	}
+	c.step(in)
+}
+
+// deaf reports whether the machine is kept from seeing that its time is up.
+func (c *client) deaf(now time.Duration) bool {
+	return c.w.bugs.has(DeafToLoss) && now >= c.machine.Stop() && now < c.machine.Stop()+c.w.config.terms.TTL/3
+}
+
+// giveBack releases the lease, which may turn out to be lost.
+func (c *client) giveBack(now time.Duration) {
+	c.step(quorum.Input{Kind: quorum.Release})
+	if c.machine.State() != quorum.Released {
+		return
+	}
+	c.w.stats.Releases++
+	if c.w.p.Trace != nil {
+		c.w.trace("client %d releases owner %d", c.id, c.owner)
+	}
+	c.w.judge.released(c)
+	c.releaseAll(now, c.token, 0)
+	c.phase, c.answers = leaving, 0
+	c.until = now + c.w.config.terms.Timeout
+}
+
+// lost gives up what is left of the lease.
+func (c *client) lost(now, stop time.Duration) {
+	w := c.w
+	if w.p.Trace != nil {
+		w.trace("client %d lost owner %d: %v", c.id, c.owner, c.machine.Reason())
+	}
+	if c.machine.Reason() == quorum.Revoked {
+		w.stats.Revoked++
+	} else {
+		w.stats.Expired++
+	}
+	w.judge.lost(c, now, stop)
+	c.releaseAll(now, c.token, 0)
+	owner := c.owner
+	c.rest(now, w.upTo(w.config.terms.TTL/4))
+	if w.bugs.has(UnLose) {
+		c.owner = owner
+	}
+}
+
+// unlose goes on as if nothing had happened.
+func (c *client) unlose(m *message) {
+	terms := &c.w.config.terms
+	all := quorum.All(c.w.p.Nodes)
+	c.machine = quorum.NewMachine(terms, c.window, m.sent, all, all)
+	c.machine.Arm(m.sent + c.interval())
+	c.phase, c.until = holding, c.now()+c.w.upTo(c.w.config.hold)
+}
+
+func (c *client) releaseAll(now time.Duration, token int64, spared quorum.Set) {
+	m := message{op: release, owner: c.owner, number: token, sent: now}
+	for i := range c.w.p.Nodes {
+		if !spared.Has(i) {
+			c.request(i, &m)
+		}
+	}
+}

@@ -1,0 +1,174 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// Violation is a promise that was broken.
+type Violation struct {
+	Oracle string // overlap, token, told, leftover, liveness
+	At     time.Duration
+	Text   string
+}
+
+// Error returns the text of the violation.
+func (v *Violation) Error() string { return fmt.Sprintf("%s at %v: %s", v.Oracle, v.At, v.Text) }
+
+// grant is one lease that was handed out.
+type grant struct {
+	client int8
+	token  int64
+	at     time.Duration
+}
+
+// judge sees the whole world and looks for broken promises.
+type judge struct {
+	w      *world
+	found  *Violation
+	grants []grant
+	newest int64             // highest token so far
+	before [maxClients]int64 // highest token when the client's attempt began
+	ended  [maxClients]bool  // the client's lease was told to be over
+}
+
+func (j *judge) reset(w *world) {
+	*j = judge{w: w, grants: j.grants[:0]}
+}
+
+// inside reports whether the promises that need the fault model hold.
+func (j *judge) inside() bool { return j.w.p.World == Inside }
+
+func (j *judge) violated(oracle, format string, args ...any) {
+	if j.found == nil {
+		j.found = &Violation{Oracle: oracle, At: j.w.now, Text: fmt.Sprintf(format, args...)}
+		j.w.trace("VIOLATION %v", j.found)
+	}
+	j.w.over = true
+}
+
+// begins notes that an attempt begins.
+func (j *judge) begins(c *client) { j.before[c.id] = j.newest }
+
+// granted looks at a grant in the instant in which it returns.
+func (j *judge) granted(c *client, now time.Duration) {
+	w := j.w
+	j.ended[c.id] = false
+	for k := range j.grants {
+		if j.grants[k].token == c.token {
+			j.violated("token", "%d of client %d at %v is given to client %d as well",
+				c.token, j.grants[k].client, j.grants[k].at, c.id)
+		}
+	}
+	if c.token <= j.before[c.id] {
+		j.violated("token", "%d of client %d is not above %d, which had returned when its attempt began at %v",
+			c.token, c.id, j.before[c.id], c.started)
+	}
+	j.newest = max(j.newest, c.token)
+	j.grants = append(j.grants, grant{c.id, c.token, w.now})
+
+	if now >= c.machine.Stop() {
+		j.violated("told", "client %d is handed a lease that ended %v ago", c.id, now-c.machine.Stop())
+	}
+	j.alone(c)
+	if w.quiet {
+		w.over = true
+	}
+}
+
+// alone looks for another client that works at this instant. One that was told
+// of its loss has stopped; one that could not be told, because it stands still,
+// is given the whole guard.
+func (j *judge) alone(c *client) {
+	w := j.w
+	for i := range w.config.clients {
+		other := &w.clients[i]
+		if other == c || other.phase != holding {
+			continue
+		}
+		if left := other.machine.Stop() + w.config.terms.Guard - other.now(); left > 0 {
+			w.stats.Overlaps++
+			if j.inside() {
+				j.violated("overlap", "client %d is granted token %d while client %d works on under token %d, for %v more",
+					c.id, c.token, other.id, other.token, left)
+			}
+		}
+	}
+}
+
+// lost looks at a loss in the instant in which it is told.
+func (j *judge) lost(c *client, now, stop time.Duration) {
+	j.once(c)
+	if c.machine.Reason() == quorum.Revoked {
+		return
+	}
+	// Whoever was paused at the stop tells it as soon as it runs. A clock that
+	// is read in whole nanoseconds can skip one.
+	if now > stop+2 && c.mono.when(stop) > c.resumed+timersLast {
+		j.violated("told", "client %d tells its loss %v after the stop", c.id, now-stop)
+	}
+}
+
+func (j *judge) released(c *client) { j.once(c) }
+
+func (j *judge) once(c *client) {
+	if j.ended[c.id] {
+		j.violated("told", "the lease of client %d ends twice", c.id)
+	}
+	j.ended[c.id] = true
+}
+
+// created looks at a key that was made.
+func (j *judge) created(n *node, m *message) {
+	if !j.inside() {
+		return
+	}
+	bound := m.bound
+	if m.op == extend {
+		bound = m.sent + j.w.config.terms.Timeout
+	}
+	c := &j.w.clients[m.client]
+	if over := c.now() - bound - m.slack; over > 0 {
+		j.violated("leftover", "%v of client %d makes a key on node %d, %v after it was void", m.op, m.client, n.id, over)
+	}
+}
+
+// failed has a failed attempt looked at later.
+func (j *judge) failed(c *client) {
+	w := j.w
+	if !w.config.fifo || w.quiet || !j.inside() {
+		return // without order a release may overtake its acquire
+	}
+	e := event{kind: check, client: c.id, node: -1, duration: c.started}
+	e.owner = c.owner
+	w.schedule(c.mono.when(c.began+3*w.config.terms.Timeout), &e)
+}
+
+// leftover looks at what a failed attempt has left on the nodes that were in
+// reach all the time.
+func (j *judge) leftover(e *event) {
+	w := j.w
+	c := &w.clients[e.client]
+	if c.resumed >= e.duration {
+		return // it was stopped: its releases may still be on their way
+	}
+	for i := range w.p.Nodes {
+		n := &w.nodes[i]
+		links := &w.links[e.client][i]
+		if n.owner == e.owner && links[0].fault < e.duration && links[1].fault < e.duration {
+			if n.expire(n.clock.read(w.now)); n.owner == e.owner {
+				j.violated("leftover", "the attempt of client %d that began at %v has its key on node %d", c.id, e.duration, i)
+			}
+		}
+	}
+}
+
+// starved is called when by now somebody must have been granted the lock.
+func (j *judge) starved() {
+	if j.inside() {
+		j.violated("liveness", "no grant since the faults stopped at %v", j.w.config.faults)
+	}
+	j.w.over = true
+}

@@ -1,0 +1,126 @@
+package sim
+
+import (
+	"math/bits"
+	"strings"
+)
+
+// Mutation is a set of planted bugs: in the nodes, in the network, or in what
+// a client does around the production decisions. The decisions themselves
+// have no hooks; where a bug would lie inside them, the client overrules them.
+type Mutation uint32
+
+const (
+	// FromReply counts validity from the reply instead of from the send.
+	FromReply Mutation = 1 << iota
+	// AmbiguousVotes counts a node that did not answer in time as a vote.
+	AmbiguousVotes
+	// BlindWriteBack raises the counter without looking at the owner.
+	BlindWriteBack
+	// NoWriteBack grants as soon as the votes are there.
+	NoWriteBack
+	// WriteBackSets sets the counter to the token, even down.
+	WriteBackSets
+	// RaiseAbove confirms a write-back to a counter above the token.
+	RaiseAbove
+	// AboveCounts counts a node whose counter is above the token as one that
+	// stands at it.
+	AboveCounts
+	// ExtendCreates makes the key when it is missing.
+	ExtendCreates
+	// ExtendForeign extends whatever key is there.
+	ExtendForeign
+	// ExtendZero rounds the time to live down to 0, which deletes the key.
+	ExtendZero
+	// HalfQuorum takes n/2 votes for a quorum.
+	HalfQuorum
+	// KeepFailed does not release after a failed attempt.
+	KeepFailed
+	// ReleaseForeign deletes whatever key is there.
+	ReleaseForeign
+	// BlindUndo takes a failed attempt's step back even if the lock is not its
+	// own any more.
+	BlindUndo
+	// UnLose goes on with a lost lease when a late confirmation comes.
+	UnLose
+	// HealAnytime re-creates a key however late the request arrives.
+	HealAnytime
+	// AcquireAnytime locks however late the request arrives.
+	AcquireAnytime
+	// NoFinalCheck grants without looking whether the lease is still valid.
+	NoFinalCheck
+	// NoDrift gives nothing up for clock rates, and clocks differ by 2 %.
+	NoDrift
+	// NoGuard lets a node vote at once after it lost its data.
+	NoGuard
+	// NoFloor starts counters after a quarantine like any others.
+	NoFloor
+	// DeafToLoss does not look at the clock: only a missed round after the
+	// stop tells of the loss.
+	DeafToLoss
+	mutations
+)
+
+var mutationNames = [...]string{
+	"validity from the reply", "silence is a vote", "write-back to any owner", "no write-back",
+	"write-back sets", "write-back above the token", "above the token counts", "extend creates", "extend of any owner",
+	"extend by zero", "quorum of n/2", "failed attempt keeps its keys", "release of any owner",
+	"blind undo", "un-lose", "heal at any time", "acquire at any time", "no final check",
+	"no drift bound", "no restart guard", "no floor after a quarantine", "deaf to the clock",
+}
+
+// Mutations returns every planted bug.
+func Mutations() []Mutation {
+	var all []Mutation
+	for m := Mutation(1); m < mutations; m <<= 1 {
+		all = append(all, m)
+	}
+	return all
+}
+
+// ParseMutation returns the mutation of that name.
+func ParseMutation(name string) (m Mutation, ok bool) {
+	if name == "" {
+		return 0, true
+	}
+	for i, n := range mutationNames {
+		if n == name {
+			return 1 << i, true
+		}
+	}
+	return 0, false
+}
+
+// String returns the names of the bugs.
+func (m Mutation) String() string {
+	var names []string
+	for ; m != 0; m &= m - 1 {
+		names = append(names, mutationNames[bits.TrailingZeros32(uint32(m))])
+	}
+	return strings.Join(names, ", ")
+}
+
+func (m Mutation) has(bug Mutation) bool { return m&bug != 0 }
+
+// lostOnTheWay are the bugs that show when an attempt loses keys before it is
+// over.
+const lostOnTheWay = BlindWriteBack | WriteBackSets | RaiseAbove | AboveCounts
+
+// configure changes the terms of a run so that the bug has its chance.
+func (m Mutation) configure(w *world, c *config) {
+	ttl := c.terms.TTL
+	switch {
+	case m.has(NoDrift):
+		if w.bugs.has(NoDrift) {
+			c.terms.Drift = 0
+			c.rate = 10_000
+		}
+		c.hold = 4 * ttl
+		c.everyPause = ttl
+		c.everyCut = ttl
+	case m.has(ExtendForeign):
+		c.clients = maxClients
+		c.hold = 4 * ttl
+		c.everyCut = ttl
+	}
+}

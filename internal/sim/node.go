@@ -1,0 +1,307 @@
+package sim
+
+import "time"
+
+// op is a request; each is one script of internal/node.
+type op uint8
+
+const (
+	acquire op = iota + 1
+	extend
+	heal
+	raise
+	release
+)
+
+var opNames = [...]string{"?", "acquire", "extend", "heal", "raise", "release"}
+
+func (o op) String() string { return opNames[o] }
+
+// answer of a node.
+type answer uint8
+
+const (
+	granted answer = iota + 1 // acquire: number is the counter
+	taken                     // acquire: somebody else has it
+	late                      // acquire, heal: after the instant it was limited to
+	refused                   // acquire: in quarantine; any: not connected. Not applied
+	kept                      // extend, heal
+	missing                   // extend
+	foreign                   // extend, heal
+	done                      // raise, release
+	undone                    // raise, release: not ours
+)
+
+var answerNames = [...]string{"?", "granted", "taken", "late", "refused", "kept", "gone", "foreign", "done", "not done"}
+
+func (a answer) String() string { return answerNames[a] }
+
+// message is a request, or its answer on the way back.
+type message struct {
+	op     op
+	answer answer
+	reply  bool
+	client int8
+	node   int8
+	life   uint32 // of the client, which forgets all when it crashes
+	line   uint32 // the connection: it breaks when the node goes down
+	owner  uint32
+	number int64         // acquire: where a new counter starts, µs; else the token, 0 to undo
+	after  int64         // acquire, heal: void after this, µs of the node's clock
+	clock  int64         // reply: the node's clock, µs
+	sent   time.Duration // by the client's clock
+	bound  time.Duration // what the client meant by after, by its own clock
+	slack  time.Duration // by how much it may err
+}
+
+// micros is the number of µs in d, as the scripts count them.
+func micros(d time.Duration) int64 { return int64(d / time.Microsecond) }
+
+// data is what a node keeps for the one lock of a run.
+type data struct {
+	owner   uint32 // 0: no lock
+	counter int64  // stored with the lock
+	expires int64  // ms of the node's clock
+
+	fenced       bool // the fence counter exists
+	fence        int64
+	fenceExpires int64
+}
+
+// node is one Redis master.
+type node struct {
+	data
+	w     *world
+	id    int8
+	clock clock
+
+	line       uint32
+	down, wipe bool
+	stalled    time.Duration // until this true time
+	quarantine time.Duration // end, by the node's clock; 0 if there never was one
+	disk       data          // what a restart with loss finds
+}
+
+// stop takes the node down: every connection breaks.
+func (n *node) stop(d time.Duration, wipe bool) {
+	if n.down {
+		return
+	}
+	w := n.w
+	w.stats.Downs++
+	w.trace("node %d goes down for %v, wiped: %v", n.id, d, wipe)
+	n.down, n.wipe = true, wipe
+	n.line++
+	n.faulted()
+	w.schedule(w.now+d, &event{kind: up, client: -1, node: n.id, wiped: wipe})
+}
+
+// start brings the node back. With a loss of data the restart guard begins its
+// quarantine: what was forgotten has run out by its end.
+func (n *node) start(wiped bool) {
+	if !n.down {
+		return
+	}
+	w := n.w
+	n.down = false
+	n.faulted()
+	if !wiped {
+		w.trace("node %d is back", n.id)
+		return
+	}
+	w.stats.Wipes++
+	n.data = n.disk
+	if !w.bugs.has(NoGuard) {
+		n.quarantine = n.clock.read(w.now) + w.config.maxTTL
+	}
+	if w.p.Trace != nil {
+		w.trace("node %d is back with %v, in quarantine", n.id, n.data)
+	}
+}
+
+func (n *node) stall(d time.Duration) {
+	n.w.stats.Stalls++
+	n.w.trace("node %d stands still for %v", n.id, d)
+	n.stalled = max(n.stalled, min(n.w.now+d, n.w.config.faults))
+	n.faulted()
+}
+
+// save keeps what a later restart with loss will find: an old lock, an old
+// counter. Until then it finds nothing.
+func (n *node) save() { n.disk = n.data }
+
+// faulted notes for all links of the node that something was wrong.
+func (n *node) faulted() {
+	for i := range n.w.links {
+		n.w.links[i][n.id][0].fault = n.w.now
+	}
+}
+
+// receive runs the script of a request.
+func (n *node) receive(e *event) {
+	w := n.w
+	if w.now < n.stalled {
+		w.links[e.message.client][n.id][0].fault = w.now
+		w.schedule(n.stalled, e)
+		return
+	}
+	m := &e.message
+	if n.down || m.line != n.line {
+		// Sometimes the client hears of it.
+		if n.down && w.rng.IntN(2) == 0 {
+			n.answer(m, refused)
+		}
+		return
+	}
+	wall := n.clock.read(w.now)
+	n.expire(wall)
+	before := n.owner
+	a := n.execute(m, wall)
+	if w.p.Trace != nil {
+		w.trace("node %d: %v by owner %d, number %d: %v; now %d|%d until %dms, fence %d", n.id, m.op, m.owner, m.number, a,
+			n.owner, n.counter, n.expires-wall.Milliseconds(), n.fence)
+	}
+	if before == 0 && n.owner != 0 {
+		w.judge.created(n, m)
+	}
+	n.answer(m, a)
+}
+
+// answer sends m back with a. m.number is the counter already.
+func (n *node) answer(m *message, a answer) {
+	back := *m
+	back.reply, back.answer, back.clock = true, a, micros(n.clock.read(n.w.now))
+	n.w.transmit(&back)
+}
+
+// expire drops what has run out. A key is gone in the very millisecond of its
+// end, the earliest that Redis may drop it.
+func (n *node) expire(wall time.Duration) {
+	ms := wall.Milliseconds()
+	if n.owner != 0 && ms >= n.expires {
+		n.owner = 0
+	}
+	if n.fenced && ms >= n.fenceExpires {
+		n.fenced = false
+	}
+}
+
+// lock makes the lock.
+func (n *node) lock(m *message, counter int64, wall time.Duration) {
+	n.owner, n.counter = m.owner, counter
+	n.expires = (wall + n.w.config.terms.TTL).Milliseconds()
+}
+
+// count sets the fence counter.
+func (n *node) count(to int64, wall time.Duration) {
+	n.fenced, n.fence = true, to
+	n.fenceExpires = (wall + n.w.config.counterTTL).Milliseconds()
+}
+
+func (n *node) execute(m *message, wall time.Duration) answer {
+	mutation := n.w.bugs
+	ours := n.owner == m.owner
+	switch m.op {
+	case acquire:
+		return n.acquire(m, wall)
+
+	case extend:
+		switch {
+		case n.owner == 0 && mutation.has(ExtendCreates):
+			n.lock(m, m.number, wall)
+			return kept
+		case n.owner == 0:
+			return missing
+		case !ours && !mutation.has(ExtendForeign):
+			return foreign
+		case mutation.has(ExtendZero):
+			n.owner = 0 // PEXPIRE 0 deletes the key, and reports success
+			return kept
+		}
+		n.expires = (wall + n.w.config.terms.TTL).Milliseconds()
+		if n.fenced {
+			n.count(max(n.fence, m.number), wall)
+		}
+		return kept
+
+	case heal:
+		switch {
+		case micros(wall) > m.after && !mutation.has(HealAnytime):
+			n.w.stats.Refused++
+			return late
+		case n.owner == 0:
+			n.lock(m, m.number, wall)
+			return kept
+		case ours:
+			n.expires = (wall + n.w.config.terms.TTL).Milliseconds()
+			return kept
+		}
+		return foreign
+
+	case raise:
+		switch {
+		case !ours && !mutation.has(BlindWriteBack), !n.fenced:
+			return undone
+		case mutation.has(WriteBackSets):
+			n.count(m.number, wall)
+		case n.fence > m.number:
+			// The counter has passed the token: this owner lost the lock here
+			// in between, and a second copy of its acquire got it again.
+			if mutation.has(RaiseAbove) {
+				return done
+			}
+			return undone
+		default:
+			n.count(m.number, wall)
+		}
+		return done
+
+	default: // release
+		if !ours && !(mutation.has(ReleaseForeign) && n.owner != 0) {
+			if mutation.has(BlindUndo) && m.number == 0 && n.fenced {
+				n.count(n.fence-1, wall)
+			}
+			return undone
+		}
+		n.owner = 0
+		switch {
+		case !n.fenced:
+		case m.number > n.fence:
+			n.count(m.number, wall)
+		case m.number == 0 && n.fence == n.counter:
+			n.count(n.fence-1, wall)
+		}
+		return done
+	}
+}
+
+func (n *node) acquire(m *message, wall time.Duration) answer {
+	mutation := n.w.bugs
+	switch {
+	case wall < n.quarantine:
+		n.w.stats.Quarantined++
+		return refused
+	case n.owner == m.owner:
+		m.number = n.counter
+		return granted
+	case n.owner != 0:
+		return taken
+	case micros(wall) > m.after && !mutation.has(AcquireAnytime):
+		n.w.stats.Refused++
+		return late
+	}
+	var counter int64
+	if n.fenced {
+		counter = n.fence + 1
+	} else {
+		clamp := micros(n.w.config.clamp)
+		counter = min(max(m.number, micros(wall)-clamp), micros(wall)+clamp)
+	}
+	if !mutation.has(NoFloor) {
+		counter = max(counter, micros(n.quarantine))
+	}
+	n.count(counter, wall) // before the lock: nothing is rolled back
+	n.lock(m, counter, wall)
+	m.number = counter
+	return granted
+}
