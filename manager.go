@@ -467,7 +467,8 @@ func (m *Manager) releaseAll(ctx context.Context) error {
 	var pending []*answers
 	for _, l := range m.dog.live() {
 		l.step(quorum.Input{Kind: quorum.Release}, nil)
-		pending = append(pending, m.ask(l.releaseRequest(), m.quorum(), nil))
+		// From every node: what is not sent by the end of this stays behind.
+		pending = append(pending, m.ask(l.releaseRequest(), len(m.nodes), nil))
 	}
 	for _, a := range pending {
 		select {
