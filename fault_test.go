@@ -141,7 +141,7 @@ func TestFlushingAMinorityIsHealedAndAMajorityIsALoss(t *testing.T) {
 func TestAnAttemptThatCameToNothingLeavesNoKeys(t *testing.T) {
 	servers := redistest.Start(t, 3)
 	proxies, addrs := proxied(t, servers)
-	m := connect(t, addrs)
+	m := connect(t, addrs, quorumlock.WithTTL(time.Hour)) // nothing goes by itself
 	t.Run("replies lost on a majority", func(t *testing.T) {
 		for _, p := range proxies[:2] {
 			p.DropReply(func(cmd []string) bool { return len(cmd) > 3 && cmd[0] == "EVALSHA" })

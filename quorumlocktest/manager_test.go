@@ -276,6 +276,7 @@ func TestMaxHoldEndsALeaseAtItsAgeExactly(t *testing.T) {
 		lost := <-l.Lost()
 		assert.Equal(t, time.Minute, time.Since(began))
 		assert.Equal(t, quorumlock.LostMaxHold, lost.Reason)
+		synctest.Wait()
 		assert.Equal(t, 3, holders(t, c, "job"), "whoever was told has the guard to stop in")
 		time.Sleep(guard)
 		synctest.Wait()
@@ -463,17 +464,33 @@ func TestAnAcquireThatArrivesLateLocksNothing(t *testing.T) {
 
 func TestALeaseThatWasWonTooSlowlyIsNotGranted(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
-		m := manager(t, c, quorumlock.WithTTL(100*time.Millisecond), quorumlock.WithNodeTimeout(20*time.Millisecond))
-		// 100 ms less 3 ms drift, 20 ms guard and the write-back's 2 × 19 ms
-		// on top of the votes' leave 39 ms: enough. With 9 ms each it is all
-		// but over after four round trips, which no attempt may take.
+		m := manager(t, c, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(500*time.Millisecond))
+		unlevel(t, c, m)
+		// Votes and write-back take 900 of the 938 ms that the lease is valid.
 		for _, node := range c.Nodes() {
-			node.Delay(9 * time.Millisecond)
+			node.Delay(225 * time.Millisecond)
 		}
-		l, err := m.TryAcquire(background, "job")
-		require.NoError(t, err)
-		assert.Equal(t, 77*time.Millisecond-18*time.Millisecond, l.Remaining())
+		began := time.Now()
+		_, err := m.TryAcquire(background, "job")
+		assert.Equal(t, 900*time.Millisecond, time.Since(began))
+		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+		assert.Contains(t, err.Error(), "too late")
+		time.Sleep(time.Second)
+		assert.Zero(t, holders(t, c, "job"))
 	})
+}
+
+// unlevel leaves the counters of "job" apart.
+func unlevel(t *testing.T, c *quorumlocktest.Cluster, m *quorumlock.Manager) (last int64) {
+	t.Helper()
+	first := acquire(t, m, "job")
+	require.NoError(t, first.Release(background))
+	synctest.Wait()
+	for i, ahead := range []int64{0, 100, 7} {
+		_, err := c.Nodes()[i].Do("SET", fenceKey(t, c.Nodes()[i]), fmt.Sprint(first.Token()+ahead))
+		require.NoError(t, err)
+	}
+	return first.Token()
 }
 
 func TestAFreshNameAndLevelCountersTakeOneRoundTrip(t *testing.T) {
@@ -514,14 +531,7 @@ func TestNodesWhoseClocksDifferStillAgreeOnAFreshToken(t *testing.T) {
 func TestCountersThatDisagreeAreBroughtUpBeforeTheGrant(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
-		first := acquire(t, m, "job")
-		require.NoError(t, first.Release(background))
-		synctest.Wait()
-		fence := fenceKey(t, c.Nodes()[0])
-		for i, ahead := range []int64{0, 100, 7} {
-			_, err := c.Nodes()[i].Do("SET", fence, fmt.Sprint(first.Token()+ahead))
-			require.NoError(t, err)
-		}
+		last := unlevel(t, c, m)
 		c.Nodes()[2].Delay(50 * time.Millisecond) // so that the majority is 0 and 1
 		c.Nodes()[0].Delay(10 * time.Millisecond)
 		c.Nodes()[1].Delay(10 * time.Millisecond)
@@ -529,8 +539,8 @@ func TestCountersThatDisagreeAreBroughtUpBeforeTheGrant(t *testing.T) {
 		l, err := m.Acquire(background, "job")
 		require.NoError(t, err)
 		assert.Equal(t, 40*time.Millisecond, time.Since(began), "votes and one write-back")
-		assert.Equal(t, first.Token()+101, l.Token())
-		v, err := c.Nodes()[0].Do("GET", fence)
+		assert.Equal(t, last+101, l.Token())
+		v, err := c.Nodes()[0].Do("GET", fenceKey(t, c.Nodes()[0]))
 		require.NoError(t, err)
 		assert.Equal(t, fmt.Sprint(l.Token()), v)
 	})
@@ -654,6 +664,26 @@ func TestACancelledAttemptIsTakenBack(t *testing.T) {
 		require.ErrorIs(t, err, cause)
 		time.Sleep(time.Second)
 		assert.Zero(t, holders(t, c, "job"))
+	})
+}
+
+func TestAReleaseNeverOvertakesItsAcquire(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		for _, node := range c.Nodes() {
+			node.Delay(100 * time.Millisecond)
+		}
+		go func() { _, _ = m.Inspect(background, "other") }()
+		synctest.Wait() // the nodes' connections are busy: what comes now waits
+		ctx, cancel := context.WithTimeout(background, 10*time.Millisecond)
+		defer cancel()
+		_, err := m.Acquire(ctx, "job")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		time.Sleep(time.Second)
+		assert.Zero(t, holders(t, c, "job"))
+		fence, err := c.Nodes()[0].Do("KEYS", "*job*")
+		require.NoError(t, err)
+		assert.Len(t, fence, 1, "both were executed: the counter has moved")
 	})
 }
 
