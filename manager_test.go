@@ -387,6 +387,7 @@ func TestOtherRedlockClientsExcludeUsAndWeThem(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, l.Token())
 	for _, s := range servers {
+		eventually(t, "the vote is in", func() bool { return s.MustDo("EXISTS", "job") == int64(1) })
 		assert.Nil(t, s.MustDo("SET", "job", "theirs", "NX", "PX", "60000"))
 		assert.Equal(t, int64(1), s.MustDo("DBSIZE"))
 	}

@@ -1,0 +1,137 @@
+# What a developer and CI run, see CONTRIBUTING.md. GNU make 3.81 and a POSIX
+# shell are enough: that is what macOS has.
+
+GO ?= go
+GOLANGCI_VERSION := v2.15.0
+GOLANGCI := $(CURDIR)/bin/golangci-lint-$(GOLANGCI_VERSION)
+
+# Knobs, for example: make stress PKG=./internal/node COUNT=100
+TIMEOUT ?= 10m
+TESTFLAGS ?=
+PKG ?=
+COUNT ?= 20
+BENCH ?= .
+BENCHFLAGS ?=
+SEEDS ?= 200000
+
+# Runs a command in the directory of each module of go.work that has packages,
+# all of them even if one fails, and says of each how it went.
+define each-module
+	@modules=$$($(GO) list -m) || exit 1; status=0; for module in $$modules; do \
+		cd "$$($(GO) list -m -f '{{.Dir}}' "$$module")"; \
+		if [ -z "$$(find . -name '*.go' | head -n 1)" ]; then echo "-- $$module: $@: no packages"; continue; fi; \
+		begun=$$(date +%s); verdict=ok; \
+		{ $(1); } || { verdict=FAILED; status=1; }; \
+		echo "-- $$module: $@: $$verdict ($$(( $$(date +%s) - begun )) s)"; \
+	done; exit $$status
+endef
+
+.PHONY: help
+help: ## Show this list.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: deps
+deps: ## Install redis-server if it is missing (REDIS_SERVER names another binary).
+	@if command -v "$${REDIS_SERVER:-redis-server}" >/dev/null 2>&1; then exit 0; fi; \
+	root() { \
+		if [ "$$(id -u)" -eq 0 ]; then "$$@"; elif command -v sudo >/dev/null 2>&1; then sudo "$$@"; \
+		else echo "make deps: not root and no sudo to run: $$*" >&2; return 1; fi; \
+	}; \
+	echo "make deps: installing redis-server, which the tests run"; \
+	if command -v apt-get >/dev/null 2>&1; then \
+		root apt-get update -qq </dev/null || echo "make deps: no fresh package lists, trying those that are here" >&2; \
+		root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server </dev/null; \
+	elif command -v dnf >/dev/null 2>&1; then root dnf install -y redis </dev/null; \
+	elif command -v apk >/dev/null 2>&1; then root apk add redis </dev/null; \
+	elif command -v brew >/dev/null 2>&1; then brew install redis </dev/null; \
+	else echo "make deps: no apt-get, dnf, apk or brew here" >&2; \
+	fi; \
+	command -v redis-server >/dev/null 2>&1 || { \
+		echo "make deps: there is still no redis-server in PATH: install it by hand, or name it in REDIS_SERVER" >&2; exit 1; \
+	}
+
+.PHONY: test
+test: deps ## Vet, and test with the race detector, every module.
+	$(call each-module,$(GO) vet ./... && $(GO) test -race -timeout $(TIMEOUT) $(TESTFLAGS) ./...)
+
+.PHONY: test-short
+test-short: deps ## Test every module with -short and without the race detector.
+	$(call each-module,$(GO) test -short -timeout $(TIMEOUT) $(TESTFLAGS) ./...)
+
+.PHONY: sim
+sim: ## Simulate the protocol with many seeds (SEEDS=200000).
+	QUORUMLOCK_SIM_SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 2h $(TESTFLAGS) ./internal/sim/...
+
+.PHONY: stress
+stress: deps ## Repeat tests under the race detector (PKG=./internal/node COUNT=20; all by default).
+	$(GO) test -race -count=$(COUNT) -timeout 2h $(TESTFLAGS) $(if $(PKG),$(PKG),$$($(GO) list -m | sed 's,$$,/...,'))
+
+.PHONY: bench
+bench: deps ## Run the benchmarks of the root package (BENCH=regexp BENCHFLAGS="-count 6").
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCHFLAGS) .
+
+.PHONY: cover
+cover: deps ## Measure what the root module's tests cover (cover.out).
+	$(GO) test -timeout $(TIMEOUT) -coverpkg=./... -coverprofile=cover.out ./...
+	@$(GO) tool cover -func=cover.out | tail -1
+
+# Those that take -nodes get three throwaway servers; those that do not end by
+# themselves are told to after LIMIT seconds.
+LIMIT ?= 10
+.PHONY: examples-run
+examples-run: deps ## Run the examples, on throwaway servers where they need some.
+	@set -e; work=$$(mktemp -d); servers=; nodes=; \
+	trap 'kill $$servers 2>/dev/null || :; wait; rm -rf "$$work"' EXIT; \
+	for port in 17401 17402 17403; do \
+		"$${REDIS_SERVER:-redis-server}" --port $$port --bind 127.0.0.1 --save "" --dir "$$work" >/dev/null & \
+		servers="$$servers $$!"; nodes="$$nodes,127.0.0.1:$$port"; \
+	done; \
+	sleep 1; cd examples; mains=$$($(GO) list -f '{{if eq .Name "main"}}{{.Dir}}{{end}}' ./...); \
+	for main in $$mains; do \
+		name=$$(basename "$$main"); echo "-- $$name"; $(GO) build -o "$$work/$$name" "$$main"; \
+		args=; if grep -q '"nodes"' "$$main"/*.go; then args="-nodes $${nodes#,}"; fi; \
+		"$$work/$$name" $$args </dev/null & example=$$!; \
+		( sleep $(LIMIT); kill $$example ) >/dev/null 2>&1 & limit=$$!; \
+		wait $$example; kill $$limit 2>/dev/null || :; \
+	done
+
+.PHONY: fmt
+fmt: ## Format all Go files.
+	gofmt -s -w .
+
+.PHONY: lint
+lint: lint-fmt lint-vet lint-tidy lint-work lint-golangci ## Check formatting, vet, golangci-lint, go.mod and go.work.
+
+.PHONY: lint-fmt
+lint-fmt:
+	@bad=$$(gofmt -s -l .); if [ -n "$$bad" ]; then echo "not formatted, run make fmt:"; echo "$$bad"; exit 1; fi
+
+.PHONY: lint-vet
+lint-vet:
+	$(call each-module,$(GO) vet ./...)
+
+# Outside of the workspace: a module has to be complete by itself.
+.PHONY: lint-tidy
+lint-tidy:
+	$(call each-module,GOWORK=off $(GO) mod tidy -diff)
+
+# All modules have to require the versions that the workspace builds with. Done
+# in a copy, because go work sync can only write.
+.PHONY: lint-work
+lint-work:
+	@copy=$$(mktemp -d); trap 'rm -rf "$$copy"' EXIT; \
+	tar -cf - --exclude ./.git --exclude ./bin . | tar -xf - -C "$$copy"; \
+	(cd "$$copy" && $(GO) work sync) || exit 1; \
+	status=0; for file in go.mod */go.mod; do diff -u "$$file" "$$copy/$$file" || status=1; done; \
+	if [ $$status -ne 0 ]; then echo "the modules disagree with go.work, run go work sync"; fi; exit $$status
+
+.PHONY: lint-golangci
+lint-golangci: tools
+	$(call each-module,$(GOLANGCI) run ./...)
+
+.PHONY: tools
+tools: $(GOLANGCI) ## Install the linter, pinned, into ./bin.
+
+$(GOLANGCI):
+	GOBIN=$(CURDIR)/bin $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	@mv $(CURDIR)/bin/golangci-lint $@
