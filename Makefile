@@ -127,7 +127,7 @@ lint-work:
 
 .PHONY: lint-golangci
 lint-golangci: tools
-	$(call each-module,$(GOLANGCI) run ./...)
+	$(call each-module,$(GOLANGCI) run --allow-parallel-runners ./...)
 
 .PHONY: tools
 tools: $(GOLANGCI) ## Install the linter, pinned, into ./bin.

@@ -164,13 +164,19 @@ func (s *story) work(ctx context.Context, who string, l *quorumlock.Lease) error
 	for n := 0; ; n++ {
 		select {
 		case <-step.C:
-			// Here a real job would write, with l.Token() in the write.
+			if err := write(l.Token()); err != nil {
+				return err
+			}
 		case <-ctx.Done():
 			s.say(who, "work aborted after %d steps: %v", n, context.Cause(ctx))
 			return ctx.Err()
 		}
 	}
 }
+
+// write stands for what a real job does: the resource gets the token, and
+// refuses one below the highest that it has seen.
+func write(int64) error { return nil }
 
 // meet shows what a second contender is told.
 func (s *story) meet(ctx context.Context, m *quorumlock.Manager) error {

@@ -26,8 +26,9 @@ func main() {
 	name := flag.String("name", "example/leader", "name of the lease")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, strings.Split(*nodes, ","), *name); err != nil && !errors.Is(err, context.Canceled) {
+	err := run(ctx, strings.Split(*nodes, ","), *name)
+	stop()
+	if err != nil && !errors.Is(err, context.Canceled) {
 		fmt.Fprintln(os.Stderr, "leader:", err)
 		os.Exit(1)
 	}

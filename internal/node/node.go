@@ -356,9 +356,10 @@ func (n *Node) send() {
 func (n *Node) drain() {
 	n.mu.Lock()
 	n.closed = true
-	rest := append(n.parked, n.queue...)
+	rest := n.queue
 	n.queue = nil
 	n.mu.Unlock()
+	fail(n.cfg.Index, n.parked, Unsent, ErrClosed)
 	fail(n.cfg.Index, rest, Unsent, ErrClosed)
 }
 
