@@ -19,6 +19,14 @@ var fenceMillis = strconv.FormatInt(fenceLife.Milliseconds(), 10)
 // errSilent: the node timeout went by.
 var errSilent = errors.New("no answer in time")
 
+// errCutShort: the caller's context or the Manager ended before the outcome was
+// known.
+var errCutShort = errors.New("attempt cut short")
+
+// errPassed: the answer of raise.lua to who does not own the lock any more, or
+// finds the counter ahead.
+var errPassed = errors.New("key is no longer ours, or its fence counter is past the token")
+
 // errTooSlow: a vote that came when little of the lease was left.
 var errTooSlow = errors.New("granted too late for the lease to be of use")
 
@@ -136,7 +144,7 @@ func (a *attempt) count(i int, req *node.Request, reply *node.Reply) (raise quor
 		a.claim.Raised(i, ok)
 		if err := reply.Err; !ok {
 			if err == nil {
-				err = errForeign
+				err = errPassed
 			}
 			a.fail(i, err)
 		}
@@ -149,7 +157,11 @@ func (a *attempt) count(i int, req *node.Request, reply *node.Reply) (raise quor
 		a.claim.Refuse(i)
 		a.fail(i, errForeign)
 		a.unsent = a.unsent.With(i)
-		a.taken = append(a.taken, taken{reply.Value, max(reply.TTL, 0)})
+		ttl := reply.TTL
+		if ttl < 0 {
+			ttl = quorum.Never // a stranger's key without an end
+		}
+		a.taken = append(a.taken, taken{reply.Value, ttl})
 		return 0
 	case node.Unsent:
 		a.unsent = a.unsent.With(i)
@@ -183,7 +195,7 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	}
 	timer := a.m.timer(a.terms.Timeout)
 	defer a.m.putTimer(timer)
-	var ended error
+	cut := false
 	for late, waiting := false, true; waiting; {
 		select {
 		case <-a.decided:
@@ -195,12 +207,12 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 			late = true
 			timer.Reset(a.terms.Timeout)
 		case <-ctx.Done():
-			ended, waiting = context.Cause(ctx), false
+			cut, waiting = true, false
 		case <-a.m.closing:
-			ended, waiting = ErrClosed, false
+			cut, waiting = true, false
 		}
 	}
-	return a.conclude(ctx, ended)
+	return a.conclude(ctx, cut)
 }
 
 // expire fails the votes that have not come, and at the second call the
@@ -221,17 +233,19 @@ func (a *attempt) expire(all bool) {
 }
 
 // conclude turns the outcome into a lease or an error.
-func (a *attempt) conclude(values context.Context, ended error) (*Lease, error) {
+func (a *attempt) conclude(values context.Context, cut bool) (*Lease, error) {
 	a.mu.Lock()
 	a.over = true
 	outcome := a.claim.Outcome()
-	if outcome == quorum.Won && ended == nil {
+	if outcome == quorum.Won && !cut {
 		// The last look before anything is promised: what was won too slowly
 		// is not worth having (etcd-io/etcd#11456).
 		if l := a.grant(values); l != nil {
+			// Opened before any answer can step it, so that its first event is
+			// Acquired.
 			a.lease = l
-			a.mu.Unlock()
 			a.m.open(l)
+			a.mu.Unlock()
 			return l, nil
 		}
 		outcome = quorum.NoQuorum
@@ -241,7 +255,7 @@ func (a *attempt) conclude(values context.Context, ended error) (*Lease, error) 
 			}
 		}
 	}
-	err := a.failure(outcome, ended)
+	err := a.failure(outcome)
 	spared := a.unsent
 	a.mu.Unlock()
 	a.release(spared)
@@ -267,20 +281,20 @@ func (a *attempt) grant(values context.Context) *Lease {
 		l.machine.Arm(a.began + l.nextRound())
 	}
 	l.stop.Store(int64(l.machine.Stop()))
-	if l.machine.Stop()-a.m.clock.Now() < a.terms.TTL/10 {
+	if l.machine.Stop()-a.m.clock.Now() < a.terms.least {
 		return nil
 	}
 	return l
 }
 
 // failure returns the error of an attempt that came to nothing. a.mu is held.
-func (a *attempt) failure(outcome quorum.Outcome, ended error) error {
+func (a *attempt) failure(outcome quorum.Outcome) error {
 	name := a.lockKey[len(a.m.cfg.prefix):]
 	if outcome == quorum.Held {
 		return &HeldError{Name: name, Holder: a.holder(), RetryAfter: a.retryAfter()}
 	}
 	if outcome == quorum.Won || outcome == quorum.Pending {
-		return ended // cancelled before the outcome was known
+		return errCutShort
 	}
 	return &QuorumError{
 		Op: "acquire", Name: name, Need: a.m.quorum(), Got: a.claim.Votes().Granted().Len(),
@@ -305,8 +319,8 @@ func (a *attempt) holder() Holder {
 	return best
 }
 
-// retryAfter returns when a quorum could be free: nodes that granted or failed
-// are taken for free now. a.mu is held.
+// retryAfter returns when a quorum could be free, 0 if that is not known: nodes
+// that granted or failed are taken for free now. a.mu is held.
 func (a *attempt) retryAfter() time.Duration {
 	left := make(quorum.Window, a.terms.Nodes)
 	for i, t := range a.taken {
@@ -314,7 +328,10 @@ func (a *attempt) retryAfter() time.Duration {
 	}
 	// The quorum-th smallest of n is the quorum-th largest for odd n, and the
 	// one after it for even n; early is harmless.
-	return left.Deadline()
+	if d := left.Deadline(); d != quorum.Never {
+		return d
+	}
+	return 0
 }
 
 // release takes back what the attempt has locked or may have locked. A node

@@ -15,7 +15,7 @@ import (
 type answers struct {
 	m    *Manager
 	need int
-	good func(*node.Reply) bool // what an answer has to be besides Done; nil for nothing
+	good func(*node.Reply) error // what an answer lacks besides being Done; nil for no more to ask
 	// settled has capacity 1: there are as many good answers as needed, or
 	// every node has answered. Sent once, never closed.
 	settled chan struct{}
@@ -29,7 +29,7 @@ type answers struct {
 }
 
 // ask posts req to every node.
-func (m *Manager) ask(req *node.Request, need int, good func(*node.Reply) bool) *answers {
+func (m *Manager) ask(req *node.Request, need int, good func(*node.Reply) error) *answers {
 	a := &answers{m: m, need: need, good: good, settled: make(chan struct{}, 1)}
 	if req.Kind == node.Read {
 		a.replies = make([]node.Reply, len(m.nodes))
@@ -49,8 +49,8 @@ func (a *answers) Receive(i int, req *node.Request, reply *node.Reply) {
 		return
 	}
 	err := reply.Err
-	if err == nil && a.good != nil && !a.good(reply) {
-		err = errForeign
+	if err == nil && a.good != nil {
+		err = a.good(reply)
 	}
 	if err == nil {
 		a.got++
@@ -84,7 +84,7 @@ func (a *answers) err(i int) error {
 // collect asks every node and waits for enough good answers, the timeout, or
 // ctx.
 func (m *Manager) collect(
-	ctx context.Context, req *node.Request, timeout time.Duration, need int, good func(*node.Reply) bool,
+	ctx context.Context, req *node.Request, timeout time.Duration, need int, good func(*node.Reply) error,
 ) *answers {
 	a := m.ask(req, need, good)
 	timer := m.timer(timeout)

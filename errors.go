@@ -30,7 +30,8 @@ type HeldError struct {
 	Name   string
 	Holder Holder
 	// RetryAfter is when a quorum could be free if the holder did nothing:
-	// the quorum-th smallest remaining life of its keys. Zero or more.
+	// the quorum-th smallest remaining life of its keys. 0 if that is not
+	// known: another client's keys may have no end.
 	RetryAfter time.Duration
 }
 
@@ -39,6 +40,9 @@ func (e *HeldError) Error() string {
 	who := e.Holder.Label
 	if who == "" {
 		who = "owner " + e.Holder.Owner
+	}
+	if e.RetryAfter <= 0 {
+		return fmt.Sprintf("quorumlock: %q is held by %s", e.Name, who)
 	}
 	return fmt.Sprintf("quorumlock: %q is held by %s, for %v more unless renewed", e.Name, who, e.RetryAfter)
 }

@@ -36,8 +36,8 @@ type Renewed struct {
 
 // AtRisk is sent when a renewal round has missed its quorum, and when the
 // margin has fallen to 0: start nothing irreversible. The lease is still
-// valid. A Renewed with a margin above 0, or any Renewed after a missed round,
-// means safe again. (Chubby calls this jeopardy.)
+// valid. A Renewed with a margin above 0 means safe again; with a single node,
+// which never has a margin, any Renewed does. (Chubby calls this jeopardy.)
 type AtRisk struct {
 	Name      string
 	Token     int64

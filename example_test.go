@@ -39,15 +39,19 @@ func ExampleLease_Lost() {
 	defer func() { _ = lease.Release(ctx) }()
 	for careful := false; ; {
 		select {
-		case lost := <-lease.Lost():
-			log.Printf("aborting: %v, token %d", lost.Reason, lost.Token)
-			return
+		case lost, ok := <-lease.Lost():
+			if ok {
+				log.Printf("aborting: %v, token %d", lost.Reason, lost.Token)
+			}
+			return // lost, or released
 		case <-lease.AtRisk():
 			careful = true
 		case renewed := <-lease.Renewed():
-			careful = renewed.Margin == 0
+			careful = renewed.Margin == 0 // of three nodes or more
 		case <-time.After(time.Second):
-			step(ctx, careful, lease.Token())
+			if lease.Valid() { // by the clocks, now
+				step(ctx, careful, lease.Token())
+			}
 		}
 	}
 }

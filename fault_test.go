@@ -94,6 +94,23 @@ func TestALeaseOutlivesAMinorityOfKilledNodesAndIsHealed(t *testing.T) {
 	}
 }
 
+func TestRefusedConnectionsAreToldAtOnceAndAsSuch(t *testing.T) {
+	m, servers := newManager(t, 3, quorumlock.WithTTL(30*time.Second), quorumlock.WithNodeTimeout(10*time.Second))
+	l, err := m.Acquire(background, "job")
+	require.NoError(t, err)
+	atRisk := l.AtRisk()
+	servers[0].Kill()
+	servers[1].Kill()
+	began := time.Now()
+	require.ErrorIs(t, l.Renew(background), quorumlock.ErrNoQuorum)
+	assert.Less(t, time.Since(began), 5*time.Second, "a refusal is an answer: no timeout to wait for")
+	risk := <-atRisk
+	require.Len(t, risk.Nodes, 2)
+	for _, node := range risk.Nodes {
+		assert.NotContains(t, node.Error(), "no answer in time")
+	}
+}
+
 func TestAFrozenMinorityCostsNobodyTime(t *testing.T) {
 	m, servers := newManager(t, 3, quorumlock.WithTTL(2*time.Second))
 	l, err := m.Acquire(background, "long")

@@ -29,7 +29,7 @@ type Status struct {
 	Holder Holder        // whom most nodes name, even if they are no quorum
 	Votes  int           // how many nodes name Holder
 	TTL    time.Duration // how long a quorum goes on naming Holder; 0 unless Held
-	Token  int64         // highest fence counter of the nodes that answered
+	Fence  int64         // highest fence counter of the nodes that answered; the holder's token is not above it
 	Nodes  []NodeStatus
 }
 
@@ -37,8 +37,8 @@ type Status struct {
 type NodeStatus struct {
 	Addr   string
 	Holder Holder        // zero when the node has no lock
-	TTL    time.Duration // of the lock; negative for none or no end
-	Token  int64         // fence counter, 0 for none
+	TTL    time.Duration // of the lock; negative for none or no end, 0 with Err
+	Fence  int64         // fence counter, 0 for none
 	// QuarantinedFor is how long the restart guard keeps the node from voting.
 	QuarantinedFor time.Duration
 	Err            error // why there is no answer
@@ -51,6 +51,9 @@ type NodeStatus struct {
 func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
 	if err := checkName(name); err != nil {
 		return Status{}, err
+	}
+	if m.ending() {
+		return Status{}, ErrClosed
 	}
 	lockKey, fenceKey := node.Keys(m.cfg.prefix, name)
 	req := &node.Request{
@@ -65,9 +68,9 @@ func (m *Manager) status(name string, answers *answers) Status {
 	votes := map[string]int{}
 	for i := range answers.replies {
 		r, n := &answers.replies[i], &s.Nodes[i]
-		n.Addr, n.TTL, n.Token = m.nodes[i].Addr(), r.TTL, r.Fence
-		n.QuarantinedFor = max(m.nodes[i].Health().Quarantined-m.clock.Now(), 0)
-		s.Token = max(s.Token, r.Fence)
+		n.Addr, n.TTL, n.Fence = m.nodes[i].Addr(), r.TTL, r.Fence
+		n.QuarantinedFor = max(time.Until(m.nodes[i].Health().Quarantined), 0)
+		s.Fence = max(s.Fence, r.Fence)
 		if r.Status != node.Done {
 			n.Err = answers.err(i)
 			continue

@@ -233,8 +233,8 @@ func (l *Lease) renew(round chan error) error {
 //
 // It returns nil when a quorum confirmed and the lease is still valid
 // afterwards; ErrLost or ErrReleased when it has ended, found by this call or
-// before; ErrNoQuorum (a *QuorumError) when too few nodes answered; and ctx's
-// cause when ctx ended first.
+// before; and ErrNoQuorum (a *QuorumError) when too few nodes confirmed, joined
+// with ctx's cause when ctx ended first.
 func (l *Lease) Verify(ctx context.Context) error {
 	if err := l.Err(); err != nil {
 		return err
@@ -244,12 +244,13 @@ func (l *Lease) Verify(ctx context.Context) error {
 	}, l.terms.Timeout, l.m.quorum(), l.owns)
 	var heal healing
 	for i := range answers.replies {
-		switch reply := &answers.replies[i]; {
-		case reply.Status != node.Done || l.owns(reply):
-		case reply.Value == "":
-			heal.add(l, l.step(quorum.Input{Kind: quorum.Gone, Node: i, At: reply.Sent}, nil).Heal)
-		default:
-			l.step(quorum.Input{Kind: quorum.Foreign, Node: i, At: reply.Sent}, nil)
+		in := quorum.Input{Kind: quorum.Foreign, Node: i, At: answers.replies[i].Sent}
+		switch err := answers.err(i); {
+		case errors.Is(err, errGone):
+			in.Kind = quorum.Gone
+			fallthrough
+		case errors.Is(err, errForeign):
+			heal.add(l, l.step(in, func() { l.note(i, err) }).Heal)
 		}
 	}
 	l.m.dog.heal(heal)
@@ -259,20 +260,30 @@ func (l *Lease) Verify(ctx context.Context) error {
 	return l.m.enough(ctx, "verify", l.Name(), answers)
 }
 
-// owns reports whether a node says that the key is ours.
-func (l *Lease) owns(reply *node.Reply) bool {
-	return strings.HasPrefix(reply.Value, l.owner+" ")
+// owns returns what a node says of the key, nil when it is ours.
+func (l *Lease) owns(reply *node.Reply) error {
+	switch {
+	case strings.HasPrefix(reply.Value, l.owner+" "):
+		return nil
+	case reply.TTL == absent:
+		return errGone
+	default:
+		return errForeign
+	}
 }
+
+// absent is what PTTL answers for a key that does not exist.
+const absent = -2 * time.Millisecond
 
 // Release gives the lease back: it ends at once, its context and channels say
 // so, and its keys are deleted on every node. Release returns when a quorum of
 // nodes has confirmed.
 //
 // It returns ErrLost (a *LostError) when the lease was lost before, at once;
-// ErrReleased when it was released before, at once; ErrNoQuorum (a
-// *QuorumError) when too few nodes confirmed within the node timeout; and
-// ctx's cause when ctx ended first. In the last two cases the deletion goes on
-// in the background, and what it misses expires with the TTL. The lease is
+// ErrReleased when it was released before, at once; and ErrNoQuorum (a
+// *QuorumError) when too few nodes confirmed within the node timeout, joined
+// with ctx's cause when ctx ended first. In that case the deletion goes on in
+// the background, and what it misses expires with the TTL. The lease is
 // over in every case. Concurrent calls: one releases, the others return
 // ErrReleased.
 func (l *Lease) Release(ctx context.Context) error {
@@ -283,6 +294,9 @@ func (l *Lease) Release(ctx context.Context) error {
 }
 
 func (l *Lease) release(ctx context.Context) error {
+	if l.m.enter() {
+		defer l.m.inflight.Done() // Close waits until the release is posted
+	}
 	if !l.step(quorum.Input{Kind: quorum.Release}, nil).ended || l.lost() {
 		return l.Err()
 	}

@@ -191,11 +191,18 @@ func (m *Manager) nodeChanged(i int, err error) {
 	case m.greeted <- struct{}{}:
 	default:
 	}
+	if err != nil {
+		m.mu.Lock()
+		m.ids[i] = node.Identity{} // whoever comes to this address next is judged anew
+		m.mu.Unlock()
+	}
 	n := m.nodes[i]
 	log := m.cfg.log.With("node", i, "addr", n.Addr())
 	switch id := n.Health().Identity; {
 	case err != nil:
 		log.Warn("quorumlock: node does not vote", "error", err)
+	case time.Until(n.Health().Quarantined) > 0:
+		log.Warn("quorumlock: node in quarantine: it votes when that ends", "for", time.Until(n.Health().Quarantined))
 	case id.Evicts():
 		log.Warn("quorumlock: node may evict locks: set maxmemory-policy noeviction", "policy", id.Eviction)
 	case id.Unchecked != nil:
@@ -219,7 +226,8 @@ func (m *Manager) nodeChanged(i int, err error) {
 // node, apart from ctx. The lease does not end with ctx.
 //
 // A name is 1 to 512 bytes of valid UTF-8. Waiters of one name are not served
-// in any order.
+// in any order. A lease is not reentrant: whoever asks again for a name that it
+// holds waits for itself.
 func (m *Manager) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	return m.acquire(ctx, name, opts, true)
 }
@@ -262,23 +270,26 @@ func (m *Manager) campaign(ctx context.Context, name string, t *terms, wait bool
 		if err == nil {
 			return l, nil
 		}
-		if errors.Is(err, ErrClosed) {
-			return nil, err
+		if errors.Is(err, errCutShort) {
+			err = last // that one says what stood in the way
+		} else {
+			span.refused(err)
+			last = err
 		}
-		span.refused(err)
 		if ctx.Err() != nil {
-			if errors.Is(err, context.Cause(ctx)) && last != nil {
-				err = last // this one was cut short; that one says what stood in the way
-			}
 			return nil, cancelled(name, err, context.Cause(ctx))
 		}
-		last = err
+		if err == nil || m.ending() {
+			return nil, ErrClosed
+		}
 		var short *QuorumError
 		if !wait || errors.As(err, &short) && short.permanent(len(m.nodes)) {
 			return nil, err
 		}
 		if retry == nil {
-			retry = m.cfg.retry()
+			if retry = m.cfg.retry(); retry == nil {
+				retry = defaultRetry()
+			}
 		}
 		delay := retry.NextBackOff()
 		if delay == backoff.Stop {
@@ -299,7 +310,7 @@ func (m *Manager) campaign(ctx context.Context, name string, t *terms, wait bool
 
 // cancelled joins what stood in the way with why the wait ended.
 func cancelled(name string, err, cause error) error {
-	if err == nil || errors.Is(err, cause) {
+	if err == nil {
 		return fmt.Errorf("quorumlock: acquire %q: %w", name, cause)
 	}
 	return errors.Join(err, cause)
@@ -349,7 +360,8 @@ func (m *Manager) open(l *Lease) {
 // then: Do waits for it.
 //
 // It returns fn's error; when the lease did not last until fn returned, that
-// is joined with ErrLost (a *LostError). A release that no quorum confirmed is
+// is joined with ErrLost (a *LostError), or with ErrClosed if Close took the
+// lease away. A release that no quorum confirmed is
 // logged, not returned: the work was done under the lease, and its keys expire
 // by themselves.
 func (m *Manager) Do(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...AcquireOption) error {
@@ -403,6 +415,8 @@ func (m *Manager) term(ctx context.Context, l *Lease, fn func(context.Context, *
 		switch ended := l.Release(context.WithoutCancel(ctx)); {
 		case errors.Is(ended, ErrLost):
 			lost = ended
+		case errors.Is(ended, ErrReleased) && m.ending():
+			lost = ErrClosed // taken away by Close, not given back by fn
 		case errors.Is(ended, ErrNoQuorum):
 			m.cfg.log.Warn("quorumlock: release not confirmed; the keys expire by themselves",
 				"name", l.Name(), "token", l.Token(), "error", ended)
@@ -413,10 +427,14 @@ func (m *Manager) term(ctx context.Context, l *Lease, fn func(context.Context, *
 
 // joinCause joins err and cause, unless err says it already.
 func joinCause(err, cause error) error {
-	if err == nil || errors.Is(err, cause) {
+	switch {
+	case err == nil:
 		return cause
+	case errors.Is(err, cause):
+		return err
+	default:
+		return errors.Join(cause, err)
 	}
-	return errors.Join(cause, err)
 }
 
 // Subscribe returns a subscription to the events of all leases and nodes, with
@@ -470,16 +488,31 @@ func (m *Manager) releaseAll(ctx context.Context) error {
 		// From every node: what is not sent by the end of this stays behind.
 		pending = append(pending, m.ask(l.releaseRequest(), len(m.nodes), nil))
 	}
-	for _, a := range pending {
+	// Attempts that were cut short have left releases in the queues. What is
+	// asked last is answered last: it stands for all that came before.
+	last := m.ask(m.releaseRequest(&m.cfg.terms, m.cfg.prefix+"\xffend", m.cfg.prefix+"\xffend", "", 0), len(m.nodes), nil)
+	for i, a := range append(pending, last) {
 		select {
 		case <-a.settled:
 		case <-timeout.C:
+			m.cfg.log.Warn("quorumlock: closed without an answer from every node; what is left there expires by itself",
+				"leases", len(pending)-min(i, len(pending)))
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
 	}
 	return nil
+}
+
+// ending reports whether Close has begun.
+func (m *Manager) ending() bool {
+	select {
+	case <-m.closing:
+		return true
+	default:
+		return false
+	}
 }
 
 // quorum returns how many nodes are one.

@@ -409,7 +409,7 @@ func TestInspectTellsWhoHoldsWithoutTaking(t *testing.T) {
 	assert.True(t, s.Held)
 	assert.Equal(t, 2, s.Votes)
 	assert.Equal(t, "me", s.Holder.Label)
-	assert.Equal(t, l.Token(), s.Token)
+	assert.Equal(t, l.Token(), s.Fence)
 	assert.Positive(t, s.TTL)
 	require.Len(t, s.Nodes, 3)
 	assert.Error(t, s.Nodes[1].Err)
@@ -429,6 +429,7 @@ func TestVerifyAsksTheNodes(t *testing.T) {
 	var lost *quorumlock.LostError
 	require.ErrorAs(t, l.Err(), &lost)
 	assert.Equal(t, quorumlock.LostRevoked, lost.Reason)
+	assert.Len(t, lost.Nodes, 2, "with the evidence")
 
 	l, err = m.Acquire(background, "again")
 	require.NoError(t, err)

@@ -118,18 +118,20 @@ func WithDriftFactor(f float64) Option {
 	return managerOption(func(c *config) { c.drift = f })
 }
 
-// WithRetryBackoff sets the waits between the attempts of Acquire and Lead on
-// a taken name: the function is called once for each wait. A wait is cut to
-// what the holder's keys have left to live; backoff.Stop ends the call with
-// the error of the last attempt. Default exponential with jitter, 10 ms to
-// 500 ms.
+// WithRetryBackoff sets the waits between the attempts of Acquire, Do and Lead
+// on a taken name or without a quorum. The function is called once by every
+// call that has to wait; what it returns is asked before each wait (nil stands
+// for the default). A wait is cut to what the holder's keys have left to live;
+// backoff.Stop ends the call with the error of the last attempt. Default
+// exponential with jitter, 10 ms to 500 ms.
 func WithRetryBackoff(f func() backoff.BackOff) Option {
 	return managerOption(func(c *config) { c.retry = f })
 }
 
 // WithRestartGuard keeps a node that has lost its data from voting for maxTTL:
-// after a restart, a failover to a replica, FLUSHALL, or at first use (see
-// WithTrustEmptyNodes). No lease may be longer than maxTTL, lock delay
+// after a restart, a failover to a replica, or at first use (see
+// WithTrustEmptyNodes). It looks at every new connection: a FLUSHALL is noticed
+// at the next one. No lease may be longer than maxTTL, lock delay
 // included, and all clients of a node must give the same value. Without the
 // guard, a node that restarts empty can give away a lease that is held
 // (redis.io "Distributed Locks", delayed restarts). Default off.
@@ -183,6 +185,7 @@ type terms struct {
 	interval time.Duration // between the starts of two rounds
 	slack    time.Duration // how much earlier a round may start, to go with others
 	px       string        // life of the keys, ms
+	least    time.Duration // what has to be left of a lease for a grant to be of use
 }
 
 // newConfig applies defaults, then options, then checks the relations.
@@ -256,6 +259,10 @@ func (c *config) settle(t *terms) error {
 		t.Timeout = c.nodeTimeout
 	}
 	t.interval = t.ttl / 3
+	t.least = t.ttl / 10
+	if t.maxHold > 0 {
+		t.least = min(t.least, t.maxHold/10)
+	}
 	t.slack = min(t.interval/20, together)
 	t.px = strconv.FormatInt((t.ttl + t.lockDelay).Milliseconds(), 10)
 	spent := t.interval + t.interval/10 + t.Timeout + t.Guard + t.Drift
@@ -310,12 +317,13 @@ func (c *config) termsFor(opts []AcquireOption) (*terms, error) {
 // checkName refuses names that are no legal keys.
 func checkName(name string) error {
 	const fix = "use a short readable text"
+	bound := fmt.Sprintf("has to have 1 to %d bytes", MaxNameLen)
 	switch {
 	case name == "":
-		return &InvalidError{What: "name", Value: `""`, Bound: "has to have 1 to 512 bytes", Fix: fix}
+		return &InvalidError{What: "name", Value: `""`, Bound: bound, Fix: fix}
 	case len(name) > MaxNameLen:
 		return &InvalidError{What: "name", Value: fmt.Sprintf("(%d bytes)", len(name)),
-			Bound: "has to have 1 to 512 bytes", Fix: fix}
+			Bound: bound, Fix: fix}
 	case !utf8.ValidString(name):
 		return &InvalidError{What: "name", Value: strconv.Quote(name), Bound: "has to be valid UTF-8", Fix: fix}
 	}

@@ -115,7 +115,8 @@ func (d *watchdog) tend(now time.Duration, due []*Lease) {
 		}
 	}
 	d.heal(heal)
-	d.extend(now, renew)
+	// Read again: no round may seem to have begun before its machine knows.
+	d.extend(d.m.clock.Now(), renew)
 }
 
 // bury releases what is left of a lost lease, which speeds up its successor.
@@ -237,6 +238,13 @@ func (d *watchdog) heal(lost healing) {
 					node.Compose(l.owner, l.token, l.tail), l.terms.px, strconv.FormatInt(notAfter.Microseconds(), 10))
 			}
 			d.m.post(i, &r.req, r)
+			for _, l := range leases {
+				if l.stop.Load() == 0 {
+					// It ended meanwhile, and its release may be ahead of the
+					// heal in the queue: one more goes behind it.
+					d.m.post(i, l.releaseRequest(), nobody{})
+				}
+			}
 		}
 	}
 }
@@ -348,7 +356,7 @@ func (l *Lease) step(in quorum.Input, with func()) (s stepped) {
 func (l *Lease) settle(now time.Duration, out quorum.Output) {
 	l.stop.Store(int64(l.machine.Stop()))
 	for i := range l.terms.Nodes {
-		if out.Silent.Has(i) {
+		if out.Silent.Has(i) && (l.nodes == nil || l.nodes[i] == nil) {
 			l.note(i, errSilent)
 		}
 	}

@@ -667,6 +667,94 @@ func TestACancelledAttemptIsTakenBack(t *testing.T) {
 	})
 }
 
+func TestCloseTakesBackAttemptsInFlight(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		for _, node := range c.Nodes() {
+			node.Delay(40 * time.Millisecond)
+		}
+		waiting := make(chan error)
+		go func() {
+			_, err := m.Acquire(background, "job")
+			waiting <- err
+		}()
+		time.Sleep(60 * time.Millisecond) // locked everywhere, and not known yet
+		assert.Equal(t, 3, holders(t, c, "job"))
+		go func() { _ = m.Close(background) }()
+		require.ErrorIs(t, <-waiting, quorumlock.ErrClosed)
+		require.NoError(t, m.Close(background))
+		assert.Zero(t, holders(t, c, "job"))
+	})
+}
+
+func TestAShortMaxHoldIsGrantedAndEnds(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		l := acquire(t, manager(t, c), "job", quorumlock.WithMaxHold(500*time.Millisecond))
+		began := time.Now()
+		<-l.Done()
+		assert.Equal(t, 500*time.Millisecond, time.Since(began))
+	})
+}
+
+func TestDoSaysWhenCloseTookTheLeaseAway(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		err := m.Do(background, "job", func(ctx context.Context, _ *quorumlock.Lease) error {
+			go func() { _ = m.Close(background) }()
+			<-ctx.Done()
+			return nil
+		})
+		require.ErrorIs(t, err, quorumlock.ErrClosed)
+		_, err = m.Inspect(background, "job")
+		require.ErrorIs(t, err, quorumlock.ErrClosed)
+	})
+}
+
+func TestLeadReturnsWhatTheWorkSaidWhenItsContextEnds(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
+		ctx, cancel := context.WithCancel(background)
+		err := manager(t, c).Lead(ctx, "job", func(ctx context.Context, _ *quorumlock.Lease) error {
+			cancel()
+			<-ctx.Done()
+			return fmt.Errorf("row 17 not written: %w", ctx.Err())
+		})
+		require.ErrorContains(t, err, "row 17")
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+func TestAStrangersKeyWithoutAnEndIsNotFreeNow(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		for _, node := range c.Nodes() {
+			_, err := node.Do("SET", "quorumlock:job", "theirs")
+			require.NoError(t, err)
+		}
+		_, err := manager(t, c).TryAcquire(background, "job")
+		var held *quorumlock.HeldError
+		require.ErrorAs(t, err, &held)
+		assert.Zero(t, held.RetryAfter)
+		assert.NotContains(t, err.Error(), "0s")
+	})
+}
+
+func TestTimeoutsOfNodesAreNotTheCallersDeadline(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		for _, node := range c.Nodes() {
+			node.Cut()
+		}
+		time.Sleep(10 * time.Second) // connections are found dead, dials time out
+		_, err := m.TryAcquire(background, "job")
+		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+		assert.NotErrorIs(t, err, context.DeadlineExceeded)
+		ctx, cancel := context.WithTimeout(background, 5*time.Second)
+		defer cancel()
+		_, err = m.Acquire(ctx, "job")
+		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
 func TestAReleaseNeverOvertakesItsAcquire(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)

@@ -48,7 +48,7 @@ func run(ctx context.Context, nodes []string) error {
 	select {
 	case <-time.After(2 * time.Second): // the work
 		fmt.Println("done")
-	case lost := <-lease.Lost():
+	case lost := <-lease.Lost(): // a value: nobody else releases it here
 		return fmt.Errorf("aborted: %v", lost.Reason)
 	}
 	return lease.Release(ctx)

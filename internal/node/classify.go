@@ -15,7 +15,7 @@ import (
 // NOPERM there, just ERR) and needs somebody to look.
 var transient = []string{
 	"LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "CLUSTERDOWN", "TRYAGAIN",
-	"UNKILLABLE", "OOM", "ERR Script killed by user", "ERR Error running script",
+	"UNKILLABLE", "OOM", "ERR Script killed by user",
 }
 
 // fixes tells what to do about an error, by how it begins.
@@ -59,12 +59,21 @@ func classify(err error) (Status, error) {
 	var dial *net.OpError
 	switch {
 	case errors.As(err, &dial) && dial.Op == "dial", errors.Is(err, syscall.ECONNREFUSED):
-		return Unsent, err
+		return Unsent, opaque(err)
 	case errors.Is(err, context.Canceled):
 		return Unknown, ErrClosed
 	default:
-		return Unknown, err
+		return Unknown, opaque(err)
 	}
+}
+
+// opaque hides that a deadline of ours ended the call: whoever looks for
+// context.DeadlineExceeded means the caller's.
+func opaque(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return errors.New(err.Error())
+	}
+	return err
 }
 
 // noScript reports whether the server has forgotten our scripts: the request

@@ -91,7 +91,7 @@ func (n *Node) connect() {
 }
 
 // report publishes the health of the node and tells of a change.
-func (n *Node) report(err error, quarantine time.Duration) {
+func (n *Node) report(err error, quarantine time.Time) {
 	before := n.health.Swap(&Health{Err: err, Quarantined: quarantine, Identity: n.identity})
 	if n.cfg.Changed != nil && text(before.Err) != text(err) {
 		n.cfg.Changed(n.cfg.Index, err)
@@ -185,10 +185,10 @@ func (n *Node) guard(ctx context.Context) error {
 	case len(reply) != 2:
 		return refusal("restart guard", errors.New("unexpected reply"))
 	}
-	n.quarantine = 0
+	n.quarantine = time.Time{}
 	if left := time.Duration(reply[1]-reply[0]) * time.Microsecond; left > 0 {
 		// One per cent more: the node's clock may run faster than ours.
-		n.quarantine = n.cfg.Now() + left + left/drift
+		n.quarantine = time.Now().Add(left + left/drift)
 	}
 	n.floor = strconv.FormatInt(reply[1], 10)
 	return nil

@@ -21,6 +21,9 @@ const (
 	// twice as much, because a queue full of hopeless acquires must not keep
 	// releases out.
 	queueMax = 4096
+	// retryAfter is how long a node that answered BUSY, LOADING and the like is
+	// left alone by requests that Insist.
+	retryAfter = 50 * time.Millisecond
 	// purgeEvery is how often a full queue is searched for expired requests.
 	purgeEvery = 10 * time.Millisecond
 )
@@ -71,12 +74,13 @@ type Node struct {
 	refusal    error  // why the greeted node may not vote
 	digests    [kinds]string
 	identity   Identity
-	quarantine time.Duration // votes do not count before
-	floor      string        // no counter below this, µs of the node's clock
+	quarantine time.Time // votes do not count before, by the monotonic clock alone: cfg.Now may jump ahead
+	floor      string    // no counter below this, µs of the node's clock
 	redial     backoff.BackOff
 	redialAt   time.Duration
 	batch      []entry
-	parked     []entry // requests that Insist, while there is no connection
+	parked     []entry       // requests that Insist: while there is no connection, or until retryAt
+	retryAt    time.Duration // when a node that refused a parked request is asked again
 	commands   rueidis.Commands
 	results    []rueidis.RedisResult
 	reply      Reply
@@ -91,8 +95,8 @@ type entry struct {
 
 // Health is what is known of a node's fitness to vote.
 type Health struct {
-	Err         error         // nil when it may
-	Quarantined time.Duration // instant at which its votes count again; 0 for now
+	Err         error     // nil when it may
+	Quarantined time.Time // when its votes count again; zero for now
 	Identity    Identity
 }
 
@@ -197,7 +201,7 @@ func (n *Node) Run() {
 	// With ForceSingleClient a client comes back even when the dial failed.
 	client, err := rueidis.NewClient(force(n.cfg.Option, n.watch))
 	if client == nil {
-		n.report(fmt.Errorf("no client: %w", err), 0)
+		n.report(fmt.Errorf("no client: %w", err), time.Time{})
 		<-n.ctx.Done()
 		return
 	}
@@ -221,6 +225,9 @@ func (n *Node) Run() {
 // idle returns how long the worker may sleep without a signal.
 func (n *Node) idle() time.Duration {
 	if n.connected() {
+		if len(n.parked) > 0 {
+			return max(n.retryAt-n.cfg.Now(), 0)
+		}
 		return time.Hour
 	}
 	return max(n.redialAt-n.cfg.Now(), 0)
@@ -231,6 +238,10 @@ func (n *Node) serve() {
 	for n.ctx.Err() == nil {
 		if !n.connected() && n.cfg.Now() >= n.redialAt {
 			n.connect()
+		}
+		if n.connected() && len(n.parked) > 0 && n.cfg.Now() >= n.retryAt {
+			n.requeue(n.parked)
+			n.parked = nil
 		}
 		n.take()
 		if len(n.batch) == 0 {
@@ -247,8 +258,8 @@ func (n *Node) serve() {
 // take moves the front of the queue into the batch. Expired requests and votes
 // of a quarantined node are answered at once.
 func (n *Node) take() {
-	now := n.cfg.Now()
-	var expired, quarantined []entry
+	now, quarantined := n.cfg.Now(), time.Until(n.quarantine) > 0
+	var expired, kept []entry
 	n.mu.Lock()
 	n.batch = n.batch[:0]
 	i := 0
@@ -256,8 +267,8 @@ func (n *Node) take() {
 		switch e := n.queue[i]; {
 		case e.req.Expires <= now:
 			expired = append(expired, e)
-		case e.req.Kind == Acquire && now < n.quarantine:
-			quarantined = append(quarantined, e)
+		case e.req.Kind == Acquire && quarantined:
+			kept = append(kept, e)
 		default:
 			n.batch = append(n.batch, e)
 		}
@@ -267,7 +278,7 @@ func (n *Node) take() {
 	n.queue = n.queue[:rest]
 	n.mu.Unlock()
 	fail(n.cfg.Index, expired, Unsent, ErrExpired)
-	fail(n.cfg.Index, quarantined, Unsent, ErrQuarantined)
+	fail(n.cfg.Index, kept, Unsent, ErrQuarantined)
 }
 
 // postpone answers the batch without a connection: requests that Insist wait
@@ -343,6 +354,10 @@ func (n *Node) send() {
 			r.Status, r.Err = Unknown, ErrReconnected
 		case e.req.Insist && (r.Status == Unknown || r.Status == Unsent) && n.ctx.Err() == nil:
 			again = append(again, e)
+			continue
+		case e.req.Insist && r.Status == Failed && len(n.parked) < queueMax:
+			n.parked = append(n.parked, e)
+			n.retryAt = received + retryAfter
 			continue
 		}
 		e.to.Receive(n.cfg.Index, e.req, r)

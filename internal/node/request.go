@@ -87,8 +87,9 @@ type Reply struct {
 }
 
 // Receiver gets the replies to posted requests. Receive is called in the
-// worker's goroutine and must not block; the reply is the worker's and valid
-// during the call.
+// worker's goroutine, or in that of somebody who posts to a full queue, so it
+// must not block, and nobody may post with a lock that Receive takes. The reply
+// is valid during the call.
 type Receiver interface {
 	Receive(node int, req *Request, reply *Reply)
 }

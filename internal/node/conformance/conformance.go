@@ -60,6 +60,7 @@ func Run(t *testing.T, start func(testing.TB) Server) {
 		{"extend never creates and never touches another's lock", (*rig).extendsOnlyOurs},
 		{"extend refuses a life of zero, which would delete", (*rig).extendsZero},
 		{"extend answers for each of many locks", (*rig).extendsMany},
+		{"a bad key costs the other locks of a batch nothing", (*rig).batchesAroundBadKeys},
 		{"heal brings back the lock alone", (*rig).heals},
 		{"heal does nothing when late or when another has the lock", (*rig).healsOnlyOurs},
 		{"raise lifts the counter while the lock is ours", (*rig).raises},
@@ -355,6 +356,25 @@ func (r *rig) extendsMany() {
 	for i, answer := range got.Many {
 		assert.Equal(r, []int64{1, -1, 0}[i%3], answer, "lock %d", i)
 	}
+}
+
+func (r *rig) batchesAroundBadKeys() {
+	for i, lock := range []string{"a", "b", "c"} {
+		got := r.to(node.Acquire, []string{lock, "f" + lock}, r.acquireArgs(alice, r.micros(), time.Minute)...)
+		require.Equal(r, node.Granted, got.Status, "lock %d", i)
+	}
+	r.admin("DEL", "b")
+	r.admin("HSET", "b", "x", "y")
+	r.admin("SET", "fa", "no number")
+	r.admin("DEL", "fc")
+	r.admin("HSET", "fc", "x", "y")
+	keys := []string{"a", "fa", "b", "fb", "c", "fc"}
+	got := r.to(node.Extend, keys, "2", fencePX, alice, px, "1", alice, px, "1", alice, px, "1")
+	assert.Equal(r, []int64{1, -1, 1}, got.Many, "%v", got.Err)
+	value := node.Compose(alice, 1, "1700000000000000 - ")
+	got = r.to(node.Heal, []string{"a", "b"}, value, px, r.until(time.Minute), value, px, r.until(time.Minute))
+	assert.Equal(r, []int64{1, -1}, got.Many, "%v", got.Err)
+	assert.EqualValues(r, 1, r.to(node.Release, []string{"c", "fc"}, alice, "1", fencePX).N)
 }
 
 func (r *rig) heals() {

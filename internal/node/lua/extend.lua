@@ -8,7 +8,11 @@
 -- Replies {now, r…}: this node's clock in µs, and for each lock
 --    1  ours, prolonged; an existing counter is at the token or above
 --    0  it does not exist
---   -1  it is somebody else's
+--   -1  it is somebody else's, or no lock at all
+--
+-- One bad key must not cost the other locks of the batch their renewal, hence
+-- pcall: a key of another type is somebody else's, and a counter that is no
+-- number is left alone.
 --
 -- PEXPIRE with 0 would delete the lock and report success, so it is refused.
 local time = redis.call('TIME')
@@ -21,16 +25,22 @@ for key = 1, #KEYS, stride do
   if tonumber(px) < 1 then
     return redis.error_reply('ERR quorumlock: a lock cannot live ' .. px .. ' ms')
   end
-  local held = redis.call('GET', KEYS[key])
-  if not held then
+  local held = redis.pcall('GET', KEYS[key])
+  if type(held) == 'table' then
+    if not string.find(held.err, 'WRONGTYPE', 1, true) then
+      return held
+    end
+    replies[#replies + 1] = -1
+  elseif not held then
     replies[#replies + 1] = 0
   elseif string.sub(held, 1, 33) ~= owner .. ' ' then
     replies[#replies + 1] = -1
   else
     redis.call('PEXPIRE', KEYS[key], px)
     if stride == 2 then
-      local last = redis.call('GET', KEYS[key + 1])
-      if last and tonumber(last) < token then
+      local last = redis.pcall('GET', KEYS[key + 1])
+      last = type(last) == 'string' and tonumber(last)
+      if last and last < token then
         redis.call('SET', KEYS[key + 1], string.format('%.0f', token), 'PX', ARGV[2])
       elseif last then
         redis.call('PEXPIRE', KEYS[key + 1], ARGV[2])

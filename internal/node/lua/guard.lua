@@ -1,6 +1,6 @@
 -- Tells whether this database is the one that was here before: a restart, a
--- failover to a replica and FLUSHALL are caught by a marker that names the
--- server process. A mismatch starts a quarantine of the longest lease.
+-- failover to a replica, and a FLUSHALL before this connection, are caught by a
+-- marker that names the server process. A mismatch starts a quarantine of the longest lease.
 --
 -- KEYS[1]  the marker
 -- ARGV[1]  run_id of the server, as INFO told on this very connection

@@ -8,7 +8,7 @@
 -- Replies {now, r…}: this node's clock in µs, and for each lock
 --    1  ours, alive
 --    0  too late
---   -1  it is somebody else's
+--   -1  it is somebody else's, or a key of another type (see extend.lua)
 --
 -- The fence counter is left alone: only an acquisition makes one, so that the
 -- counters of the nodes stay level.
@@ -20,7 +20,13 @@ for key = 1, #KEYS do
   if tonumber(px) < 1 then
     return redis.error_reply('ERR quorumlock: a lock cannot live ' .. px .. ' ms')
   end
-  local held = redis.call('GET', KEYS[key])
+  local held = redis.pcall('GET', KEYS[key])
+  if type(held) == 'table' then
+    if not string.find(held.err, 'WRONGTYPE', 1, true) then
+      return held
+    end
+    held = ''
+  end
   if now > last + ARGV[1] then
     replies[key + 1] = 0
   elseif not held then

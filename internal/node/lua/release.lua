@@ -20,7 +20,8 @@ if string.sub(held, 1, 33) ~= ARGV[1] .. ' ' then
 end
 redis.call('DEL', KEYS[1])
 if KEYS[2] then
-  local last = tonumber(redis.call('GET', KEYS[2]) or nil)
+  local last = redis.pcall('GET', KEYS[2])
+  last = type(last) == 'string' and tonumber(last)
   local token = tonumber(ARGV[2])
   if last and token > last then
     redis.call('SET', KEYS[2], string.format('%.0f', token), 'PX', ARGV[3])
