@@ -64,7 +64,7 @@ func TestNoOverlapInsideTheFaultModel(t *testing.T) {
 }
 
 func TestTokensAreUniqueAndOrderedWhateverHappens(t *testing.T) {
-	total := sweep(t, 2500, Params{World: Anything, Span: span})
+	total := sweep(t, 5000, Params{World: Anything, Span: span})
 	// Exclusion breaks in these worlds, and that is what the tokens are for.
 	mustHave(t, map[string]int{
 		"grants": total.Grants, "clock steps": total.Steps, "overlaps": total.Overlaps,
