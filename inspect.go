@@ -69,7 +69,7 @@ func (m *Manager) status(name string, answers *answers) Status {
 	for i := range answers.replies {
 		r, n := &answers.replies[i], &s.Nodes[i]
 		n.Addr, n.TTL, n.Fence = m.nodes[i].Addr(), r.TTL, r.Fence
-		n.QuarantinedFor = max(time.Until(m.nodes[i].Health().Quarantined), 0)
+		n.QuarantinedFor = m.nodes[i].Health().QuarantineLeft()
 		s.Fence = max(s.Fence, r.Fence)
 		if r.Status != node.Done {
 			n.Err = answers.err(i)

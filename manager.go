@@ -201,8 +201,8 @@ func (m *Manager) nodeChanged(i int, err error) {
 	switch id := n.Health().Identity; {
 	case err != nil:
 		log.Warn("quorumlock: node does not vote", "error", err)
-	case time.Until(n.Health().Quarantined) > 0:
-		log.Warn("quorumlock: node in quarantine: it votes when that ends", "for", time.Until(n.Health().Quarantined))
+	case n.Health().QuarantineLeft() > 0:
+		log.Warn("quorumlock: node in quarantine: it votes when that ends", "for", n.Health().QuarantineLeft())
 	case id.Evicts():
 		log.Warn("quorumlock: node may evict locks: set maxmemory-policy noeviction", "policy", id.Eviction)
 	case id.Unchecked != nil:

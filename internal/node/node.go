@@ -100,6 +100,11 @@ type Health struct {
 	Identity    Identity
 }
 
+// QuarantineLeft returns how long the node's votes do not count yet.
+func (h Health) QuarantineLeft() time.Duration {
+	return max(time.Until(h.Quarantined), 0)
+}
+
 // New returns a node. Nothing is sent before Run.
 func New(cfg Config) *Node {
 	n := &Node{
