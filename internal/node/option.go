@@ -50,9 +50,8 @@ const (
 	maxDial      = 500 * time.Millisecond
 )
 
-// force returns o with what the protocol needs, see section 1.6 of the
-// reliability notes in docs/adr/0002: one connection, in order, nothing sent
-// twice, and a dial that watched reports.
+// force returns o with what the protocol needs, see docs/adr/0002: one
+// connection, in order, nothing sent twice, and a dial that watched reports.
 func force(o rueidis.ClientOption, watched func(net.Conn) net.Conn) rueidis.ClientOption {
 	dial := dialer(o)
 	o.ForceSingleClient, o.DisableCache, o.DisableRetry, o.AlwaysPipelining = true, true, true, true

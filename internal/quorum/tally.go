@@ -77,9 +77,6 @@ func NewTally(n int) Tally { return Tally{n: uint8(n)} }
 // Granted returns the nodes that granted.
 func (t *Tally) Granted() Set { return t.granted }
 
-// Taken returns the nodes that named another owner.
-func (t *Tally) Taken() Set { return t.taken }
-
 // Silent returns the nodes that have not answered.
 func (t *Tally) Silent() Set {
 	return All(int(t.n)) &^ (t.granted | t.taken | t.failed)
