@@ -120,7 +120,7 @@ const origin = time.Hour
 
 var kinds = map[string]quorum.Kind{
 	"tick": quorum.Tick, "begin": quorum.Begin, "kept": quorum.Kept, "gone": quorum.Gone,
-	"foreign": quorum.Foreign, "mute": quorum.Mute, "release": quorum.Release,
+	"foreign": quorum.Foreign, "mute": quorum.Mute, "stepped": quorum.Stepped, "release": quorum.Release,
 }
 
 func TestMachine(t *testing.T) {
@@ -149,6 +149,9 @@ func TestMachine(t *testing.T) {
 				t.Fatalf("unknown step %q", step.words[1])
 			}
 			_, in.Jump = step.named["jump"]
+			if word, ok := step.named["by"]; ok {
+				in.By = duration(t, word)
+			}
 			if len(step.words) > 2 {
 				in.Node = number(t, step.words[2])
 				in.At, _ = m.Round()

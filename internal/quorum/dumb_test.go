@@ -240,7 +240,7 @@ type dumbLease struct {
 	terms  quorum.Terms
 	since  time.Duration
 	rounds []*dumbRound
-	kept   map[int][]time.Duration // requests confirmed since the last denial
+	kept   map[int][]time.Duration // until when each confirmation since the last denial is good
 	next   time.Duration
 	// lacking is the nodes whose last word in this round was that the key is
 	// gone, and that were not healed since.
@@ -263,7 +263,7 @@ func newDumbLease(terms quorum.Terms, began time.Duration, voters, answered []in
 	d := &dumbLease{terms: terms, since: began, kept: map[int][]time.Duration{}, lacking: map[int]bool{}, next: quorum.Never}
 	first := &dumbRound{began: began, good: map[int]bool{}, all: map[int]bool{}, confirmed: true}
 	for _, i := range voters {
-		d.kept[i] = append(d.kept[i], began)
+		d.confirm(i, began)
 		first.good[i] = true
 	}
 	for _, i := range answered {
@@ -275,11 +275,15 @@ func newDumbLease(terms quorum.Terms, began time.Duration, voters, answered []in
 
 func (d *dumbLease) round() *dumbRound { return d.rounds[len(d.rounds)-1] }
 
+func (d *dumbLease) confirm(i int, sent time.Duration) {
+	d.kept[i] = append(d.kept[i], sent+d.terms.TTL-d.terms.Drift)
+}
+
 func (d *dumbLease) keeps(i int) time.Duration {
 	if len(d.kept[i]) == 0 {
 		return 0
 	}
-	return slices.Max(d.kept[i]) + d.terms.TTL - d.terms.Drift
+	return slices.Max(d.kept[i])
 }
 
 func (d *dumbLease) deadline() time.Duration {
@@ -367,7 +371,7 @@ func (d *dumbLease) step(now time.Duration, in quorum.Input) (out quorum.Output)
 		d.lacking = map[int]bool{}
 		out.Begin = true
 	case quorum.Kept:
-		d.kept[in.Node] = append(d.kept[in.Node], in.At)
+		d.confirm(in.Node, in.At)
 		d.lacking[in.Node] = false
 		if ours {
 			r.good[in.Node], r.all[in.Node] = true, true
@@ -376,8 +380,23 @@ func (d *dumbLease) step(now time.Duration, in quorum.Input) (out quorum.Output)
 		if ours {
 			r.all[in.Node] = true
 		}
+	case quorum.Stepped:
+		for j := range d.kept[in.Node] {
+			d.kept[in.Node][j] -= in.By
+		}
+		if len(d.kept[in.Node]) > 0 && d.keeps(in.Node) <= now {
+			d.kept[in.Node] = nil
+			if d.next != quorum.Never {
+				d.next = now
+			}
+		}
+		if now >= d.stop() {
+			d.ended, d.why = quorum.Lost, quorum.Revoked
+			out.Events = quorum.Ended
+			return out
+		}
 	case quorum.Gone, quorum.Foreign:
-		if len(d.kept[in.Node]) > 0 && in.At < slices.Max(d.kept[in.Node]) {
+		if in.At+d.terms.TTL-d.terms.Drift < d.keeps(in.Node) {
 			break
 		}
 		d.kept[in.Node] = nil

@@ -60,8 +60,8 @@ type Reason uint8
 const (
 	// Expired: no quorum confirmed in time.
 	Expired Reason = iota + 1
-	// Revoked: a node said that the key is gone or another's, and without it
-	// no quorum is left.
+	// Revoked: a node said that the key is gone or another's, or that its
+	// clock has moved past the key's end, and without it no quorum is left.
 	Revoked
 	// Suspended: the clock jumped past the stop, as after a suspend.
 	Suspended
@@ -101,6 +101,8 @@ const (
 	Foreign
 	// Mute: Node gave no usable answer to a request sent at At.
 	Mute
+	// Stepped: the clock of Node was found stepped forward by By at the most.
+	Stepped
 	// Release: the holder gives the lease back.
 	Release
 )
@@ -108,8 +110,9 @@ const (
 // Input is what happened.
 type Input struct {
 	Kind Kind
-	Node int           // for Kept, Gone, Foreign, Mute
-	At   time.Duration // when the answered request was sent; for the same kinds
+	Node int           // for Kept, Gone, Foreign, Mute, Stepped
+	At   time.Duration // when the answered request was sent; for the same kinds but Stepped
+	By   time.Duration // for Stepped
 	// Jump says that the clock went forward by itself (suspend, a step) since
 	// the last input, which makes a loss found now a Suspended one.
 	Jump bool
@@ -188,7 +191,7 @@ func (m *Machine) State() State { return m.state }
 func (m *Machine) Reason() Reason { return m.reason }
 
 // Stop returns S, the instant at which work has to stop. It moves forward,
-// and back only by a definite "not yours".
+// and back only by a definite "not yours" or a node's clock that was stepped.
 func (m *Machine) Stop() time.Duration {
 	return min(m.window.Deadline()-m.terms.Guard, m.ceiling)
 }
@@ -276,6 +279,22 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 		m.gone = m.gone.Without(in.Node)
 		if in.Kind == Gone {
 			m.gone = m.gone.With(in.Node)
+		}
+	case Stepped:
+		// Keys expire by the node's clock, so this one is gone so much earlier,
+		// or gone already: a round now asks every node, and its answers heal.
+		if m.window[in.Node] == 0 {
+			break
+		}
+		if m.window[in.Node] -= in.By; m.window[in.Node] <= now {
+			m.window[in.Node] = 0
+			if m.next != Never {
+				m.next = now
+			}
+		}
+		if now >= m.Stop() {
+			m.lose(Revoked, &out)
+			return out
 		}
 	case Mute:
 		if current {

@@ -107,8 +107,11 @@ func (w *walker) input() quorum.Input {
 		in.Kind = quorum.Foreign
 	case 11:
 		in.Kind = quorum.Tick
-		if w.draw(30) == 0 {
+		switch w.draw(30) {
+		case 0:
 			in.Kind = quorum.Release
+		case 1, 2, 3, 4, 5:
+			in.Kind, in.By = quorum.Stepped, w.terms.TTL/100*time.Duration(1+w.draw(150))
 		}
 	case 12, 13, 14, 15, 16:
 		in.Kind = quorum.Tick
@@ -176,7 +179,7 @@ func (w *walker) step(in quorum.Input) string {
 		return "not lost at the stop"
 	case alive && now >= m.Stop():
 		return "valid at the stop"
-	case alive && m.Stop() < stop && in.Kind != quorum.Gone && in.Kind != quorum.Foreign:
+	case alive && m.Stop() < stop && in.Kind != quorum.Gone && in.Kind != quorum.Foreign && in.Kind != quorum.Stepped:
 		return "the stop moved back"
 	case ended && (after != quorum.Lost || out != quorum.Output{Events: quorum.Ended}):
 		return "lost, and something else with it"
