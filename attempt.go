@@ -246,6 +246,7 @@ func (a *attempt) conclude(values context.Context, cut bool) (*Lease, error) {
 			a.lease = l
 			a.m.open(l)
 			a.mu.Unlock()
+			l.doubtSince(a.began)
 			return l, nil
 		}
 		outcome = quorum.NoQuorum

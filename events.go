@@ -63,12 +63,16 @@ type Released struct {
 	Token int64
 }
 
-// NodeChanged is sent when a node comes up (Err is nil), goes down, or turns
-// out not to be fit for votes.
+// NodeChanged is sent when a node begins to vote (Err is nil), stops voting, or
+// gives reason for doubt.
 type NodeChanged struct {
 	Node int
 	Addr string
-	Err  error
+	Err  error // why it does not vote; nil when it does
+	// QuarantinedFor is how long its votes do not count yet, because it may
+	// have lost locks: Err says how. 0 without a quarantine.
+	QuarantinedFor time.Duration
+	Warning        error // what somebody should look at, though it does not keep the node from voting
 }
 
 func (Acquired) event()    {}

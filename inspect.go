@@ -39,8 +39,11 @@ type NodeStatus struct {
 	Holder Holder        // zero when the node has no lock
 	TTL    time.Duration // of the lock; negative for none or no end, 0 with Err
 	Fence  int64         // fence counter, 0 for none
-	// QuarantinedFor is how long the restart guard keeps the node from voting.
+	// QuarantinedFor is how long the node does not vote because it may have
+	// lost locks: it was restarted or flushed (WithRestartGuard), or its clock
+	// was stepped forward.
 	QuarantinedFor time.Duration
+	Warning        error // what somebody should look at, as NodeChanged tells it
 	Err            error // why there is no answer
 }
 
@@ -69,7 +72,8 @@ func (m *Manager) status(name string, answers *answers) Status {
 	for i := range answers.replies {
 		r, n := &answers.replies[i], &s.Nodes[i]
 		n.Addr, n.TTL, n.Fence = m.nodes[i].Addr(), r.TTL, r.Fence
-		n.QuarantinedFor = m.nodes[i].Health().QuarantineLeft()
+		health := m.nodes[i].Health()
+		n.QuarantinedFor, n.Warning = health.QuarantineLeft(), health.Warning
 		s.Fence = max(s.Fence, r.Fence)
 		if r.Status != node.Done {
 			n.Err = answers.err(i)

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -27,9 +28,11 @@ type Manager struct {
 	cfg        *config
 	clock      *clock.Clock
 	nodes      []*node.Node
+	steps      []atomic.Pointer[step] // of each node's clock, the last one forward
 	dog        *watchdog
 	bus        bus
 	telemetry  *telemetry
+	reporter   *reporter
 	fenceClamp string // how far a node's clock may pull a new fence counter, µs
 	timers     sync.Pool
 
@@ -77,6 +80,7 @@ func New(ctx context.Context, nodes []rueidis.ClientOption, opts ...Option) (*Ma
 	}
 	m := &Manager{
 		cfg: cfg, clock: clock.New(), ids: make([]node.Identity, len(nodes)),
+		steps: make([]atomic.Pointer[step], len(nodes)), reporter: newReporter(),
 		greeted: make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
 	}
 	longest := MaxTTL
@@ -95,10 +99,12 @@ func New(ctx context.Context, nodes []rueidis.ClientOption, opts ...Option) (*Ma
 	for i := range nodes {
 		n := node.New(node.Config{
 			Index: i, Option: nodes[i], Prefix: cfg.prefix, Now: m.clock.Now,
-			Guard: cfg.guard, Trust: cfg.trust, Admit: m.admit, Changed: m.nodeChanged,
+			Guard: cfg.guard, Trust: cfg.trust, Doubt: max(cfg.guard, cfg.terms.ttl+cfg.terms.lockDelay),
+			Admit: m.admit, Changed: m.nodeChanged, Stepped: m.nodeStepped,
 		})
 		m.nodes = append(m.nodes, n)
 	}
+	go m.reporter.run(cfg.log)
 	for _, n := range m.nodes { // only now: what they report looks at all of them
 		m.spawn(n.Run)
 	}
@@ -169,8 +175,23 @@ func (m *Manager) census() (up, silent int) {
 	return up, silent
 }
 
-// admit refuses a node that is not independent of the others.
-func (m *Manager) admit(i int, id node.Identity) error {
+// skewDoubt is how far a node's clock may be from the others' before it is
+// worth a warning. Leases do not depend on it, new fence counters do.
+const skewDoubt = time.Second
+
+// admit refuses a node that is not independent of the others, and doubts one
+// that may not be, or may lose locks.
+func (m *Manager) admit(i int, id node.Identity) (warning, err error) {
+	var doubts []error
+	if id.Unchecked != nil {
+		doubts = append(doubts, fmt.Errorf("node cannot be checked: allow INFO to the user: %w", id.Unchecked))
+	}
+	if id.Evicts() {
+		doubts = append(doubts, fmt.Errorf("node may evict locks (maxmemory-policy %s): set noeviction", id.Eviction))
+	}
+	if off := m.skew(i); off.Abs() > skewDoubt {
+		doubts = append(doubts, fmt.Errorf("clock is %v off the other nodes' median: synchronise it", off.Round(time.Second)))
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for j, other := range m.ids {
@@ -178,40 +199,84 @@ func (m *Manager) admit(i int, id node.Identity) error {
 			continue
 		}
 		if err := node.Same(other, id); err != nil {
-			return fmt.Errorf("with node %d (%s): %w", j, m.nodes[j].Addr(), err)
+			return nil, fmt.Errorf("with node %d (%s): %w", j, m.nodes[j].Addr(), err)
+		}
+		if node.Copied(other, id) {
+			doubts = append(doubts, fmt.Errorf("node and node %d (%s) were master and replica: make sure that nothing joins them again",
+				j, m.nodes[j].Addr()))
 		}
 	}
 	m.ids[i] = id
-	return nil
+	return errors.Join(doubts...), nil
 }
 
-// nodeChanged tells of a node that came, went, or cannot vote.
-func (m *Manager) nodeChanged(i int, err error) {
+// skew returns how far a node's clock is from the median of all that are
+// known; 0 with fewer than three, which have no middle.
+func (m *Manager) skew(i int) time.Duration {
+	own, ok := m.nodes[i].Offset()
+	median, known := m.medianOffset()
+	if !ok || known < 3 {
+		return 0
+	}
+	return own - median
+}
+
+// nodeChanged tells of a node that came, went, cannot vote, or is in doubt.
+func (m *Manager) nodeChanged(i int, h node.Health) {
 	select {
 	case m.greeted <- struct{}{}:
 	default:
 	}
-	if err != nil {
+	e := NodeChanged{Node: i, Addr: m.nodes[i].Addr(), Err: h.Err, QuarantinedFor: h.QuarantineLeft(), Warning: h.Warning}
+	switch {
+	case h.Err != nil:
 		m.mu.Lock()
 		m.ids[i] = node.Identity{} // whoever comes to this address next is judged anew
 		m.mu.Unlock()
+	case h.Why != nil:
+		e.Err = h.Why
 	}
-	n := m.nodes[i]
-	log := m.cfg.log.With("node", i, "addr", n.Addr())
-	switch id := n.Health().Identity; {
-	case err != nil:
-		log.Warn("quorumlock: node does not vote", "error", err)
-	case n.Health().QuarantineLeft() > 0:
-		log.Warn("quorumlock: node in quarantine: it votes when that ends", "for", n.Health().QuarantineLeft())
-	case id.Evicts():
-		log.Warn("quorumlock: node may evict locks: set maxmemory-policy noeviction", "policy", id.Eviction)
-	case id.Unchecked != nil:
-		log.Warn("quorumlock: node cannot be checked: allow INFO to the user", "error", id.Unchecked)
-	default:
-		log.Info("quorumlock: node votes", "version", id.Version)
-	}
-	m.bus.send(NodeChanged{Node: i, Addr: n.Addr(), Err: err})
+	m.reporter.add(func() {
+		log := m.cfg.log.With("node", i, "addr", e.Addr)
+		switch {
+		case h.Err != nil:
+			log.Warn("quorumlock: node does not vote", "error", h.Err)
+		case h.Why != nil:
+			log.Warn("quorumlock: node in quarantine: it votes when that ends", "for", e.QuarantinedFor, "error", h.Why)
+		default:
+			log.Info("quorumlock: node votes", "version", h.Identity.Version)
+		}
+		if h.Warning != nil {
+			log.Warn("quorumlock: node in doubt", "error", h.Warning)
+		}
+	})
+	m.bus.send(e)
 }
+
+// nodeStepped tells of a node whose clock was stepped. Forward, its keys expire
+// so much earlier than every lease counts on.
+func (m *Manager) nodeStepped(i int, by, at time.Duration) {
+	m.reporter.add(func() {
+		m.cfg.log.Warn("quorumlock: a node's clock was stepped: let it slew", "node", i, "addr", m.nodes[i].Addr(), "by", by)
+	})
+	if by <= 0 {
+		return
+	}
+	step := &step{node: i, by: by, at: at}
+	m.steps[i].Store(step)
+	for _, l := range m.dog.live() {
+		l.doubt(step)
+	}
+}
+
+// step is a node's clock that was stepped forward, and when that was found.
+type step struct {
+	node   int
+	by, at time.Duration
+}
+
+// Error returns the step as evidence of a loss.
+func (s *step) Error() string { return fmt.Sprintf("the node's clock was stepped forward by %v", s.by) }
 
 // Acquire waits until it holds the named lease, or until ctx ends.
 //
@@ -446,8 +511,9 @@ func (m *Manager) Subscribe(buffer int) *Subscription { return m.bus.add(buffer)
 // leases, ends the connections and waits for every goroutine of the Manager.
 // Each lease gets its one terminal event before the subscriptions end.
 //
-// It waits for the releases one node timeout at the most, and for a connection
-// that hangs about a second. When ctx ends first the releases are not waited
+// It waits for the releases one node timeout at the most, for a connection
+// that hangs about a second, and for log handlers and span processors until
+// they return. When ctx ends first neither releases nor handlers are waited
 // for, and Close returns ctx's cause; everything else is done all the same.
 // Close is idempotent: later and concurrent calls wait for the first and
 // return nil, or ctx's cause.
@@ -473,6 +539,12 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 	m.running.Wait()
 	m.bus.close()
+	m.reporter.stop() // last: everybody who may report has ended
+	select {
+	case <-m.reporter.done:
+	case <-ctx.Done(): // a handler hangs
+		err = context.Cause(ctx)
+	}
 	close(m.closed)
 	return err
 }
@@ -522,18 +594,24 @@ func (m *Manager) quorum() int { return quorum.Size(m.cfg.nodes) }
 // what is known of them, so that all nodes and all clients agree on where a
 // new fence counter starts, whatever this machine's wall clock says.
 func (m *Manager) clusterTime(at time.Duration) time.Duration {
+	if median, known := m.medianOffset(); known > 0 {
+		return at + median
+	}
+	return time.Duration(m.clock.Time(at).UnixNano())
+}
+
+// medianOffset returns the median of the nodes' clocks minus ours, and of how
+// many nodes it is.
+func (m *Manager) medianOffset() (median time.Duration, known int) {
 	var offsets [MaxNodes]time.Duration
-	known := offsets[:0]
 	for _, n := range m.nodes {
 		if offset, ok := n.Offset(); ok {
-			known = append(known, offset)
+			offsets[known] = offset
+			known++
 		}
 	}
-	if len(known) == 0 {
-		return time.Duration(m.clock.Time(at).UnixNano())
-	}
-	slices.Sort(known)
-	return at + known[len(known)/2]
+	slices.Sort(offsets[:known])
+	return offsets[known/2], known
 }
 
 // post sends a request to node i; a full queue is an answer too.

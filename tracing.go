@@ -261,17 +261,20 @@ func (t *telemetry) held(l *Lease, now time.Duration) {
 	if t.tracer == nil {
 		return
 	}
-	opts := []trace.SpanStartOption{
-		trace.WithNewRoot(), trace.WithTimestamp(l.m.clock.Time(l.granted)),
-		trace.WithAttributes(attrName.String(l.Name()), attrToken.Int64(l.token)),
-	}
-	_, span := t.tracer.Start(context.Background(), "quorumlock.hold", append(opts, l.acquired.link()...)...)
-	if lost != nil {
-		span.SetAttributes(attrReason.String(lost.Reason.slug()))
-		setStatus(span, err)
-	}
-	span.SetAttributes(attrOutcome.String(outcome(err)))
-	span.End(trace.WithTimestamp(l.m.clock.Time(now)))
+	began, ended := l.m.clock.Time(l.granted), l.m.clock.Time(now)
+	l.m.reporter.add(func() {
+		opts := []trace.SpanStartOption{
+			trace.WithNewRoot(), trace.WithTimestamp(began),
+			trace.WithAttributes(attrName.String(l.Name()), attrToken.Int64(l.token)),
+		}
+		_, span := t.tracer.Start(context.Background(), "quorumlock.hold", append(opts, l.acquired.link()...)...)
+		if lost != nil {
+			span.SetAttributes(attrReason.String(lost.Reason.slug()))
+			setStatus(span, err)
+		}
+		span.SetAttributes(attrOutcome.String(outcome(err)))
+		span.End(trace.WithTimestamp(ended))
+	})
 }
 
 // renewed counts a renewal and how much validity it found left.

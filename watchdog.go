@@ -43,6 +43,7 @@ type watchdog struct {
 
 	mu     sync.Mutex // taken after a lease's, never before
 	leases leaseHeap
+	due    []*Lease      // those that run is just looking at, some of them back in leases
 	asleep time.Duration // until when; 0 while awake, when it needs no signal
 }
 
@@ -64,12 +65,9 @@ func (d *watchdog) run() {
 	defer close(d.halted)
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	var due []*Lease
 	for {
 		now := d.m.clock.Now()
-		due = d.take(now+together, due[:0])
-		d.tend(now, due)
-		clear(due)
+		d.tend(now, d.take(now+together))
 		if wait, ok := d.sleep(); ok {
 			timer.Reset(wait)
 		} else {
@@ -84,15 +82,16 @@ func (d *watchdog) run() {
 	}
 }
 
-// take removes the leases that wake before then.
-func (d *watchdog) take(then time.Duration, due []*Lease) []*Lease {
+// take removes the leases that wake before then. The slice is good until the
+// next sleep.
+func (d *watchdog) take(then time.Duration) []*Lease {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.asleep = 0
 	for len(d.leases) > 0 && d.leases[0].wake <= then {
-		due = append(due, heap.Pop(&d.leases).(*Lease))
+		d.due = append(d.due, heap.Pop(&d.leases).(*Lease))
 	}
-	return due
+	return d.due
 }
 
 // tend looks at leases whose time has come, and renews those that are due.
@@ -137,6 +136,8 @@ func (d *watchdog) bury(l *Lease, now time.Duration) {
 func (d *watchdog) sleep() (time.Duration, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	clear(d.due)
+	d.due = d.due[:0]
 	if len(d.leases) == 0 {
 		d.asleep = quorum.Never
 		return 0, false
@@ -175,12 +176,12 @@ func (d *watchdog) schedule(l *Lease, wake time.Duration) {
 	}
 }
 
-// live returns the leases that have not ended, but for those that run is just
-// looking at.
+// live returns every lease that has not ended and some that have, one or the
+// other twice.
 func (d *watchdog) live() []*Lease {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return append([]*Lease(nil), d.leases...)
+	return slices.Concat(d.leases, d.due)
 }
 
 // extend posts one round for these leases to every node.
@@ -288,6 +289,9 @@ func (r *round) Receive(i int, req *node.Request, reply *node.Reply) {
 					err = node.ErrLate
 				} else {
 					in.Kind, err = quorum.Gone, errGone
+					if step := r.m.steps[i].Load(); step != nil && step.at > r.began {
+						err = step // says why
+					}
 				}
 			}
 		}
@@ -455,6 +459,24 @@ func (l *Lease) end(err error) {
 			e = lost.Lost
 		}
 		l.m.bus.send(e)
+	}
+}
+
+// doubt shortens what a node's vote is worth: its clock was stepped forward, so
+// the key expires that much earlier.
+func (l *Lease) doubt(step *step) {
+	l.step(quorum.Input{Kind: quorum.Stepped, Node: step.node, By: step.by}, func() {
+		l.note(step.node, step)
+	})
+}
+
+// doubtSince does the same for steps that were found while the lease was being
+// granted, when it was not yet among those that are told.
+func (l *Lease) doubtSince(began time.Duration) {
+	for i := range l.m.steps {
+		if step := l.m.steps[i].Load(); step != nil && step.at > began {
+			l.doubt(step)
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 type Identity struct {
 	RunID    string // of the server process; new on every start
 	ReplID   string // of its data set: equal on a master and its replicas
+	Former   string // master_replid2: of the data set that it was a replica of until it was promoted
 	Role     string
 	Mode     string // standalone, cluster, sentinel
 	Eviction string // maxmemory-policy
@@ -49,6 +50,12 @@ func (id Identity) Evicts() bool {
 	return id.Limited && id.Eviction != "" && id.Eviction != "noeviction"
 }
 
+// Copied reports whether one of two nodes was a replica of the other once.
+// They are two now, unless somebody makes them one again.
+func Copied(a, b Identity) bool {
+	return a.Former != "" && a.Former == b.ReplID || b.Former != "" && b.Former == a.ReplID
+}
+
 // Same returns why two nodes are not independent, nil if they are.
 func Same(a, b Identity) error {
 	switch {
@@ -66,11 +73,12 @@ func Same(a, b Identity) error {
 	return nil
 }
 
-// connect dials and greets. It leaves the node connected, refused, or with the
-// time of the next try.
+// connect dials, unless a connection stands, and greets. It leaves the node
+// connected, refused, or with the time of the next try.
 func (n *Node) connect() {
 	n.greeted = 0
 	err := n.greet()
+	n.checkAt = n.cfg.Now() + checkEvery
 	var refused *ConfigError
 	switch {
 	case err == nil:
@@ -86,15 +94,17 @@ func (n *Node) connect() {
 		n.redialAt = n.cfg.Now() + n.redial.NextBackOff()
 	}
 	if n.ctx.Err() == nil {
-		n.report(err, n.quarantine)
+		n.report(err)
 	}
 }
 
 // report publishes the health of the node and tells of a change.
-func (n *Node) report(err error, quarantine time.Time) {
-	before := n.health.Swap(&Health{Err: err, Quarantined: quarantine, Identity: n.identity})
-	if n.cfg.Changed != nil && text(before.Err) != text(err) {
-		n.cfg.Changed(n.cfg.Index, err)
+func (n *Node) report(err error) {
+	now := &Health{Err: err, Quarantined: n.quarantine, Why: n.why, Warning: n.warning, Identity: n.identity}
+	before := n.health.Swap(now)
+	if n.cfg.Changed != nil && (text(before.Err) != text(err) || text(before.Why) != text(now.Why) ||
+		text(before.Warning) != text(now.Warning)) {
+		n.cfg.Changed(n.cfg.Index, *now)
 	}
 }
 
@@ -127,7 +137,9 @@ func (n *Node) greet() error {
 
 	clock, err := results[0].AsIntSlice()
 	if err != nil || len(clock) != 2 {
-		return refusal("TIME", err)
+		// The first command is also where a failed dial and a failed AUTH or
+		// SELECT of rueidis show.
+		return refusal("greeting", err)
 	}
 	n.observe(clock[0]*1e6+clock[1], sent, received)
 	for k := range kinds {
@@ -142,19 +154,33 @@ func (n *Node) greet() error {
 		return err
 	}
 	if n.cfg.Admit != nil {
-		if err := n.cfg.Admit(n.cfg.Index, n.identity); err != nil {
+		if n.warning, err = n.cfg.Admit(n.cfg.Index, n.identity); err != nil {
 			return err
 		}
 	}
 	if n.cfg.Guard > 0 {
-		if err := n.guard(ctx); err != nil {
-			return err
-		}
+		err = n.guard(ctx)
+	} else {
+		err = n.rehearse(ctx)
+	}
+	if err != nil {
+		return err
 	}
 	if n.dialed.Load() != connection || n.lost.Load() >= connection {
 		return ErrReconnected
 	}
 	n.greeted = connection
+	return nil
+}
+
+// rehearse runs the script that changes nothing, so that a user who may not
+// run scripts, or not on our keys, is found at the greeting and not by the
+// first lease.
+func (n *Node) rehearse(ctx context.Context) error {
+	command := n.client.B().Evalsha().Sha1(n.digests[Read]).Numkeys(1).Key(n.markerKey).Build()
+	if err := n.client.Do(ctx, command).Error(); err != nil {
+		return refusal("script", err)
+	}
 	return nil
 }
 
@@ -166,32 +192,63 @@ func (n *Node) guard(ctx context.Context) error {
 			Fix:     "allow INFO to the user, or do without WithRestartGuard",
 		}
 	}
-	longest := n.cfg.Guard.Milliseconds()
-	trust := "0"
-	if n.cfg.Trust {
-		trust = "1"
-	}
-	command := n.client.B().Evalsha().Sha1(n.digests[guard]).Numkeys(1).Key(GuardKey(n.cfg.Prefix)).
-		Arg(n.identity.RunID, strconv.FormatInt(longest, 10), trust).Build()
-	reply, err := n.client.Do(ctx, command).AsIntSlice()
-	switch {
-	case err != nil:
-		return refusal("restart guard", err)
-	case len(reply) == 3:
+	if n.identity.Evicts() {
 		return &ConfigError{
-			Problem: fmt.Sprintf("the restart guard of this node stands at %d ms, not %d ms", reply[2], longest),
+			Problem: "the restart guard cannot see evictions (maxmemory-policy " + n.identity.Eviction + ")",
+			Fix:     "set maxmemory-policy noeviction, or do without WithRestartGuard",
+		}
+	}
+	longest := n.cfg.Guard.Milliseconds()
+	// Whoever has seen this node's data once does not take an empty database
+	// for a first deployment.
+	command := n.client.B().Evalsha().Sha1(n.digests[guard]).Numkeys(1).Key(n.markerKey).
+		Arg(n.identity.RunID, strconv.FormatInt(longest, 10), flag(n.cfg.Trust && n.marker == ""), flag(n.distrust)).Build()
+	reply, err := n.client.Do(ctx, command).ToArray()
+	if err != nil {
+		return refusal("restart guard", err)
+	}
+	if len(reply) != 4 {
+		return refusal("restart guard", nil)
+	}
+	var numbers [3]int64
+	for i := range numbers {
+		if numbers[i], err = reply[i].AsInt64(); err != nil {
+			return refusal("restart guard", nil)
+		}
+	}
+	marker, err := reply[3].ToString()
+	if err != nil {
+		return refusal("restart guard", nil)
+	}
+	now, ends, agreed := numbers[0], numbers[1], numbers[2]
+	if agreed != longest {
+		return &ConfigError{
+			Problem: fmt.Sprintf("the restart guard of this node stands at %d ms, not %d ms", agreed, longest),
 			Fix:     "give every client the same WithRestartGuard; to change it, stop all clients and delete the marker key",
 		}
-	case len(reply) != 2:
-		return refusal("restart guard", errors.New("unexpected reply"))
 	}
-	n.quarantine = time.Time{}
-	if left := time.Duration(reply[1]-reply[0]) * time.Microsecond; left > 0 {
-		// One per cent more: the node's clock may run faster than ours.
-		n.quarantine = time.Now().Add(left + left/drift)
+	n.distrust = false
+	if marker == n.marker {
+		return nil // its quarantine is being waited out, by our clock
 	}
-	n.floor = strconv.FormatInt(reply[1], 10)
+	n.marker, n.floor = marker, strconv.FormatInt(ends, 10)
+	// Whoever wrote the marker did so in the past: more than the longest lease
+	// from now is a node's clock that was set back.
+	if left := min(time.Duration(ends-now)*time.Microsecond, n.cfg.Guard); left > 0 {
+		why := n.why
+		if why == nil {
+			why = ErrQuarantined
+		}
+		n.quarantineFor(left, why)
+	}
 	return nil
+}
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
 }
 
 // refusal returns what an error of a greeting means: a node that is down, or
@@ -231,6 +288,10 @@ func identify(infos []rueidis.RedisResult) (id Identity, err error) {
 				id.Role = value
 			case "master_replid":
 				id.ReplID = value
+			case "master_replid2":
+				if strings.Trim(value, "0") != "" {
+					id.Former = value
+				}
 			case "maxmemory_policy":
 				id.Eviction = value
 			case "maxmemory":

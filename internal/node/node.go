@@ -26,6 +26,10 @@ const (
 	retryAfter = 50 * time.Millisecond
 	// purgeEvery is how often a full queue is searched for expired requests.
 	purgeEvery = 10 * time.Millisecond
+	// checkEvery is how often a node is greeted again over a connection that
+	// stands: its role, its eviction policy, its data and its clock may have
+	// changed while nobody asked for anything.
+	checkEvery = 10 * time.Second
 )
 
 // Config says how a Node behaves.
@@ -36,13 +40,21 @@ type Config struct {
 	Now    func() time.Duration // the client's clock
 	Guard  time.Duration        // longest lease for the restart guard; 0 for no guard
 	Trust  bool                 // an empty database needs no quarantine
-	// Admit judges what the node said of itself, on every connection. An error
-	// keeps the node from voting until a later greeting finds it mended.
-	// Called in the worker's goroutine.
-	Admit func(index int, id Identity) error
-	// Changed is told how the first greeting went, and of every change between
-	// up, down and refused after it; err is nil for up. Called in the worker's goroutine; it must not block.
-	Changed func(index int, err error)
+	// Doubt is how long the node's votes do not count after its clock was
+	// stepped forward: the longest lease that somebody may hold on it.
+	Doubt time.Duration
+	// Admit judges what the node said of itself, at every greeting. An error
+	// keeps the node from voting until a later greeting finds it mended; a
+	// warning does not. Called in the worker's goroutine.
+	Admit func(index int, id Identity) (warning, err error)
+	// Changed is told how the first greeting went, and of every change of the
+	// node's health after it. Called in the worker's goroutine; it must not
+	// block.
+	Changed func(index int, h Health)
+	// Stepped is told of a step of the node's clock: by how much, at the most,
+	// and when it was found. The reply that shows it is handed out afterwards.
+	// Called in the worker's goroutine; it must not block.
+	Stepped func(index int, by, at time.Duration)
 }
 
 // Node is one Redis master. All methods are safe for concurrent use.
@@ -74,8 +86,15 @@ type Node struct {
 	refusal    error  // why the greeted node may not vote
 	digests    [kinds]string
 	identity   Identity
+	warning    error     // a doubt that does not keep the node from voting
 	quarantine time.Time // votes do not count before, by the monotonic clock alone: cfg.Now may jump ahead
+	why        error     // of the quarantine
+	markerKey  string    // of the restart guard
+	marker     string    // what the restart guard's marker says, "" before the first greeting
 	floor      string    // no counter below this, µs of the node's clock
+	strange    bool      // the marker was another one: greet again
+	distrust   bool      // the next greeting starts a quarantine for everybody
+	checkAt    time.Duration
 	redial     backoff.BackOff
 	redialAt   time.Duration
 	batch      []entry
@@ -95,8 +114,10 @@ type entry struct {
 
 // Health is what is known of a node's fitness to vote.
 type Health struct {
-	Err         error     // nil when it may
+	Err         error     // why it cannot; nil when it may, or will after the quarantine
 	Quarantined time.Time // when its votes count again; zero for now
+	Why         error     // of the quarantine; nil without one
+	Warning     error     // a doubt that does not keep it from voting; nil for none
 	Identity    Identity
 }
 
@@ -110,7 +131,7 @@ func New(cfg Config) *Node {
 	n := &Node{
 		cfg: cfg, addr: cfg.Option.InitAddress[0],
 		signal: make(chan struct{}, 1), done: make(chan struct{}),
-		floor: "0",
+		markerKey: GuardKey(cfg.Prefix), floor: "0",
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.health.Store(&Health{Err: ErrConnecting})
@@ -206,7 +227,7 @@ func (n *Node) Run() {
 	// With ForceSingleClient a client comes back even when the dial failed.
 	client, err := rueidis.NewClient(force(n.cfg.Option, n.watch))
 	if client == nil {
-		n.report(fmt.Errorf("no client: %w", err), time.Time{})
+		n.report(fmt.Errorf("no client: %w", err))
 		<-n.ctx.Done()
 		return
 	}
@@ -229,19 +250,50 @@ func (n *Node) Run() {
 
 // idle returns how long the worker may sleep without a signal.
 func (n *Node) idle() time.Duration {
-	if n.connected() {
-		if len(n.parked) > 0 {
-			return max(n.retryAt-n.cfg.Now(), 0)
-		}
-		return time.Hour
+	now := n.cfg.Now()
+	if !n.connected() {
+		return max(n.redialAt-now, 0)
 	}
-	return max(n.redialAt-n.cfg.Now(), 0)
+	wait := n.checkAt - now
+	if len(n.parked) > 0 {
+		wait = min(wait, n.retryAt-now)
+	}
+	if n.why != nil {
+		wait = min(wait, time.Until(n.quarantine))
+	}
+	return max(wait, 0)
+}
+
+// again has the connection greeted once more before the next batch.
+func (n *Node) again() {
+	n.greeted, n.redialAt = 0, n.cfg.Now()
+}
+
+// quarantineFor keeps the node from voting for so long at least.
+func (n *Node) quarantineFor(d time.Duration, why error) {
+	// One per cent more: the node's clock may run faster than ours.
+	if end := time.Now().Add(d + d/drift); end.After(n.quarantine) {
+		n.quarantine, n.why = end, why
+	}
+}
+
+// quarantined reports whether votes do not count now, and tells of the end.
+func (n *Node) quarantined() bool {
+	if n.why == nil {
+		return false
+	}
+	if time.Until(n.quarantine) > 0 {
+		return true
+	}
+	n.quarantine, n.why = time.Time{}, nil
+	n.report(n.health.Load().Err)
+	return false
 }
 
 // serve sends everything that is queued, batch after batch.
 func (n *Node) serve() {
 	for n.ctx.Err() == nil {
-		if !n.connected() && n.cfg.Now() >= n.redialAt {
+		if now := n.cfg.Now(); n.connected() && now >= n.checkAt || !n.connected() && now >= n.redialAt {
 			n.connect()
 		}
 		if n.connected() && len(n.parked) > 0 && n.cfg.Now() >= n.retryAt {
@@ -263,7 +315,7 @@ func (n *Node) serve() {
 // take moves the front of the queue into the batch. Expired requests and votes
 // of a quarantined node are answered at once.
 func (n *Node) take() {
-	now, quarantined := n.cfg.Now(), time.Until(n.quarantine) > 0
+	now, quarantined := n.cfg.Now(), n.quarantined()
 	var expired, kept []entry
 	n.mu.Lock()
 	n.batch = n.batch[:0]
@@ -283,7 +335,7 @@ func (n *Node) take() {
 	n.queue = n.queue[:rest]
 	n.mu.Unlock()
 	fail(n.cfg.Index, expired, Unsent, ErrExpired)
-	fail(n.cfg.Index, kept, Unsent, ErrQuarantined)
+	fail(n.cfg.Index, kept, Unsent, n.why)
 }
 
 // postpone answers the batch without a connection: requests that Insist wait
@@ -347,8 +399,10 @@ func (n *Node) send() {
 		*r = Reply{Sent: sent}
 		n.read(e.req, results[i], r, received)
 		switch {
-		case r.Status == Misconfigured && noScript(results[i].Error()):
-			n.greeted = 0 // SCRIPT FLUSH: greet again, then send again
+		case n.strange || r.Status == Misconfigured && noScript(results[i].Error()):
+			// FLUSHALL or SCRIPT FLUSH: greet again, then send again.
+			n.again()
+			n.strange = false
 			r.Status = Unsent
 			if e.resends == 0 {
 				e.resends++
@@ -357,6 +411,9 @@ func (n *Node) send() {
 			}
 		case changed && e.req.Kind == Acquire && r.Status == Granted:
 			r.Status, r.Err = Unknown, ErrReconnected
+		case n.why != nil && e.req.Kind == Acquire && r.Status == Granted:
+			// The clock was stepped, as this very reply shows or one before it.
+			r.Status, r.Err = Unknown, n.why
 		case e.req.Insist && (r.Status == Unknown || r.Status == Unsent) && n.ctx.Err() == nil:
 			again = append(again, e)
 			continue

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"strconv"
 	"time"
 
@@ -10,7 +11,13 @@ import (
 // command builds the command of a request, with the arguments that only this
 // node knows. The worker's.
 func (n *Node) command(req *Request) rueidis.Completed {
-	sha := n.client.B().Evalsha().Sha1(n.digests[req.Kind]).Numkeys(int64(len(req.Keys))).Key(req.Keys...)
+	script := n.client.B().Evalsha().Sha1(n.digests[req.Kind])
+	if req.Kind == Acquire && n.cfg.Guard > 0 {
+		lock, fence := req.Keys[0], req.Keys[len(req.Keys)-1]
+		return script.Numkeys(3).Key(lock, fence, n.markerKey).
+			Arg(req.Args...).Arg(n.offsetArg(), n.floor, n.marker).Build()
+	}
+	sha := script.Numkeys(int64(len(req.Keys))).Key(req.Keys...)
 	switch req.Kind {
 	case Acquire:
 		return sha.Arg(req.Args...).Arg(n.offsetArg(), n.floor).Build()
@@ -33,27 +40,7 @@ func (n *Node) read(req *Request, result rueidis.RedisResult, r *Reply, received
 	r.Status = Done
 	switch req.Kind {
 	case Acquire:
-		if message.IsInt64() {
-			r.Status = Granted
-			r.N, err = message.AsInt64()
-			break
-		}
-		var parts []rueidis.RedisMessage
-		if parts, err = message.ToArray(); err != nil {
-			break
-		}
-		if len(parts) == 2 {
-			r.Status = Taken
-			err = readHolder(parts, r)
-			break
-		}
-		// Too late by this node's clock: its answer says what that clock is,
-		// so the next request has the right offset.
-		var now int64
-		if now, err = parts[0].AsInt64(); err == nil {
-			n.observe(now, r.Sent, received)
-			r.Status, r.Err = Unsent, ErrLate
-		}
+		err = n.readVote(&message, r, received)
 	case Extend, Heal:
 		err = n.readMany(&message, r, received)
 	case Read:
@@ -71,6 +58,38 @@ func (n *Node) read(req *Request, result rueidis.RedisResult, r *Reply, received
 		r.Status = Misconfigured
 		r.Err = &ConfigError{Problem: "reply to " + req.Kind.String() + " not understood: " + err.Error(), Fix: defaultFix}
 	}
+}
+
+// readVote reads the answer to an acquisition.
+func (n *Node) readVote(message *rueidis.RedisMessage, r *Reply, received time.Duration) error {
+	parts, err := message.ToArray()
+	switch {
+	case err != nil:
+		return err
+	case len(parts) == 0:
+		r.Status, r.Err = Unsent, ErrQuarantined
+		n.strange = true
+		return nil
+	case len(parts) == 2 && parts[0].IsString():
+		r.Status = Taken
+		return readHolder(parts, r)
+	case len(parts) > 2:
+		return errors.New("too long")
+	}
+	clock, err := parts[len(parts)-1].AsInt64()
+	if err != nil {
+		return err
+	}
+	n.observe(clock, r.Sent, received)
+	if len(parts) == 1 {
+		// Too late by the node's clock. What that clock is has just been noted,
+		// so the next request has the right offset.
+		r.Status, r.Err = Unsent, ErrLate
+		return nil
+	}
+	r.Status = Granted
+	r.N, err = parts[0].AsInt64()
+	return err
 }
 
 // readHolder reads a lock's value and how long it lives.
@@ -120,6 +139,11 @@ type offset struct {
 // than 1 %.
 const drift = 100
 
+// stepMin is the smallest step of a node's clock that is told: half of the
+// least guard that a lease of ordinary length has. What is smaller is covered
+// by the guard.
+const stepMin = 25 * time.Millisecond
+
 // observe takes a reading of the node's clock, in µs since 1970, made between
 // sent and received. It is kept when it is at least as sharp as the one before
 // has become, or contradicts it: then a clock was stepped.
@@ -128,11 +152,15 @@ func (n *Node) observe(micros int64, sent, received time.Duration) {
 	next := &offset{low: clock - received, width: received - sent, at: received}
 	if old := n.clock.Load(); old != nil {
 		slack := old.width + (received-old.at)/drift
-		apart := next.low > old.low+slack || next.low+next.width < old.low-slack
-		if !apart && next.width > slack {
+		switch {
+		case next.low > old.low+slack:
+			// By how much at the most: so much earlier may its keys expire.
+			n.stepped(next.low+next.width-old.low, received)
+		case next.low+next.width < old.low-slack:
+			n.stepped(next.low+next.width-old.low, received)
+		case next.width > slack:
 			return
-		}
-		if !apart && next.low-old.low < time.Millisecond && old.low-next.low < time.Millisecond {
+		case next.low-old.low < time.Millisecond && old.low-next.low < time.Millisecond:
 			// As good as before: keep the string, refresh nothing but the age.
 			next.low, next.arg = old.low, old.arg
 		}
@@ -141,4 +169,21 @@ func (n *Node) observe(micros int64, sent, received time.Duration) {
 		next.arg = strconv.FormatInt(next.low.Microseconds(), 10)
 	}
 	n.clock.Store(next)
+}
+
+// stepped takes note of a clock that was stepped. Forward, and keys have
+// expired before their time: what the node says of locks that it no longer has
+// must not count. Backward, keys live longer, which costs no more than time.
+func (n *Node) stepped(by, at time.Duration) {
+	if by.Abs() < stepMin {
+		return
+	}
+	if by > 0 {
+		n.quarantineFor(n.cfg.Doubt, ErrStepped)
+		n.distrust = n.cfg.Guard > 0
+		n.again()
+	}
+	if n.cfg.Stepped != nil {
+		n.cfg.Stepped(n.cfg.Index, by, at)
+	}
 }

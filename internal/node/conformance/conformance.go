@@ -4,6 +4,7 @@
 package conformance
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -72,7 +73,12 @@ func Run(t *testing.T, start func(testing.TB) Server) {
 		{"scripts that the server forgot are loaded again", (*rig).reloads},
 		{"the restart guard lets a node vote that it knows", (*rig).guardKnows},
 		{"the restart guard quarantines a restart, a flush and a first use", (*rig).guardQuarantines},
+		{"the restart guard sees a flush under a connection that stands", (*rig).guardSeesFlushes},
+		{"a quarantine that one client starts binds the others", (*rig).guardBindsAll},
 		{"the restart guard trusts an empty node when told to", (*rig).guardTrusts},
+		{"the restart guard trusts nothing that it has seen before", (*rig).guardTrustsOnce},
+		{"the restart guard's marker survives garbage in its place", (*rig).guardMends},
+		{"a key of another type is refused, not overwritten, under the guard too", (*rig).guardSparesOthers},
 		{"counters go on above the end of a quarantine", (*rig).guardFloor},
 		{"clients with different longest leases are refused", (*rig).guardDisagrees},
 	} {
@@ -100,13 +106,18 @@ func (r *rig) connect(change ...func(*node.Config)) *node.Node {
 	for _, c := range change {
 		c(&cfg)
 	}
-	up := make(chan error, 64)
-	cfg.Changed = func(_ int, err error) { up <- err }
+	up := make(chan node.Health, 64)
+	cfg.Changed = func(_ int, h node.Health) {
+		select {
+		case up <- h:
+		default:
+		}
+	}
 	n := node.New(cfg)
 	ended := make(chan struct{})
 	go func() { defer close(ended); n.Run() }()
 	r.Cleanup(func() { n.Close(); <-ended })
-	r.Logf("greeted: %v", <-up)
+	r.Logf("greeted: %+v", <-up)
 	return n
 }
 
@@ -505,6 +516,69 @@ func (r *rig) guardTrusts() {
 	r.admin("FLUSHALL")
 	r.admin("SET", "anything", "x")
 	assert.NotZero(r, r.connect(trusting).Health().Quarantined, "not empty, and not known")
+}
+
+// known is a marker whose quarantine is over, so that a case need not wait.
+func (r *rig) known(longest time.Duration) {
+	r.Helper()
+	info, ok := r.admin("INFO", "server").(string)
+	require.True(r, ok)
+	_, after, _ := strings.Cut(info, "run_id:")
+	run, _, _ := strings.Cut(after, "\r\n")
+	r.admin("SET", node.GuardKey("p:"), fmt.Sprintf("%s 1 %d", run, longest.Milliseconds()))
+}
+
+func (r *rig) vote(n *node.Node, owner string) node.Reply {
+	r.Helper()
+	return r.on(n, node.Acquire, []string{r.lock, r.fence}, r.acquireArgs(owner, r.micros(), time.Minute)...)
+}
+
+func (r *rig) guardSeesFlushes() {
+	r.known(time.Hour)
+	n := r.connect(guarded(time.Hour))
+	require.Equal(r, node.Granted, r.vote(n, alice).Status)
+	r.admin("FLUSHALL")
+	got := r.vote(n, bob)
+	assert.Equal(r, node.Unsent, got.Status)
+	require.ErrorIs(r, got.Err, node.ErrQuarantined)
+	r.absent(r.lock)
+	assert.InDelta(r, time.Hour, n.Health().QuarantineLeft(), float64(2*time.Minute))
+	require.NoError(r, n.Health().Err, "everything but votes goes on")
+}
+
+func (r *rig) guardBindsAll() {
+	r.known(time.Hour)
+	n := r.connect(guarded(time.Hour))
+	require.Equal(r, node.Granted, r.vote(n, alice).Status)
+	r.admin("FLUSHALL")
+	r.connect(guarded(time.Hour)) // another client, which finds the flush first
+	require.ErrorIs(r, r.vote(n, bob).Err, node.ErrQuarantined)
+}
+
+func (r *rig) guardTrustsOnce() {
+	trusting := func(c *node.Config) { c.Guard, c.Trust = time.Hour, true }
+	n := r.connect(trusting)
+	require.Equal(r, node.Granted, r.vote(n, alice).Status, "a first deployment")
+	r.admin("FLUSHALL")
+	require.ErrorIs(r, r.vote(n, bob).Err, node.ErrQuarantined, "and no second one")
+}
+
+func (r *rig) guardMends() {
+	r.admin("SET", node.GuardKey("p:"), "\xff garbage")
+	n := r.connect(guarded(100 * time.Millisecond))
+	require.ErrorIs(r, r.vote(n, alice).Err, node.ErrQuarantined)
+	time.Sleep(150 * time.Millisecond)
+	assert.Equal(r, node.Granted, r.vote(n, alice).Status)
+}
+
+func (r *rig) guardSparesOthers() {
+	r.known(time.Hour)
+	n := r.connect(guarded(time.Hour))
+	r.admin("HSET", r.lock, "theirs", "x")
+	got := r.vote(n, alice)
+	assert.Equal(r, node.Misconfigured, got.Status)
+	assert.ErrorContains(r, got.Err, "WRONGTYPE")
+	assert.Equal(r, "x", r.admin("HGET", r.lock, "theirs"))
 }
 
 func (r *rig) guardFloor() {

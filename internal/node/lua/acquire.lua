@@ -1,7 +1,8 @@
 -- Takes the lock on this node, or says who has it.
 --
 -- KEYS[1]  the lock
--- KEYS[2]  its fence counter; absent without fencing
+-- KEYS[2]  its fence counter; without fencing absent, or the lock again before KEYS[3]
+-- KEYS[3]  the restart guard's marker; absent without the guard
 -- ARGV[1]  owner value of this attempt (32 hex digits)
 -- ARGV[2]  what follows owner and counter in the lock's value
 -- ARGV[3]  how long the lock lives, ms
@@ -11,35 +12,51 @@
 -- ARGV[7]  not after: later than this the request is void, µs of the client's clock
 -- ARGV[8]  this node's clock minus the client's clock, µs
 -- ARGV[9]  no counter starts or goes on below this, µs (the end of a quarantine)
+-- ARGV[10] what the marker says, as the client knows it; absent without the guard
 --
 -- Replies
---   integer c    granted; c is this node's counter, 0 without fencing
+--   {c, now}     granted: this node's counter (0 without fencing), and its clock, µs
 --   {value, ms}  taken: the first 512 bytes of the holder's value, and how long it lives (-1: for ever)
 --   {now}        too late: this node's clock, µs
+--   {}           the marker is another one: this data is not what the client takes it for
+--
+-- The marker is read by the command that reads the lock, so the guard costs no
+-- command here, and what wipes the lock (FLUSHALL, an old copy of the data)
+-- wipes the marker with it. MGET takes a lock of another type for none, hence
+-- the NX of the SET below, and the GET that then tells the error.
 --
 -- A packet that was delayed must not lock for a client that has gone, hence
 -- "not after". The counter goes forward before the lock is made, because Redis
 -- does not roll back: a script that stops in between leaves no lock behind.
-local held = redis.call('GET', KEYS[1])
-if held then
-  if string.sub(held, 1, 33) == ARGV[1] .. ' ' then
-    return tonumber(string.match(held, '^%d+', 34)) or 0
+local held
+if KEYS[3] then
+  local found = redis.call('MGET', KEYS[1], KEYS[3])
+  if found[2] ~= ARGV[10] then
+    return {}
   end
+  held = found[1]
+else
+  held = redis.call('GET', KEYS[1])
+end
+if held and string.sub(held, 1, 33) ~= ARGV[1] .. ' ' then
   return { string.sub(held, 1, 512), redis.call('PTTL', KEYS[1]) }
 end
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+if held then
+  return { tonumber(string.match(held, '^%d+', 34)) or 0, now }
+end
 if now > ARGV[7] + ARGV[8] then
   return { now }
 end
 
 local counter = 0
-if KEYS[2] then
+if KEYS[2] and KEYS[2] ~= KEYS[1] then
   local last = redis.call('GET', KEYS[2])
   if last then
-    last = tonumber(last)
-    if not last then
+    last = tonumber(string.match(last, '^%d+$'))
+    if not last or last >= 9007199254740991 then -- 2^53-1: beyond, numbers have gaps
       return redis.error_reply('ERR quorumlock: the fence counter is not a number')
     end
     counter = last + 1
@@ -49,5 +66,8 @@ if KEYS[2] then
   counter = math.max(counter, tonumber(ARGV[9]))
   redis.call('SET', KEYS[2], string.format('%.0f', counter), 'PX', ARGV[4])
 end
-redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. string.format('%.0f', counter) .. ' ' .. ARGV[2], 'PX', ARGV[3])
-return counter
+local value = ARGV[1] .. ' ' .. string.format('%.0f', counter) .. ' ' .. ARGV[2]
+if not redis.call('SET', KEYS[1], value, 'NX', 'PX', ARGV[3]) then
+  return redis.call('GET', KEYS[1])
+end
+return { counter, now }
