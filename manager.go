@@ -256,9 +256,7 @@ func (m *Manager) nodeChanged(i int, h node.Health) {
 // nodeStepped tells of a node whose clock was stepped. Forward, its keys expire
 // so much earlier than every lease counts on.
 func (m *Manager) nodeStepped(i int, by, at time.Duration) {
-	m.reporter.add(func() {
-		m.cfg.log.Warn("quorumlock: a node's clock was stepped: let it slew", "node", i, "addr", m.nodes[i].Addr(), "by", by)
-	})
+	m.warn("a node's clock was stepped: let it slew", "node", i, "addr", m.nodes[i].Addr(), "by", by.Round(time.Millisecond))
 	if by <= 0 {
 		return
 	}
@@ -276,7 +274,7 @@ type step struct {
 }
 
 // Error returns the step as evidence of a loss.
-func (s *step) Error() string { return fmt.Sprintf("the node's clock was stepped forward by %v", s.by) }
+func (s *step) Error() string { return fmt.Sprintf("the node's clock was stepped forward by %v", s.by.Round(time.Millisecond)) }
 
 // Acquire waits until it holds the named lease, or until ctx ends.
 //
@@ -462,8 +460,7 @@ func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Con
 		case lost == nil:
 			return err
 		}
-		m.cfg.log.Warn("quorumlock: term ended by a loss", "name", name, "token", l.Token(),
-			"loss", lost, "error", err)
+		m.warn("term ended by a loss", "name", name, "token", l.Token(), "loss", lost, "error", err)
 	}
 }
 
@@ -483,7 +480,7 @@ func (m *Manager) term(ctx context.Context, l *Lease, fn func(context.Context, *
 		case errors.Is(ended, ErrReleased) && m.ending():
 			lost = ErrClosed // taken away by Close, not given back by fn
 		case errors.Is(ended, ErrNoQuorum):
-			m.cfg.log.Warn("quorumlock: release not confirmed; the keys expire by themselves",
+			m.warn("release not confirmed; the keys expire by themselves",
 				"name", l.Name(), "token", l.Token(), "error", ended)
 		}
 	}()
@@ -567,7 +564,7 @@ func (m *Manager) releaseAll(ctx context.Context) error {
 		select {
 		case <-a.settled:
 		case <-timeout.C:
-			m.cfg.log.Warn("quorumlock: closed without an answer from every node; what is left there expires by itself",
+			m.warn("closed without an answer from every node; what is left there expires by itself",
 				"leases", len(pending)-min(i, len(pending)))
 			return nil
 		case <-ctx.Done():

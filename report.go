@@ -59,3 +59,8 @@ func (r *reporter) add(report func()) {
 
 // stop lets run end when everything that waits has been reported.
 func (r *reporter) stop() { close(r.halt) }
+
+// warn logs for whoever has to look, without waiting for the handler.
+func (m *Manager) warn(message string, args ...any) {
+	m.reporter.add(func() { m.cfg.log.Warn("quorumlock: "+message, args...) })
+}

@@ -289,7 +289,7 @@ func (r *round) Receive(i int, req *node.Request, reply *node.Reply) {
 					err = node.ErrLate
 				} else {
 					in.Kind, err = quorum.Gone, errGone
-					if step := r.m.steps[i].Load(); step != nil && step.at > r.began {
+					if step := r.m.steps[i].Load(); step != nil && step.at >= r.began {
 						err = step // says why
 					}
 				}
@@ -474,7 +474,7 @@ func (l *Lease) doubt(step *step) {
 // granted, when it was not yet among those that are told.
 func (l *Lease) doubtSince(began time.Duration) {
 	for i := range l.m.steps {
-		if step := l.m.steps[i].Load(); step != nil && step.at > began {
+		if step := l.m.steps[i].Load(); step != nil && step.at >= began {
 			l.doubt(step)
 		}
 	}

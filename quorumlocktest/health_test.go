@@ -1,0 +1,273 @@
+package quorumlocktest_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/quorumlocktest"
+)
+
+// What nodes tell of themselves, and when they may vote.
+
+// checkup is how long it takes at the most until an idle node is looked at.
+const checkup = 10*time.Second + timeout
+
+// changes returns what was told of nodes since the last call.
+func changes(s *quorumlock.Subscription) (all []quorumlock.NodeChanged) {
+	synctest.Wait()
+	for {
+		select {
+		case e := <-s.C():
+			if c, ok := e.(quorumlock.NodeChanged); ok {
+				all = append(all, c)
+			}
+		default:
+			return all
+		}
+	}
+}
+
+func TestAClockThatStepsOnOneNodeCostsThatNodesVoteUntilLeasesHaveHealed(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		told := m.Subscribe(100)
+		l := acquire(t, m, "job")
+		c.Nodes()[0].StepClock(time.Hour)
+		require.Equal(t, 2, holders(t, c, "job"), "the key on the node has expired")
+		changes(told)
+		time.Sleep(interval + interval/10)
+		now := changes(told)
+		require.Len(t, now, 1)
+		assert.Equal(t, 0, now[0].Node)
+		assert.ErrorContains(t, now[0].Err, "stepped forward")
+		assert.InDelta(t, ttl, now[0].QuarantinedFor, float64(ttl/50))
+		assert.True(t, l.Valid())
+		assert.Equal(t, 3, holders(t, c, "job"), "healed")
+
+		acquire(t, m, "other", quorumlock.WithoutRenewal())
+		assert.Equal(t, 2, holders(t, c, "other"), "it does not vote")
+		status, err := m.Inspect(background, "other")
+		require.NoError(t, err)
+		assert.Positive(t, status.Nodes[0].QuarantinedFor)
+
+		time.Sleep(ttl + ttl/50)
+		now = changes(told)
+		require.Len(t, now, 1)
+		require.NoError(t, now[0].Err, "it votes again, and that is told")
+		acquire(t, m, "third")
+		assert.Equal(t, 3, holders(t, c, "third"))
+	})
+}
+
+func TestClocksThatStepOnAMajorityAreALossOfEveryLeaseWithinOneRound(t *testing.T) {
+	for _, n := range []int{3, 5} {
+		virtual(t, n, func(t *testing.T, c *quorumlocktest.Cluster) {
+			m := manager(t, c)
+			renewed := acquire(t, m, "job")
+			manual := acquire(t, m, "manual", quorumlock.WithoutRenewal())
+			for _, node := range c.Nodes()[:n/2+1] {
+				node.StepClock(time.Hour)
+			}
+			time.Sleep(interval + interval/10)
+			synctest.Wait()
+			for _, l := range []*quorumlock.Lease{renewed, manual} {
+				var lost *quorumlock.LostError
+				require.ErrorAs(t, l.Err(), &lost, l.Name())
+				assert.Equal(t, quorumlock.LostRevoked, lost.Reason)
+				require.Len(t, lost.Nodes, n/2+1)
+				assert.ErrorContains(t, lost.Nodes[0], "stepped forward by 1h")
+			}
+		})
+	}
+}
+
+// The holder has a bare majority, one node of it forgets the key by its clock,
+// and the competitor could have that one and the third.
+func TestAVoteThatShowsASteppedClockDoesNotCount(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		holder, competitor := manager(t, c), manager(t, c)
+		c.Nodes()[2].Fail(func(cmd []string) bool { return cmd[0] == "EVALSHA" }, "LOADING for a moment")
+		l := acquire(t, holder, "job", quorumlock.WithoutRenewal())
+		c.Nodes()[2].Fail(nil, "")
+		// Late in the lease a small step is enough, smaller than what makes the
+		// node refuse the request as too late.
+		time.Sleep(ttl - 400*time.Millisecond)
+		c.Nodes()[0].StepClock(450 * time.Millisecond)
+		_, err := competitor.TryAcquire(background, "job")
+		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+		assert.ErrorContains(t, err, "stepped forward")
+		assert.True(t, l.Valid())
+		synctest.Wait()
+		assert.Equal(t, 1, holders(t, c, "job"), "what the competitor had locked is released")
+	})
+}
+
+// What one client finds, all learn by the next vote: their own clocks may have
+// been read too long ago, or not at all.
+func TestAStepThatOneClientFindsBindsTheOthersUnderTheGuard(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		guarded := []quorumlock.Option{quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes()}
+		finder := manager(t, c, guarded...)
+		acquire(t, finder, "job")
+		c.Nodes()[0].StepClock(time.Hour)
+		time.Sleep(interval + interval/10)
+		fresh := manager(t, c, guarded...)
+		acquire(t, fresh, "other")
+		assert.Equal(t, 2, holders(t, c, "other"))
+	})
+}
+
+func TestAClockThatStepsBackCostsNoVote(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		told := m.Subscribe(100)
+		l := acquire(t, m, "job")
+		changes(told)
+		c.Nodes()[0].StepClock(-time.Hour)
+		time.Sleep(time.Minute)
+		assert.True(t, l.Valid())
+		for _, e := range changes(told) {
+			require.NoError(t, e.Err)
+			assert.ErrorContains(t, e.Warning, "clock is -1h0m0s off the other nodes' median")
+		}
+		acquire(t, m, "other")
+		assert.Equal(t, 3, holders(t, c, "other"))
+	})
+}
+
+func TestAFlushOfAnIdleNodeStartsItsQuarantineAtTheNextCheckup(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c, quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes())
+		told := m.Subscribe(100)
+		changes(told)
+		c.Nodes()[1].FlushAll()
+		time.Sleep(checkup)
+		now := changes(told)
+		require.Len(t, now, 1)
+		assert.Equal(t, 1, now[0].Node)
+		assert.ErrorContains(t, now[0].Err, "quarantine")
+		assert.InDelta(t, time.Minute, now[0].QuarantinedFor, float64(2*time.Second))
+		time.Sleep(time.Minute + time.Second)
+		now = changes(told)
+		require.Len(t, now, 1)
+		require.NoError(t, now[0].Err)
+	})
+}
+
+func TestWhatBecomesOfANodeIsFoundWhileItsConnectionStands(t *testing.T) {
+	for name, test := range map[string]struct {
+		change       func(*quorumlocktest.Node)
+		opts         []quorumlock.Option
+		err, warning string
+	}{
+		"demoted": {
+			change: func(n *quorumlocktest.Node) { n.SetRole("slave") },
+			err:    "server is a replica",
+		},
+		"may evict": {
+			change: func(n *quorumlocktest.Node) {
+				n.SetInfo("maxmemory", "1000000")
+				n.SetInfo("maxmemory_policy", "allkeys-lru")
+			},
+			warning: "may evict locks (maxmemory-policy allkeys-lru): set noeviction",
+		},
+		"may evict, under the guard": {
+			change: func(n *quorumlocktest.Node) {
+				n.SetInfo("maxmemory", "1000000")
+				n.SetInfo("maxmemory_policy", "volatile-ttl")
+			},
+			opts: []quorumlock.Option{quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes()},
+			err:  "cannot see evictions (maxmemory-policy volatile-ttl)",
+		},
+		"clock far off": {
+			change:  func(n *quorumlocktest.Node) { n.StepClock(-time.Minute) },
+			warning: "clock is -1m0s off the other nodes' median",
+		},
+		"copied once": {
+			change: func(n *quorumlocktest.Node) {
+				n.SetInfo("master_replid", "0123456789012345678901234567890123456789")
+			},
+			warning: "were master and replica",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+				if name == "copied once" {
+					c.Nodes()[0].SetInfo("master_replid2", "0123456789012345678901234567890123456789")
+				}
+				m := manager(t, c, test.opts...)
+				told := m.Subscribe(100)
+				changes(told)
+				test.change(c.Nodes()[2])
+				time.Sleep(checkup)
+				var found bool
+				for _, e := range changes(told) {
+					if e.Node != 2 {
+						continue
+					}
+					found = true
+					if test.err != "" {
+						assert.ErrorContains(t, e.Err, test.err)
+					}
+					if test.warning != "" {
+						require.NoError(t, e.Err)
+						assert.ErrorContains(t, e.Warning, test.warning)
+						status, err := m.Inspect(background, "x")
+						require.NoError(t, err)
+						assert.ErrorContains(t, status.Nodes[2].Warning, test.warning)
+					}
+				}
+				assert.True(t, found, "told")
+			})
+		})
+	}
+}
+
+// stuck is a log handler that does not return, like one that writes to a pipe
+// that nobody reads.
+type stuck struct {
+	slog.Handler
+	until chan struct{}
+}
+
+func (s stuck) Handle(context.Context, slog.Record) error { <-s.until; return nil }
+func (s stuck) WithAttrs([]slog.Attr) slog.Handler        { return s }
+
+func TestALogHandlerThatHangsHoldsUpNothing(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		handler := stuck{slog.Default().Handler(), make(chan struct{})}
+		m := manager(t, c, quorumlock.WithLogger(slog.New(handler)))
+		l := acquire(t, m, "job")
+		time.Sleep(time.Minute)
+		require.True(t, l.Valid(), "renewed")
+		for range 200 { // two reports each: more than may wait
+			c.Nodes()[0].Kill()
+			time.Sleep(time.Millisecond)
+			c.Nodes()[0].Restart()
+			time.Sleep(20 * time.Millisecond)
+		}
+		left := l.Remaining()
+		began := time.Now()
+		for _, node := range c.Nodes() {
+			node.Cut()
+		}
+		lost := <-l.Lost()
+		assert.Equal(t, quorumlock.LostExpired, lost.Reason)
+		assert.LessOrEqual(t, time.Since(began), left+interval)
+
+		ctx, cancel := context.WithTimeout(background, 10*time.Second)
+		defer cancel()
+		require.ErrorIs(t, m.Close(ctx), context.DeadlineExceeded, "said, not hung")
+		close(handler.until)
+		for _, node := range c.Nodes() {
+			node.Heal()
+		}
+	})
+}
