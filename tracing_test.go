@@ -22,6 +22,7 @@ import (
 // dependency of this module.
 type recorder struct {
 	embedded.TracerProvider
+	hang  <-chan struct{} // hold spans do not end before; nil to let them
 	mu    sync.Mutex
 	ended []*recorded
 }
@@ -87,6 +88,9 @@ func (s *recorded) SetAttributes(attrs ...attribute.KeyValue) {
 }
 
 func (s *recorded) End(opts ...trace.SpanEndOption) {
+	if s.r.hang != nil && s.name == "quorumlock.hold" {
+		<-s.r.hang
+	}
 	config := trace.NewSpanEndConfig(opts...)
 	if s.to = config.Timestamp(); s.to.IsZero() {
 		s.to = time.Now()
@@ -130,6 +134,8 @@ func TestSpansTellWhoWaitedAndHowLongALeaseWasHeld(t *testing.T) {
 	assert.Equal(t, int64(2), acquire.attrs["quorumlock.quorum"].AsInt64())
 	assert.Equal(t, l.Token(), acquire.attrs["quorumlock.token"].AsInt64())
 
+	held := func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.ended) == 3 }
+	eventually(t, "told by a goroutine of its own", held)
 	hold := r.take(t, "quorumlock.hold")
 	assert.False(t, hold.parent.IsValid(), "of its own trace: nothing stays open for hours")
 	require.Len(t, hold.config.Links(), 1)
@@ -177,4 +183,24 @@ func TestTheCallersTraceIsStoredWithoutAProvider(t *testing.T) {
 	s, err := m.Inspect(background, "job")
 	require.NoError(t, err)
 	assert.Contains(t, s.Holder.TraceParent, caller.SpanContext().SpanID().String())
+}
+
+func TestASpanProcessorThatHangsHoldsUpNoLoss(t *testing.T) {
+	hang := make(chan struct{})
+	m, servers := newManager(t, 3, quorumlock.WithTracerProvider(&recorder{hang: hang}), quorumlock.WithTTL(time.Second))
+	var leases []*quorumlock.Lease
+	for _, name := range []string{"a", "b", "c"} {
+		l, err := m.Acquire(background, name)
+		require.NoError(t, err)
+		leases = append(leases, l)
+	}
+	servers[0].MustDo("FLUSHALL")
+	servers[1].MustDo("FLUSHALL")
+	for _, l := range leases {
+		assert.Equal(t, quorumlock.LostRevoked, (<-l.Lost()).Reason)
+	}
+	next, err := m.Acquire(background, "a")
+	require.NoError(t, err)
+	require.NoError(t, next.Release(background))
+	close(hang)
 }
