@@ -13,6 +13,9 @@ COUNT ?= 20
 BENCH ?= .
 BENCHFLAGS ?=
 SEEDS ?= 200000
+ROWS ?= .
+DURATION ?= 30m
+SEED ?= 1
 
 # Runs a command in the directory of each module of go.work that has packages,
 # all of them even if one fails, and says of each how it went.
@@ -62,6 +65,14 @@ test-short: deps ## Test every module with -short and without the race detector.
 .PHONY: sim
 sim: ## Simulate the protocol with many seeds (SEEDS=200000).
 	QUORUMLOCK_SIM_SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 2h $(TESTFLAGS) ./internal/sim/...
+
+.PHONY: battery
+battery: deps ## Try to break it on real servers, full counts: a line for each figure (ROWS=regexp, about 40 minutes).
+	cd battery && QUORUMLOCK_BATTERY=full $(GO) test -race -count=1 -timeout 3h -run '$(ROWS)' $(TESTFLAGS) .
+
+.PHONY: soak
+soak: deps ## Four processes, 32 locks each, a random fault every 2 s (DURATION=30m SEED=1).
+	cd battery && QUORUMLOCK_SOAK=$(DURATION) QUORUMLOCK_SEED=$(SEED) $(GO) test -race -count=1 -timeout 0 -run '^TestSoak' $(TESTFLAGS) .
 
 .PHONY: stress
 stress: deps ## Repeat tests under the race detector (PKG=./internal/node COUNT=20; all by default).

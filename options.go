@@ -129,19 +129,22 @@ func WithRetryBackoff(f func() backoff.BackOff) Option {
 }
 
 // WithRestartGuard keeps a node that has lost its data from voting for maxTTL:
-// after a restart, a failover to a replica, or at first use (see
-// WithTrustEmptyNodes). It looks at every new connection: a FLUSHALL is noticed
-// at the next one. No lease may be longer than maxTTL, lock delay
-// included, and all clients of a node must give the same value. Without the
-// guard, a node that restarts empty can give away a lease that is held
-// (redis.io "Distributed Locks", delayed restarts). Default off.
+// after a restart, a failover to a replica, a FLUSHALL, or at first use (see
+// WithTrustEmptyNodes). A marker in the database tells; every vote is compared
+// with it, at no extra command. What the guard does not see is an eviction, so
+// a node that may evict is refused. No lease may be longer than maxTTL, lock
+// delay included, and all clients of a node must give the same value, in whole
+// milliseconds, 100 ms … 48 h. Without the guard, a node that restarts empty
+// can give away a lease that is held (redis.io "Distributed Locks", delayed
+// restarts). Default off.
 func WithRestartGuard(maxTTL time.Duration) Option {
 	return managerOption(func(c *config) { c.guard = maxTTL; c.guarded = true })
 }
 
 // WithTrustEmptyNodes lets the restart guard trust a database without any key,
 // for a first deployment, which would otherwise start with maxTTL of no
-// grants. Take it out afterwards: a FLUSHALL leaves an empty database too.
+// grants. A Manager that has seen a node's marker does not trust it empty any
+// more. One that starts later would: take the option out afterwards.
 func WithTrustEmptyNodes() Option {
 	return managerOption(func(c *config) { c.trust = true })
 }
