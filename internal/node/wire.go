@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -62,6 +63,9 @@ func (n *Node) read(req *Request, result rueidis.RedisResult, r *Reply, received
 
 // readVote reads the answer to an acquisition.
 func (n *Node) readVote(message *rueidis.RedisMessage, r *Reply, received time.Duration) error {
+	if message.IsString() {
+		return n.readGrant(message, r, received)
+	}
 	parts, err := message.ToArray()
 	switch {
 	case err != nil:
@@ -70,26 +74,42 @@ func (n *Node) readVote(message *rueidis.RedisMessage, r *Reply, received time.D
 		r.Status, r.Err = Unsent, ErrQuarantined
 		n.strange = true
 		return nil
-	case len(parts) == 2 && parts[0].IsString():
+	case len(parts) == 1:
+		// Too late by the node's clock. What that clock is, is noted here, so
+		// the next request has the right offset.
+		clock, err := parts[0].AsInt64()
+		if err != nil {
+			return err
+		}
+		n.observe(clock, r.Sent, received)
+		r.Status, r.Err = Unsent, ErrLate
+		return nil
+	case len(parts) == 2:
 		r.Status = Taken
 		return readHolder(parts, r)
-	case len(parts) > 2:
+	default:
 		return errors.New("too long")
 	}
-	clock, err := parts[len(parts)-1].AsInt64()
+}
+
+// readGrant reads "counter clock".
+func (n *Node) readGrant(message *rueidis.RedisMessage, r *Reply, received time.Duration) error {
+	text, err := message.ToString()
+	if err != nil {
+		return err
+	}
+	first, second, _ := strings.Cut(text, " ")
+	counter, err := strconv.ParseInt(first, 10, 64)
+	if err != nil {
+		return err
+	}
+	clock, err := strconv.ParseInt(second, 10, 64)
 	if err != nil {
 		return err
 	}
 	n.observe(clock, r.Sent, received)
-	if len(parts) == 1 {
-		// Too late by the node's clock. What that clock is has just been noted,
-		// so the next request has the right offset.
-		r.Status, r.Err = Unsent, ErrLate
-		return nil
-	}
-	r.Status = Granted
-	r.N, err = parts[0].AsInt64()
-	return err
+	r.Status, r.N = Granted, counter
+	return nil
 }
 
 // readHolder reads a lock's value and how long it lives.
@@ -144,21 +164,25 @@ const drift = 100
 // by the guard.
 const stepMin = 25 * time.Millisecond
 
+// freshFor is how long an offset is good enough to be kept when a new one is no
+// sharper: every grant brings one.
+const freshFor = time.Second
+
 // observe takes a reading of the node's clock, in µs since 1970, made between
-// sent and received. It is kept when it is at least as sharp as the one before
-// has become, or contradicts it: then a clock was stepped.
+// sent and received. It is kept when it contradicts the one before, because
+// then a clock was stepped, when it is much sharper, and when the one before
+// has become less sharp by its age.
 func (n *Node) observe(micros int64, sent, received time.Duration) {
 	clock := time.Duration(micros) * time.Microsecond
-	next := &offset{low: clock - received, width: received - sent, at: received}
+	next := offset{low: clock - received, width: received - sent, at: received}
 	if old := n.clock.Load(); old != nil {
 		slack := old.width + (received-old.at)/drift
 		switch {
-		case next.low > old.low+slack:
-			// By how much at the most: so much earlier may its keys expire.
+		case next.low > old.low+slack, next.low+next.width < old.low-slack:
+			// By how much at the most: so much earlier may keys expire.
 			n.stepped(next.low+next.width-old.low, received)
-		case next.low+next.width < old.low-slack:
-			n.stepped(next.low+next.width-old.low, received)
-		case next.width > slack:
+		case 2*next.width < old.width:
+		case next.width > slack, received-old.at < freshFor:
 			return
 		case next.low-old.low < time.Millisecond && old.low-next.low < time.Millisecond:
 			// As good as before: keep the string, refresh nothing but the age.
@@ -168,7 +192,8 @@ func (n *Node) observe(micros int64, sent, received time.Duration) {
 	if next.arg == "" {
 		next.arg = strconv.FormatInt(next.low.Microseconds(), 10)
 	}
-	n.clock.Store(next)
+	kept := next // on the heap from here on, and not for those that return above
+	n.clock.Store(&kept)
 }
 
 // stepped takes note of a clock that was stepped. Forward, and keys have

@@ -15,7 +15,8 @@
 -- ARGV[10] what the marker says, as the client knows it; absent without the guard
 --
 -- Replies
---   {c, now}     granted: this node's counter (0 without fencing), and its clock, µs
+--   'c now'      granted: this node's counter (0 without fencing), and its clock, µs;
+--                one string, because each part of an array costs the client memory
 --   {value, ms}  taken: the first 512 bytes of the holder's value, and how long it lives (-1: for ever)
 --   {now}        too late: this node's clock, µs
 --   {}           the marker is another one: this data is not what the client takes it for
@@ -45,7 +46,7 @@ end
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 if held then
-  return { tonumber(string.match(held, '^%d+', 34)) or 0, now }
+  return string.format('%s %.0f', string.match(held, '^%d+', 34) or '0', now)
 end
 if now > ARGV[7] + ARGV[8] then
   return { now }
@@ -70,4 +71,4 @@ local value = ARGV[1] .. ' ' .. string.format('%.0f', counter) .. ' ' .. ARGV[2]
 if not redis.call('SET', KEYS[1], value, 'NX', 'PX', ARGV[3]) then
   return redis.call('GET', KEYS[1])
 end
-return { counter, now }
+return string.format('%.0f %.0f', counter, now)
