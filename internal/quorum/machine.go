@@ -205,9 +205,6 @@ func (m *Machine) Margin(now time.Duration) int {
 	return Margin(m.terms.Nodes, m.window.Held(now))
 }
 
-// Holds reports whether node i keeps the key at now, as far as is known.
-func (m *Machine) Holds(i int, now time.Duration) bool { return m.window[i] > now }
-
 // Arm sets the instant at which the next round is due.
 func (m *Machine) Arm(at time.Duration) { m.next = at }
 
