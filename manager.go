@@ -274,7 +274,9 @@ type step struct {
 }
 
 // Error returns the step as evidence of a loss.
-func (s *step) Error() string { return fmt.Sprintf("the node's clock was stepped forward by %v", s.by.Round(time.Millisecond)) }
+func (s *step) Error() string {
+	return fmt.Sprintf("the node's clock was stepped forward by %v", s.by.Round(time.Millisecond))
+}
 
 // Acquire waits until it holds the named lease, or until ctx ends.
 //

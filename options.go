@@ -255,7 +255,7 @@ func (c *config) check() error {
 func (c *config) settle(t *terms) error {
 	t.Terms = quorum.Terms{
 		Nodes: c.nodes, TTL: t.ttl, MaxHold: t.maxHold,
-		Drift: quorum.Drift(t.ttl, c.drift), Guard: quorum.Guard(t.ttl),
+		Drift: quorum.Drift(t.ttl, c.drift), Guard: quorum.Guard(t.ttl), Early: quorum.Early(quorum.Guard(t.ttl)),
 		Timeout: min(max(t.ttl/10, 20*time.Millisecond), 500*time.Millisecond),
 	}
 	if c.nodeTimeoutSet {
@@ -268,7 +268,7 @@ func (c *config) settle(t *terms) error {
 	}
 	t.slack = min(t.interval/20, together)
 	t.px = strconv.FormatInt((t.ttl + t.lockDelay).Milliseconds(), 10)
-	spent := t.interval + t.interval/10 + t.Timeout + t.Guard + t.Drift
+	spent := t.interval + t.interval/10 + t.Timeout + t.Guard + t.Early + t.Drift
 	switch {
 	case t.ttl < MinTTL || t.ttl > MaxTTL:
 		return &InvalidError{What: "WithTTL", Value: t.ttl.String(),
@@ -288,7 +288,7 @@ func (c *config) settle(t *terms) error {
 	case spent >= t.ttl:
 		return &InvalidError{What: "WithNodeTimeout", Value: t.Timeout.String(),
 			Bound: fmt.Sprintf("renewal interval %v + jitter + node timeout %v + guard %v + drift %v has to be below the TTL %v",
-				t.interval, t.Timeout, t.Guard, t.Drift, t.ttl),
+				t.interval, t.Timeout, t.Guard+t.Early, t.Drift, t.ttl),
 			Fix: fmt.Sprintf("set it below %v, or lengthen the TTL", t.ttl-(spent-t.Timeout))}
 	case c.guarded && t.ttl+t.lockDelay > c.guard:
 		return &InvalidError{What: "WithTTL", Value: (t.ttl + t.lockDelay).String() + " with lock delay",

@@ -335,11 +335,14 @@ func (l *Lease) step(in quorum.Input, with func()) (s stepped) {
 	case quorum.Lost:
 		l.buried = s.now + l.terms.Guard
 		l.m.dog.schedule(l, l.buried)
-		stop := time.Duration(l.stop.Load())
+		at := l.m.clock.Time(s.now)
+		until := at
+		if stop := time.Duration(l.stop.Load()); stop < s.now { // found late
+			until = at.Add(stop - s.now)
+		}
 		l.end(&LostError{Lost{
 			Name: l.Name(), Token: l.token, Reason: lostReason(l.machine.Reason()),
-			At: l.m.clock.Time(s.now), ValidUntil: l.m.clock.Time(min(stop, s.now)),
-			Nodes: l.m.nodeErrors(l.nodes),
+			At: at, ValidUntil: until, Nodes: l.m.nodeErrors(l.nodes),
 		}})
 	case quorum.Released:
 		l.m.dog.schedule(l, quorum.Never)

@@ -130,6 +130,9 @@ func TestMachine(t *testing.T) {
 			Nodes: number(t, head.named["n"]), TTL: ttl, Timeout: ttl / 20,
 			Drift: quorum.Drift(ttl, 0.01), Guard: quorum.Guard(ttl),
 		}
+		if word, ok := head.named["early"]; ok {
+			terms.Early = duration(t, word)
+		}
 		if word, ok := head.named["max-hold"]; ok {
 			terms.MaxHold = duration(t, word)
 		}

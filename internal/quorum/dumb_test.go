@@ -302,6 +302,14 @@ func (d *dumbLease) stop() time.Duration {
 	return stop
 }
 
+func (d *dumbLease) end() time.Duration {
+	end := d.deadline() - d.terms.Guard - d.terms.Early
+	if d.terms.MaxHold > 0 && d.since+d.terms.MaxHold < end {
+		end = d.since + d.terms.MaxHold
+	}
+	return end
+}
+
 func (d *dumbLease) margin(now time.Duration) int {
 	held := 0
 	for i := range d.terms.Nodes {
@@ -332,17 +340,17 @@ func (d *dumbLease) wake() time.Duration {
 		return quorum.Never
 	}
 	if r := d.round(); !r.closed {
-		return min(d.stop(), r.began+d.terms.Timeout)
+		return min(d.end(), r.began+d.terms.Timeout)
 	}
-	return min(d.stop(), d.next)
+	return min(d.end(), d.next)
 }
 
 func (d *dumbLease) step(now time.Duration, in quorum.Input) (out quorum.Output) {
 	if d.ended != 0 {
 		return out
 	}
-	if now >= d.stop() {
-		keys := d.deadline() - d.terms.Guard
+	if now >= d.end() {
+		keys := d.deadline() - d.terms.Guard - d.terms.Early
 		old := d.terms.MaxHold > 0 && now >= d.since+d.terms.MaxHold
 		ageFirst := old && d.since+d.terms.MaxHold <= keys
 		d.ended, d.why = quorum.Lost, quorum.Expired
@@ -390,7 +398,7 @@ func (d *dumbLease) step(now time.Duration, in quorum.Input) (out quorum.Output)
 				d.next = now
 			}
 		}
-		if now >= d.stop() {
+		if now >= d.end() {
 			d.ended, d.why = quorum.Lost, quorum.Revoked
 			out.Events = quorum.Ended
 			return out
@@ -404,7 +412,7 @@ func (d *dumbLease) step(now time.Duration, in quorum.Input) (out quorum.Output)
 			r.all[in.Node] = true
 			delete(r.good, in.Node)
 		}
-		if now >= d.stop() {
+		if now >= d.end() {
 			d.ended, d.why = quorum.Lost, quorum.Revoked
 			out.Events = quorum.Ended
 			return out

@@ -15,6 +15,7 @@ type Terms struct {
 	TTL     time.Duration // what the holder counts on; a lock delay on the nodes is not part of it
 	Drift   time.Duration // given up for clock rates, see Drift
 	Guard   time.Duration // between the stop of work and the deadline, see Guard
+	Early   time.Duration // between the telling of a loss and the stop, see Early
 	Timeout time.Duration // how long a renewal round waits for answers
 	MaxHold time.Duration // age at which the lease ends; 0 for none
 }
@@ -196,6 +197,12 @@ func (m *Machine) Stop() time.Duration {
 	return min(m.window.Deadline()-m.terms.Guard, m.ceiling)
 }
 
+// end is when the loss is found by whoever looks: early, so that it is told by
+// the stop although timers are late. Age is not a matter of safety.
+func (m *Machine) end() time.Duration {
+	return min(m.window.Deadline()-m.terms.Guard-m.terms.Early, m.ceiling)
+}
+
 // Deadline returns D, until which a quorum keeps the key.
 func (m *Machine) Deadline() time.Duration { return m.window.Deadline() }
 
@@ -222,7 +229,7 @@ func (m *Machine) Wake() time.Duration {
 	if !m.live() {
 		return Never
 	}
-	wake := m.Stop()
+	wake := m.end()
 	if m.open {
 		wake = min(wake, m.began+m.terms.Timeout)
 	} else {
@@ -234,7 +241,7 @@ func (m *Machine) Wake() time.Duration {
 // Step takes one input at now and returns what has to be done. Instants never
 // go back from one call to the next.
 //
-// The stop is looked at before the input: an answer that is processed too
+// The end is looked at before the input: an answer that is processed too
 // late cannot bring a lease back, and a release that comes too late finds the
 // lease lost.
 func (m *Machine) Step(now time.Duration, in Input) Output {
@@ -269,7 +276,7 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 		if current {
 			m.answered, m.good = m.answered.With(in.Node), m.good.Without(in.Node)
 		}
-		if now >= m.Stop() { // it was ahead before this answer
+		if now >= m.end() { // it was ahead before this answer
 			m.lose(Revoked, &out)
 			return out
 		}
@@ -289,7 +296,7 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 				m.next = now
 			}
 		}
-		if now >= m.Stop() {
+		if now >= m.end() {
 			m.lose(Revoked, &out)
 			return out
 		}
@@ -304,12 +311,12 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 
 func (m *Machine) live() bool { return m.state == Holding || m.state == Risky }
 
-// lapsed ends the lease when the stop is reached.
+// lapsed ends the lease when its time has come.
 func (m *Machine) lapsed(now time.Duration, jump bool, out *Output) bool {
-	if now < m.Stop() {
+	if now < m.end() {
 		return false
 	}
-	keys := m.window.Deadline() - m.terms.Guard
+	keys := m.window.Deadline() - m.terms.Guard - m.terms.Early
 	switch {
 	case now < keys:
 		m.lose(HeldTooLong, out)

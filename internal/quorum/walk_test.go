@@ -49,6 +49,7 @@ func newWalker(c choices) *walker {
 	w.terms.TTL = []time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second}[w.draw(3)]
 	w.terms.Drift = quorum.Drift(w.terms.TTL, 0.01)
 	w.terms.Guard = quorum.Guard(w.terms.TTL)
+	w.terms.Early = quorum.Early(w.terms.Guard) * time.Duration(w.draw(2))
 	w.terms.Timeout = w.terms.TTL / time.Duration(10+w.draw(10))
 	if w.draw(4) == 0 {
 		w.terms.MaxHold = w.terms.TTL / 4 * time.Duration(1+w.draw(8))

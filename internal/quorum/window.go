@@ -15,6 +15,13 @@ func Guard(ttl time.Duration) time.Duration {
 	return min(max(50*time.Millisecond, ttl/50), ttl/5)
 }
 
+// Early returns how much before the stop a loss is told, given the guard: as
+// late as timers were measured to be on busy machines, so that it is told by
+// the stop all the same, but at most half the guard.
+func Early(guard time.Duration) time.Duration {
+	return min(25*time.Millisecond, guard/2)
+}
+
 // Margin returns how many of the held nodes may lose their data before
 // another client can find a quorum: q + held − n − 1. It is negative when
 // fewer than a quorum are held.

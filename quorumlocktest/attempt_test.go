@@ -1,0 +1,57 @@
+package quorumlocktest_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/quorumlocktest"
+)
+
+// What happens between the votes and the grant. The nodes answer after 10 ms
+// each way, so that a test can reach in between.
+
+func TestAGrantNeedsAQuorumThatTookTheToken(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		unlevel(t, c, m) // node 0 will have to take the token of node 1
+		c.Nodes()[2].Cut()
+		c.Nodes()[0].Delay(10 * time.Millisecond)
+		c.Nodes()[1].Delay(10 * time.Millisecond)
+		time.AfterFunc(25*time.Millisecond, func() { // both have voted, and the write-back is on its way
+			_, err := c.Nodes()[0].Do("DEL", "quorumlock:job")
+			assert.NoError(t, err)
+		})
+		_, err := m.TryAcquire(background, "job")
+		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+		assert.ErrorContains(t, err, "no longer ours")
+		c.Nodes()[2].Heal()
+	})
+}
+
+func TestAStepThatIsFoundDuringAGrantShortensTheLease(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		acquire(t, m, "other", quorumlock.WithoutRenewal())
+		c.Nodes()[2].Cut()
+		c.Nodes()[0].Delay(10 * time.Millisecond)
+		c.Nodes()[1].Delay(100 * time.Millisecond)
+		time.AfterFunc(25*time.Millisecond, func() { // node 0 has voted
+			c.Nodes()[0].StepClock(time.Hour)
+			_, err := m.TryAcquire(background, "third") // its answer tells, long before node 1 has voted
+			assert.Error(t, err)
+		})
+		began := time.Now()
+		l, err := m.TryAcquire(background, "job")
+		require.NoError(t, err)
+		assert.Equal(t, 200*time.Millisecond, time.Since(began))
+		assert.False(t, l.Valid(), "of the two keys that it was granted on, one has expired")
+		var lost *quorumlock.LostError
+		require.ErrorAs(t, l.Err(), &lost)
+		assert.Equal(t, quorumlock.LostRevoked, lost.Reason)
+		c.Nodes()[2].Heal()
+	})
+}
