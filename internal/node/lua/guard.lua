@@ -13,7 +13,8 @@
 -- quarantine, µs (0: none); the longest lease as the marker has it, ms; and the
 -- marker itself, which every acquisition compares.
 --
--- When the marker says another longest lease, nothing is changed.
+-- When the marker says another longest lease, nothing is changed. An end beyond
+-- 2^53-1, where numbers have gaps, is nobody's clock: such a marker is none.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local marker = redis.call('GET', KEYS[1])
@@ -21,7 +22,7 @@ local run, ends, max
 if marker then
   run, ends, max = string.match(marker, '^(%S+) (%d+) (%d+)$')
 end
-if run and (max ~= ARGV[2] or run == ARGV[1] and ARGV[4] ~= '1') then
+if run and tonumber(ends) < 9007199254740991 and (max ~= ARGV[2] or run == ARGV[1] and ARGV[4] ~= '1') then
   return { now, tonumber(ends), tonumber(max), marker }
 end
 ends = now + ARGV[2] * 1000
