@@ -28,6 +28,7 @@ var fixes = []struct{ prefix, fix string }{
 	{"WRONGPASS", "set Username and Password of the node"},
 	{"NOPERM", "give the user the rights in docs/operations.md"},
 	{"WRONGTYPE", "another program uses this key: choose another prefix or name"},
+	{"ERR The user executing the script can't access at least one of the keys", "give the user the keys in docs/operations.md"},
 	{"ERR quorumlock:", "another program wrote to our keys: choose another prefix"},
 }
 
@@ -65,6 +66,36 @@ func classify(err error) (Status, error) {
 	default:
 		return Unknown, opaque(err)
 	}
+}
+
+// missing names the right that a script lacks. Redis 7.0 says of a command that
+// the user may not run only that there is one, and in which line of the script;
+// 7.2 and later name it themselves.
+func missing(kind Kind, err error) error {
+	var config *ConfigError
+	if !errors.As(err, &config) || !strings.Contains(config.Problem, "can't run this command") {
+		return err
+	}
+	_, rest, _ := strings.Cut(config.Problem, "@user_script:")
+	number := 0
+	for _, digit := range rest {
+		if digit < '0' || digit > '9' {
+			break
+		}
+		number = 10*number + int(digit-'0')
+	}
+	lines := strings.Split(scripts[kind], "\n")
+	if number < 1 || number > len(lines) {
+		return err
+	}
+	_, rest, _ = strings.Cut(lines[number-1], "call('")
+	if command, _, found := strings.Cut(rest, "'"); found {
+		return &ConfigError{
+			Problem: config.Problem,
+			Fix:     "give the user +" + strings.ToLower(command) + ", and what else docs/operations.md lists",
+		}
+	}
+	return err
 }
 
 // opaque hides that a deadline of ours ended the call: whoever looks for

@@ -179,7 +179,7 @@ func (n *Node) greet() error {
 func (n *Node) rehearse(ctx context.Context) error {
 	command := n.client.B().Evalsha().Sha1(n.digests[Read]).Numkeys(1).Key(n.markerKey).Build()
 	if err := n.client.Do(ctx, command).Error(); err != nil {
-		return refusal("script", err)
+		return missing(Read, refusal("script", err))
 	}
 	return nil
 }
@@ -205,7 +205,7 @@ func (n *Node) guard(ctx context.Context) error {
 		Arg(n.identity.RunID, strconv.FormatInt(longest, 10), flag(n.cfg.Trust && n.marker == ""), flag(n.distrust)).Build()
 	reply, err := n.client.Do(ctx, command).ToArray()
 	if err != nil {
-		return refusal("restart guard", err)
+		return missing(guard, refusal("restart guard", err))
 	}
 	if len(reply) != 4 {
 		return refusal("restart guard", nil)

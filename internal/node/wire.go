@@ -36,6 +36,7 @@ func (n *Node) read(req *Request, result rueidis.RedisResult, r *Reply, received
 	message, err := result.ToMessage()
 	if err != nil {
 		r.Status, r.Err = classify(err)
+		r.Err = missing(req.Kind, r.Err)
 		return
 	}
 	r.Status = Done
