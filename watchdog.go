@@ -233,8 +233,10 @@ func (d *watchdog) heal(lost healing) {
 			for _, l := range leases {
 				r.req.Keys = append(r.req.Keys, l.lockKey)
 				r.req.Expires = max(r.req.Expires, now+l.terms.Timeout)
-				// A heal that arrives after the lease has ended must not lock.
-				notAfter := time.Duration(l.stop.Load())
+				// A heal that arrives after the lease has ended must not lock. Not
+				// until the stop, because a release may end the lease before, and
+				// overtake the heal on another connection.
+				notAfter := min(time.Duration(l.stop.Load()), now+l.terms.Timeout)
 				r.req.Args = append(r.req.Args,
 					node.Compose(l.owner, l.token, l.tail), l.terms.px, strconv.FormatInt(notAfter.Microseconds(), 10))
 			}

@@ -385,6 +385,23 @@ func TestAHealThatComesLateDoesNotLock(t *testing.T) {
 	})
 }
 
+// A release can end the lease long before its stop, and overtake a heal that is
+// stuck on a connection that was given up.
+func TestAHealIsVoidOnceItsNodeTimeoutIsOver(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		l := acquire(t, m, "job")
+		c.Nodes()[2].Delay(timeout + 100*time.Millisecond)
+		c.Nodes()[2].FlushAll()
+		time.Sleep(time.Minute)
+		assert.True(t, l.Valid())
+		assert.Equal(t, 2, holders(t, c, "job"), "each heal was too late, though the lease lives")
+		c.Nodes()[2].Delay(timeout / 10)
+		time.Sleep(2 * interval)
+		assert.Equal(t, 3, holders(t, c, "job"))
+	})
+}
+
 func TestAThinMarginIsARiskUntilItIsHealed(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		l := acquire(t, manager(t, c), "job")
