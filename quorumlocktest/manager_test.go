@@ -389,14 +389,14 @@ func TestAHealThatComesLateDoesNotLock(t *testing.T) {
 // stuck on a connection that was given up.
 func TestAHealIsVoidOnceItsNodeTimeoutIsOver(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
-		m := manager(t, c)
+		m := manager(t, c, quorumlock.WithNodeTimeout(100*time.Millisecond))
 		l := acquire(t, m, "job")
-		c.Nodes()[2].Delay(timeout + 100*time.Millisecond)
+		c.Nodes()[2].Delay(150 * time.Millisecond)
 		c.Nodes()[2].FlushAll()
 		time.Sleep(time.Minute)
 		assert.True(t, l.Valid())
 		assert.Equal(t, 2, holders(t, c, "job"), "each heal was too late, though the lease lives")
-		c.Nodes()[2].Delay(timeout / 10)
+		c.Nodes()[2].Delay(10 * time.Millisecond)
 		time.Sleep(2 * interval)
 		assert.Equal(t, 3, holders(t, c, "job"))
 	})
