@@ -40,13 +40,12 @@ const (
 
 // A Proxy passes TCP connections on to one server until a fault is set. Its
 // methods may be called concurrently. Swallow, SwallowReplies and Refuse replace
-// one another and last until Heal; Delay and DropReply are independent of them.
+// one another and last until Heal; the other faults are independent of them.
 type Proxy struct {
-	tb     testing.TB
-	target string
-	addr   string
-	delay  atomic.Int64 // a time.Duration
-	wg     sync.WaitGroup
+	tb    testing.TB
+	addr  string
+	delay atomic.Int64 // a time.Duration
+	wg    sync.WaitGroup
 
 	// control is held by the methods that change the mode, so that the steps of
 	// two of them do not mix. It is taken before any other lock.
@@ -57,10 +56,28 @@ type Proxy struct {
 	mu     sync.Mutex
 	closed bool
 	mode   mode
+	target string       // of the connections to come
 	ln     net.Listener // nil while refusing
 	links  map[*link]struct{}
-	armed  []func(cmd []string) bool // one entry for each DropReply to come
+	armed  []trap                  // faults of single commands to come
+	slow   func(cmd []string) bool // DelayCommand's; nil for none
+	slowBy time.Duration
 }
+
+// A trap is a fault that waits for its command.
+type trap struct {
+	match func(cmd []string) bool
+	fault fault
+}
+
+// A fault is what a trap does.
+type fault int
+
+const (
+	dropReply fault = iota + 1
+	swallowReply
+	swallowRequest
+)
 
 // NewProxy listens on a free port of 127.0.0.1 and passes connections on to
 // target, a host and port. A connection is reset when target refuses it. The
@@ -105,9 +122,9 @@ func (p *Proxy) SwallowReplies() {
 	}
 }
 
-// Heal ends Swallow, SwallowReplies and Refuse. Connections that lost bytes, and
-// those opened under Swallow, are closed, as what they would carry next is out of
-// step; the others, and new ones, pass.
+// Heal ends Swallow, SwallowReplies and Refuse. Connections that lost bytes, to
+// whatever fault, those opened under Swallow and those left half open are closed,
+// as what they would carry next is out of step; the others, and new ones, pass.
 func (p *Proxy) Heal() {
 	p.tb.Helper()
 	p.control.Lock()
@@ -143,6 +160,47 @@ func (p *Proxy) Reset() {
 	}
 }
 
+// HalfOpen ends all current connections on the server's side only, as when the
+// server's host dies without a word: the clients go on seeing them open, what
+// they send disappears, and nothing comes back, not even an end. That lasts until
+// a client closes its connection, or Heal or Reset does. New connections are
+// treated as before.
+func (p *Proxy) HalfOpen() {
+	p.halfOpen(func(l *link) *net.TCPConn { return l.server })
+}
+
+// HalfOpenServer is HalfOpen the other way round, as when a client's host dies:
+// the clients see the ends of their connections, and the server goes on seeing
+// them open.
+func (p *Proxy) HalfOpenServer() {
+	p.halfOpen(func(l *link) *net.TCPConn { return l.client })
+}
+
+func (p *Proxy) halfOpen(gone func(*link) *net.TCPConn) {
+	p.control.Lock()
+	defer p.control.Unlock()
+	for _, l := range p.snapshot() {
+		p.mu.Lock()
+		l.requests.lost, l.replies.lost = true, true
+		l.gone = gone // for a link that is still dialling
+		conn := gone(l)
+		p.mu.Unlock()
+		l.interrupt(&l.requests)
+		l.interrupt(&l.replies)
+		if conn != nil {
+			_ = conn.Close()
+		}
+	}
+}
+
+// Retarget makes target, a host and port, the server of the connections to come.
+// Current ones keep theirs: Reset ends them.
+func (p *Proxy) Retarget(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+}
+
 // Delay holds each chunk, in each direction, back by d from the moment it
 // arrives; 0 ends that for the chunks to come. Order is kept, and as any number
 // of chunks can be under way, throughput is not limited.
@@ -159,10 +217,37 @@ func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
 // not call the proxy. Replies are counted, pushes of RESP3 left out, so a
 // connection that breaks the rule of one reply per command (MONITOR, CLIENT
 // REPLY, SUBSCRIBE) or that is no RESP is not suited.
-func (p *Proxy) DropReply(match func(cmd []string) bool) {
+func (p *Proxy) DropReply(match func(cmd []string) bool) { p.arm(match, dropReply) }
+
+// SwallowReply is DropReply without the end of the connection: it stays open, and
+// the reply and everything behind it are thrown away. What the client sends still
+// reaches the server.
+func (p *Proxy) SwallowReply(match func(cmd []string) bool) { p.arm(match, swallowReply) }
+
+// SwallowRequest arms a fault for one command, as DropReply does: the next one
+// for which match is true, and everything that the client sends behind it, is
+// thrown away before it reaches the server. The connection stays open, and the
+// replies to what went before still pass.
+func (p *Proxy) SwallowRequest(match func(cmd []string) bool) { p.arm(match, swallowRequest) }
+
+func (p *Proxy) arm(match func(cmd []string) bool, f fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.armed = append(p.armed, match)
+	p.armed = append(p.armed, trap{match, f})
+}
+
+// DelayCommand holds each command for which match is true back, on its way to the
+// server, by d from the moment it arrives (or by Delay's if that is more). What
+// follows it on the same connection waits behind it, since TCP keeps the order.
+// What is sent over another connection overtakes it: a client that gives up and
+// dials again can have its later command arrive first.
+//
+// Another call takes the place of this one for the commands that were not held
+// yet; a match of nil ends it. For match the rules of DropReply hold.
+func (p *Proxy) DelayCommand(match func(cmd []string) bool, d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.slow, p.slowBy = match, d
 }
 
 // setMode switches the mode, opens or closes the listener accordingly, and
@@ -273,11 +358,15 @@ type link struct {
 	stop   func()
 
 	requests, replies flow
+	gone              func(*link) *net.TCPConn // the end that HalfOpen took away; nil for none; guarded by Proxy.mu
 
-	sent     uint64 // commands passed on; owned by the writer of requests
-	doomed   uint64 // number of the reply to throw away, 0 for none; guarded by Proxy.mu
-	received uint64 // replies that ended; owned by the writer of replies
-	dropping bool   // the doomed reply has begun; owned by the writer of replies
+	sent     uint64   // commands passed on; owned by the writer of requests
+	held     []string // a delayed command, the rest of which begins the line; owned by the writer of requests
+	heldRest int      // bytes of that rest
+	doomed   uint64   // number of the reply to throw away, 0 for none; guarded by Proxy.mu
+	spared   bool     // the doomed reply takes no end of the connection with it; guarded by Proxy.mu
+	received uint64   // replies that ended; owned by the writer of replies
+	dropping bool     // the doomed reply has begun; owned by the writer of replies
 }
 
 // A flow is one direction of a link: a reader that puts chunks on a line, and a
@@ -285,9 +374,8 @@ type link struct {
 type flow struct {
 	src, dst *net.TCPConn // set with link.server
 
-	// inspect looks at bytes just before they are written. It returns those to
-	// write and whether the connection ends behind them.
-	inspect func(b []byte) (pass []byte, end bool)
+	// inspect looks at a chunk just before it is written.
+	inspect func(c chunk) verdict
 	scanner scanner // owned by the writer
 	opaque  bool    // the stream is no RESP and passes uninspected; owned by the writer
 	deaf    bool    // dst is gone or got its end, so nothing is written; owned by the writer
@@ -304,11 +392,21 @@ type flow struct {
 	wake   chan struct{} // holds 1: the line has grown
 }
 
-// A chunk is what one read returned.
+// A chunk is what one read returned, or what is left of that.
 type chunk struct {
-	data []byte
-	end  bool // the source ended behind data
-	due  time.Time
+	data    []byte
+	end     bool // the source ended behind data
+	arrived time.Time
+	due     time.Time
+}
+
+// A verdict is what is to be done with a chunk.
+type verdict struct {
+	pass []byte    // written now
+	rest []byte    // what follows waits until due; nil if nothing does
+	due  time.Time // of rest
+	end  bool      // the connection ends behind pass
+	lost bool      // whatever follows pass is swallowed
 }
 
 // run passes the link's bytes on until both directions have ended.
@@ -327,7 +425,10 @@ func (l *link) run(ctx context.Context, swallowed bool) {
 		}
 	}
 	var dialer net.Dialer
-	server, err := dialer.DialContext(ctx, "tcp", l.p.target)
+	l.p.mu.Lock()
+	target := l.p.target
+	l.p.mu.Unlock()
+	server, err := dialer.DialContext(ctx, "tcp", target)
 	if err != nil {
 		l.close(true) // the nearest there is to passing on a refused connection
 		return
@@ -336,10 +437,14 @@ func (l *link) run(ctx context.Context, swallowed bool) {
 	l.server = server.(*net.TCPConn)
 	l.requests.src, l.requests.dst, l.requests.inspect = l.client, l.server, l.inspectRequests
 	l.replies.src, l.replies.dst, l.replies.inspect = l.server, l.client, l.inspectReplies
+	gone := l.gone
 	l.p.mu.Unlock()
 	if ctx.Err() != nil { // closed while dialling, when there was no server to close
 		_ = server.Close()
 		return
+	}
+	if gone != nil { // the same for HalfOpen
+		_ = gone(l).Close()
 	}
 	var wg sync.WaitGroup
 	for _, f := range []*flow{&l.requests, &l.replies} {
@@ -389,7 +494,11 @@ func (l *link) read(f *flow) {
 	buf := make([]byte, chunkSize)
 	for {
 		n, err := f.src.Read(buf)
-		c := chunk{data: bytes.Clone(buf[:n]), end: err != nil, due: time.Now().Add(time.Duration(l.p.delay.Load()))}
+		now := time.Now()
+		c := chunk{
+			data: bytes.Clone(buf[:n]), end: err != nil,
+			arrived: now, due: now.Add(time.Duration(l.p.delay.Load())),
+		}
 		f.lineMu.Lock()
 		f.line = append(f.line, c)
 		f.lineMu.Unlock()
@@ -423,7 +532,10 @@ func (l *link) write(f *flow) {
 				return
 			}
 		}
-		l.deliver(f, c)
+		if rest := l.deliver(f, c); rest.data != nil {
+			f.replaceFirst(rest)
+			continue
+		}
 		f.removeFirst()
 		if c.end {
 			return
@@ -441,6 +553,12 @@ func (f *flow) first() (c chunk, ok bool) {
 	return f.line[0], true
 }
 
+func (f *flow) replaceFirst(c chunk) {
+	f.lineMu.Lock()
+	defer f.lineMu.Unlock()
+	f.line[0] = c
+}
+
 func (f *flow) removeFirst() {
 	f.lineMu.Lock()
 	defer f.lineMu.Unlock()
@@ -448,32 +566,38 @@ func (f *flow) removeFirst() {
 	f.line = f.line[1:]
 }
 
-// deliver writes one chunk, or what the mode and the inspection leave of it.
-func (l *link) deliver(f *flow, c chunk) {
+// deliver writes one chunk, or what the mode and the inspection leave of it. It
+// returns what is to be delivered later, without data if nothing is.
+func (l *link) deliver(f *flow, c chunk) (rest chunk) {
 	f.writing.Lock()
 	defer f.writing.Unlock()
 	if l.p.swallows(l, f) || f.deaf {
-		return
+		return chunk{}
 	}
-	pass, end := f.inspect(c.data)
-	if len(pass) > 0 {
-		_, err := f.dst.Write(pass)
+	v := f.inspect(c)
+	if len(v.pass) > 0 {
+		_, err := f.dst.Write(v.pass)
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded): // interrupted
-			l.p.mu.Lock()
-			f.lost = true
-			l.p.mu.Unlock()
-			return
+			v.lost = true
 		case err != nil: // dst's own reader tells the other side
 			f.deaf = true
 		}
 	}
-	if end || c.end {
+	switch {
+	case v.lost:
+		l.p.mu.Lock()
+		f.lost = true
+		l.p.mu.Unlock()
+	case v.rest != nil:
+		return chunk{data: v.rest, end: c.end, arrived: c.arrived, due: v.due}
+	case v.end || c.end:
 		// Only the writing half: a full close with unread input would send a RST
 		// and could take bytes on their way to dst with it.
 		_ = f.dst.CloseWrite()
 		f.deaf = true
 	}
+	return chunk{}
 }
 
 // swallows decides about the next chunk of f, and remembers a loss.
@@ -486,46 +610,79 @@ func (p *Proxy) swallows(l *link, f *flow) bool {
 	return f.lost
 }
 
-// inspectRequests counts commands and dooms the reply of one that matches. It
-// runs before the command is written, so the reply cannot be faster.
-func (l *link) inspectRequests(b []byte) (pass []byte, end bool) {
+// inspectRequests counts commands, finds those that are to be delayed, and
+// springs traps. It runs before the command is written, so the reply cannot be
+// faster.
+func (l *link) inspectRequests(c chunk) verdict {
 	f := &l.requests
-	for rest := b; len(rest) > 0 && !f.opaque; {
-		n, done, err := f.scanner.scan(rest)
-		rest = rest[n:]
-		f.opaque = err != nil
-		if done && len(f.scanner.args) > 0 { // Redis passes over an empty request
-			l.sent++
-			l.doom(f.scanner.args)
+	n := 0
+	if l.held != nil { // its time has come
+		cmd := l.held
+		l.held, n = nil, l.heldRest
+		if l.spring(cmd) {
+			return verdict{lost: true}
 		}
 	}
-	return b, false
+	for n < len(c.data) && !f.opaque {
+		begin := n
+		read, done, err := f.scanner.scan(c.data[n:])
+		n += read
+		f.opaque = err != nil
+		if !done || len(f.scanner.args) == 0 { // Redis passes over an empty request
+			continue
+		}
+		if due := c.arrived.Add(l.p.delayOf(f.scanner.args)); time.Until(due) > 0 {
+			l.held, l.heldRest = f.scanner.args, n-begin
+			return verdict{pass: c.data[:begin], rest: c.data[begin:], due: due}
+		}
+		if l.spring(f.scanner.args) {
+			return verdict{pass: c.data[:begin], lost: true}
+		}
+	}
+	return verdict{pass: c.data}
 }
 
-// doom marks the reply of the command just counted if a DropReply matches it.
-func (l *link) doom(cmd []string) {
+// delayOf returns how long a command is to be held back.
+func (p *Proxy) delayOf(cmd []string) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.slow == nil || !p.slow(cmd) {
+		return 0
+	}
+	return p.slowBy
+}
+
+// spring counts a command, and sets off the oldest trap that matches. It reports
+// whether the command is to be swallowed.
+func (l *link) spring(cmd []string) bool {
+	l.sent++
 	l.p.mu.Lock()
 	defer l.p.mu.Unlock()
 	if l.doomed != 0 {
-		return // this client has heard its last reply; keep the fault for another
+		return false // this client has heard its last reply; keep the fault for another
 	}
-	for i, match := range l.p.armed {
-		if match(cmd) {
-			l.doomed = l.sent
+	for i, t := range l.p.armed {
+		if t.match(cmd) {
 			l.p.armed = slices.Delete(l.p.armed, i, i+1)
-			return
+			if t.fault == swallowRequest {
+				return true
+			}
+			l.doomed, l.spared = l.sent, t.fault == swallowReply
+			return false
 		}
 	}
+	return false
 }
 
-// inspectReplies counts replies, and ends the connection before the doomed one
-// as soon as that has arrived in full.
-func (l *link) inspectReplies(b []byte) (pass []byte, end bool) {
+// inspectReplies counts replies. The doomed one is thrown away, and the
+// connection ends in its place as soon as it has arrived in full, or is silent
+// from then on.
+func (l *link) inspectReplies(c chunk) verdict {
 	f := &l.replies
 	l.p.mu.Lock()
-	doomed := l.doomed
+	doomed, spared := l.doomed, l.spared
 	l.p.mu.Unlock()
-	pass = b
+	b, pass := c.data, c.data
 	if l.dropping {
 		pass = nil
 	}
@@ -533,6 +690,9 @@ func (l *link) inspectReplies(b []byte) (pass []byte, end bool) {
 		if f.scanner.between() && l.received+1 == doomed && b[n] != '>' {
 			l.dropping = true
 			pass = b[:n]
+			if spared {
+				return verdict{pass: pass, lost: true}
+			}
 		}
 		read, done, err := f.scanner.scan(b[n:])
 		n += read
@@ -540,11 +700,11 @@ func (l *link) inspectReplies(b []byte) (pass []byte, end bool) {
 		if done && f.scanner.kind != '>' {
 			l.received++
 			if l.dropping {
-				return pass, true
+				return verdict{pass: pass, end: true}
 			}
 		}
 	}
-	return pass, false
+	return verdict{pass: pass}
 }
 
 // listenLoopback listens on a free port of 127.0.0.1.

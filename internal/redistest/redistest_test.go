@@ -693,6 +693,218 @@ func TestDropReplyWaitsForACommandThatReachesTheServer(t *testing.T) {
 	assert.Equal(t, "1", s.MustDo("GET", "n"))
 }
 
+func TestSwallowReplyServesTheCommandAndLeavesTheConnectionSilent(t *testing.T) {
+	t.Parallel()
+	s, p := proxied(t)
+	c := dial(t, p.Addr())
+	p.SwallowReply(is("SET"))
+	c.do(nil, "GET", "k") // no match, and the fault stays armed
+	_, err := c.conn.Write(append(encodeCommand([]string{"PING"}), encodeCommand([]string{"SET", "k", "1"})...))
+	require.NoError(t, err)
+	c.want("PONG")
+	c.wantSilence()
+	assert.Equal(t, "1", s.MustDo("GET", "k"))
+	c.send("SET", "behind", "v") // served, and as silent
+	eventually(t, func() bool { return s.MustDo("GET", "behind") == "v" })
+	c.wantSilence()
+	s.Kill()
+	c.wantSilence() // not even the end is told
+	p.Heal()
+	c.wantEnd()
+	s.Restart()
+	dial(t, p.Addr()).do("OK", "SET", "k", "2") // it was for one command only
+}
+
+func TestSwallowRequestTakesTheCommandAndWhatFollowsIt(t *testing.T) {
+	t.Parallel()
+	s, p := proxied(t)
+	c := dial(t, p.Addr())
+	p.SwallowRequest(is("SET"))
+	c.do(int64(1), "INCR", "n") // no match, and the fault stays armed
+	var request []byte
+	for _, cmd := range [][]string{{"INCR", "n"}, {"SET", "k", "v"}, {"INCR", "n"}} {
+		request = append(request, encodeCommand(cmd)...)
+	}
+	_, err := c.conn.Write(request)
+	require.NoError(t, err)
+	c.want(int64(2)) // what went before is answered
+	c.send("INCR", "n")
+	c.wantSilence()
+	awaitLosses(t, p, 1)
+	assert.Equal(t, "2", s.MustDo("GET", "n"))
+	assert.Nil(t, s.MustDo("GET", "k"))
+	dial(t, p.Addr()).do("OK", "SET", "k", "v") // it was for one command only
+	p.Heal()
+	c.wantEnd()
+}
+
+func TestSwallowRequestLetsNoTornCommandThrough(t *testing.T) {
+	t.Parallel()
+	s, p := proxied(t)
+	p.SwallowRequest(is("SET"))
+	c := dial(t, p.Addr())
+	for _, b := range encodeCommand([]string{"SET", "k", "v"}) {
+		_, err := c.conn.Write([]byte{b})
+		require.NoError(t, err)
+	}
+	c.wantSilence()
+	p.Heal()
+	c.wantEnd()
+	assert.Nil(t, s.MustDo("GET", "k"))
+}
+
+func TestArmedFaultsAreUsedUpInTheirOrder(t *testing.T) {
+	t.Parallel()
+	s, p := proxied(t)
+	p.SwallowRequest(is("INCR"))
+	p.DropReply(is("INCR"))
+	p.SwallowReply(is("INCR"))
+	for i, end := range []func(*client){(*client).wantSilence, (*client).wantEOF, (*client).wantSilence} {
+		c := dial(t, p.Addr())
+		c.send("INCR", "n")
+		end(c)
+		assert.Equal(t, []any{nil, "1", "2"}[i], s.MustDo("GET", "n"))
+	}
+	dial(t, p.Addr()).do(int64(3), "INCR", "n")
+}
+
+func TestDelayCommandHoldsItAndWhatFollowsOnItsConnectionAlone(t *testing.T) {
+	t.Parallel()
+	const delay = time.Second
+	s, p := proxied(t)
+	p.DelayCommand(is("SET"), delay)
+	c, other := dial(t, p.Addr()), dial(t, p.Addr())
+	c.do("PONG", "PING") // no match, no delay
+	begin := time.Now()
+	var request []byte
+	for _, cmd := range [][]string{{"ECHO", "before"}, {"SET", "k", "1"}, {"ECHO", "behind"}, {"SET", "k", "2"}, {"GET", "k"}} {
+		request = append(request, encodeCommand(cmd)...)
+	}
+	_, err := c.conn.Write(request)
+	require.NoError(t, err)
+	c.want("before")
+	other.do("overtaken", "ECHO", "overtaken")
+	assert.Nil(t, s.MustDo("GET", "k"))
+	assert.Less(t, time.Since(begin), delay, "all of this while the command is held; else this test proves nothing")
+	c.want("OK")
+	assert.GreaterOrEqual(t, time.Since(begin), delay)
+	c.want("behind")
+	c.want("OK")
+	c.want("2")
+	assert.Less(t, time.Since(begin), 2*delay, "each by d from when it arrived, not one after another")
+
+	p.DelayCommand(is("SET"), time.Hour)
+	p.DelayCommand(nil, 0)
+	c.do("OK", "SET", "k", "3")
+}
+
+func TestDelayCommandHoldsACommandThatArrivesByteByByte(t *testing.T) {
+	t.Parallel()
+	_, p := proxied(t)
+	p.DelayCommand(is("SET"), soon)
+	c := dial(t, p.Addr())
+	for _, b := range append(encodeCommand([]string{"SET", "k", "v"}), encodeCommand([]string{"GET", "k"})...) {
+		_, err := c.conn.Write([]byte{b})
+		require.NoError(t, err)
+	}
+	sent := time.Now()
+	c.want("OK")
+	assert.Greater(t, time.Since(sent), soon/2) // the GET was on its way by then
+	c.want("v")
+}
+
+func TestSwallowThrowsAwayACommandThatIsHeld(t *testing.T) {
+	t.Parallel()
+	s, p := proxied(t)
+	c := dial(t, p.Addr())
+	c.do("PONG", "PING")
+	p.DelayCommand(is("SET"), 2*time.Second)
+	p.DropReply(is("SET"))
+	c.send("SET", "k", "1")
+	eventually(t, func() bool { return underWay(p) > 0 })
+	p.Swallow()
+	awaitLosses(t, p, 1)
+	p.Heal()
+	c.wantEnd()
+	assert.Nil(t, s.MustDo("GET", "k"))
+
+	p.DelayCommand(is("SET"), soon)
+	c = dial(t, p.Addr())
+	c.send("SET", "k", "2")
+	c.wantEOF() // by the fault that the first one, which never arrived, has not used up
+	assert.Equal(t, "2", s.MustDo("GET", "k"))
+}
+
+func TestHalfOpenConnectionsStandForTheirClientsAlone(t *testing.T) {
+	t.Parallel()
+	s, p := proxied(t)
+	old := dial(t, p.Addr())
+	old.do("PONG", "PING")
+	old.send("BLPOP", "list", "0")
+	eventually(t, func() bool { return blocked(s) == 1 })
+	p.HalfOpen()
+	eventually(t, func() bool { return clients(s) == 1 }) // the server has heard the end
+	old.send("SET", "k", "v")
+	old.wantSilence()
+	assert.Nil(t, s.MustDo("GET", "k"))
+
+	fresh := dial(t, p.Addr())
+	fresh.do("OK", "SET", "k", "fresh")
+	s.Kill()
+	fresh.wantEnd()
+	old.wantSilence()
+	s.Restart()
+	p.Heal()
+	old.wantEnd()
+	dial(t, p.Addr()).do("PONG", "PING")
+}
+
+func TestHalfOpenConnectionsStandForTheirServerAlone(t *testing.T) {
+	t.Parallel()
+	s, p := proxied(t)
+	old := dial(t, p.Addr())
+	old.send("BLPOP", "list", "0")
+	eventually(t, func() bool { return blocked(s) == 1 })
+	p.HalfOpenServer()
+	old.wantEnd()
+	time.Sleep(soon)
+	assert.Equal(t, 2, clients(s), "the one that is gone, and the one asking")
+	s.MustDo("RPUSH", "list", "item")
+	assert.Equal(t, int64(0), s.MustDo("EXISTS", "list"), "served to nobody")
+	dial(t, p.Addr()).do("PONG", "PING")
+	p.Heal()
+	eventually(t, func() bool { return clients(s) == 2 })
+}
+
+func TestHalfOpenSeversAConnectionThatIsBeingMade(t *testing.T) {
+	t.Parallel()
+	s, p := proxied(t)
+	for range 200 {
+		c := dial(t, p.Addr())
+		c.send("INCR", "n")
+		p.HalfOpen() // before, while or after the proxy dials
+		_ = c.conn.Close()
+	}
+	eventually(t, func() bool { return clients(s) == 1 })
+	eventually(t, func() bool { return len(p.snapshot()) == 0 })
+}
+
+func TestRetargetMovesTheConnectionsToCome(t *testing.T) {
+	t.Parallel()
+	servers := Start(t, 2)
+	for i, s := range servers {
+		s.MustDo("SET", "who", strconv.Itoa(i))
+	}
+	p := NewProxy(t, servers[0].Addr())
+	old := dial(t, p.Addr())
+	old.do("0", "GET", "who")
+	p.Retarget(servers[1].Addr())
+	old.do("0", "GET", "who")
+	dial(t, p.Addr()).do("1", "GET", "who")
+	p.Reset()
+	dial(t, p.Addr()).do("1", "GET", "who")
+}
+
 func TestCleanUpDoesNotWaitForFaultsThatLast(t *testing.T) {
 	t.Parallel()
 	var begin time.Time
@@ -740,12 +952,7 @@ func clients(s *Server) int {
 }
 
 // blocked counts the clients that wait in a blocking command.
-func blocked(s *Server) int {
-	_, rest, _ := strings.Cut(s.MustDo("INFO", "clients").(string), "\r\nblocked_clients:")
-	n, _, _ := strings.Cut(rest, "\r\n")
-	count, _ := strconv.Atoi(n)
-	return count
-}
+func blocked(s *Server) int64 { return s.info("clients", "blocked_clients") }
 
 // awaitLosses waits until n connections have lost something. Without it, Heal
 // could come before what a test wants swallowed.
@@ -787,25 +994,42 @@ func eventually(t *testing.T, condition func() bool) {
 // failure returns the text with which f fails its test, and requires that it does.
 func failure(t *testing.T, f func(tb testing.TB)) string {
 	t.Helper()
-	tb := &failingTB{TB: t, text: "no failure"}
+	return ended(t, "failed: ", f)
+}
+
+// skipped returns the text with which f skips its test, and requires that it does.
+func skipped(t *testing.T, f func(tb testing.TB)) string {
+	t.Helper()
+	return ended(t, "skipped: ", f)
+}
+
+func ended(t *testing.T, how string, f func(tb testing.TB)) string {
+	t.Helper()
+	tb := &endingTB{TB: t}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		f(tb)
 	}()
 	<-done
-	require.NotEqual(t, "no failure", tb.text)
-	return tb.text
+	text, ok := strings.CutPrefix(tb.end, how)
+	require.True(t, ok, "expected %q, and not %q", how, tb.end)
+	return text
 }
 
-// A failingTB records a failure instead of passing it on to its test.
-type failingTB struct {
+// An endingTB records a failure or a skip instead of passing it on to its test.
+type endingTB struct {
 	testing.TB
-	text string
+	end string
 }
 
-func (tb *failingTB) Fatalf(format string, args ...any) {
-	tb.text = fmt.Sprintf(format, args...)
+func (tb *endingTB) Fatalf(format string, args ...any) {
+	tb.end = "failed: " + fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+func (tb *endingTB) Skipf(format string, args ...any) {
+	tb.end = "skipped: " + fmt.Sprintf(format, args...)
 	runtime.Goexit()
 }
 

@@ -2,9 +2,11 @@
 
 // Package redistest runs real redis-server processes for tests and puts fault proxies before them.
 //
-// A [Server] can be killed, restarted on its port and directory, and frozen. A
-// [Proxy] stands between a client and a server and cuts, delays or resets what
-// passes, or throws away the reply to one chosen command. Everything listens on
+// A [Server] can be killed, frozen, filled up, and restarted on its port and
+// directory, if need be without the tail of its append-only file; [Options] give
+// it TLS, a Unix socket, and a wall clock that can be stepped. A [Proxy] stands
+// between a client and a server and cuts, delays, resets or half opens what
+// passes, or loses one chosen command or its reply. Everything listens on
 // 127.0.0.1 only, and everything ends with the test that made it.
 //
 // Methods that take no error back fail the test instead. They may be called from
@@ -49,6 +51,11 @@ type Server struct {
 	args []string // the caller's; they come last and so override the defaults
 	port int      // chosen by Start, fixed once Start returns
 
+	tls     *TLS       // nil without Options.TLS
+	tlsPort int        // as port; 0 without Options.TLS
+	socket  string     // path of the Unix socket; "" without Options.Socket
+	clock   *wallClock // nil without Options.Clock
+
 	mu   sync.Mutex // guards proc
 	proc *process   // nil while the server is down
 }
@@ -62,6 +69,25 @@ type Server struct {
 // REDIS_SERVER in the environment names another binary than the redis-server in
 // PATH. It must be the server itself, or a script that execs it.
 func Start(tb testing.TB, n int, args ...string) []*Server {
+	tb.Helper()
+	return StartWith(tb, n, Options{Args: args})
+}
+
+// Options is what servers can be started with besides their defaults.
+type Options struct {
+	Args []string // as those of Start
+
+	// Clock gives each server a wall clock of its own, for StepClock. The test is
+	// skipped where that cannot be: it takes Linux and gcc.
+	Clock bool
+	// Socket makes the servers listen at a Unix socket as well, at SocketAddr.
+	Socket bool
+	// TLS makes them listen for TLS as well, at TLSAddr; nil for no TLS.
+	TLS *TLS
+}
+
+// StartWith is Start with options.
+func StartWith(tb testing.TB, n int, options Options) []*Server {
 	tb.Helper()
 	name := os.Getenv("REDIS_SERVER")
 	if name == "" {
@@ -77,8 +103,29 @@ func Start(tb testing.TB, n int, args ...string) []*Server {
 
 	servers := make([]*Server, n)
 	for i := range servers {
-		s := &Server{tb: tb, bin: bin, dir: tb.TempDir(), args: slices.Clone(args)}
+		s := &Server{tb: tb, bin: bin, dir: tb.TempDir(), args: slices.Clone(options.Args)}
 		tb.Cleanup(s.Kill)
+		if options.Clock {
+			s.clock = newWallClock(tb, s.dir)
+			tb.Cleanup(s.dropClock)
+		}
+		if options.Socket {
+			// Not in dir: a socket's path has to be short.
+			dir, err := os.MkdirTemp("", "redis")
+			if err != nil {
+				tb.Fatalf("redistest: socket: %v", err)
+			}
+			tb.Cleanup(func() { _ = os.RemoveAll(dir) })
+			s.socket = filepath.Join(dir, "s")
+			s.args = append([]string{"--unixsocket", s.socket}, s.args...)
+		}
+		if s.tls = options.TLS; s.tls != nil {
+			args, err := s.tls.arguments(s.dir)
+			if err != nil {
+				tb.Fatalf("redistest: TLS: %v", err)
+			}
+			s.args = append(args, s.args...)
+		}
 		servers[i] = s
 	}
 	errs := make([]error, n)
@@ -105,6 +152,16 @@ func Addrs(servers []*Server) []string {
 // Addr returns the host and port of the server. It stays the same over restarts.
 func (s *Server) Addr() string { return net.JoinHostPort(loopback, strconv.Itoa(s.port)) }
 
+// SocketAddr returns the path of the Unix socket of a server started with
+// Options.Socket. It stays the same over restarts.
+func (s *Server) SocketAddr() string {
+	s.tb.Helper()
+	if s.socket == "" {
+		s.tb.Fatalf("redistest: %s has no socket: it was not started with Options.Socket", s.Addr())
+	}
+	return s.socket
+}
+
 // Dir returns the working directory of the server, with its log and, if it keeps
 // any, its data. It stays the same over restarts.
 func (s *Server) Dir() string { return s.dir }
@@ -115,6 +172,19 @@ func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.killLocked()
+}
+
+// downLocked reports whether no process of the server runs, by Kill or by itself.
+func (s *Server) downLocked() bool {
+	if s.proc == nil {
+		return true
+	}
+	select {
+	case <-s.proc.exited:
+		return true
+	default:
+		return false
+	}
 }
 
 func (s *Server) killLocked() {
@@ -216,6 +286,11 @@ func (s *Server) startOnFreePort(pick func() (int, error)) error {
 			return err
 		}
 		s.port = port
+		if s.tls != nil {
+			if s.tlsPort, err = pick(); err != nil {
+				return err
+			}
+		}
 		if err = s.startLocked(deadline); !errors.Is(err, errPortTaken) || time.Now().After(deadline) {
 			return err
 		}
@@ -234,11 +309,18 @@ func (s *Server) startLocked(deadline time.Time) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(s.bin, slices.Concat([]string{
+	args := []string{
 		"--bind", loopback, "--port", strconv.Itoa(s.port), "--dir", s.dir,
 		"--daemonize", "no", "--save", "", "--appendonly", "no",
-	}, s.args)...)
+	}
+	if s.tls != nil { // a server that was built without TLS does not know the word
+		args = append(args, "--tls-port", strconv.Itoa(s.tlsPort))
+	}
+	cmd := exec.Command(s.bin, append(args, s.args...)...)
 	cmd.Dir = s.dir
+	if s.clock != nil {
+		cmd.Env = append(os.Environ(), s.clock.environment()...)
+	}
 	cmd.Stdout, cmd.Stderr = log, log // files, not pipes: no goroutine has to copy
 	cmd.SysProcAttr = dieWithParent()
 	proc, err := launch(cmd)

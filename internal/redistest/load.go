@@ -1,0 +1,96 @@
+//go:build unix
+
+package redistest
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Spin keeps n goroutines computing until the test ends: load on the processors
+// and on the scheduler of the process under test.
+func Spin(tb testing.TB, n int) {
+	var stop atomic.Bool
+	var spinning sync.WaitGroup
+	for range n {
+		spinning.Go(func() {
+			for !stop.Load() {
+			}
+		})
+	}
+	tb.Cleanup(func() { stop.Store(true); spinning.Wait() })
+}
+
+const (
+	junkPrefix = "redistest:junk:"
+	junkSize   = 1 << 10
+	junkRoom   = 2 << 20 // what a full server may take beyond what it holds at first
+	junkBatch  = 256
+)
+
+// Fill puts the server under memory pressure: with this maxmemory-policy, and a
+// maxmemory a little above what it uses (unless it has one already), it writes
+// junk keys, every other one with a TTL of an hour. It stops as soon as keys have
+// been evicted and until, if not nil, reports true; or when the server refuses a
+// write because it is full.
+//
+// It reports whether keys were evicted. A server that has done neither within 30 s
+// fails the test. The junk, maxmemory and the policy stay.
+func (s *Server) Fill(policy string, until func() bool) (evicted bool) {
+	s.tb.Helper()
+	s.MustDo("CONFIG", "SET", "maxmemory-policy", policy)
+	if s.info("memory", "maxmemory") == 0 {
+		s.MustDo("CONFIG", "SET", "maxmemory", strconv.FormatInt(s.info("memory", "used_memory")+junkRoom, 10))
+	}
+	junk := strings.Repeat("j", junkSize)
+	before := s.info("stats", "evicted_keys")
+	key := s.info("stats", "total_commands_processed") // a second call writes other keys
+	for deadline := time.Now().Add(startTimeout); time.Now().Before(deadline); {
+		var batch [][]string
+		for range junkBatch {
+			key++
+			set := []string{"SET", junkPrefix + strconv.FormatInt(key, 10), junk}
+			if key%2 == 0 {
+				set = append(set, "PX", "3600000")
+			}
+			batch = append(batch, set)
+		}
+		replies, err := roundTrip(s.Addr(), doTimeout, batch...)
+		if err != nil {
+			s.tb.Fatalf("redistest: fill %s: %v", s.Addr(), err)
+		}
+		evicted = s.info("stats", "evicted_keys") > before
+		for _, reply := range replies {
+			var refused *ReplyError
+			if err, ok := reply.(error); ok && errors.As(err, &refused) {
+				if strings.HasPrefix(refused.Text, "OOM") {
+					return evicted
+				}
+				s.tb.Fatalf("redistest: fill %s: %v", s.Addr(), refused)
+			}
+		}
+		if evicted && (until == nil || until()) {
+			return true
+		}
+	}
+	s.tb.Fatalf("redistest: fill %s: neither full nor done after %v", s.Addr(), startTimeout)
+	return false
+}
+
+// info returns a number of INFO.
+func (s *Server) info(section, field string) int64 {
+	s.tb.Helper()
+	text, _ := s.MustDo("INFO", section).(string)
+	_, rest, _ := strings.Cut(text, "\r\n"+field+":")
+	number, _, _ := strings.Cut(rest, "\r\n")
+	n, err := strconv.ParseInt(number, 10, 64)
+	if err != nil {
+		s.tb.Fatalf("redistest: INFO %s of %s: %s: %v", section, s.Addr(), field, err)
+	}
+	return n
+}
