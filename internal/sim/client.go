@@ -21,6 +21,22 @@ const (
 // lay in [low, low+width] at the instant at.
 type offset struct{ low, width, at time.Duration }
 
+// known is what a client knows of a node.
+type known struct {
+	offset  offset
+	greeted bool // over the connection line, which may vote
+	line    uint32
+	asked   time.Duration // when the last greeting went out
+	jumped  time.Duration // when the clock was last found to be set ahead
+	jump    time.Duration // and by how much
+
+	// What the restart guard said.
+	marker     marker
+	floor      int64
+	quarantine time.Duration // votes do not count before
+	distrust   bool          // the next greeting starts a quarantine for everybody
+}
+
 // client is one process that takes the lock again and again: the driver of
 // quorum.Claim and quorum.Machine that the manager is in production.
 type client struct {
@@ -36,7 +52,7 @@ type client struct {
 	resumed time.Duration // the true time of the last end of a pause
 	jumped  bool          // the pause was a suspend, not yet told to the machine
 	timerAt time.Duration // true time of the earliest timer that is filed; 0 for none
-	offsets [maxNodes]offset
+	known   [maxNodes]known
 
 	// The attempt.
 	owner    uint32
@@ -67,13 +83,11 @@ func (c *client) begin() {
 	now := c.now()
 	c.phase, c.failures = resting, 0
 	c.until = now
-	for i := range c.w.p.Nodes {
-		// The greeting takes the node's clock.
-		width := c.w.config.latency
-		truth := c.w.nodes[i].clock.read(c.w.now) - now
-		c.offsets[i] = offset{low: truth - c.w.upTo(width+1), width: width, at: now}
-	}
 	c.w.trace("client %d starts", c.id)
+	for i := range c.w.p.Nodes {
+		c.known[i] = known{}
+		c.greet(i, now)
+	}
 	c.sleep()
 }
 
@@ -86,6 +100,34 @@ func (c *client) crash(d time.Duration) {
 	c.phase, c.owner = gone, 0
 	c.life++
 	c.w.schedule(c.w.now+d, &event{kind: begin, client: c.id, node: -1})
+}
+
+// quit closes the client, after which it gets and holds nothing, and starts
+// another one later.
+func (c *client) quit(d time.Duration) {
+	w := c.w
+	if c.phase == gone || w.quiet {
+		return
+	}
+	if w.now < c.paused {
+		w.schedule(c.paused+timersLast, &event{kind: quit, client: c.id, node: -1, duration: d})
+		return
+	}
+	w.stats.Quits++
+	w.trace("client %d is closed", c.id)
+	now := c.now()
+	switch c.phase {
+	case trying:
+		if !w.bugs.has(CloseForgets) {
+			c.releaseAll(now, 0, c.spared)
+		}
+		w.judge.over(c)
+	case holding:
+		c.giveBack(now)
+	}
+	c.phase, c.owner = gone, 0
+	c.life++
+	w.schedule(w.now+d, &event{kind: begin, client: c.id, node: -1})
 }
 
 func (c *client) pause(d time.Duration) {
@@ -188,26 +230,124 @@ func (c *client) request(i int, m *message) {
 	c.w.transmit(m)
 }
 
+// greetTime bounds a greeting; a slower answer is of no use.
+const greetTime = time.Second
+
+// greet sends the greeting of a connection.
+func (c *client) greet(i int, now time.Duration) {
+	m := message{op: greet, sent: now}
+	if c.known[i].distrust {
+		m.number = 1
+	}
+	c.known[i].asked = now
+	c.request(i, &m)
+}
+
+// redial greets a node: there is a connection again, or it is time to look.
+func (c *client) redial(i int) {
+	if c.phase != gone && c.w.now >= c.paused {
+		c.greet(i, c.now())
+	}
+}
+
+// greeted takes the answer to a greeting.
+func (c *client) greeted(i int, m *message, now time.Duration) {
+	k := &c.known[i]
+	if m.answer != done || m.line != c.w.nodes[i].line {
+		return // that connection is no more
+	}
+	k.greeted, k.line = true, m.line
+	if m.number == 1 {
+		k.distrust = false
+	}
+	if m.marker == k.marker {
+		return // its quarantine is being waited out
+	}
+	k.marker, k.floor = m.marker, m.marker.until
+	left := min(time.Duration(m.marker.until-m.clock)*time.Microsecond, c.w.config.maxTTL)
+	if c.w.bugs.has(NoGuard) {
+		left = 0
+	}
+	if left > 0 {
+		c.doubt(k, now, left)
+	}
+	switch {
+	case c.w.bugs.has(NoFloor):
+		k.floor = 0
+	case c.w.bugs.has(FloorAtStart) && k.floor > 0:
+		k.floor -= micros(c.w.config.maxTTL)
+	}
+}
+
+// doubt keeps a node from voting for so long.
+func (c *client) doubt(k *known, now, d time.Duration) {
+	// One per cent more: the node's clock may run faster.
+	k.quarantine = max(k.quarantine, now+d+d/drift)
+}
+
+// mayVote reports whether node i is to be asked for its vote.
+func (c *client) mayVote(i int, now time.Duration) bool {
+	k := &c.known[i]
+	return k.greeted && k.line == c.w.nodes[i].line && now >= k.quarantine
+}
+
 // limit sets the instant after which m is void, by the client's clock.
 func (c *client) limit(i int, m *message, bound time.Duration) {
-	o := &c.offsets[i]
+	o := &c.known[i].offset
 	m.bound = bound
 	m.after = micros(bound + o.low)
 	m.slack = time.Millisecond + (m.bound-o.at)/1e6*time.Duration(3*c.w.config.rate) + o.width
 }
 
+// drift is how fast an old measurement of a clock grows stale: rates differ by
+// less than 1 %.
+const drift = 100
+
 // observe takes the clock of a node from an answer.
 func (c *client) observe(m *message, now time.Duration) {
-	const drift = 100
 	clock := time.Duration(m.clock) * time.Microsecond
 	next := offset{low: clock - now, width: now - m.sent, at: now}
-	old := &c.offsets[m.node]
-	slack := old.width + (now-old.at)/drift
-	apart := next.low > old.low+slack || next.low+next.width < old.low-slack
-	if apart || next.width <= slack {
+	k := &c.known[m.node]
+	old := &k.offset
+	if old.at == 0 {
+		*old = next
+		return
+	}
+	slack := old.width + (now-old.at+old.width+next.width)/drift // both were read somewhere in their widths
+	ahead := next.low > old.low+slack
+	behind := next.low+next.width < old.low-slack
+	by := next.low + next.width - old.low // at the most
+	if ahead || behind || next.width <= slack {
 		*old = next
 	}
+	if ahead && by >= stepMin && c.w.config.stepAware && !c.w.bugs.has(BlindToSteps) {
+		c.stepped(int(m.node), now, by)
+	}
 }
+
+// stepped takes note of a clock that was set ahead: keys have expired before
+// their time, those of others as well.
+func (c *client) stepped(i int, now, by time.Duration) {
+	w := c.w
+	w.stats.StepsFound++
+	w.judge.alarmed(c, i)
+	w.trace("client %d sees the clock of node %d ahead by %v", c.id, i, by)
+	k := &c.known[i]
+	k.jumped, k.jump = now, by
+	longest := w.config.terms.TTL
+	if w.config.guard {
+		longest = w.config.maxTTL
+		k.distrust, k.greeted = true, false
+	}
+	c.doubt(k, now, longest)
+	if c.phase == holding {
+		c.step(quorum.Input{Kind: quorum.Stepped, Node: i, By: by})
+		c.sleep()
+	}
+}
+
+// stepMin is the smallest step of a clock that matters.
+const stepMin = 25 * time.Millisecond
 
 // attempt asks every node.
 func (c *client) attempt(now time.Duration) {
@@ -225,9 +365,21 @@ func (c *client) attempt(now time.Duration) {
 	}
 	m := message{op: acquire, owner: c.owner, number: micros(epoch + c.wall + w.now), sent: now}
 	for i := range w.p.Nodes {
-		c.limit(i, &m, c.until)
-		c.request(i, &m)
+		k := &c.known[i]
+		if c.mayVote(i, now) {
+			c.limit(i, &m, c.until)
+			m.marker, m.floor = k.marker, k.floor
+			c.request(i, &m)
+			continue
+		}
+		w.stats.Unasked++
+		c.spared = c.spared.With(i)
+		c.claim.Fail(i)
+		if (!k.greeted || k.line != w.nodes[i].line) && now >= k.asked+w.config.terms.Timeout {
+			c.greet(i, now)
+		}
 	}
+	c.decide(now)
 }
 
 // receive takes the answer of a node.
@@ -242,8 +394,16 @@ func (c *client) receive(e *event) {
 		return
 	}
 	now := c.now()
-	if m.answer != refused && (m.op == extend || m.op == heal || m.answer == late) {
+	switch {
+	case m.answer == refused:
+	case m.op == greet && now-m.sent > greetTime:
+		return
+	case m.op == extend, m.op == heal, m.op == greet, m.answer == late, m.op == acquire && m.answer == granted:
 		c.observe(m, now)
+	}
+	if m.op == greet {
+		c.greeted(int(m.node), m, now)
+		return
 	}
 	if m.owner != c.owner {
 		return // of an attempt or a lease that is over: its releases are on their way
@@ -260,15 +420,21 @@ func (c *client) receive(e *event) {
 			}
 		}
 	case c.phase == trying && m.op == acquire:
-		switch m.answer {
-		case granted:
+		switch k := &c.known[i]; {
+		case m.answer == granted && now < k.quarantine:
+			c.claim.Fail(i) // the clock was stepped, as this very answer shows or one before it
+		case m.answer == granted:
 			c.vote(i, m.number, now)
-		case taken:
+		case m.answer == taken:
 			c.spared = c.spared.With(i)
 			c.claim.Refuse(i)
 		default:
 			c.spared = c.spared.With(i)
 			c.claim.Fail(i)
+			if m.answer == strange {
+				k.greeted = false
+				c.greet(i, now)
+			}
 		}
 		c.decide(now)
 	case c.phase == trying && m.op == raise:
@@ -359,7 +525,7 @@ func (c *client) decide(now time.Duration) {
 	if !w.bugs.has(KeepFailed) {
 		c.releaseAll(now, 0, c.spared)
 	}
-	w.judge.failed(c)
+	w.judge.over(c)
 	c.failures++
 	wait := min(terms.TTL/40<<min(c.failures, 10), w.config.backoffCap)
 	c.rest(now, wait/2+w.upTo(wait/2))
@@ -408,6 +574,12 @@ func (c *client) granted(now time.Duration, token int64) {
 		w.trace("client %d holds as owner %d, token %d, stops in %v", c.id, c.owner, token, c.machine.Stop()-now)
 	}
 	w.judge.granted(c, now)
+	for i := range w.p.Nodes {
+		// Found while the lease was being granted.
+		if k := &c.known[i]; k.jumped > c.began && c.phase == holding {
+			c.step(quorum.Input{Kind: quorum.Stepped, Node: i, By: k.jump})
+		}
+	}
 }
 
 // interval is the time from one renewal to the next.
@@ -501,6 +673,7 @@ func (c *client) giveBack(now time.Duration) {
 	}
 	c.w.judge.released(c)
 	c.releaseAll(now, c.token, 0)
+	c.w.judge.over(c)
 	c.phase, c.answers = leaving, 0
 	c.until = now + c.w.config.terms.Timeout
 }

@@ -1,11 +1,12 @@
 // Package sim runs the whole lock protocol in a simulated world: nodes with
 // clocks of their own, a network that loses, delays, repeats and reorders,
-// clients that stop, crash and come back. It is used by tests only.
+// clients that stop, crash, are closed and come back. It is used by tests only.
 //
 // The decisions are the production ones: a simulated client drives
 // quorum.Claim and quorum.Machine the way the lock manager does, and the
 // simulated nodes do what the scripts of internal/node do. Nothing here
-// decides a second time.
+// decides a second time, but for what internal/node decides in Go: the restart
+// guard's quarantine, and what is a step of a clock.
 //
 // A run is a function of its [Params]: one goroutine, no real clock, and every
 // choice drawn from one seed. So a run that went wrong goes wrong again:
@@ -21,11 +22,15 @@
 //     returned before its attempt began.
 //   - told: a lease is handed out that is not valid, a loss is told after the
 //     stop, or something is told after the end.
-//   - leftover: a packet makes a key after the instant it was limited to, or a
-//     failed attempt leaves a key on a node that it could reach all the time.
+//   - leftover: a packet makes a key after the instant it was limited to, or
+//     what is over leaves a key on a node that it could reach all the time.
+//   - alarm: a step of a clock is found that was none.
 //   - liveness: the faults have stopped, and nobody gets the lock.
 //
 // In the world [Inside] everything that the promise allows goes wrong, and all
-// five must hold. In the world [Anything] clocks step and run wild as well:
-// then exclusion cannot hold, and tokens still must.
+// six must hold. In the world [Anything] clocks step and run wild as well:
+// then exclusion cannot hold, and tokens still must. In the world [Stepped]
+// the clocks of nodes are set far ahead and back in front of clients that know
+// them: then exclusion holds as well, because none of them counts the vote of a
+// node that it sees ahead of itself.
 package sim

@@ -9,7 +9,7 @@ import (
 
 // Violation is a promise that was broken.
 type Violation struct {
-	Oracle string // overlap, token, told, leftover, liveness
+	Oracle string // overlap, token, told, leftover, alarm, liveness
 	At     time.Duration
 	Text   string
 }
@@ -39,7 +39,7 @@ func (j *judge) reset(w *world) {
 }
 
 // inside reports whether the promises that need the fault model hold.
-func (j *judge) inside() bool { return j.w.p.World == Inside }
+func (j *judge) inside() bool { return j.w.p.World != Anything }
 
 func (j *judge) violated(oracle, format string, args ...any) {
 	if j.found == nil {
@@ -47,6 +47,13 @@ func (j *judge) violated(oracle, format string, args ...any) {
 		j.w.trace("VIOLATION %v", j.found)
 	}
 	j.w.over = true
+}
+
+// alarmed looks at a step that was found.
+func (j *judge) alarmed(c *client, node int) {
+	if w := j.w; w.p.World != Anything && w.config.rate <= modelRate && !w.nodes[node].jumped {
+		j.violated("alarm", "client %d sees a step of the clock of node %d, which has made none", c.id, node)
+	}
 }
 
 // begins notes that an attempt begins.
@@ -122,8 +129,8 @@ func (j *judge) once(c *client) {
 
 // created looks at a key that was made.
 func (j *judge) created(n *node, m *message) {
-	if !j.inside() {
-		return
+	if j.w.p.World != Inside {
+		return // the bound is told by the node's clock
 	}
 	bound := m.bound
 	if m.op == extend {
@@ -135,19 +142,20 @@ func (j *judge) created(n *node, m *message) {
 	}
 }
 
-// failed has a failed attempt looked at later.
-func (j *judge) failed(c *client) {
+// over has an attempt that failed, or a lease that was given back, looked at
+// later.
+func (j *judge) over(c *client) {
 	w := j.w
-	if !w.config.fifo || w.quiet || !j.inside() {
+	if !w.config.fifo || w.quiet || w.p.World != Inside {
 		return // without order a release may overtake its acquire
 	}
 	e := event{kind: check, client: c.id, node: -1, duration: c.started}
 	e.owner = c.owner
-	w.schedule(c.mono.when(c.began+3*w.config.terms.Timeout), &e)
+	w.schedule(c.mono.when(max(c.began, c.now()-2*w.config.terms.Timeout)+3*w.config.terms.Timeout), &e)
 }
 
-// leftover looks at what a failed attempt has left on the nodes that were in
-// reach all the time.
+// leftover looks at what an attempt or a lease has left on the nodes that were
+// in reach all the time.
 func (j *judge) leftover(e *event) {
 	w := j.w
 	c := &w.clients[e.client]
@@ -159,7 +167,7 @@ func (j *judge) leftover(e *event) {
 		links := &w.links[e.client][i]
 		if n.owner == e.owner && links[0].fault < e.duration && links[1].fault < e.duration {
 			if n.expire(n.clock.read(w.now)); n.owner == e.owner {
-				j.violated("leftover", "the attempt of client %d that began at %v has its key on node %d", c.id, e.duration, i)
+				j.violated("leftover", "what client %d began at %v is over, and has its key on node %d", c.id, e.duration, i)
 			}
 		}
 	}
@@ -167,7 +175,7 @@ func (j *judge) leftover(e *event) {
 
 // starved is called when by now somebody must have been granted the lock.
 func (j *judge) starved() {
-	if j.inside() {
+	if j.w.p.World == Inside {
 		j.violated("liveness", "no grant since the faults stopped at %v", j.w.config.faults)
 	}
 	j.w.over = true

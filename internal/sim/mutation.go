@@ -55,6 +55,18 @@ const (
 	NoGuard
 	// NoFloor starts counters after a quarantine like any others.
 	NoFloor
+	// FloorAtStart starts them above the begin of the quarantine instead of its
+	// end.
+	FloorAtStart
+	// NoMarker takes votes without comparing the restart guard's marker: only a
+	// new connection is guarded.
+	NoMarker
+	// NoMarkerPasses compares the marker only if there is one.
+	NoMarkerPasses
+	// BlindToSteps takes votes of nodes whose clock was just set ahead.
+	BlindToSteps
+	// CloseForgets leaves the attempt that Close has ended to itself.
+	CloseForgets
 	// DeafToLoss does not look at the clock: only a missed round after the
 	// stop tells of the loss.
 	DeafToLoss
@@ -66,7 +78,9 @@ var mutationNames = [...]string{
 	"write-back sets", "write-back above the token", "above the token counts", "extend creates", "extend of any owner",
 	"extend by zero", "quorum of n/2", "failed attempt keeps its keys", "release of any owner",
 	"blind undo", "un-lose", "heal at any time", "acquire at any time", "no final check",
-	"no drift bound", "no restart guard", "no floor after a quarantine", "deaf to the clock",
+	"no drift bound", "no restart guard", "no floor after a quarantine", "floor at the start of a quarantine",
+	"no look at the marker", "a missing marker passes", "blind to steps", "close forgets an attempt",
+	"deaf to the clock",
 }
 
 // Mutations returns every planted bug.
@@ -106,6 +120,9 @@ func (m Mutation) has(bug Mutation) bool { return m&bug != 0 }
 // over.
 const lostOnTheWay = BlindWriteBack | WriteBackSets | RaiseAbove | AboveCounts
 
+// amnesic are the bugs that show when nodes lose their data.
+const amnesic = NoGuard | NoFloor | FloorAtStart | NoMarker | NoMarkerPasses
+
 // configure changes the terms of a run so that the bug has its chance.
 func (m Mutation) configure(w *world, c *config) {
 	ttl := c.terms.TTL
@@ -115,9 +132,25 @@ func (m Mutation) configure(w *world, c *config) {
 			c.terms.Drift = 0
 			c.rate = 10_000
 		}
+		c.stepAware = false // that much drift looks like a step
+		c.guard, c.amnesia, c.everyFlush = false, false, 0
+		c.clients = maxClients
+		c.backoffCap, c.latency = ttl/50, ttl/1000 // somebody is always about to ask
 		c.hold = 4 * ttl
 		c.everyPause = ttl
 		c.everyCut = ttl
+	case m.has(NoMarker | NoMarkerPasses):
+		c.everyFlush = 2 * ttl
+	case m.has(FloorAtStart):
+		// Counters that have just begun, far above the clocks of the nodes that
+		// restart one after the other; the end of a quarantine is above them.
+		c.known = true
+		c.clients = maxClients
+		c.maxTTL = 2 * ttl
+		c.offset, c.apart, c.rate = c.maxTTL*3/8, true, 1000
+		c.hold, c.backoffCap, c.latency = ttl/100, ttl/10, ttl/1000
+		c.everyDown, c.everyCut, c.everyFlush = ttl/2, 0, 0
+		c.faults = ttl
 	case m.has(ExtendForeign):
 		c.clients = maxClients
 		c.hold = 4 * ttl

@@ -11,9 +11,10 @@ const (
 	heal
 	raise
 	release
+	greet // the restart guard and a look at the clock, on a new connection
 )
 
-var opNames = [...]string{"?", "acquire", "extend", "heal", "raise", "release"}
+var opNames = [...]string{"?", "acquire", "extend", "heal", "raise", "release", "greet"}
 
 func (o op) String() string { return opNames[o] }
 
@@ -24,15 +25,18 @@ const (
 	granted answer = iota + 1 // acquire: number is the counter
 	taken                     // acquire: somebody else has it
 	late                      // acquire, heal: after the instant it was limited to
-	refused                   // acquire: in quarantine; any: not connected. Not applied
+	strange                   // acquire: the marker is not the one that the client knows
+	refused                   // any: not connected. Not applied
 	kept                      // extend, heal
 	missing                   // extend
 	foreign                   // extend, heal
-	done                      // raise, release
+	done                      // raise, release, greet
 	undone                    // raise, release: not ours
 )
 
-var answerNames = [...]string{"?", "granted", "taken", "late", "refused", "kept", "gone", "foreign", "done", "not done"}
+var answerNames = [...]string{
+	"?", "granted", "taken", "late", "strange", "refused", "kept", "gone", "foreign", "done", "not done",
+}
 
 func (a answer) String() string { return answerNames[a] }
 
@@ -46,7 +50,9 @@ type message struct {
 	life   uint32 // of the client, which forgets all when it crashes
 	line   uint32 // the connection: it breaks when the node goes down
 	owner  uint32
-	number int64         // acquire: where a new counter starts, µs; else the token, 0 to undo
+	number int64         // acquire: where a new counter starts, µs; greet: 1 to distrust; else the token, 0 to undo
+	floor  int64         // acquire: no counter below this, µs
+	marker marker        // acquire: as the client knows it; greet, reply: as it is
 	after  int64         // acquire, heal: void after this, µs of the node's clock
 	clock  int64         // reply: the node's clock, µs
 	sent   time.Duration // by the client's clock
@@ -57,7 +63,14 @@ type message struct {
 // micros is the number of µs in d, as the scripts count them.
 func micros(d time.Duration) int64 { return int64(d / time.Microsecond) }
 
-// data is what a node keeps for the one lock of a run.
+// marker is the restart guard's: it names the process that the data belongs
+// to. It is data like any other, and lost with it.
+type marker struct {
+	run   uint32 // 0: there is no marker
+	until int64  // end of the quarantine, µs of the node's clock; 0 if there never was one
+}
+
+// data is what a node keeps: for the one lock of a run, and the marker.
 type data struct {
 	owner   uint32 // 0: no lock
 	counter int64  // stored with the lock
@@ -66,7 +79,22 @@ type data struct {
 	fenced       bool // the fence counter exists
 	fence        int64
 	fenceExpires int64
+
+	marker marker
 }
+
+// loss is what a restart finds of the data.
+type loss uint8
+
+const (
+	durable   loss = iota // all of it
+	emptied               // nothing
+	truncated             // an old state: the tail of the log is lost
+)
+
+var lossNames = [...]string{"all", "nothing", "an old state"}
+
+func (l loss) String() string { return lossNames[l] }
 
 // node is one Redis master.
 type node struct {
@@ -75,48 +103,68 @@ type node struct {
 	id    int8
 	clock clock
 
-	line       uint32
-	down, wipe bool
-	stalled    time.Duration // until this true time
-	quarantine time.Duration // end, by the node's clock; 0 if there never was one
-	disk       data          // what a restart with loss finds
+	line    uint32
+	run     uint32 // the process
+	down    bool
+	finds   loss          // of the next start
+	stalled time.Duration // until this true time
+	jumped  bool          // the clock, at least once
+	disk    data          // what a restart that lost the newest finds
 }
 
 // stop takes the node down: every connection breaks.
-func (n *node) stop(d time.Duration, wipe bool) {
+func (n *node) stop(d time.Duration, finds loss) {
 	if n.down {
 		return
 	}
 	w := n.w
 	w.stats.Downs++
-	w.trace("node %d goes down for %v, wiped: %v", n.id, d, wipe)
-	n.down, n.wipe = true, wipe
+	w.trace("node %d goes down for %v, and will find %v", n.id, d, finds)
+	n.down, n.finds = true, finds
 	n.line++
 	n.faulted()
-	w.schedule(w.now+d, &event{kind: up, client: -1, node: n.id, wiped: wipe})
+	w.schedule(w.now+d, &event{kind: up, client: -1, node: n.id})
 }
 
-// start brings the node back. With a loss of data the restart guard begins its
-// quarantine: what was forgotten has run out by its end.
-func (n *node) start(wiped bool) {
+// start brings the node back as another process. Whether it may vote is for
+// the clients to find out: they dial it again.
+func (n *node) start() {
 	if !n.down {
 		return
 	}
 	w := n.w
 	n.down = false
+	n.process()
 	n.faulted()
-	if !wiped {
-		w.trace("node %d is back", n.id)
-		return
-	}
-	w.stats.Wipes++
-	n.data = n.disk
-	if !w.bugs.has(NoGuard) {
-		n.quarantine = n.clock.read(w.now) + w.config.maxTTL
+	switch n.finds {
+	case emptied:
+		w.stats.Wipes++
+		n.data = data{}
+	case truncated:
+		w.stats.Truncations++
+		n.data = n.disk
 	}
 	if w.p.Trace != nil {
-		w.trace("node %d is back with %v, in quarantine", n.id, n.data)
+		w.trace("node %d is back, finds %v: %v", n.id, n.finds, n.data)
 	}
+	w.redial(int(n.id))
+}
+
+// process gives the node a new run_id.
+func (n *node) process() {
+	n.w.runs++
+	n.run = n.w.runs
+}
+
+// flush drops everything while the connections stand.
+func (n *node) flush() {
+	if n.down {
+		return
+	}
+	n.w.stats.Flushes++
+	n.w.trace("node %d is flushed", n.id)
+	n.data = data{}
+	n.faulted()
 }
 
 func (n *node) stall(d time.Duration) {
@@ -202,6 +250,9 @@ func (n *node) execute(m *message, wall time.Duration) answer {
 	mutation := n.w.bugs
 	ours := n.owner == m.owner
 	switch m.op {
+	case greet:
+		return n.greet(m, wall)
+
 	case acquire:
 		return n.acquire(m, wall)
 
@@ -275,12 +326,26 @@ func (n *node) execute(m *message, wall time.Duration) answer {
 	}
 }
 
+// greet runs the restart guard: a marker that is missing or names another
+// process starts a quarantine, and so does a client that has seen the clock
+// jump ahead.
+func (n *node) greet(m *message, wall time.Duration) answer {
+	w := n.w
+	if w.config.guard && (n.marker.run != n.run || m.number == 1) {
+		w.stats.Quarantines++
+		n.marker = marker{run: n.run, until: micros(wall + w.config.maxTTL)}
+	}
+	m.marker = n.marker
+	return done
+}
+
 func (n *node) acquire(m *message, wall time.Duration) answer {
 	mutation := n.w.bugs
 	switch {
-	case wall < n.quarantine:
-		n.w.stats.Quarantined++
-		return refused
+	case n.w.config.guard && n.marker != m.marker && !mutation.has(NoMarker) &&
+		!(mutation.has(NoMarkerPasses) && n.marker.run == 0):
+		n.w.stats.Strange++
+		return strange
 	case n.owner == m.owner:
 		m.number = n.counter
 		return granted
@@ -297,9 +362,7 @@ func (n *node) acquire(m *message, wall time.Duration) answer {
 		clamp := micros(n.w.config.clamp)
 		counter = min(max(m.number, micros(wall)-clamp), micros(wall)+clamp)
 	}
-	if !mutation.has(NoFloor) {
-		counter = max(counter, micros(n.quarantine))
-	}
+	counter = max(counter, m.floor)
 	n.count(counter, wall) // before the lock: nothing is rolled back
 	n.lock(m, counter, wall)
 	m.number = counter

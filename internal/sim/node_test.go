@@ -21,8 +21,9 @@ import (
 func TestWriteBackIsRefusedAboveTheToken(t *testing.T) {
 	for _, bug := range []Mutation{0, RaiseAbove} {
 		w := newWorld()
-		w.reset(Params{Nodes: 3, World: Anything, Span: span, Mutation: bug})
+		w.reset(Params{Nodes: 3, World: Anything, Span: Span, Mutation: bug})
 		w.configure()
+		w.config.guard = false
 		wall := epoch
 		for i, fence := range []int64{5, 4, 5} {
 			w.nodes[i] = node{w: w, id: int8(i)}

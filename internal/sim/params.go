@@ -17,14 +17,27 @@ const (
 	// Anything: clocks that step or run at any rate. Data is lost only by
 	// nodes whose clock is not behind by more than the quarantine.
 	Anything
+	// Stepped is Inside without loss of data, and the clocks of any number of
+	// nodes are set ahead by 2 TTL or more, those of others back. Clients do not
+	// come and go: each knows every clock from before. A clock that goes back
+	// and ahead between two looks of a client is not among them: it may look as
+	// if it had gone back alone, and then nobody doubts its votes.
+	Stepped
 )
 
+var worldNames = [...]string{"?", "inside", "anything", "stepped"}
+
 // String returns the name that the flag of TestOne takes.
-func (w World) String() string {
-	if w == Inside {
-		return "inside"
+func (w World) String() string { return worldNames[w] }
+
+// ParseWorld returns the world of that name.
+func ParseWorld(name string) (w World, ok bool) {
+	for i, n := range worldNames {
+		if n == name && i > 0 {
+			return World(i), true
+		}
 	}
-	return "anything"
+	return 0, false
 }
 
 // Params make a run: equal Params, equal run.
@@ -70,6 +83,7 @@ type config struct {
 
 	rate   int64         // clock rates lie within ± this, in millionths
 	offset time.Duration // wall clocks start within ± this
+	apart  bool          // at the one end or the other
 	step   time.Duration // and may step within ± this; 0 for none
 
 	fifo       bool // links keep the order of their messages
@@ -79,13 +93,24 @@ type config struct {
 	latency    time.Duration
 	everyPause time.Duration // mean time between two faults of a kind; 0 for none
 	everyCrash time.Duration
+	everyQuit  time.Duration
 	everyDown  time.Duration
+	everyFlush time.Duration
+	everyCheck time.Duration // clients greet nodes again, over connections that stand
 	everyStall time.Duration
 	everyCut   time.Duration
 	everyStep  time.Duration
 	everyBlip  time.Duration
-	amnesia    bool // a node that was down may have lost data
+
+	guard     bool // the restart guard is on
+	known     bool // and has seen the nodes before
+	amnesia   bool // nodes may lose data: at a restart, and by a flush
+	stepAware bool // clients look for steps of the nodes' clocks
 }
+
+// modelRate is the most that a clock inside the fault model is fast or slow, in
+// millionths: two of them differ by less than 1 %.
+const modelRate = 4900
 
 func (w *world) configure() {
 	r := w.rng
@@ -114,14 +139,28 @@ func (w *world) configure() {
 	c.everyDown = w.every(3 * ttl)
 	c.everyStall = w.every(3 * ttl)
 	c.everyCut = w.every(4 * ttl)
-	c.amnesia = (r.IntN(2) == 0 || w.p.Mutation.has(NoGuard|NoFloor)) && !w.p.Mutation.has(lostOnTheWay)
+	c.everyQuit = w.every(6 * ttl)
+	c.everyCheck = w.every(4 * ttl)
+	c.amnesia = (r.IntN(2) == 0 || w.p.Mutation.has(amnesic)) && !w.p.Mutation.has(lostOnTheWay)
+	c.guard = c.amnesia || r.IntN(2) == 0
+	c.known = r.IntN(3) > 0
+	c.stepAware = r.IntN(2) == 0
+	if c.amnesia {
+		c.everyFlush = w.every(6 * ttl)
+	}
 
 	switch {
-	case w.p.World == Inside:
-		c.rate = 4900 // two such clocks differ by less than 1 %
+	case w.p.World == Inside || w.p.World == Stepped:
+		c.rate = modelRate
 		c.offset = c.maxTTL / 20
 		if r.IntN(5) == 0 {
 			c.counterTTL = 2 * c.maxTTL
+		}
+		if w.p.World == Stepped {
+			c.stepAware, c.amnesia, c.everyFlush = true, false, 0
+			c.everyStep = ttl + w.upTo(8*ttl)
+			c.everyCrash, c.everyQuit = 0, 0
+			c.counterTTL = 24 * time.Hour
 		}
 	case c.amnesia:
 		// Never behind by more than the quarantine: with 1/8 of it each for

@@ -4,14 +4,16 @@ import "fmt"
 
 // Stats count what happened in a run, or in many.
 type Stats struct {
-	Runs, Events                           int
-	Attempts, Grants, WriteBacks           int
-	Renewals, Missed, Heals                int
-	Releases, Expired, Revoked, Overlaps   int
-	Messages, Lost, Late, Repeated         int
-	Pauses, Crashes, Downs, Stalls, Wipes  int
-	Cuts                                   int
-	Quarantined, Steps, Refused, Abandoned int
+	Runs, Events                          int
+	Attempts, Grants, WriteBacks          int
+	Renewals, Missed, Heals               int
+	Releases, Expired, Revoked, Overlaps  int
+	Messages, Lost, Late, Repeated        int
+	Pauses, Crashes, Quits, Cuts          int
+	Downs, Stalls                         int
+	Wipes, Truncations, Flushes           int
+	Quarantines, Unasked, Strange         int
+	Steps, StepsFound, Refused, Abandoned int
 }
 
 // Add adds the counts of other.
@@ -34,12 +36,18 @@ func (s *Stats) Add(other *Stats) {
 	s.Repeated += other.Repeated
 	s.Pauses += other.Pauses
 	s.Crashes += other.Crashes
+	s.Quits += other.Quits
 	s.Downs += other.Downs
 	s.Stalls += other.Stalls
 	s.Wipes += other.Wipes
+	s.Truncations += other.Truncations
+	s.Flushes += other.Flushes
 	s.Cuts += other.Cuts
-	s.Quarantined += other.Quarantined
+	s.Quarantines += other.Quarantines
+	s.Unasked += other.Unasked
+	s.Strange += other.Strange
 	s.Steps += other.Steps
+	s.StepsFound += other.StepsFound
 	s.Refused += other.Refused
 	s.Abandoned += other.Abandoned
 }
@@ -49,11 +57,13 @@ func (s *Stats) String() string {
 	return fmt.Sprintf("%d runs, %d events; %d attempts, %d grants, %d write-backs; "+
 		"%d renewals, %d rounds missed, %d heals; %d released, %d expired, %d revoked, %d overlaps; "+
 		"faults: of %d messages %d lost, %d late, %d repeated, %d refused as late; "+
-		"%d pauses, %d crashes, %d nodes down, %d stalls, %d cuts, %d wiped, %d votes in quarantine, %d clock steps",
+		"%d pauses, %d crashes, %d closed, %d cuts, %d nodes down, %d stalls, %d wiped, %d truncated, %d flushed; "+
+		"%d quarantines, %d votes not asked for, %d refused by the marker; %d clock steps, %d found",
 		s.Runs, s.Events, s.Attempts, s.Grants, s.WriteBacks,
 		s.Renewals, s.Missed, s.Heals, s.Releases, s.Expired, s.Revoked, s.Overlaps,
 		s.Messages, s.Lost, s.Late, s.Repeated, s.Refused,
-		s.Pauses, s.Crashes, s.Downs, s.Stalls, s.Cuts, s.Wipes, s.Quarantined, s.Steps)
+		s.Pauses, s.Crashes, s.Quits, s.Cuts, s.Downs, s.Stalls, s.Wipes, s.Truncations, s.Flushes,
+		s.Quarantines, s.Unasked, s.Strange, s.Steps, s.StepsFound)
 }
 
 // Result is what came of a run.

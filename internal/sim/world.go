@@ -3,6 +3,8 @@ package sim
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
 // epoch is what the wall clocks show when a run begins.
@@ -45,9 +47,12 @@ const (
 	timer                   // a client has something to do
 	pause                   // a client stops for a time
 	crash                   // a client vanishes for a time
+	quit                    // a client is closed, and starts again later
 	begin                   // a client starts
 	down                    // a node stops for a time
 	up                      // and starts again
+	flush                   // a node loses all data, and no connection
+	redial                  // a client greets a node
 	stall                   // a node stands still for a time, and then goes on
 	cut                     // a client and a node do not reach each other for a time
 	step                    // a wall clock jumps
@@ -62,7 +67,7 @@ const (
 // on the kind; messages use all of message.
 type event struct {
 	kind     kind
-	wiped    bool // up: with its data lost
+	finds    loss // down: what the restart finds
 	oneWay   bool // cut: only the requests, or only the answers
 	client   int8 // or -1
 	node     int8 // or -1
@@ -108,6 +113,7 @@ type world struct {
 	clients [maxClients]client
 	links   [maxClients][maxNodes][2]link
 	owners  uint32 // owner values handed out
+	runs    uint32 // and run_ids of nodes
 	judge   judge
 	stats   Stats
 }
@@ -194,7 +200,7 @@ func (w *world) reset(p Params) {
 		w.bugs = 0
 	}
 	w.pcg.Seed(uint64(p.Seed), uint64(p.Nodes)<<8|uint64(p.World))
-	w.now, w.quiet, w.over, w.order, w.owners = 0, false, false, 0, 0
+	w.now, w.quiet, w.over, w.order, w.owners, w.runs = 0, false, false, 0, 0, 0
 	w.heap, w.events, w.free = w.heap[:0], w.events[:0], w.free[:0]
 	w.links = [maxClients][maxNodes][2]link{}
 	for i := range w.links {
@@ -208,16 +214,30 @@ func (w *world) reset(p Params) {
 
 func (w *world) populate() {
 	c := &w.config
-	spread := func(within time.Duration) time.Duration { return w.upTo(2*within+1) - within }
+	off := func() time.Duration {
+		by := w.upTo(2*c.offset+1) - c.offset
+		switch {
+		case c.apart && by < 0:
+			return -c.offset
+		case c.apart:
+			return c.offset
+		}
+		return by
+	}
 	rate := func() int64 { return w.rng.Int64N(2*c.rate+1) - c.rate }
 	for i := range w.p.Nodes {
-		w.nodes[i] = node{w: w, id: int8(i), clock: clock{offset: epoch + spread(c.offset), rate: rate()}}
+		n := &w.nodes[i]
+		*n = node{w: w, id: int8(i), clock: clock{offset: epoch + off(), rate: rate()}}
+		n.process()
+		if c.known {
+			n.marker.run = n.run
+		}
 	}
 	for i := range c.clients {
 		window := w.clients[i].window
 		w.clients[i] = client{w: w, id: int8(i), paused: -1, window: window}
 		w.clients[i].mono = clock{offset: time.Hour, rate: rate()}
-		w.clients[i].wall = spread(c.offset)
+		w.clients[i].wall = off()
 		w.schedule(w.upTo(c.terms.TTL/10), &event{kind: begin, client: int8(i), node: -1})
 	}
 }
@@ -243,6 +263,9 @@ func (w *world) plan() {
 		again(c.everyCrash, func(at time.Duration) {
 			w.schedule(at, &event{kind: crash, client: i, node: -1, duration: skewed(3 * ttl)})
 		})
+		again(c.everyQuit, func(at time.Duration) {
+			w.schedule(at, &event{kind: quit, client: i, node: -1, duration: skewed(3 * ttl)})
+		})
 		again(c.everyStep*2, func(at time.Duration) {
 			w.schedule(at, &event{kind: step, client: i, node: -1, duration: w.upTo(2*c.step+1) - c.step})
 		})
@@ -254,23 +277,41 @@ func (w *world) plan() {
 					kind: cut, client: i, node: k, duration: skewed(3 * ttl), oneWay: w.rng.IntN(3) == 0,
 				})
 			})
+			again(c.everyCheck, func(at time.Duration) {
+				w.schedule(at, &event{kind: redial, client: i, node: k})
+			})
 		}
 	}
 	for i := range int8(w.p.Nodes) {
+		back := w.p.World == Stepped && w.rng.IntN(3) == 0
 		again(c.everyDown, func(at time.Duration) {
-			w.schedule(at, &event{
-				kind: down, client: -1, node: i, duration: skewed(3 * ttl),
-				wiped: c.amnesia && w.rng.IntN(2) == 0,
-			})
+			e := event{kind: down, client: -1, node: i, duration: skewed(3 * ttl)}
 			if c.amnesia {
-				w.schedule(w.upTo(at+1), &event{kind: save, client: -1, node: i})
+				e.finds = loss(w.rng.IntN(3))
 			}
+			w.schedule(at, &e)
+			if e.finds == truncated {
+				w.schedule(max(0, at-skewed(3*ttl)), &event{kind: save, client: -1, node: i})
+			}
+		})
+		again(c.everyFlush, func(at time.Duration) {
+			w.schedule(at, &event{kind: flush, client: -1, node: i})
 		})
 		again(c.everyStall, func(at time.Duration) {
 			w.schedule(at, &event{kind: stall, client: -1, node: i, duration: skewed(2 * ttl)})
 		})
 		again(c.everyStep, func(at time.Duration) {
-			w.schedule(at, &event{kind: step, client: -1, node: i, duration: w.upTo(2*c.step+1) - c.step})
+			by := w.upTo(2*c.step+1) - c.step
+			if w.p.World == Stepped {
+				by = 2*ttl + w.upTo(10*ttl)
+				if w.rng.IntN(8) == 0 {
+					by += time.Hour
+				}
+				if back {
+					by = -by
+				}
+			}
+			w.schedule(at, &event{kind: step, client: -1, node: i, duration: by})
 		})
 		again(c.everyBlip, func(at time.Duration) {
 			w.schedule(at, &event{kind: blip, client: -1, node: i, duration: w.upTo(2 * ttl)})
@@ -293,12 +334,18 @@ func (w *world) handle(e *event) {
 		w.clients[e.client].pause(e.duration)
 	case crash:
 		w.clients[e.client].crash(e.duration)
+	case quit:
+		w.clients[e.client].quit(e.duration)
 	case begin:
 		w.clients[e.client].begin()
 	case down:
-		w.nodes[e.node].stop(e.duration, e.wiped)
+		w.nodes[e.node].stop(e.duration, e.finds)
 	case up:
-		w.nodes[e.node].start(e.wiped)
+		w.nodes[e.node].start()
+	case flush:
+		w.nodes[e.node].flush()
+	case redial:
+		w.clients[e.client].redial(int(e.node))
 	case stall:
 		w.nodes[e.node].stall(e.duration)
 	case cut:
@@ -333,18 +380,44 @@ func (w *world) cut(e *event) {
 	}
 }
 
+// redial tells the clients that a node can be dialled again. How fast they are
+// is up to chance: the sooner they greet it, the sooner its quarantine ends.
+func (w *world) redial(node int) {
+	for i := range w.config.clients {
+		w.schedule(w.now+w.upTo(w.config.terms.TTL/10), &event{kind: redial, client: int8(i), node: int8(node)})
+	}
+}
+
 // step moves a wall clock. One that was near the truth stays near it: steps do
 // not add up.
 func (w *world) step(e *event) {
+	if w.p.World == Stepped && e.node >= 0 && !w.watched(int(e.node)) {
+		return
+	}
 	w.stats.Steps++
 	if e.client >= 0 {
 		w.clients[e.client].wall = e.duration
 	} else {
 		n := &w.nodes[e.node]
+		n.jumped = true
 		drifted := n.clock.read(w.now) - n.clock.offset - w.now
-		n.clock.offset = epoch + e.duration - drifted
+		if w.p.World == Stepped {
+			n.clock.offset += e.duration
+		} else {
+			n.clock.offset = epoch + e.duration - drifted
+		}
 	}
 	w.trace("clock of client %d or node %d is off by %v", e.client, e.node, e.duration)
+}
+
+// watched reports whether every client knows the clock of a node.
+func (w *world) watched(node int) bool {
+	for i := range w.config.clients {
+		if w.clients[i].known[node].offset.at == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // calm stops the faults: nodes are up, clients run, what is on its way arrives
@@ -352,15 +425,10 @@ func (w *world) step(e *event) {
 func (w *world) calm() {
 	w.quiet = true
 	w.trace("the faults stop")
-	// A node in quarantine after a restart has no vote, and may not have one.
-	ready := make([]time.Duration, 0, maxNodes)
 	for i := range w.p.Nodes {
 		n := &w.nodes[i]
-		if n.down {
-			n.start(n.wipe)
-		}
+		n.start()
 		n.stalled = 0
-		ready = append(ready, max(w.now, n.clock.when(n.quarantine)))
 	}
 	for i := range w.config.clients {
 		c := &w.clients[i]
@@ -373,15 +441,42 @@ func (w *world) calm() {
 		}
 		c.sleep()
 	}
-	// The quorum-th node to be ready.
-	for i := range ready {
-		for j := i; j > 0 && ready[j] < ready[j-1]; j-- {
-			ready[j], ready[j-1] = ready[j-1], ready[j]
-		}
-	}
 	c := &w.config
-	w.schedule(ready[w.p.Nodes/2]+2*c.terms.TTL+c.backoffCap+3*c.terms.Timeout,
-		&event{kind: verdict, client: -1, node: -1})
+	w.schedule(w.ready()+2*c.terms.TTL+c.backoffCap+3*c.terms.Timeout, &event{kind: verdict, client: -1, node: -1})
+}
+
+// ready returns when a quorum of nodes is out of quarantine for every client:
+// before, nobody may be granted the lock.
+func (w *world) ready() time.Duration {
+	c := &w.config
+	// A client has greeted every node when its next attempt is over.
+	greeted := w.now + c.backoffCap + 3*c.terms.Timeout
+	var ready [maxNodes]time.Duration // sorted
+	for i := range w.p.Nodes {
+		n := &w.nodes[i]
+		at := w.now
+		longest := greeted + c.maxTTL + c.maxTTL/25
+		switch {
+		case c.stepAware && c.everyStep > 0:
+			at = longest // a step may be found as late as that
+		case !c.guard:
+		case n.marker.run != n.run:
+			at = longest
+		default:
+			ends := n.clock.when(time.Duration(n.marker.until) * time.Microsecond)
+			at = min(max(greeted, ends+c.maxTTL/25), longest)
+		}
+		for k := range c.clients {
+			client := &w.clients[k]
+			at = max(at, client.mono.when(client.known[i].quarantine))
+		}
+		j := i
+		for ; j > 0 && ready[j-1] > at; j-- {
+			ready[j] = ready[j-1]
+		}
+		ready[j] = at
+	}
+	return ready[quorum.Size(w.p.Nodes)-1]
 }
 
 // transmit puts a message on its link, or loses it.
