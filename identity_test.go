@@ -1,0 +1,422 @@
+package quorumlock_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// Whether the nodes are what they are taken for: as many servers as addresses,
+// all of them masters, none that may lose a lock.
+
+// refusedNode requires that New refuses a node, and names it, its address, all
+// of texts and what to do.
+func refusedNode(t *testing.T, nodes []rueidis.ClientOption, texts ...string) {
+	t.Helper()
+	m, err := quorumlock.New(background, nodes)
+	if err == nil {
+		require.NoError(t, m.Close(background))
+	}
+	require.ErrorIs(t, err, quorumlock.ErrInvalid)
+	var invalid *quorumlock.InvalidError
+	require.ErrorAs(t, err, &invalid)
+	assert.NotEmpty(t, invalid.Fix)
+	assert.Contains(t, err.Error(), invalid.Fix)
+	assert.Contains(t, err.Error(), "node ")
+	for _, text := range texts {
+		assert.Contains(t, err.Error(), text)
+	}
+}
+
+// unix returns a node at a Unix socket.
+func unix(path string) rueidis.ClientOption {
+	return rueidis.ClientOption{
+		InitAddress: []string{path},
+		DialCtxFn: func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			return d.DialContext(ctx, "unix", addr)
+		},
+	}
+}
+
+func TestOneServerUnderTwoAddressesIsNamedAtTheStart(t *testing.T) {
+	servers := redistest.StartWith(t, 3, redistest.Options{Socket: true})
+	addrs := redistest.Addrs(servers)
+	_, port, _ := strings.Cut(addrs[0], ":")
+	vip := redistest.NewProxy(t, addrs[0])
+	const same = "same server"
+	for _, c := range []struct {
+		claim string
+		last  rueidis.ClientOption
+		text  string
+	}{
+		{"the same text", quorumlock.Addrs(addrs[0])[0], "is node 0 again"},
+		{"localhost", quorumlock.Addrs("localhost:" + port)[0], same},
+		{"another way to write it", quorumlock.Addrs("[::ffff:127.0.0.1]:" + port)[0], same},
+		{"a Unix socket", unix(servers[0].SocketAddr()), same},
+		{"a virtual address", quorumlock.Addrs(vip.Addr())[0], same},
+	} {
+		t.Run(c.claim, func(t *testing.T) {
+			for range 3 { // whichever is greeted first
+				refusedNode(t, append(quorumlock.Addrs(addrs...), c.last), c.text, addrs[0], c.last.InitAddress[0])
+			}
+		})
+	}
+	t.Run("both behind virtual addresses", func(t *testing.T) {
+		other := redistest.NewProxy(t, addrs[0])
+		refusedNode(t, quorumlock.Addrs(vip.Addr(), addrs[1], other.Addr()), same, vip.Addr(), other.Addr())
+	})
+	t.Run("and none of them is refused alone", func(t *testing.T) {
+		m := open(t, append(quorumlock.Addrs("localhost:"+port, addrs[1]), unix(servers[2].SocketAddr())))
+		l, err := m.Acquire(background, "job")
+		require.NoError(t, err)
+		eventually(t, "all votes are in", func() bool { return locks(t, servers, "job") == 3 })
+		require.NoError(t, l.Release(background))
+	})
+}
+
+// told is a subscription's last word about each node.
+type told struct {
+	mu   sync.Mutex
+	last map[int]quorumlock.NodeChanged
+}
+
+// listen follows what a Manager tells of its nodes.
+func listen(m *quorumlock.Manager) *told {
+	s, all := m.Subscribe(1000), &told{last: map[int]quorumlock.NodeChanged{}}
+	go func() { // ends with the Manager
+		for e := range s.C() {
+			if changed, ok := e.(quorumlock.NodeChanged); ok {
+				all.mu.Lock()
+				all.last[changed.Node] = changed
+				all.mu.Unlock()
+			}
+		}
+	}()
+	return all
+}
+
+// await waits until the last word about a node has a text, "" for no error.
+func (a *told) await(t *testing.T, node int, text string) quorumlock.NodeChanged {
+	t.Helper()
+	var last quorumlock.NodeChanged
+	eventually(t, fmt.Sprintf("node %d: %q", node, text), func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		last = a.last[node]
+		return text == "" && last.Err == nil || text != "" && last.Err != nil && strings.Contains(last.Err.Error(), text)
+	})
+	return last
+}
+
+// A virtual address that moves onto the server of another node: on every
+// reconnection the node is found out, and as soon as it moves back it votes.
+func TestANodeWhoseAddressMovesOntoAnotherNodeDoesNotVote(t *testing.T) {
+	const rounds = 10
+	servers := redistest.Start(t, 3)
+	proxies, addrs := proxied(t, servers)
+	var log ears
+	m := connect(t, addrs, quorumlock.WithTTL(time.Second), quorumlock.WithLogger(log.logger()))
+	all := listen(m)
+	for range rounds {
+		proxies[1].Retarget(servers[0].Addr())
+		proxies[1].Reset()
+		changed := all.await(t, 1, "same server")
+		assert.Equal(t, addrs[1], changed.Addr)
+		assert.ErrorContains(t, changed.Err, addrs[0], "with whom")
+		assert.ErrorContains(t, changed.Err, "list each server once", "what to do")
+		l, err := m.TryAcquire(background, "job")
+		require.NoError(t, err, "the two that are left are a quorum")
+		require.ErrorContains(t, statusOf(t, m, 1).Err, "same server")
+		require.NoError(t, l.Release(background))
+
+		proxies[1].Retarget(servers[1].Addr())
+		proxies[1].Reset()
+		all.await(t, 1, "")
+	}
+	assert.Contains(t, log.String(), "node does not vote")
+	assert.Contains(t, log.String(), "same server")
+}
+
+// statusOf returns what a node says, or why it does not.
+func statusOf(t *testing.T, m *quorumlock.Manager, node int) quorumlock.NodeStatus {
+	t.Helper()
+	s, _ := m.Inspect(background, "job")
+	require.Greater(t, len(s.Nodes), node)
+	return s.Nodes[node]
+}
+
+// The teeth of the above: with one server left behind two addresses, nothing
+// may be granted, however often the address moves and whoever asks meanwhile.
+func TestOneServerBehindTwoAddressesIsNeverAQuorum(t *testing.T) {
+	const rounds = 10
+	servers := redistest.Start(t, 3)
+	proxies, addrs := proxied(t, servers)
+	m := connect(t, addrs, quorumlock.WithTTL(time.Second))
+	all := listen(m)
+	for round := range rounds {
+		name := fmt.Sprintf("job-%d", round)
+		proxies[2].Refuse()
+		proxies[1].Retarget(servers[0].Addr())
+		proxies[1].Reset()
+		// From here on whatever is asked can reach one server at the most.
+		var asking sync.WaitGroup
+		for i := range 4 {
+			asking.Go(func() {
+				for j := range 25 {
+					_, err := m.TryAcquire(background, fmt.Sprintf("%s-%d-%d", name, i, j))
+					assert.ErrorIs(t, err, quorumlock.ErrNoQuorum, "one server is no quorum")
+				}
+			})
+		}
+		asking.Wait()
+		all.await(t, 1, "same server")
+		proxies[1].Retarget(servers[1].Addr())
+		proxies[1].Reset()
+		proxies[2].Heal()
+		all.await(t, 1, "")
+		all.await(t, 2, "")
+	}
+	eventually(t, "nothing is left of all the attempts", func() bool {
+		for _, key := range keys(t, servers) {
+			if !strings.Contains(key, "\xff") {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+func TestAReplicaOfAnotherNodeIsNamedAtTheStart(t *testing.T) {
+	servers := redistest.Start(t, 3, "--repl-diskless-sync-delay", "0")
+	addrs := redistest.Addrs(servers)
+	replicate(t, servers[2], servers[0])
+	for range 3 {
+		refusedNode(t, quorumlock.Addrs(addrs...), addrs[2], "replica", "list the master")
+		refusedNode(t, quorumlock.Addrs(addrs[2]), addrs[2], "replica", "list the master")
+	}
+	// Promoted, it is a server of its own again, with a past.
+	servers[2].MustDo("REPLICAOF", "NO", "ONE")
+	var log ears
+	m := connect(t, addrs, quorumlock.WithLogger(log.logger()))
+	eventually(t, "all votes are in", func() bool {
+		l, err := m.TryAcquire(background, "job")
+		return err == nil && l.Release(background) == nil
+	})
+	eventually(t, "told that they were one", func() bool { return strings.Contains(log.String(), "were master and replica") })
+}
+
+// replicate makes a replica and waits until it gets what its master gets.
+func replicate(t *testing.T, replica, master *redistest.Server) {
+	t.Helper()
+	host, port, _ := strings.Cut(master.Addr(), ":")
+	replica.MustDo("REPLICAOF", host, port)
+	master.MustDo("SET", "replicated", "v")
+	eventually(t, "in step", func() bool {
+		value, err := replica.Do("GET", "replicated") // refused while it loads
+		return err == nil && value == "v"
+	})
+	// A master may hold what comes after its data back until it hears that they
+	// have arrived.
+	master.MustDo("DEL", "replicated")
+	eventually(t, "following", func() bool { return replica.MustDo("EXISTS", "replicated") == int64(0) })
+}
+
+// A master that is made a replica while everybody is connected refuses what is
+// written to it at once. A new connection finds it out, and so does, over the
+// old one, the next check.
+func TestAMasterThatIsDemotedUnderAManagerStopsVoting(t *testing.T) {
+	servers := redistest.Start(t, 4, "--repl-diskless-sync-delay", "0") // the last is a master outside
+	proxies, addrs := proxied(t, servers[:3])
+	m := connect(t, addrs, quorumlock.WithTTL(2*time.Second))
+	all := listen(m)
+	const rounds = 6
+	for round := range rounds {
+		master := servers[3]
+		if round%2 == 0 {
+			master = servers[0] // or one of the nodes
+		}
+		l, err := m.Acquire(background, "job")
+		require.NoError(t, err)
+		replicate(t, servers[2], master)
+		// Over the old connection.
+		other, err := m.TryAcquire(background, "other")
+		require.NoError(t, err, "two masters are left")
+		require.NoError(t, other.Release(background))
+		require.NoError(t, l.Renew(background))
+		if round == 0 {
+			changed := all.await(t, 2, "replica") // by itself, within 10 s
+			assert.ErrorContains(t, changed.Err, "list the master")
+		}
+		// Two masters, one of them gone: the replica must not help out.
+		proxies[1].Refuse()
+		_, err = m.TryAcquire(background, "alone")
+		var short *quorumlock.QuorumError
+		require.ErrorAs(t, err, &short)
+		for _, n := range short.Nodes {
+			if n.Node == 2 {
+				assert.True(t, n.Misconfigured(), "%v", n)
+			}
+		}
+		proxies[1].Heal()
+		all.await(t, 1, "")
+		// Over a new one.
+		proxies[2].Reset()
+		changed := all.await(t, 2, "replica")
+		assert.Equal(t, addrs[2], changed.Addr)
+		require.NoError(t, l.Release(background))
+
+		servers[2].MustDo("REPLICAOF", "NO", "ONE")
+		servers[2].MustDo("FLUSHALL") // the master's data
+		all.await(t, 2, "")
+	}
+}
+
+// A lock that a replica has from its master says nothing about the replica: an
+// acquisition that finds its own owner value there has one vote, not two.
+func TestALockThatWasReplicatedIsNoVote(t *testing.T) {
+	servers := redistest.Start(t, 3, "--repl-diskless-sync-delay", "0")
+	proxies, addrs := proxied(t, servers)
+	m := connect(t, addrs, quorumlock.WithTTL(5*time.Second))
+	eventually(t, "all vote", func() bool {
+		l, err := m.TryAcquire(background, "job")
+		return err == nil && l.Release(background) == nil
+	})
+	replicate(t, servers[2], servers[0]) // and its connection stands
+	proxies[1].Refuse()
+	proxies[2].DelayCommand(func(cmd []string) bool { return cmd[0] == "EVALSHA" }, 100*time.Millisecond) // replication is faster
+	for i := range 5 {
+		l, err := m.TryAcquire(background, fmt.Sprint("job", i))
+		require.ErrorIs(t, err, quorumlock.ErrNoQuorum, "one master is no quorum")
+		require.Nil(t, l)
+	}
+}
+
+func TestAClusterAndASentinelAmongTheNodesAreNamedAtTheStart(t *testing.T) {
+	servers := redistest.Start(t, 2)
+	addrs := redistest.Addrs(servers)
+	cluster := redistest.Start(t, 1, "--cluster-enabled", "yes")[0].Addr()
+	refusedNode(t, quorumlock.Addrs(addrs[0], cluster, addrs[1]), "node 1", cluster, "cluster mode", "list standalone masters")
+	sentinel := startSentinel(t).Addr()
+	refusedNode(t, quorumlock.Addrs(addrs[0], addrs[1], sentinel), "node 2", sentinel, "sentinel mode", "list standalone masters")
+}
+
+// startSentinel starts a server in sentinel mode, which takes other arguments.
+func startSentinel(t *testing.T) *redistest.Server {
+	t.Helper()
+	real := os.Getenv("REDIS_SERVER")
+	if real == "" {
+		real = "redis-server"
+	}
+	script := filepath.Join(t.TempDir(), "sentinel")
+	require.NoError(t, os.WriteFile(script, []byte(`#!/bin/sh
+while [ "$1" != --port ]; do shift; done
+: > sentinel.conf
+exec `+real+` ./sentinel.conf --sentinel --bind 127.0.0.1 --port "$2"
+`), 0o700))
+	t.Setenv("REDIS_SERVER", script)
+	return redistest.Start(t, 1)[0]
+}
+
+// A cluster node, a replica or another node's server that comes to an address
+// later is found out when it comes, and so is its end.
+func TestWhatComesToTheAddressOfANodeIsJudgedAnew(t *testing.T) {
+	servers := redistest.Start(t, 3)
+	proxies, addrs := proxied(t, servers)
+	m := connect(t, addrs, quorumlock.WithTTL(time.Second))
+	all := listen(m)
+	replica := redistest.Start(t, 2, "--repl-diskless-sync-delay", "0")
+	replicate(t, replica[0], replica[1])
+	cluster := redistest.Start(t, 1, "--cluster-enabled", "yes")[0]
+	locked := redistest.Start(t, 1, "--requirepass", "secret")[0]
+	for range 3 {
+		for _, c := range []struct{ addr, text string }{
+			{cluster.Addr(), "cluster mode"}, {replica[0].Addr(), "replica"}, {locked.Addr(), "NOAUTH"}, {servers[0].Addr(), "same server"},
+		} {
+			proxies[2].Retarget(c.addr)
+			proxies[2].Reset()
+			all.await(t, 2, c.text)
+			var node *quorumlock.NodeError
+			status := statusOf(t, m, 2)
+			if !errors.As(status.Err, &node) {
+				node = &quorumlock.NodeError{Node: 2, Addr: status.Addr, Err: status.Err}
+			}
+			assert.True(t, node.Misconfigured(), "%v", node)
+			l, err := m.TryAcquire(background, "job")
+			require.NoError(t, err, "the others go on")
+			require.NoError(t, l.Release(background))
+			proxies[2].Retarget(servers[2].Addr())
+			proxies[2].Reset()
+			all.await(t, 2, "")
+		}
+	}
+}
+
+func TestAPolicyThatMayEvictLocksIsWarnedOfByName(t *testing.T) {
+	for _, policy := range []string{
+		"volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction",
+	} {
+		for _, limit := range []string{"0", "64mb"} {
+			t.Run(policy+" "+limit, func(t *testing.T) {
+				bad := policy != "noeviction" && limit != "0"
+				servers := append(redistest.Start(t, 2), redistest.Start(t, 1, "--maxmemory", limit, "--maxmemory-policy", policy)...)
+				proxies, addrs := proxied(t, servers)
+				var log ears
+				m := connect(t, addrs, quorumlock.WithLogger(log.logger()), quorumlock.WithTTL(time.Second))
+				warnings := func() (n int) {
+					for line := range strings.Lines(log.String()) {
+						if strings.Contains(line, `"level":"WARN"`) && strings.Contains(line, policy) {
+							n++
+							assert.Contains(t, line, `"node":2`)
+							assert.Contains(t, line, addrs[2])
+							assert.Contains(t, line, "noeviction", "what to do")
+						}
+					}
+					return n
+				}
+				l, err := m.Acquire(background, "job")
+				require.NoError(t, err, "a warning only")
+				eventually(t, "the node votes", func() bool { return locks(t, servers, "job") == 3 })
+				if bad {
+					eventually(t, "warned", func() bool { return warnings() == 1 })
+					require.ErrorContains(t, statusOf(t, m, 2).Warning, policy)
+				}
+				// And on every new connection it is looked at again.
+				proxies[2].Refuse()
+				eventually(t, "down", func() bool { return statusOf(t, m, 2).Err != nil })
+				proxies[2].Heal()
+				eventually(t, "up", func() bool { return statusOf(t, m, 2).Err == nil })
+				if bad {
+					eventually(t, "warned again", func() bool { return warnings() >= 2 })
+				} else {
+					assert.Zero(t, warnings())
+					require.NoError(t, statusOf(t, m, 2).Warning)
+				}
+				require.NoError(t, l.Release(background))
+				// The guard would not notice an eviction.
+				_, err = quorumlock.New(background, quorumlock.Addrs(addrs...), quorumlock.WithRestartGuard(time.Minute))
+				if bad {
+					require.ErrorIs(t, err, quorumlock.ErrInvalid)
+					assert.Contains(t, err.Error(), policy)
+					assert.Contains(t, err.Error(), addrs[2])
+				} else if !assert.NotErrorIs(t, err, quorumlock.ErrInvalid) {
+					t.Log(err)
+				}
+			})
+		}
+	}
+}

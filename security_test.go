@@ -1,0 +1,1073 @@
+package quorumlock_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"os"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/metric"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/node/conformance"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// Who may come in: TLS, users, and what strangers write under our keys.
+
+// over returns one option for each address, changed.
+func over(addrs []string, change func(*rueidis.ClientOption)) []rueidis.ClientOption {
+	nodes := quorumlock.Addrs(addrs...)
+	for i := range nodes {
+		change(&nodes[i])
+	}
+	return nodes
+}
+
+// open returns a Manager that is closed with its test.
+func open(tb testing.TB, nodes []rueidis.ClientOption, opts ...quorumlock.Option) *quorumlock.Manager {
+	tb.Helper()
+	m, err := quorumlock.New(background, nodes, opts...)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, m.Close(background)) })
+	return m
+}
+
+// tlsAddrs returns the addresses at which servers speak TLS.
+func tlsAddrs(servers []*redistest.Server) (addrs []string) {
+	for _, s := range servers {
+		addrs = append(addrs, s.TLSAddr())
+	}
+	return addrs
+}
+
+func TestALeaseLivesItsWholeLifeOverTLS(t *testing.T) {
+	ca, clients := redistest.NewCA(t), redistest.NewCA(t)
+	named := ca.ClientConfig()
+	named.ServerName = "redis.test"
+	for _, c := range []struct {
+		claim  string
+		server redistest.TLS
+		config *tls.Config
+	}{
+		{"by address", redistest.TLS{CA: ca}, ca.ClientConfig()},
+		{"by name", redistest.TLS{CA: ca, Names: []string{"redis.test"}}, named},
+		{"with client certificates", redistest.TLS{CA: ca, Clients: clients}, ca.ClientConfig(clients.Certificate("client"))},
+	} {
+		t.Run(c.claim, func(t *testing.T) {
+			servers := redistest.StartWith(t, 3, redistest.Options{TLS: &c.server})
+			nodes := over(tlsAddrs(servers), func(o *rueidis.ClientOption) { o.TLSConfig = c.config })
+			live(t, open(t, nodes, quorumlock.WithTTL(time.Second)), open(t, nodes), servers)
+		})
+	}
+}
+
+// live takes a Manager through all that a lease can go through, on servers of
+// its own, with a contender over the same servers.
+func live(t *testing.T, m, contender *quorumlock.Manager, servers []*redistest.Server) {
+	t.Helper()
+	l, err := m.Acquire(background, "job", quorumlock.WithHolder("me"))
+	require.NoError(t, err)
+	assert.Positive(t, l.Token())
+	eventually(t, "all votes are in", func() bool { return locks(t, servers, "job") == len(servers) })
+	_, err = contender.TryAcquire(background, "job")
+	var held *quorumlock.HeldError
+	require.ErrorAs(t, err, &held)
+	assert.Equal(t, "me", held.Holder.Label)
+	assert.Positive(t, held.RetryAfter)
+	s, err := contender.Inspect(background, "job")
+	require.NoError(t, err)
+	assert.True(t, s.Held)
+	assert.Equal(t, l.Token(), s.Fence)
+	renewed := l.Renewed()
+	<-renewed
+	<-renewed // by the watchdog, twice
+	require.NoError(t, l.Renew(background))
+	require.NoError(t, l.Verify(background))
+
+	servers[0].MustDo("DEL", "quorumlock:job")
+	require.NoError(t, l.Renew(background))
+	eventually(t, "healed", func() bool { return locks(t, servers, "job") == len(servers) })
+	servers[0].Restart()
+	eventually(t, "healed after a restart", func() bool { return locks(t, servers, "job") == len(servers) })
+	require.NoError(t, l.Release(background))
+	eventually(t, "released", func() bool { return locks(t, servers, "job") == 0 })
+
+	next, err := contender.TryAcquire(background, "job")
+	require.NoError(t, err)
+	assert.Greater(t, next.Token(), l.Token())
+	for _, server := range servers {
+		server.MustDo("DEL", "quorumlock:job")
+	}
+	require.ErrorIs(t, next.Verify(background), quorumlock.ErrLost)
+	require.ErrorIs(t, next.Release(background), quorumlock.ErrLost)
+
+	// Counters that disagree have to be brought up before the grant.
+	l, err = m.Acquire(background, "uneven")
+	require.NoError(t, err)
+	require.NoError(t, l.Release(background))
+	eventually(t, "released", func() bool { return locks(t, servers, "uneven") == 0 })
+	uneven := fenceKey("uneven")
+	for i, server := range servers {
+		server.MustDo("SET", uneven, fmt.Sprint(l.Token()+int64(i)+1))
+	}
+	next, err = m.Acquire(background, "uneven")
+	require.NoError(t, err)
+	assert.Greater(t, next.Token(), l.Token()+1)
+	require.NoError(t, next.Release(background))
+}
+
+// The companion keys, as docs/operations.md has them.
+func fenceKey(name string) string { return "quorumlock:\xfff{quorumlock:" + name + "}" }
+
+const markerKey = "quorumlock:\xffg"
+
+func TestATLSNodeThatCannotBeTrustedIsRefusedAndTheErrorSaysWhy(t *testing.T) {
+	ca, clients := redistest.NewCA(t), redistest.NewCA(t)
+	servers := redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: ca, Names: []string{"redis.test", "127.0.0.1"}}})
+	strict := redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: ca, Clients: clients}})
+	named := func(name string) *tls.Config { c := ca.ClientConfig(); c.ServerName = name; return c }
+	// With TLS 1.3 a client learns of its refusal after the handshake, perhaps
+	// as a mere end of the connection.
+	old := func(c *tls.Config) *tls.Config { c.MaxVersion = tls.VersionTLS12; return c }
+	for _, c := range []struct {
+		claim, addr string
+		config      *tls.Config
+		cause       any // for errors.As
+		text        string
+	}{
+		{"another CA", servers[0].TLSAddr(), redistest.NewCA(t).ClientConfig(), new(x509.UnknownAuthorityError), "unknown authority"},
+		{"another name", servers[0].TLSAddr(), named("other.test"), new(x509.HostnameError), "not other.test"},
+		{"no TLS there", servers[0].Addr(), ca.ClientConfig(), nil, ""},
+		{"no TLS here", servers[0].TLSAddr(), nil, nil, ""},
+		{"no client certificate", strict[0].TLSAddr(), old(ca.ClientConfig()), nil, "tls: "},
+		{"a client certificate of another CA", strict[0].TLSAddr(), old(ca.ClientConfig(ca.Certificate("client"))), nil, "tls: "},
+		{"no client certificate, TLS 1.3", strict[0].TLSAddr(), ca.ClientConfig(), nil, ""},
+	} {
+		t.Run(c.claim, func(t *testing.T) {
+			_, err := quorumlock.New(background, over([]string{c.addr}, func(o *rueidis.ClientOption) { o.TLSConfig = c.config }))
+			require.Error(t, err)
+			var node *quorumlock.NodeError
+			require.ErrorAs(t, err, &node)
+			assert.Equal(t, c.addr, node.Addr)
+			assert.Contains(t, err.Error(), c.text)
+			if c.cause != nil {
+				assert.ErrorAs(t, err, c.cause)
+			}
+			assert.True(t, errors.Is(err, quorumlock.ErrNoQuorum) || errors.Is(err, quorumlock.ErrInvalid), "%v", err)
+		})
+	}
+}
+
+func TestOneNodeThatCannotBeTrustedDoesNotVoteAndTheOthersDo(t *testing.T) {
+	ca, other := redistest.NewCA(t), redistest.NewCA(t)
+	servers := append(redistest.StartWith(t, 2, redistest.Options{TLS: &redistest.TLS{CA: ca}}),
+		redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: other}})...)
+	m := open(t, over(tlsAddrs(servers), func(o *rueidis.ClientOption) { o.TLSConfig = ca.ClientConfig() }))
+	l, err := m.Acquire(background, "job")
+	require.NoError(t, err)
+	require.NoError(t, l.Renew(background))
+	s, err := m.Inspect(background, "job")
+	require.NoError(t, err)
+	require.ErrorContains(t, s.Nodes[2].Err, "unknown authority")
+	require.NoError(t, l.Release(background))
+	assert.Empty(t, keys(t, servers[2:]))
+}
+
+// documented returns the rules of the user that docs/operations.md gives as
+// the least, without the words "user" and the name.
+func documented(t *testing.T) (rules []string) {
+	t.Helper()
+	text, err := os.ReadFile("docs/operations.md")
+	require.NoError(t, err)
+	lines := regexp.MustCompile(`(?m)^user quorumlock .*$`).FindAllString(string(text), -1)
+	require.Len(t, lines, 1, "one line to copy")
+	return strings.Fields(lines[0])[2:]
+}
+
+const documentedPassword = "CHANGE-ME"
+
+// as returns options of the documented user.
+func as(user string, addrs []string) []rueidis.ClientOption {
+	return over(addrs, func(o *rueidis.ClientOption) { o.Username, o.Password = user, documentedPassword })
+}
+
+func TestTheDocumentedRightsPassTheWholeConformance(t *testing.T) {
+	// The cases have short keys of their own; that the documented pattern covers
+	// the keys of a Manager is for the next test.
+	rules := documented(t)
+	pattern := slices.Index(rules, "~quorumlock:*")
+	require.NotEqual(t, -1, pattern)
+	rules[pattern] = "~*"
+	conformance.Run(t, func(tb testing.TB) conformance.Server {
+		server := redistest.Start(tb, 1, append([]string{"--user", "quorumlock"}, rules...)...)[0]
+		return conformance.Server{
+			Option:  as("quorumlock", []string{server.Addr()})[0],
+			Do:      server.Do,
+			Restart: server.Restart,
+		}
+	})
+}
+
+func TestTheDocumentedRightsAreEnoughForAWholeLife(t *testing.T) {
+	user := append([]string{"--user", "quorumlock"}, documented(t)...)
+	for claim, opts := range map[string][]quorumlock.Option{
+		"plain":   nil,
+		"guarded": {quorumlock.WithRestartGuard(2 * time.Second), quorumlock.WithTrustEmptyNodes()},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			servers := redistest.Start(t, 3, user...)
+			nodes := as("quorumlock", redistest.Addrs(servers))
+			opts = append(opts, quorumlock.WithTTL(time.Second))
+			live(t, open(t, nodes, opts...), open(t, nodes, opts...), servers)
+			for _, s := range servers {
+				assert.Empty(t, s.MustDo("ACL", "LOG"), "nothing that the library sends is refused")
+			}
+		})
+	}
+}
+
+// Each right taken away is missed by an error that somebody can act on, and so
+// is each of the rest of the line; what would not be missed does not belong
+// there.
+func TestEveryDocumentedRightIsMissedByAnErrorThatNamesIt(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	rules := documented(t)
+	want := map[string][]string{ // what the error has to name, where that is not the right itself
+		"on": {"WRONGPASS", "Username and Password"}, ">" + documentedPassword: {"WRONGPASS", "Username and Password"},
+		"~quorumlock:*": {"key"},
+		"resetchannels": nil, "-@all": nil, // take away; a new user has nothing to take
+		"+ping": nil, // see below
+	}
+	for i, rule := range rules {
+		t.Run(rule, func(t *testing.T) {
+			user := fmt.Sprintf("without-%d", i)
+			server.MustDo(append([]string{"ACL", "SETUSER", user}, slices.Delete(slices.Clone(rules), i, i+1)...)...)
+			names, special := want[rule]
+			if !special {
+				names = []string{strings.TrimPrefix(rule, "+")}
+			}
+			var all []string
+			found := false
+			for _, opts := range [][]quorumlock.Option{
+				nil,
+				{quorumlock.WithRestartGuard(10 * time.Second), quorumlock.WithTrustEmptyNodes()},
+			} {
+				for _, err := range complaints(t, as(user, []string{server.Addr()}), server, opts) {
+					all = append(all, err.Error())
+					found = found || actionable(err) && !slices.ContainsFunc(names, func(name string) bool {
+						return !strings.Contains(err.Error(), name)
+					})
+				}
+			}
+			if names == nil {
+				assert.Empty(t, all)
+			} else {
+				assert.True(t, found, "no error that names %q and that somebody can act on among\n%s", names, strings.Join(all, "\n"))
+			}
+		})
+	}
+}
+
+// actionable reports whether the library has told that waiting does not help.
+func actionable(err error) bool {
+	var node *quorumlock.NodeError
+	return errors.Is(err, quorumlock.ErrInvalid) || errors.As(err, &node) && node.Misconfigured()
+}
+
+// complaints lives a life on one server and returns every error of it.
+func complaints(t *testing.T, nodes []rueidis.ClientOption, server *redistest.Server, opts []quorumlock.Option) (errs []error) {
+	t.Helper()
+	server.MustDo("FLUSHALL")
+	note := func(err error) {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	m, err := quorumlock.New(background, nodes, append(opts, quorumlock.WithTTL(2*time.Second))...)
+	note(err)
+	if err != nil {
+		return errs
+	}
+	defer func() { require.NoError(t, m.Close(background)) }()
+	events := m.Subscribe(100)
+	l, err := m.TryAcquire(background, "job", quorumlock.WithoutRenewal())
+	note(err)
+	if err == nil {
+		note(l.Renew(background))
+		note(l.Verify(background))
+		server.MustDo("DEL", "quorumlock:job")
+		if err := l.Renew(background); !errors.Is(err, quorumlock.ErrLost) { // of the one node
+			note(err)
+		}
+	}
+	server.MustDo("SET", "quorumlock:taken", "somebody else", "PX", "60000")
+	if _, err := m.TryAcquire(background, "taken"); !errors.Is(err, quorumlock.ErrHeld) {
+		note(err)
+	}
+	_, err = m.Inspect(background, "taken")
+	note(err)
+	l, err = m.TryAcquire(background, "other")
+	note(err)
+	if err == nil {
+		note(l.Release(background))
+	}
+	for {
+		select {
+		case e := <-events.C():
+			if changed, ok := e.(quorumlock.NodeChanged); ok {
+				note(changed.Err)
+			}
+		default:
+			return errs
+		}
+	}
+}
+
+// Without INFO nothing can be checked, which is a warning, and with the guard
+// an error.
+func TestWithoutTheRightToINFOTheLogSaysSoAndTheGuardRefuses(t *testing.T) {
+	rules := documented(t)
+	i := slices.Index(rules, "+info")
+	require.NotEqual(t, -1, i)
+	server := redistest.Start(t, 1, append([]string{"--user", "quorumlock"}, slices.Delete(rules, i, i+1)...)...)[0]
+	nodes := as("quorumlock", []string{server.Addr()})
+	var log ears
+	m := open(t, nodes, quorumlock.WithLogger(log.logger()))
+	eventually(t, "warned", func() bool { return strings.Contains(log.String(), "allow INFO to the user") })
+	_, err := m.TryAcquire(background, "job")
+	require.NoError(t, err)
+	_, err = quorumlock.New(background, nodes, quorumlock.WithRestartGuard(10*time.Second))
+	require.ErrorIs(t, err, quorumlock.ErrInvalid)
+	assert.Contains(t, err.Error(), "allow INFO")
+}
+
+// ears hear everything that a Manager tells: they are the writer of its log,
+// and its tracer and meter.
+type ears struct {
+	tracenoop.TracerProvider
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (e *ears) Write(b []byte) (int, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.text.Write(b)
+}
+
+func (e *ears) String() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.text.String()
+}
+
+// hear takes anything in, in every way in which it can be printed.
+func (e *ears) hear(what string, values ...any) {
+	for _, v := range values {
+		_, _ = fmt.Fprintf(e, "%s: %v\n%+v\n%#v\n%q\n", what, v, v, v, fmt.Sprint(v))
+	}
+}
+
+// hearError takes an error and everything that it wraps in.
+func (e *ears) hearError(err error) {
+	if err == nil {
+		return
+	}
+	e.hear("error", err)
+	switch wrapped := err.(type) { //nolint:errorlint // every level is looked at
+	case interface{ Unwrap() error }:
+		e.hearError(wrapped.Unwrap())
+	case interface{ Unwrap() []error }:
+		for _, inner := range wrapped.Unwrap() {
+			e.hearError(inner)
+		}
+	}
+}
+
+func (e *ears) logger() *slog.Logger {
+	return slog.New(slog.NewJSONHandler(e, &slog.HandlerOptions{Level: slog.LevelDebug, AddSource: true}))
+}
+
+func (e *ears) Tracer(string, ...trace.TracerOption) trace.Tracer { return &earTracer{e: e} }
+
+type earTracer struct {
+	tracenoop.Tracer
+	e *ears
+}
+
+func (t *earTracer) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+	config := trace.NewSpanStartConfig(opts...)
+	t.e.hear("span "+name, config.Attributes(), config.Links())
+	s := &earSpan{e: t.e}
+	return trace.ContextWithSpan(ctx, s), s
+}
+
+type earSpan struct {
+	tracenoop.Span
+	e *ears
+}
+
+func (s *earSpan) IsRecording() bool                             { return true }
+func (s *earSpan) SetName(name string)                           { s.e.hear("name", name) }
+func (s *earSpan) SetStatus(_ codes.Code, text string)           { s.e.hear("status", text) }
+func (s *earSpan) SetAttributes(attrs ...attribute.KeyValue)     { s.e.hear("attributes", attrs) }
+func (s *earSpan) RecordError(err error, _ ...trace.EventOption) { s.e.hearError(err) }
+func (s *earSpan) AddEvent(name string, opts ...trace.EventOption) {
+	config := trace.NewEventConfig(opts...)
+	s.e.hear("event "+name, config.Attributes())
+}
+
+// meters are the ears' MeterProvider: the methods' names are taken.
+type meters struct {
+	metricnoop.MeterProvider
+	e *ears
+}
+
+func (m meters) Meter(string, ...metric.MeterOption) metric.Meter { return earMeter{e: m.e} }
+
+type earMeter struct {
+	metricnoop.Meter
+	e *ears
+}
+
+func (m earMeter) Float64Histogram(name string, _ ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
+	return earHistogram{e: m.e, name: name}, nil
+}
+
+func (m earMeter) Int64Counter(name string, _ ...metric.Int64CounterOption) (metric.Int64Counter, error) {
+	return earCounter{e: m.e, name: name}, nil
+}
+
+type earHistogram struct {
+	metricnoop.Float64Histogram
+	e    *ears
+	name string
+}
+
+func (h earHistogram) Record(_ context.Context, _ float64, opts ...metric.RecordOption) {
+	attrs := metric.NewRecordConfig(opts).Attributes()
+	h.e.hear("metric "+h.name, attrs.ToSlice())
+}
+
+type earCounter struct {
+	metricnoop.Int64Counter
+	e    *ears
+	name string
+}
+
+func (c earCounter) Add(_ context.Context, _ int64, opts ...metric.AddOption) {
+	attrs := metric.NewAddConfig(opts).Attributes()
+	c.e.hear("metric "+c.name, attrs.ToSlice())
+}
+
+// A life with every failure that there is, and the secrets in none of what is
+// told of it.
+func TestSecretsAreNeverTold(t *testing.T) {
+	const (
+		password = "open-sesame-4711"
+		wrong    = "closed-barley-0815"
+	)
+	ca, clients, strange := redistest.NewCA(t), redistest.NewCA(t), redistest.NewCA(t)
+	certificate := clients.Certificate("client")
+	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
+	require.NoError(t, err)
+	servers := redistest.StartWith(t, 3, redistest.Options{
+		TLS:  &redistest.TLS{CA: ca, Clients: clients},
+		Args: []string{"--user", "default", "on", ">" + password, "~*", "&*", "+@all", "--user", "admin", "on", "nopass", "~*", "+@all"},
+	})
+	var proxies []*redistest.Proxy
+	var addrs []string
+	for _, s := range servers {
+		p := redistest.NewProxy(t, s.TLSAddr())
+		proxies, addrs = append(proxies, p), append(addrs, p.Addr())
+	}
+	var heard ears
+	named := func(user, password string) func(*rueidis.ClientOption) {
+		return func(o *rueidis.ClientOption) {
+			o.TLSConfig = ca.ClientConfig(certificate)
+			o.Username, o.Password = user, password
+		}
+	}
+	function := func(user, password string) func(*rueidis.ClientOption) {
+		return func(o *rueidis.ClientOption) {
+			named("", "")(o)
+			o.AuthCredentialsFn = func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+				return rueidis.AuthCredentials{Username: user, Password: password}, nil
+			}
+		}
+	}
+	opts := []quorumlock.Option{
+		quorumlock.WithTTL(time.Second), quorumlock.WithLogger(heard.logger()), quorumlock.WithTracerProvider(&heard),
+		quorumlock.WithMeterProvider(meters{e: &heard}), quorumlock.WithHolder("me"),
+	}
+	refused := func(change func(*rueidis.ClientOption)) {
+		t.Helper()
+		_, err := quorumlock.New(background, over(addrs, change), opts...)
+		require.Error(t, err)
+		heard.hearError(err)
+	}
+
+	// Not let in.
+	refused(named("", wrong))
+	refused(named("default", wrong))
+	refused(named("nobody", password))
+	refused(function("default", wrong))
+	refused(func(o *rueidis.ClientOption) {
+		named("", password)(o)
+		o.TLSConfig = strange.ClientConfig(certificate)
+	})
+	refused(func(o *rueidis.ClientOption) {
+		named("", password)(o)
+		o.TLSConfig = ca.ClientConfig(strange.Certificate("client"))
+	})
+	refused(func(o *rueidis.ClientOption) { named("", password)(o); o.SelectDB = 999 })
+	refused(func(o *rueidis.ClientOption) { named("", password)(o); o.ConnLifetime = time.Second })
+	refused(func(o *rueidis.ClientOption) { named("", password)(o); o.TLSConfig = nil })
+	// An address with a password in it, as in a URL, is an address that is wrong.
+	for _, addr := range []string{"redis://default:%s@127.0.0.1:6379", ":%s@127.0.0.1:6379"} {
+		refused(func(o *rueidis.ClientOption) {
+			named("", password)(o)
+			o.InitAddress[0] = fmt.Sprintf(addr, password) + o.InitAddress[0][len("127.0.0.1:"):] // so that all are different
+		})
+	}
+
+	// Let in, and then everything goes wrong.
+	for _, change := range []func(*rueidis.ClientOption){named("", password), function("default", password)} {
+		nodes := over(addrs, change)
+		m, err := quorumlock.New(background, nodes, opts...)
+		require.NoError(t, err)
+		events := m.Subscribe(10_000)
+		l, err := m.Acquire(background, "job")
+		require.NoError(t, err)
+		_, err = m.TryAcquire(background, "job")
+		require.ErrorIs(t, err, quorumlock.ErrHeld)
+		heard.hearError(err)
+
+		proxies[0].Refuse() // dials fail
+		heard.hearError(l.Renew(background))
+		servers[1].Kill() // connections break
+		heard.hearError(l.Renew(background))
+		<-l.Done()
+		heard.hearError(l.Err())
+		heard.hear("lost", <-l.Lost())
+		heard.hearError(l.Release(background))
+		status, err := m.Inspect(background, "job")
+		heard.hear("status", status)
+		for _, n := range status.Nodes {
+			heard.hearError(n.Err)
+		}
+		heard.hearError(err)
+		_, err = m.TryAcquire(background, "job")
+		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+		heard.hearError(err)
+		proxies[0].Heal()
+		servers[1].Restart()
+
+		// The password is changed behind the client's back.
+		for _, s := range servers {
+			s.Restart()
+		}
+		eventually(t, "all is well again", func() bool {
+			l, err := m.TryAcquire(background, "other")
+			return err == nil && l.Release(background) == nil
+		})
+		for _, s := range servers {
+			change := redis(t, s.TLSAddr(), ca.ClientConfig(certificate), password)
+			require.NoError(t, change.Do(background, change.B().Arbitrary("ACL", "SETUSER", "default", "resetpass", ">changed").Build()).Error())
+			require.NoError(t, change.Do(background, change.B().Arbitrary("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Build()).Error())
+			change.Close()
+		}
+		eventually(t, "locked out", func() bool {
+			_, err := m.TryAcquire(background, "job")
+			heard.hearError(err)
+			return err != nil && strings.Contains(err.Error(), "WRONGPASS")
+		})
+		require.NoError(t, m.Close(background))
+		heard.hear("what a careless program prints", m, l) // now that nothing changes any more
+		for e := range events.C() {
+			heard.hear("event", e)
+			if changed, ok := e.(quorumlock.NodeChanged); ok {
+				heard.hearError(changed.Err)
+			}
+		}
+		for _, s := range servers {
+			s.Restart()
+		}
+	}
+
+	told := heard.String()
+	for _, must := range []string{ // the ears were open
+		"WRONGPASS", "unknown authority", "refused", "quorumlock.acquire", "quorumlock.node.operations",
+		"node does not vote", "NodeChanged", "AtRisk", "Lost", "status: ", `"level":"INFO"`,
+	} {
+		assert.Contains(t, told, must)
+	}
+	for name, secret := range map[string]string{
+		"password": password, "wrong password": wrong, "key": hex.EncodeToString(key), "KEY": strings.ToUpper(hex.EncodeToString(key)),
+		"PEM of the key":    strings.SplitN(string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})), "\n", 3)[1],
+		"number of the key": fmt.Sprint(certificate.PrivateKey),
+	} {
+		if at := strings.Index(told, secret); at >= 0 {
+			t.Errorf("the %s is told: %s", name, told[max(0, at-300):min(len(told), at+300)])
+		}
+	}
+}
+
+// redis returns a client of its own over TLS.
+func redis(t *testing.T, addr string, config *tls.Config, password string) rueidis.Client {
+	t.Helper()
+	c, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{addr}, TLSConfig: config, Password: password, DisableCache: true, ForceSingleClient: true,
+	})
+	require.NoError(t, err)
+	return c
+}
+
+// What another program, or an enemy, may leave under the key of a lock. The
+// nodes have no say in what a stranger's value looks like.
+func strangers() map[string][]string {
+	owner := strings.Repeat("0123456789abcdef", 2)
+	values := map[string]string{
+		"empty":                    "",
+		"text":                     "somebody else",
+		"binary":                   "\x00\xff\xfe\r\n\x00",
+		"only invalid UTF-8":       strings.Repeat("\xff", 400),
+		"half invalid UTF-8":       strings.Repeat("a\xff", 400),
+		"an owner and no more":     owner,
+		"an owner and a space":     owner + " ",
+		"no counter":               owner + " x 1700000000000000 - label",
+		"a negative counter":       owner + " -1 1700000000000000 - label",
+		"a counter that overflows": owner + " 99999999999999999999999999 1700000000000000 - label",
+		"the largest counter":      owner + " 9223372036854775807 1700000000000000 - label",
+		"a time that overflows":    owner + " 1 99999999999999999999999999 - label",
+		"the largest time":         owner + " 1 9223372036854775807 - label",
+		"the smallest time":        owner + " 1 -9223372036854775808 - label",
+		"extra spaces":             owner + "  1  1700000000000000  -  label",
+		"too few parts":            owner + " 1 1700000000000000",
+		"an invalid label":         owner + " 1 1700000000000000 - \xff\xfe\xfd",
+		"a label with newlines":    owner + " 1 1700000000000000 - a\r\nb\nc\x1b[31m",
+		"a label without end":      owner + " 1 1700000000000000 - " + strings.Repeat("l", 4096),
+		"an invalid traceparent":   owner + " 1 1700000000000000 \xff\xfe label",
+		"an endless traceparent":   owner + " 1 1700000000000000 " + strings.Repeat("t", 4096) + " label",
+		"the owner in capitals":    strings.ToUpper(owner) + " 1 1700000000000000 - label",
+		"an owner too long":        owner + "0 1 1700000000000000 - label",
+		"a label cut in a rune":    owner + " 1 1700000000000000 - " + strings.Repeat("l", 511-len(owner+" 1 1700000000000000 - ")) + "€",
+	}
+	commands := map[string][]string{
+		"1 MiB":  {"SETRANGE", "", fmt.Sprint(1<<20 - 1), "x"},
+		"list":   {"RPUSH", "", "item"},
+		"hash":   {"HSET", "", "field", "v"},
+		"set":    {"SADD", "", "member"},
+		"zset":   {"ZADD", "", "1", "member"},
+		"stream": {"XADD", "", "*", "field", "v"},
+	}
+	for claim, value := range values {
+		commands[claim] = []string{"SET", "", value}
+	}
+	return commands
+}
+
+// put runs a command whose key is left out on all servers, in place of what is
+// there.
+func put(servers []*redistest.Server, command []string, key string) {
+	command = slices.Clone(command)
+	command[1] = key
+	for _, s := range servers {
+		s.MustDo("DEL", key)
+		s.MustDo(command...)
+	}
+}
+
+// take deletes a key on all servers.
+func take(servers []*redistest.Server, key string) {
+	for _, s := range servers {
+		s.MustDo("DEL", key)
+	}
+}
+
+// dump returns a key as it is on the first server, without its life.
+func dump(servers []*redistest.Server, key string) any {
+	return servers[0].MustDo("DEBUG", "DIGEST-VALUE", key)
+}
+
+func TestWhateverAStrangerLeftUnderTheKeyOfALockIsToleratedAndUntouched(t *testing.T) {
+	for claim, opts := range map[string][]quorumlock.Option{
+		"plain":    nil,
+		"unfenced": {quorumlock.WithoutFencing()},
+		"guarded":  {quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes()},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			servers := redistest.Start(t, 3, "--enable-debug-command", "local")
+			m := connect(t, redistest.Addrs(servers), append(opts, quorumlock.WithTracerProvider(&textCheck{t: t}))...)
+			for claim, command := range strangers() {
+				t.Run(claim, func(t *testing.T) {
+					key := quorumlock.DefaultPrefix + "job"
+					put(servers, command, key)
+					before := dump(servers, key)
+					var stats [2]runtime.MemStats
+					runtime.ReadMemStats(&stats[0])
+					began := time.Now()
+					l, err := m.TryAcquire(background, "job")
+					took := time.Since(began)
+					runtime.ReadMemStats(&stats[1])
+					require.Nil(t, l)
+					bounded(t, err)
+					assert.Less(t, took, 5*time.Second)
+					assert.Less(t, stats[1].TotalAlloc-stats[0].TotalAlloc, uint64(8<<20), "bytes of memory, whatever was sent")
+
+					status, err := m.Inspect(background, "job")
+					if err != nil {
+						bounded(t, err)
+					} else {
+						boundedHolder(t, status.Holder)
+						assert.True(t, status.Held, "and Inspect says so too")
+					}
+					other, err := m.TryAcquire(background, "other")
+					require.NoError(t, err)
+					require.NoError(t, other.Release(background))
+					assert.Equal(t, before, dump(servers, key), "untouched")
+					take(servers, key)
+					eventually(t, "free again", func() bool {
+						l, err := m.TryAcquire(background, "job")
+						return err == nil && l.Release(background) == nil
+					})
+				})
+			}
+		})
+	}
+}
+
+// bounded checks the error of an acquisition of what a stranger has: he holds
+// it, or somebody has to look.
+func bounded(t *testing.T, err error) {
+	t.Helper()
+	var held *quorumlock.HeldError
+	var short *quorumlock.QuorumError
+	switch {
+	case errors.As(err, &held):
+		boundedHolder(t, held.Holder)
+	case errors.As(err, &short):
+		assert.GreaterOrEqual(t, len(short.Nodes), 2)
+		for _, n := range short.Nodes {
+			assert.True(t, n.Misconfigured(), "%v", n)
+		}
+	default:
+		require.Fail(t, "neither held nor misconfigured", "%v", err)
+	}
+	assert.Less(t, len(err.Error()), 4096)
+	assert.True(t, utf8.ValidString(err.Error()))
+}
+
+// What is told of a holder has bounds, and is text: an OpenTelemetry exporter
+// drops a whole batch of spans for one string that is not.
+func boundedHolder(t *testing.T, h quorumlock.Holder) {
+	t.Helper()
+	for name, text := range map[string]string{"owner": h.Owner, "label": h.Label, "traceparent": h.TraceParent} {
+		assert.LessOrEqual(t, len(text), 512, name)
+		assert.True(t, utf8.ValidString(text), "%s %.80q", name, text)
+	}
+}
+
+// A textCheck is a tracer that wants text.
+type textCheck struct {
+	tracenoop.TracerProvider
+	t *testing.T
+}
+
+func (c *textCheck) Tracer(string, ...trace.TracerOption) trace.Tracer { return textTracer{c: c} }
+
+type textTracer struct {
+	tracenoop.Tracer
+	c *textCheck
+}
+
+func (t textTracer) Start(ctx context.Context, _ string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+	config := trace.NewSpanStartConfig(opts...)
+	t.c.check(config.Attributes()...)
+	s := textSpan{c: t.c}
+	return trace.ContextWithSpan(ctx, s), s
+}
+
+type textSpan struct {
+	tracenoop.Span
+	c *textCheck
+}
+
+func (s textSpan) IsRecording() bool                         { return true }
+func (s textSpan) SetAttributes(attrs ...attribute.KeyValue) { s.c.check(attrs...) }
+func (s textSpan) SetStatus(_ codes.Code, text string)       { s.c.check(attribute.String("status", text)) }
+func (s textSpan) AddEvent(_ string, opts ...trace.EventOption) {
+	config := trace.NewEventConfig(opts...)
+	s.c.check(config.Attributes()...)
+}
+
+func (c *textCheck) check(attrs ...attribute.KeyValue) {
+	for _, a := range attrs {
+		assert.True(c.t, utf8.ValidString(a.Value.String()), "%s %.80q", a.Key, a.Value.String())
+	}
+}
+
+func TestWhateverAStrangerPutsInPlaceOfALiveLockEndsTheLeaseAndStays(t *testing.T) {
+	servers := redistest.Start(t, 3, "--enable-debug-command", "local")
+	m := connect(t, redistest.Addrs(servers), quorumlock.WithTTL(2*time.Second))
+	for claim, command := range strangers() {
+		t.Run(claim, func(t *testing.T) {
+			key := quorumlock.DefaultPrefix + claim
+			l, err := m.Acquire(background, claim, quorumlock.WithoutRenewal())
+			require.NoError(t, err)
+			eventually(t, "all votes are in", func() bool { return locks(t, servers, claim) == 3 })
+			put(servers, command, key)
+			before := dump(servers, key)
+			require.ErrorIs(t, l.Renew(background), quorumlock.ErrLost)
+			require.ErrorIs(t, l.Release(background), quorumlock.ErrLost)
+			t.Cleanup(func() { assert.Equal(t, before, dump(servers, key), "untouched") })
+		})
+	}
+	time.Sleep(time.Second) // what a loss releases in the background, for all that the clean-ups look at
+}
+
+// The value of a lock is read for its first bytes alone: what a stranger has
+// put there must not stop the node, for the sake of one name, for all the others.
+func TestAHugeValueCostsTheNodeNothing(t *testing.T) {
+	const attempts = 10
+	server := redistest.Start(t, 1)[0]
+	m := connect(t, []string{server.Addr()}, quorumlock.WithTTL(time.Minute), quorumlock.WithNodeTimeout(10*time.Second))
+	sizes := []int{64 << 20, 512 << 20}
+	if testing.Short() {
+		sizes = sizes[:1]
+	}
+	for _, size := range sizes {
+		key := quorumlock.DefaultPrefix + "job"
+		server.MustDo("SETRANGE", key, fmt.Sprint(size-1), "x") // grows it
+		server.MustDo("PEXPIRE", key, "600000")
+		before := cpuTime(t, server)
+		for range attempts {
+			_, err := m.TryAcquire(background, "job")
+			var held *quorumlock.HeldError
+			require.ErrorAs(t, err, &held)
+			boundedHolder(t, held.Holder)
+			s, err := m.Inspect(background, "job")
+			require.NoError(t, err)
+			assert.True(t, s.Held)
+		}
+		spent := (cpuTime(t, server) - before) / attempts
+		t.Logf("%d MiB: %v of the server for a refusal and an inspection", size>>20, spent)
+		assert.Less(t, spent, 10*time.Millisecond, "of %d MiB", size>>20)
+	}
+}
+
+// cpuTime is what the server has used.
+func cpuTime(t *testing.T, s *redistest.Server) (total time.Duration) {
+	t.Helper()
+	found := regexp.MustCompile(`used_cpu_(?:sys|user):([0-9.]+)`).FindAllStringSubmatch(s.MustDo("INFO", "cpu").(string), -1)
+	require.Len(t, found, 2)
+	for _, f := range found {
+		d, err := time.ParseDuration(f[1] + "s")
+		require.NoError(t, err)
+		total += d
+	}
+	return total
+}
+
+func TestAFenceCounterThatIsNoCounterGrantsNothingAndLeavesNoLock(t *testing.T) {
+	const exact = int64(1) << 53 // the largest number up to which Lua counts
+	for claim, c := range map[string]struct {
+		command []string
+		token   int64 // 0 for no grant
+	}{
+		"text":               {command: []string{"SET", "", "text"}},
+		"empty":              {command: []string{"SET", "", ""}},
+		"negative":           {command: []string{"SET", "", "-5"}},
+		"float":              {command: []string{"SET", "", "1.5"}},
+		"exponent":           {command: []string{"SET", "", "1e3"}},
+		"1e308":              {command: []string{"SET", "", "1e308"}},
+		"hexadecimal":        {command: []string{"SET", "", "0x10"}},
+		"nan":                {command: []string{"SET", "", "nan"}},
+		"inf":                {command: []string{"SET", "", "inf"}},
+		"-inf":               {command: []string{"SET", "", "-inf"}},
+		"space":              {command: []string{"SET", "", " 7"}},
+		"newline":            {command: []string{"SET", "", "7\n"}},
+		"plus":               {command: []string{"SET", "", "+7"}},
+		"beyond int64":       {command: []string{"SET", "", "99999999999999999999999999"}},
+		"largest int64":      {command: []string{"SET", "", fmt.Sprint(int64(math.MaxInt64))}},
+		"2^53":               {command: []string{"SET", "", fmt.Sprint(exact)}},
+		"2^53+1":             {command: []string{"SET", "", fmt.Sprint(exact + 1)}},
+		"2^53-1":             {command: []string{"SET", "", fmt.Sprint(exact - 1)}},
+		"the last but one":   {command: []string{"SET", "", fmt.Sprint(exact - 2)}, token: exact - 1},
+		"small":              {command: []string{"SET", "", "7"}, token: 8},
+		"zero":               {command: []string{"SET", "", "0"}, token: 1},
+		"many leading zeros": {command: []string{"SET", "", strings.Repeat("0", 400) + "7"}, token: 8},
+		"list":               {command: []string{"RPUSH", "", "item"}},
+		"hash":               {command: []string{"HSET", "", "field", "v"}},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			servers := redistest.Start(t, 3, "--enable-debug-command", "local")
+			m := connect(t, redistest.Addrs(servers), quorumlock.WithTTL(time.Second))
+			key := fenceKey("job")
+			put(servers, c.command, key)
+			for _, s := range servers {
+				s.MustDo("PEXPIRE", key, "3600000") // as every counter; how long it lives may change
+			}
+			before := dump(servers, key)
+			began := time.Now()
+			l, err := m.TryAcquire(background, "job")
+			assert.Less(t, time.Since(began), 5*time.Second)
+			if c.token != 0 {
+				require.NoError(t, err)
+				assert.Equal(t, c.token, l.Token())
+				require.NoError(t, l.Renew(background))
+				require.NoError(t, l.Release(background))
+			} else {
+				var short *quorumlock.QuorumError
+				require.ErrorAs(t, err, &short)
+				bounded(t, err)
+				assert.Equal(t, before, dump(servers, key), "untouched")
+				time.Sleep(20 * time.Millisecond) // the release of the attempt
+				assert.Zero(t, locks(t, servers, "job"))
+				assert.Equal(t, before, dump(servers, key), "untouched by that too")
+				// Nor is one bad counter of three in the way, or believed.
+				servers[1].MustDo("DEL", key)
+				servers[2].MustDo("DEL", key)
+				l, err = m.TryAcquire(background, "job")
+				require.NoError(t, err)
+				assert.InDelta(t, time.Now().UnixMicro(), l.Token(), 60e6)
+				for range 3 {
+					require.NoError(t, l.Renew(background))
+				}
+				require.NoError(t, l.Verify(background))
+				require.NoError(t, l.Release(background))
+				next, err := m.TryAcquire(background, "job")
+				require.NoError(t, err)
+				assert.Greater(t, next.Token(), l.Token())
+				assert.Less(t, next.Token(), exact)
+				require.NoError(t, next.Release(background))
+				eventually(t, "released", func() bool { return locks(t, servers, "job") == 0 })
+				assert.Equal(t, before, dump(servers, key), "untouched all the time")
+			}
+			if _, err = m.Inspect(background, "job"); err != nil {
+				bounded(t, err)
+			}
+			other, err := m.TryAcquire(background, "other")
+			require.NoError(t, err)
+			require.NoError(t, other.Release(background))
+		})
+	}
+}
+
+// A counter that goes bad while the lease is held costs the lease nothing.
+func TestAFenceCounterThatTurnsBadUnderALeaseDoesNotEndIt(t *testing.T) {
+	m, servers := newManager(t, 3, quorumlock.WithTTL(time.Second))
+	for claim, command := range map[string][]string{
+		"text": {"SET", "", "text"}, "nan": {"SET", "", "nan"}, "inf": {"SET", "", "inf"}, "1e308": {"SET", "", "1e308"},
+		"hash": {"HSET", "", "field", "v"}, "beyond": {"SET", "", fmt.Sprint(uint64(math.MaxUint64))},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			name := "job " + claim
+			l, err := m.Acquire(background, name)
+			require.NoError(t, err)
+			take(servers, fenceKey(name))
+			put(servers, command, fenceKey(name))
+			for range 3 {
+				require.NoError(t, l.Renew(background))
+			}
+			require.NoError(t, l.Verify(background))
+			require.NoError(t, l.Release(background))
+		})
+	}
+}
+
+func TestAGuardMarkerThatIsNoMarkerIsAQuarantineOrAnErrorAndNoCounterBelievesIt(t *testing.T) {
+	const farAway = "7258118400000000" // µs
+	for claim, c := range map[string]struct {
+		put     func(s *redistest.Server) []string
+		refused bool // by New; else a quarantine
+	}{
+		"text":          {put: func(*redistest.Server) []string { return []string{"SET", "", "text"} }},
+		"empty":         {put: func(*redistest.Server) []string { return []string{"SET", "", ""} }},
+		"binary":        {put: func(*redistest.Server) []string { return []string{"SET", "", "\xff\x00 1 2000"} }},
+		"1 MiB":         {put: func(*redistest.Server) []string { return []string{"SETRANGE", "", fmt.Sprint(1<<20 - 1), "x"} }},
+		"a number more": {put: func(s *redistest.Server) []string { return []string{"SET", "", runID(s) + " 1 2000 3"} }},
+		"a float":       {put: func(s *redistest.Server) []string { return []string{"SET", "", runID(s) + " 1.5 2000"} }},
+		"another run":   {put: func(*redistest.Server) []string { return []string{"SET", "", "run 99999999999999999999999999 2000"} }},
+		"hash":          {put: func(*redistest.Server) []string { return []string{"HSET", "", "run", "x", "until", "0"} }, refused: true},
+		"list":          {put: func(*redistest.Server) []string { return []string{"RPUSH", "", "x"} }, refused: true},
+		// Our own run_id, and an end that only a clock that was set back could
+		// have set; beyond 2^53 Lua does not count.
+		"an end in the year 2200": {put: func(s *redistest.Server) []string {
+			return []string{"SET", "", runID(s) + " " + farAway + " 2000"}
+		}},
+		"an end beyond 2^53": {put: func(s *redistest.Server) []string {
+			return []string{"SET", "", runID(s) + " 9000000000000000000 2000"}
+		}},
+		"an end beyond int64": {put: func(s *redistest.Server) []string {
+			return []string{"SET", "", runID(s) + " 99999999999999999999999999 2000"}
+		}},
+		"an endless maximum": {put: func(s *redistest.Server) []string {
+			return []string{"SET", "", runID(s) + " 1 99999999999999999999999999"}
+		}, refused: true},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			servers := redistest.Start(t, 3)
+			for _, s := range servers {
+				put([]*redistest.Server{s}, c.put(s), markerKey)
+			}
+			const longest = 2 * time.Second
+			opts := []quorumlock.Option{quorumlock.WithTTL(time.Second), quorumlock.WithRestartGuard(longest)}
+			began := time.Now()
+			m, err := quorumlock.New(background, quorumlock.Addrs(redistest.Addrs(servers)...), opts...)
+			assert.Less(t, time.Since(began), 5*time.Second)
+			if c.refused {
+				require.ErrorIs(t, err, quorumlock.ErrInvalid)
+				assert.Less(t, len(err.Error()), 1024)
+				return
+			}
+			require.NoError(t, err)
+			defer func() { require.NoError(t, m.Close(background)) }()
+			ctx, cancel := context.WithTimeout(background, 10*longest)
+			defer cancel()
+			last := int64(0)
+			for range 2 { // the second one would find a counter that the first has ruined
+				l, err := m.Acquire(ctx, "job")
+				require.NoError(t, err)
+				assert.Greater(t, l.Token(), last)
+				assert.Less(t, l.Token(), int64(1)<<53)
+				last = l.Token()
+				require.NoError(t, l.Renew(background))
+				require.NoError(t, l.Release(background))
+			}
+		})
+	}
+}
+
+// runID is the name of the server's process.
+func runID(s *redistest.Server) string {
+	_, rest, _ := strings.Cut(s.MustDo("INFO", "server").(string), "\r\nrun_id:")
+	id, _, _ := strings.Cut(rest, "\r\n")
+	return id
+}
