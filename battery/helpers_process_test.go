@@ -1,0 +1,316 @@
+//go:build linux
+
+package battery
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// An instant is a reading of CLOCK_MONOTONIC in nanoseconds. All processes of a
+// host share that clock, so instants of different processes compare exactly.
+type instant int64
+
+// epoch ties the two faces of CLOCK_MONOTONIC together: the raw one and that of
+// Go's time.Time.
+var epoch = sync.OnceValue(func() (e struct {
+	raw instant
+	at  time.Time
+}) {
+	// The two reads are not one: of several tries the quickest is the truest.
+	quickest := time.Hour
+	for range 20 {
+		before := time.Now()
+		raw := rawMonotonic()
+		if took := time.Since(before); took < quickest {
+			quickest, e.raw, e.at = took, raw, before
+		}
+	}
+	return e
+})
+
+// now returns the present instant.
+func now() instant { return instantOf(time.Now()) }
+
+// instantOf converts a time that has a monotonic reading, which every time has
+// that the library reports.
+func instantOf(t time.Time) instant {
+	e := epoch()
+	return e.raw + instant(t.Sub(e.at))
+}
+
+// after returns the instant that is d later.
+func (i instant) after(d time.Duration) instant { return i + instant(d) }
+
+// since returns how much later i is than other.
+func (i instant) since(other instant) time.Duration { return time.Duration(i - other) }
+
+// wait sleeps until the instant has come.
+func (i instant) wait() { time.Sleep(i.since(now())) }
+
+func rawMonotonic() instant {
+	const clockMonotonic = 1
+	var ts syscall.Timespec
+	_, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clockMonotonic, uintptr(unsafe.Pointer(&ts)), 0)
+	if errno != 0 {
+		panic(errno)
+	}
+	return instant(ts.Nano())
+}
+
+// A child is this test binary in another process, in one of the roles. Its
+// standard input carries commands and its standard output answers, both JSON,
+// one to a line. It ends at the end of its input, and with the test binary.
+type child struct {
+	role   string
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *bufio.Scanner
+	exited chan struct{} // closed once the child is reaped
+	err    error         // how it ended; read after exited is closed
+}
+
+const configVariable = "QUORUMLOCK_ROLE_CONFIG"
+
+// spawn starts a child. It is killed when the test ends, if it still runs.
+func spawn(t *testing.T, role string, config any) *child {
+	t.Helper()
+	text, err := json.Marshal(config)
+	require.NoError(t, err)
+	c := &child{role: role, cmd: exec.Command(os.Args[0]), exited: make(chan struct{})}
+	c.cmd.Env = append(os.Environ(), "QUORUMLOCK_ROLE="+role, configVariable+"="+string(text))
+	c.cmd.Stderr = os.Stderr // a panic or a data race of the child belongs into the test's output
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	c.in, err = c.cmd.StdinPipe()
+	require.NoError(t, err)
+	out, write, err := os.Pipe() // not StdoutPipe: Wait would close it under the reader
+	require.NoError(t, err)
+	c.cmd.Stdout = write
+	c.out = bufio.NewScanner(out)
+	c.out.Buffer(nil, 1<<20)
+	started := make(chan error, 1)
+	go func() {
+		defer close(c.exited)
+		// The death signal fires when the forking thread ends, so that thread
+		// has to stay.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := c.cmd.Start()
+		_ = write.Close() // the child's copy is the one that counts
+		started <- err
+		if err == nil {
+			c.err = c.cmd.Wait()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = c.cmd.Process.Kill() // fails only on a child that is gone
+		<-c.exited
+		_ = out.Close()
+	})
+	require.NoError(t, <-started)
+	return c
+}
+
+// tell sends a command.
+func (c *child) tell(command any) error {
+	text, err := json.Marshal(command)
+	if err != nil {
+		return err
+	}
+	_, err = c.in.Write(append(text, '\n'))
+	return err
+}
+
+// hear reads an answer. A child that hangs is ended by the test's own timeout.
+func (c *child) hear(answer any) error {
+	if !c.out.Scan() {
+		return fmt.Errorf("%s ended without an answer: %w", c.role, errors.Join(c.out.Err(), io.ErrUnexpectedEOF))
+	}
+	return json.Unmarshal(c.out.Bytes(), answer)
+}
+
+// end closes the child's input and waits until it has ended. It returns an
+// error unless that went well; a data race in the child is an error too.
+func (c *child) end() error {
+	_ = c.in.Close()
+	<-c.exited
+	if c.err != nil {
+		return fmt.Errorf("%s: %w", c.role, c.err)
+	}
+	return nil
+}
+
+// pause stops the child and returns the instant at which every thread of it
+// stood still.
+func (c *child) pause() (instant, error) {
+	if err := c.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+		return 0, err
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(500 * time.Microsecond) {
+		still, err := allStopped(c.cmd.Process.Pid)
+		switch {
+		case err != nil:
+			return 0, err
+		case still:
+			return now(), nil
+		case time.Now().After(deadline):
+			return 0, fmt.Errorf("%s does not stop", c.role)
+		}
+	}
+}
+
+// resume lets a stopped child go on and returns an instant just before that.
+func (c *child) resume() (instant, error) {
+	at := now()
+	return at, c.cmd.Process.Signal(syscall.SIGCONT)
+}
+
+// allStopped reports whether all threads of a process are stopped. Looking at
+// the process alone is not enough: that is its first thread.
+func allStopped(pid int) (bool, error) {
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	if err != nil || len(tasks) == 0 {
+		return false, fmt.Errorf("process %d is gone: %w", pid, errors.Join(err, os.ErrProcessDone))
+	}
+	for _, task := range tasks {
+		stat, err := os.ReadFile(task)
+		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // the thread ended in between
+		}
+		if err != nil {
+			return false, err
+		}
+		// The name, in parentheses, may hold anything; the state follows it.
+		if !bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" T")) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// roleConfig reads the configuration that spawn gave.
+func roleConfig(config any) error {
+	return json.Unmarshal([]byte(os.Getenv(configVariable)), config)
+}
+
+// roleFailed says on standard error why a child cannot go on.
+func roleFailed(err error) int {
+	fmt.Fprintf(os.Stderr, "%s: %v\n", os.Getenv("QUORUMLOCK_ROLE"), err)
+	return 1
+}
+
+// answer is the other end of hear.
+func answer(v any) error { return json.NewEncoder(os.Stdout).Encode(v) }
+
+// residentBytes returns how much memory of this process is resident.
+func residentBytes() (int64, error) {
+	text, err := os.ReadFile("/proc/self/statm")
+	if err != nil {
+		return 0, err
+	}
+	fields := strings.Fields(string(text))
+	if len(fields) < 2 {
+		return 0, fmt.Errorf("statm: %q", text)
+	}
+	pages, err := strconv.ParseInt(fields[1], 10, 64)
+	return pages * int64(os.Getpagesize()), err
+}
+
+// guardedServers starts servers whose restart guard stands at longest, and
+// which are trusted from the start. The option WithTrustEmptyNodes is used here
+// alone: a client that has it would trust a node that comes back empty, too.
+func guardedServers(t *testing.T, n int, longest time.Duration) []*redistest.Server {
+	t.Helper()
+	servers := redistest.Start(t, n)
+	m, err := quorumlock.New(t.Context(), quorumlock.Addrs(redistest.Addrs(servers)...),
+		quorumlock.WithTTL(longest), quorumlock.WithRestartGuard(longest), quorumlock.WithTrustEmptyNodes())
+	require.NoError(t, err)
+	require.NoError(t, m.Close(context.Background()))
+	return servers
+}
+
+// proxyGrid puts a proxy between each of so many clients and each server, so
+// that one client can be cut off from one server.
+func proxyGrid(t *testing.T, clients int, servers []*redistest.Server) [][]*redistest.Proxy {
+	t.Helper()
+	grid := make([][]*redistest.Proxy, clients)
+	for i := range grid {
+		for _, s := range servers {
+			grid[i] = append(grid[i], redistest.NewProxy(t, s.Addr()))
+		}
+	}
+	return grid
+}
+
+func proxyAddrs(proxies []*redistest.Proxy) []string {
+	addrs := make([]string, len(proxies))
+	for i, p := range proxies {
+		addrs[i] = p.Addr()
+	}
+	return addrs
+}
+
+// quantile returns the smallest value that so great a part of all does not
+// exceed, zero if there are none.
+func quantile[T int | int64 | float64 | time.Duration](values []T, part float64) T {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[min(int(part*float64(len(sorted))), len(sorted)-1)]
+}
+
+// fromEnv returns what parse makes of a variable, or the default if it is not
+// set.
+func fromEnv[T any](t *testing.T, name string, otherwise T, parse func(string) (T, error)) T {
+	t.Helper()
+	text := os.Getenv(name)
+	if text == "" {
+		return otherwise
+	}
+	v, err := parse(text)
+	require.NoError(t, err, name)
+	return v
+}
+
+// bothSizes runs a row on 3 and on 5 nodes, both at once when counts are small.
+func bothSizes(t *testing.T, run func(t *testing.T, n int)) {
+	for _, n := range []int{3, 5} {
+		t.Run(fmt.Sprintf("N=%d", n), func(t *testing.T) {
+			if !full {
+				t.Parallel()
+			}
+			run(t, n)
+		})
+	}
+}
+
+// atLeastInFull is a bar that few repetitions on a busy machine may miss.
+func atLeastInFull(bar string) string {
+	if full {
+		return bar
+	}
+	return bar + " in full"
+}

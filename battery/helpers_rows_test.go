@@ -1,0 +1,209 @@
+package battery
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// forSizes runs a row on 3 and on 5 nodes, as subtests "N=3" and "N=5".
+// together runs both at once when counts are small: for rows that mostly wait.
+func forSizes(t *testing.T, together bool, run func(t *testing.T, n int)) {
+	t.Helper()
+	for _, n := range []int{3, 5} {
+		t.Run(fmt.Sprintf("N=%d", n), func(t *testing.T) {
+			if together && !full {
+				t.Parallel()
+			}
+			run(t, n)
+		})
+	}
+}
+
+// managerOn returns a Manager over these addresses that is closed with the test.
+func managerOn(tb testing.TB, addrs []string, opts ...quorumlock.Option) *quorumlock.Manager {
+	tb.Helper()
+	m, err := quorumlock.New(context.Background(), quorumlock.Addrs(addrs...), opts...)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, m.Close(context.Background())) })
+	return m
+}
+
+// behindProxies puts a proxy before each server.
+func behindProxies(tb testing.TB, servers []*redistest.Server) (proxies []*redistest.Proxy, addrs []string) {
+	tb.Helper()
+	for _, s := range servers {
+		p := redistest.NewProxy(tb, s.Addr())
+		proxies = append(proxies, p)
+		addrs = append(addrs, p.Addr())
+	}
+	return proxies, addrs
+}
+
+// within waits for a state of the real world, and says whether it came.
+func within(d time.Duration, condition func() bool) bool {
+	for deadline := time.Now().Add(d); ; time.Sleep(5 * time.Millisecond) {
+		if condition() {
+			return true
+		}
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+}
+
+// patiently is within, with the patience that a loaded machine needs; the test
+// ends if the state does not come.
+func patiently(tb testing.TB, what string, condition func() bool) {
+	tb.Helper()
+	if !within(30*time.Second, condition) {
+		tb.Fatalf("waited in vain: %s", what)
+	}
+}
+
+// ended reports whether the end of a lease has been told. It looks at the
+// channel alone: Valid and Err would find the end, and tell it, themselves.
+func ended(l *quorumlock.Lease) bool {
+	select {
+	case <-l.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// at is the least value that at least this part of the values is not above.
+func at(part float64, values []time.Duration) time.Duration {
+	if len(values) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[min(int(part*float64(len(sorted))), len(sorted)-1)]
+}
+
+// spread is how a figure prints durations.
+func spread(values []time.Duration) string {
+	return fmt.Sprintf("p50 %v, p99 %v, max %v", brief(at(.5, values)), brief(at(.99, values)), brief(at(1, values)))
+}
+
+// brief is a duration with as many digits as anybody reads.
+func brief(d time.Duration) time.Duration {
+	switch abs := d.Abs(); {
+	case abs >= 10*time.Second:
+		return d.Round(100 * time.Millisecond)
+	case abs >= 100*time.Millisecond:
+		return d.Round(time.Millisecond)
+	case abs >= time.Millisecond:
+		return d.Round(100 * time.Microsecond)
+	default:
+		return d.Round(time.Microsecond)
+	}
+}
+
+// spin keeps every core busy, twice over, until stop.
+func spin() (stop func()) {
+	var over atomic.Bool
+	var all sync.WaitGroup
+	for range 2 * runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			for !over.Load() {
+			}
+		})
+	}
+	return func() {
+		over.Store(true)
+		all.Wait()
+	}
+}
+
+// memory returns what this process has in memory after a collection, in MiB,
+// and what that is: its resident set. Under the race detector that is mostly the
+// detector's shadow of whatever was ever touched, so there it is what the Go
+// runtime has from the system and has not given back.
+func memory(tb testing.TB) (mib float64, what string) {
+	tb.Helper()
+	debug.FreeOSMemory()
+	if raced() {
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		return float64(stats.Sys-stats.HeapReleased) / (1 << 20), "memory of the runtime (-race)"
+	}
+	status, err := os.ReadFile("/proc/self/status")
+	require.NoError(tb, err)
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			kib, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+			require.NoError(tb, err)
+			return kib / 1024, "RSS"
+		}
+	}
+	tb.Fatal("no VmRSS in /proc/self/status")
+	return 0, ""
+}
+
+// grown prints how much the memory has grown since it was so much. Only in full
+// has the process nothing else to do meanwhile, so only there it is a bar.
+func (r *row) grown(since float64) {
+	r.t.Helper()
+	now, what := memory(r.t)
+	r.figure(fmt.Sprintf("%s %+.1f MiB", what, now-since), "at most +10 MiB", !full || now-since <= 10)
+}
+
+// raced reports whether the race detector is built in.
+func raced() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+}
+
+// digests returns the operation behind each script digest, as the servers name
+// the scripts of the library, so that a proxy can tell what passes.
+func digests(tb testing.TB, s *redistest.Server) map[string]string {
+	tb.Helper()
+	files, err := filepath.Glob("../internal/node/lua/*.lua")
+	require.NoError(tb, err)
+	kinds := map[string]string{}
+	for _, file := range files {
+		source, err := os.ReadFile(file)
+		require.NoError(tb, err)
+		digest := s.MustDo("SCRIPT", "LOAD", string(source)).(string)
+		kinds[digest] = strings.TrimSuffix(filepath.Base(file), ".lua")
+	}
+	for _, kind := range []string{"acquire", "extend", "raise", "heal", "release", "read"} {
+		require.Contains(tb, slices.Collect(maps.Values(kinds)), kind, "operations have other names now")
+	}
+	return kinds
+}
+
+// lockKey is the key of a lock under the default prefix.
+func lockKey(name string) string { return quorumlock.DefaultPrefix + name }
+
+// holding returns how many of the servers have the lock, and -1 if one does
+// not answer.
+func holding(servers []*redistest.Server, name string) (n int) {
+	for _, s := range servers {
+		reply, err := s.Do("EXISTS", lockKey(name))
+		if err != nil {
+			return -1
+		}
+		if reply == int64(1) {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,221 @@
+//go:build linux
+
+package battery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// contention is a number of clients that want a few locks, for a while.
+type contention struct {
+	nodes, clients, locks int
+	lasting, ttl          time.Duration
+	enough                int // holds that end it earlier, if not 0
+	seed                  uint64
+	faults                bool
+}
+
+// contend lets clients contend on real servers and returns the holds. Each is a
+// Manager with connections of its own. With faults, clients are cut off from a
+// minority or from all nodes, replies are lost and packets delayed, and nodes
+// are killed and started empty, or stopped, one at a time.
+func contend(t *testing.T, c contention) []hold {
+	t.Helper()
+	guard := c.ttl
+	servers := guardedServers(t, c.nodes, guard)
+	grid := proxyGrid(t, c.clients, servers)
+	ctx, cancel := context.WithTimeout(t.Context(), c.lasting)
+	defer cancel()
+	var mu sync.Mutex
+	var holds []hold
+	var running sync.WaitGroup
+	for i := range c.clients {
+		m, err := quorumlock.New(t.Context(), quorumlock.Addrs(proxyAddrs(grid[i])...),
+			quorumlock.WithTTL(c.ttl), quorumlock.WithRestartGuard(guard))
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, m.Close(context.Background())) }()
+		rng := rand.New(rand.NewPCG(c.seed, uint64(i)))
+		running.Go(func() {
+			for ctx.Err() == nil {
+				h, err := contendOnce(ctx, m, i, fmt.Sprintf("%d-%s", c.seed, lockName(rng.IntN(c.locks))), rng)
+				if err != nil {
+					t.Errorf("client %d: %v", i, err)
+					return
+				}
+				if h != nil {
+					mu.Lock()
+					if holds = append(holds, *h); len(holds) == c.enough {
+						cancel()
+					}
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	if c.faults {
+		running.Go(func() { disturbNodes(ctx, c, servers) })
+		running.Go(func() { disturbClients(ctx, c, grid) })
+	}
+	running.Wait()
+	return holds
+}
+
+// contendOnce asks for a lock, holds it for a while and ends the hold: by a
+// release, by a loss, or, now and then, by waiting for the loss of a lease that
+// it does not renew.
+func contendOnce(ctx context.Context, m *quorumlock.Manager, client int, lock string, rng *rand.Rand) (*hold, error) {
+	var opts []quorumlock.AcquireOption
+	abandoned := rng.Float64() < 0.02
+	if abandoned {
+		opts = append(opts, quorumlock.WithoutRenewal())
+	}
+	// Mostly impatient: the pauses of a call grow to half a second, and a call
+	// that begins anew begins with short ones. Short calls also say more about
+	// the order of tokens.
+	patience := time.Duration(5+rng.IntN(40)) * time.Millisecond
+	if rng.Float64() < 0.1 {
+		patience *= 10
+	}
+	patient, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	began := now()
+	l, err := m.Acquire(patient, lock, opts...)
+	switch {
+	case errors.Is(err, quorumlock.ErrHeld), errors.Is(err, quorumlock.ErrNoQuorum), patient.Err() != nil && err != nil:
+		return nil, nil //nolint:nilnil // not granted is no error here
+	case err != nil:
+		return nil, err
+	}
+	g := newTenure(l, client, began)
+	until := g.h.Granted.after(time.Duration(rng.Int64N(int64(5 * time.Millisecond))))
+	if rng.Float64() < 0.05 {
+		until = g.h.Granted.after(time.Duration(rng.Int64N(int64(300 * time.Millisecond))))
+	}
+	for g.valid() && (now() < until || abandoned) {
+		select {
+		case <-l.Done():
+		case <-time.After(time.Millisecond):
+		}
+	}
+	if err := g.release(context.Background()); err != nil {
+		return nil, err
+	}
+	return &g.h, nil
+}
+
+// pauseFor sleeps, but not longer than ctx lives.
+func pauseFor(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// disturbNodes kills or stops one node after the other until ctx ends. The next
+// one has its turn when the quarantine of the one before is over, so there is
+// never more than one that has forgotten anything: that is the fault model.
+func disturbNodes(ctx context.Context, c contention, servers []*redistest.Server) {
+	rng := rand.New(rand.NewPCG(c.seed, 1<<32))
+	for ctx.Err() == nil {
+		pauseFor(ctx, time.Duration(rng.Int64N(int64(c.ttl))))
+		node := servers[rng.IntN(c.nodes)]
+		lasting := time.Duration(rng.Int64N(int64(c.ttl * 3 / 2)))
+		if rng.IntN(2) == 0 {
+			node.Stop()
+			pauseFor(ctx, lasting)
+			node.Continue()
+		} else {
+			node.Kill()
+			pauseFor(ctx, lasting/4)
+			node.Restart()
+			pauseFor(ctx, c.ttl+c.ttl/10)
+		}
+	}
+}
+
+// disturbClients puts one fault after the other between a client and its nodes
+// until ctx ends, and puts everything right.
+func disturbClients(ctx context.Context, c contention, grid [][]*redistest.Proxy) {
+	rng := rand.New(rand.NewPCG(c.seed, 1<<33))
+	for ctx.Err() == nil {
+		pauseFor(ctx, time.Duration(rng.Int64N(int64(c.ttl/4))))
+		client, node := grid[rng.IntN(c.clients)], rng.IntN(c.nodes)
+		lasting := time.Duration(rng.Int64N(int64(c.ttl * 3 / 2)))
+		switch fault := rng.IntN(6); fault {
+		case 0, 1, 2: // from all nodes twice as often as from a minority
+			cut := client
+			if fault == 0 {
+				cut = client[:c.nodes/2]
+			}
+			for _, p := range cut {
+				p.Swallow()
+			}
+			pauseFor(ctx, lasting)
+			for _, p := range cut {
+				p.Heal()
+			}
+		case 3:
+			client[node].DropReply(isScript)
+		case 4:
+			client[node].Reset()
+		case 5:
+			client[node].Delay(time.Duration(rng.Int64N(int64(c.ttl))))
+			pauseFor(ctx, lasting)
+			client[node].Delay(0)
+		}
+	}
+}
+
+// isScript matches what acquires, renews and releases.
+func isScript(cmd []string) bool { return len(cmd) > 0 && cmd[0] == "EVALSHA" }
+
+// Row 19: what eight clients saw of their leases while faults went on is a
+// possible history of one mutex that hands out growing tokens.
+func TestHistoriesOfContendingClientsAreLinearizable(t *testing.T) {
+	bothSizes(t, func(t *testing.T, n int) {
+		r := newRow(t, fmt.Sprintf("histories of 8 clients under faults, N=%d", n))
+		var all []hold
+		ends := map[string]int{}
+		histories, operations := 0, 0
+		var illegal []string
+		rounds := count(20, 2)
+		for round := range rounds {
+			holds := contend(t, contention{
+				nodes: n, clients: 8, locks: 2, lasting: 2500 * time.Millisecond, ttl: 400 * time.Millisecond,
+				seed: uint64(1000*n + round), faults: true,
+			})
+			h, o, bad := linearizable(holds)
+			histories, operations, illegal = histories+h, operations+o, append(illegal, bad...)
+			all = append(all, holds...)
+		}
+		for i := range all {
+			ends[all[i].End]++
+		}
+		seen, wrong := overlaps(all), disorders(all)
+		for _, complaint := range slices.Concat(seen, wrong, illegal) {
+			t.Log(complaint)
+		}
+		t.Logf("N=%d: ends of leases: %v", n, ends)
+		r.figure(fmt.Sprintf("linearizable %d/%d, %d operations", histories-len(illegal), histories, operations),
+			fmt.Sprintf("%d/%d", 2*rounds, 2*rounds), len(illegal) == 0 && histories == 2*rounds)
+		r.figure(fmt.Sprintf("overlaps %d, token errors %d of %d holds", len(seen), len(wrong), len(all)), "0, 0",
+			len(seen) == 0 && len(wrong) == 0)
+		lost := len(all) - ends[released]
+		r.figure(fmt.Sprintf("%d of the leases were lost", lost), atLeastInFull("> 0"), lost > 0 || !full)
+	})
+}

@@ -1,0 +1,562 @@
+package battery
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// A server does what it was told and its reply is lost: for each operation the
+// library must neither take its own key for somebody else's nor leave it behind.
+func TestALostReplyIsNeitherARefusalNorALeftover(t *testing.T) {
+	forSizes(t, true, func(t *testing.T, n int) {
+		servers := redistest.Start(t, n)
+		kinds := digests(t, servers[0])
+		all := make([]*dropper, count(4, 10))
+		for i := range all {
+			d := &dropper{t: t, servers: servers, kinds: kinds, index: i}
+			var addrs []string
+			d.proxies, addrs = behindProxies(t, servers)
+			// Nothing goes by itself, and no renewal comes between.
+			d.m = managerOn(t, addrs, quorumlock.WithTTL(time.Hour))
+			all[i] = d
+		}
+		for _, scenario := range []struct {
+			kind string
+			run  func(d *dropper, name string)
+		}{
+			{"acquire", (*dropper).acquire},
+			{"raise", (*dropper).raise},
+			{"extend", (*dropper).extend},
+			{"heal", (*dropper).heal},
+			{"read", (*dropper).read},
+			{"release", (*dropper).release},
+		} {
+			r := newRow(t, fmt.Sprintf("replies dropped, %s, N=%d", scenario.kind, n))
+			target := int64(count(1000, 30))
+			var tally dropTally
+			var wg sync.WaitGroup
+			for _, d := range all {
+				wg.Go(func() {
+					d.tally = &tally
+					for i := 0; tally.drops.Load() < target && !t.Failed(); i++ {
+						if !within(20*time.Second, func() bool { return everybodyVotes(d.m, n) }) {
+							t.Errorf("the nodes do not come back after replies of %s were lost", scenario.kind)
+							return
+						}
+						d.disarm()
+						scenario.run(d, fmt.Sprintf("%s-%d-%d", scenario.kind, d.index, i))
+						tally.calls.Add(1)
+					}
+				})
+			}
+			wg.Wait()
+			left := 0
+			for _, s := range servers {
+				left += len(locksOn(s))
+			}
+			r.figure(fmt.Sprintf("%d dropped in %d cases: taken by myself %d", tally.drops.Load(), tally.calls.Load(), tally.myself.Load()),
+				"0", tally.myself.Load() == 0)
+			r.figure(fmt.Sprintf("keys gone after a failed acquire (%d) or a release (%d): %s; left for good %d",
+				tally.failed.Load(), len(tally.gone)-int(tally.failed.Load()), spread(tally.gone), left),
+				limit(100*time.Millisecond)+", 0 left", at(1, tally.gone) <= limitOf(100*time.Millisecond) && left == 0)
+			r.figure(fmt.Sprintf("leases lost by a lost reply %d, errors of another class %d", tally.lost.Load(), tally.odd.Load()),
+				"0", tally.lost.Load() == 0 && tally.odd.Load() == 0)
+			if first := tally.firstOdd.Load(); first != nil {
+				t.Logf("the first of another class: %v", first)
+			}
+		}
+	})
+}
+
+// dropTally is what the workers of a row have seen.
+type dropTally struct {
+	drops, calls, failed, myself, lost, odd atomic.Int64
+	firstOdd                                atomic.Value
+
+	mu   sync.Mutex
+	gone []time.Duration // how long the keys of a failed acquire or a release were there
+}
+
+// dropper is one client behind proxies of its own.
+type dropper struct {
+	t       *testing.T
+	servers []*redistest.Server
+	proxies []*redistest.Proxy
+	kinds   map[string]string
+	m       *quorumlock.Manager
+	index   int
+	tally   *dropTally
+	era     atomic.Int64 // faults of an earlier one are void
+}
+
+// disarm voids the faults that were not used.
+func (d *dropper) disarm() { d.era.Add(1) }
+
+// arm drops the next reply to an operation on each of these nodes.
+func (d *dropper) arm(kind string, nodes []int) {
+	era, tally := d.era.Load(), d.tally
+	for _, i := range nodes {
+		d.proxies[i].DropReply(func(cmd []string) bool {
+			if d.era.Load() != era || len(cmd) < 2 || cmd[0] != "EVALSHA" || d.kinds[cmd[1]] != kind {
+				return false
+			}
+			tally.drops.Add(1)
+			return true
+		})
+	}
+}
+
+// some returns up to so many nodes at random, at least one.
+func (d *dropper) some(most int) []int {
+	return rand.Perm(len(d.servers))[:1+rand.IntN(most)]
+}
+
+// judge looks at an error that a lost reply may have caused: ErrNoQuorum, and
+// nothing else.
+func (d *dropper) judge(err error) {
+	switch {
+	case err == nil:
+	case errors.Is(err, quorumlock.ErrHeld): // the names are nobody else's
+		d.tally.myself.Add(1)
+	case errors.Is(err, quorumlock.ErrLost):
+		d.tally.lost.Add(1)
+	case !errors.Is(err, quorumlock.ErrNoQuorum):
+		d.tally.odd.Add(1)
+		d.tally.firstOdd.CompareAndSwap(nil, err.Error())
+	}
+}
+
+// gone waits until no node has the key.
+func (d *dropper) gone(name string) {
+	since := time.Now()
+	within(5*time.Second, func() bool { return holding(d.servers, name) == 0 })
+	took := time.Since(since)
+	d.tally.mu.Lock()
+	defer d.tally.mu.Unlock()
+	d.tally.gone = append(d.tally.gone, took)
+}
+
+// grant returns a lease that all nodes hold, nil if the test has failed.
+func (d *dropper) grant(name string) *quorumlock.Lease {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	l, err := d.m.Acquire(ctx, name)
+	if err != nil || !within(5*time.Second, func() bool { return holding(d.servers, name) == len(d.servers) }) {
+		d.judge(err)
+		d.t.Errorf("%s is not held everywhere: %v", name, err)
+		return nil
+	}
+	return l
+}
+
+// end gives a lease back that must not have been lost meanwhile.
+func (d *dropper) end(l *quorumlock.Lease) {
+	d.judge(l.Err())
+	d.judge(l.Release(context.Background()))
+	d.gone(l.Name())
+}
+
+// attempt asks for a name, once or until it is granted.
+func (d *dropper) attempt(name string) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	ask := d.m.TryAcquire
+	if rand.IntN(2) == 0 {
+		ask = d.m.Acquire
+	}
+	l, err := ask(ctx, name)
+	d.judge(err)
+	if err != nil {
+		d.tally.failed.Add(1)
+		d.gone(name)
+		return
+	}
+	d.end(l)
+}
+
+func (d *dropper) acquire(name string) {
+	d.arm("acquire", d.some(len(d.servers)))
+	d.attempt(name)
+}
+
+// raise needs counters of which no two are level.
+func (d *dropper) raise(name string) {
+	_, fence := node.Keys(quorumlock.DefaultPrefix, name)
+	for i, s := range d.servers {
+		s.MustDo("SET", fence, strconv.Itoa(1000*(i+1)))
+	}
+	d.arm("raise", d.some(len(d.servers)))
+	d.attempt(name)
+}
+
+func (d *dropper) extend(name string) {
+	l := d.grant(name)
+	if l == nil {
+		return
+	}
+	d.arm("extend", d.some(len(d.servers)))
+	d.judge(l.Renew(context.Background()))
+	if !within(5*time.Second, func() bool { return l.Verify(context.Background()) == nil }) {
+		d.judge(l.Err())
+		d.t.Errorf("%s is not confirmed any more", name)
+	}
+	d.end(l)
+}
+
+// heal has a minority forget the key, and drops the replies of what brings it
+// back.
+func (d *dropper) heal(name string) {
+	l := d.grant(name)
+	if l == nil {
+		return
+	}
+	forgetful := d.some(len(d.servers) - quorum.Size(len(d.servers)))
+	for _, i := range forgetful {
+		d.servers[i].MustDo("DEL", lockKey(name))
+	}
+	d.arm("heal", forgetful)
+	d.judge(l.Renew(context.Background()))
+	if !within(5*time.Second, func() bool { return holding(d.servers, name) == len(d.servers) }) {
+		d.t.Errorf("%s is not healed", name)
+	}
+	d.judge(l.Renew(context.Background()))
+	d.end(l)
+}
+
+func (d *dropper) read(name string) {
+	l := d.grant(name)
+	if l == nil {
+		return
+	}
+	d.arm("read", d.some(len(d.servers)))
+	if rand.IntN(2) == 0 {
+		d.judge(l.Verify(context.Background()))
+	} else {
+		s, err := d.m.Inspect(context.Background(), name)
+		d.judge(err)
+		if err == nil && s.Holder.Owner != l.Owner() {
+			d.tally.myself.Add(1)
+		}
+	}
+	d.end(l)
+}
+
+// release, and ask again: what is still there must not be in our own way.
+func (d *dropper) release(name string) {
+	l := d.grant(name)
+	if l == nil {
+		return
+	}
+	d.arm("release", d.some(len(d.servers)))
+	d.judge(l.Release(context.Background()))
+	d.gone(name)
+	d.attempt(name)
+}
+
+// Every packet is late, by up to two TTL, and each node by another delay that
+// changes all the time. What was asked for arrives when nobody waits for it any
+// more.
+func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
+	forSizes(t, true, func(t *testing.T, n int) {
+		r := newRow(t, fmt.Sprintf("packets late by 0 to 2 TTL, N=%d", n))
+		const ttl = time.Second
+		const timeout = ttl / 10 // the default
+		servers := redistest.Start(t, n)
+		logs := make([]*keyLog, n)
+		for i, s := range servers {
+			logs[i] = watchKeys(t, s, digests(t, s))
+		}
+		until := time.Now().Add(time.Duration(count(100, 3)) * time.Second)
+
+		var mu sync.Mutex
+		ends := map[string]time.Time{} // of leases, by owner
+		granted, failed, myself := 0, 0, 0
+		var delayers, callers sync.WaitGroup
+		for manager := range 4 {
+			proxies, addrs := behindProxies(t, servers)
+			m := managerOn(t, addrs, quorumlock.WithTTL(ttl))
+			for _, p := range proxies {
+				delayers.Go(func() {
+					for time.Now().Before(until) {
+						p.Delay(lateness(ttl))
+						time.Sleep(time.Duration(50+rand.IntN(400)) * time.Millisecond)
+					}
+					p.Delay(0)
+				})
+			}
+			for caller := range 12 {
+				callers.Go(func() {
+					for i := 0; time.Now().Before(until); i++ {
+						name := fmt.Sprintf("late-%d-%d-%d", manager, caller, i)
+						ctx, cancel := context.WithTimeout(context.Background(), time.Duration(rand.Int64N(int64(ttl))))
+						ask := m.TryAcquire
+						if i%2 == 0 {
+							ask = m.Acquire
+						}
+						l, err := ask(ctx, name)
+						cancel()
+						mu.Lock()
+						if err == nil {
+							granted++
+						} else {
+							failed++
+						}
+						if errors.Is(err, quorumlock.ErrHeld) {
+							myself++
+							t.Log(err)
+						}
+						mu.Unlock()
+						if err != nil {
+							continue
+						}
+						select {
+						case <-l.Done():
+						case <-time.After(time.Duration(rand.Int64N(int64(ttl * 3 / 2)))):
+						}
+						end := time.Now()
+						ctx, cancel = context.WithTimeout(context.Background(), time.Duration(rand.Int64N(int64(ttl))))
+						err = l.Release(ctx)
+						cancel()
+						var lost *quorumlock.LostError
+						if errors.As(err, &lost) {
+							end = lost.At
+						}
+						mu.Lock()
+						ends[l.Owner()] = end
+						mu.Unlock()
+					}
+				})
+			}
+		}
+		callers.Wait()
+		delayers.Wait()
+		// What is under way arrives within 2 TTL, and what it left is over a TTL
+		// after that.
+		time.Sleep(3 * ttl)
+		left := 0
+		within(limitOf(100*time.Millisecond), func() bool {
+			left = 0
+			for _, s := range servers {
+				left += len(locksOn(s))
+			}
+			return left == 0
+		})
+
+		made, late, back, beyond := 0, 0, 0, 0
+		var orphaned []time.Duration
+		for i, log := range logs {
+			for _, life := range log.stop() {
+				made++
+				// The precision of PX, and of the wall clock that "since" is from.
+				notAfter := life.since.Add(timeout + 5*time.Millisecond)
+				end, wasGranted := ends[life.owner]
+				switch {
+				case !wasGranted && life.from.After(notAfter):
+					late++
+					t.Logf("node %d: %s made %v after not-after, by %s", i, life.name, life.from.Sub(notAfter), life.by)
+				case wasGranted && life.from.After(end) && life.from.After(notAfter) && !life.deleted:
+					back++
+					t.Logf("node %d: %s came back %v after its end, by %s, and stayed until %v%s", i, life.name,
+						life.from.Sub(end), life.by, life.to.Sub(end), log.releasesOf(life))
+				}
+				if !wasGranted {
+					orphaned = append(orphaned, life.to.Sub(life.since))
+					if life.to.After(notAfter.Add(ttl)) {
+						beyond++
+					}
+				}
+			}
+		}
+		r.figure(fmt.Sprintf("%d grants, %d failed attempts, %d keys made: taken by myself %d", granted, failed, made, myself), "0", myself == 0)
+		r.figure(fmt.Sprintf("keys made after the attempt's not-after %d; there later than not-after + TTL %d (of failed attempts: %s after it began)",
+			late, beyond, spread(orphaned)), "0, 0", late == 0 && beyond == 0)
+		r.figure(fmt.Sprintf("locks that came back after release or loss %d; left at the end %d", back, left), "0, 0", back == 0 && left == 0)
+		require.Positive(t, granted, "without grants there is nothing that could come back")
+		require.NotEmpty(t, orphaned, "no packet of a failed attempt was late enough to lock")
+	})
+}
+
+// lateness is mostly little, so that something is granted, and sometimes more
+// than a lease lives.
+func lateness(ttl time.Duration) time.Duration {
+	switch x := rand.IntN(10); {
+	case x < 5:
+		return time.Duration(rand.Int64N(int64(ttl / 50)))
+	case x < 8:
+		return time.Duration(rand.Int64N(int64(ttl / 2)))
+	default:
+		return time.Duration(rand.Int64N(int64(2 * ttl)))
+	}
+}
+
+// keyLog is what a server did to the keys of locks, from its own MONITOR: with
+// its own time of each command that a script ran, which no polling could tell.
+type keyLog struct {
+	conn net.Conn
+	done chan struct{}
+	err  error
+
+	kinds    map[string]string // operations by digest
+	script   string            // the one that runs, and over which connection
+	present  map[string]*keyLife
+	past     []keyLife
+	releases map[string][]keyRelease
+}
+
+// keyRelease is one run of the release script.
+type keyRelease struct {
+	at time.Time
+	by string
+}
+
+// keyLife is one presence of a key: from the SET to the DEL or the expiry.
+type keyLife struct {
+	name, owner string
+	since       time.Time // of the attempt, in the value
+	from, to    time.Time
+	by          string // operation and connection that made it
+	deleted     bool
+}
+
+func watchKeys(t *testing.T, s *redistest.Server, kinds map[string]string) *keyLog {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.Addr())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	_, err = conn.Write([]byte("MONITOR\r\n"))
+	require.NoError(t, err)
+	lines := bufio.NewReader(conn)
+	ok, err := lines.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, "+OK\r\n", ok)
+	log := &keyLog{
+		conn: conn, done: make(chan struct{}), kinds: kinds,
+		present: map[string]*keyLife{}, releases: map[string][]keyRelease{},
+	}
+	go func() {
+		defer close(log.done)
+		for {
+			line, err := lines.ReadString('\n')
+			if err != nil {
+				return
+			}
+			if log.err == nil {
+				log.err = log.read(line)
+			}
+		}
+	}()
+	t.Cleanup(func() { require.NoError(t, log.err) })
+	return log
+}
+
+// stop ends the log and returns the life of every key, those that are still
+// there as if they expired.
+func (log *keyLog) stop() []keyLife {
+	_ = log.conn.Close()
+	<-log.done
+	for _, life := range log.present {
+		log.past = append(log.past, *life)
+	}
+	slices.SortFunc(log.past, func(a, b keyLife) int { return a.from.Compare(b.from) })
+	return log.past
+}
+
+// releasesOf tells which releases the node has run for a key, for a failure.
+func (log *keyLog) releasesOf(life keyLife) (text string) {
+	for _, r := range log.releases[life.name] {
+		text += fmt.Sprintf("; %s ran %v before", r.by, life.from.Sub(r.at))
+	}
+	return text
+}
+
+// read takes lines such as:
+//
+//	+1700000000.123456 [0 127.0.0.1:54321] "EVALSHA" "(digest)" "2" "quorumlock:job" …
+//	+1700000000.123456 [0 lua] "SET" "quorumlock:job" "(value)" "PX" "1000"
+func (log *keyLog) read(line string) error {
+	stamp, rest, _ := strings.Cut(strings.TrimPrefix(line, "+"), " ")
+	from, rest, _ := strings.Cut(strings.TrimPrefix(rest, "[0 "), "] ")
+	var words []string
+	for rest = strings.TrimSpace(rest); rest != ""; rest = strings.TrimSpace(rest) {
+		quoted, err := strconv.QuotedPrefix(rest)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, line)
+		}
+		word, err := strconv.Unquote(quoted)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, line)
+		}
+		words, rest = append(words, word), rest[len(quoted):]
+	}
+	seconds, micros, _ := strings.Cut(stamp, ".")
+	s, err1 := strconv.ParseInt(seconds, 10, 64)
+	us, err2 := strconv.ParseInt(micros, 10, 64)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	now := time.Unix(s, us*1000)
+	switch {
+	case from == "lua" && len(words) > 1 && !strings.Contains(words[1], "\xff"): // the tag of fence counters
+		return log.apply(now, words)
+	case len(words) > 3 && words[0] == "EVALSHA":
+		log.script = log.kinds[words[1]] + " over " + from
+		if log.kinds[words[1]] == "release" {
+			log.releases[words[3]] = append(log.releases[words[3]], keyRelease{now, log.script})
+		}
+	}
+	return nil
+}
+
+func (log *keyLog) apply(now time.Time, words []string) error {
+	key := words[1]
+	life := log.present[key]
+	if life != nil && life.to.Before(now) {
+		log.past = append(log.past, *life)
+		delete(log.present, key)
+		life = nil
+	}
+	switch words[0] {
+	case "SET":
+		v := node.ParseValue(words[2])
+		px := slices.Index(words, "PX")
+		if v.Since.IsZero() || px < 0 || px+1 == len(words) {
+			return fmt.Errorf("no lock of ours: %q", words)
+		}
+		life = &keyLife{name: key, owner: v.Owner, since: v.Since, from: now, to: now.Add(millis(words[px+1])), by: log.script}
+		log.present[key] = life
+	case "PEXPIRE":
+		if life != nil {
+			life.to = now.Add(millis(words[2]))
+		}
+	case "DEL":
+		if life != nil {
+			life.to, life.deleted = now, true
+			log.past = append(log.past, *life)
+			delete(log.present, key)
+		}
+	}
+	return nil
+}
+
+func millis(text string) time.Duration {
+	ms, _ := strconv.ParseInt(text, 10, 64)
+	return time.Duration(ms) * time.Millisecond
+}

@@ -1,0 +1,453 @@
+//go:build linux
+
+package battery
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// The soak: processes that hold many locks, servers, and a fault every two
+// seconds, for as long as one likes.
+const (
+	soakWorkers = 4
+	soakLocks   = 32
+	soakTTL     = 2 * time.Second
+	soakPace    = 2 * time.Second // between two faults
+	// soakRecovery is how much longer than the quarantine a node counts as
+	// disturbed: for its start, for clients to connect, and for the node's clock,
+	// which the quarantine is one per cent longer for.
+	soakRecovery = 1500 * time.Millisecond
+	// soakFlush is whether nodes are flushed. To the restart guard that is no
+	// less a loss than a restart, although no connection ends.
+	soakFlush = true
+)
+
+// soakKind is a kind of fault.
+type soakKind int
+
+const (
+	soakKill     soakKind = iota // a node, and start it again, empty
+	soakWipe                     // FLUSHALL on a node
+	soakStopNode                 // SIGSTOP
+	soakStopWorker
+	soakCutMinority // a worker from a minority of nodes
+	soakCutAll      // a worker from all nodes
+	soakDelay       // what a worker and a node say to each other
+	soakDrop        // the replies to some commands of a worker to a node
+	soakReset       // all connections of a worker
+	soakKinds
+)
+
+var soakNames = [soakKinds]string{
+	"kill node", "flush node", "stop node", "stop worker", "cut worker from minority", "cut worker from all",
+	"delay", "drop replies", "reset connections",
+}
+
+// soakFault is a fault of the plan.
+type soakFault struct {
+	at           time.Duration // since the start
+	kind         soakKind
+	node, worker int
+	lasting      time.Duration // or how long to delay, of a delay
+	replies      int
+}
+
+func (f *soakFault) String() string {
+	return fmt.Sprintf("%v %s, node %d, worker %d, %v, %d replies",
+		f.at.Round(time.Millisecond), soakNames[f.kind], f.node, f.worker, f.lasting.Round(time.Millisecond), f.replies)
+}
+
+// disturbed returns until when the fault keeps its node from being a good one.
+// What has stopped counts too: its locks run out meanwhile, as if it had lost
+// them.
+func (f *soakFault) disturbed() time.Duration {
+	switch f.kind {
+	case soakKill, soakWipe:
+		return f.at + f.lasting + soakTTL + soakRecovery
+	case soakStopNode:
+		return f.at + f.lasting + soakRecovery
+	default:
+		return 0
+	}
+}
+
+// engaged returns until when the fault keeps its worker from having another.
+func (f *soakFault) engaged() time.Duration {
+	switch f.kind {
+	case soakStopWorker, soakCutMinority, soakCutAll, soakDelay:
+		return f.at + f.lasting
+	default:
+		return 0
+	}
+}
+
+// planSoak makes the list of faults from the seed and nothing else. It stays
+// inside the fault model: at no time is more than a minority of the nodes
+// stopped, down, or within one guard of having lost its data. A fault for which
+// there is no room is replaced by the next of the dice.
+func planSoak(seed uint64, lasting time.Duration, nodes int) (plan []soakFault) {
+	rng := rand.New(rand.NewPCG(seed, seed))
+	disturbed := make([]time.Duration, nodes)
+	engaged := make([]time.Duration, soakWorkers)
+	for at := soakPace; at < lasting; at += soakPace {
+		for {
+			f := soakFault{
+				at: at, kind: soakKind(rng.IntN(int(soakKinds))), node: rng.IntN(nodes), worker: rng.IntN(soakWorkers),
+				lasting: time.Duration(rng.Int64N(int64(3 * soakTTL))), replies: 1 + rng.IntN(5),
+			}
+			switch f.kind {
+			case soakKill:
+				f.lasting /= 4
+			case soakWipe:
+				f.lasting = 0
+			}
+			if f.kind == soakWipe && !soakFlush || f.engaged() > 0 && engaged[f.worker] > at {
+				continue
+			}
+			if f.disturbed() > 0 {
+				busy := 0
+				for _, until := range disturbed {
+					if until > at {
+						busy++
+					}
+				}
+				if busy >= nodes/2 || disturbed[f.node] > at {
+					continue
+				}
+				disturbed[f.node] = f.disturbed()
+			}
+			engaged[f.worker] = max(engaged[f.worker], f.engaged())
+			plan = append(plan, f)
+			break
+		}
+	}
+	return plan
+}
+
+// The plan keeps what the soak relies on, for any seed.
+func TestThePlanOfTheSoakStaysInsideTheFaultModel(t *testing.T) {
+	kinds := map[soakKind]int{}
+	for seed := range uint64(200) {
+		for _, nodes := range []int{3, 5} {
+			plan := planSoak(seed, 5*time.Minute, nodes)
+			require.Equal(t, plan, planSoak(seed, 5*time.Minute, nodes), "one seed, one plan")
+			for i, f := range plan {
+				kinds[f.kind]++
+				if f.disturbed() == 0 {
+					continue
+				}
+				bad := map[int]bool{f.node: true}
+				for _, earlier := range plan[:i] {
+					if earlier.disturbed() > f.at {
+						require.NotEqual(t, f.node, earlier.node, "seed %d: %v while %v", seed, &f, &earlier)
+						bad[earlier.node] = true
+					}
+				}
+				require.LessOrEqual(t, len(bad), nodes/2, "seed %d: %v", seed, &f)
+			}
+		}
+	}
+	for kind := range soakKinds {
+		require.Greater(t, kinds[kind], 1000, soakNames[kind])
+	}
+}
+
+// nemesis carries the plan out.
+type nemesis struct {
+	servers []*redistest.Server
+	grid    [][]*redistest.Proxy
+	workers []*child
+
+	mu      sync.Mutex
+	trouble map[int]time.Time // node: until when it is disturbed, by the clock and not by the plan
+	skipped int
+	errors  []error
+}
+
+// do makes one fault and takes it back. It returns when everything is right
+// again, but for a quarantine.
+func (n *nemesis) do(f *soakFault) {
+	row := n.grid[f.worker]
+	switch f.kind {
+	case soakKill:
+		if n.mayDisturb(f) {
+			n.servers[f.node].Kill()
+			time.Sleep(f.lasting)
+			n.servers[f.node].Restart()
+			n.settle(f.node, soakTTL)
+		}
+	case soakWipe:
+		if n.mayDisturb(f) {
+			if _, err := n.servers[f.node].Do("FLUSHALL"); err != nil {
+				n.failed(err)
+			}
+			n.settle(f.node, soakTTL)
+		}
+	case soakStopNode:
+		if n.mayDisturb(f) {
+			n.servers[f.node].Stop()
+			time.Sleep(f.lasting)
+			n.servers[f.node].Continue()
+			n.settle(f.node, 0)
+		}
+	case soakStopWorker:
+		if _, err := n.workers[f.worker].pause(); err != nil {
+			n.failed(err)
+		}
+		time.Sleep(f.lasting)
+		if _, err := n.workers[f.worker].resume(); err != nil {
+			n.failed(err)
+		}
+	case soakCutMinority, soakCutAll:
+		if f.kind == soakCutMinority {
+			row = slices.Concat(row, row)[f.node : f.node+len(row)/2]
+		}
+		for _, p := range row {
+			p.Swallow()
+		}
+		time.Sleep(f.lasting)
+		for _, p := range row {
+			p.Heal()
+		}
+	case soakDelay:
+		row[f.node].Delay(f.lasting / 3)
+		time.Sleep(f.lasting)
+		row[f.node].Delay(0)
+	case soakDrop:
+		for range f.replies {
+			row[f.node].DropReply(isScript)
+		}
+	case soakReset:
+		for _, p := range row {
+			p.Reset()
+		}
+	}
+}
+
+// mayDisturb looks at what is really the case: a restart on a busy machine may
+// have taken longer than the plan thought. Then the fault is left out.
+func (n *nemesis) mayDisturb(f *soakFault) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	busy := 0
+	for node, until := range n.trouble {
+		if node == f.node && time.Now().Before(until) {
+			busy = len(n.servers)
+		} else if time.Now().Before(until) {
+			busy++
+		}
+	}
+	if busy >= len(n.servers)/2 {
+		n.skipped++
+		return false
+	}
+	n.trouble[f.node] = time.Now().Add(time.Hour) // until settle says otherwise
+	return true
+}
+
+// settle notes that a node is up again, and how long it is not to be counted on.
+func (n *nemesis) settle(node int, guard time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	// What the guard adds is a part of the recovery; so this is never more than
+	// what the plan has reckoned with, unless the fault itself took longer.
+	n.trouble[node] = time.Now().Add(guard + guard/50 + 200*time.Millisecond)
+}
+
+func (n *nemesis) failed(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.errors = append(n.errors, err)
+}
+
+// Row 18. QUORUMLOCK_SOAK says how long, QUORUMLOCK_SEED which faults, and
+// QUORUMLOCK_SOAK_NODES on how many nodes (3). The faults can be had again by
+// the seed; what the processes and the kernel make of them cannot.
+func TestSoak(t *testing.T) {
+	lasting := fromEnv(t, "QUORUMLOCK_SOAK", time.Duration(count(1800, 30))*time.Second, time.ParseDuration)
+	seed := fromEnv(t, "QUORUMLOCK_SEED", uint64(time.Now().UnixNano())%1_000_000, func(s string) (uint64, error) {
+		return strconv.ParseUint(s, 10, 64)
+	})
+	nodes := fromEnv(t, "QUORUMLOCK_SOAK_NODES", 3, strconv.Atoi)
+	// The end belongs to the run: without faults every lock has to be granted
+	// again.
+	calm := min(15*time.Second, lasting/4)
+	plan := planSoak(seed, lasting-calm-soakPace, nodes)
+	t.Logf("soak of %v, QUORUMLOCK_SEED=%d, N=%d, %d faults:", lasting, seed, nodes, len(plan))
+	for i := range plan {
+		t.Log(&plan[i])
+	}
+	r := newRow(t, fmt.Sprintf("soak of %v, 4 processes, 32 locks, N=%d, seed %d", lasting, nodes, seed))
+
+	w := startWitness(t)
+	servers := guardedServers(t, nodes, soakTTL)
+	grid := proxyGrid(t, soakWorkers, servers)
+	sampleEvery := min(max(lasting/200, 500*time.Millisecond), 5*time.Second)
+	configs := make([]workerConfig, soakWorkers)
+	for i := range configs {
+		configs[i] = workerConfig{
+			Client: i, Addrs: proxyAddrs(grid[i]), Witness: w.addr, Seed: seed, Locks: soakLocks,
+			TTL: soakTTL, Guard: soakTTL, Patience: 10 * time.Second, Think: 400 * time.Millisecond,
+			Hold: [2]time.Duration{5 * time.Millisecond, 50 * time.Millisecond},
+			Long: 0.02, LongHold: [2]time.Duration{soakTTL, 4 * soakTTL},
+			SampleEvery: sampleEvery,
+		}
+	}
+	nem := &nemesis{servers: servers, grid: grid, workers: startWorkers(t, configs), trouble: map[int]time.Time{}}
+	begun := now()
+
+	var faults sync.WaitGroup
+	var done atomic.Int64
+	for i := range plan {
+		begun.after(plan[i].at).wait()
+		faults.Go(func() { nem.do(&plan[i]); done.Add(1) })
+	}
+	faults.Wait()
+	nem.mu.Lock()
+	skipped, trouble := nem.skipped, nem.errors
+	nem.mu.Unlock()
+	require.Empty(t, trouble)
+	time.Sleep(soakTTL + soakRecovery) // the last quarantine, and what it has left over
+	for _, child := range nem.workers {
+		require.NoError(t, child.tell(workerCalm))
+	}
+	calmBegan := now()
+	time.Sleep(max(calm-soakTTL-soakRecovery, 4*time.Second))
+	calmed := now().since(calmBegan)
+	summaries := stopWorkers(t, nem.workers)
+	tally, holds, writes, samples := w.finish(t)
+	total := now().since(begun)
+
+	exclusion(t, r, &tally, holds, writes)
+	acknowledged, grants, calmGrants := map[string]int{}, make([]int, soakWorkers), map[string]int{}
+	ends, failures := map[string]int{}, map[string]int{}
+	for i := range summaries {
+		for lock, k := range summaries[i].Grants {
+			grants[i] += k
+			calmGrants[lock] += summaries[i].CalmGrants[lock]
+			acknowledged[lock] += summaries[i].Acknowledged[lock]
+		}
+		merge(ends, summaries[i].Ends)
+		merge(failures, summaries[i].Failures)
+	}
+	wrong := 0
+	for lock, stands := range tally.Registers {
+		if int64(acknowledged[lock]) != stands {
+			wrong++
+			t.Logf("%s: the register stands at %d after %d writes", lock, stands, acknowledged[lock])
+		}
+	}
+	r.figure(fmt.Sprintf("registers that do not stand at the number of their writes %d/%d", wrong, len(tally.Registers)),
+		"0", wrong == 0 && len(tally.Registers) == soakLocks)
+	histories, operations, illegal := linearizable(holds)
+	for _, bad := range illegal {
+		t.Log(bad)
+	}
+	r.figure(fmt.Sprintf("linearizable %d/%d, %d operations", histories-len(illegal), histories, operations), "all", len(illegal) == 0)
+	granted := 0
+	for _, k := range calmGrants {
+		if k > 0 {
+			granted++
+		}
+	}
+	r.figure(fmt.Sprintf("locks granted in the last %v, after the faults: %d/%d; grants by worker %v",
+		calmed.Round(time.Second), granted, soakLocks, grants), "all, every worker", granted == soakLocks && slices.Min(grants) > 0)
+	r.figure(fmt.Sprintf("faults made %d of %d; leases: %v; acquisitions: %d, not granted: %v",
+		int(done.Load())-skipped, len(plan), ends, len(holds), failures), "reported", true)
+	judgeSamples(r, samples, begun, total)
+}
+
+func merge(into, from map[string]int) {
+	for name, k := range from {
+		into[name] += k
+	}
+}
+
+// judgeSamples compares what each worker used in the first third of the run,
+// after a warm-up, with the last third: medians, so that one fault does not
+// matter. Growth is what counts; a process that needs less later has no leak.
+//
+// Live is what the library answers for: the heap after a collection, and
+// stacks. Resident memory is that, and the allocator's and, in such a build,
+// the race detector's shadow of every address ever used.
+func judgeSamples(r *row, samples []workerSample, begun instant, total time.Duration) {
+	bound, note := 0.05, "5 %"
+	if total < 2*time.Minute {
+		bound, note = 0.5, "50 %, in a run this short" // few samples, and faults in all of them
+	}
+	warm := total / 10
+	third := (total - warm) / 3
+	kinds := []struct {
+		name string
+		of   func(*workerSample) int64
+	}{
+		{"goroutines", func(s *workerSample) int64 { return int64(s.Goroutines) }},
+		{"live heap and stacks", func(s *workerSample) int64 { return s.Live }},
+		{"resident memory", func(s *workerSample) int64 { return s.Resident }},
+	}
+	for _, kind := range kinds {
+		worst := -1.0
+		var text []string
+		for worker := range soakWorkers {
+			var first, last []int64
+			for i := range samples {
+				s := &samples[i]
+				switch at := s.At.since(begun); {
+				case s.Client != worker || at < warm:
+				case at < warm+third:
+					first = append(first, kind.of(s))
+				case at > total-third:
+					last = append(last, kind.of(s))
+				}
+			}
+			r.t.Logf("worker %d, %s, medians of the tenths of the run: %v", worker, kind.name, tenths(samples, worker, kind.of, begun, total))
+			a, b := quantile(first, 0.5), quantile(last, 0.5)
+			if a == 0 || b == 0 {
+				r.t.Errorf("worker %d: no samples of %s", worker, kind.name)
+				continue
+			}
+			growth := float64(b)/float64(a) - 1
+			worst = max(worst, growth)
+			text = append(text, fmt.Sprintf("%s → %s", amount(a), amount(b)))
+		}
+		r.figure(fmt.Sprintf("growth of %s %+.1f %% at the most (%s)", kind.name, 100*worst, strings.Join(text, ", ")),
+			"at most "+note, worst <= bound)
+	}
+}
+
+// tenths shows where a growth has come from.
+func tenths(
+	samples []workerSample, worker int, of func(*workerSample) int64, begun instant, total time.Duration,
+) (medians []string) {
+	var parts [10][]int64
+	for i := range samples {
+		if s := &samples[i]; s.Client == worker {
+			part := &parts[max(0, min(9, int(10*s.At.since(begun)/total)))]
+			*part = append(*part, of(s))
+		}
+	}
+	for _, part := range parts {
+		medians = append(medians, amount(quantile(part, 0.5)))
+	}
+	return medians
+}
+
+// amount writes bytes readably and small numbers as they are.
+func amount(v int64) string {
+	if v < 1<<16 {
+		return strconv.FormatInt(v, 10)
+	}
+	return fmt.Sprintf("%.1f MiB", float64(v)/(1<<20))
+}

@@ -1,0 +1,343 @@
+package battery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+const stepTTL = 500 * time.Millisecond
+
+// The clocks of a minority are set, by a TTL to an hour, forward or back, while
+// all nodes hold the lease and a competitor asks for it all the time.
+func TestAClockThatIsSetOnAMinorityGivesNothingAway(t *testing.T) {
+	forSizes(t, true, func(t *testing.T, n int) {
+		r := newRow(t, fmt.Sprintf("clocks of a minority stepped by TTL to 1h, lease on all nodes, N=%d", n))
+		tally := steps(t, n, count(200, 10), minority, (*stepWorld).minority)
+		r.figure(fmt.Sprintf("overlaps %d in %d rounds, %d of them with a clock set forward", tally.overlaps.Load(),
+			tally.rounds.Load(), tally.forward.Load()), "0", tally.overlaps.Load() == 0)
+		r.figure(fmt.Sprintf("tokens out of order %d", tally.inversions.Load()), "0", tally.inversions.Load() == 0)
+		r.figure(fmt.Sprintf("steps forward told by NodeChanged %d/%d: %s", len(tally.noticed), tally.noticeable, spread(tally.noticed)),
+			fmt.Sprintf("all, %s", toldBar()), len(tally.noticed) == tally.noticeable && at(1, tally.noticed) <= toldWithin())
+		t.Logf("the holder lost its lease in %d rounds", tally.lost.Load())
+	})
+}
+
+// toldWithin is the longest interval between renewals with its jitter, and a
+// round trip.
+func toldWithin() time.Duration { return stepTTL/3*11/10 + limitOf(10*time.Millisecond) }
+
+func toldBar() string {
+	return fmt.Sprintf("max interval %v + round trip (%s)", brief(stepTTL/3*11/10), limit(10*time.Millisecond))
+}
+
+// The clocks of a majority are set: no lock can survive that, but the holder has
+// to hear of it, and a resource that looks at the token must not be fooled by
+// holders that go on writing.
+func TestAClockThatIsSetOnAMajorityIsToldAndFoolsNoRegister(t *testing.T) {
+	forSizes(t, true, func(t *testing.T, n int) {
+		r := newRow(t, fmt.Sprintf("clocks of a majority stepped by TTL to 1h, N=%d", n))
+		tally := steps(t, n, count(200, 10), majority, (*stepWorld).majority)
+		r.figure(fmt.Sprintf("losses told after a step forward %d/%d: %s", len(tally.told), tally.forward.Load(), spread(tally.told)),
+			fmt.Sprintf("all, %s", toldBar()), int64(len(tally.told)) == tally.forward.Load() && at(1, tally.told) <= toldWithin())
+		r.figure(fmt.Sprintf("tokens out of order %d in %d rounds", tally.inversions.Load(), tally.rounds.Load()), "0",
+			tally.inversions.Load() == 0)
+		r.figure(fmt.Sprintf("stale writes accepted %d, of %d that were tried", tally.stale.Load(), tally.tried.Load()), "0, of some",
+			tally.stale.Load() == 0 && tally.tried.Load() > 0)
+		t.Logf("two leases valid at once in %d rounds, which nothing can prevent", tally.overlaps.Load())
+	})
+}
+
+// stepTally is what the rounds of a row came to.
+type stepTally struct {
+	rounds, forward, lost, stale, tried atomic.Int64
+	amnesiacs                           // overlaps and inversions are the same
+
+	mu         sync.Mutex
+	told       []time.Duration // losses
+	noticed    []time.Duration // quarantines of nodes that were stepped forward
+	noticeable int
+}
+
+// stepWorld is a set of servers with clocks, and the two who want the same
+// lease.
+type stepWorld struct {
+	amnesiaWorld
+	offset map[*redistest.Server]time.Duration
+	book   register
+	votes  votes
+	awaits map[string]time.Time // nodes whose quarantine has to be told, and since when
+}
+
+// steps plays rounds on several sets of servers at once. choose says whose
+// clocks are set.
+func steps(
+	t *testing.T, n, rounds int, choose func([]*redistest.Server) []*redistest.Server,
+	play func(*stepWorld, context.Context, *testing.T, *quorumlock.Lease, []*redistest.Server, *stepTally),
+) *stepTally {
+	t.Helper()
+	var tally stepTally
+	var all sync.WaitGroup
+	for set := range count(4, 2) {
+		w := &stepWorld{offset: map[*redistest.Server]time.Duration{}, awaits: map[string]time.Time{}}
+		w.servers, w.job = redistest.StartWith(t, n, redistest.Options{Clock: true}), "job"
+		opts := []quorumlock.Option{quorumlock.WithTTL(stepTTL)}
+		if set%2 == 1 { // neither needs the guard, nor may it be in the way
+			opts = append(opts, quorumlock.WithRestartGuard(stepTTL+100*time.Millisecond))
+		}
+		addrs := redistest.Addrs(w.servers)
+		w.holder, w.competitor = managerOn(t, addrs, opts...), managerOn(t, addrs, opts...)
+		go w.votes.watch(w.holder.Subscribe(1 << 12))
+		all.Go(func() {
+			for tally.rounds.Load() < int64(rounds) && !tally.broken.Load() {
+				w.stepRound(t, choose(w.servers), play, &tally)
+			}
+		})
+	}
+	all.Wait()
+	return &tally
+}
+
+func (w *stepWorld) stepRound(
+	t *testing.T, victims []*redistest.Server,
+	play func(*stepWorld, context.Context, *testing.T, *quorumlock.Lease, []*redistest.Server, *stepTally), tally *stepTally,
+) {
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	held, err := w.holder.Acquire(ctx, w.job)
+	if err != nil {
+		t.Error("the holder is not granted the lease: ", err)
+		tally.broken.Store(true)
+		return
+	}
+	w.granted(held, &tally.amnesiacs)
+	if !within(5*time.Second, func() bool { return holding(w.servers, w.job) == len(w.servers) || ended(held) }) {
+		t.Error("not all nodes hold the lease")
+		tally.broken.Store(true)
+	}
+	if ended(held) { // the machine is busy: no round
+		return
+	}
+	play(w, ctx, t, held, victims, tally)
+	w.notice(tally)
+	_ = held.Release(ctx)
+	// Whatever is left would live for as long as the clock is set back now.
+	if !within(5*time.Second, func() bool { return holding(w.servers, w.job) == 0 }) {
+		t.Error("keys are left behind")
+		tally.broken.Store(true)
+	}
+	for s, offset := range w.offset {
+		s.StepClock(-offset)
+		delete(w.offset, s)
+	}
+	tally.rounds.Add(1)
+}
+
+// step sets clocks, each by another amount, and reports how many went forward.
+func (w *stepWorld) step(victims []*redistest.Server, forward func() bool) (n int) {
+	for _, s := range victims {
+		by := stepTTL + time.Duration(rand.Int64N(int64(time.Hour-stepTTL)))
+		if rand.IntN(2) == 0 { // an hour is nothing else than a minute, a TTL may be
+			by = stepTTL + time.Duration(rand.Int64N(int64(2*stepTTL)))
+		}
+		if !forward() {
+			by = -by
+		} else {
+			n++
+			if !w.votes.quarantined(s.Addr()) { // a second reason is no change, and no event
+				w.awaits[s.Addr()] = time.Now()
+			}
+		}
+		w.offset[s] = by
+		s.StepClock(by)
+	}
+	return n
+}
+
+// notice waits for what has to be told of the nodes that were stepped.
+func (w *stepWorld) notice(tally *stepTally) {
+	for addr, since := range w.awaits {
+		delete(w.awaits, addr)
+		var told time.Time
+		within(time.Second, func() bool {
+			told = w.votes.since(addr)
+			return told.After(since)
+		})
+		tally.mu.Lock()
+		tally.noticeable++
+		if told.After(since) {
+			tally.noticed = append(tally.noticed, told.Sub(since))
+		}
+		tally.mu.Unlock()
+	}
+}
+
+// votes is what NodeChanged says of the nodes, by address.
+type votes struct {
+	mu    sync.Mutex
+	state map[string]quorumlock.NodeChanged
+	began map[string]time.Time // of the latest quarantine
+}
+
+func (v *votes) watch(sub *quorumlock.Subscription) {
+	for e := range sub.C() {
+		if e, ok := e.(quorumlock.NodeChanged); ok {
+			v.mu.Lock()
+			if v.state == nil {
+				v.state, v.began = map[string]quorumlock.NodeChanged{}, map[string]time.Time{}
+			}
+			v.state[e.Addr] = e
+			if e.Err != nil && e.QuarantinedFor > 0 {
+				v.began[e.Addr] = time.Now()
+			}
+			v.mu.Unlock()
+		}
+	}
+}
+
+func (v *votes) quarantined(addr string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.state[addr].Err != nil
+}
+
+func (v *votes) since(addr string) time.Time {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.began[addr]
+}
+
+// compete asks until it is granted or told to stop, and then watches for an
+// overlap.
+func (w *stepWorld) compete(ctx context.Context, held *quorumlock.Lease, tally *stepTally, work func(next *quorumlock.Lease)) {
+	for ctx.Err() == nil {
+		next, err := w.competitor.TryAcquire(ctx, w.job)
+		if err == nil {
+			w.granted(next, &tally.amnesiacs)
+			overlap(held, next, &tally.amnesiacs)
+			work(next)
+			_ = next.Release(context.Background())
+			return
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+func (w *stepWorld) minority(ctx context.Context, _ *testing.T, held *quorumlock.Lease, victims []*redistest.Server, tally *stepTally) {
+	ctx, cancel := context.WithTimeout(ctx, stepTTL*6/5)
+	defer cancel()
+	var competing sync.WaitGroup
+	competing.Go(func() { w.compete(ctx, held, tally, func(*quorumlock.Lease) {}) })
+	time.Sleep(time.Duration(rand.Int64N(int64(stepTTL / 3))))
+	if w.step(victims, func() bool { return rand.IntN(2) == 0 }) > 0 {
+		tally.forward.Add(1)
+	}
+	competing.Wait()
+	if held.Err() != nil {
+		tally.lost.Add(1)
+	}
+}
+
+func (w *stepWorld) majority(ctx context.Context, t *testing.T, held *quorumlock.Lease, victims []*redistest.Server, tally *stepTally) {
+	// Of the clocks that are set back the keys live on, so a round has one
+	// direction.
+	forward := rand.IntN(4) > 0
+	ctx, cancel := context.WithTimeout(ctx, 3*stepTTL)
+	defer cancel()
+	first := w.book.holder()
+	var all sync.WaitGroup
+	over := make(chan struct{})
+	all.Go(func() { // a holder that looks at nothing
+		for {
+			select {
+			case <-over:
+				return
+			case <-time.After(2 * time.Millisecond):
+				first.write(held.Token(), tally)
+			}
+		}
+	})
+	time.Sleep(time.Duration(rand.Int64N(int64(stepTTL / 3))))
+	stepped := time.Now()
+	w.step(victims, func() bool { return forward })
+	if forward {
+		tally.forward.Add(1)
+		all.Go(func() {
+			select {
+			case <-held.Done():
+			case <-time.After(5 * time.Second):
+				t.Error("the loss is not told")
+			}
+			told := time.Since(stepped)
+			var lost *quorumlock.LostError
+			if errors.As(held.Err(), &lost) {
+				tally.mu.Lock()
+				defer tally.mu.Unlock()
+				tally.told = append(tally.told, told)
+			}
+		})
+	}
+	w.compete(ctx, held, tally, func(next *quorumlock.Lease) {
+		second := w.book.holder()
+		for range 20 {
+			second.write(next.Token(), tally)
+			time.Sleep(2 * time.Millisecond)
+		}
+	})
+	close(over)
+	all.Wait()
+}
+
+// majority returns some servers without which there is no quorum.
+func majority(servers []*redistest.Server) []*redistest.Server {
+	q := quorum.Size(len(servers))
+	shuffled := append([]*redistest.Server(nil), servers...)
+	rand.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+	return shuffled[:q+rand.IntN(len(servers)-q+1)]
+}
+
+// register is a resource that takes a write unless it has seen a greater token.
+type register struct {
+	mu      sync.Mutex
+	token   int64
+	holders int // so many have written or will
+	latest  int // the latest of them that wrote
+}
+
+// writer is one holder, numbered in the order of the grants.
+type writer struct {
+	book   *register
+	number int
+}
+
+func (r *register) holder() *writer {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.holders++
+	return &writer{book: r, number: r.holders}
+}
+
+func (w *writer) write(token int64, tally *stepTally) {
+	w.book.mu.Lock()
+	defer w.book.mu.Unlock()
+	stale := w.number < w.book.latest
+	if stale {
+		tally.tried.Add(1)
+	}
+	if token < w.book.token {
+		return
+	}
+	if stale {
+		tally.stale.Add(1)
+	}
+	w.book.token, w.book.latest = token, max(w.number, w.book.latest)
+}

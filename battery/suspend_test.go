@@ -1,0 +1,484 @@
+//go:build linux
+
+package battery
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// A sleeper is a process that holds leases and is stopped. It has two of them
+// at a time: of one it asks Valid all the time, and the other it only watches
+// by its context, so that what one of the two ways finds does not help the
+// other. Under each it writes to the register again and again without ever
+// looking at the lease, which is what the fence is there for.
+type sleeperConfig struct {
+	Client  int
+	Addrs   []string
+	Witness string
+	TTL     time.Duration
+}
+
+// sleeperCommand tells a sleeper to take leases of two names, or to say how
+// they fared.
+type sleeperCommand struct {
+	Take [2]string // polled, watched
+	// Otherwise: when the sleeper stood still, and was let go on.
+	Stopped, Resumed instant
+}
+
+// sleeperLease is what a sleeper says of one lease.
+type sleeperLease struct {
+	Error   string
+	Owner   string // answer to Take
+	Hold    hold   // the rest is the answer to the other command
+	Lost    bool   // before the sleeper released it
+	CtxDone instant
+	// Of the first call of Valid that began after the sleeper went on.
+	FirstAsked instant
+	FirstValid bool
+	Refused    int // writes that the register refused
+}
+
+func init() { roles["sleeper"] = sleeperRole }
+
+func sleeperRole() int {
+	var config sleeperConfig
+	if err := roleConfig(&config); err != nil {
+		return roleFailed(err)
+	}
+	m, err := quorumlock.New(context.Background(), quorumlock.Addrs(config.Addrs...), quorumlock.WithTTL(config.TTL))
+	if err != nil {
+		return roleFailed(err)
+	}
+	if err := answer("ready"); err != nil {
+		return roleFailed(err)
+	}
+	var naps [2]*nap
+	for commands := bufio.NewScanner(os.Stdin); commands.Scan(); {
+		var command sleeperCommand
+		if err := json.Unmarshal(commands.Bytes(), &command); err != nil {
+			return roleFailed(err)
+		}
+		var answers [2]sleeperLease
+		var both sync.WaitGroup
+		for i, name := range command.Take {
+			both.Go(func() {
+				if name == "" {
+					answers[i] = naps[i].wake(&command)
+					return
+				}
+				nap, err := takeNap(m, &config, name, i == 0)
+				if err != nil {
+					answers[i].Error = err.Error()
+					return
+				}
+				naps[i], answers[i].Owner = nap, nap.g.lease.Owner()
+			})
+		}
+		both.Wait()
+		if err := answer(answers); err != nil {
+			return roleFailed(err)
+		}
+	}
+	if err := m.Close(context.Background()); err != nil {
+		return roleFailed(err)
+	}
+	return 0
+}
+
+// A nap is one lease of a sleeper.
+type nap struct {
+	g       *tenure
+	link    *witnessLink
+	over    chan struct{} // closed to end the goroutines
+	running sync.WaitGroup
+	polls   []poll // of Valid; nil if only the context is watched
+	told    instant
+	cause   error // of the context's end
+	base    int64
+	refused int
+	err     error
+}
+
+// poll is a call of Valid.
+type poll struct {
+	asked instant
+	valid bool
+}
+
+func takeNap(m *quorumlock.Manager, config *sleeperConfig, name string, polled bool) (*nap, error) {
+	link, err := dialWitness(config.Witness)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	began := now()
+	l, err := m.Acquire(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	n := &nap{g: newTenure(l, config.Client, began), link: link, over: make(chan struct{})}
+	if !polled {
+		n.g.h.Ended = n.g.h.Granted // nobody will ask
+	}
+	reply, err := link.call(witnessCall{Kind: callEnter, Hold: n.g.h})
+	if err != nil {
+		return nil, err
+	}
+	n.base = reply.Value
+	n.running.Go(n.write)
+	n.running.Go(n.watch)
+	if polled {
+		n.running.Go(n.poll)
+	}
+	return n, nil
+}
+
+// write writes and never looks at the lease.
+func (n *nap) write() {
+	for every(n.over, 20*time.Millisecond) {
+		reply, err := n.link.call(witnessCall{Kind: callWrite, Base: n.base, Value: n.base + 1})
+		switch {
+		case err != nil:
+			n.err = err
+			return
+		case reply.Accepted:
+			n.base++
+		default:
+			n.refused++
+		}
+	}
+}
+
+// poll asks Valid until it is false, and some times more.
+func (n *nap) poll() {
+	for every(n.over, 2*time.Millisecond) {
+		asked := now()
+		n.polls = append(n.polls, poll{asked, n.g.valid()})
+	}
+}
+
+func (n *nap) watch() {
+	ctx := n.g.lease.Context()
+	select {
+	case <-ctx.Done():
+		n.told, n.cause = now(), context.Cause(ctx)
+	case <-n.over:
+	}
+}
+
+// every sleeps and reports whether to go on.
+func every(over <-chan struct{}, d time.Duration) bool {
+	select {
+	case <-over:
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// wake ends a nap: releases the lease, if it is still there, and gives account.
+func (n *nap) wake(command *sleeperCommand) (s sleeperLease) {
+	close(n.over)
+	n.running.Wait()
+	defer n.link.close()
+	s.CtxDone, s.Refused = n.told, n.refused
+	var lost *quorumlock.LostError
+	if s.Lost = errors.As(n.cause, &lost); s.Lost {
+		n.g.lost(lost, n.told)
+	} else if err := n.g.release(context.Background()); err != nil {
+		n.err = errors.Join(n.err, err)
+	}
+	s.Hold = n.g.h
+	if i := slices.IndexFunc(n.polls, func(p poll) bool { return p.asked >= command.Resumed }); i >= 0 {
+		s.FirstAsked, s.FirstValid = n.polls[i].asked, n.polls[i].valid
+	}
+	_, err := n.link.call(witnessCall{Kind: callExit, Hold: n.g.h})
+	if err = errors.Join(n.err, err); err != nil {
+		s.Error = err.Error()
+	}
+	return s
+}
+
+// trial is one stop of a sleeper, and what came of it.
+type trial struct {
+	stopped, resumed instant
+	// keysEnd is when the last key of a quorum of nodes ends by the servers' own
+	// account, or later: whoever goes on after that is overdue, whatever the
+	// library says.
+	keysEnd   [2]instant
+	successor [2]hold
+	sleeper   [2]sleeperLease
+}
+
+// Row 3: a client is stopped at a random moment, for up to five TTLs, and goes
+// on. Its successor has been waiting since before.
+func TestASuspendedClientFindsItsLeaseLostAtTheFirstLook(t *testing.T) {
+	const ttl = 500 * time.Millisecond
+	bothSizes(t, func(t *testing.T, n int) {
+		total, atOnce := count(300, 10), 5
+		if full {
+			atOnce = 8
+		}
+		r := newRow(t, fmt.Sprintf("SIGSTOP of the client, %d times, N=%d", total, n))
+		w := startWitness(t)
+		servers := redistest.Start(t, n)
+		successors, err := quorumlock.New(t.Context(), quorumlock.Addrs(redistest.Addrs(servers)...), quorumlock.WithTTL(ttl))
+		require.NoError(t, err)
+		rng := rand.New(rand.NewPCG(uint64(n), uint64(total)))
+		plans := make(chan [2]time.Duration, total) // phase, length of the stop
+		for range total {
+			plans <- [2]time.Duration{
+				time.Duration(rng.Int64N(int64(ttl))), ttl/10 + time.Duration(rng.Int64N(int64(ttl*49/10))),
+			}
+		}
+		close(plans)
+		var mu sync.Mutex
+		var trials []trial
+		discarded := 0
+		var running sync.WaitGroup
+		for i := range atOnce {
+			s := spawn(t, "sleeper", sleeperConfig{
+				Client: i, Addrs: redistest.Addrs(servers), Witness: w.addr, TTL: ttl,
+			})
+			var ready string
+			require.NoError(t, s.hear(&ready))
+			running.Go(func() {
+				for plan := range plans {
+					for again := true; again; {
+						tr, err := stopOnce(t, s, fmt.Sprintf("%d-%d-%d", i, plan[0], time.Now().UnixNano()),
+							plan, servers, successors, w.addr)
+						if err != nil {
+							t.Errorf("sleeper %d: %v", i, err)
+							return
+						}
+						mu.Lock()
+						// A machine that is too busy to renew a lease in time
+						// loses it before the stop: that was no trial.
+						if again = tr.sleeper[0].lostBefore(tr.stopped) || tr.sleeper[1].lostBefore(tr.stopped); again {
+							discarded++
+							again = discarded < total
+						} else {
+							trials = append(trials, *tr)
+						}
+						mu.Unlock()
+					}
+				}
+				if err := s.end(); err != nil {
+					t.Errorf("sleeper %d: %v", i, err)
+				}
+			})
+		}
+		running.Wait()
+		require.NoError(t, successors.Close(context.Background()))
+		tally, holds, writes, _ := w.finish(t)
+		require.False(t, t.Failed())
+		t.Logf("N=%d: %d trials discarded: lost before the stop", n, discarded)
+		judgeStops(r, trials, total, n)
+		exclusion(t, r, &tally, holds, writes)
+		r.figure(fmt.Sprintf("stale writes tried and refused %d", tally.Refused), "> 0", tally.Refused > 0)
+	})
+}
+
+func (s *sleeperLease) lostBefore(stopped instant) bool { return s.Lost && s.CtxDone < stopped }
+
+// judgeStops prints the figures that are about the sleepers.
+func judgeStops(r *row, trials []trial, total, nodes int) {
+	overdue, asked, falseAtOnce, suspended, told, inTime, late := 0, 0, 0, 0, 0, 0, 0
+	notOverdue, stillHeld := 0, 0
+	var done []time.Duration
+	for i := range trials {
+		tr := &trials[i]
+		for j := range tr.sleeper {
+			s := &tr.sleeper[j]
+			if tr.resumed < tr.keysEnd[j] {
+				notOverdue++
+				if !s.Lost {
+					stillHeld++
+				}
+				continue
+			}
+			overdue++
+			if j == 0 {
+				asked++
+				if s.FirstAsked != 0 && !s.FirstValid {
+					falseAtOnce++
+				}
+			}
+			if s.Lost {
+				told++
+				done = append(done, s.CtxDone.since(tr.resumed))
+			}
+			if s.Hold.End == quorumlock.LostSuspended.String() {
+				suspended++
+			}
+			if tr.resumed.since(tr.keysEnd[j]) > 250*time.Millisecond {
+				late++
+				if tr.successor[j].Granted < tr.resumed {
+					inTime++
+				}
+			}
+		}
+	}
+	r.t.Logf("N=%d: %d trials of %d; of %d leases that were not overdue %d went on", nodes, len(trials), total, notOverdue, stillHeld)
+	r.figure(fmt.Sprintf("first Valid after the stop false %d/%d overdue", falseAtOnce, asked), "all", falseAtOnce == asked && asked > 0)
+	bound := 50 * time.Millisecond
+	if !full {
+		bound = time.Second // two cores that do other things too
+	}
+	p99 := quantile(done, 0.99)
+	r.figure(fmt.Sprintf("context done %d/%d, p50 %v, p99 %v, slowest %v after the stop", told, overdue,
+		quantile(done, 0.5).Round(10*time.Microsecond), p99.Round(10*time.Microsecond), quantile(done, 1).Round(10*time.Microsecond)),
+		fmt.Sprintf("all, p99 %v", bound), told == overdue && p99 <= bound)
+	r.figure(fmt.Sprintf("reason is suspended %d/%d", suspended, overdue), "all", suspended == overdue)
+	r.figure(fmt.Sprintf("successor granted during the stop %d/%d", inTime, late), atLeastInFull("all"), inTime == late || !full)
+}
+
+// stopOnce has a sleeper take two leases, stops it, lets it go on, and has it
+// give account.
+func stopOnce(
+	t *testing.T, s *child, name string, plan [2]time.Duration, servers []*redistest.Server,
+	successors *quorumlock.Manager, witness string,
+) (*trial, error) {
+	names := [2]string{name + "-polled", name + "-watched"}
+	if err := s.tell(sleeperCommand{Take: names}); err != nil {
+		return nil, err
+	}
+	var taken [2]sleeperLease
+	if err := s.hear(&taken); err != nil {
+		return nil, err
+	}
+	tr := &trial{}
+	over := make(chan struct{})
+	var waiting sync.WaitGroup
+	var failures [2]error
+	for i, lease := range taken {
+		if lease.Error != "" {
+			return nil, errors.New(lease.Error)
+		}
+		waiting.Go(func() { failures[i] = succeed(t.Context(), successors, names[i], witness, over, &tr.successor[i]) })
+	}
+	err := func() (err error) {
+		defer close(over)
+		time.Sleep(plan[0])
+		if tr.stopped, err = s.pause(); err != nil {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond) // what it had sent has arrived
+		for i, lease := range taken {
+			if tr.keysEnd[i], err = keysEnd(servers, names[i], lease.Owner); err != nil {
+				return errors.Join(err, resumed(s, tr))
+			}
+		}
+		tr.stopped.after(plan[1]).wait()
+		if err := resumed(s, tr); err != nil {
+			return err
+		}
+		time.Sleep(200 * time.Millisecond) // it goes on writing
+		if err := s.tell(sleeperCommand{Stopped: tr.stopped, Resumed: tr.resumed}); err != nil {
+			return err
+		}
+		return s.hear(&tr.sleeper)
+	}()
+	waiting.Wait()
+	for _, lease := range tr.sleeper {
+		if lease.Error != "" {
+			err = errors.Join(err, errors.New(lease.Error))
+		}
+	}
+	return tr, errors.Join(err, failures[0], failures[1])
+}
+
+func resumed(s *child, tr *trial) (err error) {
+	tr.resumed, err = s.resume()
+	return err
+}
+
+// keysEnd asks the servers when the owner's keys end, and returns the instant
+// at which the owner has no quorum of them any more, a little too late rather
+// than too early.
+func keysEnd(servers []*redistest.Server, name, owner string) (instant, error) {
+	ends := make([]instant, len(servers))
+	for i, s := range servers {
+		key := quorumlock.DefaultPrefix + name
+		left, err := s.Do("PTTL", key)
+		if err != nil {
+			return 0, err
+		}
+		at := now()
+		value, err := s.Do("GET", key) // after: who has the key now had it then
+		if err != nil {
+			return 0, err
+		}
+		if text, ok := value.(string); !ok || !strings.HasPrefix(text, owner+" ") || left.(int64) < 0 {
+			ends[i] = at // gone, or its successor's
+			continue
+		}
+		ends[i] = at.after(time.Duration(left.(int64)+2) * time.Millisecond)
+	}
+	slices.Sort(ends)
+	return ends[len(ends)-(len(ends)/2+1)], nil
+}
+
+// succeed waits for the lease, works under it until it is over, and gives it
+// back.
+func succeed(
+	ctx context.Context, m *quorumlock.Manager, name, witness string, over <-chan struct{}, account *hold,
+) error {
+	link, err := dialWitness(witness)
+	if err != nil {
+		return err
+	}
+	defer link.close()
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	began := now()
+	l, err := m.Acquire(ctx, name)
+	if err != nil {
+		return fmt.Errorf("successor: %w", err)
+	}
+	const client = 100
+	g := newTenure(l, client, began)
+	reply, err := link.call(witnessCall{Kind: callEnter, Hold: g.h})
+	if err != nil {
+		return err
+	}
+	if err := g.denied(reply.Accepted, link); err != nil {
+		return err
+	}
+	if g.valid() {
+		reply, err := link.call(witnessCall{Kind: callWrite, Base: reply.Value, Value: reply.Value + 1})
+		if err != nil {
+			return err
+		}
+		if err := g.denied(reply.Accepted, link); err != nil {
+			return err
+		}
+	}
+	for g.valid() && every(over, 5*time.Millisecond) {
+		continue
+	}
+	if err := g.release(ctx); err != nil {
+		return err
+	}
+	*account = g.h
+	_, err = link.call(witnessCall{Kind: callExit, Hold: g.h})
+	return err
+}

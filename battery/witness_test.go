@@ -1,0 +1,546 @@
+//go:build linux
+
+package battery
+
+import (
+	"bufio"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The witness is a process of its own to which all holders report, and the
+// resource that they write to. It decides one thing at a time.
+//
+// For each lock it keeps a register that is fenced: an access with a token is
+// accepted if no higher token was seen before. A holder reads the register when
+// it enters, and writes what it has read, plus one.
+//
+// What the tokens say and what really came first are two things to the witness:
+// it judges by the instants that the holders report, and so finds tokens that
+// are wrong. It counts, by itself and at once:
+//   - overlaps: two holds that were valid at one instant (see hold);
+//   - token errors: a token twice, or below that of a grant that had returned
+//     before this acquire began;
+//   - stale accesses that the register accepted: somebody who was certainly
+//     granted the lock later had been there before;
+//   - lost updates: a write that was accepted although it is not based on what
+//     the register holds.
+type witness struct {
+	mu      sync.Mutex
+	ledgers map[string]*ledger
+	tally   witnessTally
+	first   []string // complaints, the first few
+	log     *gob.Encoder
+	out     *bufio.Writer
+	logErr  error
+}
+
+// witnessTally is what the witness has counted.
+type witnessTally struct {
+	Grants, Holds                      int
+	Accepted, Refused                  int // accesses to the registers
+	Overlaps, TokenErrors, Stale, Lost int
+	RefusedWhileValid                  int
+	Crossings                          int // entered while another had not left yet; no error by itself
+	Registers                          map[string]int64
+	Complaints                         []string
+	Unfinished                         int // entered, and did not leave
+	ReportError                        string
+}
+
+// ledger is what the witness keeps for a lock.
+type ledger struct {
+	inside map[*visit]struct{}
+	// grants are in the order of their tokens; began is the latest Began up to
+	// each of them.
+	grants []hold
+	began  []instant
+	// holds, those that were valid at all, are in the order of Granted; ended is
+	// the latest Ended up to each of them.
+	holds []hold
+	ended []instant
+
+	value   int64
+	highest int64   // token
+	newest  instant // the latest Began of those whose access was accepted
+}
+
+// visit is one holder between enter and exit.
+type visit struct{ h hold }
+
+// witnessLine is an entry of the witness's log: one of its fields is set.
+type witnessLine struct {
+	Hold   *hold
+	Write  *registerWrite
+	Sample *workerSample
+}
+
+// registerWrite is a write that the register has accepted.
+type registerWrite struct {
+	Lock        string
+	Client      int
+	Token       int64
+	Base, Value int64
+	At          instant
+}
+
+func newWitness(log io.Writer) *witness {
+	out := bufio.NewWriter(log)
+	return &witness{ledgers: map[string]*ledger{}, out: out, log: gob.NewEncoder(out)}
+}
+
+func (w *witness) ledger(lock string) *ledger {
+	l := w.ledgers[lock]
+	if l == nil {
+		l = &ledger{inside: map[*visit]struct{}{}}
+		w.ledgers[lock] = l
+	}
+	return l
+}
+
+func (w *witness) complain(format string, args ...any) {
+	if len(w.first) < 20 {
+		w.first = append(w.first, fmt.Sprintf(format, args...))
+	}
+}
+
+func (w *witness) record(line witnessLine) {
+	if err := w.log.Encode(line); err != nil && w.logErr == nil {
+		w.logErr = err
+	}
+}
+
+// enter takes note of a grant and reads the register for its holder.
+func (w *witness) enter(h hold) (v *visit, accepted bool, value int64) {
+	l := w.ledger(h.Lock)
+	w.tally.Grants++
+	if len(l.inside) > 0 {
+		w.tally.Crossings++
+	}
+	v = &visit{h}
+	l.inside[v] = struct{}{}
+
+	at, twice := slices.BinarySearchFunc(l.grants, h.Token, func(g hold, token int64) int {
+		switch {
+		case g.Token < token:
+			return -1
+		case g.Token > token:
+			return 1
+		}
+		return 0
+	})
+	switch {
+	case twice:
+		w.tally.TokenErrors++
+		w.complain("token given twice:\n\t%v\n\t%v", &l.grants[at], &h)
+	case at > 0 && l.began[at-1] > h.Granted:
+		w.tally.TokenErrors++
+		w.complain("a token above that of a later grant: %v", &h)
+	default:
+		for i := at; i < len(l.grants); i++ { // few: those that overtook this holder on its way here
+			if l.grants[i].Granted < h.Began {
+				w.tally.TokenErrors++
+				w.complain("a token below that of an earlier grant:\n\t%v\n\t%v", &l.grants[i], &h)
+				break
+			}
+		}
+	}
+	l.grants = slices.Insert(l.grants, at, h)
+	l.began = slices.Insert(l.began, at, 0)
+	for i := at; i < len(l.grants); i++ {
+		l.began[i] = l.grants[i].Began
+		if i > 0 {
+			l.began[i] = max(l.began[i], l.began[i-1])
+		}
+	}
+	accepted = w.access(l, &h)
+	return v, accepted, l.value
+}
+
+// access asks the fence.
+func (w *witness) access(l *ledger, h *hold) bool {
+	if h.Token < l.highest {
+		w.tally.Refused++
+		return false
+	}
+	w.tally.Accepted++
+	l.highest = h.Token
+	if h.Granted < l.newest {
+		w.tally.Stale++
+		w.complain("access accepted after one by a later grant: %v", h)
+	}
+	l.newest = max(l.newest, h.Began)
+	return true
+}
+
+// write sets the register, if the fence lets it.
+func (w *witness) write(v *visit, base, value int64) (accepted bool, stands int64) {
+	l := w.ledger(v.h.Lock)
+	if !w.access(l, &v.h) {
+		return false, l.value
+	}
+	if base != l.value {
+		w.tally.Lost++
+		w.complain("update lost: %d written over %d by who had read %d: %v", value, l.value, base, &v.h)
+	}
+	l.value = value
+	w.record(witnessLine{Write: &registerWrite{
+		Lock: v.h.Lock, Client: v.h.Client, Token: v.h.Token, Base: base, Value: value, At: now(),
+	}})
+	return true, l.value
+}
+
+// exit takes note of the end of a hold.
+func (w *witness) exit(v *visit, h hold) {
+	l := w.ledger(h.Lock)
+	delete(l.inside, v)
+	w.tally.Holds++
+	w.record(witnessLine{Hold: &h})
+	if h.Ended <= h.Granted {
+		return
+	}
+	at, _ := slices.BinarySearchFunc(l.holds, h.Granted, func(g hold, granted instant) int {
+		if g.Granted < granted {
+			return -1
+		}
+		return 1
+	})
+	before := at > 0 && l.ended[at-1] > h.Granted
+	behind := at < len(l.holds) && l.holds[at].Granted < h.Ended
+	if before || behind {
+		w.tally.Overlaps++
+		other := &l.holds[min(at, len(l.holds)-1)]
+		if before {
+			for i := at - 1; i >= 0; i-- {
+				if l.holds[i].Ended > h.Granted {
+					other = &l.holds[i]
+					break
+				}
+			}
+		}
+		w.complain("valid beside another:\n\t%v\n\t%v", other, &h)
+	}
+	l.holds = slices.Insert(l.holds, at, h)
+	l.ended = slices.Insert(l.ended, at, 0)
+	for i := at; i < len(l.holds); i++ {
+		l.ended[i] = l.holds[i].Ended
+		if i > 0 {
+			l.ended[i] = max(l.ended[i], l.ended[i-1])
+		}
+	}
+}
+
+func (w *witness) report() witnessTally {
+	t := w.tally
+	t.Registers, t.Complaints = map[string]int64{}, w.first
+	for lock, l := range w.ledgers {
+		t.Registers[lock] = l.value
+		t.Unfinished += len(l.inside)
+	}
+	if err := errors.Join(w.logErr, w.out.Flush()); err != nil {
+		t.ReportError = err.Error()
+	}
+	return t
+}
+
+// What is said to the witness. A connection stands for one holder, which has
+// one hold at a time.
+type witnessCallKind int
+
+const (
+	callEnter witnessCallKind = iota + 1
+	callWrite
+	callExit
+	callDenied // a refusal while the lease was valid
+	callSample
+	callReport
+)
+
+type witnessCall struct {
+	Kind        witnessCallKind
+	Hold        hold
+	Base, Value int64
+	Sample      workerSample
+}
+
+type witnessReply struct {
+	Accepted bool
+	Value    int64
+	Tally    witnessTally
+}
+
+// handle answers the calls of one connection, until it ends.
+func (w *witness) handle(conn net.Conn) {
+	defer func() { _ = conn.Close() }()
+	calls, replies := gob.NewDecoder(conn), gob.NewEncoder(conn)
+	var v *visit
+	for {
+		var call witnessCall
+		if calls.Decode(&call) != nil {
+			return
+		}
+		var reply witnessReply
+		w.mu.Lock()
+		switch call.Kind {
+		case callEnter:
+			v, reply.Accepted, reply.Value = w.enter(call.Hold)
+		case callWrite:
+			reply.Accepted, reply.Value = w.write(v, call.Base, call.Value)
+		case callExit:
+			w.exit(v, call.Hold)
+		case callDenied:
+			w.tally.RefusedWhileValid++
+			w.complain("access refused, and the lease was valid afterwards: %v", &v.h)
+		case callSample:
+			w.record(witnessLine{Sample: &call.Sample})
+		case callReport:
+			reply.Tally = w.report()
+		}
+		w.mu.Unlock()
+		if replies.Encode(&reply) != nil {
+			return
+		}
+	}
+}
+
+type witnessConfig struct{ Log string }
+
+func init() { roles["witness"] = witnessRole }
+
+// witnessRole listens until its input ends. Its first answer is its address.
+func witnessRole() int {
+	var config witnessConfig
+	if err := roleConfig(&config); err != nil {
+		return roleFailed(err)
+	}
+	log, err := os.Create(config.Log)
+	if err != nil {
+		return roleFailed(err)
+	}
+	listener, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return roleFailed(err)
+	}
+	w := newWitness(log)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go w.handle(conn)
+		}
+	}()
+	if err := answer(listener.Addr().String()); err != nil {
+		return roleFailed(err)
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := errors.Join(w.logErr, w.out.Flush(), log.Close()); err != nil {
+		return roleFailed(err)
+	}
+	return 0
+}
+
+// A witnessLink is a holder's line to the witness. Its methods may be called
+// concurrently.
+type witnessLink struct {
+	mu      sync.Mutex
+	conn    net.Conn
+	calls   *gob.Encoder
+	replies *gob.Decoder
+}
+
+func dialWitness(addr string) (*witnessLink, error) {
+	conn, err := net.Dial("tcp4", addr)
+	if err != nil {
+		return nil, err
+	}
+	return &witnessLink{conn: conn, calls: gob.NewEncoder(conn), replies: gob.NewDecoder(conn)}, nil
+}
+
+func (l *witnessLink) close() { _ = l.conn.Close() }
+
+func (l *witnessLink) call(call witnessCall) (reply witnessReply, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.calls.Encode(&call); err != nil {
+		return reply, fmt.Errorf("to the witness: %w", err)
+	}
+	if err := l.replies.Decode(&reply); err != nil {
+		return reply, fmt.Errorf("from the witness: %w", err)
+	}
+	return reply, nil
+}
+
+// A witnessed is a witness process, as the test sees it.
+type witnessed struct {
+	child *child
+	addr  string
+	log   string
+	link  *witnessLink
+}
+
+func startWitness(t *testing.T) *witnessed {
+	t.Helper()
+	w := &witnessed{log: filepath.Join(t.TempDir(), "witness.gob")}
+	w.child = spawn(t, "witness", witnessConfig{w.log})
+	require.NoError(t, w.child.hear(&w.addr))
+	var err error
+	w.link, err = dialWitness(w.addr)
+	require.NoError(t, err)
+	t.Cleanup(w.link.close)
+	return w
+}
+
+// finish ends the witness and returns what it has counted and seen.
+func (w *witnessed) finish(t *testing.T) (tally witnessTally, holds []hold, writes []registerWrite, samples []workerSample) {
+	t.Helper()
+	reply, err := w.link.call(witnessCall{Kind: callReport})
+	require.NoError(t, err)
+	require.Empty(t, reply.Tally.ReportError)
+	require.NoError(t, w.child.end())
+	log, err := os.Open(w.log)
+	require.NoError(t, err)
+	defer func() { _ = log.Close() }()
+	for lines := gob.NewDecoder(bufio.NewReader(log)); ; {
+		var line witnessLine
+		if err := lines.Decode(&line); errors.Is(err, io.EOF) {
+			break
+		} else {
+			require.NoError(t, err)
+		}
+		switch {
+		case line.Hold != nil:
+			holds = append(holds, *line.Hold)
+		case line.Write != nil:
+			writes = append(writes, *line.Write)
+		case line.Sample != nil:
+			samples = append(samples, *line.Sample)
+		}
+	}
+	return reply.Tally, holds, writes, samples
+}
+
+// lostUpdates looks at the writes of each lock again, in the order in which the
+// witness accepted them: each has to follow from the one before.
+func lostUpdates(writes []registerWrite) (lost int) {
+	stands := map[string]int64{}
+	for _, w := range writes {
+		if w.Base != stands[w.Lock] || w.Value != w.Base+1 {
+			lost++
+		}
+		stands[w.Lock] = w.Value
+	}
+	return lost
+}
+
+// Each wrong thing that the witness looks for is shown to it once, next to the
+// right one that looks much like it.
+func TestTheWitnessSeesWhatIsWrong(t *testing.T) {
+	grant := func(client int, token int64, began, granted, ended instant) hold {
+		return hold{
+			Lock: "job", Client: client, Token: token, Began: began, Granted: granted, Ended: ended, Told: ended, End: released,
+		}
+	}
+	run := func(calls func(w *witness)) witnessTally {
+		w := newWitness(io.Discard)
+		calls(w)
+		return w.report()
+	}
+	enter := func(w *witness, h hold) *visit {
+		v, _, _ := w.enter(h)
+		return v
+	}
+	t.Run("overlap", func(t *testing.T) {
+		a, b := grant(1, 1, 0, 10, 20), grant(2, 2, 5, 20, 30)
+		for _, late := range []instant{0, 1} {
+			b.Granted = 20 - late
+			for _, order := range [][]hold{{a, b}, {b, a}} {
+				got := run(func(w *witness) {
+					first, second := enter(w, a), enter(w, b) // a has not told yet that it is over
+					visits := map[int]*visit{1: first, 2: second}
+					for _, h := range order {
+						w.exit(visits[h.Client], h)
+					}
+				})
+				assert.Equal(t, int(late), got.Overlaps, "%d, %v", late, order)
+				assert.Equal(t, 1, got.Crossings)
+			}
+		}
+	})
+	t.Run("overlap of holders that report one after the other", func(t *testing.T) {
+		a, b, c := grant(1, 1, 0, 10, 50), grant(2, 2, 5, 60, 70), grant(3, 3, 6, 40, 45)
+		got := run(func(w *witness) {
+			for _, h := range []hold{a, b, c} {
+				w.exit(enter(w, h), h)
+			}
+		})
+		assert.Equal(t, 1, got.Overlaps, "the third was valid inside the first")
+	})
+	t.Run("a lease that was over on arrival overlaps nothing", func(t *testing.T) {
+		a, b := grant(1, 1, 0, 10, 50), grant(2, 2, 5, 30, 20)
+		got := run(func(w *witness) { w.exit(enter(w, b), b); w.exit(enter(w, a), a) })
+		assert.Zero(t, got.Overlaps)
+	})
+	t.Run("tokens", func(t *testing.T) {
+		for _, c := range []struct {
+			what   string
+			first  hold
+			second hold
+			errors int
+		}{
+			{"in order", grant(1, 1, 0, 10, 20), grant(2, 2, 11, 30, 40), 0},
+			{"twice", grant(1, 1, 0, 10, 20), grant(2, 1, 11, 30, 40), 1},
+			{"out of order", grant(1, 2, 0, 10, 20), grant(2, 1, 11, 30, 40), 1},
+			{"out of order, told the other way round", grant(2, 1, 11, 30, 40), grant(1, 2, 0, 10, 20), 1},
+			{"of calls at the same time", grant(1, 2, 0, 10, 20), grant(2, 1, 9, 30, 40), 0},
+			{"told the other way round", grant(2, 2, 11, 30, 40), grant(1, 1, 0, 10, 20), 0},
+		} {
+			got := run(func(w *witness) { enter(w, c.first); enter(w, c.second) })
+			assert.Equal(t, c.errors, got.TokenErrors, c.what)
+		}
+	})
+	t.Run("stale writes", func(t *testing.T) {
+		for _, c := range []struct {
+			what                  string
+			old, new              int64
+			accepted              bool
+			stale, lost, refusals int
+		}{
+			{"fenced", 1, 2, false, 0, 0, 2},
+			{"with tokens out of order", 2, 1, true, 2, 0, 1},
+			{"with one token twice", 1, 1, true, 2, 1, 0},
+		} {
+			// The old holder stood still between its grant and its first access.
+			got := run(func(w *witness) {
+				b, _, seen := w.enter(grant(2, c.new, 11, 30, 40))
+				a, _, base := w.enter(grant(1, c.old, 0, 10, 20))
+				w.write(b, seen, seen+1)
+				accepted, _ := w.write(a, base, base+1)
+				assert.Equal(t, c.accepted, accepted, c.what)
+			})
+			assert.Equal(t, c.stale, got.Stale, c.what)
+			assert.Equal(t, c.lost, got.Lost, c.what)
+			assert.Equal(t, c.refusals, got.Refused, c.what)
+		}
+	})
+	t.Run("lost updates, once more", func(t *testing.T) {
+		assert.Zero(t, lostUpdates([]registerWrite{
+			{Lock: "a", Base: 0, Value: 1}, {Lock: "b", Base: 0, Value: 1}, {Lock: "a", Base: 1, Value: 2},
+		}))
+		assert.Equal(t, 1, lostUpdates([]registerWrite{{Base: 0, Value: 1}, {Base: 0, Value: 1}}))
+	})
+}

@@ -1,0 +1,471 @@
+//go:build linux
+
+package battery
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// A tenure is a lease in somebody's hands, and the account of it.
+type tenure struct {
+	lease *quorumlock.Lease
+	h     hold
+}
+
+// newTenure begins the account of a lease that was just returned.
+func newTenure(l *quorumlock.Lease, client int, began instant) *tenure {
+	granted := now()
+	return &tenure{l, hold{
+		Lock: l.Name(), Client: client, Token: l.Token(), Began: began, Granted: granted,
+		Ended: granted - 1, // not valid for anybody until seen valid
+	}}
+}
+
+// valid asks the lease, and notes when that was. The clock is read before: if
+// the process stands still between the two, the hold does not grow by that.
+func (g *tenure) valid() bool {
+	at := now()
+	if !g.lease.Valid() {
+		return false
+	}
+	g.h.Ended = max(g.h.Ended, at)
+	return true
+}
+
+// lost completes the account of a lease that was lost.
+func (g *tenure) lost(err *quorumlock.LostError, told instant) {
+	g.h.Ended = max(g.h.Ended, instantOf(err.ValidUntil))
+	g.h.Told, g.h.End = told, err.Reason.String()
+}
+
+// release gives the lease back and completes the account. A release that too
+// few nodes confirmed ends the lease all the same.
+func (g *tenure) release(ctx context.Context) error {
+	g.valid()
+	err := g.lease.Release(ctx)
+	told := now()
+	var lost *quorumlock.LostError
+	switch {
+	case errors.As(err, &lost):
+		g.lost(lost, told)
+	case err == nil || errors.Is(err, quorumlock.ErrNoQuorum):
+		g.h.Told, g.h.End = told, released
+	default:
+		return fmt.Errorf("release of %v: %w", &g.h, err)
+	}
+	return nil
+}
+
+// workerConfig is what a worker process does: for each lock one goroutine that
+// acquires it, reads the witness's register, dwells, writes, and releases.
+type workerConfig struct {
+	Client      int
+	Addrs       []string
+	Witness     string
+	Seed        uint64
+	Locks       int
+	TTL, Guard  time.Duration
+	Patience    time.Duration    // of an Acquire
+	Think       time.Duration    // the longest pause between two sections
+	Hold        [2]time.Duration // a section lasts something in between
+	Long        float64          // this part of them lasts longer:
+	LongHold    [2]time.Duration
+	SampleEvery time.Duration // 0 for no samples
+}
+
+// workerCommand is what a worker is told.
+type workerCommand string
+
+const (
+	workerCalm workerCommand = "calm" // the faults are over: no long sections any more
+	workerStop workerCommand = "stop"
+)
+
+// workerSummary is a worker's last answer.
+type workerSummary struct {
+	Grants, CalmGrants map[string]int // by lock; those since "calm"
+	Acknowledged       map[string]int // writes, by lock
+	Ends               map[string]int // by how the lease ended
+	Failures           map[string]int // of Acquire, by kind
+	Error              string         // what must not happen
+}
+
+// workerSample is what a worker used at one instant.
+type workerSample struct {
+	Client     int
+	At         instant
+	Goroutines int
+	Live       int64 // bytes of the heap after a collection, and of stacks
+	Resident   int64 // bytes; under the race detector mostly that
+}
+
+func lockName(i int) string { return fmt.Sprintf("lock-%02d", i) }
+
+func init() { roles["worker"] = workerRole }
+
+type worker struct {
+	config workerConfig
+	m      *quorumlock.Manager
+	ctx    context.Context // until "stop"
+	calm   chan struct{}
+
+	mu      sync.Mutex
+	summary workerSummary
+}
+
+// workerRole answers "ready", works until it is told to stop, and answers its
+// summary.
+func workerRole() int {
+	w := &worker{calm: make(chan struct{}), summary: workerSummary{
+		Grants: map[string]int{}, CalmGrants: map[string]int{}, Acknowledged: map[string]int{},
+		Ends: map[string]int{}, Failures: map[string]int{},
+	}}
+	if err := roleConfig(&w.config); err != nil {
+		return roleFailed(err)
+	}
+	opts := []quorumlock.Option{
+		quorumlock.WithTTL(w.config.TTL), quorumlock.WithHolder(fmt.Sprintf("worker %d", w.config.Client)),
+	}
+	if w.config.Guard > 0 {
+		opts = append(opts, quorumlock.WithRestartGuard(w.config.Guard))
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	w.ctx = ctx
+	var err error
+	if w.m, err = quorumlock.New(ctx, quorumlock.Addrs(w.config.Addrs...), opts...); err != nil {
+		return roleFailed(err)
+	}
+	var running sync.WaitGroup
+	for i := range w.config.Locks {
+		running.Go(func() { w.run(lockName(i), rand.New(rand.NewPCG(w.config.Seed, uint64(w.config.Client*1000+i)))) })
+	}
+	if w.config.SampleEvery > 0 {
+		running.Go(w.sample)
+	}
+	if err := answer("ready"); err != nil {
+		return roleFailed(err)
+	}
+	for commands := bufio.NewScanner(os.Stdin); commands.Scan(); {
+		var command workerCommand
+		if err := json.Unmarshal(commands.Bytes(), &command); err != nil {
+			return roleFailed(err)
+		}
+		if command == workerStop {
+			break
+		}
+		close(w.calm)
+	}
+	stop()
+	running.Wait()
+	if err := w.m.Close(context.Background()); err != nil {
+		return roleFailed(err)
+	}
+	if err := answer(&w.summary); err != nil {
+		return roleFailed(err)
+	}
+	return 0
+}
+
+// fail notes what must not happen, and ends the work.
+func (w *worker) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.summary.Error == "" {
+		w.summary.Error = err.Error()
+	}
+}
+
+func (w *worker) failed() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.summary.Error != ""
+}
+
+// add counts, under the name, in one of the summary's maps.
+func (w *worker) add(counts map[string]int, name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	counts[name]++
+}
+
+// run works under one lock.
+func (w *worker) run(lock string, rng *rand.Rand) {
+	link, err := dialWitness(w.config.Witness)
+	if err != nil {
+		w.fail(err)
+		return
+	}
+	defer link.close()
+	for w.ctx.Err() == nil && !w.failed() {
+		if err := w.section(lock, rng, link); err != nil {
+			w.fail(err)
+			return
+		}
+		if w.config.Think > 0 {
+			w.dwell(time.Duration(rng.Int64N(int64(w.config.Think))), nil)
+		}
+	}
+}
+
+// dwell waits, and returns early when the work or the lease ends.
+func (w *worker) dwell(d time.Duration, lease <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-lease:
+	case <-w.ctx.Done():
+	}
+}
+
+// section is one critical section, from the acquisition to the release.
+func (w *worker) section(lock string, rng *rand.Rand, link *witnessLink) error {
+	began := now()
+	ctx, cancel := context.WithTimeout(w.ctx, w.config.Patience)
+	l, err := w.m.Acquire(ctx, lock)
+	cancel()
+	if err != nil {
+		return w.refused(err)
+	}
+	g := newTenure(l, w.config.Client, began)
+	w.add(w.summary.Grants, lock)
+	select {
+	case <-w.calm:
+		w.add(w.summary.CalmGrants, lock)
+	default:
+	}
+	read, err := link.call(witnessCall{Kind: callEnter, Hold: g.h})
+	if err != nil {
+		return err
+	}
+	if err := g.denied(read.Accepted, link); err != nil {
+		return err
+	}
+	w.stay(g, rng)
+	base := read.Value
+	write := func() (witnessReply, error) {
+		reply, err := link.call(witnessCall{Kind: callWrite, Base: base, Value: base + 1})
+		if err == nil && reply.Accepted {
+			base++
+			w.add(w.summary.Acknowledged, lock)
+		}
+		return reply, err
+	}
+	if read.Accepted && g.valid() {
+		reply, err := write()
+		if err != nil {
+			return err
+		}
+		if err := g.denied(reply.Accepted, link); err != nil {
+			return err
+		}
+	}
+	if err := g.release(context.Background()); err != nil {
+		return err
+	}
+	w.add(w.summary.Ends, g.h.End)
+	if read.Accepted && g.h.End != released {
+		// What a program does that does not look at its lease: for the fence
+		// to refuse, if there is a successor.
+		if _, err := write(); err != nil {
+			return err
+		}
+	}
+	_, err = link.call(witnessCall{Kind: callExit, Hold: g.h})
+	return err
+}
+
+// stay is the work of a section: short, or now and then several TTLs long.
+func (w *worker) stay(g *tenure, rng *rand.Rand) {
+	between := func(d [2]time.Duration) time.Duration {
+		return d[0] + time.Duration(rng.Int64N(int64(d[1]-d[0])+1))
+	}
+	if rng.Float64() >= w.config.Long {
+		w.dwell(between(w.config.Hold), nil)
+		return
+	}
+	end := now().after(between(w.config.LongHold))
+	for w.ctx.Err() == nil && now() < end && g.valid() {
+		select {
+		case <-w.calm:
+			return
+		default:
+			w.dwell(20*time.Millisecond, g.lease.Done())
+		}
+	}
+}
+
+// denied tells the witness of an access that was refused while the lease was
+// valid: somebody with a higher token has been at the register, so either the
+// tokens are wrong or two leases are valid at once.
+func (g *tenure) denied(accepted bool, link *witnessLink) error {
+	if accepted || !g.valid() {
+		return nil
+	}
+	_, err := link.call(witnessCall{Kind: callDenied})
+	return err
+}
+
+// refused sorts the errors of Acquire: those of taken locks and of faults are
+// counted, anything else must not happen.
+func (w *worker) refused(err error) error {
+	switch {
+	case w.ctx.Err() != nil:
+	case errors.Is(err, quorumlock.ErrHeld):
+		w.add(w.summary.Failures, "held")
+	case errors.Is(err, quorumlock.ErrNoQuorum):
+		var short *quorumlock.QuorumError
+		if errors.As(err, &short) {
+			for _, node := range short.Nodes {
+				if node.Misconfigured() {
+					return fmt.Errorf("acquire: %w", err)
+				}
+			}
+		}
+		w.add(w.summary.Failures, "no quorum")
+	case errors.Is(err, context.DeadlineExceeded):
+		w.add(w.summary.Failures, "cut short")
+	default:
+		return fmt.Errorf("acquire: %w", err)
+	}
+	return nil
+}
+
+// sample tells the witness, again and again, what the process uses.
+func (w *worker) sample() {
+	link, err := dialWitness(w.config.Witness)
+	if err != nil {
+		w.fail(err)
+		return
+	}
+	defer link.close()
+	for w.ctx.Err() == nil {
+		w.dwell(w.config.SampleEvery, nil)
+		debug.FreeOSMemory() // collects first
+		var stats runtime.MemStats
+		runtime.ReadMemStats(&stats)
+		resident, err := residentBytes()
+		if err == nil {
+			_, err = link.call(witnessCall{Kind: callSample, Sample: workerSample{
+				Client: w.config.Client, At: now(), Goroutines: runtime.NumGoroutine(),
+				Live: int64(stats.HeapAlloc + stats.StackInuse), Resident: resident,
+			}})
+		}
+		if err != nil {
+			w.fail(err)
+			return
+		}
+	}
+}
+
+// startWorkers starts worker processes and waits until they are ready.
+func startWorkers(t *testing.T, configs []workerConfig) []*child {
+	t.Helper()
+	workers := make([]*child, len(configs))
+	for i, config := range configs {
+		workers[i] = spawn(t, "worker", config)
+	}
+	for _, w := range workers {
+		var ready string
+		require.NoError(t, w.hear(&ready))
+	}
+	return workers
+}
+
+// stopWorkers ends them and returns what they have done.
+func stopWorkers(t *testing.T, workers []*child) []workerSummary {
+	t.Helper()
+	for _, w := range workers {
+		require.NoError(t, w.tell(workerStop))
+	}
+	summaries := make([]workerSummary, len(workers))
+	for i, w := range workers {
+		require.NoError(t, w.hear(&summaries[i]))
+		require.NoError(t, w.end())
+		require.Empty(t, summaries[i].Error, "worker %d", i)
+	}
+	return summaries
+}
+
+// exclusion prints the figures that every run with a witness has to reach: what
+// the witness counted while it ran, and what the oracles find in its log, which
+// come to it by another way.
+func exclusion(t *testing.T, r *row, tally *witnessTally, holds []hold, writes []registerWrite) {
+	t.Helper()
+	for _, complaint := range tally.Complaints {
+		t.Log("witness: ", complaint)
+	}
+	seen, wrong := overlaps(holds), disorders(holds)
+	for _, complaint := range append(seen[:min(len(seen), 10)], wrong[:min(len(wrong), 10)]...) {
+		t.Log("oracle: ", complaint)
+	}
+	require.Equal(t, tally.Grants, len(holds), "a grant without an account")
+	require.Zero(t, tally.Unfinished)
+	r.figure(fmt.Sprintf("overlaps %d (witness) and %d (intervals) of %d holds", tally.Overlaps, len(seen), len(holds)),
+		"0", tally.Overlaps == 0 && len(seen) == 0)
+	r.figure(fmt.Sprintf("token errors %d (witness) and %d (oracle)", tally.TokenErrors, len(wrong)),
+		"0", tally.TokenErrors == 0 && len(wrong) == 0)
+	lost := lostUpdates(writes)
+	r.figure(fmt.Sprintf("stale accesses accepted %d, valid ones refused %d, lost updates %d (%d of %d accesses refused)",
+		tally.Stale, tally.RefusedWhileValid, max(lost, tally.Lost), tally.Refused, tally.Refused+tally.Accepted),
+		"0, 0, 0", tally.Stale == 0 && tally.RefusedWhileValid == 0 && tally.Lost == 0 && lost == 0)
+}
+
+// Row 17: eight processes want one lock, again and again, without any pause.
+// Who gets it how often is reported and no promise yet; that they exclude each
+// other is one.
+func TestEightProcessesShareOneLock(t *testing.T) {
+	lasting := time.Duration(count(60, 5)) * time.Second
+	for _, n := range []int{3, 5}[:count(2, 1)] {
+		r := newRow(t, fmt.Sprintf("8 processes, 1 lock, %v, N=%d", lasting, n))
+		w := startWitness(t)
+		addrs := redistest.Addrs(redistest.Start(t, n))
+		configs := make([]workerConfig, 8)
+		for i := range configs {
+			configs[i] = workerConfig{
+				Client: i, Addrs: addrs, Witness: w.addr, Locks: 1, TTL: 2 * time.Second, Patience: time.Minute,
+				Hold: [2]time.Duration{5 * time.Millisecond, 5 * time.Millisecond},
+			}
+		}
+		workers := startWorkers(t, configs)
+		time.Sleep(lasting)
+		summaries := stopWorkers(t, workers)
+		tally, holds, writes, _ := w.finish(t)
+
+		exclusion(t, r, &tally, holds, writes)
+		least, served := len(holds), 0
+		acknowledged := 0
+		for i := range summaries {
+			grants := summaries[i].Grants[lockName(0)]
+			least = min(least, grants)
+			if grants > 0 {
+				served++
+			}
+			acknowledged += summaries[i].Acknowledged[lockName(0)]
+		}
+		stands := tally.Registers[lockName(0)]
+		r.figure(fmt.Sprintf("register %d after %d writes", stands, acknowledged), "equal", int64(acknowledged) == stands)
+		_, operations, illegal := linearizable(holds)
+		r.figure(fmt.Sprintf("linearizable, %d operations, %d illegal", operations, len(illegal)), "0", len(illegal) == 0)
+		r.figure(fmt.Sprintf("served %d/8, smallest share %.2f of a fair one, %.0f sections a second",
+			served, 8*float64(least)/float64(len(holds)), float64(len(holds))/lasting.Seconds()),
+			atLeastInFull("8/8"), served == 8 || !full)
+	}
+}
