@@ -3,7 +3,6 @@ package quorumlock_test
 import (
 	"context"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,68 +12,6 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
-
-// The holder of many leases is cut off from every node while a competitor
-// that is not cut off wants each of them: the loss of each has to be told
-// before the competitor is granted it, 100 of 100.
-func TestAPartitionedHolderKnowsBeforeItsSuccessorIsGranted(t *testing.T) {
-	const leases, rounds = 25, 4
-	for _, n := range []int{3, 5} {
-		servers := redistest.Start(t, n)
-		proxies, addrs := proxied(t, servers)
-		holder := connect(t, addrs, quorumlock.WithTTL(time.Second))
-		competitor := connect(t, redistest.Addrs(servers), quorumlock.WithTTL(time.Second))
-		for round := range rounds {
-			ctx, cancel := context.WithTimeout(background, time.Minute)
-			type end struct{ lost, granted time.Time }
-			ends := make([]end, leases)
-			held := make([]*quorumlock.Lease, leases)
-			var all sync.WaitGroup
-			for i := range leases {
-				name := fmt.Sprintf("job-%d-%d", round, i)
-				l, err := holder.Acquire(ctx, name)
-				require.NoError(t, err)
-				held[i] = l
-				lost := l.Lost()
-				all.Go(func() {
-					<-lost
-					ends[i].lost = time.Now()
-				})
-				all.Go(func() {
-					next, err := competitor.Acquire(ctx, name)
-					ends[i].granted = time.Now()
-					if assert.NoError(t, err) {
-						assert.False(t, l.Valid(), "valid beside its successor")
-						assert.Greater(t, next.Token(), l.Token())
-						assert.NoError(t, next.Release(ctx))
-					}
-				})
-				time.Sleep(7 * time.Millisecond) // so that the cut finds each at another phase
-			}
-			for _, p := range proxies {
-				p.Swallow()
-			}
-			all.Wait()
-			cancel()
-			for i, e := range ends {
-				assert.True(t, e.lost.Before(e.granted), "n=%d round %d lease %d: told %v after the grant",
-					n, round, i, e.lost.Sub(e.granted))
-				var lost *quorumlock.LostError
-				require.ErrorAs(t, held[i].Err(), &lost)
-				assert.Contains(t, []quorumlock.LostReason{quorumlock.LostExpired, quorumlock.LostSuspended}, lost.Reason)
-				assert.Len(t, lost.Nodes, n, "every node's silence is evidence")
-			}
-			for _, p := range proxies {
-				p.Heal()
-			}
-			// The holder has to find its nodes again before the next round.
-			eventually(t, "reconnected", func() bool {
-				l, err := holder.TryAcquire(background, "probe")
-				return err == nil && l.Release(background) == nil
-			})
-		}
-	}
-}
 
 func TestALeaseOutlivesAMinorityOfKilledNodesAndIsHealed(t *testing.T) {
 	for _, n := range []int{3, 5} {
