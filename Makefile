@@ -16,6 +16,7 @@ SEEDS ?= 200000
 ROWS ?= .
 DURATION ?= 30m
 SEED ?= 1
+FUZZTIME ?= 30s
 
 # Runs a command in the directory of each module of go.work that has packages,
 # all of them even if one fails, and says of each how it went.
@@ -65,6 +66,22 @@ test-short: deps ## Test every module with -short and without the race detector.
 .PHONY: sim
 sim: ## Simulate the protocol with many seeds (SEEDS=200000).
 	QUORUMLOCK_SIM_SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 2h $(TESTFLAGS) ./internal/sim/...
+
+.PHONY: mutants
+mutants: deps ## Plant known bugs, one after another; each has to be caught, or this fails.
+	$(GO) run ./internal/mutants
+
+.PHONY: fuzz
+fuzz: ## Fuzz every fuzz target of every module, one after another (FUZZTIME=30s).
+	$(call each-module,for package in $$($(GO) list ./...); do \
+		for target in $$($(GO) test -list '^Fuzz' "$$package" | grep '^Fuzz'); do \
+			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) "$$package" || exit 1; \
+		done; \
+	done)
+
+.PHONY: compat
+compat: ## Run the suites on Redis 7.0, 8.0 and Valkey 8.1, with RESP2 and RESP3 (see scripts/compat.sh).
+	scripts/compat.sh $(ROWS)
 
 .PHONY: battery
 battery: deps ## Try to break it on real servers, full counts: a line for each figure (ROWS=regexp, about 40 minutes).

@@ -43,6 +43,7 @@ type Manager struct {
 
 	mu       sync.Mutex
 	shut     bool           // Close has begun
+	used     bool           // there may be something to release
 	inflight sync.WaitGroup // calls that may still produce a lease; Add with mu held and not shut
 	ids      []node.Identity
 }
@@ -401,6 +402,7 @@ func (m *Manager) enter() bool {
 	if m.shut {
 		return false
 	}
+	m.used = true
 	m.inflight.Add(1)
 	return true
 }
@@ -518,7 +520,7 @@ func (m *Manager) Subscribe(buffer int) *Subscription { return m.bus.add(buffer)
 // return nil, or ctx's cause.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
-	first := !m.shut
+	first, used := !m.shut, m.used
 	m.shut = true
 	m.mu.Unlock()
 	if !first {
@@ -532,7 +534,10 @@ func (m *Manager) Close(ctx context.Context) error {
 	close(m.closing)
 	m.inflight.Wait() // closing ends them: none waits for a node any more
 	m.dog.stop()      // from here on every live lease is in its heap
-	err := m.releaseAll(ctx)
+	var err error
+	if used { // New that fails need not wait for nodes that do not answer
+		err = m.releaseAll(ctx)
+	}
 	for _, n := range m.nodes {
 		m.spawn(n.Close) // in parallel: each may take a second
 	}

@@ -379,6 +379,10 @@ func merge(into, from map[string]int) {
 // after a warm-up, with the last third: medians, so that one fault does not
 // matter. Growth is what counts; a process that needs less later has no leak.
 //
+// The warm-up is long, two fifths of the run up to five minutes: queues and
+// pools grow to what the worst fault so far has asked of them, and until there
+// were many faults each may be the worst.
+//
 // Live is what the library answers for: the heap after a collection, and
 // stacks. Resident memory is that, and the allocator's and, in such a build,
 // the race detector's shadow of every address ever used.
@@ -387,7 +391,7 @@ func judgeSamples(r *row, samples []workerSample, begun instant, total time.Dura
 	if total < 2*time.Minute {
 		bound, note = 0.5, "50 %, in a run this short" // few samples, and faults in all of them
 	}
-	warm := total / 10
+	warm := min(2*total/5, 5*time.Minute)
 	third := (total - warm) / 3
 	kinds := []struct {
 		name string

@@ -55,3 +55,20 @@ func TestAStepThatIsFoundDuringAGrantShortensTheLease(t *testing.T) {
 		c.Nodes()[2].Heal()
 	})
 }
+
+// A renewal round hears in an instant that a majority refuses connections: the
+// warning does not wait for a node timeout.
+func TestARoundIsOverWhenEveryNodeHasAnsweredOrRefused(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		l := acquire(t, manager(t, c), "job")
+		<-l.Renewed()
+		c.Nodes()[0].Kill()
+		c.Nodes()[1].Kill()
+		var asked time.Time
+		c.Nodes()[2].Fail(func([]string) bool { asked = time.Now(); return false }, "")
+		risk := <-l.AtRisk()
+		assert.Len(t, risk.Nodes, 2)
+		assert.Zero(t, time.Since(asked), "told in the instant of the round")
+		c.Nodes()[2].Fail(nil, "")
+	})
+}

@@ -7,14 +7,14 @@
 # The servers are Debian packages. apt resolves and verifies them as for an
 # empty machine of that release, and they are unpacked, not installed, into a
 # folder of their own; each runs under its own dynamic loader with its own
-# libraries. That takes no root, no chroot and 80 MB, and a server is a child
+# libraries. That takes no root, no chroot and 130 MB, and a server is a child
 # process like any other: it sees the files, and gets the signals, of the tests.
 #
 # A server "with RESP2" does not know HELLO, as behind a proxy or before Redis
 # 6. So no client can speak anything else, and none has to be told.
 #
 # From the environment, all optional:
-#   QUORUMLOCK_COMPAT_DIR      where the servers are unpacked, once; outside of the tree
+#   QUORUMLOCK_COMPAT_DIR      where the servers are unpacked, once: delete it for newer ones
 #   QUORUMLOCK_COMPAT_MIRROR   Debian mirror; the one that apt is configured with by default
 #   QUORUMLOCK_COMPAT_SERVERS  some of "redis-7.0 redis-8.0 valkey-8.1"
 #   QUORUMLOCK_COMPAT_RESP     some of "2 3"
@@ -80,19 +80,31 @@ unpack() {
 	echo "deb [signed-by=$keyring] $uri $1 main" >"$work/sources.list"
 	packages=redis-server
 	[ "$1" = bookworm ] || packages="redis-server valkey-server"
-	apt() {
-		apt-get -qq -y -o Dir::State="$work/state" -o Dir::State::status="$work/status" \
-			-o Dir::Cache="$work/cache" -o Dir::Etc::sourcelist="$work/sources.list" -o Dir::Etc::sourceparts=/dev/null \
-			-o Dir::Etc::preferences=/dev/null -o Dir::Etc::preferencesparts=/dev/null \
-			-o Acquire::Languages=none -o Acquire::Retries=3 -o APT::Sandbox::User=root "$@" >&2
-	}
+	# After the machine's own configuration, which may name a proxy: nothing of
+	# it is touched, and what it does after an update is not done.
+	cat >"$work/apt.conf" <<-EOF
+		Dir::State "$work/state";
+		Dir::State::status "$work/status";
+		Dir::Cache "$work/cache";
+		Dir::Etc::sourcelist "$work/sources.list";
+		Dir::Etc::sourceparts "/dev/null";
+		Dir::Etc::preferences "/dev/null";
+		Dir::Etc::preferencesparts "/dev/null";
+		Acquire::Languages "none";
+		Acquire::Retries "3";
+		APT::Sandbox::User "root";
+		#clear APT::Update::Post-Invoke;
+		#clear APT::Update::Post-Invoke-Success;
+	EOF
+	apt() { apt-get -qq -y -c "$work/apt.conf" "$@" >&2; }
 	apt update || fail "no package lists of $1 from $uri"
 	# shellcheck disable=SC2086 # several words
 	apt install --download-only --no-install-recommends $packages || fail "no packages of $1 from $uri"
 	for package in "$work"/cache/archives/*.deb; do
 		dpkg-deb -x "$package" "$work/root"
 	done
-	mv "$work/root" "$dir/$1" # at once: what is there is complete
+	rm -rf "$work/root/usr/share"
+	mv -T "$work/root" "$dir/$1" # at once: what is there is complete
 	rm -rf "$work"
 	trap - EXIT
 }
@@ -143,7 +155,9 @@ run() {
 	verdict="$passed passed"
 	[ "$skipped" = 0 ] || verdict="$verdict, $skipped skipped"
 	[ "$status" = 0 ] || verdict="FAILED: $failed failed, $verdict"
-	if [ "$status" = 0 ] && { [ "$passed" = 0 ] || [ ! -s "$starts" ]; }; then
+	if [ "$status" = 0 ] && [ "$pattern" != . ] && [ "$passed" = 0 ]; then
+		verdict="none matches"
+	elif [ "$status" = 0 ] && { [ "$passed" = 0 ] || [ ! -s "$starts" ]; }; then
 		verdict="FAILED: nothing ran on this server"
 		status=1
 	fi

@@ -616,7 +616,7 @@ func (c *client) step(in quorum.Input) quorum.Output {
 		if out.Heal.Has(i) {
 			w.stats.Heals++
 			m := message{op: heal, owner: c.owner, number: c.token, sent: now}
-			c.limit(i, &m, c.machine.Stop())
+			c.limit(i, &m, min(c.machine.Stop(), now+w.config.terms.Timeout))
 			c.request(i, &m)
 		}
 	}

@@ -1,0 +1,192 @@
+package quorumlock
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// explained fails unless the error is one that tells a user what to do.
+func explained(t *testing.T, err error) {
+	t.Helper()
+	var invalid *InvalidError
+	if !errors.As(err, &invalid) || !errors.Is(err, ErrInvalid) {
+		t.Fatalf("%v is no InvalidError", err)
+	}
+	if invalid.What == "" || invalid.Bound == "" || invalid.Fix == "" || !utf8.ValidString(err.Error()) || len(err.Error()) > 4096 {
+		t.Errorf("an error that helps nobody: %.200q", err.Error())
+	}
+}
+
+// A name is taken or refused by what it is, and is found again in its key.
+func FuzzNames(f *testing.F) {
+	for _, name := range []string{"", "job", "\xff", "日本", "{", "}{", "a\x00b", strings.Repeat("n", 512), strings.Repeat("n", 513), strings.Repeat("é", 257)} {
+		f.Add(DefaultPrefix, name)
+		f.Add("", name)
+		f.Add("{app}:", name)
+	}
+	f.Fuzz(func(t *testing.T, prefix, name string) {
+		err := checkName(name)
+		if legal := len(name) > 0 && len(name) <= MaxNameLen && utf8.ValidString(name); legal != (err == nil) {
+			t.Fatalf("%q: %v", name, err)
+		}
+		if err != nil {
+			explained(t, err)
+			return
+		}
+		cfg, err := newConfig(Addrs("a:1"), []Option{WithPrefix(prefix)})
+		if err != nil {
+			explained(t, err)
+			return
+		}
+		lock, fence := node.Keys(cfg.prefix, name)
+		l := &Lease{m: &Manager{cfg: cfg}, lockKey: lock, fenceKey: fence}
+		if l.Name() != name {
+			t.Errorf("%q is called %q", name, l.Name())
+		}
+		if checkName(fence) == nil {
+			t.Errorf("the counter's key %q is a legal name", fence)
+		}
+	})
+}
+
+// Any options either work or are refused by name, and nothing is dialled to
+// find out. What works leaves time to renew, to stop, and to work in between.
+func FuzzOptions(f *testing.F) {
+	const (
+		setTTL = 1 << iota
+		setMaxHold
+		setLockDelay
+		setNodeTimeout
+		setDrift
+		setGuard
+		setTrust
+		setPrefix
+		setHolder
+		setRetry
+		noRetry
+		unfenced
+		manual
+		perLease // the lease options are given to Acquire
+	)
+	const day, most = int64(24 * time.Hour), int64(math.MaxInt64)
+	for _, d := range []int64{0, 1, -1, int64(MinTTL), int64(time.Second), int64(MaxTTL), 2 * day, most, most - most%1_000_000, math.MinInt64} {
+		for _, set := range []uint16{0, setTTL, setMaxHold, setLockDelay, setNodeTimeout, setGuard, setGuard | setTrust, perLease | setTTL, perLease | setLockDelay} {
+			f.Add(set, "a:1,b:2,c:3", d, d, d, d, d, 0.01, "p:", "label")
+		}
+	}
+	for _, drift := range []float64{0, -1, 0.1, 1, math.NaN(), math.Inf(1), math.SmallestNonzeroFloat64} {
+		f.Add(uint16(setDrift), "a:1", int64(0), int64(0), int64(0), int64(0), int64(0), drift, "", "")
+	}
+	for _, text := range []string{"", "{", "{}", "{a}", "\xff", strings.Repeat("x", 300), strings.Repeat("x", 600)} {
+		f.Add(uint16(setPrefix|setHolder), text, int64(0), int64(0), int64(0), int64(0), int64(0), 0.0, text, text)
+	}
+	for _, addrs := range []string{"", ",", "a", "a:1,A.:1", ":1", "[::1]:6379,::1", "unix:/x", strings.Repeat("a:1,", 20)} {
+		f.Add(uint16(noRetry), addrs, int64(0), int64(0), int64(0), int64(0), int64(0), 0.0, "", "")
+	}
+	f.Fuzz(func(t *testing.T, set uint16, addrs string, ttl, maxHold, lockDelay, nodeTimeout, guard int64, drift float64, prefix, label string) {
+		var opts []Option
+		var leaseOpts []AcquireOption
+		has := func(bit uint16) bool { return set&bit != 0 }
+		lease := func(o LeaseOption) {
+			if has(perLease) {
+				leaseOpts = append(leaseOpts, o)
+			} else {
+				opts = append(opts, o)
+			}
+		}
+		if has(setTTL) {
+			lease(WithTTL(time.Duration(ttl)))
+		}
+		if has(setMaxHold) {
+			lease(WithMaxHold(time.Duration(maxHold)))
+		}
+		if has(setLockDelay) {
+			lease(WithLockDelay(time.Duration(lockDelay)))
+		}
+		if has(setHolder) {
+			lease(WithHolder(label))
+		}
+		if has(manual) {
+			lease(WithoutRenewal())
+		}
+		if has(setNodeTimeout) {
+			opts = append(opts, WithNodeTimeout(time.Duration(nodeTimeout)))
+		}
+		if has(setDrift) {
+			opts = append(opts, WithDriftFactor(drift))
+		}
+		if has(setGuard) {
+			opts = append(opts, WithRestartGuard(time.Duration(guard)))
+		}
+		if has(setTrust) {
+			opts = append(opts, WithTrustEmptyNodes())
+		}
+		if has(setPrefix) {
+			opts = append(opts, WithPrefix(prefix))
+		}
+		if has(setRetry) {
+			opts = append(opts, WithRetryBackoff(func() backoff.BackOff { return nil }))
+		}
+		if has(noRetry) {
+			opts = append(opts, WithRetryBackoff(nil))
+		}
+		if has(unfenced) {
+			opts = append(opts, WithoutFencing())
+		}
+		opts = append(opts, nil, WithLogger(nil))
+
+		addrs = strings.ToValidUTF8(addrs, "?") // an error repeats an address as it was given
+		cfg, err := newConfig(Addrs(strings.Split(addrs, ",")...), opts)
+		if err != nil {
+			explained(t, err)
+			return
+		}
+		terms, err := cfg.termsFor(append(leaseOpts, nil))
+		if err != nil {
+			explained(t, err)
+			return
+		}
+		works(t, cfg, terms)
+	})
+}
+
+// works fails unless a lease could live on these terms.
+func works(t *testing.T, c *config, terms *terms) {
+	t.Helper()
+	const now = 1000 * time.Hour // a process that has run for long
+	m := quorum.NewMachine(&terms.Terms, make(quorum.Window, terms.Nodes), now, quorum.All(terms.Nodes), quorum.All(terms.Nodes))
+	left := m.Stop() - now
+	switch {
+	case terms.ttl < MinTTL || terms.ttl > MaxTTL || terms.lockDelay < 0 || terms.ttl+terms.lockDelay > MaxTTL:
+		t.Errorf("a TTL of %v and a lock delay of %v", terms.ttl, terms.lockDelay)
+	case !wholeMillis(terms.px):
+		t.Errorf("keys live %s ms", terms.px)
+	case terms.Timeout < MinNodeTimeout || terms.Timeout >= terms.ttl:
+		t.Errorf("a node timeout of %v with a TTL of %v", terms.Timeout, terms.ttl)
+	case left < terms.least:
+		t.Errorf("a fresh lease has %v left of its TTL %v (maximum hold %v): it is never granted", left, terms.ttl, terms.maxHold)
+	case left > terms.ttl:
+		t.Errorf("a lease is valid for %v of its TTL %v", left, terms.ttl)
+	case terms.maxHold == 0 && terms.interval*11/10+terms.Timeout >= left:
+		t.Errorf("a round every %v, which takes %v, and %v to the stop", terms.interval, terms.Timeout, left)
+	case c.guarded && terms.ttl+terms.lockDelay > c.guard:
+		t.Errorf("keys that live %v under a restart guard of %v", terms.ttl+terms.lockDelay, c.guard)
+	case len(terms.label) > MaxLabelLen || !utf8.ValidString(terms.label) || !utf8.ValidString(c.prefix):
+		t.Errorf("a label or a prefix that no key can have: %q, %q", terms.label, c.prefix)
+	}
+}
+
+// wholeMillis reports whether the text is a life that Redis takes: a positive
+// number without a sign.
+func wholeMillis(px string) bool {
+	return px != "" && px[0] != '0' && strings.Trim(px, "0123456789") == ""
+}

@@ -1,0 +1,382 @@
+package node
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/redis/rueidis"
+)
+
+// legal reports whether a Manager would take the prefix and the name.
+func legal(prefix, name string) bool {
+	return utf8.ValidString(prefix) && PrefixShards(prefix) && name != "" && utf8.ValidString(name)
+}
+
+// slot returns the part of a key that Redis Cluster hashes.
+func slot(key string) string {
+	_, rest, opened := strings.Cut(key, "{")
+	tag, _, closed := strings.Cut(rest, "}")
+	if opened && closed && tag != "" {
+		return tag
+	}
+	return key
+}
+
+// No lock is in the way of another's counter, whatever the two are called and
+// prefixed, and a lock and its counter are on the same shard.
+func FuzzKeys(f *testing.F) {
+	texts := []string{"quorumlock:", "", "a", "{", "}", "{}", "{a}", "}a{", "a{b}c", "{a", "f", "\xff", "a\xfff{aa}", "日本", "\x00", "{{a}}"}
+	for i, name := range texts {
+		for j, other := range texts {
+			f.Add(texts[(i+j)%len(texts)], name, texts[(i*j)%len(texts)], other)
+		}
+	}
+	f.Fuzz(func(t *testing.T, prefix, name, otherPrefix, other string) {
+		if !legal(prefix, name) || !legal(otherPrefix, other) {
+			t.Skip()
+		}
+		lock, fence := Keys(prefix, name)
+		if lock != prefix+name {
+			t.Errorf("the lock of %q and %q is %q", prefix, name, lock)
+		}
+		if !strings.HasPrefix(fence, prefix) || !strings.HasPrefix(GuardKey(prefix), prefix) {
+			t.Errorf("a key without the prefix %q: %q", prefix, fence)
+		}
+		if slot(lock) != slot(fence) && (slot(lock) != lock || !strings.Contains(name, "}")) {
+			t.Errorf("the lock %q hashes by %q, its counter %q by %q", lock, slot(lock), fence, slot(fence))
+		}
+		otherLock, otherFence := Keys(otherPrefix, other)
+		switch {
+		case fence == otherLock, fence == lock:
+			t.Errorf("%q is a lock and a counter", fence)
+		case GuardKey(prefix) == otherLock, GuardKey(prefix) == otherFence, GuardKey(prefix) == fence:
+			t.Errorf("the marker %q is another key as well", GuardKey(prefix))
+		case fence == otherFence && lock != otherLock:
+			t.Errorf("%q is the counter of %q and of %q", fence, lock, otherLock)
+		}
+	})
+}
+
+// What is read from a lock goes into errors, logs and spans: it is valid UTF-8
+// and not long, whoever wrote it.
+func FuzzParseValue(f *testing.F) {
+	owner := strings.Repeat("0f", OwnerLen/2)
+	for _, value := range []string{
+		"", "x", owner, owner + " ", owner + " 1 2 - ", owner + " 1 2 - a label", owner + " 1 2 00-ab-cd-01 l",
+		owner + " -1 2 - l", owner + " 1 x - l", owner + " 99999999999999999999 2 - l", owner + " 1 2 -", "\xff", strings.Repeat("\xffa", 300),
+		strings.Repeat("é", 100), strings.Repeat("v", 127) + "é", strings.ToUpper(owner) + " 1 2 - l",
+		owner + " 1 2 - \xff", owner + " 1 2 \xff l", owner + " 1 2 - " + strings.Repeat("x", 100_000), owner + " 1 9223372036854775807 - l",
+	} {
+		f.Add(value)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		v := ParseValue(value)
+		for what, text := range map[string]string{"owner": v.Owner, "traceparent": v.TraceParent, "label": v.Label} {
+			if !utf8.ValidString(text) {
+				t.Errorf("%q: the %s %q is not valid UTF-8", value, what, text)
+			}
+			if len(text) > 1024 {
+				t.Errorf("the %s has %d bytes", what, len(text))
+			}
+		}
+		if v.Counter < 0 {
+			t.Errorf("%q: counter %d", value, v.Counter)
+		}
+		if value != "" && v.Owner == "" {
+			t.Errorf("%q is nobody's", value)
+		}
+	})
+}
+
+func FuzzValueRoundTrip(f *testing.F) {
+	f.Add([]byte("0123456789abcdef"), int64(7), int64(1_700_000_000_000_000), "", "")
+	f.Add([]byte("0123456789abcdef"), int64(0), int64(-1), "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "host 7, pid 1")
+	f.Add([]byte{}, int64(1<<62), int64(1<<62), "-", " two  spaces ")
+	f.Fuzz(func(t *testing.T, random []byte, counter, since int64, trace, label string) {
+		if counter < 0 || strings.Contains(trace, " ") || len(trace) > 55 || !utf8.ValidString(trace) ||
+			len(label) > 256 || !utf8.ValidString(label) {
+			t.Skip()
+		}
+		owner := fmt.Sprintf("%x", append(random, make([]byte, OwnerLen/2)...))[:OwnerLen]
+		want := Value{Owner: owner, Counter: counter, Since: time.UnixMicro(since), TraceParent: trace, Label: label}
+		if trace == "-" {
+			want.TraceParent = ""
+		}
+		value := Compose(owner, counter, string(AppendTail(nil, want.Since, trace, label)))
+		if got := ParseValue(value); got != want {
+			t.Errorf("%q: got %+v, want %+v", value, got, want)
+		}
+	})
+}
+
+// shape is a reply as a server could send it.
+type shape struct {
+	kind  byte // as RESP writes it
+	text  string
+	parts []shape
+}
+
+// draw makes a shape from the bytes of a fuzzed input.
+func draw(in *[]byte, depth int) shape {
+	next := func() int {
+		if len(*in) == 0 {
+			return 0
+		}
+		b := (*in)[0]
+		*in = (*in)[1:]
+		return int(b)
+	}
+	text := func() string {
+		n := min(next(), len(*in))
+		s := string((*in)[:n])
+		*in = (*in)[n:]
+		return s
+	}
+	const kinds = "+-$:_*,#(=!~%"
+	s := shape{kind: kinds[next()%len(kinds)]}
+	switch s.kind {
+	case '*', '~':
+		for range next() % 5 {
+			if depth < 3 {
+				s.parts = append(s.parts, draw(in, depth+1))
+			}
+		}
+	case '%':
+		for range next() % 3 * 2 {
+			if depth < 3 {
+				s.parts = append(s.parts, draw(in, depth+1))
+			}
+		}
+	case ':', '(':
+		s.text = strconv.FormatInt(int64(next())<<(next()%56)-int64(next()), 10)
+	case ',':
+		s.text = []string{"1.5", "inf", "-inf", "nan", "3"}[next()%5]
+	case '#':
+		s.text = []string{"t", "f"}[next()%2]
+	case '+', '-':
+		s.text = strings.NewReplacer("\r", "", "\n", "").Replace(text())
+	case '=':
+		s.text = "txt:" + text()
+	case '_':
+	default:
+		s.text = text()
+	}
+	return s
+}
+
+// encode appends the shape as RESP.
+func (s shape) encode(b []byte) []byte {
+	switch s.kind {
+	case '*', '~', '%':
+		n := len(s.parts)
+		if s.kind == '%' {
+			n /= 2
+		}
+		b = fmt.Appendf(b, "%c%d\r\n", s.kind, n)
+		for _, part := range s.parts {
+			b = part.encode(b)
+		}
+		return b
+	case '$', '=', '!':
+		return fmt.Appendf(b, "%c%d\r\n%s\r\n", s.kind, len(s.text), s.text)
+	default:
+		return fmt.Appendf(b, "%c%s\r\n", s.kind, s.text)
+	}
+}
+
+func (s shape) isError() bool { return s.kind == '-' || s.kind == '!' }
+
+func (s shape) isText() bool { return s.kind == '$' || s.kind == '+' }
+
+// isNumber reports whether a part may stand for an integer: also the text of
+// one, however it is dressed.
+func (s shape) isNumber() bool { return strings.ContainsRune(":$+(,", rune(s.kind)) && plain(s.text) }
+
+// plain reports whether the text is an integer.
+func plain(text string) bool {
+	_, err := strconv.ParseInt(text, 10, 64)
+	return err == nil
+}
+
+// status returns what a reply has to be taken for, unless it is an error of the
+// server: the naive reading of the comments in the scripts.
+func (s shape) status(kind Kind) Status {
+	array := s.kind == '*' || s.kind == '~'
+	switch kind {
+	case Acquire:
+		counter, clock, two := strings.Cut(s.text, " ")
+		switch {
+		case s.isText() && two && plain(counter) && plain(clock):
+			return Granted
+		case array && len(s.parts) == 2 && s.parts[0].isText() && s.parts[1].isNumber():
+			return Taken
+		case array && (len(s.parts) == 0 || len(s.parts) == 1 && s.parts[0].isNumber()):
+			return Unsent
+		}
+	case Extend, Heal:
+		if array {
+			for _, part := range s.parts {
+				if !part.isNumber() {
+					return Misconfigured
+				}
+			}
+			return Done
+		}
+	case Read:
+		if array && len(s.parts) >= 2 && strings.ContainsRune("$+_", rune(s.parts[0].kind)) && s.parts[1].isNumber() &&
+			(len(s.parts) == 2 || s.parts[2].isNumber() || s.parts[2].kind == '_') {
+			return Done
+		}
+	default:
+		if s.isNumber() {
+			return Done
+		}
+	}
+	return Misconfigured
+}
+
+// parrot is a server that answers every script with the same reply.
+type parrot struct {
+	mu    sync.Mutex
+	reply []byte
+}
+
+func (p *parrot) set(reply []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reply = reply
+}
+
+func (p *parrot) serve(conn net.Conn) {
+	defer conn.Close()
+	in := bufio.NewReader(conn)
+	for {
+		words, err := readCommand(in)
+		if err != nil {
+			return
+		}
+		answer := []byte("+OK\r\n")
+		switch strings.ToUpper(words[0]) {
+		case "HELLO":
+			answer = []byte("%2\r\n$7\r\nversion\r\n$5\r\n7.0.0\r\n$5\r\nproto\r\n:3\r\n")
+		case "EVALSHA":
+			p.mu.Lock()
+			answer = bytes.Clone(p.reply)
+			p.mu.Unlock()
+		}
+		if _, err := conn.Write(answer); err != nil {
+			return
+		}
+	}
+}
+
+// readCommand reads one command as clients write it.
+func readCommand(in *bufio.Reader) (words []string, err error) {
+	number := func(mark byte) (int, error) {
+		line, err := in.ReadString('\n')
+		if err != nil || line[0] != mark {
+			return 0, errors.Join(err, io.ErrUnexpectedEOF)
+		}
+		return strconv.Atoi(strings.TrimSpace(line[1:]))
+	}
+	n, err := number('*')
+	for range n {
+		size, err := number('$')
+		if err != nil {
+			return nil, err
+		}
+		word := make([]byte, size+2)
+		if _, err := io.ReadFull(in, word); err != nil {
+			return nil, err
+		}
+		words = append(words, string(word[:size]))
+	}
+	return words, err
+}
+
+// Whatever a server answers, it does not bring the worker down, and nothing
+// but the answer to a grant is a vote, nothing but that to a refusal is
+// contention. The replies come through rueidis, as in production.
+func FuzzReplies(f *testing.F) {
+	server := &parrot{}
+	var served sync.WaitGroup
+	client, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{"parrot:1"}, ForceSingleClient: true, DisableCache: true, DisableRetry: true,
+		AlwaysPipelining: true, PipelineMultiplex: -1,
+		DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+			here, there := net.Pipe()
+			served.Go(func() { server.serve(there) })
+			return here, nil
+		},
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { client.Close(); served.Wait() })
+
+	for kind := range guard {
+		for _, seed := range []string{
+			"", // an empty simple string
+			"\x02\x135 1700000000000000", "\x02\x015", "\x02\x035 x", "\x02\x02 5", "\x00\x035 7",
+			"\x05\x00", "\x05\x01\x03\x07\x00\x00", "\x05\x02\x02\x03abc\x03\x07\x00\x00", "\x05\x02\x04\x03\x07\x00\x00", "\x05\x01\x04",
+			"\x05\x02\x03\x07\x00\x00\x03\x07\x00\x00", "\x05\x03\x02\x03abc\x03\x07\x00\x00\x04", "\x05\x02\x02\x03abc\x03\xff\x37\x00",
+			"\x03\x01\x00\x00", "\x03\x00\x00\x01", "\x04", "\x0b\x00", "\x0c\x01\x02\x01a\x03\x01\x00\x00",
+			"\x05\x02\x01\x03ERR\x03\x07\x00\x00", "\x05\x03\x03\x01\x00\x00\x01\x03ERR\x03\x01\x00\x00",
+		} {
+			f.Add(byte(kind), []byte(seed))
+		}
+		for _, text := range []string{
+			"ERR max number of clients reached", "LOADING Redis is loading", "BUSY Redis is busy", "MASTERDOWN", "NOREPLICAS", "MISCONF",
+			"CLUSTERDOWN", "TRYAGAIN", "UNKILLABLE", "ERR Script killed by user", "OOM command not allowed", "READONLY", "MOVED 1 a:1", "ASK 1 a:1",
+			"CROSSSLOT", "NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE", "NOSCRIPT No matching script", "ERR quorumlock: x", "ERR", "",
+			"ERR The user executing the script can't run this command or subcommand script: x, on @user_script:40.",
+			"ERR can't run this command @user_script:99999999999999999999.", "5 1700000000000000",
+		} {
+			f.Add(byte(kind), append([]byte{1, byte(len(text))}, text...))
+			f.Add(byte(kind), append([]byte{10, byte(len(text))}, text...))
+		}
+	}
+	f.Fuzz(func(t *testing.T, k byte, input []byte) {
+		kind := Kind(k) % guard
+		s := draw(&input, 0)
+		server.set(s.encode(nil))
+		n := New(Config{Option: rueidis.ClientOption{InitAddress: []string{"parrot:1"}}, Now: func() time.Duration { return time.Hour }})
+		defer n.cancel()
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		result := client.Do(ctx, client.B().Evalsha().Sha1("0").Numkeys(0).Build())
+		r := Reply{Sent: time.Hour}
+		n.read(&Request{Kind: kind}, result, &r, time.Hour+time.Millisecond)
+
+		told := fmt.Sprintf("%v: %q is %v (%v)", kind, s.encode(nil), r.Status, r.Err)
+		want := s.status(kind)
+		switch {
+		case (r.Status == Granted || r.Status == Taken || r.Status == Done) != (r.Err == nil):
+			t.Error("an error with an answer, or neither: ", told)
+		case s.isError() && r.Status != Failed && r.Status != Misconfigured && r.Status != Unsent:
+			t.Error("an error of the server: ", told)
+		case s.kind == '_' && r.Status == Unknown: // no answer: it may have been applied
+		case !s.isError() && r.Status != want:
+			t.Errorf("%s, and not %v", told, want)
+		}
+		var config *ConfigError
+		if r.Status == Misconfigured && (!errors.As(r.Err, &config) || config.Problem == "" && !s.isError() || config.Fix == "") {
+			t.Error("nobody is told what to mend: ", told)
+		}
+		if r.Status == Taken && (r.TTL > 0 && s.parts[1].text[0] == '-' || r.TTL < 0 && s.parts[1].text[0] != '-') {
+			t.Errorf("%s ms is a life of %v: %s", s.parts[1].text, r.TTL, told)
+		}
+	})
+}

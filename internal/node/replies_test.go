@@ -1,0 +1,72 @@
+package node_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/node/conformance"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// RESP2 has one kind of null, no maps, and no HELLO that tells what the server
+// is: no case may see a difference. "make compat" runs everything on servers
+// that know no HELLO; this is the option of the client.
+func TestRealRedisConformsOverRESP2(t *testing.T) {
+	conformance.Run(t, func(tb testing.TB) conformance.Server {
+		server := redistest.Start(tb, 1)[0]
+		return conformance.Server{
+			Option:  rueidis.ClientOption{InitAddress: []string{server.Addr()}, AlwaysRESP2: true},
+			Do:      server.Do,
+			Restart: server.Restart,
+		}
+	})
+}
+
+// What a run shows about a protocol is worth nothing if it was spoken by nobody.
+// So the server is asked, here and in each run of "make compat", which says what
+// it wants in QUORUMLOCK_RESP.
+func TestTheProtocolIsTheOneAskedFor(t *testing.T) {
+	usual, noHello := "resp=3", []string{"--rename-command", "HELLO", ""}
+	if os.Getenv("QUORUMLOCK_RESP") == "2" {
+		usual, noHello = "resp=2", nil // all servers are like that
+	}
+	for _, c := range []struct {
+		claim  string
+		server []string
+		option bool // AlwaysRESP2
+		want   string
+	}{
+		{"by default", nil, false, usual},
+		{"RESP2 by option", nil, true, "resp=2"},
+		{"RESP2 for want of HELLO", noHello, false, "resp=2"},
+	} {
+		t.Run(c.claim, func(t *testing.T) {
+			server := redistest.Start(t, 1, c.server...)[0]
+			const name = "asked-for"
+			n := node.New(node.Config{
+				Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}, AlwaysRESP2: c.option, ClientName: name},
+				Prefix: "p:", Now: clock.New().Now,
+			})
+			ended := make(chan struct{})
+			go func() { defer close(ended); n.Run() }()
+			defer func() { n.Close(); <-ended }()
+			require.Eventually(t, func() bool { return n.Health().Err == nil }, 20*time.Second, 5*time.Millisecond)
+			ours := 0
+			for line := range strings.Lines(server.MustDo("CLIENT", "LIST").(string)) {
+				if strings.Contains(line, " name="+name+" ") {
+					ours++
+					assert.Contains(t, line, " "+c.want)
+				}
+			}
+			assert.Equal(t, 1, ours, "one connection, whatever was tried on the way")
+		})
+	}
+}
