@@ -260,7 +260,7 @@ func (p *parrot) set(reply []byte) {
 }
 
 func (p *parrot) serve(conn net.Conn) {
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	in := bufio.NewReader(conn)
 	for {
 		words, err := readCommand(in)
