@@ -79,7 +79,7 @@ func (m *Manager) status(name string, answers *answers) Status {
 			n.Err = answers.err(i)
 			continue
 		}
-		if r.Value == "" {
+		if r.TTL == absent {
 			continue
 		}
 		n.Holder = holder(r.Value)

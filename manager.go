@@ -152,7 +152,8 @@ func (m *Manager) await(ctx context.Context) error {
 		var config *node.ConfigError
 		if errors.As(errs[i], &config) {
 			return &InvalidError{
-				What: "node", Value: fmt.Sprintf("%d (%s)", i, n.Addr()), Bound: config.Problem, Fix: config.Fix,
+				What: "node", Value: fmt.Sprintf("%d (%s)", i, n.Addr()),
+				Bound: strings.TrimSuffix(errs[i].Error(), ": "+config.Fix), Fix: config.Fix, // and with which other node
 				Err: &NodeError{Node: i, Addr: n.Addr(), Err: errs[i]},
 			}
 		}
@@ -701,6 +702,12 @@ func checkNodes(nodes []rueidis.ClientOption) error {
 		if field, fix := node.Refuse(&nodes[i]); field != "" {
 			return &InvalidError{
 				What: "node", Value: fmt.Sprintf("%d: %s", i, field), Bound: "cannot be used here", Fix: fix,
+			}
+		}
+		if addr := nodes[i].InitAddress[0]; strings.Contains(addr, "://") || strings.Contains(addr, "@") {
+			return &InvalidError{ // without the address: it may hold a password
+				What: "node", Value: fmt.Sprintf("%d: InitAddress", i), Bound: "has to be host:port and no URL",
+				Fix: "put credentials into Username and Password, or take rueidis.ParseURL",
 			}
 		}
 		addr := normalise(nodes[i].InitAddress[0])

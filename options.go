@@ -23,8 +23,8 @@ const (
 	DefaultDriftFactor = 0.01
 	MaxDriftFactor     = 0.1
 	MinNodeTimeout     = 5 * time.Millisecond
-	MaxNameLen         = 512 // bytes
-	MaxLabelLen        = 256 // bytes
+	MaxNameLen         = 512              // bytes
+	MaxLabelLen        = node.MaxLabelLen // 256 bytes
 	MaxNodes           = 15
 )
 
@@ -279,17 +279,17 @@ func (c *config) settle(t *terms) error {
 	case t.maxHold < 0 || t.maxHold > 0 && t.maxHold < MinTTL:
 		return &InvalidError{What: "WithMaxHold", Value: t.maxHold.String(),
 			Bound: fmt.Sprintf("has to be 0 or at least %v", MinTTL), Fix: "0 is no limit"}
-	case t.lockDelay < 0 || t.ttl+t.lockDelay > MaxTTL || t.lockDelay%time.Millisecond != 0:
+	case t.lockDelay < 0 || t.lockDelay > MaxTTL-t.ttl || t.lockDelay%time.Millisecond != 0:
 		return &InvalidError{What: "WithLockDelay", Value: t.lockDelay.String(),
 			Bound: fmt.Sprintf("has to be whole milliseconds from 0 to %v less the TTL", MaxTTL), Fix: "half the TTL is ample"}
 	case len(t.label) > MaxLabelLen || !utf8.ValidString(t.label):
 		return &InvalidError{What: "WithHolder", Value: fmt.Sprintf("(%d bytes)", len(t.label)),
 			Bound: fmt.Sprintf("has to be valid UTF-8 of at most %d bytes", MaxLabelLen), Fix: "a host name and a process id do"}
-	case spent >= t.ttl:
+	case spent >= t.ttl || t.Timeout >= t.ttl: // the sum may overflow
 		return &InvalidError{What: "WithNodeTimeout", Value: t.Timeout.String(),
 			Bound: fmt.Sprintf("renewal interval %v + jitter + node timeout %v + guard %v + drift %v has to be below the TTL %v",
 				t.interval, t.Timeout, t.Guard+t.Early, t.Drift, t.ttl),
-			Fix: fmt.Sprintf("set it below %v, or lengthen the TTL", t.ttl-(spent-t.Timeout))}
+			Fix: fmt.Sprintf("set it below %v, or lengthen the TTL", t.ttl-(t.interval+t.interval/10+t.Guard+t.Early+t.Drift))}
 	case c.guarded && t.ttl+t.lockDelay > c.guard:
 		return &InvalidError{What: "WithTTL", Value: (t.ttl + t.lockDelay).String() + " with lock delay",
 			Bound: fmt.Sprintf("has to be at most WithRestartGuard's %v", c.guard), Fix: "shorten the lease, or lengthen the guard on every client"}

@@ -316,6 +316,11 @@ var mutants = []mutant{
 		pkg: decisions, run: "TestMachine$",
 	},
 	{
+		name: "a loss is not told early", file: "internal/quorum/machine.go",
+		old: "return min(m.window.Deadline()-m.terms.Guard-m.terms.Early, m.ceiling)", new: "return m.Stop()",
+		pkg: decisions, run: "TestMachine$",
+	},
+	{
 		name: "the deadline is the last node's", file: "internal/quorum/window.go",
 		old: "return sorted[Size(len(w))-1]", new: "return sorted[0]",
 		pkg: decisions, run: "TestWindow$|TestDeadline",

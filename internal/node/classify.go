@@ -10,12 +10,13 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// The first words of Redis errors that pass by themselves. What is in neither
+// The first words of Redis errors that pass by themselves; rueidis has taken a
+// leading ERR away. What is in neither
 // list comes from our own scripts or from an ACL inside them (Redis 7.0 has no
 // NOPERM there, just ERR) and needs somebody to look.
 var transient = []string{
 	"LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "CLUSTERDOWN", "TRYAGAIN",
-	"UNKILLABLE", "OOM", "ERR Script killed by user",
+	"UNKILLABLE", "OOM", "Script killed by user",
 }
 
 // fixes tells what to do about an error, by how it begins.
@@ -28,8 +29,8 @@ var fixes = []struct{ prefix, fix string }{
 	{"WRONGPASS", "set Username and Password of the node"},
 	{"NOPERM", "give the user the rights in docs/operations.md"},
 	{"WRONGTYPE", "another program uses this key: choose another prefix or name"},
-	{"ERR The user executing the script can't access at least one of the keys", "give the user the keys in docs/operations.md"},
-	{"ERR quorumlock:", "another program wrote to our keys: choose another prefix"},
+	{"The user executing the script can't access at least one of the keys", "give the user the keys in docs/operations.md"},
+	{"quorumlock:", "another program wrote to our keys: choose another prefix"},
 }
 
 const defaultFix = "see docs/operations.md for what a node has to allow"
@@ -40,7 +41,7 @@ func classify(err error) (Status, error) {
 	if redis, ok := rueidis.IsRedisErr(err); ok {
 		text := redis.Error()
 		switch {
-		case strings.HasPrefix(text, "ERR max number of clients"):
+		case strings.HasPrefix(text, "max number of clients"):
 			return Unsent, err
 		case strings.Contains(text, "OOM command not allowed"), strings.Contains(text, "BUSY Redis is busy"):
 			return Failed, err // inside a script the code is not always the first word

@@ -123,7 +123,7 @@ func FuzzValueRoundTrip(f *testing.F) {
 
 // shape is a reply as a server could send it.
 type shape struct {
-	kind  byte // as RESP writes it
+	kind  byte // as RESP writes it; s and a for RESP2's nulls, a string and an array
 	text  string
 	parts []shape
 }
@@ -144,7 +144,7 @@ func draw(in *[]byte, depth int) shape {
 		*in = (*in)[n:]
 		return s
 	}
-	const kinds = "+-$:_*,#(=!~%"
+	const kinds = "+-$:_*,#(=!~%sa"
 	s := shape{kind: kinds[next()%len(kinds)]}
 	switch s.kind {
 	case '*', '~':
@@ -169,7 +169,7 @@ func draw(in *[]byte, depth int) shape {
 		s.text = strings.NewReplacer("\r", "", "\n", "").Replace(text())
 	case '=':
 		s.text = "txt:" + text()
-	case '_':
+	case '_', 's', 'a':
 	default:
 		s.text = text()
 	}
@@ -189,6 +189,10 @@ func (s shape) encode(b []byte) []byte {
 			b = part.encode(b)
 		}
 		return b
+	case 's':
+		return append(b, "$-1\r\n"...)
+	case 'a':
+		return append(b, "*-1\r\n"...)
 	case '$', '=', '!':
 		return fmt.Appendf(b, "%c%d\r\n%s\r\n", s.kind, len(s.text), s.text)
 	default:
@@ -197,6 +201,8 @@ func (s shape) encode(b []byte) []byte {
 }
 
 func (s shape) isError() bool { return s.kind == '-' || s.kind == '!' }
+
+func (s shape) isNull() bool { return s.kind == '_' || s.kind == 's' || s.kind == 'a' }
 
 func (s shape) isText() bool { return s.kind == '$' || s.kind == '+' }
 
@@ -235,8 +241,8 @@ func (s shape) status(kind Kind) Status {
 			return Done
 		}
 	case Read:
-		if array && len(s.parts) >= 2 && strings.ContainsRune("$+_", rune(s.parts[0].kind)) && s.parts[1].isNumber() &&
-			(len(s.parts) == 2 || s.parts[2].isNumber() || s.parts[2].kind == '_') {
+		if array && len(s.parts) >= 2 && (s.parts[0].isText() || s.parts[0].isNull()) && s.parts[1].isNumber() &&
+			(len(s.parts) == 2 || s.parts[2].isNumber() || s.parts[2].isNull()) {
 			return Done
 		}
 	default:
@@ -332,6 +338,7 @@ func FuzzReplies(f *testing.F) {
 			"\x02\x135 1700000000000000", "\x02\x015", "\x02\x035 x", "\x02\x02 5", "\x00\x035 7",
 			"\x05\x00", "\x05\x01\x03\x07\x00\x00", "\x05\x02\x02\x03abc\x03\x07\x00\x00", "\x05\x02\x04\x03\x07\x00\x00", "\x05\x01\x04",
 			"\x05\x02\x03\x07\x00\x00\x03\x07\x00\x00", "\x05\x03\x02\x03abc\x03\x07\x00\x00\x04", "\x05\x02\x02\x03abc\x03\xff\x37\x00",
+			"\x0d", "\x0e", "\x05\x02\x0d\x03\x07\x00\x00", "\x05\x03\x0d\x03\x01\x00\x01\x0d", "\x05\x02\x0e\x03\x07\x00\x00",
 			"\x03\x01\x00\x00", "\x03\x00\x00\x01", "\x04", "\x0b\x00", "\x0c\x01\x02\x01a\x03\x01\x00\x00",
 			"\x05\x02\x01\x03ERR\x03\x07\x00\x00", "\x05\x03\x03\x01\x00\x00\x01\x03ERR\x03\x01\x00\x00",
 		} {
@@ -367,7 +374,7 @@ func FuzzReplies(f *testing.F) {
 			t.Error("an error with an answer, or neither: ", told)
 		case s.isError() && r.Status != Failed && r.Status != Misconfigured && r.Status != Unsent:
 			t.Error("an error of the server: ", told)
-		case s.kind == '_' && r.Status == Unknown: // no answer: it may have been applied
+		case s.isNull() && r.Status == Unknown: // no answer: it may have been applied
 		case !s.isError() && r.Status != want:
 			t.Errorf("%s, and not %v", told, want)
 		}

@@ -135,6 +135,13 @@ func (n *Node) greet() error {
 	received := n.cfg.Now()
 	connection := n.dialed.Load()
 
+	// What server this is comes first: a Sentinel knows INFO, but not TIME.
+	identity, unknown := identify(results[1:loads])
+	if unknown == nil {
+		if err := identity.Check(); err != nil {
+			return err
+		}
+	}
 	clock, err := results[0].AsIntSlice()
 	if err != nil || len(clock) != 2 {
 		// The first command is also where a failed dial and a failed AUTH or
@@ -147,11 +154,8 @@ func (n *Node) greet() error {
 			return refusal("SCRIPT LOAD", err)
 		}
 	}
-	if n.identity, err = identify(results[1:loads]); err != nil {
-		return err
-	}
-	if err := n.identity.Check(); err != nil {
-		return err
+	if n.identity = identity; unknown != nil {
+		return unknown
 	}
 	if n.cfg.Admit != nil {
 		if n.warning, err = n.cfg.Admit(n.cfg.Index, n.identity); err != nil {

@@ -4,6 +4,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Companion keys carry a byte that is not valid UTF-8. Lock names and prefixes
@@ -78,6 +79,12 @@ func Compose(owner string, counter int64, tail string) string {
 	return owner + " " + strconv.FormatInt(counter, 10) + " " + tail
 }
 
+// MaxLabelLen and maxTraceParent bound what a value of ours can hold, in bytes.
+const (
+	MaxLabelLen    = 256
+	maxTraceParent = 55
+)
+
 // maxStranger bounds what is kept of a value that is not ours: it goes into
 // errors and spans.
 const maxStranger = 128
@@ -99,7 +106,7 @@ func parseOwn(s string) (v Value, ok bool) {
 		return v, false
 	}
 	parts := strings.SplitN(s[OwnerLen+1:], " ", 4)
-	if len(parts) != 4 {
+	if len(parts) != 4 || len(parts[2]) > maxTraceParent || len(parts[3]) > MaxLabelLen || !utf8.ValidString(s) {
 		return v, false
 	}
 	counter, err := strconv.ParseInt(parts[0], 10, 64)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"errors"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -48,8 +49,7 @@ func (n *Node) read(req *Request, result rueidis.RedisResult, r *Reply, received
 	case Read:
 		var parts []rueidis.RedisMessage
 		if parts, err = message.ToArray(); err == nil {
-			err = readHolder(parts, r)
-			if len(parts) > 2 && !parts[2].IsNil() {
+			if err = readHolder(parts, r); err == nil && len(parts) > 2 && !parts[2].IsNil() {
 				r.Fence, err = parts[2].AsInt64()
 			}
 		}
@@ -85,11 +85,11 @@ func (n *Node) readVote(message *rueidis.RedisMessage, r *Reply, received time.D
 		n.observe(clock, r.Sent, received)
 		r.Status, r.Err = Unsent, ErrLate
 		return nil
-	case len(parts) == 2:
+	case len(parts) == 2 && parts[0].IsString():
 		r.Status = Taken
 		return readHolder(parts, r)
 	default:
-		return errors.New("too long")
+		return errStrange
 	}
 }
 
@@ -113,15 +113,22 @@ func (n *Node) readGrant(message *rueidis.RedisMessage, r *Reply, received time.
 	return nil
 }
 
+// errStrange: the parts of a reply are not what the script answers.
+var errStrange = errors.New("other parts than expected")
+
 // readHolder reads a lock's value and how long it lives.
 func readHolder(parts []rueidis.RedisMessage, r *Reply) (err error) {
+	if len(parts) < 2 {
+		return errStrange
+	}
 	if !parts[0].IsNil() {
 		if r.Value, err = parts[0].ToString(); err != nil {
 			return err
 		}
 	}
 	ms, err := parts[1].AsInt64()
-	r.TTL = time.Duration(ms) * time.Millisecond
+	// Redis takes lives that no duration can hold: 292 million years.
+	r.TTL = time.Duration(min(max(ms, -2), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
 	return err
 }
 

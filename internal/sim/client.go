@@ -209,7 +209,8 @@ func (c *client) sleep() {
 	default:
 		at = c.until
 	}
-	truth := max(c.mono.when(at), c.w.now)
+	// Timers are late, by what a loss is told early for.
+	truth := max(c.mono.when(at)+c.w.upTo(c.w.config.late), c.w.now)
 	if c.timerAt != 0 && c.timerAt <= truth && c.timerAt >= c.w.now {
 		return // that one comes first, and files the next
 	}
@@ -594,7 +595,7 @@ func (c *client) step(in quorum.Input) quorum.Output {
 	now := c.now()
 	in.Jump = c.jumped
 	c.jumped = false
-	stop := c.machine.Stop()
+	stop, keys := c.machine.Stop(), c.machine.Deadline()-w.config.terms.Guard
 	out := c.machine.Step(now, in)
 	if out.Begin {
 		c.machine.Arm(now + c.interval())
@@ -621,7 +622,7 @@ func (c *client) step(in quorum.Input) quorum.Output {
 		}
 	}
 	if out.Events&quorum.Ended != 0 {
-		c.lost(now, stop)
+		c.lost(now, stop, keys)
 	}
 	return out
 }
@@ -658,7 +659,8 @@ func (c *client) confirm(i int, m *message, now time.Duration) {
 
 // deaf reports whether the machine is kept from seeing that its time is up.
 func (c *client) deaf(now time.Duration) bool {
-	return c.w.bugs.has(DeafToLoss) && now >= c.machine.Stop() && now < c.machine.Stop()+c.w.config.terms.TTL/3
+	terms := &c.w.config.terms
+	return c.w.bugs.has(DeafToLoss) && now >= c.machine.Stop()-terms.Early && now < c.machine.Stop()+terms.TTL/3
 }
 
 // giveBack releases the lease, which may turn out to be lost.
@@ -679,7 +681,7 @@ func (c *client) giveBack(now time.Duration) {
 }
 
 // lost gives up what is left of the lease.
-func (c *client) lost(now, stop time.Duration) {
+func (c *client) lost(now, stop, keys time.Duration) {
 	w := c.w
 	if w.p.Trace != nil {
 		w.trace("client %d lost owner %d: %v", c.id, c.owner, c.machine.Reason())
@@ -689,7 +691,7 @@ func (c *client) lost(now, stop time.Duration) {
 	} else {
 		w.stats.Expired++
 	}
-	w.judge.lost(c, now, stop)
+	w.judge.lost(c, now, stop, keys)
 	c.releaseAll(now, c.token, 0)
 	owner := c.owner
 	c.rest(now, w.upTo(w.config.terms.TTL/4))

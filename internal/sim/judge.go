@@ -105,12 +105,15 @@ func (j *judge) alone(c *client) {
 	}
 }
 
-// lost looks at a loss in the instant in which it is told.
-func (j *judge) lost(c *client, now, stop time.Duration) {
+// lost looks at a loss in the instant in which it is told. The lease had to
+// stop at stop, for the sake of its keys at keys.
+func (j *judge) lost(c *client, now, stop, keys time.Duration) {
 	j.once(c)
 	if c.machine.Reason() == quorum.Revoked {
 		return
 	}
+	// Of the stop by age, which is no matter of safety, timers may be late.
+	stop = min(stop+quorum.Early(j.w.config.terms.Guard), keys)
 	// Whoever was paused at the stop tells it as soon as it runs. A clock that
 	// is read in whole nanoseconds can skip one.
 	if now > stop+2 && c.mono.when(stop) > c.resumed+timersLast {

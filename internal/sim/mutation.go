@@ -3,6 +3,8 @@ package sim
 import (
 	"math/bits"
 	"strings"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
 // Mutation is a set of planted bugs: in the nodes, in the network, or in what
@@ -67,6 +69,8 @@ const (
 	BlindToSteps
 	// CloseForgets leaves the attempt that Close has ended to itself.
 	CloseForgets
+	// NotEarly looks for the loss at the stop, and timers are late.
+	NotEarly
 	// DeafToLoss does not look at the clock: only a missed round after the
 	// stop tells of the loss.
 	DeafToLoss
@@ -80,7 +84,7 @@ var mutationNames = [...]string{
 	"blind undo", "un-lose", "heal at any time", "acquire at any time", "no final check",
 	"no drift bound", "no restart guard", "no floor after a quarantine", "floor at the start of a quarantine",
 	"no look at the marker", "a missing marker passes", "blind to steps", "close forgets an attempt",
-	"deaf to the clock",
+	"a loss is not told early", "deaf to the clock",
 }
 
 // Mutations returns every planted bug.
@@ -141,6 +145,9 @@ func (m Mutation) configure(w *world, c *config) {
 		c.everyCut = ttl
 	case m.has(NoMarker | NoMarkerPasses):
 		c.everyFlush = 2 * ttl
+	case m.has(NotEarly) && w.bugs.has(NotEarly):
+		c.terms.Early = 0
+		c.late = quorum.Early(c.terms.Guard)
 	case m.has(FloorAtStart):
 		// Counters that have just begun, far above the clocks of the nodes that
 		// restart one after the other; the end of a quarantine is above them.

@@ -75,6 +75,7 @@ type config struct {
 	clients    int
 	terms      quorum.Terms
 	maxTTL     time.Duration // of the restart guard
+	late       time.Duration // timers are late by less
 	clamp      time.Duration // S: how far a node pulls a new counter to its clock
 	counterTTL time.Duration // a counter that is not used lives as long
 	backoffCap time.Duration // longest wait between two attempts
@@ -123,9 +124,11 @@ func (w *world) configure() {
 	c.faults = time.Duration(w.p.Span) * ttl
 	c.counterTTL = 24 * time.Hour
 	c.terms = quorum.Terms{
-		Nodes: w.p.Nodes, TTL: ttl, Drift: quorum.Drift(ttl, 0.01), Guard: quorum.Guard(ttl),
+		Nodes: w.p.Nodes, TTL: ttl, Drift: quorum.Drift(ttl, 0.01),
+		Guard: quorum.Guard(ttl), Early: quorum.Early(quorum.Guard(ttl)),
 		Timeout: min(max(ttl/10, 20*time.Millisecond), 500*time.Millisecond),
 	}
+	c.late = c.terms.Early * 9 / 10 // by the truth: by the client's clock it may be more
 	if r.IntN(5) == 0 {
 		c.terms.MaxHold = ttl/2 + w.upTo(2*ttl)
 	}

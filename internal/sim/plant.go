@@ -48,6 +48,7 @@ func Plants() []Plant {
 		{NoMarkerPasses, Inside, []string{"overlap", "token"}},
 		{BlindToSteps, Stepped, []string{"overlap"}},
 		{CloseForgets, Inside, []string{"leftover"}},
+		{NotEarly, Inside, []string{"told"}},
 		{DeafToLoss, Inside, []string{"told"}},
 	}
 }

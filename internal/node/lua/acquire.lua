@@ -23,8 +23,10 @@
 --
 -- The marker is read by the command that reads the lock, so the guard costs no
 -- command here, and what wipes the lock (FLUSHALL, an old copy of the data)
--- wipes the marker with it. MGET takes a lock of another type for none, hence
--- the NX of the SET below, and the GET that then tells the error.
+-- wipes the marker with it. MGET takes a lock of another type for none, and
+-- GETRANGE takes an empty one for none, hence the NX of the SET below, and the
+-- GETRANGE that then tells the error. (GETRANGE and not GET, because a value of
+-- somebody else's may be huge; under the guard MGET has to read it all.)
 --
 -- A packet that was delayed must not lock for a client that has gone, hence
 -- "not after". The counter goes forward before the lock is made, because Redis
@@ -37,7 +39,10 @@ if KEYS[3] then
   end
   held = found[1]
 else
-  held = redis.call('GET', KEYS[1])
+  held = redis.call('GETRANGE', KEYS[1], 0, 511)
+  if held == '' then
+    held = false -- or an empty value, see the end
+  end
 end
 if held and string.sub(held, 1, 33) ~= ARGV[1] .. ' ' then
   return { string.sub(held, 1, 512), redis.call('PTTL', KEYS[1]) }
@@ -46,15 +51,18 @@ end
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 if held then
+  -- Refused by a replica, which has the lock from its master: that is no vote.
+  redis.call('PEXPIRE', KEYS[1], ARGV[3])
   return string.format('%s %.0f', string.match(held, '^%d+', 34) or '0', now)
 end
 if now > ARGV[7] + ARGV[8] then
   return { now }
 end
 
-local counter = 0
+local counter, before = 0, nil
 if KEYS[2] and KEYS[2] ~= KEYS[1] then
   local last = redis.call('GET', KEYS[2])
+  before = last
   if last then
     last = tonumber(string.match(last, '^%d+$'))
     if not last or last >= 9007199254740991 then -- 2^53-1: beyond, numbers have gaps
@@ -69,6 +77,11 @@ if KEYS[2] and KEYS[2] ~= KEYS[1] then
 end
 local value = ARGV[1] .. ' ' .. string.format('%.0f', counter) .. ' ' .. ARGV[2]
 if not redis.call('SET', KEYS[1], value, 'NX', 'PX', ARGV[3]) then
-  return redis.call('GET', KEYS[1])
+  if before then
+    redis.call('SET', KEYS[2], before, 'PX', ARGV[4])
+  elseif before == false then
+    redis.call('DEL', KEYS[2])
+  end
+  return { redis.call('GETRANGE', KEYS[1], 0, 511), redis.call('PTTL', KEYS[1]) }
 end
 return string.format('%.0f %.0f', counter, now)

@@ -25,13 +25,13 @@ for key = 1, #KEYS, stride do
   if tonumber(px) < 1 then
     return redis.error_reply('ERR quorumlock: a lock cannot live ' .. px .. ' ms')
   end
-  local held = redis.pcall('GET', KEYS[key])
+  local held = redis.pcall('GETRANGE', KEYS[key], 0, 32)
   if type(held) == 'table' then
     if not string.find(held.err, 'WRONGTYPE', 1, true) then
       return held
     end
     replies[#replies + 1] = -1
-  elseif not held then
+  elseif held == '' and redis.call('PTTL', KEYS[key]) == -2 then
     replies[#replies + 1] = 0
   elseif string.sub(held, 1, 33) ~= owner .. ' ' then
     replies[#replies + 1] = -1
@@ -39,7 +39,7 @@ for key = 1, #KEYS, stride do
     redis.call('PEXPIRE', KEYS[key], px)
     if stride == 2 then
       local last = redis.pcall('GET', KEYS[key + 1])
-      last = type(last) == 'string' and tonumber(last)
+      last = type(last) == 'string' and tonumber(string.match(last, '^%d+$'))
       if last and last < token then
         redis.call('SET', KEYS[key + 1], string.format('%.0f', token), 'PX', ARGV[2])
       elseif last then

@@ -20,18 +20,17 @@ for key = 1, #KEYS do
   if tonumber(px) < 1 then
     return redis.error_reply('ERR quorumlock: a lock cannot live ' .. px .. ' ms')
   end
-  local held = redis.pcall('GET', KEYS[key])
+  local held = redis.pcall('GETRANGE', KEYS[key], 0, 32)
   if type(held) == 'table' then
     if not string.find(held.err, 'WRONGTYPE', 1, true) then
       return held
     end
-    held = ''
+    held = '-'
   end
   if now > last + ARGV[1] then
     replies[key + 1] = 0
-  elseif not held then
-    redis.call('SET', KEYS[key], value, 'PX', px)
-    replies[key + 1] = 1
+  elseif held == '' then -- none, or somebody else's that is empty
+    replies[key + 1] = redis.call('SET', KEYS[key], value, 'NX', 'PX', px) and 1 or -1
   elseif string.sub(held, 1, 33) == string.sub(value, 1, 33) then
     redis.call('PEXPIRE', KEYS[key], px)
     replies[key + 1] = 1

@@ -13,8 +13,8 @@
 --
 -- Without the owner check a holder that lost its key could pass a token that
 -- somebody else was given since: 847 of 3000 simulated runs broke that way.
-local held = redis.call('GET', KEYS[1])
-if not held or string.sub(held, 1, 33) ~= ARGV[1] .. ' ' then
+local held = redis.call('GETRANGE', KEYS[1], 0, 511)
+if string.sub(held, 1, 33) ~= ARGV[1] .. ' ' then
   return 0
 end
 local last = redis.call('GET', KEYS[2])

@@ -4,9 +4,10 @@
 -- KEYS[2]  its fence counter; absent without fencing
 --
 -- Replies {first 512 bytes of the value or nil, ms it lives (-2: absent, -1: for ever), counter or nil}.
-local value = redis.call('GET', KEYS[1])
+local value = redis.call('GETRANGE', KEYS[1], 0, 511) -- somebody else's may be huge
+local ttl = redis.call('PTTL', KEYS[1])
 local counter = false
 if KEYS[2] then
   counter = redis.call('GET', KEYS[2])
 end
-return { value and string.sub(value, 1, 512), redis.call('PTTL', KEYS[1]), counter }
+return { ttl ~= -2 and value, ttl, counter }

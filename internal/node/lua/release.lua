@@ -11,8 +11,8 @@
 -- A lease raises the counter to its token on the way out. A failed attempt
 -- takes its own step back if nobody stepped since: that keeps the counters of
 -- the nodes level, and level counters make the next grant one round trip.
-local held = redis.call('GET', KEYS[1])
-if not held then
+local held = redis.call('GETRANGE', KEYS[1], 0, 511)
+if held == '' and redis.call('PTTL', KEYS[1]) == -2 then
   return 0
 end
 if string.sub(held, 1, 33) ~= ARGV[1] .. ' ' then
@@ -21,7 +21,7 @@ end
 redis.call('DEL', KEYS[1])
 if KEYS[2] then
   local last = redis.pcall('GET', KEYS[2])
-  last = type(last) == 'string' and tonumber(last)
+  last = type(last) == 'string' and tonumber(string.match(last, '^%d+$'))
   local token = tonumber(ARGV[2])
   if last and token > last then
     redis.call('SET', KEYS[2], string.format('%.0f', token), 'PX', ARGV[3])
