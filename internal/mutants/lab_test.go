@@ -39,7 +39,7 @@ func TestAMutantChangesOnePlaceOfItsFile(t *testing.T) {
 
 func TestOnlyAFailedTestCatchesAMutant(t *testing.T) {
 	for output, want := range map[string]string{
-		"=== RUN   TestA\n--- PASS: TestA (0.00s)\nPASS\n":                                                                    "",
+		"=== RUN   TestA\n--- PASS: TestA (0.00s)\nPASS\n":                                                                     "",
 		"panic: no script\n\ngoroutine 1 [running]:\n":                                                                         "",
 		"--- FAIL: TestA (0.01s)\n    a_test.go:7: wrong\n":                                                                    "TestA",
 		"--- FAIL: TestA (0.01s)\n    --- PASS: TestA/one (0.00s)\n    --- FAIL: TestA/two (0.00s)\n--- FAIL: TestB (0.00s)\n": "TestA/two",

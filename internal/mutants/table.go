@@ -94,7 +94,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "write-back to any owner", file: "internal/node/lua/raise.lua",
-		old: "if not held or string.sub(held, 1, 33) ~= ARGV[1] .. ' ' then", new: "if not held then",
+		old: "string.sub(held, 1, 33) ~= ARGV[1] .. ' '", new: "#held < 1",
 		pkg: scripts, run: "TestRealRedisConforms/raise",
 	},
 	{
@@ -152,8 +152,8 @@ var mutants = []mutant{
 	// Locks on the node.
 	{
 		name: "extend creates", file: "internal/node/lua/extend.lua",
-		old: "elseif not held then\n    replies[#replies + 1] = 0",
-		new: "elseif not held then\n    redis.call('SET', KEYS[key], owner .. ' 0 0 - ', 'PX', px)\n    replies[#replies + 1] = 1",
+		old: "replies[#replies + 1] = 0",
+		new: "redis.call('SET', KEYS[key], owner .. ' 0 0 - ', 'PX', px)\n    replies[#replies + 1] = 1",
 		pkg: scripts, run: "TestRealRedisConforms/extend",
 	},
 	{
@@ -168,7 +168,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "one bad key fails a batch of renewals", file: "internal/node/lua/extend.lua",
-		old: "local held = redis.pcall('GET', KEYS[key])", new: "local held = redis.call('GET', KEYS[key])",
+		old: "local held = redis.pcall(", new: "local held = redis.call(",
 		pkg: scripts, run: "TestRealRedisConforms/a_bad_key",
 	},
 	{
@@ -177,8 +177,8 @@ var mutants = []mutant{
 		pkg: scripts, run: "TestRealRedisConforms/heal",
 	},
 	{
-		name: "heal over another's lock", file: "internal/node/lua/heal.lua",
-		old: "elseif not held then\n    redis.call('SET'", new: "elseif not held or #held > 0 then\n    redis.call('SET'",
+		name: "heal prolongs another's lock", file: "internal/node/lua/heal.lua",
+		old: "elseif string.sub(held, 1, 33) == string.sub(value, 1, 33) then", new: "elseif #held > 1 then",
 		pkg: scripts, run: "TestRealRedisConforms/heal",
 	},
 	{

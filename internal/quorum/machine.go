@@ -173,7 +173,7 @@ func NewMachine(terms *Terms, window Window, began time.Duration, voters, answer
 		began: began, open: true, told: true, answered: answered, good: voters,
 		state: Holding,
 	}
-	if terms.MaxHold > 0 {
+	if terms.MaxHold > 0 && terms.MaxHold < Never-began {
 		m.ceiling = began + terms.MaxHold
 	}
 	for i := range window {
