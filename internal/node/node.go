@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -423,6 +424,9 @@ func (n *Node) send() {
 			continue
 		}
 		e.to.Receive(n.cfg.Index, e.req, r)
+	}
+	if slices.ContainsFunc(results, func(r rueidis.RedisResult) bool { return r.NonRedisError() != nil }) {
+		n.commands = nil // the call has ended early: rueidis may be reading them still
 	}
 	clear(results)
 	clear(n.batch)
