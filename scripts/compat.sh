@@ -115,8 +115,9 @@ wrap() {
 	root=$dir/$(release "$1")
 	loader=$(find "$root" -name 'ld-linux*.so.*' -type f | head -n 1)
 	libraries=$(find "$root"/lib "$root"/usr/lib -type d -name '*-linux-gnu*' 2>/dev/null | paste -sd : -)
-	[ -x "$loader" ] && [ -n "$libraries" ] && [ -x "$root/usr/bin/$(program "$1")" ] ||
+	if [ ! -x "$loader" ] || [ -z "$libraries" ] || [ ! -x "$root/usr/bin/$(program "$1")" ]; then
 		fail "$root is not complete: delete it, it will be unpacked again"
+	fi
 	hello=
 	[ "$2" = 3 ] || hello='--rename-command HELLO ""'
 	cat >"$dir/$1-resp$2" <<-EOF

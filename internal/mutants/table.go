@@ -462,7 +462,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "a node timeout that leaves no time to renew", file: "options.go",
-		old: "case spent >= t.ttl:", new: "case spent >= 10*t.ttl:",
+		old: "case spent >= t.ttl", new: "case spent >= 10*t.ttl",
 		pkg: real, run: "TestBadInputIsRefusedByNameBoundAndFix$",
 	},
 	{

@@ -347,6 +347,7 @@ func (n *node) acquire(m *message, wall time.Duration) answer {
 		n.w.stats.Strange++
 		return strange
 	case n.owner == m.owner:
+		n.expires = (wall + n.w.config.terms.TTL).Milliseconds()
 		m.number = n.counter
 		return granted
 	case n.owner != 0:
