@@ -286,7 +286,7 @@ func identify(infos []rueidis.RedisResult) (id Identity, err error) {
 				id.RunID = value
 			case "redis_version":
 				id.Version = value
-			case "redis_mode":
+			case "redis_mode", "server_mode": // the latter is Valkey's
 				id.Mode = value
 			case "role":
 				id.Role = value
