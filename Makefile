@@ -85,11 +85,11 @@ compat: ## Run the suites on Redis 7.0, 8.0 and Valkey 8.1, with RESP2 and RESP3
 
 .PHONY: battery
 battery: deps ## Try to break it on real servers, full counts: a line for each figure (ROWS=regexp, about 40 minutes).
-	cd battery && QUORUMLOCK_BATTERY=full $(GO) test -race -count=1 -timeout 3h -run '$(ROWS)' $(TESTFLAGS) .
+	cd battery && QUORUMLOCK_BATTERY=full $(GO) test -race -count=1 -timeout 3h -run '$(ROWS)' $(TESTFLAGS) # without a package: go test shows the lines as they come
 
 .PHONY: soak
 soak: deps ## Four processes, 32 locks each, a random fault every 2 s (DURATION=30m SEED=1).
-	cd battery && QUORUMLOCK_SOAK=$(DURATION) QUORUMLOCK_SEED=$(SEED) $(GO) test -race -count=1 -timeout 0 -run '^TestSoak' $(TESTFLAGS) .
+	cd battery && QUORUMLOCK_SOAK=$(DURATION) QUORUMLOCK_SEED=$(SEED) $(GO) test -race -count=1 -timeout 0 -run '^TestSoak' $(TESTFLAGS)
 
 .PHONY: stress
 stress: deps ## Repeat tests under the race detector (PKG=./internal/node COUNT=20; all by default).

@@ -61,6 +61,16 @@ func Addrs(hostport ...string) []rueidis.ClientOption {
 // answered.
 const newPatience = 250 * time.Millisecond
 
+// closePatience is how long Close waits for nodes that do not answer. A node
+// that hangs costs all of it, and one that is merely slow has to get its
+// releases done within it.
+const closePatience = time.Second
+
+// closeGrace is the same for a Close whose context has ended before: the one
+// that a signal has cancelled, as a rule, whose locks should not be left behind
+// for that.
+const closeGrace = 100 * time.Millisecond
+
 // New connects to the nodes: independent Redis masters, 1, 3 or 5 of them, one
 // option each (Addrs makes plain ones). Of the options, addresses, TLS,
 // credentials, database, names and dial functions are used; what concerns
@@ -513,10 +523,12 @@ func (m *Manager) Subscribe(buffer int) *Subscription { return m.bus.add(buffer)
 // leases, ends the connections and waits for every goroutine of the Manager.
 // Each lease gets its one terminal event before the subscriptions end.
 //
-// It waits for the releases one node timeout at the most, for a connection
-// that hangs about a second, and for log handlers and span processors until
-// they return. When ctx ends first neither releases nor handlers are waited
-// for, and Close returns ctx's cause; everything else is done all the same.
+// It waits for nodes that do not answer their releases a second at the most, for
+// nodes that cannot be reached not at all, and for log handlers and span
+// processors until they return. When ctx ends first, none of them is waited for,
+// or 100 ms if it has ended before Close is called; everything else is done all
+// the same. Close returns ctx's cause if something was left undone for it: keys
+// that are left on a node keep a name taken there until they expire.
 // Close is idempotent: later and concurrent calls wait for the first and
 // return nil, or ctx's cause.
 func (m *Manager) Close(ctx context.Context) error {
@@ -535,51 +547,81 @@ func (m *Manager) Close(ctx context.Context) error {
 	close(m.closing)
 	m.inflight.Wait() // closing ends them: none waits for a node any more
 	m.dog.stop()      // from here on every live lease is in its heap
-	var err error
-	if used { // New that fails need not wait for nodes that do not answer
-		err = m.releaseAll(ctx)
+	end := ctx
+	if ctx.Err() != nil {
+		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+		defer cancel()
+		end = grace
+	}
+	patience, cancel := context.WithTimeout(end, closePatience)
+	defer cancel()
+	var left unreleased
+	if used {
+		m.releaseAll(&left)
+	} else { // New has failed: nobody need wait for nodes that do not answer
+		cancel()
 	}
 	for _, n := range m.nodes {
-		m.spawn(n.Close) // in parallel: each may take a second
+		m.spawn(func() { n.Close(patience) })
 	}
 	m.running.Wait()
+	var err error
+	if leases, nodes := left.count(); leases > 0 {
+		m.warn("closed without an answer from every node; what is left there expires by itself", "leases", leases, "nodes", nodes)
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+	}
 	m.bus.close()
 	m.reporter.stop() // last: everybody who may report has ended
 	select {
 	case <-m.reporter.done:
-	case <-ctx.Done(): // a handler hangs
+	case <-end.Done(): // a handler hangs
 		err = context.Cause(ctx)
 	}
 	close(m.closed)
 	return err
 }
 
-// releaseAll releases every live lease, all at once, and what is left of lost
-// ones.
-func (m *Manager) releaseAll(ctx context.Context) error {
-	timeout := m.timer(m.cfg.terms.Timeout)
-	defer m.putTimer(timeout)
-	var pending []*answers
+// releaseAll posts the releases of every live lease, and of what is left of lost
+// ones. Attempts that were cut short have posted theirs.
+func (m *Manager) releaseAll(left *unreleased) {
 	for _, l := range m.dog.live() {
 		l.step(quorum.Input{Kind: quorum.Release}, nil)
-		// From every node: what is not sent by the end of this stays behind.
-		pending = append(pending, m.ask(l.releaseRequest(), len(m.nodes), nil))
-	}
-	// Attempts that were cut short have left releases in the queues. What is
-	// asked last is answered last: it stands for all that came before.
-	last := m.ask(m.releaseRequest(&m.cfg.terms, m.cfg.prefix+"\xffend", m.cfg.prefix+"\xffend", "", 0), len(m.nodes), nil)
-	for i, a := range append(pending, last) {
-		select {
-		case <-a.settled:
-		case <-timeout.C:
-			m.warn("closed without an answer from every node; what is left there expires by itself",
-				"leases", len(pending)-min(i, len(pending)))
-			return nil
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		req := l.releaseRequest()
+		for i := range m.nodes {
+			m.post(i, req, left)
 		}
 	}
-	return nil
+}
+
+// unreleased receives the answers to the releases of Close, and keeps those that
+// leave something behind.
+type unreleased struct {
+	mu    sync.Mutex
+	locks map[string]struct{} // lock keys
+	nodes quorum.Set
+}
+
+// Receive implements node.Receiver.
+func (u *unreleased) Receive(i int, req *node.Request, reply *node.Reply) {
+	if reply.Status == node.Done {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.locks == nil {
+		u.locks = map[string]struct{}{}
+	}
+	u.locks[req.Keys[0]] = struct{}{}
+	u.nodes = u.nodes.With(i)
+}
+
+// count returns how many locks are left on how many nodes.
+func (u *unreleased) count() (locks, nodes int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.locks), u.nodes.Len()
 }
 
 // ending reports whether Close has begun.

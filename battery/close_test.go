@@ -94,9 +94,9 @@ type closer struct {
 
 const (
 	underWay = 50
-	// keysGone is how long after Close a key counts as on its way out. Close
-	// waits one node timeout for healthy nodes to answer: in CI a round in which
-	// they took so long for a PING says nothing about the keys on them.
+	// keysGone is how long after Close a key counts as on its way out: in CI a
+	// round in which healthy nodes took so long for a PING says nothing about the
+	// keys on them.
 	keysGone = 100 * time.Millisecond
 )
 

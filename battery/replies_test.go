@@ -662,7 +662,9 @@ func (c *nodeClient) kind() string               { return "node" }
 func (c *nodeClient) class(s node.Status) string { return s.String() }
 
 func (c *nodeClient) close() {
-	c.node.Close()
+	patience, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	c.node.Close(patience)
 	<-c.ended
 }
 

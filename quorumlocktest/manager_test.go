@@ -3,9 +3,11 @@ package quorumlocktest_test
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"runtime"
 	"slices"
 	"strings"
@@ -712,6 +714,117 @@ func TestCloseTakesBackAttemptsInFlight(t *testing.T) {
 		require.NoError(t, m.Close(background))
 		assert.Zero(t, holders(t, c, "job"))
 	})
+}
+
+// Close gives nodes that answer late a second to take the releases, waits no
+// longer for one that hangs, and for one that is known to be down not at all.
+func TestCloseWaitsForNodesThatMayStillAnswer(t *testing.T) {
+	cases := map[string]struct {
+		fault func(*quorumlocktest.Node)
+		since time.Duration // before Close
+		took  time.Duration
+		left  int
+	}{
+		"all answer":              {func(*quorumlocktest.Node) {}, time.Second, 0, 0},
+		"one is down":             {(*quorumlocktest.Node).Kill, time.Second, 0, 0},
+		"one hangs":               {(*quorumlocktest.Node).Hang, 0, time.Second, 1},
+		"one hangs since long":    {(*quorumlocktest.Node).Hang, time.Minute, 0, 0},
+		"one answers after 700ms": {func(n *quorumlocktest.Node) { n.Delay(350 * time.Millisecond) }, 0, 700 * time.Millisecond, 0},
+		"one is cut off":          {(*quorumlocktest.Node).Cut, 0, time.Second, 1},
+		"one is busy for 220ms": {func(n *quorumlocktest.Node) {
+			n.Fail(func(args []string) bool { return args[0] == "EVALSHA" }, "BUSY a script runs")
+			time.AfterFunc(220*time.Millisecond, func() { n.Fail(nil, "") })
+		}, 0, 250 * time.Millisecond, 0},
+		"one answers after a minute": {func(n *quorumlocktest.Node) { n.Delay(30 * time.Second) }, 0, time.Second, 1},
+	}
+	for name, tt := range cases {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+				m, err := quorumlock.New(background, c.Options())
+				require.NoError(t, err)
+				acquire(t, m, "job")
+				tt.fault(c.Nodes()[1])
+				time.Sleep(tt.since)
+				began := time.Now()
+				require.NoError(t, m.Close(background))
+				assert.Equal(t, tt.took, time.Since(began))
+				if _, down := c.Nodes()[1].Do("PING"); down != nil {
+					c.Nodes()[1].Restart()
+				}
+				assert.Equal(t, tt.left, holders(t, c, "job"))
+			})
+		})
+	}
+}
+
+// The context of a Close is often the one that a signal has ended: locks must not
+// be left behind for that.
+func TestCloseReleasesWithAContextThatHasEnded(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fault func(*quorumlocktest.Node)
+		took  time.Duration
+		left  int
+		err   error
+	}{
+		"all answer":  {func(*quorumlocktest.Node) {}, 0, 0, nil},
+		"one is slow": {func(n *quorumlocktest.Node) { n.Delay(30 * time.Millisecond) }, 60 * time.Millisecond, 0, nil},
+		"one hangs":   {(*quorumlocktest.Node).Hang, 100 * time.Millisecond, 1, context.Canceled},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+				m, err := quorumlock.New(background, c.Options())
+				require.NoError(t, err)
+				acquire(t, m, "job")
+				tt.fault(c.Nodes()[1])
+				ctx, cancel := context.WithCancel(background)
+				cancel()
+				began := time.Now()
+				require.ErrorIs(t, m.Close(ctx), tt.err)
+				assert.Equal(t, tt.took, time.Since(began))
+				assert.Equal(t, tt.left, holders(t, c, "job"))
+			})
+		})
+	}
+}
+
+// Wherever a dial of a dead node hangs, Close ends it.
+func TestCloseEndsADialThatHangs(t *testing.T) {
+	for name, tt := range map[string]struct {
+		fault func(*quorumlocktest.Node)
+		from  int // the fault begins before this dial
+		hangs int // and this one is to be ended
+	}{
+		"the first one":       {(*quorumlocktest.Node).Cut, 1, 1},
+		"while it connects":   {(*quorumlocktest.Node).Cut, 2, 4},
+		"while it says hello": {(*quorumlocktest.Node).Hang, 2, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+				options := c.Options()
+				dial, dials := options[1].DialCtxFn, make(chan struct{}, 1000)
+				options[1].DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
+					dials <- struct{}{}
+					return dial(ctx, addr, d, config)
+				}
+				if tt.from == 1 {
+					tt.fault(c.Nodes()[1])
+				}
+				m, err := quorumlock.New(background, options)
+				require.NoError(t, err)
+				acquire(t, m, "job")
+				if tt.from > 1 {
+					tt.fault(c.Nodes()[1])
+				}
+				for range tt.hangs {
+					<-dials
+				}
+				synctest.Wait()
+				began := time.Now()
+				require.NoError(t, m.Close(background))
+				assert.Zero(t, time.Since(began))
+			})
+		})
+	}
 }
 
 func TestAShortMaxHoldIsGrantedAndEnds(t *testing.T) {

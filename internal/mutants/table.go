@@ -439,9 +439,39 @@ var mutants = []mutant{
 		pkg: virtual, run: "TestAReleaseNeverOvertakesItsAcquire$",
 	},
 	{
-		name: "Close does not wait for attempts' releases", file: "manager.go",
-		old: "range append(pending, last) {", new: "range append(pending, last)[:len(pending)] {",
+		name: "Close leaves releases with a busy node", file: "internal/node/node.go",
+		old: "(len(n.parked) == 0 || n.Health().Err != nil)", new: "n.conns != nil",
+		pkg: virtual, run: "TestCloseWaitsForNodesThatMayStillAnswer$",
+	},
+	{
+		name: "Close cuts everybody off", file: "internal/node/node.go",
+		old: "\tif n.Health().Err == nil { // otherwise", new: "\tif n.queue == nil { // otherwise",
 		pkg: virtual, run: "TestCloseTakesBackAttemptsInFlight$",
+	},
+	{
+		name: "Close waits for nodes that are down", file: "internal/node/node.go",
+		old: "\tif n.Health().Err == nil { // otherwise", new: "\tif n.ctx != nil { // otherwise",
+		pkg: virtual, run: "TestCloseEndsADialThatHangs$",
+	},
+	{
+		name: "Close leaves a dial to its timeout", file: "internal/node/option.go",
+		old: "defer context.AfterFunc(life, cancel)()", new: "_ = life",
+		pkg: virtual, run: "TestCloseEndsADialThatHangs$",
+	},
+	{
+		name: "Close with an ended context releases nothing", file: "manager.go",
+		old: "context.WithTimeout(context.WithoutCancel(ctx), closeGrace)", new: "context.WithTimeout(ctx, closeGrace)",
+		pkg: virtual, run: "TestCloseReleasesWithAContextThatHasEnded$",
+	},
+	{
+		name: "Close asks the server once more", file: "internal/node/node.go",
+		old: "\tdefer n.cut() // first", new: "\t// first",
+		pkg: virtual, run: "TestCloseWaitsForNodesThatMayStillAnswer$",
+	},
+	{
+		name: "Close leaves a hung connection to rueidis", file: "internal/node/node.go",
+		old: "\t\t_ = conn.Close()\n\t}\n}", new: "\t\t_ = conn\n\t}\n}",
+		pkg: virtual, run: "TestCloseWaitsForNodesThatMayStillAnswer$",
 	},
 	{
 		name: "late votes are dropped", file: "attempt.go",

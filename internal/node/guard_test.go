@@ -1,6 +1,7 @@
 package node_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -26,7 +27,7 @@ func TestARestartThatFindsItsDataIsQuarantinedAllTheSame(t *testing.T) {
 		})
 		ended := make(chan struct{})
 		go func() { defer close(ended); n.Run() }()
-		defer func() { n.Close(); <-ended }()
+		defer func() { n.Close(context.Background()); <-ended }()
 		return <-up
 	}
 	require.NotZero(t, greet().Quarantined, "first use")

@@ -2,7 +2,9 @@ package node
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -64,7 +66,7 @@ type Node struct {
 	addr   string
 	client rueidis.Client // the worker's
 
-	ctx    context.Context // ends the call in flight when the node closes
+	ctx    context.Context // ends the call in flight when the node is cut off
 	cancel context.CancelFunc
 	signal chan struct{} // capacity 1: there is something to do; never closed
 	done   chan struct{} // closed by the worker when it ends
@@ -72,7 +74,9 @@ type Node struct {
 	mu      sync.Mutex
 	queue   []entry
 	purgeAt time.Duration
-	closed  bool
+	leaving bool                  // Close has begun: no more votes, and an end when all else has gone out
+	closed  bool                  // nothing is taken any more
+	conns   map[net.Conn]struct{} // that stand
 
 	// Connections are counted by the dialer. lost is the newest one that has
 	// broken; both are read by the worker and written by whoever dials or
@@ -132,7 +136,7 @@ func New(cfg Config) *Node {
 	n := &Node{
 		cfg: cfg, addr: cfg.Option.InitAddress[0],
 		signal: make(chan struct{}, 1), done: make(chan struct{}),
-		markerKey: GuardKey(cfg.Prefix), floor: "0",
+		markerKey: GuardKey(cfg.Prefix), floor: "0", conns: map[net.Conn]struct{}{},
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.health.Store(&Health{Err: ErrConnecting})
@@ -207,17 +211,50 @@ func (n *Node) wake() {
 	}
 }
 
-// Close ends the worker and the connection. Requests that wait are answered
-// Unsent; the one batch on its way is answered Unknown. It returns when Run
-// has: rueidis was measured to take 1 s for that on a node that
-// hangs.
-func (n *Node) Close() {
+// Close lets what is queued go out, until ctx ends at the latest, and then ends
+// the worker and the connection. Acquisitions are not sent any more, and a node
+// that cannot be reached is not waited for. What is left is answered Unsent, and
+// the one batch on its way Unknown. Close returns when Run has.
+func (n *Node) Close(ctx context.Context) {
+	n.mu.Lock()
+	n.leaving = true
+	n.mu.Unlock()
+	n.wake()
+	if n.Health().Err == nil { // otherwise it may be dialling
+		select {
+		case <-n.done:
+			return
+		case <-ctx.Done():
+		}
+	}
+	n.cut()
+	<-n.done
+}
+
+// cut ends whatever the worker and rueidis are waiting for. Left alone, rueidis
+// waits for a node that hangs for a second.
+func (n *Node) cut() {
+	n.cancel()
 	n.mu.Lock()
 	n.closed = true
+	conns := slices.Collect(maps.Keys(n.conns))
 	n.mu.Unlock()
-	n.cancel()
-	n.wake()
-	<-n.done
+	for _, conn := range conns {
+		if over, ok := conn.(*tls.Conn); ok {
+			conn = over.NetConn() // its own Close may wait to say goodbye
+		}
+		_ = conn.Close()
+	}
+}
+
+// left reports whether the worker has done what Close waits for.
+func (n *Node) left() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.leaving && len(n.queue) == 0 && (len(n.parked) == 0 || n.Health().Err != nil) {
+		n.closed = true
+	}
+	return n.closed
 }
 
 // Run is the worker: the only user of the connection. It dials at once, and
@@ -226,7 +263,7 @@ func (n *Node) Run() {
 	defer close(n.done)
 	defer n.drain()
 	// With ForceSingleClient a client comes back even when the dial failed.
-	client, err := rueidis.NewClient(force(n.cfg.Option, n.watch))
+	client, err := rueidis.NewClient(force(n.ctx, n.cfg.Option, n.watch))
 	if client == nil {
 		n.report(fmt.Errorf("no client: %w", err))
 		<-n.ctx.Done()
@@ -234,10 +271,11 @@ func (n *Node) Run() {
 	}
 	n.client = client
 	defer client.Close()
+	defer n.cut() // first: rueidis would ask the server once more
 	n.connect()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
-	for n.ctx.Err() == nil {
+	for !n.left() {
 		timer.Reset(n.idle())
 		select {
 		case <-n.ctx.Done():
@@ -313,11 +351,11 @@ func (n *Node) serve() {
 	}
 }
 
-// take moves the front of the queue into the batch. Expired requests and votes
-// of a quarantined node are answered at once.
+// take moves the front of the queue into the batch. Expired requests, and votes
+// of a node that is quarantined or closing, are answered at once.
 func (n *Node) take() {
 	now, quarantined := n.cfg.Now(), n.quarantined()
-	var expired, kept []entry
+	var expired, kept, late []entry
 	n.mu.Lock()
 	n.batch = n.batch[:0]
 	i := 0
@@ -325,6 +363,8 @@ func (n *Node) take() {
 		switch e := n.queue[i]; {
 		case e.req.Expires <= now:
 			expired = append(expired, e)
+		case e.req.Kind == Acquire && n.leaving:
+			late = append(late, e)
 		case e.req.Kind == Acquire && quarantined:
 			kept = append(kept, e)
 		default:
@@ -337,6 +377,7 @@ func (n *Node) take() {
 	n.mu.Unlock()
 	fail(n.cfg.Index, expired, Unsent, ErrExpired)
 	fail(n.cfg.Index, kept, Unsent, n.why)
+	fail(n.cfg.Index, late, Unsent, ErrClosed)
 }
 
 // postpone answers the batch without a connection: requests that Insist wait
@@ -452,7 +493,14 @@ func fail(index int, entries []entry, status Status, err error) {
 
 // watch counts a new connection and reports when it breaks.
 func (n *Node) watch(conn net.Conn) net.Conn {
-	return &watchedConn{Conn: conn, node: n, number: n.dialed.Add(1)}
+	watched := &watchedConn{Conn: conn, node: n, number: n.dialed.Add(1)}
+	n.mu.Lock()
+	n.conns[conn] = struct{}{}
+	n.mu.Unlock()
+	if n.ctx.Err() != nil { // cut may have come too early to see it
+		_ = conn.Close()
+	}
+	return watched
 }
 
 // connected reports whether the greeted connection stands.
@@ -482,4 +530,12 @@ func (c *watchedConn) Read(b []byte) (int, error) {
 		c.node.wake()
 	}
 	return read, err
+}
+
+// Close ends the connection.
+func (c *watchedConn) Close() error {
+	c.node.mu.Lock()
+	delete(c.node.conns, c.Conn)
+	c.node.mu.Unlock()
+	return c.Conn.Close()
 }

@@ -51,8 +51,9 @@ const (
 )
 
 // force returns o with what the protocol needs, see docs/adr/0002: one
-// connection, in order, nothing sent twice, and a dial that watched reports.
-func force(o rueidis.ClientOption, watched func(net.Conn) net.Conn) rueidis.ClientOption {
+// connection, in order, nothing sent twice, and a dial that watched reports and
+// that gives up when life ends.
+func force(life context.Context, o rueidis.ClientOption, watched func(net.Conn) net.Conn) rueidis.ClientOption {
 	dial := dialer(o)
 	o.ForceSingleClient, o.DisableCache, o.DisableRetry, o.AlwaysPipelining = true, true, true, true
 	o.PipelineMultiplex = -1
@@ -65,6 +66,9 @@ func force(o rueidis.ClientOption, watched func(net.Conn) net.Conn) rueidis.Clie
 	}
 	o.DialFn = nil
 	o.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(life, cancel)()
 		conn, err := dial(ctx, addr, d, config)
 		if err != nil {
 			return nil, err

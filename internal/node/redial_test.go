@@ -127,7 +127,7 @@ func TestAVoteOverAConnectionThatWasNotGreetedDoesNotCount(t *testing.T) {
 				assert.ErrorIs(t, got.Err, node.ErrReconnected)
 			}
 		}
-		n.Close()
+		n.Close(context.Background())
 		<-ended
 		server.MustDo("FLUSHALL")
 	}

@@ -4,6 +4,7 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -116,7 +117,12 @@ func (r *rig) connect(change ...func(*node.Config)) *node.Node {
 	n := node.New(cfg)
 	ended := make(chan struct{})
 	go func() { defer close(ended); n.Run() }()
-	r.Cleanup(func() { n.Close(); <-ended })
+	r.Cleanup(func() {
+		patience, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		n.Close(patience)
+		<-ended
+	})
 	r.Logf("greeted: %+v", <-up)
 	return n
 }
@@ -485,7 +491,7 @@ func guarded(longest time.Duration) func(*node.Config) {
 }
 
 func (r *rig) guardKnows() {
-	r.connect(guarded(100 * time.Millisecond)).Close()
+	r.connect(guarded(100 * time.Millisecond)).Close(context.Background())
 	time.Sleep(150 * time.Millisecond)
 	n := r.connect(guarded(100 * time.Millisecond))
 	require.NoError(r, n.Health().Err)
