@@ -246,7 +246,9 @@ func (a *attempt) conclude(values context.Context, cut bool) (*Lease, error) {
 			a.lease = l
 			a.m.open(l)
 			a.mu.Unlock()
-			l.doubtSince(a.began)
+			if err := a.doubted(l); err != nil {
+				return nil, err
+			}
 			return l, nil
 		}
 		outcome = quorum.NoQuorum
@@ -261,6 +263,22 @@ func (a *attempt) conclude(values context.Context, cut bool) (*Lease, error) {
 	a.mu.Unlock()
 	a.release(spared)
 	return nil, err
+}
+
+// doubted takes the steps of clocks into account that were found since the
+// attempt began, when the lease was not yet among those that are told. It
+// returns an error when no quorum is left: the lease has told its loss, and the
+// watchdog releases what is left of it.
+func (a *attempt) doubted(l *Lease) error {
+	l.doubtSince(a.began)
+	if l.Err() == nil {
+		return nil
+	}
+	err := &QuorumError{Op: "acquire", Name: l.Name(), Need: a.m.quorum()}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	err.Nodes = a.m.nodeErrors(l.nodes)
+	return err
 }
 
 // grant returns the lease, nil if too little of it is left. a.mu is held.

@@ -81,14 +81,20 @@ func (a *answers) err(i int) error {
 	return nil
 }
 
-// collect asks every node and waits for enough good answers, the timeout, or
-// ctx.
+// collect asks every node and waits for enough good answers.
 func (m *Manager) collect(
 	ctx context.Context, req *node.Request, timeout time.Duration, need int, good func(*node.Reply) error,
 ) *answers {
 	a := m.ask(req, need, good)
-	timer := m.timer(timeout)
-	defer m.putTimer(timer)
+	a.wait(ctx, timeout)
+	return a
+}
+
+// wait returns when there are enough good answers, after the timeout, or when
+// ctx ends.
+func (a *answers) wait(ctx context.Context, timeout time.Duration) {
+	timer := a.m.timer(timeout)
+	defer a.m.putTimer(timer)
 	select {
 	case <-a.settled:
 	case <-timer.C:
@@ -97,7 +103,6 @@ func (m *Manager) collect(
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.over = true // what comes later changes nothing that the caller reads
-	return a
 }
 
 // enough returns nil when a quorum gave good answers, and the error otherwise.

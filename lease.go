@@ -194,7 +194,8 @@ func latest[T any](c chan T, v T) {
 
 // Renew extends the lease on every node now and returns when a quorum has
 // confirmed. It is the way to keep a lease taken WithoutRenewal, and a way to
-// be sure before a long step.
+// be sure before a long step. It joins a round that waits for its quorum, by
+// another call or in the background.
 //
 // It returns ErrNoQuorum (a *QuorumError) when the round missed its quorum:
 // the lease is then at risk, not lost. It returns ErrLost or ErrReleased when
@@ -215,17 +216,16 @@ func (l *Lease) Renew(ctx context.Context) error {
 	}
 }
 
-// renew begins a round and files its waiter.
+// renew begins a round, unless one waits for its quorum, and files its waiter.
 func (l *Lease) renew(round chan error) error {
 	out := l.step(quorum.Input{Kind: quorum.Begin}, func() {
 		w := l.watched()
 		w.rounds = append(w.rounds, round)
 	})
-	if !out.Begin {
-		return l.Err()
+	if out.Begin {
+		l.m.dog.extend(out.now, []*Lease{l})
 	}
-	l.m.dog.extend(out.now, []*Lease{l})
-	return nil
+	return l.Err()
 }
 
 // Verify asks the nodes whether a quorum of them still holds the lease, for
@@ -285,7 +285,7 @@ const absent = -2 * time.Millisecond
 // with ctx's cause when ctx ended first. In that case the deletion goes on in
 // the background, and what it misses expires with the TTL. The lease is
 // over in every case. Concurrent calls: one releases, the others return
-// ErrReleased.
+// ErrReleased, as they do when Close is releasing everything.
 func (l *Lease) Release(ctx context.Context) error {
 	ctx, span := l.m.telemetry.startRelease(ctx, l)
 	err := l.release(ctx)
@@ -294,14 +294,24 @@ func (l *Lease) Release(ctx context.Context) error {
 }
 
 func (l *Lease) release(ctx context.Context) error {
-	if l.m.enter() {
-		defer l.m.inflight.Done() // Close waits until the release is posted
+	if !l.m.enter() { // Close releases everything that has not ended
+		select {
+		case <-l.Done():
+			return l.Err()
+		case <-ctx.Done():
+			return errors.Join(ErrClosed, context.Cause(ctx))
+		}
 	}
-	if !l.step(quorum.Input{Kind: quorum.Release}, nil).ended || l.lost() {
+	var pending *answers
+	if l.step(quorum.Input{Kind: quorum.Release}, nil).ended && !l.lost() {
+		pending = l.m.ask(l.releaseRequest(), l.m.quorum(), nil)
+	}
+	l.m.inflight.Done() // Close waits until the release is posted, and gets it answered
+	if pending == nil {
 		return l.Err()
 	}
-	answers := l.m.collect(ctx, l.releaseRequest(), l.terms.Timeout, l.m.quorum(), nil)
-	return l.m.enough(ctx, "release", l.Name(), answers)
+	pending.wait(ctx, l.terms.Timeout)
+	return l.m.enough(ctx, "release", l.Name(), pending)
 }
 
 // releaseRequest deletes the keys of the lease, wherever they are.

@@ -327,10 +327,6 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 	if ctx.Err() != nil {
 		return nil, cancelled(name, nil, context.Cause(ctx))
 	}
-	if !m.enter() {
-		return nil, ErrClosed
-	}
-	defer m.inflight.Done()
 	span := m.telemetry.startAcquire(ctx, name, m.quorum(), len(m.nodes))
 	l, err := m.campaign(ctx, name, t, wait, &span)
 	span.end(l, err)
@@ -338,7 +334,12 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 }
 
 // campaign makes attempts until one succeeds or there is no use in another.
+// Close waits for it, and not for the span processors before and after it.
 func (m *Manager) campaign(ctx context.Context, name string, t *terms, wait bool, span *acquireSpan) (*Lease, error) {
+	if !m.enter() {
+		return nil, ErrClosed
+	}
+	defer m.inflight.Done()
 	lockKey, fenceKey := node.Keys(m.cfg.prefix, name)
 	var retry backoff.BackOff
 	var last error // of an attempt that came to an end
@@ -539,10 +540,14 @@ func (m *Manager) Close(ctx context.Context) error {
 	if !first {
 		select {
 		case <-m.closed:
-			return nil
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			select {
+			case <-m.closed: // both
+			default:
+				return context.Cause(ctx)
+			}
 		}
+		return nil
 	}
 	close(m.closing)
 	m.inflight.Wait() // closing ends them: none waits for a node any more
@@ -555,44 +560,50 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 	patience, cancel := context.WithTimeout(end, closePatience)
 	defer cancel()
-	var left unreleased
-	if used {
-		m.releaseAll(&left)
-	} else { // New has failed: nobody need wait for nodes that do not answer
+	if !used { // New has failed: nobody need wait for nodes that do not answer
 		cancel()
 	}
+	last := m.endAll()
+	var left unreleased
+	var cut atomic.Bool
 	for _, n := range m.nodes {
-		m.spawn(func() { n.Close(patience) })
+		m.spawn(func() {
+			if !n.Close(patience, last, &left) && used {
+				cut.Store(true)
+			}
+		})
 	}
 	m.running.Wait()
 	var err error
-	if leases, nodes := left.count(); leases > 0 {
+	if leases, nodes := left.count(); leases > 0 || cut.Load() {
 		m.warn("closed without an answer from every node; what is left there expires by itself", "leases", leases, "nodes", nodes)
-		if ctx.Err() != nil {
-			err = context.Cause(ctx)
-		}
+	}
+	if cut.Load() && ctx.Err() != nil {
+		err = context.Cause(ctx)
 	}
 	m.bus.close()
 	m.reporter.stop() // last: everybody who may report has ended
 	select {
 	case <-m.reporter.done:
-	case <-end.Done(): // a handler hangs
-		err = context.Cause(ctx)
+	case <-end.Done():
+		select {
+		case <-m.reporter.done: // both
+		default: // a handler hangs
+			err = context.Cause(ctx)
+		}
 	}
 	close(m.closed)
 	return err
 }
 
-// releaseAll posts the releases of every live lease, and of what is left of lost
-// ones. Attempts that were cut short have posted theirs.
-func (m *Manager) releaseAll(left *unreleased) {
+// endAll ends every live lease, and returns the releases of these and of what is
+// left of lost ones. Attempts that were cut short have posted theirs.
+func (m *Manager) endAll() (releases []*node.Request) {
 	for _, l := range m.dog.live() {
 		l.step(quorum.Input{Kind: quorum.Release}, nil)
-		req := l.releaseRequest()
-		for i := range m.nodes {
-			m.post(i, req, left)
-		}
+		releases = append(releases, l.releaseRequest())
 	}
+	return releases
 }
 
 // unreleased receives the answers to the releases of Close, and keeps those that
@@ -664,7 +675,11 @@ func (m *Manager) medianOffset() (median time.Duration, known int) {
 // post sends a request to node i; a full queue is an answer too.
 func (m *Manager) post(i int, req *node.Request, to node.Receiver) {
 	if !m.nodes[i].Post(req, to) {
-		to.Receive(i, req, &node.Reply{Status: node.Unsent, Err: errQueueFull})
+		err := errQueueFull
+		if m.ending() {
+			err = node.ErrClosed
+		}
+		to.Receive(i, req, &node.Reply{Status: node.Unsent, Err: err})
 	}
 }
 

@@ -22,7 +22,8 @@ import (
 // dependency of this module.
 type recorder struct {
 	embedded.TracerProvider
-	hang  <-chan struct{} // hold spans do not end before; nil to let them
+	hang  <-chan struct{} // spans of the name do not end before; nil to let them
+	hangs string
 	mu    sync.Mutex
 	ended []*recorded
 }
@@ -88,7 +89,7 @@ func (s *recorded) SetAttributes(attrs ...attribute.KeyValue) {
 }
 
 func (s *recorded) End(opts ...trace.SpanEndOption) {
-	if s.r.hang != nil && s.name == "quorumlock.hold" {
+	if s.r.hang != nil && s.name == s.r.hangs {
 		<-s.r.hang
 	}
 	config := trace.NewSpanEndConfig(opts...)
@@ -187,7 +188,7 @@ func TestTheCallersTraceIsStoredWithoutAProvider(t *testing.T) {
 
 func TestASpanProcessorThatHangsHoldsUpNoLoss(t *testing.T) {
 	hang := make(chan struct{})
-	m, servers := newManager(t, 3, quorumlock.WithTracerProvider(&recorder{hang: hang}), quorumlock.WithTTL(time.Second))
+	m, servers := newManager(t, 3, quorumlock.WithTracerProvider(&recorder{hang: hang, hangs: "quorumlock.hold"}), quorumlock.WithTTL(time.Second))
 	var leases []*quorumlock.Lease
 	for _, name := range []string{"a", "b", "c"} {
 		l, err := m.Acquire(background, name)
@@ -203,4 +204,37 @@ func TestASpanProcessorThatHangsHoldsUpNoLoss(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, next.Release(background))
 	close(hang)
+}
+
+func TestASpanProcessorThatHangsInACallHoldsUpNoClose(t *testing.T) {
+	for _, call := range []string{"quorumlock.acquire", "quorumlock.release"} {
+		t.Run(call, func(t *testing.T) {
+			hang := make(chan struct{})
+			servers := redistest.Start(t, 3)
+			m, err := quorumlock.New(background, quorumlock.Addrs(redistest.Addrs(servers)...),
+				quorumlock.WithTracerProvider(&recorder{hang: hang, hangs: call}))
+			require.NoError(t, err)
+			var calls sync.WaitGroup
+			calls.Go(func() {
+				l, err := m.Acquire(background, "job")
+				if err == nil {
+					_ = l.Release(background)
+				}
+			})
+			eventually(t, "the call has done its work", func() bool {
+				return call == "quorumlock.acquire" == (locks(t, servers, "job") == 3)
+			})
+			closed := make(chan error)
+			go func() { closed <- m.Close(background) }()
+			select {
+			case err := <-closed:
+				assert.NoError(t, err)
+			case <-time.After(20 * time.Second):
+				t.Error("Close hangs")
+				defer func() { <-closed }()
+			}
+			close(hang)
+			calls.Wait()
+		})
+	}
 }

@@ -176,12 +176,17 @@ func (d *watchdog) schedule(l *Lease, wake time.Duration) {
 	}
 }
 
-// live returns every lease that has not ended and some that have, one or the
-// other twice.
+// live returns every lease that has not ended and some that have, each once.
 func (d *watchdog) live() []*Lease {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.Concat(d.leases, d.due)
+	all := slices.Clone([]*Lease(d.leases))
+	for _, l := range d.due {
+		if l.index < 0 { // otherwise it is back already
+			all = append(all, l)
+		}
+	}
+	return all
 }
 
 // extend posts one round for these leases to every node.

@@ -664,7 +664,7 @@ func (c *nodeClient) class(s node.Status) string { return s.String() }
 func (c *nodeClient) close() {
 	patience, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	c.node.Close(patience)
+	c.node.Close(patience, nil, nil)
 	<-c.ended
 }
 

@@ -464,6 +464,31 @@ var mutants = []mutant{
 		pkg: virtual, run: "TestCloseReleasesWithAContextThatHasEnded$",
 	},
 	{
+		name: "Close sends no more than a queue holds", file: "internal/node/node.go",
+		old: "for _, req := range last {", new: "for _, req := range last[:min(len(last), queueMax)] {",
+		pkg: scripts, run: "TestCloseSendsMoreThanAQueueHolds$",
+	},
+	{
+		name: "Close waits for the node timeout of a release", file: "lease.go",
+		old: "\tl.m.inflight.Done() // Close", new: "\tdefer l.m.inflight.Done() // Close",
+		pkg: virtual, run: "TestCloseDoesNotWaitForTheNodeTimeoutOfARelease$",
+	},
+	{
+		name: "Close takes a node that is down for one that was cut off", file: "internal/node/node.go",
+		old: "\tinTime := true", new: "\tinTime := false",
+		pkg: virtual, run: "TestCloseIsDoneWithAContextThatHasEndedAndANodeThatIsDown$",
+	},
+	{
+		name: "Renew ends a round that is under way", file: "internal/quorum/machine.go",
+		old: "if m.open && !m.told && now", new: "if m.open && m.told && !m.told && now",
+		pkg: virtual, run: "TestRenewJoinsARoundThatIsUnderWay$",
+	},
+	{
+		name: "a grant that a step has overtaken", file: "attempt.go",
+		old: "\tl.doubtSince(a.began)\n\tif l.Err() == nil {", new: "\tl.doubtSince(a.began)\n\tif l != nil {",
+		pkg: virtual, run: "TestAGrantThatAStepHasOvertakenIsNone$",
+	},
+	{
 		name: "Close asks the server once more", file: "internal/node/node.go",
 		old: "\tdefer n.cut() // first", new: "\t// first",
 		pkg: virtual, run: "TestCloseWaitsForNodesThatMayStillAnswer$",

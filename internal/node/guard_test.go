@@ -27,7 +27,7 @@ func TestARestartThatFindsItsDataIsQuarantinedAllTheSame(t *testing.T) {
 		})
 		ended := make(chan struct{})
 		go func() { defer close(ended); n.Run() }()
-		defer func() { n.Close(context.Background()); <-ended }()
+		defer func() { n.Close(context.Background(), nil, nil); <-ended }()
 		return <-up
 	}
 	require.NotZero(t, greet().Quarantined, "first use")

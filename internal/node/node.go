@@ -211,24 +211,31 @@ func (n *Node) wake() {
 	}
 }
 
-// Close lets what is queued go out, until ctx ends at the latest, and then ends
-// the worker and the connection. Acquisitions are not sent any more, and a node
-// that cannot be reached is not waited for. What is left is answered Unsent, and
-// the one batch on its way Unknown. Close returns when Run has.
-func (n *Node) Close(ctx context.Context) {
+// Close queues the last requests, however many, lets everything that is queued
+// go out, until ctx ends at the latest, and then ends the worker and the
+// connection. Acquisitions are not sent any more, and a node that cannot be
+// reached is not waited for. What is left is answered Unsent, and the one batch
+// on its way Unknown. Close returns when Run has; false says that ctx ended first.
+func (n *Node) Close(ctx context.Context, last []*Request, to Receiver) bool {
 	n.mu.Lock()
 	n.leaving = true
+	for _, req := range last {
+		n.queue = append(n.queue, entry{req: req, to: to})
+	}
 	n.mu.Unlock()
 	n.wake()
+	inTime := true
 	if n.Health().Err == nil { // otherwise it may be dialling
 		select {
 		case <-n.done:
-			return
+			return true
 		case <-ctx.Done():
+			inTime = false
 		}
 	}
 	n.cut()
 	<-n.done
+	return inTime
 }
 
 // cut ends whatever the worker and rueidis are waiting for. Left alone, rueidis

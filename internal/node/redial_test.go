@@ -127,7 +127,7 @@ func TestAVoteOverAConnectionThatWasNotGreetedDoesNotCount(t *testing.T) {
 				assert.ErrorIs(t, got.Err, node.ErrReconnected)
 			}
 		}
-		n.Close(context.Background())
+		n.Close(context.Background(), nil, nil)
 		<-ended
 		server.MustDo("FLUSHALL")
 	}

@@ -58,7 +58,7 @@ func TestTheProtocolIsTheOneAskedFor(t *testing.T) {
 			})
 			ended := make(chan struct{})
 			go func() { defer close(ended); n.Run() }()
-			defer func() { n.Close(context.Background()); <-ended }()
+			defer func() { n.Close(context.Background(), nil, nil); <-ended }()
 			require.Eventually(t, func() bool { return n.Health().Err == nil }, 20*time.Second, 5*time.Millisecond)
 			ours := 0
 			for line := range strings.Lines(server.MustDo("CLIENT", "LIST").(string)) {

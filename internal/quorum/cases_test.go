@@ -157,7 +157,7 @@ func TestMachine(t *testing.T) {
 			}
 			if len(step.words) > 2 {
 				in.Node = number(t, step.words[2])
-				in.At, _ = m.Round()
+				in.At, _, _ = m.Round()
 				if word, ok := step.named["sent"]; ok {
 					in.At = origin + duration(t, word)
 				}

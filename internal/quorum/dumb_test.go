@@ -373,6 +373,9 @@ func (d *dumbLease) step(now time.Duration, in quorum.Input) (out quorum.Output)
 		d.ended = quorum.Released
 		return out
 	case quorum.Begin:
+		if !r.closed && !r.confirmed && now-r.began < d.terms.Timeout {
+			break
+		}
 		d.closeRound(&out)
 		r = &dumbRound{began: now, good: map[int]bool{}, all: map[int]bool{}}
 		d.rounds = append(d.rounds, r)

@@ -92,7 +92,7 @@ type Kind uint8
 const (
 	// Tick: time has passed.
 	Tick Kind = iota + 1
-	// Begin: the caller wants to start a round now.
+	// Begin: the caller wants a round now.
 	Begin
 	// Kept: Node confirmed our key to a request sent at At.
 	Kept
@@ -133,7 +133,7 @@ const (
 
 // Output is what has to be done.
 type Output struct {
-	Begin     bool   // a round begins: extend on every node
+	Begin     bool   // a round begins: extend on every node; without it, one is under way
 	Heal      Set    // nodes on which to re-create the key
 	Confirmed bool   // the round reached its quorum
 	Missed    bool   // the round closed without a quorum: Arm the retry
@@ -218,9 +218,6 @@ func (m *Machine) Arm(at time.Duration) { m.next = at }
 // Due reports whether a round is due at now.
 func (m *Machine) Due(now time.Duration) bool { return m.live() && !m.open && m.next <= now }
 
-// Round returns the instant at which the current or last round began.
-func (m *Machine) Round() (began time.Duration, open bool) { return m.began, m.open }
-
 // Confirmed returns how many nodes have confirmed the current or last round.
 func (m *Machine) Confirmed() int { return m.good.Len() }
 
@@ -258,7 +255,10 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 		m.state = Released
 		return out
 	case Begin:
-		m.close(&out) // a round that waits for a mute node gives way
+		if m.open && !m.told && now < m.began+m.terms.Timeout {
+			break // the round under way is as good: ending it would look like a miss
+		}
+		m.close(&out)
 		m.open, m.told, m.began = true, false, now
 		m.answered, m.good, m.gone = 0, 0, 0
 		out.Begin = true

@@ -147,13 +147,13 @@ type face struct {
 	reason         quorum.Reason
 	stop, deadline time.Duration
 	began          time.Duration
-	open           bool
+	open, told     bool
 	confirmed      int
 }
 
 func look(m *quorum.Machine) face {
 	f := face{state: m.State(), reason: m.Reason(), stop: m.Stop(), deadline: m.Deadline(), confirmed: m.Confirmed()}
-	f.began, f.open = m.Round()
+	f.began, f.open, f.told = m.Round()
 	return f
 }
 
@@ -190,7 +190,7 @@ func (w *walker) step(in quorum.Input) string {
 		return "released by something else"
 	case out.Heal != 0 && !alive:
 		return "healed after the end"
-	case out.Begin != (alive && in.Kind == quorum.Begin):
+	case out.Begin != (alive && in.Kind == quorum.Begin && !(before.open && !before.told && now < before.began+w.terms.Timeout)):
 		return "a round began by itself, or did not begin"
 	case out.Missed && (out.Events&quorum.AtRisk == 0 || after != quorum.Risky):
 		return "a missed round that is no risk"

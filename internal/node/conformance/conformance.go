@@ -120,7 +120,7 @@ func (r *rig) connect(change ...func(*node.Config)) *node.Node {
 	r.Cleanup(func() {
 		patience, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		n.Close(patience)
+		n.Close(patience, nil, nil)
 		<-ended
 	})
 	r.Logf("greeted: %+v", <-up)
@@ -274,13 +274,16 @@ func (r *rig) refuses() {
 }
 
 func (r *rig) strangers() {
+	r.known(time.Hour)
+	n := r.connect(guarded(time.Hour))
 	for _, value := range []string{"", "x", "\xff\x00\r\n", alice, alice + " ", alice + "0 1 - -", strings.Repeat("v", 100_000)} {
 		r.admin("SET", r.lock, value)
-		got := r.acquire(bob)
-		assert.Equal(r, node.Taken, got.Status, "%.40q", value)
-		assert.Negative(r, got.TTL)
-		assert.LessOrEqual(r, len(got.Value), 512)
-		assert.Equal(r, value, r.admin("GET", r.lock))
+		for _, got := range []node.Reply{r.acquire(bob), r.vote(n, bob)} {
+			assert.Equal(r, node.Taken, got.Status, "%.40q", value)
+			assert.Negative(r, got.TTL)
+			assert.LessOrEqual(r, len(got.Value), 512)
+			assert.Equal(r, value, r.admin("GET", r.lock))
+		}
 	}
 	r.absent(r.fence)
 }
@@ -491,7 +494,7 @@ func guarded(longest time.Duration) func(*node.Config) {
 }
 
 func (r *rig) guardKnows() {
-	r.connect(guarded(100 * time.Millisecond)).Close(context.Background())
+	r.connect(guarded(100*time.Millisecond)).Close(context.Background(), nil, nil)
 	time.Sleep(150 * time.Millisecond)
 	n := r.connect(guarded(100 * time.Millisecond))
 	require.NoError(r, n.Health().Err)
