@@ -2,6 +2,7 @@ package quorumlock
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/node"
@@ -43,7 +44,7 @@ type NodeStatus struct {
 	// lost locks: it was restarted or flushed (WithRestartGuard), or its clock
 	// was stepped forward.
 	QuarantinedFor time.Duration
-	Warning        error // what somebody should look at, as NodeChanged tells it
+	Warning        error // what somebody should look at, as NodeChanged tells it, and why a node that answers does not vote
 	Err            error // why there is no answer
 }
 
@@ -75,6 +76,9 @@ func (m *Manager) status(name string, answers *answers) Status {
 		health := m.nodes[i].Health()
 		n.QuarantinedFor, n.Warning = health.QuarantineLeft(), health.Warning
 		s.Fence = max(s.Fence, r.Fence)
+		if health.Withheld {
+			n.Warning = errors.Join(health.Err, health.Warning)
+		}
 		if r.Status != node.Done {
 			n.Err = answers.err(i)
 			continue

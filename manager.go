@@ -241,6 +241,7 @@ func (m *Manager) nodeChanged(i int, h node.Health) {
 	}
 	e := NodeChanged{Node: i, Addr: m.nodes[i].Addr(), Err: h.Err, QuarantinedFor: h.QuarantineLeft(), Warning: h.Warning}
 	switch {
+	case h.Withheld: // it is connected, and its answers count: what it is stays on record
 	case h.Err != nil:
 		m.mu.Lock()
 		m.ids[i] = node.Identity{} // whoever comes to this address next is judged anew

@@ -3,6 +3,7 @@ package quorumlocktest_test
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -228,6 +229,148 @@ func TestWhatBecomesOfANodeIsFoundWhileItsConnectionStands(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The guard answers for votes. Whoever holds a lease keeps it, whatever becomes of
+// the guard, and on however many nodes.
+func TestAGuardThatCannotDoItsWorkCostsVotesAndNoLease(t *testing.T) {
+	for name, test := range map[string]struct {
+		change, mend func(*testing.T, *quorumlocktest.Node)
+		want         string
+	}{
+		"a policy that evicts": {
+			change: func(_ *testing.T, n *quorumlocktest.Node) {
+				n.SetInfo("maxmemory", "1000000")
+				n.SetInfo("maxmemory_policy", "allkeys-lru")
+			},
+			mend: func(_ *testing.T, n *quorumlocktest.Node) { n.SetInfo("maxmemory_policy", "noeviction") },
+			want: "cannot see evictions (maxmemory-policy allkeys-lru)",
+		},
+		"no right to INFO": {
+			change: func(_ *testing.T, n *quorumlocktest.Node) {
+				n.Fail(func(args []string) bool { return args[0] == "INFO" }, "NOPERM no INFO for you")
+			},
+			mend: func(_ *testing.T, n *quorumlocktest.Node) { n.Fail(nil, "") },
+			want: "cannot read INFO",
+		},
+		"another longest lease": {
+			change: func(t *testing.T, n *quorumlocktest.Node) { remark(t, n, " 60000", " 61000") },
+			mend:   func(t *testing.T, n *quorumlocktest.Node) { remark(t, n, " 61000", " 60000") },
+			want:   "stands at 61000 ms, not 60000 ms",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+				opts := []quorumlock.Option{quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes()}
+				m, err := quorumlock.New(background, c.Options(), append(opts, quorumlock.WithTTL(ttl))...)
+				require.NoError(t, err)
+				told := m.Subscribe(1000)
+				l := acquire(t, m, "job")
+				released := acquire(t, m, "released")
+				changes(told)
+				for _, node := range c.Nodes() {
+					test.change(t, node)
+				}
+				time.Sleep(time.Minute)
+				require.NoError(t, l.Err())
+				assert.True(t, l.Valid())
+				require.NoError(t, l.Verify(background))
+				require.NoError(t, released.Release(background))
+				assert.Zero(t, holders(t, c, "released"))
+				now := changes(told)
+				assert.Len(t, now, 3, "told once for each node")
+				for _, e := range now {
+					assert.ErrorContains(t, e.Err, test.want)
+				}
+
+				began := time.Now()
+				_, err = m.Acquire(background, "other")
+				require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+				assert.ErrorContains(t, err, test.want)
+				assert.Zero(t, time.Since(began), "at once")
+				assert.Zero(t, holders(t, c, "other"), "it was not sent")
+				status, err := m.Inspect(background, "job")
+				require.NoError(t, err)
+				assert.Equal(t, 3, status.Votes)
+				for _, n := range status.Nodes {
+					assert.ErrorContains(t, n.Warning, test.want)
+				}
+				_, err = quorumlock.New(background, c.Options(), opts...)
+				require.ErrorIs(t, err, quorumlock.ErrInvalid)
+				assert.ErrorContains(t, err, test.want)
+
+				node := c.Nodes()[0]
+				test.mend(t, node)
+				time.Sleep(time.Second + timeout)
+				now = changes(told)
+				require.Len(t, now, 1)
+				assert.Equal(t, node.Addr(), now[0].Addr)
+				require.NoError(t, now[0].Err, "it votes again")
+				test.change(t, node)
+				time.Sleep(checkup)
+
+				require.NoError(t, m.Close(background))
+				assert.Zero(t, holders(t, c, "job"), "Close waits for nodes that do not vote")
+			})
+		})
+	}
+}
+
+// remark changes the text of a node's marker.
+func remark(t *testing.T, n *quorumlocktest.Node, old, to string) {
+	t.Helper()
+	key := quorumlock.DefaultPrefix + "\xffg"
+	marker, err := n.Do("GET", key)
+	require.NoError(t, err)
+	_, err = n.Do("SET", key, strings.Replace(marker.(string), old, to, 1))
+	require.NoError(t, err)
+}
+
+// A busy node is asked again, also when its votes are withheld.
+func TestCloseWaitsForABusyNodeThatDoesNotVote(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m, err := quorumlock.New(background, c.Options(),
+			quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes())
+		require.NoError(t, err)
+		acquire(t, m, "job")
+		node := c.Nodes()[0]
+		node.SetInfo("maxmemory", "1000000")
+		node.SetInfo("maxmemory_policy", "allkeys-lru")
+		time.Sleep(checkup)
+		// Two keys: the greeting is none of them.
+		node.Fail(func(args []string) bool { return args[0] == "EVALSHA" && args[2] == "2" }, "BUSY a script runs")
+		time.AfterFunc(220*time.Millisecond, func() { node.Fail(nil, "") })
+		require.NoError(t, m.Close(background))
+		assert.Zero(t, holders(t, c, "job"))
+	})
+}
+
+// Answers of a node whose votes are withheld count, so its server must not have
+// the vote of another node.
+func TestANodeThatDoesNotVoteIsStillItself(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		const data = "0123456789012345678901234567890123456789"
+		one, other := c.Nodes()[0], c.Nodes()[2]
+		one.SetInfo("master_replid", data)
+		m := manager(t, c, quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes())
+		told := m.Subscribe(100)
+		one.SetInfo("maxmemory", "1000000")
+		one.SetInfo("maxmemory_policy", "allkeys-lru")
+		time.Sleep(10*time.Second + 100*time.Millisecond)
+		now := changes(told)
+		require.NotEmpty(t, now)
+		require.Equal(t, 0, now[len(now)-1].Node)
+		require.ErrorContains(t, now[len(now)-1].Err, "cannot see evictions")
+		// Before it is greeted again, another address leads to the same data.
+		other.SetInfo("master_replid", data)
+		other.Kill()
+		other.Restart()
+		time.Sleep(500 * time.Millisecond)
+		now = changes(told)
+		require.NotEmpty(t, now)
+		assert.Equal(t, 2, now[len(now)-1].Node)
+		assert.ErrorContains(t, now[len(now)-1].Err, "one is a replica of the other")
+	})
 }
 
 // stuck is a log handler that does not return, like one that writes to a pipe

@@ -254,6 +254,26 @@ var mutants = []mutant{
 		pkg: scripts, run: "TestRealRedisConforms/clients_with_different",
 	},
 	{
+		name: "a guard that cannot work refuses the node as a whole", file: "internal/node/greet.go",
+		old: "\t\twithheld, err = n.guard(ctx)\n", new: "\t\tif withheld, err = n.guard(ctx); withheld != nil {\n\t\t\treturn nil, withheld\n\t\t}\n",
+		pkg: virtual, run: "TestAGuardThatCannotDoItsWorkCostsVotesAndNoLease$",
+	},
+	{
+		name: "a node that is refused votes", file: "internal/node/node.go",
+		old: "case e.req.Kind == Acquire && n.withheld != nil:", new: "case e.req.Kind == Acquire && n.withheld != nil && i < 0:",
+		pkg: scripts, run: "TestRealRedisConforms/a_guard_that_cannot",
+	},
+	{
+		name: "a node that is refused is greeted again like any other", file: "internal/node/greet.go",
+		old: "\t\t\tn.checkAt = n.cfg.Now() + mendEvery\n", new: "",
+		pkg: virtual, run: "TestAGuardThatCannotDoItsWorkCostsVotesAndNoLease$",
+	},
+	{
+		name: "the server of a node that is refused may vote elsewhere", file: "manager.go",
+		old: "\tcase h.Withheld: // it is", new: "\tcase h.Withheld && i < 0: // it is",
+		pkg: virtual, run: "TestANodeThatDoesNotVoteIsStillItself$",
+	},
+	{
 		name: "votes of a node whose clock was stepped", file: "internal/node/node.go",
 		old: "case n.why != nil && e.req.Kind == Acquire && r.Status == Granted:", new: "case n.why != nil && e.req.Kind == Acquire && r.Status == Taken:",
 		pkg: virtual, run: "TestAVoteThatShowsASteppedClockDoesNotCount$",
@@ -440,17 +460,22 @@ var mutants = []mutant{
 	},
 	{
 		name: "Close leaves releases with a busy node", file: "internal/node/node.go",
-		old: "(len(n.parked) == 0 || n.Health().Err != nil)", new: "n.conns != nil",
+		old: "(len(n.parked) == 0 || !n.Health().up())", new: "n.conns != nil",
 		pkg: virtual, run: "TestCloseWaitsForNodesThatMayStillAnswer$",
 	},
 	{
+		name: "Close leaves releases with a busy node that does not vote", file: "internal/node/node.go",
+		old: "return h.Err == nil || h.Withheld", new: "return h.Err == nil",
+		pkg: virtual, run: "TestCloseWaitsForABusyNodeThatDoesNotVote$",
+	},
+	{
 		name: "Close cuts everybody off", file: "internal/node/node.go",
-		old: "\tif n.Health().Err == nil { // otherwise", new: "\tif n.queue == nil { // otherwise",
+		old: "\tif n.Health().up() { // otherwise", new: "\tif n.queue == nil { // otherwise",
 		pkg: virtual, run: "TestCloseTakesBackAttemptsInFlight$",
 	},
 	{
 		name: "Close waits for nodes that are down", file: "internal/node/node.go",
-		old: "\tif n.Health().Err == nil { // otherwise", new: "\tif n.ctx != nil { // otherwise",
+		old: "\tif n.Health().up() { // otherwise", new: "\tif n.ctx != nil { // otherwise",
 		pkg: virtual, run: "TestCloseEndsADialThatHangs$",
 	},
 	{

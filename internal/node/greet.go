@@ -76,8 +76,8 @@ func Same(a, b Identity) error {
 // connect dials, unless a connection stands, and greets. It leaves the node
 // connected, refused, or with the time of the next try.
 func (n *Node) connect() {
-	n.greeted = 0
-	err := n.greet()
+	n.greeted, n.withheld = 0, nil
+	withheld, err := n.greet()
 	n.checkAt = n.cfg.Now() + checkEvery
 	var refused *ConfigError
 	switch {
@@ -86,9 +86,13 @@ func (n *Node) connect() {
 		n.redial.Reset()
 		n.requeue(n.parked)
 		n.parked = nil
+		if withheld != nil {
+			n.withheld, err = withheld, withheld
+			n.checkAt = n.cfg.Now() + mendEvery
+		}
 	case errors.As(err, &refused):
 		n.refusal = err
-		n.redialAt = n.cfg.Now() + time.Second
+		n.redialAt = n.cfg.Now() + mendEvery
 	default:
 		n.refusal = nil
 		n.redialAt = n.cfg.Now() + n.redial.NextBackOff()
@@ -100,7 +104,10 @@ func (n *Node) connect() {
 
 // report publishes the health of the node and tells of a change.
 func (n *Node) report(err error) {
-	now := &Health{Err: err, Quarantined: n.quarantine, Why: n.why, Warning: n.warning, Identity: n.identity}
+	now := &Health{
+		Err: err, Withheld: n.withheld != nil,
+		Quarantined: n.quarantine, Why: n.why, Warning: n.warning, Identity: n.identity,
+	}
 	before := n.health.Swap(now)
 	if n.cfg.Changed != nil && (text(before.Err) != text(err) || text(before.Why) != text(now.Why) ||
 		text(before.Warning) != text(now.Warning)) {
@@ -115,8 +122,9 @@ func text(err error) string {
 	return err.Error()
 }
 
-// greet makes the connection fit for votes.
-func (n *Node) greet() error {
+// greet makes the connection fit for use. It returns why nothing may be sent
+// over it, or, when all but votes may, why these are withheld.
+func (n *Node) greet() (withheld, err error) {
 	ctx, cancel := context.WithTimeout(n.ctx, 2*maxDial)
 	defer cancel()
 	b := n.client.B()
@@ -139,42 +147,43 @@ func (n *Node) greet() error {
 	identity, unknown := identify(results[1:loads])
 	if unknown == nil {
 		if err := identity.Check(); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	clock, err := results[0].AsIntSlice()
 	if err != nil || len(clock) != 2 {
 		// The first command is also where a failed dial and a failed AUTH or
 		// SELECT of rueidis show.
-		return refusal("greeting", err)
+		return nil, refusal("greeting", err)
 	}
 	n.observe(clock[0]*1e6+clock[1], sent, received)
 	for k := range kinds {
 		if n.digests[k], err = results[loads+k].ToString(); err != nil {
-			return refusal("SCRIPT LOAD", err)
+			return nil, refusal("SCRIPT LOAD", err)
 		}
 	}
 	if n.identity = identity; unknown != nil {
-		return unknown
+		return nil, unknown
 	}
 	if n.cfg.Admit != nil {
 		if n.warning, err = n.cfg.Admit(n.cfg.Index, n.identity); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	if n.cfg.Guard > 0 {
-		err = n.guard(ctx)
-	} else {
+		withheld, err = n.guard(ctx)
+	}
+	if err == nil && (n.cfg.Guard == 0 || withheld != nil) { // the guard's script was not run
 		err = n.rehearse(ctx)
 	}
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if n.dialed.Load() != connection || n.lost.Load() >= connection {
-		return ErrReconnected
+		return nil, ErrReconnected
 	}
 	n.greeted = connection
-	return nil
+	return withheld, nil
 }
 
 // rehearse runs the script that changes nothing, so that a user who may not
@@ -188,19 +197,22 @@ func (n *Node) rehearse(ctx context.Context) error {
 	return nil
 }
 
-// guard runs the restart guard and notes the quarantine.
-func (n *Node) guard(ctx context.Context) error {
+// guard runs the restart guard and notes the quarantine. When it cannot do its
+// work, votes are withheld and nothing else is: it is votes that it answers for,
+// and whoever holds a lease here keeps it. To refuse the node as a whole would
+// take every lease away when somebody changes the policy of all nodes.
+func (n *Node) guard(ctx context.Context) (withheld, err error) {
 	if n.identity.Unchecked != nil {
 		return &ConfigError{
 			Problem: "the restart guard cannot read INFO: " + n.identity.Unchecked.Error(),
 			Fix:     "allow INFO to the user, or do without WithRestartGuard",
-		}
+		}, nil
 	}
 	if n.identity.Evicts() {
 		return &ConfigError{
 			Problem: "the restart guard cannot see evictions (maxmemory-policy " + n.identity.Eviction + ")",
 			Fix:     "set maxmemory-policy noeviction, or do without WithRestartGuard",
-		}
+		}, nil
 	}
 	longest := n.cfg.Guard.Milliseconds()
 	// Whoever has seen this node's data once does not take an empty database
@@ -209,31 +221,31 @@ func (n *Node) guard(ctx context.Context) error {
 		Arg(n.identity.RunID, strconv.FormatInt(longest, 10), flag(n.cfg.Trust && n.marker == ""), flag(n.distrust)).Build()
 	reply, err := n.client.Do(ctx, command).ToArray()
 	if err != nil {
-		return missing(guard, refusal("restart guard", err))
+		return nil, missing(guard, refusal("restart guard", err))
 	}
 	if len(reply) != 4 {
-		return refusal("restart guard", nil)
+		return nil, refusal("restart guard", nil)
 	}
 	var numbers [3]int64
 	for i := range numbers {
 		if numbers[i], err = reply[i].AsInt64(); err != nil {
-			return refusal("restart guard", nil)
+			return nil, refusal("restart guard", nil)
 		}
 	}
 	marker, err := reply[3].ToString()
 	if err != nil {
-		return refusal("restart guard", nil)
+		return nil, refusal("restart guard", nil)
 	}
 	now, ends, agreed := numbers[0], numbers[1], numbers[2]
 	if agreed != longest {
 		return &ConfigError{
 			Problem: fmt.Sprintf("the restart guard of this node stands at %d ms, not %d ms", agreed, longest),
 			Fix:     "give every client the same WithRestartGuard; to change it, stop all clients and delete the marker key",
-		}
+		}, nil
 	}
 	n.distrust = false
 	if marker == n.marker {
-		return nil // its quarantine is being waited out, by our clock
+		return nil, nil // its quarantine is being waited out, by our clock
 	}
 	n.marker, n.floor = marker, strconv.FormatInt(ends, 10)
 	// Whoever wrote the marker did so in the past: more than the longest lease
@@ -245,7 +257,7 @@ func (n *Node) guard(ctx context.Context) error {
 		}
 		n.quarantineFor(left, why)
 	}
-	return nil
+	return nil, nil
 }
 
 func flag(b bool) string {

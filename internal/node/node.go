@@ -33,6 +33,8 @@ const (
 	// stands: its role, its eviction policy, its data and its clock may have
 	// changed while nobody asked for anything.
 	checkEvery = 10 * time.Second
+	// mendEvery is how often a node that somebody has to mend is greeted again.
+	mendEvery = time.Second
 )
 
 // Config says how a Node behaves.
@@ -88,7 +90,8 @@ type Node struct {
 
 	// The worker's own.
 	greeted    uint64 // the connection that has passed the greeting
-	refusal    error  // why the greeted node may not vote
+	refusal    error  // why the node was not greeted, when somebody has to mend it
+	withheld   error  // why the greeted node may not vote; everything else goes on
 	digests    [kinds]string
 	identity   Identity
 	warning    error     // a doubt that does not keep the node from voting
@@ -120,6 +123,7 @@ type entry struct {
 // Health is what is known of a node's fitness to vote.
 type Health struct {
 	Err         error     // why it cannot; nil when it may, or will after the quarantine
+	Withheld    bool      // Err keeps it from voting and from nothing else: it is connected
 	Quarantined time.Time // when its votes count again; zero for now
 	Why         error     // of the quarantine; nil without one
 	Warning     error     // a doubt that does not keep it from voting; nil for none
@@ -130,6 +134,9 @@ type Health struct {
 func (h Health) QuarantineLeft() time.Duration {
 	return max(time.Until(h.Quarantined), 0)
 }
+
+// up reports whether the node is connected, as far as is known.
+func (h Health) up() bool { return h.Err == nil || h.Withheld }
 
 // New returns a node. Nothing is sent before Run.
 func New(cfg Config) *Node {
@@ -225,7 +232,7 @@ func (n *Node) Close(ctx context.Context, last []*Request, to Receiver) bool {
 	n.mu.Unlock()
 	n.wake()
 	inTime := true
-	if n.Health().Err == nil { // otherwise it may be dialling
+	if n.Health().up() { // otherwise it may be dialling
 		select {
 		case <-n.done:
 			return true
@@ -258,7 +265,7 @@ func (n *Node) cut() {
 func (n *Node) left() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.leaving && len(n.queue) == 0 && (len(n.parked) == 0 || n.Health().Err != nil) {
+	if n.leaving && len(n.queue) == 0 && (len(n.parked) == 0 || !n.Health().up()) {
 		n.closed = true
 	}
 	return n.closed
@@ -359,10 +366,10 @@ func (n *Node) serve() {
 }
 
 // take moves the front of the queue into the batch. Expired requests, and votes
-// of a node that is quarantined or closing, are answered at once.
+// of a node that is quarantined, closing, or to be mended, are answered at once.
 func (n *Node) take() {
 	now, quarantined := n.cfg.Now(), n.quarantined()
-	var expired, kept, late []entry
+	var expired, withheld, kept, late []entry
 	n.mu.Lock()
 	n.batch = n.batch[:0]
 	i := 0
@@ -372,6 +379,8 @@ func (n *Node) take() {
 			expired = append(expired, e)
 		case e.req.Kind == Acquire && n.leaving:
 			late = append(late, e)
+		case e.req.Kind == Acquire && n.withheld != nil:
+			withheld = append(withheld, e)
 		case e.req.Kind == Acquire && quarantined:
 			kept = append(kept, e)
 		default:
@@ -383,6 +392,7 @@ func (n *Node) take() {
 	n.queue = n.queue[:rest]
 	n.mu.Unlock()
 	fail(n.cfg.Index, expired, Unsent, ErrExpired)
+	fail(n.cfg.Index, withheld, Misconfigured, n.withheld)
 	fail(n.cfg.Index, kept, Unsent, n.why)
 	fail(n.cfg.Index, late, Unsent, ErrClosed)
 }
@@ -394,7 +404,7 @@ func (n *Node) postpone() {
 	switch {
 	case n.refusal != nil:
 		status = Misconfigured
-	case err == nil:
+	case err == nil || n.withheld != nil:
 		err = ErrConnecting // it broke a moment ago
 	}
 	lose := n.batch[:0]

@@ -82,6 +82,7 @@ func Run(t *testing.T, start func(testing.TB) Server) {
 		{"a key of another type is refused, not overwritten, under the guard too", (*rig).guardSparesOthers},
 		{"counters go on above the end of a quarantine", (*rig).guardFloor},
 		{"clients with different longest leases are refused", (*rig).guardDisagrees},
+		{"a guard that cannot do its work withholds votes and nothing else", (*rig).guardWithholds},
 	} {
 		t.Run(c.claim, func(t *testing.T) {
 			_, err := server.Do("FLUSHALL")
@@ -605,4 +606,41 @@ func (r *rig) guardDisagrees() {
 	var config *node.ConfigError
 	require.ErrorAs(r, n.Health().Err, &config)
 	assert.Contains(r, config.Error(), "1000 ms")
+}
+
+func (r *rig) guardWithholds() {
+	keys := []string{r.lock, r.fence}
+	value := node.Compose(alice, 1, "1700000000000000 - ")
+	goesOn := func(n *node.Node) {
+		r.Helper()
+		r.on(n, node.Release, keys, bob, "0", fencePX)
+		assert.Equal(r, []int64{1}, r.on(n, node.Heal, keys[:1], value, px, r.until(time.Minute)).Many)
+		assert.Equal(r, []int64{1}, r.on(n, node.Extend, keys, "2", fencePX, alice, px, "1").Many)
+		r.admin("SET", r.fence, "1")
+		assert.EqualValues(r, 1, r.on(n, node.Raise, keys, alice, "2", fencePX).N)
+		assert.Equal(r, alice, node.ParseValue(r.on(n, node.Read, keys).Value).Owner)
+		assert.EqualValues(r, 1, r.on(n, node.Release, keys, alice, "2", fencePX).N)
+		r.absent(r.lock)
+	}
+	withheld := func(n *node.Node) {
+		r.Helper()
+		got := r.vote(n, bob)
+		assert.Equal(r, node.Misconfigured, got.Status)
+		require.ErrorContains(r, got.Err, "the restart guard of this node stands at")
+		r.absent(r.lock)
+		goesOn(n)
+		require.Equal(r, got.Err, n.Health().Err)
+		assert.True(r, n.Health().Withheld)
+	}
+	r.known(time.Hour)
+	n := r.connect(guarded(time.Hour))
+	require.Equal(r, node.Granted, r.vote(n, bob).Status)
+	r.known(2 * time.Hour) // somebody deploys another longest lease
+	r.on(n, node.Release, keys, bob, "0", fencePX)
+	withheld(n)
+	withheld(r.connect(guarded(time.Hour)))
+	r.known(time.Hour)
+	require.Eventually(r, func() bool { return n.Health().Err == nil }, 10*time.Second, 10*time.Millisecond, "mended")
+	assert.False(r, n.Health().Withheld)
+	assert.Equal(r, node.Granted, r.vote(n, bob).Status)
 }
