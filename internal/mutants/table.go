@@ -453,6 +453,16 @@ var mutants = []mutant{
 		pkg: virtual, run: "TestMaxHoldEndsALeaseAtItsAgeExactly$",
 	},
 	{
+		name: "the kernel goes on sending for a connection that was given up", file: "internal/node/node.go",
+		old: "_ = tcp.SetLinger(0)", new: "_ = tcp",
+		pkg: scripts, run: "TestAConnectionThatIsGivenUpIsReset$",
+	},
+	{
+		name: "a connection is reset only when it is cut", file: "internal/node/node.go",
+		old: "return abandon(c.Conn)", new: "return c.Conn.Close()",
+		pkg: scripts, run: "TestAConnectionThatIsGivenUpIsReset$",
+	},
+	{
 		name: "releases overtake what waits", file: "internal/node/node.go",
 		old: "n.queue = append(n.queue, entry{req: req, to: to})",
 		new: "n.queue = append(n.queue, entry{req: req, to: to})\n\t\tif req.Insist {\n\t\t\tcopy(n.queue[1:], n.queue)\n\t\t\tn.queue[0] = entry{req: req, to: to}\n\t\t}",

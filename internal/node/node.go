@@ -254,11 +254,23 @@ func (n *Node) cut() {
 	conns := slices.Collect(maps.Keys(n.conns))
 	n.mu.Unlock()
 	for _, conn := range conns {
-		if over, ok := conn.(*tls.Conn); ok {
-			conn = over.NetConn() // its own Close may wait to say goodbye
-		}
-		_ = conn.Close()
+		_ = abandon(conn)
 	}
+}
+
+// abandon closes a connection, and what was written to it and has not arrived
+// never will. After an ordinary close the kernel goes on sending it again for
+// minutes: an acquire could arrive behind the release that went over the next
+// connection, and lock for nobody. So the connection is reset. Nothing is lost by
+// it: what has no answer is not taken for done, and what matters is sent again.
+func abandon(conn net.Conn) error {
+	if over, ok := conn.(*tls.Conn); ok {
+		conn = over.NetConn() // its own Close may wait to say goodbye
+	}
+	if tcp, ok := conn.(interface{ SetLinger(seconds int) error }); ok {
+		_ = tcp.SetLinger(0)
+	}
+	return conn.Close()
 }
 
 // left reports whether the worker has done what Close waits for.
@@ -515,7 +527,7 @@ func (n *Node) watch(conn net.Conn) net.Conn {
 	n.conns[conn] = struct{}{}
 	n.mu.Unlock()
 	if n.ctx.Err() != nil { // cut may have come too early to see it
-		_ = conn.Close()
+		_ = abandon(conn)
 	}
 	return watched
 }
@@ -554,5 +566,5 @@ func (c *watchedConn) Close() error {
 	c.node.mu.Lock()
 	delete(c.node.conns, c.Conn)
 	c.node.mu.Unlock()
-	return c.Conn.Close()
+	return abandon(c.Conn)
 }
