@@ -463,6 +463,16 @@ var mutants = []mutant{
 		pkg: scripts, run: "TestAConnectionThatIsGivenUpIsReset$",
 	},
 	{
+		name: "an acquire is sent again behind its release", file: "internal/node/node.go",
+		old: "if e.resends == 0 && !n.released(i) {", new: "if e.resends == 0 {",
+		pkg: scripts, run: "TestRealRedisConforms/what_was_released",
+	},
+	{
+		name: "nothing is sent again where anything is released", file: "internal/node/node.go",
+		old: "slices.ContainsFunc(n.batch[i+1:], func", new: "slices.ContainsFunc(n.batch, func",
+		pkg: scripts, run: "TestRealRedisConforms/what_was_released",
+	},
+	{
 		name: "releases overtake what waits", file: "internal/node/node.go",
 		old: "n.queue = append(n.queue, entry{req: req, to: to})",
 		new: "n.queue = append(n.queue, entry{req: req, to: to})\n\t\tif req.Insist {\n\t\t\tcopy(n.queue[1:], n.queue)\n\t\t\tn.queue[0] = entry{req: req, to: to}\n\t\t}",

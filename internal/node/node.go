@@ -475,7 +475,7 @@ func (n *Node) send() {
 			n.again()
 			n.strange = false
 			r.Status = Unsent
-			if e.resends == 0 {
+			if e.resends == 0 && !n.released(i) {
 				e.resends++
 				again = append(again, e)
 				continue
@@ -501,6 +501,19 @@ func (n *Node) send() {
 	clear(results)
 	clear(n.batch)
 	n.requeue(again)
+}
+
+// released reports whether a release of what request i would lock went out behind
+// it in the same batch, and has run perhaps: sent again, the request would lock
+// for nobody.
+func (n *Node) released(i int) bool {
+	req := n.batch[i].req
+	if req.Kind != Acquire && req.Kind != Heal {
+		return false
+	}
+	return slices.ContainsFunc(n.batch[i+1:], func(e entry) bool {
+		return e.req.Kind == Release && slices.Contains(req.Keys, e.req.Keys[0])
+	})
 }
 
 // drain answers what waits when the worker has ended.

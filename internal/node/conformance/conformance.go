@@ -82,6 +82,7 @@ func Run(t *testing.T, start func(testing.TB) Server) {
 		{"a key of another type is refused, not overwritten, under the guard too", (*rig).guardSparesOthers},
 		{"counters go on above the end of a quarantine", (*rig).guardFloor},
 		{"clients with different longest leases are refused", (*rig).guardDisagrees},
+		{"what was released meanwhile is not locked by sending again", (*rig).resendsNothingReleased},
 		{"a guard that cannot do its work withholds votes and nothing else", (*rig).guardWithholds},
 	} {
 		t.Run(c.claim, func(t *testing.T) {
@@ -643,4 +644,73 @@ func (r *rig) guardWithholds() {
 	require.Eventually(r, func() bool { return n.Health().Err == nil }, 10*time.Second, 10*time.Millisecond, "mended")
 	assert.False(r, n.Health().Withheld)
 	assert.Equal(r, node.Granted, r.vote(n, bob).Status)
+}
+
+// inOneBatch posts requests while the node's worker is busy, so that they go out
+// together, and returns the answers in the order of the requests. Before, it has
+// the server run a command.
+func (r *rig) inOneBatch(n *node.Node, before []string, reqs ...*node.Request) []node.Reply {
+	r.Helper()
+	answers := make([]reply, len(reqs))
+	posted := make(chan struct{})
+	post := posting(func() {
+		defer close(posted)
+		_, err := r.server.Do(before...)
+		assert.NoError(r, err)
+		for i, req := range reqs {
+			answers[i] = make(reply, 1)
+			req.Expires = r.clock.Now() + 10*time.Second
+			assert.True(r, n.Post(req, answers[i]))
+		}
+	})
+	require.True(r, n.Post(&node.Request{Kind: node.Read, Keys: []string{r.lock}, Expires: r.clock.Now() + 10*time.Second}, post))
+	<-posted
+	got := make([]node.Reply, len(reqs))
+	for i := range got {
+		select {
+		case got[i] = <-answers[i]:
+		case <-time.After(20 * time.Second):
+			require.Fail(r, "no answer")
+		}
+	}
+	return got
+}
+
+// posting is a receiver that does something in the worker's goroutine.
+type posting func()
+
+func (p posting) Receive(int, *node.Request, *node.Reply) { p() }
+
+func (r *rig) resendsNothingReleased() {
+	keys := []string{r.lock, r.fence}
+	release := &node.Request{Kind: node.Release, Keys: keys, Args: []string{alice, "0", fencePX}, Insist: true}
+	acquire := func() *node.Request {
+		return &node.Request{Kind: node.Acquire, Keys: keys, Args: r.acquireArgs(alice, r.micros(), time.Minute)}
+	}
+	r.known(time.Hour)
+	n := r.connect(guarded(time.Hour))
+	marker := r.admin("GET", node.GuardKey("p:")).(string)
+	// Another marker, of a quarantine that is over: the acquire is void, and its
+	// release is not.
+	another := []string{"SET", node.GuardKey("p:"), strings.Replace(marker, " 1 ", " 2 ", 1)}
+	got := r.inOneBatch(n, another, acquire(), release)
+	assert.Equal(r, node.Unsent, got[0].Status, "%v", got[0].Err)
+	require.ErrorIs(r, got[0].Err, node.ErrQuarantined)
+	assert.Equal(r, node.Done, got[1].Status)
+	r.absent(r.lock)
+	require.Equal(r, node.Granted, r.vote(n, alice).Status, "the node votes")
+
+	// Nothing of it has run, and who gave the lock up does not want it.
+	heal := &node.Request{
+		Kind: node.Heal, Keys: keys[:1],
+		Args: []string{node.Compose(alice, 1, "1700000000000000 - "), px, r.until(time.Minute)},
+	}
+	got = r.inOneBatch(n, []string{"SCRIPT", "FLUSH"}, acquire(), heal, release)
+	assert.Equal(r, node.Unsent, got[0].Status)
+	assert.Equal(r, node.Unsent, got[1].Status)
+	assert.EqualValues(r, 1, got[2].N, "%v", got[2].Err)
+	r.absent(r.lock)
+
+	got = r.inOneBatch(n, []string{"SCRIPT", "FLUSH"}, release, acquire())
+	assert.Equal(r, node.Granted, got[1].Status, "in front of it a release is none of the acquire's: %v", got[1].Err)
 }
