@@ -504,6 +504,11 @@ var mutants = []mutant{
 		pkg: virtual, run: "TestCloseEndsADialThatHangs$",
 	},
 	{
+		name: "a dial function takes as long as it likes", file: "internal/node/option.go",
+		old: "context.WithTimeout(ctx, maxDial)", new: "context.WithCancel(ctx)",
+		pkg: scripts, run: "TestADialFunctionIsBounded$",
+	},
+	{
 		name: "Close with an ended context releases nothing", file: "manager.go",
 		old: "context.WithTimeout(context.WithoutCancel(ctx), closeGrace)", new: "context.WithTimeout(ctx, closeGrace)",
 		pkg: virtual, run: "TestCloseReleasesWithAContextThatHasEnded$",

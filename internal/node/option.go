@@ -66,7 +66,8 @@ func force(life context.Context, o rueidis.ClientOption, watched func(net.Conn) 
 	}
 	o.DialFn = nil
 	o.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
-		ctx, cancel := context.WithCancel(ctx)
+		// A dial function of the user's may know its context and not d.Timeout.
+		ctx, cancel := context.WithTimeout(ctx, maxDial)
 		defer cancel()
 		defer context.AfterFunc(life, cancel)()
 		conn, err := dial(ctx, addr, d, config)

@@ -133,3 +133,31 @@ func TestAVoteOverAConnectionThatWasNotGreetedDoesNotCount(t *testing.T) {
 	}
 	assert.Positive(t, refused, "the break was never where it matters: has the worker changed?")
 }
+
+// A dial function that keeps to its context and not to the dialer's timeout holds
+// up the node's worker no longer than the library's own.
+func TestADialFunctionIsBounded(t *testing.T) {
+	over := make(chan struct{}, 1)
+	n := node.New(node.Config{
+		Prefix: "p:", Now: clock.New().Now,
+		Option: rueidis.ClientOption{
+			InitAddress: []string{"nobody:1"},
+			DialCtxFn: func(ctx context.Context, _ string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+				<-ctx.Done()
+				select {
+				case over <- struct{}{}:
+				default:
+				}
+				return nil, ctx.Err()
+			},
+		},
+	})
+	ended := make(chan struct{})
+	go func() { defer close(ended); n.Run() }()
+	defer func() { n.Close(context.Background()); <-ended }()
+	select {
+	case <-over: // the first, which rueidis makes without a context of ours
+	case <-time.After(10 * time.Second):
+		assert.Fail(t, "the dial goes on")
+	}
+}
