@@ -474,8 +474,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "releases overtake what waits", file: "internal/node/node.go",
-		old: "n.queue = append(n.queue, entry{req: req, to: to})",
-		new: "n.queue = append(n.queue, entry{req: req, to: to})\n\t\tif req.Insist {\n\t\t\tcopy(n.queue[1:], n.queue)\n\t\t\tn.queue[0] = entry{req: req, to: to}\n\t\t}",
+		old: "if ok {\n\t\tn.queue = append(n.queue, entry{req: req, to: to})",
+		new: "if ok {\n\t\tn.queue = append(n.queue, entry{req: req, to: to})\n\t\tif req.Insist {\n\t\t\tcopy(n.queue[1:], n.queue)\n\t\t\tn.queue[0] = entry{req: req, to: to}\n\t\t}",
 		pkg: virtual, run: "TestAReleaseNeverOvertakesItsAcquire$",
 	},
 	{
@@ -545,7 +545,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "Close leaves a hung connection to rueidis", file: "internal/node/node.go",
-		old: "\t\t_ = conn.Close()\n\t}\n}", new: "\t\t_ = conn\n\t}\n}",
+		old: "\tfor _, conn := range conns {\n\t\t_ = abandon(conn)", new: "\tfor _, conn := range conns {\n\t\t_ = conn",
 		pkg: virtual, run: "TestCloseWaitsForNodesThatMayStillAnswer$",
 	},
 	{

@@ -154,7 +154,7 @@ func TestADialFunctionIsBounded(t *testing.T) {
 	})
 	ended := make(chan struct{})
 	go func() { defer close(ended); n.Run() }()
-	defer func() { n.Close(context.Background()); <-ended }()
+	defer func() { n.Close(context.Background(), nil, nil); <-ended }()
 	select {
 	case <-over: // the first, which rueidis makes without a context of ours
 	case <-time.After(10 * time.Second):

@@ -84,14 +84,14 @@ func TestAConnectionThatIsGivenUpIsReset(t *testing.T) {
 			n := node.New(node.Config{Option: option, Prefix: "p:", Now: clock.New().Now})
 			ended := make(chan struct{})
 			go func() { defer close(ended); n.Run() }()
-			defer func() { n.Close(context.Background()); <-ended }()
+			defer func() { n.Close(context.Background(), nil, nil); <-ended }()
 			select {
 			case <-heard:
 			case err := <-end:
 				require.NoError(t, err)
 			}
 			if c.answer == "" {
-				n.Close(context.Background())
+				n.Close(context.Background(), nil, nil)
 			}
 			select {
 			case err := <-end: // nil for EOF
