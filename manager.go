@@ -111,7 +111,7 @@ func New(ctx context.Context, nodes []rueidis.ClientOption, opts ...Option) (*Ma
 		n := node.New(node.Config{
 			Index: i, Option: nodes[i], Prefix: cfg.prefix, Now: m.clock.Now,
 			Guard: cfg.guard, Trust: cfg.trust, Doubt: max(cfg.guard, cfg.terms.ttl+cfg.terms.lockDelay),
-			Admit: m.admit, Changed: m.nodeChanged, Stepped: m.nodeStepped,
+			Admit: m.admit, Changed: m.nodeChanged, Alone: m.alone, Stepped: m.nodeStepped,
 		})
 		m.nodes = append(m.nodes, n)
 	}
@@ -278,7 +278,34 @@ func (m *Manager) nodeStepped(i int, by, at time.Duration) {
 	for _, l := range m.dog.live() {
 		l.doubt(step)
 	}
+	for j, n := range m.nodes {
+		if j != i && n.Measured() < at {
+			n.Check() // for alone
+		}
+	}
 }
+
+// alone reports whether a step that was found then is the node's and not ours,
+// because a quorum of the others has been heard of since and their clocks went
+// on; and whether that will not change.
+func (m *Manager) alone(i int, at time.Duration) (alone, sure bool) {
+	steady, stepped := 0, 1
+	for j, n := range m.nodes {
+		switch step := m.steps[j].Load(); {
+		case j == i:
+		case step != nil && step.at > at-sameStall:
+			stepped++
+		case n.Measured() >= at:
+			steady++
+		}
+	}
+	alone = steady >= m.quorum()
+	return alone, alone || len(m.nodes)-stepped < m.quorum()
+}
+
+// sameStall is within which time of each other the steps of nodes' clocks may
+// come from one stall of our own.
+const sameStall = 30 * time.Second
 
 // step is a node's clock that was stepped forward, and when that was found.
 type step struct {

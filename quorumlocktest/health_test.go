@@ -125,6 +125,38 @@ func TestAStepThatOneClientFindsBindsTheOthersUnderTheGuard(t *testing.T) {
 	})
 }
 
+// A client whose own clock stood still (a paused guest) sees all nodes step, which
+// is for it alone to suffer from.
+func TestAClientWhoseClockStoodStillKeepsNobodyElseFromVotes(t *testing.T) {
+	for name, stepped := range map[string][]int{"all nodes": {0, 1, 2}, "all but one that is down": {0, 1}} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+				guarded := []quorumlock.Option{quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes()}
+				finder := manager(t, c, guarded...)
+				l := acquire(t, finder, "job")
+				if len(stepped) < 3 {
+					c.Nodes()[2].Kill()
+				}
+				for _, i := range stepped {
+					c.Nodes()[i].StepClock(time.Hour)
+				}
+				time.Sleep(interval + interval/10)
+				require.ErrorIs(t, l.Err(), quorumlock.ErrLost)
+				time.Sleep(10 * time.Second)
+				fresh := manager(t, c, guarded...)
+				_, err := fresh.TryAcquire(background, "other")
+				require.NoError(t, err)
+				synctest.Wait()
+				for _, i := range stepped {
+					v, err := c.Nodes()[i].Do("EXISTS", quorumlock.DefaultPrefix+"other")
+					require.NoError(t, err)
+					assert.EqualValues(t, 1, v)
+				}
+			})
+		})
+	}
+}
+
 func TestAClockThatStepsBackCostsNoVote(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)

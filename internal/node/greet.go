@@ -86,9 +86,12 @@ func (n *Node) connect() {
 		n.redial.Reset()
 		n.requeue(n.parked)
 		n.parked = nil
-		if withheld != nil {
+		switch {
+		case withheld != nil:
 			n.withheld, err = withheld, withheld
 			n.checkAt = n.cfg.Now() + mendEvery
+		case n.distrust:
+			n.checkAt = n.cfg.Now() + judgeEvery
 		}
 	case errors.As(err, &refused):
 		n.refusal = err
@@ -215,10 +218,14 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 		}, nil
 	}
 	longest := n.cfg.Guard.Milliseconds()
+	toAll, sure := false, true
+	if n.distrust && n.cfg.Alone != nil {
+		toAll, sure = n.cfg.Alone(n.cfg.Index, n.distrusted)
+	}
 	// Whoever has seen this node's data once does not take an empty database
 	// for a first deployment.
 	command := n.client.B().Evalsha().Sha1(n.digests[guard]).Numkeys(1).Key(n.markerKey).
-		Arg(n.identity.RunID, strconv.FormatInt(longest, 10), flag(n.cfg.Trust && n.marker == ""), flag(n.distrust)).Build()
+		Arg(n.identity.RunID, strconv.FormatInt(longest, 10), flag(n.cfg.Trust && n.marker == ""), flag(toAll)).Build()
 	reply, err := n.client.Do(ctx, command).ToArray()
 	if err != nil {
 		return nil, missing(guard, refusal("restart guard", err))
@@ -243,7 +250,9 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 			Fix:     "give every client the same WithRestartGuard; to change it, stop all clients and delete the marker key",
 		}, nil
 	}
-	n.distrust = false
+	if sure || n.cfg.Now() > n.distrusted+judgeFor {
+		n.distrust = false
+	}
 	if marker == n.marker {
 		return nil, nil // its quarantine is being waited out, by our clock
 	}

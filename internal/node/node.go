@@ -35,6 +35,10 @@ const (
 	checkEvery = 10 * time.Second
 	// mendEvery is how often a node that somebody has to mend is greeted again.
 	mendEvery = time.Second
+	// judgeEvery is how often, after a step of the node's clock, it is asked
+	// whether the node is to blame, and judgeFor for how long.
+	judgeEvery = 25 * time.Millisecond
+	judgeFor   = 2 * time.Second
 )
 
 // Config says how a Node behaves.
@@ -56,6 +60,12 @@ type Config struct {
 	// node's health after it. Called in the worker's goroutine; it must not
 	// block.
 	Changed func(index int, h Health)
+	// Alone reports whether a step that was found then is the node's own, because
+	// most other clocks went on, and whether that is sure by now. Only then is it
+	// told to other clients, by the guard's marker: if our own clock stands still
+	// all nodes seem to be stepped, and nobody else must suffer for that. Nil
+	// never blames the node. Called in the worker's goroutine; it must not block.
+	Alone func(index int, at time.Duration) (alone, sure bool)
 	// Stepped is told of a step of the node's clock: by how much, at the most,
 	// and when it was found. The reply that shows it is handed out afterwards.
 	// Called in the worker's goroutine; it must not block.
@@ -85,8 +95,10 @@ type Node struct {
 	// reads, inside rueidis.
 	dialed, lost atomic.Uint64
 
-	health atomic.Pointer[Health]
-	clock  atomic.Pointer[offset]
+	health   atomic.Pointer[Health]
+	clock    atomic.Pointer[offset]
+	measured atomic.Int64 // when the node's clock was read last, by ours
+	hurry    atomic.Bool  // greet again before the next batch
 
 	// The worker's own.
 	greeted    uint64 // the connection that has passed the greeting
@@ -94,14 +106,15 @@ type Node struct {
 	withheld   error  // why the greeted node may not vote; everything else goes on
 	digests    [kinds]string
 	identity   Identity
-	warning    error     // a doubt that does not keep the node from voting
-	quarantine time.Time // votes do not count before, by the monotonic clock alone: cfg.Now may jump ahead
-	why        error     // of the quarantine
-	markerKey  string    // of the restart guard
-	marker     string    // what the restart guard's marker says, "" before the first greeting
-	floor      string    // no counter below this, µs of the node's clock
-	strange    bool      // the marker was another one: greet again
-	distrust   bool      // the next greeting starts a quarantine for everybody
+	warning    error         // a doubt that does not keep the node from voting
+	quarantine time.Time     // votes do not count before, by the monotonic clock alone: cfg.Now may jump ahead
+	why        error         // of the quarantine
+	markerKey  string        // of the restart guard
+	marker     string        // what the restart guard's marker says, "" before the first greeting
+	floor      string        // no counter below this, µs of the node's clock
+	strange    bool          // the marker was another one: greet again
+	distrust   bool          // a greeting is to start a quarantine for everybody
+	distrusted time.Duration // since then
 	checkAt    time.Duration
 	redial     backoff.BackOff
 	redialAt   time.Duration
@@ -165,6 +178,15 @@ func (n *Node) Offset() (time.Duration, bool) {
 		return o.low, true
 	}
 	return 0, false
+}
+
+// Measured returns when the node's clock was read last, by the client's.
+func (n *Node) Measured() time.Duration { return time.Duration(n.measured.Load()) }
+
+// Check has the node greeted again at once, and its clock read with it.
+func (n *Node) Check() {
+	n.hurry.Store(true)
+	n.wake()
 }
 
 // Post queues req; its answer goes to the receiver, once. It reports false,
@@ -358,6 +380,9 @@ func (n *Node) quarantined() bool {
 // serve sends everything that is queued, batch after batch.
 func (n *Node) serve() {
 	for n.ctx.Err() == nil {
+		if n.hurry.Swap(false) {
+			n.checkAt = 0
+		}
 		if now := n.cfg.Now(); n.connected() && now >= n.checkAt || !n.connected() && now >= n.redialAt {
 			n.connect()
 		}

@@ -181,6 +181,7 @@ const freshFor = time.Second
 // then a clock was stepped, when it is much sharper, and when the one before
 // has become less sharp by its age.
 func (n *Node) observe(micros int64, sent, received time.Duration) {
+	defer n.measured.Store(int64(received)) // last: whoever sees it has heard of the step too
 	clock := time.Duration(micros) * time.Microsecond
 	next := offset{low: clock - received, width: received - sent, at: received}
 	if old := n.clock.Load(); old != nil {
@@ -213,7 +214,7 @@ func (n *Node) stepped(by, at time.Duration) {
 	}
 	if by > 0 {
 		n.quarantineFor(n.cfg.Doubt, ErrStepped)
-		n.distrust = n.cfg.Guard > 0
+		n.distrust, n.distrusted = n.cfg.Guard > 0, at
 		n.again()
 	}
 	if n.cfg.Stepped != nil {
