@@ -12,8 +12,8 @@
 //   - Fencing tokens are unique for a name and increase in real-time order.
 //     Expiry, pauses, lost packets, ambiguous replies and clock steps do not
 //     break that. Only a node that loses its data and whose clock is behind
-//     does; [WithRestartGuard] closes that for clocks that are behind by less
-//     than the guard's time.
+//     one that any node has had does; [WithRestartGuard] closes that for
+//     clocks that are behind by less than the guard's time.
 //   - A loss is told in time: [Lease.Lost] fires and the lease's context ends
 //     at or before the instant at which another client could be granted the
 //     lease, even if every node is silent.

@@ -125,7 +125,9 @@ func (l *Lease) Err() error {
 
 // Lost returns a channel that delivers exactly one value if the lease is lost,
 // at or before the instant at which somebody else could be granted it, and is
-// closed then. It is closed without a value when the lease is released.
+// closed then. It is closed without a value when the lease is released. It is one
+// channel for all callers, so of several readers one gets the value: Err and
+// Done tell everybody.
 func (l *Lease) Lost() <-chan Lost {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -226,14 +226,16 @@ func TestASpanProcessorThatHangsInACallHoldsUpNoClose(t *testing.T) {
 			})
 			closed := make(chan error)
 			go func() { closed <- m.Close(background) }()
+			hangs := time.After(20 * time.Second)
 			select {
-			case err := <-closed:
-				assert.NoError(t, err)
-			case <-time.After(20 * time.Second):
+			case err = <-closed:
+				close(hang)
+			case <-hangs:
 				t.Error("Close hangs")
-				defer func() { <-closed }()
+				close(hang)
+				err = <-closed
 			}
-			close(hang)
+			require.NoError(t, err)
 			calls.Wait()
 		})
 	}

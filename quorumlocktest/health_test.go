@@ -308,6 +308,7 @@ func TestAGuardThatCannotDoItsWorkCostsVotesAndNoLease(t *testing.T) {
 				assert.True(t, l.Valid())
 				require.NoError(t, l.Verify(background))
 				require.NoError(t, released.Release(background))
+				synctest.Wait() // on every node
 				assert.Zero(t, holders(t, c, "released"))
 				now := changes(told)
 				assert.Len(t, now, 3, "told once for each node")
