@@ -269,14 +269,16 @@ func TestAGuardThatCannotDoItsWorkCostsVotesAndNoLease(t *testing.T) {
 	for name, test := range map[string]struct {
 		change, mend func(*testing.T, *quorumlocktest.Node)
 		want         string
+		after        string // when it is mended; "" for it votes
 	}{
 		"a policy that evicts": {
 			change: func(_ *testing.T, n *quorumlocktest.Node) {
 				n.SetInfo("maxmemory", "1000000")
 				n.SetInfo("maxmemory_policy", "allkeys-lru")
 			},
-			mend: func(_ *testing.T, n *quorumlocktest.Node) { n.SetInfo("maxmemory_policy", "noeviction") },
-			want: "cannot see evictions (maxmemory-policy allkeys-lru)",
+			mend:  func(_ *testing.T, n *quorumlocktest.Node) { n.SetInfo("maxmemory_policy", "noeviction") },
+			want:  "cannot see evictions (maxmemory-policy allkeys-lru)",
+			after: "able to evict",
 		},
 		"no right to INFO": {
 			change: func(_ *testing.T, n *quorumlocktest.Node) {
@@ -338,7 +340,12 @@ func TestAGuardThatCannotDoItsWorkCostsVotesAndNoLease(t *testing.T) {
 				now = changes(told)
 				require.Len(t, now, 1)
 				assert.Equal(t, node.Addr(), now[0].Addr)
-				require.NoError(t, now[0].Err, "it votes again")
+				if test.after == "" {
+					require.NoError(t, now[0].Err, "it votes again")
+				} else {
+					require.ErrorContains(t, now[0].Err, test.after)
+					assert.InDelta(t, time.Minute, now[0].QuarantinedFor, float64(2*time.Second))
+				}
 				test.change(t, node)
 				time.Sleep(checkup)
 

@@ -284,6 +284,11 @@ var mutants = []mutant{
 		pkg: virtual, run: "TestAStepThatOneClientFindsBindsTheOthersUnderTheGuard$",
 	},
 	{
+		name: "what was evicted under the guard is forgotten", file: "internal/node/greet.go",
+		old: "\t\tn.evicted = true //", new: "\t\t//",
+		pkg: virtual, run: "TestAGuardThatCannotDoItsWorkCostsVotesAndNoLease$",
+	},
+	{
 		name: "our own clock is never to blame", file: "manager.go",
 		old: "alone = steady >= m.quorum()", new: "alone = steady >= 0",
 		pkg: virtual, run: "TestAClientWhoseClockStoodStillKeepsNobodyElseFromVotes$",
@@ -550,7 +555,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "Close leaves a hung connection to rueidis", file: "internal/node/node.go",
-		old: "\tfor _, conn := range conns {\n\t\t_ = abandon(conn)", new: "\tfor _, conn := range conns {\n\t\t_ = conn",
+		old: "\tfor _, conn := range conns {\n\t\t_ = raw(conn).Close()", new: "\tfor _, conn := range conns {\n\t\t_ = conn",
 		pkg: virtual, run: "TestCloseWaitsForNodesThatMayStillAnswer$",
 	},
 	{

@@ -212,6 +212,7 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 		}, nil
 	}
 	if n.identity.Evicts() {
+		n.evicted = true // what it has dropped until somebody mends it, nobody knows
 		return &ConfigError{
 			Problem: "the restart guard cannot see evictions (maxmemory-policy " + n.identity.Eviction + ")",
 			Fix:     "set maxmemory-policy noeviction, or do without WithRestartGuard",
@@ -225,7 +226,7 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 	// Whoever has seen this node's data once does not take an empty database
 	// for a first deployment.
 	command := n.client.B().Evalsha().Sha1(n.digests[guard]).Numkeys(1).Key(n.markerKey).
-		Arg(n.identity.RunID, strconv.FormatInt(longest, 10), flag(n.cfg.Trust && n.marker == ""), flag(toAll)).Build()
+		Arg(n.identity.RunID, strconv.FormatInt(longest, 10), flag(n.cfg.Trust && n.marker == ""), flag(toAll || n.evicted)).Build()
 	reply, err := n.client.Do(ctx, command).ToArray()
 	if err != nil {
 		return nil, missing(guard, refusal("restart guard", err))
@@ -250,6 +251,7 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 			Fix:     "give every client the same WithRestartGuard; to change it, stop all clients and delete the marker key",
 		}, nil
 	}
+	n.evicted = false
 	if sure || n.cfg.Now() > n.distrusted+judgeFor {
 		n.distrust = false
 	}

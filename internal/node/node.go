@@ -115,6 +115,7 @@ type Node struct {
 	strange    bool          // the marker was another one: greet again
 	distrust   bool          // a greeting is to start a quarantine for everybody
 	distrusted time.Duration // since then
+	evicted    bool          // under the guard, the node may have dropped locks
 	checkAt    time.Duration
 	redial     backoff.BackOff
 	redialAt   time.Duration
@@ -268,7 +269,9 @@ func (n *Node) Close(ctx context.Context, last []*Request, to Receiver) bool {
 }
 
 // cut ends whatever the worker and rueidis are waiting for. Left alone, rueidis
-// waits for a node that hangs for a second.
+// waits for a node that hangs for a second. The kernel may go on sending what was
+// written: the releases of Close are among it, and no connection follows that
+// could overtake them.
 func (n *Node) cut() {
 	n.cancel()
 	n.mu.Lock()
@@ -276,8 +279,16 @@ func (n *Node) cut() {
 	conns := slices.Collect(maps.Keys(n.conns))
 	n.mu.Unlock()
 	for _, conn := range conns {
-		_ = abandon(conn)
+		_ = raw(conn).Close()
 	}
+}
+
+// raw returns the connection below TLS: closing that does not wait to say goodbye.
+func raw(conn net.Conn) net.Conn {
+	if over, ok := conn.(*tls.Conn); ok {
+		return over.NetConn()
+	}
+	return conn
 }
 
 // abandon closes a connection, and what was written to it and has not arrived
@@ -286,9 +297,7 @@ func (n *Node) cut() {
 // connection, and lock for nobody. So the connection is reset. Nothing is lost by
 // it: what has no answer is not taken for done, and what matters is sent again.
 func abandon(conn net.Conn) error {
-	if over, ok := conn.(*tls.Conn); ok {
-		conn = over.NetConn() // its own Close may wait to say goodbye
-	}
+	conn = raw(conn)
 	if tcp, ok := conn.(interface{ SetLinger(seconds int) error }); ok {
 		_ = tcp.SetLinger(0)
 	}
@@ -565,7 +574,7 @@ func (n *Node) watch(conn net.Conn) net.Conn {
 	n.conns[conn] = struct{}{}
 	n.mu.Unlock()
 	if n.ctx.Err() != nil { // cut may have come too early to see it
-		_ = abandon(conn)
+		_ = raw(conn).Close()
 	}
 	return watched
 }

@@ -100,7 +100,7 @@ var (
 	ErrConnecting  = errors.New("not connected yet")
 	ErrExpired     = errors.New("not sent in time")
 	ErrLate        = errors.New("refused by the node as too late")
-	ErrQuarantined = errors.New("in quarantine: the node was restarted, flushed, or never used before")
+	ErrQuarantined = errors.New("in quarantine: the node was restarted, flushed, able to evict, or never used before")
 	ErrStepped     = errors.New("in quarantine: the node's clock was stepped forward")
 	ErrReconnected = errors.New("connection changed on the way")
 )

@@ -7,7 +7,8 @@
 -- ARGV[1]  run_id of the server, as INFO told on this very connection
 -- ARGV[2]  longest lease, ms: the same for every client
 -- ARGV[3]  1 to trust a database that has no marker and no key at all
--- ARGV[4]  1 to start a quarantine whatever the marker says: the clock was stepped
+-- ARGV[4]  1 to start a quarantine whatever the marker says: the clock was
+--          stepped, or locks may have been evicted
 --
 -- Replies {now, until, max, marker}: this node's clock, and the end of the
 -- quarantine, µs (0: none); the longest lease as the marker has it, ms; and the
