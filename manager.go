@@ -592,7 +592,7 @@ func (m *Manager) Close(ctx context.Context) error {
 		cancel()
 	}
 	last := m.endAll()
-	var left unreleased
+	left := unreleased{telemetry: m.telemetry}
 	var cut atomic.Bool
 	for _, n := range m.nodes {
 		m.spawn(func() {
@@ -637,6 +637,8 @@ func (m *Manager) endAll() (releases []*node.Request) {
 // unreleased receives the answers to the releases of Close, and keeps those that
 // leave something behind.
 type unreleased struct {
+	telemetry *telemetry
+
 	mu    sync.Mutex
 	locks map[string]struct{} // lock keys
 	nodes quorum.Set
@@ -644,6 +646,7 @@ type unreleased struct {
 
 // Receive implements node.Receiver.
 func (u *unreleased) Receive(i int, req *node.Request, reply *node.Reply) {
+	u.telemetry.node(req.Kind, reply.Status)
 	if reply.Status == node.Done {
 		return
 	}
