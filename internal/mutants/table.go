@@ -549,6 +549,11 @@ var mutants = []mutant{
 		pkg: virtual, run: "TestAGrantThatAStepHasOvertakenIsNone$",
 	},
 	{
+		name: "connections that have ended are kept", file: "internal/node/node.go",
+		old: "\tdelete(c.node.conns, c.Conn)", new: "",
+		pkg: scripts, run: "TestConnectionsThatHaveEndedAreForgotten$",
+	},
+	{
 		name: "Close asks the server once more", file: "internal/node/node.go",
 		old: "\tdefer n.cut() // first", new: "\t// first",
 		pkg: virtual, run: "TestCloseWaitsForNodesThatMayStillAnswer$",
