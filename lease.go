@@ -84,8 +84,8 @@ func (l *Lease) Token() int64 { return l.token }
 // even before any loss was told.
 func (l *Lease) Valid() bool { return l.Remaining() > 0 }
 
-// Remaining returns how long work may go on unless the lease is renewed; 0 or
-// less when the lease is not valid.
+// Remaining returns how long work may go on unless the lease is renewed; 0 when
+// the lease is not valid.
 func (l *Lease) Remaining() time.Duration {
 	stop := time.Duration(l.stop.Load())
 	now := l.m.clock.Now()
@@ -95,7 +95,7 @@ func (l *Lease) Remaining() time.Duration {
 	if stop > 0 {
 		l.step(quorum.Input{Kind: quorum.Tick}, nil) // whoever finds it tells it
 	}
-	return min(stop-now, 0)
+	return 0
 }
 
 // Context returns a context that ends with the lease: context.Cause is then

@@ -304,6 +304,7 @@ func TestWithoutRenewalALeaseIsLostAtItsStopUnlessRenewed(t *testing.T) {
 		assert.Equal(t, valid, l.Remaining())
 		<-l.Lost()
 		assert.Equal(t, 5*time.Second+valid-early, time.Since(began))
+		assert.Zero(t, l.Remaining())
 		require.ErrorIs(t, l.Renew(background), quorumlock.ErrLost)
 	})
 }
