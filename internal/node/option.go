@@ -61,6 +61,9 @@ func force(life context.Context, o rueidis.ClientOption, watched func(net.Conn) 
 	o.ReadBufferEachConn, o.WriteBufferEachConn = bufferSize, bufferSize
 	o.RingScaleEachConn = ringScale
 	o.Dialer.KeepAlive = keepAlive
+	if o.ClientSetInfo == nil { // a right that nobody needs, and whose refusal fills the server's ACL LOG
+		o.ClientSetInfo = rueidis.DisableClientSetInfo
+	}
 	if o.Dialer.Timeout <= 0 || o.Dialer.Timeout > maxDial {
 		o.Dialer.Timeout = maxDial
 	}
