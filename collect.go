@@ -121,3 +121,35 @@ func (m *Manager) enough(ctx context.Context, op, name string, a *answers) error
 	}
 	return err
 }
+
+// unreleased receives the answers to the releases of Close, and keeps those that
+// leave something behind.
+type unreleased struct {
+	telemetry *telemetry
+
+	mu    sync.Mutex
+	locks map[string]struct{} // lock keys
+	nodes quorum.Set
+}
+
+// Receive implements node.Receiver.
+func (u *unreleased) Receive(i int, req *node.Request, reply *node.Reply) {
+	u.telemetry.node(req.Kind, reply.Status)
+	if reply.Status == node.Done {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.locks == nil {
+		u.locks = map[string]struct{}{}
+	}
+	u.locks[req.Keys[0]] = struct{}{}
+	u.nodes = u.nodes.With(i)
+}
+
+// count returns how many locks are left on how many nodes.
+func (u *unreleased) count() (locks, nodes int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.locks), u.nodes.Len()
+}

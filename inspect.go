@@ -41,8 +41,8 @@ type NodeStatus struct {
 	TTL    time.Duration // of the lock; negative for none or no end, 0 with Err
 	Fence  int64         // fence counter, 0 for none
 	// QuarantinedFor is how long the node does not vote because it may have
-	// lost locks: it was restarted or flushed (WithRestartGuard), or its clock
-	// was stepped forward.
+	// lost locks: it was restarted or flushed or could evict (WithRestartGuard),
+	// or its clock was stepped forward.
 	QuarantinedFor time.Duration
 	Warning        error // what somebody should look at, as NodeChanged tells it, and why a node that answers does not vote
 	Err            error // why there is no answer

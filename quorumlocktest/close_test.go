@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -183,6 +184,47 @@ func TestCloseAndReleasesTogetherEndEachLeaseOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// From the moment at which Close has begun it alone ends leases: a Release that
+// did so too could find the events and the nodes gone. Close is held here where a
+// call of Acquire is not over, by a backoff that does not return.
+func TestAReleaseLeavesTheEndToACloseThatHasBegun(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
+		asked, on := make(chan struct{}), make(chan struct{})
+		m, err := quorumlock.New(background, c.Options(), quorumlock.WithRetryBackoff(func() backoff.BackOff {
+			close(asked)
+			<-on
+			return &backoff.ZeroBackOff{}
+		}))
+		require.NoError(t, err)
+		events := m.Subscribe(100)
+		l := acquire(t, m, "job")
+		var calls sync.WaitGroup
+		calls.Go(func() {
+			_, err := m.Acquire(background, "job")
+			assert.ErrorIs(t, err, quorumlock.ErrClosed)
+		})
+		<-asked
+		calls.Go(func() { assert.NoError(t, m.Close(background)) })
+		synctest.Wait()
+		calls.Go(func() { assert.ErrorIs(t, l.Release(background), quorumlock.ErrReleased) })
+		synctest.Wait()
+		require.NoError(t, l.Err(), "Close will end it")
+		ctx, cancel := context.WithTimeout(background, time.Second)
+		defer cancel()
+		assert.ErrorIs(t, l.Release(ctx), quorumlock.ErrClosed, "a Release need not wait for Close")
+		close(on)
+		calls.Wait()
+		ends := 0
+		for e := range events.C() {
+			if _, ok := e.(quorumlock.Released); ok {
+				ends++
+			}
+		}
+		assert.Equal(t, 1, ends)
+		assert.Zero(t, holders(t, c, "job"))
+	})
 }
 
 func TestCloseDoesNotWaitForTheNodeTimeoutOfARelease(t *testing.T) {

@@ -554,6 +554,16 @@ var mutants = []mutant{
 		pkg: scripts, run: "TestConnectionsThatHaveEndedAreForgotten$",
 	},
 	{
+		name: "Release ends a lease that Close is about to end", file: "lease.go",
+		old: "if !l.m.enter() { // Close releases", new: "if !l.m.enter() && l.step(quorum.Input{Kind: quorum.Release}, nil).ended { // Close releases",
+		pkg: virtual, run: "TestAReleaseLeavesTheEndToACloseThatHasBegun$",
+	},
+	{
+		name: "Close waits for the span processors of calls", file: "manager.go",
+		old: "\tspan.end(l, err)\n\treturn l, err", new: "\tm.inflight.Add(1)\n\tspan.end(l, err)\n\tm.inflight.Done()\n\treturn l, err",
+		pkg: real, run: "TestASpanProcessorThatHangsInACallHoldsUpNoClose$",
+	},
+	{
 		name: "Close asks the server once more", file: "internal/node/node.go",
 		old: "\tdefer n.cut() // first", new: "\t// first",
 		pkg: virtual, run: "TestCloseWaitsForNodesThatMayStillAnswer$",

@@ -28,17 +28,24 @@ func (c *tally) Receive(_ int, _ *node.Request, r *node.Reply) {
 	}
 }
 
-// A Manager has as many leases as it has; the queue is for what it asks in its
-// life, and not for what it has to say at its end.
-func TestCloseSendsMoreThanAQueueHolds(t *testing.T) {
-	const locks = 20_000
-	server := redistest.Start(t, 1)[0]
+// greeted returns a node that the caller closes, and its clock.
+func greeted(t *testing.T, server *redistest.Server) (*node.Node, func() time.Duration) {
+	t.Helper()
 	now := clock.New().Now
 	n := node.New(node.Config{
 		Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}}, Prefix: "p:", Now: now,
 	})
 	go n.Run()
 	require.Eventually(t, func() bool { return n.Health().Err == nil }, 20*time.Second, 5*time.Millisecond)
+	return n, now
+}
+
+// A Manager has as many leases as it has; the queue is for what it asks in its
+// life, and not for what it has to say at its end.
+func TestCloseSendsMoreThanAQueueHolds(t *testing.T) {
+	const locks = 20_000
+	server := redistest.Start(t, 1)[0]
+	n, now := greeted(t, server)
 	owner := strings.Repeat("a", node.OwnerLen)
 	server.MustDo("EVAL", "for i = 1, ARGV[1] do redis.call('SET', 'p:' .. (i - 1), ARGV[2] .. ' 0 - -') end", "0", fmt.Sprint(locks), owner)
 	var last []*node.Request
@@ -57,12 +64,7 @@ func TestCloseSendsMoreThanAQueueHolds(t *testing.T) {
 
 func TestACloseThatIsCutShortSaysSoAndAnswersEverything(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
-	now := clock.New().Now
-	n := node.New(node.Config{
-		Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}}, Prefix: "p:", Now: now,
-	})
-	go n.Run()
-	require.Eventually(t, func() bool { return n.Health().Err == nil }, 20*time.Second, 5*time.Millisecond)
+	n, now := greeted(t, server)
 	server.Stop()
 	defer server.Continue()
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
