@@ -199,7 +199,8 @@ func TestAStoppedMajorityEndsEveryLeaseInTimeAndLeavesNoOrphans(t *testing.T) {
 			for _, s := range servers {
 				for _, key := range locksOn(s) {
 					orphans++
-					t.Logf("on %s: %s", s.Addr(), key)
+					left, _ := s.Do("PTTL", key)
+					t.Logf("on %s: %s, for %v ms, victim: %v, %v after SIGCONT", s.Addr(), key, left, slices.Contains(victims, s), time.Since(resumed))
 				}
 			}
 			for i, l := range live {

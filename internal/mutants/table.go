@@ -483,6 +483,31 @@ var mutants = []mutant{
 		pkg: scripts, run: "TestRealRedisConforms/what_was_released",
 	},
 	{
+		name: "a lock that is made behind its release stays", file: "internal/node/node.go",
+		old: "\t\t\tn.echo(e.req, sent)", new: "",
+		pkg: scripts, run: "TestALockThatIsMadeBehindItsReleaseIsReleasedAgain$",
+	},
+	{
+		name: "a heal that is made behind its release stays", file: "internal/node/adrift.go",
+		old: "\tcase Heal:\n", new: "",
+		pkg: scripts, run: "TestALockThatIsMadeBehindItsReleaseIsReleasedAgain$",
+	},
+	{
+		name: "a release is sent again while the lock may still be made", file: "internal/node/adrift.go",
+		old: "return until, now < until", new: "return now, now < until",
+		pkg: scripts, run: "TestALockThatIsMadeBehindItsReleaseIsReleasedAgain$",
+	},
+	{
+		name: "every release is sent twice after a break", file: "internal/node/adrift.go",
+		old: "return until, now < until", new: "return until, true",
+		pkg: scripts, run: "TestALockThatIsMadeBehindItsReleaseIsReleasedAgain$",
+	},
+	{
+		name: "Close does not wait for what may still be made", file: "internal/node/node.go",
+		old: "(len(n.parked)+len(n.echoes) == 0 ||", new: "(len(n.parked) == 0 ||",
+		pkg: scripts, run: "TestCloseWaitsForTheReleaseOfALockThatMayStillBeMade$",
+	},
+	{
 		name: "releases overtake what waits", file: "internal/node/node.go",
 		old: "if ok {\n\t\tn.queue = append(n.queue, entry{req: req, to: to})",
 		new: "if ok {\n\t\tn.queue = append(n.queue, entry{req: req, to: to})\n\t\tif req.Insist {\n\t\t\tcopy(n.queue[1:], n.queue)\n\t\t\tn.queue[0] = entry{req: req, to: to}\n\t\t}",
@@ -490,7 +515,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "Close leaves releases with a busy node", file: "internal/node/node.go",
-		old: "(len(n.parked) == 0 || !n.Health().up())", new: "n.conns != nil",
+		old: "(len(n.parked)+len(n.echoes) == 0 || !n.Health().up())", new: "n.conns != nil",
 		pkg: virtual, run: "TestCloseWaitsForNodesThatMayStillAnswer$",
 	},
 	{

@@ -27,6 +27,9 @@ const (
 	// retryAfter is how long a node that answered BUSY, LOADING and the like is
 	// left alone by requests that Insist.
 	retryAfter = 50 * time.Millisecond
+	// voidAfter is how much later than at Expires a request that locks is certainly
+	// void: what the node's clock may have fallen behind its last measurement.
+	voidAfter = 10 * time.Millisecond
 	// purgeEvery is how often a full queue is searched for expired requests.
 	purgeEvery = 10 * time.Millisecond
 	// checkEvery is how often a node is greeted again over a connection that
@@ -122,6 +125,9 @@ type Node struct {
 	batch      []entry
 	parked     []entry       // requests that Insist: while there is no connection, or until retryAt
 	retryAt    time.Duration // when a node that refused a parked request is asked again
+	adrift     adrift
+	echoes     []entry       // releases to be sent once more, each at its time
+	echoAt     time.Duration // the earliest of these times
 	commands   rueidis.Commands
 	results    []rueidis.RedisResult
 	reply      Reply
@@ -132,6 +138,7 @@ type entry struct {
 	req     *Request
 	to      Receiver
 	resends int
+	at      time.Duration // of an echo: not before
 }
 
 // Health is what is known of a node's fitness to vote.
@@ -308,7 +315,7 @@ func abandon(conn net.Conn) error {
 func (n *Node) left() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.leaving && len(n.queue) == 0 && (len(n.parked) == 0 || !n.Health().up()) {
+	if n.leaving && len(n.queue) == 0 && (len(n.parked)+len(n.echoes) == 0 || !n.Health().up()) {
 		n.closed = true
 	}
 	return n.closed
@@ -353,6 +360,9 @@ func (n *Node) idle() time.Duration {
 	wait := n.checkAt - now
 	if len(n.parked) > 0 {
 		wait = min(wait, n.retryAt-now)
+	}
+	if len(n.echoes) > 0 {
+		wait = min(wait, n.echoAt-now)
 	}
 	if n.why != nil {
 		wait = min(wait, time.Until(n.quarantine))
@@ -399,6 +409,7 @@ func (n *Node) serve() {
 			n.requeue(n.parked)
 			n.parked = nil
 		}
+		n.resound()
 		n.take()
 		if len(n.batch) == 0 {
 			return
@@ -503,6 +514,9 @@ func (n *Node) send() {
 		r := &n.reply
 		*r = Reply{Sent: sent}
 		n.read(e.req, results[i], r, received)
+		if r.Status == Unknown {
+			n.adrift.add(e.req)
+		}
 		switch {
 		case n.strange || r.Status == Misconfigured && noScript(results[i].Error()):
 			// FLUSHALL or SCRIPT FLUSH: greet again, then send again.
@@ -526,6 +540,8 @@ func (n *Node) send() {
 			n.parked = append(n.parked, e)
 			n.retryAt = received + retryAfter
 			continue
+		case e.req.Kind == Release && r.Status == Done:
+			n.echo(e.req, sent)
 		}
 		e.to.Receive(n.cfg.Index, e.req, r)
 	}

@@ -36,7 +36,8 @@ type Request struct {
 	Kind Kind
 	Keys []string
 	Args []string
-	// Expires is the instant after which the request is not sent any more.
+	// Expires is the instant after which the request is not sent any more. What
+	// makes a lock is void by then on the node too: its "not after" is no later.
 	Expires time.Duration
 	// Insist keeps the request across failures of the connection until it is
 	// answered or expires: for releases, which are all that removes a key
