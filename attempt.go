@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -341,13 +342,12 @@ func (a *attempt) holder() Holder {
 // retryAfter returns when a quorum could be free, 0 if that is not known: nodes
 // that granted or failed are taken for free now. a.mu is held.
 func (a *attempt) retryAfter() time.Duration {
-	left := make(quorum.Window, a.terms.Nodes)
+	left := make([]time.Duration, a.terms.Nodes)
 	for i, t := range a.taken {
 		left[i] = t.ttl
 	}
-	// The quorum-th smallest of n is the quorum-th largest for odd n, and the
-	// one after it for even n; early is harmless.
-	if d := left.Deadline(); d != quorum.Never {
+	slices.Sort(left)
+	if d := left[a.m.quorum()-1]; d != quorum.Never {
 		return d
 	}
 	return 0

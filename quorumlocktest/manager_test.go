@@ -768,6 +768,19 @@ func TestAStrangersKeyWithoutAnEndIsNotFreeNow(t *testing.T) {
 	})
 }
 
+func TestRetryAfterIsWhenAQuorumIsFree(t *testing.T) {
+	virtual(t, 4, func(t *testing.T, c *quorumlocktest.Cluster) {
+		for i, ms := range []string{"8000", "5000"} { // of four: three are a quorum
+			_, err := c.Nodes()[i].Do("SET", "quorumlock:job", "theirs", "PX", ms)
+			require.NoError(t, err)
+		}
+		_, err := manager(t, c).TryAcquire(background, "job")
+		var held *quorumlock.HeldError
+		require.ErrorAs(t, err, &held)
+		assert.InDelta(t, 5*time.Second, held.RetryAfter, float64(100*time.Millisecond))
+	})
+}
+
 func TestTimeoutsOfNodesAreNotTheCallersDeadline(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)

@@ -41,7 +41,7 @@ func classify(err error) (Status, error) {
 	if redis, ok := rueidis.IsRedisErr(err); ok {
 		text := redis.Error()
 		switch {
-		case strings.HasPrefix(text, "max number of clients"):
+		case strings.HasPrefix(text, "max number of clients"), redis.IsNoScript():
 			return Unsent, err
 		case strings.Contains(text, "OOM command not allowed"), strings.Contains(text, "BUSY Redis is busy"):
 			return Failed, err // inside a script the code is not always the first word
@@ -108,8 +108,8 @@ func opaque(err error) error {
 	return err
 }
 
-// noScript reports whether the server has forgotten our scripts: the request
-// was not applied and may be sent again after a greeting.
+// noScript reports whether the server has forgotten our scripts: a request that
+// may be sent again after a greeting.
 func noScript(err error) bool {
 	redis, ok := rueidis.IsRedisErr(err)
 	return ok && redis.IsNoScript()

@@ -518,7 +518,7 @@ func (n *Node) send() {
 			n.adrift.add(e.req)
 		}
 		switch {
-		case n.strange || r.Status == Misconfigured && noScript(results[i].Error()):
+		case n.strange || r.Status == Unsent && noScript(results[i].Error()):
 			// FLUSHALL or SCRIPT FLUSH: greet again, then send again.
 			n.again()
 			n.strange = false

@@ -71,3 +71,36 @@ func TestTheProtocolIsTheOneAskedFor(t *testing.T) {
 		})
 	}
 }
+
+// Somebody flushes the scripts again and again: nothing that the user of a lock
+// has to mend, and nothing that was applied.
+func TestScriptsThatAreFlushedTwiceAreNoMisconfiguration(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	proxy := redistest.NewProxy(t, server.Addr())
+	now := clock.New().Now
+	n := node.New(node.Config{Option: rueidis.ClientOption{InitAddress: []string{proxy.Addr()}}, Prefix: "p:", Now: now})
+	ended := make(chan struct{})
+	go func() { defer close(ended); n.Run() }()
+	defer func() { n.Close(context.Background(), nil, nil); <-ended }()
+	require.Eventually(t, func() bool { return n.Health().Err == nil }, 20*time.Second, 5*time.Millisecond)
+	sent := 0
+	proxy.DelayCommand(func(cmd []string) bool {
+		if len(cmd) == 3+2+9 { // the acquire
+			sent++
+			server.MustDo("SCRIPT", "FLUSH")
+		}
+		return false
+	}, 0)
+	answer := make(answers, 1)
+	require.True(t, n.Post(&node.Request{
+		Kind: node.Acquire, Keys: []string{"p:job", "p:job:fence"}, Expires: now() + time.Minute,
+		Args: []string{"0123456789abcdef0123456789abcdef", "0 - x", "10000", "10000", "1", "1000000", "9000000000000000"},
+	}, answer))
+	got := <-answer
+	assert.Equal(t, 2, sent)
+	assert.Equal(t, node.Unsent, got.Status)
+	var config *node.ConfigError
+	assert.NotErrorAs(t, got.Err, &config)
+	assert.ErrorContains(t, got.Err, "NOSCRIPT")
+	assert.EqualValues(t, 0, server.MustDo("EXISTS", "p:job"))
+}
