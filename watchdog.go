@@ -281,6 +281,7 @@ func (r *round) Receive(i int, req *node.Request, reply *node.Reply) {
 		reply.Status, reply.Err = node.Unknown, errors.New("answers for other locks")
 	}
 	var lost healing
+	gone := false
 	for j, l := range r.leases {
 		in := quorum.Input{Kind: quorum.Mute, Node: i, At: r.began}
 		err := reply.Err
@@ -295,7 +296,7 @@ func (r *round) Receive(i int, req *node.Request, reply *node.Reply) {
 				if req.Kind == node.Heal {
 					err = node.ErrLate
 				} else {
-					in.Kind, err = quorum.Gone, errGone
+					in.Kind, err, gone = quorum.Gone, errGone, true
 					if step := r.m.steps[i].Load(); step != nil && step.at >= r.began {
 						err = step // says why
 					}
@@ -305,6 +306,9 @@ func (r *round) Receive(i int, req *node.Request, reply *node.Reply) {
 		lost.add(l, l.step(in, func() { l.note(i, err) }).Heal)
 	}
 	r.m.dog.heal(lost)
+	if gone {
+		r.m.nodes[i].Check() // it was flushed, or has begun to evict: told now, and not at the next check
+	}
 }
 
 // What a node says of a key that is not ours.

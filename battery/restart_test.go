@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -24,7 +26,7 @@ func TestANodeThatRestartsEmptyGivesNothingAway(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		amnesia{
 			name: "kill -9 and restart without persistence",
-			lose: func(s *redistest.Server, _ int64) { s.Restart() },
+			lose: func(w *amnesiaWorld, victim int, _ int64) { w.servers[victim].Restart() },
 		}.run(t, n)
 	})
 }
@@ -34,7 +36,9 @@ func TestANodeThatRestartsWithATruncatedLogGivesNothingAway(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		amnesia{
 			name: "kill -9 and restart with a truncated AOF", args: []string{"--appendonly", "yes", "--appendfsync", "everysec"},
-			lose: func(s *redistest.Server, before int64) {
+			log: true,
+			lose: func(w *amnesiaWorld, victim int, before int64) {
+				s := w.servers[victim]
 				s.Kill()
 				// At the beginning of what the acquisition wrote, or within its
 				// first command: a write-back may have followed. Under everysec a
@@ -53,19 +57,42 @@ func TestANodeThatRestartsWithATruncatedLogGivesNothingAway(t *testing.T) {
 func TestANodeThatIsFlushedGivesNothingAway(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		amnesia{
-			name: "FLUSHALL on live connections",
-			lose: func(s *redistest.Server, _ int64) { s.MustDo("FLUSHALL") },
+			name: "FLUSHALL on live connections", told: true,
+			lose: func(w *amnesiaWorld, victim int, _ int64) { w.servers[victim].MustDo("FLUSHALL") },
+		}.run(t, n)
+	})
+}
+
+// A replica takes the place of its master, which is dead, and lacks what the
+// master wrote last: replication does not wait. The marker it has.
+func TestAReplicaThatIsPromotedGivesNothingAway(t *testing.T) {
+	forSizes(t, true, func(t *testing.T, n int) {
+		amnesia{
+			name: "failover to a replica that lags", spare: true,
+			args: []string{"--repl-diskless-sync-delay", "0"}, // or each of them takes 5 s
+			lose: func(w *amnesiaWorld, victim int, _ int64) {
+				old := w.servers[victim]
+				old.Kill()
+				for _, way := range w.ways[victim] {
+					way.Retarget(w.spare.Addr())
+					way.Reset()
+				}
+				w.servers[victim], w.spare = w.spare, old
+			},
 		}.run(t, n)
 	})
 }
 
 // amnesia is a way in which a node forgets.
 type amnesia struct {
-	name string
-	args []string // of the servers
-	// lose makes the server forget what it wrote since its append-only file had
+	name  string
+	args  []string // of the servers
+	log   bool     // the size of the append-only file matters
+	told  bool     // the quarantine has to be told to the competitor within a renewal interval
+	spare bool     // one more server is a replica of the victim until the lease is acquired
+	// lose makes the node forget what was written since its append-only file had
 	// this size, and returns when it answers again.
-	lose func(s *redistest.Server, before int64)
+	lose func(w *amnesiaWorld, victim int, before int64)
 }
 
 // amnesiacs is what the rounds of a row came to.
@@ -73,6 +100,15 @@ type amnesiacs struct {
 	rounds, open, overlaps, inversions atomic.Int64
 
 	broken atomic.Bool // a round did not come to its end, which is an error
+
+	mu   sync.Mutex
+	told []time.Duration // how long after the loss
+}
+
+func (a *amnesiacs) tell(after time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.told = append(a.told, after)
 }
 
 func (a amnesia) run(t *testing.T, n int) {
@@ -84,6 +120,12 @@ func (a amnesia) run(t *testing.T, n int) {
 		on.overlaps.Load(), on.rounds.Load(), on.open.Load()), "0, the node back in at least half", on.overlaps.Load() == 0 &&
 		2*on.open.Load() >= on.rounds.Load())
 	guarded.figure(fmt.Sprintf("tokens out of order %d", on.inversions.Load()), "0", on.inversions.Load() == 0)
+
+	if a.told {
+		const interval = amnesiaTTL / 3
+		guarded.figure("quarantine told to the competitor after "+spread(on.told), "max one renewal interval, "+brief(interval).String(),
+			at(1, on.told) <= limitOf(interval))
+	}
 
 	bare := newRow(t, fmt.Sprintf("%s, holder with a bare majority, guard off, N=%d", a.name, n))
 	least := count(30, 4)
@@ -115,16 +157,29 @@ func (a amnesia) rounds(t *testing.T, n int, guard bool, more func(*amnesiacs) b
 // amnesiaWorld is a set of servers and the two who want the same lease.
 type amnesiaWorld struct {
 	servers            []*redistest.Server
-	majority           []int // the nodes that the holder reaches: it can never heal elsewhere
+	spare              *redistest.Server
+	ways               [][]*redistest.Proxy // to each node
+	majority           []int                // the nodes that the holder reaches: it can never heal elsewhere
 	holder, competitor *quorumlock.Manager
+	changes            *quorumlock.Subscription // the competitor's
+	guarded            bool
 	job                string
 	token              int64 // of the latest grant
 }
 
 func (a amnesia) world(t *testing.T, n, set int, guard bool) *amnesiaWorld {
 	t.Helper()
-	w := &amnesiaWorld{servers: redistest.Start(t, n, a.args...), job: "job"}
+	w := &amnesiaWorld{servers: redistest.Start(t, n, a.args...), job: "job", guarded: guard, ways: make([][]*redistest.Proxy, n)}
 	proxies, addrs := behindProxies(t, w.servers)
+	direct := redistest.Addrs(w.servers)
+	if a.spare {
+		w.spare = redistest.Start(t, 1, a.args...)[0]
+		var others []*redistest.Proxy
+		others, direct = behindProxies(t, w.servers)
+		for i := range n {
+			w.ways[i] = []*redistest.Proxy{proxies[i], others[i]}
+		}
+	}
 	for i := range n {
 		node := (set + i) % n
 		if i < quorum.Size(n) {
@@ -138,7 +193,8 @@ func (a amnesia) world(t *testing.T, n, set int, guard bool) *amnesiaWorld {
 		opts = append(opts, quorumlock.WithRestartGuard(amnesiaGuard))
 	}
 	w.holder = managerOn(t, addrs, opts...)
-	w.competitor = managerOn(t, redistest.Addrs(w.servers), opts...)
+	w.competitor = managerOn(t, direct, opts...)
+	w.changes = w.competitor.Subscribe(1000)
 	return w
 }
 
@@ -147,7 +203,7 @@ func (a amnesia) world(t *testing.T, n, set int, guard bool) *amnesiaWorld {
 func (w *amnesiaWorld) round(t *testing.T, a amnesia, tally *amnesiacs) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	victim := w.servers[w.majority[rand.IntN(len(w.majority))]]
+	victim := w.majority[rand.IntN(len(w.majority))]
 	var opts []quorumlock.AcquireOption
 	if rand.IntN(2) == 0 {
 		// It looks at nothing until its time is over: the longest that anybody
@@ -155,9 +211,14 @@ func (w *amnesiaWorld) round(t *testing.T, a amnesia, tally *amnesiacs) {
 		opts = append(opts, quorumlock.WithoutRenewal())
 	}
 	var before int64
-	if a.args != nil {
-		patiently(t, "the last lease has left the node", func() bool { return len(locksOn(victim)) == 0 })
-		before = victim.AOFSize()
+	if a.log || a.spare {
+		patiently(t, "the last lease has left the node", func() bool { return len(locksOn(w.servers[victim])) == 0 })
+	}
+	if a.log {
+		before = w.servers[victim].AOFSize()
+	}
+	if a.spare {
+		w.follow(t, victim)
 	}
 	held, err := w.holder.Acquire(ctx, w.job, opts...)
 	if err != nil {
@@ -185,7 +246,24 @@ func (w *amnesiaWorld) round(t *testing.T, a amnesia, tally *amnesiacs) {
 			time.Sleep(2 * time.Millisecond)
 		}
 	})
-	a.lose(victim, before)
+	for len(w.changes.C()) > 0 { // of the last round
+		<-w.changes.C()
+	}
+	lost := time.Now()
+	a.lose(w, victim, before)
+	if a.told && w.guarded {
+		for told := false; !told; {
+			select {
+			case e := <-w.changes.C():
+				change, ok := e.(quorumlock.NodeChanged)
+				told = ok && change.Node == victim && change.QuarantinedFor > 0
+			case <-ctx.Done():
+				t.Error("nobody is told of the quarantine")
+				told = true
+			}
+		}
+		tally.tell(time.Since(lost))
+	}
 	if !ended(held) {
 		tally.open.Add(1)
 	}
@@ -199,6 +277,21 @@ func (w *amnesiaWorld) round(t *testing.T, a amnesia, tally *amnesiacs) {
 	}
 	competing.Wait()
 	tally.rounds.Add(1)
+}
+
+// follow makes the spare server a copy of the node as it is now.
+func (w *amnesiaWorld) follow(t *testing.T, victim int) {
+	host, port, err := net.SplitHostPort(w.servers[victim].Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.spare.Restart() // it may be the master that died
+	w.spare.MustDo("REPLICAOF", host, port)
+	patiently(t, "the replica is in sync", func() bool {
+		info, err := w.spare.Do("INFO", "replication")
+		return err == nil && strings.Contains(info.(string), "master_link_status:up")
+	})
+	w.spare.MustDo("REPLICAOF", "NO", "ONE")
 }
 
 // granted compares the token with that of the grant before. Grants of a round

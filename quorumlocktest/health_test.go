@@ -194,6 +194,44 @@ func TestAFlushOfAnIdleNodeStartsItsQuarantineAtTheNextCheckup(t *testing.T) {
 	})
 }
 
+// Whoever holds a lease there misses its key at the next renewal, and asks why.
+func TestANodeThatHasLostAKeyIsLookedAtWithinOneInterval(t *testing.T) {
+	for name, test := range map[string]struct {
+		lose func(*testing.T, *quorumlocktest.Node)
+		want string
+	}{
+		"flushed": {
+			lose: func(_ *testing.T, n *quorumlocktest.Node) { n.FlushAll() },
+			want: "quarantine",
+		},
+		"evicting": {
+			lose: func(t *testing.T, n *quorumlocktest.Node) {
+				n.SetInfo("maxmemory", "1000000")
+				n.SetInfo("maxmemory_policy", "allkeys-lru")
+				_, err := n.Do("DEL", "quorumlock:job")
+				require.NoError(t, err)
+			},
+			want: "cannot see evictions (maxmemory-policy allkeys-lru)",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+				m := manager(t, c, quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes())
+				l := acquire(t, m, "job", quorumlock.WithTTL(3*time.Second))
+				told := m.Subscribe(100)
+				changes(told)
+				test.lose(t, c.Nodes()[1])
+				time.Sleep(time.Second + 100*time.Millisecond + 10*time.Millisecond) // the interval, its jitter, and a round trip
+				now := changes(told)
+				require.NotEmpty(t, now)
+				assert.Equal(t, 1, now[0].Node)
+				assert.ErrorContains(t, now[0].Err, test.want)
+				assert.True(t, l.Valid())
+			})
+		})
+	}
+}
+
 func TestWhatBecomesOfANodeIsFoundWhileItsConnectionStands(t *testing.T) {
 	for name, test := range map[string]struct {
 		change       func(*quorumlocktest.Node)

@@ -304,6 +304,11 @@ var mutants = []mutant{
 		pkg: virtual, run: "TestAFlushOfAnIdleNodeStartsItsQuarantineAtTheNextCheckup$",
 	},
 	{
+		name: "nobody asks why a key is gone", file: "watchdog.go",
+		old: "r.m.nodes[i].Check()", new: "_ = i",
+		pkg: virtual, run: "TestANodeThatHasLostAKeyIsLookedAtWithinOneInterval$",
+	},
+	{
 		name: "leases trust a clock that was stepped", file: "internal/quorum/machine.go",
 		old: "if m.window[in.Node] -= in.By; m.window[in.Node] <= now {", new: "if in.By < 0 {",
 		pkg: decisions, run: "TestMachine$",
@@ -484,27 +489,37 @@ var mutants = []mutant{
 	},
 	{
 		name: "a lock that is made behind its release stays", file: "internal/node/node.go",
-		old: "\t\t\tn.echo(e.req, sent)", new: "",
+		old: "\t\t\tn.echo(e.req, sentAt)", new: "",
 		pkg: scripts, run: "TestALockThatIsMadeBehindItsReleaseIsReleasedAgain$",
 	},
 	{
 		name: "a heal that is made behind its release stays", file: "internal/node/adrift.go",
-		old: "\tcase Heal:\n", new: "",
+		old: "for i := 0; i < len(req.Args); i += 3 {", new: "for i := 0; i < 0; i++ {",
 		pkg: scripts, run: "TestALockThatIsMadeBehindItsReleaseIsReleasedAgain$",
 	},
 	{
 		name: "a release is sent again while the lock may still be made", file: "internal/node/adrift.go",
-		old: "return until, now < until", new: "return now, now < until",
+		old: "again.Expires += void.Sub(sent)", new: "again.Expires += void.Sub(sent)\n\tvoid = sent",
 		pkg: scripts, run: "TestALockThatIsMadeBehindItsReleaseIsReleasedAgain$",
 	},
 	{
 		name: "every release is sent twice after a break", file: "internal/node/adrift.go",
-		old: "return until, now < until", new: "return until, true",
+		old: "if !ok || !sent.Before(void) {", new: "if n.adrift != nil && !ok {\n\t\tvoid = sent\n\t} else if !ok || !sent.Before(void) {",
 		pkg: scripts, run: "TestALockThatIsMadeBehindItsReleaseIsReleasedAgain$",
 	},
 	{
 		name: "Close does not wait for what may still be made", file: "internal/node/node.go",
-		old: "(len(n.parked)+len(n.echoes) == 0 ||", new: "(len(n.parked) == 0 ||",
+		old: "len(n.echoes) == 0 || !n.Health().up()", new: "true",
+		pkg: scripts, run: "TestCloseWaitsForTheReleaseOfALockThatMayStillBeMade$",
+	},
+	{
+		name: "Close takes an echo for a release that was not answered", file: "internal/node/node.go",
+		old: "inTime = n.settled", new: "inTime = false",
+		pkg: scripts, run: "TestCloseIsInTimeWhenOnlyASecondReleaseIsMissing$",
+	},
+	{
+		name: "an echo has an echo", file: "internal/node/adrift.go",
+		old: "\tdelete(n.adrift, owner)", new: "\tn.adrift[owner] = void.Add(time.Minute)",
 		pkg: scripts, run: "TestCloseWaitsForTheReleaseOfALockThatMayStillBeMade$",
 	},
 	{
@@ -515,7 +530,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "Close leaves releases with a busy node", file: "internal/node/node.go",
-		old: "(len(n.parked)+len(n.echoes) == 0 || !n.Health().up())", new: "n.conns != nil",
+		old: "(len(n.parked) == 0 || !n.Health().up())", new: "n.conns != nil",
 		pkg: virtual, run: "TestCloseWaitsForNodesThatMayStillAnswer$",
 	},
 	{

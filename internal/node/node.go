@@ -27,9 +27,6 @@ const (
 	// retryAfter is how long a node that answered BUSY, LOADING and the like is
 	// left alone by requests that Insist.
 	retryAfter = 50 * time.Millisecond
-	// voidAfter is how much later than at Expires a request that locks is certainly
-	// void: what the node's clock may have fallen behind its last measurement.
-	voidAfter = 10 * time.Millisecond
 	// purgeEvery is how often a full queue is searched for expired requests.
 	purgeEvery = 10 * time.Millisecond
 	// checkEvery is how often a node is greeted again over a connection that
@@ -90,6 +87,7 @@ type Node struct {
 	queue   []entry
 	purgeAt time.Duration
 	leaving bool                  // Close has begun: no more votes, and an end when all else has gone out
+	settled bool                  // everything was answered, and only echoes are waited for
 	closed  bool                  // nothing is taken any more
 	conns   map[net.Conn]struct{} // that stand
 
@@ -126,8 +124,8 @@ type Node struct {
 	parked     []entry       // requests that Insist: while there is no connection, or until retryAt
 	retryAt    time.Duration // when a node that refused a parked request is asked again
 	adrift     adrift
-	echoes     []entry       // releases to be sent once more, each at its time
-	echoAt     time.Duration // the earliest of these times
+	echoes     []echo    // releases to be sent once more
+	echoAt     time.Time // the earliest of their times
 	commands   rueidis.Commands
 	results    []rueidis.RedisResult
 	reply      Reply
@@ -138,7 +136,6 @@ type entry struct {
 	req     *Request
 	to      Receiver
 	resends int
-	at      time.Duration // of an echo: not before
 }
 
 // Health is what is known of a node's fitness to vote.
@@ -211,7 +208,7 @@ func (n *Node) Post(req *Request, to Receiver) bool {
 	}
 	ok := !n.closed && len(n.queue) < limit
 	if ok {
-		n.queue = append(n.queue, entry{req: req, to: to})
+		n.queue, n.settled = append(n.queue, entry{req: req, to: to}), false
 	}
 	n.mu.Unlock()
 	fail(n.cfg.Index, dropped, Unsent, ErrExpired)
@@ -252,7 +249,8 @@ func (n *Node) wake() {
 // go out, until ctx ends at the latest, and then ends the worker and the
 // connection. Acquisitions are not sent any more, and a node that cannot be
 // reached is not waited for. What is left is answered Unsent, and the one batch
-// on its way Unknown. Close returns when Run has; false says that ctx ended first.
+// on its way Unknown. Close returns when Run has; false says that ctx ended before
+// everything was answered.
 func (n *Node) Close(ctx context.Context, last []*Request, to Receiver) bool {
 	n.mu.Lock()
 	n.leaving = true
@@ -267,7 +265,9 @@ func (n *Node) Close(ctx context.Context, last []*Request, to Receiver) bool {
 		case <-n.done:
 			return true
 		case <-ctx.Done():
-			inTime = false
+			n.mu.Lock()
+			inTime = n.settled
+			n.mu.Unlock()
 		}
 	}
 	n.cut()
@@ -315,8 +315,9 @@ func abandon(conn net.Conn) error {
 func (n *Node) left() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.leaving && len(n.queue) == 0 && (len(n.parked)+len(n.echoes) == 0 || !n.Health().up()) {
-		n.closed = true
+	if n.leaving && len(n.queue) == 0 && (len(n.parked) == 0 || !n.Health().up()) {
+		n.settled = true
+		n.closed = n.closed || len(n.echoes) == 0 || !n.Health().up()
 	}
 	return n.closed
 }
@@ -362,7 +363,7 @@ func (n *Node) idle() time.Duration {
 		wait = min(wait, n.retryAt-now)
 	}
 	if len(n.echoes) > 0 {
-		wait = min(wait, n.echoAt-now)
+		wait = min(wait, time.Until(n.echoAt))
 	}
 	if n.why != nil {
 		wait = min(wait, time.Until(n.quarantine))
@@ -495,7 +496,7 @@ func (n *Node) send() {
 	for _, e := range n.batch {
 		n.commands = append(n.commands, n.command(e.req))
 	}
-	sent := n.cfg.Now()
+	sent, sentAt := n.cfg.Now(), time.Now()
 	results := n.results[:0]
 	if len(n.commands) == 1 {
 		// The common case without concurrency; DoMulti would allocate.
@@ -515,7 +516,7 @@ func (n *Node) send() {
 		*r = Reply{Sent: sent}
 		n.read(e.req, results[i], r, received)
 		if r.Status == Unknown {
-			n.adrift.add(e.req)
+			n.adrift.add(e.req, n.void(e.req, sent, sentAt))
 		}
 		switch {
 		case n.strange || r.Status == Unsent && noScript(results[i].Error()):
@@ -541,12 +542,13 @@ func (n *Node) send() {
 			n.retryAt = received + retryAfter
 			continue
 		case e.req.Kind == Release && r.Status == Done:
-			n.echo(e.req, sent)
+			n.echo(e.req, sentAt)
 		}
 		e.to.Receive(n.cfg.Index, e.req, r)
 	}
 	if slices.ContainsFunc(results, func(r rueidis.RedisResult) bool { return r.NonRedisError() != nil }) {
 		n.commands = nil // the call has ended early: rueidis may be reading them still
+		n.adrift.forget(sentAt)
 	}
 	clear(results)
 	clear(n.batch)
