@@ -16,6 +16,7 @@ SEEDS ?= 200000
 ROWS ?= .
 DURATION ?= 30m
 SEED ?= 1
+NODES ?= 3
 FUZZTIME ?= 30s
 
 # Runs a command in the directory of each module of go.work that has packages,
@@ -84,12 +85,16 @@ compat: ## Run the suites on Redis 7.0, 8.0 and Valkey 8.1, with RESP2 and RESP3
 	scripts/compat.sh $(ROWS)
 
 .PHONY: battery
-battery: deps ## Try to break it on real servers, full counts: a line for each figure (ROWS=regexp, about 40 minutes).
+battery: deps ## Try to break it on real servers, full counts: a line for each figure (ROWS=regexp, about an hour and a half).
 	cd battery && QUORUMLOCK_BATTERY=full $(GO) test -race -count=1 -timeout 3h -run '$(ROWS)' $(TESTFLAGS) # without a package: go test shows the lines as they come
 
+.PHONY: battery-memory
+battery-memory: deps ## The row of the battery that is about resident memory, without the race detector, which has most of it.
+	cd battery && QUORUMLOCK_BATTERY=full $(GO) test -count=1 -timeout 1h -run '^TestAStoppedNode' $(TESTFLAGS)
+
 .PHONY: soak
-soak: deps ## Four processes, 32 locks each, a random fault every 2 s (DURATION=30m SEED=1).
-	cd battery && QUORUMLOCK_SOAK=$(DURATION) QUORUMLOCK_SEED=$(SEED) $(GO) test -race -count=1 -timeout 0 -run '^TestSoak' $(TESTFLAGS)
+soak: deps ## Four processes, 32 locks each, a random fault every 2 s (DURATION=30m SEED=1 NODES=3).
+	cd battery && QUORUMLOCK_SOAK=$(DURATION) QUORUMLOCK_SEED=$(SEED) QUORUMLOCK_SOAK_NODES=$(NODES) $(GO) test -race -count=1 -timeout 0 -run '^TestSoak' $(TESTFLAGS)
 
 .PHONY: stress
 stress: deps ## Repeat tests under the race detector (PKG=./internal/node COUNT=20; all by default).

@@ -35,7 +35,11 @@ func TestANodeThatRestartsEmptyGivesNothingAway(t *testing.T) {
 func TestANodeThatRestartsWithATruncatedLogGivesNothingAway(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		amnesia{
-			name: "kill -9 and restart with a truncated AOF", args: []string{"--appendonly", "yes", "--appendfsync", "everysec"},
+			name: "kill -9 and restart with a truncated AOF",
+			args: [][]string{
+				{"--appendonly", "yes", "--appendfsync", "everysec"},
+				{"--appendonly", "yes", "--appendfsync", "always"},
+			},
 			log: true,
 			lose: func(w *amnesiaWorld, victim int, before int64) {
 				s := w.servers[victim]
@@ -69,7 +73,7 @@ func TestAReplicaThatIsPromotedGivesNothingAway(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		amnesia{
 			name: "failover to a replica that lags", spare: true,
-			args: []string{"--repl-diskless-sync-delay", "0"}, // or each of them takes 5 s
+			args: [][]string{{"--repl-diskless-sync-delay", "0"}}, // or each of them takes 5 s
 			lose: func(w *amnesiaWorld, victim int, _ int64) {
 				old := w.servers[victim]
 				old.Kill()
@@ -86,10 +90,10 @@ func TestAReplicaThatIsPromotedGivesNothingAway(t *testing.T) {
 // amnesia is a way in which a node forgets.
 type amnesia struct {
 	name  string
-	args  []string // of the servers
-	log   bool     // the size of the append-only file matters
-	told  bool     // the quarantine has to be told to the competitor within a renewal interval
-	spare bool     // one more server is a replica of the victim until the lease is acquired
+	args  [][]string // of the servers: of each set of them the next
+	log   bool       // the size of the append-only file matters
+	told  bool       // the quarantine has to be told to the competitor within a renewal interval
+	spare bool       // one more server is a replica of the victim until the lease is acquired
 	// lose makes the node forget what was written since its append-only file had
 	// this size, and returns when it answers again.
 	lose func(w *amnesiaWorld, victim int, before int64)
@@ -169,11 +173,15 @@ type amnesiaWorld struct {
 
 func (a amnesia) world(t *testing.T, n, set int, guard bool) *amnesiaWorld {
 	t.Helper()
-	w := &amnesiaWorld{servers: redistest.Start(t, n, a.args...), job: "job", guarded: guard, ways: make([][]*redistest.Proxy, n)}
+	var args []string
+	if len(a.args) > 0 {
+		args = a.args[set%len(a.args)]
+	}
+	w := &amnesiaWorld{servers: redistest.Start(t, n, args...), job: "job", guarded: guard, ways: make([][]*redistest.Proxy, n)}
 	proxies, addrs := behindProxies(t, w.servers)
 	direct := redistest.Addrs(w.servers)
 	if a.spare {
-		w.spare = redistest.Start(t, 1, a.args...)[0]
+		w.spare = redistest.Start(t, 1, args...)[0]
 		var others []*redistest.Proxy
 		others, direct = behindProxies(t, w.servers)
 		for i := range n {

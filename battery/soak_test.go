@@ -47,12 +47,13 @@ const (
 	soakDelay       // what a worker and a node say to each other
 	soakDrop        // the replies to some commands of a worker to a node
 	soakReset       // all connections of a worker
+	soakHalfOpen    // the connection of a worker to a node, until the worker finds out
 	soakKinds
 )
 
 var soakNames = [soakKinds]string{
 	"kill node", "flush node", "stop node", "stop worker", "cut worker from minority", "cut worker from all",
-	"delay", "drop replies", "reset connections",
+	"delay", "drop replies", "reset connections", "half-open connection",
 }
 
 // soakFault is a fault of the plan.
@@ -161,6 +162,7 @@ func TestThePlanOfTheSoakStaysInsideTheFaultModel(t *testing.T) {
 	}
 	for kind := range soakKinds {
 		require.Greater(t, kinds[kind], 1000, soakNames[kind])
+		require.NotEmpty(t, soakNames[kind])
 	}
 }
 
@@ -233,6 +235,8 @@ func (n *nemesis) do(f *soakFault) {
 		for _, p := range row {
 			p.Reset()
 		}
+	case soakHalfOpen:
+		row[f.node].HalfOpen()
 	}
 }
 
@@ -384,8 +388,12 @@ func merge(into, from map[string]int) {
 // were many faults each may be the worst.
 //
 // Live is what the library answers for: the heap after a collection, and
-// stacks. Resident memory is that, and the allocator's and, in such a build,
-// the race detector's shadow of every address ever used.
+// stacks. It is less than 3 MiB, and goes up and down by a tenth with what is
+// under way, because queues and batches keep the room of their worst moment. So
+// there a growth counts from liveRoom on, which is 3 bytes for each lease of half an
+// hour: whatever is kept for a lease, a fault or a connection is more than that.
+// Resident memory is the live, the allocator's and, in such a build, the race
+// detector's shadow of every address ever used.
 func judgeSamples(r *row, samples []workerSample, begun instant, total time.Duration) {
 	bound := 0.05
 	if total < 2*time.Minute {
@@ -393,17 +401,20 @@ func judgeSamples(r *row, samples []workerSample, begun instant, total time.Dura
 	}
 	warm := min(2*total/5, 5*time.Minute)
 	third := (total - warm) / 3
-	const resident = "resident memory"
+	const (
+		live, resident = "live heap and stacks", "resident memory"
+		liveRoom       = 256 << 10
+	)
 	kinds := []struct {
 		name string
 		of   func(*workerSample) int64
 	}{
 		{"goroutines", func(s *workerSample) int64 { return int64(s.Goroutines) }},
-		{"live heap and stacks", func(s *workerSample) int64 { return s.Live }},
+		{live, func(s *workerSample) int64 { return s.Live }},
 		{resident, func(s *workerSample) int64 { return s.Resident }},
 	}
 	for _, kind := range kinds {
-		worst := -1.0
+		worst, most := -1.0, int64(0)
 		var text []string
 		for worker := range soakWorkers {
 			var first, last []int64
@@ -424,15 +435,18 @@ func judgeSamples(r *row, samples []workerSample, begun instant, total time.Dura
 				continue
 			}
 			growth := float64(b)/float64(a) - 1
-			worst = max(worst, growth)
+			worst, most = max(worst, growth), max(most, b-a)
 			text = append(text, fmt.Sprintf("%s → %s", amount(a), amount(b)))
 		}
 		limit := bound
 		if kind.name == resident && total < 10*time.Minute {
 			limit *= 2 // the race detector's shadow was seen to grow for minutes
 		}
-		r.figure(fmt.Sprintf("growth of %s %+.1f %% at the most (%s)", kind.name, 100*worst, strings.Join(text, ", ")),
-			fmt.Sprintf("at most %.0f %% in a run this long", 100*limit), worst <= limit)
+		bar, pass := fmt.Sprintf("at most %.0f %% in a run this long", 100*limit), worst <= limit
+		if kind.name == live {
+			bar, pass = bar+", or 0.25 MiB", pass || most <= liveRoom
+		}
+		r.figure(fmt.Sprintf("growth of %s %+.1f %% at the most (%s)", kind.name, 100*worst, strings.Join(text, ", ")), bar, pass)
 	}
 }
 

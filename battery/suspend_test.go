@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
@@ -52,7 +53,8 @@ type sleeperLease struct {
 	// Of the first call of Valid that began after the sleeper went on.
 	FirstAsked instant
 	FirstValid bool
-	Refused    int // writes that the register refused
+	Until      instant // S, as its loss says
+	Refused    int     // writes that the register refused
 }
 
 func init() { roles["sleeper"] = sleeperRole }
@@ -203,6 +205,7 @@ func (n *nap) wake(command *sleeperCommand) (s sleeperLease) {
 	var lost *quorumlock.LostError
 	if s.Lost = errors.As(n.cause, &lost); s.Lost {
 		n.g.lost(lost, n.told)
+		s.Until = instantOf(lost.ValidUntil)
 	} else if err := n.g.release(context.Background()); err != nil {
 		n.err = errors.Join(n.err, err)
 	}
@@ -216,6 +219,8 @@ func (n *nap) wake(command *sleeperCommand) (s sleeperLease) {
 	}
 	return s
 }
+
+const suspendTTL = 500 * time.Millisecond
 
 // trial is one stop of a sleeper, and what came of it.
 type trial struct {
@@ -231,7 +236,7 @@ type trial struct {
 // Row 3: a client is stopped at a random moment, for up to five TTLs, and goes
 // on. Its successor has been waiting since before.
 func TestASuspendedClientFindsItsLeaseLostAtTheFirstLook(t *testing.T) {
-	const ttl = 500 * time.Millisecond
+	const ttl = suspendTTL
 	bothSizes(t, func(t *testing.T, n int) {
 		total, atOnce := count(300, 10), 5
 		if full {
@@ -302,12 +307,24 @@ func (s *sleeperLease) lostBefore(stopped instant) bool { return s.Lost && s.Ctx
 // judgeStops prints the figures that are about the sleepers.
 func judgeStops(r *row, trials []trial, total, nodes int) {
 	overdue, asked, falseAtOnce, suspended, told, inTime, late := 0, 0, 0, 0, 0, 0, 0
-	notOverdue, stillHeld := 0, 0
+	notOverdue, stillHeld, past, known := 0, 0, 0, 0
 	var done []time.Duration
 	for i := range trials {
 		tr := &trials[i]
 		for j := range tr.sleeper {
 			s := &tr.sleeper[j]
+			// Overdue by the lease's own account, which is earlier than the servers'.
+			// Between S and the deadline nobody can tell a stop from a slow machine.
+			if j == 0 && s.Lost && tr.resumed > s.Until {
+				past++
+				reason := s.Hold.End == quorumlock.LostSuspended.String() || tr.resumed.since(s.Until) < quorum.Guard(suspendTTL)
+				if s.FirstAsked != 0 && !s.FirstValid && reason {
+					known++
+				} else {
+					r.t.Logf("resumed %v after S: first Valid, %v after that, is %v; %s",
+						tr.resumed.since(s.Until), s.FirstAsked.since(tr.resumed), s.FirstValid, s.Hold.End)
+				}
+			}
 			if tr.resumed < tr.keysEnd[j] {
 				notOverdue++
 				if !s.Lost {
@@ -339,6 +356,7 @@ func judgeStops(r *row, trials []trial, total, nodes int) {
 	}
 	r.t.Logf("N=%d: %d trials of %d; of %d leases that were not overdue %d went on", nodes, len(trials), total, notOverdue, stillHeld)
 	r.figure(fmt.Sprintf("first Valid after the stop false %d/%d overdue", falseAtOnce, asked), "all", falseAtOnce == asked && asked > 0)
+	r.figure(fmt.Sprintf("resumed after S, by the loss's own account: first Valid false, and the reason is suspended if it was after the deadline %d/%d", known, past), "all", known == past && past > 0)
 	bound := 50 * time.Millisecond
 	if !full {
 		bound = time.Second // two cores that do other things too
