@@ -8,7 +8,9 @@
 //     nodes that hold it lose their data or have their clock stepped forward,
 //     clock rates differ by less than 1 %, and work honours [Lease.Valid] or
 //     the lease's context. The margin is how many nodes above the quorum hold
-//     the lease: 1 of 3, 2 of 5 when all do.
+//     the lease: 1 of 3, 2 of 5 when all do. With [WithRestartGuard], nodes
+//     that were restarted, flushed or replaced by a replica do not count: they
+//     give no vote until every lease that they may have forgotten is over.
 //   - Fencing tokens are unique for a name and increase in real-time order.
 //     Expiry, pauses, lost packets, ambiguous replies and clock steps do not
 //     break that. Only a node that loses its data and whose clock is behind
@@ -16,7 +18,10 @@
 //     clocks that are behind by less than the guard's time.
 //   - A loss is told in time: [Lease.Lost] fires and the lease's context ends
 //     at or before the instant at which another client could be granted the
-//     lease, even if every node is silent.
+//     lease, even if every node is silent; within the bounds above, and while
+//     the process runs. One that was stopped for longer finds [Lease.Valid]
+//     false at its first call. Clocks that are stepped forward on too many
+//     nodes are told at the next renewal.
 //   - No deadlock: the keys of a holder that died expire. It works while a
 //     quorum of nodes answers, and starts with a minority of them down.
 //
