@@ -22,6 +22,8 @@ import (
 // Server is a server under test.
 type Server struct {
 	Option rueidis.ClientOption
+	// Prefix begins every key that the client under test sends; "p:" if empty.
+	Prefix string
 	// Do runs a command past the client under test.
 	Do func(args ...string) (any, error)
 	// Restart starts the server again, empty, as another process.
@@ -43,6 +45,10 @@ const (
 // Run runs every case on servers of its own.
 func Run(t *testing.T, start func(testing.TB) Server) {
 	server := start(t)
+	if server.Prefix == "" {
+		server.Prefix = "p:"
+	}
+	lock, fence := node.Keys(server.Prefix, "l")
 	for _, c := range []struct {
 		claim string
 		test  func(*rig)
@@ -88,7 +94,7 @@ func Run(t *testing.T, start func(testing.TB) Server) {
 		t.Run(c.claim, func(t *testing.T) {
 			_, err := server.Do("FLUSHALL")
 			require.NoError(t, err)
-			c.test(&rig{T: t, server: server, clock: clock.New(), lock: "l", fence: "f"})
+			c.test(&rig{T: t, server: server, clock: clock.New(), lock: lock, fence: fence})
 		})
 	}
 }
@@ -105,7 +111,7 @@ type rig struct {
 // connect starts a node; the rig's own unless a case makes several.
 func (r *rig) connect(change ...func(*node.Config)) *node.Node {
 	r.Helper()
-	cfg := node.Config{Option: r.server.Option, Prefix: "p:", Now: r.clock.Now}
+	cfg := node.Config{Option: r.server.Option, Prefix: r.server.Prefix, Now: r.clock.Now}
 	for _, c := range change {
 		c(&cfg)
 	}
@@ -362,7 +368,7 @@ func (r *rig) extendsMany() {
 	var keys []string
 	args := []string{"2", fencePX}
 	for i := range node.MaxBatch {
-		lock, fence := "l"+strconv.Itoa(i), "f"+strconv.Itoa(i)
+		lock, fence := node.Keys(r.server.Prefix, strconv.Itoa(i))
 		keys = append(keys, lock, fence)
 		args = append(args, alice, px, "5")
 		switch i % 3 {
@@ -381,22 +387,25 @@ func (r *rig) extendsMany() {
 }
 
 func (r *rig) batchesAroundBadKeys() {
-	for i, lock := range []string{"a", "b", "c"} {
-		got := r.to(node.Acquire, []string{lock, "f" + lock}, r.acquireArgs(alice, r.micros(), time.Minute)...)
-		require.Equal(r, node.Granted, got.Status, "lock %d", i)
+	a, fa := node.Keys(r.server.Prefix, "a")
+	b, fb := node.Keys(r.server.Prefix, "b")
+	c, fc := node.Keys(r.server.Prefix, "c")
+	keys := []string{a, fa, b, fb, c, fc}
+	for i := 0; i < len(keys); i += 2 {
+		got := r.to(node.Acquire, keys[i:i+2], r.acquireArgs(alice, r.micros(), time.Minute)...)
+		require.Equal(r, node.Granted, got.Status, "lock %d", i/2)
 	}
-	r.admin("DEL", "b")
-	r.admin("HSET", "b", "x", "y")
-	r.admin("SET", "fa", "no number")
-	r.admin("DEL", "fc")
-	r.admin("HSET", "fc", "x", "y")
-	keys := []string{"a", "fa", "b", "fb", "c", "fc"}
+	r.admin("DEL", b)
+	r.admin("HSET", b, "x", "y")
+	r.admin("SET", fa, "no number")
+	r.admin("DEL", fc)
+	r.admin("HSET", fc, "x", "y")
 	got := r.to(node.Extend, keys, "2", fencePX, alice, px, "1", alice, px, "1", alice, px, "1")
 	assert.Equal(r, []int64{1, -1, 1}, got.Many, "%v", got.Err)
 	value := node.Compose(alice, 1, "1700000000000000 - ")
-	got = r.to(node.Heal, []string{"a", "b"}, value, px, r.until(time.Minute), value, px, r.until(time.Minute))
+	got = r.to(node.Heal, []string{a, b}, value, px, r.until(time.Minute), value, px, r.until(time.Minute))
 	assert.Equal(r, []int64{1, -1}, got.Many, "%v", got.Err)
-	assert.EqualValues(r, 1, r.to(node.Release, []string{"c", "fc"}, alice, "1", fencePX).N)
+	assert.EqualValues(r, 1, r.to(node.Release, []string{c, fc}, alice, "1", fencePX).N)
 }
 
 func (r *rig) heals() {
@@ -536,7 +545,7 @@ func (r *rig) known(longest time.Duration) {
 	require.True(r, ok)
 	_, after, _ := strings.Cut(info, "run_id:")
 	run, _, _ := strings.Cut(after, "\r\n")
-	r.admin("SET", node.GuardKey("p:"), fmt.Sprintf("%s 1 %d", run, longest.Milliseconds()))
+	r.admin("SET", node.GuardKey(r.server.Prefix), fmt.Sprintf("%s 1 %d", run, longest.Milliseconds()))
 }
 
 func (r *rig) vote(n *node.Node, owner string) node.Reply {
@@ -575,7 +584,7 @@ func (r *rig) guardTrustsOnce() {
 }
 
 func (r *rig) guardMends() {
-	r.admin("SET", node.GuardKey("p:"), "\xff garbage")
+	r.admin("SET", node.GuardKey(r.server.Prefix), "\xff garbage")
 	n := r.connect(guarded(100 * time.Millisecond))
 	require.ErrorIs(r, r.vote(n, alice).Err, node.ErrQuarantined)
 	time.Sleep(150 * time.Millisecond)
@@ -689,10 +698,10 @@ func (r *rig) resendsNothingReleased() {
 	}
 	r.known(time.Hour)
 	n := r.connect(guarded(time.Hour))
-	marker := r.admin("GET", node.GuardKey("p:")).(string)
+	marker := r.admin("GET", node.GuardKey(r.server.Prefix)).(string)
 	// Another marker, of a quarantine that is over: the acquire is void, and its
 	// release is not.
-	another := []string{"SET", node.GuardKey("p:"), strings.Replace(marker, " 1 ", " 2 ", 1)}
+	another := []string{"SET", node.GuardKey(r.server.Prefix), strings.Replace(marker, " 1 ", " 2 ", 1)}
 	got := r.inOneBatch(n, another, acquire(), release)
 	assert.Equal(r, node.Unsent, got[0].Status, "%v", got[0].Err)
 	require.ErrorIs(r, got[0].Err, node.ErrQuarantined)
