@@ -524,8 +524,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "releases overtake what waits", file: "internal/node/node.go",
-		old: "if ok {\n\t\tn.queue = append(n.queue, entry{req: req, to: to})",
-		new: "if ok {\n\t\tn.queue = append(n.queue, entry{req: req, to: to})\n\t\tif req.Insist {\n\t\t\tcopy(n.queue[1:], n.queue)\n\t\t\tn.queue[0] = entry{req: req, to: to}\n\t\t}",
+		old: "if ok {\n\t\tn.queue, n.settled = append(n.queue, entry{req: req, to: to}), false",
+		new: "if ok {\n\t\tn.queue, n.settled = append(n.queue, entry{req: req, to: to}), false\n\t\tif req.Insist {\n\t\t\tcopy(n.queue[1:], n.queue)\n\t\t\tn.queue[0] = entry{req: req, to: to}\n\t\t}",
 		pkg: virtual, run: "TestAReleaseNeverOvertakesItsAcquire$",
 	},
 	{

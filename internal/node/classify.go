@@ -28,6 +28,7 @@ var fixes = []struct{ prefix, fix string }{
 	{"NOAUTH", "set Username and Password of the node"},
 	{"WRONGPASS", "set Username and Password of the node"},
 	{"NOPERM", "give the user the rights in docs/operations.md"},
+	{"ACL failure in script", "give the user the rights in docs/operations.md"}, // NOPERM's, since 7.2
 	{"WRONGTYPE", "another program uses this key: choose another prefix or name"},
 	{"The user executing the script can't access at least one of the keys", "give the user the keys in docs/operations.md"},
 	{"quorumlock:", "another program wrote to our keys: choose another prefix"},

@@ -11,8 +11,9 @@ import (
 )
 
 // AOFSize returns the size of the append-only file that a server started with
-// "--appendonly", "yes" writes to, in bytes. What the server has answered is in
-// it, synced to the disk or not.
+// "--appendonly", "yes" writes to, in bytes. With "--appendfsync", "always" what
+// the server has answered is in it; with the default it puts a write off while
+// the disk is busy with the one before.
 func (s *Server) AOFSize() int64 {
 	s.tb.Helper()
 	path, err := s.aof()
