@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -27,33 +28,30 @@ import (
 // library must neither take its own key for somebody else's nor leave it behind.
 func TestALostReplyIsNeitherARefusalNorALeftover(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
-		servers := redistest.Start(t, n)
-		kinds := digests(t, servers[0])
-		all := make([]*dropper, count(4, 10))
-		for i := range all {
-			d := &dropper{t: t, servers: servers, kinds: kinds, index: i}
-			var addrs []string
-			d.proxies, addrs = behindProxies(t, servers)
-			// Nothing goes by itself, and no renewal comes between.
-			d.m = managerOn(t, addrs, quorumlock.WithTTL(time.Hour))
-			all[i] = d
-		}
+		// Nothing goes by itself, and no renewal comes between.
+		const ttl = time.Hour
+		servers := guardedServers(t, n, ttl) // who has no guard does not see it
+		plain := newDroppers(t, servers, count(4, 10), quorumlock.WithTTL(ttl))
+		guarded := newDroppers(t, servers, count(2, 10), quorumlock.WithTTL(ttl), quorumlock.WithRestartGuard(ttl))
 		for _, scenario := range []struct {
 			kind string
+			all  []*dropper
 			run  func(d *dropper, name string)
 		}{
-			{"acquire", (*dropper).acquire},
-			{"raise", (*dropper).raise},
-			{"extend", (*dropper).extend},
-			{"heal", (*dropper).heal},
-			{"read", (*dropper).read},
-			{"release", (*dropper).release},
+			{"acquire", plain, (*dropper).acquire},
+			{"raise", plain, (*dropper).raise},
+			{"extend", plain, (*dropper).extend},
+			{"heal", plain, (*dropper).heal},
+			{"read", plain, (*dropper).read},
+			{"release", plain, (*dropper).release},
+			{"guarded acquire", guarded, (*dropper).acquire},
+			{"guard", guarded, (*dropper).guard},
 		} {
 			r := newRow(t, fmt.Sprintf("replies dropped, %s, N=%d", scenario.kind, n))
 			target := int64(count(1000, 30))
 			var tally dropTally
 			var wg sync.WaitGroup
-			for _, d := range all {
+			for _, d := range scenario.all {
 				wg.Go(func() {
 					d.tally = &tally
 					for i := 0; tally.drops.Load() < target && !t.Failed(); i++ {
@@ -86,6 +84,52 @@ func TestALostReplyIsNeitherARefusalNorALeftover(t *testing.T) {
 	})
 }
 
+// The guard's reply that is lost may be the one that tells of a quarantine. The
+// node must not vote before the end of it, and has to vote after.
+func TestALostReplyOfTheGuardHidesNoQuarantine(t *testing.T) {
+	forSizes(t, true, func(t *testing.T, n int) {
+		r := newRow(t, fmt.Sprintf("replies dropped, guard of a node that forgot, N=%d", n))
+		const guard = 500 * time.Millisecond
+		servers := guardedServers(t, n, guard)
+		d := newDroppers(t, servers, 1, quorumlock.WithTTL(guard), quorumlock.WithRestartGuard(guard))[0]
+		d.tally = &dropTally{}
+		early, cases := 0, count(100, 3)
+		var took []time.Duration
+		for i := range cases {
+			patiently(t, "all nodes vote", func() bool { return everybodyVotes(d.m, n) })
+			d.disarm()
+			// What is left for a quorum is one node too few.
+			nodes := rand.Perm(n)[:quorum.Size(n)]
+			since := time.Now()
+			for _, j := range nodes {
+				servers[j].MustDo("DEL", node.GuardKey(quorumlock.DefaultPrefix))
+			}
+			dropped := d.reset(nodes)
+			name := fmt.Sprintf("forgot-%d", i)
+			patiently(t, "the nodes vote again", func() bool {
+				l, err := d.m.TryAcquire(t.Context(), name)
+				d.judge(err)
+				if err != nil {
+					return false
+				}
+				_ = l.Release(t.Context()) // it may be over by now on a slow machine
+				return true
+			})
+			took = append(took, time.Since(since))
+			if took[i] < guard {
+				early++
+			}
+			patiently(t, "each has lost a reply", func() bool { return dropped.Load() == int64(len(nodes)) })
+		}
+		patiently(t, "all nodes vote", func() bool { return everybodyVotes(d.m, n) })
+		r.figure(fmt.Sprintf("granted in the quarantine that was told in a lost reply %d/%d", early, cases), "0", early == 0)
+		r.figure(fmt.Sprintf("granted after %s (the quarantine is %v)", spread(took), guard), limit(guard+time.Second),
+			at(1, took) <= limitOf(guard+time.Second))
+		r.figure(fmt.Sprintf("taken by myself %d, errors of another class %d", d.tally.myself.Load(), d.tally.odd.Load()), "0",
+			d.tally.myself.Load() == 0 && d.tally.odd.Load() == 0)
+	})
+}
+
 // dropTally is what the workers of a row have seen.
 type dropTally struct {
 	drops, calls, failed, myself, lost, odd atomic.Int64
@@ -107,21 +151,50 @@ type dropper struct {
 	era     atomic.Int64 // faults of an earlier one are void
 }
 
+// newDroppers returns clients with these options.
+func newDroppers(t *testing.T, servers []*redistest.Server, clients int, opts ...quorumlock.Option) []*dropper {
+	t.Helper()
+	kinds := digests(t, servers[0])
+	require.Contains(t, slices.Collect(maps.Values(kinds)), "guard")
+	all := make([]*dropper, clients)
+	for i := range all {
+		d := &dropper{t: t, servers: servers, kinds: kinds, index: i}
+		var addrs []string
+		d.proxies, addrs = behindProxies(t, servers)
+		d.m = managerOn(t, addrs, opts...)
+		all[i] = d
+	}
+	return all
+}
+
 // disarm voids the faults that were not used.
 func (d *dropper) disarm() { d.era.Add(1) }
 
-// arm drops the next reply to an operation on each of these nodes.
-func (d *dropper) arm(kind string, nodes []int) {
-	era, tally := d.era.Load(), d.tally
+// arm drops the next reply to an operation on each of these nodes, and counts
+// how many it has dropped.
+func (d *dropper) arm(kind string, nodes []int) *atomic.Int64 {
+	era, tally, dropped := d.era.Load(), d.tally, new(atomic.Int64)
 	for _, i := range nodes {
 		d.proxies[i].DropReply(func(cmd []string) bool {
 			if d.era.Load() != era || len(cmd) < 2 || cmd[0] != "EVALSHA" || d.kinds[cmd[1]] != kind {
 				return false
 			}
 			tally.drops.Add(1)
+			dropped.Add(1)
 			return true
 		})
 	}
+	return dropped
+}
+
+// reset ends the connections to these nodes, and drops the reply of the guard at
+// the greetings that follow.
+func (d *dropper) reset(nodes []int) (dropped *atomic.Int64) {
+	dropped = d.arm("guard", nodes)
+	for _, i := range nodes {
+		d.proxies[i].Reset()
+	}
+	return dropped
 }
 
 // some returns up to so many nodes at random, at least one.
@@ -271,6 +344,23 @@ func (d *dropper) release(name string) {
 	d.attempt(name)
 }
 
+// guard asks while the nodes are being greeted, and when they are back they have
+// to vote, each of them.
+func (d *dropper) guard(name string) {
+	nodes := d.some(len(d.servers))
+	dropped := d.reset(nodes)
+	d.attempt(name)
+	if !within(20*time.Second, func() bool {
+		return dropped.Load() == int64(len(nodes)) && everybodyVotes(d.m, len(d.servers))
+	}) {
+		d.t.Errorf("%d of %d replies were dropped, and the nodes do not vote again", dropped.Load(), len(nodes))
+		return
+	}
+	if l := d.grant(name); l != nil {
+		d.end(l)
+	}
+}
+
 // Every packet is late, by up to two TTL, and each node by another delay that
 // changes all the time. What was asked for arrives when nobody waits for it any
 // more.
@@ -372,13 +462,13 @@ func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
 				case !wasGranted && life.from.After(notAfter):
 					late++
 					t.Logf("node %d: %s made %v after not-after, by %s", i, life.name, life.from.Sub(notAfter), life.by)
-				case wasGranted && life.from.After(end) && life.from.After(notAfter) && !life.deleted &&
-					!life.from.After(end.Add(timeout+5*time.Millisecond)):
-					soon++ // by a heal that was sent before the end and is not void yet, and whose release is later than its key lives
-				case wasGranted && life.from.After(end) && life.from.After(notAfter) && !life.deleted:
+				case !wasGranted || !life.from.After(end) || !life.from.After(notAfter):
+				case strings.HasPrefix(life.by, "heal ") && !life.from.After(end.Add(timeout+5*time.Millisecond)):
+					soon++ // by a heal that was sent before the end and is not void yet
+				default: // whatever became of it later: meanwhile nobody else could have the lock
 					back++
-					t.Logf("node %d: %s came back %v after its end, by %s, and stayed until %v%s", i, life.name,
-						life.from.Sub(end), life.by, life.to.Sub(end), log.releasesOf(life))
+					t.Logf("node %d: %s came back %v after its end, by %s, and stayed until %v (deleted: %v)%s", i, life.name,
+						life.from.Sub(end), life.by, life.to.Sub(end), life.deleted, log.releasesOf(life))
 				}
 				if !wasGranted {
 					orphaned = append(orphaned, life.to.Sub(life.since))
