@@ -26,7 +26,7 @@ func (a *adrift) add(req *Request, void time.Time) {
 	if *a == nil {
 		*a = adrift{}
 	}
-	switch req.Kind {
+	switch req.Kind { // the others make no lock
 	case Acquire:
 		(*a)[req.Args[0]] = void
 	case Heal:

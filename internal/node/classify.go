@@ -109,8 +109,8 @@ func opaque(err error) error {
 	return err
 }
 
-// noScript reports whether the server has forgotten our scripts: a request that
-// may be sent again after a greeting.
+// noScript reports whether the server has forgotten our scripts: what it answers
+// so was not applied, and may be sent again after a greeting.
 func noScript(err error) bool {
 	redis, ok := rueidis.IsRedisErr(err)
 	return ok && redis.IsNoScript()
