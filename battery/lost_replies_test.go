@@ -74,7 +74,7 @@ func TestALostReplyIsNeitherARefusalNorALeftover(t *testing.T) {
 				"0", tally.myself.Load() == 0)
 			r.figure(fmt.Sprintf("keys gone after a failed acquire (%d) or a release (%d): %s; left for good %d",
 				tally.failed.Load(), len(tally.gone)-int(tally.failed.Load()), spread(tally.gone), left),
-				limit(100*time.Millisecond)+", 0 left", at(1, tally.gone) <= limitOf(100*time.Millisecond) && left == 0)
+				atLeastInFull("max 100ms")+", 0 left", (!full || at(1, tally.gone) <= 100*time.Millisecond) && left == 0)
 			r.figure(fmt.Sprintf("leases lost by a lost reply %d, errors of another class %d", tally.lost.Load(), tally.odd.Load()),
 				"0", tally.lost.Load() == 0 && tally.odd.Load() == 0)
 			if first := tally.firstOdd.Load(); first != nil {
@@ -211,6 +211,7 @@ func (d *dropper) judge(err error) {
 		d.tally.myself.Add(1)
 	case errors.Is(err, quorumlock.ErrLost):
 		d.tally.lost.Add(1)
+		d.t.Log(err)
 	case !errors.Is(err, quorumlock.ErrNoQuorum):
 		d.tally.odd.Add(1)
 		d.tally.firstOdd.CompareAndSwap(nil, err.Error())
@@ -232,9 +233,33 @@ func (d *dropper) grant(name string) *quorumlock.Lease {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	l, err := d.m.Acquire(ctx, name)
-	if err != nil || !within(5*time.Second, func() bool { return holding(d.servers, name) == len(d.servers) }) {
+	if err != nil {
 		d.judge(err)
-		d.t.Errorf("%s is not held everywhere: %v", name, err)
+		d.t.Errorf("%s is not granted: %v", name, err)
+		return nil
+	}
+	// By this lease: on a busy machine the key of a failed attempt may be there
+	// still, and a node may have missed its vote.
+	everywhere := func() bool {
+		return !slices.ContainsFunc(d.servers, func(s *redistest.Server) bool {
+			value, err := s.Do("GET", lockKey(name))
+			text, ok := value.(string)
+			return err != nil || !ok || !strings.HasPrefix(text, l.Owner()+" ")
+		})
+	}
+	// And it has to know: what forgets next is a minority of those that it counts on.
+	known := func() bool {
+		d.judge(l.Renew(ctx))
+		select {
+		case renewed := <-l.Renewed():
+			return renewed.Margin == quorum.Size(len(d.servers))-1
+		default:
+			return false
+		}
+	}
+	if !within(20*time.Second, func() bool { return known() && everywhere() }) {
+		d.t.Errorf("%s is not held everywhere", name)
+		_ = l.Release(context.Background())
 		return nil
 	}
 	return l
@@ -287,7 +312,7 @@ func (d *dropper) extend(name string) {
 	}
 	d.arm("extend", d.some(len(d.servers)))
 	d.judge(l.Renew(context.Background()))
-	if !within(5*time.Second, func() bool { return l.Verify(context.Background()) == nil }) {
+	if !within(20*time.Second, func() bool { return l.Verify(context.Background()) == nil }) {
 		d.judge(l.Err())
 		d.t.Errorf("%s is not confirmed any more", name)
 	}
@@ -307,7 +332,9 @@ func (d *dropper) heal(name string) {
 	}
 	d.arm("heal", forgetful)
 	d.judge(l.Renew(context.Background()))
-	if !within(5*time.Second, func() bool { return holding(d.servers, name) == len(d.servers) }) {
+	healed := func() bool { return holding(d.servers, name) == len(d.servers) }
+	// A busy machine may be too late for a heal: the next renewal sends another.
+	if !within(time.Second, healed) && !within(20*time.Second, func() bool { d.judge(l.Renew(context.Background())); return healed() }) {
 		d.t.Errorf("%s is not healed", name)
 	}
 	d.judge(l.Renew(context.Background()))
