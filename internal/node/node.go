@@ -397,12 +397,12 @@ func (n *Node) quarantined() bool {
 	return false
 }
 
-// serve sends everything that is queued, batch after batch.
+// serve sends everything that is queued, batch after batch. A check that somebody
+// is in a hurry for comes behind what is queued by then: a heal is among it, and
+// has no time to lose.
 func (n *Node) serve() {
 	for n.ctx.Err() == nil {
-		if n.hurry.Swap(false) {
-			n.checkAt = 0
-		}
+		hurry := n.hurry.Swap(false)
 		if now := n.cfg.Now(); n.connected() && now >= n.checkAt || !n.connected() && now >= n.redialAt {
 			n.connect()
 		}
@@ -412,13 +412,17 @@ func (n *Node) serve() {
 		}
 		n.resound()
 		n.take()
-		if len(n.batch) == 0 {
+		switch {
+		case len(n.batch) == 0 && !hurry:
 			return
-		}
-		if n.connected() {
+		case len(n.batch) == 0:
+		case n.connected():
 			n.send()
-		} else {
+		default:
 			n.postpone()
+		}
+		if hurry {
+			n.checkAt = 0
 		}
 	}
 }
