@@ -304,6 +304,11 @@ var mutants = []mutant{
 		pkg: virtual, run: "TestAFlushOfAnIdleNodeStartsItsQuarantineAtTheNextCheckup$",
 	},
 	{
+		name: "a check comes before a heal", file: "internal/node/node.go",
+		old: "\t\thurry := n.hurry.Swap(false)\n", new: "\t\thurry := n.hurry.Swap(false)\n\t\tif hurry {\n\t\t\tn.checkAt = 0\n\t\t}\n",
+		pkg: scripts, run: "TestACheckComesBehindWhatIsQueued$",
+	},
+	{
 		name: "nobody asks why a key is gone", file: "watchdog.go",
 		old: "r.m.nodes[i].Check()", new: "_ = i",
 		pkg: virtual, run: "TestANodeThatHasLostAKeyIsLookedAtWithinOneInterval$",

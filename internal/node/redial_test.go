@@ -161,3 +161,39 @@ func TestADialFunctionIsBounded(t *testing.T) {
 		assert.Fail(t, "the dial goes on")
 	}
 }
+
+// Whoever misses a key asks for a check and heals the key; the heal expires soon,
+// and a greeting takes its time.
+func TestACheckComesBehindWhatIsQueued(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	proxy := redistest.NewProxy(t, server.Addr())
+	now := clock.New().Now
+	n := node.New(node.Config{Option: rueidis.ClientOption{InitAddress: []string{proxy.Addr()}}, Prefix: "p:", Now: now})
+	ended := make(chan struct{})
+	go func() { defer close(ended); n.Run() }()
+	defer func() { n.Close(context.Background(), nil, nil); <-ended }()
+	require.Eventually(t, func() bool { return n.Health().Err == nil }, 20*time.Second, 5*time.Millisecond)
+
+	seen := make(chan string, 100)
+	proxy.DelayCommand(func(cmd []string) bool {
+		seen <- cmd[0]
+		return cmd[0] == "EVALSHA"
+	}, 100*time.Millisecond)
+	answer := make(answers, 2)
+	read := &node.Request{Kind: node.Read, Keys: []string{"p:job"}, Expires: now() + time.Minute}
+	require.True(t, n.Post(read, answer))
+	require.Equal(t, "EVALSHA", <-seen) // on its way: the worker waits
+	n.Check()
+	require.True(t, n.Post(read, answer))
+	for next := <-seen; ; next = <-seen {
+		if next != "PING" { // rueidis's
+			assert.Equal(t, "EVALSHA", next)
+			break
+		}
+	}
+	for next := <-seen; next != "INFO"; next = <-seen {
+		require.NotEqual(t, "EVALSHA", next)
+	}
+	<-answer
+	<-answer
+}
