@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -342,12 +341,11 @@ func (a *attempt) holder() Holder {
 // retryAfter returns when a quorum could be free, 0 if that is not known: nodes
 // that granted or failed are taken for free now. a.mu is held.
 func (a *attempt) retryAfter() time.Duration {
-	left := make([]time.Duration, a.terms.Nodes)
+	left := make(quorum.Window, a.terms.Nodes)
 	for i, t := range a.taken {
 		left[i] = t.ttl
 	}
-	slices.Sort(left)
-	if d := left[a.m.quorum()-1]; d != quorum.Never {
+	if d := left.Free(); d != quorum.Never {
 		return d
 	}
 	return 0

@@ -243,7 +243,7 @@ func TestUnfencedClaimIsItsTally(t *testing.T) {
 	}
 }
 
-func TestDeadlineIsTheLastInstantWithAQuorum(t *testing.T) {
+func TestDeadlineIsTheLastInstantWithAQuorumAndFreeTheFirstWithAnother(t *testing.T) {
 	same := func(raw []uint8) bool {
 		window := make(quorum.Window, 1+len(raw)%quorum.MaxNodes)
 		for i := range window {
@@ -255,7 +255,14 @@ func TestDeadlineIsTheLastInstantWithAQuorum(t *testing.T) {
 		sorted := slices.Sorted(slices.Values(window))
 		qth := sorted[len(sorted)-dumbQuorum(len(sorted))]
 		d := window.Deadline()
-		return d == dumbDeadline(window) && d == qth && slices.Equal(window, before)
+		free, by := 0, window.Free()
+		for _, until := range window {
+			if until <= by {
+				free++
+			}
+		}
+		first := free >= dumbQuorum(len(window)) && sorted[dumbQuorum(len(window))-1] == by
+		return d == dumbDeadline(window) && d == qth && first && slices.Equal(window, before)
 	}
 	if err := quick.Check(same, quickConfig); err != nil {
 		t.Error(err)

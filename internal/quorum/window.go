@@ -34,7 +34,19 @@ type Window []time.Duration
 // Deadline returns the q-th largest instant: until then a quorum keeps the
 // key.
 func (w Window) Deadline() time.Duration {
-	var sorted [MaxNodes]time.Duration // descending, insertion sort: n is small
+	sorted := w.descending()
+	return sorted[Size(len(w))-1]
+}
+
+// Free returns the q-th smallest instant: from then on a quorum does not keep
+// the key. It is Deadline where n is odd.
+func (w Window) Free() time.Duration {
+	sorted := w.descending()
+	return sorted[len(w)-Size(len(w))]
+}
+
+// descending returns the instants from the largest on, by insertion: n is small.
+func (w Window) descending() (sorted [MaxNodes]time.Duration) {
 	for i, e := range w {
 		j := i
 		for ; j > 0 && sorted[j-1] < e; j-- {
@@ -42,7 +54,7 @@ func (w Window) Deadline() time.Duration {
 		}
 		sorted[j] = e
 	}
-	return sorted[Size(len(w))-1]
+	return sorted
 }
 
 // Held returns how many nodes keep the key at now.
