@@ -29,11 +29,11 @@ func (c *tally) Receive(_ int, _ *node.Request, r *node.Reply) {
 }
 
 // greeted returns a node that the caller closes, and its clock.
-func greeted(t *testing.T, server *redistest.Server) (*node.Node, func() time.Duration) {
+func greeted(t *testing.T, addr string) (*node.Node, func() time.Duration) {
 	t.Helper()
 	now := clock.New().Now
 	n := node.New(node.Config{
-		Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}}, Prefix: "p:", Now: now,
+		Option: rueidis.ClientOption{InitAddress: []string{addr}}, Prefix: "p:", Now: now,
 	})
 	go n.Run()
 	require.Eventually(t, func() bool { return n.Health().Err == nil }, 20*time.Second, 5*time.Millisecond)
@@ -45,7 +45,7 @@ func greeted(t *testing.T, server *redistest.Server) (*node.Node, func() time.Du
 func TestCloseSendsMoreThanAQueueHolds(t *testing.T) {
 	const locks = 20_000
 	server := redistest.Start(t, 1)[0]
-	n, now := greeted(t, server)
+	n, now := greeted(t, server.Addr())
 	owner := strings.Repeat("a", node.OwnerLen)
 	server.MustDo("EVAL", "for i = 1, ARGV[1] do redis.call('SET', 'p:' .. (i - 1), ARGV[2] .. ' 0 - -') end", "0", fmt.Sprint(locks), owner)
 	var last []*node.Request
@@ -64,7 +64,7 @@ func TestCloseSendsMoreThanAQueueHolds(t *testing.T) {
 
 func TestACloseThatIsCutShortSaysSoAndAnswersEverything(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
-	n, now := greeted(t, server)
+	n, now := greeted(t, server.Addr())
 	server.Stop()
 	defer server.Continue()
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)

@@ -167,12 +167,8 @@ func TestADialFunctionIsBounded(t *testing.T) {
 func TestACheckComesBehindWhatIsQueued(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	proxy := redistest.NewProxy(t, server.Addr())
-	now := clock.New().Now
-	n := node.New(node.Config{Option: rueidis.ClientOption{InitAddress: []string{proxy.Addr()}}, Prefix: "p:", Now: now})
-	ended := make(chan struct{})
-	go func() { defer close(ended); n.Run() }()
-	defer func() { n.Close(context.Background(), nil, nil); <-ended }()
-	require.Eventually(t, func() bool { return n.Health().Err == nil }, 20*time.Second, 5*time.Millisecond)
+	n, now := greeted(t, proxy.Addr())
+	defer n.Close(context.Background(), nil, nil)
 
 	seen := make(chan string, 100)
 	proxy.DelayCommand(func(cmd []string) bool {

@@ -77,12 +77,8 @@ func TestTheProtocolIsTheOneAskedFor(t *testing.T) {
 func TestScriptsThatAreFlushedTwiceAreNoMisconfiguration(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	proxy := redistest.NewProxy(t, server.Addr())
-	now := clock.New().Now
-	n := node.New(node.Config{Option: rueidis.ClientOption{InitAddress: []string{proxy.Addr()}}, Prefix: "p:", Now: now})
-	ended := make(chan struct{})
-	go func() { defer close(ended); n.Run() }()
-	defer func() { n.Close(context.Background(), nil, nil); <-ended }()
-	require.Eventually(t, func() bool { return n.Health().Err == nil }, 20*time.Second, 5*time.Millisecond)
+	n, now := greeted(t, proxy.Addr())
+	defer n.Close(context.Background(), nil, nil)
 	sent := 0
 	proxy.DelayCommand(func(cmd []string) bool {
 		if len(cmd) == 3+2+9 { // the acquire
