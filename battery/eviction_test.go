@@ -32,12 +32,11 @@ func TestANodeThatEvictsGivesNothingAway(t *testing.T) {
 		}
 		bare := managerOn(t, addrs, guard...)
 		holder, competitor := managerOn(t, redistest.Addrs(servers), guard...), managerOn(t, redistest.Addrs(servers), guard...)
-		managers := []*quorumlock.Manager{bare, holder, competitor}
 		victim.Fill(policy, nil)
 		_, err := quorumlock.New(t.Context(), quorumlock.Addrs(redistest.Addrs(servers)...), guard...)
 		r.figure(fmt.Sprintf("New refuses it by the name of the policy: %v", err != nil && strings.Contains(err.Error(), policy)), "true",
 			err != nil && strings.Contains(err.Error(), policy))
-		for _, m := range managers { // nobody holds anything yet, so it is found at the next check
+		for _, m := range []*quorumlock.Manager{bare, holder, competitor} { // nobody holds anything yet, so it is found at the next check
 			patiently(t, "the policy is found", func() bool {
 				s, err := m.Inspect(t.Context(), "anything")
 				return err == nil && s.Nodes[0].Warning != nil
@@ -166,7 +165,7 @@ func TestANodeThatBeginsToEvictIsToldWithinOneInterval(t *testing.T) {
 		// An interval is up to a tenth longer, and the reply has to travel.
 		bar := interval*11/10 + 20*time.Millisecond
 		r.figure(fmt.Sprintf("told after the first lock was dropped: %s, in %d rounds", spread(late), rounds),
-			fmt.Sprintf("max interval with its jitter + round trip, %v", brief(bar)), at(1, late) <= limitOf(bar))
+			fmt.Sprintf("max interval with its jitter + round trip, %v", brief(bar)), at(1, late) <= min(limitOf(bar), 5*time.Second)) // the check every 10 s would be no merit
 		r.figure(fmt.Sprintf("leases lost %d/%d", lost, rounds), "0", lost == 0)
 	})
 }

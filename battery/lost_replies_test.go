@@ -74,7 +74,7 @@ func TestALostReplyIsNeitherARefusalNorALeftover(t *testing.T) {
 				"0", tally.myself.Load() == 0)
 			r.figure(fmt.Sprintf("keys gone after a failed acquire (%d) or a release (%d): %s; left for good %d",
 				tally.failed.Load(), len(tally.gone)-int(tally.failed.Load()), spread(tally.gone), left),
-				atLeastInFull("max 100ms")+", 0 left", (!full || at(1, tally.gone) <= 100*time.Millisecond) && left == 0)
+				limit(100*time.Millisecond)+", 0 left", at(1, tally.gone) <= limitOf(100*time.Millisecond) && left == 0)
 			r.figure(fmt.Sprintf("leases lost by a lost reply %d, errors of another class %d", tally.lost.Load(), tally.odd.Load()),
 				"0", tally.lost.Load() == 0 && tally.odd.Load() == 0)
 			if first := tally.firstOdd.Load(); first != nil {
@@ -312,7 +312,7 @@ func (d *dropper) extend(name string) {
 	}
 	d.arm("extend", d.some(len(d.servers)))
 	d.judge(l.Renew(context.Background()))
-	if !within(20*time.Second, func() bool { return l.Verify(context.Background()) == nil }) {
+	if !within(5*time.Second, func() bool { return l.Verify(context.Background()) == nil }) {
 		d.judge(l.Err())
 		d.t.Errorf("%s is not confirmed any more", name)
 	}
@@ -332,9 +332,7 @@ func (d *dropper) heal(name string) {
 	}
 	d.arm("heal", forgetful)
 	d.judge(l.Renew(context.Background()))
-	healed := func() bool { return holding(d.servers, name) == len(d.servers) }
-	// A busy machine may be too late for a heal: the next renewal sends another.
-	if !within(time.Second, healed) && !within(20*time.Second, func() bool { d.judge(l.Renew(context.Background())); return healed() }) {
+	if !within(5*time.Second, func() bool { return holding(d.servers, name) == len(d.servers) }) {
 		d.t.Errorf("%s is not healed", name)
 	}
 	d.judge(l.Renew(context.Background()))
@@ -486,11 +484,12 @@ func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
 				notAfter := life.since.Add(timeout + 5*time.Millisecond)
 				end, wasGranted := ends[life.owner]
 				switch {
-				case !wasGranted && life.looked.After(notAfter):
+				case !wasGranted && life.from.After(notAfter):
 					late++
-					t.Logf("node %d: %s made %v after not-after, by %s", i, life.name, life.looked.Sub(notAfter), life.by)
-				case !wasGranted || !life.looked.After(end) || !life.looked.After(notAfter):
-				case strings.HasPrefix(life.by, "heal ") && !life.looked.After(end.Add(timeout+5*time.Millisecond)):
+					t.Logf("node %d: %s made %v after not-after, by %s, which looked at the clock %v before", i, life.name, life.from.Sub(notAfter), life.by,
+						life.from.Sub(life.looked))
+				case !wasGranted || !life.from.After(end) || !life.from.After(notAfter):
+				case strings.HasPrefix(life.by, "heal ") && !life.from.After(end.Add(timeout+5*time.Millisecond)):
 					soon++ // by a heal that was sent before the end and is not void yet
 				default: // whatever became of it later: meanwhile nobody else could have the lock
 					back++
@@ -499,7 +498,7 @@ func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
 				}
 				if !wasGranted {
 					orphaned = append(orphaned, life.to.Sub(life.since))
-					if life.to.After(notAfter.Add(ttl + life.from.Sub(life.looked))) {
+					if life.to.After(notAfter.Add(ttl)) {
 						beyond++
 					}
 				}
@@ -554,7 +553,7 @@ type keyLife struct {
 	name, owner string
 	since       time.Time // of the attempt, in the value
 	from, to    time.Time
-	looked      time.Time // when the script that made it asked for the time; a machine may stand still until from
+	looked      time.Time // when the script that made it asked for the time: from, unless the server stood still in between
 	by          string    // operation and connection that made it
 	deleted     bool
 }

@@ -388,12 +388,8 @@ func merge(into, from map[string]int) {
 // were many faults each may be the worst.
 //
 // Live is what the library answers for: the heap after a collection, and
-// stacks. It is less than 3 MiB, and goes up and down by a tenth with what is
-// under way, because queues and batches keep the room of their worst moment. So
-// there a growth counts from liveRoom on, which is 3 bytes for each lease of half an
-// hour: whatever is kept for a lease, a fault or a connection is more than that.
-// Resident memory is the live, the allocator's and, in such a build, the race
-// detector's shadow of every address ever used.
+// stacks. Resident memory is that, and the allocator's and, in such a build,
+// the race detector's shadow of every address ever used.
 func judgeSamples(r *row, samples []workerSample, begun instant, total time.Duration) {
 	bound := 0.05
 	if total < 2*time.Minute {
@@ -401,20 +397,17 @@ func judgeSamples(r *row, samples []workerSample, begun instant, total time.Dura
 	}
 	warm := min(2*total/5, 5*time.Minute)
 	third := (total - warm) / 3
-	const (
-		live, resident = "live heap and stacks", "resident memory"
-		liveRoom       = 256 << 10
-	)
+	const resident = "resident memory"
 	kinds := []struct {
 		name string
 		of   func(*workerSample) int64
 	}{
 		{"goroutines", func(s *workerSample) int64 { return int64(s.Goroutines) }},
-		{live, func(s *workerSample) int64 { return s.Live }},
+		{"live heap and stacks", func(s *workerSample) int64 { return s.Live }},
 		{resident, func(s *workerSample) int64 { return s.Resident }},
 	}
 	for _, kind := range kinds {
-		worst, most := -1.0, int64(0)
+		worst := -1.0
 		var text []string
 		for worker := range soakWorkers {
 			var first, last []int64
@@ -435,18 +428,15 @@ func judgeSamples(r *row, samples []workerSample, begun instant, total time.Dura
 				continue
 			}
 			growth := float64(b)/float64(a) - 1
-			worst, most = max(worst, growth), max(most, b-a)
+			worst = max(worst, growth)
 			text = append(text, fmt.Sprintf("%s → %s", amount(a), amount(b)))
 		}
 		limit := bound
 		if kind.name == resident && total < 10*time.Minute {
 			limit *= 2 // the race detector's shadow was seen to grow for minutes
 		}
-		bar, pass := fmt.Sprintf("at most %.0f %% in a run this long", 100*limit), worst <= limit
-		if kind.name == live {
-			bar, pass = bar+", or 0.25 MiB", pass || most <= liveRoom
-		}
-		r.figure(fmt.Sprintf("growth of %s %+.1f %% at the most (%s)", kind.name, 100*worst, strings.Join(text, ", ")), bar, pass)
+		r.figure(fmt.Sprintf("growth of %s %+.1f %% at the most (%s)", kind.name, 100*worst, strings.Join(text, ", ")),
+			fmt.Sprintf("at most %.0f %% in a run this long", 100*limit), worst <= limit)
 	}
 }
 
