@@ -528,6 +528,26 @@ var mutants = []mutant{
 		pkg: scripts, run: "TestCloseWaitsForTheReleaseOfALockThatMayStillBeMade$",
 	},
 	{
+		name: "what could not be sent stays in memory", file: "internal/node/node.go",
+		old: "\tclear(n.batch) // the next one may be shorter", new: "\t// the next one may be shorter",
+		pkg: scripts, run: "TestNothingIsKeptOfRequestsThatWereAnswered$",
+	},
+	{
+		name: "what was sent stays in memory", file: "internal/node/node.go",
+		old: "\tclear(n.batch)\n\tn.requeue(again)", new: "\tn.requeue(again)",
+		pkg: scripts, run: "TestNothingIsKeptOfRequestsThatWereAnswered$",
+	},
+	{
+		name: "buffers stay as large as the largest burst", file: "internal/node/greet.go",
+		old: "\t\tn.trim()\n", new: "",
+		pkg: scripts, run: "TestBuffersDoNotStayAsLargeAsTheLargestBurst$",
+	},
+	{
+		name: "what is void stays adrift", file: "internal/node/greet.go",
+		old: "\tn.adrift.forget(time.Now())\n", new: "",
+		pkg: scripts, run: "TestWhatIsVoidDoesNotStayAdrift$",
+	},
+	{
 		name: "releases overtake what waits", file: "internal/node/node.go",
 		old: "if ok {\n\t\tn.queue, n.settled = append(n.queue, entry{req: req, to: to}), false",
 		new: "if ok {\n\t\tn.queue, n.settled = append(n.queue, entry{req: req, to: to}), false\n\t\tif req.Insist {\n\t\t\tcopy(n.queue[1:], n.queue)\n\t\t\tn.queue[0] = entry{req: req, to: to}\n\t\t}",

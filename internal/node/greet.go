@@ -86,6 +86,7 @@ func (n *Node) connect() {
 		n.redial.Reset()
 		n.requeue(n.parked)
 		n.parked = nil
+		n.trim()
 		switch {
 		case withheld != nil:
 			n.withheld, err = withheld, withheld
@@ -102,6 +103,24 @@ func (n *Node) connect() {
 	}
 	if n.ctx.Err() == nil {
 		n.report(err)
+	}
+}
+
+// trim gives back what a burst has made the buffers grow to: at every greeting,
+// so that reuse pays all the same.
+func (n *Node) trim() {
+	n.batch, n.commands, n.many = nil, nil, nil
+	n.adrift.forget(time.Now())
+	if len(n.adrift) == 0 {
+		n.adrift = nil
+	}
+	if len(n.echoes) == 0 {
+		n.echoes = nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(n.queue) == 0 {
+		n.queue = nil
 	}
 }
 

@@ -482,6 +482,7 @@ func (n *Node) postpone() {
 		n.parked = append(n.parked[:0:0], n.parked[over:]...)
 	}
 	fail(n.cfg.Index, lose, status, err)
+	clear(n.batch) // the next one may be shorter, and each entry leads to its caller's context
 }
 
 // requeue puts entries back to the front, in their order.
