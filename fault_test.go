@@ -3,8 +3,12 @@ package quorumlock_test
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"slices"
+	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -154,4 +158,58 @@ func TestARestartedNodeDoesNotVoteUnderTheGuard(t *testing.T) {
 	next, err := strict.Acquire(background, "job")
 	require.NoError(t, err, "and after the quarantine all is well")
 	assert.Greater(t, next.Token(), l.Token())
+}
+
+// A Manager lives as long as its process: of what its callers hand it nothing
+// may live on, whatever the nodes did meanwhile.
+func TestNothingIsKeptOfCallsAndLeasesThatHaveEnded(t *testing.T) {
+	const many = 200
+	m, servers := newManager(t, 3, quorumlock.WithTTL(time.Second))
+	type value [64]byte
+	var mu sync.Mutex
+	var values []weak.Pointer[value]
+	together := func(phase string, call func(ctx context.Context, name string)) {
+		var calls sync.WaitGroup
+		for i := range many {
+			calls.Go(func() {
+				v := new(value)
+				mu.Lock()
+				values = append(values, weak.Make(v))
+				mu.Unlock()
+				call(context.WithValue(context.Background(), value{}, v), fmt.Sprint(phase, i))
+			})
+		}
+		calls.Wait()
+	}
+	use := func(ctx context.Context, name string) {
+		if l, err := m.TryAcquire(ctx, name); err == nil {
+			_ = l.Release(ctx)
+		}
+	}
+	together("healthy ", use)
+	together("lost ", func(ctx context.Context, name string) {
+		l, err := m.Acquire(ctx, name)
+		if !assert.NoError(t, err) {
+			return
+		}
+		for _, s := range servers {
+			s.MustDo("DEL", quorumlock.DefaultPrefix+name)
+		}
+		<-l.Done()
+	})
+	for _, s := range servers[1:] {
+		s.Stop()
+	}
+	together("silence ", use)
+	for _, s := range servers[1:] {
+		s.Continue()
+	}
+	servers[2].Kill()
+	together("one is down ", use)
+	eventually(t, "nothing is kept", func() bool {
+		for range 3 { // pools keep for two
+			runtime.GC()
+		}
+		return !slices.ContainsFunc(values, func(v weak.Pointer[value]) bool { return v.Value() != nil })
+	})
 }
