@@ -111,7 +111,8 @@ type workerSample struct {
 	Client     int
 	At         instant
 	Goroutines int
-	Live       int64 // bytes of the heap after a collection, and of stacks
+	Heap       int64 // bytes after a collection
+	Stacks     int64 // bytes of the spans that stacks are in
 	Resident   int64 // bytes; under the race detector mostly that
 }
 
@@ -365,7 +366,7 @@ func (w *worker) sample() {
 		if err == nil {
 			_, err = link.call(witnessCall{Kind: callSample, Sample: workerSample{
 				Client: w.config.Client, At: now(), Goroutines: runtime.NumGoroutine(),
-				Live: int64(stats.HeapAlloc + stats.StackInuse), Resident: resident,
+				Heap: int64(stats.HeapAlloc), Stacks: int64(stats.StackInuse), Resident: resident,
 			}})
 		}
 		if err != nil {
