@@ -612,7 +612,7 @@ func (log *keyLog) releasesOf(life keyLife) (text string) {
 // read takes lines such as:
 //
 //	+1700000000.123456 [0 127.0.0.1:54321] "EVALSHA" "(digest)" "2" "quorumlock:job" …
-//	+1700000000.123456 [0 lua] "SET" "quorumlock:job" "(value)" "PX" "1000"
+//	+1700000000.123456 [0 lua] "SET" "quorumlock:job" "(value)" "NX" "PXAT" "1700000001123"
 func (log *keyLog) read(line string) error {
 	stamp, rest, _ := strings.Cut(strings.TrimPrefix(line, "+"), " ")
 	from, rest, _ := strings.Cut(strings.TrimPrefix(rest, "[0 "), "] ")
@@ -660,15 +660,15 @@ func (log *keyLog) apply(now time.Time, words []string) error {
 	switch words[0] {
 	case "SET":
 		v := node.ParseValue(words[2])
-		px := slices.Index(words, "PX")
-		if v.Since.IsZero() || px < 0 || px+1 == len(words) {
+		at := slices.Index(words, "PXAT")
+		if v.Since.IsZero() || at < 0 || at+1 == len(words) {
 			return fmt.Errorf("no lock of ours: %q", words)
 		}
-		life = &keyLife{name: key, owner: v.Owner, since: v.Since, from: now, looked: log.looked, to: now.Add(millis(words[px+1])), by: log.script}
+		life = &keyLife{name: key, owner: v.Owner, since: v.Since, from: now, looked: log.looked, to: unixMilli(words[at+1]), by: log.script}
 		log.present[key] = life
-	case "PEXPIRE":
+	case "PEXPIREAT":
 		if life != nil {
-			life.to = now.Add(millis(words[2]))
+			life.to = unixMilli(words[2])
 		}
 	case "DEL":
 		if life != nil {
@@ -680,7 +680,7 @@ func (log *keyLog) apply(now time.Time, words []string) error {
 	return nil
 }
 
-func millis(text string) time.Duration {
+func unixMilli(text string) time.Time {
 	ms, _ := strconv.ParseInt(text, 10, 64)
-	return time.Duration(ms) * time.Millisecond
+	return time.UnixMilli(ms)
 }

@@ -152,9 +152,24 @@ var mutants = []mutant{
 	// Locks on the node.
 	{
 		name: "extend creates", file: "internal/node/lua/extend.lua",
-		old: "replies[#replies + 1] = 0",
-		new: "redis.call('SET', KEYS[key], owner .. ' 0 0 - ', 'PX', px)\n    replies[#replies + 1] = 1",
+		old: "== -2 then\n    replies[#replies + 1] = 0",
+		new: "== -2 then\n    redis.call('SET', KEYS[key], owner .. ' 0 0 - ', 'PX', px)\n    replies[#replies + 1] = 1",
 		pkg: scripts, run: "TestRealRedisConforms/extend",
+	},
+	{
+		name: "extend brings back what expired in a frozen script", file: "internal/node/lua/extend.lua",
+		old: "redis.call('PEXPIREAT', KEYS[key], ms + px)", new: "redis.call('PEXPIRE', KEYS[key], px)",
+		pkg: scripts, run: "TestAServerThatWasFrozenInAScriptBringsNoLockBack/extend",
+	},
+	{
+		name: "extend believes a lock that is older than it can be", file: "internal/node/lua/extend.lua",
+		old: "elseif now > ARGV[1] + px * 1000 then", new: "elseif now > ARGV[1] + px * 1e12 then",
+		pkg: scripts, run: "TestAnExtendThatTookLongerThanALockLivesFindsItGone$",
+	},
+	{
+		name: "heal brings back what expired in a frozen script", file: "internal/node/lua/heal.lua",
+		old: "redis.call('PEXPIREAT', KEYS[key], ends)", new: "redis.call('PEXPIRE', KEYS[key], px)",
+		pkg: scripts, run: "TestAServerThatWasFrozenInAScriptBringsNoLockBack/heal",
 	},
 	{
 		name: "extend of any owner", file: "internal/node/lua/extend.lua",
@@ -188,7 +203,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "acquire over a key of another type", file: "internal/node/lua/acquire.lua",
-		old: "value, 'NX', 'PX', ARGV[3]", new: "value, 'PX', ARGV[3]",
+		old: "value, 'NX', 'PXAT', ends", new: "value, 'PXAT', ends",
 		pkg: scripts, run: "TestRealRedisConforms/a_key_of_another_type",
 	},
 	{

@@ -25,12 +25,19 @@ func (n *Node) command(req *Request) rueidis.Completed {
 		return sha.Arg(req.Args...).Arg(n.offsetArg(), n.floor).Build()
 	case Heal:
 		return sha.Arg(n.offsetArg()).Arg(req.Args...).Build()
+	case Extend:
+		return sha.Arg(n.nowArg()).Arg(req.Args...).Build()
 	default:
 		return sha.Arg(req.Args...).Build()
 	}
 }
 
 func (n *Node) offsetArg() string { return n.clock.Load().arg }
+
+// nowArg is the node's clock, µs; if anything, it is behind.
+func (n *Node) nowArg() string {
+	return strconv.FormatInt((n.cfg.Now() + n.clock.Load().low).Microseconds(), 10)
+}
 
 // read fills r from the answer to req.
 func (n *Node) read(req *Request, result rueidis.RedisResult, r *Reply, received time.Duration) {

@@ -266,7 +266,7 @@ func (n *node) execute(m *message, wall time.Duration) answer {
 		case !ours && !mutation.has(ExtendForeign):
 			return foreign
 		case mutation.has(ExtendZero):
-			n.owner = 0 // PEXPIRE 0 deletes the key, and reports success
+			n.owner = 0 // PEXPIREAT of the past deletes the key, and reports success
 			return kept
 		}
 		n.expires = (wall + n.w.config.terms.TTL).Milliseconds()

@@ -31,6 +31,11 @@
 -- A packet that was delayed must not lock for a client that has gone, hence
 -- "not after". The counter goes forward before the lock is made, because Redis
 -- does not roll back: a script that stops in between leaves no lock behind.
+--
+-- A lock's end is an instant and no length of time: a server that is frozen
+-- between the look at its clock and the SET would lock anew when it runs on. (So
+-- it does with PX before Redis 7.2, which stops the clock for a script.) If it
+-- is frozen before that look, "not after" has gone by.
 local held
 if KEYS[3] then
   local found = redis.call('MGET', KEYS[1], KEYS[3])
@@ -50,13 +55,14 @@ end
 
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
-if held then
-  -- Refused by a replica, which has the lock from its master: that is no vote.
-  redis.call('PEXPIRE', KEYS[1], ARGV[3])
-  return string.format('%s %.0f', string.match(held, '^%d+', 34) or '0', now)
-end
 if now > ARGV[7] + ARGV[8] then
   return { now }
+end
+local ends = (now - now % 1000) / 1000 + ARGV[3] -- ms; such a number is written with all its digits
+if held then
+  -- Refused by a replica, which has the lock from its master: that is no vote.
+  redis.call('PEXPIREAT', KEYS[1], ends)
+  return string.format('%s %.0f', string.match(held, '^%d+', 34) or '0', now)
 end
 
 local counter, before = 0, nil
@@ -76,7 +82,7 @@ if KEYS[2] and KEYS[2] ~= KEYS[1] then
   redis.call('SET', KEYS[2], string.format('%.0f', counter), 'PX', ARGV[4])
 end
 local value = ARGV[1] .. ' ' .. string.format('%.0f', counter) .. ' ' .. ARGV[2]
-if not redis.call('SET', KEYS[1], value, 'NX', 'PX', ARGV[3]) then
+if not redis.call('SET', KEYS[1], value, 'NX', 'PXAT', ends) then
   if before then
     redis.call('SET', KEYS[2], before, 'PX', ARGV[4])
   elseif before == false then

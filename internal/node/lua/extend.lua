@@ -1,9 +1,10 @@
 -- Prolongs locks that are still ours. Never creates one.
 --
--- ARGV[1]  keys for each lock: 2 (lock, fence counter), or 1 without fencing
--- ARGV[2]  how long a counter lives, ms
+-- ARGV[1]  when this was sent, µs of this node's clock
+-- ARGV[2]  keys for each lock: 2 (lock, fence counter), or 1 without fencing
+-- ARGV[3]  how long a counter lives, ms
 -- KEYS     for each lock: the lock, and its fence counter
--- ARGV[3…] for each lock: owner value, how long it lives from now in ms, token
+-- ARGV[4…] for each lock: owner value, how long it lives from now in ms, token
 --
 -- Replies {now, r…}: this node's clock in µs, and for each lock
 --    1  ours, prolonged; an existing counter is at the token or above
@@ -14,11 +15,17 @@
 -- pcall: a key of another type is somebody else's, and a counter that is no
 -- number is left alone.
 --
--- PEXPIRE with 0 would delete the lock and report success, so it is refused.
+-- The end is an instant (see acquire.lua): a server that is frozen on the way
+-- would bring back, when it runs on, what expired meanwhile. If it was frozen
+-- before the look at the clock the lock still seems to be there, but for longer
+-- than it can be, since nothing was sent later to prolong it. An end that is not
+-- ahead deletes the lock and reports success, so a length of 0 is refused.
 local time = redis.call('TIME')
-local replies = { time[1] * 1000000 + time[2] }
-local stride = tonumber(ARGV[1])
-local arg = 3
+local now = time[1] * 1000000 + time[2]
+local ms = (now - now % 1000) / 1000
+local replies = { now }
+local stride = tonumber(ARGV[2])
+local arg = 4
 for key = 1, #KEYS, stride do
   local owner, px, token = ARGV[arg], ARGV[arg + 1], tonumber(ARGV[arg + 2])
   arg = arg + 3
@@ -35,15 +42,17 @@ for key = 1, #KEYS, stride do
     replies[#replies + 1] = 0
   elseif string.sub(held, 1, 33) ~= owner .. ' ' then
     replies[#replies + 1] = -1
+  elseif now > ARGV[1] + px * 1000 then
+    replies[#replies + 1] = 0
   else
-    redis.call('PEXPIRE', KEYS[key], px)
+    redis.call('PEXPIREAT', KEYS[key], ms + px)
     if stride == 2 then
       local last = redis.pcall('GET', KEYS[key + 1])
       last = type(last) == 'string' and tonumber(string.match(last, '^%d+$'))
       if last and last < token then
-        redis.call('SET', KEYS[key + 1], string.format('%.0f', token), 'PX', ARGV[2])
+        redis.call('SET', KEYS[key + 1], string.format('%.0f', token), 'PXAT', ms + ARGV[3])
       elseif last then
-        redis.call('PEXPIRE', KEYS[key + 1], ARGV[2])
+        redis.call('PEXPIREAT', KEYS[key + 1], ms + ARGV[3])
       end
     end
     replies[#replies + 1] = 1

@@ -14,12 +14,14 @@
 -- counters of the nodes stay level.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
+local ms = (now - now % 1000) / 1000
 local replies = { now }
 for key = 1, #KEYS do
   local value, px, last = ARGV[3 * key - 1], ARGV[3 * key], ARGV[3 * key + 1]
   if tonumber(px) < 1 then
     return redis.error_reply('ERR quorumlock: a lock cannot live ' .. px .. ' ms')
   end
+  local ends = ms + px -- an instant: see acquire.lua
   local held = redis.pcall('GETRANGE', KEYS[key], 0, 32)
   if type(held) == 'table' then
     if not string.find(held.err, 'WRONGTYPE', 1, true) then
@@ -30,9 +32,9 @@ for key = 1, #KEYS do
   if now > last + ARGV[1] then
     replies[key + 1] = 0
   elseif held == '' then -- none, or somebody else's that is empty
-    replies[key + 1] = redis.call('SET', KEYS[key], value, 'NX', 'PX', px) and 1 or -1
+    replies[key + 1] = redis.call('SET', KEYS[key], value, 'NX', 'PXAT', ends) and 1 or -1
   elseif string.sub(held, 1, 33) == string.sub(value, 1, 33) then
-    redis.call('PEXPIRE', KEYS[key], px)
+    redis.call('PEXPIREAT', KEYS[key], ends)
     replies[key + 1] = 1
   else
     replies[key + 1] = -1
