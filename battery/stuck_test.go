@@ -231,7 +231,7 @@ type calls struct {
 	pause time.Duration
 
 	next, answerable, answered, wrong atomic.Int64
-	first                             atomic.Value // error; of those that are wrong
+	first                             atomic.Value // string; the first error that is wrong
 
 	mu   sync.Mutex
 	took []time.Duration
@@ -341,7 +341,7 @@ func (c *calls) time(answerable bool, call func(ctx context.Context) error) {
 	busy := !full && errors.Is(err, quorumlock.ErrNoQuorum)
 	if err != nil && !(answerable && slow) && !busy {
 		c.wrong.Add(1)
-		c.first.CompareAndSwap(nil, err)
+		c.first.CompareAndSwap(nil, err.Error()) // of one type, as a Value demands
 	}
 }
 
