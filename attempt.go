@@ -295,12 +295,13 @@ func (a *attempt) grant(values context.Context) *Lease {
 	}
 	l.machine = quorum.NewMachine(&a.terms.Terms, window, a.began,
 		votes.Granted(), quorum.All(a.terms.Nodes)&^votes.Silent())
+	l.machine.SetLag(a.m.dog.lagging())
 	l.nodes = a.errs // evidence, should the lease be at risk from the start
 	if !a.terms.manual {
 		l.machine.Arm(a.began + l.nextRound())
 	}
 	l.stop.Store(int64(l.machine.Stop()))
-	if l.machine.Stop()-a.m.clock.Now() < a.terms.least {
+	if l.machine.End()-a.m.clock.Now() < a.terms.least {
 		return nil
 	}
 	return l
@@ -317,7 +318,7 @@ func (a *attempt) failure(outcome quorum.Outcome) error {
 	}
 	return &QuorumError{
 		Op: "acquire", Name: name, Need: a.m.quorum(), Got: a.claim.Votes().Granted().Len(),
-		Nodes: a.m.nodeErrors(a.errs),
+		Nodes: a.m.nodeErrors(a.errs), refusal: a.refusal(),
 	}
 }
 
@@ -349,6 +350,17 @@ func (a *attempt) retryAfter() time.Duration {
 		return d
 	}
 	return 0
+}
+
+// refusal returns when the last of the keys that were found in the way ends, 0
+// if there is none that ends.
+func (a *attempt) refusal() (longest time.Duration) {
+	for _, t := range a.taken {
+		if t.ttl != quorum.Never {
+			longest = max(longest, t.ttl)
+		}
+	}
+	return longest
 }
 
 // release takes back what the attempt has locked or may have locked. A node

@@ -79,9 +79,10 @@
 //	S = D − guard,   guard = 2 % of the TTL, at least 50 ms, at most a fifth
 //
 // [Lease.Remaining] counts down to S. A loss is told 25 ms before (half the
-// guard, for a guard below 50 ms), so that a timer that is late on a busy
-// machine still tells it by S. A round of renewal starts every third of
-// the TTL (less 10 %, plus 10 %); whatever nodes confirm moves S forward. A
+// guard, for a guard below 50 ms), and on a machine where timers have been later
+// than that lately so much earlier, up to a tenth of the TTL: it is told by S
+// all the same. A round of renewal starts every third of the TTL
+// (less 10 %, plus 10 %); whatever nodes confirm moves S forward. A
 // round without a quorum is tried again with exponential backoff from TTL/20.
 // A node that answers that the key is gone gets it back, while the lease is
 // valid and never after.

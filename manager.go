@@ -402,8 +402,11 @@ func (m *Manager) campaign(ctx context.Context, name string, t *terms, wait bool
 			return nil, err
 		}
 		var held *HeldError
-		if errors.As(err, &held) && held.RetryAfter > 0 {
+		switch {
+		case errors.As(err, &held) && held.RetryAfter > 0:
 			delay = min(delay, held.RetryAfter+time.Millisecond)
+		case short != nil && short.refusal > 0:
+			delay = min(delay, short.refusal+time.Millisecond)
 		}
 		if !m.pause(ctx, delay) {
 			if ctx.Err() != nil {

@@ -269,6 +269,7 @@ func (c *config) settle(t *terms) error {
 	t.slack = min(t.interval/20, together)
 	t.px = strconv.FormatInt((t.ttl + t.lockDelay).Milliseconds(), 10)
 	spent := t.interval + t.interval/10 + t.Timeout + t.Guard + t.Early + t.Drift
+	t.MaxLag = quorum.MaxLag(t.ttl, t.ttl-spent)
 	switch {
 	case t.ttl < MinTTL || t.ttl > MaxTTL:
 		return &InvalidError{What: "WithTTL", Value: t.ttl.String(),

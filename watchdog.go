@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -45,6 +46,9 @@ type watchdog struct {
 	leases leaseHeap
 	due    []*Lease      // those that run is just looking at, some of them back in leases
 	asleep time.Duration // until when; 0 while awake, when it needs no signal
+
+	lag    quorum.Lag   // run's
+	expect atomic.Int64 // lag.Expect: how much earlier leases have to look for their end
 }
 
 func newWatchdog(m *Manager) *watchdog {
@@ -65,22 +69,39 @@ func (d *watchdog) run() {
 	defer close(d.halted)
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
+	due := d.m.clock.Now() // when it had to look
 	for {
 		now := d.m.clock.Now()
 		d.tend(now, d.take(now+together))
-		if wait, ok := d.sleep(); ok {
+		d.measure(due)
+		wait, ok := d.sleep()
+		if ok {
 			timer.Reset(wait)
 		} else {
 			timer.Stop()
 		}
 		select {
 		case <-timer.C:
+			due = d.asleep // written by this goroutine alone
 		case <-d.signal:
+			due = d.m.clock.Now()
 		case <-d.halt:
 			return
 		}
 	}
 }
+
+// measure takes note of how late the watchdog is through with what was due:
+// its timer, the scheduler, and all the other leases.
+func (d *watchdog) measure(due time.Duration) {
+	now := d.m.clock.Now()
+	d.lag.Saw(now, now-due)
+	d.expect.Store(int64(d.lag.Expect()))
+}
+
+// lagging returns how late a loss has to be expected to be told, beyond what
+// leases allow for anyway.
+func (d *watchdog) lagging() time.Duration { return time.Duration(d.expect.Load()) }
 
 // take removes the leases that wake before then. The slice is good until the
 // next sleep.
@@ -341,6 +362,7 @@ func (l *Lease) step(in quorum.Input, with func()) (s stepped) {
 	// Found past the deadline itself: nobody in this process looked in time.
 	in.Jump = jumped != l.jumped || s.now > l.machine.Deadline() && l.machine.Deadline() > 0
 	l.jumped = jumped
+	l.machine.SetLag(l.m.dog.lagging())
 	s.Output = l.machine.Step(s.now, in)
 	switch l.machine.State() {
 	case quorum.Lost:

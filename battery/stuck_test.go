@@ -68,11 +68,11 @@ func TestAStoppedNodeHoldsUpNoCallOfTenThousand(t *testing.T) {
 // A minority, drawn anew each time, stopped for longer than a lease lives.
 func TestAMinorityThatStopsAgainAndAgainCostsNoLease(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
-		const ttl = time.Second
-		stops, stop := count(100, 2), 5*ttl
-		if !full {
-			stop = 1100 * time.Millisecond // all keys of the minority run out in that, too
+		ttl, stop := time.Second, 5*time.Second
+		if !full { // all keys of the minority run out in that, too, and other work on the machine costs no lease
+			ttl, stop = 3*time.Second, 3300*time.Millisecond
 		}
+		stops := count(100, 2)
 		r := newRow(t, fmt.Sprintf("a minority stopped for %v %d times, N=%d", stop, stops, n))
 		servers := redistest.Start(t, n)
 		m := managerOn(t, redistest.Addrs(servers), quorumlock.WithTTL(ttl))

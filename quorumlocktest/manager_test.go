@@ -622,6 +622,24 @@ func TestAWaiterComesNoLaterThanTheHoldersKeysEnd(t *testing.T) {
 	})
 }
 
+// One node refuses, one is down, one grants: neither held nor without nodes, and
+// what the one that refuses says of its key is all that is known.
+func TestAWaiterOfASplitComesNoLaterThanTheKnownKeysEnd(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		dead := managerFor(t, c, "dead")
+		acquire(t, dead, "job", quorumlock.WithoutRenewal())
+		began := time.Now()
+		c.Partition("dead")
+		c.Nodes()[1].FlushAll()
+		c.Nodes()[2].Kill()
+		m := manager(t, c, quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(time.Hour) }))
+		_, err := m.Acquire(background, "job")
+		require.NoError(t, err)
+		assert.LessOrEqual(t, time.Since(began), ttl+5*time.Millisecond)
+		c.Rejoin("dead")
+	})
+}
+
 func TestNodesThatNeedMendingEndTheWaitAtOnce(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)

@@ -133,6 +133,9 @@ func TestMachine(t *testing.T) {
 		if word, ok := head.named["early"]; ok {
 			terms.Early = duration(t, word)
 		}
+		if word, ok := head.named["max-lag"]; ok {
+			terms.MaxLag = duration(t, word)
+		}
 		if word, ok := head.named["max-hold"]; ok {
 			terms.MaxHold = duration(t, word)
 		}
@@ -145,6 +148,10 @@ func TestMachine(t *testing.T) {
 			now := origin + duration(t, step.words[0])
 			if step.words[1] == "arm" {
 				m.Arm(origin + duration(t, step.words[2]))
+				return strings.Join(standing(&m, now), " ")
+			}
+			if step.words[1] == "lag" {
+				m.SetLag(duration(t, step.words[2]))
 				return strings.Join(standing(&m, now), " ")
 			}
 			in := quorum.Input{Kind: kinds[step.words[1]]}

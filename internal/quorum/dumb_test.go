@@ -238,6 +238,7 @@ func (d *dumbClaim) outcome() quorum.Outcome {
 // dumbLease remembers all it was told and works the rest out each time.
 type dumbLease struct {
 	terms  quorum.Terms
+	lag    time.Duration
 	since  time.Duration
 	rounds []*dumbRound
 	kept   map[int][]time.Duration // until when each confirmation since the last denial is good
@@ -303,7 +304,7 @@ func (d *dumbLease) stop() time.Duration {
 }
 
 func (d *dumbLease) end() time.Duration {
-	end := d.deadline() - d.terms.Guard - d.terms.Early
+	end := d.deadline() - d.terms.Guard - d.terms.Early - min(d.lag, d.terms.MaxLag)
 	if d.terms.MaxHold > 0 && d.since+d.terms.MaxHold < end {
 		end = d.since + d.terms.MaxHold
 	}
@@ -350,7 +351,7 @@ func (d *dumbLease) step(now time.Duration, in quorum.Input) (out quorum.Output)
 		return out
 	}
 	if now >= d.end() {
-		keys := d.deadline() - d.terms.Guard - d.terms.Early
+		keys := d.deadline() - d.terms.Guard - d.terms.Early - min(d.lag, d.terms.MaxLag)
 		old := d.terms.MaxHold > 0 && now >= d.since+d.terms.MaxHold
 		ageFirst := old && d.since+d.terms.MaxHold <= keys
 		d.ended, d.why = quorum.Lost, quorum.Expired

@@ -16,6 +16,7 @@ type Terms struct {
 	Drift   time.Duration // given up for clock rates, see Drift
 	Guard   time.Duration // between the stop of work and the deadline, see Guard
 	Early   time.Duration // between the telling of a loss and the stop, see Early
+	MaxLag  time.Duration // the most that SetLag adds to Early, see MaxLag
 	Timeout time.Duration // how long a renewal round waits for answers
 	MaxHold time.Duration // age at which the lease ends; 0 for none
 }
@@ -148,6 +149,7 @@ type Machine struct {
 	window  Window
 	ceiling time.Duration // the end by MaxHold
 	next    time.Duration // when the next round is due; Never without renewal
+	lag     time.Duration // added to Early
 
 	// The current round. The acquisition is round zero: its late votes are
 	// answers like any other.
@@ -197,10 +199,13 @@ func (m *Machine) Stop() time.Duration {
 	return min(m.window.Deadline()-m.terms.Guard, m.ceiling)
 }
 
-// end is when the loss is found by whoever looks: early, so that it is told by
-// the stop although timers are late. Age is not a matter of safety.
-func (m *Machine) end() time.Duration {
-	return min(m.window.Deadline()-m.terms.Guard-m.terms.Early, m.ceiling)
+// End returns when the loss is found by whoever looks: early, so that it is
+// told by the stop although timers are late. Age is not a matter of safety.
+func (m *Machine) End() time.Duration { return min(m.keys(), m.ceiling) }
+
+// keys is the end for the sake of the keys.
+func (m *Machine) keys() time.Duration {
+	return m.window.Deadline() - m.terms.Guard - m.terms.Early - m.lag
 }
 
 // Deadline returns D, until which a quorum keeps the key.
@@ -211,6 +216,10 @@ func (m *Machine) Deadline() time.Duration { return m.window.Deadline() }
 func (m *Machine) Margin(now time.Duration) int {
 	return Margin(m.terms.Nodes, m.window.Held(now))
 }
+
+// SetLag says how late the caller has to expect to be at its wakes, beyond what
+// Early is for: by so much earlier the loss is found, up to Terms.MaxLag.
+func (m *Machine) SetLag(lag time.Duration) { m.lag = min(lag, m.terms.MaxLag) }
 
 // Arm sets the instant at which the next round is due.
 func (m *Machine) Arm(at time.Duration) { m.next = at }
@@ -226,7 +235,7 @@ func (m *Machine) Wake() time.Duration {
 	if !m.live() {
 		return Never
 	}
-	wake := m.end()
+	wake := m.End()
 	if m.open {
 		wake = min(wake, m.began+m.terms.Timeout)
 	} else {
@@ -276,7 +285,7 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 		if current {
 			m.answered, m.good = m.answered.With(in.Node), m.good.Without(in.Node)
 		}
-		if now >= m.end() { // it was ahead before this answer
+		if now >= m.End() { // it was ahead before this answer
 			m.lose(Revoked, &out)
 			return out
 		}
@@ -296,7 +305,7 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 				m.next = now
 			}
 		}
-		if now >= m.end() {
+		if now >= m.End() {
 			m.lose(Revoked, &out)
 			return out
 		}
@@ -313,10 +322,10 @@ func (m *Machine) live() bool { return m.state == Holding || m.state == Risky }
 
 // lapsed ends the lease when its time has come.
 func (m *Machine) lapsed(now time.Duration, jump bool, out *Output) bool {
-	if now < m.end() {
+	if now < m.End() {
 		return false
 	}
-	keys := m.window.Deadline() - m.terms.Guard - m.terms.Early
+	keys := m.keys()
 	switch {
 	case now < keys:
 		m.lose(HeldTooLong, out)

@@ -50,6 +50,7 @@ func newWalker(c choices) *walker {
 	w.terms.Drift = quorum.Drift(w.terms.TTL, 0.01)
 	w.terms.Guard = quorum.Guard(w.terms.TTL)
 	w.terms.Early = quorum.Early(w.terms.Guard) * time.Duration(w.draw(2))
+	w.terms.MaxLag = quorum.MaxLag(w.terms.TTL, w.terms.TTL/40*time.Duration(w.draw(8)))
 	w.terms.Timeout = w.terms.TTL / time.Duration(10+w.draw(10))
 	if w.draw(4) == 0 {
 		w.terms.MaxHold = w.terms.TTL / 4 * time.Duration(1+w.draw(8))
@@ -133,12 +134,23 @@ func (w *walker) walk(steps int) string {
 			break
 		}
 		w.pass()
+		if w.draw(8) == 0 {
+			w.lag(w.terms.TTL / 100 * time.Duration(w.draw(20)))
+		}
 		in := w.input()
 		if problem := w.step(in); problem != "" {
 			return fmt.Sprintf("%+v at %v %+v: %s", w.terms, w.now-origin, in, problem)
 		}
 	}
 	return ""
+}
+
+func (w *walker) lag(lag time.Duration) {
+	if w.log != nil {
+		w.log("%v lag %v", w.now-origin, lag)
+	}
+	w.machine.SetLag(lag)
+	w.dumb.lag = lag
 }
 
 // face is all that a machine shows of itself.

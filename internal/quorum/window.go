@@ -22,6 +22,13 @@ func Early(guard time.Duration) time.Duration {
 	return min(25*time.Millisecond, guard/2)
 }
 
+// MaxLag returns how much earlier still a loss may be told on a machine where
+// timers are later than that: a tenth of ttl, but no more than spare, so that a
+// round that is answered at the last moment still comes in time.
+func MaxLag(ttl, spare time.Duration) time.Duration {
+	return max(0, min(ttl/10, spare))
+}
+
 // Margin returns how many of the held nodes may lose their data before
 // another client can find a quorum: q + held − n − 1. It is negative when
 // fewer than a quorum are held.

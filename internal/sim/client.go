@@ -516,8 +516,9 @@ func (c *client) decide(now time.Duration) {
 		}
 		c.window = c.window[:w.p.Nodes]
 		c.machine = quorum.NewMachine(terms, c.window, since, voters, quorum.All(w.p.Nodes)&^votes.Silent())
+		c.machine.SetLag(w.config.lag)
 		c.machine.Arm(since + c.interval())
-		if c.machine.Stop()-now >= terms.TTL/10 || w.bugs.has(NoFinalCheck) {
+		if c.machine.End()-now >= terms.TTL/10 || w.bugs.has(NoFinalCheck) {
 			c.granted(now, token)
 			return
 		}
@@ -660,7 +661,7 @@ func (c *client) confirm(i int, m *message, now time.Duration) {
 // deaf reports whether the machine is kept from seeing that its time is up.
 func (c *client) deaf(now time.Duration) bool {
 	terms := &c.w.config.terms
-	return c.w.bugs.has(DeafToLoss) && now >= c.machine.Stop()-terms.Early && now < c.machine.Stop()+terms.TTL/3
+	return c.w.bugs.has(DeafToLoss) && now >= c.machine.End() && now < c.machine.Stop()+terms.TTL/3
 }
 
 // giveBack releases the lease, which may turn out to be lost.
@@ -705,6 +706,7 @@ func (c *client) unlose(m *message) {
 	terms := &c.w.config.terms
 	all := quorum.All(c.w.p.Nodes)
 	c.machine = quorum.NewMachine(terms, c.window, m.sent, all, all)
+	c.machine.SetLag(c.w.config.lag)
 	c.machine.Arm(m.sent + c.interval())
 	c.phase, c.until = holding, c.now()+c.w.upTo(c.w.config.hold)
 }

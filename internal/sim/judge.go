@@ -113,7 +113,7 @@ func (j *judge) lost(c *client, now, stop, keys time.Duration) {
 		return
 	}
 	// Of the stop by age, which is no matter of safety, timers may be late.
-	stop = min(stop+quorum.Early(j.w.config.terms.Guard), keys)
+	stop = min(stop+quorum.Early(j.w.config.terms.Guard)+j.w.config.lag, keys)
 	// Whoever was paused at the stop tells it as soon as it runs. A clock that
 	// is read in whole nanoseconds can skip one.
 	if now > stop+2 && c.mono.when(stop) > c.resumed+timersLast {

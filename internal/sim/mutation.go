@@ -146,7 +146,7 @@ func (m Mutation) configure(w *world, c *config) {
 	case m.has(NoMarker | NoMarkerPasses):
 		c.everyFlush = 2 * ttl
 	case m.has(NotEarly) && w.bugs.has(NotEarly):
-		c.terms.Early = 0
+		c.terms.Early, c.lag = 0, 0
 		c.late = quorum.Early(c.terms.Guard)
 	case m.has(FloorAtStart):
 		// Counters that have just begun, far above the clocks of the nodes that

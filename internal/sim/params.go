@@ -76,6 +76,7 @@ type config struct {
 	terms      quorum.Terms
 	maxTTL     time.Duration // of the restart guard
 	late       time.Duration // timers are late by less
+	lag        time.Duration // what clients know of that, beyond terms.Early
 	clamp      time.Duration // S: how far a node pulls a new counter to its clock
 	counterTTL time.Duration // a counter that is not used lives as long
 	backoffCap time.Duration // longest wait between two attempts
@@ -128,7 +129,9 @@ func (w *world) configure() {
 		Guard: quorum.Guard(ttl), Early: quorum.Early(quorum.Guard(ttl)),
 		Timeout: min(max(ttl/10, 20*time.Millisecond), 500*time.Millisecond),
 	}
-	c.late = c.terms.Early * 9 / 10 // by the truth: by the client's clock it may be more
+	c.terms.MaxLag = quorum.MaxLag(ttl, ttl)
+	c.lag = time.Duration(w.sometimes(int(c.terms.MaxLag)))
+	c.late = (c.terms.Early + c.lag) * 9 / 10 // by the truth: by the client's clock it may be more
 	if r.IntN(5) == 0 {
 		c.terms.MaxHold = ttl/2 + w.upTo(2*ttl)
 	}

@@ -1,0 +1,44 @@
+package quorum_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// A late wake is remembered for five seconds at least and ten at most, and
+// counts twice: for the wake that finds a loss, and for the one who hears of it.
+func TestLagRemembersTheWorstOfTheLastSeconds(t *testing.T) {
+	const ms = time.Millisecond
+	var l quorum.Lag
+	assert.Zero(t, l.Expect())
+	for _, step := range []struct {
+		now, late, expect time.Duration
+	}{
+		{time.Hour, 3 * ms, 6 * ms}, // the first period begins with the first wake
+		{time.Hour + time.Second, 40 * ms, 80 * ms},
+		{time.Hour + 2*time.Second, 1 * ms, 80 * ms},
+		{time.Hour + 4999*ms, 1 * ms, 80 * ms},
+		{time.Hour + 5000*ms, 2 * ms, 80 * ms}, // of the period before
+		{time.Hour + 9999*ms, 1 * ms, 80 * ms},
+		{time.Hour + 10000*ms, 1 * ms, 4 * ms},
+		{time.Hour + 20000*ms, 0, 0}, // nobody woke meanwhile
+		{time.Hour + 20001*ms, 0, 0},
+	} {
+		l.Saw(step.now, step.late)
+		assert.Equal(t, step.expect, l.Expect(), "at %v", step.now)
+	}
+}
+
+func TestMaxLagLeavesRoomForARound(t *testing.T) {
+	for _, c := range []struct{ ttl, spare, want time.Duration }{
+		{10 * time.Second, 4 * time.Second, time.Second},
+		{10 * time.Second, 300 * time.Millisecond, 300 * time.Millisecond},
+		{10 * time.Second, -time.Second, 0},
+	} {
+		assert.Equal(t, c.want, quorum.MaxLag(c.ttl, c.spare))
+	}
+}
