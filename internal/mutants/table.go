@@ -157,6 +157,11 @@ var mutants = []mutant{
 		pkg: scripts, run: "TestRealRedisConforms/extend",
 	},
 	{
+		name: "acquire makes a lock that outlives a frozen script", file: "internal/node/lua/acquire.lua",
+		old: "'NX', 'PXAT', ends)", new: "'NX', 'PX', ARGV[3])",
+		pkg: scripts, run: "TestAServerThatWasFrozenInAScriptBringsNoLockBack$/acquire",
+	},
+	{
 		name: "extend brings back what expired in a frozen script", file: "internal/node/lua/extend.lua",
 		old: "redis.call('PEXPIREAT', KEYS[key], ms + px)", new: "redis.call('PEXPIRE', KEYS[key], px)",
 		pkg: scripts, run: "TestAServerThatWasFrozenInAScriptBringsNoLockBack/extend",
@@ -372,8 +377,38 @@ var mutants = []mutant{
 	},
 	{
 		name: "a loss is not told early", file: "internal/quorum/machine.go",
-		old: "return min(m.window.Deadline()-m.terms.Guard-m.terms.Early, m.ceiling)", new: "return m.Stop()",
+		old: "return m.window.Deadline() - m.terms.Guard - m.terms.Early - m.lag", new: "return m.window.Deadline() - m.terms.Guard",
 		pkg: decisions, run: "TestMachine$",
+	},
+	{
+		name: "a watchdog that is late tells no earlier", file: "internal/quorum/machine.go",
+		old: "m.terms.Early - m.lag", new: "m.terms.Early",
+		pkg: decisions, run: "TestMachine$",
+	},
+	{
+		name: "how much earlier has no bound", file: "internal/quorum/machine.go",
+		old: "m.lag = min(lag, m.terms.MaxLag)", new: "m.lag = lag",
+		pkg: decisions, run: "TestMachine$",
+	},
+	{
+		name: "what was late before this period is forgotten", file: "internal/quorum/lag.go",
+		old: "*l = Lag{since: now, before: l.worst}", new: "*l = Lag{since: now}",
+		pkg: decisions, run: "TestLag",
+	},
+	{
+		name: "the watchdog's own time is not measured", file: "watchdog.go",
+		old: "		d.measure(due)\n", new: "		_ = due\n",
+		pkg: real, run: "TestTheWatchdogMeasures",
+	},
+	{
+		name: "leases do not hear that the watchdog is late", file: "watchdog.go",
+		old: "	l.machine.SetLag(l.m.dog.lagging())\n", new: "",
+		pkg: real, run: "TestALateWatchdog",
+	},
+	{
+		name: "a split is waited out without a look at the keys", file: "manager.go",
+		old: "case short != nil && short.refusal > 0:", new: "case short != nil && short.refusal < 0:",
+		pkg: virtual, run: "TestAWaiterOfASplit",
 	},
 	{
 		name: "the deadline is the last node's", file: "internal/quorum/window.go",
@@ -397,7 +432,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "a partial loss is not looked at", file: "internal/quorum/machine.go",
-		old: "if now >= m.end() { // it was ahead before this answer", new: "if now >= Never { // it was ahead before this answer",
+		old: "if now >= m.End() { // it was ahead before this answer", new: "if now >= Never { // it was ahead before this answer",
 		pkg: decisions, run: "TestMachine$",
 	},
 	{
@@ -412,7 +447,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "no last look before the grant", file: "attempt.go",
-		old: "if l.machine.Stop()-a.m.clock.Now() < a.terms.least {", new: "if l.machine.Stop() < 0 {",
+		old: "if l.machine.End()-a.m.clock.Now() < a.terms.least {", new: "if l.machine.Stop() < 0 {",
 		pkg: virtual, run: "TestALeaseThatWasWonTooSlowlyIsNotGranted$",
 	},
 	{

@@ -18,8 +18,8 @@
 -- The end is an instant (see acquire.lua): a server that is frozen on the way
 -- would bring back, when it runs on, what expired meanwhile. If it was frozen
 -- before the look at the clock the lock still seems to be there, but for longer
--- than it can be, since nothing was sent later to prolong it. An end that is not
--- ahead deletes the lock and reports success, so a length of 0 is refused.
+-- than it can be, since nothing that was sent later has run yet. An end that is
+-- not ahead deletes the lock and reports success, so a length of 0 is refused.
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local ms = (now - now % 1000) / 1000
