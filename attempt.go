@@ -295,13 +295,14 @@ func (a *attempt) grant(values context.Context) *Lease {
 	}
 	l.machine = quorum.NewMachine(&a.terms.Terms, window, a.began,
 		votes.Granted(), quorum.All(a.terms.Nodes)&^votes.Silent())
-	l.machine.SetLag(a.m.dog.lagging())
+	now := a.m.clock.Now()
+	l.machine.SetLag(a.m.dog.lagging(now))
 	l.nodes = a.errs // evidence, should the lease be at risk from the start
 	if !a.terms.manual {
 		l.machine.Arm(a.began + l.nextRound())
 	}
 	l.stop.Store(int64(l.machine.Stop()))
-	if l.machine.End()-a.m.clock.Now() < a.terms.least {
+	if l.machine.End()-now < a.terms.least {
 		return nil
 	}
 	return l
@@ -318,7 +319,7 @@ func (a *attempt) failure(outcome quorum.Outcome) error {
 	}
 	return &QuorumError{
 		Op: "acquire", Name: name, Need: a.m.quorum(), Got: a.claim.Votes().Granted().Len(),
-		Nodes: a.m.nodeErrors(a.errs), refusal: a.refusal(),
+		Nodes: a.m.nodeErrors(a.errs),
 	}
 }
 
@@ -353,8 +354,10 @@ func (a *attempt) retryAfter() time.Duration {
 }
 
 // refusal returns when the last of the keys that were found in the way ends, 0
-// if there is none that ends.
+// if there is none that ends. It is for an attempt that is over.
 func (a *attempt) refusal() (longest time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	for _, t := range a.taken {
 		if t.ttl != quorum.Never {
 			longest = max(longest, t.ttl)

@@ -79,13 +79,15 @@
 //	S = D − guard,   guard = 2 % of the TTL, at least 50 ms, at most a fifth
 //
 // [Lease.Remaining] counts down to S. A loss is told 25 ms before (half the
-// guard, for a guard below 50 ms), and on a machine where timers have been later
-// than that lately so much earlier, up to a tenth of the TTL: it is told by S
-// all the same. A round of renewal starts every third of the TTL
-// (less 10 %, plus 10 %); whatever nodes confirm moves S forward. A
-// round without a quorum is tried again with exponential backoff from TTL/20.
-// A node that answers that the key is gone gets it back, while the lease is
-// valid and never after.
+// guard, for a guard below 50 ms), and earlier still, up to a tenth of the TTL,
+// by twice what the Manager was late at such things in the last seconds: so it
+// is told by S on a busy machine too. Where the process stands still for longer
+// than it lately has, Valid is false at S, and Lost may be later.
+//
+// A round of renewal starts every third of the TTL (less 10 %, plus 10 %);
+// whatever nodes confirm moves S forward. A round without a quorum is tried
+// again with exponential backoff from TTL/20. A node that answers that the key
+// is gone gets it back, while the lease is valid and never after.
 //
 // Time is the largest of what the monotonic clock, the clock that counts
 // suspends, and a wall clock set forward tell: a machine that slept through S

@@ -56,10 +56,6 @@ type QuorumError struct {
 	Op, Name  string // Name is empty when the operation concerns no lease
 	Need, Got int
 	Nodes     []*NodeError // one for each node without a good answer
-
-	// refusal is when keys that some nodes refused an acquisition for are gone
-	// by themselves: no later is it tried again. 0 if there are none.
-	refusal time.Duration
 }
 
 // Error names the operation, the count and every node's error.

@@ -53,21 +53,90 @@ func TestALateWatchdogLooksForLossesEarlier(t *testing.T) {
 	m.dog.measure(m.clock.Now() - time.Minute)
 	l.step(quorum.Input{Kind: quorum.Tick}, nil)
 	require.NoError(t, l.Err(), "an hour is left, and two minutes are enough")
-	assert.LessOrEqual(t, l.wake, l.machine.Stop()-2*time.Minute, "it has to be looked at so much earlier")
+	assert.LessOrEqual(t, l.machine.End(), l.machine.Stop()-2*time.Minute, "it has to be looked at so much earlier")
 	m.dog.measure(m.clock.Now() - 31*time.Minute)
 	l.step(quorum.Input{Kind: quorum.Tick}, nil)
 	require.ErrorIs(t, l.Err(), ErrLost)
 }
 
-// Whatever keeps the watchdog counts, not its timer alone.
-func TestTheWatchdogMeasuresHowLateItIs(t *testing.T) {
+// A lease that would be told lost at once is not granted.
+func TestAGrantHearsThatTheWatchdogIsLate(t *testing.T) {
+	m, l := idleDog(time.Hour, quorum.Terms{MaxLag: 2 * time.Hour})
+	l.terms.least = 6 * time.Minute
+	won := func() *Lease {
+		a := &attempt{m: m, terms: l.terms, began: m.clock.Now(), claim: quorum.NewClaim(1, false)}
+		a.claim.Grant(0, 0)
+		return a.grant(context.Background())
+	}
+	require.NotNil(t, won())
+	m.dog.measure(m.clock.Now() - 28*time.Minute)
+	require.Nil(t, won(), "four minutes are left until the loss would be told")
+}
+
+// An answer that says that the lease is held must not find it lost by what the
+// watchdog has learned of itself meanwhile.
+func TestAnAnswerDoesNotHearThatTheWatchdogIsLate(t *testing.T) {
+	m, l := idleDog(time.Hour, quorum.Terms{MaxLag: 2 * time.Hour})
+	l.step(quorum.Input{Kind: quorum.Tick}, nil)
+	m.dog.measure(m.clock.Now() - 31*time.Minute)
+	l.step(quorum.Input{Kind: quorum.Kept, At: m.clock.Now()}, nil)
+	require.NoError(t, l.Err())
+}
+
+// Leases that sleep would wake by what they heard last.
+func TestEveryLeaseHearsAtOnceThatTheWatchdogIsLate(t *testing.T) {
 	const kept = 200 * time.Millisecond
-	m, l := idleDog(time.Hour, quorum.Terms{})
+	m, l := idleDog(time.Hour, quorum.Terms{MaxLag: 2 * time.Hour})
+	_, sleeper := idleDog(time.Hour, quorum.Terms{MaxLag: 2 * time.Hour})
+	sleeper.m = m
 	go m.dog.run()
 	defer m.dog.stop()
-	l.mu.Lock()
+	m.dog.schedule(sleeper, sleeper.machine.Wake())
+	l.mu.Lock() // keeps the watchdog
 	m.dog.schedule(l, m.clock.Now())
 	time.Sleep(kept)
 	l.mu.Unlock()
-	require.Eventually(t, func() bool { return m.dog.lagging() >= kept }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool {
+		sleeper.mu.Lock()
+		defer sleeper.mu.Unlock()
+		return sleeper.machine.End() <= sleeper.machine.Stop()-2*kept
+	}, 10*time.Second, time.Millisecond)
+}
+
+// Whatever keeps the watchdog counts: its timer, a signal that comes before, and
+// the work.
+func TestTheWatchdogMeasuresHowLateItIs(t *testing.T) {
+	m, l := idleDog(time.Hour, quorum.Terms{})
+	d, now := m.dog, m.clock.Now()
+	d.asleep = now - time.Minute
+	assert.Equal(t, now-time.Minute, d.overdue(), "the timer")
+	d.asleep = m.clock.Now() + time.Hour
+	d.schedule(l, now)
+	rung := d.overdue()
+	assert.LessOrEqual(t, rung, m.clock.Now(), "the signal")
+	d.schedule(l, now-time.Second)
+	assert.Equal(t, rung, d.overdue(), "the first one counts")
+	d.sleep()
+	assert.LessOrEqual(t, d.overdue(), m.clock.Now(), "a lease is due, and the dog that sleeps all the same is late for it")
+	assert.True(t, d.measure(m.clock.Now()-time.Second))
+	assert.GreaterOrEqual(t, d.lagging(m.clock.Now()), 2*time.Second)
+	assert.False(t, d.measure(m.clock.Now()-time.Second), "hardly worse than before")
+}
+
+// What a round may take by the options is not taken away by a watchdog that is
+// late.
+func TestHowMuchEarlierALossMayBeToldIsBounded(t *testing.T) {
+	for _, c := range []struct {
+		opts []Option
+		want time.Duration
+	}{
+		{nil, DefaultTTL / 10},
+		{[]Option{WithTTL(time.Second), WithNodeTimeout(400 * time.Millisecond)}, 100 * time.Millisecond},
+		// 1 s − 367 ms for an interval with its jitter − 450 − 50 − 25 − 12
+		{[]Option{WithTTL(time.Second), WithNodeTimeout(450 * time.Millisecond)}, 96333333 * time.Nanosecond},
+	} {
+		cfg, err := newConfig(Addrs("a:1", "b:1", "c:1"), c.opts)
+		require.NoError(t, err)
+		assert.InDelta(t, c.want, cfg.terms.MaxLag, float64(time.Millisecond))
+	}
 }

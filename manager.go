@@ -372,7 +372,8 @@ func (m *Manager) campaign(ctx context.Context, name string, t *terms, wait bool
 	var retry backoff.BackOff
 	var last error // of an attempt that came to an end
 	for {
-		l, err := m.newAttempt(t, lockKey, fenceKey, span).run(ctx)
+		a := m.newAttempt(t, lockKey, fenceKey, span)
+		l, err := a.run(ctx)
 		if err == nil {
 			return l, nil
 		}
@@ -405,8 +406,12 @@ func (m *Manager) campaign(ctx context.Context, name string, t *terms, wait bool
 		switch {
 		case errors.As(err, &held) && held.RetryAfter > 0:
 			delay = min(delay, held.RetryAfter+time.Millisecond)
-		case short != nil && short.refusal > 0:
-			delay = min(delay, short.refusal+time.Millisecond)
+		case short != nil:
+			// Neither held nor free: a key that some node refused for may be all
+			// that is in the way.
+			if d := a.refusal(); d > 0 {
+				delay = min(delay, d+time.Millisecond)
+			}
 		}
 		if !m.pause(ctx, delay) {
 			if ctx.Err() != nil {

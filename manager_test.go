@@ -59,6 +59,7 @@ func TestBadInputIsRefusedByNameBoundAndFix(t *testing.T) {
 		"label too long":          {one, []quorumlock.Option{quorumlock.WithHolder(strings.Repeat("x", 257))}, "WithHolder (257 bytes)"},
 		"label not UTF-8":         {one, []quorumlock.Option{quorumlock.WithHolder("\xff")}, "WithHolder"},
 		"prefix not UTF-8":        {one, []quorumlock.Option{quorumlock.WithPrefix("\xff")}, `WithPrefix "\xff"`},
+		"prefix too long for all": {one, []quorumlock.Option{quorumlock.WithPrefix(strings.Repeat("\xff", 9999))}, "9999 bytes"},
 		"prefix with a brace":     {one, []quorumlock.Option{quorumlock.WithPrefix("a{b")}, "WithPrefix"},
 		"no drift":                {one, []quorumlock.Option{quorumlock.WithDriftFactor(0)}, "WithDriftFactor 0"},
 		"drift of a broken clock": {one, []quorumlock.Option{quorumlock.WithDriftFactor(0.2)}, "WithDriftFactor 0.2"},

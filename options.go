@@ -224,12 +224,12 @@ func defaultRetry() backoff.BackOff {
 // check refuses options that no lease could live with.
 func (c *config) check() error {
 	switch {
-	case !utf8.ValidString(c.prefix):
-		return &InvalidError{What: "WithPrefix", Value: strconv.Quote(c.prefix), Bound: "has to be valid UTF-8",
-			Fix: "choose another prefix"}
 	case len(c.prefix) > MaxNameLen:
 		return &InvalidError{What: "WithPrefix", Value: fmt.Sprint(len(c.prefix), " bytes"),
 			Bound: fmt.Sprintf("has to be at most %d bytes", MaxNameLen), Fix: "choose a shorter prefix"}
+	case !utf8.ValidString(c.prefix):
+		return &InvalidError{What: "WithPrefix", Value: strconv.Quote(c.prefix), Bound: "has to be valid UTF-8",
+			Fix: "choose another prefix"}
 	case !node.PrefixShards(c.prefix):
 		return &InvalidError{What: "WithPrefix", Value: strconv.Quote(c.prefix), Bound: "has a brace that is no hash tag",
 			Fix: "write a whole tag, like {app}:, or no brace"}

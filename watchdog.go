@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -46,9 +45,9 @@ type watchdog struct {
 	leases leaseHeap
 	due    []*Lease      // those that run is just looking at, some of them back in leases
 	asleep time.Duration // until when; 0 while awake, when it needs no signal
-
-	lag    quorum.Lag   // run's
-	expect atomic.Int64 // lag.Expect: how much earlier leases have to look for their end
+	rung   time.Duration // when it was signalled since it fell asleep; 0 for never
+	lag    quorum.Lag    // how late it has been
+	filed  time.Duration // the lag that leases were told of when all were looked at last
 }
 
 func newWatchdog(m *Manager) *watchdog {
@@ -73,42 +72,68 @@ func (d *watchdog) run() {
 	for {
 		now := d.m.clock.Now()
 		d.tend(now, d.take(now+together))
-		d.measure(due)
-		wait, ok := d.sleep()
-		if ok {
+		if d.measure(due) {
+			d.tend(d.m.clock.Now(), d.take(quorum.Never))
+		}
+		if wait, ok := d.sleep(); ok {
 			timer.Reset(wait)
 		} else {
 			timer.Stop()
 		}
 		select {
 		case <-timer.C:
-			due = d.asleep // written by this goroutine alone
 		case <-d.signal:
-			due = d.m.clock.Now()
 		case <-d.halt:
 			return
 		}
+		due = d.overdue()
 	}
 }
 
-// measure takes note of how late the watchdog is through with what was due:
-// its timer, the scheduler, and all the other leases.
-func (d *watchdog) measure(due time.Duration) {
-	now := d.m.clock.Now()
-	d.lag.Saw(now, now-due)
-	d.expect.Store(int64(d.lag.Expect()))
+// overdue returns since when the watchdog has had to be awake, by its timer or
+// by a signal, whichever was first.
+func (d *watchdog) overdue() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.rung != 0 {
+		return min(d.rung, d.asleep)
+	}
+	return d.asleep
 }
 
-// lagging returns how late a loss has to be expected to be told, beyond what
-// leases allow for anyway.
-func (d *watchdog) lagging() time.Duration { return time.Duration(d.expect.Load()) }
+// measure takes note of how late the watchdog is through with what was due:
+// its timer, the scheduler, and all the other leases. It reports whether that
+// is so much worse than before that every lease has to hear of it now: those
+// that wake by what they heard last would be looked at too late.
+func (d *watchdog) measure(due time.Duration) bool {
+	now := d.m.clock.Now()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lag.Saw(now, now-due)
+	expect := d.lag.Expect(now)
+	rise := expect - d.filed
+	if rise > 0 && rise <= max(5*time.Millisecond, d.filed/4) {
+		return false
+	}
+	d.filed = expect
+	return rise > 0
+}
 
-// take removes the leases that wake before then. The slice is good until the
-// next sleep.
+// lagging returns how late a loss has to be expected to be told.
+func (d *watchdog) lagging(now time.Duration) time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.lag.Expect(now)
+}
+
+// take removes the leases that wake by then. The slice is good until the next
+// call.
 func (d *watchdog) take(then time.Duration) []*Lease {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.asleep = 0
+	clear(d.due) // they are back in leases, or have ended
+	d.due = d.due[:0]
 	for len(d.leases) > 0 && d.leases[0].wake <= then {
 		d.due = append(d.due, heap.Pop(&d.leases).(*Lease))
 	}
@@ -160,12 +185,12 @@ func (d *watchdog) sleep() (time.Duration, bool) {
 	clear(d.due)
 	d.due = d.due[:0]
 	if len(d.leases) == 0 {
-		d.asleep = quorum.Never
+		d.asleep, d.rung = quorum.Never, 0
 		return 0, false
 	}
 	now := d.m.clock.Now()
 	wait := min(max(d.leases[0].wake-now, 0), patience)
-	d.asleep = now + wait
+	d.asleep, d.rung = now+wait, 0
 	return wait, true
 }
 
@@ -189,10 +214,11 @@ func (d *watchdog) schedule(l *Lease, wake time.Duration) {
 	default:
 		return // too early is put right when it wakes; moving it now costs more
 	}
-	if wake < d.asleep {
+	if wake < d.asleep && d.rung == 0 {
+		d.rung = d.m.clock.Now()
 		select {
 		case d.signal <- struct{}{}:
-		default:
+		default: // one that it has not taken yet, from before it fell asleep
 		}
 	}
 }
@@ -362,7 +388,9 @@ func (l *Lease) step(in quorum.Input, with func()) (s stepped) {
 	// Found past the deadline itself: nobody in this process looked in time.
 	in.Jump = jumped != l.jumped || s.now > l.machine.Deadline() && l.machine.Deadline() > 0
 	l.jumped = jumped
-	l.machine.SetLag(l.m.dog.lagging())
+	if in.Kind == quorum.Tick {
+		l.machine.SetLag(l.m.dog.lagging(s.now))
+	}
 	s.Output = l.machine.Step(s.now, in)
 	switch l.machine.State() {
 	case quorum.Lost:

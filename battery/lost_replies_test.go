@@ -484,7 +484,7 @@ func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
 		})
 
 		made, late, back, soon, beyond := 0, 0, 0, 0, 0
-		var orphaned []time.Duration
+		var orphaned, healed []time.Duration
 		for i, log := range logs {
 			for _, life := range log.stop() {
 				made++
@@ -499,6 +499,7 @@ func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
 				case !wasGranted || !life.from.After(end) || !life.from.After(notAfter):
 				case strings.HasPrefix(life.by, "heal ") && !life.from.After(end.Add(timeout+5*time.Millisecond)):
 					soon++ // by a heal that was sent before the end and is not void yet
+					healed = append(healed, life.to.Sub(end))
 				default: // whatever became of it later: meanwhile nobody else could have the lock
 					back++
 					t.Logf("node %d: %s came back %v after its end, by %s, and stayed until %v (deleted: %v)%s", i, life.name,
@@ -515,7 +516,8 @@ func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
 		r.figure(fmt.Sprintf("%d grants, %d failed attempts, %d keys made: taken by myself %d", granted, failed, made, myself), "0", myself == 0)
 		r.figure(fmt.Sprintf("keys made after the attempt's not-after %d; there later than not-after + TTL %d (of failed attempts: %s after it began)",
 			late, beyond, spread(orphaned)), "0, 0", late == 0 && beyond == 0)
-		r.figure(fmt.Sprintf("locks that came back after release or loss %d (by a heal before its not-after: %d); left at the end %d", back, soon, left),
+		r.figure(fmt.Sprintf("locks that came back after release or loss %d (by a heal before its not-after: %d, gone after the end: %s); left at the end %d",
+			back, soon, spread(healed), left),
 			"0, 0", back == 0 && left == 0)
 		require.Positive(t, granted, "without grants there is nothing that could come back")
 		require.NotEmpty(t, orphaned, "no packet of a failed attempt was late enough to lock")

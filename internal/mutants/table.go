@@ -387,7 +387,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "how much earlier has no bound", file: "internal/quorum/machine.go",
-		old: "m.lag = min(lag, m.terms.MaxLag)", new: "m.lag = lag",
+		old: "lag = min(lag, m.terms.MaxLag); lag < m.lag", new: "lag < m.lag",
 		pkg: decisions, run: "TestMachine$",
 	},
 	{
@@ -397,17 +397,47 @@ var mutants = []mutant{
 	},
 	{
 		name: "the watchdog's own time is not measured", file: "watchdog.go",
-		old: "		d.measure(due)\n", new: "		_ = due\n",
+		old: "d.lag.Saw(now, now-due)", new: "d.lag.Saw(now, 0)",
 		pkg: real, run: "TestTheWatchdogMeasures",
 	},
 	{
+		name: "a timer that is late does not count", file: "watchdog.go",
+		old: "\t\treturn min(d.rung, d.asleep)\n\t}\n\treturn d.asleep", new: "\t\treturn min(d.rung, d.asleep)\n\t}\n\treturn d.m.clock.Now()",
+		pkg: real, run: "TestTheWatchdogMeasures",
+	},
+	{
+		name: "leases that sleep do not hear that the watchdog is late", file: "watchdog.go",
+		old: "if d.measure(due) {", new: "if d.measure(due) && due < 0 {",
+		pkg: real, run: "TestEveryLeaseHears",
+	},
+	{
+		name: "an answer hears that the watchdog is late", file: "watchdog.go",
+		old: "\tif in.Kind == quorum.Tick {\n\t\tl.machine.SetLag", new: "\tif true {\n\t\tl.machine.SetLag",
+		pkg: real, run: "TestAnAnswerDoesNotHear",
+	},
+	{
+		name: "a round that was asked is ended by the watchdog's lag", file: "internal/quorum/machine.go",
+		old: "lag < m.lag || !m.open || m.told {", new: "true {",
+		pkg: decisions, run: "TestMachine$",
+	},
+	{
+		name: "a grant does not hear that the watchdog is late", file: "attempt.go",
+		old: "\tl.machine.SetLag(a.m.dog.lagging(now))\n", new: "",
+		pkg: real, run: "TestAGrantHears",
+	},
+	{
+		name: "losses are told no earlier whatever the lag", file: "options.go",
+		old: "t.MaxLag = quorum.MaxLag(t.ttl, t.ttl-spent)", new: "t.MaxLag = quorum.MaxLag(t.ttl, 0)",
+		pkg: real, run: "TestHowMuchEarlier",
+	},
+	{
 		name: "leases do not hear that the watchdog is late", file: "watchdog.go",
-		old: "	l.machine.SetLag(l.m.dog.lagging())\n", new: "",
+		old: "\t\tl.machine.SetLag(l.m.dog.lagging(s.now))\n", new: "",
 		pkg: real, run: "TestALateWatchdog",
 	},
 	{
 		name: "a split is waited out without a look at the keys", file: "manager.go",
-		old: "case short != nil && short.refusal > 0:", new: "case short != nil && short.refusal < 0:",
+		old: "if d := a.refusal(); d > 0 {", new: "if d := a.refusal(); d < 0 {",
 		pkg: virtual, run: "TestAWaiterOfASplit",
 	},
 	{
@@ -447,7 +477,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "no last look before the grant", file: "attempt.go",
-		old: "if l.machine.End()-a.m.clock.Now() < a.terms.least {", new: "if l.machine.Stop() < 0 {",
+		old: "if l.machine.End()-now < a.terms.least {", new: "if l.machine.Stop() < 0 {",
 		pkg: virtual, run: "TestALeaseThatWasWonTooSlowlyIsNotGranted$",
 	},
 	{

@@ -303,8 +303,14 @@ func (d *dumbLease) stop() time.Duration {
 	return stop
 }
 
+func (d *dumbLease) expect(lag time.Duration) {
+	if r := d.round(); r.closed || r.confirmed || min(lag, d.terms.MaxLag) < d.lag {
+		d.lag = min(lag, d.terms.MaxLag)
+	}
+}
+
 func (d *dumbLease) end() time.Duration {
-	end := d.deadline() - d.terms.Guard - d.terms.Early - min(d.lag, d.terms.MaxLag)
+	end := d.deadline() - d.terms.Guard - d.terms.Early - d.lag
 	if d.terms.MaxHold > 0 && d.since+d.terms.MaxHold < end {
 		end = d.since + d.terms.MaxHold
 	}
@@ -351,7 +357,7 @@ func (d *dumbLease) step(now time.Duration, in quorum.Input) (out quorum.Output)
 		return out
 	}
 	if now >= d.end() {
-		keys := d.deadline() - d.terms.Guard - d.terms.Early - min(d.lag, d.terms.MaxLag)
+		keys := d.deadline() - d.terms.Guard - d.terms.Early - d.lag
 		old := d.terms.MaxHold > 0 && now >= d.since+d.terms.MaxHold
 		ageFirst := old && d.since+d.terms.MaxHold <= keys
 		d.ended, d.why = quorum.Lost, quorum.Expired

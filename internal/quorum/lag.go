@@ -25,6 +25,14 @@ func (l *Lag) Saw(now, late time.Duration) {
 	l.worst = max(l.worst, late)
 }
 
-// Expect returns how late the one who hears of a loss may be: the wake that
-// finds it, and after it his own.
-func (l *Lag) Expect() time.Duration { return 2 * max(l.worst, l.before) }
+// Expect returns how late the one who hears of a loss has to be expected to be:
+// the wake that finds it, and after it his own.
+func (l *Lag) Expect(now time.Duration) time.Duration {
+	switch age := now - l.since; {
+	case age >= 2*lagPeriod:
+		return 0
+	case age >= lagPeriod:
+		return 2 * l.worst
+	}
+	return 2 * max(l.worst, l.before)
+}

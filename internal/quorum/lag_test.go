@@ -14,7 +14,7 @@ import (
 func TestLagRemembersTheWorstOfTheLastSeconds(t *testing.T) {
 	const ms = time.Millisecond
 	var l quorum.Lag
-	assert.Zero(t, l.Expect())
+	assert.Zero(t, l.Expect(time.Hour))
 	for _, step := range []struct {
 		now, late, expect time.Duration
 	}{
@@ -29,8 +29,20 @@ func TestLagRemembersTheWorstOfTheLastSeconds(t *testing.T) {
 		{time.Hour + 20001*ms, 0, 0},
 	} {
 		l.Saw(step.now, step.late)
-		assert.Equal(t, step.expect, l.Expect(), "at %v", step.now)
+		assert.Equal(t, step.expect, l.Expect(step.now), "at %v", step.now)
 	}
+}
+
+// Nobody wakes where there is no lease, and the memory has to fade all the same.
+func TestLagFadesByItself(t *testing.T) {
+	const ms = time.Millisecond
+	var l quorum.Lag
+	l.Saw(time.Hour, 30*ms)
+	l.Saw(time.Hour+5*time.Second, 10*ms)
+	assert.Equal(t, 60*ms, l.Expect(time.Hour+9999*ms))
+	assert.Equal(t, 20*ms, l.Expect(time.Hour+10*time.Second))
+	assert.Equal(t, 20*ms, l.Expect(time.Hour+14999*ms))
+	assert.Zero(t, l.Expect(time.Hour+15*time.Second))
 }
 
 func TestMaxLagLeavesRoomForARound(t *testing.T) {

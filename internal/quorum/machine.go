@@ -217,9 +217,15 @@ func (m *Machine) Margin(now time.Duration) int {
 	return Margin(m.terms.Nodes, m.window.Held(now))
 }
 
-// SetLag says how late the caller has to expect to be at its wakes, beyond what
-// Early is for: by so much earlier the loss is found, up to Terms.MaxLag.
-func (m *Machine) SetLag(lag time.Duration) { m.lag = min(lag, m.terms.MaxLag) }
+// SetLag says how late the caller has to expect to be at its wakes: by so much
+// earlier the loss is found, up to Terms.MaxLag. While a round waits for its
+// quorum it does not rise: the answers would find the lease lost by what was
+// learned after they had been asked for.
+func (m *Machine) SetLag(lag time.Duration) {
+	if lag = min(lag, m.terms.MaxLag); lag < m.lag || !m.open || m.told {
+		m.lag = lag
+	}
+}
 
 // Arm sets the instant at which the next round is due.
 func (m *Machine) Arm(at time.Duration) { m.next = at }

@@ -150,7 +150,7 @@ func (w *walker) lag(lag time.Duration) {
 		w.log("%v lag %v", w.now-origin, lag)
 	}
 	w.machine.SetLag(lag)
-	w.dumb.lag = lag
+	w.dumb.expect(lag)
 }
 
 // face is all that a machine shows of itself.

@@ -22,9 +22,9 @@ func Early(guard time.Duration) time.Duration {
 	return min(25*time.Millisecond, guard/2)
 }
 
-// MaxLag returns how much earlier still a loss may be told on a machine where
-// timers are later than that: a tenth of ttl, but no more than spare, so that a
-// round that is answered at the last moment still comes in time.
+// MaxLag returns how much earlier still a loss may be told where timers are
+// late: a tenth of ttl, but no more than spare, which is what a ttl is longer
+// than a renewal that begins in time and takes as long as it may.
 func MaxLag(ttl, spare time.Duration) time.Duration {
 	return max(0, min(ttl/10, spare))
 }
