@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -62,7 +63,16 @@ type attempt struct {
 
 type taken struct {
 	value string
-	ttl   time.Duration
+	end   time.Duration // of the key; quorum.Never if there is none
+}
+
+// left returns how long the key is still there, at least an instant: 0 would be
+// not known.
+func (t *taken) left(now time.Duration) time.Duration {
+	if t.end == quorum.Never {
+		return quorum.Never
+	}
+	return max(t.end-now, time.Microsecond)
 }
 
 func (m *Manager) newAttempt(t *terms, lockKey, fenceKey string, span *acquireSpan) *attempt {
@@ -157,11 +167,11 @@ func (a *attempt) count(i int, req *node.Request, reply *node.Reply) (raise quor
 		a.claim.Refuse(i)
 		a.fail(i, errForeign)
 		a.unsent = a.unsent.With(i)
-		ttl := reply.TTL
-		if ttl < 0 {
-			ttl = quorum.Never // a stranger's key without an end
+		end := quorum.Never // a stranger's key without an end
+		if reply.TTL >= 0 {
+			end = a.m.clock.Now() + reply.TTL
 		}
-		a.taken = append(a.taken, taken{reply.Value, ttl})
+		a.taken = append(a.taken, taken{reply.Value, end})
 		return 0
 	case node.Unsent:
 		a.unsent = a.unsent.With(i)
@@ -296,7 +306,7 @@ func (a *attempt) grant(values context.Context) *Lease {
 	l.machine = quorum.NewMachine(&a.terms.Terms, window, a.began,
 		votes.Granted(), quorum.All(a.terms.Nodes)&^votes.Silent())
 	now := a.m.clock.Now()
-	l.machine.SetLag(a.m.dog.lagging(now))
+	l.machine.SetLag(a.m.dog.lagging())
 	l.nodes = a.errs // evidence, should the lease be at risk from the start
 	if !a.terms.manual {
 		l.machine.Arm(a.began + l.nextRound())
@@ -343,9 +353,10 @@ func (a *attempt) holder() Holder {
 // retryAfter returns when a quorum could be free, 0 if that is not known: nodes
 // that granted or failed are taken for free now. a.mu is held.
 func (a *attempt) retryAfter() time.Duration {
+	now := a.m.clock.Now()
 	left := make(quorum.Window, a.terms.Nodes)
 	for i, t := range a.taken {
-		left[i] = t.ttl
+		left[i] = t.left(now)
 	}
 	if d := left.Free(); d != quorum.Never {
 		return d
@@ -353,17 +364,26 @@ func (a *attempt) retryAfter() time.Duration {
 	return 0
 }
 
-// refusal returns when the last of the keys that were found in the way ends, 0
-// if there is none that ends. It is for an attempt that is over.
-func (a *attempt) refusal() (longest time.Duration) {
+// refusal returns when so many of the keys in the way have ended that they and
+// the nodes that granted are a quorum, or as many as there are: what the other
+// nodes have is not known. 0 if there are none that end. It is for an attempt
+// that is over.
+func (a *attempt) refusal() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	now := a.m.clock.Now()
+	var left []time.Duration
 	for _, t := range a.taken {
-		if t.ttl != quorum.Never {
-			longest = max(longest, t.ttl)
+		if d := t.left(now); d != quorum.Never {
+			left = append(left, d)
 		}
 	}
-	return longest
+	if len(left) == 0 {
+		return 0
+	}
+	slices.Sort(left)
+	lacking := a.m.quorum() - a.claim.Votes().Granted().Len()
+	return left[min(max(lacking, 1), len(left))-1]
 }
 
 // release takes back what the attempt has locked or may have locked. A node

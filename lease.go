@@ -85,7 +85,8 @@ func (l *Lease) Token() int64 { return l.token }
 func (l *Lease) Valid() bool { return l.Remaining() > 0 }
 
 // Remaining returns how long work may go on unless the lease is renewed; 0 when
-// the lease is not valid.
+// the lease is not valid. The loss of one that is not renewed is told before
+// that is 0: 25 ms and, on a busy machine, up to a tenth of the TTL.
 func (l *Lease) Remaining() time.Duration {
 	stop := time.Duration(l.stop.Load())
 	now := l.m.clock.Now()

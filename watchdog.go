@@ -47,7 +47,8 @@ type watchdog struct {
 	asleep time.Duration // until when; 0 while awake, when it needs no signal
 	rung   time.Duration // when it was signalled since it fell asleep; 0 for never
 	lag    quorum.Lag    // how late it has been
-	filed  time.Duration // the lag that leases were told of when all were looked at last
+	expect time.Duration // how late it has to be expected to be: what leases are told
+	heard  time.Duration // every lease has been told as much, or more
 }
 
 func newWatchdog(m *Manager) *watchdog {
@@ -68,13 +69,14 @@ func (d *watchdog) run() {
 	defer close(d.halted)
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	due := d.m.clock.Now() // when it had to look
+	due, jumped := d.m.clock.Now(), d.m.clock.Jumped() // when it had to look, and before that
 	for {
 		now := d.m.clock.Now()
 		d.tend(now, d.take(now+together))
-		if d.measure(due) {
-			d.tend(d.m.clock.Now(), d.take(quorum.Never))
+		if d.measure(due, jumped) {
+			d.tell()
 		}
+		jumped = d.m.clock.Jumped()
 		if wait, ok := d.sleep(); ok {
 			timer.Reset(wait)
 		} else {
@@ -102,38 +104,47 @@ func (d *watchdog) overdue() time.Duration {
 }
 
 // measure takes note of how late the watchdog is through with what was due:
-// its timer, the scheduler, and all the other leases. It reports whether that
-// is so much worse than before that every lease has to hear of it now: those
+// its timer, the scheduler, and all the other leases. Jumps of the clock since
+// it stood at jumped do not count, they are no sign of work. It reports whether
+// that is so much worse than before that every lease has to be told now: those
 // that wake by what they heard last would be looked at too late.
-func (d *watchdog) measure(due time.Duration) bool {
+func (d *watchdog) measure(due, jumped time.Duration) bool {
 	now := d.m.clock.Now()
+	late := now - due - (d.m.clock.Jumped() - jumped)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.lag.Saw(now, now-due)
-	expect := d.lag.Expect(now)
-	rise := expect - d.filed
-	if rise > 0 && rise <= max(5*time.Millisecond, d.filed/4) {
+	d.lag.Saw(now, late)
+	d.expect = d.lag.Expect(now)
+	d.heard = min(d.heard, d.expect)
+	if d.expect-d.heard <= max(5*time.Millisecond, d.heard/4) {
 		return false
 	}
-	d.filed = expect
-	return rise > 0
+	d.heard = d.expect
+	return true
+}
+
+// tell has every lease look when its end is, by how late the watchdog is.
+func (d *watchdog) tell() {
+	var heal healing
+	for _, l := range d.live() {
+		heal.add(l, l.step(quorum.Input{Kind: quorum.Tick}, nil).Heal)
+	}
+	d.heal(heal)
 }
 
 // lagging returns how late a loss has to be expected to be told.
-func (d *watchdog) lagging(now time.Duration) time.Duration {
+func (d *watchdog) lagging() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.lag.Expect(now)
+	return d.expect
 }
 
 // take removes the leases that wake by then. The slice is good until the next
-// call.
+// sleep.
 func (d *watchdog) take(then time.Duration) []*Lease {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.asleep = 0
-	clear(d.due) // they are back in leases, or have ended
-	d.due = d.due[:0]
 	for len(d.leases) > 0 && d.leases[0].wake <= then {
 		d.due = append(d.due, heap.Pop(&d.leases).(*Lease))
 	}
@@ -183,15 +194,15 @@ func (d *watchdog) sleep() (time.Duration, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.due)
-	d.due = d.due[:0]
+	d.due, d.rung = d.due[:0], 0
 	if len(d.leases) == 0 {
-		d.asleep, d.rung = quorum.Never, 0
+		d.asleep = quorum.Never
+		d.expect, d.heard = 0, 0 // nothing is measured until the next lease, which has it measured at once
 		return 0, false
 	}
 	now := d.m.clock.Now()
-	wait := min(max(d.leases[0].wake-now, 0), patience)
-	d.asleep, d.rung = now+wait, 0
-	return wait, true
+	d.asleep = min(d.leases[0].wake, now+patience) // which may have gone by
+	return max(d.asleep-now, 0), true
 }
 
 // schedule files a lease under the instant of its next wake; quorum.Never
@@ -388,13 +399,13 @@ func (l *Lease) step(in quorum.Input, with func()) (s stepped) {
 	// Found past the deadline itself: nobody in this process looked in time.
 	in.Jump = jumped != l.jumped || s.now > l.machine.Deadline() && l.machine.Deadline() > 0
 	l.jumped = jumped
-	if in.Kind == quorum.Tick {
-		l.machine.SetLag(l.m.dog.lagging(s.now))
-	}
+	in.Lag = l.m.dog.lagging()
 	s.Output = l.machine.Step(s.now, in)
 	switch l.machine.State() {
 	case quorum.Lost:
-		l.buried = s.now + l.terms.Guard
+		// The guard is for work to stop in, and S is until when Remaining said
+		// that it may go on.
+		l.buried = max(s.now, l.machine.Stop()) + l.terms.Guard
 		l.m.dog.schedule(l, l.buried)
 		at := l.m.clock.Time(s.now)
 		until := at
@@ -450,7 +461,7 @@ func (l *Lease) settle(now time.Duration, out quorum.Output) {
 	if out.Events&quorum.AtRisk != 0 {
 		l.tellAtRisk(now)
 	}
-	l.m.dog.schedule(l, l.machine.Wake())
+	l.m.dog.schedule(l, max(now, l.machine.Wake())) // from now on it can be late for it
 }
 
 // nextRound returns a renewal interval with its jitter, −5 % … +10 %: up to

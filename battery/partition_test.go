@@ -116,11 +116,13 @@ func partitions(t *testing.T, n int, busy bool) {
 	}
 }
 
-// readStops notes S of the leases that are valid.
+// readStops notes S of the leases that are valid, and of one that was not told
+// and is not valid that S has gone by.
 func readStops(parts []*partition) {
 	for _, p := range parts {
-		now := time.Now()
-		if left := p.lease.Remaining(); left > 0 {
+		over, now := ended(p.lease), time.Now()
+		left := p.lease.Remaining()
+		if left > 0 || !over && p.stop.IsZero() {
 			p.stop = now.Add(left)
 		}
 	}

@@ -163,10 +163,17 @@ func TestAStoppedMajorityEndsEveryLeaseInTimeAndLeavesNoOrphans(t *testing.T) {
 			stopped := time.Now()
 			time.Sleep(20 * time.Millisecond) // what had been answered before has been taken in
 			stops := make([]time.Time, len(live))
-			for i, l := range live {
-				now := time.Now()
-				stops[i] = now.Add(l.Remaining())
+			readStops := func() {
+				for i, l := range live {
+					now := time.Now()
+					if left := l.Remaining(); left > 0 {
+						stops[i] = now.Add(left)
+					}
+				}
 			}
+			readStops()
+			time.Sleep(50 * time.Millisecond)
+			readStops() // an answer that was on its way still moved it
 			// Attempts of all ages lie in the sockets of the stopped nodes.
 			end := stopped.Add(ttl*6/5 + time.Duration(rand.Int64N(int64(ttl*13/10))))
 			var mu sync.Mutex

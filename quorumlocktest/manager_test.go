@@ -622,7 +622,7 @@ func TestAWaiterComesNoLaterThanTheHoldersKeysEnd(t *testing.T) {
 	})
 }
 
-// One node refuses, one is down, one grants: neither held nor without nodes, and
+// One node refuses, one hangs, one grants: neither held nor without nodes, and
 // what the one that refuses says of its key is all that is known.
 func TestAWaiterOfASplitComesNoLaterThanTheKnownKeysEnd(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -631,11 +631,12 @@ func TestAWaiterOfASplitComesNoLaterThanTheKnownKeysEnd(t *testing.T) {
 		began := time.Now()
 		c.Partition("dead")
 		c.Nodes()[1].FlushAll()
-		c.Nodes()[2].Kill()
 		m := manager(t, c, quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(time.Hour) }))
+		c.Nodes()[2].Hang()
 		_, err := m.Acquire(background, "job")
 		require.NoError(t, err)
 		assert.LessOrEqual(t, time.Since(began), ttl+5*time.Millisecond)
+		c.Nodes()[2].Resume()
 		c.Rejoin("dead")
 	})
 }

@@ -387,17 +387,17 @@ var mutants = []mutant{
 	},
 	{
 		name: "how much earlier has no bound", file: "internal/quorum/machine.go",
-		old: "lag = min(lag, m.terms.MaxLag); lag < m.lag", new: "lag < m.lag",
+		old: "lag := min(in.Lag, m.terms.MaxLag)", new: "lag := in.Lag",
 		pkg: decisions, run: "TestMachine$",
 	},
 	{
 		name: "what was late before this period is forgotten", file: "internal/quorum/lag.go",
-		old: "*l = Lag{since: now, before: l.worst}", new: "*l = Lag{since: now}",
+		old: "*l = Lag{since: l.since + lagPeriod, before: l.worst}", new: "*l = Lag{since: now}",
 		pkg: decisions, run: "TestLag",
 	},
 	{
 		name: "the watchdog's own time is not measured", file: "watchdog.go",
-		old: "d.lag.Saw(now, now-due)", new: "d.lag.Saw(now, 0)",
+		old: "d.lag.Saw(now, late)", new: "d.lag.Saw(now, late*0)",
 		pkg: real, run: "TestTheWatchdogMeasures",
 	},
 	{
@@ -407,22 +407,42 @@ var mutants = []mutant{
 	},
 	{
 		name: "leases that sleep do not hear that the watchdog is late", file: "watchdog.go",
-		old: "if d.measure(due) {", new: "if d.measure(due) && due < 0 {",
+		old: "if d.measure(due, jumped) {", new: "if d.measure(due, jumped) && due < 0 {",
 		pkg: real, run: "TestEveryLeaseHears",
 	},
 	{
-		name: "an answer hears that the watchdog is late", file: "watchdog.go",
-		old: "\tif in.Kind == quorum.Tick {\n\t\tl.machine.SetLag", new: "\tif true {\n\t\tl.machine.SetLag",
-		pkg: real, run: "TestAnAnswerDoesNotHear",
+		name: "an answer hears that the watchdog is late", file: "internal/quorum/machine.go",
+		old: "lag < m.lag || in.Kind == Tick && !m.waiting()", new: "!m.waiting() || lag < m.lag",
+		pkg: decisions, run: "TestMachine$",
+	},
+	{
+		name: "a round that missed does not let its lease hear", file: "internal/quorum/machine.go",
+		old: "if out.Missed && !m.waiting() {", new: "if out.Missed && m.waiting() {",
+		pkg: decisions, run: "TestMachine$",
+	},
+	{
+		name: "a jump of the clock is work", file: "watchdog.go",
+		old: "late := now - due - (d.m.clock.Jumped() - jumped)", new: "late := now - due - 0*jumped",
+		pkg: real, run: "TestAJumpOfTheClock",
+	},
+	{
+		name: "what was due while the watchdog was awake is in time", file: "watchdog.go",
+		old: "d.asleep = min(d.leases[0].wake, now+patience)", new: "d.asleep = min(max(now, d.leases[0].wake), now+patience)",
+		pkg: real, run: "TestTheWatchdogMeasures",
+	},
+	{
+		name: "a loss that is told early lets others in before the guard", file: "watchdog.go",
+		old: "l.buried = max(s.now, l.machine.Stop()) + l.terms.Guard", new: "l.buried = s.now + l.terms.Guard",
+		pkg: real, run: "TestALossThatIsToldEarly",
 	},
 	{
 		name: "a round that was asked is ended by the watchdog's lag", file: "internal/quorum/machine.go",
-		old: "lag < m.lag || !m.open || m.told {", new: "true {",
+		old: "in.Kind == Tick && !m.waiting()", new: "in.Kind == Tick",
 		pkg: decisions, run: "TestMachine$",
 	},
 	{
 		name: "a grant does not hear that the watchdog is late", file: "attempt.go",
-		old: "\tl.machine.SetLag(a.m.dog.lagging(now))\n", new: "",
+		old: "\tl.machine.SetLag(a.m.dog.lagging())\n", new: "",
 		pkg: real, run: "TestAGrantHears",
 	},
 	{
@@ -432,7 +452,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "leases do not hear that the watchdog is late", file: "watchdog.go",
-		old: "\t\tl.machine.SetLag(l.m.dog.lagging(s.now))\n", new: "",
+		old: "\tin.Lag = l.m.dog.lagging()\n", new: "",
 		pkg: real, run: "TestALateWatchdog",
 	},
 	{
@@ -477,7 +497,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "no last look before the grant", file: "attempt.go",
-		old: "if l.machine.End()-now < a.terms.least {", new: "if l.machine.Stop() < 0 {",
+		old: "if l.machine.End()-now < a.terms.least {", new: "if now < 0 {",
 		pkg: virtual, run: "TestALeaseThatWasWonTooSlowlyIsNotGranted$",
 	},
 	{
@@ -487,7 +507,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "deaf to the clock", file: "watchdog.go",
-		old: "wait := min(max(d.leases[0].wake-now, 0), patience)", new: "wait := patience",
+		old: "d.asleep = min(d.leases[0].wake, now+patience)", new: "d.asleep = now + patience",
 		pkg: virtual, run: "TestASilentMajorityMeansAtRiskThenLostByTheStopExactly$",
 	},
 	{
@@ -544,7 +564,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "remnants of a loss are released at once", file: "watchdog.go",
-		old: "l.buried = s.now + l.terms.Guard", new: "l.buried = s.now",
+		old: "l.buried = max(s.now, l.machine.Stop()) + l.terms.Guard", new: "l.buried = s.now",
 		pkg: virtual, run: "TestMaxHoldEndsALeaseAtItsAgeExactly$",
 	},
 	{

@@ -144,14 +144,11 @@ func TestMachine(t *testing.T) {
 			voters = voters.With(number(t, word))
 		}
 		m := quorum.NewMachine(terms, make(quorum.Window, terms.Nodes), origin, voters, voters)
+		var lag time.Duration // stays until a step gives another
 		return func(step line) string {
 			now := origin + duration(t, step.words[0])
 			if step.words[1] == "arm" {
 				m.Arm(origin + duration(t, step.words[2]))
-				return strings.Join(standing(&m, now), " ")
-			}
-			if step.words[1] == "lag" {
-				m.SetLag(duration(t, step.words[2]))
 				return strings.Join(standing(&m, now), " ")
 			}
 			in := quorum.Input{Kind: kinds[step.words[1]]}
@@ -159,6 +156,10 @@ func TestMachine(t *testing.T) {
 				t.Fatalf("unknown step %q", step.words[1])
 			}
 			_, in.Jump = step.named["jump"]
+			if word, ok := step.named["lag"]; ok {
+				lag = duration(t, word)
+			}
+			in.Lag = lag
 			if word, ok := step.named["by"]; ok {
 				in.By = duration(t, word)
 			}

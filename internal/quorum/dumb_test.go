@@ -303,12 +303,6 @@ func (d *dumbLease) stop() time.Duration {
 	return stop
 }
 
-func (d *dumbLease) expect(lag time.Duration) {
-	if r := d.round(); r.closed || r.confirmed || min(lag, d.terms.MaxLag) < d.lag {
-		d.lag = min(lag, d.terms.MaxLag)
-	}
-}
-
 func (d *dumbLease) end() time.Duration {
 	end := d.deadline() - d.terms.Guard - d.terms.Early - d.lag
 	if d.terms.MaxHold > 0 && d.since+d.terms.MaxHold < end {
@@ -352,10 +346,23 @@ func (d *dumbLease) wake() time.Duration {
 	return min(d.end(), d.next)
 }
 
-func (d *dumbLease) step(now time.Duration, in quorum.Input) (out quorum.Output) {
+func (d *dumbLease) step(now time.Duration, in quorum.Input) quorum.Output {
 	if d.ended != 0 {
-		return out
+		return quorum.Output{}
 	}
+	unsettled := func() bool { r := d.round(); return !r.closed && !r.confirmed }
+	told := min(in.Lag, d.terms.MaxLag)
+	if told < d.lag || !unsettled() && in.Kind == quorum.Tick {
+		d.lag = told
+	}
+	out := d.take(now, in)
+	if out.Missed && !unsettled() {
+		d.lag = told
+	}
+	return out
+}
+
+func (d *dumbLease) take(now time.Duration, in quorum.Input) (out quorum.Output) {
 	if now >= d.end() {
 		keys := d.deadline() - d.terms.Guard - d.terms.Early - d.lag
 		old := d.terms.MaxHold > 0 && now >= d.since+d.terms.MaxHold

@@ -20,7 +20,7 @@ func (l *Lag) Saw(now, late time.Duration) {
 	case age >= 2*lagPeriod:
 		*l = Lag{since: now}
 	case age >= lagPeriod:
-		*l = Lag{since: now, before: l.worst}
+		*l = Lag{since: l.since + lagPeriod, before: l.worst}
 	}
 	l.worst = max(l.worst, late)
 }

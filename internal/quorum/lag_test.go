@@ -48,7 +48,7 @@ func TestLagFadesByItself(t *testing.T) {
 func TestMaxLagLeavesRoomForARound(t *testing.T) {
 	for _, c := range []struct{ ttl, spare, want time.Duration }{
 		{10 * time.Second, 4 * time.Second, time.Second},
-		{10 * time.Second, 300 * time.Millisecond, 300 * time.Millisecond},
+		{10 * time.Second, 300 * time.Millisecond, 200 * time.Millisecond},
 		{10 * time.Second, -time.Second, 0},
 	} {
 		assert.Equal(t, c.want, quorum.MaxLag(c.ttl, c.spare))

@@ -16,7 +16,7 @@ type Terms struct {
 	Drift   time.Duration // given up for clock rates, see Drift
 	Guard   time.Duration // between the stop of work and the deadline, see Guard
 	Early   time.Duration // between the telling of a loss and the stop, see Early
-	MaxLag  time.Duration // the most that SetLag adds to Early, see MaxLag
+	MaxLag  time.Duration // the most that Input.Lag adds to Early, see MaxLag
 	Timeout time.Duration // how long a renewal round waits for answers
 	MaxHold time.Duration // age at which the lease ends; 0 for none
 }
@@ -115,6 +115,11 @@ type Input struct {
 	Node int           // for Kept, Gone, Foreign, Mute, Stepped
 	At   time.Duration // when the answered request was sent; for the same kinds but Stepped
 	By   time.Duration // for Stepped
+	// Lag is how late the caller has to expect to be at its wakes. By so much
+	// earlier the loss is found, up to Terms.MaxLag. Less of it counts at once.
+	// More must not take a lease that is being confirmed: it counts with a Tick,
+	// and not while a round waits for its quorum.
+	Lag time.Duration
 	// Jump says that the clock went forward by itself (suspend, a step) since
 	// the last input, which makes a loss found now a Suspended one.
 	Jump bool
@@ -217,15 +222,8 @@ func (m *Machine) Margin(now time.Duration) int {
 	return Margin(m.terms.Nodes, m.window.Held(now))
 }
 
-// SetLag says how late the caller has to expect to be at its wakes: by so much
-// earlier the loss is found, up to Terms.MaxLag. While a round waits for its
-// quorum it does not rise: the answers would find the lease lost by what was
-// learned after they had been asked for.
-func (m *Machine) SetLag(lag time.Duration) {
-	if lag = min(lag, m.terms.MaxLag); lag < m.lag || !m.open || m.told {
-		m.lag = lag
-	}
-}
+// SetLag is Input.Lag for a lease that was just granted.
+func (m *Machine) SetLag(lag time.Duration) { m.lag = min(lag, m.terms.MaxLag) }
 
 // Arm sets the instant at which the next round is due.
 func (m *Machine) Arm(at time.Duration) { m.next = at }
@@ -260,6 +258,10 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 	var out Output
 	if !m.live() {
 		return out
+	}
+	lag := min(in.Lag, m.terms.MaxLag)
+	if lag < m.lag || in.Kind == Tick && !m.waiting() {
+		m.lag = lag
 	}
 	if m.lapsed(now, in.Jump, &out) {
 		return out
@@ -321,8 +323,14 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 		}
 	}
 	m.settle(now, &out)
+	if out.Missed && !m.waiting() {
+		m.lag = lag
+	}
 	return out
 }
+
+// waiting reports whether a round may still reach its quorum.
+func (m *Machine) waiting() bool { return m.open && !m.told }
 
 func (m *Machine) live() bool { return m.state == Holding || m.state == Risky }
 

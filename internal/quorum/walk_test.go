@@ -39,6 +39,7 @@ type walker struct {
 	machine quorum.Machine
 	dumb    *dumbLease
 	now     time.Duration
+	lag     time.Duration
 	sent    []time.Duration // when requests went out: the rounds, and heals
 	ended   int
 }
@@ -121,6 +122,10 @@ func (w *walker) input() quorum.Input {
 		in.Kind = quorum.Kept
 	}
 	in.Jump = w.draw(8) == 0
+	if w.draw(8) == 0 {
+		w.lag = w.terms.TTL / 100 * time.Duration(w.draw(20))
+	}
+	in.Lag = w.lag
 	if in.Kind == quorum.Tick || in.Kind == quorum.Begin || in.Kind == quorum.Release {
 		in.Node, in.At = 0, 0
 	}
@@ -134,23 +139,12 @@ func (w *walker) walk(steps int) string {
 			break
 		}
 		w.pass()
-		if w.draw(8) == 0 {
-			w.lag(w.terms.TTL / 100 * time.Duration(w.draw(20)))
-		}
 		in := w.input()
 		if problem := w.step(in); problem != "" {
 			return fmt.Sprintf("%+v at %v %+v: %s", w.terms, w.now-origin, in, problem)
 		}
 	}
 	return ""
-}
-
-func (w *walker) lag(lag time.Duration) {
-	if w.log != nil {
-		w.log("%v lag %v", w.now-origin, lag)
-	}
-	w.machine.SetLag(lag)
-	w.dumb.expect(lag)
 }
 
 // face is all that a machine shows of itself.
@@ -218,7 +212,7 @@ func (w *walker) step(in quorum.Input) string {
 		return "told of a risk that is none"
 	case (after == quorum.Lost) != (m.Reason() != 0):
 		return "a reason without a loss, or a loss without a reason"
-	case in.Kind == quorum.Tick && alive && m.Wake() <= now && !m.Due(now):
+	case in.Kind == quorum.Tick && alive && !out.Missed && m.Wake() <= now && !m.Due(now):
 		return "nothing is due, and still it wakes"
 	}
 	if ended {

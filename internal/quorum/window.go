@@ -23,10 +23,11 @@ func Early(guard time.Duration) time.Duration {
 }
 
 // MaxLag returns how much earlier still a loss may be told where timers are
-// late: a tenth of ttl, but no more than spare, which is what a ttl is longer
-// than a renewal that begins in time and takes as long as it may.
+// late: a tenth of ttl, but no more than two thirds of spare, which is what a
+// ttl is longer than a renewal that begins in time and takes as long as it may.
+// The last third is for its beginning, which is as late as half the lag.
 func MaxLag(ttl, spare time.Duration) time.Duration {
-	return max(0, min(ttl/10, spare))
+	return max(0, min(ttl/10, spare*2/3))
 }
 
 // Margin returns how many of the held nodes may lose their data before

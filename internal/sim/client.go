@@ -594,7 +594,7 @@ func (c *client) interval() time.Duration {
 func (c *client) step(in quorum.Input) quorum.Output {
 	w := c.w
 	now := c.now()
-	in.Jump = c.jumped
+	in.Jump, in.Lag = c.jumped, w.config.lag
 	c.jumped = false
 	stop, keys := c.machine.Stop(), c.machine.Deadline()-w.config.terms.Guard
 	out := c.machine.Step(now, in)
