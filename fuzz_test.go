@@ -177,7 +177,7 @@ func works(t *testing.T, c *config, terms *terms) {
 		t.Errorf("a fresh lease has %v left of its TTL %v (maximum hold %v): it is never granted", left, terms.ttl, terms.maxHold)
 	case left > terms.ttl:
 		t.Errorf("a lease is valid for %v of its TTL %v", left, terms.ttl)
-	case terms.maxHold == 0 && terms.interval*11/10+terms.Timeout > left:
+	case terms.maxHold == 0 && terms.interval*11/10+terms.Timeout >= left:
 		t.Errorf("a round every %v, which takes %v, and %v to the loss", terms.interval, terms.Timeout, left)
 	case c.guarded && terms.ttl+terms.lockDelay > c.guard:
 		t.Errorf("keys that live %v under a restart guard of %v", terms.ttl+terms.lockDelay, c.guard)

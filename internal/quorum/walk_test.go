@@ -212,7 +212,7 @@ func (w *walker) step(in quorum.Input) string {
 		return "told of a risk that is none"
 	case (after == quorum.Lost) != (m.Reason() != 0):
 		return "a reason without a loss, or a loss without a reason"
-	case in.Kind == quorum.Tick && alive && !out.Missed && m.Wake() <= now && !m.Due(now):
+	case in.Kind == quorum.Tick && alive && m.Wake() <= now && !m.Due(now) && !(out.Missed && now >= m.End()):
 		return "nothing is due, and still it wakes"
 	}
 	if ended {
