@@ -31,6 +31,9 @@ type row struct {
 func newRow(t *testing.T, name string) *row {
 	t.Helper()
 	r := &row{t: t, name: name}
+	if full {
+		t.Cleanup(watchHost(name))
+	}
 	t.Cleanup(func() {
 		if !r.any && !t.Failed() {
 			t.Errorf("row %q measured nothing", name)

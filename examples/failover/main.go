@@ -216,8 +216,11 @@ func (s *story) print(t told) {
 		s.say(t.who, "at risk: %v left, margin %d, %d nodes do not confirm", e.Remaining.Round(time.Millisecond),
 			e.Margin, len(e.Nodes))
 	case quorumlock.Lost:
-		s.say(t.who, "lost: %v, told %v after the lease stopped being valid", e.Reason,
-			e.At.Sub(e.ValidUntil).Round(time.Millisecond))
+		told := "told in time: nobody else can have it yet"
+		if late := e.At.Sub(e.ValidUntil).Round(time.Millisecond); late > 0 {
+			told = fmt.Sprintf("told %v too late", late)
+		}
+		s.say(t.who, "lost: %v, %s", e.Reason, told)
 	case quorumlock.Released:
 		s.say(t.who, "released")
 	case quorumlock.NodeChanged:
