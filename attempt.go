@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -372,18 +371,11 @@ func (a *attempt) refusal() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.m.clock.Now()
-	var left []time.Duration
-	for _, t := range a.taken {
-		if d := t.left(now); d != quorum.Never {
-			left = append(left, d)
-		}
+	left := make([]time.Duration, len(a.taken))
+	for i, t := range a.taken {
+		left[i] = t.left(now)
 	}
-	if len(left) == 0 {
-		return 0
-	}
-	slices.Sort(left)
-	lacking := a.m.quorum() - a.claim.Votes().Granted().Len()
-	return left[min(max(lacking, 1), len(left))-1]
+	return quorum.FreedBy(left, a.m.quorum()-a.claim.Votes().Granted().Len())
 }
 
 // release takes back what the attempt has locked or may have locked. A node

@@ -391,6 +391,11 @@ var mutants = []mutant{
 		pkg: decisions, run: "TestMachine$",
 	},
 	{
+		name: "a waiter comes with the first key that ends", file: "internal/quorum/window.go",
+		old: "return ends[min(max(k, 1), len(ends))-1]", new: "return ends[0]",
+		pkg: decisions, run: "TestFreedBy",
+	},
+	{
 		name: "what was late before this period is forgotten", file: "internal/quorum/lag.go",
 		old: "*l = Lag{since: l.since + lagPeriod, before: l.worst}", new: "*l = Lag{since: now}",
 		pkg: decisions, run: "TestLag",

@@ -269,6 +269,38 @@ func TestDeadlineIsTheLastInstantWithAQuorumAndFreeTheFirstWithAnother(t *testin
 	}
 }
 
+func TestFreedByIsTheFirstInstantWithSoManyKeysGone(t *testing.T) {
+	first := func(raw []uint8, want int8) bool {
+		ends := make([]time.Duration, len(raw))
+		finite := 0
+		for i, r := range raw {
+			ends[i] = quorum.Never
+			if r >= 64 {
+				ends[i] = time.Duration(r) * time.Second
+				finite++
+			}
+		}
+		before := slices.Clone(ends)
+		got := quorum.FreedBy(ends, int(want))
+		gone := func(by time.Duration) (n int) {
+			for _, e := range before {
+				if e <= by {
+					n++
+				}
+			}
+			return n
+		}
+		k := min(max(int(want), 1), finite)
+		if k == 0 {
+			return got == 0
+		}
+		return gone(got) >= k && gone(got-1) < k && slices.Equal(ends, before)
+	}
+	if err := quick.Check(first, quickConfig); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestMarginCountsLossesUntilAnotherQuorum(t *testing.T) {
 	for n := 1; n <= quorum.MaxNodes; n++ {
 		if quorum.Size(n) != dumbQuorum(n) {

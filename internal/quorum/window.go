@@ -1,6 +1,9 @@
 package quorum
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Drift returns how much of ttl is given up for clocks that run at different
 // rates: factor of it, and 2 ms for the resolution of Redis expiry.
@@ -51,6 +54,18 @@ func (w Window) Deadline() time.Duration {
 func (w Window) Free() time.Duration {
 	sorted := w.descending()
 	return sorted[len(w)-Size(len(w))]
+}
+
+// FreedBy returns the k-th smallest of the instants at which keys end, so the one
+// from which on k of them are gone. Where fewer end at all, because the others
+// are at Never, it is the last of those; zero where none does.
+func FreedBy(ends []time.Duration, k int) time.Duration {
+	ends = slices.DeleteFunc(slices.Clone(ends), func(e time.Duration) bool { return e == Never })
+	if len(ends) == 0 {
+		return 0
+	}
+	slices.Sort(ends)
+	return ends[min(max(k, 1), len(ends))-1]
 }
 
 // descending returns the instants from the largest on, by insertion: n is small.
