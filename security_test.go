@@ -369,6 +369,19 @@ func TestEveryDocumentedRightIsMissedByAnErrorThatNamesIt(t *testing.T) {
 	}
 }
 
+// What the first renewal would miss is missed at the start, whatever the guard's
+// own script needs.
+func TestNewMissesTheRightsOfRenewalsUnderTheGuardToo(t *testing.T) {
+	for _, right := range []string{"+getrange", "+pttl"} {
+		rules := slices.DeleteFunc(documented(t), func(rule string) bool { return rule == right })
+		server := redistest.Start(t, 1, append([]string{"--user", "quorumlock"}, rules...)...)[0]
+		_, err := start(t, as("quorumlock", []string{server.Addr()}), quorumlock.WithTTL(30*time.Second),
+			quorumlock.WithRestartGuard(30*time.Second), quorumlock.WithTrustEmptyNodes())
+		require.ErrorIs(t, err, quorumlock.ErrInvalid, right)
+		require.ErrorContains(t, err, right)
+	}
+}
+
 // actionable reports whether the library has told that waiting does not help.
 func actionable(err error) bool {
 	var node *quorumlock.NodeError

@@ -195,7 +195,7 @@ func (n *Node) greet() (withheld, err error) {
 	if n.cfg.Guard > 0 {
 		withheld, err = n.guard(ctx)
 	}
-	if err == nil && (n.cfg.Guard == 0 || withheld != nil) { // the guard's script was not run
+	if err == nil {
 		err = n.rehearse(ctx)
 	}
 	if err != nil {
