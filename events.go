@@ -137,8 +137,9 @@ func lostReason(r quorum.Reason) LostReason {
 // which they happened to each lease.
 type Subscription struct {
 	// events holds the buffer given to Subscribe. When it is full the oldest
-	// event gives way to the newest, so that the end of a lease is delivered
-	// and the watchdog never waits. Closed by Close, and by the Manager's.
+	// event gives way to the newest, so that the watchdog never waits and what
+	// is lost is what is out of date first. With more leases that end than fit,
+	// ends are among it: each is on the lease's own channel and context too. Closed by Close, and by the Manager's.
 	events  chan Event
 	dropped atomic.Uint64
 	bus     *bus

@@ -84,7 +84,7 @@ func ExampleManager_Lead() {
 	log.Print("no longer a candidate: ", err)
 }
 
-// How long nobody else can work, and why, whatever the network does.
+// What a reason reads like, in logs and in errors.
 func ExampleLostReason() {
 	for _, r := range []quorumlock.LostReason{
 		quorumlock.LostExpired, quorumlock.LostRevoked, quorumlock.LostSuspended, quorumlock.LostMaxHold,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -140,7 +141,8 @@ func TestARestartedNodeDoesNotVoteUnderTheGuard(t *testing.T) {
 	}
 	m := connect(t, redistest.Addrs(servers), guard...)
 	// The marker is there, but trust in empty nodes must not cover a restart.
-	strict := connect(t, redistest.Addrs(servers), guard[:2]...)
+	var log ears
+	strict := connect(t, redistest.Addrs(servers), append(guard[:2:2], quorumlock.WithLogger(log.logger()))...)
 	l, err := strict.Acquire(background, "job", quorumlock.WithoutRenewal())
 	require.NoError(t, err)
 	require.NoError(t, m.Close(background))
@@ -158,6 +160,10 @@ func TestARestartedNodeDoesNotVoteUnderTheGuard(t *testing.T) {
 	next, err := strict.Acquire(background, "job")
 	require.NoError(t, err, "and after the quarantine all is well")
 	assert.Greater(t, next.Token(), l.Token())
+	eventually(t, "the log tells, and of the end too", func() bool {
+		_, after, quarantined := strings.Cut(log.String(), "node in quarantine: it votes when that ends")
+		return quarantined && strings.Contains(after, "quorumlock: node votes")
+	})
 }
 
 // A Manager lives as long as its process: of what its callers hand it nothing

@@ -287,8 +287,10 @@ const absent = -2 * time.Millisecond
 // *QuorumError) when too few nodes confirmed within the node timeout, joined
 // with ctx's cause when ctx ended first. In that case the deletion goes on in
 // the background, and what it misses expires with the TTL. The lease is
-// over in every case. Concurrent calls: one releases, the others return
-// ErrReleased, as they do when Close is releasing everything.
+// over in all these cases. Concurrent calls: one releases, the others return
+// ErrReleased. When Close is releasing everything, Release waits for it to end
+// this lease and returns ErrReleased as well, or ErrClosed joined with ctx's
+// cause when ctx ends before that.
 func (l *Lease) Release(ctx context.Context) error {
 	ctx, span := l.m.telemetry.startRelease(ctx, l)
 	err := l.release(ctx)

@@ -22,7 +22,7 @@ import (
 
 // Manager hands out leases over a fixed set of Redis masters, and renews them.
 // Make one for each set of nodes and share it: all methods are safe for
-// concurrent use. It runs a few goroutines for each node and one more,
+// concurrent use. It runs a few goroutines for each node and two more,
 // whatever the number of leases; Close ends them all.
 type Manager struct {
 	cfg        *config
@@ -127,7 +127,8 @@ func New(ctx context.Context, nodes []rueidis.ClientOption, opts ...Option) (*Ma
 	return m, nil
 }
 
-// spawn starts every goroutine of a Manager; Close joins them.
+// spawn starts a goroutine of a Manager; Close joins them. The reporter is none
+// of them: it ends after them, because they report.
 func (m *Manager) spawn(run func()) {
 	m.running.Add(1)
 	go func() {
@@ -558,7 +559,8 @@ func (m *Manager) Subscribe(buffer int) *Subscription { return m.bus.add(buffer)
 
 // Close refuses new calls, ends waiting ones with ErrClosed, releases all
 // leases, ends the connections and waits for every goroutine of the Manager.
-// Each lease gets its one terminal event before the subscriptions end.
+// Each lease gets its one terminal event before the subscriptions end, though
+// in a Subscription that is not read the last ones push out those before.
 //
 // It waits for nodes that do not answer their releases a second at the most, for
 // nodes that cannot be reached not at all, and for log handlers and span

@@ -7,7 +7,7 @@ import (
 
 // reporter runs what belongs to others, log handlers and span processors, in a
 // goroutine of its own: one that blocks must hold up neither the watchdog nor a
-// node's worker.
+// node's worker. The spans of a call start and end in the caller's.
 type reporter struct {
 	// waiting has capacity 256; what does not fit is dropped and counted, so
 	// that add never blocks. Never closed: a lease that somebody watches may

@@ -162,7 +162,7 @@ func memory(tb testing.TB) (mib float64, what string) {
 func (r *row) grown(since float64) {
 	r.t.Helper()
 	now, what := memory(r.t)
-	r.figure(fmt.Sprintf("%s %+.1f MiB", what, now-since), "at most +10 MiB", !full || now-since <= 10)
+	r.figure(fmt.Sprintf("%s %+.1f MiB", what, now-since), atLeastInFull("at most +10 MiB"), !full || now-since <= 10)
 }
 
 // raced reports whether the race detector is built in.

@@ -277,7 +277,7 @@ func (n *nemesis) failed(err error) {
 	n.errors = append(n.errors, err)
 }
 
-// Row 18. QUORUMLOCK_SOAK says how long, QUORUMLOCK_SEED which faults, and
+// QUORUMLOCK_SOAK says how long, QUORUMLOCK_SEED which faults, and
 // QUORUMLOCK_SOAK_NODES on how many nodes (3). The faults can be had again by
 // the seed; what the processes and the kernel make of them cannot.
 func TestSoak(t *testing.T) {
