@@ -15,7 +15,11 @@ import (
 // idleDog is a Manager whose watchdog does not run unless the test runs it, and
 // a lease that it knows.
 func idleDog(ttl time.Duration, with quorum.Terms) (*Manager, *Lease) {
-	m := &Manager{cfg: &config{}, clock: clock.New(), reporter: newReporter(), telemetry: &telemetry{}}
+	return idleDogOn(clock.New(), ttl, with)
+}
+
+func idleDogOn(c *clock.Clock, ttl time.Duration, with quorum.Terms) (*Manager, *Lease) {
+	m := &Manager{cfg: &config{}, clock: c, reporter: newReporter(), telemetry: &telemetry{}}
 	m.dog = newWatchdog(m)
 	with.Nodes, with.TTL, with.Timeout = 1, ttl, ttl
 	l := &Lease{m: m, terms: &terms{Terms: with}, values: context.Background(), index: -1}
@@ -42,6 +46,35 @@ func TestAnOverdueLeaseIsNotValidBeforeAnybodyWasTold(t *testing.T) {
 		require.Fail(t, "whoever finds it tells it")
 	}
 	require.ErrorIs(t, l.Err(), ErrLost)
+}
+
+// A machine that slept tells by its clock of boots, one whose wall clock was set
+// forward by that: whoever looks first, before any timer, finds the lease lost,
+// and why.
+func TestAfterAJumpOfAClockTheLeaseIsNotValidAndWasSuspended(t *testing.T) {
+	const ttl, guard = time.Hour, time.Minute
+	for _, c := range []struct {
+		name string
+		jump func(r *clock.Reading, by time.Duration)
+	}{
+		{"boot", func(r *clock.Reading, by time.Duration) { r.Boot += by }},
+		{"wall", func(r *clock.Reading, by time.Duration) { r.Wall += by }},
+	} {
+		for _, by := range []time.Duration{ttl - guard/2, ttl + guard} { // between the stop and the deadline, and past both
+			now := clock.Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second}
+			_, l := idleDogOn(clock.From(func() clock.Reading { return now }), ttl, quorum.Terms{Guard: guard})
+			assert.True(t, l.Valid())
+			c.jump(&now, by)
+			assert.False(t, l.Valid(), "%s clock, %v", c.name, by)
+			var lost *LostError
+			require.ErrorAs(t, l.Err(), &lost, "%s clock, %v", c.name, by)
+			assert.Equal(t, LostSuspended, lost.Reason, "%s clock, %v", c.name, by)
+		}
+		now := clock.Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second}
+		_, l := idleDogOn(clock.From(func() clock.Reading { return now }), ttl, quorum.Terms{Guard: guard})
+		c.jump(&now, ttl-2*guard)
+		assert.True(t, l.Valid(), "%s clock: a nap that the lease outlives", c.name)
+	}
 }
 
 // The watchdog was late by so much that the loss, if it looked for it no

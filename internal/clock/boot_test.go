@@ -11,9 +11,9 @@ import (
 // on: the time since boot alone tells that it slept.
 func TestSuspendCountsWhateverTheWallClockSays(t *testing.T) {
 	for _, wall := range []time.Duration{0, time.Second, -time.Hour} {
-		r := reading{}
+		r := Reading{}
 		c := at(&r)
-		r = reading{mono: time.Second, boot: time.Hour + time.Second, wall: wall}
+		r = Reading{Mono: time.Second, Boot: time.Hour + time.Second, Wall: wall}
 		assert.Equal(t, time.Hour+time.Second, c.Now(), "wall clock at %v", wall)
 	}
 }

@@ -23,7 +23,7 @@ const tolerance = 10 * time.Millisecond
 // was made. It never goes back. It is safe for concurrent use.
 type Clock struct {
 	start time.Time
-	read  func() reading
+	read  func() Reading
 
 	mu     sync.Mutex
 	boot   time.Duration // boot − mono, as last accepted
@@ -31,20 +31,28 @@ type Clock struct {
 	jumped time.Duration
 }
 
-// reading is one look at the three clocks.
-type reading struct {
-	mono, boot, wall time.Duration
+// Reading is one look at the three clocks.
+type Reading struct {
+	Mono, Boot, Wall time.Duration
 }
 
 // New returns a clock that starts now.
 func New() *Clock {
 	c := &Clock{start: time.Now()}
-	c.read = c.system
-	if !trusted() {
+	if c.read = c.system; !trusted() {
 		c.read = c.runtime
 	}
+	return c.accept()
+}
+
+// From returns a clock that takes its readings from a function, for tests of
+// what jumps do.
+func From(read func() Reading) *Clock { return (&Clock{start: time.Now(), read: read}).accept() }
+
+// accept takes how far the clocks are apart at the start for given.
+func (c *Clock) accept() *Clock {
 	r := c.read()
-	c.boot, c.wall = r.boot-r.mono, r.wall-r.mono
+	c.boot, c.wall = r.Boot-r.Mono, r.Wall-r.Mono
 	return c
 }
 
@@ -56,11 +64,11 @@ func (c *Clock) Now() time.Duration {
 	if c.apart(r) {
 		// Looked at twice: the first look may have been torn by the scheduler.
 		if r = c.read(); c.apart(r) {
-			c.jumped += max(r.boot-r.mono-c.boot, r.wall-r.mono-c.wall, 0)
-			c.boot, c.wall = r.boot-r.mono, r.wall-r.mono
+			c.jumped += max(r.Boot-r.Mono-c.boot, r.Wall-r.Mono-c.wall, 0)
+			c.boot, c.wall = r.Boot-r.Mono, r.Wall-r.Mono
 		}
 	}
-	return r.mono + c.jumped
+	return r.Mono + c.jumped
 }
 
 // Jumped returns how much of Now is forward jumps: time in which no timer of
@@ -77,23 +85,23 @@ func (c *Clock) Time(at time.Duration) time.Time {
 	return time.Now().Add(at - c.Now())
 }
 
-func (c *Clock) apart(r reading) bool {
-	return (r.boot-r.mono-c.boot).Abs() > tolerance || (r.wall-r.mono-c.wall).Abs() > tolerance
+func (c *Clock) apart(r Reading) bool {
+	return (r.Boot-r.Mono-c.boot).Abs() > tolerance || (r.Wall-r.Mono-c.wall).Abs() > tolerance
 }
 
 // system looks at all three clocks.
-func (c *Clock) system() reading {
+func (c *Clock) system() Reading {
 	r := c.runtime()
 	if boot, ok := bootTime(); ok {
-		r.boot = boot
+		r.Boot = boot
 	}
 	return r
 }
 
 // runtime looks at what the Go runtime tells, which a synctest bubble fakes.
-func (c *Clock) runtime() reading {
+func (c *Clock) runtime() Reading {
 	now := time.Now()
 	// One nanosecond keeps zero free for "never".
 	mono := now.Sub(c.start) + 1
-	return reading{mono: mono, boot: mono, wall: now.Round(0).Sub(c.start.Round(0)) + 1}
+	return Reading{Mono: mono, Boot: mono, Wall: now.Round(0).Sub(c.start.Round(0)) + 1}
 }

@@ -9,56 +9,56 @@ import (
 )
 
 // at returns a clock whose three readings the test sets.
-func at(r *reading) *Clock {
-	return &Clock{start: time.Now(), read: func() reading { return *r }}
+func at(r *Reading) *Clock {
+	return From(func() Reading { return *r })
 }
 
 func TestNowFollowsTheMonotonicClock(t *testing.T) {
-	r := reading{}
+	r := Reading{}
 	c := at(&r)
-	r = reading{mono: time.Second, boot: time.Second, wall: time.Second}
+	r = Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second}
 	assert.Equal(t, time.Second, c.Now())
 	assert.Zero(t, c.Jumped())
 }
 
 func TestSuspendCountsAsElapsed(t *testing.T) {
-	r := reading{}
+	r := Reading{}
 	c := at(&r)
-	r = reading{mono: time.Second, boot: time.Hour + time.Second, wall: time.Hour + time.Second}
+	r = Reading{Mono: time.Second, Boot: time.Hour + time.Second, Wall: time.Hour + time.Second}
 	assert.Equal(t, time.Hour+time.Second, c.Now())
 	assert.Equal(t, time.Hour, c.Jumped(), "counted once, though two clocks tell it")
 	assert.Equal(t, time.Hour+time.Second, c.Now(), "and not again at the next look")
 }
 
 func TestWallClockSetForwardCountsAsElapsed(t *testing.T) {
-	r := reading{}
+	r := Reading{}
 	c := at(&r)
-	r.wall = time.Minute
+	r.Wall = time.Minute
 	assert.Equal(t, time.Minute, c.Now())
 }
 
 func TestWallClockSetBackNeverTurnsTimeBack(t *testing.T) {
-	r := reading{}
+	r := Reading{}
 	c := at(&r)
-	r = reading{mono: time.Minute, boot: time.Minute, wall: time.Minute}
+	r = Reading{Mono: time.Minute, Boot: time.Minute, Wall: time.Minute}
 	before := c.Now()
-	r.wall = -time.Hour
+	r.Wall = -time.Hour
 	assert.Equal(t, before, c.Now())
-	r.wall += 30 * time.Minute
+	r.Wall += 30 * time.Minute
 	assert.Equal(t, before+30*time.Minute, c.Now(), "a later step forward is not hidden by the one back")
 }
 
 func TestSlewBelowToleranceIsNotAJump(t *testing.T) {
-	r := reading{}
+	r := Reading{}
 	c := at(&r)
-	r = reading{mono: time.Second, boot: time.Second, wall: time.Second + tolerance}
+	r = Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second + tolerance}
 	assert.Equal(t, time.Second, c.Now())
 }
 
 func TestTornReadingIsNotAJump(t *testing.T) {
-	looks := []reading{{boot: time.Second}, {}}
+	looks := []Reading{{Boot: time.Second}, {}}
 	c := &Clock{start: time.Now()}
-	c.read = func() reading { r := looks[0]; looks = looks[1:]; return r }
+	c.read = func() Reading { r := looks[0]; looks = looks[1:]; return r }
 	assert.Zero(t, c.Now())
 	assert.Zero(t, c.Jumped())
 }

@@ -345,12 +345,12 @@ var mutants = []mutant{
 	},
 	{
 		name: "suspended time does not count", file: "internal/clock/clock.go",
-		old: "max(r.boot-r.mono-c.boot, r.wall-r.mono-c.wall, 0)", new: "max(r.wall-r.mono-c.wall, 0)",
+		old: "max(r.Boot-r.Mono-c.boot, r.Wall-r.Mono-c.wall, 0)", new: "max(r.Wall-r.Mono-c.wall, 0)",
 		pkg: clocks, run: "TestSuspend",
 	},
 	{
 		name: "a wall clock set back turns time back", file: "internal/clock/clock.go",
-		old: "max(r.boot-r.mono-c.boot, r.wall-r.mono-c.wall, 0)", new: "r.wall - r.mono - c.wall",
+		old: "max(r.Boot-r.Mono-c.boot, r.Wall-r.Mono-c.wall, 0)", new: "r.Wall - r.Mono - c.wall",
 		pkg: clocks, run: "TestWallClockSetBackNeverTurnsTimeBack$",
 	},
 
@@ -454,6 +454,11 @@ var mutants = []mutant{
 		name: "losses are told no earlier whatever the lag", file: "options.go",
 		old: "t.MaxLag = quorum.MaxLag(t.ttl, t.ttl-spent)", new: "t.MaxLag = quorum.MaxLag(t.ttl, 0)",
 		pkg: real, run: "TestHowMuchEarlier",
+	},
+	{
+		name: "a jump of the clock before the deadline is no suspend", file: "watchdog.go",
+		old: "in.Jump = jumped != l.jumped || s.now", new: "in.Jump = s.now",
+		pkg: real, run: "TestAfterAJump",
 	},
 	{
 		name: "leases do not hear that the watchdog is late", file: "watchdog.go",
