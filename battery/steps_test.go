@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -28,6 +30,7 @@ func TestAClockThatIsSetOnAMinorityGivesNothingAway(t *testing.T) {
 		r.figure(fmt.Sprintf("tokens out of order %d", tally.inversions.Load()), "0", tally.inversions.Load() == 0)
 		r.figure(fmt.Sprintf("steps forward told by NodeChanged %d/%d: %s", len(tally.noticed), tally.noticeable, spread(tally.noticed)),
 			fmt.Sprintf("all, %s", toldBar()), len(tally.noticed) == tally.noticeable && at(1, tally.noticed) <= toldWithin())
+		tally.backFigure(r)
 		t.Logf("the holder lost its lease in %d rounds", tally.lost.Load())
 	})
 }
@@ -50,6 +53,8 @@ func TestAClockThatIsSetOnAMajorityIsToldAndFoolsNoRegister(t *testing.T) {
 		r.figure(fmt.Sprintf("losses told after a step forward %d/%d: %s; kept, with a quorum that confirms it and no successor: %d",
 			len(tally.told), tally.forward.Load(), spread(tally.told), tally.kept.Load()), fmt.Sprintf("all others, %s", toldBar()),
 			int64(len(tally.told))+tally.kept.Load() == tally.forward.Load() && at(1, tally.told) <= toldWithin())
+		r.figure(fmt.Sprintf("kept %d", tally.kept.Load()), "at most a tenth and one", tally.kept.Load() <= tally.forward.Load()/10+1)
+		tally.backFigure(r)
 		r.figure(fmt.Sprintf("tokens out of order %d in %d rounds", tally.inversions.Load(), tally.rounds.Load()), "0",
 			tally.inversions.Load() == 0)
 		r.figure(fmt.Sprintf("stale writes accepted %d, of %d that were tried", tally.stale.Load(), tally.tried.Load()), "0, of some",
@@ -67,6 +72,8 @@ type stepTally struct {
 	told       []time.Duration // losses
 	noticed    []time.Duration // quarantines of nodes that were stepped forward
 	noticeable int
+	logged     []time.Duration // steps back, in the log
+	loggable   int
 }
 
 // stepWorld is a set of servers with clocks, and the two who want the same
@@ -77,6 +84,8 @@ type stepWorld struct {
 	book   register
 	votes  votes
 	awaits map[string]time.Time // nodes whose quarantine has to be told, and since when
+	log    stepLog
+	backs  map[string]time.Time // nodes whose step back has to be logged, and since when
 }
 
 // steps plays rounds on several sets of servers at once. choose says whose
@@ -89,14 +98,18 @@ func steps(
 	var tally stepTally
 	var all sync.WaitGroup
 	for set := range count(4, 2) {
-		w := &stepWorld{offset: map[*redistest.Server]time.Duration{}, awaits: map[string]time.Time{}}
+		w := &stepWorld{
+			offset: map[*redistest.Server]time.Duration{}, awaits: map[string]time.Time{}, backs: map[string]time.Time{},
+			log: stepLog{back: map[string]time.Time{}},
+		}
 		w.servers, w.job = redistest.StartWith(t, n, redistest.Options{Clock: true}), "job"
 		opts := []quorumlock.Option{quorumlock.WithTTL(stepTTL)}
 		if set%2 == 1 { // neither needs the guard, nor may it be in the way
 			opts = append(opts, quorumlock.WithRestartGuard(stepTTL+100*time.Millisecond))
 		}
 		addrs := redistest.Addrs(w.servers)
-		w.holder, w.competitor = managerOn(t, addrs, opts...), managerOn(t, addrs, opts...)
+		w.competitor = managerOn(t, addrs, opts...)
+		w.holder = managerOn(t, addrs, append(opts, quorumlock.WithLogger(slog.New(&w.log)))...)
 		go w.votes.watch(w.holder.Subscribe(1 << 12))
 		all.Go(func() {
 			for tally.rounds.Load() < int64(rounds) && !tally.broken.Load() {
@@ -129,7 +142,7 @@ func (w *stepWorld) stepRound(
 		return
 	}
 	play(w, ctx, t, held, victims, tally)
-	w.notice(tally)
+	w.notice(tally, held)
 	_ = held.Release(ctx)
 	// Whatever is left would live for as long as the clock is set back now.
 	if !within(5*time.Second, func() bool { return holding(w.servers, w.job) == 0 }) {
@@ -152,6 +165,7 @@ func (w *stepWorld) step(victims []*redistest.Server, forward func() bool) (n in
 		}
 		if !forward() {
 			by = -by
+			w.backs[s.Addr()] = time.Now()
 		} else {
 			n++
 			if !w.votes.quarantined(s.Addr()) { // a second reason is no change, and no event
@@ -164,8 +178,25 @@ func (w *stepWorld) step(victims []*redistest.Server, forward func() bool) (n in
 	return n
 }
 
-// notice waits for what has to be told of the nodes that were stepped.
-func (w *stepWorld) notice(tally *stepTally) {
+// notice waits for what has to be told of the nodes that were stepped: forward by
+// an event, back, which harms nobody, by the log alone.
+func (w *stepWorld) notice(tally *stepTally, held *quorumlock.Lease) {
+	for addr, since := range w.backs {
+		delete(w.backs, addr)
+		var told time.Time
+		within(time.Second, func() bool {
+			told = w.log.since(addr)
+			return told.After(since) || ended(held) // no renewal, no answer that tells the time
+		})
+		tally.mu.Lock()
+		if told.After(since) || !ended(held) {
+			tally.loggable++
+		}
+		if told.After(since) {
+			tally.logged = append(tally.logged, told.Sub(since))
+		}
+		tally.mu.Unlock()
+	}
 	for addr, since := range w.awaits {
 		delete(w.awaits, addr)
 		var told time.Time
@@ -180,6 +211,52 @@ func (w *stepWorld) notice(tally *stepTally) {
 		}
 		tally.mu.Unlock()
 	}
+}
+
+// stepLog is a log handler that notes when a node was told to have stepped back,
+// by address.
+type stepLog struct {
+	mu   sync.Mutex
+	back map[string]time.Time
+}
+
+// Enabled, WithAttrs and WithGroup make it a slog.Handler that takes everything.
+func (l *stepLog) Enabled(context.Context, slog.Level) bool { return true }
+func (l *stepLog) WithAttrs([]slog.Attr) slog.Handler       { return l }
+func (l *stepLog) WithGroup(string) slog.Handler            { return l }
+
+// Handle takes note of a line.
+func (l *stepLog) Handle(_ context.Context, line slog.Record) error {
+	now := time.Now()
+	var addr string
+	var by time.Duration
+	line.Attrs(func(a slog.Attr) bool {
+		switch a.Key {
+		case "addr":
+			addr = a.Value.String()
+		case "by":
+			by = a.Value.Duration()
+		}
+		return true
+	})
+	if strings.Contains(line.Message, "clock was stepped: let it slew") && by < 0 {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.back[addr] = now
+	}
+	return nil
+}
+
+func (l *stepLog) since(addr string) time.Time {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.back[addr]
+}
+
+// backFigure is the same for clocks of a minority and of a majority.
+func (tally *stepTally) backFigure(r *row) {
+	r.figure(fmt.Sprintf("steps back told by the log %d/%d: %s", len(tally.logged), tally.loggable, spread(tally.logged)),
+		"all, "+toldBar(), len(tally.logged) == tally.loggable && (!full || len(tally.logged) > 0) && at(1, tally.logged) <= toldWithin())
 }
 
 // votes is what NodeChanged says of the nodes, by address.

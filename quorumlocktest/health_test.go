@@ -1,6 +1,7 @@
 package quorumlocktest_test
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"strings"
@@ -166,12 +167,35 @@ func TestAClockThatStepsBackCostsNoVote(t *testing.T) {
 		c.Nodes()[0].StepClock(-time.Hour)
 		time.Sleep(time.Minute)
 		assert.True(t, l.Valid())
-		for _, e := range changes(told) {
+		changed := changes(told)
+		require.NotEmpty(t, changed)
+		for _, e := range changed {
 			require.NoError(t, e.Err)
 			assert.ErrorContains(t, e.Warning, "clock is -1h0m0s off the other nodes' median")
 		}
 		acquire(t, m, "other")
 		assert.Equal(t, 3, holders(t, c, "other"))
+	})
+}
+
+// Keys of nodes whose clocks are set back live longer, which is safe, also where
+// they are a majority. Somebody should hear of it all the same.
+func TestClocksOfAMajorityThatStepBackAreToldByTheLogWithinOneInterval(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		var log bytes.Buffer
+		m := manager(t, c, quorumlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		l := acquire(t, m, "job")
+		time.Sleep(5 * time.Second)
+		c.Nodes()[0].StepClock(-time.Hour)
+		c.Nodes()[1].StepClock(-time.Minute)
+		time.Sleep(quorumlock.DefaultTTL/3*11/10 + time.Millisecond)
+		synctest.Wait()
+		assert.True(t, l.Valid())
+		assert.Equal(t, 2, strings.Count(log.String(), "a node's clock was stepped: let it slew"), "%s", &log)
+		assert.Regexp(t, `let it slew" node=0 .*by=-1h0m0s`, log.String())
+		assert.Regexp(t, `let it slew" node=1 .*by=-1m0s`, log.String())
+		time.Sleep(3 * quorumlock.DefaultTTL)
+		assert.True(t, l.Valid())
 	})
 }
 
