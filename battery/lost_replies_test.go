@@ -70,7 +70,8 @@ func TestALostReplyIsNeitherARefusalNorALeftover(t *testing.T) {
 			for _, s := range servers {
 				left += len(locksOn(s))
 			}
-			r.figure(fmt.Sprintf("%d dropped in %d cases: taken by myself %d", tally.drops.Load(), tally.calls.Load(), tally.myself.Load()),
+			r.figure(fmt.Sprintf("%d dropped in %d cases, %d names asked for again at once: taken by myself %d", tally.drops.Load(),
+				tally.calls.Load(), tally.again.Load(), tally.myself.Load()),
 				"0", tally.myself.Load() == 0)
 			r.figure(fmt.Sprintf("keys gone after a failed acquire (%d) or a release (%d): %s; left for good %d",
 				tally.failed.Load(), len(tally.gone)-int(tally.failed.Load()), spread(tally.gone), left),
@@ -132,8 +133,8 @@ func TestALostReplyOfTheGuardHidesNoQuarantine(t *testing.T) {
 
 // dropTally is what the workers of a row have seen.
 type dropTally struct {
-	drops, calls, failed, myself, lost, odd atomic.Int64
-	firstOdd                                atomic.Value
+	drops, calls, failed, again, myself, lost, odd atomic.Int64
+	firstOdd                                       atomic.Value
 
 	mu   sync.Mutex
 	gone []time.Duration // how long the keys of a failed acquire or a release were there
@@ -284,10 +285,25 @@ func (d *dropper) attempt(name string) {
 	d.judge(err)
 	if err != nil {
 		d.tally.failed.Add(1)
+		d.again(name)
 		d.gone(name)
 		return
 	}
 	d.end(l)
+}
+
+// again asks once for a name that we have just given back, in half of the cases:
+// what is still there must not be in our own way.
+func (d *dropper) again(name string) {
+	if rand.IntN(2) == 0 {
+		return
+	}
+	d.tally.again.Add(1)
+	l, err := d.m.TryAcquire(context.Background(), name)
+	d.judge(err)
+	if err == nil {
+		d.judge(l.Release(context.Background()))
+	}
 }
 
 func (d *dropper) acquire(name string) {
@@ -357,7 +373,6 @@ func (d *dropper) read(name string) {
 	d.end(l)
 }
 
-// release, and ask again: what is still there must not be in our own way.
 func (d *dropper) release(name string) {
 	l := d.grant(name)
 	if l == nil {
@@ -365,6 +380,7 @@ func (d *dropper) release(name string) {
 	}
 	d.arm("release", d.some(len(d.servers)))
 	d.judge(l.Release(context.Background()))
+	d.again(name)
 	d.gone(name)
 	d.attempt(name)
 }
