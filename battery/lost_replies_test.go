@@ -500,7 +500,8 @@ func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
 		})
 
 		made, late, frozen, back, soon, beyond := 0, 0, 0, 0, 0, 0
-		var orphaned, healed []time.Duration
+		var orphaned, healed, overtaken []time.Duration
+		undone := 0
 		for i, log := range logs {
 			for _, life := range log.stop() {
 				made++
@@ -524,6 +525,12 @@ func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
 					t.Logf("node %d: %s came back %v after its end, by %s, and stayed until %v (deleted: %v)%s", i, life.name,
 						life.from.Sub(end), life.by, life.to.Sub(end), life.deleted, log.releasesOf(life))
 				}
+				if released, behind := log.behind(life); behind {
+					overtaken = append(overtaken, life.to.Sub(released))
+					if life.deleted {
+						undone++
+					}
+				}
 				if !wasGranted {
 					orphaned = append(orphaned, life.to.Sub(life.since))
 					if life.to.After(notAfter.Add(ttl)) {
@@ -539,6 +546,8 @@ func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
 		r.figure(fmt.Sprintf("locks that came back after release or loss %d (by a heal before its not-after: %d, gone after the end: %s); left at the end %d",
 			back, soon, spread(healed), left),
 			"0, within node timeout + TTL, 0", back == 0 && left == 0 && at(1, healed) <= timeout+ttl+5*time.Millisecond)
+		r.figure(fmt.Sprintf("keys made behind a release of their own %d (%d of them released once more); gone after that: %s",
+			len(overtaken), undone, spread(overtaken)), "within node timeout + TTL", at(1, overtaken) <= timeout+ttl+5*time.Millisecond)
 		require.Positive(t, granted, "without grants there is nothing that could come back")
 		require.NotEmpty(t, orphaned, "no packet of a failed attempt was late enough to lock")
 	})
@@ -574,8 +583,9 @@ type keyLog struct {
 
 // keyRelease is one run of the release script.
 type keyRelease struct {
-	at time.Time
-	by string
+	at    time.Time
+	owner string
+	by    string
 }
 
 // keyLife is one presence of a key: from the SET to the DEL or the expiry.
@@ -639,6 +649,17 @@ func (log *keyLog) releasesOf(life keyLife) (text string) {
 	return text
 }
 
+// behind returns when the node had run the first release of the key's owner, if
+// that was before the key was made.
+func (log *keyLog) behind(life keyLife) (at time.Time, behind bool) {
+	for _, r := range log.releases[life.name] {
+		if r.owner == life.owner && r.at.Before(life.from) {
+			return r.at, true
+		}
+	}
+	return at, false
+}
+
 // read takes lines such as:
 //
 //	+1700000000.123456 [0 127.0.0.1:54321] "EVALSHA" "(digest)" "2" "quorumlock:job" …
@@ -673,7 +694,11 @@ func (log *keyLog) read(line string) error {
 	case len(words) > 3 && words[0] == "EVALSHA":
 		log.script = log.kinds[words[1]] + " over " + from
 		if log.kinds[words[1]] == "release" {
-			log.releases[words[3]] = append(log.releases[words[3]], keyRelease{now, log.script})
+			keys, err := strconv.Atoi(words[2])
+			if err != nil || len(words) <= 3+keys {
+				return fmt.Errorf("no release of ours: %q", words)
+			}
+			log.releases[words[3]] = append(log.releases[words[3]], keyRelease{now, words[3+keys], log.script})
 		}
 	}
 	return nil
