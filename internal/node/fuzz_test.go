@@ -2,13 +2,15 @@ package node
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -253,16 +255,71 @@ func (s shape) status(kind Kind) Status {
 	return Misconfigured
 }
 
-// parrot is a server that answers every script with the same reply.
-type parrot struct {
-	mu    sync.Mutex
-	reply []byte
+// complaints are errors that a server may answer with.
+var complaints = []string{
+	"ERR max number of clients reached", "LOADING Redis is loading", "BUSY Redis is busy", "MASTERDOWN", "NOREPLICAS", "MISCONF",
+	"CLUSTERDOWN", "TRYAGAIN", "UNKILLABLE", "ERR Script killed by user", "OOM command not allowed", "READONLY", "MOVED 1 a:1", "ASK 1 a:1",
+	"CROSSSLOT", "NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE", "NOSCRIPT No matching script", "ERR quorumlock: x", "ERR", "",
+	"ERR The user executing the script can't run this command or subcommand script: x, on @user_script:40.",
+	"ERR can't run this command @user_script:99999999999999999999.", "5 1700000000000000",
+	"-OOM command not allowed when used memory > 'maxmemory'.", "ERR Error running script: -BUSY Redis is busy running a script.",
 }
 
-func (p *parrot) set(reply []byte) {
+// class returns what an error of the server has to be taken for: by the table
+// of docs/operations.md, as whoever reads it would.
+func (s shape) class() Status {
+	text := strings.TrimPrefix(s.text, "ERR ")
+	passes := regexp.MustCompile(`^(LOADING|BUSY|UNKILLABLE|Script killed by user|OOM|MISCONF|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN)` +
+		`|OOM command not allowed|BUSY Redis is busy`)
+	switch {
+	case strings.HasPrefix(text, "max number of clients"), strings.HasPrefix(text, "NOSCRIPT"):
+		return Unsent
+	case passes.MatchString(text):
+		return Failed
+	default:
+		return Misconfigured
+	}
+}
+
+// parrot is a server that answers each command with the same reply.
+type parrot struct {
+	mu      sync.Mutex
+	replies map[string][]byte // by command
+}
+
+func (p *parrot) set(command string, reply []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.reply = reply
+	p.replies[command] = reply
+}
+
+// forget has every command but the handshake's answered by OK.
+func (p *parrot) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.replies, func(command string, _ []byte) bool { return command != "HELLO" })
+}
+
+// newParrot returns one, and a client as in production.
+func newParrot(f *testing.F) (*parrot, rueidis.Client) {
+	server := &parrot{replies: map[string][]byte{
+		"HELLO": []byte("%2\r\n$7\r\nversion\r\n$5\r\n7.0.0\r\n$5\r\nproto\r\n:3\r\n"),
+	}}
+	var served sync.WaitGroup
+	client, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{"parrot:1"}, ForceSingleClient: true, DisableCache: true, DisableRetry: true,
+		AlwaysPipelining: true, PipelineMultiplex: -1,
+		DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+			here, there := net.Pipe()
+			served.Go(func() { server.serve(there) })
+			return here, nil
+		},
+	})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { client.Close(); served.Wait() })
+	return server, client
 }
 
 func (p *parrot) serve(conn net.Conn) {
@@ -273,14 +330,18 @@ func (p *parrot) serve(conn net.Conn) {
 		if err != nil {
 			return
 		}
-		answer := []byte("+OK\r\n")
-		switch strings.ToUpper(words[0]) {
-		case "HELLO":
-			answer = []byte("%2\r\n$7\r\nversion\r\n$5\r\n7.0.0\r\n$5\r\nproto\r\n:3\r\n")
-		case "EVALSHA":
-			p.mu.Lock()
-			answer = bytes.Clone(p.reply)
-			p.mu.Unlock()
+		command := strings.ToUpper(words[0])
+		switch command {
+		case "EVALSHA", "INFO":
+			command += " " + words[1] // the script, or the section
+		case "SCRIPT":
+			command += " " + words[2]
+		}
+		p.mu.Lock()
+		answer, known := p.replies[command]
+		p.mu.Unlock()
+		if !known {
+			answer = []byte("+OK\r\n")
 		}
 		if _, err := conn.Write(answer); err != nil {
 			return
@@ -316,22 +377,7 @@ func readCommand(in *bufio.Reader) (words []string, err error) {
 // but the answer to a grant is a vote, nothing but that to a refusal is
 // contention. The replies come through rueidis, as in production.
 func FuzzReplies(f *testing.F) {
-	server := &parrot{}
-	var served sync.WaitGroup
-	client, err := rueidis.NewClient(rueidis.ClientOption{
-		InitAddress: []string{"parrot:1"}, ForceSingleClient: true, DisableCache: true, DisableRetry: true,
-		AlwaysPipelining: true, PipelineMultiplex: -1,
-		DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
-			here, there := net.Pipe()
-			served.Go(func() { server.serve(there) })
-			return here, nil
-		},
-	})
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Cleanup(func() { client.Close(); served.Wait() })
-
+	server, client := newParrot(f)
 	for kind := range guard {
 		for _, seed := range []string{
 			"", // an empty simple string
@@ -340,17 +386,11 @@ func FuzzReplies(f *testing.F) {
 			"\x05\x02\x03\x07\x00\x00\x03\x07\x00\x00", "\x05\x03\x02\x03abc\x03\x07\x00\x00\x04", "\x05\x02\x02\x03abc\x03\xff\x37\x00",
 			"\x0d", "\x0e", "\x05\x02\x0d\x03\x07\x00\x00", "\x05\x03\x0d\x03\x01\x00\x01\x0d", "\x05\x02\x0e\x03\x07\x00\x00",
 			"\x03\x01\x00\x00", "\x03\x00\x00\x01", "\x04", "\x0b\x00", "\x0c\x01\x02\x01a\x03\x01\x00\x00",
-			"\x05\x02\x01\x03ERR\x03\x07\x00\x00", "\x05\x03\x03\x01\x00\x00\x01\x03ERR\x03\x01\x00\x00",
+			"\x05\x02\x08\x30\x30\x30\x03\x00\x00\x00", "\x05\x02\x01\x03ERR\x03\x07\x00\x00", "\x05\x03\x03\x01\x00\x00\x01\x03ERR\x03\x01\x00\x00",
 		} {
 			f.Add(byte(kind), []byte(seed))
 		}
-		for _, text := range []string{
-			"ERR max number of clients reached", "LOADING Redis is loading", "BUSY Redis is busy", "MASTERDOWN", "NOREPLICAS", "MISCONF",
-			"CLUSTERDOWN", "TRYAGAIN", "UNKILLABLE", "ERR Script killed by user", "OOM command not allowed", "READONLY", "MOVED 1 a:1", "ASK 1 a:1",
-			"CROSSSLOT", "NOAUTH", "WRONGPASS", "NOPERM", "WRONGTYPE", "NOSCRIPT No matching script", "ERR quorumlock: x", "ERR", "",
-			"ERR The user executing the script can't run this command or subcommand script: x, on @user_script:40.",
-			"ERR can't run this command @user_script:99999999999999999999.", "5 1700000000000000",
-		} {
+		for _, text := range complaints {
 			f.Add(byte(kind), append([]byte{1, byte(len(text))}, text...))
 			f.Add(byte(kind), append([]byte{10, byte(len(text))}, text...))
 		}
@@ -358,7 +398,7 @@ func FuzzReplies(f *testing.F) {
 	f.Fuzz(func(t *testing.T, k byte, input []byte) {
 		kind := Kind(k) % guard
 		s := draw(&input, 0)
-		server.set(s.encode(nil))
+		server.set("EVALSHA 0", s.encode(nil))
 		n := New(Config{Option: rueidis.ClientOption{InitAddress: []string{"parrot:1"}}, Now: func() time.Duration { return time.Hour }})
 		defer n.cancel()
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -372,8 +412,8 @@ func FuzzReplies(f *testing.F) {
 		switch {
 		case (r.Status == Granted || r.Status == Taken || r.Status == Done) != (r.Err == nil):
 			t.Error("an error with an answer, or neither: ", told)
-		case s.isError() && r.Status != Failed && r.Status != Misconfigured && r.Status != Unsent:
-			t.Error("an error of the server: ", told)
+		case s.isError() && r.Status != s.class():
+			t.Errorf("an error of the server: %s, and not %v", told, s.class())
 		case s.isNull() && r.Status == Unknown: // no answer: it may have been applied
 		case !s.isError() && r.Status != want:
 			t.Errorf("%s, and not %v", told, want)
@@ -384,6 +424,183 @@ func FuzzReplies(f *testing.F) {
 		}
 		if r.Status == Taken && (r.TTL > 0 && s.parts[1].text[0] == '-' || r.TTL < 0 && s.parts[1].text[0] != '-') {
 			t.Errorf("%s ms is a life of %v: %s", s.parts[1].text, r.TTL, told)
+		}
+	})
+}
+
+// greeting is what a parrot answers to a node that connects.
+type greeting struct {
+	clock, server, memory, digest, marker, rehearsal shape
+}
+
+// verdict is what a node has to make of it.
+type verdict struct {
+	status   Status // Done for a connection that may be used, otherwise what the error says
+	withheld bool   // votes are
+	waits    bool   // for a quarantine to end
+}
+
+// verdict is the naive reading: each reply in turn, and the first that is no
+// good decides. known is false where nothing follows from a reply that no
+// server would give.
+func (g *greeting) verdict(guarded bool, longest string) (v verdict, known bool) {
+	identity := map[string]string{}
+	for _, info := range []shape{g.server, g.memory} {
+		switch {
+		case info.isError() && info.class() == Misconfigured:
+			identity = nil // an ACL without INFO: nothing can be known
+		case info.isError():
+			return verdict{status: info.class()}, true
+		case info.kind == '=': // as RESP3 has it
+			info.text = strings.TrimPrefix(info.text, "txt:")
+		case !info.isText():
+			return v, false
+		}
+		if identity == nil {
+			break
+		}
+		for line := range strings.SplitSeq(info.text, "\n") {
+			key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+			if key == "server_mode" {
+				key = "redis_mode"
+			}
+			identity[key] = value
+		}
+	}
+	if mode := identity["redis_mode"]; mode != "" && mode != "standalone" {
+		return verdict{status: Misconfigured}, true
+	}
+	if role := identity["role"]; role != "" && role != "master" {
+		return verdict{status: Misconfigured}, true
+	}
+	array := func(s shape) bool { return s.kind == '*' || s.kind == '~' }
+	numbers := func(parts []shape) bool {
+		return !slices.ContainsFunc(parts, func(s shape) bool { return !s.isNumber() })
+	}
+	refused := func(s shape) (verdict, bool) {
+		switch {
+		case s.isError():
+			return verdict{status: s.class()}, true
+		case s.isNull():
+			return verdict{status: Unknown}, true
+		default:
+			return verdict{status: Misconfigured}, false
+		}
+	}
+	if !array(g.clock) || len(g.clock.parts) != 2 || !numbers(g.clock.parts) {
+		return refused(g.clock)
+	}
+	if !g.digest.isText() {
+		return refused(g.digest)
+	}
+	limit, limited := identity["maxmemory"]
+	policy := identity["maxmemory_policy"]
+	evicts := limited && limit != "0" && policy != "" && policy != "noeviction"
+	switch {
+	case !guarded:
+	case identity == nil || evicts:
+		v.withheld = true
+	case !array(g.marker) || len(g.marker.parts) != 4 || !numbers(g.marker.parts[:3]) || !g.marker.parts[3].isText() || g.marker.parts[3].text == "":
+		return refused(g.marker)
+	case g.marker.parts[2].text != longest:
+		v.withheld = true
+	default:
+		now, _ := strconv.ParseInt(g.marker.parts[0].text, 10, 64)
+		ends, _ := strconv.ParseInt(g.marker.parts[1].text, 10, 64)
+		v.waits = ends > now
+	}
+	if g.rehearsal.isError() || g.rehearsal.isNull() {
+		return refused(g.rehearsal)
+	}
+	v.status = Done
+	return v, true
+}
+
+// What a server says of itself is understood or refused, by the class that an
+// operator reads of, and nothing makes a vote of what cannot be one.
+func FuzzGreeting(f *testing.F) {
+	fields := []func(*greeting) *shape{
+		func(g *greeting) *shape { return &g.clock }, func(g *greeting) *shape { return &g.server },
+		func(g *greeting) *shape { return &g.memory }, func(g *greeting) *shape { return &g.digest },
+		func(g *greeting) *shape { return &g.marker }, func(g *greeting) *shape { return &g.rehearsal },
+	}
+	const inWords = 1 << 7 // the input is the text of an INFO as it is, and no shape
+	for field := range fields {
+		for _, seed := range []string{
+			"", "\x05\x02\x02\x0a1700000000\x02\x065000000", "\x05\x02\x04\x04", "\x05\x02\x03\x07\x00\x00\x03\x07\x00\x00", "\x0d", "\x0e", "\x05\x00",
+			"\x05\x04\x03\x07\x00\x00\x03\x09\x00\x00\x02\x0260\x02\x01m", "\x05\x04\x03\x07\x00\x00\x03\x09\x00\x00\x02\x0261\x02\x01m",
+			"\x05\x04\x03\x07\x00\x00\x03\x07\x00\x00\x02\x0260\x02\x01m", "\x05\x04\x03\x07\x00\x00\x03\x09\x00\x00\x02\x0260\x0d",
+			"\x05\x03\x03\x07\x00\x00\x03\x09\x00\x00\x02\x0260", "\x02\x01d", "\x06\x00",
+			"\x05\x04\x03\x00\x00\x10\x03\x30\x30\x30\x02\x0260\x02\x01m", "\x05\x04\x03\x00\x00\x10\x03\x30\x30\x30\x02\x0260\x02\x00",
+		} {
+			f.Add(byte(field), true, []byte(seed))
+		}
+		for _, text := range complaints {
+			f.Add(byte(field), true, append([]byte{1, byte(len(text))}, text...))
+		}
+	}
+	for _, text := range []string{
+		"role:slave\r\nrun_id:a", "role:master\r\nmaster_replid2:00\r\n", "redis_mode:cluster", "server_mode:sentinel\n", "redis_mode:standalone\r\n",
+		"maxmemory:1\r\nmaxmemory_policy:allkeys-lru", "maxmemory:0\r\nmaxmemory_policy:allkeys-lru", "maxmemory:1\r\nmaxmemory_policy:noeviction", "::\r\n:",
+	} {
+		f.Add(byte(1|inWords), true, []byte(text))
+		f.Add(byte(2|inWords), false, []byte(text))
+	}
+	server, client := newParrot(f)
+	const longest = 60
+	f.Fuzz(func(t *testing.T, which byte, guarded bool, input []byte) {
+		g := greeting{
+			clock:  shape{kind: '*', parts: []shape{{kind: '$', text: "1700000000"}, {kind: '$', text: "1"}}},
+			server: shape{kind: '=', text: "txt:run_id:a\r\n"}, memory: shape{kind: '$'}, digest: shape{kind: '$', text: "guard"},
+			marker:    shape{kind: '*', parts: []shape{{kind: ':', text: "5"}, {kind: ':', text: "5"}, {kind: ':', text: "60"}, {kind: '$', text: "m"}}},
+			rehearsal: shape{kind: '*'},
+		}
+		drawn := fields[int(which&^inWords)%len(fields)](&g)
+		if which&inWords != 0 {
+			*drawn = shape{kind: '=', text: "txt:" + string(input)}
+		} else {
+			*drawn = draw(&input, 0)
+		}
+		if g.digest.text == "read" {
+			t.Skip("two scripts with one digest")
+		}
+		server.forget()
+		for command, reply := range map[string]shape{
+			"TIME": g.clock, "INFO server": g.server, "INFO memory": g.memory,
+			"SCRIPT " + scripts[guard]: g.digest, "EVALSHA " + g.digest.text: g.marker,
+			"SCRIPT " + scripts[Read]: {kind: '$', text: "read"}, "EVALSHA read": g.rehearsal,
+		} {
+			server.set(command, reply.encode(nil))
+		}
+		n := New(Config{Option: rueidis.ClientOption{InitAddress: []string{"parrot:1"}}, Now: func() time.Duration { return time.Hour }})
+		defer n.cancel()
+		n.client = client
+		n.dialed.Store(1)
+		if guarded {
+			n.cfg.Guard = longest * time.Millisecond
+		}
+		withheld, err := n.greet()
+
+		told := fmt.Sprintf("guard %v: %q is %v, withheld: %v", guarded, drawn.encode(nil), err, withheld)
+		want, known := g.verdict(guarded, strconv.Itoa(longest))
+		var config *ConfigError
+		switch {
+		case !known && want.status == Misconfigured && err == nil && withheld == nil:
+			t.Error("taken for good: ", told)
+		case !known:
+		case (err == nil) != (want.status == Done):
+			t.Errorf("%s, and not %v", told, want.status)
+		case err != nil && errors.As(err, &config) != (want.status == Misconfigured):
+			t.Errorf("%s, and not %v", told, want.status)
+		case err == nil && (withheld != nil) != want.withheld:
+			t.Errorf("%s, and votes are withheld: %v", told, want.withheld)
+		case err == nil && (n.why != nil) != want.waits:
+			t.Errorf("%s, and in quarantine %v, not %v", told, n.why, want.waits)
+		}
+		for _, err := range []error{err, withheld} {
+			if errors.As(err, &config) && (config.Problem == "" || config.Fix == "") {
+				t.Error("nobody is told what to mend: ", told)
+			}
 		}
 	})
 }

@@ -172,15 +172,23 @@ func (n *Node) greet() (withheld, err error) {
 			return nil, err
 		}
 	}
-	clock, err := results[0].AsIntSlice()
-	if err != nil || len(clock) != 2 {
-		// The first command is also where a failed dial and a failed AUTH or
-		// SELECT of rueidis show.
+	// The first command is also where a failed dial and a failed AUTH or SELECT of
+	// rueidis show.
+	reply, err := results[0].ToArray()
+	if err != nil {
 		return nil, refusal("greeting", err)
+	}
+	clock, ok := integers(reply)
+	if !ok || len(clock) != 2 {
+		return nil, refusal("greeting", nil)
 	}
 	n.observe(clock[0]*1e6+clock[1], sent, received)
 	for k := range kinds {
-		if n.digests[k], err = results[loads+k].ToString(); err != nil {
+		message, err := results[loads+k].ToMessage()
+		if err == nil {
+			n.digests[k], err = stringOf(&message)
+		}
+		if err != nil {
 			return nil, refusal("SCRIPT LOAD", err)
 		}
 	}
@@ -253,14 +261,9 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 	if len(reply) != 4 {
 		return nil, refusal("restart guard", nil)
 	}
-	var numbers [3]int64
-	for i := range numbers {
-		if numbers[i], err = reply[i].AsInt64(); err != nil {
-			return nil, refusal("restart guard", nil)
-		}
-	}
-	marker, err := reply[3].ToString()
-	if err != nil {
+	numbers, ok := integers(reply[:3])
+	marker, err := stringOf(&reply[3])
+	if !ok || err != nil || marker == "" { // which is what is known of a node that was never greeted
 		return nil, refusal("restart guard", nil)
 	}
 	now, ends, agreed := numbers[0], numbers[1], numbers[2]
@@ -278,9 +281,13 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 		return nil, nil // its quarantine is being waited out, by our clock
 	}
 	n.marker, n.floor = marker, strconv.FormatInt(ends, 10)
-	// Whoever wrote the marker did so in the past: more than the longest lease
-	// from now is a node's clock that was set back.
-	if left := min(time.Duration(ends-now)*time.Microsecond, n.cfg.Guard); left > 0 {
+	if ends > now {
+		// Whoever wrote the marker did so in the past: more than the longest lease
+		// from now is a node's clock that was set back.
+		left := n.cfg.Guard
+		if micros := ends - now; micros > 0 && micros < left.Microseconds() { // below 0 it was too far away to count
+			left = time.Duration(micros) * time.Microsecond
+		}
 		why := n.why
 		if why == nil {
 			why = ErrQuarantined
@@ -288,6 +295,19 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 		n.quarantineFor(left, why)
 	}
 	return nil, nil
+}
+
+// integers returns the parts of a reply as such. AsIntSlice of rueidis takes what
+// is no number for 0.
+func integers(parts []rueidis.RedisMessage) (numbers []int64, ok bool) {
+	for i := range parts {
+		n, err := parts[i].AsInt64()
+		if err != nil {
+			return nil, false
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers, true
 }
 
 func flag(b bool) string {
@@ -321,6 +341,7 @@ func identify(infos []rueidis.RedisResult) (id Identity, err error) {
 			}
 			return Identity{Unchecked: err}, nil
 		}
+		text = strings.TrimPrefix(text, "txt:") // a verbatim string, in RESP3
 		for line := range strings.Lines(text) {
 			key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 			switch key {

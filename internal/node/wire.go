@@ -102,11 +102,11 @@ func (n *Node) readVote(message *rueidis.RedisMessage, r *Reply, received time.D
 
 // readGrant reads "counter clock".
 func (n *Node) readGrant(message *rueidis.RedisMessage, r *Reply, received time.Duration) error {
-	text, err := message.ToString()
+	reply, err := stringOf(message)
 	if err != nil {
 		return err
 	}
-	first, second, _ := strings.Cut(text, " ")
+	first, second, _ := strings.Cut(reply, " ")
 	counter, err := strconv.ParseInt(first, 10, 64)
 	if err != nil {
 		return err
@@ -123,13 +123,25 @@ func (n *Node) readGrant(message *rueidis.RedisMessage, r *Reply, received time.
 // errStrange: the parts of a reply are not what the script answers.
 var errStrange = errors.New("other parts than expected")
 
+// stringOf returns a reply that is a string, or is it for an error. ToString of
+// rueidis takes RESP3's numbers and booleans for one as well.
+func stringOf(message *rueidis.RedisMessage) (string, error) {
+	if err := message.Error(); err != nil {
+		return "", err
+	}
+	if !message.IsString() {
+		return "", errStrange
+	}
+	return message.ToString()
+}
+
 // readHolder reads a lock's value and how long it lives.
 func readHolder(parts []rueidis.RedisMessage, r *Reply) (err error) {
 	if len(parts) < 2 {
 		return errStrange
 	}
 	if !parts[0].IsNil() {
-		if r.Value, err = parts[0].ToString(); err != nil {
+		if r.Value, err = stringOf(&parts[0]); err != nil {
 			return err
 		}
 	}
