@@ -138,8 +138,9 @@ func lostReason(r quorum.Reason) LostReason {
 type Subscription struct {
 	// events holds the buffer given to Subscribe. When it is full the oldest
 	// event gives way to the newest, so that the watchdog never waits and what
-	// is lost is what is out of date first. With more leases that end than fit,
-	// ends are among it: each is on the lease's own channel and context too. Closed by Close, and by the Manager's.
+	// is lost is what is out of date first. Of more leases that end than fit,
+	// the first ends are lost here: each is on the lease's own channel and
+	// context too. Closed by Close, and by the Manager's.
 	events  chan Event
 	dropped atomic.Uint64
 	bus     *bus

@@ -98,8 +98,8 @@ func WithPrefix(s string) Option {
 }
 
 // WithoutFencing mints no tokens: Lease.Token is 0, and nothing but the lock's
-// own key is written (and the marker of WithRestartGuard). For locks shared with clients that need the keyspace to
-// themselves.
+// own key is written (and the marker of WithRestartGuard). For locks shared
+// with clients that need the keyspace to themselves.
 func WithoutFencing() Option {
 	return managerOption(func(c *config) { c.unfenced = true })
 }
@@ -132,11 +132,11 @@ func WithRetryBackoff(f func() backoff.BackOff) Option {
 // after a restart, a failover to a replica, a FLUSHALL, or at first use (see
 // WithTrustEmptyNodes). A marker in the database tells; every vote is compared
 // with it, at no extra command. What the guard does not see is an eviction, so
-// a node that may evict does not vote, and New refuses it. No lease may be longer than maxTTL, lock
-// delay included, and all clients of a node must give the same value, in whole
-// milliseconds, 100 ms … 48 h. Without the guard, a node that restarts empty
-// can give away a lease that is held (redis.io "Distributed Locks", delayed
-// restarts). Default off.
+// a node that may evict does not vote, and New refuses it. No lease may be
+// longer than maxTTL, lock delay included, and all clients of a node must give
+// the same value, in whole milliseconds, 100 ms … 48 h. Without the guard, a
+// node that restarts empty can give away a lease that is held (redis.io
+// "Distributed Locks", delayed restarts). Default off.
 func WithRestartGuard(maxTTL time.Duration) Option {
 	return managerOption(func(c *config) { c.guard = maxTTL; c.guarded = true })
 }

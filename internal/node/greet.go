@@ -263,7 +263,7 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 	}
 	numbers, ok := integers(reply[:3])
 	marker, err := stringOf(&reply[3])
-	if !ok || err != nil || marker == "" { // which is what is known of a node that was never greeted
+	if !ok || err != nil || marker == "" { // "" stands for a node that was never greeted
 		return nil, refusal("restart guard", nil)
 	}
 	now, ends, agreed := numbers[0], numbers[1], numbers[2]

@@ -123,8 +123,8 @@ func (n *Node) readGrant(message *rueidis.RedisMessage, r *Reply, received time.
 // errStrange: the parts of a reply are not what the script answers.
 var errStrange = errors.New("other parts than expected")
 
-// stringOf returns a reply that is a string, or is it for an error. ToString of
-// rueidis takes RESP3's numbers and booleans for one as well.
+// stringOf returns a reply that is a string; any other is an error. ToString of
+// rueidis takes RESP3's numbers and booleans for strings as well.
 func stringOf(message *rueidis.RedisMessage) (string, error) {
 	if err := message.Error(); err != nil {
 		return "", err
