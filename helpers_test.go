@@ -66,6 +66,19 @@ func locks(tb testing.TB, servers []*redistest.Server, name string) (n int) {
 	return n
 }
 
+// forgotten has servers forget everything until the lease is lost: again and
+// again, because a round in the middle of it finds a quorum, and heals the rest.
+func forgotten(tb testing.TB, l *quorumlock.Lease, servers []*redistest.Server) quorumlock.Lost {
+	tb.Helper()
+	eventually(tb, "the loss is told", func() bool {
+		for _, s := range servers {
+			s.MustDo("FLUSHALL")
+		}
+		return l.Err() != nil
+	})
+	return <-l.Lost()
+}
+
 // eventually waits for a state of the real world, with the patience that a
 // loaded machine needs.
 func eventually(tb testing.TB, what string, condition func() bool) {

@@ -196,13 +196,7 @@ func TestASpanProcessorThatHangsHoldsUpNoLoss(t *testing.T) {
 		leases = append(leases, l)
 	}
 	for _, l := range leases {
-		eventually(t, "the loss is told", func() bool {
-			// Again and again: a round between the two would heal the first.
-			servers[0].MustDo("FLUSHALL")
-			servers[1].MustDo("FLUSHALL")
-			return l.Err() != nil
-		})
-		assert.Equal(t, quorumlock.LostRevoked, (<-l.Lost()).Reason)
+		assert.Equal(t, quorumlock.LostRevoked, forgotten(t, l, servers[:2]).Reason)
 	}
 	next, err := m.Acquire(background, "a")
 	require.NoError(t, err)
