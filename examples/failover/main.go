@@ -216,7 +216,7 @@ func (s *story) print(t told) {
 		s.say(t.who, "at risk: %v left, margin %d, %d nodes do not confirm", e.Remaining.Round(time.Millisecond),
 			e.Margin, len(e.Nodes))
 	case quorumlock.Lost:
-		told := "told in time: nobody else can have it yet"
+		told := "told no later than it stopped being valid"
 		if late := e.At.Sub(e.ValidUntil).Round(time.Millisecond); late > 0 {
 			told = fmt.Sprintf("told %v too late", late)
 		}
