@@ -206,6 +206,8 @@ func (s shape) isError() bool { return s.kind == '-' || s.kind == '!' }
 
 func (s shape) isNull() bool { return s.kind == '_' || s.kind == 's' || s.kind == 'a' }
 
+func (s shape) isArray() bool { return s.kind == '*' || s.kind == '~' }
+
 func (s shape) isText() bool { return s.kind == '$' || s.kind == '+' }
 
 // isNumber reports whether a part may stand for an integer: also the text of
@@ -221,7 +223,7 @@ func plain(text string) bool {
 // status returns what a reply has to be taken for, unless it is an error of the
 // server: the naive reading of the comments in the scripts.
 func (s shape) status(kind Kind) Status {
-	array := s.kind == '*' || s.kind == '~'
+	array := s.isArray()
 	switch kind {
 	case Acquire:
 		counter, clock, two := strings.Cut(s.text, " ")
@@ -473,7 +475,6 @@ func (g *greeting) verdict(guarded bool, longest string) (v verdict, known bool)
 	if role := identity["role"]; role != "" && role != "master" {
 		return verdict{status: Misconfigured}, true
 	}
-	array := func(s shape) bool { return s.kind == '*' || s.kind == '~' }
 	numbers := func(parts []shape) bool {
 		return !slices.ContainsFunc(parts, func(s shape) bool { return !s.isNumber() })
 	}
@@ -487,7 +488,7 @@ func (g *greeting) verdict(guarded bool, longest string) (v verdict, known bool)
 			return verdict{status: Misconfigured}, false
 		}
 	}
-	if !array(g.clock) || len(g.clock.parts) != 2 || !numbers(g.clock.parts) {
+	if !g.clock.isArray() || len(g.clock.parts) != 2 || !numbers(g.clock.parts) {
 		return refused(g.clock)
 	}
 	if !g.digest.isText() {
@@ -500,7 +501,7 @@ func (g *greeting) verdict(guarded bool, longest string) (v verdict, known bool)
 	case !guarded:
 	case identity == nil || evicts:
 		v.withheld = true
-	case !array(g.marker) || len(g.marker.parts) != 4 || !numbers(g.marker.parts[:3]) || !g.marker.parts[3].isText() || g.marker.parts[3].text == "":
+	case !g.marker.isArray() || len(g.marker.parts) != 4 || !numbers(g.marker.parts[:3]) || !g.marker.parts[3].isText() || g.marker.parts[3].text == "":
 		return refused(g.marker)
 	case g.marker.parts[2].text != longest:
 		v.withheld = true

@@ -102,11 +102,11 @@ func (n *Node) readVote(message *rueidis.RedisMessage, r *Reply, received time.D
 
 // readGrant reads "counter clock".
 func (n *Node) readGrant(message *rueidis.RedisMessage, r *Reply, received time.Duration) error {
-	reply, err := stringOf(message)
+	text, err := message.ToString()
 	if err != nil {
 		return err
 	}
-	first, second, _ := strings.Cut(reply, " ")
+	first, second, _ := strings.Cut(text, " ")
 	counter, err := strconv.ParseInt(first, 10, 64)
 	if err != nil {
 		return err
