@@ -188,6 +188,7 @@ func TestTheCallersTraceIsStoredWithoutAProvider(t *testing.T) {
 
 func TestASpanProcessorThatHangsHoldsUpNoLoss(t *testing.T) {
 	hang := make(chan struct{})
+	defer close(hang)
 	m, servers := newManager(t, 3, quorumlock.WithTracerProvider(&recorder{hang: hang, hangs: "quorumlock.hold"}), quorumlock.WithTTL(time.Second))
 	var leases []*quorumlock.Lease
 	for _, name := range []string{"a", "b", "c"} {
@@ -201,7 +202,6 @@ func TestASpanProcessorThatHangsHoldsUpNoLoss(t *testing.T) {
 	next, err := m.Acquire(background, "a")
 	require.NoError(t, err)
 	require.NoError(t, next.Release(background))
-	close(hang)
 }
 
 func TestASpanProcessorThatHangsInACallHoldsUpNoClose(t *testing.T) {

@@ -739,6 +739,11 @@ var mutants = []mutant{
 		pkg: real, run: "TestASpanProcessorThatHangsInACallHoldsUpNoClose$",
 	},
 	{
+		name: "the watchdog waits for the span processors of losses", file: "tracing.go",
+		old: "l.m.reporter.add(func() {\n\t\topts :=", new: "func(f func()) { f() }(func() {\n\t\topts :=",
+		pkg: real, run: "TestASpanProcessorThatHangsHoldsUpNoLoss$",
+	},
+	{
 		name: "Close asks the server once more", file: "internal/node/node.go",
 		old: "\tdefer n.cut() // first", new: "\t// first",
 		pkg: virtual, run: "TestCloseWaitsForNodesThatMayStillAnswer$",
