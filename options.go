@@ -28,8 +28,9 @@ const (
 	MaxNodes           = 15
 )
 
-// fenceLife is how long a fence counter outlives its last use. A new one
-// starts from the clock, above the old one.
+// fenceLife is how long a fence counter outlives its last use, or the instant at
+// which the node's clock comes up to it, whichever is later. A new one starts
+// from the clock, above the old one.
 const fenceLife = 24 * time.Hour
 
 // Option configures a Manager.

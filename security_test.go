@@ -1087,6 +1087,7 @@ func TestAFenceCounterThatTurnsBadUnderALeaseDoesNotEndIt(t *testing.T) {
 	for claim, command := range map[string][]string{
 		"text": {"SET", "", "text"}, "nan": {"SET", "", "nan"}, "inf": {"SET", "", "inf"}, "1e308": {"SET", "", "1e308"},
 		"hash": {"HSET", "", "field", "v"}, "beyond": {"SET", "", fmt.Sprint(uint64(math.MaxUint64))},
+		"endless": {"SET", "", strings.Repeat("9", 400)},
 	} {
 		t.Run(claim, func(t *testing.T) {
 			name := "job " + claim

@@ -579,6 +579,37 @@ func TestNodesWhoseClocksDifferStillAgreeOnAFreshToken(t *testing.T) {
 	})
 }
 
+// A node whose date is wrong lifts the tokens above the clocks of the others. A
+// counter that was forgotten before these clocks have come up to it would start
+// anew below it.
+func TestTokensRiseOverACounterThatTheClocksHaveNotReachedWhenItIsOutOfUse(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		nodes := c.Nodes()
+		nodes[2].StepClock(48 * time.Hour)
+		nodes[1].Cut() // so that the majority is 0 and 2
+		m, err := quorumlock.New(background, c.Options())
+		require.NoError(t, err)
+		last := acquire(t, m, "job")
+		require.Greater(t, time.UnixMicro(last.Token()).Sub(time.Now()), 47*time.Hour)
+		require.NoError(t, last.Release(background))
+		require.NoError(t, m.Close(background))
+
+		nodes[1].Heal()
+		nodes[2].Cut() // so that it is 0 and 1
+		for range 6 {
+			time.Sleep(13 * time.Hour)
+			m, err = quorumlock.New(background, c.Options())
+			require.NoError(t, err)
+			next := acquire(t, m, "job")
+			assert.Greater(t, next.Token(), last.Token())
+			last = next
+			require.NoError(t, m.Close(background))
+			time.Sleep(13 * time.Hour)
+		}
+		require.WithinDuration(t, time.Now(), time.UnixMicro(last.Token()), 30*time.Hour, "the clocks have caught up")
+	})
+}
+
 func TestCountersThatDisagreeAreBroughtUpBeforeTheGrant(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)

@@ -130,8 +130,38 @@ var mutants = []mutant{
 	},
 	{
 		name: "counters in scientific notation", file: "internal/node/lua/acquire.lua",
-		old: "redis.call('SET', KEYS[2], string.format('%.0f', counter), 'PX', ARGV[4])", new: "redis.call('SET', KEYS[2], tostring(counter), 'PX', ARGV[4])",
+		old: "redis.call('SET', KEYS[2], string.format('%.0f', counter), 'PXAT'", new: "redis.call('SET', KEYS[2], tostring(counter), 'PXAT'",
 		pkg: scripts, run: "TestRealRedisConforms/a_new_counter",
+	},
+	{
+		name: "acquire forgets a counter before the clock reaches it", file: "internal/node/lua/acquire.lua",
+		old: "forgotten = math.max(now, counter)", new: "forgotten = now",
+		pkg: scripts, run: "TestRealRedisConforms/a_counter_ahead",
+	},
+	{
+		name: "extend forgets a counter before the clock reaches it", file: "internal/node/lua/extend.lua",
+		old: "math.max(now, last or 0, token)", new: "math.max(now, token)",
+		pkg: scripts, run: "TestRealRedisConforms/a_counter_ahead",
+	},
+	{
+		name: "extend forgets a token before the clock reaches it", file: "internal/node/lua/extend.lua",
+		old: "math.max(now, last or 0, token)", new: "math.max(now, last or 0)",
+		pkg: scripts, run: "TestRealRedisConforms/a_counter_ahead",
+	},
+	{
+		name: "raise forgets a token before the clock reaches it", file: "internal/node/lua/raise.lua",
+		old: "math.max(time[1] * 1000000 + time[2], tonumber(ARGV[2]))", new: "time[1] * 1000000 + time[2]",
+		pkg: scripts, run: "TestRealRedisConforms/a_counter_ahead",
+	},
+	{
+		name: "release forgets a counter before the clock reaches it", file: "internal/node/lua/release.lua",
+		old: "math.max(time[1] * 1000000 + time[2], to)", new: "time[1] * 1000000 + time[2]",
+		pkg: scripts, run: "TestRealRedisConforms/a_counter_ahead",
+	},
+	{
+		name: "extend believes a counter that is beyond all numbers", file: "internal/node/lua/extend.lua",
+		old: "if last and last > 9007199254740991 then", new: "if false then",
+		pkg: real, run: "TestAFenceCounterThatTurnsBadUnderALeaseDoesNotEndIt$",
 	},
 	{
 		name: "a failed attempt takes back any step", file: "internal/node/lua/release.lua",

@@ -74,6 +74,9 @@ const (
 	// DeafToLoss does not look at the clock: only a missed round after the
 	// stop tells of the loss.
 	DeafToLoss
+	// ForgetsTokens lets a counter that is ahead of the node's clock expire
+	// before the clock has come up to it.
+	ForgetsTokens
 	mutations
 )
 
@@ -84,7 +87,7 @@ var mutationNames = [...]string{
 	"blind undo", "un-lose", "heal at any time", "acquire at any time", "no final check",
 	"no drift bound", "no restart guard", "no floor after a quarantine", "floor at the start of a quarantine",
 	"no look at the marker", "a missing marker passes", "blind to steps", "close forgets an attempt",
-	"a loss is not told early", "deaf to the clock",
+	"a loss is not told early", "deaf to the clock", "a counter is forgotten before the clock reaches it",
 }
 
 // Mutations returns every planted bug.
@@ -158,6 +161,13 @@ func (m Mutation) configure(w *world, c *config) {
 		c.hold, c.backoffCap, c.latency = ttl/100, ttl/10, ttl/1000
 		c.everyDown, c.everyCut, c.everyFlush = ttl/2, 0, 0
 		c.faults = ttl
+	case m.has(ForgetsTokens):
+		// Tokens far above most clocks, and a name that is out of use for longer
+		// than a counter lives.
+		c.offset, c.apart, c.rate = 40*ttl, true, 1000
+		c.counterTTL, c.backoffCap, c.hold = c.maxTTL, 4*ttl, ttl/10
+		c.clients, c.everyPause, c.everyDown = 2, ttl, 2*ttl
+		c.guard, c.amnesia, c.everyFlush = false, false, 0
 	case m.has(ExtendForeign):
 		c.clients = maxClients
 		c.hold = 4 * ttl

@@ -78,7 +78,7 @@ type config struct {
 	late       time.Duration // timers are late by less
 	lag        time.Duration // what clients know of that, beyond terms.Early
 	clamp      time.Duration // S: how far a node pulls a new counter to its clock
-	counterTTL time.Duration // a counter that is not used lives as long
+	counterTTL time.Duration // a counter lives as long after its use, and after the node's clock has come up to it
 	backoffCap time.Duration // longest wait between two attempts
 	hold       time.Duration // longest hold
 	faults     time.Duration // when they stop
@@ -184,6 +184,8 @@ func (w *world) configure() {
 		c.everyBlip = w.every(ttl)
 		if r.IntN(2) == 0 || w.p.Mutation.has(lostOnTheWay) {
 			c.loseKeysOnTheWay(w)
+		} else if r.IntN(4) == 0 { // counters are forgotten; a step forward and back would do that before its time
+			c.counterTTL, c.step, c.everyStep = 2*c.maxTTL, 0, 0
 		}
 	}
 	w.p.Mutation.configure(w, &c)

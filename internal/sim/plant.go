@@ -50,6 +50,7 @@ func Plants() []Plant {
 		{CloseForgets, Inside, []string{"leftover"}},
 		{NotEarly, Inside, []string{"told"}},
 		{DeafToLoss, Inside, []string{"told"}},
+		{ForgetsTokens, Inside, []string{"token"}},
 	}
 }
 

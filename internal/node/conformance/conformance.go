@@ -57,6 +57,7 @@ func Run(t *testing.T, start func(testing.TB) Server) {
 		{"a new counter starts at the seed that all nodes get", (*rig).seeds},
 		{"a seed far from the node's clock is pulled towards it", (*rig).clamps},
 		{"the counter goes up by one for each grant", (*rig).counts},
+		{"a counter ahead of the node's clock lives until the clock has passed it", (*rig).outlives},
 		{"asking again with the same owner answers the same", (*rig).repeats},
 		{"a taken lock tells its holder and is not touched", (*rig).refuses},
 		{"a stranger's lock is taken, whatever is in it", (*rig).strangers},
@@ -260,6 +261,31 @@ func (r *rig) counts() {
 	first := r.acquire(alice).N
 	r.do(node.Release, alice, strconv.FormatInt(first, 10), fencePX)
 	assert.Equal(r, first+1, r.acquire(bob).N)
+}
+
+func (r *rig) outlives() {
+	const hour = int64(time.Hour / time.Microsecond)
+	now := r.micros()
+	lives := func(to int64, by string) {
+		r.Helper()
+		assert.Equal(r, to, r.counter(), by)
+		assert.InDelta(r, (to-now)/1000+60000, r.pttl(r.fence), 10000, by)
+		r.admin("PEXPIRE", r.fence, "1000")
+	}
+	r.admin("SET", r.fence, strconv.FormatInt(now+hour-1, 10))
+	r.acquire(alice)
+	lives(now+hour, "acquire")
+	r.do(node.Extend, "2", fencePX, alice, px, "1")
+	lives(now+hour, "extend, of a counter that is above the token")
+	r.do(node.Extend, "2", fencePX, alice, px, strconv.FormatInt(now+2*hour, 10))
+	lives(now+2*hour, "extend")
+	r.do(node.Raise, alice, strconv.FormatInt(now+3*hour, 10), fencePX)
+	lives(now+3*hour, "raise")
+	r.do(node.Release, alice, strconv.FormatInt(now+4*hour, 10), fencePX)
+	lives(now+4*hour, "release")
+	r.acquire(alice)
+	r.do(node.Release, alice, "0", fencePX)
+	lives(now+4*hour, "release of a failed attempt")
 }
 
 func (r *rig) repeats() {

@@ -6,7 +6,7 @@
 -- ARGV[1]  owner value of this attempt (32 hex digits)
 -- ARGV[2]  what follows owner and counter in the lock's value
 -- ARGV[3]  how long the lock lives, ms
--- ARGV[4]  how long the counter lives, ms
+-- ARGV[4]  how long the counter outlives its use, and the clock's way up to it, ms
 -- ARGV[5]  where a new counter starts, µs: the same for every node
 -- ARGV[6]  how far this node's clock may pull that start towards itself, µs
 -- ARGV[7]  not after: later than this the request is void, µs of the client's clock
@@ -36,6 +36,11 @@
 -- between the look at its clock and the SET would lock anew when it runs on. (So
 -- it does with PX before Redis 7.2, which stops the clock for a script.) If it
 -- is frozen before that look, "not after" has gone by.
+--
+-- A counter may be ahead of this node's clock: another node's date is wrong, or a
+-- quarantine ended by such a clock. Forgotten before the clock has come up to it,
+-- it would start anew below what was granted. So its life counts from the later
+-- of the two, in all scripts.
 local held
 if KEYS[3] then
   local found = redis.call('MGET', KEYS[1], KEYS[3])
@@ -65,7 +70,7 @@ if held then
   return string.format('%s %.0f', string.match(held, '^%d+', 34) or '0', now)
 end
 
-local counter, before = 0, nil
+local counter, before, forgotten = 0, nil, nil
 if KEYS[2] and KEYS[2] ~= KEYS[1] then
   local last = redis.call('GET', KEYS[2])
   before = last
@@ -79,12 +84,14 @@ if KEYS[2] and KEYS[2] ~= KEYS[1] then
     counter = math.min(math.max(tonumber(ARGV[5]), now - ARGV[6]), now + ARGV[6])
   end
   counter = math.max(counter, tonumber(ARGV[9]))
-  redis.call('SET', KEYS[2], string.format('%.0f', counter), 'PX', ARGV[4])
+  forgotten = math.max(now, counter)
+  forgotten = (forgotten - forgotten % 1000) / 1000 + ARGV[4]
+  redis.call('SET', KEYS[2], string.format('%.0f', counter), 'PXAT', forgotten)
 end
 local value = ARGV[1] .. ' ' .. string.format('%.0f', counter) .. ' ' .. ARGV[2]
 if not redis.call('SET', KEYS[1], value, 'NX', 'PXAT', ends) then
   if before then
-    redis.call('SET', KEYS[2], before, 'PX', ARGV[4])
+    redis.call('SET', KEYS[2], before, 'PXAT', forgotten)
   elseif before == false then
     redis.call('DEL', KEYS[2])
   end

@@ -2,7 +2,7 @@
 --
 -- ARGV[1]  when this was sent, µs of this node's clock
 -- ARGV[2]  keys for each lock: 2 (lock, fence counter), or 1 without fencing
--- ARGV[3]  how long a counter lives, ms
+-- ARGV[3]  how long a counter outlives its use, and the clock's way up to it (see acquire.lua), ms
 -- KEYS     for each lock: the lock, and its fence counter
 -- ARGV[4…] for each lock: owner value, how long it lives from now in ms, token
 --
@@ -49,10 +49,15 @@ for key = 1, #KEYS, stride do
     if stride == 2 then
       local last = redis.pcall('GET', KEYS[key + 1])
       last = type(last) == 'string' and tonumber(string.match(last, '^%d+$'))
+      if last and last > 9007199254740991 then -- no counter of ours, see acquire.lua
+        last = nil
+      end
+      local forgotten = math.max(now, last or 0, token)
+      forgotten = (forgotten - forgotten % 1000) / 1000 + ARGV[3]
       if last and last < token then
-        redis.call('SET', KEYS[key + 1], string.format('%.0f', token), 'PXAT', ms + ARGV[3])
+        redis.call('SET', KEYS[key + 1], string.format('%.0f', token), 'PXAT', forgotten)
       elseif last then
-        redis.call('PEXPIREAT', KEYS[key + 1], ms + ARGV[3])
+        redis.call('PEXPIREAT', KEYS[key + 1], forgotten)
       end
     end
     replies[#replies + 1] = 1

@@ -4,7 +4,7 @@
 -- KEYS[2]  its fence counter
 -- ARGV[1]  owner value
 -- ARGV[2]  token
--- ARGV[3]  how long the counter lives, ms
+-- ARGV[3]  how long the counter outlives its use, and the clock's way up to it (see acquire.lua), ms
 --
 -- Replies 1 when the counter stands at the token and the lock is ours, 0
 -- otherwise: also when the counter is above the token. Then somebody, or a
@@ -25,6 +25,9 @@ if tonumber(last) > tonumber(ARGV[2]) then
   return 0
 end
 if tonumber(last) < tonumber(ARGV[2]) then
-  redis.call('SET', KEYS[2], string.format('%.0f', ARGV[2]), 'PX', ARGV[3])
+  local time = redis.call('TIME')
+  local forgotten = math.max(time[1] * 1000000 + time[2], tonumber(ARGV[2]))
+  forgotten = (forgotten - forgotten % 1000) / 1000 + ARGV[3]
+  redis.call('SET', KEYS[2], string.format('%.0f', ARGV[2]), 'PXAT', forgotten)
 end
 return 1

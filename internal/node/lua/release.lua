@@ -4,7 +4,7 @@
 -- KEYS[2]  its fence counter; absent without fencing
 -- ARGV[1]  owner value
 -- ARGV[2]  token of the lease, or 0 for an attempt that was never granted
--- ARGV[3]  how long the counter lives, ms
+-- ARGV[3]  how long the counter outlives its use, and the clock's way up to it (see acquire.lua), ms
 --
 -- Replies 1 deleted, 0 it did not exist, -1 it is somebody else's.
 --
@@ -22,11 +22,21 @@ redis.call('DEL', KEYS[1])
 if KEYS[2] then
   local last = redis.pcall('GET', KEYS[2])
   last = type(last) == 'string' and tonumber(string.match(last, '^%d+$'))
+  if last and last > 9007199254740991 then -- no counter of ours, see acquire.lua
+    last = nil
+  end
   local token = tonumber(ARGV[2])
+  local to
   if last and token > last then
-    redis.call('SET', KEYS[2], string.format('%.0f', token), 'PX', ARGV[3])
+    to = token
   elseif last and token == 0 and last == tonumber(string.match(held, '^%d+', 34)) then
-    redis.call('SET', KEYS[2], string.format('%.0f', last - 1), 'PX', ARGV[3])
+    to = last - 1
+  end
+  if to then
+    local time = redis.call('TIME')
+    local forgotten = math.max(time[1] * 1000000 + time[2], to)
+    forgotten = (forgotten - forgotten % 1000) / 1000 + ARGV[3]
+    redis.call('SET', KEYS[2], string.format('%.0f', to), 'PXAT', forgotten)
   end
 end
 return 1
