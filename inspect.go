@@ -29,7 +29,7 @@ type Status struct {
 	Held   bool          // a quorum of nodes names the same owner
 	Holder Holder        // whom most nodes name, even if they are no quorum
 	Votes  int           // how many nodes name Holder
-	TTL    time.Duration // how long a quorum goes on naming Holder; 0 unless Held
+	TTL    time.Duration // how long a quorum goes on naming Holder; negative for no end, 0 unless Held
 	Fence  int64         // highest fence counter of the nodes that answered; the holder's token is not above it
 	Nodes  []NodeStatus
 }
@@ -95,10 +95,14 @@ func (m *Manager) status(name string, answers *answers) Status {
 		left := make(quorum.Window, len(m.nodes))
 		for i, n := range s.Nodes {
 			if n.Holder.Owner == s.Holder.Owner {
-				left[i] = n.TTL
+				if left[i] = n.TTL; n.TTL < 0 {
+					left[i] = quorum.Never
+				}
 			}
 		}
-		s.TTL = left.Deadline()
+		if s.TTL = left.Deadline(); s.TTL == quorum.Never {
+			s.TTL = endless
+		}
 	}
 	return s
 }

@@ -275,8 +275,11 @@ func (l *Lease) owns(reply *node.Reply) error {
 	}
 }
 
-// absent is what PTTL answers for a key that does not exist.
-const absent = -2 * time.Millisecond
+// What PTTL answers for a key that has no end, and for one that does not exist.
+const (
+	endless = -1 * time.Millisecond
+	absent  = -2 * time.Millisecond
+)
 
 // Release gives the lease back: it ends at once, its context and channels say
 // so, and its keys are deleted on every node. Release returns when a quorum of

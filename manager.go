@@ -83,7 +83,8 @@ const closeGrace = 100 * time.Millisecond
 // (a *QuorumError) when fewer than a quorum can be reached, ErrInvalid (an
 // *InvalidError) when an option cannot work or a node cannot vote (a replica,
 // a cluster, the same server twice, missing rights), and ctx's cause when ctx
-// ends first. Nothing is left behind then. ctx bounds New alone.
+// ends first. Nothing is left behind then but the markers of WithRestartGuard.
+// ctx bounds New alone.
 func New(ctx context.Context, nodes []rueidis.ClientOption, opts ...Option) (*Manager, error) {
 	cfg, err := newConfig(nodes, opts)
 	if err != nil {

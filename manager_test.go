@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -414,6 +415,39 @@ func TestInspectTellsWhoHoldsWithoutTaking(t *testing.T) {
 	assert.Positive(t, s.TTL)
 	require.Len(t, s.Nodes, 3)
 	assert.Error(t, s.Nodes[1].Err)
+}
+
+func TestInspectTellsThatAHolderHasNoEnd(t *testing.T) {
+	m, servers := newManager(t, 3)
+	for i, command := range [][]string{{"SET", "quorumlock:job", "x"}, {"SET", "quorumlock:job", "x"}, {"SET", "quorumlock:job", "x", "PX", "60000"}} {
+		servers[i].MustDo(command...)
+	}
+	s, err := m.Inspect(background, "job")
+	require.NoError(t, err)
+	assert.True(t, s.Held)
+	assert.Equal(t, -time.Millisecond, s.TTL)
+	servers[0].MustDo("PEXPIRE", "quorumlock:job", "30000")
+	s, err = m.Inspect(background, "job")
+	require.NoError(t, err)
+	assert.InDelta(t, time.Minute, s.TTL, float64(20*time.Second), "a quorum is the one without an end, and the longer of the two")
+}
+
+// A stranger's key may live for 292 million years, to which nothing can be added.
+func TestAWaiterOfAKeyThatLivesForAgesKeepsItsBackoff(t *testing.T) {
+	m, servers := newManager(t, 1, quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(50 * time.Millisecond) }))
+	servers[0].MustDo("SET", "quorumlock:job", "x", "PX", "9223370000000000000")
+	servers[0].MustDo("CONFIG", "RESETSTAT")
+	ctx, cancel := context.WithTimeout(background, 500*time.Millisecond)
+	defer cancel()
+	_, err := m.Acquire(ctx, "job")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	stats, _ := servers[0].MustDo("INFO", "commandstats").(string)
+	_, calls, found := strings.Cut(stats, "cmdstat_evalsha:calls=")
+	require.True(t, found)
+	calls, _, _ = strings.Cut(calls, ",")
+	n, err := strconv.Atoi(calls)
+	require.NoError(t, err)
+	assert.LessOrEqual(t, n, 20)
 }
 
 func TestVerifyAsksTheNodes(t *testing.T) {

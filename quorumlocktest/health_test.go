@@ -181,6 +181,19 @@ func TestAClockThatStepsBackCostsNoVote(t *testing.T) {
 
 // Keys of nodes whose clocks are set back live longer, which is safe, also where
 // they are a majority. Somebody should hear of it all the same.
+// Without a run_id the marker could tell no restart.
+func TestTheGuardRefusesAServerThatDoesNotSayWhichProcessItIs(t *testing.T) {
+	for _, id := range []string{"", "two words"} {
+		virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+			c.Nodes()[1].SetInfo("run_id", id)
+			_, err := quorumlock.New(background, c.Options(), quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes())
+			require.ErrorIs(t, err, quorumlock.ErrInvalid)
+			assert.ErrorContains(t, err, "run_id")
+			require.NoError(t, acquire(t, manager(t, c), "without the guard").Release(background))
+		})
+	}
+}
+
 // journal is a buffer that the manager may write to while the test reads.
 type journal struct {
 	mu   sync.Mutex

@@ -590,7 +590,7 @@ func TestTokensRiseOverACounterThatTheClocksHaveNotReachedWhenItIsOutOfUse(t *te
 		m, err := quorumlock.New(background, c.Options())
 		require.NoError(t, err)
 		last := acquire(t, m, "job")
-		require.Greater(t, time.UnixMicro(last.Token()).Sub(time.Now()), 47*time.Hour)
+		require.Greater(t, time.Until(time.UnixMicro(last.Token())), 47*time.Hour)
 		require.NoError(t, last.Release(background))
 		require.NoError(t, m.Close(background))
 

@@ -754,8 +754,43 @@ var mutants = []mutant{
 		pkg: virtual, run: "TestAGrantThatAStepHasOvertakenIsNone$",
 	},
 	{
+		name: "long pipelines get a connection of their own", file: "internal/node/option.go",
+		old: "o.PipelineMultiplex, o.BlockingPipeline = -1, -1", new: "o.PipelineMultiplex = -1",
+		pkg: real, run: "TestThereIsOneConnectionWhateverIsCalledALongPipeline$",
+	},
+	{
+		name: "credentials are waited for", file: "internal/node/option.go",
+		old: "return heed(life, func() (rueidis.AuthCredentials, error) { return credentials(ctx) }, nil)", new: "return credentials(ctx)",
+		pkg: real, run: "TestAUsersFunctionThatHangsHoldsUpNeitherNewNorClose$",
+	},
+	{
+		name: "a DialFn is waited for", file: "internal/node/option.go",
+		old: "return heed(life, func() (net.Conn, error) { return o.DialFn(addr, d, config) }, closed)", new: "_ = closed\n\t\t\treturn o.DialFn(addr, d, config)",
+		pkg: real, run: "TestAUsersFunctionThatHangsHoldsUpNeitherNewNorClose$",
+	},
+	{
+		name: "a DialCtxFn is waited for", file: "internal/node/option.go",
+		old: "return heed(life, func() (net.Conn, error) { return o.DialCtxFn(ctx, addr, d, config) }, closed)", new: "_ = closed\n\t\t\treturn o.DialCtxFn(ctx, addr, d, config)",
+		pkg: real, run: "TestAUsersFunctionThatHangsHoldsUpNeitherNewNorClose$",
+	},
+	{
+		name: "the guard trusts a server without run_id", file: "internal/node/greet.go",
+		old: "if len(strings.Fields(n.identity.RunID)) != 1 {", new: "if len(strings.Fields(n.identity.RunID)) > 9 {",
+		pkg: virtual, run: "TestTheGuardRefusesAServerThatDoesNotSayWhichProcessItIs$",
+	},
+	{
+		name: "a life to which nothing can be added", file: "internal/node/wire.go",
+		old: "math.MaxInt64/2/int64", new: "math.MaxInt64/int64",
+		pkg: real, run: "TestAWaiterOfAKeyThatLivesForAgesKeepsItsBackoff$",
+	},
+	{
+		name: "a holder without an end ends first", file: "inspect.go",
+		old: "n.TTL < 0 {", new: "n.TTL < -time.Hour {",
+		pkg: real, run: "TestInspectTellsThatAHolderHasNoEnd$",
+	},
+	{
 		name: "connections that have ended are kept", file: "internal/node/node.go",
-		old: "\tdelete(c.node.conns, c.Conn)", new: "",
+		old: "\tdelete(c.node.conns, c)", new: "",
 		pkg: scripts, run: "TestConnectionsThatHaveEndedAreForgotten$",
 	},
 	{
@@ -780,7 +815,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "Close leaves a hung connection to rueidis", file: "internal/node/node.go",
-		old: "\tfor _, conn := range conns {\n\t\t_ = raw(conn).Close()", new: "\tfor _, conn := range conns {\n\t\t_ = conn",
+		old: "\tfor _, conn := range conns {\n\t\t_ = raw(conn.Conn).Close()", new: "\tfor _, conn := range conns {\n\t\t_ = conn",
 		pkg: virtual, run: "TestCloseWaitsForNodesThatMayStillAnswer$",
 	},
 	{

@@ -499,7 +499,7 @@ func (g *greeting) verdict(guarded bool, longest string) (v verdict, known bool)
 	evicts := limited && limit != "0" && policy != "" && policy != "noeviction"
 	switch {
 	case !guarded:
-	case identity == nil || evicts:
+	case identity == nil || evicts || len(strings.Fields(identity["run_id"])) != 1:
 		v.withheld = true
 	case !g.marker.isArray() || len(g.marker.parts) != 4 || !numbers(g.marker.parts[:3]) || !g.marker.parts[3].isText() || g.marker.parts[3].text == "":
 		return refused(g.marker)

@@ -238,6 +238,12 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 			Fix:     "allow INFO to the user, or do without WithRestartGuard",
 		}, nil
 	}
+	if len(strings.Fields(n.identity.RunID)) != 1 { // no word of the marker
+		return &ConfigError{
+			Problem: fmt.Sprintf("the restart guard cannot tell a restart: INFO says run_id %.64q", n.identity.RunID),
+			Fix:     "use a server that tells one, or do without WithRestartGuard",
+		}, nil
+	}
 	if n.identity.Evicts() {
 		n.evicted = true // what it has dropped until somebody mends it, nobody knows
 		return &ConfigError{

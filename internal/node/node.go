@@ -16,9 +16,8 @@ import (
 )
 
 const (
-	// batchMax is how many requests go out as one pipeline at the most.
-	// rueidis moves a pipeline of 2,000 to another connection, which would
-	// break the order.
+	// batchMax is how many requests go out as one pipeline at the most: what
+	// comes behind it waits for all its answers.
 	batchMax = 512
 	// queueMax is how many requests may wait; requests that Insist may use
 	// twice as much, because a queue full of hopeless acquires must not keep
@@ -86,10 +85,10 @@ type Node struct {
 	mu      sync.Mutex
 	queue   []entry
 	purgeAt time.Duration
-	leaving bool                  // Close has begun: no more votes, and an end when all else has gone out
-	settled bool                  // everything was answered, and only echoes are waited for
-	closed  bool                  // nothing is taken any more
-	conns   map[net.Conn]struct{} // that stand
+	leaving bool                      // Close has begun: no more votes, and an end when all else has gone out
+	settled bool                      // everything was answered, and only echoes are waited for
+	closed  bool                      // nothing is taken any more
+	conns   map[*watchedConn]struct{} // that stand; by our own pointer, since the user's type may not be comparable
 
 	// Connections are counted by the dialer. lost is the newest one that has
 	// broken; both are read by the worker and written by whoever dials or
@@ -161,7 +160,7 @@ func New(cfg Config) *Node {
 	n := &Node{
 		cfg: cfg, addr: cfg.Option.InitAddress[0],
 		signal: make(chan struct{}, 1), done: make(chan struct{}),
-		markerKey: GuardKey(cfg.Prefix), floor: "0", conns: map[net.Conn]struct{}{},
+		markerKey: GuardKey(cfg.Prefix), floor: "0", conns: map[*watchedConn]struct{}{},
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.health.Store(&Health{Err: ErrConnecting})
@@ -286,7 +285,7 @@ func (n *Node) cut() {
 	conns := slices.Collect(maps.Keys(n.conns))
 	n.mu.Unlock()
 	for _, conn := range conns {
-		_ = raw(conn).Close()
+		_ = raw(conn.Conn).Close()
 	}
 }
 
@@ -594,7 +593,7 @@ func fail(index int, entries []entry, status Status, err error) {
 func (n *Node) watch(conn net.Conn) net.Conn {
 	watched := &watchedConn{Conn: conn, node: n, number: n.dialed.Add(1)}
 	n.mu.Lock()
-	n.conns[conn] = struct{}{}
+	n.conns[watched] = struct{}{}
 	n.mu.Unlock()
 	if n.ctx.Err() != nil { // cut may have come too early to see it
 		_ = raw(conn).Close()
@@ -634,7 +633,7 @@ func (c *watchedConn) Read(b []byte) (int, error) {
 // Close ends the connection.
 func (c *watchedConn) Close() error {
 	c.node.mu.Lock()
-	delete(c.node.conns, c.Conn)
+	delete(c.node.conns, c)
 	c.node.mu.Unlock()
 	return abandon(c.Conn)
 }

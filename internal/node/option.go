@@ -54,9 +54,9 @@ const (
 // connection, in order, nothing sent twice, and a dial that watched reports and
 // that gives up when life ends.
 func force(life context.Context, o rueidis.ClientOption, watched func(net.Conn) net.Conn) rueidis.ClientOption {
-	dial := dialer(o)
+	dial := dialer(life, o)
 	o.ForceSingleClient, o.DisableCache, o.DisableRetry, o.AlwaysPipelining = true, true, true, true
-	o.PipelineMultiplex = -1
+	o.PipelineMultiplex, o.BlockingPipeline = -1, -1
 	o.ConnWriteTimeout = writeTimeout
 	o.ReadBufferEachConn, o.WriteBufferEachConn = bufferSize, bufferSize
 	o.RingScaleEachConn = ringScale
@@ -66,6 +66,11 @@ func force(life context.Context, o rueidis.ClientOption, watched func(net.Conn) 
 	}
 	if o.Dialer.Timeout <= 0 || o.Dialer.Timeout > maxDial {
 		o.Dialer.Timeout = maxDial
+	}
+	if credentials := o.AuthCredentialsFn; credentials != nil {
+		o.AuthCredentialsFn = func(ctx rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+			return heed(life, func() (rueidis.AuthCredentials, error) { return credentials(ctx) }, nil)
+		}
 	}
 	o.DialFn = nil
 	o.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
@@ -83,13 +88,16 @@ func force(life context.Context, o rueidis.ClientOption, watched func(net.Conn) 
 }
 
 // dialer returns what rueidis would have dialled with.
-func dialer(o rueidis.ClientOption) func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+func dialer(life context.Context, o rueidis.ClientOption) func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+	closed := func(late net.Conn) { _ = late.Close() }
 	switch {
 	case o.DialCtxFn != nil:
-		return o.DialCtxFn
+		return func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
+			return heed(life, func() (net.Conn, error) { return o.DialCtxFn(ctx, addr, d, config) }, closed)
+		}
 	case o.DialFn != nil:
 		return func(_ context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
-			return o.DialFn(addr, d, config)
+			return heed(life, func() (net.Conn, error) { return o.DialFn(addr, d, config) }, closed)
 		}
 	default:
 		return func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
@@ -98,5 +106,34 @@ func dialer(o rueidis.ClientOption) func(context.Context, string, *net.Dialer, *
 			}
 			return (&tls.Dialer{NetDialer: d, Config: config}).DialContext(ctx, "tcp", addr)
 		}
+	}
+}
+
+// heed calls a function of the user's and leaves it to itself when life ends: it
+// may know no context, or not care, and must hold up neither Close nor a New that
+// is given up. What comes after that is given to late, if there is one. The
+// goroutine ends when the function does.
+func heed[T any](life context.Context, call func() (T, error), late func(T)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result) // unbuffered: what nobody waits for any more goes to late; never closed
+	go func() {
+		value, err := call()
+		select {
+		case done <- result{value, err}:
+		case <-life.Done():
+			if err == nil && late != nil {
+				late(value)
+			}
+		}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-life.Done():
+		var none T
+		return none, context.Cause(life)
 	}
 }

@@ -146,8 +146,9 @@ func readHolder(parts []rueidis.RedisMessage, r *Reply) (err error) {
 		}
 	}
 	ms, err := parts[1].AsInt64()
-	// Redis takes lives that no duration can hold: 292 million years.
-	r.TTL = time.Duration(min(max(ms, -2), math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+	// Redis takes lives that no duration can hold: 292 million years. Half of
+	// what one can hold leaves room to add to it.
+	r.TTL = time.Duration(min(max(ms, -2), math.MaxInt64/2/int64(time.Millisecond))) * time.Millisecond
 	return err
 }
 

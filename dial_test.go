@@ -1,0 +1,114 @@
+package quorumlock_test
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// What users put into a rueidis.ClientOption, and what must come of it.
+
+// A Manager is closed, and a New given up, however long a function of the
+// user's takes.
+func TestAUsersFunctionThatHangsHoldsUpNeitherNewNorClose(t *testing.T) {
+	for claim, hanging := range map[string]func(o *rueidis.ClientOption, hang func()){
+		"credentials": func(o *rueidis.ClientOption, hang func()) {
+			o.AuthCredentialsFn = func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+				hang()
+				return rueidis.AuthCredentials{}, nil
+			}
+		},
+		"DialFn": func(o *rueidis.ClientOption, hang func()) {
+			o.DialFn = func(addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+				hang()
+				return d.Dial("tcp", addr)
+			}
+		},
+		"DialCtxFn": func(o *rueidis.ClientOption, hang func()) {
+			o.DialCtxFn = func(_ context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+				hang()
+				return d.Dial("tcp", addr)
+			}
+		},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			servers := redistest.Start(t, 3)
+			gate := make(chan struct{})
+			open := sync.OnceFunc(func() { close(gate) })
+			defer open()
+			defer time.AfterFunc(15*time.Second, open).Stop() // who waits for it is late, and does not hang
+			hang := func() { <-gate }
+			option := func(hang func()) []rueidis.ClientOption {
+				return over(redistest.Addrs(servers), func(o *rueidis.ClientOption) { hanging(o, hang) })
+			}
+
+			ctx, cancel := context.WithTimeout(background, 200*time.Millisecond)
+			defer cancel()
+			began := time.Now()
+			_, err := quorumlock.New(ctx, option(hang))
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.Less(t, time.Since(began), 10*time.Second)
+
+			// One that hangs later: the node is away, the others go on.
+			nodes := option(func() {})
+			nodes[0] = option(func() {
+				select {
+				case <-gate:
+				default:
+					if locks(t, servers[1:2], "job") == 1 { // from the second connection on
+						hang()
+					}
+				}
+			})[0]
+			m, err := quorumlock.New(background, nodes)
+			require.NoError(t, err)
+			_, err = m.Acquire(background, "job")
+			require.NoError(t, err)
+			eventually(t, "all votes are in", func() bool { return locks(t, servers, "job") == 3 })
+			servers[0].MustDo("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+			time.Sleep(100 * time.Millisecond) // until it dials
+			began = time.Now()
+			_ = m.Close(background) // may say that a node has not answered
+			assert.Less(t, time.Since(began), 10*time.Second)
+			assert.Zero(t, locks(t, servers[1:], "job"))
+		})
+	}
+}
+
+// bare is a connection of a type that cannot be the key of a map.
+type bare struct {
+	net.Conn
+	_ []func()
+}
+
+func TestAConnectionMayBeOfAnyType(t *testing.T) {
+	servers := redistest.Start(t, 1)
+	m := open(t, over(redistest.Addrs(servers), func(o *rueidis.ClientOption) {
+		o.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			conn, err := d.DialContext(ctx, "tcp", addr)
+			return bare{Conn: conn}, err
+		}
+	}))
+	released(t, acquired(t, m, "job"))
+}
+
+// rueidis sends a pipeline that is long enough over a connection of its own.
+func TestThereIsOneConnectionWhateverIsCalledALongPipeline(t *testing.T) {
+	servers := redistest.Start(t, 1)
+	m := open(t, over(redistest.Addrs(servers), func(o *rueidis.ClientOption) { o.BlockingPipeline = 1 }),
+		quorumlock.WithRestartGuard(quorumlock.DefaultTTL), quorumlock.WithTrustEmptyNodes())
+	released(t, acquired(t, m, "job"))
+	list, _ := servers[0].MustDo("CLIENT", "LIST").(string)
+	assert.Equal(t, 2, strings.Count(list, "\n"), "the Manager's and this one:\n%s", list)
+}
