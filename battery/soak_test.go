@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock/internal/redistest"
@@ -323,8 +324,8 @@ func TestSoak(t *testing.T) {
 	nem.mu.Lock()
 	skipped, trouble := nem.skipped, nem.errors
 	nem.mu.Unlock()
-	require.Empty(t, trouble)
-	time.Sleep(soakTTL + soakRecovery) // the last quarantine, and what it has left over
+	assert.Empty(t, trouble, "faults that could not be made") // the figures are worth having all the same
+	time.Sleep(soakTTL + soakRecovery)                        // the last quarantine, and what it has left over
 	for _, child := range nem.workers {
 		require.NoError(t, child.tell(workerCalm))
 	}
