@@ -715,7 +715,8 @@ var mutants = []mutant{
 	},
 	{
 		name: "Close leaves a dial to its timeout", file: "internal/node/option.go",
-		old: "defer context.AfterFunc(life, cancel)()", new: "_ = life",
+		old: "conn, err := heed(life, func() (net.Conn, error) { return dial(ctx, addr, d, config) }, func(late net.Conn) { _ = late.Close() })",
+		new: "conn, err := dial(ctx, addr, d, config)",
 		pkg: virtual, run: "TestCloseEndsADialThatHangs$",
 	},
 	{
@@ -764,13 +765,9 @@ var mutants = []mutant{
 		pkg: real, run: "TestAUsersFunctionThatHangsHoldsUpNeitherNewNorClose$",
 	},
 	{
-		name: "a DialFn is waited for", file: "internal/node/option.go",
-		old: "return heed(life, func() (net.Conn, error) { return o.DialFn(addr, d, config) }, closed)", new: "_ = closed\n\t\t\treturn o.DialFn(addr, d, config)",
-		pkg: real, run: "TestAUsersFunctionThatHangsHoldsUpNeitherNewNorClose$",
-	},
-	{
-		name: "a DialCtxFn is waited for", file: "internal/node/option.go",
-		old: "return heed(life, func() (net.Conn, error) { return o.DialCtxFn(ctx, addr, d, config) }, closed)", new: "_ = closed\n\t\t\treturn o.DialCtxFn(ctx, addr, d, config)",
+		name: "a dial function that does not look at its context is waited for", file: "internal/node/option.go",
+		old: "conn, err := heed(life, func() (net.Conn, error) { return dial(ctx, addr, d, config) }, func(late net.Conn) { _ = late.Close() })",
+		new: "defer context.AfterFunc(life, cancel)()\n\t\tconn, err := dial(ctx, addr, d, config)",
 		pkg: real, run: "TestAUsersFunctionThatHangsHoldsUpNeitherNewNorClose$",
 	},
 	{

@@ -54,7 +54,7 @@ const (
 // connection, in order, nothing sent twice, and a dial that watched reports and
 // that gives up when life ends.
 func force(life context.Context, o rueidis.ClientOption, watched func(net.Conn) net.Conn) rueidis.ClientOption {
-	dial := dialer(life, o)
+	dial := dialer(o)
 	o.ForceSingleClient, o.DisableCache, o.DisableRetry, o.AlwaysPipelining = true, true, true, true
 	o.PipelineMultiplex, o.BlockingPipeline = -1, -1
 	o.ConnWriteTimeout = writeTimeout
@@ -77,8 +77,7 @@ func force(life context.Context, o rueidis.ClientOption, watched func(net.Conn) 
 		// A dial function of the user's may know its context and not d.Timeout.
 		ctx, cancel := context.WithTimeout(ctx, maxDial)
 		defer cancel()
-		defer context.AfterFunc(life, cancel)()
-		conn, err := dial(ctx, addr, d, config)
+		conn, err := heed(life, func() (net.Conn, error) { return dial(ctx, addr, d, config) }, func(late net.Conn) { _ = late.Close() })
 		if err != nil {
 			return nil, err
 		}
@@ -88,16 +87,13 @@ func force(life context.Context, o rueidis.ClientOption, watched func(net.Conn) 
 }
 
 // dialer returns what rueidis would have dialled with.
-func dialer(life context.Context, o rueidis.ClientOption) func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
-	closed := func(late net.Conn) { _ = late.Close() }
+func dialer(o rueidis.ClientOption) func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
 	switch {
 	case o.DialCtxFn != nil:
-		return func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
-			return heed(life, func() (net.Conn, error) { return o.DialCtxFn(ctx, addr, d, config) }, closed)
-		}
+		return o.DialCtxFn
 	case o.DialFn != nil:
 		return func(_ context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
-			return heed(life, func() (net.Conn, error) { return o.DialFn(addr, d, config) }, closed)
+			return o.DialFn(addr, d, config)
 		}
 	default:
 		return func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
@@ -109,10 +105,10 @@ func dialer(life context.Context, o rueidis.ClientOption) func(context.Context, 
 	}
 }
 
-// heed calls a function of the user's and leaves it to itself when life ends: it
-// may know no context, or not care, and must hold up neither Close nor a New that
-// is given up. What comes after that is given to late, if there is one. The
-// goroutine ends when the function does.
+// heed calls a function that may be the user's, and leaves it to itself when life
+// ends: it may know no context, or not care, and must hold up neither Close nor a
+// New that is given up. What comes after that is given to late, if there is one.
+// The goroutine ends when the function does.
 func heed[T any](life context.Context, call func() (T, error), late func(T)) (T, error) {
 	type result struct {
 		value T
