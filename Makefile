@@ -98,7 +98,7 @@ battery-memory: deps ## The row of the battery that is about resident memory, wi
 	cd battery && QUORUMLOCK_BATTERY=full $(GO) test -count=1 -timeout 1h -run '^TestAStoppedNode' $(TESTFLAGS)
 
 .PHONY: soak
-soak: deps ## Four processes, 32 locks each, a random fault every 2 s (DURATION=30m SEED=1 NODES=3; RACE= judges resident memory).
+soak: deps ## Four processes, 32 locks each, a random fault every 2 s (DURATION=30m SEED=1 NODES=3; RACE= is without the race detector).
 	cd battery && QUORUMLOCK_SOAK=$(DURATION) QUORUMLOCK_SEED=$(SEED) QUORUMLOCK_SOAK_NODES=$(NODES) $(GO) test $(RACE) -count=1 -timeout 0 -run '^TestSoak' $(TESTFLAGS)
 
 .PHONY: stress

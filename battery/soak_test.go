@@ -394,7 +394,7 @@ func merge(into, from map[string]int) {
 // over which those of the same goroutines spread with time, and the goroutines
 // are counted. Resident memory has everything in it, so under the race detector
 // its own as well, which is most of it and grows for as long as was looked: the
-// mappings of the heap do not (docs/testing.md). So it is judged without.
+// mappings of the heap do not (docs/testing.md). make soak RACE= is without it.
 func judgeSamples(r *row, samples []workerSample, begun instant, total time.Duration) {
 	bound := 0.05
 	if total < 2*time.Minute {
@@ -438,11 +438,10 @@ func judgeSamples(r *row, samples []workerSample, begun instant, total time.Dura
 			text = append(text, fmt.Sprintf("%s → %s", amount(a), amount(b)))
 		}
 		limit := bound
-		bar := fmt.Sprintf("at most %.0f %% in a run this long", 100*limit)
-		if kind.name == resident && raced() {
-			limit *= 2
-			bar = fmt.Sprintf("at most %.0f %% with the race detector's own", 100*limit)
+		if kind.name == resident && total < 10*time.Minute {
+			limit *= 2 // the race detector's shadow was seen to grow for minutes
 		}
+		bar := fmt.Sprintf("at most %.0f %% in a run this long", 100*limit)
 		if kind.name == stacks {
 			limit, bar = math.Inf(1), "none: spans of the runtime"
 		}

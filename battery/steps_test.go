@@ -181,24 +181,25 @@ func (w *stepWorld) step(victims []*redistest.Server, forward func() bool) (n in
 // notice waits for what has to be told of the nodes that were stepped: forward by
 // an event, back, which harms nobody, by the log alone.
 func (w *stepWorld) notice(tally *stepTally, held *quorumlock.Lease) {
-	heard := func(steps map[string]time.Time, told func(addr string) time.Time) (after []time.Duration, judged int) {
+	heard := func(steps map[string]time.Time, told func(addr string) time.Time, excused func() bool) (after []time.Duration, judged int) {
 		for addr, since := range steps {
 			delete(steps, addr)
 			within(time.Second, func() bool {
-				return told(addr).After(since) || ended(held) // no renewal, no answer that tells the time
+				return told(addr).After(since) || excused()
 			})
 			switch at := told(addr); {
 			case at.After(since):
 				after = append(after, at.Sub(since))
 				judged++
-			case !ended(held):
+			case !excused():
 				judged++
 			}
 		}
 		return after, judged
 	}
-	logged, loggable := heard(w.backs, w.log.since)
-	noticed, noticeable := heard(w.awaits, w.votes.since)
+	// No renewal, no answer that tells the time.
+	logged, loggable := heard(w.backs, w.log.since, func() bool { return ended(held) })
+	noticed, noticeable := heard(w.awaits, w.votes.since, func() bool { return false })
 	tally.mu.Lock()
 	defer tally.mu.Unlock()
 	tally.logged, tally.loggable = append(tally.logged, logged...), tally.loggable+loggable
