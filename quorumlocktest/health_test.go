@@ -179,8 +179,6 @@ func TestAClockThatStepsBackCostsNoVote(t *testing.T) {
 	})
 }
 
-// Keys of nodes whose clocks are set back live longer, which is safe, also where
-// they are a majority. Somebody should hear of it all the same.
 // Without a run_id the marker could tell no restart.
 func TestTheGuardRefusesAServerThatDoesNotSayWhichProcessItIs(t *testing.T) {
 	for _, id := range []string{"", "two words"} {
@@ -212,6 +210,8 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
+// Keys of nodes whose clocks are set back live longer, which is safe, also where
+// they are a majority. Somebody should hear of it all the same.
 func TestClocksOfAMajorityThatStepBackAreToldByTheLogWithinOneInterval(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		var log journal
