@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,7 +49,14 @@ func TestAUsersFunctionThatHangsHoldsUpNeitherNewNorClose(t *testing.T) {
 			open := sync.OnceFunc(func() { close(gate) })
 			defer open()
 			defer time.AfterFunc(15*time.Second, open).Stop() // who waits for it is late, and does not hang
-			hang := func() { <-gate }
+			hangs := make(chan struct{}, 100)                 // of those that wait; what is beyond is dropped
+			hang := func() {
+				select {
+				case hangs <- struct{}{}:
+				default:
+				}
+				<-gate
+			}
 			option := func(hang func()) []rueidis.ClientOption {
 				return over(redistest.Addrs(servers), func(o *rueidis.ClientOption) { hanging(o, hang) })
 			}
@@ -61,14 +69,11 @@ func TestAUsersFunctionThatHangsHoldsUpNeitherNewNorClose(t *testing.T) {
 			assert.Less(t, time.Since(began), 10*time.Second)
 
 			// One that hangs later: the node is away, the others go on.
+			var later atomic.Bool
 			nodes := option(func() {})
 			nodes[0] = option(func() {
-				select {
-				case <-gate:
-				default:
-					if locks(t, servers[1:2], "job") == 1 { // from the second connection on
-						hang()
-					}
+				if later.Load() {
+					hang()
 				}
 			})[0]
 			m, err := quorumlock.New(background, nodes)
@@ -76,8 +81,12 @@ func TestAUsersFunctionThatHangsHoldsUpNeitherNewNorClose(t *testing.T) {
 			_, err = m.Acquire(background, "job")
 			require.NoError(t, err)
 			eventually(t, "all votes are in", func() bool { return locks(t, servers, "job") == 3 })
+			for len(hangs) > 0 {
+				<-hangs
+			}
+			later.Store(true)
 			servers[0].MustDo("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-			time.Sleep(100 * time.Millisecond) // until it dials
+			<-hangs
 			began = time.Now()
 			_ = m.Close(background) // may say that a node has not answered
 			assert.Less(t, time.Since(began), 10*time.Second)
