@@ -13,9 +13,10 @@
 //     give no vote until every lease that they may have forgotten is over.
 //   - Fencing tokens are unique for a name and increase in real-time order.
 //     Expiry, pauses, lost packets, ambiguous replies and clock steps do not
-//     break that. Only a node that loses its data and whose clock is behind
-//     one that any node has had does; [WithRestartGuard] closes that for
-//     clocks that are behind by less than the guard's time.
+//     break that. Only a node that loses its data (or its counters, by a clock
+//     that ran ahead by more than a day) and whose clock is behind one that any
+//     node has had does; [WithRestartGuard] closes that for clocks that are
+//     behind by less than the guard's time.
 //   - A loss is told in time: [Lease.Lost] fires and the lease's context ends
 //     at or before the instant at which another client could be granted the
 //     lease, even if every node is silent; within the bounds above, and while
