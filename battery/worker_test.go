@@ -431,11 +431,18 @@ func exclusion(t *testing.T, r *row, tally *witnessTally, holds []hold, writes [
 
 // Row 17: eight processes want one lock, again and again, without any pause.
 // The lock is to change hands at more than 80 % of the rate that such sections
-// allow, so to be held for as much of the time.
+// allow, so to be held for as much of the time. The race detector takes more of the
+// CPU of a hand-over than everything else together, so the rate is judged in a run
+// without it, which make battery does as well.
 func TestEightProcessesShareOneLock(t *testing.T) {
 	lasting := time.Duration(count(60, 5)) * time.Second
 	for _, n := range []int{3, 5}[:count(2, 1)] {
-		r := newRow(t, fmt.Sprintf("8 processes, 1 lock, %v, N=%d", lasting, n))
+		title := fmt.Sprintf("8 processes, 1 lock, %v, N=%d", lasting, n)
+		judged := full && !raced()
+		if !raced() {
+			title += ", no race detector"
+		}
+		r := newRow(t, title)
 		w := startWitness(t)
 		addrs := redistest.Addrs(redistest.Start(t, n))
 		configs := make([]workerConfig, 8)
@@ -474,6 +481,6 @@ func TestEightProcessesShareOneLock(t *testing.T) {
 		}
 		part := held.Seconds() / lasting.Seconds()
 		r.figure(fmt.Sprintf("%.0f sections a second, held for %.0f %% of the time", float64(len(holds))/lasting.Seconds(), 100*part),
-			atLeastInFull("more than 80 %"), part > 0.8 || !full)
+			atLeastInFull("more than 80 % without the race detector"), part > 0.8 || !judged)
 	}
 }
