@@ -35,16 +35,15 @@ var errTooSlow = errors.New("granted too late for the lease to be of use")
 type attempt struct {
 	m        *Manager
 	terms    *terms
-	lockKey  string
-	fenceKey string
+	wait     *waiter
 	owner    string // random, for this attempt alone
 	tail     string
 	acquired *spanRef
 	began    time.Duration // before anything was sent: validity counts from here
 
 	req  node.Request // acquire
-	keys [2]string
-	args [7]string
+	keys lockKeys
+	args [9]string
 
 	// decided has capacity 1: the outcome is certain. Sent once, never closed.
 	decided chan struct{}
@@ -58,11 +57,13 @@ type attempt struct {
 	taken  []taken // what the nodes said that named another owner
 	raise  *node.Request
 	unsent quorum.Set // nodes that certainly did not apply the acquire
+	outof  quorum.Set // nodes in whose queues it certainly is not
 }
 
 type taken struct {
 	value string
 	end   time.Duration // of the key; quorum.Never if there is none
+	place int           // in the queue; −1 for not in it
 }
 
 // left returns how long the key is still there, at least an instant: 0 would be
@@ -74,23 +75,19 @@ func (t *taken) left(now time.Duration) time.Duration {
 	return max(t.end-now, time.Microsecond)
 }
 
-func (m *Manager) newAttempt(t *terms, lockKey, fenceKey string, span *acquireSpan) *attempt {
+func (m *Manager) newAttempt(w *waiter, span *acquireSpan) *attempt {
 	a := &attempt{
-		m: m, terms: t, lockKey: lockKey, fenceKey: fenceKey, acquired: span.ref(),
+		m: m, terms: w.terms, wait: w, acquired: span.ref(), keys: w.keys,
 		decided: make(chan struct{}, 1),
-		claim:   quorum.NewClaim(t.Nodes, !m.cfg.unfenced),
+		claim:   quorum.NewClaim(w.terms.Nodes, !m.cfg.unfenced),
 		began:   m.clock.Now(),
 	}
 	seed, notAfter := a.write(span.traceParent())
-	a.keys = [2]string{lockKey, fenceKey}
-	a.args = [7]string{
-		a.owner, a.tail, t.px, fenceMillis, seed, m.fenceClamp, notAfter,
+	a.args = [9]string{
+		a.owner, a.tail, w.terms.px, fenceMillis, seed, m.fenceClamp, notAfter, w.ticket, w.place,
 	}
 	a.req = node.Request{
-		Kind: node.Acquire, Keys: a.keys[:], Args: a.args[:], Expires: a.began + t.Timeout,
-	}
-	if m.cfg.unfenced {
-		a.req.Keys = a.keys[:1]
+		Kind: node.Acquire, Keys: m.keys(&a.keys), Args: a.args[:], Expires: a.began + w.terms.Timeout,
 	}
 	return a
 }
@@ -109,8 +106,17 @@ func (a *attempt) write(traceParent string) (seed, notAfter string) {
 	b = strconv.AppendInt(buffer[:0], a.m.clusterTime(a.began).Microseconds(), 10)
 	n := len(b)
 	b = strconv.AppendInt(b, (a.began + a.terms.Timeout).Microseconds(), 10)
+	end := len(b)
+	queues := a.wait.ticket == "" && a.m.queues(a.wait)
+	if queues {
+		b = a.m.appendTicket(b)
+	}
 	args := string(b)
-	return args[:n], args[n:]
+	if queues { // the wait began here
+		a.wait.ticket, a.wait.place, a.wait.told = args[end:], args[:n], make(chan struct{}, 1)
+		a.m.waiters.add(a.wait)
+	}
+	return args[:n], args[n:end]
 }
 
 // Receive takes an answer to acquire or raise.
@@ -121,6 +127,9 @@ func (a *attempt) Receive(i int, req *node.Request, reply *node.Reply) {
 		a.mu.Unlock()
 		if req.Kind == node.Acquire {
 			l.vote(i, a.began, reply)
+			if reply.Status == node.Granted {
+				a.wait.got(quorum.Set(0).With(i))
+			}
 		}
 		return
 	}
@@ -132,7 +141,7 @@ func (a *attempt) Receive(i int, req *node.Request, reply *node.Reply) {
 	token := a.claim.Token()
 	if raise != 0 && a.raise == nil {
 		a.raise = &node.Request{
-			Kind: node.Raise, Keys: a.keys[:], Expires: a.m.clock.Now() + a.terms.Timeout,
+			Kind: node.Raise, Keys: a.keys[:2], Expires: a.m.clock.Now() + a.terms.Timeout,
 			Args: []string{a.owner, strconv.FormatInt(token, 10), fenceMillis},
 		}
 	}
@@ -170,10 +179,13 @@ func (a *attempt) count(i int, req *node.Request, reply *node.Reply) (raise quor
 		if reply.TTL >= 0 {
 			end = a.m.clock.Now() + reply.TTL
 		}
-		a.taken = append(a.taken, taken{reply.Value, end})
+		a.taken = append(a.taken, taken{reply.Value, end, int(reply.Place)})
+		if reply.Place < 0 {
+			a.outof = a.outof.With(i)
+		}
 		return 0
 	case node.Unsent:
-		a.unsent = a.unsent.With(i)
+		a.unsent, a.outof = a.unsent.With(i), a.outof.With(i)
 	}
 	a.claim.Fail(i)
 	a.fail(i, reply.Err)
@@ -253,6 +265,9 @@ func (a *attempt) conclude(values context.Context, cut bool) (*Lease, error) {
 			// Opened before any answer can step it, so that its first event is
 			// Acquired.
 			a.lease = l
+			if l.ticket = a.wait.ticket; l.ticket != "" {
+				a.wait.has(a)
+			}
 			a.m.open(l)
 			a.mu.Unlock()
 			if err := a.doubted(l); err != nil {
@@ -269,8 +284,10 @@ func (a *attempt) conclude(values context.Context, cut bool) (*Lease, error) {
 	}
 	err := a.failure(outcome)
 	spared := a.unsent
+	a.wait.queue(a)
+	split := a.claim.Votes().Granted() != 0
 	a.mu.Unlock()
-	a.release(spared)
+	a.release(spared, a.wait.yield(split, cut))
 	return nil, err
 }
 
@@ -294,7 +311,7 @@ func (a *attempt) doubted(l *Lease) error {
 func (a *attempt) grant(values context.Context) *Lease {
 	votes := a.claim.Votes()
 	l := &Lease{
-		m: a.m, terms: a.terms, lockKey: a.lockKey, fenceKey: a.fenceKey,
+		m: a.m, terms: a.terms, keys: a.keys,
 		owner: a.owner, tail: a.tail, token: a.claim.Token(),
 		granted: a.began, values: values, acquired: a.acquired, index: -1, jumped: a.m.clock.Jumped(),
 	}
@@ -319,7 +336,7 @@ func (a *attempt) grant(values context.Context) *Lease {
 
 // failure returns the error of an attempt that came to nothing. a.mu is held.
 func (a *attempt) failure(outcome quorum.Outcome) error {
-	name := a.lockKey[len(a.m.cfg.prefix):]
+	name := a.keys[0][len(a.m.cfg.prefix):]
 	if outcome == quorum.Held {
 		return &HeldError{Name: name, Holder: a.holder(), RetryAfter: a.retryAfter()}
 	}
@@ -332,10 +349,14 @@ func (a *attempt) failure(outcome quorum.Outcome) error {
 	}
 }
 
-// holder returns whom most of the refusals name. a.mu is held.
+// holder returns whom most of the refusals name, nobody if the lock is kept for
+// those who wait. a.mu is held.
 func (a *attempt) holder() Holder {
 	best, votes := Holder{}, 0
 	for _, t := range a.taken {
+		if node.ParseValue(t.value).Kept {
+			continue
+		}
 		h, n := holder(t.value), 0
 		for _, other := range a.taken {
 			if holder(other.value).Owner == h.Owner {
@@ -363,29 +384,52 @@ func (a *attempt) retryAfter() time.Duration {
 	return 0
 }
 
-// refusal returns when so many of the keys in the way have ended that they and
-// the nodes that granted are a quorum, or as many as there are: what the other
-// nodes have is not known. 0 if there are none that end. It is for an attempt
-// that is over.
-func (a *attempt) refusal() time.Duration {
+// look returns how long to wait before asking again, if poll is how long one
+// waits for whom nobody tells anything. It is for an attempt that is over.
+func (a *attempt) look(poll time.Duration) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.m.clock.Now()
-	left := make([]time.Duration, len(a.taken))
+	refusals := make([]quorum.Refusal, len(a.taken))
 	for i, t := range a.taken {
-		left[i] = t.left(now)
+		refusals[i] = quorum.Refusal{Left: t.left(now), Place: t.place}
 	}
-	return quorum.FreedBy(left, a.m.quorum()-a.claim.Votes().Granted().Len())
+	// What failed is taken for free if so many refused that they are in the way;
+	// otherwise what these nodes have is not known.
+	need := a.m.quorum() - a.claim.Votes().Granted().Len()
+	if a.claim.Votes().Outcome() == quorum.Held {
+		need = len(refusals) - (a.terms.Nodes - a.m.quorum())
+	}
+	return quorum.Look(refusals, need, poll)
 }
 
 // release takes back what the attempt has locked or may have locked. A node
 // that certainly holds nothing of ours is spared.
-func (a *attempt) release(spared quorum.Set) {
-	req := a.m.releaseRequest(a.terms, a.lockKey, a.fenceKey, a.owner, 0)
+func (a *attempt) release(spared quorum.Set, w wait) {
+	req := a.m.releaseRequest(a.terms, a.keys, a.owner, 0, w)
 	for i := range a.m.nodes {
 		if !spared.Has(i) {
 			a.m.post(i, req, nobody{})
 		}
+	}
+}
+
+// ask asks node i once more, which keeps the lock for us now: we have the lease
+// from others. The vote counts from when the attempt began, which is too early if
+// anything.
+func (a *attempt) ask(i int) {
+	l := a.lease
+	until := min(time.Duration(l.stop.Load()), a.m.clock.Now()+a.terms.Timeout)
+	if until == 0 {
+		return // its release passes on what is kept for it
+	}
+	more := &attempt{args: a.args}
+	more.args[6] = strconv.FormatInt(until.Microseconds(), 10)
+	more.req = node.Request{Kind: node.Acquire, Keys: a.req.Keys, Args: more.args[:], Expires: until}
+	a.m.post(i, &more.req, a)
+	if l.stop.Load() == 0 {
+		// It ended meanwhile, and its release may be ahead in the queue.
+		a.m.post(i, l.releaseRequest(), nobody{})
 	}
 }
 

@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"runtime"
 	"strconv"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
 func BenchmarkAcquireRelease(b *testing.B) {
@@ -101,4 +104,58 @@ func heap() int64 {
 	}
 	runtime.ReadMemStats(&s)
 	return int64(s.HeapAlloc)
+}
+
+// BenchmarkHandOver has eight Managers, as many processes would be, that want one
+// lock without a pause: what a section costs beside what is done in it.
+func BenchmarkHandOver(b *testing.B) {
+	const managers = 8
+	for _, n := range []int{1, 3, 5} {
+		for _, hold := range []time.Duration{0, 5 * time.Millisecond} {
+			b.Run(fmt.Sprintf("nodes=%d/hold=%v", n, hold), func(b *testing.B) {
+				ctx := context.Background()
+				first, servers := newManager(b, n)
+				all := []*quorumlock.Manager{first}
+				for len(all) < managers {
+					all = append(all, connect(b, redistest.Addrs(servers)))
+				}
+				var left atomic.Int64
+				left.Store(int64(b.N))
+				var held atomic.Int64
+				var done sync.WaitGroup
+				for _, s := range servers {
+					s.MustDo("CONFIG", "RESETSTAT")
+				}
+				b.ResetTimer()
+				for _, m := range all {
+					done.Go(func() {
+						for left.Add(-1) >= 0 {
+							l, err := m.Acquire(ctx, "bench")
+							if err != nil {
+								b.Error(err)
+								return
+							}
+							granted := time.Now()
+							if hold > 0 {
+								time.Sleep(hold)
+							}
+							held.Add(int64(time.Since(granted)))
+							if err := l.Release(ctx); err != nil {
+								b.Error(err)
+								return
+							}
+						}
+					})
+				}
+				done.Wait()
+				b.StopTimer()
+				scripts := 0
+				for _, s := range servers {
+					scripts += scriptCalls(b, s)
+				}
+				b.ReportMetric(float64(scripts)/float64(n)/float64(b.N), "scripts/node/op")
+				b.ReportMetric((float64(b.Elapsed())-float64(held.Load()))/float64(b.N), "ns-between/op")
+			})
+		}
+	}
 }

@@ -52,6 +52,9 @@ func (a *answers) Receive(i int, req *node.Request, reply *node.Reply) {
 	if err == nil && a.good != nil {
 		err = a.good(reply)
 	}
+	if req.Kind == node.Release && reply.N == node.HandedOn {
+		a.m.waiters.handed(req.Keys[0], a.m.clock.Now())
+	}
 	if err == nil {
 		a.got++
 	} else {

@@ -47,8 +47,8 @@ func FuzzNames(f *testing.F) {
 			explained(t, err)
 			return
 		}
-		lock, fence := node.Keys(cfg.prefix, name)
-		l := &Lease{m: &Manager{cfg: cfg}, lockKey: lock, fenceKey: fence}
+		lock, fence, _ := node.Keys(cfg.prefix, name)
+		l := &Lease{m: &Manager{cfg: cfg}, keys: lockKeys{lock, fence}}
 		if l.Name() != name {
 			t.Errorf("%q is called %q", name, l.Name())
 		}

@@ -2,6 +2,8 @@ package quorumlock_test
 
 import (
 	"context"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -84,4 +86,16 @@ func forgotten(tb testing.TB, l *quorumlock.Lease, servers []*redistest.Server) 
 func eventually(tb testing.TB, what string, condition func() bool) {
 	tb.Helper()
 	require.Eventually(tb, condition, 20*time.Second, 5*time.Millisecond, what)
+}
+
+// scriptCalls returns how many scripts a server has run since CONFIG RESETSTAT.
+func scriptCalls(tb testing.TB, s *redistest.Server) int {
+	tb.Helper()
+	stats, _ := s.MustDo("INFO", "commandstats").(string)
+	_, calls, found := strings.Cut(stats, "cmdstat_evalsha:calls=")
+	require.True(tb, found)
+	calls, _, _ = strings.Cut(calls, ",")
+	n, err := strconv.Atoi(calls)
+	require.NoError(tb, err)
+	return n
 }

@@ -31,7 +31,11 @@ type Status struct {
 	Votes  int           // how many nodes name Holder
 	TTL    time.Duration // how long a quorum goes on naming Holder; negative for no end, 0 unless Held
 	Fence  int64         // highest fence counter of the nodes that answered; the holder's token is not above it
-	Nodes  []NodeStatus
+	// Waiters is how many calls of Acquire, of all clients, stand in a node's
+	// queue: the most that a node knows of. Who has not been refused yet, or has
+	// come to an end a moment ago, may be missing or too many.
+	Waiters int
+	Nodes   []NodeStatus
 }
 
 // NodeStatus is what one node says of a name.
@@ -59,9 +63,9 @@ func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
 	if m.ending() {
 		return Status{}, ErrClosed
 	}
-	lockKey, fenceKey := node.Keys(m.cfg.prefix, name)
+	keys := m.keysOf(name)
 	req := &node.Request{
-		Kind: node.Read, Keys: m.keys(lockKey, fenceKey), Expires: m.clock.Now() + m.cfg.terms.Timeout,
+		Kind: node.Read, Keys: m.keys(&keys), Expires: m.clock.Now() + m.cfg.terms.Timeout,
 	}
 	answers := m.collect(ctx, req, m.cfg.terms.Timeout, len(m.nodes), nil)
 	return m.status(name, answers), m.enough(ctx, "inspect", name, answers)
@@ -83,7 +87,9 @@ func (m *Manager) status(name string, answers *answers) Status {
 			n.Err = answers.err(i)
 			continue
 		}
-		if r.TTL == absent {
+		s.Waiters = max(s.Waiters, int(r.Queue))
+		if r.TTL == absent || node.ParseValue(r.Value).Kept {
+			n.TTL = absent // kept for whoever is next is not held
 			continue
 		}
 		n.Holder = holder(r.Value)

@@ -21,8 +21,8 @@ import (
 type Lease struct {
 	m        *Manager
 	terms    *terms
-	lockKey  string
-	fenceKey string // shares the memory of lockKey
+	keys     lockKeys
+	ticket   string // with which it waited, if it may still be in a queue
 	owner    string
 	tail     string // of the lock's value, for healing
 	token    int64
@@ -69,7 +69,7 @@ type watch struct {
 }
 
 // Name returns the name of the lease.
-func (l *Lease) Name() string { return l.lockKey[len(l.m.cfg.prefix):] }
+func (l *Lease) Name() string { return l.keys[0][len(l.m.cfg.prefix):] }
 
 // Owner returns the random value that marks the keys of this grant.
 func (l *Lease) Owner() string { return l.owner }
@@ -243,7 +243,7 @@ func (l *Lease) Verify(ctx context.Context) error {
 		return err
 	}
 	answers := l.m.collect(ctx, &node.Request{
-		Kind: node.Read, Keys: []string{l.lockKey}, Expires: l.m.clock.Now() + l.terms.Timeout,
+		Kind: node.Read, Keys: l.keys[:1], Expires: l.m.clock.Now() + l.terms.Timeout,
 	}, l.terms.Timeout, l.m.quorum(), l.owns)
 	var heal healing
 	for i := range answers.replies {
@@ -268,7 +268,7 @@ func (l *Lease) owns(reply *node.Reply) error {
 	switch {
 	case strings.HasPrefix(reply.Value, l.owner+" "):
 		return nil
-	case reply.TTL == absent:
+	case reply.TTL == absent, node.ParseValue(reply.Value).Kept:
 		return errGone
 	default:
 		return errForeign
@@ -322,7 +322,11 @@ func (l *Lease) release(ctx context.Context) error {
 	return l.m.enough(ctx, "release", l.Name(), pending)
 }
 
-// releaseRequest deletes the keys of the lease, wherever they are.
+// releaseRequest deletes the keys of the lease, which has ended, wherever they are.
 func (l *Lease) releaseRequest() *node.Request {
-	return l.m.releaseRequest(l.terms, l.lockKey, l.fenceKey, l.owner, l.token)
+	var w wait
+	if l.ticket != "" && l.m.waiters.remove(l.ticket, 0) {
+		w.ticket = l.ticket // not every node has granted, and taken it out
+	}
+	return l.m.releaseRequest(l.terms, l.keys, l.owner, l.token, w)
 }

@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
@@ -40,6 +39,9 @@ type Manager struct {
 	closing chan struct{} // closed when Close begins
 	closed  chan struct{} // closed when Close has ended
 	running sync.WaitGroup
+
+	id      string // 16 hex digits; part of every ticket
+	waiters waiters
 
 	mu       sync.Mutex
 	shut     bool           // Close has begun
@@ -94,6 +96,7 @@ func New(ctx context.Context, nodes []rueidis.ClientOption, opts ...Option) (*Ma
 		cfg: cfg, clock: clock.New(), ids: make([]node.Identity, len(nodes)),
 		steps: make([]atomic.Pointer[step], len(nodes)), reporter: newReporter(),
 		greeted: make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
+		id: randomHex(node.ManagerLen),
 	}
 	longest := MaxTTL
 	if cfg.guarded {
@@ -113,12 +116,14 @@ func New(ctx context.Context, nodes []rueidis.ClientOption, opts ...Option) (*Ma
 			Index: i, Option: nodes[i], Prefix: cfg.prefix, Now: m.clock.Now,
 			Guard: cfg.guard, Trust: cfg.trust, Doubt: max(cfg.guard, cfg.terms.ttl+cfg.terms.lockDelay),
 			Admit: m.admit, Changed: m.nodeChanged, Alone: m.alone, Stepped: m.nodeStepped,
+			Manager: m.id, Turn: m.turn, Heard: m.heard,
 		})
 		m.nodes = append(m.nodes, n)
 	}
 	go m.reporter.run(cfg.log)
 	for _, n := range m.nodes { // only now: what they report looks at all of them
 		m.spawn(n.Run)
+		m.spawn(n.Hear)
 	}
 	m.spawn(m.dog.run)
 	if err := m.await(ctx); err != nil {
@@ -322,8 +327,12 @@ func (s *step) Error() string {
 
 // Acquire waits until it holds the named lease, or until ctx ends.
 //
-// A taken name, and too few nodes, are waited out with jittered exponential
-// backoff, never longer than the holder's keys live (see WithRetryBackoff).
+// A taken name is waited for in the order in which the calls came, of all clients
+// with the same prefix: whoever releases hands the lease on, and the nodes tell the
+// next one. Who dies while it waits is skipped. A waiter also looks by itself, for
+// holders that die and clients that release without a word; that, and the wait for
+// too few nodes, go by jittered exponential backoff, never longer than the
+// holder's keys live (see WithRetryBackoff).
 // When ctx ends the error joins what stood in the way, ErrHeld (a *HeldError)
 // or ErrNoQuorum (a *QuorumError), with context.Cause(ctx). It returns at once:
 // ErrInvalid for a bad name or option, ErrNoQuorum when so many nodes need
@@ -332,15 +341,16 @@ func (s *step) Error() string {
 // Whatever the outcome, an attempt that came to nothing is taken back on every
 // node, apart from ctx. The lease does not end with ctx.
 //
-// A name is 1 to 512 bytes of valid UTF-8. Waiters of one name are not served
-// in any order. A lease is not reentrant: whoever asks again for a name that it
-// holds waits for itself.
+// A name is 1 to 512 bytes of valid UTF-8. The order is by the nodes' clocks and
+// is no promise: with WithoutFencing there is none, and faults may disturb it. A
+// lease is not reentrant: whoever asks again for a name that it holds waits for
+// itself.
 func (m *Manager) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	return m.acquire(ctx, name, opts, true)
 }
 
 // TryAcquire asks once. It returns ErrHeld (a *HeldError) when the name is
-// taken, ErrNoQuorum (a *QuorumError) when too few nodes gave an answer that
+// taken or others wait for it, ErrNoQuorum (a *QuorumError) when too few nodes gave an answer that
 // counts within the node timeout, and otherwise what Acquire does.
 func (m *Manager) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	return m.acquire(ctx, name, opts, false)
@@ -361,88 +371,6 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 	l, err := m.campaign(ctx, name, t, wait, &span)
 	span.end(l, err)
 	return l, err
-}
-
-// campaign makes attempts until one succeeds or there is no use in another.
-// Close waits for it, and not for the span processors before and after it.
-func (m *Manager) campaign(ctx context.Context, name string, t *terms, wait bool, span *acquireSpan) (*Lease, error) {
-	if !m.enter() {
-		return nil, ErrClosed
-	}
-	defer m.inflight.Done()
-	lockKey, fenceKey := node.Keys(m.cfg.prefix, name)
-	var retry backoff.BackOff
-	var last error // of an attempt that came to an end
-	for {
-		a := m.newAttempt(t, lockKey, fenceKey, span)
-		l, err := a.run(ctx)
-		if err == nil {
-			return l, nil
-		}
-		if errors.Is(err, errCutShort) {
-			err = last // that one says what stood in the way
-		} else {
-			span.refused(err)
-			last = err
-		}
-		if ctx.Err() != nil {
-			return nil, cancelled(name, err, context.Cause(ctx))
-		}
-		if err == nil || m.ending() {
-			return nil, ErrClosed
-		}
-		var short *QuorumError
-		if !wait || errors.As(err, &short) && short.permanent(len(m.nodes)) {
-			return nil, err
-		}
-		if retry == nil {
-			if retry = m.cfg.retry(); retry == nil {
-				retry = defaultRetry()
-			}
-		}
-		delay := retry.NextBackOff()
-		if delay == backoff.Stop {
-			return nil, err
-		}
-		var held *HeldError
-		switch {
-		case errors.As(err, &held) && held.RetryAfter > 0:
-			delay = min(delay, held.RetryAfter+time.Millisecond)
-		case short != nil:
-			// Neither held nor free: a key that some node refused for may be all
-			// that is in the way.
-			if d := a.refusal(); d > 0 {
-				delay = min(delay, d+time.Millisecond)
-			}
-		}
-		if !m.pause(ctx, delay) {
-			if ctx.Err() != nil {
-				return nil, cancelled(name, err, context.Cause(ctx))
-			}
-			return nil, ErrClosed
-		}
-	}
-}
-
-// cancelled joins what stood in the way with why the wait ended.
-func cancelled(name string, err, cause error) error {
-	if err == nil {
-		return fmt.Errorf("quorumlock: acquire %q: %w", name, cause)
-	}
-	return errors.Join(err, cause)
-}
-
-// pause sleeps. It reports false when ctx or the Manager ended first.
-func (m *Manager) pause(ctx context.Context, d time.Duration) bool {
-	timer := m.timer(d)
-	defer m.putTimer(timer)
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-	case <-m.closing:
-	}
-	return false
 }
 
 // enter admits a call that may produce a lease; it ends with inflight.Done.
@@ -708,20 +636,27 @@ func (m *Manager) putTimer(t *time.Timer) {
 	m.timers.Put(t)
 }
 
+// wait is what a release does with a ticket.
+type wait struct {
+	ticket string
+	place  string // in the queue, if it goes on waiting; "" takes it out
+	past   bool   // others go first, this once
+}
+
 // releaseRequest deletes the keys of one owner. Token 0 is an attempt that was
 // never granted.
-func (m *Manager) releaseRequest(t *terms, lockKey, fenceKey, owner string, token int64) *node.Request {
+func (m *Manager) releaseRequest(t *terms, keys lockKeys, owner string, token int64, w wait) *node.Request {
 	r := &releaseRequest{
-		keys: [2]string{lockKey, fenceKey},
-		args: [3]string{owner, strconv.FormatInt(token, 10), fenceMillis},
+		keys: keys,
+		args: [6]string{owner, strconv.FormatInt(token, 10), fenceMillis, w.ticket, w.place, "0"},
+	}
+	if w.past {
+		r.args[5] = "1"
 	}
 	r.Request = node.Request{
-		Kind: node.Release, Keys: r.keys[:], Args: r.args[:], Insist: true,
+		Kind: node.Release, Keys: m.keys(&r.keys), Args: r.args[:], Insist: true,
 		// Later than this the keys have expired.
 		Expires: m.clock.Now() + t.ttl + t.lockDelay,
-	}
-	if m.cfg.unfenced {
-		r.Keys = r.keys[:1]
 	}
 	return &r.Request
 }
@@ -729,16 +664,25 @@ func (m *Manager) releaseRequest(t *terms, lockKey, fenceKey, owner string, toke
 // releaseRequest is a request with its texts, in one allocation.
 type releaseRequest struct {
 	node.Request
-	keys [2]string
-	args [3]string
+	keys lockKeys
+	args [6]string
+}
+
+// lockKeys are the keys of one lock: the lock itself, its fence counter and its
+// queue.
+type lockKeys [3]string
+
+func (m *Manager) keysOf(name string) lockKeys {
+	lock, fence, queue := node.Keys(m.cfg.prefix, name)
+	return lockKeys{lock, fence, queue}
 }
 
 // keys returns what a script of one lock takes.
-func (m *Manager) keys(lockKey, fenceKey string) []string {
+func (m *Manager) keys(k *lockKeys) []string {
 	if m.cfg.unfenced {
-		return []string{lockKey}
+		return k[:1]
 	}
-	return []string{lockKey, fenceKey}
+	return k[:]
 }
 
 // nodeErrors lists the nodes that have an error.

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -441,13 +440,7 @@ func TestAWaiterOfAKeyThatLivesForAgesKeepsItsBackoff(t *testing.T) {
 	defer cancel()
 	_, err := m.Acquire(ctx, "job")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
-	stats, _ := servers[0].MustDo("INFO", "commandstats").(string)
-	_, calls, found := strings.Cut(stats, "cmdstat_evalsha:calls=")
-	require.True(t, found)
-	calls, _, _ = strings.Cut(calls, ",")
-	n, err := strconv.Atoi(calls)
-	require.NoError(t, err)
-	assert.LessOrEqual(t, n, 20)
+	assert.LessOrEqual(t, scriptCalls(t, servers[0]), 20)
 }
 
 func TestVerifyAsksTheNodes(t *testing.T) {

@@ -99,8 +99,9 @@ func WithPrefix(s string) Option {
 }
 
 // WithoutFencing mints no tokens: Lease.Token is 0, and nothing but the lock's
-// own key is written (and the marker of WithRestartGuard). For locks shared
-// with clients that need the keyspace to themselves.
+// own key is written (and the marker of WithRestartGuard): no queue either, so
+// that waiters ask again and again, in no order. For locks shared with clients
+// that need the keyspace to themselves.
 func WithoutFencing() Option {
 	return managerOption(func(c *config) { c.unfenced = true })
 }
@@ -120,11 +121,13 @@ func WithDriftFactor(f float64) Option {
 }
 
 // WithRetryBackoff sets the waits between the attempts of Acquire, Do and Lead
-// on a taken name or without a quorum. The function is called once by every
-// call that has to wait; what it returns is asked before each wait (nil stands
-// for the default). A wait is cut to what the holder's keys have left to live;
-// backoff.Stop ends the call with the error of the last attempt. Default
-// exponential with jitter, 10 ms to 500 ms.
+// on a taken name or without a quorum, as long as no node tells them that it is
+// their turn. The function is called once by every call that has to wait; what it
+// returns is asked before each wait (nil stands for the default). Whoever stands
+// in the nodes' queues waits that long for each one before it, 50 ms to 5 s. A
+// wait is cut to what the holder's keys have left to live; backoff.Stop ends the
+// call with the error of the last attempt. Default exponential with jitter, 10 ms
+// to 500 ms.
 func WithRetryBackoff(f func() backoff.BackOff) Option {
 	return managerOption(func(c *config) { c.retry = f })
 }

@@ -209,6 +209,8 @@ func live(t *testing.T, m, contender *quorumlock.Manager, servers []*redistest.S
 }
 
 // The companion keys, as docs/operations.md has them.
+func queueKey(name string) string { return "quorumlock:\xffq{quorumlock:" + name + "}" }
+
 func fenceKey(name string) string { return "quorumlock:\xfff{quorumlock:" + name + "}" }
 
 const markerKey = "quorumlock:\xffg"
@@ -326,6 +328,7 @@ func TestEveryDocumentedRightIsMissedByAnErrorThatNamesIt(t *testing.T) {
 	want := map[string]string{ // what the error has to match, where that is not the right itself
 		"on": "WRONGPASS.*; set Username and Password", ">" + documentedPassword: "WRONGPASS.*; set Username and Password",
 		"~quorumlock:*": "access (one of the keys|a key)",
+		"&quorumlock:*": "channel",
 		"resetchannels": "", "-@all": "", // take away; a new user has nothing to take
 		"+ping": "", // only the server complains, see below
 	}
@@ -426,6 +429,9 @@ func complaints(t *testing.T, nodes []rueidis.ClientOption, server *redistest.Se
 	if err == nil {
 		note(l.Release(background))
 	}
+	for _, err := range waitAndCome(t, m, nodes, server, opts) {
+		note(err)
+	}
 	for {
 		select {
 		case e := <-events.C():
@@ -436,6 +442,55 @@ func complaints(t *testing.T, nodes []rueidis.ClientOption, server *redistest.Se
 			return errs
 		}
 	}
+}
+
+// waitAndCome has somebody wait for a lease until it is released, and returns
+// every error of it.
+func waitAndCome(
+	t *testing.T, m *quorumlock.Manager, nodes []rueidis.ClientOption, server *redistest.Server, opts []quorumlock.Option,
+) (errs []error) {
+	t.Helper()
+	l, err := m.TryAcquire(background, "wanted")
+	if err != nil {
+		return []error{err}
+	}
+	other, err := start(t, nodes, opts...)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, other.Close(background)) }()
+	events := other.Subscribe(100)
+	ctx, cancel := context.WithTimeout(background, 3*time.Second)
+	defer cancel()
+	came := make(chan error, 1)
+	go func() {
+		l, err := other.Acquire(ctx, "wanted")
+		if err == nil {
+			err = l.Release(background)
+		}
+		came <- err
+	}()
+	ended := func() bool { return len(came) > 0 }
+	eventually(t, "it is in the queue, or cannot be", func() bool {
+		warned := false
+		for more := true; more; {
+			select {
+			case e := <-events.C():
+				if changed, ok := e.(quorumlock.NodeChanged); ok && changed.Warning != nil {
+					errs = append(errs, fmt.Errorf("%w: %w", quorumlock.ErrInvalid, changed.Warning))
+					warned = true
+				}
+			default:
+				more = false
+			}
+		}
+		return warned || ended() || server.MustDo("EXISTS", queueKey("wanted")) == int64(1)
+	})
+	if err := l.Release(background); err != nil {
+		errs = append(errs, err)
+	}
+	if err := <-came; err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		errs = append(errs, err)
+	}
+	return errs
 }
 
 // Without PING everything works, since a refusal is an answer too, but the

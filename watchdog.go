@@ -258,9 +258,9 @@ func (d *watchdog) extend(now time.Duration, leases []*Lease) {
 			Args: append(make([]string, 0, 2+stride*n), keysPerLock(fenced), fenceMillis),
 		}
 		for _, l := range r.leases {
-			r.req.Keys = append(r.req.Keys, l.lockKey)
+			r.req.Keys = append(r.req.Keys, l.keys[0])
 			if fenced {
-				r.req.Keys = append(r.req.Keys, l.fenceKey)
+				r.req.Keys = append(r.req.Keys, l.keys[1])
 			}
 			r.req.Expires = max(r.req.Expires, now+l.terms.Timeout)
 			r.req.Args = append(r.req.Args, l.owner, l.terms.px, strconv.FormatInt(l.token, 10))
@@ -294,7 +294,7 @@ func (d *watchdog) heal(lost healing) {
 			r := &round{m: d.m, leases: leases, began: now}
 			r.req = node.Request{Kind: node.Heal}
 			for _, l := range leases {
-				r.req.Keys = append(r.req.Keys, l.lockKey)
+				r.req.Keys = append(r.req.Keys, l.keys[0])
 				r.req.Expires = max(r.req.Expires, now+l.terms.Timeout)
 				// A heal that arrives after the lease has ended must not lock. Not
 				// until the stop, because a release may end the lease before, and

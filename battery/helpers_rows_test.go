@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -19,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
@@ -175,14 +175,9 @@ func raced() bool {
 // the scripts of the library, so that a proxy can tell what passes.
 func digests(tb testing.TB, s *redistest.Server) map[string]string {
 	tb.Helper()
-	files, err := filepath.Glob("../internal/node/lua/*.lua")
-	require.NoError(tb, err)
 	kinds := map[string]string{}
-	for _, file := range files {
-		source, err := os.ReadFile(file)
-		require.NoError(tb, err)
-		digest := s.MustDo("SCRIPT", "LOAD", string(source)).(string)
-		kinds[digest] = strings.TrimSuffix(filepath.Base(file), ".lua")
+	for kind, source := range node.Scripts() {
+		kinds[s.MustDo("SCRIPT", "LOAD", source).(string)] = kind
 	}
 	for _, kind := range []string{"acquire", "extend", "raise", "heal", "release", "read"} {
 		require.Contains(tb, slices.Collect(maps.Values(kinds)), kind, "operations have other names now")

@@ -313,7 +313,7 @@ func (d *dropper) acquire(name string) {
 
 // raise needs counters of which no two are level.
 func (d *dropper) raise(name string) {
-	_, fence := node.Keys(quorumlock.DefaultPrefix, name)
+	_, fence, _ := node.Keys(quorumlock.DefaultPrefix, name)
 	for i, s := range d.servers {
 		s.MustDo("SET", fence, strconv.Itoa(1000*(i+1)))
 	}

@@ -443,7 +443,7 @@ const (
 )
 
 func fenceKey(name string) string {
-	_, fence := node.Keys(quorumlock.DefaultPrefix, name)
+	_, fence, _ := node.Keys(quorumlock.DefaultPrefix, name)
 	return fence
 }
 
@@ -694,19 +694,19 @@ func (c replies) Receive(_ int, _ *node.Request, r *node.Reply) { c <- *r }
 
 // ask acquires a lock, and releases it again whatever the answer was.
 func (c *nodeClient) ask(name string) (string, error) {
-	lock, fence := node.Keys(quorumlock.DefaultPrefix, name)
+	lock, fence, _ := node.Keys(quorumlock.DefaultPrefix, name)
 	owner := strings.Repeat("c", node.OwnerLen)
 	now := strconv.FormatInt(time.Now().UnixMicro(), 10)
 	reply := c.post(&node.Request{
 		Kind: node.Acquire, Keys: []string{lock, fence}, Expires: c.clock.Now() + 10*time.Second,
 		Args: []string{
 			owner, now + " - ", "5000", "60000", now, "2000000",
-			strconv.FormatInt((c.clock.Now() + 10*time.Second).Microseconds(), 10),
+			strconv.FormatInt((c.clock.Now() + 10*time.Second).Microseconds(), 10), "", "",
 		},
 	})
 	release := &node.Request{
 		Kind: node.Release, Keys: []string{lock, fence}, Expires: c.clock.Now() + 10*time.Second,
-		Args: []string{owner, "0", "60000"}, Insist: true,
+		Args: []string{owner, "0", "60000", "", "", "0"}, Insist: true,
 	}
 	if reply.Status == node.Granted {
 		c.post(release)

@@ -9,9 +9,14 @@ import (
 
 // The same cases run on real Redis in internal/node.
 func TestInProcessNodesConform(t *testing.T) {
-	conformance.Run(t, func(tb testing.TB) conformance.Server {
-		c := quorumlocktest.Start(tb, 1)
-		n := c.Nodes()[0]
-		return conformance.Server{Option: c.Options()[0], Do: n.Do, Restart: n.Restart}
-	})
+	for name, resp2 := range map[string]bool{"RESP3": false, "RESP2": true} {
+		t.Run(name, func(t *testing.T) {
+			conformance.Run(t, func(tb testing.TB) conformance.Server {
+				c := quorumlocktest.Start(tb, 1)
+				n, option := c.Nodes()[0], c.Options()[0]
+				option.AlwaysRESP2 = resp2
+				return conformance.Server{Option: option, Do: n.Do, Restart: n.Restart}
+			})
+		})
+	}
 }

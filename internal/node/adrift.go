@@ -71,6 +71,9 @@ func (n *Node) echo(req *Request, sent time.Time) {
 	}
 	delete(n.adrift, owner) // one echo is enough
 	again := *req
+	if len(again.Args) > releaseTicket { // its wait may be over: the ticket must not be put back
+		again.Args = append(slices.Clone(again.Args[:releaseTicket]), "", "", "0")
+	}
 	again.Expires += void.Sub(sent) // a lock that is made so late lives so much longer
 	if len(n.echoes) == 0 || void.Before(n.echoAt) {
 		n.echoAt = void

@@ -60,8 +60,8 @@ func newStray(t *testing.T, kind node.Kind) *stray {
 	s.expires = s.now() + 1500*time.Millisecond
 	notAfter := strconv.FormatInt(s.expires.Microseconds(), 10)
 	req := &node.Request{
-		Kind: kind, Keys: []string{"p:job", "p:job:fence"}, Expires: s.expires,
-		Args: []string{strayOwner, "0 - x", "60000", "60000", "1", "1000000", notAfter},
+		Kind: kind, Keys: []string{"p:job", "p:job:fence", "p:job:queue"}, Expires: s.expires,
+		Args: []string{strayOwner, "0 - x", "60000", "60000", "1", "1000000", notAfter, "", ""},
 	}
 	if kind == node.Heal {
 		req.Keys, req.Args = []string{"p:other", "p:job"}, nil
@@ -75,9 +75,9 @@ func newStray(t *testing.T, kind node.Kind) *stray {
 			return false
 		}
 		switch len(cmd) {
-		case 3 + 2 + 3:
+		case 3 + 3 + 7:
 			s.releases.Add(1)
-		case 3 + 2 + 9, 3 + 2 + 7: // acquire, heal
+		case 3 + 3 + 13, 3 + 2 + 7: // acquire, heal
 			under <- struct{}{}
 			return true
 		}
@@ -96,7 +96,7 @@ func newStray(t *testing.T, kind node.Kind) *stray {
 
 func (s *stray) release(owner string) *node.Request {
 	return &node.Request{
-		Kind: node.Release, Keys: []string{"p:job", "p:job:fence"}, Args: []string{owner, "0", "1000"},
+		Kind: node.Release, Keys: []string{"p:job", "p:job:fence", "p:job:queue"}, Args: []string{owner, "0", "1000", "", "", "0"},
 		Expires: s.now() + time.Minute, Insist: true,
 	}
 }

@@ -51,7 +51,7 @@ func TestCloseSendsMoreThanAQueueHolds(t *testing.T) {
 	var last []*node.Request
 	for i := range locks {
 		last = append(last, &node.Request{
-			Kind: node.Release, Keys: []string{fmt.Sprint("p:", i)}, Args: []string{owner, "0", "1000"},
+			Kind: node.Release, Keys: []string{fmt.Sprint("p:", i)}, Args: []string{owner, "0", "1000", "", "", "0"},
 			Expires: now() + time.Minute, Insist: true,
 		})
 	}
@@ -70,7 +70,7 @@ func TestACloseThatIsCutShortSaysSoAndAnswersEverything(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	var answers tally
-	req := &node.Request{Kind: node.Release, Keys: []string{"p:x"}, Args: []string{"o", "0", "1000"}, Expires: now() + time.Minute, Insist: true}
+	req := &node.Request{Kind: node.Release, Keys: []string{"p:x"}, Args: []string{"o", "0", "1000", "", "", "0"}, Expires: now() + time.Minute, Insist: true}
 	assert.False(t, n.Close(ctx, []*node.Request{req, req, req}, &answers))
 	assert.EqualValues(t, 3, answers.other.Load())
 	assert.False(t, n.Post(req, &answers), "closed")

@@ -86,7 +86,7 @@ func TestAServerThatWasFrozenInAScriptBringsNoLockBack(t *testing.T) {
 			long := "0 - " + strings.Repeat("x", 1<<18) // so that it takes a while to make the lock
 			return &node.Request{
 				Kind: node.Acquire, Keys: []string{fmt.Sprint("p:", now)}, Expires: expires,
-				Args: []string{owner, long, millis, "60000", "1", "1000000", strconv.FormatInt(expires.Microseconds(), 10)},
+				Args: []string{owner, long, millis, "60000", "1", "1000000", strconv.FormatInt(expires.Microseconds(), 10), "", ""},
 			}
 		},
 	} {

@@ -36,8 +36,8 @@ func slot(key string) string {
 	return key
 }
 
-// No lock is in the way of another's counter, whatever the two are called and
-// prefixed, and a lock and its counter are on the same shard.
+// No lock is in the way of another's counter or queue, whatever the two are called
+// and prefixed, and what belongs to a lock is on the shard of the lock.
 func FuzzKeys(f *testing.F) {
 	texts := []string{"quorumlock:", "", "a", "{", "}", "{}", "{a}", "}a{", "a{b}c", "{a", "f", "\xff", "a\xfff{aa}", "日本", "\x00", "{{a}}"}
 	for i, name := range texts {
@@ -49,24 +49,36 @@ func FuzzKeys(f *testing.F) {
 		if !legal(prefix, name) || !legal(otherPrefix, other) {
 			t.Skip()
 		}
-		lock, fence := Keys(prefix, name)
+		lock, fence, queue := Keys(prefix, name)
 		if lock != prefix+name {
 			t.Errorf("the lock of %q and %q is %q", prefix, name, lock)
 		}
-		if !strings.HasPrefix(fence, prefix) || !strings.HasPrefix(GuardKey(prefix), prefix) {
-			t.Errorf("a key without the prefix %q: %q", prefix, fence)
+		for _, key := range []string{fence, queue, GuardKey(prefix), WakeChannel(prefix, name)} {
+			if !strings.HasPrefix(key, prefix) {
+				t.Errorf("without the prefix %q: %q", prefix, key)
+			}
 		}
-		if slot(lock) != slot(fence) && (slot(lock) != lock || !strings.Contains(name, "}")) {
-			t.Errorf("the lock %q hashes by %q, its counter %q by %q", lock, slot(lock), fence, slot(fence))
+		for _, key := range []string{fence, queue} {
+			if utf8.ValidString(key) {
+				t.Errorf("%q could be a lock", key)
+			}
+			if slot(lock) != slot(key) && (slot(lock) != lock || !strings.Contains(name, "}")) {
+				t.Errorf("the lock %q hashes by %q, and %q by %q", lock, slot(lock), key, slot(key))
+			}
 		}
-		otherLock, otherFence := Keys(otherPrefix, other)
-		switch {
-		case fence == otherLock, fence == lock:
-			t.Errorf("%q is a lock and a counter", fence)
-		case GuardKey(prefix) == otherLock, GuardKey(prefix) == otherFence, GuardKey(prefix) == fence:
-			t.Errorf("the marker %q is another key as well", GuardKey(prefix))
-		case fence == otherFence && lock != otherLock:
-			t.Errorf("%q is the counter of %q and of %q", fence, lock, otherLock)
+		otherLock, otherFence, otherQueue := Keys(otherPrefix, other)
+		for what, key := range map[string]string{"the lock": lock, "the counter": fence, "the queue": queue, "the marker": GuardKey(prefix)} {
+			for otherWhat, otherKey := range map[string]string{
+				"the lock": otherLock, "the counter": otherFence, "the queue": otherQueue, "the marker": GuardKey(otherPrefix),
+			} {
+				same := what == otherWhat && (lock == otherLock || what == "the marker" && prefix == otherPrefix)
+				if key == otherKey && !same {
+					t.Errorf("%q is %s of %q and %q and %s of %q and %q", key, what, prefix, name, otherWhat, otherPrefix, other)
+				}
+			}
+		}
+		if len(map[string]bool{lock: true, fence: true, queue: true, GuardKey(prefix): true}) != 4 {
+			t.Errorf("two of %q, %q, %q and %q are one", lock, fence, queue, GuardKey(prefix))
 		}
 	})
 }
@@ -80,6 +92,7 @@ func FuzzParseValue(f *testing.F) {
 		owner + " -1 2 - l", owner + " 1 x - l", owner + " 99999999999999999999 2 - l", owner + " 1 2 -", "\xff", strings.Repeat("\xffa", 300),
 		strings.Repeat("é", 100), strings.Repeat("v", 127) + "é", strings.ToUpper(owner) + " 1 2 - l",
 		owner + " 1 2 - \xff", owner + " 1 2 \xff l", owner + " 1 2 - " + strings.Repeat("x", 100_000), owner + " 1 9223372036854775807 - l",
+		owner + " w ", owner + " w", owner + " w  ", owner + " w 2 - l", strings.ToUpper(owner) + " w ", owner[1:] + "x w ", " w ", owner + "0 w ",
 	} {
 		f.Add(value)
 	}
@@ -98,6 +111,9 @@ func FuzzParseValue(f *testing.F) {
 		}
 		if value != "" && v.Owner == "" {
 			t.Errorf("%q is nobody's", value)
+		}
+		if kept := regexp.MustCompile(`^[0-9a-f]{32} w $`).MatchString(value); v.Kept != kept || kept && v != (Value{Owner: value[:OwnerLen], Kept: true}) {
+			t.Errorf("%q is %+v", value, v)
 		}
 	})
 }
@@ -150,7 +166,7 @@ func draw(in *[]byte, depth int) shape {
 	s := shape{kind: kinds[next()%len(kinds)]}
 	switch s.kind {
 	case '*', '~':
-		for range next() % 5 {
+		for range next() % 6 {
 			if depth < 3 {
 				s.parts = append(s.parts, draw(in, depth+1))
 			}
@@ -220,6 +236,12 @@ func plain(text string) bool {
 	return err == nil
 }
 
+// number returns the integer that the text is.
+func number(text string) int64 {
+	n, _ := strconv.ParseInt(text, 10, 64)
+	return n
+}
+
 // status returns what a reply has to be taken for, unless it is an error of the
 // server: the naive reading of the comments in the scripts.
 func (s shape) status(kind Kind) Status {
@@ -230,7 +252,7 @@ func (s shape) status(kind Kind) Status {
 		switch {
 		case s.isText() && two && plain(counter) && plain(clock):
 			return Granted
-		case array && len(s.parts) == 2 && s.parts[0].isText() && s.parts[1].isNumber():
+		case array && len(s.parts) == 3 && s.parts[0].isText() && s.parts[1].isNumber() && s.parts[2].isNumber():
 			return Taken
 		case array && (len(s.parts) == 0 || len(s.parts) == 1 && s.parts[0].isNumber()):
 			return Unsent
@@ -245,8 +267,8 @@ func (s shape) status(kind Kind) Status {
 			return Done
 		}
 	case Read:
-		if array && len(s.parts) >= 2 && (s.parts[0].isText() || s.parts[0].isNull()) && s.parts[1].isNumber() &&
-			(len(s.parts) == 2 || s.parts[2].isNumber() || s.parts[2].isNull()) {
+		if array && len(s.parts) == 4 && (s.parts[0].isText() || s.parts[0].isNull()) && s.parts[1].isNumber() &&
+			(s.parts[2].isNumber() || s.parts[2].isNull()) && s.parts[3].isNumber() {
 			return Done
 		}
 	default:
@@ -388,6 +410,11 @@ func FuzzReplies(f *testing.F) {
 			"\x05\x02\x03\x07\x00\x00\x03\x07\x00\x00", "\x05\x03\x02\x03abc\x03\x07\x00\x00\x04", "\x05\x02\x02\x03abc\x03\xff\x37\x00",
 			"\x0d", "\x0e", "\x05\x02\x0d\x03\x07\x00\x00", "\x05\x03\x0d\x03\x01\x00\x01\x0d", "\x05\x02\x0e\x03\x07\x00\x00",
 			"\x03\x01\x00\x00", "\x03\x00\x00\x01", "\x04", "\x0b\x00", "\x0c\x01\x02\x01a\x03\x01\x00\x00",
+			"\x05\x03\x02\x03abc\x03\x07\x00\x00\x03\x02\x00\x00", "\x05\x03\x02\x03abc\x03\x00\x00\x02\x03\x00\x00\x01",
+			"\x05\x03\x02\x03abc\x03\x07\x00\x00\x02\x01x", "\x05\x03\x02\x03abc\x03\xff\x37\x00\x03\xff\x37\x00", "\x05\x03\x02\x03abc\x04\x03\x02\x00\x00",
+			"\x05\x04\x02\x03abc\x03\x07\x00\x00\x03\x09\x00\x00\x03\x02\x00\x00", "\x05\x04\x0d\x03\x00\x00\x02\x0d\x03\x00\x00\x00",
+			"\x05\x04\x02\x03abc\x03\x07\x00\x00\x02\x01x\x03\x02\x00\x00", "\x05\x04\x02\x03abc\x03\x07\x00\x00\x0e\x0d",
+			"\x05\x03\x0d\x03\x07\x00\x00\x03\x02\x00\x00", "\x05\x05\x02\x03abc\x03\x07\x00\x00\x03\x09\x00\x00\x03\x02\x00\x00\x03\x02\x00\x00",
 			"\x05\x02\x08\x30\x30\x30\x03\x00\x00\x00", "\x05\x02\x01\x03ERR\x03\x07\x00\x00", "\x05\x03\x03\x01\x00\x00\x01\x03ERR\x03\x01\x00\x00",
 		} {
 			f.Add(byte(kind), []byte(seed))
@@ -426,6 +453,12 @@ func FuzzReplies(f *testing.F) {
 		}
 		if r.Status == Taken && (r.TTL > 0 && s.parts[1].text[0] == '-' || r.TTL < 0 && s.parts[1].text[0] != '-') {
 			t.Errorf("%s ms is a life of %v: %s", s.parts[1].text, r.TTL, told)
+		}
+		if r.Status == Taken && r.Place != number(s.parts[2].text) {
+			t.Errorf("%s are before us, and not %d: %s", s.parts[2].text, r.Place, told)
+		}
+		if r.Status == Done && kind == Read && r.Queue != number(s.parts[3].text) {
+			t.Errorf("%s wait, and not %d: %s", s.parts[3].text, r.Queue, told)
 		}
 	})
 }

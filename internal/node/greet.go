@@ -130,6 +130,9 @@ func (n *Node) report(err error) {
 		Err: err, Withheld: n.withheld != nil,
 		Quarantined: n.quarantine, Why: n.why, Warning: n.warning, Identity: n.identity,
 	}
+	if deaf := n.deafness(); deaf != nil {
+		now.Warning = errors.Join(n.warning, deaf)
+	}
 	before := n.health.Swap(now)
 	if n.cfg.Changed != nil && (text(before.Err) != text(err) || text(before.Why) != text(now.Why) ||
 		text(before.Warning) != text(now.Warning)) {

@@ -56,7 +56,7 @@ func (k *keeper) post(requests int) {
 	for i := range requests {
 		key := fmt.Sprintf("p:%s-%d", strings.Repeat("k", 64), i)
 		req := &Request{
-			Kind: Release, Keys: []string{key}, Args: []string{strings.Repeat("o", OwnerLen), "0", "1000"},
+			Kind: Release, Keys: []string{key}, Args: []string{strings.Repeat("o", OwnerLen), "0", "1000", "", "", "0"},
 			Expires: k.cfg.Now() + time.Minute,
 		}
 		k.requests = append(k.requests, weak.Make(req))

@@ -11,25 +11,43 @@ import (
 // are valid UTF-8, so no legal name of any prefix can collide with them.
 const (
 	fenceTag = "\xfff"
+	queueTag = "\xffq"
 	guardTag = "\xffg"
+	wakeTag  = "\xffw" // of channels
 )
 
-// Keys returns the key of a lock and the key of its fence counter.
+// Keys returns the key of a lock, of its fence counter, and of the queue of
+// those who wait for it.
 //
 // The lock's key is prefix and name, nothing else, so that other Redlock
-// clients on the same key and we exclude each other. The counter's key begins
-// with the prefix, for ACL patterns, and has the hash tag of the lock's key,
-// for proxies that shard. Both share one allocation.
-func Keys(prefix, name string) (lock, fence string) {
+// clients on the same key and we exclude each other. The others begin with the
+// prefix, for ACL patterns, and have the hash tag of the lock's key, for proxies
+// that shard. They share one allocation.
+func Keys(prefix, name string) (lock, fence, queue string) {
+	var both string
 	if strings.Contains(name, "}") || hasHashTag(prefix) {
 		// Either the lock's key has a hash tag, and so has whatever begins
 		// with it, or no other key hashes like it.
-		fence = prefix + name + fenceTag
-		return fence[:len(fence)-len(fenceTag)], fence
+		both = prefix + name + fenceTag + prefix + name + queueTag
+		lock = both[:len(prefix)+len(name)]
+	} else {
+		both = prefix + fenceTag + "{" + prefix + name + "}" + prefix + queueTag + "{" + prefix + name + "}"
+		lock = both[len(prefix)+len(fenceTag)+1 : len(both)/2-1]
 	}
-	fence = prefix + fenceTag + "{" + prefix + name + "}"
-	return fence[len(prefix)+len(fenceTag)+1 : len(fence)-1], fence
+	return lock, both[:len(both)/2], both[len(both)/2:] // the tags are equally long
 }
+
+// A ticket is a place in the queues of a lock, and a member of them: 16 hex digits
+// of the Manager, whom a node tells when it is its turn, 16 of the wait, and
+// behind these how long the node keeps the lock for it then, in ms (see
+// common.lua). The grace is no part of its name.
+const (
+	ManagerLen = 16
+	TicketLen  = 32
+)
+
+// WakeChannel returns the channel on which a Manager is told whose turn it is.
+func WakeChannel(prefix, manager string) string { return prefix + wakeTag + manager }
 
 // GuardKey returns the key of the restart guard's marker.
 func GuardKey(prefix string) string { return prefix + guardTag }
@@ -53,8 +71,12 @@ func hasHashTag(key string) bool {
 //
 // separated by single spaces, "-" for an absent traceparent. It begins with
 // the owner value, as every Redlock client's does; the rest is for people.
+//
+// While a node keeps the lock for whom it has told that it is its turn, the value
+// is "ticket w ": no lease, and nobody's vote.
 type Value struct {
 	Owner       string // 32 hex digits
+	Kept        bool   // for whoever waits with the ticket Owner
 	Counter     int64
 	Since       time.Time
 	TraceParent string
@@ -78,6 +100,9 @@ func AppendTail(b []byte, since time.Time, traceParent, label string) []byte {
 func Compose(owner string, counter int64, tail string) string {
 	return owner + " " + strconv.FormatInt(counter, 10) + " " + tail
 }
+
+// keptMark follows the ticket for which a node keeps a lock.
+const keptMark = " w "
 
 // MaxLabelLen and maxTraceParent bound what a value of ours can hold, in bytes.
 const (
@@ -104,6 +129,9 @@ func ParseValue(s string) Value {
 func parseOwn(s string) (v Value, ok bool) {
 	if len(s) <= OwnerLen || s[OwnerLen] != ' ' || strings.Trim(s[:OwnerLen], "0123456789abcdef") != "" {
 		return v, false
+	}
+	if s[OwnerLen:] == keptMark {
+		return Value{Owner: s[:OwnerLen], Kept: true}, true
 	}
 	parts := strings.SplitN(s[OwnerLen+1:], " ", 4)
 	if len(parts) != 4 || len(parts[2]) > maxTraceParent || len(parts[3]) > MaxLabelLen || !utf8.ValidString(s) {

@@ -69,6 +69,16 @@ type Config struct {
 	// and when it was found. The reply that shows it is handed out afterwards.
 	// Called in the worker's goroutine; it must not block.
 	Stepped func(index int, by, at time.Duration)
+	// Manager names the channel on which the node tells whose turn it is; 16 hex
+	// digits. "" never listens.
+	Manager string
+	// Turn is told that the node keeps a lock for a ticket, or that it keeps it for
+	// somebody else now and the ticket is the next. Called in the ear's goroutine; it
+	// must not block.
+	Turn func(index int, kept bool, ticket, lock string)
+	// Heard is told that the node is listened to from now on, for the first time or
+	// again. Called in a goroutine of the connection, perhaps while Turn runs.
+	Heard func(index int)
 }
 
 // Node is one Redis master. All methods are safe for concurrent use.
@@ -95,6 +105,11 @@ type Node struct {
 	// reads, inside rueidis.
 	dialed, lost atomic.Uint64
 
+	listen  chan struct{} // closed by Listen
+	once    sync.Once     // for it
+	listens atomic.Bool   // the ear is subscribed: whoever is told something here hears it
+	deaf    atomic.Pointer[ConfigError]
+
 	health   atomic.Pointer[Health]
 	clock    atomic.Pointer[offset]
 	measured atomic.Int64 // when the node's clock was read last, by ours
@@ -109,6 +124,7 @@ type Node struct {
 	warning    error         // a doubt that does not keep the node from voting
 	quarantine time.Time     // votes do not count before, by the monotonic clock alone: cfg.Now may jump ahead
 	why        error         // of the quarantine
+	channels   string        // how those begin on which waiters are told
 	markerKey  string        // of the restart guard
 	marker     string        // what the restart guard's marker says, "" before the first greeting
 	floor      string        // no counter below this, µs of the node's clock
@@ -159,8 +175,8 @@ func (h Health) up() bool { return h.Err == nil || h.Withheld }
 func New(cfg Config) *Node {
 	n := &Node{
 		cfg: cfg, addr: cfg.Option.InitAddress[0],
-		signal: make(chan struct{}, 1), done: make(chan struct{}),
-		markerKey: GuardKey(cfg.Prefix), floor: "0", conns: map[*watchedConn]struct{}{},
+		signal: make(chan struct{}, 1), done: make(chan struct{}), listen: make(chan struct{}),
+		channels: WakeChannel(cfg.Prefix, ""), markerKey: GuardKey(cfg.Prefix), floor: "0", conns: map[*watchedConn]struct{}{},
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.health.Store(&Health{Err: ErrConnecting})
@@ -179,7 +195,16 @@ func (n *Node) Health() Health { return *n.health.Load() }
 // Offset returns the node's clock minus the client's, and whether it is known.
 func (n *Node) Offset() (time.Duration, bool) {
 	if o := n.clock.Load(); o != nil {
-		return o.low, true
+		return o.low + o.width/2, true
+	}
+	return 0, false
+}
+
+// RoundTrip returns about how long the node takes to answer: the sharpest reading
+// of its clock says that. It reports false before there is one.
+func (n *Node) RoundTrip() (time.Duration, bool) {
+	if o := n.clock.Load(); o != nil {
+		return o.width, true
 	}
 	return 0, false
 }
@@ -289,6 +314,10 @@ func (n *Node) cut() {
 	}
 }
 
+// overhear counts a connection of the ear among those that cut closes, and not
+// among those that the worker is told of.
+func (n *Node) overhear(conn net.Conn) net.Conn { return n.keep(conn, 0) }
+
 // raw returns the connection below TLS: closing that does not wait to say goodbye.
 func raw(conn net.Conn) net.Conn {
 	if over, ok := conn.(*tls.Conn); ok {
@@ -339,21 +368,21 @@ func (n *Node) Run() {
 	n.connect()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	now := n.cfg.Now()
 	for !n.left() {
-		timer.Reset(n.idle())
+		timer.Reset(n.idle(now))
 		select {
 		case <-n.ctx.Done():
 			return
 		case <-n.signal:
 		case <-timer.C:
 		}
-		n.serve()
+		now = n.serve()
 	}
 }
 
 // idle returns how long the worker may sleep without a signal.
-func (n *Node) idle() time.Duration {
-	now := n.cfg.Now()
+func (n *Node) idle(now time.Duration) time.Duration {
 	if !n.connected() {
 		return max(n.redialAt-now, 0)
 	}
@@ -398,25 +427,31 @@ func (n *Node) quarantined() bool {
 
 // serve sends everything that is queued, batch after batch. A check that somebody
 // is in a hurry for comes behind what is queued by then: a heal is among it, and
-// has no time to lose.
-func (n *Node) serve() {
+// has no time to lose. It returns the client's clock, which is three, one of them
+// by a system call, and so is read no more often than necessary.
+func (n *Node) serve() (now time.Duration) {
+	now = n.cfg.Now()
 	for n.ctx.Err() == nil {
 		hurry := n.hurry.Swap(false)
-		if now := n.cfg.Now(); n.connected() && now >= n.checkAt || !n.connected() && now >= n.redialAt {
-			n.connect()
+		if !n.connected() {
+			now = n.cfg.Now() // again may have set redialAt meanwhile
 		}
-		if n.connected() && len(n.parked) > 0 && n.cfg.Now() >= n.retryAt {
+		if n.connected() && now >= n.checkAt || !n.connected() && now >= n.redialAt {
+			n.connect()
+			now = n.cfg.Now()
+		}
+		if n.connected() && len(n.parked) > 0 && now >= n.retryAt {
 			n.requeue(n.parked)
 			n.parked = nil
 		}
 		n.resound()
-		n.take()
+		n.take(now)
 		switch {
 		case len(n.batch) == 0 && !hurry:
-			return
+			return now
 		case len(n.batch) == 0:
 		case n.connected():
-			n.send()
+			now = n.send()
 		default:
 			n.postpone()
 		}
@@ -424,12 +459,13 @@ func (n *Node) serve() {
 			n.checkAt = 0
 		}
 	}
+	return now
 }
 
 // take moves the front of the queue into the batch. Expired requests, and votes
 // of a node that is quarantined, closing, or to be mended, are answered at once.
-func (n *Node) take() {
-	now, quarantined := n.cfg.Now(), n.quarantined()
+func (n *Node) take(now time.Duration) {
+	quarantined := n.quarantined()
 	var expired, withheld, kept, late []entry
 	n.mu.Lock()
 	n.batch = n.batch[:0]
@@ -494,12 +530,14 @@ func (n *Node) requeue(entries []entry) {
 	n.mu.Unlock()
 }
 
-// send puts the batch on the wire and hands out the replies.
-func (n *Node) send() {
+// send puts the batch on the wire and hands out the replies. It returns when the
+// last of them was there.
+func (n *Node) send() (received time.Duration) {
 	n.commands = n.commands[:0]
 	for _, e := range n.batch {
 		n.commands = append(n.commands, n.command(e.req))
 	}
+	// Behind take: no request of the batch may seem to be sent before it was made.
 	sent, sentAt := n.cfg.Now(), time.Now()
 	results := n.results[:0]
 	if len(n.commands) == 1 {
@@ -509,7 +547,7 @@ func (n *Node) send() {
 	} else {
 		results = n.client.DoMulti(n.ctx, n.commands...)
 	}
-	received := n.cfg.Now()
+	received = n.cfg.Now()
 	// A redial on the way means that some replies came over a connection that
 	// was never greeted: perhaps from another server.
 	changed := n.dialed.Load() != n.greeted
@@ -557,6 +595,7 @@ func (n *Node) send() {
 	clear(results)
 	clear(n.batch)
 	n.requeue(again)
+	return received
 }
 
 // released reports whether a release of what request i would lock went out behind
@@ -590,8 +629,10 @@ func fail(index int, entries []entry, status Status, err error) {
 }
 
 // watch counts a new connection and reports when it breaks.
-func (n *Node) watch(conn net.Conn) net.Conn {
-	watched := &watchedConn{Conn: conn, node: n, number: n.dialed.Add(1)}
+func (n *Node) watch(conn net.Conn) net.Conn { return n.keep(conn, n.dialed.Add(1)) }
+
+func (n *Node) keep(conn net.Conn, number uint64) net.Conn {
+	watched := &watchedConn{Conn: conn, node: n, number: number}
 	n.mu.Lock()
 	n.conns[watched] = struct{}{}
 	n.mu.Unlock()
@@ -612,7 +653,7 @@ func (n *Node) connected() bool {
 type watchedConn struct {
 	net.Conn
 	node   *Node
-	number uint64
+	number uint64 // 0: the ear's
 }
 
 // Read reports the end of the connection, whoever ended it.

@@ -108,13 +108,13 @@ func TestAVoteOverAConnectionThatWasNotGreetedDoesNotCount(t *testing.T) {
 		<-up
 
 		owner := "0123456789abcdef0123456789abcde" + string(rune('0'+step))
-		lock, fence := node.Keys("p:", "job")
+		lock, fence, queue := node.Keys("p:", "job")
 		answer := make(answers, 1)
 		expires := real.Now() + 10*time.Second
 		countdown.Store(step)
 		require.True(t, n.Post(&node.Request{
-			Kind: node.Acquire, Keys: []string{lock, fence}, Expires: expires,
-			Args: []string{owner, "0 - x", "10000", "10000", "1", "1000000", "9000000000000000"},
+			Kind: node.Acquire, Keys: []string{lock, fence, queue}, Expires: expires,
+			Args: []string{owner, "0 - x", "10000", "10000", "1", "1000000", "9000000000000000", "", ""},
 		}, answer))
 		got := <-answer
 		mu.Lock()

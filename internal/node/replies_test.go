@@ -81,7 +81,7 @@ func TestScriptsThatAreFlushedTwiceAreNoMisconfiguration(t *testing.T) {
 	defer n.Close(context.Background(), nil, nil)
 	sent := 0
 	proxy.DelayCommand(func(cmd []string) bool {
-		if len(cmd) == 3+2+9 { // the acquire
+		if len(cmd) == 3+3+13 { // the acquire
 			sent++
 			server.MustDo("SCRIPT", "FLUSH")
 		}
@@ -89,8 +89,8 @@ func TestScriptsThatAreFlushedTwiceAreNoMisconfiguration(t *testing.T) {
 	}, 0)
 	answer := make(answers, 1)
 	require.True(t, n.Post(&node.Request{
-		Kind: node.Acquire, Keys: []string{"p:job", "p:job:fence"}, Expires: now() + time.Minute,
-		Args: []string{"0123456789abcdef0123456789abcdef", "0 - x", "10000", "10000", "1", "1000000", "9000000000000000"},
+		Kind: node.Acquire, Keys: []string{"p:job", "p:job:fence", "p:job:queue"}, Expires: now() + time.Minute,
+		Args: []string{"0123456789abcdef0123456789abcdef", "0 - x", "10000", "10000", "1", "1000000", "9000000000000000", "", ""},
 	}, answer))
 	got := <-answer
 	assert.Equal(t, 2, sent)

@@ -20,6 +20,13 @@ const (
 	kinds
 )
 
+// releaseTicket is where the arguments of Release begin that are about a ticket.
+const releaseTicket = 3
+
+// HandedOn is what Release answers where the lock is kept for somebody who waits
+// from now on.
+const HandedOn = 2
+
 // MaxBatch is the largest number of locks in one Extend or Heal: a script
 // stops the server for everybody while it runs.
 const MaxBatch = 128
@@ -81,9 +88,11 @@ type Reply struct {
 	Sent   time.Duration // read before the request went out, for the count of validity
 	N      int64         // Granted: counter; Raise, Release: the script's answer
 	Many   []int64       // Extend, Heal: one answer for each lock; valid during Receive only
+	Place  int64         // Taken: how many are before us in the queue; −1 if we are not in it
 	Value  string        // Taken, Read: the lock's value, "" for none
 	TTL    time.Duration // Taken, Read: how long it lives; negative for ever or not at all
 	Fence  int64         // Read: the fence counter, 0 for none
+	Queue  int64         // Read: how many wait
 	Err    error         // for Unsent and all below
 }
 

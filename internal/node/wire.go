@@ -15,14 +15,17 @@ import (
 func (n *Node) command(req *Request) rueidis.Completed {
 	script := n.client.B().Evalsha().Sha1(n.digests[req.Kind])
 	if req.Kind == Acquire && n.cfg.Guard > 0 {
-		lock, fence := req.Keys[0], req.Keys[len(req.Keys)-1]
-		return script.Numkeys(3).Key(lock, fence, n.markerKey).
-			Arg(req.Args...).Arg(n.offsetArg(), n.floor, n.marker).Build()
+		keys := [3]string{req.Keys[0], req.Keys[0], req.Keys[0]}
+		copy(keys[:], req.Keys)
+		return script.Numkeys(4).Key(keys[:]...).Key(n.markerKey).
+			Arg(req.Args...).Arg(n.offsetArg(), n.floor, flag(n.listens.Load()), n.channels, n.marker).Build()
 	}
 	sha := script.Numkeys(int64(len(req.Keys))).Key(req.Keys...)
 	switch req.Kind {
 	case Acquire:
-		return sha.Arg(req.Args...).Arg(n.offsetArg(), n.floor).Build()
+		return sha.Arg(req.Args...).Arg(n.offsetArg(), n.floor, flag(n.listens.Load()), n.channels).Build()
+	case Release:
+		return sha.Arg(req.Args...).Arg(n.channels).Build()
 	case Heal:
 		return sha.Arg(n.offsetArg()).Arg(req.Args...).Build()
 	case Extend:
@@ -56,9 +59,7 @@ func (n *Node) read(req *Request, result rueidis.RedisResult, r *Reply, received
 	case Read:
 		var parts []rueidis.RedisMessage
 		if parts, err = message.ToArray(); err == nil {
-			if err = readHolder(parts, r); err == nil && len(parts) > 2 && !parts[2].IsNil() {
-				r.Fence, err = parts[2].AsInt64()
-			}
+			err = readState(parts, r)
 		}
 	default:
 		r.N, err = message.AsInt64()
@@ -92,8 +93,11 @@ func (n *Node) readVote(message *rueidis.RedisMessage, r *Reply, received time.D
 		n.observe(clock, r.Sent, received)
 		r.Status, r.Err = Unsent, ErrLate
 		return nil
-	case len(parts) == 2 && parts[0].IsString():
+	case len(parts) == 3 && parts[0].IsString():
 		r.Status = Taken
+		if r.Place, err = parts[2].AsInt64(); err != nil {
+			return err
+		}
 		return readHolder(parts, r)
 	default:
 		return errStrange
@@ -150,6 +154,22 @@ func readHolder(parts []rueidis.RedisMessage, r *Reply) (err error) {
 	// what one can hold leaves room to add to it.
 	r.TTL = time.Duration(min(max(ms, -2), math.MaxInt64/2/int64(time.Millisecond))) * time.Millisecond
 	return err
+}
+
+// readState reads a lock's value, how long it lives, its counter, and how many wait.
+func readState(parts []rueidis.RedisMessage, r *Reply) (err error) {
+	if len(parts) != 4 {
+		return errStrange
+	}
+	if !parts[2].IsNil() {
+		if r.Fence, err = parts[2].AsInt64(); err != nil {
+			return err
+		}
+	}
+	if r.Queue, err = parts[3].AsInt64(); err != nil {
+		return err
+	}
+	return readHolder(parts, r)
 }
 
 // readMany reads the node's clock and one answer for each lock.

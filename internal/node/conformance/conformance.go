@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -30,10 +31,11 @@ type Server struct {
 	Restart func()
 }
 
-// Two owners, as an attempt makes them.
+// Owners, as an attempt makes them.
 var (
 	alice = strings.Repeat("a", node.OwnerLen)
 	bob   = strings.Repeat("b", node.OwnerLen)
+	carol = strings.Repeat("c", node.OwnerLen)
 )
 
 const (
@@ -48,7 +50,7 @@ func Run(t *testing.T, start func(testing.TB) Server) {
 	if server.Prefix == "" {
 		server.Prefix = "p:"
 	}
-	lock, fence := node.Keys(server.Prefix, "l")
+	lock, fence, queue := node.Keys(server.Prefix, "l")
 	for _, c := range []struct {
 		claim string
 		test  func(*rig)
@@ -91,11 +93,35 @@ func Run(t *testing.T, start func(testing.TB) Server) {
 		{"clients with different longest leases are refused", (*rig).guardDisagrees},
 		{"what was released meanwhile is not locked by sending again", (*rig).resendsNothingReleased},
 		{"a guard that cannot do its work withholds votes and nothing else", (*rig).guardWithholds},
+		{"a release leaves a counter alone that is beyond all numbers", (*rig).releasesBeyondNumbers},
+		{"whoever waits is queued once and told how many are before it", (*rig).queues},
+		{"the queue has an end", (*rig).queueEnds},
+		{"who does not listen is not queued", (*rig).queuesListeners},
+		{"who comes too late is not queued", (*rig).queuesNobodyLate},
+		{"a release keeps the lock for the first by place, and tells it and the next", (*rig).keeps},
+		{"what is kept is refused to everybody else", (*rig).keepsForOne},
+		{"what is kept is free when the grace of the ticket is over", (*rig).keepsForAWhile},
+		{"whom a lock is kept for acquires it, alone, with the next counter", (*rig).keepsForItsOwner},
+		{"whom a lock is kept for gets nothing when it comes too late", (*rig).keepsForNobodyLate},
+		{"a lock that is kept is nobody's for extend and raise, and heal takes it", (*rig).keepsFromNoLease},
+		{"who does not listen any more is skipped, and what is no ticket", (*rig).skips},
+		{"a script skips 64 tickets at the most", (*rig).skipsSoMany},
+		{"who goes on waiting keeps its place", (*rig).stays},
+		{"who goes on waiting and lets others go first keeps its place too", (*rig).staysBehind},
+		{"who leaves is not in the queue any more", (*rig).leavesQueue},
+		{"who leaves passes on what is kept for it, and what is free", (*rig).passesOn},
+		{"a free lock goes to the first in its queue, whoever asks", (*rig).givesToTheFirst},
+		{"a free lock goes to the first in its queue when it asks", (*rig).givesToWhoAsks},
+		{"another's lock is given to nobody, whatever is in it", (*rig).givesNothingOfOthers},
+		{"a queue of another type is a configuration error and leaves no lock", (*rig).queueOfAnotherType},
+		{"without fencing nobody is queued", (*rig).unfencedQueuesNobody},
+		{"read tells how many wait", (*rig).readsQueue},
+		{"a lock is handed on under the restart guard too", (*rig).guardHandsOn},
 	} {
 		t.Run(c.claim, func(t *testing.T) {
 			_, err := server.Do("FLUSHALL")
 			require.NoError(t, err)
-			c.test(&rig{T: t, server: server, clock: clock.New(), lock: lock, fence: fence})
+			c.test(&rig{T: t, server: server, clock: clock.New(), lock: lock, fence: fence, queue: queue, turns: make(chan turn, 256)})
 		})
 	}
 }
@@ -106,7 +132,9 @@ type rig struct {
 	server      Server
 	clock       *clock.Clock
 	lock, fence string
+	queue       string
 	node        *node.Node
+	turns       chan turn // what the ears of nodes that listen heard
 }
 
 // connect starts a node; the rig's own unless a case makes several.
@@ -124,13 +152,14 @@ func (r *rig) connect(change ...func(*node.Config)) *node.Node {
 		}
 	}
 	n := node.New(cfg)
-	ended := make(chan struct{})
-	go func() { defer close(ended); n.Run() }()
+	var ended sync.WaitGroup
+	ended.Go(n.Run)
+	ended.Go(n.Hear)
 	r.Cleanup(func() {
 		patience, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		n.Close(patience, nil, nil)
-		<-ended
+		ended.Wait()
 	})
 	r.Logf("greeted: %+v", <-up)
 	return n
@@ -161,7 +190,15 @@ func (r *rig) on(n *node.Node, kind node.Kind, keys []string, args ...string) no
 
 func (r *rig) do(kind node.Kind, args ...string) node.Reply {
 	r.Helper()
-	return r.to(kind, []string{r.lock, r.fence}, args...)
+	return r.to(kind, r.keys(kind), args...)
+}
+
+// keys are what a request for the lock takes.
+func (r *rig) keys(kind node.Kind) []string {
+	if kind == node.Extend || kind == node.Raise {
+		return []string{r.lock, r.fence}
+	}
+	return []string{r.lock, r.fence, r.queue}
 }
 
 func (r *rig) to(kind node.Kind, keys []string, args ...string) node.Reply {
@@ -181,8 +218,18 @@ func (r *rig) acquire(owner string) node.Reply {
 func (r *rig) acquireArgs(owner string, seed int64, inTime time.Duration) []string {
 	return []string{
 		owner, "1700000000000000 - label with spaces", px, fencePX,
-		strconv.FormatInt(seed, 10), clamp, r.until(inTime),
+		strconv.FormatInt(seed, 10), clamp, r.until(inTime), "", "",
 	}
+}
+
+// release is that of somebody who has not waited.
+func (r *rig) release(owner, token string) node.Reply {
+	r.Helper()
+	return r.do(node.Release, releaseArgs(owner, token)...)
+}
+
+func releaseArgs(owner, token string) []string {
+	return []string{owner, token, fencePX, "", "", "0"}
 }
 
 // until is an instant of the client's clock as the scripts take it.
@@ -251,7 +298,7 @@ func (r *rig) clamps() {
 	got := r.do(node.Acquire, r.acquireArgs(alice, 17, time.Minute)...)
 	require.Equal(r, node.Granted, got.Status, "%v", got.Err)
 	assert.InDelta(r, r.micros()-2e6, got.N, 1e6)
-	assert.Equal(r, node.Done, r.do(node.Release, alice, "1", fencePX).Status)
+	assert.Equal(r, node.Done, r.release(alice, "1").Status)
 	r.admin("DEL", r.fence)
 	got = r.do(node.Acquire, r.acquireArgs(alice, 1<<52, time.Minute)...)
 	assert.InDelta(r, r.micros()+2e6, got.N, 1e6)
@@ -259,7 +306,7 @@ func (r *rig) clamps() {
 
 func (r *rig) counts() {
 	first := r.acquire(alice).N
-	r.do(node.Release, alice, strconv.FormatInt(first, 10), fencePX)
+	r.release(alice, strconv.FormatInt(first, 10))
 	assert.Equal(r, first+1, r.acquire(bob).N)
 }
 
@@ -281,10 +328,10 @@ func (r *rig) outlives() {
 	lives(now+2*hour, "extend")
 	r.do(node.Raise, alice, strconv.FormatInt(now+3*hour, 10), fencePX)
 	lives(now+3*hour, "raise")
-	r.do(node.Release, alice, strconv.FormatInt(now+4*hour, 10), fencePX)
+	r.release(alice, strconv.FormatInt(now+4*hour, 10))
 	lives(now+4*hour, "release")
 	r.acquire(alice)
-	r.do(node.Release, alice, "0", fencePX)
+	r.release(alice, "0")
 	lives(now+4*hour, "release of a failed attempt")
 }
 
@@ -351,7 +398,7 @@ func (r *rig) unfenced() {
 	require.Equal(r, node.Granted, got.Status, "%v", got.Err)
 	assert.Zero(r, got.N)
 	assert.EqualValues(r, 1, r.to(node.Extend, []string{r.lock}, "1", fencePX, alice, px, "0").Many[0])
-	assert.EqualValues(r, 1, r.to(node.Release, []string{r.lock}, alice, "0", fencePX).N)
+	assert.EqualValues(r, 1, r.to(node.Release, []string{r.lock}, releaseArgs(alice, "0")...).N)
 	assert.EqualValues(r, 0, r.admin("DBSIZE"))
 }
 
@@ -394,12 +441,12 @@ func (r *rig) extendsMany() {
 	var keys []string
 	args := []string{"2", fencePX}
 	for i := range node.MaxBatch {
-		lock, fence := node.Keys(r.server.Prefix, strconv.Itoa(i))
+		lock, fence, queue := node.Keys(r.server.Prefix, strconv.Itoa(i))
 		keys = append(keys, lock, fence)
 		args = append(args, alice, px, "5")
 		switch i % 3 {
 		case 0:
-			got := r.to(node.Acquire, []string{lock, fence}, r.acquireArgs(alice, r.micros(), time.Minute)...)
+			got := r.to(node.Acquire, []string{lock, fence, queue}, r.acquireArgs(alice, r.micros(), time.Minute)...)
 			require.Equal(r, node.Granted, got.Status)
 		case 1:
 			r.admin("SET", lock, "another")
@@ -413,13 +460,13 @@ func (r *rig) extendsMany() {
 }
 
 func (r *rig) batchesAroundBadKeys() {
-	a, fa := node.Keys(r.server.Prefix, "a")
-	b, fb := node.Keys(r.server.Prefix, "b")
-	c, fc := node.Keys(r.server.Prefix, "c")
+	a, fa, qa := node.Keys(r.server.Prefix, "a")
+	b, fb, qb := node.Keys(r.server.Prefix, "b")
+	c, fc, qc := node.Keys(r.server.Prefix, "c")
 	keys := []string{a, fa, b, fb, c, fc}
-	for i := 0; i < len(keys); i += 2 {
-		got := r.to(node.Acquire, keys[i:i+2], r.acquireArgs(alice, r.micros(), time.Minute)...)
-		require.Equal(r, node.Granted, got.Status, "lock %d", i/2)
+	for i, queue := range []string{qa, qb, qc} {
+		got := r.to(node.Acquire, []string{keys[2*i], keys[2*i+1], queue}, r.acquireArgs(alice, r.micros(), time.Minute)...)
+		require.Equal(r, node.Granted, got.Status, "lock %d", i)
 	}
 	r.admin("DEL", b)
 	r.admin("HSET", b, "x", "y")
@@ -431,7 +478,7 @@ func (r *rig) batchesAroundBadKeys() {
 	value := node.Compose(alice, 1, "1700000000000000 - ")
 	got = r.to(node.Heal, []string{a, b}, value, px, r.until(time.Minute), value, px, r.until(time.Minute))
 	assert.Equal(r, []int64{1, -1}, got.Many, "%v", got.Err)
-	assert.EqualValues(r, 1, r.to(node.Release, []string{c, fc}, alice, "1", fencePX).N)
+	assert.EqualValues(r, 1, r.to(node.Release, []string{c, fc, qc}, releaseArgs(alice, "1")...).N)
 }
 
 func (r *rig) heals() {
@@ -480,28 +527,28 @@ func (r *rig) raisesOnlyOurs() {
 
 func (r *rig) releases() {
 	c := r.acquire(alice).N
-	assert.EqualValues(r, 1, r.do(node.Release, alice, strconv.FormatInt(c+5, 10), fencePX).N)
+	assert.EqualValues(r, 1, r.release(alice, strconv.FormatInt(c+5, 10)).N)
 	r.absent(r.lock)
 	assert.Equal(r, c+5, r.counter())
-	assert.EqualValues(r, 0, r.do(node.Release, alice, strconv.FormatInt(c+9, 10), fencePX).N)
+	assert.EqualValues(r, 0, r.release(alice, strconv.FormatInt(c+9, 10)).N)
 	assert.Equal(r, c+5, r.counter())
 }
 
 func (r *rig) releasesOnlyOurs() {
 	c := r.acquire(bob).N
-	assert.EqualValues(r, -1, r.do(node.Release, alice, strconv.FormatInt(c+5, 10), fencePX).N)
-	assert.EqualValues(r, -1, r.do(node.Release, alice, "0", fencePX).N)
+	assert.EqualValues(r, -1, r.release(alice, strconv.FormatInt(c+5, 10)).N)
+	assert.EqualValues(r, -1, r.release(alice, "0").N)
 	assert.NotNil(r, r.admin("GET", r.lock))
 	assert.Equal(r, c, r.counter())
 }
 
 func (r *rig) undoes() {
 	c := r.acquire(alice).N
-	assert.EqualValues(r, 1, r.do(node.Release, alice, "0", fencePX).N)
+	assert.EqualValues(r, 1, r.release(alice, "0").N)
 	assert.Equal(r, c-1, r.counter())
 	assert.Equal(r, c, r.acquire(alice).N)
 	r.admin("SET", r.fence, strconv.FormatInt(c+4, 10))
-	r.do(node.Release, alice, "0", fencePX)
+	r.release(alice, "0")
 	assert.Equal(r, c+4, r.counter(), "somebody stepped since")
 }
 
@@ -539,14 +586,14 @@ func (r *rig) guardKnows() {
 }
 
 func (r *rig) guardQuarantines() {
-	keys := []string{r.lock, r.fence}
+	keys := r.keys(node.Acquire)
 	quarantined := func(n *node.Node, why string) {
 		r.Helper()
 		got := r.on(n, node.Acquire, keys, r.acquireArgs(alice, r.micros(), time.Minute)...)
 		assert.Equal(r, node.Unsent, got.Status, why)
 		assert.ErrorIs(r, got.Err, node.ErrQuarantined, why)
 		r.absent(r.lock)
-		assert.Equal(r, node.Done, r.on(n, node.Extend, keys, "2", fencePX, alice, px, "1").Status,
+		assert.Equal(r, node.Done, r.on(n, node.Extend, keys[:2], "2", fencePX, alice, px, "1").Status,
 			"everything but votes goes on")
 	}
 	quarantined(r.connect(guarded(time.Hour)), "first use")
@@ -576,7 +623,7 @@ func (r *rig) known(longest time.Duration) {
 
 func (r *rig) vote(n *node.Node, owner string) node.Reply {
 	r.Helper()
-	return r.on(n, node.Acquire, []string{r.lock, r.fence}, r.acquireArgs(owner, r.micros(), time.Minute)...)
+	return r.on(n, node.Acquire, r.keys(node.Acquire), r.acquireArgs(owner, r.micros(), time.Minute)...)
 }
 
 func (r *rig) guardSeesFlushes() {
@@ -631,7 +678,7 @@ func (r *rig) guardFloor() {
 	n := r.connect(guarded(200 * time.Millisecond))
 	began := r.micros()
 	time.Sleep(300 * time.Millisecond)
-	got := r.on(n, node.Acquire, []string{r.lock, r.fence}, r.acquireArgs(alice, began-1_000_000, time.Minute)...)
+	got := r.on(n, node.Acquire, r.keys(node.Acquire), r.acquireArgs(alice, began-1_000_000, time.Minute)...)
 	require.Equal(r, node.Granted, got.Status, "%v", got.Err)
 	assert.Greater(r, got.N, began+100_000)
 }
@@ -645,17 +692,17 @@ func (r *rig) guardDisagrees() {
 }
 
 func (r *rig) guardWithholds() {
-	keys := []string{r.lock, r.fence}
+	keys := r.keys(node.Acquire)
 	value := node.Compose(alice, 1, "1700000000000000 - ")
 	goesOn := func(n *node.Node) {
 		r.Helper()
-		r.on(n, node.Release, keys, bob, "0", fencePX)
+		r.on(n, node.Release, keys, releaseArgs(bob, "0")...)
 		assert.Equal(r, []int64{1}, r.on(n, node.Heal, keys[:1], value, px, r.until(time.Minute)).Many)
-		assert.Equal(r, []int64{1}, r.on(n, node.Extend, keys, "2", fencePX, alice, px, "1").Many)
+		assert.Equal(r, []int64{1}, r.on(n, node.Extend, keys[:2], "2", fencePX, alice, px, "1").Many)
 		r.admin("SET", r.fence, "1")
-		assert.EqualValues(r, 1, r.on(n, node.Raise, keys, alice, "2", fencePX).N)
+		assert.EqualValues(r, 1, r.on(n, node.Raise, keys[:2], alice, "2", fencePX).N)
 		assert.Equal(r, alice, node.ParseValue(r.on(n, node.Read, keys).Value).Owner)
-		assert.EqualValues(r, 1, r.on(n, node.Release, keys, alice, "2", fencePX).N)
+		assert.EqualValues(r, 1, r.on(n, node.Release, keys, releaseArgs(alice, "2")...).N)
 		r.absent(r.lock)
 	}
 	withheld := func(n *node.Node) {
@@ -672,7 +719,7 @@ func (r *rig) guardWithholds() {
 	n := r.connect(guarded(time.Hour))
 	require.Equal(r, node.Granted, r.vote(n, bob).Status)
 	r.known(2 * time.Hour) // somebody deploys another longest lease
-	r.on(n, node.Release, keys, bob, "0", fencePX)
+	r.on(n, node.Release, keys, releaseArgs(bob, "0")...)
 	withheld(n)
 	withheld(r.connect(guarded(time.Hour)))
 	r.known(time.Hour)
@@ -717,8 +764,8 @@ type posting func()
 func (p posting) Receive(int, *node.Request, *node.Reply) { p() }
 
 func (r *rig) resendsNothingReleased() {
-	keys := []string{r.lock, r.fence}
-	release := &node.Request{Kind: node.Release, Keys: keys, Args: []string{alice, "0", fencePX}, Insist: true}
+	keys := r.keys(node.Acquire)
+	release := &node.Request{Kind: node.Release, Keys: keys, Args: releaseArgs(alice, "0"), Insist: true}
 	acquire := func() *node.Request {
 		return &node.Request{Kind: node.Acquire, Keys: keys, Args: r.acquireArgs(alice, r.micros(), time.Minute)}
 	}
@@ -748,4 +795,570 @@ func (r *rig) resendsNothingReleased() {
 
 	got = r.inOneBatch(n, []string{"SCRIPT", "FLUSH"}, release, acquire())
 	assert.Equal(r, node.Granted, got[1].Status, "in front of it a release is none of the acquire's: %v", got[1].Err)
+}
+
+func (r *rig) releasesBeyondNumbers() {
+	const beyond = 1 << 53
+	for _, token := range []string{"0", "7"} {
+		r.admin("SET", r.lock, node.Compose(alice, beyond, "1700000000000000 - "))
+		r.admin("SET", r.fence, strconv.Itoa(beyond))
+		got := r.release(alice, token)
+		assert.EqualValues(r, 1, got.N, "%v", got.Err)
+		r.absent(r.lock)
+		assert.EqualValues(r, beyond, r.counter())
+		assert.EqualValues(r, -1, r.pttl(r.fence))
+	}
+}
+
+// manager is whom the rig's nodes that listen are told of.
+const manager = "0123456789abcdef"
+
+// grace is how long a lock is kept for the rig's tickets, ms.
+const grace = 999
+
+// ticket is that of the n-th wait, and place where it belongs in the queue.
+func ticket(n int) string { return fmt.Sprintf("%s%016x%d", manager, n, grace) }
+
+func place(n int) string { return strconv.Itoa(1_700_000_000_000_000 + n) }
+
+// turn is what a node has told.
+type turn struct {
+	kept         bool
+	ticket, lock string
+}
+
+// listen makes the rig's node one that hears of its Manager's turns.
+func (r *rig) listen(change ...func(*node.Config)) {
+	r.Helper()
+	heard := make(chan struct{}, 64)
+	r.node = r.connect(append(change, func(c *node.Config) {
+		c.Manager = manager
+		c.Turn = func(_ int, kept bool, ticket, lock string) { r.turns <- turn{kept, ticket, lock} }
+		c.Heard = func(int) { heard <- struct{}{} }
+	})...)
+	r.node.Listen()
+	select {
+	case <-heard:
+	case <-time.After(20 * time.Second):
+		require.Fail(r, "the node is not listened to")
+	}
+}
+
+// keptFor and nextIs are what the node tells the n-th waiter of the rig's lock.
+func (r *rig) keptFor(n int) turn { return turn{true, ticket(n)[:node.TicketLen], r.lock} }
+func (r *rig) nextIs(n int) turn  { return turn{false, ticket(n)[:node.TicketLen], r.lock} }
+
+// told checks what was told, in this order, since it was called last.
+func (r *rig) told(want ...turn) {
+	r.Helper()
+	last := turn{true, strings.Repeat("-", node.TicketLen), "and this is all"}
+	r.admin("PUBLISH", node.WakeChannel(r.server.Prefix, manager), "k"+last.ticket+last.lock)
+	var got []turn
+	for {
+		select {
+		case next := <-r.turns:
+			if next == last {
+				assert.Equal(r, want, got)
+				return
+			}
+			got = append(got, next)
+		case <-time.After(20 * time.Second):
+			require.Fail(r, "the node is not listened to any more")
+		}
+	}
+}
+
+// kept checks that the lock is kept for the n-th waiter, and that it was told, and
+// nobody else but who is the next. It has it kept for longer than a slow machine
+// takes.
+func (r *rig) kept(n int, next ...int) {
+	r.Helper()
+	value, _ := r.admin("GET", r.lock).(string)
+	left := r.pttl(r.lock)
+	r.admin("PEXPIRE", r.lock, "60000")
+	assert.Equal(r, node.Value{Owner: ticket(n)[:node.TicketLen], Kept: true}, node.ParseValue(value), "%q", value)
+	assert.Greater(r, left, int64(0))
+	assert.LessOrEqual(r, left, int64(grace))
+	told := []turn{r.keptFor(n)}
+	for _, n := range next {
+		told = append(told, r.nextIs(n))
+	}
+	r.told(told...)
+}
+
+// queued checks who is in the queue, in this order.
+func (r *rig) queued(waiters ...int) {
+	r.Helper()
+	want := []any{}
+	for _, n := range waiters {
+		want = append(want, ticket(n))
+	}
+	assert.Equal(r, want, r.admin("ZRANGE", r.queue, "0", "-1"))
+}
+
+// ask is an attempt of the n-th waiter.
+func (r *rig) ask(owner string, n int) node.Reply {
+	r.Helper()
+	return r.do(node.Acquire, r.waiting(owner, n, time.Minute)...)
+}
+
+func (r *rig) waiting(owner string, n int, inTime time.Duration) []string {
+	args := r.acquireArgs(owner, r.micros(), inTime)
+	return append(args[:len(args)-2], ticket(n), place(n))
+}
+
+// leave is the end of the n-th wait, and of the lock if it is the owner's.
+func (r *rig) leave(owner string, n int) node.Reply {
+	r.Helper()
+	return r.do(node.Release, owner, "0", fencePX, ticket(n), "", "0")
+}
+
+// yield releases an attempt of the n-th waiter, which goes on waiting.
+func (r *rig) yield(owner string, n int, past string) node.Reply {
+	r.Helper()
+	return r.do(node.Release, owner, "0", fencePX, ticket(n), place(n), past)
+}
+
+// hold has alice hold the lock while these wait, in the order of their arrival. It
+// returns her counter.
+func (r *rig) hold(waiters ...int) int64 {
+	r.Helper()
+	got := r.acquire(alice)
+	require.Equal(r, node.Granted, got.Status, "%v", got.Err)
+	for _, n := range waiters {
+		require.Equal(r, node.Taken, r.ask(bob, n).Status)
+	}
+	return got.N
+}
+
+// keep is hold, and a release: the lock is kept for the first of the waiters, who
+// are in the order of their places.
+func (r *rig) keep(waiters ...int) (counter int64) {
+	r.Helper()
+	counter = r.hold(waiters...)
+	got := r.release(alice, strconv.FormatInt(counter, 10))
+	require.EqualValues(r, node.HandedOn, got.N, "%v", got.Err)
+	r.kept(waiters[0], waiters[1:min(2, len(waiters))]...)
+	return counter
+}
+
+func (r *rig) queues() {
+	r.listen()
+	r.hold()
+	for _, c := range []struct {
+		waiter int
+		before int64
+	}{{2, 0}, {3, 1}, {2, 0}, {3, 1}, {1, 0}, {3, 2}, {2, 1}} {
+		got := r.ask(bob, c.waiter)
+		assert.Equal(r, node.Taken, got.Status)
+		assert.Equal(r, alice, node.ParseValue(got.Value).Owner)
+		assert.InDelta(r, 5*time.Second, got.TTL, float64(time.Second))
+		assert.Equal(r, c.before, got.Place, "waiter %d", c.waiter)
+	}
+	assert.EqualValues(r, -1, r.acquire(bob).Place, "it does not wait")
+	r.queued(1, 2, 3)
+	r.told()
+}
+
+func (r *rig) queueEnds() {
+	r.listen()
+	c := r.hold(1)
+	assert.InDelta(r, 60000, r.pttl(r.queue), 1000, "who is refused")
+	r.admin("PEXPIRE", r.queue, "1000")
+	r.ask(bob, 2)
+	assert.InDelta(r, 60000, r.pttl(r.queue), 1000, "another who is refused")
+	r.admin("DEL", r.queue)
+	r.yield(alice, 1, "0")
+	assert.InDelta(r, 60000, r.pttl(r.queue), 1000, "who goes on waiting")
+	r.admin("DEL", r.queue, r.lock)
+	r.admin("SET", r.fence, strconv.FormatInt(c, 10))
+	r.hold()
+	r.yield(alice, 1, "1")
+	assert.InDelta(r, 60000, r.pttl(r.queue), 1000, "who goes on waiting and lets others go first")
+}
+
+func (r *rig) queuesListeners() {
+	r.hold()
+	named := func(c *node.Config) {
+		c.Manager = manager
+		c.Heard = func(int) { assert.Fail(r, "nobody has called Listen") }
+	}
+	nameless := r.connect()
+	nameless.Listen()
+	for what, n := range map[string]*node.Node{
+		"as it is": r.node, "with a Manager": r.connect(named), "without a Manager": nameless,
+	} {
+		got := r.on(n, node.Acquire, r.keys(node.Acquire), r.waiting(bob, 1, time.Minute)...)
+		assert.Equal(r, node.Taken, got.Status, what)
+		assert.EqualValues(r, -1, got.Place, what)
+	}
+	r.queued()
+}
+
+func (r *rig) queuesNobodyLate() {
+	r.listen()
+	r.hold()
+	got := r.do(node.Acquire, r.waiting(bob, 1, -time.Second)...)
+	assert.Equal(r, node.Taken, got.Status)
+	assert.EqualValues(r, -1, got.Place)
+	r.queued()
+	r.ask(bob, 2)
+	r.admin("DEL", r.lock)
+	got = r.do(node.Acquire, r.waiting(bob, 1, -time.Second)...)
+	assert.Equal(r, node.Unsent, got.Status)
+	require.ErrorIs(r, got.Err, node.ErrLate)
+	r.absent(r.lock)
+	r.queued(2)
+	r.told()
+}
+
+func (r *rig) keeps() {
+	r.listen()
+	c := r.hold(3, 1, 2)
+	got := r.release(alice, strconv.FormatInt(c+5, 10))
+	assert.EqualValues(r, node.HandedOn, got.N, "%v", got.Err)
+	r.kept(1, 2)
+	r.queued(2, 3)
+	assert.Equal(r, c+5, r.counter())
+	assert.EqualValues(r, -1, r.release(alice, strconv.FormatInt(c+9, 10)).N)
+	assert.Equal(r, c+5, r.counter())
+	r.told()
+}
+
+func (r *rig) keepsForOne() {
+	r.listen()
+	c := r.keep(1, 2)
+	before := r.admin("GET", r.lock)
+	for waiter, want := range map[int]int64{0: -1, 2: 0, 3: 1} {
+		got := r.acquire(bob)
+		if waiter > 0 {
+			got = r.ask(bob, waiter)
+		}
+		assert.Equal(r, node.Taken, got.Status, "waiter %d", waiter)
+		assert.Equal(r, want, got.Place, "waiter %d", waiter)
+		assert.Equal(r, before, got.Value)
+		assert.InDelta(r, time.Minute, got.TTL, float64(10*time.Second))
+	}
+	assert.EqualValues(r, -1, r.release(bob, "0").N)
+	assert.EqualValues(r, -1, r.leave(ticket(2)[:node.TicketLen], 2).N)
+	assert.Equal(r, before, r.admin("GET", r.lock))
+	assert.Equal(r, c, r.counter())
+	r.queued(3)
+	r.told()
+}
+
+func (r *rig) keepsForAWhile() {
+	r.listen()
+	r.hold()
+	args := r.waiting(bob, 1, time.Minute)
+	args[7] = ticket(1)[:node.TicketLen] + "30"
+	r.do(node.Acquire, args...)
+	r.release(alice, "1")
+	assert.LessOrEqual(r, r.pttl(r.lock), int64(30))
+	r.told(r.keptFor(1))
+	require.Eventually(r, func() bool { return r.admin("GET", r.lock) == nil }, 20*time.Second, time.Millisecond)
+	assert.Equal(r, node.Granted, r.acquire(carol).Status)
+}
+
+func (r *rig) keepsForItsOwner() {
+	r.listen()
+	c := r.keep(1, 2)
+	got := r.ask(bob, 1)
+	require.Equal(r, node.Granted, got.Status, "%v", got.Err)
+	assert.Equal(r, c+1, got.N)
+	assert.Equal(r, c+1, r.counter())
+	assert.InDelta(r, 60000, r.pttl(r.fence), 1000)
+	v := node.ParseValue(r.admin("GET", r.lock).(string))
+	assert.Equal(r, bob, v.Owner)
+	assert.Equal(r, c+1, v.Counter)
+	assert.InDelta(r, 5000, r.pttl(r.lock), 1000)
+	assert.Equal(r, c+1, r.ask(bob, 1).N, "again")
+	assert.Equal(r, node.Taken, r.ask(carol, 2).Status)
+	assert.Equal(r, node.Taken, r.acquire(carol).Status)
+	r.queued(2)
+	r.told()
+}
+
+func (r *rig) keepsForNobodyLate() {
+	r.listen()
+	c := r.keep(1)
+	before := r.admin("GET", r.lock)
+	got := r.do(node.Acquire, r.waiting(bob, 1, -time.Second)...)
+	assert.Equal(r, node.Unsent, got.Status)
+	require.ErrorIs(r, got.Err, node.ErrLate)
+	assert.Equal(r, before, r.admin("GET", r.lock))
+	assert.Equal(r, c, r.counter())
+}
+
+func (r *rig) keepsFromNoLease() {
+	r.listen()
+	c := r.keep(1)
+	before := r.admin("GET", r.lock)
+	token := strconv.FormatInt(c+7, 10)
+	for _, owner := range []string{alice, ticket(1)[:node.TicketLen]} {
+		assert.Equal(r, []int64{0}, r.do(node.Extend, "2", fencePX, owner, px, token).Many)
+	}
+	assert.EqualValues(r, 0, r.do(node.Raise, alice, token, fencePX).N)
+	assert.Equal(r, before, r.admin("GET", r.lock))
+	assert.Greater(r, r.pttl(r.lock), int64(10000))
+	assert.Equal(r, c, r.counter())
+
+	value := node.Compose(alice, c, "1700000000000000 - x")
+	heal := func(inTime time.Duration) node.Reply {
+		return r.to(node.Heal, []string{r.lock}, value, px, r.until(inTime))
+	}
+	assert.Equal(r, []int64{0}, heal(-time.Second).Many)
+	assert.Equal(r, before, r.admin("GET", r.lock))
+	assert.Equal(r, []int64{1}, heal(time.Minute).Many)
+	assert.Equal(r, value, r.admin("GET", r.lock))
+	assert.InDelta(r, 5000, r.pttl(r.lock), 1000)
+	got := r.ask(bob, 1)
+	assert.Equal(r, node.Taken, got.Status)
+	assert.EqualValues(r, 0, got.Place)
+}
+
+func (r *rig) skips() {
+	id := ticket(9)[:node.TicketLen]
+	members := []string{
+		"", "x", manager, id, id + "0", id + "1000", id + "-5", id + "1.5", id + "1e1", id + "9 ", id[1:] + "90", id + "\x0090",
+		strings.Repeat("f", node.TicketLen) + "90", strings.ToUpper(manager) + id[node.ManagerLen:] + "90", strings.Repeat("v", 100),
+	}
+	stuff := func() {
+		for _, m := range members {
+			r.admin("ZADD", r.queue, "5", m)
+		}
+	}
+	r.listen()
+	r.hold(1)
+	stuff()
+	assert.EqualValues(r, node.HandedOn, r.release(alice, "1").N)
+	r.kept(1)
+	r.queued()
+	r.admin("DEL", r.lock)
+	stuff()
+	assert.Equal(r, node.Granted, r.acquire(bob).Status)
+	r.queued()
+	r.told()
+}
+
+func (r *rig) skipsSoMany() {
+	r.listen()
+	for i, c := range []struct {
+		skipped int
+		done    int64
+	}{{63, node.HandedOn}, {64, 1}} {
+		r.admin("DEL", r.lock, r.queue)
+		r.hold(1)
+		for n := range c.skipped {
+			r.admin("ZADD", r.queue, "5", strconv.Itoa(n))
+		}
+		assert.Equal(r, c.done, r.release(alice, "1").N, "case %d", i)
+		if c.done == 1 {
+			r.absent(r.lock)
+			r.told()
+			r.queued(1)
+			assert.Equal(r, node.Taken, r.acquire(alice).Status, "the next script goes on")
+		}
+		r.kept(1)
+		r.queued()
+	}
+}
+
+func (r *rig) stays() {
+	r.listen()
+	c := r.hold(2)
+	assert.EqualValues(r, 1, r.yield(alice, 1, "0").N, "it is the first itself")
+	r.absent(r.lock)
+	assert.Equal(r, c-1, r.counter())
+	r.queued(1, 2)
+	r.told()
+	r.admin("DEL", r.queue)
+
+	r.hold(2, 1)
+	assert.EqualValues(r, node.HandedOn, r.yield(alice, 3, "0").N)
+	assert.Equal(r, c-1, r.counter())
+	r.kept(1, 2)
+	r.queued(2, 3)
+	assert.EqualValues(r, -1, r.yield(alice, 4, "0").N, "it had nothing here")
+	r.queued(2, 3, 4)
+	r.told()
+}
+
+func (r *rig) staysBehind() {
+	r.listen()
+	r.hold(3, 2, 1)
+	assert.EqualValues(r, node.HandedOn, r.yield(alice, 1, "1").N)
+	r.kept(2, 3)
+	r.queued(1, 3)
+	r.admin("DEL", r.queue, r.lock)
+
+	r.hold(1)
+	assert.EqualValues(r, 1, r.yield(alice, 1, "1").N, "there is nobody else")
+	r.absent(r.lock)
+	r.queued(1)
+	r.told()
+}
+
+func (r *rig) leavesQueue() {
+	r.listen()
+	r.hold(1, 2, 3)
+	before := r.admin("GET", r.lock)
+	assert.EqualValues(r, -1, r.leave(ticket(2)[:node.TicketLen], 2).N)
+	assert.Equal(r, before, r.admin("GET", r.lock))
+	r.queued(1, 3)
+	r.told()
+	assert.EqualValues(r, node.HandedOn, r.leave(alice, 1).N, "with the lock")
+	r.kept(3)
+	r.queued()
+}
+
+func (r *rig) passesOn() {
+	r.listen()
+	c := r.keep(1, 2, 3)
+	assert.EqualValues(r, node.HandedOn, r.leave(ticket(1)[:node.TicketLen], 1).N)
+	r.kept(2, 3)
+	r.queued(3)
+	r.admin("DEL", r.lock)
+	assert.EqualValues(r, 0, r.leave(ticket(2)[:node.TicketLen], 2).N, "it was free")
+	r.kept(3)
+	r.queued()
+	assert.EqualValues(r, 1, r.leave(ticket(3)[:node.TicketLen], 3).N, "there is nobody else")
+	r.absent(r.lock)
+	assert.EqualValues(r, 0, r.leave(ticket(3)[:node.TicketLen], 3).N)
+	assert.Equal(r, c, r.counter())
+	r.told()
+}
+
+func (r *rig) givesToTheFirst() {
+	r.listen()
+	r.hold(1, 2)
+	r.admin("DEL", r.lock, r.fence)
+	got := r.acquire(bob)
+	assert.Equal(r, node.Taken, got.Status)
+	assert.True(r, node.ParseValue(got.Value).Kept, "%q", got.Value)
+	assert.InDelta(r, grace*time.Millisecond, got.TTL, float64(grace*time.Millisecond))
+	assert.EqualValues(r, -1, got.Place)
+	r.kept(1, 2)
+	r.queued(2)
+	r.admin("DEL", r.lock)
+	got = r.ask(bob, 3)
+	assert.Equal(r, node.Taken, got.Status)
+	assert.EqualValues(r, 0, got.Place)
+	r.kept(2)
+	r.queued(3)
+	r.absent(r.fence)
+}
+
+func (r *rig) givesToWhoAsks() {
+	r.listen()
+	c := r.hold(1, 2)
+	r.admin("DEL", r.lock)
+	got := r.ask(bob, 1)
+	require.Equal(r, node.Granted, got.Status, "%v", got.Err)
+	assert.Equal(r, c+1, got.N)
+	r.queued(2)
+	r.admin("DEL", r.lock)
+	got = r.ask(carol, 1)
+	require.Equal(r, node.Granted, got.Status, "it has come before the other: %v", got.Err)
+	assert.Equal(r, c+2, got.N)
+	r.queued(2)
+	r.told()
+}
+
+func (r *rig) givesNothingOfOthers() {
+	r.known(time.Hour)
+	r.listen()
+	withGuard := r.connect(guarded(time.Hour))
+	r.hold(1, 2)
+	for what, command := range map[string][]string{
+		"string": {"SET", r.lock, ""}, "hash": {"HSET", r.lock, "a", "b"},
+	} {
+		r.admin("DEL", r.lock)
+		r.admin(command...)
+		for _, n := range []*node.Node{r.node, withGuard} {
+			r.on(n, node.Acquire, r.keys(node.Acquire), r.waiting(bob, 2, time.Minute)...)
+			r.on(n, node.Acquire, r.keys(node.Acquire), r.waiting(bob, 1, time.Minute)...)
+			r.vote(n, bob)
+			r.on(n, node.Release, r.keys(node.Release), releaseArgs(bob, "0")...)
+			assert.Equal(r, what, r.admin("TYPE", r.lock))
+			if what == "string" {
+				assert.Equal(r, command[2], r.admin("GET", r.lock))
+			}
+		}
+		r.queued(1, 2)
+		r.told()
+	}
+}
+
+func (r *rig) queueOfAnotherType() {
+	r.listen()
+	r.admin("SET", r.queue, "theirs")
+	misconfigured := func(got node.Reply, why string) {
+		r.Helper()
+		assert.Equal(r, node.Misconfigured, got.Status, why)
+		require.ErrorContains(r, got.Err, "WRONGTYPE", why)
+	}
+	misconfigured(r.acquire(alice), "a free lock")
+	misconfigured(r.ask(alice, 1), "a free lock, of who waits")
+	r.absent(r.lock)
+	r.absent(r.fence)
+	r.admin("SET", r.lock, node.Compose(alice, 1, "1700000000000000 - "))
+	misconfigured(r.ask(bob, 1), "another's lock, of who waits")
+	assert.Equal(r, node.Taken, r.acquire(bob).Status)
+	r.release(alice, "0")
+	r.absent(r.lock)
+	assert.Equal(r, "theirs", r.admin("GET", r.queue))
+}
+
+func (r *rig) unfencedQueuesNobody() {
+	r.known(time.Hour)
+	r.listen()
+	n := r.node
+	r.listen(guarded(time.Hour))
+	keys := r.keys(node.Acquire)[:1]
+	for _, n := range []*node.Node{n, r.node} {
+		require.Equal(r, node.Granted, r.on(n, node.Acquire, keys, r.waiting(alice, 1, time.Minute)...).Status)
+		got := r.on(n, node.Acquire, keys, r.waiting(bob, 2, time.Minute)...)
+		assert.Equal(r, node.Taken, got.Status)
+		assert.EqualValues(r, -1, got.Place)
+		assert.EqualValues(r, 2, r.admin("DBSIZE"), "the lock and the marker")
+		assert.EqualValues(r, 1, r.on(n, node.Release, keys, alice, "0", fencePX, ticket(1), place(1), "1").N)
+		assert.EqualValues(r, 1, r.admin("DBSIZE"))
+	}
+}
+
+func (r *rig) readsQueue() {
+	r.listen()
+	assert.Zero(r, r.do(node.Read).Queue)
+	c := r.hold(1, 2, 3)
+	got := r.do(node.Read)
+	assert.EqualValues(r, 3, got.Queue)
+	assert.Equal(r, c, got.Fence)
+	assert.Equal(r, alice, node.ParseValue(got.Value).Owner)
+	r.release(alice, "0")
+	got = r.do(node.Read)
+	assert.EqualValues(r, 2, got.Queue)
+	assert.True(r, node.ParseValue(got.Value).Kept)
+	assert.Zero(r, r.to(node.Read, []string{r.lock}).Queue)
+}
+
+func (r *rig) guardHandsOn() {
+	r.known(time.Hour)
+	r.listen(guarded(time.Hour))
+	c := r.keep(1, 2)
+	assert.Equal(r, node.Taken, r.ask(carol, 3).Status)
+	got := r.ask(bob, 1)
+	require.Equal(r, node.Granted, got.Status, "%v", got.Err)
+	assert.Equal(r, c+1, got.N)
+	r.queued(2, 3)
+	r.admin("DEL", r.lock)
+	assert.Equal(r, node.Taken, r.acquire(carol).Status)
+	r.kept(2, 3)
+
+	r.admin("DEL", node.GuardKey(r.server.Prefix)) // somebody else's data
+	got = r.ask(bob, 2)
+	assert.Equal(r, node.Unsent, got.Status)
+	require.ErrorIs(r, got.Err, node.ErrQuarantined)
+	assert.True(r, node.ParseValue(r.admin("GET", r.lock).(string)).Kept)
+	r.queued(3)
 }

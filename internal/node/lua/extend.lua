@@ -2,13 +2,13 @@
 --
 -- ARGV[1]  when this was sent, µs of this node's clock
 -- ARGV[2]  keys for each lock: 2 (lock, fence counter), or 1 without fencing
--- ARGV[3]  how long a counter outlives its use, and the clock's way up to it (see acquire.lua), ms
+-- ARGV[3]  how long a counter outlives its use, and the clock's way up to it, ms
 -- KEYS     for each lock: the lock, and its fence counter
 -- ARGV[4…] for each lock: owner value, how long it lives from now in ms, token
 --
 -- Replies {now, r…}: this node's clock in µs, and for each lock
 --    1  ours, prolonged; an existing counter is at the token or above
---    0  it does not exist
+--    0  it does not exist, or is kept for somebody who waits: that is nobody's yet
 --   -1  it is somebody else's, or no lock at all
 --
 -- One bad key must not cost the other locks of the batch their renewal, hence
@@ -32,13 +32,13 @@ for key = 1, #KEYS, stride do
   if tonumber(px) < 1 then
     return redis.error_reply('ERR quorumlock: a lock cannot live ' .. px .. ' ms')
   end
-  local held = redis.pcall('GETRANGE', KEYS[key], 0, 32)
+  local held = redis.pcall('GETRANGE', KEYS[key], 0, 35)
   if type(held) == 'table' then
     if not string.find(held.err, 'WRONGTYPE', 1, true) then
       return held
     end
     replies[#replies + 1] = -1
-  elseif held == '' and redis.call('PTTL', KEYS[key]) == -2 then
+  elseif held == '' and redis.call('PTTL', KEYS[key]) == -2 or string.sub(held, 33) == ' w ' then
     replies[#replies + 1] = 0
   elseif string.sub(held, 1, 33) ~= owner .. ' ' then
     replies[#replies + 1] = -1
@@ -52,12 +52,10 @@ for key = 1, #KEYS, stride do
       if last and last > 9007199254740991 then -- no counter of ours, see acquire.lua
         last = nil
       end
-      local forgotten = math.max(now, last or 0, token)
-      forgotten = (forgotten - forgotten % 1000) / 1000 + ARGV[3]
       if last and last < token then
-        redis.call('SET', KEYS[key + 1], string.format('%.0f', token), 'PXAT', forgotten)
+        redis.call('SET', KEYS[key + 1], string.format('%.0f', token), 'PXAT', forgotten(now, token, ARGV[3]))
       elseif last then
-        redis.call('PEXPIREAT', KEYS[key + 1], forgotten)
+        redis.call('PEXPIREAT', KEYS[key + 1], forgotten(now, last, ARGV[3]))
       end
     end
     replies[#replies + 1] = 1

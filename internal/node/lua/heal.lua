@@ -22,7 +22,7 @@ for key = 1, #KEYS do
     return redis.error_reply('ERR quorumlock: a lock cannot live ' .. px .. ' ms')
   end
   local ends = ms + px -- an instant: see acquire.lua
-  local held = redis.pcall('GETRANGE', KEYS[key], 0, 32)
+  local held = redis.pcall('GETRANGE', KEYS[key], 0, 35)
   if type(held) == 'table' then
     if not string.find(held.err, 'WRONGTYPE', 1, true) then
       return held
@@ -33,6 +33,9 @@ for key = 1, #KEYS do
     replies[key + 1] = 0
   elseif held == '' then -- none, or somebody else's that is empty
     replies[key + 1] = redis.call('SET', KEYS[key], value, 'NX', 'PXAT', ends) and 1 or -1
+  elseif string.sub(held, 33) == ' w ' then -- kept for somebody who waits: a lease goes before
+    redis.call('SET', KEYS[key], value, 'PXAT', ends)
+    replies[key + 1] = 1
   elseif string.sub(held, 1, 33) == string.sub(value, 1, 33) then
     redis.call('PEXPIREAT', KEYS[key], ends)
     replies[key + 1] = 1

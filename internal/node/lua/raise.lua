@@ -4,7 +4,7 @@
 -- KEYS[2]  its fence counter
 -- ARGV[1]  owner value
 -- ARGV[2]  token
--- ARGV[3]  how long the counter outlives its use, and the clock's way up to it (see acquire.lua), ms
+-- ARGV[3]  how long the counter outlives its use, and the clock's way up to it, ms
 --
 -- Replies 1 when the counter stands at the token and the lock is ours, 0
 -- otherwise: also when the counter is above the token. Then somebody, or a
@@ -26,8 +26,7 @@ if tonumber(last) > tonumber(ARGV[2]) then
 end
 if tonumber(last) < tonumber(ARGV[2]) then
   local time = redis.call('TIME')
-  local forgotten = math.max(time[1] * 1000000 + time[2], tonumber(ARGV[2]))
-  forgotten = (forgotten - forgotten % 1000) / 1000 + ARGV[3]
-  redis.call('SET', KEYS[2], string.format('%.0f', ARGV[2]), 'PXAT', forgotten)
+  local now = time[1] * 1000000 + time[2]
+  redis.call('SET', KEYS[2], string.format('%.0f', ARGV[2]), 'PXAT', forgotten(now, tonumber(ARGV[2]), ARGV[3]))
 end
 return 1

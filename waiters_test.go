@@ -1,0 +1,355 @@
+package quorumlock_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// lazily has waiters look so seldom that they come in time only if they are told.
+func lazily() quorumlock.Option {
+	return quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(30 * time.Second) })
+}
+
+// eager is a wait that is over when a Manager listens: it has met contention once.
+func eager(t *testing.T, m *quorumlock.Manager, servers []*redistest.Server) {
+	t.Helper()
+	for _, s := range servers {
+		s.MustDo("SET", "quorumlock:contended", "somebody else", "PX", "60000")
+	}
+	before := listeners(servers)
+	ctx, cancel := context.WithCancel(background)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, err := m.Acquire(ctx, "contended")
+		assert.ErrorIs(t, err, context.Canceled)
+	}()
+	eventually(t, "it listens", func() bool {
+		now := listeners(servers)
+		return slices.IndexFunc(servers, func(s *redistest.Server) bool {
+			i := slices.Index(servers, s)
+			return now[i] <= before[i]
+		}) < 0
+	})
+	cancel()
+	<-done
+}
+
+// listeners returns how many channels there are on each server.
+func listeners(servers []*redistest.Server) (n []int) {
+	for _, s := range servers {
+		channels, _ := s.MustDo("PUBSUB", "CHANNELS", "quorumlock:\xffw*").([]any)
+		n = append(n, len(channels))
+	}
+	return n
+}
+
+// queues returns how many wait for the job on each server.
+func queues(servers []*redistest.Server) (n []int64) {
+	for _, s := range servers {
+		waiting, _ := s.MustDo("ZCARD", queueKey("job")).(int64)
+		n = append(n, waiting)
+	}
+	return n
+}
+
+// queued waits until so many wait for the job on every server.
+func queued(t *testing.T, servers []*redistest.Server, want int) {
+	t.Helper()
+	var last []int64
+	require.Eventually(t, func() bool {
+		last = queues(servers)
+		return !slices.ContainsFunc(last, func(n int64) bool { return n != int64(want) })
+	}, 20*time.Second, time.Millisecond, "%d in the queue of each server", want)
+}
+
+// line has each of these Managers wait for the job, one behind the other, and hold it
+// for a moment. It returns what they did, in its order, when all have come.
+func line(t *testing.T, managers []*quorumlock.Manager, servers []*redistest.Server) (come func() []int) {
+	t.Helper()
+	var mu sync.Mutex
+	var order []int
+	var done sync.WaitGroup
+	for i, m := range managers {
+		done.Go(func() {
+			l, err := m.Acquire(background, "job")
+			if !assert.NoError(t, err) {
+				return
+			}
+			mu.Lock()
+			order = append(order, i)
+			mu.Unlock()
+			assert.NoError(t, l.Release(background))
+		})
+		queued(t, servers, i+1)
+		time.Sleep(10 * time.Millisecond) // the order is as good as the clocks were measured
+	}
+	return func() []int { done.Wait(); return order }
+}
+
+func crowd(t *testing.T, servers []*redistest.Server, n int, opts ...quorumlock.Option) (all []*quorumlock.Manager) {
+	t.Helper()
+	for range n {
+		m := connect(t, redistest.Addrs(servers), append(opts, lazily())...)
+		eager(t, m, servers)
+		all = append(all, m)
+	}
+	return all
+}
+
+func TestWhoWaitsIsServedInTheOrderOfComing(t *testing.T) {
+	for _, n := range []int{1, 3, 5} {
+		t.Run(fmt.Sprintf("N=%d", n), func(t *testing.T) {
+			m, servers := newManager(t, n)
+			managers := crowd(t, servers, 6)
+			l, err := m.Acquire(background, "job")
+			require.NoError(t, err)
+			come := line(t, managers, servers)
+			state, err := managers[0].Inspect(background, "job")
+			require.NoError(t, err)
+			assert.Equal(t, 6, state.Waiters)
+			require.NoError(t, l.Release(background))
+			assert.Equal(t, []int{0, 1, 2, 3, 4, 5}, come())
+			queued(t, servers, 0)
+		})
+	}
+}
+
+func TestAWaiterThatGivesUpLeavesNothingBehind(t *testing.T) {
+	m, servers := newManager(t, 3)
+	managers := crowd(t, servers, 2)
+	l, err := m.Acquire(background, "job")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(background)
+	gone := make(chan error, 1)
+	go func() { _, err := managers[0].Acquire(ctx, "job"); gone <- err }()
+	queued(t, servers, 1)
+	cancel()
+	assert.ErrorIs(t, <-gone, context.Canceled)
+	queued(t, servers, 0)
+	come := line(t, managers[1:], servers)
+	require.NoError(t, l.Release(background))
+	assert.Equal(t, []int{0}, come())
+	eventually(t, "counters alone are left", func() bool { return len(keysBut(t, servers, "\xfff", "contended")) == 0 })
+}
+
+// keysBut returns the keys of the servers that have none of these texts.
+func keysBut(t *testing.T, servers []*redistest.Server, texts ...string) []string {
+	t.Helper()
+	return slices.DeleteFunc(keys(t, servers), func(key string) bool {
+		return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(key, text) })
+	})
+}
+
+func TestTryAcquireDoesNotPassThoseWhoWait(t *testing.T) {
+	m, servers := newManager(t, 1)
+	servers[0].MustDo("ZADD", queueKey("job"), "1", strings.Repeat("a", 32)+"200")
+	l, err := m.TryAcquire(background, "job")
+	require.NoError(t, err, "with that ticket nobody listens")
+	require.NoError(t, l.Release(background))
+
+	managers := crowd(t, servers, 1)
+	l, err = m.Acquire(background, "job")
+	require.NoError(t, err)
+	come := line(t, managers, servers)
+	released := make(chan error, 1)
+	go func() { released <- l.Release(background) }()
+	for ended := false; !ended; { // whoever asks in between does not get it before the one who waits
+		select {
+		case err := <-released:
+			require.NoError(t, err)
+			ended = true
+		default:
+		}
+		if l, err := m.TryAcquire(background, "job"); err == nil {
+			assert.Equal(t, []int{0}, come(), "only behind the one who waited")
+			require.NoError(t, l.Release(background))
+		} else {
+			require.ErrorIs(t, err, quorumlock.ErrHeld)
+		}
+	}
+	come()
+}
+
+// A process that is frozen is still connected: the servers take it for a listener.
+func TestAWaiterThatIsFrozenCostsItsGraceAndNoMore(t *testing.T) {
+	m, servers := newManager(t, 3)
+	proxies, addrs := proxied(t, servers)
+	frozen := connect(t, addrs, lazily())
+	eager(t, frozen, servers)
+	managers := append([]*quorumlock.Manager{frozen}, crowd(t, servers, 1)...)
+	l, err := m.Acquire(background, "job")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(background)
+	gone := make(chan error, 1)
+	go func() { _, err := frozen.Acquire(ctx, "job"); gone <- err }()
+	queued(t, servers, 1)
+	came := make(chan time.Time, 1)
+	go func() {
+		l, err := managers[1].Acquire(background, "job")
+		assert.NoError(t, err)
+		came <- time.Now()
+		assert.NoError(t, l.Release(background))
+	}()
+	queued(t, servers, 2)
+	for _, p := range proxies {
+		p.Swallow()
+	}
+	released := time.Now()
+	require.NoError(t, l.Release(background))
+	assert.Less(t, (<-came).Sub(released), 2*time.Second, "far less than it would have looked by itself")
+	for _, p := range proxies {
+		p.Heal()
+	}
+	cancel()
+	assert.ErrorIs(t, <-gone, context.Canceled)
+}
+
+func TestWhoLosesItsEarIsServedAllTheSame(t *testing.T) {
+	m, servers := newManager(t, 3)
+	managers := crowd(t, servers, 3)
+	l, err := m.Acquire(background, "job")
+	require.NoError(t, err)
+	come := line(t, managers, servers)
+	for _, s := range servers {
+		s.MustDo("CLIENT", "KILL", "TYPE", "pubsub")
+	}
+	begun := time.Now()
+	require.NoError(t, l.Release(background))
+	assert.Len(t, come(), 3)
+	assert.Less(t, time.Since(begun), 15*time.Second, "before they would have looked by themselves")
+}
+
+// A waiter that has the lease from a quorum is told by the last node late: that is
+// one more vote, and no lock that is kept for nobody.
+func TestANodeThatTellsLateVotesToo(t *testing.T) {
+	servers := redistest.Start(t, 3)
+	proxy := redistest.NewProxy(t, servers[2].Addr())
+	holder := connect(t, []string{servers[0].Addr(), servers[1].Addr(), proxy.Addr()}, quorumlock.WithTTL(30*time.Second))
+	managers := crowd(t, servers, 1, quorumlock.WithTTL(30*time.Second))
+	l, err := holder.Acquire(background, "job")
+	require.NoError(t, err)
+	eventually(t, "all votes are in", func() bool { return locks(t, servers, "job") == 3 })
+	got := make(chan *quorumlock.Lease, 1)
+	go func() {
+		l, err := managers[0].Acquire(background, "job")
+		assert.NoError(t, err)
+		got <- l
+	}()
+	queued(t, servers, 1)
+	proxy.Swallow()
+	require.NoError(t, l.Release(background), "a quorum has confirmed")
+	next := <-got
+	state, err := managers[0].Inspect(background, "job")
+	require.NoError(t, err)
+	assert.Equal(t, 2, state.Votes)
+	proxy.Heal()
+	eventually(t, "the third vote, long before the renewal at a third of the TTL", func() bool {
+		state, err := managers[0].Inspect(background, "job")
+		return err == nil && state.Votes == 3
+	})
+	require.NoError(t, next.Release(background))
+	queued(t, servers, 0)
+}
+
+func TestAHolderGetsALostNodeBackAlthoughOthersWait(t *testing.T) {
+	m, servers := newManager(t, 3, quorumlock.WithTTL(time.Second))
+	managers := crowd(t, servers, 3, quorumlock.WithTTL(time.Second))
+	l, err := m.Acquire(background, "job")
+	require.NoError(t, err)
+	eventually(t, "all votes are in", func() bool { return locks(t, servers, "job") == 3 })
+	come := line(t, managers, servers)
+	servers[2].MustDo("DEL", "quorumlock:job")
+	eventually(t, "healed", func() bool {
+		value, _ := servers[2].MustDo("GET", "quorumlock:job").(string)
+		return strings.HasPrefix(value, l.Owner()+" ")
+	})
+	require.NoError(t, l.Err())
+	require.NoError(t, l.Release(background))
+	assert.Equal(t, []int{0, 1, 2}, come())
+}
+
+// One that waits behind others looks rarely, so that many cost the nodes little.
+func TestAQueueOfWaitersHardlyAsks(t *testing.T) {
+	m, servers := newManager(t, 3)
+	var managers []*quorumlock.Manager
+	for range 8 {
+		other := connect(t, redistest.Addrs(servers))
+		eager(t, other, servers)
+		managers = append(managers, other)
+	}
+	l, err := m.Acquire(background, "job", quorumlock.WithTTL(30*time.Second))
+	require.NoError(t, err)
+	come := line(t, managers, servers)
+	for _, s := range servers {
+		s.MustDo("CONFIG", "RESETSTAT")
+	}
+	time.Sleep(time.Second)
+	for _, s := range servers {
+		// The first after 50 ms at the earliest, the second after 100, …: 54 in all.
+		// Without queues, a backoff that has begun anew asks 8 × 20 times.
+		assert.Less(t, scriptCalls(t, s), 100)
+	}
+	require.NoError(t, l.Release(background))
+	assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, come())
+}
+
+func TestWhoNeverMeetsContentionNeedsOneConnection(t *testing.T) {
+	m, servers := newManager(t, 1)
+	for range 10 {
+		l, err := m.Acquire(background, "job")
+		require.NoError(t, err)
+		require.NoError(t, l.Release(background))
+	}
+	assert.Equal(t, []int{0}, listeners(servers))
+}
+
+func TestWithoutFencingWaitersLeaveNoTrace(t *testing.T) {
+	m, servers := newManager(t, 3, quorumlock.WithoutFencing())
+	other := connect(t, redistest.Addrs(servers), quorumlock.WithoutFencing())
+	l, err := m.Acquire(background, "job")
+	require.NoError(t, err)
+	eventually(t, "all votes are in", func() bool { return locks(t, servers, "job") == 3 })
+	got := make(chan error, 1)
+	go func() {
+		l, err := other.Acquire(background, "job")
+		if err == nil {
+			err = l.Release(background)
+		}
+		got <- err
+	}()
+	time.Sleep(100 * time.Millisecond)
+	assert.Len(t, keys(t, servers), 3, "the lock on each")
+	require.NoError(t, l.Release(background))
+	require.NoError(t, <-got)
+	eventually(t, "nothing", func() bool { return len(keys(t, servers)) == 0 })
+	assert.Equal(t, []int{0, 0, 0}, listeners(servers))
+}
+
+func TestCloseEndsThoseWhoWaitAndTakesTheirTicketsBack(t *testing.T) {
+	m, servers := newManager(t, 3)
+	other, err := quorumlock.New(background, quorumlock.Addrs(redistest.Addrs(servers)...), lazily())
+	require.NoError(t, err)
+	eager(t, other, servers)
+	l, err := m.Acquire(background, "job")
+	require.NoError(t, err)
+	gone := make(chan error, 1)
+	go func() { _, err := other.Acquire(background, "job"); gone <- err }()
+	queued(t, servers, 1)
+	require.NoError(t, other.Close(background))
+	assert.ErrorIs(t, <-gone, quorumlock.ErrClosed)
+	assert.Equal(t, []int64{0, 0, 0}, queues(servers))
+	require.NoError(t, l.Release(background))
+}
