@@ -52,6 +52,7 @@ type client struct {
 	resumed time.Duration // the true time of the last end of a pause
 	jumped  bool          // the pause was a suspend, not yet told to the machine
 	timerAt time.Duration // true time of the earliest timer that is filed; 0 for none
+	timely  time.Duration // the same by mono, were it not late
 	known   [maxNodes]known
 
 	// The attempt.
@@ -62,8 +63,26 @@ type client struct {
 	spared   quorum.Set // nodes that certainly hold nothing of it
 	late     bool       // the votes had their time, a write-back has its
 	failures int
+	refusals [maxNodes]quorum.Refusal // Left is the instant at which the key ends
+	refused  int
+
+	// The wait: what goes from attempt to attempt.
+	queues  bool                           // it is one that stands in line
+	listens bool                           // since there was contention
+	ticket  uint32                         // 0 as long as it does not stand in line
+	place   int64                          // in the queues: when the wait began
+	queued  quorum.Set                     // nodes in whose queues it may be
+	outof   quorum.Set                     // nodes in whose queues the attempt certainly did not put it
+	turns   quorum.Turns                   // what the nodes told since the attempt began
+	toldBy  quorum.Set                     // the same, for a planted bug
+	next    bool                           // a node keeps the lock for the one before it
+	splits  int                            // attempts in a row that some nodes have granted
+	served  uint32                         // the last ticket with which all nodes were got
+	last    struct{ ticket, owner uint32 } // of the last lease, for a planted bug
 
 	// The lease.
+	missing  quorum.Set // nodes that have not granted
+	asked    quorum.Set // and that were asked once more, because they keep the lock for us
 	machine  quorum.Machine
 	window   quorum.Window
 	token    int64
@@ -83,6 +102,8 @@ func (c *client) begin() {
 	now := c.now()
 	c.phase, c.failures = resting, 0
 	c.until = now
+	c.queues, c.listens, c.ticket, c.splits = c.w.rng.IntN(100) < c.w.config.queues, false, 0, 0
+	c.served, c.last.ticket = 0, 0
 	c.w.trace("client %d starts", c.id)
 	for i := range c.w.p.Nodes {
 		c.known[i] = known{}
@@ -119,12 +140,14 @@ func (c *client) quit(d time.Duration) {
 	switch c.phase {
 	case trying:
 		if !w.bugs.has(CloseForgets) {
-			c.releaseAll(now, 0, c.spared)
+			c.releaseAll(now, 0, c.spared, false)
 		}
+		c.enqueued()
 		w.judge.over(c)
 	case holding:
 		c.giveBack(now)
 	}
+	c.leave(now)
 	c.phase, c.owner = gone, 0
 	c.life++
 	w.schedule(w.now+d, &event{kind: begin, client: c.id, node: -1})
@@ -209,12 +232,15 @@ func (c *client) sleep() {
 	default:
 		at = c.until
 	}
+	if c.timerAt >= max(c.w.now, 1) && c.timely <= at {
+		return // that one comes first, and files the next
+	}
 	// Timers are late, by what a loss is told early for.
 	truth := max(c.mono.when(at)+c.w.upTo(c.w.config.late), c.w.now)
 	if c.timerAt != 0 && c.timerAt <= truth && c.timerAt >= c.w.now {
-		return // that one comes first, and files the next
+		return // likewise
 	}
-	c.timerAt = max(truth, 1)
+	c.timerAt, c.timely = max(truth, 1), at
 	e := event{kind: timer, client: c.id, node: -1}
 	e.sent = c.timerAt
 	c.w.schedule(c.timerAt, &e)
@@ -256,6 +282,9 @@ func (c *client) greeted(i int, m *message, now time.Duration) {
 	k := &c.known[i]
 	if m.answer != done || m.line != c.w.nodes[i].line {
 		return // that connection is no more
+	}
+	if k.line != m.line && c.phase == resting && c.ticket != 0 {
+		c.until = min(c.until, now+c.w.upTo(minGrace)) // what it told meanwhile, nobody heard
 	}
 	k.greeted, k.line = true, m.line
 	if m.number == 1 {
@@ -357,24 +386,30 @@ func (c *client) attempt(now time.Duration) {
 	w.owners++
 	c.phase, c.owner, c.began, c.started = trying, w.owners, now, w.now
 	c.claim = quorum.NewClaim(w.p.Nodes, true)
-	c.spared, c.late, c.stood = 0, false, 0
+	c.spared, c.outof, c.late, c.stood, c.refused = 0, 0, false, 0, 0
+	seed := micros(epoch + c.wall + w.now)
+	if c.ticket == 0 && c.queues && c.listens {
+		w.owners++
+		c.ticket, c.place, c.queued, c.toldBy, c.next, c.splits = w.owners, seed, 0, 0, false, 0
+		c.turns = quorum.NewTurns(w.p.Nodes)
+	}
+	c.turns.Ask()
+	if w.bugs.has(OneOwner) && c.ticket != 0 {
+		c.owner = c.ticket
+	}
 	c.until = now + w.config.terms.Timeout
 	c.counters = [maxNodes]int64{}
 	w.judge.begins(c)
 	if w.p.Trace != nil {
-		w.trace("client %d tries as owner %d", c.id, c.owner)
+		w.trace("client %d tries as owner %d, ticket %d, place %d", c.id, c.owner, c.ticket, c.place)
 	}
-	m := message{op: acquire, owner: c.owner, number: micros(epoch + c.wall + w.now), sent: now}
 	for i := range w.p.Nodes {
 		k := &c.known[i]
-		if c.mayVote(i, now) {
-			c.limit(i, &m, c.until)
-			m.marker, m.floor = k.marker, k.floor
-			c.request(i, &m)
+		if c.ask(i, now, seed, c.until) {
 			continue
 		}
 		w.stats.Unasked++
-		c.spared = c.spared.With(i)
+		c.spared, c.outof = c.spared.With(i), c.outof.With(i)
 		c.claim.Fail(i)
 		if (!k.greeted || k.line != w.nodes[i].line) && now >= k.asked+w.config.terms.Timeout {
 			c.greet(i, now)
@@ -383,7 +418,23 @@ func (c *client) attempt(now time.Duration) {
 	c.decide(now)
 }
 
-// receive takes the answer of a node.
+// ask sends an acquire to node i, if that may vote.
+func (c *client) ask(i int, now time.Duration, seed int64, bound time.Duration) bool {
+	if !c.mayVote(i, now) {
+		return false
+	}
+	k := &c.known[i]
+	m := message{
+		op: acquire, owner: c.owner, ticket: c.ticket, place: c.place, number: seed, sent: now,
+		marker: k.marker, floor: k.floor,
+		hears: c.w.config.deaf == 0 || c.w.rng.IntN(1000) >= c.w.config.deaf,
+	}
+	c.limit(i, &m, bound)
+	c.request(i, &m)
+	return true
+}
+
+// receive takes the answer of a node, or what it tells.
 func (c *client) receive(e *event) {
 	m := &e.message
 	w := c.w
@@ -404,6 +455,11 @@ func (c *client) receive(e *event) {
 	}
 	if m.op == greet {
 		c.greeted(int(m.node), m, now)
+		return
+	}
+	if m.op == told {
+		c.hear(m, now)
+		c.sleep()
 		return
 	}
 	if m.owner != c.owner {
@@ -428,9 +484,12 @@ func (c *client) receive(e *event) {
 			c.vote(i, m.number, now)
 		case m.answer == taken:
 			c.spared = c.spared.With(i)
+			if c.claim.Votes().Silent().Has(i) {
+				c.refuse(i, m, now)
+			}
 			c.claim.Refuse(i)
 		default:
-			c.spared = c.spared.With(i)
+			c.spared, c.outof = c.spared.With(i), c.outof.With(i)
 			c.claim.Fail(i)
 			if m.answer == strange {
 				k.greeted = false
@@ -445,6 +504,9 @@ func (c *client) receive(e *event) {
 		}
 		c.decide(now)
 	case c.phase == holding && m.op != raise:
+		if m.op == acquire && m.answer == granted {
+			c.got(quorum.Set(0).With(i))
+		}
 		c.confirm(i, m, now)
 	case c.phase == resting && m.answer == kept && w.bugs.has(UnLose):
 		c.unlose(m)
@@ -499,6 +561,9 @@ func (c *client) highest() (counter int64) {
 
 // decide ends the attempt when its outcome is certain.
 func (c *client) decide(now time.Duration) {
+	if c.w.bugs.has(ToldVotes) {
+		c.countTold(now)
+	}
 	outcome, token, voters := c.outcome()
 	if outcome == quorum.Pending {
 		return
@@ -524,13 +589,39 @@ func (c *client) decide(now time.Duration) {
 		}
 		w.stats.Abandoned++
 	}
+	c.enqueued()
+	if c.splits++; c.claim.Votes().Granted() == 0 {
+		c.splits = 0
+	}
 	if !w.bugs.has(KeepFailed) {
-		c.releaseAll(now, 0, c.spared)
+		c.releaseAll(now, 0, c.spared, true)
 	}
 	w.judge.over(c)
+	c.listens = c.listens || c.refused > 0
+	if !w.quiet && w.rng.IntN(1000) < w.config.giveUp {
+		w.stats.GivenUp++
+		c.failures = 0
+		c.leave(now)
+		c.rest(now, w.upTo(terms.TTL/4))
+		return
+	}
 	c.failures++
-	wait := min(terms.TTL/40<<min(c.failures, 10), w.config.backoffCap)
-	c.rest(now, wait/2+w.upTo(wait/2))
+	wait := min(terms.TTL/20<<min(c.failures, 10), w.config.backoffCap)
+	c.rest(now, c.again(now, wait/2+w.upTo(wait/2)))
+	c.toldBy = 0
+	c.look(now)
+}
+
+// countTold takes the nodes that have told it for votes, if they make a quorum.
+func (c *client) countTold(now time.Duration) {
+	votes := c.claim.Votes()
+	told := c.toldBy & votes.Silent()
+	for i := range c.w.p.Nodes {
+		if told.Has(i) && votes.Granted().Len()+told.Len() >= quorum.Size(c.w.p.Nodes) {
+			c.vote(i, max(1, c.claim.Token(), c.highest()), now)
+			told = told.Without(i)
+		}
+	}
 }
 
 // outcome is the claim's, unless a planted bug knows better.
@@ -567,6 +658,8 @@ func (c *client) granted(now time.Duration, token int64) {
 	w := c.w
 	w.stats.Grants++
 	c.phase, c.token = holding, token
+	c.missing, c.asked = quorum.All(w.p.Nodes), 0
+	c.got(c.claim.Votes().Granted())
 	c.failures, c.misses, c.jumped = 0, 0, false
 	c.until = now + w.upTo(w.config.hold)
 	if w.quiet {
@@ -644,6 +737,9 @@ func (c *client) confirm(i int, m *message, now time.Duration) {
 		return
 	}
 	in := quorum.Input{Kind: quorum.Mute, Node: i, At: m.sent}
+	if m.op == acquire {
+		in.At = c.began // too early, if it was asked once more
+	}
 	switch m.answer {
 	case granted, kept:
 		in.Kind = quorum.Kept
@@ -675,7 +771,7 @@ func (c *client) giveBack(now time.Duration) {
 		c.w.trace("client %d releases owner %d", c.id, c.owner)
 	}
 	c.w.judge.released(c)
-	c.releaseAll(now, c.token, 0)
+	c.end(now)
 	c.w.judge.over(c)
 	c.phase, c.answers = leaving, 0
 	c.until = now + c.w.config.terms.Timeout
@@ -693,7 +789,7 @@ func (c *client) lost(now, stop, keys time.Duration) {
 		w.stats.Expired++
 	}
 	w.judge.lost(c, now, stop, keys)
-	c.releaseAll(now, c.token, 0)
+	c.end(now)
 	owner := c.owner
 	c.rest(now, w.upTo(w.config.terms.TTL/4))
 	if w.bugs.has(UnLose) {
@@ -711,8 +807,24 @@ func (c *client) unlose(m *message) {
 	c.phase, c.until = holding, c.now()+c.w.upTo(c.w.config.hold)
 }
 
-func (c *client) releaseAll(now time.Duration, token int64, spared quorum.Set) {
-	m := message{op: release, owner: c.owner, number: token, sent: now}
+// end gives up what the nodes have of the lease, and its ticket.
+func (c *client) end(now time.Duration) {
+	c.last.ticket, c.last.owner = c.ticket, c.owner
+	if c.ticket == c.served {
+		c.ticket = 0 // every node has granted, and taken it out
+	}
+	c.releaseAll(now, c.token, 0, false)
+	c.ticket = 0
+}
+
+// releaseAll deletes the keys of an attempt or a lease. Its ticket stays in the
+// queues if the wait goes on.
+func (c *client) releaseAll(now time.Duration, token int64, spared quorum.Set, stays bool) {
+	m := message{op: release, owner: c.owner, ticket: c.ticket, number: token, sent: now}
+	if stays && c.ticket != 0 {
+		m.place, m.past = c.place, c.past()
+		c.w.judge.yields(c)
+	}
 	for i := range c.w.p.Nodes {
 		if !spared.Has(i) {
 			c.request(i, &m)

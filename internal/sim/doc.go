@@ -6,7 +6,11 @@
 // quorum.Claim and quorum.Machine the way the lock manager does, and the
 // simulated nodes do what the scripts of internal/node do. Nothing here
 // decides a second time, but for what internal/node decides in Go: the restart
-// guard's quarantine, and what is a step of a clock.
+// guard's quarantine, and what is a step of a clock; and for the way of a
+// waiter's ticket, which the manager decides: which nodes have it in their
+// queues, what is told to whom, who lets others go first. Clients stand in line
+// or, by chance, ask again and again. What the nodes tell is lost, late and
+// doubled like any message; that a queue expires is left out.
 //
 // A run is a function of its [Params]: one goroutine, no real clock, and every
 // choice drawn from one seed. So a run that went wrong goes wrong again:
@@ -26,9 +30,11 @@
 //     what is over leaves a key on a node that it could reach all the time.
 //   - alarm: a step of a clock is found that was none.
 //   - liveness: the faults have stopped, and nobody gets the lock.
+//   - order: whoever stood first in the queues of all nodes when the lock was
+//     released is passed by. It is looked at in runs in which nothing goes wrong.
 //
 // In the world [Inside] everything that the promise allows goes wrong, and all
-// six must hold. In the world [Anything] clocks step and run wild as well:
+// seven must hold. In the world [Anything] clocks step and run wild as well:
 // then exclusion cannot hold, and tokens still must. In the world [Stepped]
 // the clocks of nodes are set far ahead and back in front of clients that know
 // them: then exclusion holds as well, because none of them counts the vote of a

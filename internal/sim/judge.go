@@ -9,7 +9,7 @@ import (
 
 // Violation is a promise that was broken.
 type Violation struct {
-	Oracle string // overlap, token, told, leftover, alarm, liveness
+	Oracle string // overlap, token, told, leftover, alarm, liveness, order
 	At     time.Duration
 	Text   string
 }
@@ -32,6 +32,7 @@ type judge struct {
 	newest int64             // highest token so far
 	before [maxClients]int64 // highest token when the client's attempt began
 	ended  [maxClients]bool  // the client's lease was told to be over
+	next   waiting           // stood first in every queue when the last lease was released, in an orderly run
 }
 
 func (j *judge) reset(w *world) {
@@ -74,6 +75,7 @@ func (j *judge) granted(c *client, now time.Duration) {
 			c.token, c.id, j.before[c.id], c.started)
 	}
 	j.newest = max(j.newest, c.token)
+	j.inOrder(c)
 	j.grants = append(j.grants, grant{c.id, c.token, w.now})
 
 	if now >= c.machine.Stop() {
@@ -109,6 +111,7 @@ func (j *judge) alone(c *client) {
 // stop at stop, for the sake of its keys at keys.
 func (j *judge) lost(c *client, now, stop, keys time.Duration) {
 	j.once(c)
+	j.next = waiting{}
 	if c.machine.Reason() == quorum.Revoked {
 		return
 	}
@@ -121,7 +124,41 @@ func (j *judge) lost(c *client, now, stop, keys time.Duration) {
 	}
 }
 
-func (j *judge) released(c *client) { j.once(c) }
+func (j *judge) released(c *client) {
+	j.once(c)
+	j.next = waiting{}
+	if !j.w.config.orderly {
+		return
+	}
+	first := &j.w.nodes[0].queue[0]
+	for i := range j.w.p.Nodes {
+		if n := &j.w.nodes[i]; n.queued == 0 || n.queue[0].ticket != first.ticket {
+			return
+		}
+	}
+	j.next = *first
+	j.yields(&j.w.clients[first.client])
+}
+
+// yields notes that a client lets others go first, if it does.
+func (j *judge) yields(c *client) {
+	if c.ticket == j.next.ticket && c.past() {
+		j.next = waiting{}
+	}
+}
+
+// inOrder looks whether whoever stood first in every queue was passed by.
+func (j *judge) inOrder(c *client) {
+	if j.next.ticket == 0 {
+		return
+	}
+	j.w.stats.InOrder++
+	if c.ticket != j.next.ticket && (c.ticket == 0 || c.place > j.next.place) {
+		j.violated("order", "client %d is granted with ticket %d, place %d, before client %d with ticket %d, place %d",
+			c.id, c.ticket, c.place, j.next.client, j.next.ticket, j.next.place)
+	}
+	j.next = waiting{}
+}
 
 func (j *judge) once(c *client) {
 	if j.ended[c.id] {
@@ -168,7 +205,7 @@ func (j *judge) leftover(e *event) {
 	for i := range w.p.Nodes {
 		n := &w.nodes[i]
 		links := &w.links[e.client][i]
-		if n.owner == e.owner && links[0].fault < e.duration && links[1].fault < e.duration {
+		if n.owner == e.owner && !n.kept && links[0].fault < e.duration && links[1].fault < e.duration {
 			if n.expire(n.clock.read(w.now)); n.owner == e.owner {
 				j.violated("leftover", "what client %d began at %v is over, and has its key on node %d", c.id, e.duration, i)
 			}

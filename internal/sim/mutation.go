@@ -10,7 +10,7 @@ import (
 // Mutation is a set of planted bugs: in the nodes, in the network, or in what
 // a client does around the production decisions. The decisions themselves
 // have no hooks; where a bug would lie inside them, the client overrules them.
-type Mutation uint32
+type Mutation uint64
 
 const (
 	// FromReply counts validity from the reply instead of from the send.
@@ -77,6 +77,38 @@ const (
 	// ForgetsTokens lets a counter that is ahead of the node's clock expire
 	// before the clock has come up to it.
 	ForgetsTokens
+	// ToldVotes counts a node that keeps the lock for whoever waits as one that
+	// has granted it.
+	ToldVotes
+	// KeptOverwrites locks for whom the lock was kept once, without looking
+	// whether it still is.
+	KeptOverwrites
+	// KeptUncounted leaves the counter alone when whoever was told comes.
+	KeptUncounted
+	// KeptUnguarded does not compare the marker when whoever was told comes.
+	KeptUnguarded
+	// ExtendKept takes a lock that is kept for somebody, as heal does, and however
+	// late.
+	ExtendKept
+	// GivesAnyLock keeps the lock for the first in the queue at any release, also
+	// while it is somebody else's.
+	GivesAnyLock
+	// PassOnDeletes deletes whatever key is there, when a ticket is passed on.
+	PassOnDeletes
+	// PassOnUndoes takes a step of the counter back, as a failed attempt does,
+	// when a ticket is passed on.
+	PassOnUndoes
+	// AsksTooLate asks for one more vote when the lease is over, and does not
+	// release it.
+	AsksTooLate
+	// OneOwner uses one owner value for all attempts of a wait.
+	OneOwner
+	// KeptForEver keeps the lock without an end.
+	KeptForEver
+	// KeptForAnybody gives a lock that is kept to whoever asks.
+	KeptForAnybody
+	// LastFirst serves the last in the queue first.
+	LastFirst
 	mutations
 )
 
@@ -88,6 +120,10 @@ var mutationNames = [...]string{
 	"no drift bound", "no restart guard", "no floor after a quarantine", "floor at the start of a quarantine",
 	"no look at the marker", "a missing marker passes", "blind to steps", "close forgets an attempt",
 	"a loss is not told early", "deaf to the clock", "a counter is forgotten before the clock reaches it",
+	"told is a vote", "kept once overwrites", "kept does not count", "kept passes the marker",
+	"extend of a kept lock", "hands on any lock", "passing on deletes any lock",
+	"passing on takes a step back", "asks after the end", "one owner for a wait", "kept for ever",
+	"kept for anybody", "the last is first",
 }
 
 // Mutations returns every planted bug.
@@ -116,7 +152,7 @@ func ParseMutation(name string) (m Mutation, ok bool) {
 func (m Mutation) String() string {
 	var names []string
 	for ; m != 0; m &= m - 1 {
-		names = append(names, mutationNames[bits.TrailingZeros32(uint32(m))])
+		names = append(names, mutationNames[bits.TrailingZeros64(uint64(m))])
 	}
 	return strings.Join(names, ", ")
 }
@@ -128,11 +164,15 @@ func (m Mutation) has(bug Mutation) bool { return m&bug != 0 }
 const lostOnTheWay = BlindWriteBack | WriteBackSets | RaiseAbove | AboveCounts
 
 // amnesic are the bugs that show when nodes lose their data.
-const amnesic = NoGuard | NoFloor | FloorAtStart | NoMarker | NoMarkerPasses
+const amnesic = NoGuard | NoFloor | FloorAtStart | NoMarker | NoMarkerPasses | KeptUnguarded
+
+// unfair are the bugs that break no promise but the order of the queue.
+const unfair = KeptForAnybody | LastFirst
 
 // configure changes the terms of a run so that the bug has its chance.
 func (m Mutation) configure(w *world, c *config) {
 	ttl := c.terms.TTL
+	c.orderly = c.orderly && m == 0 || m.has(unfair)
 	switch {
 	case m.has(NoDrift):
 		if w.bugs.has(NoDrift) {
@@ -148,6 +188,11 @@ func (m Mutation) configure(w *world, c *config) {
 		c.everyCut = ttl
 	case m.has(NoMarker | NoMarkerPasses):
 		c.everyFlush = 2 * ttl
+	case m.has(KeptUnguarded):
+		// Releases reach a node that has lost its data before acquires do.
+		c.everyFlush, c.everyCheck, c.loss = 2*ttl, 0, 150
+		c.everyDown, c.everyCrash, c.everyQuit = 0, 0, 0
+		c.clients, c.queues, c.hold, c.backoffCap = maxClients, 100, 4*ttl, ttl/20
 	case m.has(NotEarly) && w.bugs.has(NotEarly):
 		c.terms.Early, c.lag = 0, 0
 		c.late = quorum.Early(c.terms.Guard)
@@ -155,10 +200,10 @@ func (m Mutation) configure(w *world, c *config) {
 		// Counters that have just begun, far above the clocks of the nodes that
 		// restart one after the other; the end of a quarantine is above them.
 		c.known = true
-		c.clients = maxClients
+		c.clients, c.queues = maxClients, 0
 		c.maxTTL = 2 * ttl
 		c.offset, c.apart, c.rate = c.maxTTL*3/8, true, 1000
-		c.hold, c.backoffCap, c.latency = ttl/100, ttl/10, ttl/1000
+		c.hold, c.backoffCap, c.latency = ttl/100, ttl/10, ttl/200
 		c.everyDown, c.everyCut, c.everyFlush = ttl/2, 0, 0
 		c.faults = ttl
 	case m.has(ForgetsTokens):

@@ -12,9 +12,10 @@ const (
 	raise
 	release
 	greet // the restart guard and a look at the clock, on a new connection
+	told  // no request: the node tells a client that it keeps the lock for its ticket, or for the one before it
 )
 
-var opNames = [...]string{"?", "acquire", "extend", "heal", "raise", "release", "greet"}
+var opNames = [...]string{"?", "acquire", "extend", "heal", "raise", "release", "greet", "told"}
 
 func (o op) String() string { return opNames[o] }
 
@@ -23,12 +24,12 @@ type answer uint8
 
 const (
 	granted answer = iota + 1 // acquire: number is the counter
-	taken                     // acquire: somebody else has it
+	taken                     // acquire: somebody else has it; number is how long, ms
 	late                      // acquire, heal: after the instant it was limited to
 	strange                   // acquire: the marker is not the one that the client knows
 	refused                   // any: not connected. Not applied
-	kept                      // extend, heal
-	missing                   // extend
+	kept                      // extend, heal; told: for the ticket
+	missing                   // extend; told: for the one before it
 	foreign                   // extend, heal
 	done                      // raise, release, greet
 	undone                    // raise, release: not ours
@@ -47,10 +48,15 @@ type message struct {
 	reply  bool
 	client int8
 	node   int8
+	hears  bool   // acquire: the client listens on the node, so that it may queue
+	past   bool   // release: others go first
+	pass   bool   // release: the owner is a ticket that is not waited with any more
 	life   uint32 // of the client, which forgets all when it crashes
 	line   uint32 // the connection: it breaks when the node goes down
 	owner  uint32
-	number int64         // acquire: where a new counter starts, µs; greet: 1 to distrust; else the token, 0 to undo
+	ticket uint32        // acquire, release, told: of whoever waits; 0 for none
+	place  int64         // acquire, release: in the queue, 0 to leave it; taken: how many are before us, or -1
+	number int64         // acquire: where a new counter starts, µs; greet: 1 to distrust; taken: see there; else the token, 0 to undo
 	floor  int64         // acquire: no counter below this, µs
 	marker marker        // acquire: as the client knows it; greet, reply: as it is
 	after  int64         // acquire, heal: void after this, µs of the node's clock
@@ -73,6 +79,7 @@ type marker struct {
 // data is what a node keeps: for the one lock of a run, and the marker.
 type data struct {
 	owner   uint32 // 0: no lock
+	kept    bool   // and owner is the ticket for which it is kept
 	counter int64  // stored with the lock
 	expires int64  // ms of the node's clock
 
@@ -80,8 +87,14 @@ type data struct {
 	fence        int64
 	fenceExpires int64
 
+	queue  [maxQueue]waiting // by place
+	queued int
+
 	marker marker
 }
+
+// locked reports whether somebody has the lock. Kept, it is nobody's yet.
+func (d *data) locked() bool { return d.owner != 0 && !d.kept }
 
 // loss is what a restart finds of the data.
 type loss uint8
@@ -110,6 +123,7 @@ type node struct {
 	stalled time.Duration // until this true time
 	jumped  bool          // the clock, at least once
 	disk    data          // what a restart that lost the newest finds
+	gave    uint32        // the last ticket for which it kept the lock, for a planted bug
 }
 
 // stop takes the node down: every connection breaks.
@@ -203,13 +217,14 @@ func (n *node) receive(e *event) {
 	}
 	wall := n.clock.read(w.now)
 	n.expire(wall)
-	before := n.owner
+	before := n.locked()
 	a := n.execute(m, wall)
 	if w.p.Trace != nil {
-		w.trace("node %d: %v by owner %d, number %d: %v; now %d|%d until %dms, fence %d", n.id, m.op, m.owner, m.number, a,
-			n.owner, n.counter, n.expires-wall.Milliseconds(), n.fence)
+		w.trace("node %d: %v by owner %d, ticket %d, number %d: %v; now %d|%d, kept %v, until %dms, fence %d, queue %v",
+			n.id, m.op, m.owner, m.ticket, m.number, a,
+			n.owner, n.counter, n.kept, n.expires-wall.Milliseconds(), n.fence, n.queue[:n.queued])
 	}
-	if before == 0 && n.owner != 0 {
+	if !before && n.locked() {
 		w.judge.created(n, m)
 	}
 	n.answer(m, a)
@@ -227,7 +242,7 @@ func (n *node) answer(m *message, a answer) {
 func (n *node) expire(wall time.Duration) {
 	ms := wall.Milliseconds()
 	if n.owner != 0 && ms >= n.expires {
-		n.owner = 0
+		n.owner, n.kept = 0, false
 	}
 	if n.fenced && ms >= n.fenceExpires {
 		n.fenced = false
@@ -236,7 +251,7 @@ func (n *node) expire(wall time.Duration) {
 
 // lock makes the lock.
 func (n *node) lock(m *message, counter int64, wall time.Duration) {
-	n.owner, n.counter = m.owner, counter
+	n.owner, n.kept, n.counter = m.owner, false, counter
 	n.expires = (wall + n.w.config.terms.TTL).Milliseconds()
 }
 
@@ -252,7 +267,7 @@ func (n *node) count(to int64, wall time.Duration) {
 
 func (n *node) execute(m *message, wall time.Duration) answer {
 	mutation := n.w.bugs
-	ours := n.owner == m.owner
+	ours := n.owner == m.owner && !n.kept
 	switch m.op {
 	case greet:
 		return n.greet(m, wall)
@@ -262,10 +277,10 @@ func (n *node) execute(m *message, wall time.Duration) answer {
 
 	case extend:
 		switch {
-		case n.owner == 0 && mutation.has(ExtendCreates):
+		case n.owner == 0 && mutation.has(ExtendCreates), n.kept && mutation.has(ExtendKept):
 			n.lock(m, m.number, wall)
 			return kept
-		case n.owner == 0:
+		case !n.locked():
 			return missing
 		case !ours && !mutation.has(ExtendForeign):
 			return foreign
@@ -284,7 +299,7 @@ func (n *node) execute(m *message, wall time.Duration) answer {
 		case micros(wall) > m.after && !mutation.has(HealAnytime):
 			n.w.stats.Refused++
 			return late
-		case n.owner == 0:
+		case !n.locked():
 			n.lock(m, m.number, wall)
 			return kept
 		case ours:
@@ -311,22 +326,8 @@ func (n *node) execute(m *message, wall time.Duration) answer {
 		}
 		return done
 
-	default: // release
-		if !ours && !(mutation.has(ReleaseForeign) && n.owner != 0) {
-			if mutation.has(BlindUndo) && m.number == 0 && n.fenced {
-				n.count(n.fence-1, wall)
-			}
-			return undone
-		}
-		n.owner = 0
-		switch {
-		case !n.fenced:
-		case m.number > n.fence:
-			n.count(m.number, wall)
-		case m.number == 0 && n.fence == n.counter:
-			n.count(n.fence-1, wall)
-		}
-		return done
+	default:
+		return n.release(m, wall)
 	}
 }
 
@@ -345,25 +346,38 @@ func (n *node) greet(m *message, wall time.Duration) answer {
 
 func (n *node) acquire(m *message, wall time.Duration) answer {
 	mutation := n.w.bugs
+	ours := n.owner == m.owner && !n.kept
+	forUs := n.kept && m.ticket != 0 && (n.owner == m.ticket || mutation.has(KeptForAnybody)) ||
+		mutation.has(KeptOverwrites) && m.ticket != 0 && n.gave == m.ticket
+	void := micros(wall) > m.after && !mutation.has(AcquireAnytime)
 	switch {
 	case n.w.config.guard && n.marker != m.marker && !mutation.has(NoMarker) &&
-		!(mutation.has(NoMarkerPasses) && n.marker.run == 0):
+		!(mutation.has(NoMarkerPasses) && n.marker.run == 0) && !(mutation.has(KeptUnguarded) && forUs):
 		n.w.stats.Strange++
 		return strange
-	case n.owner == m.owner:
+	case n.owner != 0 && !ours && !forUs:
+		return n.taken(m, wall, !void)
+	case void:
+		n.w.stats.Refused++
+		return late
+	case ours:
 		n.expires = (wall + n.w.config.terms.TTL).Milliseconds()
 		m.number = n.counter
 		return granted
-	case n.owner != 0:
-		return taken
-	case micros(wall) > m.after && !mutation.has(AcquireAnytime):
-		n.w.stats.Refused++
-		return late
+	}
+	if !forUs && n.queued > 0 {
+		n.enqueue(m)
+		if first := n.give(m.ticket, wall); first != 0 && first != m.ticket {
+			return n.taken(m, wall, true)
+		}
 	}
 	var counter int64
-	if n.fenced {
+	switch {
+	case n.fenced && forUs && mutation.has(KeptUncounted):
+		counter = n.fence
+	case n.fenced:
 		counter = n.fence + 1
-	} else {
+	default:
 		clamp := micros(n.w.config.clamp)
 		counter = min(max(m.number, micros(wall)-clamp), micros(wall)+clamp)
 	}
@@ -372,4 +386,52 @@ func (n *node) acquire(m *message, wall time.Duration) answer {
 	n.lock(m, counter, wall)
 	m.number = counter
 	return granted
+}
+
+// taken has whoever asks in time wait, and tells how long the lock is somebody
+// else's.
+func (n *node) taken(m *message, wall time.Duration, timely bool) answer {
+	place := int64(-1)
+	if timely && n.enqueue(m) {
+		place = n.rank(m.ticket)
+	}
+	m.number, m.place = n.expires-wall.Milliseconds(), place
+	return taken
+}
+
+func (n *node) release(m *message, wall time.Duration) answer {
+	mutation := n.w.bugs
+	free := n.owner == 0
+	ours := n.owner == m.owner ||
+		!free && (mutation.has(ReleaseForeign) || m.pass && mutation.has(PassOnDeletes))
+	switch {
+	case ours:
+		n.owner, n.kept = 0, false
+		switch {
+		case !n.fenced:
+		case m.number > n.fence:
+			n.count(m.number, wall)
+		case m.number == 0 && n.fence == n.counter:
+			n.count(n.fence-1, wall)
+		}
+	case mutation.has(BlindUndo) && m.number == 0 && n.fenced:
+		n.count(n.fence-1, wall)
+	}
+	stays := m.place != 0
+	if stays && !m.past {
+		n.enqueue(m)
+	} else {
+		n.dequeue(m.ticket)
+	}
+	var given uint32
+	if ours || free || mutation.has(GivesAnyLock) {
+		given = n.give(m.ticket, wall)
+	}
+	if stays && (m.past || given == m.ticket) {
+		n.enqueue(m)
+	}
+	if ours {
+		return done
+	}
+	return undone
 }

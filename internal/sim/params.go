@@ -81,12 +81,18 @@ type config struct {
 	counterTTL time.Duration // a counter lives as long after its use, and after the node's clock has come up to it
 	backoffCap time.Duration // longest wait between two attempts
 	hold       time.Duration // longest hold
+	grace      time.Duration // how long a node keeps the lock for whom it told
 	faults     time.Duration // when they stop
 
 	rate   int64         // clock rates lie within ± this, in millionths
 	offset time.Duration // wall clocks start within ± this
 	apart  bool          // at the one end or the other
 	step   time.Duration // and may step within ± this; 0 for none
+
+	queues  int  // clients of 100 that stand in line, the others ask again and again
+	giveUp  int  // failed attempts of 1000 that end the wait
+	deaf    int  // of 1000: who cannot be told by a node, or seems to be there and is not
+	orderly bool // nothing goes wrong, and all stand in line
 
 	fifo       bool // links keep the order of their messages
 	loss       int  // messages of 1000
@@ -147,6 +153,9 @@ func (w *world) configure() {
 	c.everyCut = w.every(4 * ttl)
 	c.everyQuit = w.every(6 * ttl)
 	c.everyCheck = w.every(4 * ttl)
+	c.queues = []int{0, 50, 50, 100, 100, 100}[r.IntN(6)]
+	c.giveUp, c.deaf = w.sometimes(50), w.sometimes(200)
+	c.orderly = w.p.World == Inside && r.IntN(16) == 0
 	c.amnesia = (r.IntN(2) == 0 || w.p.Mutation.has(amnesic)) && !w.p.Mutation.has(lostOnTheWay)
 	c.guard = c.amnesia || r.IntN(2) == 0
 	c.known = r.IntN(3) > 0
@@ -189,7 +198,28 @@ func (w *world) configure() {
 		}
 	}
 	w.p.Mutation.configure(w, &c)
+	if c.orderly {
+		c.calm()
+	}
+	c.grace = min(max(4*c.latency, minGrace), maxGrace)
 	w.config = c
+}
+
+// minGrace and maxGrace bound how long a node keeps the lock for whom it told: a
+// few round trips.
+const (
+	minGrace = 20 * time.Millisecond
+	maxGrace = 200 * time.Millisecond
+)
+
+// calm makes a run in which nothing goes wrong, and whoever was told asks in time.
+func (c *config) calm() {
+	c.clients, c.queues, c.giveUp, c.deaf = maxClients, 100, 0, 0
+	c.latency = min(c.latency, maxGrace/4)
+	c.loss, c.slow, c.repeat = 0, 0, 0
+	c.everyPause, c.everyCrash, c.everyQuit, c.everyDown = 0, 0, 0, 0
+	c.everyFlush, c.everyStall, c.everyCut = 0, 0, 0
+	c.everyCheck = c.terms.TTL // or who waits for long does not know the nodes' clocks any more
 }
 
 // loseKeysOnTheWay makes a run of slow attempts by many clients that step on
@@ -212,6 +242,9 @@ func (c *config) loseKeysOnTheWay(w *world) {
 	}
 	c.everyBlip = ttl/50 + w.upTo(ttl/10)
 	c.everyPause, c.everyCrash, c.everyDown, c.everyStall, c.everyCut = 0, 0, 0, 0, 0
+	if w.rng.IntN(2) == 0 {
+		c.queues = 0 // and all of them at once
+	}
 }
 
 // sometimes returns a number up to most, often 0.

@@ -51,6 +51,19 @@ func Plants() []Plant {
 		{NotEarly, Inside, []string{"told"}},
 		{DeafToLoss, Inside, []string{"told"}},
 		{ForgetsTokens, Inside, []string{"token"}},
+		{ToldVotes, Inside, []string{"overlap", "token"}},
+		{KeptOverwrites, Inside, []string{"overlap"}},
+		{KeptUncounted, Inside, []string{"token"}},
+		{KeptUnguarded, Inside, []string{"overlap", "token"}},
+		{ExtendKept, Inside, []string{"leftover"}},
+		{GivesAnyLock, Inside, []string{"overlap", "token"}},
+		{PassOnDeletes, Inside, []string{"overlap", "token"}},
+		{PassOnUndoes, Inside, []string{"token"}},
+		{AsksTooLate, Inside, []string{"leftover"}},
+		{OneOwner, Inside, []string{"overlap", "token", "leftover"}},
+		{KeptForEver, Inside, []string{"liveness"}},
+		{KeptForAnybody, Inside, []string{"order"}},
+		{LastFirst, Inside, []string{"order"}},
 	}
 }
 

@@ -14,6 +14,8 @@ type Stats struct {
 	Wipes, Truncations, Flushes           int
 	Quarantines, Unasked, Strange         int
 	Steps, StepsFound, Refused, Abandoned int
+	Kept, Told, Called, PassedOn, GivenUp int
+	LateVotes, InOrder                    int
 }
 
 // Add adds the counts of other.
@@ -50,16 +52,25 @@ func (s *Stats) Add(other *Stats) {
 	s.StepsFound += other.StepsFound
 	s.Refused += other.Refused
 	s.Abandoned += other.Abandoned
+	s.Kept += other.Kept
+	s.Told += other.Told
+	s.Called += other.Called
+	s.PassedOn += other.PassedOn
+	s.GivenUp += other.GivenUp
+	s.LateVotes += other.LateVotes
+	s.InOrder += other.InOrder
 }
 
 // String tells the counts in one line.
 func (s *Stats) String() string {
 	return fmt.Sprintf("%d runs, %d events; %d attempts, %d grants, %d write-backs; "+
+		"%d times kept for whoever waits, %d told, %d attempts by it, %d passed on, %d late votes, %d waits given up, %d served in order; "+
 		"%d renewals, %d rounds missed, %d heals; %d released, %d expired, %d revoked, %d overlaps; "+
 		"faults: of %d messages %d lost, %d late, %d repeated, %d refused as late; "+
 		"%d pauses, %d crashes, %d closed, %d cuts, %d nodes down, %d stalls, %d wiped, %d truncated, %d flushed; "+
 		"%d quarantines, %d votes not asked for, %d refused by the marker; %d clock steps, %d found",
 		s.Runs, s.Events, s.Attempts, s.Grants, s.WriteBacks,
+		s.Kept, s.Told, s.Called, s.PassedOn, s.LateVotes, s.GivenUp, s.InOrder,
 		s.Renewals, s.Missed, s.Heals, s.Releases, s.Expired, s.Revoked, s.Overlaps,
 		s.Messages, s.Lost, s.Late, s.Repeated, s.Refused,
 		s.Pauses, s.Crashes, s.Quits, s.Cuts, s.Downs, s.Stalls, s.Wipes, s.Truncations, s.Flushes,

@@ -56,7 +56,10 @@ func TestNoOverlapInsideTheFaultModel(t *testing.T) {
 		"clients closed": total.Quits, "nodes down": total.Downs, "stalls": total.Stalls, "cuts": total.Cuts,
 		"wiped nodes": total.Wipes, "nodes that find an old state": total.Truncations, "flushes": total.Flushes,
 		"quarantines": total.Quarantines, "votes not asked for": total.Unasked, "votes refused by the marker": total.Strange,
-		"grants too late to use": total.Abandoned,
+		"grants too late to use":       total.Abandoned,
+		"locks kept for whoever waits": total.Kept, "waiters told": total.Told, "attempts of whoever was told": total.Called,
+		"tickets passed on": total.PassedOn, "waits given up": total.GivenUp, "late votes": total.LateVotes,
+		"waiters served in order": total.InOrder,
 	})
 }
 
@@ -68,7 +71,7 @@ func TestNoOverlapWhenNodesAreSeenToStep(t *testing.T) {
 	mustHave(t, map[string]int{
 		"grants": total.Grants, "renewals": total.Renewals, "heals": total.Heals, "revoked leases": total.Revoked,
 		"clock steps": total.Steps, "steps found": total.StepsFound, "pauses": total.Pauses,
-		"quarantines": total.Quarantines,
+		"quarantines": total.Quarantines, "locks kept for whoever waits": total.Kept, "late votes": total.LateVotes,
 	})
 }
 
@@ -79,12 +82,13 @@ func TestTokensAreUniqueAndOrderedWhateverHappens(t *testing.T) {
 		"grants": total.Grants, "clock steps": total.Steps, "overlaps": total.Overlaps,
 		"wiped nodes": total.Wipes, "nodes that find an old state": total.Truncations, "flushes": total.Flushes,
 		"write-backs": total.WriteBacks, "steps found": total.StepsFound,
+		"locks kept for whoever waits": total.Kept, "late votes": total.LateVotes,
 	})
 }
 
 func TestLockIsGrantedAfterFaultsStop(t *testing.T) {
 	total := sweep(t, 5000, Params{World: Inside, Span: briefly})
-	mustHave(t, map[string]int{"grants": total.Grants, "pauses": total.Pauses, "nodes down": total.Downs})
+	mustHave(t, map[string]int{"grants": total.Grants, "pauses": total.Pauses, "nodes down": total.Downs, "waiters told": total.Told})
 }
 
 func mustHave(t *testing.T, seen map[string]int) {

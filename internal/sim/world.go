@@ -2,6 +2,7 @@ package sim
 
 import (
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/quorum"
@@ -101,19 +102,20 @@ type world struct {
 	pcg    *rand.PCG
 	rng    *rand.Rand
 
-	now    time.Duration // true time
-	quiet  bool          // the faults have stopped
-	over   bool
-	heap   []place
-	events []event
-	free   []uint32
-	order  uint32
+	now     time.Duration // true time
+	quiet   bool          // the faults have stopped
+	over    bool
+	heap    []place
+	planned []place // what is filed before the run begins, the next one last: it would make the heap deep
+	events  []event
+	free    []uint32
+	order   uint32
 
 	nodes   [maxNodes]node
 	clients [maxClients]client
-	links   [maxClients][maxNodes][2]link
-	owners  uint32 // owner values handed out
-	runs    uint32 // and run_ids of nodes
+	links   [maxClients][maxNodes][3]link // requests, answers, and what the node tells, by another connection
+	owners  uint32                        // owner values handed out
+	runs    uint32                        // and run_ids of nodes
 	judge   judge
 	stats   Stats
 }
@@ -150,8 +152,13 @@ func (w *world) schedule(at time.Duration, e *event) {
 	w.heap[i] = p
 }
 
-// next takes the earliest event out of the heap.
+// next takes the earliest event.
 func (w *world) next() (e event) {
+	if n := len(w.planned) - 1; n >= 0 && (len(w.heap) == 0 || w.planned[n].before(&w.heap[0])) {
+		first := w.planned[n]
+		w.planned = w.planned[:n]
+		return w.take(first)
+	}
 	first := w.heap[0]
 	last := len(w.heap) - 1
 	p := w.heap[last]
@@ -174,9 +181,13 @@ func (w *world) next() (e event) {
 	if last > 0 {
 		w.heap[i] = p
 	}
-	w.now = first.at
-	w.free = append(w.free, first.index)
-	return w.events[first.index]
+	return w.take(first)
+}
+
+func (w *world) take(p place) event {
+	w.now = p.at
+	w.free = append(w.free, p.index)
+	return w.events[p.index]
 }
 
 // run plays p to its end.
@@ -185,7 +196,14 @@ func (w *world) run(p Params) Result {
 	w.configure()
 	w.populate()
 	w.plan()
-	for !w.over && len(w.heap) > 0 {
+	w.planned, w.heap = append(w.planned, w.heap...), w.heap[:0]
+	slices.SortFunc(w.planned, func(a, b place) int {
+		if a.before(&b) {
+			return 1
+		}
+		return -1
+	})
+	for !w.over && len(w.heap)+len(w.planned) > 0 {
 		e := w.next()
 		w.stats.Events++
 		w.handle(&e)
@@ -201,8 +219,8 @@ func (w *world) reset(p Params) {
 	}
 	w.pcg.Seed(uint64(p.Seed), uint64(p.Nodes)<<8|uint64(p.World))
 	w.now, w.quiet, w.over, w.order, w.owners, w.runs = 0, false, false, 0, 0, 0
-	w.heap, w.events, w.free = w.heap[:0], w.events[:0], w.free[:0]
-	w.links = [maxClients][maxNodes][2]link{}
+	w.heap, w.planned, w.events, w.free = w.heap[:0], w.planned[:0], w.events[:0], w.free[:0]
+	w.links = [maxClients][maxNodes][3]link{}
 	for i := range w.links {
 		for j := range w.links[i] {
 			w.links[i][j][0].fault, w.links[i][j][1].fault = -1, -1
@@ -373,8 +391,8 @@ func (w *world) cut(e *event) {
 	w.stats.Cuts++
 	w.trace("client %d and node %d are cut off for %v, one way: %v", e.client, e.node, e.duration, e.oneWay)
 	first := w.rng.IntN(2)
-	for direction := range 2 {
-		if l := &w.links[e.client][e.node][direction]; direction == first || !e.oneWay {
+	for direction := range w.links[e.client][e.node] {
+		if l := &w.links[e.client][e.node][direction]; min(direction, 1) == first || !e.oneWay {
 			l.cut = max(l.cut, w.now+e.duration)
 		}
 	}
@@ -484,7 +502,10 @@ func (w *world) transmit(m *message) {
 	w.stats.Messages++
 	c := &w.config
 	direction := 0
-	if m.reply {
+	switch {
+	case m.op == told:
+		direction = 2
+	case m.reply:
 		direction = 1
 	}
 	l := &w.links[m.client][m.node][direction]
