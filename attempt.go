@@ -265,11 +265,17 @@ func (a *attempt) conclude(values context.Context, cut bool) (*Lease, error) {
 			// Opened before any answer can step it, so that its first event is
 			// Acquired.
 			a.lease = l
+			var kept quorum.Set
 			if l.ticket = a.wait.ticket; l.ticket != "" {
-				a.wait.has(a)
+				kept = a.wait.has(a)
 			}
 			a.m.open(l)
 			a.mu.Unlock()
+			for i := range a.m.nodes {
+				if kept.Has(i) {
+					a.ask(i)
+				}
+			}
 			if err := a.doubted(l); err != nil {
 				return nil, err
 			}
@@ -285,7 +291,8 @@ func (a *attempt) conclude(values context.Context, cut bool) (*Lease, error) {
 	err := a.failure(outcome)
 	spared := a.unsent
 	a.wait.queue(a)
-	split := a.claim.Votes().Granted() != 0
+	// Not if a quorum refused, and some spare node was merely free.
+	split := outcome != quorum.Held && a.claim.Votes().Granted() != 0
 	a.mu.Unlock()
 	a.release(spared, a.wait.yield(split, cut))
 	return nil, err

@@ -233,12 +233,16 @@ func (w *waiter) ring() {
 }
 
 // has notes that an attempt got the lease. What other nodes keep for it then is one
-// more vote.
-func (w *waiter) has(a *attempt) {
+// more vote. It returns those that refused the attempt and keep it already. a.mu is
+// held.
+func (w *waiter) has(a *attempt) quorum.Set {
+	votes := a.claim.Votes()
 	w.mu.Lock()
 	w.granted, w.missing = a, quorum.All(w.terms.Nodes)
+	kept := w.turns.Kept() & votes.Refused()
 	w.mu.Unlock()
-	w.got(a.claim.Votes().Granted())
+	w.got(votes.Granted())
+	return kept
 }
 
 // got notes votes for the lease.

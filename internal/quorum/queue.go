@@ -75,6 +75,9 @@ func (t *Turns) Ask() {
 // Told records that node i keeps the lock for the waiter.
 func (t *Turns) Told(i int) { t.kept = t.kept.With(i) }
 
+// Kept returns the nodes that have told it since the attempt began.
+func (t *Turns) Kept() Set { return t.kept }
+
 // Turn reports whether it is the waiter's turn: so many nodes keep the lock for it
 // that they are a quorum. Once, one less is enough: a release goes to all nodes at
 // the same time, so the last one has very likely got it when it is asked. If it is

@@ -77,6 +77,9 @@ func NewTally(n int) Tally { return Tally{n: uint8(n)} }
 // Granted returns the nodes that granted.
 func (t *Tally) Granted() Set { return t.granted }
 
+// Refused returns the nodes that named another owner.
+func (t *Tally) Refused() Set { return t.taken }
+
 // Silent returns the nodes that have not answered.
 func (t *Tally) Silent() Set {
 	return All(int(t.n)) &^ (t.granted | t.taken | t.failed)

@@ -590,7 +590,7 @@ func (c *client) decide(now time.Duration) {
 		w.stats.Abandoned++
 	}
 	c.enqueued()
-	if c.splits++; c.claim.Votes().Granted() == 0 {
+	if c.splits++; c.claim.Votes().Granted() == 0 || outcome == quorum.Held {
 		c.splits = 0
 	}
 	if !w.bugs.has(KeepFailed) {
@@ -664,6 +664,11 @@ func (c *client) granted(now time.Duration, token int64) {
 	c.until = now + w.upTo(w.config.hold)
 	if w.quiet {
 		c.until = now
+	}
+	for i := range w.p.Nodes {
+		if c.ticket != 0 && (c.turns.Kept() & c.claim.Votes().Refused()).Has(i) {
+			c.askMore(i, now)
+		}
 	}
 	if w.p.Trace != nil {
 		w.trace("client %d holds as owner %d, token %d, stops in %v", c.id, c.owner, token, c.machine.Stop()-now)

@@ -418,6 +418,9 @@ func (n *node) release(m *message, wall time.Duration) answer {
 		n.count(n.fence-1, wall)
 	}
 	stays := m.place != 0
+	if stays && n.kept && n.owner == m.ticket {
+		return undone // kept for it meanwhile: back in the queue, it would get its turn twice
+	}
 	if stays && !m.past {
 		n.enqueue(m)
 	} else {

@@ -31,13 +31,8 @@ func (c *client) hear(m *message, now time.Duration) {
 			c.look(now)
 		}
 	case c.ticket == number && c.phase == holding:
-		if !c.missing.Has(i) || number == c.served {
-			return
-		}
-		// One more vote. It must not lock after the end, whose release goes before it.
-		if bound := min(c.machine.Stop(), now+w.config.terms.Timeout); now < bound &&
-			c.ask(i, now, micros(epoch+c.wall+w.now), bound) {
-			c.asked = c.asked.With(i)
+		if c.missing.Has(i) && number != c.served {
+			c.askMore(i, now)
 		}
 	case c.ticket == number:
 		c.toldBy = c.toldBy.With(i)
@@ -51,6 +46,15 @@ func (c *client) hear(m *message, now time.Duration) {
 	default: // it has what it waited for, or has given up: whoever is next may come
 		w.stats.PassedOn++
 		c.request(i, &message{op: release, owner: number, pass: true, sent: now})
+	}
+}
+
+// askMore asks for one more vote. It must not lock after the end, whose release goes
+// before it.
+func (c *client) askMore(i int, now time.Duration) {
+	if bound := min(c.machine.Stop(), now+c.w.config.terms.Timeout); now < bound &&
+		c.ask(i, now, micros(epoch+c.wall+c.w.now), bound) {
+		c.asked = c.asked.With(i)
 	}
 }
 

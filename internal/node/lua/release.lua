@@ -45,6 +45,9 @@ end
 local given
 if KEYS[3] then
   local queue, ticket, place, past = KEYS[3], ARGV[4], ARGV[5], ARGV[6] == '1'
+  if place ~= '' and held == string.sub(ticket, 1, 32) .. ' w ' then
+    return -1 -- kept for it meanwhile: back in the queue, it would get its turn twice
+  end
   if place ~= '' and not past then
     redis.call('ZADD', queue, 'NX', place, ticket)
   elseif ticket ~= '' then
