@@ -511,11 +511,6 @@ var mutants = []mutant{
 		pkg: real, run: "TestAWaiterThatIsFrozenCostsItsGraceAndNoMore$",
 	},
 	{
-		name: "who asks passes those who wait", file: "internal/node/lua/acquire.lua",
-		old: "if first and first ~= ticket then", new: "if false then",
-		pkg: real, run: "TestTryAcquireDoesNotPassThoseWhoWait$",
-	},
-	{
 		name: "a node that tells late gives no vote", file: "waiters.go",
 		old: "\t\tcase missing:\n\t\t\ta.ask(i)\n", new: "\t\tcase missing:\n",
 		pkg: real, run: "TestANodeThatTellsLateVotesToo$",
