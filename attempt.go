@@ -428,7 +428,7 @@ func (a *attempt) ask(i int) {
 	l := a.lease
 	until := min(time.Duration(l.stop.Load()), a.m.clock.Now()+a.terms.Timeout)
 	if until == 0 {
-		return // its release passes on what is kept for it
+		return // it has ended: what is kept for it is so for the grace
 	}
 	more := &attempt{args: a.args}
 	more.args[6] = strconv.FormatInt(until.Microseconds(), 10)

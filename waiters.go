@@ -406,7 +406,7 @@ func (w *waiter) pause(ctx context.Context, d time.Duration) bool {
 			// Told by too few: the others have somebody else before us, or what they
 			// told was lost. When the grace is over they are asked, and get our
 			// ticket. The same if the one before us has not come by then.
-			until = min(until, now+minGrace+time.Millisecond+mathrand.N(2*time.Millisecond))
+			until = min(until, now+w.m.grace()+time.Millisecond+mathrand.N(2*time.Millisecond))
 		case again:
 			until = min(until, now+mathrand.N(minGrace)) // not all who wait at once
 		}
