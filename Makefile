@@ -85,7 +85,7 @@ fuzz: ## Fuzz every fuzz target of every module, one after another (FUZZTIME=30s
 compat: ## Run the suites on Redis 7.0, 8.0 and Valkey 8.1, with RESP2 and RESP3 (see scripts/compat.sh).
 	scripts/compat.sh $(ROWS)
 
-# Rows with a rate, which the race detector would have most of: they run without it as well.
+# Rows with a rate, of which the race detector would take much: they run without it as well.
 RATES = TestEightProcessesShareOneLock
 .PHONY: battery
 battery: deps ## Try to break it on real servers, full counts: a line for each figure (ROWS=regexp, about an hour and a half).

@@ -431,8 +431,8 @@ func exclusion(t *testing.T, r *row, tally *witnessTally, holds []hold, writes [
 
 // Row 17: eight processes want one lock, again and again, without any pause.
 // The lock is to change hands at more than 80 % of the rate that such sections
-// allow, so to be held for as much of the time. The race detector takes more of the
-// CPU of a hand-over than everything else together, so the rate is judged in a run
+// allow, so to be held for as much of the time. The race detector takes half of
+// the client's CPU in a hand-over, so the rate is judged in a run
 // without it, which make battery does as well.
 func TestEightProcessesShareOneLock(t *testing.T) {
 	lasting := time.Duration(count(60, 5)) * time.Second
