@@ -516,6 +516,11 @@ var mutants = []mutant{
 		pkg: real, run: "TestANodeThatTellsLateVotesToo$",
 	},
 	{
+		name: "a waiter that is told by too few asks before the grace is over", file: "waiters.go",
+		old: "now+w.m.grace()+time", new: "now+minGrace+time",
+		pkg: virtual, run: "TestAWaiterThatIsToldByTooFewAsks",
+	},
+	{
 		name: "an ear that comes back wakes nobody", file: "waiters.go",
 		old: "\t\tw.again = true\n", new: "\t\tw.again = false\n",
 		pkg: real, run: "TestWhoLosesItsEarIsServedAllTheSame$",

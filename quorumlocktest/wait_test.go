@@ -1,0 +1,87 @@
+package quorumlocktest_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/quorumlocktest"
+)
+
+// Four of five nodes have somebody before us who does not come: they keep the lock
+// for it as long as its grace is, four round trips. To ask before that is refused.
+func TestAWaiterThatIsToldByTooFewAsksWhenTheGraceOfWhoeverIsBeforeItIsOver(t *testing.T) {
+	virtual(t, 5, func(t *testing.T, c *quorumlocktest.Cluster) {
+		for _, n := range c.Nodes() {
+			n.Delay(10 * time.Millisecond)
+		}
+		const grace = 80 * time.Millisecond
+		holder := manager(t, c)
+		seldom := quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(time.Hour) })
+		m := managerFor(t, c, "waiter", seldom)
+
+		// It listens from its first contention on.
+		other := acquire(t, holder, "contended")
+		ctx, cancel := context.WithTimeout(background, time.Second)
+		defer cancel()
+		_, err := m.Acquire(ctx, "contended")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		require.NoError(t, other.Release(background))
+
+		l := acquire(t, holder, "job")
+		frozen := strings.Repeat("f", node.ManagerLen)
+		_, _, queue := node.Keys(quorumlock.DefaultPrefix, "job")
+		for i, option := range c.Options()[1:] {
+			client := connect(t, option)
+			listening, stop := context.WithCancel(background)
+			defer stop()
+			go func() {
+				channel := node.WakeChannel(quorumlock.DefaultPrefix, frozen)
+				_ = client.Receive(listening, client.B().Subscribe().Channel(channel).Build(), func(rueidis.PubSubMessage) {})
+			}()
+			admin(t, c.Nodes()[1+i], "ZADD", queue, "1", frozen+"000000000000000180")
+		}
+
+		got := make(chan *quorumlock.Lease, 1)
+		go func() {
+			l, err := m.Acquire(background, "job")
+			assert.NoError(t, err)
+			got <- l
+		}()
+		time.Sleep(100 * time.Millisecond)
+		asked := make([]int, 5)
+		for i, n := range c.Nodes() {
+			waiting, _ := admin(t, n, "ZRANGE", queue, "0", "-1").([]any)
+			require.Len(t, waiting, min(1+i, 2))
+			ticket := waiting[len(waiting)-1].(string)
+			require.Equal(t, "80", ticket[node.TicketLen:], "ms that the nodes keep a lock for it")
+			n.Fail(func(args []string) bool {
+				if args[0] == "EVALSHA" && strings.Contains(strings.Join(args, " "), ticket) {
+					asked[i]++
+				}
+				return false
+			}, "")
+		}
+		began := time.Now()
+		require.NoError(t, l.Release(background))
+		next := <-got
+		for _, n := range c.Nodes() {
+			n.Fail(nil, "") // and asked is ours
+		}
+		assert.Equal(t, []int{1, 1, 1, 1, 1}, asked)
+		// One way for the release, one for the message, the grace, and a round trip.
+		assert.GreaterOrEqual(t, time.Since(began), 4*10*time.Millisecond+grace)
+		assert.Less(t, time.Since(began), 4*10*time.Millisecond+grace+5*time.Millisecond)
+		synctest.Wait()
+		require.NoError(t, next.Release(background))
+	})
+}
