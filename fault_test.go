@@ -20,19 +20,22 @@ import (
 
 func TestALeaseOutlivesAMinorityOfKilledNodesAndIsHealed(t *testing.T) {
 	for _, n := range []int{3, 5} {
-		m, servers := newManager(t, n, quorumlock.WithTTL(time.Second))
-		l, err := m.Acquire(background, "job")
-		require.NoError(t, err)
-		for _, s := range servers[:n/2] {
-			s.Kill()
-		}
-		time.Sleep(1500 * time.Millisecond) // beyond the TTL
-		require.True(t, l.Valid(), "%v", l.Err())
-		for _, s := range servers[:n/2] {
-			s.Restart()
-		}
-		eventually(t, "healed", func() bool { return locks(t, servers, "job") == n })
-		require.NoError(t, l.Release(background))
+		t.Run(fmt.Sprintf("N=%d", n), func(t *testing.T) {
+			t.Parallel()
+			m, servers := newManager(t, n, quorumlock.WithTTL(3*time.Second))
+			l, err := m.Acquire(background, "job")
+			require.NoError(t, err)
+			for _, s := range servers[:n/2] {
+				s.Kill()
+			}
+			time.Sleep(4 * time.Second) // beyond the TTL
+			require.True(t, l.Valid(), "%v", l.Err())
+			for _, s := range servers[:n/2] {
+				s.Restart()
+			}
+			eventually(t, "healed", func() bool { return locks(t, servers, "job") == n })
+			require.NoError(t, l.Release(background))
+		})
 	}
 }
 
@@ -144,19 +147,21 @@ func TestARestartedNodeDoesNotVoteUnderTheGuard(t *testing.T) {
 	l, err := strict.Acquire(background, "job", quorumlock.WithoutRenewal())
 	require.NoError(t, err)
 	require.NoError(t, m.Close(background))
+	restarted := time.Now()
 	servers[0].Restart()
 	servers[1].Restart()
 	// Both nodes of a majority have forgotten the lease; without the guard
 	// somebody else could be granted it now.
-	assert.Never(t, func() bool {
-		second, err := strict.TryAcquire(background, "job")
-		return err == nil && second != nil
-	}, 500*time.Millisecond, 20*time.Millisecond)
-	s, err := strict.Inspect(background, "job")
-	require.NoError(t, err)
-	assert.Positive(t, s.Nodes[0].QuarantinedFor)
-	next, err := strict.Acquire(background, "job")
-	require.NoError(t, err, "and after the quarantine all is well")
+	var quarantined time.Duration
+	var next *quorumlock.Lease
+	eventually(t, "after the quarantine all is well", func() bool {
+		s, _ := strict.Inspect(background, "job") // no quorum, as long as it is reconnecting
+		quarantined = max(quarantined, s.Nodes[0].QuarantinedFor)
+		next, err = strict.TryAcquire(background, "job")
+		return err == nil
+	})
+	assert.GreaterOrEqual(t, time.Since(restarted), 3*time.Second)
+	assert.Positive(t, quarantined)
 	assert.Greater(t, next.Token(), l.Token())
 	eventually(t, "the log tells, and of the end too", func() bool {
 		_, after, quarantined := strings.Cut(log.String(), "node in quarantine: it votes when that ends")

@@ -1147,6 +1147,7 @@ func TestAFenceCounterThatTurnsBadUnderALeaseDoesNotEndIt(t *testing.T) {
 		t.Run(claim, func(t *testing.T) {
 			name := "job " + claim
 			l := acquired(t, m, name)
+			eventually(t, "all votes are in", func() bool { return locks(t, servers, name) == len(servers) })
 			take(servers, fenceKey(name))
 			put(servers, command, fenceKey(name))
 			for range 3 {

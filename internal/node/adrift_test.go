@@ -57,7 +57,7 @@ func newStray(t *testing.T, kind node.Kind) *stray {
 	t.Cleanup(func() { s.Close(context.Background(), nil, nil); <-ended })
 	require.Eventually(t, func() bool { return s.Health().Err == nil }, 20*time.Second, 5*time.Millisecond)
 
-	s.expires = s.now() + 1500*time.Millisecond
+	s.expires = s.now() + 3*time.Second
 	notAfter := strconv.FormatInt(s.expires.Microseconds(), 10)
 	req := &node.Request{
 		Kind: kind, Keys: []string{"p:job", "p:job:fence", "p:job:queue"}, Expires: s.expires,
