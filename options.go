@@ -124,10 +124,10 @@ func WithDriftFactor(f float64) Option {
 // on a taken name or without a quorum, as long as no node tells them that it is
 // their turn. The function is called once by every call that has to wait; what it
 // returns is asked before each wait (nil stands for the default). Whoever stands
-// in the nodes' queues waits that long for each one before it, 50 ms to 5 s. A
-// wait is cut to what the holder's keys have left to live; backoff.Stop ends the
-// call with the error of the last attempt. Default exponential with jitter, 10 ms
-// to 500 ms.
+// in the nodes' queues waits that long for each one before it, 50 ms to 5 s, and
+// 20 s at the most, to keep its place. A wait is cut to what the holder's keys
+// have left to live; backoff.Stop ends the call with the error of the last
+// attempt. Default exponential with jitter, 10 ms to 500 ms.
 func WithRetryBackoff(f func() backoff.BackOff) Option {
 	return managerOption(func(c *config) { c.retry = f })
 }

@@ -17,6 +17,41 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
+// patient returns a Manager that looks once an hour, and listens: it has met
+// contention once.
+func patient(t *testing.T, c *quorumlocktest.Cluster, holder *quorumlock.Manager) *quorumlock.Manager {
+	t.Helper()
+	m := manager(t, c, quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(time.Hour) }))
+	other := acquire(t, holder, "contended")
+	ctx, cancel := context.WithTimeout(background, time.Second)
+	defer cancel()
+	_, err := m.Acquire(ctx, "contended")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NoError(t, other.Release(background))
+	return m
+}
+
+// A node forgets a queue to which nobody comes for a minute.
+func TestAWaiterThatLooksHardlyEverKeepsItsPlace(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		holder := manager(t, c)
+		m := patient(t, c, holder)
+		l := acquire(t, holder, "job", quorumlock.WithTTL(2*time.Hour), quorumlock.WithoutRenewal())
+		got := make(chan time.Time, 1)
+		go func() {
+			l, err := m.Acquire(background, "job")
+			assert.NoError(t, err)
+			got <- time.Now()
+			assert.NoError(t, l.Release(background))
+		}()
+		time.Sleep(10 * time.Minute)
+		released := time.Now()
+		require.NoError(t, l.Release(background))
+		assert.Less(t, (<-got).Sub(released), 5*time.Millisecond)
+		synctest.Wait()
+	})
+}
+
 // Four of five nodes have somebody before us who does not come: they keep the lock
 // for it as long as its grace is, four round trips. To ask before that is refused.
 func TestAWaiterThatIsToldByTooFewAsksWhenTheGraceOfWhoeverIsBeforeItIsOver(t *testing.T) {
@@ -26,17 +61,7 @@ func TestAWaiterThatIsToldByTooFewAsksWhenTheGraceOfWhoeverIsBeforeItIsOver(t *t
 		}
 		const grace = 80 * time.Millisecond
 		holder := manager(t, c)
-		seldom := quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(time.Hour) })
-		m := managerFor(t, c, "waiter", seldom)
-
-		// It listens from its first contention on.
-		other := acquire(t, holder, "contended")
-		ctx, cancel := context.WithTimeout(background, time.Second)
-		defer cancel()
-		_, err := m.Acquire(ctx, "contended")
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.NoError(t, other.Release(background))
-
+		m := patient(t, c, holder)
 		l := acquire(t, holder, "job")
 		frozen := strings.Repeat("f", node.ManagerLen)
 		_, _, queue := node.Keys(quorumlock.DefaultPrefix, "job")

@@ -813,7 +813,7 @@ var mutants = []mutant{
 	{
 		name: "a life to which nothing can be added", file: "internal/node/wire.go",
 		old: "math.MaxInt64/2/int64", new: "math.MaxInt64/int64",
-		pkg: real, run: "TestAWaiterOfAKeyThatLivesForAgesKeepsItsBackoff$",
+		pkg: scripts, run: "FuzzReplies$",
 	},
 	{
 		name: "a holder without an end ends first", file: "inspect.go",
@@ -1339,6 +1339,11 @@ var mutants = []mutant{
 		old: "if r.Left != Never {",
 		new: "if r.Left >= 0 {",
 		pkg: decisions, run: "Wait|Look",
+	},
+	{
+		name: "who hardly looks loses its place", file: "internal/quorum/queue.go",
+		old: "\tif queued > 0 {\n\t\tpoll = min(poll, KeepPlace)\n\t}\n", new: "",
+		pkg: virtual, run: "TestAWaiterThatLooksHardlyEverKeepsItsPlace$",
 	},
 	{
 		name: "a poll that is long by itself is cut", file: "internal/quorum/queue.go",

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net"
 	"regexp"
 	"slices"
@@ -453,6 +454,9 @@ func FuzzReplies(f *testing.F) {
 		}
 		if r.Status == Taken && (r.TTL > 0 && s.parts[1].text[0] == '-' || r.TTL < 0 && s.parts[1].text[0] != '-') {
 			t.Errorf("%s ms is a life of %v: %s", s.parts[1].text, r.TTL, told)
+		}
+		if r.TTL > math.MaxInt64/2 {
+			t.Errorf("a life of %v, to which nothing can be added: %s", r.TTL, told)
 		}
 		if r.Status == Taken && r.Place != number(s.parts[2].text) {
 			t.Errorf("%s are before us, and not %d: %s", s.parts[2].text, r.Place, told)

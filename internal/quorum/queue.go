@@ -20,7 +20,7 @@ type Refusal struct {
 // again: until so many of the keys in the way have ended as it needs, or as many
 // as end at all. It looks after poll, and the later the more are before it, because a
 // client of another kind may release without a word; the longest for that is
-// MaxPoll, or poll itself.
+// MaxPoll, or poll itself. As long as it has a place, it comes back for it.
 func Look(refusals []Refusal, need int, poll time.Duration) time.Duration {
 	if len(refusals) == 0 {
 		return poll
@@ -43,6 +43,9 @@ func Look(refusals []Refusal, need int, poll time.Duration) time.Duration {
 	if first > 0 && poll < MaxPoll {
 		poll = min(MaxPoll, poll+poll*time.Duration(min(first, int(MaxPoll/max(poll, 1)))))
 	}
+	if queued > 0 {
+		poll = min(poll, KeepPlace)
+	}
 	if free := FreedBy(ends, need); free > 0 {
 		return min(poll, free)
 	}
@@ -50,10 +53,12 @@ func Look(refusals []Refusal, need int, poll time.Duration) time.Duration {
 }
 
 // MinPoll and MaxPoll bound for how long a place in enough queues makes a waiter
-// trust that it is told.
+// trust that it is told. KeepPlace is how often it shows that it is still there: a
+// queue is forgotten 60 s after the last one came (acquire.lua).
 const (
-	MinPoll = 50 * time.Millisecond
-	MaxPoll = 5 * time.Second
+	MinPoll   = 50 * time.Millisecond
+	MaxPoll   = 5 * time.Second
+	KeepPlace = 20 * time.Second
 )
 
 // Turns is what a waiter knows of the nodes that have told it that it is its turn.

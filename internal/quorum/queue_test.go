@@ -70,9 +70,13 @@ func TestAWaiterThatWillBeToldPollsTheLessTheMoreAreBeforeIt(t *testing.T) {
 		{"the 30th", [3]int{29, 29, 30}, 200 * ms, 5 * time.Second},
 		{"the last of very many", [3]int{1 << 40, 1 << 40, 1 << 40}, 10 * ms, 5 * time.Second},
 		{"whose poll is longer by itself", [3]int{3, 3, 3}, 7 * time.Second, 7 * time.Second},
+		{"whose poll is longer than a queue is kept", [3]int{0, 0, 0}, time.Hour, 20 * time.Second},
+		{"the same with others before it", [3]int{3, 3, 3}, time.Hour, 20 * time.Second},
+		{"in one queue only", [3]int{-1, 0, -1}, time.Hour, 20 * time.Second},
 		{"in the queues of a quorum", [3]int{-1, 1, 1}, 10 * ms, 50 * ms},
 		{"in too few queues", [3]int{-1, 0, -1}, 10 * ms, 10 * ms},
 		{"in no queue", [3]int{-1, -1, -1}, 10 * ms, 10 * ms},
+		{"in no queue, by a longer poll", [3]int{-1, -1, -1}, time.Hour, time.Hour},
 	} {
 		var refusals []quorum.Refusal
 		for _, place := range c.places {
@@ -94,7 +98,7 @@ type wait struct {
 func (wait) Generate(r *rand.Rand, _ int) reflect.Value {
 	w := wait{Need: r.Intn(6) - 1, Poll: time.Duration(r.Intn(200)) * ms}
 	if r.Intn(10) == 0 {
-		w.Poll *= 50
+		w.Poll *= 200
 	}
 	for range r.Intn(6) {
 		left := time.Duration(r.Intn(20)) * 10 * ms
@@ -125,6 +129,9 @@ func dumbLook(w wait) time.Duration {
 	}
 	for more := poll; len(w.Refusals) > 0 && first > 0 && poll < quorum.MaxPoll; first-- {
 		poll = min(poll+more, quorum.MaxPoll)
+	}
+	if queued > 0 && poll > quorum.KeepPlace {
+		poll = quorum.KeepPlace
 	}
 	for d := step; d < poll && end > 0; d += step {
 		ended := 0
