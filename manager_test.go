@@ -158,7 +158,7 @@ func TestPasswordsAreAskedForByNameAndNeverTold(t *testing.T) {
 func TestANodeThatIsDownAtStartJoinsWhenItComes(t *testing.T) {
 	servers := redistest.Start(t, 3)
 	servers[2].Kill()
-	m := connect(t, redistest.Addrs(servers), quorumlock.WithTTL(time.Second))
+	m := connect(t, redistest.Addrs(servers), quorumlock.WithTTL(3*time.Second))
 	l, err := m.Acquire(background, "job")
 	require.NoError(t, err)
 	servers[2].Restart()

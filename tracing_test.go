@@ -189,7 +189,7 @@ func TestTheCallersTraceIsStoredWithoutAProvider(t *testing.T) {
 func TestASpanProcessorThatHangsHoldsUpNoLoss(t *testing.T) {
 	hang := make(chan struct{})
 	defer close(hang)
-	m, servers := newManager(t, 3, quorumlock.WithTracerProvider(&recorder{hang: hang, hangs: "quorumlock.hold"}), quorumlock.WithTTL(time.Second))
+	m, servers := newManager(t, 3, quorumlock.WithTracerProvider(&recorder{hang: hang, hangs: "quorumlock.hold"}), quorumlock.WithTTL(3*time.Second))
 	var leases []*quorumlock.Lease
 	for _, name := range []string{"a", "b", "c"} {
 		l, err := m.Acquire(background, name)

@@ -271,8 +271,8 @@ func TestANodeThatTellsLateVotesToo(t *testing.T) {
 }
 
 func TestAHolderGetsALostNodeBackAlthoughOthersWait(t *testing.T) {
-	m, servers := newManager(t, 3, quorumlock.WithTTL(time.Second))
-	managers := crowd(t, servers, 3, quorumlock.WithTTL(time.Second))
+	m, servers := newManager(t, 3, quorumlock.WithTTL(3*time.Second))
+	managers := crowd(t, servers, 3, quorumlock.WithTTL(3*time.Second))
 	l, err := m.Acquire(background, "job")
 	require.NoError(t, err)
 	eventually(t, "all votes are in", func() bool { return locks(t, servers, "job") == 3 })

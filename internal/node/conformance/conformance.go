@@ -658,9 +658,9 @@ func (r *rig) guardTrustsOnce() {
 
 func (r *rig) guardMends() {
 	r.admin("SET", node.GuardKey(r.server.Prefix), "\xff garbage")
-	n := r.connect(guarded(100 * time.Millisecond))
+	n := r.connect(guarded(time.Second))
 	require.ErrorIs(r, r.vote(n, alice).Err, node.ErrQuarantined)
-	time.Sleep(150 * time.Millisecond)
+	time.Sleep(1100 * time.Millisecond)
 	assert.Equal(r, node.Granted, r.vote(n, alice).Status)
 }
 
