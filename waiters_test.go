@@ -304,7 +304,8 @@ func TestAQueueOfWaitersHardlyAsks(t *testing.T) {
 	assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, come())
 }
 
-// counting counts what comes to nothing, and says to ask again after 10 ms, 15, …
+// counting counts attempts that came to nothing, and says to ask again after 10 ms
+// at first and 500 ms at last.
 type counting struct{ atomic.Int64 }
 
 func (c *counting) retry() backoff.BackOff {
