@@ -30,6 +30,9 @@ var errPassed = errors.New("key is no longer ours, or its fence counter is past 
 // errTooSlow: a vote that came when little of the lease was left.
 var errTooSlow = errors.New("granted too late for the lease to be of use")
 
+// notAfterArg is the place of "not after" among the arguments of acquire.lua.
+const notAfterArg = 6
+
 // attempt is one round of asking every node for a lease. Its answers come in
 // the goroutines of the nodes' workers; one caller waits for the outcome.
 type attempt struct {
@@ -43,7 +46,7 @@ type attempt struct {
 
 	req  node.Request // acquire
 	keys lockKeys
-	args [9]string
+	args [9]string // of acquire.lua, see there
 
 	// decided has capacity 1: the outcome is certain. Sent once, never closed.
 	decided chan struct{}
@@ -430,10 +433,9 @@ func (a *attempt) ask(i int) {
 	if until == 0 {
 		return // it has ended: what is kept for it is so for the grace
 	}
-	more := &attempt{args: a.args}
-	more.args[6] = strconv.FormatInt(until.Microseconds(), 10)
-	more.req = node.Request{Kind: node.Acquire, Keys: a.req.Keys, Args: more.args[:], Expires: until}
-	a.m.post(i, &more.req, a)
+	args := a.args // a copy
+	args[notAfterArg] = strconv.FormatInt(until.Microseconds(), 10)
+	a.m.post(i, &node.Request{Kind: node.Acquire, Keys: a.req.Keys, Args: args[:], Expires: until}, a)
 	if l.stop.Load() == 0 {
 		// It ended meanwhile, and its release may be ahead in the queue.
 		a.m.post(i, l.releaseRequest(), nobody{})

@@ -350,8 +350,9 @@ func (m *Manager) Acquire(ctx context.Context, name string, opts ...AcquireOptio
 }
 
 // TryAcquire asks once. It returns ErrHeld (a *HeldError) when the name is
-// taken or others wait for it, ErrNoQuorum (a *QuorumError) when too few nodes gave an answer that
-// counts within the node timeout, and otherwise what Acquire does.
+// taken or others wait for it, ErrNoQuorum (a *QuorumError) when too few nodes
+// gave an answer that counts within the node timeout, and otherwise what Acquire
+// does.
 func (m *Manager) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	return m.acquire(ctx, name, opts, false)
 }
