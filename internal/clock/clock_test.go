@@ -55,12 +55,30 @@ func TestSlewBelowToleranceIsNotAJump(t *testing.T) {
 	assert.Equal(t, time.Second, c.Now())
 }
 
+// A thread that is held between two readings sees the later clock further on.
+// Every look of a clock makes several readings, and each of them may be torn.
 func TestTornReadingIsNotAJump(t *testing.T) {
-	looks := []Reading{{Boot: time.Second}, {}}
-	c := &Clock{start: time.Now()}
-	c.read = func() Reading { r := looks[0]; looks = looks[1:]; return r }
-	assert.Zero(t, c.Now())
-	assert.Zero(t, c.Jumped())
+	for torn := range 8 {
+		i, now := 0, time.Second
+		c := From(func() Reading {
+			r := Reading{Mono: now, Boot: now, Wall: now}
+			if i == torn {
+				now += time.Second
+				r.Mono = now
+			}
+			i++
+			return r
+		})
+		last := c.Steady()
+		for range 8 {
+			validity, steady := c.Both()
+			assert.Equal(t, now, validity, "reading %d is torn", torn)
+			assert.Equal(t, now, steady, "reading %d is torn", torn)
+			assert.GreaterOrEqual(t, steady, last)
+			last = steady
+		}
+		assert.Zero(t, c.Jumped(), "reading %d is torn", torn)
+	}
 }
 
 func TestInABubbleOnlyTheBubblesClockCounts(t *testing.T) {
@@ -83,11 +101,4 @@ func TestSystemClockAdvancesAndDoesNotJump(t *testing.T) {
 	}
 	assert.Zero(t, c.Jumped())
 	assert.WithinDuration(t, time.Now(), c.Time(c.Now()), time.Second)
-}
-
-func BenchmarkNow(b *testing.B) {
-	c := New()
-	for b.Loop() {
-		c.Now()
-	}
 }
