@@ -69,7 +69,7 @@ func force(life context.Context, o rueidis.ClientOption, watched func(net.Conn) 
 	}
 	if credentials := o.AuthCredentialsFn; credentials != nil {
 		o.AuthCredentialsFn = func(ctx rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
-			return heed(life, func() (rueidis.AuthCredentials, error) { return credentials(ctx) }, nil)
+			return callOrAbandon(life, func() (rueidis.AuthCredentials, error) { return credentials(ctx) }, nil)
 		}
 	}
 	o.DialFn = nil
@@ -77,7 +77,7 @@ func force(life context.Context, o rueidis.ClientOption, watched func(net.Conn) 
 		// A dial function of the user's may know its context and not d.Timeout.
 		ctx, cancel := context.WithTimeout(ctx, maxDial)
 		defer cancel()
-		conn, err := heed(life, func() (net.Conn, error) { return dial(ctx, addr, d, config) }, func(late net.Conn) { _ = late.Close() })
+		conn, err := callOrAbandon(life, func() (net.Conn, error) { return dial(ctx, addr, d, config) }, func(late net.Conn) { _ = late.Close() })
 		if err != nil {
 			return nil, err
 		}
@@ -105,11 +105,11 @@ func dialer(o rueidis.ClientOption) func(context.Context, string, *net.Dialer, *
 	}
 }
 
-// heed calls a function that may be the user's, and leaves it to itself when life
+// callOrAbandon calls a function that may be the user's, and leaves it to itself when life
 // ends: it may know no context, or not care, and must hold up neither Close nor a
 // New that is given up. What comes after that is given to late, if there is one.
 // The goroutine ends when the function does.
-func heed[T any](life context.Context, call func() (T, error), late func(T)) (T, error) {
+func callOrAbandon[T any](life context.Context, call func() (T, error), late func(T)) (T, error) {
 	type result struct {
 		value T
 		err   error
