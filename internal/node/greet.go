@@ -232,7 +232,7 @@ func (n *Node) run(ctx context.Context, what string, args ...string) ([]rueidis.
 	}
 	parts, err := answers[1].ToArray()
 	if err == nil {
-		err = failure(parts)
+		err = operationFailure(parts)
 	}
 	if err != nil {
 		return nil, missingRight(refusal(what, err))

@@ -112,16 +112,17 @@ func (n *Node) read(req *Request, answers []rueidis.RedisMessage, r *Reply) {
 	case Acquire:
 		err = n.readVote(&answers[0], r)
 	case Extend, Heal:
-		err = n.readMany(answers, r)
+		_, err = n.readMany(answers, r)
 	case Raise:
 		err = readRaise(&answers[0], r)
 	case Read:
 		err = readState(&answers[0], r)
 	default:
-		if err = n.readMany(answers, r); err == nil {
+		var failure Status
+		if failure, err = n.readMany(answers, r); err == nil {
 			r.N = r.Answers[0]
 			if r.N == Unanswered {
-				r.Status, _ = classify(r.Err)
+				r.Status = failure
 			}
 		}
 	}
@@ -142,8 +143,8 @@ type operationError string
 // Error returns the server's words.
 func (e operationError) Error() string { return string(e) }
 
-// failure returns the error that an operation answered, nil if it answered none.
-func failure(parts []rueidis.RedisMessage) error {
+// operationFailure returns the error that an operation answered, nil if it answered none.
+func operationFailure(parts []rueidis.RedisMessage) error {
 	if len(parts) != 1 {
 		return nil
 	}
@@ -175,7 +176,7 @@ func (n *Node) readVote(message *rueidis.RedisMessage, r *Reply) error {
 	}
 	parts, err := message.ToArray()
 	if err == nil {
-		err = failure(parts)
+		err = operationFailure(parts)
 	}
 	if err != nil {
 		return err
@@ -220,7 +221,7 @@ func readHeld(parts []rueidis.RedisMessage, r *Reply) (err error) {
 func readState(message *rueidis.RedisMessage, r *Reply) error {
 	parts, err := message.ToArray()
 	if err == nil {
-		err = failure(parts)
+		err = operationFailure(parts)
 	}
 	if err != nil {
 		return err
@@ -240,7 +241,7 @@ func readState(message *rueidis.RedisMessage, r *Reply) error {
 func readRaise(message *rueidis.RedisMessage, r *Reply) error {
 	parts, err := message.ToArray()
 	if err == nil {
-		err = failure(parts)
+		err = operationFailure(parts)
 	}
 	if err != nil {
 		return err
@@ -256,36 +257,37 @@ func readRaise(message *rueidis.RedisMessage, r *Reply) error {
 }
 
 // readMany reads one answer for each lock. A lock of another type is another owner's;
-// an operation that failed otherwise is Unanswered, and the others count.
-func (n *Node) readMany(answers []rueidis.RedisMessage, r *Reply) error {
+// an operation that failed otherwise is Unanswered, and the others count. It returns
+// what the last failure means.
+func (n *Node) readMany(answers []rueidis.RedisMessage, r *Reply) (failure Status, err error) {
 	n.codes = n.codes[:0]
 	for i := range answers {
 		if !answers[i].IsArray() {
 			code, err := integerOf(&answers[i])
 			if err != nil {
-				return err
+				return 0, err
 			}
 			n.codes = append(n.codes, code)
 			continue
 		}
 		parts, err := answers[i].ToArray()
 		if err == nil {
-			err = failure(parts)
+			err = operationFailure(parts)
 		}
 		var failed operationError
 		switch {
 		case !errors.As(err, &failed):
-			return errors.Join(errReply, err)
+			return 0, errors.Join(errReply, err)
 		case strings.HasPrefix(failed.Error(), "WRONGTYPE"):
 			n.codes = append(n.codes, Another)
 		default:
 			n.codes = append(n.codes, Unanswered)
-			_, err = classify(failed)
-			r.Err = missingRight(err)
+			failure, r.Err = classify(failed)
+			r.Err = missingRight(r.Err)
 		}
 	}
 	r.Answers = n.codes
-	return nil
+	return failure, nil
 }
 
 // integerOf returns a reply that is an integer; any other is an error.
