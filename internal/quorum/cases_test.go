@@ -36,42 +36,56 @@ func TestTally(t *testing.T) {
 	})
 }
 
-func TestClaim(t *testing.T) {
-	golden(t, "claim", func(t *testing.T, head line) func(line) string {
-		claim := quorum.NewClaim(number(t, head.named["n"]), head.words[0] == "claim")
+func TestBallot(t *testing.T) {
+	golden(t, "ballot", func(t *testing.T, head line) func(line) string {
+		fenced := head.words[0] == "ballot"
+		b := quorum.NewBallot(number(t, head.named["n"]), fenced, value(t, head, "t"))
 		return func(step line) string {
 			var raise quorum.Set
 			for _, i := range step.nodes(t, 1) {
 				switch step.words[0] {
-				case "grant":
-					c := 0
-					if word, ok := step.named["c"]; ok {
-						c = number(t, word)
-					}
-					raise |= claim.Grant(i, int64(c))
-				case "refuse":
-					claim.Refuse(i)
-				case "fail":
-					claim.Fail(i)
+				case "moved":
+					raise |= b.Grant(i, value(t, step, "to"), value(t, step, "from"))
+				case "ahead":
+					raise |= b.Grant(i, 0, value(t, step, "at"))
 				case "raised":
-					claim.Raised(i, true)
+					b.Raised(i, value(t, step, "from"), true)
 				case "unraised":
-					claim.Raised(i, false)
+					b.Raised(i, 0, false)
+				case "refuse":
+					b.Refuse(i)
+				case "fail":
+					b.Fail(i)
+				default:
+					t.Fatalf("unknown step %q", step.words[0])
 				}
 			}
 			if step.words[0] == "expire" {
-				claim.Expire()
+				b.Expire()
 			}
-			result := claim.Outcome().String()
-			if claim.Token() != 0 {
-				result += fmt.Sprintf(" token=%d", claim.Token())
+			result := b.Outcome().String()
+			if fenced {
+				result += fmt.Sprintf(" token=%d", b.Token())
 			}
 			if raise != 0 {
 				result += " raise" + members(raise)
 			}
+			if first, last := b.Tokens(value(t, head, "block")); last != 0 {
+				result += fmt.Sprintf(" tokens=%d..%d", first, last)
+			}
 			return result
 		}
 	})
+}
+
+// value returns the number with a name, or 0 if the line has none.
+func value(t *testing.T, l line, name string) int64 {
+	t.Helper()
+	word, ok := l.named[name]
+	if !ok {
+		return 0
+	}
+	return int64(number(t, word))
 }
 
 func members(s quorum.Set) string {
@@ -119,8 +133,9 @@ func TestWindow(t *testing.T) {
 const origin = time.Hour
 
 var kinds = map[string]quorum.Kind{
-	"tick": quorum.Tick, "begin": quorum.Begin, "kept": quorum.Kept, "gone": quorum.Gone,
-	"foreign": quorum.Foreign, "mute": quorum.Mute, "stepped": quorum.Stepped, "release": quorum.Release,
+	"tick": quorum.InputTick, "begin": quorum.InputBegin, "release": quorum.InputRelease,
+	"confirmed": quorum.InputConfirmed, "missing": quorum.InputMissing, "taken": quorum.InputTaken,
+	"no-answer": quorum.InputNoAnswer, "clock-step": quorum.InputClockStep,
 }
 
 func TestMachine(t *testing.T) {
@@ -171,7 +186,7 @@ func TestMachine(t *testing.T) {
 				}
 			}
 			out := m.Step(now, in)
-			var told []string
+			var words []string
 			for _, flag := range []struct {
 				set  bool
 				name string
@@ -185,10 +200,10 @@ func TestMachine(t *testing.T) {
 				{out.Events&quorum.Ended != 0, "LOST(" + m.Reason().String() + ")"},
 			} {
 				if flag.set {
-					told = append(told, flag.name)
+					words = append(words, flag.name)
 				}
 			}
-			return strings.Join(append(standing(&m, now), told...), " ")
+			return strings.Join(append(standing(&m, now), words...), " ")
 		}
 	})
 }
@@ -196,7 +211,7 @@ func TestMachine(t *testing.T) {
 // standing describes a lease between two steps.
 func standing(m *quorum.Machine, now time.Duration) []string {
 	words := []string{m.State().String()}
-	if m.State() == quorum.Lost || m.State() == quorum.Released {
+	if m.State() == quorum.StateLost || m.State() == quorum.StateReleased {
 		return words
 	}
 	words = append(words,

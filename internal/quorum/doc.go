@@ -1,5 +1,5 @@
-// Package quorum holds every decision of the lock and nothing else: who has
-// won an attempt, which fencing token it gets, until when a lease may be
+// Package quorum holds every decision of the lock and nothing else: whether an
+// attempt has won, which fencing token it gets, until when a lease may be
 // trusted, and when it has to be renewed, healed or given up.
 //
 // All of it is functions of (state, input, now). Nothing here reads a clock,
@@ -12,10 +12,10 @@
 //
 // # The parts
 //
-//   - [Tally] counts the answers of one attempt: pending, won, held by
-//     somebody else, no quorum.
-//   - [Claim] is an attempt: a Tally and the fencing token minted from its
-//     votes.
+//   - [Tally] counts the answers of one attempt: pending, won, held by another
+//     owner, no quorum.
+//   - [Ballot] is an attempt: a Tally and the fencing token that follows from
+//     its votes.
 //   - [Window] is what a holder knows of its keys, and the deadline that
 //     follows.
 //   - [Machine] is the life of a granted lease: held, at risk, lost or
@@ -32,6 +32,6 @@
 // Sources: redis.io "Distributed Locks with Redis"; Gray and Cheriton,
 // "Leases" (SOSP 1989), for counting from the send; Burrows, "The Chubby lock
 // service" (OSDI 2006), for the at-risk state; Attiya, Bar-Noy and Dolev,
-// "Sharing Memory Robustly in Message-Passing Systems" (JACM 1995), for the
-// write-back that orders the tokens.
+// "Sharing Memory Robustly in Message-Passing Systems" (JACM 1995), for
+// registers on majorities, which order the tokens.
 package quorum

@@ -41,22 +41,22 @@ func count(answers []int, what int) int {
 // verdict is given when it is true in every one of them.
 func dumbTally(answers []int) quorum.Outcome {
 	n, q := len(answers), dumbQuorum(len(answers))
-	always := map[quorum.Outcome]bool{quorum.Won: true, quorum.Held: true, quorum.NoQuorum: true, quorum.Split: true}
+	always := map[quorum.Outcome]bool{quorum.OutcomeWon: true, quorum.OutcomeHeld: true, quorum.OutcomeNoQuorum: true, quorum.OutcomeSplit: true}
 	futures(answers, func(full []int) {
 		won := count(full, granted) >= q
 		held := n-count(full, taken) < q      // the others are no quorum
 		noQuorum := n-count(full, failed) < q // likewise
-		always[quorum.Won] = always[quorum.Won] && won
-		always[quorum.Held] = always[quorum.Held] && held
-		always[quorum.NoQuorum] = always[quorum.NoQuorum] && noQuorum
-		always[quorum.Split] = always[quorum.Split] && !won && !held && !noQuorum
+		always[quorum.OutcomeWon] = always[quorum.OutcomeWon] && won
+		always[quorum.OutcomeHeld] = always[quorum.OutcomeHeld] && held
+		always[quorum.OutcomeNoQuorum] = always[quorum.OutcomeNoQuorum] && noQuorum
+		always[quorum.OutcomeSplit] = always[quorum.OutcomeSplit] && !won && !held && !noQuorum
 	})
-	for _, o := range []quorum.Outcome{quorum.Won, quorum.Held, quorum.NoQuorum, quorum.Split} {
+	for _, o := range []quorum.Outcome{quorum.OutcomeWon, quorum.OutcomeHeld, quorum.OutcomeNoQuorum, quorum.OutcomeSplit} {
 		if always[o] {
 			return o
 		}
 	}
-	return quorum.Pending
+	return quorum.OutcomePending
 }
 
 // futures calls f with every completion of answers.
@@ -110,9 +110,9 @@ func dumbMargin(n, held int) int {
 
 // vote is one answer in the order of arrival.
 type vote struct {
-	node    int
-	what    int // granted, taken, failed; or a write-back: raised, unraised
-	counter int64
+	node          int
+	what          int   // granted, taken, failed; or the answer to a raise: raised, unraised
+	moved, before int64 // granted, moved 0: ahead; raised: before only
 }
 
 const (
@@ -120,22 +120,36 @@ const (
 	unraised
 )
 
-// dumbClaim reads the whole list of answers again for each question.
-type dumbClaim struct {
-	n     int
-	votes []vote
-	over  bool // expired: no further answers
+// usable reports whether a register can have done what the vote says.
+func (v vote) usable(top int64) bool {
+	const exact = 9007199254740991
+	switch {
+	case v.what == granted && v.moved == 0:
+		return v.before > 0 && v.before <= exact-1
+	case v.what == granted:
+		return v.moved > 0 && v.moved <= exact && v.before >= 0 && v.moved-v.before > 0
+	default:
+		return v.before >= 0 && top-v.before > 0
+	}
 }
 
-// answers returns what each node said first, and the counters of those that
-// granted, in the order of their votes.
-func (d *dumbClaim) answers() (answers []int, order []vote) {
+// dumbBallot reads the whole list of answers again for each question.
+type dumbBallot struct {
+	n        int
+	proposal int64
+	votes    []vote
+	over     bool // expired: no further answers
+}
+
+// answers returns what each node said first, and the votes in the order in
+// which they came.
+func (d *dumbBallot) answers() (answers []int, order []vote) {
 	answers = make([]int, d.n)
 	for _, v := range d.votes {
 		if v.what > failed || answers[v.node] != silent {
 			continue
 		}
-		if v.what == granted && v.counter < 1 {
+		if v.what == granted && !v.usable(0) {
 			v.what = failed
 		}
 		answers[v.node] = v.what
@@ -153,25 +167,42 @@ func (d *dumbClaim) answers() (answers []int, order []vote) {
 	return answers, order
 }
 
-// token is the highest counter of the first majority.
-func (d *dumbClaim) token() int64 {
+// top returns the token, and whether it is fixed: a quorum has voted.
+func (d *dumbBallot) top() (int64, bool) {
 	_, order := d.answers()
 	if len(order) < dumbQuorum(d.n) {
-		return 0
+		return d.proposal, false
 	}
-	var t int64
-	for _, v := range order[:dumbQuorum(d.n)] {
-		t = max(t, v.counter)
+	first := order[:dumbQuorum(d.n)]
+	agreed := true
+	for _, v := range first {
+		agreed = agreed && v.moved == d.proposal
 	}
-	return t
+	if agreed {
+		return d.proposal, true
+	}
+	var candidates []int64
+	for _, v := range first {
+		if v.moved == 0 {
+			candidates = append(candidates, v.before+1)
+		} else {
+			candidates = append(candidates, v.moved)
+		}
+	}
+	return slices.Max(candidates), true
 }
 
-// asked returns the nodes that are behind the token.
-func (d *dumbClaim) asked() []int {
+// asked returns the nodes that stand below the top.
+func (d *dumbBallot) asked() []int {
 	var nodes []int
+	top, fixed := d.top()
 	_, order := d.answers()
 	for _, v := range order {
-		if t := d.token(); t != 0 && v.counter < t {
+		register := v.moved
+		if v.moved == 0 {
+			register = v.before
+		}
+		if fixed && register < top {
 			nodes = append(nodes, v.node)
 		}
 	}
@@ -179,17 +210,18 @@ func (d *dumbClaim) asked() []int {
 	return nodes
 }
 
-// at returns the nodes that stand at the token, and those asked whose answer
-// is still open.
-func (d *dumbClaim) at() (at, open []int) {
+// at returns the nodes that were moved to the top, by the first move or by a
+// raise, and those asked whose answer is still open.
+func (d *dumbBallot) at() (at, open []int) {
+	top, fixed := d.top()
 	_, order := d.answers()
 	for _, v := range order {
-		if d.token() != 0 && v.counter == d.token() {
+		if fixed && v.moved == top {
 			at = append(at, v.node)
 		}
 	}
 	for _, i := range d.asked() {
-		switch d.raise(i) {
+		switch answer, _ := d.raise(i); answer {
 		case raised:
 			at = append(at, i)
 		case silent:
@@ -201,37 +233,70 @@ func (d *dumbClaim) at() (at, open []int) {
 	return at, open
 }
 
-// raise returns the first answer of node i to the write-back after it was
-// asked for one.
-func (d *dumbClaim) raise(i int) int {
-	past := dumbClaim{n: d.n}
+// raise returns the first answer of node i to the raise, after it was asked
+// for one, and the value before.
+func (d *dumbBallot) raise(i int) (answer int, before int64) {
+	past := dumbBallot{n: d.n, proposal: d.proposal}
 	for _, v := range d.votes {
 		if v.node == i && v.what > failed && slices.Contains(past.asked(), i) {
-			return v.what
+			if top, _ := past.top(); v.what == raised && !v.usable(top) {
+				return unraised, 0
+			}
+			return v.what, v.before
 		}
 		past.votes = append(past.votes, v)
 	}
-	return silent
+	return silent, 0
 }
 
-func (d *dumbClaim) outcome() quorum.Outcome {
+// tokens goes back to the moment at which the ballot was won, and takes away
+// from the block every token that a node counted by then may have seen.
+func (d *dumbBallot) tokens(block int64) (first, last int64) {
+	for k := range d.votes {
+		past := dumbBallot{n: d.n, proposal: d.proposal, votes: d.votes[:k+1]}
+		if past.outcome() != quorum.OutcomeWon {
+			continue
+		}
+		top, _ := past.top()
+		at, _ := past.at()
+		_, order := past.answers()
+		first := top
+		for first > 1 && top-first+1 < block {
+			first--
+		}
+		for _, i := range at {
+			for _, v := range order {
+				if v.node == i && v.moved == top {
+					first = max(first, v.before+1)
+				}
+			}
+			if answer, before := past.raise(i); answer == raised {
+				first = max(first, before+1)
+			}
+		}
+		return first, top
+	}
+	return 0, 0
+}
+
+func (d *dumbBallot) outcome() quorum.Outcome {
 	answers, _ := d.answers()
-	if votes := dumbTally(answers); votes != quorum.Won {
+	if votes := dumbTally(answers); votes != quorum.OutcomeWon {
 		return votes
 	}
-	// Try out every future: a silent node comes to stand at the token or not,
-	// and so does one that was asked.
+	// Try out every future: a silent node comes to stand at the top or not, and
+	// so does one that was asked.
 	at, open := d.at()
 	unsure := len(open) + count(answers, silent)
 	q := dumbQuorum(d.n)
 	best, worst := len(at)+unsure, len(at)
 	switch {
 	case worst >= q:
-		return quorum.Won
+		return quorum.OutcomeWon
 	case best < q:
-		return quorum.NoQuorum
+		return quorum.OutcomeNoQuorum
 	default:
-		return quorum.Pending
+		return quorum.OutcomePending
 	}
 }
 
@@ -326,9 +391,9 @@ func (d *dumbLease) state() quorum.State {
 	case d.ended != 0:
 		return d.ended
 	case d.unquorum || d.thin:
-		return quorum.Risky
+		return quorum.StateAtRisk
 	default:
-		return quorum.Holding
+		return quorum.StateHeld
 	}
 }
 
@@ -351,13 +416,13 @@ func (d *dumbLease) step(now time.Duration, in quorum.Input) quorum.Output {
 		return quorum.Output{}
 	}
 	unsettled := func() bool { r := d.round(); return !r.closed && !r.confirmed }
-	told := min(in.Lag, d.terms.MaxLag)
-	if told < d.lag || !unsettled() && in.Kind == quorum.Tick {
-		d.lag = told
+	expected := min(in.Lag, d.terms.MaxLag)
+	if expected < d.lag || !unsettled() && in.Kind == quorum.InputTick {
+		d.lag = expected
 	}
 	out := d.take(now, in)
 	if out.Missed && !unsettled() {
-		d.lag = told
+		d.lag = expected
 	}
 	return out
 }
@@ -367,26 +432,26 @@ func (d *dumbLease) take(now time.Duration, in quorum.Input) (out quorum.Output)
 		keys := d.deadline() - d.terms.Guard - d.terms.Early - d.lag
 		old := d.terms.MaxHold > 0 && now >= d.since+d.terms.MaxHold
 		ageFirst := old && d.since+d.terms.MaxHold <= keys
-		d.ended, d.why = quorum.Lost, quorum.Expired
+		d.ended, d.why = quorum.StateLost, quorum.ReasonExpired
 		switch {
 		case old && now < keys: // nothing but the age is wrong with it
-			d.why = quorum.HeldTooLong
+			d.why = quorum.ReasonMaxHold
 		case in.Jump:
-			d.why = quorum.Suspended
+			d.why = quorum.ReasonSuspended
 		case ageFirst:
-			d.why = quorum.HeldTooLong
+			d.why = quorum.ReasonMaxHold
 		}
 		out.Events = quorum.Ended
 		return out
 	}
-	answer := in.Kind == quorum.Kept || in.Kind == quorum.Gone || in.Kind == quorum.Foreign || in.Kind == quorum.Mute
+	answer := in.Kind == quorum.InputConfirmed || in.Kind == quorum.InputMissing || in.Kind == quorum.InputTaken || in.Kind == quorum.InputNoAnswer
 	r := d.round()
 	ours := answer && in.At >= r.began
 	switch in.Kind {
-	case quorum.Release:
-		d.ended = quorum.Released
+	case quorum.InputRelease:
+		d.ended = quorum.StateReleased
 		return out
-	case quorum.Begin:
+	case quorum.InputBegin:
 		if !r.closed && !r.confirmed && now-r.began < d.terms.Timeout {
 			break
 		}
@@ -395,17 +460,17 @@ func (d *dumbLease) take(now time.Duration, in quorum.Input) (out quorum.Output)
 		d.rounds = append(d.rounds, r)
 		d.lacking = map[int]bool{}
 		out.Begin = true
-	case quorum.Kept:
+	case quorum.InputConfirmed:
 		d.confirm(in.Node, in.At)
 		d.lacking[in.Node] = false
 		if ours {
 			r.good[in.Node], r.all[in.Node] = true, true
 		}
-	case quorum.Mute:
+	case quorum.InputNoAnswer:
 		if ours {
 			r.all[in.Node] = true
 		}
-	case quorum.Stepped:
+	case quorum.InputClockStep:
 		for j := range d.kept[in.Node] {
 			d.kept[in.Node][j] -= in.By
 		}
@@ -416,11 +481,11 @@ func (d *dumbLease) take(now time.Duration, in quorum.Input) (out quorum.Output)
 			}
 		}
 		if now >= d.end() {
-			d.ended, d.why = quorum.Lost, quorum.Revoked
+			d.ended, d.why = quorum.StateLost, quorum.ReasonRevoked
 			out.Events = quorum.Ended
 			return out
 		}
-	case quorum.Gone, quorum.Foreign:
+	case quorum.InputMissing, quorum.InputTaken:
 		if in.At+d.terms.TTL-d.terms.Drift < d.keeps(in.Node) {
 			break
 		}
@@ -430,11 +495,11 @@ func (d *dumbLease) take(now time.Duration, in quorum.Input) (out quorum.Output)
 			delete(r.good, in.Node)
 		}
 		if now >= d.end() {
-			d.ended, d.why = quorum.Lost, quorum.Revoked
+			d.ended, d.why = quorum.StateLost, quorum.ReasonRevoked
 			out.Events = quorum.Ended
 			return out
 		}
-		d.lacking[in.Node] = in.Kind == quorum.Gone
+		d.lacking[in.Node] = in.Kind == quorum.InputMissing
 	}
 
 	if !r.closed && !r.confirmed && len(r.good) >= dumbQuorum(d.terms.Nodes) {

@@ -6,5 +6,7 @@ import "time"
 func (m *Machine) Holds(i int, now time.Duration) bool { return m.window[i] > now }
 
 // Round returns the instant at which the current or last round began, whether
-// it is open, and whether it has had its quorum.
-func (m *Machine) Round() (began time.Duration, open, told bool) { return m.began, m.open, m.told }
+// it is open, and whether its quorum was reported.
+func (m *Machine) Round() (began time.Duration, open, announced bool) {
+	return m.began, m.open, m.announced
+}

@@ -15,7 +15,7 @@ type Terms struct {
 	TTL     time.Duration // what the holder counts on; a lock delay on the nodes is not part of it
 	Drift   time.Duration // given up for clock rates, see Drift
 	Guard   time.Duration // between the stop of work and the deadline, see Guard
-	Early   time.Duration // between the telling of a loss and the stop, see Early
+	Early   time.Duration // how long before the stop a loss is found, see Early
 	MaxLag  time.Duration // the most that Input.Lag adds to Early, see MaxLag
 	Timeout time.Duration // how long a renewal round waits for answers
 	MaxHold time.Duration // age at which the lease ends; 0 for none
@@ -25,31 +25,32 @@ type Terms struct {
 // it confirmed a request sent at sent.
 func (t *Terms) Keeps(sent time.Duration) time.Duration { return sent + t.TTL - t.Drift }
 
-// State of a lease: Held ⇄ AtRisk → Lost | Released.
+// State is the state of a lease: held ⇄ at risk → lost | released.
 type State uint8
 
 const (
-	// Holding: the last round reached a quorum and one more node may fail.
-	Holding State = iota + 1
-	// Risky: the last round missed its quorum, or the next node that loses
-	// its data may let somebody else in.
-	Risky
-	// Lost is final, and so is Released.
-	Lost
-	// Released by its holder.
-	Released
+	// StateHeld means that the last round reached a quorum, and that one more
+	// node may fail.
+	StateHeld State = iota + 1
+	// StateAtRisk means that the last round missed its quorum, or that another
+	// client may be granted the lock when one more node loses its data.
+	StateAtRisk
+	// StateLost means that the lease ended without a release. It is final.
+	StateLost
+	// StateReleased means that the holder gave the lease back. It is final.
+	StateReleased
 )
 
 // String returns the state as the golden cases spell it.
 func (s State) String() string {
 	switch s {
-	case Holding:
+	case StateHeld:
 		return "held"
-	case Risky:
+	case StateAtRisk:
 		return "at-risk"
-	case Lost:
+	case StateLost:
 		return "lost"
-	case Released:
+	case StateReleased:
 		return "released"
 	default:
 		return "invalid"
@@ -60,27 +61,29 @@ func (s State) String() string {
 type Reason uint8
 
 const (
-	// Expired: no quorum confirmed in time.
-	Expired Reason = iota + 1
-	// Revoked: a node said that the key is gone or another's, or that its
-	// clock has moved past the key's end, and without it no quorum is left.
-	Revoked
-	// Suspended: the clock jumped past the stop, as after a suspend.
-	Suspended
-	// HeldTooLong: the lease reached Terms.MaxHold.
-	HeldTooLong
+	// ReasonExpired means that no quorum confirmed in time.
+	ReasonExpired Reason = iota + 1
+	// ReasonRevoked means that a node does not keep the key any more, and that
+	// no quorum is left without it: the key is missing or another owner's, or
+	// the node's clock has moved past the key's end.
+	ReasonRevoked
+	// ReasonSuspended means that the clock jumped past the stop, as after a
+	// suspend.
+	ReasonSuspended
+	// ReasonMaxHold means that the lease reached the age Terms.MaxHold.
+	ReasonMaxHold
 )
 
 // String returns the reason as the golden cases spell it.
 func (r Reason) String() string {
 	switch r {
-	case Expired:
+	case ReasonExpired:
 		return "expired"
-	case Revoked:
+	case ReasonRevoked:
 		return "revoked"
-	case Suspended:
+	case ReasonSuspended:
 		return "suspended"
-	case HeldTooLong:
+	case ReasonMaxHold:
 		return "max-hold"
 	default:
 		return "invalid"
@@ -91,49 +94,51 @@ func (r Reason) String() string {
 type Kind uint8
 
 const (
-	// Tick: time has passed.
-	Tick Kind = iota + 1
-	// Begin: the caller wants a round now.
-	Begin
-	// Kept: Node confirmed our key to a request sent at At.
-	Kept
-	// Gone: Node said that the key does not exist.
-	Gone
-	// Foreign: Node said that the key is somebody else's.
-	Foreign
-	// Mute: Node gave no usable answer to a request sent at At.
-	Mute
-	// Stepped: the clock of Node was found stepped forward by By at the most.
-	Stepped
-	// Release: the holder gives the lease back.
-	Release
+	// InputTick means that time has passed.
+	InputTick Kind = iota + 1
+	// InputBegin means that the caller wants a renewal round now.
+	InputBegin
+	// InputConfirmed means that Node confirmed our key to a request sent at At.
+	InputConfirmed
+	// InputMissing means that the key does not exist on Node.
+	InputMissing
+	// InputTaken means that the key on Node is another owner's.
+	InputTaken
+	// InputNoAnswer means that Node gave no usable answer to a request sent at At.
+	InputNoAnswer
+	// InputClockStep means that the clock of Node stepped forward, by By at the
+	// most.
+	InputClockStep
+	// InputRelease means that the holder gives the lease back.
+	InputRelease
 )
 
 // Input is what happened.
 type Input struct {
 	Kind Kind
-	Node int           // for Kept, Gone, Foreign, Mute, Stepped
-	At   time.Duration // when the answered request was sent; for the same kinds but Stepped
-	By   time.Duration // for Stepped
-	// Lag is how late the caller has to expect to be at its wakes. By so much
-	// earlier the loss is found, up to Terms.MaxLag. Less of it counts at once.
-	// More must not take a lease that is being confirmed: it counts with a Tick,
-	// and not while a round waits for its quorum.
+	Node int           // for InputConfirmed, InputMissing, InputTaken, InputNoAnswer, InputClockStep
+	At   time.Duration // when the answered request was sent; for the same kinds but InputClockStep
+	By   time.Duration // for InputClockStep
+	// Lag is the delay that the caller expects at its wakes. The loss is found
+	// earlier by it, up to Terms.MaxLag. A smaller lag counts at once. A larger
+	// one must not end a lease that is being confirmed: it counts with an
+	// InputTick, and not while a round waits for its quorum.
 	Lag time.Duration
-	// Jump says that the clock went forward by itself (suspend, a step) since
-	// the last input, which makes a loss found now a Suspended one.
+	// Jump says that the clock went forward by itself (a suspend, a step) since
+	// the last input. The reason of a loss found now is then ReasonSuspended.
 	Jump bool
 }
 
-// Events is a set of things to tell, in this order.
+// Events is a set of events to report, in this order.
 type Events uint8
 
 const (
-	// Renewed: a quorum confirmed, or the lease is no longer at risk.
+	// Renewed means that a quorum confirmed, or that the lease is no longer at
+	// risk.
 	Renewed Events = 1 << iota
-	// AtRisk: a round missed its quorum, or the margin fell to 0.
+	// AtRisk means that a round missed its quorum, or that the margin fell to 0.
 	AtRisk
-	// Ended: the lease is lost.
+	// Ended means that the lease is lost.
 	Ended
 )
 
@@ -144,7 +149,7 @@ type Output struct {
 	Confirmed bool   // the round reached its quorum
 	Missed    bool   // the round closed without a quorum: Arm the retry
 	Silent    Set    // nodes that had not answered when the round closed
-	Events    Events // to be told
+	Events    Events // to be reported
 }
 
 // Machine is the life of one granted lease. It is not safe for concurrent
@@ -158,12 +163,12 @@ type Machine struct {
 
 	// The current round. The acquisition is round zero: its late votes are
 	// answers like any other.
-	began    time.Duration
-	answered Set
-	good     Set
-	open     bool
-	told     bool // its quorum was announced
-	gone     Set  // nodes that have lost the key and are still to be healed
+	began     time.Duration
+	answered  Set
+	good      Set
+	open      bool
+	announced bool // its quorum was reported
+	missing   Set  // nodes that have lost the key and are still to be healed
 
 	missed bool
 	thin   bool // margin 0, and n > 1: alone, one node never has a margin
@@ -177,8 +182,8 @@ type Machine struct {
 func NewMachine(terms *Terms, window Window, began time.Duration, voters, answered Set) Machine {
 	m := Machine{
 		terms: terms, window: window, ceiling: Never, next: Never,
-		began: began, open: true, told: true, answered: answered, good: voters,
-		state: Holding,
+		began: began, open: true, announced: true, answered: answered, good: voters,
+		state: StateHeld,
 	}
 	if terms.MaxHold > 0 && terms.MaxHold < Never-began {
 		m.ceiling = began + terms.MaxHold
@@ -204,8 +209,9 @@ func (m *Machine) Stop() time.Duration {
 	return min(m.window.Deadline()-m.terms.Guard, m.ceiling)
 }
 
-// End returns when the loss is found by whoever looks: early, so that it is
-// told by the stop although timers are late. Age is not a matter of safety.
+// End returns the instant from which on Step finds the loss. It is before the
+// stop, so that late timers still report the loss by the stop. The age of a
+// lease is no matter of safety, so MaxHold is not early.
 func (m *Machine) End() time.Duration { return min(m.keys(), m.ceiling) }
 
 // keys is the end for the sake of the keys.
@@ -234,7 +240,8 @@ func (m *Machine) Due(now time.Duration) bool { return m.live() && !m.open && m.
 // Confirmed returns how many nodes have confirmed the current or last round.
 func (m *Machine) Confirmed() int { return m.good.Len() }
 
-// Wake returns the next instant at which the machine needs a Tick or a round.
+// Wake returns the next instant at which the machine needs an InputTick or a
+// round.
 func (m *Machine) Wake() time.Duration {
 	if !m.live() {
 		return Never
@@ -251,16 +258,16 @@ func (m *Machine) Wake() time.Duration {
 // Step takes one input at now and returns what has to be done. Instants never
 // go back from one call to the next.
 //
-// The end is looked at before the input: an answer that is processed too
-// late cannot bring a lease back, and a release that comes too late finds the
-// lease lost.
+// Step checks the end before the input: an answer that is processed too late
+// cannot bring a lease back, and a release that comes too late finds the lease
+// lost.
 func (m *Machine) Step(now time.Duration, in Input) Output {
 	var out Output
 	if !m.live() {
 		return out
 	}
 	lag := min(in.Lag, m.terms.MaxLag)
-	if lag < m.lag || in.Kind == Tick && !m.waiting() {
+	if lag < m.lag || in.Kind == InputTick && !m.waiting() {
 		m.lag = lag
 	}
 	if m.lapsed(now, in.Jump, &out) {
@@ -268,24 +275,24 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 	}
 	current := in.At >= m.began
 	switch in.Kind {
-	case Release:
-		m.state = Released
+	case InputRelease:
+		m.state = StateReleased
 		return out
-	case Begin:
-		if m.open && !m.told && now < m.began+m.terms.Timeout {
+	case InputBegin:
+		if m.open && !m.announced && now < m.began+m.terms.Timeout {
 			break // the round under way is as good: ending it would look like a miss
 		}
 		m.close(&out)
-		m.open, m.told, m.began = true, false, now
-		m.answered, m.good, m.gone = 0, 0, 0
+		m.open, m.announced, m.began = true, false, now
+		m.answered, m.good, m.missing = 0, 0, 0
 		out.Begin = true
-	case Kept:
+	case InputConfirmed:
 		m.window[in.Node] = max(m.window[in.Node], m.terms.Keeps(in.At))
-		m.gone = m.gone.Without(in.Node)
+		m.missing = m.missing.Without(in.Node)
 		if current {
 			m.answered, m.good = m.answered.With(in.Node), m.good.With(in.Node)
 		}
-	case Gone, Foreign:
+	case InputMissing, InputTaken:
 		if m.window[in.Node] > m.terms.Keeps(in.At) {
 			break // an older answer than the one that confirmed the key
 		}
@@ -294,16 +301,16 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 			m.answered, m.good = m.answered.With(in.Node), m.good.Without(in.Node)
 		}
 		if now >= m.End() { // it was ahead before this answer
-			m.lose(Revoked, &out)
+			m.lose(ReasonRevoked, &out)
 			return out
 		}
-		m.gone = m.gone.Without(in.Node)
-		if in.Kind == Gone {
-			m.gone = m.gone.With(in.Node)
+		m.missing = m.missing.Without(in.Node)
+		if in.Kind == InputMissing {
+			m.missing = m.missing.With(in.Node)
 		}
-	case Stepped:
-		// Keys expire by the node's clock, so this one is gone so much earlier,
-		// or gone already: a round now asks every node, and its answers heal.
+	case InputClockStep:
+		// Keys expire by the node's clock, so this one ends earlier by the step,
+		// or has ended. A round now asks every node, and its answers heal.
 		if m.window[in.Node] == 0 {
 			break
 		}
@@ -314,10 +321,10 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 			}
 		}
 		if now >= m.End() {
-			m.lose(Revoked, &out)
+			m.lose(ReasonRevoked, &out)
 			return out
 		}
-	case Mute:
+	case InputNoAnswer:
 		if current {
 			m.answered = m.answered.With(in.Node)
 		}
@@ -330,11 +337,12 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 }
 
 // waiting reports whether a round may still reach its quorum.
-func (m *Machine) waiting() bool { return m.open && !m.told }
+func (m *Machine) waiting() bool { return m.open && !m.announced }
 
-func (m *Machine) live() bool { return m.state == Holding || m.state == Risky }
+func (m *Machine) live() bool { return m.state == StateHeld || m.state == StateAtRisk }
 
-// lapsed ends the lease when its time has come.
+// lapsed ends the lease if now is at or after its end, and reports whether it
+// did.
 func (m *Machine) lapsed(now time.Duration, jump bool, out *Output) bool {
 	if now < m.End() {
 		return false
@@ -342,27 +350,27 @@ func (m *Machine) lapsed(now time.Duration, jump bool, out *Output) bool {
 	keys := m.keys()
 	switch {
 	case now < keys:
-		m.lose(HeldTooLong, out)
+		m.lose(ReasonMaxHold, out)
 	case jump:
-		m.lose(Suspended, out)
+		m.lose(ReasonSuspended, out)
 	case m.ceiling <= keys:
-		m.lose(HeldTooLong, out)
+		m.lose(ReasonMaxHold, out)
 	default:
-		m.lose(Expired, out)
+		m.lose(ReasonExpired, out)
 	}
 	return true
 }
 
 func (m *Machine) lose(why Reason, out *Output) {
-	m.state, m.reason = Lost, why
+	m.state, m.reason = StateLost, why
 	out.Events = Ended
 }
 
-// settle announces what the answers so far have changed.
+// settle reports the changes that follow from the answers so far.
 func (m *Machine) settle(now time.Duration, out *Output) {
 	if m.open {
-		if !m.told && m.good.Len() >= Size(m.terms.Nodes) {
-			m.told, m.missed = true, false
+		if !m.announced && m.good.Len() >= Size(m.terms.Nodes) {
+			m.announced, m.missed = true, false
 			out.Confirmed = true
 			out.Events |= Renewed
 		}
@@ -370,11 +378,11 @@ func (m *Machine) settle(now time.Duration, out *Output) {
 			m.close(out)
 		}
 	}
-	if m.told || !m.open {
-		// Not before the round has spoken: healing node after node while a
-		// majority has lost the key would hide that somebody else may have
-		// held it in between.
-		out.Heal, m.gone = m.gone, 0
+	if m.announced || !m.open {
+		// Not before the round has an outcome: healing node after node while a
+		// majority has lost the key would hide that another client may have held
+		// the lock in between.
+		out.Heal, m.missing = m.missing, 0
 	}
 	thin := m.terms.Nodes > 1 && m.Margin(now) <= 0
 	switch {
@@ -384,14 +392,14 @@ func (m *Machine) settle(now time.Duration, out *Output) {
 			out.Events |= Renewed
 		}
 	case thin && !m.thin && !m.open:
-		// Only once the round is over: a vote on its way is not a risk.
+		// Only when the round is over: a vote on its way is not a risk.
 		m.thin = true
 		out.Events |= AtRisk
 	}
 	if m.missed || m.thin {
-		m.state = Risky
+		m.state = StateAtRisk
 	} else {
-		m.state = Holding
+		m.state = StateHeld
 	}
 }
 
@@ -402,7 +410,7 @@ func (m *Machine) close(out *Output) {
 	}
 	m.open = false
 	out.Silent = All(m.terms.Nodes) &^ m.answered
-	if m.told {
+	if m.announced {
 		return
 	}
 	m.missed = true

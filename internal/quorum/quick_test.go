@@ -13,39 +13,57 @@ import (
 
 var quickConfig = &quick.Config{MaxCount: 20_000}
 
-// ballot is the answers of 1 … 5 nodes to one attempt, in the order of
-// arrival, with repetitions.
-type ballot struct {
-	N     int
-	Votes []vote
-	Over  int // the attempt expires before this vote
+// poll is the answers of 1 … 5 nodes to one attempt, in the order of arrival,
+// with repetitions.
+type poll struct {
+	N        int
+	Proposal int64
+	Votes    []vote
+	Over     int // the attempt expires before this vote
 }
 
-// Generate makes a ballot whose counters are close to each other, and now and
-// then not usable.
-func (ballot) Generate(r *rand.Rand, _ int) reflect.Value {
-	b := ballot{N: 1 + r.Intn(5)}
-	for range r.Intn(3*b.N + 1) {
-		v := vote{node: r.Intn(b.N), what: granted + r.Intn(unraised), counter: 5 + int64(r.Intn(4))}
+// Generate makes a poll whose registers are close to each other, and now and
+// then not usable. Often all nodes move to the proposal.
+func (poll) Generate(r *rand.Rand, _ int) reflect.Value {
+	p := poll{N: 1 + r.Intn(5), Proposal: 10}
+	agree := r.Intn(3) == 0
+	for range r.Intn(3*p.N + 1) {
+		v := vote{node: r.Intn(p.N), what: granted + r.Intn(unraised), moved: p.Proposal}
 		if r.Intn(2) == 0 {
 			v.what = granted
 		}
-		if r.Intn(20) == 0 {
-			v.counter = int64(r.Intn(3)) - 1
+		switch {
+		case agree:
+		case r.Intn(3) == 0:
+			v.moved = 0
+		case r.Intn(2) == 0:
+			v.moved -= int64(r.Intn(4))
 		}
-		b.Votes = append(b.Votes, v)
+		v.before = v.moved - 1 - int64(r.Intn(5))
+		if v.moved == 0 || v.what != granted {
+			v.before = 5 + int64(r.Intn(8))
+		}
+		switch r.Intn(40) {
+		case 0:
+			v.moved, v.before = int64(r.Intn(3))-1, int64(r.Intn(3))-1
+		case 1:
+			v.moved = quorum.MaxToken + int64(r.Intn(3)) - 1
+		case 2:
+			v.before = quorum.MaxToken + int64(r.Intn(3)) - 1
+		}
+		p.Votes = append(p.Votes, v)
 	}
-	b.Over = len(b.Votes)
-	if b.Over > 0 && r.Intn(3) == 0 {
-		b.Over = r.Intn(b.Over)
+	p.Over = len(p.Votes)
+	if p.Over > 0 && r.Intn(3) == 0 {
+		p.Over = r.Intn(p.Over)
 	}
-	return reflect.ValueOf(b)
+	return reflect.ValueOf(p)
 }
 
 func TestTallyAgreesWithEveryFuture(t *testing.T) {
-	same := func(b ballot) bool {
+	same := func(b poll) bool {
 		tally, answers := quorum.NewTally(b.N), make([]int, b.N)
-		before := quorum.Pending
+		before := quorum.OutcomePending
 		for i, v := range b.Votes {
 			if i == b.Over {
 				tally.Expire()
@@ -75,8 +93,8 @@ func TestTallyAgreesWithEveryFuture(t *testing.T) {
 				t.Logf("answers %v: got %v, every future says %v", answers, got, dumbTally(answers))
 				return false
 			}
-			if before != quorum.Pending && got != before &&
-				!(b.N%2 == 0 && before == quorum.NoQuorum && got == quorum.Held) {
+			if before != quorum.OutcomePending && got != before &&
+				!(b.N%2 == 0 && before == quorum.OutcomeNoQuorum && got == quorum.OutcomeHeld) {
 				t.Logf("answers %v: %v was decided, and became %v", answers, before, got)
 				return false
 			}
@@ -126,31 +144,37 @@ func increment(digits []int, limit int) bool {
 	return false
 }
 
-func TestClaimAgreesWithItsHistory(t *testing.T) {
-	same := func(b ballot) bool {
-		claim, dumb := quorum.NewClaim(b.N, true), &dumbClaim{n: b.N}
+// take gives one vote to a ballot, and returns the nodes to be raised.
+func take(b *quorum.Ballot, v vote) quorum.Set {
+	switch v.what {
+	case granted:
+		return b.Grant(v.node, v.moved, v.before)
+	case taken:
+		b.Refuse(v.node)
+	case failed:
+		b.Fail(v.node)
+	default:
+		b.Raised(v.node, v.before, v.what == raised)
+	}
+	return 0
+}
+
+func TestBallotAgreesWithItsHistory(t *testing.T) {
+	const block = 4
+	same := func(p poll) bool {
+		b, dumb := quorum.NewBallot(p.N, true, p.Proposal), &dumbBallot{n: p.N, proposal: p.Proposal}
 		var asked []int // every node asked so far
 		won := false
-		for i, v := range b.Votes {
-			if i == b.Over {
-				claim.Expire()
+		for i, v := range p.Votes {
+			if i == p.Over {
+				b.Expire()
 				dumb.over = true
 			}
-			var raise quorum.Set
-			switch v.what {
-			case granted:
-				raise = claim.Grant(v.node, v.counter)
-			case taken:
-				claim.Refuse(v.node)
-			case failed:
-				claim.Fail(v.node)
-			default:
-				claim.Raised(v.node, v.what == raised)
-			}
+			raise := take(&b, v)
 			if !dumb.over {
 				dumb.votes = append(dumb.votes, v)
 			}
-			for j := range b.N {
+			for j := range p.N {
 				if raise.Has(j) {
 					if slices.Contains(asked, j) {
 						t.Logf("node %d asked twice", j)
@@ -160,16 +184,26 @@ func TestClaimAgreesWithItsHistory(t *testing.T) {
 				}
 			}
 			slices.Sort(asked)
-			if claim.Token() != dumb.token() || claim.Outcome() != dumb.outcome() || !slices.Equal(asked, dumb.asked()) {
+			top, _ := dumb.top()
+			if b.Token() != top || b.Outcome() != dumb.outcome() || !slices.Equal(asked, dumb.asked()) {
 				t.Logf("after vote %d: got %v token=%d asked=%v, history says %v token=%d asked=%v", i,
-					claim.Outcome(), claim.Token(), asked, dumb.outcome(), dumb.token(), dumb.asked())
+					b.Outcome(), b.Token(), asked, dumb.outcome(), top, dumb.asked())
 				return false
 			}
-			if won && claim.Outcome() != quorum.Won {
-				t.Logf("after vote %d: won, and then %v", i, claim.Outcome())
+			first, last := b.Tokens(block)
+			if wantFirst, wantLast := dumb.tokens(block); first != wantFirst || last != wantLast {
+				t.Logf("after vote %d: tokens %d..%d, history says %d..%d", i, first, last, wantFirst, wantLast)
 				return false
 			}
-			won = claim.Outcome() == quorum.Won
+			if won && b.Outcome() != quorum.OutcomeWon {
+				t.Logf("after vote %d: won, and then %v", i, b.Outcome())
+				return false
+			}
+			won = b.Outcome() == quorum.OutcomeWon
+			if (last != 0) != won {
+				t.Logf("after vote %d: %v, with tokens up to %d", i, b.Outcome(), last)
+				return false
+			}
 		}
 		return true
 	}
@@ -178,33 +212,42 @@ func TestClaimAgreesWithItsHistory(t *testing.T) {
 	}
 }
 
-func TestClaimIsWonOnlyWhereAQuorumStandsAtTheToken(t *testing.T) {
-	// Said again, without the helper that answers for the token: a won claim
-	// has a quorum of nodes whose counter was the token, or that confirmed it.
-	holds := func(b ballot) bool {
-		claim := quorum.NewClaim(b.N, true)
-		counters, stood := map[int]int64{}, map[int]bool{}
-		for _, v := range b.Votes {
-			switch _, answered := counters[v.node]; v.what {
-			case granted:
-				if !answered {
-					counters[v.node] = v.counter
-				}
-				claim.Grant(v.node, v.counter)
-			case raised:
-				stood[v.node] = true
-				claim.Raised(v.node, true)
+// Said again, without the helper that answers for the top: a won ballot has a
+// quorum of nodes that this attempt moved to its token, and none of its tokens
+// is one that a majority of other votes leaves out.
+func TestBallotIsWonOnlyWhereAQuorumWasMovedToTheTop(t *testing.T) {
+	holds := func(p poll) bool {
+		b := quorum.NewBallot(p.N, true, p.Proposal)
+		moved, below := map[int]map[int64]int64{}, map[int]bool{} // node → value moved to → value before
+		for _, v := range p.Votes {
+			fresh := b.Votes().Silent().Has(v.node)
+			open := below[v.node]
+			raise := take(&b, v)
+			for j := range p.N {
+				below[j] = below[j] || raise.Has(j)
 			}
-			if claim.Outcome() != quorum.Won {
+			switch {
+			case v.what == granted && fresh && v.moved > 0:
+				moved[v.node] = map[int64]int64{v.moved: v.before}
+			case v.what == raised && open && moved[v.node] == nil:
+				moved[v.node] = map[int64]int64{}
+				fallthrough
+			case v.what == raised && open:
+				if _, twice := moved[v.node][b.Token()]; !twice {
+					moved[v.node][b.Token()] = v.before
+				}
+			}
+			first, last := b.Tokens(100)
+			if b.Outcome() != quorum.OutcomeWon {
 				continue
 			}
 			at := 0
-			for i, c := range counters {
-				if c == claim.Token() || c < claim.Token() && stood[i] {
+			for _, values := range moved {
+				if before, ok := values[last]; ok && before < first && before >= 0 {
 					at++
 				}
 			}
-			if at < dumbQuorum(b.N) {
+			if last != b.Token() || at < dumbQuorum(p.N) {
 				return false
 			}
 		}
@@ -215,24 +258,23 @@ func TestClaimIsWonOnlyWhereAQuorumStandsAtTheToken(t *testing.T) {
 	}
 }
 
-func TestUnfencedClaimIsItsTally(t *testing.T) {
-	same := func(b ballot) bool {
-		claim, tally := quorum.NewClaim(b.N, false), quorum.NewTally(b.N)
-		for _, v := range b.Votes {
+func TestUnfencedBallotIsItsTally(t *testing.T) {
+	same := func(p poll) bool {
+		b, tally := quorum.NewBallot(p.N, false, p.Proposal), quorum.NewTally(p.N)
+		for _, v := range p.Votes {
+			if take(&b, v) != 0 {
+				return false
+			}
 			switch v.what {
 			case granted:
-				if claim.Grant(v.node, v.counter) != 0 {
-					return false
-				}
 				tally.Grant(v.node)
 			case taken:
-				claim.Refuse(v.node)
 				tally.Refuse(v.node)
 			case failed:
-				claim.Fail(v.node)
 				tally.Fail(v.node)
 			}
-			if claim.Outcome() != tally.Outcome() || claim.Token() != 0 || *claim.Votes() != tally {
+			first, last := b.Tokens(1)
+			if b.Outcome() != tally.Outcome() || b.Token() != 0 || first != 0 || last != 0 || *b.Votes() != tally {
 				return false
 			}
 		}
@@ -240,6 +282,26 @@ func TestUnfencedClaimIsItsTally(t *testing.T) {
 	}
 	if err := quick.Check(same, quickConfig); err != nil {
 		t.Error(err)
+	}
+}
+
+// An attempt embeds its ballot, and a manager has thousands of attempts.
+func TestBallotIsSmallAndDoesNotAllocate(t *testing.T) {
+	if size := reflect.TypeFor[quorum.Ballot]().Size(); size > 80 {
+		t.Errorf("a ballot is %d bytes long", size)
+	}
+	b := quorum.NewBallot(5, true, 100)
+	if n := testing.AllocsPerRun(100, func() {
+		b = quorum.NewBallot(5, true, 100)
+		b.Grant(0, 100, 7)
+		b.Grant(1, 0, 200)
+		b.Grant(2, 90, 7)
+		b.Raised(1, 200, true)
+		b.Expire()
+		_ = b.Outcome()
+		_, _ = b.Tokens(10)
+	}); n != 0 {
+		t.Errorf("a ballot allocates %v times", n)
 	}
 }
 

@@ -32,31 +32,35 @@ func All(n int) Set { return Set(uint64(1)<<n - 1) }
 type Outcome uint8
 
 const (
-	// Pending: the answers still missing can change the result.
-	Pending Outcome = iota + 1
-	// Won: a quorum granted.
-	Won
-	// Held: so many nodes named another owner that no quorum is left.
-	Held
-	// NoQuorum: so many nodes failed that no quorum is left.
-	NoQuorum
-	// Split: no quorum is left, and neither refusals nor failures alone are
-	// the reason. It is reported as a missing quorum, never as held.
-	Split
+	// OutcomePending means that the answers still missing can change the
+	// result.
+	OutcomePending Outcome = iota + 1
+	// OutcomeWon means that a majority of the nodes granted the lock, so the
+	// lease may start.
+	OutcomeWon
+	// OutcomeHeld means that too many nodes named another owner: the rest is
+	// no quorum.
+	OutcomeHeld
+	// OutcomeNoQuorum means that too many nodes failed: the rest is no quorum.
+	OutcomeNoQuorum
+	// OutcomeSplit means that no quorum is left, and that neither refusals nor
+	// failures alone are the reason. It is reported as a missing quorum, never
+	// as held.
+	OutcomeSplit
 )
 
 // String returns the outcome as the golden cases spell it.
 func (o Outcome) String() string {
 	switch o {
-	case Pending:
+	case OutcomePending:
 		return "pending"
-	case Won:
+	case OutcomeWon:
 		return "won"
-	case Held:
+	case OutcomeHeld:
 		return "held"
-	case NoQuorum:
+	case OutcomeNoQuorum:
 		return "no-quorum"
-	case Split:
+	case OutcomeSplit:
 		return "split"
 	default:
 		return "invalid"
@@ -64,7 +68,7 @@ func (o Outcome) String() string {
 }
 
 // Tally counts the answers of n nodes to one attempt. A node answers once:
-// what it says after its first answer changes nothing.
+// a later answer changes nothing.
 type Tally struct {
 	n                      uint8
 	granted, taken, failed Set
@@ -110,23 +114,23 @@ func (t *Tally) answer(to *Set, i int) bool {
 
 // Outcome returns what the answers amount to, as early as it is certain. A
 // refusal is told from a failure even when the majority is out of reach
-// already: it stays Pending while a silent node can still make the reason
+// already: it stays OutcomePending while a silent node can still make the reason
 // clear. With an even n both reasons can come true, and then the later answers
-// may turn NoQuorum into Held; nothing else changes once it is decided.
+// may turn OutcomeNoQuorum into OutcomeHeld; nothing else changes once it is decided.
 func (t *Tally) Outcome() Outcome {
 	n, q := int(t.n), Size(int(t.n))
-	blocking := n - q + 1 // so many nodes against leave no quorum
+	blocking := n - q + 1 // the smallest number of nodes without which no quorum is left
 	granted, taken, failed, silent := t.granted.Len(), t.taken.Len(), t.failed.Len(), t.Silent().Len()
 	switch {
 	case granted >= q:
-		return Won
+		return OutcomeWon
 	case taken >= blocking:
-		return Held
+		return OutcomeHeld
 	case failed >= blocking:
-		return NoQuorum
+		return OutcomeNoQuorum
 	case granted+silent >= q, taken+silent >= blocking, failed+silent >= blocking:
-		return Pending
+		return OutcomePending
 	default:
-		return Split
+		return OutcomeSplit
 	}
 }

@@ -101,32 +101,32 @@ func (w *walker) input() quorum.Input {
 	in.At = w.sent[max(0, len(w.sent)-1-w.draw(3))]
 	switch w.draw(32) {
 	case 0, 1, 2, 3, 4:
-		in.Kind = quorum.Begin
+		in.Kind = quorum.InputBegin
 	case 5, 6, 7, 8:
-		in.Kind = quorum.Mute
+		in.Kind = quorum.InputNoAnswer
 	case 9:
-		in.Kind = quorum.Gone
+		in.Kind = quorum.InputMissing
 	case 10:
-		in.Kind = quorum.Foreign
+		in.Kind = quorum.InputTaken
 	case 11:
-		in.Kind = quorum.Tick
+		in.Kind = quorum.InputTick
 		switch w.draw(30) {
 		case 0:
-			in.Kind = quorum.Release
+			in.Kind = quorum.InputRelease
 		case 1, 2, 3, 4, 5:
-			in.Kind, in.By = quorum.Stepped, w.terms.TTL/100*time.Duration(1+w.draw(150))
+			in.Kind, in.By = quorum.InputClockStep, w.terms.TTL/100*time.Duration(1+w.draw(150))
 		}
 	case 12, 13, 14, 15, 16:
-		in.Kind = quorum.Tick
+		in.Kind = quorum.InputTick
 	default:
-		in.Kind = quorum.Kept
+		in.Kind = quorum.InputConfirmed
 	}
 	in.Jump = w.draw(8) == 0
 	if w.draw(8) == 0 {
 		w.lag = w.terms.TTL / 100 * time.Duration(w.draw(20))
 	}
 	in.Lag = w.lag
-	if in.Kind == quorum.Tick || in.Kind == quorum.Begin || in.Kind == quorum.Release {
+	if in.Kind == quorum.InputTick || in.Kind == quorum.InputBegin || in.Kind == quorum.InputRelease {
 		in.Node, in.At = 0, 0
 	}
 	return in
@@ -149,17 +149,17 @@ func (w *walker) walk(steps int) string {
 
 // face is all that a machine shows of itself.
 type face struct {
-	state          quorum.State
-	reason         quorum.Reason
-	stop, deadline time.Duration
-	began          time.Duration
-	open, told     bool
-	confirmed      int
+	state           quorum.State
+	reason          quorum.Reason
+	stop, deadline  time.Duration
+	began           time.Duration
+	open, announced bool
+	confirmed       int
 }
 
 func look(m *quorum.Machine) face {
 	f := face{state: m.State(), reason: m.Reason(), stop: m.Stop(), deadline: m.Deadline(), confirmed: m.Confirmed()}
-	f.began, f.open, f.told = m.Round()
+	f.began, f.open, f.announced = m.Round()
 	return f
 }
 
@@ -167,7 +167,7 @@ func (w *walker) step(in quorum.Input) string {
 	m, now := &w.machine, w.now
 	state, stop := m.State(), m.Stop()
 	before := look(m)
-	live := state == quorum.Holding || state == quorum.Risky
+	live := state == quorum.StateHeld || state == quorum.StateAtRisk
 
 	out := m.Step(now, in)
 	want := w.dumb.step(now, in)
@@ -177,42 +177,42 @@ func (w *walker) step(in quorum.Input) string {
 
 	// Laws of a life.
 	after := m.State()
-	alive := after == quorum.Holding || after == quorum.Risky
+	alive := after == quorum.StateHeld || after == quorum.StateAtRisk
 	ended := out.Events&quorum.Ended != 0
 	switch {
 	case !live && (out != quorum.Output{} || look(m) != before):
 		return "something happened after the end"
-	case live && now >= stop && (after != quorum.Lost || !ended):
+	case live && now >= stop && (after != quorum.StateLost || !ended):
 		return "not lost at the stop"
 	case alive && now >= m.Stop():
 		return "valid at the stop"
-	case alive && m.Stop() < stop && in.Kind != quorum.Gone && in.Kind != quorum.Foreign && in.Kind != quorum.Stepped:
+	case alive && m.Stop() < stop && in.Kind != quorum.InputMissing && in.Kind != quorum.InputTaken && in.Kind != quorum.InputClockStep:
 		return "the stop moved back"
-	case ended && (after != quorum.Lost || out != quorum.Output{Events: quorum.Ended}):
+	case ended && (after != quorum.StateLost || out != quorum.Output{Events: quorum.Ended}):
 		return "lost, and something else with it"
-	case live && after == quorum.Lost && !ended:
+	case live && after == quorum.StateLost && !ended:
 		return "lost without a word"
-	case (after == quorum.Released) != (state == quorum.Released || live && in.Kind == quorum.Release && !ended):
+	case (after == quorum.StateReleased) != (state == quorum.StateReleased || live && in.Kind == quorum.InputRelease && !ended):
 		return "released by something else"
 	case out.Heal != 0 && !alive:
 		return "healed after the end"
-	case out.Begin != (alive && in.Kind == quorum.Begin && !(before.open && !before.told && now < before.began+w.terms.Timeout)):
+	case out.Begin != (alive && in.Kind == quorum.InputBegin && !(before.open && !before.announced && now < before.began+w.terms.Timeout)):
 		return "a round began by itself, or did not begin"
-	case out.Missed && (out.Events&quorum.AtRisk == 0 || after != quorum.Risky):
+	case out.Missed && (out.Events&quorum.AtRisk == 0 || after != quorum.StateAtRisk):
 		return "a missed round that is no risk"
-	case out.Silent != 0 && in.Kind != quorum.Begin && (look(m).open || !before.open):
+	case out.Silent != 0 && in.Kind != quorum.InputBegin && (look(m).open || !before.open):
 		return "silence in a round that was not closed"
 	case out.Confirmed && out.Events&quorum.Renewed == 0:
 		return "a confirmed round that is not told"
-	case state == quorum.Holding && after == quorum.Risky && out.Events&quorum.AtRisk == 0:
+	case state == quorum.StateHeld && after == quorum.StateAtRisk && out.Events&quorum.AtRisk == 0:
 		return "at risk without a word"
-	case state == quorum.Risky && after == quorum.Holding && out.Events&quorum.Renewed == 0:
+	case state == quorum.StateAtRisk && after == quorum.StateHeld && out.Events&quorum.Renewed == 0:
 		return "safe again without a word"
-	case out.Events&quorum.AtRisk != 0 && after != quorum.Risky:
+	case out.Events&quorum.AtRisk != 0 && after != quorum.StateAtRisk:
 		return "told of a risk that is none"
-	case (after == quorum.Lost) != (m.Reason() != 0):
+	case (after == quorum.StateLost) != (m.Reason() != 0):
 		return "a reason without a loss, or a loss without a reason"
-	case in.Kind == quorum.Tick && alive && m.Wake() <= now && !m.Due(now) && !(out.Missed && now >= m.End()):
+	case in.Kind == quorum.InputTick && alive && m.Wake() <= now && !m.Due(now) && !(out.Missed && now >= m.End()):
 		return "nothing is due, and still it wakes"
 	}
 	if ended {
@@ -281,8 +281,8 @@ func TestMachineKeepsItsLawsOnRandomWalks(t *testing.T) {
 		ends[w.machine.Reason()]++
 	}
 	t.Logf("%d walks: %d not lost, %d expired, %d revoked, %d suspended, %d held too long", walks,
-		ends[0], ends[quorum.Expired], ends[quorum.Revoked], ends[quorum.Suspended], ends[quorum.HeldTooLong])
-	for _, reason := range []quorum.Reason{0, quorum.Expired, quorum.Revoked, quorum.Suspended, quorum.HeldTooLong} {
+		ends[0], ends[quorum.ReasonExpired], ends[quorum.ReasonRevoked], ends[quorum.ReasonSuspended], ends[quorum.ReasonMaxHold])
+	for _, reason := range []quorum.Reason{0, quorum.ReasonExpired, quorum.ReasonRevoked, quorum.ReasonSuspended, quorum.ReasonMaxHold} {
 		if ends[reason] < walks/1000 {
 			t.Errorf("only %d walks ended with reason %v: the walks miss something", ends[reason], reason)
 		}

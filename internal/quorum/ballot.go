@@ -1,0 +1,175 @@
+package quorum
+
+// MaxToken is the largest fencing token. Redis and its scripts count in
+// doubles, which are exact up to here.
+const MaxToken = 1<<53 - 1
+
+// Ballot is one attempt to take a lease: its votes, and the fencing token.
+//
+// Each node keeps a register for the name, which only grows. A node that gives
+// the lock moves its register up to the proposal in the same atomic step, or,
+// if its clock is far behind the proposal, up to a bound set by that clock. A
+// node whose register is not below that gives the lock all the same; it is
+// ahead, and its register does not move.
+//
+// The ballot is won when this attempt has moved a quorum of nodes to one and
+// the same value, the top. Any two quorums share a node, and a register moves
+// strictly upwards: so no two attempts win with the same top, and the later
+// move has the larger one. No clock is part of that argument.
+//
+// The top is fixed by the first quorum of votes: the largest value that any of
+// them moved to, or one more than the largest value that any of them was ahead
+// at. Votes below the top are asked to raise their register to it, as long as
+// they hold the lock for this attempt. A vote above the top cannot count for
+// the token; it is a vote all the same.
+type Ballot struct {
+	votes    Tally
+	fenced   bool
+	decided  bool  // the top is fixed
+	proposal int64 // the top, once it is fixed
+	highest  int64 // until then: the largest value that a vote moved to
+	ahead    int64 // until then: the largest value that a vote was ahead at
+	before   int64 // the largest value before the counted moves of the first quorum at the top
+	at       Set   // votes that stand at highest until the top is fixed, and at the top from then on
+	asked    Set   // votes that were asked to raise their register
+	refused  Set   // those of them that did not, or did not answer
+}
+
+// NewBallot returns an attempt on n nodes, 1 ≤ n ≤ MaxNodes, that proposes the
+// token proposal, 1 ≤ proposal ≤ MaxToken. Without fencing it has no token and
+// is won by its votes alone.
+func NewBallot(n int, fenced bool, proposal int64) Ballot {
+	b := Ballot{votes: NewTally(n), fenced: fenced}
+	if fenced {
+		b.proposal = proposal
+	}
+	return b
+}
+
+// Grant records that node i gave the lock. It moved its register from before
+// up to moved; with moved 0 the node is ahead: its register stays at before.
+// Grant returns the nodes that have to be asked now to raise their register to
+// Token, each node once.
+//
+// Values that no register can have count as a failure of the node: they come
+// from a broken or a hostile node, and must not become a token.
+func (b *Ballot) Grant(i int, moved, before int64) (raise Set) {
+	if b.fenced && !plausible(moved, before) {
+		b.votes.Fail(i)
+		return 0
+	}
+	if !b.votes.Grant(i) || !b.fenced {
+		return 0
+	}
+	if b.decided {
+		return b.place(i, moved, before)
+	}
+	switch {
+	case moved == 0:
+		b.ahead = max(b.ahead, before)
+	case moved > b.highest:
+		b.highest, b.before, b.at = moved, before, Set(0).With(i)
+	case moved == b.highest:
+		b.before, b.at = max(b.before, before), b.at.With(i)
+	}
+	if b.votes.Granted().Len() < Size(int(b.votes.n)) {
+		return 0
+	}
+	b.decided, b.proposal = true, max(b.highest, b.ahead+1)
+	if b.proposal > b.highest {
+		b.before, b.at = 0, 0
+	}
+	b.asked = b.votes.Granted() &^ b.at // all of them are below the top
+	return b.asked
+}
+
+// plausible reports whether a register can have moved from before up to moved,
+// or, with moved 0, can be ahead at before and still be raised.
+func plausible(moved, before int64) bool {
+	if moved == 0 {
+		return 1 <= before && before < MaxToken
+	}
+	return 0 <= before && before < moved && moved <= MaxToken
+}
+
+// place files the vote of node i, which came after the top was fixed.
+func (b *Ballot) place(i int, moved, before int64) (raise Set) {
+	switch {
+	case moved == b.proposal:
+		b.count(i, before)
+	case max(moved, before) < b.proposal:
+		raise = raise.With(i)
+		b.asked |= raise
+	}
+	return raise
+}
+
+// count adds node i to those that stand at the top, moved there from before.
+// The first quorum is enough to say which tokens are usable, so later nodes
+// leave before alone: what Tokens returns does not change once it is won.
+func (b *Ballot) count(i int, before int64) {
+	if b.at.Len() < Size(int(b.votes.n)) {
+		b.before = max(b.before, before)
+	}
+	b.at = b.at.With(i)
+}
+
+// Refuse records that node i named another owner.
+func (b *Ballot) Refuse(i int) { b.votes.Refuse(i) }
+
+// Fail records that node i gave no usable answer.
+func (b *Ballot) Fail(i int) { b.votes.Fail(i) }
+
+// Raised records the first answer of node i to the raise: whether its register
+// moved up to Token, from before, while the node held the lock for this
+// attempt. An answer that was not asked for changes nothing.
+func (b *Ballot) Raised(i int, before int64, ok bool) {
+	switch {
+	case !b.asked.Has(i) || b.at.Has(i) || b.refused.Has(i):
+	case ok && plausible(b.proposal, before):
+		b.count(i, before)
+	default:
+		b.refused = b.refused.With(i)
+	}
+}
+
+// Expire ends the wait: every missing answer, to votes and to raises, is a
+// failure.
+func (b *Ballot) Expire() {
+	b.votes.Expire()
+	b.refused |= b.asked &^ b.at
+}
+
+// Token returns the top: the proposal, until the first quorum of votes fixes
+// another; 0 without fencing.
+func (b *Ballot) Token() int64 { return b.proposal }
+
+// Tokens returns the usable tokens of a block of block tokens, which ends with
+// the top. Fewer are usable if a counted node was within the block before it
+// moved. Both are 0 without fencing and until the ballot is won.
+func (b *Ballot) Tokens(block int64) (first, last int64) {
+	if b.at.Len() < Size(int(b.votes.n)) || !b.decided {
+		return 0, 0
+	}
+	return max(b.before, b.proposal-max(block, 1)) + 1, b.proposal
+}
+
+// Votes returns the tally of the attempt.
+func (b *Ballot) Votes() *Tally { return &b.votes }
+
+// Outcome returns what the answers amount to.
+func (b *Ballot) Outcome() Outcome {
+	votes := b.votes.Outcome()
+	if votes != OutcomeWon || !b.fenced {
+		return votes
+	}
+	q := Size(int(b.votes.n))
+	if b.at.Len() >= q {
+		return OutcomeWon
+	}
+	open := b.votes.Silent() | b.asked&^(b.at|b.refused)
+	if b.at.Len()+open.Len() >= q {
+		return OutcomePending
+	}
+	return OutcomeNoQuorum // the votes are there, a quorum for the token is not
+}
