@@ -47,13 +47,13 @@ func (n *Node) observe(micros int64, sent, received time.Duration) {
 // expired before their time: what the node says of locks that it no longer has must
 // not count. After a step backward keys live longer, which costs no more than time.
 func (n *Node) stepped(step clock.Step) {
-	validity, steady := n.cfg.Clock()
+	_, steady := n.cfg.Clock()
 	if step.Forward() {
 		n.quarantineFor(n.cfg.StepQuarantine, ErrClockStep)
 		n.clockSuspect, n.suspectSince = n.cfg.Guard > 0, steady
 		n.regreet()
 	}
 	if n.cfg.OnClockStep != nil {
-		n.cfg.OnClockStep(n.cfg.Index, step.By, validity)
+		n.cfg.OnClockStep(n.cfg.Index, step.By)
 	}
 }

@@ -1,0 +1,146 @@
+package quorumlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// Acquire waits until it holds the named lease, or until ctx ends.
+//
+// A taken name is waited for in the order in which the calls came, of all clients
+// with the same prefix: whoever releases hands the lease on, and the nodes tell the
+// next one. Who dies while it waits is skipped. A waiter also looks by itself, for
+// holders that die and clients that release without a word; that, and the wait for
+// too few nodes, go by jittered exponential backoff, never longer than the
+// holder's keys live (see WithRetryBackoff).
+// When ctx ends the error joins what stood in the way, ErrHeld (a *HeldError)
+// or ErrNoQuorum (a *QuorumError), with context.Cause(ctx). It returns at once:
+// ErrInvalid for a bad name or option, ErrNoQuorum when so many nodes need
+// mending that waiting cannot help, and ErrClosed.
+//
+// Whatever the outcome, an attempt that came to nothing is taken back on every
+// node, apart from ctx. The lease does not end with ctx.
+//
+// A name is 1 to 512 bytes of valid UTF-8. The order is by the nodes' clocks and
+// is no promise: with WithoutFencing there is none, and faults may disturb it. A
+// lease is not reentrant: whoever asks again for a name that it holds waits for
+// itself.
+func (m *Manager) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
+	return m.acquire(ctx, name, opts, true)
+}
+
+// TryAcquire asks once. It returns ErrHeld (a *HeldError) when the name is
+// taken or others wait for it, ErrNoQuorum (a *QuorumError) when too few nodes
+// gave an answer that counts within the node timeout, and otherwise what Acquire
+// does.
+func (m *Manager) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
+	return m.acquire(ctx, name, opts, false)
+}
+
+func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption, wait bool) (*Lease, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	t, err := m.cfg.termsFor(opts)
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, cancelled(name, nil, context.Cause(ctx))
+	}
+	span := m.telemetry.startAcquire(ctx, name, m.quorum(), len(m.nodes))
+	l, err := m.campaign(ctx, name, t, wait, &span)
+	span.end(l, err)
+	return l, err
+}
+
+// Do acquires the lease as Acquire does, runs fn, and releases the lease when
+// fn has returned, or panicked. The context that fn gets ends with ctx or with
+// the lease, whichever is first; context.Cause tells which. fn must return
+// then: Do waits for it.
+//
+// It returns fn's error; when the lease did not last until fn returned, that
+// is joined with ErrLost (a *LostError), or with ErrClosed if Close took the
+// lease away. A release that no quorum confirmed is
+// logged, not returned: the work was done under the lease, and its keys expire
+// by themselves.
+func (m *Manager) Do(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...AcquireOption) error {
+	l, err := m.Acquire(ctx, name, opts...)
+	if err != nil {
+		return err
+	}
+	lost, err := m.term(ctx, l, fn)
+	if lost != nil {
+		return joinCause(err, lost)
+	}
+	return err
+}
+
+// Lead campaigns for the lease until ctx ends, and runs fn in each term, with
+// a context that ends with ctx or with the lease. When the lease is lost, Lead
+// waits for fn to return, whatever it returns, and campaigns again. When fn
+// returns while the lease is held, Lead releases it and returns fn's error.
+//
+// When ctx ends, Lead releases, and returns context.Cause(ctx) joined with
+// fn's error, or with what stood in the way of the lease, as Acquire does.
+// Errors that Acquire returns at once are returned.
+func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...AcquireOption) error {
+	for {
+		l, err := m.Acquire(ctx, name, opts...)
+		if err != nil {
+			return err
+		}
+		lost, err := m.term(ctx, l, fn)
+		switch {
+		case ctx.Err() != nil:
+			return joinCause(err, context.Cause(ctx))
+		case lost == nil:
+			return err
+		}
+		m.warn("term ended by a loss", "name", name, "token", l.Token(), "loss", lost, "error", err)
+	}
+}
+
+// term runs fn under the lease and releases it. It returns why the lease did
+// not last, if so, and fn's error.
+func (m *Manager) term(ctx context.Context, l *Lease, fn func(context.Context, *Lease) error) (lost, err error) {
+	fnCtx, cancel := context.WithCancelCause(ctx)
+	leaseCtx := l.Context()
+	stop := context.AfterFunc(leaseCtx, func() { cancel(context.Cause(leaseCtx)) })
+	defer func() {
+		stop()
+		cancel(nil)
+		// Apart from ctx: the usual reason to be here is that it has ended.
+		switch ended := l.Release(context.WithoutCancel(ctx)); {
+		case errors.Is(ended, ErrLost):
+			lost = ended
+		case errors.Is(ended, ErrReleased) && m.ending():
+			lost = ErrClosed // taken away by Close, not given back by fn
+		case errors.Is(ended, ErrNoQuorum):
+			m.warn("release not confirmed; the keys expire by themselves",
+				"name", l.Name(), "token", l.Token(), "error", ended)
+		}
+	}()
+	return nil, fn(fnCtx, l)
+}
+
+// joinCause joins err and cause, unless err says it already.
+func joinCause(err, cause error) error {
+	switch {
+	case err == nil:
+		return cause
+	case errors.Is(err, cause):
+		return err
+	default:
+		return errors.Join(cause, err)
+	}
+}
+
