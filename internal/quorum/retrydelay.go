@@ -20,10 +20,10 @@ const (
 	// KeepPlace is how often a waiter with a ticket asks at least: a node forgets a
 	// queue that nobody has joined for 60 s.
 	KeepPlace = 20 * time.Second
-	// StrangerPoll is the first time between two attempts of the head of a queue
-	// while a client that knows no queues holds the lock: that client releases
-	// without waking anybody.
-	StrangerPoll = 5 * time.Millisecond
+	// StrangerPoll is the shortest time between two attempts of the head of a queue
+	// while a client that knows no queues holds the lock: that client releases without
+	// waking anybody, and is back after its own delay.
+	StrangerPoll = time.Millisecond
 )
 
 // Refusal is the answer of a node that did not grant the lock.

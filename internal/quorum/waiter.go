@@ -10,9 +10,6 @@ const (
 	yieldAfter = 3
 	// wakeSpread spreads attempts that several waiters make for the same reason.
 	wakeSpread = 2 * time.Millisecond
-	// FreePause is how long the head of a queue leaves a lock alone that was left free
-	// for clients that know no queues.
-	FreePause = 3 * time.Millisecond
 	// firstPoll is when a waiter asks first whose ticket the release of the lease
 	// before it has carried to the nodes, if no wake-up arrives.
 	firstPoll = 4 * MinPoll
@@ -23,16 +20,14 @@ const (
 type WakeUp uint8
 
 const (
-	// WakeReserved means that the node reserves the lock for the ticket, for a grace.
+	// WakeReserved means that the node reserves the lock for the ticket, for a grace, or
+	// has left it free and the ticket is the head of the queue.
 	WakeReserved WakeUp = iota + 1
 	// WakeNext means that the node reserves the lock for the ticket before this one.
 	WakeNext
 	// WakeAskAgain means that the node has emptied its queue, because nobody had used
 	// a reservation. The tickets of the living come back when they ask.
 	WakeAskAgain
-	// WakeFree means that the lock was left free on purpose, and that the ticket is
-	// the head of the queue.
-	WakeFree
 )
 
 // Reaction is what a wake-up demands of the caller.
@@ -90,8 +85,9 @@ type Ask struct {
 type AttemptResult struct {
 	Outcome  Outcome
 	Granted  Set
-	Failed   Set // nodes without a usable answer in time, those included that were not asked
-	Unqueued Set // of the failed nodes, those whose queue certainly lacks the ticket
+	Failed   Set  // nodes without a usable answer in time, to the acquire or to a raise, or that were not asked
+	TooLate  bool // a quorum granted, and too little of the lease was left to use it
+	Unqueued Set  // of the failed nodes, those whose queue certainly lacks the ticket
 	Refusals []Refusal
 }
 
@@ -127,7 +123,6 @@ type Waiter struct {
 	left       bool
 	hasty      bool // an attempt has begun on less than a quorum of reservations
 	splits     int  // attempts in a row that some nodes granted, and no quorum
-	strangers  int  // attempts in a row that a stranger's lock refused
 	subscribed Set
 	queued     Set           // nodes in whose queues the ticket may be
 	reserved   Set           // nodes that have said WakeReserved since the attempt began
@@ -135,6 +130,7 @@ type Waiter struct {
 	votes      Set           // nodes that granted the lease
 	at         time.Duration // the next attempt; while one is under way, what a wake-up demands
 	lapseAt    time.Duration // from then on a reservation for somebody else has gone unused; Never without one
+	stranger   time.Duration // since then attempts in a row were refused by a stranger's lock; 0 for none
 }
 
 // NewWaiter returns the waiter of one call. Its first attempt is due at At.
@@ -203,7 +199,7 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 	if w.left = !answeredInTime(w.nodes, r); w.left {
 		return w.leave(now, poll)
 	}
-	w.at = min(w.at, now+w.retryDelay(r, poll))
+	w.at = min(w.at, now+w.retryDelay(now, r, poll))
 	w.lapseAt = min(w.lapseAt, lapse(now, r.Refusals))
 	if w.mayQueue() && !w.ticket {
 		// Its place counts from the call, and others enter before it every moment.
@@ -231,7 +227,7 @@ func (w *Waiter) enteredQueues(r *AttemptResult) {
 // head of a queue: a client whose answers always come too late would lock at each of
 // its turns and never hold (one among three near ones cost 83 % of all grants).
 func answeredInTime(nodes int, r *AttemptResult) bool {
-	return r.Outcome != OutcomeNoQuorum && r.Failed.Len() <= nodes-Size(nodes)
+	return !r.TooLate && r.Failed.Len() <= nodes-Size(nodes)
 }
 
 // leave takes the ticket out of the queues, until an attempt is answered in time.
@@ -240,13 +236,12 @@ func (w *Waiter) leave(now, poll time.Duration) Next {
 	if w.queued != 0 {
 		next.Ticket, next.Leave = TicketLeave, w.queued
 	}
-	w.at, w.queued, w.reserved, w.splits, w.strangers = next.At, 0, 0, 0, 0
-	w.lapseAt = Never
+	w.at, w.queued, w.reserved, w.splits, w.stranger, w.lapseAt = next.At, 0, 0, 0, 0, Never
 	return next
 }
 
 // retryDelay returns how long to wait if no wake-up arrives.
-func (w *Waiter) retryDelay(r *AttemptResult, poll time.Duration) time.Duration {
+func (w *Waiter) retryDelay(now time.Duration, r *AttemptResult, poll time.Duration) time.Duration {
 	// A node that failed counts as free where the refusals alone are in the way;
 	// otherwise what it has is not known.
 	need := Size(w.nodes) - r.Granted.Len()
@@ -255,11 +250,13 @@ func (w *Waiter) retryDelay(r *AttemptResult, poll time.Duration) time.Duration 
 	}
 	delay := RetryDelay(r.Refusals, need, poll, w.grace)
 	if !strangerAhead(r.Refusals) {
-		w.strangers = 0
+		w.stranger = 0
 		return delay
 	}
-	w.strangers++
-	return min(delay, StrangerPoll<<min(w.strangers-1, 10))
+	if w.stranger == 0 {
+		w.stranger = now
+	}
+	return min(delay, max(StrangerPoll, (now-w.stranger)/16))
 }
 
 // strangerAhead reports whether a stranger's lock alone is before the waiter on some
@@ -367,9 +364,6 @@ func (w *Waiter) Wake(now time.Duration, node int, what WakeUp, jitter float64) 
 		if w.forgotten() {
 			return w.sooner(now + spread(w.grace/2, jitter))
 		}
-	case WakeFree:
-		w.lapseAt = Never
-		return w.sooner(now + FreePause + spread(wakeSpread/2, jitter))
 	}
 	return ReactionNone
 }
