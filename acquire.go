@@ -62,6 +62,192 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 	return l, err
 }
 
+// campaign makes attempts until one succeeds or there is no use in another. Close waits
+// for it, and not for the span processors before and after it.
+func (m *Manager) campaign(ctx context.Context, name string, t *terms, wait bool, span *acquireSpan) (*Lease, error) {
+	if !m.enter() {
+		return nil, ErrClosed
+	}
+	defer m.inflight.Done()
+	w := m.newWaiter(ctx, node.LockKey(m.cfg.prefix, name), t, !wait)
+	w.span = span.ref()
+	if wait && m.waiters.subscribing.Load() {
+		if l, err := w.queueUp(); l != nil || err != nil {
+			return l, err
+		}
+	}
+	l, err := w.contend(span)
+	if err != nil {
+		w.done()
+		w.quit()
+	}
+	return l, err
+}
+
+// queueUp waits behind the other callers of this process.
+func (w *waiter) queueUp() (*Lease, error) {
+	w.m.locals.enter(w)
+	l, err := w.await(w.ctx)
+	switch {
+	case err == nil:
+		return l, nil
+	case w.ctx.Err() != nil:
+		return nil, cancelled(w.name(), nil, err)
+	default:
+		return nil, ErrClosed
+	}
+}
+
+// contend makes attempts at the nodes, when the waiter's machine says so.
+func (w *waiter) contend(span *acquireSpan) (*Lease, error) {
+	m, ctx := w.m, w.ctx
+	var retry backoff.BackOff
+	var last error // of an attempt that came to an end
+	for {
+		if !w.sleep(ctx) {
+			if ctx.Err() != nil {
+				return nil, cancelled(w.name(), last, context.Cause(ctx))
+			}
+			return nil, ErrClosed
+		}
+		a := m.newAttempt(w, w.begin(), span)
+		l, err := a.run(ctx)
+		if err == nil {
+			if m.waiters.left.Load() {
+				m.waiters.left.Store(false)
+			}
+			if w.local != nil {
+				w.local.granted(w, l.hold)
+			}
+			return l, nil
+		}
+		if errors.Is(err, errCutShort) {
+			err = last // that one says what stood in the way
+		} else {
+			span.refused(err)
+			last = err
+		}
+		var short *QuorumError
+		hopeless := errors.As(err, &short) && short.permanent(len(m.nodes))
+		delay, stop := w.poll(&retry)
+		over := ctx.Err() != nil || m.ending() || err == nil || w.once || hopeless || stop
+		w.ended(a, delay, over)
+		switch {
+		case ctx.Err() != nil:
+			return nil, cancelled(w.name(), err, context.Cause(ctx))
+		case err == nil || m.ending():
+			return nil, ErrClosed
+		case over:
+			return nil, err
+		}
+		if w.local == nil {
+			if len(a.refusals) > 0 {
+				m.subscribe()
+			}
+			if l, err := w.queueUp(); l != nil || err != nil {
+				return l, joinRefusal(last, err)
+			}
+		}
+	}
+}
+
+// joinRefusal adds what stood in the way to the error of a wait that was cancelled.
+func joinRefusal(refusal, err error) error {
+	if err == nil || errors.Is(err, ErrClosed) {
+		return err
+	}
+	return errors.Join(refusal, err)
+}
+
+// poll returns how long a waiter waits that no wake-up reaches, and whether the user's
+// backoff has stopped.
+func (w *waiter) poll(retry *backoff.BackOff) (delay time.Duration, stop bool) {
+	if w.once {
+		return 0, false
+	}
+	if *retry == nil {
+		if *retry = w.m.cfg.retry(); *retry == nil {
+			*retry = defaultRetry()
+		}
+	}
+	delay = (*retry).NextBackOff()
+	return delay, delay == backoff.Stop
+}
+
+// ended takes an attempt that came to nothing: it releases what the attempt may have
+// locked, and does with the ticket what the machine says.
+func (w *waiter) ended(a *attempt, delay time.Duration, over bool) {
+	a.mu.Lock()
+	result := a.result(a.ballot.Outcome())
+	a.mu.Unlock()
+	w.mu.Lock()
+	next := w.machine.Ended(w.m.clock.Now(), result, max(delay, 0), mathrand.Float64())
+	w.m.waiters.left.Store(w.machine.Left())
+	w.mu.Unlock()
+	var update node.TicketUpdate
+	switch {
+	case over || w.ticket == "":
+	case next.Ticket == quorum.TicketKeep:
+		update = node.TicketUpdate{Ticket: w.ticket, Place: w.place}
+	case next.Ticket == quorum.TicketYield:
+		update = node.TicketUpdate{Ticket: w.ticket, Place: w.place, Yields: true}
+	case next.Ticket == quorum.TicketLeave:
+		update = node.TicketUpdate{Ticket: w.ticket}
+	}
+	a.release(update)
+	if !over {
+		w.leaveQueues(next.Leave | next.PassOn)
+	}
+	if w.local != nil {
+		for _, r := range result.Refusals {
+			if !r.Reserved {
+				w.local.settled()
+				break
+			}
+		}
+	}
+}
+
+// sleep waits until the machine wants an attempt. It reports false when ctx or the
+// Manager ended first.
+func (w *waiter) sleep(ctx context.Context) bool {
+	w.mu.Lock()
+	at := w.machine.At()
+	w.mu.Unlock()
+	delay := at - w.m.clock.Now()
+	if delay <= 0 {
+		return ctx.Err() == nil && !w.m.ending()
+	}
+	timer := w.m.timer(delay)
+	defer w.m.putTimer(timer)
+	for {
+		select {
+		case <-timer.C:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-w.m.closing:
+			return false
+		case <-w.bell:
+		}
+		w.mu.Lock()
+		at = w.machine.At()
+		w.mu.Unlock()
+		if delay = at - w.m.clock.Now(); delay <= 0 {
+			return true
+		}
+		timer.Reset(delay)
+	}
+}
+
+// cancelled joins what stood in the way with why the wait ended.
+func cancelled(name string, err, cause error) error {
+	if err == nil {
+		return fmt.Errorf("quorumlock: acquire %q: %w", name, cause)
+	}
+	return errors.Join(err, cause)
+}
+
 // Do acquires the lease as Acquire does, runs fn, and releases the lease when
 // fn has returned, or panicked. The context that fn gets ends with ctx or with
 // the lease, whichever is first; context.Cause tells which. fn must return
@@ -143,4 +329,3 @@ func joinCause(err, cause error) error {
 		return errors.Join(cause, err)
 	}
 }
-

@@ -20,12 +20,12 @@ type answers struct {
 	// every node has answered. Sent once, never closed.
 	settled chan struct{}
 
-	mu      sync.Mutex
-	got     int          // good answers
+	mu       sync.Mutex
+	got      int          // good answers
 	answered quorum.Set   // nodes that have answered
-	errs    []error      // of the nodes whose answer was not good; nil until there is one
-	replies []node.Reply // by node, if they are wanted
-	over    bool         // no more are taken
+	errs     []error      // of the nodes whose answer was not good; nil until there is one
+	replies  []node.Reply // by node, if they are wanted
+	over     bool         // no more are taken
 }
 
 // askAll posts req to every node.

@@ -27,8 +27,7 @@ var errNotRaised = errors.New("key is no longer ours, or its register is past th
 // errTooSlow says that a vote came when little of the lease was left.
 var errTooSlow = errors.New("granted too late for the lease to be of use")
 
-// errStepped says that an attempt was granted, and that the clock of a node was stepped
-// meanwhile.
+// errNoneLeft says that the clock of a node that granted was stepped meanwhile.
 var errNoneLeft = errors.New("granted, and the node's clock was stepped forward meanwhile")
 
 // blockSize is how many tokens a grant reserves at the most for callers in this process:
@@ -56,6 +55,7 @@ type attempt struct {
 	over      bool  // concluded; without a hold nothing counts any more
 	hold      *hold // once it was granted
 	pending   int   // nodes that have not answered the acquisition
+	waiters   int   // tickets in the queues of the nodes that granted
 	errs      []error
 	refusals  []refusal
 	raise     *node.Request
@@ -165,6 +165,7 @@ func (a *attempt) count(i int, req *node.Request, reply *node.Reply) (raise quor
 	switch reply.Status {
 	case node.Granted:
 		moved, before := reply.Moved, reply.Before
+		a.waiters = max(a.waiters, int(reply.Waiters))
 		if moved == node.AsProposed {
 			moved = a.proposal()
 			before = moved - 1
@@ -305,7 +306,7 @@ func (a *attempt) grant(values context.Context) (*Lease, error) {
 	}{}
 	h, l := &granted.h, &granted.l
 	h.m, h.terms, h.lock, h.local, h.index, h.jumped = m, t, a.wait.lock, a.wait.local, -1, m.clock.Jumped()
-	h.lease, h.value, h.toldAt = l, a.value, a.began
+	h.lease, h.value, h.others, h.toldAt = l, a.value, a.waiters, a.began
 	first, last := a.ballot.Tokens(a.block())
 	l.hold, l.token, l.granted, l.values, l.acquired = h, first, a.began, values, a.acquired
 	h.next, h.last = first+1, last

@@ -34,7 +34,7 @@ type hold struct {
 	last    int64
 	acquire *node.Request // until every node has answered it
 	waiter  *waiter       // that got it, while nodes may still reserve the lock for it
-	others  bool          // somebody waits elsewhere, as a quorum of nodes said last
+	others  int           // tickets that wait elsewhere, as the nodes said last
 	toldAt  time.Duration // when they were asked
 
 	// The watchdog's, guarded by its mutex.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,16 +23,15 @@ import (
 // concurrent use. It runs a few goroutines for each node and two more,
 // whatever the number of leases; Close ends them all.
 type Manager struct {
-	cfg        *config
-	clock      *clock.Clock
-	nodes      []*node.Node
-	steps      []atomic.Pointer[step] // of each node's clock, the last one forward
-	dog        *watchdog
-	bus        bus
-	telemetry  *telemetry
-	reporter   *reporter
-	fenceClamp string // how far a node's clock may pull a new fence counter, µs
-	timers     sync.Pool
+	cfg       *config
+	clock     *clock.Clock
+	nodes     []*node.Node
+	steps     clockSteps
+	dog       *watchdog
+	bus       bus
+	telemetry *telemetry
+	reporter  *reporter
+	timers    sync.Pool
 
 	greeted chan struct{} // capacity 1: a node's state has changed; never closed
 	closing chan struct{} // closed when Close begins
@@ -42,6 +40,7 @@ type Manager struct {
 
 	id      string // 16 hex digits; part of every ticket
 	waiters waiters
+	locals  locals
 
 	mu       sync.Mutex
 	shut     bool           // Close has begun
@@ -63,13 +62,8 @@ func Addrs(hostport ...string) []rueidis.ClientOption {
 // answered.
 const newPatience = 250 * time.Millisecond
 
-// closePatience is how long Close waits for nodes that do not answer. A node
-// that hangs costs all of it, and one that is merely slow has to get its
-// releases done within it.
-const closePatience = time.Second
-
-// closeGrace is the same for a Close whose context has ended before: the one
-// that a signal has cancelled, as a rule, whose locks should not be left behind
+// closeGrace is how long Close waits for nodes when its context has ended before it is
+// called: a signal has cancelled it, as a rule, and the locks should not be left behind
 // for that.
 const closeGrace = 100 * time.Millisecond
 
@@ -94,15 +88,10 @@ func New(ctx context.Context, nodes []rueidis.ClientOption, opts ...Option) (*Ma
 	}
 	m := &Manager{
 		cfg: cfg, clock: clock.New(), ids: make([]node.Identity, len(nodes)),
-		steps: make([]atomic.Pointer[step], len(nodes)), reporter: newReporter(),
-		greeted: make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
+		reporter: newReporter(),
+		greeted:  make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
 		id: randomHex(node.ManagerLen),
 	}
-	longest := MaxTTL
-	if cfg.guarded {
-		longest = cfg.guard
-	}
-	m.fenceClamp = strconv.FormatInt(min(2*time.Second, longest/4).Microseconds(), 10)
 	if m.telemetry, err = newTelemetry(cfg.telemetry); err != nil {
 		return nil, err
 	}
@@ -113,17 +102,18 @@ func New(ctx context.Context, nodes []rueidis.ClientOption, opts ...Option) (*Ma
 	}
 	for i := range nodes {
 		n := node.New(node.Config{
-			Index: i, Option: nodes[i], Prefix: cfg.prefix, Now: m.clock.Now,
-			Guard: cfg.guard, Trust: cfg.trust, Doubt: max(cfg.guard, cfg.terms.ttl+cfg.terms.lockDelay),
-			Admit: m.admit, Changed: m.nodeChanged, Alone: m.alone, Stepped: m.nodeStepped,
-			Manager: m.id, Turn: m.turn, Heard: m.heard,
+			Index: i, Option: nodes[i], Prefix: cfg.prefix, Clock: m.clock.Both, Drift: cfg.drift,
+			Cap: cfg.registerCap(), Only: len(nodes) == 1,
+			Guard: cfg.guard, Trust: cfg.trust, StepQuarantine: max(cfg.guard, cfg.terms.ttl+cfg.terms.lockDelay),
+			Admit: m.admit, OnHealth: m.onHealth, OwnStep: m.ownClockStepped, OnClockStep: m.onClockStep,
+			Manager: m.id, OnWake: m.onWake, OnSubscribed: m.onSubscribed,
 		})
 		m.nodes = append(m.nodes, n)
 	}
 	go m.reporter.run(cfg.log)
 	for _, n := range m.nodes { // only now: what they report looks at all of them
 		m.spawn(n.Run)
-		m.spawn(n.Hear)
+		m.spawn(n.RunSubscriber)
 	}
 	m.spawn(m.dog.run)
 	if err := m.await(ctx); err != nil {
@@ -211,18 +201,18 @@ func (m *Manager) enter() bool {
 // they are not read in time.
 func (m *Manager) Subscribe(buffer int) *Subscription { return m.bus.add(buffer) }
 
-// Close refuses new calls, ends waiting ones with ErrClosed, releases all
-// leases, ends the connections and waits for every goroutine of the Manager.
-// Each lease gets its one terminal event before the subscriptions end, though
-// in a Subscription that is not read the last ones push out those before.
+// Close refuses new calls, ends waiting ones with ErrClosed, releases all leases, ends
+// the connections and waits for every goroutine of the Manager. Each lease gets its one
+// terminal event before the subscriptions end, though in a Subscription that is not read
+// the last ones push out those before.
 //
-// It waits for nodes that do not answer their releases a second at the most, for
-// nodes that cannot be reached not at all, and for log handlers and span
-// processors until they return. When ctx ends first, none of them is waited for,
-// or 100 ms if it has ended before Close is called; everything else is done all
-// the same. Close returns ctx's cause if something was left undone for it: keys
-// that are left on a node keep a name taken there until they expire.
-// Close is idempotent: later and concurrent calls wait for the first and
+// It goes on while a node answers releases, until ctx ends. A node that answers nothing
+// for a second is given up, one that cannot be reached at once; log handlers and span
+// processors are waited for until they return. When ctx ends first, none of them is
+// waited for, or 100 ms if it has ended before Close is called; everything else is done
+// all the same. Close returns ctx's cause if something was left undone for it: keys that
+// are left on a node keep a name taken there until they expire, and a warning in the log
+// counts them. Close is idempotent: later and concurrent calls wait for the first and
 // return nil, or ctx's cause.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
@@ -243,24 +233,19 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 	close(m.closing)
 	m.inflight.Wait() // closing ends them: none waits for a node any more
-	m.dog.stop()      // from here on every live lease is in its heap
+	m.dog.stop()      // from here on every live hold is in its heap
 	end := ctx
 	if ctx.Err() != nil {
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 		defer cancel()
 		end = grace
 	}
-	patience, cancel := context.WithTimeout(end, closePatience)
-	defer cancel()
-	if !used { // New has failed: nobody need wait for nodes that do not answer
-		cancel()
-	}
 	last := m.endAll()
 	left := unreleased{telemetry: m.telemetry}
 	var cut atomic.Bool
 	for _, n := range m.nodes {
 		m.spawn(func() {
-			if !n.Close(patience, last, &left) && used {
+			if !n.Close(m.patience(end, used), last, &left) && used {
 				cut.Store(true)
 			}
 		})
@@ -274,7 +259,7 @@ func (m *Manager) Close(ctx context.Context) error {
 		err = context.Cause(ctx)
 	}
 	m.bus.close()
-	m.reporter.stop() // last: everybody who may report has ended
+	m.reporter.stop() // last: everything that may report has ended
 	select {
 	case <-m.reporter.done:
 	case <-end.Done():
@@ -288,14 +273,25 @@ func (m *Manager) Close(ctx context.Context) error {
 	return err
 }
 
-// endAll ends every live lease, and returns the releases of these and of what is
-// left of lost ones. Attempts that were cut short have posted theirs.
-func (m *Manager) endAll() (releases []*node.Request) {
-	for _, l := range m.dog.live() {
-		l.step(quorum.Input{Kind: quorum.Release}, nil)
-		releases = append(releases, l.releaseRequest())
+// patience returns the context that bounds the end of a node. When New has failed, there
+// is nothing to release, and no node is waited for.
+func (m *Manager) patience(end context.Context, used bool) context.Context {
+	if used {
+		return end
 	}
-	return releases
+	none, cancel := context.WithCancel(end)
+	cancel()
+	return none
+}
+
+// endAll ends every live hold, and returns the releases of these and of what is left of
+// lost ones. Attempts that were cut short have posted theirs.
+func (m *Manager) endAll() []*node.Request {
+	holds := m.dog.live()
+	for _, h := range holds {
+		h.step(quorum.Input{Kind: quorum.InputRelease}, nil)
+	}
+	return m.releaseAll(holds)
 }
 
 // ending reports whether Close has begun.
@@ -314,7 +310,7 @@ func (m *Manager) quorum() int { return quorum.Size(m.cfg.nodes) }
 // post sends a request to node i; a full queue is an answer too.
 func (m *Manager) post(i int, req *node.Request, to node.Receiver) {
 	if !m.nodes[i].Post(req, to) {
-		err := errQueueFull
+		err := errOverloaded
 		if m.ending() {
 			err = node.ErrClosed
 		}
@@ -335,55 +331,6 @@ func (m *Manager) timer(d time.Duration) *time.Timer {
 func (m *Manager) putTimer(t *time.Timer) {
 	t.Stop()
 	m.timers.Put(t)
-}
-
-// wait is what a release does with a ticket.
-type wait struct {
-	ticket string
-	place  string // in the queue, if it goes on waiting; "" takes it out
-	past   bool   // others go first, this once
-}
-
-// releaseRequest deletes the keys of one owner. Token 0 is an attempt that was
-// never granted.
-func (m *Manager) releaseRequest(t *terms, keys lockKeys, owner string, token int64, w wait) *node.Request {
-	r := &releaseRequest{
-		keys: keys,
-		args: [6]string{owner, strconv.FormatInt(token, 10), fenceMillis, w.ticket, w.place, "0"},
-	}
-	if w.past {
-		r.args[5] = "1"
-	}
-	r.Request = node.Request{
-		Kind: node.Release, Keys: m.keys(&r.keys), Args: r.args[:], Insist: true,
-		// Later than this the keys have expired.
-		Expires: m.clock.Now() + t.ttl + t.lockDelay,
-	}
-	return &r.Request
-}
-
-// releaseRequest is a request with its texts, in one allocation.
-type releaseRequest struct {
-	node.Request
-	keys lockKeys
-	args [6]string
-}
-
-// lockKeys are the keys of one lock: the lock itself, its fence counter and its
-// queue.
-type lockKeys [3]string
-
-func (m *Manager) keysOf(name string) lockKeys {
-	lock, fence, queue := node.Keys(m.cfg.prefix, name)
-	return lockKeys{lock, fence, queue}
-}
-
-// keys returns what a script of one lock takes.
-func (m *Manager) keys(k *lockKeys) []string {
-	if m.cfg.unfenced {
-		return k[:1]
-	}
-	return k[:]
 }
 
 // nodeErrors lists the nodes that have an error.

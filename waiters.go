@@ -31,6 +31,7 @@ type waiter struct {
 	lock  string
 	once  bool // TryAcquire's
 	ctx   context.Context
+	span  *spanRef // of the call; nil without tracing
 
 	ticket  string        // the member of the nodes' queues
 	place   string        // in them: the instant of the call, µs of the cluster's time
@@ -168,7 +169,6 @@ var wakeUps = map[node.WakeKind]quorum.WakeUp{
 	node.WakeReserved: quorum.WakeReserved,
 	node.WakeNext:     quorum.WakeNext,
 	node.WakeAskAgain: quorum.WakeAskAgain,
-	node.WakeFree:     quorum.WakeFree,
 }
 
 // onWake takes a wake-up. Only those for tickets of this Manager count: anybody who may

@@ -22,8 +22,8 @@
 -- wait     value ms not_after t ticket place mode   the same for a client that queues;
 --          mode 'l': it has waited out a reservation that nobody used
 --     1                     granted, the register has moved to t
---     {moved, from}         granted, the register has moved from `from` to `moved`; 0: it
---                           has not moved and is ahead, at `from`
+--     {moved, from, tickets}  granted, the register has moved from `from` to `moved` (0: it
+--                           has not moved and is ahead, at `from`); so many wait
 --     {held, ms, position}  taken: the first 512 bytes of the value in the way, how long
 --                           it lives (-1: for ever), our rank in the queue (-1: none)
 --     0                     not_after has passed
@@ -36,8 +36,9 @@
 --     {from, tickets}: the register before (-1: not ours, or not below t), waiters
 -- release  owner                   deletes the lock if it is ours, and serves its queue
 -- leave    owner ticket place mode the same; the ticket leaves the queue, or keeps its
---          place if that is not ''; mode 'y': others go first this once, 'f': the lock
---          stays free for a moment, so that clients without tickets get it
+--          place if that is not ''. mode has 'y': others go first this once; 'e': the
+--          ticket is another waiter's, which may be served; 'f': the head is woken and
+--          the lock stays free, so that clients without tickets may get it
 -- pass     ticket                  the ticket leaves the queue, and the next waiter gets
 --          what was reserved for it
 --     1 deleted, 2 deleted and reserved for a waiter, 0 missing, -1 another's
@@ -166,7 +167,7 @@ local function rare()
       local owner, metadata = string.match(value, '^(%x+ )%d+( .*)$')
       call('SET', lock, owner .. text .. metadata, 'XX', 'KEEPTTL')
     end
-    return { target, from }
+    return { target, from, hint and call('ZCARD', lock .. '\255q') or 0 }
   end
 
   -- Acquires a lock that exists, or has a queue, or comes too late.
@@ -185,7 +186,7 @@ local function rare()
       elseif ours then -- asked again: the first answer again
         call('PEXPIREAT', lock, after(duration)) -- a replica refuses: its copy is no vote
         local shown = tonumber(string.match(held, '^%d+', 34) or 0)
-        return cap and { shown, shown > 0 and shown - 1 or f.register(lock) } or 1
+        return cap and { shown, shown > 0 and shown - 1 or f.register(lock), 0 } or 1
       end
       call('SET', lock, value, 'XX', 'PXAT', after(duration))
     elseif late then
@@ -213,28 +214,29 @@ local function rare()
   -- Finishes a release: held is what was there, and is no more if it was ours.
   function f.hand(lock, held, ours, ticket, place, mode)
     local free = ours or held == '' and call('EXISTS', lock) == 0
-    local stays = place ~= ''
+    local stays, yields = place ~= '', string.find(mode, 'y', 1, true)
     if stays and call('GETRANGE', lock, '0', '34') == string.sub(ticket, 1, 32) .. ' w ' then
       return -1 -- reserved for it meanwhile: with a place, it would have its turn twice
     end
-    if stays and mode ~= 'y' then
+    if stays and not yields then
       f.enqueue(lock, ticket, place)
     elseif ticket ~= '' then
       call('ZREM', lock .. '\255q', ticket)
     end
+    local asker = string.find(mode, 'e', 1, true) and '' or ticket
     local head
-    if free and mode == 'f' then
+    if free and string.find(mode, 'f', 1, true) then
       head = call('ZRANGE', lock .. '\255q', '0', '0')[1]
-      if head then
-        f.publish('n', head, lock)
+      if head and head ~= asker then
+        f.publish('r', head, lock)
       end
     elseif free then
-      head = f.serve(lock, ticket)
+      head = f.serve(lock, asker)
     end
-    if stays and (mode == 'y' or head == ticket) then
+    if stays and (yields or head == asker) then
       f.enqueue(lock, ticket, place)
     end
-    return ours and (head and head ~= ticket and 2 or 1) or free and 0 or -1
+    return ours and (head and head ~= asker and 2 or 1) or free and 0 or -1
   end
 
   function f.pass(lock, ticket)

@@ -58,7 +58,7 @@ type Reply struct {
 	Sent    time.Duration // before the request went out, on the validity clock
 	Moved   int64         // Granted: where this request moved the register to; 0: not at all, it is ahead
 	Before  int64         // Granted, Raise: where the register stood before; Raise: −1 for a refusal
-	Waiters int64         // Raise, Read: tickets in the queue
+	Waiters int64         // Granted, Raise, Read: tickets in the queue
 	N       int64         // Release, Pass, Recall on one lock: the answer
 	Answers []int64       // Extend, Heal, Release on several locks: one for each; valid during Receive only
 	Held    string        // Taken, Read: the lock's value, "" for none
@@ -180,21 +180,24 @@ func (n *Node) readVote(message *rueidis.RedisMessage, r *Reply) error {
 	if err != nil {
 		return err
 	}
-	switch len(parts) {
-	case 2:
+	switch {
+	case len(parts) != 3:
+		return errReply
+	case parts[0].IsInt64():
 		r.Status = Granted
 		if r.Moved, err = integerOf(&parts[0]); err == nil {
 			r.Before, err = integerOf(&parts[1])
 		}
+		if err == nil {
+			r.Waiters, err = integerOf(&parts[2])
+		}
 		return err
-	case 3:
+	default:
 		r.Status = Taken
 		if r.Position, err = integerOf(&parts[2]); err == nil {
 			err = readHeld(parts, r)
 		}
 		return err
-	default:
-		return errReply
 	}
 }
 
