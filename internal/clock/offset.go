@@ -135,5 +135,5 @@ func (s *sighting) yields(next sighting, rate float64) bool {
 
 // drifted returns how far two clocks come apart in d at the most.
 func drifted(d time.Duration, rate float64) time.Duration {
-	return time.Duration(math.Ceil(float64(d) * rate))
+	return time.Duration(float64(d) * rate)
 }
