@@ -15,8 +15,10 @@
 --          this is the only node
 -- ARGV[7…] each operation: its name, and its arguments as listed below
 --
--- Reply {now, r…}: this node's clock, µs, and one answer for each operation. An
--- operation that fails answers {error}, and the others run all the same.
+-- Reply {now, codes, r…}: this node's clock, µs; one character for each operation: '1',
+-- '2', '0' for that number, '-' for -1, and '*' for an answer that stands among the r. An
+-- operation that fails answers {error}, and the others run all the same. (One string for
+-- the numbers costs server and client a fraction of an array.)
 --
 -- acquire  value ms not_after t    creates the lock
 -- wait     value ms not_after t ticket place mode   the same for a client that queues;
@@ -61,7 +63,8 @@ local offset, cap = ARGV[1] + 0, tonumber(ARGV[5])
 local known = call('MGET', KEYS[2], KEYS[3], KEYS[4])
 local base, hint, marker = tonumber(known[1] or 0), known[2], known[3]
 local votes = ARGV[3] == '' or ARGV[3] == marker
-local replies, instants = { now }, {}
+local replies, codes, instants = { now, '' }, {}, {}
+local numerals = { [1] = '1', [2] = '2', [0] = '0', [-1] = '-' }
 local key, arg = 5, 7 -- of the operation that comes next
 
 -- The instant so many ms from now, as text: Redis before 7.2 converts numbers slowly.
@@ -404,7 +407,11 @@ local function run()
     else
       return redis.error_reply('ERR quorumlock: no operation ' .. tostring(op))
     end
-    replies[i - 3] = reply
+    local code = numerals[reply]
+    if not code then
+      code, replies[#replies + 1] = '*', reply
+    end
+    codes[i - 4] = code
   end
 end
 
@@ -416,7 +423,9 @@ repeat
     if type(problem) == 'table' then
       problem = problem.err .. (problem.line and ', on @user_script:' .. problem.line or '')
     end
-    replies[key - 4] = { problem }
+    replies[#replies + 1] = { problem }
+    codes[key - 5] = '*'
   end
 until ok
+replies[2] = table.concat(codes)
 return replies
