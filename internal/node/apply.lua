@@ -31,11 +31,13 @@
 --     0                     not_after has passed
 --     -1                    the marker differs: this is not the data that the client knows
 -- extend   prefix ms               prolongs the lock; prefix is 'owner t '
---     1 ours and at t, 2 ours and not at t, 0 missing or reserved, -1 another's
+--     1 ours and at t, 2 ours and not at t (or the marker differs: the data may be old),
+--     0 missing or reserved, -1 another's
 -- heal     value ms not_after      creates a lock again that this node has lost
 --     1 ours, 0 not_after has passed, -1 another's
 -- raise    owner t metadata        moves the register of a lock that is ours to t
---     {from, tickets}: the register before (-1: not ours, or not below t), waiters
+--     {from, tickets}: the register before (-1: not ours, not below t, or the marker
+--     differs), waiters
 -- release  owner                   deletes the lock if it is ours, and serves its queue
 -- leave    owner ticket place mode the same; the ticket leaves the queue, or keeps its
 --          place if that is not ''. mode has 'y': others go first this once; 'e': the
@@ -255,7 +257,7 @@ local function rare()
 
   function f.raise(lock, owner, t, metadata)
     local from = -1
-    if string.sub(call('GETRANGE', lock, '0', '32'), 1, 33) == owner then
+    if votes and call('GETRANGE', lock, '0', '32') == owner then
       local register = f.register(lock)
       if register < tonumber(t) then
         from = register
@@ -359,7 +361,7 @@ local function run()
         reply = 0
       else
         call('PEXPIREAT', lock, after(b))
-        reply = same and 1 or 2
+        reply = same and votes and 1 or 2
       end
     elseif op == 'heal' then
       arg = at + 4

@@ -195,6 +195,14 @@ func (n *Node) conclude(s *sending, e entry, r *Reply) bool {
 		r.Status, r.Err = Unknown, n.quarantineReason
 	case r.Status == Done && e.req.Kind == Release:
 		n.retryRelease(e.req, s.at)
+	case r.Status == Done && e.req.Kind == Extend && n.quarantineReason != nil:
+		// The data may be old: what it shows proves that the key is there, and nothing of
+		// the register.
+		for i, code := range r.Answers {
+			if code == Ours {
+				r.Answers[i] = OursWithoutToken
+			}
+		}
 	}
 	switch {
 	case !e.req.insists:
