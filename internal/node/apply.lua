@@ -64,10 +64,14 @@ local ms = (now - now % 1000) / 1000
 local offset, cap = ARGV[1] + 0, tonumber(ARGV[5])
 local known = call('MGET', KEYS[2], KEYS[3], KEYS[4])
 local base, hint, marker = tonumber(known[1] or 0), known[2], known[3]
+if not base or not (base < 1 / 0) then
+  base = 1 / 0 -- no number, or none that can be counted from: see f.register
+end
 local votes = ARGV[3] == '' or ARGV[3] == marker
 local replies, codes, instants = { now, '' }, {}, {}
 local numerals = { [1] = '1', [2] = '2', [0] = '0', [-1] = '-' }
 local key, arg = 5, 7 -- of the operation that comes next
+local made -- the lock that an acquisition has made and not finished with
 
 -- The instant so many ms from now, as text: Redis before 7.2 converts numbers slowly.
 local function after(duration)
@@ -146,6 +150,9 @@ local function rare()
   end
 
   function f.register(lock)
+    if base == 1 / 0 then
+      error('quorumlock: the base of the registers is no number', 0)
+    end
     return math.max(tonumber(call('ZSCORE', KEYS[1], lock) or 0), base)
   end
 
@@ -194,6 +201,7 @@ local function rare()
         return cap and { shown, shown > 0 and shown - 1 or f.register(lock), 0 } or 1
       end
       call('SET', lock, value, 'XX', 'PXAT', after(duration))
+      made = lock
     elseif late then
       return 0
     else
@@ -209,6 +217,7 @@ local function rare()
         end
       end
       call('SET', lock, value, 'PXAT', after(duration))
+      made = lock
     end
     if ticket then
       call('ZREM', lock .. '\255q', ticket)
@@ -216,21 +225,23 @@ local function rare()
     return f.move(lock, value, t)
   end
 
-  -- Finishes a release: held is what was there, and is no more if it was ours.
+  -- Finishes a release: held is what was there, and is no more if it was ours. A
+  -- client that cannot be woken here keeps no place.
   function f.hand(lock, held, ours, ticket, place, mode)
     local free = ours or held == '' and call('EXISTS', lock) == 0
-    local stays, yields = place ~= '', string.find(mode, 'y', 1, true)
-    if stays and call('GETRANGE', lock, '0', '34') == string.sub(ticket, 1, 32) .. ' w ' then
+    local stays = place and place ~= '' and string.find(ARGV[6], 's', 1, true)
+    local function is(what) return mode and string.find(mode, what, 1, true) end
+    if stays and call('GETRANGE', lock, '0', '35') == string.sub(ticket, 1, 32) .. ' w ' then
       return -1 -- reserved for it meanwhile: with a place, it would have its turn twice
     end
-    if stays and not yields then
+    if stays and not is('y') then
       f.enqueue(lock, ticket, place)
-    elseif ticket ~= '' then
+    elseif ticket then
       call('ZREM', lock .. '\255q', ticket)
     end
-    local asker = string.find(mode, 'e', 1, true) and '' or ticket
+    local asker = not is('e') and ticket or nil
     local head
-    if free and string.find(mode, 'f', 1, true) then
+    if free and is('f') then
       head = call('ZRANGE', lock .. '\255q', '0', '0')[1]
       if head and head ~= asker then
         f.publish('r', head, lock)
@@ -238,7 +249,7 @@ local function rare()
     elseif free then
       head = f.serve(lock, asker)
     end
-    if stays and (yields or head == asker) then
+    if stays and (is('y') or head and head == asker) then
       f.enqueue(lock, ticket, place)
     end
     return ours and (head and head ~= asker and 2 or 1) or free and 0 or -1
@@ -246,7 +257,7 @@ local function rare()
 
   function f.pass(lock, ticket)
     call('ZREM', lock .. '\255q', ticket)
-    local held = call('GETRANGE', lock, '0', '34')
+    local held = call('GETRANGE', lock, '0', '35')
     if held == string.sub(ticket, 1, 32) .. ' w ' then
       call('DEL', lock)
     elseif held ~= '' or call('EXISTS', lock) == 1 then
@@ -257,7 +268,8 @@ local function rare()
 
   function f.raise(lock, owner, t, metadata)
     local from = -1
-    if votes and call('GETRANGE', lock, '0', '32') == owner then
+    local held = call('GETRANGE', lock, '0', '35')
+    if votes and string.sub(held, 1, 33) == owner and string.sub(held, 33) ~= ' w ' then
       local register = f.register(lock)
       if register < tonumber(t) then
         from = register
@@ -269,6 +281,9 @@ local function rare()
   end
 
   function f.forget(age, most)
+    if base == 1 / 0 then
+      return 0 -- it has to be raised to what is dropped, and nobody knows from where
+    end
     local old = call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - age), 'WITHSCORES', 'LIMIT', '0', most)
     if #old == 0 then
       return 0
@@ -283,7 +298,7 @@ local function rare()
   end
 
   function f.rebase(to)
-    if to > base then
+    if to > base or base == 1 / 0 then
       base = to
       call('SET', KEYS[2], string.format('%.0f', to))
     end
@@ -326,19 +341,25 @@ local function run()
       local waits = op == 'wait'
       arg = at + (waits and 8 or 5)
       local late, t = now > ARGV[at + 3] + offset, ARGV[at + 4]
+      local simple = votes and not late
+      if simple and hint then
+        simple = call('EXISTS', lock .. '\255q') == 0
+      end
       if not votes then
         reply = -1
-      elseif late or hint and call('EXISTS', lock .. '\255q') == 1 or not call('SET', lock, a, 'NX', 'PXAT', after(b)) then
-        if waits then
-          reply = rare().contend(lock, a, b, late, t, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7])
+      elseif simple and call('SET', lock, a, 'NX', 'PXAT', after(b)) then
+        made = lock
+        if fenced and (waits or t + 0 <= base or t + 0 > furthest or call('ZADD', registers, 'GT', 'CH', t, lock) ~= 1) then
+          reply = rare().move(lock, a, t)
         else
-          reply = rare().contend(lock, a, b, late, t)
+          reply = 1
         end
-      elseif fenced and (waits or t + 0 <= base or t + 0 > furthest or call('ZADD', registers, 'GT', 'CH', t, lock) ~= 1) then
-        reply = rare().move(lock, a, t)
+      elseif waits then
+        reply = rare().contend(lock, a, b, late, t, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7])
       else
-        reply = 1
+        reply = rare().contend(lock, a, b, late, t)
       end
+      made = nil
     elseif op == 'release' then
       arg = at + 2
       local held = call('GETRANGE', lock, '0', '32')
@@ -347,7 +368,7 @@ local function run()
         call('DEL', lock)
       end
       if hint then
-        reply = rare().hand(lock, held, ours, '', '', '')
+        reply = rare().hand(lock, held, ours)
       else
         reply = ours and 1 or held == '' and call('EXISTS', lock) == 0 and 0 or -1
       end
@@ -355,8 +376,11 @@ local function run()
       arg = at + 3
       local held = call('GETRANGE', lock, '0', '49')
       local same = held == a or string.sub(held, 1, #a) == a
-      if not same and string.sub(held, 1, 33) ~= string.sub(a, 1, 33) then
-        reply = (string.sub(held, 33) == ' w ' or held == '' and call('EXISTS', lock) == 0) and 0 or -1
+      local reserved = not same and string.sub(held, 33) == ' w '
+      if reserved then
+        reply = 0
+      elseif not same and string.sub(held, 1, 33) ~= string.sub(a, 1, 33) then
+        reply = held == '' and call('EXISTS', lock) == 0 and 0 or -1
       elseif now > ARGV[2] + offset + b * 1000 then
         reply = 0
       else
@@ -399,7 +423,9 @@ local function run()
     elseif op == 'read' then
       arg = at + 1
       local left = call('PTTL', lock)
-      reply = { left ~= -2 and call('GETRANGE', lock, '0', '511'), left, rare().register(lock), call('ZCARD', lock .. '\255q') }
+      local held = left ~= -2 and call('GETRANGE', lock, '0', '511')
+      local waiting = call('ZCARD', lock .. '\255q')
+      reply = { held, left, rare().register(lock), waiting }
     elseif op == 'forget' then
       arg = at + 3
       reply = rare().forget(a, b)
@@ -422,6 +448,10 @@ repeat
   if ok and problem then
     return problem
   elseif not ok then
+    if made then
+      redis.pcall('DEL', made) -- an error is no vote: it leaves no lock behind
+      made = nil
+    end
     if type(problem) == 'table' then
       problem = problem.err .. (problem.line and ', on @user_script:' .. problem.line or '')
     end
