@@ -541,17 +541,25 @@ func (p *process) decide(a *try) {
 			p.sendPassOn(i, p.ticket)
 		}
 	}
-	if len(a.result.Refusals) > 0 && p.subscribed == 0 { // contention: subscribe
-		p.w.at(now+2*p.trip, func() {
-			for i := range p.w.nodes {
-				p.subscribed = p.subscribed.With(i)
-				if p.waiter != nil && p.waiter.Subscribed(p.w.now, i, p.w.rng.Float64()) == quorum.ReactionReschedule {
-					p.arm()
-				}
-			}
-		})
+	if len(a.result.Refusals) > 0 {
+		p.subscribe()
 	}
 	p.arm()
+}
+
+// subscribe is called when there is contention.
+func (p *process) subscribe() {
+	if p.subscribed != 0 {
+		return
+	}
+	p.w.at(p.w.now+2*p.trip, func() {
+		for i := range p.w.nodes {
+			p.subscribed = p.subscribed.With(i)
+			if p.waiter != nil && p.waiter.Subscribed(p.w.now, i, p.w.rng.Float64()) == quorum.ReactionReschedule {
+				p.arm()
+			}
+		}
+	})
 }
 
 func (p *process) sendPassOn(i int, t *ticket) {
@@ -571,6 +579,10 @@ func (p *process) grant(c *worker) {
 			return
 		}
 		p.holder = nil
+		p.hold.Subscribed = p.subscribed != 0
+		if p.hold.Others > 0 {
+			p.subscribe()
+		}
 		p.step(p.local.Finished(p.w.now, &p.hold))
 		p.w.at(p.w.now+c.think, c.call)
 	})

@@ -28,11 +28,12 @@ type Caller struct {
 // Hold is what a process knows of a lock that it holds, when one of its leases on it
 // ends.
 type Hold struct {
-	Tokens int           // left in the block of tokens; any positive number without fencing
-	Proven bool          // q nodes have shown our owner and our t since the last doubt
-	Useful bool          // enough validity is left for another lease, and nothing else forbids one
-	Others int           // how many tickets wait elsewhere, as the nodes said last
-	ToldAt time.Duration // when the request was sent that they answered
+	Tokens     int           // left in the block of tokens; any positive number without fencing
+	Proven     bool          // q nodes have shown our owner and our t since the last doubt
+	Useful     bool          // enough validity is left for another lease, and nothing else forbids one
+	Others     int           // how many tickets wait elsewhere, as the nodes said last
+	ToldAt     time.Duration // when the request was sent that they answered
+	Subscribed bool          // a quorum of nodes can wake a waiter of this process
 }
 
 // StepKind is what a Step demands.
@@ -209,7 +210,7 @@ func (l *Local) release(now time.Duration, h *Hold) Step {
 	s := l.next(now)
 	s.Kind = StepRelease
 	if h.Others > 0 {
-		s.Enqueue, s.LeaveFree = s.Caller != 0, l.leaveFree(h.Others)
+		s.Enqueue, s.LeaveFree = s.Caller != 0 && h.Subscribed, l.leaveFree(h.Others)
 	}
 	return s
 }
