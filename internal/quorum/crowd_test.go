@@ -265,7 +265,7 @@ type worker struct {
 	longest time.Duration // wait
 	gotAt   time.Duration
 	firstAt time.Duration
-	before  time.Duration // it must not call after this; 0 for ever
+	once    bool // it calls once
 }
 
 // process is a Manager.
@@ -339,7 +339,7 @@ func (p *process) send(i int, do func(*lockNode) answer, receive func(answer)) {
 
 func (c *worker) call() {
 	p := c.p
-	if p.frozen || c.before != 0 && p.w.now >= c.before {
+	if p.frozen || c.once && c.arrived != 0 {
 		return
 	}
 	c.arrived = p.w.now

@@ -52,8 +52,12 @@ const (
 	// StepRelease releases the hold. When Caller is not zero, that caller contends
 	// from At on.
 	StepRelease
-	// StepRefuse tells Caller, which does not wait, that the lock is taken.
+	// StepRefuse tells Caller, which does not wait, that this process holds the lock.
 	StepRefuse
+	// StepAsk has Caller, which does not wait, ask once beside the contender, since the
+	// nodes alone know whether the lock is held or they are out of reach. A lease that
+	// comes of it is no part of this queue: it is not passed on.
+	StepAsk
 )
 
 // Step is what the queue of a process demands next.
@@ -103,7 +107,9 @@ func (l *Local) Enter(now time.Duration, c Caller) Step {
 	if l.phase == localIdle {
 		return l.contend(now, c)
 	}
-	if c.Once {
+	if c.Once && l.phase == localContending {
+		return Step{Kind: StepAsk, Caller: c.ID}
+	} else if c.Once {
 		return Step{Kind: StepRefuse, Caller: c.ID}
 	}
 	l.waiting = append(l.waiting, c)

@@ -48,9 +48,9 @@ func TestAWaiterAsksAgainWhenEnoughOfTheKeysInItsWayHaveEnded(t *testing.T) {
 	}
 }
 
-func TestWaitersForAKeyThatEndsAskOneAfterAnotherWithinOneGrace(t *testing.T) {
+func TestWaitersForAKeyThatEndsAskOneAfterAnotherWithinHalfAGrace(t *testing.T) {
 	for position, want := range map[int]time.Duration{
-		0: 31 * ms, 1: 33 * ms, 2: 35 * ms, 9: 49 * ms, 10: 51 * ms, 11: 51 * ms, 300: 51 * ms, 1 << 60: 51 * ms,
+		0: 31 * ms, 1: 33 * ms, 2: 35 * ms, 4: 39 * ms, 5: 41 * ms, 6: 41 * ms, 300: 41 * ms, 1 << 60: 41 * ms,
 	} {
 		refusals := []quorum.Refusal{behind(position, 30*ms), behind(position, 30*ms), behind(position, time.Second)}
 		assert.Equal(t, want, quorum.RetryDelay(refusals, 2, time.Second, grace), "%d before it", position)
@@ -101,7 +101,7 @@ type failure struct {
 
 // Generate makes failures whose keys end at instants that are close to each other.
 func (failure) Generate(r *rand.Rand, _ int) reflect.Value {
-	f := failure{Need: r.Intn(6) - 1, Poll: time.Duration(r.Intn(200)) * ms, Grace: time.Duration(5*r.Intn(8)) * ms}
+	f := failure{Need: r.Intn(6) - 1, Poll: time.Duration(r.Intn(200)) * ms, Grace: time.Duration(10*r.Intn(8)) * ms}
 	if r.Intn(10) == 0 {
 		f.Poll *= 200
 	}
@@ -146,8 +146,8 @@ func dumbRetryDelay(f failure) time.Duration {
 		ended := 0
 		for _, r := range f.Refusals {
 			later := 2 * ms * time.Duration(max(0, r.Position))
-			if later > f.Grace {
-				later = f.Grace
+			if later > f.Grace/2 {
+				later = f.Grace / 2
 			}
 			if r.Left != quorum.Never && r.Left+ms+later <= d {
 				ended++
