@@ -11,7 +11,7 @@ import (
 
 // This file is a small world for waiters: nodes with one lock and its queue,
 // processes that drive Local, Waiter and HandOff as a Manager does, and clients that
-// know no queues. Time is virtual, messages take a constant time each way, and
+// know no queues. Time is virtual, messages do not overtake each other, and
 // nothing fails unless a test makes it fail. (internal/sim has the faults, and the
 // safety of the lock itself.)
 
@@ -98,6 +98,7 @@ type lockNode struct {
 	expires  time.Duration
 	queue    []*ticket
 	calls    int // operations carried out
+	emptied  int // times the queue was emptied
 }
 
 func (n *lockNode) free() bool {
@@ -152,7 +153,7 @@ func (n *lockNode) wake(t *ticket, what quorum.WakeUp) {
 	if n.w.noWake != nil && n.w.noWake() {
 		return
 	}
-	n.w.at(n.now()+t.p.trip/2, func() { t.p.wake(n.id, t, what) })
+	n.w.at(t.p.travel(wakeUps(n.id)), func() { t.p.wake(n.id, t, what) })
 }
 
 // answer of a node.
@@ -180,6 +181,7 @@ func (n *lockNode) acquire(owner int, t *ticket, lapsed bool, notAfter time.Dura
 				}
 			}
 			n.queue = nil
+			n.emptied++
 		} else {
 			n.enqueue(t)
 			if n.serve(t) != t || t == nil {
@@ -251,6 +253,7 @@ func (n *lockNode) passOnLapsed() bool {
 		n.wake(t, quorum.WakeAskAgain)
 	}
 	n.queue = nil
+	n.emptied++
 	return true
 }
 
@@ -271,7 +274,8 @@ type worker struct {
 // process is a Manager.
 type process struct {
 	w       *crowd
-	trip    time.Duration
+	trip    time.Duration // a message takes 3/8 to 5/8 of it
+	lines   [3 * quorum.MaxNodes]time.Duration
 	timeout time.Duration
 	frozen  bool
 	local   quorum.Local
@@ -292,6 +296,7 @@ type process struct {
 	heldTicket *ticket
 	heldWaiter *quorum.Waiter
 	handOff    quorum.HandOff
+	releasedAt time.Duration
 	hold       quorum.Hold
 	attempts   int
 	yields     int
@@ -325,11 +330,24 @@ func (p *process) grace() time.Duration {
 	return min(max(4*p.trip, 20*time.Millisecond), 200*time.Millisecond)
 }
 
+// travel returns when a message arrives, which does not overtake the one before it
+// on its line.
+func (p *process) travel(line int) time.Duration {
+	at := p.w.now + p.trip*3/8 + p.w.upTo(p.trip/4)
+	p.lines[line] = max(p.lines[line], at)
+	return p.lines[line]
+}
+
+// The lines between a process and node i: there, back, and wake-ups.
+func there(i int) int   { return 3 * i }
+func back(i int) int    { return 3*i + 1 }
+func wakeUps(i int) int { return 3*i + 2 }
+
 // send carries out do on node i and hands its answer to receive.
 func (p *process) send(i int, do func(*lockNode) answer, receive func(answer)) {
-	p.w.at(p.w.now+p.trip/2, func() {
+	p.w.at(p.travel(there(i)), func() {
 		a := do(p.w.nodes[i])
-		p.w.at(p.w.now+p.trip/2, func() {
+		p.w.at(p.travel(back(i)), func() {
 			if !p.frozen && receive != nil {
 				receive(a)
 			}
@@ -369,6 +387,7 @@ func (p *process) step(s quorum.Step) {
 		owner, t := p.owner, p.heldTicket
 		p.heldWaiter.Done()
 		p.handOff.Released()
+		p.releasedAt = p.w.now
 		var carried *ticket
 		if s.Enqueue {
 			carried = &ticket{id: p.w.number(), at: p.worker(s.Caller).arrived, p: p, grace: p.grace()}
@@ -492,6 +511,9 @@ func (p *process) ask(i int, a *try, lapsed bool) {
 			if !r.refusal.Reserved && p.holder == nil {
 				p.handOff.Settled()
 			}
+			if r.refusal.Stranger {
+				p.local.StrangerSeen(p.w.now)
+			}
 		}
 		p.decide(a)
 	})
@@ -574,7 +596,7 @@ func (p *process) grant(c *worker) {
 	}
 	c.gotAt = p.w.now
 	c.longest = max(c.longest, p.w.now-c.arrived)
-	p.w.at(p.w.now+c.hold, func() {
+	p.w.at(p.w.now+c.hold+p.w.upTo(c.hold/10), func() {
 		if p.frozen {
 			return
 		}
@@ -593,7 +615,9 @@ func (p *process) wake(i int, t *ticket, what quorum.WakeUp) {
 	if p.frozen {
 		return
 	}
-	p.handOff.Settled()
+	if what != quorum.WakeAskAgain {
+		p.handOff.Settled()
+	}
 	reaction := quorum.ReactionNone
 	w := p.waiters[t]
 	if w != nil {

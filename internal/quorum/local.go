@@ -12,6 +12,9 @@ const (
 	CheckAfter = 5 * time.Millisecond
 	// maxPasses is how often a hold is passed on while somebody waits elsewhere.
 	maxPasses = 16
+	// strangerMemory is for how long a client that knows no queues is taken to be
+	// around after its lock was seen.
+	strangerMemory = 10 * time.Minute
 )
 
 // CallerID names a caller inside its process. It is not zero.
@@ -92,6 +95,7 @@ type Local struct {
 	passes   int           // since then
 	handedOn time.Duration // when the lock was last left to somebody elsewhere
 	releases int           // of a lock that somebody elsewhere waits for, since one was left free
+	stranger time.Duration // until then clients that know no queues are taken to be around
 }
 
 // Waiting returns how many callers wait behind the head.
@@ -168,6 +172,9 @@ func (l *Local) Lost(now time.Duration) Step {
 // elsewhere.
 func (l *Local) HandedOn(now time.Duration) { l.handedOn = now }
 
+// StrangerSeen takes that a client that knows no queues holds the lock.
+func (l *Local) StrangerSeen(now time.Duration) { l.stranger = now + strangerMemory }
+
 // decide says what becomes of a hold whose lease has ended. check says that its
 // knowledge may be refreshed by a round trip first.
 func (l *Local) decide(now time.Duration, h *Hold, check bool) Step {
@@ -216,7 +223,7 @@ func (l *Local) release(now time.Duration, h *Hold) Step {
 	s := l.next(now)
 	s.Kind = StepRelease
 	if h.Others > 0 {
-		s.Enqueue, s.LeaveFree = s.Caller != 0 && h.Subscribed, l.leaveFree(h.Others)
+		s.Enqueue, s.LeaveFree = s.Caller != 0 && h.Subscribed, l.leaveFree(now, h.Others)
 	}
 	return s
 }
@@ -228,10 +235,15 @@ func (l *Local) release(now time.Duration, h *Hold) Step {
 // head. But such a client that asked every 2 ms once took 79 % of all grants. So one
 // release in so many leaves the lock free, a fourth as many as processes want it: a
 // stranger that never misses such a moment then gets four fair shares, and one that
-// asks three times in a hand-over of 1 ms gets about one.
-func (l *Local) leaveFree(others int) bool {
-	l.releases++
-	if l.releases < (others+1)/4 {
+// asks three times in a hand-over of 1 ms gets about one. As long as none has been
+// seen it is one in eight times as many, because a waiter that asks in that moment
+// takes it for a sign that the head is dead.
+func (l *Local) leaveFree(now time.Duration, others int) bool {
+	every := 2 * (others + 1)
+	if now < l.stranger {
+		every = (others + 1) / 4
+	}
+	if l.releases++; l.releases < every {
 		return false
 	}
 	l.releases = 0

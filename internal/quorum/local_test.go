@@ -356,23 +356,33 @@ func FuzzLocal(f *testing.F) {
 	})
 }
 
-func TestOneReleaseInAFourthOfThoseWhoWantTheLockLeavesItFree(t *testing.T) {
-	for others, every := range map[int]int{1: 1, 2: 1, 6: 1, 7: 2, 15: 4, 16: 4, 63: 16} {
+func TestOneReleaseInAFourthOfThoseWhoWantTheLockLeavesItFreeForStrangers(t *testing.T) {
+	for _, c := range []struct {
+		others, every int
+		strangers     bool
+	}{
+		{1, 1, true}, {2, 1, true}, {6, 1, true}, {7, 2, true}, {15, 4, true}, {16, 4, true}, {63, 16, true},
+		{1, 4, false}, {2, 6, false}, {15, 32, false},
+	} {
 		var l quorum.Local
-		var free []int
+		if c.strangers {
+			l.StrangerSeen(origin - 9*time.Minute)
+		} else {
+			l.StrangerSeen(origin - 10*time.Minute)
+		}
+		var free, want []int
 		for i := range 64 {
-			now := origin + time.Duration(i)*time.Second
+			now := origin + time.Duration(i)*100*ms
 			l.Enter(now, quorum.Caller{ID: 1, Arrived: now})
 			l.Granted(now)
-			if s := l.Finished(now+ms, &quorum.Hold{Others: others, ToldAt: now}); s.LeaveFree {
+			if s := l.Finished(now+ms, &quorum.Hold{Others: c.others, ToldAt: now}); s.LeaveFree {
 				free = append(free, i)
 			}
 		}
-		var want []int
-		for i := every - 1; i < 64; i += every {
+		for i := c.every - 1; i < 64; i += c.every {
 			want = append(want, i)
 		}
-		assert.Equal(t, want, free, "%d others", others)
+		assert.Equal(t, want, free, "%+v", c)
 	}
 }
 
