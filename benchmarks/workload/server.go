@@ -1,0 +1,96 @@
+//go:build unix
+
+package workload
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/quorumlock/quorumlock/benchmarks/contest"
+	"github.com/quorumlock/quorumlock/benchmarks/report"
+)
+
+const (
+	serverCallers = 512
+	// Renewed leases have a third of the usual TTL: a measurement sees two rounds.
+	extensionTTLs   = 3
+	extensionLeases = 20_000
+)
+
+// The names of the cases of the workload "server".
+const (
+	ServerPairs      = "acquire and release, 512 callers, N=1"
+	ServerExtensions = "extension, 20,000 leases, N=1"
+)
+
+func serverCost(o Options) Workload {
+	return Workload{
+		Name:  "server",
+		Title: "CPU of a server",
+		About: fmt.Sprintf("What one node pays, its kernel time included (INFO cpu), for an acquire and its release under %d callers and for "+
+			"one extension by the watchdog under 20,000 leases with a TTL of %v. Scripts: how many of them one operation takes.",
+			serverCallers, o.TTL/extensionTTLs),
+		Columns: []report.Column{
+			{Key: "server", Title: "CPU, µs", Digits: 2}, {Key: "scripts", Title: "scripts", Digits: 3}, {Key: "rate", Title: "operations/s"},
+		},
+		Chart: "server",
+		Cases: []Case{
+			{
+				Name: ServerPairs, Nodes: 1, Contestants: contest.ForNodes(1),
+				Measure: func(b *Bench) (Values, error) {
+					s, err := b.saturate(serverCallers)
+					if err != nil {
+						return nil, err
+					}
+					return serverValues(s.usage, s.turns), nil
+				},
+			},
+			{
+				Name: ServerExtensions, Nodes: 1, Contestants: []string{contest.Fenced, contest.Unfenced},
+				Measure: func(b *Bench) (Values, error) { return b.extensions(extensionLeases) },
+			},
+		},
+	}
+}
+
+func serverValues(u usage, operations float64) Values {
+	return Values{
+		"server":  micros(u.servers) / operations,
+		"scripts": u.scripts / operations,
+		"rate":    operations / u.elapsed.Seconds(),
+	}
+}
+
+// extensions returns what renewing so many leases costs.
+func (b *Bench) extensions(leases int) (Values, error) {
+	b.TTL /= extensionTTLs
+	client, err := b.connect(0)
+	if err != nil {
+		return nil, err
+	}
+	renewals, ok := client.(contest.Renewals)
+	if !ok {
+		return nil, errUnsupported
+	}
+	if _, err := b.keepAll(client, leases); err != nil {
+		return nil, err
+	}
+	var confirmed atomic.Int64
+	renewals.CountRenewals(func() { confirmed.Add(1) })
+	if err := b.sleep(b.TTL / 2); err != nil { // a round of each: what the acquisitions left behind is over
+		return nil, err
+	}
+	before, err := b.usage()
+	counted := confirmed.Load()
+	if err == nil {
+		err = b.sleep(max(b.Duration, b.TTL))
+	}
+	if err != nil {
+		return nil, err
+	}
+	after, err := b.usage()
+	if err != nil {
+		return nil, err
+	}
+	return serverValues(after.since(before), float64(confirmed.Load()-counted)), nil
+}
