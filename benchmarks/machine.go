@@ -60,8 +60,8 @@ type load struct {
 
 const ticksPerSecond = 100 // of /proc/stat
 
-// readLoad returns the load since the machine was started; all is 0 where it
-// cannot be told.
+// readLoad returns the load since the machine was started; all is 0 where there
+// is no /proc/stat.
 func readLoad() (l load) {
 	text, _ := os.ReadFile("/proc/stat")
 	fields := strings.Fields(strings.SplitN(string(text), "\n", 2)[0])

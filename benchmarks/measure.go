@@ -70,13 +70,12 @@ func measure() int {
 // answer starts the servers and measures.
 func (q *question) answer(ctx context.Context, h *host) (a answer, err error) {
 	defer func() {
-		var failure *hostFailure
-		if r := recover(); r != nil {
-			var ok bool
-			if failure, ok = r.(*hostFailure); !ok {
-				panic(r)
-			}
-			err = failure
+		switch r := recover().(type) {
+		case nil:
+		case *hostFailure:
+			err = r
+		default:
+			panic(r)
 		}
 	}()
 	c, err := workload.Find(q.Options, q.Workload, q.Case)

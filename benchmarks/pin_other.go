@@ -4,8 +4,8 @@ package main
 
 import "runtime"
 
-// pin leaves it to the kernel where processes run: only Linux can be told. The
-// client at least uses one core at a time.
+// pin lets the client use one core at a time. The choice of the core is the
+// kernel's: only Linux lets a process make it.
 func pin() error {
 	runtime.GOMAXPROCS(1)
 	return nil

@@ -9,7 +9,6 @@ import (
 	"io"
 	"math"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/quorumlock/quorumlock/benchmarks/contest"
 	"github.com/quorumlock/quorumlock/benchmarks/report"
@@ -22,7 +21,7 @@ const tolerance = 1.0 / 3
 // A Lookup returns the median of a figure, NaN if it was not measured.
 type Lookup func(workload, name, contestant, key string) float64
 
-// Leases is how many leases the goals of the watchdog and of Close are about.
+// The goals of the watchdog and of Close are about so many leases.
 const (
 	WatchedLeases = 100_000
 	ClosedLeases  = 50_000
@@ -126,8 +125,7 @@ func Check(w io.Writer, goals []Goal, results *report.Results) (failures int, er
 		}
 		return math.NaN()
 	}
-	tabs := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tabs, "work\tgoal\tmeasured\tverdict")
+	lines := [][]string{{"work", "goal", "measured", "verdict"}}
 	for i := range goals {
 		g := &goals[i]
 		figure := g.measure(look)
@@ -135,9 +133,10 @@ func Check(w io.Writer, goals []Goal, results *report.Results) (failures int, er
 		if verdict.Fails() {
 			failures++
 		}
-		fmt.Fprintf(tabs, "%s\t%s\t%s\t%s\n", g.What, g.bound(), g.number(figure), verdict)
+		lines = append(lines, []string{g.What, g.bound(), g.number(figure), verdict.String()})
 	}
-	return failures, tabs.Flush()
+	_, err = io.WriteString(w, report.Align(lines))
+	return failures, err
 }
 
 // All returns the goals.
@@ -156,11 +155,11 @@ func figure(workload, name, contestant, key string) func(Lookup) float64 {
 	return func(look Lookup) float64 { return look(workload, name, contestant, key) }
 }
 
-// ratio returns a measure that is a figure of one contestant divided by the same
-// of another.
-func ratio(workload, name, key, contestant, other string) func(Lookup) float64 {
+// againstRedsync returns a measure that is a figure of one contestant divided by
+// the same of redsync/rueidis.
+func againstRedsync(workload, name, key, contestant string) func(Lookup) float64 {
 	return func(look Lookup) float64 {
-		return look(workload, name, contestant, key) / look(workload, name, other, key)
+		return look(workload, name, contestant, key) / look(workload, name, contest.RedsyncRueidis, key)
 	}
 }
 
@@ -188,7 +187,7 @@ func throughputGoals() []Goal {
 			goals = append(goals, Goal{
 				What:  name + ", " + of.contestant + " against redsync/rueidis",
 				Bound: of.bounds[nodes], AtLeast: true, Unit: "×",
-				measure: ratio(w, name, "ops", of.contestant, contest.RedsyncRueidis),
+				measure: againstRedsync(w, name, "ops", of.contestant),
 			})
 		}
 	}
@@ -235,12 +234,12 @@ func contentionGoals() []Goal {
 	goals := []Goal{
 		{
 			What: "hand-offs in one process, N=3, against redsync/rueidis", Bound: 1000, AtLeast: true, Unit: "×",
-			measure: ratio(w, workload.OneProcess, rate, contest.Fenced, contest.RedsyncRueidis),
+			measure: againstRedsync(w, workload.OneProcess, rate, contest.Fenced),
 		},
 		{What: "the same, largest share / smallest", Bound: 1.2, measure: figure(w, workload.OneProcess, contest.Fenced, "shares")},
 		{
 			What: "hand-offs through Redis, 64 clients, N=3, against redsync/rueidis", Bound: 15, AtLeast: true, Unit: "×",
-			measure: ratio(w, workload.ClientEach, rate, contest.Fenced, contest.RedsyncRueidis),
+			measure: againstRedsync(w, workload.ClientEach, rate, contest.Fenced),
 		},
 		{What: "the same, largest share / smallest", Bound: 1.2, measure: figure(w, workload.ClientEach, contest.Fenced, "shares")},
 	}

@@ -24,17 +24,15 @@ const (
 	charWidth   = 7 // of the font size used, about
 )
 
-// chartStyle makes a chart readable on light and dark pages: no background, and
-// colours that follow the reader's preference.
+// chartStyle makes a chart readable on light and dark pages: no background, greys
+// that can be read on both, and sharper ones for viewers that say which it is.
 const chartStyle = `<style>
-text { font: 12px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
-.title { font-size: 15px; font-weight: 600 } .case { font-weight: 600 } .unit, .value { fill: #59636e }
-.own { fill: #1a7f5a } .peer { fill: #8c959f } .limit { fill: none; stroke: #8c959f; stroke-dasharray: 3 2 }
-.spread { stroke: #1f2328; stroke-width: 1.2 } .axis { stroke: #8c959f; stroke-width: 1 }
-@media (prefers-color-scheme: dark) {
-text { fill: #e6edf3 } .unit, .value { fill: #9198a1 }
-.own { fill: #3fb984 } .peer { fill: #6e7681 } .limit { stroke: #9198a1 } .spread { stroke: #e6edf3 } .axis { stroke: #6e7681 }
-}
+text { font: 12px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #6e7781 }
+.title { font-size: 15px; font-weight: 600 } .case { font-weight: 600 }
+.own { fill: #1f9d6b } .peer { fill: #8c959f } .limit { fill: none; stroke: #8c959f; stroke-dasharray: 3 2 }
+.spread { stroke: #57606a; stroke-width: 1.2 } .axis { stroke: #8c959f; stroke-width: 1 }
+@media (prefers-color-scheme: light) { text { fill: #1f2328 } .unit, .value { fill: #59636e } .spread { stroke: #1f2328 } }
+@media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .unit, .value { fill: #9198a1 } .peer { fill: #6e7681 } .spread { stroke: #e6edf3 } }
 </style>
 `
 

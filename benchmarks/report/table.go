@@ -57,27 +57,36 @@ func (s *Section) cells(r *Row) []string {
 
 // Print writes a section as a table in plain text.
 func (s *Section) Print(w io.Writer) error {
-	fmt.Fprintf(w, "%s\n", s.Title)
-	tabs := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	titles := []string{"case", "contestant"}
 	for _, c := range s.Columns {
 		titles = append(titles, c.Title)
 	}
-	fmt.Fprintln(tabs, strings.Join(titles, "\t"))
+	lines := [][]string{titles}
 	for i := range s.Rows {
 		row := &s.Rows[i]
-		fmt.Fprintln(tabs, strings.Join(append([]string{row.Case, row.Contestant}, s.cells(row)...), "\t"))
+		lines = append(lines, append([]string{row.Case, row.Contestant}, s.cells(row)...))
 	}
-	if err := tabs.Flush(); err != nil {
-		return err
-	}
+	var b strings.Builder
+	b.WriteString(s.Title + "\n" + Align(lines))
 	for _, row := range s.Rows {
 		for _, problem := range row.Errors {
-			fmt.Fprintf(w, "! %s, %s: %s\n", row.Case, row.Contestant, problem)
+			fmt.Fprintf(&b, "! %s, %s: %s\n", row.Case, row.Contestant, problem)
 		}
 	}
-	_, err := fmt.Fprintln(w)
+	b.WriteByte('\n')
+	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// Align returns lines of cells as a table in plain text.
+func Align(lines [][]string) string {
+	var b strings.Builder
+	tabs := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, cells := range lines {
+		_, _ = io.WriteString(tabs, strings.Join(cells, "\t")+"\n") // a Builder takes everything
+	}
+	_ = tabs.Flush()
+	return b.String()
 }
 
 // Markdown returns a section for a document, with a link to its chart in dir.

@@ -83,8 +83,8 @@ type span struct {
 	failed float64
 }
 
-// measureCrowd lets the crowd warm up, and returns what it does in d. Both
-// readings are taken in the same order, so that what they take is in neither.
+// measureCrowd lets the crowd warm up, and measures it for d. Both readings take
+// the counters in the same order, so that their own time cancels out.
 func (b *Bench) measureCrowd(c *crowd, d time.Duration) (s span, err error) {
 	if err := b.sleep(b.warmUp()); err != nil {
 		return s, err

@@ -34,8 +34,8 @@ func faults() Workload {
 		Columns: []report.Column{
 			{Key: "lock50", Title: "lock p50, µs"}, {Key: "lock99", Title: "lock p99, µs"},
 			{Key: "unlock50", Title: "unlock p50, µs"}, {Key: "unlock99", Title: "unlock p99, µs"},
-			{Key: "healthy50", Title: "pair, healthy, p50, µs"}, {Key: "healthy99", Title: "p99, µs"},
-			{Key: "ratio99", Title: "pair, p99 / healthy", Digits: 2},
+			{Key: "healthy50", Title: "healthy pair p50, µs"}, {Key: "healthy99", Title: "healthy pair p99, µs"},
+			{Key: "ratio99", Title: "pair p99 / healthy", Digits: 2},
 			{Key: "goroutines", Title: "goroutines more"}, {Key: "failed", Title: "failed"},
 		},
 		Chart: "lock50",

@@ -65,7 +65,7 @@ func (b *Bench) watch(leases int) (Values, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Connections and what grows with the first use are no cost of a lease.
+	// The first lease pays for connections and buffers, which are no cost of a lease.
 	if _, err := b.keepAll(client, 1); err != nil {
 		return nil, err
 	}
@@ -87,7 +87,7 @@ func (b *Bench) watch(leases int) (Values, error) {
 	if err := b.sleep(b.TTL / 4); err != nil {
 		return nil, err
 	}
-	if err := b.spin(spinners, b.TTL/2); err != nil {
+	if err := b.spin(b.TTL / 2); err != nil {
 		return nil, err
 	}
 	if err := b.sleep(time.Until(end)); err != nil {
@@ -153,12 +153,12 @@ func inUse() float64 {
 	return float64(m.HeapAlloc + m.StackInuse)
 }
 
-// SpinRole is the argument with which this program is started to compute until
-// its standard input ends.
+// SpinRole is the argument that makes this program compute until its standard
+// input ends.
 const SpinRole = "spin"
 
-// spin runs n processes that compute for d.
-func (b *Bench) spin(n int, d time.Duration) error {
+// spin runs processes that compute for d.
+func (b *Bench) spin(d time.Duration) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ func (b *Bench) spin(n int, d time.Duration) error {
 			end()
 		}
 	}()
-	for range n {
+	for range spinners {
 		cmd := exec.CommandContext(b.Context, self, SpinRole)
 		life, err := cmd.StdinPipe() // ends with this process, whatever happens to it
 		if err == nil {
