@@ -165,6 +165,7 @@ func TestAnInterruptedRunLeavesNoServer(t *testing.T) {
 			cmd.Env = append(os.Environ(), mainVariable+"=1", "TMPDIR="+temporary)
 			var said bytes.Buffer
 			cmd.Stderr = &said
+			cmd.WaitDelay = time.Second // a measurement that goes on holds the other end of Stderr
 			require.NoError(t, cmd.Start())
 			require.Eventually(t, func() bool { return len(servedFrom(t, temporary)) == 3 }, 20*time.Second, 20*time.Millisecond)
 

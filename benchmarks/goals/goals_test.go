@@ -114,8 +114,8 @@ func TestTheBestPeerIsTheFastestThatWasMeasured(t *testing.T) {
 	i := slices.IndexFunc(all, func(g goals.Goal) bool { return strings.HasPrefix(g.What, "one caller, N=1, p50, quorumlock against") })
 	require.GreaterOrEqual(t, i, 0)
 	results := measured(100)
-	delete(results.Find("latency", "N=1", "redislock").Values, "p50")
-	results.Find("latency", "N=1", "rueidislock").Values["p50"] = stats.Summarise([]float64{50})
+	results.Find("latency", "N=1", "redislock").Values["p50"] = stats.Summarise([]float64{50})
+	delete(results.Find("latency", "N=1", "rueidislock").Values, "p50")
 	results.Find("latency", "N=1", "raw sockets").Values["p50"] = stats.Summarise([]float64{10}) // the limit is no peer
 	var out strings.Builder
 	_, err := goals.Check(&out, all[i:i+1], results)
