@@ -171,7 +171,7 @@ func (c *client) refuse(i int, m *message, now time.Duration) {
 	if m.reservation {
 		c.lapses = max(c.lapses, ends)
 	}
-	c.refusals[c.refused] = quorum.Refusal{Left: ends, Place: int(m.position)}
+	c.refusals[c.refused] = quorum.Refusal{Node: i, Left: ends, Position: int(m.position), Reserved: m.reservation}
 	c.refused++
 }
 
