@@ -68,19 +68,18 @@ if not base or not (base < 1 / 0) then
   base = 1 / 0 -- no number, or none that can be counted from: see f.register
 end
 local votes = ARGV[3] == '' or ARGV[3] == marker
-local replies, codes, instants = { now, '' }, {}, {}
-local numerals = { [1] = '1', [2] = '2', [0] = '0', [-1] = '-' }
+local codes, details = '', nil
 local key, arg = 5, 7 -- of the operation that comes next
 local made -- the lock that an acquisition has made and not finished with
 
--- The instant so many ms from now, as text: Redis before 7.2 converts numbers slowly.
+-- The instant so many ms from now, as text: Redis before 7.2 converts numbers slowly, and
+-- most locks of a call live equally long.
+local asked, instant
 local function after(duration)
-  local text = instants[duration]
-  if not text then
-    text = string.format('%.0f', ms + duration)
-    instants[duration] = text
+  if asked ~= duration then
+    asked, instant = duration, string.format('%.0f', ms + duration)
   end
-  return text
+  return instant
 end
 
 -- The functions for what is rare; most calls need none of them.
@@ -328,6 +327,13 @@ local function rare()
   return f
 end
 
+-- Notes an answer that is no small number.
+local function answer(reply)
+  details = details or { 0, 0 }
+  details[#details + 1] = reply
+  codes = codes .. '*'
+end
+
 -- Runs operations from the next one on.
 local function run()
   local fenced, queues = cap, hint
@@ -435,11 +441,17 @@ local function run()
     else
       return redis.error_reply('ERR quorumlock: no operation ' .. tostring(op))
     end
-    local code = numerals[reply]
-    if not code then
-      code, replies[#replies + 1] = '*', reply
+    if reply == 1 then
+      codes = codes .. '1'
+    elseif reply == 0 then
+      codes = codes .. '0'
+    elseif reply == -1 then
+      codes = codes .. '-'
+    elseif reply == 2 then
+      codes = codes .. '2'
+    else
+      answer(reply)
     end
-    codes[i - 4] = code
   end
 end
 
@@ -455,9 +467,11 @@ repeat
     if type(problem) == 'table' then
       problem = problem.err .. (problem.line and ', on @user_script:' .. problem.line or '')
     end
-    replies[#replies + 1] = { problem }
-    codes[key - 5] = '*'
+    answer({ problem })
   end
 until ok
-replies[2] = table.concat(codes)
-return replies
+if details then
+  details[1], details[2] = now, codes
+  return details
+end
+return { now, codes }
