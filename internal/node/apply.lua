@@ -323,6 +323,21 @@ local function rare()
     return { stop, tonumber(longest), marker }
   end
 
+  -- The text of an error. Redis 7.0 says of a command that the user may not run only
+  -- that there is one, so the text names all of ours that the user may not run.
+  function f.describe(problem)
+    local text = type(problem) == 'table' and problem.err or tostring(problem)
+    if string.find(text, "can't run this command", 1, true) and redis.acl_check_cmd then
+      local ours = 'dbsize del exists getrange pexpireat pttl publish set zadd zcard zrange zrangebyscore zrank zrem zscore'
+      for command in string.gmatch(ours, '%l+') do
+        if not redis.acl_check_cmd(command) then
+          text = text .. ' +' .. command
+        end
+      end
+    end
+    return text
+  end
+
   rare = function() return f end
   return f
 end
@@ -336,7 +351,7 @@ end
 
 -- Runs operations from the next one on.
 local function run()
-  local fenced, queues = cap, hint
+  local fenced = cap
   local registers, furthest = KEYS[1], now + (cap or 0)
   for i = key, #KEYS do
     local lock, at, op = KEYS[i], arg, ARGV[arg]
@@ -464,10 +479,7 @@ repeat
       redis.pcall('DEL', made) -- an error is no vote: it leaves no lock behind
       made = nil
     end
-    if type(problem) == 'table' then
-      problem = problem.err .. (problem.line and ', on @user_script:' .. problem.line or '')
-    end
-    answer({ problem })
+    answer({ rare().describe(problem) })
   end
 until ok
 if details then
