@@ -443,7 +443,7 @@ func (q *localQueue) startCheck() {
 	if q.m.cfg.unfenced {
 		c.token = 0
 	}
-	req := node.NewRaise(q.lock, h.owner(), c.token, metadata(h.value), steady+h.terms.Timeout)
+	req := node.NewRaise(q.lock, ownerOf(h.value), c.token, metadata(h.value), steady+h.terms.Timeout)
 	if q.m.cfg.unfenced {
 		req = node.NewRead(q.lock, steady+h.terms.Timeout)
 	}
@@ -503,7 +503,7 @@ func (c *check) endLocked() {
 		h.others, h.toldAt = c.others, c.sent
 		h.proof = c.raised
 		if !q.m.cfg.unfenced {
-			h.value = node.Compose(h.owner(), c.token, metadata(h.value))
+			h.value = node.Compose(ownerOf(h.value), c.token, metadata(h.value))
 			h.next, h.last = max(h.next, c.before+1, c.token-blockSize+1), c.token
 		}
 	} else if c.raised != 0 {

@@ -59,7 +59,13 @@ local now = time[1] * 1000000 + time[2]
 local ms = (now - now % 1000) / 1000
 local offset, cap = ARGV[1] + 0, tonumber(ARGV[5])
 local known = call('MGET', KEYS[2], KEYS[3], KEYS[4])
-local base, hint, marker = tonumber(known[1] or 0), known[2], known[3]
+local hint, marker = known[2], known[3]
+-- 2^53 is past every token, so it grants none: it stands for a base or a register that
+-- another program wrote, and that is none.
+local base = tonumber(known[1] or 0) or 9007199254740992
+if not (base < 9007199254740992) then -- nor is it a number
+  base = 9007199254740992
+end
 local votes = ARGV[3] == '' or ARGV[3] == marker
 local replies, instants = { now }, {}
 local key, arg = 5, 7 -- of the operation that comes next
@@ -141,7 +147,7 @@ local function rare()
   end
 
   function f.register(lock)
-    return math.max(tonumber(call('ZSCORE', KEYS[1], lock) or 0), base)
+    return math.min(math.max(tonumber(call('ZSCORE', KEYS[1], lock) or 0), base), 9007199254740992)
   end
 
   -- Moves the register of a lock that was created with value a moment ago, and has
@@ -264,7 +270,7 @@ local function rare()
   end
 
   function f.forget(age, most)
-    local old = call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - age), 'WITHSCORES', 'LIMIT', '0', most)
+    local old = call('ZRANGE', KEYS[1], '-inf', string.format('%.0f', now - age), 'BYSCORE', 'LIMIT', '0', most, 'WITHSCORES')
     if #old == 0 then
       return 0
     end
