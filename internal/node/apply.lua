@@ -147,7 +147,14 @@ local function rare()
   end
 
   function f.register(lock)
-    return math.min(math.max(tonumber(call('ZSCORE', KEYS[1], lock) or 0), base), 9007199254740992)
+    local score = redis.pcall('ZSCORE', KEYS[1], lock) or 0
+    if type(score) == 'table' then
+      if string.sub(score.err, 1, 9) ~= 'WRONGTYPE' then
+        error(score)
+      end
+      score = base -- no sorted set, but a read must not fail for that
+    end
+    return math.min(math.max(tonumber(score), base), 9007199254740992)
   end
 
   -- Moves the register of a lock that was created with value a moment ago, and has
