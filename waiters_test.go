@@ -162,6 +162,7 @@ func keysBut(t *testing.T, servers []*redistest.Server, texts ...string) []strin
 func TestTryAcquireDoesNotOvertakeWaiters(t *testing.T) {
 	m, servers := newManager(t, 1)
 	servers[0].MustDo("ZADD", queueKey("job"), "1", strings.Repeat("a", 32)+"200")
+	servers[0].MustDo("SET", hintKey, "1")
 	l, err := m.TryAcquire(background, "job")
 	require.NoError(t, err, "nobody is subscribed for that ticket")
 	require.NoError(t, l.Release(background))
