@@ -64,45 +64,64 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 
 // campaign makes attempts until one succeeds or there is no use in another. Close waits
 // for it, and not for the span processors before and after it.
-func (m *Manager) campaign(ctx context.Context, name string, t *terms, wait bool, span *acquireSpan) (*Lease, error) {
+func (m *Manager) campaign(ctx context.Context, name string, t *terms, wait bool, span *acquireSpan) (l *Lease, err error) {
 	if !m.enter() {
 		return nil, ErrClosed
 	}
 	defer m.inflight.Done()
 	w := m.newWaiter(ctx, node.LockKey(m.cfg.prefix, name), t, !wait)
 	w.span = span.ref()
-	if wait && m.waiters.subscribing.Load() {
-		if l, err := w.queueUp(); l != nil || err != nil {
+	defer func() {
+		if l == nil { // also when a function of the user's, the backoff's say, has panicked
+			w.done()
+			w.quit()
+		}
+	}()
+	if m.waiters.subscribing.Load() {
+		if wait {
+			l, err = w.queueUp(nil)
+		} else {
+			err = m.locals.refusal(w.lock)
+		}
+		if l != nil || err != nil {
 			return l, err
 		}
 	}
-	l, err := w.contend(span)
-	if err != nil {
-		w.done()
-		w.quit()
-	}
-	return l, err
+	return w.contend(span)
 }
 
-// queueUp waits behind the other callers of this process.
-func (w *waiter) queueUp() (*Lease, error) {
+// queueUp waits behind the other callers of this process. last is what stood in the way
+// before.
+func (w *waiter) queueUp(last error) (*Lease, error) {
 	w.m.locals.enter(w)
 	l, err := w.await(w.ctx)
 	switch {
 	case err == nil:
 		return l, nil
-	case w.ctx.Err() != nil:
-		return nil, cancelled(w.name(), nil, err)
-	default:
+	case w.ctx.Err() == nil:
 		return nil, ErrClosed
 	}
+	obstacle := w.local.obstacle()
+	if obstacle == nil {
+		obstacle = last
+	}
+	if obstacle == nil {
+		obstacle = &HeldError{Name: w.name()} // others wait for it
+	}
+	return nil, cancelled(w.name(), obstacle, err)
 }
 
 // contend makes attempts at the nodes, when the waiter's machine says so.
 func (w *waiter) contend(span *acquireSpan) (*Lease, error) {
 	m, ctx := w.m, w.ctx
 	var retry backoff.BackOff
-	var last error // of an attempt that came to an end
+	var last error    // of an attempt that came to an end
+	var open *attempt // that may have locked something, and was not released yet
+	defer func() {
+		if open != nil { // a function of the user's has panicked
+			open.release(node.TicketUpdate{})
+		}
+	}()
 	for {
 		if !w.sleep(ctx) {
 			if ctx.Err() != nil {
@@ -111,8 +130,10 @@ func (w *waiter) contend(span *acquireSpan) (*Lease, error) {
 			return nil, ErrClosed
 		}
 		a := m.newAttempt(w, w.begin(), span)
+		open = a
 		l, err := a.run(ctx)
 		if err == nil {
+			open = nil
 			if m.waiters.left.Load() {
 				m.waiters.left.Store(false)
 			}
@@ -125,8 +146,11 @@ func (w *waiter) contend(span *acquireSpan) (*Lease, error) {
 		if errors.Is(err, errCutShort) {
 			err = last // that one says what stood in the way
 		} else {
-			span.refused(err)
 			last = err
+			if w.local != nil {
+				w.local.refused(err)
+			}
+			span.refused(err)
 		}
 		var short *QuorumError
 		hopeless := errors.As(err, &short) && short.permanent(len(m.nodes))
@@ -135,6 +159,7 @@ func (w *waiter) contend(span *acquireSpan) (*Lease, error) {
 		refused := len(a.refusals) > 0
 		w.ended(a, delay, over)
 		a.leave()
+		open = nil
 		switch {
 		case ctx.Err() != nil:
 			return nil, cancelled(w.name(), err, context.Cause(ctx))
@@ -147,19 +172,11 @@ func (w *waiter) contend(span *acquireSpan) (*Lease, error) {
 			if refused {
 				m.subscribe()
 			}
-			if l, err := w.queueUp(); l != nil || err != nil {
-				return l, joinRefusal(last, err)
+			if l, err := w.queueUp(last); l != nil || err != nil {
+				return l, err
 			}
 		}
 	}
-}
-
-// joinRefusal adds what stood in the way to the error of a wait that was cancelled.
-func joinRefusal(refusal, err error) error {
-	if err == nil || errors.Is(err, ErrClosed) {
-		return err
-	}
-	return errors.Join(refusal, err)
 }
 
 // poll returns how long a waiter waits that no wake-up reaches, and whether the user's

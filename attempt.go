@@ -25,6 +25,13 @@ var errCutShort = errors.New("attempt cut short")
 // more, or finds the register ahead.
 var errNotRaised = errors.New("key is no longer ours, or its register is past the token")
 
+// errRegister says that a node's register is past every token. Another program wrote it,
+// or the base.
+var errRegister = &node.ConfigError{
+	Problem: "granted, and its fencing register is no token",
+	Fix:     "another program wrote to our keys: choose another prefix, or mend the register (see docs/operations.md)",
+}
+
 // errTooSlow says that a vote came when little of the lease was left.
 var errTooSlow = errors.New("granted too late for the lease to be of use")
 
@@ -194,7 +201,11 @@ func (a *attempt) count(i int, req *node.Request, reply *node.Reply) (raise quor
 			moved = a.proposal()
 			before = moved - 1
 		}
-		return a.ballot.Grant(i, moved, before)
+		raise = a.ballot.Grant(i, moved, before)
+		if !a.ballot.Votes().Granted().Has(i) {
+			a.fail(i, errRegister)
+		}
+		return raise
 	case node.Taken:
 		a.ballot.Refuse(i)
 		a.fail(i, errTaken)
@@ -337,7 +348,7 @@ func (a *attempt) grant(values context.Context) (*Lease, error) {
 	l.hold, l.token, l.granted, l.values, l.acquired = h, first, a.began, values, a.acquired
 	h.next, h.last = first+1, last
 	if last != a.proposal() {
-		h.value = node.Compose(h.owner(), last, metadata(a.value))
+		h.value = node.Compose(ownerOf(a.value), last, metadata(a.value))
 	}
 	h.proof = a.ballot.Counted()
 	if m.cfg.unfenced {

@@ -42,8 +42,16 @@ type hold struct {
 	index int // in the watchdog's heap; −1 when not there
 }
 
-// owner returns the random value that marks the keys.
-func (h *hold) owner() string { return h.value[:node.OwnerLen] }
+// owner returns the random value that marks the keys. A check of the hold changes the
+// value that it is part of.
+func (h *hold) owner() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return ownerOf(h.value)
+}
+
+// ownerOf returns the owner in a lock's value of ours.
+func ownerOf(value string) string { return value[:node.OwnerLen] }
 
 // metadata returns what follows owner and token in the value.
 func metadata(value string) string {

@@ -25,6 +25,11 @@ type localQueue struct {
 	hold    *hold // on which the current lease of this process stands
 	handOff quorum.HandOff
 	check   *check // of hold, under way
+
+	// What stood in the way of the last attempt from this queue, since the last grant, and
+	// when; nil for nothing.
+	refusal   error
+	refusedAt time.Duration
 }
 
 // turn is what a caller in a local queue waits for.
@@ -82,6 +87,28 @@ func (s *locals) enter(w *waiter) {
 	w.local = q
 	q.callers[w.id] = w
 	q.do(q.queue.Enter(w.m.clock.Now(), quorum.Caller{ID: w.id, Arrived: w.arrived, Terms: w.terms.key}))
+}
+
+// refusal returns what stands in the way of a caller that does not wait: others of this
+// process wait for the lock and come before it. It returns nil when the nodes have to be
+// asked: nobody waits here, or this process holds the lock, or the waiters do not reach a
+// quorum of nodes.
+func (s *locals) refusal(lock string) error {
+	s.mu.Lock()
+	q := s.byLock[lock]
+	s.mu.Unlock()
+	if q == nil {
+		return nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.hold != nil || len(q.callers) == 0 || errors.Is(q.refusal, ErrNoQuorum) {
+		return nil
+	}
+	if err := q.lastRefusal(); err != nil {
+		return err
+	}
+	return &HeldError{Name: q.name()}
 }
 
 // handedOn takes that a node has left a lock to a waiter of another process.
@@ -194,6 +221,43 @@ func (r recalled) Receive(i int, req *node.Request, reply *node.Reply) {
 	r.q.mu.Unlock()
 }
 
+// name returns the name of the lock.
+func (q *localQueue) name() string { return q.lock[len(q.m.cfg.prefix):] }
+
+// refused takes what stood in the way of an attempt from this queue.
+func (q *localQueue) refused(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.refusal, q.refusedAt = err, q.m.clock.Now()
+}
+
+// lastRefusal returns that for a caller of now. q.mu is held.
+func (q *localQueue) lastRefusal() error {
+	var held *HeldError
+	if !errors.As(q.refusal, &held) {
+		return q.refusal
+	}
+	now := *held
+	now.RetryAfter = max(held.RetryAfter-(q.m.clock.Now()-q.refusedAt), 0)
+	return &now
+}
+
+// obstacle returns what stands in the way of a caller that waits here: a lease of this
+// process, or what the last attempt has met. Nil is not known.
+func (q *localQueue) obstacle() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	h := q.hold
+	if h == nil {
+		return q.lastRefusal()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return &HeldError{
+		Name: q.name(), Holder: holder(h.value), RetryAfter: max(h.machine.Deadline()-q.m.clock.Now(), 0),
+	}
+}
+
 // settled takes a sign that the queues on the nodes move.
 func (q *localQueue) settled() {
 	q.mu.Lock()
@@ -217,8 +281,8 @@ func (w *waiter) await(ctx context.Context) (*Lease, error) {
 	w.quit()
 	select {
 	case t := <-w.turn: // both
-		if t.lease != nil {
-			t.lease.abandon()
+		if l := w.take(t); l != nil {
+			l.abandon()
 		}
 	default:
 	}
@@ -264,7 +328,7 @@ func (q *localQueue) granted(w *waiter, h *hold) {
 	delete(q.callers, w.id)
 	q.handOff.Settled()
 	q.queue.Granted(q.m.clock.Now())
-	q.hold = h
+	q.hold, q.check, q.refusal = h, nil, nil
 	h.mu.Lock()
 	over := h.over
 	h.mu.Unlock()
@@ -282,14 +346,26 @@ func (q *localQueue) lost(h *hold) {
 
 func (q *localQueue) lostLocked(h *hold) {
 	if q.hold == h {
-		q.hold = nil
+		q.drop()
 		q.do(q.queue.Lost(q.m.clock.Now()))
+		q.m.locals.tendBy(q.m, q.m.clock.Now()+time.Second)
 	}
 }
+
+// drop forgets the hold. A check of it that is under way decides nothing any more: the
+// next hold gets its own. q.mu is held.
+func (q *localQueue) drop() { q.hold, q.check = nil, nil }
 
 // finish ends a lease and passes its hold on or releases it. Like Lease.give, it returns
 // the answers to come, or what Release has to return.
 func (q *localQueue) finish(l *Lease) (*answers, error) {
+	var heal healing
+	pending, err := q.finishWith(l, &heal)
+	q.m.dog.heal(heal)
+	return pending, err
+}
+
+func (q *localQueue) finishWith(l *Lease, heal *healing) (*answers, error) {
 	h, now := l.hold, q.m.clock.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -298,7 +374,9 @@ func (q *localQueue) finish(l *Lease) (*answers, error) {
 		defer h.mu.Unlock()
 		return nil, l.err
 	}
-	if h.stepLocked(quorum.Input{Kind: quorum.InputTick}, nil).over {
+	tick := h.stepLocked(quorum.Input{Kind: quorum.InputTick}, nil)
+	heal.add(h, tick.Heal)
+	if tick.over {
 		err := l.err
 		h.mu.Unlock()
 		q.m.telemetry.held(l, now)
@@ -320,7 +398,7 @@ func (h *hold) stateLocked() quorum.Hold {
 	return quorum.Hold{
 		Tokens: h.tokensLocked(),
 		Proven: h.proof.Len() >= h.m.quorum(),
-		Useful: h.terms.maxHold == 0 && !h.m.ending() && h.machine.State() == quorum.StateHeld &&
+		Useful: h.terms.maxHold == 0 && !h.terms.manual && !h.m.ending() && h.machine.State() == quorum.StateHeld &&
 			h.machine.End()-h.m.clock.Now() > h.terms.minUseful,
 		Others: h.others, ToldAt: h.toldAt,
 	}
@@ -341,17 +419,9 @@ func (q *localQueue) do(s quorum.Step) *answers {
 		case quorum.StepContend:
 			q.send(s.Caller, turn{notBefore: s.At})
 		case quorum.StepPass:
-			if !q.pass(s.Caller) {
-				// The hold was lost a moment ago.
-				q.hold = nil
-				w := q.callers[s.Caller]
-				s = q.queue.Lost(q.m.clock.Now())
-				if w != nil { // it goes on waiting
-					again := q.queue.Enter(q.m.clock.Now(), quorum.Caller{ID: w.id, Arrived: w.arrived, Terms: w.terms.key})
-					if s.Kind == quorum.StepNone {
-						s = again
-					}
-				}
+			if !q.pass(s.Caller) { // the hold was lost a moment ago
+				q.drop()
+				s = q.queue.NotPassed(q.m.clock.Now())
 				continue
 			}
 		case quorum.StepCheck:
@@ -361,7 +431,7 @@ func (q *localQueue) do(s quorum.Step) *answers {
 			q.check.awaited = true
 		case quorum.StepRelease:
 			h := q.hold
-			q.hold = nil
+			q.drop()
 			pending := q.releaseHold(h, s)
 			if s.Caller != 0 {
 				q.send(s.Caller, turn{notBefore: s.At, enqueued: s.Enqueue})
@@ -443,7 +513,7 @@ func (q *localQueue) startCheck() {
 	if q.m.cfg.unfenced {
 		c.token = 0
 	}
-	req := node.NewRaise(q.lock, h.owner(), c.token, metadata(h.value), steady+h.terms.Timeout)
+	req := node.NewRaise(q.lock, ownerOf(h.value), c.token, metadata(h.value), steady+h.terms.Timeout)
 	if q.m.cfg.unfenced {
 		req = node.NewRead(q.lock, steady+h.terms.Timeout)
 	}
@@ -463,13 +533,7 @@ func (c *check) Receive(i int, req *node.Request, reply *node.Reply) {
 		ok = reply.Status == node.Done && c.h.owns(reply) == nil
 	}
 	if c.over {
-		if ok { // one more node that shows our owner and token
-			c.h.mu.Lock()
-			if req.Kind == node.Raise && c.h.last == c.token {
-				c.h.proof = c.h.proof.With(i)
-			}
-			c.h.mu.Unlock()
-		}
+		c.late(i, ok && req.Kind == node.Raise)
 		return
 	}
 	c.answered = c.answered.With(i)
@@ -480,6 +544,21 @@ func (c *check) Receive(i int, req *node.Request, reply *node.Reply) {
 	}
 	if c.raised.Len() >= c.q.m.quorum() || c.answered == quorum.All(c.h.terms.Nodes) {
 		c.endLocked()
+	}
+}
+
+// late takes the answer of a node that came after the end: one more that shows our owner
+// and token, or, if the token did not come to anything, one that shows another.
+func (c *check) late(i int, raised bool) {
+	if !raised {
+		return
+	}
+	c.h.mu.Lock()
+	defer c.h.mu.Unlock()
+	if c.h.last == c.token {
+		c.h.proof = c.h.proof.With(i)
+	} else {
+		c.h.proof = c.h.proof.Without(i)
 	}
 }
 
@@ -497,13 +576,15 @@ func (c *check) endLocked() {
 	}
 	c.over = true
 	q, h := c.q, c.h
-	q.check = nil
+	if q.check == c {
+		q.check = nil
+	}
 	h.mu.Lock()
 	if c.raised.Len() >= q.m.quorum() {
 		h.others, h.toldAt = c.others, c.sent
 		h.proof = c.raised
 		if !q.m.cfg.unfenced {
-			h.value = node.Compose(h.owner(), c.token, metadata(h.value))
+			h.value = node.Compose(ownerOf(h.value), c.token, metadata(h.value))
 			h.next, h.last = max(h.next, c.before+1, c.token-blockSize+1), c.token
 		}
 	} else if c.raised != 0 {
@@ -528,6 +609,3 @@ func termsKey(t *terms) uint64 {
 	}
 	return h.Sum64()
 }
-
-// errTurn says that a call has to wait for its turn in this process.
-var errTurn = errors.New("another call of this process comes first")

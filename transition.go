@@ -13,8 +13,9 @@ import (
 // transition is what a step has done.
 type transition struct {
 	quorum.Output
-	now  time.Duration
-	over bool // by this step
+	now   time.Duration
+	over  bool   // by this step
+	ended *Lease // by this step; nil where the hold carried none
 }
 
 // step takes one input through the decisions on a hold and does what they ask for,
@@ -24,11 +25,10 @@ type transition struct {
 func (h *hold) step(in quorum.Input, with func()) transition {
 	h.mu.Lock()
 	s := h.stepLocked(in, with)
-	ended := h.lease
 	lost := s.over && h.machine.State() == quorum.StateLost
 	h.mu.Unlock()
-	if s.over {
-		h.m.telemetry.held(ended, s.now)
+	if s.ended != nil {
+		h.m.telemetry.held(s.ended, s.now)
 	}
 	if lost && h.local != nil {
 		h.local.lost(h)
@@ -51,6 +51,7 @@ func (h *hold) stepLocked(in quorum.Input, with func()) (s transition) {
 	h.jumped = jumped
 	in.Lag = h.m.dog.expectedLag()
 	s.Output = h.machine.Step(s.now, in)
+	running := h.lease.err == nil
 	switch h.machine.State() {
 	case quorum.StateLost:
 		h.over = true
@@ -66,7 +67,9 @@ func (h *hold) stepLocked(in quorum.Input, with func()) (s transition) {
 	default:
 		h.settle(s.now, s.Output)
 	}
-	s.over = h.over
+	if s.over = h.over; s.over && running {
+		s.ended = h.lease
+	}
 	return s
 }
 

@@ -324,7 +324,7 @@ func (d *watchdog) healOn(i int, holds []*hold) {
 			left = 0
 		}
 		locks = append(locks, node.Healing{
-			Lock: h.lock, Owner: h.owner(), Metadata: metadata(h.value), KeyTTL: h.terms.keyTTL, NotAfter: steady + left,
+			Lock: h.lock, Owner: ownerOf(h.value), Metadata: metadata(h.value), KeyTTL: h.terms.keyTTL, NotAfter: steady + left,
 		})
 		h.mu.Unlock()
 		expires = max(expires, steady+h.terms.Timeout)

@@ -283,7 +283,7 @@ local function rare()
     if base == 1 / 0 then
       return 0 -- it has to be raised to what is dropped, and nobody knows from where
     end
-    local old = call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - age), 'WITHSCORES', 'LIMIT', '0', most)
+    local old = call('ZRANGE', KEYS[1], '-inf', string.format('%.0f', now - age), 'BYSCORE', 'LIMIT', '0', most, 'WITHSCORES')
     if #old == 0 then
       return 0
     end
@@ -328,7 +328,7 @@ local function rare()
   function f.describe(problem)
     local text = type(problem) == 'table' and problem.err or tostring(problem)
     if string.find(text, "can't run this command", 1, true) and redis.acl_check_cmd then
-      local ours = 'dbsize del exists getrange pexpireat pttl publish set zadd zcard zrange zrangebyscore zrank zrem zscore'
+      local ours = 'dbsize del exists getrange pexpireat pttl publish set zadd zcard zrange zrank zrem zscore'
       for command in string.gmatch(ours, '%l+') do
         if not redis.acl_check_cmd(command) then
           text = text .. ' +' .. command
@@ -446,7 +446,8 @@ local function run()
       local left = call('PTTL', lock)
       local held = left ~= -2 and call('GETRANGE', lock, '0', '511')
       local waiting = call('ZCARD', lock .. '\255q')
-      reply = { held, left, rare().register(lock), waiting }
+      local known, register = pcall(rare().register, lock) -- a read tells what there is
+      reply = { held, left, known and register or -1, waiting }
     elseif op == 'forget' then
       arg = at + 3
       reply = rare().forget(a, b)
