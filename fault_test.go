@@ -76,7 +76,7 @@ func TestAFrozenMinorityCostsNobodyTime(t *testing.T) {
 	require.NoError(t, l.Release(background))
 	eventually(t, "nothing is left on the node that was frozen", func() bool {
 		for _, key := range keys(t, servers) {
-			if key == "quorumlock:long" || len(key) < 20 && key[:16] == "quorumlock:quick" {
+			if key == "quorumlock:long" || strings.HasPrefix(key, "quorumlock:quick") {
 				return false
 			}
 		}
@@ -142,7 +142,7 @@ func TestARestartedNodeDoesNotVoteUnderTheGuard(t *testing.T) {
 	}
 	m := connect(t, redistest.Addrs(servers), guard...)
 	// The marker is there, but trust in empty nodes must not cover a restart.
-	var log ears
+	var log transcript
 	strict := connect(t, redistest.Addrs(servers), append(guard[:2:2], quorumlock.WithLogger(log.logger()))...)
 	l, err := strict.Acquire(background, "job", quorumlock.WithoutRenewal())
 	require.NoError(t, err)

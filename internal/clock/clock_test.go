@@ -56,28 +56,51 @@ func TestSlewBelowToleranceIsNotAJump(t *testing.T) {
 }
 
 // A thread that is held between two readings sees the later clock further on.
-// Every look of a clock makes several readings, and each of them may be torn.
+// Every look makes several readings. The thread may be held within each of them
+// and before it, and the wall clock may have been set at that moment.
 func TestTornReadingIsNotAJump(t *testing.T) {
-	for torn := range 8 {
-		i, now := 0, time.Second
-		c := From(func() Reading {
-			r := Reading{Mono: now, Boot: now, Wall: now}
-			if i == torn {
-				now += time.Second
-				r.Mono = now
+	for _, held := range []string{"within", "before", "before and within"} {
+		for _, step := range []time.Duration{0, time.Hour, -time.Hour} {
+			for torn := range 8 {
+				c := From(tornAt(torn, held, step))
+				last := c.Steady()
+				for range 8 {
+					validity, steady := c.Both()
+					assert.GreaterOrEqual(t, steady, last)
+					assert.Equal(t, c.Jumped(), validity-steady, "the boot clock made no jump")
+					last = steady
+				}
+				jumped := max(step, 0)
+				if torn < 2 {
+					jumped = 0 // the wall clock was set while the clock was made
+				}
+				by := (c.Jumped() - jumped).Abs()
+				assert.LessOrEqual(t, by, tolerance, "%s reading %d, wall clock set by %v", held, torn, step)
 			}
-			i++
-			return r
-		})
-		last := c.Steady()
-		for range 8 {
-			validity, steady := c.Both()
-			assert.Equal(t, now, validity, "reading %d is torn", torn)
-			assert.Equal(t, now, steady, "reading %d is torn", torn)
-			assert.GreaterOrEqual(t, steady, last)
-			last = steady
 		}
-		assert.Zero(t, c.Jumped(), "reading %d is torn", torn)
+	}
+}
+
+// tornAt returns clocks of which one reading is torn: the monotonic clock is
+// read a second after the others, or all of them a second late, or both.
+func tornAt(torn int, held string, step time.Duration) func() Reading {
+	i, now, wall := 0, time.Second, time.Second
+	return func() Reading {
+		if i == torn {
+			wall += step
+			if held != "within" {
+				now += time.Second
+				wall += time.Second
+			}
+		}
+		r := Reading{Mono: now, Boot: now, Wall: wall}
+		if i == torn && held != "before" {
+			now += time.Second
+			wall += time.Second
+			r.Mono = now
+		}
+		i++
+		return r
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 const LeastStep = 25 * time.Millisecond
 
 const (
-	// freshFor is how long a reading is kept when a new one is no sharper.
+	// freshFor is how long a reading stays when a new one is no sharper.
 	freshFor = time.Second
 	// grain is the resolution of TIME on a node: its clock is ahead of what it
 	// says by less than this.
@@ -27,8 +27,8 @@ const (
 // which Observe finds. It reads no clock. It is not safe for concurrent use.
 type Offset struct {
 	rate float64
-	kept sighting
-	// base is the sighting that steps are measured from. It is older than kept
+	best sighting
+	// base is the sighting that steps are measured from. It is older than best
 	// after a jump below LeastStep, so that small jumps add up, as they do in a
 	// clock that is slewed beyond the bound. They add up until the bound on
 	// rates allows for them.
@@ -58,22 +58,22 @@ func (s Step) Forward() bool { return s.By > 0 }
 func NewOffset(drift float64) Offset { return Offset{rate: drift} }
 
 // Known reports whether the node's clock was ever observed.
-func (o *Offset) Known() bool { return o.kept != sighting{} }
+func (o *Offset) Known() bool { return o.best != sighting{} }
 
 // Low returns the least that the difference can have been: the node's clock
 // minus the steady instant. A bound that is translated with it is not later, by
 // the node's clock, than it should be.
-func (o *Offset) Low() time.Duration { return o.kept.low }
+func (o *Offset) Low() time.Duration { return o.best.low }
 
 // Mid returns the middle of the interval.
-func (o *Offset) Mid() time.Duration { return o.kept.low + o.kept.width/2 }
+func (o *Offset) Mid() time.Duration { return o.best.low + o.best.width/2 }
 
 // Width returns the length of the interval: one round trip.
-func (o *Offset) Width() time.Duration { return o.kept.width }
+func (o *Offset) Width() time.Duration { return o.best.width }
 
 // At returns the steady instant at which the answer arrived that the interval
 // was taken from; 0 if there was none.
-func (o *Offset) At() time.Duration { return o.kept.at }
+func (o *Offset) At() time.Duration { return o.best.at }
 
 // Observe takes a reading of the node's clock, as time since 1970, that the node
 // made between the steady instants sent and received. It reports a step when no
@@ -91,18 +91,18 @@ func (o *Offset) Observe(nodeClock, sent, received time.Duration) (step Step, fo
 		sent: min(sent, received), at: received,
 	}
 	if !o.Known() {
-		o.kept, o.base = next, next
+		o.best, o.base = next, next
 		return Step{}, false
 	}
 	by := o.base.jump(next, o.rate)
 	if by.Abs() >= LeastStep {
-		o.kept, o.base = next, next
+		o.best, o.base = next, next
 		return Step{By: by}, true
 	}
-	if o.kept.jump(next, o.rate) == 0 && !o.kept.yields(next, o.rate) {
+	if o.best.jump(next, o.rate) == 0 && !o.best.yields(next, o.rate) {
 		return Step{}, false
 	}
-	o.kept = next
+	o.best = next
 	if by == 0 {
 		o.base = next
 	}
@@ -135,5 +135,5 @@ func (s *sighting) yields(next sighting, rate float64) bool {
 
 // drifted returns how far two clocks come apart in d at the most.
 func drifted(d time.Duration, rate float64) time.Duration {
-	return time.Duration(math.Ceil(float64(d) * rate))
+	return time.Duration(float64(d) * rate)
 }

@@ -18,19 +18,19 @@ const epoch = 1_795_300_000 * time.Second
 // Readings of one node in their order, as milliseconds: when a request was
 // sent, how long the answer took, and by how much the node's clock was ahead of
 // the epoch plus the instant of the answer. After each: the step that is found,
-// 0 for none, and which reading is kept.
+// 0 for none, and which reading stays.
 func TestOffset(t *testing.T) {
 	type reading struct {
 		sent, took, ahead time.Duration
 		step              time.Duration // rounded to ms
-		keptAt            time.Duration
+		bestAt            time.Duration
 	}
 	for _, c := range []struct {
 		name     string
 		drift    float64
 		readings []reading
 	}{
-		{"The first reading is kept.", 0.01, []reading{{0, 2, 7, 0, 2}}},
+		{"The first reading stays.", 0.01, []reading{{0, 2, 7, 0, 2}}},
 		{"A reading that is no sharper does not replace one of the same second.", 0.01, []reading{
 			{0, 2, 7, 0, 2}, {500, 2, 8, 0, 2}, {1000, 1, 7, 0, 2},
 		}},
@@ -46,7 +46,7 @@ func TestOffset(t *testing.T) {
 		{"With a smaller bound on rates it waits longer.", 0.001, []reading{
 			{0, 2, 7, 0, 2}, {3800, 40, 0, 0, 2}, {37_000, 40, 0, 0, 2}, {38_000, 40, 0, 0, 38_040},
 		}},
-		{"A step forward is found, and its reading kept.", 0.01, []reading{
+		{"A step forward is found, and its reading stays.", 0.01, []reading{
 			{0, 2, 7, 0, 2}, {100, 2, 107, 103, 102}, {200, 2, 107, 0, 102},
 		}},
 		{"A step backward as well.", 0.01, []reading{
@@ -64,7 +64,7 @@ func TestOffset(t *testing.T) {
 		{"With a smaller bound on rates it is.", 0.001, []reading{
 			{0, 2, 7, 0, 2}, {10_000, 2, 108, 113, 10_002},
 		}},
-		{"A small jump is no step, but its reading is kept.", 0.01, []reading{
+		{"A small jump is no step, but its reading stays.", 0.01, []reading{
 			{0, 2, 7, 0, 2}, {100, 2, 17, 0, 102},
 		}},
 		{"Small jumps add up.", 0.01, []reading{
@@ -95,7 +95,7 @@ func TestOffset(t *testing.T) {
 			assert.Equal(t, r.step, step.By.Round(ms)/ms, "%s reading %d", c.name, i)
 			assert.Equal(t, r.step != 0, found, "%s reading %d", c.name, i)
 			assert.Equal(t, r.step > 0, step.Forward(), "%s reading %d", c.name, i)
-			assert.Equal(t, time.Hour+r.keptAt*ms, o.At(), "%s reading %d: which is kept", c.name, i)
+			assert.Equal(t, time.Hour+r.bestAt*ms, o.At(), "%s reading %d: which one stays", c.name, i)
 			if o.At() == received {
 				assert.Equal(t, low, o.Low(), "%s reading %d", c.name, i)
 				assert.Equal(t, r.took*ms+grain, o.Width(), "%s reading %d", c.name, i)
@@ -145,7 +145,7 @@ var drifts = []float64{0.0001, 0.01, 0.1}
 
 func TestAClockWithinTheBoundNeverSeemsToStepAndLiesWhereItIsSaidToLie(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 1))
-	kept := 0
+	replaced := 0
 	for range 400 {
 		drift := drifts[rng.IntN(len(drifts))]
 		c := nodeClock{rng: rng, bound: drift, now: time.Hour, ahead: epoch}
@@ -155,17 +155,17 @@ func TestAClockWithinTheBoundNeverSeemsToStepAndLiesWhereItIsSaidToLie(t *testin
 			step, found, truth := c.ask(&o, pick(rng, 500*ms))
 			require.False(t, found, "a step by %v of a clock that made none", step.By)
 			if o.At() == c.now {
-				kept++
+				replaced++
 				require.GreaterOrEqual(t, truth, o.Low())
 				require.LessOrEqual(t, truth, o.Low()+o.Width())
 			}
-			// And ever after, give or take the age of what was kept.
+			// And ever after, give or take the age of the reading that stays.
 			age := time.Duration(math.Ceil(float64(c.now-o.At()+o.Width()) * drift))
 			require.GreaterOrEqual(t, c.ahead, o.Low()-age)
 			require.LessOrEqual(t, c.ahead, o.Low()+o.Width()+age)
 		}
 	}
-	assert.Greater(t, kept, 1000)
+	assert.Greater(t, replaced, 1000)
 }
 
 func TestAStepAboveTheWidthsAndTheLeastIsAlwaysFound(t *testing.T) {
@@ -183,7 +183,7 @@ func TestAStepAboveTheWidthsAndTheLeastIsAlwaysFound(t *testing.T) {
 		}
 		before := c.now - o.At()
 		c.advance(pick(rng, 10*time.Second))
-		// Two widths of up to two halves each, and the drift since what is kept.
+		// Two widths of up to two halves each, and the drift since the reading that stays.
 		elapsed := c.now - o.At() + o.Width() + 2*widest
 		sure := 4*widest + 2*grain + 2*drifted(elapsed, drift)
 		by := pick(rng, time.Hour)
@@ -199,7 +199,7 @@ func TestAStepAboveTheWidthsAndTheLeastIsAlwaysFound(t *testing.T) {
 		step, found, truth := c.ask(&o, widest)
 		if !found {
 			below++
-			require.LessOrEqual(t, by.Abs(), sure, "a step by %v is not found, %v after what was kept", by, before)
+			require.LessOrEqual(t, by.Abs(), sure, "a step by %v is not found, %v after the reading that stayed", by, before)
 			continue
 		}
 		least++

@@ -15,29 +15,34 @@
 --          this is the only node
 -- ARGV[7…] each operation: its name, and its arguments as listed below
 --
--- Reply {now, r…}: this node's clock, µs, and one answer for each operation. An
--- operation that fails answers {error}, and the others run all the same.
+-- Reply {now, codes, r…}: this node's clock, µs; one character for each operation: '1',
+-- '2', '0' for that number, '-' for -1, and '*' for an answer that stands among the r. An
+-- operation that fails answers {error}, and the others run all the same. (One string for
+-- the numbers costs server and client a fraction of an array.)
 --
 -- acquire  value ms not_after t    creates the lock
 -- wait     value ms not_after t ticket place mode   the same for a client that queues;
 --          mode 'l': it has waited out a reservation that nobody used
 --     1                     granted, the register has moved to t
---     {moved, from}         granted, the register has moved from `from` to `moved`; 0: it
---                           has not moved and is ahead, at `from`
+--     {moved, from, tickets}  granted, the register has moved from `from` to `moved` (0: it
+--                           has not moved and is ahead, at `from`); so many wait
 --     {held, ms, position}  taken: the first 512 bytes of the value in the way, how long
 --                           it lives (-1: for ever), our rank in the queue (-1: none)
 --     0                     not_after has passed
 --     -1                    the marker differs: this is not the data that the client knows
 -- extend   prefix ms               prolongs the lock; prefix is 'owner t '
---     1 ours and at t, 2 ours and not at t, 0 missing or reserved, -1 another's
+--     1 ours and at t, 2 ours and not at t (or the marker differs: the data may be old),
+--     0 missing or reserved, -1 another's
 -- heal     value ms not_after      creates a lock again that this node has lost
 --     1 ours, 0 not_after has passed, -1 another's
 -- raise    owner t metadata        moves the register of a lock that is ours to t
---     {from, tickets}: the register before (-1: not ours, or not below t), waiters
+--     {from, tickets}: the register before (-1: not ours, not below t, or the marker
+--     differs), waiters
 -- release  owner                   deletes the lock if it is ours, and serves its queue
 -- leave    owner ticket place mode the same; the ticket leaves the queue, or keeps its
---          place if that is not ''; mode 'y': others go first this once, 'f': the lock
---          stays free for a moment, so that clients without tickets get it
+--          place if that is not ''. mode has 'y': others go first this once; 'e': the
+--          ticket is another waiter's, which may be served; 'f': the head is woken and
+--          the lock stays free, so that clients without tickets may get it
 -- pass     ticket                  the ticket leaves the queue, and the next waiter gets
 --          what was reserved for it
 --     1 deleted, 2 deleted and reserved for a waiter, 0 missing, -1 another's
@@ -63,18 +68,18 @@ if not base or not (base < 1 / 0) then
   base = 1 / 0 -- no number, or none that can be counted from: see f.register
 end
 local votes = ARGV[3] == '' or ARGV[3] == marker
-local replies, instants = { now }, {}
+local codes, details = '', nil
 local key, arg = 5, 7 -- of the operation that comes next
 local made -- the lock that an acquisition has made and not finished with
 
--- The instant so many ms from now, as text: Redis before 7.2 converts numbers slowly.
+-- The instant so many ms from now, as text: Redis before 7.2 converts numbers slowly, and
+-- most locks of a call live equally long.
+local asked, instant
 local function after(duration)
-  local text = instants[duration]
-  if not text then
-    text = string.format('%.0f', ms + duration)
-    instants[duration] = text
+  if asked ~= duration then
+    asked, instant = duration, string.format('%.0f', ms + duration)
   end
-  return text
+  return instant
 end
 
 -- The functions for what is rare; most calls need none of them.
@@ -173,7 +178,7 @@ local function rare()
       local owner, metadata = string.match(value, '^(%x+ )%d+( .*)$')
       call('SET', lock, owner .. text .. metadata, 'XX', 'KEEPTTL')
     end
-    return { target, from }
+    return { target, from, hint and call('ZCARD', lock .. '\255q') or 0 }
   end
 
   -- Acquires a lock that exists, or has a queue, or comes too late.
@@ -192,7 +197,7 @@ local function rare()
       elseif ours then -- asked again: the first answer again
         call('PEXPIREAT', lock, after(duration)) -- a replica refuses: its copy is no vote
         local shown = tonumber(string.match(held, '^%d+', 34) or 0)
-        return cap and { shown, shown > 0 and shown - 1 or f.register(lock) } or 1
+        return cap and { shown, shown > 0 and shown - 1 or f.register(lock), 0 } or 1
       end
       call('SET', lock, value, 'XX', 'PXAT', after(duration))
       made = lock
@@ -224,27 +229,29 @@ local function rare()
   function f.hand(lock, held, ours, ticket, place, mode)
     local free = ours or held == '' and call('EXISTS', lock) == 0
     local stays = place and place ~= '' and string.find(ARGV[6], 's', 1, true)
+    local function is(what) return mode and string.find(mode, what, 1, true) end
     if stays and call('GETRANGE', lock, '0', '35') == string.sub(ticket, 1, 32) .. ' w ' then
       return -1 -- reserved for it meanwhile: with a place, it would have its turn twice
     end
-    if stays and mode ~= 'y' then
+    if stays and not is('y') then
       f.enqueue(lock, ticket, place)
     elseif ticket then
       call('ZREM', lock .. '\255q', ticket)
     end
+    local asker = not is('e') and ticket or nil
     local head
-    if free and mode == 'f' then
+    if free and is('f') then
       head = call('ZRANGE', lock .. '\255q', '0', '0')[1]
-      if head then
-        f.publish('n', head, lock)
+      if head and head ~= asker then
+        f.publish('r', head, lock)
       end
     elseif free then
-      head = f.serve(lock, ticket)
+      head = f.serve(lock, asker)
     end
-    if stays and (mode == 'y' or head == ticket) then
+    if stays and (is('y') or head and head == asker) then
       f.enqueue(lock, ticket, place)
     end
-    return ours and (head and head ~= ticket and 2 or 1) or free and 0 or -1
+    return ours and (head and head ~= asker and 2 or 1) or free and 0 or -1
   end
 
   function f.pass(lock, ticket)
@@ -261,7 +268,7 @@ local function rare()
   function f.raise(lock, owner, t, metadata)
     local from = -1
     local held = call('GETRANGE', lock, '0', '35')
-    if string.sub(held, 1, 33) == owner and string.sub(held, 33) ~= ' w ' then
+    if votes and string.sub(held, 1, 33) == owner and string.sub(held, 33) ~= ' w ' then
       local register = f.register(lock)
       if register < tonumber(t) then
         from = register
@@ -276,7 +283,7 @@ local function rare()
     if base == 1 / 0 then
       return 0 -- it has to be raised to what is dropped, and nobody knows from where
     end
-    local old = call('ZRANGEBYSCORE', KEYS[1], '-inf', string.format('%.0f', now - age), 'WITHSCORES', 'LIMIT', '0', most)
+    local old = call('ZRANGE', KEYS[1], '-inf', string.format('%.0f', now - age), 'BYSCORE', 'LIMIT', '0', most, 'WITHSCORES')
     if #old == 0 then
       return 0
     end
@@ -316,8 +323,30 @@ local function rare()
     return { stop, tonumber(longest), marker }
   end
 
+  -- The text of an error. Redis 7.0 says of a command that the user may not run only
+  -- that there is one, so the text names all of ours that the user may not run.
+  function f.describe(problem)
+    local text = type(problem) == 'table' and problem.err or tostring(problem)
+    if string.find(text, "can't run this command", 1, true) and redis.acl_check_cmd then
+      local ours = 'dbsize del exists getrange pexpireat pttl publish set zadd zcard zrange zrank zrem zscore'
+      for command in string.gmatch(ours, '%l+') do
+        if not redis.acl_check_cmd(command) then
+          text = text .. ' +' .. command
+        end
+      end
+    end
+    return text
+  end
+
   rare = function() return f end
   return f
+end
+
+-- Notes an answer that is no small number.
+local function answer(reply)
+  details = details or { 0, 0 }
+  details[#details + 1] = reply
+  codes = codes .. '*'
 end
 
 -- Runs operations from the next one on.
@@ -377,7 +406,7 @@ local function run()
         reply = 0
       else
         call('PEXPIREAT', lock, after(b))
-        reply = same and 1 or 2
+        reply = same and votes and 1 or 2
       end
     elseif op == 'heal' then
       arg = at + 4
@@ -417,7 +446,8 @@ local function run()
       local left = call('PTTL', lock)
       local held = left ~= -2 and call('GETRANGE', lock, '0', '511')
       local waiting = call('ZCARD', lock .. '\255q')
-      reply = { held, left, rare().register(lock), waiting }
+      local known, register = pcall(rare().register, lock) -- a read tells what there is
+      reply = { held, left, known and register or -1, waiting }
     elseif op == 'forget' then
       arg = at + 3
       reply = rare().forget(a, b)
@@ -427,40 +457,34 @@ local function run()
     else
       return redis.error_reply('ERR quorumlock: no operation ' .. tostring(op))
     end
-    replies[i - 3] = reply
-  end
-end
-
--- The text of an error. Redis 7.0 says of a command that the user may not run only that
--- there is one, so the text names all of ours that the user may not run.
-local function describe(problem)
-  local text = type(problem) == 'table' and problem.err or tostring(problem)
-  if string.find(text, "can't run this command", 1, true) and redis.acl_check_cmd then
-    local ours = 'dbsize del exists getrange pexpireat pttl publish set zadd zcard zrange zrangebyscore zrank zrem zscore'
-    for command in string.gmatch(ours, '%l+') do
-      if not redis.acl_check_cmd(command) then
-        text = text .. ' +' .. command
-      end
+    if reply == 1 then
+      codes = codes .. '1'
+    elseif reply == 0 then
+      codes = codes .. '0'
+    elseif reply == -1 then
+      codes = codes .. '-'
+    elseif reply == 2 then
+      codes = codes .. '2'
+    else
+      answer(reply)
     end
   end
-  return text
 end
 
--- Runs all operations: an error ends its own and none of the others.
-local function all()
-  repeat
-    local ok, problem = pcall(run)
-    if ok and problem then
-      return problem
-    elseif not ok then
-      if made then
-        redis.pcall('DEL', made) -- an error is no vote: it leaves no lock behind
-        made = nil
-      end
-      replies[key - 4] = { describe(problem) }
+repeat
+  local ok, problem = pcall(run)
+  if ok and problem then
+    return problem
+  elseif not ok then
+    if made then
+      redis.pcall('DEL', made) -- an error is no vote: it leaves no lock behind
+      made = nil
     end
-  until ok
-  return replies
+    answer({ rare().describe(problem) })
+  end
+until ok
+if details then
+  details[1], details[2] = now, codes
+  return details
 end
-
-return all()
+return { now, codes }

@@ -56,16 +56,16 @@ type Config struct {
 	// OnHealth hears how the first greeting went, and of every change of the node's
 	// health after it. Called in the worker's goroutine; it must not block.
 	OnHealth func(index int, h Health)
-	// OwnStep reports whether a step that was found then is of the node's own clock,
+	// OwnStep reports whether a step that was found then (steady clock) is of the node's own clock,
 	// because most other nodes' clocks went on, and whether that is sure by now. Only
 	// then do other clients hear of it, by the guard's marker: if our own clock stands
 	// still all nodes seem to be stepped, and nobody else must suffer for that. Nil
 	// never blames the node. Called in the worker's goroutine; it must not block.
-	OwnStep func(index int, at time.Duration) (own, sure bool)
-	// OnClockStep hears of a step of the node's clock: by how much, at the most, and
-	// when it was found, on the validity clock. The reply that shows the step is handed
-	// out afterwards. Called in the worker's goroutine; it must not block.
-	OnClockStep func(index int, by, at time.Duration)
+	OwnStep func(index int, since time.Duration) (own, sure bool)
+	// OnClockStep hears of a step of the node's clock when it is found: by how much, at
+	// the most. The reply that shows the step is handed out afterwards. Called in the
+	// worker's goroutine; it must not block.
+	OnClockStep func(index int, by time.Duration)
 	// Manager names the channel on which the node wakes waiters; 16 hex digits. ""
 	// never subscribes.
 	Manager string

@@ -1,65 +1,11 @@
 package quorum
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
-// Stagger is between the looks of those who wait behind each other for a lock
-// whose keys end by themselves: the first is there first, and is not in the way
-// of the second.
-const Stagger = 2 * time.Millisecond
-
-// Refusal is what a node said that did not grant the lock.
-type Refusal struct {
-	Left  time.Duration // how long the key in the way lives; Never for no end
-	Place int           // how many are before us in the node's queue; −1 if we are not in it
-}
-
-// Look returns how long a waiter waits that nobody tells anything, before it asks
-// again: until so many of the keys in the way have ended as it needs, or as many
-// as end at all. It looks after poll, and the later the more are before it, because a
-// client of another kind may release without a word; the longest for that is
-// MaxPoll, or poll itself. As long as it has a place, it comes back for it.
+// Look is RetryDelay for the shortest grace. It goes with its last caller.
 func Look(refusals []Refusal, need int, poll time.Duration) time.Duration {
-	if len(refusals) == 0 {
-		return poll
-	}
-	ends := make([]time.Duration, len(refusals))
-	first, queued := math.MaxInt, 0
-	for i, r := range refusals {
-		if r.Place >= 0 {
-			queued++
-		}
-		ends[i] = r.Left
-		if r.Left != Never {
-			ends[i] += time.Millisecond + Stagger*time.Duration(max(r.Place, 0))
-		}
-		first = min(first, max(r.Place, 0))
-	}
-	if queued >= max(need, 1) {
-		poll = max(poll, MinPoll)
-	}
-	if first > 0 && poll < MaxPoll {
-		poll = min(MaxPoll, poll+poll*time.Duration(min(first, int(MaxPoll/max(poll, 1)))))
-	}
-	if queued > 0 {
-		poll = min(poll, KeepPlace)
-	}
-	if free := FreedBy(ends, need); free > 0 {
-		return min(poll, free)
-	}
-	return poll
+	return RetryDelay(refusals, need, poll, 20*time.Millisecond)
 }
-
-// MinPoll and MaxPoll bound for how long a place in enough queues makes a waiter
-// trust that it is told. KeepPlace is how often it shows that it is still there: a
-// queue is forgotten 60 s after the last one came (acquire.lua).
-const (
-	MinPoll   = 50 * time.Millisecond
-	MaxPoll   = 5 * time.Second
-	KeepPlace = 20 * time.Second
-)
 
 // Turns is what a waiter knows of the nodes that have told it that it is its turn.
 type Turns struct {

@@ -20,17 +20,17 @@ type answers struct {
 	// every node has answered. Sent once, never closed.
 	settled chan struct{}
 
-	mu      sync.Mutex
-	got     int          // good answers
-	heard   quorum.Set   // nodes that have answered
-	errs    []error      // of the nodes whose answer was not good; nil until there is one
-	replies []node.Reply // by node, if they are wanted
-	over    bool         // no more are taken
+	mu       sync.Mutex
+	got      int          // good answers
+	answered quorum.Set   // nodes that have answered
+	errs     []error      // of the nodes whose answer was not good; nil until there is one
+	replies  []node.Reply // by node, if they are wanted
+	over     bool         // no more are taken
 }
 
-// ask posts req to every node.
-func (m *Manager) ask(req *node.Request, need int, good func(*node.Reply) error) *answers {
-	a := &answers{m: m, need: need, good: good, settled: make(chan struct{}, 1)}
+// askAll posts req to every node.
+func (m *Manager) askAll(req *node.Request, need int, good func(*node.Reply) error) *answers {
+	a := &answers{m: m, need: need, good: good, settled: m.signals.get()}
 	if req.Kind == node.Read {
 		a.replies = make([]node.Reply, len(m.nodes))
 	}
@@ -43,6 +43,9 @@ func (m *Manager) ask(req *node.Request, need int, good func(*node.Reply) error)
 // Receive files one answer.
 func (a *answers) Receive(i int, req *node.Request, reply *node.Reply) {
 	a.m.telemetry.node(req.Kind, reply.Status)
+	if req.Kind == node.Release && reply.N == node.HandedOn {
+		a.m.locals.handedOn(a.m, req.Lock(0), i)
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.over {
@@ -51,9 +54,6 @@ func (a *answers) Receive(i int, req *node.Request, reply *node.Reply) {
 	err := reply.Err
 	if err == nil && a.good != nil {
 		err = a.good(reply)
-	}
-	if req.Kind == node.Release && reply.N == node.HandedOn {
-		a.m.waiters.handed(req.Keys[0], a.m.clock.Now())
 	}
 	if err == nil {
 		a.got++
@@ -66,8 +66,8 @@ func (a *answers) Receive(i int, req *node.Request, reply *node.Reply) {
 	if a.replies != nil {
 		a.replies[i] = *reply
 	}
-	a.heard = a.heard.With(i)
-	if a.got >= a.need || a.heard == quorum.All(len(a.m.nodes)) {
+	a.answered = a.answered.With(i)
+	if a.got >= a.need || a.answered == quorum.All(len(a.m.nodes)) {
 		a.over = true
 		a.settled <- struct{}{}
 	}
@@ -76,8 +76,8 @@ func (a *answers) Receive(i int, req *node.Request, reply *node.Reply) {
 // err returns why node i has no good answer, nil if it has.
 func (a *answers) err(i int) error {
 	switch {
-	case !a.heard.Has(i):
-		return errSilent
+	case !a.answered.Has(i):
+		return errNoAnswer
 	case a.errs != nil:
 		return a.errs[i]
 	}
@@ -88,7 +88,7 @@ func (a *answers) err(i int) error {
 func (m *Manager) collect(
 	ctx context.Context, req *node.Request, timeout time.Duration, need int, good func(*node.Reply) error,
 ) *answers {
-	a := m.ask(req, need, good)
+	a := m.askAll(req, need, good)
 	a.wait(ctx, timeout)
 	return a
 }
@@ -104,8 +104,9 @@ func (a *answers) wait(ctx context.Context, timeout time.Duration) {
 	case <-ctx.Done():
 	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.over = true // what comes later changes nothing that the caller reads
+	a.mu.Unlock()
+	a.m.signals.put(a.settled)
 }
 
 // enough returns nil when a quorum gave good answers, and the error otherwise.
@@ -146,7 +147,9 @@ func (u *unreleased) Receive(i int, req *node.Request, reply *node.Reply) {
 	if u.locks == nil {
 		u.locks = map[string]struct{}{}
 	}
-	u.locks[req.Keys[0]] = struct{}{}
+	for j := range req.Locks() {
+		u.locks[req.Lock(j)] = struct{}{}
+	}
 	u.nodes = u.nodes.With(i)
 }
 
