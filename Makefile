@@ -113,6 +113,23 @@ stress: deps ## Repeat tests under the race detector (PKG=./internal/node COUNT=
 bench: deps ## Run the benchmarks of the root package (BENCH=regexp BENCHFLAGS="-count 6").
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCHFLAGS) .
 
+# COUNT and DURATION have other defaults further up, for other targets.
+LEASES ?= 50000,100000
+WORKLOADS ?= .
+.PHONY: bench-build
+bench-build:
+	@$(GO) build -o bin/benchmarks ./benchmarks
+
+.PHONY: bench-peers
+bench-peers: COUNT := $(if $(filter file,$(origin COUNT)),5,$(COUNT))
+bench-peers: DURATION := $(if $(filter file,$(origin DURATION)),2s,$(DURATION))
+bench-peers: deps bench-build ## Measure against other lock libraries, and write docs/benchmarks.md: an hour (COUNT=5 DURATION=2s WORKLOADS=regexp LEASES=50000,100000).
+	bin/benchmarks -count $(COUNT) -duration $(DURATION) -leases $(LEASES) -workloads '$(WORKLOADS)'
+
+.PHONY: bench-gate
+bench-gate: deps bench-build ## Check the goals for speed in a short form, four minutes: one missed by more than a third fails.
+	bin/benchmarks -gate -workloads '$(WORKLOADS)'
+
 .PHONY: cover
 cover: deps ## Measure what the root module's tests cover (cover.out).
 	$(GO) test -timeout $(TIMEOUT) -coverpkg=./... -coverprofile=cover.out ./...

@@ -137,6 +137,7 @@ func (w *waiter) contend(span *acquireSpan) (*Lease, error) {
 			if m.waiters.left.Load() {
 				m.waiters.left.Store(false)
 			}
+			a.leave()
 			if w.local != nil {
 				w.local.granted(w, l.hold)
 			}
@@ -155,8 +156,10 @@ func (w *waiter) contend(span *acquireSpan) (*Lease, error) {
 		hopeless := errors.As(err, &short) && short.permanent(len(m.nodes))
 		delay, stop := w.poll(&retry)
 		over := ctx.Err() != nil || m.ending() || err == nil || w.once || hopeless || stop
+		refused := len(a.refusals) > 0
 		w.ended(a, delay, over)
 		open = nil
+		a.leave()
 		switch {
 		case ctx.Err() != nil:
 			return nil, cancelled(w.name(), err, context.Cause(ctx))
@@ -166,7 +169,7 @@ func (w *waiter) contend(span *acquireSpan) (*Lease, error) {
 			return nil, err
 		}
 		if w.local == nil {
-			if len(a.refusals) > 0 {
+			if refused {
 				m.subscribe()
 			}
 			if l, err := w.queueUp(last); l != nil || err != nil {

@@ -30,7 +30,7 @@ type answers struct {
 
 // askAll posts req to every node.
 func (m *Manager) askAll(req *node.Request, need int, good func(*node.Reply) error) *answers {
-	a := &answers{m: m, need: need, good: good, settled: make(chan struct{}, 1)}
+	a := &answers{m: m, need: need, good: good, settled: m.signals.get()}
 	if req.Kind == node.Read {
 		a.replies = make([]node.Reply, len(m.nodes))
 	}
@@ -104,8 +104,9 @@ func (a *answers) wait(ctx context.Context, timeout time.Duration) {
 	case <-ctx.Done():
 	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.over = true // what comes later changes nothing that the caller reads
+	a.mu.Unlock()
+	a.m.signals.put(a.settled)
 }
 
 // enough returns nil when a quorum gave good answers, and the error otherwise.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/node"
@@ -53,8 +54,13 @@ type attempt struct {
 
 	req node.Request // acquire
 
-	// decided has capacity 1: the outcome is certain. Sent once, never closed.
+	// decided has capacity 1: the outcome is certain. Sent once, and only until the attempt
+	// is over; never closed. From the Manager's pool.
 	decided chan struct{}
+
+	// users are the caller and the nodes that have not answered. The last one gives the
+	// attempt back to the pool, unless something else may know it.
+	users atomic.Int32
 
 	mu        sync.Mutex
 	ballot    quorum.Ballot
@@ -77,7 +83,12 @@ type refusal struct {
 }
 
 func (m *Manager) newAttempt(w *waiter, ask quorum.Ask, span *acquireSpan) *attempt {
-	a := &attempt{m: m, wait: w, acquired: span.ref(), decided: make(chan struct{}, 1), pending: w.terms.Nodes}
+	a, _ := m.attempts.Get().(*attempt)
+	if a == nil {
+		a = &attempt{}
+	}
+	a.m, a.wait, a.acquired, a.decided, a.pending = m, w, span.ref(), m.signals.get(), w.terms.Nodes
+	a.users.Store(int32(w.terms.Nodes) + 1)
 	a.began, a.steady = m.clock.Both()
 	var proposal int64
 	if !m.cfg.unfenced {
@@ -110,18 +121,42 @@ func (a *attempt) write(proposal int64, traceParent string) (token string) {
 	return a.value[node.OwnerLen+1 : end]
 }
 
+// leave ends one use of the attempt.
+func (a *attempt) leave() {
+	if a.users.Add(-1) > 0 || a.raise != nil || a.wait.ticket != "" {
+		return // answers may still come: to a raise, or to a repeated acquisition
+	}
+	if h := a.hold; h != nil {
+		h.mu.Lock()
+		h.acquire = nil
+		h.mu.Unlock()
+	}
+	m := a.m
+	a.req.Reset()
+	a.m, a.wait, a.acquired, a.value, a.decided, a.hold, a.errs = nil, nil, nil, "", nil, nil, nil
+	a.announced, a.over, a.waiters, a.unsent, a.unqueued, a.refusals = false, false, 0, 0, 0, nil
+	m.attempts.Put(a)
+}
+
 // Receive takes an answer to an acquisition or a raise.
 func (a *attempt) Receive(i int, req *node.Request, reply *node.Reply) {
+	a.receive(i, req, reply)
+	if req == &a.req {
+		a.leave()
+	}
+}
+
+func (a *attempt) receive(i int, req *node.Request, reply *node.Reply) {
 	a.m.telemetry.node(req.Kind, reply.Status)
 	a.mu.Lock()
 	if req.Kind == node.Acquire && req == &a.req {
 		a.pending--
 	}
 	if h := a.hold; h != nil {
-		all := a.pending == 0
 		a.mu.Unlock()
-		if req.Kind == node.Acquire {
-			a.later(h, i, reply, all)
+		if req.Kind == node.Acquire { // one more vote
+			h.vote(i, a.began, reply)
+			a.wait.vote(a, i, reply.Status == node.Granted)
 		}
 		return
 	}
@@ -142,17 +177,6 @@ func (a *attempt) Receive(i int, req *node.Request, reply *node.Reply) {
 			a.m.post(j, req, a)
 			raise = raise.Without(j)
 		}
-	}
-}
-
-// later takes an answer to the acquisition that came after the grant.
-func (a *attempt) later(h *hold, i int, reply *node.Reply, all bool) {
-	h.vote(i, a.began, reply)
-	a.wait.vote(a, i, reply.Status == node.Granted)
-	if all {
-		h.mu.Lock()
-		h.acquire = nil
-		h.mu.Unlock()
 	}
 }
 
@@ -258,7 +282,9 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 			cut, waiting = true, false
 		}
 	}
-	return a.conclude(ctx, cut)
+	l, err := a.conclude(ctx, cut)
+	a.m.signals.put(a.decided)
+	return l, err
 }
 
 // expire fails the votes that have not come, and at the second call the raises.
@@ -335,9 +361,7 @@ func (a *attempt) grant(values context.Context) (*Lease, error) {
 	h.machine = quorum.NewMachine(&t.Terms, window, a.began, votes.Granted(), quorum.All(t.Nodes)&^votes.Silent())
 	h.machine.SetLag(m.dog.expectedLag())
 	h.nodes = a.errs // evidence, should the lease be at risk from the start
-	if a.pending > 0 {
-		h.acquire = &a.req
-	}
+	h.acquire = &a.req
 	if !t.manual {
 		h.machine.Arm(a.began + h.nextRound())
 	}
@@ -461,7 +485,9 @@ func (a *attempt) release(update node.TicketUpdate) {
 	a.mu.Lock()
 	unsent := a.unsent
 	a.mu.Unlock()
-	req := a.m.releaseRequest(a.wait.terms, a.wait.lock, a.value, &a.req, update)
+	_, now := a.m.clock.Both()
+	t := a.wait.terms
+	req := node.NewRelease(a.wait.lock, a.value, &a.req, update, now+t.ttl+t.lockDelay)
 	for i := range a.m.nodes {
 		if !unsent.Has(i) {
 			a.m.post(i, req, nobody{})

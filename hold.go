@@ -120,21 +120,17 @@ func (h *hold) vote(i int, began time.Duration, reply *node.Reply) {
 
 // releaseRequest deletes the lock on every node that may have it. The hold is over.
 func (h *hold) releaseRequest(update node.TicketUpdate) *node.Request {
+	_, now := h.m.clock.Both()
+	expires := now + h.terms.ttl + h.terms.lockDelay // later the keys have expired
 	h.mu.Lock()
-	value, acquire, w := h.value, h.acquire, h.waiter
-	h.acquire, h.waiter = nil, nil
-	h.mu.Unlock()
-	if acquire != nil {
-		acquire.Withdraw()
-	}
+	defer h.mu.Unlock()
+	w := h.waiter
+	h.waiter = nil
 	if w != nil && w.forget() && update.Ticket == "" {
-		update = node.TicketUpdate{Ticket: w.ticket} // not every node has granted, and taken it out
+		update.Ticket = w.ticket // not every node has granted, and taken it out
 	}
-	return h.m.releaseRequest(h.terms, h.lock, value, acquire, update)
-}
-
-// releaseRequest deletes the lock of one owner.
-func (m *Manager) releaseRequest(t *terms, lock, value string, undoes *node.Request, update node.TicketUpdate) *node.Request {
-	_, now := m.clock.Both()
-	return node.NewRelease(lock, value, undoes, update, now+t.ttl+t.lockDelay) // later the keys have expired
+	if h.acquire != nil {
+		h.acquire.Withdraw()
+	}
+	return node.NewRelease(h.lock, h.value, h.acquire, update, expires)
 }

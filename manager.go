@@ -32,6 +32,8 @@ type Manager struct {
 	telemetry *telemetry
 	reporter  *reporter
 	timers    sync.Pool
+	signals   signals
+	attempts  sync.Pool // of *attempt
 
 	greeted chan struct{} // capacity 1: a node's state has changed; never closed
 	closing chan struct{} // closed when Close begins
@@ -331,6 +333,26 @@ func (m *Manager) timer(d time.Duration) *time.Timer {
 func (m *Manager) putTimer(t *time.Timer) {
 	t.Stop()
 	m.timers.Put(t)
+}
+
+// signals is a pool of channels of capacity 1 that are never closed. A channel is put back
+// when nobody sends to it any more. (A pool of the package would hand channels from one
+// synctest bubble to another.)
+type signals struct{ pool sync.Pool }
+
+func (s *signals) get() chan struct{} {
+	if c, ok := s.pool.Get().(chan struct{}); ok {
+		return c
+	}
+	return make(chan struct{}, 1)
+}
+
+func (s *signals) put(c chan struct{}) {
+	select {
+	case <-c: // sent, and not waited for
+	default:
+	}
+	s.pool.Put(c)
 }
 
 // nodeErrors lists the nodes that have an error.

@@ -331,16 +331,17 @@ func (c *config) termsFor(opts []AcquireOption) (*terms, error) {
 	return &t, nil
 }
 
+var nameBound = fmt.Sprintf("has to have 1 to %d bytes", MaxNameLen)
+
 // checkName refuses names that are no legal keys.
 func checkName(name string) error {
 	const fix = "use a short readable text"
-	bound := fmt.Sprintf("has to have 1 to %d bytes", MaxNameLen)
 	switch {
 	case name == "":
-		return &InvalidError{What: "name", Value: `""`, Bound: bound, Fix: fix}
+		return &InvalidError{What: "name", Value: `""`, Bound: nameBound, Fix: fix}
 	case len(name) > MaxNameLen:
 		return &InvalidError{What: "name", Value: fmt.Sprintf("(%d bytes)", len(name)),
-			Bound: bound, Fix: fix}
+			Bound: nameBound, Fix: fix}
 	case !utf8.ValidString(name):
 		return &InvalidError{What: "name", Value: strconv.Quote(name), Bound: "has to be valid UTF-8", Fix: fix}
 	}

@@ -15,8 +15,10 @@
 --          this is the only node
 -- ARGV[7…] each operation: its name, and its arguments as listed below
 --
--- Reply {now, r…}: this node's clock, µs, and one answer for each operation. An
--- operation that fails answers {error}, and the others run all the same.
+-- Reply {now, codes, r…}: this node's clock, µs; one character for each operation: '1',
+-- '2', '0' for that number, '-' for -1, and '*' for an answer that stands among the r. An
+-- operation that fails answers {error}, and the others run all the same. (One string for
+-- the numbers costs server and client a fraction of an array.)
 --
 -- acquire  value ms not_after t    creates the lock
 -- wait     value ms not_after t ticket place mode   the same for a client that queues;
@@ -29,11 +31,13 @@
 --     0                     not_after has passed
 --     -1                    the marker differs: this is not the data that the client knows
 -- extend   prefix ms               prolongs the lock; prefix is 'owner t '
---     1 ours and at t, 2 ours and not at t, 0 missing or reserved, -1 another's
+--     1 ours and at t, 2 ours and not at t (or the marker differs: the data may be old),
+--     0 missing or reserved, -1 another's
 -- heal     value ms not_after      creates a lock again that this node has lost
 --     1 ours, 0 not_after has passed, -1 another's
 -- raise    owner t metadata        moves the register of a lock that is ours to t
---     {from, tickets}: the register before (-1: not ours, or not below t), waiters
+--     {from, tickets}: the register before (-1: not ours, not below t, or the marker
+--     differs), waiters
 -- release  owner                   deletes the lock if it is ours, and serves its queue
 -- leave    owner ticket place mode the same; the ticket leaves the queue, or keeps its
 --          place if that is not ''. mode has 'y': others go first this once; 'e': the
@@ -44,7 +48,7 @@
 --     1 deleted, 2 deleted and reserved for a waiter, 0 missing, -1 another's
 -- recall                           empties the queue of a free lock whose head has let
 --          its reservation lapse; those who are alive come back: 1 done, 0 nothing to do
--- read                             {held or nil, ms, register, tickets}
+-- read                             {held or nil, ms, register (0: none), tickets}
 -- forget   age most                drops registers older than that, µs, so many at most:
 --          how many it dropped
 -- guard    run_id ms trust force nonce   starts a quarantine if the server's process or
@@ -59,16 +63,15 @@ local now = time[1] * 1000000 + time[2]
 local ms = (now - now % 1000) / 1000
 local offset, cap = ARGV[1] + 0, tonumber(ARGV[5])
 local known = call('MGET', KEYS[2], KEYS[3], KEYS[4])
-local hint, marker = known[2], known[3]
--- 2^53 is past every token, so it grants none: it stands for a base or a register that
--- another program wrote, and that is none.
-local base = tonumber(known[1] or 0) or 9007199254740992
-if not (base < 9007199254740992) then -- nor is it a number
-  base = 9007199254740992
+local base, hint, marker = tonumber(known[1] or 0), known[2], known[3]
+if not base or not (base < 1 / 0) then
+  base = 1 / 0 -- no number, or none that can be counted from: see f.register
 end
 local votes = ARGV[3] == '' or ARGV[3] == marker
-local replies, instants = { now }, {}
+local replies, codes, instants = { now, '' }, {}, {}
+local numerals = { [1] = '1', [2] = '2', [0] = '0', [-1] = '-' }
 local key, arg = 5, 7 -- of the operation that comes next
+local made -- the lock that an acquisition has made and not finished with
 
 -- The instant so many ms from now, as text: Redis before 7.2 converts numbers slowly.
 local function after(duration)
@@ -147,14 +150,28 @@ local function rare()
   end
 
   function f.register(lock)
-    local score = redis.pcall('ZSCORE', KEYS[1], lock) or 0
-    if type(score) == 'table' then
-      if string.sub(score.err, 1, 9) ~= 'WRONGTYPE' then
-        error(score)
-      end
-      score = base -- no sorted set, but a read must not fail for that
+    if base == 1 / 0 then
+      error('quorumlock: the base of the registers is no number', 0)
     end
-    return math.min(math.max(tonumber(score), base), 9007199254740992)
+    local register = math.max(tonumber(call('ZSCORE', KEYS[1], lock) or 0), base)
+    if not (register < 9007199254740992) then -- 2^53: numbers have gaps from there on
+      error('quorumlock: the register is past every token', 0)
+    end
+    return register
+  end
+
+  -- Returns the register, 0 where another program has written what is none: a lease is
+  -- verified all the same.
+  function f.show(lock)
+    local ok, register = pcall(f.register, lock)
+    if not ok then
+      local problem = type(register) == 'table' and register.err or register
+      if not string.find(problem, '^quorumlock:') and not string.find(problem, 'WRONGTYPE', 1, true) then
+        error(register, 0)
+      end
+      register = 0
+    end
+    return register
   end
 
   -- Moves the register of a lock that was created with value a moment ago, and has
@@ -202,6 +219,7 @@ local function rare()
         return cap and { shown, shown > 0 and shown - 1 or f.register(lock), 0 } or 1
       end
       call('SET', lock, value, 'XX', 'PXAT', after(duration))
+      made = lock
     elseif late then
       return 0
     else
@@ -217,6 +235,7 @@ local function rare()
         end
       end
       call('SET', lock, value, 'PXAT', after(duration))
+      made = lock
     end
     if ticket then
       call('ZREM', lock .. '\255q', ticket)
@@ -224,21 +243,23 @@ local function rare()
     return f.move(lock, value, t)
   end
 
-  -- Finishes a release: held is what was there, and is no more if it was ours.
+  -- Finishes a release: held is what was there, and is no more if it was ours. A
+  -- client that cannot be woken here keeps no place.
   function f.hand(lock, held, ours, ticket, place, mode)
     local free = ours or held == '' and call('EXISTS', lock) == 0
-    local stays, yields = place ~= '', string.find(mode, 'y', 1, true)
-    if stays and call('GETRANGE', lock, '0', '34') == string.sub(ticket, 1, 32) .. ' w ' then
+    local stays = place and place ~= '' and string.find(ARGV[6], 's', 1, true)
+    local function is(what) return mode and string.find(mode, what, 1, true) end
+    if stays and call('GETRANGE', lock, '0', '35') == string.sub(ticket, 1, 32) .. ' w ' then
       return -1 -- reserved for it meanwhile: with a place, it would have its turn twice
     end
-    if stays and not yields then
+    if stays and not is('y') then
       f.enqueue(lock, ticket, place)
-    elseif ticket ~= '' then
+    elseif ticket then
       call('ZREM', lock .. '\255q', ticket)
     end
-    local asker = string.find(mode, 'e', 1, true) and '' or ticket
+    local asker = not is('e') and ticket or nil
     local head
-    if free and string.find(mode, 'f', 1, true) then
+    if free and is('f') then
       head = call('ZRANGE', lock .. '\255q', '0', '0')[1]
       if head and head ~= asker then
         f.publish('r', head, lock)
@@ -246,7 +267,7 @@ local function rare()
     elseif free then
       head = f.serve(lock, asker)
     end
-    if stays and (yields or head == asker) then
+    if stays and (is('y') or head and head == asker) then
       f.enqueue(lock, ticket, place)
     end
     return ours and (head and head ~= asker and 2 or 1) or free and 0 or -1
@@ -254,7 +275,7 @@ local function rare()
 
   function f.pass(lock, ticket)
     call('ZREM', lock .. '\255q', ticket)
-    local held = call('GETRANGE', lock, '0', '34')
+    local held = call('GETRANGE', lock, '0', '35')
     if held == string.sub(ticket, 1, 32) .. ' w ' then
       call('DEL', lock)
     elseif held ~= '' or call('EXISTS', lock) == 1 then
@@ -265,7 +286,8 @@ local function rare()
 
   function f.raise(lock, owner, t, metadata)
     local from = -1
-    if string.sub(call('GETRANGE', lock, '0', '32'), 1, 33) == owner then
+    local held = call('GETRANGE', lock, '0', '35')
+    if votes and string.sub(held, 1, 33) == owner and string.sub(held, 33) ~= ' w ' then
       local register = f.register(lock)
       if register < tonumber(t) then
         from = register
@@ -277,6 +299,9 @@ local function rare()
   end
 
   function f.forget(age, most)
+    if base == 1 / 0 then
+      return 0 -- it has to be raised to what is dropped, and nobody knows from where
+    end
     local old = call('ZRANGE', KEYS[1], '-inf', string.format('%.0f', now - age), 'BYSCORE', 'LIMIT', '0', most, 'WITHSCORES')
     if #old == 0 then
       return 0
@@ -291,7 +316,7 @@ local function rare()
   end
 
   function f.rebase(to)
-    if to > base then
+    if to > base or base == 1 / 0 then
       base = to
       call('SET', KEYS[2], string.format('%.0f', to))
     end
@@ -334,19 +359,25 @@ local function run()
       local waits = op == 'wait'
       arg = at + (waits and 8 or 5)
       local late, t = now > ARGV[at + 3] + offset, ARGV[at + 4]
+      local simple = votes and not late
+      if simple and hint then
+        simple = call('EXISTS', lock .. '\255q') == 0
+      end
       if not votes then
         reply = -1
-      elseif late or hint and call('EXISTS', lock .. '\255q') == 1 or not call('SET', lock, a, 'NX', 'PXAT', after(b)) then
-        if waits then
-          reply = rare().contend(lock, a, b, late, t, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7])
+      elseif simple and call('SET', lock, a, 'NX', 'PXAT', after(b)) then
+        made = lock
+        if fenced and (waits or t + 0 <= base or t + 0 > furthest or call('ZADD', registers, 'GT', 'CH', t, lock) ~= 1) then
+          reply = rare().move(lock, a, t)
         else
-          reply = rare().contend(lock, a, b, late, t)
+          reply = 1
         end
-      elseif fenced and (waits or t + 0 <= base or t + 0 > furthest or call('ZADD', registers, 'GT', 'CH', t, lock) ~= 1) then
-        reply = rare().move(lock, a, t)
+      elseif waits then
+        reply = rare().contend(lock, a, b, late, t, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7])
       else
-        reply = 1
+        reply = rare().contend(lock, a, b, late, t)
       end
+      made = nil
     elseif op == 'release' then
       arg = at + 2
       local held = call('GETRANGE', lock, '0', '32')
@@ -355,7 +386,7 @@ local function run()
         call('DEL', lock)
       end
       if hint then
-        reply = rare().hand(lock, held, ours, '', '', '')
+        reply = rare().hand(lock, held, ours)
       else
         reply = ours and 1 or held == '' and call('EXISTS', lock) == 0 and 0 or -1
       end
@@ -363,13 +394,16 @@ local function run()
       arg = at + 3
       local held = call('GETRANGE', lock, '0', '49')
       local same = held == a or string.sub(held, 1, #a) == a
-      if not same and string.sub(held, 1, 33) ~= string.sub(a, 1, 33) then
-        reply = (string.sub(held, 33) == ' w ' or held == '' and call('EXISTS', lock) == 0) and 0 or -1
+      local reserved = not same and string.sub(held, 33) == ' w '
+      if reserved then
+        reply = 0
+      elseif not same and string.sub(held, 1, 33) ~= string.sub(a, 1, 33) then
+        reply = held == '' and call('EXISTS', lock) == 0 and 0 or -1
       elseif now > ARGV[2] + offset + b * 1000 then
         reply = 0
       else
         call('PEXPIREAT', lock, after(b))
-        reply = same and 1 or 2
+        reply = same and votes and 1 or 2
       end
     elseif op == 'heal' then
       arg = at + 4
@@ -407,7 +441,9 @@ local function run()
     elseif op == 'read' then
       arg = at + 1
       local left = call('PTTL', lock)
-      reply = { left ~= -2 and call('GETRANGE', lock, '0', '511'), left, rare().register(lock), call('ZCARD', lock .. '\255q') }
+      local held = left ~= -2 and call('GETRANGE', lock, '0', '511')
+      local waiting = call('ZCARD', lock .. '\255q')
+      reply = { held, left, rare().show(lock), waiting }
     elseif op == 'forget' then
       arg = at + 3
       reply = rare().forget(a, b)
@@ -417,7 +453,11 @@ local function run()
     else
       return redis.error_reply('ERR quorumlock: no operation ' .. tostring(op))
     end
-    replies[i - 3] = reply
+    local code = numerals[reply]
+    if not code then
+      code, replies[#replies + 1] = '*', reply
+    end
+    codes[i - 4] = code
   end
 end
 
@@ -426,10 +466,16 @@ repeat
   if ok and problem then
     return problem
   elseif not ok then
+    if made then
+      redis.pcall('DEL', made) -- an error is no vote: it leaves no lock behind
+      made = nil
+    end
     if type(problem) == 'table' then
       problem = problem.err .. (problem.line and ', on @user_script:' .. problem.line or '')
     end
-    replies[key - 4] = { problem }
+    replies[#replies + 1] = { problem }
+    codes[key - 5] = '*'
   end
 until ok
+replies[2] = table.concat(codes)
 return replies

@@ -3,6 +3,7 @@ package node
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -96,9 +97,25 @@ type sending struct {
 	again            []entry // to be sent once more
 }
 
+// answers are the answers to one or more operations: a character for each, and what
+// stands behind each '*'.
+type answers struct {
+	codes   string
+	details []rueidis.RedisMessage
+}
+
+// next takes the answers to so many operations off the front.
+func (a *answers) next(operations int) answers {
+	codes := a.codes[:operations]
+	details := strings.Count(codes, "*")
+	first := answers{codes: codes, details: a.details[:details]}
+	a.codes, a.details = a.codes[operations:], a.details[details:]
+	return first
+}
+
 // deliver reads the reply to one call and hands out the answers.
 func (n *Node) deliver(s *sending, entries []entry, locks int, result rueidis.RedisResult) {
-	answers, failure := n.answers(s, locks, result)
+	all, failure := n.answers(s, locks, result)
 	for i := range entries {
 		e := entries[i]
 		r := &n.reply
@@ -106,8 +123,7 @@ func (n *Node) deliver(s *sending, entries []entry, locks int, result rueidis.Re
 		if failure.Status != 0 {
 			r.Status, r.Err = failure.Status, failure.Err
 		} else {
-			n.read(e.req, answers[:e.req.Locks()], r)
-			answers = answers[e.req.Locks():]
+			n.read(e.req, all.next(e.req.Locks()), r)
 		}
 		if n.conclude(s, e, r) {
 			e.to.Receive(n.cfg.Index, e.req, r)
@@ -116,29 +132,44 @@ func (n *Node) deliver(s *sending, entries []entry, locks int, result rueidis.Re
 }
 
 // answers returns the answers to the operations of one call, or why there are none.
-func (n *Node) answers(s *sending, locks int, result rueidis.RedisResult) ([]rueidis.RedisMessage, Reply) {
+func (n *Node) answers(s *sending, locks int, result rueidis.RedisResult) (answers, Reply) {
 	message, err := result.ToMessage()
 	if err != nil {
 		if noScript(err) { // SCRIPT FLUSH or a restart: greet again, then send again
 			n.regreet()
-			return nil, Reply{Status: notApplied, Err: err}
+			return answers{}, Reply{Status: notApplied, Err: err}
 		}
 		status, err := classify(err)
-		return nil, Reply{Status: status, Err: missingRight(err)}
+		return answers{}, Reply{Status: status, Err: missingRight(err)}
 	}
-	parts, err := message.ToArray()
-	if err == nil && len(parts) != 1+locks {
-		err = errReply
-	}
-	var clock int64
-	if err == nil {
-		clock, err = parts[0].AsInt64()
-	}
+	clock, all, err := unpack(&message, locks)
 	if err != nil {
-		return nil, Reply{Status: Misconfigured, Err: notUnderstood("apply", err)}
+		return answers{}, Reply{Status: Misconfigured, Err: notUnderstood("apply", err)}
 	}
 	n.observe(clock, s.steady, s.received)
-	return parts[1:], Reply{}
+	return all, Reply{}
+}
+
+// unpack splits the reply of the script.
+func unpack(message *rueidis.RedisMessage, operations int) (clock int64, all answers, err error) {
+	parts, err := message.ToArray()
+	if err != nil {
+		return 0, answers{}, err
+	}
+	if len(parts) < 2 {
+		return 0, answers{}, errReply
+	}
+	if clock, err = integerOf(&parts[0]); err != nil {
+		return 0, answers{}, err
+	}
+	if all.codes, err = stringOf(&parts[1]); err != nil {
+		return 0, answers{}, err
+	}
+	all.details = parts[2:]
+	if len(all.codes) != operations || strings.Count(all.codes, "*") != len(all.details) {
+		return 0, answers{}, errReply
+	}
+	return clock, all, nil
 }
 
 // conclude decides what an answer is worth now that all of the connection and of the
@@ -164,6 +195,14 @@ func (n *Node) conclude(s *sending, e entry, r *Reply) bool {
 		r.Status, r.Err = Unknown, n.quarantineReason
 	case r.Status == Done && e.req.Kind == Release:
 		n.retryRelease(e.req, s.at)
+	case r.Status == Done && e.req.Kind == Extend && n.quarantineReason != nil:
+		// The data may be old: what it shows proves that the key is there, and nothing of
+		// the register.
+		for i, code := range r.Answers {
+			if code == Ours {
+				r.Answers[i] = OursWithoutToken
+			}
+		}
 	}
 	switch {
 	case !e.req.insists:

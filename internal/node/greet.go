@@ -226,16 +226,17 @@ func (n *Node) run(ctx context.Context, what string, args ...string) ([]rueidis.
 	if err != nil {
 		return nil, missingRight(refusal(what, err))
 	}
-	answers, err := message.ToArray()
-	if err != nil || len(answers) != 2 {
+	_, all, err := unpack(&message, 1)
+	if err != nil {
 		return nil, refusal(what, nil)
 	}
-	parts, err := answers[1].ToArray()
-	if err == nil {
-		err = failure(parts)
-	}
-	if err != nil {
-		return nil, missingRight(refusal(what, err))
+	parts, err := detail(all)
+	var failed operationError
+	switch {
+	case errors.As(err, &failed):
+		return nil, missingRight(refusal(what, failed))
+	case err != nil:
+		return nil, refusal(what, nil)
 	}
 	return parts, nil
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"math"
 	"strconv"
 	"time"
 
@@ -30,7 +31,8 @@ const publishEvery = 5 * time.Millisecond
 // between the steady instants sent and received.
 func (n *Node) observe(micros int64, sent, received time.Duration) {
 	before := n.offset.Low()
-	step, found := n.offset.Observe(time.Duration(micros)*time.Microsecond, sent, received)
+	reading := time.Duration(min(micros, math.MaxInt64/1000)) * time.Microsecond // a hostile node's may be huge
+	step, found := n.offset.Observe(max(reading, 0), sent, received)
 	if low := n.offset.Low(); low != before || n.offsetText == "0" {
 		n.offsetText = strconv.FormatInt(low.Microseconds(), 10)
 	}

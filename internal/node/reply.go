@@ -105,35 +105,50 @@ func notUnderstood(what string, err error) error {
 }
 
 // read fills r from the answers to the operations of req.
-func (n *Node) read(req *Request, answers []rueidis.RedisMessage, r *Reply) {
+func (n *Node) read(req *Request, all answers, r *Reply) {
 	r.Status = Done
 	var err error
 	switch req.Kind {
 	case Acquire:
-		err = n.readVote(&answers[0], r)
-	case Extend, Heal:
-		err = n.readMany(answers, r)
+		err = n.readVote(all, r)
 	case Raise:
-		err = readRaise(&answers[0], r)
+		err = readRaise(all, r)
 	case Read:
-		err = readState(&answers[0], r)
+		err = readState(all, r)
 	default:
-		if err = n.readMany(answers, r); err == nil {
-			r.N = r.Answers[0]
-			if r.N == Unanswered {
-				r.Status, _ = classify(r.Err)
+		if err = n.readMany(all, r); err == nil && len(r.Answers) == 1 && req.Kind != Extend && req.Kind != Heal {
+			if r.N = r.Answers[0]; r.N == Unanswered {
+				err = r.Err
+				r.Status, _ = classify(err)
+				return
 			}
 		}
 	}
-	var failed operationError
-	switch {
-	case err == nil:
-	case errors.As(err, &failed):
-		r.Status, r.Err = classify(failed)
-		r.Err = missingRight(r.Err)
-	default:
-		r.Status, r.Err = Misconfigured, notUnderstood(req.Kind.String(), err)
+	if err != nil {
+		r.Status, r.Err = misread(req.Kind, err)
 	}
+}
+
+// numeral returns the number that a character of an answer stands for, and false for one
+// that stands for none.
+func numeral(code byte) (int64, bool) {
+	switch code {
+	case '0', '1', '2':
+		return int64(code - '0'), true
+	case '-':
+		return -1, true
+	}
+	return 0, false
+}
+
+// misread says what an error in the place of an answer means.
+func misread(kind Kind, err error) (Status, error) {
+	var failed operationError
+	if !errors.As(err, &failed) {
+		return Misconfigured, notUnderstood(kind.String(), err)
+	}
+	status, err := classify(failed)
+	return status, missingRight(err)
 }
 
 // operationError is the error of one operation, as the script answers it.
@@ -155,28 +170,20 @@ func failure(parts []rueidis.RedisMessage) error {
 }
 
 // readVote reads the answer to an acquisition.
-func (n *Node) readVote(message *rueidis.RedisMessage, r *Reply) error {
-	if !message.IsArray() {
-		answer, err := integerOf(message)
-		switch {
-		case err != nil:
-			return err
-		case answer == 1:
-			r.Status, r.Moved, r.Before = Granted, AsProposed, AsProposed
-		case answer == 0:
-			r.Status, r.Err = Unsent, ErrLate
-		case answer == -1:
-			r.Status, r.Err = notApplied, ErrQuarantined
-			n.regreet()
-		default:
-			return errReply
-		}
+func (n *Node) readVote(all answers, r *Reply) error {
+	switch all.codes[0] {
+	case '1':
+		r.Status, r.Moved, r.Before = Granted, AsProposed, AsProposed
+		return nil
+	case '0':
+		r.Status, r.Err = Unsent, ErrLate
+		return nil
+	case '-':
+		r.Status, r.Err = notApplied, ErrQuarantined
+		n.regreet()
 		return nil
 	}
-	parts, err := message.ToArray()
-	if err == nil {
-		err = failure(parts)
-	}
+	parts, err := detail(all)
 	if err != nil {
 		return err
 	}
@@ -219,12 +226,21 @@ func readHeld(parts []rueidis.RedisMessage, r *Reply) (err error) {
 	return err
 }
 
-// readState reads the answer to a Read.
-func readState(message *rueidis.RedisMessage, r *Reply) error {
-	parts, err := message.ToArray()
-	if err == nil {
-		err = failure(parts)
+// detail returns the parts of the one answer, which is no number.
+func detail(all answers) ([]rueidis.RedisMessage, error) {
+	if len(all.details) != 1 {
+		return nil, errReply
 	}
+	parts, err := all.details[0].ToArray()
+	if err != nil {
+		return nil, err
+	}
+	return parts, failure(parts)
+}
+
+// readState reads the answer to a Read.
+func readState(all answers, r *Reply) error {
+	parts, err := detail(all)
 	if err != nil {
 		return err
 	}
@@ -240,11 +256,8 @@ func readState(message *rueidis.RedisMessage, r *Reply) error {
 	return readHeld(parts, r)
 }
 
-func readRaise(message *rueidis.RedisMessage, r *Reply) error {
-	parts, err := message.ToArray()
-	if err == nil {
-		err = failure(parts)
-	}
+func readRaise(all answers, r *Reply) error {
+	parts, err := detail(all)
 	if err != nil {
 		return err
 	}
@@ -260,35 +273,43 @@ func readRaise(message *rueidis.RedisMessage, r *Reply) error {
 
 // readMany reads one answer for each lock. A lock of another type is another owner's;
 // an operation that failed otherwise is Unanswered, and the others count.
-func (n *Node) readMany(answers []rueidis.RedisMessage, r *Reply) error {
+func (n *Node) readMany(all answers, r *Reply) error {
 	n.codes = n.codes[:0]
-	for i := range answers {
-		if !answers[i].IsArray() {
-			code, err := integerOf(&answers[i])
-			if err != nil {
+	for i := range len(all.codes) {
+		code, known := numeral(all.codes[i])
+		if !known {
+			var err error
+			if code, err = numberOrFailure(&all.details[0], r); err != nil {
 				return err
 			}
-			n.codes = append(n.codes, code)
-			continue
+			all.details = all.details[1:]
 		}
-		parts, err := answers[i].ToArray()
-		if err == nil {
-			err = failure(parts)
-		}
-		var failed operationError
-		switch {
-		case !errors.As(err, &failed):
-			return errors.Join(errReply, err)
-		case strings.HasPrefix(failed.Error(), "WRONGTYPE"):
-			n.codes = append(n.codes, Another)
-		default:
-			n.codes = append(n.codes, Unanswered)
-			_, err = classify(failed)
-			r.Err = missingRight(err)
-		}
+		n.codes = append(n.codes, code)
 	}
 	r.Answers = n.codes
 	return nil
+}
+
+// numberOrFailure returns an answer that is a larger number, or what the error of an
+// operation says of its lock; then the error goes into r.
+func numberOrFailure(message *rueidis.RedisMessage, r *Reply) (code int64, err error) {
+	if message.IsInt64() {
+		return integerOf(message)
+	}
+	parts, err := message.ToArray()
+	if err == nil {
+		err = failure(parts)
+	}
+	var failed operationError
+	switch {
+	case !errors.As(err, &failed):
+		return 0, errors.Join(errReply, err)
+	case strings.HasPrefix(failed.Error(), "WRONGTYPE"):
+		return Another, nil
+	}
+	_, err = classify(failed)
+	r.Err = missingRight(err)
+	return Unanswered, nil
 }
 
 // integerOf returns a reply that is an integer; any other is an error.

@@ -50,13 +50,17 @@ type Request struct {
 	// insists says that the request survives a broken connection until it is answered
 	// or expires: releases are all that deletes a key early.
 	insists bool
-	// undoes is the acquisition whose effect a release takes back.
-	undoes *Request
+	// undoes is the acquisition whose effect a release takes back, as long as it is of
+	// that generation.
+	undoes           *Request
+	undoesGeneration uint32
 
 	// withdrawn is set by Withdraw. sent has a bit for each node that may have run the
 	// request; the node's worker sets it.
 	withdrawn atomic.Bool
 	sent      atomic.Uint32
+	// generation counts the Resets.
+	generation atomic.Uint32
 }
 
 // Acquisition is what a node needs to know to grant a lock.
@@ -92,9 +96,26 @@ func (r *Request) Init(a *Acquisition) {
 	r.args = []string{"wait", a.Value, a.KeyTTL, notAfter, a.Token, a.Ticket, a.Place, mode}
 }
 
+// Reset makes r as good as new. Every node must have answered it. A release that undoes
+// it may still wait somewhere, and finds another generation.
+func (r *Request) Reset() {
+	r.generation.Add(1)
+	r.keys, r.args, r.undoes, r.room = nil, nil, nil, [8]string{}
+	r.urgent, r.insists = false, false
+	r.withdrawn.Store(false)
+	r.sent.Store(0)
+}
+
 // Withdraw has nodes that have not sent the request drop it. A release that undoes it
 // costs such a node nothing.
 func (r *Request) Withdraw() { r.withdrawn.Store(true) }
+
+// undoesNothing reports whether the request is a release of an acquisition that was
+// withdrawn before this node sent it.
+func (r *Request) undoesNothing(node uint32) bool {
+	u := r.undoes
+	return u != nil && u.withdrawn.Load() && u.sent.Load()&node == 0 && u.generation.Load() == r.undoesGeneration
+}
 
 // Renewals collects the locks of one Extend.
 type Renewals struct{ req *Request }
@@ -183,7 +204,9 @@ func NewRelease(lock, value string, undoes *Request, ticket TicketUpdate, expire
 	r.keys = r.room[:1:1]
 	owner := value[:OwnerLen+1]
 	if ticket == (TicketUpdate{}) {
-		r.undoes = undoes // a ticket may be in the queue since an earlier attempt
+		if undoes != nil { // a ticket may be in the queue since an earlier attempt
+			r.undoes, r.undoesGeneration = undoes, undoes.generation.Load()
+		}
 		r.args = append(r.room[1:1], "release", owner)
 		return r
 	}

@@ -11,7 +11,7 @@ import (
 
 // This file is a small world for waiters: nodes with one lock and its queue,
 // processes that drive Local, Waiter and HandOff as a Manager does, and clients that
-// know no queues. Time is virtual, messages take a constant time each way, and
+// know no queues. Time is virtual, messages do not overtake each other, and
 // nothing fails unless a test makes it fail. (internal/sim has the faults, and the
 // safety of the lock itself.)
 
@@ -98,6 +98,7 @@ type lockNode struct {
 	expires  time.Duration
 	queue    []*ticket
 	calls    int // operations carried out
+	emptied  int // times the queue was emptied
 }
 
 func (n *lockNode) free() bool {
@@ -152,7 +153,7 @@ func (n *lockNode) wake(t *ticket, what quorum.WakeUp) {
 	if n.w.noWake != nil && n.w.noWake() {
 		return
 	}
-	n.w.at(n.now()+t.p.trip/2, func() { t.p.wake(n.id, t, what) })
+	n.w.at(t.p.travel(wakeUps(n.id)), func() { t.p.wake(n.id, t, what) })
 }
 
 // answer of a node.
@@ -180,6 +181,7 @@ func (n *lockNode) acquire(owner int, t *ticket, lapsed bool, notAfter time.Dura
 				}
 			}
 			n.queue = nil
+			n.emptied++
 		} else {
 			n.enqueue(t)
 			if n.serve(t) != t || t == nil {
@@ -251,6 +253,7 @@ func (n *lockNode) passOnLapsed() bool {
 		n.wake(t, quorum.WakeAskAgain)
 	}
 	n.queue = nil
+	n.emptied++
 	return true
 }
 
@@ -265,13 +268,14 @@ type worker struct {
 	longest time.Duration // wait
 	gotAt   time.Duration
 	firstAt time.Duration
-	before  time.Duration // it must not call after this; 0 for ever
+	once    bool // it calls once
 }
 
 // process is a Manager.
 type process struct {
 	w       *crowd
-	trip    time.Duration
+	trip    time.Duration // a message takes 3/8 to 5/8 of it
+	lines   [3 * quorum.MaxNodes]time.Duration
 	timeout time.Duration
 	frozen  bool
 	local   quorum.Local
@@ -292,6 +296,7 @@ type process struct {
 	heldTicket *ticket
 	heldWaiter *quorum.Waiter
 	handOff    quorum.HandOff
+	releasedAt time.Duration
 	hold       quorum.Hold
 	attempts   int
 	yields     int
@@ -325,11 +330,24 @@ func (p *process) grace() time.Duration {
 	return min(max(4*p.trip, 20*time.Millisecond), 200*time.Millisecond)
 }
 
+// travel returns when a message arrives, which does not overtake the one before it
+// on its line.
+func (p *process) travel(line int) time.Duration {
+	at := p.w.now + p.trip*3/8 + p.w.upTo(p.trip/4)
+	p.lines[line] = max(p.lines[line], at)
+	return p.lines[line]
+}
+
+// The lines between a process and node i: there, back, and wake-ups.
+func there(i int) int   { return 3 * i }
+func back(i int) int    { return 3*i + 1 }
+func wakeUps(i int) int { return 3*i + 2 }
+
 // send carries out do on node i and hands its answer to receive.
 func (p *process) send(i int, do func(*lockNode) answer, receive func(answer)) {
-	p.w.at(p.w.now+p.trip/2, func() {
+	p.w.at(p.travel(there(i)), func() {
 		a := do(p.w.nodes[i])
-		p.w.at(p.w.now+p.trip/2, func() {
+		p.w.at(p.travel(back(i)), func() {
 			if !p.frozen && receive != nil {
 				receive(a)
 			}
@@ -339,7 +357,7 @@ func (p *process) send(i int, do func(*lockNode) answer, receive func(answer)) {
 
 func (c *worker) call() {
 	p := c.p
-	if p.frozen || c.before != 0 && p.w.now >= c.before {
+	if p.frozen || c.once && c.arrived != 0 {
 		return
 	}
 	c.arrived = p.w.now
@@ -369,6 +387,7 @@ func (p *process) step(s quorum.Step) {
 		owner, t := p.owner, p.heldTicket
 		p.heldWaiter.Done()
 		p.handOff.Released()
+		p.releasedAt = p.w.now
 		var carried *ticket
 		if s.Enqueue {
 			carried = &ticket{id: p.w.number(), at: p.worker(s.Caller).arrived, p: p, grace: p.grace()}
@@ -492,6 +511,9 @@ func (p *process) ask(i int, a *try, lapsed bool) {
 			if !r.refusal.Reserved && p.holder == nil {
 				p.handOff.Settled()
 			}
+			if r.refusal.Stranger {
+				p.local.StrangerSeen(p.w.now)
+			}
 		}
 		p.decide(a)
 	})
@@ -541,17 +563,25 @@ func (p *process) decide(a *try) {
 			p.sendPassOn(i, p.ticket)
 		}
 	}
-	if len(a.result.Refusals) > 0 && p.subscribed == 0 { // contention: subscribe
-		p.w.at(now+2*p.trip, func() {
-			for i := range p.w.nodes {
-				p.subscribed = p.subscribed.With(i)
-				if p.waiter != nil && p.waiter.Subscribed(p.w.now, i, p.w.rng.Float64()) == quorum.ReactionReschedule {
-					p.arm()
-				}
-			}
-		})
+	if len(a.result.Refusals) > 0 {
+		p.subscribe()
 	}
 	p.arm()
+}
+
+// subscribe is called when there is contention.
+func (p *process) subscribe() {
+	if p.subscribed != 0 {
+		return
+	}
+	p.w.at(p.w.now+2*p.trip, func() {
+		for i := range p.w.nodes {
+			p.subscribed = p.subscribed.With(i)
+			if p.waiter != nil && p.waiter.Subscribed(p.w.now, i, p.w.rng.Float64()) == quorum.ReactionReschedule {
+				p.arm()
+			}
+		}
+	})
 }
 
 func (p *process) sendPassOn(i int, t *ticket) {
@@ -566,11 +596,15 @@ func (p *process) grant(c *worker) {
 	}
 	c.gotAt = p.w.now
 	c.longest = max(c.longest, p.w.now-c.arrived)
-	p.w.at(p.w.now+c.hold, func() {
+	p.w.at(p.w.now+c.hold+p.w.upTo(c.hold/10), func() {
 		if p.frozen {
 			return
 		}
 		p.holder = nil
+		p.hold.Subscribed = p.subscribed != 0
+		if p.hold.Others > 0 {
+			p.subscribe()
+		}
 		p.step(p.local.Finished(p.w.now, &p.hold))
 		p.w.at(p.w.now+c.think, c.call)
 	})
@@ -581,7 +615,9 @@ func (p *process) wake(i int, t *ticket, what quorum.WakeUp) {
 	if p.frozen {
 		return
 	}
-	p.handOff.Settled()
+	if what != quorum.WakeAskAgain {
+		p.handOff.Settled()
+	}
 	reaction := quorum.ReactionNone
 	w := p.waiters[t]
 	if w != nil {

@@ -31,7 +31,8 @@ func (h *HandOff) Reserved(now time.Duration, node int, grace, trip time.Duratio
 }
 
 // Settled takes a sign that the queue moves: a node names another lease, or has
-// woken a waiter of this process. A waiter that was woken looks for itself.
+// woken a waiter of this process, which then looks for itself. WakeAskAgain is no such
+// sign: a node that has emptied its queue has one because the queue does not move.
 func (h *HandOff) Settled() { *h = HandOff{} }
 
 // At returns when to look; Never when there is nothing to look at.

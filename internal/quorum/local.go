@@ -12,6 +12,9 @@ const (
 	CheckAfter = 5 * time.Millisecond
 	// maxPasses is how often a hold is passed on while somebody waits elsewhere.
 	maxPasses = 16
+	// strangerMemory is for how long a client that knows no queues is taken to be
+	// around after its lock was seen.
+	strangerMemory = 10 * time.Minute
 )
 
 // CallerID names a caller inside its process. It is not zero.
@@ -28,11 +31,12 @@ type Caller struct {
 // Hold is what a process knows of a lock that it holds, when one of its leases on it
 // ends.
 type Hold struct {
-	Tokens int           // left in the block of tokens; any positive number without fencing
-	Proven bool          // q nodes have shown our owner and our t since the last doubt
-	Useful bool          // enough validity is left for another lease, and nothing else forbids one
-	Others int           // how many tickets wait elsewhere, as the nodes said last
-	ToldAt time.Duration // when the request was sent that they answered
+	Tokens     int           // left in the block of tokens; any positive number without fencing
+	Proven     bool          // q nodes have shown our owner and our t since the last doubt
+	Useful     bool          // enough validity is left for another lease, and nothing else forbids one
+	Others     int           // how many tickets wait elsewhere, as the nodes said last
+	ToldAt     time.Duration // when the request was sent that they answered
+	Subscribed bool          // a quorum of nodes can wake a waiter of this process
 }
 
 // StepKind is what a Step demands.
@@ -51,8 +55,12 @@ const (
 	// StepRelease releases the hold. When Caller is not zero, that caller contends
 	// from At on.
 	StepRelease
-	// StepRefuse tells Caller, which does not wait, that the lock is taken.
+	// StepRefuse tells Caller, which does not wait, that this process holds the lock.
 	StepRefuse
+	// StepAsk has Caller, which does not wait, ask once beside the contender, since the
+	// nodes alone know whether the lock is held or they are out of reach. A lease that
+	// comes of it is no part of this queue: it is not passed on.
+	StepAsk
 )
 
 // Step is what the queue of a process demands next.
@@ -87,6 +95,7 @@ type Local struct {
 	passes   int           // since then
 	handedOn time.Duration // when the lock was last left to somebody elsewhere
 	releases int           // of a lock that somebody elsewhere waits for, since one was left free
+	stranger time.Duration // until then clients that know no queues are taken to be around
 }
 
 // Waiting returns how many callers wait behind the head.
@@ -102,7 +111,9 @@ func (l *Local) Enter(now time.Duration, c Caller) Step {
 	if l.phase == localIdle {
 		return l.contend(now, c)
 	}
-	if c.Once {
+	if c.Once && l.phase == localContending {
+		return Step{Kind: StepAsk, Caller: c.ID}
+	} else if c.Once {
 		return Step{Kind: StepRefuse, Caller: c.ID}
 	}
 	l.waiting = append(l.waiting, c)
@@ -170,6 +181,9 @@ func (l *Local) NotPassed(now time.Duration) Step {
 // elsewhere.
 func (l *Local) HandedOn(now time.Duration) { l.handedOn = now }
 
+// StrangerSeen takes that a client that knows no queues holds the lock.
+func (l *Local) StrangerSeen(now time.Duration) { l.stranger = now + strangerMemory }
+
 // decide says what becomes of a hold whose lease has ended. check says that its
 // knowledge may be refreshed by a round trip first.
 func (l *Local) decide(now time.Duration, h *Hold, check bool) Step {
@@ -218,7 +232,7 @@ func (l *Local) release(now time.Duration, h *Hold) Step {
 	s := l.next(now)
 	s.Kind = StepRelease
 	if h.Others > 0 {
-		s.Enqueue, s.LeaveFree = s.Caller != 0, l.leaveFree(h.Others)
+		s.Enqueue, s.LeaveFree = s.Caller != 0 && h.Subscribed, l.leaveFree(now, h.Others)
 	}
 	return s
 }
@@ -230,10 +244,15 @@ func (l *Local) release(now time.Duration, h *Hold) Step {
 // head. But such a client that asked every 2 ms once took 79 % of all grants. So one
 // release in so many leaves the lock free, a fourth as many as processes want it: a
 // stranger that never misses such a moment then gets four fair shares, and one that
-// asks three times in a hand-over of 1 ms gets about one.
-func (l *Local) leaveFree(others int) bool {
-	l.releases++
-	if l.releases < (others+1)/4 {
+// asks three times in a hand-over of 1 ms gets about one. As long as none has been
+// seen it is one in eight times as many, because a waiter that asks in that moment
+// takes it for a sign that the head is dead.
+func (l *Local) leaveFree(now time.Duration, others int) bool {
+	every := 2 * (others + 1)
+	if now < l.stranger {
+		every = (others + 1) / 4
+	}
+	if l.releases++; l.releases < every {
 		return false
 	}
 	l.releases = 0

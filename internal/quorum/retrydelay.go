@@ -37,9 +37,10 @@ type Refusal struct {
 
 // RetryDelay returns how long a waiter waits that no wake-up reaches, before it
 // asks again: until need of the keys in the way have ended, or as many as end at
-// all. Each ticket before ours adds a Stagger, up to one grace in all, because the
-// tickets before ours may belong to dead processes, and 300 of those must not
-// keep a live waiter from asking.
+// all. Each ticket before ours adds a Stagger, up to half a grace in all: the tickets
+// before ours may belong to dead processes, and 300 of those must not keep a live
+// waiter from asking. (Behind a dead holder it asks when the keys end, is refused by a
+// reservation, waits that out and asks again: two graces and two milliseconds.)
 //
 // The delay is at most poll, times the number of tickets before ours and ours; that
 // product is bounded by MaxPoll (or by poll itself, where poll is longer). Polling
@@ -79,5 +80,5 @@ func RetryDelay(refusals []Refusal, need int, poll, grace time.Duration) time.Du
 
 // stagger returns how much later than the first a waiter at this position asks.
 func stagger(position int, grace time.Duration) time.Duration {
-	return min(Stagger*time.Duration(min(position, int(grace/Stagger)+1)), grace)
+	return min(Stagger*time.Duration(min(position, int(grace/Stagger))), grace/2)
 }

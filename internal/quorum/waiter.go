@@ -15,91 +15,7 @@ const (
 	firstPoll = 4 * MinPoll
 )
 
-// WakeUp is a message of a node about a ticket. It is a hint: it decides when a
-// waiter asks, and never what a node answers.
-type WakeUp uint8
-
-const (
-	// WakeReserved means that the node reserves the lock for the ticket, for a grace, or
-	// has left it free and the ticket is the head of the queue.
-	WakeReserved WakeUp = iota + 1
-	// WakeNext means that the node reserves the lock for the ticket before this one.
-	WakeNext
-	// WakeAskAgain means that the node has emptied its queue, because nobody had used
-	// a reservation. The tickets of the living come back when they ask.
-	WakeAskAgain
-)
-
-// Reaction is what a wake-up demands of the caller.
-type Reaction uint8
-
-const (
-	// ReactionNone demands nothing.
-	ReactionNone Reaction = iota
-	// ReactionReschedule means that At has changed; where it is not after now, the
-	// next attempt begins at once.
-	ReactionReschedule
-	// ReactionAskForVote means that the node can give one more vote to the lease that
-	// the waiter has won: repeat the acquire there.
-	ReactionAskForVote
-	// ReactionPassOn means that nobody waits with this ticket any more: send passOn
-	// for it to the node.
-	ReactionPassOn
-)
-
-// TicketUpdate is what becomes of a ticket when an attempt without success is
-// released.
-type TicketUpdate uint8
-
-const (
-	// TicketNone means that the waiter has no ticket in any queue.
-	TicketNone TicketUpdate = iota
-	// TicketKeep keeps the place.
-	TicketKeep
-	// TicketYield keeps the place and lets others go first this once.
-	TicketYield
-	// TicketLeave takes the ticket out of the queues of Next.Leave.
-	TicketLeave
-)
-
-// WaiterConfig describes a waiter. Its zero fields are the usual case.
-type WaiterConfig struct {
-	Nodes      int
-	Arrived    time.Duration // the call: the place in the queues
-	NotBefore  time.Duration // the first attempt begins then at the earliest
-	Grace      time.Duration // how long the nodes reserve the lock for this ticket
-	Subscribed Set           // nodes whose wake-ups arrive
-	Once       bool          // TryAcquire: asks once and never queues
-	Enqueued   bool          // the release of the lease before has carried the ticket to all nodes
-	Left       bool          // the last attempt of this process was not answered in time, see Waiter.Left
-}
-
-// Ask is what an attempt carries.
-type Ask struct {
-	Ticket     bool          // enter the queue where the lock is taken
-	EnqueuedAt time.Duration // the ticket's place: the instant of the call
-	Lapsed     bool          // a reservation was not used: empty the queue where the lock is free
-}
-
-// AttemptResult is what an attempt without success has met.
-type AttemptResult struct {
-	Outcome  Outcome
-	Granted  Set
-	Failed   Set  // nodes without a usable answer in time, to the acquire or to a raise, or that were not asked
-	TooLate  bool // a quorum granted, and too little of the lease was left to use it
-	Unqueued Set  // of the failed nodes, those whose queue certainly lacks the ticket
-	Refusals []Refusal
-}
-
-// Next is what follows an attempt without success.
-type Next struct {
-	At     time.Duration // the next attempt
-	Ticket TicketUpdate
-	Leave  Set // with TicketLeave: the nodes in whose queues the ticket may be
-	PassOn Set // nodes that reserve the lock for a ticket that has left
-}
-
-// phase of a waiter.
+// waiterPhase is what a waiter is doing.
 type waiterPhase uint8
 
 const (
@@ -355,8 +271,9 @@ func (w *Waiter) Wake(now time.Duration, node int, what WakeUp, jitter float64) 
 	}
 	switch what {
 	case WakeNext:
-		// The ticket before this one may be a dead process's. It costs one grace.
-		w.lapseAt = now + w.grace + time.Millisecond
+		// The ticket before this one may be a dead process's. It costs one grace,
+		// counted from the first node that says so.
+		w.lapseAt = min(w.lapseAt, now+w.grace+time.Millisecond)
 		return w.sooner(w.lapseAt + spread(wakeSpread, jitter))
 	case WakeAskAgain:
 		w.cleared = w.cleared.With(node)
@@ -405,7 +322,7 @@ func (w *Waiter) heed(now time.Duration, jitter float64) {
 	}
 	switch {
 	case w.reserved.Len() >= need:
-		w.at = now
+		w.at = min(w.at, now)
 	case w.reserved != 0:
 		w.at = min(w.at, now+w.grace+time.Millisecond+spread(wakeSpread, jitter))
 	}

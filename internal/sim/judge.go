@@ -17,22 +17,23 @@ type Violation struct {
 // Error returns the text of the violation.
 func (v *Violation) Error() string { return fmt.Sprintf("%s at %v: %s", v.Oracle, v.At, v.Text) }
 
-// grant is one lease that was handed out.
+// grant is one lease that was handed out, with its block of tokens.
 type grant struct {
-	client int8
-	token  int64
-	at     time.Duration
+	client      int8
+	first, last int64
+	at          time.Duration
 }
 
 // judge sees the whole world and looks for broken promises.
 type judge struct {
-	w      *world
-	found  *Violation
-	grants []grant
-	newest int64             // highest token so far
-	before [maxClients]int64 // highest token when the client's attempt began
-	ended  [maxClients]bool  // the client's lease was told to be over
-	next   waiting           // stood first in every queue when the last lease was released, in an orderly run
+	w       *world
+	found   *Violation
+	grants  []grant
+	newest  int64             // highest token so far
+	before  [maxClients]int64 // highest token when the client's attempt began
+	current [maxClients]int   // index of the client's last grant
+	ended   [maxClients]bool  // the client's lease was reported to be over
+	next    waiting           // head of every queue when the last lease was released, in an orderly run
 }
 
 func (j *judge) reset(w *world) {
@@ -60,45 +61,76 @@ func (j *judge) alarmed(c *client, node int) {
 // begins notes that an attempt begins.
 func (j *judge) begins(c *client) { j.before[c.id] = j.newest }
 
-// granted looks at a grant in the instant in which it returns.
+// granted looks at a grant in the instant in which it returns. Any token of
+// its block may come to be used, so all of them are new, and above the blocks
+// of all grants that had returned before the attempt began.
 func (j *judge) granted(c *client, now time.Duration) {
 	w := j.w
 	j.ended[c.id] = false
+	if c.token > c.lastToken || c.token < 1 || c.lastToken > quorum.MaxToken {
+		j.violated("token", "client %d is granted tokens %d to %d", c.id, c.token, c.lastToken)
+	}
 	for k := range j.grants {
-		if j.grants[k].token == c.token {
-			j.violated("token", "%d of client %d at %v is given to client %d as well",
-				c.token, j.grants[k].client, j.grants[k].at, c.id)
+		if g := &j.grants[k]; g.first <= c.lastToken && c.token <= g.last {
+			j.violated("token", "%d to %d of client %d at %v and %d to %d of client %d have tokens in common",
+				g.first, g.last, g.client, g.at, c.token, c.lastToken, c.id)
 		}
 	}
 	if c.token <= j.before[c.id] {
 		j.violated("token", "%d of client %d is not above %d, which had returned when its attempt began at %v",
 			c.token, c.id, j.before[c.id], c.started)
 	}
-	j.newest = max(j.newest, c.token)
+	j.newest = max(j.newest, c.lastToken)
 	j.inOrder(c)
-	j.grants = append(j.grants, grant{c.id, c.token, w.now})
-
-	if now >= c.machine.Stop() {
-		j.violated("told", "client %d is handed a lease that ended %v ago", c.id, now-c.machine.Stop())
-	}
+	j.current[c.id] = len(j.grants)
+	j.grants = append(j.grants, grant{c.id, c.token, c.lastToken, w.now})
+	j.valid(c, now)
 	j.alone(c)
 	if w.quiet {
 		w.over = true
 	}
 }
 
-// alone looks for another client that works at this instant. One that was told
-// of its loss has stopped; one that could not be told, because it stands still,
-// is given the whole guard.
+// passed looks at a lease that is handed on inside a process, in the instant
+// in which it is. It is a grant of its own, whose attempt began at since: until
+// then, the nodes have shown that no other attempt came in between.
+func (j *judge) passed(c *client, now, since time.Duration) {
+	own := j.current[c.id]
+	if g := &j.grants[own]; c.token <= g.first || c.token > g.last {
+		j.violated("token", "client %d passes on token %d, which is not of %d to %d", c.id, c.token, g.first, g.last)
+	}
+	for k := range j.grants {
+		if g := &j.grants[k]; k != own && g.at < since && g.last >= c.token {
+			j.violated("token", "client %d passes on token %d, which is not above %d of client %d, which had returned at %v, before %v",
+				c.id, c.token, g.last, g.client, g.at, since)
+		}
+	}
+	j.valid(c, now)
+	j.alone(c)
+}
+
+func (j *judge) valid(c *client, now time.Duration) {
+	if now >= c.machine.Stop() {
+		j.violated("told", "client %d is handed a lease that ended %v ago", c.id, now-c.machine.Stop())
+	}
+}
+
+// alone looks for another client that works at this instant: under a lease, or
+// in the guard after its loss. A client that stands still could not be told of
+// the loss, and works until the end of the guard as well.
 func (j *judge) alone(c *client) {
 	w := j.w
 	for i := range w.config.clients {
 		other := &w.clients[i]
-		if other == c || other.phase != holding {
+		if other == c {
 			continue
 		}
-		if left := other.machine.Stop() + w.config.terms.Guard - other.now(); left > 0 {
-			w.stats.Overlaps++
+		until := other.worksUntil
+		if other.phase == holding {
+			until = other.machine.Stop() + w.config.terms.Guard
+		}
+		if left := until - other.now(); left > 0 && until > 0 {
+			w.stats[Overlaps]++
 			if j.inside() {
 				j.violated("overlap", "client %d is granted token %d while client %d works on under token %d, for %v more",
 					c.id, c.token, other.id, other.token, left)
@@ -107,20 +139,21 @@ func (j *judge) alone(c *client) {
 	}
 }
 
-// lost looks at a loss in the instant in which it is told. The lease had to
-// stop at stop, for the sake of its keys at keys.
+// lost looks at a loss in the instant in which it is reported. The lease had
+// to stop at stop, for the sake of its keys at keys.
 func (j *judge) lost(c *client, now, stop, keys time.Duration) {
 	j.once(c)
 	j.next = waiting{}
-	if c.machine.Reason() == quorum.Revoked {
+	if c.machine.Reason() == quorum.ReasonRevoked {
 		return
 	}
-	// Of the stop by age, which is no matter of safety, timers may be late.
+	// Timers may be late for the stop by age, which is no matter of safety.
 	stop = min(stop+quorum.Early(j.w.config.terms.Guard)+j.w.config.lag, keys)
-	// Whoever was paused at the stop tells it as soon as it runs. A clock that
-	// is read in whole nanoseconds can skip one.
-	if now > stop+2 && c.mono.when(stop) > c.resumed+timersLast {
-		j.violated("told", "client %d tells its loss %v after the stop", c.id, now-stop)
+	// A client that was paused at the stop reports it as soon as it runs, and
+	// one whose clock jumped over the stop as soon as it looks. A clock that is
+	// read in whole nanoseconds can skip one.
+	if now > stop+2 && c.when(stop) > c.resumed+timersLast {
+		j.violated("told", "client %d reports its loss %v after the stop", c.id, now-stop)
 	}
 }
 
@@ -130,32 +163,34 @@ func (j *judge) released(c *client) {
 	if !j.w.config.orderly {
 		return
 	}
-	first := &j.w.nodes[0].queue[0]
+	head := &j.w.nodes[0].queue[0]
 	for i := range j.w.p.Nodes {
-		if n := &j.w.nodes[i]; n.queued == 0 || n.queue[0].ticket != first.ticket {
+		if n := &j.w.nodes[i]; n.queued == 0 || n.queue[0].ticket != head.ticket {
 			return
 		}
 	}
-	j.next = *first
-	j.yields(&j.w.clients[first.client])
+	j.next = *head
+	if waiter := &j.w.clients[head.client]; waiter.stays() == yields {
+		j.yields(waiter)
+	}
 }
 
-// yields notes that a client lets others go first, if it does.
+// yields notes that a client lets others go first.
 func (j *judge) yields(c *client) {
-	if c.ticket == j.next.ticket && c.past() {
+	if c.ticket == j.next.ticket {
 		j.next = waiting{}
 	}
 }
 
-// inOrder looks whether whoever stood first in every queue was passed by.
+// inOrder looks whether the head of every queue was passed by.
 func (j *judge) inOrder(c *client) {
 	if j.next.ticket == 0 {
 		return
 	}
-	j.w.stats.InOrder++
-	if c.ticket != j.next.ticket && (c.ticket == 0 || c.place > j.next.place) {
-		j.violated("order", "client %d is granted with ticket %d, place %d, before client %d with ticket %d, place %d",
-			c.id, c.ticket, c.place, j.next.client, j.next.ticket, j.next.place)
+	j.w.stats[ServedInOrder]++
+	if c.ticket != j.next.ticket && (c.ticket == 0 || c.enqueuedAt > j.next.enqueuedAt) {
+		j.violated("order", "client %d is granted with ticket %d, enqueued at %d, before client %d with ticket %d, enqueued at %d",
+			c.id, c.ticket, c.enqueuedAt, j.next.client, j.next.ticket, j.next.enqueuedAt)
 	}
 	j.next = waiting{}
 }
@@ -167,17 +202,24 @@ func (j *judge) once(c *client) {
 	j.ended[c.id] = true
 }
 
-// created looks at a key that was made.
+// created looks at a key that was made: not after the instant it was limited
+// to, and not for longer than it would have lived when made in time.
 func (j *judge) created(n *node, m *message) {
 	if j.w.p.World != Inside {
-		return // the bound is told by the node's clock
+		return // the node's clock, which reports the bound, may step
+	}
+	if m.op != opExtend {
+		latest := m.after/1000 + j.w.config.terms.TTL.Milliseconds() + 1
+		if over := n.expires - latest; over > 0 {
+			j.violated("leftover", "%v of client %d makes a key on node %d that ends %d ms too late", m.op, m.client, n.id, over)
+		}
 	}
 	bound := m.bound
-	if m.op == extend {
-		bound = m.sent + j.w.config.terms.Timeout
+	if m.op == opExtend {
+		bound = m.steady + j.w.config.terms.Timeout
 	}
 	c := &j.w.clients[m.client]
-	if over := c.now() - bound - m.slack; over > 0 {
+	if over := c.steady() - bound - m.slack; over > 0 {
 		j.violated("leftover", "%v of client %d makes a key on node %d, %v after it was void", m.op, m.client, n.id, over)
 	}
 }
@@ -189,13 +231,25 @@ func (j *judge) over(c *client) {
 	if !w.config.fifo || w.quiet || w.p.World != Inside {
 		return // without order a release may overtake its acquire
 	}
-	e := event{kind: check, client: c.id, node: -1, duration: c.started}
+	e := event{kind: evCheck, client: c.id, node: -1, duration: c.started}
 	e.owner = c.owner
-	w.schedule(c.mono.when(max(c.began, c.now()-2*w.config.terms.Timeout)+3*w.config.terms.Timeout), &e)
+	w.schedule(c.when(max(c.began, c.now()-2*w.config.terms.Timeout)+3*w.config.terms.Timeout), &e)
 }
 
-// leftover looks at what an attempt or a lease has left on the nodes that were
-// in reach all the time.
+// retried has a node looked at later to which a client sends a release again,
+// because a connection broke.
+func (j *judge) retried(c *client, node int, owner uint32) {
+	w := j.w
+	if owner == 0 || !w.config.fifo || w.quiet || w.p.World != Inside {
+		return
+	}
+	e := event{kind: evCheck, client: c.id, node: int8(node), duration: w.now}
+	e.owner = owner
+	w.schedule(w.now+w.config.terms.Timeout, &e)
+}
+
+// leftover looks for locks that an attempt or a lease has left on nodes that
+// were in reach all the time.
 func (j *judge) leftover(e *event) {
 	w := j.w
 	c := &w.clients[e.client]
@@ -205,15 +259,19 @@ func (j *judge) leftover(e *event) {
 	for i := range w.p.Nodes {
 		n := &w.nodes[i]
 		links := &w.links[e.client][i]
-		if n.owner == e.owner && !n.kept && links[0].fault < e.duration && links[1].fault < e.duration {
+		if e.node >= 0 && int(e.node) != i {
+			continue
+		}
+		if n.owner == e.owner && !n.reserved && links[requests].fault < e.duration && links[replies].fault < e.duration {
 			if n.expire(n.clock.read(w.now)); n.owner == e.owner {
-				j.violated("leftover", "what client %d began at %v is over, and has its key on node %d", c.id, e.duration, i)
+				j.violated("leftover", "owner %d of client %d, looked at since %v, is over and has its key on node %d",
+					e.owner, c.id, e.duration, i)
 			}
 		}
 	}
 }
 
-// starved is called when by now somebody must have been granted the lock.
+// starved is called when by now a client must have been granted the lock.
 func (j *judge) starved() {
 	if j.w.p.World == Inside {
 		j.violated("liveness", "no grant since the faults stopped at %v", j.w.config.faults)

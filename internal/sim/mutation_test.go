@@ -11,7 +11,7 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 		t.Errorf("%d bugs are looked for, %d have names, and there are %d", len(Plants()), len(mutationNames), len(Mutations()))
 	}
 	var table strings.Builder
-	fmt.Fprintf(&table, "%-36s  %-9s  %-9s  %s\n", "bug", "world", "oracle", "first seed (nodes)")
+	fmt.Fprintf(&table, "%-40s  %-9s  %-9s  %s\n", "bug", "world", "oracle", "first seed (nodes)")
 	runner := NewRunner()
 	for _, plant := range Plants() {
 		result, err := runner.Catch(plant)
@@ -19,7 +19,7 @@ func TestPlantedBugsAreCaught(t *testing.T) {
 			t.Errorf("%v: %v", plant.Bug, err)
 			continue
 		}
-		fmt.Fprintf(&table, "%-36s  %-9v  %-9s  %d (%d)\n",
+		fmt.Fprintf(&table, "%-40s  %-9v  %-9s  %d (%d)\n",
 			plant.Bug, plant.World, result.Violation.Oracle, result.Seed, result.Nodes)
 	}
 	t.Logf("planted bugs, all of them found within %d seeds:\n%s", Seeds, &table)

@@ -2,101 +2,28 @@ package sim
 
 import "time"
 
-// op is a request; each is one script of internal/node.
-type op uint8
-
-const (
-	acquire op = iota + 1
-	extend
-	heal
-	raise
-	release
-	greet // the restart guard and a look at the clock, on a new connection
-	told  // no request: the node tells a client that it keeps the lock for its ticket, or for the one before it
-)
-
-var opNames = [...]string{"?", "acquire", "extend", "heal", "raise", "release", "greet", "told"}
-
-func (o op) String() string { return opNames[o] }
-
-// answer of a node.
-type answer uint8
-
-const (
-	granted answer = iota + 1 // acquire: number is the counter
-	taken                     // acquire: somebody else has it; number is how long, ms
-	late                      // acquire, heal: after the instant it was limited to
-	strange                   // acquire: the marker is not the one that the client knows
-	refused                   // any: not connected. Not applied
-	kept                      // extend, heal; told: for the ticket
-	missing                   // extend; told: for the one before it
-	foreign                   // extend, heal
-	done                      // raise, release, greet
-	undone                    // raise, release: not ours
-)
-
-var answerNames = [...]string{
-	"?", "granted", "taken", "late", "strange", "refused", "kept", "gone", "foreign", "done", "not done",
-}
-
-func (a answer) String() string { return answerNames[a] }
-
-// message is a request, or its answer on the way back.
-type message struct {
-	op     op
-	answer answer
-	reply  bool
-	client int8
-	node   int8
-	hears  bool   // acquire: the client listens on the node, so that it may queue
-	past   bool   // release: others go first
-	pass   bool   // release: the owner is a ticket that is not waited with any more
-	life   uint32 // of the client, which forgets all when it crashes
-	line   uint32 // the connection: it breaks when the node goes down
-	owner  uint32
-	ticket uint32        // acquire, release, told: of whoever waits; 0 for none
-	place  int64         // acquire, release: in the queue, 0 to leave it; taken: how many are before us, or -1
-	number int64         // acquire: where a new counter starts, µs; greet: 1 to distrust; taken: see there; else the token, 0 to undo
-	floor  int64         // acquire: no counter below this, µs
-	marker marker        // acquire: as the client knows it; greet, reply: as it is
-	after  int64         // acquire, heal: void after this, µs of the node's clock
-	clock  int64         // reply: the node's clock, µs
-	sent   time.Duration // by the client's clock
-	bound  time.Duration // what the client meant by after, by its own clock
-	slack  time.Duration // by how much it may err
-}
-
-// micros is the number of µs in d, as the scripts count them.
-func micros(d time.Duration) int64 { return int64(d / time.Microsecond) }
-
-// marker is the restart guard's: it names the process that the data belongs
-// to. It is data like any other, and lost with it.
-type marker struct {
-	run   uint32 // 0: there is no marker
-	until int64  // end of the quarantine, µs of the node's clock; 0 if there never was one
-}
-
-// data is what a node keeps: for the one lock of a run, and the marker.
+// data is the state of a node: the one lock of a run, its register, and the
+// marker.
 type data struct {
-	owner   uint32 // 0: no lock
-	kept    bool   // and owner is the ticket for which it is kept
-	counter int64  // stored with the lock
-	expires int64  // ms of the node's clock
+	owner    uint32 // 0: no lock
+	reserved bool   // owner is the ticket that the lock is reserved for
+	shown    int64  // the token that the lock's value shows: the position that its attempt moved the register to, or 0
+	expires  int64  // ms of the node's clock
 
-	fenced       bool // the fence counter exists
-	fence        int64
-	fenceExpires int64
+	register int64 // position of the name, µs; 0 before the first move and after a trim
+	base     int64 // one for all names: not below any forgotten register
 
-	queue  [maxQueue]waiting // by place
+	queue  [maxQueue]waiting // the first is the head
 	queued int
 
 	marker marker
 }
 
-// locked reports whether somebody has the lock. Kept, it is nobody's yet.
-func (d *data) locked() bool { return d.owner != 0 && !d.kept }
+// locked reports whether a lease or an attempt has the lock. A reservation is
+// no lock.
+func (d *data) locked() bool { return d.owner != 0 && !d.reserved }
 
-// loss is what a restart finds of the data.
+// loss says how much of its data a restart finds.
 type loss uint8
 
 const (
@@ -121,9 +48,12 @@ type node struct {
 	down    bool
 	finds   loss          // of the next start
 	stalled time.Duration // until this true time
-	jumped  bool          // the clock, at least once
-	disk    data          // what a restart that lost the newest finds
-	gave    uint32        // the last ticket for which it kept the lock, for a planted bug
+	busy    time.Duration // until this true time, with the requests before
+	freeze  time.Duration // how long the next script stands still
+	jumped  bool          // the clock was stepped at least once
+	disk    data          // the state that a restart with loss may find
+
+	reservedFor uint32 // the last ticket with a reservation, for a planted bug
 }
 
 // stop takes the node down: every connection breaks.
@@ -132,16 +62,16 @@ func (n *node) stop(d time.Duration, finds loss) {
 		return
 	}
 	w := n.w
-	w.stats.Downs++
+	w.stats[Downs]++
 	w.trace("node %d goes down for %v, and will find %v", n.id, d, finds)
 	n.down, n.finds = true, finds
 	n.line++
 	n.faulted()
-	w.schedule(w.now+d, &event{kind: up, client: -1, node: n.id})
+	w.schedule(w.now+d, &event{kind: evUp, client: -1, node: n.id})
 }
 
-// start brings the node back as another process. Whether it may vote is for
-// the clients to find out: they dial it again.
+// start brings the node back as another process. The clients dial it again,
+// and find out whether it may vote.
 func (n *node) start() {
 	if !n.down {
 		return
@@ -152,14 +82,14 @@ func (n *node) start() {
 	n.faulted()
 	switch n.finds {
 	case emptied:
-		w.stats.Wipes++
+		w.stats[Wipes]++
 		n.data = data{}
 	case truncated:
-		w.stats.Truncations++
+		w.stats[Truncations]++
 		n.data = n.disk
 	}
 	if w.p.Trace != nil {
-		w.trace("node %d is back, finds %v: %v", n.id, n.finds, n.data)
+		w.trace("node %d is back, finds %v: register %d, base %d", n.id, n.finds, n.register, n.base)
 	}
 	w.redial(int(n.id))
 }
@@ -175,266 +105,115 @@ func (n *node) flush() {
 	if n.down {
 		return
 	}
-	n.w.stats.Flushes++
+	n.w.stats[Flushes]++
 	n.w.trace("node %d is flushed", n.id)
 	n.data = data{}
 	n.faulted()
 }
 
 func (n *node) stall(d time.Duration) {
-	n.w.stats.Stalls++
+	n.w.stats[Stalls]++
 	n.w.trace("node %d stands still for %v", n.id, d)
 	n.stalled = max(n.stalled, min(n.w.now+d, n.w.config.faults))
 	n.faulted()
 }
 
-// save keeps what a later restart with loss will find: an old lock, an old
-// counter. Until then it finds nothing.
+// save keeps the state that a later restart with loss will find: an old lock,
+// an old register. Until then it finds nothing.
 func (n *node) save() { n.disk = n.data }
+
+// trim forgets registers: the one of this run, or those of other names, which
+// have moved as far as any register may.
+func (n *node) trim(others time.Duration) {
+	if n.down {
+		return
+	}
+	w := n.w
+	w.stats[Trims]++
+	forgotten := n.register
+	if others > 0 {
+		forgotten = micros(n.clock.read(w.now) + min(others, w.config.ahead))
+	} else {
+		n.register = 0
+	}
+	if !w.bugs.has(TrimForgets) {
+		n.base = max(n.base, forgotten)
+	}
+	w.trace("node %d forgets registers up to %d: register %d, base %d", n.id, forgotten, n.register, n.base)
+}
 
 // faulted notes for all links of the node that something was wrong.
 func (n *node) faulted() {
 	for i := range n.w.links {
-		n.w.links[i][n.id][0].fault = n.w.now
+		n.w.links[i][n.id][requests].fault = n.w.now
 	}
 }
 
-// receive runs the script of a request.
+// receive runs the script of a request, when the node gets to it.
 func (n *node) receive(e *event) {
 	w := n.w
+	m := &e.message
+	fault := &w.links[m.client][n.id][requests].fault
 	if w.now < n.stalled {
-		w.links[e.message.client][n.id][0].fault = w.now
+		*fault = w.now
 		w.schedule(n.stalled, e)
 		return
 	}
-	m := &e.message
+	if w.config.service > 0 && !w.quiet && !e.served {
+		at := max(w.now, n.busy)
+		n.busy = at + w.config.service
+		if at > w.now {
+			w.stats[Queued]++
+			*fault = w.now
+			e.served = true
+			w.schedule(at, e)
+			return
+		}
+	}
 	if n.down || m.line != n.line {
-		// Sometimes the client hears of it.
+		// Sometimes the client's connection reports it.
 		if n.down && w.rng.IntN(2) == 0 {
-			n.answer(m, refused)
+			n.answer(m, notConnected, 0)
 		}
 		return
 	}
 	wall := n.clock.read(w.now)
+	var frozen time.Duration
+	if n.freeze > 0 && m.op != opGreet {
+		frozen, n.freeze = n.freeze, 0
+		frozen = max(0, min(frozen, w.config.faults-w.now))
+		w.stats[Freezes]++
+		n.stalled = max(n.stalled, w.now+frozen)
+		n.faulted()
+	}
 	n.expire(wall)
 	before := n.locked()
-	a := n.execute(m, wall)
+	a := n.execute(m, wall, frozen)
 	if w.p.Trace != nil {
-		w.trace("node %d: %v by owner %d, ticket %d, number %d: %v; now %d|%d, kept %v, until %dms, fence %d, queue %v",
-			n.id, m.op, m.owner, m.ticket, m.number, a,
-			n.owner, n.counter, n.kept, n.expires-wall.Milliseconds(), n.fence, n.queue[:n.queued])
+		w.trace("node %d: %v by owner %d, ticket %d, t %d: %v, moved %d, before %d; now %d|%d, reserved %v, for %dms, register %d, base %d, queue %v, frozen %v",
+			n.id, m.op, m.owner, m.ticket, m.t, a, m.moved, m.before,
+			n.owner, n.shown, n.reserved, n.expires-wall.Milliseconds(), n.register, n.base, n.queue[:n.queued], frozen)
 	}
 	if !before && n.locked() {
 		w.judge.created(n, m)
 	}
-	n.answer(m, a)
+	n.answer(m, a, frozen)
 }
 
-// answer sends m back with a. m.number is the counter already.
-func (n *node) answer(m *message, a answer) {
+// answer sends m back with a, after the script stood still for frozen.
+func (n *node) answer(m *message, a answer, frozen time.Duration) {
 	back := *m
 	back.reply, back.answer, back.clock = true, a, micros(n.clock.read(n.w.now))
-	n.w.transmit(&back)
+	n.w.transmit(&back, frozen)
 }
 
-// expire drops what has run out. A key is gone in the very millisecond of its
-// end, the earliest that Redis may drop it.
+// expire drops the lock when its time is over. A key is gone in the very
+// millisecond of its end, the earliest that Redis may drop it.
 func (n *node) expire(wall time.Duration) {
-	ms := wall.Milliseconds()
-	if n.owner != 0 && ms >= n.expires {
-		n.owner, n.kept = 0, false
-	}
-	if n.fenced && ms >= n.fenceExpires {
-		n.fenced = false
+	if n.owner != 0 && wall.Milliseconds() >= n.expires {
+		n.unlock()
 	}
 }
 
-// lock makes the lock.
-func (n *node) lock(m *message, counter int64, wall time.Duration) {
-	n.owner, n.kept, n.counter = m.owner, false, counter
-	n.expires = (wall + n.w.config.terms.TTL).Milliseconds()
-}
-
-// count sets the fence counter.
-func (n *node) count(to int64, wall time.Duration) {
-	n.fenced, n.fence = true, to
-	used := max(wall, time.Duration(to)*time.Microsecond) // tokens may be ahead of this clock
-	if n.w.bugs.has(ForgetsTokens) {
-		used = wall
-	}
-	n.fenceExpires = (used + n.w.config.counterTTL).Milliseconds()
-}
-
-func (n *node) execute(m *message, wall time.Duration) answer {
-	mutation := n.w.bugs
-	ours := n.owner == m.owner && !n.kept
-	switch m.op {
-	case greet:
-		return n.greet(m, wall)
-
-	case acquire:
-		return n.acquire(m, wall)
-
-	case extend:
-		switch {
-		case n.owner == 0 && mutation.has(ExtendCreates), n.kept && mutation.has(ExtendKept):
-			n.lock(m, m.number, wall)
-			return kept
-		case !n.locked():
-			return missing
-		case !ours && !mutation.has(ExtendForeign):
-			return foreign
-		case mutation.has(ExtendZero):
-			n.owner = 0 // PEXPIREAT of the past deletes the key, and reports success
-			return kept
-		}
-		n.expires = (wall + n.w.config.terms.TTL).Milliseconds()
-		if n.fenced {
-			n.count(max(n.fence, m.number), wall)
-		}
-		return kept
-
-	case heal:
-		switch {
-		case micros(wall) > m.after && !mutation.has(HealAnytime):
-			n.w.stats.Refused++
-			return late
-		case !n.locked():
-			n.lock(m, m.number, wall)
-			return kept
-		case ours:
-			n.expires = (wall + n.w.config.terms.TTL).Milliseconds()
-			return kept
-		}
-		return foreign
-
-	case raise:
-		switch {
-		case !ours && !mutation.has(BlindWriteBack), !n.fenced:
-			return undone
-		case mutation.has(WriteBackSets):
-			n.count(m.number, wall)
-		case n.fence > m.number:
-			// The counter has passed the token: this owner lost the lock here
-			// in between, and a second copy of its acquire got it again.
-			if mutation.has(RaiseAbove) {
-				return done
-			}
-			return undone
-		default:
-			n.count(m.number, wall)
-		}
-		return done
-
-	default:
-		return n.release(m, wall)
-	}
-}
-
-// greet runs the restart guard: a marker that is missing or names another
-// process starts a quarantine, and so does a client that has seen the clock
-// jump ahead.
-func (n *node) greet(m *message, wall time.Duration) answer {
-	w := n.w
-	if w.config.guard && (n.marker.run != n.run || m.number == 1) {
-		w.stats.Quarantines++
-		n.marker = marker{run: n.run, until: micros(wall + w.config.maxTTL)}
-	}
-	m.marker = n.marker
-	return done
-}
-
-func (n *node) acquire(m *message, wall time.Duration) answer {
-	mutation := n.w.bugs
-	ours := n.owner == m.owner && !n.kept
-	forUs := n.kept && m.ticket != 0 && (n.owner == m.ticket || mutation.has(KeptForAnybody)) ||
-		mutation.has(KeptOverwrites) && m.ticket != 0 && n.gave == m.ticket
-	void := micros(wall) > m.after && !mutation.has(AcquireAnytime)
-	switch {
-	case n.w.config.guard && n.marker != m.marker && !mutation.has(NoMarker) &&
-		!(mutation.has(NoMarkerPasses) && n.marker.run == 0) && !(mutation.has(KeptUnguarded) && forUs):
-		n.w.stats.Strange++
-		return strange
-	case n.owner != 0 && !ours && !forUs:
-		return n.taken(m, wall, !void)
-	case void:
-		n.w.stats.Refused++
-		return late
-	case ours:
-		n.expires = (wall + n.w.config.terms.TTL).Milliseconds()
-		m.number = n.counter
-		return granted
-	}
-	if !forUs && n.queued > 0 {
-		n.enqueue(m)
-		if first := n.give(m.ticket, wall); first != 0 && first != m.ticket {
-			return n.taken(m, wall, true)
-		}
-	}
-	var counter int64
-	switch {
-	case n.fenced && forUs && mutation.has(KeptUncounted):
-		counter = n.fence
-	case n.fenced:
-		counter = n.fence + 1
-	default:
-		clamp := micros(n.w.config.clamp)
-		counter = min(max(m.number, micros(wall)-clamp), micros(wall)+clamp)
-	}
-	counter = max(counter, m.floor)
-	n.count(counter, wall) // before the lock: nothing is rolled back
-	n.lock(m, counter, wall)
-	m.number = counter
-	return granted
-}
-
-// taken has whoever asks in time wait, and tells how long the lock is somebody
-// else's.
-func (n *node) taken(m *message, wall time.Duration, timely bool) answer {
-	place := int64(-1)
-	if timely && n.enqueue(m) {
-		place = n.rank(m.ticket)
-	}
-	m.number, m.place = n.expires-wall.Milliseconds(), place
-	return taken
-}
-
-func (n *node) release(m *message, wall time.Duration) answer {
-	mutation := n.w.bugs
-	free := n.owner == 0
-	ours := n.owner == m.owner ||
-		!free && (mutation.has(ReleaseForeign) || m.pass && mutation.has(PassOnDeletes))
-	switch {
-	case ours:
-		n.owner, n.kept = 0, false
-		switch {
-		case !n.fenced:
-		case m.number > n.fence:
-			n.count(m.number, wall)
-		case m.number == 0 && n.fence == n.counter:
-			n.count(n.fence-1, wall)
-		}
-	case mutation.has(BlindUndo) && m.number == 0 && n.fenced:
-		n.count(n.fence-1, wall)
-	}
-	stays := m.place != 0
-	if stays && n.kept && n.owner == m.ticket {
-		return undone // kept for it meanwhile: back in the queue, it would get its turn twice
-	}
-	if stays && !m.past {
-		n.enqueue(m)
-	} else {
-		n.dequeue(m.ticket)
-	}
-	var given uint32
-	if ours || free || mutation.has(GivesAnyLock) {
-		given = n.give(m.ticket, wall)
-	}
-	if stays && (m.past || given == m.ticket) {
-		n.enqueue(m)
-	}
-	if ours {
-		return done
-	}
-	return undone
-}
+// unlock drops the lock, or the reservation.
+func (n *node) unlock() { n.owner, n.reserved, n.shown = 0, false, 0 }

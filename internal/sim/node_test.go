@@ -2,66 +2,70 @@ package sim
 
 import (
 	"testing"
+	"time"
 
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// A write-back must not be confirmed by a counter that stands above the token.
-// The shortest story in which it gives one token twice, found by the
-// simulation:
+// A raise must not be confirmed by a register that stands at the top already.
+// The shortest story in which it gives one token twice:
 //
-//  1. X is granted node 0 with counter 6 and node 1 with counter 5: its token
-//     is 6, and node 1 has to be raised.
-//  2. Node 1 loses the key of X (its clock jumps ahead and back). Y is granted
-//     node 1 with counter 6 and node 2 with counter 6: its token is 6. It
-//     works, and releases.
-//  3. A second copy of X's acquire reaches node 1, and locks it with counter 7.
-//  4. The write-back of X reaches node 1. The lock is X's, and the counter is
-//     not below 6. If that is good enough, X is granted token 6 too.
-func TestWriteBackIsRefusedAboveTheToken(t *testing.T) {
-	for _, bug := range []Mutation{0, RaiseAbove} {
+//  1. X proposes 6. Node 0 moves to 6; the clock of node 1 lets it move to 5
+//     only. X has to raise node 1 to 6.
+//  2. Node 1 loses the key of X (its clock jumps ahead and back). Y proposes 6,
+//     and moves nodes 1 and 2 to it: its token is 6. It works, and releases.
+//  3. A second copy of X's acquire reaches node 1, and locks it: ahead, at 6.
+//  4. The raise of X reaches node 1. The lock is X's, and the register is not
+//     below 6. If that is good enough, X is granted token 6 too.
+func TestRaiseIsRefusedAtTheTop(t *testing.T) {
+	for _, bug := range []Mutation{0, RaiseAtTop} {
 		w := newWorld()
 		w.reset(Params{Nodes: 3, World: Anything, Span: Span, Mutation: bug})
 		w.configure()
 		w.config.guard = false
-		wall := epoch
-		for i, fence := range []int64{5, 4, 5} {
+		w.config.ahead = time.Hour
+		base := micros(epoch)
+		for i := range 3 {
 			w.nodes[i] = node{w: w, id: int8(i)}
-			w.nodes[i].count(fence, wall)
+			w.nodes[i].register = base + 4
 		}
-		send := func(i int, o op, owner uint32, number int64) (answer, int64) {
-			m := message{op: o, owner: owner, number: number, after: micros(wall) + 1}
-			a := w.nodes[i].execute(&m, wall)
-			return a, m.number
+		clocks := [3]time.Duration{epoch, epoch - time.Hour + 5*time.Microsecond, epoch}
+		send := func(i int, o op, owner uint32, t int64) (answer, message) {
+			m := message{op: o, owner: owner, t: t, after: micros(epoch) + 1}
+			a := w.nodes[i].execute(&m, clocks[i], 0)
+			return a, m
 		}
 		const x, y = 1, 2
-		claimX, claimY := quorum.NewClaim(3, true), quorum.NewClaim(3, true)
-		vote := func(c *quorum.Claim, i int, owner uint32) quorum.Set {
-			a, counter := send(i, acquire, owner, 1)
+		top := base + 6
+		ballotX, ballotY := quorum.NewBallot(3, true, top), quorum.NewBallot(3, true, top)
+		vote := func(b *quorum.Ballot, i int, owner uint32) quorum.Set {
+			a, m := send(i, opAcquire, owner, top)
 			if a != granted {
 				t.Fatalf("node %d does not grant owner %d: %v", i, owner, a)
 			}
-			return c.Grant(i, counter)
+			return b.Grant(i, m.moved, m.before)
 		}
 
-		vote(&claimX, 0, x)
-		if raise := vote(&claimX, 1, x); !raise.Has(1) {
+		vote(&ballotX, 0, x)
+		if raise := vote(&ballotX, 1, x); !raise.Has(1) {
 			t.Fatal("X does not have to raise node 1")
 		}
-		w.nodes[1].owner = 0
-		vote(&claimY, 1, y)
-		vote(&claimY, 2, y)
-		if claimY.Outcome() != quorum.Won || claimY.Token() != 6 {
-			t.Fatalf("Y: %v, token %d", claimY.Outcome(), claimY.Token())
+		w.nodes[1].unlock()
+		clocks[1] = epoch
+		vote(&ballotY, 1, y)
+		vote(&ballotY, 2, y)
+		if ballotY.Outcome() != quorum.OutcomeWon || ballotY.Token() != top {
+			t.Fatalf("Y: %v, token %d", ballotY.Outcome(), ballotY.Token()-base)
 		}
-		send(1, release, y, claimY.Token())
-		send(1, acquire, x, 1)
-		a, _ := send(1, raise, x, claimX.Token())
-		claimX.Raised(1, a == done)
+		send(1, opRelease, y, 0)
+		send(1, opAcquire, x, top)
+		a, m := send(1, opRaise, x, ballotX.Token())
+		ballotX.Raised(1, m.before, a == done)
 
-		twice := claimX.Outcome() == quorum.Won && claimX.Token() == claimY.Token()
-		if twice != (bug == RaiseAbove) {
-			t.Errorf("with %q: X is %v with token %d, Y had %d", bug, claimX.Outcome(), claimX.Token(), claimY.Token())
+		twice := ballotX.Outcome() == quorum.OutcomeWon && ballotX.Token() == ballotY.Token()
+		if twice != (bug == RaiseAtTop) {
+			t.Errorf("with %q: X is %v with token %d, Y had %d",
+				bug, ballotX.Outcome(), ballotX.Token()-base, ballotY.Token()-base)
 		}
 	}
 }

@@ -3,16 +3,110 @@ package sim
 import (
 	"fmt"
 	"slices"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// Span is how many TTLs the faults of a usual run go on.
+// Span is the usual length of the faults in a run, in TTLs.
 const Span = 25
 
-// Seeds is how many seeds a planted bug may take to be found: the rarest need
-// more than a thousand.
+// Seeds is the number of seeds within which a planted bug has to be found: the
+// rarest need more than a thousand.
 const Seeds = 5000
 
-// Plant tells where a planted bug is looked for, and what has to notice it.
+// lostOnTheWay are the bugs that show when an attempt loses keys before it is
+// over.
+const lostOnTheWay = RaiseAnyOwner | RaiseDown | RaiseAtTop | RepeatMoves | BeforeOfTheVote
+
+// amnesic are the bugs that show when nodes lose their data.
+const amnesic = NoGuard | NoFloor | FloorAtStart | NoCap | NoMarker | NoMarkerPasses | ReservationUnguarded | QuarantineJumps
+
+// unfair are the bugs that break no promise but the order of the queue.
+const unfair = ReservedForAnybody | LastFirst
+
+// passing are the bugs of local passes.
+const passing = HealMoves | HealShowsToken | OwnerIsEnough | PassUnchecked | NoDoubt | DoubtOvertaken
+
+// configure changes the setting of a run so that the bug has its chance.
+func (m Mutation) configure(w *world, c *config) {
+	ttl := c.terms.TTL
+	c.orderly = c.orderly && m == 0 || m.has(unfair)
+	switch {
+	case m.has(NoDrift):
+		if w.bugs.has(NoDrift) {
+			c.terms.Drift = 0
+			c.rate = 10_000
+		}
+		c.stepAware = false // that much drift looks like a step
+		c.guard, c.amnesia, c.everyFlush = false, false, 0
+		c.clients = usualClients
+		c.backoffCap, c.latency = ttl/50, ttl/1000 // a client is always about to ask
+		c.hold = 4 * ttl
+		c.everyPause = ttl
+		c.everyCut = ttl
+	case m.has(NoMarker | NoMarkerPasses):
+		c.everyFlush = 2 * ttl
+	case m.has(ReservationUnguarded):
+		// Releases reach a node that has lost its data before acquires do.
+		c.everyFlush, c.everyCheck, c.loss = 2*ttl, 0, 150
+		c.everyDown, c.everyCrash, c.everyQuit = 0, 0, 0
+		c.clients, c.queues, c.hold, c.backoffCap = usualClients, 100, 4*ttl, ttl/20
+	case m.has(NotEarly) && w.bugs.has(NotEarly):
+		c.terms.Early, c.lag = 0, 0
+		c.late = quorum.Early(c.terms.Guard)
+	case m.has(NoFloor | FloorAtStart | NoCap):
+		// Registers that run ahead of the clocks of nodes that restart one after
+		// the other; the end of a quarantine is above them.
+		c.known = true
+		c.clients, c.queues = usualClients, 0
+		c.maxTTL = 2 * ttl
+		c.ahead = c.maxTTL / 4
+		c.offset, c.apart, c.rate = c.maxTTL/4, true, 1000
+		c.misjudged, c.grain, c.block = ttl, 0, 1_000_000_000
+		if m.has(NoCap) {
+			c.misjudged = 3 * c.maxTTL
+		}
+		c.hold, c.backoffCap, c.latency = ttl/100, ttl/10, ttl/200
+		c.everyDown, c.everyCut, c.everyFlush = ttl, 0, 0
+		c.faults = 2 * ttl
+	case m.has(QuarantineJumps):
+		c.everyJump, c.everyFlush, c.hold = ttl, 2*ttl, 4*ttl
+	case m.has(CommonStepUnseen):
+		c.everyCommon, c.everyStep, c.hold = 2*ttl, 0, 4*ttl
+	case m.has(ExtendForeign):
+		c.clients = usualClients
+		c.hold = 4 * ttl
+		c.everyCut = ttl
+	case m.has(MovesNotStrictly):
+		c.grain = 2 * ttl
+	case m.has(passing):
+		// Leases that lose a key now and then, on nodes whose clocks jump, and
+		// are passed on many times.
+		c.hold, c.locals, c.block = ttl/10, 1000, 1_000_000_000
+		c.terms.MaxHold, c.clients = 0, usualClients
+		c.everyPause, c.everyCrash, c.everyQuit, c.everyJump = 0, 0, 0, 0
+		c.step, c.everyStep, c.everyBlip = 0, 0, ttl/2
+		c.loss, c.slow = min(c.loss, 50), min(c.slow, 20)
+		if m.has(HealShowsToken | HealMoves | OwnerIsEnough) {
+			// Another attempt has to win by votes that do not last, one by one.
+			c.terms.Timeout, c.latency = ttl/3, ttl/100*time.Duration(1+w.rng.IntN(5))
+			c.everyBlip, c.queues, c.backoffCap = ttl/4, 0, ttl/10
+			c.everyDown, c.everyStall, c.everyCut, c.everyDistance, c.everyFreeze = 0, 0, 0, 0, 0
+			c.guard, c.amnesia, c.everyFlush, c.service = false, false, 0, 0
+		}
+		if m.has(HealShowsToken | OwnerIsEnough) {
+			// And the lease has to outlive it.
+			c.terms.Timeout, c.everyBlip, c.hold = ttl*6/10, ttl/2, 2*ttl
+			c.slow, c.loss, c.repeat, c.fifo = 300, 0, 600, false
+		}
+	case m.has(RemnantsAtOnce):
+		c.clients, c.backoffCap, c.hold = usualClients, ttl/50, 4*ttl
+		c.terms.MaxHold = ttl / 2
+	}
+}
+
+// Plant says where a planted bug is looked for, and which oracles may notice it.
 type Plant struct {
 	Bug     Mutation
 	World   World
@@ -21,49 +115,79 @@ type Plant struct {
 
 // Plants returns every planted bug. Each has to be caught.
 func Plants() []Plant {
+	var (
+		overlap         = []string{"overlap"}
+		token           = []string{"token"}
+		overlapOrToken  = []string{"overlap", "token"}
+		told            = []string{"told"}
+		leftover        = []string{"leftover"}
+		overlapOrTold   = []string{"overlap", "told"}
+		keysStay        = []string{"leftover", "liveness"}
+		anythingOfThese = []string{"overlap", "token", "leftover"}
+		liveness        = []string{"liveness"}
+		order           = []string{"order"}
+	)
 	return []Plant{
-		{FromReply, Inside, []string{"overlap"}},
-		{AmbiguousVotes, Inside, []string{"overlap", "token"}},
-		{BlindWriteBack, Anything, []string{"token"}},
-		{NoWriteBack, Inside, []string{"token"}},
-		{WriteBackSets, Anything, []string{"token"}},
-		{RaiseAbove, Anything, []string{"token"}},
-		{AboveCounts, Anything, []string{"token"}},
-		{ExtendCreates, Inside, []string{"leftover"}},
-		{ExtendForeign, Inside, []string{"overlap"}},
-		{ExtendZero, Inside, []string{"overlap"}},
-		{HalfQuorum, Inside, []string{"overlap", "token"}},
-		{KeepFailed, Inside, []string{"leftover", "liveness"}},
-		{ReleaseForeign, Inside, []string{"overlap", "token"}},
-		{BlindUndo, Inside, []string{"token"}},
-		{UnLose, Inside, []string{"overlap", "told"}},
-		{HealAnytime, Inside, []string{"leftover"}},
-		{AcquireAnytime, Inside, []string{"leftover"}},
-		{NoFinalCheck, Inside, []string{"told"}},
-		{NoDrift, Inside, []string{"overlap"}},
-		{NoGuard, Inside, []string{"overlap", "token"}},
-		{NoFloor, Inside, []string{"token"}},
-		{FloorAtStart, Inside, []string{"token"}},
-		{NoMarker, Inside, []string{"overlap", "token"}},
-		{NoMarkerPasses, Inside, []string{"overlap", "token"}},
-		{BlindToSteps, Stepped, []string{"overlap"}},
-		{CloseForgets, Inside, []string{"leftover"}},
-		{NotEarly, Inside, []string{"told"}},
-		{DeafToLoss, Inside, []string{"told"}},
-		{ForgetsTokens, Inside, []string{"token"}},
-		{ToldVotes, Inside, []string{"overlap", "token"}},
-		{KeptOverwrites, Inside, []string{"overlap"}},
-		{KeptUncounted, Inside, []string{"token"}},
-		{KeptUnguarded, Inside, []string{"overlap", "token"}},
-		{ExtendKept, Inside, []string{"leftover"}},
-		{GivesAnyLock, Inside, []string{"overlap", "token"}},
-		{PassOnDeletes, Inside, []string{"overlap", "token"}},
-		{PassOnUndoes, Inside, []string{"token"}},
-		{AsksTooLate, Inside, []string{"leftover"}},
-		{OneOwner, Inside, []string{"overlap", "token", "leftover"}},
-		{KeptForEver, Inside, []string{"liveness"}},
-		{KeptForAnybody, Inside, []string{"order"}},
-		{LastFirst, Inside, []string{"order"}},
+		{FromReply, Inside, overlap},
+		{AmbiguousVotes, Inside, overlapOrToken},
+		{MovesLater, Inside, token},
+		{MovesNotStrictly, Inside, token},
+		{NoCap, Inside, token},
+		{NoRaise, Inside, token},
+		{RaiseAnyOwner, Anything, token},
+		{RaiseDown, Anything, token},
+		{RaiseAtTop, Anything, token},
+		{ProposalStays, Inside, token},
+		{AheadCounts, Inside, token},
+		{RepeatMoves, Anything, token},
+		{BlockUnbounded, Inside, token},
+		{BeforeOfTheVote, Anything, token},
+		{TrimForgets, Inside, token},
+		{ReleaseMovesBack, Inside, token},
+		{HealMoves, Anything, token},
+		{HealShowsToken, Anything, token},
+		{OwnerIsEnough, Anything, token},
+		{PassUnchecked, Anything, token},
+		{NoDoubt, Anything, token},
+		{DoubtOvertaken, Anything, token},
+		{ExtendCreates, Inside, leftover},
+		{ExtendForeign, Inside, overlap},
+		{ExtendZero, Inside, overlap},
+		{HalfQuorum, Inside, overlapOrToken},
+		{KeepFailed, Inside, keysStay},
+		{ReleaseForeign, Inside, overlapOrToken},
+		{UnLose, Inside, overlapOrTold},
+		{HealAnytime, Inside, leftover},
+		{AcquireAnytime, Inside, leftover},
+		{RelativeEnds, Inside, leftover},
+		{NoRetries, Inside, leftover},
+		{NoFinalCheck, Inside, told},
+		{NoDrift, Inside, overlap},
+		{NoGuard, Inside, overlapOrToken},
+		{NoFloor, Inside, token},
+		{FloorAtStart, Inside, token},
+		{NoMarker, Inside, overlapOrToken},
+		{NoMarkerPasses, Inside, overlapOrToken},
+		{QuarantineJumps, Inside, overlapOrToken},
+		{BlindToSteps, Stepped, overlap},
+		{CommonStepUnseen, Stepped, overlap},
+		{CloseForgets, Inside, leftover},
+		{NotEarly, Inside, told},
+		{DeafToLoss, Inside, told},
+		{RemnantsAtOnce, Inside, overlap},
+		{ReservationVotes, Inside, overlapOrToken},
+		{ReservationOverwrites, Inside, overlap},
+		{ReservationUnmoved, Inside, token},
+		{ReservationUnguarded, Inside, overlapOrToken},
+		{ExtendReserved, Inside, leftover},
+		{ReservesAnyLock, Inside, overlapOrToken},
+		{LapsedTakesLock, Inside, overlapOrToken},
+		{PassOnDeletes, Inside, overlapOrToken},
+		{AsksTooLate, Inside, leftover},
+		{OneOwner, Inside, anythingOfThese},
+		{ReservedForEver, Inside, liveness},
+		{ReservedForAnybody, Inside, order},
+		{LastFirst, Inside, order},
 	}
 }
 
@@ -89,5 +213,5 @@ func (r *Runner) Catch(plant Plant) (Result, error) {
 			return result, nil
 		}
 	}
-	return Result{}, fmt.Errorf("nobody noticed in %d seeds", Seeds)
+	return Result{}, fmt.Errorf("no oracle noticed in %d seeds", Seeds)
 }

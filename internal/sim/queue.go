@@ -2,19 +2,21 @@ package sim
 
 import "time"
 
-// waiting is one who stands in the queue of a node.
+// waiting is a ticket in the queue of a node.
 type waiting struct {
-	place  int64
-	ticket uint32
-	life   uint32
-	client int8
+	enqueuedAt int64
+	ticket     uint32
+	life       uint32
+	client     int8
 }
 
-// maxQueue bounds the queue of a node: all clients, and as many that are gone
-// and were not found to be yet. Who finds it full is not in it.
+// maxQueue bounds the queue of a node: all clients, and as many tickets of
+// clients that are gone and were not found to be yet. A ticket that finds the
+// queue full is not in it.
 const maxQueue = 2 * maxClients
 
-// rank returns how many are before a ticket, -1 if it is not in the queue.
+// rank returns the number of tickets before a ticket, -1 if it is not in the
+// queue.
 func (n *node) rank(ticket uint32) int64 {
 	for i := range n.queued {
 		if n.queue[i].ticket == ticket {
@@ -24,9 +26,10 @@ func (n *node) rank(ticket uint32) int64 {
 	return -1
 }
 
-// enqueue puts whoever asks into the queue, once, and reports whether it waits.
+// enqueue puts the asker's ticket into the queue, once, and reports whether it
+// waits.
 func (n *node) enqueue(m *message) bool {
-	if m.ticket == 0 || m.op == acquire && !m.hears {
+	if m.ticket == 0 || m.op == opAcquire && !m.subscribed {
 		return false
 	}
 	if n.rank(m.ticket) >= 0 || n.queued == maxQueue {
@@ -34,10 +37,10 @@ func (n *node) enqueue(m *message) bool {
 	}
 	i := n.queued
 	n.queued++
-	for ; i > 0 && n.queue[i-1].place > m.place; i-- {
+	for ; i > 0 && n.queue[i-1].enqueuedAt > m.enqueuedAt; i-- {
 		n.queue[i] = n.queue[i-1]
 	}
-	n.queue[i] = waiting{place: m.place, ticket: m.ticket, life: m.life, client: m.client}
+	n.queue[i] = waiting{enqueuedAt: m.enqueuedAt, ticket: m.ticket, life: m.life, client: m.client}
 	return true
 }
 
@@ -48,54 +51,66 @@ func (n *node) dequeue(ticket uint32) {
 	}
 }
 
-// give keeps the lock, which is free, for the first in the queue, and tells it. me
-// is here and need not be told. Returns its ticket, 0 when nobody waits.
-func (n *node) give(me uint32, wall time.Duration) uint32 {
+// reserve reserves the lock, which is free, for the head of the queue, and
+// wakes its client. The asker with the ticket me needs no wake-up. Returns the
+// ticket of the head, 0 when the queue is empty.
+func (n *node) reserve(me uint32, wall time.Duration) uint32 {
 	w := n.w
 	for n.queued > 0 {
-		first := n.queue[0]
+		head := n.queue[0]
 		if w.bugs.has(LastFirst) {
-			first = n.queue[n.queued-1]
+			head = n.queue[n.queued-1]
 		}
-		n.dequeue(first.ticket)
-		if first.ticket == me {
+		n.dequeue(head.ticket)
+		if head.ticket == me {
 			return me
 		}
-		if !n.reaches(&first) {
+		if !n.subscribed(&head) {
 			continue
 		}
-		w.stats.Kept++
-		n.owner, n.kept, n.counter = first.ticket, true, 0
-		if w.bugs.has(PassOnUndoes) {
-			n.counter = n.fence
-		}
-		n.gave = first.ticket
+		w.stats[Reservations]++
+		n.owner, n.reserved, n.shown = head.ticket, true, 0
+		n.reservedFor = head.ticket
 		grace := w.config.grace
-		if w.bugs.has(KeptForEver) {
+		if w.bugs.has(ReservedForEver) {
 			grace = 1000 * time.Hour
 		}
 		n.expires = (wall + grace).Milliseconds()
-		n.tell(&first, kept)
+		n.wake(&head, forTicket)
 		if n.queued > 0 && n.queue[0].ticket != me {
-			n.tell(&n.queue[0], missing)
+			n.wake(&n.queue[0], forNext)
 		}
-		return first.ticket
+		return head.ticket
 	}
 	return 0
 }
 
-// tell tells whoever waits that the lock is kept for it, or for the one before it.
-func (n *node) tell(v *waiting, what answer) {
-	n.w.transmit(&message{
-		op: told, answer: what, reply: true, client: v.client, node: n.id, life: v.life, line: n.line, ticket: v.ticket,
-	})
+// clearQueue deletes the queue, because a reservation has lapsed: tickets of
+// clients that do not run would cost a grace each. The clients that do run ask
+// again.
+func (n *node) clearQueue(me uint32) {
+	n.w.stats[QueuesCleared]++
+	for i := range n.queued {
+		if n.queue[i].ticket != me {
+			n.wake(&n.queue[i], askAgain)
+		}
+	}
+	n.queued = 0
 }
 
-// reaches reports whether somebody seems to listen, who need not be the one who
-// waits: a connection may be broken, or have been taken for one that stands.
-func (n *node) reaches(v *waiting) bool {
+// wake publishes to the client of a ticket.
+func (n *node) wake(v *waiting, what answer) {
+	n.w.transmit(&message{
+		op: opWake, answer: what, reply: true, client: v.client, node: n.id, life: v.life, line: n.line, ticket: v.ticket,
+	}, 0)
+}
+
+// subscribed reports whether the channel of a ticket seems to have a
+// subscriber. That need not be the waiting client: a connection may be broken,
+// or be taken for one that stands.
+func (n *node) subscribed(v *waiting) bool {
 	there := n.w.clients[v.client].life == v.life
-	if !n.w.quiet && n.w.rng.IntN(1000) < n.w.config.deaf {
+	if !n.w.quiet && n.w.rng.IntN(1000) < n.w.config.unsubscribed {
 		return !there
 	}
 	return there

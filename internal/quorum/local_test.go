@@ -1,0 +1,408 @@
+package quorum_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// TestLocal runs the cases of testdata/local.txt. A hold is proven, useful and has
+// tokens, and the process is subscribed, unless the step says otherwise.
+func TestLocal(t *testing.T) {
+	golden(t, "local", func(t *testing.T, head line) func(line) string {
+		var l quorum.Local
+		return func(step line) string {
+			now := instant(t, step, "at")
+			switch step.words[0] {
+			case "enter":
+				c := quorum.Caller{ID: caller(t, step), Arrived: now, Once: slices.Contains(step.words, "once")}
+				if text, ok := step.named["terms"]; ok {
+					c.Terms = uint64(number(t, text))
+				}
+				return stepText(l.Enter(now, c))
+			case "leave":
+				return stepText(l.Leave(now, caller(t, step)))
+			case "granted":
+				l.Granted(now)
+				return fmt.Sprintf("%d wait", l.Waiting())
+			case "finished":
+				return stepText(l.Finished(now, hold(t, step)))
+			case "checked":
+				return stepText(l.Checked(now, hold(t, step)))
+			case "lost":
+				return stepText(l.Lost(now))
+			case "handed-on":
+				l.HandedOn(now)
+				return "nothing"
+			case "idle":
+				return strconv.FormatBool(l.Idle(now))
+			default:
+				t.Fatalf("unknown step %q", step.words[0])
+				return ""
+			}
+		}
+	})
+}
+
+func caller(t *testing.T, step line) quorum.CallerID {
+	t.Helper()
+	return quorum.CallerID(number(t, step.words[1]))
+}
+
+func hold(t *testing.T, step line) *quorum.Hold {
+	t.Helper()
+	h := &quorum.Hold{Tokens: 100, Proven: true, Useful: true, Subscribed: true, ToldAt: instant(t, step, "told")}
+	if text, ok := step.named["others"]; ok {
+		h.Others = number(t, text)
+	}
+	if text, ok := step.named["tokens"]; ok {
+		h.Tokens = number(t, text)
+	}
+	for _, word := range step.words[1:] {
+		switch word {
+		case "unproven":
+			h.Proven = false
+		case "useless":
+			h.Useful = false
+		case "unsubscribed":
+			h.Subscribed = false
+		default:
+			t.Fatalf("unknown word %q", word)
+		}
+	}
+	return h
+}
+
+func stepText(s quorum.Step) string {
+	switch s.Kind {
+	case quorum.StepContend:
+		return fmt.Sprintf("%d contends at %v", s.Caller, s.At)
+	case quorum.StepPass:
+		return fmt.Sprintf("pass to %d", s.Caller)
+	case quorum.StepCheck:
+		return "check"
+	case quorum.StepAsk:
+		return fmt.Sprintf("%d asks once", s.Caller)
+	case quorum.StepRefuse:
+		return fmt.Sprintf("refuse %d", s.Caller)
+	case quorum.StepRelease:
+		text := "release"
+		if s.LeaveFree {
+			text = "leave free"
+		}
+		if s.Caller != 0 {
+			text += fmt.Sprintf(", %d contends at %v", s.Caller, s.At)
+		}
+		if s.Enqueue {
+			text += ", its ticket goes along"
+		}
+		return text
+	default:
+		return "nothing"
+	}
+}
+
+// localWalk takes one local queue through a random life, next to a dumb one.
+type localWalk struct {
+	choices
+	now     time.Duration
+	local   quorum.Local
+	last    quorum.CallerID
+	fifo    []quorum.Caller // all that have entered and not come to an end, in order
+	state   string          // idle, contending, held, checking
+	others  bool            // since the last release, or a check: somebody waits elsewhere
+	granted time.Duration
+	quiet   time.Duration // nobody waited elsewhere then
+	passes  int           // since then, or the grant
+	seen    map[string]int
+}
+
+func (w *localWalk) walk(steps int) string {
+	for range steps {
+		if !w.more() {
+			break
+		}
+		w.now += time.Duration(w.draw(4)*w.draw(4)) * ms / 2
+		if problem := w.step(); problem != "" {
+			return fmt.Sprintf("at %v, %s, %d callers: %s", w.now-origin, w.state, len(w.fifo), problem)
+		}
+	}
+	return w.finish()
+}
+
+func (w *localWalk) step() string {
+	switch what := w.draw(10); {
+	case what < 3:
+		w.last++
+		c := quorum.Caller{ID: w.last, Arrived: w.now, Once: w.draw(6) == 0, Terms: uint64(w.draw(8) / 7)}
+		s := w.local.Enter(w.now, c)
+		if c.Once && w.state != "idle" {
+			if want := w.state != "contending"; want != (s.Kind == quorum.StepRefuse) || want == (s.Kind == quorum.StepAsk) || s.Caller != c.ID {
+				return "a caller that does not wait is not refused, or not sent to the nodes"
+			}
+			return ""
+		}
+		w.fifo = append(w.fifo, c)
+		return w.judge(s, nil, w.state != "idle")
+	case what == 3 && len(w.fifo) > 0:
+		i := w.draw(len(w.fifo))
+		if i == 0 && w.state != "contending" {
+			return "" // the holder does not leave
+		}
+		c := w.fifo[i]
+		w.fifo = slices.Delete(w.fifo, i, i+1)
+		if i == 0 {
+			w.state = "idle"
+		}
+		return w.judge(w.local.Leave(w.now, c.ID), nil, i > 0)
+	case what == 4 && w.draw(4) == 0:
+		w.local.HandedOn(w.now)
+		return ""
+	case what == 5 && (w.state == "held" || w.state == "checking") && w.draw(3) == 0:
+		w.state = "idle"
+		w.fifo = w.fifo[1:]
+		return w.judge(w.local.Lost(w.now), nil, false)
+	case w.state == "contending":
+		w.local.Granted(w.now)
+		w.state, w.granted, w.quiet, w.passes = "held", w.now, w.now, 0
+		return ""
+	case w.state == "held":
+		h := w.hold()
+		return w.judge(w.local.Finished(w.now, h), h, false)
+	case w.state == "checking":
+		h := w.hold()
+		h.ToldAt = w.now - time.Duration(w.draw(2))*ms
+		return w.judge(w.local.Checked(w.now, h), h, false)
+	}
+	return ""
+}
+
+func (w *localWalk) hold() *quorum.Hold {
+	h := &quorum.Hold{
+		Tokens: w.draw(4), Proven: w.draw(8) != 0, Useful: w.draw(16) != 0, Subscribed: w.draw(2) == 0,
+		ToldAt: w.granted + time.Duration(w.draw(int((w.now-w.granted)/ms)+1))*ms,
+	}
+	if w.draw(2) == 0 {
+		h.Others = 1 + w.draw(20)
+	}
+	return h
+}
+
+// judge looks at what is demanded, after an input with which the head's turn ended,
+// if quiet is not set.
+func (w *localWalk) judge(s quorum.Step, h *quorum.Hold, quiet bool) string {
+	w.seen[strconv.Itoa(int(s.Kind))]++
+	if h != nil && h.Others == 0 && h.ToldAt > w.quiet {
+		w.quiet, w.passes = h.ToldAt, 0
+	}
+	if h != nil && s.Kind != quorum.StepCheck {
+		w.fifo = w.fifo[1:] // the head's turn is over
+	}
+	var first quorum.Caller
+	if len(w.fifo) > 0 {
+		first = w.fifo[0]
+	}
+	switch s.Kind {
+	case quorum.StepNone:
+		if !quiet && len(w.fifo) > 0 {
+			return "a caller is forgotten"
+		}
+		if !quiet {
+			w.state = "idle"
+		}
+	case quorum.StepContend:
+		switch {
+		case quiet || w.state != "idle":
+			return "a second contender"
+		case h != nil:
+			return "contends for what it holds"
+		case s.Caller != first.ID:
+			return "the wrong caller contends"
+		case s.At > w.now+quorum.ReacquireDelay || s.At < w.now:
+			return "contends too late"
+		}
+		w.state = "contending"
+	case quorum.StepPass:
+		if problem := w.passed(s, h, first); problem != "" {
+			return problem
+		}
+		w.state = "held"
+	case quorum.StepCheck:
+		if h == nil || w.state != "held" {
+			return "a check without a hold, or behind a check"
+		}
+		if len(w.fifo) < 2 {
+			return "a check for nobody"
+		}
+		w.state = "checking"
+	case quorum.StepRelease:
+		switch {
+		case h == nil:
+			return "releases what it does not hold"
+		case s.Caller != first.ID:
+			return "the wrong caller contends, or a caller is forgotten"
+		case s.Caller != 0 && (s.At > w.now+quorum.ReacquireDelay || s.At < w.now):
+			return "contends too late"
+		case s.Enqueue && (s.Caller == 0 || h.Others == 0 || !h.Subscribed):
+			return "a ticket goes along without a caller, a queue or wake-ups"
+		case s.LeaveFree && h.Others == 0:
+			return "left free for nobody"
+		}
+		w.state = "idle"
+		if s.Caller != 0 {
+			w.state = "contending"
+		}
+	default:
+		return "refuses a caller that waits"
+	}
+	return ""
+}
+
+// passed looks at a pass.
+func (w *localWalk) passed(s quorum.Step, h *quorum.Hold, first quorum.Caller) string {
+	w.passes++
+	switch {
+	case h == nil || w.state != "held" && w.state != "checking":
+		return "passes on what it does not hold"
+	case s.Caller != first.ID || first.ID == 0:
+		return "passes to the wrong caller"
+	case !h.Proven || !h.Useful || h.Tokens <= 0:
+		return "passes without proof, validity or a token"
+	case h.Others > 0 && (w.passes > 16 || w.now >= w.quiet+quorum.CheckAfter):
+		return "passes for too long although somebody waits elsewhere"
+	case h.Others > 0 && first.Arrived > w.quiet:
+		return "passes to a caller that came after the hold, although somebody waits elsewhere"
+	case h.Others == 0 && w.now >= h.ToldAt+quorum.CheckAfter:
+		return "passes on old knowledge"
+	}
+	return ""
+}
+
+// finish serves everybody who is still there.
+func (w *localWalk) finish() string {
+	for range 2*len(w.fifo) + 4 {
+		h := &quorum.Hold{Tokens: 1, Proven: true, Useful: true, ToldAt: w.now, Others: w.draw(2)}
+		var problem string
+		switch w.state {
+		case "idle":
+			if len(w.fifo) != 0 {
+				return "callers are forgotten at the end"
+			}
+			if !w.local.Idle(w.now + time.Second) {
+				return "not idle at the end"
+			}
+			return ""
+		case "contending":
+			w.local.Granted(w.now)
+			w.state, w.granted, w.quiet, w.passes = "held", w.now, w.now, 0
+		case "held":
+			problem = w.judge(w.local.Finished(w.now, h), h, false)
+		case "checking":
+			problem = w.judge(w.local.Checked(w.now, h), h, false)
+		}
+		if problem != "" {
+			return problem
+		}
+	}
+	return "it does not come to an end"
+}
+
+func newLocalWalk(c choices) *localWalk {
+	return &localWalk{choices: c, now: origin, state: "idle", seen: map[string]int{}}
+}
+
+func TestLocalKeepsItsLawsOnRandomWalks(t *testing.T) {
+	const walks, steps = 20_000, 80
+	seen := map[string]int{}
+	for seed := range uint64(walks) {
+		w := newLocalWalk(choices{rng: rand.New(rand.NewPCG(seed, 7))})
+		if problem := w.walk(steps); problem != "" {
+			t.Fatalf("seed %d: %s", seed, problem)
+		}
+		for what, n := range w.seen {
+			seen[what] += n
+		}
+	}
+	t.Log(seen)
+	for kind := quorum.StepNone; kind <= quorum.StepRelease; kind++ {
+		if seen[strconv.Itoa(int(kind))] < walks/10 {
+			t.Errorf("step %d only %d times: the walks miss something", kind, seen[strconv.Itoa(int(kind))])
+		}
+	}
+}
+
+func FuzzLocal(f *testing.F) {
+	rng := rand.New(rand.NewPCG(8, 9))
+	for range 32 {
+		seed := make([]byte, 40+rng.IntN(400))
+		for i := range seed {
+			seed[i] = byte(rng.Uint32())
+		}
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, life []byte) {
+		w := newLocalWalk(choices{bytes: life})
+		if problem := w.walk(1000); problem != "" {
+			t.Fatal(problem)
+		}
+	})
+}
+
+func TestOneReleaseInAFourthOfThoseWhoWantTheLockLeavesItFreeForStrangers(t *testing.T) {
+	for _, c := range []struct {
+		others, every int
+		strangers     bool
+	}{
+		{1, 1, true}, {2, 1, true}, {6, 1, true}, {7, 2, true}, {15, 4, true}, {16, 4, true}, {63, 16, true},
+		{1, 4, false}, {2, 6, false}, {15, 32, false},
+	} {
+		var l quorum.Local
+		if c.strangers {
+			l.StrangerSeen(origin - 9*time.Minute)
+		} else {
+			l.StrangerSeen(origin - 10*time.Minute)
+		}
+		var free, want []int
+		for i := range 64 {
+			now := origin + time.Duration(i)*100*ms
+			l.Enter(now, quorum.Caller{ID: 1, Arrived: now})
+			l.Granted(now)
+			if s := l.Finished(now+ms, &quorum.Hold{Others: c.others, ToldAt: now}); s.LeaveFree {
+				free = append(free, i)
+			}
+		}
+		for i := c.every - 1; i < 64; i += c.every {
+			want = append(want, i)
+		}
+		assert.Equal(t, want, free, "%+v", c)
+	}
+}
+
+func TestAPassTakesNoMemory(t *testing.T) {
+	var l quorum.Local
+	now := origin
+	l.Enter(now, quorum.Caller{ID: 1, Arrived: now})
+	l.Granted(now)
+	next := quorum.CallerID(2)
+	h := &quorum.Hold{Tokens: math.MaxInt, Proven: true, Useful: true, ToldAt: now}
+	for range 64 {
+		l.Enter(now, quorum.Caller{ID: next, Arrived: now})
+		next++
+	}
+	allocated := testing.AllocsPerRun(10_000, func() {
+		l.Enter(now, quorum.Caller{ID: next, Arrived: now})
+		next++
+		if l.Finished(now, h).Kind != quorum.StepPass {
+			t.Fatal("no pass")
+		}
+	})
+	assert.Zero(t, math.Floor(allocated))
+}

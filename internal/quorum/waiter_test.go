@@ -1,0 +1,227 @@
+package quorum_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// TestWaiter runs the cases of testdata/waiter.txt. A refusal of node 1 is written
+// r1=position/left, or r1=position/left/reserved, or r1=position/left/stranger.
+func TestWaiter(t *testing.T) {
+	golden(t, "waiter", func(t *testing.T, head line) func(line) string {
+		w := quorum.NewWaiter(waiterConfig(t, head))
+		return func(step line) string {
+			if len(step.words) == 0 {
+				t.Fatal("a step without a word")
+			}
+			return waiterStep(t, &w, step)
+		}
+	})
+}
+
+func waiterConfig(t *testing.T, head line) quorum.WaiterConfig {
+	t.Helper()
+	c := quorum.WaiterConfig{
+		Nodes: number(t, head.named["n"]), Grace: 20 * ms, Arrived: instant(t, head, "arrived"),
+		NotBefore: instant(t, head, "notbefore"), Subscribed: quorum.All(number(t, head.named["n"])),
+	}
+	if _, ok := head.named["subscribed"]; ok {
+		c.Subscribed = nodeSet(t, head, "subscribed")
+	}
+	for _, word := range head.words[1:] {
+		switch word {
+		case "once":
+			c.Once = true
+		case "enqueued":
+			c.Enqueued = true
+		case "left":
+			c.Left = true
+		default:
+			t.Fatalf("unknown word %q", word)
+		}
+	}
+	return c
+}
+
+func waiterStep(t *testing.T, w *quorum.Waiter, step line) string {
+	t.Helper()
+	now := instant(t, step, "at")
+	jitter, _ := strconv.ParseFloat(step.named["jitter"], 64)
+	reaction := func(r quorum.Reaction) string {
+		switch r {
+		case quorum.ReactionReschedule:
+			return due(w)
+		case quorum.ReactionAskForVote:
+			return "ask for its vote"
+		case quorum.ReactionPassOn:
+			return "pass on"
+		default:
+			return "nothing"
+		}
+	}
+	switch what := step.words[0]; what {
+	case "due":
+		return due(w)
+	case "begin":
+		return waiterAsk(w.Begin(now))
+	case "held", "split", "no-quorum":
+		return waiterNext(w.Ended(now, attemptResult(t, step), duration(t, step.named["poll"]), jitter))
+	case "won":
+		if more := w.Won(nodeSet(t, step, "granted"), nodeSet(t, step, "refused")); more != 0 {
+			return "ask again:" + members(more)
+		}
+		return "nothing"
+	case "granted", "refused":
+		if w.Vote(number(t, step.words[1]), what == "granted") {
+			return "ask again"
+		}
+		return "votes:" + members(w.Votes())
+	case "subscribed":
+		return reaction(w.Subscribed(now, number(t, step.words[1]), jitter))
+	case "reserved", "next", "ask-again":
+		kind := map[string]quorum.WakeUp{
+			"reserved": quorum.WakeReserved, "next": quorum.WakeNext, "ask-again": quorum.WakeAskAgain,
+		}[what]
+		return reaction(w.Wake(now, number(t, step.words[1]), kind, jitter))
+	case "done":
+		leave, passOn := w.Done()
+		if leave|passOn == 0 {
+			return "nothing"
+		}
+		return strings.TrimPrefix(nodesTo("leave", leave)+nodesTo("pass on", passOn), ", ")
+	default:
+		t.Fatalf("unknown step %q", what)
+		return ""
+	}
+}
+
+func due(w *quorum.Waiter) string {
+	if w.At() == quorum.Never {
+		return "asks no more"
+	}
+	return fmt.Sprintf("asks at %v", w.At())
+}
+
+func waiterAsk(ask quorum.Ask) string {
+	text := "without a ticket"
+	if ask.Ticket {
+		text = fmt.Sprintf("with a ticket of %v", ask.EnqueuedAt)
+	}
+	if ask.Lapsed {
+		text += ", lapsed"
+	}
+	return text
+}
+
+func waiterNext(next quorum.Next) string {
+	text := [...]string{"no ticket", "keep the place", "yield", "leave"}[next.Ticket]
+	if next.Ticket == quorum.TicketLeave {
+		text += members(next.Leave)
+	}
+	text += nodesTo("pass on", next.PassOn)
+	if next.At == quorum.Never {
+		return text + ", asks no more"
+	}
+	return fmt.Sprintf("%s, asks at %v", text, next.At)
+}
+
+func nodesTo(what string, nodes quorum.Set) string {
+	if nodes == 0 {
+		return ""
+	}
+	return ", " + what + members(nodes)
+}
+
+// attemptResult reads the end of an attempt.
+func attemptResult(t *testing.T, step line) *quorum.AttemptResult {
+	t.Helper()
+	r := quorum.AttemptResult{
+		Outcome: map[string]quorum.Outcome{
+			"held": quorum.OutcomeHeld, "split": quorum.OutcomeSplit, "no-quorum": quorum.OutcomeNoQuorum,
+		}[step.words[0]],
+		Granted: nodeSet(t, step, "granted"), Failed: nodeSet(t, step, "failed"), Unqueued: nodeSet(t, step, "unqueued"),
+		TooLate: len(step.words) > 1 && step.words[1] == "too-late",
+	}
+	for i := range quorum.MaxNodes {
+		text, ok := step.named["r"+strconv.Itoa(i)]
+		if !ok {
+			continue
+		}
+		parts := strings.Split(text, "/")
+		refusal := quorum.Refusal{Node: i, Position: number(t, parts[0]), Left: quorum.Never}
+		if parts[1] != "never" {
+			refusal.Left = duration(t, parts[1])
+		}
+		if len(parts) > 2 {
+			refusal.Reserved, refusal.Stranger = parts[2] == "reserved", parts[2] == "stranger"
+		}
+		r.Refusals = append(r.Refusals, refusal)
+	}
+	return &r
+}
+
+// instant reads an instant, 0 if it is not given.
+func instant(t *testing.T, l line, name string) time.Duration {
+	t.Helper()
+	if text, ok := l.named[name]; ok {
+		return duration(t, text)
+	}
+	return 0
+}
+
+// nodeSet reads nodes that are separated by commas.
+func nodeSet(t *testing.T, l line, name string) (s quorum.Set) {
+	t.Helper()
+	for word := range strings.SplitSeq(l.named[name], ",") {
+		if word != "" {
+			s = s.With(number(t, word))
+		}
+	}
+	return s
+}
+
+func TestOneNodeLessThanAQuorumOfReservationsIsEnoughOnce(t *testing.T) {
+	for n := 1; n <= 7; n++ {
+		q := quorum.Size(n)
+		w := quorum.NewWaiter(quorum.WaiterConfig{Nodes: n, Grace: grace, Subscribed: quorum.All(n)})
+		held := quorum.AttemptResult{Outcome: quorum.OutcomeHeld}
+		for i := range n {
+			held.Refusals = append(held.Refusals, quorum.Refusal{Node: i, Left: time.Minute, Position: 0})
+		}
+		// need returns how many reservations it takes to have the waiter ask at once.
+		need := func() int {
+			w.Begin(0)
+			w.Ended(0, &held, time.Second, 0)
+			for i := range n {
+				for range 2 { // a node that says it twice counts once
+					if w.Wake(ms, i, quorum.WakeReserved, 0); w.At() <= ms {
+						return i + 1
+					}
+				}
+			}
+			return 0
+		}
+		for range 3 {
+			assert.Equal(t, max(1, q-1), need(), "of %d", n)
+			w.Begin(0)
+			if q > 1 {
+				w.Ended(0, &held, time.Second, 0)
+				w.Begin(0) // nothing was reserved: that is no haste
+			}
+			w.Ended(0, &held, time.Second, 0)
+			if q > 1 {
+				break // it has begun on less than a quorum
+			}
+		}
+		for range 3 {
+			assert.Equal(t, q, need(), "of %d, after an attempt on less than a quorum", n)
+		}
+	}
+}

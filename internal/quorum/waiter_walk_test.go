@@ -1,0 +1,361 @@
+package quorum_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// waiterWalk takes one waiter through random attempts and wake-ups, and looks at
+// everything that may never happen.
+type waiterWalk struct {
+	choices
+	n       int
+	now     time.Duration
+	grace   time.Duration
+	waiter  quorum.Waiter
+	config  quorum.WaiterConfig
+	asking  bool
+	holding bool
+	over    bool
+	ask     quorum.Ask
+
+	maybe    quorum.Set    // nodes in whose queues the ticket may be
+	left     bool          // the last attempt was not answered in time
+	votes    quorum.Set    // for the lease
+	evidence time.Duration // from then on an attempt may say that a reservation lapsed; Never without one
+	attempts int
+	seen     map[string]int
+}
+
+func newWaiterWalk(c choices) *waiterWalk {
+	w := &waiterWalk{choices: c, now: origin, evidence: quorum.Never, seen: map[string]int{}}
+	w.n = []int{3, 5, 1, 2, 4}[w.draw(5)]
+	w.grace = time.Duration(20+w.draw(180)) * ms
+	w.config = quorum.WaiterConfig{
+		Nodes: w.n, Arrived: w.now - time.Duration(w.draw(20))*ms, NotBefore: w.now, Grace: w.grace,
+		Subscribed: quorum.Set(w.draw(1 << w.n)), Once: w.draw(10) == 0, Left: w.draw(8) == 0,
+	}
+	if !w.config.Once && !w.config.Left && w.draw(4) == 0 {
+		w.config.Enqueued = true
+		w.maybe = quorum.All(w.n)
+	}
+	w.left = w.config.Left
+	w.waiter = quorum.NewWaiter(w.config)
+	return w
+}
+
+func (w *waiterWalk) jitter() float64 { return float64(w.draw(100)) / 100 }
+
+// pass lets time go by: often to the next attempt.
+func (w *waiterWalk) pass() {
+	switch w.draw(4) {
+	case 0:
+	case 1:
+		w.now += time.Duration(w.draw(30)) * ms
+	case 2:
+		w.now += time.Duration(w.draw(300)) * ms
+	default:
+		if at := w.waiter.At(); at != quorum.Never {
+			w.now = max(w.now, at)
+		}
+	}
+}
+
+func (w *waiterWalk) walk(steps int) string {
+	for range steps {
+		if !w.more() || w.over && w.draw(4) == 0 {
+			break
+		}
+		w.pass()
+		if problem := w.step(); problem != "" {
+			return fmt.Sprintf("%+v at %v: %s", w.config, w.now-origin, problem)
+		}
+		if problem := w.laws(); problem != "" {
+			return fmt.Sprintf("%+v at %v: %s", w.config, w.now-origin, problem)
+		}
+	}
+	return ""
+}
+
+// laws hold at any time.
+func (w *waiterWalk) laws() string {
+	waits := !w.asking && !w.holding && !w.over
+	switch at := w.waiter.At(); {
+	case waits && !w.config.Once && at == quorum.Never:
+		return "it is forgotten: no attempt is due"
+	case !waits && at != quorum.Never:
+		return "an attempt is due while one is under way, or after the end"
+	case w.waiter.Left() != w.left && !w.asking && !w.over && !w.holding:
+		return "it does not know whether it was answered in time"
+	}
+	return ""
+}
+
+func (w *waiterWalk) step() string {
+	switch what := w.draw(12); {
+	case what < 4 && !w.asking && !w.holding && !w.over:
+		if w.config.Once && w.attempts > 0 {
+			return ""
+		}
+		return w.begin()
+	case what == 0 && w.asking && w.draw(3) == 0:
+		return w.win()
+	case what < 6 && w.asking:
+		return w.fail()
+	case what == 7 && w.draw(8) == 0:
+		return w.done()
+	case what == 8:
+		return w.subscribe()
+	case what == 9 && w.holding:
+		return w.vote()
+	default:
+		return w.wake()
+	}
+}
+
+func (w *waiterWalk) begin() string {
+	quorumWakes := (w.config.Subscribed).Len() >= quorum.Size(w.n)
+	w.ask = w.waiter.Begin(w.now)
+	w.asking = true
+	w.attempts++
+	want := !w.config.Once && !w.left && (w.maybe != 0 || quorumWakes)
+	switch {
+	case w.ask.Ticket != want:
+		return fmt.Sprintf("carries its ticket: %v, and should: %v", w.ask.Ticket, want)
+	case w.ask.Ticket && w.ask.EnqueuedAt != w.config.Arrived:
+		return "another place than that of the call"
+	case w.ask.Lapsed && w.now < w.evidence:
+		return "says that a reservation lapsed, without having waited for it"
+	case w.config.Once && w.ask.Lapsed:
+		return "TryAcquire says that a reservation lapsed"
+	case !w.config.Once && !w.ask.Lapsed && w.now >= w.evidence:
+		return "has waited out a reservation, and does not say so"
+	}
+	if w.ask.Ticket {
+		w.maybe = quorum.All(w.n)
+		w.seen["ticket"]++
+	}
+	if w.ask.Lapsed {
+		w.seen["lapsed"]++
+	}
+	w.evidence = quorum.Never
+	return ""
+}
+
+func (w *waiterWalk) win() string {
+	granted := quorum.Set(w.draw(1 << w.n))
+	for i := 0; granted.Len() < quorum.Size(w.n); i++ {
+		granted = granted.With(i)
+	}
+	refused := quorum.Set(w.draw(1<<w.n)) &^ granted
+	if more := w.waiter.Won(granted, refused); more&^refused != 0 {
+		return "asks nodes once more that have not refused"
+	}
+	w.asking, w.holding, w.votes = false, true, granted
+	w.seen["won"]++
+	return ""
+}
+
+// fail ends the attempt without a lease.
+func (w *waiterWalk) fail() string {
+	r := quorum.AttemptResult{Outcome: quorum.OutcomeSplit, TooLate: w.draw(16) == 0}
+	for i := range w.n {
+		switch w.draw(6) {
+		case 0:
+			r.Granted = r.Granted.With(i)
+		case 1:
+			r.Failed = r.Failed.With(i)
+			if w.draw(4) == 0 {
+				r.Unqueued = r.Unqueued.With(i)
+				w.maybe &^= quorum.Set(0).With(i)
+			}
+		case 2: // silent
+		default:
+			f := quorum.Refusal{Node: i, Left: time.Duration(w.draw(400)) * ms, Position: w.draw(8) - 1, Reserved: w.draw(2) == 0}
+			f.Stranger = !f.Reserved && w.draw(4) == 0
+			if !w.ask.Ticket {
+				f.Position = -1
+			}
+			if w.draw(8) == 0 {
+				f.Left = quorum.Never
+			}
+			if f.Position < 0 && w.ask.Ticket {
+				w.maybe = w.maybe.Without(i)
+			}
+			if f.Reserved && f.Left != quorum.Never {
+				w.evidence = min(w.evidence, w.now+f.Left+ms)
+			}
+			r.Refusals = append(r.Refusals, f)
+		}
+	}
+	q := quorum.Size(w.n)
+	switch {
+	case len(r.Refusals) >= w.n-q+1:
+		r.Outcome = quorum.OutcomeHeld
+	case r.Failed.Len() >= w.n-q+1:
+		r.Outcome = quorum.OutcomeNoQuorum
+	}
+	poll := time.Duration(1+w.draw(1000)) * ms
+	next := w.waiter.Ended(w.now, &r, poll, w.jitter())
+	w.asking = false
+	if w.config.Once {
+		if next.At != quorum.Never || next.Ticket != quorum.TicketNone {
+			return "TryAcquire goes on"
+		}
+		return ""
+	}
+	w.left = r.TooLate || w.n-r.Failed.Len() < q
+	switch {
+	case next.At != w.waiter.At():
+		return "two answers to when it asks again"
+	case next.At > w.now+max(poll, quorum.MaxPoll):
+		return "asks later than any poll"
+	case w.left && next.At < w.now+poll:
+		return "does not back off after an attempt that was not answered in time"
+	case w.left && (next.Ticket == quorum.TicketKeep || next.Ticket == quorum.TicketYield):
+		return "stays in the queues after an attempt that was not answered in time"
+	case w.left && next.Leave != w.maybe:
+		return fmt.Sprintf("leaves the queues of %b, and may be in those of %b", next.Leave, w.maybe)
+	case !w.left && next.Ticket == quorum.TicketLeave:
+		return "leaves the queues without need"
+	case !w.left && w.ask.Ticket != (next.Ticket != quorum.TicketNone):
+		return "forgets its ticket, or has one from nowhere"
+	case next.Ticket == quorum.TicketYield && (r.Granted == 0 || r.Outcome == quorum.OutcomeHeld):
+		return "yields what it has not got"
+	case !w.left && next.PassOn != 0:
+		return "passes on what it waits for"
+	}
+	if w.left {
+		w.seen["left"]++
+		w.maybe, w.evidence = 0, quorum.Never
+	}
+	if next.Ticket == quorum.TicketYield {
+		w.seen["yield"]++
+	}
+	return ""
+}
+
+func (w *waiterWalk) done() string {
+	leave, passOn := w.waiter.Done()
+	switch {
+	case w.holding && leave|passOn != 0:
+		return "the release of the lease does that"
+	case !w.holding && !w.over && leave&w.maybe != w.maybe:
+		return fmt.Sprintf("leaves the queues of %b, and may be in those of %b", leave, w.maybe)
+	case w.over && leave|passOn != 0:
+		return "ends twice"
+	}
+	w.asking, w.holding, w.over = false, false, true
+	return ""
+}
+
+func (w *waiterWalk) subscribe() string {
+	before := w.waiter.At()
+	i := w.draw(w.n)
+	w.config.Subscribed = w.config.Subscribed.With(i)
+	reaction := w.waiter.Subscribed(w.now, i, w.jitter())
+	if w.waiter.At() > before {
+		return "asks later because it is woken"
+	}
+	if reaction == quorum.ReactionReschedule && w.waiter.At() == before {
+		return "a reschedule to the same instant"
+	}
+	return ""
+}
+
+func (w *waiterWalk) vote() string {
+	i := w.draw(w.n)
+	if w.draw(2) == 0 {
+		w.waiter.Vote(i, true)
+		w.votes = w.votes.With(i)
+		if w.waiter.Votes() != w.votes {
+			return "a vote is lost"
+		}
+		return ""
+	}
+	if w.waiter.Vote(i, false) && w.votes.Has(i) {
+		return "asks a node once more that has granted"
+	}
+	return ""
+}
+
+func (w *waiterWalk) wake() string {
+	before := w.waiter.At()
+	i, what := w.draw(w.n), quorum.WakeUp(1+w.draw(3))
+	reaction := w.waiter.Wake(w.now, i, what, w.jitter())
+	at := w.waiter.At()
+	waits := !w.asking && !w.holding && !w.over
+	used := w.votes.Has(i)
+	switch what {
+	case quorum.WakeReserved:
+		if !w.over && !w.holding && !w.left && !w.config.Once {
+			w.evidence = quorum.Never
+		}
+	case quorum.WakeNext:
+		if (waits || w.asking) && w.maybe.Has(i) {
+			w.evidence = min(w.evidence, w.now+w.grace+ms)
+		}
+	case quorum.WakeAskAgain:
+		if (waits || w.asking) && w.maybe.Has(i) {
+			w.evidence = quorum.Never
+		}
+	}
+	reserved := what == quorum.WakeReserved
+	unwanted := reserved && !used && (w.over || !w.holding && (w.left || w.config.Once))
+	wanted := reserved && waits && !unwanted
+	w.seen[fmt.Sprint("reaction ", reaction)]++
+	switch {
+	case at > before:
+		return "asks later because it is woken"
+	case (reaction == quorum.ReactionReschedule) != (at < before):
+		return "does not say that the next attempt has moved, or says so for nothing"
+	case unwanted != (reaction == quorum.ReactionPassOn):
+		return fmt.Sprintf("a reservation that nobody wants: %v, passed on: %v", unwanted, reaction == quorum.ReactionPassOn)
+	case (reserved && w.holding && !used) != (reaction == quorum.ReactionAskForVote):
+		return "a further vote that nobody asks for, or that there is not"
+	case wanted && at > w.now+w.grace+3*ms:
+		return "a reservation for it goes by unused"
+	}
+	return ""
+}
+
+func TestWaiterKeepsItsLawsOnRandomWalks(t *testing.T) {
+	const walks, steps = 20_000, 60
+	seen := map[string]int{}
+	for seed := range uint64(walks) {
+		w := newWaiterWalk(choices{rng: rand.New(rand.NewPCG(seed, 3))})
+		if problem := w.walk(steps); problem != "" {
+			t.Fatalf("seed %d: %s", seed, problem)
+		}
+		for what, n := range w.seen {
+			seen[what] += n
+		}
+	}
+	t.Log(seen)
+	for _, what := range []string{"ticket", "lapsed", "won", "left", "yield", "reaction 1", "reaction 2", "reaction 3"} {
+		if seen[what] < walks/100 {
+			t.Errorf("%q only %d times: the walks miss something", what, seen[what])
+		}
+	}
+}
+
+func FuzzWaiter(f *testing.F) {
+	rng := rand.New(rand.NewPCG(4, 5))
+	for range 32 {
+		seed := make([]byte, 40+rng.IntN(400))
+		for i := range seed {
+			seed[i] = byte(rng.Uint32())
+		}
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, life []byte) {
+		w := newWaiterWalk(choices{bytes: life})
+		if problem := w.walk(1000); problem != "" {
+			t.Fatal(problem)
+		}
+	})
+}

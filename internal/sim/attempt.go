@@ -1,0 +1,275 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// attempt is one attempt of a client. Its owner value is the lease's as well.
+type attempt struct {
+	owner     uint32
+	began     time.Duration
+	started   time.Duration // the same in true time
+	proposal  int64
+	ballot    quorum.Ballot
+	untouched quorum.Set // nodes that certainly hold nothing of it
+	raising   bool       // the votes had their time, the raises have theirs
+	failures  int
+	refusals  [maxNodes]quorum.Refusal // Left is the instant at which the key ends
+	refused   int
+
+	stands      [maxNodes]int64 // the position that the attempt moved each node to; 0 where it is ahead
+	firstBefore [maxNodes]int64 // the value before, of the vote
+	lastBefore  [maxNodes]int64 // and of the counted move
+	wasRaised   quorum.Set
+}
+
+// try begins an attempt: it asks every node.
+func (c *client) try(now time.Duration) {
+	w := c.w
+	w.stats[Attempts]++
+	w.owners++
+	clusterTime := c.clusterTime()
+	c.phase = trying
+	c.attempt = attempt{
+		owner: w.owners, began: now, started: w.now, failures: c.failures, proposal: c.propose(clusterTime),
+	}
+	c.ballot = quorum.NewBallot(w.p.Nodes, true, c.proposal)
+	c.beginWait(clusterTime)
+	lapsed := c.askLapsed(now)
+	if w.bugs.has(OneOwner) && c.ticket != 0 {
+		c.owner = c.ticket
+	}
+	c.until = now + w.config.terms.Timeout
+	w.judge.begins(c)
+	if w.p.Trace != nil {
+		w.trace("client %d tries as owner %d, ticket %d, enqueued at %d, lapsed %v, proposes %d",
+			c.id, c.owner, c.ticket, c.enqueuedAt, lapsed, c.proposal)
+	}
+	for i := range w.p.Nodes {
+		k := &c.known[i]
+		if c.ask(i, c.proposal, lapsed, c.until) {
+			continue
+		}
+		w.stats[NotAsked]++
+		c.untouched, c.notQueued = c.untouched.With(i), c.notQueued.With(i)
+		c.ballot.Fail(i)
+		if (!k.greeted || k.line != w.nodes[i].line) && now >= k.asked+w.config.terms.Timeout {
+			c.greet(i)
+		}
+	}
+	c.decide(now)
+}
+
+// propose returns the token that the attempt proposes. Tokens do not depend on
+// it, so it is wrong in some runs, and often the same as another client's.
+func (c *client) propose(t int64) int64 {
+	w := c.w
+	t += micros(w.upTo(2*w.config.misjudged+1) - w.config.misjudged)
+	if grain := micros(w.config.grain); grain > 0 {
+		t -= t % grain
+	}
+	return max(t, 1)
+}
+
+// ask sends an acquire to node i, if that may vote.
+func (c *client) ask(i int, t int64, lapsed bool, bound time.Duration) bool {
+	if !c.mayVote(i) {
+		return false
+	}
+	w := c.w
+	m := message{
+		op: opAcquire, owner: c.owner, ticket: c.ticket, enqueuedAt: c.enqueuedAt, t: t, lapsed: lapsed,
+		marker:     c.known[i].marker,
+		subscribed: w.config.unsubscribed == 0 || w.rng.IntN(1000) >= w.config.unsubscribed,
+	}
+	c.limit(i, &m, bound)
+	c.request(i, &m)
+	return true
+}
+
+// answered takes a node's answer to the attempt.
+func (c *client) answered(i int, m *message, now time.Duration) {
+	switch k := &c.known[i]; {
+	case m.answer == granted && c.quarantined(k):
+		c.ballot.Fail(i) // the clock stepped, as this very answer shows or one before it
+	case m.answer == granted:
+		c.vote(i, m)
+	case m.answer == taken:
+		c.untouched = c.untouched.With(i)
+		if c.ballot.Votes().Silent().Has(i) {
+			c.refuse(i, m, now)
+		}
+		c.ballot.Refuse(i)
+	default:
+		c.untouched, c.notQueued = c.untouched.With(i), c.notQueued.With(i)
+		c.ballot.Fail(i)
+		if m.answer == markerChanged {
+			k.greeted = false
+			c.greet(i)
+		}
+	}
+	c.decide(now)
+}
+
+// vote takes the vote of node i, and asks nodes below the top to raise.
+func (c *client) vote(i int, m *message) {
+	moved, before := m.moved, m.before
+	if moved == 0 && c.w.bugs.has(AheadCounts) {
+		moved, before = c.proposal, min(before, c.proposal-1)
+	}
+	if c.ballot.Votes().Silent().Has(i) {
+		c.stands[i], c.firstBefore[i], c.lastBefore[i] = moved, before, before
+	}
+	below := c.ballot.Grant(i, moved, before)
+	if below == 0 {
+		return
+	}
+	raise := message{op: opRaise, owner: c.owner, t: c.ballot.Token()}
+	for j := range c.w.p.Nodes {
+		if below.Has(j) {
+			c.w.stats[Raises]++
+			c.request(j, &raise)
+		}
+	}
+}
+
+// raised takes the answer to a raise.
+func (c *client) raised(i int, m *message) {
+	ok := m.answer == done
+	c.ballot.Raised(i, m.before, ok)
+	if ok && m.t == c.ballot.Token() && m.before < m.t {
+		c.stands[i], c.lastBefore[i] = m.t, m.before
+		c.wasRaised = c.wasRaised.With(i)
+		if c.phase == holding {
+			c.shows(i, m)
+		}
+	}
+}
+
+// expire ends the wait: first for votes, then for raises.
+func (c *client) expire(now time.Duration) {
+	if c.w.bugs.has(AmbiguousVotes) {
+		c.inventVotes(c.ballot.Votes().Silent())
+	}
+	c.ballot.Votes().Expire()
+	if c.raising {
+		c.ballot.Expire()
+	}
+	c.raising = true
+	c.until = now + c.w.config.terms.Timeout
+	c.decide(now)
+}
+
+// inventVotes counts nodes as if they had moved to the top.
+func (c *client) inventVotes(nodes quorum.Set) {
+	for i := range c.w.p.Nodes {
+		if nodes.Has(i) {
+			c.vote(i, &message{moved: c.ballot.Token(), before: c.ballot.Token() - 1})
+		}
+	}
+}
+
+// decide ends the attempt when its outcome is certain.
+func (c *client) decide(now time.Duration) {
+	if c.w.bugs.has(ReservationVotes) {
+		c.countReservations()
+	}
+	verdict := c.verdict()
+	if verdict.outcome == quorum.OutcomePending {
+		return
+	}
+	w := c.w
+	terms := &w.config.terms
+	if verdict.outcome == quorum.OutcomeWon {
+		votes := c.ballot.Votes()
+		since := c.began
+		if w.bugs.has(FromReply) {
+			since = now
+		}
+		if c.window == nil {
+			c.window = make(quorum.Window, maxNodes)
+		}
+		c.window = c.window[:w.p.Nodes]
+		c.machine = quorum.NewMachine(terms, c.window, since, verdict.voters, quorum.All(w.p.Nodes)&^votes.Silent())
+		c.machine.SetLag(w.config.lag)
+		c.machine.Arm(since + c.interval())
+		if c.machine.End()-now >= terms.TTL/10 || w.bugs.has(NoFinalCheck) {
+			c.granted(now, verdict)
+			return
+		}
+		w.stats[Abandoned]++
+	}
+	c.enqueued()
+	if c.splits++; c.ballot.Votes().Granted() == 0 || verdict.outcome == quorum.OutcomeHeld {
+		c.splits = 0
+	}
+	if !w.bugs.has(KeepFailed) {
+		c.releaseAll(c.untouched, c.stays())
+	}
+	w.judge.over(c)
+	c.contended = c.contended || c.refused > 0
+	if !w.quiet && w.rng.IntN(1000) < w.config.giveUp {
+		w.stats[WaitsGivenUp]++
+		c.failures = 0
+		c.leave()
+		c.rest(now, w.upTo(terms.TTL/4))
+		return
+	}
+	c.failures++
+	wait := min(terms.TTL/20<<min(c.failures, 10), w.config.backoffCap)
+	c.rest(now, c.retryDelay(now, wait/2+w.upTo(wait/2)))
+	c.wokenBy = 0
+	c.look(now)
+}
+
+// verdict is the outcome of an attempt: of the ballot, unless a planted bug
+// overrules it.
+type verdict struct {
+	outcome            quorum.Outcome
+	voters             quorum.Set
+	top, first, latest int64 // latest is the last token of the block: the top
+}
+
+func (c *client) verdict() verdict {
+	b, bugs := &c.ballot, c.w.bugs
+	v := verdict{outcome: b.Outcome(), voters: b.Votes().Granted(), top: b.Token()}
+	v.first, v.latest = b.Tokens(c.w.config.block)
+	n, q := c.w.p.Nodes, quorum.Size(c.w.p.Nodes)
+	votes := b.Votes().Outcome() == quorum.OutcomeWon
+	override := func() { v.outcome, v.first, v.latest = quorum.OutcomeWon, v.top, v.top }
+	switch {
+	case bugs.has(NoRaise) && votes:
+		override()
+	case bugs.has(ProposalStays) && v.outcome == quorum.OutcomeWon:
+		v.top = c.proposal
+		override()
+	case bugs.has(BlockUnbounded) && v.outcome == quorum.OutcomeWon:
+		v.first = max(1, v.top-c.w.config.block+1)
+	case bugs.has(BeforeOfTheVote) && v.outcome == quorum.OutcomeWon:
+		v.first = c.firstOfVotes(v)
+	case bugs.has(HalfQuorum) && v.outcome != quorum.OutcomeWon && v.voters.Len() >= n/2 && n > 1:
+		override()
+		for i := 0; v.voters.Len() < q; i++ {
+			v.voters = v.voters.With(i)
+		}
+	}
+	return v
+}
+
+// firstOfVotes returns the first usable token as it is when the value before
+// is taken from a node's vote, although the node was raised later.
+func (c *client) firstOfVotes(v verdict) int64 {
+	var before int64
+	for i := range c.w.p.Nodes {
+		switch {
+		case c.stands[i] != v.top:
+		case c.wasRaised.Has(i):
+			before = max(before, c.firstBefore[i])
+		default:
+			before = max(before, c.lastBefore[i])
+		}
+	}
+	return max(before, v.top-c.w.config.block) + 1
+}

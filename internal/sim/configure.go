@@ -1,0 +1,168 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// configure draws the setting of a run.
+func (w *world) configure() {
+	r := w.rng
+	c := config{clients: 2 + r.IntN(usualClients-1), fifo: r.IntN(2) == 0}
+	if r.IntN(8) == 0 {
+		c.clients = usualClients + 1 + r.IntN(maxClients-usualClients)
+	}
+	c.drawTerms(w)
+	ttl := c.terms.TTL
+
+	c.latency = ttl / 1000 * time.Duration(1+r.IntN(20))
+	c.loss = w.sometimes(300)
+	c.slow = w.sometimes(100)
+	c.repeat = w.sometimes(200)
+	if r.IntN(8) == 0 { // about as many requests as a node can serve, or more
+		c.service = c.terms.Timeout / time.Duration(c.clients*(1+r.IntN(8)))
+	}
+	c.everyPause = w.every(ttl)
+	c.everyCrash = w.every(4 * ttl)
+	c.everyDown = w.every(3 * ttl)
+	c.everyStall = w.every(3 * ttl)
+	c.everyFreeze = w.every(3 * ttl)
+	c.everyTrim = w.every(2 * ttl)
+	c.everyCut = w.every(4 * ttl)
+	c.everyQuit = w.every(6 * ttl)
+	c.everyCheck = w.every(4 * ttl)
+	if r.IntN(3) == 0 {
+		c.everyJump = w.every(4 * ttl)
+	}
+	if r.IntN(3) == 0 {
+		c.everyDistance = w.every(8 * ttl)
+	}
+	c.queues = []int{0, 50, 50, 100, 100, 100}[r.IntN(6)]
+	c.giveUp, c.unsubscribed = w.sometimes(50), w.sometimes(200)
+	c.orderly = w.p.World == Inside && r.IntN(16) == 0
+	if w.p.Nodes%2 == 0 {
+		// Two of two votes: a release that overtakes its acquire blocks the lock
+		// for a TTL, and a head that waits for the other node lets its
+		// reservation lapse. Neither liveness in two TTLs nor order is promised.
+		c.fifo, c.orderly = true, false
+	}
+	c.amnesia = (r.IntN(2) == 0 || w.p.Mutation.has(amnesic)) && !w.p.Mutation.has(lostOnTheWay)
+	c.guard = c.amnesia || r.IntN(2) == 0
+	c.known = r.IntN(3) > 0
+	c.stepAware = r.IntN(2) == 0
+	if c.amnesia {
+		c.everyFlush = w.every(6 * ttl)
+	}
+	c.drawTokens(w)
+	c.drawClocks(w)
+	w.p.Mutation.configure(w, &c)
+	if c.orderly {
+		c.calm()
+	}
+	c.grace = min(max(4*c.latency, minGrace), maxGrace)
+	w.config = c
+}
+
+func (c *config) drawTerms(w *world) {
+	r := w.rng
+	ttl := []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second}[r.IntN(4)]
+	c.maxTTL = ttl * time.Duration(1+r.IntN(2))
+	c.ahead = min(2*time.Second, c.maxTTL/4)
+	c.backoffCap = ttl / 2
+	c.hold = ttl / 100 * []time.Duration{5, 30, 150, 400}[r.IntN(4)]
+	c.faults = time.Duration(w.p.Span) * ttl
+	c.terms = quorum.Terms{
+		Nodes: w.p.Nodes, TTL: ttl, Drift: quorum.Drift(ttl, 0.01),
+		Guard: quorum.Guard(ttl), Early: quorum.Early(quorum.Guard(ttl)),
+		Timeout: min(max(ttl/10, 20*time.Millisecond), 500*time.Millisecond),
+	}
+	c.terms.MaxLag = quorum.MaxLag(ttl, ttl)
+	c.lag = time.Duration(w.sometimes(int(c.terms.MaxLag)))
+	c.late = (c.terms.Early + c.lag) * 9 / 10 // by the truth: by the client's clock it may be more
+	if r.IntN(5) == 0 {
+		c.terms.MaxHold = ttl/2 + w.upTo(2*ttl)
+	}
+}
+
+// drawTokens draws the proposals: tokens must not depend on them.
+func (c *config) drawTokens(w *world) {
+	r, ttl := w.rng, c.terms.TTL
+	c.misjudged = []time.Duration{0, 2 * c.latency, ttl / 10, 3 * ttl}[r.IntN(4)]
+	if r.IntN(3) == 0 {
+		c.grain = []time.Duration{time.Millisecond, ttl / 10, 2 * ttl}[r.IntN(3)]
+	}
+	c.block = []int64{1, 1, 10, 1000, 1_000_000, 1_000_000_000}[r.IntN(6)]
+	c.locals = w.sometimes(900)
+}
+
+// drawClocks draws what the world says about clocks.
+func (c *config) drawClocks(w *world) {
+	ttl := c.terms.TTL
+	switch {
+	case w.p.World == Inside || w.p.World == Stepped:
+		c.rate = modelRate
+		c.offset = c.maxTTL / 20
+		if w.p.World == Stepped {
+			c.stepAware, c.amnesia, c.everyFlush = true, false, 0
+			c.everyStep = ttl + w.upTo(8*ttl)
+			c.everyCommon = w.every(8 * ttl)
+			c.everyCrash, c.everyQuit = 0, 0
+		}
+	case c.amnesia:
+		// The quarantine is longer than A + C: a register is at most a quarter
+		// of it ahead of its node's clock, steps differ by a quarter, and rates
+		// by 15 % of it in the usual span.
+		c.rate = 3000
+		c.offset = c.maxTTL / 20
+		c.step = c.maxTTL / 8
+		c.everyStep = w.every(ttl / 4)
+	default:
+		c.rate = 50_000
+		c.offset = time.Hour
+		c.step = []time.Duration{ttl / 2, 2 * ttl, time.Hour}[w.rng.IntN(3)]
+		c.everyStep = ttl/8 + w.upTo(ttl)
+		c.everyBlip = w.every(ttl)
+		if w.rng.IntN(2) == 0 || w.p.Mutation.has(lostOnTheWay) {
+			c.loseKeysOnTheWay(w)
+		}
+	}
+}
+
+// calm makes a run in which nothing goes wrong, and each client that is woken
+// asks in time.
+func (c *config) calm() {
+	c.clients, c.queues, c.giveUp, c.unsubscribed = usualClients, 100, 0, 0
+	c.latency = min(c.latency, maxGrace/4)
+	c.loss, c.slow, c.repeat, c.service = 0, 0, 0, 0
+	c.misjudged, c.grain = 0, 0
+	c.everyPause, c.everyCrash, c.everyQuit, c.everyJump, c.everyDown = 0, 0, 0, 0, 0
+	c.everyFlush, c.everyStall, c.everyFreeze, c.everyCut, c.everyDistance = 0, 0, 0, 0, 0
+	c.everyCheck = c.terms.TTL // or a client that waits for long does not know the nodes' clocks any more
+}
+
+// loseKeysOnTheWay makes a run of slow attempts by many clients that step on
+// each other's heels, on nodes whose clocks jump, so that an attempt often
+// loses a key before it is over. Tokens are in danger there.
+func (c *config) loseKeysOnTheWay(w *world) {
+	ttl := c.terms.TTL
+	c.clients = usualClients
+	c.fifo = w.rng.IntN(4) == 0
+	c.terms.Timeout = ttl / 3
+	c.terms.MaxHold = 0
+	c.hold = ttl / 100
+	c.backoffCap = ttl / 10
+	c.latency = ttl / 50 * time.Duration(1+w.rng.IntN(10))
+	c.repeat, c.loss, c.service = 600, w.rng.IntN(50), 0
+	c.offset = ttl / 10
+	c.step, c.everyStep = 0, 0
+	if w.rng.IntN(4) == 0 {
+		c.step, c.everyStep = 2*ttl, ttl/50+w.upTo(ttl/5)
+	}
+	c.everyBlip = ttl/50 + w.upTo(ttl/10)
+	c.everyPause, c.everyCrash, c.everyDown, c.everyStall, c.everyCut = 0, 0, 0, 0, 0
+	c.everyJump, c.everyFreeze, c.everyDistance = 0, 0, 0
+	if w.rng.IntN(2) == 0 {
+		c.queues = 0 // and all of them at once
+	}
+}

@@ -1,0 +1,185 @@
+package sim
+
+import "time"
+
+// again calls do at instants until the faults stop, every so often in the mean.
+func (w *world) again(every time.Duration, do func(at time.Duration)) {
+	if every == 0 {
+		return
+	}
+	for at := w.upTo(2 * every); at < w.config.faults; at += 1 + w.upTo(2*every) {
+		do(at)
+	}
+}
+
+// skewed returns a time up to most; short times are more frequent than long
+// ones.
+func (w *world) skewed(most time.Duration) time.Duration { return w.upTo(1 + w.upTo(most)) }
+
+// plan draws all faults in advance.
+func (w *world) plan() {
+	for i := range int8(w.config.clients) {
+		w.planClient(i)
+		for k := range int8(w.p.Nodes) {
+			w.planLink(i, k)
+		}
+	}
+	var ahead nodeSet // those whose clocks are set ahead, and not back
+	for i := range int8(w.p.Nodes) {
+		if w.planNode(i) {
+			ahead |= 1 << i
+		}
+	}
+	c := &w.config
+	w.again(c.everyCommon, func(at time.Duration) {
+		e := event{kind: evCommonStep, client: int8(w.rng.IntN(c.clients)), node: -1, duration: w.farAhead()}
+		e.message.t = int64(ahead & nodeSet(w.rng.IntN(1<<w.p.Nodes)))
+		w.schedule(at, &e)
+	})
+	w.schedule(c.faults, &event{kind: evCalm, client: -1, node: -1})
+}
+
+// nodeSet is a set of nodes, one bit for each.
+type nodeSet uint8
+
+func (w *world) planClient(i int8) {
+	c := &w.config
+	ttl := c.terms.TTL
+	file := func(every time.Duration, k kind, duration func() time.Duration) {
+		w.again(every, func(at time.Duration) {
+			w.schedule(at, &event{kind: k, client: i, node: -1, duration: duration()})
+		})
+	}
+	file(c.everyPause, evPause, func() time.Duration { return w.skewed(5 * ttl) })
+	file(c.everyCrash, evCrash, func() time.Duration { return w.skewed(3 * ttl) })
+	file(c.everyQuit, evQuit, func() time.Duration { return w.skewed(3 * ttl) })
+	file(c.everyJump, evStep, func() time.Duration {
+		by := w.skewed(6*ttl) - w.skewed(6*ttl)
+		if w.rng.IntN(8) == 0 {
+			by += time.Hour
+		}
+		return by
+	})
+}
+
+func (w *world) planLink(i, k int8) {
+	c := &w.config
+	ttl := c.terms.TTL
+	w.again(c.everyCut, func(at time.Duration) {
+		w.schedule(at, &event{
+			kind: evCut, client: i, node: k, duration: w.skewed(3 * ttl), oneWay: w.rng.IntN(3) == 0,
+		})
+	})
+	w.again(c.everyDistance, func(at time.Duration) {
+		w.schedule(at, &event{kind: evDistance, client: i, node: k, duration: w.skewed(8 * ttl)})
+	})
+	w.again(c.everyCheck, func(at time.Duration) {
+		w.schedule(at, &event{kind: evRedial, client: i, node: k})
+	})
+}
+
+// planNode draws the faults of node i, and reports whether its clock is never
+// set back.
+func (w *world) planNode(i int8) (ahead bool) {
+	c := &w.config
+	ttl := c.terms.TTL
+	file := func(every time.Duration, k kind, duration func() time.Duration) {
+		w.again(every, func(at time.Duration) {
+			w.schedule(at, &event{kind: k, client: -1, node: i, duration: duration()})
+		})
+	}
+	back := w.p.World == Stepped && w.rng.IntN(3) == 0
+	w.again(c.everyDown, func(at time.Duration) {
+		e := event{kind: evDown, client: -1, node: i, duration: w.skewed(3 * ttl)}
+		if c.amnesia {
+			e.finds = loss(w.rng.IntN(3))
+		}
+		w.schedule(at, &e)
+		if e.finds == truncated {
+			w.schedule(max(0, at-w.skewed(3*ttl)), &event{kind: evSave, client: -1, node: i})
+		}
+	})
+	file(c.everyFlush, evFlush, func() time.Duration { return 0 })
+	file(c.everyStall, evStall, func() time.Duration { return w.skewed(2 * ttl) })
+	file(c.everyFreeze, evFreeze, func() time.Duration { return w.skewed(2 * ttl) })
+	file(c.everyTrim, evTrim, func() time.Duration {
+		if w.rng.IntN(2) == 0 {
+			return 0
+		}
+		return 1 + w.skewed(2*ttl)
+	})
+	file(c.everyStep, evStep, func() time.Duration {
+		if w.p.World != Stepped {
+			return w.upTo(2*c.step+1) - c.step
+		}
+		if back {
+			return -w.farAhead()
+		}
+		return w.farAhead()
+	})
+	file(c.everyBlip, evBlip, func() time.Duration { return w.upTo(2 * ttl) })
+	return !back
+}
+
+// farAhead returns a step over every key's end.
+func (w *world) farAhead() time.Duration {
+	ttl := w.config.terms.TTL
+	by := 2*ttl + w.upTo(10*ttl)
+	if w.rng.IntN(8) == 0 {
+		by += time.Hour
+	}
+	return by
+}
+
+// step moves a wall clock. A node's clock that was near the truth stays near
+// it: steps do not add up.
+func (w *world) step(e *event) {
+	if e.client >= 0 {
+		w.clients[e.client].jump(e.duration)
+		return
+	}
+	if w.p.World == Stepped {
+		w.stepAhead(int(e.node), e.duration)
+		return
+	}
+	w.stats[Steps]++
+	n := &w.nodes[e.node]
+	n.jumped = true
+	drifted := n.clock.read(w.now) - n.clock.offset - w.now
+	n.clock.offset = epoch + e.duration - drifted
+	w.trace("clock of node %d is off by %v", e.node, e.duration)
+}
+
+// stepAhead moves the clock of a node that every client knows.
+func (w *world) stepAhead(node int, by time.Duration) {
+	if !w.watched(node) {
+		return
+	}
+	w.stats[Steps]++
+	n := &w.nodes[node]
+	n.jumped = true
+	n.clock.offset += by
+	w.trace("clock of node %d steps by %v", node, by)
+}
+
+// commonStep moves the clocks of one host: a client's and those of the nodes
+// beside it.
+func (w *world) commonStep(e *event) {
+	w.stats[CommonSteps]++
+	for i := range w.p.Nodes {
+		if e.message.t&(1<<i) != 0 {
+			w.stepAhead(i, e.duration)
+		}
+	}
+	w.clients[e.client].jump(e.duration)
+}
+
+// watched reports whether every client knows the clock of a node.
+func (w *world) watched(node int) bool {
+	for i := range w.config.clients {
+		if w.clients[i].known[node].offset.at == 0 {
+			return false
+		}
+	}
+	return true
+}

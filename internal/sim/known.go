@@ -1,0 +1,188 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// offset is the knowledge of a client about a node's clock: the difference to
+// its own steady clock lay in [low, low+width] at the instant at.
+type offset struct{ low, width, at time.Duration }
+
+// known is the knowledge of a client about a node.
+type known struct {
+	offset  offset
+	greeted bool // over the connection line, which may vote
+	line    uint32
+	asked   time.Duration // when the last greeting went out
+	jumped  time.Duration // when the clock was last found to be set ahead
+	jump    time.Duration // and by how much
+
+	marker     marker        // of the restart guard
+	quarantine time.Duration // votes do not count before, by the steady clock
+	distrust   bool          // the next greeting starts a quarantine for every client
+}
+
+// greetTime bounds a greeting; a slower answer is of no use.
+const greetTime = time.Second
+
+// greet sends the greeting of a connection.
+func (c *client) greet(i int) {
+	m := message{op: opGreet, distrust: c.known[i].distrust}
+	c.known[i].asked = c.now()
+	c.request(i, &m)
+}
+
+// redial greets a node: there is a connection again, or it is time to look.
+func (c *client) redial(i int) {
+	if c.phase != gone && c.w.now >= c.paused {
+		c.greet(i)
+	}
+}
+
+// greeted takes the answer to a greeting.
+func (c *client) greeted(i int, m *message, now time.Duration) {
+	k := &c.known[i]
+	if m.answer != done || m.line != c.w.nodes[i].line {
+		return // that connection is no more
+	}
+	if k.line != m.line {
+		c.retryReleases(i)
+		if c.phase == resting && c.ticket != 0 {
+			c.until = min(c.until, now+c.w.upTo(minGrace)) // its wake-ups were not received meanwhile
+		}
+	}
+	k.greeted, k.line = true, m.line
+	if m.distrust {
+		k.distrust = false
+	}
+	if m.marker == k.marker {
+		return // its quarantine is being waited out
+	}
+	k.marker = m.marker
+	left := min(time.Duration(m.marker.until-m.clock)*time.Microsecond, c.w.config.maxTTL)
+	if left > 0 && !c.w.bugs.has(NoGuard) {
+		c.quarantine(k, left)
+	}
+}
+
+// quarantine keeps a node from voting for a time. It is measured on the steady
+// clock: a wall clock that jumps must not end it.
+func (c *client) quarantine(k *known, d time.Duration) {
+	// One per cent more: the node's clock may run faster.
+	k.quarantine = max(k.quarantine, c.quarantineClock()+d+d/drift)
+}
+
+func (c *client) quarantineClock() time.Duration {
+	if c.w.bugs.has(QuarantineJumps) {
+		return c.now()
+	}
+	return c.steady()
+}
+
+// quarantined reports whether a vote of the node does not count.
+func (c *client) quarantined(k *known) bool { return c.quarantineClock() < k.quarantine }
+
+// mayVote reports whether node i is to be asked for its vote.
+func (c *client) mayVote(i int) bool {
+	k := &c.known[i]
+	return k.greeted && k.line == c.w.nodes[i].line && !c.quarantined(k)
+}
+
+// limit sets the instant after which m is void, by the validity clock.
+func (c *client) limit(i int, m *message, bound time.Duration) {
+	o := &c.known[i].offset
+	left := bound - c.now()
+	m.bound = c.steady() + left
+	m.after = micros(c.ruler() + left + o.low)
+	m.slack = time.Millisecond + (c.ruler()+left-o.at)/1e6*time.Duration(3*c.w.config.rate) + o.width
+}
+
+// ruler returns the time of the clock that the nodes' clocks are measured on:
+// the steady clock. On one that includes the client's own steps, a step common
+// to client and node would not be seen.
+func (c *client) ruler() time.Duration {
+	if c.w.bugs.has(CommonStepUnseen) {
+		return c.now()
+	}
+	return c.steady()
+}
+
+// clusterTime returns the lower median of the nodes' clocks in µs, as far as
+// the client knows them.
+func (c *client) clusterTime() int64 {
+	var sorted [maxNodes]time.Duration
+	known := 0
+	for i := range c.w.p.Nodes {
+		o := &c.known[i].offset
+		if o.at == 0 {
+			continue
+		}
+		at := c.ruler() + o.low + o.width/2
+		j := known
+		for ; j > 0 && sorted[j-1] > at; j-- {
+			sorted[j] = sorted[j-1]
+		}
+		sorted[j] = at
+		known++
+	}
+	if known == 0 {
+		return micros(epoch + c.w.now)
+	}
+	return micros(sorted[(known-1)/2])
+}
+
+// drift is how fast an old measurement of a clock grows stale: rates differ by
+// less than 1 %.
+const drift = 100
+
+// observe takes the clock of a node from an answer.
+func (c *client) observe(m *message, now time.Duration) {
+	sent, received := m.steady, c.ruler()
+	if c.w.bugs.has(CommonStepUnseen) {
+		sent = m.sent
+	}
+	clock := time.Duration(m.clock) * time.Microsecond
+	next := offset{low: clock - received, width: received - sent, at: received}
+	k := &c.known[m.node]
+	old := &k.offset
+	if old.at == 0 {
+		*old = next
+		return
+	}
+	slack := old.width + (received-old.at+old.width+next.width)/drift // both were read somewhere in their widths
+	ahead := next.low > old.low+slack
+	behind := next.low+next.width < old.low-slack
+	by := next.low + next.width - old.low // at the most
+	if ahead || behind || next.width <= slack {
+		*old = next
+	}
+	if ahead && by >= stepMin && c.w.config.stepAware && !c.w.bugs.has(BlindToSteps) {
+		c.applyClockStep(int(m.node), now, by)
+	}
+}
+
+// applyClockStep takes note of a clock that was set ahead: keys have expired
+// before their time, those of others as well.
+func (c *client) applyClockStep(i int, now, by time.Duration) {
+	w := c.w
+	w.stats[StepsFound]++
+	w.judge.alarmed(c, i)
+	w.trace("client %d sees the clock of node %d ahead by %v", c.id, i, by)
+	k := &c.known[i]
+	k.jumped, k.jump = now, by
+	longest := w.config.terms.TTL
+	if w.config.guard {
+		longest = w.config.maxTTL
+		k.distrust, k.greeted = true, false
+	}
+	c.quarantine(k, longest)
+	if c.phase == holding {
+		c.step(quorum.Input{Kind: quorum.InputClockStep, Node: i, By: by})
+		c.sleep()
+	}
+}
+
+// stepMin is the smallest step of a clock that matters.
+const stepMin = 25 * time.Millisecond

@@ -1,0 +1,280 @@
+package sim
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// lease is the state of a client that holds the lock.
+type lease struct {
+	incomplete quorum.Set // nodes that have not granted
+	asked      quorum.Set // and that were asked once more, because they reserve the lock for us
+	machine    quorum.Machine
+	window     quorum.Window
+	top        int64 // the token that the nodes show
+	token      int64 // of the current holder in this process
+	lastToken  int64 // of the block
+	misses     int
+	answers    int           // to the release
+	worksUntil time.Duration // after a loss, by the validity clock
+	locals
+}
+
+func (c *client) granted(now time.Duration, v verdict) {
+	w := c.w
+	w.stats[Grants]++
+	c.phase = holding
+	c.top, c.token, c.lastToken = v.top, v.first, v.latest
+	c.incomplete, c.asked = quorum.All(w.p.Nodes), 0
+	c.locals = locals{doubted: -1, doubtedAt: -1}
+	c.recordVotes(c.ballot.Votes().Granted())
+	for i := range w.p.Nodes {
+		if c.stands[i] == c.top {
+			c.shows(i, &message{sent: c.began, issued: c.started})
+		}
+	}
+	c.failures, c.misses, c.jumped = 0, 0, false
+	c.until = now + w.upTo(w.config.hold)
+	if w.quiet {
+		c.until = now
+	}
+	for i := range w.p.Nodes {
+		if c.ticket != 0 && (c.turns.Kept() & c.ballot.Votes().Refused()).Has(i) {
+			c.askMore(i, now)
+		}
+	}
+	if w.p.Trace != nil {
+		w.trace("client %d holds as owner %d, tokens %d to %d, stops in %v",
+			c.id, c.owner, c.token, c.lastToken, c.machine.Stop()-now)
+	}
+	w.judge.granted(c, now)
+	for i := range w.p.Nodes {
+		// Found while the lease was being granted.
+		if k := &c.known[i]; k.jumped > c.began && c.phase == holding {
+			c.step(quorum.Input{Kind: quorum.InputClockStep, Node: i, By: k.jump})
+		}
+	}
+}
+
+// interval is the time from one renewal to the next.
+func (c *client) interval() time.Duration {
+	third := c.w.config.terms.TTL / 3
+	return third*9/10 + c.w.upTo(third/5)
+}
+
+// step takes an input through the machine and executes its output.
+func (c *client) step(in quorum.Input) quorum.Output {
+	w := c.w
+	now := c.now()
+	in.Jump, in.Lag = c.jumped, w.config.lag
+	c.jumped = false
+	stop, keys := c.machine.Stop(), c.machine.Deadline()-w.config.terms.Guard
+	out := c.machine.Step(now, in)
+	if out.Begin {
+		c.machine.Arm(now + c.interval())
+	}
+	if out.Missed {
+		w.stats[Missed]++
+		if !out.Begin {
+			terms := &w.config.terms
+			wait := min(terms.TTL/20<<min(c.misses, 10), terms.TTL/3)
+			c.machine.Arm(now + wait/2 + w.upTo(wait))
+		}
+		c.misses++
+	}
+	if out.Confirmed {
+		w.stats[Renewals]++
+		c.misses = 0
+	}
+	for i := range w.p.Nodes {
+		if out.Heal.Has(i) {
+			w.stats[Heals]++
+			c.doubt(i)
+			m := message{op: opHeal, owner: c.owner, t: c.top}
+			c.limit(i, &m, min(c.machine.Stop(), now+w.config.terms.Timeout))
+			c.request(i, &m)
+		}
+	}
+	if out.Events&quorum.Ended != 0 {
+		c.lost(now, stop, keys)
+	}
+	return out
+}
+
+func (c *client) renew() {
+	if !c.step(quorum.Input{Kind: quorum.InputBegin}).Begin {
+		return
+	}
+	m := message{op: opExtend, owner: c.owner, t: c.top}
+	for i := range c.w.p.Nodes {
+		c.request(i, &m)
+	}
+}
+
+// confirm takes an answer that concerns the lease.
+func (c *client) confirm(i int, m *message, now time.Duration) {
+	if m.op == opAcquire && m.answer == granted {
+		c.recordVotes(quorum.Set(0).With(i))
+		c.vote(i, m)
+	}
+	c.recordToken(i, m)
+	if c.deafToClock(now) {
+		return
+	}
+	in := quorum.Input{Kind: quorum.InputNoAnswer, Node: i, At: m.sent}
+	if m.op == opAcquire {
+		in.At = c.began // too early, if it was asked once more
+	}
+	switch m.answer {
+	case granted, confirmed, withoutToken:
+		in.Kind = quorum.InputConfirmed
+	case taken:
+		in.Kind = quorum.InputTaken
+	case missing:
+		in.Kind = quorum.InputMissing
+	}
+	if in.Kind == quorum.InputConfirmed && c.w.bugs.has(FromReply) {
+		in.At = now
+	}
+	c.step(in)
+}
+
+// deafToClock reports whether the machine is kept from seeing that its time is
+// over, by a planted bug.
+func (c *client) deafToClock(now time.Duration) bool {
+	terms := &c.w.config.terms
+	return c.w.bugs.has(DeafToLoss) && now >= c.machine.End() && now < c.machine.Stop()+terms.TTL/3
+}
+
+// giveBack releases the lease, which may turn out to be lost.
+func (c *client) giveBack(now time.Duration) {
+	c.step(quorum.Input{Kind: quorum.InputRelease})
+	if c.machine.State() != quorum.StateReleased {
+		return
+	}
+	c.w.stats[Releases]++
+	if c.w.p.Trace != nil {
+		c.w.trace("client %d releases owner %d", c.id, c.owner)
+	}
+	c.w.judge.released(c)
+	c.endWait()
+	c.releaseAll(0, leaves)
+	c.ticket = 0
+	c.w.judge.over(c)
+	c.phase, c.answers = leaving, 0
+	c.until = now + c.w.config.terms.Timeout
+}
+
+// lost ends the lease. Its remnants are released after the guard, in which the
+// work still comes to its end.
+func (c *client) lost(now, stop, keys time.Duration) {
+	w := c.w
+	reason := c.machine.Reason()
+	if w.p.Trace != nil {
+		w.trace("client %d lost owner %d: %v", c.id, c.owner, reason)
+	}
+	guard := w.config.terms.Guard
+	switch reason {
+	case quorum.ReasonRevoked:
+		w.stats[Revoked]++
+		c.worksUntil = 0 // another client may hold the lock already
+	case quorum.ReasonSuspended:
+		w.stats[Suspended]++
+		c.worksUntil = stop + guard
+	default:
+		w.stats[Expired]++
+		c.worksUntil = stop + guard
+	}
+	w.judge.lost(c, now, stop, keys)
+	c.endWait()
+	if w.bugs.has(RemnantsAtOnce) {
+		c.releaseAll(0, leaves)
+	} else {
+		c.leaveRemnants(max(now, stop) + guard)
+	}
+	c.ticket = 0
+	owner := c.owner
+	c.rest(now, w.upTo(w.config.terms.TTL/4))
+	if w.bugs.has(UnLose) {
+		c.owner = owner
+	}
+}
+
+// unlose goes on as if nothing had happened.
+func (c *client) unlose(m *message) {
+	terms := &c.w.config.terms
+	all := quorum.All(c.w.p.Nodes)
+	c.machine = quorum.NewMachine(terms, c.window, m.sent, all, all)
+	c.machine.SetLag(c.w.config.lag)
+	c.machine.Arm(m.sent + c.interval())
+	c.phase, c.until = holding, c.now()+c.w.upTo(c.w.config.hold)
+}
+
+// releaseAll deletes the locks of an attempt or a lease, and says what becomes
+// of its ticket.
+func (c *client) releaseAll(untouched quorum.Set, update ticketUpdate) {
+	m := message{op: opRelease, owner: c.owner, ticket: c.ticket, enqueuedAt: c.enqueuedAt, update: update}
+	if c.ticket == 0 {
+		m.update = leaves
+	}
+	if m.update == yields {
+		c.w.judge.yields(c)
+	}
+	for i := range c.w.p.Nodes {
+		if !untouched.Has(i) {
+			c.request(i, &m)
+		}
+	}
+}
+
+// remnant is a lost lease whose locks are not released yet.
+type remnant struct {
+	owner, ticket uint32
+	at            time.Duration // true time
+}
+
+// leaveRemnants has the locks of a lost lease released at the instant at.
+func (c *client) leaveRemnants(at time.Duration) {
+	w := c.w
+	for i := range c.remnants {
+		r := &c.remnants[i]
+		if r.owner != 0 {
+			continue
+		}
+		*r = remnant{owner: c.owner, ticket: c.ticket, at: max(c.when(at), w.now) + 1}
+		e := event{kind: evRemnants, client: c.id, node: -1}
+		e.message.life = c.life
+		w.schedule(r.at, &e)
+		return
+	}
+	// All places are in use: these end by themselves.
+}
+
+// releaseRemnants releases the remnants whose time has come.
+func (c *client) releaseRemnants(e *event) {
+	w := c.w
+	if c.phase == gone || e.message.life != c.life {
+		return
+	}
+	if w.now < c.paused {
+		w.schedule(c.paused+timersLast, e)
+		return
+	}
+	for i := range c.remnants {
+		if r := &c.remnants[i]; r.at <= w.now {
+			c.releaseRemnant(r)
+		}
+	}
+}
+
+func (c *client) releaseRemnant(r *remnant) {
+	if r.owner == 0 {
+		return
+	}
+	m := message{op: opRelease, owner: r.owner, ticket: r.ticket}
+	for i := range c.w.p.Nodes {
+		c.request(i, &m)
+	}
+	*r = remnant{}
+}

@@ -1,0 +1,54 @@
+package sim
+
+// orphan is a release whose answer is missing.
+type orphan struct {
+	op            op
+	update        ticketUpdate
+	owner, ticket uint32
+	enqueuedAt    int64
+	line          uint32
+}
+
+// orphans are the releases of a client whose fate is unknown, the latest of
+// each node. They are sent again over a new connection.
+type orphans struct {
+	of   [maxNodes][4]orphan
+	next [maxNodes]uint8
+}
+
+func (o *orphans) sent(i int, m *message) {
+	o.of[i][o.next[i]] = orphan{
+		op: m.op, update: m.update, owner: m.owner, ticket: m.ticket, enqueuedAt: m.enqueuedAt, line: m.line,
+	}
+	o.next[i] = (o.next[i] + 1) % uint8(len(o.of[i]))
+}
+
+func (o *orphans) answered(i int, m *message) {
+	for k := range o.of[i] {
+		if r := &o.of[i][k]; r.op == m.op && r.owner == m.owner && r.ticket == m.ticket {
+			*r = orphan{}
+		}
+	}
+}
+
+// retryReleases sends the releases again that a broken connection took with it.
+// A retry must not bring a ticket back into a queue: its wait has gone on.
+func (c *client) retryReleases(i int) {
+	line := c.w.nodes[i].line
+	for k := range c.orphans.of[i] {
+		r := &c.orphans.of[i][k]
+		if r.op == 0 || r.line == line {
+			continue
+		}
+		c.w.stats[ReleaseRetries]++
+		m := message{op: r.op, owner: r.owner, ticket: r.ticket}
+		if r.op == opRelease && (r.update != leaves || r.ticket == c.ticket) {
+			m.ticket = 0
+		}
+		*r = orphan{}
+		c.w.judge.retried(c, i, m.owner)
+		if !c.w.bugs.has(NoRetries) {
+			c.request(i, &m)
+		}
+	}
+}

@@ -1,0 +1,271 @@
+package sim
+
+import "time"
+
+// execute runs one operation of the script apply. Its time is wall, the
+// instant at which the script began; it may stand still for frozen before it
+// writes.
+func (n *node) execute(m *message, wall, frozen time.Duration) answer {
+	end := (wall + n.w.config.terms.TTL).Milliseconds() // an absolute instant
+	if n.w.bugs.has(RelativeEnds) {
+		end += frozen.Milliseconds()
+	}
+	switch m.op {
+	case opGreet:
+		return n.greet(m, wall)
+	case opAcquire:
+		return n.acquire(m, wall, end)
+	case opExtend:
+		return n.extend(m, end)
+	case opHeal:
+		return n.heal(m, wall, end)
+	case opRaise:
+		return n.raise(m)
+	case opPassOn:
+		return n.passOn(m, wall)
+	default:
+		return n.release(m, wall)
+	}
+}
+
+// greet runs the restart guard: a marker that is missing or names another
+// process starts a quarantine, and so does a client that has seen the clock
+// jump ahead.
+func (n *node) greet(m *message, wall time.Duration) answer {
+	w := n.w
+	if w.config.guard && (n.marker.run != n.run || m.distrust) {
+		w.stats[Quarantines]++
+		n.marker = marker{run: n.run, until: micros(wall + w.config.maxTTL)}
+	}
+	m.marker = n.marker
+	return done
+}
+
+// lock makes the lock. It shows no token yet.
+func (n *node) lock(m *message, end int64) {
+	n.owner, n.reserved, n.shown, n.expires = m.owner, false, 0, end
+}
+
+// value returns the position that an attempt has to pass.
+func (n *node) value() int64 {
+	value := max(n.register, n.base)
+	if n.w.config.guard {
+		floor := n.marker.until
+		switch {
+		case n.w.bugs.has(NoFloor):
+			floor = 0
+		case n.w.bugs.has(FloorAtStart) && floor > 0:
+			floor -= micros(n.w.config.maxTTL)
+		}
+		value = max(value, floor)
+	}
+	return value
+}
+
+// move moves the register up to the proposal, but not far ahead of the node's
+// clock, and only upwards. Otherwise the node is ahead.
+func (n *node) move(m *message, wall time.Duration) {
+	w := n.w
+	value := n.value()
+	target := min(m.t, micros(wall+w.config.ahead))
+	if w.bugs.has(NoCap) {
+		target = m.t
+	}
+	if w.p.Nodes == 1 {
+		target = max(target, value+1)
+	}
+	m.moved, m.before = 0, value
+	if value < target || w.bugs.has(MovesNotStrictly) && value == target {
+		m.moved, n.shown = target, target
+		if w.bugs.has(MovesLater) {
+			e := event{kind: evMoveLate, client: -1, node: n.id}
+			e.message.t = target
+			w.schedule(w.now+w.upTo(w.config.terms.TTL), &e)
+			return
+		}
+		n.register = target
+	}
+}
+
+func (n *node) acquire(m *message, wall time.Duration, end int64) answer {
+	w, bugs := n.w, n.w.bugs
+	ours := n.owner == m.owner && !n.reserved
+	forUs := n.reserved && m.ticket != 0 && (n.owner == m.ticket || bugs.has(ReservedForAnybody)) ||
+		bugs.has(ReservationOverwrites) && m.ticket != 0 && n.reservedFor == m.ticket ||
+		bugs.has(LapsedTakesLock) && m.lapsed
+	tooLate := micros(wall) > m.after && !bugs.has(AcquireAnytime)
+	switch {
+	case w.config.guard && n.marker != m.marker && !bugs.has(NoMarker) &&
+		!(bugs.has(NoMarkerPasses) && n.marker.run == 0) && !(bugs.has(ReservationUnguarded) && forUs):
+		w.stats[MarkerChanges]++
+		return markerChanged
+	case n.owner != 0 && !ours && !forUs:
+		return n.taken(m, wall, !tooLate)
+	case tooLate:
+		w.stats[TooLate]++
+		return late
+	case ours:
+		n.repeat(m, end)
+		return granted
+	}
+	if !forUs && n.queued > 0 {
+		if m.lapsed {
+			n.clearQueue(m.ticket)
+		} else {
+			n.enqueue(m)
+			if head := n.reserve(m.ticket, wall); head != 0 && head != m.ticket {
+				return n.taken(m, wall, true)
+			}
+		}
+	}
+	reservation := forUs && n.reserved
+	n.lock(m, end)
+	n.dequeue(m.ticket)
+	if reservation && bugs.has(ReservationUnmoved) {
+		m.moved, m.before = min(m.t, micros(wall+w.config.ahead)), 0
+		n.shown = m.moved
+		return granted
+	}
+	n.move(m, wall)
+	return granted
+}
+
+// repeat answers a second copy of a request that was granted: it gets the
+// first answer again, with the smallest block that this can have meant.
+func (n *node) repeat(m *message, end int64) {
+	n.expires = end
+	m.moved, m.before = n.shown, n.shown-1
+	if n.shown == 0 {
+		m.before = n.value()
+		if n.w.bugs.has(RepeatMoves) {
+			m.moved, m.before = m.t, m.t-1
+		}
+	}
+}
+
+// taken puts the ticket of an asker in time into the queue, and answers how
+// long the lock in the way lives.
+func (n *node) taken(m *message, wall time.Duration, inTime bool) answer {
+	m.position = -1
+	if inTime && n.enqueue(m) {
+		m.position = n.rank(m.ticket)
+	}
+	m.left, m.reservation = n.expires-wall.Milliseconds(), n.reserved
+	return taken
+}
+
+// extend never creates a lock, and touches no register.
+func (n *node) extend(m *message, end int64) answer {
+	bugs := n.w.bugs
+	ours := n.owner == m.owner && !n.reserved
+	switch {
+	case n.owner == 0 && bugs.has(ExtendCreates), n.reserved && bugs.has(ExtendReserved):
+		n.lock(m, end)
+		return confirmed
+	case !n.locked():
+		return missing
+	case !ours && !bugs.has(ExtendForeign):
+		return taken
+	case bugs.has(ExtendZero):
+		n.unlock() // PEXPIREAT of the past deletes the key, and reports success
+		return confirmed
+	}
+	n.expires = end
+	if n.shown != m.t && !bugs.has(OwnerIsEnough) {
+		return withoutToken
+	}
+	return confirmed
+}
+
+// heal creates the lock of a lease that lives elsewhere. It shows no token:
+// another attempt may have moved the register meanwhile.
+func (n *node) heal(m *message, wall time.Duration, end int64) answer {
+	bugs := n.w.bugs
+	switch {
+	case micros(wall) > m.after && !bugs.has(HealAnytime):
+		n.w.stats[TooLate]++
+		return late
+	case !n.locked():
+		n.lock(m, end)
+		if bugs.has(HealShowsToken) {
+			n.shown = m.t
+		}
+		if bugs.has(HealMoves) {
+			n.register = m.t
+		}
+		return confirmed
+	case n.owner == m.owner:
+		n.expires = end
+		return confirmed
+	}
+	return taken
+}
+
+// raise moves the register up to the top, for the owner of the lock only.
+func (n *node) raise(m *message) answer {
+	bugs := n.w.bugs
+	value := n.value()
+	switch {
+	case (n.owner != m.owner || n.reserved) && !bugs.has(RaiseAnyOwner):
+		return notDone
+	case value < m.t:
+	case value == m.t && bugs.has(RaiseAtTop):
+		m.before = m.t - 1
+		return done
+	case bugs.has(RaiseDown):
+		value = m.t - 1
+	default:
+		// The register has passed the top: this owner lost the lock here in
+		// between, and a second copy of its acquire got it again.
+		return notDone
+	}
+	m.before = value
+	n.register, n.shown = m.t, m.t
+	return done
+}
+
+// release is a compare-and-delete. If a queue stands, the lock is reserved for
+// its head. The registers stay.
+func (n *node) release(m *message, wall time.Duration) answer {
+	bugs := n.w.bugs
+	free := n.owner == 0
+	ours := !free && (n.owner == m.owner && !n.reserved || bugs.has(ReleaseForeign))
+	if ours {
+		if bugs.has(ReleaseMovesBack) && n.shown == n.register {
+			n.register = n.shown - 1
+		}
+		n.unlock()
+	}
+	stays := m.update != leaves
+	if stays && n.reserved && n.owner == m.ticket {
+		return notDone // reserved for it meanwhile: back in the queue, it would get its turn twice
+	}
+	if stays && m.update != yields {
+		n.enqueue(m)
+	} else {
+		n.dequeue(m.ticket)
+	}
+	var head uint32
+	if ours || free || bugs.has(ReservesAnyLock) {
+		head = n.reserve(m.ticket, wall)
+	}
+	if stays && (m.update == yields || head == m.ticket) {
+		n.enqueue(m)
+	}
+	if ours {
+		return done
+	}
+	return notDone
+}
+
+// passOn takes a ticket that nobody waits with out of the queue, and reserves
+// the lock for the next one, if it is reserved for this very ticket.
+func (n *node) passOn(m *message, wall time.Duration) answer {
+	n.dequeue(m.ticket)
+	if n.owner == m.ticket && n.reserved || n.owner != 0 && n.w.bugs.has(PassOnDeletes) {
+		n.unlock()
+		n.reserve(0, wall)
+		return done
+	}
+	return notDone
+}

@@ -1,0 +1,102 @@
+package sim
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Counter names something that is counted in a run.
+type Counter uint8
+
+// The counters, in the order in which Stats prints them.
+const (
+	Runs Counter = iota
+	Events
+	Attempts
+	Grants
+	Raises
+	Passes
+	PassesRefused
+	Reservations
+	WakeUps
+	WokenAttempts
+	PassedOn
+	QueuesCleared
+	LateVotes
+	WaitsGivenUp
+	ServedInOrder
+	Renewals
+	Missed
+	Heals
+	Doubts
+	Releases
+	ReleaseRetries
+	Expired
+	Revoked
+	Suspended
+	Overlaps
+	Abandoned
+	Messages
+	Lost
+	Late
+	Repeated
+	TooLate
+	LateAnswers
+	Pauses
+	Crashes
+	Quits
+	Cuts
+	Distances
+	Downs
+	Stalls
+	Freezes
+	Queued
+	Wipes
+	Truncations
+	Flushes
+	Trims
+	Quarantines
+	NotAsked
+	MarkerChanges
+	Steps
+	ClientSteps
+	CommonSteps
+	StepsFound
+	counters
+)
+
+var counterNames = [counters]string{
+	"runs", "events", "attempts", "grants", "raises", "local passes", "local passes refused",
+	"reservations", "wake-ups", "attempts after a wake-up", "reservations passed on", "queues cleared", "late votes",
+	"waits given up", "waiters served in order",
+	"renewals", "missed rounds", "heals", "doubts", "releases", "release retries",
+	"expired leases", "revoked leases", "suspended leases", "overlaps", "grants too late to use",
+	"messages", "lost messages", "late messages", "repeated messages", "requests refused as late",
+	"answers after the node timeout",
+	"pauses", "crashes", "clients closed", "cuts", "distances", "nodes down", "stalls", "freezes inside a script",
+	"requests queued at a busy node", "wiped nodes", "nodes that find an old state", "flushes", "trims",
+	"quarantines", "votes not asked for", "votes refused by the marker",
+	"clock steps", "client clock steps", "common clock steps", "steps found",
+}
+
+// String returns the name of the counter.
+func (c Counter) String() string { return counterNames[c] }
+
+// Stats count what happened in a run, or in many.
+type Stats [counters]int
+
+// Add adds the counts of other.
+func (s *Stats) Add(other *Stats) {
+	for i := range s {
+		s[i] += other[i]
+	}
+}
+
+// String returns the counts in one line.
+func (s *Stats) String() string {
+	words := make([]string, len(s))
+	for i, n := range s {
+		words[i] = fmt.Sprintf("%d %v", n, Counter(i))
+	}
+	return strings.Join(words, ", ")
+}
