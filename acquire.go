@@ -158,8 +158,8 @@ func (w *waiter) contend(span *acquireSpan) (*Lease, error) {
 		over := ctx.Err() != nil || m.ending() || err == nil || w.once || hopeless || stop
 		refused := len(a.refusals) > 0
 		w.ended(a, delay, over)
-		open = nil
 		a.leave()
+		open = nil
 		switch {
 		case ctx.Err() != nil:
 			return nil, cancelled(w.name(), err, context.Cause(ctx))

@@ -48,7 +48,7 @@
 --     1 deleted, 2 deleted and reserved for a waiter, 0 missing, -1 another's
 -- recall                           empties the queue of a free lock whose head has let
 --          its reservation lapse; those who are alive come back: 1 done, 0 nothing to do
--- read                             {held or nil, ms, register (0: none), tickets}
+-- read                             {held or nil, ms, register, tickets}
 -- forget   age most                drops registers older than that, µs, so many at most:
 --          how many it dropped
 -- guard    run_id ms trust force nonce   starts a quarantine if the server's process or
@@ -68,19 +68,18 @@ if not base or not (base < 1 / 0) then
   base = 1 / 0 -- no number, or none that can be counted from: see f.register
 end
 local votes = ARGV[3] == '' or ARGV[3] == marker
-local replies, codes, instants = { now, '' }, {}, {}
-local numerals = { [1] = '1', [2] = '2', [0] = '0', [-1] = '-' }
+local codes, details = '', nil
 local key, arg = 5, 7 -- of the operation that comes next
 local made -- the lock that an acquisition has made and not finished with
 
--- The instant so many ms from now, as text: Redis before 7.2 converts numbers slowly.
+-- The instant so many ms from now, as text: Redis before 7.2 converts numbers slowly, and
+-- most locks of a call live equally long.
+local asked, instant
 local function after(duration)
-  local text = instants[duration]
-  if not text then
-    text = string.format('%.0f', ms + duration)
-    instants[duration] = text
+  if asked ~= duration then
+    asked, instant = duration, string.format('%.0f', ms + duration)
   end
-  return text
+  return instant
 end
 
 -- The functions for what is rare; most calls need none of them.
@@ -153,25 +152,7 @@ local function rare()
     if base == 1 / 0 then
       error('quorumlock: the base of the registers is no number', 0)
     end
-    local register = math.max(tonumber(call('ZSCORE', KEYS[1], lock) or 0), base)
-    if not (register < 9007199254740992) then -- 2^53: numbers have gaps from there on
-      error('quorumlock: the register is past every token', 0)
-    end
-    return register
-  end
-
-  -- Returns the register, 0 where another program has written what is none: a lease is
-  -- verified all the same.
-  function f.show(lock)
-    local ok, register = pcall(f.register, lock)
-    if not ok then
-      local problem = type(register) == 'table' and register.err or register
-      if not string.find(problem, '^quorumlock:') and not string.find(problem, 'WRONGTYPE', 1, true) then
-        error(register, 0)
-      end
-      register = 0
-    end
-    return register
+    return math.max(tonumber(call('ZSCORE', KEYS[1], lock) or 0), base)
   end
 
   -- Moves the register of a lock that was created with value a moment ago, and has
@@ -342,13 +323,35 @@ local function rare()
     return { stop, tonumber(longest), marker }
   end
 
+  -- The text of an error. Redis 7.0 says of a command that the user may not run only
+  -- that there is one, so the text names all of ours that the user may not run.
+  function f.describe(problem)
+    local text = type(problem) == 'table' and problem.err or tostring(problem)
+    if string.find(text, "can't run this command", 1, true) and redis.acl_check_cmd then
+      local ours = 'dbsize del exists getrange pexpireat pttl publish set zadd zcard zrange zrank zrem zscore'
+      for command in string.gmatch(ours, '%l+') do
+        if not redis.acl_check_cmd(command) then
+          text = text .. ' +' .. command
+        end
+      end
+    end
+    return text
+  end
+
   rare = function() return f end
   return f
 end
 
+-- Notes an answer that is no small number.
+local function answer(reply)
+  details = details or { 0, 0 }
+  details[#details + 1] = reply
+  codes = codes .. '*'
+end
+
 -- Runs operations from the next one on.
 local function run()
-  local fenced, queues = cap, hint
+  local fenced = cap
   local registers, furthest = KEYS[1], now + (cap or 0)
   for i = key, #KEYS do
     local lock, at, op = KEYS[i], arg, ARGV[arg]
@@ -443,7 +446,8 @@ local function run()
       local left = call('PTTL', lock)
       local held = left ~= -2 and call('GETRANGE', lock, '0', '511')
       local waiting = call('ZCARD', lock .. '\255q')
-      reply = { held, left, rare().show(lock), waiting }
+      local known, register = pcall(rare().register, lock) -- a read tells what there is
+      reply = { held, left, known and register or -1, waiting }
     elseif op == 'forget' then
       arg = at + 3
       reply = rare().forget(a, b)
@@ -453,11 +457,17 @@ local function run()
     else
       return redis.error_reply('ERR quorumlock: no operation ' .. tostring(op))
     end
-    local code = numerals[reply]
-    if not code then
-      code, replies[#replies + 1] = '*', reply
+    if reply == 1 then
+      codes = codes .. '1'
+    elseif reply == 0 then
+      codes = codes .. '0'
+    elseif reply == -1 then
+      codes = codes .. '-'
+    elseif reply == 2 then
+      codes = codes .. '2'
+    else
+      answer(reply)
     end
-    codes[i - 4] = code
   end
 end
 
@@ -470,12 +480,11 @@ repeat
       redis.pcall('DEL', made) -- an error is no vote: it leaves no lock behind
       made = nil
     end
-    if type(problem) == 'table' then
-      problem = problem.err .. (problem.line and ', on @user_script:' .. problem.line or '')
-    end
-    replies[#replies + 1] = { problem }
-    codes[key - 5] = '*'
+    answer({ rare().describe(problem) })
   end
 until ok
-replies[2] = table.concat(codes)
-return replies
+if details then
+  details[1], details[2] = now, codes
+  return details
+end
+return { now, codes }

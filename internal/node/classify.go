@@ -83,11 +83,14 @@ func classifyText(text string, err error) (Status, error) {
 
 // missingRight names the right that the script lacks. Redis 7.0 says of a command that
 // the user may not run only that there is one, and in which line of the script; 7.2 and
-// later name it themselves.
+// later name it themselves. Where an operation fails, the script names the rights.
 func missingRight(err error) error {
 	var config *ConfigError
 	if !errors.As(err, &config) || !strings.Contains(config.Problem, "can't run this command") {
 		return err
+	}
+	if _, rights, found := strings.Cut(config.Problem, "subcommand +"); found {
+		return &ConfigError{Problem: config.Problem, Fix: "give the user +" + rights + ", and what else docs/operations.md lists"}
 	}
 	_, rest, _ := strings.Cut(config.Problem, "@user_script:")
 	number := 0

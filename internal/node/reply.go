@@ -111,16 +111,17 @@ func (n *Node) read(req *Request, all answers, r *Reply) {
 	switch req.Kind {
 	case Acquire:
 		err = n.readVote(all, r)
+	case Extend, Heal:
+		_, err = n.readMany(all, r)
 	case Raise:
 		err = readRaise(all, r)
 	case Read:
 		err = readState(all, r)
 	default:
-		if err = n.readMany(all, r); err == nil && len(r.Answers) == 1 && req.Kind != Extend && req.Kind != Heal {
+		var failure Status
+		if failure, err = n.readMany(all, r); err == nil {
 			if r.N = r.Answers[0]; r.N == Unanswered {
-				err = r.Err
-				r.Status, _ = classify(err)
-				return
+				r.Status = failure
 			}
 		}
 	}
@@ -157,8 +158,8 @@ type operationError string
 // Error returns the server's words.
 func (e operationError) Error() string { return string(e) }
 
-// failure returns the error that an operation answered, nil if it answered none.
-func failure(parts []rueidis.RedisMessage) error {
+// operationFailure returns the error that an operation answered, nil if it answered none.
+func operationFailure(parts []rueidis.RedisMessage) error {
 	if len(parts) != 1 {
 		return nil
 	}
@@ -235,7 +236,7 @@ func detail(all answers) ([]rueidis.RedisMessage, error) {
 	if err != nil {
 		return nil, err
 	}
-	return parts, failure(parts)
+	return parts, operationFailure(parts)
 }
 
 // readState reads the answer to a Read.
@@ -272,44 +273,49 @@ func readRaise(all answers, r *Reply) error {
 }
 
 // readMany reads one answer for each lock. A lock of another type is another owner's;
-// an operation that failed otherwise is Unanswered, and the others count.
-func (n *Node) readMany(all answers, r *Reply) error {
+// an operation that failed otherwise is Unanswered, and the others count. It returns
+// what the last failure means.
+func (n *Node) readMany(all answers, r *Reply) (failure Status, err error) {
 	n.codes = n.codes[:0]
 	for i := range len(all.codes) {
 		code, known := numeral(all.codes[i])
 		if !known {
-			var err error
-			if code, err = numberOrFailure(&all.details[0], r); err != nil {
-				return err
+			var status Status
+			if code, status, err = numberOrFailure(&all.details[0], r); err != nil {
+				return 0, err
+			}
+			if status != 0 {
+				failure = status
 			}
 			all.details = all.details[1:]
 		}
 		n.codes = append(n.codes, code)
 	}
 	r.Answers = n.codes
-	return nil
+	return failure, nil
 }
 
 // numberOrFailure returns an answer that is a larger number, or what the error of an
-// operation says of its lock; then the error goes into r.
-func numberOrFailure(message *rueidis.RedisMessage, r *Reply) (code int64, err error) {
+// operation says of its lock; then the error goes into r, and status says what it means.
+func numberOrFailure(message *rueidis.RedisMessage, r *Reply) (code int64, status Status, err error) {
 	if message.IsInt64() {
-		return integerOf(message)
+		code, err = integerOf(message)
+		return code, 0, err
 	}
 	parts, err := message.ToArray()
 	if err == nil {
-		err = failure(parts)
+		err = operationFailure(parts)
 	}
 	var failed operationError
 	switch {
 	case !errors.As(err, &failed):
-		return 0, errors.Join(errReply, err)
+		return 0, 0, errors.Join(errReply, err)
 	case strings.HasPrefix(failed.Error(), "WRONGTYPE"):
-		return Another, nil
+		return Another, 0, nil
 	}
-	_, err = classify(failed)
+	status, err = classify(failed)
 	r.Err = missingRight(err)
-	return Unanswered, nil
+	return Unanswered, status, nil
 }
 
 // integerOf returns a reply that is an integer; any other is an error.

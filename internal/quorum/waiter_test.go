@@ -199,6 +199,7 @@ func TestOneNodeLessThanAQuorumOfReservationsIsEnoughOnce(t *testing.T) {
 		need := func() int {
 			w.Begin(0)
 			w.Ended(0, &held, time.Second, 0)
+			assert.Greater(t, w.At(), ms, "of %d: nothing is reserved", n)
 			for i := range n {
 				for range 2 { // a node that says it twice counts once
 					if w.Wake(ms, i, quorum.WakeReserved, 0); w.At() <= ms {

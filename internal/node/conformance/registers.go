@@ -219,7 +219,9 @@ func (r *rig) forgetsNothing() {
 	r.admin("ZADD", r.registers, "5", "old")
 	for _, garbage := range []string{"x", "inf", "nan", ""} {
 		r.admin("SET", r.base, garbage)
-		r.unchanged(func() { assert.Equal(r, int64(0), r.one(r.forget(hour, 3)), "a base that cannot be raised: %q", garbage) })
+		r.unchanged(func() {
+			assert.Equal(r, int64(0), r.one(r.forget(hour, 3)), "a base that cannot be raised: %q", garbage)
+		})
 	}
 	r.admin("DEL", r.registers, r.base)
 	r.unchanged(func() { assert.Equal(r, int64(0), r.one(r.forget(hour, 3))) })
