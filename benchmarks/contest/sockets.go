@@ -78,7 +78,9 @@ func (c *socketsClient) Saturate(ctx context.Context, names []string, add func(p
 				}
 				add(int64(won))
 			}
-			errs[part] = err
+			if ctx.Err() == nil { // the end of ctx is no error, not even while it dials
+				errs[part] = err
+			}
 		})
 	}
 	parts.Wait()

@@ -279,20 +279,14 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 	}
 	// A client that has seen this node's data once does not take an empty database for a
 	// first deployment.
-	reply, err := n.run(ctx, "restart guard", "guard", n.identity.RunID, strconv.FormatInt(longest, 10),
-		flag(n.cfg.Trust && n.marker == ""), flag(toAll || n.evicted), rand.Text())
+	stop, agreed, marker, err := n.runGuard(ctx, longest, n.cfg.Trust && n.marker == "", toAll || n.evicted)
+	if err == nil && n.marker != "" && marker != n.marker && stop == 0 && agreed == longest {
+		// Nor does it when a newcomer did: the data that it has seen were lost.
+		stop, agreed, marker, err = n.runGuard(ctx, longest, false, true)
+	}
 	if err != nil {
 		return nil, err
 	}
-	if len(reply) != 3 {
-		return nil, refusal("restart guard", nil)
-	}
-	numbers, ok := integers(reply[:2])
-	marker, err := stringOf(&reply[2])
-	if !ok || err != nil || marker == "" { // "" stands for a node that was never greeted
-		return nil, refusal("restart guard", nil)
-	}
-	stop, agreed := numbers[0], numbers[1]
 	if agreed != longest {
 		return &ConfigError{
 			Problem: fmt.Sprintf("the restart guard of this node stands at %d ms, not %d ms", agreed, longest),
@@ -316,6 +310,25 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 		n.quarantineFor(left, reason)
 	}
 	return nil, nil
+}
+
+// runGuard runs the restart guard on the node. It returns the end of the quarantine, in
+// µs of the node's clock, and 0 for a database that somebody trusts.
+func (n *Node) runGuard(ctx context.Context, longest int64, trust, force bool) (stop, agreed int64, marker string, err error) {
+	reply, err := n.run(ctx, "restart guard", "guard", n.identity.RunID, strconv.FormatInt(longest, 10),
+		flag(trust), flag(force), rand.Text())
+	if err != nil {
+		return 0, 0, "", err
+	}
+	if len(reply) != 3 {
+		return 0, 0, "", refusal("restart guard", nil)
+	}
+	numbers, ok := integers(reply[:2])
+	marker, err = stringOf(&reply[2])
+	if !ok || err != nil || marker == "" { // "" stands for a node that was never greeted
+		return 0, 0, "", refusal("restart guard", nil)
+	}
+	return numbers[0], numbers[1], marker, nil
 }
 
 // quarantineLeft returns how long a quarantine lasts that ends at an instant of the

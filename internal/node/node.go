@@ -92,6 +92,7 @@ type Node struct {
 	lanes   lanes
 	leaving bool                      // Close has begun: no more votes, and an end when all else has gone out
 	settled bool                      // everything was answered, and only retried releases are waited for
+	resting bool                      // the same, and the time of none has come
 	closed  bool                      // nothing is taken any more
 	conns   map[*watchedConn]struct{} // that stand; by our own pointer, since the user's type may not be comparable
 
@@ -242,8 +243,11 @@ func (n *Node) finish(ctx context.Context) bool {
 		case <-ctx.Done():
 			return false
 		case <-patience.C:
+			n.mu.Lock()
+			resting := n.resting
+			n.mu.Unlock()
 			now := n.progress.Load()
-			if now == seen {
+			if now == seen && !resting {
 				return false
 			}
 			seen = now
@@ -255,7 +259,8 @@ func (n *Node) finish(ctx context.Context) bool {
 func (n *Node) left() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.leaving && len(n.lanes.urgent) == 0 && len(n.lanes.acquire) == 0 && (len(n.retryQueue) == 0 || !n.Health().up()) {
+	n.resting = n.leaving && len(n.lanes.urgent) == 0 && len(n.lanes.acquire) == 0 && (len(n.retryQueue) == 0 || !n.Health().up())
+	if n.resting {
 		n.settled = true
 		n.closed = n.closed || len(n.retries) == 0 || !n.Health().up()
 	}

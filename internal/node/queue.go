@@ -40,7 +40,7 @@ func (n *Node) Post(req *Request, to Receiver) bool {
 		n.mu.Unlock()
 		return false
 	}
-	n.settled = false
+	n.settled, n.resting = false, false
 	if req.urgent {
 		n.lanes.urgent = append(n.lanes.urgent, entry{req: req, to: to})
 		n.mu.Unlock()
@@ -97,6 +97,7 @@ func (n *Node) requeue(entries []entry) {
 		return
 	}
 	n.mu.Lock()
+	n.resting = false
 	n.lanes.urgent = append(entries, n.lanes.urgent...)
 	n.mu.Unlock()
 }

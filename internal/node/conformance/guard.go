@@ -201,11 +201,9 @@ func (r *rig) guardSeesTrustedMarkers() {
 	require.Equal(r, node.Granted, r.vote(newcomer, carol).Status)
 	assert.NotEqual(r, before, r.admin("GET", r.marker))
 	r.one(r.release(carol))
-	got := r.vote(n, bob)
-	// Its marker says that nothing has to be waited out; but the node has asked.
-	assert.Equal(r, node.Granted, got.Status, "%v", got.Err)
-	got = r.inOneBatch(n, func() { r.admin("SET", r.marker, "another 1 3600000 nonce") }, r.request(bob, r.micros()))[0]
-	require.ErrorIs(r, got.Err, node.ErrQuarantined)
+	require.ErrorIs(r, r.vote(n, bob).Err, node.ErrQuarantined, "it knows that data were lost")
+	require.ErrorIs(r, r.vote(newcomer, bob).Err, node.ErrQuarantined, "and says so to everybody")
+	r.absent(r.lock)
 }
 
 func (r *rig) guardMends() {

@@ -97,16 +97,31 @@ func (r *rig) applySent(at int64, ops ...op) []any {
 	r.Helper()
 	reply, ok := r.admin(r.command(at, ops...)...).([]any)
 	require.True(r, ok)
-	require.Len(r, reply, 1+len(ops))
+	require.GreaterOrEqual(r, len(reply), 2)
 	assert.InDelta(r, r.micros(), reply[0], float64(5*second), "the node's clock")
-	for i, answer := range reply {
-		if parts, ok := answer.([]any); ok && len(parts) == 1 {
-			text, isText := parts[0].(string)
-			require.True(r, isText, "%v", answer)
-			reply[i] = failed(text)
+	codes, ok := reply[1].(string)
+	require.True(r, ok)
+	require.Len(r, codes, len(ops))
+	details := reply[2:]
+	answers := make([]any, len(ops))
+	for i, code := range codes {
+		switch code {
+		case '-':
+			answers[i] = int64(-1)
+		case '*':
+			require.NotEmpty(r, details)
+			answers[i], details = details[0], details[1:]
+			if parts, ok := answers[i].([]any); ok && len(parts) == 1 {
+				text, isText := parts[0].(string)
+				require.True(r, isText, "%v", parts)
+				answers[i] = failed(text)
+			}
+		default:
+			answers[i] = int64(code - '0')
 		}
 	}
-	return reply[1:]
+	assert.Empty(r, details, "one detail for each *")
+	return answers
 }
 
 func (r *rig) command(at int64, ops ...op) []string {

@@ -1,0 +1,39 @@
+package node
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// A node forgets a connection that has ended, however it ended.
+func TestConnectionsThatHaveEndedAreForgotten(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	n := New(Config{
+		Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}}, Prefix: "p:", Clock: clock.New().Both,
+	})
+	go n.Run()
+	defer n.Close(context.Background(), nil, nil)
+	up := func() bool { return n.Health().Err == nil && n.lost.Load() < n.dialed.Load() }
+	require.Eventually(t, up, 20*time.Second, time.Millisecond)
+	for range 30 {
+		server.MustDo("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+		require.Eventually(t, up, 20*time.Second, time.Millisecond)
+		time.Sleep(5 * time.Millisecond)
+	}
+	server.Stop() // dials succeed, and greetings do not
+	before := n.dialed.Load()
+	require.Eventually(t, func() bool { return n.dialed.Load() > before+2 }, 20*time.Second, time.Millisecond)
+	server.Continue()
+	require.Eventually(t, up, 20*time.Second, time.Millisecond)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	assert.LessOrEqual(t, len(n.conns), 1)
+}

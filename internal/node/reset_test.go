@@ -1,0 +1,105 @@
+package node_test
+
+import (
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http/httptest"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/node"
+)
+
+// holding is a connection of a user's own DialCtxFn.
+type holding struct{ *net.TCPConn }
+
+// The kernel may still have bytes to send when a connection is given up. They must not
+// arrive behind what goes over the next one.
+func TestAConnectionThatIsGivenUpIsReset(t *testing.T) {
+	lender := httptest.NewUnstartedServer(nil) // of a certificate
+	lender.StartTLS()
+	certificate := lender.TLS.Certificates[0]
+	lender.Close()
+
+	for _, c := range []struct {
+		claim string
+		// answer is what the server says to the first bytes; then it listens.
+		answer string
+		secure bool
+		own    bool // dial function
+		want   error
+	}{
+		{claim: "by rueidis", answer: "what is this?\r\n", want: syscall.ECONNRESET},
+		{claim: "by rueidis, over TLS", answer: "what is this?\r\n", secure: true, want: syscall.ECONNRESET},
+		{claim: "by rueidis, dialled by the user", answer: "what is this?\r\n", own: true, want: syscall.ECONNRESET},
+		{claim: "by Close it is not, for the sake of releases"},
+		{claim: "by Close it is not, over TLS", secure: true},
+	} {
+		t.Run(c.claim, func(t *testing.T) {
+			listener, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			option := rueidis.ClientOption{InitAddress: []string{listener.Addr().String()}}
+			if c.secure {
+				option.TLSConfig = &tls.Config{InsecureSkipVerify: true} // a server of our own
+			}
+			if c.own {
+				option.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+					conn, err := d.DialContext(ctx, "tcp", addr)
+					if err != nil {
+						return nil, err
+					}
+					return holding{conn.(*net.TCPConn)}, nil
+				}
+			}
+			heard, end := make(chan struct{}), make(chan error, 1)
+			go func() {
+				conn, err := listener.Accept()
+				if err != nil {
+					end <- err
+					return
+				}
+				_ = listener.Close() // one is enough
+				defer func() { _ = conn.Close() }()
+				if c.secure {
+					conn = tls.Server(conn, &tls.Config{Certificates: []tls.Certificate{certificate}})
+				}
+				if _, err := conn.Read(make([]byte, 4096)); err != nil {
+					end <- err
+					return
+				}
+				close(heard)
+				if c.answer != "" {
+					_, _ = io.WriteString(conn, c.answer)
+				}
+				_, err = io.Copy(io.Discard, conn)
+				end <- err
+			}()
+			n := node.New(node.Config{Option: option, Prefix: "p:", Clock: clock.New().Both})
+			ended := make(chan struct{})
+			go func() { defer close(ended); n.Run() }()
+			defer func() { n.Close(context.Background(), nil, nil); <-ended }()
+			select {
+			case <-heard:
+			case err := <-end:
+				require.NoError(t, err)
+			}
+			if c.answer == "" {
+				n.Close(context.Background(), nil, nil)
+			}
+			select {
+			case err := <-end: // nil for EOF
+				assert.ErrorIs(t, err, c.want)
+			case <-time.After(20 * time.Second):
+				assert.Fail(t, "nobody closed the connection")
+			}
+		})
+	}
+}
