@@ -478,7 +478,7 @@ func (p *process) attempt() {
 	}
 	p.try = a
 	for i := range p.w.nodes {
-		p.ask(i, a, ask.Lapsed)
+		p.ask(i, a, ask.Lapsed.Has(i))
 	}
 	p.w.at(p.w.now+p.timeout, func() {
 		if !a.over && !p.frozen {
