@@ -320,7 +320,7 @@ func (w *Waiter) wakeReserved(now time.Duration, node int, jitter float64) React
 	}
 	before := w.at
 	w.heed(now, jitter)
-	if w.at < before {
+	if w.at < before || w.at <= now { // a timer may be late
 		return ReactionReschedule
 	}
 	return ReactionNone

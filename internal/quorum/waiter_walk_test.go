@@ -321,7 +321,7 @@ func (w *waiterWalk) wake() string {
 	switch {
 	case at > before:
 		return "asks later because it is woken"
-	case (reaction == quorum.ReactionReschedule) != (at < before):
+	case (reaction == quorum.ReactionReschedule) != (at < before || wanted && at <= w.now):
 		return "does not say that the next attempt has moved, or says so for nothing"
 	case unwanted != (reaction == quorum.ReactionPassOn):
 		return fmt.Sprintf("a reservation that nobody wants: %v, passed on: %v", unwanted, reaction == quorum.ReactionPassOn)
