@@ -61,6 +61,9 @@ type attempt struct {
 	// users are the caller and the nodes that have not answered. The last one gives the
 	// attempt back to the pool, unless something else may know it.
 	users atomic.Int32
+	// ticketed says that the waiter had a ticket when the attempt began: wake-ups for it
+	// may lead here.
+	ticketed bool
 
 	mu        sync.Mutex
 	ballot    quorum.Ballot
@@ -89,6 +92,7 @@ func (m *Manager) newAttempt(w *waiter, ask quorum.Ask, span *acquireSpan) *atte
 	}
 	a.m, a.wait, a.acquired, a.decided, a.pending = m, w, span.ref(), m.signals.get(), w.terms.Nodes
 	a.users.Store(int32(w.terms.Nodes) + 1)
+	a.ticketed = w.ticket != ""
 	a.began, a.steady = m.clock.Both()
 	var proposal int64
 	if !m.cfg.unfenced {
@@ -123,7 +127,7 @@ func (a *attempt) write(proposal int64, traceParent string) (token string) {
 
 // leave ends one use of the attempt.
 func (a *attempt) leave() {
-	if a.users.Add(-1) > 0 || a.raise != nil || a.wait.ticket != "" {
+	if a.users.Add(-1) > 0 || a.raise != nil || a.ticketed {
 		return // answers may still come: to a raise, or to a repeated acquisition
 	}
 	if h := a.hold; h != nil {

@@ -84,12 +84,17 @@ const closeGrace = 100 * time.Millisecond
 // ends first. Nothing is left behind then but the markers of WithRestartGuard.
 // ctx bounds New alone.
 func New(ctx context.Context, nodes []rueidis.ClientOption, opts ...Option) (*Manager, error) {
+	return newOn(ctx, clock.New(), nodes, opts)
+}
+
+// newOn is New by a clock of the caller's, for tests.
+func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, opts []Option) (*Manager, error) {
 	cfg, err := newConfig(nodes, opts)
 	if err != nil {
 		return nil, err
 	}
 	m := &Manager{
-		cfg: cfg, clock: clock.New(), ids: make([]node.Identity, len(nodes)),
+		cfg: cfg, clock: by, ids: make([]node.Identity, len(nodes)),
 		reporter: newReporter(),
 		greeted:  make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
 		id: randomHex(node.ManagerLen),
