@@ -37,19 +37,22 @@ func (c *client) try(now time.Duration) {
 	}
 	c.ballot = quorum.NewBallot(w.p.Nodes, true, c.proposal)
 	c.beginWait(clusterTime)
-	lapsed := c.askLapsed(now)
+	lapsed := c.takeLapsed(now)
+	if lapsed != 0 && w.bugs.has(LapsedEverywhere) {
+		lapsed = quorum.All(w.p.Nodes)
+	}
 	if w.bugs.has(OneOwner) && c.ticket != 0 {
 		c.owner = c.ticket
 	}
 	c.until = now + w.config.terms.Timeout
 	w.judge.begins(c)
 	if w.p.Trace != nil {
-		w.trace("client %d tries as owner %d, ticket %d, enqueued at %d, lapsed %v, proposes %d",
+		w.trace("client %d tries as owner %d, ticket %d, enqueued at %d, lapsed on %b, proposes %d",
 			c.id, c.owner, c.ticket, c.enqueuedAt, lapsed, c.proposal)
 	}
 	for i := range w.p.Nodes {
 		k := &c.known[i]
-		if c.ask(i, c.proposal, lapsed, c.until) {
+		if c.ask(i, c.proposal, lapsed.Has(i), c.until) {
 			continue
 		}
 		w.stats[NotAsked]++

@@ -16,13 +16,13 @@ type waiter struct {
 	ticket     uint32 // 0 as long as it does not queue
 	enqueuedAt int64  // the score of the ticket: when the wait began, µs
 	queued     quorum.Set
-	notQueued  quorum.Set    // nodes in whose queues the attempt certainly did not put it
-	turns      quorum.Turns  // wake-ups since the attempt began
-	wokenBy    quorum.Set    // the same, for a planted bug
-	next       bool          // a node reserves the lock for the ticket before it
-	lapses     time.Duration // when a reservation for another ticket ends; 0 if none is known
-	splits     int           // attempts in a row that some nodes granted
-	completed  uint32        // the last ticket with which all nodes granted
+	notQueued  quorum.Set              // nodes in whose queues the attempt certainly did not put it
+	turns      quorum.Turns            // wake-ups since the attempt began
+	wokenBy    quorum.Set              // the same, for a planted bug
+	next       bool                    // a node reserves the lock for the ticket before it
+	lapses     [maxNodes]time.Duration // when a node's reservation for another ticket ends; 0 if none is known
+	splits     int                     // attempts in a row that some nodes granted
+	completed  uint32                  // the last ticket with which all nodes granted
 	last       struct{ ticket, owner uint32 }
 }
 
@@ -44,17 +44,24 @@ func (c *client) beginWait(clusterTime int64) {
 	if c.ticket == 0 && c.queues && c.contended {
 		c.w.owners++
 		c.ticket, c.enqueuedAt = c.w.owners, clusterTime
-		c.queued, c.wokenBy, c.next, c.splits, c.lapses = 0, 0, false, 0, 0
+		c.queued, c.wokenBy, c.next, c.splits = 0, 0, false, 0
+		c.lapses = [maxNodes]time.Duration{}
 		c.turns = quorum.NewTurns(c.w.p.Nodes)
 	}
 	c.turns.Ask()
 }
 
-// askLapsed reports whether the client has waited out a reservation that
-// nobody used.
-func (c *client) askLapsed(now time.Duration) bool {
-	lapsed := c.ticket != 0 && c.lapses != 0 && now >= c.lapses
-	c.lapses = 0
+// takeLapsed returns the nodes whose reservation for another ticket the client
+// has waited out, and forgets what it knows of reservations. It is about each
+// node alone: the lock may be free on another one because its head just gave
+// it back to try again.
+func (c *client) takeLapsed(now time.Duration) (lapsed quorum.Set) {
+	for i, end := range c.lapses {
+		if c.ticket != 0 && end != 0 && now >= end {
+			lapsed = lapsed.With(i)
+		}
+	}
+	c.lapses = [maxNodes]time.Duration{}
 	return lapsed
 }
 
@@ -73,7 +80,7 @@ func (c *client) woken(m *message, now time.Duration) {
 	case m.answer == forNext:
 		if c.ticket == ticket && c.phase != holding {
 			c.next = true
-			c.lapses = max(c.lapses, now+w.config.grace+time.Millisecond)
+			c.lapses[i] = now + w.config.grace + time.Millisecond
 			c.look(now)
 		}
 	case c.ticket == ticket && c.phase == holding:
@@ -82,6 +89,7 @@ func (c *client) woken(m *message, now time.Duration) {
 		}
 	case c.ticket == ticket:
 		c.wokenBy = c.wokenBy.With(i)
+		c.lapses[i] = 0
 		c.turns.Told(i)
 		c.look(now)
 	case ticket == c.completed:
@@ -115,12 +123,11 @@ func (c *client) look(now time.Duration) {
 	switch {
 	case turn:
 		c.w.stats[WokenAttempts]++
-		c.lapses = 0
 		c.try(now)
-	case some:
-		c.until = min(c.until, now+minGrace+time.Millisecond+c.w.upTo(2*time.Millisecond))
+	case some: // before the reservation lapses: the next one would clear the queue
+		c.until = min(c.until, now+c.w.config.grace/2+c.w.upTo(2*time.Millisecond))
 	case next:
-		c.until = min(c.until, c.lapses+c.w.upTo(2*time.Millisecond))
+		c.until = min(c.until, now+c.w.config.grace+time.Millisecond+c.w.upTo(2*time.Millisecond))
 	}
 }
 
@@ -168,8 +175,8 @@ func (c *client) refuse(i int, m *message, now time.Duration) {
 		c.notQueued = c.notQueued.With(i)
 	}
 	ends := now + time.Duration(m.left)*time.Millisecond
-	if m.reservation {
-		c.lapses = max(c.lapses, ends)
+	if c.lapses[i] = 0; m.reservation {
+		c.lapses[i] = ends
 	}
 	c.refusals[c.refused] = quorum.Refusal{Left: ends, Place: int(m.position)}
 	c.refused++
