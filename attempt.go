@@ -104,7 +104,7 @@ func (m *Manager) newAttempt(w *waiter, ask quorum.Ask, span *acquireSpan) *atte
 		Lock: w.lock, Value: a.value, KeyTTL: w.terms.keyTTL, NotAfter: a.steady + w.terms.Timeout, Token: token,
 	}
 	if ask.Ticket {
-		acquisition.Ticket, acquisition.Place, acquisition.Lapsed = w.ticket, w.place, ask.Lapsed
+		acquisition.Ticket, acquisition.Place, acquisition.Lapsed = w.ticket, w.place, uint32(ask.Lapsed)
 	}
 	a.req.Init(&acquisition)
 	return a

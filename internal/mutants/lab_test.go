@@ -15,11 +15,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // Found here and not only by the gate, which takes minutes: whoever changes a
 // line that a mutant names has to say what the bug looks like now.
 func TestNoMutantIsStale(t *testing.T) {
-	l, err := newLab(mutants, 1)
+	l, err := newLab(all(), 1)
 	require.NoError(t, err)
 	l.close()
 	names := map[string]bool{}
-	for _, m := range mutants {
+	for _, m := range all() {
 		assert.False(t, names[m.name], "two mutants are called %q", m.name)
 		names[m.name] = true
 		assert.DirExists(t, filepath.Join(l.root, m.pkg))

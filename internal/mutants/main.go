@@ -57,7 +57,7 @@ func (r row) print() { fmt.Printf("%-52s  %-36s  %-76s  %s\n", r.name, r.where, 
 func run(ctx context.Context, only *regexp.Regexp, parallel int, verbose bool) (bool, error) {
 	began := time.Now()
 	var wanted []mutant
-	for _, m := range mutants {
+	for _, m := range all() {
 		if only.MatchString(m.name) {
 			wanted = append(wanted, m)
 		}

@@ -83,7 +83,7 @@ func (n *Node) command(sent string, entries []entry, locks int) rueidis.Complete
 	}
 	args := keys.Arg(n.offsetText, sent, n.marker, n.channels, n.capText, flags)
 	for i := range entries {
-		args = args.Arg(entries[i].req.args...)
+		args = args.Arg(entries[i].req.argsFor(1 << n.cfg.Index)...)
 	}
 	return args.Build()
 }

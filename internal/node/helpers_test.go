@@ -159,3 +159,5 @@ func (c *tally) counts() (done, others int) {
 	defer c.mu.Unlock()
 	return c.done, c.others
 }
+
+func steadyClock() func() (validity, steady time.Duration) { return clock.New().Both }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -50,6 +51,8 @@ type Request struct {
 	// insists says that the request survives a broken connection until it is answered
 	// or expires: releases are all that deletes a key early.
 	insists bool
+	// lapsed has a bit for each node to which the mode of a wait says so.
+	lapsed uint32
 	// undoes is the acquisition whose effect a release takes back, as long as it is of
 	// that generation.
 	undoes           *Request
@@ -73,7 +76,9 @@ type Acquisition struct {
 	// Ticket stands in the node's queue while the lock is taken; "" for none.
 	Ticket string
 	Place  string // in the queue: when the wait began, µs, the same for every node
-	Lapsed bool   // the client has waited out a reservation that nobody used
+	// Lapsed has a bit for each node whose reservation for another ticket the client has
+	// waited out, and nobody has used.
+	Lapsed uint32
 	// Again says that the request is for a lease that the client has already: one more
 	// vote. It goes before requests for new leases.
 	Again bool
@@ -89,11 +94,18 @@ func (r *Request) Init(a *Acquisition) {
 		r.args = append(r.room[1:1], "acquire", a.Value, a.KeyTTL, notAfter, a.Token)
 		return
 	}
-	mode := ""
-	if a.Lapsed {
-		mode = "l"
+	r.lapsed = a.Lapsed
+	r.args = []string{"wait", a.Value, a.KeyTTL, notAfter, a.Token, a.Ticket, a.Place, ""}
+}
+
+// argsFor returns the arguments for one node, given as its bit.
+func (r *Request) argsFor(node uint32) []string {
+	if r.lapsed&node == 0 {
+		return r.args
 	}
-	r.args = []string{"wait", a.Value, a.KeyTTL, notAfter, a.Token, a.Ticket, a.Place, mode}
+	args := slices.Clone(r.args)
+	args[len(args)-1] = "l" // the mode of wait
+	return args
 }
 
 // Reset makes r as good as new. Every node must have answered it. A release that undoes
@@ -101,7 +113,7 @@ func (r *Request) Init(a *Acquisition) {
 func (r *Request) Reset() {
 	r.generation.Add(1)
 	r.keys, r.args, r.undoes, r.room = nil, nil, nil, [8]string{}
-	r.urgent, r.insists = false, false
+	r.urgent, r.insists, r.lapsed = false, false, 0
 	r.withdrawn.Store(false)
 	r.sent.Store(0)
 }

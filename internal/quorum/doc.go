@@ -20,6 +20,10 @@
 //     follows.
 //   - [Machine] is the life of a granted lease: held, at risk, lost or
 //     released.
+//   - [Waiter] is a call that waits: when it asks, what becomes of its ticket in
+//     the queues of the nodes, and what a wake-up means.
+//   - [Local] is the queue of the callers in one process, of which one contends.
+//   - [HandOff] looks after a lock that was released to a waiter elsewhere.
 //
 // # The arithmetic
 //

@@ -242,15 +242,15 @@ func (l *Local) release(now time.Duration, h *Hold) Step {
 // for in that moment alone. It costs no time, and waiters with tickets are not in the
 // way of the head: a node that finds a free lock with a queue reserves it for the
 // head. But such a client that asked every 2 ms once took 79 % of all grants. So one
-// release in so many leaves the lock free, a fourth as many as processes want it: a
-// stranger that never misses such a moment then gets four fair shares, and one that
-// asks three times in a hand-over of 1 ms gets about one. As long as none has been
-// seen it is one in eight times as many, because a waiter that asks in that moment
-// takes it for a sign that the head is dead.
+// release in so many leaves the lock free, an eighth as many as processes want it:
+// beside 16 of ours a stranger that never misses such a moment gets a third of the
+// grants at the most, and one that asks three times in a hand-over of 1 ms gets about
+// half a fair share. As long as none has been seen it is one in sixteen times as many,
+// because a waiter that asks in that moment takes it for a sign that the head is dead.
 func (l *Local) leaveFree(now time.Duration, others int) bool {
 	every := 2 * (others + 1)
 	if now < l.stranger {
-		every = (others + 1) / 4
+		every = (others + 1) / 8
 	}
 	if l.releases++; l.releases < every {
 		return false

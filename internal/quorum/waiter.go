@@ -40,20 +40,20 @@ type Waiter struct {
 	hasty      bool // an attempt has begun on less than a quorum of reservations
 	splits     int  // attempts in a row that some nodes granted, and no quorum
 	subscribed Set
-	queued     Set           // nodes in whose queues the ticket may be
-	reserved   Set           // nodes that have said WakeReserved since the attempt began
-	cleared    Set           // nodes that have said WakeAskAgain since the attempt began
-	votes      Set           // nodes that granted the lease
-	at         time.Duration // the next attempt; while one is under way, what a wake-up demands
-	lapseAt    time.Duration // from then on a reservation for somebody else has gone unused; Never without one
-	stranger   time.Duration // since then attempts in a row were refused by a stranger's lock; 0 for none
+	queued     Set                     // nodes in whose queues the ticket may be
+	reserved   Set                     // nodes that have said WakeReserved since the attempt began
+	cleared    Set                     // nodes that have said WakeAskAgain since the attempt began
+	votes      Set                     // nodes that granted the lease
+	at         time.Duration           // the next attempt; while one is under way, what a wake-up demands
+	lapses     []time.Duration // from then on a node's reservation for somebody else is over; 0 without one, and nil without any
+	stranger   time.Duration           // since then attempts in a row were refused by a stranger's lock; 0 for none
 }
 
 // NewWaiter returns the waiter of one call. Its first attempt is due at At.
 func NewWaiter(c WaiterConfig) Waiter {
 	w := Waiter{
 		nodes: c.Nodes, arrived: c.Arrived, grace: c.Grace, subscribed: c.Subscribed,
-		once: c.Once, left: c.Left, at: max(c.NotBefore, c.Arrived), lapseAt: Never,
+		once: c.Once, left: c.Left, at: max(c.NotBefore, c.Arrived),
 	}
 	if c.Enqueued {
 		w.queued = All(c.Nodes)
@@ -85,9 +85,9 @@ func (w *Waiter) Votes() Set { return w.votes }
 // Begin starts an attempt and returns what it carries.
 func (w *Waiter) Begin(now time.Duration) Ask {
 	w.hasty = w.hasty || w.reserved != 0 && w.reserved.Len() < Size(w.nodes)
-	ask := Ask{Ticket: w.mayQueue(), EnqueuedAt: w.arrived, Lapsed: !w.once && now >= w.lapseAt}
+	ask := Ask{Ticket: w.mayQueue(), EnqueuedAt: w.arrived, Lapsed: w.lapsed(now)}
 	w.phase, w.ticket = phaseAsking, ask.Ticket
-	w.reserved, w.cleared, w.at, w.lapseAt = 0, 0, Never, Never
+	w.reserved, w.cleared, w.at, w.lapses = 0, 0, Never, nil
 	if ask.Ticket {
 		w.queued = All(w.nodes)
 	}
@@ -116,7 +116,12 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 		return w.leave(now, poll)
 	}
 	w.at = min(w.at, now+w.retryDelay(now, r, poll))
-	w.lapseAt = min(w.lapseAt, lapse(now, r.Refusals))
+	w.waitOut(now, r.Refusals)
+	if r.Granted.Len() >= Size(w.nodes) {
+		// The votes were there, and a raise was refused. The nodes have the lock to
+		// give, to this waiter first, and do not wake it for its own release.
+		w.at = min(w.at, now+min(poll, w.grace/4))
+	}
 	if w.mayQueue() && !w.ticket {
 		// Its place counts from the call, and others enter before it every moment.
 		w.at = min(w.at, now+min(poll, w.grace))
@@ -152,7 +157,8 @@ func (w *Waiter) leave(now, poll time.Duration) Next {
 	if w.queued != 0 {
 		next.Ticket, next.Leave = TicketLeave, w.queued
 	}
-	w.at, w.queued, w.reserved, w.splits, w.stranger, w.lapseAt = next.At, 0, 0, 0, 0, Never
+	w.at, w.queued, w.reserved, w.splits, w.stranger = next.At, 0, 0, 0, 0
+	w.lapses = nil
 	return next
 }
 
@@ -186,15 +192,43 @@ func strangerAhead(refusals []Refusal) bool {
 	return false
 }
 
-// lapse returns from when on a reservation for somebody else has gone unused.
-func lapse(now time.Duration, refusals []Refusal) time.Duration {
-	at := Never
+// waitOut notes when the reservations for others are over that have refused the
+// attempt. (Where a node has said WakeNext since the attempt began, the refusal may be
+// the older word; the earlier end counts, which costs an attempt at most.)
+func (w *Waiter) waitOut(now time.Duration, refusals []Refusal) {
 	for _, r := range refusals {
 		if r.Reserved && r.Left != Never {
-			at = min(at, now+r.Left+time.Millisecond)
+			w.lapseBy(r.Node, now+r.Left+time.Millisecond)
 		}
 	}
-	return at
+}
+
+func (w *Waiter) lapseBy(node int, at time.Duration) {
+	if w.lapses == nil { // most waiters never meet a reservation
+		w.lapses = make([]time.Duration, w.nodes)
+	}
+	if w.lapses[node] == 0 || at < w.lapses[node] {
+		w.lapses[node] = at
+	}
+}
+
+// moves notes that the queue of a node moves.
+func (w *Waiter) moves(node int) {
+	if w.lapses != nil {
+		w.lapses[node] = 0
+	}
+}
+
+// lapsed returns the nodes whose reservation for somebody else the waiter has waited
+// out, without a word that the queue moves. It is about each node alone: on another
+// one the lock may be free because its head has just given it back to try again.
+func (w *Waiter) lapsed(now time.Duration) (nodes Set) {
+	for i, at := range w.lapses {
+		if at != 0 && now >= at && !w.once {
+			nodes = nodes.With(i)
+		}
+	}
+	return nodes
 }
 
 // yield says what becomes of the ticket.
@@ -271,13 +305,13 @@ func (w *Waiter) Wake(now time.Duration, node int, what WakeUp, jitter float64) 
 	}
 	switch what {
 	case WakeNext:
-		// The ticket before this one may be a dead process's. It costs one grace,
-		// counted from the first node that says so.
-		w.lapseAt = min(w.lapseAt, now+w.grace+time.Millisecond)
-		return w.sooner(w.lapseAt + spread(wakeSpread, jitter))
+		// The ticket before this one may be a dead process's. It costs one grace.
+		w.lapseBy(node, now+w.grace+time.Millisecond)
+		return w.sooner(now + w.grace + 2*time.Millisecond + spread(wakeSpread, jitter))
 	case WakeAskAgain:
 		w.cleared = w.cleared.With(node)
-		w.reserved, w.lapseAt = w.reserved.Without(node), Never
+		w.reserved = w.reserved.Without(node)
+		w.moves(node)
 		if w.forgotten() {
 			return w.sooner(now + spread(w.grace/2, jitter))
 		}
@@ -296,13 +330,13 @@ func (w *Waiter) wakeReserved(now time.Duration, node int, jitter float64) React
 		return ReactionPassOn
 	}
 	w.reserved = w.reserved.With(node)
-	w.lapseAt = Never // the queue moves
+	w.moves(node)
 	if w.phase == phaseAsking {
 		return ReactionNone // Ended or Won judges it: the answer may be the newer one
 	}
 	before := w.at
 	w.heed(now, jitter)
-	if w.at < before {
+	if w.at < before || w.at <= now { // a timer may be late
 		return ReactionReschedule
 	}
 	return ReactionNone
@@ -313,8 +347,8 @@ func (w *Waiter) wakeReserved(now time.Duration, node int, jitter float64) React
 // release goes to all nodes at the same time, so the last one has very likely
 // carried it out when it is asked. A waiter that went on like that would trade nodes
 // with others all the time. When fewer nodes reserve the lock, the others have a
-// different head or their wake-ups were lost: the waiter asks when the grace is over,
-// and its ticket enters all queues.
+// different head or their wake-ups were lost: the waiter asks when half the grace is
+// over. Later, the second in the queue would take it for dead.
 func (w *Waiter) heed(now time.Duration, jitter float64) {
 	need := Size(w.nodes)
 	if !w.hasty {
@@ -324,7 +358,7 @@ func (w *Waiter) heed(now time.Duration, jitter float64) {
 	case w.reserved.Len() >= need:
 		w.at = min(w.at, now)
 	case w.reserved != 0:
-		w.at = min(w.at, now+w.grace+time.Millisecond+spread(wakeSpread, jitter))
+		w.at = min(w.at, now+w.grace/2+spread(wakeSpread, jitter))
 	}
 	if w.forgotten() {
 		w.at = min(w.at, now+spread(w.grace/2, jitter))

@@ -114,10 +114,7 @@ func waiterAsk(ask quorum.Ask) string {
 	if ask.Ticket {
 		text = fmt.Sprintf("with a ticket of %v", ask.EnqueuedAt)
 	}
-	if ask.Lapsed {
-		text += ", lapsed"
-	}
-	return text
+	return text + nodesTo("lapsed on", ask.Lapsed)
 }
 
 func waiterNext(next quorum.Next) string {

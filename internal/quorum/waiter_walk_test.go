@@ -23,16 +23,16 @@ type waiterWalk struct {
 	over    bool
 	ask     quorum.Ask
 
-	maybe    quorum.Set    // nodes in whose queues the ticket may be
-	left     bool          // the last attempt was not answered in time
-	votes    quorum.Set    // for the lease
-	evidence time.Duration // from then on an attempt may say that a reservation lapsed; Never without one
+	maybe    quorum.Set            // nodes in whose queues the ticket may be
+	left     bool                  // the last attempt was not answered in time
+	votes    quorum.Set            // for the lease
+	evidence map[int]time.Duration // from then on an attempt may say that a node's reservation lapsed
 	attempts int
 	seen     map[string]int
 }
 
 func newWaiterWalk(c choices) *waiterWalk {
-	w := &waiterWalk{choices: c, now: origin, evidence: quorum.Never, seen: map[string]int{}}
+	w := &waiterWalk{choices: c, now: origin, evidence: map[int]time.Duration{}, seen: map[string]int{}}
 	w.n = []int{3, 5, 1, 2, 4}[w.draw(5)]
 	w.grace = time.Duration(20+w.draw(180)) * ms
 	w.config = quorum.WaiterConfig{
@@ -128,21 +128,23 @@ func (w *waiterWalk) begin() string {
 		return fmt.Sprintf("carries its ticket: %v, and should: %v", w.ask.Ticket, want)
 	case w.ask.Ticket && w.ask.EnqueuedAt != w.config.Arrived:
 		return "another place than that of the call"
-	case w.ask.Lapsed && w.now < w.evidence:
-		return "says that a reservation lapsed, without having waited for it"
-	case w.config.Once && w.ask.Lapsed:
+	case w.config.Once && w.ask.Lapsed != 0:
 		return "TryAcquire says that a reservation lapsed"
-	case !w.config.Once && !w.ask.Lapsed && w.now >= w.evidence:
-		return "has waited out a reservation, and does not say so"
+	}
+	for i := range w.n {
+		at, ok := w.evidence[i]
+		if want := ok && w.now >= at && !w.config.Once; want != w.ask.Lapsed.Has(i) {
+			return fmt.Sprintf("has waited out the reservation of node %d: %v, and says so: %v", i, want, !want)
+		}
 	}
 	if w.ask.Ticket {
 		w.maybe = quorum.All(w.n)
 		w.seen["ticket"]++
 	}
-	if w.ask.Lapsed {
+	if w.ask.Lapsed != 0 {
 		w.seen["lapsed"]++
 	}
-	w.evidence = quorum.Never
+	clear(w.evidence)
 	return ""
 }
 
@@ -187,7 +189,7 @@ func (w *waiterWalk) fail() string {
 				w.maybe = w.maybe.Without(i)
 			}
 			if f.Reserved && f.Left != quorum.Never {
-				w.evidence = min(w.evidence, w.now+f.Left+ms)
+				w.reservedElsewhere(i, w.now+f.Left+ms)
 			}
 			r.Refusals = append(r.Refusals, f)
 		}
@@ -231,12 +233,20 @@ func (w *waiterWalk) fail() string {
 	}
 	if w.left {
 		w.seen["left"]++
-		w.maybe, w.evidence = 0, quorum.Never
+		w.maybe = 0
+		clear(w.evidence)
 	}
 	if next.Ticket == quorum.TicketYield {
 		w.seen["yield"]++
 	}
 	return ""
+}
+
+// reservedElsewhere notes that node i reserves the lock for somebody else, until at.
+func (w *waiterWalk) reservedElsewhere(i int, at time.Duration) {
+	if end, ok := w.evidence[i]; !ok || at < end {
+		w.evidence[i] = at
+	}
 }
 
 func (w *waiterWalk) done() string {
@@ -293,15 +303,15 @@ func (w *waiterWalk) wake() string {
 	switch what {
 	case quorum.WakeReserved:
 		if !w.over && !w.holding && !w.left && !w.config.Once {
-			w.evidence = quorum.Never
+			delete(w.evidence, i)
 		}
 	case quorum.WakeNext:
 		if (waits || w.asking) && w.maybe.Has(i) {
-			w.evidence = min(w.evidence, w.now+w.grace+ms)
+			w.reservedElsewhere(i, w.now+w.grace+ms)
 		}
 	case quorum.WakeAskAgain:
 		if (waits || w.asking) && w.maybe.Has(i) {
-			w.evidence = quorum.Never
+			delete(w.evidence, i)
 		}
 	}
 	reserved := what == quorum.WakeReserved
@@ -311,13 +321,13 @@ func (w *waiterWalk) wake() string {
 	switch {
 	case at > before:
 		return "asks later because it is woken"
-	case (reaction == quorum.ReactionReschedule) != (at < before):
+	case (reaction == quorum.ReactionReschedule) != (at < before || wanted && at <= w.now):
 		return "does not say that the next attempt has moved, or says so for nothing"
 	case unwanted != (reaction == quorum.ReactionPassOn):
 		return fmt.Sprintf("a reservation that nobody wants: %v, passed on: %v", unwanted, reaction == quorum.ReactionPassOn)
 	case (reserved && w.holding && !used) != (reaction == quorum.ReactionAskForVote):
 		return "a further vote that nobody asks for, or that there is not"
-	case wanted && at > w.now+w.grace+3*ms:
+	case wanted && at > w.now+w.grace/2+3*ms:
 		return "a reservation for it goes by unused"
 	}
 	return ""

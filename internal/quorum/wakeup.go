@@ -67,7 +67,7 @@ type WaiterConfig struct {
 type Ask struct {
 	Ticket     bool          // enter the queue where the lock is taken
 	EnqueuedAt time.Duration // the ticket's place: the instant of the call
-	Lapsed     bool          // a reservation was not used: empty the queue where the lock is free
+	Lapsed     Set           // nodes whose reservation was not used: empty the queue if the lock is free there
 }
 
 // AttemptResult is what an attempt without success has met.

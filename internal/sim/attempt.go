@@ -18,6 +18,10 @@ type attempt struct {
 	failures  int
 	refusals  [maxNodes]quorum.Refusal // Left is the instant at which the key ends
 	refused   int
+	carried   uint32     // the ticket that it carries; 0 for none
+	notQueued quorum.Set // nodes that did not answer and certainly did not put it into their queue
+	raises    quorum.Set // nodes that were asked to raise and have not answered
+	raiseLate quorum.Set // nodes whose answer to a raise did not come in time
 
 	stands      [maxNodes]int64 // the position that the attempt moved each node to; 0 where it is ahead
 	firstBefore [maxNodes]int64 // the value before, of the vote
@@ -36,20 +40,19 @@ func (c *client) try(now time.Duration) {
 		owner: w.owners, began: now, started: w.now, failures: c.failures, proposal: c.propose(clusterTime),
 	}
 	c.ballot = quorum.NewBallot(w.p.Nodes, true, c.proposal)
-	c.beginWait(clusterTime)
-	lapsed := c.askLapsed(now)
-	if w.bugs.has(OneOwner) && c.ticket != 0 {
-		c.owner = c.ticket
+	asks := c.beginWait(now, clusterTime)
+	if w.bugs.has(OneOwner) && c.carried != 0 {
+		c.owner = c.carried
 	}
 	c.until = now + w.config.terms.Timeout
 	w.judge.begins(c)
 	if w.p.Trace != nil {
-		w.trace("client %d tries as owner %d, ticket %d, enqueued at %d, lapsed %v, proposes %d",
-			c.id, c.owner, c.ticket, c.enqueuedAt, lapsed, c.proposal)
+		w.trace("client %d tries as owner %d, ticket %d, enqueued at %d, lapsed on %b, proposes %d",
+			c.id, c.owner, c.carried, c.enqueuedAt, asks.Lapsed, c.proposal)
 	}
 	for i := range w.p.Nodes {
 		k := &c.known[i]
-		if c.ask(i, c.proposal, lapsed, c.until) {
+		if c.ask(i, c.proposal, asks.Lapsed.Has(i), c.until) {
 			continue
 		}
 		w.stats[NotAsked]++
@@ -80,7 +83,7 @@ func (c *client) ask(i int, t int64, lapsed bool, bound time.Duration) bool {
 	}
 	w := c.w
 	m := message{
-		op: opAcquire, owner: c.owner, ticket: c.ticket, enqueuedAt: c.enqueuedAt, t: t, lapsed: lapsed,
+		op: opAcquire, owner: c.owner, ticket: c.carried, enqueuedAt: c.enqueuedAt, t: t, lapsed: lapsed,
 		marker:     c.known[i].marker,
 		subscribed: w.config.unsubscribed == 0 || w.rng.IntN(1000) >= w.config.unsubscribed,
 	}
@@ -130,6 +133,7 @@ func (c *client) vote(i int, m *message) {
 	for j := range c.w.p.Nodes {
 		if below.Has(j) {
 			c.w.stats[Raises]++
+			c.raises = c.raises.With(j)
 			c.request(j, &raise)
 		}
 	}
@@ -138,6 +142,7 @@ func (c *client) vote(i int, m *message) {
 // raised takes the answer to a raise.
 func (c *client) raised(i int, m *message) {
 	ok := m.answer == done
+	c.raises = c.raises.Without(i)
 	c.ballot.Raised(i, m.before, ok)
 	if ok && m.t == c.ballot.Token() && m.before < m.t {
 		c.stands[i], c.lastBefore[i] = m.t, m.before
@@ -156,6 +161,7 @@ func (c *client) expire(now time.Duration) {
 	c.ballot.Votes().Expire()
 	if c.raising {
 		c.ballot.Expire()
+		c.raiseLate = c.raises
 	}
 	c.raising = true
 	c.until = now + c.w.config.terms.Timeout
@@ -201,15 +207,9 @@ func (c *client) decide(now time.Duration) {
 		}
 		w.stats[Abandoned]++
 	}
-	c.enqueued()
-	if c.splits++; c.ballot.Votes().Granted() == 0 || verdict.outcome == quorum.OutcomeHeld {
-		c.splits = 0
-	}
-	if !w.bugs.has(KeepFailed) {
-		c.releaseAll(c.untouched, c.stays())
-	}
-	w.judge.over(c)
-	c.contended = c.contended || c.refused > 0
+	c.failures++
+	wait := min(terms.TTL/20<<min(c.failures, 10), w.config.backoffCap)
+	c.failed(verdict.outcome, now, wait/2+w.upTo(wait/2))
 	if !w.quiet && w.rng.IntN(1000) < w.config.giveUp {
 		w.stats[WaitsGivenUp]++
 		c.failures = 0
@@ -217,11 +217,9 @@ func (c *client) decide(now time.Duration) {
 		c.rest(now, w.upTo(terms.TTL/4))
 		return
 	}
-	c.failures++
-	wait := min(terms.TTL/20<<min(c.failures, 10), w.config.backoffCap)
-	c.rest(now, c.retryDelay(now, wait/2+w.upTo(wait/2)))
-	c.wokenBy = 0
-	c.look(now)
+	if c.until <= now {
+		c.try(now)
+	}
 }
 
 // verdict is the outcome of an attempt: of the ballot, unless a planted bug

@@ -127,7 +127,6 @@ func (c *client) quit(d time.Duration) {
 		if !w.bugs.has(CloseForgets) {
 			c.releaseAll(c.untouched, leaves)
 		}
-		c.enqueued()
 		w.judge.over(c)
 	case holding:
 		c.giveBack(now)

@@ -3,13 +3,12 @@
 // clients that stop, crash, are closed and come back. It is used by tests only.
 //
 // The decisions are the production ones: a simulated client drives
-// quorum.Ballot and quorum.Machine the way the lock manager does, and the
-// simulated nodes run the operations of the script apply. Three things that
-// production decides outside of internal/quorum are decided here a second
-// time: the restart guard's quarantine, the steps of a clock, and the way of a
-// waiter's ticket through the queues. Clients queue or, by chance, poll. A
-// wake-up is lost, late and doubled like any message. The expiry of a queue is
-// left out.
+// quorum.Ballot, quorum.Machine and quorum.Waiter the way the lock manager
+// does, and the simulated nodes run the operations of the script apply. Two
+// things that production decides outside of internal/quorum are decided here a
+// second time: the restart guard's quarantine, and the steps of a clock.
+// Clients queue or, by chance, poll. A wake-up is lost, late and doubled like
+// any message. The expiry of a queue is left out.
 //
 // A run is a function of its [Params]: one goroutine, no real clock, and every
 // choice drawn from one seed. So a run that went wrong goes wrong again:

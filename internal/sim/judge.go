@@ -170,7 +170,7 @@ func (j *judge) released(c *client) {
 		}
 	}
 	j.next = *head
-	if waiter := &j.w.clients[head.client]; waiter.stays() == yields {
+	if waiter := &j.w.clients[head.client]; waiter.yielded {
 		j.yields(waiter)
 	}
 }

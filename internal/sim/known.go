@@ -49,9 +49,7 @@ func (c *client) greeted(i int, m *message, now time.Duration) {
 	}
 	if k.line != m.line {
 		c.retryReleases(i)
-		if c.phase == resting && c.ticket != 0 {
-			c.until = min(c.until, now+c.w.upTo(minGrace)) // its wake-ups were not received meanwhile
-		}
+		c.listens(i, now) // its wake-ups were not received meanwhile
 	}
 	k.greeted, k.line = true, m.line
 	if m.distrust {

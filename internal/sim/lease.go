@@ -8,8 +8,7 @@ import (
 
 // lease is the state of a client that holds the lock.
 type lease struct {
-	incomplete quorum.Set // nodes that have not granted
-	asked      quorum.Set // and that were asked once more, because they reserve the lock for us
+	asked      quorum.Set // nodes that were asked once more, because they reserve the lock for us
 	machine    quorum.Machine
 	window     quorum.Window
 	top        int64 // the token that the nodes show
@@ -26,12 +25,15 @@ func (c *client) granted(now time.Duration, v verdict) {
 	w.stats[Grants]++
 	c.phase = holding
 	c.top, c.token, c.lastToken = v.top, v.first, v.latest
-	c.incomplete, c.asked = quorum.All(w.p.Nodes), 0
+	c.asked = 0
 	c.locals = locals{doubted: -1, doubtedAt: -1}
-	c.recordVotes(c.ballot.Votes().Granted())
+	more := c.wait.Won(c.ballot.Votes().Granted(), c.ballot.Votes().Refused())
+	c.tooLate = false
 	for i := range w.p.Nodes {
 		if c.stands[i] == c.top {
 			c.shows(i, &message{sent: c.began, issued: c.started})
+		} else {
+			c.doubts = c.doubts.With(i) // it has not shown the token yet: that is no news
 		}
 	}
 	c.failures, c.misses, c.jumped = 0, 0, false
@@ -40,7 +42,7 @@ func (c *client) granted(now time.Duration, v verdict) {
 		c.until = now
 	}
 	for i := range w.p.Nodes {
-		if c.ticket != 0 && (c.turns.Kept() & c.ballot.Votes().Refused()).Has(i) {
+		if more.Has(i) {
 			c.askMore(i, now)
 		}
 	}
@@ -59,8 +61,8 @@ func (c *client) granted(now time.Duration, v verdict) {
 
 // interval is the time from one renewal to the next.
 func (c *client) interval() time.Duration {
-	third := c.w.config.terms.TTL / 3
-	return third*9/10 + c.w.upTo(third/5)
+	d := c.w.config.renew
+	return d*9/10 + c.w.upTo(d/5)
 }
 
 // step takes an input through the machine and executes its output.
@@ -115,8 +117,10 @@ func (c *client) renew() {
 // confirm takes an answer that concerns the lease.
 func (c *client) confirm(i int, m *message, now time.Duration) {
 	if m.op == opAcquire && m.answer == granted {
-		c.recordVotes(quorum.Set(0).With(i))
+		c.recordVote(i, true, now)
 		c.vote(i, m)
+	} else if m.op == opAcquire && m.answer == taken {
+		c.recordVote(i, false, now)
 	}
 	c.recordToken(i, m)
 	if c.deafToClock(now) {

@@ -22,6 +22,7 @@ const (
 	WokenAttempts
 	PassedOn
 	QueuesCleared
+	QueuesLeft
 	LateVotes
 	WaitsGivenUp
 	ServedInOrder
@@ -67,7 +68,7 @@ const (
 
 var counterNames = [counters]string{
 	"runs", "events", "attempts", "grants", "raises", "local passes", "local passes refused",
-	"reservations", "wake-ups", "attempts after a wake-up", "reservations passed on", "queues cleared", "late votes",
+	"reservations", "wake-ups", "attempts after a wake-up", "reservations passed on", "queues cleared", "queues left", "late votes",
 	"waits given up", "waiters served in order",
 	"renewals", "missed rounds", "heals", "doubts", "releases", "release retries",
 	"expired leases", "revoked leases", "suspended leases", "overlaps", "grants too late to use",

@@ -6,56 +6,112 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// This file drives a client's ticket in the queues of the nodes, as the waiter
-// does in production.
+// This file drives quorum.Waiter, as the Manager does in production.
 
-// waiter is the state that goes from attempt to attempt.
+// waiter is what a client knows of its wait, and of those before it.
 type waiter struct {
-	queues     bool   // it is one that queues
-	contended  bool   // it has been refused, so it subscribes
+	queues     bool // it is one that queues
+	contended  bool // it has been refused, so it subscribes
+	waits      bool // wait is under way, or its lease
+	wait       quorum.Waiter
 	ticket     uint32 // 0 as long as it does not queue
 	enqueuedAt int64  // the score of the ticket: when the wait began, µs
-	queued     quorum.Set
-	notQueued  quorum.Set    // nodes in whose queues the attempt certainly did not put it
-	turns      quorum.Turns  // wake-ups since the attempt began
-	wokenBy    quorum.Set    // the same, for a planted bug
-	next       bool          // a node reserves the lock for the ticket before it
-	lapses     time.Duration // when a reservation for another ticket ends; 0 if none is known
-	splits     int           // attempts in a row that some nodes granted
-	completed  uint32        // the last ticket with which all nodes granted
+	yielded    bool   // the last attempt let others go first
+	tooLate    bool   // the last attempt was not answered in time
+	wokenBy    quorum.Set
+	before     [4]formerWait // the latest first
 	last       struct{ ticket, owner uint32 }
 }
 
-// yieldAfter is the number of attempts in a row, granted by some nodes and by
-// no quorum, after which others go first.
-const yieldAfter = 3
-
-// stays returns what becomes of the ticket after a failed attempt.
-func (c *client) stays() ticketUpdate {
-	if c.splits >= yieldAfter {
-		return yields
-	}
-	return keepsPlace
+// formerWait is a wait that is over, kept for wake-ups that are slower.
+type formerWait struct {
+	ticket uint32
+	wait   quorum.Waiter
 }
 
-// beginWait gives an attempt its ticket, and forgets the wake-ups before it.
-func (c *client) beginWait(clusterTime int64) {
-	c.notQueued = 0
-	if c.ticket == 0 && c.queues && c.contended {
+// jitter returns a number in [0, 1).
+func (c *client) jitter() float64 { return float64(c.w.rng.IntN(1000)) / 1000 }
+
+// beginWait gives an attempt its ticket, and begins the wait with the first.
+func (c *client) beginWait(now time.Duration, clusterTime int64) quorum.Ask {
+	if !c.waits {
+		c.waits, c.ticket, c.enqueuedAt, c.yielded = true, 0, clusterTime, false
+		config := quorum.WaiterConfig{Nodes: c.w.p.Nodes, Arrived: now, Grace: c.w.config.grace, Left: c.tooLate}
+		if c.queues && c.contended {
+			config.Subscribed = quorum.All(c.w.p.Nodes)
+		}
+		c.wait = quorum.NewWaiter(config)
+	}
+	c.wokenBy = 0
+	ask := c.wait.Begin(now)
+	if ask.Ticket && c.ticket == 0 {
 		c.w.owners++
-		c.ticket, c.enqueuedAt = c.w.owners, clusterTime
-		c.queued, c.wokenBy, c.next, c.splits, c.lapses = 0, 0, false, 0, 0
-		c.turns = quorum.NewTurns(c.w.p.Nodes)
+		c.ticket = c.w.owners
 	}
-	c.turns.Ask()
+	c.carried = 0
+	if ask.Ticket {
+		c.carried = c.ticket
+	}
+	return ask
 }
 
-// askLapsed reports whether the client has waited out a reservation that
-// nobody used.
-func (c *client) askLapsed(now time.Duration) bool {
-	lapsed := c.ticket != 0 && c.lapses != 0 && now >= c.lapses
-	c.lapses = 0
-	return lapsed
+// result returns what the attempt has met that came to nothing.
+func (c *client) result(outcome quorum.Outcome, now time.Duration) *quorum.AttemptResult {
+	votes := c.ballot.Votes()
+	r := &quorum.AttemptResult{
+		Outcome: outcome, TooLate: outcome == quorum.OutcomeWon, Granted: votes.Granted(),
+		Failed:   quorum.All(c.w.p.Nodes)&^(votes.Granted()|votes.Refused()|votes.Silent()) | c.raiseLate,
+		Unqueued: c.notQueued,
+	}
+	for i := range c.refused {
+		c.refusals[i].Left = max(c.refusals[i].Left-now, time.Microsecond)
+	}
+	r.Refusals = c.refusals[:c.refused]
+	return r
+}
+
+// failed ends an attempt that came to nothing, and says when the next begins if
+// no wake-up arrives; poll is the delay of a client that knows nothing.
+func (c *client) failed(outcome quorum.Outcome, now, poll time.Duration) {
+	w := c.w
+	next := c.wait.Ended(now, c.result(outcome, now), poll, c.jitter())
+	c.tooLate, c.yielded = c.wait.Left(), next.Ticket == quorum.TicketYield
+	if !w.bugs.has(KeepFailed) {
+		c.releaseAll(c.untouched&^next.Leave, updateOf(next.Ticket))
+	}
+	if next.Ticket == quorum.TicketLeave {
+		w.stats[QueuesLeft]++
+		c.passOn(next.PassOn, c.ticket)
+	}
+	w.judge.over(c)
+	if c.refused > 0 && c.queues && !c.contended {
+		c.contended = true
+		for i := range w.p.Nodes {
+			c.wait.Subscribed(now, i, c.jitter())
+		}
+	}
+	c.rest(now, max(0, c.wait.At()-now))
+}
+
+func updateOf(t quorum.TicketUpdate) ticketUpdate {
+	switch t {
+	case quorum.TicketKeep:
+		return keepsPlace
+	case quorum.TicketYield:
+		return yields
+	default:
+		return leaves
+	}
+}
+
+// passOn has nodes pass on what they reserve for a ticket.
+func (c *client) passOn(nodes quorum.Set, ticket uint32) {
+	for i := range c.w.p.Nodes {
+		if nodes.Has(i) {
+			c.w.stats[PassedOn]++
+			c.request(i, &message{op: opPassOn, ticket: ticket})
+		}
+	}
 }
 
 // woken takes a wake-up.
@@ -65,33 +121,74 @@ func (c *client) woken(m *message, now time.Duration) {
 	if w.p.Trace != nil {
 		w.trace("client %d is woken by node %d for ticket %d: %v", c.id, i, ticket, m.answer)
 	}
-	switch {
-	case m.answer == askAgain:
-		if c.ticket == ticket && c.phase == resting {
-			c.until = min(c.until, now+w.upTo(2*minGrace))
-		}
-	case m.answer == forNext:
-		if c.ticket == ticket && c.phase != holding {
-			c.next = true
-			c.lapses = max(c.lapses, now+w.config.grace+time.Millisecond)
-			c.look(now)
-		}
-	case c.ticket == ticket && c.phase == holding:
-		if c.incomplete.Has(i) && ticket != c.completed {
-			c.askMore(i, now)
-		}
-	case c.ticket == ticket:
-		c.wokenBy = c.wokenBy.With(i)
-		c.turns.Told(i)
-		c.look(now)
-	case ticket == c.completed:
-	case w.bugs.has(AsksTooLate) && ticket == c.last.ticket:
+	kind := kindOf(m.answer)
+	if w.bugs.has(AsksTooLate) && kind == quorum.WakeReserved && ticket == c.last.ticket && ticket != c.ticket {
 		before := *c
-		before.owner, before.ticket = c.last.owner, ticket
+		before.owner, before.carried = c.last.owner, ticket
 		before.ask(i, before.clusterTime(), false, now+w.config.terms.Timeout)
-	default: // the waiter is gone; pass the lock on to the next one
-		w.stats[PassedOn]++
-		c.request(i, &message{op: opPassOn, ticket: ticket})
+		return
+	}
+	own := ticket == c.ticket && c.waits
+	reaction := quorum.ReactionNone
+	switch wait := c.find(ticket); {
+	case wait != nil:
+		reaction = wait.Wake(now, i, kind, c.jitter())
+	case kind == quorum.WakeReserved:
+		reaction = quorum.ReactionPassOn
+	}
+	if own && kind == quorum.WakeReserved {
+		c.wokenBy = c.wokenBy.With(i)
+	}
+	switch reaction {
+	case quorum.ReactionReschedule:
+		c.reschedule(now)
+	case quorum.ReactionAskForVote:
+		c.askMore(i, now)
+	case quorum.ReactionPassOn:
+		c.passOn(quorum.Set(0).With(i), ticket)
+	}
+}
+
+func kindOf(a answer) quorum.WakeUp {
+	switch a {
+	case forNext:
+		return quorum.WakeNext
+	case askAgain:
+		return quorum.WakeAskAgain
+	default:
+		return quorum.WakeReserved
+	}
+}
+
+// find returns the wait of a ticket; nil if it is not known.
+func (c *client) find(ticket uint32) *quorum.Waiter {
+	if c.waits && c.ticket == ticket {
+		return &c.wait
+	}
+	for k := range c.before {
+		if c.before[k].ticket == ticket {
+			return &c.before[k].wait
+		}
+	}
+	return nil
+}
+
+// reschedule begins the next attempt at the instant that the waiter says now.
+func (c *client) reschedule(now time.Duration) {
+	if c.phase != resting {
+		return
+	}
+	c.until = c.wait.At()
+	if c.until <= now {
+		c.w.stats[WokenAttempts]++
+		c.try(now)
+	}
+}
+
+// listens takes that the wake-ups of node i arrive again.
+func (c *client) listens(i int, now time.Duration) {
+	if c.waits && c.queues && c.contended && c.wait.Subscribed(now, i, c.jitter()) == quorum.ReactionReschedule {
+		c.reschedule(now)
 	}
 }
 
@@ -104,90 +201,55 @@ func (c *client) askMore(i int, now time.Duration) {
 	}
 }
 
-// look moves the next attempt forward, after a wake-up.
-func (c *client) look(now time.Duration) {
-	if c.phase != resting || c.ticket == 0 {
-		return
+// recordVote notes an answer to the acquire that came after the grant.
+func (c *client) recordVote(i int, ok bool, now time.Duration) {
+	if ok && c.asked.Has(i) && !c.wait.Votes().Has(i) {
+		c.w.stats[LateVotes]++
 	}
-	turn, some := c.turns.Turn()
-	next := c.next
-	c.next = false
-	switch {
-	case turn:
-		c.w.stats[WokenAttempts]++
-		c.lapses = 0
-		c.try(now)
-	case some:
-		c.until = min(c.until, now+minGrace+time.Millisecond+c.w.upTo(2*time.Millisecond))
-	case next:
-		c.until = min(c.until, c.lapses+c.w.upTo(2*time.Millisecond))
+	if c.wait.Vote(i, ok) {
+		c.askMore(i, now)
 	}
 }
 
-// recordVotes notes votes for the lease.
-func (c *client) recordVotes(votes quorum.Set) {
-	c.w.stats[LateVotes] += (votes & c.incomplete & c.asked).Len()
-	if c.incomplete &^= votes; c.incomplete == 0 && c.ticket != 0 {
-		c.completed = c.ticket
+// endWait ends the wait, and returns the nodes whose queues its ticket may be
+// in if it has not led to a lease, and those that reserve the lock for it. A
+// ticket with which every node granted is in no queue.
+func (c *client) endWait() (leave, passOn quorum.Set) {
+	if !c.waits {
+		return 0, 0
 	}
-}
-
-// endWait ends the wait of a lease that is over. A ticket with which every
-// node granted is in no queue.
-func (c *client) endWait() {
+	leave, passOn = c.wait.Done()
+	c.waits = false
+	if c.ticket == 0 {
+		return leave, passOn
+	}
+	copy(c.before[1:], c.before[:len(c.before)-1])
+	c.before[0] = formerWait{ticket: c.ticket, wait: c.wait}
 	c.last.ticket, c.last.owner = c.ticket, c.owner
-	if c.ticket == c.completed {
+	if c.wait.Votes() == quorum.All(c.w.p.Nodes) {
 		c.ticket = 0
 	}
+	return leave, passOn
 }
 
-// leave takes the ticket out of the queues, and passes reservations for it on.
+// leave ends a wait that has led to no lease: the ticket leaves the queues.
 func (c *client) leave() {
-	if c.ticket == 0 {
-		return
-	}
-	m := message{op: opPassOn, ticket: c.ticket}
-	for i := range c.w.p.Nodes {
-		if c.queued.Has(i) {
-			c.request(i, &m)
-		}
-	}
+	leave, passOn := c.endWait()
+	ticket := c.ticket
 	c.ticket = 0
-}
-
-// enqueued notes where the ticket may be after an attempt that failed.
-func (c *client) enqueued() {
-	if c.ticket != 0 {
-		c.queued |= quorum.All(c.w.p.Nodes) &^ c.notQueued
+	for i := range c.w.p.Nodes {
+		if (leave | passOn).Has(i) {
+			c.request(i, &message{op: opPassOn, ticket: ticket})
+		}
 	}
 }
 
 // refuse notes a node's answer that did not grant the lock.
 func (c *client) refuse(i int, m *message, now time.Duration) {
-	if m.position < 0 {
-		c.notQueued = c.notQueued.With(i)
+	c.refusals[c.refused] = quorum.Refusal{
+		Node: i, Left: now + time.Duration(m.left)*time.Millisecond, Position: int(m.position), Reserved: m.reservation,
 	}
-	ends := now + time.Duration(m.left)*time.Millisecond
-	if m.reservation {
-		c.lapses = max(c.lapses, ends)
-	}
-	c.refusals[c.refused] = quorum.Refusal{Node: i, Left: ends, Position: int(m.position), Reserved: m.reservation}
 	c.refused++
-}
-
-// retryDelay returns the time until the next attempt if no wake-up arrives;
-// poll is the delay of a client that knows nothing.
-func (c *client) retryDelay(now, poll time.Duration) time.Duration {
-	n, votes := c.w.p.Nodes, c.ballot.Votes()
-	refusals := c.refusals[:c.refused]
-	for i := range refusals {
-		refusals[i].Left = max(refusals[i].Left-now, time.Microsecond)
-	}
-	need := quorum.Size(n) - votes.Granted().Len()
-	if votes.Outcome() == quorum.OutcomeHeld {
-		need = len(refusals) - (n - quorum.Size(n))
-	}
-	return quorum.Look(refusals, need, poll)
 }
 
 // countReservations takes the nodes that reserve the lock for votes, if they

@@ -113,7 +113,7 @@ func (r *rig) readsTheRest() {
 
 func (r *rig) readsWaiters() {
 	r.subscribe()
-	waits := func(owner string, n int, lapsed bool) node.Reply {
+	waits := func(owner string, n int, lapsed uint32) node.Reply { // for nodes; this one is node 0
 		return r.do(r.request(owner, r.micros(), func(a *node.Acquisition) { a.Ticket, a.Place, a.Lapsed = ticket(n), place(n), lapsed }))
 	}
 	update := func(owner string, u node.TicketUpdate) int64 {
@@ -123,7 +123,7 @@ func (r *rig) readsWaiters() {
 	}
 	t := r.holds(alice)
 	for i := range 3 {
-		got := waits(bob, i+1, false)
+		got := waits(bob, i+1, 0)
 		assert.Equal(r, node.Taken, got.Status)
 		assert.EqualValues(r, i, got.Position)
 	}
@@ -133,7 +133,7 @@ func (r *rig) readsWaiters() {
 	r.reserved(2, 3)
 	r.queued(1, 3)
 	assert.True(r, node.ParseValue(r.do(node.NewRead(r.lock, r.soon(10*time.Second))).Held).Reserved)
-	got := waits(carol, 2, false)
+	got := waits(carol, 2, 0)
 	assert.Equal(r, node.Granted, got.Status)
 	assert.Equal(r, []int64{r.register(), t + 1}, []int64{got.Moved, got.Before})
 	assert.EqualValues(r, node.HandedOn, update(carol, node.TicketUpdate{Ticket: ticket(2), LeavesFree: true}))
@@ -147,9 +147,9 @@ func (r *rig) readsWaiters() {
 	r.holdsAgainst(1, 2, 3)
 	assert.EqualValues(r, 0, r.do(node.NewRecall(r.lock, r.soon(10*time.Second))).N)
 	r.admin("DEL", r.lock)
-	assert.Equal(r, node.Granted, waits(bob, 2, true).Status)
+	assert.Equal(r, node.Granted, waits(bob, 2, 1).Status)
 	r.woken(r.asksAgain(1), r.asksAgain(3))
-	waits(carol, 1, false)
+	waits(carol, 1, 0)
 	r.admin("DEL", r.lock)
 	assert.EqualValues(r, 1, r.do(node.NewRecall(r.lock, r.soon(10*time.Second))).N)
 	r.woken(r.asksAgain(1))

@@ -1,0 +1,108 @@
+package node_test
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// A run says nothing about a protocol that nobody spoke. So the server is asked, here
+// and in each run of "make compat", which says what it wants in QUORUMLOCK_RESP.
+func TestTheProtocolIsTheOneAskedFor(t *testing.T) {
+	usual, noHello := "resp=3", []string{"--rename-command", "HELLO", ""}
+	if os.Getenv("QUORUMLOCK_RESP") == "2" {
+		usual, noHello = "resp=2", nil // all servers are like that
+	}
+	for _, c := range []struct {
+		claim  string
+		server []string
+		option bool // AlwaysRESP2
+		want   string
+	}{
+		{"by default", nil, false, usual},
+		{"RESP2 by option", nil, true, "resp=2"},
+		{"RESP2 for want of HELLO", noHello, false, "resp=2"},
+	} {
+		t.Run(c.claim, func(t *testing.T) {
+			server := redistest.Start(t, 1, c.server...)[0]
+			const name = "asked-for"
+			n, _ := run(t, node.Config{
+				Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}, AlwaysRESP2: c.option, ClientName: name},
+			})
+			require.Eventually(t, func() bool { return n.Health().Err == nil }, 20*time.Second, 5*time.Millisecond)
+			ours := 0
+			for line := range strings.Lines(server.MustDo("CLIENT", "LIST").(string)) {
+				if strings.Contains(line, " name="+name+" ") {
+					ours++
+					assert.Contains(t, line, " "+c.want)
+				}
+			}
+			assert.Equal(t, 1, ours, "one connection, whatever was tried on the way")
+		})
+	}
+}
+
+// Somebody flushes the scripts again and again: nothing that the user of a lock has to
+// mend, and nothing that was applied.
+func TestScriptsThatAreFlushedTwiceAreNoMisconfiguration(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	proxy := redistest.NewProxy(t, server.Addr())
+	n, now := greeted(t, proxy.Addr())
+	sent := 0
+	proxy.DelayCommand(func(cmd []string) bool {
+		if slices.Contains(cmd, "acquire") {
+			sent++
+			server.MustDo("SCRIPT", "FLUSH")
+		}
+		return false
+	}, 0)
+	answer := make(answers, 1)
+	require.True(t, n.Post(acquisition("p:job", ownerA, now()+time.Minute), answer))
+	got := answer.next(t)
+	assert.Equal(t, 2, sent)
+	assert.Equal(t, node.Unsent, got.Status)
+	var config *node.ConfigError
+	assert.NotErrorAs(t, got.Err, &config)
+	assert.ErrorContains(t, got.Err, "NOSCRIPT")
+	assert.EqualValues(t, 0, server.MustDo("EXISTS", "p:job"))
+}
+
+// A batch has one look at the node's clock, and the reading serves everybody.
+func TestEveryAnswerCarriesTheNodesClock(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	n, now := greeted(t, server.Addr())
+	before, known := n.Reading()
+	require.True(t, known)
+	time.Sleep(20 * time.Millisecond)
+	answer := make(answers, 1)
+	require.True(t, n.Post(node.NewRead("p:job", now()+time.Minute), answer))
+	answer.next(t)
+	after, _ := n.Reading()
+	assert.Greater(t, after.At, before.At)
+	wall := time.Duration(time.Now().UnixNano())
+	assert.InDelta(t, wall, now()+after.Offset, float64(time.Second))
+	assert.Less(t, after.RoundTrip, time.Second)
+}
+
+// A client that reads no more than a command says nothing of what it cost.
+func TestAnIdleNodeAsksForNothing(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	greeted(t, server.Addr())
+	time.Sleep(100 * time.Millisecond)
+	count := func() int {
+		info := server.MustDo("INFO", "commandstats").(string)
+		return strings.Count(info, "evalsha:calls=1,")
+	}
+	assert.Equal(t, 1, count(), "the rehearsal of the greeting")
+	time.Sleep(300 * time.Millisecond)
+	assert.Equal(t, 1, count())
+}
