@@ -69,6 +69,10 @@ func (c *config) drawTerms(w *world) {
 	ttl := []time.Duration{time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second}[r.IntN(4)]
 	c.maxTTL = ttl * time.Duration(1+r.IntN(2))
 	c.ahead = min(2*time.Second, c.maxTTL/4)
+	c.renew = ttl / 3
+	if r.IntN(8) == 0 {
+		c.renew = ttl / 10 // the holder asks for more
+	}
 	c.backoffCap = ttl / 2
 	c.hold = ttl / 100 * []time.Duration{5, 30, 150, 400}[r.IntN(4)]
 	c.faults = time.Duration(w.p.Span) * ttl
@@ -134,6 +138,7 @@ func (c *config) drawClocks(w *world) {
 func (c *config) calm() {
 	c.clients, c.queues, c.giveUp, c.unsubscribed = usualClients, 100, 0, 0
 	c.latency = min(c.latency, maxGrace/4)
+	c.lag, c.late = 0, time.Millisecond // a late timer lets a reservation lapse
 	c.loss, c.slow, c.repeat, c.service = 0, 0, 0, 0
 	c.misjudged, c.grain = 0, 0
 	c.everyPause, c.everyCrash, c.everyQuit, c.everyJump, c.everyDown = 0, 0, 0, 0, 0

@@ -32,6 +32,8 @@ func (c *client) granted(now time.Duration, v verdict) {
 	for i := range w.p.Nodes {
 		if c.stands[i] == c.top {
 			c.shows(i, &message{sent: c.began, issued: c.started})
+		} else {
+			c.doubts = c.doubts.With(i) // it has not shown the token yet: that is no news
 		}
 	}
 	c.failures, c.misses, c.jumped = 0, 0, false
@@ -59,8 +61,8 @@ func (c *client) granted(now time.Duration, v verdict) {
 
 // interval is the time from one renewal to the next.
 func (c *client) interval() time.Duration {
-	third := c.w.config.terms.TTL / 3
-	return third*9/10 + c.w.upTo(third/5)
+	d := c.w.config.renew
+	return d*9/10 + c.w.upTo(d/5)
 }
 
 // step takes an input through the machine and executes its output.

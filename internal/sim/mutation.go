@@ -132,6 +132,9 @@ const (
 	ReservesAnyLock
 	// LapsedTakesLock gives an asker that waited out a reservation any lock.
 	LapsedTakesLock
+	// LapsedEverywhere takes a reservation that lapsed on one node for one that
+	// lapsed on all.
+	LapsedEverywhere
 	// PassOnDeletes deletes any lock when a reservation is passed on.
 	PassOnDeletes
 	// AsksTooLate asks for one more vote when the lease is over, and does not
@@ -162,7 +165,7 @@ var mutationNames = [...]string{
 	"a common step is not seen", "close forgets an attempt",
 	"a loss is not found early", "deaf to the clock", "remnants are released at once",
 	"a reservation is a vote", "an old reservation overwrites", "a reserved lock moves nothing",
-	"a reservation passes the marker", "extend of a reserved lock", "reserves any lock", "a lapsed wait takes any lock",
+	"a reservation passes the marker", "extend of a reserved lock", "reserves any lock", "a lapsed wait takes any lock", "a wait lapses everywhere",
 	"passing on deletes any lock", "asks after the end", "one owner for a wait", "reserved for ever",
 	"reserved for anybody", "the last is first",
 }

@@ -81,6 +81,7 @@ type config struct {
 	late       time.Duration // timers are late by less
 	lag        time.Duration // what clients know of that, beyond terms.Early
 	ahead      time.Duration // a register moves no further ahead of the node's clock
+	renew      time.Duration // from one renewal to the next, about
 	backoffCap time.Duration // longest wait between two attempts
 	hold       time.Duration // longest hold
 	grace      time.Duration // how long a lock is reserved

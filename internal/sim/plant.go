@@ -23,7 +23,7 @@ const lostOnTheWay = RaiseAnyOwner | RaiseDown | RaiseAtTop | RepeatMoves | Befo
 const amnesic = NoGuard | NoFloor | FloorAtStart | NoCap | NoMarker | NoMarkerPasses | ReservationUnguarded | QuarantineJumps
 
 // unfair are the bugs that break no promise but the order of the queue.
-const unfair = ReservedForAnybody | LastFirst
+const unfair = ReservedForAnybody | LastFirst | LapsedEverywhere
 
 // passing are the bugs of local passes.
 const passing = HealMoves | HealShowsToken | OwnerIsEnough | PassUnchecked | NoDoubt | DoubtOvertaken
@@ -78,6 +78,12 @@ func (m Mutation) configure(w *world, c *config) {
 		c.clients = usualClients
 		c.hold = 4 * ttl
 		c.everyCut = ttl
+	case m.has(lostOnTheWay):
+		// Nodes are often ahead of a proposal, so that most attempts raise; and
+		// the copies of some requests are much later than whole attempts of others.
+		c.misjudged, c.grain, c.locals, c.block = 3*ttl, 0, 0, 1_000_000_000
+		c.latency, c.slow, c.loss, c.repeat, c.fifo = ttl/100, 300, 0, 600, false
+		c.everyBlip, c.step, c.everyStep = ttl/16, 0, 0
 	case m.has(MovesNotStrictly):
 		c.grain = 2 * ttl
 	case m.has(passing):
@@ -97,8 +103,12 @@ func (m Mutation) configure(w *world, c *config) {
 		}
 		if m.has(HealShowsToken | OwnerIsEnough) {
 			// And the lease has to outlive it.
-			c.terms.Timeout, c.everyBlip, c.hold = ttl*6/10, ttl/2, 2*ttl
+			c.terms.Timeout, c.everyBlip, c.hold, c.renew = ttl*6/10, ttl/2, 2*ttl, ttl/10
 			c.slow, c.loss, c.repeat, c.fifo = 300, 0, 600, false
+		}
+		if m.has(DoubtOvertaken) {
+			c.terms.Timeout, c.everyBlip, c.queues, c.backoffCap = ttl/3, ttl/4, 0, ttl/10
+			c.slow, c.repeat, c.fifo = 300, 600, false
 		}
 	case m.has(RemnantsAtOnce):
 		c.clients, c.backoffCap, c.hold = usualClients, ttl/50, 4*ttl
@@ -182,6 +192,7 @@ func Plants() []Plant {
 		{ExtendReserved, Inside, leftover},
 		{ReservesAnyLock, Inside, overlapOrToken},
 		{LapsedTakesLock, Inside, overlapOrToken},
+		{LapsedEverywhere, Inside, order},
 		{PassOnDeletes, Inside, overlapOrToken},
 		{AsksTooLate, Inside, leftover},
 		{OneOwner, Inside, anythingOfThese},

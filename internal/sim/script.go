@@ -76,7 +76,7 @@ func (n *node) move(m *message, wall time.Duration) {
 	}
 	m.moved, m.before = 0, value
 	if value < target || w.bugs.has(MovesNotStrictly) && value == target {
-		m.moved, n.shown = target, target
+		m.moved, m.before, n.shown = target, min(value, target-1), target
 		if w.bugs.has(MovesLater) {
 			e := event{kind: evMoveLate, client: -1, node: n.id}
 			e.message.t = target
