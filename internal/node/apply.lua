@@ -473,20 +473,27 @@ local function run()
   end
 end
 
-repeat
-  local ok, problem = pcall(run)
-  if ok and problem then
-    return problem
-  elseif not ok then
-    if made then
-      redis.pcall('DEL', made) -- an error is no vote: it leaves no lock behind
-      made = nil
+-- Runs all operations: an error ends its own and none of the others. It is a function
+-- because in-process nodes run the script as well, and after an error their Lua no longer
+-- shares the variables of this chunk with its functions.
+local function all()
+  repeat
+    local ok, problem = pcall(run)
+    if ok and problem then
+      return problem
+    elseif not ok then
+      if made then
+        redis.pcall('DEL', made) -- an error is no vote: it leaves no lock behind
+        made = nil
+      end
+      answer({ rare().describe(problem) })
     end
-    answer({ rare().describe(problem) })
+  until ok
+  if details then
+    details[1], details[2] = now, codes
+    return details
   end
-until ok
-if details then
-  details[1], details[2] = now, codes
-  return details
+  return { now, codes }
 end
-return { now, codes }
+
+return all()

@@ -113,11 +113,11 @@ func (s shape) refused() (finding, bool) {
 // operation returns the parts of the answer to a single operation, or what follows from
 // a reply that has none.
 func (s shape) operation() (parts []shape, bad finding, known bool) {
-	if !s.isArray() || len(s.parts) != 2 {
+	if !s.isArray() || len(s.parts) != 3 || !s.parts[0].isInteger() || !s.parts[1].isText() || s.parts[1].text != "*" {
 		bad, known = s.refused()
 		return nil, bad, known
 	}
-	switch answer := s.parts[1]; {
+	switch answer := s.parts[2]; {
 	case answer.failed():
 		return nil, finding{status: answer.parts[0].classInScript()}, true
 	case !answer.isArray() || len(answer.parts) == 1:
@@ -134,7 +134,7 @@ func FuzzGreeting(f *testing.F) {
 		func(g *greeting) *shape { return &g.clock }, func(g *greeting) *shape { return &g.server },
 		func(g *greeting) *shape { return &g.memory }, func(g *greeting) *shape { return &g.digest },
 		func(g *greeting) *shape { return &g.marker }, func(g *greeting) *shape { return &g.rehearsal },
-		func(g *greeting) *shape { return &g.marker.parts[1] }, func(g *greeting) *shape { return &g.rehearsal.parts[1] },
+		func(g *greeting) *shape { return &g.marker.parts[2] }, func(g *greeting) *shape { return &g.rehearsal.parts[2] },
 	}
 	const inWords = 1 << 7 // the input is the text of an INFO as it is, and no shape
 	for field := range fields {
@@ -142,7 +142,7 @@ func FuzzGreeting(f *testing.F) {
 			"", "\x05\x02\x02\x0a1700000000\x02\x065000000", "\x05\x02\x04\x04", "\x05\x02\x03\x07\x00\x00\x03\x07\x00\x00", "\x0d", "\x0e", "\x05\x00",
 			"\x05\x03\x03\x07\x00\x00\x02\x0260\x02\x01m", "\x05\x03\x03\x07\x00\x00\x02\x0261\x02\x01m", "\x05\x03\x03\x00\x00\x01\x02\x0260\x02\x01m",
 			"\x05\x03\x03\xff\x30\x00\x02\x0260\x02\x01m", "\x05\x03\x03\x07\x00\x00\x02\x0260\x0d", "\x05\x03\x03\x07\x00\x00\x02\x0260\x02\x00",
-			"\x05\x02\x03\x07\x00\x00\x05\x03\x03\x07\x00\x00\x02\x0260\x02\x01m", "\x05\x02\x03\x07\x00\x00\x05\x01\x02\x06NOPERM", "\x05\x01\x02\x06NOPERM",
+			"\x05\x03\x03\x07\x00\x00\x02\x01*\x05\x03\x03\x07\x00\x00\x02\x0260\x02\x01m", "\x05\x03\x03\x07\x00\x00\x02\x01*\x05\x01\x02\x06NOPERM", "\x05\x01\x02\x06NOPERM",
 			"\x05\x01\x03\x07\x00\x00", "\x02\x01d", "\x06\x00", "\x05\x03\x03\x00\x00\x10\x02\x0260\x02\x01m",
 		} {
 			f.Add(byte(field), true, []byte(seed))
@@ -165,8 +165,8 @@ func FuzzGreeting(f *testing.F) {
 		g := greeting{
 			clock:  array(bulk("1700000000"), bulk("1")),
 			server: shape{kind: '=', text: "txt:run_id:a\r\n"}, memory: bulk(""), digest: bulk("digest"),
-			marker:    array(number(5), array(number(5), number(longest), bulk("m"))),
-			rehearsal: array(number(5), array(shape{kind: '_'}, number(-2), number(0), number(0))),
+			marker:    array(number(5), bulk("*"), array(number(5), number(longest), bulk("m"))),
+			rehearsal: array(number(5), bulk("*"), array(shape{kind: '_'}, number(-2), number(0), number(0))),
 		}
 		field := int(which&^inWords) % len(fields)
 		drawn := fields[field](&g)

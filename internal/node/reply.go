@@ -279,6 +279,9 @@ func (n *Node) readMany(all answers, r *Reply) (failure Status, err error) {
 	n.codes = n.codes[:0]
 	for i := range len(all.codes) {
 		code, known := numeral(all.codes[i])
+		if !known && all.codes[i] != '*' {
+			return 0, errReply
+		}
 		if !known {
 			var status Status
 			if code, status, err = numberOrFailure(&all.details[0], r); err != nil {

@@ -37,20 +37,20 @@ func (r *rig) repeats() {
 	t := r.micros()
 	for range 2 {
 		r.one(r.acquire(alice, t))
-		assert.Equal(r, answer(t, t-1), r.one(r.acquire(alice, t)))
+		assert.Equal(r, granted(t, t-1), r.one(r.acquire(alice, t)))
 	}
 	require.Equal(r, answer(t, 0), r.one(r.raise(alice, t+5)))
-	assert.Equal(r, answer(t+5, t+4), r.one(r.acquire(alice, t)), "after a raise it stands where it was raised to")
+	assert.Equal(r, granted(t+5, t+4), r.one(r.acquire(alice, t)), "after a raise it stands where it was raised to")
 
 	r.admin("DEL", r.lock)
 	ahead := r.micros() + hour
 	r.setRegister(ahead)
 	for range 3 {
-		assert.Equal(r, answer(0, ahead), r.one(r.acquire(bob, r.micros())))
+		assert.Equal(r, granted(0, ahead), r.one(r.acquire(bob, r.micros())))
 	}
 	r.admin("DEL", r.lock)
 	require.Equal(r, int64(1), r.one(r.heal(bob)))
-	assert.Equal(r, answer(0, ahead), r.one(r.acquire(bob, ahead+1)), "a healed lock is at no token")
+	assert.Equal(r, granted(0, ahead), r.one(r.acquire(bob, ahead+1)), "a healed lock is at no token")
 }
 
 func (r *rig) repeatsWithoutAMove() {
@@ -174,10 +174,18 @@ func (r *rig) anotherMarker() {
 	r.unchanged(func() {
 		assert.Equal(r, []any{int64(-1), int64(-1)}, r.apply(r.acquire(alice, t), r.wait(alice, 1)))
 	})
-	assert.Equal(r, []any{int64(1), int64(2), answer(0, 0), int64(1), int64(-1)},
-		r.apply(r.heal(alice), r.extend(alice, t), r.raise(alice, t), r.release(alice), r.acquire(alice, t)))
+	assert.Equal(r, int64(1), r.one(r.heal(alice)))
+	r.unchanged(func() { assert.Equal(r, answer(-1, 0), r.one(r.raise(alice, t)), "a raise would count") })
+	assert.Equal(r, []any{int64(2), int64(1), int64(-1)}, r.apply(r.extend(alice, 0), r.release(alice), r.acquire(alice, t)),
+		"that the key shows the token proves nothing")
 	r.known = "of other data"
-	assert.Equal(r, answer(0, t), r.one(r.acquire(alice, t)))
+	assert.Equal(r, int64(1), r.one(r.acquire(alice, t)))
+	assert.Equal(r, int64(1), r.one(r.extend(alice, t)))
+	r.known = "the client's"
+	r.admin("PEXPIRE", r.lock, "100000")
+	assert.Equal(r, int64(2), r.one(r.extend(alice, t)))
+	assert.InDelta(r, 5000, r.pttl(r.lock), 1000)
+	r.known = "of other data"
 	r.admin("DEL", r.marker, r.lock)
 	assert.Equal(r, int64(-1), r.one(r.acquire(alice, t+1)), "no marker is another one")
 }

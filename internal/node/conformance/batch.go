@@ -33,7 +33,7 @@ func (r *rig) runsInOrder() {
 	assert.Equal(r, []any{
 		int64(1), int64(1), int64(1), int64(1), int64(0),
 		int64(1), int64(-1), int64(1), answer(t+1, 0), int64(2), int64(1),
-		int64(1), int64(1), answer(0, t+9), int64(1),
+		int64(1), int64(1), granted(0, t+9), int64(1),
 	}, got[:len(got)-1])
 }
 

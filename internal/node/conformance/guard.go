@@ -87,7 +87,7 @@ func (r *rig) guardAnswers() {
 	})
 	t := r.micros()
 	r.known = marker
-	assert.Equal(r, answer(0, stop), r.one(r.acquire(alice, t)), "who knows the marker votes, above the base")
+	assert.Equal(r, granted(0, stop), r.one(r.acquire(alice, t)), "who knows the marker votes, above the base")
 }
 
 func (r *rig) guardForced() {
@@ -251,7 +251,8 @@ func (r *rig) guardWithholds() {
 		assert.Equal(r, []int64{node.Ours}, r.on(n, r.healing(alice)).Answers)
 		t := r.register() + 1
 		assert.Equal(r, []int64{node.OursWithoutToken}, r.on(n, r.renewal(alice, t)).Answers)
-		assert.EqualValues(r, t-1, r.on(n, node.NewRaise(r.lock, alice, t, metadata, r.soon(10*time.Second))).Before)
+		got := r.on(n, node.NewRaise(r.lock, alice, t, metadata, r.soon(10*time.Second)))
+		assert.Equal(r, node.Misconfigured, got.Status, "a raise would count")
 		assert.Equal(r, alice, node.ParseValue(r.on(n, node.NewRead(r.lock, r.soon(10*time.Second))).Held).Owner)
 		assert.EqualValues(r, node.Ours, r.on(n, r.releasing(alice)).N)
 		r.absent(r.lock)

@@ -21,7 +21,8 @@ var queueCases = []testCase{
 	{"a waiter that leaves is not in the queue any more", (*rig).leavesQueue},
 	{"a waiter that goes on waiting keeps its place", (*rig).staysInPlace},
 	{"a waiter that yields keeps its place and lets the others go first", (*rig).yields},
-	{"a lock that is left free for a moment is reserved for nobody", (*rig).leavesFree},
+	{"a lock that is left free for a moment is reserved for nobody, and the head is woken", (*rig).leavesFree},
+	{"the next waiter of the releaser's own process enters the queue, and may get the lock", (*rig).enters},
 	{"waiters that do not listen any more are skipped, and so is what is no ticket", (*rig).skips},
 	{"a script skips 64 tickets at the most, and the asker's own ticket leaves", (*rig).skipsSoMany},
 	{"a queue of another type is an error and leaves no lock", (*rig).queueOfAnotherType},
@@ -143,7 +144,7 @@ func (r *rig) grantsAndDequeues() {
 		assert.IsType(r, []any{}, r.one(r.waitFor(carol, 1, t)), what)
 		assert.Equal(r, carol, r.value().Owner, what)
 		r.queued(2)
-		assert.Equal(r, answer(t, t-1), r.one(r.waitFor(carol, 1, t)), "%s, asked again", what)
+		assert.Equal(r, granted(t, t-1), r.one(r.waitFor(carol, 1, t)), "%s, asked again", what)
 		r.queued(2)
 	}
 	r.woken()
@@ -203,10 +204,10 @@ func (r *rig) yields() {
 func (r *rig) leavesFree() {
 	r.subscribe()
 	r.holdsAgainst(1, 2, 3)
-	r.one(r.leave(alice, 1).with(4, "f"))
+	assert.Equal(r, int64(node.HandedOn), r.one(r.leave(alice, 1).with(4, "f")))
 	r.absent(r.lock)
 	r.queued(2, 3)
-	r.woken(r.nextIs(2))
+	r.woken(r.reservedFor(2))
 	assert.Equal(r, int64(1), r.one(r.heal(carol)), "a client without a ticket takes it")
 	r.admin("SET", r.lock, "x")
 	assert.Equal(r, int64(-1), r.one(r.leave(alice, 2).with(4, "f")), "another's lock is not free")
@@ -214,7 +215,39 @@ func (r *rig) leavesFree() {
 	r.admin("DEL", r.lock)
 	assert.Equal(r, int64(0), r.one(r.leave(alice, 2).with(4, "f")), "it was free")
 	r.absent(r.lock)
-	r.woken(r.nextIs(3))
+	r.woken(r.reservedFor(3))
+
+	r.admin("DEL", r.queue, r.registers)
+	r.holds(alice)
+	assert.Equal(r, int64(1), r.one(r.stay(alice, 1, "f")), "the head is the asker itself")
+	r.absent(r.lock)
+	r.queued(1)
+	r.woken()
+}
+
+func (r *rig) enters() {
+	r.subscribe()
+	r.holds(alice)
+	assert.Equal(r, int64(node.HandedOn), r.one(r.stay(alice, 1, "e")))
+	r.reserved(1)
+	r.queued()
+	r.admin("DEL", r.lock, r.registers)
+
+	r.holdsAgainst(2, 3)
+	assert.Equal(r, int64(node.HandedOn), r.one(r.stay(alice, 4, "e")), "those who came before go first")
+	r.reserved(2, 3)
+	r.queued(3, 4)
+	r.admin("DEL", r.lock, r.registers, r.queue)
+
+	r.holdsAgainst(1)
+	assert.Equal(r, int64(node.HandedOn), r.one(r.stay(alice, 2, "ef")))
+	r.absent(r.lock)
+	r.woken(r.reservedFor(1))
+	r.queued(1, 2)
+	r.admin("SET", r.lock, "x")
+	assert.Equal(r, int64(-1), r.one(r.stay(alice, 3, "e")), "of a lock that was not the releaser's")
+	r.queued(1, 2, 3)
+	r.woken()
 }
 
 func (r *rig) skips() {

@@ -41,7 +41,7 @@ func (r *rig) staysAhead() {
 	for _, ahead := range []int64{t, t + 1, t + hour} {
 		r.setRegister(ahead)
 		for what, o := range map[string]op{"acquire": r.acquire(alice, t), "wait": r.waitFor(alice, 1, t)} {
-			assert.Equal(r, answer(0, ahead), r.one(o), what)
+			assert.Equal(r, granted(0, ahead), r.one(o), what)
 			assert.Equal(r, ahead, r.register(), what)
 			assert.Equal(r, node.Compose(alice, 0, metadata), r.admin("GET", r.lock), what)
 			assert.InDelta(r, 5000, r.pttl(r.lock), 1000, what)
@@ -57,7 +57,7 @@ func (r *rig) movesToTheCap() {
 		began := r.micros()
 		got, ok := r.one(o).([]any)
 		require.True(r, ok, "%v", got)
-		require.Len(r, got, 2)
+		require.Len(r, got, 3)
 		moved := got[0].(int64)
 		assert.GreaterOrEqual(r, moved, began+moveCap.Microseconds())
 		assert.LessOrEqual(r, moved, r.micros()+moveCap.Microseconds())
@@ -76,39 +76,39 @@ func (r *rig) movesTheOnlyNode() {
 	for _, from := range []int64{t, t + hour} {
 		r.one(r.release(alice))
 		r.setRegister(from)
-		assert.Equal(r, answer(from+1, from), r.one(r.acquire(alice, t)))
+		assert.Equal(r, granted(from+1, from), r.one(r.acquire(alice, t)))
 		assert.Equal(r, from+1, r.register())
 		assert.Equal(r, from+1, r.value().Token)
-		assert.Equal(r, answer(from+1, from), r.one(r.acquire(alice, t)), "asked again")
+		assert.Equal(r, granted(from+1, from), r.one(r.acquire(alice, t)), "asked again")
 	}
 	r.one(r.release(alice))
 	r.admin("SET", r.base, micros(t+2*hour))
-	assert.Equal(r, answer(t+2*hour+1, t+2*hour), r.one(r.acquire(alice, t)))
+	assert.Equal(r, granted(t+2*hour+1, t+2*hour), r.one(r.acquire(alice, t)))
 	r.flags = "s1"
 	r.one(r.release(alice))
-	assert.Equal(r, answer(t+2*hour+2, t+2*hour+1), r.one(r.waitFor(alice, 1, t)))
+	assert.Equal(r, granted(t+2*hour+2, t+2*hour+1), r.one(r.waitFor(alice, 1, t)))
 }
 
 func (r *rig) answersBefore() {
 	t := r.micros()
-	assert.Equal(r, answer(t, 0), r.one(r.waitFor(alice, 1, t)))
+	assert.Equal(r, granted(t, 0), r.one(r.waitFor(alice, 1, t)))
 	r.one(r.release(alice))
-	assert.Equal(r, answer(t+10, t), r.one(r.waitFor(alice, 1, t+10)))
+	assert.Equal(r, granted(t+10, t), r.one(r.waitFor(alice, 1, t+10)))
 	assert.Equal(r, t+10, r.value().Token)
 	r.one(r.release(alice))
 	r.admin("SET", r.base, micros(t+12))
-	assert.Equal(r, answer(t+20, t+12), r.one(r.waitFor(alice, 1, t+20)))
+	assert.Equal(r, granted(t+20, t+12), r.one(r.waitFor(alice, 1, t+20)))
 }
 
 func (r *rig) countsAsTheBase() {
 	t := r.micros()
 	r.admin("SET", r.base, micros(t))
-	assert.Equal(r, answer(0, t), r.one(r.acquire(alice, t)), "no register")
+	assert.Equal(r, granted(0, t), r.one(r.acquire(alice, t)), "no register")
 	r.absent(r.registers)
 	assert.Equal(r, answer(t, 0), r.one(r.raise(alice, t+1)))
 	r.one(r.release(alice))
 	r.setRegister(t - 5)
-	assert.Equal(r, answer(0, t), r.one(r.acquire(alice, t-1)), "a register below it")
+	assert.Equal(r, granted(0, t), r.one(r.acquire(alice, t-1)), "a register below it")
 	assert.Equal(r, answer(-1, 0), r.one(r.raise(alice, t)))
 	assert.Equal(r, t-5, r.register())
 	assert.Equal(r, t, r.one(r.read()).([]any)[2])
@@ -122,7 +122,7 @@ func (r *rig) staysBeyondNumbers() {
 		r.flags = flags
 		r.admin("DEL", r.lock)
 		r.setRegister(beyond)
-		assert.Equal(r, answer(0, beyond), r.one(r.acquire(alice, r.micros())), "flags %q", flags)
+		assert.Equal(r, granted(0, beyond), r.one(r.acquire(alice, r.micros())), "flags %q", flags)
 		assert.Zero(r, r.value().Token)
 		assert.EqualValues(r, beyond, r.register())
 	}
@@ -212,7 +212,7 @@ func (r *rig) forgets() {
 	assert.Equal(r, []any{int64(3), int64(1)}, r.apply(r.forget(hour, 3), r.forget(hour, 3)))
 	assert.Equal(r, []any{"young", "ahead"}, r.admin("ZRANGE", r.registers, "0", "-1"))
 	assert.Equal(r, micros(now-2*hour), r.admin("GET", r.base))
-	assert.Equal(r, answer(0, now-2*hour), r.one(r.acquire(alice, now-2*hour)), "it counts at once")
+	assert.Equal(r, granted(0, now-2*hour), r.one(r.acquire(alice, now-2*hour)), "it counts at once")
 }
 
 func (r *rig) forgetsNothing() {

@@ -81,7 +81,7 @@ func (r *rig) reservesForItsOwner() {
 	r.subscribe()
 	before := r.reserves(1, 2)
 	t := r.micros()
-	assert.Equal(r, answer(t, before), r.one(r.waitFor(bob, 1, t)))
+	assert.Equal(r, granted(t, before, 1), r.one(r.waitFor(bob, 1, t)))
 	assert.Equal(r, t, r.register())
 	assert.Equal(r, node.Compose(bob, t, metadata), r.admin("GET", r.lock))
 	assert.InDelta(r, 5000, r.pttl(r.lock), 1000)

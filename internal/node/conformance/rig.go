@@ -158,6 +158,12 @@ func answer(parts ...any) []any {
 	return parts
 }
 
+// granted is the answer to an acquisition whose register was moved from where it stood,
+// or not at all; so many wait.
+func granted(moved, from int64, waiting ...int64) []any {
+	return answer(moved, from, append(waiting, 0)[0])
+}
+
 func micros(us int64) string { return strconv.FormatInt(us, 10) }
 
 func (r *rig) acquire(owner string, t int64) op {
