@@ -220,7 +220,7 @@ func (l *lab) healthy(ctx context.Context, pkg string, runs []string) error {
 		if err != nil {
 			return fmt.Errorf("-run %q of %s fails without any mutant: %w\n%s", run, pkg, err, output)
 		}
-		if !strings.Contains(output, "--- PASS: ") {
+		if !strings.Contains(output, "--- PASS: ") || strings.Contains(output, "no tests to run") {
 			return fmt.Errorf("-run %q of %s names no test", run, pkg)
 		}
 	}
