@@ -1,6 +1,7 @@
 package quorumlock
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -58,6 +59,14 @@ func TestProofIsWhatNodesHaveShownSinceTheLastDoubt(t *testing.T) {
 	}
 
 	m, h := held()
+	for _, c := range []struct {
+		nodes int
+		want  bool
+	}{{3, true}, {2, true}, {1, false}, {0, false}} {
+		h.proof = quorum.All(c.nodes)
+		assert.Equal(t, c.want, h.stateLocked().Proven, "%d nodes", c.nodes)
+	}
+	h.proof = quorum.All(3)
 	h.vote(1, m.clock.Now(), &node.Reply{Status: node.Taken})
 	assert.Equal(t, others, h.proof, "a vote that was never there is no doubt of the others")
 }
@@ -114,4 +123,19 @@ func TestACheckMintsTokensAboveWhereTheNodesStood(t *testing.T) {
 	fourth.Receive(0, raise, raised(5*token-5, 0)) // a node that lost what it knew
 	fourth.Receive(1, raise, raised(5*token-5, 0))
 	assert.EqualValues(t, 5*token+1, h.next)
+}
+
+// A node that reserves the lock for a waiter has lost ours: it is healed, and no sign that
+// another client holds the lock.
+func TestVerifyTakesAReservationForAMissingKey(t *testing.T) {
+	_, h := held()
+	waiter := strings.Repeat("1", node.TicketLen)
+	for value, want := range map[string]error{
+		h.value: nil, node.Compose(ownerOf(h.value), 0, ""): nil, waiter + " w ": errMissing, waiter + " w x": errTaken,
+		"": errTaken, "x": errTaken, node.Compose(waiter, 1, "1 - "): errTaken,
+	} {
+		assert.Equal(t, want, h.owns(&node.Reply{Held: value, TTL: time.Second}), "%q", value)
+	}
+	assert.Equal(t, errMissing, h.owns(&node.Reply{TTL: absent}))
+	assert.Equal(t, errTaken, h.owns(&node.Reply{TTL: endless}), "another's empty key")
 }

@@ -62,7 +62,7 @@ var locks = []mutant{
 		name: "not_after is by the client's clock", file: "internal/node/apply.lua",
 		old: "local late, t = now > ARGV[at + 3] + offset, ARGV[at + 4]",
 		new: "local late, t = now > ARGV[at + 3] + 0, ARGV[at + 4]",
-		pkg: scripts, run: "TestARequestThatArrivesTooLateIsVoid$",
+		pkg: scripts, run: "TestAReleaseCancelsAnAcquisitionThatStillWaits$",
 	},
 	{
 		name: "acquire over another's lock", file: "internal/node/apply.lua",
@@ -369,8 +369,8 @@ var locks = []mutant{
 	},
 	{
 		name: "heal brings back what expired in a frozen script", file: "internal/node/apply.lua",
-		old: "call('SET', lock, a, 'NX', 'PXAT', after(b)) and 1 or -1",
-		new: "call('SET', lock, a, 'NX', 'PX', b) and 1 or -1",
+		old: "== string.sub(a, 1, 33) then\n        call('PEXPIREAT', lock, after(b))",
+		new: "== string.sub(a, 1, 33) then\n        call('PEXPIRE', lock, b)",
 		pkg: scripts, run: "TestAServerThatWasFrozenInAScriptBringsNoLockBack$/heal",
 	},
 	{

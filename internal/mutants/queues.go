@@ -16,12 +16,6 @@ var queues = []mutant{
 		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_waiter_is_queued_once",
 	},
 	{
-		name: "a place moves with each request", file: "internal/node/apply.lua",
-		old: "call('ZADD', lock .. '\\255q', 'NX', place, ticket)",
-		new: "call('ZADD', lock .. '\\255q', place, ticket)",
-		pkg: scripts, run: "TestRealRedisConforms/RESP3/(a_waiter_that_goes_on|a_waiter_is_queued_once|a_waiter_that_yields)",
-	},
-	{
 		name: "a position that counts the waiter itself", file: "internal/node/apply.lua",
 		old: "position = call('ZRANK', lock .. '\\255q', ticket) or -1",
 		new: "position = call('ZCARD', lock .. '\\255q')",
@@ -394,12 +388,6 @@ var queues = []mutant{
 		old: "if r.lapsed&node == 0 {",
 		new: "if true {",
 		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_node_reads_what_it_is_told",
-	},
-	{
-		name: "a lock that lost its type in the queue stays", file: "internal/node/apply.lua",
-		old: "redis.pcall('DEL', made) -- an error",
-		new: "redis.pcall('GET', made) -- an error",
-		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_queue_of_another_type",
 	},
 	{
 		name: "read counts no tickets", file: "internal/node/apply.lua",
