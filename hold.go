@@ -33,12 +33,12 @@ type hold struct {
 	// provenFrom is since when requests must have been sent whose answers count as proof:
 	// the last doubt, or the check that moved the token.
 	provenFrom time.Duration
-	next    int64         // the next token of the block that is not in use, up to last
-	last    int64
-	acquire *node.Request // until every node has answered it
-	waiter  *waiter       // that got it, while nodes may still reserve the lock for it
-	others  int           // tickets that wait elsewhere, as the nodes said last
-	toldAt  time.Duration // when they were asked
+	next       int64 // the next token of the block that is not in use, up to last
+	last       int64
+	acquire    *node.Request // until every node has answered it
+	waiter     *waiter       // that got it, while nodes may still reserve the lock for it
+	others     int           // tickets that wait elsewhere, as the nodes said last
+	toldAt     time.Duration // when they were asked
 
 	// The watchdog's, guarded by its mutex.
 	wake  time.Duration
