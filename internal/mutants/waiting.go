@@ -283,7 +283,7 @@ var waiting = []mutant{
 		name: "the second looks at once", file: "internal/quorum/waiter.go",
 		old: "w.lapseBy(node, now+w.grace+time.Millisecond)",
 		new: "w.lapseBy(node, now+time.Millisecond)",
-		pkg: decisions, run: "TestWaiter$",
+		pkg: decisions, run: "TestWaiter$|WaiterKeepsItsLaws",
 	},
 	{
 		name: "a lapse on one node is one on all", file: "internal/quorum/waiter.go",

@@ -104,7 +104,8 @@ local function rare()
   -- Reserves a free lock for the head of its queue, and wakes it; the second may ask
   -- when the grace is over. A reservation is no vote: the head acquires like anybody
   -- else. A head whose channel has no subscriber is dropped, 64 of them at most,
-  -- because a script stops the server. me is the asker: nobody has to wake it.
+  -- because a script stops the server: then the rest are asked to come again, if they
+  -- are alive. me is the asker: nobody has to wake it.
   function f.serve(lock, me)
     local queue = lock .. '\255q'
     for _ = 1, 64 do
@@ -126,6 +127,7 @@ local function rare()
         return first
       end
     end
+    f.recall(lock)
   end
 
   -- Empties a queue whose head has let its grace pass. The tickets of processes that

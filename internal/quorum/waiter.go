@@ -193,12 +193,14 @@ func strangerAhead(refusals []Refusal) bool {
 }
 
 // waitOut notes when the reservations for others are over that have refused the
-// attempt. (Where a node has said WakeNext since the attempt began, the refusal may be
-// the older word; the earlier end counts, which costs an attempt at most.)
+// attempt. Where a lease has refused it, there is none; should the node have said
+// WakeNext after that, the attempt that follows finds this waiter the head.
 func (w *Waiter) waitOut(now time.Duration, refusals []Refusal) {
 	for _, r := range refusals {
 		if r.Reserved && r.Left != Never {
 			w.lapseBy(r.Node, now+r.Left+time.Millisecond)
+		} else {
+			w.lapses[r.Node] = 0
 		}
 	}
 }

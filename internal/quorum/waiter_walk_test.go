@@ -190,6 +190,8 @@ func (w *waiterWalk) fail() string {
 			}
 			if f.Reserved && f.Left != quorum.Never {
 				w.reservedElsewhere(i, w.now+f.Left+ms)
+			} else {
+				delete(w.evidence, i)
 			}
 			r.Refusals = append(r.Refusals, f)
 		}
