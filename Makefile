@@ -73,6 +73,29 @@ sim: ## Simulate the protocol with many seeds (SEEDS=200000).
 mutants: deps ## Plant known bugs, one after another; each has to be caught, or this fails.
 	$(GO) run ./internal/mutants
 
+.PHONY: spec-deps
+spec-deps: ## Install spin, the model checker, if it is missing (SPIN names another binary).
+	@if command -v "$${SPIN:-spin}" >/dev/null 2>&1; then exit 0; fi; \
+	root() { \
+		if [ "$$(id -u)" -eq 0 ]; then "$$@"; elif command -v sudo >/dev/null 2>&1; then sudo "$$@"; \
+		else echo "make spec-deps: not root and no sudo to run: $$*" >&2; return 1; fi; \
+	}; \
+	echo "make spec-deps: installing spin, which checks the models"; \
+	if command -v apt-get >/dev/null 2>&1; then \
+		root apt-get update -qq </dev/null || echo "make spec-deps: no fresh package lists, trying those that are here" >&2; \
+		root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends spin </dev/null; \
+	elif command -v dnf >/dev/null 2>&1; then root dnf install -y spin </dev/null; \
+	elif command -v brew >/dev/null 2>&1; then brew install spin </dev/null; \
+	else echo "make spec-deps: no apt-get, dnf or brew here" >&2; \
+	fi; \
+	command -v spin >/dev/null 2>&1 || { \
+		echo "make spec-deps: there is still no spin in PATH: install it by hand, or name it in SPIN" >&2; exit 1; \
+	}
+
+.PHONY: spec
+spec: spec-deps ## Check the models of the protocol to exhaustion, and that every planted bug is found (SPEC=part of a line, see spec/README.md).
+	spec/run $(SPEC)
+
 .PHONY: fuzz
 fuzz: ## Fuzz every fuzz target of every module, one after another (FUZZTIME=30s).
 	$(call each-module,for package in $$($(GO) list ./...); do \
@@ -112,6 +135,23 @@ stress: deps ## Repeat tests under the race detector (PKG=./internal/node COUNT=
 .PHONY: bench
 bench: deps ## Run the benchmarks of the root package (BENCH=regexp BENCHFLAGS="-count 6").
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem $(BENCHFLAGS) .
+
+# COUNT and DURATION have other defaults further up, for other targets.
+LEASES ?= 50000,100000
+WORKLOADS ?= .
+.PHONY: bench-build
+bench-build:
+	@$(GO) build -o bin/benchmarks ./benchmarks
+
+.PHONY: bench-peers
+bench-peers: COUNT := $(if $(filter file,$(origin COUNT)),5,$(COUNT))
+bench-peers: DURATION := $(if $(filter file,$(origin DURATION)),2s,$(DURATION))
+bench-peers: deps bench-build ## Measure against other lock libraries, and write docs/benchmarks.md: an hour (COUNT=5 DURATION=2s WORKLOADS=regexp LEASES=50000,100000).
+	bin/benchmarks -count $(COUNT) -duration $(DURATION) -leases $(LEASES) -workloads '$(WORKLOADS)'
+
+.PHONY: bench-gate
+bench-gate: deps bench-build ## Check the goals for speed in a short form, four minutes: one missed by more than a third fails.
+	bin/benchmarks -gate -workloads '$(WORKLOADS)'
 
 .PHONY: cover
 cover: deps ## Measure what the root module's tests cover (cover.out).

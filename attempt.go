@@ -7,132 +7,160 @@ import (
 	"errors"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// fenceMillis is fenceLife as the scripts take it.
-var fenceMillis = strconv.FormatInt(fenceLife.Milliseconds(), 10)
+// errNoAnswer says that the node timeout went by.
+var errNoAnswer = errors.New("no answer in time")
 
-// errSilent: the node timeout went by.
-var errSilent = errors.New("no answer in time")
-
-// errCutShort: the caller's context or the Manager ended before the outcome was
+// errCutShort says that the caller's context or the Manager ended before the outcome was
 // known.
 var errCutShort = errors.New("attempt cut short")
 
-// errPassed: the answer of raise.lua to who does not own the lock any more, or
-// finds the counter ahead.
-var errPassed = errors.New("key is no longer ours, or its fence counter is past the token")
+// errNotRaised is the answer to a raise of an attempt that does not own the lock any
+// more, or finds the register ahead.
+var errNotRaised = errors.New("key is no longer ours, or its register is past the token")
 
-// errTooSlow: a vote that came when little of the lease was left.
+// errRegister says that a node's register is past every token. Another program wrote it,
+// or the base.
+var errRegister = &node.ConfigError{
+	Problem: "granted, and its fencing register is no token",
+	Fix:     "another program wrote to our keys: choose another prefix, or mend the register (see docs/operations.md)",
+}
+
+// errTooSlow says that a vote came when little of the lease was left.
 var errTooSlow = errors.New("granted too late for the lease to be of use")
 
-// notAfterArg is the place of "not after" among the arguments of acquire.lua.
-const notAfterArg = 6
+// errNoneLeft says that the clock of a node that granted was stepped meanwhile.
+var errNoneLeft = errors.New("granted, and the node's clock was stepped forward meanwhile")
 
-// attempt is one round of asking every node for a lease. Its answers come in
-// the goroutines of the nodes' workers; one caller waits for the outcome.
+// blockSize is how many tokens a grant reserves at the most for callers in this process:
+// the top is an instant in µs, and no token of the block is older than this before it.
+const blockSize = int64(100 * time.Millisecond / time.Microsecond)
+
+// attempt is one round of asking every node for a lock. Its answers come in the
+// goroutines of the nodes' workers; one caller waits for the outcome.
 type attempt struct {
 	m        *Manager
-	terms    *terms
 	wait     *waiter
-	owner    string // random, for this attempt alone
-	tail     string
 	acquired *spanRef
+	value    string        // of the lock: owner, proposal, metadata
 	began    time.Duration // before anything was sent: validity counts from here
+	steady   time.Duration // the same instant on the steady clock
 
-	req  node.Request // acquire
-	keys lockKeys
-	args [9]string // of acquire.lua, see there
+	req node.Request // acquire
 
-	// decided has capacity 1: the outcome is certain. Sent once, never closed.
+	// decided has capacity 1: the outcome is certain. Sent once, and only until the attempt
+	// is over; never closed. From the Manager's pool.
 	decided chan struct{}
 
-	mu     sync.Mutex
-	claim  quorum.Claim
-	told   bool // decided was sent
-	over   bool // concluded; without a lease nothing counts any more
-	lease  *Lease
-	errs   []error // of the nodes that failed; nil until one did
-	taken  []taken // what the nodes said that named another owner
-	raise  *node.Request
-	unsent quorum.Set // nodes that certainly did not apply the acquire
-	outof  quorum.Set // nodes in whose queues it certainly is not
+	// users are the caller and the nodes that have not answered. The last one gives the
+	// attempt back to the pool, unless something else may know it.
+	users atomic.Int32
+	// ticketed says that the waiter had a ticket when the attempt began: wake-ups for it
+	// may lead here.
+	ticketed bool
+
+	mu        sync.Mutex
+	ballot    quorum.Ballot
+	announced bool  // decided was sent
+	over      bool  // concluded; without a hold nothing counts any more
+	hold      *hold // once it was granted
+	pending   int   // nodes that have not answered the acquisition
+	waiters   int   // tickets in the queues of the nodes that granted
+	errs      []error
+	refusals  []refusal
+	raise     *node.Request
+	unsent    quorum.Set // nodes that certainly did not apply the acquisition
+	unqueued  quorum.Set // of those without a usable answer, nodes in whose queues it certainly is not
 }
 
-type taken struct {
-	value string
-	end   time.Duration // of the key; quorum.Never if there is none
-	place int           // in the queue; −1 for not in it
+// refusal is what a node said that named another owner.
+type refusal struct {
+	quorum.Refusal // with the instant of its end as Left, until it is used
+	value          string
 }
 
-// left returns how long the key is still there, at least an instant: 0 would be
-// not known.
-func (t *taken) left(now time.Duration) time.Duration {
-	if t.end == quorum.Never {
-		return quorum.Never
+func (m *Manager) newAttempt(w *waiter, ask quorum.Ask, span *acquireSpan) *attempt {
+	a, _ := m.attempts.Get().(*attempt)
+	if a == nil {
+		a = &attempt{}
 	}
-	return max(t.end-now, time.Microsecond)
-}
-
-func (m *Manager) newAttempt(w *waiter, span *acquireSpan) *attempt {
-	a := &attempt{
-		m: m, terms: w.terms, wait: w, acquired: span.ref(), keys: w.keys,
-		decided: make(chan struct{}, 1),
-		claim:   quorum.NewClaim(w.terms.Nodes, !m.cfg.unfenced),
-		began:   m.clock.Now(),
+	a.m, a.wait, a.acquired, a.decided, a.pending = m, w, span.ref(), m.signals.get(), w.terms.Nodes
+	a.users.Store(int32(w.terms.Nodes) + 1)
+	a.ticketed = w.ticket != ""
+	a.began, a.steady = m.clock.Both()
+	var proposal int64
+	if !m.cfg.unfenced {
+		proposal = m.clusterTime(a.steady).Microseconds()
 	}
-	seed, notAfter := a.write(span.traceParent())
-	a.args = [9]string{
-		a.owner, a.tail, w.terms.px, fenceMillis, seed, m.fenceClamp, notAfter, w.ticket, w.place,
+	a.ballot = quorum.NewBallot(w.terms.Nodes, !m.cfg.unfenced, proposal)
+	token := a.write(proposal, span.traceParent())
+	acquisition := node.Acquisition{
+		Lock: w.lock, Value: a.value, KeyTTL: w.terms.keyTTL, NotAfter: a.steady + w.terms.Timeout, Token: token,
 	}
-	a.req = node.Request{
-		Kind: node.Acquire, Keys: m.keys(&a.keys), Args: a.args[:], Expires: a.began + w.terms.Timeout,
+	if ask.Ticket {
+		acquisition.Ticket, acquisition.Place, acquisition.Lapsed = w.ticket, w.place, uint32(ask.Lapsed)
 	}
+	a.req.Init(&acquisition)
 	return a
 }
 
-// write makes the texts of the attempt, in two allocations: those that the
-// lease keeps, and those that it does not.
-func (a *attempt) write(traceParent string) (seed, notAfter string) {
+// write makes the value of the lock, in one allocation, and returns the token's text in it.
+func (a *attempt) write(proposal int64, traceParent string) (token string) {
 	var random [node.OwnerLen / 2]byte
 	_, _ = rand.Read(random[:]) // never fails since Go 1.24
-	var buffer [128]byte
+	var buffer [192]byte
 	b := hex.AppendEncode(buffer[:0], random[:])
-	b = node.AppendTail(b, time.Now(), traceParent, a.terms.label)
-	kept := string(b)
-	a.owner, a.tail = kept[:node.OwnerLen], kept[node.OwnerLen:]
-
-	b = strconv.AppendInt(buffer[:0], a.m.clusterTime(a.began).Microseconds(), 10)
-	n := len(b)
-	b = strconv.AppendInt(b, (a.began + a.terms.Timeout).Microseconds(), 10)
+	b = append(b, ' ')
+	b = strconv.AppendInt(b, proposal, 10)
 	end := len(b)
-	queues := a.wait.ticket == "" && a.m.queues(a.wait)
-	if queues {
-		b = a.m.appendTicket(b)
-	}
-	args := string(b)
-	if queues { // the wait began here
-		a.wait.ticket, a.wait.place, a.wait.told = args[end:], args[:n], make(chan struct{}, 1)
-		a.m.waiters.add(a.wait)
-	}
-	return args[:n], args[n:end]
+	b = append(b, ' ')
+	b = node.AppendMetadata(b, time.Now(), traceParent, a.wait.terms.label)
+	a.value = string(b)
+	return a.value[node.OwnerLen+1 : end]
 }
 
-// Receive takes an answer to acquire or raise.
+// leave ends one use of the attempt.
+func (a *attempt) leave() {
+	if a.users.Add(-1) > 0 || a.raise != nil || a.ticketed {
+		return // answers may still come: to a raise, or to a repeated acquisition
+	}
+	if h := a.hold; h != nil {
+		h.mu.Lock()
+		h.acquire = nil
+		h.mu.Unlock()
+	}
+	m := a.m
+	a.req.Reset()
+	a.m, a.wait, a.acquired, a.value, a.decided, a.hold, a.errs = nil, nil, nil, "", nil, nil, nil
+	a.announced, a.over, a.waiters, a.unsent, a.unqueued, a.refusals = false, false, 0, 0, 0, nil
+	m.attempts.Put(a)
+}
+
+// Receive takes an answer to an acquisition or a raise.
 func (a *attempt) Receive(i int, req *node.Request, reply *node.Reply) {
+	a.receive(i, req, reply)
+	if req == &a.req {
+		a.leave()
+	}
+}
+
+func (a *attempt) receive(i int, req *node.Request, reply *node.Reply) {
 	a.m.telemetry.node(req.Kind, reply.Status)
 	a.mu.Lock()
-	if l := a.lease; l != nil {
+	if req.Kind == node.Acquire && req == &a.req {
+		a.pending--
+	}
+	if h := a.hold; h != nil {
 		a.mu.Unlock()
-		if req.Kind == node.Acquire {
-			l.vote(i, a.began, reply)
-			if reply.Status == node.Granted {
-				a.wait.got(quorum.Set(0).With(i))
-			}
+		if req.Kind == node.Acquire { // one more vote
+			h.vote(i, a.began, reply)
+			a.wait.vote(a, i, reply.Status == node.Granted)
 		}
 		return
 	}
@@ -141,31 +169,29 @@ func (a *attempt) Receive(i int, req *node.Request, reply *node.Reply) {
 		return // the caller has sent releases after everything
 	}
 	raise := a.count(i, req, reply)
-	token := a.claim.Token()
 	if raise != 0 && a.raise == nil {
-		a.raise = &node.Request{
-			Kind: node.Raise, Keys: a.keys[:2], Expires: a.m.clock.Now() + a.terms.Timeout,
-			Args: []string{a.owner, strconv.FormatInt(token, 10), fenceMillis},
-		}
+		_, now := a.m.clock.Both()
+		a.raise = node.NewRaise(a.wait.lock, a.value[:node.OwnerLen], a.ballot.Token(), metadata(a.value), now+a.wait.terms.Timeout)
 	}
-	writeBack := a.raise
+	req = a.raise
 	a.decide()
 	a.mu.Unlock()
-	for j := range a.m.nodes {
+	for j := 0; raise != 0; j++ {
 		if raise.Has(j) {
-			a.m.post(j, writeBack, a)
+			a.m.post(j, req, a)
+			raise = raise.Without(j)
 		}
 	}
 }
 
-// count enters an answer into the claim. a.mu is held.
+// count enters an answer into the ballot. a.mu is held.
 func (a *attempt) count(i int, req *node.Request, reply *node.Reply) (raise quorum.Set) {
 	if req.Kind == node.Raise {
-		ok := reply.Status == node.Done && reply.N == 1
-		a.claim.Raised(i, ok)
+		ok := reply.Status == node.Done && reply.Before >= 0
+		a.ballot.Raised(i, reply.Before, ok)
 		if err := reply.Err; !ok {
 			if err == nil {
-				err = errPassed
+				err = errNotRaised
 			}
 			a.fail(i, err)
 		}
@@ -173,51 +199,76 @@ func (a *attempt) count(i int, req *node.Request, reply *node.Reply) (raise quor
 	}
 	switch reply.Status {
 	case node.Granted:
-		return a.claim.Grant(i, reply.N)
+		moved, before := reply.Moved, reply.Before
+		a.waiters = max(a.waiters, int(reply.Waiters))
+		if moved == node.AsProposed {
+			moved = a.proposal()
+			before = moved - 1
+		}
+		raise = a.ballot.Grant(i, moved, before)
+		if !a.ballot.Votes().Granted().Has(i) {
+			a.fail(i, errRegister)
+		}
+		return raise
 	case node.Taken:
-		a.claim.Refuse(i)
-		a.fail(i, errForeign)
+		a.ballot.Refuse(i)
+		a.fail(i, errTaken)
 		a.unsent = a.unsent.With(i)
-		end := quorum.Never // a stranger's key without an end
-		if reply.TTL >= 0 {
-			end = a.m.clock.Now() + reply.TTL
-		}
-		a.taken = append(a.taken, taken{reply.Value, end, int(reply.Place)})
-		if reply.Place < 0 {
-			a.outof = a.outof.With(i)
-		}
+		a.refusals = append(a.refusals, newRefusal(i, reply, a.m.clock.Now()))
 		return 0
 	case node.Unsent:
-		a.unsent, a.outof = a.unsent.With(i), a.outof.With(i)
+		a.unsent, a.unqueued = a.unsent.With(i), a.unqueued.With(i)
 	}
-	a.claim.Fail(i)
+	a.ballot.Fail(i)
 	a.fail(i, reply.Err)
 	return 0
 }
 
+// proposal returns the token that the attempt proposed.
+func (a *attempt) proposal() int64 {
+	value := a.value[node.OwnerLen+1:]
+	n := int64(0)
+	for i := 0; value[i] != ' '; i++ {
+		n = 10*n + int64(value[i]-'0')
+	}
+	return n
+}
+
+func newRefusal(i int, reply *node.Reply, now time.Duration) refusal {
+	v := node.ParseValue(reply.Held)
+	r := refusal{value: reply.Held, Refusal: quorum.Refusal{
+		Node: i, Left: quorum.Never, Position: int(reply.Position), Reserved: v.Reserved,
+		Stranger: v.Since.IsZero() && !v.Reserved,
+	}}
+	if reply.TTL >= 0 {
+		r.Left = now + reply.TTL
+	}
+	return r
+}
+
 func (a *attempt) fail(i int, err error) {
 	if a.errs == nil {
-		a.errs = make([]error, a.terms.Nodes)
+		a.errs = make([]error, a.wait.terms.Nodes)
 	}
 	a.errs[i] = err
 }
 
 // decide wakes the caller when the outcome is certain. a.mu is held.
 func (a *attempt) decide() {
-	if !a.told && a.claim.Outcome() != quorum.Pending {
-		a.told = true
+	if !a.announced && a.ballot.Outcome() != quorum.OutcomePending {
+		a.announced = true
 		a.decided <- struct{}{}
 	}
 }
 
-// run asks every node and waits for the outcome. It returns the lease, or why
-// there is none; then everything that was or may have been locked is being
-// released, and no answer that is still to come can change that.
+// run asks every node and waits for the outcome. It returns the lease, or why there is
+// none.
 func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	for i := range a.m.nodes {
 		a.m.post(i, &a.req, a)
 	}
-	timer := a.m.timer(a.terms.Timeout)
+	timeout := a.wait.terms.Timeout
+	timer := a.m.timer(timeout)
 	defer a.m.putTimer(timer)
 	cut := false
 	for late, waiting := false, true; waiting; {
@@ -225,151 +276,171 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 		case <-a.decided:
 			waiting = false
 		case <-timer.C:
-			// The votes had their time; a write-back that they led to gets as
-			// much again.
+			// The votes had their time; a raise that they led to gets as much again.
 			a.expire(late)
 			late = true
-			timer.Reset(a.terms.Timeout)
+			timer.Reset(timeout)
 		case <-ctx.Done():
 			cut, waiting = true, false
 		case <-a.m.closing:
 			cut, waiting = true, false
 		}
 	}
-	return a.conclude(ctx, cut)
+	l, err := a.conclude(ctx, cut)
+	a.m.signals.put(a.decided)
+	return l, err
 }
 
-// expire fails the votes that have not come, and at the second call the
-// write-backs.
+// expire fails the votes that have not come, and at the second call the raises.
 func (a *attempt) expire(all bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for i := range a.terms.Nodes {
-		if a.claim.Votes().Silent().Has(i) {
-			a.fail(i, errSilent)
+	for i := range a.wait.terms.Nodes {
+		if a.ballot.Votes().Silent().Has(i) {
+			a.fail(i, errNoAnswer)
 		}
 	}
-	a.claim.Votes().Expire()
+	a.ballot.Votes().Expire()
 	if all {
-		a.claim.Expire()
+		a.ballot.Expire()
 	}
 	a.decide()
 }
 
-// conclude turns the outcome into a lease or an error.
+// conclude turns the outcome into a lease or an error. After an error, the caller has to
+// release the attempt.
 func (a *attempt) conclude(values context.Context, cut bool) (*Lease, error) {
 	a.mu.Lock()
 	a.over = true
-	outcome := a.claim.Outcome()
-	if outcome == quorum.Won && !cut {
-		// The last look before anything is promised: what was won too slowly
-		// is not worth having (etcd-io/etcd#11456).
-		if l := a.grant(values); l != nil {
-			// Opened before any answer can step it, so that its first event is
-			// Acquired.
-			a.lease = l
-			var kept quorum.Set
-			if l.ticket = a.wait.ticket; l.ticket != "" {
-				kept = a.wait.has(a)
-			}
-			a.m.open(l)
+	outcome := a.ballot.Outcome()
+	if outcome == quorum.OutcomeWon && !cut {
+		l, err := a.grant(values)
+		if l != nil {
+			votes := a.ballot.Votes()
+			again := a.wait.won(a, votes.Granted(), votes.Refused())
 			a.mu.Unlock()
-			for i := range a.m.nodes {
-				if kept.Has(i) {
-					a.ask(i)
-				}
-			}
-			if err := a.doubted(l); err != nil {
-				return nil, err
-			}
+			a.askAgain(again)
 			return l, nil
 		}
-		outcome = quorum.NoQuorum
-		for i := range a.terms.Nodes {
-			if a.claim.Votes().Granted().Has(i) {
-				a.fail(i, errTooSlow)
+		outcome = quorum.OutcomeNoQuorum
+		for i := range a.wait.terms.Nodes {
+			if a.ballot.Votes().Granted().Has(i) && (a.errs == nil || a.errs[i] == nil) {
+				a.fail(i, err)
 			}
 		}
 	}
 	err := a.failure(outcome)
-	spared := a.unsent
-	a.wait.queue(a)
-	// Not if a quorum refused, and some spare node was merely free.
-	split := outcome != quorum.Held && a.claim.Votes().Granted() != 0
 	a.mu.Unlock()
-	a.release(spared, a.wait.yield(split, cut))
+	a.req.Withdraw()
 	return nil, err
 }
 
-// doubted takes the steps of clocks into account that were found since the
-// attempt began, when the lease was not yet among those that are told. It
-// returns an error when no quorum is left: the lease has told its loss, and the
-// watchdog releases what is left of it.
-func (a *attempt) doubted(l *Lease) error {
-	l.doubtSince(a.began)
-	if l.Err() == nil {
-		return nil
+// grant returns the lease, or why it is of no use. The hold is built completely, with the
+// steps of clocks that were found since the attempt began, before anybody sees it: here
+// is where it is granted, and nowhere else. a.mu is held.
+func (a *attempt) grant(values context.Context) (*Lease, error) {
+	t, m := a.wait.terms, a.m
+	votes := a.ballot.Votes()
+	granted := &struct {
+		h hold
+		l Lease
+	}{}
+	h, l := &granted.h, &granted.l
+	h.m, h.terms, h.lock, h.local, h.index, h.jumped = m, t, a.wait.lock, a.wait.local, -1, m.clock.Jumped()
+	h.lease, h.value, h.others, h.toldAt = l, a.value, a.waiters, a.began
+	first, last := a.ballot.Tokens(a.block())
+	l.hold, l.token, l.granted, l.values, l.acquired = h, first, a.began, values, a.acquired
+	h.next, h.last = first+1, last
+	if last != a.proposal() {
+		h.value = node.Compose(ownerOf(a.value), last, metadata(a.value))
 	}
-	err := &QuorumError{Op: "acquire", Name: l.Name(), Need: a.m.quorum()}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	err.Nodes = a.m.nodeErrors(l.nodes)
-	return err
+	h.proof = a.ballot.Counted()
+	if m.cfg.unfenced {
+		h.proof = votes.Granted()
+	}
+	window := quorum.Window(h.window[:min(t.Nodes, len(h.window))])
+	if t.Nodes > len(h.window) {
+		window = make(quorum.Window, t.Nodes)
+	}
+	h.machine = quorum.NewMachine(&t.Terms, window, a.began, votes.Granted(), quorum.All(t.Nodes)&^votes.Silent())
+	h.machine.SetLag(m.dog.expectedLag())
+	h.nodes = a.errs // evidence, should the lease be at risk from the start
+	h.acquire = &a.req
+	if !t.manual {
+		h.machine.Arm(a.began + h.nextRound())
+	}
+	m.steps.mu.Lock()
+	defer m.steps.mu.Unlock()
+	for _, step := range m.steps.recent {
+		if step.at >= a.steady {
+			h.machine.Step(m.clock.Now(), quorum.Input{Kind: quorum.InputClockStep, Node: step.node, By: step.by})
+			h.note(step.node, step)
+			h.proof = 0
+		}
+	}
+	if s := h.machine.State(); s == quorum.StateLost {
+		return nil, errNoneLeft
+	}
+	// The last look before anything is promised: what was won too slowly is not worth
+	// having (etcd-io/etcd#11456).
+	if h.machine.End()-m.clock.Now() < t.minUseful {
+		return nil, errTooSlow
+	}
+	h.mu.Lock()
+	l.stop.Store(int64(h.machine.Stop()))
+	a.hold = h
+	m.open(l)
+	m.dog.schedule(h, h.machine.Wake())
+	h.mu.Unlock()
+	return l, nil
 }
 
-// grant returns the lease, nil if too little of it is left. a.mu is held.
-func (a *attempt) grant(values context.Context) *Lease {
-	votes := a.claim.Votes()
-	l := &Lease{
-		m: a.m, terms: a.terms, keys: a.keys,
-		owner: a.owner, tail: a.tail, token: a.claim.Token(),
-		granted: a.began, values: values, acquired: a.acquired, index: -1, jumped: a.m.clock.Jumped(),
+// block returns how many tokens to reserve: one, unless callers in this process queue for
+// the lock.
+func (a *attempt) block() int64 {
+	if a.wait.local == nil || a.m.cfg.unfenced {
+		return 1
 	}
-	window := quorum.Window(l.window[:min(a.terms.Nodes, len(l.window))])
-	if a.terms.Nodes > len(l.window) {
-		window = make(quorum.Window, a.terms.Nodes)
+	return blockSize
+}
+
+// open has the start of a lease's life known. The hold's mutex is held.
+func (m *Manager) open(l *Lease) {
+	m.telemetry.opened()
+	if m.bus.watched.Load() > 0 {
+		now := m.clock.Now()
+		m.bus.send(Acquired{
+			Name: l.Name(), Token: l.token,
+			ValidUntil: m.clock.Time(l.hold.machine.Stop()), Margin: l.hold.machine.Margin(now),
+		})
 	}
-	l.machine = quorum.NewMachine(&a.terms.Terms, window, a.began,
-		votes.Granted(), quorum.All(a.terms.Nodes)&^votes.Silent())
-	now := a.m.clock.Now()
-	l.machine.SetLag(a.m.dog.lagging())
-	l.nodes = a.errs // evidence, should the lease be at risk from the start
-	if !a.terms.manual {
-		l.machine.Arm(a.began + l.nextRound())
-	}
-	l.stop.Store(int64(l.machine.Stop()))
-	if l.machine.End()-now < a.terms.least {
-		return nil
-	}
-	return l
 }
 
 // failure returns the error of an attempt that came to nothing. a.mu is held.
 func (a *attempt) failure(outcome quorum.Outcome) error {
-	name := a.keys[0][len(a.m.cfg.prefix):]
-	if outcome == quorum.Held {
-		return &HeldError{Name: name, Holder: a.holder(), RetryAfter: a.retryAfter()}
-	}
-	if outcome == quorum.Won || outcome == quorum.Pending {
+	switch outcome {
+	case quorum.OutcomeHeld:
+		return &HeldError{Name: a.wait.name(), Holder: a.holder(), RetryAfter: a.retryAfter()}
+	case quorum.OutcomeWon, quorum.OutcomePending:
 		return errCutShort
 	}
 	return &QuorumError{
-		Op: "acquire", Name: name, Need: a.m.quorum(), Got: a.claim.Votes().Granted().Len(),
+		Op: "acquire", Name: a.wait.name(), Need: a.m.quorum(), Got: a.ballot.Votes().Granted().Len(),
 		Nodes: a.m.nodeErrors(a.errs),
 	}
 }
 
-// holder returns whom most of the refusals name, nobody if the lock is kept for
-// those who wait. a.mu is held.
+// holder returns the one that most refusals name, nobody if the lock is reserved. a.mu is
+// held.
 func (a *attempt) holder() Holder {
 	best, votes := Holder{}, 0
-	for _, t := range a.taken {
-		if node.ParseValue(t.value).Kept {
+	for _, r := range a.refusals {
+		if r.Reserved {
 			continue
 		}
-		h, n := holder(t.value), 0
-		for _, other := range a.taken {
-			if holder(other.value).Owner == h.Owner {
+		h, n := holder(r.value), 0
+		for _, other := range a.refusals {
+			if !other.Reserved && holder(other.value).Owner == h.Owner {
 				n++
 			}
 		}
@@ -380,13 +451,12 @@ func (a *attempt) holder() Holder {
 	return best
 }
 
-// retryAfter returns when a quorum could be free, 0 if that is not known: nodes
-// that granted or failed are taken for free now. a.mu is held.
+// retryAfter returns when a quorum could be free, 0 if that is not known: nodes that
+// granted or failed are taken for free now. a.mu is held.
 func (a *attempt) retryAfter() time.Duration {
-	now := a.m.clock.Now()
-	left := make(quorum.Window, a.terms.Nodes)
-	for i, t := range a.taken {
-		left[i] = t.left(now)
+	left := make(quorum.Window, a.wait.terms.Nodes)
+	for i, r := range a.result(quorum.OutcomeHeld).Refusals {
+		left[i] = r.Left
 	}
 	if d := left.Free(); d != quorum.Never {
 		return d
@@ -394,64 +464,69 @@ func (a *attempt) retryAfter() time.Duration {
 	return 0
 }
 
-// look returns how long to wait before asking again, if poll is how long one
-// waits for whom nobody tells anything. It is for an attempt that is over.
-func (a *attempt) look(poll time.Duration) time.Duration {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// result returns what the waiter's decisions need to know of an attempt that came to
+// nothing. a.mu is held.
+func (a *attempt) result(outcome quorum.Outcome) *quorum.AttemptResult {
 	now := a.m.clock.Now()
-	refusals := make([]quorum.Refusal, len(a.taken))
-	for i, t := range a.taken {
-		refusals[i] = quorum.Refusal{Left: t.left(now), Place: t.place}
+	votes := a.ballot.Votes()
+	r := &quorum.AttemptResult{
+		Outcome: outcome, Granted: votes.Granted(), Failed: quorum.All(a.wait.terms.Nodes) &^ (votes.Granted() | votes.Refused()),
+		Unqueued: a.unqueued, Refusals: make([]quorum.Refusal, len(a.refusals)),
 	}
-	// What failed is taken for free if so many refused that they are in the way;
-	// otherwise what these nodes have is not known.
-	need := a.m.quorum() - a.claim.Votes().Granted().Len()
-	if a.claim.Votes().Outcome() == quorum.Held {
-		need = len(refusals) - (a.terms.Nodes - a.m.quorum())
+	r.TooLate = outcome == quorum.OutcomeWon
+	for i, refusal := range a.refusals {
+		r.Refusals[i] = refusal.Refusal
+		if refusal.Left != quorum.Never {
+			r.Refusals[i].Left = max(refusal.Left-now, time.Microsecond) // 0 would be not known
+		}
 	}
-	return quorum.Look(refusals, need, poll)
+	return r
 }
 
-// release takes back what the attempt has locked or may have locked. A node
-// that certainly holds nothing of ours is spared.
-func (a *attempt) release(spared quorum.Set, w wait) {
-	req := a.m.releaseRequest(a.terms, a.keys, a.owner, 0, w)
+// release takes back what the attempt has locked or may have locked. A node that
+// certainly holds nothing of ours is left alone.
+func (a *attempt) release(update node.TicketUpdate) {
+	a.mu.Lock()
+	unsent := a.unsent
+	a.mu.Unlock()
+	_, now := a.m.clock.Both()
+	t := a.wait.terms
+	req := node.NewRelease(a.wait.lock, a.value, &a.req, update, now+t.ttl+t.lockDelay)
 	for i := range a.m.nodes {
-		if !spared.Has(i) {
+		if !unsent.Has(i) {
 			a.m.post(i, req, nobody{})
 		}
 	}
 }
 
-// ask asks node i once more, which keeps the lock for us now: we have the lease
-// from others. The vote counts from when the attempt began, which is too early if
-// anything.
-func (a *attempt) ask(i int) {
-	l := a.lease
-	until := min(time.Duration(l.stop.Load()), a.m.clock.Now()+a.terms.Timeout)
-	if until == 0 {
-		return // it has ended: what is kept for it is so for the grace
+// askAgain asks nodes once more that reserve the lock for us now: we have the lease from
+// others. The votes count from when the attempt began, which is too early if anything.
+func (a *attempt) askAgain(nodes quorum.Set) {
+	if nodes == 0 {
+		return
 	}
-	args := a.args // a copy
-	args[notAfterArg] = strconv.FormatInt(until.Microseconds(), 10)
-	a.m.post(i, &node.Request{Kind: node.Acquire, Keys: a.req.Keys, Args: args[:], Expires: until}, a)
-	if l.stop.Load() == 0 {
-		// It ended meanwhile, and its release may be ahead in the queue.
-		a.m.post(i, l.releaseRequest(), nobody{})
+	h, t := a.hold, a.wait.terms
+	h.mu.Lock()
+	left, over := h.machine.Stop(), h.over
+	h.mu.Unlock()
+	validity, steady := a.m.clock.Both()
+	left = min(left-validity, t.Timeout)
+	if over || left <= 0 {
+		return // what is reserved for it is so for the grace
 	}
-}
-
-// vote takes an answer to the acquisition that came after the grant: one more
-// node that holds the lease raises its margin.
-func (l *Lease) vote(i int, began time.Duration, reply *node.Reply) {
-	in := quorum.Input{Kind: quorum.Mute, Node: i, At: began}
-	err := reply.Err
-	switch reply.Status {
-	case node.Granted:
-		in.Kind = quorum.Kept
-	case node.Taken:
-		in.Kind, err = quorum.Foreign, errForeign
+	req := &node.Request{}
+	req.Init(&node.Acquisition{
+		Lock: a.wait.lock, Value: a.value, KeyTTL: t.keyTTL, NotAfter: steady + left, Token: a.value[node.OwnerLen+1 : len(a.value)-len(metadata(a.value))-1],
+		Ticket: a.wait.ticket, Place: a.wait.place, Again: true,
+	})
+	for i := 0; nodes != 0; i++ {
+		if !nodes.Has(i) {
+			continue
+		}
+		nodes = nodes.Without(i)
+		a.m.post(i, req, a)
+		if h.isOver() {
+			a.m.post(i, h.releaseRequest(node.TicketUpdate{}), nobody{}) // its release may be ahead in the queue
+		}
 	}
-	l.step(in, func() { l.note(i, err) })
 }

@@ -1,30 +1,28 @@
-// Package quorumlock is a distributed lock manager on independent Redis
-// masters: leases by quorum (Redlock), renewed in the background, lost in
-// time, with fencing tokens.
+// Package quorumlock is a distributed lock manager on Redis: a majority of independent
+// masters grants each lease (Redlock), a background watchdog renews it, its loss is
+// reported before anybody else can get the lock, and every grant carries a fencing token.
 //
 // # What it promises
 //
-//   - At most one valid lease for a name, while fewer than margin+1 of the
-//     nodes that hold it lose their data or have their clock stepped forward,
-//     clock rates differ by less than 1 %, and work honours [Lease.Valid] or
-//     the lease's context. The margin is how many nodes above the quorum hold
-//     the lease: 1 of 3, 2 of 5 when all do. With [WithRestartGuard], nodes
-//     that were restarted, flushed or replaced by a replica do not count: they
-//     give no vote until every lease that they may have forgotten is over.
-//   - Fencing tokens are unique for a name and increase in real-time order.
-//     Expiry, pauses, lost packets, ambiguous replies and clock steps do not
-//     break that. Only a node that loses its data (or its counters, by a clock
-//     that ran ahead by more than a day) and whose clock is behind one that any
-//     node has had does; [WithRestartGuard] closes that for clocks that are
-//     behind by less than the guard's time.
-//   - A loss is told in time: [Lease.Lost] fires and the lease's context ends
-//     at or before the instant at which another client could be granted the
-//     lease, even if every node is silent; within the bounds above, and while
-//     the process runs. One that was stopped for longer finds [Lease.Valid]
-//     false at its first call. Clocks that are stepped forward on too many
-//     nodes are told at the next renewal.
-//   - No deadlock: the keys of a holder that died expire. It works while a
-//     quorum of nodes answers, and starts with a minority of them down.
+//   - At most one valid lease for a name, while fewer than margin+1 of the nodes that
+//     hold it lose their data or have their clock stepped forward, clock rates differ by
+//     less than 1 %, and work honours [Lease.Valid] or the lease's context. The margin is
+//     how many nodes above the quorum hold the lease: 1 of 3, 2 of 5 when all do. With
+//     [WithRestartGuard], nodes that were restarted, flushed or replaced by a replica do
+//     not count: they give no vote until every lease that they may have forgotten is over.
+//   - Fencing tokens are unique for a name, and an attempt that began after a grant was
+//     over gets a larger one. Expiry, pauses, lost packets, ambiguous replies and clock
+//     steps do not break that. Data that a node loses does, unless [WithRestartGuard] is
+//     on and its time is longer than the clocks of the nodes differ. A lease that one
+//     caller of a process passes on to the next is in order with grants elsewhere as long
+//     as it is exclusive, by the first promise; if it is not, its token is the smaller.
+//   - A loss is reported in time: [Lease.Lost] fires and the lease's context ends at or
+//     before the instant at which another client could be granted the lease, even if every
+//     node is silent; within the bounds above, and while the process runs. A process that
+//     was stopped for longer finds [Lease.Valid] false at its first call. Clocks that are
+//     stepped forward on too many nodes are found at the next renewal.
+//   - No deadlock: the keys of a holder that died expire. It works, and [New] succeeds,
+//     while a majority of the nodes is up.
 //
 // # What it does not promise
 //
@@ -46,7 +44,7 @@
 //
 // [Manager.Acquire] waits for a lease and [Manager.TryAcquire] asks once;
 // [Manager.Do] runs a function under a lease; [Manager.Lead] campaigns for
-// leadership again and again. [Manager.Inspect] tells who holds a name.
+// leadership again and again. [Manager.Inspect] shows the holder of a name.
 //
 // # The life of a lease
 //
@@ -96,11 +94,13 @@
 //
 // # Fencing tokens
 //
-// Every grant advances a counter on each node of its quorum, and is given the
-// largest; nodes that are below are brought up, while the grant holds their
-// lock, until a quorum stands at the token. Any later quorum shares a node
-// with that one, and counts on from there. Counters that agree, which is the
-// rule, cost no extra round trip.
+// Each node keeps a register for a name, which only grows. An attempt proposes the time of
+// the cluster in µs; a node that gives it the lock moves the register there in the same
+// step, if that is upwards. The attempt has won when it moved a quorum to one value, its
+// token; otherwise it raises those that hold its lock to one above the largest, which
+// costs a second round trip. Two grants share a node, and each moved it strictly upwards
+// to its own token: no clock is part of that argument. A node forgets a register a day
+// after its last move, and raises the base of all registers to it.
 //
 // # Events
 //

@@ -28,7 +28,7 @@ var (
 // HeldError says who holds the lease. It is ErrHeld.
 type HeldError struct {
 	Name   string
-	Holder Holder
+	Holder Holder // zero when nobody holds it: it is reserved for a waiter
 	// RetryAfter is when a quorum could be free if the holder did nothing:
 	// the quorum-th smallest remaining life of its keys. 0 if that is not
 	// known: another client's keys may have no end.
@@ -37,14 +37,17 @@ type HeldError struct {
 
 // Error names the lease, its holder and when to come back.
 func (e *HeldError) Error() string {
-	who := e.Holder.Label
-	if who == "" {
-		who = "owner " + e.Holder.Owner
+	state, unless := "held by "+e.Holder.Label, " unless renewed"
+	switch {
+	case e.Holder == Holder{}:
+		state, unless = "reserved for a waiter", ""
+	case e.Holder.Label == "":
+		state = "held by owner " + e.Holder.Owner
 	}
 	if e.RetryAfter <= 0 {
-		return fmt.Sprintf("quorumlock: %q is held by %s", e.Name, who)
+		return fmt.Sprintf("quorumlock: %q is %s", e.Name, state)
 	}
-	return fmt.Sprintf("quorumlock: %q is held by %s, for %v more unless renewed", e.Name, who, e.RetryAfter)
+	return fmt.Sprintf("quorumlock: %q is %s, for %v more%s", e.Name, state, e.RetryAfter, unless)
 }
 
 // Is reports whether target is ErrHeld.

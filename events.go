@@ -32,6 +32,8 @@ type Renewed struct {
 	// before somebody else could be granted it. With 0 the lease is valid and
 	// at risk all the same; a single node always has 0.
 	Margin int
+	// Confirmed is how many nodes have said so in this round.
+	Confirmed int
 }
 
 // AtRisk is sent when a renewal round has missed its quorum, and when the
@@ -43,6 +45,7 @@ type AtRisk struct {
 	Token     int64
 	Remaining time.Duration // until work has to stop
 	Margin    int
+	Confirmed int          // how many nodes have confirmed the lease in the last round
 	Nodes     []*NodeError // the latest errors, of the nodes that have one
 }
 
@@ -122,11 +125,11 @@ func (r LostReason) slug() string {
 // lostReason translates the decision's reason.
 func lostReason(r quorum.Reason) LostReason {
 	switch r {
-	case quorum.Revoked:
+	case quorum.ReasonRevoked:
 		return LostRevoked
-	case quorum.Suspended:
+	case quorum.ReasonSuspended:
 		return LostSuspended
-	case quorum.HeldTooLong:
+	case quorum.ReasonMaxHold:
 		return LostMaxHold
 	default:
 		return LostExpired

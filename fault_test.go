@@ -76,7 +76,7 @@ func TestAFrozenMinorityCostsNobodyTime(t *testing.T) {
 	require.NoError(t, l.Release(background))
 	eventually(t, "nothing is left on the node that was frozen", func() bool {
 		for _, key := range keys(t, servers) {
-			if key == "quorumlock:long" || len(key) < 20 && key[:16] == "quorumlock:quick" {
+			if key == "quorumlock:long" || strings.HasPrefix(key, "quorumlock:quick") {
 				return false
 			}
 		}
@@ -142,7 +142,7 @@ func TestARestartedNodeDoesNotVoteUnderTheGuard(t *testing.T) {
 	}
 	m := connect(t, redistest.Addrs(servers), guard...)
 	// The marker is there, but trust in empty nodes must not cover a restart.
-	var log ears
+	var log transcript
 	strict := connect(t, redistest.Addrs(servers), append(guard[:2:2], quorumlock.WithLogger(log.logger()))...)
 	l, err := strict.Acquire(background, "job", quorumlock.WithoutRenewal())
 	require.NoError(t, err)
@@ -220,5 +220,85 @@ func TestNothingIsKeptOfCallsAndLeasesThatHaveEnded(t *testing.T) {
 			runtime.GC()
 		}
 		return !slices.ContainsFunc(values, func(v weak.Pointer[value]) bool { return v.Value() != nil })
+	})
+}
+
+// A newcomer that trusts empty nodes writes a marker where the data was lost. Managers that
+// have seen the data know better: their votes wait until no lease can have been forgotten.
+func TestAMarkerThatATrustingNewcomerWroteAfterALossIsSeen(t *testing.T) {
+	const longest = 4 * time.Second
+	guard := []quorumlock.Option{
+		quorumlock.WithTTL(2 * time.Second), quorumlock.WithRestartGuard(longest), quorumlock.WithTrustEmptyNodes(),
+	}
+	m, servers := newManager(t, 3, guard...)
+	markers := func() (all []any) {
+		for _, s := range servers {
+			all = append(all, s.MustDo("GET", markerKey))
+		}
+		return all
+	}
+	l, err := m.Acquire(background, "job", quorumlock.WithoutRenewal())
+	require.NoError(t, err)
+	before := markers()
+	for _, s := range servers {
+		s.MustDo("FLUSHALL")
+	}
+	connect(t, redistest.Addrs(servers), guard...)
+	flushed := time.Now()
+	for i, marker := range markers() {
+		assert.NotEqual(t, before[i], marker, "the same process, and other data")
+	}
+	_, err = m.TryAcquire(background, "job")
+	require.ErrorIs(t, err, quorumlock.ErrNoQuorum, "nobody knows who held it: %v", err)
+	var next *quorumlock.Lease
+	eventually(t, "after the quarantine all is well", func() bool {
+		next, err = m.TryAcquire(background, "job")
+		return err == nil
+	})
+	assert.GreaterOrEqual(t, time.Since(flushed), longest-time.Second)
+	assert.Greater(t, next.Token(), l.Token())
+}
+
+// Many leases are lost at once, and what is left of them goes from every node as soon as
+// it answers again.
+func TestWhatIsLeftOfManyLeasesLostAtOnceIsReleased(t *testing.T) {
+	const many = 9000
+	servers := redistest.Start(t, 3)
+	proxies, addrs := proxied(t, servers)
+	m := connect(t, addrs, quorumlock.WithTTL(6*time.Second), quorumlock.WithNodeTimeout(2*time.Second), quorumlock.WithLockDelay(time.Hour))
+	leases := make([]*quorumlock.Lease, many)
+	var all sync.WaitGroup
+	for i := range 64 {
+		all.Go(func() {
+			for j := i; j < many; j += 64 {
+				l, err := m.Acquire(background, fmt.Sprint("job-", j))
+				if !assert.NoError(t, err) {
+					return
+				}
+				leases[j] = l
+			}
+		})
+	}
+	all.Wait()
+	left := func() (n int64) {
+		for _, s := range servers {
+			n += s.MustDo("DBSIZE").(int64)
+		}
+		return n
+	}
+	eventually(t, "all votes are in", func() bool { return left() >= 3*many })
+	for _, p := range proxies[1:] {
+		p.Swallow()
+	}
+	for _, l := range leases {
+		<-l.Done()
+		require.ErrorIs(t, l.Err(), quorumlock.ErrLost)
+	}
+	time.Sleep(time.Second) // they are posted when the guard has passed
+	for _, p := range proxies[1:] {
+		p.Heal()
+	}
+	eventually(t, "released everywhere, long before the keys expire", func() bool {
+		return len(keysBut(t, servers, "\xff")) == 0
 	})
 }

@@ -47,13 +47,17 @@ func FuzzNames(f *testing.F) {
 			explained(t, err)
 			return
 		}
-		lock, fence, _ := node.Keys(cfg.prefix, name)
-		l := &Lease{m: &Manager{cfg: cfg}, keys: lockKeys{lock, fence}}
+		lock := node.LockKey(cfg.prefix, name)
+		l := &Lease{hold: &hold{m: &Manager{cfg: cfg}, lock: lock}}
 		if l.Name() != name {
 			t.Errorf("%q is called %q", name, l.Name())
 		}
-		if checkName(fence) == nil {
-			t.Errorf("the counter's key %q is a legal name", fence)
+		for _, key := range []string{
+			node.QueueKey(lock), node.RegistersKey(cfg.prefix), node.BaseKey(cfg.prefix), node.HintKey(cfg.prefix), node.GuardKey(cfg.prefix),
+		} {
+			if utf8.ValidString(key) {
+				t.Errorf("the companion key %q could be the key of a lock", key)
+			}
 		}
 	})
 }
@@ -169,11 +173,11 @@ func works(t *testing.T, c *config, terms *terms) {
 	switch {
 	case terms.ttl < MinTTL || terms.ttl > MaxTTL || terms.lockDelay < 0 || terms.ttl+terms.lockDelay > MaxTTL:
 		t.Errorf("a TTL of %v and a lock delay of %v", terms.ttl, terms.lockDelay)
-	case !wholeMillis(terms.px):
-		t.Errorf("keys live %s ms", terms.px)
+	case !wholeMillis(terms.keyTTL):
+		t.Errorf("keys live %s ms", terms.keyTTL)
 	case terms.Timeout < MinNodeTimeout || terms.Timeout >= terms.ttl:
 		t.Errorf("a node timeout of %v with a TTL of %v", terms.Timeout, terms.ttl)
-	case left < terms.least:
+	case left < terms.minUseful:
 		t.Errorf("a fresh lease has %v left of its TTL %v (maximum hold %v): it is never granted", left, terms.ttl, terms.maxHold)
 	case left > terms.ttl:
 		t.Errorf("a lease is valid for %v of its TTL %v", left, terms.ttl)

@@ -138,7 +138,7 @@ func TestANodeWhoseAddressMovesOntoAnotherNodeDoesNotVote(t *testing.T) {
 	const rounds = 6
 	servers := redistest.Start(t, 3)
 	proxies, addrs := proxied(t, servers)
-	var log ears
+	var log transcript
 	m := open(t, quorumlock.Addrs(addrs...), patient(quorumlock.WithLogger(log.logger()))...)
 	all := listen(m)
 	for range rounds {
@@ -219,7 +219,7 @@ func TestAReplicaOfAnotherNodeIsNamedAtTheStart(t *testing.T) {
 	}
 	// Promoted, it is a server of its own again, with a past.
 	servers[2].MustDo("REPLICAOF", "NO", "ONE")
-	var log ears
+	var log transcript
 	m := open(t, quorumlock.Addrs(addrs...), patient(quorumlock.WithLogger(log.logger()))...)
 	eventually(t, "all votes are in", func() bool {
 		l, err := m.TryAcquire(background, "job")
@@ -374,7 +374,7 @@ func TestAPolicyThatMayEvictLocksIsWarnedOfByName(t *testing.T) {
 				bad := policy != "noeviction" && limit != "0"
 				servers := append(redistest.Start(t, 2), redistest.Start(t, 1, "--maxmemory", limit, "--maxmemory-policy", policy)...)
 				proxies, addrs := proxied(t, servers)
-				var log ears
+				var log transcript
 				m := open(t, quorumlock.Addrs(addrs...), patient(quorumlock.WithLogger(log.logger()))...)
 				warnings := func() (n int) {
 					for line := range strings.Lines(log.String()) {

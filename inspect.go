@@ -43,7 +43,7 @@ type NodeStatus struct {
 	Addr   string
 	Holder Holder        // zero when the node has no lock
 	TTL    time.Duration // of the lock; negative for none or no end, 0 with Err
-	Fence  int64         // fence counter, 0 for none
+	Fence  int64         // fencing register, or the base that it counts from
 	// QuarantinedFor is how long the node does not vote because it may have
 	// lost locks: it was restarted or flushed or could evict (WithRestartGuard),
 	// or its clock was stepped forward.
@@ -63,10 +63,8 @@ func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
 	if m.ending() {
 		return Status{}, ErrClosed
 	}
-	keys := m.keysOf(name)
-	req := &node.Request{
-		Kind: node.Read, Keys: m.keys(&keys), Expires: m.clock.Now() + m.cfg.terms.Timeout,
-	}
+	_, now := m.clock.Both()
+	req := node.NewRead(node.LockKey(m.cfg.prefix, name), now+m.cfg.terms.Timeout)
 	answers := m.collect(ctx, req, m.cfg.terms.Timeout, len(m.nodes), nil)
 	return m.status(name, answers), m.enough(ctx, "inspect", name, answers)
 }
@@ -76,10 +74,10 @@ func (m *Manager) status(name string, answers *answers) Status {
 	votes := map[string]int{}
 	for i := range answers.replies {
 		r, n := &answers.replies[i], &s.Nodes[i]
-		n.Addr, n.TTL, n.Fence = m.nodes[i].Addr(), r.TTL, r.Fence
+		n.Addr, n.TTL, n.Fence = m.nodes[i].Addr(), r.TTL, r.Register
 		health := m.nodes[i].Health()
 		n.QuarantinedFor, n.Warning = health.QuarantineLeft(), health.Warning
-		s.Fence = max(s.Fence, r.Fence)
+		s.Fence = max(s.Fence, r.Register)
 		if health.Withheld {
 			n.Warning = errors.Join(health.Err, health.Warning)
 		}
@@ -87,12 +85,12 @@ func (m *Manager) status(name string, answers *answers) Status {
 			n.Err = answers.err(i)
 			continue
 		}
-		s.Waiters = max(s.Waiters, int(r.Queue))
-		if r.TTL == absent || node.ParseValue(r.Value).Kept {
-			n.TTL = absent // kept for whoever is next is not held
+		s.Waiters = max(s.Waiters, int(r.Waiters))
+		if r.TTL == absent || node.ParseValue(r.Held).Reserved {
+			n.TTL = absent // a reservation is no lease
 			continue
 		}
-		n.Holder = holder(r.Value)
+		n.Holder = holder(r.Held)
 		if votes[n.Holder.Owner]++; votes[n.Holder.Owner] > s.Votes {
 			s.Votes, s.Holder = votes[n.Holder.Owner], n.Holder
 		}

@@ -2,6 +2,7 @@ package quorumlock
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -22,9 +23,11 @@ func idleDogOn(c *clock.Clock, ttl time.Duration, with quorum.Terms) (*Manager, 
 	m := &Manager{cfg: &config{}, clock: c, reporter: newReporter(), telemetry: &telemetry{}}
 	m.dog = newWatchdog(m)
 	with.Nodes, with.TTL, with.Timeout = 1, ttl, ttl
-	l := &Lease{m: m, terms: &terms{Terms: with}, values: context.Background(), index: -1}
-	l.machine = quorum.NewMachine(&l.terms.Terms, l.window[:1], m.clock.Now(), quorum.All(1), quorum.All(1))
-	l.stop.Store(int64(l.machine.Stop()))
+	h := &hold{m: m, terms: &terms{Terms: with}, value: strings.Repeat("0", 32) + " 1 1 - ", index: -1}
+	l := &Lease{hold: h, values: context.Background()}
+	h.lease = l
+	h.machine = quorum.NewMachine(&h.terms.Terms, h.window[:1], m.clock.Now(), quorum.All(1), quorum.All(1))
+	l.stop.Store(int64(h.machine.Stop()))
 	return m, l
 }
 
@@ -81,38 +84,84 @@ func TestAfterAJumpOfAClockTheLeaseIsNotValidAndWasSuspended(t *testing.T) {
 // earlier than ever, would be told after the stop.
 func TestALateWatchdogLooksForLossesEarlier(t *testing.T) {
 	m, l := idleDog(time.Hour, quorum.Terms{MaxLag: 2 * time.Hour})
-	l.step(quorum.Input{Kind: quorum.Tick}, nil)
+	l.hold.step(quorum.Input{Kind: quorum.InputTick}, nil)
 	require.NoError(t, l.Err())
 	m.dog.measure(m.clock.Now()-time.Minute, 0)
-	l.step(quorum.Input{Kind: quorum.Tick}, nil)
+	l.hold.step(quorum.Input{Kind: quorum.InputTick}, nil)
 	require.NoError(t, l.Err(), "an hour is left, and two minutes are enough")
-	assert.LessOrEqual(t, l.machine.End(), l.machine.Stop()-2*time.Minute, "it has to be looked at so much earlier")
+	assert.LessOrEqual(t, l.hold.machine.End(), l.hold.machine.Stop()-2*time.Minute, "it has to be looked at so much earlier")
 	m.dog.measure(m.clock.Now()-31*time.Minute, 0)
-	l.step(quorum.Input{Kind: quorum.Tick}, nil)
+	l.hold.step(quorum.Input{Kind: quorum.InputTick}, nil)
 	require.ErrorIs(t, l.Err(), ErrLost)
 }
 
-// A lease that would be told lost at once is not granted.
-func TestAGrantHearsThatTheWatchdogIsLate(t *testing.T) {
+// conclusion returns what an attempt comes to that a node has granted, and whose answers
+// were counted between the two instants.
+func conclusion(m *Manager, t *terms, began, steady time.Duration) (*Lease, error) {
+	w := &waiter{m: m, terms: t, lock: "job", ctx: context.Background()}
+	a := &attempt{m: m, wait: w, value: strings.Repeat("0", 32) + " 7 1 - ", began: began, steady: steady}
+	a.ballot = quorum.NewBallot(1, true, 7)
+	a.ballot.Grant(0, 7, 6)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.grant(context.Background())
+}
+
+// A lease that would be reported lost at once is not granted.
+func TestAGrantIsJudgedByHowLateTheWatchdogIs(t *testing.T) {
 	m, l := idleDog(time.Hour, quorum.Terms{MaxLag: 2 * time.Hour})
-	l.terms.least = 6 * time.Minute
-	won := func() *Lease {
-		a := &attempt{m: m, terms: l.terms, began: m.clock.Now(), claim: quorum.NewClaim(1, false)}
-		a.claim.Grant(0, 0)
-		return a.grant(context.Background())
-	}
-	require.NotNil(t, won())
+	terms := l.hold.terms
+	terms.minUseful = 6 * time.Minute
+	granted, err := conclusion(m, terms, m.clock.Now(), m.clock.Now())
+	require.NoError(t, err)
+	require.True(t, granted.Valid())
 	m.dog.measure(m.clock.Now()-28*time.Minute, 0)
-	require.Nil(t, won(), "four minutes are left until the loss would be told")
+	_, err = conclusion(m, terms, m.clock.Now(), m.clock.Now())
+	require.ErrorIs(t, err, errTooSlow, "four minutes are left until the loss would be reported")
+}
+
+// The clock of a node that granted was stepped forward while the attempt ran. The lease
+// is over before anybody has it: nobody hears of it.
+func TestAGrantThatAClockStepHasEndedIsReportedToNobody(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		steps []time.Duration
+		lost  bool
+	}{
+		{"one step", []time.Duration{2 * time.Hour}, true},
+		{"several steps, each of which the lease outlives", []time.Duration{40 * time.Minute, 15 * time.Minute, 10 * time.Minute}, true},
+		{"steps that the lease outlives", []time.Duration{10 * time.Minute, 5 * time.Minute}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m, l := idleDog(time.Hour, quorum.Terms{})
+			events := m.Subscribe(10)
+			before := m.dog.live()
+			began, steady := m.clock.Both()
+			for _, by := range c.steps {
+				m.steps.add(&clockStep{node: 0, by: by, at: steady})
+			}
+			granted, err := conclusion(m, l.hold.terms, began, steady)
+			if !c.lost {
+				require.NoError(t, err)
+				assert.Less(t, granted.Remaining(), 46*time.Minute, "every step counts")
+				assert.IsType(t, Acquired{}, <-events.C())
+				return
+			}
+			require.ErrorIs(t, err, errNoneLeft)
+			assert.Nil(t, granted)
+			assert.Empty(t, events.C(), "neither Acquired nor Lost")
+			assert.Equal(t, before, m.dog.live(), "nor is it watched over")
+		})
+	}
 }
 
 // An answer that says that the lease is held must not find it lost by what the
 // watchdog has learned of itself meanwhile.
 func TestAnAnswerDoesNotHearThatTheWatchdogIsLate(t *testing.T) {
 	m, l := idleDog(time.Hour, quorum.Terms{MaxLag: 2 * time.Hour})
-	l.step(quorum.Input{Kind: quorum.Tick}, nil)
+	l.hold.step(quorum.Input{Kind: quorum.InputTick}, nil)
 	m.dog.measure(m.clock.Now()-31*time.Minute, 0)
-	l.step(quorum.Input{Kind: quorum.Kept, At: m.clock.Now()}, nil)
+	l.hold.step(quorum.Input{Kind: quorum.InputConfirmed, At: m.clock.Now()}, nil)
 	require.NoError(t, l.Err())
 }
 
@@ -121,18 +170,18 @@ func TestEveryLeaseHearsAtOnceThatTheWatchdogIsLate(t *testing.T) {
 	const kept = 200 * time.Millisecond
 	m, l := idleDog(time.Hour, quorum.Terms{MaxLag: 2 * time.Hour})
 	_, sleeper := idleDog(time.Hour, quorum.Terms{MaxLag: 2 * time.Hour})
-	sleeper.m = m
-	m.dog.schedule(sleeper, sleeper.machine.Wake())
-	l.mu.Lock() // keeps the watchdog
-	m.dog.schedule(l, m.clock.Now())
+	sleeper.hold.m = m
+	m.dog.schedule(sleeper.hold, sleeper.hold.machine.Wake())
+	l.hold.mu.Lock() // keeps the watchdog
+	m.dog.schedule(l.hold, m.clock.Now())
 	go m.dog.run()
 	defer m.dog.stop()
 	time.Sleep(kept)
-	l.mu.Unlock()
+	l.hold.mu.Unlock()
 	require.Eventually(t, func() bool {
-		sleeper.mu.Lock()
-		defer sleeper.mu.Unlock()
-		return sleeper.machine.End() < sleeper.machine.Stop()-kept/2
+		sleeper.hold.mu.Lock()
+		defer sleeper.hold.mu.Unlock()
+		return sleeper.hold.machine.End() < sleeper.hold.machine.Stop()-kept/2
 	}, 10*time.Second, time.Millisecond)
 }
 
@@ -144,16 +193,16 @@ func TestTheWatchdogMeasuresHowLateItIs(t *testing.T) {
 	d.asleep = now - time.Minute
 	assert.Equal(t, now-time.Minute, d.overdue(), "the timer")
 	d.asleep = m.clock.Now() + time.Hour
-	d.schedule(l, now)
+	d.schedule(l.hold, now)
 	rung := d.overdue()
 	assert.LessOrEqual(t, rung, m.clock.Now(), "the signal")
-	d.schedule(l, now-time.Second)
+	d.schedule(l.hold, now-time.Second)
 	assert.Equal(t, rung, d.overdue(), "the first one counts")
 	wait, _ := d.sleep()
 	assert.Zero(t, wait)
 	assert.Equal(t, now-time.Second, d.overdue(), "due while it was awake")
 	assert.True(t, d.measure(m.clock.Now()-time.Second, 0))
-	assert.GreaterOrEqual(t, d.lagging(), 2*time.Second)
+	assert.GreaterOrEqual(t, d.expectedLag(), 2*time.Second)
 	assert.False(t, d.measure(m.clock.Now()-time.Second, 0), "hardly worse than before")
 }
 
@@ -162,7 +211,7 @@ func TestTheWatchdogMeasuresHowLateItIs(t *testing.T) {
 func TestAJumpOfTheClockIsNoLateness(t *testing.T) {
 	m, _ := idleDog(time.Hour, quorum.Terms{})
 	m.dog.measure(m.clock.Now()-time.Hour, -time.Hour)
-	assert.Less(t, m.dog.lagging(), time.Minute)
+	assert.Less(t, m.dog.expectedLag(), time.Minute)
 }
 
 // A watchdog without a lease does not measure, so it must not remember either;
@@ -171,22 +220,22 @@ func TestAWatchdogWithoutLeasesExpectsNothing(t *testing.T) {
 	m, l := idleDog(time.Hour, quorum.Terms{})
 	m.dog.measure(m.clock.Now()-time.Second, 0)
 	m.dog.sleep()
-	assert.Zero(t, m.dog.lagging())
-	m.dog.schedule(l, m.clock.Now())
+	assert.Zero(t, m.dog.expectedLag())
+	m.dog.schedule(l.hold, m.clock.Now())
 	assert.True(t, m.dog.measure(m.dog.overdue(), 0), "every lease has to be told again")
-	assert.GreaterOrEqual(t, m.dog.lagging(), 2*time.Second)
+	assert.GreaterOrEqual(t, m.dog.expectedLag(), 2*time.Second)
 }
 
 // However early a loss is told, what is left of the lease keeps others out until
 // the guard after S, which Remaining has promised.
 func TestALossThatIsToldEarlyKeepsOthersOutAsLong(t *testing.T) {
 	m, l := idleDog(time.Hour, quorum.Terms{MaxLag: 2 * time.Hour, Guard: time.Minute})
-	stop := l.machine.Stop()
+	stop := l.hold.machine.Stop()
 	m.dog.measure(m.clock.Now()-time.Hour, 0)
-	l.step(quorum.Input{Kind: quorum.Tick}, nil)
+	l.hold.step(quorum.Input{Kind: quorum.InputTick}, nil)
 	require.ErrorIs(t, l.Err(), ErrLost)
-	assert.Equal(t, stop+time.Minute, l.buried)
-	assert.Equal(t, l.buried, l.wake)
+	assert.Equal(t, stop+time.Minute, l.hold.remains)
+	assert.Equal(t, l.hold.remains, l.hold.wake)
 }
 
 // What a round may take by the options is not taken away by a watchdog that is

@@ -4,49 +4,31 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/cenkalti/backoff/v4"
 
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// Lease is a lock that is held, for as long as it is renewed. The Manager
-// renews it in the background until it is released or lost.
+// Lease is a lock that is held, for as long as it is renewed. The Manager renews it in
+// the background until it is released or lost.
 //
 // All methods are safe for concurrent use.
 type Lease struct {
-	m        *Manager
-	terms    *terms
-	keys     lockKeys
-	ticket   string // with which it waited, if it may still be in a queue
-	owner    string
-	tail     string // of the lock's value, for healing
+	hold     *hold
 	token    int64
 	granted  time.Duration
 	values   context.Context // Acquire's, for its values
 	acquired *spanRef        // of the acquire span; nil without tracing
 
-	// stop is when the lease stops being valid; 0 once it has ended. It is
-	// what Valid reads: written with mu held, read without.
+	// stop is when the lease stops being valid; 0 once it has ended. It is what Valid
+	// reads: written with hold.mu held, read without.
 	stop atomic.Int64
 
-	mu      sync.Mutex
-	machine quorum.Machine
-	window  [5]time.Duration // the machine's, for up to 5 nodes: saves an allocation
-	jumped  time.Duration    // of the clock, at the last look
-	err     error            // why it ended
-	watch   *watch           // nil until somebody asks for a channel or the context
-	retry   backoff.BackOff
-	nodes   []error       // latest error of each node; nil until there is one
-	buried  time.Duration // when the remnants of a lost lease are released
-
-	// The watchdog's, guarded by its mutex.
-	wake  time.Duration
-	index int // in the watchdog's heap; −1 when not there
+	// Guarded by hold.mu.
+	err   error  // why it ended
+	watch *watch // nil until somebody asks for a channel or the context
 }
 
 // watch is what a lease has for those who watch it: made when first asked for,
@@ -69,10 +51,12 @@ type watch struct {
 }
 
 // Name returns the name of the lease.
-func (l *Lease) Name() string { return l.keys[0][len(l.m.cfg.prefix):] }
+func (l *Lease) Name() string { return l.hold.name() }
 
-// Owner returns the random value that marks the keys of this grant.
-func (l *Lease) Owner() string { return l.owner }
+// Owner returns the random value that marks the keys on the nodes. Leases that were
+// passed on inside this process, without asking the nodes again, share it; their tokens
+// differ.
+func (l *Lease) Owner() string { return l.hold.owner() }
 
 // Token returns the fencing token: unique for the name, and larger than every
 // token granted before. Pass it along with every write; the resource must
@@ -89,13 +73,13 @@ func (l *Lease) Valid() bool { return l.Remaining() > 0 }
 // that is 0: 25 ms and, on a busy machine, up to a tenth of the TTL.
 func (l *Lease) Remaining() time.Duration {
 	stop := time.Duration(l.stop.Load())
-	now := l.m.clock.Now()
-	if left := stop - now; left > 0 {
+	if stop == 0 {
+		return 0
+	}
+	if left := stop - l.hold.m.clock.Now(); left > 0 {
 		return left
 	}
-	if stop > 0 {
-		l.step(quorum.Input{Kind: quorum.Tick}, nil) // whoever finds it tells it
-	}
+	l.hold.step(quorum.Input{Kind: quorum.InputTick}, nil) // whichever caller notices the loss reports it
 	return 0
 }
 
@@ -103,24 +87,24 @@ func (l *Lease) Remaining() time.Duration {
 // Err. It has the values of the context given to Acquire, but not its deadline
 // and not its cancellation.
 func (l *Lease) Context() context.Context {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.hold.mu.Lock()
+	defer l.hold.mu.Unlock()
 	return l.watched().ctx
 }
 
 // Done returns a channel that is closed when the lease has ended, lost or
 // released, and Err and the context say so.
 func (l *Lease) Done() <-chan struct{} {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.hold.mu.Lock()
+	defer l.hold.mu.Unlock()
 	return l.watched().done
 }
 
 // Err returns nil while the lease is held, then ErrReleased or a *LostError.
 func (l *Lease) Err() error {
 	l.Remaining()
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.hold.mu.Lock()
+	defer l.hold.mu.Unlock()
 	return l.err
 }
 
@@ -130,28 +114,28 @@ func (l *Lease) Err() error {
 // channel for all callers, so of several readers one gets the value: Err and
 // Done tell everybody.
 func (l *Lease) Lost() <-chan Lost {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.hold.mu.Lock()
+	defer l.hold.mu.Unlock()
 	return l.watched().lost
 }
 
 // Renewed returns a channel that delivers renewals. A value that was not read
 // is replaced by the next. It is closed when the lease ends.
 func (l *Lease) Renewed() <-chan Renewed {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.hold.mu.Lock()
+	defer l.hold.mu.Unlock()
 	return l.watched().renewed
 }
 
 // AtRisk returns a channel that delivers warnings. A value that was not read
 // is replaced by the next. It is closed when the lease ends.
 func (l *Lease) AtRisk() <-chan AtRisk {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+	l.hold.mu.Lock()
+	defer l.hold.mu.Unlock()
 	return l.watched().atRisk
 }
 
-// watched returns l.watch, made if necessary. l.mu is held.
+// watched returns l.watch, made if necessary. The hold's mutex is held.
 func (l *Lease) watched() *watch {
 	if l.watch == nil {
 		w := &watch{
@@ -185,16 +169,6 @@ func (w *watch) end(err error) {
 	close(w.lost)
 }
 
-// latest puts v into a channel of capacity 1, in place of what was not read.
-// The caller is the only sender.
-func latest[T any](c chan T, v T) {
-	select {
-	case <-c:
-	default:
-	}
-	c <- v
-}
-
 // Renew extends the lease on every node now and returns when a quorum has
 // confirmed. It is the way to keep a lease taken WithoutRenewal, and a way to
 // be sure before a long step. It joins a round that waits for its quorum, by
@@ -221,12 +195,17 @@ func (l *Lease) Renew(ctx context.Context) error {
 
 // renew begins a round, unless one waits for its quorum, and files its waiter.
 func (l *Lease) renew(round chan error) error {
-	out := l.step(quorum.Input{Kind: quorum.Begin}, func() {
-		w := l.watched()
-		w.rounds = append(w.rounds, round)
+	h := l.hold
+	if err := l.Err(); err != nil {
+		return err
+	}
+	out := h.step(quorum.Input{Kind: quorum.InputBegin}, func() {
+		if w := l.watched(); l.err == nil {
+			w.rounds = append(w.rounds, round)
+		}
 	})
 	if out.Begin {
-		l.m.dog.extend(out.now, []*Lease{l})
+		h.m.dog.extend([]*hold{h})
 	}
 	return l.Err()
 }
@@ -242,36 +221,40 @@ func (l *Lease) Verify(ctx context.Context) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	answers := l.m.collect(ctx, &node.Request{
-		Kind: node.Read, Keys: l.keys[:1], Expires: l.m.clock.Now() + l.terms.Timeout,
-	}, l.terms.Timeout, l.m.quorum(), l.owns)
+	h := l.hold
+	m := h.m
+	_, now := m.clock.Both()
+	answers := m.collect(ctx, node.NewRead(h.lock, now+h.terms.Timeout), h.terms.Timeout, m.quorum(), h.owns)
 	var heal healing
 	for i := range answers.replies {
-		in := quorum.Input{Kind: quorum.Foreign, Node: i, At: answers.replies[i].Sent}
+		in := quorum.Input{Kind: quorum.InputTaken, Node: i, At: answers.replies[i].Sent}
 		switch err := answers.err(i); {
-		case errors.Is(err, errGone):
-			in.Kind = quorum.Gone
+		case errors.Is(err, errMissing):
+			in.Kind = quorum.InputMissing
 			fallthrough
-		case errors.Is(err, errForeign):
-			heal.add(l, l.step(in, func() { l.note(i, err) }).Heal)
+		case errors.Is(err, errTaken):
+			heal.add(h, h.step(in, func() {
+				h.note(i, err)
+				h.prove(i, node.Another)
+			}).Heal)
 		}
 	}
-	l.m.dog.heal(heal)
+	m.dog.heal(heal)
 	if err := l.Err(); err != nil {
 		return err
 	}
-	return l.m.enough(ctx, "verify", l.Name(), answers)
+	return m.enough(ctx, "verify", l.Name(), answers)
 }
 
 // owns returns what a node says of the key, nil when it is ours.
-func (l *Lease) owns(reply *node.Reply) error {
+func (h *hold) owns(reply *node.Reply) error {
 	switch {
-	case strings.HasPrefix(reply.Value, l.owner+" "):
+	case strings.HasPrefix(reply.Held, h.owner()+" "):
 		return nil
-	case reply.TTL == absent, node.ParseValue(reply.Value).Kept:
-		return errGone
+	case reply.TTL == absent, node.ParseValue(reply.Held).Reserved:
+		return errMissing
 	default:
-		return errForeign
+		return errTaken
 	}
 }
 
@@ -281,28 +264,31 @@ const (
 	absent  = -2 * time.Millisecond
 )
 
-// Release gives the lease back: it ends at once, its context and channels say
-// so, and its keys are deleted on every node. Release returns when a quorum of
-// nodes has confirmed.
+// Release gives the lease back: it ends at once, and its context and channels say so.
+// Its keys are deleted on every node, and the lock is handed to the next waiter. Release
+// returns when a quorum of nodes has confirmed. Where a caller in this process waits for
+// the same name, the lock may be passed on to it without the nodes; Release returns at
+// once then.
 //
-// It returns ErrLost (a *LostError) when the lease was lost before, at once;
-// ErrReleased when it was released before, at once; and ErrNoQuorum (a
-// *QuorumError) when too few nodes confirmed within the node timeout, joined
-// with ctx's cause when ctx ended first. In that case the deletion goes on in
-// the background, and what it misses expires with the TTL. The lease is
-// over in all these cases. Concurrent calls: one releases, the others return
-// ErrReleased. When Close is releasing everything, Release waits for it to end
-// this lease and returns ErrReleased as well, or ErrClosed joined with ctx's
-// cause when ctx ends before that.
+// It returns ErrLost (a *LostError) when the lease was lost before, at once; ErrReleased
+// when it was released before, at once; and ErrNoQuorum (a *QuorumError) when too few
+// nodes confirmed within the node timeout, joined with ctx's cause when ctx ended first
+// (a context that this release has ended, the lease's own, does not count). In that case
+// the deletion goes on in the background, and what it misses expires with the TTL. The
+// lease is over in all these cases. Concurrent calls: one releases, the others return
+// ErrReleased. When Close is releasing everything, Release waits for it to end this
+// lease and returns ErrReleased as well, or ErrClosed joined with ctx's cause when ctx
+// ends before that.
 func (l *Lease) Release(ctx context.Context) error {
-	ctx, span := l.m.telemetry.startRelease(ctx, l)
+	ctx, span := l.hold.m.telemetry.startRelease(ctx, l)
 	err := l.release(ctx)
 	span.end(err)
 	return err
 }
 
 func (l *Lease) release(ctx context.Context) error {
-	if !l.m.enter() { // Close releases everything that has not ended
+	m := l.hold.m
+	if !m.enter() { // Close releases everything that has not ended
 		select {
 		case <-l.Done():
 			return l.Err()
@@ -310,23 +296,31 @@ func (l *Lease) release(ctx context.Context) error {
 			return errors.Join(ErrClosed, context.Cause(ctx))
 		}
 	}
-	var pending *answers
-	if l.step(quorum.Input{Kind: quorum.Release}, nil).ended && !l.lost() {
-		pending = l.m.ask(l.releaseRequest(), l.m.quorum(), nil)
-	}
-	l.m.inflight.Done() // Close waits until the release is posted, and gets it answered
+	pending, err := l.give()
+	m.inflight.Done() // Close waits until the release is posted, and gets it answered
 	if pending == nil {
-		return l.Err()
+		return err
 	}
-	pending.wait(ctx, l.terms.Timeout)
-	return l.m.enough(ctx, "release", l.Name(), pending)
+	if errors.Is(context.Cause(ctx), ErrReleased) {
+		ctx = context.WithoutCancel(ctx) // the lease's own, which this release has ended
+	}
+	pending.wait(ctx, l.hold.terms.Timeout)
+	return m.enough(ctx, "release", l.Name(), pending)
 }
 
-// releaseRequest deletes the keys of the lease, which has ended, wherever they are.
-func (l *Lease) releaseRequest() *node.Request {
-	var w wait
-	if l.ticket != "" && l.m.waiters.remove(l.ticket, 0) {
-		w.ticket = l.ticket // not every node has granted, and taken it out
+// give ends the lease and gives its hold to the next caller in this process, or back to
+// the nodes; then it returns their answers to come. Otherwise it returns what Release
+// has to return.
+func (l *Lease) give() (*answers, error) {
+	h := l.hold
+	if h.local != nil {
+		return h.local.finish(l)
 	}
-	return l.m.releaseRequest(l.terms, l.keys, l.owner, l.token, w)
+	if !h.step(quorum.Input{Kind: quorum.InputRelease}, nil).over {
+		return nil, l.Err()
+	}
+	if !errors.Is(l.Err(), ErrReleased) {
+		return nil, l.Err()
+	}
+	return h.m.askAll(h.releaseRequest(node.TicketUpdate{}), h.m.quorum(), nil), nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -24,16 +23,17 @@ import (
 // concurrent use. It runs a few goroutines for each node and two more,
 // whatever the number of leases; Close ends them all.
 type Manager struct {
-	cfg        *config
-	clock      *clock.Clock
-	nodes      []*node.Node
-	steps      []atomic.Pointer[step] // of each node's clock, the last one forward
-	dog        *watchdog
-	bus        bus
-	telemetry  *telemetry
-	reporter   *reporter
-	fenceClamp string // how far a node's clock may pull a new fence counter, µs
-	timers     sync.Pool
+	cfg       *config
+	clock     *clock.Clock
+	nodes     []*node.Node
+	steps     clockSteps
+	dog       *watchdog
+	bus       bus
+	telemetry *telemetry
+	reporter  *reporter
+	timers    sync.Pool
+	signals   signals
+	attempts  sync.Pool // of *attempt
 
 	greeted chan struct{} // capacity 1: a node's state has changed; never closed
 	closing chan struct{} // closed when Close begins
@@ -42,6 +42,7 @@ type Manager struct {
 
 	id      string // 16 hex digits; part of every ticket
 	waiters waiters
+	locals  locals
 
 	mu       sync.Mutex
 	shut     bool           // Close has begun
@@ -63,13 +64,8 @@ func Addrs(hostport ...string) []rueidis.ClientOption {
 // answered.
 const newPatience = 250 * time.Millisecond
 
-// closePatience is how long Close waits for nodes that do not answer. A node
-// that hangs costs all of it, and one that is merely slow has to get its
-// releases done within it.
-const closePatience = time.Second
-
-// closeGrace is the same for a Close whose context has ended before: the one
-// that a signal has cancelled, as a rule, whose locks should not be left behind
+// closeGrace is how long Close waits for nodes when its context has ended before it is
+// called: a signal has cancelled it, as a rule, and the locks should not be left behind
 // for that.
 const closeGrace = 100 * time.Millisecond
 
@@ -88,21 +84,21 @@ const closeGrace = 100 * time.Millisecond
 // ends first. Nothing is left behind then but the markers of WithRestartGuard.
 // ctx bounds New alone.
 func New(ctx context.Context, nodes []rueidis.ClientOption, opts ...Option) (*Manager, error) {
+	return newOn(ctx, clock.New(), nodes, opts)
+}
+
+// newOn is New by a clock of the caller's, for tests.
+func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, opts []Option) (*Manager, error) {
 	cfg, err := newConfig(nodes, opts)
 	if err != nil {
 		return nil, err
 	}
 	m := &Manager{
-		cfg: cfg, clock: clock.New(), ids: make([]node.Identity, len(nodes)),
-		steps: make([]atomic.Pointer[step], len(nodes)), reporter: newReporter(),
-		greeted: make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
+		cfg: cfg, clock: by, ids: make([]node.Identity, len(nodes)),
+		reporter: newReporter(),
+		greeted:  make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
 		id: randomHex(node.ManagerLen),
 	}
-	longest := MaxTTL
-	if cfg.guarded {
-		longest = cfg.guard
-	}
-	m.fenceClamp = strconv.FormatInt(min(2*time.Second, longest/4).Microseconds(), 10)
 	if m.telemetry, err = newTelemetry(cfg.telemetry); err != nil {
 		return nil, err
 	}
@@ -113,17 +109,18 @@ func New(ctx context.Context, nodes []rueidis.ClientOption, opts ...Option) (*Ma
 	}
 	for i := range nodes {
 		n := node.New(node.Config{
-			Index: i, Option: nodes[i], Prefix: cfg.prefix, Now: m.clock.Now,
-			Guard: cfg.guard, Trust: cfg.trust, Doubt: max(cfg.guard, cfg.terms.ttl+cfg.terms.lockDelay),
-			Admit: m.admit, Changed: m.nodeChanged, Alone: m.alone, Stepped: m.nodeStepped,
-			Manager: m.id, Turn: m.turn, Heard: m.heard,
+			Index: i, Option: nodes[i], Prefix: cfg.prefix, Clock: m.clock.Both, Drift: cfg.drift,
+			Cap: cfg.registerCap(), Only: len(nodes) == 1,
+			Guard: cfg.guard, Trust: cfg.trust, StepQuarantine: max(cfg.guard, cfg.terms.ttl+cfg.terms.lockDelay),
+			Admit: m.admit, OnHealth: m.onHealth, OwnStep: m.ownClockStepped, OnClockStep: m.onClockStep,
+			Manager: m.id, OnWake: m.onWake, OnSubscribed: m.onSubscribed,
 		})
 		m.nodes = append(m.nodes, n)
 	}
 	go m.reporter.run(cfg.log)
 	for _, n := range m.nodes { // only now: what they report looks at all of them
 		m.spawn(n.Run)
-		m.spawn(n.Hear)
+		m.spawn(n.RunSubscriber)
 	}
 	m.spawn(m.dog.run)
 	if err := m.await(ctx); err != nil {
@@ -194,186 +191,6 @@ func (m *Manager) census() (up, silent int) {
 	return up, silent
 }
 
-// skewDoubt is how far a node's clock may be from the others' before it is
-// worth a warning. Leases do not depend on it, new fence counters do.
-const skewDoubt = time.Second
-
-// admit refuses a node that is not independent of the others, and doubts one
-// that may not be, or may lose locks.
-func (m *Manager) admit(i int, id node.Identity) (warning, err error) {
-	var doubts []error
-	if id.Unchecked != nil {
-		doubts = append(doubts, fmt.Errorf("node cannot be checked: allow INFO to the user: %w", id.Unchecked))
-	}
-	if id.Evicts() {
-		doubts = append(doubts, fmt.Errorf("node may evict locks (maxmemory-policy %s): set noeviction", id.Eviction))
-	}
-	if off := m.skew(i); off.Abs() > skewDoubt {
-		doubts = append(doubts, fmt.Errorf("clock is %v off the other nodes' median: synchronise it", off.Round(time.Second)))
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for j, other := range m.ids {
-		if j == i {
-			continue
-		}
-		if err := node.Same(other, id); err != nil {
-			return nil, fmt.Errorf("with node %d (%s): %w", j, m.nodes[j].Addr(), err)
-		}
-		if node.Copied(other, id) {
-			doubts = append(doubts, fmt.Errorf("node and node %d (%s) were master and replica: make sure that nothing joins them again",
-				j, m.nodes[j].Addr()))
-		}
-	}
-	m.ids[i] = id
-	return errors.Join(doubts...), nil
-}
-
-// skew returns how far a node's clock is from the median of all that are
-// known; 0 with fewer than three, which have no middle.
-func (m *Manager) skew(i int) time.Duration {
-	own, ok := m.nodes[i].Offset()
-	median, known := m.medianOffset()
-	if !ok || known < 3 {
-		return 0
-	}
-	return own - median
-}
-
-// nodeChanged tells of a node that came, went, cannot vote, or is in doubt.
-func (m *Manager) nodeChanged(i int, h node.Health) {
-	select {
-	case m.greeted <- struct{}{}:
-	default:
-	}
-	e := NodeChanged{Node: i, Addr: m.nodes[i].Addr(), Err: h.Err, QuarantinedFor: h.QuarantineLeft(), Warning: h.Warning}
-	switch {
-	case h.Withheld: // it is connected, and its answers count: what it is stays on record
-	case h.Err != nil:
-		m.mu.Lock()
-		m.ids[i] = node.Identity{} // whoever comes to this address next is judged anew
-		m.mu.Unlock()
-	case h.Why != nil:
-		e.Err = h.Why
-	}
-	m.reporter.add(func() {
-		log := m.cfg.log.With("node", i, "addr", e.Addr)
-		switch {
-		case h.Err != nil:
-			log.Warn("quorumlock: node does not vote", "error", h.Err)
-		case h.Why != nil:
-			log.Warn("quorumlock: node in quarantine: it votes when that ends", "for", e.QuarantinedFor, "error", h.Why)
-		default:
-			log.Info("quorumlock: node votes", "version", h.Identity.Version)
-		}
-		if h.Warning != nil {
-			log.Warn("quorumlock: node in doubt", "error", h.Warning)
-		}
-	})
-	m.bus.send(e)
-}
-
-// nodeStepped tells of a node whose clock was stepped. Forward, its keys expire
-// so much earlier than every lease counts on.
-func (m *Manager) nodeStepped(i int, by, at time.Duration) {
-	m.warn("a node's clock was stepped: let it slew", "node", i, "addr", m.nodes[i].Addr(), "by", by.Round(time.Millisecond))
-	if by <= 0 {
-		return
-	}
-	step := &step{node: i, by: by, at: at}
-	m.steps[i].Store(step)
-	for _, l := range m.dog.live() {
-		l.doubt(step)
-	}
-	for j, n := range m.nodes {
-		if j != i && n.Measured() < at {
-			n.Check() // for alone
-		}
-	}
-}
-
-// alone reports whether a step that was found then is the node's and not ours,
-// because a quorum of the others has been heard of since and their clocks went
-// on; and whether that will not change.
-func (m *Manager) alone(i int, at time.Duration) (alone, sure bool) {
-	steady, stepped := 0, 1
-	for j, n := range m.nodes {
-		switch step := m.steps[j].Load(); {
-		case j == i:
-		case step != nil && step.at > at-sameStall:
-			stepped++
-		case n.Measured() >= at:
-			steady++
-		}
-	}
-	alone = steady >= m.quorum()
-	return alone, alone || len(m.nodes)-stepped < m.quorum()
-}
-
-// sameStall is within which time of each other the steps of nodes' clocks may
-// come from one stall of our own.
-const sameStall = 30 * time.Second
-
-// step is a node's clock that was stepped forward, and when that was found.
-type step struct {
-	node   int
-	by, at time.Duration
-}
-
-// Error returns the step as evidence of a loss.
-func (s *step) Error() string {
-	return fmt.Sprintf("the node's clock was stepped forward by %v", s.by.Round(time.Millisecond))
-}
-
-// Acquire waits until it holds the named lease, or until ctx ends.
-//
-// A taken name is waited for in the order in which the calls came, of all clients
-// with the same prefix: whoever releases hands the lease on, and the nodes tell the
-// next one. Who dies while it waits is skipped. A waiter also looks by itself, for
-// holders that die and clients that release without a word; that, and the wait for
-// too few nodes, go by jittered exponential backoff, never longer than the
-// holder's keys live (see WithRetryBackoff).
-// When ctx ends the error joins what stood in the way, ErrHeld (a *HeldError)
-// or ErrNoQuorum (a *QuorumError), with context.Cause(ctx). It returns at once:
-// ErrInvalid for a bad name or option, ErrNoQuorum when so many nodes need
-// mending that waiting cannot help, and ErrClosed.
-//
-// Whatever the outcome, an attempt that came to nothing is taken back on every
-// node, apart from ctx. The lease does not end with ctx.
-//
-// A name is 1 to 512 bytes of valid UTF-8. The order is by the nodes' clocks and
-// is no promise: with WithoutFencing there is none, and faults may disturb it. A
-// lease is not reentrant: whoever asks again for a name that it holds waits for
-// itself.
-func (m *Manager) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
-	return m.acquire(ctx, name, opts, true)
-}
-
-// TryAcquire asks once. It returns ErrHeld (a *HeldError) when the name is
-// taken or others wait for it, ErrNoQuorum (a *QuorumError) when too few nodes
-// gave an answer that counts within the node timeout, and otherwise what Acquire
-// does.
-func (m *Manager) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
-	return m.acquire(ctx, name, opts, false)
-}
-
-func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption, wait bool) (*Lease, error) {
-	if err := checkName(name); err != nil {
-		return nil, err
-	}
-	t, err := m.cfg.termsFor(opts)
-	if err != nil {
-		return nil, err
-	}
-	if ctx.Err() != nil {
-		return nil, cancelled(name, nil, context.Cause(ctx))
-	}
-	span := m.telemetry.startAcquire(ctx, name, m.quorum(), len(m.nodes))
-	l, err := m.campaign(ctx, name, t, wait, &span)
-	span.end(l, err)
-	return l, err
-}
-
 // enter admits a call that may produce a lease; it ends with inflight.Done.
 func (m *Manager) enter() bool {
 	m.mu.Lock()
@@ -386,119 +203,23 @@ func (m *Manager) enter() bool {
 	return true
 }
 
-// open starts the life of a granted lease.
-func (m *Manager) open(l *Lease) {
-	m.telemetry.opened()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if m.bus.watched.Load() > 0 {
-		m.bus.send(Acquired{
-			Name: l.Name(), Token: l.token,
-			ValidUntil: m.clock.Time(l.machine.Stop()), Margin: l.machine.Margin(m.clock.Now()),
-		})
-	}
-	m.dog.schedule(l, l.machine.Wake())
-}
-
-// Do acquires the lease as Acquire does, runs fn, and releases the lease when
-// fn has returned, or panicked. The context that fn gets ends with ctx or with
-// the lease, whichever is first; context.Cause tells which. fn must return
-// then: Do waits for it.
-//
-// It returns fn's error; when the lease did not last until fn returned, that
-// is joined with ErrLost (a *LostError), or with ErrClosed if Close took the
-// lease away. A release that no quorum confirmed is
-// logged, not returned: the work was done under the lease, and its keys expire
-// by themselves.
-func (m *Manager) Do(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...AcquireOption) error {
-	l, err := m.Acquire(ctx, name, opts...)
-	if err != nil {
-		return err
-	}
-	lost, err := m.term(ctx, l, fn)
-	if lost != nil {
-		return joinCause(err, lost)
-	}
-	return err
-}
-
-// Lead campaigns for the lease until ctx ends, and runs fn in each term, with
-// a context that ends with ctx or with the lease. When the lease is lost, Lead
-// waits for fn to return, whatever it returns, and campaigns again. When fn
-// returns while the lease is held, Lead releases it and returns fn's error.
-//
-// When ctx ends, Lead releases, and returns context.Cause(ctx) joined with
-// fn's error, or with what stood in the way of the lease, as Acquire does.
-// Errors that Acquire returns at once are returned.
-func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...AcquireOption) error {
-	for {
-		l, err := m.Acquire(ctx, name, opts...)
-		if err != nil {
-			return err
-		}
-		lost, err := m.term(ctx, l, fn)
-		switch {
-		case ctx.Err() != nil:
-			return joinCause(err, context.Cause(ctx))
-		case lost == nil:
-			return err
-		}
-		m.warn("term ended by a loss", "name", name, "token", l.Token(), "loss", lost, "error", err)
-	}
-}
-
-// term runs fn under the lease and releases it. It returns why the lease did
-// not last, if so, and fn's error.
-func (m *Manager) term(ctx context.Context, l *Lease, fn func(context.Context, *Lease) error) (lost, err error) {
-	fnCtx, cancel := context.WithCancelCause(ctx)
-	leaseCtx := l.Context()
-	stop := context.AfterFunc(leaseCtx, func() { cancel(context.Cause(leaseCtx)) })
-	defer func() {
-		stop()
-		cancel(nil)
-		// Apart from ctx: the usual reason to be here is that it has ended.
-		switch ended := l.Release(context.WithoutCancel(ctx)); {
-		case errors.Is(ended, ErrLost):
-			lost = ended
-		case errors.Is(ended, ErrReleased) && m.ending():
-			lost = ErrClosed // taken away by Close, not given back by fn
-		case errors.Is(ended, ErrNoQuorum):
-			m.warn("release not confirmed; the keys expire by themselves",
-				"name", l.Name(), "token", l.Token(), "error", ended)
-		}
-	}()
-	return nil, fn(fnCtx, l)
-}
-
-// joinCause joins err and cause, unless err says it already.
-func joinCause(err, cause error) error {
-	switch {
-	case err == nil:
-		return cause
-	case errors.Is(err, cause):
-		return err
-	default:
-		return errors.Join(cause, err)
-	}
-}
-
 // Subscribe returns a subscription to the events of all leases and nodes, with
 // room for so many events (at least 1). See Subscription for what happens when
 // they are not read in time.
 func (m *Manager) Subscribe(buffer int) *Subscription { return m.bus.add(buffer) }
 
-// Close refuses new calls, ends waiting ones with ErrClosed, releases all
-// leases, ends the connections and waits for every goroutine of the Manager.
-// Each lease gets its one terminal event before the subscriptions end, though
-// in a Subscription that is not read the last ones push out those before.
+// Close refuses new calls, ends waiting ones with ErrClosed, releases all leases, ends
+// the connections and waits for every goroutine of the Manager. Each lease gets its one
+// terminal event before the subscriptions end, though in a Subscription that is not read
+// the last ones push out those before.
 //
-// It waits for nodes that do not answer their releases a second at the most, for
-// nodes that cannot be reached not at all, and for log handlers and span
-// processors until they return. When ctx ends first, none of them is waited for,
-// or 100 ms if it has ended before Close is called; everything else is done all
-// the same. Close returns ctx's cause if something was left undone for it: keys
-// that are left on a node keep a name taken there until they expire.
-// Close is idempotent: later and concurrent calls wait for the first and
+// It goes on while a node answers releases, until ctx ends. A node that answers nothing
+// for a second is given up, one that cannot be reached at once; log handlers and span
+// processors are waited for until they return. When ctx ends first, none of them is
+// waited for, or 100 ms if it has ended before Close is called; everything else is done
+// all the same. Close returns ctx's cause if something was left undone for it: keys that
+// are left on a node keep a name taken there until they expire, and a warning in the log
+// counts them. Close is idempotent: later and concurrent calls wait for the first and
 // return nil, or ctx's cause.
 func (m *Manager) Close(ctx context.Context) error {
 	m.mu.Lock()
@@ -519,24 +240,19 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 	close(m.closing)
 	m.inflight.Wait() // closing ends them: none waits for a node any more
-	m.dog.stop()      // from here on every live lease is in its heap
+	m.dog.stop()      // from here on every live hold is in its heap
 	end := ctx
 	if ctx.Err() != nil {
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 		defer cancel()
 		end = grace
 	}
-	patience, cancel := context.WithTimeout(end, closePatience)
-	defer cancel()
-	if !used { // New has failed: nobody need wait for nodes that do not answer
-		cancel()
-	}
 	last := m.endAll()
 	left := unreleased{telemetry: m.telemetry}
 	var cut atomic.Bool
 	for _, n := range m.nodes {
 		m.spawn(func() {
-			if !n.Close(patience, last, &left) && used {
+			if !n.Close(m.patience(end, used), last, &left) && used {
 				cut.Store(true)
 			}
 		})
@@ -550,7 +266,7 @@ func (m *Manager) Close(ctx context.Context) error {
 		err = context.Cause(ctx)
 	}
 	m.bus.close()
-	m.reporter.stop() // last: everybody who may report has ended
+	m.reporter.stop() // last: everything that may report has ended
 	select {
 	case <-m.reporter.done:
 	case <-end.Done():
@@ -564,14 +280,25 @@ func (m *Manager) Close(ctx context.Context) error {
 	return err
 }
 
-// endAll ends every live lease, and returns the releases of these and of what is
-// left of lost ones. Attempts that were cut short have posted theirs.
-func (m *Manager) endAll() (releases []*node.Request) {
-	for _, l := range m.dog.live() {
-		l.step(quorum.Input{Kind: quorum.Release}, nil)
-		releases = append(releases, l.releaseRequest())
+// patience returns the context that bounds the end of a node. When New has failed, there
+// is nothing to release, and no node is waited for.
+func (m *Manager) patience(end context.Context, used bool) context.Context {
+	if used {
+		return end
 	}
-	return releases
+	none, cancel := context.WithCancel(end)
+	cancel()
+	return none
+}
+
+// endAll ends every live hold, and returns the releases of these and of what is left of
+// lost ones. Attempts that were cut short have posted theirs.
+func (m *Manager) endAll() []*node.Request {
+	holds := m.dog.live()
+	for _, h := range holds {
+		h.step(quorum.Input{Kind: quorum.InputRelease}, nil)
+	}
+	return m.releaseAll(holds)
 }
 
 // ending reports whether Close has begun.
@@ -587,34 +314,10 @@ func (m *Manager) ending() bool {
 // quorum returns how many nodes are one.
 func (m *Manager) quorum() int { return quorum.Size(m.cfg.nodes) }
 
-// clusterTime returns the nodes' clock at an instant of ours: the median of
-// what is known of them, so that all nodes and all clients agree on where a
-// new fence counter starts, whatever this machine's wall clock says.
-func (m *Manager) clusterTime(at time.Duration) time.Duration {
-	if median, known := m.medianOffset(); known > 0 {
-		return at + median
-	}
-	return time.Duration(m.clock.Time(at).UnixNano())
-}
-
-// medianOffset returns the median of the nodes' clocks minus ours, and of how
-// many nodes it is.
-func (m *Manager) medianOffset() (median time.Duration, known int) {
-	var offsets [MaxNodes]time.Duration
-	for _, n := range m.nodes {
-		if offset, ok := n.Offset(); ok {
-			offsets[known] = offset
-			known++
-		}
-	}
-	slices.Sort(offsets[:known])
-	return offsets[known/2], known
-}
-
 // post sends a request to node i; a full queue is an answer too.
 func (m *Manager) post(i int, req *node.Request, to node.Receiver) {
 	if !m.nodes[i].Post(req, to) {
-		err := errQueueFull
+		err := errOverloaded
 		if m.ending() {
 			err = node.ErrClosed
 		}
@@ -637,53 +340,24 @@ func (m *Manager) putTimer(t *time.Timer) {
 	m.timers.Put(t)
 }
 
-// wait is what a release does with a ticket.
-type wait struct {
-	ticket string
-	place  string // in the queue, if it goes on waiting; "" takes it out
-	past   bool   // others go first, this once
+// signals is a pool of channels of capacity 1 that are never closed. A channel is put back
+// when nobody sends to it any more. (A pool of the package would hand channels from one
+// synctest bubble to another.)
+type signals struct{ pool sync.Pool }
+
+func (s *signals) get() chan struct{} {
+	if c, ok := s.pool.Get().(chan struct{}); ok {
+		return c
+	}
+	return make(chan struct{}, 1)
 }
 
-// releaseRequest deletes the keys of one owner. Token 0 is an attempt that was
-// never granted.
-func (m *Manager) releaseRequest(t *terms, keys lockKeys, owner string, token int64, w wait) *node.Request {
-	r := &releaseRequest{
-		keys: keys,
-		args: [6]string{owner, strconv.FormatInt(token, 10), fenceMillis, w.ticket, w.place, "0"},
+func (s *signals) put(c chan struct{}) {
+	select {
+	case <-c: // sent, and not waited for
+	default:
 	}
-	if w.past {
-		r.args[5] = "1"
-	}
-	r.Request = node.Request{
-		Kind: node.Release, Keys: m.keys(&r.keys), Args: r.args[:], Insist: true,
-		// Later than this the keys have expired.
-		Expires: m.clock.Now() + t.ttl + t.lockDelay,
-	}
-	return &r.Request
-}
-
-// releaseRequest is a request with its texts, in one allocation.
-type releaseRequest struct {
-	node.Request
-	keys lockKeys
-	args [6]string
-}
-
-// lockKeys are the keys of one lock: the lock itself, its fence counter and its
-// queue.
-type lockKeys [3]string
-
-func (m *Manager) keysOf(name string) lockKeys {
-	lock, fence, queue := node.Keys(m.cfg.prefix, name)
-	return lockKeys{lock, fence, queue}
-}
-
-// keys returns what a script of one lock takes.
-func (m *Manager) keys(k *lockKeys) []string {
-	if m.cfg.unfenced {
-		return k[:1]
-	}
-	return k[:]
+	s.pool.Put(c)
 }
 
 // nodeErrors lists the nodes that have an error.

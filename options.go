@@ -28,11 +28,6 @@ const (
 	MaxNodes           = 15
 )
 
-// fenceLife is how long a fence counter outlives its last use, or the instant at
-// which the node's clock comes up to it, whichever is later. A new one starts
-// from the clock, above the old one.
-const fenceLife = 24 * time.Hour
-
 // Option configures a Manager.
 type Option interface{ manager(*config) }
 
@@ -98,10 +93,8 @@ func WithPrefix(s string) Option {
 	return managerOption(func(c *config) { c.prefix = s })
 }
 
-// WithoutFencing mints no tokens: Lease.Token is 0, and nothing but the lock's
-// own key is written (and the marker of WithRestartGuard): no queue either, so
-// that waiters ask again and again, in no order. For locks shared with clients
-// that need the keyspace to themselves.
+// WithoutFencing mints no tokens: Lease.Token is 0, and no register is written. A lock
+// is SET NX PX and a compare-and-delete in effect. Waiters queue all the same.
 func WithoutFencing() Option {
 	return managerOption(func(c *config) { c.unfenced = true })
 }
@@ -191,8 +184,23 @@ type terms struct {
 	quorum.Terms
 	interval time.Duration // between the starts of two rounds
 	slack    time.Duration // how much earlier a round may start, to go with others
-	px       string        // life of the keys, ms
-	least    time.Duration // what has to be left of a lease for a grant to be of use
+	keyTTL   string        // life of the keys, ms
+	key      uint64        // equal for terms under which a hold may be passed on
+	// minUseful is what has to be left of a lease for a grant to be of use.
+	minUseful time.Duration
+}
+
+// registerCap is how far a grant may move a fencing register ahead of a node's clock: so
+// far may a wrong clock push tokens into the future. 0 mints no tokens.
+func (c *config) registerCap() time.Duration {
+	if c.unfenced {
+		return 0
+	}
+	longest := MaxTTL
+	if c.guarded {
+		longest = c.guard
+	}
+	return min(2*time.Second, longest/4)
 }
 
 // newConfig applies defaults, then options, then checks the relations.
@@ -266,12 +274,13 @@ func (c *config) settle(t *terms) error {
 		t.Timeout = c.nodeTimeout
 	}
 	t.interval = t.ttl / 3
-	t.least = t.ttl / 10
+	t.minUseful = t.ttl / 10
 	if t.maxHold > 0 {
-		t.least = min(t.least, t.maxHold/10)
+		t.minUseful = min(t.minUseful, t.maxHold/10)
 	}
 	t.slack = min(t.interval/20, together)
-	t.px = strconv.FormatInt((t.ttl + t.lockDelay).Milliseconds(), 10)
+	t.keyTTL = strconv.FormatInt((t.ttl + t.lockDelay).Milliseconds(), 10)
+	t.key = termsKey(t)
 	spent := t.interval + t.interval/10 + t.Timeout + t.Guard + t.Early + t.Drift
 	t.MaxLag = quorum.MaxLag(t.ttl, t.ttl-spent)
 	switch {
@@ -322,16 +331,17 @@ func (c *config) termsFor(opts []AcquireOption) (*terms, error) {
 	return &t, nil
 }
 
+var nameBound = fmt.Sprintf("has to have 1 to %d bytes", MaxNameLen)
+
 // checkName refuses names that are no legal keys.
 func checkName(name string) error {
 	const fix = "use a short readable text"
-	bound := fmt.Sprintf("has to have 1 to %d bytes", MaxNameLen)
 	switch {
 	case name == "":
-		return &InvalidError{What: "name", Value: `""`, Bound: bound, Fix: fix}
+		return &InvalidError{What: "name", Value: `""`, Bound: nameBound, Fix: fix}
 	case len(name) > MaxNameLen:
 		return &InvalidError{What: "name", Value: fmt.Sprintf("(%d bytes)", len(name)),
-			Bound: bound, Fix: fix}
+			Bound: nameBound, Fix: fix}
 	case !utf8.ValidString(name):
 		return &InvalidError{What: "name", Value: strconv.Quote(name), Bound: "has to be valid UTF-8", Fix: fix}
 	}

@@ -261,8 +261,8 @@ func (t *telemetry) held(l *Lease, now time.Duration) {
 	if t.tracer == nil {
 		return
 	}
-	began, ended := l.m.clock.Time(l.granted), l.m.clock.Time(now)
-	l.m.reporter.add(func() {
+	began, ended := l.hold.m.clock.Time(l.granted), l.hold.m.clock.Time(now)
+	l.hold.m.reporter.add(func() {
 		opts := []trace.SpanStartOption{
 			trace.WithNewRoot(), trace.WithTimestamp(began),
 			trace.WithAttributes(attrName.String(l.Name()), attrToken.Int64(l.token)),

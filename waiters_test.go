@@ -18,18 +18,18 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// lazily has waiters look so seldom that they come in time only if they are told.
+// lazily has waiters poll so seldom that they come in time only if they are woken.
 func lazily() quorumlock.Option {
 	return quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(30 * time.Second) })
 }
 
-// eager is a wait that is over when a Manager listens: it has met contention once.
-func eager(t *testing.T, m *quorumlock.Manager, servers []*redistest.Server) {
+// subscribe has a Manager meet contention once, and returns when all nodes wake it.
+func subscribe(t *testing.T, m *quorumlock.Manager, servers []*redistest.Server) {
 	t.Helper()
 	for _, s := range servers {
 		s.MustDo("SET", "quorumlock:contended", "somebody else", "PX", "60000")
 	}
-	before := listeners(servers)
+	before := subscribers(servers)
 	ctx, cancel := context.WithCancel(background)
 	done := make(chan struct{})
 	go func() {
@@ -37,8 +37,8 @@ func eager(t *testing.T, m *quorumlock.Manager, servers []*redistest.Server) {
 		_, err := m.Acquire(ctx, "contended")
 		assert.ErrorIs(t, err, context.Canceled)
 	}()
-	eventually(t, "it listens", func() bool {
-		for i, n := range listeners(servers) {
+	eventually(t, "it is subscribed", func() bool {
+		for i, n := range subscribers(servers) {
 			if n <= before[i] {
 				return false
 			}
@@ -49,8 +49,8 @@ func eager(t *testing.T, m *quorumlock.Manager, servers []*redistest.Server) {
 	<-done
 }
 
-// listeners returns how many channels there are on each server.
-func listeners(servers []*redistest.Server) (n []int) {
+// subscribers returns how many Managers each server wakes.
+func subscribers(servers []*redistest.Server) (n []int) {
 	for _, s := range servers {
 		channels, _ := s.MustDo("PUBSUB", "CHANNELS", "quorumlock:\xffw*").([]any)
 		n = append(n, len(channels))
@@ -101,19 +101,19 @@ func line(t *testing.T, managers []*quorumlock.Manager, servers []*redistest.Ser
 	return func() []int { done.Wait(); return order }
 }
 
-// crowd returns Managers that look seldom, if the options do not say otherwise, and
-// listen to the servers.
+// crowd returns Managers that poll seldom, if the options do not say otherwise, and are
+// subscribed on the servers.
 func crowd(t *testing.T, servers []*redistest.Server, n int, opts ...quorumlock.Option) (all []*quorumlock.Manager) {
 	t.Helper()
 	for range n {
 		m := connect(t, redistest.Addrs(servers), append([]quorumlock.Option{lazily()}, opts...)...)
-		eager(t, m, servers)
+		subscribe(t, m, servers)
 		all = append(all, m)
 	}
 	return all
 }
 
-func TestWhoWaitsIsServedInTheOrderOfComing(t *testing.T) {
+func TestWaitersAreServedInTheOrderOfTheirCalls(t *testing.T) {
 	for _, n := range []int{1, 3, 5} {
 		t.Run(fmt.Sprintf("N=%d", n), func(t *testing.T) {
 			m, servers := newManager(t, n)
@@ -127,7 +127,7 @@ func TestWhoWaitsIsServedInTheOrderOfComing(t *testing.T) {
 			begun := time.Now()
 			require.NoError(t, l.Release(background))
 			assert.Equal(t, []int{0, 1, 2, 3, 4, 5}, come())
-			assert.Less(t, time.Since(begun), 5*time.Second, "long before they would have looked by themselves, at the end of the TTL")
+			assert.Less(t, time.Since(begun), 5*time.Second, "long before they would have polled, at the end of the TTL")
 			queued(t, servers, 0)
 		})
 	}
@@ -148,7 +148,7 @@ func TestAWaiterThatGivesUpLeavesNothingBehind(t *testing.T) {
 	come := line(t, managers[1:], servers)
 	require.NoError(t, l.Release(background))
 	assert.Equal(t, []int{0}, come())
-	eventually(t, "counters alone are left", func() bool { return len(keysBut(t, servers, "\xfff", "contended")) == 0 })
+	eventually(t, "registers and the hint alone are left", func() bool { return len(keysBut(t, servers, registersKey, hintKey, "contended")) == 0 })
 }
 
 // keysBut returns the keys of the servers that have none of these texts.
@@ -159,11 +159,12 @@ func keysBut(t *testing.T, servers []*redistest.Server, texts ...string) []strin
 	})
 }
 
-func TestTryAcquireDoesNotPassThoseWhoWait(t *testing.T) {
+func TestTryAcquireDoesNotOvertakeWaiters(t *testing.T) {
 	m, servers := newManager(t, 1)
 	servers[0].MustDo("ZADD", queueKey("job"), "1", strings.Repeat("a", 32)+"200")
+	servers[0].MustDo("SET", hintKey, "1")
 	l, err := m.TryAcquire(background, "job")
-	require.NoError(t, err, "with that ticket nobody listens")
+	require.NoError(t, err, "nobody is subscribed for that ticket")
 	require.NoError(t, l.Release(background))
 
 	managers := crowd(t, servers, 1)
@@ -172,7 +173,7 @@ func TestTryAcquireDoesNotPassThoseWhoWait(t *testing.T) {
 	come := line(t, managers, servers)
 	released := make(chan error, 1)
 	go func() { released <- l.Release(background) }()
-	for ended := false; !ended; { // whoever asks in between does not get it before the one who waits
+	for ended := false; !ended; { // an attempt in between does not get it before the waiter
 		select {
 		case err := <-released:
 			require.NoError(t, err)
@@ -180,7 +181,7 @@ func TestTryAcquireDoesNotPassThoseWhoWait(t *testing.T) {
 		default:
 		}
 		if l, err := m.TryAcquire(background, "job"); err == nil {
-			assert.Equal(t, []int{0}, come(), "only behind the one who waited")
+			assert.Equal(t, []int{0}, come(), "only behind the waiter")
 			require.NoError(t, l.Release(background))
 		} else {
 			require.ErrorIs(t, err, quorumlock.ErrHeld)
@@ -189,12 +190,12 @@ func TestTryAcquireDoesNotPassThoseWhoWait(t *testing.T) {
 	come()
 }
 
-// A process that is frozen is still connected: the servers take it for a listener.
+// A process that is frozen is still connected: the servers take it for a subscriber.
 func TestAWaiterThatIsFrozenCostsItsGraceAndNoMore(t *testing.T) {
 	m, servers := newManager(t, 3)
 	proxies, addrs := proxied(t, servers)
 	frozen := connect(t, addrs, lazily())
-	eager(t, frozen, servers)
+	subscribe(t, frozen, servers)
 	managers := append([]*quorumlock.Manager{frozen}, crowd(t, servers, 1)...)
 	l, err := m.Acquire(background, "job")
 	require.NoError(t, err)
@@ -215,7 +216,7 @@ func TestAWaiterThatIsFrozenCostsItsGraceAndNoMore(t *testing.T) {
 	}
 	released := time.Now()
 	require.NoError(t, l.Release(background))
-	assert.Less(t, (<-came).Sub(released), 2*time.Second, "far less than it would have looked by itself")
+	assert.Less(t, (<-came).Sub(released), 2*time.Second, "far less than the next poll")
 	for _, p := range proxies {
 		p.Heal()
 	}
@@ -223,7 +224,7 @@ func TestAWaiterThatIsFrozenCostsItsGraceAndNoMore(t *testing.T) {
 	assert.ErrorIs(t, <-gone, context.Canceled)
 }
 
-func TestWhoLosesItsEarIsServedAllTheSame(t *testing.T) {
+func TestAWaiterThatLosesItsSubscriptionIsServedAllTheSame(t *testing.T) {
 	m, servers := newManager(t, 3)
 	managers := crowd(t, servers, 3)
 	l, err := m.Acquire(background, "job")
@@ -235,12 +236,12 @@ func TestWhoLosesItsEarIsServedAllTheSame(t *testing.T) {
 	begun := time.Now()
 	require.NoError(t, l.Release(background))
 	assert.Len(t, come(), 3)
-	assert.Less(t, time.Since(begun), 5*time.Second, "long before they would have looked by themselves")
+	assert.Less(t, time.Since(begun), 5*time.Second, "long before they would have polled")
 }
 
-// A waiter that has the lease from a quorum is told by the last node late: that is
-// one more vote, and no lock that is kept for nobody.
-func TestANodeThatTellsLateVotesToo(t *testing.T) {
+// A waiter has the lease from a quorum when the last node wakes it: that is one more
+// vote, and no lock that is reserved for nobody.
+func TestANodeThatWakesLateVotesToo(t *testing.T) {
 	servers := redistest.Start(t, 3)
 	proxy := redistest.NewProxy(t, servers[2].Addr())
 	holder := connect(t, []string{servers[0].Addr(), servers[1].Addr(), proxy.Addr()}, quorumlock.WithTTL(5*time.Minute))
@@ -287,8 +288,8 @@ func TestAHolderGetsALostNodeBackAlthoughOthersWait(t *testing.T) {
 	assert.Equal(t, []int{0, 1, 2}, come())
 }
 
-// One that waits behind others looks rarely, so that many cost the nodes little.
-func TestAQueueOfWaitersHardlyAsks(t *testing.T) {
+// A waiter behind others polls rarely, so that many cost the nodes little.
+func TestAQueueOfWaitersHardlyPolls(t *testing.T) {
 	m, servers := newManager(t, 3)
 	asked := &counting{}
 	managers := crowd(t, servers, 8, quorumlock.WithRetryBackoff(asked.retry))
@@ -333,44 +334,37 @@ func (c counted) NextBackOff() time.Duration {
 	return c.BackOff.NextBackOff()
 }
 
-func TestWhoNeverMeetsContentionNeedsOneConnection(t *testing.T) {
+func TestAManagerThatNeverMeetsContentionNeedsOneConnection(t *testing.T) {
 	m, servers := newManager(t, 1)
 	for range 10 {
 		l, err := m.Acquire(background, "job")
 		require.NoError(t, err)
 		require.NoError(t, l.Release(background))
 	}
-	assert.Equal(t, []int{0}, listeners(servers))
+	assert.Equal(t, []int{0}, subscribers(servers))
 }
 
-func TestWithoutFencingWaitersLeaveNoTrace(t *testing.T) {
+// Queues need no tokens: without fencing there are no registers, and waiters are woken
+// all the same.
+func TestWithoutFencingThereAreQueuesAndNoRegisters(t *testing.T) {
 	m, servers := newManager(t, 3, quorumlock.WithoutFencing())
-	asked := &counting{}
-	other := connect(t, redistest.Addrs(servers), quorumlock.WithoutFencing(), quorumlock.WithRetryBackoff(asked.retry))
+	managers := crowd(t, servers, 4, quorumlock.WithoutFencing())
 	l, err := m.Acquire(background, "job")
 	require.NoError(t, err)
-	eventually(t, "all votes are in", func() bool { return locks(t, servers, "job") == 3 })
-	got := make(chan error, 1)
-	go func() {
-		l, err := other.Acquire(background, "job")
-		if err == nil {
-			err = l.Release(background)
-		}
-		got <- err
-	}()
-	eventually(t, "it asks again and again", func() bool { return asked.Load() > 5 })
-	assert.Len(t, keys(t, servers), 3, "the lock on each")
+	assert.Zero(t, l.Token())
+	come := line(t, managers, servers)
+	begun := time.Now()
 	require.NoError(t, l.Release(background))
-	require.NoError(t, <-got)
-	eventually(t, "nothing", func() bool { return len(keys(t, servers)) == 0 })
-	assert.Equal(t, []int{0, 0, 0}, listeners(servers))
+	assert.Equal(t, []int{0, 1, 2, 3}, come())
+	assert.Less(t, time.Since(begun), 5*time.Second, "long before they would have polled")
+	eventually(t, "the hint alone is left", func() bool { return len(keysBut(t, servers, hintKey, "contended")) == 0 })
 }
 
-func TestCloseEndsThoseWhoWaitAndTakesTheirTicketsBack(t *testing.T) {
+func TestCloseEndsWaitersAndTakesTheirTicketsBack(t *testing.T) {
 	m, servers := newManager(t, 3)
 	other, err := quorumlock.New(background, quorumlock.Addrs(redistest.Addrs(servers)...), lazily())
 	require.NoError(t, err)
-	eager(t, other, servers)
+	subscribe(t, other, servers)
 	l, err := m.Acquire(background, "job")
 	require.NoError(t, err)
 	gone := make(chan error, 1)

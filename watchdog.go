@@ -3,52 +3,45 @@ package quorumlock
 import (
 	"container/heap"
 	"errors"
-	"math/rand/v2"
 	"slices"
-	"strconv"
 	"sync"
 	"time"
-
-	"github.com/cenkalti/backoff/v4"
 
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// errQueueFull: so much waits for the node that it must be hanging.
-var errQueueFull = errors.New("queue full")
-
-// stride is how many arguments extend and heal take for each lease.
-const stride = 3
+// errOverloaded says that more acquisitions wait for the node than it answers in time.
+var errOverloaded = errors.New("overloaded: too many acquisitions wait for this node")
 
 // patience bounds the watchdog's sleep: its timer stands still while the
 // machine sleeps, and after a resume a lost lease has to be told soon.
 const patience = 250 * time.Millisecond
 
-// together is how far ahead the watchdog looks for leases to renew in one
+// together is how far ahead the watchdog looks for holds to renew in one
 // script, and the most that a round is early for it.
 const together = 100 * time.Millisecond
 
-// watchdog renews the leases of a Manager and tells their loss in time. It is
-// one goroutine, whatever the number of leases, and it never waits for a node:
-// it posts, and the answers come in the goroutines of the nodes' workers.
+// watchdog renews the holds of a Manager and has every loss reported in time. It is one
+// goroutine, whatever the number of leases, and it never waits for a node: it posts, and
+// the answers come in the goroutines of the nodes' workers.
 //
-// Every change of a lease goes through Lease.step, under the lease's mutex, so
-// that each lease has one line of events whoever found them.
+// Every change of a hold goes through hold.step, under the hold's mutex, so that each
+// lease has one line of events, whichever goroutine found them.
 type watchdog struct {
 	m      *Manager
 	signal chan struct{} // capacity 1: an earlier wake than the timer's; never closed
 	halt   chan struct{} // closed by stop
 	halted chan struct{} // closed by run when it ends
 
-	mu     sync.Mutex // taken after a lease's, never before
-	leases leaseHeap
-	due    []*Lease      // those that run is just looking at, some of them back in leases
-	asleep time.Duration // until when; 0 while awake, when it needs no signal
-	rung   time.Duration // when it was signalled since it fell asleep; 0 for never
-	lag    quorum.Lag    // how late it has been
-	expect time.Duration // how late it has to be expected to be: what leases are told
-	heard  time.Duration // every lease has been told as much, or more
+	mu       sync.Mutex // taken after a hold's, never before
+	holds    holdHeap
+	due      []*hold       // those that run is just looking at, some of them back in holds
+	asleep   time.Duration // until when; 0 while awake, when it needs no signal
+	rung     time.Duration // when it was signalled since it fell asleep; 0 for never
+	lag      quorum.Lag    // how late it has been
+	expected time.Duration // how late it has to be expected to be, as holds are stepped with
+	applied  time.Duration // every hold has been stepped with as much, or more
 }
 
 func newWatchdog(m *Manager) *watchdog {
@@ -73,8 +66,9 @@ func (d *watchdog) run() {
 	for {
 		now := d.m.clock.Now()
 		d.tend(now, d.take(now+together))
+		d.m.locals.tend(d.m, now)
 		if d.measure(due, jumped) {
-			d.tell()
+			d.stepAll()
 		}
 		jumped = d.m.clock.Jumped()
 		if wait, ok := d.sleep(); ok {
@@ -103,129 +97,133 @@ func (d *watchdog) overdue() time.Duration {
 	return d.asleep
 }
 
-// measure takes note of how late the watchdog is through with what was due:
-// its timer, the scheduler, and all the other leases. Jumps of the clock since
-// it stood at jumped do not count, they are no sign of work. It reports whether
-// that is so much worse than before that every lease has to be told now: those
-// that wake by what they heard last would be looked at too late.
+// measure takes note of how late the watchdog is through with what was due: its timer,
+// the scheduler, and all the other holds. Jumps of the clock since it stood at jumped do
+// not count, they are no sign of work. It reports whether that is so much worse than
+// before that every hold has to be stepped now: those that wake by what they were stepped
+// with last would be looked at too late.
 func (d *watchdog) measure(due, jumped time.Duration) bool {
 	now := d.m.clock.Now()
 	late := now - due - (d.m.clock.Jumped() - jumped)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.lag.Saw(now, late)
-	d.expect = d.lag.Expect(now)
-	d.heard = min(d.heard, d.expect)
-	if d.expect-d.heard <= max(5*time.Millisecond, d.heard/4) {
+	d.expected = d.lag.Expect(now)
+	d.applied = min(d.applied, d.expected)
+	if d.expected-d.applied <= max(5*time.Millisecond, d.applied/4) {
 		return false
 	}
-	d.heard = d.expect
+	d.applied = d.expected
 	return true
 }
 
-// tell has every lease look when its end is, by how late the watchdog is.
-func (d *watchdog) tell() {
+// stepAll has every hold look when its end is, by how late the watchdog is.
+func (d *watchdog) stepAll() {
 	var heal healing
-	for _, l := range d.live() {
-		heal.add(l, l.step(quorum.Input{Kind: quorum.Tick}, nil).Heal)
+	for _, h := range d.live() {
+		heal.add(h, h.step(quorum.Input{Kind: quorum.InputTick}, nil).Heal)
 	}
 	d.heal(heal)
 }
 
-// lagging returns how late a loss has to be expected to be told.
-func (d *watchdog) lagging() time.Duration {
+// expectedLag returns the expected delay before a reader observes a loss.
+func (d *watchdog) expectedLag() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.expect
+	return d.expected
 }
 
-// take removes the leases that wake by then. The slice is good until the next
-// sleep.
-func (d *watchdog) take(then time.Duration) []*Lease {
+// take removes the holds that wake by then. The slice is good until the next sleep.
+func (d *watchdog) take(then time.Duration) []*hold {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.asleep = 0
-	for len(d.leases) > 0 && d.leases[0].wake <= then {
-		d.due = append(d.due, heap.Pop(&d.leases).(*Lease))
+	for len(d.holds) > 0 && d.holds[0].wake <= then {
+		d.due = append(d.due, heap.Pop(&d.holds).(*hold))
 	}
 	return d.due
 }
 
-// tend looks at leases whose time has come, and renews those that are due.
-// Each goes back to the heap by itself, unless it has ended.
-func (d *watchdog) tend(now time.Duration, due []*Lease) {
-	var renew []*Lease
+// tend looks at holds whose time has come, and renews those that are due. Each goes back
+// to the heap by itself, unless it is over.
+func (d *watchdog) tend(now time.Duration, due []*hold) {
+	var renew, remnants []*hold
 	var heal healing
-	for _, l := range due {
-		if l.lost() {
-			d.bury(l, now)
+	for _, h := range due {
+		if h.isOver() {
+			if now < h.remains {
+				d.schedule(h, h.remains)
+			} else {
+				remnants = append(remnants, h)
+			}
 			continue
 		}
-		tick := l.step(quorum.Input{Kind: quorum.Tick}, nil)
-		heal.add(l, tick.Heal)
-		if tick.ended || !l.due(now) {
+		tick := h.step(quorum.Input{Kind: quorum.InputTick}, nil)
+		heal.add(h, tick.Heal)
+		if tick.over || !h.due(now) {
 			continue
 		}
-		if l.step(quorum.Input{Kind: quorum.Begin}, nil).Begin {
-			renew = append(renew, l)
+		if h.step(quorum.Input{Kind: quorum.InputBegin}, nil).Begin {
+			renew = append(renew, h)
 		}
 	}
 	d.heal(heal)
-	// Read again: no round may seem to have begun before its machine knows.
-	d.extend(d.m.clock.Now(), renew)
-}
-
-// bury releases what is left of a lost lease, which speeds up its successor.
-// Not at once: whoever was told of the loss has the guard to stop working in.
-func (d *watchdog) bury(l *Lease, now time.Duration) {
-	if now < l.buried {
-		d.schedule(l, l.buried)
-		return
-	}
-	req := l.releaseRequest()
-	for i := range d.m.nodes {
-		d.m.post(i, req, nobody{})
+	d.extend(renew)
+	// Not at once after a loss: the holder has the guard to stop working in.
+	for _, req := range d.m.releaseAll(remnants) {
+		for i := range d.m.nodes {
+			d.m.post(i, req, nobody{})
+		}
 	}
 }
 
-// sleep returns how long there is nothing to do, and false when there is no
-// lease at all.
+// releaseAll returns requests that delete the locks of holds that are over, which speeds
+// up their successors.
+func (m *Manager) releaseAll(holds []*hold) (requests []*node.Request) {
+	_, now := m.clock.Both()
+	for holds := range slices.Chunk(holds, node.MaxLocks) {
+		plain := make([][2]string, 0, len(holds))
+		expires := now
+		for _, h := range holds {
+			h.mu.Lock()
+			special, value := h.waiter != nil || h.acquire != nil, h.value
+			h.mu.Unlock()
+			if special {
+				requests = append(requests, h.releaseRequest(node.TicketUpdate{}))
+				continue
+			}
+			plain = append(plain, [2]string{h.lock, value})
+			expires = max(expires, now+h.terms.ttl+h.terms.lockDelay)
+		}
+		if len(plain) > 0 {
+			requests = append(requests, node.NewReleases(plain, expires))
+		}
+	}
+	return requests
+}
+
+// sleep returns how long there is nothing to do, and false when there is nothing to come.
 func (d *watchdog) sleep() (time.Duration, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	clear(d.due)
 	d.due, d.rung = d.due[:0], 0
-	if len(d.leases) == 0 {
-		d.asleep = quorum.Never
-		d.expect, d.heard = 0, 0 // nothing is measured until the next lease, which has it measured at once
-		return 0, false
+	next := d.m.locals.nextLook()
+	if len(d.holds) == 0 {
+		d.expected, d.applied = 0, 0 // nothing is measured until the next hold, which has it measured at once
+		if d.asleep = next; next == quorum.Never {
+			return 0, false
+		}
+		return max(next-d.m.clock.Now(), 0), true
 	}
 	now := d.m.clock.Now()
-	d.asleep = min(d.leases[0].wake, now+patience) // which may have gone by
+	d.asleep = min(d.holds[0].wake, now+patience, next) // which may have gone by
 	return max(d.asleep-now, 0), true
 }
 
-// schedule files a lease under the instant of its next wake; quorum.Never
-// takes it out.
-func (d *watchdog) schedule(l *Lease, wake time.Duration) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case wake == quorum.Never:
-		if l.index >= 0 {
-			heap.Remove(&d.leases, l.index)
-		}
-		return
-	case l.index < 0:
-		l.wake = wake
-		heap.Push(&d.leases, l)
-	case wake < l.wake:
-		l.wake = wake
-		heap.Fix(&d.leases, l.index)
-	default:
-		return // too early is put right when it wakes; moving it now costs more
-	}
-	if wake < d.asleep && d.rung == 0 {
+// wakeBy has the watchdog look at an instant that is earlier than it knows. d.mu is held.
+func (d *watchdog) wakeBy(at time.Duration) {
+	if at < d.asleep && d.rung == 0 {
 		d.rung = d.m.clock.Now()
 		select {
 		case d.signal <- struct{}{}:
@@ -234,351 +232,182 @@ func (d *watchdog) schedule(l *Lease, wake time.Duration) {
 	}
 }
 
-// live returns every lease that has not ended and some that have, each once.
-func (d *watchdog) live() []*Lease {
+// schedule files a hold under the instant of its next wake; quorum.Never takes it out.
+func (d *watchdog) schedule(h *hold, wake time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	all := slices.Clone([]*Lease(d.leases))
-	for _, l := range d.due {
-		if l.index < 0 { // otherwise it is back already
-			all = append(all, l)
+	switch {
+	case wake == quorum.Never:
+		if h.index >= 0 {
+			heap.Remove(&d.holds, h.index)
+		}
+		return
+	case h.index < 0:
+		h.wake = wake
+		heap.Push(&d.holds, h)
+	case wake < h.wake:
+		h.wake = wake
+		heap.Fix(&d.holds, h.index)
+	default:
+		return // too early is put right when it wakes; moving it now costs more
+	}
+	d.wakeBy(wake)
+}
+
+// live returns every hold that is not over and some that are, each once.
+func (d *watchdog) live() []*hold {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	all := slices.Clone([]*hold(d.holds))
+	for _, h := range d.due {
+		if h.index < 0 { // otherwise it is back already
+			all = append(all, h)
 		}
 	}
 	return all
 }
 
-// extend posts one round for these leases to every node.
-func (d *watchdog) extend(now time.Duration, leases []*Lease) {
-	fenced := !d.m.cfg.unfenced
-	for leases := range slices.Chunk(leases, node.MaxBatch) {
-		n := len(leases)
-		r := &round{m: d.m, leases: leases, began: now}
-		r.req = node.Request{
-			Kind: node.Extend, Keys: make([]string, 0, 2*n),
-			Args: append(make([]string, 0, 2+stride*n), keysPerLock(fenced), fenceMillis),
+// extend posts one round for these holds to every node.
+func (d *watchdog) extend(holds []*hold) {
+	for holds := range slices.Chunk(holds, node.MaxLocks) {
+		// Read now: no round may seem to have begun before its machine knows.
+		began, steady := d.m.clock.Both()
+		r := &round{m: d.m, holds: holds, began: began, steady: steady}
+		renewals, expires := node.NewRenewals(len(holds)), steady
+		for _, h := range holds {
+			h.mu.Lock()
+			renewals.Add(h.lock, h.value, h.terms.keyTTL)
+			h.mu.Unlock()
+			expires = max(expires, steady+h.terms.Timeout)
 		}
-		for _, l := range r.leases {
-			r.req.Keys = append(r.req.Keys, l.keys[0])
-			if fenced {
-				r.req.Keys = append(r.req.Keys, l.keys[1])
-			}
-			r.req.Expires = max(r.req.Expires, now+l.terms.Timeout)
-			r.req.Args = append(r.req.Args, l.owner, l.terms.px, strconv.FormatInt(l.token, 10))
-		}
+		req := renewals.Request(expires)
 		for i := range d.m.nodes {
-			d.m.post(i, &r.req, r)
+			d.m.post(i, req, r)
 		}
 	}
 }
 
-// healing is leases whose keys have to be re-created, by node.
-type healing map[int][]*Lease
+// healing is holds whose keys have to be created again, by node.
+type healing map[int][]*hold
 
-func (h *healing) add(l *Lease, nodes quorum.Set) {
+func (l *healing) add(h *hold, nodes quorum.Set) {
 	for i := 0; nodes != 0; i++ {
 		if nodes.Has(i) {
-			if *h == nil {
-				*h = healing{}
+			if *l == nil {
+				*l = healing{}
 			}
-			(*h)[i] = append((*h)[i], l)
+			(*l)[i] = append((*l)[i], h)
 			nodes = nodes.Without(i)
 		}
 	}
 }
 
-// heal posts the re-creation of keys.
+// heal posts the creation of lost keys.
 func (d *watchdog) heal(lost healing) {
-	now := d.m.clock.Now()
 	for i, all := range lost {
-		for leases := range slices.Chunk(all, node.MaxBatch) {
-			r := &round{m: d.m, leases: leases, began: now}
-			r.req = node.Request{Kind: node.Heal}
-			for _, l := range leases {
-				r.req.Keys = append(r.req.Keys, l.keys[0])
-				r.req.Expires = max(r.req.Expires, now+l.terms.Timeout)
-				// A heal that arrives after the lease has ended must not lock. Not
-				// until the stop, because a release may end the lease before, and
-				// overtake the heal on another connection.
-				notAfter := min(time.Duration(l.stop.Load()), now+l.terms.Timeout)
-				r.req.Args = append(r.req.Args,
-					node.Compose(l.owner, l.token, l.tail), l.terms.px, strconv.FormatInt(notAfter.Microseconds(), 10))
-			}
-			d.m.post(i, &r.req, r)
-			for _, l := range leases {
-				if l.stop.Load() == 0 {
-					// It ended meanwhile, and its release may be ahead of the
-					// heal in the queue: one more goes behind it.
-					d.m.post(i, l.releaseRequest(), nobody{})
-				}
-			}
+		for holds := range slices.Chunk(all, node.MaxLocks) {
+			d.healOn(i, holds)
 		}
 	}
 }
 
-// keysPerLock is the argument of the extend script of that name.
-func keysPerLock(fenced bool) string {
-	if fenced {
-		return "2"
+func (d *watchdog) healOn(i int, holds []*hold) {
+	began, steady := d.m.clock.Both()
+	locks, expires := make([]node.Healing, 0, len(holds)), steady
+	for _, h := range holds {
+		h.mu.Lock()
+		// A heal that arrives after the hold is over must not lock: until the stop at the
+		// latest, because a release may end the hold before, and overtake the heal on
+		// another connection.
+		left := min(h.machine.Stop()-began, h.terms.Timeout)
+		if h.over {
+			left = 0
+		}
+		locks = append(locks, node.Healing{
+			Lock: h.lock, Owner: ownerOf(h.value), Metadata: metadata(h.value), KeyTTL: h.terms.keyTTL, NotAfter: steady + left,
+		})
+		h.mu.Unlock()
+		expires = max(expires, steady+h.terms.Timeout)
 	}
-	return "1"
+	d.m.post(i, node.NewHeal(locks, expires), &round{m: d.m, holds: holds, began: began, steady: steady})
+	for _, h := range holds {
+		if h.isOver() {
+			// It ended meanwhile, and its release may be ahead of the heal in the queue: one
+			// more goes behind it.
+			d.m.post(i, h.releaseRequest(node.TicketUpdate{}), nobody{})
+		}
+	}
 }
 
-// round is one extend or heal of several leases, and the receiver of its
-// answers.
+// round is one extend or heal of several holds, and the receiver of its answers.
 type round struct {
-	m      *Manager
-	leases []*Lease
-	began  time.Duration
-	req    node.Request
+	m             *Manager
+	holds         []*hold
+	began, steady time.Duration // before it was posted, by either clock
 }
 
-// Receive steps every lease of the round.
+// Receive steps every hold of the round.
 func (r *round) Receive(i int, req *node.Request, reply *node.Reply) {
 	r.m.telemetry.node(req.Kind, reply.Status)
-	if reply.Status == node.Done && len(reply.Many) != len(r.leases) {
+	if reply.Status == node.Done && len(reply.Answers) != len(r.holds) {
 		reply.Status, reply.Err = node.Unknown, errors.New("answers for other locks")
 	}
 	var lost healing
 	gone := false
-	for j, l := range r.leases {
-		in := quorum.Input{Kind: quorum.Mute, Node: i, At: r.began}
-		err := reply.Err
+	for j, h := range r.holds {
+		in := quorum.Input{Kind: quorum.InputNoAnswer, Node: i, At: r.began}
+		err, answer := reply.Err, int64(node.Unanswered)
 		if reply.Status == node.Done {
-			in.At = reply.Sent
-			switch reply.Many[j] {
-			case 1:
-				in.Kind = quorum.Kept
-			case -1:
-				in.Kind, err = quorum.Foreign, errForeign
-			default:
+			in.At, answer = reply.Sent, reply.Answers[j]
+			switch answer {
+			case node.Ours, node.OursWithoutToken:
+				in.Kind, err = quorum.InputConfirmed, nil
 				if req.Kind == node.Heal {
-					err = node.ErrLate
-				} else {
-					in.Kind, err, gone = quorum.Gone, errGone, true
-					if step := r.m.steps[i].Load(); step != nil && step.at >= r.began {
+					answer = node.OursWithoutToken
+				}
+			case node.Another:
+				in.Kind, err = quorum.InputTaken, errTaken
+			case node.Missing:
+				if err = node.ErrLate; req.Kind == node.Extend {
+					in.Kind, err, gone = quorum.InputMissing, errMissing, true
+					if step := r.m.steps.last(i); step != nil && step.at >= r.steady {
 						err = step // says why
 					}
 				}
+			default: // the operation failed by itself
 			}
 		}
-		lost.add(l, l.step(in, func() { l.note(i, err) }).Heal)
+		lost.add(h, h.step(in, func() {
+			h.note(i, err)
+			if in.Kind != quorum.InputNoAnswer {
+				h.prove(i, answer)
+			}
+		}).Heal)
 	}
 	r.m.dog.heal(lost)
 	if gone {
-		r.m.nodes[i].Check() // it was flushed, or has begun to evict: told now, and not at the next check
+		r.m.nodes[i].Check() // it was flushed, or has begun to evict: reported now, and not at the next check
 	}
 }
 
 // What a node says of a key that is not ours.
 var (
-	errGone    = errors.New("key is gone")
-	errForeign = errors.New("key is somebody else's")
+	errMissing = errors.New("key is gone")
+	errTaken   = errors.New("key is somebody else's")
 )
 
-// stepped is what a step has done.
-type stepped struct {
-	quorum.Output
-	now   time.Duration
-	ended bool // by this step
-}
-
-// step takes one input through the lease's decisions and does what they ask
-// for, except Begin and Heal, which are the caller's to post. with runs under
-// the lease's mutex, if the lease is live, before the step.
-func (l *Lease) step(in quorum.Input, with func()) (s stepped) {
-	l.mu.Lock()
-	s.now = l.m.clock.Now()
-	if l.err != nil {
-		l.mu.Unlock()
-		return s
-	}
-	if with != nil {
-		with()
-	}
-	jumped := l.m.clock.Jumped()
-	// Found past the deadline itself: nobody in this process looked in time.
-	in.Jump = jumped != l.jumped || s.now > l.machine.Deadline() && l.machine.Deadline() > 0
-	l.jumped = jumped
-	in.Lag = l.m.dog.lagging()
-	s.Output = l.machine.Step(s.now, in)
-	switch l.machine.State() {
-	case quorum.Lost:
-		// The guard is for work to stop in, and S is until when Remaining said
-		// that it may go on.
-		l.buried = max(s.now, l.machine.Stop()) + l.terms.Guard
-		l.m.dog.schedule(l, l.buried)
-		at := l.m.clock.Time(s.now)
-		until := at
-		if stop := time.Duration(l.stop.Load()); stop < s.now { // found late
-			until = at.Add(stop - s.now)
-		}
-		l.end(&LostError{Lost{
-			Name: l.Name(), Token: l.token, Reason: lostReason(l.machine.Reason()),
-			At: at, ValidUntil: until, Nodes: l.m.nodeErrors(l.nodes),
-		}})
-	case quorum.Released:
-		l.m.dog.schedule(l, quorum.Never)
-		l.end(ErrReleased)
-	default:
-		l.settle(s.now, s.Output)
-	}
-	s.ended = l.err != nil
-	l.mu.Unlock()
-	if s.ended {
-		l.m.telemetry.held(l, s.now)
-	}
-	return s
-}
-
-// settle tells what a step of a live lease has changed, and plans the next.
-// l.mu is held.
-func (l *Lease) settle(now time.Duration, out quorum.Output) {
-	l.stop.Store(int64(l.machine.Stop()))
-	for i := range l.terms.Nodes {
-		if out.Silent.Has(i) && (l.nodes == nil || l.nodes[i] == nil) {
-			l.note(i, errSilent)
-		}
-	}
-	switch {
-	case l.terms.manual:
-	case out.Begin:
-		l.machine.Arm(now + l.nextRound())
-	case out.Missed:
-		if l.retry == nil {
-			l.retry = backoff.NewExponentialBackOff(
-				backoff.WithInitialInterval(l.terms.ttl/20), backoff.WithMaxInterval(l.terms.interval),
-				backoff.WithMaxElapsedTime(0))
-		}
-		l.machine.Arm(now + l.retry.NextBackOff())
-	}
-	if out.Confirmed {
-		l.retry = nil
-	}
-	l.finish(out)
-	if out.Events&quorum.Renewed != 0 {
-		l.tellRenewed(now)
-	}
-	if out.Events&quorum.AtRisk != 0 {
-		l.tellAtRisk(now)
-	}
-	l.m.dog.schedule(l, max(now, l.machine.Wake())) // from now on it can be late for it
-}
-
-// nextRound returns a renewal interval with its jitter, −5 % … +10 %: up to
-// 5 % more of earliness comes from going together with other leases.
-func (l *Lease) nextRound() time.Duration {
-	return time.Duration(float64(l.terms.interval) * (0.95 + 0.15*rand.Float64()))
-}
-
-// finish answers the callers of Renew whose round is over. l.mu is held.
-func (l *Lease) finish(out quorum.Output) {
-	if l.watch == nil || len(l.watch.rounds) == 0 || !out.Confirmed && !out.Missed || out.Begin {
-		return
-	}
-	var err error
-	if out.Missed {
-		err = &QuorumError{
-			Op: "renew", Name: l.Name(), Need: l.m.quorum(),
-			Got: l.machine.Confirmed(), Nodes: l.m.nodeErrors(l.nodes),
-		}
-	}
-	for _, round := range l.watch.rounds {
-		round <- err
-	}
-	l.watch.rounds = nil
-}
-
-func (l *Lease) tellRenewed(now time.Duration) {
-	watched := l.m.bus.watched.Load() > 0
-	l.m.telemetry.renewed(time.Duration(l.stop.Load()) - now)
-	if l.watch == nil && !watched {
-		return
-	}
-	e := Renewed{
-		Name: l.Name(), Token: l.token,
-		ValidUntil: l.m.clock.Time(l.machine.Stop()), Margin: l.machine.Margin(now),
-	}
-	if l.watch != nil {
-		latest(l.watch.renewed, e)
-	}
-	l.m.bus.send(e)
-}
-
-func (l *Lease) tellAtRisk(now time.Duration) {
-	l.m.telemetry.atRisk()
-	if l.watch == nil && l.m.bus.watched.Load() == 0 {
-		return
-	}
-	e := AtRisk{
-		Name: l.Name(), Token: l.token, Remaining: l.machine.Stop() - now,
-		Margin: l.machine.Margin(now), Nodes: l.m.nodeErrors(l.nodes),
-	}
-	if l.watch != nil {
-		latest(l.watch.atRisk, e)
-	}
-	l.m.bus.send(e)
-}
-
-// end ends the lease, in the order that readers may rely on. l.mu is held.
-func (l *Lease) end(err error) {
-	l.err = err
-	l.stop.Store(0)
-	l.retry = nil
-	if l.watch != nil {
-		l.watch.end(err)
-	}
-	if l.m.bus.watched.Load() > 0 {
-		var e Event = Released{Name: l.Name(), Token: l.token}
-		var lost *LostError
-		if errors.As(err, &lost) {
-			e = lost.Lost
-		}
-		l.m.bus.send(e)
-	}
-}
-
-// doubt shortens what a node's vote is worth: its clock was stepped forward, so
-// the key expires that much earlier.
-func (l *Lease) doubt(step *step) {
-	l.step(quorum.Input{Kind: quorum.Stepped, Node: step.node, By: step.by}, func() {
-		l.note(step.node, step)
-	})
-}
-
-// doubtSince does the same for steps that were found while the lease was being
-// granted, when it was not yet among those that are told.
-func (l *Lease) doubtSince(began time.Duration) {
-	for i := range l.m.steps {
-		if step := l.m.steps[i].Load(); step != nil && step.at >= began {
-			l.doubt(step)
-		}
-	}
-}
-
-// lost reports whether the lease ended by a loss.
-func (l *Lease) lost() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return errors.Is(l.err, ErrLost)
+// isOver reports whether the hold was lost or released.
+func (h *hold) isOver() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.over
 }
 
 // due reports whether a round may start now, to go with others.
-func (l *Lease) due(now time.Duration) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.machine.Due(now + l.terms.slack)
-}
-
-// note keeps the latest error of a node as evidence; nil is good news. l.mu is
-// held.
-func (l *Lease) note(i int, err error) {
-	if l.nodes == nil {
-		if err == nil {
-			return
-		}
-		l.nodes = make([]error, l.terms.Nodes)
-	}
-	l.nodes[i] = err
+func (h *hold) due(now time.Duration) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.machine.Due(now + h.terms.slack)
 }
 
 // nobody receives answers that nobody waits for.
@@ -587,30 +416,30 @@ type nobody struct{}
 // Receive drops the answer.
 func (nobody) Receive(int, *node.Request, *node.Reply) {}
 
-// leaseHeap orders leases by their next wake.
-type leaseHeap []*Lease
+// holdHeap orders holds by their next wake.
+type holdHeap []*hold
 
-func (h leaseHeap) Len() int           { return len(h) }
-func (h leaseHeap) Less(i, j int) bool { return h[i].wake < h[j].wake }
+func (h holdHeap) Len() int           { return len(h) }
+func (h holdHeap) Less(i, j int) bool { return h[i].wake < h[j].wake }
 
-func (h leaseHeap) Swap(i, j int) {
+func (h holdHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].index, h[j].index = i, j
 }
 
 // Push is heap.Interface's.
-func (h *leaseHeap) Push(x any) {
-	l := x.(*Lease)
-	l.index = len(*h)
-	*h = append(*h, l)
+func (h *holdHeap) Push(x any) {
+	one := x.(*hold)
+	one.index = len(*h)
+	*h = append(*h, one)
 }
 
 // Pop is heap.Interface's.
-func (h *leaseHeap) Pop() any {
+func (h *holdHeap) Pop() any {
 	last := len(*h) - 1
-	l := (*h)[last]
+	one := (*h)[last]
 	(*h)[last] = nil
 	*h = (*h)[:last]
-	l.index = -1
-	return l
+	one.index = -1
+	return one
 }

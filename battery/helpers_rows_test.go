@@ -3,7 +3,6 @@ package battery
 import (
 	"context"
 	"fmt"
-	"maps"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -18,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
@@ -169,20 +167,6 @@ func (r *row) grown(since float64) {
 func raced() bool {
 	info, ok := debug.ReadBuildInfo()
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
-}
-
-// digests returns the operation behind each script digest, as the servers name
-// the scripts of the library, so that a proxy can tell what passes.
-func digests(tb testing.TB, s *redistest.Server) map[string]string {
-	tb.Helper()
-	kinds := map[string]string{}
-	for kind, source := range node.Scripts() {
-		kinds[s.MustDo("SCRIPT", "LOAD", source).(string)] = kind
-	}
-	for _, kind := range []string{"acquire", "extend", "raise", "heal", "release", "read"} {
-		require.Contains(tb, slices.Collect(maps.Values(kinds)), kind, "operations have other names now")
-	}
-	return kinds
 }
 
 // lockKey is the key of a lock under the default prefix.

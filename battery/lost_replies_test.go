@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -145,7 +144,6 @@ type dropper struct {
 	t       *testing.T
 	servers []*redistest.Server
 	proxies []*redistest.Proxy
-	kinds   map[string]string
 	m       *quorumlock.Manager
 	index   int
 	tally   *dropTally
@@ -155,11 +153,9 @@ type dropper struct {
 // newDroppers returns clients with these options.
 func newDroppers(t *testing.T, servers []*redistest.Server, clients int, opts ...quorumlock.Option) []*dropper {
 	t.Helper()
-	kinds := digests(t, servers[0])
-	require.Contains(t, slices.Collect(maps.Values(kinds)), "guard")
 	all := make([]*dropper, clients)
 	for i := range all {
-		d := &dropper{t: t, servers: servers, kinds: kinds, index: i}
+		d := &dropper{t: t, servers: servers, index: i}
 		var addrs []string
 		d.proxies, addrs = behindProxies(t, servers)
 		d.m = managerOn(t, addrs, opts...)
@@ -177,7 +173,7 @@ func (d *dropper) arm(kind string, nodes []int) *atomic.Int64 {
 	era, tally, dropped := d.era.Load(), d.tally, new(atomic.Int64)
 	for _, i := range nodes {
 		d.proxies[i].DropReply(func(cmd []string) bool {
-			if d.era.Load() != era || len(cmd) < 2 || cmd[0] != "EVALSHA" || d.kinds[cmd[1]] != kind {
+			if d.era.Load() != era || !asks(cmd, kind) {
 				return false
 			}
 			tally.drops.Add(1)
@@ -311,11 +307,11 @@ func (d *dropper) acquire(name string) {
 	d.attempt(name)
 }
 
-// raise needs counters of which no two are level.
+// raise needs registers that are ahead, of which no two are level.
 func (d *dropper) raise(name string) {
-	_, fence, _ := node.Keys(quorumlock.DefaultPrefix, name)
+	ahead := time.Now().Add(time.Minute).UnixMicro()
 	for i, s := range d.servers {
-		s.MustDo("SET", fence, strconv.Itoa(1000*(i+1)))
+		s.MustDo("ZADD", node.RegistersKey(quorumlock.DefaultPrefix), strconv.FormatInt(ahead+1000*int64(i), 10), lockKey(name))
 	}
 	d.arm("raise", d.some(len(d.servers)))
 	d.attempt(name)
@@ -413,7 +409,7 @@ func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
 		servers := redistest.Start(t, n)
 		logs := make([]*keyLog, n)
 		for i, s := range servers {
-			logs[i] = watchKeys(t, s, digests(t, s))
+			logs[i] = watchKeys(t, s)
 		}
 		until := time.Now().Add(time.Duration(count(100, 3)) * time.Second)
 
@@ -573,15 +569,15 @@ type keyLog struct {
 	done chan struct{}
 	err  error
 
-	kinds    map[string]string // operations by digest
-	script   string            // the one that runs, and over which connection
-	looked   time.Time         // when that asked for the time
+	calls    []operation // of the script that runs
+	from     string      // the connection over which it came
+	looked   time.Time   // when it asked for the time
 	present  map[string]*keyLife
 	past     []keyLife
 	releases map[string][]keyRelease
 }
 
-// keyRelease is one run of the release script.
+// keyRelease is one release that a server has run.
 type keyRelease struct {
 	at    time.Time
 	owner string
@@ -598,7 +594,7 @@ type keyLife struct {
 	deleted     bool
 }
 
-func watchKeys(t *testing.T, s *redistest.Server, kinds map[string]string) *keyLog {
+func watchKeys(t *testing.T, s *redistest.Server) *keyLog {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.Addr())
 	require.NoError(t, err)
@@ -610,8 +606,7 @@ func watchKeys(t *testing.T, s *redistest.Server, kinds map[string]string) *keyL
 	require.NoError(t, err)
 	require.Equal(t, "+OK\r\n", ok)
 	log := &keyLog{
-		conn: conn, done: make(chan struct{}), kinds: kinds,
-		present: map[string]*keyLife{}, releases: map[string][]keyRelease{},
+		conn: conn, done: make(chan struct{}), present: map[string]*keyLife{}, releases: map[string][]keyRelease{},
 	}
 	go func() {
 		defer close(log.done)
@@ -662,7 +657,7 @@ func (log *keyLog) behind(life keyLife) (at time.Time, behind bool) {
 
 // read takes lines such as:
 //
-//	+1700000000.123456 [0 127.0.0.1:54321] "EVALSHA" "(digest)" "2" "quorumlock:job" …
+//	+1700000000.123456 [0 127.0.0.1:54321] "EVALSHA" "(digest)" "5" "quorumlock:\xffr" …
 //	+1700000000.123456 [0 lua] "SET" "quorumlock:job" "(value)" "NX" "PXAT" "1700000001123"
 func (log *keyLog) read(line string) error {
 	stamp, rest, _ := strings.Cut(strings.TrimPrefix(line, "+"), " ")
@@ -689,19 +684,31 @@ func (log *keyLog) read(line string) error {
 	switch {
 	case from == "lua" && words[0] == "TIME":
 		log.looked = now
-	case from == "lua" && len(words) > 1 && !strings.Contains(words[1], "\xff"): // the tag of fence counters
+	case from == "lua" && len(words) > 1 && !strings.Contains(words[1], "\xff"): // the tag of companion keys
 		return log.apply(now, words)
-	case len(words) > 3 && words[0] == "EVALSHA":
-		log.script = log.kinds[words[1]] + " over " + from
-		if log.kinds[words[1]] == "release" {
-			keys, err := strconv.Atoi(words[2])
-			if err != nil || len(words) <= 3+keys {
-				return fmt.Errorf("no release of ours: %q", words)
+	case words[0] == "EVALSHA":
+		calls, known := operations(words)
+		if !known {
+			return fmt.Errorf("no call of ours: %q", words)
+		}
+		log.calls, log.from = calls, from
+		for _, op := range calls {
+			if op.kind() == "release" {
+				log.releases[op.key] = append(log.releases[op.key], keyRelease{now, strings.TrimSpace(op.args[0]), op.name + " over " + from})
 			}
-			log.releases[words[3]] = append(log.releases[words[3]], keyRelease{now, words[3+keys], log.script})
 		}
 	}
 	return nil
+}
+
+// maker returns the operation that makes a key, and the connection over which it came.
+func (log *keyLog) maker(key, owner string) string {
+	for _, op := range log.calls {
+		if op.key == key && (op.kind() == "acquire" || op.name == "heal") && strings.HasPrefix(op.args[0], owner) {
+			return op.name + " over " + log.from
+		}
+	}
+	return "nothing of ours over " + log.from
 }
 
 func (log *keyLog) apply(now time.Time, words []string) error {
@@ -715,11 +722,14 @@ func (log *keyLog) apply(now time.Time, words []string) error {
 	switch words[0] {
 	case "SET":
 		v := node.ParseValue(words[2])
+		if slices.Contains(words, "KEEPTTL") || life != nil && slices.Contains(words, "NX") {
+			return nil // another token, or nothing at all
+		}
 		at := slices.Index(words, "PXAT")
 		if v.Since.IsZero() || at < 0 || at+1 == len(words) {
 			return fmt.Errorf("no lock of ours: %q", words)
 		}
-		life = &keyLife{name: key, owner: v.Owner, since: v.Since, from: now, looked: log.looked, to: unixMilli(words[at+1]), by: log.script}
+		life = &keyLife{name: key, owner: v.Owner, since: v.Since, from: now, looked: log.looked, to: unixMilli(words[at+1]), by: log.maker(key, v.Owner)}
 		log.present[key] = life
 	case "PEXPIREAT":
 		if life != nil {

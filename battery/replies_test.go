@@ -216,10 +216,10 @@ var replyCases = []replyCase{
 		end:   func(r *replyRig) { r.do("DEL", lockKey(r.lock)) },
 	},
 	{
-		name: "a counter that is no number", status: node.Misconfigured, text: []string{"the fence counter is not a number"},
+		name: "a base of the registers that is no number", status: node.Misconfigured, text: []string{"the base of the registers is no number"},
 		fix:   []string{"choose another prefix"},
-		begin: func(r *replyRig) { r.do("SET", fenceKey(r.lock), "x") },
-		end:   func(r *replyRig) { r.do("DEL", fenceKey(r.lock)) },
+		begin: func(r *replyRig) { r.do("SET", node.BaseKey(quorumlock.DefaultPrefix), "x") },
+		end:   func(r *replyRig) { r.do("DEL", node.BaseKey(quorumlock.DefaultPrefix)) },
 	},
 	{
 		name: "NOSCRIPT: sent again, and granted", status: node.Granted,
@@ -251,8 +251,11 @@ var replyCases = []replyCase{
 		fix:    []string{"list standalone masters"},
 		via:    viaBoard,
 		before: func(r *replyRig) { r.lock = r.cluster.name(r.t, "moved", false) },
-		begin:  func(r *replyRig) { r.board.divert(r.cluster.low.Addr(), r.ours) },
-		end:    func(r *replyRig) { r.board.pass() },
+		begin: func(r *replyRig) {
+			r.oneSlot()
+			r.board.divert(r.cluster.low.Addr(), r.ours)
+		},
+		end: func(r *replyRig) { r.board.pass() },
 	},
 	{
 		name: "ASK", status: node.Misconfigured, text: []string{"ASK"},
@@ -262,32 +265,34 @@ var replyCases = []replyCase{
 			r.lock = r.cluster.name(r.t, "ask", true)
 			r.cluster.migrate(r.t, r.lock)
 		},
-		begin: func(r *replyRig) { r.board.divert(r.cluster.low.Addr(), r.ours) },
-		end:   func(r *replyRig) { r.board.pass() },
+		begin: func(r *replyRig) {
+			r.oneSlot()
+			r.board.divert(r.cluster.low.Addr(), r.ours)
+		},
+		end: func(r *replyRig) { r.board.pass() },
 	},
 	{
 		name: "TRYAGAIN", status: node.Failed, text: []string{"TRYAGAIN"},
 		via: viaBoard,
 		before: func(r *replyRig) {
 			r.lock = r.cluster.name(r.t, "tryagain", true)
-			r.cluster.low.MustDo("SET", fenceKey(r.lock), "1") // one of two keys is still there
+			r.cluster.low.MustDo("SET", r.beside("r"), "1") // one of the keys is still there
 			r.cluster.migrate(r.t, r.lock)
 		},
-		begin: func(r *replyRig) { r.board.divert(r.cluster.low.Addr(), r.ours) },
-		end:   func(r *replyRig) { r.board.pass() },
-	},
-	{
-		// The keys of one lock share a slot, whatever its name; the keys of two,
-		// as in one renewal of many leases, do not. To ask so here, the proxy
-		// takes the counter's key away, and puts one of another slot there.
-		name: "CROSSSLOT", status: node.Misconfigured, text: []string{"CROSSSLOT"},
-		fix: []string{"list standalone masters"},
-		via: viaBoard,
 		begin: func(r *replyRig) {
-			r.board.replace(fenceKey(r.lock), "another")
+			r.oneSlot()
 			r.board.divert(r.cluster.low.Addr(), r.ours)
 		},
 		end: func(r *replyRig) { r.board.pass() },
+	},
+	{
+		// A lock and the companion keys of its prefix have slots of their own, unless the
+		// prefix has a hash tag.
+		name: "CROSSSLOT", status: node.Misconfigured, text: []string{"CROSSSLOT"},
+		fix:   []string{"list standalone masters"},
+		via:   viaBoard,
+		begin: func(r *replyRig) { r.board.divert(r.cluster.low.Addr(), r.ours) },
+		end:   func(r *replyRig) { r.board.pass() },
 	},
 
 	// No server can be made to say these to us: the first does not arrive, see
@@ -442,11 +447,6 @@ const (
 	password = "right"
 )
 
-func fenceKey(name string) string {
-	_, fence, _ := node.Keys(quorumlock.DefaultPrefix, name)
-	return fence
-}
-
 // countLocks returns how many locks there are on servers.
 func countLocks(servers []*redistest.Server) (n int) {
 	for _, s := range servers {
@@ -587,7 +587,19 @@ func (r *replyRig) left() (n int64) {
 
 // ours reports whether a command is about the lock of this case.
 func (r *replyRig) ours(cmd []string) bool {
-	return len(cmd) > 3 && cmd[0] == "EVALSHA" && cmd[3] == lockKey(r.lock)
+	all, _ := operations(cmd)
+	return slices.ContainsFunc(all, func(op operation) bool { return op.key == lockKey(r.lock) })
+}
+
+// beside returns a companion key in the slot of the lock.
+func (r *replyRig) beside(tag string) string { return "{" + lockKey(r.lock) + "}\xff" + tag }
+
+// oneSlot has all keys of a request be in the slot of its lock, as they are with a prefix
+// that has a hash tag: otherwise a cluster says CROSSSLOT before anything else.
+func (r *replyRig) oneSlot() {
+	for _, tag := range []string{"r", "b", "h", "g"} {
+		r.board.replace(quorumlock.DefaultPrefix+"\xff"+tag, r.beside(tag))
+	}
 }
 
 // do sends a command over the administrator's connection and returns the reply
@@ -672,7 +684,7 @@ type nodeClient struct {
 
 func (r *replyRig) nodeClient(option rueidis.ClientOption) replyClient {
 	c := &nodeClient{r: r, clock: clock.New(), ended: make(chan struct{})}
-	c.node = node.New(node.Config{Option: option, Prefix: quorumlock.DefaultPrefix, Now: c.clock.Now})
+	c.node = node.New(node.Config{Option: option, Prefix: quorumlock.DefaultPrefix, Clock: c.clock.Both, Cap: 2 * time.Second})
 	go func() { defer close(c.ended); c.node.Run() }()
 	return c
 }
@@ -694,20 +706,15 @@ func (c replies) Receive(_ int, _ *node.Request, r *node.Reply) { c <- *r }
 
 // ask acquires a lock, and releases it again whatever the answer was.
 func (c *nodeClient) ask(name string) (string, error) {
-	lock, fence, _ := node.Keys(quorumlock.DefaultPrefix, name)
-	owner := strings.Repeat("c", node.OwnerLen)
-	now := strconv.FormatInt(time.Now().UnixMicro(), 10)
-	reply := c.post(&node.Request{
-		Kind: node.Acquire, Keys: []string{lock, fence}, Expires: c.clock.Now() + 10*time.Second,
-		Args: []string{
-			owner, now + " - ", "5000", "60000", now, "2000000",
-			strconv.FormatInt((c.clock.Now() + 10*time.Second).Microseconds(), 10), "", "",
-		},
+	lock, until := node.LockKey(quorumlock.DefaultPrefix, name), c.clock.Steady()+10*time.Second
+	now := time.Now()
+	value := node.Compose(strings.Repeat("c", node.OwnerLen), now.UnixMicro(), string(node.AppendMetadata(nil, now, "", "")))
+	acquire := &node.Request{}
+	acquire.Init(&node.Acquisition{
+		Lock: lock, Value: value, KeyTTL: "5000", NotAfter: until, Token: strconv.FormatInt(now.UnixMicro(), 10),
 	})
-	release := &node.Request{
-		Kind: node.Release, Keys: []string{lock, fence}, Expires: c.clock.Now() + 10*time.Second,
-		Args: []string{owner, "0", "60000", "", "", "0"}, Insist: true,
-	}
+	reply := c.post(acquire)
+	release := node.NewRelease(lock, value, nil, node.TicketUpdate{}, until)
 	if reply.Status == node.Granted {
 		c.post(release)
 	} else {
@@ -715,7 +722,7 @@ func (c *nodeClient) ask(name string) (string, error) {
 	}
 	err := reply.Err
 	if reply.Status == node.Taken {
-		err = errors.New("held by " + reply.Value)
+		err = errors.New("held by " + reply.Held)
 	}
 	if broken := new(node.ConfigError); errors.As(err, &broken) != (reply.Status == node.Misconfigured) {
 		c.r.t.Errorf("%v is told as %v", reply.Status, err)

@@ -409,7 +409,7 @@ func minority(servers []*redistest.Server) []*redistest.Server {
 	return shuffled[:1+rand.IntN(len(servers)-quorum.Size(len(servers)))]
 }
 
-// locksOn returns the keys of locks on a server, not those of fence counters.
+// locksOn returns the keys of locks on a server, and no companion keys.
 func locksOn(s *redistest.Server) (keys []string) {
 	reply, err := s.Do("KEYS", quorumlock.DefaultPrefix+"*")
 	if err != nil {

@@ -55,9 +55,11 @@
 //     Redis writes 1.7952189895664e+15. Format with %.0f. Arithmetic on a string
 //     reads "010" as octal; tonumber does it right. Fractions given to redis.call
 //     are shorter: 0.1, not 0.10000000000000001.
-//   - The Lua libraries bit, struct and cmsgpack are missing. An error caught by
-//     pcall(redis.call, ...) carries a position, and error({err = ...}) loses its
-//     text. Use redis.pcall and return redis.error_reply.
+//   - The Lua libraries bit, struct and cmsgpack are missing. An error that nobody
+//     catches of error({err = ...}) loses its text: return redis.error_reply. One
+//     that pcall catches of error("CODE text") looks like that of a command. After
+//     an error that was caught, closures no longer share their variables with the
+//     function that declared them and is still running.
 //   - A key is gone as soon as its time to live is over. Redis rounds to whole
 //     milliseconds and keeps it up to one longer; its PTTL can be one higher.
 //   - A time to live of more than 292 years ends at once.

@@ -1,21 +1,27 @@
 -- Where gopher-lua is not like the Lua 5.1 in Redis, and a script can be put
 -- right by replacing functions. Goes before each script, in one line, so that
 -- line numbers in errors stay true. Only whole-line comments are allowed here.
-local tostring, tonumber = (function()
-  local str, num, load, fmt, cat = tostring, tonumber, loadstring, string.format, table.concat
+local tostring, tonumber, pcall, xpcall = (function()
+  local str, num, load, fmt, cat, try, handle = tostring, tonumber, loadstring, string.format, table.concat, pcall, xpcall
   -- Redis prints 14 digits, gopher-lua as many as it takes.
   local function text(v)
     if type(v) ~= 'number' then return str(v) end
     if v == 1/0 then return 'inf' end
     if v == -1/0 then return '-inf' end
+    if v ~= v then return 'nan' end
     return fmt('%.14g', v)
   end
-  -- gopher-lua takes no exponent here and a leading zero for octal.
+  -- gopher-lua takes no exponent here, no infinity, and a leading zero for octal.
   local function parse(v, base)
     if base ~= nil then return num(v, base) end
     if type(v) ~= 'string' then return num(v) end
     local sign, digits, rest = string.match(v, '^%s*([-+]?)0*(%d[%d.]*)([eE]?[-+]?%d*)%s*$')
-    if digits == nil then return num(v) end
+    if digits == nil then
+      local minus, word = string.match(string.lower(v), '^%s*([-+]?)(%l+)%s*$')
+      if word == 'inf' or word == 'infinity' then return minus == '-' and -1/0 or 1/0 end
+      if word == 'nan' then return 0/0 end
+      return num(v)
+    end
     if rest ~= '' and not string.match(rest, '^[eE][-+]?%d+$') then return nil end
     if string.match(digits, '%..*%.') then return nil end
     if sign ~= '-' then sign = '' end
@@ -52,5 +58,29 @@ local tostring, tonumber = (function()
     end
     return cat(copy, sep or '', from, to)
   end
-  return text, parse
+  -- The error of a command arrives as a text with a line, like that of the script
+  -- itself. Redis makes a table of it, which only xpcall shows; pcall has its text.
+  local function failure(problem)
+    if type(problem) ~= 'string' then return problem end
+    local line, rest = string.match(problem, '^:(%d+): (.*)$')
+    if line == nil then return problem end
+    local bare = string.match(rest, '^(.*) script: %x+, &c%.?$')
+    if string.find(rest, '^ERR wrong number of arguments') then
+      rest = 'ERR Wrong number of args calling Redis command from script'
+    elseif bare then
+      rest = string.find(bare, '^%u+ ') and bare or 'ERR ' .. bare
+    elseif not string.find(rest, '^%u+ ') then
+      return 'user_script:' .. line .. ': ' .. rest
+    end
+    return { err = rest }
+  end
+  local function finish(ok, ...)
+    if ok then return ok, ... end
+    local problem = failure((...))
+    if type(problem) == 'table' and type(problem.err) == 'string' then problem = problem.err end
+    return ok, problem
+  end
+  return text, parse, function(...) return finish(try(...)) end, function(f, handler)
+    return handle(f, function(problem) return handler(failure(problem)) end)
+  end
 end)()

@@ -64,7 +64,7 @@ func TestAWaiterThatIsToldByTooFewAsksWhenTheGraceOfWhoeverIsBeforeItIsOver(t *t
 		m := patient(t, c, holder)
 		l := acquire(t, holder, "job")
 		frozen := strings.Repeat("f", node.ManagerLen)
-		_, _, queue := node.Keys(quorumlock.DefaultPrefix, "job")
+		queue := node.QueueKey(node.LockKey(quorumlock.DefaultPrefix, "job"))
 		for i, option := range c.Options()[1:] {
 			client := connect(t, option)
 			listening, stop := context.WithCancel(background)

@@ -2,6 +2,7 @@ package clock
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -16,4 +17,23 @@ func TestSuspendCountsWhateverTheWallClockSays(t *testing.T) {
 		r = Reading{Mono: time.Second, Boot: time.Hour + time.Second, Wall: wall}
 		assert.Equal(t, time.Hour+time.Second, c.Now(), "wall clock at %v", wall)
 	}
+}
+
+// Real time that passes between two instants of a bubble, as on a machine that
+// is busy, is not the bubble's time.
+func TestInABubbleTheSystemsClockDoesNotCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := New()
+		start, ok := bootTime()
+		if !ok {
+			t.Skip("no CLOCK_BOOTTIME on this system")
+		}
+		for now := start; now < start+5*tolerance; now, _ = bootTime() {
+		}
+		time.Sleep(2 * bootTick)
+		assert.Zero(t, c.Jumped())
+		validity, steady := c.Both()
+		assert.Equal(t, 2*bootTick+1, validity)
+		assert.Equal(t, validity, steady)
+	})
 }

@@ -1,34 +1,60 @@
-// Package clock measures elapsed time that goes on while the machine sleeps.
+// Package clock has the two clocks of a client, and what the client knows of a
+// node's clock.
 //
-// Go's monotonic clock stands still in a suspend, on Linux and on macOS
-// (golang/go#24595), so a lease timed by it alone would outlive its keys by
-// the length of the nap. A [Clock] therefore adds up the forward jumps of two
-// other clocks against the monotonic one: CLOCK_BOOTTIME, which counts
-// suspended time, and the wall clock, which is all there is elsewhere. A wall
-// clock that is set forward makes time seem to pass that did not; that loses
-// leases early, which is the safe side.
+// Go's monotonic clock stands still while the machine is suspended, on Linux
+// and on macOS (golang/go#24595). A lease that is timed by it alone outlives
+// its keys by the length of the suspend. Two other clocks go on: CLOCK_BOOTTIME
+// on Linux, which counts suspends, and the wall clock, which people and time
+// services set as well. A [Clock] makes two instants of the three readings:
+//
+//   - Validity goes on with the monotonic clock, and jumps forward with the
+//     larger jump of the other two. A wall clock that is set forward makes time
+//     seem to pass that did not pass. That loses leases early, which is safe.
+//   - Steady goes on with the monotonic clock, and jumps forward with
+//     CLOCK_BOOTTIME alone. Steps of the wall clock do not move it, so a step
+//     that the client's machine and a node make together still shows in the
+//     node's offset, see [Offset]. Where there is no CLOCK_BOOTTIME, steady
+//     misses a suspend, and every node seems to have stepped forward.
 package clock
 
 import (
+	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// tolerance is how far two clocks may come apart before it counts as a jump.
-// Reading them takes two calls, and a busy machine was measured to hold a
-// goroutine between the two for milliseconds.
-const tolerance = 10 * time.Millisecond
+const (
+	// tolerance is how far two clocks may come apart before the difference
+	// counts as a jump. It covers the time between the readings of two clocks
+	// and the slewing of the wall clock.
+	tolerance = 10 * time.Millisecond
+	// bootTick is the longest monotonic time between two looks at
+	// CLOCK_BOOTTIME, which costs a system call. A suspend moves the wall clock
+	// as well, and every look compares that. So the tick bounds how long one
+	// case alone stays hidden: a suspend after which the wall clock was set back
+	// by as much. The guard between the stop of a lease and its end is at least
+	// five times as long.
+	bootTick = 10 * time.Millisecond
+	// never is a tick for machines without CLOCK_BOOTTIME. Half of the range
+	// leaves room to add to it.
+	never = math.MaxInt64 / 2
+)
 
 // Clock is a source of instants: durations since an origin shortly before it
-// was made. It never goes back. It is safe for concurrent use.
+// was made. Neither of its two instants ever goes back. It is safe for
+// concurrent use.
 type Clock struct {
-	start time.Time
-	read  func() Reading
+	start     time.Time
+	startWall int64          // the wall clock at the start, ns since 1970
+	read      func() Reading // for tests; nil stands for the system's clocks
+	tick      time.Duration  // see bootTick
 
-	mu     sync.Mutex
-	boot   time.Duration // boot − mono, as last accepted
-	wall   time.Duration // wall − mono, as last accepted
-	jumped time.Duration
+	// A look without a jump reads these two and takes no lock.
+	jumps atomic.Pointer[jumps]
+	due   atomic.Int64 // the monotonic instant at which CLOCK_BOOTTIME is read again
+
+	mu sync.Mutex // held by the look that compares all three clocks
 }
 
 // Reading is one look at the three clocks.
@@ -36,72 +62,149 @@ type Reading struct {
 	Mono, Boot, Wall time.Duration
 }
 
+// jumps is what a clock has accepted so far. It never changes once published.
+type jumps struct {
+	boot, wall       time.Duration // by how much these clocks are ahead of the monotonic one
+	validity, steady time.Duration // the sum of the jumps of each instant
+}
+
 // New returns a clock that starts now.
 func New() *Clock {
-	c := &Clock{start: time.Now()}
-	if c.read = c.system; !trusted() {
-		c.read = c.runtime
+	now := time.Now()
+	c := &Clock{start: now, startWall: now.UnixNano(), tick: never}
+	if _, ok := bootTime(); ok && trusted() {
+		c.tick = bootTick
 	}
 	return c.accept()
 }
 
 // From returns a clock that takes its readings from a function, for tests of
-// what jumps do.
-func From(read func() Reading) *Clock { return (&Clock{start: time.Now(), read: read}).accept() }
+// what jumps do. Each look compares all three clocks of the reading: the
+// economy with CLOCK_BOOTTIME is for the system's clocks alone.
+func From(read func() Reading) *Clock {
+	return (&Clock{start: time.Now(), read: read}).accept()
+}
 
-// accept takes how far the clocks are apart at the start for given.
+// accept takes the distances between the clocks at the start as given.
 func (c *Clock) accept() *Clock {
-	r := c.read()
-	c.boot, c.wall = r.Boot-r.Mono, r.Wall-r.Mono
+	c.jumps.Store(&jumps{})
+	mono, _ := c.glance()
+	r := c.reading(&jumps{})
+	// By the earlier instant: a start that was interrupted must not look like
+	// a jump afterwards.
+	c.jumps.Store(&jumps{boot: r.Boot - mono, wall: r.Wall - mono})
+	c.due.Store(int64(r.Mono + c.tick))
 	return c
 }
 
-// Now returns the time elapsed since the clock's origin.
+// Now returns the instant by which validity counts, since the clock's origin.
 func (c *Clock) Now() time.Duration {
-	r := c.read()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.apart(r) {
-		// Looked at twice: the first look may have been torn by the scheduler.
-		if r = c.read(); c.apart(r) {
-			c.jumped += max(r.Boot-r.Mono-c.boot, r.Wall-r.Mono-c.wall, 0)
-			c.boot, c.wall = r.Boot-r.Mono, r.Wall-r.Mono
-		}
+	validity, _ := c.Both()
+	return validity
+}
+
+// Steady returns the instant by which node clocks are measured, since the
+// clock's origin. It is never ahead of [Clock.Now].
+func (c *Clock) Steady() time.Duration {
+	_, steady := c.Both()
+	return steady
+}
+
+// Both returns the instants of Now and of Steady, of one look at the clocks.
+func (c *Clock) Both() (validity, steady time.Duration) {
+	mono, wall := c.glance()
+	j := c.jumps.Load()
+	if j.differs(wall-mono) || int64(mono) >= c.due.Load() {
+		mono, j = c.look()
 	}
-	return r.Mono + c.jumped
+	return mono + j.validity, mono + j.steady
 }
 
-// Jumped returns how much of Now is forward jumps: time in which no timer of
-// this process ran.
-func (c *Clock) Jumped() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.jumped
-}
+// Jumped returns the sum of the jumps in Now: time in which no timer of this
+// process ran.
+func (c *Clock) Jumped() time.Duration { return c.jumps.Load().validity }
 
-// Time returns the wall clock's name for an instant, for reports. It must not
-// be compared with.
+// Time returns the wall clock's name for an instant of Now, for reports. No
+// decision may compare it with anything.
 func (c *Clock) Time(at time.Duration) time.Time {
 	return time.Now().Add(at - c.Now())
 }
 
-func (c *Clock) apart(r Reading) bool {
-	return (r.Boot-r.Mono-c.boot).Abs() > tolerance || (r.Wall-r.Mono-c.wall).Abs() > tolerance
-}
+// differs reports whether the wall clock is no longer ahead of the monotonic
+// clock by what was accepted.
+func (j *jumps) differs(wall time.Duration) bool { return (wall - j.wall).Abs() > tolerance }
 
-// system looks at all three clocks.
-func (c *Clock) system() Reading {
-	r := c.runtime()
-	if boot, ok := bootTime(); ok {
-		r.Boot = boot
+// look compares all three clocks and accepts their jumps. It takes its readings
+// under the lock, so readings are accepted in the order in which they were made.
+func (c *Clock) look() (mono time.Duration, j *jumps) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	mono, wall := c.glance()
+	j = c.jumps.Load()
+	if !j.differs(wall-mono) && int64(mono) < c.due.Load() {
+		return mono, j // another caller looked meanwhile, or the first glance was interrupted
 	}
-	return r
+	r := c.reading(j)
+	if next := j.after(mono, r); next != *j {
+		j = &next
+		c.jumps.Store(j)
+	}
+	c.due.Store(int64(r.Mono + c.tick))
+	return r.Mono, j
 }
 
-// runtime looks at what the Go runtime tells, which a synctest bubble fakes.
-func (c *Clock) runtime() Reading {
+// after returns what is accepted after reading r, all of which was made since
+// the monotonic instant before. Boot and wall were read between before and
+// r.Mono, and a busy machine was measured to hold a thread between two readings
+// for milliseconds. So a clock counts as ahead only if it is ahead of the later
+// instant, and as behind only if it is behind the earlier one: an interruption
+// cannot look like a jump.
+func (j *jumps) after(before time.Duration, r Reading) jumps {
+	boot := jump(r.Boot-before, r.Boot-r.Mono, j.boot)
+	wall := jump(r.Wall-before, r.Wall-r.Mono, j.wall)
+	return jumps{
+		boot: j.boot + boot, wall: j.wall + wall,
+		validity: j.validity + max(boot, wall, 0), steady: j.steady + max(boot, 0),
+	}
+}
+
+// jump returns by how much a clock has jumped that is ahead of the monotonic
+// one by least to most, and was ahead of it by accepted; 0 within the tolerance.
+func jump(most, least, accepted time.Duration) time.Duration {
+	switch {
+	case least > accepted+tolerance:
+		return least - accepted
+	case most < accepted-tolerance:
+		return most - accepted
+	default:
+		return 0
+	}
+}
+
+// glance reads the monotonic clock and the wall clock, the wall clock first.
+func (c *Clock) glance() (mono, wall time.Duration) {
+	if c.read != nil {
+		r := c.read()
+		return r.Mono, r.Wall
+	}
 	now := time.Now()
 	// One nanosecond keeps zero free for "never".
-	mono := now.Sub(c.start) + 1
-	return Reading{Mono: mono, Boot: mono, Wall: now.Round(0).Sub(c.start.Round(0)) + 1}
+	return now.Sub(c.start) + 1, time.Duration(now.UnixNano()-c.startWall) + 1
+}
+
+// reading reads all three clocks, the monotonic one last. Where CLOCK_BOOTTIME
+// cannot be read, it says what was accepted.
+func (c *Clock) reading(j *jumps) Reading {
+	if c.read != nil {
+		return c.read()
+	}
+	boot, ok := time.Duration(0), false
+	if c.tick != never {
+		boot, ok = bootTime()
+	}
+	mono, wall := c.glance()
+	if !ok {
+		boot = j.boot + mono
+	}
+	return Reading{Mono: mono, Boot: boot, Wall: wall}
 }

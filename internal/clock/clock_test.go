@@ -55,12 +55,53 @@ func TestSlewBelowToleranceIsNotAJump(t *testing.T) {
 	assert.Equal(t, time.Second, c.Now())
 }
 
+// A thread that is held between two readings sees the later clock further on.
+// Every look makes several readings. The thread may be held within each of them
+// and before it, and the wall clock may have been set at that moment.
 func TestTornReadingIsNotAJump(t *testing.T) {
-	looks := []Reading{{Boot: time.Second}, {}}
-	c := &Clock{start: time.Now()}
-	c.read = func() Reading { r := looks[0]; looks = looks[1:]; return r }
-	assert.Zero(t, c.Now())
-	assert.Zero(t, c.Jumped())
+	for _, held := range []string{"within", "before", "before and within"} {
+		for _, step := range []time.Duration{0, time.Hour, -time.Hour} {
+			for torn := range 8 {
+				c := From(tornAt(torn, held, step))
+				last := c.Steady()
+				for range 8 {
+					validity, steady := c.Both()
+					assert.GreaterOrEqual(t, steady, last)
+					assert.Equal(t, c.Jumped(), validity-steady, "the boot clock made no jump")
+					last = steady
+				}
+				jumped := max(step, 0)
+				if torn < 2 {
+					jumped = 0 // the wall clock was set while the clock was made
+				}
+				by := (c.Jumped() - jumped).Abs()
+				assert.LessOrEqual(t, by, tolerance, "%s reading %d, wall clock set by %v", held, torn, step)
+			}
+		}
+	}
+}
+
+// tornAt returns clocks of which one reading is torn: the monotonic clock is
+// read a second after the others, or all of them a second late, or both.
+func tornAt(torn int, held string, step time.Duration) func() Reading {
+	i, now, wall := 0, time.Second, time.Second
+	return func() Reading {
+		if i == torn {
+			wall += step
+			if held != "within" {
+				now += time.Second
+				wall += time.Second
+			}
+		}
+		r := Reading{Mono: now, Boot: now, Wall: wall}
+		if i == torn && held != "before" {
+			now += time.Second
+			wall += time.Second
+			r.Mono = now
+		}
+		i++
+		return r
+	}
 }
 
 func TestInABubbleOnlyTheBubblesClockCounts(t *testing.T) {
@@ -83,11 +124,4 @@ func TestSystemClockAdvancesAndDoesNotJump(t *testing.T) {
 	}
 	assert.Zero(t, c.Jumped())
 	assert.WithinDuration(t, time.Now(), c.Time(c.Now()), time.Second)
-}
-
-func BenchmarkNow(b *testing.B) {
-	c := New()
-	for b.Loop() {
-		c.Now()
-	}
 }

@@ -375,13 +375,73 @@ var mutants = []mutant{
 	},
 	{
 		name: "suspended time does not count", file: "internal/clock/clock.go",
-		old: "max(r.Boot-r.Mono-c.boot, r.Wall-r.Mono-c.wall, 0)", new: "max(r.Wall-r.Mono-c.wall, 0)",
+		old: "max(boot, wall, 0)", new: "max(wall, 0)",
 		pkg: clocks, run: "TestSuspend",
 	},
 	{
 		name: "a wall clock set back turns time back", file: "internal/clock/clock.go",
-		old: "max(r.Boot-r.Mono-c.boot, r.Wall-r.Mono-c.wall, 0)", new: "r.Wall - r.Mono - c.wall",
+		old: "max(boot, wall, 0)", new: "wall",
 		pkg: clocks, run: "TestWallClockSetBackNeverTurnsTimeBack$",
+	},
+	{
+		name: "a wall clock set forward does not count", file: "internal/clock/clock.go",
+		old: "max(boot, wall, 0)", new: "max(boot, 0)",
+		pkg: clocks, run: "TestWallClockSetForwardCountsAsElapsed$",
+	},
+	{
+		name: "the steady clock steps with the wall clock", file: "internal/clock/clock.go",
+		old: "j.steady + max(boot, 0)", new: "j.steady + max(boot, wall, 0)",
+		pkg: clocks, run: "TestAStepThatClientAndNodeMakeTogetherIsFound$",
+	},
+	{
+		name: "the steady clock stands still in a suspend", file: "internal/clock/clock.go",
+		old: "j.steady + max(boot, 0)", new: "j.steady",
+		pkg: clocks, run: "TestASuspendOfTheClientIsNoStepOfANode$",
+	},
+	{
+		name: "the boot clock is read only when the wall clock disagrees", file: "internal/clock/clock.go",
+		old: "j.differs(wall-mono) || int64(mono) >= c.due.Load() {\n\t\tmono, j", new: "j.differs(wall-mono) {\n\t\tmono, j",
+		pkg: clocks, run: "TestASuspendThatTheWallClockHidesIsFoundWithinATick$",
+	},
+	{
+		name: "the tick of the boot clock never begins again", file: "internal/clock/clock.go",
+		old: "c.due.Store(int64(r.Mono + c.tick))\n\treturn r.Mono, j", new: "return r.Mono, j",
+		pkg: clocks, run: "TestLooksWithinATickCompareNothingButTheWallClock$",
+	},
+	{
+		name: "an interrupted reading is a jump", file: "internal/clock/clock.go",
+		old: "least > accepted+tolerance", new: "most > accepted+tolerance",
+		pkg: clocks, run: "TestTornReadingIsNotAJump$",
+	},
+	{
+		name: "a bubble reads the system's clock", file: "internal/clock/clock.go",
+		old: "ok && trusted()", new: "ok",
+		pkg: clocks, run: "TestInABubbleTheSystemsClockDoesNotCount$",
+	},
+	{
+		name: "steps below the least add up to nothing", file: "internal/clock/offset.go",
+		old: "if by == 0 {\n\t\to.base = next\n\t}", new: "o.base = next",
+		pkg: clocks, run: "TestAClockThatIsSlewedBeyondTheBoundIsFoundHoweverOftenItIsRead$",
+	},
+	{
+		name: "the bound on clock rates does not reach step detection", file: "internal/clock/offset.go",
+		old: "float64(d) * rate", new: "float64(d) * 0.01",
+		pkg: clocks, run: "TestTheBoundOnRatesIsTheOneThatIsGiven$",
+	},
+	{
+		name: "a step is reported by its least", file: "internal/clock/offset.go",
+		old: "return most + drift", new: "return least + drift",
+		pkg: clocks, run: "TestAStepAboveTheWidthsAndTheLeastIsAlwaysFound$",
+	},
+	{
+		name: "a slow answer is a step", file: "internal/clock/offset.go",
+		old: "least > drift", new: "most > drift",
+		pkg: clocks, run: "TestAClockWithinTheBoundNeverSeemsToStepAndLiesWhereItIsSaidToLie$",
+	},
+	{
+		name: "a node's clock counts from the sending", file: "internal/clock/offset.go",
+		old: "low: nodeClock - received", new: "low: nodeClock - sent",
+		pkg: clocks, run: "TestAClockWithinTheBoundNeverSeemsToStepAndLiesWhereItIsSaidToLie$",
 	},
 
 	// Validity and loss.

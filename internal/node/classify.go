@@ -36,28 +36,18 @@ var fixes = []struct{ prefix, fix string }{
 
 const defaultFix = "see docs/operations.md for what a node has to allow"
 
-// classify says what an error of the client or of the server means for the
-// request that it answers.
+// classify says what an error of the client or of the server means for the request
+// that it answers.
 func classify(err error) (Status, error) {
+	var operation operationError
+	if errors.As(err, &operation) {
+		return classifyText(operation.Error(), err)
+	}
 	if redis, ok := rueidis.IsRedisErr(err); ok {
-		text := redis.Error()
-		switch {
-		case strings.HasPrefix(text, "max number of clients"), redis.IsNoScript():
+		if redis.IsNoScript() {
 			return Unsent, err
-		case strings.Contains(text, "OOM command not allowed"), strings.Contains(text, "BUSY Redis is busy"):
-			return Failed, err // inside a script the code is not always the first word
 		}
-		for _, word := range transient {
-			if strings.HasPrefix(text, word) {
-				return Failed, err
-			}
-		}
-		for _, f := range fixes {
-			if strings.HasPrefix(text, f.prefix) {
-				return Misconfigured, &ConfigError{Problem: text, Fix: f.fix}
-			}
-		}
-		return Misconfigured, &ConfigError{Problem: text, Fix: defaultFix}
+		return classifyText(redis.Error(), err)
 	}
 	var dial *net.OpError
 	switch {
@@ -70,13 +60,37 @@ func classify(err error) (Status, error) {
 	}
 }
 
-// missing names the right that a script lacks. Redis 7.0 says of a command that
-// the user may not run only that there is one, and in which line of the script;
-// 7.2 and later name it themselves.
-func missing(kind Kind, err error) error {
+// classifyText does that for the words of a server.
+func classifyText(text string, err error) (Status, error) {
+	switch {
+	case strings.HasPrefix(text, "max number of clients"):
+		return Unsent, err
+	case strings.Contains(text, "OOM command not allowed"), strings.Contains(text, "BUSY Redis is busy"):
+		return Failed, err // inside a script the code is not always the first word
+	}
+	for _, word := range transient {
+		if strings.HasPrefix(text, word) {
+			return Failed, err
+		}
+	}
+	for _, f := range fixes {
+		if strings.HasPrefix(text, f.prefix) {
+			return Misconfigured, &ConfigError{Problem: text, Fix: f.fix}
+		}
+	}
+	return Misconfigured, &ConfigError{Problem: text, Fix: defaultFix}
+}
+
+// missingRight names the right that the script lacks. Redis 7.0 says of a command that
+// the user may not run only that there is one, and in which line of the script; 7.2 and
+// later name it themselves. Where an operation fails, the script names the rights.
+func missingRight(err error) error {
 	var config *ConfigError
 	if !errors.As(err, &config) || !strings.Contains(config.Problem, "can't run this command") {
 		return err
+	}
+	if _, rights, found := strings.Cut(config.Problem, "subcommand +"); found {
+		return &ConfigError{Problem: config.Problem, Fix: "give the user +" + rights + ", and what else docs/operations.md lists"}
 	}
 	_, rest, _ := strings.Cut(config.Problem, "@user_script:")
 	number := 0
@@ -86,7 +100,7 @@ func missing(kind Kind, err error) error {
 		}
 		number = 10*number + int(digit-'0')
 	}
-	lines := strings.Split(scripts[kind], "\n")
+	lines := strings.Split(Apply, "\n")
 	if number < 1 || number > len(lines) {
 		return err
 	}

@@ -3,66 +3,61 @@ package node_test
 import (
 	"context"
 	"fmt"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// tally counts the answers by what they say.
-type tally struct{ done, other atomic.Int64 }
-
-func (c *tally) Receive(_ int, _ *node.Request, r *node.Reply) {
-	if r.Status == node.Done && r.N == 1 {
-		c.done.Add(1)
-	} else {
-		c.other.Add(1)
+// fill makes so many locks of one owner, and returns their releases.
+func fill(server *redistest.Server, locks int, until time.Duration) (releases []*node.Request) {
+	server.MustDo("EVAL", "for i = 1, ARGV[1] do redis.call('SET', 'p:' .. (i - 1), ARGV[2] .. ' 0 - -') end", "0", fmt.Sprint(locks), ownerA)
+	for i := range locks {
+		releases = append(releases, release(fmt.Sprint("p:", i), ownerA, until))
 	}
+	return releases
 }
 
-// greeted returns a node that the caller closes, and its clock.
-func greeted(t *testing.T, addr string) (*node.Node, func() time.Duration) {
-	t.Helper()
-	now := clock.New().Now
-	n := node.New(node.Config{
-		Option: rueidis.ClientOption{InitAddress: []string{addr}}, Prefix: "p:", Now: now,
-	})
-	go n.Run()
-	require.Eventually(t, func() bool { return n.Health().Err == nil }, 20*time.Second, 5*time.Millisecond)
-	return n, now
-}
-
-// A Manager has as many leases as it has; the queue is for what it asks in its
-// life, and not for what it has to say at its end.
-func TestCloseSendsMoreThanAQueueHolds(t *testing.T) {
+// The bound on the lane is for acquisitions, and not for what a Manager has to give
+// back at its end.
+func TestCloseSendsMoreThanALaneHolds(t *testing.T) {
 	const locks = 20_000
 	server := redistest.Start(t, 1)[0]
 	n, now := greeted(t, server.Addr())
-	owner := strings.Repeat("a", node.OwnerLen)
-	server.MustDo("EVAL", "for i = 1, ARGV[1] do redis.call('SET', 'p:' .. (i - 1), ARGV[2] .. ' 0 - -') end", "0", fmt.Sprint(locks), owner)
-	var last []*node.Request
-	for i := range locks {
-		last = append(last, &node.Request{
-			Kind: node.Release, Keys: []string{fmt.Sprint("p:", i)}, Args: []string{owner, "0", "1000", "", "", "0"},
-			Expires: now() + time.Minute, Insist: true,
-		})
-	}
+	last := fill(server, locks, now()+time.Minute)
 	var answers tally
 	assert.True(t, n.Close(context.Background(), last, &answers), "in time")
-	assert.EqualValues(t, locks, answers.done.Load())
-	assert.Zero(t, answers.other.Load())
+	done, others := answers.counts()
+	assert.Equal(t, []int{locks, 0}, []int{done, others})
 	assert.EqualValues(t, 0, server.MustDo("DBSIZE"))
 }
 
-func TestACloseThatIsCutShortSaysSoAndAnswersEverything(t *testing.T) {
+// A Manager with many leases gives back many with one request.
+func TestCloseSendsReleasesOfManyLocks(t *testing.T) {
+	const locks = 50_000
+	server := redistest.Start(t, 1)[0]
+	n, now := greeted(t, server.Addr())
+	fill(server, locks, 0)
+	var last []*node.Request
+	for i := 0; i < locks; i += node.MaxLocks {
+		var pairs [][2]string
+		for j := i; j < min(i+node.MaxLocks, locks); j++ {
+			pairs = append(pairs, [2]string{fmt.Sprint("p:", j), node.Compose(ownerA, 0, metadata)})
+		}
+		last = append(last, node.NewReleases(pairs, now()+time.Minute))
+	}
+	var answers tally
+	assert.True(t, n.Close(context.Background(), last, &answers), "in time")
+	done, others := answers.counts()
+	assert.Equal(t, []int{len(last), 0}, []int{done, others})
+	assert.EqualValues(t, 0, server.MustDo("DBSIZE"))
+}
+
+func TestACloseThatIsCutShortReportsItAndAnswersEverything(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	n, now := greeted(t, server.Addr())
 	server.Stop()
@@ -70,8 +65,74 @@ func TestACloseThatIsCutShortSaysSoAndAnswersEverything(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
 	var answers tally
-	req := &node.Request{Kind: node.Release, Keys: []string{"p:x"}, Args: []string{"o", "0", "1000", "", "", "0"}, Expires: now() + time.Minute, Insist: true}
+	req := release("p:x", ownerA, now()+time.Minute)
 	assert.False(t, n.Close(ctx, []*node.Request{req, req, req}, &answers))
-	assert.EqualValues(t, 3, answers.other.Load())
+	done, others := answers.counts()
+	assert.Equal(t, []int{0, 3}, []int{done, others})
 	assert.False(t, n.Post(req, &answers), "closed")
+}
+
+// Batches that take longer than Close's patience together are no reason to give up.
+func TestCloseGoesOnWhileTheNodeMakesProgress(t *testing.T) {
+	const locks = 60_000
+	server := redistest.Start(t, 1)[0]
+	proxy := redistest.NewProxy(t, server.Addr())
+	n, now := greeted(t, proxy.Addr())
+	last := fill(server, locks, now()+time.Minute)
+	proxy.Delay(120 * time.Millisecond) // each way: a batch takes 0.24 s, and there are many
+	began := time.Now()
+	var answers tally
+	assert.True(t, n.Close(context.Background(), last, &answers))
+	done, others := answers.counts()
+	assert.Equal(t, []int{locks, 0}, []int{done, others})
+	assert.Greater(t, time.Since(began), 1500*time.Millisecond, "it took longer than a node without progress gets")
+	assert.EqualValues(t, 0, server.MustDo("DBSIZE"))
+}
+
+func TestCloseGivesUpAfterASecondWithoutProgress(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	n, now := greeted(t, server.Addr())
+	server.Stop()
+	defer server.Continue()
+	began := time.Now()
+	var answers tally
+	assert.False(t, n.Close(context.Background(), []*node.Request{release("p:x", ownerA, now()+time.Minute)}, &answers))
+	assert.Greater(t, time.Since(began), 900*time.Millisecond)
+	assert.Less(t, time.Since(began), 4*time.Second)
+	_, others := answers.counts()
+	assert.Equal(t, 1, others)
+}
+
+// A node that is down has nothing to give back, and Close does not wait for it.
+func TestCloseDoesNotWaitForANodeThatIsDown(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	n, now := greeted(t, server.Addr())
+	server.Kill()
+	require.Eventually(t, func() bool { return n.Health().Err != nil }, 20*time.Second, time.Millisecond)
+	began := time.Now()
+	var answers tally
+	assert.True(t, n.Close(context.Background(), []*node.Request{release("p:x", ownerA, now()+time.Minute)}, &answers))
+	assert.Less(t, time.Since(began), 900*time.Millisecond)
+	assert.Equal(t, map[node.Status]int{node.Unsent: 1}, answers.statuses)
+}
+
+// A Manager that closes has no use for a lock.
+func TestCloseSendsNoAcquisitions(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	proxy := redistest.NewProxy(t, server.Addr())
+	n, now := greeted(t, proxy.Addr())
+	proxy.Delay(50 * time.Millisecond)
+	busy, asks := make(answers, 1), make(answers, 2)
+	require.True(t, n.Post(node.NewRead("p:job", now()+time.Minute), busy))
+	require.Eventually(t, func() bool { return len(busy) == 0 }, time.Second, time.Millisecond)
+	time.Sleep(10 * time.Millisecond) // the read is on its way
+	require.True(t, n.Post(acquisition("p:job", ownerA, now()+time.Minute), asks))
+	require.True(t, n.Post(acquisition("p:job", ownerB, now()+time.Minute, func(a *node.Acquisition) { a.Again = true }), asks))
+	assert.True(t, n.Close(context.Background(), nil, nil))
+	for range 2 {
+		got := asks.next(t)
+		assert.Equal(t, node.Unsent, got.Status)
+		assert.ErrorIs(t, got.Err, node.ErrClosed)
+	}
+	assert.EqualValues(t, 0, server.MustDo("EXISTS", "p:job"))
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// A connection that has ended is forgotten, however it ended.
+// A node forgets a connection that has ended, however it ended.
 func TestConnectionsThatHaveEndedAreForgotten(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	n := New(Config{
-		Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}}, Prefix: "p:", Now: clock.New().Now,
+		Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}}, Prefix: "p:", Clock: clock.New().Both,
 	})
 	go n.Run()
 	defer n.Close(context.Background(), nil, nil)

@@ -1,7 +1,6 @@
 package node_test
 
 import (
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -16,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// flood keeps a server busy with scripts of one kind.
+// flood keeps a server busy with operations of one kind.
 type flood struct {
 	n     *node.Node
 	make  func() *node.Request
@@ -48,92 +47,112 @@ func (f *flood) end() {
 	f.mu.Unlock()
 }
 
-// A server may be frozen anywhere, also between a script's look at the clock and
-// what it does to a lock. When it runs on, the lock's time is over.
+// A server may be frozen anywhere, also between a script's look at the clock and what it
+// does to a lock. When it runs on, the lock's time is over.
 func TestAServerThatWasFrozenInAScriptBringsNoLockBack(t *testing.T) {
 	const (
-		px     = 200 * time.Millisecond
-		frozen = 2 * px
-		many   = node.MaxBatch
+		life   = 200 * time.Millisecond
+		frozen = 2 * life
 	)
-	owner, millis := strings.Repeat("a", node.OwnerLen), strconv.FormatInt(px.Milliseconds(), 10)
-	locks := make([]string, many)
+	ms := strconv.FormatInt(life.Milliseconds(), 10)
+	locks := make([]string, node.MaxLocks)
 	for i := range locks {
 		locks[i] = fmt.Sprint("p:", i)
 	}
-	perLock := func(head []string, args ...string) []string {
-		for range locks {
-			head = append(head, args...)
-		}
-		return head
-	}
-	for name, script := range map[string]func(now time.Duration) *node.Request{
-		"extend": func(now time.Duration) *node.Request {
-			return &node.Request{
-				Kind: node.Extend, Keys: locks, Expires: now + time.Minute,
-				Args: perLock([]string{"1", "1000"}, owner, millis, "0"),
-			}
-		},
+	for name, request := range map[string]func(now time.Duration) *node.Request{
+		"extend": func(now time.Duration) *node.Request { return renewals(locks, ownerA, 7, ms, now+time.Minute) },
 		"heal": func(now time.Duration) *node.Request {
-			expires := now + px/4
-			return &node.Request{
-				Kind: node.Heal, Keys: locks, Expires: expires,
-				Args: perLock(nil, owner+" 0 0 - -", millis, strconv.FormatInt(expires.Microseconds(), 10)),
+			var all []node.Healing
+			for _, lock := range locks {
+				all = append(all, node.Healing{Lock: lock, Owner: ownerA, Metadata: metadata, KeyTTL: ms, NotAfter: now + life/4})
 			}
+			return node.NewHeal(all, now+life/4)
 		},
 		"acquire": func(now time.Duration) *node.Request {
-			expires := now + px/4
-			long := "0 - " + strings.Repeat("x", 1<<18) // so that it takes a while to make the lock
-			return &node.Request{
-				Kind: node.Acquire, Keys: []string{fmt.Sprint("p:", now)}, Expires: expires,
-				Args: []string{owner, long, millis, "60000", "1", "1000000", strconv.FormatInt(expires.Microseconds(), 10), "", ""},
-			}
+			return acquisition(fmt.Sprint("p:", now), ownerA, now+life/4, func(a *node.Acquisition) {
+				a.Value, a.KeyTTL = node.Compose(ownerA, 1_000_000, "0 - "+strings.Repeat("x", 1<<18)), ms // it takes a while to make
+			})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t, 1)[0]
 			n, now := greeted(t, server.Addr())
-			defer n.Close(context.Background(), nil, nil)
 			for range 8 {
 				for _, key := range locks {
-					server.MustDo("SET", key, owner+" 0 0 - -", "PX", millis)
+					server.MustDo("SET", key, node.Compose(ownerA, 7, metadata), "PX", ms)
 				}
-				f := &flood{n: n, make: func() *node.Request { return script(now()) }}
+				f := &flood{n: n, make: func() *node.Request { return request(now()) }}
 				for range 4 {
 					f.post()
 				}
-				time.Sleep(px / 10)
+				time.Sleep(life / 10)
 				server.Stop()
 				time.Sleep(frozen)
 				f.end()
 				server.Continue()
 				f.calls.Wait()
-				assert.Empty(t, server.MustDo("KEYS", "p:*"))
+				for _, key := range server.MustDo("KEYS", "p:*").([]any) {
+					assert.Equal(t, node.RegistersKey("p:"), key, "the locks are over")
+				}
 				require.Eventually(t, func() bool { return n.Health().Err == nil }, 20*time.Second, time.Millisecond)
 			}
 		})
 	}
 }
 
-// The same, frozen before the script's look at the clock, when a key may seem to
-// be there that has expired: here it really is there, by other hands.
-func TestAnExtendThatTookLongerThanALockLivesFindsItGone(t *testing.T) {
+// The same, frozen before the script's look at the clock, when a key may seem to be
+// there that has expired: here it really is there, by other hands.
+func TestAnExtendThatTookLongerThanALockLivesFindsItMissing(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	proxy := redistest.NewProxy(t, server.Addr())
 	n, now := greeted(t, proxy.Addr())
-	defer n.Close(context.Background(), nil, nil)
-	owner := strings.Repeat("a", node.OwnerLen)
-	for px, want := range map[string]int64{"100": 0, "30000": 1} {
-		server.MustDo("SET", "p:job", owner+" 0 0 - -", "PX", "60000")
+	for ms, want := range map[string]int64{"100": node.Missing, "30000": node.Ours} {
+		server.MustDo("SET", "p:job", node.Compose(ownerA, 7, metadata), "PX", "60000")
 		proxy.DelayCommand(func(cmd []string) bool { return cmd[0] == "EVALSHA" }, 250*time.Millisecond)
 		answer := make(answers, 1)
-		require.True(t, n.Post(&node.Request{
-			Kind: node.Extend, Keys: []string{"p:job"}, Expires: now() + time.Minute,
-			Args: []string{"1", "1000", owner, px, "0"},
-		}, answer))
-		reply := <-answer
+		require.True(t, n.Post(renewals([]string{"p:job"}, ownerA, 7, ms, now()+time.Minute), answer))
+		reply := answer.next(t)
 		require.Equal(t, node.Done, reply.Status, "%v", reply.Err)
-		assert.Equal(t, []int64{want}, reply.Many)
-		assert.Equal(t, want == 0, server.MustDo("PTTL", "p:job").(int64) > 40_000, "as long as before")
+		assert.Equal(t, []int64{want}, reply.Answers)
+		assert.Equal(t, want == node.Missing, server.MustDo("PTTL", "p:job").(int64) > 40_000, "as long as before")
 	}
+}
+
+// A packet that was late must not lock for a client that has gone.
+func TestARequestThatArrivesTooLateIsVoid(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	proxy := redistest.NewProxy(t, server.Addr())
+	n, now := greeted(t, proxy.Addr())
+	proxy.DelayCommand(func(cmd []string) bool { return cmd[0] == "EVALSHA" }, 250*time.Millisecond)
+	answer := make(answers, 1)
+	require.True(t, n.Post(acquisition("p:job", ownerA, now()+100*time.Millisecond), answer))
+	reply := answer.next(t)
+	assert.Equal(t, node.Unsent, reply.Status)
+	require.ErrorIs(t, reply.Err, node.ErrLate)
+	late := node.Healing{Lock: "p:job", Owner: ownerA, Metadata: metadata, KeyTTL: "1000", NotAfter: now() + 100*time.Millisecond}
+	require.True(t, n.Post(node.NewHeal([]node.Healing{late}, late.NotAfter), answer))
+	assert.Equal(t, []int64{node.Missing}, answer.next(t).Answers)
+	assert.EqualValues(t, 0, server.MustDo("DBSIZE"))
+}
+
+// A request that waits for longer than its caller does is not sent at all.
+func TestARequestThatHasExpiredIsNotSent(t *testing.T) {
+	tr := newTraffic(t)
+	answer := make(answers, 4)
+	tr.watch(60 * time.Millisecond)
+	busy := make(answers, 1)
+	tr.post(node.NewRead("p:busy", tr.now()+time.Minute), busy)
+	require.Eventually(t, func() bool { calls, _ := tr.calls(); return len(calls) > 0 }, 20*time.Second, time.Millisecond)
+	gone := tr.now() + 20*time.Millisecond
+	tr.post(acquisition("p:job", ownerA, gone), answer)
+	tr.post(renewals([]string{"p:job"}, ownerA, 7, "1000", gone), answer)
+	tr.post(release("p:job", ownerA, gone), answer)
+	busy.next(t)
+	for range 3 {
+		got := answer.next(t)
+		assert.Equal(t, node.Unsent, got.Status)
+		assert.ErrorIs(t, got.Err, node.ErrExpired)
+	}
+	calls, _ := tr.calls()
+	assert.Empty(t, calls)
 }

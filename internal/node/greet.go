@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strconv"
@@ -78,28 +79,29 @@ func Same(a, b Identity) error {
 func (n *Node) connect() {
 	n.greeted, n.withheld = 0, nil
 	withheld, err := n.greet()
-	n.checkAt = n.cfg.Now() + checkEvery
+	n.look()
+	n.checkAt = n.now + checkEvery
 	var refused *ConfigError
 	switch {
 	case err == nil:
 		n.refusal = nil
 		n.redial.Reset()
-		n.requeue(n.parked)
-		n.parked = nil
+		n.requeue(n.retryQueue)
+		n.retryQueue = nil
 		n.trim()
 		switch {
 		case withheld != nil:
 			n.withheld, err = withheld, withheld
-			n.checkAt = n.cfg.Now() + mendEvery
-		case n.distrust:
-			n.checkAt = n.cfg.Now() + judgeEvery
+			n.checkAt = n.now + mendEvery
+		case n.clockSuspect:
+			n.checkAt = n.now + judgeEvery
 		}
 	case errors.As(err, &refused):
 		n.refusal = err
-		n.redialAt = n.cfg.Now() + mendEvery
+		n.redialAt = n.now + mendEvery
 	default:
 		n.refusal = nil
-		n.redialAt = n.cfg.Now() + n.redial.NextBackOff()
+		n.redialAt = n.now + n.redial.NextBackOff()
 	}
 	if n.ctx.Err() == nil {
 		n.report(err)
@@ -109,34 +111,37 @@ func (n *Node) connect() {
 // trim gives back what a burst has made the buffers grow to: at every greeting,
 // so that reuse pays all the same.
 func (n *Node) trim() {
-	n.batch, n.commands, n.many = nil, nil, nil
-	n.adrift.forget(time.Now())
-	if len(n.adrift) == 0 {
-		n.adrift = nil
+	n.batch, n.calls, n.commands, n.codes = nil, nil, nil, nil
+	n.orphans.forget(time.Now())
+	if len(n.orphans) == 0 {
+		n.orphans = nil
 	}
-	if len(n.echoes) == 0 {
-		n.echoes = nil
+	if len(n.retries) == 0 {
+		n.retries = nil
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if len(n.queue) == 0 {
-		n.queue = nil
+	if len(n.lanes.urgent) == 0 {
+		n.lanes.urgent = nil
+	}
+	if len(n.lanes.acquire) == 0 {
+		n.lanes.acquire = nil
 	}
 }
 
-// report publishes the health of the node and tells of a change.
+// report publishes the health of the node, and OnHealth hears of a change.
 func (n *Node) report(err error) {
 	now := &Health{
 		Err: err, Withheld: n.withheld != nil,
-		Quarantined: n.quarantine, Why: n.why, Warning: n.warning, Identity: n.identity,
+		Quarantined: n.quarantine, Reason: n.quarantineReason, Warning: n.warning, Identity: n.identity,
 	}
-	if deaf := n.deafness(); deaf != nil {
-		now.Warning = errors.Join(n.warning, deaf)
+	if doubt := n.subscription(); doubt != nil {
+		now.Warning = errors.Join(n.warning, doubt)
 	}
 	before := n.health.Swap(now)
-	if n.cfg.Changed != nil && (text(before.Err) != text(err) || text(before.Why) != text(now.Why) ||
+	if n.cfg.OnHealth != nil && (text(before.Err) != text(err) || text(before.Reason) != text(now.Reason) ||
 		text(before.Warning) != text(now.Warning)) {
-		n.cfg.Changed(n.cfg.Index, *now)
+		n.cfg.OnHealth(n.cfg.Index, *now)
 	}
 }
 
@@ -147,29 +152,26 @@ func text(err error) string {
 	return err.Error()
 }
 
-// greet makes the connection fit for use. It returns why nothing may be sent
-// over it, or, when all but votes may, why these are withheld.
+// greet makes the connection fit for use. It returns why nothing may be sent over it,
+// or, when all but votes may, why these are withheld.
 func (n *Node) greet() (withheld, err error) {
 	ctx, cancel := context.WithTimeout(n.ctx, 2*maxDial)
 	defer cancel()
 	b := n.client.B()
-	commands := rueidis.Commands{
+	n.look()
+	sent := n.now
+	results := n.client.DoMulti(ctx,
 		b.Time().Build(),
 		b.Info().Section("server").Build(),
 		b.Info().Section("replication").Build(),
 		b.Info().Section("memory").Build(),
-	}
-	const loads = 4
-	for _, source := range scripts {
-		commands = append(commands, b.ScriptLoad().Script(source).Build())
-	}
-	sent := n.cfg.Now()
-	results := n.client.DoMulti(ctx, commands...)
-	received := n.cfg.Now()
+		b.ScriptLoad().Script(Apply).Build())
+	const script = 4
+	n.look()
 	connection := n.dialed.Load()
 
 	// What server this is comes first: a Sentinel knows INFO, but not TIME.
-	identity, unknown := identify(results[1:loads])
+	identity, unknown := identify(results[1:script])
 	if unknown == nil {
 		if err := identity.Check(); err != nil {
 			return nil, err
@@ -185,15 +187,13 @@ func (n *Node) greet() (withheld, err error) {
 	if !ok || len(clock) != 2 {
 		return nil, refusal("greeting", nil)
 	}
-	n.observe(clock[0]*1e6+clock[1], sent, received)
-	for k := range kinds {
-		message, err := results[loads+k].ToMessage()
-		if err == nil {
-			n.digests[k], err = stringOf(&message)
-		}
-		if err != nil {
-			return nil, refusal("SCRIPT LOAD", err)
-		}
+	n.observe(clock[0]*1e6+clock[1], sent, n.now)
+	message, err := results[script].ToMessage()
+	if err == nil {
+		n.digest, err = stringOf(&message)
+	}
+	if err != nil {
+		return nil, refusal("SCRIPT LOAD", err)
 	}
 	if n.identity = identity; unknown != nil {
 		return nil, unknown
@@ -219,21 +219,39 @@ func (n *Node) greet() (withheld, err error) {
 	return withheld, nil
 }
 
-// rehearse runs the script that changes nothing, so that a user who may not
-// run scripts, or not on our keys, is found at the greeting and not by the
-// first lease.
-func (n *Node) rehearse(ctx context.Context) error {
-	command := n.client.B().Evalsha().Sha1(n.digests[Read]).Numkeys(1).Key(n.markerKey).Build()
-	if err := n.client.Do(ctx, command).Error(); err != nil {
-		return missing(Read, refusal("script", err))
+// run runs one operation by itself, at a greeting, and returns the parts of its answer.
+func (n *Node) run(ctx context.Context, what string, args ...string) ([]rueidis.RedisMessage, error) {
+	entries := []entry{{req: &Request{keys: []string{n.markerKey}, args: args}}}
+	message, err := n.client.Do(ctx, n.command(micros(n.now), entries, 1)).ToMessage()
+	if err != nil {
+		return nil, missingRight(refusal(what, err))
 	}
-	return nil
+	_, all, err := unpack(&message, 1)
+	if err != nil {
+		return nil, refusal(what, nil)
+	}
+	parts, err := detail(all)
+	var failed operationError
+	switch {
+	case errors.As(err, &failed):
+		return nil, missingRight(refusal(what, failed))
+	case err != nil:
+		return nil, refusal(what, nil)
+	}
+	return parts, nil
 }
 
-// guard runs the restart guard and notes the quarantine. When it cannot do its
-// work, votes are withheld and nothing else is: it is votes that it answers for,
-// and whoever holds a lease here keeps it. To refuse the node as a whole would
-// take every lease away when somebody changes the policy of all nodes.
+// rehearse runs the operation that changes nothing, so that a user who may not run
+// scripts, or not on our keys, is found at the greeting and not by the first lease.
+func (n *Node) rehearse(ctx context.Context) error {
+	_, err := n.run(ctx, "script", "read")
+	return err
+}
+
+// guard runs the restart guard and notes the quarantine. When it cannot do its work,
+// votes are withheld and nothing else is: it is votes that it answers for, and leases
+// that are held here stay. To refuse the node as a whole would take every lease away
+// when somebody changes the policy of all nodes.
 func (n *Node) guard(ctx context.Context) (withheld, err error) {
 	if n.identity.Unchecked != nil {
 		return &ConfigError{
@@ -243,12 +261,12 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 	}
 	if len(strings.Fields(n.identity.RunID)) != 1 { // no word of the marker
 		return &ConfigError{
-			Problem: fmt.Sprintf("the restart guard cannot tell a restart: INFO says run_id %.64q", n.identity.RunID),
-			Fix:     "use a server that tells one, or do without WithRestartGuard",
+			Problem: fmt.Sprintf("the restart guard cannot see a restart: INFO says run_id %.64q", n.identity.RunID),
+			Fix:     "use a server that has one, or do without WithRestartGuard",
 		}, nil
 	}
 	if n.identity.Evicts() {
-		n.evicted = true // what it has dropped until somebody mends it, nobody knows
+		n.evicted = true // what it drops until somebody mends it, nobody knows
 		return &ConfigError{
 			Problem: "the restart guard cannot see evictions (maxmemory-policy " + n.identity.Eviction + ")",
 			Fix:     "set maxmemory-policy noeviction, or do without WithRestartGuard",
@@ -256,26 +274,19 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 	}
 	longest := n.cfg.Guard.Milliseconds()
 	toAll, sure := false, true
-	if n.distrust && n.cfg.Alone != nil {
-		toAll, sure = n.cfg.Alone(n.cfg.Index, n.distrusted)
+	if n.clockSuspect && n.cfg.OwnStep != nil {
+		toAll, sure = n.cfg.OwnStep(n.cfg.Index, n.suspectSince)
 	}
-	// Whoever has seen this node's data once does not take an empty database
-	// for a first deployment.
-	command := n.client.B().Evalsha().Sha1(n.digests[guard]).Numkeys(1).Key(n.markerKey).
-		Arg(n.identity.RunID, strconv.FormatInt(longest, 10), flag(n.cfg.Trust && n.marker == ""), flag(toAll || n.evicted)).Build()
-	reply, err := n.client.Do(ctx, command).ToArray()
+	// A client that has seen this node's data once does not take an empty database for a
+	// first deployment.
+	stop, agreed, marker, err := n.runGuard(ctx, longest, n.cfg.Trust && n.marker == "", toAll || n.evicted)
+	if err == nil && n.marker != "" && marker != n.marker && stop == 0 && agreed == longest {
+		// Nor does it when a newcomer did: the data that it has seen were lost.
+		stop, agreed, marker, err = n.runGuard(ctx, longest, false, true)
+	}
 	if err != nil {
-		return nil, missing(guard, refusal("restart guard", err))
+		return nil, err
 	}
-	if len(reply) != 4 {
-		return nil, refusal("restart guard", nil)
-	}
-	numbers, ok := integers(reply[:3])
-	marker, err := stringOf(&reply[3])
-	if !ok || err != nil || marker == "" { // "" stands for a node that was never greeted
-		return nil, refusal("restart guard", nil)
-	}
-	now, ends, agreed := numbers[0], numbers[1], numbers[2]
 	if agreed != longest {
 		return &ConfigError{
 			Problem: fmt.Sprintf("the restart guard of this node stands at %d ms, not %d ms", agreed, longest),
@@ -283,27 +294,55 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 		}, nil
 	}
 	n.evicted = false
-	if sure || n.cfg.Now() > n.distrusted+judgeFor {
-		n.distrust = false
+	n.look()
+	if sure || n.now > n.suspectSince+judgeFor {
+		n.clockSuspect = false
 	}
 	if marker == n.marker {
 		return nil, nil // its quarantine is being waited out, by our clock
 	}
-	n.marker, n.floor = marker, strconv.FormatInt(ends, 10)
-	if ends > now {
-		// Whoever wrote the marker did so in the past: more than the longest lease
-		// from now is a node's clock that was set back.
-		left := n.cfg.Guard
-		if micros := ends - now; micros > 0 && micros < left.Microseconds() { // below 0 it was too far away to count
-			left = time.Duration(micros) * time.Microsecond
+	n.marker = marker
+	if left := n.quarantineLeft(stop); left > 0 {
+		reason := n.quarantineReason
+		if reason == nil {
+			reason = ErrQuarantined
 		}
-		why := n.why
-		if why == nil {
-			why = ErrQuarantined
-		}
-		n.quarantineFor(left, why)
+		n.quarantineFor(left, reason)
 	}
 	return nil, nil
+}
+
+// runGuard runs the restart guard on the node. It returns the end of the quarantine, in
+// µs of the node's clock, and 0 for a database that somebody trusts.
+func (n *Node) runGuard(ctx context.Context, longest int64, trust, force bool) (stop, agreed int64, marker string, err error) {
+	reply, err := n.run(ctx, "restart guard", "guard", n.identity.RunID, strconv.FormatInt(longest, 10),
+		flag(trust), flag(force), rand.Text())
+	if err != nil {
+		return 0, 0, "", err
+	}
+	if len(reply) != 3 {
+		return 0, 0, "", refusal("restart guard", nil)
+	}
+	numbers, ok := integers(reply[:2])
+	marker, err = stringOf(&reply[2])
+	if !ok || err != nil || marker == "" { // "" stands for a node that was never greeted
+		return 0, 0, "", refusal("restart guard", nil)
+	}
+	return numbers[0], numbers[1], marker, nil
+}
+
+// quarantineLeft returns how long a quarantine lasts that ends at an instant of the
+// node's clock, µs. The marker was written in the past: an end further away than the
+// longest lease is by a node's clock that was set back.
+func (n *Node) quarantineLeft(stop int64) time.Duration {
+	if stop <= 0 {
+		return 0
+	}
+	now := (n.now + n.offset.Low()).Microseconds()
+	if left := stop - now; left < n.cfg.Guard.Microseconds() {
+		return time.Duration(left) * time.Microsecond
+	}
+	return n.cfg.Guard
 }
 
 // integers returns the parts of a reply as such. AsIntSlice of rueidis takes what

@@ -9,35 +9,55 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// The marker survives with the rest, and names the process that wrote it: what
-// that process had not put on disk is lost.
+// The marker survives with the rest, and names the process that wrote it: what that
+// process had not put on disk is lost.
 func TestARestartThatFindsItsDataIsQuarantinedAllTheSame(t *testing.T) {
 	server := redistest.Start(t, 1, "--appendonly", "yes", "--appendfsync", "always")[0]
 	greet := func() node.Health {
-		up := make(chan node.Health, 64)
-		n := node.New(node.Config{
-			Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}},
-			Prefix: "p:", Now: clock.New().Now, Guard: 50 * time.Millisecond,
-			Changed: func(_ int, h node.Health) { up <- h },
+		n, _ := run(t, node.Config{
+			Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}}, Guard: 50 * time.Millisecond, Cap: time.Second,
 		})
-		ended := make(chan struct{})
-		go func() { defer close(ended); n.Run() }()
-		defer func() { n.Close(context.Background(), nil, nil); <-ended }()
-		return <-up
+		defer n.Close(context.Background(), nil, nil)
+		return n.Health()
 	}
 	require.NotZero(t, greet().Quarantined, "first use")
 	time.Sleep(60 * time.Millisecond)
 	require.Zero(t, greet().Quarantined, "known")
-	before := server.MustDo("GET", node.GuardKey("p:"))
+	before, base := server.MustDo("GET", node.GuardKey("p:")), server.MustDo("GET", node.BaseKey("p:"))
 	server.Restart()
 	require.Equal(t, before, server.MustDo("GET", node.GuardKey("p:")), "the data is there")
 	h := greet()
 	require.NoError(t, h.Err)
 	assert.NotZero(t, h.Quarantined)
-	assert.ErrorIs(t, h.Why, node.ErrQuarantined)
+	require.ErrorIs(t, h.Reason, node.ErrQuarantined)
+	assert.Greater(t, server.MustDo("GET", node.BaseKey("p:")), base, "registers count as the end of the quarantine")
+}
+
+// A client that knows the data sees that they were lost, although a newcomer trusts the
+// empty database and has the last word.
+func TestAFlushBetweenTwoTrustingClientsIsSeen(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	config := node.Config{
+		Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}}, Guard: time.Hour, Trust: true, Cap: time.Second,
+	}
+	n, now := run(t, config)
+	require.Zero(t, n.Health().Quarantined, "a first deployment")
+	answer := make(answers, 1)
+	ask := func(n *node.Node, owner string) node.Reply {
+		require.True(t, n.Post(acquisition("p:job", owner, now()+10*time.Second), answer))
+		return answer.next(t)
+	}
+	require.Equal(t, node.Granted, ask(n, ownerA).Status)
+	server.MustDo("FLUSHALL") // ownerA's lock is gone, and n knows nothing of it
+	newcomer, _ := run(t, config)
+	require.Zero(t, newcomer.Health().Quarantined, "it was told to trust an empty node")
+	got := ask(n, ownerB)
+	assert.Equal(t, node.Unsent, got.Status)
+	require.ErrorIs(t, got.Err, node.ErrQuarantined)
+	assert.ErrorIs(t, n.Health().Reason, node.ErrQuarantined)
+	assert.EqualValues(t, 0, server.MustDo("EXISTS", "p:job"))
 }

@@ -7,53 +7,52 @@ import (
 	"unicode/utf8"
 )
 
-// Companion keys carry a byte that is not valid UTF-8. Lock names and prefixes
-// are valid UTF-8, so no legal name of any prefix can collide with them.
+// Companion keys carry a byte that is not valid UTF-8. Lock names and prefixes are
+// valid UTF-8, so no legal name of any prefix can collide with them. They begin with
+// the prefix, for ACL patterns; a hash tag in the prefix covers them all.
 const (
-	fenceTag = "\xfff"
-	queueTag = "\xffq"
-	guardTag = "\xffg"
-	wakeTag  = "\xffw" // of channels
+	registerTag = "\xffr"
+	baseTag     = "\xffb"
+	hintTag     = "\xffh"
+	guardTag    = "\xffg"
+	wakeTag     = "\xffw" // of channels
+	queueTag    = "\xffq" // behind the lock's key: apply.lua appends it
 )
 
-// Keys returns the key of a lock, of its fence counter, and of the queue of
-// those who wait for it.
-//
-// The lock's key is prefix and name, nothing else, so that other Redlock
-// clients on the same key and we exclude each other. The others begin with the
-// prefix, for ACL patterns, and have the hash tag of the lock's key, for proxies
-// that shard. They share one allocation.
-func Keys(prefix, name string) (lock, fence, queue string) {
-	var both string
-	if strings.Contains(name, "}") || hasHashTag(prefix) {
-		// Either the lock's key has a hash tag, and so has whatever begins
-		// with it, or no other key hashes like it.
-		both = prefix + name + fenceTag + prefix + name + queueTag
-		lock = both[:len(prefix)+len(name)]
-	} else {
-		both = prefix + fenceTag + "{" + prefix + name + "}" + prefix + queueTag + "{" + prefix + name + "}"
-		lock = both[len(prefix)+len(fenceTag)+1 : len(both)/2-1]
-	}
-	return lock, both[:len(both)/2], both[len(both)/2:] // the tags are equally long
-}
+// LockKey returns the key of a lock: prefix and name and nothing else, so that other
+// Redlock clients on the same key and we exclude each other.
+func LockKey(prefix, name string) string { return prefix + name }
 
-// A ticket is a place in the queues of a lock, and a member of them: 16 hex digits
-// of the Manager, whom a node tells when it is its turn, 16 of the wait, and
-// behind these how long the node keeps the lock for it then, in ms (see
-// common.lua). The grace is no part of its name.
+// QueueKey returns the key of the queue of those who wait for a lock.
+func QueueKey(lock string) string { return lock + queueTag }
+
+// RegistersKey returns the key of the sorted set that holds the fencing register of
+// every lock of a prefix.
+func RegistersKey(prefix string) string { return prefix + registerTag }
+
+// BaseKey returns the key of the value that every register has at least.
+func BaseKey(prefix string) string { return prefix + baseTag }
+
+// HintKey returns the key that exists while a lock of a prefix may have a queue.
+func HintKey(prefix string) string { return prefix + hintTag }
+
+// GuardKey returns the key of the restart guard's marker.
+func GuardKey(prefix string) string { return prefix + guardTag }
+
+// WakeChannel returns the channel on which a Manager is woken.
+func WakeChannel(prefix, manager string) string { return prefix + wakeTag + manager }
+
+// A ticket is a place in the queue of a lock, and a member of it: 16 hex digits of the
+// Manager that a node wakes, 16 of the wait, and behind these how long the node
+// reserves the lock for it then, in ms (see apply.lua). The grace is no part of its
+// name.
 const (
 	ManagerLen = 16
 	TicketLen  = 32
 )
 
-// WakeChannel returns the channel on which a Manager is told whose turn it is.
-func WakeChannel(prefix, manager string) string { return prefix + wakeTag + manager }
-
-// GuardKey returns the key of the restart guard's marker.
-func GuardKey(prefix string) string { return prefix + guardTag }
-
-// PrefixShards reports whether keys with this prefix can have the hash tags
-// that Keys promises: a brace must belong to a whole tag.
+// PrefixShards reports whether all keys with this prefix are in one hash slot, or hash
+// as they like: a brace must belong to a whole tag.
 func PrefixShards(prefix string) bool {
 	return !strings.ContainsAny(prefix, "{}") || hasHashTag(prefix)
 }
@@ -67,17 +66,18 @@ func hasHashTag(key string) bool {
 
 // Value is the content of a lock's key:
 //
-//	owner counter since_µs traceparent label
+//	owner token since_µs traceparent label
 //
-// separated by single spaces, "-" for an absent traceparent. It begins with
-// the owner value, as every Redlock client's does; the rest is for people.
+// separated by single spaces, "-" for an absent traceparent. It begins with the owner
+// value, as every Redlock client's does. The token is the fencing register's position
+// to which this owner moved it on this node, 0 if it did not. The rest is for people.
 //
-// While a node keeps the lock for whom it has told that it is its turn, the value
-// is "ticket w ": no lease, and nobody's vote.
+// While a node reserves the lock for the head of its queue, the value is "ticket w ":
+// no lease, and nobody's vote.
 type Value struct {
 	Owner       string // 32 hex digits
-	Kept        bool   // for whoever waits with the ticket Owner
-	Counter     int64
+	Reserved    bool   // for the waiter with the ticket Owner
+	Token       int64
 	Since       time.Time
 	TraceParent string
 	Label       string
@@ -86,8 +86,8 @@ type Value struct {
 // OwnerLen is the length of an owner value.
 const OwnerLen = 32
 
-// AppendTail appends what follows owner and counter in the value of a lock.
-func AppendTail(b []byte, since time.Time, traceParent, label string) []byte {
+// AppendMetadata appends what follows owner and token in the value of a lock.
+func AppendMetadata(b []byte, since time.Time, traceParent, label string) []byte {
 	if traceParent == "" {
 		traceParent = "-"
 	}
@@ -97,12 +97,12 @@ func AppendTail(b []byte, since time.Time, traceParent, label string) []byte {
 }
 
 // Compose returns the whole value of a lock.
-func Compose(owner string, counter int64, tail string) string {
-	return owner + " " + strconv.FormatInt(counter, 10) + " " + tail
+func Compose(owner string, token int64, metadata string) string {
+	return owner + " " + strconv.FormatInt(token, 10) + " " + metadata
 }
 
-// keptMark follows the ticket for which a node keeps a lock.
-const keptMark = " w "
+// reservedMark follows the ticket for which a node reserves a lock.
+const reservedMark = " w "
 
 // MaxLabelLen and maxTraceParent bound what a value of ours can hold, in bytes.
 const (
@@ -130,22 +130,22 @@ func parseOwn(s string) (v Value, ok bool) {
 	if len(s) <= OwnerLen || s[OwnerLen] != ' ' || strings.Trim(s[:OwnerLen], "0123456789abcdef") != "" {
 		return v, false
 	}
-	if s[OwnerLen:] == keptMark {
-		return Value{Owner: s[:OwnerLen], Kept: true}, true
+	if s[OwnerLen:] == reservedMark {
+		return Value{Owner: s[:OwnerLen], Reserved: true}, true
 	}
 	parts := strings.SplitN(s[OwnerLen+1:], " ", 4)
 	if len(parts) != 4 || len(parts[2]) > maxTraceParent || len(parts[3]) > MaxLabelLen || !utf8.ValidString(s) {
 		return v, false
 	}
-	counter, err := strconv.ParseInt(parts[0], 10, 64)
-	if err != nil || counter < 0 {
+	token, err := strconv.ParseInt(parts[0], 10, 64)
+	if err != nil || token < 0 {
 		return v, false
 	}
 	since, err := strconv.ParseInt(parts[1], 10, 64)
 	if err != nil {
 		return v, false
 	}
-	v = Value{Owner: s[:OwnerLen], Counter: counter, Since: time.UnixMicro(since), Label: parts[3]}
+	v = Value{Owner: s[:OwnerLen], Token: token, Since: time.UnixMicro(since), Label: parts[3]}
 	if parts[2] != "-" {
 		v.TraceParent = parts[2]
 	}

@@ -44,8 +44,7 @@ func (c *tapped) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// ungreeted reports whether the text went out on this connection before the
-// greeting.
+// ungreeted reports whether the text went out on this connection before the greeting.
 func (c *tapped) ungreeted(text string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -53,93 +52,80 @@ func (c *tapped) ungreeted(text string) bool {
 	return at >= 0 && !bytes.Contains(c.written.Bytes()[:at], []byte("replication"))
 }
 
-type answers chan node.Reply
+// tapping dials connections that are tapped.
+type tapping struct {
+	mu    sync.Mutex
+	conns []*tapped
+}
 
-func (a answers) Receive(_ int, _ *node.Request, r *node.Reply) { a <- *r }
+func (d *tapping) dial(ctx context.Context, addr string, dialer *net.Dialer, _ *tls.Config) (net.Conn, error) {
+	conn, err := dialer.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	c := &tapped{Conn: conn, ended: make(chan struct{})}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.conns = append(d.conns, c)
+	return c, nil
+}
 
-// The connection breaks at every instant at which the worker reads its clock,
-// one of which lies between its last look at the connection and the send:
-// rueidis then dials by itself, and the vote travels on a connection that
-// nobody has asked who is at its other end.
+func (d *tapping) all() []*tapped {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.conns)
+}
+
+// The connection breaks at every instant at which the worker reads its clock, one of
+// which lies between its last look at the connection and the send: rueidis then dials by
+// itself, and the vote travels on a connection at whose other end nobody has asked who
+// is there.
 func TestAVoteOverAConnectionThatWasNotGreetedDoesNotCount(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	refused := 0
 	for try := int64(0); try < 200 && (try < 6 || refused == 0); try++ { // rueidis may take its time to see the break
-		step := 1 + try%6
-		var mu sync.Mutex
-		var conns []*tapped
-		last := func() *tapped {
-			mu.Lock()
-			defer mu.Unlock()
-			return conns[len(conns)-1]
-		}
+		look := 1 + try%6
+		dialer := &tapping{}
 		real := clock.New()
 		var countdown atomic.Int64
-		now := func() time.Duration {
-			if countdown.Add(-1) == 0 {
-				c := last()
-				server.MustDo("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-				<-c.ended
-				time.Sleep(20 * time.Millisecond)
-			}
-			return real.Now()
-		}
-		up := make(chan struct{}, 16)
-		n := node.New(node.Config{
-			Prefix: "p:", Now: now,
-			Option: rueidis.ClientOption{
-				InitAddress: []string{server.Addr()},
-				DialCtxFn: func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
-					conn, err := d.DialContext(ctx, "tcp", addr)
-					if err != nil {
-						return nil, err
-					}
-					c := &tapped{Conn: conn, ended: make(chan struct{})}
-					mu.Lock()
-					conns = append(conns, c)
-					mu.Unlock()
-					return c, nil
-				},
+		n, _ := run(t, node.Config{
+			Cap: time.Second,
+			Clock: func() (validity, steady time.Duration) {
+				if countdown.Add(-1) == 0 {
+					conns := dialer.all()
+					server.MustDo("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+					<-conns[len(conns)-1].ended
+					time.Sleep(20 * time.Millisecond)
+				}
+				return real.Both()
 			},
-			Changed: func(int, node.Health) { up <- struct{}{} },
+			Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}, DialCtxFn: dialer.dial},
 		})
-		ended := make(chan struct{})
-		go func() { defer close(ended); n.Run() }()
-		<-up
-
-		owner := "0123456789abcdef0123456789abcde" + string(rune('0'+step))
-		lock, fence, queue := node.Keys("p:", "job")
+		owner := ownerA[1:] + string(rune('0'+look))
 		answer := make(answers, 1)
-		expires := real.Now() + 10*time.Second
-		countdown.Store(step)
-		require.True(t, n.Post(&node.Request{
-			Kind: node.Acquire, Keys: []string{lock, fence, queue}, Expires: expires,
-			Args: []string{owner, "0 - x", "10000", "10000", "1", "1000000", "9000000000000000", "", ""},
-		}, answer))
-		got := <-answer
-		mu.Lock()
-		all := slices.Clone(conns)
-		mu.Unlock()
-		for _, c := range all {
+		req := acquisition("p:job", owner, real.Steady()+10*time.Second)
+		countdown.Store(look)
+		require.True(t, n.Post(req, answer))
+		got := answer.next(t)
+		for _, c := range dialer.all() {
 			if c.ungreeted(owner) {
 				refused++
-				assert.Equal(t, node.Unknown, got.Status, "step %d", step)
+				assert.Equal(t, node.Unknown, got.Status, "look %d", look)
 				assert.ErrorIs(t, got.Err, node.ErrReconnected)
 			}
 		}
 		n.Close(context.Background(), nil, nil)
-		<-ended
 		server.MustDo("FLUSHALL")
 	}
 	assert.Positive(t, refused, "the break was never where it matters: has the worker changed?")
 }
 
-// A dial function that keeps to its context and not to the dialer's timeout holds
-// up the node's worker no longer than the library's own.
+// A dial function that keeps to its context and not to the dialer's timeout holds up
+// the node's worker no longer than the library's own.
 func TestADialFunctionIsBounded(t *testing.T) {
 	over := make(chan struct{}, 1)
 	n := node.New(node.Config{
-		Prefix: "p:", Now: clock.New().Now,
+		Prefix: "p:", Clock: clock.New().Both,
 		Option: rueidis.ClientOption{
 			InitAddress: []string{"nobody:1"},
 			DialCtxFn: func(ctx context.Context, _ string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
@@ -162,13 +148,12 @@ func TestADialFunctionIsBounded(t *testing.T) {
 	}
 }
 
-// Whoever misses a key asks for a check and heals the key; the heal expires soon,
+// A caller that misses a key asks for a check and heals the key; the heal expires soon,
 // and a greeting takes its time.
-func TestACheckComesBehindWhatIsQueued(t *testing.T) {
+func TestACheckComesBehindTheRequestsInTheLanes(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	proxy := redistest.NewProxy(t, server.Addr())
 	n, now := greeted(t, proxy.Addr())
-	defer n.Close(context.Background(), nil, nil)
 
 	seen := make(chan string, 100)
 	proxy.DelayCommand(func(cmd []string) bool {
@@ -176,11 +161,10 @@ func TestACheckComesBehindWhatIsQueued(t *testing.T) {
 		return cmd[0] == "EVALSHA"
 	}, 100*time.Millisecond)
 	answer := make(answers, 2)
-	read := &node.Request{Kind: node.Read, Keys: []string{"p:job"}, Expires: now() + time.Minute}
-	require.True(t, n.Post(read, answer))
+	require.True(t, n.Post(node.NewRead("p:job", now()+time.Minute), answer))
 	require.Equal(t, "EVALSHA", <-seen) // on its way: the worker waits
 	n.Check()
-	require.True(t, n.Post(read, answer))
+	require.True(t, n.Post(node.NewRead("p:job", now()+time.Minute), answer))
 	for next := <-seen; ; next = <-seen {
 		if next != "PING" { // rueidis's
 			assert.Equal(t, "EVALSHA", next)
@@ -190,6 +174,51 @@ func TestACheckComesBehindWhatIsQueued(t *testing.T) {
 	for next := <-seen; next != "INFO"; next = <-seen {
 		require.NotEqual(t, "EVALSHA", next)
 	}
-	<-answer
-	<-answer
+	answer.next(t)
+	answer.next(t)
+}
+
+// Releases are all that deletes a key early: they wait for a node that is away.
+func TestReleasesSurviveABrokenConnection(t *testing.T) {
+	server := redistest.Start(t, 1, "--appendonly", "yes", "--appendfsync", "always")[0]
+	n, now := greeted(t, server.Addr())
+	server.MustDo("SET", "p:job", node.Compose(ownerA, 0, metadata))
+	server.Kill()
+	require.Eventually(t, func() bool { return n.Health().Err != nil }, 20*time.Second, time.Millisecond)
+	released, others := make(answers, 4), make(answers, 4)
+	require.True(t, n.Post(release("p:job", ownerA, now()+time.Minute), released))
+	require.True(t, n.Post(release("p:late", ownerA, now()+300*time.Millisecond), others))
+	for _, req := range []*node.Request{
+		acquisition("p:job", ownerB, now()+time.Minute), renewals([]string{"p:job"}, ownerA, 0, "1000", now()+time.Minute),
+	} {
+		require.True(t, n.Post(req, others))
+		assert.Equal(t, node.Unsent, others.next(t).Status)
+	}
+	time.Sleep(400 * time.Millisecond)
+	server.Restart()
+	got := released.next(t)
+	assert.Equal(t, node.Done, got.Status, "%v", got.Err)
+	assert.EqualValues(t, node.Ours, got.N)
+	got = others.next(t)
+	assert.Equal(t, node.Unsent, got.Status)
+	assert.ErrorIs(t, got.Err, node.ErrExpired)
+}
+
+// A server that is busy with somebody's script says so, and it passes.
+func TestReleasesWaitForAServerThatIsBusy(t *testing.T) {
+	server := redistest.Start(t, 1, "--busy-reply-threshold", "50")[0]
+	n, now := greeted(t, server.Addr())
+	server.MustDo("SET", "p:job", node.Compose(ownerA, 0, metadata))
+	go func() { _, _ = server.Do("EVAL", "while true do end", "0") }()
+	require.Eventually(t, func() bool { _, err := server.Do("GET", "x"); return err != nil }, 4*time.Second, time.Millisecond)
+	extended, released := make(answers, 1), make(answers, 1)
+	require.True(t, n.Post(renewals([]string{"p:job"}, ownerA, 0, "1000", now()+time.Minute), extended))
+	require.True(t, n.Post(release("p:job", ownerA, now()+time.Minute), released))
+	got := extended.next(t)
+	assert.Equal(t, node.Failed, got.Status)
+	require.ErrorContains(t, got.Err, "BUSY")
+	time.Sleep(100 * time.Millisecond)
+	assert.Empty(t, released)
+	server.MustDo("SCRIPT", "KILL")
+	assert.EqualValues(t, node.Ours, released.next(t).N)
 }

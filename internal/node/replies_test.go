@@ -1,8 +1,8 @@
 package node_test
 
 import (
-	"context"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,29 +11,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
-	"github.com/quorumlock/quorumlock/internal/node/conformance"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// RESP2 has one kind of null, no maps, and no HELLO that tells what the server
-// is: no case may see a difference. "make compat" runs everything on servers
-// that know no HELLO; this is the option of the client.
-func TestRealRedisConformsOverRESP2(t *testing.T) {
-	conformance.Run(t, func(tb testing.TB) conformance.Server {
-		server := redistest.Start(tb, 1)[0]
-		return conformance.Server{
-			Option:  rueidis.ClientOption{InitAddress: []string{server.Addr()}, AlwaysRESP2: true},
-			Do:      server.Do,
-			Restart: server.Restart,
-		}
-	})
-}
-
-// What a run shows about a protocol is worth nothing if it was spoken by nobody.
-// So the server is asked, here and in each run of "make compat", which says what
-// it wants in QUORUMLOCK_RESP.
+// A run says nothing about a protocol that nobody spoke. So the server is asked, here
+// and in each run of "make compat", which says what it wants in QUORUMLOCK_RESP.
 func TestTheProtocolIsTheOneAskedFor(t *testing.T) {
 	usual, noHello := "resp=3", []string{"--rename-command", "HELLO", ""}
 	if os.Getenv("QUORUMLOCK_RESP") == "2" {
@@ -52,13 +35,9 @@ func TestTheProtocolIsTheOneAskedFor(t *testing.T) {
 		t.Run(c.claim, func(t *testing.T) {
 			server := redistest.Start(t, 1, c.server...)[0]
 			const name = "asked-for"
-			n := node.New(node.Config{
+			n, _ := run(t, node.Config{
 				Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}, AlwaysRESP2: c.option, ClientName: name},
-				Prefix: "p:", Now: clock.New().Now,
 			})
-			ended := make(chan struct{})
-			go func() { defer close(ended); n.Run() }()
-			defer func() { n.Close(context.Background(), nil, nil); <-ended }()
 			require.Eventually(t, func() bool { return n.Health().Err == nil }, 20*time.Second, 5*time.Millisecond)
 			ours := 0
 			for line := range strings.Lines(server.MustDo("CLIENT", "LIST").(string)) {
@@ -72,31 +51,58 @@ func TestTheProtocolIsTheOneAskedFor(t *testing.T) {
 	}
 }
 
-// Somebody flushes the scripts again and again: nothing that the user of a lock
-// has to mend, and nothing that was applied.
+// Somebody flushes the scripts again and again: nothing that the user of a lock has to
+// mend, and nothing that was applied.
 func TestScriptsThatAreFlushedTwiceAreNoMisconfiguration(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	proxy := redistest.NewProxy(t, server.Addr())
 	n, now := greeted(t, proxy.Addr())
-	defer n.Close(context.Background(), nil, nil)
 	sent := 0
 	proxy.DelayCommand(func(cmd []string) bool {
-		if len(cmd) == 3+3+13 { // the acquire
+		if slices.Contains(cmd, "acquire") {
 			sent++
 			server.MustDo("SCRIPT", "FLUSH")
 		}
 		return false
 	}, 0)
 	answer := make(answers, 1)
-	require.True(t, n.Post(&node.Request{
-		Kind: node.Acquire, Keys: []string{"p:job", "p:job:fence", "p:job:queue"}, Expires: now() + time.Minute,
-		Args: []string{"0123456789abcdef0123456789abcdef", "0 - x", "10000", "10000", "1", "1000000", "9000000000000000", "", ""},
-	}, answer))
-	got := <-answer
+	require.True(t, n.Post(acquisition("p:job", ownerA, now()+time.Minute), answer))
+	got := answer.next(t)
 	assert.Equal(t, 2, sent)
 	assert.Equal(t, node.Unsent, got.Status)
 	var config *node.ConfigError
 	assert.NotErrorAs(t, got.Err, &config)
 	assert.ErrorContains(t, got.Err, "NOSCRIPT")
 	assert.EqualValues(t, 0, server.MustDo("EXISTS", "p:job"))
+}
+
+// A batch has one look at the node's clock, and the reading serves everybody.
+func TestEveryAnswerCarriesTheNodesClock(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	n, now := greeted(t, server.Addr())
+	before, known := n.Reading()
+	require.True(t, known)
+	time.Sleep(20 * time.Millisecond)
+	answer := make(answers, 1)
+	require.True(t, n.Post(node.NewRead("p:job", now()+time.Minute), answer))
+	answer.next(t)
+	after, _ := n.Reading()
+	assert.Greater(t, after.At, before.At)
+	wall := time.Duration(time.Now().UnixNano())
+	assert.InDelta(t, wall, now()+after.Offset, float64(time.Second))
+	assert.Less(t, after.RoundTrip, time.Second)
+}
+
+// A client that reads no more than a command says nothing of what it cost.
+func TestAnIdleNodeAsksForNothing(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	greeted(t, server.Addr())
+	time.Sleep(100 * time.Millisecond)
+	count := func() int {
+		info := server.MustDo("INFO", "commandstats").(string)
+		return strings.Count(info, "evalsha:calls=1,")
+	}
+	assert.Equal(t, 1, count(), "the rehearsal of the greeting")
+	time.Sleep(300 * time.Millisecond)
+	assert.Equal(t, 1, count())
 }

@@ -21,7 +21,7 @@ import (
 // holding is a connection of a user's own DialCtxFn.
 type holding struct{ *net.TCPConn }
 
-// What the kernel still has to send when a connection is given up must not
+// The kernel may still have bytes to send when a connection is given up. They must not
 // arrive behind what goes over the next one.
 func TestAConnectionThatIsGivenUpIsReset(t *testing.T) {
 	lender := httptest.NewUnstartedServer(nil) // of a certificate
@@ -82,7 +82,7 @@ func TestAConnectionThatIsGivenUpIsReset(t *testing.T) {
 				_, err = io.Copy(io.Discard, conn)
 				end <- err
 			}()
-			n := node.New(node.Config{Option: option, Prefix: "p:", Now: clock.New().Now})
+			n := node.New(node.Config{Option: option, Prefix: "p:", Clock: clock.New().Both})
 			ended := make(chan struct{})
 			go func() { defer close(ended); n.Run() }()
 			defer func() { n.Close(context.Background(), nil, nil); <-ended }()

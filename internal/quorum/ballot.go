@@ -173,3 +173,11 @@ func (b *Ballot) Outcome() Outcome {
 	}
 	return OutcomeNoQuorum // the votes are there, a quorum for the token is not
 }
+
+// Counted returns the nodes that this attempt has moved to the token.
+func (b *Ballot) Counted() Set {
+	if !b.decided {
+		return 0
+	}
+	return b.at
+}

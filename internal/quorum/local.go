@@ -168,6 +168,15 @@ func (l *Local) Lost(now time.Duration) Step {
 	return l.next(now)
 }
 
+// NotPassed takes that a StepPass came to nothing, because the hold was lost meanwhile.
+// Its caller keeps its place: it contends.
+func (l *Local) NotPassed(now time.Duration) Step {
+	if l.phase != localHeld {
+		return Step{}
+	}
+	return l.contend(now, l.head)
+}
+
 // HandedOn takes that a node has left the lock, released a moment ago, to somebody
 // elsewhere.
 func (l *Local) HandedOn(now time.Duration) { l.handedOn = now }

@@ -45,7 +45,7 @@ type Waiter struct {
 	cleared    Set                     // nodes that have said WakeAskAgain since the attempt began
 	votes      Set                     // nodes that granted the lease
 	at         time.Duration           // the next attempt; while one is under way, what a wake-up demands
-	lapses     [MaxNodes]time.Duration // from then on a node's reservation for somebody else is over; 0 without one
+	lapses     []time.Duration // from then on a node's reservation for somebody else is over; 0 without one, and nil without any
 	stranger   time.Duration           // since then attempts in a row were refused by a stranger's lock; 0 for none
 }
 
@@ -87,7 +87,7 @@ func (w *Waiter) Begin(now time.Duration) Ask {
 	w.hasty = w.hasty || w.reserved != 0 && w.reserved.Len() < Size(w.nodes)
 	ask := Ask{Ticket: w.mayQueue(), EnqueuedAt: w.arrived, Lapsed: w.lapsed(now)}
 	w.phase, w.ticket = phaseAsking, ask.Ticket
-	w.reserved, w.cleared, w.at, w.lapses = 0, 0, Never, [MaxNodes]time.Duration{}
+	w.reserved, w.cleared, w.at, w.lapses = 0, 0, Never, nil
 	if ask.Ticket {
 		w.queued = All(w.nodes)
 	}
@@ -153,7 +153,7 @@ func (w *Waiter) leave(now, poll time.Duration) Next {
 		next.Ticket, next.Leave = TicketLeave, w.queued
 	}
 	w.at, w.queued, w.reserved, w.splits, w.stranger = next.At, 0, 0, 0, 0
-	w.lapses = [MaxNodes]time.Duration{}
+	w.lapses = nil
 	return next
 }
 
@@ -201,8 +201,18 @@ func (w *Waiter) waitOut(now time.Duration, refusals []Refusal) {
 }
 
 func (w *Waiter) lapseBy(node int, at time.Duration) {
+	if w.lapses == nil { // most waiters never meet a reservation
+		w.lapses = make([]time.Duration, w.nodes)
+	}
 	if w.lapses[node] == 0 || at < w.lapses[node] {
 		w.lapses[node] = at
+	}
+}
+
+// moves notes that the queue of a node moves.
+func (w *Waiter) moves(node int) {
+	if w.lapses != nil {
+		w.lapses[node] = 0
 	}
 }
 
@@ -210,8 +220,8 @@ func (w *Waiter) lapseBy(node int, at time.Duration) {
 // out, without a word that the queue moves. It is about each node alone: on another
 // one the lock may be free because its head has just given it back to try again.
 func (w *Waiter) lapsed(now time.Duration) (nodes Set) {
-	for i := range w.nodes {
-		if at := w.lapses[i]; at != 0 && now >= at && !w.once {
+	for i, at := range w.lapses {
+		if at != 0 && now >= at && !w.once {
 			nodes = nodes.With(i)
 		}
 	}
@@ -297,7 +307,8 @@ func (w *Waiter) Wake(now time.Duration, node int, what WakeUp, jitter float64) 
 		return w.sooner(now + w.grace + 2*time.Millisecond + spread(wakeSpread, jitter))
 	case WakeAskAgain:
 		w.cleared = w.cleared.With(node)
-		w.reserved, w.lapses[node] = w.reserved.Without(node), 0
+		w.reserved = w.reserved.Without(node)
+		w.moves(node)
 		if w.forgotten() {
 			return w.sooner(now + spread(w.grace/2, jitter))
 		}
@@ -316,7 +327,7 @@ func (w *Waiter) wakeReserved(now time.Duration, node int, jitter float64) React
 		return ReactionPassOn
 	}
 	w.reserved = w.reserved.With(node)
-	w.lapses[node] = 0 // the queue moves
+	w.moves(node)
 	if w.phase == phaseAsking {
 		return ReactionNone // Ended or Won judges it: the answer may be the newer one
 	}

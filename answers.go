@@ -1,0 +1,161 @@
+package quorumlock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// answers collects what the nodes say to one request that is not an attempt:
+// release, verify, inspect.
+type answers struct {
+	m    *Manager
+	need int
+	good func(*node.Reply) error // what an answer lacks besides being Done; nil for no more to ask
+	// settled has capacity 1: there are as many good answers as needed, or
+	// every node has answered. Sent once, never closed.
+	settled chan struct{}
+
+	mu       sync.Mutex
+	got      int          // good answers
+	answered quorum.Set   // nodes that have answered
+	errs     []error      // of the nodes whose answer was not good; nil until there is one
+	replies  []node.Reply // by node, if they are wanted
+	over     bool         // no more are taken
+}
+
+// askAll posts req to every node.
+func (m *Manager) askAll(req *node.Request, need int, good func(*node.Reply) error) *answers {
+	a := &answers{m: m, need: need, good: good, settled: m.signals.get()}
+	if req.Kind == node.Read {
+		a.replies = make([]node.Reply, len(m.nodes))
+	}
+	for i := range m.nodes {
+		m.post(i, req, a)
+	}
+	return a
+}
+
+// Receive files one answer.
+func (a *answers) Receive(i int, req *node.Request, reply *node.Reply) {
+	a.m.telemetry.node(req.Kind, reply.Status)
+	if req.Kind == node.Release && reply.N == node.HandedOn {
+		a.m.locals.handedOn(a.m, req.Lock(0), i)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.over {
+		return
+	}
+	err := reply.Err
+	if err == nil && a.good != nil {
+		err = a.good(reply)
+	}
+	if err == nil {
+		a.got++
+	} else {
+		if a.errs == nil {
+			a.errs = make([]error, len(a.m.nodes))
+		}
+		a.errs[i] = err
+	}
+	if a.replies != nil {
+		a.replies[i] = *reply
+	}
+	a.answered = a.answered.With(i)
+	if a.got >= a.need || a.answered == quorum.All(len(a.m.nodes)) {
+		a.over = true
+		a.settled <- struct{}{}
+	}
+}
+
+// err returns why node i has no good answer, nil if it has.
+func (a *answers) err(i int) error {
+	switch {
+	case !a.answered.Has(i):
+		return errNoAnswer
+	case a.errs != nil:
+		return a.errs[i]
+	}
+	return nil
+}
+
+// collect asks every node and waits for enough good answers.
+func (m *Manager) collect(
+	ctx context.Context, req *node.Request, timeout time.Duration, need int, good func(*node.Reply) error,
+) *answers {
+	a := m.askAll(req, need, good)
+	a.wait(ctx, timeout)
+	return a
+}
+
+// wait returns when there are enough good answers, after the timeout, or when
+// ctx ends.
+func (a *answers) wait(ctx context.Context, timeout time.Duration) {
+	timer := a.m.timer(timeout)
+	defer a.m.putTimer(timer)
+	select {
+	case <-a.settled:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	a.mu.Lock()
+	a.over = true // what comes later changes nothing that the caller reads
+	a.mu.Unlock()
+	a.m.signals.put(a.settled)
+}
+
+// enough returns nil when a quorum gave good answers, and the error otherwise.
+func (m *Manager) enough(ctx context.Context, op, name string, a *answers) error {
+	if a.got >= m.quorum() {
+		return nil
+	}
+	err := &QuorumError{Op: op, Name: name, Need: m.quorum(), Got: a.got}
+	for i := range m.nodes {
+		if bad := a.err(i); bad != nil {
+			err.Nodes = append(err.Nodes, m.nodeError(i, bad))
+		}
+	}
+	if ctx.Err() != nil {
+		return errors.Join(err, context.Cause(ctx))
+	}
+	return err
+}
+
+// unreleased receives the answers to the releases of Close, and keeps those that
+// leave something behind.
+type unreleased struct {
+	telemetry *telemetry
+
+	mu    sync.Mutex
+	locks map[string]struct{} // lock keys
+	nodes quorum.Set
+}
+
+// Receive implements node.Receiver.
+func (u *unreleased) Receive(i int, req *node.Request, reply *node.Reply) {
+	u.telemetry.node(req.Kind, reply.Status)
+	if reply.Status == node.Done {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.locks == nil {
+		u.locks = map[string]struct{}{}
+	}
+	for j := range req.Locks() {
+		u.locks[req.Lock(j)] = struct{}{}
+	}
+	u.nodes = u.nodes.With(i)
+}
+
+// count returns how many locks are left on how many nodes.
+func (u *unreleased) count() (locks, nodes int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.locks), u.nodes.Len()
+}

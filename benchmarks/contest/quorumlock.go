@@ -1,0 +1,76 @@
+package contest
+
+import (
+	"context"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// prefix is what the keys of quorumlock's locks begin with: its default.
+const prefix = "quorumlock:"
+
+type quorumlockClient struct {
+	manager *quorumlock.Manager
+}
+
+func connectFenced(ctx context.Context, addrs []string, s Settings) (Client, error) {
+	return connectQuorumlock(ctx, addrs, s)
+}
+
+func connectUnfenced(ctx context.Context, addrs []string, s Settings) (Client, error) {
+	return connectQuorumlock(ctx, addrs, s, quorumlock.WithoutFencing())
+}
+
+func connectQuorumlock(ctx context.Context, addrs []string, s Settings, opts ...quorumlock.Option) (Client, error) {
+	opts = append(opts, quorumlock.WithTTL(s.TTL))
+	manager, err := quorumlock.New(ctx, quorumlock.Addrs(addrs...), opts...)
+	if err != nil {
+		return nil, err
+	}
+	return quorumlockClient{manager}, nil
+}
+
+// Lock implements Client.
+func (c quorumlockClient) Lock(ctx context.Context, name string) (Held, error) {
+	lease, err := c.manager.Acquire(ctx, name)
+	if err != nil {
+		return nil, err // not lease: a nil pointer is not a nil Held
+	}
+	return lease, nil
+}
+
+type quorumlockKept struct{ *quorumlock.Lease }
+
+// Keep implements Keeper.
+func (c quorumlockClient) Keep(ctx context.Context, name string) (Kept, error) {
+	lease, err := c.manager.Acquire(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return quorumlockKept{lease}, nil
+}
+
+// Lost implements Kept.
+func (k quorumlockKept) Lost() bool { return !k.Valid() }
+
+// renewalBuffer is how many events may wait while the counter is not running.
+const renewalBuffer = 1 << 17
+
+// CountRenewals implements Renewals. A dropped event is an extension that is not
+// counted; the buffer is large enough for one round of the leases measured.
+func (c quorumlockClient) CountRenewals(add func()) {
+	subscription := c.manager.Subscribe(renewalBuffer)
+	go func() {
+		for event := range subscription.C() {
+			if _, renewed := event.(quorumlock.Renewed); renewed {
+				add()
+			}
+		}
+	}()
+}
+
+// Close implements Closer.
+func (c quorumlockClient) Close(ctx context.Context) error { return c.manager.Close(ctx) }
+
+// LockKey implements Closer.
+func (c quorumlockClient) LockKey(name string) string { return prefix + name }

@@ -1,0 +1,63 @@
+package report
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// The generated part of the document stands between these lines. What is before
+// and behind is written by hand and stays.
+const (
+	Begin = "<!-- Begin of what make bench-peers writes: do not edit. -->"
+	End   = "<!-- End of what make bench-peers writes. -->"
+)
+
+var errMarkers = errors.New("the document needs these two lines once each, in this order: " + Begin + " " + End)
+
+// Replace returns the document with its generated part replaced.
+func Replace(document, generated string) (string, error) {
+	before, rest, ok := strings.Cut(document, Begin)
+	if !ok {
+		return "", errMarkers
+	}
+	_, after, ok := strings.Cut(rest, End)
+	if !ok || strings.Contains(rest, Begin) || strings.Contains(after, End) || strings.Contains(before, End) {
+		return "", errMarkers
+	}
+	return before + Begin + "\n\n" + strings.TrimSpace(generated) + "\n\n" + End + after, nil
+}
+
+// Markdown returns all sections, with links to their charts in dir.
+func (r *Results) Markdown(dir string) string {
+	sections := make([]string, len(r.Sections))
+	for i := range r.Sections {
+		sections[i] = r.Sections[i].Markdown(dir)
+	}
+	return strings.Join(sections, "\n")
+}
+
+// Write rewrites the generated part of the document at path, and draws the chart
+// of each section into charts, a directory beside the document.
+func (r *Results) Write(path, charts string) error {
+	document, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	text, err := Replace(string(document), r.Markdown(charts))
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(filepath.Dir(path), charts)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	for i := range r.Sections {
+		chart := filepath.Join(dir, r.Sections[i].Workload+".svg")
+		if err := os.WriteFile(chart, []byte(r.Sections[i].SVG()), 0o644); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(path, []byte(text), 0o644)
+}

@@ -1,0 +1,100 @@
+//go:build unix
+
+package workload
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/quorumlock/quorumlock/benchmarks/contest"
+	"github.com/quorumlock/quorumlock/benchmarks/report"
+)
+
+const neighbourOwn = 16 // clients of ours beside a stranger, with one caller each
+
+// NeighbourCase returns the name of a case of the neighbour workload.
+func NeighbourCase(strangers int) string {
+	return fmt.Sprintf("%d redsync, polling every %v, N=3", strangers, contendedPoll)
+}
+
+const neighbourDefault = "4 redsync at its default delay, N=3"
+
+func neighbour() Workload {
+	w := Workload{
+		Name:  "neighbour",
+		Title: "A plain Redlock client beside ours",
+		About: fmt.Sprintf("%d clients of the contestant want one lock all the time and hold it for %v; redsync clients want it as well. "+
+			"The fair share of a client is that of one among all of them; 1 is a fair share for redsync.", neighbourOwn, managerHold),
+		Columns: []report.Column{
+			{Key: "share", Title: "redsync's share / fair share", Digits: 2},
+			{Key: "strangers", Title: "redsync, grants/s", Digits: 1}, {Key: "own", Title: "ours, grants/s", Digits: 1},
+		},
+		Chart: "share",
+	}
+	add := func(name string, strangers int, poll time.Duration) {
+		w.Cases = append(w.Cases, Case{
+			Name: name, Nodes: 3, Contestants: []string{contest.Fenced, contest.Unfenced},
+			Measure: func(b *Bench) (Values, error) { return b.beside(strangers, poll) },
+		})
+	}
+	add(NeighbourCase(1), 1, contendedPoll)
+	add(NeighbourCase(4), 4, contendedPoll)
+	add(neighbourDefault, 4, 0)
+	return w
+}
+
+// beside measures how often strangers get a lock that clients of the contestant
+// want as well.
+func (b *Bench) beside(strangers int, poll time.Duration) (Values, error) {
+	redsync, _ := contest.Named(contest.RedsyncRueidis)
+	all := make([]contest.Client, neighbourOwn+strangers)
+	names := make([]string, len(all))
+	var key string
+	for i := range all {
+		contestant, delay := b.contestant, time.Duration(0)
+		names[i] = contestedName
+		if i >= neighbourOwn {
+			contestant, delay = redsync, poll
+			names[i] = key // its name is the key itself
+		}
+		client, err := b.connectAs(contestant, delay)
+		if err != nil {
+			return nil, err
+		}
+		if closer, ok := client.(contest.Closer); ok {
+			key = closer.LockKey(contestedName)
+		}
+		all[i] = client
+	}
+	if key == "" {
+		return nil, errUnsupported
+	}
+	c := b.startCrowd(len(all), func(ctx context.Context, caller int) error {
+		held, err := all[caller].Lock(ctx, names[caller])
+		if err != nil {
+			return err
+		}
+		time.Sleep(managerHold)
+		return held.Release(b.Context)
+	})
+	defer c.end()
+	s, err := b.measureCrowd(c, contendedTimes*b.Duration)
+	if err != nil {
+		return nil, err
+	}
+	own, others := 0.0, 0.0
+	for i, count := range s.counts {
+		if i < neighbourOwn {
+			own += float64(count)
+		} else {
+			others += float64(count)
+		}
+	}
+	fair := float64(strangers) / float64(len(all))
+	return Values{
+		"share":     others / (own + others) / fair,
+		"strangers": others / s.elapsed.Seconds(),
+		"own":       own / s.elapsed.Seconds(),
+	}, nil
+}

@@ -1,0 +1,139 @@
+package clock
+
+import (
+	"math"
+	"time"
+)
+
+// LeastStep is the smallest jump of a node's clock that [Offset.Observe]
+// reports: half of the least guard between the stop of a lease and its end. The
+// guard covers what is smaller.
+const LeastStep = 25 * time.Millisecond
+
+const (
+	// freshFor is how long a reading stays when a new one is no sharper.
+	freshFor = time.Second
+	// grain is the resolution of TIME on a node: its clock is ahead of what it
+	// says by less than this.
+	grain = time.Microsecond
+	// lastInstant bounds what a node may say: the year 2116. It leaves room for
+	// sums.
+	lastInstant = math.MaxInt64 / 2
+)
+
+// Offset is what is known of a node's clock against [Clock.Steady]: the
+// difference lay in [Low, Low+Width] at the instant At. It widens by the bound
+// on clock rates with the time since then, unless the node's clock was stepped,
+// which Observe finds. It reads no clock. It is not safe for concurrent use.
+type Offset struct {
+	rate float64
+	best sighting
+	// base is the sighting that steps are measured from. It is older than best
+	// after a jump below LeastStep, so that small jumps add up, as they do in a
+	// clock that is slewed beyond the bound. They add up until the bound on
+	// rates allows for them.
+	base sighting
+}
+
+// sighting is one reading of a node's clock.
+type sighting struct {
+	low, width time.Duration // the difference lay in [low, low+width]
+	sent, at   time.Duration // the node read its clock between the two
+}
+
+// Step is a jump of a node's clock.
+type Step struct {
+	// By is how far the clock jumped at the most: forward above zero, backward
+	// below. Keys expire by so much early, or late.
+	By time.Duration
+}
+
+// Forward reports whether keys have expired before their time. After a step
+// backward they live longer, which is safe.
+func (s Step) Forward() bool { return s.By > 0 }
+
+// NewOffset returns the offset of a node of which nothing is known. The rates of
+// its clock and of the client's differ by drift at the most, as a part of
+// either: 0.01 is one per cent.
+func NewOffset(drift float64) Offset { return Offset{rate: drift} }
+
+// Known reports whether the node's clock was ever observed.
+func (o *Offset) Known() bool { return o.best != sighting{} }
+
+// Low returns the least that the difference can have been: the node's clock
+// minus the steady instant. A bound that is translated with it is not later, by
+// the node's clock, than it should be.
+func (o *Offset) Low() time.Duration { return o.best.low }
+
+// Mid returns the middle of the interval.
+func (o *Offset) Mid() time.Duration { return o.best.low + o.best.width/2 }
+
+// Width returns the length of the interval: one round trip.
+func (o *Offset) Width() time.Duration { return o.best.width }
+
+// At returns the steady instant at which the answer arrived that the interval
+// was taken from; 0 if there was none.
+func (o *Offset) At() time.Duration { return o.best.at }
+
+// Observe takes a reading of the node's clock, as time since 1970, that the node
+// made between the steady instants sent and received. It reports a step when no
+// clock whose rate is within the bound could have shown this reading and an
+// earlier one. Jumps of more than the widths of both readings, twice the drift
+// between them and LeastStep are always found.
+//
+// The reading replaces the one before if the two contradict each other, if it
+// is much sharper, or if the one before is old and by its age no sharper any
+// more.
+func (o *Offset) Observe(nodeClock, sent, received time.Duration) (step Step, found bool) {
+	nodeClock = min(max(nodeClock, 0), lastInstant)
+	next := sighting{
+		low: nodeClock - received, width: max(received-sent, 0) + grain,
+		sent: min(sent, received), at: received,
+	}
+	if !o.Known() {
+		o.best, o.base = next, next
+		return Step{}, false
+	}
+	by := o.base.jump(next, o.rate)
+	if by.Abs() >= LeastStep {
+		o.best, o.base = next, next
+		return Step{By: by}, true
+	}
+	if o.best.jump(next, o.rate) == 0 && !o.best.yields(next, o.rate) {
+		return Step{}, false
+	}
+	o.best = next
+	if by == 0 {
+		o.base = next
+	}
+	return Step{}, false
+}
+
+// jump returns how far a clock jumped at the most that was seen at s and then at
+// next; 0 if it need not have jumped.
+func (s *sighting) jump(next sighting, rate float64) time.Duration {
+	// The instants of the two readings are no further apart than this.
+	drift := drifted(max(next.at-s.sent, s.at-next.sent), rate)
+	switch least, most := next.low-s.low-s.width, next.low+next.width-s.low; {
+	case least > drift:
+		return most + drift
+	case most < -drift:
+		return least - drift
+	default:
+		return 0
+	}
+}
+
+// yields reports whether next is the better of two readings that agree.
+func (s *sighting) yields(next sighting, rate float64) bool {
+	if 2*next.width < s.width {
+		return true
+	}
+	age := next.at - s.at
+	return age >= freshFor && next.width <= s.width+drifted(age, rate)
+}
+
+// drifted returns how far two clocks come apart in d at the most.
+func drifted(d time.Duration, rate float64) time.Duration {
+	return time.Duration(float64(d) * rate)
+}

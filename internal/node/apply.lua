@@ -1,0 +1,499 @@
+-- Runs a list of operations on the locks of one prefix, in their order, and
+-- answers each.
+--
+-- KEYS[1]  the registers: a sorted set, lock -> fencing register, µs
+-- KEYS[2]  the base: every register counts as this at least
+-- KEYS[3]  the hint: it exists while a lock of the prefix may have a queue
+-- KEYS[4]  the restart guard's marker
+-- KEYS[5…] the lock of each operation
+-- ARGV[1]  this node's clock minus the client's, µs
+-- ARGV[2]  when the call was sent, µs of the client's clock
+-- ARGV[3]  the marker that the client knows; '' without the guard
+-- ARGV[4]  how the channels begin on which waiters are woken
+-- ARGV[5]  how far a register may move ahead of this node's clock, µs; '' without fencing
+-- ARGV[6]  's' if the client is subscribed here, so that its tickets may queue; '1' if
+--          this is the only node
+-- ARGV[7…] each operation: its name, and its arguments as listed below
+--
+-- Reply {now, codes, r…}: this node's clock, µs; one character for each operation: '1',
+-- '2', '0' for that number, '-' for -1, and '*' for an answer that stands among the r. An
+-- operation that fails answers {error}, and the others run all the same. (One string for
+-- the numbers costs server and client a fraction of an array.)
+--
+-- acquire  value ms not_after t    creates the lock
+-- wait     value ms not_after t ticket place mode   the same for a client that queues;
+--          mode 'l': it has waited out a reservation that nobody used
+--     1                     granted, the register has moved to t
+--     {moved, from, tickets}  granted, the register has moved from `from` to `moved` (0: it
+--                           has not moved and is ahead, at `from`); so many wait
+--     {held, ms, position}  taken: the first 512 bytes of the value in the way, how long
+--                           it lives (-1: for ever), our rank in the queue (-1: none)
+--     0                     not_after has passed
+--     -1                    the marker differs: this is not the data that the client knows
+-- extend   prefix ms               prolongs the lock; prefix is 'owner t '
+--     1 ours and at t, 2 ours and not at t (or the marker differs: the data may be old),
+--     0 missing or reserved, -1 another's
+-- heal     value ms not_after      creates a lock again that this node has lost
+--     1 ours, 0 not_after has passed, -1 another's
+-- raise    owner t metadata        moves the register of a lock that is ours to t
+--     {from, tickets}: the register before (-1: not ours, not below t, or the marker
+--     differs), waiters
+-- release  owner                   deletes the lock if it is ours, and serves its queue
+-- leave    owner ticket place mode the same; the ticket leaves the queue, or keeps its
+--          place if that is not ''. mode has 'y': others go first this once; 'e': the
+--          ticket is another waiter's, which may be served; 'f': the head is woken and
+--          the lock stays free, so that clients without tickets may get it
+-- pass     ticket                  the ticket leaves the queue, and the next waiter gets
+--          what was reserved for it
+--     1 deleted, 2 deleted and reserved for a waiter, 0 missing, -1 another's
+-- recall                           empties the queue of a free lock whose head has let
+--          its reservation lapse; those who are alive come back: 1 done, 0 nothing to do
+-- read                             {held or nil, ms, register, tickets}
+-- forget   age most                drops registers older than that, µs, so many at most:
+--          how many it dropped
+-- guard    run_id ms trust force nonce   starts a quarantine if the server's process or
+--          data is another: {end of the quarantine, µs, ms, marker}
+--
+-- A lock ends at an absolute instant. A server that is frozen between the look at its
+-- clock and the SET would otherwise bring a lock back when it runs on. For the same
+-- reason extend looks at ARGV[2]: a lock that has expired by then stays missing.
+local call = redis.call
+local time = call('TIME')
+local now = time[1] * 1000000 + time[2]
+local ms = (now - now % 1000) / 1000
+local offset, cap = ARGV[1] + 0, tonumber(ARGV[5])
+local known = call('MGET', KEYS[2], KEYS[3], KEYS[4])
+local base, hint, marker = tonumber(known[1] or 0), known[2], known[3]
+if not base or not (base < 1 / 0) then
+  base = 1 / 0 -- no number, or none that can be counted from: see f.register
+end
+local votes = ARGV[3] == '' or ARGV[3] == marker
+local codes, details = '', nil
+local key, arg = 5, 7 -- of the operation that comes next
+local made -- the lock that an acquisition has made and not finished with
+
+-- The instant so many ms from now, as text: Redis before 7.2 converts numbers slowly, and
+-- most locks of a call live equally long.
+local asked, instant
+local function after(duration)
+  if asked ~= duration then
+    asked, instant = duration, string.format('%.0f', ms + duration)
+  end
+  return instant
+end
+
+-- The functions for what is rare; most calls need none of them.
+local function rare()
+  local f = {}
+
+  function f.publish(kind, ticket, lock)
+    return call('PUBLISH', ARGV[4] .. string.sub(ticket, 1, 16), kind .. string.sub(ticket, 1, 32) .. lock)
+  end
+
+  -- A queue holds the tickets of a lock's waiters by when they came: a number that
+  -- is the same on every node, so that all nodes have the same order. A ticket is 16
+  -- hex digits of the Manager, 16 of the wait, and its grace in ms.
+  function f.enqueue(lock, ticket, place)
+    local stop = after('60000') -- waiters ask more often than that
+    call('ZADD', lock .. '\255q', 'NX', place, ticket)
+    call('PEXPIREAT', lock .. '\255q', stop)
+    call('SET', KEYS[3], '1', 'PXAT', stop)
+    hint = '1'
+  end
+
+  -- Reserves a free lock for the head of its queue, and wakes it; the second may ask
+  -- when the grace is over. A reservation is no vote: the head acquires like anybody
+  -- else. A head whose channel has no subscriber is dropped, 64 of them at most,
+  -- because a script stops the server: then the rest are asked to come again, if they
+  -- are alive. me is the asker: nobody has to wake it.
+  function f.serve(lock, me)
+    local queue = lock .. '\255q'
+    for _ = 1, 64 do
+      local ahead = call('ZRANGE', queue, '0', '1')
+      local first, second = ahead[1], ahead[2]
+      if not first then
+        return nil
+      end
+      call('ZREM', queue, first)
+      if first == me then
+        return first
+      end
+      local grace = string.match(first, '^[1-9]%d?%d?$', 33)
+      if grace and f.publish('r', first, lock) > 0 then
+        call('SET', lock, string.sub(first, 1, 32) .. ' w ', 'PXAT', after(grace))
+        if second and second ~= me then
+          f.publish('n', second, lock)
+        end
+        return first
+      end
+    end
+    f.recall(lock)
+  end
+
+  -- Empties a queue whose head has let its grace pass. The tickets of processes that
+  -- do not run would cost one grace each; this way they cost one in all.
+  function f.recall(lock, me)
+    for _, ticket in ipairs(call('ZRANGE', lock .. '\255q', '0', '999')) do
+      if ticket ~= me then
+        f.publish('a', ticket, lock)
+      end
+    end
+    return call('DEL', lock .. '\255q')
+  end
+
+  function f.taken(lock, held, ticket, place)
+    local position = -1
+    if ticket then
+      f.enqueue(lock, ticket, place)
+      position = call('ZRANK', lock .. '\255q', ticket) or -1
+    end
+    return { held, call('PTTL', lock), position }
+  end
+
+  function f.register(lock)
+    if base == 1 / 0 then
+      error('quorumlock: the base of the registers is no number', 0)
+    end
+    return math.max(tonumber(call('ZSCORE', KEYS[1], lock) or 0), base)
+  end
+
+  -- Moves the register of a lock that was created with value a moment ago, and has
+  -- the value show where it stands if that is not t.
+  function f.move(lock, value, t)
+    if not cap then
+      return 1
+    end
+    t = tonumber(t)
+    local from = f.register(lock)
+    local target = math.min(t, now + cap)
+    if string.find(ARGV[6], '1', 1, true) then
+      target = math.max(target, from + 1)
+    end
+    if target <= from then
+      target = 0
+    end
+    local text = string.format('%.0f', target)
+    if target > 0 then
+      call('ZADD', KEYS[1], text, lock)
+    end
+    if target ~= t then
+      local owner, metadata = string.match(value, '^(%x+ )%d+( .*)$')
+      call('SET', lock, owner .. text .. metadata, 'XX', 'KEEPTTL')
+    end
+    return { target, from, hint and call('ZCARD', lock .. '\255q') or 0 }
+  end
+
+  -- Acquires a lock that exists, or has a queue, or comes too late.
+  function f.contend(lock, value, duration, late, t, ticket, place, mode)
+    if late or not string.find(ARGV[6], 's', 1, true) then
+      place = nil
+    end
+    local held = call('GETRANGE', lock, '0', '511') -- another client's may be huge
+    if held ~= '' or call('EXISTS', lock) == 1 then
+      local reserved = ticket and held == string.sub(ticket, 1, 32) .. ' w '
+      local ours = string.sub(held, 1, 33) == string.sub(value, 1, 33)
+      if not ours and not reserved then
+        return f.taken(lock, held, place and ticket, place)
+      elseif late then
+        return 0
+      elseif ours then -- asked again: the first answer again
+        call('PEXPIREAT', lock, after(duration)) -- a replica refuses: its copy is no vote
+        local shown = tonumber(string.match(held, '^%d+', 34) or 0)
+        return cap and { shown, shown > 0 and shown - 1 or f.register(lock), 0 } or 1
+      end
+      call('SET', lock, value, 'XX', 'PXAT', after(duration))
+      made = lock
+    elseif late then
+      return 0
+    else
+      if mode == 'l' then
+        f.recall(lock, ticket)
+      else
+        if place then
+          f.enqueue(lock, ticket, place)
+        end
+        local first = f.serve(lock, ticket)
+        if first and first ~= ticket then
+          return f.taken(lock, string.sub(first, 1, 32) .. ' w ', place and ticket, place)
+        end
+      end
+      call('SET', lock, value, 'PXAT', after(duration))
+      made = lock
+    end
+    if ticket then
+      call('ZREM', lock .. '\255q', ticket)
+    end
+    return f.move(lock, value, t)
+  end
+
+  -- Finishes a release: held is what was there, and is no more if it was ours. A
+  -- client that cannot be woken here keeps no place.
+  function f.hand(lock, held, ours, ticket, place, mode)
+    local free = ours or held == '' and call('EXISTS', lock) == 0
+    local stays = place and place ~= '' and string.find(ARGV[6], 's', 1, true)
+    local function is(what) return mode and string.find(mode, what, 1, true) end
+    if stays and call('GETRANGE', lock, '0', '35') == string.sub(ticket, 1, 32) .. ' w ' then
+      return -1 -- reserved for it meanwhile: with a place, it would have its turn twice
+    end
+    if stays and not is('y') then
+      f.enqueue(lock, ticket, place)
+    elseif ticket then
+      call('ZREM', lock .. '\255q', ticket)
+    end
+    local asker = not is('e') and ticket or nil
+    local head
+    if free and is('f') then
+      head = call('ZRANGE', lock .. '\255q', '0', '0')[1]
+      if head and head ~= asker then
+        f.publish('r', head, lock)
+      end
+    elseif free then
+      head = f.serve(lock, asker)
+    end
+    if stays and (is('y') or head and head == asker) then
+      f.enqueue(lock, ticket, place)
+    end
+    return ours and (head and head ~= asker and 2 or 1) or free and 0 or -1
+  end
+
+  function f.pass(lock, ticket)
+    call('ZREM', lock .. '\255q', ticket)
+    local held = call('GETRANGE', lock, '0', '35')
+    if held == string.sub(ticket, 1, 32) .. ' w ' then
+      call('DEL', lock)
+    elseif held ~= '' or call('EXISTS', lock) == 1 then
+      return -1
+    end
+    return f.serve(lock, ticket) and 2 or held == '' and 0 or 1
+  end
+
+  function f.raise(lock, owner, t, metadata)
+    local from = -1
+    local held = call('GETRANGE', lock, '0', '35')
+    if votes and string.sub(held, 1, 33) == owner and string.sub(held, 33) ~= ' w ' then
+      local register = f.register(lock)
+      if register < tonumber(t) then
+        from = register
+        call('SET', lock, owner .. t .. ' ' .. metadata, 'XX', 'KEEPTTL')
+        call('ZADD', KEYS[1], t, lock)
+      end
+    end
+    return { from, hint and call('ZCARD', lock .. '\255q') or 0 }
+  end
+
+  function f.forget(age, most)
+    if base == 1 / 0 then
+      return 0 -- it has to be raised to what is dropped, and nobody knows from where
+    end
+    local old = call('ZRANGE', KEYS[1], '-inf', string.format('%.0f', now - age), 'BYSCORE', 'LIMIT', '0', most, 'WITHSCORES')
+    if #old == 0 then
+      return 0
+    end
+    local names = {}
+    for i = 1, #old, 2 do
+      names[#names + 1] = old[i]
+    end
+    f.rebase(tonumber(old[#old]))
+    call('ZREM', KEYS[1], unpack(names))
+    return #names
+  end
+
+  function f.rebase(to)
+    if to > base or base == 1 / 0 then
+      base = to
+      call('SET', KEYS[2], string.format('%.0f', to))
+    end
+  end
+
+  -- A marker names the server process: a restart and a failover change the one, a
+  -- FLUSHALL and a first use lose the other. Every marker is new, by its nonce, so that
+  -- clients see data that was lost even if the same process wrote a marker again. An
+  -- end beyond 2^53-1, where numbers have gaps, is nobody's clock.
+  function f.guard(run, longest, trust, force, nonce)
+    local old, stop, agreed = string.match(marker or '', '^(%S+) (%d+) (%d+) %w+$')
+    stop = tonumber(stop)
+    if old and stop < 9007199254740991 and (agreed ~= longest or old == run and force ~= '1') then
+      return { stop, tonumber(agreed), marker }
+    end
+    stop = now + longest * 1000
+    if not marker and trust == '1' and call('DBSIZE') == 0 then
+      stop = 0
+    end
+    marker = run .. ' ' .. string.format('%.0f', stop) .. ' ' .. longest .. ' ' .. nonce
+    call('SET', KEYS[4], marker)
+    f.rebase(stop)
+    return { stop, tonumber(longest), marker }
+  end
+
+  -- The text of an error. Redis 7.0 says of a command that the user may not run only
+  -- that there is one, so the text names all of ours that the user may not run.
+  function f.describe(problem)
+    local text = type(problem) == 'table' and problem.err or tostring(problem)
+    if string.find(text, "can't run this command", 1, true) and redis.acl_check_cmd then
+      local ours = 'dbsize del exists getrange pexpireat pttl publish set zadd zcard zrange zrank zrem zscore'
+      for command in string.gmatch(ours, '%l+') do
+        if not redis.acl_check_cmd(command) then
+          text = text .. ' +' .. command
+        end
+      end
+    end
+    return text
+  end
+
+  rare = function() return f end
+  return f
+end
+
+-- Notes an answer that is no small number.
+local function answer(reply)
+  details = details or { 0, 0 }
+  details[#details + 1] = reply
+  codes = codes .. '*'
+end
+
+-- Runs operations from the next one on.
+local function run()
+  local fenced = cap
+  local registers, furthest = KEYS[1], now + (cap or 0)
+  for i = key, #KEYS do
+    local lock, at, op = KEYS[i], arg, ARGV[arg]
+    local a, b = ARGV[at + 1], ARGV[at + 2]
+    key = i + 1
+    local reply
+    if op == 'acquire' or op == 'wait' then
+      local waits = op == 'wait'
+      arg = at + (waits and 8 or 5)
+      local late, t = now > ARGV[at + 3] + offset, ARGV[at + 4]
+      local simple = votes and not late
+      if simple and hint then
+        simple = call('EXISTS', lock .. '\255q') == 0
+      end
+      if not votes then
+        reply = -1
+      elseif simple and call('SET', lock, a, 'NX', 'PXAT', after(b)) then
+        made = lock
+        if fenced and (waits or t + 0 <= base or t + 0 > furthest or call('ZADD', registers, 'GT', 'CH', t, lock) ~= 1) then
+          reply = rare().move(lock, a, t)
+        else
+          reply = 1
+        end
+      elseif waits then
+        reply = rare().contend(lock, a, b, late, t, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7])
+      else
+        reply = rare().contend(lock, a, b, late, t)
+      end
+      made = nil
+    elseif op == 'release' then
+      arg = at + 2
+      local held = call('GETRANGE', lock, '0', '32')
+      local ours = held == a
+      if ours then
+        call('DEL', lock)
+      end
+      if hint then
+        reply = rare().hand(lock, held, ours)
+      else
+        reply = ours and 1 or held == '' and call('EXISTS', lock) == 0 and 0 or -1
+      end
+    elseif op == 'extend' then
+      arg = at + 3
+      local held = call('GETRANGE', lock, '0', '49')
+      local same = held == a or string.sub(held, 1, #a) == a
+      local reserved = not same and string.sub(held, 33) == ' w '
+      if reserved then
+        reply = 0
+      elseif not same and string.sub(held, 1, 33) ~= string.sub(a, 1, 33) then
+        reply = held == '' and call('EXISTS', lock) == 0 and 0 or -1
+      elseif now > ARGV[2] + offset + b * 1000 then
+        reply = 0
+      else
+        call('PEXPIREAT', lock, after(b))
+        reply = same and votes and 1 or 2
+      end
+    elseif op == 'heal' then
+      arg = at + 4
+      local held = call('GETRANGE', lock, '0', '49')
+      if now > ARGV[at + 3] + offset then
+        reply = 0
+      elseif held == '' then -- missing, or another client's that is empty
+        reply = call('SET', lock, a, 'NX', 'PXAT', after(b)) and 1 or -1
+      elseif string.sub(held, 33) == ' w ' then -- a lease goes before a reservation
+        call('SET', lock, a, 'PXAT', after(b))
+        reply = 1
+      elseif string.sub(held, 1, 33) == string.sub(a, 1, 33) then
+        call('PEXPIREAT', lock, after(b))
+        reply = 1
+      else
+        reply = -1
+      end
+    elseif op == 'raise' then
+      arg = at + 4
+      reply = rare().raise(lock, a, b, ARGV[at + 3])
+    elseif op == 'leave' then
+      arg = at + 5
+      local held = call('GETRANGE', lock, '0', '32')
+      local ours = held == a
+      if ours then
+        call('DEL', lock)
+      end
+      reply = rare().hand(lock, held, ours, b, ARGV[at + 3], ARGV[at + 4])
+    elseif op == 'pass' then
+      arg = at + 2
+      reply = rare().pass(lock, a)
+    elseif op == 'recall' then
+      arg = at + 1
+      reply = call('EXISTS', lock) == 0 and rare().recall(lock) or 0
+    elseif op == 'read' then
+      arg = at + 1
+      local left = call('PTTL', lock)
+      local held = left ~= -2 and call('GETRANGE', lock, '0', '511')
+      local waiting = call('ZCARD', lock .. '\255q')
+      local known, register = pcall(rare().register, lock) -- a read tells what there is
+      reply = { held, left, known and register or -1, waiting }
+    elseif op == 'forget' then
+      arg = at + 3
+      reply = rare().forget(a, b)
+    elseif op == 'guard' then
+      arg = at + 6
+      reply = rare().guard(a, b, ARGV[at + 3], ARGV[at + 4], ARGV[at + 5])
+    else
+      return redis.error_reply('ERR quorumlock: no operation ' .. tostring(op))
+    end
+    if reply == 1 then
+      codes = codes .. '1'
+    elseif reply == 0 then
+      codes = codes .. '0'
+    elseif reply == -1 then
+      codes = codes .. '-'
+    elseif reply == 2 then
+      codes = codes .. '2'
+    else
+      answer(reply)
+    end
+  end
+end
+
+-- Runs all operations: an error ends its own and none of the others. It is a function
+-- because in-process nodes run the script as well, and after an error their Lua no longer
+-- shares the variables of this chunk with its functions.
+local function all()
+  repeat
+    local ok, problem = pcall(run)
+    if ok and problem then
+      return problem
+    elseif not ok then
+      if made then
+        redis.pcall('DEL', made) -- an error is no vote: it leaves no lock behind
+        made = nil
+      end
+      answer({ rare().describe(problem) })
+    end
+  until ok
+  if details then
+    details[1], details[2] = now, codes
+    return details
+  end
+  return { now, codes }
+end
+
+return all()

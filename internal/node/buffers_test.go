@@ -1,0 +1,151 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+	"weak"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+const burstSize = 3 * MaxLocks
+
+// burster is a node to which many requests come at once, and what is left of them.
+type burster struct {
+	*Node
+	server   *redistest.Server
+	requests []weak.Pointer[Request]
+	keys     []weak.Pointer[byte]
+	answered sync.WaitGroup
+}
+
+func newBurster(t *testing.T) *burster {
+	t.Helper()
+	server := redistest.Start(t, 1)[0]
+	b := &burster{server: server, Node: New(Config{
+		Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}}, Prefix: "p:", Clock: clock.New().Both,
+	})}
+	go b.Run()
+	require.Eventually(t, func() bool { return b.Health().Err == nil }, 20*time.Second, time.Millisecond)
+	return b
+}
+
+func (b *burster) Receive(int, *Request, *Reply) { b.answered.Done() }
+
+// burst posts many requests at once, waits for their answers, and then lets a single
+// one follow them.
+func (b *burster) burst() {
+	b.post(burstSize)
+	b.post(1)
+}
+
+func (b *burster) post(requests int) {
+	_, now := b.cfg.Clock()
+	b.answered.Add(requests)
+	b.mu.Lock() // they become one batch
+	for i := range requests {
+		key := fmt.Sprintf("p:%s-%d", strings.Repeat("k", 64), i)
+		value := Compose(strings.Repeat("0", OwnerLen), 0, "0 - -")
+		req := NewRelease(key, value, nil, TicketUpdate{}, now+time.Minute)
+		lane := &b.lanes.urgent
+		if i%2 == 1 {
+			req = &Request{}
+			req.Init(&Acquisition{Lock: key, Value: value, KeyTTL: "1000", Token: "0", NotAfter: now + time.Minute})
+			lane = &b.lanes.acquire
+		}
+		req.insists = false // without a connection, it would wait for the next
+		b.requests = append(b.requests, weak.Make(req))
+		b.keys = append(b.keys, weak.Make(unsafe.StringData(key)))
+		*lane = append(*lane, entry{req: req, to: b})
+	}
+	b.mu.Unlock()
+	b.wake()
+	b.answered.Wait()
+}
+
+// left returns how many requests, and how many keys of requests, are still in memory.
+func (b *burster) left() (requests, keys int) {
+	for range 3 { // pools keep for two
+		runtime.GC()
+	}
+	for i := range b.requests {
+		if b.requests[i].Value() != nil {
+			requests++
+		}
+		if b.keys[i].Value() != nil {
+			keys++
+		}
+	}
+	return requests, keys
+}
+
+// A request leads to its attempt, and that to the caller's context with all its values:
+// neither may live on in the node's buffers because a larger batch went before.
+func TestNothingIsLeftOfRequestsThatWereAnswered(t *testing.T) {
+	for name, prepare := range map[string]func(t *testing.T, b *burster){
+		"sent": func(*testing.T, *burster) {},
+		"not sent without a connection": func(t *testing.T, b *burster) {
+			b.server.Kill()
+			require.Eventually(t, func() bool { return b.Health().Err != nil }, 20*time.Second, time.Millisecond)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBurster(t)
+			defer b.Close(context.Background(), nil, nil)
+			prepare(t, b)
+			b.burst()
+			assert.EventuallyWithT(t, func(t *assert.CollectT) {
+				requests, keys := b.left()
+				assert.LessOrEqual(t, requests, 1, "the last one may be on somebody's stack")
+				assert.LessOrEqual(t, keys, 1)
+			}, 10*time.Second, 50*time.Millisecond)
+		})
+	}
+}
+
+// Otherwise the largest burst there ever was stays in memory.
+func TestBuffersDoNotStayAsLargeAsTheLargestBurst(t *testing.T) {
+	b := newBurster(t)
+	b.burst()
+	time.Sleep(2 * publishEvery)
+	before, _ := b.Reading()
+	b.Check()
+	require.Eventually(t, func() bool { now, _ := b.Reading(); return now.At > before.At }, 20*time.Second, time.Millisecond)
+	time.Sleep(50 * time.Millisecond) // the greeting ends
+	b.Close(context.Background(), nil, nil)
+	<-b.done // the worker's own is the test's from here
+	for name, c := range map[string]int{
+		"urgent": cap(b.lanes.urgent), "acquire": cap(b.lanes.acquire), "batch": cap(b.batch), "calls": cap(b.calls),
+		"commands": cap(b.commands), "codes": cap(b.codes),
+	} {
+		assert.Less(t, c, burstSize/8, name)
+	}
+}
+
+// The owners of locks that cannot be made any more are forgotten without another broken
+// connection, the others are not.
+func TestOrphansThatAreVoidAreForgotten(t *testing.T) {
+	n := New(Config{Option: rueidis.ClientOption{InitAddress: []string{"127.0.0.1:1"}}})
+	now := time.Now()
+	acquire := func(owner string) *Request {
+		req := &Request{}
+		req.Init(&Acquisition{Value: Compose(owner, 0, "0 - -")})
+		return req
+	}
+	void, valid := strings.Repeat("0", OwnerLen), strings.Repeat("1", OwnerLen)
+	n.orphans.add(acquire(void), now)
+	n.orphans.add(acquire(valid), now.Add(time.Hour))
+	n.trim()
+	assert.Equal(t, orphans{valid: now.Add(time.Hour)}, n.orphans)
+}

@@ -1,0 +1,427 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/node"
+)
+
+// Owners, as attempts make them.
+var (
+	alice = strings.Repeat("a", node.OwnerLen)
+	bob   = strings.Repeat("b", node.OwnerLen)
+	carol = strings.Repeat("c", node.OwnerLen)
+)
+
+const (
+	keyTTL   = "5000" // of a lock, ms
+	metadata = "1700000000000000 - label with spaces"
+	moveCap  = 2 * time.Second // how far a register may move ahead of the node's clock
+	second   = int64(time.Second / time.Microsecond)
+	hour     = 3600 * second
+)
+
+// rig is one case: a server, the keys of one lock, and the nodes that the case makes.
+type rig struct {
+	*testing.T
+	server Server
+	clock  *clock.Clock
+
+	lock, queue                    string
+	registers, base, hint, marker  string
+	capText, flags, known, channel string // of a call of the script
+
+	node  *node.Node // the first that was needed
+	wakes chan wake  // what the subscribers of the nodes received
+}
+
+func newRig(t *testing.T, server Server, c *clock.Clock) *rig {
+	p := server.Prefix
+	lock := node.LockKey(p, "l")
+	return &rig{
+		T: t, server: server, clock: c,
+		lock: lock, queue: node.QueueKey(lock),
+		registers: node.RegistersKey(p), base: node.BaseKey(p), hint: node.HintKey(p), marker: node.GuardKey(p),
+		capText: strconv.FormatInt(moveCap.Microseconds(), 10), flags: "s", channel: node.WakeChannel(p, ""),
+		wakes: make(chan wake, 4096),
+	}
+}
+
+// op is one operation of a call of the script.
+type op struct {
+	key  string
+	args []string
+}
+
+// on is the same operation on another lock.
+func (o op) on(lock string) op { return op{lock, o.args} }
+
+// with is the same operation with another argument.
+func (o op) with(i int, arg string) op {
+	args := slices.Clone(o.args)
+	args[i] = arg
+	return op{o.key, args}
+}
+
+// The arguments that cases change.
+const (
+	argTTL      = 2 // of acquire, wait, extend and heal
+	argNotAfter = 3 // of acquire, wait and heal
+	argTicket   = 5 // of wait
+	argMode     = 7 // of wait
+)
+
+// failed is the answer of an operation that failed, which is not of interest otherwise.
+type failed string
+
+// apply runs operations in one call of the script, sent now by a client whose clock
+// shows the same as the server's, and returns their answers.
+func (r *rig) apply(ops ...op) []any {
+	r.Helper()
+	return r.applySent(r.micros(), ops...)
+}
+
+// applySent is apply for a call that was sent then.
+func (r *rig) applySent(at int64, ops ...op) []any {
+	r.Helper()
+	reply, ok := r.admin(r.command(at, ops...)...).([]any)
+	require.True(r, ok)
+	require.GreaterOrEqual(r, len(reply), 2)
+	assert.InDelta(r, r.micros(), reply[0], float64(5*second), "the node's clock")
+	codes, ok := reply[1].(string)
+	require.True(r, ok)
+	require.Len(r, codes, len(ops))
+	details := reply[2:]
+	answers := make([]any, len(ops))
+	for i, code := range codes {
+		switch code {
+		case '-':
+			answers[i] = int64(-1)
+		case '*':
+			require.NotEmpty(r, details)
+			answers[i], details = details[0], details[1:]
+			if parts, ok := answers[i].([]any); ok && len(parts) == 1 {
+				text, isText := parts[0].(string)
+				require.True(r, isText, "%v", parts)
+				answers[i] = failed(text)
+			}
+		default:
+			answers[i] = int64(code - '0')
+		}
+	}
+	assert.Empty(r, details, "one detail for each *")
+	return answers
+}
+
+func (r *rig) command(at int64, ops ...op) []string {
+	keys := []string{r.registers, r.base, r.hint, r.marker}
+	args := []string{"0", micros(at), r.known, r.channel, r.capText, r.flags}
+	for _, o := range ops {
+		keys = append(keys, o.key)
+		args = append(args, o.args...)
+	}
+	command := append([]string{"EVAL", node.Apply, strconv.Itoa(len(keys))}, keys...)
+	return append(command, args...)
+}
+
+// one runs one operation and returns its answer.
+func (r *rig) one(o op) any {
+	r.Helper()
+	return r.apply(o)[0]
+}
+
+// fails checks that an operation fails, and that the error says this.
+func (r *rig) fails(answer any, text string) {
+	r.Helper()
+	require.IsType(r, failed(""), answer)
+	assert.Contains(r, string(answer.(failed)), text)
+}
+
+// answer is what several numbers, or a value and two numbers, are in a reply.
+func answer(parts ...any) []any {
+	for i, part := range parts {
+		if n, ok := part.(int); ok {
+			parts[i] = int64(n)
+		}
+	}
+	return parts
+}
+
+// granted is the answer to an acquisition whose register was moved from where it stood,
+// or not at all; so many wait.
+func granted(moved, from int64, waiting ...int64) []any {
+	return answer(moved, from, append(waiting, 0)[0])
+}
+
+func micros(us int64) string { return strconv.FormatInt(us, 10) }
+
+func (r *rig) acquire(owner string, t int64) op {
+	return op{r.lock, []string{"acquire", node.Compose(owner, t, metadata), keyTTL, micros(r.micros() + 60*second), micros(t)}}
+}
+
+// wait is an acquisition of the n-th waiter.
+func (r *rig) wait(owner string, n int) op {
+	return r.waitFor(owner, n, r.micros())
+}
+
+func (r *rig) waitFor(owner string, n int, t int64) op {
+	o := r.acquire(owner, t)
+	return op{r.lock, append(append([]string{"wait"}, o.args[1:]...), ticket(n), place(n), "")}
+}
+
+func (r *rig) extend(owner string, t int64) op {
+	return op{r.lock, []string{"extend", owner + " " + micros(t) + " ", keyTTL}}
+}
+
+func (r *rig) heal(owner string) op {
+	return op{r.lock, []string{"heal", node.Compose(owner, 0, metadata), keyTTL, micros(r.micros() + 60*second)}}
+}
+
+func (r *rig) raise(owner string, t int64) op {
+	return op{r.lock, []string{"raise", owner + " ", micros(t), metadata}}
+}
+
+func (r *rig) release(owner string) op { return op{r.lock, []string{"release", owner + " "}} }
+
+// leave is the end of the n-th wait, and of the lock if it is the owner's.
+func (r *rig) leave(owner string, n int) op {
+	return op{r.lock, []string{"leave", owner + " ", ticket(n), "", ""}}
+}
+
+// stay releases what the n-th waiter got, which goes on waiting.
+func (r *rig) stay(owner string, n int, mode string) op {
+	return op{r.lock, []string{"leave", owner + " ", ticket(n), place(n), mode}}
+}
+
+func (r *rig) pass(n int) op { return op{r.lock, []string{"pass", ticket(n)}} }
+
+func (r *rig) recall() op { return op{r.lock, []string{"recall"}} }
+
+func (r *rig) read() op { return op{r.lock, []string{"read"}} }
+
+func (r *rig) forget(age int64, most int) op {
+	return op{r.registers, []string{"forget", micros(age), strconv.Itoa(most)}}
+}
+
+// everyOperation has each operation once, on the rig's lock, by this owner.
+func (r *rig) everyOperation(owner string) map[string]op {
+	ops := map[string]op{}
+	for _, o := range []op{
+		r.acquire(owner, r.micros()), r.wait(owner, 9), r.extend(owner, 7), r.heal(owner), r.raise(owner, r.micros()+hour),
+		r.release(owner), r.leave(owner, 9), r.pass(9), r.recall(), r.read(),
+	} {
+		ops[o.args[0]] = o
+	}
+	return ops
+}
+
+// micros is the server's clock.
+func (r *rig) micros() int64 {
+	r.Helper()
+	parts, ok := r.admin("TIME").([]any)
+	require.True(r, ok)
+	s, err := strconv.ParseInt(parts[0].(string), 10, 64)
+	require.NoError(r, err)
+	us, err := strconv.ParseInt(parts[1].(string), 10, 64)
+	require.NoError(r, err)
+	return s*1e6 + us
+}
+
+func (r *rig) admin(args ...string) any {
+	r.Helper()
+	v, err := r.server.Do(args...)
+	require.NoError(r, err)
+	return v
+}
+
+// register is where the lock's register stands, 0 if it has none.
+func (r *rig) register() int64 {
+	r.Helper()
+	s, ok := r.admin("ZSCORE", r.registers, r.lock).(string)
+	if !ok {
+		return 0
+	}
+	v, err := strconv.ParseInt(s, 10, 64)
+	require.NoError(r, err, "a register is written in full")
+	return v
+}
+
+func (r *rig) setRegister(t int64) {
+	r.Helper()
+	r.admin("ZADD", r.registers, micros(t), r.lock)
+}
+
+// value is the lock's value as it is parsed, and zero without a lock.
+func (r *rig) value() node.Value {
+	r.Helper()
+	text, ok := r.admin("GET", r.lock).(string)
+	if !ok {
+		return node.Value{}
+	}
+	return node.ParseValue(text)
+}
+
+// holds has the owner hold the lock, with a register that stands at the value's token.
+func (r *rig) holds(owner string) (t int64) {
+	r.Helper()
+	t = r.micros()
+	require.Equal(r, int64(1), r.one(r.acquire(owner, t)))
+	return t
+}
+
+func (r *rig) pttl(key string) int64 {
+	r.Helper()
+	return r.admin("PTTL", key).(int64)
+}
+
+func (r *rig) absent(keys ...string) {
+	r.Helper()
+	for _, key := range keys {
+		assert.EqualValues(r, 0, r.admin("EXISTS", key), "key %q", key)
+	}
+}
+
+// unchanged checks that a test leaves the whole database as it is. TTLs go on.
+func (r *rig) unchanged(test func()) {
+	r.Helper()
+	before := r.dump()
+	test()
+	assert.Equal(r, before, r.dump())
+}
+
+// dump is all keys with their contents, and whether they expire.
+func (r *rig) dump() map[string]string {
+	r.Helper()
+	all := map[string]string{}
+	for _, key := range r.admin("KEYS", "*").([]any) {
+		name := key.(string)
+		var content any
+		switch kind := r.admin("TYPE", name); kind {
+		case "string":
+			content = r.admin("GET", name)
+		case "zset":
+			content = r.admin("ZRANGE", name, "0", "-1", "WITHSCORES")
+		case "hash":
+			content = r.admin("HGETALL", name)
+		default:
+			content = kind
+		}
+		all[name] = fmt.Sprint(content, r.pttl(name) >= 0)
+	}
+	return all
+}
+
+// connect starts a node.
+func (r *rig) connect(change ...func(*node.Config)) *node.Node {
+	r.Helper()
+	cfg := node.Config{Option: r.server.Option, Prefix: r.server.Prefix, Clock: r.clock.Both, Drift: 0.01, Cap: moveCap}
+	for _, c := range change {
+		c(&cfg)
+	}
+	up := make(chan node.Health, 64)
+	cfg.OnHealth = func(_ int, h node.Health) {
+		select {
+		case up <- h:
+		default:
+		}
+	}
+	n := node.New(cfg)
+	var ended sync.WaitGroup
+	ended.Go(n.Run)
+	ended.Go(n.RunSubscriber)
+	r.Cleanup(func() {
+		patience, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		n.Close(patience, nil, nil)
+		ended.Wait()
+	})
+	r.Logf("greeted: %+v", <-up)
+	return n
+}
+
+// reply receives one answer.
+type reply chan node.Reply
+
+func (c reply) Receive(_ int, _ *node.Request, r *node.Reply) {
+	copied := *r
+	copied.Answers = slices.Clone(r.Answers)
+	c <- copied
+}
+
+func (c reply) wait(t testing.TB) node.Reply {
+	t.Helper()
+	select {
+	case got := <-c:
+		return got
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "no answer")
+		return node.Reply{}
+	}
+}
+
+// on posts a request to a node and returns the answer.
+func (r *rig) on(n *node.Node, req *node.Request) node.Reply {
+	r.Helper()
+	c := make(reply, 1)
+	require.True(r, n.Post(req, c))
+	return c.wait(r)
+}
+
+// do posts a request to the rig's node.
+func (r *rig) do(req *node.Request) node.Reply {
+	r.Helper()
+	if r.node == nil {
+		r.node = r.connect()
+	}
+	return r.on(r.node, req)
+}
+
+// soon is an instant of the client's steady clock.
+func (r *rig) soon(d time.Duration) time.Duration { return r.clock.Steady() + d }
+
+// request is an acquisition, after a change.
+func (r *rig) request(owner string, t int64, change ...func(*node.Acquisition)) *node.Request {
+	a := &node.Acquisition{
+		Lock: r.lock, Value: node.Compose(owner, t, metadata), KeyTTL: keyTTL,
+		NotAfter: r.soon(10 * time.Second), Token: micros(t),
+	}
+	for _, c := range change {
+		c(a)
+	}
+	req := &node.Request{}
+	req.Init(a)
+	return req
+}
+
+// vote asks a node for the lock.
+func (r *rig) vote(n *node.Node, owner string) node.Reply {
+	r.Helper()
+	return r.on(n, r.request(owner, r.micros()))
+}
+
+func (r *rig) renewal(owner string, t int64) *node.Request {
+	renewals := node.NewRenewals(1)
+	renewals.Add(r.lock, node.Compose(owner, t, metadata), keyTTL)
+	return renewals.Request(r.soon(10 * time.Second))
+}
+
+func (r *rig) healing(owner string) *node.Request {
+	return node.NewHeal([]node.Healing{{
+		Lock: r.lock, Owner: owner, Metadata: metadata, KeyTTL: keyTTL, NotAfter: r.soon(10 * time.Second),
+	}}, r.soon(10*time.Second))
+}
+
+func (r *rig) releasing(owner string) *node.Request {
+	return node.NewRelease(r.lock, node.Compose(owner, 0, metadata), nil, node.TicketUpdate{}, r.soon(10*time.Second))
+}

@@ -1,0 +1,99 @@
+package node
+
+import (
+	"crypto/tls"
+	"maps"
+	"net"
+	"slices"
+)
+
+// cut ends whatever the worker and rueidis are waiting for. Left alone, rueidis waits
+// for a node that hangs for a second. The kernel may go on sending what was written:
+// the releases of Close are among it, and no connection follows that could overtake
+// them.
+func (n *Node) cut() {
+	n.cancel()
+	n.mu.Lock()
+	n.closed = true
+	conns := slices.Collect(maps.Keys(n.conns))
+	n.mu.Unlock()
+	for _, conn := range conns {
+		_ = raw(conn.Conn).Close()
+	}
+}
+
+// raw returns the connection below TLS: closing that does not wait to say goodbye.
+func raw(conn net.Conn) net.Conn {
+	if over, ok := conn.(*tls.Conn); ok {
+		return over.NetConn()
+	}
+	return conn
+}
+
+// abandon closes a connection, and what was written to it and has not arrived never
+// will. After an ordinary close the kernel goes on sending it again for minutes: an
+// acquisition could arrive behind the release that went over the next connection, and
+// lock for nobody. So the connection is reset. Nothing is lost by it: what has no
+// answer is not taken for done, and what matters is sent again.
+func abandon(conn net.Conn) error {
+	conn = raw(conn)
+	if tcp, ok := conn.(interface{ SetLinger(seconds int) error }); ok {
+		_ = tcp.SetLinger(0)
+	}
+	return conn.Close()
+}
+
+// watch counts a new connection and reports when it breaks.
+func (n *Node) watch(conn net.Conn) net.Conn { return n.register(conn, n.dialed.Add(1)) }
+
+// watchSubscriber counts a connection of the subscriber among those that cut closes,
+// and not among those whose end the worker hears of.
+func (n *Node) watchSubscriber(conn net.Conn) net.Conn { return n.register(conn, 0) }
+
+func (n *Node) register(conn net.Conn, number uint64) net.Conn {
+	watched := &watchedConn{Conn: conn, node: n, number: number}
+	n.mu.Lock()
+	n.conns[watched] = struct{}{}
+	n.mu.Unlock()
+	if n.ctx.Err() != nil { // cut may have come too early to see it
+		_ = raw(conn).Close()
+	}
+	return watched
+}
+
+// connected reports whether the greeted connection stands.
+func (n *Node) connected() bool {
+	return n.greeted != 0 && n.greeted == n.dialed.Load() && n.lost.Load() < n.greeted
+}
+
+// watchedConn wakes the worker when its connection breaks, so that it dials before the
+// next request needs it: a restarted node starts its quarantine, and a lost node is
+// found, without waiting for traffic.
+type watchedConn struct {
+	net.Conn
+	node   *Node
+	number uint64 // 0: the subscriber's
+}
+
+// Read reports the end of the connection, whatever ended it.
+func (c *watchedConn) Read(b []byte) (int, error) {
+	read, err := c.Conn.Read(b)
+	if err != nil {
+		for {
+			lost := c.node.lost.Load()
+			if lost >= c.number || c.node.lost.CompareAndSwap(lost, c.number) {
+				break
+			}
+		}
+		c.node.wake()
+	}
+	return read, err
+}
+
+// Close ends the connection.
+func (c *watchedConn) Close() error {
+	c.node.mu.Lock()
+	delete(c.node.conns, c)
+	c.node.mu.Unlock()
+	return abandon(c.Conn)
+}

@@ -1,0 +1,219 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// greeting is what a parrot answers to a node that connects.
+type greeting struct {
+	clock, server, memory, digest, marker, rehearsal shape
+}
+
+// finding is what a node has to make of it.
+type finding struct {
+	status   Status // Done for a connection that may be used, otherwise what the error says
+	withheld bool   // votes are
+	waits    bool   // for a quarantine to end
+}
+
+// findings is the naive reading: each reply in turn, and the first that is no good
+// decides. known is false where nothing follows from a reply that no server would give.
+func (g *greeting) findings(guarded bool, longest string) (v finding, known bool) {
+	identity, v, known := g.identity()
+	if v.status != 0 || !known {
+		return v, known
+	}
+	if mode := identity["redis_mode"]; mode != "" && mode != "standalone" {
+		return finding{status: Misconfigured}, true
+	}
+	if role := identity["role"]; role != "" && role != "master" {
+		return finding{status: Misconfigured}, true
+	}
+	numbers := func(parts []shape) bool {
+		return !slices.ContainsFunc(parts, func(s shape) bool { return !s.isNumber() })
+	}
+	if !g.clock.isArray() || len(g.clock.parts) != 2 || !numbers(g.clock.parts) {
+		return g.clock.refused()
+	}
+	if !g.digest.isText() {
+		return g.digest.refused()
+	}
+	limit, limited := identity["maxmemory"]
+	policy := identity["maxmemory_policy"]
+	evicts := limited && limit != "0" && policy != "" && policy != "noeviction"
+	switch {
+	case !guarded:
+	case identity == nil || evicts || len(strings.Fields(identity["run_id"])) != 1:
+		v.withheld = true
+	default:
+		parts, bad, known := g.marker.operation()
+		if parts == nil {
+			return bad, known
+		}
+		if len(parts) != 3 || !numbers(parts[:2]) || !parts[2].isText() || parts[2].text == "" {
+			return finding{status: Misconfigured}, false
+		}
+		if v.withheld = parts[1].text != longest; !v.withheld {
+			stop := parts[0].integer()
+			v.waits = stop > 0 && stop > g.clock.parts[0].integer()*1_000_000+g.clock.parts[1].integer()
+		}
+	}
+	if parts, bad, known := g.rehearsal.operation(); parts == nil {
+		return bad, known
+	}
+	v.status = Done
+	return v, true
+}
+
+// identity reads INFO: nil for a server that may not be asked.
+func (g *greeting) identity() (identity map[string]string, v finding, known bool) {
+	identity = map[string]string{}
+	for _, info := range []shape{g.server, g.memory} {
+		switch {
+		case info.isError() && info.class() == Misconfigured:
+			return nil, v, true // an ACL without INFO: nothing can be known
+		case info.isError():
+			return nil, finding{status: info.class()}, true
+		case info.kind == '=': // as RESP3 has it
+			info.text = strings.TrimPrefix(info.text, "txt:")
+		case !info.isText():
+			return nil, v, false
+		}
+		for line := range strings.SplitSeq(info.text, "\n") {
+			key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+			if key == "server_mode" {
+				key = "redis_mode"
+			}
+			identity[key] = value
+		}
+	}
+	return identity, v, true
+}
+
+// refused is what follows from a reply that is no good.
+func (s shape) refused() (finding, bool) {
+	switch {
+	case s.isError():
+		return finding{status: s.class()}, true
+	case s.isNull():
+		return finding{status: Unknown}, true
+	default:
+		return finding{status: Misconfigured}, false
+	}
+}
+
+// operation returns the parts of the answer to a single operation, or what follows from
+// a reply that has none.
+func (s shape) operation() (parts []shape, bad finding, known bool) {
+	if !s.isArray() || len(s.parts) != 3 || !s.parts[0].isInteger() || !s.parts[1].isText() || s.parts[1].text != "*" {
+		bad, known = s.refused()
+		return nil, bad, known
+	}
+	switch answer := s.parts[2]; {
+	case answer.failed():
+		return nil, finding{status: answer.parts[0].classInScript()}, true
+	case !answer.isArray() || len(answer.parts) == 1:
+		return nil, finding{status: Misconfigured}, false
+	default:
+		return append([]shape{}, answer.parts...), bad, true
+	}
+}
+
+// What a server says of itself is understood or refused, by the class that an operator
+// reads of, and nothing makes a vote of what cannot be one.
+func FuzzGreeting(f *testing.F) {
+	fields := []func(*greeting) *shape{
+		func(g *greeting) *shape { return &g.clock }, func(g *greeting) *shape { return &g.server },
+		func(g *greeting) *shape { return &g.memory }, func(g *greeting) *shape { return &g.digest },
+		func(g *greeting) *shape { return &g.marker }, func(g *greeting) *shape { return &g.rehearsal },
+		func(g *greeting) *shape { return &g.marker.parts[2] }, func(g *greeting) *shape { return &g.rehearsal.parts[2] },
+	}
+	const inWords = 1 << 7 // the input is the text of an INFO as it is, and no shape
+	for field := range fields {
+		for _, seed := range []string{
+			"", "\x05\x02\x02\x0a1700000000\x02\x065000000", "\x05\x02\x04\x04", "\x05\x02\x03\x07\x00\x00\x03\x07\x00\x00", "\x0d", "\x0e", "\x05\x00",
+			"\x05\x03\x03\x07\x00\x00\x02\x0260\x02\x01m", "\x05\x03\x03\x07\x00\x00\x02\x0261\x02\x01m", "\x05\x03\x03\x00\x00\x01\x02\x0260\x02\x01m",
+			"\x05\x03\x03\xff\x30\x00\x02\x0260\x02\x01m", "\x05\x03\x03\x07\x00\x00\x02\x0260\x0d", "\x05\x03\x03\x07\x00\x00\x02\x0260\x02\x00",
+			"\x05\x03\x03\x07\x00\x00\x02\x01*\x05\x03\x03\x07\x00\x00\x02\x0260\x02\x01m", "\x05\x03\x03\x07\x00\x00\x02\x01*\x05\x01\x02\x06NOPERM", "\x05\x01\x02\x06NOPERM",
+			"\x05\x01\x03\x07\x00\x00", "\x02\x01d", "\x06\x00", "\x05\x03\x03\x00\x00\x10\x02\x0260\x02\x01m",
+		} {
+			f.Add(byte(field), true, []byte(seed))
+		}
+		for _, text := range complaints {
+			f.Add(byte(field), true, append([]byte{1, byte(len(text))}, text...))
+			f.Add(byte(field), true, append([]byte{5, 1, 2, byte(len(text))}, text...))
+		}
+	}
+	for _, text := range []string{
+		"role:slave\r\nrun_id:a", "role:master\r\nmaster_replid2:00\r\n", "redis_mode:cluster", "server_mode:sentinel\n", "redis_mode:standalone\r\n",
+		"maxmemory:1\r\nmaxmemory_policy:allkeys-lru", "maxmemory:0\r\nmaxmemory_policy:allkeys-lru", "maxmemory:1\r\nmaxmemory_policy:noeviction", "::\r\n:",
+	} {
+		f.Add(byte(1|inWords), true, []byte(text))
+		f.Add(byte(2|inWords), false, []byte(text))
+	}
+	server, client := newParrot(f)
+	const longest = 60
+	f.Fuzz(func(t *testing.T, which byte, guarded bool, input []byte) {
+		g := greeting{
+			clock:  array(bulk("1700000000"), bulk("1")),
+			server: shape{kind: '=', text: "txt:run_id:a\r\n"}, memory: bulk(""), digest: bulk("digest"),
+			marker:    array(number(5), bulk("*"), array(number(5), number(longest), bulk("m"))),
+			rehearsal: array(number(5), bulk("*"), array(shape{kind: '_'}, number(-2), number(0), number(0))),
+		}
+		field := int(which&^inWords) % len(fields)
+		drawn := fields[field](&g)
+		if which&inWords != 0 {
+			*drawn = shape{kind: '=', text: "txt:" + string(input)}
+		} else {
+			*drawn = draw(&input, 0)
+		}
+		server.forget()
+		for command, reply := range map[string]shape{
+			"TIME": g.clock, "INFO server": g.server, "INFO memory": g.memory, "SCRIPT": g.digest,
+			"EVALSHA guard": g.marker, "EVALSHA read": g.rehearsal,
+		} {
+			server.set(command, reply.encode(nil))
+		}
+		n := New(Config{
+			Option: rueidis.ClientOption{InitAddress: []string{"parrot:1"}},
+			Clock:  func() (validity, steady time.Duration) { return time.Hour, time.Hour },
+		})
+		defer n.cancel()
+		n.client = client
+		n.dialed.Store(1)
+		if guarded {
+			n.cfg.Guard = longest * time.Millisecond
+		}
+		withheld, err := n.greet()
+
+		said := fmt.Sprintf("guard %v: %q is %v, withheld: %v", guarded, drawn.encode(nil), err, withheld)
+		want, known := g.findings(guarded, strconv.Itoa(longest))
+		var config *ConfigError
+		switch {
+		case !known && want.status == Misconfigured && err == nil && withheld == nil:
+			t.Error("taken for good: ", said)
+		case !known:
+		case (err == nil) != (want.status == Done):
+			t.Errorf("%s, and not %v", said, want.status)
+		case err != nil && errors.As(err, &config) != (want.status == Misconfigured):
+			t.Errorf("%s, and not %v", said, want.status)
+		case err == nil && (withheld != nil) != want.withheld:
+			t.Errorf("%s, and votes are withheld: %v", said, want.withheld)
+		case err == nil && field != 0 && (n.quarantineReason != nil) != want.waits: // a wild clock makes wild sums
+			t.Errorf("%s, and in quarantine %v, not %v", said, n.quarantineReason, want.waits)
+		}
+		for _, err := range []error{err, withheld} {
+			if errors.As(err, &config) && (config.Problem == "" || config.Fix == "") {
+				t.Error("nothing says what to mend: ", said)
+			}
+		}
+	})
+}

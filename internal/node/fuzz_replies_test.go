@@ -1,0 +1,320 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// requestOf returns a request of a kind, about so many locks where it can be.
+func requestOf(kind Kind, locks int) *Request {
+	owner := strings.Repeat("a", OwnerLen)
+	value := Compose(owner, 7, "0 - -")
+	switch kind {
+	case Acquire:
+		r := &Request{}
+		r.Init(&Acquisition{Lock: "l", Value: value, KeyTTL: "1000", Token: "7", NotAfter: time.Hour})
+		return r
+	case Extend:
+		r := NewRenewals(locks)
+		for range locks {
+			r.Add("l", value, "1000")
+		}
+		return r.Request(time.Hour)
+	case Heal:
+		return NewHeal(make([]Healing, locks), time.Hour)
+	case Raise:
+		return NewRaise("l", owner, 7, "0 - -", time.Hour)
+	case Release:
+		if locks == 1 {
+			return NewRelease("l", value, nil, TicketUpdate{}, time.Hour)
+		}
+		return NewReleases(slices.Repeat([][2]string{{"l", value}}, locks), time.Hour)
+	case Pass:
+		return NewPass("l", "t", time.Hour)
+	case Recall:
+		return NewRecall("l", time.Hour)
+	case Read:
+		return NewRead("l", time.Hour)
+	default:
+		return NewForget(time.Hour)
+	}
+}
+
+// reading is the answer to one operation: the character that stands for it, and what
+// stands among the details for a '*'.
+type reading struct {
+	code   byte
+	detail shape
+}
+
+// isNumber reports whether the answer is a small number.
+func (a reading) isNumber() bool { return strings.IndexByte("012-", a.code) >= 0 }
+
+// number returns the number that the answer is.
+func (a reading) number() int64 {
+	if a.code == '-' {
+		return -1
+	}
+	if a.code == '*' {
+		return a.detail.integer()
+	}
+	return int64(a.code - '0')
+}
+
+// failed reports whether the operation has failed, and how.
+func (a reading) failed() (text shape, failed bool) {
+	if a.code == '*' && a.detail.failed() {
+		return a.detail.parts[0], true
+	}
+	return shape{}, false
+}
+
+// parts returns the parts of an answer that has so many.
+func (a reading) parts(n int) []shape {
+	if a.code == '*' && a.detail.isArray() && len(a.detail.parts) == n {
+		return a.detail.parts
+	}
+	return nil
+}
+
+// wrongType reports whether an error is of a key of another type.
+func wrongType(text shape) bool {
+	return strings.HasPrefix(strings.TrimPrefix(text.text, "ERR "), "WRONGTYPE")
+}
+
+// verdict returns what the answers to a request have to be taken for: the naive reading
+// of the script's header.
+func verdict(kind Kind, answers []reading) Status {
+	a := answers[0]
+	integers := func(parts []shape) bool {
+		return len(parts) > 0 && !slices.ContainsFunc(parts, func(s shape) bool { return !s.isInteger() })
+	}
+	held := func(s shape) bool { return s.isText() || s.isNull() }
+	text, failed := a.failed()
+	switch kind {
+	case Acquire, Raise, Read:
+		if failed {
+			return text.classInScript()
+		}
+	default:
+		return verdictOfMany(kind, answers)
+	}
+	switch kind {
+	case Acquire:
+		switch {
+		case a.code == '1', integers(a.parts(3)):
+			return Granted
+		case a.code == '0':
+			return Unsent
+		case a.code == '-':
+			return notApplied
+		case a.parts(3) != nil && held(a.parts(3)[0]) && integers(a.parts(3)[1:]):
+			return Taken
+		}
+	case Raise:
+		if integers(a.parts(2)) {
+			return Done
+		}
+	default:
+		if parts := a.parts(4); parts != nil && held(parts[0]) && integers(parts[1:]) {
+			return Done
+		}
+	}
+	return Misconfigured
+}
+
+// verdictOfMany is verdict for what answers one number for each lock.
+func verdictOfMany(kind Kind, answers []reading) Status {
+	last := shape{}
+	for _, a := range answers {
+		text, failed := a.failed()
+		if !failed && !a.isNumber() && (a.code != '*' || !a.detail.isInteger()) {
+			return Misconfigured
+		}
+		if failed && !wrongType(text) {
+			last = text
+		}
+	}
+	if text, failed := answers[0].failed(); failed && !wrongType(text) && kind != Extend && kind != Heal {
+		return last.classInScript() // the last failure counts
+	}
+	return Done
+}
+
+// Whatever a server answers, it does not bring the worker down, and nothing but the
+// answer to a grant is a vote, nothing but that to a refusal is contention. The replies
+// come through rueidis, as in production.
+func FuzzReplies(f *testing.F) {
+	const whole = 1 << 7 // the input is the whole reply, and not the answers in one that is well formed
+	server, client := newParrot(f)
+	for kind := range Forget { // as 1 + kind
+		for code := range byte(8) {
+			f.Add(byte(kind), byte(0), []byte{code})
+			f.Add(byte(kind), byte(2), []byte{code, 1, code})
+		}
+		for _, seed := range []string{
+			"", "\x05\x02\x03\x07\x00\x00\x02\x011", "\x05\x02\x03\x07\x00\x00\x02\x01*", "\x05\x03\x03\x07\x00\x00\x02\x01*\x05\x01\x02\x03OOM", "\x05\x02\x03\x07\x00\x00\x02\x01x", "\x05\x03\x03\x07\x00\x00\x02\x011\x0d", "\x05\x02\x03\x07\x00\x00\x02\x0211", "\x03\x01\x00\x00", "\x03\x00\x00\x01", "\x03\x00\x00\x00", "\x03\x02\x00\x00", "\x02\x011", "\x00\x011", "\x04", "\x0b\x00", "\x0c\x01\x02\x01a\x03\x01\x00\x00",
+			"\x05\x00", "\x05\x01\x03\x07\x00\x00", "\x05\x02\x03\x07\x00\x00\x03\x07\x00\x00", "\x05\x02\x02\x017\x03\x07\x00\x00", "\x05\x02\x03\x07\x00\x00\x06\x00",
+			"\x05\x03\x02\x03abc\x03\x07\x00\x00\x03\x02\x00\x00", "\x05\x03\x04\x03\x07\x00\x00\x03\x02\x00\x00", "\x05\x03\x0d\x03\xff\x37\x00\x03\xff\x37\x00",
+			"\x05\x03\x02\x03abc\x02\x017\x03\x02\x00\x00", "\x05\x04\x02\x03abc\x03\x07\x00\x00\x03\x09\x00\x00\x03\x02\x00\x00", "\x05\x04\x04\x03\x00\x00\x02\x03\x00\x00\x00\x03\x00\x00\x00",
+			"\x05\x04\x02\x03abc\x03\x07\x00\x00\x04\x03\x02\x00\x00", "\x05\x01\x02\x09WRONGTYPE", "\x05\x01\x01\x09WRONGTYPE", "\x05\x01\x09\x09WRONGTYPE", "\x05\x01\x05\x01\x02\x03OOM",
+			"\x0d", "\x0e", "\x08\x01\x00\x00", "\x07\x00", "\x0b\x02\x03\x07\x00\x00\x03\x07\x00\x00", "\x01\x03ERR",
+			"\x05\x02\x03\x01\x00\x00\x05\x01\x02\x03OOM", "\x05\x02\x02\x011\x03\x01\x00\x00", "\x05\x03\x03\x01\x00\x00\x03\x01\x00\x00\x03\x01\x00\x00",
+		} {
+			f.Add(byte(kind), byte(0), []byte("\x00"+seed))
+			f.Add(byte(kind)|whole, byte(0), []byte(seed))
+			f.Add(byte(kind), byte(1), []byte("\x00"+seed+"\x00"+seed))
+		}
+		for _, text := range complaints {
+			f.Add(byte(kind), byte(0), append([]byte{0, 5, 1, 2, byte(len(text))}, text...))
+			f.Add(byte(kind), byte(1), append([]byte{1, 0, 5, 1, 2, byte(len(text))}, text...))
+			f.Add(byte(kind)|whole, byte(0), append([]byte{1, byte(len(text))}, text...))
+			f.Add(byte(kind)|whole, byte(0), append([]byte{10, byte(len(text))}, text...))
+		}
+	}
+	f.Fuzz(func(t *testing.T, k, locks byte, input []byte) {
+		kind := Acquire + Kind(k&^whole)%Forget
+		req := requestOf(kind, 1+int(locks)%3)
+		reply := drawReply(&input, req.Locks(), k&whole != 0)
+		server.set("EVALSHA x", reply.encode(nil))
+		n := New(Config{
+			Option: rueidis.ClientOption{InitAddress: []string{"parrot:1"}},
+			Clock:  func() (validity, steady time.Duration) { return time.Hour, time.Hour },
+		})
+		defer n.cancel()
+		result := client.Do(t.Context(), client.B().Evalsha().Sha1("0").Numkeys(0).Arg("", "", "", "", "", "", "x").Build())
+		all, failure := n.answers(&sending{steady: time.Hour, received: time.Hour + time.Millisecond}, req.Locks(), result)
+		r := Reply{Status: failure.Status, Err: failure.Err}
+		if failure.Status == 0 {
+			n.read(req, all.next(req.Locks()), &r)
+		}
+
+		said := fmt.Sprintf("%v of %d: %q is %d, %v (%v)", kind, req.Locks(), reply.encode(nil), r.Status, r.Answers, r.Err)
+		readings, want := readingsOf(kind, req.Locks(), reply)
+		if r.Status != want {
+			t.Errorf("%s, and not %d", said, want)
+		}
+		answered := r.Status == Granted || r.Status == Taken || r.Status == Done
+		if !answered && r.Err == nil || answered && r.Err != nil && !slices.Contains(r.Answers, Unanswered) {
+			t.Error("an error with an answer, or neither: ", said)
+		}
+		var config *ConfigError
+		if r.Status == Misconfigured && (!errors.As(r.Err, &config) || config.Fix == "") {
+			t.Error("nothing says what to mend: ", said)
+		}
+		if r.TTL > math.MaxInt64/2 {
+			t.Errorf("a life of %v, to which nothing can be added: %s", r.TTL, said)
+		}
+		if answered && r.Status == want {
+			checkFields(t, kind, &r, readings, said)
+		}
+	})
+}
+
+// drawReply draws a reply to so many operations: one that is well formed but for its
+// answers, or anything.
+func drawReply(input *[]byte, operations int, anything bool) shape {
+	if anything {
+		return draw(input, 0)
+	}
+	reply := array(number(1_700_000_000_000_000), shape{})
+	codes := ""
+	for range operations {
+		code := byte('*')
+		if len(*input) > 0 {
+			code = "*01-2*x3"[(*input)[0]%8]
+			*input = (*input)[1:]
+		}
+		codes += string(rune(code))
+		if code == '*' {
+			reply.parts = append(reply.parts, draw(input, 1))
+		}
+	}
+	reply.parts[1] = bulk(codes)
+	return reply
+}
+
+// readingsOf splits a reply into the answers, and returns what it has to be taken for.
+func readingsOf(kind Kind, operations int, reply shape) (readings []reading, want Status) {
+	switch {
+	case reply.isError() && strings.HasPrefix(strings.TrimPrefix(reply.text, "ERR "), "NOSCRIPT"):
+		return nil, notApplied
+	case reply.isError():
+		return nil, reply.class()
+	case reply.isNull():
+		return nil, Unknown // no answer: it may have been applied
+	case !reply.isArray() || len(reply.parts) < 2 || !reply.parts[0].isInteger() || !reply.parts[1].isText():
+		return nil, Misconfigured
+	}
+	codes, details := reply.parts[1].text, reply.parts[2:]
+	if len(codes) != operations || strings.Count(codes, "*") != len(details) {
+		return nil, Misconfigured
+	}
+	for i := range len(codes) {
+		a := reading{code: codes[i]}
+		if a.code == '*' {
+			a.detail, details = details[0], details[1:]
+		}
+		readings = append(readings, a)
+	}
+	return readings, verdict(kind, readings)
+}
+
+// checkFields checks what the reply says besides its status.
+func checkFields(t *testing.T, kind Kind, r *Reply, answers []reading, said string) {
+	a := answers[0]
+	same := func(what string, got, want int64) {
+		if got != want {
+			t.Errorf("%s is %d and not %d: %s", what, got, want, said)
+		}
+	}
+	switch {
+	case r.Status == Granted && a.code == '1':
+		same("moved", r.Moved, AsProposed)
+		same("before", r.Before, AsProposed)
+	case r.Status == Granted:
+		same("moved", r.Moved, a.detail.parts[0].integer())
+		same("before", r.Before, a.detail.parts[1].integer())
+		same("waiters", r.Waiters, a.detail.parts[2].integer())
+	case r.Status == Taken:
+		checkHeld(t, r, a.detail, said)
+		same("position", r.Position, a.detail.parts[2].integer())
+	case kind == Raise:
+		same("before", r.Before, a.detail.parts[0].integer())
+		same("waiters", r.Waiters, a.detail.parts[1].integer())
+	case kind == Read:
+		checkHeld(t, r, a.detail, said)
+		same("register", r.Register, a.detail.parts[2].integer())
+		same("waiters", r.Waiters, a.detail.parts[3].integer())
+	default:
+		same("answers", int64(len(r.Answers)), int64(len(answers)))
+		for i, a := range answers {
+			want := a.number()
+			if text, failed := a.failed(); failed && wrongType(text) {
+				want = Another
+			} else if failed {
+				want = Unanswered
+			}
+			same(fmt.Sprint("answer ", i), r.Answers[i], want)
+		}
+		if kind != Extend && kind != Heal {
+			same("N", r.N, r.Answers[0])
+		}
+	}
+}
+
+func checkHeld(t *testing.T, r *Reply, a shape, said string) {
+	if r.Held != a.parts[0].text {
+		t.Errorf("held %q: %s", r.Held, said)
+	}
+	if ms := a.parts[1].integer(); (r.TTL < 0) != (ms < 0) {
+		t.Errorf("%d ms is a life of %v: %s", ms, r.TTL, said)
+	}
+}

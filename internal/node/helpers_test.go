@@ -1,0 +1,163 @@
+package node_test
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/node"
+)
+
+// Owners, as attempts make them.
+var (
+	ownerA = strings.Repeat("a", node.OwnerLen)
+	ownerB = strings.Repeat("b", node.OwnerLen)
+)
+
+const subscriberManager = "00112233445566aa"
+
+// ticketOf is a ticket of that Manager.
+func ticketOf(wait string) string { return subscriberManager + wait }
+
+// answers receives replies.
+type answers chan node.Reply
+
+func (a answers) Receive(_ int, _ *node.Request, r *node.Reply) {
+	copied := *r
+	copied.Answers = slices.Clone(r.Answers)
+	a <- copied
+}
+
+// next returns the next reply.
+func (a answers) next(t testing.TB) node.Reply {
+	t.Helper()
+	select {
+	case r := <-a:
+		return r
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "no answer")
+		return node.Reply{}
+	}
+}
+
+// run starts a node and closes it at the end of the test. It returns when the node was
+// greeted, or refused, and the node's steady clock with it.
+func run(t testing.TB, cfg node.Config) (*node.Node, func() time.Duration) {
+	t.Helper()
+	steady := clock.New()
+	if cfg.Clock == nil {
+		cfg.Clock = steady.Both
+	}
+	if cfg.Prefix == "" {
+		cfg.Prefix = "p:"
+	}
+	cfg.Drift = 0.01
+	if cfg.OnWake == nil {
+		cfg.OnWake = func(int, node.WakeKind, string, string) {}
+	}
+	if cfg.OnSubscribed == nil {
+		cfg.OnSubscribed = func(int) {}
+	}
+	greeted := make(chan struct{})
+	var once sync.Once
+	onHealth := cfg.OnHealth
+	cfg.OnHealth = func(i int, h node.Health) {
+		if onHealth != nil {
+			onHealth(i, h)
+		}
+		once.Do(func() { close(greeted) })
+	}
+	n := node.New(cfg)
+	var ended sync.WaitGroup
+	ended.Go(n.Run)
+	ended.Go(n.RunSubscriber)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		n.Close(ctx, nil, nil)
+		ended.Wait()
+	})
+	select {
+	case <-greeted:
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "the node is neither greeted nor refused")
+	}
+	return n, func() time.Duration { _, now := cfg.Clock(); return now }
+}
+
+// greeted is run, for a node that can be greeted.
+func greeted(t testing.TB, addr string) (*node.Node, func() time.Duration) {
+	t.Helper()
+	n, now := run(t, node.Config{Option: rueidis.ClientOption{InitAddress: []string{addr}}, Cap: 2 * time.Second})
+	require.Eventually(t, func() bool { return n.Health().Err == nil }, 20*time.Second, 5*time.Millisecond)
+	return n, now
+}
+
+const metadata = "0 - -"
+
+// acquisition asks for a lock until then, after a change.
+func acquisition(lock, owner string, until time.Duration, change ...func(*node.Acquisition)) *node.Request {
+	const token = 1_000_000
+	a := &node.Acquisition{
+		Lock: lock, Value: node.Compose(owner, token, metadata), KeyTTL: "10000", NotAfter: until, Token: strconv.Itoa(token),
+	}
+	for _, c := range change {
+		c(a)
+	}
+	req := &node.Request{}
+	req.Init(a)
+	return req
+}
+
+// release gives a lock back.
+func release(lock, owner string, until time.Duration) *node.Request {
+	return node.NewRelease(lock, node.Compose(owner, 0, metadata), nil, node.TicketUpdate{}, until)
+}
+
+// renewals prolongs locks by so many ms.
+func renewals(locks []string, owner string, token int64, ms string, until time.Duration) *node.Request {
+	r := node.NewRenewals(len(locks))
+	for _, lock := range locks {
+		r.Add(lock, node.Compose(owner, token, metadata), ms)
+	}
+	return r.Request(until)
+}
+
+// tally counts the answers by what they say.
+type tally struct {
+	mu           sync.Mutex
+	done, others int
+	statuses     map[node.Status]int
+}
+
+func (c *tally) Receive(_ int, _ *node.Request, r *node.Reply) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.Status == node.Done && r.N == node.Ours {
+		c.done++
+	} else {
+		c.others++
+	}
+	if c.statuses == nil {
+		c.statuses = map[node.Status]int{}
+	}
+	c.statuses[r.Status]++
+}
+
+// counts returns how many releases have deleted a lock, and how many answers said
+// something else.
+func (c *tally) counts() (done, others int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.done, c.others
+}
+
+func steadyClock() func() (validity, steady time.Duration) { return clock.New().Both }

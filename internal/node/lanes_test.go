@@ -1,0 +1,405 @@
+package node_test
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// traffic is a node behind a proxy that notes what passes.
+type traffic struct {
+	*node.Node
+	t      *testing.T
+	server *redistest.Server
+	proxy  *redistest.Proxy
+	now    func() time.Duration
+
+	mu   sync.Mutex
+	seen [][]string // calls of the script
+}
+
+func newTraffic(t *testing.T) *traffic {
+	t.Helper()
+	server := redistest.Start(t, 1)[0]
+	tr := &traffic{t: t, server: server, proxy: redistest.NewProxy(t, server.Addr())}
+	tr.Node, tr.now = greeted(t, tr.proxy.Addr())
+	tr.watch(0)
+	return tr
+}
+
+// watch notes calls, and delays them by so much.
+func (tr *traffic) watch(delay time.Duration) {
+	tr.proxy.DelayCommand(func(cmd []string) bool {
+		if cmd[0] != "EVALSHA" {
+			return false
+		}
+		tr.mu.Lock()
+		tr.seen = append(tr.seen, cmd)
+		tr.mu.Unlock()
+		return true
+	}, delay)
+}
+
+// calls returns what has passed since the last call, with the number of operations of
+// each call.
+func (tr *traffic) calls() (calls [][]string, operations []int) {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	calls, tr.seen = tr.seen, nil
+	for _, call := range calls {
+		keys, err := strconv.Atoi(call[2])
+		require.NoError(tr.t, err)
+		operations = append(operations, keys-4)
+	}
+	return calls, operations
+}
+
+// whileBusy posts requests from the worker's own goroutine, so that they go out
+// together.
+func (tr *traffic) whileBusy(post func()) {
+	tr.t.Helper()
+	done := make(chan struct{})
+	require.True(tr.t, tr.Post(node.NewRead("p:busy", tr.now()+time.Minute), receiver(func(*node.Reply) {
+		defer close(done)
+		tr.calls()
+		post()
+	})))
+	<-done
+}
+
+// receiver is a function that receives.
+type receiver func(*node.Reply)
+
+func (f receiver) Receive(_ int, _ *node.Request, r *node.Reply) { f(r) }
+
+func (tr *traffic) post(req *node.Request, to node.Receiver) {
+	tr.t.Helper()
+	assert.True(tr.t, tr.Post(req, to))
+}
+
+// What keeps a lease or gives one back goes before what asks for one.
+func TestAcquisitionsGoLast(t *testing.T) {
+	tr := newTraffic(t)
+	soon := tr.now() + time.Minute
+	order := make(chan string, 16)
+	to := func(name string) receiver { return func(*node.Reply) { order <- name } }
+	value := node.Compose(ownerA, 7, metadata)
+	tr.whileBusy(func() {
+		tr.post(acquisition("p:1", ownerA, soon), to("acquire"))
+		tr.post(acquisition("p:2", ownerA, soon, func(a *node.Acquisition) { a.Ticket, a.Place = ticketOf("000000000000000150"), "5" }), to("wait"))
+		tr.post(renewals([]string{"p:3"}, ownerA, 7, "1000", soon), to("extend"))
+		tr.post(node.NewHeal([]node.Healing{{Lock: "p:4", Owner: ownerA, Metadata: metadata, KeyTTL: "1000", NotAfter: soon}}, soon), to("heal"))
+		tr.post(node.NewRaise("p:3", ownerA, 9, metadata, soon), to("raise"))
+		tr.post(release("p:5", ownerA, soon), to("release"))
+		tr.post(acquisition("p:6", ownerA, soon, func(a *node.Acquisition) { a.Again = true }), to("again"))
+		tr.post(node.NewReleases([][2]string{{"p:7", value}}, soon), to("releases"))
+		tr.post(node.NewPass("p:8", ticketOf("000000000000000150"), soon), to("pass"))
+		tr.post(node.NewRecall("p:9", soon), to("recall"))
+		tr.post(node.NewRead("p:10", soon), to("read"))
+	})
+	for _, want := range []string{"extend", "heal", "raise", "release", "again", "releases", "pass", "recall", "read", "acquire", "wait"} {
+		assert.Equal(t, want, <-order)
+	}
+	_, operations := tr.calls()
+	assert.Equal(t, []int{11}, operations, "in one call")
+}
+
+// A full lane refuses acquisitions, and nothing else is ever refused.
+func TestAFullLaneShedsAcquisitionsOnly(t *testing.T) {
+	tr := newTraffic(t)
+	soon := tr.now() + time.Minute
+	var sheds int
+	var all sync.WaitGroup
+	done := receiver(func(*node.Reply) { all.Done() })
+	add := func(req *node.Request) bool {
+		all.Add(1)
+		ok := tr.Post(req, done)
+		if !ok {
+			all.Done()
+		}
+		return ok
+	}
+	kept := make(answers, 4)
+	tr.whileBusy(func() {
+		for i := range node.AcquireMax {
+			assert.True(t, add(acquisition(fmt.Sprint("p:", i), ownerA, soon)), "%d", i)
+		}
+		for range 3 {
+			if !add(acquisition("p:over", ownerA, soon)) {
+				sheds++
+			}
+		}
+		for range 2 * node.AcquireMax {
+			assert.True(t, add(release("p:none", ownerA, soon)))
+		}
+		tr.post(renewals([]string{"p:lease"}, ownerB, 7, "1000", soon), kept)
+		tr.post(acquisition("p:again", ownerB, soon, func(a *node.Acquisition) { a.Again = true }), kept)
+	})
+	assert.Equal(t, 3, sheds)
+	all.Wait()
+	assert.Equal(t, node.Done, kept.next(t).Status)
+	assert.Equal(t, node.Granted, kept.next(t).Status)
+	assert.EqualValues(t, node.AcquireMax+1, tr.server.MustDo("ZCARD", node.RegistersKey("p:")))
+}
+
+// Callers that gave up make room for those that did not.
+func TestAFullLaneMakesRoomByWhatHasExpired(t *testing.T) {
+	tr := newTraffic(t)
+	answered := make(answers, 2*node.AcquireMax)
+	granted := make(answers, 1)
+	tr.whileBusy(func() {
+		gone := tr.now() + 20*time.Millisecond
+		for i := range node.AcquireMax {
+			req := acquisition(fmt.Sprint("p:", i), ownerA, gone)
+			tr.post(req, answered)
+			if i%2 == 0 {
+				req.Withdraw()
+			}
+		}
+		time.Sleep(40 * time.Millisecond)
+		tr.post(acquisition("p:job", ownerB, tr.now()+time.Minute), granted)
+	})
+	assert.Equal(t, node.Granted, granted.next(t).Status)
+	for range node.AcquireMax {
+		got := answered.next(t)
+		assert.Equal(t, node.Unsent, got.Status)
+	}
+	assert.EqualValues(t, 1, tr.server.MustDo("ZCARD", node.RegistersKey("p:")))
+}
+
+// Giving up while the request waits costs the node nothing.
+func TestAReleaseCancelsAnAcquisitionThatStillWaits(t *testing.T) {
+	tr := newTraffic(t)
+	soon := tr.now() + time.Minute
+	ask := acquisition("p:job", ownerA, soon)
+	asked, released := make(answers, 2), make(answers, 2)
+	undo := func(ask *node.Request) *node.Request {
+		return node.NewRelease("p:job", node.Compose(ownerA, 0, metadata), ask, node.TicketUpdate{}, soon)
+	}
+	tr.whileBusy(func() {
+		tr.post(ask, asked)
+		ask.Withdraw()
+		tr.post(undo(ask), released)
+	})
+	got := asked.next(t)
+	assert.Equal(t, node.Unsent, got.Status)
+	require.ErrorIs(t, got.Err, node.ErrWithdrawn)
+	got = released.next(t)
+	assert.Equal(t, node.Done, got.Status)
+	assert.EqualValues(t, node.Missing, got.N)
+	calls, _ := tr.calls()
+	assert.Empty(t, calls, "neither is sent")
+
+	// One that was sent has to be undone.
+	sent := acquisition("p:job", ownerA, soon)
+	tr.post(sent, asked)
+	require.Equal(t, node.Granted, asked.next(t).Status)
+	sent.Withdraw()
+	tr.post(undo(sent), released)
+	assert.EqualValues(t, node.Ours, released.next(t).N)
+
+	// A ticket may be in the queue since an earlier attempt.
+	ask = acquisition("p:job", ownerA, soon)
+	tr.whileBusy(func() {
+		tr.post(ask, asked)
+		ask.Withdraw()
+		tr.post(node.NewRelease("p:job", node.Compose(ownerA, 0, metadata), ask,
+			node.TicketUpdate{Ticket: ticketOf("000000000000000150")}, soon), released)
+	})
+	require.ErrorIs(t, asked.next(t).Err, node.ErrWithdrawn)
+	assert.EqualValues(t, node.Missing, released.next(t).N)
+	calls, _ = tr.calls()
+	require.Len(t, calls, 1)
+	assert.Contains(t, calls[0], "leave")
+	assert.NotContains(t, calls[0], "acquire")
+}
+
+// A request that waits on two nodes is undone where it was sent, and only there.
+func TestAReleaseIsSentToTheNodesThatWereAsked(t *testing.T) {
+	servers := redistest.Start(t, 2)
+	var nodes []*node.Node
+	var now func() time.Duration
+	for i, s := range servers {
+		n, clock := run(t, node.Config{Index: i, Option: rueidis.ClientOption{InitAddress: []string{s.Addr()}}})
+		nodes, now = append(nodes, n), clock
+	}
+	soon := now() + time.Minute
+	ask := acquisition("p:job", ownerA, soon)
+	asked, released := make(answers, 2), make(answers, 2)
+	require.True(t, nodes[0].Post(ask, asked))
+	require.Equal(t, node.Granted, asked.next(t).Status)
+	ask.Withdraw()
+	servers[1].MustDo("SET", "p:job", node.Compose(ownerA, 0, metadata)) // it would be deleted by a release
+	for _, n := range nodes {
+		require.True(t, n.Post(node.NewRelease("p:job", node.Compose(ownerA, 0, metadata), ask, node.TicketUpdate{}, soon), released))
+	}
+	assert.ElementsMatch(t, []int64{node.Ours, node.Missing}, []int64{released.next(t).N, released.next(t).N})
+	assert.EqualValues(t, 0, servers[0].MustDo("EXISTS", "p:job"))
+	assert.EqualValues(t, 1, servers[1].MustDo("EXISTS", "p:job"))
+}
+
+// A distant node is not capped at so many requests for each round trip.
+func TestABatchHasNoMostNumberOfRequests(t *testing.T) {
+	const requests = 3000
+	tr := newTraffic(t)
+	tr.proxy.Delay(40 * time.Millisecond) // each way
+	began := time.Now()
+	var all tally
+	for i := range requests {
+		tr.post(acquisition(fmt.Sprint("p:", i), ownerA, tr.now()+time.Minute), &all)
+	}
+	require.Eventually(t, func() bool { done, others := all.counts(); return done+others == requests }, 20*time.Second, time.Millisecond)
+	assert.Equal(t, map[node.Status]int{node.Granted: requests}, all.statuses)
+	// The first goes alone, and the rest behind it.
+	assert.Less(t, time.Since(began), 1500*time.Millisecond, "a few round trips of 80 ms, and not one for each 512")
+	_, operations := tr.calls()
+	assert.LessOrEqual(t, len(operations), requests/node.MaxLocks+20)
+}
+
+// A script stops the server for everybody while it runs.
+func TestScriptsAreCutAtTheMostOperations(t *testing.T) {
+	tr := newTraffic(t)
+	soon := tr.now() + time.Minute
+	var all sync.WaitGroup
+	post := func(req *node.Request) {
+		all.Add(1)
+		tr.post(req, receiver(func(r *node.Reply) { assert.NoError(t, r.Err); all.Done() }))
+	}
+	many := func(locks int) []string {
+		names := make([]string, locks)
+		for i := range names {
+			names[i] = fmt.Sprint("p:", i)
+		}
+		return names
+	}
+	tr.whileBusy(func() {
+		post(release("p:a", ownerA, soon))
+		post(renewals(many(node.MaxLocks), ownerA, 7, "1000", soon))
+		post(renewals(many(100), ownerA, 7, "1000", soon))
+		post(renewals(many(28), ownerA, 7, "1000", soon))
+		post(renewals(many(1), ownerA, 7, "1000", soon))
+		for range node.MaxLocks + 1 {
+			post(release("p:a", ownerA, soon))
+		}
+	})
+	all.Wait()
+	_, operations := tr.calls()
+	assert.Equal(t, []int{1, 128, 128, 128, 2}, operations)
+}
+
+// What is large goes out in several batches: whatever comes behind a batch waits for
+// all of its answers.
+func TestABatchHasAMostSize(t *testing.T) {
+	tr := newTraffic(t)
+	soon := tr.now() + time.Minute
+	var all sync.WaitGroup
+	long := func(a *node.Acquisition) {
+		a.Value = node.Compose(ownerA, 1_000_000, "0 - "+strings.Repeat("x", 200<<10))
+	}
+	order := make(chan string, 16)
+	tr.whileBusy(func() {
+		for i := range 6 {
+			all.Add(1)
+			tr.post(acquisition(fmt.Sprint("p:", i), ownerA, soon, long), receiver(func(r *node.Reply) {
+				if i == 0 { // in the middle of the first batch
+					tr.post(node.NewRead("p:x", soon), receiver(func(*node.Reply) { order <- "read" }))
+				}
+				order <- fmt.Sprint(i)
+				all.Done()
+			}))
+		}
+	})
+	all.Wait()
+	var got []string
+	for range 7 {
+		got = append(got, <-order)
+	}
+	assert.Equal(t, []string{"0", "1", "2", "read", "3", "4", "5"}, got)
+}
+
+// The server's own clock says how long a script of the most operations takes. The
+// machine may be busy, so the least of many counts.
+func TestAFullScriptStopsTheServerForLessThanAMillisecond(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	server.MustDo("CONFIG", "SET", "slowlog-log-slower-than", "0")
+	n, now := greeted(t, server.Addr())
+	least := map[string]int64{}
+	call := func(kind string, requests []*node.Request) {
+		t.Helper()
+		var all sync.WaitGroup
+		posted := make(chan struct{})
+		server.MustDo("SLOWLOG", "RESET")
+		all.Add(len(requests))
+		require.True(t, n.Post(node.NewRead("p:busy", now()+time.Minute), receiver(func(*node.Reply) {
+			defer close(posted)
+			for _, req := range requests {
+				assert.True(t, n.Post(req, receiver(func(r *node.Reply) { assert.NoError(t, r.Err); all.Done() })))
+			}
+		})))
+		<-posted
+		all.Wait()
+		longest := int64(0)
+		for _, line := range server.MustDo("SLOWLOG", "GET", "10").([]any) {
+			entry := line.([]any)
+			if command := entry[3].([]any); command[0] == "EVALSHA" && command[2] == strconv.Itoa(4+node.MaxLocks) {
+				longest = max(longest, entry[2].(int64))
+			}
+		}
+		require.Positive(t, longest, "%s: one call of the most operations", kind)
+		if before, ok := least[kind]; !ok || longest < before {
+			least[kind] = longest
+		}
+	}
+	for try := range 30 {
+		soon := now() + time.Minute
+		var acquires, again, ahead, releases, waits, leaves, taken []*node.Request
+		var locks []string
+		for i := range node.MaxLocks {
+			lock := fmt.Sprintf("p:a-name-of-ordinary-length/%d/%d", try, i)
+			locks = append(locks, lock)
+			acquires = append(acquires, acquisition(lock, ownerA, soon))
+			again = append(again, acquisition(lock, ownerA, soon, func(a *node.Acquisition) { a.Token = "1000001" }))
+			ahead = append(ahead, acquisition(lock, ownerA, soon))
+			taken = append(taken, acquisition(lock, ownerB, soon))
+			waits = append(waits, acquisition(lock, ownerB, soon, func(a *node.Acquisition) {
+				a.Ticket, a.Place = ticketOf(fmt.Sprintf("%016x50", i)), "5"
+			}))
+			releases = append(releases, release(lock, ownerA, soon))
+			leaves = append(leaves, node.NewRelease(lock, node.Compose(ownerA, 0, metadata), nil,
+				node.TicketUpdate{Ticket: ticketOf(fmt.Sprintf("%016x50", i))}, soon))
+		}
+		call("acquire", acquires)
+		call("taken", taken)
+		call("extend", []*node.Request{renewals(locks, ownerA, 1_000_000, "10000", soon)})
+		call("release", releases)
+		server.MustDo("SET", node.HintKey("p:"), "1")
+		call("acquire with queues", again)
+		call("leave", leaves)
+		call("acquire that is ahead", ahead)
+		call("wait", waits)
+		call("release of those", releases)
+		call("release of nothing", releases)
+		server.MustDo("DEL", node.HintKey("p:"))
+		fewest := int64(0)
+		for _, us := range least {
+			fewest = max(fewest, us)
+		}
+		if try >= 4 && fewest < 1000 {
+			break
+		}
+	}
+	t.Logf("µs for %d operations: %v", node.MaxLocks, least)
+	for kind, us := range least {
+		assert.Less(t, us, int64(1000), kind)
+	}
+}

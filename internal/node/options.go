@@ -1,0 +1,135 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// Refuse returns what in o cannot work here and how to mend it, "" if nothing.
+// Options that are merely unused (client-side caching, pools, rings) are left
+// alone.
+func Refuse(o *rueidis.ClientOption) (field, fix string) {
+	switch {
+	case len(o.InitAddress) == 0 || o.InitAddress[0] == "":
+		return "InitAddress", "name one host:port for each node"
+	case len(o.InitAddress) > 1:
+		return "InitAddress", "name one host:port for each node; several addresses are several nodes"
+	case o.Sentinel.MasterSet != "":
+		return "Sentinel", "list independent masters: a failover loses locks"
+	case len(o.Standalone.ReplicaAddress) > 0:
+		return "Standalone.ReplicaAddress", "list independent masters: a replica has no vote"
+	case o.Standalone.EnableRedirect:
+		return "Standalone.EnableRedirect", "list independent masters: a redirect would move a vote"
+	case o.ReplicaOnly:
+		return "ReplicaOnly", "list independent masters: a replica has no vote"
+	case o.SendToReplicas != nil:
+		return "SendToReplicas", "list independent masters: a replica has no vote"
+	case o.ClusterOption.ShardsRefreshInterval != 0 || o.ClusterOption.MaxMovedRedirections != 0:
+		return "ClusterOption", "list standalone masters: a cluster is one failure domain"
+	case o.ConnLifetime != 0:
+		return "ConnLifetime", "leave it 0: rueidis sends a command again when a connection expires"
+	case o.DisableAutoPipelining:
+		return "DisableAutoPipelining", "leave it false: one ordered connection is what keeps a release behind its acquire"
+	case o.PipelineMultiplex > 0:
+		return "PipelineMultiplex", "leave it 0: one ordered connection is what keeps a release behind its acquire"
+	}
+	return "", ""
+}
+
+// Measured on rueidis 1.0.79: a stuck connection is noticed after at most
+// 2 × KeepAlive + ConnWriteTimeout, and the default buffers are 0.5 MiB each.
+const (
+	keepAlive    = 500 * time.Millisecond
+	writeTimeout = 500 * time.Millisecond
+	bufferSize   = 16 << 10
+	ringScale    = 8 // one batch is on its way at a time, and PINGs
+	maxDial      = 500 * time.Millisecond
+)
+
+// force returns o with what the protocol needs, see docs/adr/0002: one
+// connection, in order, nothing sent twice, and a dial that watched reports and
+// that gives up when life ends.
+func force(life context.Context, o rueidis.ClientOption, watched func(net.Conn) net.Conn) rueidis.ClientOption {
+	dial := dialer(o)
+	o.ForceSingleClient, o.DisableCache, o.DisableRetry, o.AlwaysPipelining = true, true, true, true
+	o.PipelineMultiplex, o.BlockingPipeline = -1, -1
+	o.ConnWriteTimeout = writeTimeout
+	o.ReadBufferEachConn, o.WriteBufferEachConn = bufferSize, bufferSize
+	o.RingScaleEachConn = ringScale
+	o.Dialer.KeepAlive = keepAlive
+	if o.ClientSetInfo == nil { // a right that nobody needs, and whose refusal fills the server's ACL LOG
+		o.ClientSetInfo = rueidis.DisableClientSetInfo
+	}
+	if o.Dialer.Timeout <= 0 || o.Dialer.Timeout > maxDial {
+		o.Dialer.Timeout = maxDial
+	}
+	if credentials := o.AuthCredentialsFn; credentials != nil {
+		o.AuthCredentialsFn = func(ctx rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+			return callOrAbandon(life, func() (rueidis.AuthCredentials, error) { return credentials(ctx) }, nil)
+		}
+	}
+	o.DialFn = nil
+	o.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
+		// A dial function of the user's may know its context and not d.Timeout.
+		ctx, cancel := context.WithTimeout(ctx, maxDial)
+		defer cancel()
+		conn, err := callOrAbandon(life, func() (net.Conn, error) { return dial(ctx, addr, d, config) }, func(late net.Conn) { _ = late.Close() })
+		if err != nil {
+			return nil, err
+		}
+		return watched(conn), nil
+	}
+	return o
+}
+
+// dialer returns what rueidis would have dialled with.
+func dialer(o rueidis.ClientOption) func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+	switch {
+	case o.DialCtxFn != nil:
+		return o.DialCtxFn
+	case o.DialFn != nil:
+		return func(_ context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
+			return o.DialFn(addr, d, config)
+		}
+	default:
+		return func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
+			if config == nil {
+				return d.DialContext(ctx, "tcp", addr)
+			}
+			return (&tls.Dialer{NetDialer: d, Config: config}).DialContext(ctx, "tcp", addr)
+		}
+	}
+}
+
+// callOrAbandon calls a function that may be the user's, and leaves it to itself when life
+// ends: it may know no context, or not care, and must hold up neither Close nor a
+// New that is given up. What comes after that is given to late, if there is one.
+// The goroutine ends when the function does.
+func callOrAbandon[T any](life context.Context, call func() (T, error), late func(T)) (T, error) {
+	type result struct {
+		value T
+		err   error
+	}
+	done := make(chan result) // unbuffered: what nobody waits for any more goes to late; never closed
+	go func() {
+		value, err := call()
+		select {
+		case done <- result{value, err}:
+		case <-life.Done():
+			if err == nil && late != nil {
+				late(value)
+			}
+		}
+	}()
+	select {
+	case r := <-done:
+		return r.value, r.err
+	case <-life.Done():
+		var none T
+		return none, context.Cause(life)
+	}
+}

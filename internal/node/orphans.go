@@ -1,0 +1,120 @@
+package node
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// voidAfter is how much later than its "not after", as it was translated by an exact
+// offset, a request is taken for void.
+const voidAfter = 10 * time.Millisecond
+
+// orphans are the owner values of locks that a request may still create although its
+// connection has broken, and until when: from then on the request is void, by its "not
+// after". The request is in the server's socket perhaps, or in the network, and nothing
+// that goes over another connection can wait for it.
+//
+// The instants are of the monotonic clock, which does not jump ahead: neither does the
+// node's, by which the request is void.
+type orphans map[string]time.Time
+
+// add notes the locks of a request whose answer will not come any more.
+func (o *orphans) add(req *Request, void time.Time) {
+	req.creates(func(owner string) {
+		if *o == nil {
+			*o = orphans{}
+		}
+		(*o)[owner] = void
+	})
+}
+
+// forget drops what is void.
+func (o orphans) forget(now time.Time) {
+	maps.DeleteFunc(o, func(_ string, void time.Time) bool { return !now.Before(void) })
+}
+
+// voidAt returns when a request that was sent then creates no lock any more, whenever
+// it arrives: by then the node's clock has passed its "not after", if the rates of the
+// clocks differ by no more than the measurement of the offset allows for.
+func (n *Node) voidAt(req *Request, sent time.Duration, at time.Time) time.Time {
+	stale := voidAfter
+	if n.offset.Known() {
+		stale += time.Duration(float64(req.Expires-n.offset.At()) * n.cfg.Drift)
+	}
+	return at.Add(req.Expires - sent + stale)
+}
+
+// releaseRetry is a release that is sent once more, at its time.
+type releaseRetry struct {
+	req *Request
+	at  time.Time
+}
+
+// retryRelease has a release that was answered sent once more, if something that was
+// sent before it may still run behind it: an acquisition in the socket of a server that
+// was stopped would lock for nobody, until its TTL. The receiver hears of the first
+// release, because most often there was nothing to overtake.
+func (n *Node) retryRelease(req *Request, sent time.Time) {
+	if len(n.orphans) == 0 {
+		return
+	}
+	var latest time.Time
+	req.owners(func(owner string) {
+		if void, ok := n.orphans[owner]; ok && sent.Before(void) {
+			delete(n.orphans, owner) // one retry is enough
+			if void.After(latest) {
+				latest = void
+			}
+		}
+	})
+	if latest.IsZero() {
+		return
+	}
+	again := plainRelease(req)
+	again.Expires = req.Expires + latest.Sub(sent) // a lock that is made so late lives so much longer
+	if len(n.retries) == 0 || latest.Before(n.retriesAt) {
+		n.retriesAt = latest
+	}
+	n.retries = append(n.retries, releaseRetry{req: again, at: latest})
+}
+
+// plainRelease returns a release of the same locks that touches no ticket: the wait may
+// be over by then, and the ticket must not be put back.
+func plainRelease(req *Request) *Request {
+	again := &Request{Kind: Release, urgent: true, insists: true, keys: req.keys}
+	stride := len(req.args) / len(req.keys)
+	for i := 1; i < len(req.args); i += stride {
+		again.args = append(again.args, "release", req.args[i])
+	}
+	return again
+}
+
+// retryReleases queues the releases whose time has come.
+func (n *Node) retryReleases() {
+	if len(n.retries) == 0 {
+		return
+	}
+	now := time.Now()
+	if now.Before(n.retriesAt) {
+		return
+	}
+	var due []entry
+	n.retries = slices.DeleteFunc(n.retries, func(r releaseRetry) bool {
+		if now.Before(r.at) {
+			return false
+		}
+		due = append(due, entry{req: r.req, to: discard{}})
+		return true
+	})
+	if len(n.retries) > 0 {
+		n.retriesAt = slices.MinFunc(n.retries, func(a, b releaseRetry) int { return a.at.Compare(b.at) }).at
+	}
+	n.requeue(due)
+}
+
+// discard receives answers that nobody waits for.
+type discard struct{}
+
+// Receive drops the answer.
+func (discard) Receive(int, *Request, *Reply) {}

@@ -1,0 +1,214 @@
+package node_test
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// orphan is a node whose connection breaks while a request that makes a lock is late on
+// its way: it reaches the server behind a release that went over the next connection,
+// and before its "not after".
+type orphan struct {
+	*node.Node
+	server   *redistest.Server
+	now      func() time.Duration
+	expires  time.Duration // of the request, and its "not after"
+	releases atomic.Int64  // that went out
+}
+
+// orphanKinds are the requests that make the lock p:job for ownerA.
+var orphanKinds = map[string]func(notAfter time.Duration) *node.Request{
+	"acquire": func(notAfter time.Duration) *node.Request {
+		return acquisition("p:job", ownerA, notAfter, func(a *node.Acquisition) { a.KeyTTL = "60000" })
+	},
+	"acquire with a ticket": func(notAfter time.Duration) *node.Request {
+		return acquisition("p:job", ownerA, notAfter, func(a *node.Acquisition) {
+			a.KeyTTL, a.Ticket, a.Place = "60000", ticketOf("000000000000000150"), "5"
+		})
+	},
+	"heal": func(notAfter time.Duration) *node.Request {
+		h := node.Healing{Owner: ownerA, Metadata: metadata, KeyTTL: "60000", NotAfter: notAfter}
+		other := h
+		h.Lock, other.Lock = "p:job", "p:other"
+		return node.NewHeal([]node.Healing{other, h}, notAfter)
+	},
+}
+
+func newOrphan(t *testing.T, request func(notAfter time.Duration) *node.Request) *orphan {
+	t.Helper()
+	o := &orphan{server: redistest.Start(t, 1)[0]}
+	proxy := redistest.NewProxy(t, o.server.Addr())
+	var mu sync.Mutex
+	var newest net.Conn
+	o.Node, o.now = run(t, node.Config{
+		Option: rueidis.ClientOption{
+			InitAddress: []string{proxy.Addr()},
+			DialCtxFn: func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+				conn, err := d.DialContext(ctx, "tcp", addr)
+				mu.Lock()
+				newest = conn
+				mu.Unlock()
+				return conn, err
+			},
+		},
+	})
+	require.Eventually(t, func() bool { return o.Health().Err == nil }, 20*time.Second, 5*time.Millisecond)
+
+	o.expires = o.now() + 3*time.Second
+	under := make(chan struct{}, 1)
+	proxy.DelayCommand(func(cmd []string) bool {
+		for _, word := range cmd {
+			switch word {
+			case "release", "leave":
+				o.releases.Add(1)
+			case "acquire", "wait", "heal":
+				select {
+				case under <- struct{}{}:
+				default:
+				}
+				return true
+			}
+		}
+		return false
+	}, 500*time.Millisecond)
+	answer := make(answers, 1)
+	require.True(t, o.Post(request(o.expires), answer))
+	<-under
+	mu.Lock()
+	_ = newest.Close()
+	mu.Unlock()
+	require.Equal(t, node.Unknown, answer.next(t).Status)
+	o.releases.Store(0)
+	return o
+}
+
+func (o *orphan) release(owner string) *node.Request {
+	return release("p:job", owner, o.now()+time.Minute)
+}
+
+func (o *orphan) locked() bool { return o.server.MustDo("EXISTS", "p:job") == int64(1) }
+
+func TestALockThatIsMadeBehindItsReleaseIsReleasedAgain(t *testing.T) {
+	for name, request := range orphanKinds {
+		t.Run(name, func(t *testing.T) {
+			o := newOrphan(t, request)
+			answer := make(answers, 3)
+			require.True(t, o.Post(o.release(ownerB), answer))
+			require.True(t, o.Post(o.release(ownerA), answer))
+			for range 2 {
+				got := answer.next(t)
+				assert.Equal(t, node.Done, got.Status)
+				assert.EqualValues(t, node.Missing, got.N)
+			}
+			require.Less(t, o.now(), o.expires, "answered at once")
+			require.Eventually(t, o.locked, 20*time.Second, time.Millisecond, "the late request locks")
+			require.Eventually(t, func() bool { return !o.locked() }, 20*time.Second, 5*time.Millisecond)
+			assert.Greater(t, o.now(), o.expires, "not while it may still be made")
+			assert.EqualValues(t, 3, o.releases.Load(), "the release that is not in doubt goes out once")
+			assert.Empty(t, answer, "one answer for each")
+		})
+	}
+}
+
+// One request may release many locks, with tickets or without; its retry touches no
+// ticket, because the wait may be over by then.
+func TestEveryKindOfReleaseIsRetried(t *testing.T) {
+	for name, make1 := range map[string]func(until time.Duration) *node.Request{
+		"many": func(until time.Duration) *node.Request {
+			return node.NewReleases([][2]string{
+				{"p:a", node.Compose(ownerB, 0, metadata)}, {"p:job", node.Compose(ownerA, 0, metadata)},
+			}, until)
+		},
+		"with a ticket": func(until time.Duration) *node.Request {
+			return node.NewRelease("p:job", node.Compose(ownerA, 0, metadata), nil,
+				node.TicketUpdate{Ticket: ticketOf("000000000000000150"), Place: "5"}, until)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newOrphan(t, orphanKinds["acquire"])
+			answer := make(answers, 2)
+			require.True(t, o.Post(make1(o.now()+time.Minute), answer))
+			assert.Equal(t, node.Done, answer.next(t).Status)
+			require.Eventually(t, o.locked, 20*time.Second, time.Millisecond, "the late request locks")
+			o.server.MustDo("DEL", node.QueueKey("p:job"))
+			require.Eventually(t, func() bool { return !o.locked() }, 20*time.Second, 5*time.Millisecond)
+			assert.EqualValues(t, 0, o.server.MustDo("EXISTS", node.QueueKey("p:job")))
+			assert.Empty(t, answer, "one answer")
+		})
+	}
+}
+
+func TestCloseWaitsForTheReleaseOfALockThatMayStillBeMade(t *testing.T) {
+	o := newOrphan(t, orphanKinds["acquire"])
+	var answers tally
+	assert.True(t, o.Close(context.Background(), []*node.Request{o.release(ownerA)}, &answers))
+	assert.Greater(t, o.now(), o.expires)
+	assert.False(t, o.locked())
+	_, others := answers.counts()
+	assert.Equal(t, 1, others, "nothing was there")
+	assert.EqualValues(t, 2, o.releases.Load())
+}
+
+func TestAReleaseBehindAVoidRequestGoesOutOnce(t *testing.T) {
+	o := newOrphan(t, orphanKinds["acquire"])
+	time.Sleep(o.expires - o.now() + 100*time.Millisecond)
+	answer := make(answers, 2)
+	require.True(t, o.Post(o.release(ownerA), answer))
+	assert.EqualValues(t, node.Ours, answer.next(t).N, "the late request had locked")
+	assert.True(t, o.Close(context.Background(), nil, nil))
+	assert.EqualValues(t, 1, o.releases.Load())
+}
+
+// The releases have been answered: that is what Close promises, and what its context
+// bounds. The rest is for as long as there is time.
+func TestCloseIsInTimeWhenOnlyASecondReleaseIsMissing(t *testing.T) {
+	o := newOrphan(t, orphanKinds["acquire"])
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	var answers tally
+	assert.True(t, o.Close(ctx, []*node.Request{o.release(ownerA)}, &answers))
+	assert.Less(t, o.now(), o.expires)
+	assert.EqualValues(t, 1, o.releases.Load())
+}
+
+// A lock that may still be made is given back whoever asked for it.
+func TestARaiseOrAnExtendLeavesNoOrphan(t *testing.T) {
+	for name, request := range map[string]func(until time.Duration) *node.Request{
+		"raise":  func(until time.Duration) *node.Request { return node.NewRaise("p:job", ownerA, 9, metadata, until) },
+		"extend": func(until time.Duration) *node.Request { return renewals([]string{"p:job"}, ownerA, 7, "1000", until) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t, 1)[0]
+			proxy := redistest.NewProxy(t, server.Addr())
+			n, now := greeted(t, proxy.Addr())
+			var releases atomic.Int64
+			proxy.DropReply(func(cmd []string) bool { return slices.Contains(cmd, name) })
+			answer := make(answers, 2)
+			require.True(t, n.Post(request(now()+5*time.Second), answer))
+			require.Equal(t, node.Unknown, answer.next(t).Status)
+			proxy.DelayCommand(func(cmd []string) bool {
+				if slices.Contains(cmd, "release") {
+					releases.Add(1)
+				}
+				return false
+			}, 0)
+			require.True(t, n.Post(release("p:job", ownerA, now()+time.Minute), answer))
+			assert.Equal(t, node.Done, answer.next(t).Status)
+			assert.True(t, n.Close(context.Background(), nil, nil))
+			assert.EqualValues(t, 1, releases.Load())
+		})
+	}
+}

@@ -1,0 +1,196 @@
+package node
+
+import (
+	"time"
+)
+
+const (
+	// batchBytes bounds what goes out at once: whatever comes behind it waits for all
+	// its answers. There is no bound on the number of requests below it, so that a
+	// distant node is not capped at so many for each round trip.
+	batchBytes = 512 << 10
+	// acquireMax is how many acquisitions may wait for one node. Everything else keeps
+	// a lease or gives one back and is never refused.
+	acquireMax = 8192
+	// purgeEvery is how often a full lane is searched for expired requests.
+	purgeEvery = 10 * time.Millisecond
+)
+
+// entry is a request in a lane.
+type entry struct {
+	req    *Request
+	to     Receiver
+	resent bool // it has been sent once, and was certainly not applied
+}
+
+// lanes hold what waits for the worker. What keeps a lease or gives one back goes
+// before what asks for one: a burst of acquisitions must not cost a lease that is
+// held. Node.mu guards them.
+type lanes struct {
+	urgent  []entry
+	acquire []entry
+	purgeAt time.Duration
+}
+
+// Post queues req; its answer goes to the receiver, once. It reports false, and
+// nothing happens, when too many acquisitions wait or the node is closed.
+func (n *Node) Post(req *Request, to Receiver) bool {
+	n.mu.Lock()
+	if n.closed {
+		n.mu.Unlock()
+		return false
+	}
+	n.settled, n.resting = false, false
+	if req.urgent {
+		n.lanes.urgent = append(n.lanes.urgent, entry{req: req, to: to})
+		n.mu.Unlock()
+		n.wake()
+		return true
+	}
+	var expired []entry
+	if len(n.lanes.acquire) >= acquireMax {
+		expired = n.purge()
+	}
+	ok := len(n.lanes.acquire) < acquireMax
+	if ok {
+		n.lanes.acquire = append(n.lanes.acquire, entry{req: req, to: to})
+	}
+	n.mu.Unlock()
+	fail(n.cfg.Index, expired, Unsent, ErrExpired)
+	if ok {
+		n.wake()
+	}
+	return ok
+}
+
+// purge takes expired acquisitions out of their lane. n.mu is held.
+func (n *Node) purge() (expired []entry) {
+	_, now := n.cfg.Clock()
+	if now < n.lanes.purgeAt {
+		return nil
+	}
+	n.lanes.purgeAt = now + purgeEvery
+	rest := n.lanes.acquire[:0]
+	for _, e := range n.lanes.acquire {
+		if e.req.Expires <= now || e.req.withdrawn.Load() {
+			expired = append(expired, e)
+		} else {
+			rest = append(rest, e)
+		}
+	}
+	clear(n.lanes.acquire[len(rest):])
+	n.lanes.acquire = rest
+	return expired
+}
+
+// wake has the worker look.
+func (n *Node) wake() {
+	select {
+	case n.signal <- struct{}{}:
+	default:
+	}
+}
+
+// requeue puts entries back to the front of the urgent lane, in their order.
+func (n *Node) requeue(entries []entry) {
+	if len(entries) == 0 {
+		return
+	}
+	n.mu.Lock()
+	n.resting = false
+	n.lanes.urgent = append(entries, n.lanes.urgent...)
+	n.mu.Unlock()
+}
+
+// rejected collects requests that take answers without sending them.
+type rejected struct {
+	expired, withdrawn, withheld, quarantined, closing []entry
+	undone                                             []entry
+}
+
+// take moves the front of the lanes into the batch. Requests that expired or were
+// withdrawn, and votes of a node that is quarantined, closing or to be mended, are
+// answered at once.
+func (n *Node) take(now time.Duration) {
+	quarantined := n.quarantined()
+	var out rejected
+	size := 0
+	n.batch = n.batch[:0]
+	n.mu.Lock()
+	i := 0
+	for ; i < len(n.lanes.urgent) && size < batchBytes; i++ {
+		e := n.lanes.urgent[i]
+		if n.admit(e, now, quarantined, &out) {
+			n.batch = append(n.batch, e)
+			size += e.req.bytes()
+		}
+	}
+	n.lanes.urgent = dropFirst(n.lanes.urgent, i)
+	i = 0
+	for ; i < len(n.lanes.acquire) && size < batchBytes; i++ {
+		e := n.lanes.acquire[i]
+		if n.admit(e, now, quarantined, &out) {
+			n.batch = append(n.batch, e)
+			size += e.req.bytes()
+		}
+	}
+	n.lanes.acquire = dropFirst(n.lanes.acquire, i)
+	n.mu.Unlock()
+	fail(n.cfg.Index, out.expired, Unsent, ErrExpired)
+	fail(n.cfg.Index, out.withdrawn, Unsent, ErrWithdrawn)
+	fail(n.cfg.Index, out.withheld, Misconfigured, n.withheld)
+	fail(n.cfg.Index, out.quarantined, Unsent, n.quarantineReason)
+	fail(n.cfg.Index, out.closing, Unsent, ErrClosed)
+	for _, e := range out.undone {
+		e.to.Receive(n.cfg.Index, e.req, &Reply{Status: Done, N: Missing})
+	}
+}
+
+// admit reports whether an entry is to be sent, and files it where it is not. From
+// here on a request counts as sent. n.mu is held.
+func (n *Node) admit(e entry, now time.Duration, quarantined bool, out *rejected) bool {
+	bit := uint32(1) << n.cfg.Index
+	switch req := e.req; {
+	case req.Expires <= now:
+		out.expired = append(out.expired, e)
+	case req.Kind == Raise && n.withheld != nil:
+		out.withheld = append(out.withheld, e)
+	case req.Kind == Raise && quarantined:
+		// Its data may be older than a grant of another client, and the raise would count.
+		out.quarantined = append(out.quarantined, e)
+	case req.Kind != Acquire:
+		if req.undoesNothing(bit) {
+			// The acquisition is still in its lane, or was never sent: there is nothing
+			// to undo, and take drops it when it comes to it.
+			out.undone = append(out.undone, e)
+			return false
+		}
+		return true
+	case req.withdrawn.Load():
+		out.withdrawn = append(out.withdrawn, e)
+	case n.leaving:
+		out.closing = append(out.closing, e)
+	case n.withheld != nil:
+		out.withheld = append(out.withheld, e)
+	case quarantined:
+		out.quarantined = append(out.quarantined, e)
+	default:
+		req.sent.Or(bit)
+		return true
+	}
+	return false
+}
+
+// dropFirst removes the first i entries and keeps the array.
+func dropFirst(lane []entry, i int) []entry {
+	rest := copy(lane, lane[i:])
+	clear(lane[rest:])
+	return lane[:rest]
+}
+
+// fail answers entries without a server's answer.
+func fail(index int, entries []entry, status Status, err error) {
+	for _, e := range entries {
+		e.to.Receive(index, e.req, &Reply{Status: status, Err: err})
+	}
+}

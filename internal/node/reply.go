@@ -1,0 +1,342 @@
+package node
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// Status says what a Reply means.
+type Status uint8
+
+const (
+	// Done means that the operation ran; the values of the reply are its answer.
+	Done Status = iota + 1
+	// Granted means that the lock is ours; Moved and Before tell of the register.
+	Granted
+	// Taken means that another owner has the lock; Held and TTL tell who and for how
+	// long. It is the only answer that means contention.
+	Taken
+	// Unsent means that the request was not applied: the node was down, in quarantine
+	// or closed, or the request expired in its queue.
+	Unsent
+	// Unknown means that the request may have been applied; the answer did not come.
+	Unknown
+	// Failed means that the node answered an error that may pass (LOADING, BUSY, OOM …).
+	Failed
+	// Misconfigured means that the node answered an error that somebody has to mend
+	// (NOPERM, READONLY, WRONGTYPE …).
+	Misconfigured
+	// notApplied is Unsent, and the request may be sent again at once.
+	notApplied
+)
+
+// String returns the status as a telemetry attribute.
+func (s Status) String() string {
+	return [...]string{
+		"none", "done", "granted", "taken", "unsent", "unknown", "failed", "misconfigured", "unsent",
+	}[s]
+}
+
+// Answers of Extend, Heal, Release, Pass and Recall to one lock. Where a script answers
+// Missing, the lock may also have come too late to be made (Heal).
+const (
+	Ours             = 1
+	OursWithoutToken = 2  // Extend: the node does not show the lease's token
+	HandedOn         = 2  // Release, Pass: reserved for a waiter from now on
+	Missing          = 0  // or reserved for a waiter
+	Another          = -1 // another owner has the lock
+	Unanswered       = -2 // the operation failed; Reply.Err says how
+)
+
+// Reply is what came of a Request on one node.
+type Reply struct {
+	Status  Status
+	Sent    time.Duration // before the request went out, on the validity clock
+	Moved   int64         // Granted: where this request moved the register to; 0: not at all, it is ahead
+	Before  int64         // Granted, Raise: where the register stood before; Raise: −1 for a refusal
+	Waiters int64         // Granted, Raise, Read: tickets in the queue
+	N       int64         // Release, Pass, Recall on one lock: the answer
+	Answers []int64       // Extend, Heal, Release on several locks: one for each; valid during Receive only
+	Held    string        // Taken, Read: the lock's value, "" for none
+	TTL     time.Duration // Taken, Read: how long it lives; negative for ever or not at all
+	// Position is how many tickets are before ours in the queue; −1 if ours is not in it.
+	Position int64 // Taken
+	Register int64 // Read
+	Err      error // for Unsent and all below
+}
+
+// Receiver gets the replies to posted requests. Receive is called in the worker's
+// goroutine, or in that of a caller of Post, so it must not block, and nobody may
+// post with a lock that Receive takes. The reply is valid during the call.
+type Receiver interface {
+	Receive(node int, req *Request, reply *Reply)
+}
+
+// Errors of a node that are not the server's own. They arrive in Reply.Err.
+var (
+	ErrClosed      = errors.New("closed")
+	ErrConnecting  = errors.New("not connected yet")
+	ErrExpired     = errors.New("not sent in time")
+	ErrWithdrawn   = errors.New("withdrawn before it was sent")
+	ErrLate        = errors.New("refused by the node as too late")
+	ErrQuarantined = errors.New("in quarantine: the node was restarted, flushed, able to evict, or never used before")
+	ErrClockStep   = errors.New("in quarantine: the node's clock was stepped forward")
+	ErrReconnected = errors.New("connection changed on the way")
+)
+
+// ConfigError is an answer or a property of a node that somebody has to mend.
+type ConfigError struct {
+	Problem string // what is wrong, with the server's own words where there are any
+	Fix     string // what to do
+}
+
+// Error returns the problem and the fix.
+func (e *ConfigError) Error() string { return e.Problem + ": " + e.Fix }
+
+// errReply says that the parts of a reply are not what the script answers.
+var errReply = errors.New("other parts than expected")
+
+func notUnderstood(what string, err error) error {
+	return &ConfigError{Problem: "reply to " + what + " not understood: " + err.Error(), Fix: defaultFix}
+}
+
+// read fills r from the answers to the operations of req.
+func (n *Node) read(req *Request, all answers, r *Reply) {
+	r.Status = Done
+	var err error
+	switch req.Kind {
+	case Acquire:
+		err = n.readVote(all, r)
+	case Extend, Heal:
+		_, err = n.readMany(all, r)
+	case Raise:
+		err = readRaise(all, r)
+	case Read:
+		err = readState(all, r)
+	default:
+		var failure Status
+		if failure, err = n.readMany(all, r); err == nil {
+			if r.N = r.Answers[0]; r.N == Unanswered {
+				r.Status = failure
+			}
+		}
+	}
+	if err != nil {
+		r.Status, r.Err = misread(req.Kind, err)
+	}
+}
+
+// numeral returns the number that a character of an answer stands for, and false for one
+// that stands for none.
+func numeral(code byte) (int64, bool) {
+	switch code {
+	case '0', '1', '2':
+		return int64(code - '0'), true
+	case '-':
+		return -1, true
+	}
+	return 0, false
+}
+
+// misread says what an error in the place of an answer means.
+func misread(kind Kind, err error) (Status, error) {
+	var failed operationError
+	if !errors.As(err, &failed) {
+		return Misconfigured, notUnderstood(kind.String(), err)
+	}
+	status, err := classify(failed)
+	return status, missingRight(err)
+}
+
+// operationError is the error of one operation, as the script answers it.
+type operationError string
+
+// Error returns the server's words.
+func (e operationError) Error() string { return string(e) }
+
+// operationFailure returns the error that an operation answered, nil if it answered none.
+func operationFailure(parts []rueidis.RedisMessage) error {
+	if len(parts) != 1 {
+		return nil
+	}
+	text, err := stringOf(&parts[0])
+	if err != nil {
+		return err
+	}
+	return operationError(strings.TrimPrefix(text, "ERR "))
+}
+
+// readVote reads the answer to an acquisition.
+func (n *Node) readVote(all answers, r *Reply) error {
+	switch all.codes[0] {
+	case '1':
+		r.Status, r.Moved, r.Before = Granted, AsProposed, AsProposed
+		return nil
+	case '0':
+		r.Status, r.Err = Unsent, ErrLate
+		return nil
+	case '-':
+		r.Status, r.Err = notApplied, ErrQuarantined
+		n.regreet()
+		return nil
+	}
+	parts, err := detail(all)
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(parts) != 3:
+		return errReply
+	case parts[0].IsInt64():
+		r.Status = Granted
+		if r.Moved, err = integerOf(&parts[0]); err == nil {
+			r.Before, err = integerOf(&parts[1])
+		}
+		if err == nil {
+			r.Waiters, err = integerOf(&parts[2])
+		}
+		return err
+	default:
+		r.Status = Taken
+		if r.Position, err = integerOf(&parts[2]); err == nil {
+			err = readHeld(parts, r)
+		}
+		return err
+	}
+}
+
+// AsProposed stands in Moved for the proposal itself, and in Before for a value that
+// the node was not asked for.
+const AsProposed = -1
+
+// readHeld reads a lock's value and how long it lives.
+func readHeld(parts []rueidis.RedisMessage, r *Reply) (err error) {
+	if !parts[0].IsNil() {
+		if r.Held, err = stringOf(&parts[0]); err != nil {
+			return err
+		}
+	}
+	ms, err := integerOf(&parts[1])
+	// Redis takes lives that no duration can hold: 292 million years. Half of what one
+	// can hold leaves room to add to it.
+	r.TTL = time.Duration(min(max(ms, -2), math.MaxInt64/2/int64(time.Millisecond))) * time.Millisecond
+	return err
+}
+
+// detail returns the parts of the one answer, which is no number.
+func detail(all answers) ([]rueidis.RedisMessage, error) {
+	if len(all.details) != 1 {
+		return nil, errReply
+	}
+	parts, err := all.details[0].ToArray()
+	if err != nil {
+		return nil, err
+	}
+	return parts, operationFailure(parts)
+}
+
+// readState reads the answer to a Read.
+func readState(all answers, r *Reply) error {
+	parts, err := detail(all)
+	if err != nil {
+		return err
+	}
+	if len(parts) != 4 {
+		return errReply
+	}
+	if r.Register, err = integerOf(&parts[2]); err != nil {
+		return err
+	}
+	if r.Waiters, err = integerOf(&parts[3]); err != nil {
+		return err
+	}
+	return readHeld(parts, r)
+}
+
+func readRaise(all answers, r *Reply) error {
+	parts, err := detail(all)
+	if err != nil {
+		return err
+	}
+	if len(parts) != 2 {
+		return errReply
+	}
+	if r.Before, err = integerOf(&parts[0]); err != nil {
+		return err
+	}
+	r.Waiters, err = integerOf(&parts[1])
+	return err
+}
+
+// readMany reads one answer for each lock. A lock of another type is another owner's;
+// an operation that failed otherwise is Unanswered, and the others count. It returns
+// what the last failure means.
+func (n *Node) readMany(all answers, r *Reply) (failure Status, err error) {
+	n.codes = n.codes[:0]
+	for i := range len(all.codes) {
+		code, known := numeral(all.codes[i])
+		if !known && all.codes[i] != '*' {
+			return 0, errReply
+		}
+		if !known {
+			var status Status
+			if code, status, err = numberOrFailure(&all.details[0], r); err != nil {
+				return 0, err
+			}
+			if status != 0 {
+				failure = status
+			}
+			all.details = all.details[1:]
+		}
+		n.codes = append(n.codes, code)
+	}
+	r.Answers = n.codes
+	return failure, nil
+}
+
+// numberOrFailure returns an answer that is a larger number, or what the error of an
+// operation says of its lock; then the error goes into r, and status says what it means.
+func numberOrFailure(message *rueidis.RedisMessage, r *Reply) (code int64, status Status, err error) {
+	if message.IsInt64() {
+		code, err = integerOf(message)
+		return code, 0, err
+	}
+	parts, err := message.ToArray()
+	if err == nil {
+		err = operationFailure(parts)
+	}
+	var failed operationError
+	switch {
+	case !errors.As(err, &failed):
+		return 0, 0, errors.Join(errReply, err)
+	case strings.HasPrefix(failed.Error(), "WRONGTYPE"):
+		return Another, 0, nil
+	}
+	status, err = classify(failed)
+	r.Err = missingRight(err)
+	return Unanswered, status, nil
+}
+
+// integerOf returns a reply that is an integer; any other is an error.
+func integerOf(message *rueidis.RedisMessage) (int64, error) {
+	if err := message.Error(); err != nil {
+		return 0, err
+	}
+	return message.ToInt64()
+}
+
+// stringOf returns a reply that is a string; any other is an error. ToString of
+// rueidis takes RESP3's numbers and booleans for strings as well.
+func stringOf(message *rueidis.RedisMessage) (string, error) {
+	if err := message.Error(); err != nil {
+		return "", err
+	}
+	if !message.IsString() {
+		return "", errReply
+	}
+	return message.ToString()
+}

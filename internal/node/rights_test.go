@@ -1,0 +1,100 @@
+package node_test
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// scriptCommands returns the commands that the script calls, in lower case.
+func scriptCommands() (names []string) {
+	for _, call := range regexp.MustCompile(`call\('(\w+)'`).FindAllStringSubmatch(node.Apply, -1) {
+		names = append(names, strings.ToLower(call[1]))
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// The error of a command that the user may not run comes with the number of its line
+// where it ends the whole script.
+func TestALineOfTheScriptCallsOneCommandAtMost(t *testing.T) {
+	for i, line := range strings.Split(node.Apply, "\n") {
+		assert.LessOrEqual(t, strings.Count(line, "call('"), 1, "line %d", i+1)
+	}
+}
+
+func TestTheScriptLooksForEveryRightThatItNeeds(t *testing.T) {
+	list := regexp.MustCompile(`local ours = '(.*)'`).FindStringSubmatch(node.Apply)
+	require.Len(t, list, 2)
+	first := []string{"mget", "time"} // they end the script
+	assert.Equal(t, scriptCommands(), slices.Sorted(slices.Values(append(first, strings.Fields(list[1])...))))
+}
+
+// An operator has to know which right to give.
+func TestEveryRightThatTheScriptMissesIsNamed(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	for _, command := range scriptCommands() {
+		t.Run(command, func(t *testing.T) {
+			server.MustDo("FLUSHALL")
+			server.MustDo("ACL", "SETUSER", "u", "reset", "on", ">word", "~*", "&*", "+@all", "-"+command)
+			errs := live(t, server)
+			require.NotEmpty(t, errs)
+			for _, err := range errs {
+				var config *node.ConfigError
+				require.ErrorAs(t, err, &config)
+				assert.Regexp(t, fmt.Sprintf(`\+%[1]s\b|'%[1]s' command`, command), config.Error())
+			}
+		})
+	}
+}
+
+// live takes a node of the user u through all operations and returns what fails.
+func live(t *testing.T, server *redistest.Server) (errs []error) {
+	subscribed := make(chan struct{}, 16)
+	n, now := run(t, node.Config{
+		Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}, Username: "u", Password: "word"},
+		Cap:    time.Second, Guard: time.Hour, Trust: true,
+		Manager: subscriberManager, OnSubscribed: func(int) { subscribed <- struct{}{} },
+	})
+	if err := n.Health().Err; err != nil {
+		return []error{err}
+	}
+	n.Subscribe()
+	<-subscribed
+	soon := now() + 20*time.Second
+	do := func(req *node.Request) {
+		answer := make(answers, 1)
+		require.True(t, n.Post(req, answer))
+		if r := answer.next(t); r.Err != nil {
+			errs = append(errs, r.Err)
+		}
+	}
+	ticket := ticketOf("000000000000000150")
+	waits := func(a *node.Acquisition) { a.Ticket, a.Place = ticket, "5" }
+	do(acquisition("p:job", ownerA, soon))
+	server.MustDo("SET", "p:job", node.Compose(ownerA, 7, metadata))
+	do(acquisition("p:job", ownerB, soon, waits))
+	do(renewals([]string{"p:job"}, ownerA, 7, "10000", soon))
+	do(node.NewHeal([]node.Healing{{Lock: "p:healed", Owner: ownerA, Metadata: metadata, KeyTTL: "10000", NotAfter: soon}}, soon))
+	do(node.NewRaise("p:job", ownerA, 1<<52, metadata, soon))
+	do(node.NewRead("p:job", soon))
+	server.MustDo("ZADD", node.QueueKey("p:job"), "5", ticket)
+	server.MustDo("SET", node.HintKey("p:"), "1")
+	do(release("p:job", ownerA, soon))
+	server.MustDo("DEL", "p:job")
+	server.MustDo("ZADD", node.QueueKey("p:job"), "5", ticket)
+	do(node.NewRecall("p:job", soon))
+	server.MustDo("ZADD", node.RegistersKey("p:"), "5", "p:old")
+	do(node.NewForget(soon))
+	return errs
+}

@@ -1,0 +1,112 @@
+package node
+
+import (
+	"errors"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/redis/rueidis"
+)
+
+// WakeKind says what a node publishes to the Manager of a waiter.
+type WakeKind byte
+
+const (
+	// WakeReserved means that the node reserves the lock for the ticket.
+	WakeReserved WakeKind = 'r'
+	// WakeNext means that the node reserves the lock for the ticket before this one, or
+	// leaves it free for a moment.
+	WakeNext WakeKind = 'n'
+	// WakeAskAgain means that the node has emptied the queue: waiters that ask again get
+	// their places back.
+	WakeAskAgain WakeKind = 'a'
+)
+
+// Subscribe has the node wake the waiters of this Manager, over a connection of its
+// own: a push between the replies could not be told from them in RESP2. It returns at
+// once, and is safe to call again.
+//
+// A wake-up is a hint. As long as the node wakes nobody, waiters do not queue on it and
+// find out by asking.
+func (n *Node) Subscribe() {
+	if n.cfg.Manager != "" {
+		n.subscribeOnce.Do(func() { close(n.subscribe) })
+	}
+}
+
+// RunSubscriber waits for Subscribe, and then subscribes until the node is closed, over
+// one connection after the other. It must be called once, and returns when Run has come
+// to its end.
+func (n *Node) RunSubscriber() {
+	select {
+	case <-n.subscribe:
+	case <-n.ctx.Done():
+		return
+	}
+	retry := backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(2*time.Second),
+		backoff.WithMaxElapsedTime(0))
+	for n.ctx.Err() == nil {
+		err := n.receive(retry.Reset)
+		n.subscribed.Store(false)
+		n.judgeSubscriber(err)
+		select {
+		case <-time.After(retry.NextBackOff()):
+		case <-n.ctx.Done():
+		}
+	}
+}
+
+// receive subscribes as long as one connection stands.
+func (n *Node) receive(confirmed func()) error {
+	client, err := rueidis.NewClient(force(n.ctx, n.cfg.Option, n.watchSubscriber))
+	if client == nil {
+		return err
+	}
+	// A ping that a hanging node does not answer ends the connection, after 1.5 s; Close
+	// of the node does at once.
+	defer client.Close()
+	if err != nil {
+		return err
+	}
+	ctx := rueidis.WithOnSubscriptionHook(n.ctx, func(s rueidis.PubSubSubscription) {
+		if s.Kind == "subscribe" {
+			confirmed()
+			n.judgeSubscriber(nil)
+			n.subscribed.Store(true)
+			n.cfg.OnSubscribed(n.cfg.Index)
+		}
+	})
+	channel := n.channels + n.cfg.Manager
+	return client.Receive(ctx, client.B().Subscribe().Channel(channel).Build(), func(m rueidis.PubSubMessage) {
+		if len(m.Message) > 1+TicketLen {
+			n.cfg.OnWake(n.cfg.Index, WakeKind(m.Message[0]), m.Message[1:1+TicketLen], m.Message[1+TicketLen:])
+		}
+	})
+}
+
+// judgeSubscriber has the worker report, as a doubt, a subscription that somebody has to
+// mend, and that it was mended.
+func (n *Node) judgeSubscriber(err error) {
+	if n.ctx.Err() != nil {
+		return
+	}
+	var now *ConfigError
+	if err != nil {
+		if status, refused := classify(err); status != Misconfigured || !errors.As(refused, &now) {
+			return // it is down, and the worker finds that
+		}
+		now = &ConfigError{Problem: "this node wakes nobody, waiters have to ask: " + now.Problem, Fix: now.Fix}
+	}
+	if before := n.subscribeErr.Swap(now); (before == nil) != (now == nil) {
+		n.Check()
+	}
+}
+
+// subscription returns what keeps the node from waking waiters, nil for nothing.
+func (n *Node) subscription() error {
+	if err := n.subscribeErr.Load(); err != nil {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// listener is a node, what it was woken for, and how its health changed.
+type listener struct {
+	*node.Node
+	t          *testing.T
+	now        func() time.Duration
+	subscribed chan struct{}
+	wakes      chan string
+	health     chan node.Health
+}
+
+func listen(t *testing.T, option rueidis.ClientOption) *listener {
+	t.Helper()
+	l := &listener{t: t, subscribed: make(chan struct{}, 64), wakes: make(chan string, 64), health: make(chan node.Health, 64)}
+	l.Node, l.now = run(t, node.Config{
+		Option: option, Manager: subscriberManager, Cap: time.Second,
+		OnWake: func(_ int, kind node.WakeKind, ticket, lock string) {
+			l.wakes <- string(rune(kind)) + " " + ticket + " " + lock
+		},
+		OnSubscribed: func(int) { l.subscribed <- struct{}{} },
+		OnHealth:     func(_ int, h node.Health) { l.health <- h },
+	})
+	require.NoError(t, (<-l.health).Err)
+	return l
+}
+
+// within receives, and sooner than the worker greets again without a reason.
+func within[T any](t *testing.T, what string, from <-chan T) (v T) {
+	t.Helper()
+	select {
+	case v = <-from:
+	case <-time.After(8 * time.Second):
+		require.Fail(t, what)
+	}
+	return v
+}
+
+// queues reports whether a waiter for a taken lock is queued.
+func (l *listener) queues() bool {
+	l.t.Helper()
+	answer := make(answers, 1)
+	require.True(l.t, l.Post(acquisition("p:job", ownerB, l.now()+10*time.Second, func(a *node.Acquisition) {
+		a.Ticket, a.Place = ticketOf("000000000000000150"), "1700000000000000"
+	}), answer))
+	got := answer.next(l.t)
+	require.Equal(l.t, node.Taken, got.Status, "%v", got.Err)
+	return got.Position >= 0
+}
+
+// eachProtocol runs a test with RESP3, or what the server has, and with RESP2.
+func eachProtocol(t *testing.T, test func(t *testing.T, option rueidis.ClientOption)) {
+	for name, resp2 := range map[string]bool{"by default": false, "RESP2": true} {
+		t.Run(name, func(t *testing.T) { test(t, rueidis.ClientOption{AlwaysRESP2: resp2}) })
+	}
+}
+
+// A node wakes waiters again after every break, and the worker's connection has no part
+// in it.
+func TestTheSubscriberComesBack(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, option rueidis.ClientOption) {
+		server := redistest.Start(t, 1)[0]
+		server.MustDo("SET", "p:job", "somebody")
+		option.InitAddress = []string{server.Addr()}
+		l := listen(t, option)
+		assert.False(t, l.queues(), "nobody has called Subscribe")
+		l.Subscribe()
+		l.Subscribe() // is safe to call again
+		within(t, "it subscribes", l.subscribed)
+		require.True(t, l.queues())
+		for range 3 {
+			assert.EqualValues(t, 1, server.MustDo("CLIENT", "KILL", "TYPE", "pubsub"), "one connection is subscribed")
+			within(t, "it subscribes again", l.subscribed)
+			require.True(t, l.queues())
+			ticket := ticketOf("0000000000000001")
+			assert.EqualValues(t, 1, server.MustDo("PUBLISH", node.WakeChannel("p:", subscriberManager), "r"+ticket+"p:job"))
+			assert.Equal(t, "r "+ticket+" p:job", within(t, "it is woken", l.wakes))
+		}
+		assert.Empty(t, l.health, "nothing has happened to the node")
+		assert.Empty(t, l.subscribed, "once for each connection")
+		server.Restart()
+		within(t, "it subscribes to the next process", l.subscribed)
+	})
+}
+
+// A subscriber that may not subscribe costs no vote: waiters ask instead, and no waiter
+// queues where nobody wakes it.
+func TestASubscriberThatMayNotSubscribeIsAWarning(t *testing.T) {
+	for right, change := range map[string][2]string{
+		"the command": {"-subscribe", "+subscribe"}, "the channel": {"resetchannels", "&p:*"},
+	} {
+		t.Run(right, func(t *testing.T) {
+			eachProtocol(t, func(t *testing.T, option rueidis.ClientOption) {
+				server := redistest.Start(t, 1)[0]
+				server.MustDo("SET", "p:job", "somebody")
+				server.MustDo("ACL", "SETUSER", "u", "on", ">word", "~*", "&p:*", "+@all", change[0])
+				option.InitAddress, option.Username, option.Password = []string{server.Addr()}, "u", "word"
+				l := listen(t, option)
+				require.NoError(t, l.Health().Warning)
+				l.Subscribe()
+				h := within(t, "a warning", l.health)
+				require.NoError(t, h.Err)
+				var config *node.ConfigError
+				require.ErrorAs(t, h.Warning, &config)
+				assert.Contains(t, config.Problem, "this node wakes nobody")
+				assert.Contains(t, config.Problem, "NOPERM")
+				assert.Contains(t, config.Fix, "docs/operations.md")
+				assert.Equal(t, h, l.Health())
+				assert.False(t, l.queues())
+
+				server.MustDo("ACL", "SETUSER", "u", change[1])
+				within(t, "it subscribes", l.subscribed)
+				assert.NoError(t, within(t, "no warning any more", l.health).Warning)
+				assert.True(t, l.queues())
+
+				server.MustDo("ACL", "SETUSER", "u", change[0])
+				server.MustDo("CLIENT", "KILL", "TYPE", "pubsub") // of its own accord for the channel only
+				assert.Error(t, within(t, "a warning again", l.health).Warning)
+				assert.False(t, l.queues())
+			})
+		})
+	}
+}
+
+// What the worker has to say of the node stays said.
+func TestASubscriberThatMayNotSubscribeIsOneOfTwoWarnings(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	server.MustDo("ACL", "SETUSER", "u", "on", ">word", "~*", "+@all", "-subscribe")
+	doubt := errors.New("a doubt")
+	changed := make(chan node.Health, 64)
+	n, _ := run(t, node.Config{
+		Option:   rueidis.ClientOption{InitAddress: []string{server.Addr()}, Username: "u", Password: "word"},
+		Manager:  subscriberManager,
+		Admit:    func(int, node.Identity) (warning, err error) { return doubt, nil },
+		OnHealth: func(_ int, h node.Health) { changed <- h },
+	})
+	require.Equal(t, doubt, within(t, "it is greeted", changed).Warning)
+	n.Subscribe()
+	both := within(t, "the second warning", changed).Warning
+	assert.ErrorIs(t, both, doubt)
+	var config *node.ConfigError
+	assert.ErrorAs(t, both, &config)
+}
+
+// Left alone, a connection waits for a server that hangs for a second and more.
+func TestCloseDoesNotWaitForASubscriberWhoseServerHangs(t *testing.T) {
+	eachProtocol(t, func(t *testing.T, option rueidis.ClientOption) {
+		for name, late := range map[string]bool{"that is subscribed": false, "that is about to": true} {
+			t.Run(name, func(t *testing.T) {
+				server := redistest.Start(t, 1)[0]
+				option.InitAddress = []string{server.Addr()}
+				n := node.New(node.Config{
+					Option: option, Prefix: "p:", Clock: steadyClock(), Manager: subscriberManager,
+					OnSubscribed: func(int) {}, OnWake: func(int, node.WakeKind, string, string) {},
+				})
+				ended := make(chan struct{}, 2)
+				for _, f := range []func(){n.Run, n.RunSubscriber} {
+					go func() { f(); ended <- struct{}{} }()
+				}
+				require.Eventually(t, func() bool { return n.Health().Err == nil }, 20*time.Second, time.Millisecond)
+				listening := func() bool { return len(server.MustDo("PUBSUB", "CHANNELS").([]any)) > 0 }
+				if !late {
+					n.Subscribe()
+					require.Eventually(t, listening, 20*time.Second, time.Millisecond)
+				}
+				server.Stop()
+				defer server.Continue()
+				if late {
+					n.Subscribe()
+					time.Sleep(50 * time.Millisecond) // it greets a server that does not answer
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+				defer cancel()
+				began := time.Now()
+				n.Close(ctx, nil, nil)
+				<-ended
+				<-ended
+				assert.Less(t, time.Since(began), 450*time.Millisecond)
+			})
+		}
+	})
+}

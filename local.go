@@ -1,0 +1,611 @@
+package quorumlock
+
+import (
+	"context"
+	"errors"
+	"hash/fnv"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// localQueue is the queue of the callers of one name in this process, and what the
+// process remembers of a name that it has handed on. Its decisions are quorum.Local's.
+type localQueue struct {
+	m    *Manager
+	lock string
+
+	mu      sync.Mutex // taken after locals.mu and before a hold's
+	queue   quorum.Local
+	callers map[quorum.CallerID]*waiter
+	hold    *hold // on which the current lease of this process stands
+	handOff quorum.HandOff
+	check   *check // of hold, under way
+
+	// What stood in the way of the last attempt from this queue, since the last grant, and
+	// when; nil for nothing.
+	refusal   error
+	refusedAt time.Duration
+}
+
+// turn is what a caller in a local queue waits for.
+type turn struct {
+	lease     *Lease // passed on to it; nil when it has to contend
+	notBefore time.Duration
+	enqueued  bool // the nodes have its ticket
+}
+
+// locals finds the local queues by the key of their lock. There is none before the
+// Manager has met contention.
+type locals struct {
+	next atomic.Int64 // when tend has something to do; 0 for never
+
+	mu     sync.Mutex
+	byLock map[string]*localQueue
+}
+
+// each calls f with every caller in a queue.
+func (s *locals) each(f func(*waiter)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range s.byLock {
+		q.mu.Lock()
+		for _, w := range q.callers {
+			f(w)
+		}
+		q.mu.Unlock()
+	}
+}
+
+// find returns the queue of a lock, made if necessary. s.mu is held.
+func (s *locals) find(m *Manager, lock string) *localQueue {
+	q := s.byLock[lock]
+	if q == nil {
+		if s.byLock == nil {
+			s.byLock = map[string]*localQueue{}
+		}
+		q = &localQueue{m: m, lock: lock, callers: map[quorum.CallerID]*waiter{}}
+		s.byLock[lock] = q
+	}
+	return q
+}
+
+// enter puts a caller into the queue of its lock.
+func (s *locals) enter(w *waiter) {
+	w.mu.Lock()
+	w.prepare()
+	w.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := s.find(w.m, w.lock)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.local = q
+	q.callers[w.id] = w
+	q.do(q.queue.Enter(w.m.clock.Now(), quorum.Caller{ID: w.id, Arrived: w.arrived, Terms: w.terms.key}))
+}
+
+// refusal returns what stands in the way of a caller that does not wait: others of this
+// process wait for the lock and come before it. It returns nil when the nodes have to be
+// asked: nobody waits here, or this process holds the lock, or the waiters do not reach a
+// quorum of nodes.
+func (s *locals) refusal(lock string) error {
+	s.mu.Lock()
+	q := s.byLock[lock]
+	s.mu.Unlock()
+	if q == nil {
+		return nil
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.hold != nil || len(q.callers) == 0 || errors.Is(q.refusal, ErrNoQuorum) {
+		return nil
+	}
+	if err := q.lastRefusal(); err != nil {
+		return err
+	}
+	return &HeldError{Name: q.name()}
+}
+
+// handedOn takes that a node has left a lock to a waiter of another process.
+func (s *locals) handedOn(m *Manager, lock string, i int) {
+	s.mu.Lock()
+	q := s.find(m, lock)
+	q.mu.Lock()
+	now := m.clock.Now()
+	trip := time.Duration(0)
+	if reading, ok := m.nodes[i].Reading(); ok {
+		trip = reading.RoundTrip
+	}
+	q.queue.HandedOn(now)
+	q.handOff.Reserved(now, i, maxGrace, trip)
+	at := q.handOff.At()
+	q.mu.Unlock()
+	s.mu.Unlock()
+	s.tendBy(m, at)
+}
+
+// tendBy has the watchdog call tend at an instant.
+func (s *locals) tendBy(m *Manager, at time.Duration) {
+	if at == quorum.Never {
+		return
+	}
+	for {
+		next := s.next.Load()
+		if next != 0 && next <= int64(at) {
+			return
+		}
+		if s.next.CompareAndSwap(next, int64(at)) {
+			break
+		}
+	}
+	m.dog.mu.Lock()
+	m.dog.wakeBy(at)
+	m.dog.mu.Unlock()
+}
+
+// nextLook returns when tend has something to do.
+func (s *locals) nextLook() time.Duration {
+	if next := s.next.Load(); next != 0 {
+		return time.Duration(next)
+	}
+	return quorum.Never
+}
+
+// tend looks after locks that were handed on, ends checks that were not answered, and
+// forgets queues that are of no use any more. The watchdog calls it.
+func (s *locals) tend(m *Manager, now time.Duration) {
+	if now < s.nextLook() {
+		return
+	}
+	s.next.Store(0)
+	s.mu.Lock()
+	next := quorum.Never
+	var overdue []*check
+	for lock, q := range s.byLock {
+		q.mu.Lock()
+		if ask := q.handOff.Look(now); ask != 0 {
+			q.recall(ask)
+		}
+		at := q.handOff.At()
+		switch {
+		case q.check != nil && now >= q.check.until:
+			overdue = append(overdue, q.check)
+		case q.check != nil:
+			at = min(at, q.check.until)
+		}
+		switch {
+		case at != quorum.Never || len(q.callers) > 0 || q.hold != nil:
+		case q.queue.Idle(now):
+			delete(s.byLock, lock)
+		default:
+			at = now + quorum.ReacquireDelay
+		}
+		next = min(next, at)
+		q.mu.Unlock()
+	}
+	s.mu.Unlock()
+	for _, c := range overdue {
+		c.end()
+	}
+	s.tendBy(m, next)
+}
+
+// recall has nodes wake everybody whose ticket waits behind a reservation that nobody
+// used. q.mu is held.
+func (q *localQueue) recall(nodes quorum.Set) {
+	_, now := q.m.clock.Both()
+	req := node.NewRecall(q.lock, now+q.m.cfg.terms.Timeout)
+	for i := range q.m.nodes {
+		if nodes.Has(i) {
+			q.m.nodes[i].Post(req, recalled{q}) // refused by one that is closed: nobody waits then
+		}
+	}
+}
+
+// recalled takes the answers to a recall.
+type recalled struct{ q *localQueue }
+
+// Receive implements node.Receiver.
+func (r recalled) Receive(i int, req *node.Request, reply *node.Reply) {
+	r.q.m.telemetry.node(req.Kind, reply.Status)
+	r.q.mu.Lock()
+	ask := r.q.handOff.Answered(i, reply.Status == node.Done && reply.N == 1)
+	if ask != 0 {
+		r.q.recall(ask)
+	}
+	r.q.mu.Unlock()
+}
+
+// name returns the name of the lock.
+func (q *localQueue) name() string { return q.lock[len(q.m.cfg.prefix):] }
+
+// refused takes what stood in the way of an attempt from this queue.
+func (q *localQueue) refused(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.refusal, q.refusedAt = err, q.m.clock.Now()
+}
+
+// lastRefusal returns that for a caller of now. q.mu is held.
+func (q *localQueue) lastRefusal() error {
+	var held *HeldError
+	if !errors.As(q.refusal, &held) {
+		return q.refusal
+	}
+	now := *held
+	now.RetryAfter = max(held.RetryAfter-(q.m.clock.Now()-q.refusedAt), 0)
+	return &now
+}
+
+// obstacle returns what stands in the way of a caller that waits here: a lease of this
+// process, or what the last attempt has met. Nil is not known.
+func (q *localQueue) obstacle() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	h := q.hold
+	if h == nil {
+		return q.lastRefusal()
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return &HeldError{
+		Name: q.name(), Holder: holder(h.value), RetryAfter: max(h.machine.Deadline()-q.m.clock.Now(), 0),
+	}
+}
+
+// settled takes a sign that the queues on the nodes move.
+func (q *localQueue) settled() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.handOff.Settled()
+}
+
+// await returns when it is the caller's turn: with a lease that was passed on to it, or
+// to contend for one. It returns an error when ctx or the Manager has ended; then the
+// caller is not in the queue any more.
+func (w *waiter) await(ctx context.Context) (*Lease, error) {
+	var err error
+	select {
+	case t := <-w.turn:
+		return w.take(t), nil
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	case <-w.m.closing:
+		err = ErrClosed
+	}
+	w.quit()
+	select {
+	case t := <-w.turn: // both
+		if l := w.take(t); l != nil {
+			l.abandon()
+		}
+	default:
+	}
+	return nil, err
+}
+
+// take begins a turn.
+func (w *waiter) take(t turn) *Lease {
+	if t.lease != nil {
+		return t.lease
+	}
+	w.mu.Lock()
+	w.machine = quorum.NewWaiter(w.config(t.notBefore, t.enqueued))
+	if t.enqueued && !w.enrolled {
+		w.enrol()
+	}
+	w.mu.Unlock()
+	return nil
+}
+
+// abandon releases a lease that nobody waits for any more.
+func (l *Lease) abandon() {
+	_, _ = l.give()
+}
+
+// quit takes the caller out of the local queue: it has given up.
+func (w *waiter) quit() {
+	q := w.local
+	if q == nil {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.callers, w.id)
+	q.do(q.queue.Leave(w.m.clock.Now(), w.id))
+	w.m.locals.tendBy(w.m, w.m.clock.Now()+time.Second)
+}
+
+// granted takes that the caller, which contended, has a lease on h.
+func (q *localQueue) granted(w *waiter, h *hold) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.callers, w.id)
+	q.handOff.Settled()
+	q.queue.Granted(q.m.clock.Now())
+	q.hold, q.check, q.refusal = h, nil, nil
+	h.mu.Lock()
+	over := h.over
+	h.mu.Unlock()
+	if over {
+		q.lostLocked(h)
+	}
+}
+
+// lost takes that a hold was lost.
+func (q *localQueue) lost(h *hold) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.lostLocked(h)
+}
+
+func (q *localQueue) lostLocked(h *hold) {
+	if q.hold == h {
+		q.drop()
+		q.do(q.queue.Lost(q.m.clock.Now()))
+		q.m.locals.tendBy(q.m, q.m.clock.Now()+time.Second)
+	}
+}
+
+// drop forgets the hold. A check of it that is under way decides nothing any more: the
+// next hold gets its own. q.mu is held.
+func (q *localQueue) drop() { q.hold, q.check = nil, nil }
+
+// finish ends a lease and passes its hold on or releases it. Like Lease.give, it returns
+// the answers to come, or what Release has to return.
+func (q *localQueue) finish(l *Lease) (*answers, error) {
+	var heal healing
+	pending, err := q.finishWith(l, &heal)
+	q.m.dog.heal(heal)
+	return pending, err
+}
+
+func (q *localQueue) finishWith(l *Lease, heal *healing) (*answers, error) {
+	h, now := l.hold, q.m.clock.Now()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	h.mu.Lock()
+	if l.err != nil {
+		defer h.mu.Unlock()
+		return nil, l.err
+	}
+	tick := h.stepLocked(quorum.Input{Kind: quorum.InputTick}, nil)
+	heal.add(h, tick.Heal)
+	if tick.over {
+		err := l.err
+		h.mu.Unlock()
+		q.m.telemetry.held(l, now)
+		q.lostLocked(h)
+		return nil, err
+	}
+	l.endLocked(ErrReleased)
+	state := h.stateLocked()
+	h.mu.Unlock()
+	q.m.telemetry.held(l, now)
+	if q.hold != h { // granted has not come to its end: nobody else knows the hold
+		return q.releaseHold(h, quorum.Step{}), nil
+	}
+	return q.do(q.queue.Finished(now, &state)), nil
+}
+
+// stateLocked returns what quorum.Local needs to know of a hold. h.mu is held.
+func (h *hold) stateLocked() quorum.Hold {
+	return quorum.Hold{
+		Tokens: h.tokensLocked(),
+		Proven: h.proof.Len() >= h.m.quorum(),
+		Useful: h.terms.maxHold == 0 && !h.terms.manual && !h.m.ending() && h.machine.State() == quorum.StateHeld &&
+			h.machine.End()-h.m.clock.Now() > h.terms.minUseful,
+		Others: h.others, ToldAt: h.toldAt,
+	}
+}
+
+func (h *hold) tokensLocked() int {
+	if h.m.cfg.unfenced {
+		return 1
+	}
+	return int(max(h.last-h.next+1, 0))
+}
+
+// do carries out a step. When the hold is being released, it returns the answers to come.
+// q.mu is held.
+func (q *localQueue) do(s quorum.Step) *answers {
+	for {
+		switch s.Kind {
+		case quorum.StepContend:
+			q.send(s.Caller, turn{notBefore: s.At})
+		case quorum.StepPass:
+			if !q.pass(s.Caller) { // the hold was lost a moment ago
+				q.drop()
+				s = q.queue.NotPassed(q.m.clock.Now())
+				continue
+			}
+		case quorum.StepCheck:
+			if q.check == nil {
+				q.startCheck()
+			}
+			q.check.awaited = true
+		case quorum.StepRelease:
+			h := q.hold
+			q.drop()
+			pending := q.releaseHold(h, s)
+			if s.Caller != 0 {
+				q.send(s.Caller, turn{notBefore: s.At, enqueued: s.Enqueue})
+			}
+			q.m.locals.tendBy(q.m, q.m.clock.Now()+time.Second)
+			return pending
+		}
+		return nil
+	}
+}
+
+// send gives a caller its turn. q.mu is held.
+func (q *localQueue) send(id quorum.CallerID, t turn) {
+	if w := q.callers[id]; w != nil {
+		w.turn <- t
+	}
+}
+
+// pass gives a caller the next lease on the hold, and reports whether there was one to
+// give. q.mu is held.
+func (q *localQueue) pass(id quorum.CallerID) bool {
+	h, w := q.hold, q.callers[id]
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.over || w == nil {
+		return false
+	}
+	now := q.m.clock.Now()
+	l := &Lease{hold: h, granted: now, values: w.ctx, acquired: w.span}
+	if !q.m.cfg.unfenced {
+		l.token = h.next
+		h.next++
+	}
+	h.lease = l
+	l.stop.Store(int64(h.machine.Stop()))
+	q.m.open(l)
+	delete(q.callers, id)
+	w.turn <- turn{lease: l}
+	if q.check == nil && q.queue.Waiting() > 0 && (now > h.toldAt+quorum.CheckAfter/2 || h.tokensLocked() < 16) {
+		q.startCheck()
+	}
+	return true
+}
+
+// releaseHold gives a hold back to the nodes. q.mu is held.
+func (q *localQueue) releaseHold(h *hold, s quorum.Step) *answers {
+	h.step(quorum.Input{Kind: quorum.InputRelease}, nil)
+	update := node.TicketUpdate{LeavesFree: s.LeaveFree}
+	if w := q.callers[s.Caller]; w != nil && s.Enqueue {
+		update.Ticket, update.Place, update.Enters = w.ticket, w.place, true
+	}
+	q.handOff.Released()
+	return q.m.askAll(h.releaseRequest(update), q.m.quorum(), nil)
+}
+
+// check asks the nodes to move the register of a hold on, for more tokens, and whether
+// anybody waits elsewhere. It is a node.Receiver.
+type check struct {
+	q        *localQueue
+	h        *hold
+	token    int64
+	sent     time.Duration
+	until    time.Duration
+	raised   quorum.Set
+	others   int
+	before   int64 // the largest register before the raises
+	answered quorum.Set
+	awaited  bool // the hold carries no lease until the answer is there
+	over     bool
+}
+
+// startCheck begins a check of the hold. q.mu is held.
+func (q *localQueue) startCheck() {
+	h := q.hold
+	validity, steady := q.m.clock.Both()
+	c := &check{q: q, h: h, sent: validity, until: validity + h.terms.Timeout}
+	q.check = c
+	c.token = max(q.m.clusterTime(steady).Microseconds(), h.last+1)
+	if q.m.cfg.unfenced {
+		c.token = 0
+	}
+	req := node.NewRaise(q.lock, ownerOf(h.value), c.token, metadata(h.value), steady+h.terms.Timeout)
+	if q.m.cfg.unfenced {
+		req = node.NewRead(q.lock, steady+h.terms.Timeout)
+	}
+	q.m.locals.tendBy(q.m, c.until)
+	for _, n := range q.m.nodes {
+		n.Post(req, c) // a node that is closed does not answer
+	}
+}
+
+// Receive takes a node's answer.
+func (c *check) Receive(i int, req *node.Request, reply *node.Reply) {
+	c.q.m.telemetry.node(req.Kind, reply.Status)
+	c.q.mu.Lock()
+	defer c.q.mu.Unlock()
+	ok := reply.Status == node.Done && reply.Before >= 0
+	if req.Kind == node.Read {
+		ok = reply.Status == node.Done && c.h.owns(reply) == nil
+	}
+	if c.over {
+		c.late(i, ok && req.Kind == node.Raise)
+		return
+	}
+	c.answered = c.answered.With(i)
+	if ok {
+		c.raised = c.raised.With(i)
+		c.before = max(c.before, reply.Before)
+		c.others = max(c.others, int(reply.Waiters))
+	}
+	if c.raised.Len() >= c.q.m.quorum() || c.answered == quorum.All(c.h.terms.Nodes) {
+		c.endLocked()
+	}
+}
+
+// late takes the answer of a node that came after the end: one more that shows our owner
+// and token, or, if the token did not come to anything, one that shows another.
+func (c *check) late(i int, raised bool) {
+	if !raised {
+		return
+	}
+	c.h.mu.Lock()
+	defer c.h.mu.Unlock()
+	if c.h.last == c.token {
+		c.h.proof = c.h.proof.With(i)
+	} else {
+		c.h.proof = c.h.proof.Without(i)
+	}
+}
+
+// end ends a check whose time is over.
+func (c *check) end() {
+	c.q.mu.Lock()
+	defer c.q.mu.Unlock()
+	c.endLocked()
+}
+
+// endLocked uses what a check has brought. c.q.mu is held.
+func (c *check) endLocked() {
+	if c.over {
+		return
+	}
+	c.over = true
+	q, h := c.q, c.h
+	if q.check == c {
+		q.check = nil
+	}
+	h.mu.Lock()
+	if c.raised.Len() >= q.m.quorum() {
+		h.others, h.toldAt = c.others, c.sent
+		h.proof = c.raised
+		if !q.m.cfg.unfenced {
+			h.value = node.Compose(ownerOf(h.value), c.token, metadata(h.value))
+			h.next, h.last = max(h.next, c.before+1, c.token-blockSize+1), c.token
+		}
+	} else if c.raised != 0 {
+		h.proof &^= c.raised // they show another token than the others now
+	}
+	state := h.stateLocked()
+	over := h.over
+	h.mu.Unlock()
+	if c.awaited && q.hold == h && !over {
+		q.do(q.queue.Checked(q.m.clock.Now(), &state))
+	}
+}
+
+// termsKey returns a number that is equal for terms under which a hold may be passed on.
+func termsKey(t *terms) uint64 {
+	h := fnv.New64a()
+	for _, part := range []string{
+		t.ttl.String(), t.lockDelay.String(), t.maxHold.String(), strconv.FormatBool(t.manual), t.label,
+	} {
+		_, _ = h.Write([]byte(part))
+		_, _ = h.Write([]byte{0})
+	}
+	return h.Sum64()
+}

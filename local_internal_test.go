@@ -1,0 +1,69 @@
+package quorumlock
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// A release has carried the caller's ticket to the nodes, and the caller gives up before it
+// has taken its turn.
+func TestACallerThatGivesUpAtItsTurnTakesItsTicketBack(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	m, err := New(context.Background(), Addrs(server.Addr()))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, m.Close(context.Background())) }()
+	lock := node.LockKey(m.cfg.prefix, "job")
+	server.MustDo("SET", lock, "somebody else", "PX", "60000")
+	for range 20 { // a select takes either way
+		ctx, cancel := context.WithCancel(context.Background())
+		w := m.newWaiter(ctx, lock, &m.cfg.terms, false)
+		m.locals.enter(w)
+		<-w.turn // the queue was empty
+		server.MustDo("ZADD", node.QueueKey(lock), w.place, w.ticket)
+		w.turn <- turn{enqueued: true}
+		cancel()
+		_, _ = w.await(ctx)
+		w.done()
+		w.quit()
+	}
+	require.Eventually(t, func() bool { return server.MustDo("EXISTS", node.QueueKey(lock)) == int64(0) }, 20*time.Second, time.Millisecond)
+}
+
+// The hold is lost between the decision to pass it on and the pass: the caller that it was
+// for asks the nodes, and keeps its place before those behind it.
+func TestACallerWhosePassCameTooLateKeepsItsPlace(t *testing.T) {
+	m, l := idleDog(time.Hour, quorum.Terms{})
+	h := l.hold
+	q := &localQueue{m: m, lock: "job", callers: map[quorum.CallerID]*waiter{}}
+	for id := quorum.CallerID(1); id <= 3; id++ {
+		q.callers[id] = &waiter{m: m, terms: h.terms, lock: "job", id: id, turn: make(chan turn, 1)}
+		q.mu.Lock()
+		q.do(q.queue.Enter(m.clock.Now(), quorum.Caller{ID: id}))
+		q.mu.Unlock()
+	}
+	<-q.callers[1].turn
+	h.local = q
+	q.granted(q.callers[1], h)
+	q.mu.Lock()
+	step := q.queue.Finished(m.clock.Now(), &quorum.Hold{Tokens: 5, Proven: true, Useful: true, ToldAt: m.clock.Now()})
+	require.Equal(t, quorum.StepPass, step.Kind)
+	h.over = true
+	q.do(step)
+	q.mu.Unlock()
+	assert.Nil(t, q.hold)
+	select {
+	case got := <-q.callers[2].turn:
+		assert.Nil(t, got.lease, "it contends")
+	default:
+		require.Fail(t, "the second caller comes next")
+	}
+	assert.Empty(t, q.callers[3].turn)
+}

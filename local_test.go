@@ -1,0 +1,572 @@
+package quorumlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// The queue of the callers of one process, and the hold that is passed on from one to the
+// next.
+
+// queueing returns a Manager that queues its callers: it has met contention.
+func queueing(t *testing.T, n int, opts ...quorumlock.Option) (*quorumlock.Manager, []*redistest.Server) {
+	t.Helper()
+	m, servers := newManager(t, n, opts...)
+	subscribe(t, m, servers)
+	return m, servers
+}
+
+// visit is what a caller saw of its lease.
+type visit struct {
+	caller int
+	lease  *quorumlock.Lease
+}
+
+// callers starts so many callers for the job, one behind the other, each of which runs
+// visit under its lease and releases it. It returns what they did when all have come.
+func callers(
+	t *testing.T, m *quorumlock.Manager, n int, visit func(ctx context.Context, i int, l *quorumlock.Lease),
+	opts ...quorumlock.AcquireOption,
+) (come func()) {
+	t.Helper()
+	var done sync.WaitGroup
+	already := quorumlock.LocalCallers(m, "job")
+	for i := range n {
+		done.Go(func() {
+			ctx := context.WithValue(background, callerKey{}, i)
+			l, err := m.Acquire(ctx, "job", opts...)
+			if !assert.NoError(t, err) {
+				return
+			}
+			visit(ctx, i, l)
+			if err := l.Release(background); !errors.Is(err, quorumlock.ErrLost) {
+				assert.NoError(t, err)
+			}
+		})
+		eventually(t, "it queues", func() bool { return quorumlock.LocalCallers(m, "job") == already+i+1 })
+	}
+	return done.Wait
+}
+
+type callerKey struct{}
+
+func TestALeaseIsPassedOnInTheOrderOfTheCalls(t *testing.T) {
+	const many = 20
+	for _, fenced := range []bool{true, false} {
+		t.Run(fmt.Sprintf("fenced=%v", fenced), func(t *testing.T) {
+			var opts []quorumlock.Option
+			if !fenced {
+				opts = append(opts, quorumlock.WithoutFencing())
+			}
+			m, servers := queueing(t, 3, opts...)
+			events := m.Subscribe(10 * many)
+			first := acquired(t, m, "job")
+			var visits []visit // guarded by the lease
+			owners := map[string]bool{}
+			come := callers(t, m, many, func(ctx context.Context, i int, l *quorumlock.Lease) {
+				visits = append(visits, visit{i, l})
+				owners[l.Owner()] = true
+				assert.True(t, l.Valid())
+				assert.Equal(t, i, l.Context().Value(callerKey{}), "the context of its own call")
+				assert.NoError(t, l.Context().Err())
+				confirmed(t, l.Verify)
+				confirmed(t, l.Renew)
+				s := inspected(t, m, "job")
+				assert.Equal(t, l.Owner(), s.Holder.Owner)
+				assert.GreaterOrEqual(t, s.Fence, l.Token())
+				assert.ErrorIs(t, first.Release(background), quorumlock.ErrReleased)
+				assert.True(t, l.Valid(), "the lease of another caller is another lease")
+			})
+			require.NoError(t, first.Release(background))
+			come()
+			require.Len(t, visits, many)
+			last := first.Token()
+			for i, v := range visits {
+				assert.Equal(t, i, v.caller, "in the order of the calls")
+				if fenced {
+					assert.Greater(t, v.lease.Token(), last)
+				}
+				last = v.lease.Token()
+				assert.ErrorIs(t, v.lease.Err(), quorumlock.ErrReleased)
+				assert.ErrorIs(t, context.Cause(v.lease.Context()), quorumlock.ErrReleased)
+			}
+			assert.Less(t, len(owners), many/2, "the hold was passed on, most times")
+			told := eventsOf(events, "job")
+			require.Len(t, told, 2*(many+1))
+			for i := 0; i < len(told); i += 2 {
+				lease := first
+				if i > 0 {
+					lease = visits[i/2-1].lease
+				}
+				got, isAcquired := told[i].(quorumlock.Acquired)
+				require.True(t, isAcquired, "%T", told[i])
+				assert.Equal(t, lease.Token(), got.Token)
+				assert.Equal(t, quorumlock.Released{Name: "job", Token: lease.Token()}, told[i+1])
+			}
+			eventually(t, "released", func() bool { return locks(t, servers, "job") == 0 })
+			eventually(t, "no queue is kept", func() bool { return quorumlock.LocalQueues(m) == 0 })
+		})
+	}
+}
+
+// eventsOf returns what was sent of the leases on a name, without renewals.
+func eventsOf(s *quorumlock.Subscription, name string) (all []quorumlock.Event) {
+	for {
+		select {
+		case e := <-s.C():
+			switch e := e.(type) {
+			case quorumlock.Acquired:
+				if e.Name == name {
+					all = append(all, e)
+				}
+			case quorumlock.Released:
+				if e.Name == name {
+					all = append(all, e)
+				}
+			case quorumlock.Lost:
+				if e.Name == name {
+					all = append(all, e)
+				}
+			}
+		default:
+			return all
+		}
+	}
+}
+
+func TestALossEndsTheCurrentLeaseAloneAndTheCallersGoOn(t *testing.T) {
+	m, servers := queueing(t, 3)
+	events := m.Subscribe(100)
+	first := acquired(t, m, "job")
+	var leases []*quorumlock.Lease
+	var lost error
+	come := callers(t, m, 3, func(_ context.Context, i int, l *quorumlock.Lease) {
+		leases = append(leases, l)
+		if i == 1 {
+			take(servers, "quorumlock:job")
+			eventually(t, "lost", func() bool { return errors.Is(l.Verify(background), quorumlock.ErrLost) })
+			lost = l.Err()
+		}
+	})
+	require.NoError(t, first.Release(background))
+	come()
+	require.Len(t, leases, 3)
+	require.ErrorIs(t, lost, quorumlock.ErrLost)
+	assert.ErrorIs(t, leases[0].Err(), quorumlock.ErrReleased)
+	assert.ErrorIs(t, leases[1].Err(), quorumlock.ErrLost)
+	assert.ErrorIs(t, leases[2].Err(), quorumlock.ErrReleased, "the next caller got a lease of its own")
+	assert.NotEqual(t, leases[1].Owner(), leases[2].Owner())
+	assert.Greater(t, leases[2].Token(), leases[1].Token())
+	var kinds []string
+	for _, e := range eventsOf(events, "job") {
+		kinds = append(kinds, strings.TrimPrefix(fmt.Sprintf("%T", e), "quorumlock."))
+	}
+	assert.Equal(t, strings.Fields("Acquired Released Acquired Released Acquired Lost Acquired Released"), kinds)
+}
+
+// The hold is lost while it carries no lease: its check is under way. The check of the
+// next hold must not wait for that one.
+func TestALossDuringACheckCostsTheNextHoldNothing(t *testing.T) {
+	servers := redistest.Start(t, 3)
+	proxies, addrs := proxied(t, servers)
+	m := connect(t, addrs, quorumlock.WithTTL(3*time.Second), quorumlock.WithNodeTimeout(1500*time.Millisecond))
+	subscribe(t, m, servers)
+	events := m.Subscribe(100)
+	first := acquired(t, m, "job")
+	eventually(t, "all votes are in", func() bool { return locks(t, servers, "job") == 3 })
+	var leases []*quorumlock.Lease
+	var owners []string
+	come := callers(t, m, 3, func(_ context.Context, _ int, l *quorumlock.Lease) {
+		leases, owners = append(leases, l), append(owners, l.Owner())
+		time.Sleep(20 * time.Millisecond) // long enough for a check at its end
+	})
+	proxies[0].Swallow()
+	take(servers[2:], "quorumlock:job") // no quorum for the check, and no quick end of it
+	require.NoError(t, first.Release(background))
+	time.Sleep(50 * time.Millisecond)
+	take(servers[1:2], "quorumlock:job") // the next renewal finds the hold lost
+	came := make(chan struct{})
+	go func() { defer close(came); come() }()
+	select {
+	case <-came:
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "the queue stands still")
+	}
+	proxies[0].Heal()
+	require.Len(t, leases, 3)
+	assert.NotEqual(t, first.Owner(), owners[0])
+	for _, e := range eventsOf(events, "job") {
+		_, isLost := e.(quorumlock.Lost)
+		assert.False(t, isLost, "nobody had the lease that was lost")
+	}
+}
+
+func TestCallersUnderOtherTermsGetAHoldOfTheirOwn(t *testing.T) {
+	m, _ := queueing(t, 3)
+	first := acquired(t, m, "job", quorumlock.WithHolder("first"))
+	terms := [][]quorumlock.AcquireOption{
+		{quorumlock.WithHolder("first")}, {quorumlock.WithHolder("second")}, {quorumlock.WithHolder("second"), quorumlock.WithTTL(time.Minute)},
+	}
+	var done sync.WaitGroup
+	owners := make([]string, len(terms))
+	for i, opts := range terms {
+		done.Go(func() {
+			l := acquired(t, m, "job", opts...)
+			owners[i] = l.Owner()
+			s := inspected(t, m, "job")
+			assert.Equal(t, owners[i], s.Holder.Owner)
+			assert.Equal(t, []string{"first", "second", "second"}[i], s.Holder.Label)
+			released(t, l)
+		})
+		eventually(t, "it queues", func() bool { return quorumlock.LocalCallers(m, "job") == i+1 })
+	}
+	require.NoError(t, first.Release(background))
+	done.Wait()
+	assert.NotEqual(t, owners[0], owners[1])
+	assert.NotEqual(t, owners[1], owners[2])
+}
+
+// What is left of a hold that nobody renews is not what its next caller has asked for.
+func TestALeaseWithoutRenewalStartsWithItsWholeTTL(t *testing.T) {
+	m, _ := queueing(t, 3, quorumlock.WithTTL(3*time.Second))
+	first := acquired(t, m, "job", quorumlock.WithoutRenewal())
+	var left time.Duration
+	come := callers(t, m, 1, func(_ context.Context, _ int, l *quorumlock.Lease) { left = l.Remaining() }, quorumlock.WithoutRenewal())
+	time.Sleep(1500 * time.Millisecond)
+	require.NoError(t, first.Release(background))
+	come()
+	assert.Greater(t, left, 2*time.Second)
+}
+
+// Callers that come back at once are served in turn.
+func TestCallersOfAProcessGetEqualShares(t *testing.T) {
+	const many = 16
+	m, _ := queueing(t, 3)
+	var shares [many]int
+	var inside, overlaps atomic.Int32
+	var last int64 // guarded by the lease
+	var done sync.WaitGroup
+	end := time.Now().Add(time.Second)
+	for i := range many {
+		done.Go(func() {
+			for time.Now().Before(end) {
+				l, err := m.Acquire(background, "job")
+				if !assert.NoError(t, err) {
+					return
+				}
+				if inside.Add(1) > 1 {
+					overlaps.Add(1)
+				}
+				assert.Greater(t, l.Token(), last)
+				last = l.Token()
+				shares[i]++
+				inside.Add(-1)
+				assert.NoError(t, l.Release(background))
+			}
+		})
+	}
+	done.Wait()
+	assert.Zero(t, overlaps.Load())
+	least, most := shares[0], shares[0]
+	for _, n := range shares {
+		least, most = min(least, n), max(most, n)
+	}
+	t.Logf("%d to %d turns each", least, most)
+	assert.GreaterOrEqual(t, least, 10)
+	assert.LessOrEqual(t, float64(most), 1.2*float64(least)+1)
+}
+
+// Two processes, each with more callers than it ever serves: neither keeps the lock for
+// itself, and tokens rise over passes and processes.
+func TestWaitersOfAnotherProcessAreNotStarved(t *testing.T) {
+	const each = 8
+	first, servers := queueing(t, 3)
+	second := connect(t, redistest.Addrs(servers))
+	subscribe(t, second, servers)
+	var shares [2]int // guarded by the lease, as is what follows
+	var last int64
+	var inside, overlaps atomic.Int32
+	var done sync.WaitGroup
+	end := time.Now().Add(3 * time.Second)
+	for i, m := range []*quorumlock.Manager{first, second} {
+		for range each {
+			done.Go(func() {
+				for time.Now().Before(end) {
+					l, err := m.Acquire(background, "job")
+					if !assert.NoError(t, err) {
+						return
+					}
+					if inside.Add(1) > 1 {
+						overlaps.Add(1)
+					}
+					assert.Greater(t, l.Token(), last)
+					last = l.Token()
+					shares[i]++
+					inside.Add(-1)
+					assert.NoError(t, l.Release(background))
+				}
+			})
+		}
+	}
+	done.Wait()
+	assert.Zero(t, overlaps.Load())
+	t.Logf("shares %v", shares)
+	assert.GreaterOrEqual(t, min(shares[0], shares[1]), 20)
+	assert.LessOrEqual(t, float64(max(shares[0], shares[1])), 1.5*float64(min(shares[0], shares[1])))
+	eventually(t, "nothing is left", func() bool { return locks(t, servers, "job") == 0 })
+	queued(t, servers, 0)
+}
+
+// Callers give up at every moment, also at the one at which they are given the lease.
+func TestCallersThatGiveUpLeaveNothingBehind(t *testing.T) {
+	first, servers := queueing(t, 3)
+	second := connect(t, redistest.Addrs(servers))
+	subscribe(t, second, servers)
+	var inside, overlaps atomic.Int32
+	var got, gaveUp atomic.Int64
+	var done sync.WaitGroup
+	end := time.Now().Add(3 * time.Second)
+	for i := range 24 {
+		m := []*quorumlock.Manager{first, second}[i%2]
+		done.Go(func() {
+			for time.Now().Before(end) {
+				ctx, cancel := context.WithTimeout(background, rand.N(10*time.Millisecond))
+				l, err := m.Acquire(ctx, "job")
+				if err != nil {
+					assert.True(t, errors.Is(err, context.DeadlineExceeded), "%v", err)
+					gaveUp.Add(1)
+					cancel()
+					continue
+				}
+				if inside.Add(1) > 1 {
+					overlaps.Add(1)
+				}
+				got.Add(1)
+				if rand.N(4) == 0 {
+					time.Sleep(rand.N(3 * time.Millisecond))
+				}
+				inside.Add(-1)
+				assert.NoError(t, l.Release(background))
+				cancel()
+			}
+		})
+	}
+	done.Wait()
+	t.Logf("%d leases, %d calls given up", got.Load(), gaveUp.Load())
+	assert.Zero(t, overlaps.Load())
+	assert.Positive(t, got.Load())
+	assert.Positive(t, gaveUp.Load())
+	for _, m := range []*quorumlock.Manager{first, second} {
+		assert.Zero(t, quorumlock.LocalCallers(m, "job"))
+		eventually(t, "no queue is kept", func() bool { return quorumlock.LocalQueues(m) == 0 })
+	}
+	queued(t, servers, 0)
+	eventually(t, "no lock is kept", func() bool { return locks(t, servers, "job") == 0 })
+	released(t, acquired(t, first, "job"))
+	released(t, acquired(t, second, "job"))
+}
+
+func TestACallerThatGivesUpBehindAnotherSaysWhatStoodInTheWay(t *testing.T) {
+	m, servers := queueing(t, 3)
+	_ = acquired(t, m, "job", quorumlock.WithHolder("me"))
+	wait := func(m *quorumlock.Manager) error {
+		cause := errors.New("lunch")
+		ctx, cancel := context.WithTimeoutCause(background, 200*time.Millisecond, cause)
+		defer cancel()
+		_, err := m.Acquire(ctx, "job")
+		assert.ErrorIs(t, err, cause)
+		return err
+	}
+	check := func(err error) {
+		t.Helper()
+		var held *quorumlock.HeldError
+		require.ErrorAs(t, err, &held)
+		assert.Equal(t, "job", held.Name)
+		assert.Equal(t, "me", held.Holder.Label)
+		assert.InDelta(t, quorumlock.DefaultTTL, held.RetryAfter, float64(5*time.Second))
+	}
+	check(wait(m))
+
+	// In another process, behind a caller that the nodes have refused.
+	other := connect(t, redistest.Addrs(servers))
+	subscribe(t, other, servers)
+	ctx, cancel := context.WithCancel(background)
+	gone := make(chan error)
+	go func() { _, err := other.Acquire(ctx, "job"); gone <- err }()
+	queued(t, servers, 1)
+	check(wait(other))
+	_, err := other.TryAcquire(background, "job")
+	check(err)
+	cancel()
+	check(<-gone)
+}
+
+func TestTryAcquireDoesNotOvertakeCallersOfItsProcess(t *testing.T) {
+	m, servers := queueing(t, 3)
+	other := connect(t, redistest.Addrs(servers))
+	l := acquired(t, other, "job")
+	var came atomic.Int32
+	var inside sync.WaitGroup
+	inside.Add(1)
+	come := callers(t, m, 4, func(context.Context, int, *quorumlock.Lease) {
+		if came.Add(1) == 4 {
+			inside.Done()
+		}
+		time.Sleep(2 * time.Millisecond)
+	})
+	require.NoError(t, l.Release(background))
+	for came.Load() < 4 {
+		if l, err := m.TryAcquire(background, "job"); err == nil {
+			assert.EqualValues(t, 4, came.Load(), "only behind the callers that waited")
+			require.NoError(t, l.Release(background))
+		} else {
+			require.ErrorIs(t, err, quorumlock.ErrHeld)
+		}
+	}
+	inside.Wait()
+	come()
+	eventually(t, "free again", func() bool {
+		l, err := m.TryAcquire(background, "job")
+		return err == nil && l.Release(background) == nil
+	})
+}
+
+// The backoff is a function of the user's. One that panics ends its own call, and leaves
+// neither keys nor a queue that stands still.
+func TestACallerWhoseBackoffPanicsHoldsUpNobody(t *testing.T) {
+	servers := redistest.Start(t, 3)
+	holder := connect(t, redistest.Addrs(servers))
+	var armed atomic.Bool
+	m := connect(t, redistest.Addrs(servers), quorumlock.WithRetryBackoff(func() backoff.BackOff {
+		if armed.Swap(false) {
+			panic("the user's")
+		}
+		return backoff.NewConstantBackOff(20 * time.Millisecond)
+	}), quorumlock.WithTTL(time.Hour))
+	subscribe(t, m, servers)
+	l := acquired(t, holder, "job")
+	eventually(t, "all votes are in", func() bool { return locks(t, servers, "job") == 3 })
+	take(servers[:1], "quorumlock:job") // this node grants, and the lock has to go again
+	armed.Store(true)
+	panicked := make(chan any)
+	go func() {
+		defer func() { panicked <- recover() }()
+		_, _ = m.Acquire(background, "job")
+	}()
+	assert.Equal(t, "the user's", <-panicked)
+	eventually(t, "its lock is released", func() bool {
+		value, _ := servers[0].MustDo("GET", "quorumlock:job").(string)
+		return value == "" || strings.HasPrefix(value, l.Owner())
+	})
+	got := make(chan error)
+	go func() {
+		l, err := m.Acquire(background, "job")
+		if err == nil {
+			err = l.Release(background)
+		}
+		got <- err
+	}()
+	queued(t, servers, 1)
+	require.NoError(t, l.Release(background))
+	select {
+	case err := <-got:
+		require.NoError(t, err)
+	case <-time.After(20 * time.Second):
+		require.Fail(t, "the queue stands still")
+	}
+}
+
+// Close ends callers that wait, hold, and are passed a lease just then.
+func TestCloseAmidPassesEndsEveryCall(t *testing.T) {
+	servers := redistest.Start(t, 3)
+	for round := range 10 {
+		m, err := quorumlock.New(background, quorumlock.Addrs(redistest.Addrs(servers)...))
+		require.NoError(t, err)
+		subscribe(t, m, servers)
+		events := m.Subscribe(100_000)
+		var done sync.WaitGroup
+		for range 16 {
+			done.Go(func() {
+				for {
+					l, err := m.Acquire(background, "job")
+					if err != nil {
+						assert.ErrorIs(t, err, quorumlock.ErrClosed)
+						return
+					}
+					if rand.N(4) == 0 {
+						time.Sleep(rand.N(5 * time.Millisecond))
+					}
+					if err := l.Release(background); err != nil {
+						assert.True(t, errors.Is(err, quorumlock.ErrReleased) || errors.Is(err, quorumlock.ErrClosed), "%v", err)
+					}
+				}
+			})
+		}
+		time.Sleep(time.Duration(20+5*round) * time.Millisecond)
+		require.NoError(t, m.Close(background))
+		done.Wait()
+		assert.Zero(t, locks(t, servers, "job"))
+		assert.Equal(t, []int64{0, 0, 0}, queues(servers))
+		var open []int64
+		for e := range events.C() {
+			switch e := e.(type) {
+			case quorumlock.Acquired:
+				if e.Name == "job" {
+					open = append(open, e.Token)
+				}
+			case quorumlock.Released:
+				if e.Name == "job" {
+					require.Equal(t, []int64{e.Token}, open, "each lease ends before the next begins")
+					open = nil
+				}
+			case quorumlock.Lost:
+				assert.Fail(t, "lost", "%v", e)
+			}
+		}
+		assert.Empty(t, open)
+	}
+}
+
+func TestAPassedLeaseHasOneHoldSpanOfItsOwn(t *testing.T) {
+	const many = 10
+	r := &recorder{}
+	m, _ := queueing(t, 3, quorumlock.WithTracerProvider(r))
+	first := acquired(t, m, "job")
+	come := callers(t, m, many, func(_ context.Context, i int, _ *quorumlock.Lease) {
+		if i%3 == 0 {
+			time.Sleep(10 * time.Millisecond) // so that some are passed on behind a check
+		}
+	})
+	require.NoError(t, first.Release(background))
+	come()
+	holds := func() (tokens map[int64]int) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		tokens = map[int64]int{}
+		for _, s := range r.ended {
+			if s.name == "quorumlock.hold" {
+				tokens[s.attrs["quorumlock.token"].AsInt64()]++
+			}
+		}
+		return tokens
+	}
+	eventually(t, "all have ended", func() bool { return len(holds()) >= many+1 })
+	time.Sleep(50 * time.Millisecond)
+	for token, n := range holds() {
+		assert.Equal(t, 1, n, "spans of token %d", token)
+	}
+}

@@ -1,0 +1,205 @@
+package quorumlock
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/node"
+)
+
+// skewDoubt is how far a node's clock may be from the others' before it is worth a
+// warning. Leases do not depend on it; tokens and places in queues do.
+const skewDoubt = time.Second
+
+// sameStall is within which time of each other the steps of nodes' clocks may come from
+// one stall of our own.
+const sameStall = 30 * time.Second
+
+// clockStep is a node's clock that was stepped forward.
+type clockStep struct {
+	node int
+	by   time.Duration
+	at   time.Duration // when it was found, on the steady clock
+}
+
+// Error returns the step as evidence of a loss.
+func (s *clockStep) Error() string {
+	return fmt.Sprintf("the node's clock was stepped forward by %v", s.by.Round(time.Millisecond))
+}
+
+// clockSteps remembers the steps of nodes' clocks for as long as an attempt, or a
+// judgement of whose clock was stepped, may ask for them.
+type clockSteps struct {
+	mu     sync.Mutex
+	recent []*clockStep
+}
+
+// add remembers a step, and forgets those that nobody asks for any more. c.mu is held.
+func (c *clockSteps) add(step *clockStep) {
+	c.recent = slices.DeleteFunc(c.recent, func(old *clockStep) bool { return old.at < step.at-time.Minute })
+	c.recent = append(c.recent, step)
+}
+
+// last returns the newest step of a node, nil for none.
+func (c *clockSteps) last(node int) *clockStep {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, step := range slices.Backward(c.recent) {
+		if step.node == node {
+			return step
+		}
+	}
+	return nil
+}
+
+// admit refuses a node that is not independent of the others, and doubts one that may
+// not be, or may lose locks.
+func (m *Manager) admit(i int, id node.Identity) (warning, err error) {
+	var doubts []error
+	if id.Unchecked != nil {
+		doubts = append(doubts, fmt.Errorf("node cannot be checked: allow INFO to the user: %w", id.Unchecked))
+	}
+	if id.Evicts() {
+		doubts = append(doubts, fmt.Errorf("node may evict locks (maxmemory-policy %s): set noeviction", id.Eviction))
+	}
+	if off := m.skew(i); off.Abs() > skewDoubt {
+		doubts = append(doubts, fmt.Errorf("clock is %v off the other nodes' median: synchronise it", off.Round(time.Second)))
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for j, other := range m.ids {
+		if j == i {
+			continue
+		}
+		if err := node.Same(other, id); err != nil {
+			return nil, fmt.Errorf("with node %d (%s): %w", j, m.nodes[j].Addr(), err)
+		}
+		if node.Copied(other, id) {
+			doubts = append(doubts, fmt.Errorf("node and node %d (%s) were master and replica: make sure that nothing joins them again",
+				j, m.nodes[j].Addr()))
+		}
+	}
+	m.ids[i] = id
+	return errors.Join(doubts...), nil
+}
+
+// skew returns how far a node's clock is from the median of all that are known; 0 with
+// fewer than three, which have no middle.
+func (m *Manager) skew(i int) time.Duration {
+	own, ok := m.nodes[i].Reading()
+	median, known := m.medianOffset()
+	if !ok || known < 3 {
+		return 0
+	}
+	return own.Offset - median
+}
+
+// onHealth reports a node that came, went, cannot vote, or is in doubt.
+func (m *Manager) onHealth(i int, h node.Health) {
+	select {
+	case m.greeted <- struct{}{}:
+	default:
+	}
+	e := NodeChanged{Node: i, Addr: m.nodes[i].Addr(), Err: h.Err, QuarantinedFor: h.QuarantineLeft(), Warning: h.Warning}
+	switch {
+	case h.Withheld: // it is connected, and its answers count: what it is stays on record
+	case h.Err != nil:
+		m.mu.Lock()
+		m.ids[i] = node.Identity{} // the next server at this address is judged anew
+		m.mu.Unlock()
+	case h.Reason != nil:
+		e.Err = h.Reason
+	}
+	m.reporter.add(func() {
+		log := m.cfg.log.With("node", i, "addr", e.Addr)
+		switch {
+		case h.Err != nil:
+			log.Warn("quorumlock: node does not vote", "error", h.Err)
+		case h.Reason != nil:
+			log.Warn("quorumlock: node in quarantine: it votes when that ends", "for", e.QuarantinedFor, "error", h.Reason)
+		default:
+			log.Info("quorumlock: node votes", "version", h.Identity.Version)
+		}
+		if h.Warning != nil {
+			log.Warn("quorumlock: node in doubt", "error", h.Warning)
+		}
+	})
+	m.bus.send(e)
+}
+
+// onClockStep takes a node whose clock was stepped. After a step forward, its keys
+// expire so much earlier than every lease counts on.
+func (m *Manager) onClockStep(i int, by time.Duration) {
+	m.warn("a node's clock was stepped: let it slew", "node", i, "addr", m.nodes[i].Addr(), "by", by.Round(time.Millisecond))
+	if by <= 0 {
+		return
+	}
+	_, at := m.clock.Both()
+	step := &clockStep{node: i, by: by, at: at}
+	m.steps.mu.Lock()
+	m.steps.add(step)
+	holds := m.dog.live() // with the mutex held: a grant is either among them or finds the step
+	m.steps.mu.Unlock()
+	for _, h := range holds {
+		h.applyClockStep(step)
+	}
+	for j, n := range m.nodes {
+		if reading, _ := n.Reading(); j != i && reading.At < at {
+			n.Check() // for ownClockStepped
+		}
+	}
+}
+
+// ownClockStepped reports whether a step that was found then is of the node's clock and
+// not of ours, because a quorum of the others has answered since and their clocks went
+// on; and whether that will not change.
+func (m *Manager) ownClockStepped(i int, since time.Duration) (own, sure bool) {
+	steady, stepped := 0, 1
+	for j, n := range m.nodes {
+		reading, _ := n.Reading()
+		switch step := m.steps.last(j); {
+		case j == i:
+		case step != nil && step.at > since-sameStall:
+			stepped++
+		case reading.At >= since:
+			steady++
+		}
+	}
+	own = steady >= m.quorum()
+	return own, own || len(m.nodes)-stepped < m.quorum()
+}
+
+// clusterTime returns the nodes' clock at an instant of our steady clock: the median of
+// what is known of them, so that all nodes and all clients agree on it, whatever this
+// machine's wall clock says.
+func (m *Manager) clusterTime(at time.Duration) time.Duration {
+	if median, known := m.medianOffset(); known > 0 {
+		return at + median
+	}
+	return time.Duration(time.Now().UnixNano())
+}
+
+// medianOffset returns the lower median of the nodes' clocks minus our steady one, and of
+// how many nodes it is.
+func (m *Manager) medianOffset() (median time.Duration, known int) {
+	var offsets [MaxNodes]time.Duration
+	for _, n := range m.nodes {
+		reading, ok := n.Reading()
+		if !ok {
+			continue
+		}
+		i := known
+		for ; i > 0 && offsets[i-1] > reading.Offset; i-- {
+			offsets[i] = offsets[i-1]
+		}
+		offsets[i] = reading.Offset
+		known++
+	}
+	if known == 0 {
+		return 0, 0
+	}
+	return offsets[(known-1)/2], known
+}

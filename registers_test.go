@@ -1,0 +1,145 @@
+package quorumlock_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// What another program, or an enemy, may leave in the fencing registers: the sorted set
+// of all names, and the base below which none of them counts.
+
+// exact is the first number at which Lua and Redis do not count exactly any more.
+const exact = int64(1) << 53
+
+// register returns the command that sets the register of the job.
+func register(score string) []string { return []string{"ZADD", registersKey, score, "quorumlock:job"} }
+
+// base returns the command that sets the base.
+func base(value string) []string { return []string{"SET", baseKey, value} }
+
+// spoil runs a command on servers, in place of what was in its key.
+func spoil(servers []*redistest.Server, command []string) {
+	for _, s := range servers {
+		s.MustDo("DEL", command[1])
+		s.MustDo(command...)
+	}
+}
+
+func TestARegisterThatCannotBeOneGrantsNothingAndLeavesNoLock(t *testing.T) {
+	for claim, command := range map[string][]string{
+		"infinite":             register("inf"),
+		"2^53":                 register(fmt.Sprint(exact)),
+		"the largest token":    register(fmt.Sprint(exact - 1)),
+		"1e308":                register("1e308"),
+		"a list":               {"RPUSH", registersKey, "item"},
+		"a hash":               {"HSET", registersKey, "field", "v"},
+		"a text":               {"SET", registersKey, "text"},
+		"base: text":           base("text"),
+		"base: empty":          base(""),
+		"base: inf":            base("inf"),
+		"base: nan":            base("nan"),
+		"base: 1e308":          base("1e308"),
+		"base: beyond int64":   base("99999999999999999999999999"),
+		"base: the last token": base(fmt.Sprint(exact - 1)),
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			servers := redistest.Start(t, 3, "--enable-debug-command", "local")
+			m := open(t, quorumlock.Addrs(redistest.Addrs(servers)...), patient()...)
+			spoil(servers, command)
+			key := command[1]
+			before := dump(servers, key)
+			bounded(t, refused(t, m, "job"))
+			assert.Equal(t, before, dump(servers, key), "untouched")
+			eventually(t, "no lock is left", func() bool { return locks(t, servers, "job") == 0 })
+			assert.Equal(t, before, dump(servers, key), "untouched by the release too")
+
+			// One such node of three is neither in the way nor believed.
+			servers[1].MustDo("DEL", key)
+			servers[2].MustDo("DEL", key)
+			l := acquired(t, m, "job")
+			assert.InDelta(t, time.Now().UnixMicro(), l.Token(), 600e6)
+			for range 3 {
+				confirmed(t, l.Renew)
+			}
+			confirmed(t, l.Verify)
+			released(t, l)
+			next := acquired(t, m, "job")
+			assert.Greater(t, next.Token(), l.Token())
+			assert.Less(t, next.Token(), exact)
+			released(t, next)
+			eventually(t, "released", func() bool { return locks(t, servers, "job") == 0 })
+			assert.Equal(t, before, dump(servers, key), "untouched all the time")
+			if _, err := m.Inspect(background, "job"); err != nil {
+				assert.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+			}
+		})
+	}
+}
+
+func TestARegisterThatMayBeOneIsCountedFrom(t *testing.T) {
+	for claim, c := range map[string]struct {
+		command []string
+		token   int64 // 0 for one of now
+	}{
+		"negative":           {command: register("-5")},
+		"a fraction":         {command: register("1.5")},
+		"-inf":               {command: register("-inf")},
+		"base: zero":         {command: base("0")},
+		"base: negative":     {command: base("-5")},
+		"the last but one":   {command: register(fmt.Sprint(exact - 2)), token: exact - 1},
+		"far ahead":          {command: register(fmt.Sprint(exact / 2)), token: exact/2 + 1},
+		"base: far ahead":    {command: base(fmt.Sprint(exact / 2)), token: exact/2 + 1},
+		"base: leading zero": {command: base(fmt.Sprint("00", exact/2)), token: exact/2 + 1},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			servers := redistest.Start(t, 3)
+			m := open(t, quorumlock.Addrs(redistest.Addrs(servers)...), patient()...)
+			spoil(servers, c.command)
+			l := acquired(t, m, "job")
+			if c.token != 0 {
+				assert.Equal(t, c.token, l.Token())
+			} else {
+				assert.InDelta(t, time.Now().UnixMicro(), l.Token(), 600e6)
+			}
+			confirmed(t, l.Renew)
+			released(t, l)
+			if c.token < exact-1 {
+				next := acquired(t, m, "job")
+				assert.Greater(t, next.Token(), l.Token())
+				released(t, next)
+			}
+		})
+	}
+}
+
+// Registers that go bad while a lease is held cost it nothing.
+func TestARegisterThatTurnsBadUnderALeaseDoesNotEndIt(t *testing.T) {
+	for claim, command := range map[string][]string{
+		"inf": register("inf"), "hash": {"HSET", registersKey, "field", "v"}, "text": {"SET", registersKey, "text"},
+		"beyond": register(fmt.Sprint(uint64(math.MaxUint64))), "base: text": base("text"), "base: nan": base("nan"),
+		"base: 1e308": base("1e308"),
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			servers := redistest.Start(t, 3)
+			m := open(t, quorumlock.Addrs(redistest.Addrs(servers)...), patient()...)
+			l := acquired(t, m, "job")
+			eventually(t, "all votes are in", func() bool { return locks(t, servers, "job") == len(servers) })
+			spoil(servers, command)
+			for range 3 {
+				confirmed(t, l.Renew)
+			}
+			confirmed(t, l.Verify)
+			released(t, l)
+		})
+	}
+}

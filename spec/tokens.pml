@@ -1,0 +1,518 @@
+/*
+ * Fencing tokens: a register per name on each node that only grows.
+ *
+ * Three nodes; a majority is two. ATTEMPTS attempts of two or three clients ask
+ * for one name; each has an owner value of its own. An acquire that has been
+ * sent may reach a node at any later time, any number of times, or never; so
+ * may a raise. An answer may arrive at any later time, or never. A client that
+ * crashes is an attempt that takes no further step. A node may drop a key at
+ * any time: that covers a release, an expiry and a clock that steps. A dropped
+ * key makes a difference only when the node gives the lock again, so dropping
+ * is a part of that step: any acquire may find the lock free. No step of this
+ * model reads a clock, so what it proves needs none.
+ *
+ * Sources: a value that a majority of registers has reached, and that only
+ * grows there, is that of Attiya, Bar-Noy and Dolev, "Sharing Memory Robustly
+ * in Message-Passing Systems", J. ACM 42(1), 1995. A lock by a majority of Redis
+ * servers: redis.io, "Distributed Locks with Redis". A number that the resource
+ * checks: the sequencer of Burrows, "The Chubby lock service", OSDI 2006.
+ *
+ * Flags: ATTEMPTS (2 or 3); PROPOSALS, the largest proposal (2 or 3);
+ * BLOCKS: an attempt gets a block of tokens;
+ * PASS (with BLOCKS): a lease is passed on inside the process, to one waiter;
+ * FRESH (with PASS): nobody notices a key that goes, but only answers to
+ * questions sent after the waiter began allow a pass;
+ * LOSS (with PASS): a node loses its data or goes back to older data, once.
+ */
+
+#define NODES 3
+#define QUORUM 2
+#ifndef ATTEMPTS
+#define ATTEMPTS 2
+#endif
+#ifndef PROPOSALS
+#define PROPOSALS 2
+#endif
+
+/* A node: its register, which attempt has the lock (0 none, else attempt + 1), and the
+   t in the lock's value (0: this attempt did not move the node). */
+byte value[NODES];
+byte owner[NODES];
+#ifdef PASS
+byte shown[NODES];
+#endif
+
+/* An attempt: IDLE, ASKED (its acquires may arrive), GRANTED (they still may). */
+#define IDLE 0
+#define ASKED 1
+#define GRANTED 2
+byte phase[ATTEMPTS];
+byte proposal[ATTEMPTS];
+byte raiseTo[ATTEMPTS];		/* 0: it has not decided to raise */
+
+/* The answer of a node that the attempt reads next, or has read: none (0), the
+   node was ahead, or it was moved. As an answer may be read at any time there
+   is no need to say when it arrives. A newer answer replaces it, or does not. */
+#define AHEAD(v) (8 + (v))
+#define MOVED(v) (16 + (v))
+#define ISMOVED(x) ((x) >= 16)
+#define AT(x) ((x) & 7)
+#define LINK(a, j) ((a) * NODES + (j))
+byte answer[ATTEMPTS * NODES];
+#ifdef MUTANT_BEFORE_OF_FIRST_MOVE
+byte firstBefore[ATTEMPTS * NODES];
+#define SHRINKS
+#endif
+#ifdef MUTANT_REGISTER_GOES_WITH_KEY
+#define SHRINKS
+#endif
+#ifdef MUTANT_RAISE_LOWERS
+#define SHRINKS
+#endif
+#ifdef BLOCKS
+byte before[ATTEMPTS * NODES];	/* the register before the counted move */
+#endif
+
+/* An answer that is lost is one that is never used; where there is none yet, it
+   does no harm to keep it: every step without it is possible with it, too. */
+#define REPLACES(a, j) (phase[a] == ASKED && answer[LINK(a, j)] != 0)
+
+/* Ghosts: the largest token given out, now and when an attempt began; and the
+   set of all tokens of all blocks. */
+byte largest;
+byte floor[ATTEMPTS];
+short used;
+
+#ifdef PASS
+/* A lease that may be passed on: the top of its block, its next token, and which
+   nodes have shown our owner and our t since the last doubt. */
+/* Only the lease of attempt 0 is passed on. */
+byte top;
+byte next;
+bool confirmed[NODES];
+/* The waiter inside its process. */
+#define ABSENT 0
+#define WAITS 1
+#define SERVED 2
+byte waiter;
+byte waiterFloor;
+#endif
+
+#ifdef LOSS
+/* A node in quarantine votes for nothing. (When it ends: amnesia.pml.) */
+bool quarantined[NODES];
+bool lost;
+byte oldValue[NODES], oldOwner[NODES], oldShown[NODES];	/* the older data */
+bool saved;
+#define VOTES(j) (!quarantined[j])
+#else
+#define VOTES(j) true
+#endif
+
+#define OURS(a, j) (owner[j] == (a) + 1)
+
+/* Working variables; each step leaves them 0. */
+hidden byte x, y, n;
+
+inline record(a, j, what, was)
+{
+	if
+	:: phase[a] == ASKED && (raiseTo[a] == 0 || what == MOVED(raiseTo[a])) ->
+		answer[LINK(a, j)] = what;
+#ifdef BLOCKS
+		before[LINK(a, j)] = was
+#endif
+	:: else
+	fi
+}
+
+/* Nodes are alike, so states that differ by a permutation of the nodes are one;
+   of nodes 1 and 2 where node 0 is another, which it is with PASS. */
+inline exchange(p, q)
+{
+	x = p; p = q; q = x
+}
+#ifdef BLOCKS
+#define KEY(a, j) (answer[LINK(a, j)] * 8 + before[LINK(a, j)])
+#else
+#define KEY(a, j) answer[LINK(a, j)]
+#endif
+#ifdef PASS
+#define REST(j) (shown[j] * 2 + confirmed[j])
+#else
+#if ATTEMPTS == 3
+#define REST(j) KEY(2, j)
+#else
+#define REST(j) 0
+#endif
+#endif
+#define RANK(j) (((((value[j] * 4 + owner[j]) * 256 + KEY(0, j)) * 256) + KEY(1, j)) * 256 + REST(j))
+inline sort(i, j)
+{
+	if
+	:: RANK(i) > RANK(j) ->
+		exchange(value[i], value[j]); exchange(owner[i], owner[j]);
+		exchange(answer[LINK(0, i)], answer[LINK(0, j)]);
+		exchange(answer[LINK(1, i)], answer[LINK(1, j)]);
+#if ATTEMPTS == 3
+		exchange(answer[LINK(2, i)], answer[LINK(2, j)]);
+#endif
+#ifdef BLOCKS
+		exchange(before[LINK(0, i)], before[LINK(0, j)]);
+		exchange(before[LINK(1, i)], before[LINK(1, j)]);
+#endif
+#ifdef PASS
+		exchange(shown[i], shown[j]);
+		exchange(confirmed[i], confirmed[j]);
+#endif
+	:: else
+	fi
+}
+/* What all registers have passed can be proposed or raised to no more, with the
+   same effect whatever it was: registers only grow. */
+#define PASSED(t) (value[0] >= (t) && value[1] >= (t) && value[2] >= (t))
+inline simplify(a)
+{
+	if
+	:: proposal[a] > 1 && PASSED(proposal[a]) -> proposal[a] = 1
+	:: else
+	fi;
+	if
+	:: phase[a] == GRANTED && raiseTo[a] != 0 && PASSED(raiseTo[a]) -> raiseTo[a] = 0
+	:: else
+	fi
+}
+inline canonical()
+{
+#ifndef SHRINKS
+#ifdef PASS
+	sort(1, 2);
+#else
+	sort(0, 1); sort(1, 2); sort(0, 1);
+#endif
+	x = 0;
+#ifndef LOSS
+	simplify(0); simplify(1);
+#if ATTEMPTS == 3
+	simplify(2);
+#endif
+#endif
+#endif
+	skip
+}
+
+/* An attempt begins with a proposal; estimates of the clock differ freely. */
+#ifdef PASS
+#define MAYBEGIN(a) (phase[a] == IDLE)
+#else
+#define MAYBEGIN(a) (phase[a] == IDLE && ((a) == 0 || phase[(a) - ((a) > 0)] != IDLE)) /* they are alike: in order */
+#endif
+inline begin(a, t)
+{
+	proposal[a] = t;
+	floor[a] = largest;
+	phase[a] = ASKED
+}
+
+inline drop(j)
+{
+#ifdef MUTANT_REGISTER_GOES_WITH_KEY	/* The register is forgotten together with the lock. */
+	if
+	:: owner[j] != 0 -> value[j] = 0
+	:: else
+	fi;
+#endif
+#ifdef PASS
+#ifndef FRESH
+	confirmed[j] = false;	/* every doubt is noticed at once */
+#endif
+	shown[j] = 0;
+#endif
+	skip
+}
+
+/* The acquire arrives and the lock is free, or the node has dropped the key. The node moves to target: the
+   proposal, or less because of the cap (the node's clock + A). */
+#ifdef MUTANT_NOT_STRICT	/* A node "moves" to the value that it has already. */
+#define BELOW(v, t) ((v) <= (t))
+#else
+#define BELOW(v, t) ((v) < (t))
+#endif
+#define MAYTAKE(a, j) (phase[a] != IDLE && VOTES(j))
+inline acquire(a, j, target, answered)
+{
+	drop(j);
+	owner[j] = a + 1;
+	if
+	:: BELOW(value[j], target) ->
+#ifdef MUTANT_BEFORE_OF_FIRST_MOVE
+		firstBefore[LINK(a, j)] = value[j];
+#endif
+		if
+		:: answered -> record(a, j, MOVED(target), value[j])
+		:: else
+		fi;
+#ifdef PASS
+		shown[j] = target;
+#endif
+		value[j] = target
+	:: else ->
+		if
+		:: answered -> record(a, j, AHEAD(value[j]), value[j])
+		:: else
+		fi
+	fi;
+	canonical()
+}
+
+/* The raise arrives; where its conditions do not hold it is refused. */
+#ifdef MUTANT_RAISE_LOWERS	/* A raise sets the register without a look at it. */
+#define MAYRAISE(a, j) (raiseTo[a] != 0 && OURS(a, j) && value[j] != raiseTo[a] && VOTES(j))
+#else
+#ifdef MUTANT_RAISE_IN_QUARANTINE	/* A quarantined node is raised. */
+#define MAYRAISE(a, j) (raiseTo[a] != 0 && OURS(a, j) && value[j] < raiseTo[a])
+#else
+#define MAYRAISE(a, j) (raiseTo[a] != 0 && OURS(a, j) && value[j] < raiseTo[a] && VOTES(j))
+#endif
+#endif
+inline raise(a, j, answered)
+{
+	if
+	:: answered ->
+#ifdef MUTANT_BEFORE_OF_FIRST_MOVE	/* The value before is that of the proposal's move, not of the raise. */
+		record(a, j, MOVED(raiseTo[a]), firstBefore[LINK(a, j)])
+#else
+		record(a, j, MOVED(raiseTo[a]), value[j])
+#endif
+	:: else
+	fi;
+#ifdef PASS
+	shown[j] = raiseTo[a];
+#endif
+	value[j] = raiseTo[a];
+	canonical()
+}
+
+/* A majority has granted: the attempt raises, on the answers at hand, which are
+   those of nodes i and k, and of the third node where three is 1. */
+#define HAVE(a, i, k) (phase[a] == ASKED && answer[LINK(a, i)] != 0 && answer[LINK(a, k)] != 0)
+#define MAYDECIDE(a, i, k) (HAVE(a, i, k) && raiseTo[a] == 0)
+#define NEED(a, j) (AT(answer[LINK(a, j)]) + (1 - ISMOVED(answer[LINK(a, j)])))
+inline forget(a, j)
+{
+	if
+	:: answer[LINK(a, j)] != MOVED(raiseTo[a]) ->
+		answer[LINK(a, j)] = 0;
+#ifdef BLOCKS
+		before[LINK(a, j)] = 0
+#endif
+	:: else
+	fi
+}
+inline decide(a, i, k, third)
+{
+	raiseTo[a] = (NEED(a, i) > NEED(a, k) -> NEED(a, i) : NEED(a, k));
+	if
+	:: third < NODES && answer[LINK(a, third % NODES)] != 0 && NEED(a, third % NODES) > raiseTo[a] -> raiseTo[a] = NEED(a, third % NODES)
+	:: else
+	fi;
+	/* From here on only answers that say raiseTo count. */
+	forget(a, 0); forget(a, 1); forget(a, 2);
+	canonical()
+}
+
+/* Won: nodes i and k were moved to one and the same t. After the decision to
+   raise, that is raiseTo: other answers are not recorded. */
+#ifdef MUTANT_COUNT_AHEAD	/* A node that gave the lock and was ahead counts. */
+#define WON(a, i, k) (HAVE(a, i, k) && ISMOVED(answer[LINK(a, i)]))
+#else
+#ifdef MUTANT_MIXED	/* Nodes that were moved to different values count together. */
+#define WON(a, i, k) (HAVE(a, i, k) && ISMOVED(answer[LINK(a, i)]) && ISMOVED(answer[LINK(a, k)]))
+#else
+#define WON(a, i, k) (HAVE(a, i, k) && ISMOVED(answer[LINK(a, i)]) && answer[LINK(a, i)] == answer[LINK(a, k)])
+#endif
+#endif
+inline grant(a, i, k)
+{
+	y = AT(answer[LINK(a, i)]);
+#ifdef MUTANT_MIXED
+	y = (AT(answer[LINK(a, k)]) > y -> AT(answer[LINK(a, k)]) : y);
+#endif
+	n = y;
+#ifdef BLOCKS
+#ifdef MUTANT_ONE_BEFORE	/* The block begins after the value before of one node. */
+	n = before[LINK(a, i)] + 1;
+#else
+	n = (before[LINK(a, i)] > before[LINK(a, k)] -> before[LINK(a, i)] : before[LINK(a, k)]) + 1;
+#endif
+#endif
+	/* All tokens of the block are above those that had been given out when the
+	   attempt began, and nobody else has them. */
+	assert(n > floor[a]);
+#ifdef PASS
+	if
+	:: a == 0 ->
+		top = y;
+		next = n + 1;
+		largest = (n > largest -> n : largest);
+#ifdef FRESH
+		confirmed[i] = true;
+		confirmed[k] = true
+#else
+		confirmed[i] = OURS(a, i) && shown[i] == y && VOTES(i);
+		confirmed[k] = OURS(a, k) && shown[k] == y && VOTES(k)
+#endif
+	:: else -> largest = (y > largest -> y : largest)
+	fi;
+#else
+	largest = (y > largest -> y : largest);
+#endif
+	do
+	:: n <= y ->
+		assert((used & (1 << n)) == 0);
+		used = used | (1 << n);
+		n++
+	:: else -> break
+	od;
+	phase[a] = GRANTED;
+	/* What is not looked at any more is the same in all states. */
+	floor[a] = 0; n = 0; y = 0;
+	answer[LINK(a, 0)] = 0; answer[LINK(a, 1)] = 0; answer[LINK(a, 2)] = 0;
+#ifdef BLOCKS
+	before[LINK(a, 0)] = 0; before[LINK(a, 1)] = 0; before[LINK(a, 2)] = 0;
+#endif
+	canonical()
+}
+
+#ifdef PASS
+/* An extension: the node confirms, or confirms without a token, or does not. */
+#ifdef MUTANT_CONFIRM_OWNER_ONLY	/* Our owner alone confirms the token. */
+#define CONFIRMS(j) (OURS(0, j) && VOTES(j))
+#else
+#ifdef MUTANT_CONFIRM_IN_QUARANTINE	/* A quarantined node confirms the t of older data. */
+#define CONFIRMS(j) (OURS(0, j) && shown[j] == top)
+#else
+#define CONFIRMS(j) (OURS(0, j) && shown[j] == top && VOTES(j))
+#endif
+#endif
+#define MAYEXTEND(j) (phase[0] == GRANTED && waiter != SERVED && confirmed[j] != CONFIRMS(j))
+
+/* A heal: a missing key comes back, without a token. */
+#define MAYHEAL(a, j) (phase[a] == GRANTED)
+inline heal(a, j)
+{
+	drop(j);
+	owner[j] = a + 1;
+#ifdef MUTANT_HEAL_SHOWS_T	/* A healed key shows t as if the node had been moved. */
+	shown[j] = (a == 0 -> top : 0);
+#endif
+	canonical()
+}
+
+/* A waiter begins inside the process. */
+inline wait()
+{
+	waiter = WAITS;
+	waiterFloor = largest;
+#ifdef FRESH
+#ifndef MUTANT_PASS_ON_OLD_ANSWERS	/* Answers to questions from before the waiter began count. */
+	confirmed[0] = false; confirmed[1] = false; confirmed[2] = false
+#endif
+#endif
+}
+
+#ifdef MUTANT_PASS_UNCONFIRMED	/* A lease is passed on whatever the nodes have shown. */
+#define MAYPASS (waiter == WAITS && next <= top)
+#else
+#define MAYPASS (waiter == WAITS && next <= top && confirmed[0] + confirmed[1] + confirmed[2] >= QUORUM)
+#endif
+inline pass()
+{
+	assert(next > waiterFloor);
+	largest = (next > largest -> next : largest);
+	waiter = SERVED;
+	waiterFloor = 0; next = 0;
+	confirmed[0] = false; confirmed[1] = false; confirmed[2] = false
+}
+#endif
+
+#ifdef LOSS
+inline save(j)
+{
+	saved = true;
+	oldValue[j] = value[j]; oldOwner[j] = owner[j]; oldShown[j] = shown[j]
+}
+/* Node 0 restarts with older data, or (nothing was saved) with none. */
+inline restart(j)
+{
+	lost = true; saved = false; quarantined[j] = true;
+	value[j] = oldValue[j]; owner[j] = oldOwner[j]; shown[j] = oldShown[j];
+	oldValue[j] = 0; oldOwner[j] = 0; oldShown[j] = 0;
+	confirmed[j] = false
+}
+#endif
+
+#ifdef NOCAP
+#define CAPPED(a) false
+#else
+#define CAPPED(a) (proposal[a] > 1)
+#endif
+
+/* The steps, for each pair of an attempt and a node. */
+#define FORLINK(a, j) \
+	:: d_step { MAYTAKE(a, j) -> acquire(a, j, proposal[a], 1) } \
+	:: d_step { MAYTAKE(a, j) && REPLACES(a, j) -> acquire(a, j, proposal[a], 0) } \
+	:: d_step { MAYTAKE(a, j) && CAPPED(a) -> acquire(a, j, proposal[a] - 1, 1) } \
+	:: d_step { MAYTAKE(a, j) && REPLACES(a, j) && CAPPED(a) -> acquire(a, j, proposal[a] - 1, 0) } \
+	:: d_step { MAYRAISE(a, j) -> raise(a, j, 1) } \
+	:: d_step { MAYRAISE(a, j) && REPLACES(a, j) -> raise(a, j, 0) }
+
+#define FORATTEMPT(a) \
+	:: d_step { MAYBEGIN(a) -> begin(a, 1) } \
+	:: d_step { MAYBEGIN(a) -> begin(a, 2) } \
+	:: d_step { MAYDECIDE(a, 0, 1) -> decide(a, 0, 1, 3) } \
+	:: d_step { MAYDECIDE(a, 0, 2) -> decide(a, 0, 2, 3) } \
+	:: d_step { MAYDECIDE(a, 1, 2) -> decide(a, 1, 2, 3) } \
+	:: d_step { MAYDECIDE(a, 0, 1) && answer[LINK(a, 2)] != 0 -> decide(a, 0, 1, 2) } \
+	:: d_step { WON(a, 0, 1) -> grant(a, 0, 1) } \
+	:: d_step { WON(a, 0, 2) -> grant(a, 0, 2) } \
+	:: d_step { WON(a, 1, 2) -> grant(a, 1, 2) } \
+	FORLINK(a, 0) FORLINK(a, 1) FORLINK(a, 2)
+
+active proctype world()
+{
+end:	do
+	FORATTEMPT(0)
+	FORATTEMPT(1)
+#if ATTEMPTS == 3
+	FORATTEMPT(2)
+#endif
+#if PROPOSALS == 3
+	:: d_step { MAYBEGIN(0) -> begin(0, 3) }
+	:: d_step { MAYBEGIN(1) -> begin(1, 3) }
+#endif
+#ifdef MUTANT_REPEAT_LIES	/* A repeated acquire is answered as if it had moved the node. */
+	:: d_step { phase[0] == ASKED && OURS(0, 0) -> record(0, 0, MOVED(proposal[0]), proposal[0] - 1); canonical() }
+	:: d_step { phase[0] == ASKED && OURS(0, 1) -> record(0, 1, MOVED(proposal[0]), proposal[0] - 1); canonical() }
+	:: d_step { phase[0] == ASKED && OURS(0, 2) -> record(0, 2, MOVED(proposal[0]), proposal[0] - 1); canonical() }
+#endif
+#ifdef PASS
+#ifdef LOSS
+#define HEALOTHER(j)
+#else
+#define HEALOTHER(j) :: d_step { MAYHEAL(1, j) -> heal(1, j) }
+#endif
+#define FORHELD(j) \
+	:: d_step { MAYEXTEND(j) -> confirmed[j] = !confirmed[j]; canonical() } \
+	:: d_step { MAYHEAL(0, j) -> heal(0, j) } \
+	HEALOTHER(j)
+	FORHELD(0) FORHELD(1) FORHELD(2)
+	:: d_step { phase[0] == GRANTED && waiter == ABSENT -> wait() }
+	:: d_step { MAYPASS -> pass() }
+#endif
+#ifdef LOSS
+	:: d_step { !lost && !saved -> save(0) }
+	:: d_step { !lost -> restart(0) }
+#endif
+	od
+}

@@ -1,0 +1,221 @@
+package quorumlock
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// transition is what a step has done.
+type transition struct {
+	quorum.Output
+	now   time.Duration
+	over  bool   // by this step
+	ended *Lease // by this step; nil where the hold carried none
+}
+
+// step takes one input through the decisions on a hold and does what they ask for,
+// except Begin and Heal, which are the caller's to post. It is the one place where a
+// hold and its lease change, so that each lease has one line of events. with runs under
+// the hold's mutex, if the hold is not over, before the step.
+func (h *hold) step(in quorum.Input, with func()) transition {
+	h.mu.Lock()
+	s := h.stepLocked(in, with)
+	lost := s.over && h.machine.State() == quorum.StateLost
+	h.mu.Unlock()
+	if s.ended != nil {
+		h.m.telemetry.held(s.ended, s.now)
+	}
+	if lost && h.local != nil {
+		h.local.lost(h)
+	}
+	return s
+}
+
+// stepLocked is step for a caller that holds h.mu and sees to what step does behind it.
+func (h *hold) stepLocked(in quorum.Input, with func()) (s transition) {
+	s.now = h.m.clock.Now()
+	if h.over {
+		return s
+	}
+	if with != nil {
+		with()
+	}
+	jumped := h.m.clock.Jumped()
+	// Found past the deadline itself: nobody in this process looked in time.
+	in.Jump = jumped != h.jumped || s.now > h.machine.Deadline() && h.machine.Deadline() > 0
+	h.jumped = jumped
+	in.Lag = h.m.dog.expectedLag()
+	s.Output = h.machine.Step(s.now, in)
+	running := h.lease.err == nil
+	switch h.machine.State() {
+	case quorum.StateLost:
+		h.over = true
+		// The guard is for work to stop in, and S is until when Remaining said that it
+		// may go on.
+		h.remains = max(s.now, h.machine.Stop()) + h.terms.Guard
+		h.m.dog.schedule(h, h.remains)
+		h.lease.endLocked(h.lossLocked(s.now))
+	case quorum.StateReleased:
+		h.over = true
+		h.m.dog.schedule(h, quorum.Never)
+		h.lease.endLocked(ErrReleased)
+	default:
+		h.settle(s.now, s.Output)
+	}
+	if s.over = h.over; s.over && running {
+		s.ended = h.lease
+	}
+	return s
+}
+
+// lossLocked returns why the hold was lost. h.mu is held.
+func (h *hold) lossLocked(now time.Duration) error {
+	at := h.m.clock.Time(now)
+	until := at
+	if stop := time.Duration(h.lease.stop.Load()); stop < now { // found late
+		until = at.Add(stop - now)
+	}
+	return &LostError{Lost{
+		Name: h.name(), Token: h.lease.token, Reason: lostReason(h.machine.Reason()),
+		At: at, ValidUntil: until, Nodes: h.m.nodeErrors(h.nodes),
+	}}
+}
+
+// settle announces what a step of a live hold has changed, and plans the next. h.mu is
+// held.
+func (h *hold) settle(now time.Duration, out quorum.Output) {
+	if h.lease.err == nil {
+		h.lease.stop.Store(int64(h.machine.Stop()))
+	}
+	for i := range h.terms.Nodes {
+		if out.Silent.Has(i) && (h.nodes == nil || h.nodes[i] == nil) {
+			h.note(i, errNoAnswer)
+		}
+	}
+	switch {
+	case h.terms.manual:
+	case out.Begin:
+		h.machine.Arm(now + h.nextRound())
+	case out.Missed:
+		if h.retry == nil {
+			h.retry = backoff.NewExponentialBackOff(
+				backoff.WithInitialInterval(h.terms.ttl/20), backoff.WithMaxInterval(h.terms.interval),
+				backoff.WithMaxElapsedTime(0))
+		}
+		h.machine.Arm(now + h.retry.NextBackOff())
+	}
+	if out.Confirmed {
+		h.retry = nil
+	}
+	h.lease.finishRounds(out)
+	if out.Events&quorum.Renewed != 0 {
+		h.lease.sendRenewed(now)
+	}
+	if out.Events&quorum.AtRisk != 0 {
+		h.lease.sendAtRisk(now)
+	}
+	h.m.dog.schedule(h, max(now, h.machine.Wake())) // from now on it can be late for it
+}
+
+// nextRound returns a renewal interval with its jitter, −5 % … +10 %: up to 5 % more of
+// earliness comes from going together with other holds.
+func (h *hold) nextRound() time.Duration {
+	return time.Duration(float64(h.terms.interval) * (0.95 + 0.15*rand.Float64()))
+}
+
+// finishRounds answers the callers of Renew whose round is over. The hold's mutex is held.
+func (l *Lease) finishRounds(out quorum.Output) {
+	if l.watch == nil || len(l.watch.rounds) == 0 || !out.Confirmed && !out.Missed || out.Begin {
+		return
+	}
+	h := l.hold
+	var err error
+	if out.Missed {
+		err = &QuorumError{
+			Op: "renew", Name: l.Name(), Need: h.m.quorum(),
+			Got: h.machine.Confirmed(), Nodes: h.m.nodeErrors(h.nodes),
+		}
+	}
+	for _, round := range l.watch.rounds {
+		round <- err
+	}
+	l.watch.rounds = nil
+}
+
+// sendRenewed sends Renewed. The hold's mutex is held.
+func (l *Lease) sendRenewed(now time.Duration) {
+	if l.err != nil {
+		return
+	}
+	h := l.hold
+	h.m.telemetry.renewed(time.Duration(l.stop.Load()) - now)
+	if l.watch == nil && h.m.bus.watched.Load() == 0 {
+		return
+	}
+	e := Renewed{
+		Name: l.Name(), Token: l.token, ValidUntil: h.m.clock.Time(h.machine.Stop()),
+		Margin: h.machine.Margin(now), Confirmed: h.machine.Confirmed(),
+	}
+	if l.watch != nil {
+		latest(l.watch.renewed, e)
+	}
+	h.m.bus.send(e)
+}
+
+// sendAtRisk sends AtRisk. The hold's mutex is held.
+func (l *Lease) sendAtRisk(now time.Duration) {
+	if l.err != nil {
+		return
+	}
+	h := l.hold
+	h.m.telemetry.atRisk()
+	if l.watch == nil && h.m.bus.watched.Load() == 0 {
+		return
+	}
+	e := AtRisk{
+		Name: l.Name(), Token: l.token, Remaining: h.machine.Stop() - now,
+		Margin: h.machine.Margin(now), Confirmed: h.machine.Confirmed(), Nodes: h.m.nodeErrors(h.nodes),
+	}
+	if l.watch != nil {
+		latest(l.watch.atRisk, e)
+	}
+	h.m.bus.send(e)
+}
+
+// endLocked ends the lease, in the order that readers may rely on, unless it has ended.
+// The hold's mutex is held.
+func (l *Lease) endLocked(err error) {
+	if l.err != nil {
+		return
+	}
+	m := l.hold.m
+	l.err = err
+	l.stop.Store(0)
+	l.hold.retry = nil
+	if l.watch != nil {
+		l.watch.end(err)
+	}
+	if m.bus.watched.Load() > 0 {
+		var e Event = Released{Name: l.Name(), Token: l.token}
+		var lost *LostError
+		if errors.As(err, &lost) {
+			e = lost.Lost
+		}
+		m.bus.send(e)
+	}
+}
+
+// latest puts v into a channel of capacity 1, in place of what was not read. The caller
+// is the only sender.
+func latest[T any](c chan T, v T) {
+	select {
+	case <-c:
+	default:
+	}
+	c <- v
+}
