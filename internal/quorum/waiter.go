@@ -40,13 +40,13 @@ type Waiter struct {
 	hasty      bool // an attempt has begun on less than a quorum of reservations
 	splits     int  // attempts in a row that some nodes granted, and no quorum
 	subscribed Set
-	queued     Set                     // nodes in whose queues the ticket may be
-	reserved   Set                     // nodes that have said WakeReserved since the attempt began
-	cleared    Set                     // nodes that have said WakeAskAgain since the attempt began
-	votes      Set                     // nodes that granted the lease
-	at         time.Duration           // the next attempt; while one is under way, what a wake-up demands
+	queued     Set             // nodes in whose queues the ticket may be
+	reserved   Set             // nodes that have said WakeReserved since the attempt began
+	cleared    Set             // nodes that have said WakeAskAgain since the attempt began
+	votes      Set             // nodes that granted the lease
+	at         time.Duration   // the next attempt; while one is under way, what a wake-up demands
 	lapses     []time.Duration // from then on a node's reservation for somebody else is over; 0 without one, and nil without any
-	stranger   time.Duration           // since then attempts in a row were refused by a stranger's lock; 0 for none
+	stranger   time.Duration   // since then attempts in a row were refused by a stranger's lock; 0 for none
 }
 
 // NewWaiter returns the waiter of one call. Its first attempt is due at At.
@@ -195,7 +195,7 @@ func (w *Waiter) waitOut(now time.Duration, refusals []Refusal) {
 		if r.Reserved && r.Left != Never {
 			w.lapseBy(r.Node, now+r.Left+time.Millisecond)
 		} else {
-			w.lapses[r.Node] = 0
+			w.moves(r.Node)
 		}
 	}
 }
