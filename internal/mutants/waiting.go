@@ -3,7 +3,7 @@ package main
 import "slices"
 
 // all returns every mutant.
-func all() []mutant { return slices.Concat(mutants, waiting) }
+func all() []mutant { return slices.Concat(mutants, waiting, nodeScript, nodeWorker, nodeEdges) }
 
 // waiting are the bugs of those who wait.
 var waiting = []mutant{
