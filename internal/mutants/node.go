@@ -178,8 +178,14 @@ var nodeScript = []mutant{
 	},
 	{
 		name: "heal brings back what expired in a frozen script", file: script,
+		old: "      elseif string.sub(held, 1, 33) == string.sub(a, 1, 33) then\n        call('PEXPIREAT', lock, after(b))",
+		new: "      elseif string.sub(held, 1, 33) == string.sub(a, 1, 33) then\n        call('SET', lock, held, 'PX', b)",
+		pkg: scripts, run: "TestAServerThatWasFrozenInAScriptBringsNoLockBack$/heal$",
+	},
+	{
+		name: "a healed lock lives so long from when the script gets to it", file: script,
 		old: "reply = call('SET', lock, a, 'NX', 'PXAT', after(b)) and 1 or -1", new: "reply = call('SET', lock, a, 'NX', 'PX', b) and 1 or -1",
-		pkg: scripts, run: "TestAServerThatWasFrozenInAScriptBringsNoLockBack$/heal",
+		pkg: scripts, run: "TestAServerThatWasFrozenInAScriptBringsNoLockBack$/heal_of",
 	},
 	{
 		name: "extend brings back what expired in a frozen script", file: script,
