@@ -73,6 +73,29 @@ sim: ## Simulate the protocol with many seeds (SEEDS=200000).
 mutants: deps ## Plant known bugs, one after another; each has to be caught, or this fails.
 	$(GO) run ./internal/mutants
 
+.PHONY: spec-deps
+spec-deps: ## Install spin, the model checker, if it is missing (SPIN names another binary).
+	@if command -v "$${SPIN:-spin}" >/dev/null 2>&1; then exit 0; fi; \
+	root() { \
+		if [ "$$(id -u)" -eq 0 ]; then "$$@"; elif command -v sudo >/dev/null 2>&1; then sudo "$$@"; \
+		else echo "make spec-deps: not root and no sudo to run: $$*" >&2; return 1; fi; \
+	}; \
+	echo "make spec-deps: installing spin, which checks the models"; \
+	if command -v apt-get >/dev/null 2>&1; then \
+		root apt-get update -qq </dev/null || echo "make spec-deps: no fresh package lists, trying those that are here" >&2; \
+		root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends spin </dev/null; \
+	elif command -v dnf >/dev/null 2>&1; then root dnf install -y spin </dev/null; \
+	elif command -v brew >/dev/null 2>&1; then brew install spin </dev/null; \
+	else echo "make spec-deps: no apt-get, dnf or brew here" >&2; \
+	fi; \
+	command -v spin >/dev/null 2>&1 || { \
+		echo "make spec-deps: there is still no spin in PATH: install it by hand, or name it in SPIN" >&2; exit 1; \
+	}
+
+.PHONY: spec
+spec: spec-deps ## Check the models of the protocol to exhaustion, and that every planted bug is found (SPEC=part of a line, see spec/README.md).
+	spec/run $(SPEC)
+
 .PHONY: fuzz
 fuzz: ## Fuzz every fuzz target of every module, one after another (FUZZTIME=30s).
 	$(call each-module,for package in $$($(GO) list ./...); do \

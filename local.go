@@ -555,7 +555,7 @@ func (c *check) late(i int, raised bool) {
 	}
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()
-	if c.h.last == c.token {
+	if c.h.last == c.token && c.sent >= c.h.provenFrom {
 		c.h.proof = c.h.proof.With(i)
 	} else {
 		c.h.proof = c.h.proof.Without(i)
@@ -582,7 +582,9 @@ func (c *check) endLocked() {
 	h.mu.Lock()
 	if c.raised.Len() >= q.m.quorum() {
 		h.others, h.toldAt = c.others, c.sent
-		h.proof = c.raised
+		if c.sent >= h.provenFrom { // no doubt since
+			h.proof, h.provenFrom = c.raised, c.sent
+		}
 		if !q.m.cfg.unfenced {
 			h.value = node.Compose(ownerOf(h.value), c.token, metadata(h.value))
 			h.next, h.last = max(h.next, c.before+1, c.token-blockSize+1), c.token

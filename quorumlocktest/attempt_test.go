@@ -17,11 +17,11 @@ import (
 func TestAGrantNeedsAQuorumThatTookTheToken(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
-		unlevel(t, c, m) // node 0 will have to take the token of node 1
+		unlevel(t, c, m) // the register of node 0 will have to be raised above that of node 1
 		c.Nodes()[2].Cut()
 		c.Nodes()[0].Delay(10 * time.Millisecond)
 		c.Nodes()[1].Delay(10 * time.Millisecond)
-		time.AfterFunc(25*time.Millisecond, func() { // both have voted, and the write-back is on its way
+		time.AfterFunc(25*time.Millisecond, func() { // both have voted, and the raise is on its way
 			_, err := c.Nodes()[0].Do("DEL", "quorumlock:job")
 			assert.NoError(t, err)
 		})

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
-	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
@@ -388,10 +389,10 @@ func TestAKeyThatANodeLostIsHealedInTheNextRound(t *testing.T) {
 		assert.Equal(t, 3, holders(t, c, "job"))
 		v, err := c.Nodes()[2].Do("GET", "quorumlock:job")
 		require.NoError(t, err)
-		assert.Contains(t, v, fmt.Sprintf("%s %d ", l.Owner(), l.Token()))
+		assert.Contains(t, v, l.Owner()+" 0 ", "its register may be lost as well")
 		all, err := c.Nodes()[2].Do("KEYS", "*")
 		require.NoError(t, err)
-		assert.Len(t, all, 1, "the lock alone: only an acquisition makes a counter")
+		assert.Len(t, all, 1, "the lock alone: only an acquisition makes a register")
 	})
 }
 
@@ -517,7 +518,7 @@ func TestALeaseThatWasWonTooSlowlyIsNotGranted(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c, quorumlock.WithTTL(time.Second), quorumlock.WithNodeTimeout(500*time.Millisecond))
 		unlevel(t, c, m)
-		// Votes and write-back take 900 of the 938 ms that the lease is valid.
+		// Votes and the raise take 900 of the 938 ms that the lease is valid.
 		for _, node := range c.Nodes() {
 			node.Delay(225 * time.Millisecond)
 		}
@@ -531,20 +532,39 @@ func TestALeaseThatWasWonTooSlowlyIsNotGranted(t *testing.T) {
 	})
 }
 
-// unlevel leaves the counters of "job" apart.
-func unlevel(t *testing.T, c *quorumlocktest.Cluster, m *quorumlock.Manager) (last int64) {
+// ahead is how far the register of node 1 is ahead after unlevel.
+const ahead = 10 * time.Second
+
+// unlevel leaves the registers of "job" apart. It returns where that of node 1 stands,
+// which is the largest.
+func unlevel(t *testing.T, c *quorumlocktest.Cluster, m *quorumlock.Manager) (largest int64) {
 	t.Helper()
 	first := acquire(t, m, "job")
 	require.NoError(t, first.Release(background))
 	synctest.Wait()
-	for i, ahead := range []int64{0, 100, 7} {
-		_, err := c.Nodes()[i].Do("SET", fenceKey(t, c.Nodes()[i]), fmt.Sprint(first.Token()+ahead))
-		require.NoError(t, err)
+	for i, by := range []time.Duration{0, ahead, ahead / 2} {
+		setRegister(t, c.Nodes()[i], first.Token()+by.Microseconds())
 	}
-	return first.Token()
+	time.Sleep(time.Millisecond) // the register of node 0 is below the next proposal
+	return first.Token() + ahead.Microseconds()
 }
 
-func TestAFreshNameAndLevelCountersTakeOneRoundTrip(t *testing.T) {
+// register returns where a node's register of "job" stands.
+func register(t *testing.T, n *quorumlocktest.Node) int64 {
+	t.Helper()
+	text, ok := admin(t, n, "ZSCORE", node.RegistersKey(quorumlock.DefaultPrefix), "quorumlock:job").(string)
+	require.True(t, ok)
+	at, err := strconv.ParseInt(text, 10, 64)
+	require.NoError(t, err)
+	return at
+}
+
+func setRegister(t *testing.T, n *quorumlocktest.Node, at int64) {
+	t.Helper()
+	admin(t, n, "ZADD", node.RegistersKey(quorumlock.DefaultPrefix), strconv.FormatInt(at, 10), "quorumlock:job")
+}
+
+func TestLevelRegistersTakeOneRoundTrip(t *testing.T) {
 	for _, n := range []int{1, 3, 5} {
 		virtual(t, n, func(t *testing.T, c *quorumlocktest.Cluster) {
 			m := manager(t, c)
@@ -579,14 +599,13 @@ func TestNodesWhoseClocksDifferStillAgreeOnAFreshToken(t *testing.T) {
 	})
 }
 
-// A node whose date is wrong lifts the tokens above the clocks of the others. A
-// counter that was forgotten before these clocks have come up to it would start
-// anew below it.
-func TestTokensRiseOverACounterThatTheClocksHaveNotReachedWhenItIsOutOfUse(t *testing.T) {
+// A register that is days ahead lifts the tokens above the clocks. A node that forgot it
+// before the clocks have come up to it would start anew below it.
+func TestTokensRiseOverARegisterThatTheClocksHaveNotReached(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		nodes := c.Nodes()
-		nodes[2].StepClock(48 * time.Hour)
 		nodes[1].Cut() // so that the majority is 0 and 2
+		setRegister(t, nodes[2], time.Now().Add(48*time.Hour).UnixMicro())
 		m, err := quorumlock.New(background, c.Options())
 		require.NoError(t, err)
 		last := acquire(t, m, "job")
@@ -610,32 +629,44 @@ func TestTokensRiseOverACounterThatTheClocksHaveNotReachedWhenItIsOutOfUse(t *te
 	})
 }
 
-func TestCountersThatDisagreeAreBroughtUpBeforeTheGrant(t *testing.T) {
+// Registers have no TTL: the node drops those that nobody has moved for a day, and its
+// base has to keep what they said.
+func TestTokensRiseOverRegistersThatWereForgotten(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m, err := quorumlock.New(background, c.Options())
+		require.NoError(t, err)
+		first := acquire(t, m, "job")
+		require.NoError(t, first.Release(background))
+		require.NoError(t, m.Close(background))
+		time.Sleep(25 * time.Hour)
+		m = manager(t, c)
+		time.Sleep(2 * time.Minute)
+		for _, n := range c.Nodes() {
+			assert.EqualValues(t, 0, admin(t, n, "EXISTS", node.RegistersKey(quorumlock.DefaultPrefix)))
+			assert.Equal(t, strconv.FormatInt(first.Token(), 10), admin(t, n, "GET", node.BaseKey(quorumlock.DefaultPrefix)))
+			n.StepClock(-36 * time.Hour) // tokens by the clocks would go back
+		}
+		time.Sleep(time.Minute)
+		assert.Greater(t, acquire(t, m, "job").Token(), first.Token())
+	})
+}
+
+func TestRegistersThatDisagreeAreRaisedBeforeTheGrant(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
-		last := unlevel(t, c, m)
+		largest := unlevel(t, c, m)
 		c.Nodes()[2].Delay(50 * time.Millisecond) // so that the majority is 0 and 1
 		c.Nodes()[0].Delay(10 * time.Millisecond)
 		c.Nodes()[1].Delay(10 * time.Millisecond)
 		began := time.Now()
 		l, err := m.Acquire(background, "job")
 		require.NoError(t, err)
-		assert.Equal(t, 40*time.Millisecond, time.Since(began), "votes and one write-back")
-		assert.Equal(t, last+101, l.Token())
-		v, err := c.Nodes()[0].Do("GET", fenceKey(t, c.Nodes()[0]))
-		require.NoError(t, err)
-		assert.Equal(t, fmt.Sprint(l.Token()), v)
+		assert.Equal(t, 40*time.Millisecond, time.Since(began), "votes and one raise")
+		assert.Equal(t, largest+1, l.Token())
+		for _, n := range c.Nodes()[:2] {
+			assert.Equal(t, l.Token(), register(t, n))
+		}
 	})
-}
-
-// fenceKey returns the only key of a node that is not a lock.
-func fenceKey(t *testing.T, n *quorumlocktest.Node) string {
-	t.Helper()
-	all, err := n.Do("KEYS", "*")
-	require.NoError(t, err)
-	keys := slices.DeleteFunc(all.([]any), func(k any) bool { return k == "quorumlock:job" })
-	require.Len(t, keys, 1)
-	return keys[0].(string)
 }
 
 func TestAWaiterComesNoLaterThanTheHoldersKeysEnd(t *testing.T) {
@@ -863,9 +894,8 @@ func TestAReleaseNeverOvertakesItsAcquire(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		time.Sleep(time.Second)
 		assert.Zero(t, holders(t, c, "job"))
-		fence, err := c.Nodes()[0].Do("KEYS", "*job*")
-		require.NoError(t, err)
-		assert.Len(t, fence, 1, "both were executed: the counter has moved")
+		assert.Nil(t, admin(t, c.Nodes()[0], "ZSCORE", node.RegistersKey(quorumlock.DefaultPrefix), "quorumlock:job"),
+			"the release has cancelled the acquisition, which was not sent")
 	})
 }
 

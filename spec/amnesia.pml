@@ -183,7 +183,7 @@ inline begin(a)
 }
 
 #ifdef REGISTERS
-inline keep(a, n, what)
+inline record(a, n, what)
 {
 	if
 	:: raiseTo[a] == 0 || raiseTo[a] + 128 == what -> answer[LINK(a, n)] = what
@@ -202,8 +202,8 @@ inline acquire(a, n)
 	x = CLOCK(n) + CAP;
 	x = (proposal[a] < x -> proposal[a] : x);
 	if
-	:: y < x -> keep(a, n, MOVED(x)); reg[n] = x
-	:: else -> keep(a, n, AHEAD(y))
+	:: y < x -> record(a, n, MOVED(x)); reg[n] = x
+	:: else -> record(a, n, AHEAD(y))
 	fi;
 	x = 0; y = 0
 #endif
@@ -215,7 +215,7 @@ inline raise(a, n)
 {
 	readValue(n);
 	if
-	:: y < raiseTo[a] -> reg[n] = raiseTo[a]; keep(a, n, MOVED(raiseTo[a]))
+	:: y < raiseTo[a] -> reg[n] = raiseTo[a]; record(a, n, MOVED(raiseTo[a]))
 	:: else
 	fi;
 	y = 0

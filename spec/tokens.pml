@@ -34,7 +34,7 @@
 #define PROPOSALS 2
 #endif
 
-/* A node: its register, who has the lock (0 nobody, else attempt + 1), and the
+/* A node: its register, which attempt has the lock (0 none, else attempt + 1), and the
    t in the lock's value (0: this attempt did not move the node). */
 byte value[NODES];
 byte owner[NODES];
@@ -114,7 +114,7 @@ bool saved;
 /* Working variables; each step leaves them 0. */
 hidden byte x, y, n;
 
-inline keep(a, j, what, was)
+inline record(a, j, what, was)
 {
 	if
 	:: phase[a] == ASKED && (raiseTo[a] == 0 || what == MOVED(raiseTo[a])) ->
@@ -171,7 +171,7 @@ inline sort(i, j)
 /* What all registers have passed can be proposed or raised to no more, with the
    same effect whatever it was: registers only grow. */
 #define PASSED(t) (value[0] >= (t) && value[1] >= (t) && value[2] >= (t))
-inline outrun(a)
+inline simplify(a)
 {
 	if
 	:: proposal[a] > 1 && PASSED(proposal[a]) -> proposal[a] = 1
@@ -192,9 +192,9 @@ inline canonical()
 #endif
 	x = 0;
 #ifndef LOSS
-	outrun(0); outrun(1);
+	simplify(0); simplify(1);
 #if ATTEMPTS == 3
-	outrun(2);
+	simplify(2);
 #endif
 #endif
 #endif
@@ -239,7 +239,7 @@ inline drop(j)
 #define BELOW(v, t) ((v) < (t))
 #endif
 #define MAYTAKE(a, j) (phase[a] != IDLE && VOTES(j))
-inline acquire(a, j, target, told)
+inline acquire(a, j, target, answered)
 {
 	drop(j);
 	owner[j] = a + 1;
@@ -249,7 +249,7 @@ inline acquire(a, j, target, told)
 		firstBefore[LINK(a, j)] = value[j];
 #endif
 		if
-		:: told -> keep(a, j, MOVED(target), value[j])
+		:: answered -> record(a, j, MOVED(target), value[j])
 		:: else
 		fi;
 #ifdef PASS
@@ -258,7 +258,7 @@ inline acquire(a, j, target, told)
 		value[j] = target
 	:: else ->
 		if
-		:: told -> keep(a, j, AHEAD(value[j]), value[j])
+		:: answered -> record(a, j, AHEAD(value[j]), value[j])
 		:: else
 		fi
 	fi;
@@ -275,14 +275,14 @@ inline acquire(a, j, target, told)
 #define MAYRAISE(a, j) (raiseTo[a] != 0 && OURS(a, j) && value[j] < raiseTo[a] && VOTES(j))
 #endif
 #endif
-inline raise(a, j, told)
+inline raise(a, j, answered)
 {
 	if
-	:: told ->
+	:: answered ->
 #ifdef MUTANT_BEFORE_OF_FIRST_MOVE	/* The value before is that of the proposal's move, not of the raise. */
-		keep(a, j, MOVED(raiseTo[a]), firstBefore[LINK(a, j)])
+		record(a, j, MOVED(raiseTo[a]), firstBefore[LINK(a, j)])
 #else
-		keep(a, j, MOVED(raiseTo[a]), value[j])
+		record(a, j, MOVED(raiseTo[a]), value[j])
 #endif
 	:: else
 	fi;
@@ -322,7 +322,7 @@ inline decide(a, i, k, third)
 }
 
 /* Won: nodes i and k were moved to one and the same t. After the decision to
-   raise, that is raiseTo: other answers are not kept. */
+   raise, that is raiseTo: other answers are not recorded. */
 #ifdef MUTANT_COUNT_AHEAD	/* A node that gave the lock and was ahead counts. */
 #define WON(a, i, k) (HAVE(a, i, k) && ISMOVED(answer[LINK(a, i)]))
 #else
@@ -492,9 +492,9 @@ end:	do
 	:: d_step { MAYBEGIN(1) -> begin(1, 3) }
 #endif
 #ifdef MUTANT_REPEAT_LIES	/* A repeated acquire is answered as if it had moved the node. */
-	:: d_step { phase[0] == ASKED && OURS(0, 0) -> keep(0, 0, MOVED(proposal[0]), proposal[0] - 1); canonical() }
-	:: d_step { phase[0] == ASKED && OURS(0, 1) -> keep(0, 1, MOVED(proposal[0]), proposal[0] - 1); canonical() }
-	:: d_step { phase[0] == ASKED && OURS(0, 2) -> keep(0, 2, MOVED(proposal[0]), proposal[0] - 1); canonical() }
+	:: d_step { phase[0] == ASKED && OURS(0, 0) -> record(0, 0, MOVED(proposal[0]), proposal[0] - 1); canonical() }
+	:: d_step { phase[0] == ASKED && OURS(0, 1) -> record(0, 1, MOVED(proposal[0]), proposal[0] - 1); canonical() }
+	:: d_step { phase[0] == ASKED && OURS(0, 2) -> record(0, 2, MOVED(proposal[0]), proposal[0] - 1); canonical() }
 #endif
 #ifdef PASS
 #ifdef LOSS

@@ -287,14 +287,14 @@ var waiting = []mutant{
 	},
 	{
 		name: "a lapse on one node is one on all", file: "internal/quorum/waiter.go",
-		old: "if at := w.lapses[i]; at != 0",
-		new: "if at := max(w.lapses[0], w.lapses[1]); at != 0",
+		old: "if at != 0 && now >= at && !w.once {",
+		new: "if at = max(w.lapses[0], w.lapses[1]); at != 0 && now >= at && !w.once {",
 		pkg: decisions, run: "TestWaiter$|WaiterKeepsItsLaws",
 	},
 	{
 		name: "news is no news", file: "internal/quorum/waiter.go",
-		old: "\tw.lapses[node] = 0 // the queue moves\n",
-		new: "",
+		old: "\tw.moves(node)\n\tif w.phase == phaseAsking {",
+		new: "\tif w.phase == phaseAsking {",
 		pkg: decisions, run: "TestWaiter$|WaiterKeepsItsLaws",
 	},
 	{

@@ -31,7 +31,7 @@
 // request sent at s keeps it at least until e = s + TTL − drift, because its
 // own clock started later than s and runs at most the drift bound faster. The
 // lease is held until D = the q-th largest e: until then q nodes keep the key,
-// and nobody else can find a quorum of free ones. Work stops at S = D − guard.
+// and no other client can find a quorum of free ones. Work stops at S = D − guard.
 //
 // Sources: redis.io "Distributed Locks with Redis"; Gray and Cheriton,
 // "Leases" (SOSP 1989), for counting from the send; Burrows, "The Chubby lock

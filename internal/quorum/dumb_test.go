@@ -95,7 +95,7 @@ func dumbDeadline(window []time.Duration) time.Duration {
 // quorum.
 func dumbMargin(n, held int) int {
 	free, lost := n-held, 0
-	if free >= dumbQuorum(n) { // too late by so many
+	if free >= dumbQuorum(n) { // already possible: count how many fewer would do
 		for free > dumbQuorum(n) {
 			free--
 			lost--
@@ -108,7 +108,7 @@ func dumbMargin(n, held int) int {
 	return lost
 }
 
-// dumbLease remembers all it was told and works the rest out each time.
+// dumbLease remembers every input and works the rest out each time.
 type dumbLease struct {
 	terms  quorum.Terms
 	lag    time.Duration

@@ -223,7 +223,7 @@ func (m *Machine) keys() time.Duration {
 func (m *Machine) Deadline() time.Duration { return m.window.Deadline() }
 
 // Margin returns how many of the nodes that keep the key at now may lose
-// their data before somebody else can be granted the lease.
+// their data before another client can be granted the lease.
 func (m *Machine) Margin(now time.Duration) int {
 	return Margin(m.terms.Nodes, m.window.Held(now))
 }

@@ -113,7 +113,7 @@ func (t *Tally) answer(to *Set, i int) bool {
 }
 
 // Outcome returns what the answers amount to, as early as it is certain. A
-// refusal is told from a failure even when the majority is out of reach
+// refusal is distinguished from a failure even when the majority is out of reach
 // already: it stays OutcomePending while a silent node can still make the reason
 // clear. With an even n both reasons can come true, and then the later answers
 // may turn OutcomeNoQuorum into OutcomeHeld; nothing else changes once it is decided.

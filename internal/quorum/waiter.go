@@ -40,13 +40,13 @@ type Waiter struct {
 	hasty      bool // an attempt has begun on less than a quorum of reservations
 	splits     int  // attempts in a row that some nodes granted, and no quorum
 	subscribed Set
-	queued     Set                     // nodes in whose queues the ticket may be
-	reserved   Set                     // nodes that have said WakeReserved since the attempt began
-	cleared    Set                     // nodes that have said WakeAskAgain since the attempt began
-	votes      Set                     // nodes that granted the lease
-	at         time.Duration           // the next attempt; while one is under way, what a wake-up demands
+	queued     Set             // nodes in whose queues the ticket may be
+	reserved   Set             // nodes that have said WakeReserved since the attempt began
+	cleared    Set             // nodes that have said WakeAskAgain since the attempt began
+	votes      Set             // nodes that granted the lease
+	at         time.Duration   // the next attempt; while one is under way, what a wake-up demands
 	lapses     []time.Duration // from then on a node's reservation for somebody else is over; 0 without one, and nil without any
-	stranger   time.Duration           // since then attempts in a row were refused by a stranger's lock; 0 for none
+	stranger   time.Duration   // since then attempts in a row were refused by a stranger's lock; 0 for none
 }
 
 // NewWaiter returns the waiter of one call. Its first attempt is due at At.
@@ -117,11 +117,6 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 	}
 	w.at = min(w.at, now+w.retryDelay(now, r, poll))
 	w.waitOut(now, r.Refusals)
-	if r.Granted.Len() >= Size(w.nodes) {
-		// The votes were there, and a raise was refused. The nodes have the lock to
-		// give, to this waiter first, and do not wake it for its own release.
-		w.at = min(w.at, now+min(poll, w.grace/4))
-	}
 	if w.mayQueue() && !w.ticket {
 		// Its place counts from the call, and others enter before it every moment.
 		w.at = min(w.at, now+min(poll, w.grace))
@@ -200,7 +195,7 @@ func (w *Waiter) waitOut(now time.Duration, refusals []Refusal) {
 		if r.Reserved && r.Left != Never {
 			w.lapseBy(r.Node, now+r.Left+time.Millisecond)
 		} else {
-			w.lapses[r.Node] = 0
+			w.moves(r.Node)
 		}
 	}
 }

@@ -203,13 +203,13 @@ func (w *walker) step(in quorum.Input) string {
 	case out.Silent != 0 && in.Kind != quorum.InputBegin && (look(m).open || !before.open):
 		return "silence in a round that was not closed"
 	case out.Confirmed && out.Events&quorum.Renewed == 0:
-		return "a confirmed round that is not told"
+		return "a confirmed round that is not reported"
 	case state == quorum.StateHeld && after == quorum.StateAtRisk && out.Events&quorum.AtRisk == 0:
 		return "at risk without a word"
 	case state == quorum.StateAtRisk && after == quorum.StateHeld && out.Events&quorum.Renewed == 0:
 		return "safe again without a word"
 	case out.Events&quorum.AtRisk != 0 && after != quorum.StateAtRisk:
-		return "told of a risk that is none"
+		return "a risk is reported that is none"
 	case (after == quorum.StateLost) != (m.Reason() != 0):
 		return "a reason without a loss, or a loss without a reason"
 	case in.Kind == quorum.InputTick && alive && m.Wake() <= now && !m.Due(now) && !(out.Missed && now >= m.End()):

@@ -18,17 +18,17 @@ func Guard(ttl time.Duration) time.Duration {
 	return min(max(50*time.Millisecond, ttl/50), ttl/5)
 }
 
-// Early returns how much before the stop a loss is told, given the guard: as
-// late as timers were measured to be on busy machines, so that it is told by
-// the stop all the same, but at most half the guard.
+// Early returns how long before the stop a loss is found, given the guard: the
+// delay that timers were measured to have on busy machines, so that the loss is
+// still reported by the stop, but at most half the guard.
 func Early(guard time.Duration) time.Duration {
 	return min(25*time.Millisecond, guard/2)
 }
 
-// MaxLag returns how much earlier still a loss may be told where timers are
-// late: a tenth of ttl, but no more than two thirds of spare, which is what a
-// ttl is longer than a renewal that begins in time and takes as long as it may.
-// The last third is for its beginning, which is as late as half the lag.
+// MaxLag returns how much earlier still a loss may be found where timers are
+// late: a tenth of ttl, but no more than two thirds of spare. The spare is the
+// rest of a ttl after a renewal that begins in time and takes as long as it may.
+// The last third is for its beginning, which is late by half the lag.
 func MaxLag(ttl, spare time.Duration) time.Duration {
 	return max(0, min(ttl/10, spare*2/3))
 }

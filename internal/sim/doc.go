@@ -33,7 +33,7 @@
 //     not above those of a grant that had returned before its attempt began. A
 //     lease that is passed on inside a process is a grant of its own; its
 //     attempt began when a quorum last showed the token.
-//   - told: a lease is handed out that is not valid, a loss is reported after
+//   - reported: a lease is handed out that is not valid, a loss is reported after
 //     the stop, or something is reported after the end.
 //   - leftover: a packet makes a key after the instant it was limited to, or
 //     for too long; or an attempt or a lease that is over leaves a key on a node

@@ -9,7 +9,7 @@ import (
 
 // Violation is a promise that was broken.
 type Violation struct {
-	Oracle string // overlap, token, told, leftover, alarm, liveness, order
+	Oracle string // overlap, token, reported, leftover, alarm, liveness, order
 	At     time.Duration
 	Text   string
 }
@@ -111,13 +111,13 @@ func (j *judge) passed(c *client, now, since time.Duration) {
 
 func (j *judge) valid(c *client, now time.Duration) {
 	if now >= c.machine.Stop() {
-		j.violated("told", "client %d is handed a lease that ended %v ago", c.id, now-c.machine.Stop())
+		j.violated("reported", "client %d is handed a lease that ended %v ago", c.id, now-c.machine.Stop())
 	}
 }
 
 // alone looks for another client that works at this instant: under a lease, or
-// in the guard after its loss. A client that stands still could not be told of
-// the loss, and works until the end of the guard as well.
+// in the guard after its loss. A client that stands still cannot hear of the
+// loss, and works until the end of the guard as well.
 func (j *judge) alone(c *client) {
 	w := j.w
 	for i := range w.config.clients {
@@ -153,7 +153,7 @@ func (j *judge) lost(c *client, now, stop, keys time.Duration) {
 	// one whose clock jumped over the stop as soon as it looks. A clock that is
 	// read in whole nanoseconds can skip one.
 	if now > stop+2 && c.when(stop) > c.resumed+timersLast {
-		j.violated("told", "client %d reports its loss %v after the stop", c.id, now-stop)
+		j.violated("reported", "client %d reports its loss %v after the stop", c.id, now-stop)
 	}
 }
 
@@ -197,7 +197,7 @@ func (j *judge) inOrder(c *client) {
 
 func (j *judge) once(c *client) {
 	if j.ended[c.id] {
-		j.violated("told", "the lease of client %d ends twice", c.id)
+		j.violated("reported", "the lease of client %d ends twice", c.id)
 	}
 	j.ended[c.id] = true
 }

@@ -9,11 +9,10 @@ import (
 // This file hands a lease to the next caller in the same process.
 
 // showing is the latest sign that a node held the lock for the lease and
-// showed its token: when its request was sent, by the validity clock and in
-// true time.
+// showed its token.
 type showing struct {
-	seen         bool
-	sent, issued time.Duration
+	seen   bool
+	issued time.Duration // when the request was sent, in true time
 }
 
 // locals decides whether a lease may be passed on inside the process.
@@ -47,7 +46,7 @@ func (c *client) shows(i int, m *message) {
 	}
 	s := &c.showings[i]
 	if !s.seen || m.issued > s.issued {
-		*s = showing{seen: true, sent: m.sent, issued: m.issued}
+		*s = showing{seen: true, issued: m.issued}
 	}
 	c.doubts = c.doubts.Without(i)
 }

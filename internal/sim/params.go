@@ -62,6 +62,9 @@ func (p Params) String() string {
 	if p.Mutation != 0 {
 		s += fmt.Sprintf(" -mutation=%q", p.Mutation)
 	}
+	if p.Innocent {
+		s += " -innocent"
+	}
 	return s
 }
 

@@ -23,7 +23,7 @@ const lostOnTheWay = RaiseAnyOwner | RaiseDown | RaiseAtTop | RepeatMoves | Befo
 const amnesic = NoGuard | NoFloor | FloorAtStart | NoCap | NoMarker | NoMarkerPasses | ReservationUnguarded | QuarantineJumps
 
 // unfair are the bugs that break no promise but the order of the queue.
-const unfair = ReservedForAnybody | LastFirst | LapsedEverywhere
+const unfair = ReservedForAnybody | LastFirst | OwnHeadLeftFree
 
 // passing are the bugs of local passes.
 const passing = HealMoves | HealShowsToken | OwnerIsEnough | PassUnchecked | NoDoubt | DoubtOvertaken
@@ -56,20 +56,7 @@ func (m Mutation) configure(w *world, c *config) {
 		c.terms.Early, c.lag = 0, 0
 		c.late = quorum.Early(c.terms.Guard)
 	case m.has(NoFloor | FloorAtStart | NoCap):
-		// Registers that run ahead of the clocks of nodes that restart one after
-		// the other; the end of a quarantine is above them.
-		c.known = true
-		c.clients, c.queues = usualClients, 0
-		c.maxTTL = 2 * ttl
-		c.ahead = c.maxTTL / 4
-		c.offset, c.apart, c.rate = c.maxTTL/4, true, 1000
-		c.misjudged, c.grain, c.block = ttl, 0, 1_000_000_000
-		if m.has(NoCap) {
-			c.misjudged = 3 * c.maxTTL
-		}
-		c.hold, c.backoffCap, c.latency = ttl/100, ttl/10, ttl/200
-		c.everyDown, c.everyCut, c.everyFlush = ttl, 0, 0
-		c.faults = 2 * ttl
+		m.restartInTurn(c)
 	case m.has(QuarantineJumps):
 		c.everyJump, c.everyFlush, c.hold = ttl, 2*ttl, 4*ttl
 	case m.has(CommonStepUnseen):
@@ -79,40 +66,69 @@ func (m Mutation) configure(w *world, c *config) {
 		c.hold = 4 * ttl
 		c.everyCut = ttl
 	case m.has(lostOnTheWay):
-		// Nodes are often ahead of a proposal, so that most attempts raise; and
-		// the copies of some requests are much later than whole attempts of others.
-		c.misjudged, c.grain, c.locals, c.block = 3*ttl, 0, 0, 1_000_000_000
-		c.latency, c.slow, c.loss, c.repeat, c.fifo = ttl/100, 300, 0, 600, false
-		c.everyBlip, c.step, c.everyStep = ttl/16, 0, 0
+		c.raiseOften()
 	case m.has(MovesNotStrictly):
 		c.grain = 2 * ttl
 	case m.has(passing):
-		// Leases that lose a key now and then, on nodes whose clocks jump, and
-		// are passed on many times.
-		c.hold, c.locals, c.block = ttl/10, 1000, 1_000_000_000
-		c.terms.MaxHold, c.clients = 0, usualClients
-		c.everyPause, c.everyCrash, c.everyQuit, c.everyJump = 0, 0, 0, 0
-		c.step, c.everyStep, c.everyBlip = 0, 0, ttl/2
-		c.loss, c.slow = min(c.loss, 50), min(c.slow, 20)
-		if m.has(HealShowsToken | HealMoves | OwnerIsEnough) {
-			// Another attempt has to win by votes that do not last, one by one.
-			c.terms.Timeout, c.latency = ttl/3, ttl/100*time.Duration(1+w.rng.IntN(5))
-			c.everyBlip, c.queues, c.backoffCap = ttl/4, 0, ttl/10
-			c.everyDown, c.everyStall, c.everyCut, c.everyDistance, c.everyFreeze = 0, 0, 0, 0, 0
-			c.guard, c.amnesia, c.everyFlush, c.service = false, false, 0, 0
-		}
-		if m.has(HealShowsToken | OwnerIsEnough) {
-			// And the lease has to outlive it.
-			c.terms.Timeout, c.everyBlip, c.hold, c.renew = ttl*6/10, ttl/2, 2*ttl, ttl/10
-			c.slow, c.loss, c.repeat, c.fifo = 300, 0, 600, false
-		}
-		if m.has(DoubtOvertaken) {
-			c.terms.Timeout, c.everyBlip, c.queues, c.backoffCap = ttl/3, ttl/4, 0, ttl/10
-			c.slow, c.repeat, c.fifo = 300, 600, false
-		}
+		m.passOften(w, c)
 	case m.has(RemnantsAtOnce):
 		c.clients, c.backoffCap, c.hold = usualClients, ttl/50, 4*ttl
 		c.terms.MaxHold = ttl / 2
+	}
+}
+
+// restartInTurn makes a run of registers that run ahead of the clocks of nodes
+// that restart one after the other. The end of a quarantine is above them.
+func (m Mutation) restartInTurn(c *config) {
+	ttl := c.terms.TTL
+	c.known = true
+	c.clients, c.queues = usualClients, 0
+	c.maxTTL = 2 * ttl
+	c.ahead = c.maxTTL / 4
+	c.offset, c.apart, c.rate = c.maxTTL/4, true, 1000
+	c.misjudged, c.grain, c.block = ttl, 0, 1_000_000_000
+	if m.has(NoCap) {
+		c.misjudged = 3 * c.maxTTL
+	}
+	c.hold, c.backoffCap, c.latency = ttl/100, ttl/10, ttl/200
+	c.everyDown, c.everyCut, c.everyFlush = ttl, 0, 0
+	c.faults = 2 * ttl
+}
+
+// raiseOften makes a run in which nodes are often ahead of a proposal, so that
+// most attempts raise; and copies of some requests come later than whole
+// attempts of other clients.
+func (c *config) raiseOften() {
+	ttl := c.terms.TTL
+	c.misjudged, c.grain, c.locals, c.block = 3*ttl, 0, 0, 1_000_000_000
+	c.latency, c.slow, c.loss, c.repeat, c.fifo = ttl/100, 300, 0, 600, false
+	c.everyBlip, c.step, c.everyStep = ttl/16, 0, 0
+}
+
+// passOften makes a run of leases that lose a key now and then, on nodes whose
+// clocks jump, and are passed on many times.
+func (m Mutation) passOften(w *world, c *config) {
+	ttl := c.terms.TTL
+	c.hold, c.locals, c.block = ttl/10, 1000, 1_000_000_000
+	c.terms.MaxHold, c.clients = 0, usualClients
+	c.everyPause, c.everyCrash, c.everyQuit, c.everyJump = 0, 0, 0, 0
+	c.step, c.everyStep, c.everyBlip = 0, 0, ttl/2
+	c.loss, c.slow = min(c.loss, 50), min(c.slow, 20)
+	if m.has(HealShowsToken | HealMoves | OwnerIsEnough) {
+		// Another attempt has to win by votes that do not last, one by one.
+		c.terms.Timeout, c.latency = ttl/3, ttl/100*time.Duration(1+w.rng.IntN(5))
+		c.everyBlip, c.queues, c.backoffCap = ttl/4, 0, ttl/10
+		c.everyDown, c.everyStall, c.everyCut, c.everyDistance, c.everyFreeze = 0, 0, 0, 0, 0
+		c.guard, c.amnesia, c.everyFlush, c.service = false, false, 0, 0
+	}
+	if m.has(HealShowsToken | OwnerIsEnough) {
+		// And the lease has to outlive it.
+		c.terms.Timeout, c.everyBlip, c.hold, c.renew = ttl*6/10, ttl/2, 2*ttl, ttl/10
+		c.slow, c.loss, c.repeat, c.fifo = 300, 0, 600, false
+	}
+	if m.has(DoubtOvertaken) {
+		c.terms.Timeout, c.everyBlip, c.queues, c.backoffCap = ttl/3, ttl/4, 0, ttl/10
+		c.slow, c.repeat, c.fifo = 300, 600, false
 	}
 }
 
@@ -129,9 +145,9 @@ func Plants() []Plant {
 		overlap         = []string{"overlap"}
 		token           = []string{"token"}
 		overlapOrToken  = []string{"overlap", "token"}
-		told            = []string{"told"}
+		reported        = []string{"reported"}
 		leftover        = []string{"leftover"}
-		overlapOrTold   = []string{"overlap", "told"}
+		overlapOrReport = []string{"overlap", "reported"}
 		keysStay        = []string{"leftover", "liveness"}
 		anythingOfThese = []string{"overlap", "token", "leftover"}
 		liveness        = []string{"liveness"}
@@ -166,12 +182,12 @@ func Plants() []Plant {
 		{HalfQuorum, Inside, overlapOrToken},
 		{KeepFailed, Inside, keysStay},
 		{ReleaseForeign, Inside, overlapOrToken},
-		{UnLose, Inside, overlapOrTold},
+		{UnLose, Inside, overlapOrReport},
 		{HealAnytime, Inside, leftover},
 		{AcquireAnytime, Inside, leftover},
 		{RelativeEnds, Inside, leftover},
 		{NoRetries, Inside, leftover},
-		{NoFinalCheck, Inside, told},
+		{NoFinalCheck, Inside, reported},
 		{NoDrift, Inside, overlap},
 		{NoGuard, Inside, overlapOrToken},
 		{NoFloor, Inside, token},
@@ -182,8 +198,8 @@ func Plants() []Plant {
 		{BlindToSteps, Stepped, overlap},
 		{CommonStepUnseen, Stepped, overlap},
 		{CloseForgets, Inside, leftover},
-		{NotEarly, Inside, told},
-		{DeafToLoss, Inside, told},
+		{NotEarly, Inside, reported},
+		{DeafToLoss, Inside, reported},
 		{RemnantsAtOnce, Inside, overlap},
 		{ReservationVotes, Inside, overlapOrToken},
 		{ReservationOverwrites, Inside, overlap},
@@ -192,13 +208,13 @@ func Plants() []Plant {
 		{ExtendReserved, Inside, leftover},
 		{ReservesAnyLock, Inside, overlapOrToken},
 		{LapsedTakesLock, Inside, overlapOrToken},
-		{LapsedEverywhere, Inside, order},
 		{PassOnDeletes, Inside, overlapOrToken},
 		{AsksTooLate, Inside, leftover},
 		{OneOwner, Inside, anythingOfThese},
 		{ReservedForEver, Inside, liveness},
 		{ReservedForAnybody, Inside, order},
 		{LastFirst, Inside, order},
+		{OwnHeadLeftFree, Inside, order},
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -16,6 +17,7 @@ var (
 	worldFlag    = flag.String("world", "inside", "TestOne: inside, anything or stepped")
 	spanFlag     = flag.Int("span", Span, "TestOne: how many TTLs the faults go on")
 	mutationFlag = flag.String("mutation", "", "TestOne: the planted bug")
+	innocentFlag = flag.Bool("innocent", false, "TestOne: the run of the planted bug without it")
 )
 
 // briefly is the span of the runs that look at what comes after the faults.
@@ -25,9 +27,9 @@ const briefly = 5
 // every event.
 func TestOne(t *testing.T) {
 	if *seedFlag < 0 {
-		t.Skip("plays one run, given by -seed, -nodes, -world, -span and -mutation")
+		t.Skip("plays one run, given by -seed, -nodes, -world, -span, -mutation and -innocent")
 	}
-	p := Params{Seed: *seedFlag, Nodes: *nodesFlag, Span: *spanFlag}
+	p := Params{Seed: *seedFlag, Nodes: *nodesFlag, Span: *spanFlag, Innocent: *innocentFlag}
 	var ok bool
 	if p.World, ok = ParseWorld(*worldFlag); !ok {
 		t.Fatalf("no world is named %q", *worldFlag)
@@ -52,7 +54,7 @@ func TestNoOverlapInsideTheFaultModel(t *testing.T) {
 		Expired, Revoked, Suspended, Lost, Late, Repeated, TooLate, LateAnswers,
 		Pauses, Crashes, Quits, Downs, Stalls, Freezes, Cuts, Distances, Queued, Trims, ClientSteps,
 		Wipes, Truncations, Flushes, Quarantines, NotAsked, MarkerChanges, Abandoned,
-		Reservations, WakeUps, WokenAttempts, PassedOn, QueuesCleared, WaitsGivenUp, LateVotes, ServedInOrder)
+		Reservations, WakeUps, WokenAttempts, PassedOn, QueuesCleared, QueuesLeft, Looks, WaitsGivenUp, LateVotes, ServedInOrder)
 }
 
 // The clocks of any number of nodes are set ahead and back, some of them
@@ -82,6 +84,15 @@ func TestOtherNumbersOfNodes(t *testing.T) {
 	for _, world := range []World{Inside, Anything, Stepped} {
 		total := sweep(t, 500, Params{World: world, Span: Span}, 1, 2, 4)
 		mustHave(t, &total, Grants, Passes, Renewals, Reservations)
+	}
+}
+
+// The runs in which planted bugs are looked for are harsher than the usual ones.
+// Without the bugs no oracle notices anything in them.
+func TestHarshRunsWithoutTheirBugs(t *testing.T) {
+	for _, plant := range Plants() {
+		p := Params{World: plant.World, Span: Span, Mutation: plant.Bug, Innocent: true}
+		sweep(t, 40, p, 3, 5)
 	}
 }
 
@@ -116,7 +127,7 @@ func sweep(t *testing.T, usual int, p Params, sizes ...int) (total Stats) {
 	n, shards := seeds(t, usual), int64(runtime.GOMAXPROCS(0))
 	began := time.Now()
 	sums := make(chan Stats, int64(len(sizes))*shards)
-	t.Run(p.World.String(), func(t *testing.T) {
+	t.Run(strings.TrimSpace(p.World.String()+" "+p.Mutation.String()), func(t *testing.T) {
 		for _, nodes := range sizes {
 			for shard := range shards {
 				t.Run(fmt.Sprintf("%d nodes, part %d", nodes, shard), func(t *testing.T) {
@@ -140,23 +151,26 @@ func sweep(t *testing.T, usual int, p Params, sizes ...int) (total Stats) {
 	for sum := range sums {
 		total.Add(&sum)
 	}
+	if p.Innocent {
+		return total
+	}
 	t.Logf("world %v, seeds 0 … %d with each of %v nodes, in %v: %v",
 		p.World, n-1, sizes, time.Since(began).Round(time.Millisecond), &total)
 	return total
 }
 
 func TestSameParamsSameRun(t *testing.T) {
-	tell := func(r *Runner, p Params) (story []string) {
-		p.Trace = func(format string, args ...any) { story = append(story, fmt.Sprintf(format, args...)) }
+	story := func(r *Runner, p Params) (lines []string) {
+		p.Trace = func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 		r.Run(p)
-		return story
+		return lines
 	}
 	used := NewRunner()
 	for seed := range int64(20) {
 		for _, world := range []World{Inside, Anything, Stepped} {
 			p := Params{Seed: seed, Nodes: 3 + 2*int(seed%2), World: world, Span: briefly}
-			first := tell(NewRunner(), p)
-			again := tell(used, p)
+			first := story(NewRunner(), p)
+			again := story(used, p)
 			if len(first) != len(again) {
 				t.Fatalf("%v: %d events, and then %d", p, len(first), len(again))
 			}
