@@ -221,12 +221,7 @@ func (w *waiter) ended(a *attempt, delay time.Duration, over bool) {
 		w.leaveQueues(next.Leave | next.PassOn)
 	}
 	if w.local != nil {
-		for _, r := range result.Refusals {
-			if !r.Reserved {
-				w.local.settled()
-				break
-			}
-		}
+		w.local.met(result.Refusals)
 	}
 }
 

@@ -121,7 +121,7 @@ func (s *locals) handedOn(m *Manager, lock string, i int) {
 		trip = reading.RoundTrip
 	}
 	q.queue.HandedOn(now)
-	q.handOff.Reserved(now, i, maxGrace, trip)
+	q.handOff.Reserved(now, i, m.grace(), trip) // the head's is about the same
 	at := q.handOff.At()
 	q.mu.Unlock()
 	s.mu.Unlock()
@@ -252,6 +252,21 @@ func (q *localQueue) obstacle() error {
 	defer h.mu.Unlock()
 	return &HeldError{
 		Name: q.name(), Holder: holder(h.value), RetryAfter: max(h.machine.Deadline()-q.m.clock.Now(), 0),
+	}
+}
+
+// met takes what an attempt from this queue was refused by: a lease shows that the queues
+// on the nodes move, and a stranger's lock that clients without tickets are around.
+func (q *localQueue) met(refusals []quorum.Refusal) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, r := range refusals {
+		if !r.Reserved {
+			q.handOff.Settled()
+		}
+		if r.Stranger {
+			q.queue.StrangerSeen(q.m.clock.Now())
+		}
 	}
 }
 
@@ -478,7 +493,7 @@ func (q *localQueue) releaseHold(h *hold, s quorum.Step) *answers {
 	h.step(quorum.Input{Kind: quorum.InputRelease}, nil)
 	update := node.TicketUpdate{LeavesFree: s.LeaveFree}
 	if w := q.callers[s.Caller]; w != nil && s.Enqueue {
-		update.Ticket, update.Place, update.Enters = w.ticket, w.place, true
+		update.Ticket, update.Place = w.ticket, w.place
 	}
 	q.handOff.Released()
 	return q.m.askAll(h.releaseRequest(update), q.m.quorum(), nil)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -121,6 +123,55 @@ func (l *lab) build(ctx context.Context, pkg, binary string, flags ...string) er
 	return nil
 }
 
+// healthyBinary returns where the tests of a package are, without any bug.
+func (l *lab) healthyBinary(pkg string) string {
+	return filepath.Join(l.work, strings.ReplaceAll(pkg, "/", "-")+".test")
+}
+
+// make makes the binary of one mutant. A bug in a script, which is a text in the binary,
+// needs no build: it is planted there.
+func (l *lab) make(ctx context.Context, i int, binary string) error {
+	m := &l.mutants[i]
+	if !strings.HasSuffix(m.file, ".lua") {
+		return l.build(ctx, m.pkg, binary, "-overlay", l.path(i, "json"))
+	}
+	script, err := os.ReadFile(filepath.Join(l.root, m.file))
+	if err != nil {
+		return err
+	}
+	planted, err := os.ReadFile(l.path(i, filepath.Base(m.file)))
+	if err != nil {
+		return err
+	}
+	healthy, err := os.ReadFile(l.healthyBinary(m.pkg))
+	if err != nil {
+		return err
+	}
+	if planted, err = fit(planted, len(script)); err != nil {
+		return err
+	}
+	if n := bytes.Count(healthy, script); n != 1 {
+		return fmt.Errorf("the script is %d times in the binary, not once", n)
+	}
+	return os.WriteFile(binary, bytes.Replace(healthy, script, planted, 1), 0o700) //nolint:gosec // G306: it is run
+}
+
+// fit gives a script a length: it takes text away from the comment that it begins with,
+// and no line, or adds space behind it.
+func fit(script []byte, length int) ([]byte, error) {
+	for i := 0; len(script) > length; {
+		rest := script[i:]
+		if !bytes.HasPrefix(rest, []byte("--")) {
+			return nil, errors.New("the comment at the top of the script is too short to make room for the bug")
+		}
+		text := rest[2:bytes.IndexByte(rest, '\n')]
+		over := min(len(text), len(script)-length)
+		script = slices.Delete(script, i+2, i+2+over)
+		i += bytes.IndexByte(script[i:], '\n') + 1
+	}
+	return append(script, bytes.Repeat([]byte(" "), length-len(script))...), nil
+}
+
 // test runs the named tests of a binary, in the directory of their package.
 func (l *lab) test(ctx context.Context, pkg, binary, run string) (output string, err error) {
 	command := exec.CommandContext(ctx, binary,
@@ -160,7 +211,7 @@ func (l *lab) prepare(ctx context.Context) error {
 }
 
 func (l *lab) healthy(ctx context.Context, pkg string, runs []string) error {
-	binary := filepath.Join(l.work, strings.ReplaceAll(pkg, "/", "-")+".test")
+	binary := l.healthyBinary(pkg)
 	if err := l.build(ctx, pkg, binary); err != nil {
 		return fmt.Errorf("the tests of %s do not build: %w", pkg, err)
 	}
@@ -173,7 +224,7 @@ func (l *lab) healthy(ctx context.Context, pkg string, runs []string) error {
 			return fmt.Errorf("-run %q of %s names no test", run, pkg)
 		}
 	}
-	return os.Remove(binary)
+	return nil
 }
 
 // verdict is what came of one mutant.
@@ -206,7 +257,7 @@ func (l *lab) try(ctx context.Context, i int) verdict {
 	v := verdict{row: row{name: m.name, where: m.file}}
 	binary := l.path(i, "test")
 	defer func() { _ = os.Remove(binary) }()
-	if err := l.build(ctx, m.pkg, binary, "-overlay", l.path(i, "json")); err != nil {
+	if err := l.make(ctx, i, binary); err != nil {
 		v.verdict, v.output = "DOES NOT COMPILE", err.Error()
 		return v
 	}

@@ -27,6 +27,7 @@ import (
 
 func main() {
 	names := flag.String("run", "", "only mutants whose name matches this expression")
+	files := flag.String("in", "", "only mutants in files that match this expression, and none of the simulation")
 	parallel := flag.Int("p", runtime.GOMAXPROCS(0), "how many at a time")
 	verbose := flag.Bool("v", false, "show what the tests said")
 	flag.Parse()
@@ -35,8 +36,13 @@ func main() {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(2)
 	}
+	in, err := regexp.Compile(*files)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	ok, err := run(ctx, only, *parallel, *verbose)
+	ok, err := run(ctx, only, in, *parallel, *verbose)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -54,11 +60,11 @@ const caught = "caught"
 func (r row) print() { fmt.Printf("%-52s  %-36s  %-76s  %s\n", r.name, r.where, r.by, r.verdict) }
 
 // run judges every mutant that is wanted, and reports whether all were caught.
-func run(ctx context.Context, only *regexp.Regexp, parallel int, verbose bool) (bool, error) {
+func run(ctx context.Context, only, in *regexp.Regexp, parallel int, verbose bool) (bool, error) {
 	began := time.Now()
 	var wanted []mutant
 	for _, m := range all() {
-		if only.MatchString(m.name) {
+		if only.MatchString(m.name) && in.MatchString(m.file) {
 			wanted = append(wanted, m)
 		}
 	}
@@ -89,7 +95,7 @@ func run(ctx context.Context, only *regexp.Regexp, parallel int, verbose bool) (
 	}
 	runner := sim.NewRunner()
 	for _, plant := range sim.Plants() {
-		if !only.MatchString(plant.Bug.String()) {
+		if !only.MatchString(plant.Bug.String()) || in.String() != "" {
 			continue
 		}
 		r := row{name: plant.Bug.String(), where: "simulation, " + plant.World.String(), verdict: caught}

@@ -40,9 +40,8 @@
 --     differs), waiters
 -- release  owner                   deletes the lock if it is ours, and serves its queue
 -- leave    owner ticket place mode the same; the ticket leaves the queue, or keeps its
---          place if that is not ''. mode has 'y': others go first this once; 'e': the
---          ticket is another waiter's, which may be served; 'f': the head is woken and
---          the lock stays free, so that clients without tickets may get it
+--          place if that is not ''. mode 'y': others go first this once; 'f': the head is
+--          woken and the lock stays free, so that clients without tickets may get it
 -- pass     ticket                  the ticket leaves the queue, and the next waiter gets
 --          what was reserved for it
 --     1 deleted, 2 deleted and reserved for a waiter, 0 missing, -1 another's
@@ -231,29 +230,30 @@ local function rare()
   function f.hand(lock, held, ours, ticket, place, mode)
     local free = ours or held == '' and call('EXISTS', lock) == 0
     local stays = place and place ~= '' and string.find(ARGV[6], 's', 1, true)
-    local function is(what) return mode and string.find(mode, what, 1, true) end
+    local yields = stays and mode == 'y'
     if stays and call('GETRANGE', lock, '0', '35') == string.sub(ticket, 1, 32) .. ' w ' then
       return -1 -- reserved for it meanwhile: with a place, it would have its turn twice
     end
-    if stays and not is('y') then
+    if stays and not yields then
       f.enqueue(lock, ticket, place)
     elseif ticket then
       call('ZREM', lock .. '\255q', ticket)
     end
-    local asker = not is('e') and ticket or nil
+    -- Where the ticket that stays is the head, the lock is reserved for it: a free lock
+    -- with a queue would look like one whose head is dead.
     local head
-    if free and is('f') then
+    if free and mode == 'f' then
       head = call('ZRANGE', lock .. '\255q', '0', '0')[1]
-      if head and head ~= asker then
+      if head then
         f.publish('r', head, lock)
       end
     elseif free then
-      head = f.serve(lock, asker)
+      head = f.serve(lock)
     end
-    if stays and (is('y') or head and head == asker) then
+    if yields then
       f.enqueue(lock, ticket, place)
     end
-    return ours and (head and head ~= asker and 2 or 1) or free and 0 or -1
+    return ours and (head and head ~= ticket and 2 or 1) or free and 0 or -1
   end
 
   function f.pass(lock, ticket)

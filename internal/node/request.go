@@ -198,9 +198,6 @@ type TicketUpdate struct {
 	Ticket string // "" for none
 	Place  string // "" when the ticket leaves the queue
 	Yields bool   // the others go first this once
-	// Enters says that the ticket is of another waiter of the same process, which comes
-	// into the queue before the lock is handed on, and may get it.
-	Enters bool
 	// LeavesFree says that the lock is not reserved for the head of the queue, so that
 	// a client without tickets may take it before the head comes.
 	LeavesFree bool
@@ -223,14 +220,11 @@ func NewRelease(lock, value string, undoes *Request, ticket TicketUpdate, expire
 		return r
 	}
 	mode := ""
-	if ticket.Yields {
-		mode += "y"
-	}
-	if ticket.Enters {
-		mode += "e"
-	}
-	if ticket.LeavesFree {
-		mode += "f"
+	switch {
+	case ticket.Yields:
+		mode = "y"
+	case ticket.LeavesFree:
+		mode = "f"
 	}
 	r.args = append(r.room[1:1], "leave", owner, ticket.Ticket, ticket.Place, mode)
 	return r

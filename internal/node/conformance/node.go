@@ -141,7 +141,7 @@ func (r *rig) readsWaiters() {
 	r.woken(r.reservedFor(1))
 	assert.EqualValues(r, node.Missing, update(carol, node.TicketUpdate{Ticket: ticket(3)}))
 	r.reserved(1)
-	assert.EqualValues(r, node.Another, update(bob, node.TicketUpdate{Ticket: ticket(4), Place: place(4), Enters: true}))
+	assert.EqualValues(r, node.Another, update(bob, node.TicketUpdate{Ticket: ticket(4), Place: place(4)}))
 	r.queued(4)
 	r.one(r.leave(bob, 4))
 	assert.EqualValues(r, 1, r.do(node.NewPass(r.lock, ticket(1), r.soon(10*time.Second))).N)
