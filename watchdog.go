@@ -278,7 +278,8 @@ func (d *watchdog) extend(holds []*hold) {
 			h.mu.Lock()
 			renewals.Add(h.lock, h.value, h.terms.keyTTL)
 			h.mu.Unlock()
-			expires = max(expires, steady+h.terms.Timeout)
+			// One that comes late prolongs the lease all the same, until the next round.
+			expires = max(expires, steady+max(h.terms.Timeout, h.terms.ttl/4))
 		}
 		req := renewals.Request(expires)
 		for i := range d.m.nodes {

@@ -9,6 +9,9 @@ import (
 	"github.com/redis/rueidis"
 )
 
+// fullFor is how long a server is taken to be out of memory after it has said so.
+const fullFor = time.Second
+
 // call is one run of the script: a stretch of the batch.
 type call struct{ first, last, locks int }
 
@@ -28,6 +31,7 @@ func (n *Node) send() {
 	}
 	_, received := n.cfg.Clock()
 	n.now = received
+	n.pace.observe(received - steady)
 	s := sending{
 		validity: validity, steady: steady, received: received, at: sentAt,
 		// A redial on the way means that some replies came over a connection that was
@@ -55,9 +59,12 @@ func (n *Node) send() {
 func (n *Node) pack(steady time.Duration) {
 	n.calls, n.commands = n.calls[:0], n.commands[:0]
 	c := call{}
+	// A script that has written may go on to write, whatever memory that takes: a server
+	// that is full would grant locks behind an extension or a release.
+	full := steady < n.fullUntil
 	for i := range n.batch {
 		locks := n.batch[i].req.Locks()
-		if c.locks > 0 && c.locks+locks > MaxLocks {
+		if c.locks > 0 && (c.locks+locks > MaxLocks || full && n.batch[i].asks() != n.batch[i-1].asks()) {
 			n.calls = append(n.calls, c)
 			c = call{first: i}
 		}
@@ -203,6 +210,9 @@ func (n *Node) conclude(s *sending, e entry, r *Reply) bool {
 		r.Status, r.Err = Unknown, n.quarantineReason
 	case r.Status == Done && e.req.Kind == Release:
 		n.retryRelease(e.req, s.at)
+	}
+	if r.Status == Failed && strings.Contains(r.Err.Error(), "OOM") {
+		n.fullUntil = s.received + fullFor
 	}
 	switch {
 	case !e.req.insists:
