@@ -97,6 +97,7 @@ func (r *rig) guardForced() {
 	again, _, forced := r.quarantine(r.guard("run", 60_000, "0", "1"))
 	assert.Greater(r, again, stop)
 	assert.NotEqual(r, marker, forced)
+	assert.Equal(r, forced, r.admin("GET", r.marker), "the other clients read it")
 	assert.Equal(r, micros(again), r.admin("GET", r.base))
 }
 
