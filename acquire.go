@@ -101,7 +101,9 @@ func (w *waiter) queueUp(last error) (*Lease, error) {
 	case w.ctx.Err() == nil:
 		return nil, ErrClosed
 	}
+	w.local.mu.Lock()
 	obstacle := w.local.obstacle()
+	w.local.mu.Unlock()
 	if obstacle == nil {
 		obstacle = last
 	}
@@ -219,12 +221,7 @@ func (w *waiter) ended(a *attempt, delay time.Duration, over bool) {
 		w.leaveQueues(next.Leave | next.PassOn)
 	}
 	if w.local != nil {
-		for _, r := range result.Refusals {
-			if !r.Reserved {
-				w.local.settled()
-				break
-			}
-		}
+		w.local.met(result.Refusals)
 	}
 }
 

@@ -375,7 +375,7 @@ func (a *attempt) grant(values context.Context) (*Lease, error) {
 		if step.at >= a.steady {
 			h.machine.Step(m.clock.Now(), quorum.Input{Kind: quorum.InputClockStep, Node: step.node, By: step.by})
 			h.note(step.node, step)
-			h.proof = 0
+			h.doubt()
 		}
 	}
 	if s := h.machine.State(); s == quorum.StateLost {

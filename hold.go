@@ -30,12 +30,15 @@ type hold struct {
 	nodes   []error       // latest error of each node; nil until there is one
 	remains time.Duration // when the remnants of a lost hold are released
 	proof   quorum.Set    // nodes that have shown owner and token since the last doubt
-	next    int64         // the next token of the block that is not in use, up to last
-	last    int64
-	acquire *node.Request // until every node has answered it
-	waiter  *waiter       // that got it, while nodes may still reserve the lock for it
-	others  int           // tickets that wait elsewhere, as the nodes said last
-	toldAt  time.Duration // when they were asked
+	// provenFrom is since when requests must have been sent whose answers count as proof:
+	// the last doubt, or the check that moved the token.
+	provenFrom time.Duration
+	next       int64 // the next token of the block that is not in use, up to last
+	last       int64
+	acquire    *node.Request // until every node has answered it
+	waiter     *waiter       // that got it, while nodes may still reserve the lock for it
+	others     int           // tickets that wait elsewhere, as the nodes said last
+	toldAt     time.Duration // when they were asked
 
 	// The watchdog's, guarded by its mutex.
 	wake  time.Duration
@@ -82,20 +85,27 @@ func (h *hold) note(i int, err error) {
 func (h *hold) applyClockStep(step *clockStep) {
 	h.step(quorum.Input{Kind: quorum.InputClockStep, Node: step.node, By: step.by}, func() {
 		h.note(step.node, step)
+		h.doubt()
 	})
 }
 
-// prove takes a node's word on the lock: whether it has shown our owner and our token.
-// Any other word is a doubt, and what was shown before does not count any more: another
-// client may have had the lock since. h.mu is held.
-func (h *hold) prove(i int, answer int64) {
-	switch answer {
-	case node.Ours:
+// doubt forgets what the nodes have shown: another client may have had the lock since.
+// Answers to requests that were sent before do not count any more. h.mu is held.
+func (h *hold) doubt() {
+	h.proof, h.provenFrom = 0, h.m.clock.Now()
+}
+
+// prove takes a node's word on the lock, in answer to a request that was sent then:
+// whether it has shown our owner and our token. h.mu is held.
+func (h *hold) prove(i int, answer int64, sent time.Duration) {
+	switch {
+	case answer == node.Ours && sent >= h.provenFrom:
 		h.proof = h.proof.With(i)
-	case node.OursWithoutToken:
-		h.proof = h.proof.Without(i)
+	case answer == node.Ours:
+	case answer == node.OursWithoutToken && (!h.proof.Has(i) || sent < h.provenFrom):
+		// A key that was healed, or a node that was ahead: it has never shown the token.
 	default:
-		h.proof = 0
+		h.doubt()
 	}
 }
 

@@ -235,7 +235,7 @@ func (l *Lease) Verify(ctx context.Context) error {
 		case errors.Is(err, errTaken):
 			heal.add(h, h.step(in, func() {
 				h.note(i, err)
-				h.prove(i, node.Another)
+				h.doubt()
 			}).Heal)
 		}
 	}

@@ -91,8 +91,7 @@ func (s *locals) enter(w *waiter) {
 
 // refusal returns what stands in the way of a caller that does not wait: others of this
 // process wait for the lock and come before it. It returns nil when the nodes have to be
-// asked: nobody waits here, or this process holds the lock, or the waiters do not reach a
-// quorum of nodes.
+// asked: nobody waits here, or the waiters do not reach a quorum of nodes.
 func (s *locals) refusal(lock string) error {
 	s.mu.Lock()
 	q := s.byLock[lock]
@@ -102,10 +101,10 @@ func (s *locals) refusal(lock string) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.hold != nil || len(q.callers) == 0 || errors.Is(q.refusal, ErrNoQuorum) {
+	if len(q.callers) == 0 || q.hold == nil && errors.Is(q.refusal, ErrNoQuorum) {
 		return nil
 	}
-	if err := q.lastRefusal(); err != nil {
+	if err := q.obstacle(); err != nil {
 		return err
 	}
 	return &HeldError{Name: q.name()}
@@ -122,7 +121,7 @@ func (s *locals) handedOn(m *Manager, lock string, i int) {
 		trip = reading.RoundTrip
 	}
 	q.queue.HandedOn(now)
-	q.handOff.Reserved(now, i, maxGrace, trip)
+	q.handOff.Reserved(now, i, m.grace(), trip) // the head's is about the same
 	at := q.handOff.At()
 	q.mu.Unlock()
 	s.mu.Unlock()
@@ -243,10 +242,8 @@ func (q *localQueue) lastRefusal() error {
 }
 
 // obstacle returns what stands in the way of a caller that waits here: a lease of this
-// process, or what the last attempt has met. Nil is not known.
+// process, or what the last attempt has met. Nil is not known. q.mu is held.
 func (q *localQueue) obstacle() error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	h := q.hold
 	if h == nil {
 		return q.lastRefusal()
@@ -255,6 +252,21 @@ func (q *localQueue) obstacle() error {
 	defer h.mu.Unlock()
 	return &HeldError{
 		Name: q.name(), Holder: holder(h.value), RetryAfter: max(h.machine.Deadline()-q.m.clock.Now(), 0),
+	}
+}
+
+// met takes what an attempt from this queue was refused by: a lease shows that the queues
+// on the nodes move, and a stranger's lock that clients without tickets are around.
+func (q *localQueue) met(refusals []quorum.Refusal) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, r := range refusals {
+		if !r.Reserved {
+			q.handOff.Settled()
+		}
+		if r.Stranger {
+			q.queue.StrangerSeen(q.m.clock.Now())
+		}
 	}
 }
 
@@ -481,7 +493,7 @@ func (q *localQueue) releaseHold(h *hold, s quorum.Step) *answers {
 	h.step(quorum.Input{Kind: quorum.InputRelease}, nil)
 	update := node.TicketUpdate{LeavesFree: s.LeaveFree}
 	if w := q.callers[s.Caller]; w != nil && s.Enqueue {
-		update.Ticket, update.Place, update.Enters = w.ticket, w.place, true
+		update.Ticket, update.Place = w.ticket, w.place
 	}
 	q.handOff.Released()
 	return q.m.askAll(h.releaseRequest(update), q.m.quorum(), nil)
@@ -555,7 +567,7 @@ func (c *check) late(i int, raised bool) {
 	}
 	c.h.mu.Lock()
 	defer c.h.mu.Unlock()
-	if c.h.last == c.token {
+	if c.h.last == c.token && c.sent >= c.h.provenFrom {
 		c.h.proof = c.h.proof.With(i)
 	} else {
 		c.h.proof = c.h.proof.Without(i)
@@ -582,7 +594,9 @@ func (c *check) endLocked() {
 	h.mu.Lock()
 	if c.raised.Len() >= q.m.quorum() {
 		h.others, h.toldAt = c.others, c.sent
-		h.proof = c.raised
+		if c.sent >= h.provenFrom { // no doubt since
+			h.proof, h.provenFrom = c.raised, c.sent
+		}
 		if !q.m.cfg.unfenced {
 			h.value = node.Compose(ownerOf(h.value), c.token, metadata(h.value))
 			h.next, h.last = max(h.next, c.before+1, c.token-blockSize+1), c.token

@@ -201,7 +201,7 @@ func (m *Manager) onWake(i int, kind node.WakeKind, ticket, lock string) {
 	case quorum.ReactionPassOn:
 		m.pass(i, lock, ticket)
 	}
-	if w.local != nil {
+	if w.local != nil && kind != node.WakeAskAgain { // that one says that the queue did not move
 		w.local.settled()
 	}
 }

@@ -129,7 +129,7 @@ func TestARefusalByAReservationSaysSo(t *testing.T) {
 	assert.Positive(t, held.RetryAfter)
 	assert.Regexp(t, `^quorumlock: "job" is reserved for a waiter, for [0-9.]+m?s more$`, held.Error())
 	assert.Equal(t, `quorumlock: "job" is reserved for a waiter`, (&quorumlock.HeldError{Name: "job"}).Error())
-	s := inspected(t, m, "job")
+	s := inspected(t, m)
 	assert.False(t, s.Held, "a reservation is no lease")
 
 	held = &quorumlock.HeldError{Name: "job", Holder: quorumlock.Holder{Label: "me"}, RetryAfter: time.Second}
@@ -138,9 +138,9 @@ func TestARefusalByAReservationSaysSo(t *testing.T) {
 	assert.Equal(t, `quorumlock: "job" is held by owner abc, for 1s more unless renewed`, held.Error())
 }
 
-// A Manager that meets contention for the first time is not subscribed yet, and enters the
-// queues later than callers of another one that have come after it. Its place is that of
-// its call.
+// A Manager that meets contention for the first time hears late that the lock is taken, is
+// not subscribed yet, and enters the queues later than callers of another one that have
+// come after it. Its place is that of its call.
 func TestThePlaceInTheQueueIsTheInstantOfTheCall(t *testing.T) {
 	const late = 500 * time.Millisecond
 	holder, servers := newManager(t, 3)
@@ -149,6 +149,7 @@ func TestThePlaceInTheQueueIsTheInstantOfTheCall(t *testing.T) {
 	first := connect(t, addrs, lazily())
 	for _, p := range proxies {
 		p.DelayCommand(func(cmd []string) bool { return cmd[0] == "SUBSCRIBE" }, late)
+		p.Delay(100 * time.Millisecond)
 	}
 	l := acquired(t, holder, "job")
 	came := make(chan string, 2)
@@ -159,7 +160,7 @@ func TestThePlaceInTheQueueIsTheInstantOfTheCall(t *testing.T) {
 		assert.NoError(t, l.Release(background))
 	}
 	go call("first", first)
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(50 * time.Millisecond)
 	go call("second", second)
 	queued(t, servers, 1)
 	tickets, _ := servers[0].MustDo("ZRANGE", queueKey("job"), "0", "-1").([]any)

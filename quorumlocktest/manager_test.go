@@ -633,10 +633,14 @@ func TestTokensRiseOverARegisterThatTheClocksHaveNotReached(t *testing.T) {
 // base has to keep what they said.
 func TestTokensRiseOverRegistersThatWereForgotten(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
-		m := manager(t, c)
+		m, err := quorumlock.New(background, c.Options())
+		require.NoError(t, err)
 		first := acquire(t, m, "job")
 		require.NoError(t, first.Release(background))
-		time.Sleep(26 * time.Hour)
+		require.NoError(t, m.Close(background))
+		time.Sleep(25 * time.Hour)
+		m = manager(t, c)
+		time.Sleep(2 * time.Minute)
 		for _, n := range c.Nodes() {
 			assert.EqualValues(t, 0, admin(t, n, "EXISTS", node.RegistersKey(quorumlock.DefaultPrefix)))
 			assert.Equal(t, strconv.FormatInt(first.Token(), 10), admin(t, n, "GET", node.BaseKey(quorumlock.DefaultPrefix)))

@@ -67,6 +67,9 @@ func (p *process) script(s *session, sub string, args []string) []byte {
 	switch {
 	case sub == "LOAD" && len(args) == 2:
 		lua := newScript(args[1])
+		if _, known := p.scripts[lua.digest]; known { // miniredis would parse it again
+			return []byte(bulk(lua.digest))
+		}
 		reply := p.dispatch(s, "SCRIPT", "LOAD", lua.text)
 		if reply[0] != '$' {
 			return lua.correct(reply)

@@ -2,6 +2,7 @@ package quorumlocktest_test
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,7 +18,7 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// patient returns a Manager that looks once an hour, and listens: it has met
+// patient returns a Manager that polls once an hour, and has subscribed: it has met
 // contention once.
 func patient(t *testing.T, c *quorumlocktest.Cluster, holder *quorumlock.Manager) *quorumlock.Manager {
 	t.Helper()
@@ -31,8 +32,8 @@ func patient(t *testing.T, c *quorumlocktest.Cluster, holder *quorumlock.Manager
 	return m
 }
 
-// A node forgets a queue to which nobody comes for a minute.
-func TestAWaiterThatLooksHardlyEverKeepsItsPlace(t *testing.T) {
+// A node drops a queue to which nobody comes for a minute.
+func TestAWaiterThatHardlyEverPollsKeepsItsPlace(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		holder := manager(t, c)
 		m := patient(t, c, holder)
@@ -52,9 +53,9 @@ func TestAWaiterThatLooksHardlyEverKeepsItsPlace(t *testing.T) {
 	})
 }
 
-// Four of five nodes have somebody before us who does not come: they keep the lock
-// for it as long as its grace is, four round trips. To ask before that is refused.
-func TestAWaiterThatIsToldByTooFewAsksWhenTheGraceOfWhoeverIsBeforeItIsOver(t *testing.T) {
+// Four of five nodes have another waiter before ours that does not come: they reserve the
+// lock for it as long as its grace is, four round trips, and refuse everybody until then.
+func TestAWaiterWithTooFewReservationsGetsTheLockWhenTheOthersHaveLapsed(t *testing.T) {
 	virtual(t, 5, func(t *testing.T, c *quorumlocktest.Cluster) {
 		for _, n := range c.Nodes() {
 			n.Delay(10 * time.Millisecond)
@@ -88,9 +89,9 @@ func TestAWaiterThatIsToldByTooFewAsksWhenTheGraceOfWhoeverIsBeforeItIsOver(t *t
 			waiting, _ := admin(t, n, "ZRANGE", queue, "0", "-1").([]any)
 			require.Len(t, waiting, min(1+i, 2))
 			ticket := waiting[len(waiting)-1].(string)
-			require.Equal(t, "80", ticket[node.TicketLen:], "ms that the nodes keep a lock for it")
+			require.Equal(t, "80", ticket[node.TicketLen:], "ms that the nodes reserve a lock for it")
 			n.Fail(func(args []string) bool {
-				if args[0] == "EVALSHA" && strings.Contains(strings.Join(args, " "), ticket) {
+				if args[0] == "EVALSHA" && slices.Contains(args, "wait") && slices.Contains(args, ticket) {
 					asked[i]++
 				}
 				return false
@@ -102,7 +103,7 @@ func TestAWaiterThatIsToldByTooFewAsksWhenTheGraceOfWhoeverIsBeforeItIsOver(t *t
 		for _, n := range c.Nodes() {
 			n.Fail(nil, "") // and asked is ours
 		}
-		assert.Equal(t, []int{1, 1, 1, 1, 1}, asked)
+		assert.Equal(t, []int{2, 2, 2, 2, 2}, asked, "with its one reservation, and when the others have lapsed")
 		// One way for the release, one for the message, the grace, and a round trip.
 		assert.GreaterOrEqual(t, time.Since(began), 4*10*time.Millisecond+grace)
 		assert.Less(t, time.Since(began), 4*10*time.Millisecond+grace+5*time.Millisecond)

@@ -117,8 +117,7 @@ inline acquire(c, n, lapsed, dropped, answered)
 	:: phase[c] == WAITS && (queue[n] & BIT(c)) && answered -> vote[LINK(c, n)] = true
 #endif
 	:: else
-	fi;
-	settle()
+	fi
 }
 
 /* The release of the script: compare and delete, then the queue's turn. */
@@ -134,8 +133,7 @@ inline release(c, n, stay, dropped)
 	if
 	:: DELETES(c, n) -> reserve(n, dropped)
 	:: else
-	fi;
-	settle()
+	fi
 }
 
 /* Passing on: for a ticket, by anybody, at any time. */
@@ -151,14 +149,12 @@ inline release(c, n, stay, dropped)
 inline passOn(c, n, dropped)
 {
 	queue[n] = queue[n] & ~BIT(c);
-	reserve(n, dropped);
-	settle()
+	reserve(n, dropped)
 }
 
 inline win(c)
 {
-	phase[c] = HOLDS;
-	settle()
+	phase[c] = HOLDS
 }
 
 #ifdef MUTANT_GRACE_ENDS_LEASES	/* What ends a reservation ends a lease as well. */
@@ -184,17 +180,22 @@ inline win(c)
 	:: d_step { phase[c] == WAITS && VOTES(c) >= 2 -> win(c) } \
 	:: d_step { phase[c] == WAITS || phase[c] == HOLDS -> phase[c] = DONE } \
 	:: d_step { phase[c] != DEAD -> phase[c] = DEAD; \
-		vote[LINK(c, 0)] = false; vote[LINK(c, 1)] = false; vote[LINK(c, 2)] = false; settle() } \
+		vote[LINK(c, 0)] = false; vote[LINK(c, 1)] = false; vote[LINK(c, 2)] = false } \
 	FORLINK(c, 0) FORLINK(c, 1) FORLINK(c, 2)
 
 active proctype world()
 {
 end:	do
+	:: atomic {
+		if
 	FORCLIENT(0)
 	FORCLIENT(1)
 	FORCLIENT(2)
-	:: d_step { ENDS(0) -> lock[0] = 0; settle() }
-	:: d_step { ENDS(1) -> lock[1] = 0; settle() }
-	:: d_step { ENDS(2) -> lock[2] = 0; settle() }
+	:: d_step { ENDS(0) -> lock[0] = 0 }
+	:: d_step { ENDS(1) -> lock[1] = 0 }
+	:: d_step { ENDS(2) -> lock[2] = 0 }
+		fi;
+		d_step { settle() }
+	   }
 	od
 }

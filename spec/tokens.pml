@@ -85,8 +85,8 @@ short used;
 
 #ifdef PASS
 /* A lease that may be passed on: the top of its block, its next token, and which
-   nodes have shown our owner and our t since the last doubt. */
-/* Only the lease of attempt 0 is passed on. */
+   nodes have shown our owner and our t since the last doubt. Only the lease of
+   attempt 0 is passed on. */
 byte top;
 byte next;
 bool confirmed[NODES];

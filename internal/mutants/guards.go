@@ -94,22 +94,16 @@ var guards = []mutant{
 		pkg: scripts, run: "TestRealRedisConforms/RESP3/the_restart_guard_quarantines",
 	},
 	{
-		name: "a raise in quarantine", file: "internal/node/queue.go",
-		old: "case req.Kind == Raise && quarantined:",
-		new: "case req.Kind == Raise && quarantined && n.cfg.Index < 0:",
-		pkg: scripts, run: "TestARaiseIsNotSentInQuarantine$",
+		name: "a raise and an extend in quarantine count", file: "internal/node/batch.go",
+		old: "if n.quarantineReason != nil || n.withheld != nil {\n\t\tmarker",
+		new: "if n.withheld != nil {\n\t\tmarker",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_quarantined_node_votes_for_nothing",
 	},
 	{
-		name: "a raise on a node that is refused", file: "internal/node/queue.go",
-		old: "case req.Kind == Raise && n.withheld != nil:",
-		new: "case req.Kind == Raise && n.withheld != nil && n.cfg.Index < 0:",
+		name: "a raise on a node that is refused counts", file: "internal/node/batch.go",
+		old: "if n.quarantineReason != nil || n.withheld != nil {\n\t\tmarker",
+		new: "if n.quarantineReason != nil {\n\t\tmarker",
 		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_guard_that_cannot",
-	},
-	{
-		name: "an extend in quarantine shows the token", file: "internal/node/batch.go",
-		old: "case r.Status == Done && e.req.Kind == Extend && n.quarantineReason != nil:",
-		new: "case r.Status == Done && e.req.Kind == Extend && n.quarantineReason != nil && s == nil:",
-		pkg: scripts, run: "TestARaiseIsNotSentInQuarantine$",
 	},
 	{
 		name: "a guard that cannot work refuses the node as a whole", file: "internal/node/greet.go",
@@ -210,8 +204,8 @@ var guards = []mutant{
 	},
 	{
 		name: "one step during an attempt is enough", file: "attempt.go",
-		old: "\t\t\th.proof = 0\n\t\t}\n\t}",
-		new: "\t\t\th.proof = 0\n\t\t\tbreak\n\t\t}\n\t}",
+		old: "\t\t\th.doubt()\n\t\t}\n\t}",
+		new: "\t\t\th.doubt()\n\t\t\tbreak\n\t\t}\n\t}",
 		pkg: real, run: "TestAGrantThatAClockStepHasEndedIsReportedToNobody$",
 	},
 	{

@@ -289,8 +289,8 @@ var waiters = []mutant{
 	},
 	{
 		name: "news is no news", file: "internal/quorum/waiter.go",
-		old: "\tif w.lapses != nil {\n\t\tw.lapses[node] = 0\n\t}\n",
-		new: "",
+		old: "\tw.moves(node)\n\tif w.phase == phaseAsking {",
+		new: "\tif w.phase == phaseAsking {",
 		pkg: decisions, run: "TestWaiter$|WaiterKeepsItsLaws",
 	},
 	{

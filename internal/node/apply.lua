@@ -8,7 +8,8 @@
 -- KEYS[5…] the lock of each operation
 -- ARGV[1]  this node's clock minus the client's, µs
 -- ARGV[2]  when the call was sent, µs of the client's clock
--- ARGV[3]  the marker that the client knows; '' without the guard
+-- ARGV[3]  the marker that the client knows, or one that never is while the node is in
+--          quarantine; '' without the guard
 -- ARGV[4]  how the channels begin on which waiters are woken
 -- ARGV[5]  how far a register may move ahead of this node's clock, µs; '' without fencing
 -- ARGV[6]  's' if the client is subscribed here, so that its tickets may queue; '1' if
@@ -33,16 +34,17 @@
 -- extend   prefix ms               prolongs the lock; prefix is 'owner t '
 --     1 ours and at t, 2 ours and not at t (or the marker differs: the data may be old),
 --     0 missing or reserved, -1 another's
--- heal     value ms not_after      creates a lock again that this node has lost
+-- heal     value ms not_after held   creates a lock again that this node has lost; where
+--          the marker differs, not later than held, the end of the lock that was lost: a
+--          heal would be a vote there
 --     1 ours, 0 not_after has passed, -1 another's
 -- raise    owner t metadata        moves the register of a lock that is ours to t
 --     {from, tickets}: the register before (-1: not ours, not below t, or the marker
 --     differs), waiters
 -- release  owner                   deletes the lock if it is ours, and serves its queue
 -- leave    owner ticket place mode the same; the ticket leaves the queue, or keeps its
---          place if that is not ''. mode has 'y': others go first this once; 'e': the
---          ticket is another waiter's, which may be served; 'f': the head is woken and
---          the lock stays free, so that clients without tickets may get it
+--          place if that is not ''. mode 'y': others go first this once; 'f': the head is
+--          woken and the lock stays free, so that clients without tickets may get it
 -- pass     ticket                  the ticket leaves the queue, and the next waiter gets
 --          what was reserved for it
 --     1 deleted, 2 deleted and reserved for a waiter, 0 missing, -1 another's
@@ -231,29 +233,30 @@ local function rare()
   function f.hand(lock, held, ours, ticket, place, mode)
     local free = ours or held == '' and call('EXISTS', lock) == 0
     local stays = place and place ~= '' and string.find(ARGV[6], 's', 1, true)
-    local function is(what) return mode and string.find(mode, what, 1, true) end
+    local yields = stays and mode == 'y'
     if stays and call('GETRANGE', lock, '0', '35') == string.sub(ticket, 1, 32) .. ' w ' then
       return -1 -- reserved for it meanwhile: with a place, it would have its turn twice
     end
-    if stays and not is('y') then
+    if stays and not yields then
       f.enqueue(lock, ticket, place)
     elseif ticket then
       call('ZREM', lock .. '\255q', ticket)
     end
-    local asker = not is('e') and ticket or nil
+    -- Where the ticket that stays is the head, the lock is reserved for it: a free lock
+    -- with a queue would look like one whose head is dead.
     local head
-    if free and is('f') then
+    if free and mode == 'f' then
       head = call('ZRANGE', lock .. '\255q', '0', '0')[1]
-      if head and head ~= asker then
+      if head then
         f.publish('r', head, lock)
       end
     elseif free then
-      head = f.serve(lock, asker)
+      head = f.serve(lock)
     end
-    if stays and (is('y') or head and head == asker) then
+    if yields then
       f.enqueue(lock, ticket, place)
     end
-    return ours and (head and head ~= asker and 2 or 1) or free and 0 or -1
+    return ours and (head and head ~= ticket and 2 or 1) or free and 0 or -1
   end
 
   function f.pass(lock, ticket)
@@ -411,9 +414,9 @@ local function run()
         reply = same and votes and 1 or 2
       end
     elseif op == 'heal' then
-      arg = at + 4
+      arg = at + 5
       local held = call('GETRANGE', lock, '0', '49')
-      if now > ARGV[at + 3] + offset then
+      if now > ARGV[at + 3] + offset or not votes and now > ARGV[at + 4] + offset then
         reply = 0
       elseif held == '' then -- missing, or another client's that is empty
         reply = call('SET', lock, a, 'NX', 'PXAT', after(b)) and 1 or -1

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -134,6 +135,8 @@ type Node struct {
 	forgetAt         time.Duration // when old registers are dropped next
 	redial           backoff.BackOff
 	redialAt         time.Duration
+	pace             pace
+	fullUntil        time.Duration // the server is out of memory, as far as is known
 	batch            []entry
 	calls            []call
 	commands         rueidis.Commands
@@ -172,7 +175,7 @@ func New(cfg Config) *Node {
 		signal: make(chan struct{}, 1), done: make(chan struct{}), subscribe: make(chan struct{}),
 		registersKey: RegistersKey(cfg.Prefix), baseKey: BaseKey(cfg.Prefix), hintKey: HintKey(cfg.Prefix),
 		markerKey: GuardKey(cfg.Prefix), channels: WakeChannel(cfg.Prefix, ""),
-		offset: clock.NewOffset(cfg.Drift), offsetText: "0", conns: map[*watchedConn]struct{}{},
+		offset: clock.NewOffset(cfg.Drift), offsetText: "0", conns: map[*watchedConn]struct{}{}, pace: pace{most: paceFirst},
 	}
 	if cfg.Cap > 0 {
 		n.capText = micros(cfg.Cap)
@@ -386,7 +389,7 @@ func (n *Node) serve() {
 func (n *Node) drain() {
 	n.mu.Lock()
 	n.closed = true
-	rest := append(n.lanes.urgent, n.lanes.acquire...)
+	rest := slices.Concat(n.lanes.urgent, n.lanes.acquire)
 	n.lanes = lanes{}
 	n.mu.Unlock()
 	fail(n.cfg.Index, n.retryQueue, Unsent, ErrClosed)

@@ -117,11 +117,6 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 	}
 	w.at = min(w.at, now+w.retryDelay(now, r, poll))
 	w.waitOut(now, r.Refusals)
-	if r.Granted.Len() >= Size(w.nodes) {
-		// The votes were there, and a raise was refused. The nodes have the lock to
-		// give, to this waiter first, and do not wake it for its own release.
-		w.at = min(w.at, now+min(poll, w.grace/4))
-	}
 	if w.mayQueue() && !w.ticket {
 		// Its place counts from the call, and others enter before it every moment.
 		w.at = min(w.at, now+min(poll, w.grace))

@@ -41,9 +41,6 @@ func (c *client) try(now time.Duration) {
 	}
 	c.ballot = quorum.NewBallot(w.p.Nodes, true, c.proposal)
 	asks := c.beginWait(now, clusterTime)
-	if asks.Lapsed != 0 && w.bugs.has(LapsedEverywhere) {
-		asks.Lapsed = quorum.All(w.p.Nodes)
-	}
 	if w.bugs.has(OneOwner) && c.carried != 0 {
 		c.owner = c.carried
 	}

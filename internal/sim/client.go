@@ -68,6 +68,8 @@ func (c *client) handle(e *event) {
 		c.begin()
 	case evRemnants:
 		c.releaseRemnants(e)
+	case evLook:
+		c.lookAfter(e)
 	case evRedial:
 		c.redial(int(e.node))
 	}
@@ -307,7 +309,11 @@ func (c *client) receive(e *event) {
 	case opRelease, opPassOn:
 		if m.answer != notConnected {
 			c.orphans.answered(i, m)
+			c.handedOn(i, m, now)
 		}
+	case opLook:
+		c.look(c.handOff.Answered(i, m.answer == done))
+		return
 	}
 	if m.owner != c.owner {
 		return // of an attempt or a lease that is over: its releases are on their way

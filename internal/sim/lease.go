@@ -29,6 +29,7 @@ func (c *client) granted(now time.Duration, v verdict) {
 	c.locals = locals{doubted: -1, doubtedAt: -1}
 	more := c.wait.Won(c.ballot.Votes().Granted(), c.ballot.Votes().Refused())
 	c.tooLate = false
+	c.handOff.Settled()
 	for i := range w.p.Nodes {
 		if c.stands[i] == c.top {
 			c.shows(i, &message{sent: c.began, issued: c.started})
@@ -163,6 +164,8 @@ func (c *client) giveBack(now time.Duration) {
 	}
 	c.w.judge.released(c)
 	c.endWait()
+	c.released = c.owner
+	c.handOff.Released()
 	c.releaseAll(0, leaves)
 	c.ticket = 0
 	c.w.judge.over(c)
@@ -248,7 +251,7 @@ func (c *client) leaveRemnants(at time.Duration) {
 		}
 		*r = remnant{owner: c.owner, ticket: c.ticket, at: max(c.when(at), w.now) + 1}
 		e := event{kind: evRemnants, client: c.id, node: -1}
-		e.message.life = c.life
+		e.life = c.life
 		w.schedule(r.at, &e)
 		return
 	}

@@ -12,11 +12,12 @@ const (
 	opRaise
 	opRelease
 	opPassOn
+	opLook  // the lapsed form of pass on: empties the queue of a free lock
 	opGreet // the restart guard and a look at the clock, on a new connection
 	opWake  // no request: the node wakes a waiter
 )
 
-var opNames = [...]string{"?", "acquire", "extend", "heal", "raise", "release", "pass on", "greet", "wake"}
+var opNames = [...]string{"?", "acquire", "extend", "heal", "raise", "release", "pass on", "look", "greet", "wake"}
 
 func (o op) String() string { return opNames[o] }
 
@@ -66,7 +67,7 @@ type message struct {
 	subscribed  bool // acquire: the client's channel has a subscriber, so that the ticket may queue
 	lapsed      bool // acquire: the client has waited out a reservation that nobody used
 	distrust    bool // greet: start a quarantine
-	reservation bool // taken: by a reservation
+	reservation bool // taken: by a reservation; release: the lock is reserved for another client now
 	update      ticketUpdate
 
 	life   uint32 // of the client, which forgets all when it crashes

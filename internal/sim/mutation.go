@@ -132,9 +132,6 @@ const (
 	ReservesAnyLock
 	// LapsedTakesLock gives an asker that waited out a reservation any lock.
 	LapsedTakesLock
-	// LapsedEverywhere takes a reservation that lapsed on one node for one that
-	// lapsed on all.
-	LapsedEverywhere
 	// PassOnDeletes deletes any lock when a reservation is passed on.
 	PassOnDeletes
 	// AsksTooLate asks for one more vote when the lease is over, and does not
@@ -148,6 +145,9 @@ const (
 	ReservedForAnybody
 	// LastFirst serves the last in the queue first.
 	LastFirst
+	// OwnHeadLeftFree leaves the lock free when a release that keeps its ticket
+	// finds that ticket the head of the queue.
+	OwnHeadLeftFree
 	mutations
 )
 
@@ -165,9 +165,9 @@ var mutationNames = [...]string{
 	"a common step is not seen", "close forgets an attempt",
 	"a loss is not found early", "deaf to the clock", "remnants are released at once",
 	"a reservation is a vote", "an old reservation overwrites", "a reserved lock moves nothing",
-	"a reservation passes the marker", "extend of a reserved lock", "reserves any lock", "a lapsed wait takes any lock", "a wait lapses everywhere",
+	"a reservation passes the marker", "extend of a reserved lock", "reserves any lock", "a lapsed wait takes any lock",
 	"passing on deletes any lock", "asks after the end", "one owner for a wait", "reserved for ever",
-	"reserved for anybody", "the last is first",
+	"reserved for anybody", "the last is first", "a lock is left free for its own head",
 }
 
 // Mutations returns every planted bug.

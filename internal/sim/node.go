@@ -54,6 +54,8 @@ type node struct {
 	disk    data          // the state that a restart with loss may find
 
 	reservedFor uint32 // the last ticket with a reservation, for a planted bug
+
+	reservedClient int8 // of the ticket
 }
 
 // stop takes the node down: every connection breaks.

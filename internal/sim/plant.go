@@ -23,7 +23,7 @@ const lostOnTheWay = RaiseAnyOwner | RaiseDown | RaiseAtTop | RepeatMoves | Befo
 const amnesic = NoGuard | NoFloor | FloorAtStart | NoCap | NoMarker | NoMarkerPasses | ReservationUnguarded | QuarantineJumps
 
 // unfair are the bugs that break no promise but the order of the queue.
-const unfair = ReservedForAnybody | LastFirst | LapsedEverywhere
+const unfair = ReservedForAnybody | LastFirst | OwnHeadLeftFree
 
 // passing are the bugs of local passes.
 const passing = HealMoves | HealShowsToken | OwnerIsEnough | PassUnchecked | NoDoubt | DoubtOvertaken
@@ -208,13 +208,13 @@ func Plants() []Plant {
 		{ExtendReserved, Inside, leftover},
 		{ReservesAnyLock, Inside, overlapOrToken},
 		{LapsedTakesLock, Inside, overlapOrToken},
-		{LapsedEverywhere, Inside, order},
 		{PassOnDeletes, Inside, overlapOrToken},
 		{AsksTooLate, Inside, leftover},
 		{OneOwner, Inside, anythingOfThese},
 		{ReservedForEver, Inside, liveness},
 		{ReservedForAnybody, Inside, order},
 		{LastFirst, Inside, order},
+		{OwnHeadLeftFree, Inside, order},
 	}
 }
 

@@ -70,7 +70,7 @@ func (n *node) reserve(me uint32, wall time.Duration) uint32 {
 		}
 		w.stats[Reservations]++
 		n.owner, n.reserved, n.shown = head.ticket, true, 0
-		n.reservedFor = head.ticket
+		n.reservedFor, n.reservedClient = head.ticket, head.client
 		grace := w.config.grace
 		if w.bugs.has(ReservedForEver) {
 			grace = 1000 * time.Hour

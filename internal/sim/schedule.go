@@ -47,6 +47,7 @@ const (
 	evCrash                      // a client vanishes for a time
 	evQuit                       // a client is closed, and starts again later
 	evBegin                      // a client starts
+	evLook                       // a client looks after a lock that it has handed on
 	evRemnants                   // the remnants of a lost lease are released
 	evDown                       // a node stops for a time
 	evUp                         // and starts again

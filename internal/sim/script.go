@@ -23,6 +23,8 @@ func (n *node) execute(m *message, wall, frozen time.Duration) answer {
 		return n.raise(m)
 	case opPassOn:
 		return n.passOn(m, wall)
+	case opLook:
+		return n.look()
 	default:
 		return n.release(m, wall)
 	}
@@ -245,17 +247,36 @@ func (n *node) release(m *message, wall time.Duration) answer {
 	} else {
 		n.dequeue(m.ticket)
 	}
-	var head uint32
 	if ours || free || bugs.has(ReservesAnyLock) {
-		head = n.reserve(m.ticket, wall)
+		// For the releaser's own ticket as well, if that is the head: a lock that
+		// is free although a queue stands looks like a reservation that lapsed.
+		var me uint32
+		if stays && bugs.has(OwnHeadLeftFree) {
+			me = m.ticket
+		}
+		head := n.reserve(me, wall)
+		if me != 0 && head == me {
+			n.enqueue(m)
+		}
+		m.reservation = head != 0 && n.reservedClient != m.client
 	}
-	if stays && (m.update == yields || head == m.ticket) {
+	if m.update == yields && !(n.reserved && n.owner == m.ticket) {
 		n.enqueue(m)
 	}
 	if ours {
 		return done
 	}
 	return notDone
+}
+
+// look empties the queue if the lock is free: a reservation has lapsed, and
+// nobody has asked since.
+func (n *node) look() answer {
+	if n.owner != 0 || n.queued == 0 {
+		return notDone
+	}
+	n.clearQueue(0)
+	return done
 }
 
 // passOn takes a ticket that nobody waits with out of the queue, and reserves

@@ -23,6 +23,7 @@ const (
 	PassedOn
 	QueuesCleared
 	QueuesLeft
+	Looks
 	LateVotes
 	WaitsGivenUp
 	ServedInOrder
@@ -68,7 +69,7 @@ const (
 
 var counterNames = [counters]string{
 	"runs", "events", "attempts", "grants", "raises", "local passes", "local passes refused",
-	"reservations", "wake-ups", "attempts after a wake-up", "reservations passed on", "queues cleared", "queues left", "late votes",
+	"reservations", "wake-ups", "attempts after a wake-up", "reservations passed on", "queues cleared", "queues left", "looks after a hand-over", "late votes",
 	"waits given up", "waiters served in order",
 	"renewals", "missed rounds", "heals", "doubts", "releases", "release retries",
 	"expired leases", "revoked leases", "suspended leases", "overlaps", "grants too late to use",

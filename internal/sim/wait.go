@@ -21,6 +21,8 @@ type waiter struct {
 	wokenBy    quorum.Set
 	before     [4]formerWait // the latest first
 	last       struct{ ticket, owner uint32 }
+	released   uint32 // owner value of the lease that was released last
+	handOff    quorum.HandOff
 }
 
 // formerWait is a wait that is over, kept for wake-ups that are slower.
@@ -127,6 +129,9 @@ func (c *client) woken(m *message, now time.Duration) {
 		before.owner, before.carried = c.last.owner, ticket
 		before.ask(i, before.clusterTime(), false, now+w.config.terms.Timeout)
 		return
+	}
+	if kind != quorum.WakeAskAgain {
+		c.handOff.Settled()
 	}
 	own := ticket == c.ticket && c.waits
 	reaction := quorum.ReactionNone
@@ -246,10 +251,40 @@ func (c *client) leave() {
 
 // refuse notes a node's answer that did not grant the lock.
 func (c *client) refuse(i int, m *message, now time.Duration) {
+	if !m.reservation {
+		c.handOff.Settled()
+	}
 	c.refusals[c.refused] = quorum.Refusal{
 		Node: i, Left: now + time.Duration(m.left)*time.Millisecond, Position: int(m.position), Reserved: m.reservation,
 	}
 	c.refused++
+}
+
+// handedOn notes that node i has left a lock of the client's to another one.
+func (c *client) handedOn(i int, m *message, now time.Duration) {
+	if m.op != opRelease || !m.reservation || m.owner != c.released {
+		return
+	}
+	c.handOff.Reserved(now, i, c.w.config.grace, c.w.config.latency)
+	e := event{kind: evLook, client: c.id, node: -1}
+	e.message.life = c.life
+	c.w.schedule(max(c.when(c.handOff.At()), c.w.now)+1, &e)
+}
+
+// lookAfter looks whether the lock that the client has handed on was taken.
+func (c *client) lookAfter(e *event) {
+	if c.phase != gone && e.message.life == c.life && c.w.now >= c.paused {
+		c.look(c.handOff.Look(c.now()))
+	}
+}
+
+func (c *client) look(ask quorum.Set) {
+	for i := range c.w.p.Nodes {
+		if ask.Has(i) {
+			c.w.stats[Looks]++
+			c.request(i, &message{op: opLook})
+		}
+	}
 }
 
 // countReservations takes the nodes that reserve the lock for votes, if they
