@@ -58,12 +58,6 @@ var guards = []mutant{
 		pkg: scripts, run: "TestRealRedisConforms/RESP3/(a_marker_of_another_process|registers_count_as_the_end)",
 	},
 	{
-		name: "trust in an empty node covers a flush", file: "internal/node/greet.go",
-		old: "n.cfg.Trust && n.marker == \"\"",
-		new: "n.cfg.Trust",
-		pkg: scripts, run: "TestRealRedisConforms/RESP3/the_restart_guard_trusts_nothing",
-	},
-	{
 		name: "trust in a node that is not empty", file: "internal/node/apply.lua",
 		old: "and trust == '1' and call('DBSIZE') == 0 then",
 		new: "and trust == '1' then",
@@ -86,12 +80,6 @@ var guards = []mutant{
 		old: "if old and stop < 9007199254740991 and",
 		new: "if old and",
 		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_marker_of_another_process",
-	},
-	{
-		name: "votes of a node in quarantine", file: "internal/node/queue.go",
-		old: "\tcase quarantined:\n\t\tout.quarantined",
-		new: "\tcase quarantined && n.cfg.Index < 0:\n\t\tout.quarantined",
-		pkg: scripts, run: "TestRealRedisConforms/RESP3/the_restart_guard_quarantines",
 	},
 	{
 		name: "a raise and an extend in quarantine count", file: "internal/node/batch.go",

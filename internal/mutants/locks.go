@@ -195,19 +195,19 @@ var locks = []mutant{
 		name: "a heal in quarantine is a vote", file: "internal/node/apply.lua",
 		old: "or not votes and now > ARGV[at + 4] + offset then",
 		new: "then",
-		pkg: scripts, run: "TestRealRedisConforms/RESP3/the_marker_of_other_data",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_quarantined_node_votes_for_nothing",
 	},
 	{
 		name: "a heal in quarantine mends nothing", file: "internal/node/apply.lua",
 		old: "or not votes and now > ARGV[at + 4] + offset then",
 		new: "or not votes then",
-		pkg: scripts, run: "TestRealRedisConforms/RESP3/the_marker_of_other_data",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_quarantined_node_votes_for_nothing",
 	},
 	{
 		name: "a heal has an end on every node", file: "internal/node/apply.lua",
 		old: "or not votes and now > ARGV[at + 4] + offset then",
 		new: "or now > ARGV[at + 4] + offset then",
-		pkg: scripts, run: "TestRealRedisConforms/RESP3/heal",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_node_reads_every_answer_of_what",
 	},
 	{
 		name: "heal of another's lock", file: "internal/node/apply.lua",
