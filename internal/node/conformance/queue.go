@@ -169,11 +169,10 @@ func (r *rig) leavesQueue() {
 func (r *rig) staysInPlace() {
 	r.subscribe()
 	r.holdsAgainst(2)
-	assert.Equal(r, int64(1), r.one(r.stay(alice, 1, "")), "it is the first itself")
-	r.absent(r.lock)
-	r.queued(1, 2)
-	r.woken()
-	r.admin("DEL", r.queue, r.registers)
+	assert.Equal(r, int64(1), r.one(r.stay(alice, 1, "")), "it is the head itself")
+	r.reserved(1, 2)
+	r.queued(2)
+	r.admin("DEL", r.queue, r.registers, r.lock)
 
 	r.holdsAgainst(2, 1)
 	assert.Equal(r, int64(node.HandedOn), r.one(r.stay(alice, 3, "")))
@@ -219,33 +218,33 @@ func (r *rig) leavesFree() {
 
 	r.admin("DEL", r.queue, r.registers)
 	r.holds(alice)
-	assert.Equal(r, int64(1), r.one(r.stay(alice, 1, "f")), "the head is the asker itself")
+	assert.Equal(r, int64(1), r.one(r.stay(alice, 1, "f")), "the head is the ticket itself")
 	r.absent(r.lock)
 	r.queued(1)
-	r.woken()
+	r.woken(r.reservedFor(1))
 }
 
 func (r *rig) enters() {
 	r.subscribe()
 	r.holds(alice)
-	assert.Equal(r, int64(node.HandedOn), r.one(r.stay(alice, 1, "e")))
+	assert.Equal(r, int64(1), r.one(r.stay(alice, 1, "")))
 	r.reserved(1)
 	r.queued()
 	r.admin("DEL", r.lock, r.registers)
 
 	r.holdsAgainst(2, 3)
-	assert.Equal(r, int64(node.HandedOn), r.one(r.stay(alice, 4, "e")), "those who came before go first")
+	assert.Equal(r, int64(node.HandedOn), r.one(r.stay(alice, 4, "")), "tickets that came before go first")
 	r.reserved(2, 3)
 	r.queued(3, 4)
 	r.admin("DEL", r.lock, r.registers, r.queue)
 
 	r.holdsAgainst(1)
-	assert.Equal(r, int64(node.HandedOn), r.one(r.stay(alice, 2, "ef")))
+	assert.Equal(r, int64(node.HandedOn), r.one(r.stay(alice, 2, "f")))
 	r.absent(r.lock)
 	r.woken(r.reservedFor(1))
 	r.queued(1, 2)
 	r.admin("SET", r.lock, "x")
-	assert.Equal(r, int64(-1), r.one(r.stay(alice, 3, "e")), "of a lock that was not the releaser's")
+	assert.Equal(r, int64(-1), r.one(r.stay(alice, 3, "")), "of a lock that was not the releaser's")
 	r.queued(1, 2, 3)
 	r.woken()
 }
