@@ -101,7 +101,9 @@ func (w *waiter) queueUp(last error) (*Lease, error) {
 	case w.ctx.Err() == nil:
 		return nil, ErrClosed
 	}
+	w.local.mu.Lock()
 	obstacle := w.local.obstacle()
+	w.local.mu.Unlock()
 	if obstacle == nil {
 		obstacle = last
 	}

@@ -91,8 +91,7 @@ func (s *locals) enter(w *waiter) {
 
 // refusal returns what stands in the way of a caller that does not wait: others of this
 // process wait for the lock and come before it. It returns nil when the nodes have to be
-// asked: nobody waits here, or this process holds the lock, or the waiters do not reach a
-// quorum of nodes.
+// asked: nobody waits here, or the waiters do not reach a quorum of nodes.
 func (s *locals) refusal(lock string) error {
 	s.mu.Lock()
 	q := s.byLock[lock]
@@ -102,10 +101,10 @@ func (s *locals) refusal(lock string) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.hold != nil || len(q.callers) == 0 || errors.Is(q.refusal, ErrNoQuorum) {
+	if len(q.callers) == 0 || q.hold == nil && errors.Is(q.refusal, ErrNoQuorum) {
 		return nil
 	}
-	if err := q.lastRefusal(); err != nil {
+	if err := q.obstacle(); err != nil {
 		return err
 	}
 	return &HeldError{Name: q.name()}
@@ -243,10 +242,8 @@ func (q *localQueue) lastRefusal() error {
 }
 
 // obstacle returns what stands in the way of a caller that waits here: a lease of this
-// process, or what the last attempt has met. Nil is not known.
+// process, or what the last attempt has met. Nil is not known. q.mu is held.
 func (q *localQueue) obstacle() error {
-	q.mu.Lock()
-	defer q.mu.Unlock()
 	h := q.hold
 	if h == nil {
 		return q.lastRefusal()

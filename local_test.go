@@ -416,28 +416,31 @@ func TestACallerThatGivesUpBehindAnotherSaysWhatStoodInTheWay(t *testing.T) {
 }
 
 func TestTryAcquireDoesNotOvertakeCallersOfItsProcess(t *testing.T) {
-	m, servers := queueing(t, 3)
-	other := connect(t, redistest.Addrs(servers))
-	l := acquired(t, other, "job")
+	const many = 30
+	m, _ := queueing(t, 3)
+	l := acquired(t, m, "job", quorumlock.WithoutRenewal())
 	var came atomic.Int32
-	var inside sync.WaitGroup
-	inside.Add(1)
-	come := callers(t, m, 4, func(context.Context, int, *quorumlock.Lease) {
-		if came.Add(1) == 4 {
-			inside.Done()
-		}
-		time.Sleep(2 * time.Millisecond)
-	})
+	// Without renewal, so that each asks the nodes when the one before it has released.
+	come := callers(t, m, many, func(context.Context, int, *quorumlock.Lease) {
+		came.Add(1)
+		time.Sleep(time.Millisecond)
+	}, quorumlock.WithoutRenewal())
 	require.NoError(t, l.Release(background))
-	for came.Load() < 4 {
-		if l, err := m.TryAcquire(background, "job"); err == nil {
-			assert.EqualValues(t, 4, came.Load(), "only behind the callers that waited")
-			require.NoError(t, l.Release(background))
-		} else {
-			require.ErrorIs(t, err, quorumlock.ErrHeld)
-		}
+	var trying sync.WaitGroup
+	for range 4 {
+		trying.Go(func() {
+			for came.Load() < many {
+				l, err := m.TryAcquire(background, "job")
+				if err != nil {
+					assert.ErrorIs(t, err, quorumlock.ErrHeld)
+					continue
+				}
+				assert.EqualValues(t, many, came.Load(), "only behind the callers that waited")
+				assert.NoError(t, l.Release(background))
+			}
+		})
 	}
-	inside.Wait()
+	trying.Wait()
 	come()
 	eventually(t, "free again", func() bool {
 		l, err := m.TryAcquire(background, "job")

@@ -79,6 +79,37 @@ func TestNothingThatAnybodyPublishesEndsALease(t *testing.T) {
 	released(t, theirs)
 }
 
+// A ticket that was forged, and a lock that is none of ours: the Manager must not pass on
+// what it does not own.
+func TestAForgedWakeUpTouchesNothingOfOthers(t *testing.T) {
+	_, servers := queueing(t, 1)
+	server, id := servers[0], managerID(t, servers)
+	unused, foreign := id+strings.Repeat("0", 16), strings.Repeat("f", 32)
+	server.MustDo("ZADD", queueKey("job"), "1", foreign+"200")
+	server.MustDo("SET", "other:job", unused+" w ")
+	server.MustDo("SET", "quorumlock:last", unused+" w ")
+	for _, message := range []string{"r" + foreign + "quorumlock:job", "r" + unused + "other:job", "r" + unused + "quorumlock:last"} {
+		server.MustDo("PUBLISH", wakeChannel(id), message)
+	}
+	eventually(t, "the last message, which is right, was heeded", func() bool { return server.MustDo("EXISTS", "quorumlock:last") == int64(0) })
+	assert.EqualValues(t, 1, server.MustDo("ZCARD", queueKey("job")), "another Manager's ticket")
+	assert.EqualValues(t, 1, server.MustDo("EXISTS", "other:job"), "another program's key")
+}
+
+// A waiter that has gone while a node reserved the lock for it: the next one need not wait
+// for the grace.
+func TestAReservationForATicketThatNobodyUsesIsPassedOn(t *testing.T) {
+	_, servers := queueing(t, 1)
+	server, id := servers[0], managerID(t, servers)
+	unused, next := id+strings.Repeat("0", 16), id+strings.Repeat("1", 16)
+	server.MustDo("SET", "quorumlock:job", unused+" w ", "PX", "600000")
+	server.MustDo("ZADD", queueKey("job"), "1", next+"999")
+	server.MustDo("PUBLISH", wakeChannel(id), "r"+unused+"quorumlock:job")
+	eventually(t, "both are passed on", func() bool {
+		return server.MustDo("EXISTS", "quorumlock:job", queueKey("job")) == int64(0)
+	})
+}
+
 // values returns what the locks have on every server.
 func values(servers []*redistest.Server, names ...string) (all []any) {
 	for _, name := range names {
@@ -107,9 +138,9 @@ func TestARefusalByAReservationSaysSo(t *testing.T) {
 	assert.Equal(t, `quorumlock: "job" is held by owner abc, for 1s more unless renewed`, held.Error())
 }
 
-// A Manager that meets contention for the first time is not subscribed yet, and enters the
-// queues later than callers of another one that have come after it. Its place is that of
-// its call.
+// A Manager that meets contention for the first time hears late that the lock is taken, is
+// not subscribed yet, and enters the queues later than callers of another one that have
+// come after it. Its place is that of its call.
 func TestThePlaceInTheQueueIsTheInstantOfTheCall(t *testing.T) {
 	const late = 500 * time.Millisecond
 	holder, servers := newManager(t, 3)
@@ -118,6 +149,7 @@ func TestThePlaceInTheQueueIsTheInstantOfTheCall(t *testing.T) {
 	first := connect(t, addrs, lazily())
 	for _, p := range proxies {
 		p.DelayCommand(func(cmd []string) bool { return cmd[0] == "SUBSCRIBE" }, late)
+		p.Delay(100 * time.Millisecond)
 	}
 	l := acquired(t, holder, "job")
 	came := make(chan string, 2)
@@ -128,7 +160,7 @@ func TestThePlaceInTheQueueIsTheInstantOfTheCall(t *testing.T) {
 		assert.NoError(t, l.Release(background))
 	}
 	go call("first", first)
-	time.Sleep(100 * time.Millisecond)
+	time.Sleep(50 * time.Millisecond)
 	go call("second", second)
 	queued(t, servers, 1)
 	tickets, _ := servers[0].MustDo("ZRANGE", queueKey("job"), "0", "-1").([]any)

@@ -278,7 +278,8 @@ func (d *watchdog) extend(holds []*hold) {
 			h.mu.Lock()
 			renewals.Add(h.lock, h.value, h.terms.keyTTL)
 			h.mu.Unlock()
-			expires = max(expires, steady+h.terms.Timeout)
+			// One that comes late prolongs the lease all the same, until the next round.
+			expires = max(expires, steady+max(h.terms.Timeout, h.terms.ttl/4))
 		}
 		req := renewals.Request(expires)
 		for i := range d.m.nodes {
@@ -323,8 +324,12 @@ func (d *watchdog) healOn(i int, holds []*hold) {
 		if h.over {
 			left = 0
 		}
+		heldUntil := time.Duration(0)
+		if until := h.machine.HeldUntil(i); until > 0 {
+			heldUntil = max(steady+until-began, 0)
+		}
 		locks = append(locks, node.Healing{
-			Lock: h.lock, Owner: ownerOf(h.value), Metadata: metadata(h.value), KeyTTL: h.terms.keyTTL, NotAfter: steady + left,
+			HeldUntil: heldUntil, Lock: h.lock, Owner: ownerOf(h.value), Metadata: metadata(h.value), KeyTTL: h.terms.keyTTL, NotAfter: steady + left,
 		})
 		h.mu.Unlock()
 		expires = max(expires, steady+h.terms.Timeout)

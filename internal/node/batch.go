@@ -9,6 +9,9 @@ import (
 	"github.com/redis/rueidis"
 )
 
+// fullFor is how long a server is taken to be out of memory after it has said so.
+const fullFor = time.Second
+
 // call is one run of the script: a stretch of the batch.
 type call struct{ first, last, locks int }
 
@@ -28,6 +31,7 @@ func (n *Node) send() {
 	}
 	_, received := n.cfg.Clock()
 	n.now = received
+	n.pace.observe(received - steady)
 	s := sending{
 		validity: validity, steady: steady, received: received, at: sentAt,
 		// A redial on the way means that some replies came over a connection that was
@@ -55,9 +59,12 @@ func (n *Node) send() {
 func (n *Node) pack(steady time.Duration) {
 	n.calls, n.commands = n.calls[:0], n.commands[:0]
 	c := call{}
+	// A script that has written may go on to write, whatever memory that takes: a server
+	// that is full would grant locks behind an extension or a release.
+	full := steady < n.fullUntil
 	for i := range n.batch {
 		locks := n.batch[i].req.Locks()
-		if c.locks > 0 && c.locks+locks > MaxLocks {
+		if c.locks > 0 && (c.locks+locks > MaxLocks || full && n.batch[i].asks() != n.batch[i-1].asks()) {
 			n.calls = append(n.calls, c)
 			c = call{first: i}
 		}
@@ -70,6 +77,10 @@ func (n *Node) pack(steady time.Duration) {
 	}
 }
 
+// quarantineMarker is no marker: while a node is in quarantine, it raises no register,
+// proves no token, and heals what it has lost and nothing else.
+const quarantineMarker = "quarantine"
+
 // command makes one call of the script.
 func (n *Node) command(sent string, entries []entry, locks int) rueidis.Completed {
 	keys := n.client.B().Evalsha().Sha1(n.digest).Numkeys(int64(4+locks)).
@@ -81,7 +92,11 @@ func (n *Node) command(sent string, entries []entry, locks int) rueidis.Complete
 	if n.subscribed.Load() {
 		flags = "s" + flags
 	}
-	args := keys.Arg(n.offsetText, sent, n.marker, n.channels, n.capText, flags)
+	marker := n.marker
+	if n.quarantineReason != nil || n.withheld != nil {
+		marker = quarantineMarker
+	}
+	args := keys.Arg(n.offsetText, sent, marker, n.channels, n.capText, flags)
 	for i := range entries {
 		args = args.Arg(entries[i].req.argsFor(1 << n.cfg.Index)...)
 	}
@@ -195,14 +210,9 @@ func (n *Node) conclude(s *sending, e entry, r *Reply) bool {
 		r.Status, r.Err = Unknown, n.quarantineReason
 	case r.Status == Done && e.req.Kind == Release:
 		n.retryRelease(e.req, s.at)
-	case r.Status == Done && e.req.Kind == Extend && n.quarantineReason != nil:
-		// The data may be old: what it shows proves that the key is there, and nothing of
-		// the register.
-		for i, code := range r.Answers {
-			if code == Ours {
-				r.Answers[i] = OursWithoutToken
-			}
-		}
+	}
+	if r.Status == Failed && strings.Contains(r.Err.Error(), "OOM") {
+		n.fullUntil = s.received + fullFor
 	}
 	switch {
 	case !e.req.insists:

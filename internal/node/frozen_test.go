@@ -92,7 +92,7 @@ func TestAServerThatWasFrozenInAScriptBringsNoLockBack(t *testing.T) {
 					server.MustDo("SET", key, node.Compose(ownerA, 7, metadata), "PX", ms)
 				}
 				f := &flood{n: n, make: func() *node.Request { return request(now()) }}
-				for range 4 {
+				for range 16 { // so that the server is in a script most of the time
 					f.post()
 				}
 				time.Sleep(life / 10)

@@ -134,6 +134,8 @@ type Node struct {
 	forgetAt         time.Duration // when old registers are dropped next
 	redial           backoff.BackOff
 	redialAt         time.Duration
+	pace             pace
+	fullUntil        time.Duration // the server is out of memory, as far as is known
 	batch            []entry
 	calls            []call
 	commands         rueidis.Commands
@@ -172,7 +174,7 @@ func New(cfg Config) *Node {
 		signal: make(chan struct{}, 1), done: make(chan struct{}), subscribe: make(chan struct{}),
 		registersKey: RegistersKey(cfg.Prefix), baseKey: BaseKey(cfg.Prefix), hintKey: HintKey(cfg.Prefix),
 		markerKey: GuardKey(cfg.Prefix), channels: WakeChannel(cfg.Prefix, ""),
-		offset: clock.NewOffset(cfg.Drift), offsetText: "0", conns: map[*watchedConn]struct{}{},
+		offset: clock.NewOffset(cfg.Drift), offsetText: "0", conns: map[*watchedConn]struct{}{}, pace: pace{most: paceFirst},
 	}
 	if cfg.Cap > 0 {
 		n.capText = micros(cfg.Cap)

@@ -23,6 +23,9 @@ type entry struct {
 	resent bool // it has been sent once, and was certainly not applied
 }
 
+// asks reports whether the request asks for a lock.
+func (e entry) asks() bool { return e.req.Kind == Acquire }
+
 // lanes hold what waits for the worker. What keeps a lease or gives one back goes
 // before what asks for one: a burst of acquisitions must not cost a lease that is
 // held. Node.mu guards them.
@@ -126,8 +129,12 @@ func (n *Node) take(now time.Duration) {
 		}
 	}
 	n.lanes.urgent = dropFirst(n.lanes.urgent, i)
+	others, most := len(n.batch), len(n.lanes.acquire)
+	if !quarantined && n.withheld == nil {
+		most = n.shed(now, &out)
+	}
 	i = 0
-	for ; i < len(n.lanes.acquire) && size < batchBytes; i++ {
+	for ; i < most && size < batchBytes; i++ {
 		e := n.lanes.acquire[i]
 		if n.admit(e, now, quarantined, &out) {
 			n.batch = append(n.batch, e)
@@ -135,6 +142,7 @@ func (n *Node) take(now time.Duration) {
 		}
 	}
 	n.lanes.acquire = dropFirst(n.lanes.acquire, i)
+	n.pace.carried = len(n.batch) - others
 	n.mu.Unlock()
 	fail(n.cfg.Index, out.expired, Unsent, ErrExpired)
 	fail(n.cfg.Index, out.withdrawn, Unsent, ErrWithdrawn)
@@ -153,11 +161,6 @@ func (n *Node) admit(e entry, now time.Duration, quarantined bool, out *rejected
 	switch req := e.req; {
 	case req.Expires <= now:
 		out.expired = append(out.expired, e)
-	case req.Kind == Raise && n.withheld != nil:
-		out.withheld = append(out.withheld, e)
-	case req.Kind == Raise && quarantined:
-		// Its data may be older than a grant of another client, and the raise would count.
-		out.quarantined = append(out.quarantined, e)
 	case req.Kind != Acquire:
 		if req.undoesNothing(bit) {
 			// The acquisition is still in its lane, or was never sent: there is nothing

@@ -97,6 +97,7 @@ func (r *rig) guardForced() {
 	again, _, forced := r.quarantine(r.guard("run", 60_000, "0", "1"))
 	assert.Greater(r, again, stop)
 	assert.NotEqual(r, marker, forced)
+	assert.Equal(r, forced, r.admin("GET", r.marker), "the other clients read it")
 	assert.Equal(r, micros(again), r.admin("GET", r.base))
 }
 
@@ -266,11 +267,12 @@ func (r *rig) guardWithholds() {
 	goesOn := func(n *node.Node) {
 		r.Helper()
 		r.on(n, r.releasing(bob))
-		assert.Equal(r, []int64{node.Ours}, r.on(n, r.healing(alice)).Answers)
+		assert.Equal(r, []int64{node.Missing}, r.on(n, r.healing(alice, 0)).Answers, "a heal of what it never had would be a vote")
+		assert.Equal(r, []int64{node.Ours}, r.on(n, r.healing(alice, 10*time.Second)).Answers)
 		t := r.register() + 1
 		assert.Equal(r, []int64{node.OursWithoutToken}, r.on(n, r.renewal(alice, t)).Answers)
 		got := r.on(n, node.NewRaise(r.lock, alice, t, metadata, r.soon(10*time.Second)))
-		assert.Equal(r, node.Misconfigured, got.Status, "a raise would count")
+		assert.EqualValues(r, -1, got.Before, "a raise would count")
 		assert.Equal(r, alice, node.ParseValue(r.on(n, node.NewRead(r.lock, r.soon(10*time.Second))).Held).Owner)
 		assert.EqualValues(r, node.Ours, r.on(n, r.releasing(alice)).N)
 		r.absent(r.lock)

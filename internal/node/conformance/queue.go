@@ -169,10 +169,10 @@ func (r *rig) leavesQueue() {
 func (r *rig) staysInPlace() {
 	r.subscribe()
 	r.holdsAgainst(2)
-	assert.Equal(r, int64(1), r.one(r.stay(alice, 1, "")), "it is the head itself")
+	assert.Equal(r, int64(1), r.one(r.stay(alice, 1, "")), "it is the first itself: a free lock would look like a dead head's")
 	r.reserved(1, 2)
 	r.queued(2)
-	r.admin("DEL", r.queue, r.registers, r.lock)
+	r.admin("DEL", r.queue, r.lock, r.registers)
 
 	r.holdsAgainst(2, 1)
 	assert.Equal(r, int64(node.HandedOn), r.one(r.stay(alice, 3, "")))
@@ -218,7 +218,7 @@ func (r *rig) leavesFree() {
 
 	r.admin("DEL", r.queue, r.registers)
 	r.holds(alice)
-	assert.Equal(r, int64(1), r.one(r.stay(alice, 1, "f")), "the head is the ticket itself")
+	assert.Equal(r, int64(1), r.one(r.stay(alice, 1, "f")), "the head is the ticket that stays")
 	r.absent(r.lock)
 	r.queued(1)
 	r.woken(r.reservedFor(1))
@@ -227,13 +227,13 @@ func (r *rig) leavesFree() {
 func (r *rig) enters() {
 	r.subscribe()
 	r.holds(alice)
-	assert.Equal(r, int64(1), r.one(r.stay(alice, 1, "")))
+	assert.Equal(r, int64(node.Ours), r.one(r.stay(alice, 1, "")))
 	r.reserved(1)
 	r.queued()
 	r.admin("DEL", r.lock, r.registers)
 
 	r.holdsAgainst(2, 3)
-	assert.Equal(r, int64(node.HandedOn), r.one(r.stay(alice, 4, "")), "tickets that came before go first")
+	assert.Equal(r, int64(node.HandedOn), r.one(r.stay(alice, 4, "")), "those who came before go first")
 	r.reserved(2, 3)
 	r.queued(3, 4)
 	r.admin("DEL", r.lock, r.registers, r.queue)

@@ -185,7 +185,7 @@ func (r *rig) extend(owner string, t int64) op {
 }
 
 func (r *rig) heal(owner string) op {
-	return op{r.lock, []string{"heal", node.Compose(owner, 0, metadata), keyTTL, micros(r.micros() + 60*second)}}
+	return op{r.lock, []string{"heal", node.Compose(owner, 0, metadata), keyTTL, micros(r.micros() + 60*second), micros(r.micros() + 60*second)}}
 }
 
 func (r *rig) raise(owner string, t int64) op {
@@ -416,10 +416,13 @@ func (r *rig) renewal(owner string, t int64) *node.Request {
 	return renewals.Request(r.soon(10 * time.Second))
 }
 
-func (r *rig) healing(owner string) *node.Request {
-	return node.NewHeal([]node.Healing{{
-		Lock: r.lock, Owner: owner, Metadata: metadata, KeyTTL: keyTTL, NotAfter: r.soon(10 * time.Second),
-	}}, r.soon(10*time.Second))
+// healing heals a lock that the node should have had for so long from now.
+func (r *rig) healing(owner string, held time.Duration) *node.Request {
+	h := node.Healing{Lock: r.lock, Owner: owner, Metadata: metadata, KeyTTL: keyTTL, NotAfter: r.soon(10 * time.Second)}
+	if held > 0 {
+		h.HeldUntil = r.soon(held)
+	}
+	return node.NewHeal([]node.Healing{h}, r.soon(10*time.Second))
 }
 
 func (r *rig) releasing(owner string) *node.Request {

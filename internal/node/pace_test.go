@@ -1,0 +1,205 @@
+package node
+
+import (
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+)
+
+// crowd is a number of callers that ask three nodes for names of their own, in virtual
+// time: what a node can do is given, whatever the machine of the test is busy with.
+type crowd struct {
+	trip, cost, timeout time.Duration
+	plain               bool // without a bound on batches
+	rng                 *rand.Rand
+
+	now    time.Duration
+	events events
+	nodes  [3]*Node
+	busy   [3]bool
+	grants int
+	late   time.Duration // the longest time from a renewal's post to its answer
+}
+
+// event is something that happens at an instant.
+type event struct {
+	at time.Duration
+	do func()
+}
+
+type events []event
+
+func (e events) Len() int           { return len(e) }
+func (e events) Less(i, j int) bool { return e[i].at < e[j].at }
+func (e events) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+
+// Push is heap.Interface's.
+func (e *events) Push(x any) { *e = append(*e, x.(event)) }
+
+// Pop is heap.Interface's.
+func (e *events) Pop() any {
+	last := (*e)[len(*e)-1]
+	*e = (*e)[:len(*e)-1]
+	return last
+}
+
+func (c *crowd) after(d time.Duration, do func()) { heap.Push(&c.events, event{c.now + d, do}) }
+
+// post queues a request, and has the node serve if it is idle.
+func (c *crowd) post(i int, req *Request, to Receiver) {
+	if !c.nodes[i].Post(req, to) {
+		to.Receive(i, req, &Reply{Status: Unsent})
+		return
+	}
+	c.serve(i)
+}
+
+// serve has a node take a batch and answer it after as long as that takes.
+func (c *crowd) serve(i int) {
+	n := c.nodes[i]
+	if c.busy[i] {
+		return
+	}
+	if c.plain {
+		n.pace.most = acquireMax
+	}
+	c.busy[i] = true // answers to what is dropped lead to more requests
+	if n.take(c.now); len(n.batch) == 0 {
+		c.busy[i] = false
+		return
+	}
+	batch := append([]entry(nil), n.batch...)
+	took := c.trip + c.cost*time.Duration(len(batch)) + time.Duration(c.rng.Int64N(int64(5*time.Millisecond)))
+	c.after(took, func() {
+		n.pace.observe(took)
+		for _, e := range batch {
+			r := Reply{Status: Done}
+			if e.req.Kind == Acquire {
+				r.Status = Granted
+			}
+			e.to.Receive(i, e.req, &r)
+		}
+		c.busy[i] = false
+		c.serve(i)
+	})
+}
+
+// attempt is one attempt of a caller.
+type pacedAttempt struct {
+	c          *crowd
+	caller     int
+	req        *Request
+	value      string
+	sent       [3]bool
+	votes, bad int
+	over       bool
+}
+
+func (c *crowd) attempt(caller int) {
+	a := &pacedAttempt{c: c, caller: caller, value: Compose(fmt.Sprintf("%016x%016x", c.rng.Uint64(), caller), 1, "1 - "), req: &Request{}}
+	a.req.Init(&Acquisition{Lock: fmt.Sprint(caller), Value: a.value, KeyTTL: "2000", NotAfter: c.now + c.timeout, Token: "1"})
+	for i := range c.nodes {
+		c.post(i, a.req, a)
+	}
+	c.after(c.timeout, func() { a.conclude(false) })
+}
+
+// Receive counts a vote.
+func (a *pacedAttempt) Receive(i int, req *Request, r *Reply) {
+	switch {
+	case req.Kind != Acquire || a.over:
+		return
+	case r.Status == Granted:
+		a.votes++
+	default:
+		a.bad++
+	}
+	if a.votes == 2 || a.bad == 2 {
+		a.conclude(a.votes == 2)
+	}
+}
+
+// conclude has the caller release what it got, and ask again: a moment after a refusal.
+func (a *pacedAttempt) conclude(granted bool) {
+	if a.over {
+		return
+	}
+	a.over = true
+	delay := 10 * time.Millisecond
+	if granted {
+		a.c.grants++
+		delay = a.c.trip
+	} else {
+		a.req.Withdraw()
+	}
+	release := NewRelease(fmt.Sprint(a.caller), a.value, a.req, TicketUpdate{}, a.c.now+time.Second)
+	for i := range a.c.nodes {
+		a.c.post(i, release, discard{})
+	}
+	a.c.after(delay, func() { a.c.attempt(a.caller) })
+}
+
+// renewal measures how long what keeps a lease takes.
+type renewal struct {
+	c    *crowd
+	sent time.Duration
+}
+
+// Receive takes the answer.
+func (r renewal) Receive(int, *Request, *Reply) { r.c.late = max(r.c.late, r.c.now-r.sent) }
+
+// run lets so many callers ask for so long, and returns the grants per second.
+func (c *crowd) run(callers int, lasting time.Duration) float64 {
+	c.rng = rand.New(rand.NewPCG(1, 2))
+	for i := range c.nodes {
+		c.nodes[i] = New(Config{Index: i, Option: rueidis.ClientOption{InitAddress: []string{"127.0.0.1:1"}}, Prefix: "p:", Clock: func() (a, b time.Duration) { return c.now, c.now }})
+	}
+	for i := range callers {
+		c.after(time.Duration(c.rng.Int64N(int64(c.timeout))), func() { c.attempt(i) })
+	}
+	var renew func()
+	renew = func() {
+		req := NewRenewals(1)
+		req.Add("held", Compose("0123456789abcdef0123456789abcdef", 1, "1 - "), "2000")
+		for i := range c.nodes {
+			c.post(i, req.Request(c.now+time.Second), renewal{c, c.now})
+		}
+		c.after(100*time.Millisecond, renew)
+	}
+	renew()
+	warm := 0
+	for len(c.events) > 0 && c.now < lasting {
+		next := heap.Pop(&c.events).(event)
+		if c.now < lasting/3 && next.at >= lasting/3 {
+			warm, c.late = c.grants, 0
+		}
+		c.now = next.at
+		next.do()
+	}
+	return float64(c.grants-warm) / (lasting * 2 / 3).Seconds()
+}
+
+func TestMoreCallersThanANodeCanServeCostNoGoodput(t *testing.T) {
+	for _, c := range []crowd{
+		{trip: 80 * time.Millisecond, cost: 20 * time.Microsecond, timeout: 200 * time.Millisecond},
+		{trip: 80 * time.Millisecond, cost: 60 * time.Microsecond, timeout: 200 * time.Millisecond},
+		{trip: time.Millisecond, cost: 100 * time.Microsecond, timeout: 50 * time.Millisecond},
+		{trip: time.Millisecond, cost: 300 * time.Microsecond, timeout: 500 * time.Millisecond},
+		{trip: 20 * time.Millisecond, cost: 100 * time.Microsecond, timeout: 100 * time.Millisecond},
+	} {
+		t.Run(fmt.Sprintf("trip=%v,cost=%v,timeout=%v", c.trip, c.cost, c.timeout), func(t *testing.T) {
+			few, many, plain := c, c, c
+			plain.plain = true
+			least, most, without := few.run(100, 8*time.Second), many.run(3000, 8*time.Second), plain.run(3000, 8*time.Second)
+			t.Logf("100 callers %.0f/s, 3000 callers %.0f/s (without a bound %.0f/s), renewals within %v and %v (%v)", least, most, without,
+				few.late, many.late, plain.late)
+			assert.GreaterOrEqual(t, most, .8*least)
+			assert.LessOrEqual(t, many.late, 2*c.timeout)
+		})
+	}
+}
