@@ -129,7 +129,7 @@ func TestARefusalByAReservationSaysSo(t *testing.T) {
 	assert.Positive(t, held.RetryAfter)
 	assert.Regexp(t, `^quorumlock: "job" is reserved for a waiter, for [0-9.]+m?s more$`, held.Error())
 	assert.Equal(t, `quorumlock: "job" is reserved for a waiter`, (&quorumlock.HeldError{Name: "job"}).Error())
-	s := inspected(t, m, "job")
+	s := inspected(t, m)
 	assert.False(t, s.Held, "a reservation is no lease")
 
 	held = &quorumlock.HeldError{Name: "job", Holder: quorumlock.Holder{Label: "me"}, RetryAfter: time.Second}

@@ -18,9 +18,9 @@ func TestHeldUntilIsTheEndOfAKeyThatTheNodeHad(t *testing.T) {
 	start := func() quorum.Machine {
 		return quorum.NewMachine(&terms, make(quorum.Window, 3), began, quorum.Set(0).With(had).With(1), quorum.All(3))
 	}
-	missing := func(m *quorum.Machine, i int, at time.Duration) quorum.Output {
+	missing := func(m *quorum.Machine, i int, at time.Duration) {
 		m.Step(at, quorum.Input{Kind: quorum.InputBegin})
-		return m.Step(at, quorum.Input{Kind: quorum.InputMissing, Node: i, At: at})
+		m.Step(at, quorum.Input{Kind: quorum.InputMissing, Node: i, At: at})
 	}
 	until := terms.Keeps(began)
 
