@@ -85,7 +85,7 @@ func TestALeaseIsPassedOnInTheOrderOfTheCalls(t *testing.T) {
 				assert.NoError(t, l.Context().Err())
 				confirmed(t, l.Verify)
 				confirmed(t, l.Renew)
-				s := inspected(t, m, "job")
+				s := inspected(t, m)
 				assert.Equal(t, l.Owner(), s.Holder.Owner)
 				assert.GreaterOrEqual(t, s.Fence, l.Token())
 				assert.ErrorIs(t, first.Release(background), quorumlock.ErrReleased)
@@ -227,7 +227,7 @@ func TestCallersUnderOtherTermsGetAHoldOfTheirOwn(t *testing.T) {
 		done.Go(func() {
 			l := acquired(t, m, "job", opts...)
 			owners[i] = l.Owner()
-			s := inspected(t, m, "job")
+			s := inspected(t, m)
 			assert.Equal(t, owners[i], s.Holder.Owner)
 			assert.Equal(t, []string{"first", "second", "second"}[i], s.Holder.Label)
 			released(t, l)

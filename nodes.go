@@ -179,7 +179,7 @@ func (m *Manager) clusterTime(at time.Duration) time.Duration {
 	if median, known := m.medianOffset(); known > 0 {
 		return at + median
 	}
-	return time.Duration(time.Now().UnixNano())
+	return time.Duration(m.clock.Time(m.clock.Now()).UnixNano())
 }
 
 // medianOffset returns the lower median of the nodes' clocks minus our steady one, and of

@@ -100,10 +100,10 @@ func refused(tb testing.TB, m *quorumlock.Manager, name string) (err error) {
 	return err
 }
 
-// inspected returns what all nodes say.
-func inspected(tb testing.TB, m *quorumlock.Manager, name string) (s quorumlock.Status) {
+// inspected returns what all nodes say of the name job.
+func inspected(tb testing.TB, m *quorumlock.Manager) (s quorumlock.Status) {
 	tb.Helper()
-	confirmed(tb, func(ctx context.Context) (err error) { s, err = m.Inspect(ctx, name); return err })
+	confirmed(tb, func(ctx context.Context) (err error) { s, err = m.Inspect(ctx, "job"); return err })
 	return s
 }
 
@@ -170,7 +170,7 @@ func live(t *testing.T, m, contender *quorumlock.Manager, servers []*redistest.S
 	require.ErrorAs(t, refused(t, contender, "job"), &held)
 	assert.Equal(t, "me", held.Holder.Label)
 	assert.Positive(t, held.RetryAfter)
-	s := inspected(t, contender, "job")
+	s := inspected(t, contender)
 	assert.True(t, s.Held)
 	assert.Equal(t, l.Token(), s.Fence)
 	<-l.Renewed() // by the watchdog
@@ -262,7 +262,7 @@ func TestOneNodeThatCannotBeTrustedDoesNotVoteAndTheOthersDo(t *testing.T) {
 	l := acquired(t, m, "job")
 	confirmed(t, l.Renew)
 	eventually(t, "the reason", func() bool {
-		err := inspected(t, m, "job").Nodes[2].Err
+		err := inspected(t, m).Nodes[2].Err
 		require.Error(t, err)
 		return strings.Contains(err.Error(), "unknown authority")
 	})
@@ -1026,7 +1026,7 @@ func TestAHugeValueCostsTheNodeNothing(t *testing.T) {
 			var held *quorumlock.HeldError
 			require.ErrorAs(t, refused(t, m, "job"), &held)
 			boundedHolder(t, held.Holder)
-			assert.True(t, inspected(t, m, "job").Held)
+			assert.True(t, inspected(t, m).Held)
 		}
 		spent := (cpuTime(t, server) - before) / attempts
 		t.Logf("%d MiB: %v of the server for a refusal and an inspection", size>>20, spent)

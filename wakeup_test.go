@@ -79,6 +79,37 @@ func TestNothingThatAnybodyPublishesEndsALease(t *testing.T) {
 	released(t, theirs)
 }
 
+// A ticket that was forged, and a lock that is none of ours: the Manager must not pass on
+// what it does not own.
+func TestAForgedWakeUpTouchesNothingOfOthers(t *testing.T) {
+	_, servers := queueing(t, 1)
+	server, id := servers[0], managerID(t, servers)
+	unused, foreign := id+strings.Repeat("0", 16), strings.Repeat("f", 32)
+	server.MustDo("ZADD", queueKey("job"), "1", foreign+"200")
+	server.MustDo("SET", "other:job", unused+" w ")
+	server.MustDo("SET", "quorumlock:last", unused+" w ")
+	for _, message := range []string{"r" + foreign + "quorumlock:job", "r" + unused + "other:job", "r" + unused + "quorumlock:last"} {
+		server.MustDo("PUBLISH", wakeChannel(id), message)
+	}
+	eventually(t, "the last message, which is right, was heeded", func() bool { return server.MustDo("EXISTS", "quorumlock:last") == int64(0) })
+	assert.EqualValues(t, 1, server.MustDo("ZCARD", queueKey("job")), "another Manager's ticket")
+	assert.EqualValues(t, 1, server.MustDo("EXISTS", "other:job"), "another program's key")
+}
+
+// A waiter that has gone while a node reserved the lock for it: the next one need not wait
+// for the grace.
+func TestAReservationForATicketThatNobodyUsesIsPassedOn(t *testing.T) {
+	_, servers := queueing(t, 1)
+	server, id := servers[0], managerID(t, servers)
+	unused, next := id+strings.Repeat("0", 16), id+strings.Repeat("1", 16)
+	server.MustDo("SET", "quorumlock:job", unused+" w ", "PX", "600000")
+	server.MustDo("ZADD", queueKey("job"), "1", next+"999")
+	server.MustDo("PUBLISH", wakeChannel(id), "r"+unused+"quorumlock:job")
+	eventually(t, "both are passed on", func() bool {
+		return server.MustDo("EXISTS", "quorumlock:job", queueKey("job")) == int64(0)
+	})
+}
+
 // values returns what the locks have on every server.
 func values(servers []*redistest.Server, names ...string) (all []any) {
 	for _, name := range names {
@@ -98,7 +129,7 @@ func TestARefusalByAReservationSaysSo(t *testing.T) {
 	assert.Positive(t, held.RetryAfter)
 	assert.Regexp(t, `^quorumlock: "job" is reserved for a waiter, for [0-9.]+m?s more$`, held.Error())
 	assert.Equal(t, `quorumlock: "job" is reserved for a waiter`, (&quorumlock.HeldError{Name: "job"}).Error())
-	s := inspected(t, m, "job")
+	s := inspected(t, m)
 	assert.False(t, s.Held, "a reservation is no lease")
 
 	held = &quorumlock.HeldError{Name: "job", Holder: quorumlock.Holder{Label: "me"}, RetryAfter: time.Second}

@@ -324,8 +324,12 @@ func (d *watchdog) healOn(i int, holds []*hold) {
 		if h.over {
 			left = 0
 		}
+		heldUntil := time.Duration(0)
+		if until := h.machine.HeldUntil(i); until > 0 {
+			heldUntil = max(steady+until-began, 0)
+		}
 		locks = append(locks, node.Healing{
-			Lock: h.lock, Owner: ownerOf(h.value), Metadata: metadata(h.value), KeyTTL: h.terms.keyTTL, NotAfter: steady + left,
+			HeldUntil: heldUntil, Lock: h.lock, Owner: ownerOf(h.value), Metadata: metadata(h.value), KeyTTL: h.terms.keyTTL, NotAfter: steady + left,
 		})
 		h.mu.Unlock()
 		expires = max(expires, steady+h.terms.Timeout)

@@ -234,7 +234,8 @@ func TestWhatIsFoundContradictsAnEarlierReading(t *testing.T) {
 		for range 50 {
 			now += pick(rng, 3*time.Second)
 			if rng.IntN(4) == 0 {
-				ahead += pick(rng, 300*ms) - pick(rng, 300*ms)
+				more, less := pick(rng, 300*ms), pick(rng, 300*ms)
+				ahead += more - less
 			}
 			r := reading{sent: now}
 			now += pick(rng, 50*ms)

@@ -200,7 +200,7 @@ func BenchmarkLook(b *testing.B) {
 		name string
 		look func() time.Duration
 	}{
-		{"time.Now", func() time.Duration { return time.Now().Sub(start) }},
+		{"time.Now", func() time.Duration { return time.Since(start) }},
 		{"now", c.Now},
 		{"both", func() time.Duration { v, s := c.Both(); return v + s }},
 		{"every clock under a lock", func() time.Duration {

@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
+	"time"
 )
 
 // mutant is one planted bug: in file, old is replaced by new, and of the tests
@@ -174,11 +176,18 @@ func fit(script []byte, length int) ([]byte, error) {
 
 // test runs the named tests of a binary, in the directory of their package.
 func (l *lab) test(ctx context.Context, pkg, binary, run string) (output string, err error) {
-	command := exec.CommandContext(ctx, binary,
-		"-test.run", run, "-test.v", "-test.failfast", "-test.timeout", "60s")
-	command.Dir = filepath.Join(l.root, pkg)
-	text, err := command.CombinedOutput()
-	return string(text), err
+	for {
+		command := exec.CommandContext(ctx, binary,
+			"-test.run", run, "-test.v", "-test.failfast", "-test.timeout", "60s")
+		command.Dir = filepath.Join(l.root, pkg)
+		text, err := command.CombinedOutput()
+		// A process that another goroutine has forked has the binary open for writing until
+		// it runs its own.
+		if !errors.Is(err, syscall.ETXTBSY) {
+			return string(text), err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // prepare runs the tests on trial without any bug: they have to pass.
@@ -220,7 +229,7 @@ func (l *lab) healthy(ctx context.Context, pkg string, runs []string) error {
 		if err != nil {
 			return fmt.Errorf("-run %q of %s fails without any mutant: %w\n%s", run, pkg, err, output)
 		}
-		if !strings.Contains(output, "--- PASS: ") {
+		if !strings.Contains(output, "--- PASS: ") || strings.Contains(output, "no tests to run") {
 			return fmt.Errorf("-run %q of %s names no test", run, pkg)
 		}
 	}

@@ -8,7 +8,8 @@
 -- KEYS[5…] the lock of each operation
 -- ARGV[1]  this node's clock minus the client's, µs
 -- ARGV[2]  when the call was sent, µs of the client's clock
--- ARGV[3]  the marker that the client knows; '' without the guard
+-- ARGV[3]  the marker that the client knows, or one that never is while the node is in
+--          quarantine; '' without the guard
 -- ARGV[4]  how the channels begin on which waiters are woken
 -- ARGV[5]  how far a register may move ahead of this node's clock, µs; '' without fencing
 -- ARGV[6]  's' if the client is subscribed here, so that its tickets may queue; '1' if
@@ -33,7 +34,9 @@
 -- extend   prefix ms               prolongs the lock; prefix is 'owner t '
 --     1 ours and at t, 2 ours and not at t (or the marker differs: the data may be old),
 --     0 missing or reserved, -1 another's
--- heal     value ms not_after      creates a lock again that this node has lost
+-- heal     value ms not_after held   creates a lock again that this node has lost; where
+--          the marker differs, not later than held, the end of the lock that was lost: a
+--          heal would be a vote there
 --     1 ours, 0 not_after has passed, -1 another's
 -- raise    owner t metadata        moves the register of a lock that is ours to t
 --     {from, tickets}: the register before (-1: not ours, not below t, or the marker
@@ -411,9 +414,9 @@ local function run()
         reply = same and votes and 1 or 2
       end
     elseif op == 'heal' then
-      arg = at + 4
+      arg = at + 5
       local held = call('GETRANGE', lock, '0', '49')
-      if now > ARGV[at + 3] + offset then
+      if now > ARGV[at + 3] + offset or not votes and now > ARGV[at + 4] + offset then
         reply = 0
       elseif held == '' then -- missing, or another client's that is empty
         reply = call('SET', lock, a, 'NX', 'PXAT', after(b)) and 1 or -1

@@ -77,6 +77,10 @@ func (n *Node) pack(steady time.Duration) {
 	}
 }
 
+// quarantineMarker is no marker: while a node is in quarantine, it raises no register,
+// proves no token, and heals what it has lost and nothing else.
+const quarantineMarker = "quarantine"
+
 // command makes one call of the script.
 func (n *Node) command(sent string, entries []entry, locks int) rueidis.Completed {
 	keys := n.client.B().Evalsha().Sha1(n.digest).Numkeys(int64(4+locks)).
@@ -88,7 +92,11 @@ func (n *Node) command(sent string, entries []entry, locks int) rueidis.Complete
 	if n.subscribed.Load() {
 		flags = "s" + flags
 	}
-	args := keys.Arg(n.offsetText, sent, n.marker, n.channels, n.capText, flags)
+	marker := n.marker
+	if n.quarantineReason != nil || n.withheld != nil {
+		marker = quarantineMarker
+	}
+	args := keys.Arg(n.offsetText, sent, marker, n.channels, n.capText, flags)
 	for i := range entries {
 		args = args.Arg(entries[i].req.argsFor(1 << n.cfg.Index)...)
 	}
@@ -202,14 +210,6 @@ func (n *Node) conclude(s *sending, e entry, r *Reply) bool {
 		r.Status, r.Err = Unknown, n.quarantineReason
 	case r.Status == Done && e.req.Kind == Release:
 		n.retryRelease(e.req, s.at)
-	case r.Status == Done && e.req.Kind == Extend && n.quarantineReason != nil:
-		// The data may be old: what it shows proves that the key is there, and nothing of
-		// the register.
-		for i, code := range r.Answers {
-			if code == Ours {
-				r.Answers[i] = OursWithoutToken
-			}
-		}
 	}
 	if r.Status == Failed && strings.Contains(r.Err.Error(), "OOM") {
 		n.fullUntil = s.received + fullFor

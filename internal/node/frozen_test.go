@@ -47,6 +47,15 @@ func (f *flood) end() {
 	f.mu.Unlock()
 }
 
+// heals brings back locks.
+func heals(locks []string, ms string, notAfter time.Duration) *node.Request {
+	var all []node.Healing
+	for _, lock := range locks {
+		all = append(all, node.Healing{Lock: lock, Owner: ownerA, Metadata: metadata, KeyTTL: ms, NotAfter: notAfter})
+	}
+	return node.NewHeal(all, notAfter)
+}
+
 // A server may be frozen anywhere, also between a script's look at the clock and what it
 // does to a lock. When it runs on, the lock's time is over.
 func TestAServerThatWasFrozenInAScriptBringsNoLockBack(t *testing.T) {
@@ -61,12 +70,13 @@ func TestAServerThatWasFrozenInAScriptBringsNoLockBack(t *testing.T) {
 	}
 	for name, request := range map[string]func(now time.Duration) *node.Request{
 		"extend": func(now time.Duration) *node.Request { return renewals(locks, ownerA, 7, ms, now+time.Minute) },
-		"heal": func(now time.Duration) *node.Request {
-			var all []node.Healing
-			for _, lock := range locks {
-				all = append(all, node.Healing{Lock: lock, Owner: ownerA, Metadata: metadata, KeyTTL: ms, NotAfter: now + life/4})
+		"heal":   func(now time.Duration) *node.Request { return heals(locks, ms, now+life/4) },
+		"heal of missing locks": func(now time.Duration) *node.Request {
+			missing := make([]string, len(locks))
+			for i := range missing {
+				missing[i] = fmt.Sprint("p:", i, "of", now)
 			}
-			return node.NewHeal(all, now+life/4)
+			return heals(missing, ms, now+life/4)
 		},
 		"acquire": func(now time.Duration) *node.Request {
 			return acquisition(fmt.Sprint("p:", now), ownerA, now+life/4, func(a *node.Acquisition) {
@@ -82,7 +92,7 @@ func TestAServerThatWasFrozenInAScriptBringsNoLockBack(t *testing.T) {
 					server.MustDo("SET", key, node.Compose(ownerA, 7, metadata), "PX", ms)
 				}
 				f := &flood{n: n, make: func() *node.Request { return request(now()) }}
-				for range 4 {
+				for range 16 { // so that the server is in a script most of the time
 					f.post()
 				}
 				time.Sleep(life / 10)

@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -246,6 +247,28 @@ func TestAReleaseIsSentToTheNodesThatWereAsked(t *testing.T) {
 	assert.ElementsMatch(t, []int64{node.Ours, node.Missing}, []int64{released.next(t).N, released.next(t).N})
 	assert.EqualValues(t, 0, servers[0].MustDo("EXISTS", "p:job"))
 	assert.EqualValues(t, 1, servers[1].MustDo("EXISTS", "p:job"))
+}
+
+// A reservation lapses on each node alone: one request says so to some nodes.
+func TestAReservationLapsesOnEachNodeAlone(t *testing.T) {
+	const second = 1
+	modes := make(chan string, 2)
+	for i, server := range redistest.Start(t, 2) {
+		proxy := redistest.NewProxy(t, server.Addr())
+		n, now := run(t, node.Config{Index: i, Option: rueidis.ClientOption{InitAddress: []string{proxy.Addr()}}, Cap: time.Second})
+		proxy.DelayCommand(func(cmd []string) bool {
+			if slices.Contains(cmd, "wait") {
+				modes <- cmd[len(cmd)-1]
+			}
+			return false
+		}, 0)
+		answer := make(answers, 1)
+		require.True(t, n.Post(acquisition("p:job", ownerA, now()+time.Minute, func(a *node.Acquisition) {
+			a.Ticket, a.Place, a.Lapsed = ticketOf("000000000000000150"), "5", 1<<second
+		}), answer))
+		require.Equal(t, node.Granted, answer.next(t).Status)
+		assert.Equal(t, i == second, <-modes == "l", "node %d", i)
+	}
 }
 
 // A distant node is not capped at so many requests for each round trip.

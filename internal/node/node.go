@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -388,7 +389,7 @@ func (n *Node) serve() {
 func (n *Node) drain() {
 	n.mu.Lock()
 	n.closed = true
-	rest := append(n.lanes.urgent, n.lanes.acquire...)
+	rest := slices.Concat(n.lanes.urgent, n.lanes.acquire)
 	n.lanes = lanes{}
 	n.mu.Unlock()
 	fail(n.cfg.Index, n.retryQueue, Unsent, ErrClosed)

@@ -104,6 +104,7 @@ func (o *orphan) locked() bool { return o.server.MustDo("EXISTS", "p:job") == in
 func TestALockThatIsMadeBehindItsReleaseIsReleasedAgain(t *testing.T) {
 	for name, request := range orphanKinds {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOrphan(t, request)
 			answer := make(answers, 3)
 			require.True(t, o.Post(o.release(ownerB), answer))
@@ -138,6 +139,7 @@ func TestEveryKindOfReleaseIsRetried(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			o := newOrphan(t, orphanKinds["acquire"])
 			answer := make(answers, 2)
 			require.True(t, o.Post(make1(o.now()+time.Minute), answer))
@@ -152,6 +154,7 @@ func TestEveryKindOfReleaseIsRetried(t *testing.T) {
 }
 
 func TestCloseWaitsForTheReleaseOfALockThatMayStillBeMade(t *testing.T) {
+	t.Parallel()
 	o := newOrphan(t, orphanKinds["acquire"])
 	var answers tally
 	assert.True(t, o.Close(context.Background(), []*node.Request{o.release(ownerA)}, &answers))
@@ -163,6 +166,7 @@ func TestCloseWaitsForTheReleaseOfALockThatMayStillBeMade(t *testing.T) {
 }
 
 func TestAReleaseBehindAVoidRequestGoesOutOnce(t *testing.T) {
+	t.Parallel()
 	o := newOrphan(t, orphanKinds["acquire"])
 	time.Sleep(o.expires - o.now() + 100*time.Millisecond)
 	answer := make(answers, 2)
@@ -175,6 +179,7 @@ func TestAReleaseBehindAVoidRequestGoesOutOnce(t *testing.T) {
 // The releases have been answered: that is what Close promises, and what its context
 // bounds. The rest is for as long as there is time.
 func TestCloseIsInTimeWhenOnlyASecondReleaseIsMissing(t *testing.T) {
+	t.Parallel()
 	o := newOrphan(t, orphanKinds["acquire"])
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()

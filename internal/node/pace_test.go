@@ -95,7 +95,6 @@ type pacedAttempt struct {
 	caller     int
 	req        *Request
 	value      string
-	sent       [3]bool
 	votes, bad int
 	over       bool
 }

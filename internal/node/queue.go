@@ -161,11 +161,6 @@ func (n *Node) admit(e entry, now time.Duration, quarantined bool, out *rejected
 	switch req := e.req; {
 	case req.Expires <= now:
 		out.expired = append(out.expired, e)
-	case req.Kind == Raise && n.withheld != nil:
-		out.withheld = append(out.withheld, e)
-	case req.Kind == Raise && quarantined:
-		// Its data may be older than a grant of another client, and the raise would count.
-		out.quarantined = append(out.quarantined, e)
 	case req.Kind != Acquire:
 		if req.undoesNothing(bit) {
 			// The acquisition is still in its lane, or was never sent: there is nothing

@@ -169,6 +169,9 @@ type Healing struct {
 	Metadata string
 	KeyTTL   string
 	NotAfter time.Duration // on the steady clock
+	// HeldUntil is until when the node should have had the lock, on the steady clock; 0 if
+	// it had none. A node in quarantine creates it no later than that.
+	HeldUntil time.Duration
 }
 
 // NewHeal returns a request that creates the locks again. What it creates shows no
@@ -176,11 +179,11 @@ type Healing struct {
 func NewHeal(locks []Healing, expires time.Duration) *Request {
 	r := &Request{
 		Kind: Heal, Expires: expires, urgent: true,
-		keys: make([]string, 0, len(locks)), args: make([]string, 0, 4*len(locks)),
+		keys: make([]string, 0, len(locks)), args: make([]string, 0, 5*len(locks)),
 	}
 	for _, h := range locks {
 		r.keys = append(r.keys, h.Lock)
-		r.args = append(r.args, "heal", Compose(h.Owner, 0, h.Metadata), h.KeyTTL, micros(h.NotAfter))
+		r.args = append(r.args, "heal", Compose(h.Owner, 0, h.Metadata), h.KeyTTL, micros(h.NotAfter), micros(h.HeldUntil))
 	}
 	return r
 }
@@ -273,7 +276,7 @@ func (r *Request) creates(f func(owner string)) {
 	case Acquire:
 		f(r.args[1][:OwnerLen])
 	case Heal:
-		for i := 1; i < len(r.args); i += 4 {
+		for i := 1; i < len(r.args); i += 5 {
 			f(r.args[i][:OwnerLen])
 		}
 	default: // the others create none

@@ -118,7 +118,6 @@ type localWalk struct {
 	last    quorum.CallerID
 	fifo    []quorum.Caller // all that have entered and not come to an end, in order
 	state   string          // idle, contending, held, checking
-	others  bool            // since the last release, or a check: somebody waits elsewhere
 	granted time.Duration
 	quiet   time.Duration // nobody waited elsewhere then
 	passes  int           // since then, or the grant

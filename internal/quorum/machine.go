@@ -296,7 +296,7 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 		if m.window[in.Node] > m.terms.Keeps(in.At) {
 			break // an older answer than the one that confirmed the key
 		}
-		m.window[in.Node] = 0
+		m.window[in.Node] = m.lostAt(in, now)
 		if current {
 			m.answered, m.good = m.answered.With(in.Node), m.good.Without(in.Node)
 		}
@@ -311,7 +311,8 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 	case InputClockStep:
 		// Keys expire by the node's clock, so this one ends earlier by the step,
 		// or has ended. A round now asks every node, and its answers heal.
-		if m.window[in.Node] == 0 {
+		if m.window[in.Node] <= 0 {
+			m.window[in.Node] = 0
 			break
 		}
 		if m.window[in.Node] -= in.By; m.window[in.Node] <= now {
@@ -335,6 +336,25 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 	}
 	return out
 }
+
+// lostAt returns what the window says of a node that does not have our key: the negative
+// instant until which it should have had it, if it lost it before, else 0.
+func (m *Machine) lostAt(in Input, now time.Duration) time.Duration {
+	until := m.window[in.Node]
+	switch {
+	case in.Kind != InputMissing || until > 0 && until <= now:
+		return 0
+	case until > 0:
+		return -until
+	default:
+		return until
+	}
+}
+
+// HeldUntil returns until when a node has our key, or should have had it when it lost
+// it; 0 if it had none. A heal that arrives later than that gives the lease a vote which
+// it did not have: on a node that must not vote, another client may have lost its own.
+func (m *Machine) HeldUntil(node int) time.Duration { return max(m.window[node], -m.window[node]) }
 
 // waiting reports whether a round may still reach its quorum.
 func (m *Machine) waiting() bool { return m.open && !m.announced }

@@ -39,7 +39,7 @@ func MaxLag(ttl, spare time.Duration) time.Duration {
 func Margin(n, held int) int { return Size(n) + held - n - 1 }
 
 // Window holds, for each node, the instant until which it keeps the key at
-// least; zero where it does not.
+// least; zero where it does not, or a negative instant, see [Machine.HeldUntil].
 type Window []time.Duration
 
 // Deadline returns the q-th largest instant: until then a quorum keeps the
@@ -71,6 +71,7 @@ func FreedBy(ends []time.Duration, k int) time.Duration {
 // descending returns the instants from the largest on, by insertion: n is small.
 func (w Window) descending() (sorted [MaxNodes]time.Duration) {
 	for i, e := range w {
+		e = max(e, 0) // not held now
 		j := i
 		for ; j > 0 && sorted[j-1] < e; j-- {
 			sorted[j] = sorted[j-1]

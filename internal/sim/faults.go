@@ -33,7 +33,7 @@ func (w *world) plan() {
 	c := &w.config
 	w.again(c.everyCommon, func(at time.Duration) {
 		e := event{kind: evCommonStep, client: int8(w.rng.IntN(c.clients)), node: -1, duration: w.farAhead()}
-		e.message.t = int64(ahead & nodeSet(w.rng.IntN(1<<w.p.Nodes)))
+		e.t = int64(ahead & nodeSet(w.rng.IntN(1<<w.p.Nodes)))
 		w.schedule(at, &e)
 	})
 	w.schedule(c.faults, &event{kind: evCalm, client: -1, node: -1})
@@ -54,7 +54,8 @@ func (w *world) planClient(i int8) {
 	file(c.everyCrash, evCrash, func() time.Duration { return w.skewed(3 * ttl) })
 	file(c.everyQuit, evQuit, func() time.Duration { return w.skewed(3 * ttl) })
 	file(c.everyJump, evStep, func() time.Duration {
-		by := w.skewed(6*ttl) - w.skewed(6*ttl)
+		ahead, behind := w.skewed(6*ttl), w.skewed(6*ttl)
+		by := ahead - behind
 		if w.rng.IntN(8) == 0 {
 			by += time.Hour
 		}
@@ -167,7 +168,7 @@ func (w *world) stepAhead(node int, by time.Duration) {
 func (w *world) commonStep(e *event) {
 	w.stats[CommonSteps]++
 	for i := range w.p.Nodes {
-		if e.message.t&(1<<i) != 0 {
+		if e.t&(1<<i) != 0 {
 			w.stepAhead(i, e.duration)
 		}
 	}

@@ -251,7 +251,7 @@ func (c *client) leaveRemnants(at time.Duration) {
 		}
 		*r = remnant{owner: c.owner, ticket: c.ticket, at: max(c.when(at), w.now) + 1}
 		e := event{kind: evRemnants, client: c.id, node: -1}
-		e.message.life = c.life
+		e.life = c.life
 		w.schedule(r.at, &e)
 		return
 	}

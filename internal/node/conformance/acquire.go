@@ -122,7 +122,7 @@ func (r *rig) wrongType() {
 				assert.Equal(r, int64(0), got)
 				return
 			}
-			r.fails(got, "WRONGTYPE")
+			r.fails(got)
 		})
 	}
 }

@@ -21,6 +21,7 @@ var guardCases = []testCase{
 	{"every marker is new, a trusted one too", (*rig).guardNeverRepeats},
 	{"the restart guard lets a node vote that it knows", (*rig).guardKnows},
 	{"the restart guard quarantines a restart, a flush and a first use", (*rig).guardQuarantines},
+	{"a quarantined node votes for nothing, and its extensions prove no token", (*rig).guardRaisesNothing},
 	{"the restart guard sees a flush under a connection that stands", (*rig).guardSeesFlushes},
 	{"a quarantine that one client starts binds the others", (*rig).guardBindsAll},
 	{"the restart guard trusts an empty node with the option", (*rig).guardTrusts},
@@ -96,6 +97,7 @@ func (r *rig) guardForced() {
 	again, _, forced := r.quarantine(r.guard("run", 60_000, "0", "1"))
 	assert.Greater(r, again, stop)
 	assert.NotEqual(r, marker, forced)
+	assert.Equal(r, forced, r.admin("GET", r.marker), "the other clients read it")
 	assert.Equal(r, micros(again), r.admin("GET", r.base))
 }
 
@@ -154,6 +156,23 @@ func (r *rig) guardQuarantines() {
 	quarantined(r.connect(guarded(time.Hour)), "flush")
 	r.server.Restart()
 	quarantined(r.connect(guarded(time.Hour)), "restart")
+}
+
+func (r *rig) guardRaisesNothing() {
+	n := r.connect(guarded(time.Hour))
+	t := r.micros() + 2*hour // above the base
+	r.setRegister(t)
+	r.admin("SET", r.lock, node.Compose(alice, t, metadata), "PX", "60000")
+	r.unchanged(func() {
+		got := r.on(n, node.NewRaise(r.lock, alice, t+1, metadata, r.soon(10*time.Second)))
+		assert.Equal(r, node.Unsent, got.Status)
+		require.ErrorIs(r, got.Err, node.ErrQuarantined)
+	})
+	assert.Equal(r, []int64{node.OursWithoutToken}, r.on(n, r.renewal(alice, t)).Answers)
+	assert.InDelta(r, 5000, r.pttl(r.lock), 1000)
+	other := r.connect() // without the guard
+	assert.Equal(r, []int64{node.Ours}, r.on(other, r.renewal(alice, t)).Answers)
+	assert.EqualValues(r, t, r.on(other, node.NewRaise(r.lock, alice, t+1, metadata, r.soon(10*time.Second))).Before)
 }
 
 func (r *rig) guardTrusts() {
@@ -248,11 +267,12 @@ func (r *rig) guardWithholds() {
 	goesOn := func(n *node.Node) {
 		r.Helper()
 		r.on(n, r.releasing(bob))
-		assert.Equal(r, []int64{node.Ours}, r.on(n, r.healing(alice)).Answers)
+		assert.Equal(r, []int64{node.Missing}, r.on(n, r.healing(alice, 0)).Answers, "a heal of what it never had would be a vote")
+		assert.Equal(r, []int64{node.Ours}, r.on(n, r.healing(alice, 10*time.Second)).Answers)
 		t := r.register() + 1
 		assert.Equal(r, []int64{node.OursWithoutToken}, r.on(n, r.renewal(alice, t)).Answers)
 		got := r.on(n, node.NewRaise(r.lock, alice, t, metadata, r.soon(10*time.Second)))
-		assert.Equal(r, node.Misconfigured, got.Status, "a raise would count")
+		assert.EqualValues(r, -1, got.Before, "a raise would count")
 		assert.Equal(r, alice, node.ParseValue(r.on(n, node.NewRead(r.lock, r.soon(10*time.Second))).Held).Owner)
 		assert.EqualValues(r, node.Ours, r.on(n, r.releasing(alice)).N)
 		r.absent(r.lock)

@@ -94,7 +94,7 @@ func (r *rig) readsTheRest() {
 
 	for owner, want := range map[string]int64{bob: node.Another, alice: node.Ours} {
 		assert.Equal(r, []int64{want}, r.do(r.renewal(owner, t+3)).Answers)
-		assert.Equal(r, []int64{want}, r.do(r.healing(owner)).Answers)
+		assert.Equal(r, []int64{want}, r.do(r.healing(owner, 0)).Answers)
 	}
 	assert.EqualValues(r, node.Another, r.do(r.releasing(bob)).N)
 	assert.EqualValues(r, node.Ours, r.do(r.releasing(alice)).N)
@@ -104,7 +104,7 @@ func (r *rig) readsTheRest() {
 	assert.Empty(r, got.Held)
 	assert.Negative(r, got.TTL)
 
-	assert.Equal(r, []int64{node.Ours}, r.do(r.healing(alice)).Answers)
+	assert.Equal(r, []int64{node.Ours}, r.do(r.healing(alice, 0)).Answers)
 	other := node.LockKey(r.server.Prefix, "other")
 	value := node.Compose(alice, 0, metadata)
 	got = r.do(node.NewReleases([][2]string{{r.lock, value}, {other, value}, {r.lock, value}}, r.soon(10*time.Second)))
@@ -220,7 +220,7 @@ func (r *rig) reloads() {
 
 	// What is for a lease that exists is not sent again: its release may be on its way.
 	got := r.inOneBatch(r.node, func() { r.admin("SCRIPT", "FLUSH") },
-		r.healing(alice), r.releasing(alice), r.request(bob, t+2), r.renewal(alice, t))
+		r.healing(alice, 0), r.releasing(alice), r.request(bob, t+2), r.renewal(alice, t))
 	assert.Equal(r, node.Unsent, got[0].Status)
 	require.ErrorContains(r, got[0].Err, "NOSCRIPT")
 	assert.EqualValues(r, node.Ours, got[1].N, "%v", got[1].Err)

@@ -206,13 +206,16 @@ func (r *rig) forgets() {
 		r.admin("ZADD", r.registers, micros(now-2*hour-i), "old "+strconv.FormatInt(i, 10))
 	}
 	r.admin("ZADD", r.registers, micros(now-hour/2), "young", micros(now+hour), "ahead")
-	assert.Equal(r, int64(3), r.one(r.forget(hour, 3)), "the oldest")
+	assert.Equal(r, int64(3), r.one(r.forget(3)), "the oldest")
 	assert.Equal(r, micros(now-2*hour-4), r.admin("GET", r.base))
 	assert.EqualValues(r, -1, r.pttl(r.base))
-	assert.Equal(r, []any{int64(3), int64(1)}, r.apply(r.forget(hour, 3), r.forget(hour, 3)))
+	assert.Equal(r, []any{int64(3), int64(1)}, r.apply(r.forget(3), r.forget(3)))
 	assert.Equal(r, []any{"young", "ahead"}, r.admin("ZRANGE", r.registers, "0", "-1"))
 	assert.Equal(r, micros(now-2*hour), r.admin("GET", r.base))
-	assert.Equal(r, granted(0, now-2*hour), r.one(r.acquire(alice, now-2*hour)), "it counts at once")
+	assert.Equal(r, granted(0, now-2*hour), r.one(r.acquire(alice, now-2*hour)))
+	r.admin("DEL", r.lock)
+	r.admin("ZADD", r.registers, micros(now-2*hour+5), r.lock)
+	assert.Equal(r, []any{int64(1), granted(0, now-2*hour+5)}, r.apply(r.forget(3), r.acquire(alice, now-2*hour+3)), "it counts at once")
 }
 
 func (r *rig) forgetsNothing() {
@@ -220,20 +223,20 @@ func (r *rig) forgetsNothing() {
 	for _, garbage := range []string{"x", "inf", "nan", ""} {
 		r.admin("SET", r.base, garbage)
 		r.unchanged(func() {
-			assert.Equal(r, int64(0), r.one(r.forget(hour, 3)), "a base that cannot be raised: %q", garbage)
+			assert.Equal(r, int64(0), r.one(r.forget(3)), "a base that cannot be raised: %q", garbage)
 		})
 	}
 	r.admin("DEL", r.registers, r.base)
-	r.unchanged(func() { assert.Equal(r, int64(0), r.one(r.forget(hour, 3))) })
+	r.unchanged(func() { assert.Equal(r, int64(0), r.one(r.forget(3))) })
 	r.holds(alice)
-	r.unchanged(func() { assert.Equal(r, int64(0), r.one(r.forget(hour, 3))) })
+	r.unchanged(func() { assert.Equal(r, int64(0), r.one(r.forget(3))) })
 }
 
 func (r *rig) baseOnlyGrows() {
 	now := r.micros()
 	r.admin("SET", r.base, micros(now))
 	r.admin("ZADD", r.registers, micros(now-2*hour), "old")
-	assert.Equal(r, int64(1), r.one(r.forget(hour, 3)))
+	assert.Equal(r, int64(1), r.one(r.forget(3)))
 	assert.Equal(r, micros(now), r.admin("GET", r.base))
 	r.one(r.guard("run", hour/1000, "0", "0"))
 	before, err := strconv.ParseInt(r.admin("GET", r.base).(string), 10, 64)

@@ -1,0 +1,117 @@
+package quorumlock
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// attemptOn returns an attempt on three nodes, which proposes 7.
+func attemptOn(m *Manager, local *localQueue) *attempt {
+	t := &terms{Terms: quorum.Terms{Nodes: 3, TTL: time.Hour, Timeout: time.Hour}}
+	w := &waiter{m: m, terms: t, lock: "job", ctx: context.Background(), local: local}
+	a := &attempt{m: m, wait: w, value: strings.Repeat("0", node.OwnerLen) + " 7 1 - ", began: m.clock.Now(), steady: m.clock.Steady()}
+	a.ballot = quorum.NewBallot(3, true, 7)
+	return a
+}
+
+// granted ends an attempt that has its votes.
+func granted(t *testing.T, a *attempt) *hold {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l, err := a.grant(context.Background())
+	require.NoError(t, err)
+	return l.hold
+}
+
+// One node was ahead and was raised; another is ahead of the token, so that its vote is a
+// vote and no proof.
+func TestAGrantShowsTheTopAndWhoStandsThere(t *testing.T) {
+	m, _ := idleDog(time.Hour, quorum.Terms{})
+	a := attemptOn(m, nil)
+	a.ballot.Grant(0, 9, 6)
+	a.ballot.Grant(1, 0, 8)
+	a.ballot.Raised(1, 8, true)
+	a.ballot.Grant(2, 0, 12)
+	h := granted(t, a)
+	assert.EqualValues(t, 9, h.lease.token)
+	assert.EqualValues(t, 9, node.ParseValue(h.value).Token, "what a renewal asks for")
+	assert.Equal(t, quorum.All(2), h.proof)
+
+	for _, c := range []struct {
+		local *localQueue
+		first int64
+		more  int
+	}{{nil, 7, 0}, {&localQueue{m: m}, 4, 3}} {
+		a := attemptOn(m, c.local)
+		a.ballot.Grant(0, 7, 3)
+		a.ballot.Grant(2, 7, 2)
+		h := granted(t, a)
+		assert.Equal(t, c.first, h.lease.token)
+		assert.Equal(t, c.more, h.tokensLocked(), "tokens for callers that queue in this process")
+		assert.EqualValues(t, 7, node.ParseValue(h.value).Token)
+	}
+}
+
+// A raise is a vote for the token: an answer that did not come, or says no, is none.
+func TestARaiseCountsOnlyWhenTheNodeSaysSo(t *testing.T) {
+	m, _ := idleDog(time.Hour, quorum.Terms{})
+	raise := &node.Request{Kind: node.Raise}
+	for name, c := range map[string]struct {
+		reply node.Reply
+		won   bool
+	}{
+		"raised":       {node.Reply{Status: node.Done, Before: 7}, true},
+		"refused":      {node.Reply{Status: node.Done, Before: -1}, false},
+		"lost":         {node.Reply{Status: node.Unknown, Err: node.ErrReconnected}, false},
+		"not sent":     {node.Reply{Status: node.Unsent, Err: node.ErrExpired}, false},
+		"failed":       {node.Reply{Status: node.Failed, Err: errNoAnswer}, false},
+		"not possible": {node.Reply{Status: node.Misconfigured, Err: errNoAnswer}, false},
+	} {
+		a := attemptOn(m, nil)
+		a.ballot.Grant(0, 7, 6)
+		require.Equal(t, quorum.All(2), a.ballot.Grant(1, 0, 9))
+		a.count(1, raise, &node.Reply{Status: node.Done, Before: 9})
+		a.count(0, raise, &c.reply)
+		assert.Equal(t, c.won, a.ballot.Outcome() == quorum.OutcomeWon, name)
+		assert.Equal(t, c.won, a.errs == nil, name)
+	}
+}
+
+// A node that answers late, a wake-up and a raise find an attempt by its pointer: until
+// none can, it must not become another.
+func TestAnAttemptIsUsedAgainWhenNobodyKnowsIt(t *testing.T) {
+	m, l := idleDog(time.Hour, quorum.Terms{})
+	w := &waiter{m: m, terms: l.hold.terms, lock: "job", ctx: context.Background()}
+	begin := func(ticket string) *attempt {
+		w.ticket = ticket
+		return m.newAttempt(w, quorum.Ask{}, &acquireSpan{})
+	}
+	inUse := func(a *attempt) bool { return a.m != nil }
+
+	a := begin("")
+	a.hold, l.hold.acquire = l.hold, &a.req
+	a.leave()
+	assert.True(t, inUse(a), "the one node has answered, and the caller has not come to its end")
+	a.leave()
+	assert.False(t, inUse(a))
+	assert.Nil(t, l.hold.acquire, "its release has nothing to undo")
+	assert.Zero(t, a.req.Locks(), "as good as new")
+
+	ticketed := begin(strings.Repeat("0", node.TicketLen))
+	raising := begin("")
+	raising.raise = &node.Request{}
+	for _, a := range []*attempt{ticketed, raising} {
+		a.leave()
+		a.leave()
+		assert.True(t, inUse(a), "more answers may come")
+	}
+}

@@ -1,0 +1,273 @@
+package main
+
+// passes are the bugs in passing a lease on inside a process, and in what a Manager makes of wake-ups.
+var passes = []mutant{
+	// Proof that a hold may be passed on.
+	{
+		name: "a key with another token is proof", file: "hold.go",
+		old: "\tcase node.OursWithoutToken:\n\t\th.proof = h.proof.Without(i)",
+		new: "\tcase node.OursWithoutToken:\n\t\th.proof = h.proof.With(i)",
+		pkg: real, run: "TestProofIsWhatNodesHaveShownSinceTheLastDoubt$",
+	},
+	{
+		name: "a doubt is of one node", file: "hold.go",
+		old: "\tdefault:\n\t\th.proof = 0",
+		new: "\tdefault:\n\t\th.proof = h.proof.Without(i)",
+		pkg: real, run: "TestProofIsWhatNodesHaveShownSinceTheLastDoubt$",
+	},
+	{
+		name: "a key that was healed is proof", file: "watchdog.go",
+		old: "if req.Kind == node.Heal {\n\t\t\t\t\tanswer",
+		new: "if req.Kind == 0 {\n\t\t\t\t\tanswer",
+		pkg: real, run: "TestProofIsWhatNodesHaveShownSinceTheLastDoubt$",
+	},
+	{
+		name: "confirmations alone count for the proof", file: "watchdog.go",
+		old: "if in.Kind != quorum.InputNoAnswer {",
+		new: "if in.Kind == quorum.InputConfirmed {",
+		pkg: real, run: "TestProofIsWhatNodesHaveShownSinceTheLastDoubt$",
+	},
+	{
+		name: "silence is a doubt", file: "watchdog.go",
+		old: "if in.Kind != quorum.InputNoAnswer {",
+		new: "if in.Kind != 0 {",
+		pkg: real, run: "TestProofIsWhatNodesHaveShownSinceTheLastDoubt$",
+	},
+	{
+		name: "one node is proof enough", file: "local.go",
+		old: "h.proof.Len() >= h.m.quorum()",
+		new: "h.proof.Len() >= 1",
+		pkg: real, run: "TestProofIsWhatNodesHaveShownSinceTheLastDoubt$",
+	},
+	{
+		name: "a step of a clock leaves the proof", file: "attempt.go",
+		old: "\t\t\th.note(step.node, step)\n\t\t\th.proof = 0\n",
+		new: "\t\t\th.note(step.node, step)\n",
+		pkg: real, run: "TestAGrantThatAClockStepHasEndedIsReportedToNobody$",
+	},
+	// Checks.
+	{
+		name: "a check mints a whole block", file: "local.go",
+		old: "max(h.next, c.before+1, c.token-blockSize+1)",
+		new: "max(h.next, c.token-blockSize+1)",
+		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
+	},
+	{
+		name: "a block of a check has no bound", file: "local.go",
+		old: "max(h.next, c.before+1, c.token-blockSize+1)",
+		new: "max(h.next, c.before+1)",
+		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
+	},
+	{
+		name: "a check gives tokens out again", file: "local.go",
+		old: "max(h.next, c.before+1, c.token-blockSize+1)",
+		new: "max(c.before+1, c.token-blockSize+1)",
+		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
+	},
+	{
+		name: "the least of where the nodes stood counts", file: "local.go",
+		old: "c.before = max(c.before, reply.Before)",
+		new: "c.before = reply.Before%(c.token-20)",
+		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
+	},
+	{
+		name: "a check of one node is enough", file: "local.go",
+		old: "if c.raised.Len() >= c.q.m.quorum() || c.answered",
+		new: "if c.raised.Len() >= 1 || c.answered",
+		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
+	},
+	{
+		name: "a check that failed mints tokens", file: "local.go",
+		old: "\tif c.raised.Len() >= q.m.quorum() {",
+		new: "\tif c.raised != 0 {",
+		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
+	},
+	{
+		name: "a check proves nothing", file: "local.go",
+		old: "\t\th.proof = c.raised\n",
+		new: "",
+		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
+	},
+	{
+		name: "a check that failed leaves the proof", file: "local.go",
+		old: "h.proof &^= c.raised //",
+		new: "_ = c.raised //",
+		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
+	},
+	{
+		name: "a late raise of a check that failed is proof", file: "local.go",
+		old: "if c.h.last == c.token {",
+		new: "if c.h.last > 0 {",
+		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
+	},
+	{
+		name: "a late raise of a check is no proof", file: "local.go",
+		old: "if c.h.last == c.token {",
+		new: "if c.h.last == 0 {",
+		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
+	},
+	{
+		name: "a check hears of nobody elsewhere", file: "local.go",
+		old: "h.others, h.toldAt = c.others, c.sent",
+		new: "h.toldAt = c.sent",
+		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
+	},
+	{
+		name: "what others wait is as of the answer", file: "local.go",
+		old: "h.others, h.toldAt = c.others, c.sent",
+		new: "h.others, h.toldAt = c.others, q.m.clock.Now()",
+		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
+	},
+	{
+		name: "a refused raise of a check counts", file: "local.go",
+		old: "ok := reply.Status == node.Done && reply.Before >= 0",
+		new: "ok := reply.Status == node.Done",
+		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
+	},
+	{
+		name: "a raise of a check without an answer counts", file: "local.go",
+		old: "ok := reply.Status == node.Done && reply.Before >= 0",
+		new: "ok := reply.Before >= 0",
+		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
+	},
+	{
+		name: "the hold shows the token of before its check", file: "local.go",
+		old: "\t\t\th.value = node.Compose(ownerOf(h.value), c.token, metadata(h.value))\n",
+		new: "",
+		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
+	},
+	{
+		name: "a check of a lost hold is for the next", file: "local.go",
+		old: "func (q *localQueue) drop() { q.hold, q.check = nil, nil }",
+		new: "func (q *localQueue) drop() { q.hold = nil }",
+		pkg: real, run: "TestALossDuringACheckCostsTheNextHoldNothing$",
+	},
+	// Passes.
+	{
+		name: "two callers have one token", file: "local.go",
+		old: "\t\th.next++\n",
+		new: "",
+		pkg: real, run: "TestALeaseIsPassedOnInTheOrderOfTheCalls$",
+	},
+	{
+		name: "a lost hold is passed on", file: "local.go",
+		old: "if h.over || w == nil {",
+		new: "if w == nil {",
+		pkg: real, run: "TestACallerWhosePassCameTooLateKeepsItsPlace$",
+	},
+	{
+		name: "a hold without renewal is passed on", file: "local.go",
+		old: "h.terms.maxHold == 0 && !h.terms.manual &&",
+		new: "h.terms.maxHold == 0 &&",
+		pkg: real, run: "TestALeaseWithoutRenewalStartsWithItsWholeTTL$",
+	},
+	{
+		name: "a hold under other terms is passed on", file: "local.go",
+		old: "strconv.FormatBool(t.manual), t.label,",
+		new: "strconv.FormatBool(t.manual),",
+		pkg: real, run: "TestCallersUnderOtherTermsGetAHoldOfTheirOwn$",
+	},
+	{
+		name: "a passed lease has the context of another call", file: "local.go",
+		old: "values: w.ctx, acquired: w.span}",
+		new: "values: h.lease.values, acquired: w.span}",
+		pkg: real, run: "TestALeaseIsPassedOnInTheOrderOfTheCalls$",
+	},
+	{
+		name: "the end of a lease ends the hold for the next", file: "local.go",
+		old: "\tif l.err != nil {\n\t\tdefer h.mu.Unlock()\n\t\treturn nil, l.err\n\t}\n\ttick",
+		new: "\ttick",
+		pkg: real, run: "TestALeaseIsPassedOnInTheOrderOfTheCalls$",
+	},
+	{
+		name: "a loss leaves the callers waiting", file: "local.go",
+		old: "\t\tq.do(q.queue.Lost(q.m.clock.Now()))\n",
+		new: "",
+		pkg: real, run: "TestALossEndsTheCurrentLeaseAloneAndTheCallersGoOn$",
+	},
+	{
+		name: "a caller that gives up at its turn leaves its ticket", file: "local.go",
+		old: "\tif t.enqueued && !w.enrolled {\n\t\tw.enrol()\n\t}\n",
+		new: "",
+		pkg: real, run: "TestACallerThatGivesUpAtItsTurnTakesItsTicketBack$",
+	},
+	{
+		name: "a caller that gives up loses what it was given", file: "local.go",
+		old: "\t\t\tl.abandon()\n",
+		new: "\t\t\t_ = l\n",
+		pkg: real, run: "TestCallersThatGiveUpLeaveNothingBehind$",
+	},
+	{
+		name: "a caller that gives up stays in the queue", file: "local.go",
+		old: "\tq.do(q.queue.Leave(w.m.clock.Now(), w.id))\n",
+		new: "",
+		pkg: real, run: "TestCallersThatGiveUpLeaveNothingBehind$",
+	},
+	{
+		name: "TryAcquire overtakes callers of its process", file: "local.go",
+		old: "if q.hold != nil || len(q.callers) == 0 ||",
+		new: "if q.hold != nil || len(q.callers) >= 0 ||",
+		pkg: real, run: "TestTryAcquireDoesNotOvertakeCallersOfItsProcess$",
+	},
+	{
+		name: "a wait that is given up says nothing", file: "local.go",
+		old: "now.RetryAfter = max(held.RetryAfter-(q.m.clock.Now()-q.refusedAt), 0)",
+		new: "now.RetryAfter = 0",
+		pkg: real, run: "TestACallerThatGivesUpBehindAnotherSaysWhatStoodInTheWay$",
+	},
+	{
+		name: "queues of names are kept for ever", file: "local.go",
+		old: "\t\t\tdelete(s.byLock, lock)\n",
+		new: "\t\t\tnext = min(next, now+time.Second)\n",
+		pkg: real, run: "TestALeaseIsPassedOnInTheOrderOfTheCalls$",
+	},
+	// Wake-ups.
+	{
+		name: "a wake-up for another Manager's ticket is heeded", file: "waiters.go",
+		old: "!strings.HasPrefix(ticket, m.id) || ",
+		new: "",
+		pkg: real, run: "TestAForgedWakeUpTouchesNothingOfOthers$",
+	},
+	{
+		name: "a wake-up reaches a key without the prefix", file: "waiters.go",
+		old: "|| !strings.HasPrefix(lock, m.cfg.prefix) {",
+		new: "{",
+		pkg: real, run: "TestAForgedWakeUpTouchesNothingOfOthers$",
+	},
+	{
+		name: "a node that wakes late gives no vote", file: "waiters.go",
+		old: "\t\tif a != nil {\n\t\t\ta.askAgain(quorum.Set(0).With(i))\n\t\t}\n",
+		new: "",
+		pkg: real, run: "TestANodeThatWakesLateVotesToo$",
+	},
+	{
+		name: "a reservation for nobody is left to lapse", file: "waiters.go",
+		old: "\t\tif kind == node.WakeReserved { // nobody",
+		new: "\t\tif kind == node.WakeNext { // nobody",
+		pkg: real, run: "TestAReservationForATicketThatNobodyUsesIsPassedOn$",
+	},
+	{
+		name: "a subscriber that comes back wakes nobody", file: "waiters.go",
+		old: "\t\tif reaction == quorum.ReactionReschedule {\n\t\t\tw.ring()\n\t\t}\n",
+		new: "",
+		pkg: real, run: "TestAWaiterThatLosesItsSubscriptionIsServedAllTheSame$",
+	},
+	{
+		name: "a waiter that gives up stays in the queues", file: "waiters.go",
+		old: "\tw.leaveQueues(leave | passOn)\n",
+		new: "\t_ = leave | passOn\n",
+		pkg: real, run: "TestAWaiterThatGivesUpLeavesNothingBehind$",
+	},
+	{
+		name: "a wake-up rings no bell", file: "waiters.go",
+		old: "\tcase quorum.ReactionReschedule:\n\t\tw.ring()\n",
+		new: "",
+		pkg: real, run: "TestWaitersAreServedInTheOrderOfTheirCalls$",
+	},
+	{
+		name: "the place is that of the first attempt with a ticket", file: "waiters.go",
+		old: "w.m.clusterTime(steady-waited)",
+		new: "w.m.clusterTime(steady-0*waited)",
+		pkg: real, run: "TestThePlaceInTheQueueIsTheInstantOfTheCall$",
+	},
+}

@@ -1,0 +1,48 @@
+package quorum_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// A node in quarantine has forgotten votes, perhaps of another client. There a heal may
+// bring back a key that this lease had, and give it no new vote.
+func TestHeldUntilIsTheEndOfAKeyThatTheNodeHad(t *testing.T) {
+	terms := quorum.Terms{Nodes: 3, TTL: 10 * time.Second, Drift: 100 * time.Millisecond, Guard: 200 * time.Millisecond, Timeout: time.Second}
+	began := time.Hour
+	had, never := 0, 2
+	start := func() quorum.Machine {
+		return quorum.NewMachine(&terms, make(quorum.Window, 3), began, quorum.Set(0).With(had).With(1), quorum.All(3))
+	}
+	missing := func(m *quorum.Machine, i int, at time.Duration) {
+		m.Step(at, quorum.Input{Kind: quorum.InputBegin})
+		m.Step(at, quorum.Input{Kind: quorum.InputMissing, Node: i, At: at})
+	}
+	until := terms.Keeps(began)
+
+	m := start()
+	assert.Equal(t, until, m.HeldUntil(had))
+	assert.Zero(t, m.HeldUntil(never))
+
+	missing(&m, never, began+time.Second)
+	assert.Zero(t, m.HeldUntil(never), "what it never had, it cannot have lost")
+
+	m.Step(began+time.Second, quorum.Input{Kind: quorum.InputConfirmed, Node: never, At: began + time.Second})
+	missing(&m, had, began+2*time.Second)
+	assert.Equal(t, until, m.HeldUntil(had), "until then nobody else had a vote there")
+	missing(&m, had, began+3*time.Second)
+	assert.Equal(t, until, m.HeldUntil(had), "said twice")
+	assert.Equal(t, quorum.StateAtRisk, m.State(), "what a node had is no vote")
+
+	m.Step(began+3*time.Second, quorum.Input{Kind: quorum.InputClockStep, Node: had, By: time.Millisecond})
+	assert.Zero(t, m.HeldUntil(had), "its clock jumped: the key ended before that, nobody knows when")
+
+	m = start()
+	m.Step(began+time.Second, quorum.Input{Kind: quorum.InputConfirmed, Node: never, At: began + time.Second})
+	m.Step(began+time.Second, quorum.Input{Kind: quorum.InputTaken, Node: had, At: began + time.Second})
+	assert.Zero(t, m.HeldUntil(had), "another client has it")
+}

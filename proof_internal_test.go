@@ -1,0 +1,141 @@
+package quorumlock
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// A lease is passed on inside the process only by what the nodes have shown of it.
+
+// held is a hold on three nodes that have shown it, and its Manager, of whose nodes none
+// runs.
+func held() (*Manager, *hold) {
+	m, l := idleDog(time.Hour, quorum.Terms{})
+	m.cfg.nodes = 3
+	for i := range 3 {
+		m.nodes = append(m.nodes, node.New(node.Config{
+			Index: i, Option: rueidis.ClientOption{InitAddress: []string{"127.0.0.1:1"}}, Clock: m.clock.Both,
+		}))
+	}
+	h := l.hold
+	h.lock = "job"
+	h.terms.Nodes, h.terms.Timeout = 3, time.Hour
+	h.machine = quorum.NewMachine(&h.terms.Terms, h.window[:3], m.clock.Now(), quorum.All(3), quorum.All(3))
+	h.proof = quorum.All(3)
+	return m, h
+}
+
+func TestProofIsWhatNodesHaveShownSinceTheLastDoubt(t *testing.T) {
+	others := quorum.All(3).Without(1)
+	for name, c := range map[string]struct {
+		kind   node.Kind
+		reply  node.Reply
+		before quorum.Set
+		want   quorum.Set
+	}{
+		"owner and token":       {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.Ours}}, others, quorum.All(3)},
+		"the owner alone":       {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.OursWithoutToken}}, quorum.All(3), others},
+		"healed":                {node.Heal, node.Reply{Status: node.Done, Answers: []int64{node.Ours}}, quorum.All(3), others},
+		"missing":               {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.Missing}}, quorum.All(3), 0},
+		"another's":             {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.Another}}, quorum.All(3), 0},
+		"no answer":             {node.Extend, node.Reply{Status: node.Unknown, Err: errNoAnswer}, quorum.All(3), quorum.All(3)},
+		"an operation failed":   {node.Extend, node.Reply{Status: node.Done, Err: errNoAnswer, Answers: []int64{node.Unanswered}}, quorum.All(3), quorum.All(3)},
+		"answers that misfit":   {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.Ours, node.Ours}}, others, others},
+		"a heal that came late": {node.Heal, node.Reply{Status: node.Done, Answers: []int64{node.Missing}}, quorum.All(3), quorum.All(3)},
+	} {
+		m, h := held()
+		h.proof = c.before
+		r := &round{m: m, holds: []*hold{h}, began: m.clock.Now(), steady: m.clock.Steady()}
+		c.reply.Sent = m.clock.Now()
+		r.Receive(1, &node.Request{Kind: c.kind}, &c.reply)
+		assert.Equal(t, c.want, h.proof, name)
+	}
+
+	m, h := held()
+	for _, c := range []struct {
+		nodes int
+		want  bool
+	}{{3, true}, {2, true}, {1, false}, {0, false}} {
+		h.proof = quorum.All(c.nodes)
+		assert.Equal(t, c.want, h.stateLocked().Proven, "%d nodes", c.nodes)
+	}
+	h.proof = quorum.All(3)
+	h.vote(1, m.clock.Now(), &node.Reply{Status: node.Taken})
+	assert.Equal(t, others, h.proof, "a vote that was never there is no doubt of the others")
+}
+
+// The raises of a check mint tokens: none of them is below what a counted node has stood
+// at, because another attempt may have been granted that.
+func TestACheckMintsTokensAboveWhereTheNodesStood(t *testing.T) {
+	raise := &node.Request{Kind: node.Raise}
+	raised := func(before int64, waiters int64) *node.Reply {
+		return &node.Reply{Status: node.Done, Before: before, Waiters: waiters}
+	}
+	m, h := held()
+	q := &localQueue{m: m, lock: "job", callers: map[quorum.CallerID]*waiter{}, hold: h}
+	h.local, h.next, h.last, h.proof = q, 4, 3, 0
+	const token = 1_000_000
+	check1 := func(token int64) *check {
+		c := &check{q: q, h: h, token: token, sent: m.clock.Now()}
+		q.check = c
+		return c
+	}
+	first := check1(token)
+	first.Receive(0, raise, raised(token-50, 0))
+	assert.Zero(t, h.proof, "one node is no quorum")
+	first.Receive(1, raise, raised(token-10, 2))
+	assert.Equal(t, []int64{token - 9, token}, []int64{h.next, h.last})
+	assert.EqualValues(t, token, node.ParseValue(h.value).Token)
+	assert.Equal(t, quorum.All(2), h.proof)
+	assert.Equal(t, 2, h.others)
+	assert.Equal(t, first.sent, h.toldAt)
+	assert.Nil(t, q.check)
+	first.Receive(2, raise, raised(token-70, 0))
+	assert.Equal(t, quorum.All(3), h.proof, "late, and at the token all the same")
+	assert.Equal(t, []int64{token - 9, token}, []int64{h.next, h.last}, "the block is in use")
+
+	// A check that comes to nothing leaves some nodes at another token.
+	second := check1(token + 100)
+	second.Receive(0, raise, raised(token, 0))
+	second.Receive(1, raise, raised(-1, 0))
+	second.Receive(2, raise, &node.Reply{Status: node.Unknown, Err: errNoAnswer})
+	assert.Equal(t, quorum.All(3).Without(0), h.proof)
+	assert.Equal(t, []int64{token - 9, token}, []int64{h.next, h.last})
+	second.Receive(2, raise, raised(token, 0))
+	assert.Equal(t, quorum.Set(0).With(1), h.proof)
+
+	// All were far below: the block is no longer than it may be.
+	third := check1(5 * token)
+	third.Receive(0, raise, raised(token, 0))
+	third.Receive(1, raise, raised(token, 0))
+	assert.EqualValues(t, 5*token-blockSize+1, h.next)
+
+	// Tokens that are given out already are not given again.
+	h.next = 5*token + 1
+	fourth := check1(5*token + 3)
+	fourth.Receive(0, raise, raised(5*token-5, 0)) // a node that lost what it knew
+	fourth.Receive(1, raise, raised(5*token-5, 0))
+	assert.EqualValues(t, 5*token+1, h.next)
+}
+
+// A node that reserves the lock for a waiter has lost ours: it is healed, and no sign that
+// another client holds the lock.
+func TestVerifyTakesAReservationForAMissingKey(t *testing.T) {
+	_, h := held()
+	waiter := strings.Repeat("1", node.TicketLen)
+	for value, want := range map[string]error{
+		h.value: nil, node.Compose(ownerOf(h.value), 0, ""): nil, waiter + " w ": errMissing, waiter + " w x": errTaken,
+		"": errTaken, "x": errTaken, node.Compose(waiter, 1, "1 - "): errTaken,
+	} {
+		assert.Equal(t, want, h.owns(&node.Reply{Held: value, TTL: time.Second}), "%q", value)
+	}
+	assert.Equal(t, errMissing, h.owns(&node.Reply{TTL: absent}))
+	assert.Equal(t, errTaken, h.owns(&node.Reply{TTL: endless}), "another's empty key")
+}
