@@ -204,12 +204,6 @@ var passes = []mutant{
 		pkg: real, run: "TestCallersThatGiveUpLeaveNothingBehind$",
 	},
 	{
-		name: "TryAcquire overtakes callers of its process", file: "local.go",
-		old: "if q.hold != nil || len(q.callers) == 0 ||",
-		new: "if q.hold != nil || len(q.callers) >= 0 ||",
-		pkg: real, run: "TestTryAcquireDoesNotOvertakeCallersOfItsProcess$",
-	},
-	{
 		name: "a wait that is given up says nothing", file: "local.go",
 		old: "now.RetryAfter = max(held.RetryAfter-(q.m.clock.Now()-q.refusedAt), 0)",
 		new: "now.RetryAfter = 0",
