@@ -61,3 +61,23 @@ func TestAFlushBetweenTwoTrustingClientsIsSeen(t *testing.T) {
 	assert.ErrorIs(t, n.Health().Reason, node.ErrQuarantined)
 	assert.EqualValues(t, 0, server.MustDo("EXISTS", "p:job"))
 }
+
+// The data of a node in quarantine may be older than another client's grant: a raise would
+// count there, and what an extend shows of the token proves nothing. Leases go on.
+func TestARaiseIsRefusedInQuarantine(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	n, now := run(t, node.Config{
+		Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}}, Guard: time.Hour, Cap: time.Second,
+	})
+	require.ErrorIs(t, n.Health().Reason, node.ErrQuarantined, "first use")
+	before := node.Compose(ownerA, 7, metadata)
+	server.MustDo("SET", "p:job", before, "PX", "60000")
+	answer := make(answers, 1)
+	require.True(t, n.Post(node.NewRaise("p:job", ownerA, 9, metadata, now()+time.Minute), answer))
+	assert.EqualValues(t, -1, answer.next(t).Before)
+	assert.Equal(t, before, server.MustDo("GET", "p:job"))
+	assert.EqualValues(t, 0, server.MustDo("EXISTS", node.RegistersKey("p:")))
+	require.True(t, n.Post(renewals([]string{"p:job"}, ownerA, 7, "30000", now()+time.Minute), answer))
+	assert.Equal(t, []int64{node.OursWithoutToken}, answer.next(t).Answers)
+	assert.LessOrEqual(t, server.MustDo("PTTL", "p:job").(int64), int64(30_000), "prolonged all the same")
+}
