@@ -41,8 +41,9 @@ func TestProofIsWhatNodesHaveShownSinceTheLastDoubt(t *testing.T) {
 		want   quorum.Set
 	}{
 		"owner and token":       {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.Ours}}, others, quorum.All(3)},
-		"the owner alone":       {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.OursWithoutToken}}, quorum.All(3), others},
-		"healed":                {node.Heal, node.Reply{Status: node.Done, Answers: []int64{node.Ours}}, quorum.All(3), others},
+		"the owner alone":       {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.OursWithoutToken}}, others, others},
+		"the token no more":     {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.OursWithoutToken}}, quorum.All(3), 0},
+		"healed":                {node.Heal, node.Reply{Status: node.Done, Answers: []int64{node.Ours}}, others, others},
 		"missing":               {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.Missing}}, quorum.All(3), 0},
 		"another's":             {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.Another}}, quorum.All(3), 0},
 		"no answer":             {node.Extend, node.Reply{Status: node.Unknown, Err: errNoAnswer}, quorum.All(3), quorum.All(3)},
