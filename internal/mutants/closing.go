@@ -132,21 +132,39 @@ var closing = []mutant{
 	},
 	{
 		name: "a batch has no bound", file: "internal/node/queue.go",
-		old: "i < len(n.lanes.acquire) && size < batchBytes; i++",
-		new: "i < len(n.lanes.acquire); i++",
+		old: "i < most && size < batchBytes; i++",
+		new: "i < most; i++",
 		pkg: scripts, run: "TestABatchHasAMostSize$",
 	},
 	{
 		name: "a batch has so many requests at the most", file: "internal/node/queue.go",
-		old: "i < len(n.lanes.acquire) && size < batchBytes; i++",
-		new: "i < len(n.lanes.acquire) && size < batchBytes && i < 128; i++",
+		old: "i < most && size < batchBytes; i++",
+		new: "i < most && size < batchBytes && i < 128; i++",
 		pkg: scripts, run: "TestABatchHasNoMostNumberOfRequests$",
 	},
 	{
 		name: "a script runs any number of operations", file: "internal/node/batch.go",
-		old: "if c.locks > 0 && c.locks+locks > MaxLocks {",
-		new: "if c.locks > 0 && c.locks+locks > 1<<20 {",
+		old: "if c.locks > 0 && (c.locks+locks > MaxLocks ||",
+		new: "if c.locks > 0 && (c.locks+locks > 1<<20 ||",
 		pkg: scripts, run: "TestScriptsAreCutAtTheMostOperations$",
+	},
+	{
+		name: "a server that is full grants behind an extension", file: "internal/node/batch.go",
+		old: "full && n.batch[i].asks() != n.batch[i-1].asks()",
+		new: "full && n.batch == nil",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_full_server",
+	},
+	{
+		name: "a server that is full is never taken for one", file: "internal/node/batch.go",
+		old: "n.fullUntil = s.received + fullFor",
+		new: "n.fullUntil = 0",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_full_server",
+	},
+	{
+		name: "more acquisitions go out than are answered in time", file: "internal/node/pace.go",
+		old: "\tif len(lane) <= most {",
+		new: "\tif len(lane) > 0 {",
+		pkg: scripts, run: "TestMoreCallersThanANodeCanServeCostNoGoodput$",
 	},
 	// What may still be made.
 	{
@@ -181,7 +199,7 @@ var closing = []mutant{
 	},
 	{
 		name: "a heal that is made behind its release stays", file: "internal/node/request.go",
-		old: "for i := 1; i < len(r.args); i += 4 {",
+		old: "for i := 1; i < len(r.args); i += 5 {",
 		new: "for i := 1; i < 1; i++ {",
 		pkg: scripts, run: "TestALockThatIsMadeBehindItsReleaseIsReleasedAgain$",
 	},

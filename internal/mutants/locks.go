@@ -187,9 +187,27 @@ var locks = []mutant{
 	},
 	{
 		name: "heal at any time", file: "internal/node/apply.lua",
-		old: "if now > ARGV[at + 3] + offset then\n        reply = 0\n      elseif held == ''",
-		new: "if now < 0 then\n        reply = 0\n      elseif held == ''",
+		old: "if now > ARGV[at + 3] + offset or not votes and",
+		new: "if not votes and",
 		pkg: scripts, run: "TestRealRedisConforms/RESP3/heal_does_nothing",
+	},
+	{
+		name: "a heal in quarantine is a vote", file: "internal/node/apply.lua",
+		old: "or not votes and now > ARGV[at + 4] + offset then",
+		new: "then",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_quarantined_node_votes_for_nothing",
+	},
+	{
+		name: "a heal in quarantine mends nothing", file: "internal/node/apply.lua",
+		old: "or not votes and now > ARGV[at + 4] + offset then",
+		new: "or not votes then",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_quarantined_node_votes_for_nothing",
+	},
+	{
+		name: "a heal has an end on every node", file: "internal/node/apply.lua",
+		old: "or not votes and now > ARGV[at + 4] + offset then",
+		new: "or now > ARGV[at + 4] + offset then",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_node_reads_every_answer_of_what",
 	},
 	{
 		name: "heal of another's lock", file: "internal/node/apply.lua",
@@ -211,8 +229,8 @@ var locks = []mutant{
 	},
 	{
 		name: "heal takes a reservation at any time", file: "internal/node/apply.lua",
-		old: "if now > ARGV[at + 3] + offset then\n        reply = 0\n      elseif held == ''",
-		new: "if now > ARGV[at + 3] + offset and string.sub(held, 33) ~= ' w ' then\n        reply = 0\n      elseif held == ''",
+		old: "if now > ARGV[at + 3] + offset or not votes and",
+		new: "if now > ARGV[at + 3] + offset and string.sub(held, 33) ~= ' w ' or not votes and",
 		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_reservation_is_no_lease",
 	},
 	{
