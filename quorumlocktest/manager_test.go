@@ -594,8 +594,9 @@ func TestNodesWhoseClocksDifferStillAgreeOnAFreshToken(t *testing.T) {
 			node.Delay(10 * time.Millisecond)
 		}
 		began := time.Now()
-		acquire(t, m, "job")
+		l := acquire(t, m, "job")
 		assert.Equal(t, 20*time.Millisecond, time.Since(began))
+		assert.InDelta(t, began.UnixMicro(), l.Token(), 100_000, "by the clock in the middle")
 	})
 }
 

@@ -289,6 +289,7 @@ func (l *lab) try(ctx context.Context, i int) verdict {
 var (
 	failure = regexp.MustCompile(`(?m)^( *)--- FAIL: (\S+)`)
 	hanging = regexp.MustCompile(`(?s)panic: test timed out.*running tests:\s+(\S+)`)
+	behind  = regexp.MustCompile(`panic: (?:Fail|Log) in goroutine after (\S+) has completed`)
 )
 
 // failed returns the first test that failed, and of its parts the one that
@@ -298,6 +299,9 @@ func failed(output string) string {
 	if found == nil {
 		if hangs := hanging.FindStringSubmatch(output); hangs != nil {
 			return hangs[1] + " (hangs)"
+		}
+		if late := behind.FindStringSubmatch(output); late != nil { // what it was waiting for
+			return late[1]
 		}
 		return ""
 	}

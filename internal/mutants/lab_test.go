@@ -65,6 +65,7 @@ func TestOnlyAFailedTestCatchesAMutant(t *testing.T) {
 		"--- FAIL: TestA (0.01s)\n    a_test.go:7: wrong\n":                                                                    "TestA",
 		"--- FAIL: TestA (0.01s)\n    --- PASS: TestA/one (0.00s)\n    --- FAIL: TestA/two (0.00s)\n--- FAIL: TestB (0.00s)\n": "TestA/two",
 		"panic: test timed out after 1m0s\n\trunning tests:\n\t\tTestA (1m0s)\n":                                               "TestA (hangs)",
+		"=== RUN   TestA\npanic: Fail in goroutine after TestA/one has completed\n\ngoroutine 7 [running]:\n":                  "TestA/one",
 	} {
 		assert.Equal(t, want, failed(output), output)
 	}

@@ -195,13 +195,13 @@ var locks = []mutant{
 		name: "a heal in quarantine is a vote", file: "internal/node/apply.lua",
 		old: "or not votes and now > ARGV[at + 4] + offset then",
 		new: "then",
-		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_quarantined_node_votes_for_nothing",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/the_marker_of_other_data",
 	},
 	{
 		name: "a heal in quarantine mends nothing", file: "internal/node/apply.lua",
 		old: "or not votes and now > ARGV[at + 4] + offset then",
 		new: "or not votes then",
-		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_quarantined_node_votes_for_nothing",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/the_marker_of_other_data",
 	},
 	{
 		name: "a heal has an end on every node", file: "internal/node/apply.lua",

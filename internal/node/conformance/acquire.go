@@ -174,6 +174,9 @@ func (r *rig) anotherMarker() {
 	r.unchanged(func() {
 		assert.Equal(r, []any{int64(-1), int64(-1)}, r.apply(r.acquire(alice, t), r.wait(alice, 1)))
 	})
+	r.unchanged(func() {
+		assert.Equal(r, int64(0), r.one(r.heal(alice).with(4, micros(r.micros()-1))), "behind the end of what was lost, a heal would be a vote")
+	})
 	assert.Equal(r, int64(1), r.one(r.heal(alice)))
 	r.unchanged(func() { assert.Equal(r, answer(-1, 0), r.one(r.raise(alice, t)), "a raise would count") })
 	assert.Equal(r, []any{int64(2), int64(1), int64(-1)}, r.apply(r.extend(alice, 0), r.release(alice), r.acquire(alice, t)),
