@@ -116,7 +116,7 @@ var nodes = []mutant{
 	},
 	{
 		name: "a release that may not be is sent for ever", file: replies,
-		old: "\t\t\t\tr.Status = failure\n", new: "\t\t\t\tr.Status = Unknown\n",
+		old: "\t\t\t\tr.Status = failure\n", new: "\t\t\t\t_, r.Status = failure, Unknown\n",
 		pkg: scripts, run: "FuzzReplies$",
 	},
 
@@ -153,7 +153,7 @@ var nodes = []mutant{
 	},
 	{
 		name: "a retried release is retried", file: retrying,
-		old: "\t\t\tdelete(n.orphans, owner) // one retry is enough\n", new: "",
+		old: "\t\t\tdelete(n.orphans, owner) // one retry is enough\n", new: "\t\t\tn.orphans[owner] = void.Add(time.Minute)\n",
 		pkg: scripts, run: "TestCloseWaits|TestALockThatIsMade",
 	},
 	{
@@ -168,7 +168,7 @@ var nodes = []mutant{
 	},
 	{
 		name: "Close takes a wait for a retry for a node that hangs", file: worker,
-		old: "if now == seen && !resting {", new: "if now == seen {",
+		old: "if now == seen && !resting {", new: "if now == seen && (!resting || seen == now) {",
 		pkg: scripts, run: "TestCloseWaitsForTheReleaseOfALockThatMayStillBeMade$",
 	},
 	{
@@ -178,7 +178,7 @@ var nodes = []mutant{
 	},
 	{
 		name: "Close waits for ever", file: worker,
-		old: "\t\t\tif now == seen && !resting {\n\t\t\t\treturn false\n\t\t\t}\n", new: "\t\t\t_ = resting\n",
+		old: "\t\t\tif now == seen && !resting {\n\t\t\t\treturn false\n\t\t\t}\n", new: "\t\t\tif now == seen && !resting {\n\t\t\t\tcontinue\n\t\t\t}\n",
 		pkg: scripts, run: "TestCloseGivesUpAfterASecondWithoutProgress$",
 	},
 	{
