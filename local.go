@@ -24,6 +24,7 @@ type localQueue struct {
 	callers map[quorum.CallerID]*waiter
 	hold    *hold // on which the current lease of this process stands
 	handOff quorum.HandOff
+	late    bool   // handOff has looked once, too early for a head with a longer grace than ours
 	check   *check // of hold, under way
 
 	// What stood in the way of the last attempt from this queue, since the last grant, and
@@ -121,7 +122,8 @@ func (s *locals) handedOn(m *Manager, lock string, i int) {
 		trip = reading.RoundTrip
 	}
 	q.queue.HandedOn(now)
-	q.handOff.Reserved(now, i, m.grace(), trip) // the head's is about the same
+	q.handOff.Reserved(now, i, m.grace(), trip) // the head's is about the same, mostly
+	q.late = false
 	at := q.handOff.At()
 	q.mu.Unlock()
 	s.mu.Unlock()
@@ -212,12 +214,32 @@ type recalled struct{ q *localQueue }
 // Receive implements node.Receiver.
 func (r recalled) Receive(i int, req *node.Request, reply *node.Reply) {
 	r.q.m.telemetry.node(req.Kind, reply.Status)
-	r.q.mu.Lock()
-	ask := r.q.handOff.Answered(i, reply.Status == node.Done && reply.N == 1)
-	if ask != 0 {
-		r.q.recall(ask)
+	q, lapsed := r.q, reply.Status == node.Done && reply.N == 1
+	q.mu.Lock()
+	ask := q.handOff.Answered(i, lapsed)
+	switch {
+	case ask != 0:
+		q.recall(ask)
+	case !lapsed && !q.late:
+		defer q.m.locals.lookAgain(q.m, q.lock, i)
 	}
-	r.q.mu.Unlock()
+	q.mu.Unlock()
+}
+
+// lookAgain has a lock looked at once more that was reserved still: a distant head has a
+// longer grace. first is the first node that had left the lock to it.
+func (s *locals) lookAgain(m *Manager, lock string, first int) {
+	s.mu.Lock()
+	q := s.find(m, lock) // perhaps another one by now
+	q.mu.Lock()
+	q.late = true
+	for i := first; i < len(m.nodes); i++ {
+		q.handOff.Reserved(m.clock.Now(), i, maxGrace, 0)
+	}
+	at := q.handOff.At()
+	q.mu.Unlock()
+	s.mu.Unlock()
+	s.tendBy(m, at)
 }
 
 // name returns the name of the lock.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
@@ -33,22 +34,23 @@ func held() (*Manager, *hold) {
 }
 
 func TestProofIsWhatNodesHaveShownSinceTheLastDoubt(t *testing.T) {
-	others := quorum.All(3).Without(1)
+	all, others := quorum.All(3), quorum.All(3).Without(1)
 	for name, c := range map[string]struct {
 		kind   node.Kind
 		reply  node.Reply
 		before quorum.Set
 		want   quorum.Set
 	}{
-		"owner and token":       {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.Ours}}, others, quorum.All(3)},
-		"the owner alone":       {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.OursWithoutToken}}, quorum.All(3), others},
-		"healed":                {node.Heal, node.Reply{Status: node.Done, Answers: []int64{node.Ours}}, quorum.All(3), others},
-		"missing":               {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.Missing}}, quorum.All(3), 0},
-		"another's":             {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.Another}}, quorum.All(3), 0},
-		"no answer":             {node.Extend, node.Reply{Status: node.Unknown, Err: errNoAnswer}, quorum.All(3), quorum.All(3)},
-		"an operation failed":   {node.Extend, node.Reply{Status: node.Done, Err: errNoAnswer, Answers: []int64{node.Unanswered}}, quorum.All(3), quorum.All(3)},
-		"answers that misfit":   {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.Ours, node.Ours}}, others, others},
-		"a heal that came late": {node.Heal, node.Reply{Status: node.Done, Answers: []int64{node.Missing}}, quorum.All(3), quorum.All(3)},
+		"owner and token":           {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.Ours}}, others, all},
+		"never the token":           {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.OursWithoutToken}}, others, others},
+		"the token no more":         {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.OursWithoutToken}}, all, 0},
+		"healed":                    {node.Heal, node.Reply{Status: node.Done, Answers: []int64{node.Ours}}, others, others},
+		"missing":                   {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.Missing}}, all, 0},
+		"another's":                 {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.Another}}, all, 0},
+		"no answer":                 {node.Extend, node.Reply{Status: node.Unknown, Err: errNoAnswer}, all, all},
+		"an operation failed":       {node.Extend, node.Reply{Status: node.Done, Err: errNoAnswer, Answers: []int64{node.Unanswered}}, all, all},
+		"answers that misfit":       {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.Ours, node.Ours}}, others, others},
+		"a heal that came too late": {node.Heal, node.Reply{Status: node.Done, Answers: []int64{node.Missing}}, all, all},
 	} {
 		m, h := held()
 		h.proof = c.before
@@ -57,6 +59,22 @@ func TestProofIsWhatNodesHaveShownSinceTheLastDoubt(t *testing.T) {
 		r.Receive(1, &node.Request{Kind: c.kind}, &c.reply)
 		assert.Equal(t, c.want, h.proof, name)
 	}
+
+	// What was asked before the doubt says nothing of the time behind it, unless it is one more.
+	_, doubted := held()
+	sent := doubted.m.clock.Now()
+	doubted.prove(2, node.Another, sent)
+	require.Zero(t, doubted.proof)
+	assert.Greater(t, doubted.provenFrom, sent)
+	doubted.prove(0, node.Ours, sent)
+	doubted.prove(1, node.OursWithoutToken, sent)
+	assert.Zero(t, doubted.proof)
+	doubted.prove(0, node.Ours, doubted.m.clock.Now())
+	doubted.prove(0, node.OursWithoutToken, sent)
+	assert.Equal(t, quorum.Set(0).With(0), doubted.proof, "it had come to show the token since")
+
+	doubted.applyClockStep(&clockStep{node: 2, by: time.Second})
+	assert.Zero(t, doubted.proof, "keys have expired early on that node")
 
 	m, h := held()
 	for _, c := range []struct {
@@ -123,6 +141,15 @@ func TestACheckMintsTokensAboveWhereTheNodesStood(t *testing.T) {
 	fourth.Receive(0, raise, raised(5*token-5, 0)) // a node that lost what it knew
 	fourth.Receive(1, raise, raised(5*token-5, 0))
 	assert.EqualValues(t, 5*token+1, h.next)
+
+	// What a check shows that was sent before a doubt is no proof.
+	fifth := check1(6 * token)
+	h.doubt()
+	fifth.Receive(0, raise, raised(5*token+3, 0))
+	fifth.Receive(1, raise, raised(5*token+3, 0))
+	fifth.Receive(2, raise, raised(5*token+3, 0))
+	assert.EqualValues(t, 6*token, h.last, "its tokens are good all the same")
+	assert.Zero(t, h.proof)
 }
 
 // A node that reserves the lock for a waiter has lost ours: it is healed, and no sign that

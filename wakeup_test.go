@@ -146,11 +146,11 @@ func TestThePlaceInTheQueueIsTheInstantOfTheCall(t *testing.T) {
 	holder, servers := newManager(t, 3)
 	proxies, addrs := proxied(t, servers)
 	second := crowd(t, servers, 1)[0]
-	first := connect(t, addrs, lazily())
 	for _, p := range proxies {
 		p.DelayCommand(func(cmd []string) bool { return cmd[0] == "SUBSCRIBE" }, late)
-		p.Delay(100 * time.Millisecond)
+		p.Delay(30 * time.Millisecond)
 	}
+	first := connect(t, addrs, lazily())
 	l := acquired(t, holder, "job")
 	came := make(chan string, 2)
 	call := func(name string, m *quorumlock.Manager) {
@@ -160,7 +160,7 @@ func TestThePlaceInTheQueueIsTheInstantOfTheCall(t *testing.T) {
 		assert.NoError(t, l.Release(background))
 	}
 	go call("first", first)
-	time.Sleep(50 * time.Millisecond)
+	time.Sleep(25 * time.Millisecond)
 	go call("second", second)
 	queued(t, servers, 1)
 	tickets, _ := servers[0].MustDo("ZRANGE", queueKey("job"), "0", "-1").([]any)

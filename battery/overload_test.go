@@ -31,7 +31,11 @@ func farManager(t *testing.T, servers []*redistest.Server, trip time.Duration, o
 // lease must not queue behind them, and what the nodes can do must not go into answers
 // that nobody waits for any more.
 func TestAcquisitionsStarveNoRenewal(t *testing.T) {
-	const ttl, few, many = 2 * time.Second, 100, 3000
+	const ttl, few = 2 * time.Second, 100
+	many := 3000
+	if raced() && !full {
+		many = 500 // more are more than the race detector can run: then this process stands still, and no node
+	}
 	lasting := time.Duration(count(60, 6)) * time.Second
 	r := newRow(t, fmt.Sprintf("%d callers, %v away, TTL %v, N=3", many, roundTrip, ttl))
 	servers := redistest.Start(t, 3)

@@ -40,6 +40,24 @@ func TestAMutantChangesOnePlaceOfItsFile(t *testing.T) {
 	assert.Error(t, err)
 }
 
+// The text of a script has its place in the binary, and its lines their numbers.
+func TestAScriptWithABugIsAsLongAsOneWithout(t *testing.T) {
+	const script = "-- one\n--\n-- two\ncall()\n"
+	for planted, want := range map[string]string{
+		script:                                script,
+		"-- one\n--\n-- two\ncal()\n":         "-- one\n--\n-- two\ncal()\n ",
+		"-- one\n--\n-- two\ncall(12)\n":      "--ne\n--\n-- two\ncall(12)\n",
+		"-- one\n--\n-- two\ncall(1234567)\n": "--\n--\n--o\ncall(1234567)\n",
+	} {
+		got, err := fit([]byte(planted), len(script))
+		require.NoError(t, err)
+		assert.Equal(t, want, string(got))
+		assert.Len(t, got, len(script))
+	}
+	_, err := fit([]byte("-- one\ncall(123456789)\n"), 10)
+	require.Error(t, err)
+}
+
 func TestOnlyAFailedTestCatchesAMutant(t *testing.T) {
 	for output, want := range map[string]string{
 		"=== RUN   TestA\n--- PASS: TestA (0.00s)\nPASS\n":                                                                     "",

@@ -5,13 +5,43 @@ var passes = []mutant{
 	// Proof that a hold may be passed on.
 	{
 		name: "a key with another token is proof", file: "hold.go",
-		old: "\tcase node.OursWithoutToken:\n\t\th.proof = h.proof.Without(i)",
-		new: "\tcase node.OursWithoutToken:\n\t\th.proof = h.proof.With(i)",
+		old: "it has never shown the token.\n",
+		new: "\n\t\th.proof = h.proof.With(i)\n",
+		pkg: real, run: "TestProofIsWhatNodesHaveShownSinceTheLastDoubt$",
+	},
+	{
+		name: "a node that was ahead is a doubt of all", file: "hold.go",
+		old: "case answer == node.OursWithoutToken && (!h.proof.Has(i) || sent < h.provenFrom):",
+		new: "case answer == node.Missing && answer == node.Ours:",
+		pkg: real, run: "TestProofIsWhatNodesHaveShownSinceTheLastDoubt$",
+	},
+	{
+		name: "a token that a node shows no more is no doubt", file: "hold.go",
+		old: "case answer == node.OursWithoutToken && (!h.proof.Has(i) || sent < h.provenFrom):",
+		new: "case answer == node.OursWithoutToken:",
+		pkg: real, run: "TestProofIsWhatNodesHaveShownSinceTheLastDoubt$",
+	},
+	{
+		name: "an answer from before a doubt is proof", file: "hold.go",
+		old: "case answer == node.Ours && sent >= h.provenFrom:",
+		new: "case answer == node.Ours && sent >= 0:",
+		pkg: real, run: "TestProofIsWhatNodesHaveShownSinceTheLastDoubt$",
+	},
+	{
+		name: "a doubt has no instant", file: "hold.go",
+		old: "h.proof, h.provenFrom = 0, h.m.clock.Now()",
+		new: "h.proof = 0",
+		pkg: real, run: "TestProofIsWhatNodesHaveShownSinceTheLastDoubt$",
+	},
+	{
+		name: "a clock that is stepped is no doubt", file: "hold.go",
+		old: "\t\th.note(step.node, step)\n\t\th.doubt()\n",
+		new: "\t\th.note(step.node, step)\n",
 		pkg: real, run: "TestProofIsWhatNodesHaveShownSinceTheLastDoubt$",
 	},
 	{
 		name: "a doubt is of one node", file: "hold.go",
-		old: "\tdefault:\n\t\th.proof = 0",
+		old: "\tdefault:\n\t\th.doubt()",
 		new: "\tdefault:\n\t\th.proof = h.proof.Without(i)",
 		pkg: real, run: "TestProofIsWhatNodesHaveShownSinceTheLastDoubt$",
 	},
@@ -40,8 +70,8 @@ var passes = []mutant{
 		pkg: real, run: "TestProofIsWhatNodesHaveShownSinceTheLastDoubt$",
 	},
 	{
-		name: "a step of a clock leaves the proof", file: "attempt.go",
-		old: "\t\t\th.note(step.node, step)\n\t\t\th.proof = 0\n",
+		name: "a step of a clock during an attempt is no doubt", file: "attempt.go",
+		old: "\t\t\th.note(step.node, step)\n\t\t\th.doubt()\n",
 		new: "\t\t\th.note(step.node, step)\n",
 		pkg: real, run: "TestAGrantThatAClockStepHasEndedIsReportedToNobody$",
 	},
@@ -84,8 +114,14 @@ var passes = []mutant{
 	},
 	{
 		name: "a check proves nothing", file: "local.go",
-		old: "\t\th.proof = c.raised\n",
-		new: "",
+		old: "h.proof, h.provenFrom = c.raised, c.sent",
+		new: "h.provenFrom = c.sent",
+		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
+	},
+	{
+		name: "a check proves what was doubted meanwhile", file: "local.go",
+		old: "if c.sent >= h.provenFrom { // no doubt since",
+		new: "if c.sent >= 0 { // no doubt since",
 		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
 	},
 	{
@@ -96,13 +132,19 @@ var passes = []mutant{
 	},
 	{
 		name: "a late raise of a check that failed is proof", file: "local.go",
-		old: "if c.h.last == c.token {",
-		new: "if c.h.last > 0 {",
+		old: "if c.h.last == c.token && c.sent >= c.h.provenFrom {",
+		new: "if c.sent >= c.h.provenFrom {",
+		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
+	},
+	{
+		name: "a late raise proves what was doubted meanwhile", file: "local.go",
+		old: "if c.h.last == c.token && c.sent >= c.h.provenFrom {",
+		new: "if c.h.last == c.token {",
 		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
 	},
 	{
 		name: "a late raise of a check is no proof", file: "local.go",
-		old: "if c.h.last == c.token {",
+		old: "if c.h.last == c.token && c.sent >= c.h.provenFrom {",
 		new: "if c.h.last == 0 {",
 		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
 	},
@@ -205,8 +247,8 @@ var passes = []mutant{
 	},
 	{
 		name: "TryAcquire overtakes callers of its process", file: "local.go",
-		old: "if q.hold != nil || len(q.callers) == 0 ||",
-		new: "if q.hold != nil || len(q.callers) >= 0 ||",
+		old: "if len(q.callers) == 0 || q.hold == nil &&",
+		new: "if len(q.callers) >= 0 || q.hold == nil &&",
 		pkg: real, run: "TestTryAcquireDoesNotOvertakeCallersOfItsProcess$",
 	},
 	{

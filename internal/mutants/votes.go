@@ -231,7 +231,7 @@ var votes = []mutant{
 		name: "the first token of a block is used twice", file: "attempt.go",
 		old: "h.next, h.last = first+1, last",
 		new: "h.next, h.last = first, last",
-		pkg: real, run: "TestALeaseIsPassedOnInTheOrderOfTheCalls$",
+		pkg: real, run: "TestAGrantShowsTheTopAndWhoStandsThere$",
 	},
 	{
 		name: "a single caller takes a block", file: "attempt.go",

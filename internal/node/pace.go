@@ -89,7 +89,8 @@ func (n *Node) shed(now time.Duration, out *rejected) int {
 	if len(chosen) == 0 {
 		return most // as they come
 	}
-	n.lanes.acquire = append(chosen, rest...)
+	copy(live[len(chosen):], rest) // rest stands at the front of the same array
+	copy(live, chosen)
 	return len(chosen)
 }
 

@@ -31,3 +31,13 @@ func TestAReleaseOfAnEarlierUseIsSent(t *testing.T) {
 	assert.False(t, release.undoesNothing(asked), "the first use was sent to this node")
 	assert.True(t, NewRelease("p:job", value, r, TicketUpdate{}, time.Minute).undoesNothing(asked), "the second was not")
 }
+
+// A reservation that nobody used is one node's affair: the others have another head.
+func TestALapseIsToldToItsNodeAlone(t *testing.T) {
+	r := &Request{}
+	r.Init(&Acquisition{Value: Compose(strings.Repeat("0", OwnerLen), 0, "0 - -"), Ticket: "t", Place: "5", Lapsed: 0b10})
+	for node, want := range map[uint32]string{0b1: "", 0b10: "l", 0b100: ""} {
+		args := r.argsFor(node)
+		assert.Equal(t, want, args[len(args)-1], "node %b", node)
+	}
+}

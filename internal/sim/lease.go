@@ -261,7 +261,7 @@ func (c *client) leaveRemnants(at time.Duration) {
 // releaseRemnants releases the remnants whose time has come.
 func (c *client) releaseRemnants(e *event) {
 	w := c.w
-	if c.phase == gone || e.message.life != c.life {
+	if c.phase == gone || e.life != c.life {
 		return
 	}
 	if w.now < c.paused {

@@ -81,7 +81,7 @@ func (n *node) move(m *message, wall time.Duration) {
 		m.moved, m.before, n.shown = target, min(value, target-1), target
 		if w.bugs.has(MovesLater) {
 			e := event{kind: evMoveLate, client: -1, node: n.id}
-			e.message.t = target
+			e.t = target
 			w.schedule(w.now+w.upTo(w.config.terms.TTL), &e)
 			return
 		}

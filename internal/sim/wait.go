@@ -267,7 +267,7 @@ func (c *client) handedOn(i int, m *message, now time.Duration) {
 	}
 	c.handOff.Reserved(now, i, c.w.config.grace, c.w.config.latency)
 	e := event{kind: evLook, client: c.id, node: -1}
-	e.message.life = c.life
+	e.life = c.life
 	c.w.schedule(max(c.when(c.handOff.At()), c.w.now)+1, &e)
 }
 

@@ -1,0 +1,230 @@
+package main
+
+// registers are the bugs of the script in what it does with fencing registers.
+var registers = []mutant{
+	// Registers.
+	{
+		name: "a register at the proposal counts as moved", file: "internal/node/apply.lua",
+		old: "'GT', 'CH', t, lock) ~= 1)",
+		new: "'GT', 'CH', t, lock) ~= 1 and tonumber(call('ZSCORE', registers, lock)) > t + 0)",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_register_at_or_above",
+	},
+	{
+		name: "a register moves down", file: "internal/node/apply.lua",
+		old: "'GT', 'CH', t, lock) ~= 1)",
+		new: "'CH', t, lock) ~= 1)",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_register_at_or_above",
+	},
+	{
+		name: "the base does not bound a fast move", file: "internal/node/apply.lua",
+		old: "waits or t + 0 <= base or",
+		new: "waits or",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/every_register_counts",
+	},
+	{
+		name: "a register moves without a cap in the fast way", file: "internal/node/apply.lua",
+		old: "t + 0 > furthest or",
+		new: "false or",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_register_moves_no_further",
+	},
+	{
+		name: "a register moves without a cap", file: "internal/node/apply.lua",
+		old: "local target = math.min(t, now + cap)",
+		new: "local target = t",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_register_moves_no_further",
+	},
+	{
+		name: "only one node need not move", file: "internal/node/apply.lua",
+		old: "if string.find(ARGV[6], '1', 1, true) then",
+		new: "if false then",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/the_only_node_moves",
+	},
+	{
+		name: "every node moves above what it has", file: "internal/node/apply.lua",
+		old: "if string.find(ARGV[6], '1', 1, true) then",
+		new: "if true then",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_register_at_or_above",
+	},
+	{
+		name: "the only node that queues is none", file: "internal/node/apply.lua",
+		old: "if string.find(ARGV[6], '1', 1, true) then",
+		new: "if ARGV[6] == '1' then",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/the_only_node_moves",
+	},
+	{
+		name: "a lock shows a token that its node did not move to", file: "internal/node/apply.lua",
+		old: "    if target ~= t then\n",
+		new: "    if target > 0 and target ~= t then\n",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_register_at_or_above",
+	},
+	{
+		name: "a lock shows the proposal where the cap bounds it", file: "internal/node/apply.lua",
+		old: "    if target ~= t then\n",
+		new: "    if target == 0 then\n",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_register_moves_no_further",
+	},
+	{
+		name: "a lock that is written again has no end", file: "internal/node/apply.lua",
+		old: "owner .. text .. metadata, 'XX', 'KEEPTTL')",
+		new: "owner .. text .. metadata, 'XX')",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/(a_register_moves_no_further|a_register_at_or_above)",
+	},
+	{
+		name: "registers in scientific notation", file: "internal/node/apply.lua",
+		old: "local text = string.format('%.0f', target)",
+		new: "local text = tostring(target)",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/(a_register_moves_no_further|the_only_node)",
+	},
+	{
+		name: "the answer says where the register stands", file: "internal/node/apply.lua",
+		old: "return { target, from, hint",
+		new: "return { target, f.register(lock), hint",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/(a_waiter_is_answered_where|a_register_at_or_above|the_only_node)",
+	},
+	{
+		name: "the answer forgets the base", file: "internal/node/apply.lua",
+		old: "return math.max(tonumber(call('ZSCORE', KEYS[1], lock) or 0), base)",
+		new: "return tonumber(call('ZSCORE', KEYS[1], lock) or 0)",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/(every_register_counts|a_waiter_is_answered)",
+	},
+	{
+		name: "a base that is no number is none", file: "internal/node/apply.lua",
+		old: "  base = 1 / 0 -- no number",
+		new: "  base = 0 -- no number",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/an_acquisition_that_fails",
+	},
+	{
+		name: "an acquire without fencing makes a register", file: "internal/node/apply.lua",
+		old: "  if not cap then\n      return 1\n    end",
+		new: "  cap = cap or 0",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/without_fencing",
+	},
+	{
+		name: "registers are of the prefix and not of the lock", file: "internal/node/apply.lua",
+		old: "call('ZADD', registers, 'GT', 'CH', t, lock)",
+		new: "call('ZADD', registers, 'GT', 'CH', t, registers)",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/registers_of_different_locks",
+	},
+	// Raise.
+	{
+		name: "raise for any owner", file: "internal/node/apply.lua",
+		old: "if votes and string.sub(held, 1, 33) == owner and",
+		new: "if votes and",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/raise_is_refused",
+	},
+	{
+		name: "raise of a reservation", file: "internal/node/apply.lua",
+		old: "and string.sub(held, 33) ~= ' w ' then\n      local register",
+		new: "then\n      local register",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_reservation_is_no_lease",
+	},
+	{
+		name: "raise of data that the client does not know", file: "internal/node/apply.lua",
+		old: "if votes and string.sub(held, 1, 33) == owner and",
+		new: "if string.sub(held, 1, 33) == owner and",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/the_marker_of_other_data",
+	},
+	{
+		name: "raise sets the register, even down", file: "internal/node/apply.lua",
+		old: "if register < tonumber(t) then",
+		new: "if register ~= tonumber(t) then",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/raise_moves",
+	},
+	{
+		name: "raise confirms a register that stands at t", file: "internal/node/apply.lua",
+		old: "if register < tonumber(t) then",
+		new: "if register <= tonumber(t) then",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/raise_moves",
+	},
+	{
+		name: "raise leaves the token of the lock", file: "internal/node/apply.lua",
+		old: "        call('SET', lock, owner .. t .. ' ' .. metadata, 'XX', 'KEEPTTL')\n",
+		new: "",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/raise_moves",
+	},
+	{
+		name: "raise prolongs for ever", file: "internal/node/apply.lua",
+		old: "metadata, 'XX', 'KEEPTTL')\n        call('ZADD'",
+		new: "metadata, 'XX')\n        call('ZADD'",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/raise_moves",
+	},
+	{
+		name: "raise moves no register", file: "internal/node/apply.lua",
+		old: "        call('ZADD', KEYS[1], t, lock)\n",
+		new: "",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/raise_moves",
+	},
+	// Registers that are forgotten.
+	{
+		name: "registers are forgotten without a trace", file: "internal/node/apply.lua",
+		old: "    f.rebase(tonumber(old[#old]))\n",
+		new: "",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/forget_drops",
+	},
+	{
+		name: "the base is raised to the oldest that is forgotten", file: "internal/node/apply.lua",
+		old: "f.rebase(tonumber(old[#old]))",
+		new: "f.rebase(tonumber(old[2]))",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/forget_drops",
+	},
+	{
+		name: "the base of a call is the one of its beginning", file: "internal/node/apply.lua",
+		old: "      base = to\n      call('SET', KEYS[2]",
+		new: "      call('SET', KEYS[2]",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/forget_drops",
+	},
+	{
+		name: "the base goes back", file: "internal/node/apply.lua",
+		old: "if to > base or base == 1 / 0 then",
+		new: "if to > 0 then",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/(the_base_never_goes_back|a_marker_of_another_process)",
+	},
+	{
+		name: "the base in scientific notation", file: "internal/node/apply.lua",
+		old: "call('SET', KEYS[2], string.format('%.0f', to))",
+		new: "call('SET', KEYS[2], tostring(to))",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/(forget_drops|a_marker_of_another_process)",
+	},
+	{
+		name: "all registers are forgotten at once", file: "internal/node/apply.lua",
+		old: "'BYSCORE', 'LIMIT', '0', most, 'WITHSCORES')",
+		new: "'BYSCORE', 'LIMIT', '0', '1000', 'WITHSCORES')",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/forget_drops",
+	},
+	{
+		name: "young registers are forgotten", file: "internal/node/apply.lua",
+		old: "string.format('%.0f', now - age)",
+		new: "string.format('%.0f', now)",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/forget",
+	},
+	{
+		name: "registers are forgotten below a base that is no number", file: "internal/node/apply.lua",
+		old: "    if base == 1 / 0 then\n      return 0 -- it has",
+		new: "    if base == 0 / 0 then\n      return 0 -- it has",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/forget_with_nothing",
+	},
+	{
+		name: "registers are forgotten while they are young", file: "internal/node/registers.go",
+		old: "registerAge = 24 * time.Hour",
+		new: "registerAge = time.Minute",
+		pkg: scripts, run: "TestOldRegistersAreForgotten$",
+	},
+	{
+		name: "no register is ever forgotten", file: "internal/node/registers.go",
+		old: "\tif first || n.cfg.Cap == 0 {",
+		new: "\tif first || n.cfg.Cap != 0 {",
+		pkg: scripts, run: "TestOldRegistersAreForgotten$",
+	},
+	{
+		name: "a node without fencing forgets registers", file: "internal/node/registers.go",
+		old: "\tif first || n.cfg.Cap == 0 {",
+		new: "\tif first {",
+		pkg: scripts, run: "TestOldRegistersAreForgotten$",
+	},
+	{
+		name: "what is more to forget waits a minute", file: "internal/node/registers.go",
+		old: "\tif r.Status == Done && r.N >= forgetMost {",
+		new: "\tif r.Status == Done && r.N > forgetMost {",
+		pkg: scripts, run: "TestOldRegistersAreForgotten$",
+	},
+}
