@@ -64,7 +64,7 @@ var nodes = []mutant{
 	},
 	{
 		name: "a release that may not be is sent for ever", file: replies,
-		old: "\t\t\t\tr.Status = failure\n", new: "\t\t\t\tr.Status = Unknown\n",
+		old: "\t\t\t\tr.Status = failure\n", new: "\t\t\t\t_, r.Status = failure, Unknown\n",
 		pkg: scripts, run: "FuzzReplies$",
 	},
 	{
