@@ -23,7 +23,7 @@ type operation struct {
 
 // arguments returns how many arguments each operation has.
 var arguments = map[string]int{
-	"acquire": 4, "wait": 7, "extend": 2, "heal": 3, "raise": 3, "release": 1, "leave": 4, "pass": 1, "recall": 0, "read": 0,
+	"acquire": 4, "wait": 7, "extend": 2, "heal": 4, "raise": 3, "release": 1, "leave": 4, "pass": 1, "recall": 0, "read": 0,
 	"forget": 2, "guard": 5,
 }
 

@@ -39,7 +39,13 @@ func TestHeldUntilIsTheEndOfAKeyThatTheNodeHad(t *testing.T) {
 	assert.Equal(t, quorum.StateAtRisk, m.State(), "what a node had is no vote")
 
 	m.Step(began+3*time.Second, quorum.Input{Kind: quorum.InputClockStep, Node: had, By: time.Millisecond})
-	assert.Zero(t, m.HeldUntil(had), "its clock jumped: the key ended before that, nobody knows when")
+	assert.Equal(t, until, m.HeldUntil(had), "a clock that jumps later changes nothing")
+
+	m = start()
+	m.Step(began+time.Second, quorum.Input{Kind: quorum.InputConfirmed, Node: never, At: began + time.Second})
+	m.Step(began+time.Second, quorum.Input{Kind: quorum.InputClockStep, Node: had, By: time.Hour})
+	assert.Equal(t, until, m.HeldUntil(had), "its clock jumped, and took the key with it")
+	assert.Equal(t, quorum.Margin(3, 2), m.Margin(began+time.Second), "it is no vote")
 
 	m = start()
 	m.Step(began+time.Second, quorum.Input{Kind: quorum.InputConfirmed, Node: never, At: began + time.Second})

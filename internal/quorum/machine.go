@@ -311,12 +311,15 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 	case InputClockStep:
 		// Keys expire by the node's clock, so this one ends earlier by the step,
 		// or has ended. A round now asks every node, and its answers heal.
-		if m.window[in.Node] <= 0 {
-			m.window[in.Node] = 0
+		until := m.window[in.Node]
+		if until <= 0 {
 			break
 		}
-		if m.window[in.Node] -= in.By; m.window[in.Node] <= now {
+		if m.window[in.Node] = until - in.By; m.window[in.Node] <= now {
 			m.window[in.Node] = 0
+			if until > now {
+				m.window[in.Node] = -until // gone before its time, see HeldUntil
+			}
 			if m.next != Never {
 				m.next = now
 			}
