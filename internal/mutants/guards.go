@@ -180,7 +180,7 @@ var guards = []mutant{
 	},
 	{
 		name: "leases trust a clock that was stepped", file: "internal/quorum/machine.go",
-		old: "if m.window[in.Node] -= in.By; m.window[in.Node] <= now {",
+		old: "if m.window[in.Node] = until - in.By; m.window[in.Node] <= now {",
 		new: "if in.By < 0 {",
 		pkg: decisions, run: "TestMachine$",
 	},
