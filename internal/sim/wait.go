@@ -273,7 +273,7 @@ func (c *client) handedOn(i int, m *message, now time.Duration) {
 
 // lookAfter looks whether the lock that the client has handed on was taken.
 func (c *client) lookAfter(e *event) {
-	if c.phase != gone && e.message.life == c.life && c.w.now >= c.paused {
+	if c.phase != gone && e.life == c.life && c.w.now >= c.paused {
 		c.look(c.handOff.Look(c.now()))
 	}
 }

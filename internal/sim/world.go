@@ -134,7 +134,7 @@ func (w *world) handle(e *event) {
 		w.nodes[e.node].trim(e.duration)
 	case evMoveLate:
 		n := &w.nodes[e.node]
-		n.register = max(n.register, e.message.t)
+		n.register = max(n.register, e.t)
 	case evCut:
 		w.cut(e)
 	case evDistance:
