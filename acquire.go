@@ -159,7 +159,16 @@ func (w *waiter) contend(span *acquireSpan) (*Lease, error) {
 		delay, stop := w.poll(&retry)
 		over := ctx.Err() != nil || m.ending() || err == nil || w.once || hopeless || stop
 		refused := len(a.refusals) > 0
-		w.ended(a, delay, over)
+		if w.local != nil {
+			w.local.met(a)
+		}
+		if over {
+			// The machine hears nothing of it: what is not answered yet is not late, and its
+			// Done names every queue that the ticket may be in.
+			a.release(node.TicketUpdate{})
+		} else {
+			w.ended(a, delay)
+		}
 		a.leave()
 		open = nil
 		switch {
@@ -196,9 +205,9 @@ func (w *waiter) poll(retry *backoff.BackOff) (delay time.Duration, stop bool) {
 	return delay, delay == backoff.Stop
 }
 
-// ended takes an attempt that came to nothing: it releases what the attempt may have
-// locked, and does with the ticket what the machine says.
-func (w *waiter) ended(a *attempt, delay time.Duration, over bool) {
+// ended takes an attempt that came to nothing and is not the last: it releases what the
+// attempt may have locked, and does with the ticket what the machine says.
+func (w *waiter) ended(a *attempt, delay time.Duration) {
 	a.mu.Lock()
 	result := a.result(a.ballot.Outcome())
 	a.mu.Unlock()
@@ -208,7 +217,7 @@ func (w *waiter) ended(a *attempt, delay time.Duration, over bool) {
 	w.mu.Unlock()
 	var update node.TicketUpdate
 	switch {
-	case over || w.ticket == "":
+	case w.ticket == "":
 	case next.Ticket == quorum.TicketKeep:
 		update = node.TicketUpdate{Ticket: w.ticket, Place: w.place}
 	case next.Ticket == quorum.TicketYield:
@@ -217,12 +226,7 @@ func (w *waiter) ended(a *attempt, delay time.Duration, over bool) {
 		update = node.TicketUpdate{Ticket: w.ticket}
 	}
 	a.release(update)
-	if !over {
-		w.leaveQueues(next.Leave | next.PassOn)
-	}
-	if w.local != nil {
-		w.local.met(result.Refusals)
-	}
+	w.leaveQueues(next.Leave | next.PassOn)
 }
 
 // sleep waits until the machine wants an attempt. It reports false when ctx or the

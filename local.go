@@ -279,16 +279,21 @@ func (q *localQueue) obstacle() error {
 
 // met takes what an attempt from this queue was refused by: a lease shows that the queues
 // on the nodes move, and a stranger's lock that clients without tickets are around.
-func (q *localQueue) met(refusals []quorum.Refusal) {
+func (q *localQueue) met(a *attempt) {
+	var settled, stranger bool
+	a.mu.Lock()
+	for i := range a.refusals {
+		settled = settled || !a.refusals[i].Reserved
+		stranger = stranger || a.refusals[i].Stranger
+	}
+	a.mu.Unlock()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, r := range refusals {
-		if !r.Reserved {
-			q.handOff.Settled()
-		}
-		if r.Stranger {
-			q.queue.StrangerSeen(q.m.clock.Now())
-		}
+	if settled {
+		q.handOff.Settled()
+	}
+	if stranger {
+		q.queue.StrangerSeen(q.m.clock.Now())
 	}
 }
 

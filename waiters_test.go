@@ -113,6 +113,42 @@ func crowd(t *testing.T, servers []*redistest.Server, n int, opts ...quorumlock.
 	return all
 }
 
+// What is not answered yet when the caller gives up is not late, and it has queued.
+func TestACallerThatGivesUpInAnAttemptLeavesTheQueues(t *testing.T) {
+	for _, end := range []string{"context", "Close"} {
+		t.Run(end, func(t *testing.T) {
+			holder, servers := newManager(t, 3)
+			_ = acquired(t, holder, "job")
+			m := connect(t, redistest.Addrs(servers), quorumlock.WithNodeTimeout(5*time.Second), quorumlock.WithTTL(60*time.Second),
+				quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(time.Millisecond) }))
+			subscribe(t, m, servers)
+			ctx, cancel := context.WithCancel(background)
+			defer cancel()
+			gone := make(chan error)
+			go func() { _, err := m.Acquire(ctx, "job"); gone <- err }()
+			queued(t, servers, 1)
+			for _, s := range servers {
+				s.Stop()
+			}
+			time.Sleep(50 * time.Millisecond) // it asks again meanwhile; the test holds if it does not
+			if end == "context" {
+				cancel()
+				require.ErrorIs(t, <-gone, context.Canceled)
+			}
+			time.AfterFunc(100*time.Millisecond, func() {
+				for _, s := range servers {
+					s.Continue()
+				}
+			})
+			if end == "Close" {
+				require.NoError(t, m.Close(background))
+				require.ErrorIs(t, <-gone, quorumlock.ErrClosed)
+			}
+			queued(t, servers, 0)
+		})
+	}
+}
+
 func TestWaitersAreServedInTheOrderOfTheirCalls(t *testing.T) {
 	for _, n := range []int{1, 3, 5} {
 		t.Run(fmt.Sprintf("N=%d", n), func(t *testing.T) {

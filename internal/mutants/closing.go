@@ -16,6 +16,12 @@ var closing = []mutant{
 		pkg: real, run: "TestAnAttemptThatCameToNothingLeavesNoKeys$/lost",
 	},
 	{
+		name: "what the caller did not wait for is late", file: "acquire.go",
+		old: "\t\t\ta.release(node.TicketUpdate{})\n\t\t} else {\n\t\t\tw.ended(a, delay)\n",
+		new: "\t\t\tw.ended(a, delay)\n\t\t} else {\n\t\t\tw.ended(a, delay)\n",
+		pkg: real, run: "TestACallerThatGivesUpInAnAttemptLeavesTheQueues$",
+	},
+	{
 		name: "an acquire without an end", file: "attempt.go",
 		old: "NotAfter: a.steady + w.terms.Timeout, Token: token,",
 		new: "NotAfter: a.steady + time.Hour, Token: token,",
