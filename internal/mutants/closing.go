@@ -4,9 +4,9 @@ package main
 var closing = []mutant{
 	// Attempts that come to nothing.
 	{
-		name: "a failed attempt keeps its keys", file: "acquire.go",
-		old: "\ta.release(update)\n",
-		new: "\t_ = update\n",
+		name: "a failed attempt keeps its keys", file: "attempt.go",
+		old: "\t\tif !unsent.Has(i) {\n",
+		new: "\t\tif !unsent.Has(i) && update.Yields {\n",
 		pkg: virtual, run: "TestAmbiguousIsNeverAVoteAndIsAlwaysReleased$",
 	},
 	{
@@ -16,9 +16,9 @@ var closing = []mutant{
 		pkg: real, run: "TestAnAttemptThatCameToNothingLeavesNoKeys$/lost",
 	},
 	{
-		name: "what the caller did not wait for is late", file: "acquire.go",
-		old: "\t\t\ta.release(node.TicketUpdate{})\n\t\t} else {\n\t\t\tw.ended(a, delay)\n",
-		new: "\t\t\tw.ended(a, delay)\n\t\t} else {\n\t\t\tw.ended(a, delay)\n",
+		name: "a caller that gives up in an attempt stays in the queues", file: "acquire.go",
+		old: "\t\t\tw.done()\n",
+		new: "\t\t\t_ = w.ticket\n",
 		pkg: real, run: "TestACallerThatGivesUpInAnAttemptLeavesTheQueues$",
 	},
 	{
