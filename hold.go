@@ -2,6 +2,7 @@ package quorumlock
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -40,8 +41,9 @@ type hold struct {
 	others     int           // tickets that wait elsewhere, as the nodes said last
 	toldAt     time.Duration // when they were asked
 
-	// The watchdog's, guarded by its mutex.
-	wake  time.Duration
+	// The watchdog's, written under its mutex. wake is also read without: when the watchdog
+	// looks at the hold, Never when it does not.
+	wake  atomic.Int64
 	index int // in the watchdog's heap; −1 when not there
 }
 

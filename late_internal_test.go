@@ -236,7 +236,7 @@ func TestALossThatIsToldEarlyKeepsOthersOutAsLong(t *testing.T) {
 	l.hold.step(quorum.Input{Kind: quorum.InputTick}, nil)
 	require.ErrorIs(t, l.Err(), ErrLost)
 	assert.Equal(t, stop+time.Minute, l.hold.remains)
-	assert.Equal(t, l.hold.remains, l.hold.wake)
+	assert.EqualValues(t, l.hold.remains, l.hold.wake.Load())
 }
 
 // What a round may take by the options is not taken away by a watchdog that is

@@ -92,7 +92,7 @@ func (h *hold) settle(now time.Duration, out quorum.Output) {
 	if h.lease.err == nil {
 		h.lease.stop.Store(int64(h.machine.Stop()))
 	}
-	for i := range h.terms.Nodes {
+	for i := 0; out.Silent>>i != 0; i++ {
 		if out.Silent.Has(i) && (h.nodes == nil || h.nodes[i] == nil) {
 			h.note(i, errNoAnswer)
 		}

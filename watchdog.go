@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/node"
@@ -40,7 +41,7 @@ type watchdog struct {
 	asleep   time.Duration // until when; 0 while awake, when it needs no signal
 	rung     time.Duration // when it was signalled since it fell asleep; 0 for never
 	lag      quorum.Lag    // how late it has been
-	expected time.Duration // how late it has to be expected to be, as holds are stepped with
+	expected atomic.Int64  // how late it has to be expected to be, as holds are stepped with; read without mu
 	applied  time.Duration // every hold has been stepped with as much, or more
 }
 
@@ -108,12 +109,13 @@ func (d *watchdog) measure(due, jumped time.Duration) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.lag.Saw(now, late)
-	d.expected = d.lag.Expect(now)
-	d.applied = min(d.applied, d.expected)
-	if d.expected-d.applied <= max(5*time.Millisecond, d.applied/4) {
+	expected := d.lag.Expect(now)
+	d.expected.Store(int64(expected))
+	d.applied = min(d.applied, expected)
+	if expected-d.applied <= max(5*time.Millisecond, d.applied/4) {
 		return false
 	}
-	d.applied = d.expected
+	d.applied = expected
 	return true
 }
 
@@ -127,19 +129,17 @@ func (d *watchdog) stepAll() {
 }
 
 // expectedLag returns the expected delay before a reader observes a loss.
-func (d *watchdog) expectedLag() time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.expected
-}
+func (d *watchdog) expectedLag() time.Duration { return time.Duration(d.expected.Load()) }
 
 // take removes the holds that wake by then. The slice is good until the next sleep.
 func (d *watchdog) take(then time.Duration) []*hold {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.asleep = 0
-	for len(d.holds) > 0 && d.holds[0].wake <= then {
-		d.due = append(d.due, heap.Pop(&d.holds).(*hold))
+	for len(d.holds) > 0 && d.holds[0].wake.Load() <= int64(then) {
+		h := heap.Pop(&d.holds).(*hold)
+		h.wake.Store(int64(quorum.Never))
+		d.due = append(d.due, h)
 	}
 	return d.due
 }
@@ -210,14 +210,15 @@ func (d *watchdog) sleep() (time.Duration, bool) {
 	d.due, d.rung = d.due[:0], 0
 	next := d.m.locals.nextLook()
 	if len(d.holds) == 0 {
-		d.expected, d.applied = 0, 0 // nothing is measured until the next hold, which has it measured at once
+		d.applied = 0 // nothing is measured until the next hold, which has it measured at once
+		d.expected.Store(0)
 		if d.asleep = next; next == quorum.Never {
 			return 0, false
 		}
 		return max(next-d.m.clock.Now(), 0), true
 	}
 	now := d.m.clock.Now()
-	d.asleep = min(d.holds[0].wake, now+patience, next) // which may have gone by
+	d.asleep = min(time.Duration(d.holds[0].wake.Load()), now+patience, next) // which may have gone by
 	return max(d.asleep-now, 0), true
 }
 
@@ -234,22 +235,25 @@ func (d *watchdog) wakeBy(at time.Duration) {
 
 // schedule files a hold under the instant of its next wake; quorum.Never takes it out.
 func (d *watchdog) schedule(h *hold, wake time.Duration) {
+	// Too early is put right when it wakes; moving it now costs more. Most answers end here.
+	if wake != quorum.Never && int64(wake) >= h.wake.Load() {
+		return
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
 	case wake == quorum.Never:
 		if h.index >= 0 {
 			heap.Remove(&d.holds, h.index)
+			h.wake.Store(int64(wake))
 		}
 		return
 	case h.index < 0:
-		h.wake = wake
+		h.wake.Store(int64(wake))
 		heap.Push(&d.holds, h)
-	case wake < h.wake:
-		h.wake = wake
+	case int64(wake) < h.wake.Load():
+		h.wake.Store(int64(wake))
 		heap.Fix(&d.holds, h.index)
-	default:
-		return // too early is put right when it wakes; moving it now costs more
 	}
 	d.wakeBy(wake)
 }
@@ -425,7 +429,7 @@ func (nobody) Receive(int, *node.Request, *node.Reply) {}
 type holdHeap []*hold
 
 func (h holdHeap) Len() int           { return len(h) }
-func (h holdHeap) Less(i, j int) bool { return h[i].wake < h[j].wake }
+func (h holdHeap) Less(i, j int) bool { return h[i].wake.Load() < h[j].wake.Load() }
 
 func (h holdHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]

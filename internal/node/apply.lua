@@ -313,6 +313,9 @@ local function rare()
   -- clients see data that was lost even if the same process wrote a marker again. An
   -- end beyond 2^53-1, where numbers have gaps, is nobody's clock.
   function f.guard(run, longest, trust, force, nonce)
+    if not marker then
+      call('GETRANGE', KEYS[4], '0', '0') -- another type is an error: it is somebody's data
+    end
     local old, stop, agreed = string.match(marker or '', '^(%S+) (%d+) (%d+) %w+$')
     stop = tonumber(stop)
     if old and stop < 9007199254740991 and (agreed ~= longest or old == run and force ~= '1') then

@@ -54,7 +54,6 @@ func (r *rig) guardStarts() {
 	for what, prepare := range map[string][]string{
 		"first use": {"DEL", r.marker}, "another process": {"SET", r.marker, "another 1 60000 nonce"}, "garbage": {"SET", r.marker, "\xff"},
 		"the marker of turn one": {"SET", r.marker, "run 1 60000"}, "an end that is no instant": {"SET", r.marker, "run 9007199254740991 60000 nonce"},
-		"another type": {"HSET", r.marker, "a", "b"},
 	} {
 		r.admin("DEL", r.marker, r.base)
 		r.admin(prepare...)
@@ -68,6 +67,11 @@ func (r *rig) guardStarts() {
 		assert.EqualValues(r, -1, r.pttl(r.marker), what)
 		assert.EqualValues(r, -1, r.pttl(r.base), what)
 	}
+	r.admin("DEL", r.marker)
+	r.admin("HSET", r.marker, "theirs", "x")
+	r.fails(r.one(r.guard("run", 60_000, "0", "0")))
+	assert.Equal(r, "x", r.admin("HGET", r.marker, "theirs"), "it is not overwritten")
+	r.admin("DEL", r.marker)
 	r.admin("SET", r.base, micros(1<<52))
 	r.quarantine(r.guard("third", 60_000, "0", "0"))
 	assert.Equal(r, micros(1<<52), r.admin("GET", r.base), "it only grows")
