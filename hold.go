@@ -42,7 +42,7 @@ type hold struct {
 	toldAt     time.Duration // when they were asked
 
 	// The watchdog's, written under its mutex. wake is also read without: when the watchdog
-	// looks at the hold, Never when it does not.
+	// looks at the hold, 0 when it does not.
 	wake  atomic.Int64
 	index int // in the watchdog's heap; −1 when not there
 }

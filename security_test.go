@@ -1069,8 +1069,8 @@ func TestAGuardMarkerThatIsNoMarkerIsAQuarantineOrAnErrorAndNoRegisterBelievesIt
 		"another run": {put: func(*redistest.Server) []string {
 			return []string{"SET", "", "run 99999999999999999999999999 2000 nonce"}
 		}},
-		"hash": {put: func(*redistest.Server) []string { return []string{"HSET", "", "run", "x", "until", "0"} }},
-		"list": {put: func(*redistest.Server) []string { return []string{"RPUSH", "", "x"} }},
+		"hash": {put: func(*redistest.Server) []string { return []string{"HSET", "", "run", "x", "until", "0"} }, refused: true},
+		"list": {put: func(*redistest.Server) []string { return []string{"RPUSH", "", "x"} }, refused: true},
 		// Our own run_id, and an end that only a clock that was set back could
 		// have set; beyond 2^53 Lua does not count.
 		"an end in the year 2200": {put: func(s *redistest.Server) []string {

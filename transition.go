@@ -15,6 +15,7 @@ type transition struct {
 	quorum.Output
 	now   time.Duration
 	over  bool   // by this step
+	lost  bool   // the same, and not by a release
 	ended *Lease // by this step; nil where the hold carried none
 }
 
@@ -25,18 +26,38 @@ type transition struct {
 func (h *hold) step(in quorum.Input, with func()) transition {
 	h.mu.Lock()
 	s := h.stepLocked(in, with)
-	lost := s.over && h.machine.State() == quorum.StateLost
 	h.mu.Unlock()
-	if s.ended != nil {
-		h.m.telemetry.held(s.ended, s.now)
-	}
-	if lost && h.local != nil {
-		h.local.lost(h)
-	}
+	h.notify(&s)
 	return s
 }
 
-// stepLocked is step for a caller that holds h.mu and sees to what step does behind it.
+// tick takes that time has passed, and begins a round if one may start now, to go with
+// others: a little before it is due. live is false for a hold that was over before.
+func (h *hold) tick(now time.Duration, heal *healing) (live, begin bool) {
+	h.mu.Lock()
+	live = !h.over
+	s := h.stepLocked(quorum.Input{Kind: quorum.InputTick}, nil)
+	heal.add(h, s.Heal)
+	if live && !s.over && h.machine.Due(now+h.terms.slack) {
+		s = h.stepLocked(quorum.Input{Kind: quorum.InputBegin}, nil)
+		begin = s.Begin
+	}
+	h.mu.Unlock()
+	h.notify(&s)
+	return live, begin
+}
+
+// notify has the rest of the Manager know what a step has ended. h.mu is not held.
+func (h *hold) notify(s *transition) {
+	if s.ended != nil {
+		h.m.telemetry.held(s.ended, s.now)
+	}
+	if s.lost && h.local != nil {
+		h.local.lost(h)
+	}
+}
+
+// stepLocked is step for a caller that holds h.mu and calls notify, or does its work.
 func (h *hold) stepLocked(in quorum.Input, with func()) (s transition) {
 	s.now = h.m.clock.Now()
 	if h.over {
@@ -70,6 +91,7 @@ func (h *hold) stepLocked(in quorum.Input, with func()) (s transition) {
 	if s.over = h.over; s.over && running {
 		s.ended = h.lease
 	}
+	s.lost = s.over && h.machine.State() == quorum.StateLost
 	return s
 }
 

@@ -39,6 +39,7 @@ type watchdog struct {
 	holds    holdHeap
 	due      []*hold       // those that run is just looking at, some of them back in holds
 	asleep   time.Duration // until when; 0 while awake, when it needs no signal
+	used     bool          // a hold was scheduled since it fell asleep
 	rung     time.Duration // when it was signalled since it fell asleep; 0 for never
 	lag      quorum.Lag    // how late it has been
 	expected atomic.Int64  // how late it has to be expected to be, as holds are stepped with; read without mu
@@ -136,9 +137,9 @@ func (d *watchdog) take(then time.Duration) []*hold {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.asleep = 0
-	for len(d.holds) > 0 && d.holds[0].wake.Load() <= int64(then) {
-		h := heap.Pop(&d.holds).(*hold)
-		h.wake.Store(int64(quorum.Never))
+	for len(d.holds) > 0 && d.holds[0].wake <= then {
+		h := d.holds[0].hold
+		d.holds.remove(h)
 		d.due = append(d.due, h)
 	}
 	return d.due
@@ -150,21 +151,14 @@ func (d *watchdog) tend(now time.Duration, due []*hold) {
 	var renew, remnants []*hold
 	var heal healing
 	for _, h := range due {
-		if h.isOver() {
-			if now < h.remains {
-				d.schedule(h, h.remains)
-			} else {
-				remnants = append(remnants, h)
-			}
-			continue
-		}
-		tick := h.step(quorum.Input{Kind: quorum.InputTick}, nil)
-		heal.add(h, tick.Heal)
-		if tick.over || !h.due(now) {
-			continue
-		}
-		if h.step(quorum.Input{Kind: quorum.InputBegin}, nil).Begin {
+		switch live, begin := h.tick(now, &heal); {
+		case begin:
 			renew = append(renew, h)
+		case live:
+		case now < h.remains:
+			d.schedule(h, h.remains)
+		default:
+			remnants = append(remnants, h)
 		}
 	}
 	d.heal(heal)
@@ -209,16 +203,23 @@ func (d *watchdog) sleep() (time.Duration, bool) {
 	clear(d.due)
 	d.due, d.rung = d.due[:0], 0
 	next := d.m.locals.nextLook()
+	now := d.m.clock.Now()
 	if len(d.holds) == 0 {
-		d.applied = 0 // nothing is measured until the next hold, which has it measured at once
+		// Nothing is measured until the next hold has it measured. One caller that acquires and
+		// releases in turn would wake the watchdog each time if it slept for ever at once.
+		d.applied = 0
 		d.expected.Store(0)
-		if d.asleep = next; next == quorum.Never {
+		d.asleep = next
+		if d.used {
+			d.asleep = min(next, now+patience)
+		}
+		d.used = false
+		if d.asleep == quorum.Never {
 			return 0, false
 		}
-		return max(next-d.m.clock.Now(), 0), true
+		return max(d.asleep-now, 0), true
 	}
-	now := d.m.clock.Now()
-	d.asleep = min(time.Duration(d.holds[0].wake.Load()), now+patience, next) // which may have gone by
+	d.asleep = min(d.holds[0].wake, now+patience, next) // which may have gone by
 	return max(d.asleep-now, 0), true
 }
 
@@ -236,25 +237,19 @@ func (d *watchdog) wakeBy(at time.Duration) {
 // schedule files a hold under the instant of its next wake; quorum.Never takes it out.
 func (d *watchdog) schedule(h *hold, wake time.Duration) {
 	// Too early is put right when it wakes; moving it now costs more. Most answers end here.
-	if wake != quorum.Never && int64(wake) >= h.wake.Load() {
+	if known := h.wake.Load(); known != 0 && int64(wake) >= known && wake != quorum.Never {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	switch {
-	case wake == quorum.Never:
+	if wake == quorum.Never {
 		if h.index >= 0 {
-			heap.Remove(&d.holds, h.index)
-			h.wake.Store(int64(wake))
+			d.holds.remove(h)
 		}
 		return
-	case h.index < 0:
-		h.wake.Store(int64(wake))
-		heap.Push(&d.holds, h)
-	case int64(wake) < h.wake.Load():
-		h.wake.Store(int64(wake))
-		heap.Fix(&d.holds, h.index)
 	}
+	d.holds.file(h, wake)
+	d.used = true
 	d.wakeBy(wake)
 }
 
@@ -262,7 +257,10 @@ func (d *watchdog) schedule(h *hold, wake time.Duration) {
 func (d *watchdog) live() []*hold {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	all := slices.Clone([]*hold(d.holds))
+	all := make([]*hold, 0, len(d.holds)+len(d.due))
+	for i := range d.holds {
+		all = append(all, d.holds[i].hold)
+	}
 	for _, h := range d.due {
 		if h.index < 0 { // otherwise it is back already
 			all = append(all, h)
@@ -412,42 +410,58 @@ func (h *hold) isOver() bool {
 	return h.over
 }
 
-// due reports whether a round may start now, to go with others.
-func (h *hold) due(now time.Duration) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.machine.Due(now + h.terms.slack)
-}
-
 // nobody receives answers that nobody waits for.
 type nobody struct{}
 
 // Receive drops the answer.
 func (nobody) Receive(int, *node.Request, *node.Reply) {}
 
-// holdHeap orders holds by their next wake.
-type holdHeap []*hold
+// holdHeap orders holds by their next wake. It has a copy of that of each: to look into
+// the holds costs a miss of the cache each time.
+type holdHeap []scheduled
+
+type scheduled struct {
+	wake time.Duration
+	hold *hold
+}
+
+// file puts a hold under the instant of its wake, in or anew.
+func (h *holdHeap) file(one *hold, wake time.Duration) {
+	one.wake.Store(int64(wake))
+	if one.index < 0 {
+		heap.Push(h, scheduled{wake, one})
+		return
+	}
+	(*h)[one.index].wake = wake
+	heap.Fix(h, one.index)
+}
+
+// remove takes a hold out.
+func (h *holdHeap) remove(one *hold) {
+	heap.Remove(h, one.index)
+	one.wake.Store(0)
+}
 
 func (h holdHeap) Len() int           { return len(h) }
-func (h holdHeap) Less(i, j int) bool { return h[i].wake.Load() < h[j].wake.Load() }
+func (h holdHeap) Less(i, j int) bool { return h[i].wake < h[j].wake }
 
 func (h holdHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].index, h[j].index = i, j
+	h[i].hold.index, h[j].hold.index = i, j
 }
 
 // Push is heap.Interface's.
 func (h *holdHeap) Push(x any) {
-	one := x.(*hold)
-	one.index = len(*h)
+	one := x.(scheduled)
+	one.hold.index = len(*h)
 	*h = append(*h, one)
 }
 
 // Pop is heap.Interface's.
 func (h *holdHeap) Pop() any {
 	last := len(*h) - 1
-	one := (*h)[last]
-	(*h)[last] = nil
+	one := (*h)[last].hold
+	(*h)[last] = scheduled{}
 	*h = (*h)[:last]
 	one.index = -1
 	return one

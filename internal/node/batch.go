@@ -15,65 +15,130 @@ const fullFor = time.Second
 // call is one run of the script: a stretch of the batch.
 type call struct{ first, last, locks int }
 
-// send puts the batch on the wire and hands out the replies. It returns when the last
-// of them has arrived.
+// transfer is a batch on the wire, and what is needed to read its answers.
+type transfer struct {
+	batch    []entry
+	calls    []call
+	commands rueidis.Commands
+	single   [1]rueidis.RedisResult
+	results  []rueidis.RedisResult
+
+	validity, steady time.Duration // when it was sent, by either clock
+	at               time.Time
+	greeted          uint64        // the connection that it was meant for
+	received         time.Duration // on the steady clock
+	// changed says that some replies may have come over a connection that was never
+	// greeted, perhaps from another server: there was a redial on the way.
+	changed bool
+	broken  bool // a reply is missing
+}
+
+// send puts the batch on the wire and hands out the answers. While it does that, what has
+// been posted meanwhile is on the wire already, so that the server and the callers work at
+// the same time. There is never more than one batch on the wire: a release that overtook
+// its acquisition would leave a lock behind.
 func (n *Node) send() {
+	t, next := &n.transfers[0], &n.transfers[1]
+	n.load(t)
+	n.transmit(t)
+	for {
+		n.arrived(t)
+		if t.broken || !n.undisturbed() {
+			break
+		}
+		if n.take(n.now); len(n.batch) == 0 {
+			break
+		}
+		n.load(next)
+		n.toSend <- next
+		n.handOut(t)
+		<-n.replied
+		t, next = next, t
+	}
+	n.handOut(t)
+	n.requeue(n.again)
+	n.again = nil
+}
+
+// undisturbed reports whether the worker has nothing to do but to send the next batch.
+func (n *Node) undisturbed() bool {
+	return n.ctx.Err() == nil && n.connected() && !n.checkNow.Load() && n.now < min(n.checkAt, n.forgetAt) &&
+		len(n.retryQueue) == 0 && len(n.retries) == 0 && n.quarantineReason == nil
+}
+
+// load makes a transfer of the batch.
+func (n *Node) load(t *transfer) {
 	// The look comes behind take: no request may seem to be sent before it was made.
-	validity, steady := n.cfg.Clock()
-	sentAt := time.Now()
-	n.pack(steady)
-	var results []rueidis.RedisResult
-	if len(n.commands) == 1 { // DoMulti would allocate
-		n.single[0] = n.client.Do(n.ctx, n.commands[0])
-		results = n.single[:]
+	t.validity, t.steady = n.cfg.Clock()
+	t.at, t.greeted = time.Now(), n.greeted
+	t.batch, n.batch = n.batch, t.batch[:0]
+	n.pack(t)
+}
+
+// transmit sends a transfer and waits for its replies. It runs in the goroutine of the
+// worker or of the transmitter, and uses nothing of the worker's but the transfer.
+func (n *Node) transmit(t *transfer) {
+	if len(t.commands) == 1 { // DoMulti would allocate
+		t.single[0] = n.client.Do(n.ctx, t.commands[0])
+		t.results = t.single[:]
 	} else {
-		results = n.client.DoMulti(n.ctx, n.commands...)
+		t.results = n.client.DoMulti(n.ctx, t.commands...)
 	}
-	_, received := n.cfg.Clock()
-	n.now = received
-	n.pace.observe(received - steady)
-	s := sending{
-		validity: validity, steady: steady, received: received, at: sentAt,
-		// A redial on the way means that some replies came over a connection that was
-		// never greeted: perhaps from another server.
-		changed: n.dialed.Load() != n.greeted,
+	_, t.received = n.cfg.Clock()
+	t.changed = n.dialed.Load() != t.greeted
+	t.broken = slices.ContainsFunc(t.results, func(r rueidis.RedisResult) bool { return r.NonRedisError() != nil })
+}
+
+// transmitter sends batches while the worker hands out the answers to the ones before. It is
+// a goroutine of Run's.
+func (n *Node) transmitter() {
+	for t := range n.toSend {
+		n.transmit(t)
+		n.replied <- struct{}{}
 	}
-	broken := false
-	for i, c := range n.calls {
-		n.deliver(&s, n.batch[c.first:c.last], c.locks, results[i])
-		broken = broken || results[i].NonRedisError() != nil
+}
+
+// arrived notes that the replies to a transfer are there.
+func (n *Node) arrived(t *transfer) {
+	n.now = t.received
+	n.pace.observe(t.received - t.steady)
+}
+
+// handOut hands out the answers.
+func (n *Node) handOut(t *transfer) {
+	for i, c := range t.calls {
+		n.deliver(t, t.batch[c.first:c.last], c.locks, t.results[i])
 	}
-	if broken {
-		n.commands = nil // the call has ended early: rueidis may still be reading them
-		n.orphans.forget(sentAt)
+	if t.broken {
+		t.commands = nil // the call has ended early: rueidis may still be reading them
+		n.orphans.forget(t.at)
 	} else {
 		n.progress.Add(1)
 	}
-	clear(results)
-	clear(n.batch)
-	n.requeue(s.again)
+	clear(t.results)
+	clear(t.batch)
 }
 
-// pack makes the commands of the batch, each with no more operations than a script may
+// pack makes the commands of a transfer, each with no more operations than a script may
 // run in one go.
-func (n *Node) pack(steady time.Duration) {
-	n.calls, n.commands = n.calls[:0], n.commands[:0]
+func (n *Node) pack(t *transfer) {
+	t.calls, t.commands = t.calls[:0], t.commands[:0]
 	c := call{}
 	// A script that has written may go on to write, whatever memory that takes: a server
 	// that is full would grant locks behind an extension or a release.
-	full := steady < n.fullUntil
-	for i := range n.batch {
-		locks := n.batch[i].req.Locks()
-		if c.locks > 0 && (c.locks+locks > MaxLocks || full && n.batch[i].asks() != n.batch[i-1].asks()) {
-			n.calls = append(n.calls, c)
+	full := t.steady < n.fullUntil
+	for i := range t.batch {
+		locks := t.batch[i].req.Locks()
+		if c.locks > 0 && (c.locks+locks > MaxLocks || full && t.batch[i].asks() != t.batch[i-1].asks()) {
+			t.calls = append(t.calls, c)
 			c = call{first: i}
 		}
 		c.last, c.locks = i+1, c.locks+locks
 	}
-	n.calls = append(n.calls, c)
-	sent := strconv.FormatInt(steady.Microseconds(), 10)
-	for _, c := range n.calls {
-		n.commands = append(n.commands, n.command(sent, n.batch[c.first:c.last], c.locks))
+	t.calls = append(t.calls, c)
+	sent := strconv.FormatInt(t.steady.Microseconds(), 10)
+	for _, c := range t.calls {
+		t.commands = append(t.commands, n.command(sent, t.batch[c.first:c.last], c.locks))
 	}
 }
 
@@ -83,10 +148,10 @@ const quarantineMarker = "quarantine"
 
 // command makes one call of the script.
 func (n *Node) command(sent string, entries []entry, locks int) rueidis.Completed {
-	keys := n.client.B().Evalsha().Sha1(n.digest).Numkeys(int64(4+locks)).
-		Key(n.registersKey, n.baseKey, n.hintKey, n.markerKey)
+	// Not by the builder of EVALSHA: it computes a cluster's slot for every key.
+	words := n.client.B().Arbitrary("EVALSHA", n.digest, strconv.Itoa(4+locks), n.registersKey, n.baseKey, n.hintKey, n.markerKey)
 	for i := range entries {
-		keys = keys.Key(entries[i].req.keys...)
+		words = words.Args(entries[i].req.keys...)
 	}
 	flags := n.flags
 	if n.subscribed.Load() {
@@ -96,20 +161,11 @@ func (n *Node) command(sent string, entries []entry, locks int) rueidis.Complete
 	if n.quarantineReason != nil || n.withheld != nil {
 		marker = quarantineMarker
 	}
-	args := keys.Arg(n.offsetText, sent, marker, n.channels, n.capText, flags)
+	words = words.Args(n.offsetText, sent, marker, n.channels, n.capText, flags)
 	for i := range entries {
-		args = args.Arg(entries[i].req.argsFor(1 << n.cfg.Index)...)
+		words = words.Args(entries[i].req.argsFor(1 << n.cfg.Index)...)
 	}
-	return args.Build()
-}
-
-// sending is what the answers of one batch have in common.
-type sending struct {
-	validity, steady time.Duration // when it was sent, by either clock
-	received         time.Duration // on the steady clock
-	at               time.Time
-	changed          bool
-	again            []entry // to be sent once more
+	return words.Build()
 }
 
 // answers are the answers to one or more operations: a character for each, and what
@@ -129,25 +185,25 @@ func (a *answers) next(operations int) answers {
 }
 
 // deliver reads the reply to one call and hands out the answers.
-func (n *Node) deliver(s *sending, entries []entry, locks int, result rueidis.RedisResult) {
-	all, failure := n.answers(s, locks, result)
+func (n *Node) deliver(t *transfer, entries []entry, locks int, result rueidis.RedisResult) {
+	all, failure := n.answers(t, locks, result)
 	for i := range entries {
 		e := entries[i]
 		r := &n.reply
-		*r = Reply{Sent: s.validity}
+		*r = Reply{Sent: t.validity}
 		if failure.Status != 0 {
 			r.Status, r.Err = failure.Status, failure.Err
 		} else {
 			n.read(e.req, all.next(e.req.Locks()), r)
 		}
-		if n.conclude(s, e, r) {
+		if n.conclude(t, e, r) {
 			e.to.Receive(n.cfg.Index, e.req, r)
 		}
 	}
 }
 
 // answers returns the answers to the operations of one call, or why there are none.
-func (n *Node) answers(s *sending, locks int, result rueidis.RedisResult) (answers, Reply) {
+func (n *Node) answers(t *transfer, locks int, result rueidis.RedisResult) (answers, Reply) {
 	message, err := result.ToMessage()
 	if err != nil {
 		if noScript(err) { // SCRIPT FLUSH or a restart: greet again, then send again
@@ -161,7 +217,7 @@ func (n *Node) answers(s *sending, locks int, result rueidis.RedisResult) (answe
 	if err != nil {
 		return answers{}, Reply{Status: Misconfigured, Err: notUnderstood("apply", err)}
 	}
-	n.observe(clock, s.steady, s.received)
+	n.observe(clock, t.steady, t.received)
 	return all, Reply{}
 }
 
@@ -190,7 +246,7 @@ func unpack(message *rueidis.RedisMessage, operations int) (clock int64, all ans
 // conclude decides what an answer is worth now that all of the connection and of the
 // node's clock is known. It reports whether the receiver gets it; otherwise the request
 // is sent again.
-func (n *Node) conclude(s *sending, e entry, r *Reply) bool {
+func (n *Node) conclude(t *transfer, e entry, r *Reply) bool {
 	switch {
 	case r.Status == notApplied:
 		r.Status = Unsent
@@ -198,30 +254,30 @@ func (n *Node) conclude(s *sending, e entry, r *Reply) bool {
 			// What creates a lock for a lease that exists is not sent again: the release
 			// of the lease may be on its way.
 			e.resent = true
-			s.again = append(s.again, e)
+			n.again = append(n.again, e)
 			return false
 		}
 	case r.Status == Unknown:
-		n.orphans.add(e.req, n.voidAt(e.req, s.steady, s.at))
-	case r.Status == Granted && s.changed:
+		n.orphans.add(e.req, n.voidAt(e.req, t.steady, t.at))
+	case r.Status == Granted && t.changed:
 		r.Status, r.Err = Unknown, ErrReconnected
 	case r.Status == Granted && n.quarantineReason != nil:
 		// The clock was stepped, as this very reply shows or one before it.
 		r.Status, r.Err = Unknown, n.quarantineReason
 	case r.Status == Done && e.req.Kind == Release:
-		n.retryRelease(e.req, s.at)
+		n.retryRelease(e.req, t.at)
 	}
 	if r.Status == Failed && strings.Contains(r.Err.Error(), "OOM") {
-		n.fullUntil = s.received + fullFor
+		n.fullUntil = t.received + fullFor
 	}
 	switch {
 	case !e.req.insists:
 	case (r.Status == Unknown || r.Status == Unsent) && n.ctx.Err() == nil:
-		s.again = append(s.again, e)
+		n.again = append(n.again, e)
 		return false
 	case r.Status == Failed && len(n.retryQueue) < retryMax:
 		n.retryQueue = append(n.retryQueue, e)
-		n.retryAt = s.received + retryAfter
+		n.retryAt = t.received + retryAfter
 		return false
 	}
 	return true

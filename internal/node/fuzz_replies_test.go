@@ -190,7 +190,7 @@ func FuzzReplies(f *testing.F) {
 		})
 		defer n.cancel()
 		result := client.Do(t.Context(), client.B().Evalsha().Sha1("0").Numkeys(0).Arg("", "", "", "", "", "", "x").Build())
-		all, failure := n.answers(&sending{steady: time.Hour, received: time.Hour + time.Millisecond}, req.Locks(), result)
+		all, failure := n.answers(&transfer{steady: time.Hour, received: time.Hour + time.Millisecond}, req.Locks(), result)
 		r := Reply{Status: failure.Status, Err: failure.Err}
 		if failure.Status == 0 {
 			n.read(req, all.next(req.Locks()), &r)

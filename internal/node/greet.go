@@ -111,7 +111,7 @@ func (n *Node) connect() {
 // trim gives back what a burst has made the buffers grow to: at every greeting,
 // so that reuse pays all the same.
 func (n *Node) trim() {
-	n.batch, n.calls, n.commands, n.codes = nil, nil, nil, nil
+	n.batch, n.transfers, n.codes = nil, [2]transfer{}, nil
 	n.orphans.forget(time.Now())
 	if len(n.orphans) == 0 {
 		n.orphans = nil

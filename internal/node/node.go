@@ -88,6 +88,10 @@ type Node struct {
 	cancel context.CancelFunc
 	signal chan struct{} // capacity 1: there is something to do; never closed
 	done   chan struct{} // closed by the worker when it ends
+	// toSend and replied have capacity 0 and carry a transfer to the transmitter, and word
+	// that its replies are there. Run closes toSend; replied is never closed.
+	toSend  chan *transfer
+	replied chan struct{}
 
 	mu      sync.Mutex
 	lanes   lanes
@@ -137,11 +141,10 @@ type Node struct {
 	redialAt         time.Duration
 	pace             pace
 	fullUntil        time.Duration // the server is out of memory, as far as is known
-	batch            []entry
-	calls            []call
-	commands         rueidis.Commands
-	single           [1]rueidis.RedisResult
-	retryQueue       []entry // requests that insist: while there is no connection, or until retryAt
+	batch            []entry       // taken from the lanes, and not on the wire yet
+	transfers        [2]transfer   // the one on the wire, and the one whose answers are handed out
+	again            []entry       // to be sent once more
+	retryQueue       []entry       // requests that insist: while there is no connection, or until retryAt
 	retryAt          time.Duration
 	orphans          orphans
 	retries          []releaseRetry
@@ -172,7 +175,8 @@ func (h Health) up() bool { return h.Err == nil || h.Withheld }
 func New(cfg Config) *Node {
 	n := &Node{
 		cfg: cfg, addr: cfg.Option.InitAddress[0],
-		signal: make(chan struct{}, 1), done: make(chan struct{}), subscribe: make(chan struct{}),
+		signal: make(chan struct{}, 1), done: make(chan struct{}),
+		toSend: make(chan *transfer), replied: make(chan struct{}), subscribe: make(chan struct{}),
 		registersKey: RegistersKey(cfg.Prefix), baseKey: BaseKey(cfg.Prefix), hintKey: HintKey(cfg.Prefix),
 		markerKey: GuardKey(cfg.Prefix), channels: WakeChannel(cfg.Prefix, ""),
 		offset: clock.NewOffset(cfg.Drift), offsetText: "0", conns: map[*watchedConn]struct{}{}, pace: pace{most: paceFirst},
@@ -285,6 +289,10 @@ func (n *Node) Run() {
 	n.client = client
 	defer client.Close()
 	defer n.cut() // first: rueidis would ask the server once more
+	var transmitter sync.WaitGroup
+	transmitter.Go(n.transmitter)
+	defer transmitter.Wait()
+	defer close(n.toSend)
 	n.connect()
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
