@@ -126,23 +126,14 @@ func (w *waiter) contend(span *acquireSpan) (*Lease, error) {
 	}()
 	for {
 		if !w.sleep(ctx) {
-			if ctx.Err() != nil {
-				return nil, cancelled(w.name(), last, context.Cause(ctx))
-			}
-			return nil, ErrClosed
+			return nil, w.ending(last)
 		}
 		a := m.newAttempt(w, w.begin(), span)
 		open = a
 		l, err := a.run(ctx)
 		if err == nil {
 			open = nil
-			if m.waiters.left.Load() {
-				m.waiters.left.Store(false)
-			}
-			a.leave()
-			if w.local != nil {
-				w.local.granted(w, l.hold)
-			}
+			w.granted(a, l)
 			return l, nil
 		}
 		if errors.Is(err, errCutShort) {
@@ -171,13 +162,8 @@ func (w *waiter) contend(span *acquireSpan) (*Lease, error) {
 		}
 		a.leave()
 		open = nil
-		switch {
-		case ctx.Err() != nil:
-			return nil, cancelled(w.name(), err, context.Cause(ctx))
-		case err == nil || m.ending():
-			return nil, ErrClosed
-		case over:
-			return nil, err
+		if over {
+			return nil, w.ending(err)
 		}
 		if w.local == nil {
 			if refused {
@@ -188,6 +174,29 @@ func (w *waiter) contend(span *acquireSpan) (*Lease, error) {
 			}
 		}
 	}
+}
+
+// granted takes that an attempt got the lease.
+func (w *waiter) granted(a *attempt, l *Lease) {
+	if w.m.waiters.left.Load() {
+		w.m.waiters.left.Store(false)
+	}
+	a.leave()
+	if w.local != nil {
+		w.local.granted(w, l.hold)
+	}
+}
+
+// ending returns what the call returns after its last attempt. err is what stood in the
+// way; nil if no attempt came to an end.
+func (w *waiter) ending(err error) error {
+	switch {
+	case w.ctx.Err() != nil:
+		return cancelled(w.name(), err, context.Cause(w.ctx))
+	case err == nil || w.m.ending():
+		return ErrClosed
+	}
+	return err
 }
 
 // poll returns how long a waiter waits that no wake-up reaches, and whether the user's

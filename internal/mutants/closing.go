@@ -156,13 +156,13 @@ var closing = []mutant{
 	},
 	{
 		name: "a server that is full grants behind an extension", file: "internal/node/batch.go",
-		old: "full && n.batch[i].asks() != n.batch[i-1].asks()",
-		new: "full && n.batch == nil",
+		old: "full && t.batch[i].asks() != t.batch[i-1].asks()",
+		new: "full && t.batch == nil",
 		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_full_server",
 	},
 	{
 		name: "a server that is full is never taken for one", file: "internal/node/batch.go",
-		old: "n.fullUntil = s.received + fullFor",
+		old: "n.fullUntil = t.received + fullFor",
 		new: "n.fullUntil = 0",
 		pkg: scripts, run: "TestRealRedisConforms/RESP3/a_full_server",
 	},
@@ -199,7 +199,7 @@ var closing = []mutant{
 	},
 	{
 		name: "a lock that is made behind its release stays", file: "internal/node/batch.go",
-		old: "\t\tn.retryRelease(e.req, s.at)\n",
+		old: "\t\tn.retryRelease(e.req, t.at)\n",
 		new: "",
 		pkg: scripts, run: "TestALockThatIsMadeBehindItsReleaseIsReleasedAgain$",
 	},
@@ -259,8 +259,8 @@ var closing = []mutant{
 	},
 	{
 		name: "what was sent stays in memory", file: "internal/node/batch.go",
-		old: "\tclear(n.batch)\n\tn.requeue(s.again)",
-		new: "\tn.requeue(s.again)",
+		old: "\tclear(t.batch)\n",
+		new: "",
 		pkg: scripts, run: "TestNothingIsLeftOfRequestsThatWereAnswered$",
 	},
 	{

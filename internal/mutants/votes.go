@@ -53,8 +53,8 @@ var votes = []mutant{
 	},
 	{
 		name: "a vote over a connection that was not greeted", file: "internal/node/batch.go",
-		old: "changed: n.dialed.Load() != n.greeted,",
-		new: "changed: false,",
+		old: "t.changed = n.dialed.Load() != t.greeted",
+		new: "t.changed = false",
 		pkg: scripts, run: "TestAVoteOverAConnectionThatWasNotGreetedDoesNotCount$",
 	},
 	{

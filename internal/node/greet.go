@@ -198,6 +198,18 @@ func (n *Node) greet() (withheld, err error) {
 	if n.identity = identity; unknown != nil {
 		return nil, unknown
 	}
+	if withheld, err = n.admitted(ctx); err != nil {
+		return nil, err
+	}
+	if n.dialed.Load() != connection || n.lost.Load() >= connection {
+		return nil, ErrReconnected
+	}
+	n.greeted = connection
+	return withheld, nil
+}
+
+// admitted asks the Manager, the guard, and the script whether the node is fit.
+func (n *Node) admitted(ctx context.Context) (withheld, err error) {
 	if n.cfg.Admit != nil {
 		if n.warning, err = n.cfg.Admit(n.cfg.Index, n.identity); err != nil {
 			return nil, err
@@ -209,14 +221,7 @@ func (n *Node) greet() (withheld, err error) {
 	if err == nil {
 		err = n.rehearse(ctx)
 	}
-	if err != nil {
-		return nil, err
-	}
-	if n.dialed.Load() != connection || n.lost.Load() >= connection {
-		return nil, ErrReconnected
-	}
-	n.greeted = connection
-	return withheld, nil
+	return withheld, err
 }
 
 // run runs one operation by itself, at a greeting, and returns the parts of its answer.

@@ -293,38 +293,12 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 			m.answered, m.good = m.answered.With(in.Node), m.good.With(in.Node)
 		}
 	case InputMissing, InputTaken:
-		if m.window[in.Node] > m.terms.Keeps(in.At) {
-			break // an older answer than the one that confirmed the key
-		}
-		m.window[in.Node] = m.lostAt(in, now)
-		if current {
-			m.answered, m.good = m.answered.With(in.Node), m.good.Without(in.Node)
-		}
-		if now >= m.End() { // it was ahead before this answer
+		if m.denied(now, in) {
 			m.lose(ReasonRevoked, &out)
 			return out
 		}
-		m.missing = m.missing.Without(in.Node)
-		if in.Kind == InputMissing {
-			m.missing = m.missing.With(in.Node)
-		}
 	case InputClockStep:
-		// Keys expire by the node's clock, so this one ends earlier by the step,
-		// or has ended. A round now asks every node, and its answers heal.
-		until := m.window[in.Node]
-		if until <= 0 {
-			break
-		}
-		if m.window[in.Node] = until - in.By; m.window[in.Node] <= now {
-			m.window[in.Node] = 0
-			if until > now {
-				m.window[in.Node] = -until // gone before its time, see HeldUntil
-			}
-			if m.next != Never {
-				m.next = now
-			}
-		}
-		if now >= m.End() {
+		if m.stepped(now, in) {
 			m.lose(ReasonRevoked, &out)
 			return out
 		}
@@ -352,6 +326,45 @@ func (m *Machine) lostAt(in Input, now time.Duration) time.Duration {
 	default:
 		return until
 	}
+}
+
+// denied takes that a node does not have our key, and reports whether no quorum is left.
+func (m *Machine) denied(now time.Duration, in Input) bool {
+	if m.window[in.Node] > m.terms.Keeps(in.At) {
+		return false // an older answer than the one that confirmed the key
+	}
+	m.window[in.Node] = m.lostAt(in, now)
+	if in.At >= m.began {
+		m.answered, m.good = m.answered.With(in.Node), m.good.Without(in.Node)
+	}
+	if now >= m.End() { // it was ahead before this answer
+		return true
+	}
+	m.missing = m.missing.Without(in.Node)
+	if in.Kind == InputMissing {
+		m.missing = m.missing.With(in.Node)
+	}
+	return false
+}
+
+// stepped takes that a node's clock has stepped forward, and reports whether no quorum is
+// left. Keys expire by the node's clock, so this one ends earlier by the step, or has
+// ended. A round now asks every node, and its answers heal.
+func (m *Machine) stepped(now time.Duration, in Input) bool {
+	until := m.window[in.Node]
+	if until <= 0 {
+		return false
+	}
+	if m.window[in.Node] = until - in.By; m.window[in.Node] <= now {
+		m.window[in.Node] = 0
+		if until > now {
+			m.window[in.Node] = -until // gone before its time, see HeldUntil
+		}
+		if m.next != Never {
+			m.next = now
+		}
+	}
+	return now >= m.End()
 }
 
 // HeldUntil returns until when a node has our key, or should have had it when it lost

@@ -126,6 +126,17 @@ func (r *rig) runsOnAFullServer() {
 	assert.EqualValues(r, node.Ours, got[2].N, "%v", got[2].Err)
 	assert.EqualValues(r, node.Ours, got[3].N, "%v", got[3].Err)
 	r.absent(free, held, r.lock)
+
+	// So from here on what asks for a lock runs alone.
+	r.server.Drain()
+	r.one(r.acquire(alice, t).on(held))
+	r.server.Fill()
+	renewals = node.NewRenewals(1)
+	renewals.Add(held, node.Compose(alice, t, metadata), "60000")
+	got = r.inOneBatch(n, func() {}, renewals.Request(r.soon(time.Hour)), r.request(bob, t, func(a *node.Acquisition) { a.Lock = free }))
+	assert.Equal(r, node.Done, got[0].Status, "%v", got[0].Err)
+	assert.Equal(r, node.Failed, got[1].Status, "granted by a server that is full")
+	r.absent(free)
 }
 
 func (r *rig) runsManyOperations() {

@@ -1,0 +1,122 @@
+package quorumlock
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// check asks the nodes to move the register of a hold on, for more tokens, and whether
+// anybody waits elsewhere. It is a node.Receiver.
+type check struct {
+	q        *localQueue
+	h        *hold
+	token    int64
+	sent     time.Duration
+	until    time.Duration
+	raised   quorum.Set
+	others   int
+	before   int64 // the largest register before the raises
+	answered quorum.Set
+	awaited  bool // the hold carries no lease until the answer is there
+	over     bool
+}
+
+// startCheck begins a check of the hold. q.mu is held.
+func (q *localQueue) startCheck() {
+	h := q.hold
+	validity, steady := q.m.clock.Both()
+	c := &check{q: q, h: h, sent: validity, until: validity + h.terms.Timeout}
+	q.check = c
+	c.token = max(q.m.clusterTime(steady).Microseconds(), h.last+1)
+	if q.m.cfg.unfenced {
+		c.token = 0
+	}
+	req := node.NewRaise(q.lock, ownerOf(h.value), c.token, metadata(h.value), steady+h.terms.Timeout)
+	if q.m.cfg.unfenced {
+		req = node.NewRead(q.lock, steady+h.terms.Timeout)
+	}
+	q.m.locals.tendBy(q.m, c.until)
+	for _, n := range q.m.nodes {
+		n.Post(req, c) // a node that is closed does not answer
+	}
+}
+
+// Receive takes a node's answer.
+func (c *check) Receive(i int, req *node.Request, reply *node.Reply) {
+	c.q.m.telemetry.node(req.Kind, reply.Status)
+	c.q.mu.Lock()
+	defer c.q.mu.Unlock()
+	ok := reply.Status == node.Done && reply.Before >= 0
+	if req.Kind == node.Read {
+		ok = reply.Status == node.Done && c.h.owns(reply) == nil
+	}
+	if c.over {
+		c.late(i, ok && req.Kind == node.Raise)
+		return
+	}
+	c.answered = c.answered.With(i)
+	if ok {
+		c.raised = c.raised.With(i)
+		c.before = max(c.before, reply.Before)
+		c.others = max(c.others, int(reply.Waiters))
+	}
+	if c.raised.Len() >= c.q.m.quorum() || c.answered == quorum.All(c.h.terms.Nodes) {
+		c.endLocked()
+	}
+}
+
+// late takes the answer of a node that came after the end: one more that shows our owner
+// and token, or, if the token did not come to anything, one that shows another.
+func (c *check) late(i int, raised bool) {
+	if !raised {
+		return
+	}
+	c.h.mu.Lock()
+	defer c.h.mu.Unlock()
+	if c.h.last == c.token && c.sent >= c.h.provenFrom {
+		c.h.proof = c.h.proof.With(i)
+	} else {
+		c.h.proof = c.h.proof.Without(i)
+	}
+}
+
+// end ends a check whose time is over.
+func (c *check) end() {
+	c.q.mu.Lock()
+	defer c.q.mu.Unlock()
+	c.endLocked()
+}
+
+// endLocked uses what a check has brought. c.q.mu is held.
+func (c *check) endLocked() {
+	if c.over {
+		return
+	}
+	c.over = true
+	q, h := c.q, c.h
+	if q.check == c {
+		q.check = nil
+	}
+	h.mu.Lock()
+	if c.raised.Len() >= q.m.quorum() {
+		h.others, h.toldAt = c.others, c.sent
+		if c.sent >= h.provenFrom { // no doubt since
+			h.proof, h.provenFrom = c.raised, c.sent
+		}
+		if !q.m.cfg.unfenced {
+			h.value = node.Compose(ownerOf(h.value), c.token, metadata(h.value))
+			h.next, h.last = max(h.next, c.before+1, c.token-blockSize+1), c.token
+		}
+	} else if c.raised != 0 {
+		h.proof &^= c.raised // they show another token than the others now
+	}
+	state := h.stateLocked()
+	over := h.over
+	h.mu.Unlock()
+	if c.awaited && q.hold == h && !over {
+		q.do(q.queue.Checked(q.m.clock.Now(), &state))
+	}
+}
+
