@@ -361,9 +361,15 @@ var queues = []mutant{
 	},
 	{
 		name: "recall leaves the queue", file: "internal/node/apply.lua",
-		old: "return call('DEL', lock .. '\\255q')",
-		new: "return call('EXISTS', lock .. '\\255q')",
+		old: "math.min(call('ZREM', queue, unpack(tickets)), 1)",
+		new: "1",
 		pkg: scripts, run: "TestRealRedisConforms/RESP3/(recall_empties|an_asker_that_has_waited)",
+	},
+	{
+		name: "recall of a long queue stops the server", file: "internal/node/apply.lua",
+		old: "call('ZRANGE', queue, '0', '499')",
+		new: "call('ZRANGE', queue, '0', '999')",
+		pkg: scripts, run: "TestRealRedisConforms/RESP3/recall_takes_no_more",
 	},
 	{
 		name: "nobody recalls a queue that nobody serves", file: "internal/node/apply.lua",

@@ -49,7 +49,8 @@
 --          what was reserved for it
 --     1 deleted, 2 deleted and reserved for a waiter, 0 missing, -1 another's
 -- recall                           empties the queue of a free lock whose head has let
---          its reservation lapse; those who are alive come back: 1 done, 0 nothing to do
+--          its reservation lapse, of 500 tickets at most; those who are alive come back:
+--          1 done, 0 nothing to do
 -- read                             {held or nil, ms, register, tickets}
 -- forget   age most                drops registers older than that, µs, so many at most:
 --          how many it dropped
@@ -132,15 +133,18 @@ local function rare()
     f.recall(lock)
   end
 
-  -- Empties a queue whose head has let its grace pass. The tickets of processes that
-  -- do not run would cost one grace each; this way they cost one in all.
+  -- Empties a queue whose head has let its grace pass: its first 500 tickets, which takes
+  -- most of a millisecond. The tickets of processes that do not run would cost one grace
+  -- each; this way they cost one in all.
   function f.recall(lock, me)
-    for _, ticket in ipairs(call('ZRANGE', lock .. '\255q', '0', '999')) do
+    local queue = lock .. '\255q'
+    local tickets = call('ZRANGE', queue, '0', '499')
+    for _, ticket in ipairs(tickets) do
       if ticket ~= me then
         f.publish('a', ticket, lock)
       end
     end
-    return call('DEL', lock .. '\255q')
+    return #tickets > 0 and math.min(call('ZREM', queue, unpack(tickets)), 1) or 0
   end
 
   function f.taken(lock, held, ticket, place)

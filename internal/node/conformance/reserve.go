@@ -23,6 +23,7 @@ var reserveCases = []testCase{
 	{"pass hands a reservation on, and a free lock", (*rig).passesOn},
 	{"pass never touches a lease", (*rig).passesNoLease},
 	{"recall empties the queue of a free lock and wakes everybody in it", (*rig).recalls},
+	{"recall takes no more tickets than a script has time for", (*rig).recallsAPart},
 	{"recall does nothing while there is a lock", (*rig).recallsFreeLocksOnly},
 	{"an asker that has waited out a reservation recalls the queue and gets the lock", (*rig).recallsAndGrants},
 	{"an asker that has waited out a reservation gets nothing of a lock that is taken", (*rig).lapsedButTaken},
@@ -203,6 +204,18 @@ func (r *rig) recalls() {
 	r.woken(r.asksAgain(1), r.asksAgain(2), r.asksAgain(3))
 	r.unchanged(func() { assert.Equal(r, int64(0), r.one(r.recall())) })
 	assert.Equal(r, t, r.register())
+}
+
+func (r *rig) recallsAPart() {
+	add := []string{"ZADD", r.queue}
+	for i := range 501 {
+		add = append(add, place(i), ticket(i))
+	}
+	r.admin(add...)
+	assert.Equal(r, int64(1), r.one(r.recall()))
+	assert.Equal(r, []any{ticket(500)}, r.admin("ZRANGE", r.queue, "0", "-1"))
+	assert.Equal(r, int64(1), r.one(r.recall()))
+	r.absent(r.queue)
 }
 
 func (r *rig) recallsFreeLocksOnly() {
