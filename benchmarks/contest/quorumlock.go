@@ -4,10 +4,14 @@ import (
 	"context"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/node"
 )
 
 // prefix is what the keys of quorumlock's locks begin with: its default.
 const prefix = "quorumlock:"
+
+// Registers is the key of the fencing registers of quorumlock on each node.
+var Registers = node.RegistersKey(prefix)
 
 type quorumlockClient struct {
 	manager *quorumlock.Manager

@@ -56,7 +56,7 @@ type Case struct {
 func All(o Options) []Workload {
 	return []Workload{
 		latency(), throughput(), serverCost(o), contention(), managers(), neighbour(),
-		watchdog(o), closing(o), faults(),
+		watchdog(o), closing(o), faults(), growth(),
 	}
 }
 
@@ -76,6 +76,7 @@ type Bench struct {
 	Context    context.Context // ends when the measurement is given up
 	Servers    []*redistest.Server
 	contestant contest.Contestant
+	via        []string // addresses in place of the servers' own; nil for these
 }
 
 // NewBench returns a Bench for a contestant on servers.
@@ -90,7 +91,11 @@ func (b *Bench) connect(poll time.Duration) (contest.Client, error) {
 }
 
 func (b *Bench) connectAs(c contest.Contestant, poll time.Duration) (contest.Client, error) {
-	client, err := c.Connect(b.Context, redistest.Addrs(b.Servers), contest.Settings{TTL: b.TTL, Poll: poll})
+	addrs := b.via
+	if addrs == nil {
+		addrs = redistest.Addrs(b.Servers)
+	}
+	client, err := c.Connect(b.Context, addrs, contest.Settings{TTL: b.TTL, Poll: poll})
 	if err != nil {
 		return nil, fmt.Errorf("connect %s: %w", c.Name, err)
 	}
