@@ -37,7 +37,7 @@ func (q *localQueue) startCheck() {
 	if q.m.cfg.unfenced {
 		req = node.NewRead(q.lock, steady+h.terms.Timeout)
 	}
-	q.m.locals.tendBy(q.m, c.until)
+	q.tendBy(c.until)
 	for _, n := range q.m.nodes {
 		n.Post(req, c) // a node that is closed does not answer
 	}

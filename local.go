@@ -23,8 +23,9 @@ type localQueue struct {
 	callers map[quorum.CallerID]*waiter
 	hold    *hold // on which the current lease of this process stands
 	handOff quorum.HandOff
-	late    bool   // handOff has looked once, too early for a head with a longer grace than ours
-	check   *check // of hold, under way
+	tendAt  time.Duration // when the watchdog looks after the queue, 0 for never; guarded by the agenda's mutex
+	late    bool          // handOff has looked once, too early for a head with a longer grace than ours
+	check   *check        // of hold, under way
 
 	// What stood in the way of the last attempt from this queue, since the last grant, and
 	// when; nil for nothing.
@@ -154,7 +155,7 @@ func (w *waiter) quit() {
 	defer q.mu.Unlock()
 	delete(q.callers, w.id)
 	q.do(q.queue.Leave(w.m.clock.Now(), w.id))
-	w.m.locals.tendBy(w.m, w.m.clock.Now()+time.Second)
+	q.tendBy(w.m.clock.Now() + time.Second)
 }
 
 // granted takes that the caller, which contended, has a lease on h.
@@ -184,7 +185,7 @@ func (q *localQueue) lostLocked(h *hold) {
 	if q.hold == h {
 		q.drop()
 		q.do(q.queue.Lost(q.m.clock.Now()))
-		q.m.locals.tendBy(q.m, q.m.clock.Now()+time.Second)
+		q.tendBy(q.m.clock.Now() + time.Second)
 	}
 }
 
@@ -272,7 +273,7 @@ func (q *localQueue) do(s quorum.Step) *answers {
 			if s.Caller != 0 {
 				q.send(s.Caller, turn{notBefore: s.At, enqueued: s.Enqueue})
 			}
-			q.m.locals.tendBy(q.m, q.m.clock.Now()+time.Second)
+			q.tendBy(q.m.clock.Now() + time.Second)
 			return pending
 		}
 		return nil

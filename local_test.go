@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
@@ -196,6 +197,7 @@ func TestALossDuringACheckCostsTheNextHoldNothing(t *testing.T) {
 	})
 	proxies[0].Swallow()
 	take(servers[2:], "quorumlock:job") // no quorum for the check, and no quick end of it
+	time.Sleep(2 * quorum.CheckAfter)   // earlier, the lease would be passed on without a check
 	require.NoError(t, first.Release(background))
 	time.Sleep(50 * time.Millisecond)
 	take(servers[1:2], "quorumlock:job") // the next renewal finds the hold lost

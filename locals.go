@@ -3,7 +3,6 @@ package quorumlock
 import (
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/node"
@@ -13,7 +12,7 @@ import (
 // locals finds the local queues by the key of their lock. There is none before the
 // Manager has met contention.
 type locals struct {
-	next atomic.Int64 // when tend has something to do; 0 for never
+	agenda agenda
 
 	mu     sync.Mutex
 	byLock map[string]*localQueue
@@ -97,73 +96,57 @@ func (s *locals) handedOn(m *Manager, lock string, i int) {
 	at := q.handOff.At()
 	q.mu.Unlock()
 	s.mu.Unlock()
-	s.tendBy(m, at)
-}
-
-// tendBy has the watchdog call tend at an instant.
-func (s *locals) tendBy(m *Manager, at time.Duration) {
-	if at == quorum.Never {
-		return
-	}
-	for {
-		next := s.next.Load()
-		if next != 0 && next <= int64(at) {
-			return
-		}
-		if s.next.CompareAndSwap(next, int64(at)) {
-			break
-		}
-	}
-	m.dog.mu.Lock()
-	m.dog.wakeBy(at)
-	m.dog.mu.Unlock()
-}
-
-// nextLook returns when tend has something to do.
-func (s *locals) nextLook() time.Duration {
-	if next := s.next.Load(); next != 0 {
-		return time.Duration(next)
-	}
-	return quorum.Never
+	q.tendBy(at)
 }
 
 // tend looks after locks that were handed on, ends checks that were not answered, and
 // forgets queues that are of no use any more. The watchdog calls it.
-func (s *locals) tend(m *Manager, now time.Duration) {
-	if now < s.nextLook() {
+func (s *locals) tend(now time.Duration) {
+	for _, q := range s.agenda.take(now) {
+		s.mu.Lock()
+		q.mu.Lock()
+		at, overdue := q.tend(now)
+		if at == quorum.Never && len(q.callers) == 0 && q.hold == nil {
+			if q.queue.Idle(now) {
+				delete(s.byLock, q.lock)
+			} else {
+				at = now + quorum.ReacquireDelay
+			}
+		}
+		q.mu.Unlock()
+		s.mu.Unlock()
+		if overdue != nil {
+			overdue.end()
+		}
+		q.tendBy(at)
+	}
+}
+
+// tend returns when the watchdog has to look again, and a check whose time is over. q.mu
+// is held.
+func (q *localQueue) tend(now time.Duration) (at time.Duration, overdue *check) {
+	if ask := q.handOff.Look(now); ask != 0 {
+		q.recall(ask)
+	}
+	at = q.handOff.At()
+	if q.check == nil {
+		return at, nil
+	}
+	if now >= q.check.until {
+		return at, q.check
+	}
+	return min(at, q.check.until), nil
+}
+
+// tendBy has the watchdog look after the queue at an instant, or earlier.
+func (q *localQueue) tendBy(at time.Duration) {
+	if at == quorum.Never || !q.m.locals.agenda.add(q, at) {
 		return
 	}
-	s.next.Store(0)
-	s.mu.Lock()
-	next := quorum.Never
-	var overdue []*check
-	for lock, q := range s.byLock {
-		q.mu.Lock()
-		if ask := q.handOff.Look(now); ask != 0 {
-			q.recall(ask)
-		}
-		at := q.handOff.At()
-		switch {
-		case q.check != nil && now >= q.check.until:
-			overdue = append(overdue, q.check)
-		case q.check != nil:
-			at = min(at, q.check.until)
-		}
-		switch {
-		case at != quorum.Never || len(q.callers) > 0 || q.hold != nil:
-		case q.queue.Idle(now):
-			delete(s.byLock, lock)
-		default:
-			at = now + quorum.ReacquireDelay
-		}
-		next = min(next, at)
-		q.mu.Unlock()
-	}
-	s.mu.Unlock()
-	for _, c := range overdue {
-		c.end()
-	}
-	s.tendBy(m, next)
+	d := q.m.dog
+	d.mu.Lock()
+	d.wakeBy(at)
+	d.mu.Unlock()
 }
 
 // recall has nodes wake everybody whose ticket waits behind a reservation that nobody
@@ -209,6 +192,5 @@ func (s *locals) lookAgain(m *Manager, lock string, first int) {
 	at := q.handOff.At()
 	q.mu.Unlock()
 	s.mu.Unlock()
-	s.tendBy(m, at)
+	q.tendBy(at)
 }
-

@@ -68,7 +68,7 @@ func (d *watchdog) run() {
 	for {
 		now := d.m.clock.Now()
 		d.tend(now, d.take(now+together))
-		d.m.locals.tend(d.m, now)
+		d.m.locals.tend(now)
 		if d.measure(due, jumped) {
 			d.stepAll()
 		}
@@ -202,7 +202,7 @@ func (d *watchdog) sleep() (time.Duration, bool) {
 	defer d.mu.Unlock()
 	clear(d.due)
 	d.due, d.rung = d.due[:0], 0
-	next := d.m.locals.nextLook()
+	next := d.m.locals.agenda.earliest()
 	now := d.m.clock.Now()
 	if len(d.holds) == 0 {
 		// Nothing is measured until the next hold has it measured. One caller that acquires and

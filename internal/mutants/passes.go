@@ -253,8 +253,8 @@ var passes = []mutant{
 	},
 	{
 		name: "queues of names are kept for ever", file: "locals.go",
-		old: "\t\t\tdelete(s.byLock, lock)\n",
-		new: "\t\t\tnext = min(next, now+time.Second+0*time.Duration(len(lock)))\n",
+		old: "\t\t\tdelete(s.byLock, q.lock)\n",
+		new: "_ = q.lock",
 		pkg: real, run: "TestALeaseIsPassedOnInTheOrderOfTheCalls$",
 	},
 	// Wake-ups.
