@@ -491,7 +491,7 @@ func (a *attempt) release(update node.TicketUpdate) {
 	a.mu.Unlock()
 	_, now := a.m.clock.Both()
 	t := a.wait.terms
-	req := node.NewRelease(a.wait.lock, a.value, &a.req, update, now+t.ttl+t.lockDelay)
+	req := node.NewUndo(a.wait.lock, a.value, &a.req, update, now+t.ttl+t.lockDelay)
 	for i := range a.m.nodes {
 		if !unsent.Has(i) {
 			a.m.post(i, req, nobody{})

@@ -200,8 +200,9 @@ func TestDeadTicketsAheadCostThreeGracesAtTheMost(t *testing.T) {
 				go func() {
 					l, err := waiter.Acquire(background, "job")
 					assert.NoError(t, err)
-					came <- time.Now()
+					at := time.Now()
 					assert.NoError(t, l.Release(background))
+					came <- at
 				}()
 				queued(t, servers, dead+1)
 				released := time.Now()

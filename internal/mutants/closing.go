@@ -71,6 +71,24 @@ var closing = []mutant{
 		pkg: scripts, run: "TestAReleaseCancelsAnAcquisitionThatStillWaits$",
 	},
 	{
+		name: "a release of what was refused is sent", file: "internal/node/batch.go",
+		old: "\t\te.req.refused.Or(1 << n.cfg.Index)\n",
+		new: "",
+		pkg: scripts, run: "TestAnAcquisitionThatWasRefusedIsNotReleased$",
+	},
+	{
+		name: "a node that refused the attempt has nothing of the lease", file: "internal/node/request.go",
+		old: "refused := r.failed && u.refused",
+		new: "refused := u.refused",
+		pkg: scripts, run: "TestAnAcquisitionThatWasRefusedIsNotReleased$",
+	},
+	{
+		name: "a refusal has put any ticket into the queue", file: "internal/node/request.go",
+		old: "undoes.args[0] == \"wait\" && undoes.args[5] == ticket.Ticket",
+		new: "len(undoes.args) > 0",
+		pkg: scripts, run: "TestAnAcquisitionThatWasRefusedIsNotReleased$",
+	},
+	{
 		name: "a withdrawn acquisition is sent", file: "internal/node/queue.go",
 		old: "\tcase req.withdrawn.Load():\n",
 		new: "\tcase req.withdrawn.Load() && n.cfg.Index < 0:\n",

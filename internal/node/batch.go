@@ -12,6 +12,12 @@ import (
 // fullFor is how long a server is taken to be out of memory after it has said so.
 const fullFor = time.Second
 
+// aheadFrom is from how many requests on a batch goes out before the answers to the one
+// before it are handed out. Those to a few take less time than the change of goroutines,
+// and they may show that a request has become pointless: the release of an acquisition
+// that was refused.
+const aheadFrom = 32
+
 // call is one run of the script: a stretch of the batch.
 type call struct{ first, last, locks int }
 
@@ -43,7 +49,7 @@ func (n *Node) send() {
 	n.transmit(t)
 	for {
 		n.arrived(t)
-		if t.broken || !n.undisturbed() {
+		if t.broken || !n.undisturbed() || n.queued() < aheadFrom {
 			break
 		}
 		if n.take(n.now); len(n.batch) == 0 {
@@ -58,6 +64,13 @@ func (n *Node) send() {
 	n.handOut(t)
 	n.requeue(n.again)
 	n.again = nil
+}
+
+// queued returns how many requests wait.
+func (n *Node) queued() int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.lanes.urgent) + len(n.lanes.acquire)
 }
 
 // undisturbed reports whether the worker has nothing to do but to send the next batch.
@@ -248,6 +261,8 @@ func unpack(message *rueidis.RedisMessage, operations int) (clock int64, all ans
 // is sent again.
 func (n *Node) conclude(t *transfer, e entry, r *Reply) bool {
 	switch {
+	case r.Status == Taken:
+		e.req.refused.Or(1 << n.cfg.Index)
 	case r.Status == notApplied:
 		r.Status = Unsent
 		if !e.resent && (e.req.insists || e.req.Kind == Acquire && !e.req.urgent || e.req.Kind == Extend || e.req.Kind == Read) {

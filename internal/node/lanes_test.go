@@ -225,6 +225,52 @@ func TestAReleaseCancelsAnAcquisitionThatStillWaits(t *testing.T) {
 	assert.NotContains(t, calls[0], "acquire")
 }
 
+// An attempt that came to nothing sends releases before every node has answered it. A node
+// that refuses it has nothing to release.
+func TestAnAcquisitionThatWasRefusedIsNotReleased(t *testing.T) {
+	ticket, other := ticketOf("000000000000000150"), ticketOf("000000000000000250")
+	keep := node.TicketUpdate{Ticket: ticket, Place: "5"}
+	for what, c := range map[string]struct {
+		ticket string // of the acquisition
+		held   bool
+		update node.TicketUpdate
+		make   func(lock, value string, undoes *node.Request, ticket node.TicketUpdate, expires time.Duration) *node.Request
+		sent   bool
+	}{
+		"refused":                       {held: true, make: node.NewUndo},
+		"granted":                       {make: node.NewUndo, sent: true},
+		"the ticket keeps its place":    {held: true, ticket: ticket, update: keep, make: node.NewUndo},
+		"granted, and keeps its place":  {ticket: ticket, update: keep, make: node.NewUndo, sent: true},
+		"the ticket had not been sent":  {held: true, update: keep, make: node.NewUndo, sent: true},
+		"another ticket was sent":       {held: true, ticket: other, update: keep, make: node.NewUndo, sent: true},
+		"others go first":               {held: true, ticket: ticket, update: node.TicketUpdate{Ticket: ticket, Place: "5", Yields: true}, make: node.NewUndo, sent: true},
+		"the ticket leaves":             {held: true, ticket: ticket, update: node.TicketUpdate{Ticket: ticket}, make: node.NewUndo, sent: true},
+		"a lease that other nodes gave": {held: true, make: node.NewRelease, sent: true},
+		"such a lease, with its ticket": {held: true, ticket: ticket, update: keep, make: node.NewRelease, sent: true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			tr := newTraffic(t)
+			soon := tr.now() + time.Minute
+			if c.held {
+				tr.server.MustDo("SET", "p:job", node.Compose(ownerB, 0, metadata))
+			}
+			ask := acquisition("p:job", ownerA, soon, func(a *node.Acquisition) { a.Ticket, a.Place = c.ticket, "5" })
+			asked, released := make(answers, 1), make(answers, 1)
+			tr.whileBusy(func() {
+				tr.post(ask, receiver(func(r *node.Reply) {
+					ask.Withdraw()
+					tr.post(c.make("p:job", node.Compose(ownerA, 0, metadata), ask, c.update, soon), released)
+					asked.Receive(0, ask, r)
+				}))
+			})
+			assert.Equal(t, c.held, asked.next(t).Status == node.Taken)
+			assert.Equal(t, node.Done, released.next(t).Status)
+			calls, _ := tr.calls()
+			assert.Equal(t, c.sent, len(calls) > 1, "%q", calls)
+		})
+	}
+}
+
 // A request that waits on two nodes is undone where it was sent, and only there.
 func TestAReleaseIsSentToTheNodesThatWereAsked(t *testing.T) {
 	servers := redistest.Start(t, 2)
@@ -321,8 +367,8 @@ func TestScriptsAreCutAtTheMostOperations(t *testing.T) {
 }
 
 // What is large goes out in several batches: whatever comes behind a batch waits for
-// all of its answers. While these are handed out, the second batch is on the wire; what is
-// urgent goes before the third.
+// all of its answers. While these are handed out, the second batch is on the wire, since
+// many requests wait; what is urgent goes before the third.
 func TestABatchHasAMostSize(t *testing.T) {
 	tr := newTraffic(t)
 	soon := tr.now() + time.Minute
@@ -330,9 +376,9 @@ func TestABatchHasAMostSize(t *testing.T) {
 	long := func(a *node.Acquisition) {
 		a.Value = node.Compose(ownerA, 1_000_000, "0 - "+strings.Repeat("x", 200<<10))
 	}
-	order := make(chan string, 16)
+	order := make(chan string, 64)
 	tr.whileBusy(func() {
-		for i := range 9 {
+		for i := range 40 {
 			all.Add(1)
 			tr.post(acquisition(fmt.Sprint("p:", i), ownerA, soon, long), receiver(func(r *node.Reply) {
 				if i == 0 { // in the middle of the first batch
@@ -345,10 +391,10 @@ func TestABatchHasAMostSize(t *testing.T) {
 	})
 	all.Wait()
 	var got []string
-	for range 10 {
+	for range 9 {
 		got = append(got, <-order)
 	}
-	assert.Equal(t, []string{"0", "1", "2", "3", "4", "5", "read", "6", "7", "8"}, got)
+	assert.Equal(t, []string{"0", "1", "2", "3", "4", "5", "read", "6", "7"}, got)
 }
 
 // The server's own clock says how long a script of the most operations takes. The

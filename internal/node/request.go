@@ -57,11 +57,16 @@ type Request struct {
 	// that generation.
 	undoes           *Request
 	undoesGeneration uint32
+	// failed says that undoes is all that was ever asked for, so that a node that has
+	// refused it has nothing to release; sameTicket, that it carried the ticket as well.
+	failed, sameTicket bool
 
 	// withdrawn is set by Withdraw. sent has a bit for each node that may have run the
 	// request; the node's worker sets it.
 	withdrawn atomic.Bool
 	sent      atomic.Uint32
+	// refused has a bit for each node that has answered that another has the lock.
+	refused atomic.Uint32
 	// generation counts the Resets.
 	generation atomic.Uint32
 }
@@ -114,8 +119,10 @@ func (r *Request) Reset() {
 	r.generation.Add(1)
 	r.keys, r.args, r.undoes, r.room = nil, nil, nil, [8]string{}
 	r.urgent, r.insists, r.lapsed = false, false, 0
+	r.failed, r.sameTicket = false, false
 	r.withdrawn.Store(false)
 	r.sent.Store(0)
+	r.refused.Store(0)
 }
 
 // Withdraw has nodes that have not sent the request drop it. A release that undoes it
@@ -123,10 +130,15 @@ func (r *Request) Reset() {
 func (r *Request) Withdraw() { r.withdrawn.Store(true) }
 
 // undoesNothing reports whether the request is a release of an acquisition that was
-// withdrawn before this node sent it.
+// withdrawn before this node sent it, or that came to nothing and was refused by it.
 func (r *Request) undoesNothing(node uint32) bool {
 	u := r.undoes
-	return u != nil && u.withdrawn.Load() && u.sent.Load()&node == 0 && u.generation.Load() == r.undoesGeneration
+	if u == nil {
+		return false
+	}
+	unsent := !r.sameTicket && u.withdrawn.Load() && u.sent.Load()&node == 0
+	refused := r.failed && u.refused.Load()&node != 0
+	return (unsent || refused) && u.generation.Load() == r.undoesGeneration
 }
 
 // Renewals collects the locks of one Extend.
@@ -230,6 +242,19 @@ func NewRelease(lock, value string, undoes *Request, ticket TicketUpdate, expire
 		mode = "f"
 	}
 	r.args = append(r.room[1:1], "leave", owner, ticket.Ticket, ticket.Place, mode)
+	return r
+}
+
+// NewUndo returns the release of an acquisition that came to nothing, see NewRelease. A
+// node that has refused it meanwhile need not be asked: it has nothing of ours, unless
+// something is to be done with the ticket but to leave it where the acquisition has put it.
+func NewUndo(lock, value string, undoes *Request, ticket TicketUpdate, expires time.Duration) *Request {
+	r := NewRelease(lock, value, undoes, ticket, expires)
+	keeps := ticket.Place != "" && !ticket.Yields && undoes.args[0] == "wait" && undoes.args[5] == ticket.Ticket
+	if keeps {
+		r.undoes, r.undoesGeneration, r.sameTicket = undoes, undoes.generation.Load(), true
+	}
+	r.failed = keeps || ticket == (TicketUpdate{})
 	return r
 }
 
