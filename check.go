@@ -119,4 +119,3 @@ func (c *check) endLocked() {
 		q.do(q.queue.Checked(q.m.clock.Now(), &state))
 	}
 }
-

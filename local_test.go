@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -254,16 +255,18 @@ func TestALeaseWithoutRenewalStartsWithItsWholeTTL(t *testing.T) {
 	assert.Greater(t, left, 2*time.Second)
 }
 
-// Callers that come back at once are served in turn.
-func TestCallersOfAProcessGetEqualShares(t *testing.T) {
-	const many = 16
-	m, _ := queueing(t, 3)
-	var shares [many]int
+// turns has so many callers of each of these Managers take the job in turn, again and
+// again, for a time. It returns how often the callers of each had it, one after the other,
+// and tokens have to rise over all of them.
+func turns(t *testing.T, d time.Duration, each int, managers ...*quorumlock.Manager) (shares []int) {
+	t.Helper()
+	shares = make([]int, each*len(managers)) // guarded by the lease, as is last
+	var last int64
 	var inside, overlaps atomic.Int32
-	var last int64 // guarded by the lease
 	var done sync.WaitGroup
-	end := time.Now().Add(time.Second)
-	for i := range many {
+	end := time.Now().Add(d)
+	for i := range shares {
+		m := managers[i/each]
 		done.Go(func() {
 			for time.Now().Before(end) {
 				l, err := m.Acquire(background, "job")
@@ -283,52 +286,37 @@ func TestCallersOfAProcessGetEqualShares(t *testing.T) {
 	}
 	done.Wait()
 	assert.Zero(t, overlaps.Load())
-	least, most := shares[0], shares[0]
-	for _, n := range shares {
-		least, most = min(least, n), max(most, n)
-	}
+	return shares
+}
+
+// Callers that come back at once are served in turn.
+func TestCallersOfAProcessGetEqualShares(t *testing.T) {
+	m, _ := queueing(t, 3)
+	shares := turns(t, time.Second, 16, m)
+	least, most := slices.Min(shares), slices.Max(shares)
 	t.Logf("%d to %d turns each", least, most)
 	assert.GreaterOrEqual(t, least, 10)
 	assert.LessOrEqual(t, float64(most), 1.2*float64(least)+1)
 }
 
 // Two processes, each with more callers than it ever serves: neither keeps the lock for
-// itself, and tokens rise over passes and processes.
+// itself.
 func TestWaitersOfAnotherProcessAreNotStarved(t *testing.T) {
 	const each = 8
 	first, servers := queueing(t, 3)
 	second := connect(t, redistest.Addrs(servers))
 	subscribe(t, second, servers)
-	var shares [2]int // guarded by the lease, as is what follows
-	var last int64
-	var inside, overlaps atomic.Int32
-	var done sync.WaitGroup
-	end := time.Now().Add(3 * time.Second)
-	for i, m := range []*quorumlock.Manager{first, second} {
-		for range each {
-			done.Go(func() {
-				for time.Now().Before(end) {
-					l, err := m.Acquire(background, "job")
-					if !assert.NoError(t, err) {
-						return
-					}
-					if inside.Add(1) > 1 {
-						overlaps.Add(1)
-					}
-					assert.Greater(t, l.Token(), last)
-					last = l.Token()
-					shares[i]++
-					inside.Add(-1)
-					assert.NoError(t, l.Release(background))
-				}
-			})
+	shares := turns(t, 3*time.Second, each, first, second)
+	sum := func(of []int) (n int) {
+		for _, share := range of {
+			n += share
 		}
+		return n
 	}
-	done.Wait()
-	assert.Zero(t, overlaps.Load())
-	t.Logf("shares %v", shares)
-	assert.GreaterOrEqual(t, min(shares[0], shares[1]), 20)
-	assert.LessOrEqual(t, float64(max(shares[0], shares[1])), 1.5*float64(min(shares[0], shares[1])))
+	here, there := sum(shares[:each]), sum(shares[each:])
+	t.Logf("shares %d and %d", here, there)
+	assert.GreaterOrEqual(t, min(here, there), 20)
+	assert.LessOrEqual(t, float64(max(here, there)), 1.5*float64(min(here, there)))
 	eventually(t, "nothing is left", func() bool { return locks(t, servers, "job") == 0 })
 	queued(t, servers, 0)
 }

@@ -130,7 +130,7 @@ func TestCloseSendsNoAcquisitions(t *testing.T) {
 	require.True(t, n.Post(acquisition("p:job", ownerB, now()+time.Minute, func(a *node.Acquisition) { a.Again = true }), asks))
 	assert.True(t, n.Close(context.Background(), nil, nil))
 	for range 2 {
-		got := asks.next(t)
+		got := asks.Next(t)
 		assert.Equal(t, node.Unsent, got.Status)
 		assert.ErrorIs(t, got.Err, node.ErrClosed)
 	}

@@ -121,7 +121,7 @@ func TestAnExtendThatTookLongerThanALockLivesFindsItMissing(t *testing.T) {
 		proxy.DelayCommand(func(cmd []string) bool { return cmd[0] == "EVALSHA" }, 250*time.Millisecond)
 		answer := make(answers, 1)
 		require.True(t, n.Post(renewals([]string{"p:job"}, ownerA, 7, ms, now()+time.Minute), answer))
-		reply := answer.next(t)
+		reply := answer.Next(t)
 		require.Equal(t, node.Done, reply.Status, "%v", reply.Err)
 		assert.Equal(t, []int64{want}, reply.Answers)
 		assert.Equal(t, want == node.Missing, server.MustDo("PTTL", "p:job").(int64) > 40_000, "as long as before")
@@ -136,12 +136,12 @@ func TestARequestThatArrivesTooLateIsVoid(t *testing.T) {
 	proxy.DelayCommand(func(cmd []string) bool { return cmd[0] == "EVALSHA" }, 250*time.Millisecond)
 	answer := make(answers, 1)
 	require.True(t, n.Post(acquisition("p:job", ownerA, now()+100*time.Millisecond), answer))
-	reply := answer.next(t)
+	reply := answer.Next(t)
 	assert.Equal(t, node.Unsent, reply.Status)
 	require.ErrorIs(t, reply.Err, node.ErrLate)
 	late := node.Healing{Lock: "p:job", Owner: ownerA, Metadata: metadata, KeyTTL: "1000", NotAfter: now() + 100*time.Millisecond}
 	require.True(t, n.Post(node.NewHeal([]node.Healing{late}, late.NotAfter), answer))
-	assert.Equal(t, []int64{node.Missing}, answer.next(t).Answers)
+	assert.Equal(t, []int64{node.Missing}, answer.Next(t).Answers)
 	assert.EqualValues(t, 0, server.MustDo("DBSIZE"))
 }
 
@@ -157,9 +157,9 @@ func TestARequestThatHasExpiredIsNotSent(t *testing.T) {
 	tr.post(acquisition("p:job", ownerA, gone), answer)
 	tr.post(renewals([]string{"p:job"}, ownerA, 7, "1000", gone), answer)
 	tr.post(release("p:job", ownerA, gone), answer)
-	busy.next(t)
+	busy.Next(t)
 	for range 3 {
-		got := answer.next(t)
+		got := answer.Next(t)
 		assert.Equal(t, node.Unsent, got.Status)
 		assert.ErrorIs(t, got.Err, node.ErrExpired)
 	}

@@ -49,7 +49,7 @@ func TestAFlushBetweenTwoTrustingClientsIsSeen(t *testing.T) {
 	answer := make(answers, 1)
 	ask := func(n *node.Node, owner string) node.Reply {
 		require.True(t, n.Post(acquisition("p:job", owner, now()+10*time.Second), answer))
-		return answer.next(t)
+		return answer.Next(t)
 	}
 	require.Equal(t, node.Granted, ask(n, ownerA).Status)
 	server.MustDo("FLUSHALL") // ownerA's lock is gone, and n knows nothing of it
@@ -74,10 +74,10 @@ func TestARaiseIsRefusedInQuarantine(t *testing.T) {
 	server.MustDo("SET", "p:job", before, "PX", "60000")
 	answer := make(answers, 1)
 	require.True(t, n.Post(node.NewRaise("p:job", ownerA, 9, metadata, now()+time.Minute), answer))
-	assert.EqualValues(t, -1, answer.next(t).Before)
+	assert.EqualValues(t, -1, answer.Next(t).Before)
 	assert.Equal(t, before, server.MustDo("GET", "p:job"))
 	assert.EqualValues(t, 0, server.MustDo("EXISTS", node.RegistersKey("p:")))
 	require.True(t, n.Post(renewals([]string{"p:job"}, ownerA, 7, "30000", now()+time.Minute), answer))
-	assert.Equal(t, []int64{node.OursWithoutToken}, answer.next(t).Answers)
+	assert.Equal(t, []int64{node.OursWithoutToken}, answer.Next(t).Answers)
 	assert.LessOrEqual(t, server.MustDo("PTTL", "p:job").(int64), int64(30_000), "prolonged all the same")
 }

@@ -2,7 +2,6 @@ package node_test
 
 import (
 	"context"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/node/conformance"
 )
 
 // Owners, as attempts make them.
@@ -28,25 +28,7 @@ const subscriberManager = "00112233445566aa"
 func ticketOf(wait string) string { return subscriberManager + wait }
 
 // answers receives replies.
-type answers chan node.Reply
-
-func (a answers) Receive(_ int, _ *node.Request, r *node.Reply) {
-	copied := *r
-	copied.Answers = slices.Clone(r.Answers)
-	a <- copied
-}
-
-// next returns the next reply.
-func (a answers) next(t testing.TB) node.Reply {
-	t.Helper()
-	select {
-	case r := <-a:
-		return r
-	case <-time.After(20 * time.Second):
-		require.Fail(t, "no answer")
-		return node.Reply{}
-	}
-}
+type answers = conformance.Replies
 
 // run starts a node and closes it at the end of the test. It returns when the node was
 // greeted, or refused, and the node's steady clock with it.

@@ -148,8 +148,8 @@ func TestAFullLaneShedsAcquisitionsOnly(t *testing.T) {
 	})
 	assert.Equal(t, 3, sheds)
 	all.Wait()
-	assert.Equal(t, node.Done, kept.next(t).Status)
-	assert.Equal(t, node.Granted, kept.next(t).Status)
+	assert.Equal(t, node.Done, kept.Next(t).Status)
+	assert.Equal(t, node.Granted, kept.Next(t).Status)
 	assert.EqualValues(t, node.AcquireMax+1, tr.server.MustDo("ZCARD", node.RegistersKey("p:")))
 }
 
@@ -170,9 +170,9 @@ func TestAFullLaneMakesRoomByWhatHasExpired(t *testing.T) {
 		time.Sleep(40 * time.Millisecond)
 		tr.post(acquisition("p:job", ownerB, tr.now()+time.Minute), granted)
 	})
-	assert.Equal(t, node.Granted, granted.next(t).Status)
+	assert.Equal(t, node.Granted, granted.Next(t).Status)
 	for range node.AcquireMax {
-		got := answered.next(t)
+		got := answered.Next(t)
 		assert.Equal(t, node.Unsent, got.Status)
 	}
 	assert.EqualValues(t, 1, tr.server.MustDo("ZCARD", node.RegistersKey("p:")))
@@ -192,10 +192,10 @@ func TestAReleaseCancelsAnAcquisitionThatStillWaits(t *testing.T) {
 		ask.Withdraw()
 		tr.post(undo(ask), released)
 	})
-	got := asked.next(t)
+	got := asked.Next(t)
 	assert.Equal(t, node.Unsent, got.Status)
 	require.ErrorIs(t, got.Err, node.ErrWithdrawn)
-	got = released.next(t)
+	got = released.Next(t)
 	assert.Equal(t, node.Done, got.Status)
 	assert.EqualValues(t, node.Missing, got.N)
 	calls, _ := tr.calls()
@@ -204,10 +204,10 @@ func TestAReleaseCancelsAnAcquisitionThatStillWaits(t *testing.T) {
 	// One that was sent has to be undone.
 	sent := acquisition("p:job", ownerA, soon)
 	tr.post(sent, asked)
-	require.Equal(t, node.Granted, asked.next(t).Status)
+	require.Equal(t, node.Granted, asked.Next(t).Status)
 	sent.Withdraw()
 	tr.post(undo(sent), released)
-	assert.EqualValues(t, node.Ours, released.next(t).N)
+	assert.EqualValues(t, node.Ours, released.Next(t).N)
 
 	// A ticket may be in the queue since an earlier attempt.
 	ask = acquisition("p:job", ownerA, soon)
@@ -217,8 +217,8 @@ func TestAReleaseCancelsAnAcquisitionThatStillWaits(t *testing.T) {
 		tr.post(node.NewRelease("p:job", node.Compose(ownerA, 0, metadata), ask,
 			node.TicketUpdate{Ticket: ticketOf("000000000000000150")}, soon), released)
 	})
-	require.ErrorIs(t, asked.next(t).Err, node.ErrWithdrawn)
-	assert.EqualValues(t, node.Missing, released.next(t).N)
+	require.ErrorIs(t, asked.Next(t).Err, node.ErrWithdrawn)
+	assert.EqualValues(t, node.Missing, released.Next(t).N)
 	calls, _ = tr.calls()
 	require.Len(t, calls, 1)
 	assert.Contains(t, calls[0], "leave")
@@ -263,8 +263,8 @@ func TestAnAcquisitionThatWasRefusedIsNotReleased(t *testing.T) {
 					asked.Receive(0, ask, r)
 				}))
 			})
-			assert.Equal(t, c.held, asked.next(t).Status == node.Taken)
-			assert.Equal(t, node.Done, released.next(t).Status)
+			assert.Equal(t, c.held, asked.Next(t).Status == node.Taken)
+			assert.Equal(t, node.Done, released.Next(t).Status)
 			calls, _ := tr.calls()
 			assert.Equal(t, c.sent, len(calls) > 1, "%q", calls)
 		})
@@ -284,13 +284,13 @@ func TestAReleaseIsSentToTheNodesThatWereAsked(t *testing.T) {
 	ask := acquisition("p:job", ownerA, soon)
 	asked, released := make(answers, 2), make(answers, 2)
 	require.True(t, nodes[0].Post(ask, asked))
-	require.Equal(t, node.Granted, asked.next(t).Status)
+	require.Equal(t, node.Granted, asked.Next(t).Status)
 	ask.Withdraw()
 	servers[1].MustDo("SET", "p:job", node.Compose(ownerA, 0, metadata)) // it would be deleted by a release
 	for _, n := range nodes {
 		require.True(t, n.Post(node.NewRelease("p:job", node.Compose(ownerA, 0, metadata), ask, node.TicketUpdate{}, soon), released))
 	}
-	assert.ElementsMatch(t, []int64{node.Ours, node.Missing}, []int64{released.next(t).N, released.next(t).N})
+	assert.ElementsMatch(t, []int64{node.Ours, node.Missing}, []int64{released.Next(t).N, released.Next(t).N})
 	assert.EqualValues(t, 0, servers[0].MustDo("EXISTS", "p:job"))
 	assert.EqualValues(t, 1, servers[1].MustDo("EXISTS", "p:job"))
 }
@@ -312,7 +312,7 @@ func TestAReservationLapsesOnEachNodeAlone(t *testing.T) {
 		require.True(t, n.Post(acquisition("p:job", ownerA, now()+time.Minute, func(a *node.Acquisition) {
 			a.Ticket, a.Place, a.Lapsed = ticketOf("000000000000000150"), "5", 1<<second
 		}), answer))
-		require.Equal(t, node.Granted, answer.next(t).Status)
+		require.Equal(t, node.Granted, answer.Next(t).Status)
 		assert.Equal(t, i == second, <-modes == "l", "node %d", i)
 	}
 }

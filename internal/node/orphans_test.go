@@ -90,7 +90,7 @@ func newOrphan(t *testing.T, request func(notAfter time.Duration) *node.Request)
 	mu.Lock()
 	_ = newest.Close()
 	mu.Unlock()
-	require.Equal(t, node.Unknown, answer.next(t).Status)
+	require.Equal(t, node.Unknown, answer.Next(t).Status)
 	o.releases.Store(0)
 	return o
 }
@@ -110,7 +110,7 @@ func TestALockThatIsMadeBehindItsReleaseIsReleasedAgain(t *testing.T) {
 			require.True(t, o.Post(o.release(ownerB), answer))
 			require.True(t, o.Post(o.release(ownerA), answer))
 			for range 2 {
-				got := answer.next(t)
+				got := answer.Next(t)
 				assert.Equal(t, node.Done, got.Status)
 				assert.EqualValues(t, node.Missing, got.N)
 			}
@@ -143,7 +143,7 @@ func TestEveryKindOfReleaseIsRetried(t *testing.T) {
 			o := newOrphan(t, orphanKinds["acquire"])
 			answer := make(answers, 2)
 			require.True(t, o.Post(make1(o.now()+time.Minute), answer))
-			assert.Equal(t, node.Done, answer.next(t).Status)
+			assert.Equal(t, node.Done, answer.Next(t).Status)
 			require.Eventually(t, o.locked, 20*time.Second, time.Millisecond, "the late request locks")
 			o.server.MustDo("DEL", node.QueueKey("p:job"))
 			require.Eventually(t, func() bool { return !o.locked() }, 20*time.Second, 5*time.Millisecond)
@@ -171,7 +171,7 @@ func TestAReleaseBehindAVoidRequestGoesOutOnce(t *testing.T) {
 	time.Sleep(o.expires - o.now() + 100*time.Millisecond)
 	answer := make(answers, 2)
 	require.True(t, o.Post(o.release(ownerA), answer))
-	assert.EqualValues(t, node.Ours, answer.next(t).N, "the late request had locked")
+	assert.EqualValues(t, node.Ours, answer.Next(t).N, "the late request had locked")
 	assert.True(t, o.Close(context.Background(), nil, nil))
 	assert.EqualValues(t, 1, o.releases.Load())
 }
@@ -203,7 +203,7 @@ func TestARaiseOrAnExtendLeavesNoOrphan(t *testing.T) {
 			proxy.DropReply(func(cmd []string) bool { return slices.Contains(cmd, name) })
 			answer := make(answers, 2)
 			require.True(t, n.Post(request(now()+5*time.Second), answer))
-			require.Equal(t, node.Unknown, answer.next(t).Status)
+			require.Equal(t, node.Unknown, answer.Next(t).Status)
 			proxy.DelayCommand(func(cmd []string) bool {
 				if slices.Contains(cmd, "release") {
 					releases.Add(1)
@@ -211,7 +211,7 @@ func TestARaiseOrAnExtendLeavesNoOrphan(t *testing.T) {
 				return false
 			}, 0)
 			require.True(t, n.Post(release("p:job", ownerA, now()+time.Minute), answer))
-			assert.Equal(t, node.Done, answer.next(t).Status)
+			assert.Equal(t, node.Done, answer.Next(t).Status)
 			assert.True(t, n.Close(context.Background(), nil, nil))
 			assert.EqualValues(t, 1, releases.Load())
 		})

@@ -106,7 +106,7 @@ func TestAVoteOverAConnectionThatWasNotGreetedDoesNotCount(t *testing.T) {
 		req := acquisition("p:job", owner, real.Steady()+10*time.Second)
 		countdown.Store(look)
 		require.True(t, n.Post(req, answer))
-		got := answer.next(t)
+		got := answer.Next(t)
 		for _, c := range dialer.all() {
 			if c.ungreeted(owner) {
 				refused++
@@ -174,8 +174,8 @@ func TestACheckComesBehindTheRequestsInTheLanes(t *testing.T) {
 	for next := <-seen; next != "INFO"; next = <-seen {
 		require.NotEqual(t, "EVALSHA", next)
 	}
-	answer.next(t)
-	answer.next(t)
+	answer.Next(t)
+	answer.Next(t)
 }
 
 // Releases are all that deletes a key early: they wait for a node that is away.
@@ -192,14 +192,14 @@ func TestReleasesSurviveABrokenConnection(t *testing.T) {
 		acquisition("p:job", ownerB, now()+time.Minute), renewals([]string{"p:job"}, ownerA, 0, "1000", now()+time.Minute),
 	} {
 		require.True(t, n.Post(req, others))
-		assert.Equal(t, node.Unsent, others.next(t).Status)
+		assert.Equal(t, node.Unsent, others.Next(t).Status)
 	}
 	time.Sleep(400 * time.Millisecond)
 	server.Restart()
-	got := released.next(t)
+	got := released.Next(t)
 	assert.Equal(t, node.Done, got.Status, "%v", got.Err)
 	assert.EqualValues(t, node.Ours, got.N)
-	got = others.next(t)
+	got = others.Next(t)
 	assert.Equal(t, node.Unsent, got.Status)
 	assert.ErrorIs(t, got.Err, node.ErrExpired)
 }
@@ -214,11 +214,11 @@ func TestReleasesWaitForAServerThatIsBusy(t *testing.T) {
 	extended, released := make(answers, 1), make(answers, 1)
 	require.True(t, n.Post(renewals([]string{"p:job"}, ownerA, 0, "1000", now()+time.Minute), extended))
 	require.True(t, n.Post(release("p:job", ownerA, now()+time.Minute), released))
-	got := extended.next(t)
+	got := extended.Next(t)
 	assert.Equal(t, node.Failed, got.Status)
 	require.ErrorContains(t, got.Err, "BUSY")
 	time.Sleep(100 * time.Millisecond)
 	assert.Empty(t, released)
 	server.MustDo("SCRIPT", "KILL")
-	assert.EqualValues(t, node.Ours, released.next(t).N)
+	assert.EqualValues(t, node.Ours, released.Next(t).N)
 }

@@ -67,7 +67,7 @@ func TestScriptsThatAreFlushedTwiceAreNoMisconfiguration(t *testing.T) {
 	}, 0)
 	answer := make(answers, 1)
 	require.True(t, n.Post(acquisition("p:job", ownerA, now()+time.Minute), answer))
-	got := answer.next(t)
+	got := answer.Next(t)
 	assert.Equal(t, 2, sent)
 	assert.Equal(t, node.Unsent, got.Status)
 	var config *node.ConfigError
@@ -85,7 +85,7 @@ func TestEveryAnswerCarriesTheNodesClock(t *testing.T) {
 	time.Sleep(20 * time.Millisecond)
 	answer := make(answers, 1)
 	require.True(t, n.Post(node.NewRead("p:job", now()+time.Minute), answer))
-	answer.next(t)
+	answer.Next(t)
 	after, _ := n.Reading()
 	assert.Greater(t, after.At, before.At)
 	wall := time.Duration(time.Now().UnixNano())

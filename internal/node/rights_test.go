@@ -75,7 +75,7 @@ func live(t *testing.T, server *redistest.Server) (errs []error) {
 	do := func(req *node.Request) {
 		answer := make(answers, 1)
 		require.True(t, n.Post(req, answer))
-		if r := answer.next(t); r.Err != nil {
+		if r := answer.Next(t); r.Err != nil {
 			errs = append(errs, r.Err)
 		}
 	}

@@ -353,8 +353,8 @@ func (r *rig) resendsNothingWithdrawn() {
 
 	acquire = r.request(alice, r.micros())
 	release = node.NewRelease(r.lock, node.Compose(alice, 0, metadata), acquire, node.TicketUpdate{}, r.soon(10*time.Second))
-	withdraws := make(reply, 1)
-	answers := make(reply, 1)
+	withdraws := make(Replies, 1)
+	answers := make(Replies, 1)
 	require.True(r, n.Post(r.renewal(bob, 1), posting(func() {
 		another(3)()
 		// Extends go before acquisitions: this one is answered while the acquisition's
@@ -365,10 +365,10 @@ func (r *rig) resendsNothingWithdrawn() {
 		})))
 		require.True(r, n.Post(acquire, answers))
 	})))
-	refused := answers.wait(r)
+	refused := answers.Next(r)
 	assert.Equal(r, node.Unsent, refused.Status, "%v", refused.Err)
 	require.ErrorIs(r, refused.Err, node.ErrWithdrawn)
-	assert.Equal(r, node.Done, withdraws.wait(r).Status)
+	assert.Equal(r, node.Done, withdraws.Next(r).Status)
 	r.absent(r.lock)
 	require.Equal(r, node.Granted, r.vote(n, alice).Status, "the node votes")
 }

@@ -27,13 +27,13 @@ var nodeCases = []testCase{
 // it calls the function.
 func (r *rig) inOneBatch(n *node.Node, before func(), reqs ...*node.Request) []node.Reply {
 	r.Helper()
-	answers := make([]reply, len(reqs))
+	answers := make([]Replies, len(reqs))
 	posted := make(chan struct{})
 	post := posting(func() {
 		defer close(posted)
 		before()
 		for i, req := range reqs {
-			answers[i] = make(reply, 1)
+			answers[i] = make(Replies, 1)
 			assert.True(r, n.Post(req, answers[i]))
 		}
 	})
@@ -41,7 +41,7 @@ func (r *rig) inOneBatch(n *node.Node, before func(), reqs ...*node.Request) []n
 	<-posted
 	got := make([]node.Reply, len(reqs))
 	for i := range got {
-		got[i] = answers[i].wait(r)
+		got[i] = answers[i].Next(r)
 	}
 	return got
 }

@@ -350,16 +350,19 @@ func (r *rig) connect(change ...func(*node.Config)) *node.Node {
 	return n
 }
 
-// reply receives one answer.
-type reply chan node.Reply
+// Replies receives the replies to requests. Its capacity bounds how many are not read yet;
+// nothing is dropped, and it is never closed.
+type Replies chan node.Reply
 
-func (c reply) Receive(_ int, _ *node.Request, r *node.Reply) {
+// Receive implements node.Receiver.
+func (c Replies) Receive(_ int, _ *node.Request, r *node.Reply) {
 	copied := *r
 	copied.Answers = slices.Clone(r.Answers)
 	c <- copied
 }
 
-func (c reply) wait(t testing.TB) node.Reply {
+// Next returns the next reply.
+func (c Replies) Next(t testing.TB) node.Reply {
 	t.Helper()
 	select {
 	case got := <-c:
@@ -373,9 +376,9 @@ func (c reply) wait(t testing.TB) node.Reply {
 // on posts a request to a node and returns the answer.
 func (r *rig) on(n *node.Node, req *node.Request) node.Reply {
 	r.Helper()
-	c := make(reply, 1)
+	c := make(Replies, 1)
 	require.True(r, n.Post(req, c))
-	return c.wait(r)
+	return c.Next(r)
 }
 
 // do posts a request to the rig's node.
