@@ -3,6 +3,7 @@ package sim
 import (
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -22,7 +23,7 @@ const (
 type client struct {
 	w       *world
 	id      int8
-	mono    clock         // the steady clock: it does not step
+	mono    simClock      // the steady clock: it does not step
 	forward time.Duration // the validity clock is ahead of it by the forward steps of the wall clock
 
 	life    uint32
@@ -88,7 +89,7 @@ func (c *client) begin() {
 	c.remnants = [len(c.remnants)]remnant{}
 	c.w.trace("client %d starts", c.id)
 	for i := range c.w.p.Nodes {
-		c.known[i] = known{}
+		c.known[i] = known{offset: clock.NewOffset(drift)}
 		c.greet(i)
 	}
 	c.sleep()

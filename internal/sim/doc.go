@@ -3,10 +3,9 @@
 // clients that stop, crash, are closed and come back. It is used by tests only.
 //
 // The decisions are the production ones: a simulated client drives
-// quorum.Ballot, quorum.Machine and quorum.Waiter the way the lock manager
-// does, and the simulated nodes run the operations of the script apply. Two
-// things that production decides outside of internal/quorum are decided here a
-// second time: the restart guard's quarantine, and the steps of a clock.
+// quorum.Ballot, quorum.Machine, quorum.Waiter and clock.Offset the way the
+// lock manager does, and the simulated nodes run the operations of the script
+// apply. The restart guard's quarantine is decided here a second time.
 // Clients queue or, by chance, poll. A wake-up is lost, late and doubled like
 // any message. The expiry of a queue is left out.
 //

@@ -41,7 +41,7 @@ type node struct {
 	data
 	w     *world
 	id    int8
-	clock clock
+	clock simClock
 
 	line    uint32
 	run     uint32 // the process

@@ -5,21 +5,21 @@ import "time"
 // epoch is the time that the wall clocks show when a run begins.
 const epoch = 1_800_000_000 * time.Second
 
-// clock shows offset + t + rate·t at the true time t. Only a step of the
+// simClock shows offset + t + rate·t at the true time t. Only a step of the
 // offset makes it jump.
-type clock struct {
+type simClock struct {
 	offset time.Duration
 	rate   int64 // in millionths
 }
 
 // read returns the time that the clock shows at the true time t.
-func (c *clock) read(t time.Duration) time.Duration {
+func (c *simClock) read(t time.Duration) time.Duration {
 	return c.offset + t + t/1e6*time.Duration(c.rate) + t%1e6*time.Duration(c.rate)/1e6
 }
 
 // when returns the first true time at which the clock shows at least at, give
 // or take a nanosecond.
-func (c *clock) when(at time.Duration) time.Duration {
+func (c *simClock) when(at time.Duration) time.Duration {
 	d := at - c.offset
 	if d <= 0 {
 		return 0

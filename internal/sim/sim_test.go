@@ -185,7 +185,7 @@ func TestSameParamsSameRun(t *testing.T) {
 
 func TestClockIsReadAndAwaitedAlike(t *testing.T) {
 	for _, rate := range []int64{-50_000, -4900, -1, 0, 1, 4900, 50_000} {
-		c := clock{offset: time.Hour, rate: rate}
+		c := simClock{offset: time.Hour, rate: rate}
 		for _, at := range []time.Duration{0, 1, 999_999, time.Millisecond, time.Second + 1, 17 * time.Minute, 100 * time.Hour} {
 			reading := c.read(at)
 			when := c.when(reading)
