@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
-	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
 // known is the knowledge of a client about a node.
@@ -161,7 +160,7 @@ func (c *client) applyClockStep(i int, now, by time.Duration) {
 	}
 	c.quarantine(k, longest)
 	if c.phase == holding {
-		c.step(quorum.Input{Kind: quorum.InputClockStep, Node: i, By: by})
+		c.clockStep(i, by)
 		c.sleep()
 	}
 }

@@ -47,6 +47,8 @@ const (
 	evCrash                      // a client vanishes for a time
 	evQuit                       // a client is closed, and starts again later
 	evBegin                      // a client starts
+	evCall                       // a caller of a client calls
+	evLeave                      // a caller of a client gives up, if it still waits behind others
 	evLook                       // a client looks after a lock that it has handed on
 	evRemnants                   // the remnants of a lost lease are released
 	evDown                       // a node stops for a time
@@ -77,6 +79,7 @@ type event struct {
 	served   bool // evArrival: the node is free for it now
 	client   int8 // or -1
 	node     int8 // or -1
+	caller   int8 // evCall, evLeave
 	duration time.Duration
 	message
 }

@@ -118,7 +118,7 @@ func (w *world) handle(e *event) {
 		} else {
 			w.nodes[e.message.node].receive(e)
 		}
-	case evTimer, evPause, evCrash, evQuit, evBegin, evRemnants, evLook, evRedial:
+	case evTimer, evPause, evCrash, evQuit, evBegin, evRemnants, evLook, evRedial, evCall, evLeave:
 		w.clients[e.client].handle(e)
 	case evDown:
 		w.nodes[e.node].stop(e.duration, e.finds)
