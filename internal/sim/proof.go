@@ -105,7 +105,7 @@ func (c *client) checked(i int, m *message, now time.Duration) {
 	k, ok := &c.check, m.answer == done
 	switch {
 	case m.t == c.ballot.Token():
-	case k.open && m.t == k.token:
+	case k.open && m.sent == k.sent: // the one before may have proposed the same token
 		k.answered = k.answered.With(i)
 		if ok {
 			k.raised, k.before = k.raised.With(i), max(k.before, m.before)
