@@ -214,6 +214,9 @@ func (c *client) giveBack(now time.Duration, s quorum.Step) {
 	if s.Caller != 0 {
 		c.contend(now, s)
 	}
+	if s.LeaveFree {
+		w.stats[LeftFree]++
+	}
 	if s.Enqueue {
 		w.stats[TicketsCarried]++
 		m.ticket, m.enqueuedAt, m.update = c.ticket, c.enqueuedAt, keepsPlace
