@@ -18,6 +18,7 @@ type attempt struct {
 	failures  int
 	refusals  [maxNodes]quorum.Refusal // Left is the instant at which the key ends
 	refused   int
+	waiters   int        // tickets in the queues of the nodes that granted
 	carried   uint32     // the ticket that it carries; 0 for none
 	notQueued quorum.Set // nodes that did not answer and certainly did not put it into their queue
 	raises    quorum.Set // nodes that were asked to raise and have not answered
@@ -34,13 +35,12 @@ func (c *client) try(now time.Duration) {
 	w := c.w
 	w.stats[Attempts]++
 	w.owners++
-	clusterTime := c.clusterTime()
 	c.phase = trying
 	c.attempt = attempt{
-		owner: w.owners, began: now, started: w.now, failures: c.failures, proposal: c.propose(clusterTime),
+		owner: w.owners, began: now, started: w.now, failures: c.failures, proposal: c.propose(c.clusterTime()),
 	}
 	c.ballot = quorum.NewBallot(w.p.Nodes, true, c.proposal)
-	asks := c.beginWait(now, clusterTime)
+	asks := c.beginAsk(now)
 	if w.bugs.has(OneOwner) && c.carried != 0 {
 		c.owner = c.carried
 	}
@@ -124,6 +124,7 @@ func (c *client) vote(i int, m *message) {
 	}
 	if c.ballot.Votes().Silent().Has(i) {
 		c.stands[i], c.firstBefore[i], c.lastBefore[i] = moved, before, before
+		c.waiters = max(c.waiters, int(m.position))
 	}
 	below := c.ballot.Grant(i, moved, before)
 	if below == 0 {
@@ -147,9 +148,6 @@ func (c *client) raised(i int, m *message) {
 	if ok && m.t == c.ballot.Token() && m.before < m.t {
 		c.stands[i], c.lastBefore[i] = m.t, m.before
 		c.wasRaised = c.wasRaised.With(i)
-		if c.phase == holding {
-			c.shows(i, m)
-		}
 	}
 }
 
@@ -212,9 +210,9 @@ func (c *client) decide(now time.Duration) {
 	c.failed(verdict.outcome, now, wait/2+w.upTo(wait/2))
 	if !w.quiet && w.rng.IntN(1000) < w.config.giveUp {
 		w.stats[WaitsGivenUp]++
-		c.failures = 0
 		c.leave()
-		c.rest(now, w.upTo(terms.TTL/4))
+		c.callLater(c.current, terms.TTL/4)
+		c.do(now, c.local.Leave(c.localTime(now), quorum.CallerID(c.current+1)))
 		return
 	}
 	if c.until <= now {

@@ -3,6 +3,7 @@ package sim
 import (
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -11,18 +12,17 @@ type phase uint8
 
 const (
 	gone    phase = iota // crashed, or not started
-	resting              // until client.until
+	resting              // no caller contends, or one does from client.until on
 	trying               // an attempt is on its way
-	holding              // until client.until, or until the loss
-	leaving              // waits for answers to the release, until client.until
+	holding              // the lease ends at client.until, or with the loss
 )
 
-// client is one process that takes the lock again and again: the driver of
-// quorum.Ballot and quorum.Machine that the manager is in production.
+// client is one process whose callers take the lock again and again: the driver
+// of the production decisions that the manager is in production.
 type client struct {
 	w       *world
 	id      int8
-	mono    clock         // the steady clock: it does not step
+	mono    simClock      // the steady clock: it does not step
 	forward time.Duration // the validity clock is ahead of it by the forward steps of the wall clock
 
 	life    uint32
@@ -37,6 +37,7 @@ type client struct {
 	known    [maxNodes]known
 	orphans  orphans
 	remnants [4]remnant
+	callers
 	attempt
 	waiter
 	lease
@@ -72,6 +73,8 @@ func (c *client) handle(e *event) {
 		c.lookAfter(e)
 	case evRedial:
 		c.redial(int(e.node))
+	case evCall, evLeave:
+		c.serve(e)
 	}
 }
 
@@ -80,18 +83,20 @@ func (c *client) begin() {
 	if c.phase != gone {
 		return
 	}
-	now := c.now()
-	c.phase, c.until = resting, now
+	c.phase = resting
+	c.callers = callers{}
 	c.attempt = attempt{}
 	c.waiter = waiter{queues: c.w.rng.IntN(100) < c.w.config.queues}
 	c.orphans = orphans{}
 	c.remnants = [len(c.remnants)]remnant{}
 	c.w.trace("client %d starts", c.id)
 	for i := range c.w.p.Nodes {
-		c.known[i] = known{}
+		c.known[i] = known{offset: clock.NewOffset(drift)}
 		c.greet(i)
 	}
-	c.sleep()
+	for caller := range c.w.config.callers {
+		c.callLater(caller, c.w.config.terms.TTL/10*time.Duration(caller))
+	}
 }
 
 func (c *client) crash(d time.Duration) {
@@ -123,7 +128,6 @@ func (c *client) quit(d time.Duration) {
 	}
 	w.stats[Quits]++
 	w.trace("client %d is closed", c.id)
-	now := c.now()
 	switch c.phase {
 	case trying:
 		if !w.bugs.has(CloseForgets) {
@@ -131,7 +135,7 @@ func (c *client) quit(d time.Duration) {
 		}
 		w.judge.over(c)
 	case holding:
-		c.giveBack(now)
+		c.release(c.now(), quorum.Step{})
 	}
 	c.leave()
 	for i := range c.remnants {
@@ -197,7 +201,7 @@ func (c *client) wake(e *event) {
 	now := c.now()
 	switch c.phase {
 	case resting:
-		if now >= c.until {
+		if c.waits && now >= c.until {
 			c.try(now)
 		}
 	case trying:
@@ -205,10 +209,12 @@ func (c *client) wake(e *event) {
 			c.expire(now)
 		}
 	case holding:
-		if now >= c.until {
-			if !c.pass(now) {
-				c.giveBack(now)
-			}
+		if c.check.open && now >= c.check.until {
+			c.endCheck(now)
+			break
+		}
+		if c.working() && now >= c.until {
+			c.finish(now)
 			break
 		}
 		if !c.deafToClock(now) && c.step(quorum.Input{Kind: quorum.InputTick}).Events&quorum.Ended != 0 {
@@ -216,10 +222,6 @@ func (c *client) wake(e *event) {
 		}
 		if c.machine.Due(now) {
 			c.renew()
-		}
-	case leaving:
-		if now >= c.until {
-			c.rest(now, c.w.upTo(c.w.config.terms.TTL/4))
 		}
 	}
 	c.sleep()
@@ -237,7 +239,17 @@ func (c *client) sleep() {
 		if w.bugs.has(DeafToLoss) && at <= c.now() {
 			at = c.now() + w.config.terms.Timeout
 		}
-		at = min(at, c.until)
+		if c.working() {
+			at = min(at, c.until)
+		}
+		if c.check.open {
+			at = min(at, c.check.until)
+		}
+	case resting:
+		if !c.waits {
+			return
+		}
+		at = c.until
 	default:
 		at = c.until
 	}
@@ -259,11 +271,6 @@ func (c *client) file(truth, at time.Duration) {
 	e := event{kind: evTimer, client: c.id, node: -1}
 	e.sent = truth
 	c.w.schedule(truth, &e)
-}
-
-func (c *client) rest(now, d time.Duration) {
-	c.phase, c.owner = resting, 0
-	c.until = now + d
 }
 
 // request sends m to node i.
@@ -322,17 +329,13 @@ func (c *client) receive(e *event) {
 		w.trace("client %d receives from node %d: %v %v, moved %d, before %d", c.id, i, m.op, m.answer, m.moved, m.before)
 	}
 	switch {
-	case c.phase == leaving && m.op == opRelease && m.answer != notConnected:
-		if c.answers++; c.answers >= quorum.Size(w.p.Nodes) {
-			c.rest(now, w.upTo(w.config.terms.TTL/4))
-		}
 	case c.phase == trying && m.op == opAcquire:
 		c.answered(i, m, now)
 	case c.phase == trying && m.op == opRaise:
 		c.raised(i, m)
 		c.decide(now)
 	case c.phase == holding && m.op == opRaise:
-		c.raised(i, m)
+		c.checked(i, m, now)
 	case c.phase == holding && m.op != opRelease && m.op != opPassOn:
 		c.confirm(i, m, now)
 	case c.phase == resting && m.answer == confirmed && w.bugs.has(UnLose):

@@ -97,7 +97,8 @@ func (c *config) drawTokens(w *world) {
 		c.grain = []time.Duration{time.Millisecond, ttl / 10, 2 * ttl}[r.IntN(3)]
 	}
 	c.block = []int64{1, 1, 10, 1000, 1_000_000, 1_000_000_000}[r.IntN(6)]
-	c.locals = w.sometimes(900)
+	c.callers = 1 + r.IntN(maxCallers)
+	c.pace = []time.Duration{1, ttl / (10 * time.Millisecond)}[r.IntN(2)]
 }
 
 // drawClocks draws what the world says about clocks.

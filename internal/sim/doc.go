@@ -3,11 +3,12 @@
 // clients that stop, crash, are closed and come back. It is used by tests only.
 //
 // The decisions are the production ones: a simulated client drives
-// quorum.Ballot, quorum.Machine and quorum.Waiter the way the lock manager
-// does, and the simulated nodes run the operations of the script apply. Two
-// things that production decides outside of internal/quorum are decided here a
-// second time: the restart guard's quarantine, and the steps of a clock.
-// Clients queue or, by chance, poll. A wake-up is lost, late and doubled like
+// quorum.Ballot, quorum.Machine, quorum.Waiter, quorum.Local, quorum.HandOff and
+// clock.Offset the way the lock manager does, and the simulated nodes run the
+// operations of the script apply. Two things that production decides outside of
+// these are decided here a second time: the restart guard's quarantine, and what
+// the nodes have shown of a hold (proof.go). A client is a process with a few
+// callers. Clients queue or, by chance, poll. A wake-up is lost, late and doubled like
 // any message. The expiry of a queue is left out.
 //
 // A run is a function of its [Params]: one goroutine, no real clock, and every
@@ -27,12 +28,13 @@
 // # Oracles
 //
 //   - overlap: two clients work under one lock at the same instant of true
-//     time. Work goes on until the lease ends, and then for the whole guard:
+//     time, or two callers of one. Work goes on until the lease ends, and then for the whole guard:
 //     the guard is there for that.
 //   - token: two grants have a token of their blocks in common, or a token is
 //     not above those of a grant that had returned before its attempt began. A
 //     lease that is passed on inside a process is a grant of its own; its
-//     attempt began when a quorum last showed the token.
+//     attempt began when a quorum last showed the token. So is the block of
+//     tokens that a check of a hold has minted; its attempt is the check.
 //   - reported: a lease is handed out that is not valid, a loss is reported after
 //     the stop, or something is reported after the end.
 //   - leftover: a packet makes a key after the instant it was limited to, or

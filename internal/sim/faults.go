@@ -178,7 +178,7 @@ func (w *world) commonStep(e *event) {
 // watched reports whether every client knows the clock of a node.
 func (w *world) watched(node int) bool {
 	for i := range w.config.clients {
-		if w.clients[i].known[node].offset.at == 0 {
+		if !w.clients[i].known[node].offset.Known() {
 			return false
 		}
 	}

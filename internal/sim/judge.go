@@ -21,6 +21,7 @@ func (v *Violation) Error() string { return fmt.Sprintf("%s at %v: %s", v.Oracle
 type grant struct {
 	client      int8
 	first, last int64
+	used        int64 // the last token that was handed out
 	at          time.Duration
 }
 
@@ -83,7 +84,7 @@ func (j *judge) granted(c *client, now time.Duration) {
 	j.newest = max(j.newest, c.lastToken)
 	j.inOrder(c)
 	j.current[c.id] = len(j.grants)
-	j.grants = append(j.grants, grant{c.id, c.token, c.lastToken, w.now})
+	j.grants = append(j.grants, grant{c.id, c.token, c.lastToken, c.token, w.now})
 	j.valid(c, now)
 	j.alone(c)
 	if w.quiet {
@@ -96,9 +97,12 @@ func (j *judge) granted(c *client, now time.Duration) {
 // then, the nodes have shown that no other attempt came in between.
 func (j *judge) passed(c *client, now, since time.Duration) {
 	own := j.current[c.id]
-	if g := &j.grants[own]; c.token <= g.first || c.token > g.last {
-		j.violated("token", "client %d passes on token %d, which is not of %d to %d", c.id, c.token, g.first, g.last)
+	g := &j.grants[own]
+	if c.token <= g.used || c.token > g.last {
+		j.violated("token", "client %d passes on token %d, which is not of %d to %d", c.id, c.token, g.used+1, g.last)
 	}
+	g.used = c.token
+	j.ended[c.id] = false
 	for k := range j.grants {
 		if g := &j.grants[k]; k != own && g.at < since && g.last >= c.token {
 			j.violated("token", "client %d passes on token %d, which is not above %d of client %d, which had returned at %v, before %v",
@@ -107,6 +111,26 @@ func (j *judge) passed(c *client, now, since time.Duration) {
 	}
 	j.valid(c, now)
 	j.alone(c)
+}
+
+// minted looks at a new block of tokens for a hold, which replaces what is left of
+// the one before. The attempt that brought it began at since.
+func (j *judge) minted(c *client, since time.Duration) {
+	own := &j.grants[j.current[c.id]]
+	own.last = min(own.last, c.next-1)
+	if c.next > c.lastToken || c.lastToken > quorum.MaxToken {
+		j.violated("token", "client %d mints tokens %d to %d", c.id, c.next, c.lastToken)
+	}
+	for k := range j.grants {
+		g := &j.grants[k]
+		if g.first <= c.lastToken && c.next <= g.last || g.at < since && g.last >= c.next {
+			j.violated("token", "%d to %d of client %d at %v are not below %d to %d, which client %d mints since %v",
+				g.first, g.last, g.client, g.at, c.next, c.lastToken, c.id, since)
+		}
+	}
+	j.newest = max(j.newest, c.lastToken)
+	j.current[c.id] = len(j.grants)
+	j.grants = append(j.grants, grant{c.id, c.next, c.lastToken, c.next - 1, j.w.now})
 }
 
 func (j *judge) valid(c *client, now time.Duration) {
@@ -122,11 +146,8 @@ func (j *judge) alone(c *client) {
 	w := j.w
 	for i := range w.config.clients {
 		other := &w.clients[i]
-		if other == c {
-			continue
-		}
 		until := other.worksUntil
-		if other.phase == holding {
+		if other != c && other.working() {
 			until = other.machine.Stop() + w.config.terms.Guard
 		}
 		if left := until - other.now(); left > 0 && until > 0 {
@@ -142,7 +163,6 @@ func (j *judge) alone(c *client) {
 // lost looks at a loss in the instant in which it is reported. The lease had
 // to stop at stop, for the sake of its keys at keys.
 func (j *judge) lost(c *client, now, stop, keys time.Duration) {
-	j.once(c)
 	j.next = waiting{}
 	if c.machine.Reason() == quorum.ReasonRevoked {
 		return
@@ -157,10 +177,11 @@ func (j *judge) lost(c *client, now, stop, keys time.Duration) {
 	}
 }
 
-func (j *judge) released(c *client) {
-	j.once(c)
+// released notes the head of the queues, which is to get the lock next unless it
+// is left free.
+func (j *judge) released(leftFree bool) {
 	j.next = waiting{}
-	if !j.w.config.orderly {
+	if !j.w.config.orderly || leftFree {
 		return
 	}
 	head := &j.w.nodes[0].queue[0]
@@ -195,6 +216,7 @@ func (j *judge) inOrder(c *client) {
 	j.next = waiting{}
 }
 
+// once notes that the lease of a client ends.
 func (j *judge) once(c *client) {
 	if j.ended[c.id] {
 		j.violated("reported", "the lease of client %d ends twice", c.id)

@@ -3,16 +3,12 @@ package sim
 import (
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/clock"
 )
-
-// offset is the knowledge of a client about a node's clock: the difference to
-// its own steady clock lay in [low, low+width] at the instant at.
-type offset struct{ low, width, at time.Duration }
 
 // known is the knowledge of a client about a node.
 type known struct {
-	offset  offset
+	offset  clock.Offset
 	greeted bool // over the connection line, which may vote
 	line    uint32
 	asked   time.Duration // when the last greeting went out
@@ -69,7 +65,7 @@ func (c *client) greeted(i int, m *message, now time.Duration) {
 // clock: a wall clock that jumps must not end it.
 func (c *client) quarantine(k *known, d time.Duration) {
 	// One per cent more: the node's clock may run faster.
-	k.quarantine = max(k.quarantine, c.quarantineClock()+d+d/drift)
+	k.quarantine = max(k.quarantine, c.quarantineClock()+d+d/100)
 }
 
 func (c *client) quarantineClock() time.Duration {
@@ -93,8 +89,8 @@ func (c *client) limit(i int, m *message, bound time.Duration) {
 	o := &c.known[i].offset
 	left := bound - c.now()
 	m.bound = c.steady() + left
-	m.after = micros(c.ruler() + left + o.low)
-	m.slack = time.Millisecond + (c.ruler()+left-o.at)/1e6*time.Duration(3*c.w.config.rate) + o.width
+	m.after = micros(c.ruler() + left + o.Low())
+	m.slack = time.Millisecond + (c.ruler()+left-o.At())/1e6*time.Duration(3*c.w.config.rate) + o.Width()
 }
 
 // ruler returns the time of the clock that the nodes' clocks are measured on:
@@ -114,10 +110,10 @@ func (c *client) clusterTime() int64 {
 	known := 0
 	for i := range c.w.p.Nodes {
 		o := &c.known[i].offset
-		if o.at == 0 {
+		if !o.Known() {
 			continue
 		}
-		at := c.ruler() + o.low + o.width/2
+		at := c.ruler() + o.Mid()
 		j := known
 		for ; j > 0 && sorted[j-1] > at; j-- {
 			sorted[j] = sorted[j-1]
@@ -131,33 +127,20 @@ func (c *client) clusterTime() int64 {
 	return micros(sorted[(known-1)/2])
 }
 
-// drift is how fast an old measurement of a clock grows stale: rates differ by
-// less than 1 %.
-const drift = 100
+// drift is the bound on how far the rates of two clocks differ.
+const drift = 0.01
 
-// observe takes the clock of a node from an answer.
+// observe takes the clock of a node from an answer. A step backward makes keys
+// live longer, which is safe.
 func (c *client) observe(m *message, now time.Duration) {
-	sent, received := m.steady, c.ruler()
+	sent := m.steady
 	if c.w.bugs.has(CommonStepUnseen) {
 		sent = m.sent
 	}
-	clock := time.Duration(m.clock) * time.Microsecond
-	next := offset{low: clock - received, width: received - sent, at: received}
-	k := &c.known[m.node]
-	old := &k.offset
-	if old.at == 0 {
-		*old = next
-		return
-	}
-	slack := old.width + (received-old.at+old.width+next.width)/drift // both were read somewhere in their widths
-	ahead := next.low > old.low+slack
-	behind := next.low+next.width < old.low-slack
-	by := next.low + next.width - old.low // at the most
-	if ahead || behind || next.width <= slack {
-		*old = next
-	}
-	if ahead && by >= stepMin && c.w.config.stepAware && !c.w.bugs.has(BlindToSteps) {
-		c.applyClockStep(int(m.node), now, by)
+	i := int(m.node)
+	step, found := c.known[i].offset.Observe(time.Duration(m.clock)*time.Microsecond, sent, c.ruler())
+	if found && step.Forward() && c.w.config.stepAware && !c.w.bugs.has(BlindToSteps) {
+		c.applyClockStep(i, now, step.By)
 	}
 }
 
@@ -177,10 +160,7 @@ func (c *client) applyClockStep(i int, now, by time.Duration) {
 	}
 	c.quarantine(k, longest)
 	if c.phase == holding {
-		c.step(quorum.Input{Kind: quorum.InputClockStep, Node: i, By: by})
+		c.clockStep(i, by)
 		c.sleep()
 	}
 }
-
-// stepMin is the smallest step of a clock that matters.
-const stepMin = 25 * time.Millisecond

@@ -13,35 +13,34 @@ type lease struct {
 	window     quorum.Window
 	top        int64 // the token that the nodes show
 	token      int64 // of the current holder in this process
-	lastToken  int64 // of the block
+	next       int64 // the next token of the block that is not in use, up to lastToken
+	lastToken  int64
 	misses     int
-	answers    int           // to the release
 	worksUntil time.Duration // after a loss, by the validity clock
-	locals
+	others     int           // tickets that wait elsewhere, as the nodes said last
+	toldAt     time.Duration // when they were asked
+	vacant     bool          // the hold carries no lease: its last one was given back
+	check      check         // under way
+	proof
 }
 
 func (c *client) granted(now time.Duration, v verdict) {
 	w := c.w
 	w.stats[Grants]++
 	c.phase = holding
-	c.top, c.token, c.lastToken = v.top, v.first, v.latest
-	c.asked = 0
-	c.locals = locals{doubted: -1, doubtedAt: -1}
+	c.top, c.token, c.next, c.lastToken = v.top, v.first, v.first+1, v.latest
+	c.others, c.toldAt = c.waiters, c.began
+	c.asked, c.check = 0, check{}
+	c.proof = proof{provenBy: c.ballot.Counted()}
+	for i := range c.shown {
+		c.shown[i] = c.started
+	}
 	more := c.wait.Won(c.ballot.Votes().Granted(), c.ballot.Votes().Refused())
 	c.tooLate = false
 	c.handOff.Settled()
-	for i := range w.p.Nodes {
-		if c.stands[i] == c.top {
-			c.shows(i, &message{sent: c.began, issued: c.started})
-		} else {
-			c.doubts = c.doubts.With(i) // it has not shown the token yet: that is no news
-		}
-	}
+	c.local.Granted(c.localTime(now))
 	c.failures, c.misses, c.jumped = 0, 0, false
-	c.until = now + w.upTo(w.config.hold)
-	if w.quiet {
-		c.until = now
-	}
+	c.startLease(now)
 	for i := range w.p.Nodes {
 		if more.Has(i) {
 			c.askMore(i, now)
@@ -55,9 +54,27 @@ func (c *client) granted(now time.Duration, v verdict) {
 	for i := range w.p.Nodes {
 		// Found while the lease was being granted.
 		if k := &c.known[i]; k.jumped > c.began && c.phase == holding {
-			c.step(quorum.Input{Kind: quorum.InputClockStep, Node: i, By: k.jump})
+			c.clockStep(i, k.jump)
 		}
 	}
+}
+
+// startLease begins the time for which a caller keeps the lease.
+func (c *client) startLease(now time.Duration) {
+	c.vacant = false
+	c.until = now + c.w.upTo(c.w.config.hold)
+	if c.w.quiet {
+		c.until = now
+	}
+}
+
+// working reports whether a caller has the lease.
+func (c *client) working() bool { return c.phase == holding && !c.vacant }
+
+// clockStep shortens what a node's vote is worth: its clock was set ahead.
+func (c *client) clockStep(i int, by time.Duration) {
+	c.doubt()
+	c.step(quorum.Input{Kind: quorum.InputClockStep, Node: i, By: by})
 }
 
 // interval is the time from one renewal to the next.
@@ -66,8 +83,19 @@ func (c *client) interval() time.Duration {
 	return d*9/10 + c.w.upTo(d/5)
 }
 
-// step takes an input through the machine and executes its output.
+// step takes an input through the machine and executes its output. The local
+// queue hears of a loss.
 func (c *client) step(in quorum.Input) quorum.Output {
+	out := c.stepHold(in)
+	if out.Events&quorum.Ended != 0 {
+		now := c.now()
+		c.do(now, c.local.Lost(c.localTime(now)))
+	}
+	return out
+}
+
+// stepHold is step for a caller that tells the local queue itself.
+func (c *client) stepHold(in quorum.Input) quorum.Output {
 	w := c.w
 	now := c.now()
 	in.Jump, in.Lag = c.jumped, w.config.lag
@@ -93,7 +121,6 @@ func (c *client) step(in quorum.Input) quorum.Output {
 	for i := range w.p.Nodes {
 		if out.Heal.Has(i) {
 			w.stats[Heals]++
-			c.doubt(i)
 			m := message{op: opHeal, owner: c.owner, t: c.top}
 			c.limit(i, &m, min(c.machine.Stop(), now+w.config.terms.Timeout))
 			c.request(i, &m)
@@ -117,13 +144,15 @@ func (c *client) renew() {
 
 // confirm takes an answer that concerns the lease.
 func (c *client) confirm(i int, m *message, now time.Duration) {
-	if m.op == opAcquire && m.answer == granted {
+	switch {
+	case m.op != opAcquire:
+		c.prove(i, m)
+	case m.answer == granted:
 		c.recordVote(i, true, now)
-		c.vote(i, m)
-	} else if m.op == opAcquire && m.answer == taken {
+	case m.answer == taken:
 		c.recordVote(i, false, now)
+		c.provenBy = c.provenBy.Without(i) // it never was ours: no doubt of the others
 	}
-	c.recordToken(i, m)
 	if c.deafToClock(now) {
 		return
 	}
@@ -152,25 +181,49 @@ func (c *client) deafToClock(now time.Duration) bool {
 	return c.w.bugs.has(DeafToLoss) && now >= c.machine.End() && now < c.machine.Stop()+terms.TTL/3
 }
 
-// giveBack releases the lease, which may turn out to be lost.
-func (c *client) giveBack(now time.Duration) {
-	c.step(quorum.Input{Kind: quorum.InputRelease})
-	if c.machine.State() != quorum.StateReleased {
-		return
+// release gives the lock back, which may turn out to be lost, and has the next
+// caller contend.
+func (c *client) release(now time.Duration, s quorum.Step) {
+	c.stepHold(quorum.Input{Kind: quorum.InputRelease})
+	switch {
+	case c.machine.State() == quorum.StateReleased:
+		c.giveBack(now, s)
+	case s.Caller != 0:
+		s.Enqueue = false // no release carries the ticket
+		c.contend(now, s)
 	}
-	c.w.stats[Releases]++
-	if c.w.p.Trace != nil {
-		c.w.trace("client %d releases owner %d", c.id, c.owner)
+}
+
+func (c *client) giveBack(now time.Duration, s quorum.Step) {
+	w := c.w
+	w.stats[Releases]++
+	if w.p.Trace != nil {
+		w.trace("client %d releases owner %d, left free: %v, the next caller's ticket goes along: %v",
+			c.id, c.owner, s.LeaveFree, s.Enqueue)
 	}
-	c.w.judge.released(c)
+	if c.working() { // the process is closed
+		w.judge.once(c)
+	}
+	w.judge.released(s.LeaveFree)
 	c.endWait()
 	c.released = c.owner
 	c.handOff.Released()
-	c.releaseAll(0, leaves)
-	c.ticket = 0
-	c.w.judge.over(c)
-	c.phase, c.answers = leaving, 0
-	c.until = now + c.w.config.terms.Timeout
+	w.judge.over(c)
+	m := message{op: opRelease, owner: c.owner, ticket: c.ticket, update: leaves, leaveFree: s.LeaveFree}
+	c.phase, c.owner, c.ticket = resting, 0, 0
+	if s.Caller != 0 {
+		c.contend(now, s)
+	}
+	if s.LeaveFree {
+		w.stats[LeftFree]++
+	}
+	if s.Enqueue {
+		w.stats[TicketsCarried]++
+		m.ticket, m.enqueuedAt, m.update = c.ticket, c.enqueuedAt, keepsPlace
+	}
+	for i := range w.p.Nodes {
+		c.request(i, &m)
+	}
 }
 
 // lost ends the lease. Its remnants are released after the guard, in which the
@@ -182,16 +235,21 @@ func (c *client) lost(now, stop, keys time.Duration) {
 		w.trace("client %d lost owner %d: %v", c.id, c.owner, reason)
 	}
 	guard := w.config.terms.Guard
+	c.worksUntil = 0
+	if c.working() {
+		if reason != quorum.ReasonRevoked { // another client may hold the lock already
+			c.worksUntil = stop + guard
+		}
+		w.judge.once(c)
+		c.callLater(c.current, w.config.terms.TTL/4)
+	}
 	switch reason {
 	case quorum.ReasonRevoked:
 		w.stats[Revoked]++
-		c.worksUntil = 0 // another client may hold the lock already
 	case quorum.ReasonSuspended:
 		w.stats[Suspended]++
-		c.worksUntil = stop + guard
 	default:
 		w.stats[Expired]++
-		c.worksUntil = stop + guard
 	}
 	w.judge.lost(c, now, stop, keys)
 	c.endWait()
@@ -200,11 +258,9 @@ func (c *client) lost(now, stop, keys time.Duration) {
 	} else {
 		c.leaveRemnants(max(now, stop) + guard)
 	}
-	c.ticket = 0
-	owner := c.owner
-	c.rest(now, w.upTo(w.config.terms.TTL/4))
-	if w.bugs.has(UnLose) {
-		c.owner = owner
+	c.phase, c.ticket = resting, 0
+	if !w.bugs.has(UnLose) {
+		c.owner = 0
 	}
 }
 
@@ -215,7 +271,7 @@ func (c *client) unlose(m *message) {
 	c.machine = quorum.NewMachine(terms, c.window, m.sent, all, all)
 	c.machine.SetLag(c.w.config.lag)
 	c.machine.Arm(m.sent + c.interval())
-	c.phase, c.until = holding, c.now()+c.w.upTo(c.w.config.hold)
+	c.phase, c.until, c.check, c.vacant = holding, quorum.Never, check{}, false
 }
 
 // releaseAll deletes the locks of an attempt or a lease, and says what becomes

@@ -6,110 +6,157 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// This file hands a lease to the next caller in the same process.
+// This file drives quorum.Local, as the Manager does in production: it decides
+// which caller of a process contends, and what becomes of a hold whose lease
+// has ended.
 
-// showing is the latest sign that a node held the lock for the lease and
-// showed its token.
-type showing struct {
-	seen   bool
-	issued time.Duration // when the request was sent, in true time
+// maxCallers bounds the callers of a process.
+const maxCallers = 3
+
+// callers are the calls of one process. A caller that has had the lock, or has
+// given up, calls again later.
+type callers struct {
+	local   quorum.Local
+	current int                       // the caller that contends or has the lease
+	behind  [maxCallers]bool          // it waits behind that one
+	arrived [maxCallers]time.Duration // when it called last, by the validity clock
 }
 
-// locals decides whether a lease may be passed on inside the process.
-type locals struct {
-	showings  [maxNodes]showing
-	doubts    quorum.Set    // nodes that do not show the token
-	doubted   time.Duration // when the last of them was found, by the validity clock
-	doubtedAt time.Duration // and in true time
+// localTime returns an instant in the measure of quorum.Local, whose limits are
+// so many times longer in this run than in production. They are a courtesy:
+// safety must not depend on them.
+func (c *client) localTime(at time.Duration) time.Duration { return at / c.w.config.pace }
+
+// callLater has a caller call within d.
+func (c *client) callLater(caller int, d time.Duration) {
+	c.plan(evCall, caller, c.w.upTo(d))
 }
 
-// recordToken notes whether an answer shows the token of the lease.
-func (c *client) recordToken(i int, m *message) {
-	switch {
-	case m.op == opAcquire && m.answer == granted:
-		if m.moved == c.top {
-			c.shows(i, m)
-		}
-	case m.op == opExtend && m.answer == confirmed:
-		c.shows(i, m)
-	case m.answer == withoutToken, m.answer == taken, m.answer == missing, m.op == opHeal && m.answer == confirmed:
-		c.doubt(i)
-	}
+// plan files an event of a caller.
+func (c *client) plan(k kind, caller int, d time.Duration) {
+	e := event{kind: k, client: c.id, node: -1, caller: int8(caller), duration: c.arrived[caller]}
+	e.life = c.life
+	c.w.schedule(c.w.now+d, &e)
 }
 
-// shows notes that node i showed the token of the lease in the answer to m. A
-// request that was sent before the last doubt proves nothing about it.
-func (c *client) shows(i int, m *message) {
-	bugs := c.w.bugs
-	if m.sent <= c.doubted && !bugs.has(NoDoubt) && !bugs.has(DoubtOvertaken) {
+// serve takes an event of a caller.
+func (c *client) serve(e *event) {
+	w := c.w
+	if c.phase == gone || e.life != c.life {
 		return
 	}
-	s := &c.showings[i]
-	if !s.seen || m.issued > s.issued {
-		*s = showing{seen: true, issued: m.issued}
+	if w.now < c.paused {
+		w.schedule(c.paused+timersLast, e)
+		return
 	}
-	c.doubts = c.doubts.Without(i)
-}
-
-// doubt notes that node i does not show the token of the lease any more:
-// another attempt may have moved its register in between. Until a quorum shows
-// the token again, the lease is not passed on.
-func (c *client) doubt(i int) {
-	if c.doubts.Has(i) {
-		return // no news
-	}
-	c.w.stats[Doubts]++
-	c.doubts = c.doubts.With(i)
-	c.doubted, c.doubtedAt = c.now(), c.w.now
-	if !c.w.bugs.has(NoDoubt) {
-		c.showings = [maxNodes]showing{}
-	}
-}
-
-// shownSince returns the true time at which the oldest request of the newest
-// showings of a quorum was sent, and whether there is a quorum of them.
-func (c *client) shownSince() (time.Duration, bool) {
-	var sorted [maxNodes]time.Duration // the latest first
-	shown := 0
-	for i := range c.w.p.Nodes {
-		s := &c.showings[i]
-		if !s.seen {
-			continue
+	caller, now := int(e.caller), c.now()
+	id := quorum.CallerID(caller + 1)
+	switch {
+	case e.kind == evCall:
+		c.behind[caller], c.arrived[caller] = true, now
+		call := quorum.Caller{ID: id, Arrived: c.localTime(now)}
+		if w.rng.IntN(8) == 0 {
+			call.Terms = 1
 		}
-		j := shown
-		for ; j > 0 && sorted[j-1] < s.issued; j-- {
-			sorted[j] = sorted[j-1]
+		c.do(now, c.local.Enter(c.localTime(now), call))
+		if !w.quiet && w.rng.IntN(200) < w.config.giveUp {
+			c.plan(evLeave, caller, w.upTo(w.config.terms.TTL))
 		}
-		sorted[j] = s.issued
-		shown++
+	case c.behind[caller] && c.arrived[caller] == e.duration:
+		w.stats[CallersGone]++
+		c.behind[caller] = false
+		c.callLater(caller, w.config.terms.TTL/4)
+		c.do(now, c.local.Leave(c.localTime(now), id))
 	}
-	q := quorum.Size(c.w.p.Nodes)
-	if shown < q {
-		return 0, false
-	}
-	return sorted[q-1], true
+	c.sleep()
 }
 
-// pass hands the lease to the next local caller, if one waits, and reports
-// whether it did.
-func (c *client) pass(now time.Duration) bool {
+// do carries out what the local queue demands.
+func (c *client) do(now time.Duration, s quorum.Step) {
+	switch s.Kind {
+	case quorum.StepContend:
+		c.contend(now, s)
+	case quorum.StepPass:
+		c.pass(now, s)
+	case quorum.StepCheck:
+		if !c.check.open {
+			c.startCheck(now)
+		}
+	case quorum.StepRelease:
+		c.release(now, s)
+	}
+}
+
+// turn makes a caller the current one.
+func (c *client) turn(id quorum.CallerID) {
+	c.current = int(id) - 1
+	c.behind[c.current] = false
+}
+
+// contend has a caller contend at the nodes.
+func (c *client) contend(now time.Duration, s quorum.Step) {
+	c.turn(s.Caller)
+	c.phase, c.owner, c.failures = resting, 0, 0
+	c.startWait(now, s)
+	c.until = c.wait.At()
+}
+
+// pass gives a caller the next lease on the hold, unless it was lost since the
+// decision: here, because the clock jumps in that moment.
+func (c *client) pass(now time.Duration, s quorum.Step) {
 	w := c.w
-	if w.quiet || w.rng.IntN(1000) >= w.config.locals || c.token >= c.lastToken ||
-		c.machine.End()-now < w.config.terms.TTL/10 {
-		return false
+	if !w.quiet && w.config.everyJump > 0 && w.rng.IntN(64) == 0 {
+		c.jump(w.config.terms.TTL)
+		now = c.now()
 	}
-	since, ok := c.shownSince()
-	if !ok && !w.bugs.has(PassUnchecked) {
+	if c.stepHold(quorum.Input{Kind: quorum.InputTick}).Events&quorum.Ended != 0 {
 		w.stats[PassesRefused]++
-		return false
+		c.do(now, c.local.NotPassed(c.localTime(now)))
+		return
 	}
 	w.stats[Passes]++
-	c.token++
-	if left := c.lastToken - c.token; left > 0 && w.rng.IntN(2) == 0 {
-		c.token += w.rng.Int64N(left + 1)
+	c.turn(s.Caller)
+	c.token = c.next
+	c.next++
+	c.startLease(now)
+	if w.p.Trace != nil {
+		w.trace("client %d passes owner %d on with token %d", c.id, c.owner, c.token)
 	}
-	c.until = now + w.upTo(w.config.hold)
-	w.trace("client %d passes owner %d on with token %d", c.id, c.owner, c.token)
-	w.judge.passed(c, now, max(since, c.doubtedAt))
-	return true
+	w.judge.passed(c, now, max(c.shownSince(), c.doubtedAt))
+	stale := now > c.toldAt+w.config.pace*quorum.CheckAfter/2
+	if !c.check.open && c.local.Waiting() > 0 && (stale || c.tokens() < 16) {
+		c.startCheck(now)
+	}
+}
+
+// finish ends the lease, because its caller gives it back.
+func (c *client) finish(now time.Duration) {
+	if c.step(quorum.Input{Kind: quorum.InputTick}).Events&quorum.Ended != 0 {
+		return
+	}
+	c.w.judge.once(c)
+	c.vacant = true
+	c.callLater(c.current, c.w.config.terms.TTL/4)
+	c.do(now, c.local.Finished(c.localTime(now), c.state(now)))
+}
+
+// tokens returns how many tokens of the block are left.
+func (c *client) tokens() int64 { return max(c.lastToken-c.next+1, 0) }
+
+// state returns what quorum.Local needs to know of the hold.
+func (c *client) state(now time.Duration) *quorum.Hold {
+	w := c.w
+	terms := &w.config.terms
+	h := quorum.Hold{
+		Tokens: int(c.tokens()),
+		Proven: c.provenBy.Len() >= quorum.Size(w.p.Nodes) || w.bugs.has(PassUnchecked),
+		Useful: !w.quiet && terms.MaxHold == 0 && c.machine.State() == quorum.StateHeld &&
+			c.machine.End()-now > terms.TTL/10,
+		Others: c.others, ToldAt: c.localTime(c.toldAt),
+		Subscribed: c.queues && c.contended,
+	}
+	if w.bugs.has(PassBeyondBlock) {
+		h.Tokens++
+	}
+	return &h
 }

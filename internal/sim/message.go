@@ -68,6 +68,7 @@ type message struct {
 	lapsed      bool // acquire: the client has waited out a reservation that nobody used
 	distrust    bool // greet: start a quarantine
 	reservation bool // taken: by a reservation; release: the lock is reserved for another client now
+	leaveFree   bool // release: the head of the queue is woken, and the lock reserved for nobody
 	update      ticketUpdate
 
 	life   uint32 // of the client, which forgets all when it crashes
@@ -76,7 +77,7 @@ type message struct {
 	ticket uint32 // of the waiter; 0 for none
 
 	enqueuedAt int64 // acquire, release: the score of the ticket, µs
-	position   int64 // taken: the number of tickets before ours, or -1
+	position   int64 // taken: the number of tickets before ours, or -1; granted, raise: how many wait
 	left       int64 // taken: how long the lock in the way lives, ms
 
 	t      int64  // acquire: the proposal; raise: the new top; extend, heal: the token of the lease. µs

@@ -59,6 +59,12 @@ const (
 	// DoubtOvertaken lets an answer that was on its way confirm the token after
 	// a doubt.
 	DoubtOvertaken
+	// PassBeyondBlock passes a lease on with one token more than the block has.
+	PassBeyondBlock
+	// CheckOfOne takes the answer of one node for a check.
+	CheckOfOne
+	// CheckUnbounded mints a whole block without looking at the values before.
+	CheckUnbounded
 	// ExtendCreates makes the key when it is missing.
 	ExtendCreates
 	// ExtendForeign extends any owner's key.
@@ -148,7 +154,6 @@ const (
 	// OwnHeadLeftFree leaves the lock free when a release that keeps its ticket
 	// finds that ticket the head of the queue.
 	OwnHeadLeftFree
-	mutations
 )
 
 var mutationNames = [...]string{
@@ -158,6 +163,7 @@ var mutationNames = [...]string{
 	"ahead counts as moved", "a repeated request moves", "a whole block", "the value before of the vote",
 	"a trim forgets", "release moves back", "heal moves the register", "heal shows the token",
 	"the owner is enough for the token", "passes are not checked", "no doubt", "an answer overtaken by a doubt",
+	"a pass beyond the block", "a check of one node", "a check mints a whole block",
 	"extend creates", "extend of any owner", "extend by zero", "quorum of n/2", "failed attempt keeps its keys",
 	"release of any owner", "un-lose", "heal at any time", "acquire at any time", "relative ends", "no release retries", "no final check",
 	"no drift bound", "no restart guard", "no floor after a quarantine", "floor at the start of a quarantine",
@@ -172,9 +178,9 @@ var mutationNames = [...]string{
 
 // Mutations returns every planted bug.
 func Mutations() []Mutation {
-	var all []Mutation
-	for m := Mutation(1); m < mutations; m <<= 1 {
-		all = append(all, m)
+	all := make([]Mutation, len(mutationNames))
+	for i := range all {
+		all[i] = 1 << i
 	}
 	return all
 }

@@ -41,7 +41,7 @@ type node struct {
 	data
 	w     *world
 	id    int8
-	clock clock
+	clock simClock
 
 	line    uint32
 	run     uint32 // the process
@@ -191,6 +191,9 @@ func (n *node) receive(e *event) {
 	n.expire(wall)
 	before := n.locked()
 	a := n.execute(m, wall, frozen)
+	if a == granted || m.op == opRaise {
+		m.position = int64(n.queued)
+	}
 	if w.p.Trace != nil {
 		w.trace("node %d: %v by owner %d, ticket %d, t %d: %v, moved %d, before %d; now %d|%d, reserved %v, for %dms, register %d, base %d, queue %v, frozen %v",
 			n.id, m.op, m.owner, m.ticket, m.t, a, m.moved, m.before,

@@ -98,7 +98,8 @@ type config struct {
 	misjudged time.Duration // proposals are off the cluster's time within ± this
 	grain     time.Duration // and multiples of this, so that they collide; 0 for any
 	block     int64         // tokens that a client asks for
-	locals    int           // of 1000: holds after which a local caller waits
+	callers   int           // of each client
+	pace      time.Duration // how many times longer than in production the limits of quorum.Local are
 
 	queues       int  // clients of 100 that queue, the others ask again and again
 	giveUp       int  // failed attempts of 1000 that end the wait

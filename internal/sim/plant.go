@@ -26,7 +26,7 @@ const amnesic = NoGuard | NoFloor | FloorAtStart | NoCap | NoMarker | NoMarkerPa
 const unfair = ReservedForAnybody | LastFirst | OwnHeadLeftFree
 
 // passing are the bugs of local passes.
-const passing = HealMoves | HealShowsToken | OwnerIsEnough | PassUnchecked | NoDoubt | DoubtOvertaken
+const passing = HealMoves | HealShowsToken | OwnerIsEnough | PassUnchecked | NoDoubt | DoubtOvertaken | CheckUnbounded
 
 // configure changes the setting of a run so that the bug has its chance.
 func (m Mutation) configure(w *world, c *config) {
@@ -100,7 +100,7 @@ func (m Mutation) restartInTurn(c *config) {
 // attempts of other clients.
 func (c *config) raiseOften() {
 	ttl := c.terms.TTL
-	c.misjudged, c.grain, c.locals, c.block = 3*ttl, 0, 0, 1_000_000_000
+	c.misjudged, c.grain, c.callers, c.block = 3*ttl, 0, 1, 1_000_000_000
 	c.latency, c.slow, c.loss, c.repeat, c.fifo = ttl/100, 300, 0, 600, false
 	c.everyBlip, c.step, c.everyStep = ttl/16, 0, 0
 }
@@ -109,7 +109,8 @@ func (c *config) raiseOften() {
 // clocks jump, and are passed on many times.
 func (m Mutation) passOften(w *world, c *config) {
 	ttl := c.terms.TTL
-	c.hold, c.locals, c.block = ttl/10, 1000, 1_000_000_000
+	c.hold, c.callers, c.block = ttl/10, maxCallers, 1_000_000_000
+	c.pace = 20 * ttl / quorum.CheckAfter // or every pass would be checked just before
 	c.terms.MaxHold, c.clients = 0, usualClients
 	c.everyPause, c.everyCrash, c.everyQuit, c.everyJump = 0, 0, 0, 0
 	c.step, c.everyStep, c.everyBlip = 0, 0, ttl/2
@@ -125,6 +126,10 @@ func (m Mutation) passOften(w *world, c *config) {
 		// And the lease has to outlive it.
 		c.terms.Timeout, c.everyBlip, c.hold, c.renew = ttl*6/10, ttl/2, 2*ttl, ttl/10
 		c.slow, c.loss, c.repeat, c.fifo = 300, 0, 600, false
+	}
+	if m.has(CheckUnbounded) {
+		c.pace = 1 // every pass is checked
+		c.terms.Timeout, c.everyBlip, c.queues, c.backoffCap = ttl/3, ttl/4, 0, ttl/10
 	}
 	if m.has(DoubtOvertaken) {
 		c.terms.Timeout, c.everyBlip, c.queues, c.backoffCap = ttl/3, ttl/4, 0, ttl/10
@@ -176,6 +181,9 @@ func Plants() []Plant {
 		{PassUnchecked, Anything, token},
 		{NoDoubt, Anything, token},
 		{DoubtOvertaken, Anything, token},
+		{PassBeyondBlock, Inside, token},
+		{CheckOfOne, Inside, token},
+		{CheckUnbounded, Anything, token},
 		{ExtendCreates, Inside, leftover},
 		{ExtendForeign, Inside, overlap},
 		{ExtendZero, Inside, overlap},

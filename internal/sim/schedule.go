@@ -5,21 +5,21 @@ import "time"
 // epoch is the time that the wall clocks show when a run begins.
 const epoch = 1_800_000_000 * time.Second
 
-// clock shows offset + t + rate·t at the true time t. Only a step of the
+// simClock shows offset + t + rate·t at the true time t. Only a step of the
 // offset makes it jump.
-type clock struct {
+type simClock struct {
 	offset time.Duration
 	rate   int64 // in millionths
 }
 
 // read returns the time that the clock shows at the true time t.
-func (c *clock) read(t time.Duration) time.Duration {
+func (c *simClock) read(t time.Duration) time.Duration {
 	return c.offset + t + t/1e6*time.Duration(c.rate) + t%1e6*time.Duration(c.rate)/1e6
 }
 
 // when returns the first true time at which the clock shows at least at, give
 // or take a nanosecond.
-func (c *clock) when(at time.Duration) time.Duration {
+func (c *simClock) when(at time.Duration) time.Duration {
 	d := at - c.offset
 	if d <= 0 {
 		return 0
@@ -47,6 +47,8 @@ const (
 	evCrash                      // a client vanishes for a time
 	evQuit                       // a client is closed, and starts again later
 	evBegin                      // a client starts
+	evCall                       // a caller of a client calls
+	evLeave                      // a caller of a client gives up, if it still waits behind others
 	evLook                       // a client looks after a lock that it has handed on
 	evRemnants                   // the remnants of a lost lease are released
 	evDown                       // a node stops for a time
@@ -77,6 +79,7 @@ type event struct {
 	served   bool // evArrival: the node is free for it now
 	client   int8 // or -1
 	node     int8 // or -1
+	caller   int8 // evCall, evLeave
 	duration time.Duration
 	message
 }

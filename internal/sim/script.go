@@ -247,7 +247,13 @@ func (n *node) release(m *message, wall time.Duration) answer {
 	} else {
 		n.dequeue(m.ticket)
 	}
-	if ours || free || bugs.has(ReservesAnyLock) {
+	switch served := ours || free || bugs.has(ReservesAnyLock); {
+	case served && m.leaveFree:
+		if n.queued > 0 {
+			n.wake(&n.queue[0], forTicket)
+			m.reservation = n.queue[0].client != m.client
+		}
+	case served:
 		// For the releaser's own ticket as well, if that is the head: a lock that
 		// is free although a queue stands looks like a reservation that lapsed.
 		var me uint32

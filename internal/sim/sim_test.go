@@ -50,7 +50,7 @@ func TestOne(t *testing.T) {
 func TestNoOverlapInsideTheFaultModel(t *testing.T) {
 	total := sweep(t, 5000, Params{World: Inside, Span: Span}, 3, 5)
 	mustHave(t, &total,
-		Grants, Raises, Passes, PassesRefused, Renewals, Missed, Heals, Doubts, Releases, ReleaseRetries,
+		Grants, Raises, Passes, PassesRefused, Checks, CallersGone, TicketsCarried, LeftFree, Renewals, Missed, Heals, Doubts, Releases, ReleaseRetries,
 		Expired, Revoked, Suspended, Lost, Late, Repeated, TooLate, LateAnswers,
 		Pauses, Crashes, Quits, Downs, Stalls, Freezes, Cuts, Distances, Queued, Trims, ClientSteps,
 		Wipes, Truncations, Flushes, Quarantines, NotAsked, MarkerChanges, Abandoned,
@@ -185,7 +185,7 @@ func TestSameParamsSameRun(t *testing.T) {
 
 func TestClockIsReadAndAwaitedAlike(t *testing.T) {
 	for _, rate := range []int64{-50_000, -4900, -1, 0, 1, 4900, 50_000} {
-		c := clock{offset: time.Hour, rate: rate}
+		c := simClock{offset: time.Hour, rate: rate}
 		for _, at := range []time.Duration{0, 1, 999_999, time.Millisecond, time.Second + 1, 17 * time.Minute, 100 * time.Hour} {
 			reading := c.read(at)
 			when := c.when(reading)

@@ -17,6 +17,10 @@ const (
 	Raises
 	Passes
 	PassesRefused
+	Checks
+	CallersGone
+	TicketsCarried
+	LeftFree
 	Reservations
 	WakeUps
 	WokenAttempts
@@ -68,7 +72,7 @@ const (
 )
 
 var counterNames = [counters]string{
-	"runs", "events", "attempts", "grants", "raises", "local passes", "local passes refused",
+	"runs", "events", "attempts", "grants", "raises", "local passes", "passes of a lost hold refused", "checks of a hold", "callers gone", "tickets carried by a release", "locks left free",
 	"reservations", "wake-ups", "attempts after a wake-up", "reservations passed on", "queues cleared", "queues left", "looks after a hand-over", "late votes",
 	"waits given up", "waiters served in order",
 	"renewals", "missed rounds", "heals", "doubts", "releases", "release retries",

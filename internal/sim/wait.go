@@ -34,21 +34,36 @@ type formerWait struct {
 // jitter returns a number in [0, 1).
 func (c *client) jitter() float64 { return float64(c.w.rng.IntN(1000)) / 1000 }
 
-// beginWait gives an attempt its ticket, and begins the wait with the first.
-func (c *client) beginWait(now time.Duration, clusterTime int64) quorum.Ask {
-	if !c.waits {
-		c.waits, c.ticket, c.enqueuedAt, c.yielded = true, 0, clusterTime, false
-		config := quorum.WaiterConfig{Nodes: c.w.p.Nodes, Arrived: now, Grace: c.w.config.grace, Left: c.tooLate}
-		if c.queues && c.contended {
-			config.Subscribed = quorum.All(c.w.p.Nodes)
-		}
-		c.wait = quorum.NewWaiter(config)
+// startWait begins the wait of the caller that contends now. Its place is that
+// of its call.
+func (c *client) startWait(now time.Duration, s quorum.Step) {
+	arrived := c.arrived[c.current]
+	c.waits, c.ticket, c.yielded = true, 0, false
+	c.enqueuedAt = c.clusterTime() - micros(now-arrived)
+	config := quorum.WaiterConfig{
+		Nodes: c.w.p.Nodes, Arrived: arrived, NotBefore: s.At * c.w.config.pace, Grace: c.w.config.grace,
+		Enqueued: s.Enqueue, Left: c.tooLate,
 	}
+	if c.queues && c.contended {
+		config.Subscribed = quorum.All(c.w.p.Nodes)
+	}
+	c.wait = quorum.NewWaiter(config)
+	if s.Enqueue {
+		c.makeTicket()
+	}
+}
+
+func (c *client) makeTicket() {
+	c.w.owners++
+	c.ticket = c.w.owners
+}
+
+// beginAsk gives an attempt its ticket.
+func (c *client) beginAsk(now time.Duration) quorum.Ask {
 	c.wokenBy = 0
 	ask := c.wait.Begin(now)
 	if ask.Ticket && c.ticket == 0 {
-		c.w.owners++
-		c.ticket = c.w.owners
+		c.makeTicket()
 	}
 	c.carried = 0
 	if ask.Ticket {
@@ -92,7 +107,8 @@ func (c *client) failed(outcome quorum.Outcome, now, poll time.Duration) {
 			c.wait.Subscribed(now, i, c.jitter())
 		}
 	}
-	c.rest(now, max(0, c.wait.At()-now))
+	c.phase, c.owner = resting, 0
+	c.until = c.wait.At()
 }
 
 func updateOf(t quorum.TicketUpdate) ticketUpdate {
@@ -201,7 +217,7 @@ func (c *client) listens(i int, now time.Duration) {
 // the end, whose release goes before it.
 func (c *client) askMore(i int, now time.Duration) {
 	if bound := min(c.machine.Stop(), now+c.w.config.terms.Timeout); now < bound &&
-		c.ask(i, c.top, false, bound) {
+		c.ask(i, c.proposal, false, bound) {
 		c.asked = c.asked.With(i)
 	}
 }
@@ -265,6 +281,7 @@ func (c *client) handedOn(i int, m *message, now time.Duration) {
 	if m.op != opRelease || !m.reservation || m.owner != c.released {
 		return
 	}
+	c.local.HandedOn(c.localTime(now))
 	c.handOff.Reserved(now, i, c.w.config.grace, c.w.config.latency)
 	e := event{kind: evLook, client: c.id, node: -1}
 	e.life = c.life

@@ -96,7 +96,7 @@ func (w *world) populate() {
 	rate := func() int64 { return w.rng.Int64N(2*c.rate+1) - c.rate }
 	for i := range w.p.Nodes {
 		n := &w.nodes[i]
-		*n = node{w: w, id: int8(i), clock: clock{offset: epoch + off(), rate: rate()}}
+		*n = node{w: w, id: int8(i), clock: simClock{offset: epoch + off(), rate: rate()}}
 		n.process()
 		if c.known {
 			n.marker.run = n.run
@@ -105,7 +105,7 @@ func (w *world) populate() {
 	for i := range c.clients {
 		window := w.clients[i].window
 		w.clients[i] = client{w: w, id: int8(i), paused: -1, lease: lease{window: window}}
-		w.clients[i].mono = clock{offset: time.Hour, rate: rate()}
+		w.clients[i].mono = simClock{offset: time.Hour, rate: rate()}
 		w.schedule(w.upTo(c.terms.TTL/10), &event{kind: evBegin, client: int8(i), node: -1})
 	}
 }
@@ -118,7 +118,7 @@ func (w *world) handle(e *event) {
 		} else {
 			w.nodes[e.message.node].receive(e)
 		}
-	case evTimer, evPause, evCrash, evQuit, evBegin, evRemnants, evLook, evRedial:
+	case evTimer, evPause, evCrash, evQuit, evBegin, evRemnants, evLook, evRedial, evCall, evLeave:
 		w.clients[e.client].handle(e)
 	case evDown:
 		w.nodes[e.node].stop(e.duration, e.finds)
