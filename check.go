@@ -101,7 +101,7 @@ func (c *check) endLocked() {
 	}
 	h.mu.Lock()
 	if c.raised.Len() >= q.m.quorum() {
-		h.others, h.toldAt = c.others, c.sent
+		h.others, h.toldAt = c.others, q.m.clock.Now()
 		if c.sent >= h.provenFrom { // no doubt since
 			h.proof, h.provenFrom = c.raised, c.sent
 		}

@@ -39,7 +39,7 @@ type hold struct {
 	acquire    *node.Request // until every node has answered it
 	waiter     *waiter       // that got it, while nodes may still reserve the lock for it
 	others     int           // tickets that wait elsewhere, as the nodes said last
-	toldAt     time.Duration // when they were asked
+	toldAt     time.Duration // when their answers were there
 
 	// The watchdog's, written under its mutex. wake is also read without: when the watchdog
 	// looks at the hold, 0 when it does not.

@@ -131,13 +131,23 @@ func (w *waiter) take(t turn) *Lease {
 	if t.lease != nil {
 		return t.lease
 	}
+	if !t.enqueued { // see enqueue
+		w.mu.Lock()
+		w.machine = quorum.NewWaiter(w.config(t.notBefore, false))
+		w.mu.Unlock()
+	}
+	return nil
+}
+
+// enqueue prepares a caller for a ticket that the release of the lease before it carries to
+// the nodes.
+func (w *waiter) enqueue(notBefore time.Duration) {
 	w.mu.Lock()
-	w.machine = quorum.NewWaiter(w.config(t.notBefore, t.enqueued))
-	if t.enqueued && !w.enrolled {
+	defer w.mu.Unlock()
+	w.machine = quorum.NewWaiter(w.config(notBefore, true))
+	if !w.enrolled {
 		w.enrol()
 	}
-	w.mu.Unlock()
-	return nil
 }
 
 // abandon releases a lease that nobody waits for any more.
@@ -237,7 +247,7 @@ func (h *hold) stateLocked() quorum.Hold {
 		Proven: h.proof.Len() >= h.m.quorum(),
 		Useful: h.terms.maxHold == 0 && !h.terms.manual && !h.m.ending() && h.machine.State() == quorum.StateHeld &&
 			h.machine.End()-h.m.clock.Now() > h.terms.minUseful,
-		Others: h.others, ToldAt: h.toldAt,
+		Others: h.others, ToldAt: h.toldAt, Subscribed: h.m.waiters.subscribedNodes().Len() >= h.m.quorum(),
 	}
 }
 
@@ -315,9 +325,12 @@ func (q *localQueue) pass(id quorum.CallerID) bool {
 
 // releaseHold gives a hold back to the nodes. q.mu is held.
 func (q *localQueue) releaseHold(h *hold, s quorum.Step) *answers {
-	h.step(quorum.Input{Kind: quorum.InputRelease}, nil)
+	h.mu.Lock()
+	h.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil) // no notify: lost or released, the queue is through with it
+	h.mu.Unlock()
 	update := node.TicketUpdate{LeavesFree: s.LeaveFree}
 	if w := q.callers[s.Caller]; w != nil && s.Enqueue {
+		w.enqueue(s.At) // before a node can wake it
 		update.Ticket, update.Place = w.ticket, w.place
 	}
 	q.handOff.Released()

@@ -28,6 +28,7 @@ func TestACallerThatGivesUpAtItsTurnTakesItsTicketBack(t *testing.T) {
 		m.locals.enter(w)
 		<-w.turn // the queue was empty
 		server.MustDo("ZADD", node.QueueKey(lock), w.place, w.ticket)
+		w.enqueue(0)
 		w.turn <- turn{enqueued: true}
 		cancel()
 		_, _ = w.await(ctx)

@@ -289,6 +289,61 @@ func turns(t *testing.T, d time.Duration, each int, managers ...*quorumlock.Mana
 	return shares
 }
 
+// A distance of more than the time for which the word of the nodes counts must not send
+// every caller through the nodes.
+func TestALeaseOfDistantNodesIsPassedOn(t *testing.T) {
+	servers := redistest.Start(t, 3)
+	proxies, addrs := proxied(t, servers)
+	m := connect(t, addrs)
+	subscribe(t, m, servers)
+	for _, p := range proxies {
+		p.Delay(2 * quorum.CheckAfter) // each way
+	}
+	first := acquired(t, m, "job")
+	var owners []string
+	come := callers(t, m, 3, func(_ context.Context, _ int, l *quorumlock.Lease) { owners = append(owners, l.Owner()) })
+	time.Sleep(4 * quorum.CheckAfter)
+	require.NoError(t, first.Release(background))
+	come()
+	for _, owner := range owners {
+		assert.Equal(t, first.Owner(), owner)
+	}
+}
+
+// The next caller of the process is in the queues of the nodes without having asked them,
+// to be refused.
+func TestTheReleaseOfALeaseCarriesTheTicketOfTheNextCaller(t *testing.T) {
+	servers := redistest.Start(t, 3)
+	proxies, addrs := proxied(t, servers)
+	m := connect(t, addrs, lazily())
+	subscribe(t, m, servers)
+	other := crowd(t, servers, 1)[0]
+	l := acquired(t, m, "job")
+	var elsewhere sync.WaitGroup
+	elsewhere.Go(func() {
+		l := acquired(t, other, "job")
+		queued(t, servers, 1)
+		released(t, l)
+	})
+	queued(t, servers, 1)
+	come := callers(t, m, 1, func(context.Context, int, *quorumlock.Lease) {})
+	time.Sleep(10 * quorum.CheckAfter) // it has been passed on for long enough
+	var carried atomic.Int32
+	for _, p := range proxies {
+		p.DelayCommand(func(cmd []string) bool {
+			if i := slices.Index(cmd, "leave"); i >= 0 && cmd[i+3] != "" && !slices.Contains(cmd, "wait") {
+				carried.Add(1)
+			}
+			return false
+		}, 0)
+	}
+	require.NoError(t, l.Release(background))
+	elsewhere.Wait()
+	assert.EqualValues(t, 3, carried.Load(), "to each node")
+	come()
+	queued(t, servers, 0)
+}
+
 // Callers that come back at once are served in turn.
 func TestCallersOfAProcessGetEqualShares(t *testing.T) {
 	m, _ := queueing(t, 3)

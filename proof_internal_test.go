@@ -113,7 +113,7 @@ func TestACheckMintsTokensAboveWhereTheNodesStood(t *testing.T) {
 	assert.EqualValues(t, token, node.ParseValue(h.value).Token)
 	assert.Equal(t, quorum.All(2), h.proof)
 	assert.Equal(t, 2, h.others)
-	assert.Equal(t, first.sent, h.toldAt)
+	assert.Greater(t, h.toldAt, first.sent)
 	assert.Nil(t, q.check)
 	first.Receive(2, raise, raised(token-70, 0))
 	assert.Equal(t, quorum.All(3), h.proof, "late, and at the token all the same")
@@ -165,4 +165,28 @@ func TestVerifyTakesAReservationForAMissingKey(t *testing.T) {
 	}
 	assert.Equal(t, errMissing, h.owns(&node.Reply{TTL: absent}))
 	assert.Equal(t, errTaken, h.owns(&node.Reply{TTL: endless}), "another's empty key")
+}
+
+// The release of a hold may be what finds it lost, after a suspend for example. The queue
+// must not wait for itself then.
+func TestAHoldThatIsFoundLostWhenItIsReleasedHoldsUpNoCaller(t *testing.T) {
+	m, h := held()
+	q := &localQueue{m: m, lock: h.lock, hold: h, callers: map[quorum.CallerID]*waiter{}}
+	h.local = q
+	h.lease.err = ErrReleased // its last lease was given back; a check was under way
+	h.machine = quorum.NewMachine(&h.terms.Terms, h.window[:3], m.clock.Now()-2*h.terms.TTL, quorum.All(3), quorum.All(3))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.do(quorum.Step{Kind: quorum.StepRelease})
+	}()
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+		require.Fail(t, "the queue waits for itself")
+	}
+	assert.True(t, h.over)
+	assert.Nil(t, q.hold)
 }

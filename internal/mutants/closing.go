@@ -48,8 +48,8 @@ var closing = []mutant{
 	},
 	{
 		name: "a release cancels an acquire that goes out", file: "internal/node/request.go",
-		old: "return u != nil && u.withdrawn.Load() && u.sent",
-		new: "return u != nil && u.sent",
+		old: "!r.sameTicket && u.withdrawn.Load() && u.sent",
+		new: "!r.sameTicket && u.sent",
 		pkg: scripts, run: "TestAReleaseOfAnEarlierUseIsSent$",
 	},
 	{
@@ -66,8 +66,8 @@ var closing = []mutant{
 	},
 	{
 		name: "a release of nothing is sent", file: "internal/node/request.go",
-		old: "return u != nil && u.withdrawn.Load() && u.sent",
-		new: "return false && u.withdrawn.Load() && u.sent",
+		old: "!r.sameTicket && u.withdrawn.Load() && u.sent",
+		new: "false && u.withdrawn.Load() && u.sent",
 		pkg: scripts, run: "TestAReleaseCancelsAnAcquisitionThatStillWaits$",
 	},
 	{

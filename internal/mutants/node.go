@@ -28,7 +28,7 @@ var nodes = []mutant{
 	},
 	{
 		name: "a release is not sent to a node that may have granted", file: requests,
-		old: "u.sent.Load()&node == 0 &&", new: "",
+		old: "u.withdrawn.Load() && u.sent.Load()&node == 0", new: "u.withdrawn.Load()",
 		pkg: scripts, run: "TestAReleaseCancelsAnAcquisitionThatStillWaits$|TestAReleaseIsSentToTheNodes",
 	},
 	{

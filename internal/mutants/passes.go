@@ -150,14 +150,8 @@ var passes = []mutant{
 	},
 	{
 		name: "a check hears of nobody elsewhere", file: "check.go",
-		old: "h.others, h.toldAt = c.others, c.sent",
-		new: "h.toldAt = c.sent",
-		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
-	},
-	{
-		name: "what others wait is as of the answer", file: "check.go",
-		old: "h.others, h.toldAt = c.others, c.sent",
-		new: "h.others, h.toldAt = c.others, q.m.clock.Now()",
+		old: "h.others, h.toldAt = c.others, q.m.clock.Now()",
+		new: "h.toldAt = q.m.clock.Now()",
 		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
 	},
 	{
@@ -223,8 +217,8 @@ var passes = []mutant{
 	},
 	{
 		name: "a caller that gives up at its turn leaves its ticket", file: "local.go",
-		old: "quorum.NewWaiter(w.config(t.notBefore, t.enqueued))",
-		new: "quorum.NewWaiter(w.config(t.notBefore, t.enqueued && w.once))",
+		old: "quorum.NewWaiter(w.config(notBefore, true))",
+		new: "quorum.NewWaiter(w.config(notBefore, false))",
 		pkg: real, run: "TestACallerThatGivesUpAtItsTurnTakesItsTicketBack$",
 	},
 	{
@@ -250,6 +244,24 @@ var passes = []mutant{
 		old: "now.RetryAfter = max(held.RetryAfter-(q.m.clock.Now()-q.refusedAt), 0)",
 		new: "now.RetryAfter = 0",
 		pkg: real, run: "TestACallerThatGivesUpBehindAnotherSaysWhatStoodInTheWay$",
+	},
+	{
+		name: "a hold that is found lost when it is released", file: "local.go",
+		old: "\th.mu.Lock()\n\th.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil) // no notify: lost or released, the queue is through with it\n\th.mu.Unlock()\n",
+		new: "\th.step(quorum.Input{Kind: quorum.InputRelease}, nil)\n",
+		pkg: real, run: "TestAHoldThatIsFoundLostWhenItIsReleasedHoldsUpNoCaller$",
+	},
+	{
+		name: "a release carries no ticket", file: "local.go",
+		old: "Subscribed: h.m.waiters.subscribedNodes().Len() >= h.m.quorum(),",
+		new: "Subscribed: false,",
+		pkg: real, run: "TestTheReleaseOfALeaseCarriesTheTicketOfTheNextCaller$",
+	},
+	{
+		name: "a word of distant nodes is old when it comes", file: "check.go",
+		old: "h.others, h.toldAt = c.others, q.m.clock.Now()",
+		new: "h.others, h.toldAt = c.others, c.sent",
+		pkg: real, run: "TestALeaseOfDistantNodesIsPassedOn$",
 	},
 	{
 		name: "queues of names are kept for ever", file: "locals.go",

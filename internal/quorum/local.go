@@ -35,7 +35,7 @@ type Hold struct {
 	Proven     bool          // q nodes have shown our owner and our t since the last doubt
 	Useful     bool          // enough validity is left for another lease, and nothing else forbids one
 	Others     int           // how many tickets wait elsewhere, as the nodes said last
-	ToldAt     time.Duration // when the request was sent that they answered
+	ToldAt     time.Duration // when their answers were there
 	Subscribed bool          // a quorum of nodes can wake a waiter of this process
 }
 

@@ -18,7 +18,7 @@ type lease struct {
 	misses     int
 	worksUntil time.Duration // after a loss, by the validity clock
 	others     int           // tickets that wait elsewhere, as the nodes said last
-	toldAt     time.Duration // when they were asked
+	toldAt     time.Duration // when their answers were there
 	vacant     bool          // the hold carries no lease: its last one was given back
 	check      check         // under way
 	proof
@@ -29,7 +29,7 @@ func (c *client) granted(now time.Duration, v verdict) {
 	w.stats[Grants]++
 	c.phase = holding
 	c.top, c.token, c.next, c.lastToken = v.top, v.first, v.first+1, v.latest
-	c.others, c.toldAt = c.waiters, c.began
+	c.others, c.toldAt = c.waiters, now
 	c.asked, c.check = 0, check{}
 	c.proof = proof{provenBy: c.ballot.Counted()}
 	for i := range c.shown {

@@ -130,7 +130,7 @@ func (c *client) endCheck(now time.Duration) {
 		need = 1
 	}
 	if k.raised.Len() >= need {
-		c.mint(&k)
+		c.mint(&k, now)
 	} else {
 		c.provenBy &^= k.raised // they show another token than the others
 	}
@@ -140,9 +140,9 @@ func (c *client) endCheck(now time.Duration) {
 }
 
 // mint replaces what is left of the block of tokens by a new block.
-func (c *client) mint(k *check) {
+func (c *client) mint(k *check, now time.Duration) {
 	w := c.w
-	c.others, c.toldAt = k.others, k.sent
+	c.others, c.toldAt = k.others, now
 	if k.sent >= c.provenFrom || w.bugs.has(DoubtOvertaken) {
 		c.provenBy, c.provenFrom = k.raised, k.sent
 		for i := range c.shown {
