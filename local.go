@@ -247,7 +247,8 @@ func (h *hold) stateLocked() quorum.Hold {
 		Proven: h.proof.Len() >= h.m.quorum(),
 		Useful: h.terms.maxHold == 0 && !h.terms.manual && !h.m.ending() && h.machine.State() == quorum.StateHeld &&
 			h.machine.End()-h.m.clock.Now() > h.terms.minUseful,
-		Others: h.others, ToldAt: h.toldAt, Subscribed: h.m.waiters.subscribedNodes().Len() >= h.m.quorum(),
+		Others: h.others, ToldAt: h.toldAt,
+		Subscribed: h.m.waiters.subscribedNodes().Len() >= h.m.quorum() && !h.m.waiters.left.Load(),
 	}
 }
 

@@ -428,9 +428,9 @@ type scheduled struct {
 // file puts a hold under the instant of its wake, in or anew.
 func (h *holdHeap) file(one *hold, wake time.Duration) {
 	one.wake.Store(int64(wake))
-	if one.index < 0 {
-		heap.Push(h, scheduled{wake, one})
-		return
+	if one.index < 0 { // heap.Push would allocate
+		one.index = len(*h)
+		*h = append(*h, scheduled{hold: one})
 	}
 	(*h)[one.index].wake = wake
 	heap.Fix(h, one.index)
@@ -450,7 +450,7 @@ func (h holdHeap) Swap(i, j int) {
 	h[i].hold.index, h[j].hold.index = i, j
 }
 
-// Push is heap.Interface's.
+// Push is heap.Interface's; file does without.
 func (h *holdHeap) Push(x any) {
 	one := x.(scheduled)
 	one.hold.index = len(*h)

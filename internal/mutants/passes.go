@@ -253,7 +253,7 @@ var passes = []mutant{
 	},
 	{
 		name: "a release carries no ticket", file: "local.go",
-		old: "Subscribed: h.m.waiters.subscribedNodes().Len() >= h.m.quorum(),",
+		old: "Subscribed: h.m.waiters.subscribedNodes().Len() >= h.m.quorum() && !h.m.waiters.left.Load(),",
 		new: "Subscribed: false,",
 		pkg: real, run: "TestTheReleaseOfALeaseCarriesTheTicketOfTheNextCaller$",
 	},
