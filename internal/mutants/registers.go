@@ -77,8 +77,8 @@ var registers = []mutant{
 	},
 	{
 		name: "the answer says where the register stands", file: "internal/node/apply.lua",
-		old: "return { target, from, hint",
-		new: "return { target, f.register(lock), hint",
+		old: "return { target, from, waiting }",
+		new: "return { target, f.register(lock), waiting }",
 		pkg: scripts, run: "TestRealRedisConforms/RESP3/(a_waiter_is_answered_where|a_register_at_or_above|the_only_node)",
 	},
 	{
@@ -95,8 +95,8 @@ var registers = []mutant{
 	},
 	{
 		name: "an acquire without fencing makes a register", file: "internal/node/apply.lua",
-		old: "  if not cap then\n      return 1\n    end",
-		new: "  cap = cap or 0",
+		old: "return waiting == 0 and 1 or { 0, 0, waiting }",
+		new: "cap, t = 1000000, now",
 		pkg: scripts, run: "TestRealRedisConforms/RESP3/without_fencing",
 	},
 	{

@@ -26,7 +26,8 @@
 --          mode 'l': it has waited out a reservation that nobody used
 --     1                     granted, the register has moved to t
 --     {moved, from, tickets}  granted, the register has moved from `from` to `moved` (0: it
---                           has not moved and is ahead, at `from`); so many wait
+--                           has not moved and is ahead, at `from`); so many wait.
+--                           Without fencing {0, 0, tickets}, where somebody waits
 --     {held, ms, position}  taken: the first 512 bytes of the value in the way, how long
 --                           it lives (-1: for ever), our rank in the queue (-1: none)
 --     0                     not_after has passed
@@ -166,8 +167,9 @@ local function rare()
   -- Moves the register of a lock that was created with value a moment ago, and has
   -- the value show where it stands if that is not t.
   function f.move(lock, value, t)
+    local waiting = hint and call('ZCARD', lock .. '\255q') or 0
     if not cap then
-      return 1
+      return waiting == 0 and 1 or { 0, 0, waiting }
     end
     t = tonumber(t)
     local from = f.register(lock)
@@ -186,7 +188,7 @@ local function rare()
       local owner, metadata = string.match(value, '^(%x+ )%d+( .*)$')
       call('SET', lock, owner .. text .. metadata, 'XX', 'KEEPTTL')
     end
-    return { target, from, hint and call('ZCARD', lock .. '\255q') or 0 }
+    return { target, from, waiting }
   end
 
   -- Acquires a lock that exists, or has a queue, or comes too late.

@@ -316,7 +316,7 @@ func (n *Node) postpone() {
 			failed = append(failed, e)
 		}
 	}
-	if over := len(n.retryQueue) - retryMax; over > 0 {
+	if over := len(n.retryQueue) - retryMax; over > retryMax { // one by one, each would move all the others
 		fail(n.cfg.Index, n.retryQueue[:over], Unsent, ErrExpired)
 		n.retryQueue = slices.Clone(n.retryQueue[over:])
 	}

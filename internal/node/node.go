@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// retryMax is how many releases may wait for a node to come back, or to recover.
+	// retryMax is how many releases wait for a node to come back, or to recover; there may
+	// be twice as many before the oldest are given up.
 	retryMax = 4096
 	// retryAfter is how long requests that insist leave a node alone that answered BUSY,
 	// LOADING and the like.
