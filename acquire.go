@@ -126,7 +126,7 @@ func (w *waiter) contend(span *acquireSpan) (*Lease, error) {
 	}()
 	for {
 		if !w.sleep(ctx) {
-			return nil, w.ending(last)
+			return nil, w.endError(last)
 		}
 		a := m.newAttempt(w, w.begin(), span)
 		open = a
@@ -163,7 +163,7 @@ func (w *waiter) contend(span *acquireSpan) (*Lease, error) {
 		a.leave()
 		open = nil
 		if over {
-			return nil, w.ending(err)
+			return nil, w.endError(err)
 		}
 		if w.local == nil {
 			if refused {
@@ -187,9 +187,9 @@ func (w *waiter) granted(a *attempt, l *Lease) {
 	}
 }
 
-// ending returns what the call returns after its last attempt. err is what stood in the
+// endError returns what the call returns after its last attempt. err is what stood in the
 // way; nil if no attempt came to an end.
-func (w *waiter) ending(err error) error {
+func (w *waiter) endError(err error) error {
 	switch {
 	case w.ctx.Err() != nil:
 		return cancelled(w.name(), err, context.Cause(w.ctx))

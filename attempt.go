@@ -347,7 +347,7 @@ func (a *attempt) grant(values context.Context) (*Lease, error) {
 	}{}
 	h, l := &granted.h, &granted.l
 	h.m, h.terms, h.lock, h.local, h.index, h.jumped = m, t, a.wait.lock, a.wait.local, -1, m.clock.Jumped()
-	h.lease, h.value, h.others, h.toldAt = l, a.value, a.waiters, m.clock.Now()
+	h.lease, h.value, h.others = l, a.value, a.waiters
 	first, last := a.ballot.Tokens(a.block())
 	l.hold, l.token, l.granted, l.values, l.acquired = h, first, a.began, values, a.acquired
 	h.next, h.last = first+1, last
@@ -383,7 +383,8 @@ func (a *attempt) grant(values context.Context) (*Lease, error) {
 	}
 	// The last look before anything is promised: what was won too slowly is not worth
 	// having (etcd-io/etcd#11456).
-	if h.machine.End()-m.clock.Now() < t.minUseful {
+	h.toldAt = m.clock.Now()
+	if h.machine.End()-h.toldAt < t.minUseful {
 		return nil, errTooSlow
 	}
 	h.mu.Lock()

@@ -96,12 +96,13 @@ func (c *check) endLocked() {
 	}
 	c.over = true
 	q, h := c.q, c.h
+	now := q.m.clock.Now() // one look: what the nodes said is not old when it is used
 	if q.check == c {
 		q.check = nil
 	}
 	h.mu.Lock()
 	if c.raised.Len() >= q.m.quorum() {
-		h.others, h.toldAt = c.others, q.m.clock.Now()
+		h.others, h.toldAt = c.others, now
 		if c.sent >= h.provenFrom { // no doubt since
 			h.proof, h.provenFrom = c.raised, c.sent
 		}
@@ -116,6 +117,6 @@ func (c *check) endLocked() {
 	over := h.over
 	h.mu.Unlock()
 	if c.awaited && q.hold == h && !over {
-		q.do(q.queue.Checked(q.m.clock.Now(), &state))
+		q.do(q.queue.Checked(now, &state))
 	}
 }

@@ -68,3 +68,22 @@ func TestACallerWhosePassCameTooLateKeepsItsPlace(t *testing.T) {
 	}
 	assert.Empty(t, q.callers[3].turn)
 }
+
+// A queue is looked after once, at the earliest of its instants.
+func TestTheAgendaHasTheEarliestInstantOfEachQueue(t *testing.T) {
+	var a agenda
+	first, second := &localQueue{}, &localQueue{}
+	assert.Equal(t, quorum.Never, a.earliest())
+	assert.Empty(t, a.take(time.Hour))
+	assert.True(t, a.add(first, 5))
+	assert.False(t, a.add(first, 7), "it is looked after before")
+	assert.False(t, a.add(second, 6), "the other comes first")
+	assert.True(t, a.add(second, 3))
+	assert.EqualValues(t, 3, a.earliest())
+	assert.Empty(t, a.take(2))
+	assert.Equal(t, []*localQueue{second}, a.take(4))
+	assert.Equal(t, []*localQueue{first}, a.take(6))
+	assert.Empty(t, a.take(10), "the instants that were replaced are void")
+	assert.Equal(t, quorum.Never, a.earliest())
+	assert.True(t, a.add(second, 11), "it may come again")
+}

@@ -77,7 +77,7 @@ var lives = []mutant{
 	},
 	{
 		name: "no last look before the grant", file: "attempt.go",
-		old: "if h.machine.End()-m.clock.Now() < t.minUseful {",
+		old: "if h.machine.End()-h.toldAt < t.minUseful {",
 		new: "if t == nil {",
 		pkg: virtual, run: "TestALeaseThatWasWonTooSlowlyIsNotGranted$",
 	},

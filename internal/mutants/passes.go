@@ -150,8 +150,8 @@ var passes = []mutant{
 	},
 	{
 		name: "a check hears of nobody elsewhere", file: "check.go",
-		old: "h.others, h.toldAt = c.others, q.m.clock.Now()",
-		new: "h.toldAt = q.m.clock.Now()",
+		old: "h.others, h.toldAt = c.others, now",
+		new: "h.toldAt = now",
 		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
 	},
 	{
@@ -246,6 +246,12 @@ var passes = []mutant{
 		pkg: real, run: "TestACallerThatGivesUpBehindAnotherSaysWhatStoodInTheWay$",
 	},
 	{
+		name: "a later appointment of a queue voids the earlier", file: "agenda.go",
+		old: "if q.tendAt != 0 && q.tendAt <= at {",
+		new: "if q.tendAt == at {",
+		pkg: real, run: "TestTheAgendaHasTheEarliestInstantOfEachQueue$",
+	},
+	{
 		name: "a hold that is found lost when it is released", file: "local.go",
 		old: "\th.mu.Lock()\n\th.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil) // no notify: lost or released, the queue is through with it\n\th.mu.Unlock()\n",
 		new: "\th.step(quorum.Input{Kind: quorum.InputRelease}, nil)\n",
@@ -259,7 +265,7 @@ var passes = []mutant{
 	},
 	{
 		name: "a word of distant nodes is old when it comes", file: "check.go",
-		old: "h.others, h.toldAt = c.others, q.m.clock.Now()",
+		old: "h.others, h.toldAt = c.others, now",
 		new: "h.others, h.toldAt = c.others, c.sent",
 		pkg: real, run: "TestALeaseOfDistantNodesIsPassedOn$",
 	},
