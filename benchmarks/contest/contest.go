@@ -78,7 +78,8 @@ const (
 type Contestant struct {
 	Name     string
 	Kind     Kind
-	MaxNodes int // the most nodes that it can use; 0 for any number
+	MaxNodes int  // the most nodes that it can use; 0 for any number
+	ByName   bool // it takes part only where a workload names it
 	// Connect returns a client of the nodes at addrs.
 	Connect func(ctx context.Context, addrs []string, s Settings) (Client, error)
 }
@@ -87,6 +88,7 @@ type Contestant struct {
 const (
 	Fenced         = "quorumlock"
 	Unfenced       = "quorumlock, no fencing"
+	Unpassed       = "quorumlock, one by one" // each grant is the nodes', none passed on in the process
 	RedsyncGoredis = "redsync/goredis"
 	RedsyncRueidis = "redsync/rueidis"
 	Redislock      = "redislock"
@@ -99,6 +101,7 @@ func All() []Contestant {
 	return []Contestant{
 		{Name: Fenced, Kind: Own, Connect: connectFenced},
 		{Name: Unfenced, Kind: Own, Connect: connectUnfenced},
+		{Name: Unpassed, Kind: Own, ByName: true, Connect: connectUnpassed},
 		{Name: RedsyncGoredis, Kind: Peer, Connect: connectRedsyncGoredis},
 		{Name: RedsyncRueidis, Kind: Peer, Connect: connectRedsyncRueidis},
 		{Name: Redislock, Kind: Peer, MaxNodes: 1, Connect: connectRedislock},
@@ -117,11 +120,12 @@ func Named(name string) (Contestant, bool) {
 	return all[i], true
 }
 
-// ForNodes returns the names of all contestants that can use so many nodes.
+// ForNodes returns the names of the contestants that can use so many nodes, without those
+// that take part by name only.
 func ForNodes(nodes int) []string {
 	var names []string
 	for _, c := range All() {
-		if c.MaxNodes == 0 || nodes <= c.MaxNodes {
+		if !c.ByName && (c.MaxNodes == 0 || nodes <= c.MaxNodes) {
 			names = append(names, c.Name)
 		}
 	}

@@ -2,6 +2,7 @@ package contest
 
 import (
 	"context"
+	"time"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/node"
@@ -23,6 +24,12 @@ func connectFenced(ctx context.Context, addrs []string, s Settings) (Client, err
 
 func connectUnfenced(ctx context.Context, addrs []string, s Settings) (Client, error) {
 	return connectQuorumlock(ctx, addrs, s, quorumlock.WithoutFencing())
+}
+
+// connectUnpassed has leases with a maximum age, which are never passed on: the next
+// holder would inherit it.
+func connectUnpassed(ctx context.Context, addrs []string, s Settings) (Client, error) {
+	return connectQuorumlock(ctx, addrs, s, quorumlock.WithMaxHold(time.Hour))
 }
 
 func connectQuorumlock(ctx context.Context, addrs []string, s Settings, opts ...quorumlock.Option) (Client, error) {

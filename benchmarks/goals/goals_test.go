@@ -38,6 +38,18 @@ func TestAGoalIsMissedByMoreThanAThirdBeyondAThird(t *testing.T) {
 	assert.False(t, goals.Reached.Fails() || goals.Nearly.Fails())
 }
 
+func TestAGoalThatIsKnownToBeMissedFailsWhenItGetsWorse(t *testing.T) {
+	known := goals.Goal{Bound: 6, Stands: 9}
+	for figure, want := range map[float64]goals.Verdict{6: goals.Reached, 7: goals.Nearly, 9: goals.Known, 11.99: goals.Known, 12.01: goals.Missed} {
+		assert.Equal(t, want, known.Judge(figure), "%v, at most 6, stands at 9", figure)
+	}
+	known = goals.Goal{Bound: 6, Stands: 3, AtLeast: true}
+	for figure, want := range map[float64]goals.Verdict{6: goals.Reached, 5: goals.Nearly, 3: goals.Known, 2.01: goals.Known, 1.99: goals.Missed} {
+		assert.Equal(t, want, known.Judge(figure), "%v, at least 6, stands at 3", figure)
+	}
+	assert.False(t, goals.Known.Fails())
+}
+
 // gateOptions are those with which the goals are measured.
 func gateOptions() workload.Options {
 	o := workload.DefaultOptions()

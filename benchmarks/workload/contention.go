@@ -45,14 +45,14 @@ func contention() Workload {
 		Name:  "contention",
 		Title: "One lock, no hold",
 		About: "64 goroutines want one lock all the time and give it back at once. A hand-off is a grant to another caller than the last. " +
-			"Contestants that poll do so every millisecond. In the last case every goroutine has a client of its own, so that each " +
+			"Contestants that poll do so every millisecond. \"One by one\" passes no lease on inside the process. In the last case every goroutine has a client of its own, so that each " +
 			"hand-off goes through Redis.",
 		Columns: handOffColumns(),
 		Chart:   "handoffs",
 		Log:     true,
 		Cases: []Case{
 			{Name: oneProcessOne, Nodes: 1, Contestants: lockers(1), Measure: contend(1, contenders, 0)},
-			{Name: OneProcess, Nodes: 3, Contestants: lockers(3), Measure: contend(1, contenders, 0)},
+			{Name: OneProcess, Nodes: 3, Contestants: append(lockers(3), contest.Unpassed), Measure: contend(1, contenders, 0)},
 			{
 				Name: ClientEach, Nodes: 3,
 				Contestants: []string{contest.Fenced, contest.Unfenced, contest.RedsyncRueidis},

@@ -30,13 +30,14 @@ func serverCost(o Options) Workload {
 		Name:  "server",
 		Title: "CPU of a server",
 		About: fmt.Sprintf("The CPU time of one node, kernel time included (INFO cpu), for an acquire and its release under %d callers, and for "+
-			"one extension by the watchdog of 20,000 leases with a TTL of %v. Scripts: how many of them one operation takes.",
+			"one extension by the watchdog of 20,000 leases with a TTL of %v; and for the script alone, pipelined by a client that does nothing "+
+			"else. Scripts: how many of them one operation takes.",
 			serverCallers, extensionTTL(o.TTL)),
 		Columns: []report.Column{
 			{Key: "server", Title: "CPU, µs", Digits: 2}, {Key: "scripts", Title: "scripts", Digits: 3}, {Key: "rate", Title: "operations/s"},
 		},
 		Chart: "server",
-		Cases: []Case{
+		Cases: append([]Case{
 			{
 				Name: ServerPairs, Nodes: 1, Contestants: contest.ForNodes(1),
 				Measure: func(b *Bench) (Values, error) {
@@ -51,7 +52,7 @@ func serverCost(o Options) Workload {
 				Name: ServerExtensions, Nodes: 1, Contestants: []string{contest.Fenced, contest.Unfenced},
 				Measure: func(b *Bench) (Values, error) { return b.extensions() },
 			},
-		},
+		}, scriptCases()...),
 	}
 }
 
