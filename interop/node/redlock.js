@@ -24,7 +24,7 @@ function connect(address) {
 }
 
 const clients = nodes.split(",").map(connect);
-const redlock = new Redlock(clients, { retryCount: -1, retryDelay: 5, retryJitter: 5 });
+const redlock = new Redlock(clients, { retryCount: -1, retryDelay: 30, retryJitter: 30 });
 
 async function tryOnce() {
   try {
@@ -55,7 +55,7 @@ async function load() {
       let lock;
       try {
         // Bounded, so that a caller that starves ends too.
-        lock = await redlock.acquire([key], TTL, { retryCount: 400 });
+        lock = await redlock.acquire([key], TTL, { retryCount: 100 });
       } catch (error) {
         if (error instanceof ExecutionError) continue;
         throw error;
