@@ -33,6 +33,8 @@ func fromRedsync(ctx context.Context, name string, ttl time.Duration) error {
 		log.Print(held.Holder.Owner, held.RetryAfter)
 	case errors.Is(err, quorumlock.ErrNoQuorum), errors.Is(err, quorumlock.ErrHeld), errors.Is(err, quorumlock.ErrClosed):
 		return err
+	case err == nil:
+		return lease.Release(ctx)
 	}
 
 	waiting, cancel := context.WithTimeout(ctx, 5*time.Second)
@@ -103,7 +105,7 @@ func TestARolloutWithTwoLocksExcludesTheOldAndTheNewVersion(t *testing.T) {
 		}()
 		select {
 		case <-inside:
-			return func() error { close(leave); <-done; return nil }, nil
+			return func() error { close(leave); return <-done }, nil
 		case err := <-done:
 			return nil, err
 		}
