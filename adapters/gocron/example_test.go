@@ -13,14 +13,8 @@ import (
 
 // One process of several runs all jobs.
 func ExampleElector() {
-	ctx := context.Background()
-	m, err := quorumlock.New(ctx, quorumlock.Addrs("redis-a:6379", "redis-b:6379", "redis-c:6379"))
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer func() { _ = m.Close(ctx) }()
-	elector := gocronlock.NewElector(m, "reports/scheduler")
-	defer elector.Close()
+	var m *quorumlock.Manager                                // from New
+	elector := gocronlock.NewElector(m, "reports/scheduler") // Close it before the Manager
 
 	s, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
 	if err != nil {
