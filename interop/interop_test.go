@@ -24,7 +24,7 @@ const (
 	ttl = 10 * time.Second
 	// loadFor is how long two libraries compete, or longer until each has had the
 	// lock enough times, up to loadMost: the machine may be slow.
-	loadFor  = 2 * time.Second
+	loadFor  = 1500 * time.Millisecond
 	loadMost = 10 * loadFor
 	enough   = 5
 )
