@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"time"
 
+	_ "github.com/mattn/go-sqlite3" // the driver "sqlite3"
+
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/fence/sqlfence"
 	"github.com/quorumlock/quorumlock/quorumlocktest"

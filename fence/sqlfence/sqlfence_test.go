@@ -1,3 +1,5 @@
+//go:build unix
+
 package sqlfence_test
 
 import (
@@ -15,7 +17,7 @@ import (
 	"time"
 
 	"github.com/lib/pq"
-	_ "github.com/mattn/go-sqlite3"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
