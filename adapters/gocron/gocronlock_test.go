@@ -103,7 +103,7 @@ func TestWithALockerNoTickIsLeftOutAndNoneRunsTwice(t *testing.T) {
 			schedulers = append(schedulers, schedule(t, gocron.WithDistributedLocker(gocronlock.NewLocker(m, 800*time.Millisecond)), r.job))
 		}
 		begun := time.Now()
-		time.Sleep(8 * time.Second)
+		time.Sleep(4 * time.Second)
 		ended := time.Now()
 		shutdown(t, schedulers...)
 		for _, m := range managers {
