@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
@@ -206,7 +207,7 @@ func TestConcurrentWritesNeverGoBack(t *testing.T) {
 	})
 }
 
-func TestTheRegisterIsInTheSlotOfItsResourceAndNoTwoShareOne(t *testing.T) {
+func TestInAClusterTheRegisterIsInTheSlotOfItsResourceAndNoTwoShareOne(t *testing.T) {
 	server := redistest.Start(t, 1, "--cluster-enabled", "yes")[0]
 	slot := func(key string) any { return server.MustDo("CLUSTER", "KEYSLOT", key) }
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: true, DisableCache: true})
@@ -223,6 +224,17 @@ func TestTheRegisterIsInTheSlotOfItsResourceAndNoTwoShareOne(t *testing.T) {
 		assert.Empty(t, registers[register], resource)
 		registers[register] = resource
 	}
+
+	server.MustDo("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+	require.Eventually(t, func() bool {
+		info, err := server.Do("CLUSTER", "INFO")
+		return err == nil && strings.Contains(fmt.Sprint(info), "cluster_state:ok")
+	}, 30*time.Second, 10*time.Millisecond)
+	for _, resource := range []string{"k", "{k}", "a{k}b"} {
+		require.NoError(t, fence.Set(t.Context(), resource, 2, "v"))
+		require.ErrorIs(t, fence.Set(t.Context(), resource, 1, "late"), redisfence.ErrStale)
+	}
+	require.ErrorContains(t, fence.Set(t.Context(), "k{}", 1, "v"), "slot", "a name with } and no tag")
 }
 
 func TestWhatCannotBeUsedIsRefusedByName(t *testing.T) {
