@@ -303,7 +303,7 @@ var passes = []mutant{
 	{
 		name: "a subscriber that comes back wakes nobody", file: "waiters.go",
 		old: "\t\tif reaction == quorum.ReactionReschedule {\n\t\t\tw.ring()\n\t\t}\n",
-		new: "",
+		new: "\t\t_ = reaction\n",
 		pkg: real, run: "TestAWaiterThatLosesItsSubscriptionIsServedAllTheSame$",
 	},
 	{
