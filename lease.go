@@ -25,6 +25,8 @@ type Lease struct {
 	// stop is when the lease stops being valid; 0 once it has ended. It is what Valid
 	// reads: written with hold.mu held, read without.
 	stop atomic.Int64
+	// asked says that somebody has asked after the lease: it was not forgotten.
+	asked atomic.Bool
 
 	// Guarded by hold.mu.
 	err   error  // why it ended
@@ -72,6 +74,9 @@ func (l *Lease) Valid() bool { return l.Remaining() > 0 }
 // the lease is not valid. The loss of one that is not renewed is told before
 // that is 0: 25 ms and, on a busy machine, up to a tenth of the TTL.
 func (l *Lease) Remaining() time.Duration {
+	if !l.asked.Load() {
+		l.asked.Store(true)
+	}
 	stop := time.Duration(l.stop.Load())
 	if stop == 0 {
 		return 0
@@ -137,6 +142,7 @@ func (l *Lease) AtRisk() <-chan AtRisk {
 
 // watched returns l.watch, made if necessary. The hold's mutex is held.
 func (l *Lease) watched() *watch {
+	l.asked.Store(true)
 	if l.watch == nil {
 		w := &watch{
 			done: make(chan struct{}), lost: make(chan Lost, 1),
@@ -178,6 +184,9 @@ func (w *watch) end(err error) {
 // the lease is then at risk, not lost. It returns ErrLost or ErrReleased when
 // the lease has ended, and ctx's cause when ctx ends first; the round goes on.
 func (l *Lease) Renew(ctx context.Context) error {
+	if ctx == nil {
+		return errNilContext()
+	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -218,6 +227,9 @@ func (l *Lease) renew(round chan error) error {
 // before; and ErrNoQuorum (a *QuorumError) when too few nodes confirmed, joined
 // with ctx's cause when ctx ended first.
 func (l *Lease) Verify(ctx context.Context) error {
+	if ctx == nil {
+		return errNilContext()
+	}
 	if err := l.Err(); err != nil {
 		return err
 	}
@@ -280,6 +292,9 @@ const (
 // lease and returns ErrReleased as well, or ErrClosed joined with ctx's cause when ctx
 // ends before that.
 func (l *Lease) Release(ctx context.Context) error {
+	if ctx == nil {
+		return errNilContext()
+	}
 	ctx, span := l.hold.m.telemetry.startRelease(ctx, l)
 	err := l.release(ctx)
 	span.end(err)
@@ -293,16 +308,13 @@ func (l *Lease) release(ctx context.Context) error {
 		case <-l.Done():
 			return l.Err()
 		case <-ctx.Done():
-			return errors.Join(ErrClosed, context.Cause(ctx))
+			return ended(ctx, ErrClosed, "stopped waiting for Close")
 		}
 	}
 	pending, err := l.give()
 	m.inflight.Done() // Close waits until the release is posted, and gets it answered
 	if pending == nil {
 		return err
-	}
-	if errors.Is(context.Cause(ctx), ErrReleased) {
-		ctx = context.WithoutCancel(ctx) // the lease's own, which this release has ended
 	}
 	pending.wait(ctx, l.hold.terms.Timeout)
 	return m.enough(ctx, "release", l.Name(), pending)
@@ -322,5 +334,9 @@ func (l *Lease) give() (*answers, error) {
 	if !errors.Is(l.Err(), ErrReleased) {
 		return nil, l.Err()
 	}
-	return h.m.askAll(h.releaseRequest(node.TicketUpdate{}), h.m.quorum(), nil), nil
+	last := h.keepRequest()
+	if last == nil {
+		last = h.releaseRequest(node.TicketUpdate{})
+	}
+	return h.m.askAll(last, h.m.quorum(), nil), nil
 }

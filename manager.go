@@ -43,6 +43,9 @@ type Manager struct {
 	id      string // 16 hex digits; part of every ticket
 	waiters waiters
 	locals  locals
+	own     ownLocks
+
+	selfWarned, forgottenWarned atomic.Bool // see remind.go
 
 	mu       sync.Mutex
 	shut     bool           // Close has begun
@@ -89,6 +92,9 @@ func New(ctx context.Context, nodes []rueidis.ClientOption, opts ...Option) (*Ma
 
 // newOn is New by a clock of the caller's, for tests.
 func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, opts []Option) (*Manager, error) {
+	if ctx == nil {
+		return nil, errNilContext()
+	}
 	cfg, err := newConfig(nodes, opts)
 	if err != nil {
 		return nil, err
@@ -98,9 +104,6 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 		reporter: newReporter(),
 		greeted:  make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
 		id: randomHex(node.ManagerLen),
-	}
-	if m.telemetry, err = newTelemetry(cfg.telemetry); err != nil {
-		return nil, err
 	}
 	m.dog = newWatchdog(m)
 	if len(nodes)%2 == 0 {
@@ -116,6 +119,9 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 			Manager: m.id, OnWake: m.onWake, OnSubscribed: m.onSubscribed,
 		})
 		m.nodes = append(m.nodes, n)
+	}
+	if m.telemetry, err = newTelemetry(cfg, m.nodes); err != nil {
+		return nil, err
 	}
 	go m.reporter.run(cfg.log)
 	for _, n := range m.nodes { // only now: what they report looks at all of them
@@ -173,7 +179,7 @@ func (m *Manager) await(ctx context.Context) error {
 		}
 	}
 	if up, _ := m.census(); up < m.quorum() {
-		return &QuorumError{Op: "new", Need: m.quorum(), Got: up, Nodes: m.nodeErrors(errs)}
+		return &QuorumError{Op: "new", Need: m.quorum(), Got: up, of: len(m.nodes), Nodes: m.nodeErrors(errs)}
 	}
 	return nil
 }
@@ -222,6 +228,9 @@ func (m *Manager) Subscribe(buffer int) *Subscription { return m.bus.add(buffer)
 // counts them. Close is idempotent: later and concurrent calls wait for the first and
 // return nil, or ctx's cause.
 func (m *Manager) Close(ctx context.Context) error {
+	if ctx == nil {
+		return errNilContext()
+	}
 	m.mu.Lock()
 	first, used := !m.shut, m.used
 	m.shut = true
@@ -248,7 +257,7 @@ func (m *Manager) Close(ctx context.Context) error {
 		end = grace
 	}
 	last := m.endAll()
-	left := unreleased{telemetry: m.telemetry}
+	left := unreleased{m: m}
 	var cut atomic.Bool
 	for _, n := range m.nodes {
 		m.spawn(func() {
@@ -265,6 +274,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	if cut.Load() && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
+	m.telemetry.meters.close()
 	m.bus.close()
 	m.reporter.stop() // last: everything that may report has ended
 	select {
@@ -289,6 +299,13 @@ func (m *Manager) patience(end context.Context, used bool) context.Context {
 	none, cancel := context.WithCancel(end)
 	cancel()
 	return none
+}
+
+// answered counts an answer of a node.
+func (m *Manager) answered(i int, req *node.Request, reply *node.Reply) {
+	if m.telemetry.meters != nil {
+		m.telemetry.meters.node(i, req.Kind, reply, m.clock.Now)
+	}
 }
 
 // endAll ends every live hold, and returns the releases of these and of what is left of
@@ -390,11 +407,8 @@ func checkNodes(nodes []rueidis.ClientOption) error {
 				What: "node", Value: fmt.Sprintf("%d: %s", i, field), Bound: "cannot be used here", Fix: fix,
 			}
 		}
-		if addr := nodes[i].InitAddress[0]; strings.Contains(addr, "://") || strings.Contains(addr, "@") {
-			return &InvalidError{ // without the address: it may hold a password
-				What: "node", Value: fmt.Sprintf("%d: InitAddress", i), Bound: "has to be host:port and no URL",
-				Fix: "put credentials into Username and Password, or take rueidis.ParseURL",
-			}
+		if err := checkAddress(i, &nodes[i]); err != nil {
+			return err
 		}
 		addr := normalise(nodes[i].InitAddress[0])
 		if j, dup := seen[addr]; dup {
@@ -406,6 +420,28 @@ func checkNodes(nodes []rueidis.ClientOption) error {
 		seen[addr] = i
 	}
 	return nil
+}
+
+// checkAddress refuses what is no address of one server.
+func checkAddress(i int, node *rueidis.ClientOption) error {
+	addr := node.InitAddress[0]
+	dialled := node.DialCtxFn != nil || node.DialFn != nil //nolint:staticcheck // deprecated, and honoured
+	bad := &InvalidError{What: "node", Value: fmt.Sprintf("%d (%q)", i, addr)}
+	_, port, err := net.SplitHostPort(addr)
+	switch {
+	case strings.Contains(addr, "://") || strings.Contains(addr, "@"):
+		bad.Value = fmt.Sprintf("%d: InitAddress", i) // without the address: it may hold a password
+		bad.Bound, bad.Fix = "has to be host:port and no URL", "put credentials into Username and Password, or take rueidis.ParseURL"
+	case strings.Contains(addr, ","):
+		bad.Bound, bad.Fix = "is a list of addresses", `split it: Addrs(strings.Split(list, ",")...)`
+	case strings.TrimSpace(addr) != addr:
+		bad.Bound, bad.Fix = "has a space around the address", "trim it"
+	case (err != nil || port == "") && !dialled: // by their own function, users may name nodes as they like
+		bad.Bound, bad.Fix = "has to be host:port", "add the port, 6379 as a rule; an IPv6 address stands in brackets: [::1]:6379"
+	default:
+		return nil
+	}
+	return bad
 }
 
 // normalise makes spellings of one address equal.
