@@ -101,7 +101,7 @@ func (e *HeldError) Error() string {
 	if e.Self {
 		holder += " (this very Manager)"
 	}
-	return fmt.Sprintf("quorumlock: %q is held by %s%s", e.Name, holder, e.until(" unless it is renewed"))
+	return fmt.Sprintf("quorumlock: %q is held by %s%s", e.Name, holder, e.until(" unless renewed"))
 }
 
 // until writes when a majority of the nodes is free.
@@ -112,7 +112,7 @@ func (e *HeldError) until(unless string) string {
 	return ", for " + readable(e.RetryAfter) + " more" + unless
 }
 
-// readable rounds a duration to three digits or so.
+// readable cuts a duration to three digits or so.
 func readable(d time.Duration) string {
 	unit := time.Millisecond
 	switch {
@@ -125,7 +125,7 @@ func readable(d time.Duration) string {
 	case d >= time.Second:
 		unit = 10 * time.Millisecond
 	}
-	return d.Round(unit).String()
+	return d.Truncate(unit).String()
 }
 
 // Is reports whether target is ErrHeld.
