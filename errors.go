@@ -131,8 +131,8 @@ func readable(d time.Duration) string {
 // Is reports whether target is ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// QuorumError says which nodes did not give the answer that was needed, and
-// why. It is ErrNoQuorum; errors.As finds the errors of the nodes.
+// QuorumError says which nodes did not give the answer that was needed, and why. It is
+// ErrNoQuorum; errors.As finds the errors of the nodes.
 type QuorumError struct {
 	Op, Name  string // Name is empty when the operation concerns no lease
 	Need, Got int
@@ -211,8 +211,8 @@ func (e *NodeError) Error() string { return fmt.Sprintf("node %d (%s): %v", e.No
 // Unwrap returns the error.
 func (e *NodeError) Unwrap() error { return e.Err }
 
-// Misconfigured reports whether somebody has to mend the node or its options:
-// missing rights, a replica, a key of another type. Waiting does not help.
+// Misconfigured reports whether somebody has to mend the node or its options: missing
+// rights, a replica, a key of another type. Waiting does not help.
 func (e *NodeError) Misconfigured() bool {
 	var config *node.ConfigError
 	return errors.As(e.Err, &config)
@@ -235,14 +235,14 @@ func (e *LostError) Is(target error) bool { return target == ErrLost }
 // Unwrap returns the errors of the nodes.
 func (e *LostError) Unwrap() []error { return asErrors(e.Nodes) }
 
-// InvalidError says what cannot be used, what its bound is and how to mend
-// it. It is ErrInvalid.
+// InvalidError says what cannot be used, what its bound is and how to mend it. It is
+// ErrInvalid.
 type InvalidError struct {
 	What  string // the option, argument or node
-	Value string // as given; empty when it would tell nothing
+	Value string // as given; empty where it would add nothing
 	Bound string // what it has to satisfy
 	Fix   string // what to do
-	Err   error  // the node's own error, if one told
+	Err   error  // the node's own error, nil if there is none
 }
 
 // Error names the value, the bound and the fix.
@@ -261,5 +261,5 @@ func (e *InvalidError) Error() string {
 // Is reports whether target is ErrInvalid.
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
-// Unwrap returns the node's own error, nil if none told.
+// Unwrap returns the node's own error, nil if there is none.
 func (e *InvalidError) Unwrap() error { return e.Err }
