@@ -57,7 +57,7 @@ func TestMyJobStopsWhenTheLeaseIsLost(t *testing.T) {
 func TestFaultsOfTheWholeClusterAreOneLine(t *testing.T) {
 	for name, fault := range map[string]struct {
 		begin, mend func(*quorumlocktest.Cluster)
-		reason       quorumlock.LostReason
+		reason      quorumlock.LostReason
 	}{
 		"kill": {func(c *quorumlocktest.Cluster) { c.Kill() }, func(c *quorumlocktest.Cluster) { c.Restart() }, quorumlock.LostExpired},
 		"hang": {func(c *quorumlocktest.Cluster) { c.Hang() }, func(c *quorumlocktest.Cluster) { c.Resume() }, quorumlock.LostExpired},
