@@ -113,6 +113,28 @@ func TestCallersOfOneProcessWaitForTheMinimumAsWell(t *testing.T) {
 	})
 }
 
+// It was refused with a TTL that the release has shortened.
+func TestAWaiterIsWokenWhenTheMinimumIsOver(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c, quorumlock.WithMinHold(3*time.Second))
+		waiting := patient(t, c, manager(t, c))
+		granted := time.Now()
+		l := acquire(t, m, "job")
+		got := make(chan time.Duration, 1)
+		go func() {
+			next, err := waiting.Acquire(background, "job")
+			if assert.NoError(t, err) {
+				got <- time.Since(granted)
+				assert.NoError(t, next.Release(background))
+			}
+		}()
+		synctest.Wait()
+		require.NoError(t, l.Release(background))
+		assert.InDelta(t, 3*time.Second, <-got, float64(50*time.Millisecond))
+		synctest.Wait()
+	})
+}
+
 func TestALeaseOfTheMinimumAgeIsReleasedAtOnce(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c, quorumlock.WithMinHold(time.Second))
@@ -221,6 +243,10 @@ func TestAnotherManagersLeaseIsNotOurs(t *testing.T) {
 		require.NoError(t, theirs.Release(background))
 		acquire(t, m, "theirs")
 		assert.True(t, self("theirs"))
+		for _, n := range c.Nodes() {
+			admin(t, n, "SET", quorumlock.DefaultPrefix+"theirs", "somebody else", "XX", "KEEPTTL")
+		}
+		assert.False(t, self("theirs"), "the nodes have given it away, and we do not know yet")
 	})
 }
 

@@ -19,7 +19,7 @@ var comforts = []mutant{
 		name: "nobody releases a lock that has its minimum", file: "transition.go",
 		old: "h.m.dog.schedule(h, keep)",
 		new: "h.m.dog.schedule(h, quorum.Never)",
-		pkg: virtual, run: "TestCallersOfOneProcessWaitForTheMinimum",
+		pkg: virtual, run: "TestAWaiterIsWokenWhenTheMinimumIsOver",
 	},
 	{
 		name: "a lease with a minimum is passed on", file: "local.go",
@@ -42,11 +42,11 @@ var comforts = []mutant{
 	{
 		name: "a lease of before the first refusal is somebody else's", file: "own.go",
 		old: "\t\t\to.holds[h.lock] = h\n",
-		new: "",
+		new: "\t\t\t_ = h\n",
 		pkg: virtual, run: "TestAnotherManagersLeaseIsNotOurs",
 	},
 	{
-		name: "a lease that was ours stays ours", file: "own.go",
+		name: "a lease that another has taken stays ours", file: "own.go",
 		old: "return !h.over && ownerOf(h.value) == owner",
 		new: "return h != nil",
 		pkg: virtual, run: "TestAnotherManagersLeaseIsNotOurs",
@@ -72,7 +72,7 @@ var comforts = []mutant{
 	{
 		name: "a caller in the queue of the process is never warned", file: "remind.go",
 		old: "h.local != nil && h.local.waitsSince(",
-		new: "h.local == nil && h.local.waitsSince(",
+		new: "h.local != nil && now == 0 && h.local.waitsSince(",
 		pkg: virtual, run: "TestACallerThatMayWaitForItself",
 	},
 	{
