@@ -39,9 +39,7 @@ func fromRedsync(ctx context.Context, name string, ttl time.Duration) error {
 		return lease.Release(ctx)
 	}
 
-	waiting, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	lease, err = m.Acquire(waiting, name, quorumlock.WithoutRenewal())
+	lease, err = m.Acquire(ctx, name, quorumlock.WithTTL(ttl), quorumlock.WithWait(ttl), quorumlock.WithoutRenewal())
 	if err != nil {
 		return err
 	}

@@ -2,7 +2,6 @@ package gocronlock
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -18,9 +17,8 @@ const namePrefix = "gocron/"
 // Locker gives each run of a job to one process. It is safe for concurrent use,
 // also by several schedulers. It does not close its Manager.
 type Locker struct {
-	manager     *quorumlock.Manager
-	holdAtLeast time.Duration
-	options     []quorumlock.AcquireOption
+	manager *quorumlock.Manager
+	options []quorumlock.AcquireOption
 
 	mu     sync.Mutex                   // guards leases
 	leases map[string]*quorumlock.Lease // of the jobs that run here, by key
@@ -36,38 +34,32 @@ var (
 // gocron.WithDistributedJobLocker. The options are those of each job's lease.
 //
 // All schedulers come for the same run at nearly the same time. HoldAtLeast is how
-// long the lock is held even if the job ends sooner: longer than twice what the
-// clocks of the hosts differ, so that the last scheduler does not find the lock
-// free again and run the job a second time; shorter than the job's interval. One
-// second suits most hosts with NTP. A scheduler that finds the lock taken waits
-// half of that before it gives up, because votes may split: of several schedulers
-// that come at the same instant none may get a majority at first. With 0 the lock
-// is asked for once and released at once, and both accidents can happen.
+// long the name stays taken even if the job ends sooner (quorumlock.WithMinHold), in
+// whole milliseconds: longer than twice what the clocks of the hosts differ, so that
+// the last scheduler does not find the name free again and run the job a second time;
+// shorter than the job's interval. One second suits most hosts with NTP.
+//
+// A scheduler that finds the name taken waits half of that (quorumlock.WithWait)
+// before it gives up, because votes may split: of several schedulers that come at
+// the same instant none may get a majority at first. With 0 the lock is asked for
+// once and released at once, and both accidents can happen.
 func NewLocker(m *quorumlock.Manager, holdAtLeast time.Duration, options ...quorumlock.AcquireOption) *Locker {
-	return &Locker{manager: m, holdAtLeast: holdAtLeast, options: options, leases: map[string]*quorumlock.Lease{}}
+	all := append([]quorumlock.AcquireOption{quorumlock.WithMinHold(holdAtLeast), quorumlock.WithWait(holdAtLeast / 2)}, options...)
+	return &Locker{manager: m, options: all, leases: map[string]*quorumlock.Lease{}}
 }
 
 // Lock implements gocron.Locker; the key is the job's name, and the lock's name is
 // "gocron/" and the key. It returns quorumlock.ErrHeld when another scheduler runs
 // the job or has just run it, and otherwise the errors of Manager.Acquire.
 func (l *Locker) Lock(ctx context.Context, key string) (gocron.Lock, error) {
-	lease, err := l.acquire(ctx, namePrefix+key)
+	lease, err := l.manager.Acquire(ctx, namePrefix+key, l.options...)
 	if err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
 	l.leases[key] = lease
 	l.mu.Unlock()
-	return &lock{locker: l, key: key, lease: lease, begun: time.Now()}, nil
-}
-
-func (l *Locker) acquire(ctx context.Context, name string) (*quorumlock.Lease, error) {
-	if l.holdAtLeast <= 0 {
-		return l.manager.TryAcquire(ctx, name, l.options...)
-	}
-	waiting, cancel := context.WithTimeout(ctx, l.holdAtLeast/2)
-	defer cancel()
-	return l.manager.Acquire(waiting, name, l.options...)
+	return &lock{locker: l, key: key, lease: lease}, nil
 }
 
 // Lease returns the lease under which this process runs the job with this name,
@@ -83,31 +75,15 @@ type lock struct {
 	locker *Locker
 	key    string
 	lease  *quorumlock.Lease
-	begun  time.Time
 }
 
-// Unlock implements gocron.Lock. It waits until the lock was held long enough, at
-// most until ctx or the lease ends, and releases the lease apart from ctx, which
-// gocron may have cancelled. gocron ignores its errors, which are those of
-// Lease.Release.
+// Unlock implements gocron.Lock. It releases the lease apart from ctx, which gocron
+// may have cancelled. gocron ignores its errors, which are those of Lease.Release.
 func (u *lock) Unlock(ctx context.Context) error {
-	if rest := u.locker.holdAtLeast - time.Since(u.begun); rest > 0 {
-		timer := time.NewTimer(rest)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-u.lease.Done():
-		case <-ctx.Done():
-		}
-	}
 	u.locker.mu.Lock()
 	if u.locker.leases[u.key] == u.lease { // a lost lease may have a successor here
 		delete(u.locker.leases, u.key)
 	}
 	u.locker.mu.Unlock()
-	err := u.lease.Release(context.WithoutCancel(ctx))
-	if errors.Is(err, quorumlock.ErrReleased) {
-		return nil
-	}
-	return err
+	return u.lease.Release(context.WithoutCancel(ctx))
 }
