@@ -6,6 +6,7 @@ replace github.com/quorumlock/quorumlock => ../
 
 require (
 	github.com/bsm/redislock v0.9.4
+	github.com/cenkalti/backoff/v4 v4.3.0
 	github.com/go-redsync/redsync/v4 v4.17.0
 	github.com/quorumlock/quorumlock v0.0.0-00010101000000-000000000000
 	github.com/redis/go-redis/v9 v9.22.0
@@ -15,7 +16,6 @@ require (
 )
 
 require (
-	github.com/cenkalti/backoff/v4 v4.3.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/klauspost/cpuid/v2 v2.3.0 // indirect
 	go.opentelemetry.io/otel v1.46.0 // indirect

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 	"github.com/stretchr/testify/require"
@@ -22,7 +23,8 @@ import (
 func fromRedsync(ctx context.Context, name string, ttl time.Duration) error {
 	m, err := quorumlock.New(ctx, quorumlock.Addrs("a:6379", "b:6379", "c:6379"), quorumlock.WithPrefix(""),
 		quorumlock.WithTTL(ttl), quorumlock.WithNodeTimeout(50*time.Millisecond), quorumlock.WithDriftFactor(0.01),
-		quorumlock.WithHolder("host-7"), quorumlock.WithMaxHold(time.Hour))
+		quorumlock.WithHolder("host-7"), quorumlock.WithMaxHold(time.Hour), quorumlock.WithRestartGuard(time.Minute),
+		quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(50 * time.Millisecond) }))
 	if err != nil {
 		return err
 	}
