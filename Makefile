@@ -36,25 +36,30 @@ endef
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# PostgreSQL is for the tests of fence/. Debian keeps its server out of PATH.
 .PHONY: deps
-deps: ## Install redis-server if it is missing (REDIS_SERVER names another binary).
-	@if command -v "$${REDIS_SERVER:-redis-server}" >/dev/null 2>&1; then exit 0; fi; \
+deps: ## Install redis-server and PostgreSQL if they are missing (REDIS_SERVER and POSTGRES_BIN name others).
+	@redis=; command -v "$${REDIS_SERVER:-redis-server}" >/dev/null 2>&1 || redis=yes; \
+	postgres=; [ -n "$$POSTGRES_BIN" ] || command -v initdb >/dev/null 2>&1 || \
+		ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || postgres=yes; \
+	if [ -z "$$redis$$postgres" ]; then exit 0; fi; \
 	root() { \
 		if [ "$$(id -u)" -eq 0 ]; then "$$@"; elif command -v sudo >/dev/null 2>&1; then sudo "$$@"; \
 		else echo "make deps: not root and no sudo to run: $$*" >&2; return 1; fi; \
 	}; \
-	echo "make deps: installing redis-server, which the tests run"; \
+	echo "make deps: installing$${redis:+ redis-server}$${postgres:+ PostgreSQL}, which the tests run"; \
 	if command -v apt-get >/dev/null 2>&1; then \
 		root apt-get update -qq </dev/null || echo "make deps: no fresh package lists, trying those that are here" >&2; \
-		root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server </dev/null; \
-	elif command -v dnf >/dev/null 2>&1; then root dnf install -y redis </dev/null; \
-	elif command -v apk >/dev/null 2>&1; then root apk add redis </dev/null; \
-	elif command -v brew >/dev/null 2>&1; then brew install redis </dev/null; \
+		root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+			$${redis:+redis-server} $${postgres:+postgresql} </dev/null; \
+	elif command -v dnf >/dev/null 2>&1; then root dnf install -y $${redis:+redis} $${postgres:+postgresql-server} </dev/null; \
+	elif command -v apk >/dev/null 2>&1; then root apk add $${redis:+redis} $${postgres:+postgresql} </dev/null; \
+	elif command -v brew >/dev/null 2>&1; then brew install $${redis:+redis} $${postgres:+postgresql} </dev/null; \
 	else echo "make deps: no apt-get, dnf, apk or brew here" >&2; \
 	fi; \
-	command -v redis-server >/dev/null 2>&1 || { \
+	command -v "$${REDIS_SERVER:-redis-server}" >/dev/null 2>&1 || { \
 		echo "make deps: there is still no redis-server in PATH: install it by hand, or name it in REDIS_SERVER" >&2; exit 1; \
-	}
+	} # without PostgreSQL its tests say that they are skipped, and fail where CI=true
 
 .PHONY: test
 test: deps ## Vet, and test with the race detector, every module; then all seeds of the simulation.
@@ -72,6 +77,15 @@ sim: ## Simulate the protocol with many seeds (SEEDS=200000).
 .PHONY: mutants
 mutants: deps ## Plant known bugs, one after another; each has to be caught, or this fails.
 	$(GO) run ./internal/mutants
+
+# The packages of npm go into a directory that git ignores, without a lock file,
+# which would name a registry: package.json has exact versions.
+.PHONY: interop
+interop: deps ## Test on real servers that redsync, redislock and node-redlock and we exclude each other (needs node and npm).
+	@command -v npm >/dev/null 2>&1 || { echo "make interop: there is no npm in PATH: install node 18 or newer with npm" >&2; exit 1; }
+	@mkdir -p bin/interop && cp interop/node/package.json interop/node/redlock.js bin/interop/
+	cd bin/interop && npm install --no-package-lock --no-audit --no-fund --ignore-scripts --silent
+	cd interop && QUORUMLOCK_INTEROP=all $(GO) test -race -count=1 -timeout $(TIMEOUT) -v $(TESTFLAGS) ./...
 
 .PHONY: spec-deps
 spec-deps: ## Install spin, the model checker, if it is missing (SPIN names another binary).
@@ -205,7 +219,7 @@ lint-work:
 	@copy=$$(mktemp -d); trap 'rm -rf "$$copy"' EXIT; \
 	tar -cf - --exclude ./.git --exclude ./bin . | tar -xf - -C "$$copy"; \
 	(cd "$$copy" && $(GO) work sync) || exit 1; \
-	status=0; for file in go.mod */go.mod; do diff -u "$$file" "$$copy/$$file" || status=1; done; \
+	status=0; for file in go.mod */go.mod $$(ls */*/go.mod 2>/dev/null); do diff -u "$$file" "$$copy/$$file" || status=1; done; \
 	if [ $$status -ne 0 ]; then echo "the modules disagree with go.work, run go work sync"; fi; exit $$status
 
 .PHONY: lint-golangci
