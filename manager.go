@@ -421,7 +421,7 @@ func checkNodes(nodes []rueidis.ClientOption) error {
 // checkAddress refuses what is no address of one server.
 func checkAddress(i int, node *rueidis.ClientOption) error {
 	addr := node.InitAddress[0]
-	dialled := node.DialCtxFn != nil || node.DialFn != nil //nolint:staticcheck // deprecated, and honoured
+	dialled := node.DialCtxFn != nil || node.DialFn != nil
 	bad := &InvalidError{What: "node", Value: fmt.Sprintf("%d (%q)", i, addr)}
 	_, port, err := net.SplitHostPort(addr)
 	switch {

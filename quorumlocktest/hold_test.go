@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -143,6 +144,31 @@ func TestALeaseOfTheMinimumAgeIsReleasedAtOnce(t *testing.T) {
 		require.NoError(t, l.Release(background))
 		synctest.Wait()
 		assert.Zero(t, holders(t, c, "job"))
+	})
+}
+
+// Two others have asked at the same instant, and give back what they got.
+func TestTryAcquireAsksAgainWhenTheVotesWereSplit(t *testing.T) {
+	virtual(t, 5, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		split := func(px string) {
+			for i, owner := range []string{"a", "a", "b", "b"} {
+				admin(t, c.Nodes()[i], "SET", quorumlock.DefaultPrefix+"job", strings.Repeat(owner, 32)+" 0 1795344466720373 - ", "PX", px)
+			}
+		}
+		split("2")
+		l, err := m.TryAcquire(background, "job")
+		require.NoError(t, err)
+		require.NoError(t, l.Release(background))
+		split("60000")
+		began := time.Now()
+		_, err = m.TryAcquire(background, "job")
+		require.ErrorIs(t, err, quorumlock.ErrHeld)
+		assert.Less(t, time.Since(began), 100*time.Millisecond)
+		synctest.Wait()
+		v, err := c.Nodes()[4].Do("EXISTS", quorumlock.DefaultPrefix+"job")
+		require.NoError(t, err)
+		assert.EqualValues(t, 0, v, "it gave its vote back")
 	})
 }
 

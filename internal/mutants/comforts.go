@@ -28,6 +28,12 @@ var comforts = []mutant{
 		pkg: virtual, run: "TestCallersOfOneProcessWaitForTheMinimum",
 	},
 	{
+		name: "votes that were split are somebody's", file: "acquire.go",
+		old: "if w.once && splits < maxSplits && a.split()",
+		new: "if w.once && splits < 0 && a.split()",
+		pkg: virtual, run: "TestTryAcquireAsksAgain",
+	},
+	{
 		name: "WithWait bounds the work", file: "acquire.go",
 		old: "fnCtx, cancel := context.WithCancelCause(context.WithValue(ctx,",
 		new: "ctx, stopWork := context.WithTimeout(ctx, time.Second)\n\tdefer stopWork()\n\tfnCtx, cancel := context.WithCancelCause(context.WithValue(ctx,",
