@@ -1,0 +1,6 @@
+package main
+
+import (
+	_ "github.com/stretchr/testify/require"
+	_ "go.uber.org/goleak"
+)
