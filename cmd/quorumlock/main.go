@@ -1,11 +1,13 @@
+// Quorumlock runs commands under a distributed lock, and shows and checks the
+// Redis masters that the locks live on. See README.md.
 package main
 
 import (
-	_ "github.com/quorumlock/quorumlock"
-	_ "github.com/redis/rueidis"
-	_ "github.com/spf13/cobra"
-	_ "github.com/spf13/cobra/doc"
-	_ "golang.org/x/sys/unix"
+	"os"
+
+	"github.com/quorumlock/quorumlock/cmd/quorumlock/internal/cli"
 )
 
-func main() {}
+func main() {
+	os.Exit(cli.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+}
