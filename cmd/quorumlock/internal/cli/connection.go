@@ -37,7 +37,7 @@ func (c *connection) register(f *pflag.FlagSet) {
 	f.StringVar(&c.nodes, "nodes", "127.0.0.1:6379", "comma-separated `HOST:PORT` of the Redis masters\n")
 	f.StringVar(&c.prefix, "prefix", quorumlock.DefaultPrefix, "`TEXT` that all keys begin with\n")
 	f.StringVar(&c.username, "username", "", "`USER` of the nodes")
-	f.StringVar(&c.password, "password", "", "`PASSWORD` of the user; the process list shows it, a\nvariable or a file does not")
+	f.StringVar(&c.password, "password", "", "`PASSWORD` of the user; the process list shows\nit, a variable or a file does not")
 	f.StringVar(&c.passwordFile, "password-file", "", "`FILE` whose first line is the password")
 	f.BoolVar(&c.tls, "tls", false, "speak TLS; the flags below imply it")
 	f.StringVar(&c.ca, "tls-ca", "", "`FILE` of the only authority to trust")
