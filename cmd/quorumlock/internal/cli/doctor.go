@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -77,10 +78,11 @@ func checkup(style style, nodes []doctor.Node, r doctor.Report) string {
 	}
 	var b strings.Builder
 	b.WriteString(t.String())
-	for _, f := range r.Findings {
+	for _, same := range alike(r.Findings) {
+		f := same[0]
 		subject := "all nodes"
 		if f.Node >= 0 {
-			subject = fmt.Sprintf("node %d (%s)", f.Node, nodes[f.Node].Addr)
+			subject = subjects(same, nodes)
 		}
 		fmt.Fprintf(&b, "\n%s  %s: %s\n", level(style, f.Level), subject, f.Code)
 		b.WriteString(wrap("      ", f.Problem))
@@ -99,6 +101,34 @@ func checkup(style style, nodes []doctor.Node, r doctor.Report) string {
 	return b.String()
 }
 
+// alike groups findings that differ in nothing but their node.
+func alike(findings []doctor.Finding) (groups [][]doctor.Finding) {
+next:
+	for _, f := range findings {
+		for i, group := range groups {
+			if same := group[0]; same.Level == f.Level && same.Code == f.Code && same.Problem == f.Problem && same.Fix == f.Fix {
+				groups[i] = append(group, f)
+				continue next
+			}
+		}
+		groups = append(groups, []doctor.Finding{f})
+	}
+	return groups
+}
+
+// subjects names the nodes of findings that are alike.
+func subjects(findings []doctor.Finding, nodes []doctor.Node) string {
+	if len(findings) == 1 {
+		i := findings[0].Node
+		return fmt.Sprintf("node %d (%s)", i, nodes[i].Addr)
+	}
+	var numbers []string
+	for _, f := range findings {
+		numbers = append(numbers, strconv.Itoa(f.Node))
+	}
+	return "nodes " + strings.Join(numbers, ", ")
+}
+
 func level(style style, l doctor.Level) string {
 	word := fmt.Sprintf("%-4s", string(l))
 	switch l {
@@ -115,11 +145,13 @@ func clock(n doctor.Node) string {
 	if n.RoundTrip == 0 {
 		return "-"
 	}
-	text := short(n.Clock)
-	if n.Clock > 0 {
-		text = "+" + text
+	if n.Clock.Abs() < 10*time.Second {
+		return fmt.Sprintf("%+dms", n.Clock.Milliseconds())
 	}
-	return text
+	if n.Clock > 0 {
+		return "+" + short(n.Clock)
+	}
+	return short(n.Clock)
 }
 
 // disk words what a restart keeps.
