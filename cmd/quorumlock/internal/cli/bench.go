@@ -41,6 +41,9 @@ func (p *program) benchCommand() *cobra.Command {
 second, their latency, and the CPU that a pair costs each server by INFO cpu. The
 CPU counts all that the server did meanwhile, for others too.
 
+Callers that share a name pass the lock on inside this process, mostly without
+the nodes: with fewer --names than --callers it measures that.
+
 It loads the nodes, so nodes that are not on this machine need --yes. It leaves
 nothing behind but one fencing register a name, for a day.`,
 		Annotations: needsNodes,

@@ -25,10 +25,15 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(context.Background())
+	code := exitCode(err)
 	if err != nil && err.Error() != "" {
-		p.note("%s", oneLine(err))
+		hint := ""
+		if code == exitNoQuorum {
+			hint = ": quorumlock doctor says more"
+		}
+		p.note("%s%s", oneLine(err), hint)
 	}
-	return exitCode(err)
+	return code
 }
 
 // note prints one line for a person to stderr.

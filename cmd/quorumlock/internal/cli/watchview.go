@@ -47,7 +47,7 @@ func (s *screen) show(l look) error {
 	}
 	b.WriteString("\x1b[H")
 	for _, line := range lines {
-		b.WriteString(line + "\x1b[K\r\n")
+		b.WriteString(line + "\x1b[K\n")
 	}
 	b.WriteString("\x1b[J")
 	writeAll(s.stdout, b.String())

@@ -1,0 +1,156 @@
+//go:build linux
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// stubborn ignores TERM, as do its children: one prints, one sleeps, and one is a
+// child of a child. It writes its process id, which is that of its group.
+const stubborn = `trap '' TERM INT HUP
+(while :; do echo child; sleep 0.1; done) &
+(sleep 600; :) &
+( (while :; do echo grandchild; sleep 0.1; done) & sleep 600; : ) &
+echo $$ >"$1"
+while :; do echo command; sleep 0.1; done`
+
+// children returns how many commands are tried: few in a normal run, see make cli-children.
+func children(tb testing.TB) int {
+	tb.Helper()
+	text, given := os.LookupEnv("QUORUMLOCK_CLI_CHILDREN")
+	if !given {
+		return 6
+	}
+	n, err := strconv.Atoi(text)
+	require.NoError(tb, err)
+	return n
+}
+
+// members returns the processes of a group that are not zombies.
+func members(group int) (found []string) {
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	for _, file := range files {
+		stat, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		if len(fields) > 2 && fields[2] == strconv.Itoa(group) && fields[0] != "Z" && fields[0] != "X" {
+			found = append(found, string(stat))
+		}
+	}
+	return found
+}
+
+const lostTTL = 4 * time.Second
+
+// Every process of a command is dead when another client is granted the lock, whatever
+// silences the nodes. What another client sees is the proof: at its grant it looks for
+// the processes.
+func TestEveryProcessOfALostCommandIsDeadBeforeAnotherIsGrantedTheLock(t *testing.T) {
+	for _, fault := range []struct {
+		claim string
+		// silence takes the nodes away from the commands, and returns when another
+		// client can have every lock as soon as its keys expire.
+		silence func(servers []*redistest.Server, proxies []*redistest.Proxy)
+	}{
+		{"the servers are stopped and continued", func(servers []*redistest.Server, _ []*redistest.Proxy) {
+			for _, s := range servers {
+				s.Stop()
+			}
+			time.Sleep(lostTTL + rand.N(lostTTL/20)) // the last renewal was before: all keys are about to expire, or have
+			for _, s := range servers {
+				s.Continue()
+			}
+		}},
+		{"the network swallows everything", func(_ []*redistest.Server, proxies []*redistest.Proxy) {
+			for _, p := range proxies {
+				p.Swallow()
+			}
+		}},
+	} {
+		t.Run(fault.claim, func(t *testing.T) {
+			t.Parallel()
+			for left := (children(t) + 1) / 2; left > 0; left -= 10 {
+				loseTogether(t, min(left, 10), fault.silence)
+			}
+		})
+	}
+}
+
+// loseTogether runs commands, takes the nodes away, and looks at every grant that follows.
+func loseTogether(t *testing.T, n int, silence func([]*redistest.Server, []*redistest.Proxy)) {
+	servers := redistest.Start(t, 3)
+	var proxies []*redistest.Proxy
+	var through []string
+	for _, s := range servers {
+		p := redistest.NewProxy(t, s.Addr())
+		proxies, through = append(proxies, p), append(through, p.Addr())
+	}
+	dir := t.TempDir()
+	commands, groups := make([]*exec.Cmd, n), make([]int, n)
+	for i := range commands {
+		commands[i] = commandLine(t, through, "run", name(i), "--ttl", lostTTL.String(), "--", "sh", "-c", stubborn, "sh", filepath.Join(dir, name(i)))
+		stdout, err := os.Create(filepath.Join(dir, name(i)+".out"))
+		require.NoError(t, err)
+		defer func() { _ = stdout.Close() }()
+		commands[i].Stdout = stdout
+		commands[i].Stderr = stdout
+		require.NoError(t, commands[i].Start())
+	}
+	for i := range commands {
+		group, err := strconv.Atoi(written(t, filepath.Join(dir, name(i))))
+		require.NoError(t, err)
+		groups[i] = group
+		t.Cleanup(func() { _ = syscall.Kill(-group, syscall.SIGKILL) })
+		require.GreaterOrEqual(t, len(members(group)), 4, "the command and its children run")
+	}
+
+	other := open(t, redistest.Addrs(servers), quorumlock.WithTTL(30*time.Second))
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	alive := make([][]string, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		wg.Go(func() {
+			_, err := other.Acquire(ctx, name(i))
+			alive[i] = members(groups[i]) // before anything else
+			assert.NoError(t, err)
+		})
+	}
+	silence(servers, proxies)
+	wg.Wait()
+	for i, c := range commands {
+		assert.Empty(t, alive[i], "processes of %s live at the grant of another client", name(i))
+		if len(alive[i]) > 0 {
+			_ = syscall.Kill(-groups[i], syscall.SIGKILL) // or the command line waits for it
+		}
+		_ = c.Wait()
+		said, err := os.ReadFile(c.Stdout.(*os.File).Name())
+		require.NoError(t, err)
+		assert.Equal(t, exitLost, c.ProcessState.ExitCode(), "%s", tail(string(said)))
+		assert.Contains(t, string(said), "the command is stopped")
+	}
+}
+
+func name(i int) string { return fmt.Sprintf("job-%d", i) }
+
+func tail(s string) string { return s[max(0, len(s)-500):] }

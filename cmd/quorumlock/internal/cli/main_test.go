@@ -1,0 +1,117 @@
+//go:build unix
+
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// TestMain makes this test binary the command line, when a test starts it so.
+func TestMain(m *testing.M) {
+	if os.Getenv("QUORUMLOCK_CLI_MAIN") != "" {
+		_ = os.Unsetenv("QUORUMLOCK_CLI_MAIN") // the commands that it runs are no command lines
+		os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// patience is for what has to happen on a machine that stands still for seconds.
+const patience = time.Minute
+
+// commandLine returns quorumlock as a process of its own, with a clean environment.
+func commandLine(tb testing.TB, addrs []string, args ...string) *exec.Cmd {
+	tb.Helper()
+	self, err := os.Executable()
+	require.NoError(tb, err)
+	c := exec.CommandContext(tb.Context(), self, args...)
+	c.Env = []string{"QUORUMLOCK_CLI_MAIN=1", "PATH=" + os.Getenv("PATH"), "HOME=" + tb.TempDir()}
+	if len(addrs) > 0 {
+		c.Env = append(c.Env, "QUORUMLOCK_NODES="+strings.Join(addrs, ","))
+	}
+	return c
+}
+
+// outcome is what a command line left behind.
+type outcome struct {
+	stdout, stderr string
+	code           int
+}
+
+// invoke runs a command line to its end.
+func invoke(tb testing.TB, addrs []string, args ...string) outcome {
+	tb.Helper()
+	return finish(tb, commandLine(tb, addrs, args...))
+}
+
+func finish(tb testing.TB, c *exec.Cmd) outcome {
+	tb.Helper()
+	var stdout, stderr bytes.Buffer
+	c.Stdout, c.Stderr = &stdout, &stderr
+	err := c.Run()
+	var exit *exec.ExitError
+	if err != nil {
+		require.ErrorAs(tb, err, &exit, "%s", stderr.String())
+	}
+	return outcome{stdout.String(), stderr.String(), c.ProcessState.ExitCode()}
+}
+
+// decoded reads one line of JSON.
+func decoded[T any](tb testing.TB, line string) (v T) {
+	tb.Helper()
+	d := json.NewDecoder(strings.NewReader(line))
+	d.DisallowUnknownFields()
+	require.NoError(tb, d.Decode(&v), line)
+	return v
+}
+
+func eventually(tb testing.TB, what string, is func() bool) {
+	tb.Helper()
+	for until := time.Now().Add(patience); !is(); time.Sleep(5 * time.Millisecond) {
+		require.True(tb, time.Now().Before(until), "%s: not within %v", what, patience)
+	}
+}
+
+// open returns a Manager of the test, which is closed with it.
+func open(tb testing.TB, addrs []string, opts ...quorumlock.Option) *quorumlock.Manager {
+	tb.Helper()
+	var m *quorumlock.Manager
+	eventually(tb, "a quorum", func() (ok bool) {
+		var err error
+		m, err = quorumlock.New(tb.Context(), quorumlock.Addrs(addrs...), opts...)
+		require.True(tb, err == nil || errors.Is(err, quorumlock.ErrNoQuorum), "%v", err)
+		return err == nil
+	})
+	tb.Cleanup(func() { closeManager(m) })
+	return m
+}
+
+// three returns the addresses of three servers.
+func three(tb testing.TB) []string {
+	tb.Helper()
+	return redistest.Addrs(redistest.Start(tb, 3))
+}
+
+// written waits for a file to have a line, and returns it.
+func written(tb testing.TB, file string) (line string) {
+	tb.Helper()
+	eventually(tb, file, func() bool {
+		text, _ := os.ReadFile(file)
+		var ended bool
+		line, _, ended = strings.Cut(string(text), "\n")
+		return ended
+	})
+	return line
+}
