@@ -10,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -42,22 +41,6 @@ func children(tb testing.TB) int {
 	n, err := strconv.Atoi(text)
 	require.NoError(tb, err)
 	return n
-}
-
-// members returns the processes of a group that are not zombies.
-func members(group int) (found []string) {
-	files, _ := filepath.Glob("/proc/[0-9]*/stat")
-	for _, file := range files {
-		stat, err := os.ReadFile(file)
-		if err != nil {
-			continue
-		}
-		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-		if len(fields) > 2 && fields[2] == strconv.Itoa(group) && fields[0] != "Z" && fields[0] != "X" {
-			found = append(found, string(stat))
-		}
-	}
-	return found
 }
 
 const lostTTL = 4 * time.Second

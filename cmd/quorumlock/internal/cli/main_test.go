@@ -8,7 +8,10 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -102,6 +105,25 @@ func open(tb testing.TB, addrs []string, opts ...quorumlock.Option) *quorumlock.
 func three(tb testing.TB) []string {
 	tb.Helper()
 	return redistest.Addrs(redistest.Start(tb, 3))
+}
+
+// members returns the processes of a group that are not zombies.
+func members(group int) (found []string) {
+	files, _ := filepath.Glob("/proc/[0-9]*/stat")
+	if len(files) == 0 && syscall.Kill(-group, 0) == nil { // no Linux: zombies count
+		return []string{strconv.Itoa(group)}
+	}
+	for _, file := range files {
+		stat, err := os.ReadFile(file)
+		if err != nil {
+			continue
+		}
+		fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
+		if len(fields) > 2 && fields[2] == strconv.Itoa(group) && fields[0] != "Z" && fields[0] != "X" {
+			found = append(found, string(stat[:min(len(stat), 40)]))
+		}
+	}
+	return found
 }
 
 // written waits for a file to have a line, and returns it.
