@@ -40,7 +40,8 @@ func commandLine(tb testing.TB, addrs []string, args ...string) *exec.Cmd {
 	self, err := os.Executable()
 	require.NoError(tb, err)
 	c := exec.CommandContext(tb.Context(), self, args...)
-	c.Env = []string{"QUORUMLOCK_CLI_MAIN=1", "PATH=" + os.Getenv("PATH"), "HOME=" + tb.TempDir()}
+	// The race detector sleeps a second at the end of a process, unless told not to.
+	c.Env = []string{"QUORUMLOCK_CLI_MAIN=1", "GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"), "HOME=" + tb.TempDir()}
 	if len(addrs) > 0 {
 		c.Env = append(c.Env, "QUORUMLOCK_NODES="+strings.Join(addrs, ","))
 	}
