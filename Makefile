@@ -128,6 +128,11 @@ battery-memory: deps ## The row of the battery that is about resident memory, wi
 soak: deps ## Four processes, 32 locks each, a random fault every 2 s (DURATION=30m SEED=1 NODES=3; RACE= is without the race detector).
 	cd battery && QUORUMLOCK_SOAK=$(DURATION) QUORUMLOCK_SEED=$(SEED) QUORUMLOCK_SOAK_NODES=$(NODES) $(GO) test $(RACE) -count=1 -timeout 0 -run '^TestSoak' $(TESTFLAGS)
 
+CHILDREN ?= 50
+.PHONY: cli-children
+cli-children: deps ## Take the lock away from commands that ignore TERM: all have to be dead before another client has it (CHILDREN=50).
+	cd cmd/quorumlock && QUORUMLOCK_CLI_CHILDREN=$(CHILDREN) $(GO) test -race -count=1 -v -timeout 1h -run '^TestEveryProcess' $(TESTFLAGS) ./internal/cli
+
 .PHONY: stress
 stress: deps ## Repeat tests under the race detector (PKG=./internal/node COUNT=20; all by default).
 	$(GO) test -race -count=$(COUNT) -timeout 2h $(TESTFLAGS) $(if $(PKG),$(PKG),$$($(GO) list -m | sed 's,$$,/...,'))

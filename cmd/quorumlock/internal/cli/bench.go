@@ -37,9 +37,9 @@ func (p *program) benchCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure how fast the nodes grant and release locks",
-		Long: `Bench has --callers acquire and release locks for --duration, and prints pairs a
-second, their latency, and the CPU that a pair costs each server by INFO cpu. The
-CPU counts all that the server did meanwhile, for others too.
+		Long: `Bench has --callers acquire and release locks for --duration, and prints pairs
+a second, their latency, and the CPU that a pair costs each server by INFO cpu.
+The CPU counts all that the server did meanwhile, for others too.
 
 Callers that share a name pass the lock on inside this process, mostly without
 the nodes: with fewer --names than --callers it measures that.
