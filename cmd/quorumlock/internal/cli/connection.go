@@ -153,7 +153,7 @@ func (c *connection) readPassword() (string, error) {
 
 func (c *connection) tlsConfig() (*tls.Config, error) {
 	if !c.tls && c.ca == "" && c.cert == "" && c.key == "" && c.server == "" {
-		return nil, nil //nolint:gocritic // no configuration is no TLS, as rueidis has it
+		return nil, nil // no configuration is no TLS, as rueidis has it
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.server}
 	if c.ca != "" {

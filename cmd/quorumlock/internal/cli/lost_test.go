@@ -49,6 +49,7 @@ const lostTTL = 4 * time.Second
 // silences the nodes. What another client sees is the proof: at its grant it looks for
 // the processes.
 func TestEveryProcessOfALostCommandIsDeadBeforeAnotherIsGrantedTheLock(t *testing.T) {
+	t.Parallel()
 	for _, fault := range []struct {
 		claim string
 		// silence takes the nodes away from the commands, and returns when another

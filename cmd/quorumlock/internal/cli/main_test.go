@@ -72,6 +72,26 @@ func finish(tb testing.TB, c *exec.Cmd) outcome {
 	return outcome{stdout.String(), stderr.String(), c.ProcessState.ExitCode()}
 }
 
+// within runs a command line in this process, which is enough where it starts nothing.
+func within(tb testing.TB, args ...string) outcome {
+	tb.Helper()
+	var files [2]*os.File
+	for i := range files {
+		var err error
+		files[i], err = os.Create(filepath.Join(tb.TempDir(), "output"))
+		require.NoError(tb, err)
+		defer func() { _ = files[i].Close() }()
+	}
+	code := Main(args, os.Stdin, files[0], files[1])
+	var texts [2]string
+	for i, file := range files {
+		text, err := os.ReadFile(file.Name())
+		require.NoError(tb, err)
+		texts[i] = string(text)
+	}
+	return outcome{texts[0], texts[1], code}
+}
+
 // decoded reads one line of JSON.
 func decoded[T any](tb testing.TB, line string) (v T) {
 	tb.Helper()

@@ -56,7 +56,7 @@ another user) are out of reach.`,
 		Example: `  quorumlock run nightly-report --wait 0 -- /usr/local/bin/report --all
   quorumlock run deploy --ttl 30s -- sh -c 'make && make deploy'`,
 		Annotations: needsNodes,
-		Args:        func(cmd *cobra.Command, args []string) error { return checkRunArgs(cmd, args) },
+		Args:        checkRunArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.waitGiven, o.graceGiven = cmd.Flags().Changed("wait"), cmd.Flags().Changed("grace")
 			if err := o.complete(args[1]); err != nil {

@@ -21,6 +21,7 @@ import (
 )
 
 func TestTheExitCodeSaysHowTheRunEnded(t *testing.T) {
+	t.Parallel()
 	addrs := three(t)
 	m := open(t, addrs, quorumlock.WithTTL(30*time.Second), quorumlock.WithHolder("somebody"))
 	_, err := m.TryAcquire(t.Context(), "taken")
@@ -58,6 +59,7 @@ func TestTheExitCodeSaysHowTheRunEnded(t *testing.T) {
 }
 
 func TestBadInputIsOneLineThatNamesTheValueAndTheFix(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "empty.pem")
 	require.NoError(t, os.WriteFile(file, nil, 0o600))
 	for _, c := range []struct {
@@ -92,7 +94,7 @@ func TestBadInputIsOneLineThatNamesTheValueAndTheFix(t *testing.T) {
 		{[]string{"bench", "--names", "-1"}, "--names -1: must be 1 to 100000"},
 		{[]string{"bench", "--nodes", "192.0.2.1:6379"}, "192.0.2.1:6379 is on another machine, and bench loads it: give --yes"},
 	} {
-		o := invoke(t, nil, c.args...)
+		o := within(t, c.args...)
 		want := exitUsage
 		if len(c.args) > 1 && len(c.args[1]) > 512 {
 			want = exitNoQuorum // the nodes come first
@@ -105,6 +107,7 @@ func TestBadInputIsOneLineThatNamesTheValueAndTheFix(t *testing.T) {
 }
 
 func TestABadVariableIsNamed(t *testing.T) {
+	t.Parallel()
 	c := commandLine(t, nil, "doctor")
 	c.Env = append(c.Env, "QUORUMLOCK_NODE_TIMEOUT=soon")
 	o := finish(t, c)
@@ -114,11 +117,13 @@ func TestABadVariableIsNamed(t *testing.T) {
 }
 
 func TestANameThatIsTooLongIsBadInput(t *testing.T) {
+	t.Parallel()
 	o := invoke(t, three(t), "run", strings.Repeat("x", 513), "--", "true")
 	assert.Equal(t, exitUsage, o.code, o.stderr)
 }
 
 func TestTheCommandGetsItsLockInTheEnvironmentAndItsStdin(t *testing.T) {
+	t.Parallel()
 	addrs := three(t)
 	c := commandLine(t, addrs, "run", "job", "--", "sh", "-c", `echo "$QUORUMLOCK_NAME $QUORUMLOCK_TOKEN $QUORUMLOCK_OWNER $1"; cat`, "sh", "a  b;c")
 	c.Stdin = strings.NewReader("from stdin\n")
@@ -153,6 +158,7 @@ func begin(t *testing.T, addrs []string, args ...string) (c *exec.Cmd, group int
 }
 
 func TestSignalsReachTheWholeGroupAndTheLockIsReleased(t *testing.T) {
+	t.Parallel()
 	addrs := three(t)
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		c, group, _ := begin(t, addrs, "job", "--ttl", "60s", "--", "sh", "-c", "sleep 600 & echo $$ >PID; sleep 600")
@@ -165,6 +171,7 @@ func TestSignalsReachTheWholeGroupAndTheLockIsReleased(t *testing.T) {
 }
 
 func TestWhatACommandLeavesBehindIsDeadBeforeTheLockIsFree(t *testing.T) {
+	t.Parallel()
 	addrs := three(t)
 	pid := filepath.Join(t.TempDir(), "pid")
 	o := invoke(t, addrs, "run", "job", "--ttl", "5s", "--grace", "200ms", "--",
@@ -176,6 +183,7 @@ func TestWhatACommandLeavesBehindIsDeadBeforeTheLockIsFree(t *testing.T) {
 }
 
 func TestAWaitEndsWithItsBoundWithASignalOrWithTheLock(t *testing.T) {
+	t.Parallel()
 	addrs := three(t)
 	m := open(t, addrs, quorumlock.WithTTL(30*time.Second), quorumlock.WithHolder("somebody"))
 	l, err := m.TryAcquire(t.Context(), "job")
@@ -210,6 +218,7 @@ func TestAWaitEndsWithItsBoundWithASignalOrWithTheLock(t *testing.T) {
 }
 
 func TestMinHoldKeepsTheLockWhenTheCommandIsQuick(t *testing.T) {
+	t.Parallel()
 	addrs := three(t)
 	begun := time.Now()
 	o := invoke(t, addrs, "run", "job", "--min-hold", "1s", "--", "true")
@@ -221,6 +230,7 @@ func TestMinHoldKeepsTheLockWhenTheCommandIsQuick(t *testing.T) {
 }
 
 func TestACommandDoesNotOutliveItsCommandLine(t *testing.T) {
+	t.Parallel()
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("only Linux tells a process that its parent died")
 	}
@@ -237,6 +247,7 @@ func zombie(pid int) bool {
 }
 
 func TestARiskIsNotedAndTheCommandRunsOn(t *testing.T) {
+	t.Parallel()
 	servers := redistest.Start(t, 3)
 	c, group, stderr := begin(t, redistest.Addrs(servers), "job", "--ttl", "3s", "--", "sh", "-c", "echo $$ >PID; exec sleep 600")
 	servers[0].Stop()

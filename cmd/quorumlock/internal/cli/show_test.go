@@ -35,6 +35,7 @@ func plain(tb testing.TB, text string) {
 var long = "host \x1b[31mred " + strings.Repeat("x", 200)
 
 func TestInspectSaysWhoHoldsALock(t *testing.T) {
+	t.Parallel()
 	servers := redistest.Start(t, 3)
 	addrs := redistest.Addrs(servers)
 	o := invoke(t, addrs, "inspect", "job")
@@ -74,6 +75,7 @@ func TestInspectSaysWhoHoldsALock(t *testing.T) {
 }
 
 func TestDoctorExitsWithItsVerdict(t *testing.T) {
+	t.Parallel()
 	addrs := three(t)
 	for _, c := range []struct {
 		args []string
@@ -97,6 +99,7 @@ func TestDoctorExitsWithItsVerdict(t *testing.T) {
 }
 
 func TestWatchPrintsALineForEveryChange(t *testing.T) {
+	t.Parallel()
 	addrs := three(t)
 	m := open(t, addrs, quorumlock.WithTTL(30*time.Second), quorumlock.WithHolder("first"))
 	other := open(t, addrs, quorumlock.WithTTL(30*time.Second), quorumlock.WithHolder("second"))
@@ -136,6 +139,7 @@ func TestWatchPrintsALineForEveryChange(t *testing.T) {
 }
 
 func TestWatchOnceIsATable(t *testing.T) {
+	t.Parallel()
 	servers := redistest.Start(t, 3)
 	addrs := redistest.Addrs(servers)
 	m := open(t, addrs, quorumlock.WithTTL(30*time.Second), quorumlock.WithHolder(long))
@@ -152,6 +156,7 @@ func TestWatchOnceIsATable(t *testing.T) {
 }
 
 func TestWatchMissesItsRightByName(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, 1, "--user", "u", "on", ">word", "~*", "&*", "+@all", "-scan")[0]
 	o := invoke(t, []string{server.Addr()}, "watch", "--once", "--username", "u", "--password", "word")
 	assert.Equal(t, exitNoQuorum, o.code)
@@ -159,6 +164,7 @@ func TestWatchMissesItsRightByName(t *testing.T) {
 }
 
 func TestBenchCountsPairs(t *testing.T) {
+	t.Parallel()
 	addrs := three(t)
 	o := invoke(t, addrs, "bench", "--duration", "300ms", "--callers", "4", "--names", "2")
 	require.Equal(t, 0, o.code, o.stderr)
@@ -172,23 +178,25 @@ func TestBenchCountsPairs(t *testing.T) {
 }
 
 func TestHelpVersionAndManPagesFit(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{nil, {"--help"}, {"version"}, {"run", "--help"}, {"inspect", "--help"}, {"doctor", "--help"},
 		{"watch", "--help"}, {"bench", "--help"}} {
-		o := invoke(t, nil, args...)
+		o := within(t, args...)
 		assert.Equal(t, 0, o.code, args)
 		for _, line := range strings.Split(o.stdout, "\n") {
 			assert.LessOrEqual(t, utf8.RuneCountInString(line), 80, "%v: %s", args, line)
 		}
 	}
 	dir := t.TempDir()
-	require.Equal(t, 0, invoke(t, nil, "man", dir).code)
+	require.Equal(t, 0, within(t, "man", dir).code)
 	page, err := os.ReadFile(filepath.Join(dir, "quorumlock-run.1"))
 	require.NoError(t, err)
 	assert.Contains(t, string(page), "process group")
-	assert.Contains(t, invoke(t, nil, "completion", "bash").stdout, "quorumlock")
+	assert.Contains(t, within(t, "completion", "bash").stdout, "quorumlock")
 }
 
 func TestThePasswordComesFromAFileOrTheEnvironment(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, 1, "--user", "u", "on", ">word", "~*", "&*", "+@all", "--user", "default", "off")[0]
 	file := filepath.Join(t.TempDir(), "password")
 	require.NoError(t, os.WriteFile(file, []byte("word\n"), 0o600))

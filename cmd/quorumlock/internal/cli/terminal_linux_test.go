@@ -82,6 +82,7 @@ func (y *typist) ends() int {
 }
 
 func TestACommandAtATerminalReadsItAndIsNotSuspended(t *testing.T) {
+	t.Parallel()
 	y := atTerminal(t, commandLine(t, three(t), "run", "job", "--", "sh", "-c", "read x; echo first=$x; read y; echo second=$y"))
 	y.types("hello\n")
 	y.sees("first=hello")
@@ -93,6 +94,7 @@ func TestACommandAtATerminalReadsItAndIsNotSuspended(t *testing.T) {
 }
 
 func TestCtrlCReachesTheCommandBeforeAndAfterItHasTheTerminal(t *testing.T) {
+	t.Parallel()
 	addrs := three(t)
 	y := atTerminal(t, commandLine(t, addrs, "run", "job", "--", "sh", "-c", "echo begun; exec sleep 600"))
 	y.sees("begun")
@@ -108,6 +110,7 @@ func TestCtrlCReachesTheCommandBeforeAndAfterItHasTheTerminal(t *testing.T) {
 
 // A shell that runs the command line has its terminal back afterwards.
 func TestTheTerminalIsGivenBack(t *testing.T) {
+	t.Parallel()
 	c := commandLine(t, three(t))
 	self := c.Path
 	c.Path, c.Args = "/bin/sh", []string{"sh", "-c", `"$0" run job -- sh -c 'read x; echo got=$x'; read y; echo then=$y`, self}
@@ -121,6 +124,7 @@ func TestTheTerminalIsGivenBack(t *testing.T) {
 }
 
 func TestWatchRedrawsInPlaceWithinTheTerminal(t *testing.T) {
+	t.Parallel()
 	y := atTerminal(t, commandLine(t, three(t), "watch", "--interval", "100ms"))
 	eventually(t, "several looks", func() bool { return strings.Count(y.shown(), "\x1b[H") > 2 })
 	assert.Equal(t, 1, strings.Count(y.shown(), "\x1b[2J"), "the screen is emptied once")

@@ -72,6 +72,7 @@ func addrs(servers ...[]*redistest.Server) (all []string) {
 }
 
 func TestThreeSoundNodesNeedNothing(t *testing.T) {
+	t.Parallel()
 	for claim, c := range map[string]struct {
 		args     []string
 		settings Settings
@@ -92,7 +93,8 @@ func TestThreeSoundNodesNeedNothing(t *testing.T) {
 }
 
 func TestEveryBrokenSetUpIsNamed(t *testing.T) {
-	servers := redistest.Start(t, 3)
+	t.Parallel()
+	servers := redistest.Start(t, 3, "--repl-diskless-sync-delay", "0")
 	host, port, err := net.SplitHostPort(servers[0].Addr())
 	require.NoError(t, err)
 	replica := redistest.Start(t, 1, "--replicaof", host+" "+port)
@@ -147,7 +149,8 @@ func synced(tb testing.TB, s *redistest.Server, n int) {
 }
 
 func TestNodesThatWereMasterAndReplicaAreDoubted(t *testing.T) {
-	master := redistest.Start(t, 1)
+	t.Parallel()
+	master := redistest.Start(t, 1, "--repl-diskless-sync-delay", "0")
 	host, port, err := net.SplitHostPort(master[0].Addr())
 	require.NoError(t, err)
 	replica := redistest.Start(t, 1, "--replicaof", host+" "+port)
@@ -158,6 +161,7 @@ func TestNodesThatWereMasterAndReplicaAreDoubted(t *testing.T) {
 }
 
 func TestCredentialsAndTLSThatDoNotFitAreNamed(t *testing.T) {
+	t.Parallel()
 	ca := redistest.NewCA(t)
 	servers := redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: ca}, Args: []string{"--user", "u", "on", ">word", "~*", "&*", "+@all"}})
 	strict := redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: ca, Clients: ca}})
@@ -185,6 +189,7 @@ func TestCredentialsAndTLSThatDoNotFitAreNamed(t *testing.T) {
 		{"a server that hangs", silent[0].Addr(), nil, CodeUnreachable},
 	} {
 		t.Run(c.claim, func(t *testing.T) {
+			t.Parallel()
 			n := Probe(context.Background(), options([]string{c.addr}, c.change)[0], prefix)
 			if c.code == "" {
 				require.Nil(t, n.Fault)
@@ -208,6 +213,7 @@ func documented(t *testing.T) []string {
 }
 
 func TestEveryMissingRightIsNamedAndNoOther(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, 1)[0]
 	rules := documented(t)
 	for i, rule := range rules {
@@ -232,6 +238,7 @@ func TestEveryMissingRightIsNamedAndNoOther(t *testing.T) {
 }
 
 func TestAClockThatIsOffIsNamed(t *testing.T) {
+	t.Parallel()
 	servers := redistest.StartWith(t, 3, redistest.Options{Clock: true})
 	servers[1].StepClock(-10 * time.Second)
 	_, r := examine(t, options(addrs(servers), nil), guarded)
@@ -246,6 +253,7 @@ func TestAClockThatIsOffIsNamed(t *testing.T) {
 }
 
 func TestARestartGuardThatDiffersIsNamed(t *testing.T) {
+	t.Parallel()
 	servers := redistest.Start(t, 3)
 	servers[2].MustDo("SET", prefix+"\xffg", "run 0 60000 NONCE")
 	_, r := examine(t, options(addrs(servers), nil), guarded)
@@ -255,6 +263,7 @@ func TestARestartGuardThatDiffersIsNamed(t *testing.T) {
 }
 
 func TestASentinelIsNamed(t *testing.T) {
+	t.Parallel()
 	servers := redistest.Start(t, 1)
 	n := Probe(context.Background(), options(addrs(servers), nil)[0], prefix)
 	n.Mode = "sentinel" // a Sentinel needs a file of its own to start: the words are what is tested
@@ -262,6 +271,7 @@ func TestASentinelIsNamed(t *testing.T) {
 }
 
 func TestOldVersionsAreNamed(t *testing.T) {
+	t.Parallel()
 	for version, want := range map[string]bool{
 		"5.0.14": true, "6.0.16": true, "6.2.0": false, "7.0.15": false, "8.0.1": false, "10.0.0": false, "valkey 8.1.0": false, "": false,
 	} {
@@ -271,6 +281,7 @@ func TestOldVersionsAreNamed(t *testing.T) {
 }
 
 func TestSomethingThatIsNoRedisIsNamed(t *testing.T) {
+	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	var wg sync.WaitGroup

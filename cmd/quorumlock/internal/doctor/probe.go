@@ -11,7 +11,7 @@ import (
 
 const (
 	dialTimeout = 2 * time.Second
-	askTimeout  = 5 * time.Second
+	askTimeout  = 10 * time.Second
 	samples     = 5 // of the clock: the one with the shortest round trip counts
 )
 
@@ -32,24 +32,33 @@ func Probe(ctx context.Context, option rueidis.ClientOption, prefix string) Node
 		return n
 	}
 	defer client.Close()
-	if err := n.measure(ctx, client); err != nil {
-		if _, answered := rueidis.IsRedisErr(err); !answered {
-			n.Fault = diagnose(ctx, option, err)
-			return n
-		}
-		if fault := diagnose(ctx, option, err); fault.Code != CodeMissingRights {
-			n.info(ctx, client) // a Sentinel knows INFO, but not TIME
-			if n.Mode == "" {
-				n.Fault = fault
-			}
-			return n
-		}
+	if err := n.ask(ctx, client, prefix); err != nil {
+		n.Fault = diagnose(ctx, option, err)
 	}
-	n.info(ctx, client)
-	n.config(ctx, client)
-	n.rights(ctx, client, prefix)
-	n.marker(ctx, client, prefix)
 	return n
+}
+
+// ask fills in all that the node says. Its error is why the node could not be asked.
+func (n *Node) ask(ctx context.Context, client rueidis.Client, prefix string) error {
+	clock := n.measure(ctx, client)
+	if clock != nil && !answered(clock) {
+		return clock
+	}
+	if err := n.info(ctx, client); err != nil {
+		return err
+	}
+	if n.Mode == "sentinel" {
+		return nil // which knows INFO, but not TIME
+	}
+	if clock != nil && !strings.HasPrefix(clock.Error(), "NOPERM") {
+		return clock
+	}
+	n.config(ctx, client)
+	if err := n.rights(ctx, client, prefix); err != nil {
+		return err
+	}
+	n.marker(ctx, client, prefix)
+	return nil
 }
 
 // measure reads the node's clock a few times.
@@ -70,15 +79,20 @@ func (n *Node) measure(ctx context.Context, client rueidis.Client) error {
 	return nil
 }
 
-func (n *Node) info(ctx context.Context, client rueidis.Client) {
+// info reads INFO. A server that refuses it is asked no further.
+func (n *Node) info(ctx context.Context, client rueidis.Client) error {
 	for _, section := range []string{"server", "replication", "memory", "persistence"} {
 		text, err := client.Do(ctx, client.B().Info().Section(section).Build()).ToString()
+		if err != nil && !answered(err) {
+			return err
+		}
 		if err != nil {
 			n.Unchecked = err.Error()
-			return
+			return nil
 		}
 		n.readInfo(text)
 	}
+	return nil
 }
 
 // config reads settings. A user of locks has no right to, and needs none.

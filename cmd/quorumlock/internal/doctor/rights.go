@@ -7,7 +7,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/redis/rueidis"
 )
@@ -47,23 +46,53 @@ func rightsOf(key, channel string) []right {
 }
 
 // rights tries every command that locks need. Unlike ACL DRYRUN, that needs no
-// right of its own, and works on every version.
-func (n *Node) rights(ctx context.Context, client rueidis.Client, prefix string) {
+// right of its own, and works on every version. An error is one of the connection:
+// a right that was not tried is not there for all that is known.
+func (n *Node) rights(ctx context.Context, client rueidis.Client, prefix string) error {
 	id := rand.Text()
 	key, channel := prefix+"doctor/"+id, prefix+"\xffw"+id
-	for _, r := range rightsOf(key, channel) {
-		err := client.Do(ctx, client.B().Arbitrary(r.command...).Build()).Error()
-		n.miss(refusedRight(err, r.rule, prefix))
+	needed := rightsOf(key, channel)
+	commands := make(rueidis.Commands, len(needed))
+	for i, r := range needed {
+		commands[i] = client.B().Arbitrary(r.command...).Build()
 	}
-	n.miss(refusedRight(subscribe(ctx, client, channel), "+subscribe", prefix))
+	for i, result := range client.DoMulti(ctx, commands...) {
+		if err := result.Error(); err != nil && !answered(err) {
+			return err
+		}
+		n.miss(refusedRight(result.Error(), needed[i].rule, prefix))
+	}
+	err := subscribe(ctx, client, channel)
+	if err != nil && !answered(err) {
+		return err
+	}
+	n.miss(refusedRight(err, "+subscribe", prefix))
+	return nil
+}
+
+// answered reports whether an error is a server's answer, and not the connection's.
+func answered(err error) bool {
+	var redis *rueidis.RedisError
+	return errors.As(err, &redis)
 }
 
 // subscribe returns why the user cannot subscribe to a channel, nil if it can.
 func subscribe(ctx context.Context, client rueidis.Client, channel string) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	confirmed := make(chan struct{}, 1)
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	confirmed := rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) { cancel() })
-	return client.Receive(confirmed, client.B().Subscribe().Channel(channel).Build(), func(rueidis.PubSubMessage) {})
+	hooked := rueidis.WithOnSubscriptionHook(ctx, func(rueidis.PubSubSubscription) {
+		select {
+		case confirmed <- struct{}{}:
+		default:
+		}
+		cancel()
+	})
+	err := client.Receive(hooked, client.B().Subscribe().Channel(channel).Build(), func(rueidis.PubSubMessage) {})
+	if len(confirmed) > 0 {
+		return nil
+	}
+	return err
 }
 
 // miss notes a right once.
