@@ -3,8 +3,8 @@ package quorumlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	mathrand "math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -13,64 +13,85 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// Acquire waits until it holds the named lease, or until ctx ends.
+// Acquire waits until it holds the named lease, or until ctx ends. WithWait bounds the wait
+// apart from ctx.
 //
-// A taken name is waited for in the order in which the calls came, of all clients
-// with the same prefix: whoever releases hands the lease on, and the nodes tell the
-// next one. Who dies while it waits is skipped. A waiter also looks by itself, for
-// holders that die and clients that release without a word; that, and the wait for
-// too few nodes, go by jittered exponential backoff, never longer than the
-// holder's keys live (see WithRetryBackoff).
-// When ctx ends the error joins what stood in the way, ErrHeld (a *HeldError)
-// or ErrNoQuorum (a *QuorumError), with context.Cause(ctx). It returns at once:
-// ErrInvalid for a bad name or option, ErrNoQuorum when so many nodes need
-// mending that waiting cannot help, and ErrClosed.
+// Callers get a taken name in the order in which they came, whichever client of the same
+// prefix they use: a release hands the lock to the next one, and a node wakes it. Waiters
+// that have died are skipped. A waiter also polls, for holders that die and for clients
+// that release without a word: by jittered exponential backoff, never longer than the
+// holder's keys live (see WithRetryBackoff). So it waits for missing nodes as well. The
+// order is by the nodes' clocks, faults may disturb it, and it is no promise.
 //
-// Whatever the outcome, an attempt that came to nothing is taken back on every
-// node, apart from ctx. The lease does not end with ctx.
+// When ctx ends, the error is what stood in the way, ErrHeld (a *HeldError) or ErrNoQuorum
+// (a *QuorumError), and ctx.Err() and context.Cause(ctx) as well. When the time of WithWait
+// is over, it is what stood in the way. Acquire returns at once: ErrInvalid (an
+// *InvalidError) for a bad name, option or context; ErrNoQuorum when so many nodes need
+// mending that waiting cannot help; ErrClosed; and ErrHeld inside Do or Lead of the same
+// name, with their context. Attempts that came to nothing are taken back on every node,
+// apart from ctx.
 //
-// A name is 1 to 512 bytes of valid UTF-8. The order is by the nodes' clocks and
-// is no promise: with WithoutFencing there is none, and faults may disturb it. A
-// lease is not reentrant: whoever asks again for a name that it holds waits for
-// itself.
+// A name is 1 to 512 bytes of valid UTF-8. The lease does not end with ctx. It is not
+// reentrant: a caller that asks for a name which it holds waits for itself, and a warning
+// in the log says so.
 func (m *Manager) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	return m.acquire(ctx, name, opts, true)
 }
 
-// TryAcquire asks once. It returns ErrHeld (a *HeldError) when the name is
-// taken or others wait for it, ErrNoQuorum (a *QuorumError) when too few nodes
-// gave an answer that counts within the node timeout, and otherwise what Acquire
-// does.
+// TryAcquire asks once. It returns ErrHeld (a *HeldError) when another has the name or
+// others wait for it, ErrNoQuorum (a *QuorumError) when too few nodes gave an answer that
+// counts within the node timeout, and otherwise what Acquire returns.
 func (m *Manager) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	return m.acquire(ctx, name, opts, false)
 }
 
+// errWaitOver is the cause with which the context of a wait ends at WithWait's bound.
+var errWaitOver = errors.New("quorumlock: waited as long as WithWait allows")
+
 func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption, wait bool) (*Lease, error) {
+	if ctx == nil {
+		return nil, errNilContext()
+	}
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	t, err := m.cfg.termsFor(opts)
+	t, limit, err := m.cfg.termsFor(opts)
 	if err != nil {
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, cancelled(name, nil, context.Cause(ctx))
+		return nil, ended(ctx, nil, "quorumlock: acquire "+strconv.Quote(name))
 	}
-	span := m.telemetry.startAcquire(ctx, name, m.quorum(), len(m.nodes))
-	l, err := m.campaign(ctx, name, t, wait, &span)
-	span.end(l, err)
+	if err := m.reentered(ctx, name); err != nil {
+		return nil, err
+	}
+	patience := ctx
+	switch {
+	case limit.set && limit.most == 0:
+		wait = false
+	case limit.set && !wait:
+		return nil, &InvalidError{What: "WithWait", Value: limit.most.String(), Bound: "has no use in TryAcquire, which asks once", Fix: "call Acquire"}
+	case limit.set:
+		var cancel context.CancelFunc
+		patience, cancel = context.WithTimeoutCause(ctx, limit.most, errWaitOver)
+		defer cancel()
+	}
+	call := m.telemetry.startAcquire(ctx, name, m.quorum(), len(m.nodes))
+	l, err := m.campaign(ctx, patience, name, t, wait, call)
+	call.end(l, err)
 	return l, err
 }
 
-// campaign makes attempts until one succeeds or there is no use in another. Close waits
-// for it, and not for the span processors before and after it.
-func (m *Manager) campaign(ctx context.Context, name string, t *terms, wait bool, span *acquireSpan) (l *Lease, err error) {
+// campaign makes attempts until one succeeds or there is no use in another; it waits
+// between them until patience ends. Close waits for it, and not for the span processors
+// before and after it.
+func (m *Manager) campaign(ctx, patience context.Context, name string, t *terms, wait bool, call *acquireSpan) (l *Lease, err error) {
 	if !m.enter() {
 		return nil, ErrClosed
 	}
 	defer m.inflight.Done()
-	w := m.newWaiter(ctx, node.LockKey(m.cfg.prefix, name), t, !wait)
-	w.span = span.ref()
+	w := m.newWaiter(patience, node.LockKey(m.cfg.prefix, name), t, !wait)
+	w.call = call
 	defer func() {
 		if l == nil { // also when a function of the user's, the backoff's say, has panicked
 			w.done()
@@ -87,20 +108,29 @@ func (m *Manager) campaign(ctx context.Context, name string, t *terms, wait bool
 			return l, err
 		}
 	}
-	return w.contend(span)
+	return w.contend(ctx)
 }
 
 // queueUp waits behind the other callers of this process. last is what stood in the way
 // before.
 func (w *waiter) queueUp(last error) (*Lease, error) {
 	w.m.locals.enter(w)
-	l, err := w.await(w.ctx)
+	if w.call != nil && len(w.turn) == 0 {
+		w.call.waits(w.obstacle(last))
+	}
+	l, err := w.await()
 	switch {
 	case err == nil:
 		return l, nil
 	case w.ctx.Err() == nil:
 		return nil, ErrClosed
 	}
+	return nil, w.endError(w.obstacle(last))
+}
+
+// obstacle returns what the caller waits for in the local queue. last is what stood in the
+// way before.
+func (w *waiter) obstacle(last error) error {
 	w.local.mu.Lock()
 	obstacle := w.local.obstacle()
 	w.local.mu.Unlock()
@@ -110,12 +140,13 @@ func (w *waiter) queueUp(last error) (*Lease, error) {
 	if obstacle == nil {
 		obstacle = &HeldError{Name: w.name()} // others wait for it
 	}
-	return nil, cancelled(w.name(), obstacle, err)
+	return obstacle
 }
 
-// contend makes attempts at the nodes, when the waiter's machine says so.
-func (w *waiter) contend(span *acquireSpan) (*Lease, error) {
-	m, ctx := w.m, w.ctx
+// contend makes attempts at the nodes, when the waiter's machine says so. An attempt ends
+// with ctx, the wait between two of them with w.ctx.
+func (w *waiter) contend(ctx context.Context) (*Lease, error) {
+	m := w.m
 	var retry backoff.BackOff
 	var last error    // of an attempt that came to an end
 	var open *attempt // that may have locked something, and was not released yet
@@ -125,10 +156,10 @@ func (w *waiter) contend(span *acquireSpan) (*Lease, error) {
 		}
 	}()
 	for {
-		if !w.sleep(ctx) {
+		if !w.sleep() {
 			return nil, w.endError(last)
 		}
-		a := m.newAttempt(w, w.begin(), span)
+		a := m.newAttempt(w, w.begin())
 		open = a
 		l, err := a.run(ctx)
 		if err == nil {
@@ -143,12 +174,15 @@ func (w *waiter) contend(span *acquireSpan) (*Lease, error) {
 			if w.local != nil {
 				w.local.refused(err)
 			}
-			span.refused(err)
+			w.call.refused(err)
+			if held := (*HeldError)(nil); errors.As(err, &held) {
+				w.selfish(held)
+			}
 		}
 		var short *QuorumError
 		hopeless := errors.As(err, &short) && short.permanent(len(m.nodes))
 		delay, stop := w.poll(&retry)
-		over := ctx.Err() != nil || m.ending() || err == nil || w.once || hopeless || stop
+		over := w.ctx.Err() != nil || m.ending() || err == nil || w.once || hopeless || stop
 		refused := len(a.refusals) > 0
 		if w.local != nil {
 			w.local.met(a)
@@ -191,8 +225,15 @@ func (w *waiter) granted(a *attempt, l *Lease) {
 // way; nil if no attempt came to an end.
 func (w *waiter) endError(err error) error {
 	switch {
+	case w.ctx.Err() != nil && context.Cause(w.ctx) == errWaitOver: //nolint:errorlint // the very one: no wrapped copy of another call's
+		if err == nil {
+			err = &HeldError{Name: w.name()} // reserved for another, or the attempts would have begun
+		}
+		return &joined{text: err.Error() + "; waited " + readable(w.m.clock.Now()-w.arrived), errs: []error{err}}
+	case w.ctx.Err() != nil && err == nil:
+		return ended(w.ctx, nil, "quorumlock: acquire "+strconv.Quote(w.name()))
 	case w.ctx.Err() != nil:
-		return cancelled(w.name(), err, context.Cause(w.ctx))
+		return ended(w.ctx, err, "stopped waiting")
 	case err == nil || w.m.ending():
 		return ErrClosed
 	}
@@ -238,9 +279,10 @@ func (w *waiter) ended(a *attempt, delay time.Duration) {
 	w.leaveQueues(next.Leave | next.PassOn)
 }
 
-// sleep waits until the machine wants an attempt. It reports false when ctx or the
-// Manager ended first.
-func (w *waiter) sleep(ctx context.Context) bool {
+// sleep waits until the machine wants an attempt. It reports false when the patience of
+// the caller or the Manager ended first.
+func (w *waiter) sleep() bool {
+	ctx := w.ctx
 	w.mu.Lock()
 	at := w.machine.At()
 	w.mu.Unlock()
@@ -270,25 +312,18 @@ func (w *waiter) sleep(ctx context.Context) bool {
 	}
 }
 
-// cancelled joins what stood in the way with why the wait ended.
-func cancelled(name string, err, cause error) error {
-	if err == nil {
-		return fmt.Errorf("quorumlock: acquire %q: %w", name, cause)
-	}
-	return errors.Join(err, cause)
-}
-
-// Do acquires the lease as Acquire does, runs fn, and releases the lease when
-// fn has returned, or panicked. The context that fn gets ends with ctx or with
-// the lease, whichever is first; context.Cause tells which. fn must return
-// then: Do waits for it.
+// Do acquires the lease as Acquire does, runs fn, and releases the lease when fn has
+// returned or panicked. fn's context ends with ctx or with the lease, whichever is first;
+// context.Cause tells which. fn must return then: Do waits for it.
 //
-// It returns fn's error; when the lease did not last until fn returned, that
-// is joined with ErrLost (a *LostError), or with ErrClosed if Close took the
-// lease away. A release that no quorum confirmed is
-// logged, not returned: the work was done under the lease, and its keys expire
-// by themselves.
+// It returns fn's error. When the lease did not last until fn returned, that error is
+// joined with ErrLost (a *LostError), or with ErrClosed if Close ended the lease. A release
+// that no majority of the nodes confirmed is logged and not returned: the work was done
+// under the lease, and its keys expire by themselves. A nil fn is ErrInvalid.
 func (m *Manager) Do(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...AcquireOption) error {
+	if fn == nil {
+		return errNilFunction()
+	}
 	l, err := m.Acquire(ctx, name, opts...)
 	if err != nil {
 		return err
@@ -300,15 +335,18 @@ func (m *Manager) Do(ctx context.Context, name string, fn func(ctx context.Conte
 	return err
 }
 
-// Lead campaigns for the lease until ctx ends, and runs fn in each term, with
-// a context that ends with ctx or with the lease. When the lease is lost, Lead
-// waits for fn to return, whatever it returns, and campaigns again. When fn
-// returns while the lease is held, Lead releases it and returns fn's error.
+// Lead campaigns for the lease until ctx ends, and runs fn in each term, with a context
+// that ends with ctx or with the lease. When the lease is lost, Lead waits for fn to
+// return, whatever fn returns, and campaigns again. When fn returns while the lease is
+// held, Lead releases the lease and returns fn's error. WithWait bounds each campaign.
 //
-// When ctx ends, Lead releases, and returns context.Cause(ctx) joined with
-// fn's error, or with what stood in the way of the lease, as Acquire does.
-// Errors that Acquire returns at once are returned.
+// When ctx ends, Lead releases, and returns ctx.Err() and context.Cause(ctx) joined with
+// fn's error, or with what stood in the way of the lease. It returns the errors that
+// Acquire returns at once, and ErrInvalid for a nil fn.
 func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...AcquireOption) error {
+	if fn == nil {
+		return errNilFunction()
+	}
 	for {
 		l, err := m.Acquire(ctx, name, opts...)
 		if err != nil {
@@ -316,33 +354,62 @@ func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Con
 		}
 		lost, err := m.term(ctx, l, fn)
 		switch {
+		case ctx.Err() != nil && err != nil && (errors.Is(err, context.Cause(ctx)) || errors.Is(err, ctx.Err())):
+			return err // says it already
 		case ctx.Err() != nil:
-			return joinCause(err, context.Cause(ctx))
+			return ended(ctx, err, "leadership of "+strconv.Quote(name)+" ended")
 		case lost == nil:
 			return err
 		}
-		m.warn("term ended by a loss", "name", name, "token", l.Token(), "loss", lost, "error", err)
+		m.warn("the lease was lost during a term", "name", name, "token", l.Token(), "loss", lost, "error", err)
 	}
 }
 
-// term runs fn under the lease and releases it. It returns why the lease did
-// not last, if so, and fn's error.
+// A frame is a call of Do or Lead around the code that runs.
+type frame struct {
+	m     *Manager
+	lease *Lease
+	outer *frame
+}
+
+type frameKey struct{} // of a *frame in the context of a function that Do or Lead runs
+
+// reentered returns an error if ctx comes from Do or Lead of the same name: the call would
+// wait for itself.
+func (m *Manager) reentered(ctx context.Context, name string) error {
+	f, _ := ctx.Value(frameKey{}).(*frame)
+	for ; f != nil; f = f.outer {
+		if f.m != m || f.lease.Name() != name || f.lease.Err() != nil {
+			continue
+		}
+		h := f.lease.hold
+		h.mu.Lock()
+		held := &HeldError{Name: name, Holder: holder(h.value), RetryAfter: max(h.machine.Deadline()-m.clock.Now(), 0), Self: true}
+		h.mu.Unlock()
+		return &joined{text: held.Error() + "; this call runs under that very lease, which is not reentrant", errs: []error{held}}
+	}
+	return nil
+}
+
+// term runs fn under the lease and releases it. It returns why the lease did not last, if
+// so, and fn's error.
 func (m *Manager) term(ctx context.Context, l *Lease, fn func(context.Context, *Lease) error) (lost, err error) {
-	fnCtx, cancel := context.WithCancelCause(ctx)
+	outer, _ := ctx.Value(frameKey{}).(*frame)
+	fnCtx, cancel := context.WithCancelCause(context.WithValue(ctx, frameKey{}, &frame{m: m, lease: l, outer: outer}))
 	leaseCtx := l.Context()
 	stop := context.AfterFunc(leaseCtx, func() { cancel(context.Cause(leaseCtx)) })
 	defer func() {
 		stop()
 		cancel(nil)
 		// Apart from ctx: the usual reason to be here is that it has ended.
-		switch ended := l.Release(context.WithoutCancel(ctx)); {
-		case errors.Is(ended, ErrLost):
-			lost = ended
-		case errors.Is(ended, ErrReleased) && m.ending():
-			lost = ErrClosed // taken away by Close, not given back by fn
-		case errors.Is(ended, ErrNoQuorum):
-			m.warn("release not confirmed; the keys expire by themselves",
-				"name", l.Name(), "token", l.Token(), "error", ended)
+		switch err := l.Release(context.WithoutCancel(ctx)); {
+		case errors.Is(err, ErrLost):
+			lost = err
+		case errors.Is(err, ErrReleased) && m.ending():
+			lost = ErrClosed // Close ended it, and not fn
+		case errors.Is(err, ErrNoQuorum):
+			m.warn("no majority of the nodes confirmed a release; the keys expire by themselves",
+				"name", l.Name(), "token", l.Token(), "error", err)
 		}
 	}()
 	return nil, fn(fnCtx, l)
@@ -356,6 +423,6 @@ func joinCause(err, cause error) error {
 	case errors.Is(err, cause):
 		return err
 	default:
-		return errors.Join(cause, err)
+		return join(cause, err)
 	}
 }

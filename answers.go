@@ -42,7 +42,7 @@ func (m *Manager) askAll(req *node.Request, need int, good func(*node.Reply) err
 
 // Receive files one answer.
 func (a *answers) Receive(i int, req *node.Request, reply *node.Reply) {
-	a.m.telemetry.node(req.Kind, reply.Status)
+	a.m.answered(i, req, reply)
 	if req.Kind == node.Release && reply.N == node.HandedOn {
 		a.m.locals.handedOn(a.m, req.Lock(0), i)
 	}
@@ -98,10 +98,20 @@ func (m *Manager) collect(
 func (a *answers) wait(ctx context.Context, timeout time.Duration) {
 	timer := a.m.timer(timeout)
 	defer a.m.putTimer(timer)
-	select {
-	case <-a.settled:
-	case <-timer.C:
-	case <-ctx.Done():
+	done := ctx.Done()
+	for waiting := true; waiting; {
+		select {
+		case <-a.settled:
+			waiting = false
+		case <-timer.C:
+			waiting = false
+		case <-done:
+			// A context that ends with the lease, as those in Do, ends by the release that
+			// waits here.
+			if waiting = errors.Is(context.Cause(ctx), ErrReleased); waiting {
+				done = nil
+			}
+		}
 	}
 	a.mu.Lock()
 	a.over = true // what comes later changes nothing that the caller reads
@@ -114,22 +124,26 @@ func (m *Manager) enough(ctx context.Context, op, name string, a *answers) error
 	if a.got >= m.quorum() {
 		return nil
 	}
-	err := &QuorumError{Op: op, Name: name, Need: m.quorum(), Got: a.got}
+	err := &QuorumError{Op: op, Name: name, Need: m.quorum(), Got: a.got, of: len(m.nodes)}
 	for i := range m.nodes {
 		if bad := a.err(i); bad != nil {
 			err.Nodes = append(err.Nodes, m.nodeError(i, bad))
 		}
 	}
-	if ctx.Err() != nil {
-		return errors.Join(err, context.Cause(ctx))
+	if ctx.Err() == nil || errors.Is(context.Cause(ctx), ErrReleased) {
+		return err
 	}
-	return err
+	what := "stopped waiting for answers"
+	if op == "release" {
+		what += ", while the deletion goes on"
+	}
+	return ended(ctx, err, what)
 }
 
 // unreleased receives the answers to the releases of Close, and keeps those that
 // leave something behind.
 type unreleased struct {
-	telemetry *telemetry
+	m *Manager
 
 	mu    sync.Mutex
 	locks map[string]struct{} // lock keys
@@ -138,7 +152,7 @@ type unreleased struct {
 
 // Receive implements node.Receiver.
 func (u *unreleased) Receive(i int, req *node.Request, reply *node.Reply) {
-	u.telemetry.node(req.Kind, reply.Status)
+	u.m.answered(i, req, reply)
 	if reply.Status == node.Done {
 		return
 	}

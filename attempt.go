@@ -45,12 +45,11 @@ const blockSize = int64(100 * time.Millisecond / time.Microsecond)
 // attempt is one round of asking every node for a lock. Its answers come in the
 // goroutines of the nodes' workers; one caller waits for the outcome.
 type attempt struct {
-	m        *Manager
-	wait     *waiter
-	acquired *spanRef
-	value    string        // of the lock: owner, proposal, metadata
-	began    time.Duration // before anything was sent: validity counts from here
-	steady   time.Duration // the same instant on the steady clock
+	m      *Manager
+	wait   *waiter
+	value  string        // of the lock: owner, proposal, metadata
+	began  time.Duration // before anything was sent: validity counts from here
+	steady time.Duration // the same instant on the steady clock
 
 	req node.Request // acquire
 
@@ -85,12 +84,12 @@ type refusal struct {
 	value          string
 }
 
-func (m *Manager) newAttempt(w *waiter, ask quorum.Ask, span *acquireSpan) *attempt {
+func (m *Manager) newAttempt(w *waiter, ask quorum.Ask) *attempt {
 	a, _ := m.attempts.Get().(*attempt)
 	if a == nil {
 		a = &attempt{}
 	}
-	a.m, a.wait, a.acquired, a.decided, a.pending = m, w, span.ref(), m.signals.get(), w.terms.Nodes
+	a.m, a.wait, a.decided, a.pending = m, w, m.signals.get(), w.terms.Nodes
 	a.users.Store(int32(w.terms.Nodes) + 1)
 	a.ticketed = w.ticket != ""
 	a.began, a.steady = m.clock.Both()
@@ -99,7 +98,7 @@ func (m *Manager) newAttempt(w *waiter, ask quorum.Ask, span *acquireSpan) *atte
 		proposal = m.clusterTime(a.steady).Microseconds()
 	}
 	a.ballot = quorum.NewBallot(w.terms.Nodes, !m.cfg.unfenced, proposal)
-	token := a.write(proposal, span.traceParent())
+	token := a.write(proposal, w.call.traceParent())
 	acquisition := node.Acquisition{
 		Lock: w.lock, Value: a.value, KeyTTL: w.terms.keyTTL, NotAfter: a.steady + w.terms.Timeout, Token: token,
 	}
@@ -137,7 +136,7 @@ func (a *attempt) leave() {
 	}
 	m := a.m
 	a.req.Reset()
-	a.m, a.wait, a.acquired, a.value, a.decided, a.hold, a.errs = nil, nil, nil, "", nil, nil, nil
+	a.m, a.wait, a.value, a.decided, a.hold, a.errs = nil, nil, "", nil, nil, nil
 	a.announced, a.over, a.waiters, a.unsent, a.unqueued, a.refusals = false, false, 0, 0, 0, nil
 	m.attempts.Put(a)
 }
@@ -151,7 +150,7 @@ func (a *attempt) Receive(i int, req *node.Request, reply *node.Reply) {
 }
 
 func (a *attempt) receive(i int, req *node.Request, reply *node.Reply) {
-	a.m.telemetry.node(req.Kind, reply.Status)
+	a.m.answered(i, req, reply)
 	a.mu.Lock()
 	if req.Kind == node.Acquire && req == &a.req {
 		a.pending--
@@ -349,7 +348,7 @@ func (a *attempt) grant(values context.Context) (*Lease, error) {
 	h.m, h.terms, h.lock, h.local, h.index, h.jumped = m, t, a.wait.lock, a.wait.local, -1, m.clock.Jumped()
 	h.lease, h.value, h.others = l, a.value, a.waiters
 	first, last := a.ballot.Tokens(a.block())
-	l.hold, l.token, l.granted, l.values, l.acquired = h, first, a.began, values, a.acquired
+	l.hold, l.token, l.granted, l.values, l.acquired = h, first, a.began, values, a.wait.call.ref()
 	h.next, h.last = first+1, last
 	if last != a.proposal() {
 		h.value = node.Compose(ownerOf(a.value), last, metadata(a.value))
@@ -390,8 +389,14 @@ func (a *attempt) grant(values context.Context) (*Lease, error) {
 	h.mu.Lock()
 	l.stop.Store(int64(h.machine.Stop()))
 	a.hold = h
-	m.open(l)
+	path := ""
+	if a.ticketed {
+		path = pathNodes
+	}
+	m.open(l, path)
+	h.countRisk()
 	m.dog.schedule(h, h.machine.Wake())
+	m.own.add(h)
 	h.mu.Unlock()
 	return l, nil
 }
@@ -405,9 +410,10 @@ func (a *attempt) block() int64 {
 	return blockSize
 }
 
-// open has the start of a lease's life known. The hold's mutex is held.
-func (m *Manager) open(l *Lease) {
-	m.telemetry.opened()
+// open has the start of a lease's life known. path says how it came to a waiter. The hold's
+// mutex is held.
+func (m *Manager) open(l *Lease, path string) {
+	m.telemetry.meters.opened(l.Name(), path)
 	if m.bus.watched.Load() > 0 {
 		now := m.clock.Now()
 		m.bus.send(Acquired{
@@ -421,13 +427,16 @@ func (m *Manager) open(l *Lease) {
 func (a *attempt) failure(outcome quorum.Outcome) error {
 	switch outcome {
 	case quorum.OutcomeHeld:
-		return &HeldError{Name: a.wait.name(), Holder: a.holder(), RetryAfter: a.retryAfter()}
+		holder := a.holder()
+		return &HeldError{
+			Name: a.wait.name(), Holder: holder, RetryAfter: a.retryAfter(), Self: a.m.own.has(a.m, a.wait.lock, holder.Owner),
+		}
 	case quorum.OutcomeWon, quorum.OutcomePending:
 		return errCutShort
 	}
 	return &QuorumError{
 		Op: "acquire", Name: a.wait.name(), Need: a.m.quorum(), Got: a.ballot.Votes().Granted().Len(),
-		Nodes: a.m.nodeErrors(a.errs),
+		of: len(a.m.nodes), Nodes: a.m.nodeErrors(a.errs),
 	}
 }
 

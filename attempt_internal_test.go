@@ -93,7 +93,7 @@ func TestAnAttemptIsUsedAgainWhenNobodyKnowsIt(t *testing.T) {
 	w := &waiter{m: m, terms: l.hold.terms, lock: "job", ctx: context.Background()}
 	begin := func(ticket string) *attempt {
 		w.ticket = ticket
-		return m.newAttempt(w, quorum.Ask{}, &acquireSpan{})
+		return m.newAttempt(w, quorum.Ask{})
 	}
 	inUse := func(a *attempt) bool { return a.m != nil }
 

@@ -45,7 +45,7 @@ func (q *localQueue) startCheck() {
 
 // Receive takes a node's answer.
 func (c *check) Receive(i int, req *node.Request, reply *node.Reply) {
-	c.q.m.telemetry.node(req.Kind, reply.Status)
+	c.q.m.answered(i, req, reply)
 	c.q.mu.Lock()
 	defer c.q.mu.Unlock()
 	ok := reply.Status == node.Done && reply.Before >= 0

@@ -1,8 +1,10 @@
 package quorumlock
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -11,54 +13,131 @@ import (
 
 // The errors to compare with, by errors.Is.
 var (
-	// ErrHeld: a quorum of nodes says that somebody else holds the lease.
+	// ErrHeld means that a majority of the nodes named another holder, so the lease was
+	// not granted.
 	ErrHeld = errors.New("quorumlock: held by another")
-	// ErrNoQuorum: too few nodes gave an answer that counts.
+	// ErrNoQuorum means that too few nodes gave an answer that counts.
 	ErrNoQuorum = errors.New("quorumlock: no quorum")
-	// ErrLost: the lease ended before it was released.
+	// ErrLost means that the lease ended before it was released.
 	ErrLost = errors.New("quorumlock: lease lost")
-	// ErrReleased: the lease was released.
+	// ErrReleased means that the lease was released.
 	ErrReleased = errors.New("quorumlock: lease released")
-	// ErrClosed: the Manager is closed.
+	// ErrClosed means that the Manager is closed.
 	ErrClosed = errors.New("quorumlock: manager closed")
-	// ErrInvalid: a name, an option or a node cannot be used.
+	// ErrInvalid means that a name, an option, an argument or a node cannot be used.
 	ErrInvalid = errors.New("quorumlock: invalid")
 )
+
+// A joined error has several causes, and prints on one line: log pipelines split at line
+// feeds, which errors.Join puts between its errors.
+type joined struct {
+	text string
+	errs []error
+}
+
+// join returns an error that is all of errs.
+func join(errs ...error) error {
+	texts := make([]string, len(errs))
+	for i, err := range errs {
+		texts[i] = err.Error()
+	}
+	return &joined{text: strings.Join(texts, "; "), errs: errs}
+}
+
+// Error returns the text.
+func (e *joined) Error() string { return e.text }
+
+// Unwrap returns the causes.
+func (e *joined) Unwrap() []error { return e.errs }
+
+// ended returns err, if there is one, joined with the end of ctx: ctx.Err() and, where it
+// is another, its cause. what says what ended with ctx.
+func ended(ctx context.Context, err error, what string) error {
+	errs := []error{ctx.Err()}
+	text := what + ": " + ctx.Err().Error()
+	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
+		errs = append(errs, cause)
+		text += " (" + cause.Error() + ")"
+	} else if cause != ctx.Err() { //nolint:errorlint // a cause that wraps it says more
+		errs[0], text = cause, what+": "+cause.Error()
+	}
+	if err != nil {
+		errs, text = append([]error{err}, errs...), err.Error()+"; "+text
+	}
+	return &joined{text: text, errs: errs}
+}
+
+// errNilContext and errNilFunction refuse what would panic far from its cause.
+func errNilContext() error {
+	return &InvalidError{What: "context", Bound: "is nil", Fix: "pass context.Background() where nothing ends the call"}
+}
+
+func errNilFunction() error {
+	return &InvalidError{What: "function", Bound: "is nil", Fix: "pass the work to run under the lease"}
+}
 
 // HeldError says who holds the lease. It is ErrHeld.
 type HeldError struct {
 	Name   string
 	Holder Holder // zero when nobody holds it: it is reserved for a waiter
-	// RetryAfter is when a quorum could be free if the holder did nothing:
-	// the quorum-th smallest remaining life of its keys. 0 if that is not
-	// known: another client's keys may have no end.
+	// RetryAfter is how long it takes until a majority of the nodes is free if the holder
+	// does nothing: the quorum-th smallest remaining life of its keys. 0 means that it is
+	// not known: another client's keys may have no end.
 	RetryAfter time.Duration
+	// Self means that the holder is this very Manager. A lease is not reentrant: a caller
+	// that waits for a name that it holds itself waits for nothing.
+	Self bool
 }
 
 // Error names the lease, its holder and when to come back.
 func (e *HeldError) Error() string {
-	state, unless := "held by "+e.Holder.Label, " unless renewed"
+	holder := e.Holder.Label
 	switch {
 	case e.Holder == Holder{}:
-		state, unless = "reserved for a waiter", ""
-	case e.Holder.Label == "":
-		state = "held by owner " + e.Holder.Owner
+		return fmt.Sprintf("quorumlock: %q is reserved for a waiter%s", e.Name, e.until(""))
+	case holder == "":
+		holder = "owner " + e.Holder.Owner
 	}
+	if e.Self {
+		holder += " (this very Manager)"
+	}
+	return fmt.Sprintf("quorumlock: %q is held by %s%s", e.Name, holder, e.until(" unless renewed"))
+}
+
+// until writes when a majority of the nodes is free.
+func (e *HeldError) until(unless string) string {
 	if e.RetryAfter <= 0 {
-		return fmt.Sprintf("quorumlock: %q is %s", e.Name, state)
+		return ""
 	}
-	return fmt.Sprintf("quorumlock: %q is %s, for %v more%s", e.Name, state, e.RetryAfter, unless)
+	return ", for " + readable(e.RetryAfter) + " more" + unless
+}
+
+// readable cuts a duration to three digits or so.
+func readable(d time.Duration) string {
+	unit := time.Millisecond
+	switch {
+	case d < 10*time.Millisecond:
+		unit = 10 * time.Microsecond
+	case d >= time.Minute:
+		unit = time.Second
+	case d >= 10*time.Second:
+		unit = 100 * time.Millisecond
+	case d >= time.Second:
+		unit = 10 * time.Millisecond
+	}
+	return d.Truncate(unit).String()
 }
 
 // Is reports whether target is ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// QuorumError says which nodes did not give the answer that was needed, and
-// why. It is ErrNoQuorum; errors.As finds the errors of the nodes.
+// QuorumError says which nodes did not give the answer that was needed, and why. It is
+// ErrNoQuorum; errors.As finds the errors of the nodes.
 type QuorumError struct {
 	Op, Name  string // Name is empty when the operation concerns no lease
 	Need, Got int
 	Nodes     []*NodeError // one for each node without a good answer
+	of        int          // how many nodes there are; 0 if not known
 }
 
 // Error names the operation, the count and every node's error.
@@ -68,9 +147,20 @@ func (e *QuorumError) Error() string {
 	if e.Name != "" {
 		fmt.Fprintf(&b, " %q", e.Name)
 	}
-	fmt.Fprintf(&b, ": %d of the %d nodes needed", e.Got, e.Need)
+	fmt.Fprintf(&b, ": reached %s, need %d", plural(e.Got, "node"), e.Need)
+	if e.of > 0 {
+		fmt.Fprintf(&b, " of %d", e.of)
+	}
 	writeNodes(&b, e.Nodes)
 	return b.String()
+}
+
+// plural writes a number of things.
+func plural(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return strconv.Itoa(n) + " " + thing
 }
 
 // writeNodes appends the errors of nodes to a message.
@@ -121,8 +211,8 @@ func (e *NodeError) Error() string { return fmt.Sprintf("node %d (%s): %v", e.No
 // Unwrap returns the error.
 func (e *NodeError) Unwrap() error { return e.Err }
 
-// Misconfigured reports whether somebody has to mend the node or its options:
-// missing rights, a replica, a key of another type. Waiting does not help.
+// Misconfigured reports whether somebody has to mend the node or its options: missing
+// rights, a replica, a key of another type. Waiting does not help.
 func (e *NodeError) Misconfigured() bool {
 	var config *node.ConfigError
 	return errors.As(e.Err, &config)
@@ -145,14 +235,14 @@ func (e *LostError) Is(target error) bool { return target == ErrLost }
 // Unwrap returns the errors of the nodes.
 func (e *LostError) Unwrap() []error { return asErrors(e.Nodes) }
 
-// InvalidError says what cannot be used, what its bound is and how to mend
-// it. It is ErrInvalid.
+// InvalidError says what cannot be used, what its bound is and how to mend it. It is
+// ErrInvalid.
 type InvalidError struct {
 	What  string // the option, argument or node
-	Value string // as given; empty when it would tell nothing
+	Value string // as given; empty where it would add nothing
 	Bound string // what it has to satisfy
 	Fix   string // what to do
-	Err   error  // the node's own error, if one told
+	Err   error  // the node's own error, nil if there is none
 }
 
 // Error names the value, the bound and the fix.
@@ -171,5 +261,5 @@ func (e *InvalidError) Error() string {
 // Is reports whether target is ErrInvalid.
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
-// Unwrap returns the node's own error, nil if none told.
+// Unwrap returns the node's own error, nil if there is none.
 func (e *InvalidError) Unwrap() error { return e.Err }

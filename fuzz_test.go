@@ -154,7 +154,7 @@ func FuzzOptions(f *testing.F) {
 			explained(t, err)
 			return
 		}
-		terms, err := cfg.termsFor(append(leaseOpts, nil))
+		terms, _, err := cfg.termsFor(append(leaseOpts, nil))
 		if err != nil {
 			explained(t, err)
 			return

@@ -1,6 +1,7 @@
 package quorumlock
 
 import (
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +26,7 @@ type hold struct {
 	window  [5]time.Duration // the machine's, for up to 5 nodes: saves an allocation
 	jumped  time.Duration    // of the clock, at the last look
 	over    bool             // lost or released
+	risky   bool             // counted as at risk
 	lease   *Lease           // that stands on it now, or did last
 	value   string           // of the lock: owner, token, metadata
 	retry   backoff.BackOff
@@ -128,6 +130,36 @@ func (h *hold) vote(i int, began time.Duration, reply *node.Reply) {
 			h.proof = h.proof.Without(i) // it never was ours: no doubt of the others
 		}
 	})
+}
+
+// keepRequest has the keys of a released hold live until the least age of its lease; nil
+// when it has that age, or was lost. The watchdog releases it then, so that waiters are
+// woken.
+func (h *hold) keepRequest() *node.Request {
+	if h.terms.minHold == 0 {
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, now := h.m.clock.Both()
+	left := h.lease.granted + h.terms.minHold - h.m.clock.Now()
+	if left <= 0 || h.machine.State() != quorum.StateReleased {
+		return nil
+	}
+	left = left.Round(time.Millisecond) + time.Millisecond // at least so long
+	return node.NewKeep(h.lock, h.value, strconv.FormatInt(left.Milliseconds(), 10), now+left)
+}
+
+// countRisk has the metrics know whether the hold is at risk. h.mu is held.
+func (h *hold) countRisk() {
+	if risky := h.machine.State() == quorum.StateAtRisk; risky != h.risky {
+		h.risky = risky
+		change := int64(-1)
+		if risky {
+			change = 1
+		}
+		h.m.telemetry.meters.risk(h.name(), change)
+	}
 }
 
 // releaseRequest deletes the lock on every node that may have it. The hold is over.

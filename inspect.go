@@ -2,15 +2,14 @@ package quorumlock
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// Holder says who holds a lease, by what is stored with the lock. For a lock
-// of another client, Owner is its value and the rest is empty.
+// Holder says who holds a lease, by what is stored with the lock. For a lock of another
+// client, Owner is its value and the rest is empty.
 type Holder struct {
 	Label       string // WithHolder's
 	Owner       string
@@ -26,37 +25,74 @@ func holder(value string) Holder {
 // Status is what the nodes say of a name.
 type Status struct {
 	Name   string
-	Held   bool          // a quorum of nodes names the same owner
-	Holder Holder        // whom most nodes name, even if they are no quorum
+	Held   bool          // a majority of the nodes names the same owner
+	Holder Holder        // whom most nodes name, even if they are no majority
 	Votes  int           // how many nodes name Holder
-	TTL    time.Duration // how long a quorum goes on naming Holder; negative for no end, 0 unless Held
-	Fence  int64         // highest fence counter of the nodes that answered; the holder's token is not above it
-	// Waiters is how many calls of Acquire, of all clients, stand in a node's
-	// queue: the most that a node knows of. Who has not been refused yet, or has
-	// come to an end a moment ago, may be missing or too many.
+	TTL    time.Duration // how long a majority goes on naming Holder; negative for no end, 0 unless Held
+	Fence  int64         // the highest fencing register of the nodes that answered; the holder's token is not above it
+	// Waiters is how many calls of Acquire, of all clients, stand in a node's queue: the
+	// most that a node knows of. A call that was not refused yet, or that ended a moment
+	// ago, may be missing or counted.
 	Waiters int
 	Nodes   []NodeStatus
 }
 
-// NodeStatus is what one node says of a name.
+// NodeStatus is what is known of one node; Inspect adds what the node says of a name.
 type NodeStatus struct {
-	Addr   string
+	Addr    string
+	Version string // of the server; "" before the first connection, or if INFO is not allowed
+	Voting  bool   // its votes count now
+	// QuarantinedFor is how long the node does not vote because it may have lost locks: it
+	// was restarted or flushed or could evict (WithRestartGuard), or its clock was stepped
+	// forward.
+	QuarantinedFor time.Duration
+	Err            error // why it does not vote; in Inspect's answer, why it did not answer
+	Warning        error // what somebody should look at, as NodeChanged reports it; in Inspect's answer, also why a node that answers does not vote
+	// RoundTrip is about how long the node takes to answer, and ClockOffset is the node's
+	// clock minus this machine's. Both are 0 before the first answer.
+	RoundTrip, ClockOffset time.Duration
+
+	// What the node says of the name, zero from Manager.Nodes.
 	Holder Holder        // zero when the node has no lock
 	TTL    time.Duration // of the lock; negative for none or no end, 0 with Err
 	Fence  int64         // fencing register, or the base that it counts from
-	// QuarantinedFor is how long the node does not vote because it may have
-	// lost locks: it was restarted or flushed or could evict (WithRestartGuard),
-	// or its clock was stepped forward.
-	QuarantinedFor time.Duration
-	Warning        error // what somebody should look at, as NodeChanged tells it, and why a node that answers does not vote
-	Err            error // why there is no answer
 }
 
-// Inspect asks every node who holds a name, and takes nothing. It waits for
-// all nodes, one node timeout at the most, and returns what they said together
-// with ErrNoQuorum (a *QuorumError) when fewer than a quorum answered, joined
-// with ctx's cause when ctx ended first.
+// Nodes returns what is known of each node, from memory: what a health endpoint needs. It
+// asks no node and never blocks.
+func (m *Manager) Nodes() []NodeStatus {
+	all := make([]NodeStatus, len(m.nodes))
+	for i := range all {
+		all[i] = m.nodeStatus(i)
+	}
+	return all
+}
+
+func (m *Manager) nodeStatus(i int) NodeStatus {
+	h := m.nodes[i].Health()
+	s := NodeStatus{
+		Addr: m.nodes[i].Addr(), Version: h.Identity.Version, QuarantinedFor: h.QuarantineLeft(), Err: h.Err, Warning: h.Warning,
+	}
+	s.Voting = s.Err == nil && s.QuarantinedFor == 0
+	if s.Err == nil && s.QuarantinedFor > 0 {
+		s.Err = h.Reason
+	}
+	if reading, ok := m.nodes[i].Reading(); ok {
+		now, steady := m.clock.Both()
+		s.RoundTrip = reading.RoundTrip
+		s.ClockOffset = steady + reading.Offset - time.Duration(m.clock.Time(now).UnixNano())
+	}
+	return s
+}
+
+// Inspect asks every node who holds a name, and takes nothing. It waits for all nodes, one
+// node timeout at most, and returns what they said together with ErrNoQuorum (a
+// *QuorumError) when fewer than a majority answered, joined with ctx.Err() and ctx's cause
+// when ctx ended first.
 func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
+	if ctx == nil {
+		return Status{}, errNilContext()
+	}
 	if err := checkName(name); err != nil {
 		return Status{}, err
 	}
@@ -74,12 +110,14 @@ func (m *Manager) status(name string, answers *answers) Status {
 	votes := map[string]int{}
 	for i := range answers.replies {
 		r, n := &answers.replies[i], &s.Nodes[i]
-		n.Addr, n.TTL, n.Fence = m.nodes[i].Addr(), r.TTL, r.Register
+		*n = m.nodeStatus(i)
+		n.TTL, n.Fence, n.Err = r.TTL, r.Register, nil
 		health := m.nodes[i].Health()
-		n.QuarantinedFor, n.Warning = health.QuarantineLeft(), health.Warning
 		s.Fence = max(s.Fence, r.Register)
 		if health.Withheld {
-			n.Warning = errors.Join(health.Err, health.Warning)
+			if n.Warning = health.Err; health.Warning != nil {
+				n.Warning = join(health.Err, health.Warning)
+			}
 		}
 		if r.Status != node.Done {
 			n.Err = answers.err(i)

@@ -35,7 +35,8 @@ type localQueue struct {
 
 // turn is what a caller in a local queue waits for.
 type turn struct {
-	lease     *Lease // passed on to it; nil when it has to contend
+	lease     *Lease   // passed on to it; nil when it has to contend
+	previous  *spanRef // the span of the lease that was passed on
 	notBefore time.Duration
 	enqueued  bool // the nodes have its ticket
 }
@@ -71,7 +72,7 @@ func (q *localQueue) obstacle() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return &HeldError{
-		Name: q.name(), Holder: holder(h.value), RetryAfter: max(h.machine.Deadline()-q.m.clock.Now(), 0),
+		Name: q.name(), Holder: holder(h.value), RetryAfter: max(h.machine.Deadline()-q.m.clock.Now(), 0), Self: true,
 	}
 }
 
@@ -103,15 +104,15 @@ func (q *localQueue) settled() {
 }
 
 // await returns when it is the caller's turn: with a lease that was passed on to it, or
-// to contend for one. It returns an error when ctx or the Manager has ended; then the
+// to contend for one. It returns an error when its patience or the Manager has ended; then the
 // caller is not in the queue any more.
-func (w *waiter) await(ctx context.Context) (*Lease, error) {
+func (w *waiter) await() (*Lease, error) {
 	var err error
 	select {
 	case t := <-w.turn:
 		return w.take(t), nil
-	case <-ctx.Done():
-		err = context.Cause(ctx)
+	case <-w.ctx.Done():
+		err = context.Cause(w.ctx)
 	case <-w.m.closing:
 		err = ErrClosed
 	}
@@ -129,6 +130,7 @@ func (w *waiter) await(ctx context.Context) (*Lease, error) {
 // take begins a turn.
 func (w *waiter) take(t turn) *Lease {
 	if t.lease != nil {
+		w.call.follows(t.previous)
 		return t.lease
 	}
 	if !t.enqueued { // see enqueue
@@ -245,10 +247,11 @@ func (h *hold) stateLocked() quorum.Hold {
 	return quorum.Hold{
 		Tokens: h.tokensLocked(),
 		Proven: h.proof.Len() >= h.m.quorum(),
-		Useful: h.terms.maxHold == 0 && !h.terms.manual && !h.m.ending() && h.machine.State() == quorum.StateHeld &&
+		Useful: h.terms.maxHold == 0 && h.terms.minHold == 0 && !h.terms.manual && !h.m.ending() && h.machine.State() == quorum.StateHeld &&
 			h.machine.End()-h.m.clock.Now() > h.terms.minUseful,
 		Others: h.others, ToldAt: h.toldAt,
-		Subscribed: h.m.waiters.subscribedNodes().Len() >= h.m.quorum() && !h.m.waiters.left.Load(),
+		Subscribed: h.m.waiters.subscribedNodes().Len() >= h.m.quorum() && !h.m.waiters.left.Load() &&
+			h.terms.minHold == 0, // its release carries no ticket
 	}
 }
 
@@ -308,16 +311,16 @@ func (q *localQueue) pass(id quorum.CallerID) bool {
 		return false
 	}
 	now := q.m.clock.Now()
-	l := &Lease{hold: h, granted: now, values: w.ctx, acquired: w.span}
+	l, previous := &Lease{hold: h, granted: now, values: w.ctx, acquired: w.call.ref()}, h.lease.acquired
 	if !q.m.cfg.unfenced {
 		l.token = h.next
 		h.next++
 	}
 	h.lease = l
 	l.stop.Store(int64(h.machine.Stop()))
-	q.m.open(l)
+	q.m.open(l, pathProcess)
 	delete(q.callers, id)
-	w.turn <- turn{lease: l}
+	w.turn <- turn{lease: l, previous: previous}
 	if q.check == nil && q.queue.Waiting() > 0 && (now > h.toldAt+quorum.CheckAfter/2 || h.tokensLocked() < 16) {
 		q.startCheck()
 	}
@@ -329,6 +332,9 @@ func (q *localQueue) releaseHold(h *hold, s quorum.Step) *answers {
 	h.mu.Lock()
 	h.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil) // no notify: lost or released, the queue is through with it
 	h.mu.Unlock()
+	if keep := h.keepRequest(); keep != nil {
+		return q.m.askAll(keep, q.m.quorum(), nil)
+	}
 	update := node.TicketUpdate{LeavesFree: s.LeaveFree}
 	if w := q.callers[s.Caller]; w != nil && s.Enqueue {
 		w.enqueue(s.At) // before a node can wake it
@@ -342,7 +348,7 @@ func (q *localQueue) releaseHold(h *hold, s quorum.Step) *answers {
 func termsKey(t *terms) uint64 {
 	h := fnv.New64a()
 	for _, part := range []string{
-		t.ttl.String(), t.lockDelay.String(), t.maxHold.String(), strconv.FormatBool(t.manual), t.label,
+		t.ttl.String(), t.lockDelay.String(), t.maxHold.String(), t.minHold.String(), strconv.FormatBool(t.manual), t.label,
 	} {
 		_, _ = h.Write([]byte(part))
 		_, _ = h.Write([]byte{0})

@@ -31,7 +31,7 @@ func TestACallerThatGivesUpAtItsTurnTakesItsTicketBack(t *testing.T) {
 		w.enqueue(0)
 		w.turn <- turn{enqueued: true}
 		cancel()
-		_, _ = w.await(ctx)
+		_, _ = w.await()
 		w.done()
 		w.quit()
 	}

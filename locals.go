@@ -166,7 +166,7 @@ type recalled struct{ q *localQueue }
 
 // Receive implements node.Receiver.
 func (r recalled) Receive(i int, req *node.Request, reply *node.Reply) {
-	r.q.m.telemetry.node(req.Kind, reply.Status)
+	r.q.m.answered(i, req, reply)
 	q, lapsed := r.q, reply.Status == node.Done && reply.N == 1
 	q.mu.Lock()
 	ask := q.handOff.Answered(i, lapsed)

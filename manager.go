@@ -18,10 +18,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// Manager hands out leases over a fixed set of Redis masters, and renews them.
-// Make one for each set of nodes and share it: all methods are safe for
-// concurrent use. It runs a few goroutines for each node and two more,
-// whatever the number of leases; Close ends them all.
+// Manager hands out leases over a fixed set of Redis masters, and renews them. Make one for
+// each set of nodes and share it: all methods are safe for concurrent use. It runs a few
+// goroutines for each node and two more, whatever the number of leases; Close ends them
+// all.
 type Manager struct {
 	cfg       *config
 	clock     *clock.Clock
@@ -43,6 +43,9 @@ type Manager struct {
 	id      string // 16 hex digits; part of every ticket
 	waiters waiters
 	locals  locals
+	own     ownLocks
+
+	selfWarned, forgottenWarned atomic.Bool // see remind.go
 
 	mu       sync.Mutex
 	shut     bool           // Close has begun
@@ -69,26 +72,26 @@ const newPatience = 250 * time.Millisecond
 // for that.
 const closeGrace = 100 * time.Millisecond
 
-// New connects to the nodes: independent Redis masters, 1, 3 or 5 of them, one
-// option each (Addrs makes plain ones). Of the options, addresses, TLS,
-// credentials, database, names and dial functions are used; what concerns
-// connections and retries is forced to what the protocol needs. An even number
-// works, tolerates no more failures than one node less, and is logged as a
-// warning.
+// New connects to the nodes: 1, 3 or 5 independent Redis masters, one option each (Addrs
+// makes plain ones). Of the options it uses addresses, TLS, credentials, database, names
+// and dial functions; it sets what concerns connections and retries as the protocol needs
+// it. Four nodes work, survive no more failures than three, and a warning says so.
 //
-// It returns when every node has answered or failed, and a little after a
-// quorum has; nodes that are down join when they come. It returns ErrNoQuorum
-// (a *QuorumError) when fewer than a quorum can be reached, ErrInvalid (an
-// *InvalidError) when an option cannot work or a node cannot vote (a replica,
-// a cluster, the same server twice, missing rights), and ctx's cause when ctx
-// ends first. Nothing is left behind then but the markers of WithRestartGuard.
-// ctx bounds New alone.
+// New returns when every node has answered or failed, and a little after a majority has
+// answered; nodes that are down join when they come back. It returns ErrNoQuorum (a
+// *QuorumError) when it reaches fewer than a majority, ErrInvalid (an *InvalidError) when an
+// option cannot work or a node cannot vote (a replica, a cluster, the same server twice,
+// missing rights), and ctx's cause when ctx ends first. Then nothing is left behind but the
+// markers of WithRestartGuard. ctx bounds New alone.
 func New(ctx context.Context, nodes []rueidis.ClientOption, opts ...Option) (*Manager, error) {
 	return newOn(ctx, clock.New(), nodes, opts)
 }
 
 // newOn is New by a clock of the caller's, for tests.
 func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, opts []Option) (*Manager, error) {
+	if ctx == nil {
+		return nil, errNilContext()
+	}
 	cfg, err := newConfig(nodes, opts)
 	if err != nil {
 		return nil, err
@@ -98,9 +101,6 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 		reporter: newReporter(),
 		greeted:  make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
 		id: randomHex(node.ManagerLen),
-	}
-	if m.telemetry, err = newTelemetry(cfg.telemetry); err != nil {
-		return nil, err
 	}
 	m.dog = newWatchdog(m)
 	if len(nodes)%2 == 0 {
@@ -116,6 +116,9 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 			Manager: m.id, OnWake: m.onWake, OnSubscribed: m.onSubscribed,
 		})
 		m.nodes = append(m.nodes, n)
+	}
+	if m.telemetry, err = newTelemetry(cfg, m.nodes); err != nil {
+		return nil, err
 	}
 	go m.reporter.run(cfg.log)
 	for _, n := range m.nodes { // only now: what they report looks at all of them
@@ -173,7 +176,7 @@ func (m *Manager) await(ctx context.Context) error {
 		}
 	}
 	if up, _ := m.census(); up < m.quorum() {
-		return &QuorumError{Op: "new", Need: m.quorum(), Got: up, Nodes: m.nodeErrors(errs)}
+		return &QuorumError{Op: "new", Need: m.quorum(), Got: up, of: len(m.nodes), Nodes: m.nodeErrors(errs)}
 	}
 	return nil
 }
@@ -203,25 +206,27 @@ func (m *Manager) enter() bool {
 	return true
 }
 
-// Subscribe returns a subscription to the events of all leases and nodes, with
-// room for so many events (at least 1). See Subscription for what happens when
-// they are not read in time.
+// Subscribe returns a subscription to the events of all leases and nodes, with room for so
+// many events (at least 1). Subscription says what happens when they are not read in time.
 func (m *Manager) Subscribe(buffer int) *Subscription { return m.bus.add(buffer) }
 
-// Close refuses new calls, ends waiting ones with ErrClosed, releases all leases, ends
-// the connections and waits for every goroutine of the Manager. Each lease gets its one
-// terminal event before the subscriptions end, though in a Subscription that is not read
-// the last ones push out those before.
+// Close refuses new calls, ends waiting ones with ErrClosed, releases all leases, ends the
+// connections and waits for every goroutine of the Manager. Each lease gets its last event
+// before the subscriptions end; in a Subscription that nobody reads, the last events push
+// out earlier ones.
 //
-// It goes on while a node answers releases, until ctx ends. A node that answers nothing
-// for a second is given up, one that cannot be reached at once; log handlers and span
-// processors are waited for until they return. When ctx ends first, none of them is
-// waited for, or 100 ms if it has ended before Close is called; everything else is done
-// all the same. Close returns ctx's cause if something was left undone for it: keys that
-// are left on a node keep a name taken there until they expire, and a warning in the log
-// counts them. Close is idempotent: later and concurrent calls wait for the first and
-// return nil, or ctx's cause.
+// Close goes on while a node answers releases, until ctx ends. It gives up a node that
+// answers nothing for a second, and at once a node that cannot be reached; it waits for log
+// handlers and span processors until they return. When ctx ends first, it waits for none of
+// them, or for 100 ms if ctx had ended before the call; everything else is done all the
+// same. Close returns ctx's cause if something was left undone for it: keys that are left on
+// a node keep a name taken there until they expire, and a warning in the log counts them.
+// Close is idempotent: later and concurrent calls wait for the first and return nil, or
+// ctx's cause. A nil ctx is ErrInvalid, and closes nothing.
 func (m *Manager) Close(ctx context.Context) error {
+	if ctx == nil {
+		return errNilContext()
+	}
 	m.mu.Lock()
 	first, used := !m.shut, m.used
 	m.shut = true
@@ -248,7 +253,7 @@ func (m *Manager) Close(ctx context.Context) error {
 		end = grace
 	}
 	last := m.endAll()
-	left := unreleased{telemetry: m.telemetry}
+	left := unreleased{m: m}
 	var cut atomic.Bool
 	for _, n := range m.nodes {
 		m.spawn(func() {
@@ -265,6 +270,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	if cut.Load() && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
+	m.telemetry.meters.close()
 	m.bus.close()
 	m.reporter.stop() // last: everything that may report has ended
 	select {
@@ -289,6 +295,13 @@ func (m *Manager) patience(end context.Context, used bool) context.Context {
 	none, cancel := context.WithCancel(end)
 	cancel()
 	return none
+}
+
+// answered counts an answer of a node.
+func (m *Manager) answered(i int, req *node.Request, reply *node.Reply) {
+	if m.telemetry.meters != nil {
+		m.telemetry.meters.node(i, req.Kind, reply, m.clock.Now)
+	}
 }
 
 // endAll ends every live hold, and returns the releases of these and of what is left of
@@ -390,11 +403,8 @@ func checkNodes(nodes []rueidis.ClientOption) error {
 				What: "node", Value: fmt.Sprintf("%d: %s", i, field), Bound: "cannot be used here", Fix: fix,
 			}
 		}
-		if addr := nodes[i].InitAddress[0]; strings.Contains(addr, "://") || strings.Contains(addr, "@") {
-			return &InvalidError{ // without the address: it may hold a password
-				What: "node", Value: fmt.Sprintf("%d: InitAddress", i), Bound: "has to be host:port and no URL",
-				Fix: "put credentials into Username and Password, or take rueidis.ParseURL",
-			}
+		if err := checkAddress(i, &nodes[i]); err != nil {
+			return err
 		}
 		addr := normalise(nodes[i].InitAddress[0])
 		if j, dup := seen[addr]; dup {
@@ -406,6 +416,28 @@ func checkNodes(nodes []rueidis.ClientOption) error {
 		seen[addr] = i
 	}
 	return nil
+}
+
+// checkAddress refuses what is no address of one server.
+func checkAddress(i int, node *rueidis.ClientOption) error {
+	addr := node.InitAddress[0]
+	dialled := node.DialCtxFn != nil || node.DialFn != nil //nolint:staticcheck // deprecated, and honoured
+	bad := &InvalidError{What: "node", Value: fmt.Sprintf("%d (%q)", i, addr)}
+	_, port, err := net.SplitHostPort(addr)
+	switch {
+	case strings.Contains(addr, "://") || strings.Contains(addr, "@"):
+		bad.Value = fmt.Sprintf("%d: InitAddress", i) // without the address: it may hold a password
+		bad.Bound, bad.Fix = "has to be host:port and no URL", "put credentials into Username and Password, or take rueidis.ParseURL"
+	case strings.Contains(addr, ","):
+		bad.Bound, bad.Fix = "is a list of addresses", `split it: Addrs(strings.Split(list, ",")...)`
+	case strings.TrimSpace(addr) != addr:
+		bad.Bound, bad.Fix = "has a space around the address", "trim it"
+	case (err != nil || port == "") && !dialled: // by their own function, users may name nodes as they like
+		bad.Bound, bad.Fix = "has to be host:port", "add the port, 6379 as a rule; an IPv6 address stands in brackets: [::1]:6379"
+	default:
+		return nil
+	}
+	return bad
 }
 
 // normalise makes spellings of one address equal.

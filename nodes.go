@@ -1,7 +1,6 @@
 package quorumlock
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -83,7 +82,10 @@ func (m *Manager) admit(i int, id node.Identity) (warning, err error) {
 		}
 	}
 	m.ids[i] = id
-	return errors.Join(doubts...), nil
+	if len(doubts) == 0 {
+		return nil, nil
+	}
+	return join(doubts...), nil
 }
 
 // skew returns how far a node's clock is from the median of all that are known; 0 with

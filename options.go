@@ -1,6 +1,7 @@
 package quorumlock
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -46,109 +47,128 @@ type leaseOption func(*terms)
 func (o leaseOption) manager(c *config) { o(&c.terms) }
 func (o leaseOption) acquire(t *terms)  { o(t) }
 
+type acquireOption func(*terms)
+
+func (o acquireOption) acquire(t *terms) { o(t) }
+
 type managerOption func(*config)
 
 func (o managerOption) manager(c *config) { o(c) }
 
-// WithTTL sets how long a lease outlives a holder that has died, and so the
-// longest wait for its successor. Default 10 s, bounds 100 ms … 24 h; whole
-// milliseconds, as Redis counts them. A living holder renews every third of
-// it.
+// WithTTL sets how long a lease outlives a holder that has died, and so the longest wait
+// for its successor. Default 10 s, bounds 100 ms … 24 h, whole milliseconds, as Redis
+// counts them. A holder that lives renews the lease every third of the TTL.
 func WithTTL(d time.Duration) LeaseOption {
 	return leaseOption(func(t *terms) { t.ttl = d })
 }
 
-// WithMaxHold ends a lease at this age (LostMaxHold), however well it renews:
-// against a holder that hangs for ever. Default 0, no limit; else 100 ms or
-// more.
+// WithMaxHold ends a lease at this age (LostMaxHold), however well it renews: against a
+// holder that hangs for ever. Default 0, which is no limit; otherwise at least 100 ms. A
+// lease with a limit is never passed on inside the process.
 func WithMaxHold(d time.Duration) LeaseOption {
 	return leaseOption(func(t *terms) { t.maxHold = d })
 }
 
-// WithLockDelay keeps the keys of a holder that died for so much longer than
-// the lease was valid, to let what it had in flight run out. A release is not
-// delayed. Default 0, at most 24 h with the TTL. (Burrows, "The Chubby lock
-// service", section 2.4.)
+// WithMinHold has a release before this age leave the name taken until then, so that two
+// hosts whose clocks differ run a job of 10 ms once and not twice. The lease itself ends at
+// the release, as always. Close does the same; after a crash the keys live as long as the
+// TTL says. Default 0, at most 24 h, whole milliseconds, not above WithMaxHold. (ShedLock
+// calls it lockAtLeastFor.)
+func WithMinHold(d time.Duration) LeaseOption {
+	return leaseOption(func(t *terms) { t.minHold = d })
+}
+
+// WithWait bounds how long Acquire and Do wait, and each campaign of Lead, for a name that
+// is taken or for nodes that are missing: then they return ErrHeld or ErrNoQuorum. It
+// bounds nothing else; the deadline of a context would cut the work of Do short as well. 0
+// asks once, as TryAcquire does. Default no bound. A negative time is ErrInvalid, and so is
+// one above 0 for TryAcquire.
+func WithWait(d time.Duration) AcquireOption {
+	return acquireOption(func(t *terms) { t.wait = waitLimit{set: true, most: d} })
+}
+
+// WithLockDelay keeps the keys of a holder that died for so much longer than the lease was
+// valid, so that what the holder had in flight can run out. A release is not delayed.
+// Default 0, at most 24 h together with the TTL. (Burrows, "The Chubby lock service",
+// section 2.4.)
 func WithLockDelay(d time.Duration) LeaseOption {
 	return leaseOption(func(t *terms) { t.lockDelay = d })
 }
 
-// WithHolder stores a label with the lock, for people: HeldError and Inspect
-// show it. At most 256 bytes of UTF-8. Default none.
+// WithHolder stores a label with the lock, for people: HeldError and Inspect show it. At
+// most 256 bytes of UTF-8. Default none.
 func WithHolder(label string) LeaseOption {
 	return leaseOption(func(t *terms) { t.label = label })
 }
 
-// WithoutRenewal leaves renewing to Lease.Renew. The loss is told in time all
-// the same.
+// WithoutRenewal leaves renewing to Lease.Renew. A loss is reported in time all the same.
 func WithoutRenewal() LeaseOption {
 	return leaseOption(func(t *terms) { t.manual = true })
 }
 
-// WithPrefix sets what the keys of all locks begin with. Default
-// "quorumlock:"; "" is allowed. A lock's key is the prefix and the name, so
-// that other Redlock clients on the same key exclude us and we them. All users
-// of a name must use the same prefix. A brace is allowed as a whole hash tag.
+// WithPrefix sets what the keys of all locks begin with. Default "quorumlock:"; "" is
+// allowed. A lock's key is the prefix and the name, so that other Redlock clients on the
+// same key exclude this one and the other way round. All users of a name need the same
+// prefix. A brace is allowed as part of a whole hash tag.
 func WithPrefix(s string) Option {
 	return managerOption(func(c *config) { c.prefix = s })
 }
 
-// WithoutFencing mints no tokens: Lease.Token is 0, and no register is written. A lock
+// WithoutFencing mints no tokens: Lease.Token is 0, and the nodes keep no register. A lock
 // is SET NX PX and a compare-and-delete in effect. Waiters queue all the same.
 func WithoutFencing() Option {
 	return managerOption(func(c *config) { c.unfenced = true })
 }
 
-// WithNodeTimeout sets how long one node may take to answer before it counts
-// as failed. Default a tenth of the TTL within 20 … 500 ms; at least 5 ms, and
-// short enough for a renewal round to fit into the TTL.
+// WithNodeTimeout sets how long a node may take to answer before it counts as failed.
+// Default a tenth of the TTL within 20 … 500 ms; at least 5 ms, and short enough for a
+// round of renewal to fit into the TTL.
 func WithNodeTimeout(d time.Duration) Option {
 	return managerOption(func(c *config) { c.nodeTimeout = d; c.nodeTimeoutSet = true })
 }
 
-// WithDriftFactor sets the bound on the difference of clock rates between
-// client and nodes, as a part of the TTL that is given up. Default 0.01;
-// above 0, at most 0.1.
+// WithDriftFactor sets the bound on the difference of clock rates between client and nodes,
+// as the part of the TTL that is given up for it. Default 0.01; above 0, at most 0.1.
 func WithDriftFactor(f float64) Option {
 	return managerOption(func(c *config) { c.drift = f })
 }
 
-// WithRetryBackoff sets the waits between the attempts of Acquire, Do and Lead
-// on a taken name or without a quorum, as long as no node tells them that it is
-// their turn. The function is called once by every call that has to wait; what it
-// returns is asked before each wait (nil stands for the default). Whoever stands
-// in the nodes' queues waits that long for each one before it, 50 ms to 5 s, and
-// 20 s at the most, to keep its place. A wait is cut to what the holder's keys
-// have left to live; backoff.Stop ends the call with the error of the last
-// attempt. Default exponential with jitter, 10 ms to 500 ms.
+// WithRetryBackoff sets how long Acquire, Do and Lead wait between two attempts when no
+// wake-up arrives: for a name that is taken, or without a quorum. Each call that has to
+// wait calls the function once, and asks what it returns before each wait; nil stands for
+// the default. A waiter in the nodes' queues waits that long for each waiter before it, 50
+// ms to 5 s, and 20 s at most, to keep its place. A wait ends when the holder's keys do.
+// backoff.Stop ends the call with the error of the last attempt. Default exponential with
+// jitter, 10 ms to 500 ms.
 func WithRetryBackoff(f func() backoff.BackOff) Option {
 	return managerOption(func(c *config) { c.retry = f })
 }
 
-// WithRestartGuard keeps a node that has lost its data from voting for maxTTL:
-// after a restart, a failover to a replica, a FLUSHALL, or at first use (see
-// WithTrustEmptyNodes). A marker in the database tells; every vote is compared
-// with it, at no extra command. What the guard does not see is an eviction, so
-// a node that may evict does not vote, and New refuses it. No lease may be
-// longer than maxTTL, lock delay included, and all clients of a node must give
-// the same value, in whole milliseconds, 100 ms … 48 h. Without the guard, a
-// node that restarts empty can give away a lease that is held (redis.io
-// "Distributed Locks", delayed restarts). Default off.
+// WithRestartGuard keeps a node that has lost its data from voting for maxTTL: after a
+// restart, a failover to a replica, a FLUSHALL, or at first use (see WithTrustEmptyNodes).
+// A marker in the database shows it, and every vote is compared with the marker, at no
+// extra command. The guard does not see an eviction, so New refuses a node that may evict,
+// and one that becomes such loses its vote. No lease may be longer than maxTTL, lock delay
+// included, and all clients of a node must give the same value, in whole milliseconds, 100
+// ms … 48 h. Without the guard, a node that restarts empty can give away a lease that is
+// held (redis.io "Distributed Locks", delayed restarts). Default off.
 func WithRestartGuard(maxTTL time.Duration) Option {
 	return managerOption(func(c *config) { c.guard = maxTTL; c.guarded = true })
 }
 
-// WithTrustEmptyNodes lets the restart guard trust a database without any key,
-// for a first deployment, which would otherwise start with maxTTL of no
-// grants. A Manager that has seen a node's marker does not trust it empty any
-// more. One that starts later would: take the option out afterwards.
+// WithTrustEmptyNodes lets the restart guard trust a database without any key, for a first
+// deployment, which would otherwise start with maxTTL of no grants. A Manager that has seen
+// a node's marker does not trust that node empty any more. A Manager that starts later
+// would: take the option out afterwards.
 func WithTrustEmptyNodes() Option {
 	return managerOption(func(c *config) { c.trust = true })
 }
 
-// WithLogger logs what nobody else is told: nodes that come and go, doubtful
-// configurations, releases that could not be confirmed. Default none; nil is
-// ignored.
+// WithLogger sets where the Manager logs node changes, doubtful settings, unconfirmed
+// releases, and leases that seem to be forgotten: changes for the better at Info, the rest
+// at Warn. Default slog.Default(), from Warn up; nil is ignored. A logger of
+// slog.DiscardHandler turns it off. The handler runs in a goroutine of its own: a slow one
+// holds nothing up, and what it cannot take is counted.
 func WithLogger(l *slog.Logger) Option {
 	return managerOption(func(c *config) {
 		if l != nil {
@@ -156,6 +176,23 @@ func WithLogger(l *slog.Logger) Option {
 		}
 	})
 }
+
+// warnings is a handler for what is at Warn or above: the default of a program that has
+// said nothing about this library.
+type warnings struct{ slog.Handler }
+
+// Enabled reports whether a level is logged.
+func (h warnings) Enabled(ctx context.Context, level slog.Level) bool {
+	return level >= slog.LevelWarn && h.Handler.Enabled(ctx, level)
+}
+
+// WithAttrs returns the handler with attributes.
+func (h warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return warnings{h.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup returns the handler with a group.
+func (h warnings) WithGroup(name string) slog.Handler { return warnings{h.Handler.WithGroup(name)} }
 
 // config is what a Manager was made with.
 type config struct {
@@ -176,9 +213,10 @@ type config struct {
 // terms are the conditions of a lease. Leases without options of their own
 // share the Manager's.
 type terms struct {
-	ttl, maxHold, lockDelay time.Duration
-	label                   string
-	manual                  bool
+	ttl, maxHold, minHold, lockDelay time.Duration
+	label                            string
+	manual                           bool
+	wait                             waitLimit // of one call: termsFor takes it out
 
 	// Derived by settle.
 	quorum.Terms
@@ -188,6 +226,12 @@ type terms struct {
 	key      uint64        // equal for terms under which a hold may be passed on
 	// minUseful is what has to be left of a lease for a grant to be of use.
 	minUseful time.Duration
+}
+
+// waitLimit bounds how long a call waits.
+type waitLimit struct {
+	set  bool
+	most time.Duration
 }
 
 // registerCap is how far a grant may move a fencing register ahead of a node's clock: so
@@ -207,7 +251,7 @@ func (c *config) registerCap() time.Duration {
 func newConfig(nodes []rueidis.ClientOption, opts []Option) (*config, error) {
 	c := &config{
 		prefix: DefaultPrefix, drift: DefaultDriftFactor, retry: defaultRetry,
-		log: slog.New(slog.DiscardHandler), nodes: len(nodes),
+		log: slog.New(warnings{slog.Default().Handler()}), nodes: len(nodes),
 		terms: terms{ttl: DefaultTTL},
 	}
 	for _, o := range opts {
@@ -250,7 +294,7 @@ func (c *config) check() error {
 			Bound: fmt.Sprintf("has to be above 0 and at most %v", MaxDriftFactor), Fix: "0.01 covers any clock that works"}
 	case c.nodeTimeoutSet && c.nodeTimeout < MinNodeTimeout:
 		return &InvalidError{What: "WithNodeTimeout", Value: c.nodeTimeout.String(),
-			Bound: fmt.Sprintf("has to be at least %v", MinNodeTimeout), Fix: "leave it out for a tenth of the TTL"}
+			Bound: fmt.Sprintf("has to be at least %v", MinNodeTimeout), Fix: unit(c.nodeTimeout) + "leave it out for a tenth of the TTL"}
 	case c.retry == nil:
 		return &InvalidError{What: "WithRetryBackoff", Bound: "needs a function", Fix: "leave it out for the default"}
 	case c.guarded && (c.guard < MinTTL || c.guard > 2*MaxTTL):
@@ -286,13 +330,19 @@ func (c *config) settle(t *terms) error {
 	switch {
 	case t.ttl < MinTTL || t.ttl > MaxTTL:
 		return &InvalidError{What: "WithTTL", Value: t.ttl.String(),
-			Bound: fmt.Sprintf("has to be within %v … %v", MinTTL, MaxTTL), Fix: "10s suits most; below 1s a busy machine loses leases"}
+			Bound: fmt.Sprintf("has to be within %v … %v", MinTTL, MaxTTL), Fix: unit(t.ttl) + "10s suits most; below 1s a busy machine loses leases"}
 	case t.ttl%time.Millisecond != 0:
 		return &InvalidError{What: "WithTTL", Value: t.ttl.String(), Bound: "has to be whole milliseconds",
 			Fix: "Redis counts no finer"}
 	case t.maxHold < 0 || t.maxHold > 0 && t.maxHold < MinTTL:
 		return &InvalidError{What: "WithMaxHold", Value: t.maxHold.String(),
-			Bound: fmt.Sprintf("has to be 0 or at least %v", MinTTL), Fix: "0 is no limit"}
+			Bound: fmt.Sprintf("has to be 0 or at least %v", MinTTL), Fix: unit(t.maxHold) + "0 is no limit"}
+	case t.minHold < 0 || t.minHold > MaxTTL || t.minHold%time.Millisecond != 0:
+		return &InvalidError{What: "WithMinHold", Value: t.minHold.String(),
+			Bound: fmt.Sprintf("has to be whole milliseconds from 0 to %v", MaxTTL), Fix: unit(t.minHold) + "0 is no minimum"}
+	case t.maxHold > 0 && t.minHold > t.maxHold:
+		return &InvalidError{What: "WithMinHold", Value: t.minHold.String(),
+			Bound: fmt.Sprintf("has to be at most WithMaxHold's %v", t.maxHold), Fix: "shorten it, or lengthen the maximum"}
 	case t.lockDelay < 0 || t.lockDelay > MaxTTL-t.ttl || t.lockDelay%time.Millisecond != 0:
 		return &InvalidError{What: "WithLockDelay", Value: t.lockDelay.String(),
 			Bound: fmt.Sprintf("has to be whole milliseconds from 0 to %v less the TTL", MaxTTL), Fix: "half the TTL is ample"}
@@ -311,10 +361,19 @@ func (c *config) settle(t *terms) error {
 	return nil
 }
 
-// termsFor returns the terms of a lease.
-func (c *config) termsFor(opts []AcquireOption) (*terms, error) {
+// unit returns a hint for a duration that looks like a bare number: a Duration counts
+// nanoseconds.
+func unit(d time.Duration) string {
+	if d <= 0 || d >= 100*time.Microsecond {
+		return ""
+	}
+	return fmt.Sprintf("write %d*time.Second if seconds were meant, because a bare number counts nanoseconds; ", d.Nanoseconds())
+}
+
+// termsFor returns the terms of a lease, and how long the call may wait for it.
+func (c *config) termsFor(opts []AcquireOption) (*terms, waitLimit, error) {
 	if len(opts) == 0 {
-		return &c.terms, nil
+		return &c.terms, waitLimit{}, nil
 	}
 	t := c.terms
 	for _, o := range opts {
@@ -322,13 +381,18 @@ func (c *config) termsFor(opts []AcquireOption) (*terms, error) {
 			o.acquire(&t)
 		}
 	}
+	wait := t.wait
+	t.wait = waitLimit{}
+	if wait.most < 0 {
+		return nil, wait, &InvalidError{What: "WithWait", Value: wait.most.String(), Bound: "has to be 0 or more", Fix: "0 asks once; leave it out to wait until the context ends"}
+	}
 	if t == c.terms {
-		return &c.terms, nil
+		return &c.terms, wait, nil
 	}
 	if err := c.settle(&t); err != nil {
-		return nil, err
+		return nil, wait, err
 	}
-	return &t, nil
+	return &t, wait, nil
 }
 
 var nameBound = fmt.Sprintf("has to have 1 to %d bytes", MaxNameLen)

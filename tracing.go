@@ -3,37 +3,65 @@ package quorumlock
 import (
 	"context"
 	"errors"
+	"runtime/debug"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/quorumlock/quorumlock/internal/node"
 )
 
-// scope names the library in telemetry.
+// scope names the library in telemetry: its module path, with the module's version.
 const scope = "github.com/quorumlock/quorumlock"
 
-// Attributes of spans and metrics. Names of leases are on spans only: they
-// would make one time series each.
+// version returns the version of this module in the program that runs, "" if the build
+// does not tell.
+var version = sync.OnceValue(func() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	if info.Main.Path == scope {
+		return info.Main.Version
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == scope {
+			return dep.Version
+		}
+	}
+	return ""
+})
+
+// Attributes of spans and metrics.
 const (
 	attrName     = attribute.Key("quorumlock.name")
 	attrToken    = attribute.Key("quorumlock.token")
 	attrOutcome  = attribute.Key("quorumlock.outcome")
 	attrAttempts = attribute.Key("quorumlock.attempts")
-	attrWait     = attribute.Key("quorumlock.wait_ms")
+	attrWait     = attribute.Key("quorumlock.wait.duration") // seconds
 	attrNodes    = attribute.Key("quorumlock.nodes")
 	attrQuorum   = attribute.Key("quorumlock.quorum")
 	attrHolder   = attribute.Key("quorumlock.holder")
-	attrGot      = attribute.Key("quorumlock.got")
+	attrReached  = attribute.Key("quorumlock.reached")
 	attrReason   = attribute.Key("quorumlock.reason")
 	attrOp       = attribute.Key("quorumlock.operation")
+	attrPath     = attribute.Key("quorumlock.path")
 	attrError    = attribute.Key("error.type")
+	attrAddress  = attribute.Key("server.address")
+	attrPort     = attribute.Key("server.port")
 )
 
-// WithTracerProvider makes spans. Default none; nil is ignored.
+// WithTracerProvider makes spans with this provider. Without it, a call makes spans with
+// the provider of the span in its context, and none where there is no such span. Nil is
+// ignored. A processor's OnStart and OnEnd run in the calls themselves, but those of
+// quorumlock.hold in a goroutine of the Manager's.
+//
+// The spans are quorumlock.acquire, from the call to the lease or the error, with a link
+// to each holder that the call waited behind; quorumlock.release; and, when a lease has
+// ended, quorumlock.hold with the times of the lease and a link to its acquire span.
 func WithTracerProvider(tp trace.TracerProvider) Option {
 	return managerOption(func(c *config) {
 		if tp != nil {
@@ -42,142 +70,156 @@ func WithTracerProvider(tp trace.TracerProvider) Option {
 	})
 }
 
-// WithMeterProvider makes metrics. Default none; nil is ignored.
-func WithMeterProvider(mp metric.MeterProvider) Option {
-	return managerOption(func(c *config) {
-		if mp != nil {
-			c.telemetry.meters = mp
-		}
-	})
-}
-
-// providers are what the options gave; nil for none.
-type providers struct {
-	tracers trace.TracerProvider
-	meters  metric.MeterProvider
-}
-
-// telemetry makes the spans and metrics of a Manager. Without a provider it
-// makes nothing and costs a comparison.
+// telemetry makes the spans and metrics of a Manager. A call that has no provider, neither
+// the Manager's nor in its context, makes no span and costs a look at its context.
 type telemetry struct {
-	tracer trace.Tracer // nil without a provider
+	tracer trace.Tracer // of the option; nil without
 	meters *instruments // nil without a provider
 }
 
-// instruments are the metrics, in seconds where they are durations.
-type instruments struct {
-	acquire, wait, hold, left metric.Float64Histogram
-	leases                    metric.Int64UpDownCounter
-	renewals, losses, nodeOps metric.Int64Counter
-}
-
-func newTelemetry(p providers) (*telemetry, error) {
+func newTelemetry(c *config, nodes []*node.Node) (*telemetry, error) {
 	t := &telemetry{}
-	if p.tracers != nil {
-		t.tracer = p.tracers.Tracer(scope)
+	if c.telemetry.tracers != nil {
+		t.tracer = newTracer(c.telemetry.tracers)
 	}
-	if p.meters == nil {
+	if c.telemetry.meters == nil {
 		return t, nil
 	}
-	meter := p.meters.Meter(scope)
-	var errs [8]error
-	seconds := metric.WithUnit("s")
-	i := &instruments{}
-	i.acquire, errs[0] = meter.Float64Histogram("quorumlock.acquire.duration", seconds,
-		metric.WithDescription("From the call to the lease or the error, by outcome."))
-	i.wait, errs[1] = meter.Float64Histogram("quorumlock.acquire.wait", seconds,
-		metric.WithDescription("From the first refusal to the lease or the error."))
-	i.hold, errs[2] = meter.Float64Histogram("quorumlock.hold.duration", seconds,
-		metric.WithDescription("From the grant of a lease to its end."))
-	i.left, errs[3] = meter.Float64Histogram("quorumlock.renewal.validity", seconds,
-		metric.WithDescription("Validity at the moment of a renewal."))
-	i.leases, errs[4] = meter.Int64UpDownCounter("quorumlock.leases",
-		metric.WithDescription("Leases held now."))
-	i.renewals, errs[5] = meter.Int64Counter("quorumlock.renewals",
-		metric.WithDescription("Renewals, and warnings of a lease at risk, by outcome."))
-	i.losses, errs[6] = meter.Int64Counter("quorumlock.losses",
-		metric.WithDescription("Leases lost, by reason."))
-	i.nodeOps, errs[7] = meter.Int64Counter("quorumlock.node.operations",
-		metric.WithDescription("Operations on single nodes, by operation and outcome."))
-	t.meters = i
-	return t, errors.Join(errs[:]...)
+	var err error
+	t.meters, err = newInstruments(c.telemetry.meters, c.telemetry.nameOf, nodes)
+	return t, err
 }
 
-// acquireSpan is the telemetry of one call of Acquire.
+func newTracer(tp trace.TracerProvider) trace.Tracer {
+	return tp.Tracer(scope, trace.WithInstrumentationVersion(version()))
+}
+
+// tracerFor returns the tracer for a call, nil for none.
+func (t *telemetry) tracerFor(ctx context.Context) trace.Tracer {
+	if t.tracer != nil {
+		return t.tracer
+	}
+	if span := trace.SpanFromContext(ctx); span.SpanContext().IsValid() {
+		return newTracer(span.TracerProvider())
+	}
+	return nil
+}
+
+// acquireSpan is the telemetry of one call that acquires. Nil is none, and every method
+// does nothing then. Its methods are for the goroutine of the call: they run the code of a
+// span, which may be anybody's.
 type acquireSpan struct {
 	t        *telemetry
 	ctx      context.Context
-	span     trace.Span // nil without a provider
+	span     trace.Span // nil without a tracer
+	tracer   trace.Tracer
+	name     string
 	began    time.Time
 	waiting  time.Time // since the first refusal; zero before
 	attempts int
+	holder   string // the owner that the last link leads to
 }
 
-func (t *telemetry) startAcquire(ctx context.Context, name string, quorum, nodes int) acquireSpan {
-	s := acquireSpan{t: t, ctx: ctx}
-	if t.tracer == nil && t.meters == nil {
-		return s
+func (t *telemetry) startAcquire(ctx context.Context, name string, quorum, nodes int) *acquireSpan {
+	tracer := t.tracerFor(ctx)
+	if tracer == nil && t.meters == nil {
+		return nil
 	}
-	s.began = time.Now()
-	if t.tracer != nil {
-		s.ctx, s.span = t.tracer.Start(ctx, "quorumlock.acquire", trace.WithSpanKind(trace.SpanKindClient),
+	s := &acquireSpan{t: t, ctx: ctx, tracer: tracer, name: name, began: time.Now()}
+	if tracer != nil {
+		s.ctx, s.span = tracer.Start(ctx, "quorumlock.acquire", trace.WithSpanKind(trace.SpanKindClient),
 			trace.WithTimestamp(s.began),
 			trace.WithAttributes(attrName.String(name), attrNodes.Int(nodes), attrQuorum.Int(quorum)))
 	}
 	return s
 }
 
-// traceParent returns the W3C name of the span, or of the caller's span when
-// there is no provider here: it goes into the lock's value, for those who
-// wait behind it. Empty without any.
+// traceParent returns the W3C name of the span: it goes into the lock's value, for those
+// who wait behind it. Empty without a span.
 func (s *acquireSpan) traceParent() string {
-	sc := trace.SpanContextFromContext(s.ctx)
+	if s == nil || s.span == nil {
+		return ""
+	}
+	sc := s.span.SpanContext()
 	if !sc.IsValid() {
 		return ""
 	}
 	return "00-" + sc.TraceID().String() + "-" + sc.SpanID().String() + "-" + sc.TraceFlags().String()
 }
 
-// refused notes a round that came to nothing.
-func (s *acquireSpan) refused(err error) {
-	s.attempts++
-	if s.began.IsZero() {
+// waits notes that the call cannot have the lease at once. obstacle is what it waits for;
+// nil is not known.
+func (s *acquireSpan) waits(obstacle error) {
+	if s == nil {
 		return
 	}
 	if s.waiting.IsZero() {
 		s.waiting = time.Now()
+		s.t.meters.waiter(s.ctx, s.name, 1)
 	}
-	if s.span == nil || !s.span.IsRecording() {
-		return
-	}
-	attrs := []attribute.KeyValue{attrOutcome.String(outcome(err))}
 	var held *HeldError
 	var short *QuorumError
 	switch {
-	case errors.As(err, &held):
-		attrs = append(attrs, attrHolder.String(held.Holder.Label))
-	case errors.As(err, &short):
-		attrs = append(attrs, attrGot.Int(short.Got))
+	case s.span == nil || !s.span.IsRecording():
+	case errors.As(obstacle, &held):
+		s.behind(&held.Holder)
+	case errors.As(obstacle, &short):
+		if s.holder != "no quorum" { // once in a row
+			s.holder = "no quorum"
+			s.span.AddEvent("no quorum", trace.WithAttributes(attrReached.Int(short.Got)))
+		}
 	}
-	s.span.AddEvent("refused", trace.WithAttributes(attrs...))
 }
 
-// end ends the span and makes the lease remember it.
+// behind links the span to a holder that the call waits behind, when it is another than
+// before.
+func (s *acquireSpan) behind(h *Holder) {
+	if h.Owner == "" || h.Owner == s.holder {
+		return
+	}
+	s.holder = h.Owner
+	s.span.AddEvent("held", trace.WithAttributes(attrHolder.String(h.Label)))
+	if sc, ok := parseTraceParent(h.TraceParent); ok {
+		s.span.AddLink(trace.Link{SpanContext: sc, Attributes: []attribute.KeyValue{attrHolder.String(h.Label)}})
+	}
+}
+
+// follows links the span to the lease of this process that was passed on to the call.
+func (s *acquireSpan) follows(previous *spanRef) {
+	if s == nil || s.span == nil || previous == nil || !s.span.IsRecording() {
+		return
+	}
+	s.span.AddLink(trace.Link{SpanContext: previous.context})
+}
+
+// refused notes an attempt that came to nothing.
+func (s *acquireSpan) refused(err error) {
+	if s == nil {
+		return
+	}
+	s.attempts++
+	s.waits(err)
+}
+
+// woken notes that a node has reserved the lock for the call since its last attempt.
+func (s *acquireSpan) woken() {
+	if s != nil && s.span != nil {
+		s.span.AddEvent("woken")
+	}
+}
+
+// end ends the span.
 func (s *acquireSpan) end(l *Lease, err error) {
-	if s.began.IsZero() {
+	if s == nil {
 		return
 	}
 	now := time.Now()
 	var waited time.Duration
 	if !s.waiting.IsZero() {
 		waited = now.Sub(s.waiting)
+		s.t.meters.waiter(s.ctx, s.name, -1)
 	}
-	if m := s.t.meters; m != nil {
-		m.acquire.Record(s.ctx, now.Sub(s.began).Seconds(), metric.WithAttributes(attrOutcome.String(outcome(err))))
-		if waited > 0 {
-			m.wait.Record(s.ctx, waited.Seconds())
-		}
-	}
+	s.t.meters.acquired(s.ctx, s.name, now.Sub(s.began), waited, err)
 	if s.span == nil {
 		return
 	}
@@ -185,35 +227,61 @@ func (s *acquireSpan) end(l *Lease, err error) {
 		s.attempts++ // the one that was granted
 		s.span.SetAttributes(attrToken.Int64(l.token))
 	}
-	s.span.SetAttributes(attrOutcome.String(outcome(err)), attrAttempts.Int(s.attempts),
-		attrWait.Int64(waited.Milliseconds()))
+	s.span.SetAttributes(attrOutcome.String(outcome(err)), attrAttempts.Int(s.attempts), attrWait.Float64(waited.Seconds()))
 	setStatus(s.span, err)
 	s.span.End(trace.WithTimestamp(now))
 }
 
-// ref returns the span for the hold span to link to, nil without a provider.
+// ref returns the span for others to link to, nil without one.
 func (s *acquireSpan) ref() *spanRef {
-	if s.span == nil {
+	if s == nil || s.span == nil {
 		return nil
 	}
-	return &spanRef{s.span.SpanContext()}
+	return &spanRef{context: s.span.SpanContext(), tracer: s.tracer}
 }
 
-// spanRef is a span to link to.
-type spanRef struct{ context trace.SpanContext }
+// spanRef is a span to link to, and the tracer that made it.
+type spanRef struct {
+	context trace.SpanContext
+	tracer  trace.Tracer
+}
+
+func (r *spanRef) link() trace.SpanStartOption {
+	if r == nil {
+		return trace.WithLinks()
+	}
+	return trace.WithLinks(trace.Link{SpanContext: r.context})
+}
+
+// parseTraceParent reads what a holder has stored with its lock: version 00 of the W3C's
+// header, or a later one that begins like it.
+func parseTraceParent(text string) (trace.SpanContext, bool) {
+	const size = len("00-0123456789abcdef0123456789abcdef-0123456789abcdef-01")
+	if len(text) < size || text[2] != '-' || text[35] != '-' || text[52] != '-' || text[:2] == "ff" {
+		return trace.SpanContext{}, false
+	}
+	traceID, err1 := trace.TraceIDFromHex(text[3:35])
+	spanID, err2 := trace.SpanIDFromHex(text[36:52])
+	if err1 != nil || err2 != nil {
+		return trace.SpanContext{}, false
+	}
+	var flags trace.TraceFlags
+	if text[54] == '1' || text[54] == '3' {
+		flags = trace.FlagsSampled
+	}
+	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: traceID, SpanID: spanID, TraceFlags: flags, Remote: true}), true
+}
 
 // releaseSpan is the telemetry of one call of Release.
 type releaseSpan struct{ span trace.Span }
 
 func (t *telemetry) startRelease(ctx context.Context, l *Lease) (context.Context, releaseSpan) {
-	if t.tracer == nil {
+	tracer := t.tracerFor(ctx)
+	if tracer == nil {
 		return ctx, releaseSpan{}
 	}
-	opts := []trace.SpanStartOption{
-		trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithAttributes(attrName.String(l.Name()), attrToken.Int64(l.token)),
-	}
-	ctx, span := t.tracer.Start(ctx, "quorumlock.release", append(opts, l.acquired.link()...)...)
+	ctx, span := tracer.Start(ctx, "quorumlock.release", trace.WithSpanKind(trace.SpanKindClient),
+		trace.WithAttributes(attrName.String(l.Name()), attrToken.Int64(l.token)), l.acquired.link())
 	return ctx, releaseSpan{span}
 }
 
@@ -226,48 +294,28 @@ func (s releaseSpan) end(err error) {
 	s.span.End()
 }
 
-func (r *spanRef) link() []trace.SpanStartOption {
-	if r == nil {
-		return nil
-	}
-	return []trace.SpanStartOption{trace.WithLinks(trace.Link{SpanContext: r.context})}
-}
-
-// opened counts a lease that was granted.
-func (t *telemetry) opened() {
-	if t.meters != nil {
-		t.meters.leases.Add(context.Background(), 1)
-	}
-}
-
-// held makes the hold span of a lease that has ended: a root span with the
-// true times, linked to the acquire span, because no span stays open for the
-// hours that a lease may last.
+// held makes the hold span of a lease that has ended: a root span with the true times,
+// linked to the acquire span, because no span stays open for the hours that a lease may
+// last.
 func (t *telemetry) held(l *Lease, now time.Duration) {
-	if t.tracer == nil && t.meters == nil {
+	tracer := t.tracer
+	if l.acquired != nil {
+		tracer = l.acquired.tracer
+	}
+	if tracer == nil && t.meters == nil {
 		return
 	}
 	err := l.Err()
 	var lost *LostError
 	errors.As(err, &lost)
-	if m := t.meters; m != nil {
-		ctx := context.Background()
-		m.leases.Add(ctx, -1)
-		m.hold.Record(ctx, (now - l.granted).Seconds())
-		if lost != nil {
-			m.losses.Add(ctx, 1, metric.WithAttributes(attrReason.String(lost.Reason.slug())))
-		}
-	}
-	if t.tracer == nil {
+	t.meters.held(l.Name(), now-l.granted, lost)
+	if tracer == nil {
 		return
 	}
 	began, ended := l.hold.m.clock.Time(l.granted), l.hold.m.clock.Time(now)
 	l.hold.m.reporter.add(func() {
-		opts := []trace.SpanStartOption{
-			trace.WithNewRoot(), trace.WithTimestamp(began),
-			trace.WithAttributes(attrName.String(l.Name()), attrToken.Int64(l.token)),
-		}
-		_, span := t.tracer.Start(context.Background(), "quorumlock.hold", append(opts, l.acquired.link()...)...)
+		_, span := tracer.Start(context.Background(), "quorumlock.hold", trace.WithNewRoot(), trace.WithTimestamp(began),
+			trace.WithAttributes(attrName.String(l.Name()), attrToken.Int64(l.token)), l.acquired.link())
 		if lost != nil {
 			span.SetAttributes(attrReason.String(lost.Reason.slug()))
 			setStatus(span, err)
@@ -277,46 +325,44 @@ func (t *telemetry) held(l *Lease, now time.Duration) {
 	})
 }
 
-// renewed counts a renewal and how much validity it found left.
-func (t *telemetry) renewed(validity time.Duration) {
-	if t.meters != nil {
-		ctx := context.Background()
-		t.meters.renewals.Add(ctx, 1, metric.WithAttributes(attrOutcome.String("renewed")))
-		t.meters.left.Record(ctx, validity.Seconds())
-	}
-}
-
-// atRisk counts a warning.
-func (t *telemetry) atRisk() {
-	if t.meters != nil {
-		t.meters.renewals.Add(context.Background(), 1, metric.WithAttributes(attrOutcome.String("at_risk")))
-	}
-}
-
-// node counts an answer of a node.
-func (t *telemetry) node(op node.Kind, status node.Status) {
-	if t.meters != nil {
-		t.meters.nodeOps.Add(context.Background(), 1,
-			metric.WithAttributes(attrOp.String(op.String()), attrOutcome.String(status.String())))
-	}
-}
-
-// setStatus marks a span as failed. The error is not recorded as an event:
-// status and error.type are what OpenTelemetry asks for.
+// setStatus marks a span as failed when the call has failed. A name that is taken, and a
+// caller that has given up, are outcomes. The description is the same for all errors of a
+// kind: values would make one group of each.
 func setStatus(span trace.Span, err error) {
-	if err == nil || !span.IsRecording() {
+	kind := errorType(err)
+	if kind == "" || !span.IsRecording() {
 		return
 	}
-	span.SetStatus(codes.Error, err.Error())
-	span.SetAttributes(attrError.String(outcome(err)))
+	span.SetStatus(codes.Error, descriptions[kind])
+	span.SetAttributes(attrError.String(kind))
 }
 
-// outcome names an error in telemetry.
+// descriptions are the texts of a failed span's status.
+var descriptions = map[string]string{
+	"timeout":   "the context's deadline passed before the call was through",
+	"no_quorum": "too few nodes gave an answer that counts",
+	"lost":      "the lease ended before it was released",
+	"other":     "the call failed",
+}
+
+// errorType returns what an error is as error.type, "" for an outcome that is no failure.
+func errorType(err error) string {
+	switch kind := outcome(err); kind {
+	case "ok", "held", "cancelled", "released", "closed":
+		return ""
+	default:
+		return kind
+	}
+}
+
+// outcome names what came of a call.
 func outcome(err error) string {
 	switch {
 	case err == nil:
 		return "ok"
-	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+	case errors.Is(err, context.DeadlineExceeded):
+		return "timeout"
+	case errors.Is(err, context.Canceled):
 		return "cancelled"
 	case errors.Is(err, ErrHeld):
 		return "held"

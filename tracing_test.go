@@ -2,10 +2,12 @@ package quorumlock_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
@@ -26,6 +28,8 @@ type recorder struct {
 	hangs string
 	mu    sync.Mutex
 	ended []*recorded
+
+	started int
 }
 
 type recorded struct {
@@ -37,7 +41,9 @@ type recorded struct {
 	context   trace.SpanContext
 	attrs     map[attribute.Key]attribute.Value
 	events    []string
+	links     []trace.Link // added later, apart from those of config
 	status    codes.Code
+	text      string // of the status
 	from, to  time.Time
 }
 
@@ -59,7 +65,8 @@ func (r *recorder) Start(ctx context.Context, name string, opts ...trace.SpanSta
 		r: r, name: name, config: trace.NewSpanStartConfig(opts...),
 		parent: trace.SpanContextFromContext(ctx), attrs: map[attribute.Key]attribute.Value{},
 	}
-	id := byte(len(r.ended) + 1)
+	r.started++
+	id := byte(r.started)
 	traceID := s.parent.TraceID()
 	if !s.parent.IsValid() || s.config.NewRoot() {
 		traceID, s.parent = trace.TraceID{15: id}, trace.SpanContext{}
@@ -76,7 +83,9 @@ func (r *recorder) Start(ctx context.Context, name string, opts ...trace.SpanSta
 
 func (s *recorded) SpanContext() trace.SpanContext            { return s.context }
 func (s *recorded) IsRecording() bool                         { return true }
-func (s *recorded) SetStatus(code codes.Code, _ string)       { s.status = code }
+func (s *recorded) SetStatus(code codes.Code, text string)    { s.status, s.text = code, text }
+func (s *recorded) AddLink(link trace.Link)                   { s.links = append(s.links, link) }
+func (s *recorded) TracerProvider() trace.TracerProvider      { return s.r }
 func (s *recorded) AddEvent(n string, _ ...trace.EventOption) { s.events = append(s.events, n) }
 func (s *recorded) RecordError(error, ...trace.EventOption) {
 	panic("status and error.type, not RecordError")
@@ -163,9 +172,9 @@ func TestSpansTellWhoWaitedAndHowLongALeaseWasHeld(t *testing.T) {
 	require.Error(t, err)
 	acquire = r.take(t, "quorumlock.acquire")
 	assert.Equal(t, codes.Error, acquire.status)
-	assert.Equal(t, "cancelled", acquire.attrs["error.type"].AsString())
-	assert.NotEmpty(t, acquire.events)
-	assert.Positive(t, acquire.attrs["quorumlock.wait_ms"].AsInt64())
+	assert.Equal(t, "timeout", acquire.attrs["error.type"].AsString())
+	assert.Equal(t, []string{"held"}, acquire.events, "one event for a holder, and not one for a poll")
+	assert.InDelta(t, 0.1, acquire.attrs["quorumlock.wait.duration"].AsFloat64(), 0.095)
 	for _, server := range servers {
 		server.MustDo("SET", "quorumlock:job", "somebody else")
 	}
@@ -176,14 +185,153 @@ func TestSpansTellWhoWaitedAndHowLongALeaseWasHeld(t *testing.T) {
 	assert.Equal(t, codes.Error, hold.status)
 }
 
-func TestTheCallersTraceIsStoredWithoutAProvider(t *testing.T) {
+func TestSpansAreMadeWithTheProviderOfTheCallersSpan(t *testing.T) {
+	r := &recorder{}
 	m := connect(t, redistest.Addrs(redistest.Start(t, 1)))
-	ctx, caller := (&recorder{}).Start(background, "caller")
-	_, err := m.Acquire(ctx, "job")
+	untraced, err := m.Acquire(background, "untraced")
 	require.NoError(t, err)
+	require.NoError(t, untraced.Release(background))
+
+	ctx, caller := r.Start(background, "caller")
+	l, err := m.Acquire(ctx, "job")
+	require.NoError(t, err)
+	acquire := r.take(t, "quorumlock.acquire")
+	assert.Equal(t, caller.SpanContext().SpanID(), acquire.parent.SpanID())
 	s, err := m.Inspect(background, "job")
 	require.NoError(t, err)
-	assert.Contains(t, s.Holder.TraceParent, caller.SpanContext().SpanID().String())
+	assert.Contains(t, s.Holder.TraceParent, acquire.context.SpanID().String(), "stored with the lock")
+	require.NoError(t, l.Release(ctx))
+	assert.Equal(t, caller.SpanContext().SpanID(), r.take(t, "quorumlock.release").parent.SpanID())
+	eventually(t, "the hold as well", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.ended) == 3 })
+	assert.Equal(t, "job", r.take(t, "quorumlock.hold").attrs["quorumlock.name"].AsString())
+}
+
+// A name that is taken, and a caller that goes away, are outcomes of a call that works.
+func TestOnlyErrorsAreErrorsInATrace(t *testing.T) {
+	r := &recorder{}
+	m, servers := newManager(t, 3, quorumlock.WithTracerProvider(r))
+	acquired := func(ctx context.Context, name string, opts ...quorumlock.AcquireOption) (*recorded, *quorumlock.Lease) {
+		t.Helper()
+		r.mu.Lock()
+		r.ended = nil
+		r.mu.Unlock()
+		l, _ := m.Acquire(ctx, name, opts...)
+		return r.take(t, "quorumlock.acquire"), l
+	}
+	span, l := acquired(background, "job")
+	assert.Equal(t, codes.Unset, span.status)
+	span, _ = acquired(background, "job", quorumlock.WithWait(0))
+	assert.Equal(t, codes.Unset, span.status)
+	assert.Equal(t, "held", span.attrs["quorumlock.outcome"].AsString())
+	assert.NotContains(t, span.attrs, attribute.Key("error.type"))
+	ctx, cancel := context.WithCancel(background)
+	time.AfterFunc(50*time.Millisecond, cancel)
+	span, _ = acquired(ctx, "job")
+	assert.Equal(t, codes.Unset, span.status)
+	assert.Equal(t, "cancelled", span.attrs["quorumlock.outcome"].AsString())
+	require.NoError(t, l.Release(background))
+
+	for _, s := range servers[:2] {
+		s.Stop()
+	}
+	span, _ = acquired(background, "job", quorumlock.WithWait(0))
+	assert.Equal(t, codes.Error, span.status)
+	assert.Equal(t, "no_quorum", span.attrs["error.type"].AsString())
+	assert.Equal(t, "too few nodes gave an answer that counts", span.text, "the same for all: no names, no durations")
+	for _, s := range servers[:2] {
+		s.Continue()
+	}
+}
+
+// The second holder is another client, which the nodes have let in after the first.
+func TestAWaitersSpanLinksToEachHolderThatItWaitedBehind(t *testing.T) {
+	servers := redistest.Start(t, 3)
+	ofFirst, ofWaiting := &recorder{}, &recorder{started: 100} // IDs that the processes do not share
+	first := connect(t, redistest.Addrs(servers), quorumlock.WithTracerProvider(ofFirst))
+	waiting := connect(t, redistest.Addrs(servers), quorumlock.WithTracerProvider(ofWaiting),
+		quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(5 * time.Millisecond) }))
+	_, err := first.Acquire(background, "job")
+	require.NoError(t, err)
+	got := make(chan *quorumlock.Lease, 1)
+	go func() {
+		l, err := waiting.Acquire(background, "job")
+		assert.NoError(t, err)
+		got <- l
+	}()
+	eventually(t, "it waits", func() bool {
+		s, err := first.Inspect(background, "job")
+		return err == nil && s.Waiters == 1
+	})
+	const second = "00-000000000000000000000000000000ee-00000000000000ee-01"
+	for _, s := range servers {
+		s.MustDo("SET", "quorumlock:job", strings.Repeat("e", 32)+" 0 1795344466720373 "+second+" second")
+	}
+	time.Sleep(300 * time.Millisecond) // it polls, again and again
+	for _, s := range servers {
+		s.MustDo("DEL", "quorumlock:job")
+	}
+	require.NoError(t, (<-got).Release(background))
+
+	span := ofWaiting.take(t, "quorumlock.acquire")
+	var holders []string
+	for _, link := range span.links {
+		assert.True(t, link.SpanContext.IsRemote())
+		assert.True(t, link.SpanContext.IsSampled())
+		holders = append(holders, link.SpanContext.SpanID().String())
+	}
+	assert.Equal(t, []string{ofFirst.take(t, "quorumlock.acquire").context.SpanID().String(), "00000000000000ee"}, holders)
+	held := 0
+	for _, event := range span.events {
+		if event == "held" {
+			held++
+		}
+	}
+	assert.Equal(t, 2, held, "one event for a holder, and not one for a poll")
+}
+
+// The lease is passed on inside the process: the nodes say nothing of it.
+func TestACallersSpanLinksToTheLeaseThatWasPassedOnToIt(t *testing.T) {
+	r := &recorder{}
+	m, _ := newManager(t, 3, quorumlock.WithTracerProvider(r))
+	other := connect(t, addresses(m))
+	stranger, err := other.Acquire(background, "job")
+	require.NoError(t, err)
+	var callers sync.WaitGroup
+	for range 3 { // the first of them contends, and the lease goes from one to the next
+		callers.Go(func() {
+			l, err := m.Acquire(background, "job")
+			if assert.NoError(t, err) {
+				time.Sleep(20 * time.Millisecond)
+				assert.NoError(t, l.Release(background))
+			}
+		})
+	}
+	eventually(t, "they wait", func() bool { s, err := m.Inspect(background, "job"); return err == nil && s.Waiters > 0 })
+	require.NoError(t, stranger.Release(background))
+	callers.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	spans, linked := map[trace.SpanID]bool{}, 0
+	for _, s := range r.ended {
+		if s.name == "quorumlock.acquire" {
+			spans[s.context.SpanID()] = true
+		}
+	}
+	for _, s := range r.ended {
+		for _, link := range s.links {
+			if s.name == "quorumlock.acquire" && spans[link.SpanContext.SpanID()] {
+				linked++
+			}
+		}
+	}
+	assert.GreaterOrEqual(t, linked, 2, "each of those that came after the first")
+}
+
+func addresses(m *quorumlock.Manager) (all []string) {
+	for _, n := range m.Nodes() {
+		all = append(all, n.Addr)
+	}
+	return all
 }
 
 func TestASpanProcessorThatHangsHoldsUpNoLoss(t *testing.T) {

@@ -83,14 +83,23 @@ func (h *hold) stepLocked(in quorum.Input, with func()) (s transition) {
 		h.lease.endLocked(h.lossLocked(s.now))
 	case quorum.StateReleased:
 		h.over = true
-		h.m.dog.schedule(h, quorum.Never)
+		if keep := h.lease.granted + h.terms.minHold; keep > s.now {
+			h.remains = keep
+			h.m.dog.schedule(h, keep)
+		} else {
+			h.m.dog.schedule(h, quorum.Never)
+		}
 		h.lease.endLocked(ErrReleased)
 	default:
 		h.settle(s.now, s.Output)
 	}
-	if s.over = h.over; s.over && running {
-		s.ended = h.lease
+	if s.over = h.over; s.over {
+		h.m.own.remove(h)
+		if running {
+			s.ended = h.lease
+		}
 	}
+	h.countRisk()
 	s.lost = s.over && h.machine.State() == quorum.StateLost
 	return s
 }
@@ -175,7 +184,7 @@ func (l *Lease) sendRenewed(now time.Duration) {
 		return
 	}
 	h := l.hold
-	h.m.telemetry.renewed(time.Duration(l.stop.Load()) - now)
+	h.m.telemetry.meters.renewed(l.Name(), time.Duration(l.stop.Load())-now)
 	if l.watch == nil && h.m.bus.watched.Load() == 0 {
 		return
 	}
@@ -195,7 +204,6 @@ func (l *Lease) sendAtRisk(now time.Duration) {
 		return
 	}
 	h := l.hold
-	h.m.telemetry.atRisk()
 	if l.watch == nil && h.m.bus.watched.Load() == 0 {
 		return
 	}

@@ -29,9 +29,9 @@ type waiter struct {
 	m     *Manager
 	terms *terms
 	lock  string
-	once  bool // TryAcquire's
-	ctx   context.Context
-	span  *spanRef // of the call; nil without tracing
+	once  bool            // TryAcquire's
+	ctx   context.Context // ends with the caller's, or when it has waited long enough
+	call  *acquireSpan    // nil without telemetry
 
 	ticket  string        // the member of the nodes' queues
 	place   string        // in them: the instant of the call, µs of the cluster's time
@@ -49,6 +49,7 @@ type waiter struct {
 	machine  quorum.Waiter
 	attempt  *attempt // that got the lease
 	enrolled bool     // wake-ups for the ticket lead here
+	woken    bool     // a node has reserved the lock since the last attempt began
 }
 
 // waiters finds waiters by their tickets.
@@ -190,6 +191,7 @@ func (m *Manager) onWake(i int, kind node.WakeKind, ticket, lock string) {
 	}
 	w.mu.Lock()
 	reaction, a := w.machine.Wake(m.clock.Now(), i, what, mathrand.Float64()), w.attempt
+	w.woken = w.woken || what == quorum.WakeReserved
 	w.mu.Unlock()
 	switch reaction {
 	case quorum.ReactionReschedule:
@@ -260,6 +262,10 @@ func (w *waiter) begin() quorum.Ask {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	ask := w.machine.Begin(w.m.clock.Now())
+	if w.woken {
+		w.woken = false
+		w.call.woken()
+	}
 	if ask.Ticket {
 		w.prepare()
 		if !w.enrolled {

@@ -154,6 +154,7 @@ func (d *watchdog) tend(now time.Duration, due []*hold) {
 		switch live, begin := h.tick(now, &heal); {
 		case begin:
 			renew = append(renew, h)
+			h.remind(now)
 		case live:
 		case now < h.remains:
 			d.schedule(h, h.remains)
@@ -182,6 +183,10 @@ func (m *Manager) releaseAll(holds []*hold) (requests []*node.Request) {
 			h.mu.Lock()
 			special, value := h.waiter != nil || h.acquire != nil, h.value
 			h.mu.Unlock()
+			if keep := h.keepRequest(); keep != nil {
+				requests = append(requests, keep)
+				continue
+			}
 			if special {
 				requests = append(requests, h.releaseRequest(node.TicketUpdate{}))
 				continue
@@ -355,7 +360,7 @@ type round struct {
 
 // Receive steps every hold of the round.
 func (r *round) Receive(i int, req *node.Request, reply *node.Reply) {
-	r.m.telemetry.node(req.Kind, reply.Status)
+	r.m.answered(i, req, reply)
 	if reply.Status == node.Done && len(reply.Answers) != len(r.holds) {
 		reply.Status, reply.Err = node.Unknown, errors.New("answers for other locks")
 	}

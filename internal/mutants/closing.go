@@ -309,19 +309,19 @@ var closing = []mutant{
 	{
 		name: "Close gives up a node that makes progress", file: "internal/node/node.go",
 		old: "if now == seen && !resting {",
-		new: "if !resting {",
+		new: "if seen <= now && !resting {",
 		pkg: scripts, run: "TestCloseGoesOnWhileTheNodeMakesProgress$",
 	},
 	{
 		name: "Close never gives up", file: "internal/node/node.go",
 		old: "if now == seen && !resting {",
-		new: "if now > seen+1<<40 {",
+		new: "if now > seen+1<<40 && !resting {",
 		pkg: scripts, run: "TestCloseGivesUpAfterASecondWithoutProgress$",
 	},
 	{
 		name: "Close gives up a node that waits for its time", file: "internal/node/node.go",
 		old: "if now == seen && !resting {",
-		new: "if now == seen {",
+		new: "if now == seen && (resting || !resting) {",
 		pkg: scripts, run: "TestCloseWaitsForTheReleaseOfALockThatMayStillBeMade$",
 	},
 	{
@@ -410,8 +410,8 @@ var closing = []mutant{
 	},
 	{
 		name: "Close waits for the span processors of calls", file: "acquire.go",
-		old: "\tspan.end(l, err)\n\treturn l, err",
-		new: "\tm.inflight.Add(1)\n\tspan.end(l, err)\n\tm.inflight.Done()\n\treturn l, err",
+		old: "\tcall.end(l, err)\n\treturn l, err",
+		new: "\tm.inflight.Add(1)\n\tcall.end(l, err)\n\tm.inflight.Done()\n\treturn l, err",
 		pkg: real, run: "TestASpanProcessorThatHangsInACallHoldsUpNoClose$",
 	},
 	{

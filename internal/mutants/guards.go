@@ -157,7 +157,7 @@ var guards = []mutant{
 	{
 		name: "votes of a node whose clock was stepped", file: "internal/node/batch.go",
 		old: "case r.Status == Granted && n.quarantineReason != nil:",
-		new: "case r.Status == Granted && n.quarantineReason != nil && s == nil:",
+		new: "case r.Status == Granted && n.quarantineReason != nil && e.req == nil:",
 		pkg: virtual, run: "TestAVoteThatShowsASteppedClockDoesNotCount$",
 	},
 	{

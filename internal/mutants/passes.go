@@ -187,8 +187,8 @@ var passes = []mutant{
 	},
 	{
 		name: "a hold without renewal is passed on", file: "local.go",
-		old: "h.terms.maxHold == 0 && !h.terms.manual &&",
-		new: "h.terms.maxHold == 0 &&",
+		old: "h.terms.minHold == 0 && !h.terms.manual &&",
+		new: "h.terms.minHold == 0 &&",
 		pkg: real, run: "TestALeaseWithoutRenewalStartsWithItsWholeTTL$",
 	},
 	{
@@ -199,8 +199,8 @@ var passes = []mutant{
 	},
 	{
 		name: "a passed lease has the context of another call", file: "local.go",
-		old: "values: w.ctx, acquired: w.span}",
-		new: "values: h.lease.values, acquired: w.span}",
+		old: "values: w.ctx, acquired: w.call.ref()}",
+		new: "values: h.lease.values, acquired: w.call.ref()}",
 		pkg: real, run: "TestALeaseIsPassedOnInTheOrderOfTheCalls$",
 	},
 	{
@@ -259,8 +259,8 @@ var passes = []mutant{
 	},
 	{
 		name: "a release carries no ticket", file: "local.go",
-		old: "Subscribed: h.m.waiters.subscribedNodes().Len() >= h.m.quorum() && !h.m.waiters.left.Load(),",
-		new: "Subscribed: false,",
+		old: "Subscribed: h.m.waiters.subscribedNodes()",
+		new: "Subscribed: h.m == nil && h.m.waiters.subscribedNodes()",
 		pkg: real, run: "TestTheReleaseOfALeaseCarriesTheTicketOfTheNextCaller$",
 	},
 	{
@@ -303,7 +303,7 @@ var passes = []mutant{
 	{
 		name: "a subscriber that comes back wakes nobody", file: "waiters.go",
 		old: "\t\tif reaction == quorum.ReactionReschedule {\n\t\t\tw.ring()\n\t\t}\n",
-		new: "",
+		new: "\t\t_ = reaction\n",
 		pkg: real, run: "TestAWaiterThatLosesItsSubscriptionIsServedAllTheSame$",
 	},
 	{

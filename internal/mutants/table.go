@@ -14,5 +14,5 @@ const (
 // all returns every mutant: the bugs, by what they concern. A bug is a change that
 // somebody could make in good faith.
 func all() []mutant {
-	return slices.Concat(votes, locks, registers, queues, messages, guards, lives, waiters, callers, passes, closing, nodes)
+	return slices.Concat(votes, locks, registers, queues, messages, guards, lives, waiters, callers, passes, closing, nodes, comforts)
 }

@@ -15,7 +15,7 @@ import (
 func Refuse(o *rueidis.ClientOption) (field, fix string) {
 	switch {
 	case len(o.InitAddress) == 0 || o.InitAddress[0] == "":
-		return "InitAddress", "name one host:port for each node"
+		return "InitAddress is empty", "name one host:port for each node"
 	case len(o.InitAddress) > 1:
 		return "InitAddress", "name one host:port for each node; several addresses are several nodes"
 	case o.Sentinel.MasterSet != "":

@@ -96,9 +96,6 @@ func (n *Node) retryReleases() {
 		return
 	}
 	now := time.Now()
-	if now.Before(n.retriesAt) {
-		return
-	}
 	var due []entry
 	n.retries = slices.DeleteFunc(n.retries, func(r releaseRetry) bool {
 		if now.Before(r.at) {

@@ -32,6 +32,9 @@ const (
 	Misconfigured
 	// notApplied is Unsent, and the request may be sent again at once.
 	notApplied
+
+	// Statuses is how many values of Status there are, none among them.
+	Statuses = int(notApplied) + 1
 )
 
 // String returns the status as a telemetry attribute.

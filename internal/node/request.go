@@ -22,6 +22,9 @@ const (
 	Recall
 	Read
 	Forget // the node's own
+
+	// Kinds is how many values of Kind there are, none among them.
+	Kinds = int(Forget) + 1
 )
 
 // String returns the name of the operation in errors and telemetry.
@@ -270,6 +273,14 @@ func NewReleases(locks [][2]string, expires time.Duration) *Request {
 		r.args = append(r.args, "release", l[1][:OwnerLen+1])
 	}
 	return r
+}
+
+// NewKeep returns a request that has a lock of ours live so many milliseconds from when it
+// arrives, though its lease is over: nobody else gets the name until then.
+func NewKeep(lock, value, ms string, expires time.Duration) *Request {
+	return &Request{
+		Kind: Extend, Expires: expires, urgent: true, insists: true, keys: []string{lock}, args: []string{"extend", proof(value), ms},
+	}
 }
 
 // NewPass returns a request that takes a ticket out of the queue and passes on what
