@@ -27,17 +27,22 @@ func (p *program) acquire(
 	if err != nil {
 		return nil, nil, waitEnded(err, o)
 	}
-	lease, err := m.TryAcquire(ctx, name)
+	var opts []quorumlock.AcquireOption
+	if o.minHold > 0 {
+		opts = append(opts, quorumlock.WithMinHold(o.minHold))
+	}
+	lease, err := m.TryAcquire(ctx, name, opts...)
 	if o.waitGiven && o.wait == 0 || !worthWaiting(err) || ctx.Err() != nil {
 		return lease, m, waitEnded(err, o)
 	}
 	p.note("%s; waiting", oneLine(err))
 	if o.waitGiven {
-		bounded, cancel := context.WithTimeoutCause(ctx, o.wait, fmt.Errorf("--wait %v is over", o.wait))
-		defer cancel()
-		ctx = bounded
+		opts = append(opts, quorumlock.WithWait(o.wait))
 	}
-	lease, err = m.Acquire(ctx, name)
+	lease, err = m.Acquire(ctx, name, opts...)
+	if o.waitGiven && worthWaiting(err) && ctx.Err() == nil {
+		err = fmt.Errorf("%w; --wait %v is over", err, o.wait)
+	}
 	return lease, m, waitEnded(err, o)
 }
 
@@ -57,8 +62,6 @@ func waitEnded(err error, o runOptions) error {
 	case err == nil:
 		return nil
 	case code == exitConflict:
-		return &exitError{code: o.conflict, err: err}
-	case code == exitInternal && errors.Is(err, context.DeadlineExceeded):
 		return &exitError{code: o.conflict, err: err}
 	default:
 		return err

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"slices"
@@ -181,7 +182,8 @@ func (c *connection) tlsConfig() (*tls.Config, error) {
 
 // manager returns a Manager over the nodes.
 func (c *connection) manager(ctx context.Context, opts ...quorumlock.Option) (*quorumlock.Manager, error) {
-	opts = append(opts, quorumlock.WithPrefix(c.prefix))
+	// What the library would log, a command says itself, in a line for a person.
+	opts = append(opts, quorumlock.WithPrefix(c.prefix), quorumlock.WithLogger(slog.New(slog.DiscardHandler)))
 	if c.nodeTimeout > 0 {
 		opts = append(opts, quorumlock.WithNodeTimeout(c.nodeTimeout))
 	}

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -111,6 +112,7 @@ func eventually(tb testing.TB, what string, is func() bool) {
 // open returns a Manager of the test, which is closed with it.
 func open(tb testing.TB, addrs []string, opts ...quorumlock.Option) *quorumlock.Manager {
 	tb.Helper()
+	opts = append(opts, quorumlock.WithLogger(slog.New(slog.DiscardHandler)))
 	var m *quorumlock.Manager
 	eventually(tb, "a quorum", func() (ok bool) {
 		var err error

@@ -68,7 +68,7 @@ another user) are out of reach.`,
 	f := c.Flags()
 	f.Var(durationFlag{&o.ttl}, "ttl", "how long the lock outlives a holder that died,\n1s to 24h")
 	f.Var(durationFlag{&o.wait}, "wait", "how long to wait for the lock; 0 asks once\n(default: for ever)")
-	f.Var(durationFlag{&o.minHold}, "min-hold", "keep the lock at least this long")
+	f.Var(durationFlag{&o.minHold}, "min-hold", "keep the name taken for at least this long")
 	f.StringVar(&o.holder, "holder", "", "`LABEL` that others see\n(default: host, process id, command)")
 	f.Var(durationFlag{&o.grace}, "grace", "what is left of the lease at TERM, at most\nhalf the TTL; 0 is KILL alone\n(default: a fifth of the TTL, at most 10s)")
 	f.IntVarP(&o.conflict, "conflict-exit-code", "E", o.conflict, "exit `CODE` when another holds the lock\n")
@@ -132,9 +132,8 @@ func (p *program) run(ctx context.Context, name string, argv []string, o runOpti
 	if err != nil {
 		return err
 	}
-	granted := time.Now()
 	code, err := p.underLease(lease, path, argv, o, signals)
-	p.giveBack(lease, granted, o, signals)
+	p.giveBack(lease, o)
 	if err != nil {
 		return err
 	}
@@ -204,38 +203,17 @@ func environment(l *quorumlock.Lease) []string {
 		"QUORUMLOCK_OWNER="+l.Owner())
 }
 
-// giveBack releases the lease, which may have ended already.
-func (p *program) giveBack(l *quorumlock.Lease, granted time.Time, o runOptions, signals <-chan os.Signal) {
-	if l.Err() == nil {
-		holdUntil(l, granted.Add(o.minHold), signals)
-	}
+// giveBack releases the lease, which may have ended already. With --min-hold the
+// nodes keep the name taken until then, without this process.
+func (p *program) giveBack(l *quorumlock.Lease, o runOptions) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	err := l.Release(ctx)
 	if errors.Is(err, quorumlock.ErrNoQuorum) {
-		p.note("the release of %q is not confirmed, the lock is free after %v at the latest: %s", l.Name(), o.ttl, oneLine(err))
+		p.note("the release of %q is not confirmed, the lock is free after %v at the latest: %s", l.Name(), max(o.ttl, o.minHold), oneLine(err))
 	}
 	var lost *quorumlock.LostError
 	if errors.As(err, &lost) {
 		p.note("%s", oneLine(lost))
-	}
-}
-
-// holdUntil waits for the instant at which --min-hold is over. The lease is
-// renewed meanwhile; a signal that ends programs ends the wait.
-func holdUntil(l *quorumlock.Lease, until time.Time, signals <-chan os.Signal) {
-	left := time.NewTimer(time.Until(until))
-	defer left.Stop()
-	for {
-		select {
-		case <-left.C:
-			return
-		case <-l.Done():
-			return
-		case s := <-signals:
-			if slices.Contains(ending(), s) {
-				return
-			}
-		}
 	}
 }

@@ -46,7 +46,7 @@ func TestTheExitCodeSaysHowTheRunEnded(t *testing.T) {
 		{"no program", []string{"job", "--", script}, 126, "cannot be executed"},
 		{"held", []string{"taken", "--wait", "0", "--", "true"}, 75, `"taken" is held by somebody`},
 		{"held, its own code", []string{"taken", "-E", "3", "--wait", "0s", "--", "true"}, 3, `"taken" is held by somebody`},
-		{"no quorum", []string{"job", "--nodes", addrs[0] + ",127.0.0.1:1,127.0.0.1:2", "--", "true"}, 69, "1 of the 2 nodes needed"},
+		{"no quorum", []string{"job", "--nodes", addrs[0] + ",127.0.0.1:1,127.0.0.1:2", "--", "true"}, 69, "reached 1 node, need 2 of 3"},
 	} {
 		t.Run(c.claim, func(t *testing.T) {
 			o := invoke(t, addrs, append([]string{"run"}, c.args...)...)
