@@ -66,7 +66,7 @@ QUORUMLOCK_NODE_TIMEOUT. A flag on the command line wins.`,
 			}
 			return p.connection.complete(cmd.Flags())
 		},
-		RunE: func(cmd *cobra.Command, args []string) error { return unknownCommand(cmd, args) },
+		RunE: unknownCommand,
 		Args: cobra.ArbitraryArgs,
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {

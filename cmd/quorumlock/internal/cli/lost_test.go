@@ -25,11 +25,11 @@ import (
 // stubborn ignores TERM, as do its children: one prints, one sleeps, and one is a
 // child of a child. It writes its process id, which is that of its group.
 const stubborn = `trap '' TERM INT HUP
-(while :; do echo child; sleep 0.1; done) &
+(while :; do echo child; sleep 0.5; done) &
 (sleep 600; :) &
-( (while :; do echo grandchild; sleep 0.1; done) & sleep 600; : ) &
+( (while :; do echo grandchild; sleep 0.5; done) & sleep 600; : ) &
 echo $$ >"$1"
-while :; do echo command; sleep 0.1; done`
+while :; do echo command; sleep 0.5; done`
 
 // children returns how many commands are tried: few in a normal run, see make cli-children.
 func children(tb testing.TB) int {
@@ -43,7 +43,12 @@ func children(tb testing.TB) int {
 	return n
 }
 
-const lostTTL = 4 * time.Second
+// lostTTL is long enough for a busy machine to keep the leases until they are taken
+// away, and together is how many commands run at one time.
+const (
+	lostTTL  = 6 * time.Second
+	together = 5
+)
 
 // Every process of a command is dead when another client is granted the lock, whatever
 // silences the nodes. What another client sees is the proof: at its grant it looks for
@@ -73,8 +78,8 @@ func TestEveryProcessOfALostCommandIsDeadBeforeAnotherIsGrantedTheLock(t *testin
 	} {
 		t.Run(fault.claim, func(t *testing.T) {
 			t.Parallel()
-			for left := (children(t) + 1) / 2; left > 0; left -= 10 {
-				loseTogether(t, min(left, 10), fault.silence)
+			for left := (children(t) + 1) / 2; left > 0; left -= together {
+				loseTogether(t, min(left, together), fault.silence)
 			}
 		})
 	}
@@ -108,6 +113,7 @@ func loseTogether(t *testing.T, n int, silence func([]*redistest.Server, []*redi
 		eventually(t, "the command and its children run", func() bool { return len(members(group)) >= 4 })
 	}
 
+	t.Logf("%d commands run, the nodes go silent", n)
 	other := open(t, redistest.Addrs(servers), quorumlock.WithTTL(30*time.Second))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
