@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -94,26 +95,14 @@ func loseTogether(t *testing.T, n int, silence func([]*redistest.Server, []*redi
 		p := redistest.NewProxy(t, s.Addr())
 		proxies, through = append(proxies, p), append(through, p.Addr())
 	}
-	dir := t.TempDir()
-	commands, groups := make([]*exec.Cmd, n), make([]int, n)
+	commands := make([]*running, n)
 	for i := range commands {
-		commands[i] = commandLine(t, through, "run", name(i), "--ttl", lostTTL.String(), "--", "sh", "-c", stubborn, "sh", filepath.Join(dir, name(i)))
-		stdout, err := os.Create(filepath.Join(dir, name(i)+".out"))
-		require.NoError(t, err)
-		defer func() { _ = stdout.Close() }()
-		commands[i].Stdout = stdout
-		commands[i].Stderr = stdout
-		require.NoError(t, commands[i].Start())
+		commands[i] = runStubborn(t, through, name(i))
 	}
-	for i := range commands {
-		group, err := strconv.Atoi(written(t, filepath.Join(dir, name(i))))
-		require.NoError(t, err)
-		groups[i] = group
-		t.Cleanup(func() { _ = syscall.Kill(-group, syscall.SIGKILL) })
-		eventually(t, "the command and its children run", func() bool { return len(members(group)) >= 4 })
+	for _, c := range commands {
+		c.begins()
 	}
 
-	t.Logf("%d commands run, the nodes go silent", n)
 	other := open(t, redistest.Addrs(servers), quorumlock.WithTTL(30*time.Second))
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -122,25 +111,89 @@ func loseTogether(t *testing.T, n int, silence func([]*redistest.Server, []*redi
 	for i := range n {
 		wg.Go(func() {
 			_, err := other.Acquire(ctx, name(i))
-			alive[i] = members(groups[i]) // before anything else
+			alive[i] = members(commands[i].group) // before anything else
 			assert.NoError(t, err)
 		})
 	}
+	atWork := 0
+	for _, c := range commands {
+		if len(members(c.group)) >= 4 {
+			atWork++
+		}
+	}
+	t.Logf("%d of %d commands are at work when the nodes go silent", atWork, n)
 	silence(servers, proxies)
 	wg.Wait()
 	for i, c := range commands {
 		assert.Empty(t, alive[i], "processes of %s live at the grant of another client", name(i))
 		if len(alive[i]) > 0 {
-			_ = syscall.Kill(-groups[i], syscall.SIGKILL) // or the command line waits for it
+			_ = syscall.Kill(-c.group, syscall.SIGKILL) // or the command line waits for it
 		}
-		_ = c.Wait()
-		said, err := os.ReadFile(c.Stdout.(*os.File).Name())
-		require.NoError(t, err)
-		assert.Equal(t, exitLost, c.ProcessState.ExitCode(), "%s", tail(string(said)))
-		assert.Contains(t, string(said), "the command is stopped")
+		<-c.ended
+		assert.Equal(t, exitLost, c.ProcessState.ExitCode(), "%s", c.said())
+		assert.Contains(t, c.said(), "the command is stopped")
 	}
 }
 
-func name(i int) string { return fmt.Sprintf("job-%d", i) }
+// running is a command line whose command ignores TERM.
+type running struct {
+	*exec.Cmd
+	t     *testing.T
+	addrs []string
+	name  string
+	dir   string
+	ended chan struct{}
+	group int
+}
 
-func tail(s string) string { return s[max(0, len(s)-500):] }
+func runStubborn(t *testing.T, addrs []string, name string) *running {
+	r := &running{t: t, addrs: addrs, name: name}
+	r.start()
+	return r
+}
+
+func (r *running) start() {
+	r.dir, r.ended = r.t.TempDir(), make(chan struct{})
+	r.Cmd = commandLine(r.t, r.addrs, "run", r.name, "--ttl", lostTTL.String(), "--", "sh", "-c", stubborn, "sh", filepath.Join(r.dir, "pid"))
+	output, err := os.Create(filepath.Join(r.dir, "output"))
+	require.NoError(r.t, err)
+	r.Stdout, r.Stderr = output, output
+	require.NoError(r.t, r.Start())
+	go func(c *exec.Cmd, ended chan struct{}) {
+		_ = c.Wait()
+		_ = output.Close()
+		close(ended)
+	}(r.Cmd, r.ended)
+}
+
+// begins waits until the command and all its children run. On a starved machine no
+// quorum answers in time, or the lease is lost too early: then it starts again.
+func (r *running) begins() {
+	eventually(r.t, "the command and its children run", func() bool {
+		select {
+		case <-r.ended:
+			r.t.Logf("%s starts again: %s", r.name, r.said())
+			r.start()
+		default:
+		}
+		text, err := os.ReadFile(filepath.Join(r.dir, "pid"))
+		line, _, complete := strings.Cut(string(text), "\n")
+		if err != nil || !complete {
+			return false
+		}
+		r.group, err = strconv.Atoi(line)
+		require.NoError(r.t, err)
+		return len(members(r.group)) >= 4
+	})
+	group := r.group
+	r.t.Cleanup(func() { _ = syscall.Kill(-group, syscall.SIGKILL) })
+}
+
+// said returns the end of what the command line and its command have printed.
+func (r *running) said() string {
+	text, err := os.ReadFile(filepath.Join(r.dir, "output"))
+	require.NoError(r.t, err)
+	return string(text[max(0, len(text)-500):])
+}
+
+func name(i int) string { return fmt.Sprintf("job-%d", i) }
