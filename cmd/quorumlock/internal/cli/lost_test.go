@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -99,11 +100,13 @@ func loseTogether(t *testing.T, n int, silence func([]*redistest.Server, []*redi
 	for i := range commands {
 		commands[i] = runStubborn(t, through, name(i))
 	}
-	for _, c := range commands {
-		c.begins()
-	}
-
 	other := open(t, redistest.Addrs(servers), quorumlock.WithTTL(30*time.Second))
+	for slices.ContainsFunc(commands, func(c *running) bool { return !c.atWork() }) {
+		for _, c := range commands {
+			c.begins()
+		}
+	}
+	t.Logf("all %d commands are at work, the nodes go silent", n)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	alive := make([][]string, n)
@@ -115,13 +118,6 @@ func loseTogether(t *testing.T, n int, silence func([]*redistest.Server, []*redi
 			assert.NoError(t, err)
 		})
 	}
-	atWork := 0
-	for _, c := range commands {
-		if len(members(c.group)) >= 4 {
-			atWork++
-		}
-	}
-	t.Logf("%d of %d commands are at work when the nodes go silent", atWork, n)
 	silence(servers, proxies)
 	wg.Wait()
 	for i, c := range commands {
@@ -183,11 +179,14 @@ func (r *running) begins() {
 		}
 		r.group, err = strconv.Atoi(line)
 		require.NoError(r.t, err)
-		return len(members(r.group)) >= 4
+		return r.atWork()
 	})
 	group := r.group
 	r.t.Cleanup(func() { _ = syscall.Kill(-group, syscall.SIGKILL) })
 }
+
+// atWork reports whether the command and its children run.
+func (r *running) atWork() bool { return r.group > 0 && len(members(r.group)) >= 4 }
 
 // said returns the end of what the command line and its command have printed.
 func (r *running) said() string {
