@@ -142,6 +142,11 @@ battery-memory: deps ## The row of the battery that is about resident memory, wi
 soak: deps ## Four processes, 32 locks each, a random fault every 2 s (DURATION=30m SEED=1 NODES=3; RACE= is without the race detector).
 	cd battery && QUORUMLOCK_SOAK=$(DURATION) QUORUMLOCK_SEED=$(SEED) QUORUMLOCK_SOAK_NODES=$(NODES) $(GO) test $(RACE) -count=1 -timeout 0 -run '^TestSoak' $(TESTFLAGS)
 
+CHILDREN ?= 50
+.PHONY: cli-children
+cli-children: deps ## Take the lock away from commands that ignore TERM: all have to be dead before another client has it (CHILDREN=50).
+	cd cmd/quorumlock && QUORUMLOCK_CLI_CHILDREN=$(CHILDREN) $(GO) test -race -count=1 -v -timeout 1h -run '^TestEveryProcess' $(TESTFLAGS) ./internal/cli
+
 .PHONY: stress
 stress: deps ## Repeat tests under the race detector (PKG=./internal/node COUNT=20; all by default).
 	$(GO) test -race -count=$(COUNT) -timeout 2h $(TESTFLAGS) $(if $(PKG),$(PKG),$$($(GO) list -m | sed 's,$$,/...,'))
@@ -207,10 +212,18 @@ lint-fmt:
 lint-vet:
 	$(call each-module,$(GO) vet ./...)
 
-# Outside of the workspace: a module has to be complete by itself.
+# Outside of the workspace: a module has to be complete by itself. The command's
+# module has no replace directive, because go install refuses a module that has
+# one: it is checked in a copy of its go.mod that has.
 .PHONY: lint-tidy
 lint-tidy:
-	$(call each-module,GOWORK=off $(GO) mod tidy -diff)
+	$(call each-module,if grep -q '^replace' go.mod || [ "$$module" = github.com/quorumlock/quorumlock ]; then \
+			GOWORK=off $(GO) mod tidy -diff; \
+		else \
+			copy=$$(mktemp -d) && cp go.mod go.sum "$$copy" && \
+			$(GO) mod edit -replace=github.com/quorumlock/quorumlock=$(CURDIR) "$$copy/go.mod" && \
+			GOWORK=off $(GO) mod tidy -diff -modfile="$$copy/go.mod"; tidy=$$?; rm -rf "$$copy"; [ $$tidy -eq 0 ]; \
+		fi)
 
 # All modules have to require the versions that the workspace builds with. Done
 # in a copy, because go work sync can only write.
@@ -219,7 +232,7 @@ lint-work:
 	@copy=$$(mktemp -d); trap 'rm -rf "$$copy"' EXIT; \
 	tar -cf - --exclude ./.git --exclude ./bin . | tar -xf - -C "$$copy"; \
 	(cd "$$copy" && $(GO) work sync) || exit 1; \
-	status=0; for file in go.mod */go.mod $$(ls */*/go.mod 2>/dev/null); do diff -u "$$file" "$$copy/$$file" || status=1; done; \
+	status=0; for file in go.mod */go.mod */*/go.mod; do diff -u "$$file" "$$copy/$$file" || status=1; done; \
 	if [ $$status -ne 0 ]; then echo "the modules disagree with go.work, run go work sync"; fi; exit $$status
 
 .PHONY: lint-golangci

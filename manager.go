@@ -176,7 +176,7 @@ func (m *Manager) await(ctx context.Context) error {
 		}
 	}
 	if up, _ := m.census(); up < m.quorum() {
-		return &QuorumError{Op: "new", Need: m.quorum(), Got: up, of: len(m.nodes), Nodes: m.nodeErrors(errs)}
+		return &QuorumError{Op: "connect", Need: m.quorum(), Got: up, of: len(m.nodes), Nodes: m.nodeErrors(errs)}
 	}
 	return nil
 }

@@ -47,8 +47,8 @@ func draw(marks []mark) []byte {
 	top := noteHeight*notes + 16
 	p := &picture{scale: (width - left0 - right) / end.Seconds(), lanes: map[string]int{"alice": top, "bob": top + laneHeight}}
 	height := top + 2*laneHeight + 30
-	fmt.Fprintf(p, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="system-ui,sans-serif" font-size="13">`+"\n", width, height)
-	fmt.Fprintf(p, `<rect width="%d" height="%d" fill="#fff"/>`+"\n", width, height)
+	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" font-family="system-ui,sans-serif" font-size="13">`+"\n", width, height)
+	p.printf(`<rect width="%d" height="%d" fill="#fff"/>`+"\n", width, height)
 	p.axis(end, top+2*laneHeight)
 	p.notes(marks, top+2*laneHeight)
 	for _, who := range []string{"alice", "bob"} {
@@ -60,19 +60,23 @@ func draw(marks []mark) []byte {
 	return p.Bytes()
 }
 
+func (p *picture) printf(format string, args ...any) {
+	p.WriteString(fmt.Sprintf(format, args...)) // never fails, says its documentation
+}
+
 func (p *picture) x(at time.Duration) float64 { return left0 + at.Seconds()*p.scale }
 
 func (p *picture) text(x float64, y int, color, anchor, text string) {
-	fmt.Fprintf(p, `<text x="%.1f" y="%d" fill="%s" text-anchor="%s" stroke="#fff" stroke-width="4" paint-order="stroke">%s</text>`+"\n",
+	p.printf(`<text x="%.1f" y="%d" fill="%s" text-anchor="%s" stroke="#fff" stroke-width="4" paint-order="stroke">%s</text>`+"\n",
 		x, y, color, anchor, html.EscapeString(text))
 }
 
 func (p *picture) line(x1 float64, y1 int, x2 float64, y2 int, style string) {
-	fmt.Fprintf(p, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" %s/>`+"\n", x1, y1, x2, y2, style)
+	p.printf(`<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" %s/>`+"\n", x1, y1, x2, y2, style)
 }
 
 func (p *picture) bar(who string, from, to time.Duration, color string) {
-	fmt.Fprintf(p, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>`+"\n",
+	p.printf(`<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>`+"\n",
 		p.x(from), p.lanes[who]+8, max(p.x(to)-p.x(from), 1), barSize, color)
 }
 
