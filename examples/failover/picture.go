@@ -61,7 +61,7 @@ func draw(marks []mark) []byte {
 }
 
 func (p *picture) printf(format string, args ...any) {
-	p.WriteString(fmt.Sprintf(format, args...)) // never fails, says its documentation
+	_, _ = fmt.Fprintf(p, format, args...) // never fails, says the documentation of Buffer
 }
 
 func (p *picture) x(at time.Duration) float64 { return left0 + at.Seconds()*p.scale }
