@@ -16,6 +16,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -35,10 +36,11 @@ type settings struct {
 	rounds   int
 	faults   bool
 	picture  string
+	out      io.Writer // of the story
 }
 
 func main() {
-	var s settings
+	s := settings{out: os.Stdout}
 	flag.StringVar(&s.nodes, "nodes", "", "comma-separated host:port of real Redis masters; empty runs nodes in this process")
 	flag.StringVar(&s.endpoint, "endpoint", "http://127.0.0.1:4318", "OTLP/HTTP `URL` that gets the spans; none exports nothing")
 	flag.StringVar(&s.metrics, "metrics", "", "`host:port` to serve /checkout/metrics and /billing/metrics on, for Prometheus; empty serves nothing")
@@ -79,7 +81,7 @@ func run(ctx context.Context, s *settings) error {
 		services = append(services, service)
 	}
 	if s.metrics != "" {
-		stop, err := serve(ctx, s.metrics, services)
+		stop, err := serve(ctx, s, services)
 		if err != nil {
 			return err
 		}
@@ -130,7 +132,7 @@ func repeat(ctx context.Context, s *settings, services []*service, kept *recorde
 		}
 		spans := kept.take()
 		if round == 1 {
-			fmt.Print(tell(spans, s))
+			_, _ = io.WriteString(s.out, tell(spans, s))
 			if err := draw(s.picture, spans); err != nil {
 				return err
 			}

@@ -233,6 +233,27 @@ func TestANodeThatDiesStopsVotingUntilItIsBack(t *testing.T) {
 	})
 }
 
+func TestExemplarsLeadFromASlowWaitToItsTrace(t *testing.T) {
+	bubble(t, func(t *testing.T, cluster *quorumlocktest.Cluster) {
+		reader, p := sdkmetric.NewManualReader(), newTraced(t, "billing")
+		lease, err := manager(t, cluster).Acquire(t.Context(), "job")
+		require.NoError(t, err)
+		m := manager(t, cluster, quorumlock.WithTracerProvider(p), quorumlock.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
+		time.AfterFunc(time.Second, func() { assert.NoError(t, lease.Release(context.Background())) })
+		require.NoError(t, m.Do(t.Context(), "job", func(context.Context, *quorumlock.Lease) error { return nil }))
+		want := p.only(t, "quorumlock.acquire").SpanContext
+		for _, name := range []string{"quorumlock.acquire.duration", "quorumlock.wait.duration"} {
+			histogram, ok := collect(t, reader)[name].Data.(metricdata.Histogram[float64])
+			require.True(t, ok)
+			require.Len(t, histogram.DataPoints, 1)
+			require.Len(t, histogram.DataPoints[0].Exemplars, 1, name)
+			id, span := want.TraceID(), want.SpanID()
+			assert.Equal(t, id[:], histogram.DataPoints[0].Exemplars[0].TraceID, name)
+			assert.Equal(t, span[:], histogram.DataPoints[0].Exemplars[0].SpanID, name)
+		}
+	})
+}
+
 // sets returns the attributes of each data point.
 func sets(m metricdata.Metrics) (all []attribute.Set) {
 	switch data := m.Data.(type) {

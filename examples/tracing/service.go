@@ -102,25 +102,25 @@ func (s *service) close() {
 }
 
 // serve serves a page of metrics for each service, as the two processes would.
-func serve(ctx context.Context, addr string, services []*service) (stop func(), err error) {
+func serve(ctx context.Context, s *settings, services []*service) (stop func(), err error) {
 	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", addr)
+	listener, err := config.Listen(ctx, "tcp", s.metrics)
 	if err != nil {
 		return nil, fmt.Errorf("-metrics: %w", err)
 	}
 	mux := http.NewServeMux()
 	for _, s := range services {
-		mux.Handle("/"+s.name+"/metrics", promhttp.HandlerFor(s.page, promhttp.HandlerOpts{}))
+		mux.Handle("/"+s.name+"/metrics", promhttp.HandlerFor(s.page, promhttp.HandlerOpts{EnableOpenMetrics: true} /* for exemplars */))
 	}
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			fmt.Println("metrics:", err)
+			_, _ = fmt.Fprintln(s.out, "metrics:", err)
 		}
 	}()
-	fmt.Printf("metrics on http://%s/checkout/metrics and /billing/metrics\n", listener.Addr())
+	_, _ = fmt.Fprintf(s.out, "metrics on http://%s/checkout/metrics and /billing/metrics\n", listener.Addr())
 	return func() {
 		_ = server.Close()
 		<-done
