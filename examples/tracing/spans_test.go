@@ -162,11 +162,13 @@ func TestACallerOfTheSameProcessLinksToTheLeaseAtItsArrivalAndToTheOneBeforeIt(t
 		require.NoError(t, stranger.Release(t.Context()))
 		time.Sleep(1500 * time.Millisecond) // the second of the three is at work
 		caller()
+		time.Sleep(2 * time.Second) // the fourth is at work
+		caller()
 		callers.Wait()
 		settle()
 
 		spans := p.spans("quorumlock.acquire")
-		require.Len(t, spans, 4)
+		require.Len(t, spans, 5)
 		linksOf := func(n int) (ids []trace.SpanID) {
 			for _, link := range spans[n].Links {
 				ids = append(ids, link.SpanContext.SpanID())
@@ -178,6 +180,7 @@ func TestACallerOfTheSameProcessLinksToTheLeaseAtItsArrivalAndToTheOneBeforeIt(t
 		assert.Equal(t, []trace.SpanID{id(0)}, linksOf(1))
 		assert.Equal(t, []trace.SpanID{id(1)}, linksOf(2))
 		assert.Equal(t, []trace.SpanID{id(1), id(2)}, linksOf(3), "the second was at work when it came; the third came before it")
+		assert.Equal(t, []trace.SpanID{id(3)}, linksOf(4), "at work when it came, and the one before it: one link")
 	})
 }
 

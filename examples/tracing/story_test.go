@@ -39,6 +39,10 @@ func TestTheStorySaysBehindWhichTraceEachRequestWaited(t *testing.T) {
 	assert.Equal(t, pay[1], invoice[2])
 	assert.NotEqual(t, pay[1], invoice[1])
 
+	_, refund, found := strings.Cut(story, "POST /refunds/4711\n")
+	require.True(t, found)
+	assert.Contains(t, refund, "behind billing: POST /invoices/4711", "a lease of its own process that went back to the nodes before its turn came")
+
 	drawing, err := os.ReadFile(file)
 	require.NoError(t, err)
 	decoder, links := xml.NewDecoder(bytes.NewReader(drawing)), 0

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -90,6 +91,7 @@ func judge(spans []*span) (string, error) {
 	for _, s := range spans {
 		byID[s.id] = s
 	}
+	slices.SortFunc(spans, func(a, b *span) int { return a.start.Compare(b.start) })
 	var crossed string
 	var wrong []error
 	waits := 0
