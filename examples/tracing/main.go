@@ -132,7 +132,7 @@ func repeat(ctx context.Context, s *settings, services []*service, kept *recorde
 		}
 		spans := kept.take()
 		if round == 1 {
-			_, _ = io.WriteString(s.out, tell(spans, s))
+			_, _ = io.WriteString(s.out, story(spans, s))
 			if err := draw(s.picture, spans); err != nil {
 				return err
 			}

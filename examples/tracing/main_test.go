@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// traced is a process with the SDK: a provider, and what it exported.
+// traced is a process with the SDK: a provider, and the spans that it exported.
 type traced struct {
 	*sdktrace.TracerProvider
 	exported *tracetest.InMemoryExporter
@@ -82,13 +82,13 @@ func manager(t *testing.T, cluster *quorumlocktest.Cluster, opts ...quorumlock.O
 	return m
 }
 
-// settle lets the goroutines of the Managers do what they have to do now.
+// settle waits until the goroutines of the Managers have no more to do now.
 func settle() {
 	time.Sleep(time.Millisecond)
 	synctest.Wait()
 }
 
-// collect returns what a reader sees now, by the name of the metric.
+// collect returns the metrics that a reader sees now, by name.
 func collect(t *testing.T, reader *sdkmetric.ManualReader) map[string]metricdata.Metrics {
 	t.Helper()
 	var found metricdata.ResourceMetrics

@@ -68,8 +68,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// trouble makes what a dashboard is for, until ctx ends: a node that dies and comes back,
-// and leases that are lost because their holder works longer than it may. It closes the
+// trouble makes faults for a dashboard to show, until ctx ends: a node dies and comes back,
+// and leases are lost because their holder works longer than it may. It closes the
 // channel after its last fault.
 func trouble(ctx context.Context, cluster *quorumlocktest.Cluster, m *quorumlock.Manager) <-chan struct{} {
 	done := make(chan struct{})

@@ -28,7 +28,7 @@ import (
 // default of 10 s.
 const ttl = 3 * time.Second
 
-// service is what one process would have: its telemetry and its Manager.
+// service is one process: its telemetry and its Manager.
 type service struct {
 	name    string
 	tracers *sdktrace.TracerProvider
@@ -85,7 +85,7 @@ func kindOf(name string) string {
 // tracer returns the tracer of the service's own spans.
 func (s *service) tracer() trace.Tracer { return s.tracers.Tracer("example/" + s.name) }
 
-// flush exports what was not exported yet.
+// flush exports the spans that are still in memory.
 func (s *service) flush() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// A visit is what the spans show of one request.
+// A visit is one request, as its spans show it.
 type visit struct {
 	service string
 	request sdktrace.ReadOnlySpan
@@ -65,8 +65,8 @@ func visits(spans []sdktrace.ReadOnlySpan) []*visit {
 	return all
 }
 
-// tell returns the story of a round.
-func tell(spans []sdktrace.ReadOnlySpan, s *settings) string {
+// story returns the text that the program prints of a round.
+func story(spans []sdktrace.ReadOnlySpan, s *settings) string {
 	all := visits(spans)
 	var text strings.Builder
 	where := "3 nodes in this process"

@@ -29,17 +29,17 @@ func TestTheStorySaysBehindWhichTraceEachRequestWaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		require.NoError(t, run(t.Context(), &settings{endpoint: "none", most: time.Minute, rounds: 1, picture: file, out: &out}))
 	})
-	story := out.String()
-	assert.Equal(t, 1, strings.Count(story, "got the lock at once"), story)
-	assert.Equal(t, 3, strings.Count(story, "waited "), story)
-	pay := regexp.MustCompile(`POST /orders/4711/pay\n +trace ([0-9a-f]{32}): got the lock at once, held it for 1\.3`).FindStringSubmatch(story)
-	require.NotNil(t, pay, story)
-	invoice := regexp.MustCompile(`POST /invoices/4711\n +trace ([0-9a-f]{32}): waited 1\.2.*\n +behind checkout: POST /orders/4711/pay, trace ([0-9a-f]{32})`).FindStringSubmatch(story)
-	require.NotNil(t, invoice, story)
+	text := out.String()
+	assert.Equal(t, 1, strings.Count(text, "got the lock at once"), text)
+	assert.Equal(t, 3, strings.Count(text, "waited "), text)
+	pay := regexp.MustCompile(`POST /orders/4711/pay\n +trace ([0-9a-f]{32}): got the lock at once, held it for 1\.3`).FindStringSubmatch(text)
+	require.NotNil(t, pay, text)
+	invoice := regexp.MustCompile(`POST /invoices/4711\n +trace ([0-9a-f]{32}): waited 1\.2.*\n +behind checkout: POST /orders/4711/pay, trace ([0-9a-f]{32})`).FindStringSubmatch(text)
+	require.NotNil(t, invoice, text)
 	assert.Equal(t, pay[1], invoice[2])
 	assert.NotEqual(t, pay[1], invoice[1])
 
-	_, refund, found := strings.Cut(story, "POST /refunds/4711\n")
+	_, refund, found := strings.Cut(text, "POST /refunds/4711\n")
 	require.True(t, found)
 	assert.Contains(t, refund, "behind billing: POST /invoices/4711", "a lease of its own process that went back to the nodes before its turn came")
 
@@ -60,7 +60,7 @@ func TestTheStorySaysBehindWhichTraceEachRequestWaited(t *testing.T) {
 			}
 		}
 	}
-	assert.Equal(t, strings.Count(story, "behind ")+1, links, "one for each wait, and one in the legend")
+	assert.Equal(t, strings.Count(text, "behind ")+1, links, "one for each wait, and one in the legend")
 }
 
 func TestSpansThatReachNobodyAreAnError(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// dashboard is what the check needs of a Grafana dashboard.
+// dashboard is the part of a Grafana dashboard that the check needs.
 type dashboard struct {
 	Editable   bool
 	Panels     []panel
@@ -49,7 +49,7 @@ func readDashboard(file string) (*dashboard, error) {
 	return &d, errors.Join(wrong...)
 }
 
-// panels returns the panels with queries: not the rows, but what is in them.
+// panels returns the panels with queries: not the rows, but those inside them.
 func (d *dashboard) panels() (all []panel) {
 	for _, p := range d.Panels {
 		if p.Type == "row" {

@@ -39,7 +39,7 @@ func parse(text string) ([]*span, error) {
 type parser struct {
 	spans          []*span
 	service, scope string
-	section        string // what the lines with arrows belong to
+	section        string // the lines with arrows belong to it
 }
 
 func (p *parser) line(line string) error {
@@ -63,7 +63,7 @@ func (p *parser) line(line string) error {
 	return nil
 }
 
-// field reads "key : value" of a span, or "-> key: value" of what belongs to it.
+// field reads "key : value" of a span, or "-> key: value" of its attributes and links.
 func (p *parser) field(line string) (err error) {
 	key, value, found := strings.Cut(strings.TrimPrefix(line, "-> "), ":")
 	if !found {

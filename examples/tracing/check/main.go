@@ -1,5 +1,5 @@
 // Check runs the example against real receivers on the loopback interface, and asserts that
-// they got what the documentation promises. make traces and make metrics run it.
+// they got the spans and metrics that the documentation promises. make traces and make metrics run it.
 //
 //	check traces  -example bin/tracing -collector bin/collector
 //	check metrics -example bin/tracing -prometheus bin/prometheus -dashboard docs/grafana/quorumlock.json
@@ -97,7 +97,7 @@ func (p *process) stop() {
 	}
 }
 
-// output is what a process prints.
+// output keeps the text that a process prints.
 type output struct {
 	mu   sync.Mutex
 	text bytes.Buffer

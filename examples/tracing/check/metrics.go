@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Alert rules are evaluated as well, for their health; promtool tests what they say.
+// Alert rules are evaluated as well, for their health; promtool tests their results.
 const prometheusConfig = `
 global:
   scrape_interval: 1s

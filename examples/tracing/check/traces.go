@@ -32,7 +32,7 @@ service:
       exporters: [debug]
 `
 
-// traces runs the example against a Collector, and asserts what arrived there.
+// traces runs the example against a Collector, and asserts that the right spans arrived there.
 func traces(ctx context.Context, s *settings) error {
 	dir, err := os.MkdirTemp("", "quorumlock-traces-")
 	if err != nil {
@@ -81,11 +81,11 @@ func traces(ctx context.Context, s *settings) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("\n-- what the Collector got\n%s-- traces: ok\n", verdict)
+	fmt.Printf("\n-- the Collector got\n%s-- traces: ok\n", verdict)
 	return nil
 }
 
-// judge asserts what the documentation says of the spans, and returns what it found.
+// judge asserts that the spans are as the documentation says, and returns a summary.
 func judge(spans []*span) (string, error) {
 	byID := map[string]*span{}
 	for _, s := range spans {
