@@ -36,25 +36,30 @@ endef
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# PostgreSQL is for the tests of fence/. Debian keeps its server out of PATH.
 .PHONY: deps
-deps: ## Install redis-server if it is missing (REDIS_SERVER names another binary).
-	@if command -v "$${REDIS_SERVER:-redis-server}" >/dev/null 2>&1; then exit 0; fi; \
+deps: ## Install redis-server and PostgreSQL if they are missing (REDIS_SERVER and POSTGRES_BIN name others).
+	@redis=; command -v "$${REDIS_SERVER:-redis-server}" >/dev/null 2>&1 || redis=yes; \
+	postgres=; [ -n "$$POSTGRES_BIN" ] || command -v initdb >/dev/null 2>&1 || \
+		ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || postgres=yes; \
+	if [ -z "$$redis$$postgres" ]; then exit 0; fi; \
 	root() { \
 		if [ "$$(id -u)" -eq 0 ]; then "$$@"; elif command -v sudo >/dev/null 2>&1; then sudo "$$@"; \
 		else echo "make deps: not root and no sudo to run: $$*" >&2; return 1; fi; \
 	}; \
-	echo "make deps: installing redis-server, which the tests run"; \
+	echo "make deps: installing$${redis:+ redis-server}$${postgres:+ PostgreSQL}, which the tests run"; \
 	if command -v apt-get >/dev/null 2>&1; then \
 		root apt-get update -qq </dev/null || echo "make deps: no fresh package lists, trying those that are here" >&2; \
-		root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends redis-server </dev/null; \
-	elif command -v dnf >/dev/null 2>&1; then root dnf install -y redis </dev/null; \
-	elif command -v apk >/dev/null 2>&1; then root apk add redis </dev/null; \
-	elif command -v brew >/dev/null 2>&1; then brew install redis </dev/null; \
+		root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+			$${redis:+redis-server} $${postgres:+postgresql} </dev/null; \
+	elif command -v dnf >/dev/null 2>&1; then root dnf install -y $${redis:+redis} $${postgres:+postgresql-server} </dev/null; \
+	elif command -v apk >/dev/null 2>&1; then root apk add $${redis:+redis} $${postgres:+postgresql} </dev/null; \
+	elif command -v brew >/dev/null 2>&1; then brew install $${redis:+redis} $${postgres:+postgresql} </dev/null; \
 	else echo "make deps: no apt-get, dnf, apk or brew here" >&2; \
 	fi; \
-	command -v redis-server >/dev/null 2>&1 || { \
+	command -v "$${REDIS_SERVER:-redis-server}" >/dev/null 2>&1 || { \
 		echo "make deps: there is still no redis-server in PATH: install it by hand, or name it in REDIS_SERVER" >&2; exit 1; \
-	}
+	} # without PostgreSQL its tests say that they are skipped, and fail where CI=true
 
 .PHONY: test
 test: deps ## Vet, and test with the race detector, every module; then all seeds of the simulation.
@@ -72,6 +77,15 @@ sim: ## Simulate the protocol with many seeds (SEEDS=200000).
 .PHONY: mutants
 mutants: deps ## Plant known bugs, one after another; each has to be caught, or this fails.
 	$(GO) run ./internal/mutants
+
+# The packages of npm go into a directory that git ignores, without a lock file,
+# which would name a registry: package.json has exact versions.
+.PHONY: interop
+interop: deps ## Test on real servers that redsync, redislock and node-redlock and we exclude each other (needs node and npm).
+	@command -v npm >/dev/null 2>&1 || { echo "make interop: there is no npm in PATH: install node 18 or newer with npm" >&2; exit 1; }
+	@mkdir -p bin/interop && cp interop/node/package.json interop/node/redlock.js bin/interop/
+	cd bin/interop && npm install --no-package-lock --no-audit --no-fund --ignore-scripts --silent
+	cd interop && QUORUMLOCK_INTEROP=all $(GO) test -race -count=1 -timeout $(TIMEOUT) -v $(TESTFLAGS) ./...
 
 .PHONY: spec-deps
 spec-deps: ## Install spin, the model checker, if it is missing (SPIN names another binary).
@@ -127,6 +141,11 @@ battery-memory: deps ## The row of the battery that is about resident memory, wi
 .PHONY: soak
 soak: deps ## Four processes, 32 locks each, a random fault every 2 s (DURATION=30m SEED=1 NODES=3; RACE= is without the race detector).
 	cd battery && QUORUMLOCK_SOAK=$(DURATION) QUORUMLOCK_SEED=$(SEED) QUORUMLOCK_SOAK_NODES=$(NODES) $(GO) test $(RACE) -count=1 -timeout 0 -run '^TestSoak' $(TESTFLAGS)
+
+CHILDREN ?= 50
+.PHONY: cli-children
+cli-children: deps ## Take the lock away from commands that ignore TERM: all have to be dead before another client has it (CHILDREN=50).
+	cd cmd/quorumlock && QUORUMLOCK_CLI_CHILDREN=$(CHILDREN) $(GO) test -race -count=1 -v -timeout 1h -run '^TestEveryProcess' $(TESTFLAGS) ./internal/cli
 
 .PHONY: stress
 stress: deps ## Repeat tests under the race detector (PKG=./internal/node COUNT=20; all by default).
@@ -229,10 +248,18 @@ lint-fmt:
 lint-vet:
 	$(call each-module,$(GO) vet ./...)
 
-# Outside of the workspace: a module has to be complete by itself.
+# Outside of the workspace: a module has to be complete by itself. The command's
+# module has no replace directive, because go install refuses a module that has
+# one: it is checked in a copy of its go.mod that has.
 .PHONY: lint-tidy
 lint-tidy:
-	$(call each-module,GOWORK=off $(GO) mod tidy -diff)
+	$(call each-module,if grep -q '^replace' go.mod || [ "$$module" = github.com/quorumlock/quorumlock ]; then \
+			GOWORK=off $(GO) mod tidy -diff; \
+		else \
+			copy=$$(mktemp -d) && cp go.mod go.sum "$$copy" && \
+			$(GO) mod edit -replace=github.com/quorumlock/quorumlock=$(CURDIR) "$$copy/go.mod" && \
+			GOWORK=off $(GO) mod tidy -diff -modfile="$$copy/go.mod"; tidy=$$?; rm -rf "$$copy"; [ $$tidy -eq 0 ]; \
+		fi)
 
 # All modules have to require the versions that the workspace builds with. Done
 # in a copy, because go work sync can only write.

@@ -38,9 +38,11 @@ func (m *Manager) Acquire(ctx context.Context, name string, opts ...AcquireOptio
 	return m.acquire(ctx, name, opts, true)
 }
 
-// TryAcquire asks once. It returns ErrHeld (a *HeldError) when another has the name or
-// others wait for it, ErrNoQuorum (a *QuorumError) when too few nodes gave an answer that
-// counts within the node timeout, and otherwise what Acquire returns.
+// TryAcquire asks once, and does not wait. Where several callers ask at the same instant and
+// none of them gets a majority, it asks again, twice at most, after some milliseconds at
+// random. It returns ErrHeld (a *HeldError) when another has the name or others wait for it,
+// ErrNoQuorum (a *QuorumError) when too few nodes gave an answer that counts within the node
+// timeout, and otherwise what Acquire returns.
 func (m *Manager) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	return m.acquire(ctx, name, opts, false)
 }
@@ -163,7 +165,7 @@ func (w *waiter) contend(ctx context.Context) (*Lease, error) {
 			open.release(node.TicketUpdate{})
 		}
 	}()
-	for {
+	for splits := 0; ; {
 		if !w.sleep() {
 			return nil, w.endError(last)
 		}
@@ -186,6 +188,14 @@ func (w *waiter) contend(ctx context.Context) (*Lease, error) {
 			if held := (*HeldError)(nil); errors.As(err, &held) {
 				w.selfish(held)
 			}
+		}
+		if w.once && splits < maxSplits && a.split() && w.ctx.Err() == nil && !m.ending() {
+			splits++
+			a.release(node.TicketUpdate{})
+			a.leave()
+			open = nil
+			w.askOnceMore()
+			continue
 		}
 		var short *QuorumError
 		hopeless := errors.As(err, &short) && short.permanent(len(m.nodes))
@@ -216,6 +226,17 @@ func (w *waiter) contend(ctx context.Context) (*Lease, error) {
 			}
 		}
 	}
+}
+
+// maxSplits is how often TryAcquire asks again after the votes were split.
+const maxSplits = 2
+
+// askOnceMore has a caller that asks once do it again, soon, and not all at one instant.
+func (w *waiter) askOnceMore() {
+	soon := w.m.grace() / 4
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.machine = quorum.NewWaiter(w.config(w.m.clock.Now()+soon+mathrand.N(soon), false))
 }
 
 // granted takes that an attempt got the lease.
@@ -368,6 +389,8 @@ func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Con
 			return ended(ctx, err, "leadership of "+strconv.Quote(name)+" ended")
 		case lost == nil:
 			return err
+		case m.ending(): // Close ended the term, and the next Acquire says so
+			continue
 		}
 		m.warn("the lease was lost during a term", "name", name, "token", l.Token(), "loss", lost, "error", err)
 	}

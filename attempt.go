@@ -461,6 +461,24 @@ func (a *attempt) holder() Holder {
 	return best
 }
 
+// split reports whether the attempt was refused, and nobody has the lock: each of several
+// callers that asked at one instant got some votes, and none a majority.
+func (a *attempt) split() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ballot.Outcome() != quorum.OutcomeHeld {
+		return false
+	}
+	votes := map[string]int{}
+	for _, r := range a.refusals {
+		owner := holder(r.value).Owner
+		if votes[owner]++; r.Reserved || votes[owner] >= a.m.quorum() {
+			return false
+		}
+	}
+	return true
+}
+
 // retryAfter returns when a quorum could be free, 0 if that is not known: nodes that
 // granted or failed are taken for free now. a.mu is held.
 func (a *attempt) retryAfter() time.Duration {

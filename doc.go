@@ -1,50 +1,53 @@
-// Package quorumlock is a distributed lock manager on Redis: a majority of independent
-// masters grants each lease (Redlock), a background watchdog renews it, its loss is
-// reported before anybody else can get the lock, and every grant carries a fencing token.
+// Package quorumlock is a distributed lock manager on Redis. A majority of independent
+// masters grants each lease (the Redlock algorithm), a background watchdog renews it, you
+// are told that it is lost before anyone else can get the lock, and every grant carries a
+// fencing token.
 //
 // # What it promises
 //
-//   - At most one valid lease for a name, while fewer than margin+1 of the nodes that
-//     hold it lose their data or have their clock stepped forward, clock rates differ by
-//     less than 1 %, and work honours [Lease.Valid] or the lease's context. The margin is
-//     how many nodes above the quorum hold the lease: 1 of 3, 2 of 5 when all do. With
-//     [WithRestartGuard], nodes that were restarted, flushed or replaced by a replica do
-//     not count: they give no vote until every lease that they may have forgotten is over.
-//   - Fencing tokens are unique for a name, and an attempt that began after a grant was
-//     over gets a larger one. Expiry, pauses, lost packets, ambiguous replies and clock
-//     steps do not break that. Data that a node loses does, unless [WithRestartGuard] is
-//     on and its time is longer than the clocks of the nodes differ. A lease that one
-//     caller of a process passes on to the next is in order with grants elsewhere as long
-//     as it is exclusive, by the first promise; if it is not, its token is the smaller.
-//   - A loss is reported in time: [Lease.Lost] fires and the lease's context ends at or
+//   - At most one valid lease for a name, while fewer than margin+1 of the nodes that hold
+//     it lose their data or have their clock stepped forward, clock rates differ by less
+//     than 1 %, and work honours [Lease.Valid] or the lease's context. The margin is how
+//     many nodes above a majority hold the lease: 1 of 3, 2 of 5 when all do. With
+//     [WithRestartGuard], a node that was restarted, flushed or replaced by a replica does
+//     not count as lost data: it gives no vote until every lease that it may have forgotten
+//     is over.
+//   - Fencing tokens are unique for a name, and an attempt that began after a grant was over
+//     gets a larger one. Expiry, pauses, lost packets, ambiguous replies and clock steps do
+//     not break that. Data that a node loses does, unless [WithRestartGuard] is on and its
+//     time is longer than the clocks of the nodes differ. The token of a lease that one
+//     caller of a process passes on to the next is in order with grants elsewhere as long as
+//     the lease is exclusive, by the first promise; if it is not, its token is the smaller.
+//   - A loss is reported in time: [Lease.Lost] delivers and the lease's context ends at or
 //     before the instant at which another client could be granted the lease, even if every
 //     node is silent; within the bounds above, and while the process runs. A process that
-//     was stopped for longer finds [Lease.Valid] false at its first call. Clocks that are
-//     stepped forward on too many nodes are found at the next renewal.
-//   - No deadlock: the keys of a holder that died expire. It works, and [New] succeeds,
-//     while a majority of the nodes is up.
+//     was stopped for longer finds [Lease.Valid] false at its first call. The next renewal
+//     finds clocks that were stepped forward on too many nodes.
+//   - No deadlock: the keys of a holder that died expire. It works, and [New] succeeds, while
+//     a majority of the nodes is up.
 //
 // # What it does not promise
 //
-// Unconditional mutual exclusion. No lease can: a holder that is stopped
-// between its last check and its write cannot know that its time went by
-// (Kleppmann, "How to do distributed locking", 2016). Either the resource
-// checks [Lease.Token], refusing one below the highest it has seen, or the
-// step must be safe to repeat.
+// Unconditional mutual exclusion. No lease can give that: a holder that is stopped between
+// its last check and its write cannot know that its time has passed (Kleppmann, "How to do
+// distributed locking", 2016). Either the resource checks [Lease.Token] and refuses one
+// below the highest that it has seen, or the step must be safe to repeat. docs/fencing.md in
+// the repository shows how databases, object stores and APIs check a token.
 //
 // # Use
 //
 //	m, err := quorumlock.New(ctx, quorumlock.Addrs("redis-a:6379", "redis-b:6379", "redis-c:6379"))
 //	...
-//	defer m.Close(ctx)
+//	defer m.Close(context.Background())
 //
 //	err = m.Do(ctx, "invoices/close-month", func(ctx context.Context, l *quorumlock.Lease) error {
 //		return closeMonth(ctx, l.Token()) // ctx ends if the lease is lost
 //	})
 //
-// [Manager.Acquire] waits for a lease and [Manager.TryAcquire] asks once;
-// [Manager.Do] runs a function under a lease; [Manager.Lead] campaigns for
-// leadership again and again. [Manager.Inspect] shows the holder of a name.
+// [Manager.Acquire] waits for a lease and [Manager.TryAcquire] asks once; [WithWait] bounds
+// the wait. [Manager.Do] runs a function under a lease; [Manager.Lead] campaigns for
+// leadership again and again. [Manager.Inspect] shows the holder of a name, and
+// [Manager.Nodes] the health of the nodes.
 //
 // # The life of a lease
 //
@@ -59,65 +62,101 @@
 //	released         │ lost │               released
 //	                 └──────┘
 //
-// Lost and released are final. At the end of a lease, in this order: the
-// channels of Renewed and AtRisk are closed, [Lease.Err] is set, the context
-// ends with Err as its cause, Done is closed, Lost delivers its value (on a
-// loss) and is closed.
+// Lost and released are final. At the end of a lease, in this order: the channels of Renewed
+// and AtRisk are closed, [Lease.Err] is set, the context ends with Err as its cause, Done is
+// closed, Lost delivers its value (on a loss) and is closed.
+//
+// A closed channel is always ready. A loop that reads Renewed or AtRisk therefore has a case
+// for Lost or Done that leaves the loop:
+//
+//	for careful := false; ; {
+//		select {
+//		case lost, ok := <-lease.Lost():
+//			if !ok { // released, or another reader has had the one value
+//				return lease.Err()
+//			}
+//			return fmt.Errorf("stopped: %v", lost.Reason)
+//		case <-lease.AtRisk():
+//			careful = true // start nothing irreversible
+//		case renewed := <-lease.Renewed():
+//			careful = renewed.Margin == 0 // of three nodes or more
+//		case job := <-jobs:
+//			if lease.Valid() { // by the clocks, now
+//				job.Run(lease.Context(), careful, lease.Token())
+//			}
+//		}
+//	}
 //
 // # When a lease stops being valid
 //
-// With N nodes a quorum is q = N/2+1. A node that confirmed the lock to a
-// request sent at s keeps it at least until
+// With N nodes a majority is q = N/2+1. A node that confirmed the lock to a request sent at
+// s keeps it at least until
 //
 //	e = s + TTL − drift,   drift = 1 % of the TTL + 2 ms
 //
-// by the clock of this process: s is read before the request leaves, so a slow
-// answer cannot stretch the lease. Until D, the q-th largest e, nobody else
-// can find a quorum of free nodes. Work stops at
+// by the clock of this process: s is read before the request leaves, so a slow answer cannot
+// stretch the lease. Until D, the q-th largest e, nobody else finds a majority of free
+// nodes. Work stops at
 //
 //	S = D − guard,   guard = 2 % of the TTL, at least 50 ms, at most a fifth
 //
-// [Lease.Remaining] counts down to S. A loss is told 25 ms before (half the
-// guard, for a guard below 50 ms), and earlier still, up to a tenth of the TTL,
-// by twice what the Manager was late at such things in the last seconds: so it
-// is told by S on a busy machine too. Where the process stands still for longer
-// than it lately has, Valid is false at S, and Lost may be later.
+// [Lease.Remaining] counts down to S. The Manager reports a loss 25 ms before S (half the
+// guard, for a guard below 50 ms), and earlier on a busy machine: by twice the delay that it
+// measured at such things in the last seconds, up to a tenth of the TTL. So the report comes
+// by S on a busy machine too. Where the process stands still for longer than it lately has,
+// Valid is false at S, and Lost may be later.
 //
-// A round of renewal starts every third of the TTL (less 10 %, plus 10 %);
-// whatever nodes confirm moves S forward. A round without a quorum is tried
-// again with exponential backoff from TTL/20. A node that answers that the key
-// is gone gets it back, while the lease is valid and never after.
+// A round of renewal starts every third of the TTL (less 10 %, plus 10 %); each node that
+// confirms moves S forward. A round without a majority is repeated with exponential backoff
+// from TTL/20. A node that has lost the key gets it back, while the lease is valid and never
+// after.
 //
-// Time is the largest of what the monotonic clock, the clock that counts
-// suspends, and a wall clock set forward tell: a machine that slept through S
-// finds its leases lost.
+// Time is the largest of the monotonic clock, the clock that counts suspends, and a wall
+// clock that was set forward: a machine that slept through S finds its leases lost.
 //
 // # Fencing tokens
 //
 // Each node keeps a register for a name, which only grows. An attempt proposes the time of
 // the cluster in µs; a node that gives it the lock moves the register there in the same
-// step, if that is upwards. The attempt has won when it moved a quorum to one value, its
-// token; otherwise it raises those that hold its lock to one above the largest, which
-// costs a second round trip. Two grants share a node, and each moved it strictly upwards
-// to its own token: no clock is part of that argument. A node forgets a register a day
-// after its last move, and raises the base of all registers to it.
+// step, if that is upwards. The attempt has won when it moved a majority to one value, its
+// token; otherwise it raises those that hold its lock to one above the largest, which costs
+// a second round trip. Two grants share a node, and each moved it strictly upwards to its
+// own token: no clock is part of that argument. A node forgets a register a day after its
+// last move, and raises the base of all registers to it.
 //
-// # Events
+// # Events and telemetry
 //
-// Each lease has channels for what concerns it; [Manager.Subscribe] delivers
-// the events of all leases and nodes. No event can hold up a renewal: channels
-// have a capacity of one and keep the latest, and Lost is told by the context
-// and Done besides.
+// Each lease has channels for what concerns it; [Manager.Subscribe] delivers the events of
+// all leases and nodes. No reader can hold up a renewal: channels have a capacity of one and
+// keep the latest value, and the context and Done report a loss besides.
+//
+// A call makes OpenTelemetry spans with the provider of the span in its context, so a traced
+// request shows its lock waits by itself, linked to the holder that it waited behind;
+// [WithTracerProvider] and [WithMeterProvider] set providers. Warnings go to slog.Default(),
+// unless [WithLogger] says otherwise.
+//
+// # For readers of other libraries' code
+//
+//   - lease: what other libraries call a mutex or a lock; it ends by itself unless renewed.
+//   - holder, owner: the holder is who has the lease, and [WithHolder] sets a label for
+//     people. The owner is the random value of one grant that marks its keys; redsync calls
+//     it Value.
+//   - fencing token: a number that grows with each grant, for the resource to check. It is
+//     not the owner value, which redislock calls Token. [WithoutFencing] mints none, and
+//     waiters queue all the same.
+//   - margin: how many more nodes may fail before another client could be granted the lease.
+//   - restart guard: the delayed restart of the Redlock paper, enforced by the clients.
+//     [WithTrustEmptyNodes] skips it for a node without any key, for a first deployment.
+//   - reservation: a node keeps a released lock free for the head of its queue for a short
+//     time. It is no lease.
 //
 // # Compatibility
 //
-// The key of a lock is the prefix and the name, its value begins with the
-// random owner value, and acquiring and releasing are SET NX PX and
-// compare-and-delete in effect: other Redlock clients on the same keys and
-// this package exclude each other.
+// The key of a lock is the prefix and the name, its value begins with the random owner
+// value, and acquiring and releasing are SET NX PX and compare-and-delete in effect. Other
+// Redlock clients on the same keys and this package exclude each other.
 //
-// Sources: redis.io, "Distributed Locks with Redis"; Gray and Cheriton,
-// "Leases", SOSP 1989; Burrows, "The Chubby lock service", OSDI 2006; Attiya,
-// Bar-Noy and Dolev, "Sharing Memory Robustly in Message-Passing Systems",
-// JACM 1995.
+// Sources: redis.io, "Distributed Locks with Redis"; Gray and Cheriton, "Leases", SOSP 1989;
+// Burrows, "The Chubby lock service", OSDI 2006; Attiya, Bar-Noy and Dolev, "Sharing Memory
+// Robustly in Message-Passing Systems", JACM 1995.
 package quorumlock

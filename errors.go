@@ -101,7 +101,7 @@ func (e *HeldError) Error() string {
 	if e.Self {
 		holder += " (this very Manager)"
 	}
-	return fmt.Sprintf("quorumlock: %q is held by %s%s", e.Name, holder, e.until(" unless it is renewed"))
+	return fmt.Sprintf("quorumlock: %q is held by %s%s", e.Name, holder, e.until(" unless renewed"))
 }
 
 // until writes when a majority of the nodes is free.
@@ -112,7 +112,7 @@ func (e *HeldError) until(unless string) string {
 	return ", for " + readable(e.RetryAfter) + " more" + unless
 }
 
-// readable rounds a duration to three digits or so.
+// readable cuts a duration to three digits or so.
 func readable(d time.Duration) string {
 	unit := time.Millisecond
 	switch {
@@ -125,14 +125,14 @@ func readable(d time.Duration) string {
 	case d >= time.Second:
 		unit = 10 * time.Millisecond
 	}
-	return d.Round(unit).String()
+	return d.Truncate(unit).String()
 }
 
 // Is reports whether target is ErrHeld.
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// QuorumError says which nodes did not give the answer that was needed, and
-// why. It is ErrNoQuorum; errors.As finds the errors of the nodes.
+// QuorumError says which nodes did not give the answer that was needed, and why. It is
+// ErrNoQuorum; errors.As finds the errors of the nodes.
 type QuorumError struct {
 	Op, Name  string // Name is empty when the operation concerns no lease
 	Need, Got int
@@ -211,8 +211,8 @@ func (e *NodeError) Error() string { return fmt.Sprintf("node %d (%s): %v", e.No
 // Unwrap returns the error.
 func (e *NodeError) Unwrap() error { return e.Err }
 
-// Misconfigured reports whether somebody has to mend the node or its options:
-// missing rights, a replica, a key of another type. Waiting does not help.
+// Misconfigured reports whether somebody has to mend the node or its options: missing
+// rights, a replica, a key of another type. Waiting does not help.
 func (e *NodeError) Misconfigured() bool {
 	var config *node.ConfigError
 	return errors.As(e.Err, &config)
@@ -235,14 +235,14 @@ func (e *LostError) Is(target error) bool { return target == ErrLost }
 // Unwrap returns the errors of the nodes.
 func (e *LostError) Unwrap() []error { return asErrors(e.Nodes) }
 
-// InvalidError says what cannot be used, what its bound is and how to mend
-// it. It is ErrInvalid.
+// InvalidError says what cannot be used, what its bound is and how to mend it. It is
+// ErrInvalid.
 type InvalidError struct {
 	What  string // the option, argument or node
-	Value string // as given; empty when it would tell nothing
+	Value string // as given; empty where it would add nothing
 	Bound string // what it has to satisfy
 	Fix   string // what to do
-	Err   error  // the node's own error, if one told
+	Err   error  // the node's own error, nil if there is none
 }
 
 // Error names the value, the bound and the fix.
@@ -261,5 +261,5 @@ func (e *InvalidError) Error() string {
 // Is reports whether target is ErrInvalid.
 func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
-// Unwrap returns the node's own error, nil if none told.
+// Unwrap returns the node's own error, nil if there is none.
 func (e *InvalidError) Unwrap() error { return e.Err }

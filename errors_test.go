@@ -28,7 +28,7 @@ func TestAnEndedWaitIsAllItsCausesOnOneLine(t *testing.T) {
 	require.ErrorIs(t, err, quorumlock.ErrHeld)
 	require.ErrorIs(t, err, context.DeadlineExceeded, "a cause does not hide it")
 	require.ErrorIs(t, err, mine)
-	assert.Regexp(t, `^quorumlock: "job" is held by web-1 \(this very Manager\), for 9\.\d+s more unless it is renewed; `+
+	assert.Regexp(t, `^quorumlock: "job" is held by web-1 \(this very Manager\), for 9\.\d+s more unless renewed; `+
 		`stopped waiting: context deadline exceeded \(the request is over\)$`, err.Error())
 
 	_, err = m.Acquire(ctx, "other")

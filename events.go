@@ -8,8 +8,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// Event is what a Subscription delivers: Acquired, Renewed, AtRisk, Lost,
-// Released or NodeChanged, by value.
+// Event is what a Subscription delivers: Acquired, Renewed, AtRisk, Lost, Released or
+// NodeChanged, by value.
 type Event interface{ event() }
 
 // Acquired is sent when a lease is granted.
@@ -20,26 +20,26 @@ type Acquired struct {
 	Margin     int
 }
 
-// Renewed is sent when a quorum has confirmed the lease, or when it is no
+// Renewed is sent when a majority of the nodes has confirmed the lease, or when it is no
 // longer at risk.
 type Renewed struct {
 	Name  string
 	Token int64
-	// ValidUntil is when work has to stop unless renewed again, on the wall
-	// clock and for people: programs ask Valid and Remaining.
+	// ValidUntil is when work has to stop unless the lease is renewed again. It is on the
+	// wall clock, for people: programs call Valid and Remaining.
 	ValidUntil time.Time
-	// Margin is how many of the nodes that hold the lease may lose their data
-	// before somebody else could be granted it. With 0 the lease is valid and
-	// at risk all the same; a single node always has 0.
+	// Margin is how many of the nodes that hold the lease may lose their data before
+	// another client could be granted it. With 0 the lease is valid, and at risk all the
+	// same; a single node always has 0.
 	Margin int
-	// Confirmed is how many nodes have said so in this round.
+	// Confirmed is how many nodes have confirmed the lease in this round.
 	Confirmed int
 }
 
-// AtRisk is sent when a renewal round has missed its quorum, and when the
-// margin has fallen to 0: start nothing irreversible. The lease is still
-// valid. A Renewed with a margin above 0 means safe again; with a single node,
-// which never has a margin, any Renewed does. (Chubby calls this jeopardy.)
+// AtRisk is sent when a round of renewal has missed its majority, and when the margin has
+// fallen to 0: start nothing irreversible. The lease is still valid. A Renewed with a margin
+// above 0 means that it is safe again; with a single node, which never has a margin, any
+// Renewed does. (Chubby calls this jeopardy.)
 type AtRisk struct {
 	Name      string
 	Token     int64
@@ -49,8 +49,8 @@ type AtRisk struct {
 	Nodes     []*NodeError // the latest errors, of the nodes that have one
 }
 
-// Lost is sent once, when the lease has ended before it was released: at or
-// before the instant at which somebody else could be granted it.
+// Lost is sent once, when the lease has ended before it was released: at or before the
+// instant at which another client could be granted it.
 type Lost struct {
 	Name       string
 	Token      int64
@@ -66,8 +66,8 @@ type Released struct {
 	Token int64
 }
 
-// NodeChanged is sent when a node begins to vote (Err is nil), stops voting, or
-// gives reason for doubt.
+// NodeChanged is sent when a node begins to vote (Err is nil), stops voting, or has
+// something that somebody should look at.
 type NodeChanged struct {
 	Node int
 	Addr string
@@ -75,7 +75,7 @@ type NodeChanged struct {
 	// QuarantinedFor is how long its votes do not count yet, because it may
 	// have lost locks: Err says how. 0 without a quarantine.
 	QuarantinedFor time.Duration
-	Warning        error // what somebody should look at, though it does not keep the node from voting
+	Warning        error // what somebody should look at, though the node votes
 }
 
 func (Acquired) event()    {}
@@ -89,15 +89,15 @@ func (NodeChanged) event() {}
 type LostReason int
 
 const (
-	// LostExpired: no quorum of nodes confirmed the lease in time.
+	// LostExpired means that no majority of the nodes confirmed the lease in time.
 	LostExpired LostReason = iota + 1
-	// LostRevoked: nodes said that the key is gone or somebody else's, and no
-	// quorum is left.
+	// LostRevoked means that nodes have lost the key or have another's, and that no majority
+	// is left.
 	LostRevoked
-	// LostSuspended: the process did not run when the lease ended: a suspend,
-	// a stop, or a clock that was set forward.
+	// LostSuspended means that the process did not run when the lease ended: a suspend, a
+	// stop, or a clock that was set forward.
 	LostSuspended
-	// LostMaxHold: the lease reached the age set by WithMaxHold.
+	// LostMaxHold means that the lease reached the age set by WithMaxHold.
 	LostMaxHold
 )
 
@@ -136,8 +136,8 @@ func lostReason(r quorum.Reason) LostReason {
 	}
 }
 
-// Subscription delivers the events of all leases of a Manager, in the order in
-// which they happened to each lease.
+// Subscription delivers the events of all leases of a Manager; those of one lease in the
+// order in which they happened.
 type Subscription struct {
 	// events holds the buffer given to Subscribe. When it is full the oldest
 	// event gives way to the newest, so that the watchdog never waits and what
@@ -149,12 +149,12 @@ type Subscription struct {
 	bus     *bus
 }
 
-// C returns the channel of events. It is closed by Close, and when the Manager
-// has closed and sent its last event.
+// C returns the channel of events. Close closes it, and so does the Manager when it has
+// closed and sent its last event.
 func (s *Subscription) C() <-chan Event { return s.events }
 
-// Dropped returns how many events gave way to newer ones because nobody read
-// them in time.
+// Dropped returns how many events gave way to newer ones because they were not read in
+// time.
 func (s *Subscription) Dropped() uint64 { return s.dropped.Load() }
 
 // Close ends the subscription. It is idempotent and safe for concurrent use.

@@ -60,19 +60,18 @@ func (l *Lease) Name() string { return l.hold.name() }
 // differ.
 func (l *Lease) Owner() string { return l.hold.owner() }
 
-// Token returns the fencing token: unique for the name, and larger than every
-// token granted before. Pass it along with every write; the resource must
-// refuse a token below one that it has seen. 0 with WithoutFencing.
+// Token returns the fencing token: unique for the name, and larger than that of every grant
+// that was over when this attempt began. Pass it along with every write; the resource must
+// refuse a token below the highest that it has seen. 0 with WithoutFencing.
 func (l *Lease) Token() int64 { return l.token }
 
-// Valid reports whether work under the lease may go on, by the clocks and not
-// by a flag: it is false at the first call after a suspend that was too long,
-// even before any loss was told.
+// Valid reports whether work under the lease may go on. It reads the clocks at the call: it
+// is false at the first call after a suspend that was too long, even before Lost delivers.
 func (l *Lease) Valid() bool { return l.Remaining() > 0 }
 
-// Remaining returns how long work may go on unless the lease is renewed; 0 when
-// the lease is not valid. The loss of one that is not renewed is told before
-// that is 0: 25 ms and, on a busy machine, up to a tenth of the TTL.
+// Remaining returns how long work may go on unless the lease is renewed; 0 when the lease
+// is not valid. A lease that is not renewed is reported as lost before Remaining is 0: 25
+// ms before, and on a busy machine up to a tenth of the TTL.
 func (l *Lease) Remaining() time.Duration {
 	if !l.asked.Load() {
 		l.asked.Store(true)
@@ -88,9 +87,9 @@ func (l *Lease) Remaining() time.Duration {
 	return 0
 }
 
-// Context returns a context that ends with the lease: context.Cause is then
-// Err. It has the values of the context given to Acquire, but not its deadline
-// and not its cancellation.
+// Context returns a context that ends with the lease: context.Cause is then what Err
+// returns. It has the values of the context given to Acquire, but neither its deadline nor
+// its cancellation.
 func (l *Lease) Context() context.Context {
 	l.hold.mu.Lock()
 	defer l.hold.mu.Unlock()
@@ -113,27 +112,30 @@ func (l *Lease) Err() error {
 	return l.err
 }
 
-// Lost returns a channel that delivers exactly one value if the lease is lost,
-// at or before the instant at which somebody else could be granted it, and is
-// closed then. It is closed without a value when the lease is released. It is one
-// channel for all callers, so of several readers one gets the value: Err and
-// Done tell everybody.
+// Lost returns a channel that delivers exactly one value if the lease is lost, at or before
+// the instant at which another client could be granted it, and is then closed. A release
+// closes it without a value. All callers get the same channel, so one of several readers
+// gets the value; Err, Done and the context tell all of them.
 func (l *Lease) Lost() <-chan Lost {
 	l.hold.mu.Lock()
 	defer l.hold.mu.Unlock()
 	return l.watched().lost
 }
 
-// Renewed returns a channel that delivers renewals. A value that was not read
-// is replaced by the next. It is closed when the lease ends.
+// Renewed returns a channel that delivers renewals. A value that was not read is replaced
+// by the next. It is closed when the lease ends, and a closed channel is always ready: a
+// loop that selects on it needs a case for Done or Lost that returns, or it spins. The
+// package documentation shows such a loop.
 func (l *Lease) Renewed() <-chan Renewed {
 	l.hold.mu.Lock()
 	defer l.hold.mu.Unlock()
 	return l.watched().renewed
 }
 
-// AtRisk returns a channel that delivers warnings. A value that was not read
-// is replaced by the next. It is closed when the lease ends.
+// AtRisk returns a channel that delivers warnings. A value that was not read is replaced by
+// the next. It is closed when the lease ends, and a closed channel is always ready: a loop
+// that selects on it needs a case for Done or Lost that returns, or it spins. The package
+// documentation shows such a loop.
 func (l *Lease) AtRisk() <-chan AtRisk {
 	l.hold.mu.Lock()
 	defer l.hold.mu.Unlock()
@@ -175,14 +177,13 @@ func (w *watch) end(err error) {
 	close(w.lost)
 }
 
-// Renew extends the lease on every node now and returns when a quorum has
-// confirmed. It is the way to keep a lease taken WithoutRenewal, and a way to
-// be sure before a long step. It joins a round that waits for its quorum, by
-// another call or in the background.
+// Renew extends the lease on every node now and returns when a majority has confirmed. It
+// is the way to keep a lease taken WithoutRenewal, and a way to be sure before a long step.
+// It joins a round that is under way, by another call or in the background.
 //
-// It returns ErrNoQuorum (a *QuorumError) when the round missed its quorum:
-// the lease is then at risk, not lost. It returns ErrLost or ErrReleased when
-// the lease has ended, and ctx's cause when ctx ends first; the round goes on.
+// It returns ErrNoQuorum (a *QuorumError) when the round missed its majority: the lease is
+// then at risk and not lost. It returns ErrLost or ErrReleased when the lease has ended,
+// ctx's cause when ctx ends first, while the round goes on, and ErrInvalid for a nil ctx.
 func (l *Lease) Renew(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext()
@@ -219,13 +220,13 @@ func (l *Lease) renew(round chan error) error {
 	return l.Err()
 }
 
-// Verify asks the nodes whether a quorum of them still holds the lease, for
-// the step that must not be wrong. It extends nothing.
+// Verify asks the nodes whether a majority of them still holds the lease, for the step that
+// must not be wrong. It extends nothing.
 //
-// It returns nil when a quorum confirmed and the lease is still valid
-// afterwards; ErrLost or ErrReleased when it has ended, found by this call or
-// before; and ErrNoQuorum (a *QuorumError) when too few nodes confirmed, joined
-// with ctx's cause when ctx ended first.
+// It returns nil when a majority confirmed and the lease is still valid afterwards; ErrLost
+// or ErrReleased when the lease has ended, found by this call or before; ErrNoQuorum (a
+// *QuorumError) when too few nodes confirmed, joined with ctx.Err() and ctx's cause when
+// ctx ended first; and ErrInvalid for a nil ctx.
 func (l *Lease) Verify(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext()
@@ -276,21 +277,23 @@ const (
 	absent  = -2 * time.Millisecond
 )
 
-// Release gives the lease back: it ends at once, and its context and channels say so.
-// Its keys are deleted on every node, and the lock is handed to the next waiter. Release
-// returns when a quorum of nodes has confirmed. Where a caller in this process waits for
-// the same name, the lock may be passed on to it without the nodes; Release returns at
-// once then.
+// Release gives the lease back: it ends at once, and its context and channels say so. Its
+// keys are deleted on every node, and the next waiter gets the lock; WithMinHold may keep
+// the name taken. Release returns when a majority of the nodes has confirmed. Where a caller
+// in this process waits for the same name, the lease may be passed on to it without asking
+// the nodes; Release returns at once then.
 //
-// It returns ErrLost (a *LostError) when the lease was lost before, at once; ErrReleased
-// when it was released before, at once; and ErrNoQuorum (a *QuorumError) when too few
-// nodes confirmed within the node timeout, joined with ctx's cause when ctx ended first
-// (a context that this release has ended, the lease's own, does not count). In that case
-// the deletion goes on in the background, and what it misses expires with the TTL. The
-// lease is over in all these cases. Concurrent calls: one releases, the others return
-// ErrReleased. When Close is releasing everything, Release waits for it to end this
-// lease and returns ErrReleased as well, or ErrClosed joined with ctx's cause when ctx
-// ends before that.
+// It returns ErrLost (a *LostError) when the lease was lost before, and ErrReleased when it
+// was released before, both at once. It returns ErrNoQuorum (a *QuorumError) when too few
+// nodes confirmed within the node timeout, joined with ctx.Err() and ctx's cause when ctx
+// ended first; the deletion then goes on in the background, and what it misses expires with
+// the TTL. A context that the release itself ends, such as the lease's own or that of Do, is
+// no reason to stop. The lease is over in all these cases. A nil ctx is ErrInvalid, and
+// releases nothing.
+//
+// Of concurrent calls one releases, and the others return ErrReleased. While Close releases
+// everything, Release waits until Close has ended this lease and returns ErrReleased, or
+// ErrClosed joined with ctx.Err() when ctx ends before that.
 func (l *Lease) Release(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext()

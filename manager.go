@@ -18,10 +18,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// Manager hands out leases over a fixed set of Redis masters, and renews them.
-// Make one for each set of nodes and share it: all methods are safe for
-// concurrent use. It runs a few goroutines for each node and two more,
-// whatever the number of leases; Close ends them all.
+// Manager hands out leases over a fixed set of Redis masters, and renews them. Make one for
+// each set of nodes and share it: all methods are safe for concurrent use. It runs a few
+// goroutines for each node and two more, whatever the number of leases; Close ends them
+// all.
 type Manager struct {
 	cfg       *config
 	clock     *clock.Clock
@@ -72,20 +72,17 @@ const newPatience = 250 * time.Millisecond
 // for that.
 const closeGrace = 100 * time.Millisecond
 
-// New connects to the nodes: independent Redis masters, 1, 3 or 5 of them, one
-// option each (Addrs makes plain ones). Of the options, addresses, TLS,
-// credentials, database, names and dial functions are used; what concerns
-// connections and retries is forced to what the protocol needs. An even number
-// works, tolerates no more failures than one node less, and is logged as a
-// warning.
+// New connects to the nodes: 1, 3 or 5 independent Redis masters, one option each (Addrs
+// makes plain ones). Of the options it uses addresses, TLS, credentials, database, names
+// and dial functions; it sets what concerns connections and retries as the protocol needs
+// it. Four nodes work, survive no more failures than three, and a warning says so.
 //
-// It returns when every node has answered or failed, and a little after a
-// quorum has; nodes that are down join when they come. It returns ErrNoQuorum
-// (a *QuorumError) when fewer than a quorum can be reached, ErrInvalid (an
-// *InvalidError) when an option cannot work or a node cannot vote (a replica,
-// a cluster, the same server twice, missing rights), and ctx's cause when ctx
-// ends first. Nothing is left behind then but the markers of WithRestartGuard.
-// ctx bounds New alone.
+// New returns when every node has answered or failed, and a little after a majority has
+// answered; nodes that are down join when they come back. It returns ErrNoQuorum (a
+// *QuorumError) when it reaches fewer than a majority, ErrInvalid (an *InvalidError) when an
+// option cannot work or a node cannot vote (a replica, a cluster, the same server twice,
+// missing rights), and ctx's cause when ctx ends first. Then nothing is left behind but the
+// markers of WithRestartGuard. ctx bounds New alone.
 func New(ctx context.Context, nodes []rueidis.ClientOption, opts ...Option) (*Manager, error) {
 	return newOn(ctx, clock.New(), nodes, opts)
 }
@@ -179,7 +176,7 @@ func (m *Manager) await(ctx context.Context) error {
 		}
 	}
 	if up, _ := m.census(); up < m.quorum() {
-		return &QuorumError{Op: "new", Need: m.quorum(), Got: up, of: len(m.nodes), Nodes: m.nodeErrors(errs)}
+		return &QuorumError{Op: "connect", Need: m.quorum(), Got: up, of: len(m.nodes), Nodes: m.nodeErrors(errs)}
 	}
 	return nil
 }
@@ -209,24 +206,23 @@ func (m *Manager) enter() bool {
 	return true
 }
 
-// Subscribe returns a subscription to the events of all leases and nodes, with
-// room for so many events (at least 1). See Subscription for what happens when
-// they are not read in time.
+// Subscribe returns a subscription to the events of all leases and nodes, with room for so
+// many events (at least 1). Subscription says what happens when they are not read in time.
 func (m *Manager) Subscribe(buffer int) *Subscription { return m.bus.add(buffer) }
 
-// Close refuses new calls, ends waiting ones with ErrClosed, releases all leases, ends
-// the connections and waits for every goroutine of the Manager. Each lease gets its one
-// terminal event before the subscriptions end, though in a Subscription that is not read
-// the last ones push out those before.
+// Close refuses new calls, ends waiting ones with ErrClosed, releases all leases, ends the
+// connections and waits for every goroutine of the Manager. Each lease gets its last event
+// before the subscriptions end; in a Subscription that nobody reads, the last events push
+// out earlier ones.
 //
-// It goes on while a node answers releases, until ctx ends. A node that answers nothing
-// for a second is given up, one that cannot be reached at once; log handlers and span
-// processors are waited for until they return. When ctx ends first, none of them is
-// waited for, or 100 ms if it has ended before Close is called; everything else is done
-// all the same. Close returns ctx's cause if something was left undone for it: keys that
-// are left on a node keep a name taken there until they expire, and a warning in the log
-// counts them. Close is idempotent: later and concurrent calls wait for the first and
-// return nil, or ctx's cause.
+// Close goes on while a node answers releases, until ctx ends. It gives up a node that
+// answers nothing for a second, and at once a node that cannot be reached; it waits for log
+// handlers and span processors until they return. When ctx ends first, it waits for none of
+// them, or for 100 ms if ctx had ended before the call; everything else is done all the
+// same. Close returns ctx's cause if something was left undone for it: keys that are left on
+// a node keep a name taken there until they expire, and a warning in the log counts them.
+// Close is idempotent: later and concurrent calls wait for the first and return nil, or
+// ctx's cause. A nil ctx is ErrInvalid, and closes nothing.
 func (m *Manager) Close(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext()
@@ -425,7 +421,7 @@ func checkNodes(nodes []rueidis.ClientOption) error {
 // checkAddress refuses what is no address of one server.
 func checkAddress(i int, node *rueidis.ClientOption) error {
 	addr := node.InitAddress[0]
-	dialled := node.DialCtxFn != nil || node.DialFn != nil //nolint:staticcheck // deprecated, and honoured
+	dialled := node.DialCtxFn != nil || node.DialFn != nil
 	bad := &InvalidError{What: "node", Value: fmt.Sprintf("%d (%q)", i, addr)}
 	_, port, err := net.SplitHostPort(addr)
 	switch {

@@ -778,7 +778,7 @@ func TestSecretsAreNeverTold(t *testing.T) {
 
 	all := said.String()
 	for _, must := range []string{ // the transcript was taken
-		"WRONGPASS", "unknown authority", "refused", "quorumlock.acquire", "quorumlock.node.operations",
+		"WRONGPASS", "unknown authority", "refused", "quorumlock.acquire", "quorumlock.node.operation.duration",
 		"node does not vote", "NodeChanged", "AtRisk", "Lost", "status: ", `"level":"INFO"`,
 	} {
 		assert.Contains(t, all, must)

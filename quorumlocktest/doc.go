@@ -7,17 +7,15 @@
 // in-memory pipes, nothing is mocked on their side. Each node has its own clock,
 // its own faults and its own run id.
 //
-//	func TestPrimaryIsLost(t *testing.T) {
+//	func TestMyJobStopsWhenTheLeaseIsLost(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
 //			cluster := quorumlocktest.Start(t, 3)
-//			m, err := quorumlock.New(t.Context(), cluster.Options())
+//			m := cluster.Manager(t)
+//			lease, err := m.Acquire(t.Context(), "my-job")
 //			...
-//			lease, err := m.Acquire(t.Context(), "primary")
-//			...
-//			cluster.Nodes()[0].Kill()
-//			cluster.Nodes()[1].Cut()
-//			time.Sleep(time.Minute) // takes no time
-//			<-lease.Done()
+//			time.Sleep(time.Minute)     // takes no time
+//			cluster.ForceLost(t, lease) // or cluster.Kill(0, 1), Hang, Cut, StepClock(time.Minute)
+//			...                         // the job has to have stopped
 //		})
 //	}
 //
@@ -33,6 +31,9 @@
 // runs.
 //
 // # Faults
+//
+// [Cluster.ForceLost] ends one lease as if another client had taken the lock. The rest is
+// what can happen to nodes; the methods of a [Cluster] do it to several nodes at once.
 //
 // Faults of the process: [Node.Kill], [Node.Restart], [Node.Hang],
 // [Node.FlushAll], [Node.StepClock], [Node.Fail]. Faults of the network:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -113,6 +114,28 @@ func TestCallersOfOneProcessWaitForTheMinimumAsWell(t *testing.T) {
 	})
 }
 
+// It was refused with a TTL that the release has shortened.
+func TestAWaiterIsWokenWhenTheMinimumIsOver(t *testing.T) {
+	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c, quorumlock.WithMinHold(3*time.Second))
+		waiting := patient(t, c, manager(t, c))
+		granted := time.Now()
+		l := acquire(t, m, "job")
+		got := make(chan time.Duration, 1)
+		go func() {
+			next, err := waiting.Acquire(background, "job")
+			if assert.NoError(t, err) {
+				got <- time.Since(granted)
+				assert.NoError(t, next.Release(background))
+			}
+		}()
+		synctest.Wait()
+		require.NoError(t, l.Release(background))
+		assert.InDelta(t, 3*time.Second, <-got, float64(50*time.Millisecond))
+		synctest.Wait()
+	})
+}
+
 func TestALeaseOfTheMinimumAgeIsReleasedAtOnce(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c, quorumlock.WithMinHold(time.Second))
@@ -121,6 +144,31 @@ func TestALeaseOfTheMinimumAgeIsReleasedAtOnce(t *testing.T) {
 		require.NoError(t, l.Release(background))
 		synctest.Wait()
 		assert.Zero(t, holders(t, c, "job"))
+	})
+}
+
+// Two others have asked at the same instant, and give back what they got.
+func TestTryAcquireAsksAgainWhenTheVotesWereSplit(t *testing.T) {
+	virtual(t, 5, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		split := func(px string) {
+			for i, owner := range []string{"a", "a", "b", "b"} {
+				admin(t, c.Nodes()[i], "SET", quorumlock.DefaultPrefix+"job", strings.Repeat(owner, 32)+" 0 1795344466720373 - ", "PX", px)
+			}
+		}
+		split("2")
+		l, err := m.TryAcquire(background, "job")
+		require.NoError(t, err)
+		require.NoError(t, l.Release(background))
+		split("60000")
+		began := time.Now()
+		_, err = m.TryAcquire(background, "job")
+		require.ErrorIs(t, err, quorumlock.ErrHeld)
+		assert.Less(t, time.Since(began), 100*time.Millisecond)
+		synctest.Wait()
+		v, err := c.Nodes()[4].Do("EXISTS", quorumlock.DefaultPrefix+"job")
+		require.NoError(t, err)
+		assert.EqualValues(t, 0, v, "it gave its vote back")
 	})
 }
 
@@ -221,6 +269,10 @@ func TestAnotherManagersLeaseIsNotOurs(t *testing.T) {
 		require.NoError(t, theirs.Release(background))
 		acquire(t, m, "theirs")
 		assert.True(t, self("theirs"))
+		for _, n := range c.Nodes() {
+			admin(t, n, "SET", quorumlock.DefaultPrefix+"theirs", "somebody else", "XX", "KEEPTTL")
+		}
+		assert.False(t, self("theirs"), "the nodes have given it away, and we do not know yet")
 	})
 }
 

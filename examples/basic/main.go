@@ -31,14 +31,10 @@ func run(ctx context.Context, nodes []string) error {
 	}
 	defer func() { _ = m.Close(ctx) }()
 
-	// Wait for the lease at most so long; the lease itself does not end with
-	// the context.
-	waiting, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	lease, err := m.Acquire(waiting, "example/basic")
+	lease, err := m.Acquire(ctx, "example/basic", quorumlock.WithWait(5*time.Second))
 	var held *quorumlock.HeldError
 	if errors.As(err, &held) {
-		return fmt.Errorf("%s is at it since %v", held.Holder.Label, held.Holder.Since)
+		return fmt.Errorf("%s has held the lease since %v", held.Holder.Label, held.Holder.Since.Format(time.TimeOnly))
 	}
 	if err != nil {
 		return err
@@ -48,8 +44,8 @@ func run(ctx context.Context, nodes []string) error {
 	select {
 	case <-time.After(2 * time.Second): // the work
 		fmt.Println("done")
-	case lost := <-lease.Lost(): // a value: nobody else releases it here
-		return fmt.Errorf("aborted: %v", lost.Reason)
+	case lost := <-lease.Lost(): // a value: no other goroutine releases it
+		return fmt.Errorf("stopped: %v", lost.Reason)
 	}
 	return lease.Release(ctx)
 }

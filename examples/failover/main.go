@@ -1,11 +1,12 @@
-// Failover shows a lease from its grant to its loss: two contenders over five
-// nodes, a node that dies and is healed, and a leader that is cut off, told in
-// time, and succeeded under a higher fencing token.
+// Failover shows a lease from its grant to its loss. Two contenders want to lead over five
+// nodes; a node dies and gets the lock back; then the leader is cut off. It is told before
+// the other contender can lead, and the other one gets a higher fencing token.
 //
-// It needs no Redis: the nodes run in this process. With -nodes it runs on real
-// ones, and cuts its own connections in place of theirs.
+// It needs no Redis: the nodes run in this process. With -nodes it runs on real servers,
+// and cuts its own connections. With -svg it also draws what happened.
 //
 //	go run ./examples/failover
+//	go run ./examples/failover -svg failover.svg
 //	go run ./examples/failover -nodes host-a:6379,host-b:6379,host-c:6379
 package main
 
@@ -14,6 +15,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"time"
@@ -25,27 +27,31 @@ import (
 const ttl = 1500 * time.Millisecond
 
 func main() {
-	nodes := flag.String("nodes", "", "comma-separated host:port of real Redis masters; none runs nodes in this process")
+	nodes := flag.String("nodes", "", "comma-separated host:port of real Redis masters; without it, nodes run in this process")
+	picture := flag.String("svg", "", "file for a picture of who held what, and when")
 	flag.Parse()
 	var w world = inProcess()
 	if *nodes != "" {
 		w = realNodes(strings.Split(*nodes, ","))
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), 25*time.Second, errors.New("the story took too long"))
-	err := tell(ctx, w)
+	s := &story{began: time.Now(), heard: make(chan message, 64)}
+	err := s.play(ctx, w)
 	cancel()
 	w.close()
+	if err == nil && *picture != "" {
+		err = os.WriteFile(*picture, draw(s.marks), 0o644)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "failover:", err)
 		os.Exit(1)
 	}
 }
 
-// tell plays the story and prints it.
-func tell(ctx context.Context, w world) error {
-	s := &story{began: time.Now(), heard: make(chan told, 64)}
+// play runs the story and prints it.
+func (s *story) play(ctx context.Context, w world) error {
 	n := w.size()
-	s.say("", "%d nodes, quorum %d, TTL %v", n, n/2+1, ttl)
+	s.say("", "%d nodes, a majority is %d, TTL %v", n, n/2+1, ttl)
 
 	alice, err := s.enter(ctx, w, "alice")
 	if err != nil {
@@ -69,19 +75,19 @@ func tell(ctx context.Context, w world) error {
 		return err
 	}
 
-	s.say("", "node %d dies; alice still leads", n-1)
+	s.note("node %d dies; alice still leads", n-1)
 	w.kill(n - 1)
 	if _, err := wait(ctx, s, "alice", func(e quorumlock.Renewed) bool { return e.Margin < full.Margin }); err != nil {
 		return err
 	}
-	s.say("", "node %d comes back, without alice's lock", n-1)
+	s.note("node %d comes back without alice's lock", n-1)
 	w.restart(n - 1)
 	if _, err := wait(ctx, s, "alice", func(e quorumlock.Renewed) bool { return e.Margin == full.Margin }); err != nil {
 		return err
 	}
-	s.say("", "healed: the lock is on all %d nodes again", n)
+	s.say("", "the renewal has put the lock back: it is on all %d nodes again", n)
 
-	s.say("", "alice is cut off from %d of %d nodes; nobody tells her", n/2+1, n)
+	s.note("the network cuts alice off from %d of %d nodes, without a word", n/2+1, n)
 	w.cut("alice", n/2+1)
 	lost, err := wait(ctx, s, "alice", func(quorumlock.Lost) bool { return true })
 	if err != nil {
@@ -94,7 +100,7 @@ func tell(ctx context.Context, w world) error {
 	if next.Token <= first.Token {
 		return fmt.Errorf("token %d after token %d", next.Token, first.Token)
 	}
-	s.say("", "bob leads, %v after alice stopped; his token is higher by %d, so a late write of alice's can be refused",
+	s.say("", "bob leads %v after alice was told; his token is higher by %d, so the resource can refuse a late write of alice's",
 		time.Since(lost.At).Round(time.Millisecond), next.Token-first.Token)
 	if _, err := wait(ctx, s, "bob", func(quorumlock.Renewed) bool { return true }); err != nil {
 		return err
@@ -106,16 +112,25 @@ func tell(ctx context.Context, w world) error {
 // story prints what happens, with the time since it began.
 type story struct {
 	began time.Time
-	heard chan told // events of all contenders, as they come; never closed
+	heard chan message // events of all contenders, as they come; never closed
+	marks []mark       // what the picture shows
 }
 
-type told struct {
+// message is an event of a contender.
+type message struct {
 	who   string
+	at    time.Duration // since the story began
 	event quorumlock.Event
 }
 
 func (s *story) say(who, format string, args ...any) {
 	fmt.Printf("%6.2fs  %-6s %s\n", time.Since(s.began).Seconds(), who, fmt.Sprintf(format, args...))
+}
+
+// note says what happens to the nodes, and puts it into the picture.
+func (s *story) note(format string, args ...any) {
+	s.say("", format, args...)
+	s.marks = append(s.marks, mark{at: time.Since(s.began), text: fmt.Sprintf(format, args...)})
 }
 
 // contender is a process that wants to lead.
@@ -126,7 +141,8 @@ type contender struct {
 
 // enter starts a contender.
 func (s *story) enter(ctx context.Context, w world, who string) (*contender, error) {
-	m, err := quorumlock.New(ctx, w.options(who), quorumlock.WithTTL(ttl), quorumlock.WithHolder(who))
+	m, err := quorumlock.New(ctx, w.options(who), quorumlock.WithTTL(ttl), quorumlock.WithHolder(who),
+		quorumlock.WithLogger(slog.New(slog.DiscardHandler))) // the story says it
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +150,7 @@ func (s *story) enter(ctx context.Context, w world, who string) (*contender, err
 	go func() {
 		for e := range events.C() {
 			select {
-			case s.heard <- told{who, e}:
+			case s.heard <- message{who, time.Since(s.began), e}:
 			case <-ctx.Done():
 			default: // the story has ended
 			}
@@ -168,7 +184,7 @@ func (s *story) work(ctx context.Context, who string, l *quorumlock.Lease) error
 				return err
 			}
 		case <-ctx.Done():
-			s.say(who, "work aborted after %d steps: %v", n, context.Cause(ctx))
+			s.say(who, "stops working after %d steps: %v", n, context.Cause(ctx))
 			return ctx.Err()
 		}
 	}
@@ -178,14 +194,14 @@ func (s *story) work(ctx context.Context, who string, l *quorumlock.Lease) error
 // refuses one below the highest that it has seen.
 func write(int64) error { return nil }
 
-// meet shows what a second contender is told.
+// meet shows what a second contender learns.
 func (s *story) meet(ctx context.Context, m *quorumlock.Manager) error {
 	_, err := m.TryAcquire(ctx, "demo/leader")
 	var held *quorumlock.HeldError
 	if !errors.As(err, &held) {
 		return fmt.Errorf("the lease should be held, but: %w", err)
 	}
-	s.say("bob", "waits: held by %s since %s", held.Holder.Label, held.Holder.Since.Format(time.TimeOnly))
+	s.say("bob", "waits: %s has led since %s", held.Holder.Label, held.Holder.Since.Format(time.TimeOnly))
 	return nil
 }
 
@@ -195,6 +211,7 @@ func wait[E quorumlock.Event](ctx context.Context, s *story, who string, wanted 
 		select {
 		case t := <-s.heard:
 			s.print(t)
+			s.marks = append(s.marks, mark{at: t.at, who: t.who, event: t.event})
 			if e, ok := t.event.(E); ok && t.who == who && wanted(e) {
 				return e, nil
 			}
@@ -206,7 +223,7 @@ func wait[E quorumlock.Event](ctx context.Context, s *story, who string, wanted 
 }
 
 // print prints one event.
-func (s *story) print(t told) {
+func (s *story) print(t message) {
 	switch e := t.event.(type) {
 	case quorumlock.Acquired:
 		s.say(t.who, "leads with token %d, valid for %v", e.Token, left(e.ValidUntil))
@@ -216,11 +233,11 @@ func (s *story) print(t told) {
 		s.say(t.who, "at risk: %v left, margin %d, %d nodes do not confirm", e.Remaining.Round(time.Millisecond),
 			e.Margin, len(e.Nodes))
 	case quorumlock.Lost:
-		told := "told no later than it stopped being valid"
+		when := fmt.Sprintf("reported %v before it stopped being valid", e.ValidUntil.Sub(e.At).Round(time.Millisecond))
 		if late := e.At.Sub(e.ValidUntil).Round(time.Millisecond); late > 0 {
-			told = fmt.Sprintf("told %v too late", late)
+			when = fmt.Sprintf("reported %v too late", late)
 		}
-		s.say(t.who, "lost: %v, %s", e.Reason, told)
+		s.say(t.who, "lost: %v, %s", e.Reason, when)
 	case quorumlock.Released:
 		s.say(t.who, "released")
 	case quorumlock.NodeChanged:

@@ -19,13 +19,19 @@ var comforts = []mutant{
 		name: "nobody releases a lock that has its minimum", file: "transition.go",
 		old: "h.m.dog.schedule(h, keep)",
 		new: "h.m.dog.schedule(h, quorum.Never)",
-		pkg: virtual, run: "TestCallersOfOneProcessWaitForTheMinimum",
+		pkg: virtual, run: "TestAWaiterIsWokenWhenTheMinimumIsOver",
 	},
 	{
 		name: "a lease with a minimum is passed on", file: "local.go",
 		old: "h.terms.maxHold == 0 && h.terms.minHold == 0 &&",
 		new: "h.terms.maxHold == 0 &&",
 		pkg: virtual, run: "TestCallersOfOneProcessWaitForTheMinimum",
+	},
+	{
+		name: "votes that were split are somebody's", file: "acquire.go",
+		old: "if w.once && splits < maxSplits && a.split()",
+		new: "if w.once && splits < 0 && a.split()",
+		pkg: virtual, run: "TestTryAcquireAsksAgain",
 	},
 	{
 		name: "WithWait bounds the work", file: "acquire.go",
@@ -42,11 +48,11 @@ var comforts = []mutant{
 	{
 		name: "a lease of before the first refusal is somebody else's", file: "own.go",
 		old: "\t\t\to.holds[h.lock] = h\n",
-		new: "",
+		new: "\t\t\t_ = h\n",
 		pkg: virtual, run: "TestAnotherManagersLeaseIsNotOurs",
 	},
 	{
-		name: "a lease that was ours stays ours", file: "own.go",
+		name: "a lease that another has taken stays ours", file: "own.go",
 		old: "return !h.over && ownerOf(h.value) == owner",
 		new: "return h != nil",
 		pkg: virtual, run: "TestAnotherManagersLeaseIsNotOurs",
@@ -72,7 +78,7 @@ var comforts = []mutant{
 	{
 		name: "a caller in the queue of the process is never warned", file: "remind.go",
 		old: "h.local != nil && h.local.waitsSince(",
-		new: "h.local == nil && h.local.waitsSince(",
+		new: "h.local != nil && now == 0 && h.local.waitsSince(",
 		pkg: virtual, run: "TestACallerThatMayWaitForItself",
 	},
 	{

@@ -1,0 +1,36 @@
+//go:build !unix
+
+package child
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// Command, Exit and Process are what they are on Unix.
+type (
+	Command struct {
+		Path  string
+		Args  []string
+		Env   []string
+		Files [3]*os.File
+	}
+	Exit struct {
+		Code   int
+		Signal syscall.Signal
+	}
+	Process struct{}
+)
+
+// Start fails: this system has no process groups that can be ended as one.
+func Start(Command, func(string)) (*Process, error) {
+	return nil, errors.New("run needs Unix: it ends a whole process group when the lock is lost")
+}
+
+func (*Process) Resume()               {}
+func (*Process) Signal(syscall.Signal) {}
+func (*Process) Done() <-chan struct{} { return nil }
+func (*Process) Exit() Exit            { return Exit{} }
+func (*Process) Alive() bool           { return false }
+func (*Process) Close()                {}

@@ -1,0 +1,166 @@
+//go:build unix
+
+package child
+
+import (
+	"errors"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+)
+
+// Command is what Start runs. Nothing is added to it: no shell, no pipes.
+type Command struct {
+	Path  string   // of the file to execute
+	Args  []string // with the command's name first
+	Env   []string
+	Files [3]*os.File // stdin, stdout and stderr
+}
+
+// Exit is how a command ended.
+type Exit struct {
+	Code   int            // its exit code, when no signal killed it
+	Signal syscall.Signal // the signal that killed it, 0 for none
+}
+
+// Process is a command that runs, and its process group.
+type Process struct {
+	group    int // the process id of the command, and the id of its group
+	terminal *terminal
+	resume   chan struct{} // capacity 1: the terminal may be ours again
+	note     func(string)
+	done     chan struct{} // closed when the command has ended
+	exit     Exit          // valid after done
+}
+
+// Start runs a command in a process group of its own. Once it returns without
+// an error, the signals by which a terminal stops a job are ignored in this
+// process until Close: a stopped process does not renew its lease. The function
+// note gets what a person at the terminal should know.
+func Start(c Command, note func(string)) (*Process, error) {
+	p := &Process{note: note, resume: make(chan struct{}, 1), done: make(chan struct{})}
+	started := make(chan error, 1)
+	go p.run(c, started)
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// run starts the command and waits for it. On Linux the kernel kills the command
+// when the thread that started it ends, so this goroutine keeps its thread.
+func (p *Process) run(c Command, started chan<- error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	terminal := openTerminal()
+	attributes := &syscall.SysProcAttr{Setpgid: true}
+	dieWithParent(attributes)
+	group, err := syscall.ForkExec(c.Path, c.Args, &syscall.ProcAttr{
+		Env: c.Env, Sys: attributes,
+		Files: []uintptr{c.Files[0].Fd(), c.Files[1].Fd(), c.Files[2].Fd()},
+	})
+	if err != nil {
+		terminal.close()
+		started <- &os.PathError{Op: "execute", Path: c.Path, Err: err}
+		return
+	}
+	// Only now: the command would inherit signals that are ignored.
+	signal.Ignore(syscall.SIGTTIN, syscall.SIGTTOU)
+	p.group, p.terminal = group, terminal
+	started <- nil
+	for {
+		var status syscall.WaitStatus
+		_, err := syscall.Wait4(group, &status, syscall.WUNTRACED, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil: // somebody else has waited for it: its code is unknown
+			p.exit = Exit{Code: 1}
+			close(p.done)
+			return
+		case status.Stopped():
+			p.stopped(status.StopSignal())
+		default:
+			p.exit = Exit{Code: status.ExitStatus()}
+			if status.Signaled() {
+				p.exit = Exit{Signal: status.Signal()}
+			}
+			close(p.done)
+			return
+		}
+	}
+}
+
+// stopped continues a command that the terminal has stopped. A command that
+// reads from the terminal, or changes its modes, gets it, as from a shell with
+// job control; the terminal stays with this process until then, because another
+// program of a pipeline may need it. A suspended command would hold the
+// lock for as long as nobody thinks of it, so Ctrl-Z does not suspend it.
+func (p *Process) stopped(by syscall.Signal) {
+	switch by {
+	case syscall.SIGTTIN, syscall.SIGTTOU:
+		if !p.terminal.give(p.group) {
+			// A job in the background: the shell's fg sends SIGCONT, see Resume.
+			p.note("the command waits for the terminal: bring this job to the foreground")
+			select {
+			case <-p.resume:
+			default:
+			}
+			go p.awaitTerminal()
+			return
+		}
+	case syscall.SIGTSTP:
+		p.note("a command that holds a lock is not suspended: it goes on")
+	default:
+		return // SIGSTOP: somebody wants it so, and continues it
+	}
+	p.Signal(syscall.SIGCONT)
+}
+
+// awaitTerminal gives the terminal to the command when this process has it again.
+func (p *Process) awaitTerminal() {
+	for {
+		select {
+		case <-p.done:
+			return
+		case <-p.resume:
+			if p.terminal.give(p.group) {
+				p.Signal(syscall.SIGCONT)
+				return
+			}
+		}
+	}
+}
+
+// Resume tells that this process was continued, perhaps in the foreground.
+func (p *Process) Resume() {
+	select {
+	case p.resume <- struct{}{}:
+	default:
+	}
+}
+
+// Signal sends a signal to every process of the group.
+func (p *Process) Signal(s syscall.Signal) { _ = syscall.Kill(-p.group, s) }
+
+// Done is closed when the command itself has ended. Other processes of its group
+// may run on: see Alive.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Exit returns how the command ended, after Done.
+func (p *Process) Exit() Exit { return p.exit }
+
+// Alive reports whether any process of the group still runs.
+func (p *Process) Alive() bool {
+	if err := syscall.Kill(-p.group, 0); errors.Is(err, syscall.ESRCH) {
+		return false
+	}
+	return groupRuns(p.group)
+}
+
+// Close takes the terminal back. The command must have ended.
+func (p *Process) Close() {
+	p.terminal.takeBack(p.group)
+	p.terminal.close()
+	signal.Reset(syscall.SIGTTIN, syscall.SIGTTOU)
+}

@@ -1,0 +1,96 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"syscall"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// interrupted is the cause of a wait that a signal has ended.
+type interrupted struct{ signal os.Signal }
+
+func (i interrupted) Error() string { return "the wait was ended by a signal: " + i.signal.String() }
+
+// acquire connects to the nodes and takes the lock. The caller closes the Manager,
+// if there is one, whatever the error is.
+func (p *program) acquire(
+	ctx context.Context, name string, o runOptions, signals <-chan os.Signal,
+) (*quorumlock.Lease, *quorumlock.Manager, error) {
+	ctx, stop := untilSignal(ctx, signals)
+	defer stop()
+	m, err := p.connection.manager(ctx, quorumlock.WithTTL(o.ttl), quorumlock.WithHolder(o.holder))
+	if err != nil {
+		return nil, nil, waitEnded(err, o)
+	}
+	var opts []quorumlock.AcquireOption
+	if o.minHold > 0 {
+		opts = append(opts, quorumlock.WithMinHold(o.minHold))
+	}
+	lease, err := m.TryAcquire(ctx, name, opts...)
+	if o.waitGiven && o.wait == 0 || !worthWaiting(err) || ctx.Err() != nil {
+		return lease, m, waitEnded(err, o)
+	}
+	p.note("%s; waiting", oneLine(err))
+	if o.waitGiven {
+		opts = append(opts, quorumlock.WithWait(o.wait))
+	}
+	lease, err = m.Acquire(ctx, name, opts...)
+	if o.waitGiven && worthWaiting(err) && ctx.Err() == nil {
+		err = fmt.Errorf("%w; --wait %v is over", err, o.wait)
+	}
+	return lease, m, waitEnded(err, o)
+}
+
+// worthWaiting reports whether a later attempt may bring what this one did not.
+func worthWaiting(err error) bool {
+	return errors.Is(err, quorumlock.ErrHeld) || errors.Is(err, quorumlock.ErrNoQuorum)
+}
+
+// waitEnded gives the error of an acquisition its exit code.
+func waitEnded(err error, o runOptions) error {
+	var by interrupted
+	if errors.As(err, &by) {
+		number, _ := by.signal.(syscall.Signal)
+		return &exitError{code: exitSignalBase + int(number), err: by}
+	}
+	switch code := exitCode(err); {
+	case err == nil:
+		return nil
+	case code == exitConflict:
+		return &exitError{code: o.conflict, err: err}
+	default:
+		return err
+	}
+}
+
+// untilSignal returns a context that ends with the first signal that ends programs.
+// The function that it returns has to be called: it frees the channel of signals
+// for the next reader, and leaves a signal that came too late in its place.
+func untilSignal(ctx context.Context, signals <-chan os.Signal) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	over, joined := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(joined)
+		for {
+			select {
+			case s := <-signals:
+				if slices.Contains(ending(), s) {
+					cancel(interrupted{s})
+					return
+				}
+			case <-over:
+				return
+			}
+		}
+	}()
+	return ctx, func() {
+		close(over)
+		<-joined
+		cancel(nil)
+	}
+}

@@ -1,0 +1,254 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/spf13/cobra"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+type benchOptions struct {
+	duration       time.Duration
+	callers, names int
+	yes            bool
+}
+
+// Bounds of bench: it is for a look, not for a load test of a day.
+const (
+	maxBenchDuration = 10 * time.Minute
+	maxCallers       = 4096
+	maxNames         = 100000
+)
+
+func (p *program) benchCommand() *cobra.Command {
+	o := benchOptions{duration: 5 * time.Second, callers: 16}
+	c := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure how fast the nodes grant and release locks",
+		Long: `Bench has --callers acquire and release locks for --duration, and prints pairs
+a second, their latency, and the CPU that a pair costs each server by INFO cpu.
+The CPU counts all that the server did meanwhile, for others too.
+
+Callers that share a name pass the lock on inside this process, mostly without
+the nodes: with fewer --names than --callers it measures that.
+
+It loads the nodes, so nodes that are not on this machine need --yes. It leaves
+nothing behind but one fencing register a name, for a day.`,
+		Annotations: needsNodes,
+		Args:        exactly(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !cmd.Flags().Changed("names") {
+				o.names = o.callers
+			}
+			if err := o.check(&p.connection); err != nil {
+				return err
+			}
+			return p.bench(cmd.Context(), o)
+		},
+	}
+	c.Flags().Var(durationFlag{&o.duration}, "duration", "how long to measure, 100ms to 10m")
+	c.Flags().IntVar(&o.callers, "callers", o.callers, "how many callers at one time, 1 to 4096")
+	c.Flags().IntVar(&o.names, "names", 0, "how many names they share, 1 to 100000\n(default: one for each caller, so nobody waits)")
+	c.Flags().BoolVar(&o.yes, "yes", false, "load nodes on other machines")
+	return c
+}
+
+func (o benchOptions) check(c *connection) error {
+	switch {
+	case o.duration < 100*time.Millisecond || o.duration > maxBenchDuration:
+		return usagef("--duration %v: must be 100ms to %v", o.duration, maxBenchDuration)
+	case o.callers < 1 || o.callers > maxCallers:
+		return usagef("--callers %d: must be 1 to %d", o.callers, maxCallers)
+	case o.names < 1 || o.names > maxNames:
+		return usagef("--names %d: must be 1 to %d, because each name leaves a register for a day", o.names, maxNames)
+	}
+	for i := range c.options {
+		if addr := c.addr(i); !o.yes && !loopback(addr) {
+			return usagef("--nodes: %s is on another machine, and bench loads it: give --yes if nobody minds", addr)
+		}
+	}
+	return nil
+}
+
+// loopback reports whether an address is certainly on this machine.
+func loopback(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return false
+	}
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// benchResult is what a run has measured. Its JSON keys are stable.
+type benchResult struct {
+	Seconds  float64   `json:"seconds"`
+	Callers  int       `json:"callers"`
+	Names    int       `json:"names"`
+	Pairs    int       `json:"pairs"`
+	Failures int       `json:"failures"`
+	PerSec   float64   `json:"pairs_per_second"`
+	P50ms    float64   `json:"p50_ms"`
+	P99ms    float64   `json:"p99_ms"`
+	MaxMs    float64   `json:"max_ms"`
+	CPUus    []float64 `json:"server_cpu_us_per_pair"` // by node; -1 when INFO cpu does not say
+	firstErr error
+}
+
+func (p *program) bench(ctx context.Context, o benchOptions) error {
+	ctx, stop := signal.NotifyContext(ctx, ending()...)
+	defer stop()
+	m, err := p.connection.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeManager(m)
+	before := p.serverCPU(ctx)
+	result := measure(ctx, m, o)
+	after := p.serverCPU(context.WithoutCancel(ctx))
+	for i := range before {
+		cpu := -1.0
+		if before[i] >= 0 && after[i] >= 0 && result.Pairs > 0 {
+			cpu = float64((after[i] - before[i]).Nanoseconds()) / 1000 / float64(result.Pairs)
+		}
+		result.CPUus = append(result.CPUus, cpu)
+	}
+	if p.connection.json {
+		err = p.printJSON(result)
+	} else {
+		writeAll(p.stdout, result.text(p.connection.options))
+	}
+	if result.Pairs == 0 && result.firstErr != nil {
+		return result.firstErr
+	}
+	return err
+}
+
+// measure has the callers take and release locks until the time is over.
+func measure(ctx context.Context, m *quorumlock.Manager, o benchOptions) *benchResult {
+	run := rand.Text()[:8]
+	begun := time.Now()
+	until := begun.Add(o.duration)
+	bounded, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	r := &benchResult{Callers: o.callers, Names: o.names}
+	var all []time.Duration
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	for caller := range o.callers {
+		wg.Go(func() {
+			took, failures, err := pairs(bounded, m, "bench/"+run+"/", caller, o)
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, took...)
+			if r.Failures += failures; r.firstErr == nil {
+				r.firstErr = err
+			}
+		})
+	}
+	wg.Wait()
+	elapsed := time.Since(begun)
+	slices.Sort(all)
+	r.Seconds, r.Pairs = elapsed.Seconds(), len(all)
+	r.PerSec = float64(len(all)) / elapsed.Seconds()
+	if len(all) > 0 {
+		r.P50ms, r.P99ms, r.MaxMs = ms(all[len(all)/2]), ms(all[len(all)*99/100]), ms(all[len(all)-1])
+	}
+	return r
+}
+
+// pairs is one caller: it walks through the names, so that callers which share names
+// meet.
+func pairs(ctx context.Context, m *quorumlock.Manager, prefix string, caller int, o benchOptions) (took []time.Duration, failures int, first error) {
+	for i := caller; ctx.Err() == nil; i += o.callers {
+		begun := time.Now()
+		lease, err := m.Acquire(ctx, prefix+strconv.Itoa(i%o.names))
+		if err == nil {
+			err = lease.Release(context.WithoutCancel(ctx))
+		}
+		switch {
+		case err == nil:
+			took = append(took, time.Since(begun))
+		case ctx.Err() != nil && errors.Is(err, context.Cause(ctx)): // the time is over
+		default:
+			if failures++; first == nil {
+				first = err
+			}
+		}
+	}
+	return took, failures, first
+}
+
+// serverCPU returns what CPU each server has used, negative where it does not say.
+func (p *program) serverCPU(ctx context.Context) []time.Duration {
+	used := make([]time.Duration, len(p.connection.options))
+	for i, option := range p.connection.options {
+		used[i] = -1
+		option.ForceSingleClient, option.DisableCache, option.DisableRetry = true, true, true
+		option.ClientSetInfo = rueidis.DisableClientSetInfo
+		option.Dialer.Timeout, option.ConnWriteTimeout = time.Second, time.Second
+		client, err := rueidis.NewClient(option)
+		if err != nil {
+			continue
+		}
+		if text, err := client.Do(ctx, client.B().Info().Section("cpu").Build()).ToString(); err == nil {
+			used[i] = cpuOf(text)
+		}
+		client.Close()
+	}
+	return used
+}
+
+// cpuOf adds up what INFO cpu says of the server's own threads.
+func cpuOf(info string) time.Duration {
+	sum, found := time.Duration(0), false
+	for line := range strings.Lines(info) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if key != "used_cpu_sys" && key != "used_cpu_user" {
+			continue
+		}
+		if seconds, err := strconv.ParseFloat(value, 64); err == nil {
+			sum, found = sum+time.Duration(seconds*float64(time.Second)), true
+		}
+	}
+	if !found {
+		return -1
+	}
+	return sum
+}
+
+func (r *benchResult) text(nodes []rueidis.ClientOption) string {
+	var b strings.Builder
+	fact := func(key, format string, args ...any) {
+		fmt.Fprintf(&b, "%-9s "+format+"\n", append([]any{key}, args...)...)
+	}
+	fact("callers", "%d on %d names, %.1f s", r.Callers, r.Names, r.Seconds)
+	fact("pairs", "%.0f acquire and release a second, %d in all", r.PerSec, r.Pairs)
+	fact("latency", "p50 %.2f ms, p99 %.2f ms, max %.2f ms", r.P50ms, r.P99ms, r.MaxMs)
+	if r.Failures > 0 {
+		fact("failures", "%d", r.Failures)
+		b.WriteString(wrap(strings.Repeat(" ", 10), "the first: "+oneLine(r.firstErr)))
+	}
+	t := &table{width: width}
+	t.row("", "NODE", "CPU A PAIR")
+	for i, cpu := range r.CPUus {
+		text := fmt.Sprintf("%.1f µs", cpu)
+		if cpu < 0 {
+			text = "-"
+		}
+		t.row(strconv.Itoa(i), nodes[i].InitAddress[0], text)
+	}
+	return b.String() + "\n" + t.String()
+}

@@ -1,0 +1,110 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// program is one run of the command line.
+type program struct {
+	stdin, stdout, stderr *os.File
+	connection            connection
+}
+
+// Main runs the command line and returns the exit code.
+func Main(args []string, stdin, stdout, stderr *os.File) int {
+	p := &program{stdin: stdin, stdout: stdout, stderr: stderr}
+	root := p.root()
+	root.SetArgs(args)
+	root.SetIn(stdin)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(context.Background())
+	code := exitCode(err)
+	if err != nil && err.Error() != "" {
+		hint := ""
+		if code == exitNoQuorum {
+			hint = ": quorumlock doctor says more"
+		}
+		p.note("%s%s", oneLine(err), hint)
+	}
+	return code
+}
+
+// note prints one line for a person to stderr.
+func (p *program) note(format string, args ...any) {
+	_, _ = fmt.Fprintf(p.stderr, "quorumlock: "+format+"\n", args...)
+}
+
+// printf prints to stdout. A reader that is gone ends the program by SIGPIPE.
+func (p *program) printf(format string, args ...any) {
+	_, _ = fmt.Fprintf(p.stdout, format, args...)
+}
+
+// needsNodes marks the commands that use the flags of the connection.
+var needsNodes = map[string]string{"nodes": "yes"}
+
+func (p *program) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "quorumlock",
+		Short: "Run commands under a distributed lock on independent Redis masters",
+		Long: `Quorumlock takes locks on a majority of independent Redis masters, runs
+commands under them, and shows and checks the masters.
+
+Every flag of this list has a variable: --node-timeout is
+QUORUMLOCK_NODE_TIMEOUT. A flag on the command line wins.`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Annotations["nodes"] == "" {
+				return nil
+			}
+			return p.connection.complete(cmd.Flags())
+		},
+		RunE: unknownCommand,
+		Args: cobra.ArbitraryArgs,
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return usagef("%s: see %s --help", oneLine(err), cmd.CommandPath())
+	})
+	p.connection.register(root.PersistentFlags())
+	root.AddCommand(p.runCommand(), p.inspectCommand(), p.doctorCommand(), p.watchCommand(), p.benchCommand(),
+		p.versionCommand(), p.manCommand())
+	return root
+}
+
+// unknownCommand is what is left for the root command: help, or an error that
+// names the commands there are.
+func unknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return cmd.Help()
+	}
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	return usagef("%q is not a command: use one of %s", args[0], strings.Join(names, ", "))
+}
+
+// exactly is cobra.ExactArgs with an error that says what is missing.
+func exactly(what ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(what) {
+			return nil
+		}
+		if len(what) == 0 {
+			return usagef("%q is too much: %s takes no arguments", args[0], cmd.CommandPath())
+		}
+		return usagef("%d arguments given: %s takes %s", len(args), cmd.CommandPath(), strings.Join(what, " "))
+	}
+}
+
+// writeAll writes a text that was put together before.
+func writeAll(w io.Writer, text string) { _, _ = io.WriteString(w, text) }

@@ -1,0 +1,210 @@
+package cli
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/spf13/pflag"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// connection is what all commands need to reach the nodes, and how they print.
+type connection struct {
+	nodes                  string
+	prefix                 string
+	username               string
+	password, passwordFile string
+	tls                    bool
+	ca, cert, key, server  string
+	nodeTimeout            time.Duration
+	guard                  time.Duration
+	noColor, json          bool
+
+	options []rueidis.ClientOption // one for each node, by complete
+}
+
+func (c *connection) register(f *pflag.FlagSet) {
+	f.StringVar(&c.nodes, "nodes", "127.0.0.1:6379", "comma-separated `HOST:PORT` of the Redis masters\n")
+	f.StringVar(&c.prefix, "prefix", quorumlock.DefaultPrefix, "`TEXT` that all keys begin with\n")
+	f.StringVar(&c.username, "username", "", "`USER` of the nodes")
+	f.StringVar(&c.password, "password", "", "`PASSWORD` of the user; the process list shows\nit, a variable or a file does not")
+	f.StringVar(&c.passwordFile, "password-file", "", "`FILE` whose first line is the password")
+	f.BoolVar(&c.tls, "tls", false, "speak TLS; the flags below imply it")
+	f.StringVar(&c.ca, "tls-ca", "", "`FILE` of the only authority to trust")
+	f.StringVar(&c.cert, "tls-cert", "", "`FILE` of the client's certificate")
+	f.StringVar(&c.key, "tls-key", "", "`FILE` of the client's key")
+	f.StringVar(&c.server, "tls-server-name", "", "`NAME` in the certificates of the nodes")
+	f.Var(durationFlag{&c.nodeTimeout}, "node-timeout", "how long one node may take to answer\n(default: a tenth of the TTL, 20ms to 500ms)")
+	f.Var(durationFlag{&c.guard}, "restart-guard", "keep nodes that lost their data from voting\nfor this `DURATION`, the same for all clients")
+	f.BoolVar(&c.noColor, "no-color", false, "print no colours, as the variable NO_COLOR does")
+	f.BoolVar(&c.json, "json", false, "print JSON: one object, or one a line (watch)")
+}
+
+// durationFlag is a duration with an error that says how to write one.
+type durationFlag struct{ d *time.Duration }
+
+func (f durationFlag) String() string {
+	if f.d == nil || *f.d == 0 {
+		return ""
+	}
+	return f.d.String()
+}
+func (durationFlag) Type() string { return "duration" }
+func (f durationFlag) Set(s string) error {
+	d, err := time.ParseDuration(s)
+	if err != nil || d < 0 {
+		return fmt.Errorf("%q is not a duration of 0 or more: write a number and a unit, such as 500ms, 10s or 2m", s)
+	}
+	*f.d = d
+	return nil
+}
+
+// complete takes what the flags do not say from the environment, and checks it.
+func (c *connection) complete(flags *pflag.FlagSet) error {
+	own := pflag.NewFlagSet("", pflag.ContinueOnError)
+	new(connection).register(own)
+	var err error
+	own.VisitAll(func(f *pflag.Flag) {
+		name := variable(f.Name)
+		value, set := os.LookupEnv(name)
+		if err != nil || !set || flags.Changed(f.Name) {
+			return
+		}
+		if e := flags.Set(f.Name, value); e != nil {
+			err = usagef("%s in the environment: %s", name, oneLine(e))
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if c.options, err = c.clients(); err != nil {
+		return err
+	}
+	return nil
+}
+
+// variable returns the name of the variable of a flag.
+func variable(flag string) string {
+	return "QUORUMLOCK_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
+// clients returns the options of a client for each node.
+func (c *connection) clients() ([]rueidis.ClientOption, error) {
+	password, err := c.readPassword()
+	if err != nil {
+		return nil, err
+	}
+	config, err := c.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+	var options []rueidis.ClientOption
+	for _, addr := range strings.Split(c.nodes, ",") {
+		addr = strings.TrimSpace(addr)
+		if err := checkAddress(addr); err != nil {
+			return nil, err
+		}
+		option := rueidis.ClientOption{InitAddress: []string{addr}, Username: c.username, Password: password}
+		if config != nil {
+			option.TLSConfig = config.Clone()
+		}
+		options = append(options, option)
+	}
+	if len(options) > quorumlock.MaxNodes {
+		return nil, usagef("--nodes lists %d nodes: at most %d are allowed; list 3 or 5", len(options), quorumlock.MaxNodes)
+	}
+	return options, nil
+}
+
+func checkAddress(addr string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err == nil && host != "" {
+		if n, err := strconv.Atoi(port); err == nil && n > 0 && n < 1<<16 {
+			return nil
+		}
+	}
+	return usagef("--nodes: %q is not HOST:PORT with a port of 1 to 65535: write, for example, redis-a:6379,redis-b:6379,redis-c:6379", addr)
+}
+
+func (c *connection) readPassword() (string, error) {
+	switch {
+	case c.passwordFile == "":
+		return c.password, nil
+	case c.password != "":
+		return "", usagef("--password and --password-file: give one of them")
+	}
+	text, err := os.ReadFile(c.passwordFile)
+	if err != nil {
+		return "", usagef("--password-file: %v: name a file that this user may read", err)
+	}
+	line, _, _ := strings.Cut(string(text), "\n")
+	return strings.TrimSuffix(line, "\r"), nil
+}
+
+func (c *connection) tlsConfig() (*tls.Config, error) {
+	if !c.tls && c.ca == "" && c.cert == "" && c.key == "" && c.server == "" {
+		return nil, nil // no configuration is no TLS, as rueidis has it
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: c.server}
+	if c.ca != "" {
+		pem, err := os.ReadFile(c.ca)
+		if err != nil {
+			return nil, usagef("--tls-ca: %v: name a file that this user may read", err)
+		}
+		config.RootCAs = x509.NewCertPool()
+		if !config.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, usagef("--tls-ca: %s holds no certificate: give a file in PEM form", c.ca)
+		}
+	}
+	if (c.cert == "") != (c.key == "") {
+		return nil, usagef("--tls-cert and --tls-key: give both or none")
+	}
+	if c.cert != "" {
+		pair, err := tls.LoadX509KeyPair(c.cert, c.key)
+		if err != nil {
+			return nil, usagef("--tls-cert %s and --tls-key %s: %v: give a certificate and its key in PEM form", c.cert, c.key, err)
+		}
+		config.Certificates = []tls.Certificate{pair}
+	}
+	return config, nil
+}
+
+// manager returns a Manager over the nodes.
+func (c *connection) manager(ctx context.Context, opts ...quorumlock.Option) (*quorumlock.Manager, error) {
+	// What the library would log, a command says itself, in a line for a person.
+	opts = append(opts, quorumlock.WithPrefix(c.prefix), quorumlock.WithLogger(slog.New(slog.DiscardHandler)))
+	if c.nodeTimeout > 0 {
+		opts = append(opts, quorumlock.WithNodeTimeout(c.nodeTimeout))
+	}
+	if c.guard > 0 {
+		opts = append(opts, quorumlock.WithRestartGuard(c.guard))
+	}
+	return quorumlock.New(ctx, slices.Clone(c.options), opts...)
+}
+
+// closeTimeout bounds how long a Manager may take to release what it holds.
+const closeTimeout = 3 * time.Second
+
+// closeManager ends a Manager apart from the context of the command.
+func closeManager(m *quorumlock.Manager) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	_ = m.Close(ctx)
+}
+
+// addr returns the address of a node as it was given.
+func (c *connection) addr(i int) string { return c.options[i].InitAddress[0] }
+
+// quorum returns how many nodes make a majority.
+func (c *connection) quorum() int { return len(c.options)/2 + 1 }

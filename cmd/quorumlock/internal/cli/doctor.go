@@ -1,0 +1,235 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorumlock/quorumlock/cmd/quorumlock/internal/doctor"
+)
+
+func (p *program) doctorCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "doctor",
+		Short: "Check the nodes, and say how to mend them",
+		Long: `Doctor asks each node what it is, what it keeps, what time it has and what the
+user may do there, and compares the nodes. It takes no lock and writes nothing;
+the server's ACL LOG gets a line for each right that is missing. Give it the
+user and the --restart-guard of your clients: what is wrong depends on them.
+
+It exits with 0 when nothing needs mending, with 1 when the nodes work and
+somebody should look (warn), and with 2 when a node cannot vote or the quorum
+is an illusion (fail).`,
+		Annotations: needsNodes,
+		Args:        exactly(),
+		RunE:        func(cmd *cobra.Command, _ []string) error { return p.doctor(cmd.Context()) },
+	}
+}
+
+func (p *program) doctor(ctx context.Context) error {
+	c := &p.connection
+	nodes := make([]doctor.Node, len(c.options))
+	var wg sync.WaitGroup
+	for i, option := range c.options {
+		wg.Go(func() { nodes[i] = doctor.Probe(ctx, option, c.prefix) })
+	}
+	wg.Wait()
+	report := doctor.Judge(nodes, doctor.Settings{Guard: c.guard, Prefix: c.prefix})
+	if c.json {
+		if err := p.printJSON(doctorReport(nodes, report)); err != nil {
+			return err
+		}
+	} else {
+		writeAll(p.stdout, checkup(p.style(), nodes, report))
+	}
+	if _, code := verdict(report); code != exitOK {
+		return &exitError{code: code}
+	}
+	return nil
+}
+
+// verdict returns the word and the exit code for a report.
+func verdict(r doctor.Report) (word string, code int) {
+	switch r.Worst() {
+	case doctor.Fail:
+		return "broken", exitBroken
+	case doctor.Warn:
+		return "warnings", exitWarnings
+	default:
+		return "ok", exitOK
+	}
+}
+
+// checkup is the report for people.
+func checkup(style style, nodes []doctor.Node, r doctor.Report) string {
+	t := &table{width: width}
+	t.row("", "NODE", "ROLE", "VERSION", "TRIP", "CLOCK", "DISK", "FULL", "REPLICAS")
+	for i, n := range nodes {
+		if !n.Answers() {
+			t.row(strconv.Itoa(i), n.Addr, "no answer")
+			continue
+		}
+		t.row(strconv.Itoa(i), n.Addr, orDash(n.Role), orDash(n.Version), short(n.RoundTrip), clock(n), disk(n), full(n), replicas(n))
+	}
+	var b strings.Builder
+	b.WriteString(t.String())
+	for _, same := range alike(r.Findings) {
+		f := same[0]
+		subject := "all nodes"
+		if f.Node >= 0 {
+			subject = subjects(same, nodes)
+		}
+		fmt.Fprintf(&b, "\n%s  %s: %s\n", level(style, f.Level), subject, f.Code)
+		b.WriteString(wrap("      ", f.Problem))
+		b.WriteString(wrap("      ", "fix: "+f.Fix))
+	}
+	word, code := verdict(r)
+	switch code {
+	case exitOK:
+		word = style.green(word)
+	case exitWarnings:
+		word = style.yellow(word)
+	default:
+		word = style.red(word)
+	}
+	fmt.Fprintf(&b, "\n%s: %d of %d nodes can vote, %d needed\n", word, r.Voting, len(nodes), r.Quorum)
+	return b.String()
+}
+
+// alike groups findings that differ in nothing but their node.
+func alike(findings []doctor.Finding) (groups [][]doctor.Finding) {
+next:
+	for _, f := range findings {
+		for i, group := range groups {
+			if same := group[0]; same.Level == f.Level && same.Code == f.Code && same.Problem == f.Problem && same.Fix == f.Fix {
+				groups[i] = append(group, f)
+				continue next
+			}
+		}
+		groups = append(groups, []doctor.Finding{f})
+	}
+	return groups
+}
+
+// subjects names the nodes of findings that are alike.
+func subjects(findings []doctor.Finding, nodes []doctor.Node) string {
+	if len(findings) == 1 {
+		i := findings[0].Node
+		return fmt.Sprintf("node %d (%s)", i, nodes[i].Addr)
+	}
+	var numbers []string
+	for _, f := range findings {
+		numbers = append(numbers, strconv.Itoa(f.Node))
+	}
+	return "nodes " + strings.Join(numbers, ", ")
+}
+
+func level(style style, l doctor.Level) string {
+	word := fmt.Sprintf("%-4s", string(l))
+	switch l {
+	case doctor.Fail:
+		return style.red(word)
+	case doctor.Warn:
+		return style.yellow(word)
+	default:
+		return word
+	}
+}
+
+func clock(n doctor.Node) string {
+	if n.RoundTrip == 0 {
+		return "-"
+	}
+	if n.Clock.Abs() < 10*time.Second {
+		return fmt.Sprintf("%+dms", n.Clock.Milliseconds())
+	}
+	if n.Clock > 0 {
+		return "+" + short(n.Clock)
+	}
+	return short(n.Clock)
+}
+
+// disk words what a restart keeps.
+func disk(n doctor.Node) string {
+	switch {
+	case n.Unchecked != "":
+		return "-"
+	case !n.AOF:
+		return "no log"
+	case n.Fsync == "":
+		return "log"
+	}
+	return "log " + n.Fsync
+}
+
+// full words what happens when the memory is full.
+func full(n doctor.Node) string {
+	switch {
+	case n.Unchecked != "":
+		return "-"
+	case !n.MaxMemory:
+		return "no limit"
+	}
+	return n.Eviction
+}
+
+func replicas(n doctor.Node) string {
+	if n.Unchecked != "" {
+		return "-"
+	}
+	text := strconv.Itoa(n.Replicas)
+	if n.MinReplicas != "" {
+		text += ", min " + n.MinReplicas
+	}
+	return text
+}
+
+// doctorJSON is the JSON of doctor. Its keys are stable.
+type doctorJSON struct {
+	Verdict  string           `json:"verdict"` // ok, warnings or broken
+	Voting   int              `json:"voting"`
+	Quorum   int              `json:"quorum"`
+	Nodes    []checkedJSON    `json:"nodes"`
+	Findings []doctor.Finding `json:"findings"`
+}
+
+type checkedJSON struct {
+	Addr            string   `json:"addr"`
+	Answers         bool     `json:"answers"`
+	Role            string   `json:"role"`
+	Mode            string   `json:"mode"`
+	Version         string   `json:"version"`
+	RunID           string   `json:"run_id"`
+	ReplID          string   `json:"master_replid"`
+	RoundTripMs     float64  `json:"round_trip_ms"`
+	ClockOffsetMs   float64  `json:"clock_offset_ms"` // minus the clock of this machine
+	AppendOnly      bool     `json:"append_only"`
+	AppendFsync     string   `json:"append_fsync"` // empty when it is not known
+	EvictionPolicy  string   `json:"eviction_policy"`
+	MaxMemory       bool     `json:"max_memory"`
+	Replicas        int      `json:"replicas"`
+	MinReplicas     string   `json:"min_replicas_to_write"` // a number, "set", or empty
+	RestartGuardMs  float64  `json:"restart_guard_ms"`
+	MissingRights   []string `json:"missing_rights"`
+	UncheckedReason string   `json:"unchecked_reason"`
+}
+
+func doctorReport(nodes []doctor.Node, r doctor.Report) doctorJSON {
+	word, _ := verdict(r)
+	j := doctorJSON{Verdict: word, Voting: r.Voting, Quorum: r.Quorum, Nodes: []checkedJSON{}, Findings: []doctor.Finding{}}
+	j.Findings = append(j.Findings, r.Findings...)
+	for _, n := range nodes {
+		j.Nodes = append(j.Nodes, checkedJSON{
+			Addr: n.Addr, Answers: n.Answers(), Role: n.Role, Mode: n.Mode, Version: n.Version, RunID: n.RunID, ReplID: n.ReplID,
+			RoundTripMs: ms(n.RoundTrip), ClockOffsetMs: ms(n.Clock), AppendOnly: n.AOF, AppendFsync: n.Fsync,
+			EvictionPolicy: n.Eviction, MaxMemory: n.MaxMemory, Replicas: n.Replicas, MinReplicas: n.MinReplicas,
+			RestartGuardMs: ms(n.Marker), MissingRights: append([]string{}, n.Missing...), UncheckedReason: n.Unchecked,
+		})
+	}
+	return j
+}

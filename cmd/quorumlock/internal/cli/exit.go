@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// Exit codes, as README.md lists them. Those above 63 are of sysexits.h, those
+// from 126 on of env(1) and the shell.
+const (
+	exitOK         = 0
+	exitWarnings   = 1 // doctor: the nodes work, and somebody should look
+	exitBroken     = 2 // doctor: a node cannot vote, or the quorum is an illusion
+	exitUsage      = 64
+	exitNoQuorum   = 69
+	exitInternal   = 70
+	exitConflict   = 75
+	exitLost       = 76
+	exitCannotRun  = 126
+	exitNotFound   = 127
+	exitSignalBase = 128
+)
+
+// exitError is an end with an exit code. An empty text prints nothing: the
+// command has said what there is to say.
+type exitError struct {
+	code int
+	text string
+	err  error
+}
+
+func (e *exitError) Error() string {
+	if e.err != nil {
+		return oneLine(e.err)
+	}
+	return e.text
+}
+
+func (e *exitError) Unwrap() error { return e.err }
+
+// usagef is an error of the caller: value, bound and fix.
+func usagef(format string, args ...any) error {
+	return &exitError{code: exitUsage, text: fmt.Sprintf(format, args...)}
+}
+
+// exitCode returns the exit code for an error that a command has returned.
+func exitCode(err error) int {
+	var exit *exitError
+	var node *quorumlock.NodeError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &exit):
+		return exit.code
+	case errors.Is(err, quorumlock.ErrHeld):
+		return exitConflict
+	case errors.Is(err, quorumlock.ErrNoQuorum), errors.As(err, &node):
+		return exitNoQuorum // a node that somebody has to mend is no fault of the command line
+	case errors.Is(err, quorumlock.ErrInvalid):
+		return exitUsage
+	case errors.Is(err, quorumlock.ErrLost):
+		return exitLost
+	}
+	return exitInternal
+}
+
+// oneLine returns the text of an error on one line, without the name of the
+// library before each part: the name of the program stands there already.
+func oneLine(err error) string {
+	lines := strings.Split(err.Error(), "\n")
+	for i, line := range lines {
+		lines[i] = strings.TrimPrefix(strings.TrimSpace(line), "quorumlock: ")
+	}
+	return strings.Join(lines, "; ")
+}

@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+func (p *program) inspectCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "inspect NAME",
+		Short: "Show who holds a lock, and what each node says of it",
+		Long: `Inspect asks every node who holds the lock NAME, and takes nothing. It exits
+with 0 whether the lock is held or free, and with 69 when too few nodes answer.`,
+		Annotations: needsNodes,
+		Args:        exactly("NAME"),
+		RunE:        func(cmd *cobra.Command, args []string) error { return p.inspect(cmd.Context(), args[0]) },
+	}
+}
+
+func (p *program) inspect(ctx context.Context, name string) error {
+	m, err := p.connection.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeManager(m)
+	s, err := m.Inspect(ctx, name)
+	if err != nil && !errors.Is(err, quorumlock.ErrNoQuorum) {
+		return err
+	}
+	if p.connection.json {
+		return errors.Join(p.printJSON(lockJSON(s, p.connection.quorum())), err)
+	}
+	writeAll(p.stdout, p.inspection(s))
+	return err
+}
+
+// inspection is the status of a lock for people.
+func (p *program) inspection(s quorumlock.Status) string {
+	style := p.style()
+	state := style.green("free")
+	switch {
+	case s.Held:
+		state = style.bold("held")
+	case s.Votes > 0:
+		state = style.yellow("no majority")
+	case s.Waiters > 0:
+		state = "free, reserved for a waiter"
+	}
+	var facts strings.Builder
+	fact := func(key, value string) { fmt.Fprintf(&facts, "%-8s %s\n", key, value) }
+	fact("name", cut(printable(s.Name), width-9))
+	fact("state", state)
+	if s.Votes > 0 {
+		fact("holder", cut(printable(orDash(s.Holder.Label)), width-9))
+		fact("owner", cut(printable(s.Holder.Owner), width-9))
+		fact("since", since(s.Holder.Since))
+		fact("TTL", ttl(s.TTL))
+		if s.Holder.TraceParent != "" {
+			fact("trace", s.Holder.TraceParent)
+		}
+	}
+	fact("token", token(s))
+	fact("votes", fmt.Sprintf("%d of %d nodes, %d needed", s.Votes, len(s.Nodes), p.connection.quorum()))
+	fact("waiters", strconv.Itoa(s.Waiters))
+	nodes := &table{width: width}
+	nodes.row("", "NODE", "HOLDER", "TTL", "TOKEN")
+	for i, n := range s.Nodes {
+		nodes.row(strconv.Itoa(i), n.Addr, nodeHolder(n), nodeTTL(n), nodeToken(n))
+	}
+	text := facts.String() + "\n" + nodes.String()
+	for i, n := range s.Nodes {
+		if n.Err != nil {
+			text += "\n" + style.red("node "+strconv.Itoa(i)) + " gives no answer\n" + wrap("  ", oneLine(n.Err))
+		}
+		if n.Warning != nil {
+			text += "\n" + style.yellow("node "+strconv.Itoa(i)) + " is in doubt\n" + wrap("  ", oneLine(n.Warning))
+		}
+		if n.QuarantinedFor > 0 {
+			text += "\n" + style.yellow("node "+strconv.Itoa(i)) + " does not vote for " + short(n.QuarantinedFor) + " more: it may have lost locks\n"
+		}
+	}
+	return text
+}
+
+// token words the fencing register: while nobody holds the lock it is what the last
+// holder had at the most.
+func token(s quorumlock.Status) string {
+	switch {
+	case s.Fence == 0:
+		return "none so far"
+	case s.Held:
+		return strconv.FormatInt(s.Fence, 10) + " at the most"
+	}
+	return strconv.FormatInt(s.Fence, 10) + " at the most, the next is larger"
+}
+
+func since(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return fmt.Sprintf("%s (%s ago by this clock)", t.UTC().Format(time.RFC3339), short(time.Since(t)))
+}
+
+func ttl(d time.Duration) string {
+	if d < 0 {
+		return "no end: the holder is another client"
+	}
+	return short(d)
+}
+
+func nodeHolder(n quorumlock.NodeStatus) string {
+	switch {
+	case n.Err != nil:
+		return "no answer"
+	case n.Holder == quorumlock.Holder{}:
+		return "-"
+	case n.Holder.Label != "":
+		return n.Holder.Label
+	}
+	return n.Holder.Owner
+}
+
+func nodeTTL(n quorumlock.NodeStatus) string {
+	switch {
+	case n.Err != nil || n.Holder == quorumlock.Holder{}:
+		return "-"
+	case n.TTL < 0:
+		return "no end"
+	}
+	return short(n.TTL)
+}
+
+func nodeToken(n quorumlock.NodeStatus) string {
+	if n.Err != nil || n.Fence == 0 {
+		return "-"
+	}
+	return strconv.FormatInt(n.Fence, 10)
+}

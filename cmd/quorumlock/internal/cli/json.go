@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// The JSON of inspect and watch. The keys are stable: a new one may come, and none
+// changes its meaning.
+
+type holderJSON struct {
+	Label       string `json:"label"`
+	Owner       string `json:"owner"`
+	TraceParent string `json:"trace_parent"`
+	Since       string `json:"since"` // RFC 3339, empty when it is not known
+}
+
+type statusJSON struct {
+	Name      string      `json:"name"`
+	Held      bool        `json:"held"`
+	Holder    *holderJSON `json:"holder"` // null when no node names one
+	Votes     int         `json:"votes"`
+	Quorum    int         `json:"quorum"`
+	TTLms     *float64    `json:"ttl_ms"` // null when the lock has no end, or is not held
+	Fence     int64       `json:"fence"`
+	Waiters   int         `json:"waiters"`
+	NodeTable []nodeJSON  `json:"nodes"`
+}
+
+type nodeJSON struct {
+	Addr          string      `json:"addr"`
+	Holder        *holderJSON `json:"holder"`
+	TTLms         *float64    `json:"ttl_ms"`
+	Fence         int64       `json:"fence"`
+	QuarantinedMs float64     `json:"quarantined_ms"`
+	Warning       string      `json:"warning"`
+	Error         string      `json:"error"`
+}
+
+func holderOf(h quorumlock.Holder) *holderJSON {
+	if h == (quorumlock.Holder{}) {
+		return nil
+	}
+	j := &holderJSON{Label: h.Label, Owner: h.Owner, TraceParent: h.TraceParent}
+	if !h.Since.IsZero() {
+		j.Since = h.Since.UTC().Format(time.RFC3339Nano)
+	}
+	return j
+}
+
+// end returns how long a lock lives, nil where there is no such number.
+func end(held bool, d time.Duration) *float64 {
+	if !held || d < 0 {
+		return nil
+	}
+	left := ms(d)
+	return &left
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return oneLine(err)
+}
+
+func lockJSON(s quorumlock.Status, quorum int) statusJSON {
+	j := statusJSON{
+		Name: s.Name, Held: s.Held, Holder: holderOf(s.Holder), Votes: s.Votes, Quorum: quorum,
+		TTLms: end(s.Held, s.TTL), Fence: s.Fence, Waiters: s.Waiters, NodeTable: []nodeJSON{},
+	}
+	for _, n := range s.Nodes {
+		held := n.Holder != quorumlock.Holder{}
+		j.NodeTable = append(j.NodeTable, nodeJSON{
+			Addr: n.Addr, Holder: holderOf(n.Holder), TTLms: end(held, n.TTL), Fence: n.Fence,
+			QuarantinedMs: ms(n.QuarantinedFor), Warning: textOf(n.Warning), Error: textOf(n.Err),
+		})
+	}
+	return j
+}

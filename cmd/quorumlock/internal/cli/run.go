@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/cmd/quorumlock/internal/child"
+)
+
+// runOptions are the flags of run.
+type runOptions struct {
+	ttl, wait, minHold, grace time.Duration
+	waitGiven, graceGiven     bool
+	holder                    string
+	conflict                  int
+}
+
+// Bounds and defaults of run. A command takes time to end, so a lease that runs
+// one is longer than the library's shortest.
+const (
+	minRunTTL       = time.Second
+	maxDefaultGrace = 10 * time.Second
+	minMargin       = 50 * time.Millisecond
+	maxMargin       = 500 * time.Millisecond
+)
+
+func (p *program) runCommand() *cobra.Command {
+	o := runOptions{ttl: quorumlock.DefaultTTL, conflict: exitConflict}
+	c := &cobra.Command{
+		Use:   "run NAME [flags] -- COMMAND [ARG...]",
+		Short: "Run a command while holding a lock",
+		Long: `Run takes the lock NAME, runs COMMAND without a shell in a process group of
+its own, and releases the lock when every process of that group has ended.
+
+COMMAND gets stdin, stdout and stderr as they are, and QUORUMLOCK_NAME,
+QUORUMLOCK_TOKEN (the fencing token: pass it along with every write) and
+QUORUMLOCK_OWNER in its environment. The signals INT, TERM, HUP, QUIT, USR1 and
+USR2 go to the whole group.
+
+When the lock cannot be renewed, the group gets TERM while --grace is left of
+the lease, and KILL shortly before its end: the group is dead before anybody
+else can get the lock. Processes that leave the group (setsid, daemons, sudo to
+another user) are out of reach.`,
+		Example: `  quorumlock run nightly-report --wait 0 -- /usr/local/bin/report --all
+  quorumlock run deploy --ttl 30s -- sh -c 'make && make deploy'`,
+		Annotations: needsNodes,
+		Args:        checkRunArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.waitGiven, o.graceGiven = cmd.Flags().Changed("wait"), cmd.Flags().Changed("grace")
+			if err := o.complete(args[1]); err != nil {
+				return err
+			}
+			return p.run(cmd.Context(), args[0], args[1:], o)
+		},
+	}
+	f := c.Flags()
+	f.Var(durationFlag{&o.ttl}, "ttl", "how long the lock outlives a holder that died,\n1s to 24h")
+	f.Var(durationFlag{&o.wait}, "wait", "how long to wait for the lock; 0 asks once\n(default: for ever)")
+	f.Var(durationFlag{&o.minHold}, "min-hold", "keep the name taken for at least this long")
+	f.StringVar(&o.holder, "holder", "", "`LABEL` that others see\n(default: host, process id, command)")
+	f.Var(durationFlag{&o.grace}, "grace", "what is left of the lease at TERM, at most\nhalf the TTL; 0 is KILL alone\n(default: a fifth of the TTL, at most 10s)")
+	f.IntVarP(&o.conflict, "conflict-exit-code", "E", o.conflict, "exit `CODE` when another holds the lock\n")
+	return c
+}
+
+func checkRunArgs(cmd *cobra.Command, args []string) error {
+	switch dash := cmd.ArgsLenAtDash(); {
+	case dash < 0:
+		return usagef("no -- on the command line: write quorumlock run NAME -- COMMAND [ARG...]")
+	case dash != 1:
+		return usagef("%d names before the --: give exactly one, as in quorumlock run NAME -- COMMAND [ARG...]", dash)
+	case len(args) < 2:
+		return usagef("no command after the --: write quorumlock run NAME -- COMMAND [ARG...]")
+	}
+	return nil
+}
+
+// complete fills in the defaults and checks the relations.
+func (o *runOptions) complete(command string) error {
+	if !o.graceGiven {
+		o.grace = min(o.ttl/5, maxDefaultGrace)
+	}
+	if o.holder == "" {
+		host, _ := os.Hostname()
+		label := fmt.Sprintf("%s pid %d: %s", host, os.Getpid(), filepath.Base(command))
+		o.holder = label[:min(len(label), quorumlock.MaxLabelLen)]
+	}
+	switch {
+	case o.ttl < minRunTTL || o.ttl > quorumlock.MaxTTL:
+		return usagef("--ttl %v: must be %v to %v, because the command has to end within the lease; 10s is the default",
+			o.ttl, minRunTTL, quorumlock.MaxTTL)
+	case o.grace > o.ttl/2:
+		return usagef("--grace %v: must be at most half of --ttl %v, or the command would be stopped between two renewals; give %v or less, or a longer --ttl",
+			o.grace, o.ttl, o.ttl/2)
+	case o.minHold > quorumlock.MaxTTL:
+		return usagef("--min-hold %v: must be at most %v", o.minHold, quorumlock.MaxTTL)
+	case o.conflict < 0 || o.conflict > 255:
+		return usagef("--conflict-exit-code %d: must be 0 to 255", o.conflict)
+	}
+	return nil
+}
+
+// margin is how long before the end of a lease the group gets KILL.
+func margin(ttl time.Duration) time.Duration { return min(max(ttl/20, minMargin), maxMargin) }
+
+// run takes the lock, runs the command, and releases.
+func (p *program) run(ctx context.Context, name string, argv []string, o runOptions) error {
+	path, err := lookUp(argv[0])
+	if err != nil {
+		return err
+	}
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, slices.Concat(ending(), passedOn(), jobControl())...)
+	defer signal.Stop(signals)
+
+	lease, m, err := p.acquire(ctx, name, o, signals)
+	if m != nil {
+		defer closeManager(m)
+	}
+	if err != nil {
+		return err
+	}
+	code, err := p.underLease(lease, path, argv, o, signals)
+	p.giveBack(lease, o)
+	if err != nil {
+		return err
+	}
+	if code != 0 {
+		return &exitError{code: code}
+	}
+	return nil
+}
+
+// lookUp finds the command before the lock is taken, with the exit codes of env(1).
+func lookUp(command string) (string, error) {
+	path, err := exec.LookPath(command)
+	if err != nil && !errors.Is(err, exec.ErrDot) {
+		return "", cannotRun(command, err)
+	}
+	return path, nil
+}
+
+// cannotRun says why a command does not run, with the exit codes of env(1).
+func cannotRun(command string, err error) error {
+	if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
+		return &exitError{code: exitNotFound, text: strconv.Quote(command) + " is not found: give a path, or a command that is in PATH"}
+	}
+	return &exitError{code: exitCannotRun, text: fmt.Sprintf("%q cannot be executed: %s", command, oneLine(err))}
+}
+
+// underLease runs the command and returns the exit code when all of its processes
+// have ended.
+func (p *program) underLease(l *quorumlock.Lease, path string, argv []string, o runOptions, signals <-chan os.Signal) (int, error) {
+	if !l.Valid() {
+		return 0, &exitError{code: exitLost, text: fmt.Sprintf("%q was lost before the command began", l.Name())}
+	}
+	process, err := child.Start(child.Command{
+		Path: path, Args: argv, Env: environment(l), Files: [3]*os.File{p.stdin, p.stdout, p.stderr},
+	}, func(text string) { p.note("%s", text) })
+	if err != nil {
+		return 0, cannotRun(argv[0], err)
+	}
+	s := &supervisor{
+		name: l.Name(), nodes: len(p.connection.options), lease: l, group: process,
+		grace: o.grace, margin: margin(o.ttl), signals: signals, note: p.note,
+	}
+	lost := s.run()
+	process.Close()
+	exit := process.Exit()
+	switch {
+	case lost:
+		return 0, &exitError{code: exitLost, text: fmt.Sprintf("%q was about to end or lost: the command was stopped (%s)", l.Name(), describe(exit))}
+	case exit.Signal != 0:
+		return exitSignalBase + int(exit.Signal), nil
+	}
+	return exit.Code, nil
+}
+
+func describe(e child.Exit) string {
+	if e.Signal != 0 {
+		return "signal " + strconv.Itoa(int(e.Signal)) + ", " + e.Signal.String()
+	}
+	return "exit code " + strconv.Itoa(e.Code)
+}
+
+// environment returns our environment with what the command may want to know.
+func environment(l *quorumlock.Lease) []string {
+	return append(os.Environ(),
+		"QUORUMLOCK_NAME="+l.Name(),
+		"QUORUMLOCK_TOKEN="+strconv.FormatInt(l.Token(), 10),
+		"QUORUMLOCK_OWNER="+l.Owner())
+}
+
+// giveBack releases the lease, which may have ended already. With --min-hold the
+// nodes keep the name taken until then, without this process.
+func (p *program) giveBack(l *quorumlock.Lease, o runOptions) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	err := l.Release(ctx)
+	if errors.Is(err, quorumlock.ErrNoQuorum) {
+		p.note("the release of %q is not confirmed, the lock is free after %v at the latest: %s", l.Name(), max(o.ttl, o.minHold), oneLine(err))
+	}
+	var lost *quorumlock.LostError
+	if errors.As(err, &lost) {
+		p.note("%s", oneLine(lost))
+	}
+}

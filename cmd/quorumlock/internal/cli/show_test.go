@@ -1,0 +1,208 @@
+//go:build unix
+
+package cli
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// plain checks what every output for people is, when it is piped: at most 80 columns, and
+// no escapes.
+func plain(tb testing.TB, text string) {
+	tb.Helper()
+	assert.NotContains(tb, text, "\x1b")
+	for _, line := range strings.Split(text, "\n") {
+		assert.LessOrEqual(tb, utf8.RuneCountInString(line), 80, line)
+		assert.Equal(tb, strings.TrimRight(line, " "), line, "no spaces at the end")
+	}
+}
+
+// long is a holder that no terminal has room for, and that would like to draw on it.
+var long = "host \x1b[31mred " + strings.Repeat("x", 200)
+
+func TestInspectSaysWhoHoldsALock(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 3)
+	addrs := redistest.Addrs(servers)
+	o := invoke(t, addrs, "inspect", "job")
+	require.Equal(t, 0, o.code, o.stderr)
+	assert.Contains(t, o.stdout, "state    free\n")
+	plain(t, o.stdout)
+
+	m := open(t, addrs, quorumlock.WithTTL(30*time.Second), quorumlock.WithHolder(long))
+	l, err := m.TryAcquire(t.Context(), "job")
+	require.NoError(t, err)
+	o = invoke(t, addrs, "inspect", "job")
+	require.Equal(t, 0, o.code, o.stderr)
+	assert.Contains(t, o.stdout, "state    held\n")
+	assert.Contains(t, o.stdout, l.Owner())
+	plain(t, o.stdout)
+
+	s := decoded[statusJSON](t, invoke(t, addrs, "inspect", "--json", "job").stdout)
+	assert.True(t, s.Held)
+	assert.Equal(t, "job", s.Name)
+	assert.Equal(t, long, s.Holder.Label)
+	assert.Equal(t, l.Owner(), s.Holder.Owner)
+	assert.Equal(t, l.Token(), s.Fence)
+	assert.Equal(t, 2, s.Quorum)
+	assert.Positive(t, *s.TTLms)
+	assert.Len(t, s.NodeTable, 3)
+
+	servers[2].Kill()
+	o = invoke(t, addrs, "inspect", "job")
+	assert.Equal(t, 0, o.code)
+	assert.Contains(t, o.stdout, "node 2 gives no answer")
+	plain(t, o.stdout)
+	servers[1].Kill()
+	o = invoke(t, addrs, "inspect", "job")
+	assert.Equal(t, exitNoQuorum, o.code)
+	assert.Equal(t, 1, strings.Count(o.stderr, "\n"), o.stderr)
+	assert.Contains(t, o.stderr, "quorumlock doctor says more")
+}
+
+func TestDoctorExitsWithItsVerdict(t *testing.T) {
+	t.Parallel()
+	addrs := three(t)
+	for _, c := range []struct {
+		args []string
+		code int
+		word string
+	}{
+		{[]string{"--restart-guard", "30s"}, exitOK, "ok: 3 of 3 nodes can vote, 2 needed"},
+		{nil, exitWarnings, "warnings: 3 of 3 nodes can vote, 2 needed"},
+		{[]string{"--nodes", addrs[0] + "," + addrs[0] + "," + addrs[0]}, exitBroken, "broken: 1 of 3 nodes can vote, 2 needed"},
+		{[]string{"--tls"}, exitBroken, "tls_unexpected"},
+	} {
+		o := invoke(t, addrs, append([]string{"doctor"}, c.args...)...)
+		assert.Equal(t, c.code, o.code, "%v: %s", c.args, o.stdout)
+		assert.Contains(t, o.stdout, c.word)
+		assert.Empty(t, o.stderr)
+		plain(t, o.stdout)
+		j := decoded[doctorJSON](t, invoke(t, addrs, append([]string{"doctor", "--json"}, c.args...)...).stdout)
+		assert.Equal(t, []string{"ok", "warnings", "broken"}[c.code], j.Verdict)
+		assert.Len(t, j.Nodes, 3)
+	}
+}
+
+func TestWatchPrintsALineForEveryChange(t *testing.T) {
+	t.Parallel()
+	addrs := three(t)
+	m := open(t, addrs, quorumlock.WithTTL(30*time.Second), quorumlock.WithHolder("first"))
+	other := open(t, addrs, quorumlock.WithTTL(30*time.Second), quorumlock.WithHolder("second"))
+	_, err := m.TryAcquire(t.Context(), "elsewhere")
+	require.NoError(t, err)
+	c := commandLine(t, addrs, "watch", "--json", "--interval", "100ms", "reports/[a]*")
+	stdout, err := c.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	lines := bufio.NewReader(stdout)
+	// next skips what depends on when the watcher looks.
+	next := func(event string) (s change) {
+		for s.Event != event {
+			line, err := lines.ReadString('\n')
+			require.NoError(t, err)
+			s = change{}
+			require.NoError(t, json.Unmarshal([]byte(line), &s))
+			require.Equal(t, "reports/[a]*1", s.Name)
+		}
+		return s
+	}
+	l, err := m.TryAcquire(t.Context(), "reports/[a]*1")
+	require.NoError(t, err)
+	assert.Equal(t, "first", next("held").Holder.Label)
+	came := make(chan *quorumlock.Lease, 1)
+	go func() {
+		l, _ := other.Acquire(t.Context(), "reports/[a]*1")
+		came <- l
+	}()
+	assert.Equal(t, 1, next("waiters").Waiters)
+	require.NoError(t, l.Release(t.Context()))
+	assert.Equal(t, "second", next("passed_on").Holder.Label)
+	require.NoError(t, (<-came).Release(t.Context()))
+	assert.False(t, next("free").Held)
+	require.NoError(t, c.Process.Signal(syscall.SIGINT))
+	require.NoError(t, c.Wait(), "the end of a watch is no failure")
+}
+
+func TestWatchOnceIsATable(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 3)
+	addrs := redistest.Addrs(servers)
+	m := open(t, addrs, quorumlock.WithTTL(30*time.Second), quorumlock.WithHolder(long))
+	_, err := m.TryAcquire(t.Context(), "a/job")
+	require.NoError(t, err)
+	servers[0].MustDo("SET", "quorumlock:a/minority", "stranger")
+	servers[1].Kill()
+	o := invoke(t, addrs, "watch", "--once", "a/")
+	require.Equal(t, 0, o.code, o.stderr)
+	plain(t, o.stdout)
+	assert.Contains(t, o.stdout, "2 locks, 2 of 3 nodes scanned")
+	assert.Contains(t, o.stdout, "no majority")
+	assert.Contains(t, o.stdout, "2/3")
+}
+
+func TestWatchMissesItsRightByName(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, 1, "--user", "u", "on", ">word", "~*", "&*", "+@all", "-scan")[0]
+	o := invoke(t, []string{server.Addr()}, "watch", "--once", "--username", "u", "--password", "word")
+	assert.Equal(t, exitNoQuorum, o.code)
+	assert.Contains(t, o.stderr, "give the user +scan")
+}
+
+func TestBenchCountsPairs(t *testing.T) {
+	t.Parallel()
+	addrs := three(t)
+	o := invoke(t, addrs, "bench", "--duration", "300ms", "--callers", "4", "--names", "2")
+	require.Equal(t, 0, o.code, o.stderr)
+	assert.Contains(t, o.stdout, "4 on 2 names")
+	plain(t, o.stdout)
+	r := decoded[benchResult](t, invoke(t, addrs, "bench", "--json", "--duration", "300ms").stdout)
+	assert.Positive(t, r.Pairs)
+	assert.Positive(t, r.PerSec)
+	assert.LessOrEqual(t, r.P50ms, r.P99ms)
+	assert.Len(t, r.CPUus, 3)
+}
+
+func TestHelpVersionAndManPagesFit(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{nil, {"--help"}, {"version"}, {"run", "--help"}, {"inspect", "--help"}, {"doctor", "--help"},
+		{"watch", "--help"}, {"bench", "--help"}} {
+		o := within(t, args...)
+		assert.Equal(t, 0, o.code, args)
+		for _, line := range strings.Split(o.stdout, "\n") {
+			assert.LessOrEqual(t, utf8.RuneCountInString(line), 80, "%v: %s", args, line)
+		}
+	}
+	dir := t.TempDir()
+	require.Equal(t, 0, within(t, "man", dir).code)
+	page, err := os.ReadFile(filepath.Join(dir, "quorumlock-run.1"))
+	require.NoError(t, err)
+	assert.Contains(t, string(page), "process group")
+	assert.Contains(t, within(t, "completion", "bash").stdout, "quorumlock")
+}
+
+func TestThePasswordComesFromAFileOrTheEnvironment(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, 1, "--user", "u", "on", ">word", "~*", "&*", "+@all", "--user", "default", "off")[0]
+	file := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(file, []byte("word\n"), 0o600))
+	assert.Equal(t, 0, invoke(t, []string{server.Addr()}, "inspect", "job", "--username", "u", "--password-file", file).code)
+	c := commandLine(t, []string{server.Addr()}, "inspect", "job")
+	c.Env = append(c.Env, "QUORUMLOCK_USERNAME=u", "QUORUMLOCK_PASSWORD=word")
+	assert.Equal(t, 0, finish(t, c).code)
+	assert.Equal(t, exitNoQuorum, invoke(t, []string{server.Addr()}, "inspect", "job").code)
+}

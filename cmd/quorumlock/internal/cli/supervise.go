@@ -1,0 +1,176 @@
+package cli
+
+import (
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// held is what the supervisor needs of a lease.
+type held interface {
+	Remaining() time.Duration
+	Done() <-chan struct{}
+	AtRisk() <-chan quorumlock.AtRisk
+	Renewed() <-chan quorumlock.Renewed
+}
+
+// group is what the supervisor needs of a process group.
+type group interface {
+	Signal(syscall.Signal)
+	Done() <-chan struct{} // the command itself has ended
+	Alive() bool           // some process of the group runs
+	Resume()
+}
+
+// phase is how far the end of a group has come. It only moves forward.
+type phase int
+
+const (
+	phaseRunning phase = iota + 1
+	phaseTerminating
+	phaseKilling
+)
+
+const (
+	poll    = 5 * time.Millisecond   // between two looks whether a group is dead
+	maxLook = 250 * time.Millisecond // between two looks at the lease, because a clock may jump
+	giveUp  = 5 * time.Second        // after KILL: what lives on cannot be killed by this user
+)
+
+// supervisor keeps a process group within a lease: the group is dead before the
+// lease is over.
+type supervisor struct {
+	name    string
+	nodes   int
+	lease   held
+	group   group
+	grace   time.Duration // left of the lease at TERM
+	margin  time.Duration // left of the lease at KILL
+	signals <-chan os.Signal
+	note    func(format string, args ...any)
+
+	phase  phase
+	termAt time.Time
+	killAt time.Time
+	ended  bool // the command itself has ended
+	lost   bool // the group was stopped because of the lease
+	safe   bool // no warning stands
+}
+
+// run returns when no process of the group runs any more. It reports whether the
+// group was stopped because the lease was lost or about to be.
+func (s *supervisor) run() (lost bool) {
+	s.phase, s.safe = phaseRunning, true
+	done, over := s.group.Done(), s.lease.Done()
+	atRisk, renewed := s.lease.AtRisk(), s.lease.Renewed()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-done:
+			done, s.ended = nil, true
+		case <-over:
+			over = nil
+		case e, ok := <-atRisk:
+			if !ok {
+				atRisk = nil
+			}
+			s.warn(e, ok)
+		case e, ok := <-renewed:
+			if !ok {
+				renewed = nil
+			}
+			s.calm(e, ok)
+		case signal := <-s.signals:
+			s.pass(signal)
+		case <-timer.C:
+		}
+		if s.ended && !s.group.Alive() || s.hopeless() {
+			return s.lost
+		}
+		timer.Reset(s.step())
+	}
+}
+
+// step does what is due, and returns when to look again.
+func (s *supervisor) step() time.Duration {
+	left := s.lease.Remaining()
+	if s.phase == phaseRunning {
+		s.lost = left <= max(s.grace, s.margin) && !s.ended
+		if s.lost || s.ended { // what a command leaves behind ends with it
+			s.terminate(left)
+		}
+	}
+	if s.phase == phaseTerminating && (left <= s.margin || time.Since(s.termAt) >= s.grace) {
+		s.phase, s.killAt = phaseKilling, time.Now()
+	}
+	switch s.phase {
+	case phaseKilling:
+		s.group.Signal(syscall.SIGKILL)
+		return poll
+	case phaseTerminating:
+		next := min(left-s.margin, s.grace-time.Since(s.termAt), maxLook)
+		if s.ended {
+			next = min(next, poll)
+		}
+		return max(next, 0)
+	default:
+		return min(max(left-max(s.grace, s.margin), 0), maxLook)
+	}
+}
+
+// terminate asks the group to end. There is no way back: a command that has been
+// told to stop is killed after the grace, even if the lease recovers.
+func (s *supervisor) terminate(left time.Duration) {
+	s.phase, s.termAt = phaseTerminating, time.Now()
+	if s.lost {
+		s.note("%q is not renewed, %v left: the command is stopped", s.name, left.Round(time.Millisecond))
+	}
+	if s.grace > 0 {
+		s.group.Signal(syscall.SIGTERM)
+		s.group.Signal(signalContinue) // a stopped process would not see TERM
+	}
+}
+
+// hopeless reports that what is left of the group does not die by KILL, because it
+// runs as another user. It waits for the command itself without end.
+func (s *supervisor) hopeless() bool {
+	if s.phase != phaseKilling || !s.ended || time.Since(s.killAt) < giveUp {
+		return false
+	}
+	s.note("processes of the command run on after KILL, perhaps as another user: look for them with ps")
+	return true
+}
+
+// pass sends a signal on to the group, except for those of job control.
+func (s *supervisor) pass(signal os.Signal) {
+	number, _ := signal.(syscall.Signal)
+	switch number {
+	case signalStop:
+		s.note("a command that holds a lock is not suspended: it goes on")
+	case signalContinue:
+		s.group.Resume()
+	default:
+		s.group.Signal(number)
+	}
+}
+
+// warn tells once that the lease is at risk.
+func (s *supervisor) warn(e quorumlock.AtRisk, ok bool) {
+	if !ok || !s.safe {
+		return
+	}
+	s.safe = false
+	s.note("%q is at risk, start nothing irreversible: %d nodes confirmed it, margin %d, %v left",
+		s.name, e.Confirmed, e.Margin, e.Remaining.Round(time.Millisecond))
+}
+
+// calm tells that a warning is over.
+func (s *supervisor) calm(e quorumlock.Renewed, ok bool) {
+	if ok && !s.safe && (e.Margin > 0 || s.nodes == 1) { // a single node has no margin
+		s.safe = true
+		s.note("%q is safe again: %d nodes confirmed it, margin %d", s.name, e.Confirmed, e.Margin)
+	}
+}

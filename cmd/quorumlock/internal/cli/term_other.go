@@ -1,0 +1,8 @@
+//go:build !unix
+
+package cli
+
+import "os"
+
+// size says that nothing is a terminal here: output is plain.
+func size(*os.File) (columns, rows int, terminal bool) { return 0, 0, false }

@@ -1,0 +1,211 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// view shows looks, one after the other.
+type view interface {
+	show(look) error
+	end()
+}
+
+// view returns a table for a terminal, and lines for everything else.
+func (w *watcher) view(once bool) view {
+	if _, _, terminal := size(w.stdout); (terminal || once) && !w.connection.json {
+		return &screen{watcher: w, redraw: terminal && !once}
+	}
+	return &changes{watcher: w, before: map[string]quorumlock.Status{}, complained: map[string]bool{}}
+}
+
+// screen is a table that is redrawn in place.
+type screen struct {
+	*watcher
+	redraw bool
+	begun  bool
+}
+
+func (s *screen) show(l look) error {
+	columns, rows := width, 0
+	if s.redraw {
+		columns, rows, _ = size(s.stdout)
+	}
+	lines := s.draw(l, columns, rows)
+	if !s.redraw {
+		s.printf("%s\n", strings.Join(lines, "\n"))
+		return nil
+	}
+	var b strings.Builder
+	if !s.begun {
+		s.begun = true
+		b.WriteString("\x1b[?25l\x1b[2J") // no cursor, an empty screen
+	}
+	b.WriteString("\x1b[H")
+	for _, line := range lines {
+		b.WriteString(line + "\x1b[K\n")
+	}
+	b.WriteString("\x1b[J")
+	writeAll(s.stdout, b.String())
+	return nil
+}
+
+func (s *screen) end() {
+	if s.begun {
+		writeAll(s.stdout, "\x1b[?25h")
+	}
+}
+
+// draw returns the lines of a look, as many as there is room for; 0 rows are room for all.
+func (s *screen) draw(l look, columns, rows int) []string {
+	style := s.style()
+	t := &table{width: columns}
+	t.row("NAME", "HOLDER", "HELD", "TTL", "VOTES", "WAIT")
+	for _, lock := range l.locks {
+		t.row(lock.Name, who(lock), age(lock, l.at), ttlOf(lock), fmt.Sprintf("%d/%d", lock.Votes, len(lock.Nodes)), strconv.Itoa(lock.Waiters))
+	}
+	body := t.lines()
+	head := fmt.Sprintf("%s  %s, %d of %d nodes scanned, prefix %s", l.at.Format(time.TimeOnly), counted(len(l.locks), l.cut), l.nodes,
+		len(s.connection.options), s.connection.prefix+s.prefix)
+	lines := []string{style.bold(cut(printable(head), columns)), ""}
+	for _, text := range l.errors {
+		lines = append(lines, style.red(cut(printable(text), columns)))
+	}
+	for i, line := range body {
+		if room := rows - len(lines) - 2; rows > 0 && room < 1 && i < len(body)-1 {
+			lines = append(lines, fmt.Sprintf("and %d more: give a longer PREFIX", len(body)-i))
+			break
+		}
+		if i > 0 && !l.locks[i-1].Held {
+			line = style.yellow(line)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func counted(n int, more bool) string {
+	text := strconv.Itoa(n) + " locks"
+	if n == 1 {
+		text = "1 lock"
+	}
+	if more {
+		text += " and more"
+	}
+	return text
+}
+
+// who words the holder that a majority names.
+func who(s quorumlock.Status) string {
+	switch {
+	case s.Held && s.Holder.Label != "":
+		return s.Holder.Label
+	case s.Held:
+		return s.Holder.Owner
+	case s.Votes > 0:
+		return "no majority"
+	}
+	return "reserved for a waiter"
+}
+
+func age(s quorumlock.Status, now time.Time) string {
+	if !s.Held || s.Holder.Since.IsZero() {
+		return "-"
+	}
+	return short(max(now.Sub(s.Holder.Since), 0).Round(time.Second))
+}
+
+func ttlOf(s quorumlock.Status) string {
+	switch {
+	case !s.Held:
+		return "-"
+	case s.TTL < 0:
+		return "no end"
+	}
+	return short(s.TTL)
+}
+
+// changes prints a line for every change since the look before.
+type changes struct {
+	*watcher
+	before     map[string]quorumlock.Status
+	complained map[string]bool
+}
+
+// change is one line of JSON. Its keys are stable.
+type change struct {
+	At    string `json:"at"`    // RFC 3339, when it was seen
+	Event string `json:"event"` // held, passed_on, no_majority, votes, waiters or free
+	statusJSON
+}
+
+func (c *changes) show(l look) error {
+	// Every majority shares a node with so many: a lock that none of them has is free.
+	enough := len(c.connection.options) - c.connection.quorum() + 1
+	now := map[string]quorumlock.Status{}
+	for _, s := range l.locks {
+		now[s.Name] = s
+		if event := changed(c.before[s.Name], s); event != "" {
+			if err := c.print(l.at, event, s); err != nil {
+				return err
+			}
+		}
+	}
+	for name, s := range c.before {
+		if _, still := now[name]; still {
+			continue
+		}
+		if l.cut || l.nodes < enough {
+			now[name] = s // perhaps it was not scanned: the next look tells
+			continue
+		}
+		if err := c.print(l.at, "free", quorumlock.Status{Name: name}); err != nil {
+			return err
+		}
+	}
+	c.before = now
+	complaints := map[string]bool{}
+	for _, text := range l.errors {
+		if complaints[text] = true; !c.complained[text] {
+			c.note("%s", text)
+		}
+	}
+	c.complained = complaints
+	return nil
+}
+
+func (c *changes) end() {}
+
+// changed names the most important change of a lock, empty for none.
+func changed(a, b quorumlock.Status) string {
+	switch {
+	case b.Held && !a.Held:
+		return "held"
+	case b.Held && a.Holder.Owner != b.Holder.Owner:
+		return "passed_on"
+	case !b.Held && (a.Held || a.Name == ""):
+		return "no_majority"
+	case a.Votes != b.Votes:
+		return "votes"
+	case a.Waiters != b.Waiters:
+		return "waiters"
+	}
+	return ""
+}
+
+func (c *changes) print(at time.Time, event string, s quorumlock.Status) error {
+	stamp := at.UTC().Format("2006-01-02T15:04:05.000Z")
+	if c.connection.json {
+		return c.printJSON(change{At: stamp, Event: event, statusJSON: lockJSON(s, c.connection.quorum())})
+	}
+	if event == "free" {
+		c.printf("%s %-11s %s\n", stamp, event, printable(s.Name))
+		return nil
+	}
+	c.printf("%s %-11s %s by %s, votes %d/%d, TTL %s, waiters %d\n", stamp, event, printable(s.Name), printable(who(s)), s.Votes, len(s.Nodes), ttlOf(s), s.Waiters)
+	return nil
+}

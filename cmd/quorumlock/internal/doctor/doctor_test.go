@@ -1,0 +1,303 @@
+//go:build unix
+
+package doctor
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"os"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const prefix = "quorumlock:"
+
+// options returns plain options of addresses, changed.
+func options(addrs []string, change func(*rueidis.ClientOption)) []rueidis.ClientOption {
+	var all []rueidis.ClientOption
+	for _, addr := range addrs {
+		o := rueidis.ClientOption{InitAddress: []string{addr}}
+		if change != nil {
+			change(&o)
+		}
+		all = append(all, o)
+	}
+	return all
+}
+
+// examine asks nodes and judges them.
+func examine(tb testing.TB, all []rueidis.ClientOption, s Settings) ([]Node, Report) {
+	tb.Helper()
+	nodes := make([]Node, len(all))
+	var wg sync.WaitGroup
+	for i, o := range all {
+		wg.Go(func() { nodes[i] = Probe(context.Background(), o, prefix) })
+	}
+	wg.Wait()
+	return nodes, Judge(nodes, s)
+}
+
+// found returns "level code node" of all findings that are no notes.
+func found(r Report) (all []string) {
+	for _, f := range r.Findings {
+		if f.Level != Note {
+			all = append(all, string(f.Level)+" "+f.Code+" "+strconv.Itoa(f.Node))
+		}
+	}
+	return all
+}
+
+var guarded = Settings{Guard: 30 * time.Second}
+
+func addrs(servers ...[]*redistest.Server) (all []string) {
+	for _, s := range servers {
+		all = append(all, redistest.Addrs(s)...)
+	}
+	return all
+}
+
+func TestThreeSoundNodesNeedNothing(t *testing.T) {
+	t.Parallel()
+	for claim, c := range map[string]struct {
+		args     []string
+		settings Settings
+	}{
+		"guard": {nil, guarded},
+		"disk":  {[]string{"--appendonly", "yes", "--appendfsync", "always", "--aof-load-truncated", "no"}, Settings{}},
+	} {
+		servers := redistest.Start(t, 3, c.args...)
+		nodes, r := examine(t, options(addrs(servers), nil), c.settings)
+		assert.Empty(t, r.Findings, claim)
+		assert.Equal(t, 3, r.Voting)
+		for i, n := range nodes {
+			assert.Positive(t, n.RoundTrip)
+			assert.Less(t, n.Clock.Abs(), n.RoundTrip+time.Millisecond, "the clock is this machine's")
+			assert.Equal(t, int64(0), servers[i].MustDo("DBSIZE"), "nothing was written")
+		}
+	}
+}
+
+func TestEveryBrokenSetUpIsNamed(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 3, "--repl-diskless-sync-delay", "0")
+	host, port, err := net.SplitHostPort(servers[0].Addr())
+	require.NoError(t, err)
+	replica := redistest.Start(t, 1, "--replicaof", host+" "+port)
+	stranger := redistest.Start(t, 1, "--replicaof", host+" "+port)
+	synced(t, servers[0], 2)
+	sound := addrs(servers)
+	for _, c := range []struct {
+		claim    string
+		nodes    []string
+		settings Settings
+		want     []string
+	}{
+		{"the same server twice", []string{sound[0], "localhost:" + port, sound[1]}, guarded, []string{"fail same_server 1"}},
+		{"a replica of another node", []string{sound[0], replica[0].Addr(), sound[1]}, guarded, []string{"fail replica 1", "fail replica_of_listed_node 1"}},
+		{"two replicas of one master", []string{replica[0].Addr(), stranger[0].Addr(), sound[1]}, guarded, []string{
+			"fail no_quorum -1", "fail replica 0", "fail replica 1", "fail replica_of_listed_node 1"}},
+		{"replicas without the guard", []string{sound[0]}, Settings{}, []string{"warn no_persistence 0", "warn replicas_without_guard 0"}},
+		{"cluster mode", append(addrs(redistest.Start(t, 1, "--cluster-enabled", "yes")), sound[1:]...), guarded, []string{"fail cluster_mode 0"}},
+		{"evictions", append(addrs(redistest.Start(t, 1, "--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru")), sound[1:]...),
+			Settings{}, []string{"warn eviction 0", "warn no_persistence 0", "warn no_persistence 1", "warn no_persistence 2"}},
+		{"evictions with the guard", append(addrs(redistest.Start(t, 1, "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")), sound[1:]...),
+			guarded, []string{"fail eviction 0"}},
+		{"a log that may lose its tail", append(addrs(redistest.Start(t, 1, "--appendonly", "yes")), addrs(redistest.Start(t, 2,
+			"--appendonly", "yes", "--appendfsync", "always", "--aof-load-truncated", "no"))...), Settings{}, []string{"warn weak_persistence 0"}},
+		{"an even number", sound[:2], guarded, []string{"warn even_number -1"}},
+		{"a node that is down", append([]string{"127.0.0.1:1"}, sound[1:]...), guarded, []string{"fail unreachable 0"}},
+		{"no such host", append([]string{"redis.invalid:6379"}, sound[1:]...), guarded, []string{"fail unreachable 0"}},
+		{"too few replicas", append(addrs(redistest.Start(t, 1, "--min-replicas-to-write", "1")), sound[1:]...), guarded, []string{"warn min_replicas 0"}},
+		{"a password that nobody gave", append(addrs(redistest.Start(t, 1, "--user", "default", "on", ">word", "~*", "&*", "+@all")), sound[1:]...),
+			guarded, []string{"fail wrong_password 0"}},
+	} {
+		t.Run(c.claim, func(t *testing.T) {
+			_, r := examine(t, options(c.nodes, nil), c.settings)
+			assert.ElementsMatch(t, c.want, found(r), "%+v", r.Findings)
+			for _, f := range r.Findings {
+				assert.NotEmpty(t, f.Problem)
+				assert.NotEmpty(t, f.Fix)
+			}
+		})
+	}
+}
+
+// synced waits until a server has so many replicas.
+func synced(tb testing.TB, s *redistest.Server, n int) {
+	tb.Helper()
+	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		if text, _ := s.MustDo("INFO", "replication").(string); strings.Count(text, "state=online") == n {
+			return
+		}
+		require.True(tb, time.Now().Before(until), "no replica")
+	}
+}
+
+func TestNodesThatWereMasterAndReplicaAreDoubted(t *testing.T) {
+	t.Parallel()
+	master := redistest.Start(t, 1, "--repl-diskless-sync-delay", "0")
+	host, port, err := net.SplitHostPort(master[0].Addr())
+	require.NoError(t, err)
+	replica := redistest.Start(t, 1, "--replicaof", host+" "+port)
+	synced(t, master[0], 1)
+	replica[0].MustDo("REPLICAOF", "NO", "ONE")
+	_, r := examine(t, options(addrs(master, replica, redistest.Start(t, 1)), nil), guarded)
+	assert.Equal(t, []string{"warn former_replica 1"}, found(r))
+}
+
+func TestCredentialsAndTLSThatDoNotFitAreNamed(t *testing.T) {
+	t.Parallel()
+	ca := redistest.NewCA(t)
+	servers := redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: ca}, Args: []string{"--user", "u", "on", ">word", "~*", "&*", "+@all"}})
+	strict := redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: ca, Clients: ca}})
+	silent := redistest.Start(t, 1)
+	silent[0].Stop()
+	named := ca.ClientConfig()
+	named.ServerName = "other.test"
+	for _, c := range []struct {
+		claim, addr string
+		change      func(*rueidis.ClientOption)
+		code        string
+	}{
+		{"all fits", servers[0].TLSAddr(), func(o *rueidis.ClientOption) { o.TLSConfig, o.Username, o.Password = ca.ClientConfig(), "u", "word" }, ""},
+		{"wrong password", servers[0].Addr(), func(o *rueidis.ClientOption) { o.Username, o.Password = "u", "other" }, CodePassword},
+		{"no such user", servers[0].Addr(), func(o *rueidis.ClientOption) { o.Username, o.Password = "v", "word" }, CodePassword},
+		{"no TLS here", servers[0].TLSAddr(), nil, CodeTLSMissing},
+		{"no TLS there", servers[0].Addr(), func(o *rueidis.ClientOption) { o.TLSConfig = ca.ClientConfig() }, CodeTLSUnexpected},
+		{"another authority", servers[0].TLSAddr(), func(o *rueidis.ClientOption) { o.TLSConfig = redistest.NewCA(t).ClientConfig() }, CodeTLSUntrusted},
+		{"another name", servers[0].TLSAddr(), func(o *rueidis.ClientOption) { o.TLSConfig = named }, CodeTLSUntrusted},
+		{"no client certificate", strict[0].TLSAddr(), func(o *rueidis.ClientOption) { o.TLSConfig = ca.ClientConfig() }, CodeTLSClient},
+		{"no client certificate, TLS 1.2", strict[0].TLSAddr(), func(o *rueidis.ClientOption) {
+			o.TLSConfig = ca.ClientConfig()
+			o.TLSConfig.MaxVersion = tls.VersionTLS12
+		}, CodeTLSClient},
+		{"a server that hangs", silent[0].Addr(), nil, CodeUnreachable},
+	} {
+		t.Run(c.claim, func(t *testing.T) {
+			t.Parallel()
+			n := Probe(context.Background(), options([]string{c.addr}, c.change)[0], prefix)
+			if c.code == "" {
+				require.Nil(t, n.Fault)
+				return
+			}
+			require.NotNil(t, n.Fault)
+			assert.Equal(t, c.code, n.Fault.Code, "%+v", n.Fault)
+			assert.NotEmpty(t, n.Fault.Fix)
+		})
+	}
+}
+
+// documented returns the rules of the user that docs/operations.md gives as the least.
+func documented(t *testing.T) []string {
+	t.Helper()
+	text, err := os.ReadFile("../../../../docs/operations.md")
+	require.NoError(t, err)
+	line := regexp.MustCompile(`(?m)^user quorumlock .*$`).FindString(string(text))
+	require.NotEmpty(t, line)
+	return strings.Fields(line)[2:]
+}
+
+func TestEveryMissingRightIsNamedAndNoOther(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, 1)[0]
+	rules := documented(t)
+	for i, rule := range rules {
+		if rule == "on" || rule == "resetchannels" || rule == "-@all" || strings.HasPrefix(rule, ">") {
+			continue
+		}
+		server.MustDo(append([]string{"ACL", "SETUSER", "u" + strconv.Itoa(i)}, slices.Delete(slices.Clone(rules), i, i+1)...)...)
+		n := Probe(context.Background(), options([]string{server.Addr()}, func(o *rueidis.ClientOption) {
+			o.Username, o.Password = "u"+strconv.Itoa(i), "CHANGE-ME"
+		})[0], prefix)
+		require.Nil(t, n.Fault, rule)
+		assert.Equal(t, []string{rule}, n.Missing)
+		r := Judge([]Node{n}, guarded)
+		at := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.Node == 0 && strings.Contains(f.Fix, rule) })
+		assert.GreaterOrEqual(t, at, 0, "%s: %+v", rule, r.Findings)
+	}
+	server.MustDo(append([]string{"ACL", "SETUSER", "all"}, rules...)...)
+	server.MustDo("ACL", "LOG", "RESET")
+	n := Probe(context.Background(), options([]string{server.Addr()}, func(o *rueidis.ClientOption) { o.Username, o.Password = "all", "CHANGE-ME" })[0], prefix)
+	assert.Empty(t, n.Missing)
+	assert.Empty(t, found(Judge([]Node{n}, guarded)))
+}
+
+func TestAClockThatIsOffIsNamed(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartWith(t, 3, redistest.Options{Clock: true})
+	servers[1].StepClock(-10 * time.Second)
+	_, r := examine(t, options(addrs(servers), nil), guarded)
+	require.Equal(t, []string{"warn clock_off 1"}, found(r))
+	assert.Contains(t, r.Findings[0].Problem, "-10s off")
+	for _, s := range servers {
+		s.StepClock(time.Hour)
+	}
+	_, r = examine(t, options(addrs(servers), nil), guarded)
+	assert.Equal(t, []string{"warn clock_off 1"}, found(r))
+	assert.True(t, slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Code == CodeLocalClock && f.Level == Note }))
+}
+
+func TestARestartGuardThatDiffersIsNamed(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 3)
+	servers[2].MustDo("SET", prefix+"\xffg", "run 0 60000 NONCE")
+	_, r := examine(t, options(addrs(servers), nil), guarded)
+	assert.Equal(t, []string{"fail restart_guard_differs 2"}, found(r))
+	_, r = examine(t, options(addrs(servers), nil), Settings{Guard: time.Minute})
+	assert.Empty(t, found(r))
+}
+
+func TestASentinelIsNamed(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 1)
+	n := Probe(context.Background(), options(addrs(servers), nil)[0], prefix)
+	n.Mode = "sentinel" // a Sentinel needs a file of its own to start: the words are what is tested
+	assert.Equal(t, []string{"fail no_quorum -1", "fail sentinel 0"}, found(Judge([]Node{n}, guarded)))
+}
+
+func TestOldVersionsAreNamed(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]bool{
+		"5.0.14": true, "6.0.16": true, "6.2.0": false, "7.0.15": false, "8.0.1": false, "10.0.0": false, "valkey 8.1.0": false, "": false,
+	} {
+		r := Judge([]Node{{Addr: "a:1", Version: version}}, guarded)
+		assert.Equal(t, want, slices.Contains(found(r), "fail old_version 0"), version)
+	}
+}
+
+func TestSomethingThatIsNoRedisIsNamed(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n"))
+			_ = conn.Close()
+		}
+	})
+	n := Probe(context.Background(), options([]string{listener.Addr().String()}, nil)[0], prefix)
+	require.NoError(t, listener.Close())
+	wg.Wait()
+	require.NotNil(t, n.Fault)
+	assert.Contains(t, []string{CodeNotRedis, CodeUnreachable}, n.Fault.Code)
+}

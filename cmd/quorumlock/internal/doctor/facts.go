@@ -1,0 +1,113 @@
+// Package doctor checks the Redis masters that locks live on. Probe asks one node;
+// Judge says what is wrong with all of them together, and how to mend it.
+package doctor
+
+import (
+	"strings"
+	"time"
+)
+
+// Node is what one node says of itself.
+type Node struct {
+	Addr  string
+	Fault *Finding // why the node could not be asked, nil if it could
+
+	RunID   string // of the server process
+	ReplID  string // of the data set: a master and its replicas have the same one
+	Former  string // master_replid2: of the data set it was a replica of until it was promoted
+	Role    string // master or slave
+	Master  string // HOST:PORT that a replica follows
+	Mode    string // standalone, cluster or sentinel
+	Version string
+
+	Eviction  string // maxmemory-policy
+	MaxMemory bool   // maxmemory is set
+
+	AOF           bool   // appendonly yes
+	Fsync         string // appendfsync; empty when the user may not read the configuration
+	LoadTruncated bool   // aof-load-truncated yes
+	WriteFailed   bool   // the last write to the append-only file failed
+	Loading       bool
+
+	Replicas    int
+	MinReplicas string // min-replicas-to-write: a number, "set" when only that is known, or empty
+	GoodNow     int    // replicas that count for it now
+
+	RoundTrip time.Duration // the shortest of a few
+	Clock     time.Duration // this node's clock minus the clock of this machine
+	Unchecked string        // why INFO could not be read
+	Missing   []string      // rights that the user lacks, as ACL rules
+	Marker    time.Duration // the time of the restart guard's marker, 0 for none
+}
+
+// Answers reports whether the node could be asked.
+func (n Node) Answers() bool { return n.Fault == nil }
+
+// readInfo takes what INFO says.
+func (n *Node) readInfo(text string) {
+	var host, port string
+	text = strings.TrimPrefix(text, "txt:") // a verbatim string, in RESP3
+	for line := range strings.Lines(text) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch key {
+		case "run_id":
+			n.RunID = value
+		case "redis_version":
+			if n.Version == "" {
+				n.Version = value
+			}
+		case "valkey_version":
+			n.Version = "valkey " + value
+		case "redis_mode", "server_mode":
+			n.Mode = value
+		case "role":
+			n.Role = value
+		case "master_host":
+			host = value
+		case "master_port":
+			port = value
+		case "master_replid":
+			n.ReplID = value
+		case "master_replid2":
+			if strings.Trim(value, "0") != "" {
+				n.Former = value
+			}
+		case "maxmemory":
+			n.MaxMemory = value != "0"
+		case "maxmemory_policy":
+			n.Eviction = value
+		case "aof_enabled":
+			n.AOF = value == "1"
+		case "aof_last_write_status":
+			n.WriteFailed = value != "ok"
+		case "loading":
+			n.Loading = value == "1"
+		case "connected_slaves":
+			n.Replicas = number(value)
+		case "min_slaves_good_slaves": // only there when min-replicas-to-write is set
+			n.MinReplicas, n.GoodNow = "set", number(value)
+		}
+	}
+	if host != "" {
+		n.Master = host + ":" + port
+	}
+}
+
+// readConfig takes what CONFIG GET says, if the user may ask.
+func (n *Node) readConfig(values map[string]string) {
+	n.Fsync = values["appendfsync"]
+	n.LoadTruncated = values["aof-load-truncated"] == "yes"
+	if least := values["min-replicas-to-write"]; least != "" && least != "0" {
+		n.MinReplicas = least
+	}
+}
+
+func number(s string) (n int) {
+	for _, digit := range s {
+		if digit < '0' || digit > '9' || n > 1<<40 {
+			return n
+		}
+		n = 10*n + int(digit-'0')
+	}
+	return n
+}

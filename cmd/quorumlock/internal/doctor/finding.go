@@ -1,0 +1,55 @@
+package doctor
+
+// Level says how bad a finding is.
+type Level string
+
+// The levels, from the least. A note asks for nothing.
+const (
+	Note Level = "note"
+	Warn Level = "warn"
+	Fail Level = "fail"
+)
+
+// Finding is one thing that somebody should know, or mend.
+type Finding struct {
+	Level   Level  `json:"level"`
+	Code    string `json:"code"`
+	Node    int    `json:"node"` // index in the list, -1 for all nodes together
+	Problem string `json:"problem"`
+	Fix     string `json:"fix"`
+}
+
+// The codes are stable: scripts look for them.
+const (
+	CodeUnreachable   = "unreachable"
+	CodePassword      = "wrong_password"
+	CodeTLSMissing    = "tls_missing"    // the node speaks TLS, and we do not
+	CodeTLSUnexpected = "tls_unexpected" // we speak TLS, and the node does not
+	CodeTLSUntrusted  = "tls_untrusted"
+	CodeTLSClient     = "tls_client_certificate"
+	CodeNotRedis      = "not_redis"
+	CodeLoading       = "loading"
+	CodeMissingRights = "missing_rights"
+	CodeUnchecked     = "unchecked"
+	CodeSameServer    = "same_server"
+	CodeReplica       = "replica"
+	CodeReplicaOf     = "replica_of_listed_node"
+	CodeFormerReplica = "former_replica"
+	CodeCluster       = "cluster_mode"
+	CodeSentinel      = "sentinel"
+	CodeOldVersion    = "old_version"
+	CodeEviction      = "eviction"
+	CodePersistence   = "no_persistence"
+	CodeWeakLog       = "weak_persistence"
+	CodeWriteFailed   = "persistence_failed"
+	CodeReplicas      = "replicas_without_guard"
+	CodeMinReplicas   = "min_replicas"
+	CodeClock         = "clock_off"
+	CodeLocalClock    = "local_clock_off"
+	CodeEven          = "even_number"
+	CodeSingle        = "single_node"
+	CodeGuardDiffers  = "restart_guard_differs"
+	CodeGuardUnused   = "restart_guard_not_given"
+	CodeNoQuorum      = "no_quorum"
+	CodeRedisAnswered = "refused"
+)

@@ -1,0 +1,223 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Settings are what the clients of the nodes are made with.
+type Settings struct {
+	Guard  time.Duration // WithRestartGuard, 0 without
+	Prefix string
+}
+
+// ClockDoubt is how far a node's clock may be from the others before somebody should
+// look. Leases do not depend on it; tokens and places in queues do.
+const ClockDoubt = time.Second
+
+// Report is the verdict on all nodes.
+type Report struct {
+	Voting   int // nodes that can vote
+	Quorum   int
+	Findings []Finding // the worst first, by node within a level
+}
+
+// Worst returns the worst level of the findings, Note when nothing needs mending.
+func (r Report) Worst() Level {
+	worst := Note
+	for _, f := range r.Findings {
+		if rank(f.Level) > rank(worst) {
+			worst = f.Level
+		}
+	}
+	return worst
+}
+
+func rank(l Level) int { return slices.Index([]Level{Note, Warn, Fail}, l) }
+
+// Judge says what is wrong with the nodes, one by one and together.
+func Judge(nodes []Node, s Settings) Report {
+	j := &judge{nodes: nodes, settings: s}
+	for i, n := range nodes {
+		if n.Fault != nil {
+			j.add(n.Fault.Level, i, n.Fault.Code, n.Fault.Problem, n.Fault.Fix)
+			continue
+		}
+		j.kind(i, n)
+		j.rights(i, n)
+		j.data(i, n)
+		j.replicas(i, n)
+		j.guard(i, n)
+	}
+	j.pairs()
+	j.clocks()
+	r := Report{Quorum: len(nodes)/2 + 1}
+	failed := map[int]bool{}
+	for _, f := range j.findings {
+		failed[f.Node] = failed[f.Node] || f.Level == Fail
+	}
+	for i := range nodes {
+		if !failed[i] {
+			r.Voting++
+		}
+	}
+	j.number(r)
+	slices.SortStableFunc(j.findings, func(a, b Finding) int {
+		if d := rank(b.Level) - rank(a.Level); d != 0 {
+			return d
+		}
+		return a.Node - b.Node
+	})
+	r.Findings = j.findings
+	return r
+}
+
+type judge struct {
+	nodes    []Node
+	settings Settings
+	findings []Finding
+}
+
+func (j *judge) add(level Level, node int, code, problem, fix string) {
+	j.findings = append(j.findings, Finding{Level: level, Node: node, Code: code, Problem: problem, Fix: fix})
+}
+
+// kind judges what server a node is.
+func (j *judge) kind(i int, n Node) {
+	switch n.Mode {
+	case "", "standalone":
+	case "sentinel":
+		j.add(Fail, i, CodeSentinel, "the node is a Sentinel, which keeps no locks", "list the masters themselves")
+		return
+	default:
+		j.add(Fail, i, CodeCluster, "the server runs in "+n.Mode+" mode, where the votes are not independent", "list stand-alone masters")
+	}
+	if n.Role != "" && n.Role != "master" {
+		j.add(Fail, i, CodeReplica, "the server is a replica of "+n.Master+" and has no vote of its own", "list the master only")
+	}
+	if old(n.Version) {
+		j.add(Fail, i, CodeOldVersion, "the server is Redis "+n.Version+", and locks need 6.2 or later", "upgrade it")
+	}
+	if n.Loading {
+		j.add(Fail, i, CodeLoading, "the node reads its data from disk and does not vote yet", "wait, and ask again")
+	}
+	if n.Unchecked != "" {
+		j.add(Warn, i, CodeUnchecked, "the node cannot be checked for replicas, doubles and evictions: "+n.Unchecked, "give the user +info")
+	}
+}
+
+// old reports whether a version of Redis lacks commands of the script: PXAT and
+// ZRANGE BYSCORE came with 6.2. Every Valkey has them.
+func old(version string) bool {
+	parts := strings.Split(version, ".")
+	if len(parts) < 2 || strings.HasPrefix(version, "valkey") {
+		return false
+	}
+	major, minor := number(parts[0]), number(parts[1])
+	return major < 6 || major == 6 && minor < 2
+}
+
+// rights judges what the user may do. A lock works without some rights, until it is
+// contended or the node restarts: that is when nobody wants to find out.
+func (j *judge) rights(i int, n Node) {
+	missing := slices.Clone(n.Missing)
+	if n.Unchecked != "" {
+		missing = slices.DeleteFunc(missing, func(rule string) bool { return rule == "+info" }) // has its own finding
+	}
+	if at := slices.Index(missing, "+ping"); at >= 0 {
+		missing = slices.Delete(missing, at, at+1)
+		j.add(Warn, i, CodeMissingRights, "the user may not send PING: every refusal fills the server's ACL LOG", "give the user +ping")
+	}
+	if at := slices.Index(missing, "+dbsize"); at >= 0 {
+		missing = slices.Delete(missing, at, at+1)
+		j.add(Note, i, CodeMissingRights, "the user lacks a right that only WithTrustEmptyNodes needs", "give the user +dbsize before that option is used")
+	}
+	if len(missing) > 0 && n.Mode != "sentinel" {
+		j.add(Fail, i, CodeMissingRights, "the user lacks rights that locks need: "+strings.Join(missing, " "),
+			"give the user "+strings.Join(missing, " ")+", see docs/operations.md")
+	}
+}
+
+// data judges whether the node keeps its locks.
+func (j *judge) data(i int, n Node) {
+	if n.Unchecked != "" || n.Mode == "sentinel" {
+		return
+	}
+	if n.MaxMemory && n.Eviction != "noeviction" {
+		level, problem := Warn, "the node may evict locks to make room"
+		if j.settings.Guard > 0 {
+			level, problem = Fail, "the node may evict locks unseen, so with the restart guard it does not vote"
+		}
+		j.add(level, i, CodeEviction, problem+" (maxmemory-policy "+n.Eviction+")", "set maxmemory-policy noeviction")
+	}
+	if n.WriteFailed {
+		j.add(Warn, i, CodeWriteFailed, "the last write to the append-only file failed", "mend the disk of the node")
+	}
+	if j.settings.Guard > 0 {
+		return // it waits after every restart, whatever is on disk
+	}
+	const guard = "give all clients the restart guard, or set "
+	switch {
+	case !n.AOF:
+		j.add(Warn, i, CodePersistence, "a restart of the node forgets locks that are held: there is no append-only file and no restart guard",
+			guard+"appendonly yes, appendfsync always, aof-load-truncated no")
+	case n.Fsync == "":
+		j.add(Note, i, CodeWeakLog, "this user may not read how the append-only file is written",
+			"make sure of appendfsync always and aof-load-truncated no, or give all clients the restart guard")
+	case n.Fsync != "always" || n.LoadTruncated:
+		j.add(Warn, i, CodeWeakLog, "a power failure of the node can forget the newest locks, and there is no restart guard: appendfsync is "+
+			n.Fsync+", aof-load-truncated is "+yes(n.LoadTruncated), guard+"appendfsync always and aof-load-truncated no")
+	}
+}
+
+func yes(b bool) string {
+	if b {
+		return "yes"
+	}
+	return "no"
+}
+
+// replicas judges the replicas of a node: replication is asynchronous, so one that is
+// promoted lacks the newest locks.
+func (j *judge) replicas(i int, n Node) {
+	if n.Replicas > 0 && j.settings.Guard == 0 {
+		j.add(Warn, i, CodeReplicas, fmt.Sprintf("the node has %s: one that is promoted lacks the newest locks, and there is no restart guard",
+			counted(n.Replicas, "replica")), "make sure that nothing promotes a replica, or give all clients the restart guard")
+	}
+	if n.MinReplicas == "" {
+		return
+	}
+	level := Note
+	if n.GoodNow == 0 || n.MinReplicas != "set" && n.GoodNow < number(n.MinReplicas) {
+		level = Warn
+	}
+	needs := "some"
+	if n.MinReplicas != "set" {
+		needs = n.MinReplicas
+	}
+	j.add(level, i, CodeMinReplicas, fmt.Sprintf("the node refuses locks while fewer replicas than min-replicas-to-write follow it: it needs %s and has %d",
+		needs, n.GoodNow), "set min-replicas-to-write 0: it does not make a failover safe, because replication stays asynchronous")
+}
+
+func counted(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return strconv.Itoa(n) + " " + what + "s"
+}
+
+// guard compares the marker of the restart guard with what is given.
+func (j *judge) guard(i int, n Node) {
+	switch given := j.settings.Guard; {
+	case n.Marker == 0 || n.Marker == given:
+	case given == 0:
+		j.add(Note, i, CodeGuardUnused, fmt.Sprintf("clients use a restart guard of %v here", n.Marker),
+			fmt.Sprintf("give --restart-guard %v to check for it", n.Marker))
+	default:
+		j.add(Fail, i, CodeGuardDiffers, fmt.Sprintf("the restart guard of this node stands at %v, not %v, so the node does not vote", n.Marker, given),
+			"give all clients the same time; docs/operations.md says how to change it")
+	}
+}

@@ -1,0 +1,122 @@
+package doctor
+
+import (
+	"context"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+const (
+	dialTimeout = 2 * time.Second
+	askTimeout  = 10 * time.Second
+	samples     = 5 // of the clock: the one with the shortest round trip counts
+)
+
+// Probe asks one node all that Judge wants to know. It writes nothing: the commands
+// that would write name a key that does not exist.
+func Probe(ctx context.Context, option rueidis.ClientOption, prefix string) Node {
+	n := Node{Addr: option.InitAddress[0]}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	option.ForceSingleClient, option.DisableCache, option.DisableRetry = true, true, true
+	option.ClientSetInfo = rueidis.DisableClientSetInfo
+	option.PipelineMultiplex = -1
+	option.Dialer = net.Dialer{Timeout: dialTimeout, KeepAlive: time.Second}
+	option.ConnWriteTimeout = dialTimeout
+	client, err := rueidis.NewClient(option)
+	if err != nil {
+		n.Fault = diagnose(ctx, option, err)
+		return n
+	}
+	defer client.Close()
+	if err := n.ask(ctx, client, prefix); err != nil {
+		n.Fault = diagnose(ctx, option, err)
+	}
+	return n
+}
+
+// ask fills in all that the node says. Its error is why the node could not be asked.
+func (n *Node) ask(ctx context.Context, client rueidis.Client, prefix string) error {
+	clock := n.measure(ctx, client)
+	if clock != nil && !answered(clock) {
+		return clock
+	}
+	if err := n.info(ctx, client); err != nil {
+		return err
+	}
+	if n.Mode == "sentinel" {
+		return nil // which knows INFO, but not TIME
+	}
+	if clock != nil && !strings.HasPrefix(clock.Error(), "NOPERM") {
+		return clock
+	}
+	n.config(ctx, client)
+	if err := n.rights(ctx, client, prefix); err != nil {
+		return err
+	}
+	n.marker(ctx, client, prefix)
+	return nil
+}
+
+// measure reads the node's clock a few times.
+func (n *Node) measure(ctx context.Context, client rueidis.Client) error {
+	for range samples {
+		begun := time.Now()
+		clock, err := client.Do(ctx, client.B().Time().Build()).AsIntSlice()
+		took := time.Since(begun)
+		if err != nil {
+			return err
+		}
+		if len(clock) != 2 || n.RoundTrip != 0 && took >= n.RoundTrip {
+			continue
+		}
+		n.RoundTrip = took
+		n.Clock = time.UnixMicro(clock[0]*1e6 + clock[1]).Sub(begun.Add(took / 2).Round(0))
+	}
+	return nil
+}
+
+// info reads INFO. A server that refuses it is asked no further.
+func (n *Node) info(ctx context.Context, client rueidis.Client) error {
+	for _, section := range []string{"server", "replication", "memory", "persistence"} {
+		text, err := client.Do(ctx, client.B().Info().Section(section).Build()).ToString()
+		if err != nil && !answered(err) {
+			return err
+		}
+		if err != nil {
+			n.Unchecked = err.Error()
+			return nil
+		}
+		n.readInfo(text)
+	}
+	return nil
+}
+
+// config reads settings. A user of locks has no right to, and needs none.
+func (n *Node) config(ctx context.Context, client rueidis.Client) {
+	values := map[string]string{}
+	for _, name := range []string{"appendfsync", "aof-load-truncated", "min-replicas-to-write"} {
+		value, err := client.Do(ctx, client.B().ConfigGet().Parameter(name).Build()).AsStrMap()
+		if err != nil {
+			return
+		}
+		values[name] = value[name]
+	}
+	n.readConfig(values)
+}
+
+// marker reads the time of the restart guard's marker: run id, end, time in
+// milliseconds, nonce.
+func (n *Node) marker(ctx context.Context, client rueidis.Client, prefix string) {
+	values, err := client.Do(ctx, client.B().Mget().Key(prefix+"\xffg").Build()).ToArray()
+	if err != nil || len(values) != 1 {
+		return
+	}
+	text, err := values[0].ToString()
+	if fields := strings.Fields(text); err == nil && len(fields) == 4 {
+		n.Marker = time.Duration(number(fields[2])) * time.Millisecond
+	}
+}

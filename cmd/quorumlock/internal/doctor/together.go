@@ -1,0 +1,80 @@
+package doctor
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// pairs judges whether the votes are independent.
+func (j *judge) pairs() {
+	for i, b := range j.nodes {
+		for k, a := range j.nodes[:i] {
+			if !a.Answers() || !b.Answers() {
+				continue
+			}
+			with := fmt.Sprintf("node %d (%s)", k, a.Addr)
+			switch {
+			case a.RunID != "" && a.RunID == b.RunID:
+				j.add(Fail, i, CodeSameServer, "the quorum is an illusion: this address and "+with+" lead to the same server", "list each server once")
+			case a.ReplID != "" && a.ReplID == b.ReplID:
+				j.add(Fail, i, CodeReplicaOf, "the quorum is an illusion: this node and "+with+" share one data set, "+relation(a, b),
+					"list independent masters")
+			case a.Former != "" && a.Former == b.ReplID, b.Former != "" && b.Former == a.ReplID:
+				j.add(Warn, i, CodeFormerReplica, "this node and "+with+" were master and replica once", "make sure that nothing joins them again")
+			}
+		}
+	}
+}
+
+func relation(a, b Node) string {
+	switch {
+	case a.Role == "master" && b.Role != "master":
+		return "as its replica"
+	case a.Role != "master" && b.Role == "master":
+		return "as its master"
+	}
+	return "as replicas of one master"
+}
+
+// clocks judges the clocks of the nodes among each other. The clock of this machine
+// matters to nothing but the output of inspect.
+func (j *judge) clocks() {
+	var all []time.Duration
+	for _, n := range j.nodes {
+		if n.Answers() && n.RoundTrip > 0 {
+			all = append(all, n.Clock)
+		}
+	}
+	if len(all) == 0 {
+		return
+	}
+	slices.Sort(all)
+	median := all[(len(all)-1)/2] // as the library takes it
+	if len(all) > 1 {
+		for i, n := range j.nodes {
+			if off := n.Clock - median; n.Answers() && n.RoundTrip > 0 && off.Abs() > ClockDoubt+n.RoundTrip {
+				j.add(Warn, i, CodeClock, fmt.Sprintf("the clock of the node is %v off the median of the nodes", off.Round(10*time.Millisecond)),
+					"synchronise it with a time service that slews, see docs/operations.md")
+			}
+		}
+	}
+	if median.Abs() > ClockDoubt {
+		j.add(Note, -1, CodeLocalClock, fmt.Sprintf("the clock of this machine is %v off the nodes; locks do not depend on it", (-median).Round(10*time.Millisecond)),
+			"synchronise this machine, so that the times in logs agree")
+	}
+}
+
+// number judges how many nodes there are, and how many of them vote.
+func (j *judge) number(r Report) {
+	switch n := len(j.nodes); {
+	case n == 1:
+		j.add(Note, -1, CodeSingle, "one node is no quorum: its failure stops every lock", "list 3 or 5 independent masters")
+	case n%2 == 0:
+		j.add(Warn, -1, CodeEven, fmt.Sprintf("%d nodes survive no more failures than %d", n, n-1), fmt.Sprintf("list %d or %d nodes", n-1, n+1))
+	}
+	if r.Voting < r.Quorum {
+		j.add(Fail, -1, CodeNoQuorum, fmt.Sprintf("%d of %d nodes can vote, and a lock needs %d", r.Voting, len(j.nodes), r.Quorum),
+			"mend the nodes below")
+	}
+}

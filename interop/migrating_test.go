@@ -1,0 +1,120 @@
+//go:build unix
+
+package interop_test
+
+import (
+	"context"
+	"errors"
+	"log"
+	"testing"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// fromRedsync has the calls of docs/migrating.md that take the place of
+// redsync's and redislock's. It is compiled, and not run.
+func fromRedsync(ctx context.Context, name string, ttl time.Duration) error {
+	m, err := quorumlock.New(ctx, quorumlock.Addrs("a:6379", "b:6379", "c:6379"), quorumlock.WithPrefix(""),
+		quorumlock.WithTTL(ttl), quorumlock.WithNodeTimeout(50*time.Millisecond), quorumlock.WithDriftFactor(0.01),
+		quorumlock.WithHolder("host-7"), quorumlock.WithMaxHold(time.Hour), quorumlock.WithRestartGuard(time.Minute),
+		quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(50 * time.Millisecond) }))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = m.Close(ctx) }()
+
+	lease, err := m.TryAcquire(ctx, name, quorumlock.WithTTL(ttl))
+	var held *quorumlock.HeldError
+	switch {
+	case errors.As(err, &held):
+		log.Print(held.Holder.Owner, held.RetryAfter)
+	case errors.Is(err, quorumlock.ErrNoQuorum), errors.Is(err, quorumlock.ErrHeld), errors.Is(err, quorumlock.ErrClosed):
+		return err
+	case err == nil:
+		return lease.Release(ctx)
+	}
+
+	lease, err = m.Acquire(ctx, name, quorumlock.WithTTL(ttl), quorumlock.WithWait(ttl), quorumlock.WithoutRenewal())
+	if err != nil {
+		return err
+	}
+	log.Print(lease.Remaining(), lease.Valid(), lease.Owner(), lease.Token(), lease.Context().Err())
+	err = errors.Join(lease.Renew(ctx), lease.Verify(ctx), lease.Release(ctx))
+	if errors.Is(err, quorumlock.ErrLost) || errors.Is(err, quorumlock.ErrReleased) {
+		log.Print(err)
+	}
+	status, err := m.Inspect(ctx, name)
+	log.Print(status.TTL)
+	return err
+}
+
+// fromRueidislock is the same for rueidislock.
+func fromRueidislock(ctx context.Context, name string, work func(context.Context) error) error {
+	m, err := quorumlock.New(ctx, []rueidis.ClientOption{
+		{InitAddress: []string{"a:6379"}}, {InitAddress: []string{"b:6379"}}, {InitAddress: []string{"c:6379"}},
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = m.Close(ctx) }()
+	return m.Do(ctx, name, func(ctx context.Context, _ *quorumlock.Lease) error { return work(ctx) })
+}
+
+var _, _ = fromRedsync, fromRueidislock
+
+// both takes the old lock, then ours: the first step of a rollout with two locks.
+func both(ctx context.Context, locker rueidislock.Locker, m *quorumlock.Manager, name string, work func(context.Context) error) error {
+	ctx, cancel, err := locker.WithContext(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	return m.Do(ctx, name, func(ctx context.Context, _ *quorumlock.Lease) error { return work(ctx) })
+}
+
+func TestARolloutWithTwoLocksExcludesTheOldAndTheNewVersion(t *testing.T) {
+	addrs := redistest.Addrs(redistest.Start(t, 3))
+	old := redistest.Start(t, 1)[0]
+	newLocker := func() rueidislock.Locker {
+		locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
+			ClientOption: rueidis.ClientOption{InitAddress: []string{old.Addr()}, ForceSingleClient: true},
+			TryNextAfter: time.Second,
+		})
+		require.NoError(t, err)
+		t.Cleanup(locker.Close)
+		return locker
+	}
+	first, second, m := newLocker(), newLocker(), newManager(t, addrs)
+	before := library{"the old lock alone", func(ctx context.Context) (func() error, error) {
+		_, cancel, err := first.WithContext(ctx, key)
+		return func() error { cancel(); return nil }, err
+	}}
+	between := library{"both locks", func(ctx context.Context) (func() error, error) {
+		inside, leave, done := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+		go func() {
+			done <- both(ctx, second, m, key, func(context.Context) error {
+				close(inside)
+				<-leave
+				return nil
+			})
+		}()
+		select {
+		case <-inside:
+			return func() error { close(leave); return <-done }, nil
+		case err := <-done:
+			return nil, err
+		}
+	}}
+	after := ours(m)
+	for _, pair := range [][2]library{{before, between}, {between, after}} {
+		had, overlaps := compete(t, pair[0], pair[1])
+		requireExclusion(t, had, overlaps, pair[0], pair[1])
+	}
+}

@@ -1,0 +1,108 @@
+package quorumlocktest
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// Manager returns a Manager over the nodes and closes it at the end of the test.
+func (c *Cluster) Manager(tb testing.TB, opts ...quorumlock.Option) *quorumlock.Manager {
+	tb.Helper()
+	return c.ManagerFor(tb, "", opts...)
+}
+
+// ManagerFor is Manager for a client that [Cluster.Partition] can cut off by name.
+func (c *Cluster) ManagerFor(tb testing.TB, client string, opts ...quorumlock.Option) *quorumlock.Manager {
+	tb.Helper()
+	m, err := quorumlock.New(context.Background(), c.OptionsFor(client), opts...)
+	if err != nil {
+		tb.Fatalf("quorumlocktest: no Manager: %v", err)
+	}
+	tb.Cleanup(func() {
+		if err := m.Close(context.Background()); err != nil {
+			tb.Errorf("quorumlocktest: the Manager was not closed: %v", err)
+		}
+	})
+	return m
+}
+
+// forcePatience bounds ForceLost where the nodes do not answer.
+const forcePatience = 10 * time.Second
+
+// ForceLost takes the lock away on every node, as if another client had it, and returns
+// when the lease knows: its context has ended, and Err is a *quorumlock.LostError with the
+// reason LostRevoked. The name stays taken until the lock expires. The nodes have to
+// answer; where they do not, the lease is lost when its time is over (see [Cluster.Cut]).
+func (c *Cluster) ForceLost(tb testing.TB, l *quorumlock.Lease) {
+	tb.Helper()
+	found := 0
+	for _, n := range c.nodes {
+		found += n.revoke(tb, l.Owner())
+	}
+	if found == 0 {
+		tb.Fatalf("quorumlocktest: no node of this cluster has the lock of lease %q, which is of another cluster, or over", l.Name())
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), forcePatience)
+	defer cancel()
+	if err := l.Renew(ctx); l.Err() == nil {
+		tb.Fatalf("quorumlocktest: lease %q is not lost: %v", l.Name(), err)
+	}
+}
+
+// revoke gives the locks of an owner to somebody else, and returns how many there were.
+func (n *Node) revoke(tb testing.TB, owner string) (found int) {
+	tb.Helper()
+	keys, err := n.Do("KEYS", "*")
+	if err != nil {
+		tb.Fatalf("quorumlocktest: %s: %v", n.addr, err)
+	}
+	list, _ := keys.([]any)
+	for _, key := range list {
+		name, _ := key.(string)
+		value, err := n.Do("GET", name)
+		text, ok := value.(string)
+		if err != nil || !ok || !strings.HasPrefix(text, owner+" ") {
+			continue // another lock, or another type
+		}
+		if _, err := n.Do("SET", name, "taken by quorumlocktest", "XX", "KEEPTTL"); err != nil {
+			tb.Fatalf("quorumlocktest: %s: %v", n.addr, err)
+		}
+		found++
+	}
+	return found
+}
+
+// Kill kills the nodes with these indices, or all nodes when there are none: [Node.Kill].
+func (c *Cluster) Kill(nodes ...int) { c.each(nodes, (*Node).Kill) }
+
+// Restart restarts them, without their data: [Node.Restart].
+func (c *Cluster) Restart(nodes ...int) { c.each(nodes, (*Node).Restart) }
+
+// Hang stops the nodes with these indices, or all nodes, as SIGSTOP does: [Node.Hang].
+func (c *Cluster) Hang(nodes ...int) { c.each(nodes, (*Node).Hang) }
+
+// Resume lets them run on: [Node.Resume].
+func (c *Cluster) Resume(nodes ...int) { c.each(nodes, (*Node).Resume) }
+
+// Cut cuts the network of the nodes with these indices, or of all nodes, without a word to
+// either side: [Node.Cut].
+func (c *Cluster) Cut(nodes ...int) { c.each(nodes, (*Node).Cut) }
+
+// Heal ends that: [Node.Heal].
+func (c *Cluster) Heal(nodes ...int) { c.each(nodes, (*Node).Heal) }
+
+// StepClock steps the clocks of the nodes with these indices, or of all nodes:
+// [Node.StepClock].
+func (c *Cluster) StepClock(d time.Duration, nodes ...int) {
+	c.each(nodes, func(n *Node) { n.StepClock(d) })
+}
+
+func (c *Cluster) each(nodes []int, do func(*Node)) {
+	for _, n := range c.pick(nodes) {
+		do(n)
+	}
+}
