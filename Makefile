@@ -188,14 +188,50 @@ examples-run: deps ## Run the examples, on throwaway servers where they need som
 		"$${REDIS_SERVER:-redis-server}" --port $$port --bind 127.0.0.1 --save "" --dir "$$work" >/dev/null & \
 		servers="$$servers $$!"; nodes="$$nodes,127.0.0.1:$$port"; \
 	done; \
-	sleep 1; cd examples; mains=$$($(GO) list -f '{{if eq .Name "main"}}{{.Dir}}{{end}}' ./...); \
+	sleep 1; cd examples; mains=$$($(GO) list -f '{{if eq .Name "main"}}{{.Dir}}{{end}}' ./... ./tracing); \
 	for main in $$mains; do \
 		name=$$(basename "$$main"); echo "-- $$name"; $(GO) build -o "$$work/$$name" "$$main"; \
 		args=; if grep -q '"nodes"' "$$main"/*.go; then args="-nodes $${nodes#,}"; fi; \
+		if grep -q '"endpoint"' "$$main"/*.go; then args="$$args -endpoint none"; fi; \
 		"$$work/$$name" $$args </dev/null & example=$$!; \
 		( sleep $(LIMIT); kill $$example ) >/dev/null 2>&1 & limit=$$!; \
 		wait $$example; kill $$limit 2>/dev/null || :; \
 	done
+
+.PHONY: telemetry-build
+telemetry-build:
+	@mkdir -p bin
+	cd examples/tracing && $(GO) build -o ../../bin/tracing . && $(GO) build -o ../../bin/check ./check
+
+# The Collector is a module outside of go.work: nothing else is built with its two hundred
+# dependencies.
+.PHONY: traces
+traces: telemetry-build ## Run examples/tracing against a real OpenTelemetry Collector, and check what it got (it is built first: some minutes once).
+	cd examples/tracing/collector && GOWORK=off $(GO) build -o ../../../bin/collector .
+	bin/check traces -example bin/tracing -collector bin/collector
+
+# Unpacked, not installed: the installed package starts a Prometheus of its own.
+PROMETHEUS = $(firstword $(shell command -v prometheus 2>/dev/null) $(CURDIR)/bin/prometheus/usr/bin/prometheus)
+PROMTOOL = $(firstword $(shell command -v promtool 2>/dev/null) $(CURDIR)/bin/prometheus/usr/bin/promtool)
+.PHONY: metrics-deps
+metrics-deps: ## Unpack Debian's prometheus into ./bin if there is no prometheus or promtool.
+	@if [ -x "$(PROMETHEUS)" ] && [ -x "$(PROMTOOL)" ]; then exit 0; fi; \
+	echo "make metrics-deps: downloading Debian's package prometheus (about 20 MB) and unpacking it into bin/prometheus; nothing is installed"; \
+	mkdir -p bin/prometheus && cd bin/prometheus && \
+	{ apt-get download -qq prometheus || { apt-get update -qq </dev/null && apt-get download -qq prometheus; }; } && \
+	for package in prometheus_*.deb; do dpkg-deb -x "$$package" . && rm "$$package"; done && [ -x usr/bin/promtool ] || { \
+		echo "make metrics-deps: there is still no prometheus: put prometheus and promtool in PATH" >&2; exit 1; \
+	}
+
+.PHONY: metrics
+metrics: metrics-deps telemetry-build ## Test the alerts, and check on a real Prometheus that every panel of the dashboard has data.
+	$(PROMTOOL) check rules docs/grafana/alerts.yaml
+	$(PROMTOOL) test rules docs/grafana/alerts_test.yaml
+	bin/check metrics -example bin/tracing -prometheus $(PROMETHEUS) -dashboard docs/grafana/quorumlock.json
+
+.PHONY: trace-picture
+trace-picture: telemetry-build ## Draw docs/traces.svg from the spans of one run of examples/tracing.
+	bin/tracing -endpoint none -svg docs/traces.svg
 
 .PHONY: fmt
 fmt: ## Format all Go files.

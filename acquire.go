@@ -78,11 +78,16 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 		patience, cancel = context.WithTimeoutCause(ctx, limit.most, errWaitOver)
 		defer cancel()
 	}
-	call := m.telemetry.startAcquire(ctx, name, m.quorum(), len(m.nodes))
-	l, err := m.campaign(ctx, patience, name, t, wait, call)
-	call.end(l, err)
+	call := m.telemetry.startAcquire(ctx, name, wait, m.quorum(), len(m.nodes))
+	l, err := (*Lease)(nil), errPanicked
+	defer func() { call.end(l, err) }()
+	l, err = m.campaign(ctx, patience, name, t, wait, call)
 	return l, err
 }
+
+// errPanicked is what telemetry shows of a call that a function of the user's, the
+// backoff's say, has left by a panic.
+var errPanicked = errors.New("quorumlock: a function of the user's has panicked")
 
 // campaign makes attempts until one succeeds or there is no use in another; it waits
 // between them until patience ends. Close waits for it, and not for the span processors
@@ -105,6 +110,9 @@ func (m *Manager) campaign(ctx, patience context.Context, name string, t *terms,
 			l, err = w.queueUp(nil)
 		} else {
 			err = m.locals.refusal(w.lock)
+			if err != nil {
+				w.call.waits(err)
+			}
 		}
 		if l != nil || err != nil {
 			return l, err

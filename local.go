@@ -36,7 +36,7 @@ type localQueue struct {
 // turn is what a caller in a local queue waits for.
 type turn struct {
 	lease     *Lease   // passed on to it; nil when it has to contend
-	previous  *spanRef // the span of the lease that was passed on
+	previous  *spanRef // the span of this process's lease that ended before; nil for none
 	notBefore time.Duration
 	enqueued  bool // the nodes have its ticket
 }
@@ -71,8 +71,10 @@ func (q *localQueue) obstacle() error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	by := holder(h.value)
+	by.TraceParent = h.lease.acquired.traceParent() // the value's is that of the first lease on the hold
 	return &HeldError{
-		Name: q.name(), Holder: holder(h.value), RetryAfter: max(h.machine.Deadline()-q.m.clock.Now(), 0), Self: true,
+		Name: q.name(), Holder: by, RetryAfter: max(h.machine.Deadline()-q.m.clock.Now(), 0), Self: true,
 	}
 }
 
@@ -129,8 +131,8 @@ func (w *waiter) await() (*Lease, error) {
 
 // take begins a turn.
 func (w *waiter) take(t turn) *Lease {
+	w.call.follows(t.previous)
 	if t.lease != nil {
-		w.call.follows(t.previous)
 		return t.lease
 	}
 	if !t.enqueued { // see enqueue
@@ -285,7 +287,10 @@ func (q *localQueue) do(s quorum.Step) *answers {
 			q.drop()
 			pending := q.releaseHold(h, s)
 			if s.Caller != 0 {
-				q.send(s.Caller, turn{notBefore: s.At, enqueued: s.Enqueue})
+				h.mu.Lock()
+				previous := h.lease.acquired
+				h.mu.Unlock()
+				q.send(s.Caller, turn{previous: previous, notBefore: s.At, enqueued: s.Enqueue})
 			}
 			q.tendBy(q.m.clock.Now() + time.Second)
 			return pending

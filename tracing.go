@@ -59,9 +59,11 @@ const (
 // ignored. A processor's OnStart and OnEnd run in the calls themselves, but those of
 // quorumlock.hold in a goroutine of the Manager's.
 //
-// The spans are quorumlock.acquire, from the call to the lease or the error, with a link
-// to each holder that the call waited behind; quorumlock.release; and, when a lease has
-// ended, quorumlock.hold with the times of the lease and a link to its acquire span.
+// The spans are quorumlock.acquire, from the call to the lease or the error, with links to
+// the holders that the call waited behind: each that a node named, and in the queue of this
+// process the one at the call's arrival and the one right before it; quorumlock.release;
+// and, when a lease has ended, quorumlock.hold with the times of the lease and a link to
+// its acquire span.
 func WithTracerProvider(tp trace.TracerProvider) Option {
 	return managerOption(func(c *config) {
 		if tp != nil {
@@ -115,17 +117,19 @@ type acquireSpan struct {
 	tracer   trace.Tracer
 	name     string
 	began    time.Time
+	once     bool      // it does not wait
 	waiting  time.Time // since the first refusal; zero before
 	attempts int
-	holder   string // the owner that the last link leads to
+	holder   string            // the owner that the call waits behind
+	linked   trace.SpanContext // where the last link leads
 }
 
-func (t *telemetry) startAcquire(ctx context.Context, name string, quorum, nodes int) *acquireSpan {
+func (t *telemetry) startAcquire(ctx context.Context, name string, wait bool, quorum, nodes int) *acquireSpan {
 	tracer := t.tracerFor(ctx)
 	if tracer == nil && t.meters == nil {
 		return nil
 	}
-	s := &acquireSpan{t: t, ctx: ctx, tracer: tracer, name: name, began: time.Now()}
+	s := &acquireSpan{t: t, ctx: ctx, tracer: tracer, name: name, once: !wait, began: time.Now()}
 	if tracer != nil {
 		s.ctx, s.span = tracer.Start(ctx, "quorumlock.acquire", trace.WithSpanKind(trace.SpanKindClient),
 			trace.WithTimestamp(s.began),
@@ -136,24 +140,25 @@ func (t *telemetry) startAcquire(ctx context.Context, name string, quorum, nodes
 
 // traceParent returns the W3C name of the span: it goes into the lock's value, for those
 // who wait behind it. Empty without a span.
-func (s *acquireSpan) traceParent() string {
-	if s == nil || s.span == nil {
+func (s *acquireSpan) traceParent() string { return s.ref().traceParent() }
+
+// traceParent returns the W3C name of the span, empty without one.
+func (r *spanRef) traceParent() string {
+	if r == nil || !r.context.IsValid() {
 		return ""
 	}
-	sc := s.span.SpanContext()
-	if !sc.IsValid() {
-		return ""
-	}
+	sc := r.context
 	return "00-" + sc.TraceID().String() + "-" + sc.SpanID().String() + "-" + sc.TraceFlags().String()
 }
 
 // waits notes that the call cannot have the lease at once. obstacle is what it waits for;
-// nil is not known.
+// nil is not known. A call that asks once counts as no wait: many of them would drown the
+// waits in the percentiles.
 func (s *acquireSpan) waits(obstacle error) {
 	if s == nil {
 		return
 	}
-	if s.waiting.IsZero() {
+	if !s.once && s.waiting.IsZero() {
 		s.waiting = time.Now()
 		s.t.meters.waiter(s.ctx, s.name, 1)
 	}
@@ -180,16 +185,27 @@ func (s *acquireSpan) behind(h *Holder) {
 	s.holder = h.Owner
 	s.span.AddEvent("held", trace.WithAttributes(attrHolder.String(h.Label)))
 	if sc, ok := parseTraceParent(h.TraceParent); ok {
-		s.span.AddLink(trace.Link{SpanContext: sc, Attributes: []attribute.KeyValue{attrHolder.String(h.Label)}})
+		s.link(sc, attrHolder.String(h.Label))
 	}
 }
 
-// follows links the span to the lease of this process that was passed on to the call.
+// follows links the span to the lease of this process that ended before the call's turn
+// came.
 func (s *acquireSpan) follows(previous *spanRef) {
 	if s == nil || s.span == nil || previous == nil || !s.span.IsRecording() {
 		return
 	}
-	s.span.AddLink(trace.Link{SpanContext: previous.context})
+	s.link(previous.context)
+}
+
+// link links the span to a holder's, once in a row: a holder at the call's arrival is often
+// also the one right before it.
+func (s *acquireSpan) link(to trace.SpanContext, attrs ...attribute.KeyValue) {
+	if to.TraceID() == s.linked.TraceID() && to.SpanID() == s.linked.SpanID() {
+		return
+	}
+	s.linked = to
+	s.span.AddLink(trace.Link{SpanContext: to, Attributes: attrs})
 }
 
 // refused notes an attempt that came to nothing.

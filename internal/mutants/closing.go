@@ -410,8 +410,8 @@ var closing = []mutant{
 	},
 	{
 		name: "Close waits for the span processors of calls", file: "acquire.go",
-		old: "\tcall.end(l, err)\n\treturn l, err",
-		new: "\tm.inflight.Add(1)\n\tcall.end(l, err)\n\tm.inflight.Done()\n\treturn l, err",
+		old: "defer func() { call.end(l, err) }()",
+		new: "defer func() { m.inflight.Add(1); call.end(l, err); m.inflight.Done() }()",
 		pkg: real, run: "TestASpanProcessorThatHangsInACallHoldsUpNoClose$",
 	},
 	{

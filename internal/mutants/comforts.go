@@ -113,7 +113,7 @@ var comforts = []mutant{
 	},
 	{
 		name: "a passed lease leads nowhere", file: "local.go",
-		old: "\t\tw.call.follows(t.previous)\n",
+		old: "\tw.call.follows(t.previous)\n",
 		new: "",
 		pkg: real, run: "TestACallersSpanLinks",
 	},
