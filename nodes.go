@@ -121,7 +121,7 @@ func (m *Manager) onHealth(i int, h node.Health) {
 		case h.Err != nil:
 			log.Warn("quorumlock: node does not vote", "error", h.Err)
 		case h.Reason != nil:
-			log.Warn("quorumlock: node in quarantine: it votes when that ends", "for", e.QuarantinedFor, "error", h.Reason)
+			log.Warn("quorumlock: node in quarantine: it votes when that ends", "for", e.QuarantinedFor.Round(time.Millisecond), "error", h.Reason)
 		default:
 			log.Info("quorumlock: node votes", "version", h.Identity.Version)
 		}
