@@ -10,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -34,6 +35,7 @@ const (
 const chartsName = "benchmarks" // the directory of the charts, beside the document
 
 func main() {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // nodes are killed on purpose
 	if role, ok := roleOf(os.Args); ok {
 		os.Exit(role())
 	}
