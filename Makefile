@@ -122,8 +122,9 @@ fuzz: ## Fuzz every fuzz target of every module, one after another (FUZZTIME=30s
 compat: ## Run the suites on Redis 7.0, 8.0 and Valkey 8.1, with RESP2 and RESP3 (see scripts/compat.sh).
 	scripts/compat.sh $(ROWS)
 
-# Rows with a rate, of which the race detector would take much: they run without it as well.
-RATES = TestEightProcessesShareOneLock
+# Rows with a rate, of which the race detector would take much: they run without it as well, one of
+# them with 3,000 callers in place of 500.
+RATES = TestEightProcessesShareOneLock|TestAcquisitionsStarveNoRenewal
 .PHONY: battery
 battery: deps ## Try to break it on real servers, full counts: a line for each figure (ROWS=regexp, about an hour and a half).
 	@# Each in a process of its own: what one leaves in memory must not make another slow.

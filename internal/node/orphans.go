@@ -96,6 +96,9 @@ func (n *Node) retryReleases() {
 		return
 	}
 	now := time.Now()
+	if now.Before(n.retriesAt) { // thousands may wait, and each batch comes by here
+		return
+	}
 	var due []entry
 	n.retries = slices.DeleteFunc(n.retries, func(r releaseRetry) bool {
 		if now.Before(r.at) {

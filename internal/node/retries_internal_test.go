@@ -1,0 +1,28 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+)
+
+// Each has its own time: a lock that may still be made must not be released too early
+// because another one is due.
+func TestReleasesAreRetriedEachAtItsTime(t *testing.T) {
+	n := New(Config{Option: rueidis.ClientOption{InitAddress: []string{"localhost:1"}}, Clock: func() (_, _ time.Duration) { return 0, 0 }})
+	due, early := time.Now().Add(-time.Second), time.Now().Add(time.Hour)
+	first, second := &Request{Kind: Release, urgent: true}, &Request{Kind: Release, urgent: true}
+	n.retries = []releaseRetry{{req: second, at: early}, {req: first, at: due}}
+	n.retriesAt = due
+	n.retryReleases()
+	assert.Len(t, n.retries, 1)
+	assert.Equal(t, early, n.retriesAt)
+	if assert.Len(t, n.lanes.urgent, 1) {
+		assert.Same(t, first, n.lanes.urgent[0].req)
+	}
+	n.retryReleases()
+	assert.Len(t, n.lanes.urgent, 1, "the other is not due")
+	n.cancel()
+}
