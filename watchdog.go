@@ -331,6 +331,9 @@ func (d *watchdog) healOn(i int, holds []*hold) {
 		if h.over {
 			left = 0
 		}
+		if h.acquire != nil {
+			h.acquire.MadeElsewhere(i)
+		}
 		heldUntil := time.Duration(0)
 		if until := h.machine.HeldUntil(i); until > 0 {
 			heldUntil = max(steady+until-began, 0)

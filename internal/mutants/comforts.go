@@ -28,6 +28,12 @@ var comforts = []mutant{
 		pkg: virtual, run: "TestCallersOfOneProcessWaitForTheMinimum",
 	},
 	{
+		name: "a lock that a heal has made is not released", file: "watchdog.go",
+		old: "\t\t\th.acquire.MadeElsewhere(i)\n",
+		new: "",
+		pkg: virtual, run: "TestALockThatARenewalHasPutOntoANode",
+	},
+	{
 		name: "votes that were split are somebody's", file: "acquire.go",
 		old: "if w.once && splits < maxSplits && a.split()",
 		new: "if w.once && splits < 0 && a.split()",

@@ -132,6 +132,10 @@ func (r *Request) Reset() {
 // costs such a node nothing.
 func (r *Request) Withdraw() { r.withdrawn.Store(true) }
 
+// MadeElsewhere notes that another request may make the lock of this acquisition on a node,
+// a heal for example: a release of it goes there even if the acquisition never did.
+func (r *Request) MadeElsewhere(node int) { r.sent.Or(1 << node) }
+
 // undoesNothing reports whether the request is a release of an acquisition that was
 // withdrawn before this node sent it, or that came to nothing and was refused by it.
 func (r *Request) undoesNothing(node uint32) bool {
