@@ -3,7 +3,7 @@ package quorumlock
 import "time"
 
 // Warnings about leases that look like mistakes of the program. Each comes once for a
-// Manager: they are hints for whoever writes the program, and no measure.
+// Manager: they are hints for the author of the program, and no measure.
 
 // forgottenAfter is for how long a lease is renewed, at least, before it looks forgotten.
 const forgottenAfter = time.Minute
