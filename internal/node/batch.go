@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,10 +93,10 @@ func (n *Node) load(t *transfer) {
 // worker or of the transmitter, and uses nothing of the worker's but the transfer.
 func (n *Node) transmit(t *transfer) {
 	if len(t.commands) == 1 { // DoMulti would allocate
-		t.single[0] = n.client.Do(n.ctx, t.commands[0])
+		t.single[0] = n.client.Do(context.Background(), t.commands[0])
 		t.results = t.single[:]
 	} else {
-		t.results = n.client.DoMulti(n.ctx, t.commands...)
+		t.results = n.client.DoMulti(context.Background(), t.commands...)
 	}
 	_, t.received = n.cfg.Clock()
 	t.changed = n.dialed.Load() != t.greeted
@@ -113,7 +114,7 @@ func (n *Node) transmitter() {
 
 // arrived notes that the replies to a transfer are there.
 func (n *Node) arrived(t *transfer) {
-	n.now = t.received
+	n.now, n.pingAt = t.received, t.received+keepAlive
 	n.pace.observe(t.received - t.steady)
 }
 

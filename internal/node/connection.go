@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"crypto/tls"
 	"maps"
 	"net"
@@ -66,6 +67,14 @@ func (n *Node) connected() bool {
 	return n.greeted != 0 && n.greeted == n.dialed.Load() && n.lost.Load() < n.greeted
 }
 
+// ping tries a connection that has been idle: nobody reads it meanwhile, so that its end
+// would show with the next request alone. Any answer will do.
+func (n *Node) ping() {
+	_ = n.client.Do(context.Background(), n.client.B().Ping().Build())
+	n.look()
+	n.pingAt = n.now + keepAlive
+}
+
 // watchedConn wakes the worker when its connection breaks, so that it dials before the
 // next request needs it: a restarted node starts its quarantine, and a lost node is
 // found, without waiting for traffic.
@@ -79,19 +88,34 @@ type watchedConn struct {
 func (c *watchedConn) Read(b []byte) (int, error) {
 	read, err := c.Conn.Read(b)
 	if err != nil {
-		for {
-			lost := c.node.lost.Load()
-			if lost >= c.number || c.node.lost.CompareAndSwap(lost, c.number) {
-				break
-			}
-		}
-		c.node.wake()
+		c.broken()
 	}
 	return read, err
 }
 
-// Close ends the connection.
+// Write reports the end of the connection, whatever ended it.
+func (c *watchedConn) Write(b []byte) (int, error) {
+	written, err := c.Conn.Write(b)
+	if err != nil {
+		c.broken()
+	}
+	return written, err
+}
+
+func (c *watchedConn) broken() {
+	for {
+		lost := c.node.lost.Load()
+		if lost >= c.number || c.node.lost.CompareAndSwap(lost, c.number) {
+			break
+		}
+	}
+	c.node.wake()
+}
+
+// Close ends the connection. Nobody may be reading: rueidis closes it where credentials
+// could not be renewed.
 func (c *watchedConn) Close() error {
+	c.broken()
 	c.node.mu.Lock()
 	delete(c.node.conns, c)
 	c.node.mu.Unlock()

@@ -80,7 +80,7 @@ func (n *Node) connect() {
 	n.greeted, n.withheld = 0, nil
 	withheld, err := n.greet()
 	n.look()
-	n.checkAt = n.now + checkEvery
+	n.checkAt, n.pingAt = n.now+checkEvery, n.now+keepAlive
 	var refused *ConfigError
 	switch {
 	case err == nil:

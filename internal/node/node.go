@@ -140,6 +140,7 @@ type Node struct {
 	forgetAt         time.Duration // when old registers are dropped next
 	redial           backoff.BackOff
 	redialAt         time.Duration
+	pingAt           time.Duration // when a connection that stays idle is tried
 	pace             pace
 	fullUntil        time.Duration // the server is out of memory, as far as is known
 	batch            []entry       // taken from the lanes, and not on the wire yet
@@ -281,7 +282,7 @@ func (n *Node) Run() {
 	defer close(n.done)
 	defer n.drain()
 	// With ForceSingleClient a client comes back even when the dial failed.
-	client, err := rueidis.NewClient(force(n.ctx, n.cfg.Option, n.watch))
+	client, err := rueidis.NewClient(forWorker(force(n.ctx, n.cfg.Option, n.watch)))
 	if client == nil {
 		n.report(fmt.Errorf("no client: %w", err))
 		<-n.ctx.Done()
@@ -319,7 +320,7 @@ func (n *Node) idle() time.Duration {
 	if !n.connected() {
 		return max(n.redialAt-n.now, 0)
 	}
-	wait := min(n.checkAt, n.forgetAt) - n.now
+	wait := min(n.checkAt, n.forgetAt, n.pingAt) - n.now
 	if len(n.retryQueue) > 0 {
 		wait = min(wait, n.retryAt-n.now)
 	}
@@ -380,6 +381,8 @@ func (n *Node) serve() {
 		n.forget()
 		n.take(n.now)
 		switch {
+		case len(n.batch) == 0 && !checkNow && n.connected() && n.now >= n.pingAt:
+			n.ping()
 		case len(n.batch) == 0 && !checkNow:
 			return
 		case len(n.batch) == 0:

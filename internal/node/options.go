@@ -40,13 +40,17 @@ func Refuse(o *rueidis.ClientOption) (field, fix string) {
 	return "", ""
 }
 
-// Measured on rueidis 1.0.79: a stuck connection is noticed after at most
-// 2 × KeepAlive + ConnWriteTimeout, and the default buffers are 0.5 MiB each.
 const (
-	keepAlive    = 500 * time.Millisecond
+	// keepAlive is how long a connection is idle before a PING goes over it.
+	keepAlive = 500 * time.Millisecond
+	// answerTimeout is how long the worker waits for the answer to a batch or a PING
+	// before it gives the connection up.
+	answerTimeout = time.Second
+	// Measured on rueidis 1.0.79: it notices a stuck connection after at most
+	// 2 × KeepAlive + ConnWriteTimeout, and its default buffers are 0.5 MiB each.
 	writeTimeout = 500 * time.Millisecond
 	bufferSize   = 16 << 10
-	ringScale    = 8 // one batch is on its way at a time, and PINGs
+	ringScale    = 8 // one batch is on its way at a time
 	maxDial      = 500 * time.Millisecond
 )
 
@@ -83,6 +87,16 @@ func force(life context.Context, o rueidis.ClientOption, watched func(net.Conn) 
 		}
 		return watched(conn), nil
 	}
+	return o
+}
+
+// forWorker returns options for a client that one goroutine uses at a time: with nobody
+// beside it, rueidis writes and reads in that goroutine, and two changes of goroutine for
+// each call are saved. So its own PINGs are off, and the worker sends them.
+func forWorker(o rueidis.ClientOption) rueidis.ClientOption {
+	o.AlwaysPipelining = false
+	o.ConnWriteTimeout = answerTimeout // for the answer, too
+	o.Dialer.KeepAlive = -1
 	return o
 }
 

@@ -192,7 +192,7 @@ func newParrot(f *testing.F) (*parrot, rueidis.Client) {
 	var served sync.WaitGroup
 	client, err := rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: []string{"parrot:1"}, ForceSingleClient: true, DisableCache: true, DisableRetry: true,
-		AlwaysPipelining: true, PipelineMultiplex: -1,
+		PipelineMultiplex: -1,
 		DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
 			here, there := net.Pipe()
 			served.Go(func() { server.serve(there) })
@@ -220,7 +220,18 @@ func (*parrot) name(words []string) string {
 	}
 }
 
+// serve reads on while an answer waits to be read, as a server does: a client writes all
+// of a batch before it reads.
 func (p *parrot) serve(conn net.Conn) {
+	answers := make(chan []byte, 16) // more than one batch; closed when nothing more is read
+	var written sync.WaitGroup
+	written.Go(func() {
+		for answer := range answers {
+			_, _ = conn.Write(answer)
+		}
+	})
+	defer written.Wait()
+	defer close(answers)
 	defer func() { _ = conn.Close() }()
 	in := bufio.NewReader(conn)
 	for {
@@ -234,9 +245,7 @@ func (p *parrot) serve(conn net.Conn) {
 		if !known {
 			answer = []byte("+OK\r\n")
 		}
-		if _, err := conn.Write(answer); err != nil {
-			return
-		}
+		answers <- answer
 	}
 }
 
