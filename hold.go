@@ -162,17 +162,21 @@ func (h *hold) countRisk() {
 	}
 }
 
-// releaseRequest deletes the lock on every node that may have it. The hold is over.
+// releaseRequest deletes the lock on every node that may have it. The hold is over, and the
+// ticket of the caller that got it leaves the queues of the nodes that have not granted: one
+// that reserved the lock for it would keep everybody waiting for nobody.
 func (h *hold) releaseRequest(update node.TicketUpdate) *node.Request {
 	_, now := h.m.clock.Both()
 	expires := now + h.terms.ttl + h.terms.lockDelay // later the keys have expired
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	w := h.waiter
 	h.waiter = nil
-	if w != nil && w.forget() && update.Ticket == "" {
-		update.Ticket = w.ticket // not every node has granted, and taken it out
+	h.mu.Unlock()
+	if w != nil && w.forget() {
+		w.leaveQueues(w.unvoted())
 	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
 	if h.acquire != nil {
 		h.acquire.Withdraw()
 	}

@@ -344,6 +344,45 @@ func TestTheReleaseOfALeaseCarriesTheTicketOfTheNextCaller(t *testing.T) {
 	queued(t, servers, 0)
 }
 
+// A node that has not granted a lease still has the ticket of the caller who got it, also
+// when the release carries the ticket of the next one.
+func TestTheTicketOfALeaseLeavesWhenItsReleaseCarriesAnother(t *testing.T) {
+	servers := redistest.Start(t, 3)
+	m := connect(t, redistest.Addrs(servers), lazily())
+	subscribe(t, m, servers)
+	others := crowd(t, servers, 2)
+	servers[2].MustDo("SET", "quorumlock:job", "somebody else", "PX", "60000")
+	before := acquired(t, others[0], "job")
+	granted, over := make(chan struct{}), make(chan struct{})
+	come := callers(t, m, 2, func(_ context.Context, i int, _ *quorumlock.Lease) {
+		if i == 0 {
+			close(granted)
+			<-over
+		}
+	})
+	waiting := func(n int64) func() bool {
+		return func() bool { return queues(servers)[0] == n }
+	}
+	eventually(t, "the first caller waits at the nodes", waiting(1))
+	ticket := servers[0].MustDo("ZRANGE", queueKey("job"), "0", "0").([]any)[0].(string)
+	var elsewhere sync.WaitGroup
+	elsewhere.Go(func() {
+		l := acquired(t, others[1], "job")
+		eventually(t, "the ticket of the lease before has left the queue of the third node", func() bool {
+			rank, _ := servers[2].Do("ZRANK", queueKey("job"), ticket)
+			return rank == nil
+		})
+		released(t, l)
+	})
+	eventually(t, "another process waits behind it", waiting(2))
+	released(t, before)
+	<-granted
+	time.Sleep(10 * quorum.CheckAfter) // the lease has been passed on for long enough
+	close(over)
+	elsewhere.Wait()
+	come()
+}
+
 // Callers that come back at once are served in turn.
 func TestCallersOfAProcessGetEqualShares(t *testing.T) {
 	m, _ := queueing(t, 3)

@@ -328,6 +328,13 @@ func (w *waiter) done() {
 	w.leaveQueues(leave | passOn)
 }
 
+// unvoted returns the nodes that have not granted the lease, and taken the ticket out.
+func (w *waiter) unvoted() quorum.Set {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return quorum.All(w.terms.Nodes) &^ w.machine.Votes()
+}
+
 // leaveQueues takes the ticket out of the queues of these nodes.
 func (w *waiter) leaveQueues(nodes quorum.Set) {
 	if nodes == 0 {

@@ -313,6 +313,12 @@ var passes = []mutant{
 		pkg: real, run: "TestAWaiterThatGivesUpLeavesNothingBehind$",
 	},
 	{
+		name: "the ticket of a lease stays on the nodes that have not granted it", file: "hold.go",
+		old: "\t\tw.leaveQueues(w.unvoted())\n",
+		new: "",
+		pkg: real, run: "TestTheTicketOfALeaseLeaves",
+	},
+	{
 		name: "a wake-up rings no bell", file: "waiters.go",
 		old: "\tcase quorum.ReactionReschedule:\n\t\tw.ring()\n",
 		new: "",

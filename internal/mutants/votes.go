@@ -58,6 +58,18 @@ var votes = []mutant{
 		pkg: scripts, run: "TestAVoteOverAConnectionThatWasNotGreetedDoesNotCount$",
 	},
 	{
+		name: "an idle connection is not tried", file: "internal/node/connection.go",
+		old: "\t_ = n.client.Do(context.Background(), n.client.B().Ping().Build())\n",
+		new: "\t_ = context.Background\n",
+		pkg: scripts, run: "TestTheEndOfAnIdleConnectionIsNoticed$",
+	},
+	{
+		name: "a connection that cannot be written to is fine", file: "internal/node/connection.go",
+		old: "\twritten, err := c.Conn.Write(b)\n\tif err != nil {",
+		new: "\twritten, err := c.Conn.Write(b)\n\tif err != nil && written < 0 {",
+		pkg: virtual, run: "TestARoundIsOverWhenEveryNode",
+	},
+	{
 		name: "late votes are dropped", file: "attempt.go",
 		old: "h.vote(i, a.began, reply)",
 		new: "_ = i",

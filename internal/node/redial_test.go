@@ -135,6 +135,22 @@ func TestAVoteOverAConnectionThatWasNotGreetedDoesNotCount(t *testing.T) {
 	assert.Positive(t, refused, "the break was never where it matters: has the worker changed?")
 }
 
+// Nobody reads an idle connection, and its end is known long before the next greeting.
+func TestTheEndOfAnIdleConnectionIsNoticed(t *testing.T) {
+	for how, end := range map[string]func(*redistest.Server, *redistest.Proxy){
+		"reset":          func(s *redistest.Server, _ *redistest.Proxy) { s.Kill() },
+		"without a word": func(_ *redistest.Server, p *redistest.Proxy) { p.Swallow() },
+	} {
+		t.Run(how, func(t *testing.T) {
+			server := redistest.Start(t, 1)[0]
+			proxy := redistest.NewProxy(t, server.Addr())
+			n, _ := greeted(t, proxy.Addr())
+			end(server, proxy)
+			assert.Eventually(t, func() bool { return n.Health().Err != nil }, 5*time.Second, time.Millisecond)
+		})
+	}
+}
+
 // A dial function that keeps to its context and not to the dialer's timeout holds up
 // the node's worker no longer than the library's own.
 func TestADialFunctionIsBounded(t *testing.T) {
@@ -181,7 +197,7 @@ func TestACheckComesBehindTheRequestsInTheLanes(t *testing.T) {
 	n.Check()
 	require.True(t, n.Post(node.NewRead("p:job", now()+time.Minute), answer))
 	for next := <-seen; ; next = <-seen {
-		if next != "PING" { // rueidis's
+		if next != "PING" {
 			assert.Equal(t, "EVALSHA", next)
 			break
 		}
