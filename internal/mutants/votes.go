@@ -64,12 +64,6 @@ var votes = []mutant{
 		pkg: scripts, run: "TestTheEndOfAnIdleConnectionIsNoticed$",
 	},
 	{
-		name: "a connection that cannot be written to is fine", file: "internal/node/connection.go",
-		old: "\twritten, err := c.Conn.Write(b)\n\tif err != nil {",
-		new: "\twritten, err := c.Conn.Write(b)\n\tif err != nil && written < 0 {",
-		pkg: virtual, run: "TestARoundIsOverWhenEveryNode",
-	},
-	{
 		name: "late votes are dropped", file: "attempt.go",
 		old: "h.vote(i, a.began, reply)",
 		new: "_ = i",

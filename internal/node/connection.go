@@ -75,7 +75,7 @@ func (n *Node) ping() {
 	n.pingAt = n.now + keepAlive
 }
 
-// watchedConn wakes the worker when its connection breaks, so that it dials before the
+// watchedConn wakes the worker when its connection ends, so that it dials before the
 // next request needs it: a restarted node starts its quarantine, and a lost node is
 // found, without waiting for traffic.
 type watchedConn struct {
@@ -84,25 +84,9 @@ type watchedConn struct {
 	number uint64 // 0: the subscriber's
 }
 
-// Read reports the end of the connection, whatever ended it.
-func (c *watchedConn) Read(b []byte) (int, error) {
-	read, err := c.Conn.Read(b)
-	if err != nil {
-		c.broken()
-	}
-	return read, err
-}
-
-// Write reports the end of the connection, whatever ended it.
-func (c *watchedConn) Write(b []byte) (int, error) {
-	written, err := c.Conn.Write(b)
-	if err != nil {
-		c.broken()
-	}
-	return written, err
-}
-
-func (c *watchedConn) broken() {
+// Close ends the connection. rueidis calls it whatever it was that ended it: no answer in
+// time, an error, or credentials that could not be renewed.
+func (c *watchedConn) Close() error {
 	for {
 		lost := c.node.lost.Load()
 		if lost >= c.number || c.node.lost.CompareAndSwap(lost, c.number) {
@@ -110,12 +94,6 @@ func (c *watchedConn) broken() {
 		}
 	}
 	c.node.wake()
-}
-
-// Close ends the connection. Nobody may be reading: rueidis closes it where credentials
-// could not be renewed.
-func (c *watchedConn) Close() error {
-	c.broken()
 	c.node.mu.Lock()
 	delete(c.node.conns, c)
 	c.node.mu.Unlock()
