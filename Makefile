@@ -3,6 +3,7 @@
 
 GO ?= go
 GOLANGCI_VERSION := v2.15.0
+GOVULNCHECK_VERSION := v1.9.0
 GOLANGCI := $(CURDIR)/bin/golangci-lint-$(GOLANGCI_VERSION)
 
 # Knobs, for example: make stress PKG=./internal/node COUNT=100
@@ -19,6 +20,7 @@ SEED ?= 1
 NODES ?= 3
 RACE ?= -race
 FUZZTIME ?= 30s
+BASE ?= $(shell git describe --tags --abbrev=0 --match 'v*' 2>/dev/null)
 
 # Runs a command in the directory of each module of go.work that has packages,
 # all of them even if one fails, and says of each how it went.
@@ -172,6 +174,14 @@ bench-peers: deps bench-build ## Measure against other lock libraries, and write
 .PHONY: bench-gate
 bench-gate: deps bench-build ## Check the goals for speed in a short form, four minutes: one missed by more than a third fails.
 	bin/benchmarks -gate -workloads '$(WORKLOADS)'
+
+.PHONY: vuln
+vuln: ## Look for known weaknesses in what each module compiles (needs the network).
+	$(call each-module,$(GO) run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./...)
+
+.PHONY: apidiff
+apidiff: ## Compare the exported API with a release: what breaks its users fails (BASE=v0.1.0).
+	scripts/apidiff.sh $(BASE)
 
 .PHONY: cover
 cover: deps ## Measure what the root module's tests cover (cover.out).
