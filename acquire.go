@@ -165,7 +165,7 @@ func (w *waiter) contend(ctx context.Context) (*Lease, error) {
 			open.release(node.TicketUpdate{})
 		}
 	}()
-	for splits := 0; ; {
+	for {
 		if !w.sleep() {
 			return nil, w.endError(last)
 		}
@@ -181,26 +181,12 @@ func (w *waiter) contend(ctx context.Context) (*Lease, error) {
 			err = last // that one says what stood in the way
 		} else {
 			last = err
-			if w.local != nil {
-				w.local.refused(err)
-			}
-			w.call.refused(err)
-			if held := (*HeldError)(nil); errors.As(err, &held) {
-				w.selfish(held)
-			}
-		}
-		if w.once && splits < maxSplits && a.split() && w.ctx.Err() == nil && !m.ending() {
-			splits++
-			a.release(node.TicketUpdate{})
-			a.leave()
-			open = nil
-			w.askOnceMore()
-			continue
+			w.refused(err)
 		}
 		var short *QuorumError
 		hopeless := errors.As(err, &short) && short.permanent(len(m.nodes))
 		delay, stop := w.poll(&retry)
-		over := w.ctx.Err() != nil || m.ending() || err == nil || w.once || hopeless || stop
+		over := w.ctx.Err() != nil || m.ending() || err == nil || hopeless || stop
 		refused := len(a.refusals) > 0
 		if w.local != nil {
 			w.local.met(a)
@@ -210,14 +196,14 @@ func (w *waiter) contend(ctx context.Context) (*Lease, error) {
 			// Done names every queue that the ticket may be in.
 			a.release(node.TicketUpdate{})
 		} else {
-			w.ended(a, delay)
+			over = !w.ended(a, delay)
 		}
 		a.leave()
 		open = nil
 		if over {
 			return nil, w.endError(err)
 		}
-		if w.local == nil {
+		if w.local == nil && !w.once {
 			if refused {
 				m.subscribe()
 			}
@@ -228,15 +214,15 @@ func (w *waiter) contend(ctx context.Context) (*Lease, error) {
 	}
 }
 
-// maxSplits is how often TryAcquire asks again after the votes were split.
-const maxSplits = 2
-
-// askOnceMore has a caller that asks once do it again, soon, and not all at one instant.
-func (w *waiter) askOnceMore() {
-	soon := w.m.grace() / 4
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.machine = quorum.NewWaiter(w.config(w.m.clock.Now()+soon+mathrand.N(soon), false))
+// refused takes what stood in the way of an attempt.
+func (w *waiter) refused(err error) {
+	if w.local != nil {
+		w.local.refused(err)
+	}
+	w.call.refused(err)
+	if held := (*HeldError)(nil); errors.As(err, &held) {
+		w.selfish(held)
+	}
 }
 
 // granted takes that an attempt got the lease.
@@ -270,10 +256,11 @@ func (w *waiter) endError(err error) error {
 }
 
 // poll returns how long a waiter waits that no wake-up reaches, and whether the user's
-// backoff has stopped.
+// backoff has stopped. A caller that asks once comes back only where votes were split, and
+// after about a round trip.
 func (w *waiter) poll(retry *backoff.BackOff) (delay time.Duration, stop bool) {
 	if w.once {
-		return 0, false
+		return w.m.grace() / 4, false
 	}
 	if *retry == nil {
 		if *retry = w.m.cfg.retry(); *retry == nil {
@@ -284,15 +271,18 @@ func (w *waiter) poll(retry *backoff.BackOff) (delay time.Duration, stop bool) {
 	return delay, delay == backoff.Stop
 }
 
-// ended takes an attempt that came to nothing and is not the last: it releases what the
-// attempt may have locked, and does with the ticket what the machine says.
-func (w *waiter) ended(a *attempt, delay time.Duration) {
+// ended takes an attempt that came to nothing: it releases what the attempt may have
+// locked, and does with the ticket what the machine says. It reports whether another
+// attempt follows.
+func (w *waiter) ended(a *attempt, delay time.Duration) (again bool) {
 	a.mu.Lock()
 	result := a.result(a.ballot.Outcome())
 	a.mu.Unlock()
 	w.mu.Lock()
 	next := w.machine.Ended(w.m.clock.Now(), result, max(delay, 0), mathrand.Float64())
-	w.m.waiters.left.Store(w.machine.Left())
+	if !w.once {
+		w.m.waiters.left.Store(w.machine.Left())
+	}
 	w.mu.Unlock()
 	var update node.TicketUpdate
 	switch {
@@ -306,6 +296,7 @@ func (w *waiter) ended(a *attempt, delay time.Duration) {
 	}
 	a.release(update)
 	w.leaveQueues(next.Leave | next.PassOn)
+	return next.At != quorum.Never
 }
 
 // sleep waits until the machine wants an attempt. It reports false when the patience of

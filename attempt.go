@@ -334,10 +334,9 @@ func (a *attempt) conclude(values context.Context, cut bool) (*Lease, error) {
 	return nil, err
 }
 
-// grant returns the lease, or why it is of no use. The hold is built completely, with the
-// steps of clocks that were found since the attempt began, before anybody sees it: here
-// is where it is granted, and nowhere else. a.mu is held.
-func (a *attempt) grant(values context.Context) (*Lease, error) {
+// newHold returns the hold that the attempt has won, and its first lease. Nobody else sees
+// them yet. a.mu is held.
+func (a *attempt) newHold(values context.Context) (*hold, *Lease) {
 	t, m := a.wait.terms, a.m
 	votes := a.ballot.Votes()
 	granted := &struct {
@@ -346,7 +345,7 @@ func (a *attempt) grant(values context.Context) (*Lease, error) {
 	}{}
 	h, l := &granted.h, &granted.l
 	h.m, h.terms, h.lock, h.local, h.index, h.jumped = m, t, a.wait.lock, a.wait.local, -1, m.clock.Jumped()
-	h.lease, h.value, h.others = l, a.value, a.waiters
+	h.lease, h.value, h.others, h.label = l, a.value, a.waiters, a.wait.call.metricLabel()
 	first, last := a.ballot.Tokens(a.block())
 	l.hold, l.token, l.granted, l.values, l.acquired = h, first, a.began, values, a.wait.call.ref()
 	h.next, h.last = first+1, last
@@ -368,6 +367,15 @@ func (a *attempt) grant(values context.Context) (*Lease, error) {
 	if !t.manual {
 		h.machine.Arm(a.began + h.nextRound())
 	}
+	return h, l
+}
+
+// grant returns the lease, or why it is of no use. The hold is built completely, with the
+// steps of clocks that were found since the attempt began, before anybody sees it: here
+// is where it is granted, and nowhere else. a.mu is held.
+func (a *attempt) grant(values context.Context) (*Lease, error) {
+	m := a.m
+	h, l := a.newHold(values)
 	m.steps.mu.Lock()
 	defer m.steps.mu.Unlock()
 	for _, step := range m.steps.recent {
@@ -383,7 +391,7 @@ func (a *attempt) grant(values context.Context) (*Lease, error) {
 	// The last look before anything is promised: what was won too slowly is not worth
 	// having (etcd-io/etcd#11456).
 	h.toldAt = m.clock.Now()
-	if h.machine.End()-h.toldAt < t.minUseful {
+	if h.machine.End()-h.toldAt < h.terms.minUseful {
 		return nil, errTooSlow
 	}
 	h.mu.Lock()
@@ -413,7 +421,7 @@ func (a *attempt) block() int64 {
 // open has the start of a lease's life known. path says how it came to a waiter. The hold's
 // mutex is held.
 func (m *Manager) open(l *Lease, path string) {
-	m.telemetry.meters.opened(l.Name(), path)
+	m.telemetry.meters.opened(l.hold.label, path)
 	if m.bus.watched.Load() > 0 {
 		now := m.clock.Now()
 		m.bus.send(Acquired{
@@ -461,12 +469,10 @@ func (a *attempt) holder() Holder {
 	return best
 }
 
-// split reports whether the attempt was refused, and nobody has the lock: each of several
-// callers that asked at one instant got some votes, and none a majority.
-func (a *attempt) split() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.ballot.Outcome() != quorum.OutcomeHeld {
+// scattered reports whether the attempt was refused, and nobody has a majority of the
+// nodes. a.mu is held.
+func (a *attempt) scattered(outcome quorum.Outcome) bool {
+	if outcome != quorum.OutcomeHeld {
 		return false
 	}
 	votes := map[string]int{}
@@ -501,7 +507,7 @@ func (a *attempt) result(outcome quorum.Outcome) *quorum.AttemptResult {
 		Outcome: outcome, Granted: votes.Granted(), Failed: quorum.All(a.wait.terms.Nodes) &^ (votes.Granted() | votes.Refused()),
 		Unqueued: a.unqueued, Refusals: make([]quorum.Refusal, len(a.refusals)),
 	}
-	r.TooLate = outcome == quorum.OutcomeWon
+	r.TooLate, r.Scattered = outcome == quorum.OutcomeWon, a.scattered(outcome)
 	for i, refusal := range a.refusals {
 		r.Refusals[i] = refusal.Refusal
 		if refusal.Left != quorum.Never {

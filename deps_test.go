@@ -22,6 +22,5 @@ func TestAUsersBinaryHasNoOtherPackages(t *testing.T) {
 		}
 	}
 	slices.Sort(others)
-	assert.Equal(t, []string{
-	}, others)
+	assert.Equal(t, []string{}, others)
 }

@@ -19,6 +19,7 @@ type hold struct {
 	m     *Manager
 	terms *terms
 	lock  string      // the key
+	label string      // of the name on metrics, "" for none
 	local *localQueue // of callers in this process; nil when the lock was free at the first attempt
 
 	mu      sync.Mutex
@@ -158,7 +159,7 @@ func (h *hold) countRisk() {
 		if risky {
 			change = 1
 		}
-		h.m.telemetry.meters.risk(h.name(), change)
+		h.m.telemetry.meters.risk(h.label, change)
 	}
 }
 

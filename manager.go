@@ -232,16 +232,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.shut = true
 	m.mu.Unlock()
 	if !first {
-		select {
-		case <-m.closed:
-		case <-ctx.Done():
-			select {
-			case <-m.closed: // both
-			default:
-				return context.Cause(ctx)
-			}
-		}
-		return nil
+		return before(ctx, m.closed)
 	}
 	close(m.closing)
 	m.inflight.Wait() // closing ends them: none waits for a node any more
@@ -272,18 +263,28 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 	m.telemetry.meters.close()
 	m.bus.close()
-	m.reporter.stop() // last: everything that may report has ended
-	select {
-	case <-m.reporter.done:
-	case <-end.Done():
-		select {
-		case <-m.reporter.done: // both
-		default: // a handler hangs
-			err = context.Cause(ctx)
-		}
+	// Last: everything that may report has ended.
+	m.reporter.stop()
+	if before(end, m.reporter.done) != nil { // a handler of the user's hangs
+		err = context.Cause(ctx)
 	}
 	close(m.closed)
 	return err
+}
+
+// before waits until done is closed, and returns nil if that was before ctx ended.
+func before(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-done: // both
+		return nil
+	default:
+		return context.Cause(ctx)
+	}
 }
 
 // patience returns the context that bounds the end of a node. When New has failed, there

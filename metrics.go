@@ -25,8 +25,9 @@ func WithMeterProvider(mp metric.MeterProvider) Option {
 
 // WithNameAttribute puts names on metrics: f returns what the metrics of a lease show as
 // quorumlock.name, and should collapse what varies ("invoice/4711" to "invoice/*"), because
-// each text makes time series of its own. "" leaves it out. f may be called concurrently,
-// often, and must not block. Default none; spans always show the whole name.
+// each text makes time series of its own. "" leaves it out. Each call of Acquire and the
+// like calls f once, perhaps beside others, and f must not block. Default none; spans always
+// show the whole name.
 func WithNameAttribute(f func(name string) string) Option {
 	return managerOption(func(c *config) { c.telemetry.nameOf = f })
 }
@@ -149,12 +150,19 @@ func (i *instruments) close() {
 	}
 }
 
+// label returns what the measurements of a name carry for it, "" for nothing. It calls the
+// user's function, so nobody calls it under a mutex: a call does once, at its beginning.
+func (i *instruments) label(name string) string {
+	if i == nil || i.nameOf == nil {
+		return ""
+	}
+	return i.nameOf(name)
+}
+
 // with returns the attributes of a measurement of a lease.
-func (i *instruments) with(name string, attrs ...attribute.KeyValue) metric.MeasurementOption {
-	if i.nameOf != nil {
-		if name = i.nameOf(name); name != "" {
-			attrs = append(attrs, attrName.String(name))
-		}
+func with(label string, attrs ...attribute.KeyValue) metric.MeasurementOption {
+	if label != "" {
+		attrs = append(attrs, attrName.String(label))
 	}
 	return metric.WithAttributes(attrs...)
 }
@@ -168,20 +176,20 @@ func ending(err error) []attribute.KeyValue {
 	return attrs
 }
 
-func (i *instruments) acquired(ctx context.Context, name string, took, waited time.Duration, err error) {
+func (i *instruments) acquired(ctx context.Context, label string, took, waited time.Duration, err error) {
 	if i == nil {
 		return
 	}
-	with := i.with(name, ending(err)...)
-	i.acquire.Record(ctx, took.Seconds(), with)
+	attrs := with(label, ending(err)...)
+	i.acquire.Record(ctx, took.Seconds(), attrs)
 	if waited > 0 {
-		i.wait.Record(ctx, waited.Seconds(), with)
+		i.wait.Record(ctx, waited.Seconds(), attrs)
 	}
 }
 
-func (i *instruments) waiter(ctx context.Context, name string, change int64) {
+func (i *instruments) waiter(ctx context.Context, label string, change int64) {
 	if i != nil {
-		i.waiters.Add(ctx, change, i.with(name))
+		i.waiters.Add(ctx, change, with(label))
 	}
 }
 
@@ -193,39 +201,39 @@ const (
 
 // opened counts a lease that was granted. path says how it came to a waiter; "" if nobody
 // waited.
-func (i *instruments) opened(name, path string) {
+func (i *instruments) opened(label, path string) {
 	if i == nil {
 		return
 	}
-	i.leases.Add(context.Background(), 1, i.with(name))
+	i.leases.Add(context.Background(), 1, with(label))
 	if path != "" {
-		i.handovers.Add(context.Background(), 1, i.with(name, attrPath.String(path)))
+		i.handovers.Add(context.Background(), 1, with(label, attrPath.String(path)))
 	}
 }
 
-func (i *instruments) held(name string, took time.Duration, lost *LostError) {
+func (i *instruments) held(label string, took time.Duration, lost *LostError) {
 	if i == nil {
 		return
 	}
 	ctx := context.Background()
-	i.leases.Add(ctx, -1, i.with(name))
+	i.leases.Add(ctx, -1, with(label))
 	outcome := attrOutcome.String("released")
 	if lost != nil {
 		outcome = attrOutcome.String("lost")
-		i.lost.Add(ctx, 1, i.with(name, attrReason.String(lost.Reason.slug())))
+		i.lost.Add(ctx, 1, with(label, attrReason.String(lost.Reason.slug())))
 	}
-	i.hold.Record(ctx, took.Seconds(), i.with(name, outcome))
+	i.hold.Record(ctx, took.Seconds(), with(label, outcome))
 }
 
-func (i *instruments) renewed(name string, validity time.Duration) {
+func (i *instruments) renewed(label string, validity time.Duration) {
 	if i != nil {
-		i.validity.Record(context.Background(), validity.Seconds(), i.with(name))
+		i.validity.Record(context.Background(), validity.Seconds(), with(label))
 	}
 }
 
-func (i *instruments) risk(name string, change int64) {
+func (i *instruments) risk(label string, change int64) {
 	if i != nil {
-		i.atRisk.Add(context.Background(), change, i.with(name))
+		i.atRisk.Add(context.Background(), change, with(label))
 	}
 }
 

@@ -115,7 +115,7 @@ type acquireSpan struct {
 	ctx      context.Context
 	span     trace.Span // nil without a tracer
 	tracer   trace.Tracer
-	name     string
+	label    string // of the name on metrics, "" for none
 	began    time.Time
 	once     bool      // it does not wait
 	waiting  time.Time // since the first refusal; zero before
@@ -129,13 +129,21 @@ func (t *telemetry) startAcquire(ctx context.Context, name string, wait bool, qu
 	if tracer == nil && t.meters == nil {
 		return nil
 	}
-	s := &acquireSpan{t: t, ctx: ctx, tracer: tracer, name: name, once: !wait, began: time.Now()}
+	s := &acquireSpan{t: t, ctx: ctx, tracer: tracer, label: t.meters.label(name), once: !wait, began: time.Now()}
 	if tracer != nil {
 		s.ctx, s.span = tracer.Start(ctx, "quorumlock.acquire", trace.WithSpanKind(trace.SpanKindClient),
 			trace.WithTimestamp(s.began),
 			trace.WithAttributes(attrName.String(name), attrNodes.Int(nodes), attrQuorum.Int(quorum)))
 	}
 	return s
+}
+
+// metricLabel returns the label of the call's name on metrics, "" for none.
+func (s *acquireSpan) metricLabel() string {
+	if s == nil {
+		return ""
+	}
+	return s.label
 }
 
 // traceParent returns the W3C name of the span: it goes into the lock's value, for those
@@ -160,7 +168,7 @@ func (s *acquireSpan) waits(obstacle error) {
 	}
 	if !s.once && s.waiting.IsZero() {
 		s.waiting = time.Now()
-		s.t.meters.waiter(s.ctx, s.name, 1)
+		s.t.meters.waiter(s.ctx, s.label, 1)
 	}
 	var held *HeldError
 	var short *QuorumError
@@ -233,9 +241,9 @@ func (s *acquireSpan) end(l *Lease, err error) {
 	var waited time.Duration
 	if !s.waiting.IsZero() {
 		waited = now.Sub(s.waiting)
-		s.t.meters.waiter(s.ctx, s.name, -1)
+		s.t.meters.waiter(s.ctx, s.label, -1)
 	}
-	s.t.meters.acquired(s.ctx, s.name, now.Sub(s.began), waited, err)
+	s.t.meters.acquired(s.ctx, s.label, now.Sub(s.began), waited, err)
 	if s.span == nil {
 		return
 	}
@@ -324,7 +332,7 @@ func (t *telemetry) held(l *Lease, now time.Duration) {
 	err := l.Err()
 	var lost *LostError
 	errors.As(err, &lost)
-	t.meters.held(l.Name(), now-l.granted, lost)
+	t.meters.held(l.hold.label, now-l.granted, lost)
 	if tracer == nil {
 		return
 	}

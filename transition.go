@@ -184,7 +184,7 @@ func (l *Lease) sendRenewed(now time.Duration) {
 		return
 	}
 	h := l.hold
-	h.m.telemetry.meters.renewed(l.Name(), time.Duration(l.stop.Load())-now)
+	h.m.telemetry.meters.renewed(h.label, time.Duration(l.stop.Load())-now)
 	if l.watch == nil && h.m.bus.watched.Load() == 0 {
 		return
 	}

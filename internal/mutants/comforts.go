@@ -34,9 +34,9 @@ var comforts = []mutant{
 		pkg: virtual, run: "TestALockThatARenewalHasPutOntoANode",
 	},
 	{
-		name: "votes that were split are somebody's", file: "acquire.go",
-		old: "if w.once && splits < maxSplits && a.split()",
-		new: "if w.once && splits < 0 && a.split()",
+		name: "votes that were split are somebody's", file: "internal/quorum/waiter.go",
+		old: "!r.Scattered || w.scattered >= maxScattered",
+		new: "!r.Scattered || w.scattered >= 0",
 		pkg: virtual, run: "TestTryAcquireAsksAgain",
 	},
 	{

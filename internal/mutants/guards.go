@@ -199,7 +199,7 @@ var guards = []mutant{
 	{
 		name: "a lease is opened before it is built", file: "attempt.go",
 		old: "\tm.steps.mu.Lock()\n\tdefer m.steps.mu.Unlock()\n\tfor _, step",
-		new: "\tm.open(l)\n\tm.steps.mu.Lock()\n\tdefer m.steps.mu.Unlock()\n\tfor _, step",
+		new: "\tm.open(l, pathNodes)\n\tm.steps.mu.Lock()\n\tdefer m.steps.mu.Unlock()\n\tfor _, step",
 		pkg: real, run: "TestAGrantThatAClockStepHasEndedIsReportedToNobody$",
 	},
 	{

@@ -77,8 +77,8 @@ var lives = []mutant{
 	},
 	{
 		name: "no last look before the grant", file: "attempt.go",
-		old: "if h.machine.End()-h.toldAt < t.minUseful {",
-		new: "if t == nil {",
+		old: "if h.machine.End()-h.toldAt < h.terms.minUseful {",
+		new: "if m == nil {",
 		pkg: virtual, run: "TestALeaseThatWasWonTooSlowlyIsNotGranted$",
 	},
 	{

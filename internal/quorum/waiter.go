@@ -13,6 +13,9 @@ const (
 	// firstPoll is when a waiter asks first whose ticket the release of the lease
 	// before it has carried to the nodes, if no wake-up arrives.
 	firstPoll = 4 * MinPoll
+	// maxScattered is how often a caller that asks once does so again after the votes were
+	// scattered: one of the callers is very likely to get the lock then.
+	maxScattered = 2
 )
 
 // waiterPhase is what a waiter is doing.
@@ -38,6 +41,7 @@ type Waiter struct {
 	ticket     bool // the attempt under way carries the ticket
 	left       bool
 	hasty      bool // an attempt has begun on less than a quorum of reservations
+	scattered  int  // attempts of a caller that asks once after which it asks again
 	splits     int  // attempts in a row that some nodes granted, and no quorum
 	subscribed Set
 	queued     Set             // nodes in whose queues the ticket may be
@@ -109,8 +113,8 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 	w.enteredQueues(r)
 	w.reserved &^= r.Granted // those reservations were used, and have been given back
 	if w.once {
-		w.at = Never
-		return Next{At: Never}
+		w.at = w.onceMore(now, r, poll, jitter)
+		return Next{At: w.at}
 	}
 	if w.left = !answeredInTime(w.nodes, r); w.left {
 		return w.leave(now, poll)
@@ -123,6 +127,16 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 	}
 	w.heed(now, jitter)
 	return Next{At: w.at, Ticket: w.yield(r)}
+}
+
+// onceMore returns when a caller that asks once does so again where the votes were
+// scattered: soon, and not all callers at one instant. Otherwise it returns Never.
+func (w *Waiter) onceMore(now time.Duration, r *AttemptResult, poll time.Duration, jitter float64) time.Duration {
+	if !r.Scattered || w.scattered >= maxScattered {
+		return Never
+	}
+	w.scattered++
+	return now + poll + spread(poll, jitter)
 }
 
 // enteredQueues notes where the ticket may be now.

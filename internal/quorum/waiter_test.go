@@ -2,6 +2,7 @@ package quorum_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -144,7 +145,8 @@ func attemptResult(t *testing.T, step line) *quorum.AttemptResult {
 			"held": quorum.OutcomeHeld, "split": quorum.OutcomeSplit, "no-quorum": quorum.OutcomeNoQuorum,
 		}[step.words[0]],
 		Granted: nodeSet(t, step, "granted"), Failed: nodeSet(t, step, "failed"), Unqueued: nodeSet(t, step, "unqueued"),
-		TooLate: len(step.words) > 1 && step.words[1] == "too-late",
+		TooLate:   slices.Contains(step.words, "too-late"),
+		Scattered: slices.Contains(step.words, "scattered"),
 	}
 	for i := range quorum.MaxNodes {
 		text, ok := step.named["r"+strconv.Itoa(i)]

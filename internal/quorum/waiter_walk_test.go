@@ -28,7 +28,9 @@ type waiterWalk struct {
 	votes    quorum.Set            // for the lease
 	evidence map[int]time.Duration // from then on an attempt may say that a node's reservation lapsed
 	attempts int
-	seen     map[string]int
+	// scattered counts the attempts after which a caller that asks once did so again.
+	scattered int
+	seen      map[string]int
 }
 
 func newWaiterWalk(c choices) *waiterWalk {
@@ -203,9 +205,17 @@ func (w *waiterWalk) fail() string {
 	case r.Failed.Len() >= w.n-q+1:
 		r.Outcome = quorum.OutcomeNoQuorum
 	}
+	r.Scattered = r.Outcome == quorum.OutcomeHeld && w.draw(4) == 0
 	poll := time.Duration(1+w.draw(1000)) * ms
 	next := w.waiter.Ended(w.now, &r, poll, w.jitter())
 	w.asking = false
+	if w.config.Once && r.Scattered && w.scattered < 2 {
+		w.scattered++
+		if next.At < w.now+poll || next.At > w.now+2*poll {
+			return "TryAcquire does not ask once more"
+		}
+		return ""
+	}
 	if w.config.Once {
 		if next.At != quorum.Never || next.Ticket != quorum.TicketNone {
 			return "TryAcquire goes on"

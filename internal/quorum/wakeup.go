@@ -72,12 +72,15 @@ type Ask struct {
 
 // AttemptResult is what an attempt without success has met.
 type AttemptResult struct {
-	Outcome  Outcome
-	Granted  Set
-	Failed   Set  // nodes without a usable answer in time, to the acquire or to a raise, or that were not asked
-	TooLate  bool // a quorum granted, and too little of the lease was left to use it
-	Unqueued Set  // of the failed nodes, those whose queue certainly lacks the ticket
-	Refusals []Refusal
+	Outcome Outcome
+	Granted Set
+	Failed  Set  // nodes without a usable answer in time, to the acquire or to a raise, or that were not asked
+	TooLate bool // a quorum granted, and too little of the lease was left to use it
+	// Scattered says that the attempt was refused, and that no other owner has a majority
+	// either: each of several callers that asked at one instant got some of the nodes.
+	Scattered bool
+	Unqueued  Set // of the failed nodes, those whose queue certainly lacks the ticket
+	Refusals  []Refusal
 }
 
 // Next is what follows an attempt without success.
