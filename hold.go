@@ -107,8 +107,7 @@ func (h *hold) prove(i int, answer int64, sent time.Duration) {
 		h.proof = h.proof.With(i)
 	case answer == node.Ours:
 	case answer == node.OursWithoutToken && (!h.proof.Has(i) || sent < h.provenFrom):
-		// The key was healed, or the register was ahead: the node has never shown the
-		// token.
+		// The key was healed, or its register was ahead: it has never shown the token.
 	default:
 		h.doubt()
 	}

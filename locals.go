@@ -180,7 +180,7 @@ func (r recalled) Receive(i int, req *node.Request, reply *node.Reply) {
 }
 
 // lookAgain schedules one more check of a lock that is still reserved, because a distant
-// head has a longer grace. first is the first node that had reserved the lock for it.
+// head has a longer grace. The check covers the nodes from first on.
 func (s *locals) lookAgain(m *Manager, lock string, first int) {
 	s.mu.Lock()
 	q := s.find(m, lock) // possibly a new queue

@@ -23,23 +23,23 @@ func WithMeterProvider(mp metric.MeterProvider) Option {
 	})
 }
 
-// WithNameAttribute puts names on metrics: f returns what the metrics of a lease show as
-// quorumlock.name, and should collapse what varies ("invoice/4711" to "invoice/*"), because
-// each text makes time series of its own. "" leaves it out. f may be called concurrently,
-// often, and must not block. Default none; spans always show the whole name.
+// WithNameAttribute puts names on metrics: f returns the attribute quorumlock.name for
+// the metrics of a lease. f should collapse variable parts ("invoice/4711" to
+// "invoice/*"), because each text makes time series of its own. "" leaves the attribute
+// out. f may be called concurrently, often, and must not block. Default none; spans
+// always show the whole name.
 func WithNameAttribute(f func(name string) string) Option {
 	return managerOption(func(c *config) { c.telemetry.nameOf = f })
 }
 
-// providers are what the options gave; nil for none.
+// providers are the providers of the options; nil for none.
 type providers struct {
 	tracers trace.TracerProvider
 	meters  metric.MeterProvider
 	nameOf  func(name string) string
 }
 
-// instruments are the metrics of a Manager. Nil is none, and every method does nothing
-// then.
+// instruments are the metrics of a Manager. With a nil pointer every method does nothing.
 type instruments struct {
 	nameOf func(name string) string
 
@@ -130,8 +130,9 @@ func addressOf(addr string) []attribute.KeyValue {
 	return attrs
 }
 
-// operationAttributes returns the attributes of an answer of one node. That another has
-// the lock is an answer; what is no answer is an error.
+// operationAttributes returns the attributes of the answer of one node. A refusal,
+// because another owner has the lock, is an answer and no error; a missing answer is an
+// error.
 func operationAttributes(address []attribute.KeyValue, kind node.Kind, status node.Status) metric.MeasurementOption {
 	attrs := append([]attribute.KeyValue{attrOp.String(kind.String()), attrOutcome.String(status.String())}, address...)
 	switch status {
@@ -149,7 +150,7 @@ func (i *instruments) close() {
 	}
 }
 
-// with returns the attributes of a measurement of a lease.
+// with returns the attributes of a measurement for a lease.
 func (i *instruments) with(name string, attrs ...attribute.KeyValue) metric.MeasurementOption {
 	if i.nameOf != nil {
 		if name = i.nameOf(name); name != "" {
@@ -191,8 +192,8 @@ const (
 	pathNodes   = "nodes"   // from a queue on the nodes
 )
 
-// opened counts a lease that was granted. path says how it came to a waiter; "" if nobody
-// waited.
+// opened counts a lease that was granted. path is how it came to a waiter; "" if no
+// caller waited.
 func (i *instruments) opened(name, path string) {
 	if i == nil {
 		return
@@ -229,7 +230,7 @@ func (i *instruments) risk(name string, change int64) {
 	}
 }
 
-// node counts an answer of node n to a request, by how long it took; 0 if it was not sent.
+// node records how long node n took to answer a request; 0 if it was not sent.
 func (i *instruments) node(n int, kind node.Kind, reply *node.Reply, now func() time.Duration) {
 	if i == nil {
 		return

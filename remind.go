@@ -5,7 +5,7 @@ import "time"
 // Warnings about leases that look like mistakes of the program. Each comes once for a
 // Manager: they are hints for the author of the program, and no measure.
 
-// forgottenAfter is the least time of renewal after which a lease may look forgotten.
+// forgottenAfter is how long a lease must have been renewed, at least, to look forgotten.
 const forgottenAfter = time.Minute
 
 // remind warns when the lease on a hold that is being renewed looks forgotten, or when a
@@ -28,7 +28,7 @@ func (h *hold) remind(now time.Duration) {
 	}
 }
 
-// waitsSince reports whether a caller has waited for the hold since then or longer.
+// waitsSince reports whether a caller has waited for the hold since before then.
 func (q *localQueue) waitsSince(h *hold, then time.Duration) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
