@@ -19,7 +19,7 @@ type hold struct {
 	m     *Manager
 	terms *terms
 	lock  string      // the key
-	local *localQueue // of callers in this process; nil when the lock was free at the first attempt
+	local *localQueue // of callers in this process; nil if the acquiring call never entered it
 
 	mu      sync.Mutex
 	machine quorum.Machine

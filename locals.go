@@ -91,7 +91,7 @@ func (s *locals) handedOn(m *Manager, lock string, i int) {
 		trip = reading.RoundTrip
 	}
 	q.queue.HandedOn(now)
-	q.handOff.Reserved(now, i, m.grace(), trip) // a head of another process has about the same grace as we, usually
+	q.handOff.Reserved(now, i, m.grace(), trip) // the head's grace is usually about the same
 	q.late = false
 	at := q.handOff.At()
 	q.mu.Unlock()

@@ -2,8 +2,9 @@ package quorumlock
 
 import "time"
 
-// Warnings about leases that look like mistakes of the program. Each comes once for a
-// Manager: they are hints for the author of the program, and no measure.
+// Warnings about leases that look like mistakes of the program. A Manager gives each
+// warning once, because it is a hint for the author of the program and does not count
+// anything.
 
 // forgottenAfter is how long a lease must have been renewed, at least, to look forgotten.
 const forgottenAfter = time.Minute

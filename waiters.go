@@ -36,7 +36,7 @@ type waiter struct {
 	ticket  string        // the member of the nodes' queues; "" for none
 	place   string        // the score in the queues: the instant of the call, µs of the cluster's time
 	arrived time.Duration // the same instant by the validity clock
-	local   *localQueue   // of callers in this process; nil before the first refusal
+	local   *localQueue   // of callers in this process; nil before this one enters it
 	id      quorum.CallerID
 
 	// bell has capacity 1 and means that the machine has another At. Never closed.
@@ -181,7 +181,7 @@ func (m *Manager) onWake(i int, kind node.WakeKind, ticket, lock string) {
 	}
 	w := m.waiters.find(ticket)
 	if w == nil {
-		if kind == node.WakeReserved { // nobody waits with it any more
+		if kind == node.WakeReserved { // nobody uses the ticket any more
 			m.pass(i, lock, ticket)
 		}
 		return

@@ -421,7 +421,7 @@ func (h *hold) isOver() bool {
 	return h.over
 }
 
-// nobody discards answers that no caller waits for.
+// nobody is a receiver that discards the answers.
 type nobody struct{}
 
 // Receive discards the answer.

@@ -158,8 +158,9 @@ func (n *Node) pack(t *transfer) {
 	}
 }
 
-// quarantineMarker matches no marker. While a node is in quarantine, the calls carry it:
-// the node then raises no register, proves no token, and heals only what it has lost.
+// quarantineMarker matches no marker. The calls carry it while a node is in quarantine or
+// its votes are withheld: the node then raises no register, proves no token, and heals
+// only what it has lost.
 const quarantineMarker = "quarantine"
 
 // command makes one call of the script.

@@ -52,13 +52,13 @@ type Request struct {
 	// urgent requests keep or release a lease, and go before requests for new leases.
 	urgent bool
 	// insists means that the request survives a broken connection until it is answered or
-	// expires. Only a release deletes a key early.
+	// expires, because only a release deletes a key early.
 	insists bool
 	// lapsed has a bit for each node to which the mode of a wait reports a lapsed
 	// reservation.
 	lapsed uint32
-	// undoes is the acquisition that a release takes back, while the acquisition still
-	// has undoesGeneration.
+	// undoes is the acquisition that a release undoes, while the acquisition still has
+	// undoesGeneration.
 	undoes           *Request
 	undoesGeneration uint32
 	// failed means that undoes made the only locks to release, so a node that has refused
@@ -117,8 +117,8 @@ func (r *Request) argsFor(node uint32) []string {
 	return args
 }
 
-// Reset makes r as good as new. Every node must have answered it. A release that undoes r
-// may still wait somewhere; it recognises the reuse by the generation.
+// Reset clears r for reuse. Every node must have answered it. A release that undoes r may
+// still wait somewhere; it recognises the reuse by the generation.
 func (r *Request) Reset() {
 	r.generation.Add(1)
 	r.keys, r.args, r.undoes, r.room = nil, nil, nil, [8]string{}
@@ -280,7 +280,7 @@ func NewReleases(locks [][2]string, expires time.Duration) *Request {
 	return r
 }
 
-// NewKeep returns a request that keeps a lock of ours for so many milliseconds from its
+// NewKeep returns a request that keeps a lock of ours for ms milliseconds from its
 // arrival, though its lease is over. No other client gets the name until then.
 func NewKeep(lock, value, ms string, expires time.Duration) *Request {
 	return &Request{
