@@ -13,23 +13,24 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// Acquire waits until it holds the named lease, or until ctx ends. WithWait bounds the wait
-// apart from ctx.
+// Acquire waits until it holds the named lease, or until ctx ends. WithWait bounds the
+// wait independently of ctx.
 //
 // Callers get a taken name in the order in which they came, whichever client of the same
-// prefix they use: a release hands the lock to the next one, and a node wakes it. Waiters
-// that have died are skipped. A waiter also polls, for holders that die and for clients
-// that release without a word: by jittered exponential backoff, never longer than the
-// holder's keys live (see WithRetryBackoff). So it waits for missing nodes as well. The
-// order is by the nodes' clocks, faults may disturb it, and it is no promise.
+// prefix they use: a release reserves the lock for the next waiter, and the node wakes
+// it. Waiters that have died are skipped. A waiter also polls, in case a holder dies or a
+// client releases without a wake-up. It polls by jittered exponential backoff, and at the
+// latest when the holder's keys end (see WithRetryBackoff). Polling also covers missing
+// nodes. The order follows the nodes' clocks; faults may disturb it, and it is not
+// guaranteed.
 //
-// When ctx ends, the error is what stood in the way, ErrHeld (a *HeldError) or ErrNoQuorum
-// (a *QuorumError), and ctx.Err() and context.Cause(ctx) as well. When the time of WithWait
-// is over, it is what stood in the way. Acquire returns at once: ErrInvalid (an
-// *InvalidError) for a bad name, option or context; ErrNoQuorum when so many nodes need
-// mending that waiting cannot help; ErrClosed; and ErrHeld inside Do or Lead of the same
-// name, with their context. Attempts that came to nothing are taken back on every node,
-// apart from ctx.
+// When ctx ends, the error is the last obstacle, ErrHeld (a *HeldError) or ErrNoQuorum (a
+// *QuorumError), joined with ctx.Err() and context.Cause(ctx). When the time of WithWait
+// is over, the error is the last obstacle. Acquire returns at once: ErrInvalid (an
+// *InvalidError) for a bad name, option or context; ErrNoQuorum when too many nodes are
+// misconfigured for waiting to help; ErrClosed; and ErrHeld inside Do or Lead of the same
+// name, with their context. Failed attempts are released on every node, even after ctx
+// has ended.
 //
 // A name is 1 to 512 bytes of valid UTF-8. The lease does not end with ctx. It is not
 // reentrant: a caller that asks for a name which it holds waits for itself, and a warning
@@ -38,11 +39,11 @@ func (m *Manager) Acquire(ctx context.Context, name string, opts ...AcquireOptio
 	return m.acquire(ctx, name, opts, true)
 }
 
-// TryAcquire asks once, and does not wait. Where several callers ask at the same instant and
-// none of them gets a majority, it asks again, twice at most, after some milliseconds at
-// random. It returns ErrHeld (a *HeldError) when another has the name or others wait for it,
-// ErrNoQuorum (a *QuorumError) when too few nodes gave an answer that counts within the node
-// timeout, and otherwise what Acquire returns.
+// TryAcquire asks once, and does not wait. If several callers ask at the same instant and
+// none gets a majority, it asks again after a few random milliseconds, at most twice. It
+// returns ErrHeld (a *HeldError) when another holder has the name or other callers wait
+// for it, ErrNoQuorum (a *QuorumError) when too few nodes gave an answer that counts
+// within the node timeout, and otherwise what Acquire returns.
 func (m *Manager) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	return m.acquire(ctx, name, opts, false)
 }
@@ -85,13 +86,13 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 	return l, err
 }
 
-// errPanicked is what telemetry shows of a call that a function of the user's, the
-// backoff's say, has left by a panic.
+// errPanicked is the outcome that telemetry shows when a user's function, such as the
+// backoff, panics during the call.
 var errPanicked = errors.New("quorumlock: a function of the user's has panicked")
 
-// campaign makes attempts until one succeeds or there is no use in another; it waits
-// between them until patience ends. Close waits for it, and not for the span processors
-// before and after it.
+// campaign makes attempts until one succeeds or another would be useless. Between
+// attempts it waits until patience ends. Close waits for campaign, but not for the span
+// processors before and after it.
 func (m *Manager) campaign(ctx, patience context.Context, name string, t *terms, wait bool, call *acquireSpan) (l *Lease, err error) {
 	if !m.enter() {
 		return nil, ErrClosed
@@ -100,7 +101,7 @@ func (m *Manager) campaign(ctx, patience context.Context, name string, t *terms,
 	w := m.newWaiter(patience, node.LockKey(m.cfg.prefix, name), t, !wait)
 	w.call = call
 	defer func() {
-		if l == nil { // also when a function of the user's, the backoff's say, has panicked
+		if l == nil { // also when a user's function, such as the backoff, has panicked
 			w.done()
 			w.quit()
 		}
@@ -121,8 +122,8 @@ func (m *Manager) campaign(ctx, patience context.Context, name string, t *terms,
 	return w.contend(ctx)
 }
 
-// queueUp waits behind the other callers of this process. last is what stood in the way
-// before.
+// queueUp waits behind the other callers of this process. last is the error of the
+// previous attempt.
 func (w *waiter) queueUp(last error) (*Lease, error) {
 	w.m.locals.enter(w)
 	if w.call != nil && len(w.turn) == 0 {
@@ -138,8 +139,8 @@ func (w *waiter) queueUp(last error) (*Lease, error) {
 	return nil, w.endError(w.obstacle(last))
 }
 
-// obstacle returns what the caller waits for in the local queue. last is what stood in the
-// way before.
+// obstacle returns what the caller waits for in the local queue. last is the error of the
+// previous attempt.
 func (w *waiter) obstacle(last error) error {
 	w.local.mu.Lock()
 	obstacle := w.local.obstacle()
@@ -148,20 +149,20 @@ func (w *waiter) obstacle(last error) error {
 		obstacle = last
 	}
 	if obstacle == nil {
-		obstacle = &HeldError{Name: w.name()} // others wait for it
+		obstacle = &HeldError{Name: w.name()} // other callers wait for it
 	}
 	return obstacle
 }
 
-// contend makes attempts at the nodes, when the waiter's machine says so. An attempt ends
-// with ctx, the wait between two of them with w.ctx.
+// contend makes attempts at the nodes when the waiter's machine asks for one. An attempt
+// ends with ctx, the wait between two attempts ends with w.ctx.
 func (w *waiter) contend(ctx context.Context) (*Lease, error) {
 	m := w.m
 	var retry backoff.BackOff
-	var last error    // of an attempt that came to an end
-	var open *attempt // that may have locked something, and was not released yet
+	var last error    // of the last completed attempt
+	var open *attempt // may hold locks and is not released yet
 	defer func() {
-		if open != nil { // a function of the user's has panicked
+		if open != nil { // a user's function has panicked
 			open.release(node.TicketUpdate{})
 		}
 	}()
@@ -178,7 +179,7 @@ func (w *waiter) contend(ctx context.Context) (*Lease, error) {
 			return l, nil
 		}
 		if errors.Is(err, errCutShort) {
-			err = last // that one says what stood in the way
+			err = last // the last completed attempt names the obstacle
 		} else {
 			last = err
 			w.refused(err)
@@ -192,8 +193,8 @@ func (w *waiter) contend(ctx context.Context) (*Lease, error) {
 			w.local.met(a)
 		}
 		if over {
-			// The machine hears nothing of it: what is not answered yet is not late, and its
-			// Done names every queue that the ticket may be in.
+			// The machine does not learn of this attempt: nodes that have not answered
+			// are not late. Its Done names every queue that may contain the ticket.
 			a.release(node.TicketUpdate{})
 		} else {
 			over = !w.ended(a, delay)
@@ -214,7 +215,7 @@ func (w *waiter) contend(ctx context.Context) (*Lease, error) {
 	}
 }
 
-// refused takes what stood in the way of an attempt.
+// refused records why an attempt was refused.
 func (w *waiter) refused(err error) {
 	if w.local != nil {
 		w.local.refused(err)
@@ -225,7 +226,7 @@ func (w *waiter) refused(err error) {
 	}
 }
 
-// granted takes that an attempt got the lease.
+// granted records that an attempt got the lease.
 func (w *waiter) granted(a *attempt, l *Lease) {
 	if w.m.waiters.left.Load() {
 		w.m.waiters.left.Store(false)
@@ -236,13 +237,13 @@ func (w *waiter) granted(a *attempt, l *Lease) {
 	}
 }
 
-// endError returns what the call returns after its last attempt. err is what stood in the
-// way; nil if no attempt came to an end.
+// endError returns the error of a call after its last attempt. err is the last obstacle;
+// nil if no attempt was completed.
 func (w *waiter) endError(err error) error {
 	switch {
-	case w.ctx.Err() != nil && context.Cause(w.ctx) == errWaitOver: //nolint:errorlint // the very one: no wrapped copy of another call's
+	case w.ctx.Err() != nil && context.Cause(w.ctx) == errWaitOver: //nolint:errorlint // this very value, not another call's error that wraps it
 		if err == nil {
-			err = &HeldError{Name: w.name()} // reserved for another, or the attempts would have begun
+			err = &HeldError{Name: w.name()} // no attempt was made, so the lock is reserved for another waiter
 		}
 		return &joined{text: err.Error() + "; waited " + readable(w.m.clock.Now()-w.arrived), errs: []error{err}}
 	case w.ctx.Err() != nil && err == nil:
@@ -255,9 +256,9 @@ func (w *waiter) endError(err error) error {
 	return err
 }
 
-// poll returns how long a waiter waits that no wake-up reaches, and whether the user's
-// backoff has stopped. A caller that asks once comes back only where votes were split, and
-// after about a round trip.
+// poll returns how long a waiter waits when no wake-up arrives, and whether the user's
+// backoff has stopped. A caller that asks once asks again after scattered votes alone, about
+// a round trip later.
 func (w *waiter) poll(retry *backoff.BackOff) (delay time.Duration, stop bool) {
 	if w.once {
 		return w.m.grace() / 4, false
@@ -271,9 +272,8 @@ func (w *waiter) poll(retry *backoff.BackOff) (delay time.Duration, stop bool) {
 	return delay, delay == backoff.Stop
 }
 
-// ended takes an attempt that came to nothing: it releases what the attempt may have
-// locked, and does with the ticket what the machine says. It reports whether another
-// attempt follows.
+// ended ends a failed attempt. It releases the locks that the attempt may have created,
+// and updates the ticket as the machine decides. It reports whether another attempt follows.
 func (w *waiter) ended(a *attempt, delay time.Duration) (again bool) {
 	a.mu.Lock()
 	result := a.result(a.ballot.Outcome())
@@ -299,8 +299,8 @@ func (w *waiter) ended(a *attempt, delay time.Duration) (again bool) {
 	return next.At != quorum.Never
 }
 
-// sleep waits until the machine wants an attempt. It reports false when the patience of
-// the caller or the Manager ended first.
+// sleep waits until the machine wants an attempt. It returns false when the caller's
+// patience or the Manager ended first.
 func (w *waiter) sleep() bool {
 	ctx := w.ctx
 	w.mu.Lock()
@@ -334,12 +334,12 @@ func (w *waiter) sleep() bool {
 
 // Do acquires the lease as Acquire does, runs fn, and releases the lease when fn has
 // returned or panicked. fn's context ends with ctx or with the lease, whichever is first;
-// context.Cause tells which. fn must return then: Do waits for it.
+// context.Cause returns which. fn must return then: Do waits for it.
 //
 // It returns fn's error. When the lease did not last until fn returned, that error is
-// joined with ErrLost (a *LostError), or with ErrClosed if Close ended the lease. A release
-// that no majority of the nodes confirmed is logged and not returned: the work was done
-// under the lease, and its keys expire by themselves. A nil fn is ErrInvalid.
+// joined with ErrLost (a *LostError), or with ErrClosed if Close ended the lease. A
+// release that no majority of the nodes confirmed is logged and not returned: the work
+// was done under the lease, and its keys expire by themselves. A nil fn is ErrInvalid.
 func (m *Manager) Do(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...AcquireOption) error {
 	if fn == nil {
 		return errNilFunction()
@@ -361,8 +361,8 @@ func (m *Manager) Do(ctx context.Context, name string, fn func(ctx context.Conte
 // held, Lead releases the lease and returns fn's error. WithWait bounds each campaign.
 //
 // When ctx ends, Lead releases, and returns ctx.Err() and context.Cause(ctx) joined with
-// fn's error, or with what stood in the way of the lease. It returns the errors that
-// Acquire returns at once, and ErrInvalid for a nil fn.
+// fn's error, or with the error that kept Lead from the lease. It also returns the errors
+// that Acquire returns at once, and ErrInvalid for a nil fn.
 func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...AcquireOption) error {
 	if fn == nil {
 		return errNilFunction()
@@ -375,7 +375,7 @@ func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Con
 		lost, err := m.term(ctx, l, fn)
 		switch {
 		case ctx.Err() != nil && err != nil && (errors.Is(err, context.Cause(ctx)) || errors.Is(err, ctx.Err())):
-			return err // says it already
+			return err // err already includes the end of ctx
 		case ctx.Err() != nil:
 			return ended(ctx, err, "leadership of "+strconv.Quote(name)+" ended")
 		case lost == nil:
@@ -387,7 +387,7 @@ func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Con
 	}
 }
 
-// A frame is a call of Do or Lead around the code that runs.
+// A frame is a call of Do or Lead that runs a function under a lease.
 type frame struct {
 	m     *Manager
 	lease *Lease
@@ -413,8 +413,8 @@ func (m *Manager) reentered(ctx context.Context, name string) error {
 	return nil
 }
 
-// term runs fn under the lease and releases it. It returns why the lease did not last, if
-// so, and fn's error.
+// term runs fn under the lease and releases it. lost is why the lease ended before the
+// release, nil if it lasted; err is fn's error.
 func (m *Manager) term(ctx context.Context, l *Lease, fn func(context.Context, *Lease) error) (lost, err error) {
 	outer, _ := ctx.Value(frameKey{}).(*frame)
 	fnCtx, cancel := context.WithCancelCause(context.WithValue(ctx, frameKey{}, &frame{m: m, lease: l, outer: outer}))
@@ -423,7 +423,7 @@ func (m *Manager) term(ctx context.Context, l *Lease, fn func(context.Context, *
 	defer func() {
 		stop()
 		cancel(nil)
-		// Apart from ctx: the usual reason to be here is that it has ended.
+		// Not with ctx: usually ctx has ended at this point.
 		switch err := l.Release(context.WithoutCancel(ctx)); {
 		case errors.Is(err, ErrLost):
 			lost = err
@@ -437,7 +437,7 @@ func (m *Manager) term(ctx context.Context, l *Lease, fn func(context.Context, *
 	return nil, fn(fnCtx, l)
 }
 
-// joinCause joins err and cause, unless err says it already.
+// joinCause joins err and cause, unless err already includes cause.
 func joinCause(err, cause error) error {
 	switch {
 	case err == nil:

@@ -9,22 +9,22 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// agenda says when the watchdog has to look after which local queue.
+// agenda lists the instants at which the watchdog has to check local queues.
 type agenda struct {
-	next atomic.Int64 // the earliest instant, 0 for none; written with mu held, read without
+	next atomic.Int64 // the earliest instant, 0 for none; written with mu held, read without mu
 
-	mu    sync.Mutex // taken after a queue's
+	mu    sync.Mutex // taken after a queue's mutex
 	items []appointment
 }
 
-// appointment is void when the queue has an earlier one by now.
+// appointment is void when the queue has an earlier one.
 type appointment struct {
 	at time.Duration
 	q  *localQueue
 }
 
-// add notes an instant for a queue, unless an earlier one is noted. It reports whether it
-// is the earliest of all.
+// add adds an instant for a queue, unless the queue has an earlier one. It reports
+// whether the instant is the earliest of all queues.
 func (a *agenda) add(q *localQueue, at time.Duration) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -37,7 +37,7 @@ func (a *agenda) add(q *localQueue, at time.Duration) bool {
 	return a.items[0].at == at
 }
 
-// take removes the queues whose time has come.
+// take removes and returns the queues that are due.
 func (a *agenda) take(now time.Duration) (due []*localQueue) {
 	if now < a.earliest() {
 		return nil
@@ -58,7 +58,7 @@ func (a *agenda) take(now time.Duration) (due []*localQueue) {
 	return due
 }
 
-// earliest returns when there is something to do, quorum.Never for nothing.
+// earliest returns the earliest instant, quorum.Never if there is none.
 func (a *agenda) earliest() time.Duration {
 	if next := a.next.Load(); next != 0 {
 		return time.Duration(next)
@@ -73,7 +73,7 @@ func (a *agenda) Less(i, j int) bool { return a.items[i].at < a.items[j].at }
 func (a *agenda) Swap(i, j int)      { a.items[i], a.items[j] = a.items[j], a.items[i] }
 func (a *agenda) Push(x any)         { a.items = append(a.items, x.(appointment)) }
 
-// Pop removes the last.
+// Pop removes the last item.
 func (a *agenda) Pop() any {
 	last := len(a.items) - 1
 	item := a.items[last]

@@ -10,14 +10,14 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// answers collects what the nodes say to one request that is not an attempt:
+// answers collects the answers of all nodes to one request that is not an attempt:
 // release, verify, inspect.
 type answers struct {
 	m    *Manager
 	need int
-	good func(*node.Reply) error // what an answer lacks besides being Done; nil for no more to ask
-	// settled has capacity 1: there are as many good answers as needed, or
-	// every node has answered. Sent once, never closed.
+	good func(*node.Reply) error // returns why a Done answer does not count; nil if every Done answer counts
+	// settled has capacity 1. It is sent once, when enough answers are good or every node
+	// has answered. Never closed.
 	settled chan struct{}
 
 	mu       sync.Mutex
@@ -25,7 +25,7 @@ type answers struct {
 	answered quorum.Set   // nodes that have answered
 	errs     []error      // of the nodes whose answer was not good; nil until there is one
 	replies  []node.Reply // by node, if they are wanted
-	over     bool         // no more are taken
+	over     bool         // later answers are ignored
 }
 
 // askAll posts req to every node.
@@ -40,7 +40,7 @@ func (m *Manager) askAll(req *node.Request, need int, good func(*node.Reply) err
 	return a
 }
 
-// Receive files one answer.
+// Receive records one answer.
 func (a *answers) Receive(i int, req *node.Request, reply *node.Reply) {
 	a.m.answered(i, req, reply)
 	if req.Kind == node.Release && reply.N == node.HandedOn {
@@ -73,7 +73,7 @@ func (a *answers) Receive(i int, req *node.Request, reply *node.Reply) {
 	}
 }
 
-// err returns why node i has no good answer, nil if it has.
+// err returns why node i has no good answer, nil if it has one.
 func (a *answers) err(i int) error {
 	switch {
 	case !a.answered.Has(i):
@@ -106,15 +106,15 @@ func (a *answers) wait(ctx context.Context, timeout time.Duration) {
 		case <-timer.C:
 			waiting = false
 		case <-done:
-			// A context that ends with the lease, as those in Do, ends by the release that
-			// waits here.
+			// The release ends the contexts that belong to the lease, such as those in
+			// Do. So ErrReleased does not end this wait.
 			if waiting = errors.Is(context.Cause(ctx), ErrReleased); waiting {
 				done = nil
 			}
 		}
 	}
 	a.mu.Lock()
-	a.over = true // what comes later changes nothing that the caller reads
+	a.over = true // later answers do not change what the caller reads
 	a.mu.Unlock()
 	a.m.signals.put(a.settled)
 }
@@ -140,8 +140,8 @@ func (m *Manager) enough(ctx context.Context, op, name string, a *answers) error
 	return ended(ctx, err, what)
 }
 
-// unreleased receives the answers to the releases of Close, and keeps those that
-// leave something behind.
+// unreleased receives the answers to the releases of Close, and records the locks that
+// may remain on a node.
 type unreleased struct {
 	m *Manager
 
@@ -167,7 +167,7 @@ func (u *unreleased) Receive(i int, req *node.Request, reply *node.Reply) {
 	u.nodes = u.nodes.With(i)
 }
 
-// count returns how many locks are left on how many nodes.
+// count returns how many locks may remain, and on how many nodes.
 func (u *unreleased) count() (locks, nodes int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

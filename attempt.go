@@ -14,73 +14,75 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// errNoAnswer says that the node timeout went by.
+// errNoAnswer means that the node did not answer within the node timeout.
 var errNoAnswer = errors.New("no answer in time")
 
-// errCutShort says that the caller's context or the Manager ended before the outcome was
+// errCutShort means that the caller's context or the Manager ended before the outcome was
 // known.
 var errCutShort = errors.New("attempt cut short")
 
-// errNotRaised is the answer to a raise of an attempt that does not own the lock any
-// more, or finds the register ahead.
+// errNotRaised means that a node refused a raise: the attempt no longer owns the lock
+// there, or the register is ahead of the token.
 var errNotRaised = errors.New("key is no longer ours, or its register is past the token")
 
-// errRegister says that a node's register is past every token. Another program wrote it,
-// or the base.
+// errRegister means that a node's register is past every token, because another program
+// wrote the register or the base.
 var errRegister = &node.ConfigError{
 	Problem: "granted, and its fencing register is no token",
 	Fix:     "another program wrote to our keys: choose another prefix, or mend the register (see docs/operations.md)",
 }
 
-// errTooSlow says that a vote came when little of the lease was left.
+// errTooSlow means that the majority came when too little of the lease was left.
 var errTooSlow = errors.New("granted too late for the lease to be of use")
 
-// errNoneLeft says that the clock of a node that granted was stepped meanwhile.
+// errNoneLeft means that the clock of a node that granted was stepped forward during the
+// attempt.
 var errNoneLeft = errors.New("granted, and the node's clock was stepped forward meanwhile")
 
-// blockSize is how many tokens a grant reserves at the most for callers in this process:
-// the top is an instant in µs, and no token of the block is older than this before it.
+// blockSize is the largest number of tokens that one grant reserves for callers of this
+// process. The highest token of a block is an instant in µs, so no token of the block is
+// older than blockSize before it.
 const blockSize = int64(100 * time.Millisecond / time.Microsecond)
 
-// attempt is one round of asking every node for a lock. Its answers come in the
-// goroutines of the nodes' workers; one caller waits for the outcome.
+// attempt is one round of asking every node for a lock. The workers' goroutines deliver
+// the answers; one caller waits for the outcome.
 type attempt struct {
 	m      *Manager
 	wait   *waiter
-	value  string        // of the lock: owner, proposal, metadata
-	began  time.Duration // before anything was sent: validity counts from here
+	value  string        // the lock's value: owner, proposal, metadata
+	began  time.Duration // before the first request was sent: validity counts from here
 	steady time.Duration // the same instant on the steady clock
 
 	req node.Request // acquire
 
-	// decided has capacity 1: the outcome is certain. Sent once, and only until the attempt
-	// is over; never closed. From the Manager's pool.
+	// decided has capacity 1 and means that the outcome is certain. Sent once, and only
+	// until the attempt is over; never closed. It belongs to the Manager's pool.
 	decided chan struct{}
 
-	// users are the caller and the nodes that have not answered. The last one gives the
-	// attempt back to the pool, unless something else may know it.
+	// users counts the caller and the nodes that have not answered. The last one returns
+	// the attempt to the pool, unless something else may still refer to it.
 	users atomic.Int32
-	// ticketed says that the waiter had a ticket when the attempt began: wake-ups for it
-	// may lead here.
+	// ticketed means that the waiter had a ticket when the attempt began, so wake-ups may
+	// refer to this attempt.
 	ticketed bool
 
 	mu        sync.Mutex
 	ballot    quorum.Ballot
 	announced bool  // decided was sent
-	over      bool  // concluded; without a hold nothing counts any more
-	hold      *hold // once it was granted
-	pending   int   // nodes that have not answered the acquisition
-	waiters   int   // tickets in the queues of the nodes that granted
+	over      bool  // concluded; without a hold, later answers do not count
+	hold      *hold // once the lease was granted
+	pending   int   // how many nodes have not answered the acquisition
+	waiters   int   // most tickets in a queue of a node that granted
 	errs      []error
 	refusals  []refusal
 	raise     *node.Request
 	unsent    quorum.Set // nodes that certainly did not apply the acquisition
-	unqueued  quorum.Set // of those without a usable answer, nodes in whose queues it certainly is not
+	unqueued  quorum.Set // failed nodes that certainly did not queue the ticket
 }
 
-// refusal is what a node said that named another owner.
+// refusal is the answer of a node that named another owner.
 type refusal struct {
-	quorum.Refusal // with the instant of its end as Left, until it is used
+	quorum.Refusal // Left is the instant at which the lock ends; result makes it a duration
 	value          string
 }
 
@@ -109,7 +111,8 @@ func (m *Manager) newAttempt(w *waiter, ask quorum.Ask) *attempt {
 	return a
 }
 
-// write makes the value of the lock, in one allocation, and returns the token's text in it.
+// write composes the value of the lock in one allocation, and returns the token's text in
+// it.
 func (a *attempt) write(proposal int64, traceParent string) (token string) {
 	var random [node.OwnerLen / 2]byte
 	_, _ = rand.Read(random[:]) // never fails since Go 1.24
@@ -124,10 +127,10 @@ func (a *attempt) write(proposal int64, traceParent string) (token string) {
 	return a.value[node.OwnerLen+1 : end]
 }
 
-// leave ends one use of the attempt.
+// leave ends one use of the attempt. The last use returns it to the pool.
 func (a *attempt) leave() {
 	if a.users.Add(-1) > 0 || a.raise != nil || a.ticketed {
-		return // answers may still come: to a raise, or to a repeated acquisition
+		return // answers may still come, to a raise or to a repeated acquisition
 	}
 	if h := a.hold; h != nil {
 		h.mu.Lock()
@@ -141,7 +144,7 @@ func (a *attempt) leave() {
 	m.attempts.Put(a)
 }
 
-// Receive takes an answer to an acquisition or a raise.
+// Receive handles an answer to an acquisition or a raise.
 func (a *attempt) Receive(i int, req *node.Request, reply *node.Reply) {
 	a.receive(i, req, reply)
 	if req == &a.req {
@@ -157,7 +160,7 @@ func (a *attempt) receive(i int, req *node.Request, reply *node.Reply) {
 	}
 	if h := a.hold; h != nil {
 		a.mu.Unlock()
-		if req.Kind == node.Acquire { // one more vote
+		if req.Kind == node.Acquire { // one more vote for the lease
 			h.vote(i, a.began, reply)
 			a.wait.vote(a, i, reply.Status == node.Granted)
 		}
@@ -165,7 +168,7 @@ func (a *attempt) receive(i int, req *node.Request, reply *node.Reply) {
 	}
 	if a.over {
 		a.mu.Unlock()
-		return // the caller has sent releases after everything
+		return // the caller has sent releases, and they run after the requests
 	}
 	raise := a.count(i, req, reply)
 	if raise != 0 && a.raise == nil {
@@ -183,7 +186,7 @@ func (a *attempt) receive(i int, req *node.Request, reply *node.Reply) {
 	}
 }
 
-// count enters an answer into the ballot. a.mu is held.
+// count counts an answer in the ballot. a.mu is held.
 func (a *attempt) count(i int, req *node.Request, reply *node.Reply) (raise quorum.Set) {
 	if req.Kind == node.Raise {
 		ok := reply.Status == node.Done && reply.Before >= 0
@@ -260,8 +263,8 @@ func (a *attempt) decide() {
 	}
 }
 
-// run asks every node and waits for the outcome. It returns the lease, or why there is
-// none.
+// run asks every node and waits for the outcome. It returns the lease, or the reason why
+// it was not granted.
 func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	for i := range a.m.nodes {
 		a.m.post(i, &a.req, a)
@@ -275,7 +278,8 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 		case <-a.decided:
 			waiting = false
 		case <-timer.C:
-			// The votes had their time; a raise that they led to gets as much again.
+			// The first timeout ends the vote. A raise that follows gets as much time
+			// again.
 			a.expire(late)
 			late = true
 			timer.Reset(timeout)
@@ -290,7 +294,7 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 	return l, err
 }
 
-// expire fails the votes that have not come, and at the second call the raises.
+// expire fails the votes that have not arrived; with all, it fails the raises too.
 func (a *attempt) expire(all bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -306,7 +310,7 @@ func (a *attempt) expire(all bool) {
 	a.decide()
 }
 
-// conclude turns the outcome into a lease or an error. After an error, the caller has to
+// conclude turns the outcome into a lease or an error. After an error, the caller must
 // release the attempt.
 func (a *attempt) conclude(values context.Context, cut bool) (*Lease, error) {
 	a.mu.Lock()
@@ -334,8 +338,8 @@ func (a *attempt) conclude(values context.Context, cut bool) (*Lease, error) {
 	return nil, err
 }
 
-// newHold returns the hold that the attempt has won, and its first lease. Nobody else sees
-// them yet. a.mu is held.
+// newHold returns the hold that the attempt has won, and its first lease. No other goroutine
+// sees them yet. a.mu is held.
 func (a *attempt) newHold(values context.Context) (*hold, *Lease) {
 	t, m := a.wait.terms, a.m
 	votes := a.ballot.Votes()
@@ -362,7 +366,7 @@ func (a *attempt) newHold(values context.Context) (*hold, *Lease) {
 	}
 	h.machine = quorum.NewMachine(&t.Terms, window, a.began, votes.Granted(), quorum.All(t.Nodes)&^votes.Silent())
 	h.machine.SetLag(m.dog.expectedLag())
-	h.nodes = a.errs // evidence, should the lease be at risk from the start
+	h.nodes = a.errs // evidence, if the lease is at risk from the start
 	h.acquire = &a.req
 	if !t.manual {
 		h.machine.Arm(a.began + h.nextRound())
@@ -370,9 +374,9 @@ func (a *attempt) newHold(values context.Context) (*hold, *Lease) {
 	return h, l
 }
 
-// grant returns the lease, or why it is of no use. The hold is built completely, with the
-// steps of clocks that were found since the attempt began, before anybody sees it: here
-// is where it is granted, and nowhere else. a.mu is held.
+// grant returns the lease, or the reason why it is of no use. This is the only place that
+// grants a lease. The hold is complete before any other goroutine sees it, with the clock
+// steps that were found since the attempt began. a.mu is held.
 func (a *attempt) grant(values context.Context) (*Lease, error) {
 	m := a.m
 	h, l := a.newHold(values)
@@ -388,8 +392,8 @@ func (a *attempt) grant(values context.Context) (*Lease, error) {
 	if s := h.machine.State(); s == quorum.StateLost {
 		return nil, errNoneLeft
 	}
-	// The last look before anything is promised: what was won too slowly is not worth
-	// having (etcd-io/etcd#11456).
+	// The last check of the clock before the grant: a lease that was won too slowly is of
+	// no use (etcd-io/etcd#11456).
 	h.toldAt = m.clock.Now()
 	if h.machine.End()-h.toldAt < h.terms.minUseful {
 		return nil, errTooSlow
@@ -409,8 +413,8 @@ func (a *attempt) grant(values context.Context) (*Lease, error) {
 	return l, nil
 }
 
-// block returns how many tokens to reserve: one, unless callers in this process queue for
-// the lock.
+// block returns how many tokens to reserve: blockSize if callers in this process queue
+// for the lock, otherwise one.
 func (a *attempt) block() int64 {
 	if a.wait.local == nil || a.m.cfg.unfenced {
 		return 1
@@ -418,8 +422,8 @@ func (a *attempt) block() int64 {
 	return blockSize
 }
 
-// open has the start of a lease's life known. path says how it came to a waiter. The hold's
-// mutex is held.
+// open reports the start of a lease to metrics and subscriptions. path is how the lease
+// came to a waiter. The hold's mutex is held.
 func (m *Manager) open(l *Lease, path string) {
 	m.telemetry.meters.opened(l.hold.label, path)
 	if m.bus.watched.Load() > 0 {
@@ -431,7 +435,7 @@ func (m *Manager) open(l *Lease, path string) {
 	}
 }
 
-// failure returns the error of an attempt that came to nothing. a.mu is held.
+// failure returns the error of a failed attempt. a.mu is held.
 func (a *attempt) failure(outcome quorum.Outcome) error {
 	switch outcome {
 	case quorum.OutcomeHeld:
@@ -448,8 +452,8 @@ func (a *attempt) failure(outcome quorum.Outcome) error {
 	}
 }
 
-// holder returns the one that most refusals name, nobody if the lock is reserved. a.mu is
-// held.
+// holder returns the holder that most refusals name, the zero Holder if the lock is
+// reserved. a.mu is held.
 func (a *attempt) holder() Holder {
 	best, votes := Holder{}, 0
 	for _, r := range a.refusals {
@@ -469,8 +473,8 @@ func (a *attempt) holder() Holder {
 	return best
 }
 
-// scattered reports whether the attempt was refused, and nobody has a majority of the
-// nodes. a.mu is held.
+// scattered reports whether several callers asked at one instant and each got some of the
+// votes: the attempt was refused, and no caller has a majority. a.mu is held.
 func (a *attempt) scattered(outcome quorum.Outcome) bool {
 	if outcome != quorum.OutcomeHeld {
 		return false
@@ -485,8 +489,8 @@ func (a *attempt) scattered(outcome quorum.Outcome) bool {
 	return true
 }
 
-// retryAfter returns when a quorum could be free, 0 if that is not known: nodes that
-// granted or failed are taken for free now. a.mu is held.
+// retryAfter returns when a majority of nodes could be free, 0 if that is not known.
+// Nodes that granted or failed count as free now. a.mu is held.
 func (a *attempt) retryAfter() time.Duration {
 	left := make(quorum.Window, a.wait.terms.Nodes)
 	for i, r := range a.result(quorum.OutcomeHeld).Refusals {
@@ -498,8 +502,8 @@ func (a *attempt) retryAfter() time.Duration {
 	return 0
 }
 
-// result returns what the waiter's decisions need to know of an attempt that came to
-// nothing. a.mu is held.
+// result returns what the waiter's decisions need to know of a failed attempt. a.mu is
+// held.
 func (a *attempt) result(outcome quorum.Outcome) *quorum.AttemptResult {
 	now := a.m.clock.Now()
 	votes := a.ballot.Votes()
@@ -511,14 +515,14 @@ func (a *attempt) result(outcome quorum.Outcome) *quorum.AttemptResult {
 	for i, refusal := range a.refusals {
 		r.Refusals[i] = refusal.Refusal
 		if refusal.Left != quorum.Never {
-			r.Refusals[i].Left = max(refusal.Left-now, time.Microsecond) // 0 would be not known
+			r.Refusals[i].Left = max(refusal.Left-now, time.Microsecond) // 0 would mean unknown
 		}
 	}
 	return r
 }
 
-// release takes back what the attempt has locked or may have locked. A node that
-// certainly holds nothing of ours is left alone.
+// release releases the locks that the attempt has created or may have created. It skips
+// nodes that certainly hold nothing of the attempt.
 func (a *attempt) release(update node.TicketUpdate) {
 	a.mu.Lock()
 	unsent := a.unsent
@@ -533,8 +537,9 @@ func (a *attempt) release(update node.TicketUpdate) {
 	}
 }
 
-// askAgain asks nodes once more that reserve the lock for us now: we have the lease from
-// others. The votes count from when the attempt began, which is too early if anything.
+// askAgain asks nodes for the lock again. These nodes reserve the lock for this waiter
+// now, which has already got the lease from the others. The new votes count from the
+// start of the attempt, which is never too late.
 func (a *attempt) askAgain(nodes quorum.Set) {
 	if nodes == 0 {
 		return
@@ -546,7 +551,7 @@ func (a *attempt) askAgain(nodes quorum.Set) {
 	validity, steady := a.m.clock.Both()
 	left = min(left-validity, t.Timeout)
 	if over || left <= 0 {
-		return // what is reserved for it is so for the grace
+		return // the reservations end with the grace
 	}
 	req := &node.Request{}
 	req.Init(&node.Acquisition{
@@ -560,7 +565,7 @@ func (a *attempt) askAgain(nodes quorum.Set) {
 		nodes = nodes.Without(i)
 		a.m.post(i, req, a)
 		if h.isOver() {
-			a.m.post(i, h.releaseRequest(node.TicketUpdate{}), nobody{}) // its release may be ahead in the queue
+			a.m.post(i, h.releaseRequest(node.TicketUpdate{}), nobody{}) // its release may be ahead of the request in the queue
 		}
 	}
 }

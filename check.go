@@ -7,8 +7,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// check asks the nodes to move the register of a hold on, for more tokens, and whether
-// anybody waits elsewhere. It is a node.Receiver.
+// check is a request to every node about a hold: move the register on, to reserve more
+// tokens, and report whether clients elsewhere wait. It is a node.Receiver.
 type check struct {
 	q        *localQueue
 	h        *hold
@@ -19,7 +19,7 @@ type check struct {
 	others   int
 	before   int64 // the largest register before the raises
 	answered quorum.Set
-	awaited  bool // the hold carries no lease until the answer is there
+	awaited  bool // the hold carries no lease until the check ends
 	over     bool
 }
 
@@ -39,11 +39,11 @@ func (q *localQueue) startCheck() {
 	}
 	q.tendBy(c.until)
 	for _, n := range q.m.nodes {
-		n.Post(req, c) // a node that is closed does not answer
+		n.Post(req, c) // a closed node does not answer
 	}
 }
 
-// Receive takes a node's answer.
+// Receive handles a node's answer.
 func (c *check) Receive(i int, req *node.Request, reply *node.Reply) {
 	c.q.m.answered(i, req, reply)
 	c.q.mu.Lock()
@@ -67,8 +67,9 @@ func (c *check) Receive(i int, req *node.Request, reply *node.Reply) {
 	}
 }
 
-// late takes the answer of a node that came after the end: one more that shows our owner
-// and token, or, if the token did not come to anything, one that shows another.
+// late handles an answer that arrives after the end of the check. If the check's token is
+// the hold's, the node is one more that shows our owner and token. Otherwise it shows
+// another token.
 func (c *check) late(i int, raised bool) {
 	if !raised {
 		return
@@ -82,21 +83,21 @@ func (c *check) late(i int, raised bool) {
 	}
 }
 
-// end ends a check whose time is over.
+// end ends a check whose time is up.
 func (c *check) end() {
 	c.q.mu.Lock()
 	defer c.q.mu.Unlock()
 	c.endLocked()
 }
 
-// endLocked uses what a check has brought. c.q.mu is held.
+// endLocked applies the answers of a check. c.q.mu is held.
 func (c *check) endLocked() {
 	if c.over {
 		return
 	}
 	c.over = true
 	q, h := c.q, c.h
-	now := q.m.clock.Now() // one look: what the nodes said is not old when it is used
+	now := q.m.clock.Now() // read once, so that the answers have no age when they are used
 	if q.check == c {
 		q.check = nil
 	}
@@ -111,7 +112,7 @@ func (c *check) endLocked() {
 			h.next, h.last = max(h.next, c.before+1, c.token-blockSize+1), c.token
 		}
 	} else if c.raised != 0 {
-		h.proof &^= c.raised // they show another token than the others now
+		h.proof &^= c.raised // these nodes now show another token than the rest
 	}
 	state := h.stateLocked()
 	over := h.over

@@ -13,52 +13,52 @@ import (
 )
 
 // hold is a lock that this Manager holds on the nodes. It carries one lease at a time:
-// the one that it was acquired for and, after it, those of callers in this process to
+// first the lease that it was acquired for, then those of callers in this process to
 // which it is passed on.
 type hold struct {
 	m     *Manager
 	terms *terms
 	lock  string      // the key
 	label string      // of the name on metrics, "" for none
-	local *localQueue // of callers in this process; nil when the lock was free at the first attempt
+	local *localQueue // of callers in this process; nil if the acquiring call never entered it
 
 	mu      sync.Mutex
 	machine quorum.Machine
-	window  [5]time.Duration // the machine's, for up to 5 nodes: saves an allocation
-	jumped  time.Duration    // of the clock, at the last look
+	window  [5]time.Duration // the machine's window for up to 5 nodes: saves an allocation
+	jumped  time.Duration    // clock.Jumped at the last step
 	over    bool             // lost or released
 	risky   bool             // counted as at risk
-	lease   *Lease           // that stands on it now, or did last
-	value   string           // of the lock: owner, token, metadata
+	lease   *Lease           // the current lease, or the last one
+	value   string           // the lock's value: owner, token, metadata
 	retry   backoff.BackOff
 	nodes   []error       // latest error of each node; nil until there is one
-	remains time.Duration // when the remnants of a lost hold are released
-	proof   quorum.Set    // nodes that have shown owner and token since the last doubt
-	// provenFrom is since when requests must have been sent whose answers count as proof:
-	// the last doubt, or the check that moved the token.
+	remains time.Duration // when the watchdog deletes the keys of a hold that is over
+	proof   quorum.Set    // nodes that have shown owner and token since proof was last reset
+	// provenFrom is the earliest send time of a request whose answer counts as proof: the
+	// last reset of proof, or the check that moved the token.
 	provenFrom time.Duration
-	next       int64 // the next token of the block that is not in use, up to last
+	next       int64 // the next unused token of the block, which ends at last
 	last       int64
 	acquire    *node.Request // until every node has answered it
-	waiter     *waiter       // that got it, while nodes may still reserve the lock for it
-	others     int           // tickets that wait elsewhere, as the nodes said last
-	toldAt     time.Duration // when their answers were there
+	waiter     *waiter       // the waiter that acquired it, while nodes may still reserve the lock for it
+	others     int           // tickets of other processes in the queues, by the latest answers
+	toldAt     time.Duration // when these answers arrived
 
-	// The watchdog's, written under its mutex. wake is also read without: when the watchdog
-	// looks at the hold, 0 when it does not.
+	// The watchdog owns these and writes them under its mutex. wake is also read without
+	// the mutex: it is when the watchdog next checks the hold, 0 when it does not.
 	wake  atomic.Int64
-	index int // in the watchdog's heap; −1 when not there
+	index int // in the watchdog's heap; −1 when not in it
 }
 
-// owner returns the random value that marks the keys. A check of the hold changes the
-// value that it is part of.
+// owner returns the random value that marks the keys. It needs the mutex, because a check
+// replaces the whole value.
 func (h *hold) owner() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return ownerOf(h.value)
 }
 
-// ownerOf returns the owner in a lock's value of ours.
+// ownerOf returns the owner part of a value that this package composed.
 func ownerOf(value string) string { return value[:node.OwnerLen] }
 
 // metadata returns what follows owner and token in the value.
@@ -74,7 +74,7 @@ func metadata(value string) string {
 // name returns the name of the lock.
 func (h *hold) name() string { return h.lock[len(h.m.cfg.prefix):] }
 
-// note keeps the latest error of a node as evidence; nil is good news. h.mu is held.
+// note records the latest error of a node as evidence; nil clears it. h.mu is held.
 func (h *hold) note(i int, err error) {
 	if h.nodes == nil {
 		if err == nil {
@@ -85,8 +85,8 @@ func (h *hold) note(i int, err error) {
 	h.nodes[i] = err
 }
 
-// applyClockStep shortens what a node's vote is worth: its clock was stepped forward,
-// so the key expires that much earlier.
+// applyClockStep shortens a node's vote: the node's clock was stepped forward, so the key
+// expires that much earlier.
 func (h *hold) applyClockStep(step *clockStep) {
 	h.step(quorum.Input{Kind: quorum.InputClockStep, Node: step.node, By: step.by}, func() {
 		h.note(step.node, step)
@@ -94,28 +94,28 @@ func (h *hold) applyClockStep(step *clockStep) {
 	})
 }
 
-// doubt forgets what the nodes have shown: another client may have had the lock since.
-// Answers to requests that were sent before do not count any more. h.mu is held.
+// doubt resets the proof: another client may have had the lock since. Answers to requests
+// that were sent earlier do not count any more. h.mu is held.
 func (h *hold) doubt() {
 	h.proof, h.provenFrom = 0, h.m.clock.Now()
 }
 
-// prove takes a node's word on the lock, in answer to a request that was sent then:
-// whether it has shown our owner and our token. h.mu is held.
+// prove records whether a node shows our owner and our token, in answer to a request that
+// was sent at sent. h.mu is held.
 func (h *hold) prove(i int, answer int64, sent time.Duration) {
 	switch {
 	case answer == node.Ours && sent >= h.provenFrom:
 		h.proof = h.proof.With(i)
 	case answer == node.Ours:
 	case answer == node.OursWithoutToken && (!h.proof.Has(i) || sent < h.provenFrom):
-		// A key that was healed, or a node that was ahead: it has never shown the token.
+		// The key was healed, or its register was ahead: it has never shown the token.
 	default:
 		h.doubt()
 	}
 }
 
-// vote takes an answer to the acquisition that came after the grant: one more node that
-// holds the lock raises the margin.
+// vote handles an answer to the acquisition that arrives after the grant: one more node
+// that holds the lock raises the margin.
 func (h *hold) vote(i int, began time.Duration, reply *node.Reply) {
 	in := quorum.Input{Kind: quorum.InputNoAnswer, Node: i, At: began}
 	err := reply.Err
@@ -128,14 +128,14 @@ func (h *hold) vote(i int, began time.Duration, reply *node.Reply) {
 	h.step(in, func() {
 		h.note(i, err)
 		if in.Kind == quorum.InputTaken {
-			h.proof = h.proof.Without(i) // it never was ours: no doubt of the others
+			h.proof = h.proof.Without(i) // this key was never ours, so the other nodes' proof stands
 		}
 	})
 }
 
-// keepRequest has the keys of a released hold live until the least age of its lease; nil
-// when it has that age, or was lost. The watchdog releases it then, so that waiters are
-// woken.
+// keepRequest returns a request that keeps the keys of a released hold until its lease
+// reaches the minimum hold time. It returns nil when the lease is that old, or was lost.
+// The watchdog releases the keys at that time, so that waiters are woken.
 func (h *hold) keepRequest() *node.Request {
 	if h.terms.minHold == 0 {
 		return nil
@@ -147,11 +147,11 @@ func (h *hold) keepRequest() *node.Request {
 	if left <= 0 || h.machine.State() != quorum.StateReleased {
 		return nil
 	}
-	left = left.Round(time.Millisecond) + time.Millisecond // at least so long
+	left = left.Round(time.Millisecond) + time.Millisecond // never shorter than the rest
 	return node.NewKeep(h.lock, h.value, strconv.FormatInt(left.Milliseconds(), 10), now+left)
 }
 
-// countRisk has the metrics know whether the hold is at risk. h.mu is held.
+// countRisk updates the metric of leases at risk. h.mu is held.
 func (h *hold) countRisk() {
 	if risky := h.machine.State() == quorum.StateAtRisk; risky != h.risky {
 		h.risky = risky
@@ -163,12 +163,13 @@ func (h *hold) countRisk() {
 	}
 }
 
-// releaseRequest deletes the lock on every node that may have it. The hold is over, and the
-// ticket of the caller that got it leaves the queues of the nodes that have not granted: one
-// that reserved the lock for it would keep everybody waiting for nobody.
+// releaseRequest returns a request that deletes the lock on every node that may have it.
+// The hold is over. The ticket of the waiter that acquired it leaves the queues of the
+// nodes that have not granted: otherwise a node could reserve the lock for a waiter that
+// is gone, and keep the others waiting.
 func (h *hold) releaseRequest(update node.TicketUpdate) *node.Request {
 	_, now := h.m.clock.Both()
-	expires := now + h.terms.ttl + h.terms.lockDelay // later the keys have expired
+	expires := now + h.terms.ttl + h.terms.lockDelay // after that the keys have expired
 	h.mu.Lock()
 	w := h.waiter
 	h.waiter = nil

@@ -8,12 +8,12 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// Holder says who holds a lease, by what is stored with the lock. For a lock of another
-// client, Owner is its value and the rest is empty.
+// Holder identifies the holder of a lease, from what is stored with the lock. For a lock
+// of another client, Owner is its value and the other fields are empty.
 type Holder struct {
-	Label       string // WithHolder's
+	Label       string // set by WithHolder
 	Owner       string
-	TraceParent string // W3C; of the span in which the lease was acquired
+	TraceParent string // the span in which the lease was acquired, in W3C format
 	Since       time.Time
 }
 
@@ -22,44 +22,44 @@ func holder(value string) Holder {
 	return Holder{Label: v.Label, Owner: v.Owner, TraceParent: v.TraceParent, Since: v.Since}
 }
 
-// Status is what the nodes say of a name.
+// Status is the answer of Inspect: the state of a name on the nodes.
 type Status struct {
 	Name   string
 	Held   bool          // a majority of the nodes names the same owner
-	Holder Holder        // whom most nodes name, even if they are no majority
+	Holder Holder        // the holder that most nodes name, even without a majority
 	Votes  int           // how many nodes name Holder
-	TTL    time.Duration // how long a majority goes on naming Holder; negative for no end, 0 unless Held
-	Fence  int64         // the highest fencing register of the nodes that answered; the holder's token is not above it
-	// Waiters is how many calls of Acquire, of all clients, stand in a node's queue: the
-	// most that a node knows of. A call that was not refused yet, or that ended a moment
-	// ago, may be missing or counted.
+	TTL    time.Duration // how long a majority keeps Holder's key; negative for no end, 0 unless Held
+	Fence  int64         // the highest fencing register of the nodes that answered; with a majority of answers, no token is above it
+	// Waiters is how many calls of Acquire, of all clients, are queued: the largest
+	// number on any node. A call that was not refused yet, or that ended a moment ago,
+	// may be missing or counted.
 	Waiters int
 	Nodes   []NodeStatus
 }
 
-// NodeStatus is what is known of one node; Inspect adds what the node says of a name.
+// NodeStatus is the state of one node; Inspect adds the node's answer about a name.
 type NodeStatus struct {
 	Addr    string
 	Version string // of the server; "" before the first connection, or if INFO is not allowed
 	Voting  bool   // its votes count now
-	// QuarantinedFor is how long the node does not vote because it may have lost locks: it
-	// was restarted or flushed or could evict (WithRestartGuard), or its clock was stepped
-	// forward.
+	// QuarantinedFor is how long the node does not vote because it may have lost locks:
+	// it was restarted or flushed or could evict (WithRestartGuard), or its clock was
+	// stepped forward.
 	QuarantinedFor time.Duration
 	Err            error // why it does not vote; in Inspect's answer, why it did not answer
-	Warning        error // what somebody should look at, as NodeChanged reports it; in Inspect's answer, also why a node that answers does not vote
+	Warning        error // a problem that needs attention, as in NodeChanged; in Inspect's answer, also why a node that answers does not vote
 	// RoundTrip is about how long the node takes to answer, and ClockOffset is the node's
 	// clock minus this machine's. Both are 0 before the first answer.
 	RoundTrip, ClockOffset time.Duration
 
-	// What the node says of the name, zero from Manager.Nodes.
+	// The node's answer about the name; zero from Manager.Nodes.
 	Holder Holder        // zero when the node has no lock
-	TTL    time.Duration // of the lock; negative for none or no end, 0 with Err
+	TTL    time.Duration // of the lock; negative if there is none or it has no end, 0 with Err
 	Fence  int64         // fencing register, or the base that it counts from
 }
 
-// Nodes returns what is known of each node, from memory: what a health endpoint needs. It
-// asks no node and never blocks.
+// Nodes returns the state of each node from memory, for a health endpoint for example. It
+// sends no request and never blocks.
 func (m *Manager) Nodes() []NodeStatus {
 	all := make([]NodeStatus, len(m.nodes))
 	for i := range all {
@@ -85,10 +85,10 @@ func (m *Manager) nodeStatus(i int) NodeStatus {
 	return s
 }
 
-// Inspect asks every node who holds a name, and takes nothing. It waits for all nodes, one
-// node timeout at most, and returns what they said together with ErrNoQuorum (a
-// *QuorumError) when fewer than a majority answered, joined with ctx.Err() and ctx's cause
-// when ctx ended first.
+// Inspect asks every node for the holder of a name, and changes nothing. It waits for all
+// nodes, one node timeout at most, and returns their answers. When fewer than a majority
+// answered, it also returns ErrNoQuorum (a *QuorumError), joined with ctx.Err() and ctx's
+// cause when ctx ended first.
 func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
 	if ctx == nil {
 		return Status{}, errNilContext()

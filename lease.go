@@ -19,36 +19,36 @@ type Lease struct {
 	hold     *hold
 	token    int64
 	granted  time.Duration
-	values   context.Context // Acquire's, for its values
+	values   context.Context // Acquire's context, for its values
 	acquired *spanRef        // of the acquire span; nil without tracing
 
-	// stop is when the lease stops being valid; 0 once it has ended. It is what Valid
-	// reads: written with hold.mu held, read without.
+	// stop is when the lease stops being valid; 0 once it has ended. Valid reads it.
+	// Written with hold.mu held, read without.
 	stop atomic.Int64
-	// asked says that somebody has asked after the lease: it was not forgotten.
+	// asked means that the program has checked the lease, so it is not forgotten.
 	asked atomic.Bool
 
 	// Guarded by hold.mu.
 	err   error  // why it ended
-	watch *watch // nil until somebody asks for a channel or the context
+	watch *watch // nil until the first request for a channel or the context
 }
 
-// watch is what a lease has for those who watch it: made when first asked for,
+// watch has the channels and the context of a lease. It is made at the first request,
 // because most leases are never watched and have to stay small.
 type watch struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	// done has capacity 0, carries nothing, and is closed at the end.
 	done chan struct{}
-	// lost has capacity 1: exactly one value on a loss, then closed; closed
-	// without a value on release. Nothing is dropped.
+	// lost has capacity 1: exactly one value on a loss, then closed; closed without a
+	// value on release. Nothing is dropped.
 	lost chan Lost
-	// renewed and atRisk have capacity 1: a new value replaces one that was
-	// not read. Closed at the end, before anything else.
+	// renewed and atRisk have capacity 1: a new value replaces one that was not read.
+	// Closed at the end, before everything else.
 	renewed chan Renewed
 	atRisk  chan AtRisk
-	// rounds are callers of Renew that wait for the round to end: capacity 1,
-	// one value, never closed.
+	// rounds are the channels of Renew calls that wait for the end of the round: capacity
+	// 1, one value, never closed.
 	rounds []chan error
 }
 
@@ -142,7 +142,7 @@ func (l *Lease) AtRisk() <-chan AtRisk {
 	return l.watched().atRisk
 }
 
-// watched returns l.watch, made if necessary. The hold's mutex is held.
+// watched returns l.watch, and makes it if necessary. The hold's mutex is held.
 func (l *Lease) watched() *watch {
 	l.asked.Store(true)
 	if l.watch == nil {
@@ -159,8 +159,8 @@ func (l *Lease) watched() *watch {
 	return l.watch
 }
 
-// end closes everything, in the order that readers may rely on: nothing more
-// on Renewed and AtRisk, then (Err was set before) the context, Done, Lost.
+// end closes everything, in the order that readers rely on: first Renewed and AtRisk,
+// then (Err was set before) the context, Done, Lost.
 func (w *watch) end(err error) {
 	close(w.renewed)
 	close(w.atRisk)
@@ -203,7 +203,8 @@ func (l *Lease) Renew(ctx context.Context) error {
 	}
 }
 
-// renew begins a round, unless one waits for its quorum, and files its waiter.
+// renew begins a round, unless one is running, and adds the channel to those that receive
+// its result.
 func (l *Lease) renew(round chan error) error {
 	h := l.hold
 	if err := l.Err(); err != nil {
@@ -259,7 +260,7 @@ func (l *Lease) Verify(ctx context.Context) error {
 	return m.enough(ctx, "verify", l.Name(), answers)
 }
 
-// owns returns what a node says of the key, nil when it is ours.
+// owns returns nil if the key on a node is ours, and the reason if not.
 func (h *hold) owns(reply *node.Reply) error {
 	switch {
 	case strings.HasPrefix(reply.Held, h.owner()+" "):
@@ -271,7 +272,7 @@ func (h *hold) owns(reply *node.Reply) error {
 	}
 }
 
-// What PTTL answers for a key that has no end, and for one that does not exist.
+// The answers of PTTL for a key without an end, and for a missing key.
 const (
 	endless = -1 * time.Millisecond
 	absent  = -2 * time.Millisecond
@@ -315,7 +316,7 @@ func (l *Lease) release(ctx context.Context) error {
 		}
 	}
 	pending, err := l.give()
-	m.inflight.Done() // Close waits until the release is posted, and gets it answered
+	m.inflight.Done() // Close waits until the release is posted, and then for its answers
 	if pending == nil {
 		return err
 	}
@@ -323,9 +324,9 @@ func (l *Lease) release(ctx context.Context) error {
 	return m.enough(ctx, "release", l.Name(), pending)
 }
 
-// give ends the lease and gives its hold to the next caller in this process, or back to
-// the nodes; then it returns their answers to come. Otherwise it returns what Release
-// has to return.
+// give ends the lease. It passes the hold on to the next caller in this process, or
+// releases it on the nodes and returns the pending answers. If the lease has ended
+// already, it returns the error that Release has to return.
 func (l *Lease) give() (*answers, error) {
 	h := l.hold
 	if h.local != nil {

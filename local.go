@@ -12,46 +12,46 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// localQueue is the queue of the callers of one name in this process, and what the
-// process remembers of a name that it has handed on. Its decisions are quorum.Local's.
+// localQueue is the queue of the callers of one name in this process. It also remembers
+// that a lock was left to a waiter of another process. quorum.Local decides for it.
 type localQueue struct {
 	m    *Manager
 	lock string
 
-	mu      sync.Mutex // taken after locals.mu and before a hold's
+	mu      sync.Mutex // taken after locals.mu and before a hold's mutex
 	queue   quorum.Local
 	callers map[quorum.CallerID]*waiter
-	hold    *hold // on which the current lease of this process stands
+	hold    *hold // the hold of this process's current lease
 	handOff quorum.HandOff
-	tendAt  time.Duration // when the watchdog looks after the queue, 0 for never; guarded by the agenda's mutex
-	late    bool          // handOff has looked once, too early for a head with a longer grace than ours
-	check   *check        // of hold, under way
+	tendAt  time.Duration // when the watchdog checks the queue, 0 for never; guarded by the agenda's mutex
+	late    bool          // handOff has checked once, before the end of a grace longer than ours
+	check   *check        // the running check of hold
 
-	// What stood in the way of the last attempt from this queue, since the last grant, and
-	// when; nil for nothing.
+	// The error of the last failed attempt from this queue since the last grant, and when
+	// it came; nil for none.
 	refusal   error
 	refusedAt time.Duration
 }
 
-// turn is what a caller in a local queue waits for.
+// turn ends a caller's wait in a local queue.
 type turn struct {
-	lease     *Lease   // passed on to it; nil when it has to contend
-	previous  *spanRef // the span of this process's lease that ended before; nil for none
+	lease     *Lease   // the lease that is passed on; nil when the caller has to contend
+	previous  *spanRef // the span of this process's previous lease; nil for none
 	notBefore time.Duration
-	enqueued  bool // the nodes have its ticket
+	enqueued  bool // the nodes have the caller's ticket
 }
 
 // name returns the name of the lock.
 func (q *localQueue) name() string { return q.lock[len(q.m.cfg.prefix):] }
 
-// refused takes what stood in the way of an attempt from this queue.
+// refused records the error of a failed attempt from this queue.
 func (q *localQueue) refused(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.refusal, q.refusedAt = err, q.m.clock.Now()
 }
 
-// lastRefusal returns that for a caller of now. q.mu is held.
+// lastRefusal returns that error, with RetryAfter counted from now. q.mu is held.
 func (q *localQueue) lastRefusal() error {
 	var held *HeldError
 	if !errors.As(q.refusal, &held) {
@@ -62,8 +62,8 @@ func (q *localQueue) lastRefusal() error {
 	return &now
 }
 
-// obstacle returns what stands in the way of a caller that waits here: a lease of this
-// process, or what the last attempt has met. Nil is not known. q.mu is held.
+// obstacle returns what blocks a caller in this queue: a lease of this process, or the
+// error of the last attempt. Nil means unknown. q.mu is held.
 func (q *localQueue) obstacle() error {
 	h := q.hold
 	if h == nil {
@@ -72,14 +72,15 @@ func (q *localQueue) obstacle() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	by := holder(h.value)
-	by.TraceParent = h.lease.acquired.traceParent() // the value's is that of the first lease on the hold
+	by.TraceParent = h.lease.acquired.traceParent() // the value has the first lease's
 	return &HeldError{
 		Name: q.name(), Holder: by, RetryAfter: max(h.machine.Deadline()-q.m.clock.Now(), 0), Self: true,
 	}
 }
 
-// met takes what an attempt from this queue was refused by: a lease shows that the queues
-// on the nodes move, and a stranger's lock that clients without tickets are around.
+// met evaluates the refusals of an attempt from this queue. A refusal by a lease shows
+// that the nodes' queues move. A lock without our metadata shows that clients without
+// tickets compete.
 func (q *localQueue) met(a *attempt) {
 	var settled, stranger bool
 	a.mu.Lock()
@@ -98,16 +99,16 @@ func (q *localQueue) met(a *attempt) {
 	}
 }
 
-// settled takes a sign that the queues on the nodes move.
+// settled records that the nodes' queues move.
 func (q *localQueue) settled() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.handOff.Settled()
 }
 
-// await returns when it is the caller's turn: with a lease that was passed on to it, or
-// to contend for one. It returns an error when its patience or the Manager has ended; then the
-// caller is not in the queue any more.
+// await waits for the caller's turn. It returns the lease that was passed on, or nil when
+// the caller has to contend. It returns an error when the caller's patience or the
+// Manager has ended; then the caller has left the queue.
 func (w *waiter) await() (*Lease, error) {
 	var err error
 	select {
@@ -120,7 +121,7 @@ func (w *waiter) await() (*Lease, error) {
 	}
 	w.quit()
 	select {
-	case t := <-w.turn: // both
+	case t := <-w.turn: // the turn came at the same time
 		if l := w.take(t); l != nil {
 			l.abandon()
 		}
@@ -129,7 +130,7 @@ func (w *waiter) await() (*Lease, error) {
 	return nil, err
 }
 
-// take begins a turn.
+// take begins a turn. It returns the lease that was passed on, nil when there is none.
 func (w *waiter) take(t turn) *Lease {
 	w.call.follows(t.previous)
 	if t.lease != nil {
@@ -143,8 +144,8 @@ func (w *waiter) take(t turn) *Lease {
 	return nil
 }
 
-// enqueue prepares a caller for a ticket that the release of the lease before it carries to
-// the nodes.
+// enqueue prepares a caller whose ticket goes to the nodes with the release of the
+// previous lease.
 func (w *waiter) enqueue(notBefore time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -154,12 +155,12 @@ func (w *waiter) enqueue(notBefore time.Duration) {
 	}
 }
 
-// abandon releases a lease that nobody waits for any more.
+// abandon releases a lease whose caller has given up.
 func (l *Lease) abandon() {
 	_, _ = l.give()
 }
 
-// quit takes the caller out of the local queue: it has given up.
+// quit removes a caller that has given up from the local queue.
 func (w *waiter) quit() {
 	q := w.local
 	if q == nil {
@@ -172,7 +173,7 @@ func (w *waiter) quit() {
 	q.tendBy(w.m.clock.Now() + time.Second)
 }
 
-// granted takes that the caller, which contended, has a lease on h.
+// granted records that a caller which contended has a lease on h.
 func (q *localQueue) granted(w *waiter, h *hold) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -188,7 +189,7 @@ func (q *localQueue) granted(w *waiter, h *hold) {
 	}
 }
 
-// lost takes that a hold was lost.
+// lost records that a hold was lost.
 func (q *localQueue) lost(h *hold) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -203,12 +204,12 @@ func (q *localQueue) lostLocked(h *hold) {
 	}
 }
 
-// drop forgets the hold. A check of it that is under way decides nothing any more: the
-// next hold gets its own. q.mu is held.
+// drop forgets the hold. A running check of it no longer decides anything: the next hold
+// gets its own check. q.mu is held.
 func (q *localQueue) drop() { q.hold, q.check = nil, nil }
 
-// finish ends a lease and passes its hold on or releases it. Like Lease.give, it returns
-// the answers to come, or what Release has to return.
+// finish ends a lease, and passes its hold on or releases it. Like Lease.give, it returns
+// the pending answers, or the result of Release.
 func (q *localQueue) finish(l *Lease) (*answers, error) {
 	var heal healing
 	pending, err := q.finishWith(l, &heal)
@@ -238,13 +239,13 @@ func (q *localQueue) finishWith(l *Lease, heal *healing) (*answers, error) {
 	state := h.stateLocked()
 	h.mu.Unlock()
 	q.m.telemetry.held(l, now)
-	if q.hold != h { // granted has not come to its end: nobody else knows the hold
+	if q.hold != h { // granted is still running, so no other caller knows the hold
 		return q.releaseHold(h, quorum.Step{}), nil
 	}
 	return q.do(q.queue.Finished(now, &state)), nil
 }
 
-// stateLocked returns what quorum.Local needs to know of a hold. h.mu is held.
+// stateLocked returns the state of a hold for quorum.Local. h.mu is held.
 func (h *hold) stateLocked() quorum.Hold {
 	return quorum.Hold{
 		Tokens: h.tokensLocked(),
@@ -253,7 +254,7 @@ func (h *hold) stateLocked() quorum.Hold {
 			h.machine.End()-h.m.clock.Now() > h.terms.minUseful,
 		Others: h.others, ToldAt: h.toldAt,
 		Subscribed: h.m.waiters.subscribedNodes().Len() >= h.m.quorum() && !h.m.waiters.left.Load() &&
-			h.terms.minHold == 0, // its release carries no ticket
+			h.terms.minHold == 0, // a release with a minimum hold carries no ticket
 	}
 }
 
@@ -264,7 +265,7 @@ func (h *hold) tokensLocked() int {
 	return int(max(h.last-h.next+1, 0))
 }
 
-// do carries out a step. When the hold is being released, it returns the answers to come.
+// do carries out a step. When the step releases the hold, it returns the pending answers.
 // q.mu is held.
 func (q *localQueue) do(s quorum.Step) *answers {
 	for {
@@ -272,7 +273,7 @@ func (q *localQueue) do(s quorum.Step) *answers {
 		case quorum.StepContend:
 			q.send(s.Caller, turn{notBefore: s.At})
 		case quorum.StepPass:
-			if !q.pass(s.Caller) { // the hold was lost a moment ago
+			if !q.pass(s.Caller) { // the hold was just lost
 				q.drop()
 				s = q.queue.NotPassed(q.m.clock.Now())
 				continue
@@ -299,15 +300,15 @@ func (q *localQueue) do(s quorum.Step) *answers {
 	}
 }
 
-// send gives a caller its turn. q.mu is held.
+// send starts a caller's turn. q.mu is held.
 func (q *localQueue) send(id quorum.CallerID, t turn) {
 	if w := q.callers[id]; w != nil {
 		w.turn <- t
 	}
 }
 
-// pass gives a caller the next lease on the hold, and reports whether there was one to
-// give. q.mu is held.
+// pass gives a caller the next lease on the hold. It returns false when the hold is over
+// or the caller is gone. q.mu is held.
 func (q *localQueue) pass(id quorum.CallerID) bool {
 	h, w := q.hold, q.callers[id]
 	h.mu.Lock()
@@ -332,7 +333,7 @@ func (q *localQueue) pass(id quorum.CallerID) bool {
 	return true
 }
 
-// releaseHold gives a hold back to the nodes. q.mu is held.
+// releaseHold releases a hold on the nodes. q.mu is held.
 func (q *localQueue) releaseHold(h *hold, s quorum.Step) *answers {
 	h.mu.Lock()
 	h.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil) // no notify: lost or released, the queue is through with it
@@ -342,14 +343,15 @@ func (q *localQueue) releaseHold(h *hold, s quorum.Step) *answers {
 	}
 	update := node.TicketUpdate{LeavesFree: s.LeaveFree}
 	if w := q.callers[s.Caller]; w != nil && s.Enqueue {
-		w.enqueue(s.At) // before a node can wake it
+		w.enqueue(s.At) // before a node can wake the caller
 		update.Ticket, update.Place = w.ticket, w.place
 	}
 	q.handOff.Released()
 	return q.m.askAll(h.releaseRequest(update), q.m.quorum(), nil)
 }
 
-// termsKey returns a number that is equal for terms under which a hold may be passed on.
+// termsKey returns a number that is equal for terms between which a hold may be passed
+// on.
 func termsKey(t *terms) uint64 {
 	h := fnv.New64a()
 	for _, part := range []string{

@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// locals finds the local queues by the key of their lock. There is none before the
-// Manager has met contention.
+// locals finds the local queues by the key of their lock. It is empty until the Manager
+// meets contention.
 type locals struct {
 	agenda agenda
 
@@ -31,7 +31,7 @@ func (s *locals) each(f func(*waiter)) {
 	}
 }
 
-// find returns the queue of a lock, made if necessary. s.mu is held.
+// find returns the queue of a lock, and creates it if necessary. s.mu is held.
 func (s *locals) find(m *Manager, lock string) *localQueue {
 	q := s.byLock[lock]
 	if q == nil {
@@ -59,9 +59,9 @@ func (s *locals) enter(w *waiter) {
 	q.do(q.queue.Enter(w.m.clock.Now(), quorum.Caller{ID: w.id, Arrived: w.arrived, Terms: w.terms.key}))
 }
 
-// refusal returns what stands in the way of a caller that does not wait: others of this
-// process wait for the lock and come before it. It returns nil when the nodes have to be
-// asked: nobody waits here, or the waiters do not reach a quorum of nodes.
+// refusal returns an error for a caller that does not wait, when other callers of this
+// process wait for the lock and come first. It returns nil when the nodes have to be
+// asked: no caller waits here, or the waiters do not reach a quorum of nodes.
 func (s *locals) refusal(lock string) error {
 	s.mu.Lock()
 	q := s.byLock[lock]
@@ -80,7 +80,7 @@ func (s *locals) refusal(lock string) error {
 	return &HeldError{Name: q.name()}
 }
 
-// handedOn takes that a node has left a lock to a waiter of another process.
+// handedOn records that a node has reserved a lock for a waiter of another process.
 func (s *locals) handedOn(m *Manager, lock string, i int) {
 	s.mu.Lock()
 	q := s.find(m, lock)
@@ -91,7 +91,7 @@ func (s *locals) handedOn(m *Manager, lock string, i int) {
 		trip = reading.RoundTrip
 	}
 	q.queue.HandedOn(now)
-	q.handOff.Reserved(now, i, m.grace(), trip) // the head's is about the same, mostly
+	q.handOff.Reserved(now, i, m.grace(), trip) // the head's grace is usually about the same
 	q.late = false
 	at := q.handOff.At()
 	q.mu.Unlock()
@@ -99,8 +99,8 @@ func (s *locals) handedOn(m *Manager, lock string, i int) {
 	q.tendBy(at)
 }
 
-// tend looks after locks that were handed on, ends checks that were not answered, and
-// forgets queues that are of no use any more. The watchdog calls it.
+// tend checks locks that were left to other processes, ends checks that are overdue, and
+// removes queues that have no more use. The watchdog calls it.
 func (s *locals) tend(now time.Duration) {
 	for _, q := range s.agenda.take(now) {
 		s.mu.Lock()
@@ -122,8 +122,8 @@ func (s *locals) tend(now time.Duration) {
 	}
 }
 
-// tend returns when the watchdog has to look again, and a check whose time is over. q.mu
-// is held.
+// tend returns when the watchdog has to check the queue again, and a check that is
+// overdue. q.mu is held.
 func (q *localQueue) tend(now time.Duration) (at time.Duration, overdue *check) {
 	if ask := q.handOff.Look(now); ask != 0 {
 		q.recall(ask)
@@ -138,7 +138,7 @@ func (q *localQueue) tend(now time.Duration) (at time.Duration, overdue *check) 
 	return min(at, q.check.until), nil
 }
 
-// tendBy has the watchdog look after the queue at an instant, or earlier.
+// tendBy makes the watchdog check the queue at an instant, or earlier.
 func (q *localQueue) tendBy(at time.Duration) {
 	if at == quorum.Never || !q.m.locals.agenda.add(q, at) {
 		return
@@ -149,19 +149,19 @@ func (q *localQueue) tendBy(at time.Duration) {
 	d.mu.Unlock()
 }
 
-// recall has nodes wake everybody whose ticket waits behind a reservation that nobody
-// used. q.mu is held.
+// recall asks nodes to wake all tickets that wait behind a reservation that was not used.
+// q.mu is held.
 func (q *localQueue) recall(nodes quorum.Set) {
 	_, now := q.m.clock.Both()
 	req := node.NewRecall(q.lock, now+q.m.cfg.terms.Timeout)
 	for i := range q.m.nodes {
 		if nodes.Has(i) {
-			q.m.nodes[i].Post(req, recalled{q}) // refused by one that is closed: nobody waits then
+			q.m.nodes[i].Post(req, recalled{q}) // a closed node refuses it, and then no caller waits
 		}
 	}
 }
 
-// recalled takes the answers to a recall.
+// recalled receives the answers to a recall.
 type recalled struct{ q *localQueue }
 
 // Receive implements node.Receiver.
@@ -179,11 +179,11 @@ func (r recalled) Receive(i int, req *node.Request, reply *node.Reply) {
 	q.mu.Unlock()
 }
 
-// lookAgain has a lock looked at once more that was reserved still: a distant head has a
-// longer grace. first is the first node that had left the lock to it.
+// lookAgain schedules one more check of a lock that is still reserved, because a distant
+// head has a longer grace. The check covers the nodes from first on.
 func (s *locals) lookAgain(m *Manager, lock string, first int) {
 	s.mu.Lock()
-	q := s.find(m, lock) // perhaps another one by now
+	q := s.find(m, lock) // possibly a new queue
 	q.mu.Lock()
 	q.late = true
 	for i := first; i < len(m.nodes); i++ {

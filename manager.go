@@ -18,8 +18,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// Manager hands out leases over a fixed set of Redis masters, and renews them. Make one for
-// each set of nodes and share it: all methods are safe for concurrent use. It runs a few
+// Manager acquires and renews leases on a fixed set of Redis masters. Make one for each
+// set of nodes and share it: all methods are safe for concurrent use. It runs a few
 // goroutines for each node and two more, whatever the number of leases; Close ends them
 // all.
 type Manager struct {
@@ -49,7 +49,7 @@ type Manager struct {
 
 	mu       sync.Mutex
 	shut     bool           // Close has begun
-	used     bool           // there may be something to release
+	used     bool           // there may be locks to release
 	inflight sync.WaitGroup // calls that may still produce a lease; Add with mu held and not shut
 	ids      []node.Identity
 }
@@ -63,31 +63,30 @@ func Addrs(hostport ...string) []rueidis.ClientOption {
 	return nodes
 }
 
-// newPatience is how much longer New waits for slow nodes when a quorum has
-// answered.
+// newPatience is how much longer New waits for slow nodes once a quorum has answered.
 const newPatience = 250 * time.Millisecond
 
-// closeGrace is how long Close waits for nodes when its context has ended before it is
-// called: a signal has cancelled it, as a rule, and the locks should not be left behind
-// for that.
+// closeGrace is how long Close waits for nodes when its context has ended before the
+// call. Usually a signal has cancelled the context, and Close should still release the
+// locks.
 const closeGrace = 100 * time.Millisecond
 
 // New connects to the nodes: 1, 3 or 5 independent Redis masters, one option each (Addrs
 // makes plain ones). Of the options it uses addresses, TLS, credentials, database, names
-// and dial functions; it sets what concerns connections and retries as the protocol needs
-// it. Four nodes work, survive no more failures than three, and a warning says so.
+// and dial functions; it sets the connection and retry options as the protocol needs
+// them. Four nodes work, survive no more failures than three, and a warning says so.
 //
 // New returns when every node has answered or failed, and a little after a majority has
 // answered; nodes that are down join when they come back. It returns ErrNoQuorum (a
-// *QuorumError) when it reaches fewer than a majority, ErrInvalid (an *InvalidError) when an
-// option cannot work or a node cannot vote (a replica, a cluster, the same server twice,
-// missing rights), and ctx's cause when ctx ends first. Then nothing is left behind but the
-// markers of WithRestartGuard. ctx bounds New alone.
+// *QuorumError) when it reaches fewer than a majority, ErrInvalid (an *InvalidError) when
+// an option cannot work or a node cannot vote (a replica, a cluster, the same server
+// twice, missing rights), and ctx's cause when ctx ends first. After an error, only the
+// markers of WithRestartGuard remain on the nodes. ctx bounds New alone.
 func New(ctx context.Context, nodes []rueidis.ClientOption, opts ...Option) (*Manager, error) {
 	return newOn(ctx, clock.New(), nodes, opts)
 }
 
-// newOn is New by a clock of the caller's, for tests.
+// newOn is New with the clock of a test.
 func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, opts []Option) (*Manager, error) {
 	if ctx == nil {
 		return nil, errNilContext()
@@ -121,7 +120,7 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 		return nil, err
 	}
 	go m.reporter.run(cfg.log)
-	for _, n := range m.nodes { // only now: what they report looks at all of them
+	for _, n := range m.nodes { // only now: the handlers of their reports use all nodes
 		m.spawn(n.Run)
 		m.spawn(n.RunSubscriber)
 	}
@@ -133,8 +132,8 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 	return m, nil
 }
 
-// spawn starts a goroutine of a Manager; Close joins them. The reporter is none
-// of them: it ends after them, because they report.
+// spawn starts a goroutine that Close joins. The reporter is not one of them: it ends
+// last, because the others report to it.
 func (m *Manager) spawn(run func()) {
 	m.running.Add(1)
 	go func() {
@@ -143,7 +142,8 @@ func (m *Manager) spawn(run func()) {
 	}()
 }
 
-// await waits for the nodes' first greetings and judges them.
+// await waits for the first greeting of each node and returns an error if New cannot
+// succeed.
 func (m *Manager) await(ctx context.Context) error {
 	late := time.NewTimer(time.Hour) // greetings are bounded by themselves
 	defer late.Stop()
@@ -181,7 +181,7 @@ func (m *Manager) await(ctx context.Context) error {
 	return nil
 }
 
-// census counts the nodes that may vote, and those that have not been greeted.
+// census counts the nodes that may vote, and those without a greeting so far.
 func (m *Manager) census() (up, silent int) {
 	for _, n := range m.nodes {
 		switch err := n.Health().Err; {
@@ -194,7 +194,7 @@ func (m *Manager) census() (up, silent int) {
 	return up, silent
 }
 
-// enter admits a call that may produce a lease; it ends with inflight.Done.
+// enter admits a call that may produce a lease. The call ends with inflight.Done.
 func (m *Manager) enter() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -206,23 +206,23 @@ func (m *Manager) enter() bool {
 	return true
 }
 
-// Subscribe returns a subscription to the events of all leases and nodes, with room for so
-// many events (at least 1). Subscription says what happens when they are not read in time.
+// Subscribe returns a subscription to the events of all leases and nodes. Its buffer
+// holds that many events (at least 1); Subscription says what happens when it is full.
 func (m *Manager) Subscribe(buffer int) *Subscription { return m.bus.add(buffer) }
 
-// Close refuses new calls, ends waiting ones with ErrClosed, releases all leases, ends the
-// connections and waits for every goroutine of the Manager. Each lease gets its last event
-// before the subscriptions end; in a Subscription that nobody reads, the last events push
-// out earlier ones.
+// Close refuses new calls, ends waiting ones with ErrClosed, releases all leases, ends
+// the connections and waits for every goroutine of the Manager. Each lease gets its last
+// event before the subscriptions end; in a Subscription that is not read, the last events
+// replace earlier ones.
 //
-// Close goes on while a node answers releases, until ctx ends. It gives up a node that
-// answers nothing for a second, and at once a node that cannot be reached; it waits for log
-// handlers and span processors until they return. When ctx ends first, it waits for none of
-// them, or for 100 ms if ctx had ended before the call; everything else is done all the
-// same. Close returns ctx's cause if something was left undone for it: keys that are left on
-// a node keep a name taken there until they expire, and a warning in the log counts them.
-// Close is idempotent: later and concurrent calls wait for the first and return nil, or
-// ctx's cause. A nil ctx is ErrInvalid, and closes nothing.
+// Close goes on while a node answers releases, until ctx ends. It abandons a node that
+// answers nothing for a second, and at once a node that cannot be reached; it waits for
+// log handlers and span processors until they return. When ctx ends first, it waits for
+// none of them, or for 100 ms if ctx had ended before the call; everything else is still
+// done. Close returns ctx's cause if the end of ctx left something undone: keys that
+// remain on a node keep a name taken there until they expire, and a warning in the log
+// counts them. Close is idempotent: later and concurrent calls wait for the first and
+// return nil, or ctx's cause. A nil ctx is ErrInvalid, and closes nothing.
 func (m *Manager) Close(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext()
@@ -235,8 +235,8 @@ func (m *Manager) Close(ctx context.Context) error {
 		return before(ctx, m.closed)
 	}
 	close(m.closing)
-	m.inflight.Wait() // closing ends them: none waits for a node any more
-	m.dog.stop()      // from here on every live hold is in its heap
+	m.inflight.Wait() // closing has ended their waits, so no call waits for a node
+	m.dog.stop()      // from now on, every live hold is in the watchdog's heap
 	end := ctx
 	if ctx.Err() != nil {
 		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
@@ -288,7 +288,7 @@ func before(ctx context.Context, done <-chan struct{}) error {
 }
 
 // patience returns the context that bounds the end of a node. When New has failed, there
-// is nothing to release, and no node is waited for.
+// is nothing to release, and Close waits for no node.
 func (m *Manager) patience(end context.Context, used bool) context.Context {
 	if used {
 		return end
@@ -298,15 +298,16 @@ func (m *Manager) patience(end context.Context, used bool) context.Context {
 	return none
 }
 
-// answered counts an answer of a node.
+// answered counts a node's answer in the metrics.
 func (m *Manager) answered(i int, req *node.Request, reply *node.Reply) {
 	if m.telemetry.meters != nil {
 		m.telemetry.meters.node(i, req.Kind, reply, m.clock.Now)
 	}
 }
 
-// endAll ends every live hold, and returns the releases of these and of what is left of
-// lost ones. Attempts that were cut short have posted theirs.
+// endAll ends every live hold. It returns the releases of these holds, and of lost holds
+// that still have keys on the nodes. Attempts that were cut short have posted their
+// releases.
 func (m *Manager) endAll() []*node.Request {
 	holds := m.dog.live()
 	for _, h := range holds {
@@ -325,10 +326,11 @@ func (m *Manager) ending() bool {
 	}
 }
 
-// quorum returns how many nodes are one.
+// quorum returns the size of a majority.
 func (m *Manager) quorum() int { return quorum.Size(m.cfg.nodes) }
 
-// post sends a request to node i; a full queue is an answer too.
+// post queues a request for node i. If the node refuses it, to receives the error at
+// once.
 func (m *Manager) post(i int, req *node.Request, to node.Receiver) {
 	if !m.nodes[i].Post(req, to) {
 		err := errOverloaded
@@ -339,8 +341,8 @@ func (m *Manager) post(i int, req *node.Request, to node.Receiver) {
 	}
 }
 
-// timer returns a timer from the Manager's pool, for putTimer. (A pool of the
-// package would hand timers from one synctest bubble to another.)
+// timer returns a timer from the Manager's pool; putTimer returns it there. (A pool of
+// the package would move timers from one synctest bubble to another.)
 func (m *Manager) timer(d time.Duration) *time.Timer {
 	if t, ok := m.timers.Get().(*time.Timer); ok {
 		t.Reset(d)
@@ -354,8 +356,8 @@ func (m *Manager) putTimer(t *time.Timer) {
 	m.timers.Put(t)
 }
 
-// signals is a pool of channels of capacity 1 that are never closed. A channel is put back
-// when nobody sends to it any more. (A pool of the package would hand channels from one
+// signals is a pool of channels of capacity 1 that are never closed. A channel goes back
+// to the pool after the last send. (A pool of the package would move channels from one
 // synctest bubble to another.)
 type signals struct{ pool sync.Pool }
 
@@ -368,13 +370,13 @@ func (s *signals) get() chan struct{} {
 
 func (s *signals) put(c chan struct{}) {
 	select {
-	case <-c: // sent, and not waited for
+	case <-c: // sent and not received
 	default:
 	}
 	s.pool.Put(c)
 }
 
-// nodeErrors lists the nodes that have an error.
+// nodeErrors lists the errors of the nodes that have one.
 func (m *Manager) nodeErrors(errs []error) []*NodeError {
 	var list []*NodeError
 	for i, err := range errs {
@@ -389,7 +391,7 @@ func (m *Manager) nodeError(i int, err error) *NodeError {
 	return &NodeError{Node: i, Addr: m.nodes[i].Addr(), Err: err}
 }
 
-// checkNodes refuses a list of nodes that cannot be a quorum.
+// checkNodes refuses a list of nodes that cannot form a quorum.
 func checkNodes(nodes []rueidis.ClientOption) error {
 	if len(nodes) == 0 || len(nodes) > MaxNodes {
 		return &InvalidError{
@@ -419,7 +421,7 @@ func checkNodes(nodes []rueidis.ClientOption) error {
 	return nil
 }
 
-// checkAddress refuses what is no address of one server.
+// checkAddress refuses an address that does not name one server.
 func checkAddress(i int, node *rueidis.ClientOption) error {
 	addr := node.InitAddress[0]
 	dialled := node.DialCtxFn != nil || node.DialFn != nil
@@ -433,7 +435,7 @@ func checkAddress(i int, node *rueidis.ClientOption) error {
 		bad.Bound, bad.Fix = "is a list of addresses", `split it: Addrs(strings.Split(list, ",")...)`
 	case strings.TrimSpace(addr) != addr:
 		bad.Bound, bad.Fix = "has a space around the address", "trim it"
-	case (err != nil || port == "") && !dialled: // by their own function, users may name nodes as they like
+	case (err != nil || port == "") && !dialled: // a user's dial function may use other names
 		bad.Bound, bad.Fix = "has to be host:port", "add the port, 6379 as a rule; an IPv6 address stands in brackets: [::1]:6379"
 	default:
 		return nil
@@ -441,7 +443,7 @@ func checkAddress(i int, node *rueidis.ClientOption) error {
 	return bad
 }
 
-// normalise makes spellings of one address equal.
+// normalise returns the same text for different spellings of one address.
 func normalise(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

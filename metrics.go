@@ -23,24 +23,23 @@ func WithMeterProvider(mp metric.MeterProvider) Option {
 	})
 }
 
-// WithNameAttribute puts names on metrics: f returns what the metrics of a lease show as
-// quorumlock.name, and should collapse what varies ("invoice/4711" to "invoice/*"), because
-// each text makes time series of its own. "" leaves it out. Each call of Acquire and the
-// like calls f once, perhaps beside others, and f must not block. Default none; spans always
-// show the whole name.
+// WithNameAttribute puts names on metrics: f returns the attribute quorumlock.name for
+// the metrics of a lease. f should collapse variable parts ("invoice/4711" to
+// "invoice/*"), because each text makes time series of its own. "" leaves the attribute
+// out. Each acquisition calls f once, concurrently with others, and f must not block.
+// Default none; spans always show the whole name.
 func WithNameAttribute(f func(name string) string) Option {
 	return managerOption(func(c *config) { c.telemetry.nameOf = f })
 }
 
-// providers are what the options gave; nil for none.
+// providers are the providers of the options; nil for none.
 type providers struct {
 	tracers trace.TracerProvider
 	meters  metric.MeterProvider
 	nameOf  func(name string) string
 }
 
-// instruments are the metrics of a Manager. Nil is none, and every method does nothing
-// then.
+// instruments are the metrics of a Manager. With a nil pointer every method does nothing.
 type instruments struct {
 	nameOf func(name string) string
 
@@ -131,8 +130,9 @@ func addressOf(addr string) []attribute.KeyValue {
 	return attrs
 }
 
-// operationAttributes returns the attributes of an answer of one node. That another has
-// the lock is an answer; what is no answer is an error.
+// operationAttributes returns the attributes of the answer of one node. A refusal,
+// because another owner has the lock, is an answer and no error; a missing answer is an
+// error.
 func operationAttributes(address []attribute.KeyValue, kind node.Kind, status node.Status) metric.MeasurementOption {
 	attrs := append([]attribute.KeyValue{attrOp.String(kind.String()), attrOutcome.String(status.String())}, address...)
 	switch status {
@@ -150,8 +150,8 @@ func (i *instruments) close() {
 	}
 }
 
-// label returns what the measurements of a name carry for it, "" for nothing. It calls the
-// user's function, so nobody calls it under a mutex: a call does once, at its beginning.
+// label returns the attribute of a name on metrics, "" for none. It calls the user's
+// function, so it must not be called under a mutex. Each acquisition calls it once.
 func (i *instruments) label(name string) string {
 	if i == nil || i.nameOf == nil {
 		return ""
@@ -237,7 +237,7 @@ func (i *instruments) risk(label string, change int64) {
 	}
 }
 
-// node counts an answer of node n to a request, by how long it took; 0 if it was not sent.
+// node records how long node n took to answer a request; 0 if it was not sent.
 func (i *instruments) node(n int, kind node.Kind, reply *node.Reply, now func() time.Duration) {
 	if i == nil {
 		return

@@ -9,15 +9,15 @@ import (
 	"github.com/quorumlock/quorumlock/internal/node"
 )
 
-// skewDoubt is how far a node's clock may be from the others' before it is worth a
-// warning. Leases do not depend on it; tokens and places in queues do.
+// skewDoubt is how far a node's clock may be from the others' without a warning. Leases
+// do not depend on it; tokens and positions in queues do.
 const skewDoubt = time.Second
 
-// sameStall is within which time of each other the steps of nodes' clocks may come from
-// one stall of our own.
+// sameStall is the largest time between the steps of several nodes' clocks that one stall
+// of our own clock may explain.
 const sameStall = 30 * time.Second
 
-// clockStep is a node's clock that was stepped forward.
+// clockStep is a forward step of a node's clock.
 type clockStep struct {
 	node int
 	by   time.Duration
@@ -29,14 +29,14 @@ func (s *clockStep) Error() string {
 	return fmt.Sprintf("the node's clock was stepped forward by %v", s.by.Round(time.Millisecond))
 }
 
-// clockSteps remembers the steps of nodes' clocks for as long as an attempt, or a
-// judgement of whose clock was stepped, may ask for them.
+// clockSteps keeps the recent steps of nodes' clocks, as long as an attempt or
+// ownClockStepped may need them.
 type clockSteps struct {
 	mu     sync.Mutex
 	recent []*clockStep
 }
 
-// add remembers a step, and forgets those that nobody asks for any more. c.mu is held.
+// add adds a step, and drops those that are too old to be needed. c.mu is held.
 func (c *clockSteps) add(step *clockStep) {
 	c.recent = slices.DeleteFunc(c.recent, func(old *clockStep) bool { return old.at < step.at-time.Minute })
 	c.recent = append(c.recent, step)
@@ -54,8 +54,8 @@ func (c *clockSteps) last(node int) *clockStep {
 	return nil
 }
 
-// admit refuses a node that is not independent of the others, and doubts one that may
-// not be, or may lose locks.
+// admit refuses a node that is not independent of the others. It warns about a node that
+// may not be independent, or that may lose locks.
 func (m *Manager) admit(i int, id node.Identity) (warning, err error) {
 	var doubts []error
 	if id.Unchecked != nil {
@@ -88,8 +88,8 @@ func (m *Manager) admit(i int, id node.Identity) (warning, err error) {
 	return join(doubts...), nil
 }
 
-// skew returns how far a node's clock is from the median of all that are known; 0 with
-// fewer than three, which have no middle.
+// skew returns how far a node's clock is from the median of all known clocks; 0 with
+// fewer than three, because two clocks do not show which one is off.
 func (m *Manager) skew(i int) time.Duration {
 	own, ok := m.nodes[i].Reading()
 	median, known := m.medianOffset()
@@ -99,7 +99,7 @@ func (m *Manager) skew(i int) time.Duration {
 	return own.Offset - median
 }
 
-// onHealth reports a node that came, went, cannot vote, or is in doubt.
+// onHealth reports a change of a node: it votes, stops voting, or has a warning.
 func (m *Manager) onHealth(i int, h node.Health) {
 	select {
 	case m.greeted <- struct{}{}:
@@ -107,7 +107,7 @@ func (m *Manager) onHealth(i int, h node.Health) {
 	}
 	e := NodeChanged{Node: i, Addr: m.nodes[i].Addr(), Err: h.Err, QuarantinedFor: h.QuarantineLeft(), Warning: h.Warning}
 	switch {
-	case h.Withheld: // it is connected, and its answers count: what it is stays on record
+	case h.Withheld: // it is connected and its answers count, so its identity stays on record
 	case h.Err != nil:
 		m.mu.Lock()
 		m.ids[i] = node.Identity{} // the next server at this address is judged anew
@@ -132,8 +132,8 @@ func (m *Manager) onHealth(i int, h node.Health) {
 	m.bus.send(e)
 }
 
-// onClockStep takes a node whose clock was stepped. After a step forward, its keys
-// expire so much earlier than every lease counts on.
+// onClockStep handles a step of a node's clock. After a step forward, the node's keys
+// expire that much earlier than the leases assume.
 func (m *Manager) onClockStep(i int, by time.Duration) {
 	m.warn("a node's clock was stepped: let it slew", "node", i, "addr", m.nodes[i].Addr(), "by", by.Round(time.Millisecond))
 	if by <= 0 {
@@ -143,7 +143,7 @@ func (m *Manager) onClockStep(i int, by time.Duration) {
 	step := &clockStep{node: i, by: by, at: at}
 	m.steps.mu.Lock()
 	m.steps.add(step)
-	holds := m.dog.live() // with the mutex held: a grant is either among them or finds the step
+	holds := m.dog.live() // with the mutex held: each grant is either among these or finds the step
 	m.steps.mu.Unlock()
 	for _, h := range holds {
 		h.applyClockStep(step)
@@ -155,9 +155,9 @@ func (m *Manager) onClockStep(i int, by time.Duration) {
 	}
 }
 
-// ownClockStepped reports whether a step that was found then is of the node's clock and
-// not of ours, because a quorum of the others has answered since and their clocks went
-// on; and whether that will not change.
+// ownClockStepped reports whether the step that was found at since is of the node's own
+// clock and not of ours: then a quorum of the other nodes has answered since, without a
+// step. sure means that this answer will not change.
 func (m *Manager) ownClockStepped(i int, since time.Duration) (own, sure bool) {
 	steady, stepped := 0, 1
 	for j, n := range m.nodes {
@@ -174,9 +174,9 @@ func (m *Manager) ownClockStepped(i int, since time.Duration) (own, sure bool) {
 	return own, own || len(m.nodes)-stepped < m.quorum()
 }
 
-// clusterTime returns the nodes' clock at an instant of our steady clock: the median of
-// what is known of them, so that all nodes and all clients agree on it, whatever this
-// machine's wall clock says.
+// clusterTime returns the nodes' time at an instant of our steady clock: the median of
+// the known node clocks. So all clients agree on it, whatever this machine's wall clock
+// shows.
 func (m *Manager) clusterTime(at time.Duration) time.Duration {
 	if median, known := m.medianOffset(); known > 0 {
 		return at + median
@@ -184,8 +184,8 @@ func (m *Manager) clusterTime(at time.Duration) time.Duration {
 	return time.Duration(m.clock.Time(m.clock.Now()).UnixNano())
 }
 
-// medianOffset returns the lower median of the nodes' clocks minus our steady one, and of
-// how many nodes it is.
+// medianOffset returns the lower median of the nodes' clocks minus our steady clock, and
+// how many clocks are known.
 func (m *Manager) medianOffset() (median time.Duration, known int) {
 	var offsets [MaxNodes]time.Duration
 	for _, n := range m.nodes {

@@ -5,13 +5,13 @@ import (
 	"sync/atomic"
 )
 
-// ownLocks finds the holds of this Manager by their lock, so that a caller that is refused
-// learns whether its own Manager has the lock. Nothing is kept before the first refusal:
+// ownLocks finds the holds of this Manager by their lock, so that a refused caller learns
+// whether its own Manager has the lock. It is empty before the first refusal, because
 // most Managers never meet one.
 type ownLocks struct {
 	used atomic.Bool
 
-	mu    sync.Mutex // taken after a hold's
+	mu    sync.Mutex // taken after a hold's mutex
 	holds map[string]*hold
 }
 
@@ -20,7 +20,7 @@ func (o *ownLocks) has(m *Manager, lock, owner string) bool {
 	o.mu.Lock()
 	if !o.used.Swap(true) {
 		o.holds = map[string]*hold{}
-		// A grant from now on adds itself, and one from before is in here.
+		// Later grants add themselves; earlier ones are in the watchdog's list.
 		for _, h := range m.dog.live() {
 			o.holds[h.lock] = h
 		}
@@ -35,7 +35,7 @@ func (o *ownLocks) has(m *Manager, lock, owner string) bool {
 	return !h.over && ownerOf(h.value) == owner
 }
 
-// add takes a new hold. h.mu is held, and the watchdog knows the hold.
+// add adds a new hold. h.mu is held, and the watchdog has the hold.
 func (o *ownLocks) add(h *hold) {
 	if !o.used.Load() {
 		return
@@ -45,7 +45,7 @@ func (o *ownLocks) add(h *hold) {
 	o.holds[h.lock] = h
 }
 
-// remove takes a hold that is over. h.mu is held.
+// remove removes a hold that is over. h.mu is held.
 func (o *ownLocks) remove(h *hold) {
 	if !o.used.Load() {
 		return

@@ -2,10 +2,11 @@ package quorumlock
 
 import "time"
 
-// Warnings about leases that look like mistakes of the program. Each comes once for a
-// Manager: they are hints for the author of the program, and no measure.
+// Warnings about leases that look like mistakes of the program. A Manager gives each
+// warning once, because it is a hint for the author of the program and does not count
+// anything.
 
-// forgottenAfter is for how long a lease is renewed, at least, before it looks forgotten.
+// forgottenAfter is how long a lease must have been renewed, at least, to look forgotten.
 const forgottenAfter = time.Minute
 
 // remind warns when the lease on a hold that is being renewed looks forgotten, or when a
@@ -28,7 +29,7 @@ func (h *hold) remind(now time.Duration) {
 	}
 }
 
-// waitsSince reports whether a caller has waited for a hold since then.
+// waitsSince reports whether a caller has waited for the hold since before then.
 func (q *localQueue) waitsSince(h *hold, then time.Duration) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -43,15 +44,15 @@ func (q *localQueue) waitsSince(h *hold, then time.Duration) bool {
 	return false
 }
 
-// selfish warns of a caller that a lease of its own Manager has refused for longer than a
-// TTL.
+// selfish warns when a lease of the caller's own Manager has refused the caller for
+// longer than a TTL.
 func (w *waiter) selfish(held *HeldError) {
 	if held.Self && !w.once && w.m.clock.Now()-w.arrived > w.terms.ttl {
 		w.m.warnOfSelf(w.name())
 	}
 }
 
-// warnOfSelf warns of a caller that waits for a name which its own Manager holds.
+// warnOfSelf warns, once, that a caller waits for a name which its own Manager holds.
 func (m *Manager) warnOfSelf(name string) {
 	if !m.selfWarned.Swap(true) {
 		m.warn("a caller waits for a name that this Manager holds itself; if the caller is the holder, it waits for ever, "+

@@ -5,13 +5,13 @@ import (
 	"sync/atomic"
 )
 
-// reporter runs what belongs to others, log handlers and span processors, in a
-// goroutine of its own: one that blocks must hold up neither the watchdog nor a
-// node's worker. The spans of a call start and end in the caller's.
+// reporter runs the user's code, log handlers and span processors, in a goroutine of its
+// own: code that blocks must hold up neither the watchdog nor a node's worker. The spans
+// of a call start and end in the caller's goroutine.
 type reporter struct {
-	// waiting has capacity 256; what does not fit is dropped and counted, so
-	// that add never blocks. Never closed: a lease that somebody watches may
-	// report its end while Close ends.
+	// waiting has capacity 256. Reports that do not fit are dropped and counted, so that
+	// add never blocks. Never closed: a lease with a watch may report its end while Close
+	// ends.
 	waiting chan func()
 	dropped atomic.Int64
 	halt    chan struct{} // closed by stop
@@ -22,7 +22,7 @@ func newReporter() *reporter {
 	return &reporter{waiting: make(chan func(), 256), halt: make(chan struct{}), done: make(chan struct{})}
 }
 
-// run is the reporter's goroutine. It ends after stop, when nothing waits.
+// run is the reporter's goroutine. It ends after stop, when no report waits.
 func (r *reporter) run(log *slog.Logger) {
 	defer close(r.done)
 	for {
@@ -48,7 +48,7 @@ func (r *reporter) pass(report func(), log *slog.Logger) {
 	}
 }
 
-// add files a report.
+// add queues a report, or drops and counts it.
 func (r *reporter) add(report func()) {
 	select {
 	case r.waiting <- report:
@@ -57,10 +57,10 @@ func (r *reporter) add(report func()) {
 	}
 }
 
-// stop lets run end when everything that waits has been reported.
+// stop lets run end after the queued reports.
 func (r *reporter) stop() { close(r.halt) }
 
-// warn logs for whoever has to look, without waiting for the handler.
+// warn logs a warning without waiting for the handler.
 func (m *Manager) warn(message string, args ...any) {
 	m.reporter.add(func() { m.cfg.log.Warn("quorumlock: "+message, args...) })
 }

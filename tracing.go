@@ -17,8 +17,8 @@ import (
 // scope names the library in telemetry: its module path, with the module's version.
 const scope = "github.com/quorumlock/quorumlock"
 
-// version returns the version of this module in the program that runs, "" if the build
-// does not tell.
+// version returns the version of this module in the running program, "" if the build does
+// not record it.
 var version = sync.OnceValue(func() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -59,11 +59,11 @@ const (
 // ignored. A processor's OnStart and OnEnd run in the calls themselves, but those of
 // quorumlock.hold in a goroutine of the Manager's.
 //
-// The spans are quorumlock.acquire, from the call to the lease or the error, with links to
-// the holders that the call waited behind: each that a node named, and in the queue of this
-// process the one at the call's arrival and the one right before it; quorumlock.release;
-// and, when a lease has ended, quorumlock.hold with the times of the lease and a link to
-// its acquire span.
+// The spans are quorumlock.acquire, quorumlock.release and quorumlock.hold. The acquire
+// span lasts from the call to the lease or the error. It links to the holders that the
+// call waited behind: each holder that a node named, and in the queue of this process the
+// holder at the call's arrival and the one right before it. The hold span is made when a
+// lease has ended, with the times of the lease and a link to its acquire span.
 func WithTracerProvider(tp trace.TracerProvider) Option {
 	return managerOption(func(c *config) {
 		if tp != nil {
@@ -72,10 +72,10 @@ func WithTracerProvider(tp trace.TracerProvider) Option {
 	})
 }
 
-// telemetry makes the spans and metrics of a Manager. A call that has no provider, neither
-// the Manager's nor in its context, makes no span and costs a look at its context.
+// telemetry makes the spans and metrics of a Manager. A call without a provider, neither
+// the Manager's nor one in its context, makes no span and costs one read of its context.
 type telemetry struct {
-	tracer trace.Tracer // of the option; nil without
+	tracer trace.Tracer // of the option; nil without the option
 	meters *instruments // nil without a provider
 }
 
@@ -107,9 +107,9 @@ func (t *telemetry) tracerFor(ctx context.Context) trace.Tracer {
 	return nil
 }
 
-// acquireSpan is the telemetry of one call that acquires. Nil is none, and every method
-// does nothing then. Its methods are for the goroutine of the call: they run the code of a
-// span, which may be anybody's.
+// acquireSpan is the telemetry of one call that acquires. With a nil pointer every method
+// does nothing. Only the goroutine of the call may use it, because its methods run the
+// code of a span, which may be a user's.
 type acquireSpan struct {
 	t        *telemetry
 	ctx      context.Context
@@ -121,7 +121,7 @@ type acquireSpan struct {
 	waiting  time.Time // since the first refusal; zero before
 	attempts int
 	holder   string            // the owner that the call waits behind
-	linked   trace.SpanContext // where the last link leads
+	linked   trace.SpanContext // the target of the last link
 }
 
 func (t *telemetry) startAcquire(ctx context.Context, name string, wait bool, quorum, nodes int) *acquireSpan {
@@ -159,9 +159,9 @@ func (r *spanRef) traceParent() string {
 	return "00-" + sc.TraceID().String() + "-" + sc.SpanID().String() + "-" + sc.TraceFlags().String()
 }
 
-// waits notes that the call cannot have the lease at once. obstacle is what it waits for;
-// nil is not known. A call that asks once counts as no wait: many of them would drown the
-// waits in the percentiles.
+// waits records that the call cannot have the lease at once. obstacle is the reason; nil
+// if it is unknown. A call that asks once does not count as a wait: many such calls would
+// hide the real waits in the percentiles.
 func (s *acquireSpan) waits(obstacle error) {
 	if s == nil {
 		return
@@ -177,15 +177,15 @@ func (s *acquireSpan) waits(obstacle error) {
 	case errors.As(obstacle, &held):
 		s.behind(&held.Holder)
 	case errors.As(obstacle, &short):
-		if s.holder != "no quorum" { // once in a row
+		if s.holder != "no quorum" { // not twice in a row
 			s.holder = "no quorum"
 			s.span.AddEvent("no quorum", trace.WithAttributes(attrReached.Int(short.Got)))
 		}
 	}
 }
 
-// behind links the span to a holder that the call waits behind, when it is another than
-// before.
+// behind links the span to the holder that the call waits behind, if the holder has
+// changed.
 func (s *acquireSpan) behind(h *Holder) {
 	if h.Owner == "" || h.Owner == s.holder {
 		return
@@ -197,8 +197,8 @@ func (s *acquireSpan) behind(h *Holder) {
 	}
 }
 
-// follows links the span to the lease of this process that ended before the call's turn
-// came.
+// follows links the span to the previous lease of this process, which ended before the
+// call's turn.
 func (s *acquireSpan) follows(previous *spanRef) {
 	if s == nil || s.span == nil || previous == nil || !s.span.IsRecording() {
 		return
@@ -206,8 +206,8 @@ func (s *acquireSpan) follows(previous *spanRef) {
 	s.link(previous.context)
 }
 
-// link links the span to a holder's, once in a row: a holder at the call's arrival is often
-// also the one right before it.
+// link links the span to a holder's span, but not twice in a row: the holder at the
+// call's arrival is often also the one right before it.
 func (s *acquireSpan) link(to trace.SpanContext, attrs ...attribute.KeyValue) {
 	if to.TraceID() == s.linked.TraceID() && to.SpanID() == s.linked.SpanID() {
 		return
@@ -216,7 +216,7 @@ func (s *acquireSpan) link(to trace.SpanContext, attrs ...attribute.KeyValue) {
 	s.span.AddLink(trace.Link{SpanContext: to, Attributes: attrs})
 }
 
-// refused notes an attempt that came to nothing.
+// refused counts a failed attempt.
 func (s *acquireSpan) refused(err error) {
 	if s == nil {
 		return
@@ -225,7 +225,7 @@ func (s *acquireSpan) refused(err error) {
 	s.waits(err)
 }
 
-// woken notes that a node has reserved the lock for the call since its last attempt.
+// woken records that a node has reserved the lock for the call since its last attempt.
 func (s *acquireSpan) woken() {
 	if s != nil && s.span != nil {
 		s.span.AddEvent("woken")
@@ -256,7 +256,7 @@ func (s *acquireSpan) end(l *Lease, err error) {
 	s.span.End(trace.WithTimestamp(now))
 }
 
-// ref returns the span for others to link to, nil without one.
+// ref returns the span as the target of links, nil without a span.
 func (s *acquireSpan) ref() *spanRef {
 	if s == nil || s.span == nil {
 		return nil
@@ -277,8 +277,8 @@ func (r *spanRef) link() trace.SpanStartOption {
 	return trace.WithLinks(trace.Link{SpanContext: r.context})
 }
 
-// parseTraceParent reads what a holder has stored with its lock: version 00 of the W3C's
-// header, or a later one that begins like it.
+// parseTraceParent parses the text that a holder stores with its lock: version 00 of the
+// W3C header, or a later version that begins in the same way.
 func parseTraceParent(text string) (trace.SpanContext, bool) {
 	const size = len("00-0123456789abcdef0123456789abcdef-0123456789abcdef-01")
 	if len(text) < size || text[2] != '-' || text[35] != '-' || text[52] != '-' || text[:2] == "ff" {
@@ -350,8 +350,8 @@ func (t *telemetry) held(l *Lease, now time.Duration) {
 }
 
 // setStatus marks a span as failed when the call has failed. A name that is taken, and a
-// caller that has given up, are outcomes. The description is the same for all errors of a
-// kind: values would make one group of each.
+// caller that has given up, are outcomes and no failures. The description is the same for
+// all errors of a kind: with values in it, each would form a group of its own.
 func setStatus(span trace.Span, err error) {
 	kind := errorType(err)
 	if kind == "" || !span.IsRecording() {
@@ -369,7 +369,7 @@ var descriptions = map[string]string{
 	"other":     "the call failed",
 }
 
-// errorType returns what an error is as error.type, "" for an outcome that is no failure.
+// errorType returns the error.type of an error, "" for an outcome that is no failure.
 func errorType(err error) string {
 	switch kind := outcome(err); kind {
 	case "ok", "held", "cancelled", "released", "closed":
@@ -379,7 +379,7 @@ func errorType(err error) string {
 	}
 }
 
-// outcome names what came of a call.
+// outcome returns the name of a call's outcome.
 func outcome(err error) string {
 	switch {
 	case err == nil:

@@ -10,19 +10,19 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// transition is what a step has done.
+// transition is the result of a step.
 type transition struct {
 	quorum.Output
 	now   time.Duration
-	over  bool   // by this step
-	lost  bool   // the same, and not by a release
-	ended *Lease // by this step; nil where the hold carried none
+	over  bool   // the step ended the hold
+	lost  bool   // the step ended the hold, and not by a release
+	ended *Lease // the lease that the step ended; nil if the hold carried none
 }
 
-// step takes one input through the decisions on a hold and does what they ask for,
-// except Begin and Heal, which are the caller's to post. It is the one place where a
-// hold and its lease change, so that each lease has one line of events. with runs under
-// the hold's mutex, if the hold is not over, before the step.
+// step applies one input to a hold and carries out the effects, except Begin and Heal,
+// which the caller posts. A hold and its lease change nowhere else, so the events of each
+// lease have one order. with runs under the hold's mutex before the step, unless the hold
+// is over.
 func (h *hold) step(in quorum.Input, with func()) transition {
 	h.mu.Lock()
 	s := h.stepLocked(in, with)
@@ -31,8 +31,8 @@ func (h *hold) step(in quorum.Input, with func()) transition {
 	return s
 }
 
-// tick takes that time has passed, and begins a round if one may start now, to go with
-// others: a little before it is due. live is false for a hold that was over before.
+// tick applies the passing of time. It begins a round that is due, or due soon enough to
+// go together with other holds. live is false if the hold was over before.
 func (h *hold) tick(now time.Duration, heal *healing) (live, begin bool) {
 	h.mu.Lock()
 	live = !h.over
@@ -47,7 +47,7 @@ func (h *hold) tick(now time.Duration, heal *healing) (live, begin bool) {
 	return live, begin
 }
 
-// notify has the rest of the Manager know what a step has ended. h.mu is not held.
+// notify reports the end of a lease to the rest of the Manager. h.mu is not held.
 func (h *hold) notify(s *transition) {
 	if s.ended != nil {
 		h.m.telemetry.held(s.ended, s.now)
@@ -57,7 +57,8 @@ func (h *hold) notify(s *transition) {
 	}
 }
 
-// stepLocked is step for a caller that holds h.mu and calls notify, or does its work.
+// stepLocked is step for a caller that holds h.mu. The caller calls notify, or does the
+// same itself.
 func (h *hold) stepLocked(in quorum.Input, with func()) (s transition) {
 	s.now = h.m.clock.Now()
 	if h.over {
@@ -67,7 +68,7 @@ func (h *hold) stepLocked(in quorum.Input, with func()) (s transition) {
 		with()
 	}
 	jumped := h.m.clock.Jumped()
-	// Found past the deadline itself: nobody in this process looked in time.
+	// A deadline that has passed means that no goroutine of this process ran in time.
 	in.Jump = jumped != h.jumped || s.now > h.machine.Deadline() && h.machine.Deadline() > 0
 	h.jumped = jumped
 	in.Lag = h.m.dog.expectedLag()
@@ -76,8 +77,8 @@ func (h *hold) stepLocked(in quorum.Input, with func()) (s transition) {
 	switch h.machine.State() {
 	case quorum.StateLost:
 		h.over = true
-		// The guard is for work to stop in, and S is until when Remaining said that it
-		// may go on.
+		// The guard starts at S, because Remaining allowed work until then. The keys stay
+		// for the guard, so that work can stop.
 		h.remains = max(s.now, h.machine.Stop()) + h.terms.Guard
 		h.m.dog.schedule(h, h.remains)
 		h.lease.endLocked(h.lossLocked(s.now))
@@ -104,7 +105,7 @@ func (h *hold) stepLocked(in quorum.Input, with func()) (s transition) {
 	return s
 }
 
-// lossLocked returns why the hold was lost. h.mu is held.
+// lossLocked returns the error of a lost hold. h.mu is held.
 func (h *hold) lossLocked(now time.Duration) error {
 	at := h.m.clock.Time(now)
 	until := at
@@ -117,8 +118,8 @@ func (h *hold) lossLocked(now time.Duration) error {
 	}}
 }
 
-// settle announces what a step of a live hold has changed, and plans the next. h.mu is
-// held.
+// settle announces the effects of a step of a live hold, and schedules the next step.
+// h.mu is held.
 func (h *hold) settle(now time.Duration, out quorum.Output) {
 	if h.lease.err == nil {
 		h.lease.stop.Store(int64(h.machine.Stop()))
@@ -150,11 +151,11 @@ func (h *hold) settle(now time.Duration, out quorum.Output) {
 	if out.Events&quorum.AtRisk != 0 {
 		h.lease.sendAtRisk(now)
 	}
-	h.m.dog.schedule(h, max(now, h.machine.Wake())) // from now on it can be late for it
+	h.m.dog.schedule(h, max(now, h.machine.Wake())) // not before now: the watchdog's delay counts from this wake
 }
 
-// nextRound returns a renewal interval with its jitter, −5 % … +10 %: up to 5 % more of
-// earliness comes from going together with other holds.
+// nextRound returns a renewal interval with its jitter, −5 % … +10 %. A round may start
+// up to 5 % of the interval earlier still, to go together with other holds.
 func (h *hold) nextRound() time.Duration {
 	return time.Duration(float64(h.terms.interval) * (0.95 + 0.15*rand.Float64()))
 }
@@ -217,8 +218,8 @@ func (l *Lease) sendAtRisk(now time.Duration) {
 	h.m.bus.send(e)
 }
 
-// endLocked ends the lease, in the order that readers may rely on, unless it has ended.
-// The hold's mutex is held.
+// endLocked ends the lease, unless it has ended, in the order that readers rely on. The
+// hold's mutex is held.
 func (l *Lease) endLocked(err error) {
 	if l.err != nil {
 		return
@@ -240,8 +241,8 @@ func (l *Lease) endLocked(err error) {
 	}
 }
 
-// latest puts v into a channel of capacity 1, in place of what was not read. The caller
-// is the only sender.
+// latest sends v on a channel of capacity 1, and replaces a value that was not read. The
+// caller is the only sender.
 func latest[T any](c chan T, v T) {
 	select {
 	case <-c:

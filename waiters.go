@@ -16,45 +16,45 @@ import (
 )
 
 // minGrace and maxGrace bound how long a node reserves a lock for the waiter that it has
-// woken: within that time the waiter has to ask for it.
+// woken. The waiter must ask for the lock within that time.
 const (
 	minGrace = 20 * time.Millisecond
 	maxGrace = 200 * time.Millisecond
 )
 
-// waiter is one call that acquires, for as long as nodes may know its ticket: until it
-// gives up, or until every node has granted the lease that it got. Its decisions are
-// those of quorum.Waiter; this type carries them out.
+// waiter is one call that acquires. It lives as long as nodes may know its ticket: until
+// the call gives up, or until every node has granted its lease. quorum.Waiter makes its
+// decisions; this type carries them out.
 type waiter struct {
 	m     *Manager
 	terms *terms
 	lock  string
-	once  bool            // TryAcquire's
-	ctx   context.Context // ends with the caller's, or when it has waited long enough
+	once  bool            // asks once, as TryAcquire does
+	ctx   context.Context // ends with the caller's context, or at WithWait's bound
 	call  *acquireSpan    // nil without telemetry
 
-	ticket  string        // the member of the nodes' queues
-	place   string        // in them: the instant of the call, µs of the cluster's time
-	arrived time.Duration // the same by the validity clock
-	local   *localQueue   // of callers in this process; nil before it met contention
+	ticket  string        // the member of the nodes' queues; "" for none
+	place   string        // the score in the queues: the instant of the call, µs of the cluster's time
+	arrived time.Duration // the same instant by the validity clock
+	local   *localQueue   // of callers in this process; nil before this one enters it
 	id      quorum.CallerID
 
-	// bell has capacity 1: the machine has another At. Never closed.
+	// bell has capacity 1 and means that the machine has another At. Never closed.
 	bell chan struct{}
-	// turn has capacity 1: it is the caller's turn in this process. Sent once for each
-	// time that it enters the queue, never closed.
+	// turn has capacity 1 and means that the caller's turn in this process has come. Sent
+	// once for each time that the caller enters the queue, never closed.
 	turn chan turn
 
 	mu       sync.Mutex
 	machine  quorum.Waiter
-	attempt  *attempt // that got the lease
-	enrolled bool     // wake-ups for the ticket lead here
+	attempt  *attempt // the one that got the lease
+	enrolled bool     // waiters.byTicket has the ticket
 	woken    bool     // a node has reserved the lock since the last attempt began
 }
 
 // waiters finds waiters by their tickets.
 type waiters struct {
-	subscribing atomic.Bool // there was contention: the nodes wake this Manager
+	subscribing atomic.Bool // there was contention, so the nodes are to wake this Manager
 	left        atomic.Bool // the last attempt was not answered in time, see quorum.Waiter.Left
 	last        atomic.Uint64
 
@@ -84,7 +84,7 @@ func (m *Manager) newWaiter(ctx context.Context, lock string, t *terms, once boo
 	return w
 }
 
-// config describes the waiter to its machine.
+// config returns the waiter's configuration for its machine.
 func (w *waiter) config(notBefore time.Duration, enqueued bool) quorum.WaiterConfig {
 	c := quorum.WaiterConfig{
 		Nodes: w.terms.Nodes, Arrived: w.arrived, NotBefore: notBefore, Once: w.once, Enqueued: enqueued,
@@ -101,7 +101,7 @@ func (w *waiter) config(notBefore time.Duration, enqueued bool) quorum.WaiterCon
 // name returns the name of the lock.
 func (w *waiter) name() string { return w.lock[len(w.m.cfg.prefix):] }
 
-// prepare makes what a waiter needs that waits.
+// prepare makes the ticket and the channels of a waiter, once.
 func (w *waiter) prepare() {
 	if w.bell != nil {
 		return
@@ -120,7 +120,7 @@ func (w *waiter) prepare() {
 	w.ticket = string(strconv.AppendInt(b, w.m.grace().Milliseconds(), 10))
 }
 
-// enrol has wake-ups for the ticket lead to the waiter.
+// enrol directs wake-ups for the ticket to this waiter.
 func (w *waiter) enrol() {
 	s := &w.m.waiters
 	s.mu.Lock()
@@ -132,7 +132,7 @@ func (w *waiter) enrol() {
 	w.enrolled = true
 }
 
-// forget ends that, and reports whether it was so.
+// forget reverses enrol, and reports whether the ticket was enrolled.
 func (w *waiter) forget() bool {
 	s := &w.m.waiters
 	s.mu.Lock()
@@ -145,7 +145,7 @@ func (w *waiter) forget() bool {
 	return was
 }
 
-// grace is how long the nodes are to reserve a lock for us: a few round trips.
+// grace is how long the nodes are to reserve a lock for this process: a few round trips.
 func (m *Manager) grace() time.Duration {
 	var trips [MaxNodes]time.Duration
 	known := 0
@@ -165,15 +165,15 @@ func (m *Manager) grace() time.Duration {
 	return min(max(4*trips[known/2], minGrace), maxGrace)
 }
 
-// wakeUps translates what a node publishes.
+// wakeUps translates the kinds of messages that a node publishes.
 var wakeUps = map[node.WakeKind]quorum.WakeUp{
 	node.WakeReserved: quorum.WakeReserved,
 	node.WakeNext:     quorum.WakeNext,
 	node.WakeAskAgain: quorum.WakeAskAgain,
 }
 
-// onWake takes a wake-up. Only those for tickets of this Manager count: anybody who may
-// publish could send others.
+// onWake handles a wake-up. It ignores tickets of other Managers: any client that may
+// publish could send such a message.
 func (m *Manager) onWake(i int, kind node.WakeKind, ticket, lock string) {
 	what, known := wakeUps[kind]
 	if !known || !strings.HasPrefix(ticket, m.id) || !strings.HasPrefix(lock, m.cfg.prefix) {
@@ -181,7 +181,7 @@ func (m *Manager) onWake(i int, kind node.WakeKind, ticket, lock string) {
 	}
 	w := m.waiters.find(ticket)
 	if w == nil {
-		if kind == node.WakeReserved { // nobody waits with it any more
+		if kind == node.WakeReserved { // nobody uses the ticket any more
 			m.pass(i, lock, ticket)
 		}
 		return
@@ -203,24 +203,24 @@ func (m *Manager) onWake(i int, kind node.WakeKind, ticket, lock string) {
 	case quorum.ReactionPassOn:
 		m.pass(i, lock, ticket)
 	}
-	if w.local != nil && kind != node.WakeAskAgain { // that one says that the queue did not move
+	if w.local != nil && kind != node.WakeAskAgain { // it does not show that the queue moved
 		w.local.settled()
 	}
 }
 
-// pass takes a ticket out of a node's queue, and passes on what is reserved for it. It
-// never touches a lease.
+// pass removes a ticket from a node's queue, and lets the node reserve the lock for the
+// next waiter. It never touches a lease.
 func (m *Manager) pass(i int, lock, ticket string) {
 	if !m.enter() {
-		return // what is reserved is so for the grace
+		return // the reservation ends with the grace
 	}
 	defer m.inflight.Done()
 	_, now := m.clock.Both()
 	m.post(i, node.NewPass(lock, ticket, now+time.Minute), nobody{})
 }
 
-// onSubscribed takes that a node's wake-ups arrive from now on. The node may have woken
-// waiters before, and has them in its queue no more.
+// onSubscribed handles the start of a node's wake-ups. The node may have woken waiters
+// before the subscription, and removed them from its queue.
 func (m *Manager) onSubscribed(i int) {
 	m.waiters.mu.Lock()
 	m.waiters.subscribed = m.waiters.subscribed.With(i)
@@ -240,7 +240,7 @@ func (m *Manager) onSubscribed(i int) {
 	}
 }
 
-// subscribe has the nodes wake this Manager from now on: there is contention.
+// subscribe makes the nodes wake this Manager from now on, because there is contention.
 func (m *Manager) subscribe() {
 	if m.waiters.subscribing.Swap(true) {
 		return
@@ -275,9 +275,9 @@ func (w *waiter) begin() quorum.Ask {
 	return ask
 }
 
-// won notes that an attempt got the lease. What other nodes reserve for the waiter from
-// now on is one more vote. It returns those that refused the attempt and reserve the lock
-// already. a.mu is held.
+// won records that an attempt got the lease. A node that reserves the lock for the waiter
+// from now on is one more vote. won returns the nodes that refused the attempt and
+// already reserve the lock. a.mu is held.
 func (w *waiter) won(a *attempt, granted, refused quorum.Set) quorum.Set {
 	if w.ticket == "" {
 		return 0
@@ -298,7 +298,7 @@ func (w *waiter) won(a *attempt, granted, refused quorum.Set) quorum.Set {
 	return again
 }
 
-// vote notes the answer of a node that came after the grant.
+// vote records the answer of a node that arrives after the grant.
 func (w *waiter) vote(a *attempt, i int, granted bool) {
 	if w.ticket == "" {
 		return
@@ -315,8 +315,7 @@ func (w *waiter) vote(a *attempt, i int, granted bool) {
 	}
 }
 
-// done takes the ticket back, out of the queues as well, when the wait has come to
-// nothing.
+// done ends a waiter without a lease: its ticket leaves the queues.
 func (w *waiter) done() {
 	if w.ticket == "" {
 		return
@@ -328,14 +327,15 @@ func (w *waiter) done() {
 	w.leaveQueues(leave | passOn)
 }
 
-// unvoted returns the nodes that have not granted the lease, and taken the ticket out.
+// unvoted returns the nodes that have not granted the lease, and so may still queue the
+// ticket.
 func (w *waiter) unvoted() quorum.Set {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return quorum.All(w.terms.Nodes) &^ w.machine.Votes()
 }
 
-// leaveQueues takes the ticket out of the queues of these nodes.
+// leaveQueues removes the ticket from the queues of these nodes.
 func (w *waiter) leaveQueues(nodes quorum.Set) {
 	if nodes == 0 {
 		return
@@ -349,7 +349,7 @@ func (w *waiter) leaveQueues(nodes quorum.Set) {
 	}
 }
 
-// randomHex returns so many random hex digits.
+// randomHex returns n random hex digits.
 func randomHex(n int) string {
 	b := make([]byte, n/2)
 	_, _ = rand.Read(b) // never fails since Go 1.24

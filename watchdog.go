@@ -12,38 +12,38 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// errOverloaded says that more acquisitions wait for the node than it answers in time.
+// errOverloaded means that more acquisitions wait for the node than it answers in time.
 var errOverloaded = errors.New("overloaded: too many acquisitions wait for this node")
 
-// patience bounds the watchdog's sleep: its timer stands still while the
-// machine sleeps, and after a resume a lost lease has to be told soon.
+// patience bounds the watchdog's sleep. Its timer stands still while the machine is
+// suspended, and after a resume a lost lease has to be reported soon.
 const patience = 250 * time.Millisecond
 
-// together is how far ahead the watchdog looks for holds to renew in one
-// script, and the most that a round is early for it.
+// together is how far ahead the watchdog looks for holds to renew in one script, and at
+// most how early a round may start for that.
 const together = 100 * time.Millisecond
 
-// watchdog renews the holds of a Manager and has every loss reported in time. It is one
-// goroutine, whatever the number of leases, and it never waits for a node: it posts, and
-// the answers come in the goroutines of the nodes' workers.
+// watchdog renews the holds of a Manager and reports every loss in time. It is one
+// goroutine, whatever the number of leases. It never waits for a node: it posts requests,
+// and the workers' goroutines deliver the answers.
 //
-// Every change of a hold goes through hold.step, under the hold's mutex, so that each
-// lease has one line of events, whichever goroutine found them.
+// Every change of a hold goes through hold.step, under the hold's mutex. So the events of
+// each lease have one order, whichever goroutine causes them.
 type watchdog struct {
 	m      *Manager
 	signal chan struct{} // capacity 1: an earlier wake than the timer's; never closed
 	halt   chan struct{} // closed by stop
 	halted chan struct{} // closed by run when it ends
 
-	mu       sync.Mutex // taken after a hold's, never before
+	mu       sync.Mutex // taken after a hold's mutex, never before
 	holds    holdHeap
-	due      []*hold       // those that run is just looking at, some of them back in holds
-	asleep   time.Duration // until when; 0 while awake, when it needs no signal
-	used     bool          // a hold was scheduled since it fell asleep
-	rung     time.Duration // when it was signalled since it fell asleep; 0 for never
-	lag      quorum.Lag    // how late it has been
-	expected atomic.Int64  // how late it has to be expected to be, as holds are stepped with; read without mu
-	applied  time.Duration // every hold has been stepped with as much, or more
+	due      []*hold       // holds that run is processing; some are back in holds
+	asleep   time.Duration // the end of the sleep; 0 while awake, when it needs no signal
+	used     bool          // a hold was scheduled since the last sleep began
+	rung     time.Duration // the first signal since the sleep began; 0 for none
+	lag      quorum.Lag    // recent delays of the watchdog
+	expected atomic.Int64  // the expected delay, which each step of a hold uses; read without mu
+	applied  time.Duration // every hold has been stepped with this delay or a longer one
 }
 
 func newWatchdog(m *Manager) *watchdog {
@@ -64,7 +64,7 @@ func (d *watchdog) run() {
 	defer close(d.halted)
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	due, jumped := d.m.clock.Now(), d.m.clock.Jumped() // when it had to look, and before that
+	due, jumped := d.m.clock.Now(), d.m.clock.Jumped() // the instant of the due wake, and the clock's jumps until then
 	for {
 		now := d.m.clock.Now()
 		d.tend(now, d.take(now+together))
@@ -88,8 +88,8 @@ func (d *watchdog) run() {
 	}
 }
 
-// overdue returns since when the watchdog has had to be awake, by its timer or
-// by a signal, whichever was first.
+// overdue returns when the watchdog should have woken: by its timer or by a signal,
+// whichever was first.
 func (d *watchdog) overdue() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -99,11 +99,11 @@ func (d *watchdog) overdue() time.Duration {
 	return d.asleep
 }
 
-// measure takes note of how late the watchdog is through with what was due: its timer,
-// the scheduler, and all the other holds. Jumps of the clock since it stood at jumped do
-// not count, they are no sign of work. It reports whether that is so much worse than
-// before that every hold has to be stepped now: those that wake by what they were stepped
-// with last would be looked at too late.
+// measure records how late the watchdog finished what was due: the delay of its timer, of
+// the scheduler, and the work on all the other holds. Jumps of the clock since jumped was
+// read do not count, because they are no sign of load. It reports whether the delay has
+// grown so much that every hold has to be stepped now: a hold that wakes by its last step
+// would be checked too late.
 func (d *watchdog) measure(due, jumped time.Duration) bool {
 	now := d.m.clock.Now()
 	late := now - due - (d.m.clock.Jumped() - jumped)
@@ -120,7 +120,7 @@ func (d *watchdog) measure(due, jumped time.Duration) bool {
 	return true
 }
 
-// stepAll has every hold look when its end is, by how late the watchdog is.
+// stepAll steps every hold, so that its next wake allows for the expected delay.
 func (d *watchdog) stepAll() {
 	var heal healing
 	for _, h := range d.live() {
@@ -132,7 +132,7 @@ func (d *watchdog) stepAll() {
 // expectedLag returns the expected delay before a reader observes a loss.
 func (d *watchdog) expectedLag() time.Duration { return time.Duration(d.expected.Load()) }
 
-// take removes the holds that wake by then. The slice is good until the next sleep.
+// take removes the holds that wake by then. The slice is valid until the next sleep.
 func (d *watchdog) take(then time.Duration) []*hold {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -145,8 +145,8 @@ func (d *watchdog) take(then time.Duration) []*hold {
 	return d.due
 }
 
-// tend looks at holds whose time has come, and renews those that are due. Each goes back
-// to the heap by itself, unless it is over.
+// tend steps the holds that are due, and renews those whose round is due. Each step
+// returns the hold to the heap, unless the hold is over.
 func (d *watchdog) tend(now time.Duration, due []*hold) {
 	var renew, remnants []*hold
 	var heal healing
@@ -164,7 +164,8 @@ func (d *watchdog) tend(now time.Duration, due []*hold) {
 	}
 	d.heal(heal)
 	d.extend(renew)
-	// Not at once after a loss: the holder has the guard to stop working in.
+	// The release does not follow a loss at once: the holder has the guard to stop its
+	// work.
 	for _, req := range d.m.releaseAll(remnants) {
 		for i := range d.m.nodes {
 			d.m.post(i, req, nobody{})
@@ -172,8 +173,8 @@ func (d *watchdog) tend(now time.Duration, due []*hold) {
 	}
 }
 
-// releaseAll returns requests that delete the locks of holds that are over, which speeds
-// up their successors.
+// releaseAll returns requests that delete the locks of holds that are over, so that
+// waiters need not wait for the TTL.
 func (m *Manager) releaseAll(holds []*hold) (requests []*node.Request) {
 	_, now := m.clock.Both()
 	for holds := range slices.Chunk(holds, node.MaxLocks) {
@@ -201,7 +202,7 @@ func (m *Manager) releaseAll(holds []*hold) (requests []*node.Request) {
 	return requests
 }
 
-// sleep returns how long there is nothing to do, and false when there is nothing to come.
+// sleep returns how long the watchdog may sleep, and false when nothing is scheduled.
 func (d *watchdog) sleep() (time.Duration, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -210,8 +211,9 @@ func (d *watchdog) sleep() (time.Duration, bool) {
 	next := d.m.locals.agenda.earliest()
 	now := d.m.clock.Now()
 	if len(d.holds) == 0 {
-		// Nothing is measured until the next hold has it measured. One caller that acquires and
-		// releases in turn would wake the watchdog each time if it slept for ever at once.
+		// Without holds nothing is measured; the next hold starts it again. The watchdog
+		// still wakes once more: otherwise a single caller that acquires and releases in
+		// turn would signal it every time.
 		d.applied = 0
 		d.expected.Store(0)
 		d.asleep = next
@@ -224,24 +226,25 @@ func (d *watchdog) sleep() (time.Duration, bool) {
 		}
 		return max(d.asleep-now, 0), true
 	}
-	d.asleep = min(d.holds[0].wake, now+patience, next) // which may have gone by
+	d.asleep = min(d.holds[0].wake, now+patience, next) // possibly in the past
 	return max(d.asleep-now, 0), true
 }
 
-// wakeBy has the watchdog look at an instant that is earlier than it knows. d.mu is held.
+// wakeBy makes the watchdog wake at an instant, if its sleep ends later. d.mu is held.
 func (d *watchdog) wakeBy(at time.Duration) {
 	if at < d.asleep && d.rung == 0 {
 		d.rung = d.m.clock.Now()
 		select {
 		case d.signal <- struct{}{}:
-		default: // one that it has not taken yet, from before it fell asleep
+		default: // a signal from before the sleep is still in the channel
 		}
 	}
 }
 
-// schedule files a hold under the instant of its next wake; quorum.Never takes it out.
+// schedule puts a hold into the heap under its next wake; quorum.Never removes it.
 func (d *watchdog) schedule(h *hold, wake time.Duration) {
-	// Too early is put right when it wakes; moving it now costs more. Most answers end here.
+	// A wake that is too early corrects itself, and moving it now costs more. Most calls
+	// end here.
 	if known := h.wake.Load(); known != 0 && int64(wake) >= known && wake != quorum.Never {
 		return
 	}
@@ -258,7 +261,7 @@ func (d *watchdog) schedule(h *hold, wake time.Duration) {
 	d.wakeBy(wake)
 }
 
-// live returns every hold that is not over and some that are, each once.
+// live returns every hold that is not over, and some that are, each once.
 func (d *watchdog) live() []*hold {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -267,7 +270,7 @@ func (d *watchdog) live() []*hold {
 		all = append(all, d.holds[i].hold)
 	}
 	for _, h := range d.due {
-		if h.index < 0 { // otherwise it is back already
+		if h.index < 0 { // otherwise it is back in the heap
 			all = append(all, h)
 		}
 	}
@@ -277,7 +280,7 @@ func (d *watchdog) live() []*hold {
 // extend posts one round for these holds to every node.
 func (d *watchdog) extend(holds []*hold) {
 	for holds := range slices.Chunk(holds, node.MaxLocks) {
-		// Read now: no round may seem to have begun before its machine knows.
+		// Read now: a round must not seem to have begun before its machine knows of it.
 		began, steady := d.m.clock.Both()
 		r := &round{m: d.m, holds: holds, began: began, steady: steady}
 		renewals, expires := node.NewRenewals(len(holds)), steady
@@ -285,7 +288,7 @@ func (d *watchdog) extend(holds []*hold) {
 			h.mu.Lock()
 			renewals.Add(h.lock, h.value, h.terms.keyTTL)
 			h.mu.Unlock()
-			// One that comes late prolongs the lease all the same, until the next round.
+			// A late renewal still prolongs the lease, until the next round.
 			expires = max(expires, steady+max(h.terms.Timeout, h.terms.ttl/4))
 		}
 		req := renewals.Request(expires)
@@ -295,7 +298,7 @@ func (d *watchdog) extend(holds []*hold) {
 	}
 }
 
-// healing is holds whose keys have to be created again, by node.
+// healing lists, by node, the holds whose keys have to be created again.
 type healing map[int][]*hold
 
 func (l *healing) add(h *hold, nodes quorum.Set) {
@@ -310,7 +313,7 @@ func (l *healing) add(h *hold, nodes quorum.Set) {
 	}
 }
 
-// heal posts the creation of lost keys.
+// heal posts requests that create lost keys again.
 func (d *watchdog) heal(lost healing) {
 	for i, all := range lost {
 		for holds := range slices.Chunk(all, node.MaxLocks) {
@@ -324,9 +327,9 @@ func (d *watchdog) healOn(i int, holds []*hold) {
 	locks, expires := make([]node.Healing, 0, len(holds)), steady
 	for _, h := range holds {
 		h.mu.Lock()
-		// A heal that arrives after the hold is over must not lock: until the stop at the
-		// latest, because a release may end the hold before, and overtake the heal on
-		// another connection.
+		// A heal that arrives after the hold is over must not lock. So it is void after
+		// the node timeout, and by the stop at the latest: a release may end the hold
+		// earlier, and overtake the heal on another connection.
 		left := min(h.machine.Stop()-began, h.terms.Timeout)
 		if h.over {
 			left = 0
@@ -347,8 +350,8 @@ func (d *watchdog) healOn(i int, holds []*hold) {
 	d.m.post(i, node.NewHeal(locks, expires), &round{m: d.m, holds: holds, began: began, steady: steady})
 	for _, h := range holds {
 		if h.isOver() {
-			// It ended meanwhile, and its release may be ahead of the heal in the queue: one
-			// more goes behind it.
+			// The hold ended meanwhile, and its release may be ahead of the heal in the
+			// queue. So another release follows the heal.
 			d.m.post(i, h.releaseRequest(node.TicketUpdate{}), nobody{})
 		}
 	}
@@ -358,7 +361,7 @@ func (d *watchdog) healOn(i int, holds []*hold) {
 type round struct {
 	m             *Manager
 	holds         []*hold
-	began, steady time.Duration // before it was posted, by either clock
+	began, steady time.Duration // the instant before it was posted, by either clock
 }
 
 // Receive steps every hold of the round.
@@ -386,7 +389,7 @@ func (r *round) Receive(i int, req *node.Request, reply *node.Reply) {
 				if err = node.ErrLate; req.Kind == node.Extend {
 					in.Kind, err, gone = quorum.InputMissing, errMissing, true
 					if step := r.m.steps.last(i); step != nil && step.at >= r.steady {
-						err = step // says why
+						err = step // the reason why the key is gone
 					}
 				}
 			default: // the operation failed by itself
@@ -401,11 +404,11 @@ func (r *round) Receive(i int, req *node.Request, reply *node.Reply) {
 	}
 	r.m.dog.heal(lost)
 	if gone {
-		r.m.nodes[i].Check() // it was flushed, or has begun to evict: reported now, and not at the next check
+		r.m.nodes[i].Check() // a flushed or evicting node is reported now, and not at the next regular check
 	}
 }
 
-// What a node says of a key that is not ours.
+// The errors for a key that is not ours.
 var (
 	errMissing = errors.New("key is gone")
 	errTaken   = errors.New("key is somebody else's")
@@ -418,14 +421,14 @@ func (h *hold) isOver() bool {
 	return h.over
 }
 
-// nobody receives answers that nobody waits for.
+// nobody is a receiver that discards the answers.
 type nobody struct{}
 
-// Receive drops the answer.
+// Receive discards the answer.
 func (nobody) Receive(int, *node.Request, *node.Reply) {}
 
-// holdHeap orders holds by their next wake. It has a copy of that of each: to look into
-// the holds costs a miss of the cache each time.
+// holdHeap orders holds by their next wake. It has a copy of each wake, because reading
+// it from the hold costs a cache miss.
 type holdHeap []scheduled
 
 type scheduled struct {
@@ -433,7 +436,7 @@ type scheduled struct {
 	hold *hold
 }
 
-// file puts a hold under the instant of its wake, in or anew.
+// file puts a hold into the heap under its wake, or moves it there.
 func (h *holdHeap) file(one *hold, wake time.Duration) {
 	one.wake.Store(int64(wake))
 	if one.index < 0 { // heap.Push would allocate
@@ -444,7 +447,7 @@ func (h *holdHeap) file(one *hold, wake time.Duration) {
 	heap.Fix(h, one.index)
 }
 
-// remove takes a hold out.
+// remove removes a hold.
 func (h *holdHeap) remove(one *hold) {
 	heap.Remove(h, one.index)
 	one.wake.Store(0)
@@ -458,14 +461,14 @@ func (h holdHeap) Swap(i, j int) {
 	h[i].hold.index, h[j].hold.index = i, j
 }
 
-// Push is heap.Interface's; file does without.
+// Push is part of heap.Interface; file does not use it.
 func (h *holdHeap) Push(x any) {
 	one := x.(scheduled)
 	one.hold.index = len(*h)
 	*h = append(*h, one)
 }
 
-// Pop is heap.Interface's.
+// Pop is part of heap.Interface.
 func (h *holdHeap) Pop() any {
 	last := len(*h) - 1
 	one := (*h)[last].hold

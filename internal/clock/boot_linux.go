@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// Clock ids of clock_gettime(2). Called directly because the standard library
-// has no name for them and one system call is not worth a dependency.
+// Clock ids of clock_gettime(2). The package calls it directly: the standard library has
+// no name for these clocks, and one system call is not worth a dependency.
 const (
 	clockRealtime = 0
 	clockBoottime = 7
@@ -16,9 +16,9 @@ const (
 // bootTime returns the time since boot, suspends included.
 func bootTime() (time.Duration, bool) { return getTime(clockBoottime) }
 
-// trusted reports whether the runtime's clock is the system's. It is not
-// inside a testing/synctest bubble, where time.Now is faked and a raw clock
-// would run on between two instants of the bubble.
+// trusted reports whether the runtime's clock is the system's. It is not inside a
+// testing/synctest bubble: there time.Now is faked, and a raw clock would run on between
+// two instants of the bubble.
 func trusted() bool {
 	wall, ok := getTime(clockRealtime)
 	return ok && (wall-time.Duration(time.Now().UnixNano())).Abs() < time.Minute

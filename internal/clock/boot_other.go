@@ -4,7 +4,7 @@ package clock
 
 import "time"
 
-// bootTime is not to be had here without cgo; the wall clock stands in.
+// bootTime is not available here without cgo; the wall clock replaces it.
 func bootTime() (time.Duration, bool) { return 0, false }
 
 func trusted() bool { return false }

@@ -5,46 +5,45 @@ import (
 	"time"
 )
 
-// LeastStep is the smallest jump of a node's clock that [Offset.Observe]
-// reports: half of the least guard between the stop of a lease and its end. The
-// guard covers what is smaller.
+// LeastStep is the smallest jump of a node's clock that [Offset.Observe] reports: half of
+// the least guard between the stop of a lease and its end. The guard covers smaller
+// jumps.
 const LeastStep = 25 * time.Millisecond
 
 const (
-	// freshFor is how long a reading stays when a new one is no sharper.
+	// freshFor is how long a reading is kept when a new one is no sharper.
 	freshFor = time.Second
-	// grain is the resolution of TIME on a node: its clock is ahead of what it
-	// says by less than this.
+	// grain is the resolution of TIME on a node: its clock is ahead of the reported time
+	// by less than this.
 	grain = time.Microsecond
-	// lastInstant bounds what a node may say: the year 2116. It leaves room for
-	// sums.
+	// lastInstant bounds the time that a node may report: the year 2116. It leaves room
+	// for sums.
 	lastInstant = math.MaxInt64 / 2
 )
 
-// Offset is what is known of a node's clock against [Clock.Steady]: the
-// difference lay in [Low, Low+Width] at the instant At. It widens by the bound
-// on clock rates with the time since then, unless the node's clock was stepped,
-// which Observe finds. It reads no clock. It is not safe for concurrent use.
+// Offset is a measurement of a node's clock against [Clock.Steady]: the difference lay in
+// [Low, Low+Width] at the instant At. With the time since then, the interval widens by
+// the bound on clock rates, unless the node's clock was stepped, which Observe finds.
+// Offset reads no clock. It is not safe for concurrent use.
 type Offset struct {
 	rate float64
 	best sighting
-	// base is the sighting that steps are measured from. It is older than best
-	// after a jump below LeastStep, so that small jumps add up, as they do in a
-	// clock that is slewed beyond the bound. They add up until the bound on
-	// rates allows for them.
+	// base is the sighting from which steps are measured. After a jump below LeastStep it
+	// is older than best, so that small jumps add up, as they do in a clock that is
+	// slewed beyond the bound. They add up until the bound on rates allows for them.
 	base sighting
 }
 
 // sighting is one reading of a node's clock.
 type sighting struct {
 	low, width time.Duration // the difference lay in [low, low+width]
-	sent, at   time.Duration // the node read its clock between the two
+	sent, at   time.Duration // the node read its clock between these instants
 }
 
 // Step is a jump of a node's clock.
 type Step struct {
-	// By is how far the clock jumped at the most: forward above zero, backward
-	// below. Keys expire by so much early, or late.
+	// By is the most that the clock can have jumped: forward above zero, backward below.
+	// Keys expire by that much early, or late.
 	By time.Duration
 }
 
@@ -52,17 +51,17 @@ type Step struct {
 // backward they live longer, which is safe.
 func (s Step) Forward() bool { return s.By > 0 }
 
-// NewOffset returns the offset of a node of which nothing is known. The rates of
-// its clock and of the client's differ by drift at the most, as a part of
-// either: 0.01 is one per cent.
+// NewOffset returns the offset of a node without any reading. drift is the bound on the
+// difference between the rates of its clock and the client's, as a fraction of either:
+// 0.01 is one per cent.
 func NewOffset(drift float64) Offset { return Offset{rate: drift} }
 
 // Known reports whether the node's clock was ever observed.
 func (o *Offset) Known() bool { return o.best != sighting{} }
 
-// Low returns the least that the difference can have been: the node's clock
-// minus the steady instant. A bound that is translated with it is not later, by
-// the node's clock, than it should be.
+// Low returns the least possible difference: the node's clock minus the steady instant.
+// An instant that is translated with Low is, on the node's clock, not later than it
+// should be.
 func (o *Offset) Low() time.Duration { return o.best.low }
 
 // Mid returns the middle of the interval.
@@ -71,19 +70,19 @@ func (o *Offset) Mid() time.Duration { return o.best.low + o.best.width/2 }
 // Width returns the length of the interval: one round trip.
 func (o *Offset) Width() time.Duration { return o.best.width }
 
-// At returns the steady instant at which the answer arrived that the interval
-// was taken from; 0 if there was none.
+// At returns the steady instant at which the answer behind the interval arrived; 0 if
+// there was none.
 func (o *Offset) At() time.Duration { return o.best.at }
 
-// Observe takes a reading of the node's clock, as time since 1970, that the node
-// made between the steady instants sent and received. It reports a step when no
-// clock whose rate is within the bound could have shown this reading and an
-// earlier one. Jumps of more than the widths of both readings, twice the drift
-// between them and LeastStep are always found.
+// Observe takes a reading of the node's clock, as time since 1970, that the node made
+// between the steady instants sent and received. It reports a step when no clock whose
+// rate is within the bound could have shown both this reading and an earlier one. Jumps
+// of more than the widths of both readings, twice the drift between them and LeastStep
+// are always found.
 //
-// The reading replaces the one before if the two contradict each other, if it
-// is much sharper, or if the one before is old and by its age no sharper any
-// more.
+// The new reading replaces the old one if the two contradict each other, if the new one
+// is much sharper, or if the old one has aged so far that it is no longer the sharper
+// one.
 func (o *Offset) Observe(nodeClock, sent, received time.Duration) (step Step, found bool) {
 	nodeClock = min(max(nodeClock, 0), lastInstant)
 	next := sighting{
@@ -109,8 +108,8 @@ func (o *Offset) Observe(nodeClock, sent, received time.Duration) (step Step, fo
 	return Step{}, false
 }
 
-// jump returns how far a clock jumped at the most that was seen at s and then at
-// next; 0 if it need not have jumped.
+// jump returns the most that a clock can have jumped between the sightings s and next; 0
+// if it need not have jumped.
 func (s *sighting) jump(next sighting, rate float64) time.Duration {
 	// The instants of the two readings are no further apart than this.
 	drift := drifted(max(next.at-s.sent, s.at-next.sent), rate)
@@ -124,7 +123,7 @@ func (s *sighting) jump(next sighting, rate float64) time.Duration {
 	}
 }
 
-// yields reports whether next is the better of two readings that agree.
+// yields reports whether next replaces s, when the two agree.
 func (s *sighting) yields(next sighting, rate float64) bool {
 	if 2*next.width < s.width {
 		return true
@@ -133,7 +132,7 @@ func (s *sighting) yields(next sighting, rate float64) bool {
 	return age >= freshFor && next.width <= s.width+drifted(age, rate)
 }
 
-// drifted returns how far two clocks come apart in d at the most.
+// drifted returns how far two clocks can drift apart in d.
 func drifted(d time.Duration, rate float64) time.Duration {
 	return time.Duration(float64(d) * rate)
 }

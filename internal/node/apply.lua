@@ -2,65 +2,67 @@
 -- answers each.
 --
 -- KEYS[1]  the registers: a sorted set, lock -> fencing register, µs
--- KEYS[2]  the base: every register counts as this at least
+-- KEYS[2]  the base: the least value of every register
 -- KEYS[3]  the hint: it exists while a lock of the prefix may have a queue
 -- KEYS[4]  the restart guard's marker
 -- KEYS[5…] the lock of each operation
 -- ARGV[1]  this node's clock minus the client's, µs
 -- ARGV[2]  when the call was sent, µs of the client's clock
--- ARGV[3]  the marker that the client knows, or one that never is while the node is in
---          quarantine; '' without the guard
--- ARGV[4]  how the channels begin on which waiters are woken
+-- ARGV[3]  the marker that the client knows, or a text that matches no marker while the
+--          node is in quarantine; '' without the guard
+-- ARGV[4]  the prefix of the channels on which waiters are woken
 -- ARGV[5]  how far a register may move ahead of this node's clock, µs; '' without fencing
 -- ARGV[6]  's' if the client is subscribed here, so that its tickets may queue; '1' if
 --          this is the only node
 -- ARGV[7…] each operation: its name, and its arguments as listed below
 --
 -- Reply {now, codes, r…}: this node's clock, µs; one character for each operation: '1',
--- '2', '0' for that number, '-' for -1, and '*' for an answer that stands among the r. An
--- operation that fails answers {error}, and the others run all the same. (One string for
--- the numbers costs server and client a fraction of an array.)
+-- '2', '0' for that number, '-' for -1, and '*' for an answer that is one of the r. An
+-- operation that fails answers {error}, and the others still run. (One string for the
+-- numbers costs server and client a fraction of an array.)
 --
 -- acquire  value ms not_after t    creates the lock
 -- wait     value ms not_after t ticket place mode   the same for a client that queues;
---          mode 'l': it has waited out a reservation that nobody used
+--          mode 'l': a reservation for another ticket lapsed unused while it waited
 --     1                     granted, the register has moved to t
 --     {moved, from, tickets}  granted, the register has moved from `from` to `moved` (0: it
---                           has not moved and is ahead, at `from`); so many wait.
---                           Without fencing {0, 0, tickets}, where somebody waits
+--                           has not moved and is ahead, at `from`); `tickets` are queued.
+--                           Without fencing {0, 0, tickets}, if there are tickets
 --     {held, ms, position}  taken: the first 512 bytes of the value in the way, how long
---                           it lives (-1: for ever), our rank in the queue (-1: none)
+--                           the lock lives (-1: no end), our rank in the queue (-1: none)
 --     0                     not_after has passed
 --     -1                    the marker differs: this is not the data that the client knows
 -- extend   prefix ms               prolongs the lock; prefix is 'owner t '
 --     1 ours and at t, 2 ours and not at t (or the marker differs: the data may be old),
 --     0 missing or reserved, -1 another's
--- heal     value ms not_after held   creates a lock again that this node has lost; where
---          the marker differs, not later than held, the end of the lock that was lost: a
---          heal would be a vote there
+-- heal     value ms not_after held   creates a lock again that this node has lost. If the
+--          marker differs, it does so no later than held, the end of the lost lock: a later
+--          heal would be a vote
 --     1 ours, 0 not_after has passed, -1 another's
 -- raise    owner t metadata        moves the register of a lock that is ours to t
 --     {from, tickets}: the register before (-1: not ours, not below t, or the marker
---     differs), waiters
--- release  owner                   deletes the lock if it is ours, and serves its queue
--- leave    owner ticket place mode the same; the ticket leaves the queue, or keeps its
---          place if that is not ''. mode 'y': others go first this once; 'f': the head is
+--     differs), tickets in the queue
+-- release  owner                   deletes the lock if it is ours, and reserves it for the
+--          head of its queue
+-- leave    owner ticket place mode the same; the ticket leaves the queue, or stays at place
+--          if that is not ''. mode 'y': other tickets go first this once; 'f': the head is
 --          woken and the lock stays free, so that clients without tickets may get it
--- pass     ticket                  the ticket leaves the queue, and the next waiter gets
---          what was reserved for it
---     1 deleted, 2 deleted and reserved for a waiter, 0 missing, -1 another's
+-- pass     ticket                  the ticket leaves the queue, and what was reserved for
+--          it is reserved for the next waiter
+--     1 deleted, 2 deleted (or passed on) and reserved for a waiter or left free for the
+--     head, 0 missing, -1 another's, or reserved for the ticket that stays
 -- recall                           empties the queue of a free lock whose head has let
---          its reservation lapse, of 500 tickets at most; those who are alive come back:
+--          its reservation lapse, of 500 tickets at most; living waiters come back:
 --          1 done, 0 nothing to do
 -- read                             {held or nil, ms, register, tickets}
--- forget   age most                drops registers older than that, µs, so many at most:
---          how many it dropped
+-- forget   age most                drops registers older than age, µs, at most `most` of
+--          them: how many it dropped
 -- guard    run_id ms trust force nonce   starts a quarantine if the server's process or
---          data is another: {end of the quarantine, µs, ms, marker}
+--          data has changed: {end of the quarantine, µs, ms, marker}
 --
--- A lock ends at an absolute instant. A server that is frozen between the look at its
--- clock and the SET would otherwise bring a lock back when it runs on. For the same
--- reason extend looks at ARGV[2]: a lock that has expired by then stays missing.
+-- A lock ends at an absolute instant. Otherwise a server that is frozen between reading
+-- its clock and the SET would bring a lock back when it resumes. For the same reason
+-- extend checks ARGV[2]: a lock that has expired by then stays missing.
 local call = redis.call
 local time = call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -69,15 +71,15 @@ local offset, cap = ARGV[1] + 0, tonumber(ARGV[5])
 local known = call('MGET', KEYS[2], KEYS[3], KEYS[4])
 local base, hint, marker = tonumber(known[1] or 0), known[2], known[3]
 if not base or not (base < 1 / 0) then
-  base = 1 / 0 -- no number, or none that can be counted from: see f.register
+  base = 1 / 0 -- no number, or no usable one: see f.register
 end
 local votes = ARGV[3] == '' or ARGV[3] == marker
 local codes, details = '', nil
-local key, arg = 5, 7 -- of the operation that comes next
-local made -- the lock that an acquisition has made and not finished with
+local key, arg = 5, 7 -- of the next operation
+local made -- the lock that an unfinished acquisition has created
 
--- The instant so many ms from now, as text: Redis before 7.2 converts numbers slowly, and
--- most locks of a call live equally long.
+-- The instant that many ms from now, as text: Redis before 7.2 converts numbers slowly,
+-- and most locks of a call have the same duration.
 local asked, instant
 local function after(duration)
   if asked ~= duration then
@@ -86,7 +88,7 @@ local function after(duration)
   return instant
 end
 
--- The functions for what is rare; most calls need none of them.
+-- The functions for rare cases; most calls need none of them.
 local function rare()
   local f = {}
 
@@ -94,22 +96,22 @@ local function rare()
     return call('PUBLISH', ARGV[4] .. string.sub(ticket, 1, 16), kind .. string.sub(ticket, 1, 32) .. lock)
   end
 
-  -- A queue holds the tickets of a lock's waiters by when they came: a number that
-  -- is the same on every node, so that all nodes have the same order. A ticket is 16
-  -- hex digits of the Manager, 16 of the wait, and its grace in ms.
+  -- A queue holds the tickets of a lock's waiters, scored by the time of their calls.
+  -- Every node gets the same score, so all nodes have the same order. A ticket is 16 hex
+  -- digits of the Manager, 16 of the wait, and its grace in ms.
   function f.enqueue(lock, ticket, place)
-    local stop = after('60000') -- waiters ask more often than that
+    local stop = after('60000') -- waiters poll more often than that
     call('ZADD', lock .. '\255q', 'NX', place, ticket)
     call('PEXPIREAT', lock .. '\255q', stop)
     call('SET', KEYS[3], '1', 'PXAT', stop)
     hint = '1'
   end
 
-  -- Reserves a free lock for the head of its queue, and wakes it; the second may ask
-  -- when the grace is over. A reservation is no vote: the head acquires like anybody
-  -- else. A head whose channel has no subscriber is dropped, 64 of them at most,
-  -- because a script stops the server: then the rest are asked to come again, if they
-  -- are alive. me is the asker: nobody has to wake it.
+  -- Reserves a free lock for the head of its queue and wakes it. Also wakes the second
+  -- ticket, which may ask when the grace is over. A reservation is no vote: the head
+  -- acquires like any other client. A head whose channel has no subscriber is dropped,
+  -- but at most 64 of them, because a script stops the server. After 64 the queue is
+  -- recalled: living waiters come back. me is the asker's ticket, which needs no wake-up.
   function f.serve(lock, me)
     local queue = lock .. '\255q'
     for _ = 1, 64 do
@@ -134,9 +136,9 @@ local function rare()
     f.recall(lock)
   end
 
-  -- Empties a queue whose head has let its grace pass: its first 500 tickets, which takes
-  -- most of a millisecond. The tickets of processes that do not run would cost one grace
-  -- each; this way they cost one in all.
+  -- Empties a queue whose head has let its grace pass: the first 500 tickets, which takes
+  -- most of a millisecond. Otherwise each ticket of a dead process would cost one grace;
+  -- this way they cost one in all.
   function f.recall(lock, me)
     local queue = lock .. '\255q'
     local tickets = call('ZRANGE', queue, '0', '499')
@@ -164,8 +166,8 @@ local function rare()
     return math.max(tonumber(call('ZSCORE', KEYS[1], lock) or 0), base)
   end
 
-  -- Moves the register of a lock that was created with value a moment ago, and has
-  -- the value show where it stands if that is not t.
+  -- Moves the register of a lock that was just created with value. If the register ends
+  -- up at another value than t, the lock shows that value.
   function f.move(lock, value, t)
     local waiting = hint and call('ZCARD', lock .. '\255q') or 0
     if not cap then
@@ -191,12 +193,12 @@ local function rare()
     return { target, from, waiting }
   end
 
-  -- Acquires a lock that exists, or has a queue, or comes too late.
+  -- Acquires a lock that exists, or has a queue, or whose request is late.
   function f.contend(lock, value, duration, late, t, ticket, place, mode)
     if late or not string.find(ARGV[6], 's', 1, true) then
       place = nil
     end
-    local held = call('GETRANGE', lock, '0', '511') -- another client's may be huge
+    local held = call('GETRANGE', lock, '0', '511') -- another client's value may be huge
     if held ~= '' or call('EXISTS', lock) == 1 then
       local reserved = ticket and held == string.sub(ticket, 1, 32) .. ' w '
       local ours = string.sub(held, 1, 33) == string.sub(value, 1, 33)
@@ -204,8 +206,8 @@ local function rare()
         return f.taken(lock, held, place and ticket, place)
       elseif late then
         return 0
-      elseif ours then -- asked again: the first answer again
-        call('PEXPIREAT', lock, after(duration)) -- a replica refuses: its copy is no vote
+      elseif ours then -- asked again: give the first answer again
+        call('PEXPIREAT', lock, after(duration)) -- a replica refuses this: its copy is no vote
         local shown = tonumber(string.match(held, '^%d+', 34) or 0)
         return cap and { shown, shown > 0 and shown - 1 or f.register(lock), 0 } or 1
       end
@@ -234,22 +236,22 @@ local function rare()
     return f.move(lock, value, t)
   end
 
-  -- Finishes a release: held is what was there, and is no more if it was ours. A
-  -- client that cannot be woken here keeps no place.
+  -- Finishes a release: held is the value that was there; if it was ours, it is deleted.
+  -- A client that cannot be woken here keeps no place in the queue.
   function f.hand(lock, held, ours, ticket, place, mode)
     local free = ours or held == '' and call('EXISTS', lock) == 0
     local stays = place and place ~= '' and string.find(ARGV[6], 's', 1, true)
     local yields = stays and mode == 'y'
     if stays and call('GETRANGE', lock, '0', '35') == string.sub(ticket, 1, 32) .. ' w ' then
-      return -1 -- reserved for it meanwhile: with a place, it would have its turn twice
+      return -1 -- reserved for it meanwhile: if it also stayed, it would get two turns
     end
     if stays and not yields then
       f.enqueue(lock, ticket, place)
     elseif ticket then
       call('ZREM', lock .. '\255q', ticket)
     end
-    -- Where the ticket that stays is the head, the lock is reserved for it: a free lock
-    -- with a queue would look like one whose head is dead.
+    -- If the ticket that stays is the head, the lock is reserved for it: otherwise the
+    -- free lock with a queue would look as if its head were dead.
     local head
     if free and mode == 'f' then
       head = call('ZRANGE', lock .. '\255q', '0', '0')[1]
@@ -292,7 +294,7 @@ local function rare()
 
   function f.forget(age, most)
     if base == 1 / 0 then
-      return 0 -- it has to be raised to what is dropped, and nobody knows from where
+      return 0 -- it has to be raised to the dropped registers, and its value is unknown
     end
     local old = call('ZRANGE', KEYS[1], '-inf', string.format('%.0f', now - age), 'BYSCORE', 'LIMIT', '0', most, 'WITHSCORES')
     if #old == 0 then
@@ -314,13 +316,13 @@ local function rare()
     end
   end
 
-  -- A marker names the server process: a restart and a failover change the one, a
-  -- FLUSHALL and a first use lose the other. Every marker is new, by its nonce, so that
-  -- clients see data that was lost even if the same process wrote a marker again. An
-  -- end beyond 2^53-1, where numbers have gaps, is nobody's clock.
+  -- A marker names the server process. A restart and a failover change the process; a
+  -- FLUSHALL and a first use lose the marker. The nonce makes every marker new, so that
+  -- clients notice lost data even if the same process wrote a marker again. An end beyond
+  -- 2^53-1, where doubles have gaps, is not valid.
   function f.guard(run, longest, trust, force, nonce)
     if not marker then
-      call('GETRANGE', KEYS[4], '0', '0') -- another type is an error: it is somebody's data
+      call('GETRANGE', KEYS[4], '0', '0') -- a key of another type is an error: it is another program's data
     end
     local old, stop, agreed = string.match(marker or '', '^(%S+) (%d+) (%d+) %w+$')
     stop = tonumber(stop)
@@ -337,8 +339,8 @@ local function rare()
     return { stop, tonumber(longest), marker }
   end
 
-  -- The text of an error. Redis 7.0 says of a command that the user may not run only
-  -- that there is one, so the text names all of ours that the user may not run.
+  -- The text of an error. Redis 7.0 reports only that the user may not run a command. So
+  -- the text lists all of our commands that the user may not run.
   function f.describe(problem)
     local text = type(problem) == 'table' and problem.err or tostring(problem)
     if string.find(text, "can't run this command", 1, true) and redis.acl_check_cmd then
@@ -356,14 +358,14 @@ local function rare()
   return f
 end
 
--- Notes an answer that is no small number.
+-- Adds an answer that is not a small number.
 local function answer(reply)
   details = details or { 0, 0 }
   details[#details + 1] = reply
   codes = codes .. '*'
 end
 
--- Runs operations from the next one on.
+-- Runs the remaining operations.
 local function run()
   local fenced = cap
   local registers, furthest = KEYS[1], now + (cap or 0)
@@ -427,9 +429,9 @@ local function run()
       local held = call('GETRANGE', lock, '0', '49')
       if now > ARGV[at + 3] + offset or not votes and now > ARGV[at + 4] + offset then
         reply = 0
-      elseif held == '' then -- missing, or another client's that is empty
+      elseif held == '' then -- missing, or another client's empty value
         reply = call('SET', lock, a, 'NX', 'PXAT', after(b)) and 1 or -1
-      elseif string.sub(held, 33) == ' w ' then -- a lease goes before a reservation
+      elseif string.sub(held, 33) == ' w ' then -- a lease takes precedence over a reservation
         call('SET', lock, a, 'PXAT', after(b))
         reply = 1
       elseif string.sub(held, 1, 33) == string.sub(a, 1, 33) then
@@ -460,7 +462,7 @@ local function run()
       local left = call('PTTL', lock)
       local held = left ~= -2 and call('GETRANGE', lock, '0', '511')
       local waiting = call('ZCARD', lock .. '\255q')
-      local known, register = pcall(rare().register, lock) -- a read tells what there is
+      local known, register = pcall(rare().register, lock) -- a read reports what exists
       reply = { held, left, known and register or -1, waiting }
     elseif op == 'forget' then
       arg = at + 3
@@ -485,7 +487,7 @@ local function run()
   end
 end
 
--- Runs all operations: an error ends its own and none of the others. It is a function
+-- Runs all operations: an error ends its own operation and no other. This is a function
 -- because in-process nodes run the script as well, and after an error their Lua no longer
 -- shares the variables of this chunk with its functions.
 local function all()

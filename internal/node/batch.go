@@ -10,16 +10,16 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// fullFor is how long a server is taken to be out of memory after it has said so.
+// fullFor is how long a server counts as out of memory after an OOM error.
 const fullFor = time.Second
 
-// aheadFrom is from how many requests on a batch goes out before the answers to the one
-// before it are handed out. Those to a few take less time than the change of goroutines,
-// and they may show that a request has become pointless: the release of an acquisition
-// that was refused.
+// aheadFrom is the number of queued requests from which the next batch is sent before the
+// answers to the previous one are delivered. Delivering a few answers takes less time
+// than the change of goroutines. The answers may also show that a queued request has
+// become pointless: the release of an acquisition that was refused.
 const aheadFrom = 32
 
-// call is one run of the script: a stretch of the batch.
+// call is one run of the script, for a part of the batch.
 type call struct{ first, last, locks int }
 
 // transfer is a batch on the wire, and what is needed to read its answers.
@@ -34,16 +34,16 @@ type transfer struct {
 	at               time.Time
 	greeted          uint64        // the connection that it was meant for
 	received         time.Duration // on the steady clock
-	// changed says that some replies may have come over a connection that was never
-	// greeted, perhaps from another server: there was a redial on the way.
+	// changed means that the client has redialled. Some replies may have come over a
+	// connection that was never greeted, perhaps from another server.
 	changed bool
 	broken  bool // a reply is missing
 }
 
-// send puts the batch on the wire and hands out the answers. While it does that, what has
-// been posted meanwhile is on the wire already, so that the server and the callers work at
-// the same time. There is never more than one batch on the wire: a release that overtook
-// its acquisition would leave a lock behind.
+// send sends the batch and delivers the answers. When enough requests are queued, it
+// sends the next batch before it delivers the answers, so that the server and the callers
+// work at the same time. There is never more than one batch on the wire: a release that
+// overtook its acquisition would leave a lock behind.
 func (n *Node) send() {
 	t, next := &n.transfers[0], &n.transfers[1]
 	n.load(t)
@@ -67,22 +67,24 @@ func (n *Node) send() {
 	n.again = nil
 }
 
-// queued returns how many requests wait.
+// queued returns how many requests are queued.
 func (n *Node) queued() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.lanes.urgent) + len(n.lanes.acquire)
 }
 
-// undisturbed reports whether the worker has nothing to do but to send the next batch.
+// undisturbed reports whether the worker has nothing else to do than to send the next
+// batch.
 func (n *Node) undisturbed() bool {
 	return n.ctx.Err() == nil && n.connected() && !n.checkNow.Load() && n.now < min(n.checkAt, n.forgetAt) &&
 		len(n.retryQueue) == 0 && len(n.retries) == 0 && n.quarantineReason == nil
 }
 
-// load makes a transfer of the batch.
+// load moves the batch into a transfer.
 func (n *Node) load(t *transfer) {
-	// The look comes behind take: no request may seem to be sent before it was made.
+	// The clock is read after take: a request must not seem to be sent before it was
+	// made.
 	t.validity, t.steady = n.cfg.Clock()
 	t.at, t.greeted = time.Now(), n.greeted
 	t.batch, n.batch = n.batch, t.batch[:0]
@@ -90,7 +92,7 @@ func (n *Node) load(t *transfer) {
 }
 
 // transmit sends a transfer and waits for its replies. It runs in the goroutine of the
-// worker or of the transmitter, and uses nothing of the worker's but the transfer.
+// worker or of the transmitter, and uses no state of the worker except the transfer.
 func (n *Node) transmit(t *transfer) {
 	if len(t.commands) == 1 { // DoMulti would allocate
 		t.single[0] = n.client.Do(context.Background(), t.commands[0])
@@ -103,8 +105,8 @@ func (n *Node) transmit(t *transfer) {
 	t.broken = slices.ContainsFunc(t.results, func(r rueidis.RedisResult) bool { return r.NonRedisError() != nil })
 }
 
-// transmitter sends batches while the worker hands out the answers to the ones before. It is
-// a goroutine of Run's.
+// transmitter sends batches while the worker delivers the answers to the previous ones.
+// Run starts it as a goroutine.
 func (n *Node) transmitter() {
 	for t := range n.toSend {
 		n.transmit(t)
@@ -112,19 +114,19 @@ func (n *Node) transmitter() {
 	}
 }
 
-// arrived notes that the replies to a transfer are there.
+// arrived records that the replies to a transfer have arrived.
 func (n *Node) arrived(t *transfer) {
 	n.now, n.pingAt = t.received, t.received+keepAlive
 	n.pace.observe(t.received - t.steady)
 }
 
-// handOut hands out the answers.
+// handOut delivers the answers.
 func (n *Node) handOut(t *transfer) {
 	for i, c := range t.calls {
 		n.deliver(t, t.batch[c.first:c.last], c.locks, t.results[i])
 	}
 	if t.broken {
-		t.commands = nil // the call has ended early: rueidis may still be reading them
+		t.commands = nil // not reused: the call ended early, and rueidis may still read them
 		n.orphans.forget(t.at)
 	} else {
 		n.progress.Add(1)
@@ -133,13 +135,13 @@ func (n *Node) handOut(t *transfer) {
 	clear(t.batch)
 }
 
-// pack makes the commands of a transfer, each with no more operations than a script may
-// run in one go.
+// pack makes the commands of a transfer, each with at most as many operations as one
+// script may run.
 func (n *Node) pack(t *transfer) {
 	t.calls, t.commands = t.calls[:0], t.commands[:0]
 	c := call{}
-	// A script that has written may go on to write, whatever memory that takes: a server
-	// that is full would grant locks behind an extension or a release.
+	// A script that has written may go on to write, whatever memory that takes. So a full
+	// server would grant locks that follow an extension or a release in the same script.
 	full := t.steady < n.fullUntil
 	for i := range t.batch {
 		locks := t.batch[i].req.Locks()
@@ -156,13 +158,14 @@ func (n *Node) pack(t *transfer) {
 	}
 }
 
-// quarantineMarker is no marker: while a node is in quarantine, it raises no register,
-// proves no token, and heals what it has lost and nothing else.
+// quarantineMarker matches no marker. The calls carry it while a node is in quarantine or
+// its votes are withheld: the node then raises no register, proves no token, and heals
+// only what it has lost.
 const quarantineMarker = "quarantine"
 
 // command makes one call of the script.
 func (n *Node) command(sent string, entries []entry, locks int) rueidis.Completed {
-	// Not by the builder of EVALSHA: it computes a cluster's slot for every key.
+	// The builder of EVALSHA would compute a cluster slot for every key.
 	words := n.client.B().Arbitrary("EVALSHA", n.digest, strconv.Itoa(4+locks), n.registersKey, n.baseKey, n.hintKey, n.markerKey)
 	for i := range entries {
 		words = words.Args(entries[i].req.keys...)
@@ -182,14 +185,14 @@ func (n *Node) command(sent string, entries []entry, locks int) rueidis.Complete
 	return words.Build()
 }
 
-// answers are the answers to one or more operations: a character for each, and what
-// stands behind each '*'.
+// answers are the answers to one or more operations: one character for each, and the
+// detail of each '*'.
 type answers struct {
 	codes   string
 	details []rueidis.RedisMessage
 }
 
-// next takes the answers to so many operations off the front.
+// next removes the answers to the first operations, and returns them.
 func (a *answers) next(operations int) answers {
 	codes := a.codes[:operations]
 	details := strings.Count(codes, "*")
@@ -198,7 +201,7 @@ func (a *answers) next(operations int) answers {
 	return first
 }
 
-// deliver reads the reply to one call and hands out the answers.
+// deliver reads the reply to one call and delivers the answers.
 func (n *Node) deliver(t *transfer, entries []entry, locks int, result rueidis.RedisResult) {
 	all, failure := n.answers(t, locks, result)
 	for i := range entries {
@@ -216,7 +219,8 @@ func (n *Node) deliver(t *transfer, entries []entry, locks int, result rueidis.R
 	}
 }
 
-// answers returns the answers to the operations of one call, or why there are none.
+// answers returns the answers to the operations of one call, or a Reply with the reason
+// why there are none.
 func (n *Node) answers(t *transfer, locks int, result rueidis.RedisResult) (answers, Reply) {
 	message, err := result.ToMessage()
 	if err != nil {
@@ -257,9 +261,9 @@ func unpack(message *rueidis.RedisMessage, operations int) (clock int64, all ans
 	return clock, all, nil
 }
 
-// conclude decides what an answer is worth now that all of the connection and of the
-// node's clock is known. It reports whether the receiver gets it; otherwise the request
-// is sent again.
+// conclude decides whether an answer counts, by what is now known of the connection and
+// of the node's clock. It returns true if the receiver gets the answer, and false if the
+// request is sent again.
 func (n *Node) conclude(t *transfer, e entry, r *Reply) bool {
 	switch {
 	case r.Status == Taken:
@@ -267,8 +271,8 @@ func (n *Node) conclude(t *transfer, e entry, r *Reply) bool {
 	case r.Status == notApplied:
 		r.Status = Unsent
 		if !e.resent && (e.req.insists || e.req.Kind == Acquire && !e.req.urgent || e.req.Kind == Extend || e.req.Kind == Read) {
-			// What creates a lock for a lease that exists is not sent again: the release
-			// of the lease may be on its way.
+			// A request that creates a lock for an existing lease is not sent again: the
+			// lease's release may be on its way.
 			e.resent = true
 			n.again = append(n.again, e)
 			return false
@@ -278,7 +282,7 @@ func (n *Node) conclude(t *transfer, e entry, r *Reply) bool {
 	case r.Status == Granted && t.changed:
 		r.Status, r.Err = Unknown, ErrReconnected
 	case r.Status == Granted && n.quarantineReason != nil:
-		// The clock was stepped, as this very reply shows or one before it.
+		// This reply or an earlier one shows that the clock was stepped.
 		r.Status, r.Err = Unknown, n.quarantineReason
 	case r.Status == Done && e.req.Kind == Release:
 		n.retryRelease(e.req, t.at)
@@ -299,15 +303,15 @@ func (n *Node) conclude(t *transfer, e entry, r *Reply) bool {
 	return true
 }
 
-// postpone answers the batch without a connection: requests that insist wait for the
-// next one, the others fail.
+// postpone handles the batch without a connection: requests that insist wait for the next
+// connection, the others fail.
 func (n *Node) postpone() {
 	status, err := Unsent, n.health.Load().Err
 	switch {
 	case n.refusal != nil:
 		status = Misconfigured
 	case err == nil || n.withheld != nil:
-		err = ErrConnecting // it broke a moment ago
+		err = ErrConnecting // the connection has just broken
 	}
 	failed := n.batch[:0]
 	for _, e := range n.batch {
@@ -317,10 +321,10 @@ func (n *Node) postpone() {
 			failed = append(failed, e)
 		}
 	}
-	if over := len(n.retryQueue) - retryMax; over > retryMax { // one by one, each would move all the others
+	if over := len(n.retryQueue) - retryMax; over > retryMax { // dropping them one by one would move the others each time
 		fail(n.cfg.Index, n.retryQueue[:over], Unsent, ErrExpired)
 		n.retryQueue = slices.Clone(n.retryQueue[over:])
 	}
 	fail(n.cfg.Index, failed, status, err)
-	clear(n.batch) // the next one may be shorter, and each entry leads to its caller's context
+	clear(n.batch) // the next one may be shorter, and an old entry would keep its caller's context alive
 }

@@ -10,16 +10,15 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// The first words of Redis errors that pass by themselves; rueidis has taken a
-// leading ERR away. What is in neither
-// list comes from our own scripts or from an ACL inside them (Redis 7.0 has no
-// NOPERM there, just ERR) and needs somebody to look.
+// transient lists how Redis errors begin that pass by themselves; rueidis has removed a
+// leading ERR. An error in neither transient nor fixes comes from our own script, or from
+// an ACL inside it (Redis 7.0 has no NOPERM there, only ERR), and an operator must act.
 var transient = []string{
 	"LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "CLUSTERDOWN", "TRYAGAIN",
 	"UNKILLABLE", "OOM", "Script killed by user",
 }
 
-// fixes tells what to do about an error, by how it begins.
+// fixes lists what to do about an error, by how it begins.
 var fixes = []struct{ prefix, fix string }{
 	{"READONLY", "list a master here: this node is a replica"},
 	{"MOVED", "list standalone masters: this node is part of a cluster"},
@@ -28,7 +27,7 @@ var fixes = []struct{ prefix, fix string }{
 	{"NOAUTH", "set Username and Password of the node"},
 	{"WRONGPASS", "set Username and Password of the node"},
 	{"NOPERM", "give the user the rights in docs/operations.md"},
-	{"ACL failure in script", "give the user the rights in docs/operations.md"}, // NOPERM's, since 7.2
+	{"ACL failure in script", "give the user the rights in docs/operations.md"}, // the text of NOPERM since 7.2
 	{"WRONGTYPE", "another program uses this key: choose another prefix or name"},
 	{"The user executing the script can't access at least one of the keys", "give the user the keys in docs/operations.md"},
 	{"quorumlock:", "another program wrote to our keys: choose another prefix"},
@@ -36,8 +35,7 @@ var fixes = []struct{ prefix, fix string }{
 
 const defaultFix = "see docs/operations.md for what a node has to allow"
 
-// classify says what an error of the client or of the server means for the request
-// that it answers.
+// classify returns what an error of the client or of the server means for its request.
 func classify(err error) (Status, error) {
 	var operation operationError
 	if errors.As(err, &operation) {
@@ -60,7 +58,7 @@ func classify(err error) (Status, error) {
 	}
 }
 
-// classifyText does that for the words of a server.
+// classifyText does the same for an error text of a server.
 func classifyText(text string, err error) (Status, error) {
 	switch {
 	case strings.HasPrefix(text, "max number of clients"):
@@ -81,9 +79,9 @@ func classifyText(text string, err error) (Status, error) {
 	return Misconfigured, &ConfigError{Problem: text, Fix: defaultFix}
 }
 
-// missingRight names the right that the script lacks. Redis 7.0 says of a command that
-// the user may not run only that there is one, and in which line of the script; 7.2 and
-// later name it themselves. Where an operation fails, the script names the rights.
+// missingRight names the right that the script lacks. Redis 7.0 reports only that the
+// user may not run a command, and the line of the script; 7.2 and later name the command.
+// If a single operation fails, the script names the rights.
 func missingRight(err error) error {
 	var config *ConfigError
 	if !errors.As(err, &config) || !strings.Contains(config.Problem, "can't run this command") {
@@ -114,8 +112,8 @@ func missingRight(err error) error {
 	return err
 }
 
-// opaque hides that a deadline of ours ended the call: whoever looks for
-// context.DeadlineExceeded means the caller's.
+// opaque hides that one of our deadlines ended the call: callers that check for
+// context.DeadlineExceeded mean their own deadline.
 func opaque(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return errors.New(err.Error())
@@ -123,8 +121,8 @@ func opaque(err error) error {
 	return err
 }
 
-// noScript reports whether the server has forgotten our scripts: what it answers
-// so was not applied, and may be sent again after a greeting.
+// noScript reports whether the server has lost our script. It has not applied the request
+// then, and the request may be sent again after a greeting.
 func noScript(err error) bool {
 	redis, ok := rueidis.IsRedisErr(err)
 	return ok && redis.IsNoScript()

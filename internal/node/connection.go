@@ -8,10 +8,9 @@ import (
 	"slices"
 )
 
-// cut ends whatever the worker and rueidis are waiting for. Left alone, rueidis waits
-// for a node that hangs for a second. The kernel may go on sending what was written:
-// the releases of Close are among it, and no connection follows that could overtake
-// them.
+// cut ends all waits of the worker and of rueidis, which would wait for a hanging node
+// for a second. It does not reset the connections: the kernel may go on sending what was
+// written, such as the releases of Close, and no later connection could overtake them.
 func (n *Node) cut() {
 	n.cancel()
 	n.mu.Lock()
@@ -23,7 +22,8 @@ func (n *Node) cut() {
 	}
 }
 
-// raw returns the connection below TLS: closing that does not wait to say goodbye.
+// raw returns the connection below TLS. Closing that one does not wait for a close
+// message.
 func raw(conn net.Conn) net.Conn {
 	if over, ok := conn.(*tls.Conn); ok {
 		return over.NetConn()
@@ -31,11 +31,11 @@ func raw(conn net.Conn) net.Conn {
 	return conn
 }
 
-// abandon closes a connection, and what was written to it and has not arrived never
-// will. After an ordinary close the kernel goes on sending it again for minutes: an
-// acquisition could arrive behind the release that went over the next connection, and
-// lock for nobody. So the connection is reset. Nothing is lost by it: what has no
-// answer is not taken for done, and what matters is sent again.
+// abandon resets a connection, so that data which was written and has not arrived never
+// will. After an ordinary close the kernel would send that data again for minutes: an
+// acquisition could arrive after the release that went over the next connection, and lock
+// for no lease. Nothing is lost by the reset: a request without an answer does not count
+// as done, and important requests are sent again.
 func abandon(conn net.Conn) error {
 	conn = raw(conn)
 	if tcp, ok := conn.(interface{ SetLinger(seconds int) error }); ok {
@@ -44,11 +44,11 @@ func abandon(conn net.Conn) error {
 	return conn.Close()
 }
 
-// watch counts a new connection and reports when it breaks.
+// watch numbers a new connection and reports when it breaks.
 func (n *Node) watch(conn net.Conn) net.Conn { return n.register(conn, n.dialed.Add(1)) }
 
-// watchSubscriber counts a connection of the subscriber among those that cut closes,
-// and not among those whose end the worker hears of.
+// watchSubscriber registers a connection of the subscriber, so that cut closes it. The
+// worker is not notified of its end.
 func (n *Node) watchSubscriber(conn net.Conn) net.Conn { return n.register(conn, 0) }
 
 func (n *Node) register(conn net.Conn, number uint64) net.Conn {
@@ -56,36 +56,36 @@ func (n *Node) register(conn net.Conn, number uint64) net.Conn {
 	n.mu.Lock()
 	n.conns[watched] = struct{}{}
 	n.mu.Unlock()
-	if n.ctx.Err() != nil { // cut may have come too early to see it
+	if n.ctx.Err() != nil { // cut may have run before this connection was registered
 		_ = raw(conn).Close()
 	}
 	return watched
 }
 
-// connected reports whether the greeted connection stands.
+// connected reports whether the greeted connection is up.
 func (n *Node) connected() bool {
 	return n.greeted != 0 && n.greeted == n.dialed.Load() && n.lost.Load() < n.greeted
 }
 
-// ping tries a connection that has been idle: nobody reads it meanwhile, so that its end
-// would show with the next request alone. Any answer will do.
+// ping tests an idle connection. Nothing reads from it meanwhile, so its end would
+// otherwise show only with the next request. Any answer will do.
 func (n *Node) ping() {
 	_ = n.client.Do(context.Background(), n.client.B().Ping().Build())
 	n.look()
 	n.pingAt = n.now + keepAlive
 }
 
-// watchedConn wakes the worker when its connection ends, so that it dials before the
-// next request needs it: a restarted node starts its quarantine, and a lost node is
-// found, without waiting for traffic.
+// watchedConn wakes the worker when its connection ends. So the worker redials before the
+// next request needs the connection: without traffic, a restarted node still starts its
+// quarantine, and a lost node is found.
 type watchedConn struct {
 	net.Conn
 	node   *Node
 	number uint64 // 0: the subscriber's
 }
 
-// Close ends the connection. rueidis calls it whatever it was that ended it: no answer in
-// time, an error, or credentials that could not be renewed.
+// Close ends the connection. rueidis calls it whatever the cause: no answer in time, an
+// error, or credentials that could not be renewed.
 func (c *watchedConn) Close() error {
 	for {
 		lost := c.node.lost.Load()

@@ -12,21 +12,21 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Identity is what a node says of itself.
+// Identity is what a node reports about itself.
 type Identity struct {
 	RunID    string // of the server process; new on every start
 	ReplID   string // of its data set: equal on a master and its replicas
-	Former   string // master_replid2: of the data set that it was a replica of until it was promoted
+	Former   string // master_replid2: of the data set that it replicated before its promotion
 	Role     string
 	Mode     string // standalone, cluster, sentinel
 	Eviction string // maxmemory-policy
 	Limited  bool   // maxmemory is set
 	Version  string
-	// Unchecked says why the node could not be asked: an ACL without INFO.
+	// Unchecked is why INFO could not be read, such as an ACL without INFO.
 	Unchecked error
 }
 
-// Check returns why a node like this cannot vote, nil if it can.
+// Check returns why such a node cannot vote, nil if it can.
 func (id Identity) Check() error {
 	switch {
 	case id.Unchecked != nil:
@@ -45,14 +45,14 @@ func (id Identity) Check() error {
 	return nil
 }
 
-// Evicts reports whether the server may drop locks to make room: every lock
-// has a TTL, so all policies but one may choose it.
+// Evicts reports whether the server may drop locks to make room. Every lock has a TTL, so
+// every policy except noeviction may evict locks.
 func (id Identity) Evicts() bool {
 	return id.Limited && id.Eviction != "" && id.Eviction != "noeviction"
 }
 
-// Copied reports whether one of two nodes was a replica of the other once.
-// They are two now, unless somebody makes them one again.
+// Copied reports whether one of two nodes was a replica of the other in the past. They
+// are independent now, unless an operator makes one a replica again.
 func Copied(a, b Identity) bool {
 	return a.Former != "" && a.Former == b.ReplID || b.Former != "" && b.Former == a.ReplID
 }
@@ -74,8 +74,8 @@ func Same(a, b Identity) error {
 	return nil
 }
 
-// connect dials, unless a connection stands, and greets. It leaves the node
-// connected, refused, or with the time of the next try.
+// connect dials, unless a connection is up, and greets. Afterwards the node is connected,
+// or refused, or has the time of the next try.
 func (n *Node) connect() {
 	n.greeted, n.withheld = 0, nil
 	withheld, err := n.greet()
@@ -108,8 +108,8 @@ func (n *Node) connect() {
 	}
 }
 
-// trim gives back what a burst has made the buffers grow to: at every greeting,
-// so that reuse pays all the same.
+// trim frees buffers that a burst has made large. It runs at every greeting only, so that
+// buffers are reused between greetings.
 func (n *Node) trim() {
 	n.batch, n.transfers, n.codes = nil, [2]transfer{}, nil
 	n.orphans.forget(time.Now())
@@ -129,7 +129,7 @@ func (n *Node) trim() {
 	}
 }
 
-// report publishes the health of the node, and OnHealth hears of a change.
+// report publishes the health of the node, and calls OnHealth if it has changed.
 func (n *Node) report(err error) {
 	now := &Health{
 		Err: err, Withheld: n.withheld != nil,
@@ -152,8 +152,8 @@ func text(err error) string {
 	return err.Error()
 }
 
-// greet makes the connection fit for use. It returns why nothing may be sent over it,
-// or, when all but votes may, why these are withheld.
+// greet prepares a connection for use. err is why no request may use the connection;
+// withheld is why votes may not use it when other requests may.
 func (n *Node) greet() (withheld, err error) {
 	ctx, cancel := context.WithTimeout(n.ctx, 2*maxDial)
 	defer cancel()
@@ -170,15 +170,14 @@ func (n *Node) greet() (withheld, err error) {
 	n.look()
 	connection := n.dialed.Load()
 
-	// What server this is comes first: a Sentinel knows INFO, but not TIME.
+	// The kind of server is checked first: a Sentinel knows INFO, but not TIME.
 	identity, unknown := identify(results[1:script])
 	if unknown == nil {
 		if err := identity.Check(); err != nil {
 			return nil, err
 		}
 	}
-	// The first command is also where a failed dial and a failed AUTH or SELECT of
-	// rueidis show.
+	// The first command also shows a failed dial, and a failed AUTH or SELECT of rueidis.
 	reply, err := results[0].ToArray()
 	if err != nil {
 		return nil, refusal("greeting", err)
@@ -208,7 +207,7 @@ func (n *Node) greet() (withheld, err error) {
 	return withheld, nil
 }
 
-// admitted asks the Manager, the guard, and the script whether the node is fit.
+// admitted checks the node with the Manager, the restart guard and the script.
 func (n *Node) admitted(ctx context.Context) (withheld, err error) {
 	if n.cfg.Admit != nil {
 		if n.warning, err = n.cfg.Admit(n.cfg.Index, n.identity); err != nil {
@@ -224,7 +223,8 @@ func (n *Node) admitted(ctx context.Context) (withheld, err error) {
 	return withheld, err
 }
 
-// run runs one operation by itself, at a greeting, and returns the parts of its answer.
+// run runs one operation in a call of its own, at a greeting, and returns the parts of
+// its answer.
 func (n *Node) run(ctx context.Context, what string, args ...string) ([]rueidis.RedisMessage, error) {
 	entries := []entry{{req: &Request{keys: []string{n.markerKey}, args: args}}}
 	message, err := n.client.Do(ctx, n.command(micros(n.now), entries, 1)).ToMessage()
@@ -246,17 +246,17 @@ func (n *Node) run(ctx context.Context, what string, args ...string) ([]rueidis.
 	return parts, nil
 }
 
-// rehearse runs the operation that changes nothing, so that a user who may not run
-// scripts, or not on our keys, is found at the greeting and not by the first lease.
+// rehearse runs an operation that changes nothing. So a user without the right to run
+// scripts, or to use our keys, is found at the greeting and not by the first lease.
 func (n *Node) rehearse(ctx context.Context) error {
 	_, err := n.run(ctx, "script", "read")
 	return err
 }
 
-// guard runs the restart guard and notes the quarantine. When it cannot do its work,
-// votes are withheld and nothing else is: it is votes that it answers for, and leases
-// that are held here stay. To refuse the node as a whole would take every lease away
-// when somebody changes the policy of all nodes.
+// guard runs the restart guard and records the quarantine. If the guard cannot work, only
+// votes are withheld: the guard protects votes, and leases that are held on the node
+// stay. To refuse the node as a whole would lose every lease when somebody changes the
+// policy of all nodes.
 func (n *Node) guard(ctx context.Context) (withheld, err error) {
 	if n.identity.Unchecked != nil {
 		return &ConfigError{
@@ -264,14 +264,14 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 			Fix:     "allow INFO to the user, or do without WithRestartGuard",
 		}, nil
 	}
-	if len(strings.Fields(n.identity.RunID)) != 1 { // no word of the marker
+	if len(strings.Fields(n.identity.RunID)) != 1 { // it cannot be a word of the marker
 		return &ConfigError{
 			Problem: fmt.Sprintf("the restart guard cannot see a restart: INFO says run_id %.64q", n.identity.RunID),
 			Fix:     "use a server that has one, or do without WithRestartGuard",
 		}, nil
 	}
 	if n.identity.Evicts() {
-		n.evicted = true // what it drops until somebody mends it, nobody knows
+		n.evicted = true // until the policy is fixed, it may drop locks unnoticed
 		return &ConfigError{
 			Problem: "the restart guard cannot see evictions (maxmemory-policy " + n.identity.Eviction + ")",
 			Fix:     "set maxmemory-policy noeviction, or do without WithRestartGuard",
@@ -282,11 +282,12 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 	if n.clockSuspect && n.cfg.OwnStep != nil {
 		toAll, sure = n.cfg.OwnStep(n.cfg.Index, n.suspectSince)
 	}
-	// A client that has seen this node's data once does not take an empty database for a
-	// first deployment.
+	// A client that has seen this node's data does not take an empty database for a first
+	// deployment.
 	stop, agreed, marker, err := n.runGuard(ctx, longest, n.cfg.Trust && n.marker == "", toAll || n.evicted)
 	if err == nil && n.marker != "" && marker != n.marker && stop == 0 && agreed == longest {
-		// Nor does it when a newcomer did: the data that it has seen were lost.
+		// The same holds when another client has just trusted the empty database: the
+		// data that this client has seen is lost.
 		stop, agreed, marker, err = n.runGuard(ctx, longest, false, true)
 	}
 	if err != nil {
@@ -304,7 +305,7 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 		n.clockSuspect = false
 	}
 	if marker == n.marker {
-		return nil, nil // its quarantine is being waited out, by our clock
+		return nil, nil // our clock already counts its quarantine
 	}
 	n.marker = marker
 	if left := n.quarantineLeft(stop); left > 0 {
@@ -317,8 +318,8 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 	return nil, nil
 }
 
-// runGuard runs the restart guard on the node. It returns the end of the quarantine, in
-// µs of the node's clock, and 0 for a database that somebody trusts.
+// runGuard runs the restart guard on the node. stop is the end of the quarantine in µs of
+// the node's clock, 0 for an empty database that is trusted.
 func (n *Node) runGuard(ctx context.Context, longest int64, trust, force bool) (stop, agreed int64, marker string, err error) {
 	reply, err := n.run(ctx, "restart guard", "guard", n.identity.RunID, strconv.FormatInt(longest, 10),
 		flag(trust), flag(force), rand.Text())
@@ -336,9 +337,9 @@ func (n *Node) runGuard(ctx context.Context, longest int64, trust, force bool) (
 	return numbers[0], numbers[1], marker, nil
 }
 
-// quarantineLeft returns how long a quarantine lasts that ends at an instant of the
-// node's clock, µs. The marker was written in the past: an end further away than the
-// longest lease is by a node's clock that was set back.
+// quarantineLeft returns how long a quarantine lasts that ends at stop, in µs of the
+// node's clock. The marker was written in the past. So if the end is further away than
+// the longest lease, the node's clock was set back, and the longest lease counts.
 func (n *Node) quarantineLeft(stop int64) time.Duration {
 	if stop <= 0 {
 		return 0
@@ -350,8 +351,8 @@ func (n *Node) quarantineLeft(stop int64) time.Duration {
 	return n.cfg.Guard
 }
 
-// integers returns the parts of a reply as such. AsIntSlice of rueidis takes what
-// is no number for 0.
+// integers returns the parts of a reply as numbers. AsIntSlice of rueidis reads other
+// texts as 0.
 func integers(parts []rueidis.RedisMessage) (numbers []int64, ok bool) {
 	for i := range parts {
 		n, err := parts[i].AsInt64()
@@ -370,8 +371,8 @@ func flag(b bool) string {
 	return "0"
 }
 
-// refusal returns what an error of a greeting means: a node that is down, or
-// one that somebody has to mend.
+// refusal returns what an error of a greeting means: the node is down, or needs an
+// operator.
 func refusal(what string, err error) error {
 	if err == nil {
 		err = errors.New("reply not understood")
@@ -394,7 +395,7 @@ func identify(infos []rueidis.RedisResult) (id Identity, err error) {
 			}
 			return Identity{Unchecked: err}, nil
 		}
-		text = strings.TrimPrefix(text, "txt:") // a verbatim string, in RESP3
+		text = strings.TrimPrefix(text, "txt:") // of a verbatim string, in RESP3
 		for line := range strings.Lines(text) {
 			key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
 			switch key {

@@ -7,9 +7,9 @@ import (
 	"unicode/utf8"
 )
 
-// Companion keys carry a byte that is not valid UTF-8. Lock names and prefixes are
-// valid UTF-8, so no legal name of any prefix can collide with them. They begin with
-// the prefix, for ACL patterns; a hash tag in the prefix covers them all.
+// Companion keys contain a byte that is not valid UTF-8. Lock names and prefixes are
+// valid UTF-8, so no valid name of any prefix can collide with them. They begin with the
+// prefix, for ACL patterns; a hash tag in the prefix covers them all.
 const (
 	registerTag = "\xffr"
 	baseTag     = "\xffb"
@@ -19,40 +19,39 @@ const (
 	queueTag    = "\xffq" // behind the lock's key: apply.lua appends it
 )
 
-// LockKey returns the key of a lock: prefix and name and nothing else, so that other
-// Redlock clients on the same key and we exclude each other.
+// LockKey returns the key of a lock: prefix and name and nothing else. So this package
+// and other Redlock clients on the same key exclude each other.
 func LockKey(prefix, name string) string { return prefix + name }
 
-// QueueKey returns the key of the queue of those who wait for a lock.
+// QueueKey returns the key of the queue of a lock's waiters.
 func QueueKey(lock string) string { return lock + queueTag }
 
 // RegistersKey returns the key of the sorted set that holds the fencing register of
 // every lock of a prefix.
 func RegistersKey(prefix string) string { return prefix + registerTag }
 
-// BaseKey returns the key of the value that every register has at least.
+// BaseKey returns the key of the base: the least value of every register.
 func BaseKey(prefix string) string { return prefix + baseTag }
 
-// HintKey returns the key that exists while a lock of a prefix may have a queue.
+// HintKey returns the key that exists while any lock of a prefix may have a queue.
 func HintKey(prefix string) string { return prefix + hintTag }
 
 // GuardKey returns the key of the restart guard's marker.
 func GuardKey(prefix string) string { return prefix + guardTag }
 
-// WakeChannel returns the channel on which a Manager is woken.
+// WakeChannel returns the channel on which nodes wake the waiters of a Manager.
 func WakeChannel(prefix, manager string) string { return prefix + wakeTag + manager }
 
-// A ticket is a place in the queue of a lock, and a member of it: 16 hex digits of the
-// Manager that a node wakes, 16 of the wait, and behind these how long the node
-// reserves the lock for it then, in ms (see apply.lua). The grace is no part of its
-// name.
+// A ticket is a member of a lock's queue: 16 hex digits of the Manager that a node wakes,
+// 16 of the wait, and then the grace: how long the node reserves the lock for it, in ms
+// (see apply.lua). The name of a ticket does not include the grace.
 const (
 	ManagerLen = 16
 	TicketLen  = 32
 )
 
-// PrefixShards reports whether all keys with this prefix are in one hash slot, or hash
-// as they like: a brace must belong to a whole tag.
+// PrefixShards reports whether a prefix is fit for hash slots: it puts all its keys into
+// one slot, or does not affect the slot. A brace must belong to a whole hash tag.
 func PrefixShards(prefix string) bool {
 	return !strings.ContainsAny(prefix, "{}") || hasHashTag(prefix)
 }
@@ -73,7 +72,7 @@ func hasHashTag(key string) bool {
 // to which this owner moved it on this node, 0 if it did not. The rest is for people.
 //
 // While a node reserves the lock for the head of its queue, the value is "ticket w ":
-// no lease, and nobody's vote.
+// neither a lease nor a vote.
 type Value struct {
 	Owner       string // 32 hex digits
 	Reserved    bool   // for the waiter with the ticket Owner
@@ -86,7 +85,7 @@ type Value struct {
 // OwnerLen is the length of an owner value.
 const OwnerLen = 32
 
-// AppendMetadata appends what follows owner and token in the value of a lock.
+// AppendMetadata appends the part of a lock's value that follows owner and token.
 func AppendMetadata(b []byte, since time.Time, traceParent, label string) []byte {
 	if traceParent == "" {
 		traceParent = "-"
@@ -104,18 +103,18 @@ func Compose(owner string, token int64, metadata string) string {
 // reservedMark follows the ticket for which a node reserves a lock.
 const reservedMark = " w "
 
-// MaxLabelLen and maxTraceParent bound what a value of ours can hold, in bytes.
+// MaxLabelLen and maxTraceParent bound parts of our values, in bytes.
 const (
 	MaxLabelLen    = 256
 	maxTraceParent = 55
 )
 
-// maxStranger bounds what is kept of a value that is not ours: it goes into
-// errors and spans.
+// maxStranger bounds how much is kept of a value that is not ours: it goes into errors
+// and spans.
 const maxStranger = 128
 
-// ParseValue reads the value of a lock. A value that is not ours is somebody
-// else's owner value as a whole, cut to 128 bytes and made valid UTF-8.
+// ParseValue parses the value of a lock. A value that is not ours counts as another
+// client's owner value as a whole, cut to 128 bytes and made valid UTF-8.
 func ParseValue(s string) Value {
 	if v, ok := parseOwn(s); ok {
 		return v

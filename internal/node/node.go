@@ -15,31 +15,30 @@ import (
 )
 
 const (
-	// retryMax is how many releases wait for a node to come back, or to recover; there may
-	// be twice as many before the oldest are given up.
+	// retryMax is how many releases wait for a node that is down or recovering. There may
+	// be twice as many before the oldest are dropped.
 	retryMax = 4096
-	// retryAfter is how long requests that insist leave a node alone that answered BUSY,
+	// retryAfter is how long requests that insist wait after a node answered BUSY,
 	// LOADING and the like.
 	retryAfter = 50 * time.Millisecond
-	// checkEvery is how often a node is greeted again over a connection that stands:
-	// its role, its eviction policy, its data and its clock may have changed while
-	// nobody asked for anything.
+	// checkEvery is how often a node is greeted again over the same connection: its role,
+	// eviction policy, data and clock may have changed without traffic.
 	checkEvery = 10 * time.Second
-	// mendEvery is how often a node that somebody has to mend is greeted again.
+	// mendEvery is how often a node that needs an operator is greeted again.
 	mendEvery = time.Second
-	// judgeEvery is how often, after a step of the node's clock, the node is asked
-	// whether the step is its own, and judgeFor for how long.
+	// judgeEvery is how often, after a step of the node's clock, the Manager is asked
+	// whether the step is the node's own, and judgeFor for how long.
 	judgeEvery = 25 * time.Millisecond
 	judgeFor   = 2 * time.Second
 )
 
-// Config says how a Node behaves.
+// Config configures a Node.
 type Config struct {
-	Index  int                  // the node's place in the list
+	Index  int                  // the node's index in the list
 	Option rueidis.ClientOption // as the user gave it; Refuse must have found nothing
 	Prefix string               // of all keys
-	// Clock returns an instant of the client's validity clock and of its steady one,
-	// both from one look. Requests expire by the steady one.
+	// Clock returns an instant of the client's validity clock and of its steady one, both
+	// of the same moment. Requests expire by the steady one.
 	Clock func() (validity, steady time.Duration)
 	Drift float64 // bound on the difference of clock rates
 	// Cap is how far a grant may move a fencing register ahead of the node's clock; 0
@@ -49,33 +48,34 @@ type Config struct {
 	Guard time.Duration // longest lease for the restart guard; 0 for no guard
 	Trust bool          // an empty database needs no quarantine
 	// StepQuarantine is how long the node's votes do not count after its clock was
-	// stepped forward: the longest lease that somebody may hold on it.
+	// stepped forward: the longest lease that any client may hold on it.
 	StepQuarantine time.Duration
-	// Admit judges what the node said of itself, at every greeting. An error keeps
-	// the node from voting until a later greeting finds it mended; a warning does not.
-	// Called in the worker's goroutine.
+	// Admit checks the node's Identity at every greeting. An error keeps the node from
+	// voting until a later greeting succeeds; a warning does not. Called in the worker's
+	// goroutine.
 	Admit func(index int, id Identity) (warning, err error)
-	// OnHealth hears how the first greeting went, and of every change of the node's
+	// OnHealth is called after the first greeting, and on every change of the node's
 	// health after it. Called in the worker's goroutine; it must not block.
 	OnHealth func(index int, h Health)
-	// OwnStep reports whether a step that was found then (steady clock) is of the node's own clock,
-	// because most other nodes' clocks went on, and whether that is sure by now. Only
-	// then do other clients hear of it, by the guard's marker: if our own clock stands
-	// still all nodes seem to be stepped, and nobody else must suffer for that. Nil
-	// never blames the node. Called in the worker's goroutine; it must not block.
+	// OwnStep reports whether a step that was found at since (steady clock) is of the
+	// node's own clock, because most other nodes' clocks went on, and whether that answer
+	// is final. Only a step of the node's own clock is reported to other clients, by the
+	// guard's marker: if our own clock stands still, all nodes seem to be stepped, and
+	// that must not affect other clients. Nil means that no step is the node's own.
+	// Called in the worker's goroutine; it must not block.
 	OwnStep func(index int, since time.Duration) (own, sure bool)
-	// OnClockStep hears of a step of the node's clock when it is found: by how much, at
-	// the most. The reply that shows the step is handed out afterwards. Called in the
+	// OnClockStep is called when a step of the node's clock is found; by is the most that
+	// it can be. The reply that shows the step is delivered afterwards. Called in the
 	// worker's goroutine; it must not block.
 	OnClockStep func(index int, by time.Duration)
-	// Manager names the channel on which the node wakes waiters; 16 hex digits. ""
-	// never subscribes.
+	// Manager names the channel on which the node wakes waiters; 16 hex digits. With ""
+	// the node never subscribes.
 	Manager string
-	// OnWake hears what the node publishes to the Manager. Called in the subscriber's
+	// OnWake receives what the node publishes to the Manager. Called in the subscriber's
 	// goroutine; it must not block.
 	OnWake func(index int, kind WakeKind, ticket, lock string)
-	// OnSubscribed hears that the node wakes waiters from now on, for the first time
-	// or again. Called in a goroutine of the connection, perhaps while OnWake runs.
+	// OnSubscribed is called when the node begins to wake waiters, for the first time or
+	// again. Called in a goroutine of the connection, perhaps while OnWake runs.
 	OnSubscribed func(index int)
 }
 
@@ -83,27 +83,28 @@ type Config struct {
 type Node struct {
 	cfg    Config
 	addr   string
-	client rueidis.Client // the worker's
+	client rueidis.Client // used by the worker and the transmitter
 
 	ctx    context.Context // ends the call in flight when the node is cut off
 	cancel context.CancelFunc
 	signal chan struct{} // capacity 1: there is something to do; never closed
 	done   chan struct{} // closed by the worker when it ends
-	// toSend and replied have capacity 0 and carry a transfer to the transmitter, and word
-	// that its replies are there. Run closes toSend; replied is never closed.
+	// toSend and replied have capacity 0. toSend carries a transfer to the transmitter,
+	// and replied reports that its replies have arrived. Run closes toSend; replied is
+	// never closed.
 	toSend  chan *transfer
 	replied chan struct{}
 
 	mu      sync.Mutex
 	lanes   lanes
-	leaving bool                      // Close has begun: no more votes, and an end when all else has gone out
-	settled bool                      // everything was answered, and only retried releases are waited for
-	resting bool                      // the same, and the time of none has come
-	closed  bool                      // nothing is taken any more
-	conns   map[*watchedConn]struct{} // that stand; by our own pointer, since the user's type may not be comparable
+	leaving bool                      // Close has begun: no more votes, and the worker ends after the other requests
+	settled bool                      // everything was answered, except retried releases
+	resting bool                      // the same, and no retried release is queued
+	closed  bool                      // Post refuses requests
+	conns   map[*watchedConn]struct{} // the open ones, by our own pointer, because the user's type may not be comparable
 
-	// The dialler counts connections. lost is the newest one that has broken; both
-	// are read by the worker and written by whatever dials or reads, inside rueidis.
+	// The dialler counts connections. lost is the newest one that has broken. The worker
+	// reads both; the goroutines inside rueidis that dial or read write them.
 	dialed, lost atomic.Uint64
 	progress     atomic.Uint64 // batches that were answered
 
@@ -114,58 +115,58 @@ type Node struct {
 
 	health   atomic.Pointer[Health]
 	reading  atomic.Pointer[Reading]
-	checkNow atomic.Bool // greet again before the next batch
+	checkNow atomic.Bool // an urgent check: greet again after the queued requests
 
-	// What every call of the script carries.
+	// Arguments of every call of the script.
 	registersKey, baseKey, hintKey, markerKey string
 	channels, flags, capText                  string
 
-	// The worker's own.
-	now              time.Duration // the last look at the steady clock
+	// Used only by the worker.
+	now              time.Duration // the steady clock when it was last read
 	greeted          uint64        // the connection that has passed the greeting
-	refusal          error         // why the node was not greeted, when somebody has to mend it
+	refusal          error         // why the node was not greeted, when it needs an operator
 	withheld         error         // why the greeted node may not vote; everything else goes on
 	digest           string        // of the script
 	identity         Identity
 	warning          error     // a doubt that does not keep the node from voting
-	quarantine       time.Time // votes do not count before, by the monotonic clock alone: others may jump ahead
+	quarantine       time.Time // votes do not count before it; on the monotonic clock, because others may jump ahead
 	quarantineReason error
 	marker           string // what the restart guard's marker says, "" before the first greeting
 	offset           clock.Offset
 	offsetText       string // its low end, µs
-	clockSuspect     bool   // a greeting is to start a quarantine for all clients
+	clockSuspect     bool   // a greeting may have to start a quarantine for all clients
 	suspectSince     time.Duration
 	evicted          bool // under the guard, the node may have dropped locks
 	checkAt          time.Duration
 	forgetAt         time.Duration // when old registers are dropped next
 	redial           backoff.BackOff
 	redialAt         time.Duration
-	pingAt           time.Duration // when a connection that stays idle is tried
+	pingAt           time.Duration // when a connection that stays idle is tested
 	pace             pace
-	fullUntil        time.Duration // the server is out of memory, as far as is known
+	fullUntil        time.Duration // until then the server counts as out of memory
 	batch            []entry       // taken from the lanes, and not on the wire yet
-	transfers        [2]transfer   // the one on the wire, and the one whose answers are handed out
-	again            []entry       // to be sent once more
-	retryQueue       []entry       // requests that insist: while there is no connection, or until retryAt
+	transfers        [2]transfer   // one on the wire, and one whose answers are being delivered
+	again            []entry       // requests to send once more
+	retryQueue       []entry       // requests that insist and wait for a connection, or for retryAt
 	retryAt          time.Duration
 	orphans          orphans
 	retries          []releaseRetry
-	retriesAt        time.Time // the earliest of their times
+	retriesAt        time.Time // the earliest time of a retry
 	reply            Reply
 	codes            []int64
 }
 
-// Health is what is known of a node's fitness to vote.
+// Health is the last known fitness of a node to vote.
 type Health struct {
 	Err         error     // why it cannot; nil when it may, or will after the quarantine
-	Withheld    bool      // Err keeps it from voting and from nothing else: it is connected
+	Withheld    bool      // Err keeps it only from voting: it is connected
 	Quarantined time.Time // when its votes count again; zero for now
 	Reason      error     // of the quarantine; nil without one
 	Warning     error     // a doubt that does not keep it from voting; nil for none
 	Identity    Identity
 }
 
-// QuarantineLeft returns how long the node's votes do not count yet.
+// QuarantineLeft returns how much longer the node's votes do not count.
 func (h Health) QuarantineLeft() time.Duration {
 	return max(time.Until(h.Quarantined), 0)
 }
@@ -203,7 +204,7 @@ func (n *Node) Addr() string { return n.addr }
 // Health returns what is known of the node now.
 func (n *Node) Health() Health { return *n.health.Load() }
 
-// Check has the node greeted again at once, and its clock read with it.
+// Check makes the worker greet the node again soon, and so read its clock.
 func (n *Node) Check() {
 	n.checkNow.Store(true)
 	n.wake()
@@ -212,12 +213,12 @@ func (n *Node) Check() {
 // closePatience is how long Close goes on without any answer from the node.
 const closePatience = time.Second
 
-// Close queues the last requests, however many, lets everything that is queued go
-// out, and then ends the worker and the connection. It goes on while the node makes
-// progress, until ctx ends; a node that answers nothing for a second, or cannot be
-// reached, is given up. Acquisitions are not sent any more. What is left is answered
-// Unsent, and the one batch on its way Unknown. Close returns when Run has; false says
-// that something was left without an answer.
+// Close queues the last requests, however many, sends everything that is queued, and then
+// ends the worker and the connection. It goes on while the node makes progress, until ctx
+// ends. It abandons a node that answers nothing for a second, or cannot be reached. It
+// sends no more acquisitions. Requests that remain are answered Unsent, and the one batch
+// on its way Unknown. Close returns when Run has returned; false means that a request was
+// left without an answer.
 func (n *Node) Close(ctx context.Context, last []*Request, to Receiver) bool {
 	n.mu.Lock()
 	n.leaving = true
@@ -264,7 +265,7 @@ func (n *Node) finish(ctx context.Context) bool {
 	}
 }
 
-// left reports whether the worker has done what Close waits for.
+// left reports whether the worker has done everything that Close waits for.
 func (n *Node) left() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -276,12 +277,12 @@ func (n *Node) left() bool {
 	return n.closed
 }
 
-// Run is the worker: the only user of the connection. It dials at once, and returns
-// after Close; it must be called once.
+// Run is the worker, and the only user of the connection. It dials at once, and returns
+// after Close. It must be called once.
 func (n *Node) Run() {
 	defer close(n.done)
 	defer n.drain()
-	// With ForceSingleClient a client comes back even when the dial failed.
+	// With ForceSingleClient, NewClient returns a client even when the dial failed.
 	client, err := rueidis.NewClient(forWorker(force(n.ctx, n.cfg.Option, n.watch)))
 	if client == nil {
 		n.report(fmt.Errorf("no client: %w", err))
@@ -290,7 +291,7 @@ func (n *Node) Run() {
 	}
 	n.client = client
 	defer client.Close()
-	defer n.cut() // first: rueidis would ask the server once more
+	defer n.cut() // first, because Close of rueidis would send another command
 	var transmitter sync.WaitGroup
 	transmitter.Go(n.transmitter)
 	defer transmitter.Wait()
@@ -333,10 +334,10 @@ func (n *Node) idle() time.Duration {
 	return max(wait, 0)
 }
 
-// regreet has the connection greeted once more before the next batch.
+// regreet makes the worker greet once more before the next batch.
 func (n *Node) regreet() { n.greeted, n.redialAt = 0, n.now }
 
-// quarantineFor keeps the node from voting for so long at least.
+// quarantineFor keeps the node from voting for d at least.
 func (n *Node) quarantineFor(d time.Duration, reason error) {
 	// The node's clock may run slower than ours, by the bound.
 	d += time.Duration(float64(d) * max(n.cfg.Drift, minDrift))
@@ -345,10 +346,10 @@ func (n *Node) quarantineFor(d time.Duration, reason error) {
 	}
 }
 
-// minDrift is the part of a quarantine that is added to it at least.
+// minDrift is the least fraction by which a quarantine is prolonged.
 const minDrift = 0.01
 
-// quarantined reports whether votes do not count now, and reports the end.
+// quarantined returns whether votes do not count now. It reports the end of a quarantine.
 func (n *Node) quarantined() bool {
 	if n.quarantineReason == nil {
 		return false
@@ -362,7 +363,7 @@ func (n *Node) quarantined() bool {
 }
 
 // serve sends everything that is queued, batch after batch. An urgent check runs after
-// the requests already queued: a heal is among them, and has no time to lose.
+// the requests already queued: a heal may be among them, and must not wait.
 func (n *Node) serve() {
 	for n.ctx.Err() == nil {
 		checkNow := n.checkNow.Swap(false)
@@ -397,7 +398,7 @@ func (n *Node) serve() {
 	}
 }
 
-// drain answers what waits when the worker has ended.
+// drain answers the remaining requests when the worker has ended.
 func (n *Node) drain() {
 	n.mu.Lock()
 	n.closed = true

@@ -9,9 +9,9 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Refuse returns what in o cannot work here and how to mend it, "" if nothing.
-// Options that are merely unused (client-side caching, pools, rings) are left
-// alone.
+// Refuse returns the first option in o that cannot work here and how to fix it, "" if
+// there is none. It accepts options that are merely unused (client-side caching, pools,
+// rings).
 func Refuse(o *rueidis.ClientOption) (field, fix string) {
 	switch {
 	case len(o.InitAddress) == 0 || o.InitAddress[0] == "":
@@ -44,7 +44,7 @@ const (
 	// keepAlive is how long a connection is idle before a PING goes over it.
 	keepAlive = 500 * time.Millisecond
 	// answerTimeout is how long the worker waits for the answer to a batch or a PING
-	// before it gives the connection up.
+	// before it abandons the connection.
 	answerTimeout = time.Second
 	// Measured on rueidis 1.0.79: it notices a stuck connection after at most
 	// 2 × KeepAlive + ConnWriteTimeout, and its default buffers are 0.5 MiB each.
@@ -54,9 +54,9 @@ const (
 	maxDial      = 500 * time.Millisecond
 )
 
-// force returns o with what the protocol needs, see docs/adr/0002: one
-// connection, in order, nothing sent twice, and a dial that watched reports and
-// that gives up when life ends.
+// force returns o with the settings that the protocol needs, see docs/adr/0002: one
+// connection, in order, and no command sent twice. A dial reports its connection to
+// watched, and ends with life.
 func force(life context.Context, o rueidis.ClientOption, watched func(net.Conn) net.Conn) rueidis.ClientOption {
 	dial := dialer(o)
 	o.ForceSingleClient, o.DisableCache, o.DisableRetry, o.AlwaysPipelining = true, true, true, true
@@ -65,7 +65,7 @@ func force(life context.Context, o rueidis.ClientOption, watched func(net.Conn) 
 	o.ReadBufferEachConn, o.WriteBufferEachConn = bufferSize, bufferSize
 	o.RingScaleEachConn = ringScale
 	o.Dialer.KeepAlive = keepAlive
-	if o.ClientSetInfo == nil { // a right that nobody needs, and whose refusal fills the server's ACL LOG
+	if o.ClientSetInfo == nil { // it needs a right of its own, and each refusal fills the server's ACL LOG
 		o.ClientSetInfo = rueidis.DisableClientSetInfo
 	}
 	if o.Dialer.Timeout <= 0 || o.Dialer.Timeout > maxDial {
@@ -78,7 +78,7 @@ func force(life context.Context, o rueidis.ClientOption, watched func(net.Conn) 
 	}
 	o.DialFn = nil
 	o.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
-		// A dial function of the user's may know its context and not d.Timeout.
+		// A user's dial function may respect its context and not d.Timeout.
 		ctx, cancel := context.WithTimeout(ctx, maxDial)
 		defer cancel()
 		conn, err := callOrAbandon(life, func() (net.Conn, error) { return dial(ctx, addr, d, config) }, func(late net.Conn) { _ = late.Close() })
@@ -90,17 +90,17 @@ func force(life context.Context, o rueidis.ClientOption, watched func(net.Conn) 
 	return o
 }
 
-// forWorker returns options for a client that one goroutine uses at a time: with nobody
-// beside it, rueidis writes and reads in that goroutine, and two changes of goroutine for
-// each call are saved. So its own PINGs are off, and the worker sends them.
+// forWorker returns options for a client that one goroutine uses at a time. rueidis then
+// writes and reads in that goroutine, which saves two changes of goroutine for each call.
+// That requires its own PINGs to be off, so the worker sends them.
 func forWorker(o rueidis.ClientOption) rueidis.ClientOption {
 	o.AlwaysPipelining = false
-	o.ConnWriteTimeout = answerTimeout // for the answer, too
+	o.ConnWriteTimeout = answerTimeout // also bounds the wait for the answer
 	o.Dialer.KeepAlive = -1
 	return o
 }
 
-// dialer returns what rueidis would have dialled with.
+// dialer returns the dial function that rueidis would have used.
 func dialer(o rueidis.ClientOption) func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
 	switch {
 	case o.DialCtxFn != nil:
@@ -119,16 +119,16 @@ func dialer(o rueidis.ClientOption) func(context.Context, string, *net.Dialer, *
 	}
 }
 
-// callOrAbandon calls a function that may be the user's, and leaves it to itself when life
-// ends: it may know no context, or not care, and must hold up neither Close nor a
-// New that is given up. What comes after that is given to late, if there is one.
-// The goroutine ends when the function does.
+// callOrAbandon calls a function that may be the user's, and stops waiting for it when
+// life ends. Such a function may ignore its context, and must hold up neither Close nor a
+// New that has failed. late, if not nil, receives a value that comes after that. The
+// goroutine ends when the function returns.
 func callOrAbandon[T any](life context.Context, call func() (T, error), late func(T)) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
-	done := make(chan result) // unbuffered: what nobody waits for any more goes to late; never closed
+	done := make(chan result) // unbuffered, so that a result after the end of life goes to late; never closed
 	go func() {
 		value, err := call()
 		select {

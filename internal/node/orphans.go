@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// voidAfter is how much later than its "not after", as it was translated by an exact
-// offset, a request is taken for void.
+// voidAfter is the margin after a request's "not after", translated with an exact offset,
+// from which the request counts as void.
 const voidAfter = 10 * time.Millisecond
 
 // orphans are the owner values of locks that a request may still create although its
-// connection has broken, and until when: from then on the request is void, by its "not
-// after". The request is in the server's socket perhaps, or in the network, and nothing
-// that goes over another connection can wait for it.
+// connection has broken, each with the instant at which the request is void, by its "not
+// after". The request may be in the server's socket or in the network, and requests over
+// another connection cannot wait for it.
 //
-// The instants are of the monotonic clock, which does not jump ahead: neither does the
-// node's, by which the request is void.
+// The instants are of the monotonic clock, which does not jump ahead. The node's clock,
+// which decides when the request is void, does not either.
 type orphans map[string]time.Time
 
-// add notes the locks of a request whose answer will not come any more.
+// add adds the locks of a request whose answer will not come any more.
 func (o *orphans) add(req *Request, void time.Time) {
 	req.creates(func(owner string) {
 		if *o == nil {
@@ -29,13 +29,13 @@ func (o *orphans) add(req *Request, void time.Time) {
 	})
 }
 
-// forget drops what is void.
+// forget removes the orphans that are void.
 func (o orphans) forget(now time.Time) {
 	maps.DeleteFunc(o, func(_ string, void time.Time) bool { return !now.Before(void) })
 }
 
-// voidAt returns when a request that was sent then creates no lock any more, whenever
-// it arrives: by then the node's clock has passed its "not after", if the rates of the
+// voidAt returns when a request that was sent at sent creates no lock any more, whenever
+// it arrives: the node's clock has then passed its "not after", if the rates of the
 // clocks differ by no more than the measurement of the offset allows for.
 func (n *Node) voidAt(req *Request, sent time.Duration, at time.Time) time.Time {
 	stale := voidAfter
@@ -51,10 +51,10 @@ type releaseRetry struct {
 	at  time.Time
 }
 
-// retryRelease has a release that was answered sent once more, if something that was
-// sent before it may still run behind it: an acquisition in the socket of a server that
-// was stopped would lock for nobody, until its TTL. The receiver hears of the first
-// release, because most often there was nothing to overtake.
+// retryRelease schedules a second release, if an earlier request may still run after the
+// first one: an acquisition in the socket of a stopped server would hold the lock until
+// its TTL. The receiver gets the answer to the first release, because usually there is
+// nothing to release again.
 func (n *Node) retryRelease(req *Request, sent time.Time) {
 	if len(n.orphans) == 0 {
 		return
@@ -72,7 +72,7 @@ func (n *Node) retryRelease(req *Request, sent time.Time) {
 		return
 	}
 	again := plainRelease(req)
-	again.Expires = req.Expires + latest.Sub(sent) // a lock that is made so late lives so much longer
+	again.Expires = req.Expires + latest.Sub(sent) // a lock that is created later also expires later
 	if len(n.retries) == 0 || latest.Before(n.retriesAt) {
 		n.retriesAt = latest
 	}
@@ -90,13 +90,13 @@ func plainRelease(req *Request) *Request {
 	return again
 }
 
-// retryReleases queues the releases whose time has come.
+// retryReleases queues the releases that are due.
 func (n *Node) retryReleases() {
 	if len(n.retries) == 0 {
 		return
 	}
 	now := time.Now()
-	if now.Before(n.retriesAt) { // thousands may wait, and each batch comes by here
+	if now.Before(n.retriesAt) { // thousands may wait, and this runs before each batch
 		return
 	}
 	var due []entry
@@ -113,7 +113,7 @@ func (n *Node) retryReleases() {
 	n.requeue(due)
 }
 
-// discard receives answers that nobody waits for.
+// discard receives answers that no caller waits for.
 type discard struct{}
 
 // Receive drops the answer.

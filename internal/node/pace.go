@@ -6,26 +6,26 @@ import (
 )
 
 const (
-	// paceLeast is how many acquisitions a batch may carry at least: one call's.
+	// paceLeast is the lowest bound on the acquisitions of a batch: one call's.
 	paceLeast = MaxLocks
-	// paceFirst is how many it may carry before the node has shown what it can do.
+	// paceFirst is the bound before the first measurement of the node.
 	paceFirst = 1024
 )
 
-// pace bounds how many acquisitions go out at once, so that they are answered before
-// nobody waits for them any more. Without a bound, more callers than the node can serve
-// make batches longer until every grant comes too late, and all that the node does is to
-// grant and to release.
+// pace bounds how many acquisitions a batch carries, so that they are answered while
+// their callers still wait. Without a bound, more callers than the node can serve make
+// batches longer until every grant comes too late, and the node only grants and releases.
 type pace struct {
-	left    time.Duration // how long a new acquisition waits for its answer, about
-	took    time.Duration // what a batch takes, about
+	left    time.Duration // about how long a new acquisition waits for its answer
+	took    time.Duration // about how long a batch takes
 	most    int           // acquisitions in a batch
-	carried int           // by the batch under way
-	cut     bool          // there were more than it may carry
+	carried int           // acquisitions in the current batch
+	cut     bool          // more acquisitions were queued than the batch may carry
 }
 
-// observe takes how long the batch took. An acquisition that comes when a batch has just
-// been sent waits for that one, and for its own: so each may take half of the time.
+// observe adjusts the bound to how long a batch took. An acquisition that comes when a
+// batch has just been sent waits for that batch and for its own, so each may take half of
+// the time.
 func (p *pace) observe(took time.Duration) {
 	p.took += (took - p.took) / 8
 	target := p.left / 2
@@ -39,15 +39,15 @@ func (p *pace) observe(took time.Duration) {
 	}
 }
 
-// await takes how long the newest acquisition waits for its answer still.
+// await updates left from how much longer the newest acquisition waits for its answer.
 func (p *pace) await(left time.Duration) {
 	p.left = max(left, p.left-p.left/64)
 }
 
-// shed leaves those acquisitions in their lane that are more than a batch may carry, and
-// moves the others to the front. It returns how many these are. Nodes choose by the
-// owner value, which is random, so that all of them choose the same: of requests that each
-// node chose by itself, few would find a quorum. n.mu is held.
+// shed moves the acquisitions that the batch may carry to the front of their lane and
+// returns how many these are; the others stay behind them. Nodes choose by the owner
+// value, which is random, so that all nodes choose the same acquisitions: if each node
+// chose by itself, few acquisitions would reach a quorum. n.mu is held.
 func (n *Node) shed(now time.Duration, out *rejected) int {
 	lane := n.lanes.acquire
 	n.pace.cut = false
@@ -66,7 +66,7 @@ func (n *Node) shed(now time.Duration, out *rejected) int {
 		case e.req.withdrawn.Load():
 			out.withdrawn = append(out.withdrawn, e)
 		case e.req.Expires < now+takes:
-			out.expired = append(out.expired, e) // nobody would wait for the answer
+			out.expired = append(out.expired, e) // the answer would come too late
 		default:
 			live = append(live, e)
 		}
@@ -87,9 +87,9 @@ func (n *Node) shed(now time.Duration, out *rejected) int {
 		}
 	}
 	if len(chosen) == 0 {
-		return most // as they come
+		return most // in the order of the lane
 	}
-	copy(live[len(chosen):], rest) // rest stands at the front of the same array
+	copy(live[len(chosen):], rest) // rest is at the front of the same array
 	copy(live, chosen)
 	return len(chosen)
 }

@@ -5,12 +5,12 @@ import (
 )
 
 const (
-	// batchBytes bounds what goes out at once: whatever comes behind it waits for all
-	// its answers. There is no bound on the number of requests below it, so that a
-	// distant node is not capped at so many for each round trip.
+	// batchBytes bounds the size of a batch, because later requests wait for all its
+	// answers. Below it the number of requests has no bound, so that a distant node is
+	// not limited to a number of requests per round trip.
 	batchBytes = 512 << 10
-	// acquireMax is how many acquisitions may wait for one node. Everything else keeps
-	// a lease or gives one back and is never refused.
+	// acquireMax is how many acquisitions may wait for one node. All other requests keep
+	// or release a lease and are never refused.
 	acquireMax = 8192
 	// purgeEvery is how often a full lane is searched for expired requests.
 	purgeEvery = 10 * time.Millisecond
@@ -20,23 +20,23 @@ const (
 type entry struct {
 	req    *Request
 	to     Receiver
-	resent bool // it has been sent once, and was certainly not applied
+	resent bool // it was sent before, and was certainly not applied
 }
 
 // asks reports whether the request asks for a lock.
 func (e entry) asks() bool { return e.req.Kind == Acquire }
 
-// lanes hold what waits for the worker. What keeps a lease or gives one back goes
-// before what asks for one: a burst of acquisitions must not cost a lease that is
-// held. Node.mu guards them.
+// lanes hold the requests that wait for the worker. Requests that keep or release a lease
+// go before acquisitions: a burst of acquisitions must not cost a lease that is held.
+// Node.mu guards them.
 type lanes struct {
 	urgent  []entry
 	acquire []entry
 	purgeAt time.Duration
 }
 
-// Post queues req; its answer goes to the receiver, once. It reports false, and
-// nothing happens, when too many acquisitions wait or the node is closed.
+// Post queues req; to receives its answer, once. Post returns false, and does nothing,
+// when too many acquisitions wait or the node is closed.
 func (n *Node) Post(req *Request, to Receiver) bool {
 	n.mu.Lock()
 	if n.closed {
@@ -66,7 +66,7 @@ func (n *Node) Post(req *Request, to Receiver) bool {
 	return ok
 }
 
-// purge takes expired acquisitions out of their lane. n.mu is held.
+// purge removes expired and withdrawn acquisitions from their lane. n.mu is held.
 func (n *Node) purge() (expired []entry) {
 	_, now := n.cfg.Clock()
 	if now < n.lanes.purgeAt {
@@ -86,7 +86,7 @@ func (n *Node) purge() (expired []entry) {
 	return expired
 }
 
-// wake has the worker look.
+// wake signals the worker.
 func (n *Node) wake() {
 	select {
 	case n.signal <- struct{}{}:
@@ -94,7 +94,7 @@ func (n *Node) wake() {
 	}
 }
 
-// requeue puts entries back to the front of the urgent lane, in their order.
+// requeue puts entries at the front of the urgent lane, in their order.
 func (n *Node) requeue(entries []entry) {
 	if len(entries) == 0 {
 		return
@@ -105,15 +105,15 @@ func (n *Node) requeue(entries []entry) {
 	n.mu.Unlock()
 }
 
-// rejected collects requests that take answers without sending them.
+// rejected collects the requests that take answers without sending them.
 type rejected struct {
 	expired, withdrawn, withheld, quarantined, closing []entry
 	undone                                             []entry
 }
 
-// take moves the front of the lanes into the batch. Requests that expired or were
-// withdrawn, and votes of a node that is quarantined, closing or to be mended, are
-// answered at once.
+// take moves requests from the front of the lanes into the batch. It answers at once
+// requests that expired or were withdrawn, and votes while the node is quarantined,
+// closing, or withholds votes.
 func (n *Node) take(now time.Duration) {
 	quarantined := n.quarantined()
 	var out rejected
@@ -154,8 +154,8 @@ func (n *Node) take(now time.Duration) {
 	}
 }
 
-// admit reports whether an entry is to be sent, and files it where it is not. From
-// here on a request counts as sent. n.mu is held.
+// admit returns whether an entry is to be sent; otherwise it adds the entry to out. An
+// admitted acquisition counts as sent. n.mu is held.
 func (n *Node) admit(e entry, now time.Duration, quarantined bool, out *rejected) bool {
 	bit := uint32(1) << n.cfg.Index
 	switch req := e.req; {
@@ -163,8 +163,8 @@ func (n *Node) admit(e entry, now time.Duration, quarantined bool, out *rejected
 		out.expired = append(out.expired, e)
 	case req.Kind != Acquire:
 		if req.undoesNothing(bit) {
-			// The acquisition is still in its lane, or was never sent: there is nothing
-			// to undo, and take drops it when it comes to it.
+			// The acquisition is still in its lane, or was never sent, or was refused.
+			// There is nothing to undo, and take drops an acquisition that was withdrawn.
 			out.undone = append(out.undone, e)
 			return false
 		}
@@ -191,7 +191,7 @@ func dropFirst(lane []entry, i int) []entry {
 	return lane[:rest]
 }
 
-// fail answers entries without a server's answer.
+// fail answers entries with a status and an error that do not come from the server.
 func fail(index int, entries []entry, status Status, err error) {
 	for _, e := range entries {
 		e.to.Receive(index, e.req, &Reply{Status: status, Err: err})

@@ -7,17 +7,17 @@ import (
 )
 
 const (
-	// registerAge is how long a register outlives its last move. Tokens that follow a
-	// register which was dropped start from the base, so they are larger all the same.
+	// registerAge is how long a register is kept after its last move. When it is dropped,
+	// later tokens start from the base, so they are larger still.
 	registerAge = 24 * time.Hour
-	// forgetEvery is about how often a node drops old registers, and forgetMost is how
-	// many at once: a script stops the server.
+	// forgetEvery is about how often a node drops old registers. forgetMost is how many
+	// it drops at once, because a script stops the server.
 	forgetEvery = time.Minute
 	forgetMost  = 200
 )
 
-// forget drops registers that are old, a few at a time. Redis has no TTL for them: the
-// base has to be raised with each.
+// forget drops old registers, a few at a time. A TTL of Redis could not do this: the base
+// has to be raised with each drop.
 func (n *Node) forget() {
 	if n.forgetAt != 0 && (n.now < n.forgetAt || !n.connected()) {
 		return
@@ -36,7 +36,8 @@ func (n *Node) forget() {
 	}})
 }
 
-// forgotten goes on while there are more old registers.
+// forgotten receives the answer, and schedules the next drop at once while there are more
+// old registers.
 type forgotten struct{ n *Node }
 
 // Receive is called by the node's own worker.

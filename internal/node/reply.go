@@ -15,25 +15,27 @@ type Status uint8
 const (
 	// Done means that the operation ran; the values of the reply are its answer.
 	Done Status = iota + 1
-	// Granted means that the lock is ours; Moved and Before tell of the register.
+	// Granted means that the lock is ours; Moved and Before describe the register.
 	Granted
-	// Taken means that another owner has the lock; Held and TTL tell who and for how
-	// long. It is the only answer that means contention.
+	// Taken means that another owner has the lock; Held is its value and TTL how long it
+	// lives. Only this answer means contention.
 	Taken
-	// Unsent means that the request was not applied: the node was down, in quarantine
-	// or closed, or the request expired in its queue.
+	// Unsent means that the request was not applied: the node was down, in quarantine or
+	// closed, or the request expired in its queue.
 	Unsent
-	// Unknown means that the request may have been applied; the answer did not come.
+	// Unknown means that the request may have been applied; its answer was lost.
 	Unknown
-	// Failed means that the node answered an error that may pass (LOADING, BUSY, OOM …).
+	// Failed means that the node answered with an error that may pass (LOADING, BUSY, OOM
+	// …).
 	Failed
-	// Misconfigured means that the node answered an error that somebody has to mend
+	// Misconfigured means that the node answered with an error that an operator must fix
 	// (NOPERM, READONLY, WRONGTYPE …).
 	Misconfigured
-	// notApplied is Unsent, and the request may be sent again at once.
+	// notApplied means the same as Unsent, and that the request may be sent again at
+	// once.
 	notApplied
 
-	// Statuses is how many values of Status there are, none among them.
+	// Statuses is the number of values of Status, including 0 for none.
 	Statuses = int(notApplied) + 1
 )
 
@@ -44,42 +46,42 @@ func (s Status) String() string {
 	}[s]
 }
 
-// Answers of Extend, Heal, Release, Pass and Recall to one lock. Where a script answers
-// Missing, the lock may also have come too late to be made (Heal).
+// Answers of Extend, Heal, Release, Pass and Recall about one lock. For Heal, Missing
+// means that the request came too late to create the lock.
 const (
 	Ours             = 1
 	OursWithoutToken = 2  // Extend: the node does not show the lease's token
-	HandedOn         = 2  // Release, Pass: reserved for a waiter from now on
-	Missing          = 0  // or reserved for a waiter
+	HandedOn         = 2  // Release, Pass: the lock is now reserved for a waiter
+	Missing          = 0  // there is no lock; Extend: or it is reserved for a waiter
 	Another          = -1 // another owner has the lock
 	Unanswered       = -2 // the operation failed; Reply.Err says how
 )
 
-// Reply is what came of a Request on one node.
+// Reply is the result of a Request on one node.
 type Reply struct {
 	Status  Status
-	Sent    time.Duration // before the request went out, on the validity clock
-	Moved   int64         // Granted: where this request moved the register to; 0: not at all, it is ahead
-	Before  int64         // Granted, Raise: where the register stood before; Raise: −1 for a refusal
+	Sent    time.Duration // an instant before the request was sent, on the validity clock
+	Moved   int64         // Granted: the value to which this request moved the register; 0 if the register was ahead
+	Before  int64         // Granted, Raise: the register's value before; Raise: −1 for a refusal
 	Waiters int64         // Granted, Raise, Read: tickets in the queue
 	N       int64         // Release, Pass, Recall on one lock: the answer
 	Answers []int64       // Extend, Heal, Release on several locks: one for each; valid during Receive only
 	Held    string        // Taken, Read: the lock's value, "" for none
-	TTL     time.Duration // Taken, Read: how long it lives; negative for ever or not at all
+	TTL     time.Duration // Taken, Read: how long the lock lives; negative for no end or no lock
 	// Position is how many tickets are before ours in the queue; −1 if ours is not in it.
 	Position int64 // Taken
 	Register int64 // Read
 	Err      error // for Unsent and all below
 }
 
-// Receiver gets the replies to posted requests. Receive is called in the worker's
-// goroutine, or in that of a caller of Post, so it must not block, and nobody may
-// post with a lock that Receive takes. The reply is valid during the call.
+// Receiver receives the replies to posted requests. Receive is called in the worker's
+// goroutine, or in that of a caller of Post. So it must not block, and Post must not be
+// called with a lock held that Receive takes. The reply is valid during the call.
 type Receiver interface {
 	Receive(node int, req *Request, reply *Reply)
 }
 
-// Errors of a node that are not the server's own. They arrive in Reply.Err.
+// Errors that do not come from the server. They arrive in Reply.Err.
 var (
 	ErrClosed      = errors.New("closed")
 	ErrConnecting  = errors.New("not connected yet")
@@ -91,16 +93,16 @@ var (
 	ErrReconnected = errors.New("connection changed on the way")
 )
 
-// ConfigError is an answer or a property of a node that somebody has to mend.
+// ConfigError is an answer or a property of a node that an operator must fix.
 type ConfigError struct {
-	Problem string // what is wrong, with the server's own words where there are any
+	Problem string // what is wrong, in the server's own words if it sent any
 	Fix     string // what to do
 }
 
 // Error returns the problem and the fix.
 func (e *ConfigError) Error() string { return e.Problem + ": " + e.Fix }
 
-// errReply says that the parts of a reply are not what the script answers.
+// errReply means that a reply does not have the parts that the script answers.
 var errReply = errors.New("other parts than expected")
 
 func notUnderstood(what string, err error) error {
@@ -133,8 +135,8 @@ func (n *Node) read(req *Request, all answers, r *Reply) {
 	}
 }
 
-// numeral returns the number that a character of an answer stands for, and false for one
-// that stands for none.
+// numeral returns the number that a character of an answer stands for, and false if it
+// stands for none.
 func numeral(code byte) (int64, bool) {
 	switch code {
 	case '0', '1', '2':
@@ -145,7 +147,7 @@ func numeral(code byte) (int64, bool) {
 	return 0, false
 }
 
-// misread says what an error in the place of an answer means.
+// misread returns what an error in the place of an answer means.
 func misread(kind Kind, err error) (Status, error) {
 	var failed operationError
 	if !errors.As(err, &failed) {
@@ -155,13 +157,13 @@ func misread(kind Kind, err error) (Status, error) {
 	return status, missingRight(err)
 }
 
-// operationError is the error of one operation, as the script answers it.
+// operationError is the error of one operation, as the script reports it.
 type operationError string
 
-// Error returns the server's words.
+// Error returns the server's text.
 func (e operationError) Error() string { return string(e) }
 
-// operationFailure returns the error that an operation answered, nil if it answered none.
+// operationFailure returns the error in the answer of an operation, nil if there is none.
 func operationFailure(parts []rueidis.RedisMessage) error {
 	if len(parts) != 1 {
 		return nil
@@ -212,11 +214,11 @@ func (n *Node) readVote(all answers, r *Reply) error {
 	}
 }
 
-// AsProposed stands in Moved for the proposal itself, and in Before for a value that
-// the node was not asked for.
+// AsProposed in Moved means the proposal itself. In Before it means that the answer does
+// not include the value.
 const AsProposed = -1
 
-// readHeld reads a lock's value and how long it lives.
+// readHeld reads a lock's value and how long the lock lives.
 func readHeld(parts []rueidis.RedisMessage, r *Reply) (err error) {
 	if !parts[0].IsNil() {
 		if r.Held, err = stringOf(&parts[0]); err != nil {
@@ -224,13 +226,13 @@ func readHeld(parts []rueidis.RedisMessage, r *Reply) (err error) {
 		}
 	}
 	ms, err := integerOf(&parts[1])
-	// Redis takes lives that no duration can hold: 292 million years. Half of what one
-	// can hold leaves room to add to it.
+	// Redis allows TTLs of up to 292 million years, which no Duration can hold. Half of
+	// the largest Duration leaves room to add to it.
 	r.TTL = time.Duration(min(max(ms, -2), math.MaxInt64/2/int64(time.Millisecond))) * time.Millisecond
 	return err
 }
 
-// detail returns the parts of the one answer, which is no number.
+// detail returns the parts of the only answer, which is not a number.
 func detail(all answers) ([]rueidis.RedisMessage, error) {
 	if len(all.details) != 1 {
 		return nil, errReply
@@ -275,9 +277,9 @@ func readRaise(all answers, r *Reply) error {
 	return err
 }
 
-// readMany reads one answer for each lock. A lock of another type is another owner's;
-// an operation that failed otherwise is Unanswered, and the others count. It returns
-// what the last failure means.
+// readMany reads one answer for each lock. A lock of another type is another owner's. An
+// operation that failed otherwise is Unanswered, and the others still count. failure is
+// what the last such failure means.
 func (n *Node) readMany(all answers, r *Reply) (failure Status, err error) {
 	n.codes = n.codes[:0]
 	for i := range len(all.codes) {
@@ -301,8 +303,8 @@ func (n *Node) readMany(all answers, r *Reply) (failure Status, err error) {
 	return failure, nil
 }
 
-// numberOrFailure returns an answer that is a larger number, or what the error of an
-// operation says of its lock; then the error goes into r, and status says what it means.
+// numberOrFailure returns an answer that is a larger number, or the result of an
+// operation that failed; then r gets the error, and status is what it means.
 func numberOrFailure(message *rueidis.RedisMessage, r *Reply) (code int64, status Status, err error) {
 	if message.IsInt64() {
 		code, err = integerOf(message)
@@ -324,7 +326,7 @@ func numberOrFailure(message *rueidis.RedisMessage, r *Reply) (code int64, statu
 	return Unanswered, status, nil
 }
 
-// integerOf returns a reply that is an integer; any other is an error.
+// integerOf returns a reply that is an integer, or an error.
 func integerOf(message *rueidis.RedisMessage) (int64, error) {
 	if err := message.Error(); err != nil {
 		return 0, err
@@ -332,8 +334,8 @@ func integerOf(message *rueidis.RedisMessage) (int64, error) {
 	return message.ToInt64()
 }
 
-// stringOf returns a reply that is a string; any other is an error. ToString of
-// rueidis takes RESP3's numbers and booleans for strings as well.
+// stringOf returns a reply that is a string, or an error. ToString of rueidis also
+// accepts RESP3's numbers and booleans as strings.
 func stringOf(message *rueidis.RedisMessage) (string, error) {
 	if err := message.Error(); err != nil {
 		return "", err

@@ -11,7 +11,7 @@ import (
 // Kind is a kind of operation.
 type Kind uint8
 
-// The operations; apply.lua says what each does.
+// The operations; apply.lua describes each.
 const (
 	Acquire Kind = iota + 1
 	Extend
@@ -21,9 +21,9 @@ const (
 	Pass
 	Recall
 	Read
-	Forget // the node's own
+	Forget // posted by the node itself
 
-	// Kinds is how many values of Kind there are, none among them.
+	// Kinds is the number of values of Kind, including 0 for none.
 	Kinds = int(Forget) + 1
 )
 
@@ -32,67 +32,68 @@ func (k Kind) String() string {
 	return [...]string{"none", "acquire", "extend", "heal", "raise", "release", "pass", "recall", "read", "forget"}[k]
 }
 
-// MaxLocks is the largest number of locks in one Extend, Heal or ReleaseAll, and of
-// operations in one script: a script stops the server for everybody while it runs.
+// MaxLocks is the largest number of locks in one Extend, Heal or Release, and of
+// operations in one script: a script stops the server for all clients while it runs.
 const MaxLocks = 128
 
-// Request asks each node to which it is posted for the same operation, on one lock
-// or on several. The functions below make requests; a Request must not change after
-// it was posted.
+// Request asks each node to which it is posted for the same operation, on one lock or on
+// several. The functions below make requests. A Request must not change after it was
+// posted.
 type Request struct {
 	Kind Kind
-	// Expires is the instant on the steady clock after which the request is not sent
-	// any more. A request that creates a lock is void by then on the node, too.
+	// Expires is the instant on the steady clock after which the request is not sent any
+	// more. By then, a request that creates a lock is void on the node, too.
 	Expires time.Duration
 
 	keys []string // one for each operation
 	args []string // of all operations, each with its name
 	room [8]string
 
-	// urgent requests keep a lease or give one back, and go before those that ask for one.
+	// urgent requests keep or release a lease, and go before requests for new leases.
 	urgent bool
-	// insists says that the request survives a broken connection until it is answered
-	// or expires: releases are all that deletes a key early.
+	// insists means that the request survives a broken connection until it is answered or
+	// expires, because only a release deletes a key early.
 	insists bool
-	// lapsed has a bit for each node to which the mode of a wait says so.
+	// lapsed has a bit for each node to which the mode of a wait reports a lapsed
+	// reservation.
 	lapsed uint32
-	// undoes is the acquisition whose effect a release takes back, as long as it is of
-	// that generation.
+	// undoes is the acquisition that a release undoes, while the acquisition still has
+	// undoesGeneration.
 	undoes           *Request
 	undoesGeneration uint32
-	// failed says that undoes is all that was ever asked for, so that a node that has
-	// refused it has nothing to release; sameTicket, that it carried the ticket as well.
+	// failed means that undoes made the only locks to release, so a node that has refused
+	// it has nothing to release. sameTicket means that undoes carried the same ticket.
 	failed, sameTicket bool
 
 	// withdrawn is set by Withdraw. sent has a bit for each node that may have run the
 	// request; the node's worker sets it.
 	withdrawn atomic.Bool
 	sent      atomic.Uint32
-	// refused has a bit for each node that has answered that another has the lock.
+	// refused has a bit for each node that has answered that another owner has the lock.
 	refused atomic.Uint32
-	// generation counts the Resets.
+	// generation counts the calls of Reset.
 	generation atomic.Uint32
 }
 
-// Acquisition is what a node needs to know to grant a lock.
+// Acquisition has the parameters of a request for a lock.
 type Acquisition struct {
 	Lock     string
-	Value    string        // of the lock, by Compose, with Token
+	Value    string        // the lock's value, from Compose, with Token
 	KeyTTL   string        // how long the lock lives, ms
-	NotAfter time.Duration // on the steady clock: later than this the request is void
+	NotAfter time.Duration // on the steady clock; after it the request is void
 	Token    string        // the proposal; "0" without fencing
-	// Ticket stands in the node's queue while the lock is taken; "" for none.
+	// Ticket waits in the node's queue while the lock is taken; "" for none.
 	Ticket string
-	Place  string // in the queue: when the wait began, µs, the same for every node
-	// Lapsed has a bit for each node whose reservation for another ticket the client has
-	// waited out, and nobody has used.
+	Place  string // the score in the queue: when the wait began, µs, the same for every node
+	// Lapsed has a bit for each node whose reservation for another ticket lapsed unused
+	// while the client waited.
 	Lapsed uint32
-	// Again says that the request is for a lease that the client has already: one more
-	// vote. It goes before requests for new leases.
+	// Again means that the client already has the lease, and that this is one more vote.
+	// Such a request goes before requests for new leases.
 	Again bool
 }
 
-// Init makes r the request for an acquisition. The args of both kinds fit into r.
+// Init makes r the request for an acquisition. The arguments without a ticket fit into r.
 func (r *Request) Init(a *Acquisition) {
 	r.Kind, r.Expires, r.urgent = Acquire, a.NotAfter, a.Again
 	r.room[0] = a.Lock
@@ -106,7 +107,7 @@ func (r *Request) Init(a *Acquisition) {
 	r.args = []string{"wait", a.Value, a.KeyTTL, notAfter, a.Token, a.Ticket, a.Place, ""}
 }
 
-// argsFor returns the arguments for one node, given as its bit.
+// argsFor returns the arguments for one node, which is given as a bit.
 func (r *Request) argsFor(node uint32) []string {
 	if r.lapsed&node == 0 {
 		return r.args
@@ -116,8 +117,8 @@ func (r *Request) argsFor(node uint32) []string {
 	return args
 }
 
-// Reset makes r as good as new. Every node must have answered it. A release that undoes
-// it may still wait somewhere, and finds another generation.
+// Reset clears r for reuse. Every node must have answered it. A release that undoes r may
+// still wait somewhere; it recognises the reuse by the generation.
 func (r *Request) Reset() {
 	r.generation.Add(1)
 	r.keys, r.args, r.undoes, r.room = nil, nil, nil, [8]string{}
@@ -128,16 +129,16 @@ func (r *Request) Reset() {
 	r.refused.Store(0)
 }
 
-// Withdraw has nodes that have not sent the request drop it. A release that undoes it
-// costs such a node nothing.
+// Withdraw makes nodes that have not sent the request drop it. A release that undoes it
+// is then not sent to them.
 func (r *Request) Withdraw() { r.withdrawn.Store(true) }
 
-// MadeElsewhere notes that another request may make the lock of this acquisition on a node,
-// a heal for example: a release of it goes there even if the acquisition never did.
+// MadeElsewhere records that another request, such as a heal, may create the lock of this
+// acquisition on a node. So a release of it goes there even if the acquisition never did.
 func (r *Request) MadeElsewhere(node int) { r.sent.Or(1 << node) }
 
-// undoesNothing reports whether the request is a release of an acquisition that was
-// withdrawn before this node sent it, or that came to nothing and was refused by it.
+// undoesNothing reports whether the request is a release with nothing to undo on this
+// node: its acquisition was withdrawn before the node sent it, or the node refused it.
 func (r *Request) undoesNothing(node uint32) bool {
 	u := r.undoes
 	if u == nil {
@@ -151,27 +152,26 @@ func (r *Request) undoesNothing(node uint32) bool {
 // Renewals collects the locks of one Extend.
 type Renewals struct{ req *Request }
 
-// NewRenewals returns a request that prolongs so many locks at most.
+// NewRenewals returns a request that prolongs up to that many locks.
 func NewRenewals(locks int) *Renewals {
 	return &Renewals{req: &Request{
 		Kind: Extend, urgent: true, keys: make([]string, 0, locks), args: make([]string, 0, 3*locks),
 	}}
 }
 
-// Add adds a lock with the value of the lease, which begins with owner and token, as
-// Compose has it.
+// Add adds a lock with the value of its lease, as Compose returned it.
 func (r *Renewals) Add(lock, value, keyTTL string) {
 	r.req.keys = append(r.req.keys, lock)
 	r.req.args = append(r.req.args, "extend", proof(value), keyTTL)
 }
 
-// Request returns the request, which expires then.
+// Request returns the request, which expires at expires.
 func (r *Renewals) Request(expires time.Duration) *Request {
 	r.req.Expires = expires
 	return r.req
 }
 
-// proof returns the beginning of a value that shows owner and token: "owner token ".
+// proof returns the part of a value that shows owner and token: "owner token ".
 func proof(value string) string {
 	if len(value) > OwnerLen+1 {
 		if n := strings.IndexByte(value[OwnerLen+1:], ' '); n >= 0 {
@@ -188,13 +188,13 @@ type Healing struct {
 	Metadata string
 	KeyTTL   string
 	NotAfter time.Duration // on the steady clock
-	// HeldUntil is until when the node should have had the lock, on the steady clock; 0 if
-	// it had none. A node in quarantine creates it no later than that.
+	// HeldUntil is when the lock on the node would have ended, on the steady clock; 0 if
+	// the node had none. A node in quarantine creates the lock no later than that.
 	HeldUntil time.Duration
 }
 
-// NewHeal returns a request that creates the locks again. What it creates shows no
-// token: the node's register may be lost as well.
+// NewHeal returns a request that creates the locks again. They show no token: the node's
+// register may be lost as well.
 func NewHeal(locks []Healing, expires time.Duration) *Request {
 	r := &Request{
 		Kind: Heal, Expires: expires, urgent: true,
@@ -215,27 +215,27 @@ func NewRaise(lock, owner string, token int64, metadata string, expires time.Dur
 	}
 }
 
-// TicketUpdate says what becomes of a waiter's ticket when what it holds is released.
+// TicketUpdate is what a release does with a waiter's ticket.
 type TicketUpdate struct {
 	Ticket string // "" for none
-	Place  string // "" when the ticket leaves the queue
-	Yields bool   // the others go first this once
-	// LeavesFree says that the lock is not reserved for the head of the queue, so that
-	// a client without tickets may take it before the head comes.
+	Place  string // the score; "" when the ticket leaves the queue
+	Yields bool   // the other tickets go first this once
+	// LeavesFree means that the lock is not reserved for the head of the queue, so that a
+	// client without tickets may take it before the head comes.
 	LeavesFree bool
 }
 
-// NewRelease returns a request that deletes a lock if it has this value, and hands
-// it to the head of its queue. The value is the one that Compose made; only the owner
-// in it counts. What undoes is not nil, a node that has not sent that acquisition and
-// finds it withdrawn need not be asked.
+// NewRelease returns a request that deletes a lock with this value, and reserves it for
+// the head of its queue. The value comes from Compose; only its owner counts. If undoes
+// is not nil, nodes that have not sent that acquisition and find it withdrawn need no
+// release.
 func NewRelease(lock, value string, undoes *Request, ticket TicketUpdate, expires time.Duration) *Request {
 	r := &Request{Kind: Release, Expires: expires, urgent: true, insists: true}
 	r.room[0] = lock
 	r.keys = r.room[:1:1]
 	owner := value[:OwnerLen+1]
 	if ticket == (TicketUpdate{}) {
-		if undoes != nil { // a ticket may be in the queue since an earlier attempt
+		if undoes != nil { // only without a ticket: one may be in the queue since an earlier attempt
 			r.undoes, r.undoesGeneration = undoes, undoes.generation.Load()
 		}
 		r.args = append(r.room[1:1], "release", owner)
@@ -252,9 +252,10 @@ func NewRelease(lock, value string, undoes *Request, ticket TicketUpdate, expire
 	return r
 }
 
-// NewUndo returns the release of an acquisition that came to nothing, see NewRelease. A
-// node that has refused it meanwhile need not be asked: it has nothing of ours, unless
-// something is to be done with the ticket but to leave it where the acquisition has put it.
+// NewUndo returns the release of a failed acquisition, see NewRelease. A node that has
+// refused the acquisition needs no release: it has no lock of ours. This does not apply
+// if the release changes the ticket, except when the ticket only stays in the queue where
+// the acquisition has put it.
 func NewUndo(lock, value string, undoes *Request, ticket TicketUpdate, expires time.Duration) *Request {
 	r := NewRelease(lock, value, undoes, ticket, expires)
 	keeps := ticket.Place != "" && !ticket.Yields && undoes.args[0] == "wait" && undoes.args[5] == ticket.Ticket
@@ -265,8 +266,8 @@ func NewUndo(lock, value string, undoes *Request, ticket TicketUpdate, expires t
 	return r
 }
 
-// NewReleases returns a request that deletes several locks, given as lock and value
-// in turn.
+// NewReleases returns a request that deletes several locks, given as pairs of lock and
+// value.
 func NewReleases(locks [][2]string, expires time.Duration) *Request {
 	r := &Request{
 		Kind: Release, Expires: expires, urgent: true, insists: true,
@@ -279,22 +280,22 @@ func NewReleases(locks [][2]string, expires time.Duration) *Request {
 	return r
 }
 
-// NewKeep returns a request that has a lock of ours live so many milliseconds from when it
-// arrives, though its lease is over: nobody else gets the name until then.
+// NewKeep returns a request that keeps a lock of ours for ms milliseconds from its
+// arrival, though its lease is over. No other client gets the name until then.
 func NewKeep(lock, value, ms string, expires time.Duration) *Request {
 	return &Request{
 		Kind: Extend, Expires: expires, urgent: true, insists: true, keys: []string{lock}, args: []string{"extend", proof(value), ms},
 	}
 }
 
-// NewPass returns a request that takes a ticket out of the queue and passes on what
-// is reserved for it. It never touches a lease.
+// NewPass returns a request that removes a ticket from the queue. What is reserved for
+// the ticket is then reserved for the next waiter. The request never touches a lease.
 func NewPass(lock, ticket string, expires time.Duration) *Request {
 	return &Request{Kind: Pass, Expires: expires, urgent: true, insists: true, keys: []string{lock}, args: []string{"pass", ticket}}
 }
 
-// NewRecall returns a request that empties the queue of a free lock whose reservation
-// has lapsed, and wakes everybody in it.
+// NewRecall returns a request that empties the queue of a free lock whose reservation has
+// lapsed, and wakes its waiters.
 func NewRecall(lock string, expires time.Duration) *Request {
 	return &Request{Kind: Recall, Expires: expires, urgent: true, keys: []string{lock}, args: []string{"recall"}}
 }
@@ -304,7 +305,7 @@ func NewRead(lock string, expires time.Duration) *Request {
 	return &Request{Kind: Read, Expires: expires, urgent: true, keys: []string{lock}, args: []string{"read"}}
 }
 
-// Locks returns how many locks the request is about.
+// Locks returns the number of locks in the request.
 func (r *Request) Locks() int { return len(r.keys) }
 
 // Lock returns the key of the i-th lock of the request.

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// WakeKind says what a node publishes to the Manager of a waiter.
+// WakeKind is the kind of message that a node publishes to the Manager of a waiter.
 type WakeKind byte
 
 const (
@@ -17,17 +17,17 @@ const (
 	// WakeNext means that the node reserves the lock for the ticket before this one, or
 	// leaves it free for a moment.
 	WakeNext WakeKind = 'n'
-	// WakeAskAgain means that the node has emptied the queue: waiters that ask again get
+	// WakeAskAgain means that the node has emptied the queue. Waiters that ask again get
 	// their places back.
 	WakeAskAgain WakeKind = 'a'
 )
 
-// Subscribe has the node wake the waiters of this Manager, over a connection of its
-// own: a push between the replies could not be told from them in RESP2. It returns at
-// once, and is safe to call again.
+// Subscribe makes the node wake the waiters of this Manager, over a connection of its
+// own: in RESP2, a push between the replies could not be distinguished from them. It
+// returns at once, and is safe to call again.
 //
-// A wake-up is a hint. As long as the node wakes nobody, waiters do not queue on it and
-// find out by asking.
+// A wake-up is a hint. While the node wakes no waiters, they do not queue on it, and
+// poll.
 func (n *Node) Subscribe() {
 	if n.cfg.Manager != "" {
 		n.subscribeOnce.Do(func() { close(n.subscribe) })
@@ -35,8 +35,8 @@ func (n *Node) Subscribe() {
 }
 
 // RunSubscriber waits for Subscribe, and then subscribes until the node is closed, over
-// one connection after the other. It must be called once, and returns when Run has come
-// to its end.
+// one connection after the other. It must be called once, and returns after the node is
+// closed.
 func (n *Node) RunSubscriber() {
 	select {
 	case <-n.subscribe:
@@ -57,14 +57,14 @@ func (n *Node) RunSubscriber() {
 	}
 }
 
-// receive subscribes as long as one connection stands.
+// receive subscribes over one connection, and returns when that ends.
 func (n *Node) receive(confirmed func()) error {
 	client, err := rueidis.NewClient(force(n.ctx, n.cfg.Option, n.watchSubscriber))
 	if client == nil {
 		return err
 	}
-	// A ping that a hanging node does not answer ends the connection, after 1.5 s; Close
-	// of the node does at once.
+	// The connection ends after 1.5 s if a hanging node does not answer a ping, and at
+	// once when the node is closed.
 	defer client.Close()
 	if err != nil {
 		return err
@@ -85,8 +85,8 @@ func (n *Node) receive(confirmed func()) error {
 	})
 }
 
-// judgeSubscriber has the worker report, as a doubt, a subscription that somebody has to
-// mend, and that it was mended.
+// judgeSubscriber makes the worker report a warning when a subscription needs an
+// operator, and again when that is over.
 func (n *Node) judgeSubscriber(err error) {
 	if n.ctx.Err() != nil {
 		return
@@ -94,7 +94,7 @@ func (n *Node) judgeSubscriber(err error) {
 	var now *ConfigError
 	if err != nil {
 		if status, refused := classify(err); status != Misconfigured || !errors.As(refused, &now) {
-			return // it is down, and the worker finds that
+			return // the node is down, and the worker notices that
 		}
 		now = &ConfigError{Problem: "this node wakes nobody, waiters have to ask: " + now.Problem, Fix: now.Fix}
 	}
@@ -103,7 +103,7 @@ func (n *Node) judgeSubscriber(err error) {
 	}
 }
 
-// subscription returns what keeps the node from waking waiters, nil for nothing.
+// subscription returns why the node cannot wake waiters, nil if it can.
 func (n *Node) subscription() error {
 	if err := n.subscribeErr.Load(); err != nil {
 		return err
