@@ -88,7 +88,7 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 
 // errPanicked is the outcome that telemetry shows when a user's function, such as the
 // backoff, panics during the call.
-var errPanicked = errors.New("quorumlock: a function of the user's has panicked")
+var errPanicked = errors.New("quorumlock: a function of the caller has panicked")
 
 // campaign makes attempts until one succeeds or another would be useless. Between
 // attempts it waits until patience ends. Close waits for campaign, but not for the span

@@ -28,7 +28,7 @@ var errNotRaised = errors.New("key is no longer ours, or its register is past th
 // errRegister means that a node's register is past every token, because another program
 // wrote the register or the base.
 var errRegister = &node.ConfigError{
-	Problem: "granted, and its fencing register is no token",
+	Problem: "granted, but its fencing register is no valid token",
 	Fix:     "another program wrote to our keys: choose another prefix, or mend the register (see docs/operations.md)",
 }
 

@@ -256,7 +256,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.running.Wait()
 	var err error
 	if leases, nodes := left.count(); leases > 0 || cut.Load() {
-		m.warn("closed without an answer from every node; what is left there expires by itself", "leases", leases, "nodes", nodes)
+		m.warn("closed without an answer from every node; the keys that are left expire by themselves", "leases", leases, "nodes", nodes)
 	}
 	if cut.Load() && ctx.Err() != nil {
 		err = context.Cause(ctx)

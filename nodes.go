@@ -77,7 +77,7 @@ func (m *Manager) admit(i int, id node.Identity) (warning, err error) {
 			return nil, fmt.Errorf("with node %d (%s): %w", j, m.nodes[j].Addr(), err)
 		}
 		if node.Copied(other, id) {
-			doubts = append(doubts, fmt.Errorf("node and node %d (%s) were master and replica: make sure that nothing joins them again",
+			doubts = append(doubts, fmt.Errorf("node and node %d (%s) were master and replica: make sure that they are never made master and replica again",
 				j, m.nodes[j].Addr()))
 		}
 	}
@@ -126,7 +126,7 @@ func (m *Manager) onHealth(i int, h node.Health) {
 			log.Info("quorumlock: node votes", "version", h.Identity.Version)
 		}
 		if h.Warning != nil {
-			log.Warn("quorumlock: node in doubt", "error", h.Warning)
+			log.Warn("quorumlock: node has a warning", "error", h.Warning)
 		}
 	})
 	m.bus.send(e)

@@ -411,7 +411,7 @@ func (r *round) Receive(i int, req *node.Request, reply *node.Reply) {
 // The errors for a key that is not ours.
 var (
 	errMissing = errors.New("key is gone")
-	errTaken   = errors.New("key is somebody else's")
+	errTaken   = errors.New("key belongs to another owner")
 )
 
 // isOver reports whether the hold was lost or released.

@@ -103,7 +103,7 @@ type ConfigError struct {
 func (e *ConfigError) Error() string { return e.Problem + ": " + e.Fix }
 
 // errReply means that a reply does not have the parts that the script answers.
-var errReply = errors.New("other parts than expected")
+var errReply = errors.New("unexpected shape of a reply")
 
 func notUnderstood(what string, err error) error {
 	return &ConfigError{Problem: "reply to " + what + " not understood: " + err.Error(), Fix: defaultFix}

@@ -96,7 +96,7 @@ func (n *Node) judgeSubscriber(err error) {
 		if status, refused := classify(err); status != Misconfigured || !errors.As(refused, &now) {
 			return // the node is down, and the worker notices that
 		}
-		now = &ConfigError{Problem: "this node wakes nobody, waiters have to ask: " + now.Problem, Fix: now.Fix}
+		now = &ConfigError{Problem: "this node sends no wake-ups, so waiters poll: " + now.Problem, Fix: now.Fix}
 	}
 	if before := n.subscribeErr.Swap(now); (before == nil) != (now == nil) {
 		n.Check()

@@ -116,7 +116,7 @@ func TestASubscriberThatMayNotSubscribeIsAWarning(t *testing.T) {
 				require.NoError(t, h.Err)
 				var config *node.ConfigError
 				require.ErrorAs(t, h.Warning, &config)
-				assert.Contains(t, config.Problem, "this node wakes nobody")
+				assert.Contains(t, config.Problem, "this node sends no wake-ups")
 				assert.Contains(t, config.Problem, "NOPERM")
 				assert.Contains(t, config.Fix, "docs/operations.md")
 				assert.Equal(t, h, l.Health())

@@ -21,7 +21,7 @@ func (j *judge) pairs() {
 				j.add(Fail, i, CodeReplicaOf, "the quorum is an illusion: this node and "+with+" share one data set, "+relation(a, b),
 					"list independent masters")
 			case a.Former != "" && a.Former == b.ReplID, b.Former != "" && b.Former == a.ReplID:
-				j.add(Warn, i, CodeFormerReplica, "this node and "+with+" were master and replica once", "make sure that nothing joins them again")
+				j.add(Warn, i, CodeFormerReplica, "this node and "+with+" were master and replica once", "make sure that they are never made master and replica again")
 			}
 		}
 	}
