@@ -14,7 +14,7 @@ type Lag struct {
 	worst, before time.Duration // of the current period and the one before
 }
 
-// Saw records a timer that fired late by late.
+// Saw records a timer that fired at now with the delay late.
 func (l *Lag) Saw(now, late time.Duration) {
 	switch age := now - l.since; {
 	case age >= 2*lagPeriod:

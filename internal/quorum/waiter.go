@@ -138,11 +138,10 @@ func (w *Waiter) enteredQueues(r *AttemptResult) {
 	}
 }
 
-// answeredInTime reports whether a quorum of nodes has answered in time, and whether
-// any granted lease had enough time left. Otherwise the waiter must not be the head of
-// a queue. A client whose answers always come too late would lock the nodes at each of
-// its turns and never get a lease (one among three near clients cost 83 % of all
-// grants).
+// answeredInTime reports whether a quorum of nodes has answered in time, and early enough
+// to use the lease if it was granted. Otherwise the waiter must not be the head of a
+// queue. A client whose answers always come too late would lock the nodes at each of its
+// turns and never get a lease (one among three near clients cost 83 % of all grants).
 func answeredInTime(nodes int, r *AttemptResult) bool {
 	return !r.TooLate && r.Failed.Len() <= nodes-Size(nodes)
 }
@@ -347,7 +346,7 @@ func (w *Waiter) wakeReserved(now time.Duration, node int, jitter float64) React
 // applied it when the attempt arrives. A waiter that did so repeatedly would keep
 // trading nodes with others. When fewer nodes reserve the lock, the other nodes have a
 // different head or their wake-ups were lost. Then the waiter asks after half the grace.
-// After a full grace the second in the queue would consider it dead.
+// If it asked later, the second in the queue would consider it dead.
 func (w *Waiter) heed(now time.Duration, jitter float64) {
 	need := Size(w.nodes)
 	if !w.hasty {
