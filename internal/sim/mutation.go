@@ -93,10 +93,9 @@ const (
 	NoDrift
 	// NoGuard lets a node vote at once after it lost its data.
 	NoGuard
-	// NoFloor does not raise the base at the end of a quarantine.
+	// NoFloor does not use the end of a quarantine as a floor of the registers.
 	NoFloor
-	// FloorAtStart raises the base to the start of the quarantine instead of its
-	// end.
+	// FloorAtStart uses the start of the quarantine as that floor instead of its end.
 	FloorAtStart
 	// NoMarker accepts votes without comparing the restart guard's marker: only a
 	// new connection is guarded.

@@ -92,8 +92,8 @@ func (w *world) cut(e *event) {
 	}
 }
 
-// distance delays the messages between a client and a node for a long time, often beyond
-// the node timeout.
+// distance delays the messages between a client and a node for a long time, so that
+// answers arrive after the node timeout.
 func (w *world) distance(e *event) {
 	w.stats[Distances]++
 	by := w.config.terms.Timeout/2 + w.upTo(w.config.terms.Timeout)

@@ -4,5 +4,5 @@ package sim
 
 // slowdown divides the number of seeds, because the race detector makes a run ten times as
 // long and a run has only one goroutine. make test plays all seeds without the detector.
-// Only there it looks for the planted bugs.
+// The planted bugs are looked for only without it.
 const slowdown = 20
