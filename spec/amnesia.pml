@@ -1,21 +1,23 @@
 /*
  * A node that loses its data: the restart guard, its quarantine, and the base.
  *
- * Three nodes; a majority is two. Time goes in ticks; node clocks run alike and
- * differ by at most SKEW ticks. Node 0 loses everything once, at any time: locks,
- * registers, base and marker. From then on it votes for nothing, until a client
- * has written a new marker and QUARANTINE has passed since on the node's clock;
- * that end is a floor of its registers. Leases are extended and healed throughout.
- * A client counts a vote for TTL from before it sent the request. A node keeps the
- * key exactly as long, which is the shortest it may: a request that arrives later
- * makes the key last longer, and that only keeps others out. Requests may arrive
- * at any time while they are good for something (not_after), answers as well.
+ * There are three nodes, and a majority is two. Time advances in ticks. Node clocks
+ * run at the same rate and differ by at most SKEW ticks. Node 0 loses everything once,
+ * at any time: locks, registers, base and marker. Then it does not vote until a client
+ * has written a new marker and QUARANTINE has passed since on the node's clock. The end
+ * of the quarantine is a floor of the node's registers. Leases are extended and healed
+ * throughout. A client counts a vote for TTL, from an instant before it sent the
+ * request. A node keeps the key for exactly as long. That is the shortest time that the
+ * protocol allows: a request that arrives later makes the key last longer, which only
+ * excludes other clients. Requests may arrive at any time until they are void
+ * (not_after), and so may answers.
  *
- * The claims need different things, so there are two models in this file. LEASES:
- * at most one valid lease (no registers). REGISTERS: tokens are unique, and an
- * attempt that began after a grant gets a larger one (no renewals: they touch no
- * register). Registers count in units, UNIT to a tick, so that the "+ 1" of a
- * raise is small against the clocks, as microseconds are against seconds.
+ * The claims need different state, so there are two models in this file. LEASES:
+ * at most one lease is valid (no registers). REGISTERS: tokens are unique, and an
+ * attempt that began after a grant gets a larger token (no renewals, because they
+ * change no register). Registers count in units, with UNIT units to a tick. So the
+ * "+ 1" of a raise is small compared with the clocks, as microseconds are compared
+ * with seconds.
  *
  * Sources: a restarted node stays away for the longest TTL: redis.io, "Distributed
  * Locks with Redis" (crash recovery), after Gray and Cheriton, "Leases: an efficient
@@ -46,7 +48,7 @@
 byte now;
 
 /* A node. Its clock is UNIT * (now + offset). */
-byte owner[NODES];		/* 0 nobody, else attempt + 1 */
+byte owner[NODES];		/* 0 for none, else attempt + 1 */
 #ifdef REGISTERS
 byte offset[NODES];
 byte reg[NODES];
@@ -58,7 +60,7 @@ byte base[NODES];
 
 /* The guard of node 0. */
 #define HEALTHY 0
-#define UNMARKED 1		/* it has lost its data, and no client has written a marker */
+#define UNMARKED 1		/* the node has lost its data, and no client has written a marker */
 #define MARKED 2
 byte guard;
 byte marker;			/* the end of the quarantine, in units of the node's clock */
@@ -73,19 +75,19 @@ byte marker;			/* the end of the quarantine, in units of the node's clock */
 #endif
 #endif
 
-/* An attempt, and the lease that comes of it. */
+/* An attempt and its lease. */
 #define IDLE 0
 #define ASKED 1
 #define GRANTED 2
-#define OVER 3			/* given up, lost or released; its keys go at any time */
+#define OVER 3			/* abandoned, lost or released; its keys may end at any time */
 byte phase[ATTEMPTS];
-byte start[ATTEMPTS];		/* the tick before it sent its acquires */
+byte start[ATTEMPTS];		/* the tick before the attempt sent its acquires */
 #define LINK(a, n) ((a) * NODES + (n))
 byte credit[ATTEMPTS * NODES];	/* the tick until which a node's vote counts */
 #define OURS(a, n) (owner[n] == (a) + 1)
 #define FREE(n) (owner[n] == 0 || phase[owner[n] - (owner[n] > 0)] == OVER)
 
-/* A lease ends with the second largest credit: then it has no majority. */
+/* A lease ends with the second largest credit, because then it has no majority. */
 #define VOTE(a, n) (credit[LINK(a, n)] > now)
 #define VALID(a) (phase[a] == GRANTED && VOTE(a, 0) + VOTE(a, 1) + VOTE(a, 2) >= 2)
 
@@ -97,7 +99,7 @@ byte raiseTo[ATTEMPTS];
 #define ISMOVED(x) ((x) >= 128)
 #define AT(x) ((x) & 63)
 byte answer[ATTEMPTS * NODES];
-/* Ghosts: the tokens, and the largest one when an attempt began. */
+/* Ghost variables: the tokens, and the largest one when an attempt began. */
 byte token[ATTEMPTS];
 byte floor[ATTEMPTS];
 #endif
@@ -122,7 +124,7 @@ inline readValue(n)
 #endif
 }
 
-/* What is not looked at any more is the same in all states. */
+/* Resets variables that are not read any more, so that fewer states differ. */
 inline forget(a)
 {
 	start[a] = 0;
@@ -135,7 +137,7 @@ inline settle(a)
 {
 	if
 	:: phase[a] == GRANTED && !VALID(a) -> phase[a] = OVER		/* lost, which is final */
-	:: phase[a] == ASKED && now >= start[a] + TTL -> phase[a] = OVER	/* nothing is left to grant */
+	:: phase[a] == ASKED && now >= start[a] + TTL -> phase[a] = OVER	/* no validity is left to grant */
 	:: else
 	fi;
 	j = 0;
@@ -168,7 +170,7 @@ inline tick()
 	i = 0
 }
 
-#define MAYBEGIN(a) (phase[a] == IDLE && ((a) == 0 || phase[(a) - ((a) > 0)] != IDLE)) /* they are alike: in order */
+#define MAYBEGIN(a) (phase[a] == IDLE && ((a) == 0 || phase[(a) - ((a) > 0)] != IDLE)) /* attempts are alike, so they begin in order */
 inline begin(a)
 {
 	phase[a] = ASKED; start[a] = now;
@@ -238,7 +240,7 @@ inline decide(a, p, q)
 #define COUNTS(a, p, q) (phase[a] == ASKED)
 #endif
 
-/* The last look before a grant is whether the lease is valid. */
+/* The last check before a grant is that the lease is valid. */
 #define WON(a, p, q) (COUNTS(a, p, q) && VOTE(a, p) && VOTE(a, q))
 inline grant(a, p)
 {
@@ -262,11 +264,11 @@ inline grant(a, p)
 }
 
 #ifdef LEASES
-/* A renewal: an extension where the lock is ours, a heal where it is free. A node
-   in quarantine serves both; but there a heal only brings back a vote that this
-   lease still has (its not_after is the end of that vote), because the node may
-   have forgotten a vote for another attempt that is not granted yet. */
-#ifdef MUTANT_HEAL_IS_A_NEW_VOTE	/* A heal on a node in quarantine wins a vote that the lease had not. */
+/* A renewal: an extension where the lock is ours, a heal where it is free. A node in
+   quarantine applies both. But there a heal only restores a vote that this lease still
+   has (its not_after is the end of that vote). The node may have lost a vote for
+   another attempt that is not granted yet. */
+#ifdef MUTANT_HEAL_IS_A_NEW_VOTE	/* A heal on a node in quarantine wins a new vote for the lease. */
 #define MAYHEAL(a, n) FREE(n)
 #else
 #define MAYHEAL(a, n) (FREE(n) && (VOTES(n) || VOTE(a, n)))
@@ -294,15 +296,15 @@ inline mark()
 }
 
 #ifdef REGISTERS
-/* A register is forgotten; base keeps what it was. */
+/* Drops a register. base rises to its value. */
 inline trim(n)
 {
-#ifndef MUTANT_TRIM_WITHOUT_BASE	/* A register is forgotten, and base does not rise. */
+#ifndef MUTANT_TRIM_WITHOUT_BASE	/* A trim drops a register, and base does not rise. */
 	base[n] = (reg[n] > base[n] -> reg[n] : base[n]);
 #endif
 	reg[n] = 0
 }
-/* An estimate of the clock that is far too low, and one that only the cap holds back. */
+/* One estimate of the clock is far too low, and the other is limited only by the cap. */
 #define FORATTEMPT(a) \
 	:: d_step { MAYBEGIN(a) -> begin(a); proposal[a] = 1 } \
 	:: d_step { MAYBEGIN(a) -> begin(a); proposal[a] = 63 } \

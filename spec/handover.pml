@@ -1,17 +1,17 @@
 /*
- * Hand-over through the queue, what is safe about it: a reservation is no vote,
- * there is one winner at a time, and passing on removes no lease.
+ * Hand-over through the queue: its safety. A reservation is not a vote, there is one
+ * winner at a time, and passing on removes no lease.
  *
- * Three nodes, a majority is two; three clients, each wants the lock once. Here
- * any request may arrive at any time and be lost, so may its answer; any wake-up
- * may be lost, late, forged or come again: a waiter may ask at any time, with or
- * without the lapsed flag, and anybody may pass on at any time for any ticket. A
- * grace may run out at any time. A client may die at any time, also while it waits;
- * its late requests still arrive, and its keys expire. Keys of a live client
- * do not expire (that they may is in tokens.pml and amnesia.pml). The queue of
- * a node is a set of tickets, in the order of the clients' numbers on every node, as
- * enqueuedAt is one number. Dead heads are dropped, or are not seen to be dead.
- * That waiters get the lock at all is in waiters.pml.
+ * There are three nodes, and a majority is two. There are three clients, and each wants
+ * the lock once. Any request may arrive at any time or be lost, and so may its answer.
+ * Any wake-up may be lost, late, forged or repeated: a waiter may ask at any time, with
+ * or without the lapsed flag, and any client may pass on at any time for any ticket. A
+ * grace may end at any time. A client may die at any time, also while it waits. Its
+ * late requests still arrive, and its keys expire. Keys of a live client do not expire
+ * (tokens.pml and amnesia.pml model that they may). The queue of a node is a set of
+ * tickets. On every node they are in the order of the clients' numbers, because
+ * enqueuedAt is one number. A dead head is dropped, or is not recognised as dead.
+ * waiters.pml models that waiters get the lock at all.
  *
  * Sources: a lock by a majority of Redis servers: redis.io, "Distributed Locks with
  * Redis"; a lock server that the clients' own deadlines guard: Burrows, "The Chubby
@@ -31,17 +31,17 @@ byte queue[NODES];
 /* A client, and the nodes whose vote it counts. */
 #define WAITS 0
 #define HOLDS 1
-#define DONE 2		/* released or given up: its releases may still arrive */
+#define DONE 2		/* released or abandoned: its releases may still arrive */
 #define DEAD 3
 byte phase[CLIENTS];
 #define LINK(c, n) ((c) * NODES + (n))
 bool vote[CLIENTS * NODES];
 #define VOTES(c) (vote[LINK(c, 0)] + vote[LINK(c, 1)] + vote[LINK(c, 2)])
 #define LEASES(c) ((lock[0] == LEASE(c)) + (lock[1] == LEASE(c)) + (lock[2] == LEASE(c)))
-/* A majority of nodes has a lease of this client and of no other. */
+/* If this client holds, a majority of nodes has its lease. */
 #define CHECK(c) assert(phase[c] != HOLDS || LEASES(c) >= 2)
 
-/* Nodes are alike, so states that differ by a permutation of the nodes are one. */
+/* Nodes are alike, so states that differ only by a permutation of nodes are one state. */
 hidden byte x;
 #define RANK(n) ((lock[n] * 8 + queue[n]) * 8 + vote[LINK(0, n)] * 4 + vote[LINK(1, n)] * 2 + vote[LINK(2, n)])
 inline exchange(p, q)
@@ -66,7 +66,7 @@ inline settle()
 	sort(0, 1); sort(1, 2); sort(0, 1); x = 0
 }
 
-/* Reserves the free lock for the head. Where dropped is 1, dead heads are seen. */
+/* Reserves the free lock for the head. If dropped is 1, dead heads are recognised. */
 inline reserve(n, dropped)
 {
 	queue[n] = (dropped && phase[0] == DEAD -> queue[n] & 6 : queue[n]);
@@ -82,10 +82,10 @@ inline take(c, n)
 }
 
 /* The acquire of the script. The vote counts if the answer arrives. */
-#ifdef MUTANT_LAPSED_IGNORES_LEASE	/* The lapsed flag gives the lock although another client has it. */
+#ifdef MUTANT_LAPSED_IGNORES_LEASE	/* The lapsed flag grants the lock although another client has it. */
 #define INTHEWAY(c, n) (lock[n] != 0 && lock[n] != LEASE(c) && lock[n] != RESERVED(c) && !lapsed)
 #else
-#ifdef MUTANT_RESERVATION_IGNORES_LEASE	/* An acquire looks for a reservation in the queue's head and not in the lock. */
+#ifdef MUTANT_RESERVATION_IGNORES_LEASE	/* An acquire looks for a reservation in the queue, not in the lock. */
 #define INTHEWAY(c, n) (lock[n] != 0 && lock[n] != LEASE(c) && lock[n] != RESERVED(c) && !(queue[n] & BIT(c)))
 #else
 #define INTHEWAY(c, n) (lock[n] != 0 && lock[n] != LEASE(c) && lock[n] != RESERVED(c))
@@ -106,22 +106,22 @@ inline acquire(c, n, lapsed, dropped, answered)
 			:: else
 			fi
 		:: lock[n] != LEASE(c) && lock[n] == 0 && (queue[n] & ~BIT(c)) != 0 && lapsed ->
-			queue[n] = 0;	/* each ticket is asked to come again */
+			queue[n] = 0;	/* each waiter is woken to ask again */
 			take(c, n)
 		:: else -> take(c, n)
 		fi
 	fi;
 	if
 	:: lock[n] == LEASE(c) && answered && phase[c] == WAITS -> vote[LINK(c, n)] = true
-#ifdef MUTANT_RESERVATION_IS_A_VOTE	/* "Reserved for you" counts as a vote. */
+#ifdef MUTANT_RESERVATION_IS_A_VOTE	/* A reservation counts as a vote. */
 	:: phase[c] == WAITS && (queue[n] & BIT(c)) && answered -> vote[LINK(c, n)] = true
 #endif
 	:: else
 	fi
 }
 
-/* The release of the script: compare and delete, then the queue's turn. */
-#ifdef MUTANT_RELEASE_COMPARES_NOTHING	/* A release deletes the lock of whichever client has it. */
+/* The release of the script: compare and delete, then reserve for the queue's head. */
+#ifdef MUTANT_RELEASE_COMPARES_NOTHING	/* A release deletes any client's lock. */
 #define DELETES(c, n) (lock[n] != 0)
 #else
 #define DELETES(c, n) (lock[n] == LEASE(c))
@@ -136,11 +136,11 @@ inline release(c, n, stay, dropped)
 	fi
 }
 
-/* Passing on: for a ticket, by anybody, at any time. */
-#ifdef MUTANT_PASS_ON_TAKES_LEASES	/* Passing on acts on a lease of the ticket's client as well. */
+/* Passing on: for a ticket, by any client, at any time. */
+#ifdef MUTANT_PASS_ON_TAKES_LEASES	/* Passing on also acts on a lease of the ticket's client. */
 #define PASSABLE(c, n) (lock[n] == RESERVED(c) || lock[n] == LEASE(c))
 #else
-#ifdef MUTANT_PASS_ON_FOR_ANY_TICKET	/* Passing on acts on whatever lock is there. */
+#ifdef MUTANT_PASS_ON_FOR_ANY_TICKET	/* Passing on acts on any lock. */
 #define PASSABLE(c, n) (lock[n] != 0)
 #else
 #define PASSABLE(c, n) (lock[n] == RESERVED(c))
@@ -157,7 +157,7 @@ inline win(c)
 	phase[c] = HOLDS
 }
 
-#ifdef MUTANT_GRACE_ENDS_LEASES	/* What ends a reservation ends a lease as well. */
+#ifdef MUTANT_GRACE_ENDS_LEASES	/* The end of a grace also ends a lease. */
 #define ENDS(n) (lock[n] != 0)
 #else
 #define ENDS(n) (lock[n] >= RESERVED(0) || (lock[n] != 0 && phase[lock[n] - (lock[n] > 0)] == DEAD))

@@ -1,27 +1,27 @@
 /*
  * Fencing tokens: a register per name on each node that only grows.
  *
- * Three nodes; a majority is two. ATTEMPTS attempts of two or three clients ask
- * for one name; each has an owner value of its own. An acquire that has been
- * sent may reach a node at any later time, any number of times, or never; so
+ * There are three nodes, and a majority is two. ATTEMPTS attempts of two or three
+ * clients ask for one name. Each attempt has its own owner value. An acquire that
+ * was sent may reach a node at any later time, any number of times, or never. So
  * may a raise. An answer may arrive at any later time, or never. A client that
- * crashes is an attempt that takes no further step. A node may drop a key at
- * any time: that covers a release, an expiry and a clock that steps. A dropped
- * key makes a difference only when the node gives the lock again, so dropping
- * is a part of that step: any acquire may find the lock free. No step of this
- * model reads a clock, so what it proves needs none.
+ * crashes is an attempt that takes no further step. A node may drop a key at any
+ * time: that covers a release, an expiry and a clock that steps. A dropped key
+ * makes a difference only when the node grants the lock again. So dropping is part
+ * of that step: any acquire may find the lock free. No step of this model reads a
+ * clock, so its proof needs none.
  *
  * Sources: a value that a majority of registers has reached, and that only
- * grows there, is that of Attiya, Bar-Noy and Dolev, "Sharing Memory Robustly
- * in Message-Passing Systems", J. ACM 42(1), 1995. A lock by a majority of Redis
+ * grows there: Attiya, Bar-Noy and Dolev, "Sharing Memory Robustly in
+ * Message-Passing Systems", J. ACM 42(1), 1995. A lock by a majority of Redis
  * servers: redis.io, "Distributed Locks with Redis". A number that the resource
  * checks: the sequencer of Burrows, "The Chubby lock service", OSDI 2006.
  *
  * Flags: ATTEMPTS (2 or 3); PROPOSALS, the largest proposal (2 or 3);
  * BLOCKS: an attempt gets a block of tokens;
  * PASS (with BLOCKS): a lease is passed on inside the process, to one waiter;
- * FRESH (with PASS): nobody notices a key that goes, but only answers to
- * questions sent after the waiter began allow a pass;
+ * FRESH (with PASS): no client notices a dropped key, but only answers to
+ * requests sent after the waiter began allow a pass;
  * LOSS (with PASS): a node loses its data or goes back to older data, once.
  */
 
@@ -34,8 +34,8 @@
 #define PROPOSALS 2
 #endif
 
-/* A node: its register, which attempt has the lock (0 none, else attempt + 1), and the
-   t in the lock's value (0: this attempt did not move the node). */
+/* A node: its register, the attempt that has the lock (0 none, else attempt + 1), and
+   the t in the lock's value (0: this attempt did not move the node). */
 byte value[NODES];
 byte owner[NODES];
 #ifdef PASS
@@ -48,11 +48,11 @@ byte shown[NODES];
 #define GRANTED 2
 byte phase[ATTEMPTS];
 byte proposal[ATTEMPTS];
-byte raiseTo[ATTEMPTS];		/* 0: it has not decided to raise */
+byte raiseTo[ATTEMPTS];		/* 0: the attempt has not decided to raise */
 
 /* The answer of a node that the attempt reads next, or has read: none (0), the
-   node was ahead, or it was moved. As an answer may be read at any time there
-   is no need to say when it arrives. A newer answer replaces it, or does not. */
+   node was ahead, or it was moved. An answer may be read at any time, so its
+   arrival is not modelled. A newer answer replaces it, or does not. */
 #define AHEAD(v) (8 + (v))
 #define MOVED(v) (16 + (v))
 #define ISMOVED(x) ((x) >= 16)
@@ -73,20 +73,20 @@ byte firstBefore[ATTEMPTS * NODES];
 byte before[ATTEMPTS * NODES];	/* the register before the counted move */
 #endif
 
-/* An answer that is lost is one that is never used; where there is none yet, it
-   does no harm to keep it: every step without it is possible with it, too. */
+/* A lost answer is an answer that is never used. If the attempt has no answer of the
+   node yet, keeping this one is harmless: every step is still possible with it. */
 #define REPLACES(a, j) (phase[a] == ASKED && answer[LINK(a, j)] != 0)
 
-/* Ghosts: the largest token given out, now and when an attempt began; and the
-   set of all tokens of all blocks. */
+/* Ghost variables: the largest granted token, now and when an attempt began, and
+   the set of all tokens of all blocks. */
 byte largest;
 byte floor[ATTEMPTS];
 short used;
 
 #ifdef PASS
-/* A lease that may be passed on: the top of its block, its next token, and which
-   nodes have shown our owner and our t since the last doubt. Only the lease of
-   attempt 0 is passed on. */
+/* A lease that may be passed on: the top of its block, its next token, and the nodes
+   that have shown our owner and our t since the proof was last reset. Only the lease
+   of attempt 0 is passed on. */
 byte top;
 byte next;
 bool confirmed[NODES];
@@ -99,7 +99,7 @@ byte waiterFloor;
 #endif
 
 #ifdef LOSS
-/* A node in quarantine votes for nothing. (When it ends: amnesia.pml.) */
+/* A node in quarantine does not vote. (amnesia.pml models the end of a quarantine.) */
 bool quarantined[NODES];
 bool lost;
 byte oldValue[NODES], oldOwner[NODES], oldShown[NODES];	/* the older data */
@@ -126,8 +126,8 @@ inline record(a, j, what, was)
 	fi
 }
 
-/* Nodes are alike, so states that differ by a permutation of the nodes are one;
-   of nodes 1 and 2 where node 0 is another, which it is with PASS. */
+/* Nodes are alike, so states that differ only by a permutation of nodes are one state.
+   With PASS node 0 is different, and only nodes 1 and 2 are permuted. */
 inline exchange(p, q)
 {
 	x = p; p = q; q = x
@@ -168,8 +168,8 @@ inline sort(i, j)
 	:: else
 	fi
 }
-/* What all registers have passed can be proposed or raised to no more, with the
-   same effect whatever it was: registers only grow. */
+/* If all registers have reached a value, a proposal of it or a raise to it moves no
+   register, because registers only grow. So all such values are one state. */
 #define PASSED(t) (value[0] >= (t) && value[1] >= (t) && value[2] >= (t))
 inline simplify(a)
 {
@@ -201,11 +201,11 @@ inline canonical()
 	skip
 }
 
-/* An attempt begins with a proposal; estimates of the clock differ freely. */
+/* An attempt begins with a proposal. Estimates of the clock may differ by any amount. */
 #ifdef PASS
 #define MAYBEGIN(a) (phase[a] == IDLE)
 #else
-#define MAYBEGIN(a) (phase[a] == IDLE && ((a) == 0 || phase[(a) - ((a) > 0)] != IDLE)) /* they are alike: in order */
+#define MAYBEGIN(a) (phase[a] == IDLE && ((a) == 0 || phase[(a) - ((a) > 0)] != IDLE)) /* attempts are alike, so they begin in order */
 #endif
 inline begin(a, t)
 {
@@ -216,7 +216,7 @@ inline begin(a, t)
 
 inline drop(j)
 {
-#ifdef MUTANT_REGISTER_GOES_WITH_KEY	/* The register is forgotten together with the lock. */
+#ifdef MUTANT_REGISTER_GOES_WITH_KEY	/* The register is dropped together with the lock. */
 	if
 	:: owner[j] != 0 -> value[j] = 0
 	:: else
@@ -224,15 +224,15 @@ inline drop(j)
 #endif
 #ifdef PASS
 #ifndef FRESH
-	confirmed[j] = false;	/* every doubt is noticed at once */
+	confirmed[j] = false;	/* every dropped key is noticed at once */
 #endif
 	shown[j] = 0;
 #endif
 	skip
 }
 
-/* The acquire arrives and the lock is free, or the node has dropped the key. The node moves to target: the
-   proposal, or less because of the cap (the node's clock + A). */
+/* The acquire arrives, and the lock is free or the node has dropped the key. The node
+   moves to target: the proposal, or less because of the cap (the node's clock + A). */
 #ifdef MUTANT_NOT_STRICT	/* A node "moves" to the value that it has already. */
 #define BELOW(v, t) ((v) <= (t))
 #else
@@ -265,8 +265,8 @@ inline acquire(a, j, target, answered)
 	canonical()
 }
 
-/* The raise arrives; where its conditions do not hold it is refused. */
-#ifdef MUTANT_RAISE_LOWERS	/* A raise sets the register without a look at it. */
+/* The raise arrives. It is refused if its conditions do not hold. */
+#ifdef MUTANT_RAISE_LOWERS	/* A raise sets the register without comparing it. */
 #define MAYRAISE(a, j) (raiseTo[a] != 0 && OURS(a, j) && value[j] != raiseTo[a] && VOTES(j))
 #else
 #ifdef MUTANT_RAISE_IN_QUARANTINE	/* A quarantined node is raised. */
@@ -293,8 +293,8 @@ inline raise(a, j, answered)
 	canonical()
 }
 
-/* A majority has granted: the attempt raises, on the answers at hand, which are
-   those of nodes i and k, and of the third node where three is 1. */
+/* A majority has granted, and the attempt raises because of the answers that it has:
+   those of nodes i and k, and of node third if third < NODES. */
 #define HAVE(a, i, k) (phase[a] == ASKED && answer[LINK(a, i)] != 0 && answer[LINK(a, k)] != 0)
 #define MAYDECIDE(a, i, k) (HAVE(a, i, k) && raiseTo[a] == 0)
 #define NEED(a, j) (AT(answer[LINK(a, j)]) + (1 - ISMOVED(answer[LINK(a, j)])))
@@ -316,14 +316,14 @@ inline decide(a, i, k, third)
 	:: third < NODES && answer[LINK(a, third % NODES)] != 0 && NEED(a, third % NODES) > raiseTo[a] -> raiseTo[a] = NEED(a, third % NODES)
 	:: else
 	fi;
-	/* From here on only answers that say raiseTo count. */
+	/* From here on only answers with the value raiseTo count. */
 	forget(a, 0); forget(a, 1); forget(a, 2);
 	canonical()
 }
 
-/* Won: nodes i and k were moved to one and the same t. After the decision to
-   raise, that is raiseTo: other answers are not recorded. */
-#ifdef MUTANT_COUNT_AHEAD	/* A node that gave the lock and was ahead counts. */
+/* Won: nodes i and k were moved to the same t. After the decision to raise, that t is
+   raiseTo, because other answers are not recorded. */
+#ifdef MUTANT_COUNT_AHEAD	/* A node that granted the lock and was ahead counts. */
 #define WON(a, i, k) (HAVE(a, i, k) && ISMOVED(answer[LINK(a, i)]))
 #else
 #ifdef MUTANT_MIXED	/* Nodes that were moved to different values count together. */
@@ -346,8 +346,8 @@ inline grant(a, i, k)
 	n = (before[LINK(a, i)] > before[LINK(a, k)] -> before[LINK(a, i)] : before[LINK(a, k)]) + 1;
 #endif
 #endif
-	/* All tokens of the block are above those that had been given out when the
-	   attempt began, and nobody else has them. */
+	/* All tokens of the block are above those granted before the attempt began, and
+	   no other attempt has them. */
 	assert(n > floor[a]);
 #ifdef PASS
 	if
@@ -375,7 +375,7 @@ inline grant(a, i, k)
 	:: else -> break
 	od;
 	phase[a] = GRANTED;
-	/* What is not looked at any more is the same in all states. */
+	/* Reset variables that are not read any more, so that fewer states differ. */
 	floor[a] = 0; n = 0; y = 0;
 	answer[LINK(a, 0)] = 0; answer[LINK(a, 1)] = 0; answer[LINK(a, 2)] = 0;
 #ifdef BLOCKS
@@ -415,13 +415,13 @@ inline wait()
 	waiter = WAITS;
 	waiterFloor = largest;
 #ifdef FRESH
-#ifndef MUTANT_PASS_ON_OLD_ANSWERS	/* Answers to questions from before the waiter began count. */
+#ifndef MUTANT_PASS_ON_OLD_ANSWERS	/* Answers to requests from before the waiter began count. */
 	confirmed[0] = false; confirmed[1] = false; confirmed[2] = false
 #endif
 #endif
 }
 
-#ifdef MUTANT_PASS_UNCONFIRMED	/* A lease is passed on whatever the nodes have shown. */
+#ifdef MUTANT_PASS_UNCONFIRMED	/* A lease is passed on without proof by the nodes. */
 #define MAYPASS (waiter == WAITS && next <= top)
 #else
 #define MAYPASS (waiter == WAITS && next <= top && confirmed[0] + confirmed[1] + confirmed[2] >= QUORUM)
@@ -442,7 +442,7 @@ inline save(j)
 	saved = true;
 	oldValue[j] = value[j]; oldOwner[j] = owner[j]; oldShown[j] = shown[j]
 }
-/* Node 0 restarts with older data, or (nothing was saved) with none. */
+/* Node 0 restarts with older data, or with none if no data was saved. */
 inline restart(j)
 {
 	lost = true; saved = false; quarantined[j] = true;

@@ -1,18 +1,18 @@
 /*
- * Hand-over through the queue, what makes it go on: a live waiter gets the lock if
- * holders release or die.
+ * Hand-over through the queue: its liveness. A live waiter gets the lock if holders
+ * release or die.
  *
- * One node (with more, two waiters can split the votes for as long as their random
- * pauses agree: that is a matter of probability and not of this model) and three
- * clients, of which each wants the lock once. A client's round is a process of its
- * own, so everything happens between any two of its steps. Wake-ups may be lost.
- * A grace may run out at any time. One client may die at any time, as a holder or
- * as a waiter; the node sees that nobody subscribes for it any more, or does not
- * see it (the process is frozen). Keys of the dead expire.
+ * There is one node. (With more nodes, two waiters can split the votes while their
+ * random pauses agree. That is a question of probability, and not part of this model.)
+ * There are three clients, and each wants the lock once. Each client's round is a
+ * separate process, so other steps can happen between any two of its steps. Wake-ups
+ * may be lost. A grace may end at any time. One client may die at any time, as a holder
+ * or as a waiter. The node notices that the client has no subscriber any more, or does
+ * not notice it (the process is frozen). Keys of dead clients expire.
  *
- * Claim, with weak fairness (what can go on all the time goes on at some time):
- * client WHO does not wait for ever. The queue's order is that of the numbers, so
- * each of the three has a place of its own in it and is a run of its own.
+ * Claim, with weak fairness (a step that stays possible is taken at some time): client
+ * WHO does not wait for ever. The queue's order is the order of the clients' numbers.
+ * So each client has a different place in the queue, and is checked in a separate run.
  *
  * Source of the claim's form: Lamport, "Proving the Correctness of Multiprocess
  * Programs", IEEE TSE 3(2), 1977 (something good happens at some time).
@@ -43,9 +43,9 @@ byte queue[NODES];
 #define DEAD 4
 byte phase[CLIENTS];
 byte votes[CLIENTS];		/* a bit for each node that answered "granted" */
-byte sawReserved[CLIENTS];	/* a bit for each node that answered with a reservation for another client */
+byte sawReserved[CLIENTS];	/* a bit for each node that refused with a reservation for another client */
 bool wake[CLIENTS];		/* a wake-up is pending */
-byte notified[CLIENTS];		/* a bit for each node that reserved the lock and said so */
+byte notified[CLIENTS];		/* a bit for each node that reserved the lock and sent a wake-up */
 byte deaths;
 
 #define BIT(n) (1 << (n))
@@ -53,8 +53,8 @@ byte deaths;
 
 hidden byte h;
 
-/* Reserves the free lock of node n for the head of its queue. A head that nobody
-   listens for is dropped; one that is frozen is not. */
+/* Reserves the free lock of node n for the head of its queue. A head without a
+   subscriber is dropped, but a frozen one is not. */
 inline reserve(n)
 {
 	do
@@ -67,7 +67,7 @@ inline reserve(n)
 			lock[n] = RESERVED(h);
 			if
 			:: phase[h] != DEAD -> wake[h] = true; notified[h] = notified[h] | BIT(n)
-			:: true	/* the message is lost, or nobody reads it */
+			:: true	/* the message is lost, or no process reads it */
 			fi;
 			break
 		fi
@@ -82,8 +82,8 @@ inline take(c, n)
 	notified[c] = notified[c] & ~BIT(n);
 }
 
-/* The asker has waited out a reservation that nobody used: all tickets are asked to
-   come again, and the asker, which is alive, gets the lock. */
+/* Client c has waited for the end of an unused reservation. All waiters are woken to ask
+   again, and client c, which is alive, gets the lock. */
 inline clear(c, n)
 {
 	if
@@ -124,7 +124,7 @@ inline acquire(c, n, lapsed)
 	fi
 }
 
-/* The release of the script: compare and delete, then the queue's turn. */
+/* The release of the script: compare and delete, then reserve for the queue's head. */
 inline release(c, n, stay)
 {
 	if
@@ -137,7 +137,7 @@ inline release(c, n, stay)
 	fi
 }
 
-/* A wake-up for a ticket that is not in use any more: the lock goes to the next. */
+/* A wake-up arrives for an unused ticket: the lock is reserved for the next one. */
 inline passOn(c, n)
 {
 	notified[c] = notified[c] & ~BIT(n);
@@ -153,7 +153,7 @@ inline ask(c, n)
 {
 	atomic {
 		if
-#ifdef MUTANT_NO_LAPSED_FLAG	/* An asker never says that a reservation has lapsed. */
+#ifdef MUTANT_NO_LAPSED_FLAG	/* A request never has the lapsed flag. */
 		:: acquire(c, n, false)
 #else
 		:: (sawReserved[c] & BIT(n)) -> acquire(c, n, true)
@@ -193,7 +193,7 @@ decide:
 		:: else -> votes[c] = 0
 		fi
 	}
-	/* Fewer than a majority: they go back, and the tickets stay. */
+	/* Fewer votes than a majority: the votes are released, and the tickets stay. */
 	do
 	:: n < NODES -> atomic { release(c, n, true); n++ }
 	:: n == NODES -> n = 0; break
@@ -206,7 +206,7 @@ decide:
 #endif
 	fi;
 
-holds:	/* Nobody takes a lease away from a live holder. */
+holds:	/* A live holder keeps its lease. */
 	assert(LEASES(c));
 	do
 	:: n < NODES ->
@@ -217,7 +217,7 @@ holds:	/* Nobody takes a lease away from a live holder. */
 		}
 	:: n == NODES -> n = 0; break
 	od;
-	/* What is reserved for it from now on it passes on. */
+	/* From now on the client passes on every reservation for it. */
 end:	do
 	:: atomic { notified[c] & 1 -> passOn(c, 0) }
 	od
@@ -230,11 +230,11 @@ inline die(c)
 	phase[c] = DEAD; votes[c] = 0; sawReserved[c] = 0; wake[c] = false; notified[c] = 0
 }
 
-/* A node's clock: graces and keys of the dead run out. */
+/* A node's clock: graces and the keys of dead clients end. */
 proctype clock(byte n)
 {
 end:	do
-#ifndef MUTANT_GRACE_WITHOUT_END	/* A reservation stands until it is used. */
+#ifndef MUTANT_GRACE_WITHOUT_END	/* A reservation lasts until it is used. */
 	:: atomic { ISRESERVED(lock[n]) -> lock[n] = 0 }
 #else
 	:: false

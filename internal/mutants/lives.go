@@ -59,8 +59,8 @@ var lives = []mutant{
 	},
 	{
 		name: "a partial loss is not looked at", file: "internal/quorum/machine.go",
-		old: "if now >= m.End() { // it was ahead before this answer",
-		new: "if now >= Never { // it was ahead before this answer",
+		old: "if now >= m.End() { // before this answer the end was after now",
+		new: "if now >= Never { // before this answer the end was after now",
 		pkg: decisions, run: "TestMachine$",
 	},
 	{

@@ -199,7 +199,7 @@ var waiters = []mutant{
 	},
 	{
 		name: "a used reservation counts", file: "internal/quorum/waiter.go",
-		old: "\tw.reserved &^= r.Granted // those reservations were used, and have been given back\n",
+		old: "\tw.reserved &^= r.Granted // those reservations were used, and have been released\n",
 		new: "",
 		pkg: decisions, run: "TestWaiter$",
 	},

@@ -6,22 +6,22 @@ const MaxToken = 1<<53 - 1
 
 // Ballot is one attempt to take a lease: its votes, and the fencing token.
 //
-// Each node keeps a register for the name, which only grows. A node that gives
-// the lock moves its register up to the proposal in the same atomic step, or,
-// if its clock is far behind the proposal, up to a bound set by that clock. A
-// node whose register is not below that gives the lock all the same; it is
-// ahead, and its register does not move.
+// Each node keeps a register for the name, which only grows. A node that grants
+// the lock moves its register up to the proposal in the same atomic step. If its
+// clock is far behind the proposal, it moves up to a bound set by that clock
+// instead. A node whose register is already at or above that value still grants
+// the lock. That node is ahead, and its register does not move.
 //
-// The ballot is won when this attempt has moved a quorum of nodes to one and
-// the same value, the top. Any two quorums share a node, and a register moves
-// strictly upwards: so no two attempts win with the same top, and the later
-// move has the larger one. No clock is part of that argument.
+// The ballot is won when this attempt has moved a quorum of nodes to the same
+// value, the top. Any two quorums share a node, and a register moves strictly
+// upwards. So no two attempts win with the same top, and the later one has the
+// larger top. The argument uses no clock.
 //
-// The top is fixed by the first quorum of votes: the largest value that any of
-// them moved to, or one more than the largest value that any of them was ahead
-// at. Votes below the top are asked to raise their register to it, as long as
-// they hold the lock for this attempt. A vote above the top cannot count for
-// the token; it is a vote all the same.
+// The first quorum of votes fixes the top: the largest value that any of them
+// moved to, or one more than the largest value that any of them was ahead at.
+// Nodes that voted below the top are then asked to raise their register to it,
+// while they hold the lock for this attempt. A vote above the top cannot count
+// for the token, but it counts as a vote.
 type Ballot struct {
 	votes    Tally
 	fenced   bool
@@ -30,9 +30,9 @@ type Ballot struct {
 	highest  int64 // until then: the largest value that a vote moved to
 	ahead    int64 // until then: the largest value that a vote was ahead at
 	before   int64 // the largest value before the counted moves of the first quorum at the top
-	at       Set   // votes that stand at highest until the top is fixed, and at the top from then on
+	at       Set   // votes at highest until the top is fixed, and at the top from then on
 	asked    Set   // votes that were asked to raise their register
-	refused  Set   // those of them that did not, or did not answer
+	refused  Set   // the asked votes that did not raise, or did not answer
 }
 
 // NewBallot returns an attempt on n nodes, 1 ≤ n ≤ MaxNodes, that proposes the
@@ -46,13 +46,13 @@ func NewBallot(n int, fenced bool, proposal int64) Ballot {
 	return b
 }
 
-// Grant records that node i gave the lock. It moved its register from before
-// up to moved; with moved 0 the node is ahead: its register stays at before.
-// Grant returns the nodes that have to be asked now to raise their register to
-// Token, each node once.
+// Grant records that node i granted the lock. The node moved its register from
+// before up to moved. If moved is 0, the node is ahead and its register stays at
+// before. Grant returns the nodes to ask now to raise their register to Token,
+// each node once.
 //
-// Values that no register can have count as a failure of the node: they come
-// from a broken or a hostile node, and must not become a token.
+// Values that no register can have count as a failure of the node. They come from
+// a broken or a hostile node, and must not become a token.
 func (b *Ballot) Grant(i int, moved, before int64) (raise Set) {
 	if b.fenced && !plausible(moved, before) {
 		b.votes.Fail(i)
@@ -83,8 +83,8 @@ func (b *Ballot) Grant(i int, moved, before int64) (raise Set) {
 	return b.asked
 }
 
-// plausible reports whether a register can have moved from before up to moved,
-// or, with moved 0, can be ahead at before and still be raised.
+// plausible reports whether a register can have moved from before up to moved. With
+// moved 0 it reports whether a register can be ahead at before and still be raised.
 func plausible(moved, before int64) bool {
 	if moved == 0 {
 		return 1 <= before && before < MaxToken
@@ -92,7 +92,7 @@ func plausible(moved, before int64) bool {
 	return 0 <= before && before < moved && moved <= MaxToken
 }
 
-// place files the vote of node i, which came after the top was fixed.
+// place records the vote of node i, which arrived after the top was fixed.
 func (b *Ballot) place(i int, moved, before int64) (raise Set) {
 	switch {
 	case moved == b.proposal:
@@ -104,9 +104,9 @@ func (b *Ballot) place(i int, moved, before int64) (raise Set) {
 	return raise
 }
 
-// count adds node i to those that stand at the top, moved there from before.
-// The first quorum is enough to say which tokens are usable, so later nodes
-// leave before alone: what Tokens returns does not change once it is won.
+// count adds node i, which moved from before, to the nodes at the top. The first
+// quorum decides which tokens are usable. Later nodes do not change b.before, so
+// the result of Tokens does not change after the ballot is won.
 func (b *Ballot) count(i int, before int64) {
 	if b.at.Len() < Size(int(b.votes.n)) {
 		b.before = max(b.before, before)
@@ -120,9 +120,9 @@ func (b *Ballot) Refuse(i int) { b.votes.Refuse(i) }
 // Fail records that node i gave no usable answer.
 func (b *Ballot) Fail(i int) { b.votes.Fail(i) }
 
-// Raised records the first answer of node i to the raise: whether its register
-// moved up to Token, from before, while the node held the lock for this
-// attempt. An answer that was not asked for changes nothing.
+// Raised records the first answer of node i to the raise. ok says that its register
+// moved from before up to Token while the node held the lock for this attempt. An
+// answer that was not requested changes nothing.
 func (b *Ballot) Raised(i int, before int64, ok bool) {
 	switch {
 	case !b.asked.Has(i) || b.at.Has(i) || b.refused.Has(i):
@@ -133,20 +133,20 @@ func (b *Ballot) Raised(i int, before int64, ok bool) {
 	}
 }
 
-// Expire ends the wait: every missing answer, to votes and to raises, is a
+// Expire ends the wait. Every missing answer, to a vote or to a raise, counts as a
 // failure.
 func (b *Ballot) Expire() {
 	b.votes.Expire()
 	b.refused |= b.asked &^ b.at
 }
 
-// Token returns the top: the proposal, until the first quorum of votes fixes
-// another; 0 without fencing.
+// Token returns the top. It is the proposal until the first quorum of votes fixes
+// another value, and 0 without fencing.
 func (b *Ballot) Token() int64 { return b.proposal }
 
-// Tokens returns the usable tokens of a block of block tokens, which ends with
-// the top. Fewer are usable if a counted node was within the block before it
-// moved. Both are 0 without fencing and until the ballot is won.
+// Tokens returns the first and the last usable token of a block of block tokens that
+// ends at the top. Fewer are usable if the register of a counted node was inside the
+// block before it moved. Both are 0 without fencing and until the ballot is won.
 func (b *Ballot) Tokens(block int64) (first, last int64) {
 	if b.at.Len() < Size(int(b.votes.n)) || !b.decided {
 		return 0, 0
@@ -171,7 +171,7 @@ func (b *Ballot) Outcome() Outcome {
 	if b.at.Len()+open.Len() >= q {
 		return OutcomePending
 	}
-	return OutcomeNoQuorum // the votes are there, a quorum for the token is not
+	return OutcomeNoQuorum // a quorum voted, but no quorum can reach the token
 }
 
 // Counted returns the nodes that this attempt has moved to the token.

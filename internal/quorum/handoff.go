@@ -2,26 +2,26 @@ package quorum
 
 import "time"
 
-// HandOff watches over a lock that a release has left to a waiter of another
-// process. If that waiter is dead, and so are those behind it, nobody alive has been
-// woken, and the living would find the lock free by polling alone, up to MaxPoll
-// later. So the process that released looks once after the grace.
+// HandOff checks a lock that a release has left to a waiter of another process. That
+// waiter and those behind it may be dead. Then no live waiter has been woken, and live
+// waiters would find the lock free only by polling, up to MaxPoll later. So the process
+// that released the lock checks once after the grace.
 //
-// It looks at one node first. A lock that somebody has taken there, or that is
-// reserved for somebody else by then, shows that the queue moves, and in the common
-// case that costs one operation on one node. The zero value watches over nothing.
+// It checks one node first. If another client has taken the lock there, or the lock is
+// reserved for another waiter by then, the queue moves. So the common case costs one
+// operation on one node. The zero value has nothing to check.
 type HandOff struct {
-	at       time.Duration // of the look; 0 for none
-	reserved Set           // nodes that have left the lock to somebody
+	at       time.Duration // when to check; 0 for never
+	reserved Set           // nodes that have left the lock to a waiter of another process
 	asked    Set
 }
 
-// Released begins to watch over a lock that is being released.
+// Released resets the HandOff for a lock that is being released.
 func (h *HandOff) Released() { *h = HandOff{} }
 
-// Reserved takes the answer of a node to the release: it has left the lock to a
-// waiter of another process. grace is that waiter's (or the largest there is), trip
-// is a round trip to the node.
+// Reserved records the answer of a node to the release: the node has left the lock to
+// a waiter of another process. grace is the grace of that waiter, or the largest
+// possible one. trip is a round trip to the node.
 func (h *HandOff) Reserved(now time.Duration, node int, grace, trip time.Duration) {
 	if h.asked != 0 {
 		return
@@ -30,12 +30,12 @@ func (h *HandOff) Reserved(now time.Duration, node int, grace, trip time.Duratio
 	h.at = max(h.at, now+grace+trip+time.Millisecond)
 }
 
-// Settled takes a sign that the queue moves: a node names another lease, or has
-// woken a waiter of this process, which then looks for itself. WakeAskAgain is no such
-// sign: a node that has emptied its queue has one because the queue does not move.
+// Settled records a sign that the queue moves: a node names another lease, or has
+// woken a waiter of this process, which then contends itself. WakeAskAgain is no such
+// sign: a node empties its queue because the queue does not move.
 func (h *HandOff) Settled() { *h = HandOff{} }
 
-// At returns when to look; Never when there is nothing to look at.
+// At returns when to check; Never when there is nothing to check.
 func (h *HandOff) At() time.Duration {
 	if h.at == 0 || h.asked != 0 {
 		return Never
@@ -43,8 +43,9 @@ func (h *HandOff) At() time.Duration {
 	return h.at
 }
 
-// Look returns the node to send a lapsed passOn to. It empties the queue of a node
-// whose lock is free, and has the waiters ask again; it does nothing else.
+// Look returns the node to send a lapsed passOn to. If the lock is free on that node,
+// the passOn empties the queue there and makes the waiters ask again. Otherwise it
+// does nothing.
 func (h *HandOff) Look(now time.Duration) (ask Set) {
 	if now < h.At() {
 		return 0
@@ -53,8 +54,9 @@ func (h *HandOff) Look(now time.Duration) (ask Set) {
 	return h.asked
 }
 
-// Answered takes the answer to a lapsed passOn. Where the lock was free, so that the
-// node has emptied its queue, the other nodes are to be sent the same.
+// Answered records the answer to a lapsed passOn. lapsed says that the lock was free
+// and the node has emptied its queue. Then Answered returns the other nodes, which
+// must get the same passOn.
 func (h *HandOff) Answered(node int, lapsed bool) (ask Set) {
 	if h.asked.Has(node) && lapsed {
 		ask = h.reserved &^ h.asked

@@ -2,19 +2,19 @@ package quorum
 
 import "time"
 
-// lagPeriod is how long at least a late wake is remembered, and half of how
-// long at most.
+// lagPeriod is the shortest time for which a late timer is remembered. The longest
+// is twice that.
 const lagPeriod = 5 * time.Second
 
-// Lag is how late wakes have been lately: the worst of the last one to two
-// periods, because what makes them late, other work on the machine, comes and
-// stays for seconds. The zero value remembers none.
+// Lag measures how late timers have fired recently: the worst delay of the last one
+// to two periods. Other work on the machine delays timers, and it lasts for seconds.
+// The zero value remembers no delay.
 type Lag struct {
 	since         time.Duration // when the current period began
 	worst, before time.Duration // of the current period and the one before
 }
 
-// Saw takes note of a wake that was late by so much.
+// Saw records a timer that fired at now with the delay late.
 func (l *Lag) Saw(now, late time.Duration) {
 	switch age := now - l.since; {
 	case age >= 2*lagPeriod:
@@ -25,8 +25,8 @@ func (l *Lag) Saw(now, late time.Duration) {
 	l.worst = max(l.worst, late)
 }
 
-// Expect returns how late the one who hears of a loss has to be expected to be:
-// the wake that finds it, and after it his own.
+// Expect returns the expected delay before a reader observes a loss. It is twice the
+// worst delay: the timer that finds the loss may be late, and then the reader's own.
 func (l *Lag) Expect(now time.Duration) time.Duration {
 	switch age := now - l.since; {
 	case age >= 2*lagPeriod:

@@ -3,17 +3,18 @@ package quorum
 import "time"
 
 const (
-	// ReacquireDelay is how long a process that has handed a lock on does not ask for
-	// it again: the answer is known, and the attempt would compete with the one that
-	// takes the lock.
+	// ReacquireDelay is how long a process waits before it asks again for a lock that it
+	// has left to another process. An earlier attempt would be refused, and would compete
+	// with the attempt of the next holder.
 	ReacquireDelay = 2 * time.Millisecond
-	// CheckAfter is how old the nodes' last word may be that nobody waits elsewhere,
-	// and how long a hold is passed on inside the process while somebody does.
+	// CheckAfter is the longest time for which a process relies on the nodes' last answer
+	// that no other process waits. It is also the longest time for which a hold is passed
+	// on inside the process while another process waits.
 	CheckAfter = 5 * time.Millisecond
-	// maxPasses is how often a hold is passed on while somebody waits elsewhere.
+	// maxPasses is how often a hold is passed on while another process waits.
 	maxPasses = 16
-	// strangerMemory is for how long a client that knows no queues is taken to be
-	// around after its lock was seen.
+	// strangerMemory is how long a client without queue support is assumed to be active
+	// after its lock was seen.
 	strangerMemory = 10 * time.Minute
 )
 
@@ -24,18 +25,18 @@ type CallerID uint64
 type Caller struct {
 	ID      CallerID
 	Arrived time.Duration
-	Terms   uint64 // equal for calls that may stand on the same hold: TTL, label, fencing, …
+	Terms   uint64 // equal for calls that may share a hold: TTL, label, fencing, …
 	Once    bool   // TryAcquire: does not wait
 }
 
-// Hold is what a process knows of a lock that it holds, when one of its leases on it
-// ends.
+// Hold is what a process knows about a lock that it holds, at the end of one of its
+// leases on it.
 type Hold struct {
 	Tokens     int           // left in the block of tokens; any positive number without fencing
-	Proven     bool          // q nodes have shown our owner and our t since the last doubt
+	Proven     bool          // q nodes have shown our owner and token since the proof was last reset
 	Useful     bool          // enough validity is left for another lease, and nothing else forbids one
-	Others     int           // how many tickets wait elsewhere, as the nodes said last
-	ToldAt     time.Duration // when their answers were there
+	Others     int           // tickets of other processes in the queues, by the nodes' last answers
+	ToldAt     time.Duration // when those answers had arrived
 	Subscribed bool          // a quorum of nodes can wake a waiter of this process
 }
 
@@ -49,17 +50,17 @@ const (
 	StepContend
 	// StepPass gives Caller the next lease on the same hold.
 	StepPass
-	// StepCheck has the hold checked by a raise: it mints a new block of tokens, and
-	// tells whether somebody waits elsewhere. Checked takes the answer.
+	// StepCheck checks the hold by a raise. The raise mints a new block of tokens, and
+	// reports whether another process waits. Checked takes the answer.
 	StepCheck
 	// StepRelease releases the hold. When Caller is not zero, that caller contends
 	// from At on.
 	StepRelease
-	// StepRefuse tells Caller, which does not wait, that this process holds the lock.
+	// StepRefuse refuses Caller, which does not wait: this process holds the lock.
 	StepRefuse
-	// StepAsk has Caller, which does not wait, ask once beside the contender, since the
-	// nodes alone know whether the lock is held or they are out of reach. A lease that
-	// comes of it is no part of this queue: it is not passed on.
+	// StepAsk makes Caller, which does not wait, ask once beside the contender: only the
+	// nodes can show whether the lock is held or they are out of reach. A lease that
+	// results is not part of this queue and is not passed on.
 	StepAsk
 )
 
@@ -69,7 +70,7 @@ type Step struct {
 	Caller    CallerID
 	At        time.Duration
 	Enqueue   bool // with StepRelease: the release carries Caller's ticket into the queues (WaiterConfig.Enqueued)
-	LeaveFree bool // with StepRelease: the nodes wake the head, and reserve the lock for nobody
+	LeaveFree bool // with StepRelease: the nodes wake the head and make no reservation
 }
 
 // localPhase is what the head of a local queue is doing.
@@ -82,20 +83,19 @@ const (
 	localChecking
 )
 
-// Local is the queue of one lock name in one process: its callers come in the order
-// of their calls, and one of them contends at Redis at a time. The lease passes from
-// one caller to the next without Redis, as long as that is safe, and fair to those
-// who wait elsewhere. The zero value is an empty queue; it is not safe for concurrent
-// use.
+// Local is the queue of one lock name in one process. It orders callers by their
+// calls, and one of them contends at Redis at a time. The lease passes from one caller
+// to the next without Redis, as long as that is safe and fair to the waiters of other
+// processes. The zero value is an empty queue. It is not safe for concurrent use.
 type Local struct {
 	phase    localPhase
-	head     Caller   // who contends or holds
+	head     Caller   // the caller that contends or holds
 	waiting  []Caller // behind the head
 	since    time.Duration
 	passes   int           // since then
-	handedOn time.Duration // when the lock was last left to somebody elsewhere
-	releases int           // of a lock that somebody elsewhere waits for, since one was left free
-	stranger time.Duration // until then clients that know no queues are taken to be around
+	handedOn time.Duration // when the lock was last left to another process
+	releases int           // while other processes waited, since the lock was last left free
+	stranger time.Duration // until then clients without queue support are assumed to be active
 }
 
 // Waiting returns how many callers wait behind the head.
@@ -120,8 +120,8 @@ func (l *Local) Enter(now time.Duration, c Caller) Step {
 	return Step{}
 }
 
-// Leave takes that a caller gives up: its wait was cancelled, or its attempts have
-// come to nothing. It is not for the holder.
+// Leave removes a caller whose wait was cancelled or whose attempts failed. It must
+// not be called for the holder.
 func (l *Local) Leave(now time.Duration, id CallerID) Step {
 	if l.phase == localContending && l.head.ID == id {
 		return l.next(now)
@@ -135,15 +135,14 @@ func (l *Local) Leave(now time.Duration, id CallerID) Step {
 	return Step{}
 }
 
-// Granted takes that the contender has the lease.
+// Granted records that the contender has the lease.
 func (l *Local) Granted(now time.Duration) {
 	if l.phase == localContending {
 		l.phase, l.since, l.passes = localHeld, now, 0
 	}
 }
 
-// Finished takes that the holder's lease has been given back, and the hold is there
-// still.
+// Finished records that the holder has released its lease, while the hold continues.
 func (l *Local) Finished(now time.Duration, h *Hold) Step {
 	if l.phase != localHeld {
 		return Step{}
@@ -151,8 +150,8 @@ func (l *Local) Finished(now time.Duration, h *Hold) Step {
 	return l.decide(now, h, true)
 }
 
-// Checked takes the answer to a StepCheck; a check without a quorum of answers leaves
-// the hold unproven.
+// Checked records the answer to a StepCheck. Without a quorum of answers the hold
+// stays unproven.
 func (l *Local) Checked(now time.Duration, h *Hold) Step {
 	if l.phase != localChecking {
 		return Step{}
@@ -160,7 +159,7 @@ func (l *Local) Checked(now time.Duration, h *Hold) Step {
 	return l.decide(now, h, false)
 }
 
-// Lost takes that the hold is no more.
+// Lost records that the hold has ended.
 func (l *Local) Lost(now time.Duration) Step {
 	if l.phase != localHeld && l.phase != localChecking {
 		return Step{}
@@ -168,8 +167,8 @@ func (l *Local) Lost(now time.Duration) Step {
 	return l.next(now)
 }
 
-// NotPassed takes that a StepPass came to nothing, because the hold was lost meanwhile.
-// Its caller keeps its place: it contends.
+// NotPassed records that a StepPass failed because the hold was lost meanwhile. Its
+// caller stays the head, and contends.
 func (l *Local) NotPassed(now time.Duration) Step {
 	if l.phase != localHeld {
 		return Step{}
@@ -177,15 +176,15 @@ func (l *Local) NotPassed(now time.Duration) Step {
 	return l.contend(now, l.head)
 }
 
-// HandedOn takes that a node has left the lock, released a moment ago, to somebody
-// elsewhere.
+// HandedOn records that a node has left the lock, which was just released, to a waiter
+// of another process.
 func (l *Local) HandedOn(now time.Duration) { l.handedOn = now }
 
-// StrangerSeen takes that a client that knows no queues holds the lock.
+// StrangerSeen records that a client without queue support holds the lock.
 func (l *Local) StrangerSeen(now time.Duration) { l.stranger = now + strangerMemory }
 
-// decide says what becomes of a hold whose lease has ended. check says that its
-// knowledge may be refreshed by a round trip first.
+// decide returns the next step for a hold whose lease has ended. check allows a round
+// trip first, which refreshes h.
 func (l *Local) decide(now time.Duration, h *Hold, check bool) Step {
 	if h.Others == 0 && h.ToldAt > l.since {
 		l.since, l.passes = h.ToldAt, 0
@@ -207,10 +206,10 @@ func (l *Local) decide(now time.Duration, h *Hold, check bool) Step {
 	}
 }
 
-// fair reports whether the next caller may have the lease although somebody waits
-// elsewhere: it had called before the hold began, so that a process whose callers
-// come back at once does not serve them twice in a row; and the hold has not gone
-// from caller to caller for long.
+// fair reports whether the next caller may get the lease while another process waits.
+// The caller must have called before the hold began, so that callers which come back
+// at once do not get the lease twice in a row. And the hold must not have been passed
+// on too often or for too long.
 func (l *Local) fair(now time.Duration) bool {
 	return l.waiting[0].Arrived <= l.since && l.passes < maxPasses && now < l.since+CheckAfter
 }
@@ -222,8 +221,8 @@ func (l *Local) pass() Step {
 	return Step{Kind: StepPass, Caller: l.head.ID}
 }
 
-// release gives the lock back, and has the next caller contend. When somebody waits
-// elsewhere the release carries its ticket, which saves an attempt that would be
+// release releases the lock, and the next caller contends. When another process waits,
+// the release carries the next caller's ticket. That saves an attempt that would be
 // refused.
 func (l *Local) release(now time.Duration, h *Hold) Step {
 	if h.Others > 0 {
@@ -237,16 +236,17 @@ func (l *Local) release(now time.Duration, h *Hold) Step {
 	return s
 }
 
-// leaveFree says whether the nodes leave the lock free until the head of the queue
-// asks for it. Clients that know no queues (SET NX, DEL) get a lock that is contended
-// for in that moment alone. It costs no time, and waiters with tickets are not in the
-// way of the head: a node that finds a free lock with a queue reserves it for the
-// head. But such a client that asked every 2 ms once took 79 % of all grants. So one
-// release in so many leaves the lock free, an eighth as many as processes want it:
-// beside 16 of ours a stranger that never misses such a moment gets a third of the
-// grants at the most, and one that asks three times in a hand-over of 1 ms gets about
-// half a fair share. As long as none has been seen it is one in sixteen times as many,
-// because a waiter that asks in that moment takes it for a sign that the head is dead.
+// leaveFree reports whether the nodes leave the lock free until the head of the queue
+// asks for it. Under contention, clients without queue support (SET NX, DEL) can get
+// the lock only in that moment. It costs no time, and waiters with tickets do not
+// block the head: a node that finds a free lock with a queue reserves it for the head.
+// But such a client that asked every 2 ms once took 79 % of all grants. So only one
+// release in (others+1)/8 leaves the lock free, where others+1 processes want it.
+// Beside 16 of our processes, a stranger that never misses such a moment gets at most
+// a third of the grants. A stranger that asks three times in a hand-over of 1 ms gets
+// about half a fair share. While no stranger has been seen, it is one release in
+// sixteen times as many, because a waiter that asks in that moment concludes that the
+// head is dead.
 func (l *Local) leaveFree(now time.Duration, others int) bool {
 	every := 2 * (others + 1)
 	if now < l.stranger {
@@ -259,7 +259,7 @@ func (l *Local) leaveFree(now time.Duration, others int) bool {
 	return true
 }
 
-// next has the first of the waiting callers contend, if there is one.
+// next makes the first of the waiting callers contend, if there is one.
 func (l *Local) next(now time.Duration) Step {
 	l.phase, l.head = localIdle, Caller{}
 	if len(l.waiting) == 0 {

@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Never is the instant that does not come.
+// Never is an instant after every other one.
 const Never = time.Duration(math.MaxInt64)
 
-// Terms are what a lease was granted under. They do not change during its
-// life, so leases with the same terms share one value.
+// Terms are the settings of a lease. They do not change during its life, so leases
+// with the same terms share one value.
 type Terms struct {
 	Nodes   int           // 1 … MaxNodes
-	TTL     time.Duration // what the holder counts on; a lock delay on the nodes is not part of it
-	Drift   time.Duration // given up for clock rates, see Drift
+	TTL     time.Duration // the lease's TTL, without a lock delay on the nodes
+	Drift   time.Duration // subtracted for different clock rates, see Drift
 	Guard   time.Duration // between the stop of work and the deadline, see Guard
 	Early   time.Duration // how long before the stop a loss is found, see Early
 	MaxLag  time.Duration // the most that Input.Lag adds to Early, see MaxLag
@@ -21,8 +21,8 @@ type Terms struct {
 	MaxHold time.Duration // age at which the lease ends; 0 for none
 }
 
-// Keeps returns the instant until which a node keeps the key at least, when
-// it confirmed a request sent at sent.
+// Keeps returns the instant until which a node keeps the key at least, if the node
+// confirmed a request sent at sent.
 func (t *Terms) Keeps(sent time.Duration) time.Duration { return sent + t.TTL - t.Drift }
 
 // State is the state of a lease: held ⇄ at risk → lost | released.
@@ -63,9 +63,9 @@ type Reason uint8
 const (
 	// ReasonExpired means that no quorum confirmed in time.
 	ReasonExpired Reason = iota + 1
-	// ReasonRevoked means that a node does not keep the key any more, and that
-	// no quorum is left without it: the key is missing or another owner's, or
-	// the node's clock has moved past the key's end.
+	// ReasonRevoked means that a node no longer keeps the key, and that the other
+	// nodes are no quorum. The key is missing or another owner's, or the node's
+	// clock has moved past the key's end.
 	ReasonRevoked
 	// ReasonSuspended means that the clock jumped past the stop, as after a
 	// suspend.
@@ -96,7 +96,7 @@ type Kind uint8
 const (
 	// InputTick means that time has passed.
 	InputTick Kind = iota + 1
-	// InputBegin means that the caller wants a renewal round now.
+	// InputBegin means that the caller requests a renewal round now.
 	InputBegin
 	// InputConfirmed means that Node confirmed our key to a request sent at At.
 	InputConfirmed
@@ -106,10 +106,9 @@ const (
 	InputTaken
 	// InputNoAnswer means that Node gave no usable answer to a request sent at At.
 	InputNoAnswer
-	// InputClockStep means that the clock of Node stepped forward, by By at the
-	// most.
+	// InputClockStep means that the clock of Node stepped forward, by at most By.
 	InputClockStep
-	// InputRelease means that the holder gives the lease back.
+	// InputRelease means that the holder releases the lease.
 	InputRelease
 )
 
@@ -119,13 +118,14 @@ type Input struct {
 	Node int           // for InputConfirmed, InputMissing, InputTaken, InputNoAnswer, InputClockStep
 	At   time.Duration // when the answered request was sent; for the same kinds but InputClockStep
 	By   time.Duration // for InputClockStep
-	// Lag is the delay that the caller expects at its wakes. The loss is found
-	// earlier by it, up to Terms.MaxLag. A smaller lag counts at once. A larger
-	// one must not end a lease that is being confirmed: it counts with an
-	// InputTick, and not while a round waits for its quorum.
+	// Lag is the delay that the caller expects of its timers. The machine reports a
+	// loss earlier by this delay, up to Terms.MaxLag. A smaller lag counts at once. A
+	// larger one must not end a lease that is being confirmed. So it counts only with
+	// an InputTick, or when a round has missed, and not while a round waits for its
+	// quorum.
 	Lag time.Duration
-	// Jump says that the clock went forward by itself (a suspend, a step) since
-	// the last input. The reason of a loss found now is then ReasonSuspended.
+	// Jump says that the local clock jumped forward (a suspend, a step) since the
+	// last input. A loss found now then has the reason ReasonSuspended.
 	Jump bool
 }
 
@@ -157,28 +157,28 @@ type Output struct {
 type Machine struct {
 	terms   *Terms
 	window  Window
-	ceiling time.Duration // the end by MaxHold
+	ceiling time.Duration // when MaxHold ends the lease
 	next    time.Duration // when the next round is due; Never without renewal
 	lag     time.Duration // added to Early
 
-	// The current round. The acquisition is round zero: its late votes are
-	// answers like any other.
+	// The current round. The acquisition is round zero: its late votes count as
+	// answers.
 	began     time.Duration
 	answered  Set
 	good      Set
 	open      bool
 	announced bool // its quorum was reported
-	missing   Set  // nodes that have lost the key and are still to be healed
+	missing   Set  // nodes that have lost the key and need a heal
 
 	missed bool
-	thin   bool // margin 0, and n > 1: alone, one node never has a margin
+	thin   bool // margin 0, and n > 1: a single node never has a margin
 	state  State
 	reason Reason
 }
 
-// NewMachine returns the machine of a lease whose attempt began at began and
-// was granted by voters; every voter counts as sent at began. The window is
-// the caller's to allocate, terms.Nodes long, and the machine's from then on.
+// NewMachine returns the machine of a lease whose attempt began at began and was
+// granted by voters. Every voter's request counts as sent at began. The caller
+// allocates the window, terms.Nodes long. The machine owns it from then on.
 func NewMachine(terms *Terms, window Window, began time.Duration, voters, answered Set) Machine {
 	m := Machine{
 		terms: terms, window: window, ceiling: Never, next: Never,
@@ -200,21 +200,21 @@ func NewMachine(terms *Terms, window Window, began time.Duration, voters, answer
 // State returns the state of the lease.
 func (m *Machine) State() State { return m.state }
 
-// Reason returns why the lease was lost; invalid unless it was.
+// Reason returns why the lease was lost. It is invalid unless the lease is lost.
 func (m *Machine) Reason() Reason { return m.reason }
 
-// Stop returns S, the instant at which work has to stop. It moves forward,
-// and back only by a definite "not yours" or a node's clock that was stepped.
+// Stop returns S, the instant at which work has to stop. It moves forward. It moves
+// back only if a node denies our key or a node's clock steps.
 func (m *Machine) Stop() time.Duration {
 	return min(m.window.Deadline()-m.terms.Guard, m.ceiling)
 }
 
-// End returns the instant from which on Step finds the loss. It is before the
-// stop, so that late timers still report the loss by the stop. The age of a
-// lease is no matter of safety, so MaxHold is not early.
+// End returns the instant from which on Step finds the loss. It is before the stop, so
+// that late timers still report the loss by the stop. MaxHold is not early, because
+// safety does not depend on the age of a lease.
 func (m *Machine) End() time.Duration { return min(m.keys(), m.ceiling) }
 
-// keys is the end for the sake of the keys.
+// keys returns the end without regard to MaxHold.
 func (m *Machine) keys() time.Duration {
 	return m.window.Deadline() - m.terms.Guard - m.terms.Early - m.lag
 }
@@ -222,13 +222,13 @@ func (m *Machine) keys() time.Duration {
 // Deadline returns D, until which a quorum keeps the key.
 func (m *Machine) Deadline() time.Duration { return m.window.Deadline() }
 
-// Margin returns how many of the nodes that keep the key at now may lose
-// their data before another client can be granted the lease.
+// Margin returns how many of the nodes that keep the key at now may lose their data
+// before another client can get the lease.
 func (m *Machine) Margin(now time.Duration) int {
 	return Margin(m.terms.Nodes, m.window.Held(now))
 }
 
-// SetLag is Input.Lag for a lease that was just granted.
+// SetLag sets the lag of a lease that was just granted, see Input.Lag.
 func (m *Machine) SetLag(lag time.Duration) { m.lag = min(lag, m.terms.MaxLag) }
 
 // Arm sets the instant at which the next round is due.
@@ -255,12 +255,11 @@ func (m *Machine) Wake() time.Duration {
 	return wake
 }
 
-// Step takes one input at now and returns what has to be done. Instants never
-// go back from one call to the next.
+// Step takes one input at now and returns what has to be done. now never decreases
+// from one call to the next.
 //
-// Step checks the end before the input: an answer that is processed too late
-// cannot bring a lease back, and a release that comes too late finds the lease
-// lost.
+// Step checks the end before the input. So an answer that is processed too late
+// cannot revive a lease, and a release that comes too late finds the lease lost.
 func (m *Machine) Step(now time.Duration, in Input) Output {
 	var out Output
 	if !m.live() {
@@ -280,7 +279,7 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 		return out
 	case InputBegin:
 		if m.open && !m.announced && now < m.began+m.terms.Timeout {
-			break // the round under way is as good: ending it would look like a miss
+			break // the round under way serves as well, and ending it would look like a miss
 		}
 		m.close(&out)
 		m.open, m.announced, m.began = true, false, now
@@ -314,8 +313,9 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 	return out
 }
 
-// lostAt returns what the window says of a node that does not have our key: the negative
-// instant until which it should have had it, if it lost it before, else 0.
+// lostAt returns the window entry of a node that does not have our key. If the node lost
+// the key too early, the entry is the negative of the instant until which the node should
+// have kept it. Otherwise it is 0.
 func (m *Machine) lostAt(in Input, now time.Duration) time.Duration {
 	until := m.window[in.Node]
 	switch {
@@ -328,16 +328,16 @@ func (m *Machine) lostAt(in Input, now time.Duration) time.Duration {
 	}
 }
 
-// denied takes that a node does not have our key, and reports whether no quorum is left.
+// denied records that a node does not have our key, and reports whether no quorum is left.
 func (m *Machine) denied(now time.Duration, in Input) bool {
 	if m.window[in.Node] > m.terms.Keeps(in.At) {
-		return false // an older answer than the one that confirmed the key
+		return false // this answer is older than the one that confirmed the key
 	}
 	m.window[in.Node] = m.lostAt(in, now)
 	if in.At >= m.began {
 		m.answered, m.good = m.answered.With(in.Node), m.good.Without(in.Node)
 	}
-	if now >= m.End() { // it was ahead before this answer
+	if now >= m.End() { // before this answer the end was after now
 		return true
 	}
 	m.missing = m.missing.Without(in.Node)
@@ -347,9 +347,9 @@ func (m *Machine) denied(now time.Duration, in Input) bool {
 	return false
 }
 
-// stepped takes that a node's clock has stepped forward, and reports whether no quorum is
-// left. Keys expire by the node's clock, so this one ends earlier by the step, or has
-// ended. A round now asks every node, and its answers heal.
+// stepped records that a node's clock has stepped forward, and reports whether no quorum
+// is left. Keys expire by the node's clock, so the step ends this one earlier. If the key
+// has ended, a round is due now: it asks every node, and its answers show what to heal.
 func (m *Machine) stepped(now time.Duration, in Input) bool {
 	until := m.window[in.Node]
 	if until <= 0 {
@@ -367,9 +367,9 @@ func (m *Machine) stepped(now time.Duration, in Input) bool {
 	return now >= m.End()
 }
 
-// HeldUntil returns until when a node has our key, or should have had it when it lost
-// it; 0 if it had none. A heal that arrives later than that gives the lease a vote which
-// it did not have: on a node that must not vote, another client may have lost its own.
+// HeldUntil returns until when a node has our key, or should have had it if it lost the
+// key early. It is 0 if the node had no key. A heal that arrives later adds a new vote to
+// the lease. On a node that must not vote, another client may have lost its own vote.
 func (m *Machine) HeldUntil(node int) time.Duration { return max(m.window[node], -m.window[node]) }
 
 // waiting reports whether a round may still reach its quorum.
@@ -415,9 +415,9 @@ func (m *Machine) settle(now time.Duration, out *Output) {
 		}
 	}
 	if m.announced || !m.open {
-		// Not before the round has an outcome: healing node after node while a
-		// majority has lost the key would hide that another client may have held
-		// the lock in between.
+		// Wait for the round's outcome. Suppose that a majority has lost the key:
+		// healing node after node would hide that another client may have held the
+		// lock in between.
 		out.Heal, m.missing = m.missing, 0
 	}
 	thin := m.terms.Nodes > 1 && m.Margin(now) <= 0
@@ -428,7 +428,7 @@ func (m *Machine) settle(now time.Duration, out *Output) {
 			out.Events |= Renewed
 		}
 	case thin && !m.thin && !m.open:
-		// Only when the round is over: a vote on its way is not a risk.
+		// Wait for the end of the round: a vote still under way is not a risk.
 		m.thin = true
 		out.Events |= AtRisk
 	}

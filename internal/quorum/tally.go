@@ -27,8 +27,8 @@ func (s Set) Len() int { return bits.OnesCount32(uint32(s)) }
 // All returns the set of the nodes 0 … n−1.
 func All(n int) Set { return Set(uint64(1)<<n - 1) }
 
-// Outcome is what the answers so far amount to. The zero value is invalid, so
-// that a forgotten outcome cannot pass for one.
+// Outcome is the result of the answers so far. The zero value is invalid, so that a
+// forgotten outcome is not mistaken for a real one.
 type Outcome uint8
 
 const (
@@ -38,14 +38,14 @@ const (
 	// OutcomeWon means that a majority of the nodes granted the lock, so the
 	// lease may start.
 	OutcomeWon
-	// OutcomeHeld means that too many nodes named another owner: the rest is
+	// OutcomeHeld means that so many nodes named another owner that the others are
 	// no quorum.
 	OutcomeHeld
-	// OutcomeNoQuorum means that too many nodes failed: the rest is no quorum.
+	// OutcomeNoQuorum means that so many nodes failed that the others are no quorum.
 	OutcomeNoQuorum
-	// OutcomeSplit means that no quorum is left, and that neither refusals nor
-	// failures alone are the reason. It is reported as a missing quorum, never
-	// as held.
+	// OutcomeSplit means that no quorum is left, but neither refusals alone nor
+	// failures alone are the reason. It is reported as a missing quorum, never as
+	// held.
 	OutcomeSplit
 )
 
@@ -93,12 +93,12 @@ func (t *Tally) Silent() Set {
 // answer.
 func (t *Tally) Grant(i int) bool { return t.answer(&t.granted, i) }
 
-// Refuse records that node i named another owner: the one answer that counts
-// as contention.
+// Refuse records that node i named another owner. Only this answer counts as
+// contention.
 func (t *Tally) Refuse(i int) bool { return t.answer(&t.taken, i) }
 
-// Fail records that node i gave no usable answer. Whether it applied the
-// request is not known; it never counts as a vote.
+// Fail records that node i gave no usable answer. The node may have applied the
+// request, but it never counts as a vote.
 func (t *Tally) Fail(i int) bool { return t.answer(&t.failed, i) }
 
 // Expire fails every node that has not answered.
@@ -112,11 +112,11 @@ func (t *Tally) answer(to *Set, i int) bool {
 	return true
 }
 
-// Outcome returns what the answers amount to, as early as it is certain. A
-// refusal is distinguished from a failure even when the majority is out of reach
-// already: it stays OutcomePending while a silent node can still make the reason
-// clear. With an even n both reasons can come true, and then the later answers
-// may turn OutcomeNoQuorum into OutcomeHeld; nothing else changes once it is decided.
+// Outcome returns the result of the answers as soon as it is certain. If a majority
+// is already out of reach, the outcome stays OutcomePending while a silent node can
+// still decide between refusal and failure. With an even n both reasons can be true.
+// Then later answers may turn OutcomeNoQuorum into OutcomeHeld. No other decided
+// outcome changes.
 func (t *Tally) Outcome() Outcome {
 	n, q := int(t.n), Size(int(t.n))
 	blocking := n - q + 1 // the smallest number of nodes without which no quorum is left

@@ -3,15 +3,15 @@ package quorum
 import "time"
 
 const (
-	// yieldAfter is how many attempts in a row some nodes grant and no quorum before
-	// the waiter lets others go first: the nodes' queues differ in their heads then,
-	// and each head keeps its own node. (waiting.md 1.2: without it 64 waiters that
-	// began together got no grant in 2.5 s.)
+	// yieldAfter is how many attempts in a row may be granted by some nodes but no quorum
+	// before the waiter lets others go first. In that case the heads of the nodes' queues
+	// differ, and each head keeps its own node. (waiting.md 1.2: without it 64 waiters
+	// that began together got no grant in 2.5 s.)
 	yieldAfter = 3
 	// wakeSpread spreads attempts that several waiters make for the same reason.
 	wakeSpread = 2 * time.Millisecond
-	// firstPoll is when a waiter asks first whose ticket the release of the lease
-	// before it has carried to the nodes, if no wake-up arrives.
+	// firstPoll is the delay of the first attempt of a waiter whose ticket was carried to
+	// the nodes by the release of the lease before, if no wake-up arrives.
 	firstPoll = 4 * MinPoll
 	// maxScattered is how often a caller that asks once does so again after the votes were
 	// scattered: one of the callers is very likely to get the lock then.
@@ -24,13 +24,13 @@ type waiterPhase uint8
 const (
 	phaseWaiting waiterPhase = iota // until at
 	phaseAsking                     // an attempt is under way
-	phaseHolding                    // won; further nodes may still vote
+	phaseHolding                    // won; other nodes may still vote
 	phaseDone
 )
 
-// Waiter decides for one call that acquires: when it asks, what becomes of its
-// ticket in the queues of the nodes, and what a wake-up means. Its attempts alone
-// get it a lease. It lives from the call to the end of the lease or of the wait, and
+// Waiter makes the decisions of one acquiring call: when it asks, where its ticket
+// stays in the queues of the nodes, and what a wake-up means. Only an attempt can get
+// the lease. The Waiter lives from the call to the end of the lease or of the wait. It
 // is not safe for concurrent use.
 type Waiter struct {
 	nodes      int
@@ -42,15 +42,15 @@ type Waiter struct {
 	left       bool
 	hasty      bool // an attempt has begun on less than a quorum of reservations
 	scattered  int  // attempts of a caller that asks once after which it asks again
-	splits     int  // attempts in a row that some nodes granted, and no quorum
+	splits     int  // attempts in a row that some nodes but no quorum granted
 	subscribed Set
 	queued     Set             // nodes in whose queues the ticket may be
-	reserved   Set             // nodes that have said WakeReserved since the attempt began
-	cleared    Set             // nodes that have said WakeAskAgain since the attempt began
+	reserved   Set             // nodes that have sent WakeReserved since the attempt began
+	cleared    Set             // nodes that have sent WakeAskAgain since the attempt began
 	votes      Set             // nodes that granted the lease
 	at         time.Duration   // the next attempt; while one is under way, what a wake-up demands
-	lapses     []time.Duration // from then on a node's reservation for somebody else is over; 0 without one, and nil without any
-	stranger   time.Duration   // since then attempts in a row were refused by a stranger's lock; 0 for none
+	lapses     []time.Duration // when each node's reservation for another waiter ends; 0 for none, nil if no node has one
+	stranger   time.Duration   // since then every attempt was refused by a stranger's lock; 0 for none
 }
 
 // NewWaiter returns the waiter of one call. Its first attempt is due at At.
@@ -74,10 +74,10 @@ func (w *Waiter) At() time.Duration {
 	return w.at
 }
 
-// Left reports whether the last attempt was not answered by a quorum in time. Such
-// a process stays out of the queues, because as their head it would keep everybody
-// waiting; and so do its later calls (WaiterConfig.Left), until an attempt is
-// answered in time.
+// Left reports whether the last attempt was not answered by a quorum in time. Such a
+// process stays out of the queues, because as their head it would delay all waiters.
+// Its later calls also stay out (WaiterConfig.Left), until an attempt is answered in
+// time.
 func (w *Waiter) Left() bool { return w.left }
 
 // Queued returns the nodes in whose queues the ticket may be.
@@ -98,20 +98,20 @@ func (w *Waiter) Begin(now time.Duration) Ask {
 	return ask
 }
 
-// mayQueue reports whether the next attempt carries the ticket. It does not before
-// a quorum of nodes can wake the waiter: most Managers never meet contention and
-// need no second connection to each node. A ticket that is in some queue is always
-// carried: a node that reserves the lock for it gives the lock to nobody else.
+// mayQueue reports whether the next attempt carries the ticket. The ticket is not
+// carried until a quorum of nodes can wake the waiter: most Managers never meet
+// contention and need no second connection to each node. A ticket that is in some queue
+// is always carried: a node that reserves the lock for it refuses every other attempt.
 func (w *Waiter) mayQueue() bool {
 	return !w.once && !w.left && (w.queued != 0 || w.subscribed.Len() >= Size(w.nodes))
 }
 
-// Ended takes the end of an attempt without success. poll is how long a waiter waits
-// that knows nothing (the caller's backoff, jittered); jitter lies in [0, 1).
+// Ended records the end of a failed attempt. poll is the delay of a waiter without any
+// other information (the caller's backoff, jittered). jitter lies in [0, 1).
 func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, jitter float64) Next {
 	w.phase = phaseWaiting
 	w.enteredQueues(r)
-	w.reserved &^= r.Granted // those reservations were used, and have been given back
+	w.reserved &^= r.Granted // those reservations were used, and have been released
 	if w.once {
 		w.at = w.onceMore(now, r, poll, jitter)
 		return Next{At: w.at}
@@ -122,7 +122,7 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 	w.at = min(w.at, now+w.retryDelay(now, r, poll))
 	w.waitOut(now, r.Refusals)
 	if w.mayQueue() && !w.ticket {
-		// Its place counts from the call, and others enter before it every moment.
+		// The ticket's place counts from the call, and others enter the queue meanwhile.
 		w.at = min(w.at, now+min(poll, w.grace))
 	}
 	w.heed(now, jitter)
@@ -139,7 +139,7 @@ func (w *Waiter) onceMore(now time.Duration, r *AttemptResult, poll time.Duratio
 	return now + poll + spread(poll, jitter)
 }
 
-// enteredQueues notes where the ticket may be now.
+// enteredQueues updates the nodes in whose queues the ticket may be.
 func (w *Waiter) enteredQueues(r *AttemptResult) {
 	if !w.ticket {
 		return
@@ -152,15 +152,15 @@ func (w *Waiter) enteredQueues(r *AttemptResult) {
 	}
 }
 
-// answeredInTime reports whether a quorum of nodes has answered in time, and with
-// grants that left time to use them. Where it has not, the waiter must not be the
-// head of a queue: a client whose answers always come too late would lock at each of
-// its turns and never hold (one among three near ones cost 83 % of all grants).
+// answeredInTime reports whether a quorum of nodes has answered in time, and early enough
+// to use the lease if it was granted. Otherwise the waiter must not be the head of a
+// queue. A client whose answers always come too late would lock the nodes at each of its
+// turns and never get a lease (one among three near clients cost 83 % of all grants).
 func answeredInTime(nodes int, r *AttemptResult) bool {
 	return !r.TooLate && r.Failed.Len() <= nodes-Size(nodes)
 }
 
-// leave takes the ticket out of the queues, until an attempt is answered in time.
+// leave removes the ticket from the queues until an attempt is answered in time.
 func (w *Waiter) leave(now, poll time.Duration) Next {
 	next := Next{At: now + poll, PassOn: w.reserved}
 	if w.queued != 0 {
@@ -173,8 +173,8 @@ func (w *Waiter) leave(now, poll time.Duration) Next {
 
 // retryDelay returns how long to wait if no wake-up arrives.
 func (w *Waiter) retryDelay(now time.Duration, r *AttemptResult, poll time.Duration) time.Duration {
-	// A node that failed counts as free where the refusals alone are in the way;
-	// otherwise what it has is not known.
+	// If refusals alone block the attempt, a failed node counts as free. Otherwise its
+	// state is unknown.
 	need := Size(w.nodes) - r.Granted.Len()
 	if r.Outcome == OutcomeHeld {
 		need = len(r.Refusals) - (w.nodes - Size(w.nodes))
@@ -190,8 +190,8 @@ func (w *Waiter) retryDelay(now time.Duration, r *AttemptResult, poll time.Durat
 	return min(delay, max(StrangerPoll, (now-w.stranger)/16))
 }
 
-// strangerAhead reports whether a stranger's lock alone is before the waiter on some
-// node. Nobody wakes the head of the queue when a stranger releases.
+// strangerAhead reports whether only a stranger's lock is before the waiter on some
+// node. A stranger's release does not wake the head of the queue.
 func strangerAhead(refusals []Refusal) bool {
 	for _, r := range refusals {
 		if r.Stranger && r.Position == 0 {
@@ -201,9 +201,9 @@ func strangerAhead(refusals []Refusal) bool {
 	return false
 }
 
-// waitOut notes when the reservations for others are over that have refused the
-// attempt. Where a lease has refused it, there is none; should the node have said
-// WakeNext after that, the attempt that follows finds this waiter the head.
+// waitOut records the end of each reservation that has refused the attempt. A node whose
+// refusal came from a lease has no reservation. If that node has sent WakeNext since,
+// the next attempt finds this waiter at the head.
 func (w *Waiter) waitOut(now time.Duration, refusals []Refusal) {
 	for _, r := range refusals {
 		if r.Reserved && r.Left != Never {
@@ -223,16 +223,16 @@ func (w *Waiter) lapseBy(node int, at time.Duration) {
 	}
 }
 
-// moves notes that the queue of a node moves.
+// moves records that the queue of a node moves.
 func (w *Waiter) moves(node int) {
 	if w.lapses != nil {
 		w.lapses[node] = 0
 	}
 }
 
-// lapsed returns the nodes whose reservation for somebody else the waiter has waited
-// out, without a word that the queue moves. It is about each node alone: on another
-// one the lock may be free because its head has just given it back to try again.
+// lapsed returns the nodes whose reservation for another waiter has ended without a sign
+// that the queue moves. Each node counts separately: on another node the lock may be
+// free because the head there has just released it to try again.
 func (w *Waiter) lapsed(now time.Duration) (nodes Set) {
 	for i, at := range w.lapses {
 		if at != 0 && now >= at && !w.once {
@@ -242,9 +242,9 @@ func (w *Waiter) lapsed(now time.Duration) (nodes Set) {
 	return nodes
 }
 
-// yield says what becomes of the ticket.
+// yield returns the update of the ticket after a failed attempt.
 func (w *Waiter) yield(r *AttemptResult) TicketUpdate {
-	// A quorum of refusals is no split: some spare node was merely free.
+	// A quorum of refusals is no split: only a spare node was free.
 	if w.splits++; r.Outcome == OutcomeHeld || r.Granted == 0 {
 		w.splits = 0
 	}
@@ -258,8 +258,8 @@ func (w *Waiter) yield(r *AttemptResult) TicketUpdate {
 	}
 }
 
-// Won takes the success of an attempt. It returns the nodes that refused the attempt
-// and have reserved the lock for its ticket since: each can give one more vote.
+// Won records the success of an attempt. It returns the nodes that refused the attempt
+// and have since reserved the lock for its ticket. Each of them can give one more vote.
 func (w *Waiter) Won(granted, refused Set) (ask Set) {
 	w.phase, w.votes = phaseHolding, granted
 	ask = w.reserved & refused &^ granted
@@ -267,8 +267,8 @@ func (w *Waiter) Won(granted, refused Set) (ask Set) {
 	return ask
 }
 
-// Vote takes an answer of a node that came after the grant, and reports whether to
-// ask that node once more: it has reserved the lock since it refused.
+// Vote records an answer of a node that came after the grant. It reports whether to ask
+// that node once more, because the node has reserved the lock since it refused.
 func (w *Waiter) Vote(node int, granted bool) (ask bool) {
 	if w.phase == phaseDone {
 		return false
@@ -282,10 +282,10 @@ func (w *Waiter) Vote(node int, granted bool) (ask bool) {
 	return ask
 }
 
-// Done ends the wait, or the lease that it led to. Without a lease it returns the
-// nodes whose queues the ticket has to leave (a lease's release does that), and the
-// nodes that reserve the lock for it. A reservation that becomes known later is for
-// nobody, and Wake has it passed on.
+// Done ends the wait or the resulting lease. Without a lease it returns the nodes whose
+// queues the ticket has to leave, and the nodes that reserve the lock for the ticket.
+// (The release of a lease removes the ticket itself.) If a reservation becomes known
+// later, no waiter uses it, and Wake returns ReactionPassOn.
 func (w *Waiter) Done() (leave, passOn Set) {
 	if w.phase != phaseHolding && w.phase != phaseDone {
 		leave, passOn = w.queued, w.reserved
@@ -294,8 +294,9 @@ func (w *Waiter) Done() (leave, passOn Set) {
 	return leave, passOn
 }
 
-// Subscribed takes that the wake-ups of a node arrive from now on. The node may have
-// woken the waiter before, so it asks soon, and not all waiters at once.
+// Subscribed records that wake-ups of a node arrive from now on. The waiter may have
+// missed an earlier one, so it asks soon. The jitter keeps all waiters from asking at
+// once.
 func (w *Waiter) Subscribed(now time.Duration, node int, jitter float64) Reaction {
 	w.subscribed = w.subscribed.With(node)
 	if w.phase == phaseHolding || w.phase == phaseDone || !w.mayQueue() {
@@ -304,9 +305,9 @@ func (w *Waiter) Subscribed(now time.Duration, node int, jitter float64) Reactio
 	return w.sooner(now + spread(w.grace, jitter))
 }
 
-// Wake takes a message of a node about the waiter's ticket; jitter lies in [0, 1).
-// For a ticket that nobody knows the answer is ReactionPassOn to a WakeReserved, and
-// nothing to anything else.
+// Wake handles a message of a node about the waiter's ticket. jitter lies in [0, 1).
+// For an unknown ticket the caller must pass a WakeReserved on, as for ReactionPassOn,
+// and ignore every other message.
 func (w *Waiter) Wake(now time.Duration, node int, what WakeUp, jitter float64) Reaction {
 	if what == WakeReserved {
 		return w.wakeReserved(now, node, jitter)
@@ -316,7 +317,7 @@ func (w *Waiter) Wake(now time.Duration, node int, what WakeUp, jitter float64) 
 	}
 	switch what {
 	case WakeNext:
-		// The ticket before this one may be a dead process's. It costs one grace.
+		// The ticket before this one may belong to a dead process. That costs one grace.
 		w.lapseBy(node, now+w.grace+time.Millisecond)
 		return w.sooner(now + w.grace + 2*time.Millisecond + spread(wakeSpread, jitter))
 	case WakeAskAgain:
@@ -330,11 +331,11 @@ func (w *Waiter) Wake(now time.Duration, node int, what WakeUp, jitter float64) 
 	return ReactionNone
 }
 
-// wakeReserved takes that a node reserves the lock for the ticket.
+// wakeReserved handles the message that a node reserves the lock for the ticket.
 func (w *Waiter) wakeReserved(now time.Duration, node int, jitter float64) Reaction {
 	switch {
 	case w.votes.Has(node):
-		return ReactionNone // the vote has used the reservation; the message was slower
+		return ReactionNone // the vote has used the reservation, and arrived before the message
 	case w.phase == phaseHolding:
 		return ReactionAskForVote
 	case w.phase == phaseDone, w.left, w.once:
@@ -343,7 +344,7 @@ func (w *Waiter) wakeReserved(now time.Duration, node int, jitter float64) React
 	w.reserved = w.reserved.With(node)
 	w.moves(node)
 	if w.phase == phaseAsking {
-		return ReactionNone // Ended or Won judges it: the answer may be the newer one
+		return ReactionNone // Ended or Won decides: the node's answer may be newer
 	}
 	before := w.at
 	w.heed(now, jitter)
@@ -353,13 +354,13 @@ func (w *Waiter) wakeReserved(now time.Duration, node int, jitter float64) React
 	return ReactionNone
 }
 
-// heed moves the next attempt forward to what the reservations demand. It begins at
-// once when a quorum of nodes reserves the lock. Once, one node less is enough: a
-// release goes to all nodes at the same time, so the last one has very likely
-// carried it out when it is asked. A waiter that went on like that would trade nodes
-// with others all the time. When fewer nodes reserve the lock, the others have a
-// different head or their wake-ups were lost: the waiter asks when half the grace is
-// over. Later, the second in the queue would take it for dead.
+// heed moves the next attempt forward according to the reservations. When a quorum of
+// nodes reserves the lock, the attempt begins at once. One time, one node less is
+// enough: a release goes to all nodes at the same time, so the last node has very likely
+// applied it when the attempt arrives. A waiter that did so repeatedly would keep
+// trading nodes with others. When fewer nodes reserve the lock, the other nodes have a
+// different head or their wake-ups were lost. Then the waiter asks after half the grace.
+// If it asked later, the second in the queue would consider it dead.
 func (w *Waiter) heed(now time.Duration, jitter float64) {
 	need := Size(w.nodes)
 	if !w.hasty {
@@ -376,9 +377,9 @@ func (w *Waiter) heed(now time.Duration, jitter float64) {
 	}
 }
 
-// forgotten reports whether the ticket is left in the queues of less than a quorum:
-// then nobody may wake the waiter. While a quorum has it, the next poll is soon
-// enough for the others, and not everybody asks at once.
+// forgotten reports whether fewer nodes than a quorum still have the ticket in their
+// queues: then a wake-up may never arrive. While a quorum has the ticket, the next poll
+// is soon enough for the other nodes, and not all waiters ask at once.
 func (w *Waiter) forgotten() bool {
 	return w.cleared != 0 && (w.queued&^w.cleared).Len() < Size(w.nodes)
 }
@@ -395,7 +396,7 @@ func (w *Waiter) sooner(at time.Duration) Reaction {
 	return ReactionReschedule
 }
 
-// spread returns jitter as a part of d.
+// spread returns the fraction jitter of d.
 func spread(d time.Duration, jitter float64) time.Duration {
 	return time.Duration(float64(d) * jitter)
 }

@@ -2,42 +2,41 @@ package quorum
 
 import "time"
 
-// This file is what goes into a Waiter and what comes out of it.
+// This file has the inputs and outputs of a Waiter.
 
 // WakeUp is a message of a node about a ticket. It is a hint: it decides when a
-// waiter asks, and never what a node answers.
+// waiter asks, never what a node answers.
 type WakeUp uint8
 
 const (
-	// WakeReserved means that the node reserves the lock for the ticket, for a grace, or
-	// has left it free and the ticket is the head of the queue.
+	// WakeReserved means that the node reserves the lock for the ticket for a grace, or
+	// that the lock is free and the ticket is the head of the queue.
 	WakeReserved WakeUp = iota + 1
 	// WakeNext means that the node reserves the lock for the ticket before this one.
 	WakeNext
-	// WakeAskAgain means that the node has emptied its queue, because nobody had used
-	// a reservation. The tickets of the living come back when they ask.
+	// WakeAskAgain means that the node has emptied its queue, because a reservation
+	// was not used. Live waiters enter their tickets again when they ask.
 	WakeAskAgain
 )
 
-// Reaction is what a wake-up demands of the caller.
+// Reaction is what the caller must do after a wake-up.
 type Reaction uint8
 
 const (
-	// ReactionNone demands nothing.
+	// ReactionNone means that the caller does nothing.
 	ReactionNone Reaction = iota
-	// ReactionReschedule means that At has changed; where it is not after now, the
-	// next attempt begins at once.
+	// ReactionReschedule means that At has changed. If it is not after now, the next
+	// attempt begins at once.
 	ReactionReschedule
 	// ReactionAskForVote means that the node can give one more vote to the lease that
 	// the waiter has won: repeat the acquire there.
 	ReactionAskForVote
-	// ReactionPassOn means that nobody waits with this ticket any more: send passOn
-	// for it to the node.
+	// ReactionPassOn means that no waiter has this ticket any more: send passOn for it
+	// to the node.
 	ReactionPassOn
 )
 
-// TicketUpdate is what becomes of a ticket when an attempt without success is
-// released.
+// TicketUpdate is the change to a ticket when a failed attempt is released.
 type TicketUpdate uint8
 
 const (
@@ -45,21 +44,21 @@ const (
 	TicketNone TicketUpdate = iota
 	// TicketKeep keeps the place.
 	TicketKeep
-	// TicketYield keeps the place and lets others go first this once.
+	// TicketYield keeps the place, but others go first this time.
 	TicketYield
-	// TicketLeave takes the ticket out of the queues of Next.Leave.
+	// TicketLeave removes the ticket from the queues of Next.Leave.
 	TicketLeave
 )
 
 // WaiterConfig describes a waiter. Its zero fields are the usual case.
 type WaiterConfig struct {
 	Nodes      int
-	Arrived    time.Duration // the call: the place in the queues
-	NotBefore  time.Duration // the first attempt begins then at the earliest
+	Arrived    time.Duration // the instant of the call: the place in the queues
+	NotBefore  time.Duration // the earliest start of the first attempt
 	Grace      time.Duration // how long the nodes reserve the lock for this ticket
 	Subscribed Set           // nodes whose wake-ups arrive
 	Once       bool          // TryAcquire: asks once and never queues
-	Enqueued   bool          // the release of the lease before has carried the ticket to all nodes
+	Enqueued   bool          // the release of the lease before carried the ticket to all nodes
 	Left       bool          // the last attempt of this process was not answered in time, see Waiter.Left
 }
 
@@ -67,10 +66,10 @@ type WaiterConfig struct {
 type Ask struct {
 	Ticket     bool          // enter the queue where the lock is taken
 	EnqueuedAt time.Duration // the ticket's place: the instant of the call
-	Lapsed     Set           // nodes whose reservation was not used: empty the queue if the lock is free there
+	Lapsed     Set           // nodes whose reservation was not used: if the lock is free, empty the queue
 }
 
-// AttemptResult is what an attempt without success has met.
+// AttemptResult describes a failed attempt.
 type AttemptResult struct {
 	Outcome Outcome
 	Granted Set
@@ -83,10 +82,10 @@ type AttemptResult struct {
 	Refusals  []Refusal
 }
 
-// Next is what follows an attempt without success.
+// Next is what follows a failed attempt.
 type Next struct {
 	At     time.Duration // the next attempt
 	Ticket TicketUpdate
 	Leave  Set // with TicketLeave: the nodes in whose queues the ticket may be
-	PassOn Set // nodes that reserve the lock for a ticket that has left
+	PassOn Set // nodes that reserve the lock for a ticket that has left the queue
 }

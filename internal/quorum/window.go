@@ -5,41 +5,41 @@ import (
 	"time"
 )
 
-// Drift returns how much of ttl is given up for clocks that run at different
-// rates: factor of it, and 2 ms for the resolution of Redis expiry.
+// Drift returns how much of ttl is subtracted because clocks run at different rates:
+// the fraction factor of ttl, plus 2 ms for the resolution of Redis expiry.
 func Drift(ttl time.Duration, factor float64) time.Duration {
 	return time.Duration(float64(ttl)*factor) + 2*time.Millisecond
 }
 
-// Guard returns how long before the deadline work has to stop: 2 % of ttl, at
-// least 50 ms because timers were measured up to 24 ms late on busy machines,
-// at most a fifth of ttl so that a short lease stays usable.
+// Guard returns how long before the deadline work has to stop. It is 2 % of ttl. It is
+// at least 50 ms, because timers were measured up to 24 ms late on busy machines. It is
+// at most a fifth of ttl, so that a short lease stays usable.
 func Guard(ttl time.Duration) time.Duration {
 	return min(max(50*time.Millisecond, ttl/50), ttl/5)
 }
 
-// Early returns how long before the stop a loss is found, given the guard: the
-// delay that timers were measured to have on busy machines, so that the loss is
-// still reported by the stop, but at most half the guard.
+// Early returns how long before the stop a loss is found, for this guard. It is the
+// measured delay of timers on busy machines, so that the loss is still reported by the
+// stop, but at most half the guard.
 func Early(guard time.Duration) time.Duration {
 	return min(25*time.Millisecond, guard/2)
 }
 
-// MaxLag returns how much earlier still a loss may be found where timers are
-// late: a tenth of ttl, but no more than two thirds of spare. The spare is the
-// rest of a ttl after a renewal that begins in time and takes as long as it may.
-// The last third is for its beginning, which is late by half the lag.
+// MaxLag returns how much earlier still a loss may be found when timers are late. It is
+// a tenth of ttl, but at most two thirds of spare. The spare is the rest of a ttl after
+// a renewal that begins on time and takes its longest allowed time. The last third
+// covers the late start of that renewal, which is half the lag.
 func MaxLag(ttl, spare time.Duration) time.Duration {
 	return max(0, min(ttl/10, spare*2/3))
 }
 
-// Margin returns how many of the held nodes may lose their data before
-// another client can find a quorum: q + held − n − 1. It is negative when
-// fewer than a quorum are held.
+// Margin returns how many of the held nodes may lose their data before another client
+// can find a quorum: q + held − n − 1. It is negative if the held nodes are fewer than
+// a quorum.
 func Margin(n, held int) int { return Size(n) + held - n - 1 }
 
-// Window holds, for each node, the instant until which it keeps the key at
-// least; zero where it does not, or a negative instant, see [Machine.HeldUntil].
+// Window holds, for each node, the instant until which the node keeps the key at least.
+// If the node does not keep it, the entry is zero or negative, see [Machine.HeldUntil].
 type Window []time.Duration
 
 // Deadline returns the q-th largest instant: until then a quorum keeps the
@@ -49,16 +49,16 @@ func (w Window) Deadline() time.Duration {
 	return sorted[Size(len(w))-1]
 }
 
-// Free returns the q-th smallest instant: from then on a quorum does not keep
-// the key. It is Deadline where n is odd.
+// Free returns the q-th smallest instant: from then on a quorum no longer keeps the
+// key. It equals Deadline if n is odd.
 func (w Window) Free() time.Duration {
 	sorted := w.descending()
 	return sorted[len(w)-Size(len(w))]
 }
 
-// FreedBy returns the k-th smallest of the instants at which keys end, so the one
-// from which on k of them are gone. Where fewer end at all, because the others
-// are at Never, it is the last of those; zero where none does.
+// FreedBy returns the k-th smallest of the instants at which keys end: from then on k
+// of them have ended. If fewer than k end, because the others are at Never, FreedBy
+// returns the last end. It returns zero if no key ends.
 func FreedBy(ends []time.Duration, k int) time.Duration {
 	ends = slices.DeleteFunc(slices.Clone(ends), func(e time.Duration) bool { return e == Never })
 	if len(ends) == 0 {

@@ -11,9 +11,9 @@ import (
 )
 
 // AOFSize returns the size of the append-only file that a server started with
-// "--appendonly", "yes" writes to, in bytes. With "--appendfsync", "always" what
-// the server has answered is in it; with the default it puts a write off while
-// the disk is busy with the one before.
+// "--appendonly", "yes" writes to, in bytes. With "--appendfsync", "always" the file
+// has every write that the server has answered. With the default the server postpones a
+// write while the disk is busy with the one before.
 func (s *Server) AOFSize() int64 {
 	s.tb.Helper()
 	path, err := s.aof()
@@ -27,11 +27,11 @@ func (s *Server) AOFSize() int64 {
 	return info.Size()
 }
 
-// TruncateAOF cuts the append-only file to size bytes, so that the server
-// restarts without what was behind them. That is what a loss of power does to the
-// tail that was not synced, and what Kill does not do: the kernel keeps what a
-// killed process has written. A size within a command leaves it torn, and the
-// server starts only with aof-load-truncated, which is its default.
+// TruncateAOF cuts the append-only file to size bytes, so that the server restarts
+// without the data after them. A loss of power does that to the part that was not
+// synced. Kill does not: the kernel keeps the data that a killed process has written. A
+// size inside a command cuts that command, and then the server starts only with
+// aof-load-truncated, which is its default.
 //
 // The server must be down, and the test fails if it is not.
 func (s *Server) TruncateAOF(size int64) {

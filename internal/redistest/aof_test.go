@@ -33,7 +33,7 @@ func TestARestartAfterATruncationLosesWhatWasBehindIt(t *testing.T) {
 		assert.Equal(t, "v", s.MustDo("GET", "kept"))
 		assert.Nil(t, s.MustDo("GET", "lost"))
 
-		s.MustDo("SET", "again", "v") // and it goes on from there
+		s.MustDo("SET", "again", "v") // and the server continues from there
 		s.Restart()
 		assert.Equal(t, int64(2), s.MustDo("EXISTS", "kept", "again"))
 	}
@@ -78,7 +78,7 @@ func TestTheFileThatIsTruncatedIsTheLastOneOfTheManifest(t *testing.T) {
 	s := &Server{tb: t, dir: t.TempDir()}
 	dir := filepath.Join(s.dir, "appendonlydir")
 	require.NoError(t, os.Mkdir(dir, 0o700))
-	// As after a rewrite that has failed: its first step was a new file.
+	// As after a failed rewrite, whose first step created a new file.
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "appendonly.aof.manifest"), []byte(
 		"file appendonly.aof.1.base.rdb seq 1 type b\n"+
 			"file appendonly.aof.1.incr.aof seq 1 type i\n"+

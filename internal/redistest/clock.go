@@ -21,8 +21,8 @@ import (
 //go:embed shim/clock.c
 var shimSource []byte
 
-// compileShim returns the shared object of shim/clock.c. It is compiled once for
-// each test binary and kept in memory, so nothing stays behind on the disk.
+// compileShim returns the shared object of shim/clock.c. It is compiled once for each
+// test binary and kept in memory, so no file stays on the disk.
 var compileShim = sync.OnceValues(func() (object []byte, err error) {
 	dir, err := os.MkdirTemp("", "redistest-shim")
 	if err != nil {
@@ -47,9 +47,9 @@ type wallClock struct {
 	offset     *atomic.Int64 // in mapped, ns
 }
 
-// newWallClock puts the shim and the offset into dir. It skips the test on a
-// machine that cannot have such a clock, except that a CI (CI is set in the
-// environment) has to have a compiler.
+// newWallClock puts the shim and the offset into dir. It skips the test on a machine that
+// cannot have such a clock. But on a CI machine (CI is set in the environment) a missing
+// compiler fails the test.
 func newWallClock(tb testing.TB, dir string) *wallClock {
 	tb.Helper()
 	if runtime.GOOS != "linux" {
@@ -77,8 +77,8 @@ func newWallClock(tb testing.TB, dir string) *wallClock {
 		tb.Fatalf("redistest: clock: %v", err)
 	}
 	defer func() { _ = file.Close() }()
-	// Mapped here too: the file is shared with another process, and only a store
-	// to memory is seen by it as a whole.
+	// Map the file here too. Another process shares it, and only a store to memory
+	// appears to that process as a whole.
 	c.mapped, err = syscall.Mmap(int(file.Fd()), 0, int(unsafe.Sizeof(*c.offset)), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	if err != nil {
 		tb.Fatalf("redistest: clock: %v", err)
@@ -91,10 +91,9 @@ func (c *wallClock) environment() []string {
 	return []string{"LD_PRELOAD=" + c.shim, "REDISTEST_CLOCK=" + c.file}
 }
 
-// StepClock steps the wall clock of a server started with Options.Clock by d,
-// forward or back. The server sees it with its next reading; its monotonic clock
-// goes on as before. Steps add up, and a restart does not undo them: they belong
-// to the host.
+// StepClock steps the wall clock of a server started with Options.Clock by d, forward or
+// back. The server notices the step at its next reading. Its monotonic clock does not
+// step. Steps add up, and a restart does not undo them: they belong to the host.
 func (s *Server) StepClock(d time.Duration) {
 	s.tb.Helper()
 	s.mu.Lock()

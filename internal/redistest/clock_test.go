@@ -14,7 +14,7 @@ import (
 func TestAStepForwardEndsTTLsAtOnceAndAStepBackLengthensThem(t *testing.T) {
 	t.Parallel()
 	s := StartWith(t, 1, Options{Clock: true})[0]
-	for range 100 { // at whatever the server was doing
+	for range 100 { // at any point of the server's work
 		require.Equal(t, "OK", s.MustDo("SET", "lock", "A", "NX", "PX", "30000"))
 		s.StepClock(time.Minute)
 		require.Equal(t, "OK", s.MustDo("SET", "lock", "B", "NX", "PX", "30000"))
@@ -44,8 +44,8 @@ func TestAStepLeavesTheMonotonicClockAlone(t *testing.T) {
 	t.Parallel()
 	s := StartWith(t, 1, Options{Clock: true})[0]
 	s.StepClock(-2 * time.Hour)
-	// Nobody touches the key, so the server's timer has to find it expired; that
-	// timer would stand still for two hours if its clock had been stepped too.
+	// No client reads the key, so the server's timer has to find it expired. That timer
+	// would stop for two hours if its clock had been stepped too.
 	s.MustDo("SET", "k", "v", "PX", "1")
 	eventually(t, func() bool { return s.info("stats", "expired_keys") == 1 })
 }
@@ -75,7 +75,7 @@ func TestWithoutACompilerTheClockIsSkippedButNotInCI(t *testing.T) {
 	assert.Contains(t, skipped(t, func(tb testing.TB) { newWallClock(tb, t.TempDir()) }), "install gcc")
 }
 
-// wallTime is the time that the server tells.
+// wallTime returns the time of the server's wall clock.
 func wallTime(s *Server) time.Time {
 	parts := s.MustDo("TIME").([]any)
 	seconds, _ := strconv.ParseInt(parts[0].(string), 10, 64)

@@ -29,18 +29,18 @@ func Spin(tb testing.TB, n int) {
 const (
 	junkPrefix = "redistest:junk:"
 	junkSize   = 1 << 10
-	junkRoom   = 2 << 20 // what a full server may take beyond what it holds at first
+	junkRoom   = 2 << 20 // how far Fill sets maxmemory above the used memory
 	junkBatch  = 256
 )
 
-// Fill puts the server under memory pressure: with this maxmemory-policy, and a
-// maxmemory a little above what it uses (unless it has one already), it writes
-// junk keys, every other one with a TTL of an hour. It stops as soon as keys have
-// been evicted and until, if not nil, reports true; or when the server refuses a
+// Fill puts the server under memory pressure. It sets this maxmemory-policy, and a
+// maxmemory a little above the used memory unless the server has one already. Then it
+// writes junk keys, every other one with a TTL of an hour. It stops when keys have been
+// evicted and until, if not nil, reports true. It also stops when the server refuses a
 // write because it is full.
 //
-// It reports whether keys were evicted. A server that has done neither within 30 s
-// fails the test. The junk, maxmemory and the policy stay.
+// Fill reports whether keys were evicted. If neither happens within 30 s, the test fails.
+// The junk, maxmemory and the policy stay.
 func (s *Server) Fill(policy string, until func() bool) (evicted bool) {
 	s.tb.Helper()
 	s.MustDo("CONFIG", "SET", "maxmemory-policy", policy)

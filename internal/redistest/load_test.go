@@ -21,7 +21,7 @@ func TestSpinningEndsWithItsTest(t *testing.T) {
 		during = cpuTime(t) - before
 	})
 	assert.Greater(t, during, soon, "of 300 ms, on a machine that does other things too")
-	// goleak, at the end of all, tells whether the goroutines are gone.
+	// At the end of all tests goleak checks that the goroutines have ended.
 }
 
 func TestFillEvictsWhatThePolicyMayTake(t *testing.T) {
@@ -58,7 +58,7 @@ func TestFillGoesOnFromAFullServerAndKeepsItsLimit(t *testing.T) {
 	assert.Greater(t, s.MustDo("DBSIZE"), int64(1000))
 }
 
-// cpuTime is what this process has used.
+// cpuTime returns the processor time that this process has used.
 func cpuTime(t *testing.T) time.Duration {
 	t.Helper()
 	var usage syscall.Rusage

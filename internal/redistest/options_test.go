@@ -106,7 +106,7 @@ func TestTheKeyOfAServerIsItsOwnersAlone(t *testing.T) {
 	assert.Equal(t, os.FileMode(0o600), info.Mode().Perm())
 }
 
-// ping asks over TLS.
+// ping sends PING over TLS.
 func ping(s *Server, config *tls.Config) error {
 	conn, err := tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", s.TLSAddr(), config)
 	if err != nil {

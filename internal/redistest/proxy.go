@@ -21,9 +21,9 @@ const (
 	loopback  = "127.0.0.1"
 	chunkSize = 16 << 10
 
-	// Ports come from below the ephemeral range of the usual systems, so no
-	// outgoing connection can take the port of a server or proxy that is down for
-	// a while. The upper bound also leaves room for the cluster bus, port + 10000.
+	// Ports lie below the ephemeral range of the usual systems. So no outgoing
+	// connection can take the port of a server or proxy that is down for a while. The
+	// upper bound also leaves room for the cluster bus, port + 10000.
 	lowestPort  = 10_000
 	highestPort = 32_767
 )
@@ -38,29 +38,29 @@ const (
 	refusing
 )
 
-// A Proxy passes TCP connections on to one server until a fault is set. Its
-// methods may be called concurrently. Swallow, SwallowReplies and Refuse replace
-// one another and last until Heal; the other faults are independent of them.
+// A Proxy forwards TCP connections to one server until a fault is set. Its methods may
+// be called concurrently. Swallow, SwallowReplies and Refuse replace one another and last
+// until Heal. The other faults are independent of them.
 type Proxy struct {
 	tb    testing.TB
 	addr  string
 	delay atomic.Int64 // a time.Duration
 	wg    sync.WaitGroup
 
-	// control is held by the methods that change the mode, so that the steps of
-	// two of them do not mix. It is taken before any other lock.
+	// The methods that change the mode hold control, so that their steps do not mix. It
+	// is taken before any other lock.
 	control sync.Mutex
 
-	// mu guards the rest, and the fields of links and flows that say so. It is
-	// never held over network input or output.
+	// mu guards the other fields, and the fields of links and flows that say so. It is
+	// never held during network input or output.
 	mu     sync.Mutex
 	closed bool
 	mode   mode
-	target string       // of the connections to come
+	target string       // of new connections
 	ln     net.Listener // nil while refusing
 	links  map[*link]struct{}
-	armed  []trap                  // faults of single commands to come
-	slow   func(cmd []string) bool // DelayCommand's; nil for none
+	armed  []trap                  // faults of single future commands
+	slow   func(cmd []string) bool // the match of DelayCommand; nil for none
 	slowBy time.Duration
 }
 
@@ -79,9 +79,9 @@ const (
 	swallowRequest
 )
 
-// NewProxy listens on a free port of 127.0.0.1 and passes connections on to
-// target, a host and port. A connection is reset when target refuses it. The
-// proxy is closed when the test ends.
+// NewProxy listens on a free port of 127.0.0.1 and forwards connections to target, a
+// host and port. If target refuses a connection, the proxy resets it. The proxy is closed
+// when the test ends.
 func NewProxy(tb testing.TB, target string) *Proxy {
 	tb.Helper()
 	ln, err := listenLoopback()
@@ -97,10 +97,9 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 // Addr returns the host and port of the proxy. It never changes.
 func (p *Proxy) Addr() string { return p.addr }
 
-// Swallow is a partition: bytes, and ends of connections, are read and thrown
-// away in both directions. Connections stay open, and new ones are accepted and
-// swallowed too. Not one byte passes after Swallow has returned, not even one
-// that is being delayed.
+// Swallow is a partition. The proxy reads and discards bytes and ends of connections in
+// both directions. Connections stay open. New ones are accepted, and their bytes are
+// discarded too. No byte passes after Swallow has returned, not even a delayed one.
 func (p *Proxy) Swallow() {
 	p.tb.Helper()
 	p.control.Lock()
@@ -111,8 +110,8 @@ func (p *Proxy) Swallow() {
 	}
 }
 
-// SwallowReplies is Swallow in one direction: requests reach the server, and
-// everything that comes back is thrown away.
+// SwallowReplies is Swallow in one direction: requests reach the server, and the proxy
+// discards everything that comes back.
 func (p *Proxy) SwallowReplies() {
 	p.tb.Helper()
 	p.control.Lock()
@@ -122,9 +121,9 @@ func (p *Proxy) SwallowReplies() {
 	}
 }
 
-// Heal ends Swallow, SwallowReplies and Refuse. Connections that lost bytes, to
-// whatever fault, those opened under Swallow and those left half open are closed,
-// as what they would carry next is out of step; the others, and new ones, pass.
+// Heal ends Swallow, SwallowReplies and Refuse. It closes connections that lost bytes to
+// any fault, connections opened under Swallow, and half-open ones, because their streams
+// would continue in the wrong place. Other connections, and new ones, pass.
 func (p *Proxy) Heal() {
 	p.tb.Helper()
 	p.control.Lock()
@@ -150,8 +149,8 @@ func (p *Proxy) Refuse() {
 	}
 }
 
-// Reset ends all current connections, on both sides, with a TCP RST. New ones
-// are treated as before.
+// Reset ends all current connections on both sides with a TCP RST. New connections are
+// treated as before.
 func (p *Proxy) Reset() {
 	p.control.Lock()
 	defer p.control.Unlock()
@@ -160,18 +159,16 @@ func (p *Proxy) Reset() {
 	}
 }
 
-// HalfOpen ends all current connections on the server's side only, as when the
-// server's host dies without a word: the clients go on seeing them open, what
-// they send disappears, and nothing comes back, not even an end. That lasts until
-// a client closes its connection, or Heal or Reset does. New connections are
-// treated as before.
+// HalfOpen ends all current connections on the server's side only, as when the server's
+// host dies silently. For the clients they stay open. The clients' bytes are discarded,
+// and nothing comes back, not even an end. That lasts until a client closes its
+// connection, or Heal or Reset does. New connections are treated as before.
 func (p *Proxy) HalfOpen() {
 	p.halfOpen(func(l *link) *net.TCPConn { return l.server })
 }
 
-// HalfOpenServer is HalfOpen the other way round, as when a client's host dies:
-// the clients see the ends of their connections, and the server goes on seeing
-// them open.
+// HalfOpenServer is HalfOpen in the other direction, as when a client's host dies: the
+// clients see the ends of their connections, and for the server they stay open.
 func (p *Proxy) HalfOpenServer() {
 	p.halfOpen(func(l *link) *net.TCPConn { return l.client })
 }
@@ -193,41 +190,40 @@ func (p *Proxy) halfOpen(gone func(*link) *net.TCPConn) {
 	}
 }
 
-// Retarget makes target, a host and port, the server of the connections to come.
-// Current ones keep theirs: Reset ends them.
+// Retarget makes target, a host and port, the server of new connections. Current
+// connections keep their server. Reset ends them.
 func (p *Proxy) Retarget(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.target = target
 }
 
-// Delay holds each chunk, in each direction, back by d from the moment it
-// arrives; 0 ends that for the chunks to come. Order is kept, and as any number
-// of chunks can be under way, throughput is not limited.
+// Delay holds back each chunk, in each direction, by d from its arrival. 0 ends the delay
+// for new chunks. The order stays. Any number of chunks can be under way, so throughput
+// is not limited.
 func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
 
-// DropReply arms a fault for one command: the next one for which match is true
-// reaches the server, its reply is read and thrown away, and the client gets the
-// end of its connection (EOF) in its place, after all earlier replies. Requests
-// that the client sends behind that command, until it closes its own side, still
-// reach the server, unanswered. Each call arms one more such fault; a command
-// uses up the oldest that matches, one per connection.
+// DropReply arms a fault for one command: the next one for which match is true. The
+// command reaches the server, and the proxy reads and discards its reply. In place of the
+// reply, after all earlier replies, the client gets the end of its connection (EOF).
+// Later requests of the client still reach the server, unanswered, until the client
+// closes its own side. Each call arms one more such fault. A command uses up the oldest
+// fault that matches, one per connection.
 //
-// match gets every command, name first, and runs with the proxy locked: it must
-// not call the proxy. Replies are counted, pushes of RESP3 left out, so a
-// connection that breaks the rule of one reply per command (MONITOR, CLIENT
-// REPLY, SUBSCRIBE) or that is no RESP is not suited.
+// match gets every command, name first, and runs with the proxy locked, so it must not
+// call the proxy. The proxy counts replies, without the pushes of RESP3. So this fault
+// does not work on a connection that breaks the rule of one reply per command (MONITOR,
+// CLIENT REPLY, SUBSCRIBE) or that is not RESP.
 func (p *Proxy) DropReply(match func(cmd []string) bool) { p.arm(match, dropReply) }
 
-// SwallowReply is DropReply without the end of the connection: it stays open, and
-// the reply and everything behind it are thrown away. What the client sends still
-// reaches the server.
+// SwallowReply is DropReply, but the connection stays open. The proxy discards the reply
+// and everything after it. Requests of the client still reach the server.
 func (p *Proxy) SwallowReply(match func(cmd []string) bool) { p.arm(match, swallowReply) }
 
-// SwallowRequest arms a fault for one command, as DropReply does: the next one
-// for which match is true, and everything that the client sends behind it, is
-// thrown away before it reaches the server. The connection stays open, and the
-// replies to what went before still pass.
+// SwallowRequest arms a fault for one command, as DropReply does. The proxy discards the
+// next command for which match is true, and all later requests of that client, before
+// they reach the server. The connection stays open, and the replies to earlier commands
+// still pass.
 func (p *Proxy) SwallowRequest(match func(cmd []string) bool) { p.arm(match, swallowRequest) }
 
 func (p *Proxy) arm(match func(cmd []string) bool, f fault) {
@@ -236,22 +232,22 @@ func (p *Proxy) arm(match func(cmd []string) bool, f fault) {
 	p.armed = append(p.armed, trap{match, f})
 }
 
-// DelayCommand holds each command for which match is true back, on its way to the
-// server, by d from the moment it arrives (or by Delay's if that is more). What
-// follows it on the same connection waits behind it, since TCP keeps the order.
-// What is sent over another connection overtakes it: a client that gives up and
-// dials again can have its later command arrive first.
+// DelayCommand holds back each command for which match is true, on its way to the server,
+// by d from its arrival (or by Delay's d if that is longer). Later bytes on the same
+// connection wait behind the command, because TCP keeps the order. Bytes on another
+// connection overtake it. So if a client gives up and dials again, its later command can
+// arrive first.
 //
-// Another call takes the place of this one for the commands that were not held
-// yet; a match of nil ends it. For match the rules of DropReply hold.
+// Another call replaces this one for commands that are not held yet. A match of nil ends
+// the fault. The rules of DropReply apply to match.
 func (p *Proxy) DelayCommand(match func(cmd []string) bool, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.slow, p.slowBy = match, d
 }
 
-// setMode switches the mode, opens or closes the listener accordingly, and
-// returns the links there are. The caller holds control.
+// setMode changes the mode, opens or closes the listener accordingly, and returns the
+// current links. The caller holds control.
 func (p *Proxy) setMode(m mode) []*link {
 	p.tb.Helper()
 	p.mu.Lock()
@@ -319,7 +315,7 @@ func (p *Proxy) close() {
 	p.wg.Wait()
 }
 
-// accept makes links until ln is closed.
+// accept creates links until ln is closed.
 func (p *Proxy) accept(ln net.Listener) {
 	for {
 		conn, err := ln.Accept()
@@ -349,7 +345,7 @@ func (p *Proxy) accept(ln net.Listener) {
 	}
 }
 
-// A link is one client connection and the server connection it is passed on to.
+// A link is one client connection and the server connection to which it is forwarded.
 type link struct {
 	p      *Proxy
 	client *net.TCPConn
@@ -358,41 +354,41 @@ type link struct {
 	stop   func()
 
 	requests, replies flow
-	gone              func(*link) *net.TCPConn // the end that HalfOpen took away; nil for none; guarded by Proxy.mu
+	gone              func(*link) *net.TCPConn // the connection that HalfOpen closed; nil for none; guarded by Proxy.mu
 
-	sent     uint64   // commands passed on; owned by the writer of requests
-	held     []string // a delayed command, the rest of which begins the line; owned by the writer of requests
+	sent     uint64   // commands forwarded; owned by the writer of requests
+	held     []string // a delayed command; its rest is first on the line; owned by the writer of requests
 	heldRest int      // bytes of that rest
-	doomed   uint64   // number of the reply to throw away, 0 for none; guarded by Proxy.mu
-	spared   bool     // the doomed reply takes no end of the connection with it; guarded by Proxy.mu
+	doomed   uint64   // number of the reply to discard, 0 for none; guarded by Proxy.mu
+	spared   bool     // the connection stays open after the doomed reply; guarded by Proxy.mu
 	received uint64   // replies that ended; owned by the writer of replies
 	dropping bool     // the doomed reply has begun; owned by the writer of replies
 }
 
-// A flow is one direction of a link: a reader that puts chunks on a line, and a
-// writer that takes each off when it is due.
+// A flow is one direction of a link. Its reader puts chunks on a line, and its writer
+// removes each chunk when it is due.
 type flow struct {
 	src, dst *net.TCPConn // set with link.server
 
-	// inspect looks at a chunk just before it is written.
+	// inspect checks a chunk just before it is written.
 	inspect func(c chunk) verdict
 	scanner scanner // owned by the writer
-	opaque  bool    // the stream is no RESP and passes uninspected; owned by the writer
-	deaf    bool    // dst is gone or got its end, so nothing is written; owned by the writer
-	lost    bool    // bytes were swallowed, and from then on all are; guarded by Proxy.mu
+	opaque  bool    // the stream is not RESP and passes uninspected; owned by the writer
+	deaf    bool    // dst has failed or got its end, so nothing is written; owned by the writer
+	lost    bool    // some bytes were swallowed, so all later ones are too; guarded by Proxy.mu
 
 	// writing is held from the decision to pass a chunk until it is written.
 	// Proxy.mu may be taken within.
 	writing sync.Mutex
 
-	// The line has no bound: with a delay d, a bound would limit throughput to
-	// bound/d, and clients under test do not have that much under way.
+	// The line has no bound. With a delay d, a bound would limit throughput to bound/d.
+	// Clients under test have little data under way, so the line stays short.
 	lineMu sync.Mutex
-	line   []chunk       // up to and with the one being delivered
-	wake   chan struct{} // holds 1: the line has grown
+	line   []chunk       // first the chunk that is being delivered
+	wake   chan struct{} // capacity 1: the line has grown
 }
 
-// A chunk is what one read returned, or what is left of that.
+// A chunk is the data of one read, or the rest of it.
 type chunk struct {
 	data    []byte
 	end     bool // the source ended behind data
@@ -400,16 +396,16 @@ type chunk struct {
 	due     time.Time
 }
 
-// A verdict is what is to be done with a chunk.
+// A verdict is what the writer does with a chunk.
 type verdict struct {
 	pass []byte    // written now
-	rest []byte    // what follows waits until due; nil if nothing does
+	rest []byte    // waits until due; nil for none
 	due  time.Time // of rest
-	end  bool      // the connection ends behind pass
-	lost bool      // whatever follows pass is swallowed
+	end  bool      // the connection ends after pass
+	lost bool      // everything after pass is swallowed
 }
 
-// run passes the link's bytes on until both directions have ended.
+// run forwards the link's bytes until both directions have ended.
 func (l *link) run(ctx context.Context, swallowed bool) {
 	defer func() {
 		l.close(false)
@@ -417,7 +413,7 @@ func (l *link) run(ctx context.Context, swallowed bool) {
 		delete(l.p.links, l)
 		l.p.mu.Unlock()
 	}()
-	if swallowed { // behind a partition there is nobody to dial
+	if swallowed { // during a partition the server cannot be dialled
 		for buf := make([]byte, chunkSize); ; {
 			if _, err := l.client.Read(buf); err != nil {
 				return
@@ -430,7 +426,7 @@ func (l *link) run(ctx context.Context, swallowed bool) {
 	l.p.mu.Unlock()
 	server, err := dialer.DialContext(ctx, "tcp", target)
 	if err != nil {
-		l.close(true) // the nearest there is to passing on a refused connection
+		l.close(true) // the closest equivalent of a refused connection
 		return
 	}
 	l.p.mu.Lock()
@@ -439,11 +435,11 @@ func (l *link) run(ctx context.Context, swallowed bool) {
 	l.replies.src, l.replies.dst, l.replies.inspect = l.server, l.client, l.inspectReplies
 	gone := l.gone
 	l.p.mu.Unlock()
-	if ctx.Err() != nil { // closed while dialling, when there was no server to close
+	if ctx.Err() != nil { // the link was closed during the dial, when it had no server to close
 		_ = server.Close()
 		return
 	}
-	if gone != nil { // the same for HalfOpen
+	if gone != nil { // HalfOpen was called during the dial
 		_ = gone(l).Close()
 	}
 	var wg sync.WaitGroup
@@ -457,7 +453,7 @@ func (l *link) run(ctx context.Context, swallowed bool) {
 
 // close ends the link from outside, with a RST if reset.
 func (l *link) close(reset bool) {
-	l.stop() // first: run looks at it once it has set the server
+	l.stop() // first, because run checks it after it has set the server
 	l.p.mu.Lock()
 	server := l.server
 	l.p.mu.Unlock()
@@ -472,8 +468,8 @@ func (l *link) close(reset bool) {
 	}
 }
 
-// interrupt returns when no write decided before the last change of mode is
-// under way any more. A write that blocks, because its reader is frozen, is cut.
+// interrupt returns when no write from before the last change of mode is under way any
+// more. A write that blocks because its reader is frozen is cut off.
 func (l *link) interrupt(f *flow) {
 	l.p.mu.Lock()
 	dst := f.dst
@@ -487,9 +483,8 @@ func (l *link) interrupt(f *flow) {
 	_ = dst.SetWriteDeadline(time.Time{})
 }
 
-// read puts what the source sends on the line. It always reads on, whatever
-// happens to the bytes later, so no peer ever feels the proxy's faults as
-// backpressure.
+// read puts the bytes of the source on the line. It never stops reading, even if the
+// bytes are discarded later. So the proxy's faults cause no backpressure.
 func (l *link) read(f *flow) {
 	buf := make([]byte, chunkSize)
 	for {
@@ -512,8 +507,8 @@ func (l *link) read(f *flow) {
 	}
 }
 
-// write delivers the chunks of the line, each when it is due, up to the last one
-// or the end of the link.
+// write delivers each chunk of the line when it is due, until the last chunk or the end
+// of the link.
 func (l *link) write(f *flow) {
 	for {
 		c, ok := f.first()
@@ -562,12 +557,12 @@ func (f *flow) replaceFirst(c chunk) {
 func (f *flow) removeFirst() {
 	f.lineMu.Lock()
 	defer f.lineMu.Unlock()
-	f.line[0] = chunk{} // the array behind the line lives on
+	f.line[0] = chunk{} // the array of the line stays in memory
 	f.line = f.line[1:]
 }
 
-// deliver writes one chunk, or what the mode and the inspection leave of it. It
-// returns what is to be delivered later, without data if nothing is.
+// deliver writes one chunk, or the part that the mode and the inspection let pass. It
+// returns the rest, to be delivered later, without data if there is none.
 func (l *link) deliver(f *flow, c chunk) (rest chunk) {
 	f.writing.Lock()
 	defer f.writing.Unlock()
@@ -580,7 +575,7 @@ func (l *link) deliver(f *flow, c chunk) (rest chunk) {
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded): // interrupted
 			v.lost = true
-		case err != nil: // dst's own reader tells the other side
+		case err != nil: // the reader of dst ends the other direction
 			f.deaf = true
 		}
 	}
@@ -592,15 +587,15 @@ func (l *link) deliver(f *flow, c chunk) (rest chunk) {
 	case v.rest != nil:
 		return chunk{data: v.rest, end: c.end, arrived: c.arrived, due: v.due}
 	case v.end || c.end:
-		// Only the writing half: a full close with unread input would send a RST
-		// and could take bytes on their way to dst with it.
+		// Close only the writing half. A full close with unread input would send a RST,
+		// which could discard bytes on their way to dst.
 		_ = f.dst.CloseWrite()
 		f.deaf = true
 	}
 	return chunk{}
 }
 
-// swallows decides about the next chunk of f, and remembers a loss.
+// swallows reports whether to swallow the next chunk of f, and records the loss.
 func (p *Proxy) swallows(l *link, f *flow) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -610,13 +605,12 @@ func (p *Proxy) swallows(l *link, f *flow) bool {
 	return f.lost
 }
 
-// inspectRequests counts commands, finds those that are to be delayed, and
-// springs traps. It runs before the command is written, so the reply cannot be
-// faster.
+// inspectRequests counts commands, finds those to delay, and springs traps. It runs
+// before the command is written, so the reply cannot come first.
 func (l *link) inspectRequests(c chunk) verdict {
 	f := &l.requests
 	n := 0
-	if l.held != nil { // its time has come
+	if l.held != nil { // the held command is due
 		cmd := l.held
 		l.held, n = nil, l.heldRest
 		if l.spring(cmd) {
@@ -628,7 +622,7 @@ func (l *link) inspectRequests(c chunk) verdict {
 		read, done, err := f.scanner.scan(c.data[n:])
 		n += read
 		f.opaque = err != nil
-		if !done || len(f.scanner.args) == 0 { // Redis passes over an empty request
+		if !done || len(f.scanner.args) == 0 { // Redis ignores an empty request
 			continue
 		}
 		if due := c.arrived.Add(l.p.delayOf(f.scanner.args)); time.Until(due) > 0 {
@@ -642,7 +636,7 @@ func (l *link) inspectRequests(c chunk) verdict {
 	return verdict{pass: c.data}
 }
 
-// delayOf returns how long a command is to be held back.
+// delayOf returns how long to hold back a command.
 func (p *Proxy) delayOf(cmd []string) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -652,14 +646,14 @@ func (p *Proxy) delayOf(cmd []string) time.Duration {
 	return p.slowBy
 }
 
-// spring counts a command, and sets off the oldest trap that matches. It reports
-// whether the command is to be swallowed.
+// spring counts a command, and sets off the oldest trap that matches. It reports whether
+// to swallow the command.
 func (l *link) spring(cmd []string) bool {
 	l.sent++
 	l.p.mu.Lock()
 	defer l.p.mu.Unlock()
 	if l.doomed != 0 {
-		return false // this client has heard its last reply; keep the fault for another
+		return false // this client gets no more replies, so keep the fault for another one
 	}
 	for i, t := range l.p.armed {
 		if t.match(cmd) {
@@ -674,9 +668,9 @@ func (l *link) spring(cmd []string) bool {
 	return false
 }
 
-// inspectReplies counts replies. The doomed one is thrown away, and the
-// connection ends in its place as soon as it has arrived in full, or is silent
-// from then on.
+// inspectReplies counts replies and discards the doomed one. Once that reply has arrived
+// in full, the connection ends in its place. With spared, the connection passes no more
+// replies instead.
 func (l *link) inspectReplies(c chunk) verdict {
 	f := &l.replies
 	l.p.mu.Lock()
@@ -720,9 +714,9 @@ func listenLoopback() (net.Listener, error) {
 	return nil, fmt.Errorf("no free port: %w", err)
 }
 
-// closeListener closes ln so that its port refuses connections and can be bound
-// at once. A child that is between fork and exec holds a copy of every open
-// file, and would keep the port listening for that moment: ForkLock waits for it.
+// closeListener closes ln so that its port refuses connections and can be bound at once.
+// A child between fork and exec has a copy of every open file, and would keep the port
+// listening for that moment. The lock of ForkLock waits for it.
 func closeListener(ln net.Listener) error {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

@@ -23,7 +23,8 @@ import (
 )
 
 const (
-	// patience bounds what must happen; soon bounds the wait for what must not.
+	// patience bounds the wait for an event that must happen, and soon the wait for one
+	// that must not.
 	patience = 20 * time.Second
 	soon     = 100 * time.Millisecond
 )
@@ -85,7 +86,7 @@ func TestStartFailsWithTheLogOfAServerThatEnds(t *testing.T) {
 
 func TestStartTakesAnotherPortWhenAStrangerIsFaster(t *testing.T) {
 	t.Parallel()
-	// The stranger is a Redis too, so an answer alone proves nothing.
+	// The other server is also a Redis, so an answer alone proves nothing.
 	first := Start(t, 1)[0]
 	s := &Server{tb: t, bin: first.bin, dir: t.TempDir()}
 	t.Cleanup(s.Kill)
@@ -256,7 +257,7 @@ func TestServersDieWithTheTestBinary(t *testing.T) {
 		t.Skip("only Linux ties a process to its parent")
 	}
 	child := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
-	// The child cannot clean its directories up, so they lie in the parent's.
+	// The child cannot remove its directories, so they are inside the parent's.
 	child.Env = append(os.Environ(), childVariable+"=1", "TMPDIR="+t.TempDir())
 	child.Stderr = os.Stderr
 	out, err := child.StdoutPipe()
@@ -295,7 +296,7 @@ func TestProxyPassesBothDirectionsAndEnds(t *testing.T) {
 	c.do("OK", "SET", "big", big)
 	c.do(big, "GET", "big")
 
-	// A client that sends and hangs up is served, and the server hears the end.
+	// If a client sends a request and closes, the server executes it and notices the end.
 	c.send("SET", "k", "last")
 	_ = c.conn.Close()
 	eventually(t, func() bool { return clients(s) == 1 && s.MustDo("GET", "k") == "last" })
@@ -304,7 +305,7 @@ func TestProxyPassesBothDirectionsAndEnds(t *testing.T) {
 	c.do("PONG", "PING")
 	s.Kill()
 	c.wantEnd()
-	// With nobody behind the proxy, connections are reset, maybe while they are made.
+	// Without a server behind the proxy, connections are reset, maybe during the dial.
 	conn, err := net.Dial("tcp", p.Addr())
 	if err == nil {
 		_, err = conn.Read(make([]byte, 1))
@@ -382,7 +383,7 @@ func TestSwallowLetsNoBytePassOnceItHasReturned(t *testing.T) {
 		}()
 		time.Sleep(2 * time.Millisecond)
 		p.Swallow()
-		s.MustDo("PING") // what the proxy wrote before is handled ahead of the next command
+		s.MustDo("PING") // the server handles the proxy's earlier bytes before the next command
 		before := s.MustDo("GET", "n")
 		time.Sleep(5 * time.Millisecond)
 		require.Equal(t, before, s.MustDo("GET", "n"))
@@ -419,7 +420,7 @@ func TestSwallowCutsAWriteThatAFrozenServerBlocks(t *testing.T) {
 	c := dial(t, p.Addr())
 	c.do("PONG", "PING")
 	s.Stop()
-	// More than the socket buffers between proxy and server hold.
+	// More than the capacity of the socket buffers between proxy and server.
 	require.NoError(t, c.conn.SetWriteDeadline(time.Now().Add(patience)))
 	_, err := c.conn.Write(encodeCommand([]string{"SET", "k", strings.Repeat("x", 32<<20)}))
 	require.NoError(t, err)
@@ -575,13 +576,13 @@ func TestDropReplyServesTheCommandAndEndsTheConnection(t *testing.T) {
 	c.send("SET", "k", "1")
 	c.wantEOF()
 	assert.Equal(t, "1", s.MustDo("GET", "k"))
-	c.send("SET", "behind", "v") // served, as this side is still open
+	c.send("SET", "behind", "v") // executed, because this side is still open
 	eventually(t, func() bool { return s.MustDo("GET", "behind") == "v" })
 	c.wantEOF()
 	_ = c.conn.Close()
 
 	c = dial(t, p.Addr())
-	c.do("OK", "SET", "k", "2") // it was for one command only
+	c.do("OK", "SET", "k", "2") // the fault was for one command only
 	eventually(t, func() bool { return clients(s) == 2 })
 }
 
@@ -623,7 +624,7 @@ func TestDropReplyTellsPushesFromReplies(t *testing.T) {
 	c.send("BLPOP", "list", "0")
 	eventually(t, func() bool { return blocked(s) == 1 })
 	s.MustDo("SET", "another", "v")
-	assert.Contains(t, c.raw(), "another") // ahead of the doomed reply
+	assert.Contains(t, c.raw(), "another") // before the doomed reply
 	s.MustDo("RPUSH", "list", "item")
 	for { // the push about the list, if it comes first
 		if _, err := c.r.Peek(1); err != nil {
@@ -667,7 +668,7 @@ func TestDropReplyArmedTwiceDropsTwoReplies(t *testing.T) {
 	for range 2 {
 		c := dial(t, p.Addr())
 		c.send("INCR", "n")
-		c.send("INCR", "n") // its client is past hearing, so it does not use the second up
+		c.send("INCR", "n") // its client gets no more replies, so this does not use up the second fault
 		c.wantEOF()
 	}
 	c := dial(t, p.Addr())
@@ -704,15 +705,15 @@ func TestSwallowReplyServesTheCommandAndLeavesTheConnectionSilent(t *testing.T) 
 	c.want("PONG")
 	c.wantSilence()
 	assert.Equal(t, "1", s.MustDo("GET", "k"))
-	c.send("SET", "behind", "v") // served, and as silent
+	c.send("SET", "behind", "v") // executed, also without a reply
 	eventually(t, func() bool { return s.MustDo("GET", "behind") == "v" })
 	c.wantSilence()
 	s.Kill()
-	c.wantSilence() // not even the end is told
+	c.wantSilence() // not even the end arrives
 	p.Heal()
 	c.wantEnd()
 	s.Restart()
-	dial(t, p.Addr()).do("OK", "SET", "k", "2") // it was for one command only
+	dial(t, p.Addr()).do("OK", "SET", "k", "2") // the fault was for one command only
 }
 
 func TestSwallowRequestTakesTheCommandAndWhatFollowsIt(t *testing.T) {
@@ -727,13 +728,13 @@ func TestSwallowRequestTakesTheCommandAndWhatFollowsIt(t *testing.T) {
 	}
 	_, err := c.conn.Write(request)
 	require.NoError(t, err)
-	c.want(int64(2)) // what went before is answered
+	c.want(int64(2)) // earlier commands are answered
 	c.send("INCR", "n")
 	c.wantSilence()
 	awaitLosses(t, p, 1)
 	assert.Equal(t, "2", s.MustDo("GET", "n"))
 	assert.Nil(t, s.MustDo("GET", "k"))
-	dial(t, p.Addr()).do("OK", "SET", "k", "v") // it was for one command only
+	dial(t, p.Addr()).do("OK", "SET", "k", "v") // the fault was for one command only
 	p.Heal()
 	c.wantEnd()
 }
@@ -831,7 +832,7 @@ func TestSwallowThrowsAwayACommandThatIsHeld(t *testing.T) {
 	p.DelayCommand(is("SET"), soon)
 	c = dial(t, p.Addr())
 	c.send("SET", "k", "2")
-	c.wantEOF() // by the fault that the first one, which never arrived, has not used up
+	c.wantEOF() // the first command never arrived, so the fault was still armed
 	assert.Equal(t, "2", s.MustDo("GET", "k"))
 }
 
@@ -843,7 +844,7 @@ func TestHalfOpenConnectionsStandForTheirClientsAlone(t *testing.T) {
 	old.send("BLPOP", "list", "0")
 	eventually(t, func() bool { return blocked(s) == 1 })
 	p.HalfOpen()
-	eventually(t, func() bool { return clients(s) == 1 }) // the server has heard the end
+	eventually(t, func() bool { return clients(s) == 1 }) // the server has noticed the end
 	old.send("SET", "k", "v")
 	old.wantSilence()
 	assert.Nil(t, s.MustDo("GET", "k"))
@@ -882,7 +883,7 @@ func TestHalfOpenSeversAConnectionThatIsBeingMade(t *testing.T) {
 	for range 200 {
 		c := dial(t, p.Addr())
 		c.send("INCR", "n")
-		p.HalfOpen() // before, while or after the proxy dials
+		p.HalfOpen() // before, during or after the proxy's dial
 		_ = c.conn.Close()
 	}
 	eventually(t, func() bool { return clients(s) == 1 })
@@ -929,7 +930,7 @@ func TestCleanUpDoesNotWaitForFaultsThatLast(t *testing.T) {
 		assert.Empty(t, p.links, "read without its lock: every goroutine is joined")
 	})
 	assert.Less(t, time.Since(begin), patience)
-	p.Heal() // late calls are harmless
+	p.Heal() // calls after the clean-up are harmless
 	_, err := net.Dial("tcp", p.Addr())
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 }
@@ -954,8 +955,8 @@ func clients(s *Server) int {
 // blocked counts the clients that wait in a blocking command.
 func blocked(s *Server) int64 { return s.info("clients", "blocked_clients") }
 
-// awaitLosses waits until n connections have lost something. Without it, Heal
-// could come before what a test wants swallowed.
+// awaitLosses waits until n connections have lost bytes. Without it, Heal could come
+// before the bytes that a test wants swallowed.
 func awaitLosses(t *testing.T, p *Proxy, n int) {
 	t.Helper()
 	eventually(t, func() bool {
@@ -971,8 +972,8 @@ func awaitLosses(t *testing.T, p *Proxy, n int) {
 	})
 }
 
-// underWay counts the requests, a chunk each, that the proxy has read and not
-// yet delivered.
+// underWay counts the requests, a chunk each, that the proxy has read but not yet
+// delivered.
 func underWay(p *Proxy) int {
 	count := 0
 	for _, l := range p.snapshot() {
@@ -991,13 +992,13 @@ func eventually(t *testing.T, condition func() bool) {
 	}
 }
 
-// failure returns the text with which f fails its test, and requires that it does.
+// failure requires that f fails its test, and returns the text of the failure.
 func failure(t *testing.T, f func(tb testing.TB)) string {
 	t.Helper()
 	return ended(t, "failed: ", f)
 }
 
-// skipped returns the text with which f skips its test, and requires that it does.
+// skipped requires that f skips its test, and returns the text of the skip.
 func skipped(t *testing.T, f func(tb testing.TB)) string {
 	t.Helper()
 	return ended(t, "skipped: ", f)
@@ -1085,7 +1086,7 @@ func (c *client) raw() string {
 	}
 }
 
-// wantSilence requires that nothing, no end either, arrives for a while.
+// wantSilence requires that no byte and no end arrives for a while.
 func (c *client) wantSilence() {
 	c.t.Helper()
 	require.NoError(c.t, c.conn.SetReadDeadline(time.Now().Add(soon)))
@@ -1094,14 +1095,14 @@ func (c *client) wantSilence() {
 	require.NoError(c.t, c.conn.SetReadDeadline(time.Now().Add(2*patience)))
 }
 
-// wantEOF requires that the connection ends in order, with nothing before.
+// wantEOF requires that the connection ends normally, without a byte before the end.
 func (c *client) wantEOF() {
 	c.t.Helper()
 	_, err := c.r.ReadByte()
 	require.ErrorIs(c.t, err, io.EOF)
 }
 
-// wantEnd requires that the connection ends, in order or by a RST.
+// wantEnd requires that the connection ends, normally or by a RST.
 func (c *client) wantEnd() {
 	c.t.Helper()
 	_, err := c.r.ReadByte()

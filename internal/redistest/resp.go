@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// errNotRESP ends the reading of a stream as RESP.
+// errNotRESP means that a stream is not RESP and is not parsed any further.
 var errNotRESP = errors.New("redistest: not RESP")
 
 // ReplyError is an error reply of a Redis server.
@@ -30,8 +30,8 @@ func encodeCommand(args []string) []byte {
 	return b
 }
 
-// readReply reads one RESP2 reply. An error reply is returned as a *ReplyError:
-// as the error at the top, as an element inside an array.
+// readReply reads one RESP2 reply. An error reply becomes a *ReplyError. A top-level one
+// is returned as the error, one inside an array as an element.
 func readReply(r *bufio.Reader) (any, error) {
 	line, err := r.ReadString('\n')
 	if err != nil {
@@ -85,9 +85,9 @@ func readArray(r *bufio.Reader, n int) (any, error) {
 	return items, nil
 }
 
-// A scanner finds the ends of top-level RESP2 and RESP3 values in a stream that
-// arrives in pieces. It builds no values: one counter of those still missing is
-// enough to walk any nesting.
+// A scanner finds the ends of top-level RESP2 and RESP3 values in a stream that arrives
+// in pieces. It builds no values. A single counter of the missing values is enough for
+// any nesting.
 type scanner struct {
 	// commands restricts the stream to requests, arrays of bulk strings, and
 	// collects the elements in args.
@@ -95,18 +95,18 @@ type scanner struct {
 
 	args    []string // elements of the request, complete once scan reports done
 	kind    byte     // type of the top-level value; attributes before it do not count
-	missing int      // values to come before the top-level one ends; 0 between values
-	line    []byte   // the header line as far as it has arrived
-	body    int      // bytes to come of a bulk body and its CRLF
-	text    []byte   // the bulk body as far as it has arrived, for commands only
+	missing int      // values still missing before the top-level one ends; 0 between values
+	line    []byte   // the part of the header line that has arrived
+	body    int      // missing bytes of a bulk body and its CRLF
+	text    []byte   // the part of the bulk body that has arrived, for commands only
 }
 
 // between reports whether the next byte begins a top-level value.
 func (s *scanner) between() bool { return s.missing == 0 && len(s.line) == 0 }
 
-// scan reads b up to the end of the first top-level value in it. It returns the
-// number of bytes read and whether the value ended there. After an error the
-// stream cannot be followed any more.
+// scan reads b up to the end of the first top-level value in it. It returns the number
+// of bytes read and whether the value ended there. After an error the scanner can no
+// longer follow the stream.
 func (s *scanner) scan(b []byte) (n int, done bool, err error) {
 	for n < len(b) {
 		if s.body > 0 {
@@ -149,11 +149,11 @@ func (s *scanner) readBody(b []byte) int {
 	return n
 }
 
-// readHeader takes the line in, if it is whole, and empties it.
+// readHeader parses the line if it is complete, and empties it.
 func (s *scanner) readHeader() error {
 	kind := s.line[0]
 	if !bytes.ContainsRune([]byte("+-:_#,($!=*~>%|"), rune(kind)) {
-		return errNotRESP // said at the first byte, so that other protocols are not hoarded
+		return errNotRESP // at the first byte, so that no other protocol is buffered
 	}
 	end := len(s.line) - len("\r\n")
 	if s.line[len(s.line)-1] != '\n' {
@@ -177,7 +177,7 @@ func (s *scanner) readHeader() error {
 	if bytes.ContainsRune([]byte("$!=*~>%|"), rune(kind)) {
 		var err error
 		if size, err = strconv.Atoi(string(s.line[1:end])); err != nil {
-			return errNotRESP // streamed types ("$?") too: no Redis sends them
+			return errNotRESP // also for streamed types ("$?"), which no Redis sends
 		}
 	}
 	s.line = s.line[:0]
@@ -193,7 +193,7 @@ func (s *scanner) readHeader() error {
 	case '%':
 		s.missing += 2*max(size, 0) - 1
 	case '|':
-		s.missing += 2 * max(size, 0) // the value it describes is still to come
+		s.missing += 2 * max(size, 0) // the value that the attribute describes follows
 	default:
 		s.missing--
 	}

@@ -2,15 +2,15 @@
 
 // Package redistest runs real redis-server processes for tests and puts fault proxies before them.
 //
-// A [Server] can be killed, frozen, filled up, and restarted on its port and
-// directory, if need be without the tail of its append-only file; [Options] give
-// it TLS, a Unix socket, and a wall clock that can be stepped. A [Proxy] stands
-// between a client and a server and cuts, delays, resets or half opens what
-// passes, or loses one chosen command or its reply. Everything listens on
-// 127.0.0.1 only, and everything ends with the test that made it.
+// A [Server] can be killed, frozen, filled up, and restarted on its port and directory.
+// A restart can lose the end of its append-only file. [Options] give a server TLS, a Unix
+// socket, and a wall clock that can be stepped. A [Proxy] between a client and a server
+// cuts, delays, resets or half-opens connections, or loses one chosen command or its
+// reply. Servers and proxies listen on 127.0.0.1 only, and end with the test that
+// created them.
 //
-// Methods that take no error back fail the test instead. They may be called from
-// any goroutine; a failure then ends that goroutine, as [testing.T.FailNow] does.
+// Methods that return no error fail the test instead. They may be called from any
+// goroutine. A failure then ends that goroutine, as [testing.T.FailNow] does.
 package redistest
 
 import (
@@ -33,14 +33,14 @@ import (
 )
 
 const (
-	// startTimeout is generous: it only decides when a hopeless start is given up.
+	// startTimeout is long, because it only bounds a start that cannot succeed.
 	startTimeout = 30 * time.Second
 	doTimeout    = 5 * time.Second
 	logName      = "redis.log"
 )
 
-// errPortTaken says that somebody else bound the port between its choice and the
-// start of the server.
+// errPortTaken means that another process bound the port after it was chosen and before
+// the server started.
 var errPortTaken = errors.New("port is taken")
 
 // A Server is one redis-server process. Its methods may be called concurrently.
@@ -48,7 +48,7 @@ type Server struct {
 	tb   testing.TB
 	bin  string
 	dir  string
-	args []string // the caller's; they come last and so override the defaults
+	args []string // the caller's; they come last, so they override the defaults
 	port int      // chosen by Start, fixed once Start returns
 
 	tls     *TLS       // nil without Options.TLS
@@ -60,29 +60,29 @@ type Server struct {
 	proc *process   // nil while the server is down
 }
 
-// Start runs n servers, in parallel, and returns when each answers PING. Every
-// server has its own port on 127.0.0.1 and its own temporary directory, and
-// keeps nothing on disk unless args, extra redis-server arguments for all of
-// them such as "--appendonly", "yes", say otherwise. They are killed when the
-// test ends, and on Linux also when the test binary dies.
+// Start runs n servers in parallel, and returns when each answers PING. Every server has
+// its own port on 127.0.0.1 and its own temporary directory. args are extra redis-server
+// arguments for all servers. Without arguments such as "--appendonly", "yes" a server
+// stores nothing on disk. The servers are killed when the test ends, and on Linux also
+// when the test binary dies.
 //
-// REDIS_SERVER in the environment names another binary than the redis-server in
-// PATH. It must be the server itself, or a script that execs it.
+// REDIS_SERVER in the environment replaces the redis-server in PATH by another binary. It
+// must be the server itself, or a script that execs it.
 func Start(tb testing.TB, n int, args ...string) []*Server {
 	tb.Helper()
 	return StartWith(tb, n, Options{Args: args})
 }
 
-// Options is what servers can be started with besides their defaults.
+// Options changes the defaults of the servers that StartWith starts.
 type Options struct {
 	Args []string // as those of Start
 
-	// Clock gives each server a wall clock of its own, for StepClock. The test is
-	// skipped where that cannot be: it takes Linux and gcc.
+	// Clock gives each server its own wall clock, for StepClock. That needs Linux and
+	// gcc. Elsewhere the test is skipped.
 	Clock bool
-	// Socket makes the servers listen at a Unix socket as well, at SocketAddr.
+	// Socket makes the servers also listen at a Unix socket, at SocketAddr.
 	Socket bool
-	// TLS makes them listen for TLS as well, at TLSAddr; nil for no TLS.
+	// TLS makes the servers also listen for TLS, at TLSAddr; nil for no TLS.
 	TLS *TLS
 }
 
@@ -166,15 +166,16 @@ func (s *Server) SocketAddr() string {
 // any, its data. It stays the same over restarts.
 func (s *Server) Dir() string { return s.dir }
 
-// Kill ends the server with SIGKILL, frozen or not, and waits until it is gone.
-// Without a running server it does nothing.
+// Kill ends the server with SIGKILL, frozen or not, and waits until its process has
+// ended. Without a running server it does nothing.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.killLocked()
 }
 
-// downLocked reports whether no process of the server runs, by Kill or by itself.
+// downLocked reports whether the server has no running process, because of Kill or
+// because the process ended by itself.
 func (s *Server) downLocked() bool {
 	if s.proc == nil {
 		return true
@@ -205,7 +206,7 @@ func (s *Server) Restart() {
 	deadline := time.Now().Add(startTimeout)
 	err := s.startLocked(deadline)
 	for errors.Is(err, errPortTaken) && time.Now().Before(deadline) {
-		time.Sleep(20 * time.Millisecond) // the address is promised: wait for it
+		time.Sleep(20 * time.Millisecond) // the address must not change, so wait for the port
 		err = s.startLocked(deadline)
 	}
 	if err != nil {
@@ -213,9 +214,9 @@ func (s *Server) Restart() {
 	}
 }
 
-// Stop freezes the server with SIGSTOP: the kernel still accepts connections and
-// bytes for it, and nothing answers. On Linux it has stopped when Stop returns.
-// A server that is down cannot be frozen, and the test fails.
+// Stop freezes the server with SIGSTOP. The kernel still accepts connections and bytes
+// for it, but the server does not answer. On Linux the server has stopped when Stop
+// returns. If the server is down, the test fails.
 func (s *Server) Stop() {
 	s.tb.Helper()
 	s.mu.Lock()
@@ -232,8 +233,7 @@ func (s *Server) Stop() {
 	}
 }
 
-// Continue lets a frozen server run on with SIGCONT. Without a frozen server it
-// does nothing.
+// Continue resumes a frozen server with SIGCONT. Without a frozen server it does nothing.
 func (s *Server) Continue() {
 	s.tb.Helper()
 	s.mu.Lock()
@@ -246,10 +246,10 @@ func (s *Server) Continue() {
 	}
 }
 
-// Do sends one command to the server itself, over a connection of its own with a
-// deadline of 5 s, as the default user without a password. The reply is a
-// string, an int64, nil or an []any of these; an error reply is a *[ReplyError],
-// returned as the error or, inside an array, as an element.
+// Do sends one command directly to the server, over a new connection with a deadline of
+// 5 s, as the default user without a password. The reply is a string, an int64, nil or an
+// []any of these. An error reply is a *[ReplyError]. It is returned as the error or,
+// inside an array, as an element.
 func (s *Server) Do(args ...string) (any, error) {
 	if len(args) == 0 {
 		return nil, errors.New("redistest: Do without a command")
@@ -274,8 +274,8 @@ func (s *Server) MustDo(args ...string) any {
 	return reply
 }
 
-// startOnFreePort starts the server on a port from pick, and on another one as
-// long as somebody else is faster to bind it.
+// startOnFreePort starts the server on a port from pick. If another process binds that
+// port first, it tries another port.
 func (s *Server) startOnFreePort(pick func() (int, error)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -297,8 +297,8 @@ func (s *Server) startOnFreePort(pick func() (int, error)) error {
 	}
 }
 
-// startLocked starts the process once and waits until it answers. On an error
-// nothing runs.
+// startLocked starts the process once and waits until it answers. After an error no
+// process runs.
 func (s *Server) startLocked(deadline time.Time) error {
 	log, err := os.OpenFile(filepath.Join(s.dir, logName), os.O_CREATE|os.O_RDWR|os.O_APPEND, 0o600)
 	if err != nil {
@@ -313,7 +313,7 @@ func (s *Server) startLocked(deadline time.Time) error {
 		"--bind", loopback, "--port", strconv.Itoa(s.port), "--dir", s.dir,
 		"--daemonize", "no", "--save", "", "--appendonly", "no",
 	}
-	if s.tls != nil { // a server that was built without TLS does not know the word
+	if s.tls != nil { // a server that was built without TLS rejects this argument
 		args = append(args, "--tls-port", strconv.Itoa(s.tlsPort))
 	}
 	cmd := exec.Command(s.bin, append(args, s.args...)...)
@@ -355,8 +355,8 @@ func (s *Server) startLocked(deadline time.Time) error {
 	}
 }
 
-// ready reports whether the server with this pid has loaded its data and answers
-// at addr. The pid matters: a stranger that bound the port first answers too.
+// ready reports whether the server with this pid has loaded its data and answers at addr.
+// It checks the pid because another server that bound the port first would also answer.
 // Refusals such as NOAUTH count as answers.
 func ready(addr string, pid int) bool {
 	replies, err := roundTrip(addr, time.Second, []string{"PING"}, []string{"INFO", "server"})
@@ -395,7 +395,7 @@ func roundTrip(addr string, timeout time.Duration, commands ...[]string) ([]any,
 	return replies.([]any), nil
 }
 
-// freePort returns a port nobody listens on at the moment.
+// freePort returns a port that no process listens on at the moment.
 func freePort() (int, error) {
 	ln, err := listenLoopback()
 	if err != nil {
@@ -407,14 +407,14 @@ func freePort() (int, error) {
 // A process is a running child and the goroutine that waits for it.
 type process struct {
 	cmd    *exec.Cmd
-	exited chan struct{} // closed once the child is reaped, by whatever it ended
+	exited chan struct{} // closed once the child is reaped, however it ended
 }
 
-// launch starts cmd. One goroutine, locked to its thread, both forks the child
-// and waits for it: the death signal of dieWithParent fires when the forking
-// thread ends, and the Go runtime ends threads at will (one whose goroutine
-// returns locked, for instance). This way the thread lives as long as the child
-// and, as waiting blocks a thread anyway, costs nothing.
+// launch starts cmd. One goroutine, locked to its thread, forks the child and waits for
+// it. The reason is that the death signal of dieWithParent fires when the forking thread
+// ends, and the Go runtime may end a thread (for instance when its goroutine returns
+// locked). So the thread lives as long as the child. That costs nothing, because waiting
+// blocks a thread anyway.
 func launch(cmd *exec.Cmd) (*process, error) {
 	p := &process{cmd: cmd, exited: make(chan struct{})}
 	started := make(chan error, 1)
@@ -437,13 +437,13 @@ func launch(cmd *exec.Cmd) (*process, error) {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// signal sends sig to the child. Once the child is reaped it returns
-// os.ErrProcessDone instead of hitting a stranger with a recycled pid.
+// signal sends sig to the child. Once the child is reaped it returns os.ErrProcessDone,
+// so it cannot signal another process with a recycled pid.
 func (p *process) signal(sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }
 
 // kill ends the child and joins the goroutine that waits for it. SIGKILL needs no
 // SIGCONT before it.
 func (p *process) kill() {
-	_ = p.signal(syscall.SIGKILL) // fails only on a child that is gone
+	_ = p.signal(syscall.SIGKILL) // fails only if the child has ended
 	<-p.exited
 }

@@ -27,7 +27,7 @@ type CA struct {
 	key  *ecdsa.PrivateKey
 }
 
-// NewCA makes a certificate authority that nobody trusts yet.
+// NewCA creates a certificate authority that no client or server trusts yet.
 func NewCA(tb testing.TB) *CA {
 	tb.Helper()
 	ca := &CA{tb: tb}
@@ -63,15 +63,15 @@ func (ca *CA) Certificate(names ...string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// ClientConfig returns the configuration of a client that trusts this CA alone,
-// and that shows certificates to a server that asks for one.
+// ClientConfig returns the configuration of a client that trusts only this CA, and that
+// presents certificates to a server that asks for one.
 func (ca *CA) ClientConfig(certificates ...tls.Certificate) *tls.Config {
 	roots := x509.NewCertPool()
 	roots.AddCert(ca.cert)
 	return &tls.Config{RootCAs: roots, Certificates: certificates, MinVersion: tls.VersionTLS12}
 }
 
-// sign issues a certificate; that of the CA itself when it has none yet.
+// sign issues a certificate. If the CA has no certificate yet, sign issues the CA's own.
 func (ca *CA) sign(template *x509.Certificate) ([]byte, *ecdsa.PrivateKey) {
 	ca.tb.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -94,17 +94,16 @@ func (ca *CA) sign(template *x509.Certificate) ([]byte, *ecdsa.PrivateKey) {
 	return der, key
 }
 
-// TLS makes servers listen for TLS as well, at TLSAddr. Addr, and so Do, stay in
-// the clear.
+// TLS makes servers also listen for TLS, at TLSAddr. Addr, and so Do, stay unencrypted.
 type TLS struct {
 	CA    *CA      // signs a certificate for each server
 	Names []string // of that certificate; 127.0.0.1 if there are none
-	// Clients, if not nil, signs the certificates without which a client is not
-	// let in.
+	// Clients, if not nil, signs the client certificates. The server then rejects a
+	// client without one.
 	Clients *CA
 }
 
-// arguments writes certificates and key of a server into dir and returns the
+// arguments writes the certificates and the key of a server into dir. It returns the
 // arguments that name them.
 func (t *TLS) arguments(dir string) ([]string, error) {
 	names := t.Names

@@ -6,27 +6,27 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// attempt is one attempt of a client. Its owner value is the lease's as well.
+// attempt is one attempt of a client. A lease that it wins has the same owner value.
 type attempt struct {
 	owner     uint32
 	began     time.Duration
 	started   time.Duration // the same in true time
 	proposal  int64
 	ballot    quorum.Ballot
-	untouched quorum.Set // nodes that certainly hold nothing of it
-	raising   bool       // the votes had their time, the raises have theirs
+	untouched quorum.Set // nodes that certainly have no key of this attempt
+	raising   bool       // the wait for votes is over, the wait for raises has begun
 	failures  int
 	refusals  [maxNodes]quorum.Refusal // Left is the instant at which the key ends
 	refused   int
 	waiters   int        // tickets in the queues of the nodes that granted
-	carried   uint32     // the ticket that it carries; 0 for none
-	notQueued quorum.Set // nodes that did not answer and certainly did not put it into their queue
+	carried   uint32     // the attempt's ticket; 0 for none
+	notQueued quorum.Set // nodes without an answer whose queue certainly lacks the ticket
 	raises    quorum.Set // nodes that were asked to raise and have not answered
 	raiseLate quorum.Set // nodes whose answer to a raise did not come in time
 
 	stands      [maxNodes]int64 // the position that the attempt moved each node to; 0 where it is ahead
-	firstBefore [maxNodes]int64 // the value before, of the vote
-	lastBefore  [maxNodes]int64 // and of the counted move
+	firstBefore [maxNodes]int64 // the value before the vote
+	lastBefore  [maxNodes]int64 // the value before the counted move
 	wasRaised   quorum.Set
 }
 
@@ -65,7 +65,7 @@ func (c *client) try(now time.Duration) {
 	c.decide(now)
 }
 
-// propose returns the token that the attempt proposes. Tokens do not depend on
+// propose returns the token that the attempt proposes. Correct tokens do not depend on
 // it, so it is wrong in some runs, and often the same as another client's.
 func (c *client) propose(t int64) int64 {
 	w := c.w
@@ -76,7 +76,7 @@ func (c *client) propose(t int64) int64 {
 	return max(t, 1)
 }
 
-// ask sends an acquire to node i, if that may vote.
+// ask sends an acquire to node i, if the node may vote.
 func (c *client) ask(i int, t int64, lapsed bool, bound time.Duration) bool {
 	if !c.mayVote(i) {
 		return false
@@ -92,11 +92,11 @@ func (c *client) ask(i int, t int64, lapsed bool, bound time.Duration) bool {
 	return true
 }
 
-// answered takes a node's answer to the attempt.
+// answered handles a node's answer to the attempt.
 func (c *client) answered(i int, m *message, now time.Duration) {
 	switch k := &c.known[i]; {
 	case m.answer == granted && c.quarantined(k):
-		c.ballot.Fail(i) // the clock stepped, as this very answer shows or one before it
+		c.ballot.Fail(i) // this answer or an earlier one shows that the clock stepped
 	case m.answer == granted:
 		c.vote(i, m)
 	case m.answer == taken:
@@ -116,7 +116,7 @@ func (c *client) answered(i int, m *message, now time.Duration) {
 	c.decide(now)
 }
 
-// vote takes the vote of node i, and asks nodes below the top to raise.
+// vote records the vote of node i, and asks nodes below the top to raise.
 func (c *client) vote(i int, m *message) {
 	moved, before := m.moved, m.before
 	if moved == 0 && c.w.bugs.has(AheadCounts) {
@@ -140,7 +140,7 @@ func (c *client) vote(i int, m *message) {
 	}
 }
 
-// raised takes the answer to a raise.
+// raised handles the answer to a raise.
 func (c *client) raised(i int, m *message) {
 	ok := m.answer == done
 	c.raises = c.raises.Without(i)
@@ -220,8 +220,8 @@ func (c *client) decide(now time.Duration) {
 	}
 }
 
-// verdict is the outcome of an attempt: of the ballot, unless a planted bug
-// overrules it.
+// verdict is the outcome of an attempt. It is the ballot's outcome, unless a planted
+// bug overrides it.
 type verdict struct {
 	outcome            quorum.Outcome
 	voters             quorum.Set
@@ -254,8 +254,8 @@ func (c *client) verdict() verdict {
 	return v
 }
 
-// firstOfVotes returns the first usable token as it is when the value before
-// is taken from a node's vote, although the node was raised later.
+// firstOfVotes returns the first usable token of a planted bug: the bug takes the value
+// before from a node's vote, although the node was raised later.
 func (c *client) firstOfVotes(v verdict) int64 {
 	var before int64
 	for i := range c.w.p.Nodes {

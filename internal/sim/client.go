@@ -12,27 +12,27 @@ type phase uint8
 
 const (
 	gone    phase = iota // crashed, or not started
-	resting              // no caller contends, or one does from client.until on
+	resting              // no caller contends, or one will contend from client.until on
 	trying               // an attempt is on its way
 	holding              // the lease ends at client.until, or with the loss
 )
 
-// client is one process whose callers take the lock again and again: the driver
-// of the production decisions that the manager is in production.
+// client is one process whose callers take the lock again and again. It drives the
+// production decisions as the Manager does in production.
 type client struct {
 	w       *world
 	id      int8
 	mono    simClock      // the steady clock: it does not step
-	forward time.Duration // the validity clock is ahead of it by the forward steps of the wall clock
+	forward time.Duration // forward steps of the wall clock, which the validity clock adds to mono
 
 	life    uint32
 	phase   phase
 	until   time.Duration // by the validity clock
 	paused  time.Duration // until this true time; -1 if never
-	resumed time.Duration // the true time of the first look after a pause or a jump
-	jumped  bool          // the clock jumped, and the machine does not know yet
-	timerAt time.Duration // true time of the earliest timer that is filed; 0 for none
-	timely  time.Duration // the same by the validity clock, were it not late
+	resumed time.Duration // true time at which the client first reads its clock after a pause or a jump
+	jumped  bool          // the clock jumped, and the machine has no input of that yet
+	timerAt time.Duration // true time of the earliest scheduled timer; 0 for none
+	timely  time.Duration // when that timer was due, by the validity clock
 
 	known    [maxNodes]known
 	orphans  orphans
@@ -43,18 +43,18 @@ type client struct {
 	lease
 }
 
-// steady returns the time of the clock that the nodes' clocks are measured on.
+// steady returns the time of the clock that measures the nodes' clocks.
 func (c *client) steady() time.Duration { return c.mono.read(c.w.now) }
 
-// now returns the time of the clock that validity is measured on. It includes
-// the forward steps of the wall clock, so it may jump, and a jump loses leases.
+// now returns the time of the clock that measures validity. It includes the forward
+// steps of the wall clock, so it may jump, and a jump loses leases.
 func (c *client) now() time.Duration { return c.steady() + c.forward }
 
-// when returns the true time at which the validity clock shows at, without
-// another jump.
+// when returns the true time at which the validity clock shows at, if it does not jump
+// before.
 func (c *client) when(at time.Duration) time.Duration { return c.mono.when(at - c.forward) }
 
-// handle serves an event of the client.
+// handle processes an event of the client.
 func (c *client) handle(e *event) {
 	switch e.kind {
 	case evTimer:
@@ -108,15 +108,15 @@ func (c *client) crash(d time.Duration) {
 	c.vanish(d)
 }
 
-// vanish ends the client's life, and starts another later.
+// vanish ends the client's life, and schedules its next start.
 func (c *client) vanish(d time.Duration) {
 	c.phase, c.owner, c.worksUntil = gone, 0, 0
 	c.life++
 	c.w.schedule(c.w.now+d, &event{kind: evBegin, client: c.id, node: -1})
 }
 
-// quit closes the client, after which it gets and holds nothing, and starts
-// another one later.
+// quit closes the client and schedules its next start. A closed client gets and holds
+// no lease.
 func (c *client) quit(d time.Duration) {
 	w := c.w
 	if c.phase == gone || w.quiet {
@@ -156,8 +156,8 @@ func (c *client) pause(d time.Duration) {
 	c.jumped = c.jumped || w.rng.IntN(2) == 0
 }
 
-// jump sets the client's wall clock. Only a forward step counts, and only for
-// validity. The client finds out when it looks at its clocks the next time.
+// jump sets the client's wall clock. Only a forward step counts, and only for validity.
+// The client notices the step when it next reads its clocks.
 func (c *client) jump(by time.Duration) {
 	w := c.w
 	w.stats[ClientSteps]++
@@ -175,15 +175,15 @@ func (c *client) jump(by time.Duration) {
 	c.resumed = max(c.resumed, at)
 }
 
-// Inputs that waited while a client was paused are served this long after the
-// end of the pause: timers first or last, by chance, and messages in order.
+// Inputs that arrived while a client was paused are processed this long after the end
+// of the pause: timers first or last, by chance, and messages in order.
 const (
 	timersFirst = 0
 	messages    = 500 * time.Nanosecond
 	timersLast  = time.Microsecond
 )
 
-// wake serves a timer.
+// wake handles a timer.
 func (c *client) wake(e *event) {
 	w := c.w
 	if w.now < c.paused {
@@ -195,7 +195,7 @@ func (c *client) wake(e *event) {
 		return
 	}
 	if e.sent != c.timerAt {
-		return // an earlier one was filed since
+		return // an earlier timer was scheduled since
 	}
 	c.timerAt = 0
 	now := c.now()
@@ -217,7 +217,7 @@ func (c *client) wake(e *event) {
 			c.finish(now)
 			break
 		}
-		if !c.deafToClock(now) && c.step(quorum.Input{Kind: quorum.InputTick}).Events&quorum.Ended != 0 {
+		if !c.ignoresClock(now) && c.step(quorum.Input{Kind: quorum.InputTick}).Events&quorum.Ended != 0 {
 			break
 		}
 		if c.machine.Due(now) {
@@ -227,7 +227,7 @@ func (c *client) wake(e *event) {
 	c.sleep()
 }
 
-// sleep files a timer for the next thing to do.
+// sleep schedules a timer for the client's next action.
 func (c *client) sleep() {
 	w := c.w
 	var at time.Duration
@@ -254,9 +254,9 @@ func (c *client) sleep() {
 		at = c.until
 	}
 	if c.timerAt >= max(w.now, 1) && c.timely <= at {
-		return // that one comes first, and files the next
+		return // that timer comes first, and schedules the next one
 	}
-	// Timers are late, by less than a loss is found early.
+	// Timers are late by less than a loss is found early.
 	truth := max(c.when(at)+w.upTo(w.config.late), w.now)
 	if c.timerAt != 0 && c.timerAt <= truth && c.timerAt >= w.now {
 		return // likewise
@@ -264,8 +264,8 @@ func (c *client) sleep() {
 	c.file(max(truth, 1), at)
 }
 
-// file files a timer for the true time truth, which is meant for at by the
-// validity clock.
+// file schedules a timer at the true time truth. The timer is due at at by the validity
+// clock.
 func (c *client) file(truth, at time.Duration) {
 	c.timerAt, c.timely = truth, at
 	e := event{kind: evTimer, client: c.id, node: -1}
@@ -283,7 +283,7 @@ func (c *client) request(i int, m *message) {
 	c.w.transmit(m, 0)
 }
 
-// receive takes the answer of a node, or a wake-up.
+// receive handles the answer of a node, or a wake-up.
 func (c *client) receive(e *event) {
 	m := &e.message
 	w := c.w
@@ -323,7 +323,7 @@ func (c *client) receive(e *event) {
 		return
 	}
 	if m.owner != c.owner {
-		return // of an attempt or a lease that is over: its releases are on their way
+		return // the attempt or lease is over, and its releases are on their way
 	}
 	if w.p.Trace != nil {
 		w.trace("client %d receives from node %d: %v %v, moved %d, before %d", c.id, i, m.op, m.answer, m.moved, m.before)

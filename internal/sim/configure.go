@@ -6,7 +6,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// configure draws the setting of a run.
+// configure draws the settings of a run.
 func (w *world) configure() {
 	r := w.rng
 	c := config{clients: 2 + r.IntN(usualClients-1), fifo: r.IntN(2) == 0}
@@ -20,7 +20,7 @@ func (w *world) configure() {
 	c.loss = w.sometimes(300)
 	c.slow = w.sometimes(100)
 	c.repeat = w.sometimes(200)
-	if r.IntN(8) == 0 { // about as many requests as a node can serve, or more
+	if r.IntN(8) == 0 { // about as many requests as a node can process, or more
 		c.service = c.terms.Timeout / time.Duration(c.clients*(1+r.IntN(8)))
 	}
 	c.everyPause = w.every(ttl)
@@ -42,9 +42,10 @@ func (w *world) configure() {
 	c.giveUp, c.unsubscribed = w.sometimes(50), w.sometimes(200)
 	c.orderly = w.p.World == Inside && r.IntN(16) == 0
 	if w.p.Nodes%2 == 0 {
-		// Two of two votes: a release that overtakes its acquire blocks the lock
-		// for a TTL, and a head that waits for the other node lets its
-		// reservation lapse. Neither liveness in two TTLs nor order is promised.
+		// With two nodes an attempt needs both votes. A release that overtakes its
+		// acquire then blocks the lock for a TTL, and a head that waits for the other
+		// node lets its reservation lapse. So even numbers of nodes promise neither
+		// liveness within two TTLs nor order.
 		c.fifo, c.orderly = true, false
 	}
 	c.amnesia = (r.IntN(2) == 0 || w.p.Mutation.has(amnesic)) && !w.p.Mutation.has(lostOnTheWay)
@@ -71,7 +72,7 @@ func (c *config) drawTerms(w *world) {
 	c.ahead = min(2*time.Second, c.maxTTL/4)
 	c.renew = ttl / 3
 	if r.IntN(8) == 0 {
-		c.renew = ttl / 10 // the holder asks for more
+		c.renew = ttl / 10 // the holder renews more often
 	}
 	c.backoffCap = ttl / 2
 	c.hold = ttl / 100 * []time.Duration{5, 30, 150, 400}[r.IntN(4)]
@@ -83,13 +84,13 @@ func (c *config) drawTerms(w *world) {
 	}
 	c.terms.MaxLag = quorum.MaxLag(ttl, ttl)
 	c.lag = time.Duration(w.sometimes(int(c.terms.MaxLag)))
-	c.late = (c.terms.Early + c.lag) * 9 / 10 // by the truth: by the client's clock it may be more
+	c.late = (c.terms.Early + c.lag) * 9 / 10 // in true time: on the client's clock it may be more
 	if r.IntN(5) == 0 {
 		c.terms.MaxHold = ttl/2 + w.upTo(2*ttl)
 	}
 }
 
-// drawTokens draws the proposals: tokens must not depend on them.
+// drawTokens draws the errors of proposals. Correct tokens must not depend on proposals.
 func (c *config) drawTokens(w *world) {
 	r, ttl := w.rng, c.terms.TTL
 	c.misjudged = []time.Duration{0, 2 * c.latency, ttl / 10, 3 * ttl}[r.IntN(4)]
@@ -101,7 +102,7 @@ func (c *config) drawTokens(w *world) {
 	c.pace = []time.Duration{1, ttl / (10 * time.Millisecond)}[r.IntN(2)]
 }
 
-// drawClocks draws what the world says about clocks.
+// drawClocks draws the clock faults of the run's world.
 func (c *config) drawClocks(w *world) {
 	ttl := c.terms.TTL
 	switch {
@@ -134,8 +135,7 @@ func (c *config) drawClocks(w *world) {
 	}
 }
 
-// calm makes a run in which nothing goes wrong, and each client that is woken
-// asks in time.
+// calm makes a run without faults, in which each client that is woken asks in time.
 func (c *config) calm() {
 	c.clients, c.queues, c.giveUp, c.unsubscribed = usualClients, 100, 0, 0
 	c.latency = min(c.latency, maxGrace/4)
@@ -144,12 +144,12 @@ func (c *config) calm() {
 	c.misjudged, c.grain = 0, 0
 	c.everyPause, c.everyCrash, c.everyQuit, c.everyJump, c.everyDown = 0, 0, 0, 0, 0
 	c.everyFlush, c.everyStall, c.everyFreeze, c.everyCut, c.everyDistance = 0, 0, 0, 0, 0
-	c.everyCheck = c.terms.TTL // or a client that waits for long does not know the nodes' clocks any more
+	c.everyCheck = c.terms.TTL // otherwise a client that waits for long forgets the nodes' clocks
 }
 
-// loseKeysOnTheWay makes a run of slow attempts by many clients that step on
-// each other's heels, on nodes whose clocks jump, so that an attempt often
-// loses a key before it is over. Tokens are in danger there.
+// loseKeysOnTheWay makes a run of slow attempts by many clients that compete closely, on
+// nodes whose clocks jump. So an attempt often loses a key before it is over. Such runs
+// put tokens at risk.
 func (c *config) loseKeysOnTheWay(w *world) {
 	ttl := c.terms.TTL
 	c.clients = usualClients
@@ -169,6 +169,6 @@ func (c *config) loseKeysOnTheWay(w *world) {
 	c.everyPause, c.everyCrash, c.everyDown, c.everyStall, c.everyCut = 0, 0, 0, 0, 0
 	c.everyJump, c.everyFreeze, c.everyDistance = 0, 0, 0
 	if w.rng.IntN(2) == 0 {
-		c.queues = 0 // and all of them at once
+		c.queues = 0 // all clients ask at once
 	}
 }

@@ -1,55 +1,53 @@
-// Package sim runs the whole lock protocol in a simulated world: nodes with
-// clocks of their own, a network that loses, delays, repeats and reorders,
-// clients that stop, crash, are closed and come back. It is used by tests only.
+// Package sim runs the whole lock protocol in a simulated world. Nodes have their own
+// clocks. The network loses, delays, repeats and reorders messages. Clients pause,
+// crash, are closed and come back. Only tests use this package.
 //
-// The decisions are the production ones: a simulated client drives
-// quorum.Ballot, quorum.Machine, quorum.Waiter, quorum.Local, quorum.HandOff and
-// clock.Offset the way the lock manager does, and the simulated nodes run the
-// operations of the script apply. Two things that production decides outside of
-// these are decided here a second time: the restart guard's quarantine, and what
-// the nodes have shown of a hold (proof.go). A client is a process with a few
-// callers. Clients queue or, by chance, poll. A wake-up is lost, late and doubled like
-// any message. The expiry of a queue is left out.
+// The decisions are the production ones. A simulated client drives quorum.Ballot,
+// quorum.Machine, quorum.Waiter, quorum.Local, quorum.HandOff and clock.Offset as the
+// Manager does. The simulated nodes run the operations of the script apply. Production
+// makes two decisions outside of these types, and this package implements them again:
+// the restart guard's quarantine, and what the nodes have shown about a hold (proof.go).
+// A client is a process with a few callers. Clients queue or, by chance, poll. A wake-up
+// can be lost, late or doubled like any message. The expiry of a queue is not simulated.
 //
-// A run is a function of its [Params]: one goroutine, no real clock, and every
-// choice drawn from one seed. So a run that went wrong goes wrong again:
+// A run is a function of its [Params]: it has one goroutine and no real clock, and
+// draws every choice from one seed. So a run that failed fails again:
 //
 //	go test ./internal/sim -run TestOne -v -seed=4711 -nodes=3 -world=inside
 //
 // # Faults
 //
-// Messages are lost, late, doubled, overtaken, and for long later than the node
-// timeout. Nodes go down, lose all or the latest of their data, are flushed,
-// trim their registers, stand still between scripts and inside one, and get
-// more requests than they can serve. Clients are paused and suspended, crash,
-// are closed, and their wall clocks jump. Proposals of tokens are wrong in most
-// runs, and in many of them the same for all clients.
+// Messages are lost, late, doubled, overtaken, and for long periods later than the node
+// timeout. Nodes go down, lose all or the latest of their data, are flushed, trim their
+// registers, stall between scripts and inside one, and get more requests than they can
+// process. Clients are paused and suspended, crash, are closed, and their wall clocks
+// jump. Token proposals are wrong in most runs. In many runs they are the same for all
+// clients.
 //
 // # Oracles
 //
-//   - overlap: two clients work under one lock at the same instant of true
-//     time, or two callers of one. Work goes on until the lease ends, and then for the whole guard:
-//     the guard is there for that.
-//   - token: two grants have a token of their blocks in common, or a token is
-//     not above those of a grant that had returned before its attempt began. A
-//     lease that is passed on inside a process is a grant of its own; its
-//     attempt began when a quorum last showed the token. So is the block of
-//     tokens that a check of a hold has minted; its attempt is the check.
-//   - reported: a lease is handed out that is not valid, a loss is reported after
-//     the stop, or something is reported after the end.
-//   - leftover: a packet makes a key after the instant it was limited to, or
-//     for too long; or an attempt or a lease that is over leaves a key on a node
-//     that was in reach all the time, or is in reach again.
-//   - alarm: a step of a clock is found, and there was none.
+//   - overlap: two clients, or two callers of one client, work under one lock at the
+//     same instant of true time. Work goes on until the lease ends, and then for the
+//     whole guard, because the guard exists for that.
+//   - token: two grants have a token of their blocks in common, or a token is not above
+//     the tokens of a grant that had returned before its attempt began. A lease that is
+//     passed on inside a process counts as a grant. Its attempt began when a quorum last
+//     showed the token. A block of tokens that a check of a hold has minted also counts
+//     as a grant, and its attempt is the check.
+//   - reported: a caller gets a lease that is not valid, a loss is reported after the
+//     stop, or something is reported after the end.
+//   - leftover: a request creates a key after its limit, or for too long. Or an attempt
+//     or a lease that is over leaves a key on a node that was in reach all the time, or
+//     is in reach again.
+//   - alarm: a client finds a step of a clock that did not step.
 //   - liveness: the faults have stopped, and no client gets the lock.
-//   - order: the head of the queues of all nodes is passed by when the lock is
-//     released. Only runs without faults are looked at.
+//   - order: the lock is released, and a waiter other than the head of the queues of all
+//     nodes gets it. Only runs without faults are checked.
 //
-// In the world [Inside] everything that the promise allows goes wrong, and all
-// seven must hold. In the world [Anything] the nodes' clocks step and run wild
-// as well: then exclusion cannot hold, and tokens still must. In the world
-// [Stepped] the clocks of nodes are set far ahead and back, some of them
-// together with a client's, in front of clients that know them: then exclusion
-// holds as well, because no client counts the vote of a node that it sees ahead
-// of itself.
+// In the world [Inside] every fault of the fault model occurs, and all seven must hold.
+// In the world [Anything] the nodes' clocks also step and run at any rate. Then
+// exclusion cannot hold, but the tokens must. In the world [Stepped] the clocks of nodes
+// are set far ahead and back, some of them together with a client's, while all clients
+// know them. Then exclusion also holds, because no client counts the vote of a node whose
+// clock it sees ahead.
 package sim

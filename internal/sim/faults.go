@@ -2,7 +2,7 @@ package sim
 
 import "time"
 
-// again calls do at instants until the faults stop, every so often in the mean.
+// again calls do at random instants until the faults stop. The mean interval is every.
 func (w *world) again(every time.Duration, do func(at time.Duration)) {
 	if every == 0 {
 		return
@@ -24,7 +24,7 @@ func (w *world) plan() {
 			w.planLink(i, k)
 		}
 	}
-	var ahead nodeSet // those whose clocks are set ahead, and not back
+	var ahead nodeSet // nodes whose clocks are set ahead, never back
 	for i := range int8(w.p.Nodes) {
 		if w.planNode(i) {
 			ahead |= 1 << i
@@ -122,7 +122,7 @@ func (w *world) planNode(i int8) (ahead bool) {
 	return !back
 }
 
-// farAhead returns a step over every key's end.
+// farAhead returns a step that jumps past the end of every key.
 func (w *world) farAhead() time.Duration {
 	ttl := w.config.terms.TTL
 	by := 2*ttl + w.upTo(10*ttl)
@@ -132,8 +132,8 @@ func (w *world) farAhead() time.Duration {
 	return by
 }
 
-// step moves a wall clock. A node's clock that was near the truth stays near
-// it: steps do not add up.
+// step moves a wall clock. The steps of a node's clock do not add up: each one replaces
+// the one before.
 func (w *world) step(e *event) {
 	if e.client >= 0 {
 		w.clients[e.client].jump(e.duration)
@@ -151,7 +151,7 @@ func (w *world) step(e *event) {
 	w.trace("clock of node %d is off by %v", e.node, e.duration)
 }
 
-// stepAhead moves the clock of a node that every client knows.
+// stepAhead moves the clock of a node, if every client knows that clock.
 func (w *world) stepAhead(node int, by time.Duration) {
 	if !w.watched(node) {
 		return
@@ -163,8 +163,8 @@ func (w *world) stepAhead(node int, by time.Duration) {
 	w.trace("clock of node %d steps by %v", node, by)
 }
 
-// commonStep moves the clocks of one host: a client's and those of the nodes
-// beside it.
+// commonStep moves the clock of one host: the clock of a client and of the nodes on the
+// same host.
 func (w *world) commonStep(e *event) {
 	w.stats[CommonSteps]++
 	for i := range w.p.Nodes {

@@ -17,15 +17,15 @@ type Violation struct {
 // Error returns the text of the violation.
 func (v *Violation) Error() string { return fmt.Sprintf("%s at %v: %s", v.Oracle, v.At, v.Text) }
 
-// grant is one lease that was handed out, with its block of tokens.
+// grant is one granted lease with its block of tokens.
 type grant struct {
 	client      int8
 	first, last int64
-	used        int64 // the last token that was handed out
+	used        int64 // the last token in use
 	at          time.Duration
 }
 
-// judge sees the whole world and looks for broken promises.
+// judge observes the whole world and looks for broken promises.
 type judge struct {
 	w       *world
 	found   *Violation
@@ -33,7 +33,7 @@ type judge struct {
 	newest  int64             // highest token so far
 	before  [maxClients]int64 // highest token when the client's attempt began
 	current [maxClients]int   // index of the client's last grant
-	ended   [maxClients]bool  // the client's lease was reported to be over
+	ended   [maxClients]bool  // the end of the client's lease was reported
 	next    waiting           // head of every queue when the last lease was released, in an orderly run
 }
 
@@ -52,19 +52,19 @@ func (j *judge) violated(oracle, format string, args ...any) {
 	j.w.over = true
 }
 
-// alarmed looks at a step that was found.
+// alarmed checks a step that a client has found.
 func (j *judge) alarmed(c *client, node int) {
 	if w := j.w; w.p.World != Anything && w.config.rate <= modelRate && !w.nodes[node].jumped {
 		j.violated("alarm", "client %d sees a step of the clock of node %d, which has made none", c.id, node)
 	}
 }
 
-// begins notes that an attempt begins.
+// begins records that an attempt begins.
 func (j *judge) begins(c *client) { j.before[c.id] = j.newest }
 
-// granted looks at a grant in the instant in which it returns. Any token of
-// its block may come to be used, so all of them are new, and above the blocks
-// of all grants that had returned before the attempt began.
+// granted checks a grant at the instant at which it returns. Any token of its block may
+// be used later. So all of them must be new, and above the blocks of all grants that had
+// returned before the attempt began.
 func (j *judge) granted(c *client, now time.Duration) {
 	w := j.w
 	j.ended[c.id] = false
@@ -92,9 +92,9 @@ func (j *judge) granted(c *client, now time.Duration) {
 	}
 }
 
-// passed looks at a lease that is handed on inside a process, in the instant
-// in which it is. It is a grant of its own, whose attempt began at since: until
-// then, the nodes have shown that no other attempt came in between.
+// passed checks a lease at the instant at which it is passed on inside a process. It
+// counts as a grant whose attempt began at since: the nodes have shown that no other
+// attempt had the lock before that.
 func (j *judge) passed(c *client, now, since time.Duration) {
 	own := j.current[c.id]
 	g := &j.grants[own]
@@ -113,8 +113,8 @@ func (j *judge) passed(c *client, now, since time.Duration) {
 	j.alone(c)
 }
 
-// minted looks at a new block of tokens for a hold, which replaces what is left of
-// the one before. The attempt that brought it began at since.
+// minted checks a new block of tokens for a hold. It replaces the rest of the block
+// before. The check that minted it began at since.
 func (j *judge) minted(c *client, since time.Duration) {
 	own := &j.grants[j.current[c.id]]
 	own.last = min(own.last, c.next-1)
@@ -139,9 +139,9 @@ func (j *judge) valid(c *client, now time.Duration) {
 	}
 }
 
-// alone looks for another client that works at this instant: under a lease, or
-// in the guard after its loss. A client that stands still cannot hear of the
-// loss, and works until the end of the guard as well.
+// alone looks for another client that works at this instant: under a lease, or in the
+// guard after its loss. A paused client cannot notice the loss, and also works until the
+// end of the guard.
 func (j *judge) alone(c *client) {
 	w := j.w
 	for i := range w.config.clients {
@@ -160,25 +160,25 @@ func (j *judge) alone(c *client) {
 	}
 }
 
-// lost looks at a loss in the instant in which it is reported. The lease had
-// to stop at stop, for the sake of its keys at keys.
+// lost checks a loss at the instant at which it is reported. The lease had to stop at
+// stop. Without MaxHold it had to stop at keys.
 func (j *judge) lost(c *client, now, stop, keys time.Duration) {
 	j.next = waiting{}
 	if c.machine.Reason() == quorum.ReasonRevoked {
 		return
 	}
-	// Timers may be late for the stop by age, which is no matter of safety.
+	// A timer may be late for the stop by MaxHold, because safety does not depend on it.
 	stop = min(stop+quorum.Early(j.w.config.terms.Guard)+j.w.config.lag, keys)
-	// A client that was paused at the stop reports it as soon as it runs, and
-	// one whose clock jumped over the stop as soon as it looks. A clock that is
-	// read in whole nanoseconds can skip one.
+	// A client that was paused at the stop reports the loss as soon as it runs. A client
+	// whose clock jumped over the stop reports it when it next reads its clock. A clock
+	// that is read in whole nanoseconds can skip one.
 	if now > stop+2 && c.when(stop) > c.resumed+timersLast {
 		j.violated("reported", "client %d reports its loss %v after the stop", c.id, now-stop)
 	}
 }
 
-// released notes the head of the queues, which is to get the lock next unless it
-// is left free.
+// released records the head of the queues. It must get the lock next, unless the lock is
+// left free.
 func (j *judge) released(leftFree bool) {
 	j.next = waiting{}
 	if !j.w.config.orderly || leftFree {
@@ -196,14 +196,14 @@ func (j *judge) released(leftFree bool) {
 	}
 }
 
-// yields notes that a client lets others go first.
+// yields records that a client lets others go first.
 func (j *judge) yields(c *client) {
 	if c.ticket == j.next.ticket {
 		j.next = waiting{}
 	}
 }
 
-// inOrder looks whether the head of every queue was passed by.
+// inOrder checks that no other client gets the lock before the head of every queue.
 func (j *judge) inOrder(c *client) {
 	if j.next.ticket == 0 {
 		return
@@ -216,7 +216,7 @@ func (j *judge) inOrder(c *client) {
 	j.next = waiting{}
 }
 
-// once notes that the lease of a client ends.
+// once records that the lease of a client ends.
 func (j *judge) once(c *client) {
 	if j.ended[c.id] {
 		j.violated("reported", "the lease of client %d ends twice", c.id)
@@ -224,11 +224,11 @@ func (j *judge) once(c *client) {
 	j.ended[c.id] = true
 }
 
-// created looks at a key that was made: not after the instant it was limited
-// to, and not for longer than it would have lived when made in time.
+// created checks a new key. It must not be created after its limit, and must not live
+// longer than a key that is created in time.
 func (j *judge) created(n *node, m *message) {
 	if j.w.p.World != Inside {
-		return // the node's clock, which reports the bound, may step
+		return // the node's clock, by which the limit is checked, may step
 	}
 	if m.op != opExtend {
 		latest := m.after/1000 + j.w.config.terms.TTL.Milliseconds() + 1
@@ -246,20 +246,19 @@ func (j *judge) created(n *node, m *message) {
 	}
 }
 
-// over has an attempt that failed, or a lease that was given back, looked at
-// later.
+// over schedules a check of a failed attempt or a released lease.
 func (j *judge) over(c *client) {
 	w := j.w
 	if !w.config.fifo || w.quiet || w.p.World != Inside {
-		return // without order a release may overtake its acquire
+		return // without message order a release may overtake its acquire
 	}
 	e := event{kind: evCheck, client: c.id, node: -1, duration: c.started}
 	e.owner = c.owner
 	w.schedule(c.when(max(c.began, c.now()-2*w.config.terms.Timeout)+3*w.config.terms.Timeout), &e)
 }
 
-// retried has a node looked at later to which a client sends a release again,
-// because a connection broke.
+// retried schedules a check of a node to which a client sends a release again, because a
+// connection broke.
 func (j *judge) retried(c *client, node int, owner uint32) {
 	w := j.w
 	if owner == 0 || !w.config.fifo || w.quiet || w.p.World != Inside {
@@ -270,13 +269,13 @@ func (j *judge) retried(c *client, node int, owner uint32) {
 	w.schedule(w.now+w.config.terms.Timeout, &e)
 }
 
-// leftover looks for locks that an attempt or a lease has left on nodes that
-// were in reach all the time.
+// leftover looks for locks that an ended attempt or lease has left on nodes that were in
+// reach all the time.
 func (j *judge) leftover(e *event) {
 	w := j.w
 	c := &w.clients[e.client]
 	if c.resumed >= e.duration {
-		return // it was stopped: its releases may still be on their way
+		return // the client was paused: its releases may still be on their way
 	}
 	for i := range w.p.Nodes {
 		n := &w.nodes[i]
@@ -293,7 +292,7 @@ func (j *judge) leftover(e *event) {
 	}
 }
 
-// starved is called when by now a client must have been granted the lock.
+// starved is called at the instant by which a client must have got the lock.
 func (j *judge) starved() {
 	if j.w.p.World == Inside {
 		j.violated("liveness", "no grant since the faults stopped at %v", j.w.config.faults)

@@ -6,21 +6,21 @@ import (
 	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
-// known is the knowledge of a client about a node.
+// known is what a client knows about a node.
 type known struct {
 	offset  clock.Offset
-	greeted bool // over the connection line, which may vote
+	greeted bool // over the connection line, so the node may vote over it
 	line    uint32
-	asked   time.Duration // when the last greeting went out
-	jumped  time.Duration // when the clock was last found to be set ahead
+	asked   time.Duration // when the last greeting was sent
+	jumped  time.Duration // when the client last found the node's clock set ahead
 	jump    time.Duration // and by how much
 
 	marker     marker        // of the restart guard
-	quarantine time.Duration // votes do not count before, by the steady clock
+	quarantine time.Duration // votes do not count before this instant, by the steady clock
 	distrust   bool          // the next greeting starts a quarantine for every client
 }
 
-// greetTime bounds a greeting; a slower answer is of no use.
+// greetTime bounds a greeting. A slower answer is ignored.
 const greetTime = time.Second
 
 // greet sends the greeting of a connection.
@@ -30,18 +30,18 @@ func (c *client) greet(i int) {
 	c.request(i, &m)
 }
 
-// redial greets a node: there is a connection again, or it is time to look.
+// redial greets a node: there is a new connection, or a periodic check is due.
 func (c *client) redial(i int) {
 	if c.phase != gone && c.w.now >= c.paused {
 		c.greet(i)
 	}
 }
 
-// greeted takes the answer to a greeting.
+// greeted handles the answer to a greeting.
 func (c *client) greeted(i int, m *message, now time.Duration) {
 	k := &c.known[i]
 	if m.answer != done || m.line != c.w.nodes[i].line {
-		return // that connection is no more
+		return // that connection has ended
 	}
 	if k.line != m.line {
 		c.retryReleases(i)
@@ -52,7 +52,7 @@ func (c *client) greeted(i int, m *message, now time.Duration) {
 		k.distrust = false
 	}
 	if m.marker == k.marker {
-		return // its quarantine is being waited out
+		return // the quarantine is known already
 	}
 	k.marker = m.marker
 	left := min(time.Duration(m.marker.until-m.clock)*time.Microsecond, c.w.config.maxTTL)
@@ -61,10 +61,10 @@ func (c *client) greeted(i int, m *message, now time.Duration) {
 	}
 }
 
-// quarantine keeps a node from voting for a time. It is measured on the steady
-// clock: a wall clock that jumps must not end it.
+// quarantine excludes a node from voting for d. It is measured on the steady clock, so
+// that a jump of the wall clock does not end it.
 func (c *client) quarantine(k *known, d time.Duration) {
-	// One per cent more: the node's clock may run faster.
+	// Add 1 %, because clock rates differ.
 	k.quarantine = max(k.quarantine, c.quarantineClock()+d+d/100)
 }
 
@@ -78,13 +78,13 @@ func (c *client) quarantineClock() time.Duration {
 // quarantined reports whether a vote of the node does not count.
 func (c *client) quarantined(k *known) bool { return c.quarantineClock() < k.quarantine }
 
-// mayVote reports whether node i is to be asked for its vote.
+// mayVote reports whether the client may ask node i for its vote.
 func (c *client) mayVote(i int) bool {
 	k := &c.known[i]
 	return k.greeted && k.line == c.w.nodes[i].line && !c.quarantined(k)
 }
 
-// limit sets the instant after which m is void, by the validity clock.
+// limit makes m void after the instant bound of the validity clock.
 func (c *client) limit(i int, m *message, bound time.Duration) {
 	o := &c.known[i].offset
 	left := bound - c.now()
@@ -93,9 +93,9 @@ func (c *client) limit(i int, m *message, bound time.Duration) {
 	m.slack = time.Millisecond + (c.ruler()+left-o.At())/1e6*time.Duration(3*c.w.config.rate) + o.Width()
 }
 
-// ruler returns the time of the clock that the nodes' clocks are measured on:
-// the steady clock. On one that includes the client's own steps, a step common
-// to client and node would not be seen.
+// ruler returns the time of the clock that measures the nodes' clocks: the steady clock.
+// A clock that includes the client's own steps would hide a step common to client and
+// node.
 func (c *client) ruler() time.Duration {
 	if c.w.bugs.has(CommonStepUnseen) {
 		return c.now()
@@ -103,8 +103,7 @@ func (c *client) ruler() time.Duration {
 	return c.steady()
 }
 
-// clusterTime returns the lower median of the nodes' clocks in µs, as far as
-// the client knows them.
+// clusterTime returns the lower median, in µs, of the nodes' clocks that the client knows.
 func (c *client) clusterTime() int64 {
 	var sorted [maxNodes]time.Duration
 	known := 0
@@ -127,11 +126,11 @@ func (c *client) clusterTime() int64 {
 	return micros(sorted[(known-1)/2])
 }
 
-// drift is the bound on how far the rates of two clocks differ.
+// drift bounds the difference between the rates of two clocks.
 const drift = 0.01
 
-// observe takes the clock of a node from an answer. A step backward makes keys
-// live longer, which is safe.
+// observe reads the clock of a node from an answer. A step backward makes keys live
+// longer, which is safe.
 func (c *client) observe(m *message, now time.Duration) {
 	sent := m.steady
 	if c.w.bugs.has(CommonStepUnseen) {
@@ -144,8 +143,8 @@ func (c *client) observe(m *message, now time.Duration) {
 	}
 }
 
-// applyClockStep takes note of a clock that was set ahead: keys have expired
-// before their time, those of others as well.
+// applyClockStep records that a node's clock was set ahead. Keys on it have expired too
+// early, also those of other clients.
 func (c *client) applyClockStep(i int, now, by time.Duration) {
 	w := c.w
 	w.stats[StepsFound]++

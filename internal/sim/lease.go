@@ -8,18 +8,18 @@ import (
 
 // lease is the state of a client that holds the lock.
 type lease struct {
-	asked      quorum.Set // nodes that were asked once more, because they reserve the lock for us
+	asked      quorum.Set // nodes asked once more, because they reserve the lock for this client
 	machine    quorum.Machine
 	window     quorum.Window
 	top        int64 // the token that the nodes show
 	token      int64 // of the current holder in this process
-	next       int64 // the next token of the block that is not in use, up to lastToken
+	next       int64 // the next unused token of the block, up to lastToken
 	lastToken  int64
 	misses     int
 	worksUntil time.Duration // after a loss, by the validity clock
-	others     int           // tickets that wait elsewhere, as the nodes said last
-	toldAt     time.Duration // when their answers were there
-	vacant     bool          // the hold carries no lease: its last one was given back
+	others     int           // tickets of other clients in the queues, by the nodes' last answers
+	answeredAt time.Duration // when those answers had arrived
+	vacant     bool          // the hold has no lease: its last one was released
 	check      check         // under way
 	proof
 }
@@ -29,7 +29,7 @@ func (c *client) granted(now time.Duration, v verdict) {
 	w.stats[Grants]++
 	c.phase = holding
 	c.top, c.token, c.next, c.lastToken = v.top, v.first, v.first+1, v.latest
-	c.others, c.toldAt = c.waiters, now
+	c.others, c.answeredAt = c.waiters, now
 	c.asked, c.check = 0, check{}
 	c.proof = proof{provenBy: c.ballot.Counted()}
 	for i := range c.shown {
@@ -52,7 +52,7 @@ func (c *client) granted(now time.Duration, v verdict) {
 	}
 	w.judge.granted(c, now)
 	for i := range w.p.Nodes {
-		// Found while the lease was being granted.
+		// The step was found while the lease was being granted.
 		if k := &c.known[i]; k.jumped > c.began && c.phase == holding {
 			c.clockStep(i, k.jump)
 		}
@@ -71,7 +71,7 @@ func (c *client) startLease(now time.Duration) {
 // working reports whether a caller has the lease.
 func (c *client) working() bool { return c.phase == holding && !c.vacant }
 
-// clockStep shortens what a node's vote is worth: its clock was set ahead.
+// clockStep shortens the time that a node keeps the key, because its clock was set ahead.
 func (c *client) clockStep(i int, by time.Duration) {
 	c.doubt()
 	c.step(quorum.Input{Kind: quorum.InputClockStep, Node: i, By: by})
@@ -83,8 +83,8 @@ func (c *client) interval() time.Duration {
 	return d*9/10 + c.w.upTo(d/5)
 }
 
-// step takes an input through the machine and executes its output. The local
-// queue hears of a loss.
+// step gives an input to the machine and executes its output. It reports a loss to the
+// local queue.
 func (c *client) step(in quorum.Input) quorum.Output {
 	out := c.stepHold(in)
 	if out.Events&quorum.Ended != 0 {
@@ -94,7 +94,7 @@ func (c *client) step(in quorum.Input) quorum.Output {
 	return out
 }
 
-// stepHold is step for a caller that tells the local queue itself.
+// stepHold is step without the report to the local queue. The caller makes that report.
 func (c *client) stepHold(in quorum.Input) quorum.Output {
 	w := c.w
 	now := c.now()
@@ -142,7 +142,7 @@ func (c *client) renew() {
 	}
 }
 
-// confirm takes an answer that concerns the lease.
+// confirm handles an answer that concerns the lease.
 func (c *client) confirm(i int, m *message, now time.Duration) {
 	switch {
 	case m.op != opAcquire:
@@ -151,14 +151,14 @@ func (c *client) confirm(i int, m *message, now time.Duration) {
 		c.recordVote(i, true, now)
 	case m.answer == taken:
 		c.recordVote(i, false, now)
-		c.provenBy = c.provenBy.Without(i) // it never was ours: no doubt of the others
+		c.provenBy = c.provenBy.Without(i) // this node never granted, so the others' proof stays
 	}
-	if c.deafToClock(now) {
+	if c.ignoresClock(now) {
 		return
 	}
 	in := quorum.Input{Kind: quorum.InputNoAnswer, Node: i, At: m.sent}
 	if m.op == opAcquire {
-		in.At = c.began // too early, if it was asked once more
+		in.At = c.began // earlier than the true send if the node was asked once more
 	}
 	switch m.answer {
 	case granted, confirmed, withoutToken:
@@ -174,15 +174,14 @@ func (c *client) confirm(i int, m *message, now time.Duration) {
 	c.step(in)
 }
 
-// deafToClock reports whether the machine is kept from seeing that its time is
-// over, by a planted bug.
-func (c *client) deafToClock(now time.Duration) bool {
+// ignoresClock reports whether a planted bug hides the end of the lease from the machine.
+func (c *client) ignoresClock(now time.Duration) bool {
 	terms := &c.w.config.terms
 	return c.w.bugs.has(DeafToLoss) && now >= c.machine.End() && now < c.machine.Stop()+terms.TTL/3
 }
 
-// release gives the lock back, which may turn out to be lost, and has the next
-// caller contend.
+// release releases the lock, unless the lock turns out to be lost. Then the next caller
+// contends.
 func (c *client) release(now time.Duration, s quorum.Step) {
 	c.stepHold(quorum.Input{Kind: quorum.InputRelease})
 	switch {
@@ -226,8 +225,8 @@ func (c *client) giveBack(now time.Duration, s quorum.Step) {
 	}
 }
 
-// lost ends the lease. Its remnants are released after the guard, in which the
-// work still comes to its end.
+// lost ends the lease. Its remnants are released after the guard, because the work may go
+// on until then.
 func (c *client) lost(now, stop, keys time.Duration) {
 	w := c.w
 	reason := c.machine.Reason()
@@ -264,7 +263,7 @@ func (c *client) lost(now, stop, keys time.Duration) {
 	}
 }
 
-// unlose goes on as if nothing had happened.
+// unlose continues the lost lease, by a planted bug.
 func (c *client) unlose(m *message) {
 	terms := &c.w.config.terms
 	all := quorum.All(c.w.p.Nodes)
@@ -274,8 +273,7 @@ func (c *client) unlose(m *message) {
 	c.phase, c.until, c.check, c.vacant = holding, quorum.Never, check{}, false
 }
 
-// releaseAll deletes the locks of an attempt or a lease, and says what becomes
-// of its ticket.
+// releaseAll deletes the locks of an attempt or a lease, and updates its ticket.
 func (c *client) releaseAll(untouched quorum.Set, update ticketUpdate) {
 	m := message{op: opRelease, owner: c.owner, ticket: c.ticket, enqueuedAt: c.enqueuedAt, update: update}
 	if c.ticket == 0 {
@@ -297,7 +295,7 @@ type remnant struct {
 	at            time.Duration // true time
 }
 
-// leaveRemnants has the locks of a lost lease released at the instant at.
+// leaveRemnants schedules the release of a lost lease's locks at the instant at.
 func (c *client) leaveRemnants(at time.Duration) {
 	w := c.w
 	for i := range c.remnants {
@@ -311,7 +309,7 @@ func (c *client) leaveRemnants(at time.Duration) {
 		w.schedule(r.at, &e)
 		return
 	}
-	// All places are in use: these end by themselves.
+	// All places are in use: these keys expire by themselves.
 }
 
 // releaseRemnants releases the remnants whose time has come.

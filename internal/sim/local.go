@@ -6,40 +6,40 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// This file drives quorum.Local, as the Manager does in production: it decides
-// which caller of a process contends, and what becomes of a hold whose lease
-// has ended.
+// This file drives quorum.Local as the Manager does in production. quorum.Local decides
+// which caller of a process contends, and whether a hold is passed on or released when
+// its lease has ended.
 
 // maxCallers bounds the callers of a process.
 const maxCallers = 3
 
-// callers are the calls of one process. A caller that has had the lock, or has
-// given up, calls again later.
+// callers are the calls of one process. A caller calls again later after it has had the
+// lock or has cancelled its wait.
 type callers struct {
 	local   quorum.Local
 	current int                       // the caller that contends or has the lease
-	behind  [maxCallers]bool          // it waits behind that one
+	behind  [maxCallers]bool          // the caller waits behind the current one
 	arrived [maxCallers]time.Duration // when it called last, by the validity clock
 }
 
-// localTime returns an instant in the measure of quorum.Local, whose limits are
-// so many times longer in this run than in production. They are a courtesy:
+// localTime converts an instant to the time scale of quorum.Local. Its limits are
+// config.pace times longer in this run than in production. They exist for fairness:
 // safety must not depend on them.
 func (c *client) localTime(at time.Duration) time.Duration { return at / c.w.config.pace }
 
-// callLater has a caller call within d.
+// callLater schedules a call of a caller within d.
 func (c *client) callLater(caller int, d time.Duration) {
 	c.plan(evCall, caller, c.w.upTo(d))
 }
 
-// plan files an event of a caller.
+// plan schedules an event of a caller.
 func (c *client) plan(k kind, caller int, d time.Duration) {
 	e := event{kind: k, client: c.id, node: -1, caller: int8(caller), duration: c.arrived[caller]}
 	e.life = c.life
 	c.w.schedule(c.w.now+d, &e)
 }
 
-// serve takes an event of a caller.
+// serve handles an event of a caller.
 func (c *client) serve(e *event) {
 	w := c.w
 	if c.phase == gone || e.life != c.life {
@@ -71,7 +71,7 @@ func (c *client) serve(e *event) {
 	c.sleep()
 }
 
-// do carries out what the local queue demands.
+// do executes a step of the local queue.
 func (c *client) do(now time.Duration, s quorum.Step) {
 	switch s.Kind {
 	case quorum.StepContend:
@@ -93,7 +93,7 @@ func (c *client) turn(id quorum.CallerID) {
 	c.behind[c.current] = false
 }
 
-// contend has a caller contend at the nodes.
+// contend makes a caller contend at the nodes.
 func (c *client) contend(now time.Duration, s quorum.Step) {
 	c.turn(s.Caller)
 	c.phase, c.owner, c.failures = resting, 0, 0
@@ -101,8 +101,8 @@ func (c *client) contend(now time.Duration, s quorum.Step) {
 	c.until = c.wait.At()
 }
 
-// pass gives a caller the next lease on the hold, unless it was lost since the
-// decision: here, because the clock jumps in that moment.
+// pass gives a caller the next lease on the hold, unless the hold was lost since the
+// decision. In this simulation a clock jump at that moment can lose it.
 func (c *client) pass(now time.Duration, s quorum.Step) {
 	w := c.w
 	if !w.quiet && w.config.everyJump > 0 && w.rng.IntN(64) == 0 {
@@ -123,13 +123,13 @@ func (c *client) pass(now time.Duration, s quorum.Step) {
 		w.trace("client %d passes owner %d on with token %d", c.id, c.owner, c.token)
 	}
 	w.judge.passed(c, now, max(c.shownSince(), c.doubtedAt))
-	stale := now > c.toldAt+w.config.pace*quorum.CheckAfter/2
+	stale := now > c.answeredAt+w.config.pace*quorum.CheckAfter/2
 	if !c.check.open && c.local.Waiting() > 0 && (stale || c.tokens() < 16) {
 		c.startCheck(now)
 	}
 }
 
-// finish ends the lease, because its caller gives it back.
+// finish ends the lease, because its caller releases it.
 func (c *client) finish(now time.Duration) {
 	if c.step(quorum.Input{Kind: quorum.InputTick}).Events&quorum.Ended != 0 {
 		return
@@ -143,7 +143,7 @@ func (c *client) finish(now time.Duration) {
 // tokens returns how many tokens of the block are left.
 func (c *client) tokens() int64 { return max(c.lastToken-c.next+1, 0) }
 
-// state returns what quorum.Local needs to know of the hold.
+// state returns what quorum.Local needs to know about the hold.
 func (c *client) state(now time.Duration) *quorum.Hold {
 	w := c.w
 	terms := &w.config.terms
@@ -152,7 +152,7 @@ func (c *client) state(now time.Duration) *quorum.Hold {
 		Proven: c.provenBy.Len() >= quorum.Size(w.p.Nodes) || w.bugs.has(PassUnchecked),
 		Useful: !w.quiet && terms.MaxHold == 0 && c.machine.State() == quorum.StateHeld &&
 			c.machine.End()-now > terms.TTL/10,
-		Others: c.others, ToldAt: c.localTime(c.toldAt),
+		Others: c.others, ToldAt: c.localTime(c.answeredAt),
 		Subscribed: c.queues && c.contended,
 	}
 	if w.bugs.has(PassBeyondBlock) {

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// Mutation is a set of planted bugs: in the nodes, in the network, or in the
-// code of a client around the production decisions. The decisions themselves
-// have no hooks; where a bug would lie inside them, the client overrules them.
+// Mutation is a set of planted bugs: in the nodes, in the network, or in the code of a
+// client around the production decisions. The decisions themselves have no hooks. For a
+// bug inside a decision, the client overrides the decision.
 type Mutation uint64
 
 const (
@@ -15,20 +15,19 @@ const (
 	FromReply Mutation = 1 << iota
 	// AmbiguousVotes counts a node that did not answer in time as a vote.
 	AmbiguousVotes
-	// MovesLater moves the register some time after the lock was made.
+	// MovesLater moves the register some time after the lock was created.
 	MovesLater
-	// MovesNotStrictly counts a register that stands at the proposal already as
-	// moved.
+	// MovesNotStrictly counts a register that was already at the proposal as moved.
 	MovesNotStrictly
-	// NoCap moves a register however far ahead of the node's clock.
+	// NoCap moves a register without the bound set by the node's clock.
 	NoCap
-	// NoRaise grants as soon as the votes are there.
+	// NoRaise grants as soon as a quorum has voted.
 	NoRaise
 	// RaiseAnyOwner raises the register without looking at the owner.
 	RaiseAnyOwner
-	// RaiseDown sets the register to the top, even down.
+	// RaiseDown sets the register to the top, even downwards.
 	RaiseDown
-	// RaiseAtTop confirms a raise of a register that stands at the top already.
+	// RaiseAtTop confirms a raise of a register that is already at the top.
 	RaiseAtTop
 	// ProposalStays grants the proposal although nodes were raised above it.
 	ProposalStays
@@ -42,9 +41,9 @@ const (
 	// BeforeOfTheVote takes the value before from the vote of a node that was
 	// raised later.
 	BeforeOfTheVote
-	// TrimForgets forgets a register without raising the base.
+	// TrimForgets drops a register without raising the base.
 	TrimForgets
-	// ReleaseMovesBack takes the step of the register back at a release.
+	// ReleaseMovesBack moves the register back by one at a release.
 	ReleaseMovesBack
 	// HealMoves sets the register to the token when a lock is healed.
 	HealMoves
@@ -52,32 +51,32 @@ const (
 	HealShowsToken
 	// OwnerIsEnough confirms the token of a lease by its owner alone.
 	OwnerIsEnough
-	// PassUnchecked passes a lease on without asking who showed its token.
+	// PassUnchecked passes a lease on although no quorum of nodes has shown its token.
 	PassUnchecked
-	// NoDoubt passes a lease on by what nodes showed before one of them did not.
+	// NoDoubt keeps the proof of a hold after a node no longer shows the token.
 	NoDoubt
-	// DoubtOvertaken lets an answer that was on its way confirm the token after
-	// a doubt.
+	// DoubtOvertaken lets an answer to a request from before the proof was reset confirm
+	// the token.
 	DoubtOvertaken
 	// PassBeyondBlock passes a lease on with one token more than the block has.
 	PassBeyondBlock
-	// CheckOfOne takes the answer of one node for a check.
+	// CheckOfOne accepts a check that one node has answered.
 	CheckOfOne
 	// CheckUnbounded mints a whole block without looking at the values before.
 	CheckUnbounded
-	// ExtendCreates makes the key when it is missing.
+	// ExtendCreates creates the key when it is missing.
 	ExtendCreates
 	// ExtendForeign extends any owner's key.
 	ExtendForeign
 	// ExtendZero rounds the time to live down to 0, which deletes the key.
 	ExtendZero
-	// HalfQuorum takes n/2 votes for a quorum.
+	// HalfQuorum accepts n/2 votes as a quorum.
 	HalfQuorum
 	// KeepFailed does not release after a failed attempt.
 	KeepFailed
 	// ReleaseForeign deletes any owner's key.
 	ReleaseForeign
-	// UnLose goes on with a lost lease when a late confirmation comes.
+	// UnLose continues a lost lease when a late confirmation arrives.
 	UnLose
 	// HealAnytime re-creates a key however late the request arrives.
 	HealAnytime
@@ -86,20 +85,19 @@ const (
 	// RelativeEnds counts the life of a key from the write instead of from the
 	// script's time.
 	RelativeEnds
-	// NoRetries forgets the releases that a broken connection took with it.
+	// NoRetries does not repeat the releases that were lost with a broken connection.
 	NoRetries
-	// NoFinalCheck grants without looking whether the lease is still valid.
+	// NoFinalCheck grants without a check that the lease is still valid.
 	NoFinalCheck
-	// NoDrift gives nothing up for clock rates, and clocks differ by 2 %.
+	// NoDrift subtracts nothing for clock rates, and clocks differ by 2 %.
 	NoDrift
 	// NoGuard lets a node vote at once after it lost its data.
 	NoGuard
-	// NoFloor does not raise the base at the end of a quarantine.
+	// NoFloor does not use the end of a quarantine as a floor of the registers.
 	NoFloor
-	// FloorAtStart raises the base to the begin of the quarantine instead of its
-	// end.
+	// FloorAtStart uses the start of the quarantine as that floor instead of its end.
 	FloorAtStart
-	// NoMarker takes votes without comparing the restart guard's marker: only a
+	// NoMarker accepts votes without comparing the restart guard's marker: only a
 	// new connection is guarded.
 	NoMarker
 	// NoMarkerPasses compares the marker only if there is one.
@@ -107,52 +105,53 @@ const (
 	// QuarantineJumps measures a quarantine on a clock that includes the
 	// client's own steps.
 	QuarantineJumps
-	// BlindToSteps takes votes of nodes whose clock was just set ahead.
+	// BlindToSteps accepts votes of nodes whose clock was just set ahead.
 	BlindToSteps
 	// CommonStepUnseen measures the nodes' clocks on a clock that includes the
 	// client's own steps.
 	CommonStepUnseen
-	// CloseForgets leaves the attempt that Close has ended to itself.
+	// CloseForgets does not release the attempt that Close has ended.
 	CloseForgets
-	// NotEarly looks for the loss at the stop, and timers are late.
+	// NotEarly looks for the loss only at the stop, and timers are late.
 	NotEarly
-	// DeafToLoss does not look at the clock: only a missed round after the
-	// stop reports the loss.
+	// DeafToLoss does not read the clock: only a missed round after the stop reports the
+	// loss.
 	DeafToLoss
-	// RemnantsAtOnce releases a lost lease while its work comes to its end.
+	// RemnantsAtOnce releases a lost lease while its work may still go on.
 	RemnantsAtOnce
 	// ReservationVotes counts a node that reserves the lock for the waiter as a
 	// vote.
 	ReservationVotes
-	// ReservationOverwrites locks for the ticket of an old reservation, without
-	// looking whether it still stands.
+	// ReservationOverwrites grants the lock to the ticket of an old reservation without a
+	// check that the reservation still exists.
 	ReservationOverwrites
-	// ReservationUnmoved gives a reserved lock without moving the register.
+	// ReservationUnmoved grants a reserved lock without moving the register.
 	ReservationUnmoved
 	// ReservationUnguarded does not compare the marker for a reserved lock.
 	ReservationUnguarded
-	// ExtendReserved takes a reserved lock, as heal does, and however late.
+	// ExtendReserved lets an extend take a reserved lock, as heal does, but at any time.
 	ExtendReserved
-	// ReservesAnyLock reserves the lock for the head of the queue at any
-	// release, also while another lease has it.
+	// ReservesAnyLock reserves the lock for the head of the queue at any release, also
+	// while another lease has the lock.
 	ReservesAnyLock
-	// LapsedTakesLock gives an asker that waited out a reservation any lock.
+	// LapsedTakesLock grants any lock to a client that has waited for the end of a
+	// reservation.
 	LapsedTakesLock
 	// PassOnDeletes deletes any lock when a reservation is passed on.
 	PassOnDeletes
-	// AsksTooLate asks for one more vote when the lease is over, and does not
-	// release it.
+	// AsksTooLate asks for one more vote after the end of the lease, and does not release
+	// that vote.
 	AsksTooLate
 	// OneOwner uses one owner value for all attempts of a wait.
 	OneOwner
 	// ReservedForEver reserves the lock without an end.
 	ReservedForEver
-	// ReservedForAnybody gives a reserved lock to any asker.
+	// ReservedForAnybody grants a reserved lock to any client.
 	ReservedForAnybody
-	// LastFirst serves the last in the queue first.
+	// LastFirst reserves the lock for the last ticket of the queue first.
 	LastFirst
-	// OwnHeadLeftFree leaves the lock free when a release that keeps its ticket
-	// finds that ticket the head of the queue.
+	// OwnHeadLeftFree leaves the lock free if a release keeps its ticket and that ticket
+	// is the head of the queue.
 	OwnHeadLeftFree
 )
 

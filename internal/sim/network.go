@@ -8,7 +8,7 @@ type direction uint8
 const (
 	requests direction = iota
 	replies
-	wakeUps // by another connection
+	wakeUps // over another connection
 	directions
 )
 
@@ -16,12 +16,12 @@ const (
 type link struct {
 	last  time.Duration // when its last message arrives
 	fault time.Duration // when a message on it was last lost, late or repeated
-	cut   time.Duration // nothing passes before
-	far   time.Duration // until then, each message takes by longer
+	cut   time.Duration // no message passes before this instant
+	far   time.Duration // until this instant each message takes longer, by the field by
 	by    time.Duration
 }
 
-// transmit puts a message on its link after a time, or loses it.
+// transmit puts a message on its link after the delay after, or loses it.
 func (w *world) transmit(m *message, after time.Duration) {
 	w.stats[Messages]++
 	c := &w.config
@@ -72,7 +72,7 @@ func (w *world) deliver(l *link, m *message, delay time.Duration) {
 	}
 	if w.config.fifo {
 		if l.last > w.now+w.config.latency {
-			l.fault = w.now // it waits behind a late one
+			l.fault = w.now // the message waits behind a late one
 		}
 		at = max(at, l.last)
 		l.last = at
@@ -80,7 +80,7 @@ func (w *world) deliver(l *link, m *message, delay time.Duration) {
 	w.schedule(at, &event{kind: evArrival, client: -1, node: -1, message: *m})
 }
 
-// cut parts a client and a node, in one direction or both.
+// cut disconnects a client and a node, in one direction or both.
 func (w *world) cut(e *event) {
 	w.stats[Cuts]++
 	w.trace("client %d and node %d are cut off for %v, one way: %v", e.client, e.node, e.duration, e.oneWay)
@@ -92,8 +92,8 @@ func (w *world) cut(e *event) {
 	}
 }
 
-// distance makes the answers of a node to a client later than the node timeout
-// for long.
+// distance delays the messages between a client and a node for a long time, so that
+// answers arrive after the node timeout.
 func (w *world) distance(e *event) {
 	w.stats[Distances]++
 	by := w.config.terms.Timeout/2 + w.upTo(w.config.terms.Timeout)

@@ -7,11 +7,11 @@ import "time"
 type data struct {
 	owner    uint32 // 0: no lock
 	reserved bool   // owner is the ticket that the lock is reserved for
-	shown    int64  // the token that the lock's value shows: the position that its attempt moved the register to, or 0
+	shown    int64  // the token in the lock's value: the position that its attempt moved the register to, or 0
 	expires  int64  // ms of the node's clock
 
 	register int64 // position of the name, µs; 0 before the first move and after a trim
-	base     int64 // one for all names: not below any forgotten register
+	base     int64 // one for all names: never below a register that was trimmed
 
 	queue  [maxQueue]waiting // the first is the head
 	queued int
@@ -19,11 +19,11 @@ type data struct {
 	marker marker
 }
 
-// locked reports whether a lease or an attempt has the lock. A reservation is
-// no lock.
+// locked reports whether a lease or an attempt has the lock. A reservation is not a
+// lock.
 func (d *data) locked() bool { return d.owner != 0 && !d.reserved }
 
-// loss says how much of its data a restart finds.
+// loss is how much of its data a node finds after a restart.
 type loss uint8
 
 const (
@@ -44,12 +44,12 @@ type node struct {
 	clock simClock
 
 	line    uint32
-	run     uint32 // the process
+	run     uint32 // the run_id of the server process
 	down    bool
 	finds   loss          // of the next start
 	stalled time.Duration // until this true time
-	busy    time.Duration // until this true time, with the requests before
-	freeze  time.Duration // how long the next script stands still
+	busy    time.Duration // until this true time, with earlier requests
+	freeze  time.Duration // how long the next script stalls
 	jumped  bool          // the clock was stepped at least once
 	disk    data          // the state that a restart with loss may find
 
@@ -58,7 +58,7 @@ type node struct {
 	reservedClient int8 // of the ticket
 }
 
-// stop takes the node down: every connection breaks.
+// stop takes the node down, and every connection breaks.
 func (n *node) stop(d time.Duration, finds loss) {
 	if n.down {
 		return
@@ -72,8 +72,8 @@ func (n *node) stop(d time.Duration, finds loss) {
 	w.schedule(w.now+d, &event{kind: evUp, client: -1, node: n.id})
 }
 
-// start brings the node back as another process. The clients dial it again,
-// and find out whether it may vote.
+// start brings the node back as another process. The clients dial it again, and check
+// whether it may vote.
 func (n *node) start() {
 	if !n.down {
 		return
@@ -102,7 +102,7 @@ func (n *node) process() {
 	n.run = n.w.runs
 }
 
-// flush drops everything while the connections stand.
+// flush deletes all data. The connections stay open.
 func (n *node) flush() {
 	if n.down {
 		return
@@ -120,12 +120,12 @@ func (n *node) stall(d time.Duration) {
 	n.faulted()
 }
 
-// save keeps the state that a later restart with loss will find: an old lock,
-// an old register. Until then it finds nothing.
+// save stores the state that a later restart with loss will find: an old lock and an
+// old register. Before the first save such a restart finds nothing.
 func (n *node) save() { n.disk = n.data }
 
-// trim forgets registers: the one of this run, or those of other names, which
-// have moved as far as any register may.
+// trim drops registers: the register of this run, or those of other names, which have
+// moved as far as any register may.
 func (n *node) trim(others time.Duration) {
 	if n.down {
 		return
@@ -144,14 +144,14 @@ func (n *node) trim(others time.Duration) {
 	w.trace("node %d forgets registers up to %d: register %d, base %d", n.id, forgotten, n.register, n.base)
 }
 
-// faulted notes for all links of the node that something was wrong.
+// faulted records a fault on all links of the node.
 func (n *node) faulted() {
 	for i := range n.w.links {
 		n.w.links[i][n.id][requests].fault = n.w.now
 	}
 }
 
-// receive runs the script of a request, when the node gets to it.
+// receive runs the script of a request, at once or when the node is free for it.
 func (n *node) receive(e *event) {
 	w := n.w
 	m := &e.message
@@ -161,13 +161,13 @@ func (n *node) receive(e *event) {
 		w.schedule(n.stalled, e)
 		return
 	}
-	if w.config.service > 0 && !w.quiet && !e.served {
+	if w.config.service > 0 && !w.quiet && !e.admitted {
 		at := max(w.now, n.busy)
 		n.busy = at + w.config.service
 		if at > w.now {
 			w.stats[Queued]++
 			*fault = w.now
-			e.served = true
+			e.admitted = true
 			w.schedule(at, e)
 			return
 		}
@@ -205,15 +205,15 @@ func (n *node) receive(e *event) {
 	n.answer(m, a, frozen)
 }
 
-// answer sends m back with a, after the script stood still for frozen.
+// answer sends m back with a, after the script has stalled for frozen.
 func (n *node) answer(m *message, a answer, frozen time.Duration) {
 	back := *m
 	back.reply, back.answer, back.clock = true, a, micros(n.clock.read(n.w.now))
 	n.w.transmit(&back, frozen)
 }
 
-// expire drops the lock when its time is over. A key is gone in the very
-// millisecond of its end, the earliest that Redis may drop it.
+// expire drops the lock when its time is over. The key disappears in the millisecond of
+// its end, the earliest instant at which Redis may drop it.
 func (n *node) expire(wall time.Duration) {
 	if n.owner != 0 && wall.Milliseconds() >= n.expires {
 		n.unlock()

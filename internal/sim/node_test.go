@@ -7,16 +7,16 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// A raise must not be confirmed by a register that stands at the top already.
-// The shortest story in which it gives one token twice:
+// A register that is already at the top must not confirm a raise. The shortest sequence
+// in which that grants one token twice:
 //
 //  1. X proposes 6. Node 0 moves to 6; the clock of node 1 lets it move to 5
 //     only. X has to raise node 1 to 6.
 //  2. Node 1 loses the key of X (its clock jumps ahead and back). Y proposes 6,
 //     and moves nodes 1 and 2 to it: its token is 6. It works, and releases.
-//  3. A second copy of X's acquire reaches node 1, and locks it: ahead, at 6.
+//  3. A second copy of X's acquire reaches node 1 and locks it. The node is ahead, at 6.
 //  4. The raise of X reaches node 1. The lock is X's, and the register is not
-//     below 6. If that is good enough, X is granted token 6 too.
+//     below 6. If the node confirms the raise, X also gets token 6.
 func TestRaiseIsRefusedAtTheTop(t *testing.T) {
 	for _, bug := range []Mutation{0, RaiseAtTop} {
 		w := newWorld()

@@ -9,8 +9,8 @@ type orphan struct {
 	line          uint32
 }
 
-// orphans are the releases of a client whose fate is unknown, the latest of
-// each node. They are sent again over a new connection.
+// orphans are the latest releases of a client to each node whose fate is unknown. The
+// client sends them again over a new connection.
 type orphans struct {
 	of   [maxNodes][4]orphan
 	next [maxNodes]uint8
@@ -31,8 +31,8 @@ func (o *orphans) answered(i int, m *message) {
 	}
 }
 
-// retryReleases sends the releases again that a broken connection took with it.
-// A retry must not bring a ticket back into a queue: its wait has gone on.
+// retryReleases repeats the releases that were lost with a broken connection. A retry
+// must not bring a ticket back into a queue, because its wait has continued since.
 func (c *client) retryReleases(i int) {
 	line := c.w.nodes[i].line
 	for k := range c.orphans.of[i] {

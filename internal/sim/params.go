@@ -11,18 +11,17 @@ import (
 type World uint8
 
 const (
-	// Inside is the world of the fault model: clock rates that differ by less
-	// than 1 % and no steps of the nodes' clocks; nodes that lose their data
-	// only under the restart guard.
+	// Inside is the world of the fault model. Clock rates differ by less than 1 %. The
+	// nodes' clocks do not step. Nodes lose data only under the restart guard.
 	Inside World = iota + 1
 	// Anything is the world of clocks that step or run at any rate. Nodes lose
-	// data only where the quarantine is longer than their clocks differ.
+	// data only if the quarantine is longer than the difference of their clocks.
 	Anything
-	// Stepped is Inside without loss of data, and the clocks of any number of
-	// nodes are set ahead by 2 TTL or more, those of others back. Clients do not
-	// come and go: each knows every clock from before. A clock that goes back
-	// and ahead between two looks of a client is not among them: it may look as
-	// if it had gone back alone, and then no client doubts its votes.
+	// Stepped is Inside without loss of data. The clocks of any number of nodes are set
+	// ahead by 2 TTL or more, and those of other nodes back. Clients do not come and go:
+	// each knows every clock before it steps. No clock goes back and ahead between two
+	// readings of a client. Such a clock may look as if it had only gone back, and then
+	// the client accepts its votes.
 	Stepped
 )
 
@@ -41,18 +40,18 @@ func ParseWorld(name string) (w World, ok bool) {
 	return 0, false
 }
 
-// Params make a run: equal Params, equal run.
+// Params define a run: equal Params give equal runs.
 type Params struct {
 	Seed  int64
 	Nodes int // 1 … maxNodes
 	World World
 	// Span is how many TTLs the faults go on.
 	Span int
-	// Mutation is a planted bug. Its runs are drawn where it can show.
+	// Mutation is a planted bug. Its runs get settings in which the bug can show.
 	Mutation Mutation
-	// Innocent draws the runs of Mutation and leaves the bug out.
+	// Innocent keeps the settings of Mutation but leaves the bug out.
 	Innocent bool
-	// Trace, if set, gets every event.
+	// Trace, if set, is called for every event.
 	Trace func(format string, args ...any)
 }
 
@@ -68,50 +67,50 @@ func (p Params) String() string {
 	return s
 }
 
-// maxNodes and maxClients bound the arrays of a world; usualClients are as
-// many as most runs have at the most.
+// maxNodes and maxClients bound the arrays of a world. Most runs have at most
+// usualClients clients.
 const (
 	maxNodes     = 5
 	maxClients   = 8
 	usualClients = 4
 )
 
-// config is the setting of a run, drawn from its seed first.
+// config has the settings of a run. They are drawn from its seed first.
 type config struct {
 	clients    int
 	terms      quorum.Terms
 	maxTTL     time.Duration // of the restart guard
-	late       time.Duration // timers are late by less
-	lag        time.Duration // what clients know of that, beyond terms.Early
-	ahead      time.Duration // a register moves no further ahead of the node's clock
-	renew      time.Duration // from one renewal to the next, about
+	late       time.Duration // timers are late by less than this
+	lag        time.Duration // the part of that delay that clients expect, beyond terms.Early
+	ahead      time.Duration // how far a register may move ahead of the node's clock
+	renew      time.Duration // approximate time between two renewals
 	backoffCap time.Duration // longest wait between two attempts
 	hold       time.Duration // longest hold
 	grace      time.Duration // how long a lock is reserved
-	faults     time.Duration // when they stop
+	faults     time.Duration // when the faults stop
 
 	rate   int64         // clock rates lie within ± this, in millionths
 	offset time.Duration // the nodes' wall clocks start within ± this
-	apart  bool          // at the one end or the other
+	apart  bool          // exactly at one end of that range
 	step   time.Duration // and may step within ± this; 0 for none
 
-	misjudged time.Duration // proposals are off the cluster's time within ± this
-	grain     time.Duration // and multiples of this, so that they collide; 0 for any
+	misjudged time.Duration // proposals differ from the cluster's time by up to ± this
+	grain     time.Duration // proposals are multiples of this, so that they collide; 0 for any
 	block     int64         // tokens that a client asks for
 	callers   int           // of each client
-	pace      time.Duration // how many times longer than in production the limits of quorum.Local are
+	pace      time.Duration // factor on the limits of quorum.Local, compared with production
 
-	queues       int  // clients of 100 that queue, the others ask again and again
+	queues       int  // clients of 100 that queue; the others poll
 	giveUp       int  // failed attempts of 1000 that end the wait
-	unsubscribed int  // of 1000: a channel has no subscriber, or seems to have one and has none
-	orderly      bool // nothing goes wrong, and all queue
+	unsubscribed int  // of 1000: a channel has no subscriber, or only seems to have one
+	orderly      bool // no faults, and all clients queue
 
 	fifo    bool // links keep the order of their messages
 	loss    int  // messages of 1000
 	slow    int  // messages of 1000 that are late by up to 3 TTL
 	repeat  int  // messages of 1000 that come twice
 	latency time.Duration
-	service time.Duration // of a node for a request; 0: it is never busy
+	service time.Duration // of a node for one request; 0: the node is never busy
 
 	everyPause    time.Duration // mean time between two faults of a kind; 0 for none
 	everyCrash    time.Duration
@@ -119,7 +118,7 @@ type config struct {
 	everyJump     time.Duration // of a client's wall clock
 	everyDown     time.Duration
 	everyFlush    time.Duration
-	everyCheck    time.Duration // clients greet nodes again, over connections that stand
+	everyCheck    time.Duration // clients greet nodes again, over open connections
 	everyStall    time.Duration
 	everyFreeze   time.Duration
 	everyTrim     time.Duration
@@ -130,7 +129,7 @@ type config struct {
 	everyBlip     time.Duration
 
 	guard     bool // the restart guard is on
-	known     bool // and has seen the nodes before
+	known     bool // the restart guard has seen the nodes before
 	amnesia   bool // nodes may lose data: at a restart, and by a flush
 	stepAware bool // clients look for steps of the nodes' clocks
 }
@@ -141,6 +140,6 @@ const (
 	maxGrace = 200 * time.Millisecond
 )
 
-// modelRate is the most that a clock inside the fault model is fast or slow, in
-// millionths: two of them differ by less than 1 %.
+// modelRate is the largest error of a clock's rate inside the fault model, in
+// millionths. Two such clocks differ by less than 1 %.
 const modelRate = 4900

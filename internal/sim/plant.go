@@ -11,8 +11,8 @@ import (
 // Span is the usual length of the faults in a run, in TTLs.
 const Span = 25
 
-// Seeds is the number of seeds within which a planted bug has to be found: the
-// rarest need more than a thousand.
+// Seeds is the number of seeds within which a planted bug must be found. The rarest bugs
+// need more than a thousand.
 const Seeds = 5000
 
 // lostOnTheWay are the bugs that show when an attempt loses keys before it is
@@ -22,13 +22,13 @@ const lostOnTheWay = RaiseAnyOwner | RaiseDown | RaiseAtTop | RepeatMoves | Befo
 // amnesic are the bugs that show when nodes lose their data.
 const amnesic = NoGuard | NoFloor | FloorAtStart | NoCap | NoMarker | NoMarkerPasses | ReservationUnguarded | QuarantineJumps
 
-// unfair are the bugs that break no promise but the order of the queue.
+// unfair are the bugs that break only the order of the queue.
 const unfair = ReservedForAnybody | LastFirst | OwnHeadLeftFree
 
 // passing are the bugs of local passes.
 const passing = HealMoves | HealShowsToken | OwnerIsEnough | PassUnchecked | NoDoubt | DoubtOvertaken | CheckUnbounded
 
-// configure changes the setting of a run so that the bug has its chance.
+// configure changes the settings of a run so that the bug can show.
 func (m Mutation) configure(w *world, c *config) {
 	ttl := c.terms.TTL
 	c.orderly = c.orderly && m == 0 || m.has(unfair)
@@ -41,14 +41,14 @@ func (m Mutation) configure(w *world, c *config) {
 		c.stepAware = false // that much drift looks like a step
 		c.guard, c.amnesia, c.everyFlush = false, false, 0
 		c.clients = usualClients
-		c.backoffCap, c.latency = ttl/50, ttl/1000 // a client is always about to ask
+		c.backoffCap, c.latency = ttl/50, ttl/1000 // some client always asks soon
 		c.hold = 4 * ttl
 		c.everyPause = ttl
 		c.everyCut = ttl
 	case m.has(NoMarker | NoMarkerPasses):
 		c.everyFlush = 2 * ttl
 	case m.has(ReservationUnguarded):
-		// Releases reach a node that has lost its data before acquires do.
+		// After a node has lost its data, releases reach it before acquires do.
 		c.everyFlush, c.everyCheck, c.loss = 2*ttl, 0, 150
 		c.everyDown, c.everyCrash, c.everyQuit = 0, 0, 0
 		c.clients, c.queues, c.hold, c.backoffCap = usualClients, 100, 4*ttl, ttl/20
@@ -77,8 +77,8 @@ func (m Mutation) configure(w *world, c *config) {
 	}
 }
 
-// restartInTurn makes a run of registers that run ahead of the clocks of nodes
-// that restart one after the other. The end of a quarantine is above them.
+// restartInTurn makes a run in which nodes restart one after the other and registers are
+// ahead of the nodes' clocks. The end of a quarantine is above these registers.
 func (m Mutation) restartInTurn(c *config) {
 	ttl := c.terms.TTL
 	c.known = true
@@ -95,9 +95,9 @@ func (m Mutation) restartInTurn(c *config) {
 	c.faults = 2 * ttl
 }
 
-// raiseOften makes a run in which nodes are often ahead of a proposal, so that
-// most attempts raise; and copies of some requests come later than whole
-// attempts of other clients.
+// raiseOften makes a run in which nodes are often ahead of a proposal, so that most
+// attempts raise. Copies of some requests arrive later than whole attempts of other
+// clients.
 func (c *config) raiseOften() {
 	ttl := c.terms.TTL
 	c.misjudged, c.grain, c.callers, c.block = 3*ttl, 0, 1, 1_000_000_000
@@ -105,25 +105,25 @@ func (c *config) raiseOften() {
 	c.everyBlip, c.step, c.everyStep = ttl/16, 0, 0
 }
 
-// passOften makes a run of leases that lose a key now and then, on nodes whose
-// clocks jump, and are passed on many times.
+// passOften makes a run of leases that are passed on many times and sometimes lose a
+// key, on nodes whose clocks jump.
 func (m Mutation) passOften(w *world, c *config) {
 	ttl := c.terms.TTL
 	c.hold, c.callers, c.block = ttl/10, maxCallers, 1_000_000_000
-	c.pace = 20 * ttl / quorum.CheckAfter // or every pass would be checked just before
+	c.pace = 20 * ttl / quorum.CheckAfter // otherwise a check would precede every pass
 	c.terms.MaxHold, c.clients = 0, usualClients
 	c.everyPause, c.everyCrash, c.everyQuit, c.everyJump = 0, 0, 0, 0
 	c.step, c.everyStep, c.everyBlip = 0, 0, ttl/2
 	c.loss, c.slow = min(c.loss, 50), min(c.slow, 20)
 	if m.has(HealShowsToken | HealMoves | OwnerIsEnough) {
-		// Another attempt has to win by votes that do not last, one by one.
+		// Another attempt has to win with votes that are lost one by one.
 		c.terms.Timeout, c.latency = ttl/3, ttl/100*time.Duration(1+w.rng.IntN(5))
 		c.everyBlip, c.queues, c.backoffCap = ttl/4, 0, ttl/10
 		c.everyDown, c.everyStall, c.everyCut, c.everyDistance, c.everyFreeze = 0, 0, 0, 0, 0
 		c.guard, c.amnesia, c.everyFlush, c.service = false, false, 0, 0
 	}
 	if m.has(HealShowsToken | OwnerIsEnough) {
-		// And the lease has to outlive it.
+		// The lease has to outlive that attempt.
 		c.terms.Timeout, c.everyBlip, c.hold, c.renew = ttl*6/10, ttl/2, 2*ttl, ttl/10
 		c.slow, c.loss, c.repeat, c.fifo = 300, 0, 600, false
 	}
@@ -137,14 +137,15 @@ func (m Mutation) passOften(w *world, c *config) {
 	}
 }
 
-// Plant says where a planted bug is looked for, and which oracles may notice it.
+// Plant is a planted bug, the world in which it is looked for, and the oracles that may
+// notice it.
 type Plant struct {
 	Bug     Mutation
 	World   World
 	Oracles []string
 }
 
-// Plants returns every planted bug. Each has to be caught.
+// Plants returns every planted bug. Each must be caught.
 func Plants() []Plant {
 	var (
 		overlap         = []string{"overlap"}
@@ -226,9 +227,9 @@ func Plants() []Plant {
 	}
 }
 
-// Catch plays seeds, with three and with five nodes, until an oracle notices
-// the bug. The error says that none did, that it was the wrong one, or that
-// the run breaks without the bug as well.
+// Catch plays seeds, with three and with five nodes, until an oracle notices the bug. The
+// error says that no oracle did, that the wrong one did, or that the run also fails
+// without the bug.
 func (r *Runner) Catch(plant Plant) (Result, error) {
 	for seed := range int64(Seeds) {
 		for _, nodes := range []int{3, 5} {

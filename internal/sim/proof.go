@@ -6,17 +6,17 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// proof is what the nodes have shown of a hold, by which it is passed on. In
-// production it is part of the Manager's hold.
+// proof is what the nodes have shown about a hold. The hold is passed on because of it.
+// In production it is part of the Manager's hold.
 type proof struct {
-	provenBy   quorum.Set              // nodes that have shown owner and token since the last doubt
-	provenFrom time.Duration           // requests that were sent before prove nothing, by the validity clock
-	shown      [maxNodes]time.Duration // when the request was sent that a node of provenBy has answered, in true time
-	doubtedAt  time.Duration           // when the last doubt came up, in true time
+	provenBy   quorum.Set              // nodes that have shown owner and token since the last reset
+	provenFrom time.Duration           // requests sent before this instant of the validity clock prove nothing
+	shown      [maxNodes]time.Duration // true time at which the answered request of each node of provenBy was sent
+	doubtedAt  time.Duration           // true time of the last reset
 }
 
-// prove takes a node's word on the lock, in answer to an extend or a heal. A
-// lock that is healed shows no token.
+// prove handles what a node shows about the lock, in answer to an extend or a heal. A
+// healed lock shows no token.
 func (c *client) prove(i int, m *message) {
 	fresh := m.sent >= c.provenFrom || c.w.bugs.has(DoubtOvertaken)
 	switch {
@@ -33,15 +33,14 @@ func (c *client) prove(i int, m *message) {
 	}
 }
 
-// shows notes that node i has shown the token, in answer to a request that was
-// sent at a true time.
+// shows records that node i has shown the token, in answer to a request that was sent at
+// the true time issued.
 func (c *client) shows(i int, issued time.Duration) {
 	c.provenBy = c.provenBy.With(i)
 	c.shown[i] = max(c.shown[i], issued)
 }
 
-// doubt forgets what the nodes have shown: another attempt may have been granted
-// the lock in between.
+// doubt resets the proof, because another attempt may have got the lock meanwhile.
 func (c *client) doubt() {
 	c.w.stats[Doubts]++
 	c.doubtedAt = c.w.now
@@ -50,8 +49,8 @@ func (c *client) doubt() {
 	}
 }
 
-// shownSince returns the true time at which the oldest request of the newest
-// proof of a quorum was sent; 0 without a quorum.
+// shownSince returns the true time at which the oldest request of the newest proof of a
+// quorum was sent. It returns 0 without a quorum.
 func (c *client) shownSince() time.Duration {
 	var since time.Duration
 	for i := range c.w.p.Nodes {
@@ -68,8 +67,8 @@ func (c *client) shownSince() time.Duration {
 	return since
 }
 
-// check is a raise of a hold: it mints a block of tokens, proves the hold, and
-// tells whether anybody waits elsewhere.
+// check is a raise of a hold. It mints a block of tokens, proves the hold, and reports
+// whether another client waits.
 type check struct {
 	open     bool
 	token    int64
@@ -82,8 +81,8 @@ type check struct {
 	others   int
 }
 
-// startCheck begins a check of the hold. Its token may be as far behind the
-// cluster's time as that of an attempt, but not ahead: a node does not bound a
+// startCheck begins a check of the hold. Its token may be as far behind the cluster's
+// time as the token of an attempt. It must not be ahead, because a node does not bound a
 // raise by its own clock.
 func (c *client) startCheck(now time.Duration) {
 	w := c.w
@@ -99,13 +98,13 @@ func (c *client) startCheck(now time.Duration) {
 	}
 }
 
-// checked takes the answer to a raise of the hold. One to a raise of the attempt
-// is of no use any more.
+// checked handles the answer to a raise of the hold. An answer to a raise of the attempt
+// is ignored.
 func (c *client) checked(i int, m *message, now time.Duration) {
 	k, ok := &c.check, m.answer == done
 	switch {
 	case m.t == c.ballot.Token():
-	case k.open && m.sent == k.sent: // the one before may have proposed the same token
+	case k.open && m.sent == k.sent: // the check before may have proposed the same token
 		k.answered = k.answered.With(i)
 		if ok {
 			k.raised, k.before = k.raised.With(i), max(k.before, m.before)
@@ -117,11 +116,11 @@ func (c *client) checked(i int, m *message, now time.Duration) {
 	case ok && m.t == c.lastToken && m.sent >= c.provenFrom:
 		c.shows(i, m.issued)
 	case ok:
-		c.provenBy = c.provenBy.Without(i) // it shows another token than the others
+		c.provenBy = c.provenBy.Without(i) // this node shows another token than the others
 	}
 }
 
-// endCheck uses what a check has brought.
+// endCheck applies the result of a check.
 func (c *client) endCheck(now time.Duration) {
 	w, k := c.w, c.check
 	c.check = check{}
@@ -132,17 +131,17 @@ func (c *client) endCheck(now time.Duration) {
 	if k.raised.Len() >= need {
 		c.mint(&k, now)
 	} else {
-		c.provenBy &^= k.raised // they show another token than the others
+		c.provenBy &^= k.raised // these nodes show another token than the others
 	}
 	if c.vacant { // the queue waits for the answer
 		c.do(now, c.local.Checked(c.localTime(now), c.state(now)))
 	}
 }
 
-// mint replaces what is left of the block of tokens by a new block.
+// mint replaces the rest of the block of tokens with a new block.
 func (c *client) mint(k *check, now time.Duration) {
 	w := c.w
-	c.others, c.toldAt = k.others, now
+	c.others, c.answeredAt = k.others, now
 	if k.sent >= c.provenFrom || w.bugs.has(DoubtOvertaken) {
 		c.provenBy, c.provenFrom = k.raised, k.sent
 		for i := range c.shown {

@@ -10,12 +10,11 @@ type waiting struct {
 	client     int8
 }
 
-// maxQueue bounds the queue of a node: all clients, and as many tickets of
-// clients that are gone and were not found to be yet. A ticket that finds the
-// queue full is not in it.
+// maxQueue bounds the queue of a node. It leaves room for all clients and for as many
+// tickets of dead clients that were not yet detected. A full queue accepts no ticket.
 const maxQueue = 2 * maxClients
 
-// rank returns the number of tickets before a ticket, -1 if it is not in the
+// rank returns the number of tickets before a ticket, or -1 if the ticket is not in the
 // queue.
 func (n *node) rank(ticket uint32) int64 {
 	for i := range n.queued {
@@ -26,8 +25,8 @@ func (n *node) rank(ticket uint32) int64 {
 	return -1
 }
 
-// enqueue puts the asker's ticket into the queue, once, and reports whether it
-// waits.
+// enqueue puts the ticket of m into the queue, once, and reports whether the ticket may
+// wait.
 func (n *node) enqueue(m *message) bool {
 	if m.ticket == 0 || m.op == opAcquire && !m.subscribed {
 		return false
@@ -51,9 +50,9 @@ func (n *node) dequeue(ticket uint32) {
 	}
 }
 
-// reserve reserves the lock, which is free, for the head of the queue, and
-// wakes its client. The asker with the ticket me needs no wake-up. Returns the
-// ticket of the head, 0 when the queue is empty.
+// reserve reserves the free lock for the head of the queue, and wakes its client. The
+// sender of the current request has the ticket me and needs no wake-up. reserve returns
+// the ticket of the head, or 0 if the queue is empty.
 func (n *node) reserve(me uint32, wall time.Duration) uint32 {
 	w := n.w
 	for n.queued > 0 {
@@ -85,9 +84,8 @@ func (n *node) reserve(me uint32, wall time.Duration) uint32 {
 	return 0
 }
 
-// clearQueue deletes the queue, because a reservation has lapsed: tickets of
-// clients that do not run would cost a grace each. The clients that do run ask
-// again.
+// clearQueue deletes the queue, because a reservation has lapsed. Otherwise each ticket
+// of a dead client would cost a grace. The live clients ask again.
 func (n *node) clearQueue(me uint32) {
 	n.w.stats[QueuesCleared]++
 	for i := range n.queued {
@@ -98,16 +96,16 @@ func (n *node) clearQueue(me uint32) {
 	n.queued = 0
 }
 
-// wake publishes to the client of a ticket.
+// wake publishes a wake-up to the client of a ticket.
 func (n *node) wake(v *waiting, what answer) {
 	n.w.transmit(&message{
 		op: opWake, answer: what, reply: true, client: v.client, node: n.id, life: v.life, line: n.line, ticket: v.ticket,
 	}, 0)
 }
 
-// subscribed reports whether the channel of a ticket seems to have a
-// subscriber. That need not be the waiting client: a connection may be broken,
-// or be taken for one that stands.
+// subscribed reports whether the channel of a ticket seems to have a subscriber. The
+// answer may be wrong for the waiting client: the node may take a broken connection for
+// an open one.
 func (n *node) subscribed(v *waiting) bool {
 	there := n.w.clients[v.client].life == v.life
 	if !n.w.quiet && n.w.rng.IntN(1000) < n.w.config.unsubscribed {

@@ -2,7 +2,7 @@
 
 package sim
 
-// slowdown divides the number of seeds: the race detector makes a run ten times as long,
-// and there is one goroutine in it. make test plays all of them without the detector, and
-// the planted bugs only there.
+// slowdown divides the number of seeds, because the race detector makes a run ten times as
+// long and a run has only one goroutine. make test plays all seeds without the detector.
+// The planted bugs are looked for only without it.
 const slowdown = 20

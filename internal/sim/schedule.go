@@ -2,11 +2,11 @@ package sim
 
 import "time"
 
-// epoch is the time that the wall clocks show when a run begins.
+// epoch is the time of the wall clocks at the start of a run.
 const epoch = 1_800_000_000 * time.Second
 
-// simClock shows offset + t + rate·t at the true time t. Only a step of the
-// offset makes it jump.
+// simClock shows offset + t + rate·t at the true time t. It jumps only when the offset
+// is changed.
 type simClock struct {
 	offset time.Duration
 	rate   int64 // in millionths
@@ -17,14 +17,14 @@ func (c *simClock) read(t time.Duration) time.Duration {
 	return c.offset + t + t/1e6*time.Duration(c.rate) + t%1e6*time.Duration(c.rate)/1e6
 }
 
-// when returns the first true time at which the clock shows at least at, give
-// or take a nanosecond.
+// when returns the first true time at which the clock shows at least at, to within a
+// nanosecond.
 func (c *simClock) when(at time.Duration) time.Duration {
 	d := at - c.offset
 	if d <= 0 {
 		return 0
 	}
-	t := d / time.Duration(1e6+c.rate) * 1e6 // close below; then step by step
+	t := d / time.Duration(1e6+c.rate) * 1e6 // slightly too early; the loop corrects it
 	for {
 		missing := at - c.read(t)
 		if missing <= 0 {
@@ -34,7 +34,7 @@ func (c *simClock) when(at time.Duration) time.Duration {
 	}
 }
 
-// micros is the number of µs in d, as the scripts count them.
+// micros returns the number of µs in d, the unit of the scripts.
 func micros(d time.Duration) int64 { return int64(d / time.Microsecond) }
 
 // kind of an event.
@@ -49,25 +49,25 @@ const (
 	evBegin                      // a client starts
 	evCall                       // a caller of a client calls
 	evLeave                      // a caller of a client gives up, if it still waits behind others
-	evLook                       // a client looks after a lock that it has handed on
+	evLook                       // a client checks a lock that it has left to another client
 	evRemnants                   // the remnants of a lost lease are released
 	evDown                       // a node stops for a time
-	evUp                         // and starts again
-	evFlush                      // a node loses all data, and no connection
+	evUp                         // a node starts again
+	evFlush                      // a node loses all data, but no connection
 	evRedial                     // a client greets a node
-	evStall                      // a node stands still for a time between two scripts, and then goes on
-	evFreeze                     // a node stands still for a time inside its next script
-	evTrim                       // a node forgets registers
-	evMoveLate                   // a register moves after its lock, a planted bug
-	evCut                        // a client and a node do not reach each other for a time
-	evDistance                   // all that a client and a node send each other takes longer for a time
+	evStall                      // a node stalls for a time between two scripts
+	evFreeze                     // a node stalls for a time inside its next script
+	evTrim                       // a node drops registers
+	evMoveLate                   // a register moves after its lock, by a planted bug
+	evCut                        // a client and a node cannot reach each other for a time
+	evDistance                   // messages between a client and a node take longer for a time
 	evStep                       // a wall clock jumps
-	evCommonStep                 // the wall clocks of a client and of some nodes jump alike
-	evBlip                       // a node's clock jumps ahead, and back before anybody sees it
+	evCommonStep                 // the wall clocks of a client and of some nodes jump by the same amount
+	evBlip                       // a node's clock jumps ahead, and back before a client reads it
 	evSave                       // a node writes its data to disk
 	evCheck                      // a failed attempt must have left nothing
 	evCalm                       // the faults stop
-	evVerdict                    // by now a client must have been granted the lock
+	evVerdict                    // by now a client must have got the lock
 )
 
 // event is something that happens at an instant. Which fields matter depends
@@ -76,7 +76,7 @@ type event struct {
 	kind     kind
 	finds    loss // evDown: what the restart finds
 	oneWay   bool // evCut: only the requests, or only the answers
-	served   bool // evArrival: the node is free for it now
+	admitted bool // evArrival: the node is free for this message now
 	client   int8 // or -1
 	node     int8 // or -1
 	caller   int8 // evCall, evLeave
@@ -95,10 +95,10 @@ func (a *place) before(b *place) bool {
 	return a.at < b.at || a.at == b.at && a.order < b.order
 }
 
-// agenda holds the events to come. Its memory is kept from run to run.
+// agenda holds the future events. Its memory is kept from run to run.
 type agenda struct {
 	heap    []place
-	planned []place // filed before the run begins, the next one last: the heap would be deep with them
+	planned []place // scheduled before the run begins, the next one last; they would make the heap deep
 	events  []event
 	free    []uint32
 	order   uint32
@@ -110,7 +110,7 @@ func (a *agenda) reset() {
 
 func (a *agenda) empty() bool { return len(a.heap)+len(a.planned) == 0 }
 
-// add files an event.
+// add adds an event.
 func (a *agenda) add(at time.Duration, e *event) {
 	var index uint32
 	if n := len(a.free); n > 0 {
@@ -136,7 +136,7 @@ func (a *agenda) add(at time.Duration, e *event) {
 	a.heap[i] = p
 }
 
-// next takes the earliest event, and returns it with its instant.
+// next removes the earliest event, and returns it with its instant.
 func (a *agenda) next() (time.Duration, event) {
 	if n := len(a.planned) - 1; n >= 0 && (len(a.heap) == 0 || a.planned[n].before(&a.heap[0])) {
 		first := a.planned[n]

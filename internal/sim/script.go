@@ -2,9 +2,8 @@ package sim
 
 import "time"
 
-// execute runs one operation of the script apply. Its time is wall, the
-// instant at which the script began; it may stand still for frozen before it
-// writes.
+// execute runs one operation of the script apply. Its time is wall, the instant at which
+// the script began. The script may stall for frozen before it writes.
 func (n *node) execute(m *message, wall, frozen time.Duration) answer {
 	end := (wall + n.w.config.terms.TTL).Milliseconds() // an absolute instant
 	if n.w.bugs.has(RelativeEnds) {
@@ -30,9 +29,8 @@ func (n *node) execute(m *message, wall, frozen time.Duration) answer {
 	}
 }
 
-// greet runs the restart guard: a marker that is missing or names another
-// process starts a quarantine, and so does a client that has seen the clock
-// jump ahead.
+// greet runs the restart guard. A quarantine starts if the marker is missing or names
+// another process, or if the client has seen the node's clock jump ahead.
 func (n *node) greet(m *message, wall time.Duration) answer {
 	w := n.w
 	if w.config.guard && (n.marker.run != n.run || m.distrust) {
@@ -43,12 +41,12 @@ func (n *node) greet(m *message, wall time.Duration) answer {
 	return done
 }
 
-// lock makes the lock. It shows no token yet.
+// lock creates the lock. It shows no token yet.
 func (n *node) lock(m *message, end int64) {
 	n.owner, n.reserved, n.shown, n.expires = m.owner, false, 0, end
 }
 
-// value returns the position that an attempt has to pass.
+// value returns the position that an attempt has to exceed.
 func (n *node) value() int64 {
 	value := max(n.register, n.base)
 	if n.w.config.guard {
@@ -64,8 +62,8 @@ func (n *node) value() int64 {
 	return value
 }
 
-// move moves the register up to the proposal, but not far ahead of the node's
-// clock, and only upwards. Otherwise the node is ahead.
+// move moves the register up to the proposal, but not far ahead of the node's clock. If
+// that is not an upward move, the node is ahead.
 func (n *node) move(m *message, wall time.Duration) {
 	w := n.w
 	value := n.value()
@@ -132,8 +130,8 @@ func (n *node) acquire(m *message, wall time.Duration, end int64) answer {
 	return granted
 }
 
-// repeat answers a second copy of a request that was granted: it gets the
-// first answer again, with the smallest block that this can have meant.
+// repeat answers a second copy of a granted request. It repeats the first answer, with
+// the smallest block that this answer can have meant.
 func (n *node) repeat(m *message, end int64) {
 	n.expires = end
 	m.moved, m.before = n.shown, n.shown-1
@@ -145,8 +143,8 @@ func (n *node) repeat(m *message, end int64) {
 	}
 }
 
-// taken puts the ticket of an asker in time into the queue, and answers how
-// long the lock in the way lives.
+// taken refuses a request: it answers how long the blocking lock lives. If the request
+// came in time, its ticket enters the queue.
 func (n *node) taken(m *message, wall time.Duration, inTime bool) answer {
 	m.position = -1
 	if inTime && n.enqueue(m) {
@@ -179,8 +177,8 @@ func (n *node) extend(m *message, end int64) answer {
 	return confirmed
 }
 
-// heal creates the lock of a lease that lives elsewhere. It shows no token:
-// another attempt may have moved the register meanwhile.
+// heal creates the lock of a lease that a majority of other nodes has confirmed. The lock
+// shows no token, because another attempt may have moved the register meanwhile.
 func (n *node) heal(m *message, wall time.Duration, end int64) answer {
 	bugs := n.w.bugs
 	switch {
@@ -217,8 +215,8 @@ func (n *node) raise(m *message) answer {
 	case bugs.has(RaiseDown):
 		value = m.t - 1
 	default:
-		// The register has passed the top: this owner lost the lock here in
-		// between, and a second copy of its acquire got it again.
+		// The register is not below the top: this owner lost the lock here meanwhile,
+		// and a second copy of its acquire got it again.
 		return notDone
 	}
 	m.before = value
@@ -226,8 +224,8 @@ func (n *node) raise(m *message) answer {
 	return done
 }
 
-// release is a compare-and-delete. If a queue stands, the lock is reserved for
-// its head. The registers stay.
+// release is a compare-and-delete. If there is a queue, the lock is reserved for its
+// head. The registers do not change.
 func (n *node) release(m *message, wall time.Duration) answer {
 	bugs := n.w.bugs
 	free := n.owner == 0
@@ -240,22 +238,22 @@ func (n *node) release(m *message, wall time.Duration) answer {
 	}
 	stays := m.update != leaves
 	if stays && n.reserved && n.owner == m.ticket {
-		return notDone // reserved for it meanwhile: back in the queue, it would get its turn twice
+		return notDone // reserved for this ticket meanwhile: in the queue it would get two turns
 	}
 	if stays && m.update != yields {
 		n.enqueue(m)
 	} else {
 		n.dequeue(m.ticket)
 	}
-	switch served := ours || free || bugs.has(ReservesAnyLock); {
-	case served && m.leaveFree:
+	switch available := ours || free || bugs.has(ReservesAnyLock); {
+	case available && m.leaveFree:
 		if n.queued > 0 {
 			n.wake(&n.queue[0], forTicket)
 			m.reservation = n.queue[0].client != m.client
 		}
-	case served:
-		// For the releaser's own ticket as well, if that is the head: a lock that
-		// is free although a queue stands looks like a reservation that lapsed.
+	case available:
+		// The head may be the ticket of this release. Reserve the lock for it as well:
+		// a free lock with a queue looks like a reservation that has lapsed.
 		var me uint32
 		if stays && bugs.has(OwnHeadLeftFree) {
 			me = m.ticket
@@ -275,8 +273,8 @@ func (n *node) release(m *message, wall time.Duration) answer {
 	return notDone
 }
 
-// look empties the queue if the lock is free: a reservation has lapsed, and
-// nobody has asked since.
+// look empties the queue if the lock is free: a reservation has lapsed, and no client has
+// asked since.
 func (n *node) look() answer {
 	if n.owner != 0 || n.queued == 0 {
 		return notDone
@@ -285,8 +283,8 @@ func (n *node) look() answer {
 	return done
 }
 
-// passOn takes a ticket that nobody waits with out of the queue, and reserves
-// the lock for the next one, if it is reserved for this very ticket.
+// passOn removes an unused ticket from the queue. If the lock is reserved for that
+// ticket, passOn reserves it for the next one.
 func (n *node) passOn(m *message, wall time.Duration) answer {
 	n.dequeue(m.ticket)
 	if n.owner == m.ticket && n.reserved || n.owner != 0 && n.w.bugs.has(PassOnDeletes) {

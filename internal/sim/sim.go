@@ -7,7 +7,7 @@ type Result struct {
 	Violation *Violation // the first; nil if there was none
 }
 
-// Runner plays runs one after the other, in the same memory.
+// Runner plays runs one after the other and reuses their memory.
 type Runner struct{ w *world }
 
 // NewRunner returns a runner. It is not safe for concurrent use.

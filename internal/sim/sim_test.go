@@ -20,7 +20,7 @@ var (
 	innocentFlag = flag.Bool("innocent", false, "TestOne: the run of the planted bug without it")
 )
 
-// briefly is the span of the runs that look at what comes after the faults.
+// briefly is the span of the runs that check what follows the faults.
 const briefly = 5
 
 // TestOne plays the run that a failed test has named. With -v it prints
@@ -57,10 +57,9 @@ func TestNoOverlapInsideTheFaultModel(t *testing.T) {
 		Reservations, WakeUps, WokenAttempts, PassedOn, QueuesCleared, QueuesLeft, Looks, WaitsGivenUp, LateVotes, ServedInOrder)
 }
 
-// The clocks of any number of nodes are set ahead and back, some of them
-// together with a client's. No client is granted the lock on the strength of
-// keys that have expired before their time, because each client compares the
-// clocks that the votes report with its own.
+// The clocks of any number of nodes are set ahead and back, some of them together with a
+// client's. Keys then expire too early, but no client gets the lock because of that:
+// each client compares the clocks that the votes report with its own.
 func TestNoOverlapWhenNodesAreSeenToStep(t *testing.T) {
 	total := sweep(t, 2000, Params{World: Stepped, Span: Span}, 3, 5)
 	mustHave(t, &total, Grants, Passes, Renewals, Heals, Revoked, Steps, CommonSteps, StepsFound, Pauses,
@@ -79,7 +78,7 @@ func TestLockIsGrantedAfterFaultsStop(t *testing.T) {
 	mustHave(t, &total, Grants, Pauses, Downs, WakeUps)
 }
 
-// One node decides alone, and even numbers need more than half.
+// A single node decides alone, and even numbers need more than half.
 func TestOtherNumbersOfNodes(t *testing.T) {
 	for _, world := range []World{Inside, Anything, Stepped} {
 		total := sweep(t, 500, Params{World: world, Span: Span}, 1, 2, 4)
@@ -87,8 +86,8 @@ func TestOtherNumbersOfNodes(t *testing.T) {
 	}
 }
 
-// The runs in which planted bugs are looked for are harsher than the usual ones.
-// Without the bugs no oracle notices anything in them.
+// The runs that look for planted bugs are harsher than the usual ones. Without the bugs
+// no oracle notices a violation in them.
 func TestHarshRunsWithoutTheirBugs(t *testing.T) {
 	for _, plant := range Plants() {
 		p := Params{World: plant.World, Span: Span, Mutation: plant.Bug, Innocent: true}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Counter names something that is counted in a run.
+// Counter names one count of a run.
 type Counter uint8
 
 // The counters, in the order in which Stats prints them.
@@ -88,7 +88,7 @@ var counterNames = [counters]string{
 // String returns the name of the counter.
 func (c Counter) String() string { return counterNames[c] }
 
-// Stats count what happened in a run, or in many.
+// Stats are the counts of one run or of many.
 type Stats [counters]int
 
 // Add adds the counts of other.

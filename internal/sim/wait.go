@@ -6,26 +6,26 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// This file drives quorum.Waiter, as the Manager does in production.
+// This file drives quorum.Waiter as the Manager does in production.
 
-// waiter is what a client knows of its wait, and of those before it.
+// waiter is what a client knows about its wait and its earlier waits.
 type waiter struct {
-	queues     bool // it is one that queues
-	contended  bool // it has been refused, so it subscribes
-	waits      bool // wait is under way, or its lease
+	queues     bool // the client queues, it does not only poll
+	contended  bool // the client has been refused, so it subscribes
+	waits      bool // the wait or its lease is under way
 	wait       quorum.Waiter
-	ticket     uint32 // 0 as long as it does not queue
+	ticket     uint32 // 0 while the client does not queue
 	enqueuedAt int64  // the score of the ticket: when the wait began, µs
 	yielded    bool   // the last attempt let others go first
 	tooLate    bool   // the last attempt was not answered in time
 	wokenBy    quorum.Set
-	before     [4]formerWait // the latest first
+	before     [4]formerWait // earlier waits, the latest first
 	last       struct{ ticket, owner uint32 }
-	released   uint32 // owner value of the lease that was released last
+	released   uint32 // owner value of the last released lease
 	handOff    quorum.HandOff
 }
 
-// formerWait is a wait that is over, kept for wake-ups that are slower.
+// formerWait is a wait that is over. It is kept for wake-ups that arrive later.
 type formerWait struct {
 	ticket uint32
 	wait   quorum.Waiter
@@ -34,8 +34,8 @@ type formerWait struct {
 // jitter returns a number in [0, 1).
 func (c *client) jitter() float64 { return float64(c.w.rng.IntN(1000)) / 1000 }
 
-// startWait begins the wait of the caller that contends now. Its place is that
-// of its call.
+// startWait begins the wait of the caller that contends now. The instant of its call
+// decides its place in the queues.
 func (c *client) startWait(now time.Duration, s quorum.Step) {
 	arrived := c.arrived[c.current]
 	c.waits, c.ticket, c.yielded = true, 0, false
@@ -72,7 +72,7 @@ func (c *client) beginAsk(now time.Duration) quorum.Ask {
 	return ask
 }
 
-// result returns what the attempt has met that came to nothing.
+// result returns the result of a failed attempt.
 func (c *client) result(outcome quorum.Outcome, now time.Duration) *quorum.AttemptResult {
 	votes := c.ballot.Votes()
 	r := &quorum.AttemptResult{
@@ -87,8 +87,8 @@ func (c *client) result(outcome quorum.Outcome, now time.Duration) *quorum.Attem
 	return r
 }
 
-// failed ends an attempt that came to nothing, and says when the next begins if
-// no wake-up arrives; poll is the delay of a client that knows nothing.
+// failed ends a failed attempt, and sets the start of the next one if no wake-up arrives.
+// poll is the delay of a client without other information.
 func (c *client) failed(outcome quorum.Outcome, now, poll time.Duration) {
 	w := c.w
 	next := c.wait.Ended(now, c.result(outcome, now), poll, c.jitter())
@@ -122,7 +122,7 @@ func updateOf(t quorum.TicketUpdate) ticketUpdate {
 	}
 }
 
-// passOn has nodes pass on what they reserve for a ticket.
+// passOn makes nodes pass on their reservations for a ticket.
 func (c *client) passOn(nodes quorum.Set, ticket uint32) {
 	for i := range c.w.p.Nodes {
 		if nodes.Has(i) {
@@ -132,7 +132,7 @@ func (c *client) passOn(nodes quorum.Set, ticket uint32) {
 	}
 }
 
-// woken takes a wake-up.
+// woken handles a wake-up.
 func (c *client) woken(m *message, now time.Duration) {
 	w, i, ticket := c.w, int(m.node), m.ticket
 	w.stats[WakeUps]++
@@ -181,7 +181,7 @@ func kindOf(a answer) quorum.WakeUp {
 	}
 }
 
-// find returns the wait of a ticket; nil if it is not known.
+// find returns the wait of a ticket, or nil if the ticket is unknown.
 func (c *client) find(ticket uint32) *quorum.Waiter {
 	if c.waits && c.ticket == ticket {
 		return &c.wait
@@ -194,7 +194,7 @@ func (c *client) find(ticket uint32) *quorum.Waiter {
 	return nil
 }
 
-// reschedule begins the next attempt at the instant that the waiter says now.
+// reschedule moves the next attempt to the waiter's new instant.
 func (c *client) reschedule(now time.Duration) {
 	if c.phase != resting {
 		return
@@ -206,15 +206,15 @@ func (c *client) reschedule(now time.Duration) {
 	}
 }
 
-// listens takes that the wake-ups of node i arrive again.
+// listens records that wake-ups of node i arrive again.
 func (c *client) listens(i int, now time.Duration) {
 	if c.waits && c.queues && c.contended && c.wait.Subscribed(now, i, c.jitter()) == quorum.ReactionReschedule {
 		c.reschedule(now)
 	}
 }
 
-// askMore asks for one more vote, for the same token. It must not lock after
-// the end, whose release goes before it.
+// askMore asks for one more vote for the same token. The request must not lock after the
+// end of the lease, because the release of the lease may arrive before it.
 func (c *client) askMore(i int, now time.Duration) {
 	if bound := min(c.machine.Stop(), now+c.w.config.terms.Timeout); now < bound &&
 		c.ask(i, c.proposal, false, bound) {
@@ -222,7 +222,7 @@ func (c *client) askMore(i int, now time.Duration) {
 	}
 }
 
-// recordVote notes an answer to the acquire that came after the grant.
+// recordVote records an answer to the acquire that came after the grant.
 func (c *client) recordVote(i int, ok bool, now time.Duration) {
 	if ok && c.asked.Has(i) && !c.wait.Votes().Has(i) {
 		c.w.stats[LateVotes]++
@@ -265,7 +265,7 @@ func (c *client) leave() {
 	}
 }
 
-// refuse notes a node's answer that did not grant the lock.
+// refuse records a node's answer that did not grant the lock.
 func (c *client) refuse(i int, m *message, now time.Duration) {
 	if !m.reservation {
 		c.handOff.Settled()
@@ -276,7 +276,7 @@ func (c *client) refuse(i int, m *message, now time.Duration) {
 	c.refused++
 }
 
-// handedOn notes that node i has left a lock of the client's to another one.
+// handedOn records that node i has left this client's lock to another client.
 func (c *client) handedOn(i int, m *message, now time.Duration) {
 	if m.op != opRelease || !m.reservation || m.owner != c.released {
 		return
@@ -288,7 +288,7 @@ func (c *client) handedOn(i int, m *message, now time.Duration) {
 	c.w.schedule(max(c.when(c.handOff.At()), c.w.now)+1, &e)
 }
 
-// lookAfter looks whether the lock that the client has handed on was taken.
+// lookAfter checks whether the lock that this client has left to another one was taken.
 func (c *client) lookAfter(e *event) {
 	if c.phase != gone && e.life == c.life && c.w.now >= c.paused {
 		c.look(c.handOff.Look(c.now()))
@@ -304,8 +304,8 @@ func (c *client) look(ask quorum.Set) {
 	}
 }
 
-// countReservations takes the nodes that reserve the lock for votes, if they
-// make a quorum.
+// countReservations counts the nodes that reserve the lock as votes, if they complete a
+// quorum.
 func (c *client) countReservations() {
 	votes := c.ballot.Votes()
 	woken := c.wokenBy & votes.Silent()

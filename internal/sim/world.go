@@ -24,8 +24,8 @@ type world struct {
 	nodes   [maxNodes]node
 	clients [maxClients]client
 	links   [maxClients][maxNodes][directions]link
-	owners  uint32 // owner values and tickets handed out
-	runs    uint32 // and run_ids of nodes
+	owners  uint32 // owner values and tickets in use
+	runs    uint32 // run_ids of nodes in use
 	judge   judge
 	stats   Stats
 }
@@ -36,7 +36,7 @@ func newWorld() *world {
 	return w
 }
 
-// schedule files an event.
+// schedule adds an event to the agenda.
 func (w *world) schedule(at time.Duration, e *event) { w.agenda.add(max(at, w.now), e) }
 
 // run plays p to its end.
@@ -159,16 +159,16 @@ func (w *world) handle(e *event) {
 	}
 }
 
-// redial tells the clients that a node can be dialled again. Their speed is up
-// to chance: the sooner they greet the node, the sooner its quarantine ends.
+// redial notifies the clients that a node can be dialled again. Their delays are random:
+// the sooner a client greets the node, the sooner its quarantine ends.
 func (w *world) redial(node int) {
 	for i := range w.config.clients {
 		w.schedule(w.now+w.upTo(w.config.terms.TTL/10), &event{kind: evRedial, client: int8(i), node: int8(node)})
 	}
 }
 
-// calm stops the faults: nodes are up, clients run, messages on their way
-// arrive soon, and the holder gives the lock back.
+// calm stops the faults. Nodes are up, clients run, messages on their way arrive soon,
+// and the holder releases the lock.
 func (w *world) calm() {
 	w.quiet = true
 	w.trace("the faults stop")
@@ -192,8 +192,8 @@ func (w *world) calm() {
 	w.schedule(w.ready()+2*c.terms.TTL+c.backoffCap+3*c.terms.Timeout, &event{kind: evVerdict, client: -1, node: -1})
 }
 
-// ready returns the instant at which a quorum of nodes is out of quarantine
-// for every client: before it, no client may be granted the lock.
+// ready returns the instant at which a quorum of nodes is out of quarantine for every
+// client. Before it, possibly no client can get the lock.
 func (w *world) ready() time.Duration {
 	c := &w.config
 	// A client has greeted every node when its next attempt is over.
@@ -205,7 +205,7 @@ func (w *world) ready() time.Duration {
 		longest := greeted + c.maxTTL + c.maxTTL/25
 		switch {
 		case c.stepAware && c.everyStep > 0:
-			at = longest // a step may be found as late as that
+			at = longest // a step may be found that late
 		case !c.guard:
 		case n.marker.run != n.run:
 			at = longest
