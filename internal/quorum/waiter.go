@@ -5,7 +5,7 @@ import "time"
 const (
 	// yieldAfter is how many attempts in a row may be granted by some nodes but no quorum
 	// before the waiter lets others go first. In that case the heads of the nodes' queues
-	// differ, and each head keeps its own node. (waiting.md 1.2: without it 64 waiters
+	// differ, and each head keeps its own node. (Measured: without it 64 waiters
 	// that began together got no grant in 2.5 s.)
 	yieldAfter = 3
 	// wakeSpread spreads attempts that several waiters make for the same reason.
