@@ -13,7 +13,7 @@ var closing = []mutant{
 		name: "an ambiguous answer is not released", file: "attempt.go",
 		old: "\tcase node.Unsent:\n\t\ta.unsent",
 		new: "\tcase node.Unsent, node.Unknown:\n\t\ta.unsent",
-		pkg: real, run: "TestAnAttemptThatCameToNothingLeavesNoKeys$/lost",
+		pkg: real, run: "TestAFailedAttemptLeavesNoKeys$/lost",
 	},
 	{
 		name: "a caller that gives up in an attempt stays in the queues", file: "acquire.go",
@@ -418,7 +418,7 @@ var closing = []mutant{
 		name: "long pipelines get a connection of their own", file: "internal/node/options.go",
 		old: "o.PipelineMultiplex, o.BlockingPipeline = -1, -1",
 		new: "o.PipelineMultiplex = -1",
-		pkg: real, run: "TestThereIsOneConnectionWhateverIsCalledALongPipeline$",
+		pkg: real, run: "TestThereIsOneConnectionWhateverThePipelineThreshold$",
 	},
 	{
 		name: "credentials are waited for", file: "internal/node/options.go",

@@ -210,7 +210,7 @@ func TestWithoutWakeUpsNobodyIsForgotten(t *testing.T) {
 	}
 }
 
-func TestWaitersAreServedInTheOrderOfTheirCalls(t *testing.T) {
+func TestWaitersAreGrantedInTheOrderOfTheirCalls(t *testing.T) {
 	for seed := range uint64(20) {
 		w := newCrowd(seed, 3)
 		holder := w.process(trip, 1, 200*ms)
