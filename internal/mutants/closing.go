@@ -158,19 +158,19 @@ var closing = []mutant{
 		name: "a batch has no bound", file: "internal/node/queue.go",
 		old: "i < most && size < batchBytes; i++",
 		new: "i < most; i++",
-		pkg: scripts, run: "TestABatchHasAMostSize$",
+		pkg: scripts, run: "TestABatchHasALimitOnItsSize$",
 	},
 	{
 		name: "a batch has so many requests at the most", file: "internal/node/queue.go",
 		old: "i < most && size < batchBytes; i++",
 		new: "i < most && size < batchBytes && i < 128; i++",
-		pkg: scripts, run: "TestABatchHasNoMostNumberOfRequests$",
+		pkg: scripts, run: "TestABatchHasNoLimitOnItsRequests$",
 	},
 	{
 		name: "a script runs any number of operations", file: "internal/node/batch.go",
 		old: "if c.locks > 0 && (c.locks+locks > MaxLocks ||",
 		new: "if c.locks > 0 && (c.locks+locks > 1<<20 ||",
-		pkg: scripts, run: "TestScriptsAreCutAtTheMostOperations$",
+		pkg: scripts, run: "TestScriptsAreSplitAtTheLimitOfOperations$",
 	},
 	{
 		name: "a server that is full grants behind an extension", file: "internal/node/batch.go",
@@ -273,13 +273,13 @@ var closing = []mutant{
 		name: "what could not be sent stays in memory", file: "internal/node/batch.go",
 		old: "\tclear(n.batch) // the next one",
 		new: "\t// the next one",
-		pkg: scripts, run: "TestNothingIsLeftOfRequestsThatWereAnswered$",
+		pkg: scripts, run: "TestAnsweredRequestsDoNotStayInMemory$",
 	},
 	{
 		name: "what was sent stays in memory", file: "internal/node/batch.go",
 		old: "\tclear(t.batch)\n",
 		new: "",
-		pkg: scripts, run: "TestNothingIsLeftOfRequestsThatWereAnswered$",
+		pkg: scripts, run: "TestAnsweredRequestsDoNotStayInMemory$",
 	},
 	{
 		name: "buffers stay as large as the largest burst", file: "internal/node/greet.go",

@@ -37,13 +37,13 @@ var guards = []mutant{
 		name: "all markers have one nonce", file: "internal/node/greet.go",
 		old: "flag(trust), flag(force), rand.Text())",
 		new: "flag(trust), flag(force), rand.Text()[:0]+\"nonce\")",
-		pkg: scripts, run: "TestAFlushBetweenTwoTrustingClientsIsSeen$",
+		pkg: scripts, run: "TestAFlushBetweenTwoTrustingClientsIsNoticed$",
 	},
 	{
 		name: "a newcomer's trust is everybody's", file: "internal/node/greet.go",
 		old: "if err == nil && n.marker != \"\" && marker != n.marker && stop == 0 && agreed == longest {",
 		new: "if err == nil && n.cfg.Index < 0 {",
-		pkg: scripts, run: "TestAFlushBetweenTwoTrustingClientsIsSeen$|TestRealRedisConforms/RESP3/a_client_sees_a_flush",
+		pkg: scripts, run: "TestAFlushBetweenTwoTrustingClientsIsNoticed$|TestRealRedisConforms/RESP3/a_client_sees_a_flush",
 	},
 	{
 		name: "the base is not raised by a quarantine", file: "internal/node/apply.lua",
@@ -285,7 +285,7 @@ var guards = []mutant{
 		name: "the bound on clock rates does not reach step detection", file: "internal/clock/offset.go",
 		old: "float64(d) * rate",
 		new: "float64(d) * 0.01",
-		pkg: clocks, run: "TestTheBoundOnRatesIsTheOneThatIsGiven$",
+		pkg: clocks, run: "TestTheGivenBoundOnRatesIsUsed$",
 	},
 	{
 		name: "a step is reported by its least", file: "internal/clock/offset.go",
@@ -297,13 +297,13 @@ var guards = []mutant{
 		name: "a slow answer is a step", file: "internal/clock/offset.go",
 		old: "least > drift",
 		new: "most > drift",
-		pkg: clocks, run: "TestAClockWithinTheBoundNeverSeemsToStepAndLiesWhereItIsSaidToLie$",
+		pkg: clocks, run: "TestAClockWithinTheBoundNeverSeemsToStepAndLiesWithinItsInterval$",
 	},
 	{
 		name: "a node's clock counts from the sending", file: "internal/clock/offset.go",
 		old: "low: nodeClock - received",
 		new: "low: nodeClock - sent",
-		pkg: clocks, run: "TestAClockWithinTheBoundNeverSeemsToStepAndLiesWhereItIsSaidToLie$",
+		pkg: clocks, run: "TestAClockWithinTheBoundNeverSeemsToStepAndLiesWithinItsInterval$",
 	},
 	// Who may vote.
 	{
