@@ -340,7 +340,7 @@ var closing = []mutant{
 		name: "Close cuts everybody off", file: "internal/node/node.go",
 		old: "\tif n.Health().up() { // otherwise",
 		new: "\tif n.ctx == nil { // otherwise",
-		pkg: virtual, run: "TestCloseTakesBackAttemptsInFlight$",
+		pkg: virtual, run: "TestCloseReleasesAttemptsInFlight$",
 	},
 	{
 		name: "Close waits for nodes that are down", file: "internal/node/node.go",
@@ -406,7 +406,7 @@ var closing = []mutant{
 		name: "Release ends a lease that Close is about to end", file: "lease.go",
 		old: "if !m.enter() { // Close releases",
 		new: "if !m.enter() && (l.hold.step(quorum.Input{Kind: quorum.InputRelease}, nil).over || true) { // Close releases",
-		pkg: virtual, run: "TestAReleaseLeavesTheEndToACloseThatHasBegun$",
+		pkg: virtual, run: "TestAReleaseDoesNotEndALeaseOnceCloseHasBegun$",
 	},
 	{
 		name: "Close waits for the span processors of calls", file: "acquire.go",

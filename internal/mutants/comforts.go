@@ -79,7 +79,7 @@ var comforts = []mutant{
 		name: "a lease that is watched looks forgotten", file: "remind.go",
 		old: "!l.asked.Load() && ",
 		new: "",
-		pkg: virtual, run: "TestALeaseThatNobodyAsksAfter",
+		pkg: virtual, run: "TestALeaseThatIsNeverChecked",
 	},
 	{
 		name: "a caller in the queue of the process is never warned", file: "remind.go",

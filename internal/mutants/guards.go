@@ -97,7 +97,7 @@ var guards = []mutant{
 		name: "a guard that cannot work refuses the node as a whole", file: "internal/node/greet.go",
 		old: "\t\twithheld, err = n.guard(ctx)\n",
 		new: "\t\tif withheld, err = n.guard(ctx); withheld != nil {\n\t\t\treturn nil, withheld\n\t\t}\n",
-		pkg: virtual, run: "TestAGuardThatCannotDoItsWorkCostsVotesAndNoLease$",
+		pkg: virtual, run: "TestAGuardThatDoesNotWorkCostsVotesButNoLease$",
 	},
 	{
 		name: "a node that is refused votes", file: "internal/node/queue.go",
@@ -109,25 +109,25 @@ var guards = []mutant{
 		name: "a node that is refused is greeted again like any other", file: "internal/node/greet.go",
 		old: "\t\t\tn.checkAt = n.now + mendEvery\n",
 		new: "",
-		pkg: virtual, run: "TestAGuardThatCannotDoItsWorkCostsVotesAndNoLease$",
+		pkg: virtual, run: "TestAGuardThatDoesNotWorkCostsVotesButNoLease$",
 	},
 	{
 		name: "the server of a node that is refused may vote elsewhere", file: "nodes.go",
 		old: "\tcase h.Withheld: // it is",
 		new: "\tcase h.Withheld && i < 0: // it is",
-		pkg: virtual, run: "TestANodeThatDoesNotVoteIsStillItself$",
+		pkg: virtual, run: "TestANodeThatDoesNotVoteKeepsItsIdentity$",
 	},
 	{
 		name: "what was evicted under the guard is forgotten", file: "internal/node/greet.go",
 		old: "\t\tn.evicted = true //",
 		new: "\t\t//",
-		pkg: virtual, run: "TestAGuardThatCannotDoItsWorkCostsVotesAndNoLease$",
+		pkg: virtual, run: "TestAGuardThatDoesNotWorkCostsVotesButNoLease$",
 	},
 	{
 		name: "the guard trusts a server without run_id", file: "internal/node/greet.go",
 		old: "if len(strings.Fields(n.identity.RunID)) != 1 {",
 		new: "if len(strings.Fields(n.identity.RunID)) > 9 {",
-		pkg: virtual, run: "TestTheGuardRefusesAServerThatDoesNotSayWhichProcessItIs$",
+		pkg: virtual, run: "TestTheGuardRefusesAServerWithoutARunID$",
 	},
 	{
 		name: "a flush of an idle node is not looked for", file: "internal/node/node.go",
@@ -145,7 +145,7 @@ var guards = []mutant{
 		name: "nobody asks why a key is gone", file: "watchdog.go",
 		old: "r.m.nodes[i].Check() //",
 		new: "_ = i //",
-		pkg: virtual, run: "TestANodeThatHasLostAKeyIsLookedAtWithinOneInterval$",
+		pkg: virtual, run: "TestANodeThatHasLostAKeyIsCheckedWithinOneInterval$",
 	},
 	{
 		name: "a lease longer than the restart guard", file: "options.go",
@@ -170,7 +170,7 @@ var guards = []mutant{
 		name: "our own clock is never to blame", file: "nodes.go",
 		old: "own = steady >= m.quorum()",
 		new: "own = steady >= 0",
-		pkg: virtual, run: "TestAClientWhoseClockStoodStillKeepsNobodyElseFromVotes$",
+		pkg: virtual, run: "TestAClientWhoseClockStoodStillBlocksNoOtherClientsVotes$",
 	},
 	{
 		name: "leases do not hear of a step", file: "nodes.go",
