@@ -62,7 +62,7 @@ func TestAGrantRecordsTheTopTokenAndTheNodesAtIt(t *testing.T) {
 }
 
 // A raise is a vote for the token. A missing answer and a refusal are no votes.
-func TestARaiseCountsOnlyWhenTheNodeSaysSo(t *testing.T) {
+func TestARaiseCountsOnlyWhenTheNodeConfirmsIt(t *testing.T) {
 	m, _ := idleDog(time.Hour, quorum.Terms{})
 	raise := &node.Request{Kind: node.Raise}
 	for name, c := range map[string]struct {

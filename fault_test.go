@@ -74,7 +74,7 @@ func TestAFrozenMinorityDelaysNoCaller(t *testing.T) {
 	assert.True(t, l.Valid())
 	servers[0].Continue()
 	require.NoError(t, l.Release(background))
-	eventually(t, "nothing is left on the node that was frozen", func() bool {
+	eventually(t, "no key is left on the frozen node", func() bool {
 		for _, key := range keys(t, servers) {
 			if key == "quorumlock:long" || strings.HasPrefix(key, "quorumlock:quick") {
 				return false

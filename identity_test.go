@@ -238,8 +238,7 @@ func replicate(t *testing.T, replica, master *redistest.Server) {
 		value, err := replica.Do("GET", "replicated") // an error while the replica loads
 		return err == nil && value == "v"
 	})
-	// A master may hold what comes after its data back until it hears that they
-	// have arrived.
+	// A master may hold the next write back until the replica confirms the data.
 	master.MustDo("DEL", "replicated")
 	eventually(t, "following", func() bool { return replica.MustDo("EXISTS", "replicated") == int64(0) })
 }

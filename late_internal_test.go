@@ -122,7 +122,7 @@ func TestAGrantIsJudgedByHowLateTheWatchdogIs(t *testing.T) {
 
 // The clock of a granting node was stepped forward while the attempt ran. The lease ends
 // before the caller gets it, so no event reports it.
-func TestAGrantThatAClockStepHasEndedIsReportedToNobody(t *testing.T) {
+func TestAGrantThatAClockStepHasEndedIsNotReported(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		steps []time.Duration

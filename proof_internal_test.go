@@ -174,7 +174,7 @@ func TestAHoldThatIsFoundLostWhenItIsReleasedHoldsUpNoCaller(t *testing.T) {
 	m, h := held()
 	q := &localQueue{m: m, lock: h.lock, hold: h, callers: map[quorum.CallerID]*waiter{}}
 	h.local = q
-	h.lease.err = ErrReleased // its last lease was given back; a check was under way
+	h.lease.err = ErrReleased // its last lease was released while a check was under way
 	h.machine = quorum.NewMachine(&h.terms.Terms, h.window[:3], m.clock.Now()-2*h.terms.TTL, quorum.All(3), quorum.All(3))
 	done := make(chan struct{})
 	go func() {

@@ -344,8 +344,8 @@ func TestAQueueOfWaitersHardlyPolls(t *testing.T) {
 	n := asked.Load() - before
 	assert.Less(t, n, int64(100))
 	for _, s := range servers {
-		// The attempt, its release if its answer came too late, and the requests in
-		// flight at both ends.
+		// The attempt, its release if the caller did not wait for the answer, and the
+		// requests in flight at both ends.
 		assert.LessOrEqual(t, int64(scriptCalls(t, s)), 2*n+2*int64(len(managers)))
 	}
 	require.NoError(t, l.Release(background))

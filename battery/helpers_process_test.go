@@ -33,8 +33,8 @@ import (
 // share that clock, so instants of different processes compare exactly.
 type instant int64
 
-// epoch is the difference between the raw CLOCK_MONOTONIC and the monotonic reading of
-// Go's time.Time.
+// epoch has two readings of one instant: of the raw CLOCK_MONOTONIC, and of Go's
+// time.Time.
 var epoch = sync.OnceValue(func() (e struct {
 	raw instant
 	at  time.Time

@@ -9,8 +9,8 @@ import (
 )
 
 // watchHost prints, at the end of a row, how much of the processors the hypervisor gave
-// to others meanwhile. Otherwise nobody can distinguish a slow host from a defect when a
-// time misses its bar. On a quiet machine it prints nothing.
+// to others meanwhile. Without it, a slow host looks like a defect when a time misses its
+// bar. On a quiet machine it prints nothing.
 func watchHost(row string) (end func()) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {

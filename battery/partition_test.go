@@ -118,8 +118,8 @@ func partitions(t *testing.T, n int, busy bool) {
 	r.figure(fmt.Sprintf("%d more leases were lost before the cut and are not counted", before), bar, before == 0 || busy || !full)
 }
 
-// readStops records S of the valid leases. For a lease whose end is not reported but
-// whose S has passed, it records the present as S.
+// readStops records S of the valid leases. For a lease that is no longer valid but whose
+// end is not reported yet, it records that S has passed.
 func readStops(parts []*partition) {
 	for _, p := range parts {
 		over, now := ended(p.lease), time.Now()

@@ -553,7 +553,7 @@ func (r *replyRig) put(c replyCase, client replyClient) bool {
 		c.end(r)
 		r.until("the node is back", func() bool { return r.probe(client) })
 		if right > 0 {
-			r.until("nothing is left", func() bool { return r.left() == 0 })
+			r.until("no lock is left", func() bool { return r.left() == 0 })
 			return true
 		}
 	}

@@ -101,7 +101,7 @@ func steps(
 		}
 		w.servers, w.job = redistest.StartWith(t, n, redistest.Options{Clock: true}), "job"
 		opts := []quorumlock.Option{quorumlock.WithTTL(stepTTL)}
-		if set%2 == 1 { // without the guard, which must not change the result
+		if set%2 == 1 { // the result must be the same with and without the guard
 			opts = append(opts, quorumlock.WithRestartGuard(stepTTL+100*time.Millisecond))
 		}
 		addrs := redistest.Addrs(w.servers)
@@ -284,7 +284,7 @@ func (v *votes) since(addr string) time.Time {
 	return v.began[addr]
 }
 
-// compete asks until it is granted or told to stop, and then checks for an overlap.
+// compete asks until it is granted or ctx ends, and then checks for an overlap.
 func (w *stepWorld) compete(ctx context.Context, held *quorumlock.Lease, tally *stepTally, work func(next *quorumlock.Lease)) (granted bool) {
 	for ctx.Err() == nil {
 		next, err := w.competitor.TryAcquire(ctx, w.job)
@@ -371,7 +371,7 @@ func (w *stepWorld) majority(ctx context.Context, t *testing.T, held *quorumlock
 				tally.mu.Unlock()
 			}
 		case <-time.After(5 * time.Second):
-			t.Errorf("the loss is not told; successor granted: %v, clocks stepped within %v", granted, took)
+			t.Errorf("the loss is not reported; successor granted: %v, clocks stepped within %v", granted, took)
 		}
 	}
 	close(over)

@@ -91,7 +91,7 @@ func TestKillAnswersPendingCallsWithAnError(t *testing.T) {
 	})
 }
 
-func TestHungNodeExecutesInOrderWhatWasSent(t *testing.T) {
+func TestHungNodeExecutesItsCommandsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := quorumlocktest.Start(t, 1)
 		n := cluster.Nodes()[0]

@@ -352,7 +352,7 @@ func TestChangesOfANodeAreFoundWhileItsConnectionStands(t *testing.T) {
 						assert.ErrorContains(t, status.Nodes[2].Warning, test.warning)
 					}
 				}
-				assert.True(t, found, "told")
+				assert.True(t, found, "reported")
 			})
 		})
 	}

@@ -222,7 +222,7 @@ func TestAStepAboveTheWidthsAndTheLeastIsAlwaysFound(t *testing.T) {
 // pairs: between two readings the node's clock advanced by more than the longest time
 // between them at the fastest rate, or by less than the shortest time at the slowest
 // rate.
-func TestWhatIsFoundContradictsAnEarlierReading(t *testing.T) {
+func TestAFoundStepContradictsAnEarlierReading(t *testing.T) {
 	type reading struct{ clock, sent, received time.Duration }
 	rng := rand.New(rand.NewPCG(13, 3))
 	steps := 0

@@ -146,7 +146,7 @@ var closing = []mutant{
 		name: "a full lane makes no room", file: "internal/node/queue.go",
 		old: "\t\texpired = n.purge()\n",
 		new: "",
-		pkg: scripts, run: "TestAFullLaneMakesRoomByWhatHasExpired$",
+		pkg: scripts, run: "TestAFullLaneMakesRoomByDroppingExpiredRequests$",
 	},
 	{
 		name: "a request is sent when its caller has gone", file: "internal/node/queue.go",

@@ -73,7 +73,7 @@ var passes = []mutant{
 		name: "a step of a clock during an attempt is no doubt", file: "attempt.go",
 		old: "\t\t\th.note(step.node, step)\n\t\t\th.doubt()\n",
 		new: "\t\t\th.note(step.node, step)\n",
-		pkg: real, run: "TestAGrantThatAClockStepHasEndedIsReportedToNobody$",
+		pkg: real, run: "TestAGrantThatAClockStepHasEndedIsNotReported$",
 	},
 	// Checks.
 	{

@@ -219,7 +219,7 @@ var votes = []mutant{
 		name: "a raise without an answer counts", file: "attempt.go",
 		old: "ok := reply.Status == node.Done && reply.Before >= 0",
 		new: "ok := reply.Before >= 0",
-		pkg: real, run: "TestARaiseCountsOnlyWhenTheNodeSaysSo$",
+		pkg: real, run: "TestARaiseCountsOnlyWhenTheNodeConfirmsIt$",
 	},
 	{
 		name: "a grant shows the proposal where the top is another", file: "attempt.go",

@@ -100,7 +100,7 @@ func FuzzParseValue(f *testing.F) {
 			t.Errorf("%q: token %d", value, v.Token)
 		}
 		if value != "" && v.Owner == "" {
-			t.Errorf("%q is nobody's", value)
+			t.Errorf("%q has no owner", value)
 		}
 		reserved := regexp.MustCompile(`^[0-9a-f]{32} w $`).MatchString(value)
 		if v.Reserved != reserved || reserved && v != (Value{Owner: value[:OwnerLen], Reserved: true}) {

@@ -152,7 +152,7 @@ func TestAFullLaneShedsAcquisitionsOnly(t *testing.T) {
 }
 
 // The requests of callers that gave up make room for others.
-func TestAFullLaneMakesRoomByWhatHasExpired(t *testing.T) {
+func TestAFullLaneMakesRoomByDroppingExpiredRequests(t *testing.T) {
 	tr := newTraffic(t)
 	answered := make(answers, 2*node.AcquireMax)
 	granted := make(answers, 1)

@@ -98,7 +98,7 @@ func TestAConnectionThatIsGivenUpIsReset(t *testing.T) {
 			case err := <-end: // nil for EOF
 				assert.ErrorIs(t, err, c.want)
 			case <-time.After(20 * time.Second):
-				assert.Fail(t, "nobody closed the connection")
+				assert.Fail(t, "the node did not close the connection")
 			}
 		})
 	}
