@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// attemptOn returns an attempt on three nodes, which proposes 7.
+// attemptOn returns an attempt on three nodes that proposes token 7.
 func attemptOn(m *Manager, local *localQueue) *attempt {
 	t := &terms{Terms: quorum.Terms{Nodes: 3, TTL: time.Hour, Timeout: time.Hour}}
 	w := &waiter{m: m, terms: t, lock: "job", ctx: context.Background(), local: local}
@@ -32,9 +32,9 @@ func granted(t *testing.T, a *attempt) *hold {
 	return l.hold
 }
 
-// One node was ahead and was raised; another is ahead of the token, so that its vote is a
-// vote and no proof.
-func TestAGrantShowsTheTopAndWhoStandsThere(t *testing.T) {
+// Node 1 was below the token and was raised. Node 2 is above the token, so its answer is
+// a vote but no proof.
+func TestAGrantRecordsTheTopTokenAndTheNodesAtIt(t *testing.T) {
 	m, _ := idleDog(time.Hour, quorum.Terms{})
 	a := attemptOn(m, nil)
 	a.ballot.Grant(0, 9, 6)
@@ -43,7 +43,7 @@ func TestAGrantShowsTheTopAndWhoStandsThere(t *testing.T) {
 	a.ballot.Grant(2, 0, 12)
 	h := granted(t, a)
 	assert.EqualValues(t, 9, h.lease.token)
-	assert.EqualValues(t, 9, node.ParseValue(h.value).Token, "what a renewal asks for")
+	assert.EqualValues(t, 9, node.ParseValue(h.value).Token, "the token in renewals")
 	assert.Equal(t, quorum.All(2), h.proof)
 
 	for _, c := range []struct {
@@ -61,8 +61,8 @@ func TestAGrantShowsTheTopAndWhoStandsThere(t *testing.T) {
 	}
 }
 
-// A raise is a vote for the token: an answer that did not come, or says no, is none.
-func TestARaiseCountsOnlyWhenTheNodeSaysSo(t *testing.T) {
+// A raise is a vote for the token. A missing answer and a refusal are no votes.
+func TestARaiseCountsOnlyWhenTheNodeConfirmsIt(t *testing.T) {
 	m, _ := idleDog(time.Hour, quorum.Terms{})
 	raise := &node.Request{Kind: node.Raise}
 	for name, c := range map[string]struct {
@@ -86,9 +86,9 @@ func TestARaiseCountsOnlyWhenTheNodeSaysSo(t *testing.T) {
 	}
 }
 
-// A node that answers late, a wake-up and a raise find an attempt by its pointer: until
-// none can, it must not become another.
-func TestAnAttemptIsUsedAgainWhenNobodyKnowsIt(t *testing.T) {
+// Late node answers, wake-ups and raises hold a pointer to the attempt. The attempt must
+// not be reused while any of them can still arrive.
+func TestAnAttemptIsReusedOnceNothingRefersToIt(t *testing.T) {
 	m, l := idleDog(time.Hour, quorum.Terms{})
 	w := &waiter{m: m, terms: l.hold.terms, lock: "job", ctx: context.Background()}
 	begin := func(ticket string) *attempt {
@@ -100,11 +100,11 @@ func TestAnAttemptIsUsedAgainWhenNobodyKnowsIt(t *testing.T) {
 	a := begin("")
 	a.hold, l.hold.acquire = l.hold, &a.req
 	a.leave()
-	assert.True(t, inUse(a), "the one node has answered, and the caller has not come to its end")
+	assert.True(t, inUse(a), "the node has answered, but the caller has not finished")
 	a.leave()
 	assert.False(t, inUse(a))
 	assert.Nil(t, l.hold.acquire, "its release has nothing to undo")
-	assert.Zero(t, a.req.Locks(), "as good as new")
+	assert.Zero(t, a.req.Locks(), "fully reset")
 
 	ticketed := begin(strings.Repeat("0", node.TicketLen))
 	raising := begin("")

@@ -64,8 +64,8 @@ func BenchmarkAcquireReleaseParallel(b *testing.B) {
 	}
 }
 
-// BenchmarkHeldLeases holds 10,000 leases and reports what each costs in
-// memory, and what all cost in goroutines and in CPU for renewing.
+// BenchmarkHeldLeases holds 10,000 leases. It reports the memory for each lease, and the
+// goroutines and the CPU time that all renewals need.
 func BenchmarkHeldLeases(b *testing.B) {
 	const leases = 10_000
 	m, _ := newManager(b, 3)
@@ -106,8 +106,8 @@ func heap() int64 {
 	return int64(s.HeapAlloc)
 }
 
-// BenchmarkHandOver has eight Managers, as many processes would be, that want one
-// lock without a pause: what a section costs beside what is done in it.
+// BenchmarkHandOver has eight Managers, like eight processes, that all want one lock
+// without a pause. It measures the overhead of a critical section.
 func BenchmarkHandOver(b *testing.B) {
 	const managers = 8
 	for _, n := range []int{1, 3, 5} {

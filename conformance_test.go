@@ -12,7 +12,7 @@ func TestTheDocumentedRightsPassTheWholeConformance(t *testing.T) {
 		server := redistest.Start(tb, 1, append([]string{"--user", "quorumlock"}, documented(t)...)...)[0]
 		return conformance.Server{
 			Option:  as("quorumlock", []string{server.Addr()})[0],
-			Prefix:  "quorumlock:", // so that the pattern is tried as it is written
+			Prefix:  "quorumlock:", // so that the documented pattern is tested unchanged
 			Do:      server.Do,
 			Restart: server.Restart,
 		}

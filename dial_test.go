@@ -18,10 +18,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// What users put into a rueidis.ClientOption, and what must come of it.
+// Settings that users may put into a rueidis.ClientOption, and their effects.
 
-// A Manager is closed, and a New given up, however long a function of the
-// user's takes.
+// A user's function that hangs must delay neither Close nor New.
 func TestAUsersFunctionThatHangsHoldsUpNeitherNewNorClose(t *testing.T) {
 	for claim, hanging := range map[string]func(o *rueidis.ClientOption, hang func()){
 		"credentials": func(o *rueidis.ClientOption, hang func()) {
@@ -48,8 +47,8 @@ func TestAUsersFunctionThatHangsHoldsUpNeitherNewNorClose(t *testing.T) {
 			gate := make(chan struct{})
 			open := sync.OnceFunc(func() { close(gate) })
 			defer open()
-			defer time.AfterFunc(15*time.Second, open).Stop() // who waits for it is late, and does not hang
-			hangs := make(chan struct{}, 100)                 // of those that wait; what is beyond is dropped
+			defer time.AfterFunc(15*time.Second, open).Stop() // a waiter that depends on it is late, but does not hang
+			hangs := make(chan struct{}, 100)                 // waiting calls; more than 100 are dropped
 			hang := func() {
 				select {
 				case hangs <- struct{}{}:
@@ -68,7 +67,7 @@ func TestAUsersFunctionThatHangsHoldsUpNeitherNewNorClose(t *testing.T) {
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			assert.Less(t, time.Since(began), 10*time.Second)
 
-			// One that hangs later: the node is away, the others go on.
+			// The function hangs only later: one node is down, the others go on.
 			var later atomic.Bool
 			nodes := option(func() {})
 			nodes[0] = option(func() {
@@ -112,8 +111,8 @@ func TestAConnectionMayBeOfAnyType(t *testing.T) {
 	released(t, acquired(t, m, "job"))
 }
 
-// rueidis sends a pipeline that is long enough over a connection of its own.
-func TestThereIsOneConnectionWhateverIsCalledALongPipeline(t *testing.T) {
+// rueidis sends a pipeline above a threshold over a separate connection.
+func TestThereIsOneConnectionWhateverThePipelineThreshold(t *testing.T) {
 	servers := redistest.Start(t, 1)
 	m := open(t, over(redistest.Addrs(servers), func(o *rueidis.ClientOption) { o.BlockingPipeline = 1 }),
 		quorumlock.WithRestartGuard(quorumlock.DefaultTTL), quorumlock.WithTrustEmptyNodes())

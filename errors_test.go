@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-func TestAnEndedWaitIsAllItsCausesOnOneLine(t *testing.T) {
+func TestAnEndedWaitHasAllItsCausesOnOneLine(t *testing.T) {
 	m, _ := newManager(t, 3, quorumlock.WithHolder("web-1"))
 	_, err := m.Acquire(background, "job")
 	require.NoError(t, err)
@@ -26,7 +26,7 @@ func TestAnEndedWaitIsAllItsCausesOnOneLine(t *testing.T) {
 	defer cancel()
 	_, err = m.Acquire(ctx, "job")
 	require.ErrorIs(t, err, quorumlock.ErrHeld)
-	require.ErrorIs(t, err, context.DeadlineExceeded, "a cause does not hide it")
+	require.ErrorIs(t, err, context.DeadlineExceeded, "a cause does not hide the context's error")
 	require.ErrorIs(t, err, mine)
 	assert.Regexp(t, `^quorumlock: "job" is held by web-1 \(this very Manager\), for 9\.\d+s more unless renewed; `+
 		`stopped waiting: context deadline exceeded \(the request is over\)$`, err.Error())
@@ -52,7 +52,7 @@ func TestErrorsOfDoAndItsFunctionAreOnOneLine(t *testing.T) {
 	assert.NotContains(t, err.Error(), "\n")
 }
 
-// A release ends the context of its lease, and those of Do that hang on it.
+// A release ends the context of its lease, and the contexts of Do derived from it.
 func TestAReleaseIsNotCutShortByTheContextThatItEnds(t *testing.T) {
 	m, servers := newManager(t, 3)
 	for range 20 {
@@ -63,7 +63,7 @@ func TestAReleaseIsNotCutShortByTheContextThatItEnds(t *testing.T) {
 		cancel()
 		require.NoError(t, m.Do(background, "job", func(ctx context.Context, l *quorumlock.Lease) error { return l.Release(ctx) }))
 	}
-	eventually(t, "the last node has answered, too", func() bool { return locks(t, servers, "job") == 0 })
+	eventually(t, "the last node has also answered", func() bool { return locks(t, servers, "job") == 0 })
 }
 
 func TestAReleaseThatIsCutShortSaysThatItGoesOn(t *testing.T) {
@@ -83,7 +83,7 @@ func TestAReleaseThatIsCutShortSaysThatItGoesOn(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	assert.Contains(t, err.Error(), `quorumlock: release "job": reached 0 nodes, need 2 of 3`)
 	assert.Contains(t, err.Error(), "stopped waiting for answers, while the deletion goes on: context deadline exceeded")
-	eventually(t, "it does go on", func() bool { return locks(t, servers, "job") == 0 })
+	eventually(t, "the deletion goes on", func() bool { return locks(t, servers, "job") == 0 })
 }
 
 // A message names the value, the bound and the fix.
@@ -136,7 +136,7 @@ func TestANilContextOrFunctionIsAnErrorAndNoPanic(t *testing.T) {
 	assert.True(t, l.Valid())
 }
 
-// A program that says nothing about logs still sees what somebody has to look at.
+// A program that configures no logger still sees the warnings that need attention.
 func TestWarningsGoToTheDefaultLogger(t *testing.T) {
 	var log bytes.Buffer
 	before := slog.Default()
@@ -150,16 +150,16 @@ func TestWarningsGoToTheDefaultLogger(t *testing.T) {
 		}
 		m, err := quorumlock.New(background, quorumlock.Addrs(redistest.Addrs(servers)...), opts...)
 		require.NoError(t, err)
-		require.NoError(t, m.Close(background)) // what it logs is logged by then
+		require.NoError(t, m.Close(background)) // everything is logged when it returns
 		if quiet {
 			assert.Empty(t, log.String())
 		}
 	}
 	assert.Contains(t, log.String(), "even number of nodes")
-	assert.NotContains(t, log.String(), "level=INFO", "nodes that vote are no warning")
+	assert.NotContains(t, log.String(), "level=INFO", "no warning for nodes that vote")
 }
 
-func TestNodesTellWhatAHealthEndpointNeeds(t *testing.T) {
+func TestNodesReturnsWhatAHealthEndpointNeeds(t *testing.T) {
 	m, servers := newManager(t, 3)
 	for i, n := range m.Nodes() {
 		assert.Equal(t, servers[i].Addr(), n.Addr)
@@ -168,10 +168,10 @@ func TestNodesTellWhatAHealthEndpointNeeds(t *testing.T) {
 		assert.NoError(t, n.Err)
 		assert.NoError(t, n.Warning)
 		assert.Positive(t, n.RoundTrip)
-		assert.Less(t, n.ClockOffset.Abs(), time.Second, "it is the same machine's")
+		assert.Less(t, n.ClockOffset.Abs(), time.Second, "both clocks are of one machine")
 	}
 	servers[1].Kill()
-	eventually(t, "it is seen", func() bool { return !m.Nodes()[1].Voting })
+	eventually(t, "the failure is noticed", func() bool { return !m.Nodes()[1].Voting })
 	assert.Error(t, m.Nodes()[1].Err)
 	assert.True(t, m.Nodes()[0].Voting)
 

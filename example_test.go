@@ -10,8 +10,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// A job that must run once at a time: it gets a context that ends when the
-// lease does, and a token to pass along.
+// A job that must run only once at a time. It gets a context that ends with the lease,
+// and a fencing token to pass along.
 func ExampleManager_Do() {
 	ctx := context.Background()
 	m, err := quorumlock.New(ctx, quorumlock.Addrs("redis-a:6379", "redis-b:6379", "redis-c:6379"))
@@ -28,7 +28,7 @@ func ExampleManager_Do() {
 	}
 }
 
-// Abort work on a loss, start nothing irreversible while at risk.
+// Abort the work on a loss, and start nothing irreversible while the lease is at risk.
 func ExampleLease_Lost() {
 	ctx := context.Background()
 	var m *quorumlock.Manager // from New
@@ -56,7 +56,7 @@ func ExampleLease_Lost() {
 	}
 }
 
-// Ask once, and say who has it.
+// Try once, and print the holder on failure.
 func ExampleManager_TryAcquire() {
 	ctx := context.Background()
 	var m *quorumlock.Manager // from New
@@ -72,19 +72,19 @@ func ExampleManager_TryAcquire() {
 	}
 }
 
-// Lead for as long as the service runs.
+// Lead until the service stops.
 func ExampleManager_Lead() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	var m *quorumlock.Manager // from New
 	err := m.Lead(ctx, "scheduler", func(ctx context.Context, l *quorumlock.Lease) error {
-		<-ctx.Done() // the term is over: the lease was lost, or the service stops
+		<-ctx.Done() // the term is over: the lease was lost, or the service is stopping
 		return nil
 	})
 	log.Print("no longer a candidate: ", err)
 }
 
-// What a reason reads like, in logs and in errors.
+// The texts of the reasons, as logs and errors show them.
 func ExampleLostReason() {
 	for _, r := range []quorumlock.LostReason{
 		quorumlock.LostExpired, quorumlock.LostRevoked, quorumlock.LostSuspended, quorumlock.LostMaxHold,

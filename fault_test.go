@@ -39,7 +39,7 @@ func TestALeaseOutlivesAMinorityOfKilledNodesAndIsHealed(t *testing.T) {
 	}
 }
 
-func TestRefusedConnectionsAreToldAtOnceAndAsSuch(t *testing.T) {
+func TestRefusedConnectionsAreReportedAtOnceAndAsSuch(t *testing.T) {
 	m, servers := newManager(t, 3, quorumlock.WithTTL(30*time.Second), quorumlock.WithNodeTimeout(10*time.Second))
 	l, err := m.Acquire(background, "job")
 	require.NoError(t, err)
@@ -48,7 +48,7 @@ func TestRefusedConnectionsAreToldAtOnceAndAsSuch(t *testing.T) {
 	servers[1].Kill()
 	began := time.Now()
 	require.ErrorIs(t, l.Renew(background), quorumlock.ErrNoQuorum)
-	assert.Less(t, time.Since(began), 5*time.Second, "a refusal is an answer: no timeout to wait for")
+	assert.Less(t, time.Since(began), 5*time.Second, "a refused connection needs no timeout")
 	risk := <-atRisk
 	require.Len(t, risk.Nodes, 2)
 	for _, node := range risk.Nodes {
@@ -56,7 +56,7 @@ func TestRefusedConnectionsAreToldAtOnceAndAsSuch(t *testing.T) {
 	}
 }
 
-func TestAFrozenMinorityCostsNobodyTime(t *testing.T) {
+func TestAFrozenMinorityDelaysNoCaller(t *testing.T) {
 	m, servers := newManager(t, 3, quorumlock.WithTTL(4*time.Second))
 	l, err := m.Acquire(background, "long")
 	require.NoError(t, err)
@@ -74,7 +74,7 @@ func TestAFrozenMinorityCostsNobodyTime(t *testing.T) {
 	assert.True(t, l.Valid())
 	servers[0].Continue()
 	require.NoError(t, l.Release(background))
-	eventually(t, "nothing is left on the node that was frozen", func() bool {
+	eventually(t, "no key is left on the frozen node", func() bool {
 		for _, key := range keys(t, servers) {
 			if key == "quorumlock:long" || strings.HasPrefix(key, "quorumlock:quick") {
 				return false
@@ -95,23 +95,23 @@ func TestFlushingAMinorityIsHealedAndAMajorityIsALoss(t *testing.T) {
 	lost := forgotten(t, l, servers[:2])
 	assert.Equal(t, quorumlock.LostRevoked, lost.Reason)
 	assert.Len(t, lost.Nodes, 2)
-	eventually(t, "the rest is released", func() bool { return locks(t, servers, "job") == 0 })
+	eventually(t, "the remaining keys are released", func() bool { return locks(t, servers, "job") == 0 })
 }
 
-func TestAnAttemptThatCameToNothingLeavesNoKeys(t *testing.T) {
+func TestAFailedAttemptLeavesNoKeys(t *testing.T) {
 	servers := redistest.Start(t, 3)
 	proxies, addrs := proxied(t, servers)
-	m := connect(t, addrs, quorumlock.WithTTL(time.Hour)) // nothing goes by itself
+	m := connect(t, addrs, quorumlock.WithTTL(time.Hour)) // no key expires during the test
 	t.Run("replies lost on a majority", func(t *testing.T) {
 		for _, p := range proxies[:2] {
 			p.DropReply(func(cmd []string) bool { return len(cmd) > 3 && cmd[0] == "EVALSHA" })
 		}
 		_, err := m.TryAcquire(background, "job")
 		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
-		assert.NotErrorIs(t, err, quorumlock.ErrHeld, "its own key is not somebody else's")
+		assert.NotErrorIs(t, err, quorumlock.ErrHeld, "an attempt's own key is no contention")
 		eventually(t, "released", func() bool { return locks(t, servers, "job") == 0 })
 	})
-	t.Run("cancelled on the way", func(t *testing.T) {
+	t.Run("cancelled during the attempt", func(t *testing.T) {
 		for _, p := range proxies {
 			p.Delay(50 * time.Millisecond)
 		}
@@ -122,10 +122,10 @@ func TestAnAttemptThatCameToNothingLeavesNoKeys(t *testing.T) {
 		for _, p := range proxies {
 			p.Delay(0)
 		}
-		time.Sleep(200 * time.Millisecond) // the late grants have come
+		time.Sleep(200 * time.Millisecond) // the late grants have arrived
 		eventually(t, "released", func() bool { return locks(t, servers, "job") == 0 })
 	})
-	t.Run("a majority names another", func(t *testing.T) {
+	t.Run("another owner on a majority", func(t *testing.T) {
 		for _, s := range servers[:2] {
 			s.MustDo("SET", "quorumlock:split", "somebody")
 		}
@@ -141,7 +141,7 @@ func TestARestartedNodeDoesNotVoteUnderTheGuard(t *testing.T) {
 		quorumlock.WithTTL(time.Second), quorumlock.WithRestartGuard(3 * time.Second), quorumlock.WithTrustEmptyNodes(),
 	}
 	m := connect(t, redistest.Addrs(servers), guard...)
-	// The marker is there, but trust in empty nodes must not cover a restart.
+	// The marker exists, but trusting empty nodes must not hide a restart.
 	var log transcript
 	strict := connect(t, redistest.Addrs(servers), append(guard[:2:2], quorumlock.WithLogger(log.logger()))...)
 	l, err := strict.Acquire(background, "job", quorumlock.WithoutRenewal())
@@ -150,12 +150,12 @@ func TestARestartedNodeDoesNotVoteUnderTheGuard(t *testing.T) {
 	restarted := time.Now()
 	servers[0].Restart()
 	servers[1].Restart()
-	// Both nodes of a majority have forgotten the lease; without the guard
-	// somebody else could be granted it now.
+	// Both nodes of the majority have forgotten the lease. Without the guard another
+	// client could be granted the lock now.
 	var quarantined time.Duration
 	var next *quorumlock.Lease
-	eventually(t, "after the quarantine all is well", func() bool {
-		s, _ := strict.Inspect(background, "job") // no quorum, as long as it is reconnecting
+	eventually(t, "the nodes vote after the quarantine", func() bool {
+		s, _ := strict.Inspect(background, "job") // no majority while it reconnects
 		quarantined = max(quarantined, s.Nodes[0].QuarantinedFor)
 		next, err = strict.TryAcquire(background, "job")
 		return err == nil
@@ -163,15 +163,15 @@ func TestARestartedNodeDoesNotVoteUnderTheGuard(t *testing.T) {
 	assert.GreaterOrEqual(t, time.Since(restarted), 3*time.Second)
 	assert.Positive(t, quarantined)
 	assert.Greater(t, next.Token(), l.Token())
-	eventually(t, "the log tells, and of the end too", func() bool {
+	eventually(t, "the log has the start and the end of the quarantine", func() bool {
 		_, after, quarantined := strings.Cut(log.String(), "node in quarantine: it votes when that ends")
 		return quarantined && strings.Contains(after, "quorumlock: node votes")
 	})
 }
 
-// A Manager lives as long as its process: of what its callers hand it nothing
-// may live on, whatever the nodes did meanwhile.
-func TestNothingIsKeptOfCallsAndLeasesThatHaveEnded(t *testing.T) {
+// A Manager lives as long as its process, so it must keep no memory of calls and leases
+// that have ended, whatever the nodes did meanwhile.
+func TestEndedCallsAndLeasesLeaveNothingInMemory(t *testing.T) {
 	const many = 200
 	m, servers := newManager(t, 3, quorumlock.WithTTL(time.Second))
 	type value [64]byte
@@ -201,7 +201,7 @@ func TestNothingIsKeptOfCallsAndLeasesThatHaveEnded(t *testing.T) {
 		if !assert.NoError(t, err) {
 			return
 		}
-		for l.Err() == nil { // a round in the middle of it finds a quorum, and heals the rest
+		for l.Err() == nil { // a round in between finds a majority and heals the other nodes
 			for _, s := range servers {
 				s.MustDo("DEL", quorumlock.DefaultPrefix+name)
 			}
@@ -217,17 +217,18 @@ func TestNothingIsKeptOfCallsAndLeasesThatHaveEnded(t *testing.T) {
 	}
 	servers[2].Kill()
 	together("one is down ", use)
-	eventually(t, "nothing is kept", func() bool {
-		for range 3 { // pools keep for two
+	eventually(t, "nothing stays in memory", func() bool {
+		for range 3 { // pools keep objects for two collections
 			runtime.GC()
 		}
 		return !slices.ContainsFunc(values, func(v weak.Pointer[value]) bool { return v.Value() != nil })
 	})
 }
 
-// A newcomer that trusts empty nodes writes a marker where the data was lost. Managers that
-// have seen the data know better: their votes wait until no lease can have been forgotten.
-func TestAMarkerThatATrustingNewcomerWroteAfterALossIsSeen(t *testing.T) {
+// A new client that trusts empty nodes writes a marker after a data loss. Managers that
+// knew the data notice it: they ignore the node's votes until no lease can have been
+// forgotten.
+func TestAMarkerThatATrustingClientWroteAfterALossIsNoticed(t *testing.T) {
 	const longest = 4 * time.Second
 	guard := []quorumlock.Option{
 		quorumlock.WithTTL(2 * time.Second), quorumlock.WithRestartGuard(longest), quorumlock.WithTrustEmptyNodes(),
@@ -251,9 +252,9 @@ func TestAMarkerThatATrustingNewcomerWroteAfterALossIsSeen(t *testing.T) {
 		assert.NotEqual(t, before[i], marker, "the same process, and other data")
 	}
 	_, err = m.TryAcquire(background, "job")
-	require.ErrorIs(t, err, quorumlock.ErrNoQuorum, "nobody knows who held it: %v", err)
+	require.ErrorIs(t, err, quorumlock.ErrNoQuorum, "the former holder is unknown: %v", err)
 	var next *quorumlock.Lease
-	eventually(t, "after the quarantine all is well", func() bool {
+	eventually(t, "the nodes vote after the quarantine", func() bool {
 		next, err = m.TryAcquire(background, "job")
 		return err == nil
 	})
@@ -261,9 +262,9 @@ func TestAMarkerThatATrustingNewcomerWroteAfterALossIsSeen(t *testing.T) {
 	assert.Greater(t, next.Token(), l.Token())
 }
 
-// Many leases are lost at once, and what is left of them goes from every node as soon as
-// it answers again.
-func TestWhatIsLeftOfManyLeasesLostAtOnceIsReleased(t *testing.T) {
+// Many leases are lost at once. Their remaining keys are deleted on every node as soon as
+// that node answers again.
+func TestTheKeysOfManyLeasesLostAtOnceAreReleased(t *testing.T) {
 	const many = 9000
 	servers := redistest.Start(t, 3)
 	proxies, addrs := proxied(t, servers)
@@ -296,7 +297,7 @@ func TestWhatIsLeftOfManyLeasesLostAtOnceIsReleased(t *testing.T) {
 		<-l.Done()
 		require.ErrorIs(t, l.Err(), quorumlock.ErrLost)
 	}
-	time.Sleep(time.Second) // they are posted when the guard has passed
+	time.Sleep(time.Second) // the keys are released when the guard has passed
 	for _, p := range proxies[1:] {
 		p.Heal()
 	}

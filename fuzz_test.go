@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// explained fails unless the error is one that tells a user what to do.
+// explained fails unless the error says what the user can do.
 func explained(t *testing.T, err error) {
 	t.Helper()
 	var invalid *InvalidError
@@ -22,11 +22,11 @@ func explained(t *testing.T, err error) {
 		t.Fatalf("%v is no InvalidError", err)
 	}
 	if invalid.What == "" || invalid.Bound == "" || invalid.Fix == "" || !utf8.ValidString(err.Error()) || len(err.Error()) > 4096 {
-		t.Errorf("an error that helps nobody: %.200q", err.Error())
+		t.Errorf("an error without a remedy: %.200q", err.Error())
 	}
 }
 
-// A name is taken or refused by what it is, and is found again in its key.
+// The name alone decides whether it is accepted, and its key gives the name back.
 func FuzzNames(f *testing.F) {
 	for _, name := range []string{"", "job", "\xff", "日本", "{", "}{", "a\x00b", strings.Repeat("n", 512), strings.Repeat("n", 513), strings.Repeat("é", 257)} {
 		f.Add(DefaultPrefix, name)
@@ -62,8 +62,8 @@ func FuzzNames(f *testing.F) {
 	})
 }
 
-// Any options either work or are refused by name, and nothing is dialled to
-// find out. What works leaves time to renew, to stop, and to work in between.
+// Any options either work or are refused by name, without dialling. Options that work
+// leave time to renew, to stop, and to work in between.
 func FuzzOptions(f *testing.F) {
 	const (
 		setTTL = 1 << iota
@@ -79,7 +79,7 @@ func FuzzOptions(f *testing.F) {
 		noRetry
 		unfenced
 		manual
-		perLease // the lease options are given to Acquire
+		perLease // the lease options are passed to Acquire
 	)
 	const day, most = int64(24 * time.Hour), int64(math.MaxInt64)
 	for _, d := range []int64{0, 1, -1, int64(MinTTL), int64(time.Second), int64(MaxTTL), 2 * day, most, most - most%1_000_000, math.MinInt64} {
@@ -148,7 +148,7 @@ func FuzzOptions(f *testing.F) {
 		}
 		opts = append(opts, nil, WithLogger(nil))
 
-		addrs = strings.ToValidUTF8(addrs, "?") // an error repeats an address as it was given
+		addrs = strings.ToValidUTF8(addrs, "?") // an error repeats the address unchanged
 		cfg, err := newConfig(Addrs(strings.Split(addrs, ",")...), opts)
 		if err != nil {
 			explained(t, err)
@@ -163,13 +163,13 @@ func FuzzOptions(f *testing.F) {
 	})
 }
 
-// works fails unless a lease could live on these terms.
+// works fails unless a lease can live on these terms.
 func works(t *testing.T, c *config, terms *terms) {
 	t.Helper()
 	const now = 1000 * time.Hour // a process that has run for long
 	m := quorum.NewMachine(&terms.Terms, make(quorum.Window, terms.Nodes), now, quorum.All(terms.Nodes), quorum.All(terms.Nodes))
 	m.SetLag(quorum.Never)
-	left := m.End() - now // where the watchdog is as late as it may be
+	left := m.End() - now // the time left when the watchdog is as late as allowed
 	switch {
 	case terms.ttl < MinTTL || terms.ttl > MaxTTL || terms.lockDelay < 0 || terms.ttl+terms.lockDelay > MaxTTL:
 		t.Errorf("a TTL of %v and a lock delay of %v", terms.ttl, terms.lockDelay)
@@ -190,8 +190,8 @@ func works(t *testing.T, c *config, terms *terms) {
 	}
 }
 
-// wholeMillis reports whether the text is a life that Redis takes: a positive
-// number without a sign.
+// wholeMillis reports whether Redis accepts the text as a time to live: a positive number
+// without a sign.
 func wholeMillis(px string) bool {
 	return px != "" && px[0] != '0' && strings.Trim(px, "0123456789") == ""
 }

@@ -46,7 +46,7 @@ func proxied(tb testing.TB, servers []*redistest.Server) (proxies []*redistest.P
 	return proxies, addrs
 }
 
-// keys returns the keys of all servers that answer.
+// keys returns the keys of all servers that are up.
 func keys(tb testing.TB, servers []*redistest.Server) (all []string) {
 	tb.Helper()
 	for _, s := range servers {
@@ -68,11 +68,11 @@ func locks(tb testing.TB, servers []*redistest.Server, name string) (n int) {
 	return n
 }
 
-// forgotten has servers forget everything until the lease is lost: again and
-// again, because a round in the middle of it finds a quorum, and heals the rest.
+// forgotten flushes servers until the lease is lost. It repeats the flush, because a
+// round in between finds a majority and heals the other nodes.
 func forgotten(tb testing.TB, l *quorumlock.Lease, servers []*redistest.Server) quorumlock.Lost {
 	tb.Helper()
-	eventually(tb, "the loss is told", func() bool {
+	eventually(tb, "the loss is reported", func() bool {
 		for _, s := range servers {
 			s.MustDo("FLUSHALL")
 		}
@@ -81,8 +81,7 @@ func forgotten(tb testing.TB, l *quorumlock.Lease, servers []*redistest.Server) 
 	return <-l.Lost()
 }
 
-// eventually waits for a state of the real world, with the patience that a
-// loaded machine needs.
+// eventually waits for a condition, long enough for a loaded machine.
 func eventually(tb testing.TB, what string, condition func() bool) {
 	tb.Helper()
 	require.Eventually(tb, condition, 20*time.Second, 5*time.Millisecond, what)

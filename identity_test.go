@@ -22,19 +22,19 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// Whether the nodes are what they are taken for: as many servers as addresses,
-// all of them masters, none that may lose a lock.
+// Checks of the nodes' identity: as many servers as addresses, all of them masters, none
+// that may lose a lock.
 
-// refusedNode requires that New refuses a node, and names it, its address, all
-// of texts and what to do.
+// refusedNode requires that New refuses a node, and that the error has the node's number,
+// its address, all of texts and the remedy.
 func refusedNode(t *testing.T, nodes []rueidis.ClientOption, texts ...string) {
 	t.Helper()
 	var err error
 	eventually(t, "all greeted", func() bool {
 		var m *quorumlock.Manager
 		if m, err = quorumlock.New(background, nodes); err == nil {
-			// A node that was too slow is down, and judged when it comes. None may
-			// have been let in.
+			// A node that was too slow is down, and is checked when it connects. No
+			// refused node may have been accepted.
 			s, _ := m.Inspect(background, "job")
 			assert.True(t, slices.ContainsFunc(s.Nodes, func(n quorumlock.NodeStatus) bool { return n.Err != nil }), "all of them vote")
 			require.NoError(t, m.Close(background))
@@ -76,12 +76,12 @@ func TestOneServerUnderTwoAddressesIsNamedAtTheStart(t *testing.T) {
 	}{
 		{"the same text", quorumlock.Addrs(addrs[0])[0], "is node 0 again"},
 		{"localhost", quorumlock.Addrs("localhost:" + port)[0], same},
-		{"another way to write it", quorumlock.Addrs("[::ffff:127.0.0.1]:" + port)[0], same},
+		{"another spelling of the address", quorumlock.Addrs("[::ffff:127.0.0.1]:" + port)[0], same},
 		{"a Unix socket", unix(servers[0].SocketAddr()), same},
 		{"a virtual address", quorumlock.Addrs(vip.Addr())[0], same},
 	} {
 		t.Run(c.claim, func(t *testing.T) {
-			for range 3 { // whichever is greeted first
+			for range 3 { // the order of the greetings varies
 				refusedNode(t, append(quorumlock.Addrs(addrs...), c.last), c.text, addrs[0], c.last.InitAddress[0])
 			}
 		})
@@ -90,7 +90,7 @@ func TestOneServerUnderTwoAddressesIsNamedAtTheStart(t *testing.T) {
 		other := redistest.NewProxy(t, addrs[0])
 		refusedNode(t, quorumlock.Addrs(vip.Addr(), addrs[1], other.Addr()), same, vip.Addr(), other.Addr())
 	})
-	t.Run("and none of them is refused alone", func(t *testing.T) {
+	t.Run("each of them is accepted alone", func(t *testing.T) {
 		m := open(t, append(quorumlock.Addrs("localhost:"+port, addrs[1]), unix(servers[2].SocketAddr())), patient()...)
 		l := acquired(t, m, "job")
 		eventually(t, "all votes are in", func() bool { return locks(t, servers, "job") == 3 })
@@ -98,13 +98,13 @@ func TestOneServerUnderTwoAddressesIsNamedAtTheStart(t *testing.T) {
 	})
 }
 
-// told is a subscription's last word about each node.
+// told is a subscription's last event about each node.
 type told struct {
 	mu   sync.Mutex
 	last map[int]quorumlock.NodeChanged
 }
 
-// listen follows what a Manager tells of its nodes.
+// listen records a Manager's events about its nodes.
 func listen(m *quorumlock.Manager) *told {
 	s, all := m.Subscribe(1000), &told{last: map[int]quorumlock.NodeChanged{}}
 	go func() { // ends with the Manager
@@ -119,7 +119,7 @@ func listen(m *quorumlock.Manager) *told {
 	return all
 }
 
-// await waits until the last word about a node has a text, "" for no error.
+// await waits until the last event about a node has a text, "" for no error.
 func (a *told) await(t *testing.T, node int, text string) quorumlock.NodeChanged {
 	t.Helper()
 	var last quorumlock.NodeChanged
@@ -132,8 +132,8 @@ func (a *told) await(t *testing.T, node int, text string) quorumlock.NodeChanged
 	return last
 }
 
-// A virtual address that moves onto the server of another node: on every
-// reconnection the node is found out, and as soon as it moves back it votes.
+// A virtual address moves to the server of another node. Every reconnection detects it,
+// and the node votes again as soon as the address moves back.
 func TestANodeWhoseAddressMovesOntoAnotherNodeDoesNotVote(t *testing.T) {
 	const rounds = 6
 	servers := redistest.Start(t, 3)
@@ -146,8 +146,8 @@ func TestANodeWhoseAddressMovesOntoAnotherNodeDoesNotVote(t *testing.T) {
 		proxies[1].Reset()
 		changed := all.await(t, 1, "same server")
 		assert.Equal(t, addrs[1], changed.Addr)
-		assert.ErrorContains(t, changed.Err, addrs[0], "with whom")
-		assert.ErrorContains(t, changed.Err, "list each server once", "what to do")
+		assert.ErrorContains(t, changed.Err, addrs[0], "the other node")
+		assert.ErrorContains(t, changed.Err, "list each server once", "the remedy")
 		l := acquired(t, m, "job")
 		require.ErrorContains(t, statusOf(t, m, 1).Err, "same server")
 		released(t, l)
@@ -160,7 +160,7 @@ func TestANodeWhoseAddressMovesOntoAnotherNodeDoesNotVote(t *testing.T) {
 	assert.Contains(t, log.String(), "same server")
 }
 
-// statusOf returns what a node says, or why it does not.
+// statusOf returns a node's status, or the reason why there is none.
 func statusOf(t *testing.T, m *quorumlock.Manager, node int) quorumlock.NodeStatus {
 	t.Helper()
 	s, _ := m.Inspect(background, "job")
@@ -168,8 +168,8 @@ func statusOf(t *testing.T, m *quorumlock.Manager, node int) quorumlock.NodeStat
 	return s.Nodes[node]
 }
 
-// The teeth of the above: with one server left behind two addresses, nothing
-// may be granted, however often the address moves and whoever asks meanwhile.
+// One server is left behind two addresses. No lock may be granted, however often the
+// address moves and whichever Manager asks.
 func TestOneServerBehindTwoAddressesIsNeverAQuorum(t *testing.T) {
 	const rounds = 10
 	servers := redistest.Start(t, 3)
@@ -181,7 +181,7 @@ func TestOneServerBehindTwoAddressesIsNeverAQuorum(t *testing.T) {
 		proxies[2].Refuse()
 		proxies[1].Retarget(servers[0].Addr())
 		proxies[1].Reset()
-		// From here on whatever is asked can reach one server at the most.
+		// From here on every request can reach at most one server.
 		var asking sync.WaitGroup
 		for i := range 4 {
 			asking.Go(func() {
@@ -199,7 +199,7 @@ func TestOneServerBehindTwoAddressesIsNeverAQuorum(t *testing.T) {
 		all.await(t, 1, "")
 		all.await(t, 2, "")
 	}
-	eventually(t, "nothing is left of all the attempts", func() bool {
+	eventually(t, "the attempts leave no keys", func() bool {
 		for _, key := range keys(t, servers) {
 			if !strings.Contains(key, "\xff") {
 				return false
@@ -217,7 +217,7 @@ func TestAReplicaOfAnotherNodeIsNamedAtTheStart(t *testing.T) {
 		refusedNode(t, quorumlock.Addrs(addrs...), addrs[2], "replica", "list the master")
 		refusedNode(t, quorumlock.Addrs(addrs[2]), addrs[2], "replica", "list the master")
 	}
-	// Promoted, it is a server of its own again, with a past.
+	// After its promotion the replica is a separate server again, but with old data.
 	servers[2].MustDo("REPLICAOF", "NO", "ONE")
 	var log transcript
 	m := open(t, quorumlock.Addrs(addrs...), patient(quorumlock.WithLogger(log.logger()))...)
@@ -225,30 +225,28 @@ func TestAReplicaOfAnotherNodeIsNamedAtTheStart(t *testing.T) {
 		l, err := m.TryAcquire(background, "job")
 		return err == nil && l.Release(background) == nil
 	})
-	eventually(t, "told that they were one", func() bool { return strings.Contains(log.String(), "were master and replica") })
+	eventually(t, "the log says that they were one", func() bool { return strings.Contains(log.String(), "were master and replica") })
 }
 
-// replicate makes a replica and waits until it gets what its master gets.
+// replicate makes a replica and waits until it receives its master's writes.
 func replicate(t *testing.T, replica, master *redistest.Server) {
 	t.Helper()
 	host, port, _ := strings.Cut(master.Addr(), ":")
 	replica.MustDo("REPLICAOF", host, port)
 	master.MustDo("SET", "replicated", "v")
 	eventually(t, "in step", func() bool {
-		value, err := replica.Do("GET", "replicated") // refused while it loads
+		value, err := replica.Do("GET", "replicated") // an error while the replica loads
 		return err == nil && value == "v"
 	})
-	// A master may hold what comes after its data back until it hears that they
-	// have arrived.
+	// A master may hold the next write back until the replica confirms the data.
 	master.MustDo("DEL", "replicated")
 	eventually(t, "following", func() bool { return replica.MustDo("EXISTS", "replicated") == int64(0) })
 }
 
-// A master that is made a replica while everybody is connected refuses what is
-// written to it at once. A new connection finds it out, and so does, over the
-// old one, the next check.
+// A connected master becomes a replica, and refuses writes at once. A new connection
+// detects it, and the next check detects it over the old connection.
 func TestAMasterThatIsDemotedUnderAManagerStopsVoting(t *testing.T) {
-	servers := redistest.Start(t, 4, "--repl-diskless-sync-delay", "0") // the last is a master outside
+	servers := redistest.Start(t, 4, "--repl-diskless-sync-delay", "0") // the last is a master outside the quorum
 	proxies, addrs := proxied(t, servers[:3])
 	m := open(t, quorumlock.Addrs(addrs...), patient()...)
 	all := listen(m)
@@ -265,10 +263,10 @@ func TestAMasterThatIsDemotedUnderAManagerStopsVoting(t *testing.T) {
 		released(t, acquired(t, m, "other")) // two masters are left
 		confirmed(t, l.Renew)
 		if round == 0 {
-			changed := all.await(t, 2, "replica") // by itself, within 10 s
+			changed := all.await(t, 2, "replica") // without a request, within 10 s
 			assert.ErrorContains(t, changed.Err, "list the master")
 		}
-		// Two masters, one of them gone: the replica must not help out.
+		// Two masters, one of which goes down: the replica must not replace it.
 		proxies[1].Refuse()
 		_, err := m.TryAcquire(background, "alone")
 		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
@@ -286,7 +284,7 @@ func TestAMasterThatIsDemotedUnderAManagerStopsVoting(t *testing.T) {
 	}
 }
 
-// A lock that a replica has from its master says nothing about the replica: an
+// A lock that a replica has copied from its master is no vote of the replica. An
 // acquisition that finds its own owner value there has one vote, not two.
 func TestALockThatWasReplicatedIsNoVote(t *testing.T) {
 	servers := redistest.Start(t, 3, "--repl-diskless-sync-delay", "0")
@@ -296,9 +294,9 @@ func TestALockThatWasReplicatedIsNoVote(t *testing.T) {
 		l, err := m.TryAcquire(background, "job")
 		return err == nil && l.Release(background) == nil
 	})
-	replicate(t, servers[2], servers[0]) // and its connection stands
+	replicate(t, servers[2], servers[0]) // and its connection stays
 	proxies[1].Refuse()
-	proxies[2].DelayCommand(func(cmd []string) bool { return cmd[0] == "EVALSHA" }, 100*time.Millisecond) // replication is faster
+	proxies[2].DelayCommand(func(cmd []string) bool { return cmd[0] == "EVALSHA" }, 100*time.Millisecond) // slower than replication
 	for i := range 5 {
 		l, err := m.TryAcquire(background, fmt.Sprint("job", i))
 		require.ErrorIs(t, err, quorumlock.ErrNoQuorum, "one master is no quorum")
@@ -332,9 +330,9 @@ exec `+real+` ./sentinel.conf --sentinel --bind 127.0.0.1 --port "$2"
 	return redistest.Start(t, 1)[0]
 }
 
-// A cluster node, a replica or another node's server that comes to an address
-// later is found out when it comes, and so is its end.
-func TestWhatComesToTheAddressOfANodeIsJudgedAnew(t *testing.T) {
+// A cluster node, a replica or another node's server that comes to an address later is
+// detected when it comes, and so is its departure.
+func TestAServerThatComesToANodesAddressIsCheckedAnew(t *testing.T) {
 	servers := redistest.Start(t, 3)
 	proxies, addrs := proxied(t, servers)
 	m := open(t, quorumlock.Addrs(addrs...), patient()...)
@@ -365,7 +363,7 @@ func TestWhatComesToTheAddressOfANodeIsJudgedAnew(t *testing.T) {
 	}
 }
 
-func TestAPolicyThatMayEvictLocksIsWarnedOfByName(t *testing.T) {
+func TestAWarningNamesAPolicyThatMayEvictLocks(t *testing.T) {
 	for _, policy := range []string{
 		"volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction",
 	} {
@@ -382,7 +380,7 @@ func TestAPolicyThatMayEvictLocksIsWarnedOfByName(t *testing.T) {
 							n++
 							assert.Contains(t, line, `"node":2`)
 							assert.Contains(t, line, addrs[2])
-							assert.Contains(t, line, "noeviction", "what to do")
+							assert.Contains(t, line, "noeviction", "the remedy")
 						}
 					}
 					return n
@@ -393,10 +391,10 @@ func TestAPolicyThatMayEvictLocksIsWarnedOfByName(t *testing.T) {
 					eventually(t, "warned", func() bool { return warnings() == 1 })
 					require.ErrorContains(t, statusOf(t, m, 2).Warning, policy)
 				}
-				// And on every new connection it is looked at again.
+				// Every new connection checks the policy again.
 				proxies[2].Refuse()
-				// Told, not only seen: a break that heals before the node tries to connect
-				// changes nothing, and so nothing is told.
+				// Wait for the log, not only for the state: a break that heals before the
+				// node tries to connect changes no state, so it is not reported.
 				eventually(t, "down", func() bool { return strings.Contains(log.String(), "node does not vote") })
 				proxies[2].Heal()
 				eventually(t, "up", func() bool { return statusOf(t, m, 2).Err == nil })

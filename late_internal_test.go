@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// idleDog is a Manager whose watchdog does not run unless the test runs it, and
-// a lease that it knows.
+// idleDog returns a Manager whose watchdog runs only when the test runs it, and a lease
+// that the watchdog schedules.
 func idleDog(ttl time.Duration, with quorum.Terms) (*Manager, *Lease) {
 	return idleDogOn(clock.New(), ttl, with)
 }
@@ -31,29 +31,29 @@ func idleDogOn(c *clock.Clock, ttl time.Duration, with quorum.Terms) (*Manager, 
 	return m, l
 }
 
-// As after a resume in which the watchdog's timer comes late.
-func TestAnOverdueLeaseIsNotValidBeforeAnybodyWasTold(t *testing.T) {
+// The watchdog's timer fires late, as after a resume.
+func TestAnOverdueLeaseIsNotValidBeforeItsLossIsReported(t *testing.T) {
 	_, l := idleDog(50*time.Millisecond, quorum.Terms{})
 	assert.True(t, l.Valid())
 	done := l.Done()
 	time.Sleep(60 * time.Millisecond)
 	select {
 	case <-done:
-		require.Fail(t, "somebody was told: this shows nothing")
+		require.Fail(t, "the loss was reported too early for this test")
 	default:
 	}
 	assert.False(t, l.Valid(), "by the clock")
 	select {
 	case <-done:
 	case <-time.After(10 * time.Second):
-		require.Fail(t, "whoever finds it tells it")
+		require.Fail(t, "the check that finds the loss reports it")
 	}
 	require.ErrorIs(t, l.Err(), ErrLost)
 }
 
-// A machine that slept tells by its clock of boots, one whose wall clock was set
-// forward by that: whoever looks first, before any timer, finds the lease lost,
-// and why.
+// The boot clock shows that a machine slept; the wall clock shows that somebody set it
+// forward. The first check after either, before any timer, finds the lease lost, and the
+// reason.
 func TestAfterAJumpOfAClockTheLeaseIsNotValidAndWasSuspended(t *testing.T) {
 	const ttl, guard = time.Hour, time.Minute
 	for _, c := range []struct {
@@ -76,27 +76,27 @@ func TestAfterAJumpOfAClockTheLeaseIsNotValidAndWasSuspended(t *testing.T) {
 		now := clock.Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second}
 		_, l := idleDogOn(clock.From(func() clock.Reading { return now }), ttl, quorum.Terms{Guard: guard})
 		c.jump(&now, ttl-2*guard)
-		assert.True(t, l.Valid(), "%s clock: a nap that the lease outlives", c.name)
+		assert.True(t, l.Valid(), "%s clock: a suspend that the lease outlives", c.name)
 	}
 }
 
-// The watchdog was late by so much that the loss, if it looked for it no
-// earlier than ever, would be told after the stop.
+// The watchdog was so late that, if it kept its schedule, it would report the loss after
+// the stop.
 func TestALateWatchdogLooksForLossesEarlier(t *testing.T) {
 	m, l := idleDog(time.Hour, quorum.Terms{MaxLag: 2 * time.Hour})
 	l.hold.step(quorum.Input{Kind: quorum.InputTick}, nil)
 	require.NoError(t, l.Err())
 	m.dog.measure(m.clock.Now()-time.Minute, 0)
 	l.hold.step(quorum.Input{Kind: quorum.InputTick}, nil)
-	require.NoError(t, l.Err(), "an hour is left, and two minutes are enough")
-	assert.LessOrEqual(t, l.hold.machine.End(), l.hold.machine.Stop()-2*time.Minute, "it has to be looked at so much earlier")
+	require.NoError(t, l.Err(), "an hour is left, and two minutes are needed")
+	assert.LessOrEqual(t, l.hold.machine.End(), l.hold.machine.Stop()-2*time.Minute, "the check has to run two minutes earlier")
 	m.dog.measure(m.clock.Now()-31*time.Minute, 0)
 	l.hold.step(quorum.Input{Kind: quorum.InputTick}, nil)
 	require.ErrorIs(t, l.Err(), ErrLost)
 }
 
-// conclusion returns what an attempt comes to that a node has granted, and whose answers
-// were counted between the two instants.
+// conclusion returns the result of an attempt that a node has granted. The answers were
+// counted between the two instants.
 func conclusion(m *Manager, t *terms, began, steady time.Duration) (*Lease, error) {
 	w := &waiter{m: m, terms: t, lock: "job", ctx: context.Background()}
 	a := &attempt{m: m, wait: w, value: strings.Repeat("0", 32) + " 7 1 - ", began: began, steady: steady}
@@ -120,9 +120,9 @@ func TestAGrantIsJudgedByHowLateTheWatchdogIs(t *testing.T) {
 	require.ErrorIs(t, err, errTooSlow, "four minutes are left until the loss would be reported")
 }
 
-// The clock of a node that granted was stepped forward while the attempt ran. The lease
-// is over before anybody has it: nobody hears of it.
-func TestAGrantThatAClockStepHasEndedIsReportedToNobody(t *testing.T) {
+// The clock of a granting node was stepped forward while the attempt ran. The lease ends
+// before the caller gets it, so no event reports it.
+func TestAGrantThatAClockStepHasEndedIsNotReported(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		steps []time.Duration
@@ -151,14 +151,14 @@ func TestAGrantThatAClockStepHasEndedIsReportedToNobody(t *testing.T) {
 			require.ErrorIs(t, err, errNoneLeft)
 			assert.Nil(t, granted)
 			assert.Empty(t, events.C(), "neither Acquired nor Lost")
-			assert.Equal(t, before, m.dog.live(), "nor is it watched over")
+			assert.Equal(t, before, m.dog.live(), "the watchdog does not schedule it")
 		})
 	}
 }
 
-// An answer that says that the lease is held must not find it lost by what the
-// watchdog has learned of itself meanwhile.
-func TestAnAnswerDoesNotHearThatTheWatchdogIsLate(t *testing.T) {
+// An answer that confirms the lease must not end it because the watchdog was late
+// meanwhile.
+func TestAnAnswerIgnoresThatTheWatchdogIsLate(t *testing.T) {
 	m, l := idleDog(time.Hour, quorum.Terms{MaxLag: 2 * time.Hour})
 	l.hold.step(quorum.Input{Kind: quorum.InputTick}, nil)
 	m.dog.measure(m.clock.Now()-31*time.Minute, 0)
@@ -166,8 +166,8 @@ func TestAnAnswerDoesNotHearThatTheWatchdogIsLate(t *testing.T) {
 	require.NoError(t, l.Err())
 }
 
-// Leases that sleep would wake by what they heard last.
-func TestEveryLeaseHearsAtOnceThatTheWatchdogIsLate(t *testing.T) {
+// Sleeping leases would otherwise wake by the delay that they knew before.
+func TestEveryLeaseLearnsAtOnceThatTheWatchdogIsLate(t *testing.T) {
 	const kept = 200 * time.Millisecond
 	m, l := idleDog(time.Hour, quorum.Terms{MaxLag: 2 * time.Hour})
 	_, sleeper := idleDog(time.Hour, quorum.Terms{MaxLag: 2 * time.Hour})
@@ -186,8 +186,8 @@ func TestEveryLeaseHearsAtOnceThatTheWatchdogIsLate(t *testing.T) {
 	}, 10*time.Second, time.Millisecond)
 }
 
-// Whatever keeps the watchdog counts: its timer, a signal that comes before, and
-// its own work while a lease was due.
+// Every delay of the watchdog counts: a late timer, a late signal, and its own work while
+// a lease was due.
 func TestTheWatchdogMeasuresHowLateItIs(t *testing.T) {
 	m, l := idleDog(time.Hour, quorum.Terms{})
 	d, now := m.dog, m.clock.Now()
@@ -207,29 +207,28 @@ func TestTheWatchdogMeasuresHowLateItIs(t *testing.T) {
 	assert.False(t, d.measure(m.clock.Now()-time.Second, 0), "hardly worse than before")
 }
 
-// A jump of the clock, by a suspend or by somebody who sets it, is no work that
-// goes on.
+// A clock jump, by a suspend or by a change of the time, is no delay of the watchdog.
 func TestAJumpOfTheClockIsNoLateness(t *testing.T) {
 	m, _ := idleDog(time.Hour, quorum.Terms{})
 	m.dog.measure(m.clock.Now()-time.Hour, -time.Hour)
 	assert.Less(t, m.dog.expectedLag(), time.Minute)
 }
 
-// A watchdog without a lease does not measure, so it must not remember either;
-// with the next lease it does at once.
+// A watchdog without a lease does not measure, so it must not remember a delay. It
+// measures again at once with the next lease.
 func TestAWatchdogWithoutLeasesExpectsNothing(t *testing.T) {
 	m, l := idleDog(time.Hour, quorum.Terms{})
 	m.dog.measure(m.clock.Now()-time.Second, 0)
 	m.dog.sleep()
 	assert.Zero(t, m.dog.expectedLag())
 	m.dog.schedule(l.hold, m.clock.Now())
-	assert.True(t, m.dog.measure(m.dog.overdue(), 0), "every lease has to be told again")
+	assert.True(t, m.dog.measure(m.dog.overdue(), 0), "every lease has to be updated again")
 	assert.GreaterOrEqual(t, m.dog.expectedLag(), 2*time.Second)
 }
 
-// However early a loss is told, what is left of the lease keeps others out until
-// the guard after S, which Remaining has promised.
-func TestALossThatIsToldEarlyKeepsOthersOutAsLong(t *testing.T) {
+// However early a loss is reported, the rest of the lease keeps others out until the
+// guard after S, as Remaining has promised.
+func TestALossThatIsReportedEarlyKeepsOthersOutAsLong(t *testing.T) {
 	m, l := idleDog(time.Hour, quorum.Terms{MaxLag: 2 * time.Hour, Guard: time.Minute})
 	stop := l.hold.machine.Stop()
 	m.dog.measure(m.clock.Now()-time.Hour, 0)
@@ -239,9 +238,8 @@ func TestALossThatIsToldEarlyKeepsOthersOutAsLong(t *testing.T) {
 	assert.EqualValues(t, l.hold.remains, l.hold.wake.Load())
 }
 
-// What a round may take by the options is not taken away by a watchdog that is
-// late.
-func TestHowMuchEarlierALossMayBeToldIsBounded(t *testing.T) {
+// A late watchdog does not use up the time that the options give to a round.
+func TestHowMuchEarlierALossMayBeReportedIsBounded(t *testing.T) {
 	for _, c := range []struct {
 		opts []Option
 		want time.Duration

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// From outside the order is a matter of luck: everything happens in one go.
-func TestTheEndClosesWarningsThenContextThenDoneThenTellsTheLoss(t *testing.T) {
+// A test of the package's API cannot see the order, because all steps follow at once.
+func TestTheEndClosesWarningsThenContextThenDoneThenReportsTheLoss(t *testing.T) {
 	w := &watch{
 		done: make(chan struct{}), lost: make(chan Lost, 1),
 		renewed: make(chan Renewed, 1), atRisk: make(chan AtRisk, 1),

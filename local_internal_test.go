@@ -13,16 +13,16 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// A release has carried the caller's ticket to the nodes, and the caller gives up before it
-// has taken its turn.
-func TestACallerThatGivesUpAtItsTurnTakesItsTicketBack(t *testing.T) {
+// A release has carried the caller's ticket to the nodes, and the caller gives up before
+// it takes its turn.
+func TestACallerThatGivesUpAtItsTurnRemovesItsTicket(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	m, err := New(context.Background(), Addrs(server.Addr()))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, m.Close(context.Background())) }()
 	lock := node.LockKey(m.cfg.prefix, "job")
 	server.MustDo("SET", lock, "somebody else", "PX", "60000")
-	for range 20 { // a select takes either way
+	for range 20 { // select chooses at random
 		ctx, cancel := context.WithCancel(context.Background())
 		w := m.newWaiter(ctx, lock, &m.cfg.terms, false)
 		m.locals.enter(w)
@@ -38,8 +38,8 @@ func TestACallerThatGivesUpAtItsTurnTakesItsTicketBack(t *testing.T) {
 	require.Eventually(t, func() bool { return server.MustDo("EXISTS", node.QueueKey(lock)) == int64(0) }, 20*time.Second, time.Millisecond)
 }
 
-// The hold is lost between the decision to pass it on and the pass: the caller that it was
-// for asks the nodes, and keeps its place before those behind it.
+// The hold is lost between the decision to pass it on and the pass. The caller that was
+// next asks the nodes, and keeps its place before those behind it.
 func TestACallerWhosePassCameTooLateKeepsItsPlace(t *testing.T) {
 	m, l := idleDog(time.Hour, quorum.Terms{})
 	h := l.hold
@@ -69,21 +69,21 @@ func TestACallerWhosePassCameTooLateKeepsItsPlace(t *testing.T) {
 	assert.Empty(t, q.callers[3].turn)
 }
 
-// A queue is looked after once, at the earliest of its instants.
+// The watchdog checks a queue once, at its earliest instant.
 func TestTheAgendaHasTheEarliestInstantOfEachQueue(t *testing.T) {
 	var a agenda
 	first, second := &localQueue{}, &localQueue{}
 	assert.Equal(t, quorum.Never, a.earliest())
 	assert.Empty(t, a.take(time.Hour))
 	assert.True(t, a.add(first, 5))
-	assert.False(t, a.add(first, 7), "it is looked after before")
+	assert.False(t, a.add(first, 7), "it is checked earlier")
 	assert.False(t, a.add(second, 6), "the other comes first")
 	assert.True(t, a.add(second, 3))
 	assert.EqualValues(t, 3, a.earliest())
 	assert.Empty(t, a.take(2))
 	assert.Equal(t, []*localQueue{second}, a.take(4))
 	assert.Equal(t, []*localQueue{first}, a.take(6))
-	assert.Empty(t, a.take(10), "the instants that were replaced are void")
+	assert.Empty(t, a.take(10), "replaced instants are void")
 	assert.Equal(t, quorum.Never, a.earliest())
-	assert.True(t, a.add(second, 11), "it may come again")
+	assert.True(t, a.add(second, 11), "it may be scheduled again")
 }

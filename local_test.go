@@ -21,8 +21,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// The queue of the callers of one process, and the hold that is passed on from one to the
-// next.
+// The queue of the callers of one process, and the hold that each passes to the next.
 
 // queueing returns a Manager that queues its callers: it has met contention.
 func queueing(t *testing.T, n int, opts ...quorumlock.Option) (*quorumlock.Manager, []*redistest.Server) {
@@ -32,14 +31,14 @@ func queueing(t *testing.T, n int, opts ...quorumlock.Option) (*quorumlock.Manag
 	return m, servers
 }
 
-// visit is what a caller saw of its lease.
+// visit is what a caller observes of its lease.
 type visit struct {
 	caller int
 	lease  *quorumlock.Lease
 }
 
-// callers starts so many callers for the job, one behind the other, each of which runs
-// visit under its lease and releases it. It returns what they did when all have come.
+// callers starts n callers for the job, one behind the other. Each runs visit under its
+// lease and releases it. The returned function waits until all have finished.
 func callers(
 	t *testing.T, m *quorumlock.Manager, n int, visit func(ctx context.Context, i int, l *quorumlock.Lease),
 	opts ...quorumlock.AcquireOption,
@@ -125,7 +124,7 @@ func TestALeaseIsPassedOnInTheOrderOfTheCalls(t *testing.T) {
 	}
 }
 
-// eventsOf returns what was sent of the leases on a name, without renewals.
+// eventsOf returns the events of the leases on a name, without renewals.
 func eventsOf(s *quorumlock.Subscription, name string) (all []quorumlock.Event) {
 	for {
 		select {
@@ -180,8 +179,8 @@ func TestALossEndsTheCurrentLeaseAloneAndTheCallersGoOn(t *testing.T) {
 	assert.Equal(t, strings.Fields("Acquired Released Acquired Released Acquired Lost Acquired Released"), kinds)
 }
 
-// The hold is lost while it carries no lease: its check is under way. The check of the
-// next hold must not wait for that one.
+// The hold is lost while it carries no lease and its check runs. The check of the next
+// hold must not wait for that one.
 func TestALossDuringACheckCostsTheNextHoldNothing(t *testing.T) {
 	servers := redistest.Start(t, 3)
 	proxies, addrs := proxied(t, servers)
@@ -197,7 +196,7 @@ func TestALossDuringACheckCostsTheNextHoldNothing(t *testing.T) {
 		time.Sleep(20 * time.Millisecond) // long enough for a check at its end
 	})
 	proxies[0].Swallow()
-	take(servers[2:], "quorumlock:job") // no quorum for the check, and no quick end of it
+	take(servers[2:], "quorumlock:job") // no majority for the check, and the check does not end quickly
 	time.Sleep(2 * quorum.CheckAfter)   // earlier, the lease would be passed on without a check
 	require.NoError(t, first.Release(background))
 	time.Sleep(50 * time.Millisecond)
@@ -207,14 +206,14 @@ func TestALossDuringACheckCostsTheNextHoldNothing(t *testing.T) {
 	select {
 	case <-came:
 	case <-time.After(20 * time.Second):
-		require.Fail(t, "the queue stands still")
+		require.Fail(t, "the queue is stuck")
 	}
 	proxies[0].Heal()
 	require.Len(t, leases, 3)
 	assert.NotEqual(t, first.Owner(), owners[0])
 	for _, e := range eventsOf(events, "job") {
 		_, isLost := e.(quorumlock.Lost)
-		assert.False(t, isLost, "nobody had the lease that was lost")
+		assert.False(t, isLost, "no caller had the lost lease")
 	}
 }
 
@@ -243,7 +242,8 @@ func TestCallersUnderOtherTermsGetAHoldOfTheirOwn(t *testing.T) {
 	assert.NotEqual(t, owners[1], owners[2])
 }
 
-// What is left of a hold that nobody renews is not what its next caller has asked for.
+// The rest of a hold that is not renewed is shorter than the TTL that its next caller
+// asked for.
 func TestALeaseWithoutRenewalStartsWithItsWholeTTL(t *testing.T) {
 	m, _ := queueing(t, 3, quorumlock.WithTTL(3*time.Second))
 	first := acquired(t, m, "job", quorumlock.WithoutRenewal())
@@ -255,9 +255,9 @@ func TestALeaseWithoutRenewalStartsWithItsWholeTTL(t *testing.T) {
 	assert.Greater(t, left, 2*time.Second)
 }
 
-// turns has so many callers of each of these Managers take the job in turn, again and
-// again, for a time. It returns how often the callers of each had it, one after the other,
-// and tokens have to rise over all of them.
+// turns has n callers of each of these Managers take the job again and again, for a time.
+// It returns how often each caller had it, Manager by Manager. The tokens have to rise
+// over all of them.
 func turns(t *testing.T, d time.Duration, each int, managers ...*quorumlock.Manager) (shares []int) {
 	t.Helper()
 	shares = make([]int, each*len(managers)) // guarded by the lease, as is last
@@ -289,8 +289,7 @@ func turns(t *testing.T, d time.Duration, each int, managers ...*quorumlock.Mana
 	return shares
 }
 
-// A distance of more than the time for which the word of the nodes counts must not send
-// every caller through the nodes.
+// A round trip longer than CheckAfter must not send every caller to the nodes.
 func TestALeaseOfDistantNodesIsPassedOn(t *testing.T) {
 	servers := redistest.Start(t, 3)
 	proxies, addrs := proxied(t, servers)
@@ -310,8 +309,8 @@ func TestALeaseOfDistantNodesIsPassedOn(t *testing.T) {
 	}
 }
 
-// The next caller of the process is in the queues of the nodes without having asked them,
-// to be refused.
+// The next caller of the process is in the queues of the nodes without having sent an
+// attempt that they refuse.
 func TestTheReleaseOfALeaseCarriesTheTicketOfTheNextCaller(t *testing.T) {
 	servers := redistest.Start(t, 3)
 	proxies, addrs := proxied(t, servers)
@@ -327,7 +326,7 @@ func TestTheReleaseOfALeaseCarriesTheTicketOfTheNextCaller(t *testing.T) {
 	})
 	queued(t, servers, 1)
 	come := callers(t, m, 1, func(context.Context, int, *quorumlock.Lease) {})
-	time.Sleep(10 * quorum.CheckAfter) // it has been passed on for long enough
+	time.Sleep(10 * quorum.CheckAfter) // longer than CheckAfter: the hold must go to the other process now
 	var carried atomic.Int32
 	for _, p := range proxies {
 		p.DelayCommand(func(cmd []string) bool {
@@ -344,8 +343,8 @@ func TestTheReleaseOfALeaseCarriesTheTicketOfTheNextCaller(t *testing.T) {
 	queued(t, servers, 0)
 }
 
-// A node that has not granted a lease still has the ticket of the caller who got it, also
-// when the release carries the ticket of the next one.
+// A node that has not granted a lease still has the ticket of its caller, even when the
+// release carries the ticket of the next one.
 func TestTheTicketOfALeaseLeavesWhenItsReleaseCarriesAnother(t *testing.T) {
 	servers := redistest.Start(t, 3)
 	m := connect(t, redistest.Addrs(servers), lazily())
@@ -368,7 +367,7 @@ func TestTheTicketOfALeaseLeavesWhenItsReleaseCarriesAnother(t *testing.T) {
 	var elsewhere sync.WaitGroup
 	elsewhere.Go(func() {
 		l := acquired(t, others[1], "job")
-		eventually(t, "the ticket of the lease before has left the queue of the third node", func() bool {
+		eventually(t, "the ticket of the previous lease has left the queue of the third node", func() bool {
 			rank, _ := servers[2].Do("ZRANK", queueKey("job"), ticket)
 			return rank == nil
 		})
@@ -377,13 +376,13 @@ func TestTheTicketOfALeaseLeavesWhenItsReleaseCarriesAnother(t *testing.T) {
 	eventually(t, "another process waits behind it", waiting(2))
 	released(t, before)
 	<-granted
-	time.Sleep(10 * quorum.CheckAfter) // the lease has been passed on for long enough
+	time.Sleep(10 * quorum.CheckAfter) // longer than CheckAfter: the hold must go to the other process now
 	close(over)
 	elsewhere.Wait()
 	come()
 }
 
-// Callers that come back at once are served in turn.
+// Callers that return at once get equal shares.
 func TestCallersOfAProcessGetEqualShares(t *testing.T) {
 	m, _ := queueing(t, 3)
 	shares := turns(t, time.Second, 16, m)
@@ -393,7 +392,7 @@ func TestCallersOfAProcessGetEqualShares(t *testing.T) {
 	assert.LessOrEqual(t, float64(most), 1.2*float64(least)+1)
 }
 
-// Two processes, each with more callers than it ever serves: neither keeps the lock for
+// Two processes, each with callers that never stop asking: neither keeps the lock for
 // itself.
 func TestWaitersOfAnotherProcessAreNotStarved(t *testing.T) {
 	const each = 8
@@ -411,11 +410,11 @@ func TestWaitersOfAnotherProcessAreNotStarved(t *testing.T) {
 	t.Logf("shares %d and %d", here, there)
 	assert.GreaterOrEqual(t, min(here, there), 20)
 	assert.LessOrEqual(t, float64(max(here, there)), 1.5*float64(min(here, there)))
-	eventually(t, "nothing is left", func() bool { return locks(t, servers, "job") == 0 })
+	eventually(t, "no keys are left", func() bool { return locks(t, servers, "job") == 0 })
 	queued(t, servers, 0)
 }
 
-// Callers give up at every moment, also at the one at which they are given the lease.
+// Callers give up at every moment, also at the one at which they get the lease.
 func TestCallersThatGiveUpLeaveNothingBehind(t *testing.T) {
 	first, servers := queueing(t, 3)
 	second := connect(t, redistest.Addrs(servers))
@@ -464,7 +463,7 @@ func TestCallersThatGiveUpLeaveNothingBehind(t *testing.T) {
 	released(t, acquired(t, second, "job"))
 }
 
-func TestACallerThatGivesUpBehindAnotherSaysWhatStoodInTheWay(t *testing.T) {
+func TestACallerThatGivesUpBehindAnotherReportsTheObstacle(t *testing.T) {
 	m, servers := queueing(t, 3)
 	_ = acquired(t, m, "job", quorumlock.WithHolder("me"))
 	wait := func(m *quorumlock.Manager) error {
@@ -504,7 +503,8 @@ func TestTryAcquireDoesNotOvertakeCallersOfItsProcess(t *testing.T) {
 	m, _ := queueing(t, 3)
 	l := acquired(t, m, "job", quorumlock.WithoutRenewal())
 	var came atomic.Int32
-	// Without renewal, so that each asks the nodes when the one before it has released.
+	// Without renewal, so that each caller asks the nodes when the previous one has
+	// released.
 	come := callers(t, m, many, func(context.Context, int, *quorumlock.Lease) {
 		came.Add(1)
 		time.Sleep(time.Millisecond)
@@ -532,9 +532,9 @@ func TestTryAcquireDoesNotOvertakeCallersOfItsProcess(t *testing.T) {
 	})
 }
 
-// The backoff is a function of the user's. One that panics ends its own call, and leaves
-// neither keys nor a queue that stands still.
-func TestACallerWhoseBackoffPanicsHoldsUpNobody(t *testing.T) {
+// The backoff is the user's function. A panic in it ends the call, and leaves neither
+// keys nor a stuck queue.
+func TestACallerWhoseBackoffPanicsDelaysNoOther(t *testing.T) {
 	servers := redistest.Start(t, 3)
 	holder := connect(t, redistest.Addrs(servers))
 	var armed atomic.Bool
@@ -547,7 +547,7 @@ func TestACallerWhoseBackoffPanicsHoldsUpNobody(t *testing.T) {
 	subscribe(t, m, servers)
 	l := acquired(t, holder, "job")
 	eventually(t, "all votes are in", func() bool { return locks(t, servers, "job") == 3 })
-	take(servers[:1], "quorumlock:job") // this node grants, and the lock has to go again
+	take(servers[:1], "quorumlock:job") // this node grants, and the lock has to be released again
 	armed.Store(true)
 	panicked := make(chan any)
 	go func() {
@@ -573,11 +573,12 @@ func TestACallerWhoseBackoffPanicsHoldsUpNobody(t *testing.T) {
 	case err := <-got:
 		require.NoError(t, err)
 	case <-time.After(20 * time.Second):
-		require.Fail(t, "the queue stands still")
+		require.Fail(t, "the queue is stuck")
 	}
 }
 
-// Close ends callers that wait, hold, and are passed a lease just then.
+// Close ends callers that wait, callers that hold, and callers that are just getting a
+// lease.
 func TestCloseAmidPassesEndsEveryCall(t *testing.T) {
 	servers := redistest.Start(t, 3)
 	for round := range 10 {

@@ -140,7 +140,7 @@ func TestReplicasAndClustersAreRefused(t *testing.T) {
 	assert.Contains(t, err.Error(), "cluster")
 }
 
-func TestPasswordsAreAskedForByNameAndNeverTold(t *testing.T) {
+func TestErrorsNameThePasswordFieldAndNeverItsValue(t *testing.T) {
 	server := redistest.Start(t, 1, "--requirepass", "open-sesame")[0]
 	for _, password := range []string{"", "closed-barley"} {
 		nodes := quorumlock.Addrs(server.Addr())
@@ -198,13 +198,13 @@ func TestNewEndsWithItsContext(t *testing.T) {
 	require.ErrorIs(t, err, cause)
 }
 
-func TestAnEvenNumberOfNodesIsWarnedOf(t *testing.T) {
+func TestAnEvenNumberOfNodesIsAWarning(t *testing.T) {
 	var log bytes.Buffer
 	newManager(t, 2, quorumlock.WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))))
 	assert.Contains(t, log.String(), "even number")
 }
 
-func TestALeaseExcludesAndTellsWhoHoldsIt(t *testing.T) {
+func TestALeaseExcludesOthersAndNamesItsHolder(t *testing.T) {
 	for _, n := range []int{1, 3, 5} {
 		m, servers := newManager(t, n)
 		other := connect(t, redistest.Addrs(servers))
@@ -233,7 +233,7 @@ func TestALeaseExcludesAndTellsWhoHoldsIt(t *testing.T) {
 	}
 }
 
-func TestReleasingTwiceOrAfterALossReturnsAtOnceAndSaysWhich(t *testing.T) {
+func TestReleasingTwiceOrAfterALossReturnsAtOnceWithTheReason(t *testing.T) {
 	m, servers := newManager(t, 3, quorumlock.WithTTL(300*time.Millisecond))
 	l, err := m.Acquire(background, "a")
 	require.NoError(t, err)
@@ -281,7 +281,7 @@ func TestManyContendersTakeTurnsUnderRisingTokens(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		_, servers := newManager(t, n)
 		var (
-			mu       sync.Mutex // guards the history; the counter is guarded by the lease alone
+			mu       sync.Mutex // guards the history; the lease alone guards the counter
 			tokens   []int64
 			inside   int
 			overlaps int
@@ -320,7 +320,7 @@ func TestManyContendersTakeTurnsUnderRisingTokens(t *testing.T) {
 	}
 }
 
-func TestWaitingEndsWithTheContextAndSaysWhatStoodInTheWay(t *testing.T) {
+func TestWaitingEndsWithTheContextAndReportsTheObstacle(t *testing.T) {
 	m, servers := newManager(t, 3)
 	_, err := m.Acquire(background, "job", quorumlock.WithHolder("first"))
 	require.NoError(t, err)
@@ -367,7 +367,7 @@ func TestAWaiterGetsTheLeaseWhenTheHolderDies(t *testing.T) {
 	next, err := m.Acquire(background, "job")
 	require.NoError(t, err)
 	var lost *quorumlock.LostError
-	require.ErrorAs(t, l.Err(), &lost, "told before the next was granted")
+	require.ErrorAs(t, l.Err(), &lost, "the loss is reported before the next grant")
 	assert.Equal(t, quorumlock.LostExpired, lost.Reason)
 	assert.Greater(t, next.Token(), l.Token())
 }
@@ -388,13 +388,13 @@ func TestOtherRedlockClientsExcludeUsAndWeThem(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, l.Token())
 	for _, s := range servers {
-		eventually(t, "the vote is in", func() bool { return s.MustDo("EXISTS", "job") == int64(1) })
+		eventually(t, "the node has granted", func() bool { return s.MustDo("EXISTS", "job") == int64(1) })
 		assert.Nil(t, s.MustDo("SET", "job", "theirs", "NX", "PX", "60000"))
 		assert.Equal(t, int64(1), s.MustDo("DBSIZE"))
 	}
 }
 
-func TestInspectTellsWhoHoldsWithoutTaking(t *testing.T) {
+func TestInspectReportsTheHolderWithoutTakingTheLock(t *testing.T) {
 	m, servers := newManager(t, 3)
 	before, err := m.Inspect(background, "job")
 	require.NoError(t, err)
@@ -416,7 +416,7 @@ func TestInspectTellsWhoHoldsWithoutTaking(t *testing.T) {
 	assert.Error(t, s.Nodes[1].Err)
 }
 
-func TestInspectTellsThatAHolderHasNoEnd(t *testing.T) {
+func TestInspectReportsAHolderWithoutAnEnd(t *testing.T) {
 	m, servers := newManager(t, 3)
 	for i, command := range [][]string{{"SET", "quorumlock:job", "x"}, {"SET", "quorumlock:job", "x"}, {"SET", "quorumlock:job", "x", "PX", "60000"}} {
 		servers[i].MustDo(command...)
@@ -428,18 +428,19 @@ func TestInspectTellsThatAHolderHasNoEnd(t *testing.T) {
 	servers[0].MustDo("PEXPIRE", "quorumlock:job", "30000")
 	s, err = m.Inspect(background, "job")
 	require.NoError(t, err)
-	assert.InDelta(t, time.Minute, s.TTL, float64(20*time.Second), "a quorum is the one without an end, and the longer of the two")
+	assert.InDelta(t, time.Minute, s.TTL, float64(20*time.Second), "a quorum is the key without an end and the longer of the other two")
 }
 
-// A key may live for 292 million years, to which nothing can be added.
+// A key may live for 292 million years; adding anything to that would overflow.
 func TestAWaiterOfAKeyThatLivesForAgesKeepsItsBackoff(t *testing.T) {
 	for claim, c := range map[string]struct {
 		value string
 		most  int // calls in half a second: attempts, and releases of their tickets
 	}{
 		"a lease": {strings.Repeat("a", 32) + " 1 1700000000000000 - label", 20},
-		// Nobody wakes a waiter when a client without queues releases: the head of the
-		// queue asks every 1 ms, and less and less often, by a sixteenth of its wait.
+		// No wake-up arrives when a client without queues releases. The head of the queue
+		// asks after 1 ms at first, and then less and less often, by a sixteenth of its
+		// wait.
 		"a stranger": {"x", 160},
 	} {
 		t.Run(claim, func(t *testing.T) {
@@ -464,19 +465,19 @@ func TestVerifyAsksTheNodes(t *testing.T) {
 	for _, s := range servers[:2] {
 		s.MustDo("DEL", "quorumlock:job")
 	}
-	require.ErrorIs(t, l.Verify(background), quorumlock.ErrLost, "found out by asking")
+	require.ErrorIs(t, l.Verify(background), quorumlock.ErrLost, "found by the request")
 	assert.False(t, l.Valid())
 	var lost *quorumlock.LostError
 	require.ErrorAs(t, l.Err(), &lost)
 	assert.Equal(t, quorumlock.LostRevoked, lost.Reason)
-	assert.Len(t, lost.Nodes, 2, "with the evidence")
+	assert.Len(t, lost.Nodes, 2, "the error has the nodes' answers")
 
 	l, err = m.Acquire(background, "again")
 	require.NoError(t, err)
 	servers[0].Stop()
 	servers[1].Stop()
 	require.ErrorIs(t, l.Verify(background), quorumlock.ErrNoQuorum)
-	assert.True(t, l.Valid(), "not known is not lost")
+	assert.True(t, l.Valid(), "an unknown state is no loss")
 	servers[0].Continue()
 	servers[1].Continue()
 }
@@ -497,7 +498,7 @@ func TestCloseReleasesEverythingAndRefusesTheRest(t *testing.T) {
 		_, err := m.Acquire(background, "a")
 		waiting <- err
 	}()
-	time.Sleep(20 * time.Millisecond) // let it wait; the test holds if it does not
+	time.Sleep(20 * time.Millisecond) // time to start waiting; the test also passes if it does not
 
 	require.NoError(t, m.Close(background))
 	require.ErrorIs(t, <-waiting, quorumlock.ErrClosed)

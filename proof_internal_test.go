@@ -13,10 +13,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// A lease is passed on inside the process only by what the nodes have shown of it.
+// A lease is passed on inside the process only on proof: what the nodes have shown of it.
 
-// held is a hold on three nodes that have shown it, and its Manager, of whose nodes none
-// runs.
+// held returns a hold that three nodes have proved, and its Manager. The nodes of the
+// Manager do not run.
 func held() (*Manager, *hold) {
 	m, l := idleDog(time.Hour, quorum.Terms{})
 	m.cfg.nodes = 3
@@ -33,7 +33,7 @@ func held() (*Manager, *hold) {
 	return m, h
 }
 
-func TestProofIsWhatNodesHaveShownSinceTheLastDoubt(t *testing.T) {
+func TestAProofCountsAnswersSinceItWasLastWithdrawn(t *testing.T) {
 	all, others := quorum.All(3), quorum.All(3).Without(1)
 	for name, c := range map[string]struct {
 		kind   node.Kind
@@ -60,7 +60,8 @@ func TestProofIsWhatNodesHaveShownSinceTheLastDoubt(t *testing.T) {
 		assert.Equal(t, c.want, h.proof, name)
 	}
 
-	// What was asked before the doubt says nothing of the time behind it, unless it is one more.
+	// The answer to a request sent before a proof was withdrawn does not restore the
+	// proof, but can withdraw another.
 	_, doubted := held()
 	sent := doubted.m.clock.Now()
 	doubted.prove(2, node.Another, sent)
@@ -71,7 +72,7 @@ func TestProofIsWhatNodesHaveShownSinceTheLastDoubt(t *testing.T) {
 	assert.Zero(t, doubted.proof)
 	doubted.prove(0, node.Ours, doubted.m.clock.Now())
 	doubted.prove(0, node.OursWithoutToken, sent)
-	assert.Equal(t, quorum.Set(0).With(0), doubted.proof, "it had come to show the token since")
+	assert.Equal(t, quorum.Set(0).With(0), doubted.proof, "the node has shown the token since then")
 
 	doubted.applyClockStep(&clockStep{node: 2, by: time.Second})
 	assert.Zero(t, doubted.proof, "keys have expired early on that node")
@@ -86,11 +87,11 @@ func TestProofIsWhatNodesHaveShownSinceTheLastDoubt(t *testing.T) {
 	}
 	h.proof = quorum.All(3)
 	h.vote(1, m.clock.Now(), &node.Reply{Status: node.Taken})
-	assert.Equal(t, others, h.proof, "a vote that was never there is no doubt of the others")
+	assert.Equal(t, others, h.proof, "a node that never voted does not affect the proof of the others")
 }
 
-// The raises of a check mint tokens: none of them is below what a counted node has stood
-// at, because another attempt may have been granted that.
+// The raises of a check mint tokens. Each must be above the previous token of every
+// counted node, because another attempt may have been granted that one.
 func TestACheckMintsTokensAboveWhereTheNodesStood(t *testing.T) {
 	raise := &node.Request{Kind: node.Raise}
 	raised := func(before int64, waiters int64) *node.Reply {
@@ -116,10 +117,10 @@ func TestACheckMintsTokensAboveWhereTheNodesStood(t *testing.T) {
 	assert.Greater(t, h.toldAt, first.sent)
 	assert.Nil(t, q.check)
 	first.Receive(2, raise, raised(token-70, 0))
-	assert.Equal(t, quorum.All(3), h.proof, "late, and at the token all the same")
+	assert.Equal(t, quorum.All(3), h.proof, "late, but at the token")
 	assert.Equal(t, []int64{token - 9, token}, []int64{h.next, h.last}, "the block is in use")
 
-	// A check that comes to nothing leaves some nodes at another token.
+	// A check that fails leaves some nodes at another token.
 	second := check1(token + 100)
 	second.Receive(0, raise, raised(token, 0))
 	second.Receive(1, raise, raised(-1, 0))
@@ -129,31 +130,31 @@ func TestACheckMintsTokensAboveWhereTheNodesStood(t *testing.T) {
 	second.Receive(2, raise, raised(token, 0))
 	assert.Equal(t, quorum.Set(0).With(1), h.proof)
 
-	// All were far below: the block is no longer than it may be.
+	// All nodes were far below: the block has its maximum size.
 	third := check1(5 * token)
 	third.Receive(0, raise, raised(token, 0))
 	third.Receive(1, raise, raised(token, 0))
 	assert.EqualValues(t, 5*token-blockSize+1, h.next)
 
-	// Tokens that are given out already are not given again.
+	// Tokens that are already in use are not granted again.
 	h.next = 5*token + 1
 	fourth := check1(5*token + 3)
-	fourth.Receive(0, raise, raised(5*token-5, 0)) // a node that lost what it knew
+	fourth.Receive(0, raise, raised(5*token-5, 0)) // a node that lost its registers
 	fourth.Receive(1, raise, raised(5*token-5, 0))
 	assert.EqualValues(t, 5*token+1, h.next)
 
-	// What a check shows that was sent before a doubt is no proof.
+	// An answer to a check sent before the proof was withdrawn proves nothing.
 	fifth := check1(6 * token)
 	h.doubt()
 	fifth.Receive(0, raise, raised(5*token+3, 0))
 	fifth.Receive(1, raise, raised(5*token+3, 0))
 	fifth.Receive(2, raise, raised(5*token+3, 0))
-	assert.EqualValues(t, 6*token, h.last, "its tokens are good all the same")
+	assert.EqualValues(t, 6*token, h.last, "its tokens are valid anyway")
 	assert.Zero(t, h.proof)
 }
 
-// A node that reserves the lock for a waiter has lost ours: it is healed, and no sign that
-// another client holds the lock.
+// A node that reserves the lock for a waiter has lost our key. The key is restored; the
+// reservation is no sign that another client holds the lock.
 func TestVerifyTakesAReservationForAMissingKey(t *testing.T) {
 	_, h := held()
 	waiter := strings.Repeat("1", node.TicketLen)
@@ -167,13 +168,13 @@ func TestVerifyTakesAReservationForAMissingKey(t *testing.T) {
 	assert.Equal(t, errTaken, h.owns(&node.Reply{TTL: endless}), "another's empty key")
 }
 
-// The release of a hold may be what finds it lost, after a suspend for example. The queue
-// must not wait for itself then.
+// The release of a hold may itself find the hold lost, after a suspend for example. The
+// queue must not wait for itself then.
 func TestAHoldThatIsFoundLostWhenItIsReleasedHoldsUpNoCaller(t *testing.T) {
 	m, h := held()
 	q := &localQueue{m: m, lock: h.lock, hold: h, callers: map[quorum.CallerID]*waiter{}}
 	h.local = q
-	h.lease.err = ErrReleased // its last lease was given back; a check was under way
+	h.lease.err = ErrReleased // its last lease was released while a check was under way
 	h.machine = quorum.NewMachine(&h.terms.Terms, h.window[:3], m.clock.Now()-2*h.terms.TTL, quorum.All(3), quorum.All(3))
 	done := make(chan struct{})
 	go func() {

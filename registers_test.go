@@ -12,10 +12,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// What another program, or an enemy, may leave in the fencing registers: the sorted set
-// of all names, and the base below which none of them counts.
+// Invalid values that another program or an attacker may write into the fencing
+// registers: the sorted set of all names, and the base that is their lower bound.
 
-// exact is the first number at which Lua and Redis do not count exactly any more.
+// exact is the first number at which Lua and Redis no longer count exactly.
 const exact = int64(1) << 53
 
 // register returns the command that sets the register of the job.
@@ -24,7 +24,7 @@ func register(score string) []string { return []string{"ZADD", registersKey, sco
 // base returns the command that sets the base.
 func base(value string) []string { return []string{"SET", baseKey, value} }
 
-// spoil runs a command on servers, in place of what was in its key.
+// spoil replaces the key of a command on servers, by that command.
 func spoil(servers []*redistest.Server, command []string) {
 	for _, s := range servers {
 		s.MustDo("DEL", command[1])
@@ -32,7 +32,7 @@ func spoil(servers []*redistest.Server, command []string) {
 	}
 }
 
-func TestARegisterThatCannotBeOneGrantsNothingAndLeavesNoLock(t *testing.T) {
+func TestAnInvalidRegisterGrantsNothingAndLeavesNoLock(t *testing.T) {
 	for claim, command := range map[string][]string{
 		"infinite":             register("inf"),
 		"2^53":                 register(fmt.Sprint(exact)),
@@ -59,9 +59,9 @@ func TestARegisterThatCannotBeOneGrantsNothingAndLeavesNoLock(t *testing.T) {
 			bounded(t, refused(t, m, "job"))
 			assert.Equal(t, before, dump(servers, key), "untouched")
 			eventually(t, "no lock is left", func() bool { return locks(t, servers, "job") == 0 })
-			assert.Equal(t, before, dump(servers, key), "untouched by the release too")
+			assert.Equal(t, before, dump(servers, key), "the release leaves it untouched too")
 
-			// One such node of three is neither in the way nor believed.
+			// One such node of three neither blocks the grant nor affects the token.
 			servers[1].MustDo("DEL", key)
 			servers[2].MustDo("DEL", key)
 			l := acquired(t, m, "job")
@@ -76,7 +76,7 @@ func TestARegisterThatCannotBeOneGrantsNothingAndLeavesNoLock(t *testing.T) {
 			assert.Less(t, next.Token(), exact)
 			released(t, next)
 			eventually(t, "released", func() bool { return locks(t, servers, "job") == 0 })
-			assert.Equal(t, before, dump(servers, key), "untouched all the time")
+			assert.Equal(t, before, dump(servers, key), "never touched")
 			if _, err := m.Inspect(background, "job"); err != nil {
 				assert.ErrorIs(t, err, quorumlock.ErrNoQuorum)
 			}
@@ -84,10 +84,10 @@ func TestARegisterThatCannotBeOneGrantsNothingAndLeavesNoLock(t *testing.T) {
 	}
 }
 
-func TestARegisterThatMayBeOneIsCountedFrom(t *testing.T) {
+func TestAValidRegisterIsCountedFrom(t *testing.T) {
 	for claim, c := range map[string]struct {
 		command []string
-		token   int64 // 0 for one of now
+		token   int64 // 0: the token is a current timestamp
 	}{
 		"negative":           {command: register("-5")},
 		"a fraction":         {command: register("1.5")},
@@ -121,8 +121,8 @@ func TestARegisterThatMayBeOneIsCountedFrom(t *testing.T) {
 	}
 }
 
-// Registers that go bad while a lease is held cost it nothing.
-func TestARegisterThatTurnsBadUnderALeaseDoesNotEndIt(t *testing.T) {
+// Registers that become invalid while a lease is held do not affect it.
+func TestARegisterThatTurnsInvalidUnderALeaseDoesNotEndIt(t *testing.T) {
 	for claim, command := range map[string][]string{
 		"inf": register("inf"), "hash": {"HSET", registersKey, "field", "v"}, "text": {"SET", registersKey, "text"},
 		"beyond": register(fmt.Sprint(uint64(math.MaxUint64))), "base: text": base("text"), "base: nan": base("nan"),

@@ -35,9 +35,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// Who may come in: TLS, users, and what strangers write under our keys.
+// Access control: TLS, users, and foreign values under our keys.
 
-// over returns one option for each address, changed.
+// over returns one changed option for each address.
 func over(addrs []string, change func(*rueidis.ClientOption)) []rueidis.ClientOption {
 	nodes := quorumlock.Addrs(addrs...)
 	for i := range nodes {
@@ -46,13 +46,13 @@ func over(addrs []string, change func(*rueidis.ClientOption)) []rueidis.ClientOp
 	return nodes
 }
 
-// patient are options for tests that are not about time: a machine that stands
-// still for seconds must not change what they see.
+// patient returns options for tests that are not about time: a machine that stalls for
+// seconds must not change their result.
 func patient(opts ...quorumlock.Option) []quorumlock.Option {
 	return append([]quorumlock.Option{quorumlock.WithTTL(30 * time.Second), quorumlock.WithNodeTimeout(3 * time.Second)}, opts...)
 }
 
-// acquired waits for a lease that nobody holds back.
+// acquired waits for a lease that is free.
 func acquired(tb testing.TB, m *quorumlock.Manager, name string, opts ...quorumlock.AcquireOption) *quorumlock.Lease {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(background, time.Minute)
@@ -62,15 +62,15 @@ func acquired(tb testing.TB, m *quorumlock.Manager, name string, opts ...quoruml
 	return l
 }
 
-// confirmed repeats what needs a quorum while nodes are too slow for it.
+// confirmed repeats a request that needs a majority while nodes are too slow for it.
 func confirmed(tb testing.TB, ask func(context.Context) error) {
 	tb.Helper()
 	var err error
-	eventually(tb, "a quorum", func() bool { err = ask(background); return !errors.Is(err, quorumlock.ErrNoQuorum) })
+	eventually(tb, "a majority has confirmed", func() bool { err = ask(background); return !errors.Is(err, quorumlock.ErrNoQuorum) })
 	require.NoError(tb, err)
 }
 
-// released gives a lease back. What too slow nodes do not confirm they do later.
+// released releases a lease. Slow nodes may confirm it later.
 func released(tb testing.TB, l *quorumlock.Lease) {
 	tb.Helper()
 	if err := l.Release(background); !errors.Is(err, quorumlock.ErrNoQuorum) {
@@ -78,8 +78,8 @@ func released(tb testing.TB, l *quorumlock.Lease) {
 	}
 }
 
-// refused asks for a lease once, and again while nodes are too slow, and
-// returns why it is not to be had: somebody holds it, or nodes need mending.
+// refused asks for a lease once, and again while nodes are too slow. It returns the
+// reason for the refusal: another holder, or a misconfigured node.
 func refused(tb testing.TB, m *quorumlock.Manager, name string) (err error) {
 	tb.Helper()
 	eventually(tb, "refused", func() bool {
@@ -101,15 +101,15 @@ func refused(tb testing.TB, m *quorumlock.Manager, name string) (err error) {
 	return err
 }
 
-// inspected returns what all nodes say of the name job.
+// inspected returns the status of the name job, from all nodes.
 func inspected(tb testing.TB, m *quorumlock.Manager) (s quorumlock.Status) {
 	tb.Helper()
 	confirmed(tb, func(ctx context.Context) (err error) { s, err = m.Inspect(ctx, "job"); return err })
 	return s
 }
 
-// start returns what New does, and tries again when nodes that are there were
-// too slow for it.
+// start returns the results of New. It tries again while running nodes are too slow for
+// New.
 func start(tb testing.TB, nodes []rueidis.ClientOption, opts ...quorumlock.Option) (m *quorumlock.Manager, err error) {
 	tb.Helper()
 	eventually(tb, "greeted", func() bool {
@@ -160,8 +160,8 @@ func TestALeaseLivesItsWholeLifeOverTLS(t *testing.T) {
 // lively are options for live: the watchdog renews every 2 s.
 var lively = []quorumlock.Option{quorumlock.WithTTL(6 * time.Second), quorumlock.WithNodeTimeout(3 * time.Second)}
 
-// live takes a Manager through all that a lease can go through, on servers of
-// its own, with a contender over the same servers.
+// live takes a Manager through every event in the life of a lease, on servers of its own,
+// with a contender over the same servers.
 func live(t *testing.T, m, contender *quorumlock.Manager, servers []*redistest.Server) {
 	t.Helper()
 	l := acquired(t, m, "job", quorumlock.WithHolder("me"))
@@ -194,7 +194,8 @@ func live(t *testing.T, m, contender *quorumlock.Manager, servers []*redistest.S
 	eventually(t, "lost", func() bool { return errors.Is(next.Verify(background), quorumlock.ErrLost) })
 	require.ErrorIs(t, next.Release(background), quorumlock.ErrLost)
 
-	// Registers that disagree, and are ahead, have to be raised before the grant.
+	// Registers that differ, and are above the proposed token, have to be raised before
+	// the grant.
 	ahead := time.Now().Add(time.Minute).UnixMicro()
 	for i, server := range servers {
 		server.MustDo("ZADD", registersKey, fmt.Sprint(ahead+int64(i)), "quorumlock:uneven")
@@ -220,8 +221,8 @@ func TestATLSNodeThatCannotBeTrustedIsRefusedAndTheErrorSaysWhy(t *testing.T) {
 	servers := redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: ca, Names: []string{"redis.test", "127.0.0.1"}}})
 	strict := redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: ca, Clients: clients}})
 	named := func(name string) *tls.Config { c := ca.ClientConfig(); c.ServerName = name; return c }
-	// With TLS 1.3 a client learns of its refusal after the handshake, perhaps
-	// as a mere end of the connection.
+	// With TLS 1.3 a client notices its refusal only after the handshake, perhaps only by
+	// the end of the connection.
 	old := func(c *tls.Config) *tls.Config { c.MaxVersion = tls.VersionTLS12; return c }
 	for _, c := range []struct {
 		claim, addr string
@@ -239,7 +240,7 @@ func TestATLSNodeThatCannotBeTrustedIsRefusedAndTheErrorSaysWhy(t *testing.T) {
 	} {
 		t.Run(c.claim, func(t *testing.T) {
 			var err error
-			eventually(t, "refused for this and for no timeout", func() bool {
+			eventually(t, "refused for this reason and not for a timeout", func() bool {
 				_, err = quorumlock.New(background, over([]string{c.addr}, func(o *rueidis.ClientOption) { o.TLSConfig = c.config }))
 				require.Error(t, err)
 				return strings.Contains(err.Error(), c.text)
@@ -271,14 +272,14 @@ func TestOneNodeThatCannotBeTrustedDoesNotVoteAndTheOthersDo(t *testing.T) {
 	assert.Empty(t, keys(t, servers[2:]))
 }
 
-// documented returns the rules of the user that docs/operations.md gives as
-// the least, without the words "user" and the name.
+// documented returns the minimal rules of the user in docs/operations.md, without the
+// words "user" and the name.
 func documented(t *testing.T) (rules []string) {
 	t.Helper()
 	text, err := os.ReadFile("docs/operations.md")
 	require.NoError(t, err)
 	lines := regexp.MustCompile(`(?m)^user quorumlock .*$`).FindAllString(string(text), -1)
-	require.Len(t, lines, 1, "one line to copy")
+	require.Len(t, lines, 1, "the documentation has one such line")
 	return strings.Fields(lines[0])[2:]
 }
 
@@ -301,27 +302,27 @@ func TestTheDocumentedRightsAreEnoughForAWholeLife(t *testing.T) {
 			opts = append(opts, lively...)
 			live(t, open(t, nodes, opts...), open(t, nodes, opts...), servers)
 			for _, s := range servers {
-				assert.Empty(t, s.MustDo("ACL", "LOG"), "nothing that the library sends is refused")
+				assert.Empty(t, s.MustDo("ACL", "LOG"), "the server refuses no command of the library")
 			}
 		})
 	}
 }
 
-// Each right taken away is missed by an error that somebody can act on, and so
-// is each of the rest of the line; what would not be missed does not belong
-// there.
-func TestEveryDocumentedRightIsMissedByAnErrorThatNamesIt(t *testing.T) {
+// Without any one of the rights, or of the other rules in the line, an error reports it
+// in a way that the user can act on. A rule that no error would report does not belong in
+// the line.
+func TestAnErrorNamesEveryDocumentedRightThatIsMissing(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	rules := documented(t)
-	want := map[string]string{ // what the error has to match, where that is not the right itself
+	want := map[string]string{ // the pattern of the error, if it is not the right itself
 		"on": "WRONGPASS.*; set Username and Password", ">" + documentedPassword: "WRONGPASS.*; set Username and Password",
 		"~quorumlock:*": "access (one of the keys|a key)",
 		"&quorumlock:*": "channel",
-		"resetchannels": "", "-@all": "", // take away; a new user has nothing to take
+		"resetchannels": "", "-@all": "", // these remove rights, and a new user has none
 		"+ping": "", // only the server complains, see below
 	}
-	// named finds the rights that an error names: the server in quotes, the library
-	// after a plus. Whole words, since some rights are part of others.
+	// named finds the rights that an error names. The server writes them in quotes, the
+	// library after a plus. Whole words only, since some rights are part of others.
 	named := regexp.MustCompile(`'([a-z|]+)' command|\+([a-z|]+)`)
 	for i, rule := range rules {
 		t.Run(rule, func(t *testing.T) {
@@ -350,36 +351,36 @@ func TestEveryDocumentedRightIsMissedByAnErrorThatNamesIt(t *testing.T) {
 				}
 				return found
 			}
-			for range 3 { // a node that is too slow is another complaint
+			for range 3 { // a slow node causes a different error
 				if complained() == expected && (expected || all == nil) {
 					return
 				}
 			}
-			assert.Fail(t, "no error that names what is missing, and that somebody can act on", "%q among\n%s", rule, strings.Join(all, "\n"))
+			assert.Fail(t, "no error names the missing right and its remedy", "%q among\n%s", rule, strings.Join(all, "\n"))
 		})
 	}
 }
 
-// What the first renewal would miss is missed at the start, whatever the guard's
+// New reports the rights that the first renewal would need, whatever rights the guard's
 // own script needs.
-func TestNewMissesTheRightsOfRenewalsUnderTheGuardToo(t *testing.T) {
+func TestNewReportsMissingRightsOfRenewalsUnderTheGuardToo(t *testing.T) {
 	for _, right := range []string{"+getrange", "+pttl"} {
 		rules := slices.DeleteFunc(documented(t), func(rule string) bool { return rule == right })
 		server := redistest.Start(t, 1, append([]string{"--user", "quorumlock"}, rules...)...)[0]
 		_, err := start(t, as("quorumlock", []string{server.Addr()}), quorumlock.WithTTL(30*time.Second),
 			quorumlock.WithRestartGuard(30*time.Second), quorumlock.WithTrustEmptyNodes())
 		require.ErrorIs(t, err, quorumlock.ErrInvalid, right)
-		require.ErrorContains(t, err, strings.TrimPrefix(right, "+")) // by its name, or by what to give
+		require.ErrorContains(t, err, strings.TrimPrefix(right, "+")) // the right, or the rule that grants it
 	}
 }
 
-// actionable reports whether the library has told that waiting does not help.
+// actionable reports whether the error says that waiting does not help.
 func actionable(err error) bool {
 	var node *quorumlock.NodeError
 	return errors.Is(err, quorumlock.ErrInvalid) || errors.As(err, &node) && node.Misconfigured()
 }
 
-// complaints lives a life on one server and returns every error of it.
+// complaints takes a lease through its whole life on one server and returns every error.
 func complaints(t *testing.T, nodes []rueidis.ClientOption, server *redistest.Server, opts []quorumlock.Option) (errs []error) {
 	t.Helper()
 	server.MustDo("FLUSHALL")
@@ -402,7 +403,7 @@ func complaints(t *testing.T, nodes []rueidis.ClientOption, server *redistest.Se
 		note(l.Renew(background))
 		note(l.Verify(background))
 		server.MustDo("DEL", "quorumlock:job")
-		if err := l.Renew(background); !errors.Is(err, quorumlock.ErrLost) { // of the one node
+		if err := l.Renew(background); !errors.Is(err, quorumlock.ErrLost) { // expected: the key is gone on the only node
 			note(err)
 		}
 	}
@@ -432,8 +433,8 @@ func complaints(t *testing.T, nodes []rueidis.ClientOption, server *redistest.Se
 	}
 }
 
-// waitAndCome has somebody wait for a lease until it is released, and returns
-// every error of it.
+// waitAndCome has a caller wait for a lease until it is released, and returns every
+// error.
 func waitAndCome(
 	t *testing.T, m *quorumlock.Manager, nodes []rueidis.ClientOption, server *redistest.Server, opts []quorumlock.Option,
 ) (errs []error) {
@@ -457,7 +458,7 @@ func waitAndCome(
 		came <- err
 	}()
 	ended := func() bool { return len(came) > 0 }
-	eventually(t, "it is in the queue, or cannot be", func() bool {
+	eventually(t, "it is in the queue, or the queue refused it", func() bool {
 		warned := false
 		for more := true; more; {
 			select {
@@ -481,8 +482,8 @@ func waitAndCome(
 	return errs
 }
 
-// Without PING everything works, since a refusal is an answer too, but the
-// server notes each one.
+// Without PING everything works, because a refusal is an answer too. But the server logs
+// each refusal.
 func TestWithoutTheRightToPINGOnlyTheServerComplains(t *testing.T) {
 	rules := documented(t)
 	i := slices.Index(rules, "+ping")
@@ -496,17 +497,16 @@ func TestWithoutTheRightToPINGOnlyTheServerComplains(t *testing.T) {
 	id, _, _ := strings.Cut(connection(), " ")
 	require.NotEmpty(t, id)
 	refused := regexp.MustCompile(`count ([2-9]|\d\d+) reason command context toplevel object ping `)
-	eventually(t, "refused again and again", func() bool {
+	eventually(t, "refused repeatedly", func() bool {
 		return refused.MatchString(fmt.Sprint(server.MustDo("ACL", "LOG")))
 	})
 	confirmed(t, l.Renew)
-	assert.Contains(t, connection(), id+" ", "the connection stands")
+	assert.Contains(t, connection(), id+" ", "the connection stays")
 	released(t, l)
 }
 
-// Without INFO nothing can be checked, which is a warning, and with the guard
-// an error.
-func TestWithoutTheRightToINFOTheLogSaysSoAndTheGuardRefuses(t *testing.T) {
+// Without INFO the checks are impossible. That is a warning, and an error with the guard.
+func TestWithoutTheRightToINFOThereIsAWarningAndTheGuardRefuses(t *testing.T) {
 	rules := documented(t)
 	i := slices.Index(rules, "+info")
 	require.NotEqual(t, -1, i)
@@ -521,8 +521,8 @@ func TestWithoutTheRightToINFOTheLogSaysSoAndTheGuardRefuses(t *testing.T) {
 	assert.Contains(t, err.Error(), "allow INFO")
 }
 
-// transcript takes down everything that a Manager says: it is the writer of its log,
-// and its tracer and meter.
+// transcript records all output of a Manager: it is the writer of its log, its tracer and
+// its meter.
 type transcript struct {
 	tracenoop.TracerProvider
 	mu   sync.Mutex
@@ -541,20 +541,20 @@ func (e *transcript) String() string {
 	return e.text.String()
 }
 
-// note takes anything down, in every way in which it can be printed.
+// note records values, in every way in which they can be printed.
 func (e *transcript) note(what string, values ...any) {
 	for _, v := range values {
 		_, _ = fmt.Fprintf(e, "%s: %v\n%+v\n%#v\n%q\n", what, v, v, v, fmt.Sprint(v))
 	}
 }
 
-// noteError takes down an error and everything that it wraps.
+// noteError records an error and everything that it wraps.
 func (e *transcript) noteError(err error) {
 	if err == nil {
 		return
 	}
 	e.note("error", err)
-	switch wrapped := err.(type) { //nolint:errorlint // every level is looked at
+	switch wrapped := err.(type) { //nolint:errorlint // every level is checked
 	case interface{ Unwrap() error }:
 		e.noteError(wrapped.Unwrap())
 	case interface{ Unwrap() []error }:
@@ -599,7 +599,8 @@ func (s *transcriptSpan) AddEvent(name string, opts ...trace.EventOption) {
 	s.e.note("event "+name, config.Attributes())
 }
 
-// meters are the transcript's MeterProvider: the methods' names are taken.
+// meters is the transcript's MeterProvider, a type of its own because the names of the
+// methods clash.
 type meters struct {
 	metricnoop.MeterProvider
 	e *transcript
@@ -642,9 +643,9 @@ func (c transcriptCounter) Add(_ context.Context, _ int64, opts ...metric.AddOpt
 	c.e.note("metric "+c.name, attrs.ToSlice())
 }
 
-// A life with every failure that there is, and the secrets in none of what is
-// told of it.
-func TestSecretsAreNeverTold(t *testing.T) {
+// A Manager runs into every failure that there is, and none of its output contains a
+// secret.
+func TestSecretsAreNeverPrinted(t *testing.T) {
 	const (
 		password = "open-sesame-4711"
 		wrong    = "closed-barley-0815"
@@ -689,7 +690,7 @@ func TestSecretsAreNeverTold(t *testing.T) {
 		said.noteError(err)
 	}
 
-	// Not let in.
+	// Rejected at the start.
 	keptOut(named("", wrong))
 	keptOut(named("default", wrong))
 	keptOut(named("nobody", password))
@@ -705,15 +706,15 @@ func TestSecretsAreNeverTold(t *testing.T) {
 	keptOut(func(o *rueidis.ClientOption) { named("", password)(o); o.SelectDB = 999 })
 	keptOut(func(o *rueidis.ClientOption) { named("", password)(o); o.ConnLifetime = time.Second })
 	keptOut(func(o *rueidis.ClientOption) { named("", password)(o); o.TLSConfig = nil })
-	// An address with a password in it, as in a URL, is an address that is wrong.
+	// An address that contains a password, as a URL does, is invalid.
 	for _, addr := range []string{"redis://default:%s@127.0.0.1:6379", ":%s@127.0.0.1:6379"} {
 		keptOut(func(o *rueidis.ClientOption) {
 			named("", password)(o)
-			o.InitAddress[0] = fmt.Sprintf(addr, password) + o.InitAddress[0][len("127.0.0.1:"):] // so that all are different
+			o.InitAddress[0] = fmt.Sprintf(addr, password) + o.InitAddress[0][len("127.0.0.1:"):] // the port, so that all addresses differ
 		})
 	}
 
-	// Let in, and then everything goes wrong.
+	// Accepted, and then everything fails.
 	for _, change := range []func(*rueidis.ClientOption){named("", password), function("default", password)} {
 		nodes := over(addrs, change)
 		m, err := start(t, nodes, opts...)
@@ -744,11 +745,11 @@ func TestSecretsAreNeverTold(t *testing.T) {
 		proxies[0].Heal()
 		servers[1].Restart()
 
-		// The password is changed behind the client's back.
+		// The password is changed while the client runs.
 		for _, s := range servers {
 			s.Restart()
 		}
-		eventually(t, "all is well again", func() bool {
+		eventually(t, "all nodes vote again", func() bool {
 			l, err := m.TryAcquire(background, "other")
 			return err == nil && l.Release(background) == nil
 		})
@@ -764,7 +765,7 @@ func TestSecretsAreNeverTold(t *testing.T) {
 			return err != nil && strings.Contains(err.Error(), "WRONGPASS")
 		})
 		require.NoError(t, m.Close(background))
-		said.note("what a careless program prints", m, l) // now that nothing changes any more
+		said.note("output of a careless program", m, l) // all values are final now
 		for e := range events.C() {
 			said.note("event", e)
 			if changed, ok := e.(quorumlock.NodeChanged); ok {
@@ -777,7 +778,7 @@ func TestSecretsAreNeverTold(t *testing.T) {
 	}
 
 	all := said.String()
-	for _, must := range []string{ // the transcript was taken
+	for _, must := range []string{ // the transcript is not empty
 		"WRONGPASS", "unknown authority", "refused", "quorumlock.acquire", "quorumlock.node.operation.duration",
 		"node does not vote", "NodeChanged", "AtRisk", "Lost", "status: ", `"level":"INFO"`,
 	} {
@@ -794,7 +795,7 @@ func TestSecretsAreNeverTold(t *testing.T) {
 	}
 }
 
-// redis returns a client of its own over TLS.
+// redis returns a plain client over TLS.
 func redis(t *testing.T, addr string, config *tls.Config, password string) rueidis.Client {
 	t.Helper()
 	c, err := rueidis.NewClient(rueidis.ClientOption{
@@ -804,8 +805,8 @@ func redis(t *testing.T, addr string, config *tls.Config, password string) rueid
 	return c
 }
 
-// What another program, or an enemy, may leave under the key of a lock. The
-// nodes have no say in what a stranger's value looks like.
+// Values that another program or an attacker may write under the key of a lock. The nodes
+// do not check their form.
 func strangers() map[string][]string {
 	owner := strings.Repeat("0123456789abcdef", 2)
 	values := map[string]string{
@@ -848,8 +849,7 @@ func strangers() map[string][]string {
 	return commands
 }
 
-// put runs a command whose key is left out on all servers, in place of what is
-// there.
+// put runs a command without its key on all servers, and replaces the key.
 func put(servers []*redistest.Server, command []string, key string) {
 	command = slices.Clone(command)
 	command[1] = key
@@ -866,12 +866,12 @@ func take(servers []*redistest.Server, key string) {
 	}
 }
 
-// dump returns a key as it is on the first server, without its life.
+// dump returns the value of a key on the first server, without its time to live.
 func dump(servers []*redistest.Server, key string) any {
 	return servers[0].MustDo("DEBUG", "DIGEST-VALUE", key)
 }
 
-func TestWhateverAStrangerLeftUnderTheKeyOfALockIsToleratedAndUntouched(t *testing.T) {
+func TestAForeignValueUnderTheKeyOfALockIsToleratedAndUntouched(t *testing.T) {
 	for claim, opts := range map[string][]quorumlock.Option{
 		"plain":    nil,
 		"unfenced": {quorumlock.WithoutFencing()},
@@ -904,7 +904,7 @@ func TestWhateverAStrangerLeftUnderTheKeyOfALockIsToleratedAndUntouched(t *testi
 						bounded(t, err)
 					} else {
 						boundedHolder(t, status.Holder)
-						assert.True(t, status.Held, "and Inspect says so too")
+						assert.True(t, status.Held, "Inspect agrees")
 					}
 					released(t, acquired(t, m, "other"))
 					assert.Equal(t, before, dump(servers, key), "untouched")
@@ -916,8 +916,8 @@ func TestWhateverAStrangerLeftUnderTheKeyOfALockIsToleratedAndUntouched(t *testi
 	}
 }
 
-// bounded checks the error of an acquisition of what a stranger has: he holds
-// it, or somebody has to look.
+// bounded checks the error of an acquisition while a foreign value is there: the lock is
+// held, or the node is misconfigured.
 func bounded(t *testing.T, err error) {
 	t.Helper()
 	var held *quorumlock.HeldError
@@ -937,8 +937,8 @@ func bounded(t *testing.T, err error) {
 	assert.True(t, utf8.ValidString(err.Error()))
 }
 
-// What is told of a holder has bounds, and is text: an OpenTelemetry exporter
-// drops a whole batch of spans for one string that is not.
+// The holder's fields are bounded and valid text: an OpenTelemetry exporter drops a whole
+// batch of spans for one string that is not.
 func boundedHolder(t *testing.T, h quorumlock.Holder) {
 	t.Helper()
 	for name, text := range map[string]string{"owner": h.Owner, "label": h.Label, "traceparent": h.TraceParent} {
@@ -947,7 +947,7 @@ func boundedHolder(t *testing.T, h quorumlock.Holder) {
 	}
 }
 
-// A textCheck is a tracer that wants text.
+// A textCheck is a tracer that requires valid text.
 type textCheck struct {
 	tracenoop.TracerProvider
 	t *testing.T
@@ -986,7 +986,7 @@ func (c *textCheck) check(attrs ...attribute.KeyValue) {
 	}
 }
 
-func TestWhateverAStrangerPutsInPlaceOfALiveLockEndsTheLeaseAndStays(t *testing.T) {
+func TestAForeignValueInPlaceOfALiveLockEndsTheLeaseAndStays(t *testing.T) {
 	servers := redistest.Start(t, 3, "--enable-debug-command", "local")
 	m := open(t, quorumlock.Addrs(redistest.Addrs(servers)...), patient()...)
 	befores := map[string]any{}
@@ -1002,14 +1002,14 @@ func TestWhateverAStrangerPutsInPlaceOfALiveLockEndsTheLeaseAndStays(t *testing.
 			befores[key] = before
 		})
 	}
-	time.Sleep(2 * time.Second) // what a loss releases in the background
+	time.Sleep(2 * time.Second) // the release in the background after a loss
 	for key, before := range befores {
 		assert.Equal(t, before, dump(servers, key), "%q is untouched", key)
 	}
 }
 
-// The value of a lock is read for its first bytes alone: what a stranger has
-// put there must not stop the node, for the sake of one name, for all the others.
+// Only the first bytes of a lock's value are read. A foreign value under one name must
+// not stop the node for all other names.
 func TestAHugeValueCostsTheNodeNothing(t *testing.T) {
 	const attempts = 10
 	server := redistest.Start(t, 1)[0]
@@ -1020,8 +1020,8 @@ func TestAHugeValueCostsTheNodeNothing(t *testing.T) {
 	}
 	for _, size := range sizes {
 		key := quorumlock.DefaultPrefix + "job"
-		// A machine that is short of memory takes its time to grow it: longer than a command
-		// of the test may take.
+		// A machine that is short of memory may need longer for this than the limit of a
+		// command in tests.
 		_, _ = server.Do("SETRANGE", key, strconv.Itoa(size-1), "x")
 		eventually(t, "grown", func() bool {
 			length, err := server.Do("STRLEN", key)
@@ -1041,7 +1041,7 @@ func TestAHugeValueCostsTheNodeNothing(t *testing.T) {
 	}
 }
 
-// cpuTime is what the server has used.
+// cpuTime returns the CPU time that the server has used.
 func cpuTime(t *testing.T, s *redistest.Server) (total time.Duration) {
 	t.Helper()
 	found := regexp.MustCompile(`used_cpu_(?:sys|user):([0-9.]+)`).FindAllStringSubmatch(s.MustDo("INFO", "cpu").(string), -1)
@@ -1054,11 +1054,11 @@ func cpuTime(t *testing.T, s *redistest.Server) (total time.Duration) {
 	return total
 }
 
-func TestAGuardMarkerThatIsNoMarkerIsAQuarantineOrAnErrorAndNoRegisterBelievesIt(t *testing.T) {
+func TestAnInvalidGuardMarkerIsAQuarantineOrAnErrorAndNoRegisterTrustsIt(t *testing.T) {
 	const farAway = "7258118400000000" // µs
 	for claim, c := range map[string]struct {
 		put     func(s *redistest.Server) []string
-		refused bool // by New; else a quarantine
+		refused bool // by New; otherwise a quarantine
 	}{
 		"text":          {put: func(*redistest.Server) []string { return []string{"SET", "", "text"} }},
 		"empty":         {put: func(*redistest.Server) []string { return []string{"SET", "", ""} }},
@@ -1071,8 +1071,8 @@ func TestAGuardMarkerThatIsNoMarkerIsAQuarantineOrAnErrorAndNoRegisterBelievesIt
 		}},
 		"hash": {put: func(*redistest.Server) []string { return []string{"HSET", "", "run", "x", "until", "0"} }, refused: true},
 		"list": {put: func(*redistest.Server) []string { return []string{"RPUSH", "", "x"} }, refused: true},
-		// Our own run_id, and an end that only a clock that was set back could
-		// have set; beyond 2^53 Lua does not count.
+		// Our own run_id, and an end that is only possible if a clock was set back. Lua
+		// does not count beyond 2^53.
 		"an end in the year 2200": {put: func(s *redistest.Server) []string {
 			return []string{"SET", "", runID(s) + " " + farAway + " 2000 nonce"}
 		}},
@@ -1107,19 +1107,19 @@ func TestAGuardMarkerThatIsNoMarkerIsAQuarantineOrAnErrorAndNoRegisterBelievesIt
 			ctx, cancel := context.WithTimeout(background, 20*longest)
 			defer cancel()
 			last := int64(0)
-			for range 2 { // the second one would find a register that the first has ruined
+			for range 2 { // the second lease would find a register that the first has spoiled
 				l, err := m.Acquire(ctx, "job")
 				require.NoError(t, err)
 				assert.Greater(t, l.Token(), last)
 				assert.Less(t, l.Token(), int64(1)<<53)
 				last = l.Token()
-				_ = l.Release(background) // or it expires
+				_ = l.Release(background) // or its key expires
 			}
 		})
 	}
 }
 
-// runID is the name of the server's process.
+// runID returns the run_id of the server's process.
 func runID(s *redistest.Server) string {
 	_, rest, _ := strings.Cut(s.MustDo("INFO", "server").(string), "\r\nrun_id:")
 	id, _, _ := strings.Cut(rest, "\r\n")

@@ -13,10 +13,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// The client and a node are on one host, or get their time from one service: both clocks
-// are set forward together. Keys of other clients end early on that node, so it must not
-// vote.
-func TestAStepCommonToClientAndNodeIsSeen(t *testing.T) {
+// The client and a node run on one host, or get their time from one service, and both
+// clocks are set forward together. Keys of other clients end early on that node, so it
+// must not vote.
+func TestAStepCommonToClientAndNodeIsNoticed(t *testing.T) {
 	const by = 5 * time.Second
 	servers := redistest.StartWith(t, 3, redistest.Options{Clock: true})
 	var step atomic.Int64

@@ -20,11 +20,11 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// recorder is a TracerProvider that keeps what it is told: the SDK would be a
-// dependency of this module.
+// recorder is a TracerProvider that records its calls. The SDK would be a dependency of
+// this module.
 type recorder struct {
 	embedded.TracerProvider
-	hang  <-chan struct{} // spans of the name do not end before; nil to let them
+	hang  <-chan struct{} // spans with this name end only after it is closed; nil: at once
 	hangs string
 	mu    sync.Mutex
 	ended []*recorded
@@ -33,7 +33,7 @@ type recorder struct {
 }
 
 type recorded struct {
-	noop.Span // for what is not recorded
+	noop.Span // for the methods that are not recorded
 	r         *recorder
 	name      string
 	config    trace.SpanConfig
@@ -41,7 +41,7 @@ type recorded struct {
 	context   trace.SpanContext
 	attrs     map[attribute.Key]attribute.Value
 	events    []string
-	links     []trace.Link // added later, apart from those of config
+	links     []trace.Link // added after the start, without those in config
 	status    codes.Code
 	text      string // of the status
 	from, to  time.Time
@@ -126,7 +126,7 @@ func (r *recorder) take(t *testing.T, name string) *recorded {
 	return found
 }
 
-func TestSpansTellWhoWaitedAndHowLongALeaseWasHeld(t *testing.T) {
+func TestSpansShowWhoWaitedAndHowLongALeaseWasHeld(t *testing.T) {
 	r := &recorder{}
 	m, servers := newManager(t, 3, quorumlock.WithTracerProvider(r))
 	ctx, caller := r.Start(background, "caller")
@@ -145,9 +145,9 @@ func TestSpansTellWhoWaitedAndHowLongALeaseWasHeld(t *testing.T) {
 	assert.Equal(t, l.Token(), acquire.attrs["quorumlock.token"].AsInt64())
 
 	held := func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.ended) == 3 }
-	eventually(t, "told by a goroutine of its own", held)
+	eventually(t, "ended by a separate goroutine", held)
 	hold := r.take(t, "quorumlock.hold")
-	assert.False(t, hold.parent.IsValid(), "of its own trace: nothing stays open for hours")
+	assert.False(t, hold.parent.IsValid(), "in its own trace, so that no trace stays open for hours")
 	require.Len(t, hold.config.Links(), 1)
 	assert.Equal(t, acquire.context.SpanID(), hold.config.Links()[0].SpanContext.SpanID())
 	assert.GreaterOrEqual(t, hold.to.Sub(hold.from), 20*time.Millisecond)
@@ -206,7 +206,7 @@ func TestSpansAreMadeWithTheProviderOfTheCallersSpan(t *testing.T) {
 	assert.Equal(t, "job", r.take(t, "quorumlock.hold").attrs["quorumlock.name"].AsString())
 }
 
-// A name that is taken, and a caller that goes away, are outcomes of a call that works.
+// A taken name, and a caller that goes away, are ordinary outcomes of a call.
 func TestOnlyErrorsAreErrorsInATrace(t *testing.T) {
 	r := &recorder{}
 	m, servers := newManager(t, 3, quorumlock.WithTracerProvider(r))
@@ -243,7 +243,8 @@ func TestOnlyErrorsAreErrorsInATrace(t *testing.T) {
 	}
 }
 
-// The second holder is another client, which the nodes have let in after the first.
+// The second holder is another client, which the nodes have granted the lock after the
+// first.
 func TestAWaitersSpanLinksToEachHolderThatItWaitedBehind(t *testing.T) {
 	servers := redistest.Start(t, 3)
 	ofFirst, ofWaiting := &recorder{}, &recorder{started: 100} // IDs that the processes do not share
@@ -266,7 +267,7 @@ func TestAWaitersSpanLinksToEachHolderThatItWaitedBehind(t *testing.T) {
 	for _, s := range servers {
 		s.MustDo("SET", "quorumlock:job", strings.Repeat("e", 32)+" 0 1795344466720373 "+second+" second")
 	}
-	time.Sleep(300 * time.Millisecond) // it polls, again and again
+	time.Sleep(300 * time.Millisecond) // it polls repeatedly
 	for _, s := range servers {
 		s.MustDo("DEL", "quorumlock:job")
 	}
@@ -289,7 +290,7 @@ func TestAWaitersSpanLinksToEachHolderThatItWaitedBehind(t *testing.T) {
 	assert.Equal(t, 2, held, "one event for a holder, and not one for a poll")
 }
 
-// The lease is passed on inside the process: the nodes say nothing of it.
+// The lease is passed on inside the process, so no node reports its holder.
 func TestACallersSpanLinksToTheLeaseThatWasPassedOnToIt(t *testing.T) {
 	r := &recorder{}
 	m, _ := newManager(t, 3, quorumlock.WithTracerProvider(r))

@@ -18,12 +18,13 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// lazily has waiters poll so seldom that they come in time only if they are woken.
+// lazily returns an option with which waiters poll so seldom that only a wake-up lets
+// them finish in time.
 func lazily() quorumlock.Option {
 	return quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(30 * time.Second) })
 }
 
-// subscribe has a Manager meet contention once, and returns when all nodes wake it.
+// subscribe has a Manager meet contention once, and returns when all nodes can wake it.
 func subscribe(t *testing.T, m *quorumlock.Manager, servers []*redistest.Server) {
 	t.Helper()
 	for _, s := range servers {
@@ -49,7 +50,7 @@ func subscribe(t *testing.T, m *quorumlock.Manager, servers []*redistest.Server)
 	<-done
 }
 
-// subscribers returns how many Managers each server wakes.
+// subscribers returns how many Managers are subscribed on each server.
 func subscribers(servers []*redistest.Server) (n []int) {
 	for _, s := range servers {
 		channels, _ := s.MustDo("PUBSUB", "CHANNELS", "quorumlock:\xffw*").([]any)
@@ -58,7 +59,7 @@ func subscribers(servers []*redistest.Server) (n []int) {
 	return n
 }
 
-// queues returns how many wait for the job on each server.
+// queues returns the number of waiters for the job on each server.
 func queues(servers []*redistest.Server) (n []int64) {
 	for _, s := range servers {
 		waiting, _ := s.MustDo("ZCARD", queueKey("job")).(int64)
@@ -67,7 +68,7 @@ func queues(servers []*redistest.Server) (n []int64) {
 	return n
 }
 
-// queued waits until so many wait for the job on every server.
+// queued waits until every server has that number of waiters for the job.
 func queued(t *testing.T, servers []*redistest.Server, want int) {
 	t.Helper()
 	var last []int64
@@ -77,8 +78,9 @@ func queued(t *testing.T, servers []*redistest.Server, want int) {
 	}, 20*time.Second, time.Millisecond, "%d in the queue of each server", want)
 }
 
-// line has each of these Managers wait for the job, one behind the other, and hold it
-// for a moment. It returns what they did, in its order, when all have come.
+// line has each of these Managers wait for the job, one behind the other, and hold it for
+// a moment. The returned function waits for all of them, and returns the order of their
+// leases.
 func line(t *testing.T, managers []*quorumlock.Manager, servers []*redistest.Server) (come func() []int) {
 	t.Helper()
 	var mu sync.Mutex
@@ -96,13 +98,13 @@ func line(t *testing.T, managers []*quorumlock.Manager, servers []*redistest.Ser
 			assert.NoError(t, l.Release(background))
 		})
 		queued(t, servers, i+1)
-		time.Sleep(10 * time.Millisecond) // the order is as good as the clocks were measured
+		time.Sleep(10 * time.Millisecond) // longer than the error of the measured clocks
 	}
 	return func() []int { done.Wait(); return order }
 }
 
-// crowd returns Managers that poll seldom, if the options do not say otherwise, and are
-// subscribed on the servers.
+// crowd returns Managers that are subscribed on the servers. They poll seldom, unless the
+// options say otherwise.
 func crowd(t *testing.T, servers []*redistest.Server, n int, opts ...quorumlock.Option) (all []*quorumlock.Manager) {
 	t.Helper()
 	for range n {
@@ -113,7 +115,7 @@ func crowd(t *testing.T, servers []*redistest.Server, n int, opts ...quorumlock.
 	return all
 }
 
-// What is not answered yet when the caller gives up is not late, and it has queued.
+// An attempt without an answer when its caller gives up is not late: it may have queued.
 func TestACallerThatGivesUpInAnAttemptLeavesTheQueues(t *testing.T) {
 	for _, end := range []string{"context", "Close"} {
 		t.Run(end, func(t *testing.T) {
@@ -130,7 +132,7 @@ func TestACallerThatGivesUpInAnAttemptLeavesTheQueues(t *testing.T) {
 			for _, s := range servers {
 				s.Stop()
 			}
-			time.Sleep(50 * time.Millisecond) // it asks again meanwhile; the test holds if it does not
+			time.Sleep(50 * time.Millisecond) // time for another attempt; the test also passes without one
 			if end == "context" {
 				cancel()
 				require.ErrorIs(t, <-gone, context.Canceled)
@@ -149,7 +151,7 @@ func TestACallerThatGivesUpInAnAttemptLeavesTheQueues(t *testing.T) {
 	}
 }
 
-func TestWaitersAreServedInTheOrderOfTheirCalls(t *testing.T) {
+func TestWaitersAreGrantedInTheOrderOfTheirCalls(t *testing.T) {
 	for _, n := range []int{1, 3, 5} {
 		t.Run(fmt.Sprintf("N=%d", n), func(t *testing.T) {
 			m, servers := newManager(t, n)
@@ -200,7 +202,7 @@ func TestTryAcquireDoesNotOvertakeWaiters(t *testing.T) {
 	servers[0].MustDo("ZADD", queueKey("job"), "1", strings.Repeat("a", 32)+"200")
 	servers[0].MustDo("SET", hintKey, "1")
 	l, err := m.TryAcquire(background, "job")
-	require.NoError(t, err, "nobody is subscribed for that ticket")
+	require.NoError(t, err, "no client is subscribed for that ticket")
 	require.NoError(t, l.Release(background))
 
 	managers := crowd(t, servers, 1)
@@ -209,7 +211,7 @@ func TestTryAcquireDoesNotOvertakeWaiters(t *testing.T) {
 	come := line(t, managers, servers)
 	released := make(chan error, 1)
 	go func() { released <- l.Release(background) }()
-	for ended := false; !ended; { // an attempt in between does not get it before the waiter
+	for ended := false; !ended; { // an attempt in between does not get the lock before the waiter
 		select {
 		case err := <-released:
 			require.NoError(t, err)
@@ -226,7 +228,7 @@ func TestTryAcquireDoesNotOvertakeWaiters(t *testing.T) {
 	come()
 }
 
-// A process that is frozen is still connected: the servers take it for a subscriber.
+// A frozen process is still connected, so the servers count it as a subscriber.
 func TestAWaiterThatIsFrozenCostsItsGraceAndNoMore(t *testing.T) {
 	m, servers := newManager(t, 3)
 	proxies, addrs := proxied(t, servers)
@@ -260,7 +262,7 @@ func TestAWaiterThatIsFrozenCostsItsGraceAndNoMore(t *testing.T) {
 	assert.ErrorIs(t, <-gone, context.Canceled)
 }
 
-func TestAWaiterThatLosesItsSubscriptionIsServedAllTheSame(t *testing.T) {
+func TestAWaiterThatLosesItsSubscriptionIsGrantedTheLockAnyway(t *testing.T) {
 	m, servers := newManager(t, 3)
 	managers := crowd(t, servers, 3)
 	l, err := m.Acquire(background, "job")
@@ -275,8 +277,8 @@ func TestAWaiterThatLosesItsSubscriptionIsServedAllTheSame(t *testing.T) {
 	assert.Less(t, time.Since(begun), 5*time.Second, "long before they would have polled")
 }
 
-// A waiter has the lease from a quorum when the last node wakes it: that is one more
-// vote, and no lock that is reserved for nobody.
+// A waiter has the lease from a majority when the last node wakes it. That wake-up is one
+// more vote; the lock must not stay reserved.
 func TestANodeThatWakesLateVotesToo(t *testing.T) {
 	servers := redistest.Start(t, 3)
 	proxy := redistest.NewProxy(t, servers[2].Addr())
@@ -324,7 +326,7 @@ func TestAHolderGetsALostNodeBackAlthoughOthersWait(t *testing.T) {
 	assert.Equal(t, []int{0, 1, 2}, come())
 }
 
-// A waiter behind others polls rarely, so that many cost the nodes little.
+// A waiter behind others polls rarely, so that many waiters cost the nodes little.
 func TestAQueueOfWaitersHardlyPolls(t *testing.T) {
 	m, servers := newManager(t, 3)
 	asked := &counting{}
@@ -337,21 +339,20 @@ func TestAQueueOfWaitersHardlyPolls(t *testing.T) {
 		s.MustDo("CONFIG", "RESETSTAT")
 	}
 	time.Sleep(time.Second)
-	// The first after 50 ms at the earliest, the second after 100, …: 54 in all.
-	// Without queues, a backoff that has begun anew asks 8 × 20 times.
+	// The first waiter polls after 50 ms at the earliest, the second after 100 ms, and so
+	// on: 54 polls in all. Without queues, backoffs that start anew poll 8 × 20 times.
 	n := asked.Load() - before
 	assert.Less(t, n, int64(100))
 	for _, s := range servers {
-		// The attempt, its release where the answer was not waited for, and what was
-		// on its way at either end.
+		// The attempt, its release if the caller did not wait for the answer, and the
+		// requests in flight at both ends.
 		assert.LessOrEqual(t, int64(scriptCalls(t, s)), 2*n+2*int64(len(managers)))
 	}
 	require.NoError(t, l.Release(background))
 	assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6, 7}, come())
 }
 
-// counting counts attempts that came to nothing, and says to ask again after 10 ms
-// at first and 500 ms at last.
+// counting counts failed attempts. Its backoff starts at 10 ms and ends at 500 ms.
 type counting struct{ atomic.Int64 }
 
 func (c *counting) retry() backoff.BackOff {
@@ -381,7 +382,7 @@ func TestAManagerThatNeverMeetsContentionNeedsOneConnection(t *testing.T) {
 }
 
 // Queues need no tokens: without fencing there are no registers, and waiters are woken
-// all the same.
+// anyway.
 func TestWithoutFencingThereAreQueuesAndNoRegisters(t *testing.T) {
 	m, servers := newManager(t, 3, quorumlock.WithoutFencing())
 	managers := crowd(t, servers, 4, quorumlock.WithoutFencing())
@@ -396,7 +397,7 @@ func TestWithoutFencingThereAreQueuesAndNoRegisters(t *testing.T) {
 	eventually(t, "the hint alone is left", func() bool { return len(keysBut(t, servers, hintKey, "contended")) == 0 })
 }
 
-func TestCloseEndsWaitersAndTakesTheirTicketsBack(t *testing.T) {
+func TestCloseEndsWaitersAndRemovesTheirTickets(t *testing.T) {
 	m, servers := newManager(t, 3)
 	other, err := quorumlock.New(background, quorumlock.Addrs(redistest.Addrs(servers)...), lazily())
 	require.NoError(t, err)

@@ -15,11 +15,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// What nodes publish is a hint: nothing that anybody publishes ends a lease, and a ticket
-// costs little if nobody uses it.
+// A published message is a hint: none can end a lease, and an unused ticket costs little.
 
-// managerID returns the id under which the servers wake a Manager, the only one that is
-// subscribed.
+// managerID returns the id under which the servers wake a Manager. It must be the only
+// one that is subscribed.
 func managerID(t *testing.T, servers []*redistest.Server) string {
 	t.Helper()
 	channels, _ := servers[0].MustDo("PUBSUB", "CHANNELS", wakeChannel("*")).([]any)
@@ -29,9 +28,9 @@ func managerID(t *testing.T, servers []*redistest.Server) string {
 
 func wakeChannel(manager string) string { return "quorumlock:\xffw" + manager }
 
-// Before, "k<owner><key>" had the Manager release a ticket that was not its own: the
-// owner's lock, which another client was then granted under the same token.
-func TestNothingThatAnybodyPublishesEndsALease(t *testing.T) {
+// A message must not make the Manager release a ticket that is not its own: it would be
+// the owner's lock, which another client would then be granted under the same token.
+func TestNoPublishedMessageEndsALease(t *testing.T) {
 	m, servers := queueing(t, 3)
 	id := managerID(t, servers)
 	other := connect(t, redistest.Addrs(servers))
@@ -63,7 +62,7 @@ func TestNothingThatAnybodyPublishesEndsALease(t *testing.T) {
 	for _, junk := range []string{"", "k", "r" + ticket, strings.Repeat("r", 1<<16)} {
 		servers[0].MustDo("PUBLISH", wakeChannel(id), junk)
 	}
-	time.Sleep(200 * time.Millisecond) // what the Manager makes of them
+	time.Sleep(200 * time.Millisecond) // time for the Manager to handle them
 	assert.Equal(t, before, values(servers, "mine", "theirs"), "after %d messages", published)
 	for _, l := range []*quorumlock.Lease{mine, theirs} {
 		confirmed(t, l.Verify)
@@ -79,9 +78,9 @@ func TestNothingThatAnybodyPublishesEndsALease(t *testing.T) {
 	released(t, theirs)
 }
 
-// A ticket that was forged, and a lock that is none of ours: the Manager must not pass on
-// what it does not own.
-func TestAForgedWakeUpTouchesNothingOfOthers(t *testing.T) {
+// A forged ticket, and a lock that is not ours: the Manager must not pass on a lock that
+// it does not own.
+func TestAForgedWakeUpLeavesOthersKeysUntouched(t *testing.T) {
 	_, servers := queueing(t, 1)
 	server, id := servers[0], managerID(t, servers)
 	unused, foreign := id+strings.Repeat("0", 16), strings.Repeat("f", 32)
@@ -91,14 +90,14 @@ func TestAForgedWakeUpTouchesNothingOfOthers(t *testing.T) {
 	for _, message := range []string{"r" + foreign + "quorumlock:job", "r" + unused + "other:job", "r" + unused + "quorumlock:last"} {
 		server.MustDo("PUBLISH", wakeChannel(id), message)
 	}
-	eventually(t, "the last message, which is right, was heeded", func() bool { return server.MustDo("EXISTS", "quorumlock:last") == int64(0) })
+	eventually(t, "the last message, which is valid, has its effect", func() bool { return server.MustDo("EXISTS", "quorumlock:last") == int64(0) })
 	assert.EqualValues(t, 1, server.MustDo("ZCARD", queueKey("job")), "another Manager's ticket")
 	assert.EqualValues(t, 1, server.MustDo("EXISTS", "other:job"), "another program's key")
 }
 
-// A waiter that has gone while a node reserved the lock for it: the next one need not wait
+// A waiter has gone while a node reserved the lock for it. The next waiter need not wait
 // for the grace.
-func TestAReservationForATicketThatNobodyUsesIsPassedOn(t *testing.T) {
+func TestAReservationForAnUnusedTicketIsPassedOn(t *testing.T) {
 	_, servers := queueing(t, 1)
 	server, id := servers[0], managerID(t, servers)
 	unused, next := id+strings.Repeat("0", 16), id+strings.Repeat("1", 16)
@@ -138,9 +137,9 @@ func TestARefusalByAReservationSaysSo(t *testing.T) {
 	assert.Equal(t, `quorumlock: "job" is held by owner abc, for 1s more unless renewed`, held.Error())
 }
 
-// A Manager that meets contention for the first time hears late that the lock is taken, is
-// not subscribed yet, and enters the queues later than callers of another one that have
-// come after it. Its place is that of its call.
+// A Manager that meets contention for the first time notices late that the lock is taken,
+// and is not subscribed yet. It enters the queues later than another Manager's callers
+// that called after it. Its place is still that of its call.
 func TestThePlaceInTheQueueIsTheInstantOfTheCall(t *testing.T) {
 	const late = 500 * time.Millisecond
 	holder, servers := newManager(t, 3)
@@ -173,8 +172,8 @@ func TestThePlaceInTheQueueIsTheInstantOfTheCall(t *testing.T) {
 	assert.Equal(t, "second", <-came)
 }
 
-// Processes that are connected and do not run, and clients that listen to everything, have
-// it seem that somebody uses the tickets ahead.
+// Processes that are connected but frozen, and clients that subscribe to every channel,
+// make the dead tickets ahead look as if they were in use.
 func TestDeadTicketsAheadCostThreeGracesAtTheMost(t *testing.T) {
 	const grace = 200 * time.Millisecond
 	for _, dead := range []int{1, 50, 300} {
@@ -215,7 +214,7 @@ func TestDeadTicketsAheadCostThreeGracesAtTheMost(t *testing.T) {
 	}
 }
 
-// listenToAll has a client listen to every channel of a server, until the test ends.
+// listenToAll subscribes a client to every channel of a server, until the test ends.
 func listenToAll(t *testing.T, s *redistest.Server) {
 	t.Helper()
 	conn, err := net.Dial("tcp", s.Addr())
@@ -225,7 +224,7 @@ func listenToAll(t *testing.T, s *redistest.Server) {
 	require.NoError(t, err)
 	_, err = conn.Read(make([]byte, 256)) // confirmed
 	require.NoError(t, err)
-	go func() { // what is not read fills the server's buffers; ends with the connection
+	go func() { // unread messages fill the server's buffers; ends with the connection
 		buffer := make([]byte, 1<<16)
 		for {
 			if _, err := conn.Read(buffer); err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// operation is one operation of a call of the library's script, as apply.lua lists them.
+// operation is one operation in a call of the library's script, as apply.lua lists them.
 type operation struct {
 	name string
 	key  string   // of the lock
@@ -32,8 +32,8 @@ const (
 	frame      = 6 // arguments before those of the operations
 )
 
-// operations returns the operations of a command, none if it is no call of the script, and
-// whether all of them are known.
+// operations returns the operations of a command, or none if it is no call of the script.
+// known is false if one of them is unknown.
 func operations(cmd []string) (all []operation, known bool) {
 	if len(cmd) < 3 || !strings.EqualFold(cmd[0], "EVALSHA") {
 		return nil, true
@@ -57,7 +57,7 @@ func operations(cmd []string) (all []operation, known bool) {
 	return all, len(args) == 0
 }
 
-// asks reports whether a command has an operation of this kind. A client that queues
+// asks reports whether a command has an operation of this kind. A client with queues
 // acquires by "wait", and releases by "leave".
 func asks(cmd []string, kind string) bool {
 	all, _ := operations(cmd)
@@ -75,7 +75,7 @@ func (op operation) kind() string {
 	}
 }
 
-// The rows recognise operations by their names: if the script calls them otherwise, or
+// The rows recognise operations by their names. If the script names them differently, or
 // gives them other arguments, the rows would drop nothing.
 func TestTheRowsKnowEveryOperationOfTheScript(t *testing.T) {
 	server := redistest.Start(t, 1)[0]

@@ -18,9 +18,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// Close at a random moment: 50 calls of Acquire and 50 of Renew are under way,
-// and one node hangs since a moment ago, or since so long that its connection
-// has been given up.
+// Close runs at a random moment: 50 calls of Acquire and 50 of Renew are in progress. One
+// node hangs, either for a moment or for so long that its connection has been given up.
 func TestCloseEndsEveryLeaseOnceAndInTimeWithANodeThatHangs(t *testing.T) {
 	others := goleak.IgnoreCurrent()
 	t.Cleanup(func() {
@@ -50,7 +49,7 @@ func TestCloseEndsEveryLeaseOnceAndInTimeWithANodeThatHangs(t *testing.T) {
 			}
 			all.Wait()
 			servers[victim].Continue()
-			for _, s := range servers { // what the victim has kept must not be in the way
+			for _, s := range servers { // old keys must not block the names
 				s.MustDo("FLUSHALL")
 			}
 			done += batch
@@ -70,7 +69,7 @@ func TestCloseEndsEveryLeaseOnceAndInTimeWithANodeThatHangs(t *testing.T) {
 	})
 }
 
-// closeTally is what the closes of a row came to; guarded by mu.
+// closeTally has the results of the closes of a row; guarded by mu.
 type closeTally struct {
 	mu                                                    sync.Mutex
 	took                                                  []time.Duration
@@ -78,25 +77,24 @@ type closeTally struct {
 	first                                                 string
 }
 
-// closer is one Manager with work under way.
+// closer is one Manager with calls in progress.
 type closer struct {
 	prefix string // of its names
 	m      *quorumlock.Manager
 
 	events chan map[string]int // terminal events by name and token, once the subscription has ended
 	calls  sync.WaitGroup
-	odd    atomic.Value // of the calls, an error that is not expected
+	odd    atomic.Value // an unexpected error of a call
 
 	mu     sync.Mutex
 	leases []*quorumlock.Lease
-	before int // so many were there before the calls
+	before int // the number of leases before the calls
 }
 
 const (
 	underWay = 50
-	// keysGone is how long after Close a key counts as on its way out: in CI a
-	// round in which healthy nodes took so long for a PING says nothing about the
-	// keys on them.
+	// keysGone is the time after Close after which a key counts as left behind. In CI a
+	// round is not counted if a PING of a healthy node took that long.
 	keysGone = 100 * time.Millisecond
 )
 
@@ -122,23 +120,23 @@ func newCloser(t *testing.T, prefix string, servers []*redistest.Server) *closer
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		l, err := m.Acquire(ctx, fmt.Sprint(prefix, "held-", i))
 		cancel()
-		if err != nil { // the Manager has to go all the same
+		if err != nil { // the Manager has to be closed anyway
 			_ = m.Close(context.Background())
 		}
 		require.NoError(t, err)
-		if i%2 == 0 { // of every other the channels are made by their end
+		if i%2 == 0 { // for the others, the end of the lease makes the channels
 			l.Lost()
 		}
 		c.leases = append(c.leases, l)
 	}
 	c.before = len(c.leases)
-	for i := range underWay / 2 { // waiting all the time
+	for i := range underWay / 2 { // they wait all the time
 		c.calls.Go(func() { c.acquire(fmt.Sprint(prefix, "held-", i)) })
 	}
 	return c
 }
 
-// burst makes the other calls, of which most are still under way a moment later.
+// burst makes the other calls. Most of them are still in progress a moment later.
 func (c *closer) burst() {
 	for i, l := range c.leases[:c.before] {
 		c.calls.Go(func() { c.renew(l) })
@@ -150,7 +148,7 @@ func (c *closer) burst() {
 
 func grant(name string, token int64) string { return fmt.Sprint(name, " ", token) }
 
-// renew makes rounds until the lease has ended.
+// renew renews until the lease has ended.
 func (c *closer) renew(l *quorumlock.Lease) {
 	for {
 		switch err := l.Renew(context.Background()); {
@@ -165,7 +163,7 @@ func (c *closer) renew(l *quorumlock.Lease) {
 	}
 }
 
-// acquire waits for a name that is held, or takes one that is not and keeps it.
+// acquire waits for a held name, or takes a free one and keeps it.
 func (c *closer) acquire(name string) {
 	l, err := c.m.Acquire(context.Background(), name)
 	switch {
@@ -178,7 +176,7 @@ func (c *closer) acquire(name string) {
 	}
 }
 
-// close closes the Manager and looks at what is left of it.
+// close closes the Manager and checks its remains.
 func (c *closer) close(healthy []*redistest.Server, tally *closeTally) {
 	c.burst()
 	time.Sleep(time.Duration(rand.Int64N(int64(5 * time.Millisecond))))
@@ -197,7 +195,7 @@ func (c *closer) close(healthy []*redistest.Server, tally *closeTally) {
 	case <-returned:
 	case <-time.After(limitOf(100 * time.Millisecond)):
 		hung = true
-		<-returned // for ever, if it must be: the test's time is the limit
+		<-returned // for ever, if necessary: the time limit of the test ends it
 	}
 	var keys []string
 	within(keysGone, func() bool {
@@ -263,8 +261,8 @@ func (c *closer) close(healthy []*redistest.Server, tally *closeTally) {
 	}
 }
 
-// watchPings has the servers answer all the time, until slowest, which returns
-// how long the slowest answer took.
+// watchPings pings the servers all the time, until slowest is called. slowest returns the
+// time of the slowest answer.
 func watchPings(servers []*redistest.Server) (slowest func() time.Duration) {
 	var all sync.WaitGroup
 	var worst atomic.Int64
@@ -274,7 +272,7 @@ func watchPings(servers []*redistest.Server) (slowest func() time.Duration) {
 			for {
 				began := time.Now()
 				if _, err := s.Do("PING"); err != nil {
-					return // the row's own looks at it fail too
+					return // the row's own check fails too
 				}
 				for took := int64(time.Since(began)); ; {
 					old := worst.Load()
@@ -297,8 +295,8 @@ func watchPings(servers []*redistest.Server) (slowest func() time.Duration) {
 	}
 }
 
-// endOf reports whether a lease has told its end on its own channels, once: Lost
-// has one value after a loss and none after a release, and all agree.
+// endOf reports whether a lease has reported its end on its own channels, once: Lost has
+// one value after a loss and none after a release, and all channels agree.
 func endOf(l *quorumlock.Lease) (told bool, err error) {
 	err = l.Err()
 	if err == nil || !ended(l) || !errors.Is(context.Cause(l.Context()), err) {

@@ -16,9 +16,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// One node is under memory pressure and drops what it likes. Under the guard it
-// does not vote, so it has nothing to give away; without the guard it does.
-func TestANodeThatEvictsGivesNothingAway(t *testing.T) {
+// One node is under memory pressure and evicts keys. Under the guard it does not vote, so
+// an eviction cannot lead to a second lease. Without the guard it does.
+func TestANodeThatEvictsCausesNoSecondLease(t *testing.T) {
 	const policy = "allkeys-lru"
 	forSizes(t, true, func(t *testing.T, n int) {
 		r := newRow(t, fmt.Sprintf("%s pressure on one node, guard on, N=%d", policy, n))
@@ -36,7 +36,7 @@ func TestANodeThatEvictsGivesNothingAway(t *testing.T) {
 		_, err := quorumlock.New(t.Context(), quorumlock.Addrs(redistest.Addrs(servers)...), guard...)
 		r.figure(fmt.Sprintf("New refuses it by the name of the policy: %v", err != nil && strings.Contains(err.Error(), policy)), "true",
 			err != nil && strings.Contains(err.Error(), policy))
-		for _, m := range []*quorumlock.Manager{bare, holder, competitor} { // nobody holds anything yet, so it is found at the next check
+		for _, m := range []*quorumlock.Manager{bare, holder, competitor} { // no lease is held yet, so the next check finds the policy
 			patiently(t, "the policy is found", func() bool {
 				s, err := m.Inspect(t.Context(), "anything")
 				return err == nil && s.Nodes[0].Warning != nil
@@ -80,8 +80,8 @@ func TestANodeThatEvictsGivesNothingAway(t *testing.T) {
 	})
 }
 
-// pressed has the holder hold a lease, the competitor ask for it all the time,
-// and the victim drop it.
+// pressed has the holder hold a lease, the competitor ask for it all the time, and the
+// victim evict it.
 func pressed(t *testing.T, victim, other *redistest.Server, holder, competitor *quorumlock.Manager, policy string, tally *amnesiacs) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -102,11 +102,11 @@ func pressed(t *testing.T, victim, other *redistest.Server, holder, competitor *
 		t.Error("the competitor is not granted the lease")
 	})
 	key := quorumlock.DefaultPrefix + held.Name()
-	// The node gives no vote, and gets no key by a heal that would be one. This one it has
-	// had before it began to evict.
+	// The node does not vote, and a heal must not give it a key that would be a vote.
+	// This key it already had before it began to evict.
 	victim.MustDo("SET", key, fmt.Sprint(other.MustDo("GET", key)), "PX", "60000")
 	victim.Fill(policy, func() bool { return victim.MustDo("EXISTS", key) == int64(0) })
-	time.Sleep(50 * time.Millisecond) // for whoever finds it free now
+	time.Sleep(50 * time.Millisecond) // time for the competitor to find it free
 	if err := held.Release(ctx); err != nil {
 		t.Error("the lease was lost: ", err)
 	}
@@ -114,9 +114,9 @@ func pressed(t *testing.T, victim, other *redistest.Server, holder, competitor *
 	tally.rounds.Add(1)
 }
 
-// The policy is changed while leases are held, and the first that is dropped is
-// missed at its next renewal.
-func TestANodeThatBeginsToEvictIsToldWithinOneInterval(t *testing.T) {
+// The policy changes while leases are held. The next renewal misses the first evicted
+// key.
+func TestANodeThatBeginsToEvictIsReportedWithinOneInterval(t *testing.T) {
 	const ttl = 3 * time.Second
 	const interval = ttl / 3
 	forSizes(t, true, func(t *testing.T, n int) {
@@ -129,7 +129,7 @@ func TestANodeThatBeginsToEvictIsToldWithinOneInterval(t *testing.T) {
 		lost := 0
 		rounds := count(30, 1)
 		for range rounds {
-			// Somebody who was told, and not yet that it is mended, is not told again.
+			// A change is reported again only after the report of its repair.
 			patiently(t, "all nodes vote", func() bool {
 				s, err := m.Inspect(t.Context(), "anything")
 				return err == nil && s.Nodes[0].Warning == nil && everybodyVotes(m, n)
@@ -141,9 +141,10 @@ func TestANodeThatBeginsToEvictIsToldWithinOneInterval(t *testing.T) {
 			}
 			key := quorumlock.DefaultPrefix + l.Name()
 			patiently(t, "all nodes have the lock", func() bool { return victim.MustDo("EXISTS", key) == int64(1) })
-			// Until the key is gone: before, nobody could know. It may be back soon.
+			// Until the key is gone: before that, no client can notice. It may be
+			// restored soon.
 			var began time.Time
-			victim.Fill("allkeys-random", func() bool { // by use, what is renewed is the last to go
+			victim.Fill("allkeys-random", func() bool { // with an LRU policy, renewed keys would be evicted last
 				began = time.Now()
 				return victim.MustDo("EXISTS", key) == int64(0)
 			})
@@ -153,7 +154,7 @@ func TestANodeThatBeginsToEvictIsToldWithinOneInterval(t *testing.T) {
 					change, ok := e.(quorumlock.NodeChanged)
 					told = ok && change.Node == 0 && change.Err != nil && strings.Contains(change.Err.Error(), "cannot see evictions")
 				case <-time.After(30 * time.Second):
-					t.Fatal("nobody is told")
+					t.Fatal("the eviction is not reported")
 				}
 			}
 			late = append(late, time.Since(began))
@@ -164,7 +165,7 @@ func TestANodeThatBeginsToEvictIsToldWithinOneInterval(t *testing.T) {
 			victim.MustDo("CONFIG", "SET", "maxmemory-policy", "noeviction")
 			victim.MustDo("EVAL", "for _, key in ipairs(redis.call('KEYS', 'redistest:*')) do redis.call('DEL', key) end", "0")
 		}
-		// An interval is up to a tenth longer, and the reply has to travel.
+		// An interval is up to a tenth longer by the jitter, and the reply takes time.
 		bar := interval*11/10 + 20*time.Millisecond
 		r.figure(fmt.Sprintf("told after the first lock was dropped: %s, in %d rounds", spread(late), rounds),
 			fmt.Sprintf("max interval with its jitter + round trip, %v", brief(bar)), at(1, late) <= min(limitOf(bar), 5*time.Second)) // the check every 10 s would be no merit

@@ -29,17 +29,18 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// An instant is a reading of CLOCK_MONOTONIC in nanoseconds. All processes of a
-// host share that clock, so instants of different processes compare exactly.
+// An instant is a reading of CLOCK_MONOTONIC in nanoseconds. All processes of a host
+// share that clock, so instants of different processes compare exactly.
 type instant int64
 
-// epoch ties the two faces of CLOCK_MONOTONIC together: the raw one and that of
-// Go's time.Time.
+// epoch has two readings of one instant: of the raw CLOCK_MONOTONIC, and of Go's
+// time.Time.
 var epoch = sync.OnceValue(func() (e struct {
 	raw instant
 	at  time.Time
 }) {
-	// The two reads are not one: of several tries the quickest is the truest.
+	// The two clocks are not read at the same time: the quickest of several tries is the
+	// most exact.
 	quickest := time.Hour
 	for range 20 {
 		before := time.Now()
@@ -54,8 +55,8 @@ var epoch = sync.OnceValue(func() (e struct {
 // now returns the present instant.
 func now() instant { return instantOf(time.Now()) }
 
-// instantOf converts a time that has a monotonic reading, which every time has
-// that the library reports.
+// instantOf converts a time that has a monotonic reading. All times that the library
+// reports have one.
 func instantOf(t time.Time) instant {
 	e := epoch()
 	return e.raw + instant(t.Sub(e.at))
@@ -80,32 +81,32 @@ func rawMonotonic() instant {
 	return instant(ts.Nano())
 }
 
-// A child is this test binary in another process, in one of the roles. Its
-// standard input carries commands and its standard output answers, both JSON,
-// one to a line. It ends at the end of its input, and with the test binary.
+// A child is this test binary in another process, in one of the roles. It reads commands
+// from its standard input and writes answers to its standard output, both JSON, one a
+// line. It ends at the end of its input, and with the test binary.
 type child struct {
 	role   string
 	cmd    *exec.Cmd
 	in     io.WriteCloser
 	out    *bufio.Scanner
 	exited chan struct{} // closed once the child is reaped
-	err    error         // how it ended; read after exited is closed
+	err    error         // the result of Wait; read after exited is closed
 }
 
 const configVariable = "QUORUMLOCK_ROLE_CONFIG"
 
-// spawn starts a child. It is killed when the test ends, if it still runs.
+// spawn starts a child. The end of the test kills it, if it still runs.
 func spawn(t *testing.T, role string, config any) *child {
 	t.Helper()
 	text, err := json.Marshal(config)
 	require.NoError(t, err)
 	c := &child{role: role, cmd: exec.Command(os.Args[0]), exited: make(chan struct{})}
 	c.cmd.Env = append(os.Environ(), "QUORUMLOCK_ROLE="+role, configVariable+"="+string(text))
-	c.cmd.Stderr = os.Stderr // a panic or a data race of the child belongs into the test's output
+	c.cmd.Stderr = os.Stderr // a panic or a data race of the child belongs in the test's output
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	c.in, err = c.cmd.StdinPipe()
 	require.NoError(t, err)
-	out, write, err := os.Pipe() // not StdoutPipe: Wait would close it under the reader
+	out, write, err := os.Pipe() // not StdoutPipe: Wait would close it while it is read
 	require.NoError(t, err)
 	c.cmd.Stdout = write
 	c.out = bufio.NewScanner(out)
@@ -113,19 +114,19 @@ func spawn(t *testing.T, role string, config any) *child {
 	started := make(chan error, 1)
 	go func() {
 		defer close(c.exited)
-		// The death signal fires when the forking thread ends, so that thread
-		// has to stay.
+		// The death signal is sent when the forking thread ends, so that thread has to
+		// stay.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := c.cmd.Start()
-		_ = write.Close() // the child's copy is the one that counts
+		_ = write.Close() // only the child's copy may stay open
 		started <- err
 		if err == nil {
 			c.err = c.cmd.Wait()
 		}
 	}()
 	t.Cleanup(func() {
-		_ = c.cmd.Process.Kill() // fails only on a child that is gone
+		_ = c.cmd.Process.Kill() // fails only if the child has ended
 		<-c.exited
 		_ = out.Close()
 	})
@@ -133,7 +134,7 @@ func spawn(t *testing.T, role string, config any) *child {
 	return c
 }
 
-// tell sends a command.
+// tell sends a command to the child.
 func (c *child) tell(command any) error {
 	text, err := json.Marshal(command)
 	if err != nil {
@@ -143,7 +144,7 @@ func (c *child) tell(command any) error {
 	return err
 }
 
-// hear reads an answer. A child that hangs is ended by the test's own timeout.
+// hear receives an answer of the child. The test's own timeout ends a child that hangs.
 func (c *child) hear(answer any) error {
 	if !c.out.Scan() {
 		return fmt.Errorf("%s ended without an answer: %w", c.role, errors.Join(c.out.Err(), io.ErrUnexpectedEOF))
@@ -151,8 +152,8 @@ func (c *child) hear(answer any) error {
 	return json.Unmarshal(c.out.Bytes(), answer)
 }
 
-// end closes the child's input and waits until it has ended. It returns an
-// error unless that went well; a data race in the child is an error too.
+// end closes the child's input and waits until it has ended. It returns an error if the
+// child failed; a data race in the child is an error too.
 func (c *child) end() error {
 	_ = c.in.Close()
 	<-c.exited
@@ -162,8 +163,7 @@ func (c *child) end() error {
 	return nil
 }
 
-// pause stops the child and returns the instant at which every thread of it
-// stood still.
+// pause stops the child, and returns the instant at which all of its threads had stopped.
 func (c *child) pause() (instant, error) {
 	if err := c.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return 0, err
@@ -181,14 +181,14 @@ func (c *child) pause() (instant, error) {
 	}
 }
 
-// resume lets a stopped child go on and returns an instant just before that.
+// resume continues a stopped child, and returns an instant just before that.
 func (c *child) resume() (instant, error) {
 	at := now()
 	return at, c.cmd.Process.Signal(syscall.SIGCONT)
 }
 
-// allStopped reports whether all threads of a process are stopped. Looking at
-// the process alone is not enough: that is its first thread.
+// allStopped reports whether all threads of a process are stopped. The state of the
+// process is only that of its first thread.
 func allStopped(pid int) (bool, error) {
 	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil || len(tasks) == 0 {
@@ -197,12 +197,12 @@ func allStopped(pid int) (bool, error) {
 	for _, task := range tasks {
 		stat, err := os.ReadFile(task)
 		if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-			continue // the thread ended in between
+			continue // the thread has ended in between
 		}
 		if err != nil {
 			return false, err
 		}
-		// The name, in parentheses, may hold anything; the state follows it.
+		// The name, in parentheses, may contain anything; the state follows it.
 		if !bytes.HasPrefix(stat[bytes.LastIndexByte(stat, ')')+1:], []byte(" T")) {
 			return false, nil
 		}
@@ -210,18 +210,18 @@ func allStopped(pid int) (bool, error) {
 	return true, nil
 }
 
-// roleConfig reads the configuration that spawn gave.
+// roleConfig reads the configuration from spawn.
 func roleConfig(config any) error {
 	return json.Unmarshal([]byte(os.Getenv(configVariable)), config)
 }
 
-// roleFailed says on standard error why a child cannot go on.
+// roleFailed prints on standard error why a child cannot go on.
 func roleFailed(err error) int {
 	fmt.Fprintf(os.Stderr, "%s: %v\n", os.Getenv("QUORUMLOCK_ROLE"), err)
 	return 1
 }
 
-// answer is the other end of hear.
+// answer sends an answer to hear.
 func answer(v any) error { return json.NewEncoder(os.Stdout).Encode(v) }
 
 // residentBytes returns how much memory of this process is resident.
@@ -238,9 +238,9 @@ func residentBytes() (int64, error) {
 	return pages * int64(os.Getpagesize()), err
 }
 
-// guardedServers starts servers whose restart guard stands at longest, and
-// which are trusted from the start. The option WithTrustEmptyNodes is used here
-// alone: a client that has it would trust a node that comes back empty, too.
+// guardedServers starts servers whose restart guard is longest, and which are trusted
+// from the start. Only this function uses the option WithTrustEmptyNodes: a client with
+// it would also trust a node that comes back empty.
 func guardedServers(t *testing.T, n int, longest time.Duration) []*redistest.Server {
 	t.Helper()
 	servers := redistest.Start(t, n)
@@ -251,8 +251,8 @@ func guardedServers(t *testing.T, n int, longest time.Duration) []*redistest.Ser
 	return servers
 }
 
-// proxyGrid puts a proxy between each of so many clients and each server, so
-// that one client can be cut off from one server.
+// proxyGrid puts a proxy between each client and each server, so that one client can be
+// cut off from one server.
 func proxyGrid(t *testing.T, clients int, servers []*redistest.Server) [][]*redistest.Proxy {
 	t.Helper()
 	grid := make([][]*redistest.Proxy, clients)
@@ -272,8 +272,8 @@ func proxyAddrs(proxies []*redistest.Proxy) []string {
 	return addrs
 }
 
-// quantile returns the smallest value that so great a part of all does not
-// exceed, zero if there are none.
+// quantile returns the smallest value that at least this part of the values does not
+// exceed, or zero if there are none.
 func quantile[T int | int64 | float64 | time.Duration](values []T, part float64) T {
 	if len(values) == 0 {
 		return 0
@@ -282,7 +282,7 @@ func quantile[T int | int64 | float64 | time.Duration](values []T, part float64)
 	return sorted[min(int(part*float64(len(sorted))), len(sorted)-1)]
 }
 
-// fromEnv returns what parse makes of a variable, or the default if it is not
+// fromEnv parses an environment variable, or returns the default if the variable is not
 // set.
 func fromEnv[T any](t *testing.T, name string, otherwise T, parse func(string) (T, error)) T {
 	t.Helper()
@@ -307,7 +307,7 @@ func bothSizes(t *testing.T, run func(t *testing.T, n int)) {
 	}
 }
 
-// atLeastInFull is a bar that few repetitions on a busy machine may miss.
+// atLeastInFull marks a bar that few repetitions on a busy machine may miss.
 func atLeastInFull(bar string) string {
 	if full {
 		return bar

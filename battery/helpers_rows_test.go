@@ -20,8 +20,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// forSizes runs a row on 3 and on 5 nodes, as subtests "N=3" and "N=5".
-// together runs both at once when counts are small: for rows that mostly wait.
+// forSizes runs a row on 3 and on 5 nodes, as subtests "N=3" and "N=5". together runs
+// both at once when counts are small, for rows that mostly wait.
 func forSizes(t *testing.T, together bool, run func(t *testing.T, n int)) {
 	t.Helper()
 	for _, n := range []int{3, 5} {
@@ -34,7 +34,7 @@ func forSizes(t *testing.T, together bool, run func(t *testing.T, n int)) {
 	}
 }
 
-// managerOn returns a Manager over these addresses that is closed with the test.
+// managerOn returns a Manager over these addresses. The end of the test closes it.
 func managerOn(tb testing.TB, addrs []string, opts ...quorumlock.Option) *quorumlock.Manager {
 	tb.Helper()
 	m, err := quorumlock.New(context.Background(), quorumlock.Addrs(addrs...), opts...)
@@ -54,7 +54,7 @@ func behindProxies(tb testing.TB, servers []*redistest.Server) (proxies []*redis
 	return proxies, addrs
 }
 
-// within waits for a state of the real world, and says whether it came.
+// within waits for a condition, and reports whether it came true.
 func within(d time.Duration, condition func() bool) bool {
 	for deadline := time.Now().Add(d); ; time.Sleep(5 * time.Millisecond) {
 		if condition() {
@@ -66,8 +66,8 @@ func within(d time.Duration, condition func() bool) bool {
 	}
 }
 
-// patiently is within, with the patience that a loaded machine needs; the test
-// ends if the state does not come.
+// patiently is within with a limit for a loaded machine. If the condition does not come
+// true, the test ends.
 func patiently(tb testing.TB, what string, condition func() bool) {
 	tb.Helper()
 	if !within(30*time.Second, condition) {
@@ -75,8 +75,8 @@ func patiently(tb testing.TB, what string, condition func() bool) {
 	}
 }
 
-// ended reports whether the end of a lease has been told. It looks at the
-// channel alone: Valid and Err would find the end, and tell it, themselves.
+// ended reports whether the end of a lease has been reported. It only reads the channel,
+// because Valid and Err would find the end, and report it, themselves.
 func ended(l *quorumlock.Lease) bool {
 	select {
 	case <-l.Done():
@@ -86,7 +86,7 @@ func ended(l *quorumlock.Lease) bool {
 	}
 }
 
-// at is the least value that at least this part of the values is not above.
+// at returns the smallest value that at least this part of the values does not exceed.
 func at(part float64, values []time.Duration) time.Duration {
 	if len(values) == 0 {
 		return 0
@@ -95,12 +95,12 @@ func at(part float64, values []time.Duration) time.Duration {
 	return sorted[min(int(part*float64(len(sorted))), len(sorted)-1)]
 }
 
-// spread is how a figure prints durations.
+// spread formats durations for a figure.
 func spread(values []time.Duration) string {
 	return fmt.Sprintf("p50 %v, p99 %v, max %v", brief(at(.5, values)), brief(at(.99, values)), brief(at(1, values)))
 }
 
-// brief is a duration with as many digits as anybody reads.
+// brief rounds a duration for a reader.
 func brief(d time.Duration) time.Duration {
 	switch abs := d.Abs(); {
 	case abs >= 10*time.Second:
@@ -114,7 +114,7 @@ func brief(d time.Duration) time.Duration {
 	}
 }
 
-// spin keeps every core busy, twice over, until stop.
+// spin keeps every core busy twice over, until stop is called.
 func spin() (stop func()) {
 	var over atomic.Bool
 	var all sync.WaitGroup
@@ -130,10 +130,10 @@ func spin() (stop func()) {
 	}
 }
 
-// memory returns what this process has in memory after a collection, in MiB,
-// and what that is: its resident set. Under the race detector that is mostly the
-// detector's shadow of whatever was ever touched, so there it is what the Go
-// runtime has from the system and has not given back.
+// memory returns the memory of this process after a collection, in MiB, and the name of
+// the figure: its resident set. Under the race detector that is mostly the detector's
+// shadow of all memory ever touched. So there it is the memory that the Go runtime has
+// from the system and has not returned.
 func memory(tb testing.TB) (mib float64, what string) {
 	tb.Helper()
 	debug.FreeOSMemory()
@@ -155,8 +155,8 @@ func memory(tb testing.TB) (mib float64, what string) {
 	return 0, ""
 }
 
-// grown prints how much the memory has grown since it was so much. Only in full
-// has the process nothing else to do meanwhile, so only there it is a bar.
+// grown prints how much the memory has grown above since. Only in full runs does the
+// process do nothing else meanwhile, so only there it is a bar.
 func (r *row) grown(since float64) {
 	r.t.Helper()
 	now, what := memory(r.t)
@@ -172,8 +172,7 @@ func raced() bool {
 // lockKey is the key of a lock under the default prefix.
 func lockKey(name string) string { return quorumlock.DefaultPrefix + name }
 
-// holding returns how many of the servers have the lock, and -1 if one does
-// not answer.
+// holding returns how many of the servers have the lock, or -1 if one does not answer.
 func holding(servers []*redistest.Server, name string) (n int) {
 	for _, s := range servers {
 		reply, err := s.Do("EXISTS", lockKey(name))

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// watchHost prints, at the end of a row, how much of the processors the
-// hypervisor gave to others meanwhile: without it nobody can tell a figure of
-// time that missed its bar from a defect. It says nothing of a quiet machine.
+// watchHost prints, at the end of a row, how much of the processors the hypervisor gave
+// to others meanwhile. Without it, a slow host looks like a defect when a time misses its
+// bar. On a quiet machine it prints nothing.
 func watchHost(row string) (end func()) {
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -40,14 +40,15 @@ func watchHost(row string) (end func()) {
 	}
 }
 
-// usage is the time of all processors since the machine has started, in ticks.
+// usage is the time of all processors since the start of the machine, in ticks.
 type usage struct{ stolen, all float64 }
 
-// processors reads it; of a machine that does not tell, it is 0.
+// processors reads the usage; it is 0 on a machine that does not report it.
 func processors() (u usage) {
 	stat, _ := os.ReadFile("/proc/stat")
 	line, _, _ := strings.Cut(string(stat), "\n")
-	// cpu user nice system idle iowait irq softirq steal; what follows is part of user.
+	// cpu user nice system idle iowait irq softirq steal; the columns after that are part
+	// of user.
 	for i, field := range strings.Fields(line) {
 		if i < 1 || i > 8 {
 			continue

@@ -19,19 +19,19 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// contention is a number of clients that want a few locks, for a while.
+// contention describes a number of clients that want a few locks, for a while.
 type contention struct {
 	nodes, clients, locks int
 	lasting, ttl          time.Duration
-	enough                int // holds that end it earlier, if not 0
+	enough                int // if not 0: that many holds end it earlier
 	seed                  uint64
 	faults                bool
 }
 
-// contend lets clients contend on real servers and returns the holds. Each is a
-// Manager with connections of its own. With faults, clients are cut off from a
-// minority or from all nodes, replies are lost and packets delayed, and nodes
-// are killed and started empty, or stopped, one at a time.
+// contend lets clients contend on real servers, and returns the holds. Each client is a
+// Manager with its own connections. With faults, clients are cut off from a minority or
+// from all nodes, replies are lost, packets are delayed, and nodes are killed and started
+// empty, or stopped, one at a time.
 func contend(t *testing.T, c contention) []hold {
 	t.Helper()
 	guard := c.ttl
@@ -73,18 +73,16 @@ func contend(t *testing.T, c contention) []hold {
 	return holds
 }
 
-// contendOnce asks for a lock, holds it for a while and ends the hold: by a
-// release, by a loss, or, now and then, by waiting for the loss of a lease that
-// it does not renew.
+// contendOnce asks for a lock, holds it for a while, and ends the hold: by a release, by
+// a loss, or, now and then, by waiting for the loss of a lease that is not renewed.
 func contendOnce(ctx context.Context, m *quorumlock.Manager, client int, lock string, rng *rand.Rand) (*hold, error) {
 	var opts []quorumlock.AcquireOption
 	abandoned := rng.Float64() < 0.02
 	if abandoned {
 		opts = append(opts, quorumlock.WithoutRenewal())
 	}
-	// Mostly impatient: the pauses of a call grow to half a second, and a call
-	// that begins anew begins with short ones. Short calls also say more about
-	// the order of tokens.
+	// Mostly a short wait: the backoff of a call grows to half a second, and a new call
+	// starts with short pauses. Short calls also show more about the order of tokens.
 	patience := time.Duration(5+rng.IntN(40)) * time.Millisecond
 	if rng.Float64() < 0.1 {
 		patience *= 10
@@ -116,7 +114,7 @@ func contendOnce(ctx context.Context, m *quorumlock.Manager, client int, lock st
 	return &g.h, nil
 }
 
-// pauseFor sleeps, but not longer than ctx lives.
+// pauseFor sleeps for d, or until ctx ends.
 func pauseFor(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -126,9 +124,9 @@ func pauseFor(ctx context.Context, d time.Duration) {
 	}
 }
 
-// disturbNodes kills or stops one node after the other until ctx ends. The next
-// one has its turn when the quarantine of the one before is over, so there is
-// never more than one that has forgotten anything: that is the fault model.
+// disturbNodes kills or stops one node after another until ctx ends. A node is disturbed
+// only after the quarantine of the previous one, so that never more than one node has
+// forgotten anything: that is the fault model.
 func disturbNodes(ctx context.Context, c contention, servers []*redistest.Server) {
 	rng := rand.New(rand.NewPCG(c.seed, 1<<32))
 	for ctx.Err() == nil {
@@ -148,8 +146,8 @@ func disturbNodes(ctx context.Context, c contention, servers []*redistest.Server
 	}
 }
 
-// disturbClients puts one fault after the other between a client and its nodes
-// until ctx ends, and puts everything right.
+// disturbClients puts one fault after another between a client and its nodes until ctx
+// ends, and removes them all at the end.
 func disturbClients(ctx context.Context, c contention, grid [][]*redistest.Proxy) {
 	rng := rand.New(rand.NewPCG(c.seed, 1<<33))
 	for ctx.Err() == nil {
@@ -181,11 +179,11 @@ func disturbClients(ctx context.Context, c contention, grid [][]*redistest.Proxy
 	}
 }
 
-// isScript matches what acquires, renews and releases.
+// isScript matches the calls that acquire, renew and release.
 func isScript(cmd []string) bool { return len(cmd) > 0 && cmd[0] == "EVALSHA" }
 
-// Row 19: what eight clients saw of their leases while faults went on is a
-// possible history of one mutex that hands out growing tokens.
+// Row 19: the observations of eight clients under faults form a possible history of one
+// mutex with growing tokens.
 func TestHistoriesOfContendingClientsAreLinearizable(t *testing.T) {
 	bothSizes(t, func(t *testing.T, n int) {
 		r := newRow(t, fmt.Sprintf("histories of 8 clients under faults, N=%d", n))

@@ -23,13 +23,13 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// A server does what it was told and its reply is lost: for each operation the
-// library must neither take its own key for somebody else's nor leave it behind.
+// A server executes a command and its reply is lost. For each operation, the library must
+// neither mistake its own key for another client's nor leave the key behind.
 func TestALostReplyIsNeitherARefusalNorALeftover(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
-		// Nothing goes by itself, and no renewal comes between.
+		// No key expires during the test, and no renewal interferes.
 		const ttl = time.Hour
-		servers := guardedServers(t, n, ttl) // who has no guard does not see it
+		servers := guardedServers(t, n, ttl) // clients without a guard do not notice it
 		plain := newDroppers(t, servers, count(4, 10), quorumlock.WithTTL(ttl))
 		guarded := newDroppers(t, servers, count(2, 10), quorumlock.WithTTL(ttl), quorumlock.WithRestartGuard(ttl))
 		for _, scenario := range []struct {
@@ -84,8 +84,8 @@ func TestALostReplyIsNeitherARefusalNorALeftover(t *testing.T) {
 	})
 }
 
-// The guard's reply that is lost may be the one that tells of a quarantine. The
-// node must not vote before the end of it, and has to vote after.
+// The lost reply of the guard may be the one that reports a quarantine. The node must not
+// vote before the end of it, and has to vote afterwards.
 func TestALostReplyOfTheGuardHidesNoQuarantine(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		r := newRow(t, fmt.Sprintf("replies dropped, guard of a node that forgot, N=%d", n))
@@ -98,7 +98,7 @@ func TestALostReplyOfTheGuardHidesNoQuarantine(t *testing.T) {
 		for i := range cases {
 			patiently(t, "all nodes vote", func() bool { return everybodyVotes(d.m, n) })
 			d.disarm()
-			// What is left for a quorum is one node too few.
+			// The nodes that did not forget are one too few for a majority.
 			nodes := rand.Perm(n)[:quorum.Size(n)]
 			since := time.Now()
 			for _, j := range nodes {
@@ -112,7 +112,7 @@ func TestALostReplyOfTheGuardHidesNoQuarantine(t *testing.T) {
 				if err != nil {
 					return false
 				}
-				_ = l.Release(t.Context()) // it may be over by now on a slow machine
+				_ = l.Release(t.Context()) // it may have been lost on a slow machine
 				return true
 			})
 			took = append(took, time.Since(since))
@@ -130,13 +130,13 @@ func TestALostReplyOfTheGuardHidesNoQuarantine(t *testing.T) {
 	})
 }
 
-// dropTally is what the workers of a row have seen.
+// dropTally has the results of the workers of a row.
 type dropTally struct {
 	drops, calls, failed, again, myself, lost, odd atomic.Int64
 	firstOdd                                       atomic.Value
 
 	mu   sync.Mutex
-	gone []time.Duration // how long the keys of a failed acquire or a release were there
+	gone []time.Duration // how long the keys of a failed acquire or a release stayed
 }
 
 // dropper is one client behind proxies of its own.
@@ -147,7 +147,7 @@ type dropper struct {
 	m       *quorumlock.Manager
 	index   int
 	tally   *dropTally
-	era     atomic.Int64 // faults of an earlier one are void
+	era     atomic.Int64 // faults of an earlier era are void
 }
 
 // newDroppers returns clients with these options.
@@ -164,11 +164,11 @@ func newDroppers(t *testing.T, servers []*redistest.Server, clients int, opts ..
 	return all
 }
 
-// disarm voids the faults that were not used.
+// disarm voids the unused faults.
 func (d *dropper) disarm() { d.era.Add(1) }
 
-// arm drops the next reply to an operation on each of these nodes, and counts
-// how many it has dropped.
+// arm drops the next reply to an operation on each of these nodes, and counts the dropped
+// replies.
 func (d *dropper) arm(kind string, nodes []int) *atomic.Int64 {
 	era, tally, dropped := d.era.Load(), d.tally, new(atomic.Int64)
 	for _, i := range nodes {
@@ -184,8 +184,8 @@ func (d *dropper) arm(kind string, nodes []int) *atomic.Int64 {
 	return dropped
 }
 
-// reset ends the connections to these nodes, and drops the reply of the guard at
-// the greetings that follow.
+// reset closes the connections to these nodes, and drops the guard's reply in the next
+// greetings.
 func (d *dropper) reset(nodes []int) (dropped *atomic.Int64) {
 	dropped = d.arm("guard", nodes)
 	for _, i := range nodes {
@@ -194,17 +194,16 @@ func (d *dropper) reset(nodes []int) (dropped *atomic.Int64) {
 	return dropped
 }
 
-// some returns up to so many nodes at random, at least one.
+// some returns at least one and at most that number of nodes, at random.
 func (d *dropper) some(most int) []int {
 	return rand.Perm(len(d.servers))[:1+rand.IntN(most)]
 }
 
-// judge looks at an error that a lost reply may have caused: ErrNoQuorum, and
-// nothing else.
+// judge checks an error that a lost reply may have caused: only ErrNoQuorum is right.
 func (d *dropper) judge(err error) {
 	switch {
 	case err == nil:
-	case errors.Is(err, quorumlock.ErrHeld): // the names are nobody else's
+	case errors.Is(err, quorumlock.ErrHeld): // no other client uses the names
 		d.tally.myself.Add(1)
 	case errors.Is(err, quorumlock.ErrLost):
 		d.tally.lost.Add(1)
@@ -225,7 +224,7 @@ func (d *dropper) gone(name string) {
 	d.tally.gone = append(d.tally.gone, took)
 }
 
-// grant returns a lease that all nodes hold, nil if the test has failed.
+// grant returns a lease that all nodes hold, or nil if the test has failed.
 func (d *dropper) grant(name string) *quorumlock.Lease {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -235,8 +234,8 @@ func (d *dropper) grant(name string) *quorumlock.Lease {
 		d.t.Errorf("%s is not granted: %v", name, err)
 		return nil
 	}
-	// By this lease: on a busy machine the key of a failed attempt may be there
-	// still, and a node may have missed its vote.
+	// By this lease: on a busy machine the key of a failed attempt may still be there,
+	// and a node may have missed its vote.
 	everywhere := func() bool {
 		return !slices.ContainsFunc(d.servers, func(s *redistest.Server) bool {
 			value, err := s.Do("GET", lockKey(name))
@@ -244,7 +243,8 @@ func (d *dropper) grant(name string) *quorumlock.Lease {
 			return err != nil || !ok || !strings.HasPrefix(text, l.Owner()+" ")
 		})
 	}
-	// And it has to know: what forgets next is a minority of those that it counts on.
+	// The lease also has to know it: the nodes that forget next must be a minority of its
+	// votes.
 	known := func() bool {
 		d.judge(l.Renew(ctx))
 		select {
@@ -262,7 +262,7 @@ func (d *dropper) grant(name string) *quorumlock.Lease {
 	return l
 }
 
-// end gives a lease back that must not have been lost meanwhile.
+// end releases a lease, which must not have been lost meanwhile.
 func (d *dropper) end(l *quorumlock.Lease) {
 	d.judge(l.Err())
 	d.judge(l.Release(context.Background()))
@@ -288,8 +288,8 @@ func (d *dropper) attempt(name string) {
 	d.end(l)
 }
 
-// again asks once for a name that we have just given back, in half of the cases:
-// what is still there must not be in our own way.
+// again asks once for a name that was just released, in half of the cases. A remaining
+// key must not block us.
 func (d *dropper) again(name string) {
 	if rand.IntN(2) == 0 {
 		return
@@ -307,7 +307,7 @@ func (d *dropper) acquire(name string) {
 	d.attempt(name)
 }
 
-// raise needs registers that are ahead, of which no two are level.
+// raise makes registers that are ahead, all at different values.
 func (d *dropper) raise(name string) {
 	ahead := time.Now().Add(time.Minute).UnixMicro()
 	for i, s := range d.servers {
@@ -331,8 +331,8 @@ func (d *dropper) extend(name string) {
 	d.end(l)
 }
 
-// heal has a minority forget the key, and drops the replies of what brings it
-// back.
+// heal has a minority forget the key, and drops the replies of the requests that restore
+// it.
 func (d *dropper) heal(name string) {
 	l := d.grant(name)
 	if l == nil {
@@ -381,8 +381,7 @@ func (d *dropper) release(name string) {
 	d.attempt(name)
 }
 
-// guard asks while the nodes are being greeted, and when they are back they have
-// to vote, each of them.
+// guard asks while the nodes are being greeted. Afterwards each of them has to vote.
 func (d *dropper) guard(name string) {
 	nodes := d.some(len(d.servers))
 	dropped := d.reset(nodes)
@@ -398,9 +397,8 @@ func (d *dropper) guard(name string) {
 	}
 }
 
-// Every packet is late, by up to two TTL, and each node by another delay that
-// changes all the time. What was asked for arrives when nobody waits for it any
-// more.
+// Every packet is late by up to two TTLs, by a delay that differs from node to node and
+// changes all the time. Requests arrive when their callers no longer wait.
 func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		r := newRow(t, fmt.Sprintf("packets late by 0 to 2 TTL, N=%d", n))
@@ -416,8 +414,7 @@ func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
 		var mu sync.Mutex
 		ends := map[string]time.Time{} // of leases, by owner
 		granted, failed, myself := 0, 0, 0
-		// A machine that is too busy to be granted anything for a while has shown
-		// nothing yet.
+		// If the machine was too busy for any grant, the test has shown nothing yet.
 		goOn := func() bool {
 			mu.Lock()
 			defer mu.Unlock()
@@ -483,8 +480,7 @@ func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
 		}
 		callers.Wait()
 		delayers.Wait()
-		// What is under way arrives within 2 TTL, and what it left is over a TTL
-		// after that.
+		// Packets in flight arrive within 2 TTLs, and their keys expire a TTL after that.
 		time.Sleep(3 * ttl)
 		left := 0
 		within(limitOf(100*time.Millisecond), func() bool {
@@ -501,7 +497,7 @@ func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
 		for i, log := range logs {
 			for _, life := range log.stop() {
 				made++
-				// The precision of PX, and of the wall clock that "since" is from.
+				// The precision of PX, and of the wall clock in "since".
 				notAfter := life.since.Add(timeout + 5*time.Millisecond)
 				end, wasGranted := ends[life.owner]
 				switch {
@@ -516,7 +512,7 @@ func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
 				case strings.HasPrefix(life.by, "heal ") && !life.from.After(end.Add(timeout+5*time.Millisecond)):
 					soon++ // by a heal that was sent before the end and is not void yet
 					healed = append(healed, life.to.Sub(end))
-				default: // whatever became of it later: meanwhile nobody else could have the lock
+				default: // later events do not matter: until then no other client could have the lock
 					back++
 					t.Logf("node %d: %s came back %v after its end, by %s, and stayed until %v (deleted: %v)%s", i, life.name,
 						life.from.Sub(end), life.by, life.to.Sub(end), life.deleted, log.releasesOf(life))
@@ -549,8 +545,8 @@ func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
 	})
 }
 
-// lateness is mostly little, so that something is granted, and sometimes more
-// than a lease lives.
+// lateness is usually small, so that some leases are granted, and sometimes longer than a
+// lease lives.
 func lateness(ttl time.Duration) time.Duration {
 	switch x := rand.IntN(10); {
 	case x < 5:
@@ -562,16 +558,16 @@ func lateness(ttl time.Duration) time.Duration {
 	}
 }
 
-// keyLog is what a server did to the keys of locks, from its own MONITOR: with
-// its own time of each command that a script ran, which no polling could tell.
+// keyLog records a server's changes of lock keys, from its own MONITOR. That has the
+// server's time of each command in a script, which polling could not show.
 type keyLog struct {
 	conn net.Conn
 	done chan struct{}
 	err  error
 
-	calls    []operation // of the script that runs
-	from     string      // the connection over which it came
-	looked   time.Time   // when it asked for the time
+	calls    []operation // of the running script
+	from     string      // the connection over which the script came
+	looked   time.Time   // when it read the time
 	present  map[string]*keyLife
 	past     []keyLife
 	releases map[string][]keyRelease
@@ -589,7 +585,7 @@ type keyLife struct {
 	name, owner string
 	since       time.Time // of the attempt, in the value
 	from, to    time.Time
-	looked      time.Time // when the script that made it asked for the time: from, unless the server stood still in between
+	looked      time.Time // when the script read the time: equal to from, unless the server stood still in between
 	by          string    // operation and connection that made it
 	deleted     bool
 }
@@ -624,8 +620,8 @@ func watchKeys(t *testing.T, s *redistest.Server) *keyLog {
 	return log
 }
 
-// stop ends the log and returns the life of every key, those that are still
-// there as if they expired.
+// stop ends the log and returns the life of every key. Keys that still exist count as if
+// they expired.
 func (log *keyLog) stop() []keyLife {
 	_ = log.conn.Close()
 	<-log.done
@@ -636,7 +632,7 @@ func (log *keyLog) stop() []keyLife {
 	return log.past
 }
 
-// releasesOf tells which releases the node has run for a key, for a failure.
+// releasesOf lists the node's releases of a key, for a failure message.
 func (log *keyLog) releasesOf(life keyLife) (text string) {
 	for _, r := range log.releases[life.name] {
 		text += fmt.Sprintf("; %s ran %v before", r.by, life.from.Sub(r.at))
@@ -644,8 +640,8 @@ func (log *keyLog) releasesOf(life keyLife) (text string) {
 	return text
 }
 
-// behind returns when the node had run the first release of the key's owner, if
-// that was before the key was made.
+// behind returns when the node ran the first release of the key's owner, if that was
+// before the key was made.
 func (log *keyLog) behind(life keyLife) (at time.Time, behind bool) {
 	for _, r := range log.releases[life.name] {
 		if r.owner == life.owner && r.at.Before(life.from) {
@@ -655,7 +651,7 @@ func (log *keyLog) behind(life keyLife) (at time.Time, behind bool) {
 	return at, false
 }
 
-// read takes lines such as:
+// read parses lines such as:
 //
 //	+1700000000.123456 [0 127.0.0.1:54321] "EVALSHA" "(digest)" "5" "quorumlock:\xffr" …
 //	+1700000000.123456 [0 lua] "SET" "quorumlock:job" "(value)" "NX" "PXAT" "1700000001123"
@@ -723,7 +719,7 @@ func (log *keyLog) apply(now time.Time, words []string) error {
 	case "SET":
 		v := node.ParseValue(words[2])
 		if slices.Contains(words, "KEEPTTL") || life != nil && slices.Contains(words, "NX") {
-			return nil // another token, or nothing at all
+			return nil // another token, or no value
 		}
 		at := slices.Index(words, "PXAT")
 		if v.Since.IsZero() || at < 0 || at+1 == len(words) {

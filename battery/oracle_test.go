@@ -16,24 +16,23 @@ import (
 
 // A hold is one lease from its acquisition to its end, as its holder saw it.
 //
-// Two holds overlap when at one instant both leases are valid by the library's
-// own word, and only then. The word is what Valid returned, and ValidUntil of a
-// loss; so a hold lasts from Granted to Ended, and each instant of it is one at
-// which Valid was true, or would have been had it been called. What a process
-// does later than that, because it was stopped or late to look, is no overlap
-// but a stale access, and that is for the fenced register to refuse.
+// Two holds overlap if and only if the library reports both leases valid at one instant.
+// Its reports are the results of Valid, and ValidUntil of a loss. So a hold lasts from
+// Granted to Ended: at each instant of it Valid was true, or would have been if it had
+// been called. If a process acts later, because it was stopped or checked too late, that
+// is no overlap but a stale access, which the fenced register has to refuse.
 type hold struct {
 	Lock   string
 	Client int
 	Token  int64
-	// Began is before Acquire was called, Granted after it had returned.
+	// Began is before the call of Acquire, Granted after its return.
 	Began, Granted instant
-	// Ended is the later of two instants: the last one before a call of Valid
-	// that returned true, and for a lost lease its ValidUntil. It may be before
-	// Granted, when the lease had ended by the time its holder ran on.
+	// Ended is the later of two instants: the last one before a call of Valid that
+	// returned true, and for a lost lease its ValidUntil. It may be before Granted, if
+	// the lease ended before its holder ran on.
 	Ended instant
-	// Told is when the holder had learned of the end: Release had returned, or
-	// the loss been seen.
+	// Told is when the holder noticed the end: Release had returned, or the loss was
+	// read.
 	Told instant
 	// End is how it ended: "released", or the reason of the loss.
 	End string
@@ -47,7 +46,7 @@ func (h *hold) String() string {
 		h.Ended, h.Ended.since(h.Granted), h.End, h.Told.since(h.Granted))
 }
 
-// byLock sorts holds out.
+// byLock groups holds by their locks.
 func byLock(holds []hold) map[string][]hold {
 	locks := map[string][]hold{}
 	for _, h := range holds {
@@ -56,15 +55,15 @@ func byLock(holds []hold) map[string][]hold {
 	return locks
 }
 
-// overlaps is the interval oracle: every hold during which another one of its
-// lock was valid too, with one such. It takes O(n log n).
+// overlaps is the interval oracle. It finds every hold during which another hold of the
+// same lock was valid, and names one such. It takes O(n log n).
 func overlaps(holds []hold) (found []string) {
 	for _, of := range byLock(holds) {
 		slices.SortFunc(of, func(a, b hold) int { return cmp.Compare(a.Granted, b.Granted) })
-		latest := -1 // the hold that ended last of those that came before
+		latest := -1 // the earlier hold that ended last
 		for i := range of {
 			if of[i].Ended <= of[i].Granted {
-				continue // it was never valid in its holder's hands
+				continue // it had ended before its holder ran on
 			}
 			if latest >= 0 && of[i].Granted < of[latest].Ended {
 				both := min(of[i].Ended, of[latest].Ended).since(of[i].Granted)
@@ -78,13 +77,13 @@ func overlaps(holds []hold) (found []string) {
 	return found
 }
 
-// disorders is the token oracle: tokens of a lock that are not distinct, and
-// grants with a token below that of a grant which had returned before their
-// acquire began. It takes O(n log n).
+// disorders is the token oracle. It finds tokens of a lock that are not distinct, and
+// grants whose token is below that of a grant which had returned before their acquire
+// began. It takes O(n log n).
 func disorders(holds []hold) (found []string) {
 	for _, of := range byLock(holds) {
 		slices.SortFunc(of, func(a, b hold) int { return cmp.Compare(a.Token, b.Token) })
-		latest := 0 // the grant whose acquire began last of those with lower tokens
+		latest := 0 // among the lower tokens, the grant whose acquire began last
 		for i := 1; i < len(of); i++ {
 			if of[i].Token == of[i-1].Token {
 				found = append(found, fmt.Sprintf("one token, two grants:\n\t%v\n\t%v", &of[i-1], &of[i]))
@@ -100,9 +99,8 @@ func disorders(holds []hold) (found []string) {
 	return found
 }
 
-// The operations of a mutex with a token. Expire is an operation of its own:
-// the lease of a holder that did not release ended at some instant between
-// Ended and Told.
+// The operations of a mutex with a token. Expire is a separate operation: the lease of a
+// holder that did not release ended at some instant between Ended and Told.
 type mutexOp int
 
 const (
@@ -122,7 +120,7 @@ type mutexState struct {
 	highest int64 // of all grants so far
 }
 
-// mutexModel is a mutex that hands out growing tokens.
+// mutexModel is a mutex with growing tokens.
 var mutexModel = porcupine.Model{
 	Init: func() any { return mutexState{} },
 	Step: func(state, input, output any) (bool, any) {
@@ -148,16 +146,16 @@ var mutexModel = porcupine.Model{
 	},
 }
 
-// maxOperations bounds a history: the search takes seconds beyond it, and most
-// of them are spent on the histories that are wrong.
+// maxOperations bounds a history. Longer histories take the search seconds, mostly those
+// that are wrong.
 const maxOperations = 10_000
 
-// linearizable checks the history of each lock against the model. A history of
-// more than maxOperations is cut into windows of grants that follow one
-// another, of which each overlaps the next by half: whatever part of a
-// linearizable history consists of whole holds is linearizable too.
+// linearizable checks the history of each lock against the model. It cuts a history of
+// more than maxOperations into windows of consecutive grants, each overlapping the next
+// by half. That is sound: any part of a linearizable history that consists of whole holds
+// is linearizable too.
 func linearizable(holds []hold) (histories, operations int, illegal []string) {
-	const window = maxOperations / 2 // two operations to a hold
+	const window = maxOperations / 2 // two operations a hold
 	for lock, of := range byLock(holds) {
 		slices.SortFunc(of, func(a, b hold) int { return cmp.Compare(a.Granted, b.Granted) })
 		for from := 0; ; from += window / 2 {
@@ -197,11 +195,10 @@ func mutexHistory(holds []hold) []porcupine.Operation {
 	return history
 }
 
-// An oracle that never complains is worth nothing. A history of a real
-// contention is right by all of them; then one grant too many is added to it,
-// inside a hold and with a token that is in order, or two tokens are exchanged,
-// or one is given out twice: porcupine and the plain oracle must both see it,
-// and the plain oracle of the other kind must not.
+// An oracle that never complains is worthless. All oracles accept the history of a real
+// contention. Then one change is made: a grant is added inside a hold with a token in
+// order, two tokens are exchanged, or one token is granted twice. porcupine and the
+// matching plain oracle must both find it, and the other plain oracle must not.
 func TestAnInjectedDoubleGrantIsFlaggedByBoth(t *testing.T) {
 	r := newRow(t, "injected into real histories")
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -211,7 +208,7 @@ func TestAnInjectedDoubleGrantIsFlaggedByBoth(t *testing.T) {
 		honest := contend(t, contention{
 			nodes: 3, clients: 8, locks: 1, lasting: 30 * time.Second, enough: 60, ttl: 400 * time.Millisecond, seed: uint64(round),
 		})
-		require.GreaterOrEqual(t, len(honest), 60, "a history of nothing proves nothing")
+		require.GreaterOrEqual(t, len(honest), 60, "an empty history proves nothing")
 		for i := range honest {
 			honest[i].Token *= 2 // room for one more between two
 		}

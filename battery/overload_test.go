@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// roundTrip is between the clients and every node of the rows below.
+// roundTrip is the round trip between the clients and every node in the rows below.
 const roundTrip = 80 * time.Millisecond
 
 // farManager returns a Manager that is a round trip away from every server.
@@ -27,14 +27,14 @@ func farManager(t *testing.T, servers []*redistest.Server, trip time.Duration, o
 	return managerOn(t, addrs, opts...)
 }
 
-// More callers ask than the nodes answer in time, and come back at once. What keeps a
-// lease must not queue behind them, and what the nodes can do must not go into answers
-// that nobody waits for any more.
+// More callers ask than the nodes can answer in time, and they ask again at once.
+// Renewals must not queue behind them, and the nodes must not spend their capacity on
+// answers whose callers have given up.
 func TestAcquisitionsStarveNoRenewal(t *testing.T) {
 	const ttl, few = 2 * time.Second, 100
 	many := 3000
 	if raced() {
-		many = 500 // more are more than the race detector can run: then this process stands still, and no node
+		many = 500 // with more callers the race detector stalls this process, instead of the nodes
 	}
 	lasting := time.Duration(count(60, 6)) * time.Second
 	r := newRow(t, fmt.Sprintf("%d callers, %v away, TTL %v, N=3", many, roundTrip, ttl))
@@ -68,8 +68,8 @@ func text(err error) string {
 	return err.Error()
 }
 
-// crowdOfCallers has so many callers acquire and release names of their own, each again
-// 10 ms after a refusal. It returns the grants per second, and how many were refused.
+// crowdOfCallers has that many callers acquire and release names of their own, each again
+// 10 ms after a refusal. It returns the grants per second, and the number of refusals.
 func crowdOfCallers(m *quorumlock.Manager, callers int, lasting time.Duration) (rate float64, refused int64) {
 	var grants, no atomic.Int64
 	var all sync.WaitGroup
@@ -87,7 +87,7 @@ func crowdOfCallers(m *quorumlock.Manager, callers int, lasting time.Duration) (
 				if time.Now().Before(end) {
 					grants.Add(1)
 				}
-				_ = l.Release(context.Background()) // confirmed late, under such a load
+				_ = l.Release(context.Background()) // confirmed late under such a load
 			}
 		})
 	}
@@ -95,8 +95,8 @@ func crowdOfCallers(m *quorumlock.Manager, callers int, lasting time.Duration) (
 	return float64(grants.Load()) / lasting.Seconds(), no.Load()
 }
 
-// One client is so far away that its answers are always later than its node timeout. It
-// can never hold the lease, and must not take the turns of those that can.
+// One client is so far away that its answers always come after its node timeout. It can
+// never hold the lease, and must not cost the others their turns.
 func TestADistantClientTakesNoTurns(t *testing.T) {
 	const ttl, distance, near = time.Second, 130 * time.Millisecond, 3
 	rounds, lasting := count(6, 3), time.Duration(count(5000, 1000))*time.Millisecond
@@ -140,7 +140,7 @@ func TestADistantClientTakesNoTurns(t *testing.T) {
 		all.Wait()
 		return grants, longest
 	}
-	contend(true) // everybody has met contention
+	contend(true) // all clients have met contention
 	var alone, among int
 	var longest time.Duration
 	for range rounds {
@@ -150,7 +150,7 @@ func TestADistantClientTakesNoTurns(t *testing.T) {
 		among, longest = among+n, max(longest, wait)
 	}
 	part := float64(among) / float64(alone)
-	bar := .7 // of few short rounds on a busy machine
+	bar := .7 // few short rounds on a busy machine
 	if full {
 		bar = .9
 	}

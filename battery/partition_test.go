@@ -17,29 +17,29 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// The holder of 50 leases at a time is cut off from every node, at a random
-// moment, while a competitor that is not cut off wants each of them.
-func TestAPartitionedHolderIsToldBeforeItsSuccessorIsGranted(t *testing.T) {
+// The holder of 50 leases at a time is cut off from every node, at a random moment, while
+// a connected competitor wants each of them.
+func TestAPartitionedHolderIsNotifiedBeforeItsSuccessorIsGranted(t *testing.T) {
 	forSizes(t, false, func(t *testing.T, n int) { partitions(t, n, false) })
 }
 
-// The same while twice as many goroutines spin as there are cores, in the
-// process of holder and competitor: timers fire late, replies wait.
-func TestAPartitionedHolderIsToldInTimeOnABusyMachine(t *testing.T) {
+// The same while twice as many goroutines spin as there are cores, in the process of
+// holder and competitor: timers fire late, and replies wait.
+func TestAPartitionedHolderIsNotifiedInTimeOnABusyMachine(t *testing.T) {
 	forSizes(t, false, func(t *testing.T, n int) { partitions(t, n, true) })
 }
 
 const partitionTTL = time.Second
 
-// partition is what happened to one lease.
+// partition records the events of one lease.
 type partition struct {
 	lease    *quorumlock.Lease
 	lost     quorumlock.Lost
 	stop     time.Time     // S: when Valid turns false, as Remaining said after the cut, or earlier
-	told     time.Time     // when the value of Lost had been received
-	deadline time.Time     // when the servers let the keys of a quorum expire
-	granted  time.Time     // when the competitor's Acquire had returned
-	first    bool          // the end had been told when it returned
+	told     time.Time     // when the value of Lost was received
+	deadline time.Time     // when the servers let the keys of a majority expire
+	granted  time.Time     // when the competitor's Acquire returned
+	first    bool          // the end had been reported when it returned
 	token    int64         // the competitor's
 	handOver time.Duration // from the cut to the competitor's grant
 }
@@ -53,7 +53,7 @@ func partitions(t *testing.T, n int, busy bool) {
 	servers := redistest.Start(t, n)
 	proxies, addrs := behindProxies(t, servers)
 	opts := []quorumlock.Option{quorumlock.WithTTL(partitionTTL)}
-	if busy { // every hop between goroutines, and there are many, may cost a time slice of 10 ms
+	if busy { // each of the many hops between goroutines may cost a time slice of 10 ms
 		opts = append(opts, quorumlock.WithNodeTimeout(400*time.Millisecond))
 	}
 	holder := managerOn(t, addrs, opts...)
@@ -61,7 +61,7 @@ func partitions(t *testing.T, n int, busy bool) {
 
 	total := count(1000, 50)
 	var all []*partition
-	before := 0 // lost before the cut: a machine too busy to renew, no sample
+	before := 0 // lost before the cut, because the machine was too busy to renew: not counted
 	for round := 0; len(all) < total; round++ {
 		require.Less(t, round, 10*total, "hardly a lease lives until the cut")
 		for _, p := range cutOff(t, fmt.Sprintf("job-%d", round), min(50, total-len(all)), busy, servers, proxies, holder, competitor) {
@@ -85,7 +85,7 @@ func partitions(t *testing.T, n int, busy bool) {
 		if p.token > p.lease.Token() {
 			greater++
 		}
-		if p.stop.IsZero() { // over before it was read, which proves nothing of it
+		if p.stop.IsZero() { // it ended before S was read, which proves nothing
 			unread++
 		} else {
 			if !p.told.After(p.stop) {
@@ -118,8 +118,8 @@ func partitions(t *testing.T, n int, busy bool) {
 	r.figure(fmt.Sprintf("%d more leases were lost before the cut and are not counted", before), bar, before == 0 || busy || !full)
 }
 
-// readStops notes S of the leases that are valid, and of one that was not told
-// and is not valid that S has gone by.
+// readStops records S of the valid leases. For a lease that is no longer valid but whose
+// end is not reported yet, it records that S has passed.
 func readStops(parts []*partition) {
 	for _, p := range parts {
 		over, now := ended(p.lease), time.Now()
@@ -130,8 +130,8 @@ func readStops(parts []*partition) {
 	}
 }
 
-// cutOff is one cut, of so many leases. A lease that was lost before it is nil
-// in what it returns.
+// cutOff makes one cut, with a number of leases. It returns nil for a lease that was lost
+// before the cut.
 func cutOff(
 	t *testing.T, round string, leases int, busy bool, servers []*redistest.Server, proxies []*redistest.Proxy,
 	holder, competitor *quorumlock.Manager,
@@ -146,7 +146,7 @@ func cutOff(
 		l, err := holder.Acquire(ctx, names[i])
 		require.NoError(t, err)
 		parts[i] = &partition{lease: l}
-		time.Sleep(time.Duration(rand.Int64N(int64(8 * time.Millisecond)))) // each in another phase of its renewals
+		time.Sleep(time.Duration(rand.Int64N(int64(8 * time.Millisecond)))) // each lease in another phase of its renewals
 	}
 	relax := func() {}
 	if busy {
@@ -187,8 +187,8 @@ func cutOff(
 	close(ready)
 	readStops(parts)
 	expiries := expiries(t, servers, names)
-	// What had come in before the cut has been taken in by now, and nothing can
-	// move S any more. Of those that are over, S stays what it was or was before.
+	// All answers from before the cut have been handled by now, so S can no longer move.
+	// For ended leases, S stays as recorded, or was earlier.
 	readStops(parts)
 	watchers.Wait()
 	successors.Wait()
@@ -212,8 +212,8 @@ func cutOff(
 	return parts
 }
 
-// expiries returns for each name when, by the servers' word, fewer than a
-// quorum of them will have its key.
+// expiries returns for each name when, by the servers' reports, fewer than a majority of
+// them will have its key.
 func expiries(t *testing.T, servers []*redistest.Server, names []string) []time.Time {
 	t.Helper()
 	const script = `local r = {} for i, k in ipairs(KEYS) do r[i] = redis.call('PTTL', k) end return r`
@@ -224,7 +224,7 @@ func expiries(t *testing.T, servers []*redistest.Server, names []string) []time.
 	ends := make([][]time.Time, len(names))
 	for _, s := range servers {
 		reply := s.MustDo(args...).([]any)
-		now := time.Now() // later than the server's: the end is not before this says, by a round trip
+		now := time.Now() // later than the server's clock: the true end is earlier by up to a round trip
 		for i := range names {
 			ends[i] = append(ends[i], now.Add(time.Duration(reply[i].(int64))*time.Millisecond))
 		}

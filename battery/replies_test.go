@@ -25,35 +25,35 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// A replyCase is one answer of a node that is no answer of our scripts, how to
-// have a real server give it, and what it has to mean.
+// A replyCase is one answer of a node that does not come from our scripts, how to make a
+// real server give it, and its required meaning.
 type replyCase struct {
 	name   string
-	status node.Status // what a node has to make of it
-	text   []string    // one of these has to be in the error
-	fix    []string    // and one of these, which tells what to do; none for a fault that passes
-	// before is done once, on a healthy server.
+	status node.Status // the status that a node must report
+	text   []string    // the error has to contain one of these
+	fix    []string    // and one of these remedies; none for a fault that passes
+	// before runs once, on a healthy server.
 	before func(*replyRig)
-	// begin brings the fault about, and end takes it away. What begin needs to
-	// be undone in passing, it leaves to end.
+	// begin causes the fault, and end removes it. end also undoes the side effects of
+	// begin.
 	begin, end func(*replyRig)
-	// during is done while the answer is waited for.
+	// during runs while the client waits for the answer.
 	during func(*replyRig)
-	// once is for a fault that hits one request only.
+	// once marks a fault that affects one request only.
 	once bool
-	// passing is what else a node may make of it until the fault shows itself.
+	// passing has the other statuses that are allowed until the fault takes effect.
 	passing []node.Status
-	// login is for clients that need a user and a password.
+	// login marks clients that need a user and a password.
 	login bool
-	// via is what the clients connect to; the server itself by default.
+	// via returns the address that clients connect to; by default the server itself.
 	via func(*replyRig) string
 }
 
-// breaking is what is heard while a connection breaks and another one is made.
+// breaking has the statuses while a connection breaks and another one is made.
 var breaking = []node.Status{node.Unsent, node.Unknown}
 
-// replyCases are those of the table in docs/operations.md: all that a server
-// can say to us, and what can become of the connection.
+// replyCases are those of the table in docs/operations.md: all replies that a server can
+// send us, and all that can happen to the connection.
 var replyCases = []replyCase{
 	{
 		name: "connection refused", status: node.Unsent, passing: breaking, text: []string{"connection refused"},
@@ -61,13 +61,13 @@ var replyCases = []replyCase{
 		end:   (*replyRig).restart,
 	},
 	{
-		// The server says why and closes. rueidis, which has sent more than one
-		// command by then, finds the end before it looks at the reason.
+		// The server sends the reason and closes. rueidis has sent more than one command
+		// by then, and notices the end before it reads the reason.
 		name: "max number of clients reached", status: node.Unsent, passing: breaking,
 		text: []string{"max number of clients reached", "EOF", "connection reset", "broken pipe"},
 		begin: func(r *replyRig) {
 			r.do("CONFIG", "RESETSTAT")
-			r.do("CONFIG", "SET", "maxclients", "1") // the one is the administrator
+			r.do("CONFIG", "SET", "maxclients", "1") // for the administrator
 			r.do("CLIENT", "KILL", "TYPE", "normal")
 			r.until("the client was refused", func() bool {
 				return !strings.Contains(r.do("INFO", "stats"), "rejected_connections:0\r")
@@ -102,7 +102,7 @@ var replyCases = []replyCase{
 		name: "connection reset: the server is killed during the call", status: node.Unknown, text: []string{"connection reset"}, once: true, passing: breaking,
 		begin: func(r *replyRig) { r.server.Stop() },
 		during: func(r *replyRig) {
-			time.Sleep(50 * time.Millisecond) // what was sent lies in the server's socket
+			time.Sleep(50 * time.Millisecond) // the request is in the server's socket
 			r.server.Kill()
 		},
 		end: (*replyRig).restart,
@@ -146,7 +146,7 @@ var replyCases = []replyCase{
 		name: "MISCONF", status: node.Failed, text: []string{"MISCONF"},
 		before: func(r *replyRig) { r.do("CONFIG", "SET", "save", "3600 1") },
 		begin: func(r *replyRig) {
-			require.NoError(r.t, os.Mkdir(r.dump(), 0o700)) // no snapshot can take this name
+			require.NoError(r.t, os.Mkdir(r.dump(), 0o700)) // so that no snapshot can have this name
 			r.save("err")
 		},
 		end: func(r *replyRig) {
@@ -205,7 +205,7 @@ var replyCases = []replyCase{
 	{
 		name: "a right that a script lacks", status: node.Misconfigured, login: true,
 		fix:   []string{"+set", "the 'set' command"},
-		text:  []string{"can't run this command", "ACL failure in script"}, // 7.0, and since
+		text:  []string{"can't run this command", "ACL failure in script"}, // Redis 7.0, and later
 		begin: func(r *replyRig) { r.do("ACL", "SETUSER", user, "-set") },
 		end:   func(r *replyRig) { r.do("ACL", "SETUSER", user, "+set") },
 	},
@@ -237,9 +237,9 @@ var replyCases = []replyCase{
 		end:   func(r *replyRig) { r.do("DEL", lockKey(r.lock)) },
 	},
 
-	// A server in a cluster is refused at the greeting. So these requests are
-	// taken to one by a proxy, over a connection that was greeted elsewhere; what
-	// comes back is the true server's.
+	// A server in cluster mode is refused at the greeting. So a proxy takes these
+	// requests to it, over a connection that was greeted elsewhere. The replies are the
+	// real server's.
 	{
 		name: "CLUSTERDOWN", status: node.Failed, text: []string{"CLUSTERDOWN"},
 		via:   viaBoard,
@@ -286,7 +286,7 @@ var replyCases = []replyCase{
 		end: func(r *replyRig) { r.board.pass() },
 	},
 	{
-		// A lock and the companion keys of its prefix have slots of their own, unless the
+		// A lock and the companion keys of its prefix have different slots, unless the
 		// prefix has a hash tag.
 		name: "CROSSSLOT", status: node.Misconfigured, text: []string{"CROSSSLOT"},
 		fix:   []string{"list standalone masters"},
@@ -295,10 +295,10 @@ var replyCases = []replyCase{
 		end:   func(r *replyRig) { r.board.pass() },
 	},
 
-	// No server can be made to say these to us: the first does not arrive, see
-	// above; the others answer SCRIPT KILL and INCR, which we do not send, and a
-	// script that runs for long, which ours do not. So a server says them to
-	// somebody else, and a proxy says them to us.
+	// No server can be made to send these to us. The first does not arrive, see above.
+	// The others answer SCRIPT KILL and INCR, which we do not send, and a script that
+	// runs for long, which ours do not. So a server sends them to another client, and a
+	// proxy sends the same text to us.
 	{
 		name: "max number of clients reached, and heard", status: node.Unsent, passing: breaking, text: []string{"max number of clients reached"},
 		via: viaBoard,
@@ -329,11 +329,10 @@ var replyCases = []replyCase{
 	},
 }
 
-// Each case is put to a node, which tells exactly what it makes of the answer,
-// and to a Manager of two nodes, of which the other grants everything. A fault
-// must never come out as contention, or as something that somebody has to mend
-// if it passes by itself, or the other way round; and when it is over the node
-// has to be back by itself, with nothing left behind.
+// Each case goes to a node, which reports the exact status, and to a Manager of two
+// nodes, the other of which always grants. A fault must never be reported as contention.
+// A fault that passes must not be reported as a misconfiguration, or the other way round.
+// After the fault the node has to recover by itself, with no keys left behind.
 func TestEveryErrorReplyIsClassifiedAsListed(t *testing.T) {
 	r := newRow(t, "error replies of real servers")
 	healthy := redistest.Start(t, 1)[0]
@@ -360,10 +359,10 @@ func TestEveryErrorReplyIsClassifiedAsListed(t *testing.T) {
 		right == len(replyCases))
 }
 
-// At its limit of memory a server refuses what allocates, and that is what is
-// wanted: no new lease, and none lost. Without renewals all would be lost.
+// At its memory limit a server refuses commands that allocate. The result must be: no new
+// lease, and none lost. Without renewals all would be lost.
 func TestHoldersKeepTheirLeasesWhenTheNodesAreFull(t *testing.T) {
-	const ttl = 3 * time.Second // a busy machine keeps nobody from renewing
+	const ttl = 3 * time.Second // long enough that a busy machine still renews
 	leases, rounds := 50, count(20, 1)
 	r := newRow(t, fmt.Sprintf("all nodes out of memory for 1.5 TTL %d times, N=3", rounds))
 	servers := redistest.Start(t, 3)
@@ -416,8 +415,8 @@ func TestHoldersKeepTheirLeasesWhenTheNodesAreFull(t *testing.T) {
 		released == leases*rounds && left == 0)
 }
 
-// Valkey gives its mode another name than Redis does; a cluster is no set of
-// independent nodes under either.
+// Valkey names its mode differently from Redis. A cluster is no set of independent nodes
+// under either name.
 func TestAClusterIsRefusedByEitherNameOfItsMode(t *testing.T) {
 	r := newRow(t, "a cluster refused by its mode")
 	names := []string{"redis_mode", "server_mode"}
@@ -459,19 +458,18 @@ func countLocks(servers []*redistest.Server) (n int) {
 	return n
 }
 
-// replyRig is a case at work: a server, and what it takes to put it out of
-// order.
+// replyRig runs a case: it has a server, and the means to cause the fault.
 type replyRig struct {
 	t       *testing.T
 	server  *redistest.Server
 	healthy *redistest.Server // gives every Manager its other vote
 	proxy   *redistest.Proxy  // one way to the server
-	board   *switchboard      // another
+	board   *switchboard      // another way
 	cluster *replyCluster
 	quotes  map[string]string
-	lock    string // the name that is asked for under the fault
+	lock    string // the name that the clients ask for under the fault
 
-	admin *rawConn // to the server, from before a fault; nil while there is none
+	admin *rawConn // a connection to the server from before a fault, or nil
 }
 
 func newReplyRig(t *testing.T, lock string) *replyRig {
@@ -485,8 +483,7 @@ func newReplyRig(t *testing.T, lock string) *replyRig {
 
 func viaBoard(r *replyRig) string { return r.board.addr() }
 
-// run puts a case to a node and to a Manager. It reports whether both got it
-// right.
+// run runs a case on a node and on a Manager. It reports whether both results were right.
 func (r *replyRig) run(c replyCase) bool {
 	r.t.Helper()
 	addr := r.server.Addr()
@@ -511,13 +508,12 @@ func (r *replyRig) run(c replyCase) bool {
 	return ok
 }
 
-// put has a client ask under the fault until the answer is the listed one, and
-// then some more: all of those have to be of the listed class. Until then the
-// classes of a fault that has not shown itself yet are allowed, and no others.
+// put has a client ask under the fault until the answer is the listed one, and then some
+// more: all of these have to be of the listed class. Until then only the classes of a
+// fault that has not taken effect are allowed.
 //
-// What hits one request only can be missed on a slow machine, for instance when
-// a connection that hangs is given up before it is used: then the fault is
-// brought about again.
+// On a slow machine a fault that affects one request can be missed, for instance when a
+// hanging connection is given up before its use. Then the fault is caused again.
 func (r *replyRig) put(c replyCase, client replyClient) bool {
 	r.t.Helper()
 	want := client.class(c.status)
@@ -557,7 +553,7 @@ func (r *replyRig) put(c replyCase, client replyClient) bool {
 		c.end(r)
 		r.until("the node is back", func() bool { return r.probe(client) })
 		if right > 0 {
-			r.until("nothing is left", func() bool { return r.left() == 0 })
+			r.until("no lock is left", func() bool { return r.left() == 0 })
 			return true
 		}
 	}
@@ -570,8 +566,7 @@ func mentions(err error, texts []string) bool {
 		err != nil && slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(err.Error(), text) })
 }
 
-// probe reports whether the client is granted a lock that has nothing to do
-// with the fault.
+// probe reports whether the client is granted a lock that the fault does not affect.
 func (r *replyRig) probe(client replyClient) bool {
 	class, _ := client.ask(r.lock + "-probe")
 	return class == granted
@@ -594,16 +589,15 @@ func (r *replyRig) ours(cmd []string) bool {
 // beside returns a companion key in the slot of the lock.
 func (r *replyRig) beside(tag string) string { return "{" + lockKey(r.lock) + "}\xff" + tag }
 
-// oneSlot has all keys of a request be in the slot of its lock, as they are with a prefix
-// that has a hash tag: otherwise a cluster says CROSSSLOT before anything else.
+// oneSlot puts all keys of a request into the slot of its lock, like a prefix with a hash
+// tag. Otherwise a cluster answers CROSSSLOT first.
 func (r *replyRig) oneSlot() {
 	for _, tag := range []string{"r", "b", "h", "g"} {
 		r.board.replace(quorumlock.DefaultPrefix+"\xff"+tag, r.beside(tag))
 	}
 }
 
-// do sends a command over the administrator's connection and returns the reply
-// as it is on the wire.
+// do sends a command over the administrator's connection, and returns the raw reply.
 func (r *replyRig) do(args ...string) string {
 	reply := r.say(args...)
 	if strings.HasPrefix(reply, "-") {
@@ -612,7 +606,7 @@ func (r *replyRig) do(args ...string) string {
 	return reply
 }
 
-// say is do for what may be refused.
+// say is do for commands that may be refused.
 func (r *replyRig) say(args ...string) string {
 	if r.admin == nil {
 		r.admin = dialRaw(r.t, r.server.Addr())
@@ -625,8 +619,7 @@ func (r *replyRig) until(what string, condition func() bool) {
 	patiently(r.t, what, condition)
 }
 
-// blocked waits until the server holds a request back, and reports whether it
-// does.
+// blocked waits until the server holds a request back, and reports whether it does.
 func (r *replyRig) blocked() bool {
 	return within(2*time.Second, func() bool { return !strings.Contains(r.do("INFO", "clients"), "blocked_clients:0\r") })
 }
@@ -642,15 +635,13 @@ func (r *replyRig) save(status string) {
 	})
 }
 
-// restart brings the server back after a fault that it did not survive, or
-// has not survived now.
+// restart restarts the server after a fault that it did not survive.
 func (r *replyRig) restart() {
 	r.server.Restart()
 	r.admin = nil
 }
 
-// load has the server read its data, which takes a minute, until it is
-// restarted.
+// load has the server load its data, which takes a minute, until it is restarted.
 func (r *replyRig) load() {
 	r.do("DEBUG", "POPULATE", "60000")
 	r.do("CONFIG", "SET", "key-load-delay", "1000", "loading-process-events-interval-bytes", "1024")
@@ -658,23 +649,23 @@ func (r *replyRig) load() {
 	r.until("the server loads", func() bool { return strings.Contains(r.do("INFO", "persistence"), "loading:1\r") })
 }
 
-// A replyClient asks for locks, and says what it makes of the answer.
+// A replyClient asks for locks, and reports the class of the answer.
 type replyClient interface {
 	kind() string
-	// class returns what the client has to say when a node says s.
+	// class returns the class that the client has to report when a node reports s.
 	class(s node.Status) string
 	ask(name string) (class string, err error)
 	close()
 }
 
-// The classes of answers that are told apart everywhere.
+// The classes of answers that every client distinguishes.
 const (
 	granted       = "granted"
 	taken         = "taken"
 	misconfigured = "misconfigured"
 )
 
-// nodeClient is a node by itself.
+// nodeClient is a single node.
 type nodeClient struct {
 	r     *replyRig
 	clock *clock.Clock
@@ -704,7 +695,7 @@ type replies chan node.Reply
 
 func (c replies) Receive(_ int, _ *node.Request, r *node.Reply) { c <- *r }
 
-// ask acquires a lock, and releases it again whatever the answer was.
+// ask acquires a lock, and then releases it whatever the answer was.
 func (c *nodeClient) ask(name string) (string, error) {
 	lock, until := node.LockKey(quorumlock.DefaultPrefix, name), c.clock.Steady()+10*time.Second
 	now := time.Now()
@@ -725,7 +716,7 @@ func (c *nodeClient) ask(name string) (string, error) {
 		err = errors.New("held by " + reply.Held)
 	}
 	if broken := new(node.ConfigError); errors.As(err, &broken) != (reply.Status == node.Misconfigured) {
-		c.r.t.Errorf("%v is told as %v", reply.Status, err)
+		c.r.t.Errorf("%v is reported as %v", reply.Status, err)
 	}
 	return reply.Status.String(), err
 }
@@ -738,8 +729,7 @@ func (c *nodeClient) post(req *node.Request) node.Reply {
 	return <-answer
 }
 
-// managerClient is a Manager with this node and a healthy one: both have to
-// grant.
+// managerClient is a Manager with this node and a healthy one. Both have to grant.
 type managerClient struct {
 	r *replyRig
 	m *quorumlock.Manager
@@ -789,8 +779,8 @@ func (c *managerClient) ask(name string) (string, error) {
 	}
 }
 
-// replyCluster is a cluster of two masters that share the slots, and one that
-// has none and is alone.
+// replyCluster is a cluster of two masters that share the slots, and a third master
+// without slots that is alone.
 type replyCluster struct {
 	low, high, bare *redistest.Server
 	highID          string
@@ -817,7 +807,8 @@ func (c *replyCluster) slot(name string) int64 {
 	return c.low.MustDo("CLUSTER", "KEYSLOT", lockKey(name)).(int64)
 }
 
-// name returns a name of a lock that belongs to the lower master, or does not.
+// name returns the name of a lock whose slot does, or does not, belong to the lower
+// master.
 func (c *replyCluster) name(t *testing.T, prefix string, low bool) string {
 	t.Helper()
 	for i := range 1000 {
@@ -835,7 +826,7 @@ func (c *replyCluster) migrate(t *testing.T, name string) {
 	c.low.MustDo("CLUSTER", "SETSLOT", strconv.FormatInt(c.slot(name), 10), "MIGRATING", c.highID)
 }
 
-// newQuotes has a server say what it says to nobody who speaks as we do.
+// newQuotes collects replies that a server never sends to our commands.
 func newQuotes(t *testing.T) map[string]string {
 	t.Helper()
 	s := redistest.Start(t, 1, "--busy-reply-threshold", "10")[0]
@@ -873,8 +864,8 @@ func busy(t *testing.T, s *redistest.Server, script string) *rawConn {
 	return conn
 }
 
-// rawConn is a connection to a server that nothing tidies up: it lives as long
-// as the test, and returns replies as they are on the wire.
+// rawConn is a plain connection to a server: it lasts as long as the test, and returns
+// raw replies.
 type rawConn struct {
 	t      *testing.T
 	conn   net.Conn
@@ -926,7 +917,7 @@ func encode(args []string) []byte {
 	return b
 }
 
-// readRaw reads one value, whatever is in it, as its bytes.
+// readRaw reads one value and returns its bytes.
 func readRaw(r *bufio.Reader) ([]byte, error) {
 	value, err := r.ReadBytes('\n')
 	if err != nil {
@@ -979,10 +970,9 @@ func readCommand(r *bufio.Reader) ([]string, error) {
 	return cmd, nil
 }
 
-// A switchboard is a proxy that can have single commands answered by another
-// server than the one that its clients are connected to, or answer them itself.
-// It passes one command at a time and waits for its reply, so that replies stay
-// in order wherever they come from.
+// A switchboard is a proxy that can have single commands answered by another server, or
+// answer them itself. It passes one command at a time and waits for its reply, so that
+// replies stay in order whatever their source.
 type switchboard struct {
 	ln     net.Listener
 	target string
@@ -990,10 +980,10 @@ type switchboard struct {
 
 	mu      sync.Mutex
 	conns   []net.Conn
-	match   func(cmd []string) bool // nil: everything passes
-	text    string                  // the answer, or else
-	other   string                  // the address of who gives it
-	instead map[string]string       // words to replace on the way
+	match   func(cmd []string) bool // nil: all commands pass
+	text    string                  // the answer, unless other is set
+	other   string                  // the address of the server that answers
+	instead map[string]string       // words to replace in diverted commands
 }
 
 func newSwitchboard(t *testing.T, target string) *switchboard {
@@ -1023,7 +1013,7 @@ func newSwitchboard(t *testing.T, target string) *switchboard {
 
 func (b *switchboard) addr() string { return b.ln.Addr().String() }
 
-// hangUp ends all connections of clients.
+// hangUp closes all connections of clients.
 func (b *switchboard) hangUp() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -1033,21 +1023,21 @@ func (b *switchboard) hangUp() {
 	b.conns = nil
 }
 
-// quote answers commands with this text.
+// quote answers matching commands with this text.
 func (b *switchboard) quote(text string, match func(cmd []string) bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.text, b.match = text, match
 }
 
-// divert has commands answered by the server at this address.
+// divert has matching commands answered by the server at this address.
 func (b *switchboard) divert(addr string, match func(cmd []string) bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.other, b.match = addr, match
 }
 
-// replace puts another word in the place of one, in commands that are diverted.
+// replace replaces a word in diverted commands.
 func (b *switchboard) replace(word, by string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -1090,8 +1080,7 @@ func (b *switchboard) serve(client net.Conn) {
 	}
 }
 
-// answer returns the reply to a command that does not pass, "" for one that
-// does.
+// answer returns the reply to a command that does not pass, or "" for one that does.
 func (b *switchboard) answer(cmd []string) string {
 	b.mu.Lock()
 	match, text, other := b.match, b.text, b.other

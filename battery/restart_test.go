@@ -21,8 +21,8 @@ const (
 	amnesiaGuard = 600 * time.Millisecond
 )
 
-// A node of a holder that has no vote to spare is killed and comes back empty.
-func TestANodeThatRestartsEmptyGivesNothingAway(t *testing.T) {
+// A node of a holder with a bare majority is killed and comes back empty.
+func TestANodeThatRestartsEmptyCausesNoSecondLease(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		amnesia{
 			name: "kill -9 and restart without persistence",
@@ -31,8 +31,8 @@ func TestANodeThatRestartsEmptyGivesNothingAway(t *testing.T) {
 	})
 }
 
-// The same with an append-only file that was not synced when the power went.
-func TestANodeThatRestartsWithATruncatedLogGivesNothingAway(t *testing.T) {
+// The same with an append-only file that was not synced when the power failed.
+func TestANodeThatRestartsWithATruncatedLogCausesNoSecondLease(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		amnesia{
 			name: "kill -9 and restart with a truncated AOF",
@@ -44,10 +44,10 @@ func TestANodeThatRestartsWithATruncatedLogGivesNothingAway(t *testing.T) {
 			lose: func(w *amnesiaWorld, victim int, before int64) {
 				s := w.servers[victim]
 				s.Kill()
-				// At the beginning of what the acquisition wrote, or within its
-				// first command: a write-back may have followed. Under everysec a
-				// server puts a write off while it syncs: then nothing of it is
-				// there, and the kill has lost it.
+				// At the beginning of the acquisition's writes, or within its first
+				// command: a write-back may have followed. With everysec a server delays
+				// a write while it syncs. Then the file has none of it, and the kill has
+				// lost it.
 				if grown := s.AOFSize() - before; grown > 0 {
 					s.TruncateAOF(before + rand.Int64N(min(grown, 64)))
 				}
@@ -58,7 +58,7 @@ func TestANodeThatRestartsWithATruncatedLogGivesNothingAway(t *testing.T) {
 }
 
 // The same with a FLUSHALL: no connection breaks.
-func TestANodeThatIsFlushedGivesNothingAway(t *testing.T) {
+func TestANodeThatIsFlushedCausesNoSecondLease(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		amnesia{
 			name: "FLUSHALL on live connections", told: true,
@@ -67,13 +67,13 @@ func TestANodeThatIsFlushedGivesNothingAway(t *testing.T) {
 	})
 }
 
-// A replica takes the place of its master, which is dead, and lacks what the
-// master wrote last: replication does not wait. The marker it has.
-func TestAReplicaThatIsPromotedGivesNothingAway(t *testing.T) {
+// A replica replaces its dead master, and lacks the master's last writes because
+// replication does not wait. It does have the marker.
+func TestAReplicaThatIsPromotedCausesNoSecondLease(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		amnesia{
 			name: "failover to a replica that lags", spare: true,
-			args: [][]string{{"--repl-diskless-sync-delay", "0"}}, // or each of them takes 5 s
+			args: [][]string{{"--repl-diskless-sync-delay", "0"}}, // otherwise each sync takes 5 s
 			lose: func(w *amnesiaWorld, victim int, _ int64) {
 				old := w.servers[victim]
 				old.Kill()
@@ -90,20 +90,20 @@ func TestAReplicaThatIsPromotedGivesNothingAway(t *testing.T) {
 // amnesia is a way in which a node forgets.
 type amnesia struct {
 	name  string
-	args  [][]string // of the servers: of each set of them the next
+	args  [][]string // of the servers: each set of servers has the next ones
 	log   bool       // the size of the append-only file matters
-	told  bool       // the quarantine has to be told to the competitor within a renewal interval
+	told  bool       // the competitor must report the quarantine within a renewal interval
 	spare bool       // one more server is a replica of the victim until the lease is acquired
-	// lose makes the node forget what was written since its append-only file had
-	// this size, and returns when it answers again.
+	// lose makes the node forget the writes since its append-only file had this size, and
+	// returns when it answers again.
 	lose func(w *amnesiaWorld, victim int, before int64)
 }
 
-// amnesiacs is what the rounds of a row came to.
+// amnesiacs has the results of the rounds of a row.
 type amnesiacs struct {
 	rounds, open, overlaps, inversions atomic.Int64
 
-	broken atomic.Bool // a round did not come to its end, which is an error
+	broken atomic.Bool // a round did not finish, which is an error
 
 	mu   sync.Mutex
 	told []time.Duration // how long after the loss
@@ -141,7 +141,7 @@ func (a amnesia) run(t *testing.T, n int) {
 		off.overlaps.Load() > 0)
 }
 
-// rounds plays rounds on several sets of servers at once, as long as more says.
+// rounds runs rounds on several sets of servers at once, as long as more returns true.
 func (a amnesia) rounds(t *testing.T, n int, guard bool, more func(*amnesiacs) bool) *amnesiacs {
 	t.Helper()
 	var tally amnesiacs
@@ -158,7 +158,7 @@ func (a amnesia) rounds(t *testing.T, n int, guard bool, more func(*amnesiacs) b
 	return &tally
 }
 
-// amnesiaWorld is a set of servers and the two who want the same lease.
+// amnesiaWorld is a set of servers, and two clients that want the same lease.
 type amnesiaWorld struct {
 	servers            []*redistest.Server
 	spare              *redistest.Server
@@ -206,16 +206,16 @@ func (a amnesia) world(t *testing.T, n, set int, guard bool) *amnesiaWorld {
 	return w
 }
 
-// round has the holder take the lease and a node forget it, while the
-// competitor asks for it without a pause.
+// round has the holder take the lease and a node forget it, while the competitor asks for
+// it without a pause.
 func (w *amnesiaWorld) round(t *testing.T, a amnesia, tally *amnesiacs) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	victim := w.majority[rand.IntN(len(w.majority))]
 	var opts []quorumlock.AcquireOption
 	if rand.IntN(2) == 0 {
-		// It looks at nothing until its time is over: the longest that anybody
-		// can go on believing.
+		// The holder checks nothing until its time is over: no holder can believe in its
+		// lease for longer.
 		opts = append(opts, quorumlock.WithoutRenewal())
 	}
 	var before int64
@@ -266,7 +266,7 @@ func (w *amnesiaWorld) round(t *testing.T, a amnesia, tally *amnesiacs) {
 				change, ok := e.(quorumlock.NodeChanged)
 				told = ok && change.Node == victim && change.QuarantinedFor > 0
 			case <-ctx.Done():
-				t.Error("nobody is told of the quarantine")
+				t.Error("the quarantine is not reported")
 				told = true
 			}
 		}
@@ -275,11 +275,11 @@ func (w *amnesiaWorld) round(t *testing.T, a amnesia, tally *amnesiacs) {
 	if !ended(held) {
 		tally.open.Add(1)
 	}
-	// Not released: it goes by its own clock, or by what its nodes tell it.
+	// No release: the lease ends by its own clock, or by the answers of its nodes.
 	select {
 	case <-held.Done():
 	case <-ctx.Done():
-		t.Error("the holder is not told that its lease is gone")
+		t.Error("the loss is not reported to the holder")
 		tally.broken.Store(true)
 		_ = held.Release(context.Background())
 	}
@@ -287,7 +287,7 @@ func (w *amnesiaWorld) round(t *testing.T, a amnesia, tally *amnesiacs) {
 	tally.rounds.Add(1)
 }
 
-// follow makes the spare server a copy of the node as it is now.
+// follow makes the spare server a copy of the node's present state.
 func (w *amnesiaWorld) follow(t *testing.T, victim int) {
 	host, port, err := net.SplitHostPort(w.servers[victim].Addr())
 	if err != nil {
@@ -302,8 +302,8 @@ func (w *amnesiaWorld) follow(t *testing.T, victim int) {
 	w.spare.MustDo("REPLICAOF", "NO", "ONE")
 }
 
-// granted compares the token with that of the grant before. Grants of a round
-// come one after the other: the competitor asks when the holder has its lease.
+// granted compares the token with that of the previous grant. The grants of a round are
+// sequential: the competitor asks when the holder has its lease.
 func (w *amnesiaWorld) granted(l *quorumlock.Lease, tally *amnesiacs) {
 	if l.Token() <= w.token {
 		tally.inversions.Add(1)
@@ -311,7 +311,7 @@ func (w *amnesiaWorld) granted(l *quorumlock.Lease, tally *amnesiacs) {
 	w.token = l.Token()
 }
 
-// overlap watches whether both leases are valid at the same instant.
+// overlap checks whether both leases are valid at the same instant.
 func overlap(held, next *quorumlock.Lease, tally *amnesiacs) {
 	for {
 		began := next.Valid()

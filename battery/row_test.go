@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// full is whether this is "make battery": counts as in the table of
-// docs/testing.md. Otherwise they are small enough for every CI run.
+// full reports whether this is "make battery", with the counts in the table of
+// docs/testing.md. Otherwise the counts are small enough for every CI run.
 var full = os.Getenv("QUORUMLOCK_BATTERY") == "full"
 
 // count returns how often a row repeats its case.
@@ -19,7 +19,7 @@ func count(inFull, inCI int) int {
 	return inCI
 }
 
-// row is one line of the table: a case, and figures that each have a bar.
+// row is one line of the table: a case, and figures with a bar each.
 type row struct {
 	t    *testing.T
 	name string
@@ -27,7 +27,7 @@ type row struct {
 	any  bool
 }
 
-// newRow begins a row. It fails the test if no figure was ever measured.
+// newRow begins a row. The test fails if the row never measures a figure.
 func newRow(t *testing.T, name string) *row {
 	t.Helper()
 	r := &row{t: t, name: name}
@@ -42,8 +42,8 @@ func newRow(t *testing.T, name string) *row {
 	return r
 }
 
-// figure prints a line: what was measured, the bar, and whether it was
-// reached. A bar that was not reached fails the test.
+// figure prints a line: the measured figure, the bar, and whether the figure reached it.
+// A missed bar fails the test.
 func (r *row) figure(figure, bar string, pass bool) {
 	r.t.Helper()
 	r.mu.Lock()

@@ -20,19 +20,19 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// The soak: processes that hold many locks, servers, and a fault every two
-// seconds, for as long as one likes.
+// The soak: processes that hold many locks, servers, and a fault every two seconds, for
+// any duration.
 const (
 	soakWorkers = 4
 	soakLocks   = 32
 	soakTTL     = 2 * time.Second
 	soakPace    = 2 * time.Second // between two faults
-	// soakRecovery is how much longer than the quarantine a node counts as
-	// disturbed: for its start, for clients to connect, and for the node's clock,
-	// which the quarantine is one per cent longer for.
+	// soakRecovery is how much longer than the quarantine a node counts as disturbed: for
+	// its start, for the connections of clients, and for the node's clock, by which the
+	// quarantine is up to one per cent longer.
 	soakRecovery = 1500 * time.Millisecond
-	// soakFlush is whether nodes are flushed. To the restart guard that is no
-	// less a loss than a restart, although no connection ends.
+	// soakFlush is whether nodes are flushed. For the restart guard a flush is as much a
+	// loss as a restart, although no connection ends.
 	soakFlush = true
 )
 
@@ -40,16 +40,16 @@ const (
 type soakKind int
 
 const (
-	soakKill     soakKind = iota // a node, and start it again, empty
+	soakKill     soakKind = iota // kill a node, and start it again, empty
 	soakWipe                     // FLUSHALL on a node
 	soakStopNode                 // SIGSTOP
 	soakStopWorker
-	soakCutMinority // a worker from a minority of nodes
-	soakCutAll      // a worker from all nodes
-	soakDelay       // what a worker and a node say to each other
-	soakDrop        // the replies to some commands of a worker to a node
-	soakReset       // all connections of a worker
-	soakHalfOpen    // the connection of a worker to a node, until the worker finds out
+	soakCutMinority // cut a worker off from a minority of nodes
+	soakCutAll      // cut a worker off from all nodes
+	soakDelay       // delay the packets between a worker and a node
+	soakDrop        // drop the replies to some commands of a worker to a node
+	soakReset       // reset all connections of a worker
+	soakHalfOpen    // the connection of a worker to a node, until the worker notices
 	soakKinds
 )
 
@@ -63,7 +63,7 @@ type soakFault struct {
 	at           time.Duration // since the start
 	kind         soakKind
 	node, worker int
-	lasting      time.Duration // or how long to delay, of a delay
+	lasting      time.Duration // for a delay: the length of the delay
 	replies      int
 }
 
@@ -72,9 +72,8 @@ func (f *soakFault) String() string {
 		f.at.Round(time.Millisecond), soakNames[f.kind], f.node, f.worker, f.lasting.Round(time.Millisecond), f.replies)
 }
 
-// disturbed returns until when the fault keeps its node from being a good one.
-// What has stopped counts too: its locks run out meanwhile, as if it had lost
-// them.
+// disturbed returns until when the fault disturbs its node. A stopped node counts too:
+// its locks expire meanwhile, as if it had lost them.
 func (f *soakFault) disturbed() time.Duration {
 	switch f.kind {
 	case soakKill, soakWipe:
@@ -86,7 +85,7 @@ func (f *soakFault) disturbed() time.Duration {
 	}
 }
 
-// engaged returns until when the fault keeps its worker from having another.
+// engaged returns until when the fault prevents another fault of its worker.
 func (f *soakFault) engaged() time.Duration {
 	switch f.kind {
 	case soakStopWorker, soakCutMinority, soakCutAll, soakDelay:
@@ -96,10 +95,10 @@ func (f *soakFault) engaged() time.Duration {
 	}
 }
 
-// planSoak makes the list of faults from the seed and nothing else. It stays
-// inside the fault model: at no time is more than a minority of the nodes
-// stopped, down, or within one guard of having lost its data. A fault for which
-// there is no room is replaced by the next of the dice.
+// planSoak makes the list of faults from the seed alone. The plan stays inside the fault
+// model: at any time at most a minority of the nodes is stopped, down, or within one
+// guard of a data loss. If there is no room for a fault, the next random fault replaces
+// it.
 func planSoak(seed uint64, lasting time.Duration, nodes int) (plan []soakFault) {
 	rng := rand.New(rand.NewPCG(seed, seed))
 	disturbed := make([]time.Duration, nodes)
@@ -139,7 +138,7 @@ func planSoak(seed uint64, lasting time.Duration, nodes int) (plan []soakFault) 
 	return plan
 }
 
-// The plan keeps what the soak relies on, for any seed.
+// The plan has the properties that the soak relies on, for any seed.
 func TestThePlanOfTheSoakStaysInsideTheFaultModel(t *testing.T) {
 	kinds := map[soakKind]int{}
 	for seed := range uint64(200) {
@@ -168,7 +167,7 @@ func TestThePlanOfTheSoakStaysInsideTheFaultModel(t *testing.T) {
 	}
 }
 
-// nemesis carries the plan out.
+// nemesis carries out the plan.
 type nemesis struct {
 	servers []*redistest.Server
 	grid    [][]*redistest.Proxy
@@ -180,8 +179,8 @@ type nemesis struct {
 	errors  []error
 }
 
-// do makes one fault and takes it back. It returns when everything is right
-// again, but for a quarantine.
+// do causes one fault and removes it. It returns when everything is restored, except for
+// a quarantine.
 func (n *nemesis) do(f *soakFault) {
 	row := n.grid[f.worker]
 	switch f.kind {
@@ -242,8 +241,8 @@ func (n *nemesis) do(f *soakFault) {
 	}
 }
 
-// mayDisturb looks at what is really the case: a restart on a busy machine may
-// have taken longer than the plan thought. Then the fault is left out.
+// mayDisturb checks the real state: on a busy machine a restart may take longer than
+// planned. Then the fault is left out.
 func (n *nemesis) mayDisturb(f *soakFault) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -259,16 +258,16 @@ func (n *nemesis) mayDisturb(f *soakFault) bool {
 		n.skipped++
 		return false
 	}
-	n.trouble[f.node] = time.Now().Add(time.Hour) // until settle says otherwise
+	n.trouble[f.node] = time.Now().Add(time.Hour) // until settle sets the true instant
 	return true
 }
 
-// settle notes that a node is up again, and how long it is not to be counted on.
+// settle records that a node is up again, and until when it counts as disturbed.
 func (n *nemesis) settle(node int, guard time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	// What the guard adds is a part of the recovery; so this is never more than
-	// what the plan has reckoned with, unless the fault itself took longer.
+	// The guard's extra time is part of the recovery. So this is never longer than
+	// planned, unless the fault itself took longer.
 	n.trouble[node] = time.Now().Add(guard + guard/50 + 200*time.Millisecond)
 }
 
@@ -278,17 +277,16 @@ func (n *nemesis) failed(err error) {
 	n.errors = append(n.errors, err)
 }
 
-// QUORUMLOCK_SOAK says how long, QUORUMLOCK_SEED which faults, and
-// QUORUMLOCK_SOAK_NODES on how many nodes (3). The faults can be had again by
-// the seed; what the processes and the kernel make of them cannot.
+// QUORUMLOCK_SOAK sets the duration, QUORUMLOCK_SEED the faults, and
+// QUORUMLOCK_SOAK_NODES the number of nodes (3). The seed reproduces the faults, but not
+// the reactions of the processes and the kernel.
 func TestSoak(t *testing.T) {
 	lasting := fromEnv(t, "QUORUMLOCK_SOAK", time.Duration(count(1800, 30))*time.Second, time.ParseDuration)
 	seed := fromEnv(t, "QUORUMLOCK_SEED", uint64(time.Now().UnixNano())%1_000_000, func(s string) (uint64, error) {
 		return strconv.ParseUint(s, 10, 64)
 	})
 	nodes := fromEnv(t, "QUORUMLOCK_SOAK_NODES", 3, strconv.Atoi)
-	// The end belongs to the run: without faults every lock has to be granted
-	// again.
+	// The end is part of the run: without faults every lock has to be granted again.
 	calm := min(15*time.Second, lasting/4)
 	plan := planSoak(seed, lasting-calm-soakPace, nodes)
 	t.Logf("soak of %v, QUORUMLOCK_SEED=%d, N=%d, %d faults:", lasting, seed, nodes, len(plan))
@@ -328,8 +326,8 @@ func TestSoak(t *testing.T) {
 	nem.mu.Lock()
 	skipped, trouble := nem.skipped, nem.errors
 	nem.mu.Unlock()
-	assert.Empty(t, trouble, "faults that could not be made") // the figures are worth having all the same
-	time.Sleep(soakTTL + soakRecovery)                        // the last quarantine, and what it has left over
+	assert.Empty(t, trouble, "faults that could not be made") // the figures are useful anyway
+	time.Sleep(soakTTL + soakRecovery)                        // the last quarantine, and its effects
 	for _, child := range nem.workers {
 		require.NoError(t, child.tell(workerCalm))
 	}
@@ -385,21 +383,20 @@ func merge(into, from map[string]int) {
 	}
 }
 
-// judgeSamples compares what each worker used in the first third of the run,
-// after a warm-up, with the last third: medians, so that one fault does not
-// matter. Growth is what counts; a process that needs less later has no leak.
+// judgeSamples compares the resources of each worker in the first third of the run, after
+// a warm-up, with the last third. It uses medians, so that one fault does not matter.
+// Only growth counts; a process that needs less later has no leak.
 //
-// The warm-up is long, two fifths of the run up to five minutes: the heap has to
-// have been as large as the worst fault makes it, and until there were many
-// faults each may be the worst.
+// The warm-up is long, two fifths of the run up to five minutes. The heap has to reach
+// the size that the worst fault causes, and any of the first faults may be the worst.
 //
-// The live heap, what a collection leaves, is what the library answers for.
-// Stacks have no bar of their own: the runtime keeps them in spans of 32 KiB,
-// over which those of the same goroutines spread with time, and the goroutines
-// are counted. Resident memory has everything in it, so under the race detector
-// its own as well, which is most of it and grows for as long as was looked, while
-// the same load without it, make soak RACE=, is flat (docs/testing.md). The bar is
-// the same: under the detector a long run misses it.
+// The library is responsible for the live heap, which is what a collection leaves. Stacks
+// have no bar of their own, because the goroutines are counted, and the runtime spreads
+// the stacks of the same goroutines over more spans of 32 KiB with time. Resident memory
+// includes everything. Under the race detector most of it is the detector's own, which
+// grew for as long as it was observed, while the same load without it, make soak RACE=,
+// is flat (docs/testing.md). The bar is the same, so a long run under the detector misses
+// it.
 func judgeSamples(r *row, samples []workerSample, begun instant, total time.Duration) {
 	bound := 0.05
 	if total < 2*time.Minute {
@@ -454,7 +451,7 @@ func judgeSamples(r *row, samples []workerSample, begun instant, total time.Dura
 	}
 }
 
-// tenths shows where a growth has come from.
+// tenths shows when the growth happened.
 func tenths(
 	samples []workerSample, worker int, of func(*workerSample) int64, begun instant, total time.Duration,
 ) (medians []string) {
@@ -471,7 +468,7 @@ func tenths(
 	return medians
 }
 
-// amount writes bytes readably and small numbers as they are.
+// amount formats bytes readably and small numbers unchanged.
 func amount(v int64) string {
 	if v < 1<<16 {
 		return strconv.FormatInt(v, 10)

@@ -19,9 +19,9 @@ import (
 
 const stepTTL = 500 * time.Millisecond
 
-// The clocks of a minority are set, by a TTL to an hour, forward or back, while
-// all nodes hold the lease and a competitor asks for it all the time.
-func TestAClockThatIsSetOnAMinorityGivesNothingAway(t *testing.T) {
+// The clocks of a minority are set, by a TTL to an hour, forward or back, while all nodes
+// hold the lease and a competitor asks for it all the time.
+func TestAClockThatIsSetOnAMinorityCausesNoSecondLease(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		r := newRow(t, fmt.Sprintf("clocks of a minority stepped by TTL to 1h, lease on all nodes, N=%d", n))
 		tally := steps(t, n, count(200, 10), minority, (*stepWorld).minority)
@@ -35,18 +35,16 @@ func TestAClockThatIsSetOnAMinorityGivesNothingAway(t *testing.T) {
 	})
 }
 
-// toldWithin is the longest interval between renewals with its jitter, and a
-// round trip.
+// toldWithin is the longest interval between renewals with its jitter, plus a round trip.
 func toldWithin() time.Duration { return stepTTL/3*11/10 + limitOf(10*time.Millisecond) }
 
 func toldBar() string {
 	return fmt.Sprintf("max interval %v + round trip (%s)", brief(stepTTL/3*11/10), limit(10*time.Millisecond))
 }
 
-// The clocks of a majority are set: no lock can survive that, but the holder has
-// to hear of it, and a resource that looks at the token must not be fooled by
-// holders that go on writing.
-func TestAClockThatIsSetOnAMajorityIsToldAndFoolsNoRegister(t *testing.T) {
+// The clocks of a majority are set. No lock can survive that, but the holder has to be
+// notified, and a resource that checks the token must refuse holders that go on writing.
+func TestAClockThatIsSetOnAMajorityIsReportedAndFoolsNoRegister(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		r := newRow(t, fmt.Sprintf("clocks of a majority stepped by TTL to 1h, N=%d", n))
 		tally := steps(t, n, count(200, 10), majority, (*stepWorld).majority)
@@ -63,7 +61,7 @@ func TestAClockThatIsSetOnAMajorityIsToldAndFoolsNoRegister(t *testing.T) {
 	})
 }
 
-// stepTally is what the rounds of a row came to.
+// stepTally has the results of the rounds of a row.
 type stepTally struct {
 	rounds, forward, lost, kept, stale, tried atomic.Int64
 	amnesiacs                                 // overlaps and inversions are the same
@@ -76,19 +74,18 @@ type stepTally struct {
 	loggable   int
 }
 
-// stepWorld is a set of servers with clocks, and the two who want the same
-// lease.
+// stepWorld is a set of servers with clocks, and two clients that want the same lease.
 type stepWorld struct {
 	amnesiaWorld
 	offset map[*redistest.Server]time.Duration
 	book   register
 	votes  votes
-	awaits map[string]time.Time // nodes whose quarantine has to be told, and since when
+	awaits map[string]time.Time // nodes whose quarantine has to be reported, and since when
 	log    stepLog
 	backs  map[string]time.Time // nodes whose step back has to be logged, and since when
 }
 
-// steps plays rounds on several sets of servers at once. choose says whose
+// steps runs rounds on several sets of servers at once. choose selects the servers whose
 // clocks are set.
 func steps(
 	t *testing.T, n, rounds int, choose func([]*redistest.Server) []*redistest.Server,
@@ -104,7 +101,7 @@ func steps(
 		}
 		w.servers, w.job = redistest.StartWith(t, n, redistest.Options{Clock: true}), "job"
 		opts := []quorumlock.Option{quorumlock.WithTTL(stepTTL)}
-		if set%2 == 1 { // neither needs the guard, nor may it be in the way
+		if set%2 == 1 { // the result must be the same with and without the guard
 			opts = append(opts, quorumlock.WithRestartGuard(stepTTL+100*time.Millisecond))
 		}
 		addrs := redistest.Addrs(w.servers)
@@ -138,13 +135,13 @@ func (w *stepWorld) stepRound(
 		t.Error("not all nodes hold the lease")
 		tally.broken.Store(true)
 	}
-	if ended(held) { // the machine is busy: no round
+	if ended(held) { // the machine is busy: the round does not count
 		return
 	}
 	play(w, ctx, t, held, victims, tally)
 	w.notice(tally, held)
 	_ = held.Release(ctx)
-	// Whatever is left would live for as long as the clock is set back now.
+	// Any remaining key would live for as long as the clock is now set back.
 	if !within(5*time.Second, func() bool { return holding(w.servers, w.job) == 0 }) {
 		t.Error("keys are left behind")
 		tally.broken.Store(true)
@@ -156,11 +153,11 @@ func (w *stepWorld) stepRound(
 	tally.rounds.Add(1)
 }
 
-// step sets clocks, each by another amount, and reports how many went forward.
+// step sets clocks, each by another amount, and returns how many went forward.
 func (w *stepWorld) step(victims []*redistest.Server, forward func() bool) (n int) {
 	for _, s := range victims {
 		by := stepTTL + time.Duration(rand.Int64N(int64(time.Hour-stepTTL)))
-		if rand.IntN(2) == 0 { // an hour is nothing else than a minute, a TTL may be
+		if rand.IntN(2) == 0 { // an hour has the same effect as a minute, but a TTL may not
 			by = stepTTL + time.Duration(rand.Int64N(int64(2*stepTTL)))
 		}
 		if !forward() {
@@ -168,7 +165,7 @@ func (w *stepWorld) step(victims []*redistest.Server, forward func() bool) (n in
 			w.backs[s.Addr()] = time.Now()
 		} else {
 			n++
-			if !w.votes.quarantined(s.Addr()) { // a second reason is no change, and no event
+			if !w.votes.quarantined(s.Addr()) { // a second reason is no change, so it sends no event
 				w.awaits[s.Addr()] = time.Now()
 			}
 		}
@@ -178,8 +175,8 @@ func (w *stepWorld) step(victims []*redistest.Server, forward func() bool) (n in
 	return n
 }
 
-// notice waits for what has to be told of the nodes that were stepped: forward by
-// an event, back, which harms nobody, by the log alone.
+// notice waits for the reports about the stepped nodes: an event for a step forward, only
+// the log for a step back, which is harmless.
 func (w *stepWorld) notice(tally *stepTally, held *quorumlock.Lease) {
 	heard := func(steps map[string]time.Time, told func(addr string) time.Time, excused func() bool) (after []time.Duration, judged int) {
 		for addr, since := range steps {
@@ -197,7 +194,7 @@ func (w *stepWorld) notice(tally *stepTally, held *quorumlock.Lease) {
 		}
 		return after, judged
 	}
-	// No renewal, no answer that tells the time.
+	// Without renewals, no answer shows the node's time.
 	logged, loggable := heard(w.backs, w.log.since, func() bool { return ended(held) })
 	noticed, noticeable := heard(w.awaits, w.votes.since, func() bool { return false })
 	tally.mu.Lock()
@@ -206,19 +203,19 @@ func (w *stepWorld) notice(tally *stepTally, held *quorumlock.Lease) {
 	tally.noticed, tally.noticeable = append(tally.noticed, noticed...), tally.noticeable+noticeable
 }
 
-// stepLog is a log handler that notes when a node was told to have stepped back,
-// by address.
+// stepLog is a log handler that records when a step back of a node was logged, by
+// address.
 type stepLog struct {
 	mu   sync.Mutex
 	back map[string]time.Time
 }
 
-// Enabled, WithAttrs and WithGroup make it a slog.Handler that takes everything.
+// Enabled, WithAttrs and WithGroup make it a slog.Handler that accepts everything.
 func (l *stepLog) Enabled(context.Context, slog.Level) bool { return true }
 func (l *stepLog) WithAttrs([]slog.Attr) slog.Handler       { return l }
 func (l *stepLog) WithGroup(string) slog.Handler            { return l }
 
-// Handle takes note of a line.
+// Handle records a line.
 func (l *stepLog) Handle(_ context.Context, line slog.Record) error {
 	now := time.Now()
 	var addr string
@@ -252,7 +249,7 @@ func (tally *stepTally) backFigure(r *row) {
 		"all, "+toldBar(), len(tally.logged) == tally.loggable && (!full || len(tally.logged) > 0) && at(1, tally.logged) <= toldWithin())
 }
 
-// votes is what NodeChanged says of the nodes, by address.
+// votes has the contents of NodeChanged events, by address.
 type votes struct {
 	mu    sync.Mutex
 	state map[string]quorumlock.NodeChanged
@@ -287,8 +284,7 @@ func (v *votes) since(addr string) time.Time {
 	return v.began[addr]
 }
 
-// compete asks until it is granted or told to stop, and then watches for an
-// overlap.
+// compete asks until it is granted or ctx ends, and then checks for an overlap.
 func (w *stepWorld) compete(ctx context.Context, held *quorumlock.Lease, tally *stepTally, work func(next *quorumlock.Lease)) (granted bool) {
 	for ctx.Err() == nil {
 		next, err := w.competitor.TryAcquire(ctx, w.job)
@@ -320,7 +316,7 @@ func (w *stepWorld) minority(ctx context.Context, _ *testing.T, held *quorumlock
 }
 
 func (w *stepWorld) majority(ctx context.Context, t *testing.T, held *quorumlock.Lease, victims []*redistest.Server, tally *stepTally) {
-	// Of the clocks that are set back the keys live on, so a round has one
+	// If clocks are set back, their keys live on. So all clocks of a round go in one
 	// direction.
 	forward := rand.IntN(4) > 0
 	ctx, cancel := context.WithTimeout(ctx, 3*stepTTL)
@@ -328,7 +324,7 @@ func (w *stepWorld) majority(ctx context.Context, t *testing.T, held *quorumlock
 	first := w.book.holder()
 	var all sync.WaitGroup
 	over := make(chan struct{})
-	all.Go(func() { // a holder that looks at nothing
+	all.Go(func() { // a holder that does not check its lease
 		for {
 			select {
 			case <-over:
@@ -361,8 +357,8 @@ func (w *stepWorld) majority(ctx context.Context, t *testing.T, held *quorumlock
 		}
 	})
 	if forward && !granted && !ended(held) && held.Verify(context.Background()) == nil {
-		// A round under way at the step had a quorum of answers from before it
-		// and healed the rest before anybody asked: nothing is lost.
+		// A round that was in progress at the step had a majority of answers from before
+		// it, and healed the other nodes before any competitor asked: nothing is lost.
 		tally.kept.Add(1)
 		t.Logf("kept: %d of %d clocks stepped within %v", len(victims), len(w.servers), took)
 	} else if forward {
@@ -375,14 +371,14 @@ func (w *stepWorld) majority(ctx context.Context, t *testing.T, held *quorumlock
 				tally.mu.Unlock()
 			}
 		case <-time.After(5 * time.Second):
-			t.Errorf("the loss is not told; successor granted: %v, clocks stepped within %v", granted, took)
+			t.Errorf("the loss is not reported; successor granted: %v, clocks stepped within %v", granted, took)
 		}
 	}
 	close(over)
 	all.Wait()
 }
 
-// majority returns some servers without which there is no quorum.
+// majority returns some servers without which there is no majority.
 func majority(servers []*redistest.Server) []*redistest.Server {
 	q := quorum.Size(len(servers))
 	shuffled := append([]*redistest.Server(nil), servers...)
@@ -390,11 +386,11 @@ func majority(servers []*redistest.Server) []*redistest.Server {
 	return shuffled[:q+rand.IntN(len(servers)-q+1)]
 }
 
-// register is a resource that takes a write unless it has seen a greater token.
+// register is a resource that accepts a write unless it has seen a greater token.
 type register struct {
 	mu      sync.Mutex
 	token   int64
-	holders int // so many have written or will
+	holders int // the number of holders so far
 	latest  int // the latest of them that wrote
 }
 

@@ -25,9 +25,9 @@ const (
 	callTimeout = 50 * time.Millisecond
 )
 
-// One node does not answer: SIGSTOP. Callers with a context of 50 ms have to
-// get their answer from the others, and to be let go in time where they wait
-// for something else.
+// One node does not answer: SIGSTOP. Callers with a context of 50 ms have to get their
+// answer from the other nodes. If they wait for something else, they have to return in
+// time.
 func TestAStoppedNodeHoldsUpNoCallOfTenThousand(t *testing.T) {
 	forSizes(t, false, func(t *testing.T, n int) {
 		r := newRow(t, fmt.Sprintf("10,000 calls with a context of 50ms, one node stopped, N=%d", n))
@@ -35,7 +35,7 @@ func TestAStoppedNodeHoldsUpNoCallOfTenThousand(t *testing.T) {
 		m := managerOn(t, redistest.Addrs(servers), quorumlock.WithTTL(2*time.Second))
 		live := acquireMany(t, m, stuckLeases)
 		c := &calls{m: m, live: live}
-		c.run(count(2000, 250)) // so that memory and connections are as large as they get
+		c.run(count(2000, 250)) // so that memory and connections reach their largest size
 		c.reset()
 
 		victim := servers[rand.IntN(n)]
@@ -65,11 +65,11 @@ func TestAStoppedNodeHoldsUpNoCallOfTenThousand(t *testing.T) {
 	})
 }
 
-// A minority, drawn anew each time, stopped for longer than a lease lives.
+// A minority, chosen anew each time, is stopped for longer than a lease lives.
 func TestAMinorityThatStopsAgainAndAgainCostsNoLease(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		ttl, stop := time.Second, 5*time.Second
-		if !full { // all keys of the minority run out in that, too, and other work on the machine costs no lease
+		if !full { // all keys of the minority expire in that time too, and other work on the machine costs no lease
 			ttl, stop = 3*time.Second, 3300*time.Millisecond
 		}
 		stops := count(100, 2)
@@ -130,8 +130,8 @@ func TestAMinorityThatStopsAgainAndAgainCostsNoLease(t *testing.T) {
 	})
 }
 
-// A majority does not answer: everybody loses, in time, and what was asked of
-// the nodes meanwhile must not come true when they run on.
+// A majority does not answer. Every holder loses its lease in time, and the requests sent
+// meanwhile must not take effect when the nodes continue.
 func TestAStoppedMajorityEndsEveryLeaseInTimeAndLeavesNoOrphans(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		const ttl = time.Second
@@ -143,7 +143,7 @@ func TestAStoppedMajorityEndsEveryLeaseInTimeAndLeavesNoOrphans(t *testing.T) {
 		var late, back []time.Duration
 		told, leases, attempts, orphans := 0, 0, 0, 0
 		for round := range rounds {
-			// A majority that comes back has to have all of its nodes back.
+			// After its return, all nodes of the majority have to vote again.
 			patiently(t, "all nodes vote", func() bool { return everybodyVotes(m, n) })
 			live := acquireMany(t, m, stuckLeases)
 			tellings := make([]time.Time, len(live))
@@ -161,7 +161,7 @@ func TestAStoppedMajorityEndsEveryLeaseInTimeAndLeavesNoOrphans(t *testing.T) {
 				s.Stop()
 			}
 			stopped := time.Now()
-			time.Sleep(20 * time.Millisecond) // what had been answered before has been taken in
+			time.Sleep(20 * time.Millisecond) // earlier answers have been handled
 			stops := make([]time.Time, len(live))
 			readStops := func() {
 				for i, l := range live {
@@ -173,8 +173,8 @@ func TestAStoppedMajorityEndsEveryLeaseInTimeAndLeavesNoOrphans(t *testing.T) {
 			}
 			readStops()
 			time.Sleep(50 * time.Millisecond)
-			readStops() // an answer that was on its way still moved it
-			// Attempts of all ages lie in the sockets of the stopped nodes.
+			readStops() // an answer in flight may still have moved it
+			// Attempts of all ages are in the sockets of the stopped nodes.
 			end := stopped.Add(ttl*6/5 + time.Duration(rand.Int64N(int64(ttl*13/10))))
 			var mu sync.Mutex
 			var callers sync.WaitGroup
@@ -229,8 +229,8 @@ func TestAStoppedMajorityEndsEveryLeaseInTimeAndLeavesNoOrphans(t *testing.T) {
 	})
 }
 
-// calls makes calls of every kind with a context of 50 ms, and notes how long
-// they took and whether their outcome can be.
+// calls makes calls of every kind with a context of 50 ms. It records how long they took
+// and whether their outcome is possible.
 type calls struct {
 	m     *quorumlock.Manager
 	live  []*quorumlock.Lease
@@ -249,8 +249,8 @@ func (c *calls) reset() {
 	c.answered.Store(0)
 }
 
-// run makes so many calls, 20 at a time, and returns the most goroutines that
-// there were beside the callers.
+// run makes that many calls, 20 at a time, and returns the highest number of goroutines
+// besides the callers.
 func (c *calls) run(total int) (peak int) {
 	const callers = 20
 	var all sync.WaitGroup
@@ -277,12 +277,12 @@ func (c *calls) run(total int) (peak int) {
 	}
 }
 
-// one makes one call, or two if it has something to give back.
+// one makes one call, or two if it has to release a lease.
 func (c *calls) one() {
 	i := int(c.next.Add(1))
 	lease := c.live[i%len(c.live)]
 	switch i % 6 {
-	case 0: // waits for a lease that is not given back
+	case 0: // waits for a lease that is not released
 		c.time(false, func(ctx context.Context) error {
 			_, err := c.m.Acquire(ctx, lease.Name())
 			if errors.Is(err, context.DeadlineExceeded) {
@@ -324,8 +324,8 @@ func (c *calls) one() {
 	time.Sleep(c.pause)
 }
 
-// time makes a call and notes it. An answerable one needs no more than a
-// quorum: its only excuse is that the machine was too slow.
+// time makes a call and records it. An answerable call needs only a majority, so it may
+// fail only if the machine was too slow.
 func (c *calls) time(answerable bool, call func(ctx context.Context) error) {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
@@ -342,8 +342,7 @@ func (c *calls) time(answerable bool, call func(ctx context.Context) error) {
 			c.answered.Add(1)
 		}
 	}
-	// On a machine that is busy with something else, and in CI it may be, a node
-	// timeout can go by on healthy nodes as well.
+	// On a busy machine, as in CI, a node timeout can also expire on healthy nodes.
 	busy := !full && errors.Is(err, quorumlock.ErrNoQuorum)
 	if err != nil && !(answerable && slow) && !busy {
 		c.wrong.Add(1)
@@ -351,7 +350,7 @@ func (c *calls) time(answerable bool, call func(ctx context.Context) error) {
 	}
 }
 
-// acquireMany returns leases with all votes of the nodes.
+// acquireMany returns leases that all nodes have granted.
 func acquireMany(t *testing.T, m *quorumlock.Manager, leases int) []*quorumlock.Lease {
 	t.Helper()
 	many := make([]*quorumlock.Lease, leases)
@@ -388,7 +387,7 @@ func lostOf(leases []*quorumlock.Lease) (lost int) {
 	return lost
 }
 
-// everybodyVotes reports whether all n nodes answer.
+// everybodyVotes reports whether all n nodes vote.
 func everybodyVotes(m *quorumlock.Manager, n int) bool {
 	s, err := m.Inspect(context.Background(), "anything")
 	if err != nil || len(s.Nodes) != n {
@@ -402,7 +401,7 @@ func everybodyVotes(m *quorumlock.Manager, n int) bool {
 	return true
 }
 
-// minority returns some servers that are not missed.
+// minority returns some servers that a majority does not need.
 func minority(servers []*redistest.Server) []*redistest.Server {
 	shuffled := slices.Clone(servers)
 	rand.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
@@ -416,7 +415,7 @@ func locksOn(s *redistest.Server) (keys []string) {
 		return []string{err.Error()}
 	}
 	for _, key := range reply.([]any) {
-		if !strings.Contains(key.(string), "\xff") { // the tag of everything that is no lock
+		if !strings.Contains(key.(string), "\xff") { // the tag of all other keys
 			keys = append(keys, key.(string))
 		}
 	}
@@ -440,8 +439,8 @@ func recovered(s *redistest.Server, leases []*quorumlock.Lease, patience time.Du
 	return within(patience, func() bool { return len(locksOn(s)) == len(leases) && has(s, leases) == len(leases) })
 }
 
-// goroutines counts them for a while, as reconnecting needs some at times, and
-// returns what choose makes of it.
+// goroutines counts the goroutines for a while, because reconnecting needs some at times,
+// and returns the result of choose.
 func goroutines(choose func([]int) int) int {
 	var counts []int
 	for range 30 {
@@ -451,8 +450,8 @@ func goroutines(choose func([]int) int) int {
 	return choose(counts)
 }
 
-// limitOf is a bar on durations: that of the table for a quiet machine, and ten
-// times as much, at least half a second, where CI runs on a loaded one.
+// limitOf is a bar on durations: the table's for a quiet machine, and ten times as much,
+// at least half a second, where CI runs on a loaded one.
 func limitOf(quiet time.Duration) time.Duration {
 	if full {
 		return quiet

@@ -23,11 +23,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// A sleeper is a process that holds leases and is stopped. It has two of them
-// at a time: of one it asks Valid all the time, and the other it only watches
-// by its context, so that what one of the two ways finds does not help the
-// other. Under each it writes to the register again and again without ever
-// looking at the lease, which is what the fence is there for.
+// A sleeper is a process that holds leases and is stopped. It has two at a time. For one
+// it calls Valid all the time; for the other it only watches the context, so that neither
+// check helps the other. Under each lease it writes to the register again and again
+// without checking the lease, which is the case for the fence.
 type sleeperConfig struct {
 	Client  int
 	Addrs   []string
@@ -35,25 +34,24 @@ type sleeperConfig struct {
 	TTL     time.Duration
 }
 
-// sleeperCommand tells a sleeper to take leases of two names, or to say how
-// they fared.
+// sleeperCommand has a sleeper take leases of two names, or report on them.
 type sleeperCommand struct {
 	Take [2]string // polled, watched
-	// Otherwise: when the sleeper stood still, and was let go on.
+	// Otherwise: when the sleeper was stopped, and when it was continued.
 	Stopped, Resumed instant
 }
 
-// sleeperLease is what a sleeper says of one lease.
+// sleeperLease is a sleeper's report on one lease.
 type sleeperLease struct {
 	Error   string
 	Owner   string // answer to Take
 	Hold    hold   // the rest is the answer to the other command
 	Lost    bool   // before the sleeper released it
 	CtxDone instant
-	// Of the first call of Valid that began after the sleeper went on.
+	// The first call of Valid that began after the sleeper continued.
 	FirstAsked instant
 	FirstValid bool
-	Until      instant // S, as its loss says
+	Until      instant // S, as its loss reports it
 	Refused    int     // writes that the register refused
 }
 
@@ -138,7 +136,7 @@ func takeNap(m *quorumlock.Manager, config *sleeperConfig, name string, polled b
 	}
 	n := &nap{g: newTenure(l, config.Client, began), link: link, over: make(chan struct{})}
 	if !polled {
-		n.g.h.Ended = n.g.h.Granted // nobody will ask
+		n.g.h.Ended = n.g.h.Granted // Valid is never called
 	}
 	reply, err := link.call(witnessCall{Kind: callEnter, Hold: n.g.h})
 	if err != nil {
@@ -153,7 +151,7 @@ func takeNap(m *quorumlock.Manager, config *sleeperConfig, name string, polled b
 	return n, nil
 }
 
-// write writes and never looks at the lease.
+// write writes without checking the lease.
 func (n *nap) write() {
 	for every(n.over, 20*time.Millisecond) {
 		reply, err := n.link.call(witnessCall{Kind: callWrite, Base: n.base, Value: n.base + 1})
@@ -169,7 +167,7 @@ func (n *nap) write() {
 	}
 }
 
-// poll asks Valid until it is false, and some times more.
+// poll calls Valid until it is false, and a few times more.
 func (n *nap) poll() {
 	for every(n.over, 2*time.Millisecond) {
 		asked := now()
@@ -186,7 +184,7 @@ func (n *nap) watch() {
 	}
 }
 
-// every sleeps and reports whether to go on.
+// every sleeps, and reports whether to go on.
 func every(over <-chan struct{}, d time.Duration) bool {
 	select {
 	case <-over:
@@ -196,7 +194,7 @@ func every(over <-chan struct{}, d time.Duration) bool {
 	}
 }
 
-// wake ends a nap: releases the lease, if it is still there, and gives account.
+// wake ends a nap: it releases the lease, if it is still valid, and returns the report.
 func (n *nap) wake(command *sleeperCommand) (s sleeperLease) {
 	close(n.over)
 	n.running.Wait()
@@ -222,19 +220,19 @@ func (n *nap) wake(command *sleeperCommand) (s sleeperLease) {
 
 const suspendTTL = 500 * time.Millisecond
 
-// trial is one stop of a sleeper, and what came of it.
+// trial is one stop of a sleeper, and its results.
 type trial struct {
 	stopped, resumed instant
-	// keysEnd is when the last key of a quorum of nodes ends by the servers' own
-	// account, or later: whoever goes on after that is overdue, whatever the
-	// library says.
+	// keysEnd is when the last key of a majority of nodes ends by the servers' reports,
+	// or later. A sleeper that continues after that is overdue, whatever the library
+	// reports.
 	keysEnd   [2]instant
 	successor [2]hold
 	sleeper   [2]sleeperLease
 }
 
-// Row 3: a client is stopped at a random moment, for up to five TTLs, and goes
-// on. Its successor has been waiting since before.
+// Row 3: a client is stopped at a random moment, for up to five TTLs, and continues. Its
+// successor has been waiting since before.
 func TestASuspendedClientFindsItsLeaseLostAtTheFirstLook(t *testing.T) {
 	const ttl = suspendTTL
 	bothSizes(t, func(t *testing.T, n int) {
@@ -275,8 +273,8 @@ func TestASuspendedClientFindsItsLeaseLostAtTheFirstLook(t *testing.T) {
 							return
 						}
 						mu.Lock()
-						// A machine that is too busy to renew a lease in time
-						// loses it before the stop: that was no trial.
+						// A machine that is too busy to renew a lease in time loses it
+						// before the stop: that is no trial.
 						if again = tr.sleeper[0].lostBefore(tr.stopped) || tr.sleeper[1].lostBefore(tr.stopped); again {
 							discarded++
 							again = discarded < total
@@ -304,7 +302,7 @@ func TestASuspendedClientFindsItsLeaseLostAtTheFirstLook(t *testing.T) {
 
 func (s *sleeperLease) lostBefore(stopped instant) bool { return s.Lost && s.CtxDone < stopped }
 
-// judgeStops prints the figures that are about the sleepers.
+// judgeStops prints the figures about the sleepers.
 func judgeStops(r *row, trials []trial, total, nodes int) {
 	overdue, asked, falseAtOnce, suspended, told, inTime, late := 0, 0, 0, 0, 0, 0, 0
 	notOverdue, stillHeld, past, known := 0, 0, 0, 0
@@ -313,8 +311,9 @@ func judgeStops(r *row, trials []trial, total, nodes int) {
 		tr := &trials[i]
 		for j := range tr.sleeper {
 			s := &tr.sleeper[j]
-			// Overdue by the lease's own account, which is earlier than the servers'.
-			// Between S and the deadline nobody can tell a stop from a slow machine.
+			// Overdue by the lease's own report, which is earlier than the servers'.
+			// Between S and the deadline a stop cannot be distinguished from a slow
+			// machine.
 			if j == 0 && s.Lost && tr.resumed > s.Until {
 				past++
 				reason := s.Hold.End == quorumlock.LostSuspended.String() || tr.resumed.since(s.Until) < quorum.Guard(suspendTTL)
@@ -359,7 +358,7 @@ func judgeStops(r *row, trials []trial, total, nodes int) {
 	r.figure(fmt.Sprintf("resumed after S, by the loss's own account: first Valid false, and the reason is suspended if it was after the deadline %d/%d", known, past), "all", known == past && past > 0)
 	bound := 50 * time.Millisecond
 	if !full {
-		bound = time.Second // two cores that do other things too
+		bound = time.Second // two cores that also do other work
 	}
 	p99 := quantile(done, 0.99)
 	r.figure(fmt.Sprintf("context done %d/%d, p50 %v, p99 %v, slowest %v after the stop", told, overdue,
@@ -369,8 +368,7 @@ func judgeStops(r *row, trials []trial, total, nodes int) {
 	r.figure(fmt.Sprintf("successor granted during the stop %d/%d", inTime, late), atLeastInFull("all"), inTime == late || !full)
 }
 
-// stopOnce has a sleeper take two leases, stops it, lets it go on, and has it
-// give account.
+// stopOnce has a sleeper take two leases, stops it, continues it, and gets its report.
 func stopOnce(
 	t *testing.T, s *child, name string, plan [2]time.Duration, servers []*redistest.Server,
 	successors *quorumlock.Manager, witness string,
@@ -399,7 +397,7 @@ func stopOnce(
 		if tr.stopped, err = s.pause(); err != nil {
 			return err
 		}
-		time.Sleep(10 * time.Millisecond) // what it had sent has arrived
+		time.Sleep(10 * time.Millisecond) // its requests have arrived
 		for i, lease := range taken {
 			if tr.keysEnd[i], err = keysEnd(servers, names[i], lease.Owner); err != nil {
 				return errors.Join(err, resumed(s, tr))
@@ -429,9 +427,8 @@ func resumed(s *child, tr *trial) (err error) {
 	return err
 }
 
-// keysEnd asks the servers when the owner's keys end, and returns the instant
-// at which the owner has no quorum of them any more, a little too late rather
-// than too early.
+// keysEnd asks the servers when the owner's keys end. It returns the instant at which the
+// owner no longer has a majority of them, rather a little too late than too early.
 func keysEnd(servers []*redistest.Server, name, owner string) (instant, error) {
 	ends := make([]instant, len(servers))
 	for i, s := range servers {
@@ -441,7 +438,7 @@ func keysEnd(servers []*redistest.Server, name, owner string) (instant, error) {
 			return 0, err
 		}
 		at := now()
-		value, err := s.Do("GET", key) // after: who has the key now had it then
+		value, err := s.Do("GET", key) // read afterwards: the present owner of the key was also the owner before
 		if err != nil {
 			return 0, err
 		}
@@ -455,8 +452,7 @@ func keysEnd(servers []*redistest.Server, name, owner string) (instant, error) {
 	return ends[len(ends)-(len(ends)/2+1)], nil
 }
 
-// succeed waits for the lease, works under it until it is over, and gives it
-// back.
+// succeed waits for the lease, works under it until the end, and releases it.
 func succeed(
 	ctx context.Context, m *quorumlock.Manager, name, witness string, over <-chan struct{}, account *hold,
 ) error {

@@ -15,10 +15,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// Subscriptions with room for one event and the channels of 200 leases are made
-// and never read, while leases are renewed, at risk, safe again, released and
-// lost.
-func TestEventsThatNobodyReadsHoldUpNothing(t *testing.T) {
+// Subscriptions with room for one event, and the channels of 200 leases, are made and
+// never read, while leases are renewed, at risk, safe again, released and lost.
+func TestUnreadEventsDelayNothing(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		const leases, ttl = 200, time.Second
 		rounds := count(20, 1)
@@ -36,7 +35,7 @@ func TestEventsThatNobodyReadsHoldUpNothing(t *testing.T) {
 				began := time.Now()
 				err := call()
 				calls = append(calls, time.Since(began))
-				// On a busy machine a lease may be lost on the way; here it matters
+				// On a busy machine a lease may be lost meanwhile. This test checks only
 				// that the calls return.
 				if err != nil && !errors.Is(err, quorumlock.ErrNoQuorum) && !errors.Is(err, quorumlock.ErrLost) {
 					t.Error(err)
@@ -59,7 +58,7 @@ func TestEventsThatNobodyReadsHoldUpNothing(t *testing.T) {
 			for _, p := range proxies[:quorum.Size(n)] {
 				p.Refuse()
 			}
-			time.Sleep(ttl / 10) // at risk, those whose round it is
+			time.Sleep(ttl / 10) // at risk, if their round is due
 			for _, p := range proxies {
 				p.Heal()
 			}
@@ -74,7 +73,7 @@ func TestEventsThatNobodyReadsHoldUpNothing(t *testing.T) {
 			for _, p := range proxies {
 				p.Swallow()
 			}
-			time.Sleep(20 * time.Millisecond) // what had come in has been taken in
+			time.Sleep(20 * time.Millisecond) // earlier answers have been handled
 			var mu sync.Mutex
 			var watchers sync.WaitGroup
 			for _, l := range live {

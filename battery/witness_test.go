@@ -19,28 +19,28 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The witness is a process of its own to which all holders report, and the
-// resource that they write to. It decides one thing at a time.
+// The witness is a separate process to which all holders report, and the resource that
+// they write to. It handles one event at a time.
 //
-// For each lock it keeps a register that is fenced: an access with a token is
-// accepted if no higher token was seen before. A holder reads the register when
-// it enters, and writes what it has read, plus one.
+// For each lock it keeps a fenced register: it accepts an access with a token if it has
+// seen no higher token. A holder reads the register when it enters, and writes the value
+// that it read, plus one.
 //
-// What the tokens say and what really came first are two things to the witness:
-// it judges by the instants that the holders report, and so finds tokens that
-// are wrong. It counts, by itself and at once:
+// The witness keeps the order of the tokens apart from the real order. It uses the
+// instants that the holders report, and so finds wrong tokens. It counts, independently
+// and at once:
 //   - overlaps: two holds that were valid at one instant (see hold);
 //   - token errors: a token twice, or below that of a grant that had returned
 //     before this acquire began;
-//   - stale accesses that the register accepted: somebody who was certainly
-//     granted the lock later had been there before;
+//   - stale accesses that the register accepted: a holder that was certainly
+//     granted the lock later had accessed it before;
 //   - lost updates: a write that was accepted although it is not based on what
 //     the register holds.
 type witness struct {
 	mu      sync.Mutex
 	ledgers map[string]*ledger
 	tally   witnessTally
-	first   []string // complaints, the first few
+	first   []string // the first few complaints
 	log     *gob.Encoder
 	out     *bufio.Writer
 	logErr  error
@@ -62,18 +62,18 @@ type witnessTally struct {
 // ledger is what the witness keeps for a lock.
 type ledger struct {
 	inside map[*visit]struct{}
-	// grants are in the order of their tokens; began is the latest Began up to
-	// each of them.
+	// grants are in the order of their tokens; began is the latest Began up to each of
+	// them.
 	grants []hold
 	began  []instant
-	// holds, those that were valid at all, are in the order of Granted; ended is
-	// the latest Ended up to each of them.
+	// holds has the holds that were ever valid, in the order of Granted; ended is the
+	// latest Ended up to each of them.
 	holds []hold
 	ended []instant
 
 	value   int64
 	highest int64   // token
-	newest  instant // the latest Began of those whose access was accepted
+	newest  instant // the latest Began among the accepted accesses
 }
 
 // visit is one holder between enter and exit.
@@ -121,7 +121,7 @@ func (w *witness) record(line witnessLine) {
 	}
 }
 
-// enter takes note of a grant and reads the register for its holder.
+// enter records a grant, and reads the register for its holder.
 func (w *witness) enter(h hold) (v *visit, accepted bool, value int64) {
 	l := w.ledger(h.Lock)
 	w.tally.Grants++
@@ -148,7 +148,7 @@ func (w *witness) enter(h hold) (v *visit, accepted bool, value int64) {
 		w.tally.TokenErrors++
 		w.complain("a token above that of a later grant: %v", &h)
 	default:
-		for i := at; i < len(l.grants); i++ { // few: those that overtook this holder on its way here
+		for i := at; i < len(l.grants); i++ { // few: those that overtook this holder's report
 			if l.grants[i].Granted < h.Began {
 				w.tally.TokenErrors++
 				w.complain("a token below that of an earlier grant:\n\t%v\n\t%v", &l.grants[i], &h)
@@ -184,7 +184,7 @@ func (w *witness) access(l *ledger, h *hold) bool {
 	return true
 }
 
-// write sets the register, if the fence lets it.
+// write sets the register, if the fence allows it.
 func (w *witness) write(v *visit, base, value int64) (accepted bool, stands int64) {
 	l := w.ledger(v.h.Lock)
 	if !w.access(l, &v.h) {
@@ -201,7 +201,7 @@ func (w *witness) write(v *visit, base, value int64) (accepted bool, stands int6
 	return true, l.value
 }
 
-// exit takes note of the end of a hold.
+// exit records the end of a hold.
 func (w *witness) exit(v *visit, h hold) {
 	l := w.ledger(h.Lock)
 	delete(l.inside, v)
@@ -254,8 +254,8 @@ func (w *witness) report() witnessTally {
 	return t
 }
 
-// What is said to the witness. A connection stands for one holder, which has
-// one hold at a time.
+// The calls to the witness. A connection belongs to one holder, which has one hold at a
+// time.
 type witnessCallKind int
 
 const (
@@ -354,7 +354,7 @@ func witnessRole() int {
 	return 0
 }
 
-// A witnessLink is a holder's line to the witness. Its methods may be called
+// A witnessLink is a holder's connection to the witness. Its methods may be called
 // concurrently.
 type witnessLink struct {
 	mu      sync.Mutex
@@ -405,7 +405,7 @@ func startWitness(t *testing.T) *witnessed {
 	return w
 }
 
-// finish ends the witness and returns what it has counted and seen.
+// finish ends the witness and returns its counts and its log.
 func (w *witnessed) finish(t *testing.T) (tally witnessTally, holds []hold, writes []registerWrite, samples []workerSample) {
 	t.Helper()
 	reply, err := w.link.call(witnessCall{Kind: callReport})
@@ -434,8 +434,8 @@ func (w *witnessed) finish(t *testing.T) (tally witnessTally, holds []hold, writ
 	return reply.Tally, holds, writes, samples
 }
 
-// lostUpdates looks at the writes of each lock again, in the order in which the
-// witness accepted them: each has to follow from the one before.
+// lostUpdates checks the writes of each lock again, in the order in which the witness
+// accepted them: each has to follow from the one before.
 func lostUpdates(writes []registerWrite) (lost int) {
 	stands := map[string]int64{}
 	for _, w := range writes {
@@ -447,9 +447,8 @@ func lostUpdates(writes []registerWrite) (lost int) {
 	return lost
 }
 
-// Each wrong thing that the witness looks for is shown to it once, next to the
-// right one that looks much like it.
-func TestTheWitnessSeesWhatIsWrong(t *testing.T) {
+// The test shows the witness each error once, next to a correct case that looks similar.
+func TestTheWitnessFindsEveryKindOfError(t *testing.T) {
 	grant := func(client int, token int64, began, granted, ended instant) hold {
 		return hold{
 			Lock: "job", Client: client, Token: token, Began: began, Granted: granted, Ended: ended, Told: ended, End: released,
@@ -470,7 +469,7 @@ func TestTheWitnessSeesWhatIsWrong(t *testing.T) {
 			b.Granted = 20 - late
 			for _, order := range [][]hold{{a, b}, {b, a}} {
 				got := run(func(w *witness) {
-					first, second := enter(w, a), enter(w, b) // a has not told yet that it is over
+					first, second := enter(w, a), enter(w, b) // a has not reported its end yet
 					visits := map[int]*visit{1: first, 2: second}
 					for _, h := range order {
 						w.exit(visits[h.Client], h)
@@ -490,7 +489,7 @@ func TestTheWitnessSeesWhatIsWrong(t *testing.T) {
 		})
 		assert.Equal(t, 1, got.Overlaps, "the third was valid inside the first")
 	})
-	t.Run("a lease that was over on arrival overlaps nothing", func(t *testing.T) {
+	t.Run("a lease that had ended on arrival overlaps no other", func(t *testing.T) {
 		a, b := grant(1, 1, 0, 10, 50), grant(2, 2, 5, 30, 20)
 		got := run(func(w *witness) { w.exit(enter(w, b), b); w.exit(enter(w, a), a) })
 		assert.Zero(t, got.Overlaps)

@@ -22,23 +22,23 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// A tenure is a lease in somebody's hands, and the account of it.
+// A tenure is a lease that a holder has, and its record.
 type tenure struct {
 	lease *quorumlock.Lease
 	h     hold
 }
 
-// newTenure begins the account of a lease that was just returned.
+// newTenure begins the record of a lease that was just returned.
 func newTenure(l *quorumlock.Lease, client int, began instant) *tenure {
 	granted := now()
 	return &tenure{l, hold{
 		Lock: l.Name(), Client: client, Token: l.Token(), Began: began, Granted: granted,
-		Ended: granted - 1, // not valid for anybody until seen valid
+		Ended: granted - 1, // not valid until seen valid
 	}}
 }
 
-// valid asks the lease, and notes when that was. The clock is read before: if
-// the process stands still between the two, the hold does not grow by that.
+// valid calls Valid, and records the instant. It reads the clock before the call: if the
+// process stands still between the two, the hold does not become longer.
 func (g *tenure) valid() bool {
 	at := now()
 	if !g.lease.Valid() {
@@ -48,14 +48,14 @@ func (g *tenure) valid() bool {
 	return true
 }
 
-// lost completes the account of a lease that was lost.
+// lost completes the record of a lost lease.
 func (g *tenure) lost(err *quorumlock.LostError, told instant) {
 	g.h.Ended = max(g.h.Ended, instantOf(err.ValidUntil))
 	g.h.Told, g.h.End = told, err.Reason.String()
 }
 
-// release gives the lease back and completes the account. A release that too
-// few nodes confirmed ends the lease all the same.
+// release releases the lease and completes the record. A release that too few nodes
+// confirmed ends the lease anyway.
 func (g *tenure) release(ctx context.Context) error {
 	g.valid()
 	err := g.lease.Release(ctx)
@@ -72,8 +72,8 @@ func (g *tenure) release(ctx context.Context) error {
 	return nil
 }
 
-// workerConfig is what a worker process does: for each lock one goroutine that
-// acquires it, reads the witness's register, dwells, writes, and releases.
+// workerConfig configures a worker process. For each lock it has one goroutine that
+// acquires it, reads the witness's register, waits, writes, and releases.
 type workerConfig struct {
 	Client      int
 	Addrs       []string
@@ -83,17 +83,17 @@ type workerConfig struct {
 	TTL, Guard  time.Duration
 	Patience    time.Duration    // of an Acquire
 	Think       time.Duration    // the longest pause between two sections
-	Hold        [2]time.Duration // a section lasts something in between
-	Long        float64          // this part of them lasts longer:
+	Hold        [2]time.Duration // the shortest and the longest section
+	Long        float64          // this part of the sections lasts longer:
 	LongHold    [2]time.Duration
 	SampleEvery time.Duration // 0 for no samples
 }
 
-// workerCommand is what a worker is told.
+// workerCommand is a command to a worker.
 type workerCommand string
 
 const (
-	workerCalm workerCommand = "calm" // the faults are over: no long sections any more
+	workerCalm workerCommand = "calm" // the faults are over: no more long sections
 	workerStop workerCommand = "stop"
 )
 
@@ -103,17 +103,17 @@ type workerSummary struct {
 	Acknowledged       map[string]int // writes, by lock
 	Ends               map[string]int // by how the lease ended
 	Failures           map[string]int // of Acquire, by kind
-	Error              string         // what must not happen
+	Error              string         // an error that must not happen
 }
 
-// workerSample is what a worker used at one instant.
+// workerSample is a worker's use of resources at one instant.
 type workerSample struct {
 	Client     int
 	At         instant
 	Goroutines int
 	Heap       int64 // bytes after a collection
 	Stacks     int64 // bytes of the spans that stacks are in
-	Resident   int64 // bytes; under the race detector mostly that
+	Resident   int64 // bytes; under the race detector mostly the detector's
 }
 
 func lockName(i int) string { return fmt.Sprintf("lock-%02d", i) }
@@ -130,8 +130,7 @@ type worker struct {
 	summary workerSummary
 }
 
-// workerRole answers "ready", works until it is told to stop, and answers its
-// summary.
+// workerRole answers "ready", works until the command to stop, and answers its summary.
 func workerRole() int {
 	w := &worker{calm: make(chan struct{}), summary: workerSummary{
 		Grants: map[string]int{}, CalmGrants: map[string]int{}, Acknowledged: map[string]int{},
@@ -184,7 +183,7 @@ func workerRole() int {
 	return 0
 }
 
-// fail notes what must not happen, and ends the work.
+// fail records an error that must not happen, and ends the work.
 func (w *worker) fail(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -199,7 +198,7 @@ func (w *worker) failed() bool {
 	return w.summary.Error != ""
 }
 
-// add counts, under the name, in one of the summary's maps.
+// add counts a name in one of the summary's maps.
 func (w *worker) add(counts map[string]int, name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -283,8 +282,8 @@ func (w *worker) section(lock string, rng *rand.Rand, link *witnessLink) error {
 	}
 	w.add(w.summary.Ends, g.h.End)
 	if read.Accepted && g.h.End != released {
-		// What a program does that does not look at its lease: for the fence
-		// to refuse, if there is a successor.
+		// A program that does not check its lease: the fence has to refuse it, if there
+		// is a successor.
 		if _, err := write(); err != nil {
 			return err
 		}
@@ -293,7 +292,7 @@ func (w *worker) section(lock string, rng *rand.Rand, link *witnessLink) error {
 	return err
 }
 
-// stay is the work of a section: short, or now and then several TTLs long.
+// stay is the work of a section: short, or sometimes several TTLs long.
 func (w *worker) stay(g *tenure, rng *rand.Rand) {
 	between := func(d [2]time.Duration) time.Duration {
 		return d[0] + time.Duration(rng.Int64N(int64(d[1]-d[0])+1))
@@ -313,9 +312,9 @@ func (w *worker) stay(g *tenure, rng *rand.Rand) {
 	}
 }
 
-// denied tells the witness of an access that was refused while the lease was
-// valid: somebody with a higher token has been at the register, so either the
-// tokens are wrong or two leases are valid at once.
+// denied reports to the witness an access that was refused while the lease was valid. A
+// holder with a higher token has accessed the register, so either the tokens are wrong or
+// two leases are valid at once.
 func (g *tenure) denied(accepted bool, link *witnessLink) error {
 	if accepted || !g.valid() {
 		return nil
@@ -324,8 +323,8 @@ func (g *tenure) denied(accepted bool, link *witnessLink) error {
 	return err
 }
 
-// refused sorts the errors of Acquire: those of taken locks and of faults are
-// counted, anything else must not happen.
+// refused sorts the errors of Acquire. It counts those of taken locks and of faults; any
+// other error must not happen.
 func (w *worker) refused(err error) error {
 	switch {
 	case w.ctx.Err() != nil:
@@ -349,7 +348,7 @@ func (w *worker) refused(err error) error {
 	return nil
 }
 
-// sample tells the witness, again and again, what the process uses.
+// sample reports the process's use of resources to the witness, again and again.
 func (w *worker) sample() {
 	link, err := dialWitness(w.config.Witness)
 	if err != nil {
@@ -390,7 +389,7 @@ func startWorkers(t *testing.T, configs []workerConfig) []*child {
 	return workers
 }
 
-// stopWorkers ends them and returns what they have done.
+// stopWorkers stops the workers and returns their summaries.
 func stopWorkers(t *testing.T, workers []*child) []workerSummary {
 	t.Helper()
 	for _, w := range workers {
@@ -405,9 +404,9 @@ func stopWorkers(t *testing.T, workers []*child) []workerSummary {
 	return summaries
 }
 
-// exclusion prints the figures that every run with a witness has to reach: what
-// the witness counted while it ran, and what the oracles find in its log, which
-// come to it by another way.
+// exclusion prints the figures that every run with a witness has to reach: the witness's
+// counts during the run, and the results of the oracles on its log, which come from an
+// independent path.
 func exclusion(t *testing.T, r *row, tally *witnessTally, holds []hold, writes []registerWrite) {
 	t.Helper()
 	for _, complaint := range tally.Complaints {
@@ -429,11 +428,10 @@ func exclusion(t *testing.T, r *row, tally *witnessTally, holds []hold, writes [
 		"0, 0, 0", tally.Stale == 0 && tally.RefusedWhileValid == 0 && tally.Lost == 0 && lost == 0)
 }
 
-// Row 17: eight processes want one lock, again and again, without any pause.
-// The lock is to change hands at more than 80 % of the rate that such sections
-// allow, so to be held for as much of the time. The race detector takes half of
-// the client's CPU in a hand-over, so the rate is judged in a run
-// without it, which make battery does as well.
+// Row 17: eight processes want one lock again and again, without any pause. The lock has
+// to change hands at more than 80 % of the rate that such sections allow, so it is held
+// for that part of the time. The race detector takes half of the client's CPU in a
+// hand-over, so the rate is judged in a run without it, which make battery also does.
 func TestEightProcessesShareOneLock(t *testing.T) {
 	lasting := time.Duration(count(60, 5)) * time.Second
 	for _, n := range []int{3, 5}[:count(2, 1)] {

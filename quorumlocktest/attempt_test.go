@@ -11,17 +11,17 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// What happens between the votes and the grant. The nodes answer after 10 ms
-// each way, so that a test can reach in between.
+// Events between the votes and the grant. Messages take 10 ms each way, so that a test
+// can act in between.
 
 func TestAGrantNeedsAQuorumThatTookTheToken(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
-		unlevel(t, c, m) // the register of node 0 will have to be raised above that of node 1
+		unlevel(t, c, m) // the register of node 0 has to be raised above that of node 1
 		c.Nodes()[2].Cut()
 		c.Nodes()[0].Delay(10 * time.Millisecond)
 		c.Nodes()[1].Delay(10 * time.Millisecond)
-		time.AfterFunc(25*time.Millisecond, func() { // both have voted, and the raise is on its way
+		time.AfterFunc(25*time.Millisecond, func() { // both have voted, and the raise is in flight
 			_, err := c.Nodes()[0].Do("DEL", "quorumlock:job")
 			assert.NoError(t, err)
 		})
@@ -32,7 +32,7 @@ func TestAGrantNeedsAQuorumThatTookTheToken(t *testing.T) {
 	})
 }
 
-func TestAGrantThatAStepHasOvertakenIsNone(t *testing.T) {
+func TestAGrantThatAClockStepHasOvertakenDoesNotCount(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
 		acquire(t, m, "other", quorumlock.WithoutRenewal())
@@ -41,12 +41,12 @@ func TestAGrantThatAStepHasOvertakenIsNone(t *testing.T) {
 		c.Nodes()[1].Delay(100 * time.Millisecond)
 		time.AfterFunc(25*time.Millisecond, func() { // node 0 has voted
 			c.Nodes()[0].StepClock(time.Hour)
-			_, err := m.TryAcquire(background, "third") // its answer tells, long before node 1 has voted
+			_, err := m.TryAcquire(background, "third") // its answer shows the step, long before node 1 has voted
 			assert.Error(t, err)
 		})
 		began := time.Now()
 		l, err := m.TryAcquire(background, "job")
-		require.ErrorIs(t, err, quorumlock.ErrNoQuorum, "of the two keys that it was granted on, one has expired")
+		require.ErrorIs(t, err, quorumlock.ErrNoQuorum, "one of the two granted keys has expired")
 		assert.ErrorContains(t, err, "stepped forward")
 		assert.Equal(t, 200*time.Millisecond, time.Since(began))
 		assert.Nil(t, l)
@@ -54,8 +54,8 @@ func TestAGrantThatAStepHasOvertakenIsNone(t *testing.T) {
 	})
 }
 
-// A renewal round hears in an instant that a majority refuses connections: the
-// warning does not wait for a node timeout.
+// A renewal round notices at once that a majority refuses connections. The warning does
+// not wait for a node timeout.
 func TestARoundIsOverWhenEveryNodeHasAnsweredOrRefused(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		l := acquire(t, manager(t, c), "job")
@@ -66,7 +66,7 @@ func TestARoundIsOverWhenEveryNodeHasAnsweredOrRefused(t *testing.T) {
 		c.Nodes()[2].Fail(func([]string) bool { asked = time.Now(); return false }, "")
 		risk := <-l.AtRisk()
 		assert.Len(t, risk.Nodes, 2)
-		assert.Zero(t, time.Since(asked), "told in the instant of the round")
+		assert.Zero(t, time.Since(asked), "reported in the instant of the round")
 		c.Nodes()[2].Fail(nil, "")
 	})
 }

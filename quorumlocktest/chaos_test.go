@@ -16,8 +16,8 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// chaos has clients use a cluster for a while, with faults as fast as they come.
-// Afterwards everything has to work again. The test around it sees to it that no
+// chaos has clients use a cluster for a while, with faults in quick succession.
+// Afterwards everything has to work again. The test that calls it checks that no
 // goroutine is left.
 func chaos(t *testing.T, duration, pace time.Duration) {
 	t.Helper()

@@ -18,7 +18,7 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-func TestCloseTakesBackAttemptsInFlight(t *testing.T) {
+func TestCloseReleasesAttemptsInFlight(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
 		for _, node := range c.Nodes() {
@@ -29,7 +29,7 @@ func TestCloseTakesBackAttemptsInFlight(t *testing.T) {
 			_, err := m.Acquire(background, "job")
 			waiting <- err
 		}()
-		time.Sleep(60 * time.Millisecond) // locked everywhere, and not known yet
+		time.Sleep(60 * time.Millisecond) // locked everywhere, but not answered yet
 		assert.Equal(t, 3, holders(t, c, "job"))
 		go func() { _ = m.Close(background) }()
 		require.ErrorIs(t, <-waiting, quorumlock.ErrClosed)
@@ -38,8 +38,8 @@ func TestCloseTakesBackAttemptsInFlight(t *testing.T) {
 	})
 }
 
-// Close gives nodes that answer late a second to take the releases, waits no
-// longer for one that hangs, and for one that is known to be down not at all.
+// Close gives slow nodes a second to take the releases. It waits no longer for a node
+// that hangs, and not at all for a node that is known to be down.
 func TestCloseWaitsForNodesThatMayStillAnswer(t *testing.T) {
 	cases := map[string]struct {
 		fault func(*quorumlocktest.Node)
@@ -79,8 +79,8 @@ func TestCloseWaitsForNodesThatMayStillAnswer(t *testing.T) {
 	}
 }
 
-// The context of a Close is often the one that a signal has ended: locks must not
-// be left behind for that.
+// The context of a Close is often one that a signal has ended. Locks must not stay behind
+// because of that.
 func TestCloseReleasesWithAContextThatHasEnded(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fault func(*quorumlocktest.Node)
@@ -109,12 +109,12 @@ func TestCloseReleasesWithAContextThatHasEnded(t *testing.T) {
 	}
 }
 
-// Wherever a dial of a dead node hangs, Close ends it.
+// Wherever the dial of a dead node hangs, Close ends it.
 func TestCloseEndsADialThatHangs(t *testing.T) {
 	for name, tt := range map[string]struct {
 		fault func(*quorumlocktest.Node)
 		from  int // the fault begins before this dial
-		hangs int // and this one is to be ended
+		hangs int // Close must end this dial
 	}{
 		"the first one":       {(*quorumlocktest.Node).Cut, 1, 1},
 		"while it connects":   {(*quorumlocktest.Node).Cut, 2, 4},
@@ -149,7 +149,7 @@ func TestCloseEndsADialThatHangs(t *testing.T) {
 	}
 }
 
-// Whoever releases while Close does: each lease ends once, and nothing stays.
+// Several callers release while Close runs: each lease ends once, and no key stays.
 func TestCloseAndReleasesTogetherEndEachLeaseOnce(t *testing.T) {
 	const leases = 20
 	for range 10 {
@@ -186,10 +186,10 @@ func TestCloseAndReleasesTogetherEndEachLeaseOnce(t *testing.T) {
 	}
 }
 
-// From the moment at which Close has begun it alone ends leases: a Release that
-// did so too could find the events and the nodes gone. Close is held here where a
-// call of Acquire is not over, by a backoff that does not return.
-func TestAReleaseLeavesTheEndToACloseThatHasBegun(t *testing.T) {
+// Once Close has begun, only Close ends leases: a Release that did so too could find the
+// events and the nodes closed. The test delays Close by a call of Acquire whose backoff
+// does not return.
+func TestAReleaseDoesNotEndALeaseOnceCloseHasBegun(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
 		asked, on := make(chan struct{}), make(chan struct{})
 		m, err := quorumlock.New(background, c.Options(), quorumlock.WithRetryBackoff(func() backoff.BackOff {
@@ -242,12 +242,12 @@ func TestCloseDoesNotWaitForTheNodeTimeoutOfARelease(t *testing.T) {
 		require.NoError(t, m.Close(background))
 		assert.Equal(t, time.Second, time.Since(began))
 		releasing.Wait()
-		assert.Equal(t, time.Second, time.Since(began), "and ends it")
+		assert.Equal(t, time.Second, time.Since(began), "Close also ends the Release")
 	})
 }
 
-// A node that is known to be down is not left alone for the sake of the context.
-func TestCloseIsDoneWithAContextThatHasEndedAndANodeThatIsDown(t *testing.T) {
+// A node that is known to be down does not make Close fail when the context has ended.
+func TestCloseSucceedsWithAnEndedContextAndANodeThatIsDown(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m, err := quorumlock.New(background, c.Options())
 		require.NoError(t, err)
@@ -258,7 +258,7 @@ func TestCloseIsDoneWithAContextThatHasEndedAndANodeThatIsDown(t *testing.T) {
 		cancel()
 		require.NoError(t, m.Close(ctx))
 		for range 100 {
-			require.NoError(t, m.Close(ctx), "closed is closed")
+			require.NoError(t, m.Close(ctx), "a further Close succeeds too")
 		}
 	})
 }

@@ -13,17 +13,17 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// Cluster is a set of independent nodes. They know nothing of each other, as the
-// masters of a Redlock do not. All methods are safe for concurrent use.
+// Cluster is a set of independent nodes, like the masters of a Redlock. All methods are
+// safe for concurrent use.
 type Cluster struct {
 	nodes []*Node
 }
 
-// Start returns a running cluster of n nodes and closes it at the end of the
-// test. It may be called inside a synctest bubble, with the tb of the bubble.
+// Start returns a running cluster of n nodes, and closes it at the end of the test. A
+// test may call it inside a synctest bubble, with the tb of the bubble.
 //
-// Close clients before the test ends, or in a cleanup registered after Start: a
-// client that is left behind finds its nodes dead.
+// Close clients before the test ends, or in a cleanup registered after Start. Otherwise
+// their nodes close first.
 func Start(tb testing.TB, n int) *Cluster {
 	tb.Helper()
 	c := NewCluster(n)
@@ -31,8 +31,8 @@ func Start(tb testing.TB, n int) *Cluster {
 	return c
 }
 
-// NewCluster is Start without a test, for a demonstration or a TestMain. The
-// caller closes the cluster. It panics when n is less than one.
+// NewCluster is Start without a test, for a demonstration or a TestMain. The caller
+// closes the cluster. NewCluster panics when n is less than one.
 func NewCluster(n int) *Cluster {
 	if n < 1 {
 		panic(fmt.Sprintf("quorumlocktest: a cluster of %d nodes", n))
@@ -44,33 +44,32 @@ func NewCluster(n int) *Cluster {
 	return c
 }
 
-// Close kills all nodes, closes all connections and returns when every goroutine
-// of the cluster has ended. A closed node refuses to be dialled or restarted.
-// Further calls do nothing.
+// Close kills all nodes, closes all connections, and returns when every goroutine of the
+// cluster has ended. A closed node refuses dials and restarts. Further calls do nothing.
 func (c *Cluster) Close() {
 	for _, n := range c.nodes {
 		n.close()
 	}
 }
 
-// Nodes returns the nodes, in the order of Options. The slice is the caller's.
+// Nodes returns the nodes, in the order of Options. The caller owns the slice.
 func (c *Cluster) Nodes() []*Node {
 	return slices.Clone(c.nodes)
 }
 
-// Options returns what [rueidis.NewClient] needs to reach each node. Clients made
-// from it share nothing but the nodes. It is OptionsFor with an empty name.
+// Options returns the options with which [rueidis.NewClient] reaches each node. Clients
+// made from them share nothing but the nodes. It is OptionsFor with an empty name.
 func (c *Cluster) Options() []rueidis.ClientOption {
 	return c.OptionsFor("")
 }
 
-// OptionsFor is Options for a client that [Cluster.Partition] can cut off by
-// name. Several clients may have one name, and are then cut off together.
+// OptionsFor is Options for a client that [Cluster.Partition] can cut off by name.
+// Clients with the same name are cut off together.
 //
-// ForceSingleClient and DisableCache are set, because the nodes are no Redis
-// Cluster and do not track what clients cache; the rest is left at its zero
-// value. The name in InitAddress is for show: each DialCtxFn leads to its own
-// node. It obeys the timeout of the rueidis Dialer.
+// It sets ForceSingleClient and DisableCache, because the nodes are no Redis Cluster and
+// do not support client-side caching. The other options have their zero values. The name
+// in InitAddress is only a label: each DialCtxFn connects to its own node. It obeys the
+// timeout of the rueidis Dialer.
 func (c *Cluster) OptionsFor(client string) []rueidis.ClientOption {
 	options := make([]rueidis.ClientOption, len(c.nodes))
 	for i, n := range c.nodes {
@@ -84,9 +83,9 @@ func (c *Cluster) OptionsFor(client string) []rueidis.ClientOption {
 	return options
 }
 
-// Partition cuts the named client off from the nodes with these indices, or from
-// all nodes when there are none: [Node.Cut], for the connections of one client.
-// Partitions add up until Rejoin.
+// Partition cuts the named client off from the nodes with these indices, or from all
+// nodes if there are none. It is [Node.Cut] for the connections of one client. Partitions
+// add up until Rejoin.
 func (c *Cluster) Partition(client string, nodes ...int) {
 	for _, n := range c.pick(nodes) {
 		n.part(client, true)
@@ -112,8 +111,8 @@ func (c *Cluster) pick(indices []int) []*Node {
 	return nodes
 }
 
-// dialer returns the DialCtxFn of a client. The address is not looked at, so that
-// a test can give one node two names.
+// dialer returns the DialCtxFn of a client. It ignores the address, so that a test can
+// give one node two names.
 func (n *Node) dialer(client string) func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
 	return func(ctx context.Context, _ string, d *net.Dialer, secure *tls.Config) (net.Conn, error) {
 		if secure != nil {

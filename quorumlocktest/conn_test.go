@@ -77,7 +77,7 @@ func TestConnectionEndsForEveryReader(t *testing.T) {
 					go func() {
 						_, err := io.Copy(io.Discard, onlyReader{c})
 						if err == nil {
-							err = io.EOF // which Copy takes for success
+							err = io.EOF // Copy takes it for success
 						}
 						ended <- err
 					}()

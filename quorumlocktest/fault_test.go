@@ -41,7 +41,7 @@ func TestIdleHourTakesNoTimeAndLosesNothing(t *testing.T) {
 		mustDo(t, client, "SET", "k", "v", "EX", "3601")
 		time.Sleep(time.Hour)
 		assert.Equal(t, "v", mustDo(t, client, "GET", "k"))
-		assert.Equal(t, id, mustDo(t, client, "CLIENT", "ID"), "the connection is still the first one")
+		assert.Equal(t, id, mustDo(t, client, "CLIENT", "ID"), "the first connection still stands")
 		time.Sleep(time.Second)
 		assert.Nil(t, admin(t, n, "GET", "k"))
 	})
@@ -86,12 +86,12 @@ func TestKillAnswersPendingCallsWithAnError(t *testing.T) {
 		n.Kill()
 		require.Error(t, <-failed)
 		n.Restart()
-		assert.Nil(t, admin(t, n, "GET", "k"), "what a hung process had not executed dies with it")
+		assert.Nil(t, admin(t, n, "GET", "k"), "the commands that a hung process has not executed die with it")
 		assert.Equal(t, "PONG", mustDo(t, client, "PING"), "a new process does not hang")
 	})
 }
 
-func TestHungNodeExecutesInOrderWhatWasSent(t *testing.T) {
+func TestHungNodeExecutesItsCommandsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := quorumlocktest.Start(t, 1)
 		n := cluster.Nodes()[0]
@@ -110,7 +110,7 @@ func TestHungNodeExecutesInOrderWhatWasSent(t *testing.T) {
 		_, err := do(t, client, "PING")
 		require.Error(t, err, "dialing a hung node succeeds, the handshake does not")
 		assert.Less(t, time.Since(start), 3*time.Second)
-		assert.Nil(t, admin(t, n, "GET", "log"), "the administrator sees that nothing was executed")
+		assert.Nil(t, admin(t, n, "GET", "log"), "no command was executed")
 
 		n.Resume()
 		synctest.Wait()
@@ -119,7 +119,7 @@ func TestHungNodeExecutesInOrderWhatWasSent(t *testing.T) {
 		for i := range strings.Count(got, ",") {
 			fmt.Fprintf(&want, "%d,", i)
 		}
-		assert.NotEmpty(t, got, "the client has given up and closed, its commands are executed all the same")
+		assert.NotEmpty(t, got, "the commands of a client that has closed are executed anyway")
 		assert.Equal(t, want.String(), got)
 		assert.Equal(t, "PONG", mustDo(t, client, "PING"))
 	})
@@ -132,7 +132,7 @@ func TestHungNodeAnswersAfterResume(t *testing.T) {
 		start := time.Now()
 		assert.Equal(t, "OK", mustDo(t, client, "SET", "k", "v", "PX", "1000"))
 		assert.Equal(t, 300*time.Millisecond, time.Since(start))
-		assert.EqualValues(t, 1000, admin(t, n, "PTTL", "k"), "it is executed when the node goes on")
+		assert.EqualValues(t, 1000, admin(t, n, "PTTL", "k"), "the command is executed when the node resumes")
 	})
 }
 
@@ -148,7 +148,7 @@ func TestCommandsKeptByAHungNodeSurviveACut(t *testing.T) {
 		require.Error(t, err)
 		n.Resume()
 		synctest.Wait()
-		assert.EqualValues(t, 3, admin(t, n, "DBSIZE"), "they had arrived")
+		assert.EqualValues(t, 3, admin(t, n, "DBSIZE"), "the commands had arrived")
 		assert.EqualValues(t, 0, admin(t, n, "EXISTS", "late"))
 	})
 }
@@ -161,7 +161,7 @@ func TestCutLosesBothDirections(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		assert.EqualValues(t, 0, admin(t, n, "EXISTS", "k"))
 
-		time.Sleep(2 * time.Second) // rueidis finds out by its pings
+		time.Sleep(2 * time.Second) // until rueidis notices by its pings
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(context.Background(), 70*time.Millisecond)
 		defer cancel()
@@ -313,7 +313,7 @@ func TestDelayKeepsTheOrder(t *testing.T) {
 	})
 }
 
-func TestCutLosesWhatIsUnderWay(t *testing.T) {
+func TestCutLosesBytesInFlight(t *testing.T) {
 	bubble(t, func(t *testing.T, n *quorumlocktest.Node, client rueidis.Client) {
 		n.Delay(20 * time.Millisecond)
 		time.AfterFunc(10*time.Millisecond, n.Cut)
@@ -398,7 +398,7 @@ func TestStepOfTheClockMovesTimeAndExpiry(t *testing.T) {
 }
 
 func TestClockStandsStillInAScript(t *testing.T) {
-	// In real time, and not through a client, which would lose patience on a busy machine.
+	// In real time, and not through a client, which would time out on a busy machine.
 	n := quorumlocktest.Start(t, 1).Nodes()[0]
 	got := admin(t, n, "EVAL", `
 		local a = redis.call('TIME')
@@ -436,7 +436,7 @@ func TestPartitionCutsOneClientOnly(t *testing.T) {
 
 		cluster.Rejoin("a")
 		synctest.Wait()
-		assert.Equal(t, []int{0, 1}, reached(a), "a partition does not end what cuts the node off from all")
+		assert.Equal(t, []int{0, 1}, reached(a), "Rejoin does not end the cut of a node")
 		cluster.Nodes()[2].Heal()
 		synctest.Wait()
 		assert.Equal(t, []int{0, 1, 2}, reached(a))
@@ -455,7 +455,7 @@ func TestFailAnswersClientsAndScripts(t *testing.T) {
 		require.EqualError(t, err, oom+" script: b0e7bbc2efc136be74cdebcb73a106ad46ea881b, on @user_script:1.")
 		_, err = do(t, client, "EVAL", "return redis.pcall('set', KEYS[1], 'v')", "1", "k")
 		require.EqualError(t, err, oom)
-		assert.Equal(t, "OK", admin(t, n, "SET", "k", "v"), "the administrator is let through")
+		assert.Equal(t, "OK", admin(t, n, "SET", "k", "v"), "Fail does not apply to Do")
 
 		n.Fail(nil, "")
 		mustDo(t, client, "SET", "k", "v")
@@ -616,7 +616,7 @@ func infoField(tb testing.TB, n *quorumlocktest.Node, key string) string {
 
 func parseInfo(text string) map[string]string {
 	fields := map[string]string{}
-	text = strings.TrimPrefix(text, "txt:") // a verbatim string, which rueidis hands over with its type
+	text = strings.TrimPrefix(text, "txt:") // a verbatim string, which rueidis returns with its type
 	for line := range strings.Lines(text) {
 		if key, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
 			fields[key] = value

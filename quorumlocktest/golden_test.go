@@ -23,10 +23,10 @@ import (
 // result only if you understand each change.
 var record = flag.String("record", "", "record testdata/resp*.txt from the Redis at this host:port or socket path")
 
-// A golden file has a command a line, each followed by Redis's reply, indented.
-// Words are bare, "quoted" as in Go or `raw`, and ... waits for one more reply to
-// the last command. Replies are +status, -error, :1,
-// "bulk", nil, ,1.5, [array], {map} or =verbatim.
+// A golden file has one command a line, each followed by Redis's reply, indented. Words
+// are bare, "quoted" as in Go or `raw`. A line with ... waits for one more reply to the
+// last command. Replies are +status, -error, :1, "bulk", nil, ,1.5, [array], {map} or
+// =verbatim.
 func TestNodeAnswersLikeRedis(t *testing.T) {
 	for _, protocol := range []string{"2", "3"} {
 		t.Run("RESP"+protocol, func(t *testing.T) {

@@ -17,12 +17,12 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// What nodes tell of themselves, and when they may vote.
+// Health reports of nodes, and when nodes may vote.
 
-// checkup is how long it takes at the most until an idle node is looked at.
+// checkup is the longest time until an idle node is checked.
 const checkup = 10*time.Second + timeout
 
-// changes returns what was told of nodes since the last call.
+// changes returns the reported changes of nodes since the last call.
 func changes(s *quorumlock.Subscription) (all []quorumlock.NodeChanged) {
 	synctest.Wait()
 	for {
@@ -63,7 +63,7 @@ func TestAClockThatStepsOnOneNodeCostsThatNodesVoteUntilLeasesHaveHealed(t *test
 		time.Sleep(ttl + ttl/50)
 		now = changes(told)
 		require.Len(t, now, 1)
-		require.NoError(t, now[0].Err, "it votes again, and that is told")
+		require.NoError(t, now[0].Err, "a report says that it votes again")
 		acquire(t, m, "third")
 		assert.Equal(t, 3, holders(t, c, "third"))
 	})
@@ -91,16 +91,16 @@ func TestClocksThatStepOnAMajorityAreALossOfEveryLeaseWithinOneRound(t *testing.
 	}
 }
 
-// The holder has a bare majority, one node of it forgets the key by its clock,
-// and the competitor could have that one and the third.
+// The holder has a bare majority. One of its nodes forgets the key because its clock was
+// stepped, and the competitor could have that node and the third.
 func TestAVoteThatShowsASteppedClockDoesNotCount(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		holder, competitor := manager(t, c), manager(t, c)
 		c.Nodes()[2].Fail(func(cmd []string) bool { return cmd[0] == "EVALSHA" }, "LOADING for a moment")
 		l := acquire(t, holder, "job", quorumlock.WithoutRenewal())
 		c.Nodes()[2].Fail(nil, "")
-		// Late in the lease a small step is enough, smaller than what makes the
-		// node refuse the request as too late.
+		// Late in the lease a small step is enough. It is too small for the node to
+		// refuse the request as too late.
 		time.Sleep(ttl - 400*time.Millisecond)
 		c.Nodes()[0].StepClock(450 * time.Millisecond)
 		_, err := competitor.TryAcquire(background, "job")
@@ -108,12 +108,12 @@ func TestAVoteThatShowsASteppedClockDoesNotCount(t *testing.T) {
 		assert.ErrorContains(t, err, "stepped forward")
 		assert.True(t, l.Valid())
 		synctest.Wait()
-		assert.Equal(t, 1, holders(t, c, "job"), "what the competitor had locked is released")
+		assert.Equal(t, 1, holders(t, c, "job"), "the competitor's key is released")
 	})
 }
 
-// What one client finds, all learn by the next vote: their own clocks may have
-// been read too long ago, or not at all.
+// If one client finds a clock step, all clients learn of it with the next vote. Their own
+// readings of that clock may be too old, or missing.
 func TestAStepThatOneClientFindsBindsTheOthersUnderTheGuard(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		guarded := []quorumlock.Option{quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes()}
@@ -127,9 +127,9 @@ func TestAStepThatOneClientFindsBindsTheOthersUnderTheGuard(t *testing.T) {
 	})
 }
 
-// A client whose own clock stood still (a paused guest) sees all nodes step, which
-// is for it alone to suffer from.
-func TestAClientWhoseClockStoodStillKeepsNobodyElseFromVotes(t *testing.T) {
+// A client whose own clock stood still (a paused guest) finds steps on all nodes. Only
+// that client may lose votes by it.
+func TestAClientWhoseClockStoodStillBlocksNoOtherClientsVotes(t *testing.T) {
 	for name, stepped := range map[string][]int{"all nodes": {0, 1, 2}, "all but one that is down": {0, 1}} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -179,8 +179,8 @@ func TestAClockThatStepsBackCostsNoVote(t *testing.T) {
 	})
 }
 
-// Without a run_id the marker could tell no restart.
-func TestTheGuardRefusesAServerThatDoesNotSayWhichProcessItIs(t *testing.T) {
+// Without a run_id the marker could not show a restart.
+func TestTheGuardRefusesAServerWithoutARunID(t *testing.T) {
 	for _, id := range []string{"", "two words"} {
 		virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 			c.Nodes()[1].SetInfo("run_id", id)
@@ -192,7 +192,7 @@ func TestTheGuardRefusesAServerThatDoesNotSayWhichProcessItIs(t *testing.T) {
 	}
 }
 
-// journal is a buffer that the manager may write to while the test reads.
+// journal is a buffer that the Manager may write to while the test reads it.
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -210,9 +210,9 @@ func (j *journal) String() string {
 	return j.text.String()
 }
 
-// Keys of nodes whose clocks are set back live longer, which is safe, also where
-// they are a majority. Somebody should hear of it all the same.
-func TestClocksOfAMajorityThatStepBackAreToldByTheLogWithinOneInterval(t *testing.T) {
+// If the clocks of nodes are set back, their keys live longer. That is safe, even on a
+// majority, but the log must report it.
+func TestClocksOfAMajorityThatStepBackAreLoggedWithinOneInterval(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		var log journal
 		m := manager(t, c, quorumlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
@@ -251,8 +251,8 @@ func TestAFlushOfAnIdleNodeStartsItsQuarantineAtTheNextCheckup(t *testing.T) {
 	})
 }
 
-// Whoever holds a lease there misses its key at the next renewal, and asks why.
-func TestANodeThatHasLostAKeyIsLookedAtWithinOneInterval(t *testing.T) {
+// The holder of a lease there misses its key at the next renewal, and asks for a check.
+func TestANodeThatHasLostAKeyIsCheckedWithinOneInterval(t *testing.T) {
 	for name, test := range map[string]struct {
 		lose func(*testing.T, *quorumlocktest.Node)
 		want string
@@ -289,7 +289,7 @@ func TestANodeThatHasLostAKeyIsLookedAtWithinOneInterval(t *testing.T) {
 	}
 }
 
-func TestWhatBecomesOfANodeIsFoundWhileItsConnectionStands(t *testing.T) {
+func TestChangesOfANodeAreFoundWhileItsConnectionStands(t *testing.T) {
 	for name, test := range map[string]struct {
 		change       func(*quorumlocktest.Node)
 		opts         []quorumlock.Option
@@ -352,19 +352,19 @@ func TestWhatBecomesOfANodeIsFoundWhileItsConnectionStands(t *testing.T) {
 						assert.ErrorContains(t, status.Nodes[2].Warning, test.warning)
 					}
 				}
-				assert.True(t, found, "told")
+				assert.True(t, found, "reported")
 			})
 		})
 	}
 }
 
-// The guard answers for votes. Whoever holds a lease keeps it, whatever becomes of
-// the guard, and on however many nodes.
-func TestAGuardThatCannotDoItsWorkCostsVotesAndNoLease(t *testing.T) {
+// The guard decides about votes. A holder keeps its lease, whatever happens to the guard,
+// and on any number of nodes.
+func TestAGuardThatDoesNotWorkCostsVotesButNoLease(t *testing.T) {
 	for name, test := range map[string]struct {
 		change, mend func(*testing.T, *quorumlocktest.Node)
 		want         string
-		after        string // when it is mended; "" for it votes
+		after        string // the error after the repair; "" if the node votes
 	}{
 		"a policy that evicts": {
 			change: func(_ *testing.T, n *quorumlocktest.Node) {
@@ -405,10 +405,10 @@ func TestAGuardThatCannotDoItsWorkCostsVotesAndNoLease(t *testing.T) {
 				assert.True(t, l.Valid())
 				require.NoError(t, l.Verify(background))
 				require.NoError(t, released.Release(background))
-				synctest.Wait() // on every node
+				synctest.Wait() // the releases are done on every node
 				assert.Zero(t, holders(t, c, "released"))
 				now := changes(told)
-				assert.Len(t, now, 3, "told once for each node")
+				assert.Len(t, now, 3, "reported once for each node")
 				for _, e := range now {
 					assert.ErrorContains(t, e.Err, test.want)
 				}
@@ -418,7 +418,7 @@ func TestAGuardThatCannotDoItsWorkCostsVotesAndNoLease(t *testing.T) {
 				require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
 				assert.ErrorContains(t, err, test.want)
 				assert.Zero(t, time.Since(began), "at once")
-				assert.Zero(t, holders(t, c, "other"), "it was not sent")
+				assert.Zero(t, holders(t, c, "other"), "the acquisition was not sent")
 				status, err := m.Inspect(background, "job")
 				require.NoError(t, err)
 				assert.Equal(t, 3, status.Votes)
@@ -461,7 +461,7 @@ func remark(t *testing.T, n *quorumlocktest.Node, old, to string) {
 	require.NoError(t, err)
 }
 
-// A busy node is asked again, also when its votes are withheld.
+// Close asks a busy node again, even if the node's votes are withheld.
 func TestCloseWaitsForABusyNodeThatDoesNotVote(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m, err := quorumlock.New(background, c.Options(),
@@ -472,7 +472,7 @@ func TestCloseWaitsForABusyNodeThatDoesNotVote(t *testing.T) {
 		node.SetInfo("maxmemory", "1000000")
 		node.SetInfo("maxmemory_policy", "allkeys-lru")
 		time.Sleep(checkup)
-		// Two keys: the greeting is none of them.
+		// Only calls with two keys fail, so the greeting succeeds.
 		node.Fail(func(args []string) bool { return args[0] == "EVALSHA" && args[2] == "2" }, "BUSY a script runs")
 		time.AfterFunc(220*time.Millisecond, func() { node.Fail(nil, "") })
 		require.NoError(t, m.Close(background))
@@ -480,9 +480,9 @@ func TestCloseWaitsForABusyNodeThatDoesNotVote(t *testing.T) {
 	})
 }
 
-// Answers of a node whose votes are withheld count, so its server must not have
-// the vote of another node.
-func TestANodeThatDoesNotVoteIsStillItself(t *testing.T) {
+// The answers of a node that does not vote still count, so its server must not be the
+// server of a voting node.
+func TestANodeThatDoesNotVoteKeepsItsIdentity(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		const data = "0123456789012345678901234567890123456789"
 		one, other := c.Nodes()[0], c.Nodes()[2]
@@ -496,7 +496,7 @@ func TestANodeThatDoesNotVoteIsStillItself(t *testing.T) {
 		require.NotEmpty(t, now)
 		require.Equal(t, 0, now[len(now)-1].Node)
 		require.ErrorContains(t, now[len(now)-1].Err, "cannot see evictions")
-		// Before it is greeted again, another address leads to the same data.
+		// Before it is greeted again, another address connects to the same data.
 		other.SetInfo("master_replid", data)
 		other.Kill()
 		other.Restart()
@@ -508,8 +508,8 @@ func TestANodeThatDoesNotVoteIsStillItself(t *testing.T) {
 	})
 }
 
-// stuck is a log handler that does not return, like one that writes to a pipe
-// that nobody reads.
+// stuck is a log handler that does not return, like one that writes to a pipe without a
+// reader.
 type stuck struct {
 	slog.Handler
 	until chan struct{}
@@ -525,7 +525,7 @@ func TestALogHandlerThatHangsHoldsUpNothing(t *testing.T) {
 		l := acquire(t, m, "job")
 		time.Sleep(time.Minute)
 		require.True(t, l.Valid(), "renewed")
-		for range 200 { // two reports each: more than may wait
+		for range 200 { // two reports each: more than the log's queue holds
 			c.Nodes()[0].Kill()
 			time.Sleep(time.Millisecond)
 			c.Nodes()[0].Restart()
@@ -542,7 +542,7 @@ func TestALogHandlerThatHangsHoldsUpNothing(t *testing.T) {
 
 		ctx, cancel := context.WithTimeout(background, 10*time.Second)
 		defer cancel()
-		require.ErrorIs(t, m.Close(ctx), context.DeadlineExceeded, "said, not hung")
+		require.ErrorIs(t, m.Close(ctx), context.DeadlineExceeded, "Close returns an error and does not hang")
 		close(handler.until)
 		for _, node := range c.Nodes() {
 			node.Heal()

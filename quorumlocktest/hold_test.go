@@ -22,7 +22,7 @@ func TestWithWaitBoundsTheWaitAndNotTheWork(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m, other := manager(t, c), manager(t, c)
 		l := acquire(t, other, "job")
-		for range 2 { // alone, and in the queue of the process, which there is by then
+		for range 2 { // alone, and then in the queue of the process
 			began := time.Now()
 			_, err := m.Acquire(background, "job", quorumlock.WithWait(3*time.Second))
 			require.ErrorIs(t, err, quorumlock.ErrHeld)
@@ -36,7 +36,7 @@ func TestWithWaitBoundsTheWaitAndNotTheWork(t *testing.T) {
 		began := time.Now()
 		_, err := m.Acquire(background, "job", quorumlock.WithWait(0))
 		require.ErrorIs(t, err, quorumlock.ErrHeld)
-		assert.Less(t, time.Since(began), 10*time.Millisecond, "0 asks once")
+		assert.Less(t, time.Since(began), 10*time.Millisecond, "WithWait(0) asks once")
 
 		_, err = m.Acquire(background, "job", quorumlock.WithWait(-time.Second))
 		require.ErrorIs(t, err, quorumlock.ErrInvalid)
@@ -59,8 +59,8 @@ func TestWithWaitBoundsTheWaitAndNotTheWork(t *testing.T) {
 	})
 }
 
-// The name stays taken until the lease would have been so old, however it ended: by
-// Release, or by Close.
+// The name stays taken until the lease would have reached the minimum age, whether
+// Release or Close ended it.
 func TestAReleaseBeforeTheMinimumLeavesTheNameTaken(t *testing.T) {
 	const least = 5 * time.Second
 	for name, end := range map[string]func(*quorumlock.Manager, *quorumlock.Lease) error{
@@ -80,7 +80,7 @@ func TestAReleaseBeforeTheMinimumLeavesTheNameTaken(t *testing.T) {
 					time.Sleep(10 * time.Millisecond)
 					require.NoError(t, end(m, l))
 					assert.False(t, l.Valid())
-					assert.Less(t, time.Since(granted), time.Second, "nobody waits for the minimum")
+					assert.Less(t, time.Since(granted), time.Second, "the caller does not wait for the minimum")
 
 					time.Sleep(least - 100*time.Millisecond - time.Since(granted))
 					_, err := other.TryAcquire(background, "job")
@@ -114,7 +114,7 @@ func TestCallersOfOneProcessWaitForTheMinimumAsWell(t *testing.T) {
 	})
 }
 
-// It was refused with a TTL that the release has shortened.
+// The waiter was refused with a TTL that the release has shortened since.
 func TestAWaiterIsWokenWhenTheMinimumIsOver(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c, quorumlock.WithMinHold(3*time.Second))
@@ -147,7 +147,7 @@ func TestALeaseOfTheMinimumAgeIsReleasedAtOnce(t *testing.T) {
 	})
 }
 
-// Two others have asked at the same instant, and give back what they got.
+// Two other clients have asked at the same instant, and release what they were granted.
 func TestTryAcquireAsksAgainWhenTheVotesWereSplit(t *testing.T) {
 	virtual(t, 5, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
@@ -168,11 +168,11 @@ func TestTryAcquireAsksAgainWhenTheVotesWereSplit(t *testing.T) {
 		synctest.Wait()
 		v, err := c.Nodes()[4].Do("EXISTS", quorumlock.DefaultPrefix+"job")
 		require.NoError(t, err)
-		assert.EqualValues(t, 0, v, "it gave its vote back")
+		assert.EqualValues(t, 0, v, "its own vote is released")
 	})
 }
 
-// logOf returns a Manager's log of warnings.
+// logOf returns a Manager, and a function that returns its log of warnings.
 func logOf(t *testing.T, c *quorumlocktest.Cluster) (*quorumlock.Manager, func() string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -197,13 +197,13 @@ func (w *lockedWriter) Write(p []byte) (int, error) {
 	return w.b.Write(p)
 }
 
-func TestALeaseThatNobodyAsksAfterIsWarnedOfOnce(t *testing.T) {
+func TestALeaseThatIsNeverCheckedIsWarnedAboutOnce(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m, log := logOf(t, c)
 		watched := acquire(t, m, "watched")
 		assert.True(t, watched.Valid())
 		time.Sleep(10 * time.Minute)
-		assert.Empty(t, log(), "that one is looked after")
+		assert.Empty(t, log(), "the program asks for its validity")
 		acquire(t, m, "forgotten")
 		acquire(t, m, "also forgotten")
 		time.Sleep(50 * time.Second)
@@ -213,7 +213,7 @@ func TestALeaseThatNobodyAsksAfterIsWarnedOfOnce(t *testing.T) {
 	})
 }
 
-func TestACallerThatMayWaitForItselfIsWarnedOfOnce(t *testing.T) {
+func TestACallerThatMayWaitForItselfIsWarnedAboutOnce(t *testing.T) {
 	for name, queued := range map[string]bool{"the first refusal of the Manager": false, "in the queue of the process": true} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -228,7 +228,7 @@ func TestACallerThatMayWaitForItselfIsWarnedOfOnce(t *testing.T) {
 				require.ErrorAs(t, err, &held)
 				assert.True(t, held.Self)
 				assert.Contains(t, err.Error(), "(this very Manager)")
-				assert.Empty(t, log(), "it may be another caller's, and that for a short time")
+				assert.Empty(t, log(), "the lease may be another caller's, and end soon")
 				for range 2 {
 					_, err = m.Acquire(background, "job", quorumlock.WithWait(3*ttl))
 					require.ErrorAs(t, err, &held)
@@ -265,14 +265,14 @@ func TestAnotherManagersLeaseIsNotOurs(t *testing.T) {
 		assert.True(t, self("late"))
 		require.NoError(t, early.Release(background))
 		acquire(t, other, "early")
-		assert.False(t, self("early"), "it was ours once")
+		assert.False(t, self("early"), "a former lease is not ours")
 		require.NoError(t, theirs.Release(background))
 		acquire(t, m, "theirs")
 		assert.True(t, self("theirs"))
 		for _, n := range c.Nodes() {
 			admin(t, n, "SET", quorumlock.DefaultPrefix+"theirs", "somebody else", "XX", "KEEPTTL")
 		}
-		assert.False(t, self("theirs"), "the nodes have given it away, and we do not know yet")
+		assert.False(t, self("theirs"), "another client has the lock, and our Manager has not noticed yet")
 	})
 }
 
@@ -300,7 +300,7 @@ func TestACallUnderDoOfTheSameNameFailsAtOnce(t *testing.T) {
 			})
 		}))
 		l, err := m.Acquire(outside, "outer")
-		require.NoError(t, err, "that lease is over")
+		require.NoError(t, err, "the outer lease has ended")
 		require.NoError(t, l.Release(background))
 	})
 }

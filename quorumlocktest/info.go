@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// redisVersion is the version that miniredis claims in HELLO.
+// redisVersion is the version that miniredis reports in HELLO.
 const redisVersion = "8.4.0"
 
 type section struct {
@@ -16,8 +16,8 @@ type section struct {
 	fields [][2]string
 }
 
-// info returns the text of INFO for the sections asked for, all of them without
-// any. Unknown sections are empty, as in Redis. It needs node.exec.
+// info returns the text of INFO for these sections, or all sections if there are none.
+// Unknown sections are empty, as in Redis. The caller holds node.exec.
 func (p *process) info(asked []string) string {
 	all := len(asked) == 0
 	asked = slices.Clone(asked)
@@ -40,8 +40,8 @@ func (p *process) info(asked []string) string {
 	return strings.Join(texts, "\r\n")
 }
 
-// sections returns all of INFO, with the overrides. It has the fields a client
-// can act on and none that would be made up.
+// sections returns all sections of INFO, with the overrides. It has the fields that
+// affect clients, and no invented values.
 func (p *process) sections() []section {
 	now := p.node.now()
 	up := int(now.Sub(p.started) / time.Second)
@@ -68,7 +68,7 @@ func (p *process) sections() []section {
 			{"aof_enabled", "0"},
 		}},
 		{"Stats", [][2]string{
-			{"total_connections_received", strconv.Itoa(p.srv.TotalConnections() - 1)}, // less the one that starts it
+			{"total_connections_received", strconv.Itoa(p.srv.TotalConnections() - 1)}, // without the one that starts the process
 			{"total_commands_processed", strconv.Itoa(p.srv.TotalCommands())},
 			{"evicted_keys", "0"},
 		}},
@@ -90,7 +90,7 @@ func (p *process) sections() []section {
 	return sections
 }
 
-// override applies SetInfo and returns the fields that no section has.
+// override applies SetInfo, and returns the fields that are in no section.
 func (n *Node) override(sections []section) [][2]string {
 	known := map[string]bool{}
 	for _, s := range sections {
@@ -123,7 +123,7 @@ func (p *process) field(key string) string {
 	return ""
 }
 
-// infoReply is the text in RESP: a verbatim string for those who know it.
+// infoReply returns the text in RESP: a verbatim string in RESP3.
 func infoReply(text string, resp3 bool) []byte {
 	if resp3 {
 		return fmt.Appendf(nil, "=%d\r\ntxt:%s\r\n", len(text)+len("txt:"), text)

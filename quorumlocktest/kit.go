@@ -9,7 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// Manager returns a Manager over the nodes and closes it at the end of the test.
+// Manager returns a Manager over the nodes, and closes it at the end of the test.
 func (c *Cluster) Manager(tb testing.TB, opts ...quorumlock.Option) *quorumlock.Manager {
 	tb.Helper()
 	return c.ManagerFor(tb, "", opts...)
@@ -30,13 +30,14 @@ func (c *Cluster) ManagerFor(tb testing.TB, client string, opts ...quorumlock.Op
 	return m
 }
 
-// forcePatience bounds ForceLost where the nodes do not answer.
+// forcePatience bounds ForceLost when the nodes do not answer.
 const forcePatience = 10 * time.Second
 
-// ForceLost takes the lock away on every node, as if another client had it, and returns
-// when the lease knows: its context has ended, and Err is a *quorumlock.LostError with the
-// reason LostRevoked. The name stays taken until the lock expires. The nodes have to
-// answer; where they do not, the lease is lost when its time is over (see [Cluster.Cut]).
+// ForceLost replaces the lock on every node, as if another client had it, and returns
+// when the lease has noticed: its context has ended, and Err is a *quorumlock.LostError
+// with the reason LostRevoked. The name stays taken until the lock expires. The nodes
+// have to answer; if they do not, the lease is lost when its time is over (see
+// [Cluster.Cut]).
 func (c *Cluster) ForceLost(tb testing.TB, l *quorumlock.Lease) {
 	tb.Helper()
 	found := 0
@@ -53,7 +54,7 @@ func (c *Cluster) ForceLost(tb testing.TB, l *quorumlock.Lease) {
 	}
 }
 
-// revoke gives the locks of an owner to somebody else, and returns how many there were.
+// revoke replaces the locks of an owner by foreign ones, and returns their number.
 func (n *Node) revoke(tb testing.TB, owner string) (found int) {
 	tb.Helper()
 	keys, err := n.Do("KEYS", "*")
@@ -76,23 +77,23 @@ func (n *Node) revoke(tb testing.TB, owner string) (found int) {
 	return found
 }
 
-// Kill kills the nodes with these indices, or all nodes when there are none: [Node.Kill].
+// Kill kills the nodes with these indices, or all nodes if there are none: [Node.Kill].
 func (c *Cluster) Kill(nodes ...int) { c.each(nodes, (*Node).Kill) }
 
-// Restart restarts them, without their data: [Node.Restart].
+// Restart restarts these nodes, or all, without their data: [Node.Restart].
 func (c *Cluster) Restart(nodes ...int) { c.each(nodes, (*Node).Restart) }
 
 // Hang stops the nodes with these indices, or all nodes, as SIGSTOP does: [Node.Hang].
 func (c *Cluster) Hang(nodes ...int) { c.each(nodes, (*Node).Hang) }
 
-// Resume lets them run on: [Node.Resume].
+// Resume resumes these nodes, or all: [Node.Resume].
 func (c *Cluster) Resume(nodes ...int) { c.each(nodes, (*Node).Resume) }
 
-// Cut cuts the network of the nodes with these indices, or of all nodes, without a word to
-// either side: [Node.Cut].
+// Cut cuts the network of the nodes with these indices, or of all nodes, without notice
+// to either side: [Node.Cut].
 func (c *Cluster) Cut(nodes ...int) { c.each(nodes, (*Node).Cut) }
 
-// Heal ends that: [Node.Heal].
+// Heal ends the network faults of these nodes, or of all: [Node.Heal].
 func (c *Cluster) Heal(nodes ...int) { c.each(nodes, (*Node).Heal) }
 
 // StepClock steps the clocks of the nodes with these indices, or of all nodes:

@@ -25,12 +25,12 @@ func TestForceLostEndsThatLeaseAndNoOther(t *testing.T) {
 			require.ErrorIs(t, context.Cause(l.Context()), quorumlock.ErrLost)
 			assert.True(t, other.Valid())
 			_, err = m.TryAcquire(background, "job")
-			require.ErrorIs(t, err, quorumlock.ErrHeld, "by another, until it expires")
+			require.ErrorIs(t, err, quorumlock.ErrHeld, "the name stays taken until the lock expires")
 		})
 	}
 }
 
-// A test of a user's: the job has to stop when its lease is lost.
+// An example of a user's test: the job has to stop when its lease is lost.
 func TestMyJobStopsWhenTheLeaseIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := quorumlocktest.Start(t, 3)
@@ -40,7 +40,7 @@ func TestMyJobStopsWhenTheLeaseIsLost(t *testing.T) {
 		go func() {
 			stopped <- m.Do(t.Context(), "my-job", func(ctx context.Context, l *quorumlock.Lease) error {
 				leases <- l
-				for ; ctx.Err() == nil; steps++ { // what the test is about
+				for ; ctx.Err() == nil; steps++ { // the behaviour under test
 					time.Sleep(100 * time.Millisecond)
 				}
 				return nil

@@ -17,7 +17,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// connect returns a rueidis client that is set up as a lock manager would do it.
+// connect returns a rueidis client that is configured like a lock manager's.
 func connect(tb testing.TB, option rueidis.ClientOption) rueidis.Client {
 	tb.Helper()
 	option.DisableRetry = true

@@ -24,8 +24,8 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// The whole Manager with real rueidis, on virtual time: what is said of times
-// here is exact, to the nanosecond.
+// The whole Manager with real rueidis, in virtual time: the times in these tests are
+// exact, to the nanosecond.
 
 const (
 	ttl      = 9 * time.Second
@@ -34,7 +34,7 @@ const (
 	drift    = 92 * time.Millisecond  // 1 % of ttl and 2 ms
 	// valid is how long a lease is valid after a round that took no time.
 	valid   = ttl - drift - guard
-	early   = 25 * time.Millisecond  // before that a loss is told
+	early   = 25 * time.Millisecond  // a loss is reported this much before the stop
 	timeout = 500 * time.Millisecond // of a node
 )
 
@@ -63,7 +63,7 @@ func acquire(t *testing.T, m *quorumlock.Manager, name string, opts ...quorumloc
 	t.Helper()
 	l, err := m.Acquire(background, name, opts...)
 	require.NoError(t, err)
-	synctest.Wait() // late votes are in
+	synctest.Wait() // late votes have arrived
 	return l
 }
 
@@ -80,9 +80,9 @@ func holders(t *testing.T, c *quorumlocktest.Cluster, name string) (n int) {
 	return n
 }
 
-// goroutines counts those of the test's bubble once everything has come to
-// rest: the PINGs of rueidis are goroutines for an instant, and the process has
-// some of its own that come and go.
+// goroutines counts the goroutines of the test's bubble once they are all blocked. The
+// PINGs of rueidis are short-lived goroutines, and the process has others that come and
+// go.
 func goroutines() int {
 	time.Sleep(time.Millisecond)
 	synctest.Wait()
@@ -114,7 +114,7 @@ func TestValidityCountsFromBeforeTheSend(t *testing.T) {
 			node.Delay(100 * time.Millisecond)
 		}
 		l := acquire(t, m, "job")
-		assert.Equal(t, valid-200*time.Millisecond, l.Remaining(), "a round trip of 200 ms is not part of it")
+		assert.Equal(t, valid-200*time.Millisecond, l.Remaining(), "the round trip of 200 ms is not part of the validity")
 		at := time.Now()
 		renewed := <-l.Renewed()
 		assert.GreaterOrEqual(t, time.Since(at), interval*9/10)
@@ -178,7 +178,7 @@ func TestASilentMajorityMeansAtRiskThenLostByTheStopExactly(t *testing.T) {
 			assert.True(t, l.Valid())
 
 			lost := <-l.Lost()
-			assert.Equal(t, early, time.Until(stop), "told so early that a late timer is still in time")
+			assert.Equal(t, early, time.Until(stop), "reported so early that a late timer is still in time")
 			assert.Equal(t, quorumlock.LostExpired, lost.Reason)
 			assert.True(t, lost.At.Add(early).Equal(renewed.ValidUntil))
 			assert.True(t, lost.ValidUntil.Equal(lost.At))
@@ -204,7 +204,7 @@ func TestAMissedRoundIsRetriedWellBeforeTheStop(t *testing.T) {
 	})
 }
 
-func TestTheEndIsToldInTheOrderThatReadersRelyOn(t *testing.T) {
+func TestTheEndIsReportedInTheOrderThatReadersRelyOn(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		l := acquire(t, manager(t, c), "job")
 		ctx := l.Context()
@@ -214,7 +214,7 @@ func TestTheEndIsToldInTheOrderThatReadersRelyOn(t *testing.T) {
 				select {
 				case _, open := <-renewed:
 					if !open {
-						for range atRisk { // ends, for it is closed too
+						for range atRisk { // this ends, because atRisk is closed too
 						}
 						return true
 					}
@@ -288,10 +288,10 @@ func TestMaxHoldEndsALeaseAtItsAgeExactly(t *testing.T) {
 		assert.Equal(t, time.Minute, time.Since(began))
 		assert.Equal(t, quorumlock.LostMaxHold, lost.Reason)
 		synctest.Wait()
-		assert.Equal(t, 3, holders(t, c, "job"), "whoever was told has the guard to stop in")
+		assert.Equal(t, 3, holders(t, c, "job"), "the holder has the guard's time to stop")
 		time.Sleep(guard)
 		synctest.Wait()
-		assert.Zero(t, holders(t, c, "job"), "and then it is released")
+		assert.Zero(t, holders(t, c, "job"), "the lock is released after the guard")
 	})
 }
 
@@ -310,7 +310,7 @@ func TestWithoutRenewalALeaseIsLostAtItsStopUnlessRenewed(t *testing.T) {
 	})
 }
 
-func TestRenewSaysWhenItMissedItsQuorum(t *testing.T) {
+func TestRenewReportsAMissedQuorum(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		l := acquire(t, manager(t, c), "job")
 		c.Nodes()[0].Cut()
@@ -344,7 +344,7 @@ func TestRenewJoinsARoundThatIsUnderWay(t *testing.T) {
 		all.Wait()
 		select {
 		case e := <-l.AtRisk():
-			t.Errorf("told of a risk that is none: %+v", e)
+			t.Errorf("a reported risk that does not exist: %+v", e)
 		default:
 		}
 	})
@@ -402,7 +402,7 @@ func TestAHealThatComesLateDoesNotLock(t *testing.T) {
 		l := acquire(t, m, "job")
 		c.Nodes()[2].FlushAll()
 		c.Nodes()[2].Delay(3 * time.Second)
-		<-l.Renewed() // the extend is on its way to a key that is gone
+		<-l.Renewed() // the extend is in flight to a missing key
 		require.NoError(t, l.Release(background))
 		time.Sleep(time.Minute)
 		c.Nodes()[2].Heal()
@@ -410,7 +410,7 @@ func TestAHealThatComesLateDoesNotLock(t *testing.T) {
 	})
 }
 
-// A release can end the lease long before its stop, and overtake a heal that is
+// A release can end the lease long before its stop. It can then overtake a heal that is
 // stuck on a connection that was given up.
 func TestAHealIsVoidOnceItsNodeTimeoutIsOver(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -420,7 +420,7 @@ func TestAHealIsVoidOnceItsNodeTimeoutIsOver(t *testing.T) {
 		c.Nodes()[2].FlushAll()
 		time.Sleep(time.Minute)
 		assert.True(t, l.Valid())
-		assert.Equal(t, 2, holders(t, c, "job"), "each heal was too late, though the lease lives")
+		assert.Equal(t, 2, holders(t, c, "job"), "each heal was too late, although the lease lives")
 		c.Nodes()[2].Delay(10 * time.Millisecond)
 		time.Sleep(2 * interval)
 		assert.Equal(t, 3, holders(t, c, "job"))
@@ -434,12 +434,12 @@ func TestAThinMarginIsARiskUntilItIsHealed(t *testing.T) {
 		at := time.Now()
 		risk := <-l.AtRisk()
 		assert.Zero(t, risk.Margin)
-		assert.Less(t, time.Since(at), ttl+interval, "once the node's last confirmation has run out")
+		assert.Less(t, time.Since(at), ttl+interval, "when the node's last confirmation has expired")
 		time.Sleep(time.Minute)
-		assert.True(t, l.Valid(), "and it may go on like that for hours")
+		assert.True(t, l.Valid(), "this state may last for hours")
 		select {
 		case <-l.AtRisk():
-			assert.Fail(t, "told again without news")
+			assert.Fail(t, "the same risk was reported twice")
 		default:
 		}
 		for len(l.Renewed()) > 0 {
@@ -460,7 +460,7 @@ func TestLateVotesRaiseTheMargin(t *testing.T) {
 		l, err := m.Acquire(background, "job")
 		require.NoError(t, err)
 		e := (<-events.C()).(quorumlock.Acquired)
-		assert.Zero(t, e.Margin, "returned at quorum")
+		assert.Zero(t, e.Margin, "returned at the majority")
 		time.Sleep(100 * time.Millisecond)
 		require.NoError(t, l.Renew(background))
 		assert.Equal(t, 1, (<-events.C()).(quorumlock.Renewed).Margin)
@@ -475,12 +475,12 @@ func TestALateAnswerDoesNotBringALeaseBack(t *testing.T) {
 		}
 		<-l.Done()
 		for _, node := range c.Nodes() {
-			node.Resume() // the extends are executed and answered now
+			node.Resume() // the node executes and answers the extends now
 		}
 		time.Sleep(time.Minute)
 		assert.False(t, l.Valid())
 		assert.ErrorIs(t, l.Err(), quorumlock.ErrLost)
-		assert.Zero(t, holders(t, c, "job"), "what came back to life was released")
+		assert.Zero(t, holders(t, c, "job"), "the restored key was released")
 	})
 }
 
@@ -535,8 +535,8 @@ func TestALeaseThatWasWonTooSlowlyIsNotGranted(t *testing.T) {
 // ahead is how far the register of node 1 is ahead after unlevel.
 const ahead = 10 * time.Second
 
-// unlevel leaves the registers of "job" apart. It returns where that of node 1 stands,
-// which is the largest.
+// unlevel makes the registers of "job" differ. It returns the value on node 1, which is
+// the largest.
 func unlevel(t *testing.T, c *quorumlocktest.Cluster, m *quorumlock.Manager) (largest int64) {
 	t.Helper()
 	first := acquire(t, m, "job")
@@ -549,7 +549,7 @@ func unlevel(t *testing.T, c *quorumlocktest.Cluster, m *quorumlock.Manager) (la
 	return first.Token() + ahead.Microseconds()
 }
 
-// register returns where a node's register of "job" stands.
+// register returns the value of a node's register of "job".
 func register(t *testing.T, n *quorumlocktest.Node) int64 {
 	t.Helper()
 	text, ok := admin(t, n, "ZSCORE", node.RegistersKey(quorumlock.DefaultPrefix), "quorumlock:job").(string)
@@ -596,16 +596,16 @@ func TestNodesWhoseClocksDifferStillAgreeOnAFreshToken(t *testing.T) {
 		began := time.Now()
 		l := acquire(t, m, "job")
 		assert.Equal(t, 20*time.Millisecond, time.Since(began))
-		assert.InDelta(t, began.UnixMicro(), l.Token(), 100_000, "by the clock in the middle")
+		assert.InDelta(t, began.UnixMicro(), l.Token(), 100_000, "by the median clock")
 	})
 }
 
-// A register that is days ahead lifts the tokens above the clocks. A node that forgot it
-// before the clocks have come up to it would start anew below it.
+// A register that is days ahead lifts the tokens above the clocks. If a node forgot it
+// before the clocks reach it, the tokens would start again below it.
 func TestTokensRiseOverARegisterThatTheClocksHaveNotReached(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		nodes := c.Nodes()
-		nodes[1].Cut() // so that the majority is 0 and 2
+		nodes[1].Cut() // so that nodes 0 and 2 are the majority
 		setRegister(t, nodes[2], time.Now().Add(48*time.Hour).UnixMicro())
 		m, err := quorumlock.New(background, c.Options())
 		require.NoError(t, err)
@@ -615,7 +615,7 @@ func TestTokensRiseOverARegisterThatTheClocksHaveNotReached(t *testing.T) {
 		require.NoError(t, m.Close(background))
 
 		nodes[1].Heal()
-		nodes[2].Cut() // so that it is 0 and 1
+		nodes[2].Cut() // so that nodes 0 and 1 are the majority
 		for range 6 {
 			time.Sleep(13 * time.Hour)
 			m, err = quorumlock.New(background, c.Options())
@@ -630,8 +630,8 @@ func TestTokensRiseOverARegisterThatTheClocksHaveNotReached(t *testing.T) {
 	})
 }
 
-// Registers have no TTL: the node drops those that nobody has moved for a day, and its
-// base has to keep what they said.
+// Registers have no TTL. A node drops those that have not moved for a day, and its base
+// has to keep their values.
 func TestTokensRiseOverRegistersThatWereForgotten(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m, err := quorumlock.New(background, c.Options())
@@ -645,7 +645,7 @@ func TestTokensRiseOverRegistersThatWereForgotten(t *testing.T) {
 		for _, n := range c.Nodes() {
 			assert.EqualValues(t, 0, admin(t, n, "EXISTS", node.RegistersKey(quorumlock.DefaultPrefix)))
 			assert.Equal(t, strconv.FormatInt(first.Token(), 10), admin(t, n, "GET", node.BaseKey(quorumlock.DefaultPrefix)))
-			n.StepClock(-36 * time.Hour) // tokens by the clocks would go back
+			n.StepClock(-36 * time.Hour) // tokens by the clocks alone would go back
 		}
 		time.Sleep(time.Minute)
 		assert.Greater(t, acquire(t, m, "job").Token(), first.Token())
@@ -656,7 +656,7 @@ func TestRegistersThatDisagreeAreRaisedBeforeTheGrant(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
 		largest := unlevel(t, c, m)
-		c.Nodes()[2].Delay(50 * time.Millisecond) // so that the majority is 0 and 1
+		c.Nodes()[2].Delay(50 * time.Millisecond) // so that nodes 0 and 1 are the majority
 		c.Nodes()[0].Delay(10 * time.Millisecond)
 		c.Nodes()[1].Delay(10 * time.Millisecond)
 		began := time.Now()
@@ -685,8 +685,8 @@ func TestAWaiterComesNoLaterThanTheHoldersKeysEnd(t *testing.T) {
 	})
 }
 
-// One node refuses, one hangs, one grants: neither held nor without nodes, and
-// what the one that refuses says of its key is all that is known.
+// One node refuses, one hangs, one grants: the result is neither contention nor a missing
+// majority. The refusing node's key is the only one with a known end.
 func TestAWaiterOfASplitComesNoLaterThanTheKnownKeysEnd(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		dead := managerFor(t, c, "dead")
@@ -704,7 +704,7 @@ func TestAWaiterOfASplitComesNoLaterThanTheKnownKeysEnd(t *testing.T) {
 	})
 }
 
-func TestNodesThatNeedMendingEndTheWaitAtOnce(t *testing.T) {
+func TestMisconfiguredNodesEndTheWaitAtOnce(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
 		isScript := func(cmd []string) bool { return strings.EqualFold(cmd[0], "EVALSHA") }
@@ -726,7 +726,7 @@ func TestNodesThatNeedMendingEndTheWaitAtOnce(t *testing.T) {
 		began := time.Now()
 		_, err = m.Acquire(ctx, "job")
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Equal(t, time.Minute, time.Since(began), "waited for, because it passes")
+		assert.Equal(t, time.Minute, time.Since(began), "the waiter waits, because the state passes")
 	})
 }
 
@@ -748,14 +748,14 @@ func TestLeasesThatAreDueTogetherAreRenewedInOneScript(t *testing.T) {
 		const rounds = 3
 		time.Sleep(rounds * interval)
 		assert.Equal(t, before, goroutines())
-		// Whatever the jitter has made of their phases, 3 s have 30 times
-		// 100 ms: 30 scripts a round where single renewals would be 150.
+		// Whatever the jitter does to their phases, 3 s have 30 windows of 100 ms. That
+		// makes 30 scripts a round; single renewals would be 150.
 		assert.Less(t, scripts.Load(), int64(rounds*40))
 		t.Logf("%d scripts for %d renewals", scripts.Load(), rounds*leases)
 	})
 }
 
-func TestASlowReaderOfEventsGetsTheLatestAndIsToldWhatItMissed(t *testing.T) {
+func TestASlowReaderOfEventsGetsTheLatestAndTheNumberOfMissedOnes(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
 		events := m.Subscribe(2)
@@ -782,7 +782,7 @@ func TestASlowReaderOfEventsGetsTheLatestAndIsToldWhatItMissed(t *testing.T) {
 	})
 }
 
-func TestACancelledAttemptIsTakenBack(t *testing.T) {
+func TestACancelledAttemptIsReleased(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
 		for _, node := range c.Nodes() {
@@ -809,7 +809,7 @@ func TestAShortMaxHoldIsGrantedAndEnds(t *testing.T) {
 	})
 }
 
-func TestDoSaysWhenCloseTookTheLeaseAway(t *testing.T) {
+func TestDoReportsThatCloseEndedItsLease(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
 		err := m.Do(background, "job", func(ctx context.Context, _ *quorumlock.Lease) error {
@@ -823,7 +823,7 @@ func TestDoSaysWhenCloseTookTheLeaseAway(t *testing.T) {
 	})
 }
 
-func TestLeadReturnsWhatTheWorkSaidWhenItsContextEnds(t *testing.T) {
+func TestLeadReturnsTheErrorOfTheWorkWhenItsContextEnds(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
 		ctx, cancel := context.WithCancel(background)
 		err := manager(t, c).Lead(ctx, "job", func(ctx context.Context, _ *quorumlock.Lease) error {
@@ -852,7 +852,7 @@ func TestAStrangersKeyWithoutAnEndIsNotFreeNow(t *testing.T) {
 
 func TestRetryAfterIsWhenAQuorumIsFree(t *testing.T) {
 	virtual(t, 4, func(t *testing.T, c *quorumlocktest.Cluster) {
-		for i, ms := range []string{"8000", "5000"} { // of four: three are a quorum
+		for i, ms := range []string{"8000", "5000"} { // of four nodes: three are a majority
 			_, err := c.Nodes()[i].Do("SET", "quorumlock:job", "theirs", "PX", ms)
 			require.NoError(t, err)
 		}
@@ -869,7 +869,7 @@ func TestTimeoutsOfNodesAreNotTheCallersDeadline(t *testing.T) {
 		for _, node := range c.Nodes() {
 			node.Cut()
 		}
-		time.Sleep(10 * time.Second) // connections are found dead, dials time out
+		time.Sleep(10 * time.Second) // connections are found dead, and dials time out
 		_, err := m.TryAcquire(background, "job")
 		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
 		assert.NotErrorIs(t, err, context.DeadlineExceeded)
@@ -888,7 +888,7 @@ func TestAReleaseNeverOvertakesItsAcquire(t *testing.T) {
 			node.Delay(100 * time.Millisecond)
 		}
 		go func() { _, _ = m.Inspect(background, "other") }()
-		synctest.Wait() // the nodes' connections are busy: what comes now waits
+		synctest.Wait() // the nodes' connections are busy, so the next requests wait
 		ctx, cancel := context.WithTimeout(background, 10*time.Millisecond)
 		defer cancel()
 		_, err := m.Acquire(ctx, "job")
@@ -900,8 +900,8 @@ func TestAReleaseNeverOvertakesItsAcquire(t *testing.T) {
 	})
 }
 
-// Partitions, hangs and delays of random nodes, for minutes each: what a lease
-// says of itself is never contradicted by what another is granted.
+// Partitions, hangs and delays of random nodes, for minutes each. No grant ever
+// contradicts the validity that another lease reports.
 func TestNeverTwoValidLeasesThroughManyFaults(t *testing.T) {
 	for seed, n := range []int{3, 5} {
 		virtual(t, n, func(t *testing.T, c *quorumlocktest.Cluster) {

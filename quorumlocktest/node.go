@@ -12,21 +12,20 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// Node is one Redis of a [Cluster]: a process with its data and its clock, and
-// the network to it. All methods are safe for concurrent use, and none waits for
-// a client.
+// Node is one Redis of a [Cluster]: a process with its data and its clock, and its
+// network. All methods are safe for concurrent use, and none waits for a client.
 //
-// Faults of the process end with Kill and Restart, except for the clock, the
-// overrides of INFO and Fail, which belong to the machine and its configuration.
-// Faults of the network end with Heal, whatever the process does.
+// Faults of the process end with Kill and Restart, except for the clock, the overrides of
+// INFO, and Fail: these belong to the machine and its configuration. Faults of the
+// network end with Heal, whatever the process does.
 type Node struct {
 	addr string
 	net  *network
 
 	life sync.Mutex // serialises Kill, Restart and close
 
-	// exec is the one thread of a Redis process: it is held while a command is
-	// executed and guards everything below. A command of a script finds it held.
+	// exec is the single thread of a Redis process. It is held while a command runs, and
+	// guards all fields below. It is already held when a script runs a command.
 	exec     sync.Mutex
 	proc     *process      // nil while killed
 	closed   bool          // no Restart any more
@@ -52,9 +51,9 @@ func newNode(addr string) *Node {
 // Addr returns the node's name in InitAddress, such as "node-0:6379".
 func (n *Node) Addr() string { return n.addr }
 
-// Kill ends the process, as SIGKILL does to a Redis without persistence: all data
-// is gone, every connection is closed, and dials fail with [syscall.ECONNREFUSED]
-// until Restart. Killing a dead node does nothing.
+// Kill ends the process, like SIGKILL for a Redis without persistence: all data is gone,
+// every connection is closed, and dials fail with [syscall.ECONNREFUSED] until Restart.
+// Killing a dead node does nothing.
 func (n *Node) Kill() {
 	n.life.Lock()
 	defer n.life.Unlock()
@@ -74,7 +73,7 @@ func (n *Node) Restart() {
 	}
 }
 
-// kill needs life.
+// kill ends the process. The caller holds life.
 func (n *Node) kill() {
 	n.exec.Lock()
 	p := n.proc
@@ -96,9 +95,9 @@ func (n *Node) close() {
 	n.net.close()
 }
 
-// Hang stops the process, as SIGSTOP does: connections stay, dials succeed, and
-// what clients send is kept, also when they give up and close, but nothing is
-// executed or answered until Resume. Its keys go on expiring. Hanging a dead node
+// Hang stops the process, as SIGSTOP does. Connections stay, dials succeed, and commands
+// that clients send are kept, even if the clients give up and close. But the node
+// executes and answers nothing until Resume. Its keys still expire. Hanging a dead node
 // does nothing.
 func (n *Node) Hang() {
 	n.exec.Lock()
@@ -106,8 +105,8 @@ func (n *Node) Hang() {
 	n.hung = n.proc != nil
 }
 
-// Resume lets a hung node go on. It executes what was kept, each connection's
-// commands in the order they were sent.
+// Resume lets a hung node continue. It executes the kept commands, each connection's in
+// the order of sending.
 func (n *Node) Resume() {
 	n.exec.Lock()
 	defer n.exec.Unlock()
@@ -120,31 +119,31 @@ func (n *Node) resumeLocked() {
 	n.resumed = make(chan struct{})
 }
 
-// Cut partitions the node from everybody: bytes in both directions vanish, also
-// those under way because of Delay, and dials hang until their context ends or
-// the node is healed.
+// Cut partitions the node from all clients. Bytes in both directions are lost, including
+// those that Delay still holds. Dials hang until their context ends or the node is
+// healed.
 func (n *Node) Cut() {
 	n.net.set(func() { n.net.cut = true })
 }
 
-// CutReplies loses what the node sends: requests of connected clients are
-// executed, the replies vanish. Dials hang, since a handshake needs a reply.
+// CutReplies loses the bytes that the node sends: it executes the requests of connected
+// clients, but the replies are lost. Dials hang, since a handshake needs a reply.
 func (n *Node) CutReplies() {
 	n.net.set(func() { n.net.cutReplies = true })
 }
 
-// Heal ends Cut, CutReplies and Delay. Connections that lost bytes are closed,
-// for their next reply would answer the wrong request; the others go on. It does
-// not end [Cluster.Partition].
+// Heal ends Cut, CutReplies and Delay. Connections that lost bytes are closed, because
+// their next reply would answer the wrong request; the others continue. Heal does not end
+// [Cluster.Partition].
 func (n *Node) Heal() {
 	n.net.set(func() {
 		n.net.cut, n.net.cutReplies, n.net.delay = false, false, 0
 	})
 }
 
-// Delay makes each direction take d longer, and a dial two times d. The order of
-// the bytes is kept, also when a later Delay is shorter. A d of zero or less ends
-// the delay for what is sent from now on.
+// Delay makes each direction take d longer, and a dial two times d. The order of the
+// bytes is kept, even if a later Delay is shorter. A d of zero or less ends the delay for
+// the bytes sent from then on.
 func (n *Node) Delay(d time.Duration) {
 	n.net.set(func() { n.net.delay = max(d, 0) })
 }
@@ -168,9 +167,9 @@ func (n *Node) FlushAll() {
 	}
 }
 
-// StepClock makes the node's wall clock jump by d. Keys have a date to expire at,
-// as in Redis: a step forward expires them, a step backward prolongs them. Steps
-// add up and outlive a restart.
+// StepClock makes the node's wall clock jump by d. Keys have an instant of expiry, as in
+// Redis: a step forward expires them, a step back prolongs them. Steps add up, and
+// survive a restart.
 func (n *Node) StepClock(d time.Duration) {
 	n.exec.Lock()
 	defer n.exec.Unlock()
@@ -180,14 +179,13 @@ func (n *Node) StepClock(d time.Duration) {
 	n.step += d
 }
 
-// now is the node's clock. It needs exec.
+// now returns the time of the node's clock. The caller holds exec.
 func (n *Node) now() time.Time { return time.Now().Add(n.step) }
 
-// Do executes one command, whatever fault is set, and returns its reply: a
-// string, an int64, nil or a []any of these. A reply that is a Redis error is
-// returned as an error with its text. Each call is a connection of its own, so
-// SELECT or MULTI do not reach the next one, and SUBSCRIBE is refused. A dead node
-// returns an error that is [syscall.ECONNREFUSED].
+// Do executes one command, whatever fault is set, and returns its reply: a string, an
+// int64, nil or a []any of these. Do returns a Redis error as an error with its text.
+// Each call has its own connection, so SELECT or MULTI do not affect the next call, and
+// SUBSCRIBE is refused. A dead node returns an error that is [syscall.ECONNREFUSED].
 func (n *Node) Do(args ...string) (any, error) {
 	if len(args) == 0 {
 		return nil, errors.New("quorumlocktest: Do without a command")
@@ -207,21 +205,21 @@ func (n *Node) Do(args ...string) (any, error) {
 	return parse(reply)
 }
 
-// Fail makes the node answer every command for which match is true with this
-// Redis error, such as "OOM command not allowed when used memory > 'maxmemory'.",
-// instead of executing it. It replaces the former Fail; Fail(nil, "") ends it.
+// Fail makes the node answer a Redis error, such as "OOM command not allowed when used
+// memory > 'maxmemory'.", to every command for which match is true. The node does not
+// execute these commands. A call replaces the one before; Fail(nil, "") ends it.
 //
-// match gets the command's name in upper case, then its arguments. It sees the
-// commands of clients and those made by scripts, where the error behaves as any
-// other: redis.call raises it. It is not asked about Do. It is called while the
-// node executes, so it must not call methods of the Node.
+// match gets the command's name in upper case, then its arguments. It sees the commands
+// of clients and those of scripts, where redis.call raises the error like any other. It
+// does not see the commands of Do. The node calls it while it executes a command, so
+// match must not call methods of the Node.
 func (n *Node) Fail(match func(args []string) bool, reply string) {
 	n.exec.Lock()
 	defer n.exec.Unlock()
 	n.fail, n.failWith = match, strings.TrimPrefix(reply, "-")
 }
 
-// failing reports whether Fail wants this command. It needs exec.
+// failing reports whether Fail matches this command. The caller holds exec.
 func (n *Node) failing(s *session, cmd string, args []string) bool {
 	return n.fail != nil && s.peer != nil && n.fail(append([]string{cmd}, args...))
 }
@@ -231,10 +229,9 @@ func (n *Node) SetRole(role string) {
 	n.SetInfo("role", role)
 }
 
-// SetInfo overrides one field of INFO, such as redis_mode, run_id, master_replid
-// or maxmemory_policy, and what HELLO says of it. It changes what the node says,
-// not what it does. A field that INFO does not have appears in the section
-// Server.
+// SetInfo overrides one field of INFO, such as redis_mode, run_id, master_replid or
+// maxmemory_policy, and the same field in HELLO. It changes the node's reports, not its
+// behaviour. A field that INFO does not have appears in the section Server.
 func (n *Node) SetInfo(key, value string) {
 	n.exec.Lock()
 	defer n.exec.Unlock()
@@ -243,8 +240,8 @@ func (n *Node) SetInfo(key, value string) {
 	n.info = info
 }
 
-// dial connects a client. Like any connection it does not need the process to be
-// awake, only to be there.
+// dial connects a client. As with any connection, the process has to exist, but may be
+// hung.
 func (n *Node) dial(ctx context.Context, client string) (net.Conn, error) {
 	if err := n.net.reach(ctx, client); err != nil {
 		return nil, err
@@ -262,7 +259,7 @@ func (n *Node) dial(ctx context.Context, client string) (net.Conn, error) {
 	return near, nil
 }
 
-// parse turns a RESP2 reply into what Do returns.
+// parse turns a RESP2 reply into a result of Do.
 func parse(reply []byte) (any, error) {
 	v, err := server.ParseReply(reader(reply))
 	if err != nil {

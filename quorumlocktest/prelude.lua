@@ -1,9 +1,9 @@
--- Where gopher-lua is not like the Lua 5.1 in Redis, and a script can be put
--- right by replacing functions. Goes before each script, in one line, so that
--- line numbers in errors stay true. Only whole-line comments are allowed here.
+-- Replaces functions in which gopher-lua differs from the Lua 5.1 in Redis. It is put
+-- before each script, in one line, so that line numbers in errors stay correct. Only
+-- whole-line comments are allowed here.
 local tostring, tonumber, pcall, xpcall = (function()
   local str, num, load, fmt, cat, try, handle = tostring, tonumber, loadstring, string.format, table.concat, pcall, xpcall
-  -- Redis prints 14 digits, gopher-lua as many as it takes.
+  -- Redis prints 14 digits, gopher-lua as many as the number needs.
   local function text(v)
     if type(v) ~= 'number' then return str(v) end
     if v == 1/0 then return 'inf' end
@@ -11,7 +11,7 @@ local tostring, tonumber, pcall, xpcall = (function()
     if v ~= v then return 'nan' end
     return fmt('%.14g', v)
   end
-  -- gopher-lua takes no exponent here, no infinity, and a leading zero for octal.
+  -- gopher-lua accepts no exponent and no infinity here, and reads a leading zero as octal.
   local function parse(v, base)
     if base ~= nil then return num(v, base) end
     if type(v) ~= 'string' then return num(v) end
@@ -58,8 +58,8 @@ local tostring, tonumber, pcall, xpcall = (function()
     end
     return cat(copy, sep or '', from, to)
   end
-  -- The error of a command arrives as a text with a line, like that of the script
-  -- itself. Redis makes a table of it, which only xpcall shows; pcall has its text.
+  -- The error of a command arrives as a text with a line, like an error of the script
+  -- itself. Redis makes a table of it, which only xpcall passes on; pcall returns its text.
   local function failure(problem)
     if type(problem) ~= 'string' then return problem end
     local line, rest = string.match(problem, '^:(%d+): (.*)$')

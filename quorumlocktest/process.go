@@ -16,10 +16,9 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// process is one run of a node's Redis, from start to kill: a miniredis, whose
-// commands all come through the hook. There they are executed one at a time,
-// under the node's exec, with miniredis's clock set to the node's, and their
-// replies are corrected where miniredis is not like Redis.
+// process is one run of a node's Redis, from start to kill: a miniredis. All commands go
+// through the hook, one at a time, under the node's exec. The hook sets miniredis's clock
+// to the node's, and corrects replies that differ from those of Redis.
 type process struct {
 	node    *Node
 	redis   *miniredis.Miniredis
@@ -31,7 +30,7 @@ type process struct {
 	// Guarded by node.exec:
 	scripts     map[string]script // by digest
 	subscribers []*session        // those with a subscription
-	running     *session          // whose command is being executed
+	running     *session          // the session of the running command
 	readOnly    bool              // the running script may not write
 
 	mu     sync.Mutex
@@ -39,21 +38,21 @@ type process struct {
 	peers  map[*server.Peer]*session // guarded by mu; a session is in it under both its peers
 }
 
-// session is one connection, as the process sees it. Only the goroutine of the
-// connection uses it, except that the exec lock covers what commands do.
+// session is one connection, as the process sees it. Only the goroutine of the connection
+// uses it, except for fields that exec guards.
 //
-// Commands do not run on miniredis's own peer but on a shadow of it, whose
-// replies end up in a buffer, where they can be corrected.
+// Commands do not run on miniredis's own peer but on a shadow of it. The shadow's replies
+// go to a buffer, where they can be corrected.
 type session struct {
 	id     int
-	peer   *server.Peer // nil for an administrator
+	peer   *server.Peer // nil for Do
 	shadow *server.Peer
 	out    *bytes.Buffer // replies of shadow
 	multi  bool          // a transaction is open on shadow
 	subs   subscriptions // guarded by node.exec
 }
 
-// newProcess needs node.exec.
+// newProcess starts a process. The caller holds node.exec.
 func newProcess(n *Node) *process {
 	p := &process{
 		node:    n,
@@ -66,7 +65,7 @@ func newProcess(n *Node) *process {
 	}
 	p.redis.SetTime(n.now())
 	p.redis.ClockTTL(true)
-	first, err := p.redis.Dial() // starts it without a listener
+	first, err := p.redis.Dial() // starts the server without a listener
 	if err != nil {
 		panic(fmt.Sprintf("quorumlocktest: miniredis does not start: %v", err))
 	}
@@ -76,8 +75,8 @@ func newProcess(n *Node) *process {
 	return p
 }
 
-// stop closes all connections and waits for their goroutines. The node has
-// forgotten the process already, so no command is executed any more.
+// stop closes all connections and waits for their goroutines. The node no longer refers
+// to the process, so no further command runs.
 func (p *process) stop() {
 	// A blocking command waits on a condition that Close can fail to signal.
 	p.redis.CtxCancel()
@@ -85,19 +84,19 @@ func (p *process) stop() {
 	p.redis.Close()
 }
 
-// step moves the clock by d. miniredis counts down what is left of a key, so a
-// step backward has to be added to that. It needs node.exec.
+// step moves the clock by d. miniredis counts down the rest of a key's TTL, so a step
+// back has to be added to it. The caller holds node.exec.
 func (p *process) step(d time.Duration) {
 	now := p.node.now()
 	p.redis.SetTime(now)
-	p.redis.DB(0) // expires what is due by now
+	p.redis.DB(0) // expires the keys that are due by now
 	if d < 0 {
 		p.redis.FastForward(d)
 	}
 	p.redis.SetTime(now.Add(d))
 }
 
-// admit opens a session, for a new connection or, without one, for Do.
+// admit opens a session for a new connection, or for Do if peer is nil.
 func (p *process) admit(peer *server.Peer) *session {
 	s := &session{peer: peer, out: &bytes.Buffer{}, subs: subscriptions{}}
 	s.shadow = server.NewPeer(bufio.NewWriter(s.out))
@@ -144,10 +143,10 @@ func (p *process) session(c *server.Peer) *session {
 	return p.peers[c]
 }
 
-// hook sees every command before miniredis does: those of connections, the same
-// again when they are executed on the shadow, and those made by scripts, which
-// come on a nameless peer that has its context from birth. It returns true when
-// the command is done.
+// hook sees every command before miniredis: the commands of connections, the same
+// commands again when they run on the shadow, and the commands of scripts. The latter
+// come on a nameless peer that has a context from the start. hook returns true when the
+// command is done.
 func (p *process) hook(c *server.Peer, cmd string, args ...string) bool {
 	s := p.session(c)
 	if s == nil && c.Ctx == nil {
@@ -165,9 +164,9 @@ func (p *process) hook(c *server.Peer, cmd string, args ...string) bool {
 	return true
 }
 
-// serve executes one command when the process gets to it, and answers it: to the
-// connection, if there is one, and to the caller. It returns nil and answers
-// nothing when the process was killed before.
+// serve executes one command when its turn comes, writes the reply to the connection, if
+// there is one, and returns it. It returns nil and writes nothing if the process was
+// killed before.
 func (p *process) serve(s *session, cmd string, args []string) (reply []byte) {
 	n := p.node
 	n.exec.Lock()
@@ -187,7 +186,7 @@ func (p *process) serve(s *session, cmd string, args []string) (reply []byte) {
 	case n.failing(s, cmd, args):
 		reply = errorReply(n.failWith)
 	case blocks(cmd, args):
-		// It may wait for others, who need exec.
+		// The command may wait for other clients, whose commands need exec.
 		n.exec.Unlock()
 		reply = p.dispatch(s, cmd, args...)
 		n.exec.Lock()
@@ -195,15 +194,15 @@ func (p *process) serve(s *session, cmd string, args []string) (reply []byte) {
 		reply = p.execute(s, cmd, args)
 	}
 	if s.peer != nil {
-		// Under exec, so that it stands in order with published messages, and
-		// under the fault that holds now.
+		// Under exec, so that the reply is in order with published messages, and under
+		// the current fault.
 		s.peer.WriteRaw(string(reply))
 		s.peer.Flush()
 	}
 	return reply
 }
 
-// execute needs node.exec.
+// execute runs one command. The caller holds node.exec.
 func (p *process) execute(s *session, cmd string, args []string) []byte {
 	if s.restricted(cmd) {
 		return errorReply("ERR Can't execute '" + strings.ToLower(cmd) +
@@ -218,7 +217,7 @@ func (p *process) execute(s *session, cmd string, args []string) []byte {
 		return p.subscribe(s, cmd, args)
 	case "PUBLISH", "SPUBLISH":
 		switch {
-		case len(args) == 2 && s.multi: // to be executed by EXEC, as a nested command
+		case len(args) == 2 && s.multi: // EXEC runs it, as a nested command
 			return p.dispatch(s, "EVAL", "return redis.call('"+cmd+"', ARGV[1], ARGV[2])", "0", args[0], args[1])
 		case len(args) == 2:
 			return fmt.Appendf(nil, ":%d\r\n", p.publish(cmd == "SPUBLISH", args[0], args[1]))
@@ -256,7 +255,7 @@ func (p *process) execute(s *session, cmd string, args []string) []byte {
 	return reply
 }
 
-// dispatch lets miniredis execute a command on the shadow.
+// dispatch runs a command of miniredis on the shadow.
 func (p *process) dispatch(s *session, cmd string, args ...string) []byte {
 	s.out.Reset()
 	p.srv.Dispatch(s.shadow, append([]string{cmd}, args...))
@@ -264,8 +263,8 @@ func (p *process) dispatch(s *session, cmd string, args ...string) []byte {
 	return correct(bytes.Clone(s.out.Bytes()))
 }
 
-// nested executes a command made by a script if miniredis should not. It is
-// called with the locks of the process and of miniredis held.
+// nested runs a script's command itself if miniredis should not run it. The locks of the
+// process and of miniredis are held.
 func (p *process) nested(c *server.Peer, cmd string, args []string) bool {
 	switch {
 	case p.node.failing(p.running, cmd, args):
@@ -284,10 +283,10 @@ func (p *process) nested(c *server.Peer, cmd string, args []string) bool {
 	return true
 }
 
-// neverWrites has commands that miniredis takes for writes.
+// neverWrites lists read-only commands that miniredis treats as writes.
 var neverWrites = []string{"ECHO", "INFO", "PING", "PUBLISH", "SELECT", "SPUBLISH", "TIME"}
 
-// client answers what miniredis does not know of CLIENT, or nil.
+// client answers the subcommands of CLIENT that miniredis does not know; nil for others.
 func (p *process) client(s *session, args []string) []byte {
 	if len(args) == 0 {
 		return nil
@@ -301,7 +300,7 @@ func (p *process) client(s *session, args []string) []byte {
 	return nil
 }
 
-// hello corrects what the server says of itself.
+// hello runs HELLO and corrects its fields.
 func (p *process) hello(s *session, args []string) []byte {
 	reply := string(p.dispatch(s, "HELLO", args...))
 	if strings.HasPrefix(reply, "-") {
@@ -333,7 +332,7 @@ func blocks(cmd string, args []string) bool {
 
 var expireError = regexp.MustCompile(`invalid expire time in (\w+)`)
 
-// correct makes the text of an error that of Redis.
+// correct changes the text of an error to that of Redis.
 func correct(reply []byte) []byte {
 	if len(reply) > 0 && reply[0] == '-' {
 		return expireError.ReplaceAll(reply, []byte("invalid expire time in '$1' command"))
@@ -347,7 +346,7 @@ func bulk(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
 
 func reader(reply []byte) *bufio.Reader { return bufio.NewReader(bytes.NewReader(reply)) }
 
-// randomID returns 40 hex digits, as run ids and replication ids have.
+// randomID returns 40 hex digits, the form of run ids and replication ids.
 func randomID() string {
 	var id [20]byte
 	_, _ = rand.Read(id[:]) // never fails

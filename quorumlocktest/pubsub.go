@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Publish/subscribe is not left to miniredis, which hands messages to goroutines
-// of its own: they would overtake, or be overtaken by, the replies around them,
-// and they survive Close by a moment. Here a message is sent where Redis sends
-// it: while PUBLISH is executed, before its reply.
+// The package does publish/subscribe itself. miniredis sends messages from goroutines of
+// its own: messages and replies could overtake each other, and the goroutines outlive
+// Close for a moment. Here a message is sent where Redis sends it: while PUBLISH runs,
+// before its reply.
 
-// subscriptions are those of one session, by kind: "" for channels, "p" for
-// patterns, "s" for shard channels. They are guarded by node.exec.
+// subscriptions are those of one session, by kind: "" for channels, "p" for patterns, "s"
+// for shard channels. node.exec guards them.
 type subscriptions map[string][]string
 
 // subscribe answers SUBSCRIBE and its kin, with one push for each channel.
@@ -51,7 +51,7 @@ func (p *process) subscribe(s *session, cmd string, args []string) []byte {
 	return reply
 }
 
-// publish sends a message to all who subscribed and returns to how many. It needs
+// publish sends a message to all subscribers, and returns their number. The caller holds
 // node.exec.
 func (p *process) publish(shard bool, channel, message string) int {
 	receivers := 0
@@ -82,8 +82,8 @@ func (p *process) publish(shard bool, channel, message string) int {
 	return receivers
 }
 
-// pubsub answers PUBSUB NUMSUB, NUMPAT and CHANNELS, and nil for what miniredis
-// refuses as well.
+// pubsub answers PUBSUB NUMSUB, NUMPAT and CHANNELS. It returns nil for other
+// subcommands, which miniredis refuses too.
 func (p *process) pubsub(args []string) []byte {
 	counts := map[string]int{}
 	patterns := map[string]bool{}
@@ -121,8 +121,8 @@ func (p *process) pubsub(args []string) []byte {
 	return nil
 }
 
-// restricted reports whether the connection may execute only what manages its
-// subscriptions: when it has some, and cannot tell pushes from replies.
+// restricted reports whether the connection may only manage its subscriptions. That is so
+// if it has some, and its protocol does not separate pushes from replies.
 func (s *session) restricted(cmd string) bool {
 	return s.subs.any() && !s.shadow.Resp3 && cmd != "PING" && cmd != "QUIT" && !strings.HasSuffix(cmd, "SUBSCRIBE")
 }
@@ -131,7 +131,7 @@ func (s *session) push(verb, name string, count int) []byte {
 	return fmt.Appendf(nil, "%s%s%s:%d\r\n", s.head(3), bulk(verb), name, count)
 }
 
-// head is the head of a push of n parts.
+// head returns the head of a push of n parts.
 func (s *session) head(n int) string {
 	if s.shadow.Resp3 {
 		return fmt.Sprintf(">%d\r\n", n)
@@ -150,7 +150,8 @@ func (s subscriptions) any() bool {
 	return len(s[""])+len(s["p"])+len(s["s"]) > 0
 }
 
-// count is the number that confirms a change: shard channels count apart.
+// count returns the number in the reply to a change. Shard channels are counted
+// separately.
 func (s subscriptions) count(kind string) int {
 	if kind == "s" {
 		return len(s["s"])
@@ -158,7 +159,7 @@ func (s subscriptions) count(kind string) int {
 	return len(s[""]) + len(s["p"])
 }
 
-// glob matches like Redis: as path.Match, but a slash is nothing special.
+// glob matches like Redis: like path.Match, but a slash has no special meaning.
 func glob(pattern, name string) bool {
 	noSlash := strings.NewReplacer("/", "\x00")
 	ok, err := path.Match(noSlash.Replace(pattern), noSlash.Replace(name))

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// network is the network between one node and its clients. It decides which
-// bytes vanish, and when the others arrive.
+// network is the network between one node and its clients. It decides which bytes are
+// lost, and when the others arrive.
 //
-// There are no goroutines in it and no pipes: a sender puts its bytes into a lane
-// under the lock, the receiver takes them out when they are due. So it is exact
-// which fault a Write falls under, and a sender never waits for a receiver, which
-// miniredis relies on: it writes to its connections with locks held.
+// It has no goroutines and no pipes: a sender puts its bytes into a lane under the lock,
+// and the receiver takes them out when they are due. So the fault that applies to a Write
+// is exact. A sender never waits for a receiver; miniredis relies on that, because it
+// writes to its connections with locks held.
 type network struct {
 	addr string
 
-	mu         sync.Mutex // guards all below, all links, lanes and ends; never held while waiting
+	mu         sync.Mutex // guards all fields below, and all links, lanes and ends; never held while waiting
 	closed     bool
 	cut        bool
 	cutReplies bool
@@ -38,19 +38,19 @@ type link struct {
 	near     end // the client's
 	far      end // the node's
 	poisoned bool
-	severed  bool // both ends are dead, at once
+	severed  bool // both ends are dead
 }
 
-// lane is one direction of a link: what has been sent and not yet received.
+// lane is one direction of a link: the bytes that were sent and not yet received.
 type lane struct {
-	lost  func() bool // whether the bytes vanish
+	lost  func() bool // reports whether bytes are lost
 	queue []parcel
-	wake  chan struct{} // capacity 1: the receiver has something to look at
+	wake  chan struct{} // capacity 1: the receiver has to look again
 }
 
-// parcel is what one Write sent. The end of the stream travels in the lane like
-// any other parcel: it arrives after all bytes before it, and is lost when they
-// would be. A client that gives up on a hung node has still sent its commands.
+// parcel has the bytes of one Write. The end of the stream travels in the lane like any
+// other parcel: it arrives after all bytes before it, and is lost when they would be. So
+// the commands of a client that gives up on a hung node still arrive.
 type parcel struct {
 	due  time.Time
 	data []byte
@@ -66,8 +66,8 @@ func newNetwork(addr string) *network {
 	}
 }
 
-// reach waits until a handshake with the node would have gone through. As in TCP
-// it needs both directions, and a packet that is lost is sent again.
+// reach waits until a handshake with the node would have succeeded. As in TCP, a
+// handshake needs both directions, and a lost packet is sent again.
 func (w *network) reach(ctx context.Context, client string) error {
 	start := time.Now()
 	for {
@@ -90,7 +90,7 @@ func (w *network) reach(ctx context.Context, client string) error {
 	}
 }
 
-// pause waits for d, or for ever if it is zero, for wake, and for the context.
+// pause waits for d (for ever if d is zero), for wake, or for the end of the context.
 func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) error {
 	var over <-chan time.Time
 	if d > 0 {
@@ -127,8 +127,8 @@ func (w *network) connect(client string) (near, far net.Conn, err error) {
 	return &l.near, &l.far, nil
 }
 
-// set changes the network. What is under way in a direction that is now cut is
-// lost, and links that lost bytes are severed once nothing cuts them any more.
+// set changes the network. Bytes in flight in a direction that is now cut are lost. Links
+// that lost bytes are severed once they are no longer cut.
 func (w *network) set(change func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -166,7 +166,7 @@ func (w *network) failed(op string, err error) error {
 	return &net.OpError{Op: op, Net: "pipe", Addr: address(w.addr), Err: err}
 }
 
-// send puts a parcel into the lane, for a receiver that may have gone.
+// send puts a parcel into the lane. gone says that the receiver has closed.
 func (l *link) send(ln *lane, p parcel, gone bool) {
 	switch {
 	case ln.lost():
@@ -174,15 +174,15 @@ func (l *link) send(ln *lane, p parcel, gone bool) {
 	case !gone:
 		p.due = time.Now().Add(l.net.delay)
 		if k := len(ln.queue); k > 0 && ln.queue[k-1].due.After(p.due) {
-			p.due = ln.queue[k-1].due // a delay that became shorter must not reorder
+			p.due = ln.queue[k-1].due // a shorter delay must not change the order
 		}
 		ln.queue = append(ln.queue, p)
 		ln.signal()
 	}
 }
 
-// drop removes what has not arrived yet and reports whether there was anything.
-// What is due has arrived: it waits only for the receiver to take it.
+// drop removes the parcels that have not arrived yet, and reports whether there were any.
+// A parcel that is due has arrived: it only waits for the receiver to take it.
 func (ln *lane) drop(now time.Time) bool {
 	for i, p := range ln.queue {
 		if p.due.After(now) {
@@ -215,15 +215,15 @@ func (e *end) Read(b []byte) (int, error) {
 	for {
 		n, wait, err := e.take(b)
 		if n > 0 || err != nil || len(b) == 0 {
-			e.in.signal() // there may be more, or the same error, for another reader
+			e.in.signal() // there may be more bytes, or the same error, for another reader
 			return n, err
 		}
 		_ = pause(context.Background(), wait, e.in.wake)
 	}
 }
 
-// take reads what has arrived. When that is nothing it returns how long it will
-// take at least, or zero when that is unknown.
+// take reads the bytes that have arrived. If there are none, it returns the least time
+// until some arrive, or zero if that is unknown.
 func (e *end) take(b []byte) (n int, wait time.Duration, err error) {
 	w := e.link.net
 	w.mu.Lock()
@@ -279,12 +279,13 @@ func (e *end) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// hasEnded reports whether the news that the other end is closed has arrived.
+// hasEnded reports whether the end of the other side's stream has arrived.
 func (e *end) hasEnded(now time.Time) bool {
 	return len(e.in.queue) > 0 && e.in.queue[0].end && !e.in.queue[0].due.After(now)
 }
 
-// Close closes this end. The other one reads what was sent before, then io.EOF.
+// Close closes this end. The other end reads the bytes that were sent before, then
+// io.EOF.
 func (e *end) Close() error {
 	e.link.net.mu.Lock()
 	defer e.link.net.mu.Unlock()

@@ -1,7 +1,7 @@
 package quorumlocktest
 
 import (
-	"crypto/sha1" // the name of a script in Redis
+	"crypto/sha1" // Redis names scripts by this digest
 	_ "embed"
 	"encoding/hex"
 	"fmt"
@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// script is a Lua script as miniredis gets it. The process has its own store of
-// them, under the digests of what the client sent.
+// script is a Lua script in the form for miniredis. The process has its own store of
+// scripts, under the digests of the sources that clients sent.
 type script struct {
 	digest   string
 	text     string
-	readOnly bool // by its shebang
+	readOnly bool // declared by its shebang
 }
 
 //go:embed prelude.lua
 var preludeSource string
 
-// prelude goes before each script, in its first line.
+// prelude is put before each script, in its first line.
 var prelude = func() string {
 	var b strings.Builder
 	for line := range strings.Lines(preludeSource) {
@@ -34,7 +34,7 @@ var prelude = func() string {
 func newScript(source string) script {
 	digest := sha1.Sum([]byte(source))
 	s := script{digest: hex.EncodeToString(digest[:])}
-	if strings.HasPrefix(source, "#!") { // miniredis does not know it
+	if strings.HasPrefix(source, "#!") { // miniredis does not support the shebang
 		head, _, _ := strings.Cut(source, "\n")
 		s.readOnly = strings.Contains(head, "no-writes")
 		source = source[len(head):]
@@ -43,8 +43,8 @@ func newScript(source string) script {
 	return s
 }
 
-// eval runs EVAL and its kin. A script is known from then on even if it fails,
-// unless it does not compile.
+// eval runs EVAL and its variants. It stores every script that compiles, even if the
+// script fails.
 func (p *process) eval(s *session, cmd string, args []string) []byte {
 	lua, known := p.scripts[strings.ToLower(args[0])]
 	switch {
@@ -101,13 +101,14 @@ var (
 	errorCode     = regexp.MustCompile(`^[A-Z]+ `)
 	mainChunk     = regexp.MustCompile(`:(\d+): in main chunk`)
 
-	// syntaxError is in a script that does not compile. Its column counts the prelude.
+	// syntaxError is the error of a script that does not compile. Its column counts the
+	// prelude.
 	syntaxError = regexp.MustCompile(`(?:<string>|user_script) line:(\d+)\(column:\d+\) near '(.*)':\s+syntax error ?`)
 )
 
-// correct turns miniredis's report of an error in the script into that of Redis:
-// the error of a command keeps its code, an error of the script itself gets ERR,
-// and both say where.
+// correct turns miniredis's report of an error in a script into that of Redis. The error
+// of a command keeps its code, an error of the script itself gets ERR, and both name the
+// line.
 func (s script) correct(reply []byte) []byte {
 	m := scriptFailure.FindStringSubmatch(string(reply))
 	if m == nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// patient returns a Manager that polls once an hour, and has subscribed: it has met
-// contention once.
+// patient returns a Manager that polls once an hour. It has met contention once, so it is
+// subscribed.
 func patient(t *testing.T, c *quorumlocktest.Cluster, holder *quorumlock.Manager) *quorumlock.Manager {
 	t.Helper()
 	m := manager(t, c, quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(time.Hour) }))
@@ -32,8 +32,8 @@ func patient(t *testing.T, c *quorumlocktest.Cluster, holder *quorumlock.Manager
 	return m
 }
 
-// A node drops a queue to which nobody comes for a minute.
-func TestAWaiterThatHardlyEverPollsKeepsItsPlace(t *testing.T) {
+// A node drops a queue that no waiter asks for in a minute.
+func TestAWaiterThatRarelyPollsKeepsItsPlace(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		holder := manager(t, c)
 		m := patient(t, c, holder)
@@ -53,8 +53,8 @@ func TestAWaiterThatHardlyEverPollsKeepsItsPlace(t *testing.T) {
 	})
 }
 
-// Four of five nodes have another waiter before ours that does not come: they reserve the
-// lock for it as long as its grace is, four round trips, and refuse everybody until then.
+// On four of five nodes a frozen waiter is queued before ours. They reserve the lock for
+// it for its grace of four round trips, and refuse all others until then.
 func TestAWaiterWithTooFewReservationsGetsTheLockWhenTheOthersHaveLapsed(t *testing.T) {
 	virtual(t, 5, func(t *testing.T, c *quorumlocktest.Cluster) {
 		for _, n := range c.Nodes() {
@@ -101,9 +101,9 @@ func TestAWaiterWithTooFewReservationsGetsTheLockWhenTheOthersHaveLapsed(t *test
 		require.NoError(t, l.Release(background))
 		next := <-got
 		for _, n := range c.Nodes() {
-			n.Fail(nil, "") // and asked is ours
+			n.Fail(nil, "") // from here on asked is no longer written
 		}
-		assert.Equal(t, []int{2, 2, 2, 2, 2}, asked, "with its one reservation, and when the others have lapsed")
+		assert.Equal(t, []int{2, 2, 2, 2, 2}, asked, "once with its one reservation, and once when the others have lapsed")
 		// One way for the release, one for the message, the grace, and a round trip.
 		assert.GreaterOrEqual(t, time.Since(began), 4*10*time.Millisecond+grace)
 		assert.Less(t, time.Since(began), 4*10*time.Millisecond+grace+5*time.Millisecond)

@@ -1,9 +1,10 @@
-// Failover shows a lease from its grant to its loss. Two contenders want to lead over five
-// nodes; a node dies and gets the lock back; then the leader is cut off. It is told before
-// the other contender can lead, and the other one gets a higher fencing token.
+// Failover shows a lease from its grant to its loss. Two contenders want to lead over
+// five nodes. A node dies, comes back and gets the lock again. Then the leader is cut
+// off. It is notified before the other contender can lead, and the other one gets a
+// higher fencing token.
 //
-// It needs no Redis: the nodes run in this process. With -nodes it runs on real servers,
-// and cuts its own connections. With -svg it also draws what happened.
+// It needs no Redis: the nodes run in this process. With -nodes it uses real servers, and
+// cuts its own connections. With -svg it also draws the events.
 //
 //	go run ./examples/failover
 //	go run ./examples/failover -svg failover.svg
@@ -23,7 +24,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// ttl is short, for a demonstration: a service would take the default of 10 s.
+// ttl is short, for a demonstration: a service would use the default of 10 s.
 const ttl = 1500 * time.Millisecond
 
 func main() {
@@ -112,8 +113,8 @@ func (s *story) play(ctx context.Context, w world) error {
 // story prints what happens, with the time since it began.
 type story struct {
 	began time.Time
-	heard chan message // events of all contenders, as they come; never closed
-	marks []mark       // what the picture shows
+	heard chan message // events of all contenders, in their order; never closed
+	marks []mark       // the contents of the picture
 }
 
 // message is an event of a contender.
@@ -127,7 +128,7 @@ func (s *story) say(who, format string, args ...any) {
 	fmt.Printf("%6.2fs  %-6s %s\n", time.Since(s.began).Seconds(), who, fmt.Sprintf(format, args...))
 }
 
-// note says what happens to the nodes, and puts it into the picture.
+// note prints an event of the nodes, and adds it to the picture.
 func (s *story) note(format string, args ...any) {
 	s.say("", format, args...)
 	s.marks = append(s.marks, mark{at: time.Since(s.began), text: fmt.Sprintf(format, args...)})
@@ -142,7 +143,7 @@ type contender struct {
 // enter starts a contender.
 func (s *story) enter(ctx context.Context, w world, who string) (*contender, error) {
 	m, err := quorumlock.New(ctx, w.options(who), quorumlock.WithTTL(ttl), quorumlock.WithHolder(who),
-		quorumlock.WithLogger(slog.New(slog.DiscardHandler))) // the story says it
+		quorumlock.WithLogger(slog.New(slog.DiscardHandler))) // the story prints the events itself
 	if err != nil {
 		return nil, err
 	}
@@ -172,8 +173,8 @@ func (s *story) enter(ctx context.Context, w world, who string) (*contender, err
 	}}, nil
 }
 
-// work is what a leader does: small steps, each under a lease that is valid,
-// each passing the token on.
+// work is the job of a leader: small steps, each under a valid lease, each with the
+// token.
 func (s *story) work(ctx context.Context, who string, l *quorumlock.Lease) error {
 	step := time.NewTicker(50 * time.Millisecond)
 	defer step.Stop()
@@ -190,11 +191,11 @@ func (s *story) work(ctx context.Context, who string, l *quorumlock.Lease) error
 	}
 }
 
-// write stands for what a real job does: the resource gets the token, and
-// refuses one below the highest that it has seen.
+// write stands for the write of a real job: the resource gets the token, and refuses one
+// below the highest that it has seen.
 func write(int64) error { return nil }
 
-// meet shows what a second contender learns.
+// meet shows the error that a second contender gets.
 func (s *story) meet(ctx context.Context, m *quorumlock.Manager) error {
 	_, err := m.TryAcquire(ctx, "demo/leader")
 	var held *quorumlock.HeldError
@@ -205,7 +206,7 @@ func (s *story) meet(ctx context.Context, m *quorumlock.Manager) error {
 	return nil
 }
 
-// wait prints events until one of a contender is as wanted.
+// wait prints events until the wanted one of a contender.
 func wait[E quorumlock.Event](ctx context.Context, s *story, who string, wanted func(E) bool) (E, error) {
 	for {
 		select {

@@ -9,8 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// mark is something that the picture shows: an event of a contender, or a note about the
-// nodes.
+// mark is an entry of the picture: an event of a contender, or a note about the nodes.
 type mark struct {
 	at    time.Duration
 	who   string // empty for a note
@@ -25,14 +24,15 @@ const (
 	laneHeight, barSize = 64, 26
 )
 
-// picture draws marks along a line of time.
+// picture draws marks along a time axis.
 type picture struct {
 	bytes.Buffer
 	scale float64 // pixels per second
 	lanes map[string]int
 }
 
-// draw returns an SVG of who held the lease when, with the library's own events.
+// draw returns an SVG of the holders of the lease over time, from the library's own
+// events.
 func draw(marks []mark) []byte {
 	if len(marks) == 0 {
 		return nil
@@ -61,7 +61,7 @@ func draw(marks []mark) []byte {
 }
 
 func (p *picture) printf(format string, args ...any) {
-	_, _ = fmt.Fprintf(p, format, args...) // never fails, says the documentation of Buffer
+	_, _ = fmt.Fprintf(p, format, args...) // Buffer documents that this never fails
 }
 
 func (p *picture) x(at time.Duration) float64 { return left0 + at.Seconds()*p.scale }
@@ -88,7 +88,7 @@ func (p *picture) axis(end time.Duration, y int) {
 	}
 }
 
-// notes writes each note on a line of its own, over the lines of the others.
+// notes writes each note on its own line, above the lines of the others.
 func (p *picture) notes(marks []mark, bottom int) {
 	for _, lines := range []bool{true, false} {
 		y := 0
@@ -110,8 +110,8 @@ func (p *picture) notes(marks []mark, bottom int) {
 	}
 }
 
-// lane draws the leases of a contender: green while it holds one, amber while the lease is
-// at risk, a tick for each renewal, red where the loss was reported.
+// lane draws the leases of a contender: green while it holds one, amber while the lease
+// is at risk, a tick for each renewal, red at the report of the loss.
 func (p *picture) lane(who string, marks []mark, end time.Duration) {
 	holds, risky := false, false
 	var since, riskSince time.Duration
@@ -163,8 +163,7 @@ func (p *picture) lane(who string, marks []mark, end time.Duration) {
 	finish(end)
 }
 
-// gap shows how long after the report of the loss the other contender was granted the
-// lease.
+// gap shows the time from the report of the loss to the grant of the other contender.
 func (p *picture) gap(marks []mark) {
 	var lost time.Duration
 	for _, m := range marks {

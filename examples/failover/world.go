@@ -13,17 +13,17 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// world is the nodes, and what can happen to them.
+// world has the nodes, and makes their faults.
 type world interface {
 	size() int
 	options(client string) []rueidis.ClientOption
 	kill(node int)
 	restart(node int)
-	cut(client string, nodes int) // from the first so many
+	cut(client string, nodes int) // the first n nodes
 	close()
 }
 
-// cluster is nodes in this process.
+// cluster has nodes in this process.
 type cluster struct{ *quorumlocktest.Cluster }
 
 func inProcess() cluster { return cluster{quorumlocktest.NewCluster(5)} }
@@ -40,13 +40,13 @@ func (c cluster) cut(client string, nodes int) {
 	}
 }
 
-// remote is real nodes. They are not ours to kill: what dies is our
-// connections to them, which to a contender is the same.
+// remote has real nodes. The example must not kill them; it cuts its own connections,
+// which looks the same to a contender.
 type remote struct {
 	addrs []string
 
 	mu    sync.Mutex
-	dead  map[int]bool            // nodes that nobody reaches
+	dead  map[int]bool            // nodes that no client reaches
 	away  map[string]map[int]bool // nodes that a client does not reach
 	conns map[net.Conn]path
 }
@@ -111,7 +111,7 @@ func (r *remote) cut(client string, nodes int) {
 	r.sever()
 }
 
-// sever closes the connections that should not be.
+// sever closes the connections that the faults forbid.
 func (r *remote) sever() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

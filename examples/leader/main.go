@@ -1,5 +1,5 @@
-// Leader runs a leader-style job for as long as it is told to: one of its
-// processes works, the others wait, and another takes over when it dies.
+// Leader runs a job in one of several processes until it is stopped: one process works,
+// the others wait, and another one takes over when it dies.
 //
 //	go run ./examples/leader -nodes host-a:6379,host-b:6379,host-c:6379
 //
@@ -44,7 +44,7 @@ func run(ctx context.Context, nodes []string, name string) error {
 		return err
 	}
 	defer func() {
-		// Apart from ctx, which has ended by now.
+		// A new context, because ctx has ended by now.
 		closing, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
 		_ = m.Close(closing)
@@ -57,8 +57,8 @@ func run(ctx context.Context, nodes []string, name string) error {
 	})
 }
 
-// work does one step a second until the term ends. A step that cannot be
-// repeated and cannot carry the token would ask l.Verify first.
+// work does one step a second until the term ends. A step that cannot be repeated and
+// cannot carry the token would call l.Verify first.
 func work(ctx context.Context, l *quorumlock.Lease, log *slog.Logger) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -1,10 +1,10 @@
-// Tracing shows two services that queue for one lock, as their traces and metrics show it.
+// Tracing shows two services that queue for one lock, in their traces and metrics.
 //
-// The services, checkout and billing, have a Manager and a tracer provider each, as in two
-// processes. Four requests want the lock on one order. The program prints which request
-// waited behind which, and the trace IDs to look at.
+// The services, checkout and billing, have a Manager and a tracer provider each, as in
+// two processes. Four requests want the lock on one order. The program prints which
+// request waited behind which, and the trace IDs to look up.
 //
-// It needs no Redis: the nodes run in this process. With -nodes it runs on real ones.
+// It needs no Redis: the nodes run in this process. With -nodes it uses real ones.
 //
 //	cd examples/tracing && go run . -endpoint none
 //	go run . -endpoint http://127.0.0.1:4318 -nodes host-a:6379,host-b:6379,host-c:6379
@@ -100,8 +100,8 @@ func run(ctx context.Context, s *settings) error {
 	return nil
 }
 
-// connect returns a function that makes the options of one more client, and the nodes if
-// they run in this process.
+// connect returns a function that makes the options of one more client. It also returns
+// the nodes, if they run in this process.
 func connect(s *settings) (func() []rueidis.ClientOption, *quorumlocktest.Cluster, error) {
 	if s.nodes == "" {
 		cluster := quorumlocktest.NewCluster(3)
@@ -114,7 +114,7 @@ func connect(s *settings) (func() []rueidis.ClientOption, *quorumlocktest.Cluste
 	return func() []rueidis.ClientOption { return quorumlock.Addrs(addrs...) }, nil, nil
 }
 
-// repeat makes the requests, round after round, and prints and draws the first round.
+// repeat makes the requests, round after round. It prints and draws the first round.
 func repeat(ctx context.Context, s *settings, services []*service, kept *recorder, cluster *quorumlocktest.Cluster) error {
 	ctx, cancel := context.WithTimeout(ctx, s.most)
 	defer cancel()

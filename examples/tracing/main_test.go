@@ -82,13 +82,13 @@ func manager(t *testing.T, cluster *quorumlocktest.Cluster, opts ...quorumlock.O
 	return m
 }
 
-// settle waits until the goroutines of the Managers have no more to do now.
+// settle waits until all goroutines of the Managers are blocked.
 func settle() {
 	time.Sleep(time.Millisecond)
 	synctest.Wait()
 }
 
-// collect returns the metrics that a reader sees now, by name.
+// collect returns the current metrics of a reader, by name.
 func collect(t *testing.T, reader *sdkmetric.ManualReader) map[string]metricdata.Metrics {
 	t.Helper()
 	var found metricdata.ResourceMetrics

@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// instruments are the metrics with their units, and the first and last boundaries of the
+// instruments has the metrics with their units, and the first and last boundaries of the
 // histograms.
 var instruments = []struct {
 	name, unit  string
@@ -36,7 +36,7 @@ var instruments = []struct {
 	{"quorumlock.node.voting", "{node}", 0, 0},
 }
 
-// exercise has each metric measure something.
+// exercise makes each metric measure something.
 func exercise(t *testing.T, cluster *quorumlocktest.Cluster, m *quorumlock.Manager) {
 	t.Helper()
 	l, err := m.Acquire(t.Context(), "orders/1")
@@ -101,7 +101,7 @@ func TestErrorTypeIsOnFailuresOnly(t *testing.T) {
 		for name, metric := range collect(t, reader) {
 			for _, attrs := range sets(metric) {
 				outcome, ok := attrs.Value("quorumlock.outcome")
-				if !ok || name == "quorumlock.hold.duration" { // a hold that was lost is counted by reason
+				if !ok || name == "quorumlock.hold.duration" { // a lost hold is counted by its reason
 					assert.False(t, attrs.HasValue("error.type"), name)
 					continue
 				}
@@ -115,7 +115,7 @@ func TestErrorTypeIsOnFailuresOnly(t *testing.T) {
 	})
 }
 
-// In real time: in a bubble no time passes between the refusal and the return.
+// In real time, because in a bubble no time passes between the refusal and the return.
 func TestOnlyACallThatWaitsIsCountedAsAWait(t *testing.T) {
 	cluster, reader := quorumlocktest.Start(t, 3), sdkmetric.NewManualReader()
 	holder := manager(t, cluster)
@@ -125,7 +125,7 @@ func TestOnlyACallThatWaitsIsCountedAsAWait(t *testing.T) {
 	_, err = m.TryAcquire(t.Context(), "job")
 	require.ErrorIs(t, err, quorumlock.ErrHeld)
 	_, counted := collect(t, reader)["quorumlock.wait.duration"]
-	assert.False(t, counted, "it asked once: the percentiles of waits are about waits")
+	assert.False(t, counted, "a call that asks once is no wait")
 	_, err = m.Acquire(t.Context(), "job", quorumlock.WithWait(100*time.Millisecond))
 	require.ErrorIs(t, err, quorumlock.ErrHeld)
 	waits, ok := collect(t, reader)["quorumlock.wait.duration"].Data.(metricdata.Histogram[float64])
@@ -189,7 +189,7 @@ func TestGaugesReturnToZeroAfterClose(t *testing.T) {
 		for _, name := range []string{"quorumlock.lease.active", "quorumlock.lease.at_risk", "quorumlock.waiter.active"} {
 			assert.Zero(t, value(name), name)
 		}
-		assert.NotContains(t, collect(t, reader), "quorumlock.node.voting", "nobody asks a Manager that is closed")
+		assert.NotContains(t, collect(t, reader), "quorumlock.node.voting", "a closed Manager does not report its nodes")
 	})
 }
 

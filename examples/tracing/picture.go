@@ -14,7 +14,7 @@ import (
 // Sizes of the picture, in pixels.
 const (
 	width    = 800
-	plotLeft = 236 // labels are to the left of it
+	plotLeft = 236 // the labels are left of it
 	plotEnd  = 780
 	rowStep  = 20
 	barHigh  = 13
@@ -46,7 +46,7 @@ type picture struct {
 	rows     map[*visit]int // y of each visit's acquire bar
 }
 
-// draw writes the spans of a round into a file; "" is none.
+// draw writes the spans of a round to a file. If file is "", it draws nothing.
 func draw(file string, spans []sdktrace.ReadOnlySpan) error {
 	if file == "" {
 		return nil
@@ -102,7 +102,7 @@ func render(all []*visit) string {
 `, width, end+44, width, end+44, style, width, end+44, p.text.String())
 }
 
-// x returns where an instant is.
+// x returns the horizontal position of an instant.
 func (p *picture) x(t time.Time) float64 {
 	return plotLeft + float64(t.Sub(p.began))/float64(p.perPixel)
 }
@@ -111,7 +111,7 @@ func (p *picture) print(x float64, y int, class, text string) {
 	fmt.Fprintf(&p.text, "<text x=\"%.1f\" y=\"%d\" class=\"%s\">%s</text>\n", x, y, class, html.EscapeString(text))
 }
 
-// axis draws the time, from the first request on.
+// axis draws the time axis, which begins at the first request.
 func (p *picture) axis(length time.Duration, end int) {
 	p.print(12, 24, "title", "Requests of two services wait for the lock "+lock)
 	step := 250 * time.Millisecond
@@ -150,14 +150,14 @@ func (p *picture) visit(v *visit) {
 	p.y += 10
 }
 
-// bar draws a span in a row of its own, with its text inside if there is room.
+// bar draws a span in its own row, with its text inside if there is room.
 func (p *picture) bar(class string, s sdktrace.ReadOnlySpan, text string) {
 	x, end := p.x(s.StartTime()), p.x(s.EndTime())
 	fmt.Fprintf(&p.text, "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\" rx=\"2\" class=\"%s\"><title>%s %v, trace %s span %s</title></rect>\n",
 		x, p.y, max(end-x, 3), barHigh, class, html.EscapeString(s.Name()), lengthOf(s), s.SpanContext().TraceID(), s.SpanContext().SpanID())
 	if text != "" {
 		room := 7 * float64(len(text))
-		at := end - room // at its end: the links begin at its beginning
+		at := end - room // inside, at the right: the links begin at the left
 		switch {
 		case at >= x+4:
 		case end+room < width:
@@ -170,8 +170,8 @@ func (p *picture) bar(class string, s sdktrace.ReadOnlySpan, text string) {
 	p.y += rowStep
 }
 
-// link draws a link, from where the waiter began to wait behind the holder to the acquire
-// span of the holder.
+// link draws a link, from the instant at which the waiter began to wait behind the holder
+// to the acquire span of the holder.
 func (p *picture) link(waiter, holder *visit) {
 	from, to := waiter.acquire.StartTime(), holder.acquire.EndTime()
 	if from.Before(to) {

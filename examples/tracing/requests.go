@@ -13,10 +13,10 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// lock is the name that all requests want.
+// lock is the name of the lock that all requests want.
 const lock = "orders/4711"
 
-// A request comes to a service at a time, and works under the lock for a while.
+// A request arrives at a service at an instant, and works under the lock for a while.
 type request struct {
 	service int // 0 is checkout, 1 billing
 	name    string
@@ -24,8 +24,8 @@ type request struct {
 	work    time.Duration
 }
 
-// requests are slow enough for a renewal: the first holds its lease for more than a third
-// of the TTL.
+// requests take long enough for a renewal: the first one holds its lease for more than a
+// third of the TTL.
 var requests = []request{
 	{0, "POST /orders/4711/pay", 0, 1300 * time.Millisecond},
 	{1, "POST /invoices/4711", 100 * time.Millisecond, 400 * time.Millisecond},
@@ -48,8 +48,8 @@ func play(ctx context.Context, services []*service) error {
 	return errors.Join(failed...)
 }
 
-// handle serves a request. Its span is in the context: the spans of the lock become its
-// children.
+// handle handles a request. Its span is in the context, so the spans of the lock become
+// its children.
 func (s *service) handle(ctx context.Context, r request) error {
 	ctx, span := s.tracer().Start(ctx, r.name, trace.WithSpanKind(trace.SpanKindServer))
 	defer span.End()
@@ -68,8 +68,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// trouble makes faults for a dashboard to show, until ctx ends: a node dies and comes back,
-// and leases are lost because their holder works longer than it may. It closes the
+// trouble causes faults for a dashboard to show, until ctx ends: a node dies and comes
+// back, and leases are lost because their holders work beyond the maximum. It closes the
 // channel after its last fault.
 func trouble(ctx context.Context, cluster *quorumlocktest.Cluster, m *quorumlock.Manager) <-chan struct{} {
 	done := make(chan struct{})

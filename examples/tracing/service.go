@@ -24,7 +24,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// ttl is short, so that a lease is renewed while a request works. A service would keep the
+// ttl is short, so that a lease is renewed while a request works. A service would use the
 // default of 10 s.
 const ttl = 3 * time.Second
 
@@ -46,7 +46,7 @@ func newService(ctx context.Context, name string, s *settings, kept *recorder, n
 		if err != nil {
 			return nil, err
 		}
-		// Longer than a round: an error then comes out of flush, and not out of the log.
+		// Longer than a round, so that flush returns an export error, not only the log.
 		tracing = append(tracing, sdktrace.WithBatcher(exporter, sdktrace.WithBatchTimeout(time.Minute)))
 	}
 	service := &service{name: name, tracers: sdktrace.NewTracerProvider(tracing...), page: prometheus.NewRegistry()}
@@ -72,8 +72,8 @@ func newService(ctx context.Context, name string, s *settings, kept *recorder, n
 	return service, nil
 }
 
-// kindOf collapses a name for metrics: "orders/4711" becomes "orders/*". Each text makes
-// time series of its own.
+// kindOf shortens a name for metrics: "orders/4711" becomes "orders/*". Each different
+// text creates its own time series.
 func kindOf(name string) string {
 	kind, _, found := strings.Cut(name, "/")
 	if !found {
@@ -92,7 +92,8 @@ func (s *service) flush() error {
 	return s.tracers.ForceFlush(ctx)
 }
 
-// close ends the Manager first: the spans and metrics of its end still have to go out.
+// close closes the Manager first, because the spans and metrics of its end must still be
+// exported.
 func (s *service) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -101,7 +102,7 @@ func (s *service) close() {
 	_ = s.meters.Shutdown(ctx)
 }
 
-// serve serves a page of metrics for each service, as the two processes would.
+// serve serves a metrics page for each service, as two processes would.
 func serve(ctx context.Context, s *settings, services []*service) (stop func(), err error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", s.metrics)
@@ -144,8 +145,8 @@ func (r *recorder) ExportSpans(_ context.Context, spans []sdktrace.ReadOnlySpan)
 // Shutdown implements [sdktrace.SpanExporter].
 func (r *recorder) Shutdown(context.Context) error { return nil }
 
-// take returns the spans since the last call. It waits a moment until there is a hold span
-// for each lease: the Managers make these in goroutines of their own.
+// take returns the spans since the last call. It waits a moment until there is a hold
+// span for each lease, because the Managers make these spans in separate goroutines.
 func (r *recorder) take() []sdktrace.ReadOnlySpan {
 	deadline := time.Now().Add(time.Second)
 	for {

@@ -139,7 +139,8 @@ func TestANameThatIsTakenIsNoError(t *testing.T) {
 	})
 }
 
-// The callers of one process queue in it: the nodes do not know which of them is at work.
+// The callers of one process queue in it, so the nodes do not know which of them has the
+// lease.
 func TestACallerOfTheSameProcessLinksToTheLeaseAtItsArrivalAndToTheOneBeforeIt(t *testing.T) {
 	bubble(t, func(t *testing.T, cluster *quorumlocktest.Cluster) {
 		p := newTraced(t, "checkout")
@@ -160,9 +161,9 @@ func TestACallerOfTheSameProcessLinksToTheLeaseAtItsArrivalAndToTheOneBeforeIt(t
 		caller()
 		caller()
 		require.NoError(t, stranger.Release(t.Context()))
-		time.Sleep(1500 * time.Millisecond) // the second of the three is at work
+		time.Sleep(1500 * time.Millisecond) // the second of the three has the lease
 		caller()
-		time.Sleep(2 * time.Second) // the fourth is at work
+		time.Sleep(2 * time.Second) // the fourth has the lease
 		caller()
 		callers.Wait()
 		settle()
@@ -176,15 +177,15 @@ func TestACallerOfTheSameProcessLinksToTheLeaseAtItsArrivalAndToTheOneBeforeIt(t
 			return ids
 		}
 		id := func(n int) trace.SpanID { return spans[n].SpanContext.SpanID() }
-		assert.Empty(t, linksOf(0), "the stranger has no trace")
+		assert.Empty(t, linksOf(0), "the foreign holder has no trace")
 		assert.Equal(t, []trace.SpanID{id(0)}, linksOf(1))
 		assert.Equal(t, []trace.SpanID{id(1)}, linksOf(2))
-		assert.Equal(t, []trace.SpanID{id(1), id(2)}, linksOf(3), "the second was at work when it came; the third came before it")
-		assert.Equal(t, []trace.SpanID{id(3)}, linksOf(4), "at work when it came, and the one before it: one link")
+		assert.Equal(t, []trace.SpanID{id(1), id(2)}, linksOf(3), "the second had the lease when it arrived; the third arrived before it")
+		assert.Equal(t, []trace.SpanID{id(3)}, linksOf(4), "one link: the holder at its arrival is also the caller before it")
 	})
 }
 
-// A hold span is a root: a sampler decides about it by itself, and sees its link.
+// A hold span is a root. A sampler decides about it separately, and sees its link.
 func TestAHeadSamplerDecidesAboutAHoldByItself(t *testing.T) {
 	bubble(t, func(t *testing.T, cluster *quorumlocktest.Cluster) {
 		asked := map[string]int{}

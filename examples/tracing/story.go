@@ -17,8 +17,8 @@ type visit struct {
 	service string
 	request sdktrace.ReadOnlySpan
 	acquire sdktrace.ReadOnlySpan
-	hold    sdktrace.ReadOnlySpan // nil if it is not there yet
-	behind  []*visit              // in the order in which the request waited behind them
+	hold    sdktrace.ReadOnlySpan // nil if it has not arrived yet
+	behind  []*visit              // the requests that it waited behind, in order
 }
 
 func (v *visit) trace() trace.TraceID { return v.acquire.SpanContext().TraceID() }
@@ -29,9 +29,8 @@ func (v *visit) waited() time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// visits reads the spans of a round. It follows the links as somebody in front of a trace
-// viewer would: from a waiter's acquire span to its holder's, and from a hold span to the
-// acquire span.
+// visits reads the spans of a round. It follows the links like a user of a trace viewer:
+// from a waiter's acquire span to its holder's, and from a hold span to the acquire span.
 func visits(spans []sdktrace.ReadOnlySpan) []*visit {
 	byID := map[trace.SpanID]sdktrace.ReadOnlySpan{}
 	for _, s := range spans {
@@ -65,7 +64,7 @@ func visits(spans []sdktrace.ReadOnlySpan) []*visit {
 	return all
 }
 
-// story returns the text that the program prints of a round.
+// story returns the text that the program prints about a round.
 func story(spans []sdktrace.ReadOnlySpan, s *settings) string {
 	all := visits(spans)
 	var text strings.Builder

@@ -23,7 +23,7 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-func TestTheStorySaysBehindWhichTraceEachRequestWaited(t *testing.T) {
+func TestTheStoryNamesTheTraceThatEachRequestWaitedBehind(t *testing.T) {
 	var out bytes.Buffer
 	file := filepath.Join(t.TempDir(), "traces.svg")
 	synctest.Test(t, func(t *testing.T) {
@@ -63,7 +63,7 @@ func TestTheStorySaysBehindWhichTraceEachRequestWaited(t *testing.T) {
 	assert.Equal(t, strings.Count(text, "behind ")+1, links, "one for each wait, and one in the legend")
 }
 
-func TestSpansThatReachNobodyAreAnError(t *testing.T) {
+func TestSpansThatAreNotReceivedAreAnError(t *testing.T) {
 	nobody := "http://127.0.0.1:1"
 	err := run(t.Context(), &settings{endpoint: nobody, most: time.Minute, rounds: 1, out: io.Discard})
 	assert.ErrorContains(t, err, "did not reach "+nobody+" (start a collector there, or use -endpoint none)")
@@ -74,7 +74,7 @@ func TestFaultsAreForNodesOfThisProcess(t *testing.T) {
 	assert.ErrorContains(t, err, "-faults would kill real nodes")
 }
 
-// The names of the exporter's page, in everything that queries them.
+// Everything that queries the metrics uses the names on the exporter's page.
 func TestTheDashboardAndTheAlertsNameMetricsAndLabelsThatExist(t *testing.T) {
 	known := map[string]bool{}
 	bubble(t, func(t *testing.T, cluster *quorumlocktest.Cluster) {

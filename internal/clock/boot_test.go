@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A machine whose wall clock was set back when it woke, or has none that runs
-// on: the time since boot alone tells that it slept.
+// A machine whose wall clock was set back when it woke, or that has no battery-backed
+// clock: only the time since boot shows that it slept.
 func TestSuspendCountsWhateverTheWallClockSays(t *testing.T) {
 	for _, wall := range []time.Duration{0, time.Second, -time.Hour} {
 		r := Reading{}
@@ -19,8 +19,8 @@ func TestSuspendCountsWhateverTheWallClockSays(t *testing.T) {
 	}
 }
 
-// Real time that passes between two instants of a bubble, as on a machine that
-// is busy, is not the bubble's time.
+// Real time that passes between two instants of a bubble, as on a busy machine, is not
+// the bubble's time.
 func TestInABubbleTheSystemsClockDoesNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New()

@@ -26,8 +26,8 @@ func TestSuspendCountsAsElapsed(t *testing.T) {
 	c := at(&r)
 	r = Reading{Mono: time.Second, Boot: time.Hour + time.Second, Wall: time.Hour + time.Second}
 	assert.Equal(t, time.Hour+time.Second, c.Now())
-	assert.Equal(t, time.Hour, c.Jumped(), "counted once, though two clocks tell it")
-	assert.Equal(t, time.Hour+time.Second, c.Now(), "and not again at the next look")
+	assert.Equal(t, time.Hour, c.Jumped(), "counted once, although two clocks show it")
+	assert.Equal(t, time.Hour+time.Second, c.Now(), "not counted again at the next look")
 }
 
 func TestWallClockSetForwardCountsAsElapsed(t *testing.T) {
@@ -55,9 +55,9 @@ func TestSlewBelowToleranceIsNotAJump(t *testing.T) {
 	assert.Equal(t, time.Second, c.Now())
 }
 
-// A thread that is held between two readings sees the later clock further on.
-// Every look makes several readings. The thread may be held within each of them
-// and before it, and the wall clock may have been set at that moment.
+// If a thread is held between two readings, the later clock shows a later time. Every
+// look makes several readings. The thread may be held within or before each of them, and
+// the wall clock may have been set at that moment.
 func TestTornReadingIsNotAJump(t *testing.T) {
 	for _, held := range []string{"within", "before", "before and within"} {
 		for _, step := range []time.Duration{0, time.Hour, -time.Hour} {
@@ -72,7 +72,7 @@ func TestTornReadingIsNotAJump(t *testing.T) {
 				}
 				jumped := max(step, 0)
 				if torn < 2 {
-					jumped = 0 // the wall clock was set while the clock was made
+					jumped = 0 // the wall clock was set while the clock was created
 				}
 				by := (c.Jumped() - jumped).Abs()
 				assert.LessOrEqual(t, by, tolerance, "%s reading %d, wall clock set by %v", held, torn, step)
@@ -81,8 +81,8 @@ func TestTornReadingIsNotAJump(t *testing.T) {
 	}
 }
 
-// tornAt returns clocks of which one reading is torn: the monotonic clock is
-// read a second after the others, or all of them a second late, or both.
+// tornAt returns clocks with one torn reading: the monotonic clock is read a second after
+// the others, or all of them are a second late, or both.
 func tornAt(torn int, held string, step time.Duration) func() Reading {
 	i, now, wall := 0, time.Second, time.Second
 	return func() Reading {

@@ -12,13 +12,13 @@ import (
 
 const ms = time.Millisecond
 
-// epoch is what node clocks of the tests show, about: November 2026.
+// epoch is the approximate time of the node clocks in the tests: November 2026.
 const epoch = 1_795_300_000 * time.Second
 
-// Readings of one node in their order, as milliseconds: when a request was
-// sent, how long the answer took, and by how much the node's clock was ahead of
-// the epoch plus the instant of the answer. After each: the step that is found,
-// 0 for none, and which reading stays.
+// Readings of one node in order, in milliseconds: the instant of the request, the time
+// until the answer, and how far the node's clock was ahead of the epoch plus the instant
+// of the answer. After each reading: the step that is found, 0 for none, and the reading
+// that stays.
 func TestOffset(t *testing.T) {
 	type reading struct {
 		sent, took, ahead time.Duration
@@ -95,7 +95,7 @@ func TestOffset(t *testing.T) {
 			assert.Equal(t, r.step, step.By.Round(ms)/ms, "%s reading %d", c.name, i)
 			assert.Equal(t, r.step != 0, found, "%s reading %d", c.name, i)
 			assert.Equal(t, r.step > 0, step.Forward(), "%s reading %d", c.name, i)
-			assert.Equal(t, time.Hour+r.bestAt*ms, o.At(), "%s reading %d: which one stays", c.name, i)
+			assert.Equal(t, time.Hour+r.bestAt*ms, o.At(), "%s reading %d: the reading that stays", c.name, i)
 			if o.At() == received {
 				assert.Equal(t, low, o.Low(), "%s reading %d", c.name, i)
 				assert.Equal(t, r.took*ms+grain, o.Width(), "%s reading %d", c.name, i)
@@ -106,8 +106,8 @@ func TestOffset(t *testing.T) {
 	}
 }
 
-// nodeClock is a naive model of a node's clock: its rate changes at every
-// reading, within a bound, and it jumps when told to.
+// nodeClock is a naive model of a node's clock. Its rate changes at every reading, within
+// a bound, and the test makes it jump.
 type nodeClock struct {
 	rng   *rand.Rand
 	bound float64
@@ -125,8 +125,8 @@ func (c *nodeClock) advance(d time.Duration) {
 	c.ahead += time.Duration(math.Trunc(float64(d) * rate))
 }
 
-// ask makes a reading that takes up to width, and tells what was true when the
-// node made it.
+// ask makes a reading that takes up to width, and returns the true difference at the
+// node's instant.
 func (c *nodeClock) ask(o *Offset, width time.Duration) (step Step, found bool, truth time.Duration) {
 	sent := c.now
 	c.advance(time.Duration(c.rng.Int64N(int64(width))))
@@ -143,7 +143,7 @@ func pick(rng *rand.Rand, most time.Duration) time.Duration {
 
 var drifts = []float64{0.0001, 0.01, 0.1}
 
-func TestAClockWithinTheBoundNeverSeemsToStepAndLiesWhereItIsSaidToLie(t *testing.T) {
+func TestAClockWithinTheBoundNeverSeemsToStepAndLiesWithinItsInterval(t *testing.T) {
 	rng := rand.New(rand.NewPCG(13, 1))
 	replaced := 0
 	for range 400 {
@@ -159,7 +159,8 @@ func TestAClockWithinTheBoundNeverSeemsToStepAndLiesWhereItIsSaidToLie(t *testin
 				require.GreaterOrEqual(t, truth, o.Low())
 				require.LessOrEqual(t, truth, o.Low()+o.Width())
 			}
-			// And ever after, give or take the age of the reading that stays.
+			// The bounds stay true afterwards, within the drift over the age of the
+			// reading that stays.
 			age := time.Duration(math.Ceil(float64(c.now-o.At()+o.Width()) * drift))
 			require.GreaterOrEqual(t, c.ahead, o.Low()-age)
 			require.LessOrEqual(t, c.ahead, o.Low()+o.Width()+age)
@@ -204,9 +205,9 @@ func TestAStepAboveTheWidthsAndTheLeastIsAlwaysFound(t *testing.T) {
 		}
 		least++
 		require.Equal(t, !back, step.Forward())
-		require.GreaterOrEqual(t, step.By.Abs(), by.Abs(), "by how much at the most")
-		require.LessOrEqual(t, step.By.Abs(), by.Abs()+sure, "and not far above")
-		require.Equal(t, c.now, o.At(), "what was known before is of no use")
+		require.GreaterOrEqual(t, step.By.Abs(), by.Abs(), "the upper bound of the step")
+		require.LessOrEqual(t, step.By.Abs(), by.Abs()+sure, "the bound is close")
+		require.Equal(t, c.now, o.At(), "earlier readings are void")
 		require.GreaterOrEqual(t, truth, o.Low())
 		require.LessOrEqual(t, truth, o.Low()+o.Width())
 		c.advance(pick(rng, time.Second))
@@ -214,14 +215,14 @@ func TestAStepAboveTheWidthsAndTheLeastIsAlwaysFound(t *testing.T) {
 		require.False(t, again, "it is found once")
 	}
 	assert.Greater(t, least, 5000)
-	assert.Greater(t, below, 100, "some steps hide in the widths, or the bounds above prove nothing")
+	assert.Greater(t, below, 100, "some steps must be below the bounds, or the bounds prove nothing")
 }
 
-// A step that is found contradicts some earlier reading. The check is the naive
-// one, of all pairs: between two readings the node's clock went on by more than
-// the longest time between them at the fastest rate, or by less than the
-// shortest at the slowest.
-func TestWhatIsFoundContradictsAnEarlierReading(t *testing.T) {
+// A step that is found contradicts some earlier reading. The check is naive, over all
+// pairs: between two readings the node's clock advanced by more than the longest time
+// between them at the fastest rate, or by less than the shortest time at the slowest
+// rate.
+func TestAFoundStepContradictsAnEarlierReading(t *testing.T) {
 	type reading struct{ clock, sent, received time.Duration }
 	rng := rand.New(rand.NewPCG(13, 3))
 	steps := 0
@@ -254,7 +255,7 @@ func TestWhatIsFoundContradictsAnEarlierReading(t *testing.T) {
 						contradicts = contradicts || went+float64(grain) < float64(r.sent-old.received)*(1-drift)
 					}
 				}
-				require.True(t, contradicts, "a step by %v out of nothing", step.By)
+				require.True(t, contradicts, "a step by %v without a contradiction", step.By)
 				since = since[:0]
 			}
 			since = append(since, r)
@@ -263,8 +264,8 @@ func TestWhatIsFoundContradictsAnEarlierReading(t *testing.T) {
 	assert.Greater(t, steps, 1000)
 }
 
-// chrony slews by up to 8 % unless it is told not to. A node that is asked often
-// shows less than the least step from one reading to the next.
+// chrony slews by up to 8 % by default. If a node is asked often, its clock moves less
+// than the least step between two readings.
 func TestAClockThatIsSlewedBeyondTheBoundIsFoundHoweverOftenItIsRead(t *testing.T) {
 	for _, every := range []time.Duration{ms, 10 * ms, 100 * ms, time.Second} {
 		o := NewOffset(0.01)
@@ -284,7 +285,7 @@ func TestAClockThatIsSlewedBeyondTheBoundIsFoundHoweverOftenItIsRead(t *testing.
 	}
 }
 
-func TestTheBoundOnRatesIsTheOneThatIsGiven(t *testing.T) {
+func TestTheGivenBoundOnRatesIsUsed(t *testing.T) {
 	for _, c := range []struct {
 		drift, rate float64
 		found       bool
@@ -304,9 +305,9 @@ func TestTheBoundOnRatesIsTheOneThatIsGiven(t *testing.T) {
 	}
 }
 
-// One host, or one time service, steps the clocks of the client and of a node
-// together. Against a clock that jumps along, the node's clock seems to stand
-// still; against the steady one it does not.
+// One host, or one time service, steps the clocks of the client and of a node together.
+// Measured by a clock that makes the same jump, the node's clock does not move; measured
+// by the steady clock it does.
 func TestAStepThatClientAndNodeMakeTogetherIsFound(t *testing.T) {
 	for _, by := range []time.Duration{time.Hour, time.Second, 30 * ms} {
 		r := Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second}
@@ -320,7 +321,7 @@ func TestAStepThatClientAndNodeMakeTogetherIsFound(t *testing.T) {
 			receivedV, receivedS := c.Both()
 			reading := epoch + r.Wall
 			_, there := jumping.Observe(reading, sentV, receivedV)
-			assert.False(t, there, "measured on the clock that jumps along")
+			assert.False(t, there, "measured by the clock that makes the same jump")
 			step, found := steady.Observe(reading, sentS, receivedS)
 			assert.Equal(t, found, step.Forward())
 			if found {
@@ -335,8 +336,7 @@ func TestAStepThatClientAndNodeMakeTogetherIsFound(t *testing.T) {
 	}
 }
 
-// The node goes on while the client's machine sleeps, and so does the steady
-// clock.
+// The node's clock and the steady clock go on while the client's machine sleeps.
 func TestASuspendOfTheClientIsNoStepOfANode(t *testing.T) {
 	r := Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second}
 	c := at(&r)
@@ -348,12 +348,12 @@ func TestASuspendOfTheClientIsNoStepOfANode(t *testing.T) {
 		_, found := o.Observe(epoch+r.Boot, sent, c.Steady())
 		assert.False(t, found)
 		r.Boot += time.Hour
-		r.Wall += 30 * time.Minute // what the machine's own battery clock made of it
+		r.Wall += 30 * time.Minute // as the battery-backed clock of the machine has it
 	}
 }
 
-// A node may say anything. What it says must not turn a step forward, of which
-// the client has to know, into another.
+// A node may answer anything. No answer may turn a step forward, which the client has to
+// notice, into a step back.
 func TestAReadingBeyondAllTimeIsAStepLikeAnyOther(t *testing.T) {
 	for _, far := range []time.Duration{math.MaxInt64, math.MaxInt64 / 2, math.MinInt64, -1, 0} {
 		o := NewOffset(0.01)
@@ -370,7 +370,7 @@ func TestAReadingBeyondAllTimeIsAStepLikeAnyOther(t *testing.T) {
 	step, found := o.Observe(math.MaxInt64, time.Hour, time.Hour)
 	assert.True(t, found && step.Forward())
 	_, found = o.Observe(0, time.Hour+ms, time.Hour)
-	assert.True(t, found, "sent after it was received: the caller's mistake, and no panic")
+	assert.True(t, found, "sent after it was received: a mistake of the caller must not panic")
 }
 
 func BenchmarkObserve(b *testing.B) {

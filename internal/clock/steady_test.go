@@ -45,8 +45,8 @@ func TestEachJumpMovesTheInstantsItShould(t *testing.T) {
 	}
 }
 
-// The steps of a long life add up, and those of the wall clock never reach the
-// steady instant.
+// The steps over a long time add up. Steps of the wall clock never affect the steady
+// instant.
 func TestJumpsAddUp(t *testing.T) {
 	r := Reading{}
 	c := at(&r)
@@ -72,9 +72,9 @@ func TestJumpsAddUp(t *testing.T) {
 	}
 }
 
-// With the system's clocks, a look reads CLOCK_BOOTTIME only when the wall
-// clock disagrees or the tick is over. That is enough for every suspend but the
-// one which the wall clock hides, and for that one after a tick.
+// With the system's clocks, a look reads CLOCK_BOOTTIME only when the wall clock
+// disagrees or the tick is over. That finds every suspend at once, except one that the
+// wall clock hides; that one is found after a tick.
 func TestASuspendThatTheWallClockHidesIsFoundWithinATick(t *testing.T) {
 	for _, wall := range []time.Duration{0, time.Hour, -time.Hour} {
 		r := Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second}
@@ -85,7 +85,7 @@ func TestASuspendThatTheWallClockHidesIsFoundWithinATick(t *testing.T) {
 		r.Wall += wall
 		hidden := time.Second
 		if wall != 0 {
-			hidden += time.Hour // the wall clock tells at once
+			hidden += time.Hour // the wall clock shows it at once
 		}
 		assert.Equal(t, hidden, c.Steady(), "wall clock %v", wall)
 		r.Mono += bootTick
@@ -110,7 +110,7 @@ func TestLooksWithinATickCompareNothingButTheWallClock(t *testing.T) {
 		r.Wall += bootTick / 1000
 		c.Now()
 	}
-	// Each look glances once; the only look past the tick reads twice more.
+	// Each look reads once; the only look past the tick reads twice more.
 	assert.Equal(t, 1000+2, readings)
 }
 
@@ -127,13 +127,13 @@ func TestInABubbleBothInstantsFollowTheBubblesClock(t *testing.T) {
 	})
 }
 
-// Readers look while clocks jump: an instant that a reader has seen is never
-// ahead of one that any reader sees afterwards.
+// Readers look while clocks jump. No reader may see an instant before one that another
+// reader has already seen.
 func TestNeitherInstantEverGoesBack(t *testing.T) {
 	lazy := From(jumpy())
 	lazy.tick = 50 * time.Microsecond
 	for name, c := range map[string]*Clock{"every clock each time": From(jumpy()), "with a tick": lazy, "the system": New()} {
-		var validity, steady atomic.Int64 // the latest that any reader has seen
+		var validity, steady atomic.Int64 // the latest seen by any reader
 		var readers sync.WaitGroup
 		for range 8 {
 			readers.Go(func() {
@@ -156,8 +156,7 @@ func TestNeitherInstantEverGoesBack(t *testing.T) {
 	}
 }
 
-// jumpy returns clocks that jump at one of twenty readings, for any number of
-// readers.
+// jumpy returns clocks, for any number of readers, that jump at one of twenty readings.
 func jumpy() func() Reading {
 	var mu sync.Mutex // a reading is one point in time
 	rng, r := rand.New(rand.NewPCG(1, 2)), Reading{}
@@ -188,9 +187,9 @@ func raise(to *atomic.Int64, v int64) {
 	}
 }
 
-// The cost of a look. "every clock under a lock" is what a look cost before
-// CLOCK_BOOTTIME was read by the tick; "time.Now" is the least that a look at
-// two clocks can cost.
+// The cost of a look. "every clock under a lock" is the cost if each look reads
+// CLOCK_BOOTTIME instead of once a tick. "time.Now" is the lower bound for a look at two
+// clocks.
 func BenchmarkLook(b *testing.B) {
 	c := New()
 	start := time.Now()

@@ -13,7 +13,7 @@ var closing = []mutant{
 		name: "an ambiguous answer is not released", file: "attempt.go",
 		old: "\tcase node.Unsent:\n\t\ta.unsent",
 		new: "\tcase node.Unsent, node.Unknown:\n\t\ta.unsent",
-		pkg: real, run: "TestAnAttemptThatCameToNothingLeavesNoKeys$/lost",
+		pkg: real, run: "TestAFailedAttemptLeavesNoKeys$/lost",
 	},
 	{
 		name: "a caller that gives up in an attempt stays in the queues", file: "acquire.go",
@@ -146,7 +146,7 @@ var closing = []mutant{
 		name: "a full lane makes no room", file: "internal/node/queue.go",
 		old: "\t\texpired = n.purge()\n",
 		new: "",
-		pkg: scripts, run: "TestAFullLaneMakesRoomByWhatHasExpired$",
+		pkg: scripts, run: "TestAFullLaneMakesRoomByDroppingExpiredRequests$",
 	},
 	{
 		name: "a request is sent when its caller has gone", file: "internal/node/queue.go",
@@ -158,19 +158,19 @@ var closing = []mutant{
 		name: "a batch has no bound", file: "internal/node/queue.go",
 		old: "i < most && size < batchBytes; i++",
 		new: "i < most; i++",
-		pkg: scripts, run: "TestABatchHasAMostSize$",
+		pkg: scripts, run: "TestABatchHasALimitOnItsSize$",
 	},
 	{
 		name: "a batch has so many requests at the most", file: "internal/node/queue.go",
 		old: "i < most && size < batchBytes; i++",
 		new: "i < most && size < batchBytes && i < 128; i++",
-		pkg: scripts, run: "TestABatchHasNoMostNumberOfRequests$",
+		pkg: scripts, run: "TestABatchHasNoLimitOnItsRequests$",
 	},
 	{
 		name: "a script runs any number of operations", file: "internal/node/batch.go",
 		old: "if c.locks > 0 && (c.locks+locks > MaxLocks ||",
 		new: "if c.locks > 0 && (c.locks+locks > 1<<20 ||",
-		pkg: scripts, run: "TestScriptsAreCutAtTheMostOperations$",
+		pkg: scripts, run: "TestScriptsAreSplitAtTheLimitOfOperations$",
 	},
 	{
 		name: "a server that is full grants behind an extension", file: "internal/node/batch.go",
@@ -273,13 +273,13 @@ var closing = []mutant{
 		name: "what could not be sent stays in memory", file: "internal/node/batch.go",
 		old: "\tclear(n.batch) // the next one",
 		new: "\t// the next one",
-		pkg: scripts, run: "TestNothingIsLeftOfRequestsThatWereAnswered$",
+		pkg: scripts, run: "TestAnsweredRequestsDoNotStayInMemory$",
 	},
 	{
 		name: "what was sent stays in memory", file: "internal/node/batch.go",
 		old: "\tclear(t.batch)\n",
 		new: "",
-		pkg: scripts, run: "TestNothingIsLeftOfRequestsThatWereAnswered$",
+		pkg: scripts, run: "TestAnsweredRequestsDoNotStayInMemory$",
 	},
 	{
 		name: "buffers stay as large as the largest burst", file: "internal/node/greet.go",
@@ -340,7 +340,7 @@ var closing = []mutant{
 		name: "Close cuts everybody off", file: "internal/node/node.go",
 		old: "\tif n.Health().up() { // otherwise",
 		new: "\tif n.ctx == nil { // otherwise",
-		pkg: virtual, run: "TestCloseTakesBackAttemptsInFlight$",
+		pkg: virtual, run: "TestCloseReleasesAttemptsInFlight$",
 	},
 	{
 		name: "Close waits for nodes that are down", file: "internal/node/node.go",
@@ -406,7 +406,7 @@ var closing = []mutant{
 		name: "Release ends a lease that Close is about to end", file: "lease.go",
 		old: "if !m.enter() { // Close releases",
 		new: "if !m.enter() && (l.hold.step(quorum.Input{Kind: quorum.InputRelease}, nil).over || true) { // Close releases",
-		pkg: virtual, run: "TestAReleaseLeavesTheEndToACloseThatHasBegun$",
+		pkg: virtual, run: "TestAReleaseDoesNotEndALeaseOnceCloseHasBegun$",
 	},
 	{
 		name: "Close waits for the span processors of calls", file: "acquire.go",
@@ -418,7 +418,7 @@ var closing = []mutant{
 		name: "long pipelines get a connection of their own", file: "internal/node/options.go",
 		old: "o.PipelineMultiplex, o.BlockingPipeline = -1, -1",
 		new: "o.PipelineMultiplex = -1",
-		pkg: real, run: "TestThereIsOneConnectionWhateverIsCalledALongPipeline$",
+		pkg: real, run: "TestThereIsOneConnectionWhateverThePipelineThreshold$",
 	},
 	{
 		name: "credentials are waited for", file: "internal/node/options.go",

@@ -79,7 +79,7 @@ var comforts = []mutant{
 		name: "a lease that is watched looks forgotten", file: "remind.go",
 		old: "!l.asked.Load() && ",
 		new: "",
-		pkg: virtual, run: "TestALeaseThatNobodyAsksAfter",
+		pkg: virtual, run: "TestALeaseThatIsNeverChecked",
 	},
 	{
 		name: "a caller in the queue of the process is never warned", file: "remind.go",
@@ -97,7 +97,7 @@ var comforts = []mutant{
 		name: "a cause hides the context's own error", file: "errors.go",
 		old: "errs = append(errs, cause)",
 		new: "errs[0] = cause",
-		pkg: real, run: "TestAnEndedWaitIs",
+		pkg: real, run: "TestAnEndedWaitHas",
 	},
 	{
 		name: "the caller's provider is not used", file: "tracing.go",
@@ -109,7 +109,7 @@ var comforts = []mutant{
 		name: "each poll is an event", file: "tracing.go",
 		old: "if h.Owner == \"\" || h.Owner == s.holder {",
 		new: "if h.Owner == \"\" {",
-		pkg: real, run: "TestSpansTell|TestAWaitersSpan",
+		pkg: real, run: "TestSpansShow|TestAWaitersSpan",
 	},
 	{
 		name: "a waiter's span leads nowhere", file: "tracing.go",

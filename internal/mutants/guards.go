@@ -37,13 +37,13 @@ var guards = []mutant{
 		name: "all markers have one nonce", file: "internal/node/greet.go",
 		old: "flag(trust), flag(force), rand.Text())",
 		new: "flag(trust), flag(force), rand.Text()[:0]+\"nonce\")",
-		pkg: scripts, run: "TestAFlushBetweenTwoTrustingClientsIsSeen$",
+		pkg: scripts, run: "TestAFlushBetweenTwoTrustingClientsIsNoticed$",
 	},
 	{
 		name: "a newcomer's trust is everybody's", file: "internal/node/greet.go",
 		old: "if err == nil && n.marker != \"\" && marker != n.marker && stop == 0 && agreed == longest {",
 		new: "if err == nil && n.cfg.Index < 0 {",
-		pkg: scripts, run: "TestAFlushBetweenTwoTrustingClientsIsSeen$|TestRealRedisConforms/RESP3/a_client_sees_a_flush",
+		pkg: scripts, run: "TestAFlushBetweenTwoTrustingClientsIsNoticed$|TestRealRedisConforms/RESP3/a_client_sees_a_flush",
 	},
 	{
 		name: "the base is not raised by a quarantine", file: "internal/node/apply.lua",
@@ -97,7 +97,7 @@ var guards = []mutant{
 		name: "a guard that cannot work refuses the node as a whole", file: "internal/node/greet.go",
 		old: "\t\twithheld, err = n.guard(ctx)\n",
 		new: "\t\tif withheld, err = n.guard(ctx); withheld != nil {\n\t\t\treturn nil, withheld\n\t\t}\n",
-		pkg: virtual, run: "TestAGuardThatCannotDoItsWorkCostsVotesAndNoLease$",
+		pkg: virtual, run: "TestAGuardThatDoesNotWorkCostsVotesButNoLease$",
 	},
 	{
 		name: "a node that is refused votes", file: "internal/node/queue.go",
@@ -109,25 +109,25 @@ var guards = []mutant{
 		name: "a node that is refused is greeted again like any other", file: "internal/node/greet.go",
 		old: "\t\t\tn.checkAt = n.now + mendEvery\n",
 		new: "",
-		pkg: virtual, run: "TestAGuardThatCannotDoItsWorkCostsVotesAndNoLease$",
+		pkg: virtual, run: "TestAGuardThatDoesNotWorkCostsVotesButNoLease$",
 	},
 	{
 		name: "the server of a node that is refused may vote elsewhere", file: "nodes.go",
 		old: "\tcase h.Withheld: // it is",
 		new: "\tcase h.Withheld && i < 0: // it is",
-		pkg: virtual, run: "TestANodeThatDoesNotVoteIsStillItself$",
+		pkg: virtual, run: "TestANodeThatDoesNotVoteKeepsItsIdentity$",
 	},
 	{
 		name: "what was evicted under the guard is forgotten", file: "internal/node/greet.go",
 		old: "\t\tn.evicted = true //",
 		new: "\t\t//",
-		pkg: virtual, run: "TestAGuardThatCannotDoItsWorkCostsVotesAndNoLease$",
+		pkg: virtual, run: "TestAGuardThatDoesNotWorkCostsVotesButNoLease$",
 	},
 	{
 		name: "the guard trusts a server without run_id", file: "internal/node/greet.go",
 		old: "if len(strings.Fields(n.identity.RunID)) != 1 {",
 		new: "if len(strings.Fields(n.identity.RunID)) > 9 {",
-		pkg: virtual, run: "TestTheGuardRefusesAServerThatDoesNotSayWhichProcessItIs$",
+		pkg: virtual, run: "TestTheGuardRefusesAServerWithoutARunID$",
 	},
 	{
 		name: "a flush of an idle node is not looked for", file: "internal/node/node.go",
@@ -145,7 +145,7 @@ var guards = []mutant{
 		name: "nobody asks why a key is gone", file: "watchdog.go",
 		old: "r.m.nodes[i].Check() //",
 		new: "_ = i //",
-		pkg: virtual, run: "TestANodeThatHasLostAKeyIsLookedAtWithinOneInterval$",
+		pkg: virtual, run: "TestANodeThatHasLostAKeyIsCheckedWithinOneInterval$",
 	},
 	{
 		name: "a lease longer than the restart guard", file: "options.go",
@@ -170,7 +170,7 @@ var guards = []mutant{
 		name: "our own clock is never to blame", file: "nodes.go",
 		old: "own = steady >= m.quorum()",
 		new: "own = steady >= 0",
-		pkg: virtual, run: "TestAClientWhoseClockStoodStillKeepsNobodyElseFromVotes$",
+		pkg: virtual, run: "TestAClientWhoseClockStoodStillBlocksNoOtherClientsVotes$",
 	},
 	{
 		name: "leases do not hear of a step", file: "nodes.go",
@@ -188,25 +188,25 @@ var guards = []mutant{
 		name: "a step that is found during an attempt is forgotten", file: "attempt.go",
 		old: "if step.at >= a.steady {",
 		new: "if step.at < 0 {",
-		pkg: real, run: "TestAGrantThatAClockStepHasEndedIsReportedToNobody$",
+		pkg: real, run: "TestAGrantThatAClockStepHasEndedIsNotReported$",
 	},
 	{
 		name: "one step during an attempt is enough", file: "attempt.go",
 		old: "\t\t\th.doubt()\n\t\t}\n\t}",
 		new: "\t\t\th.doubt()\n\t\t\tbreak\n\t\t}\n\t}",
-		pkg: real, run: "TestAGrantThatAClockStepHasEndedIsReportedToNobody$",
+		pkg: real, run: "TestAGrantThatAClockStepHasEndedIsNotReported$",
 	},
 	{
 		name: "a lease is opened before it is built", file: "attempt.go",
 		old: "\tm.steps.mu.Lock()\n\tdefer m.steps.mu.Unlock()\n\tfor _, step",
 		new: "\tm.open(l, pathNodes)\n\tm.steps.mu.Lock()\n\tdefer m.steps.mu.Unlock()\n\tfor _, step",
-		pkg: real, run: "TestAGrantThatAClockStepHasEndedIsReportedToNobody$",
+		pkg: real, run: "TestAGrantThatAClockStepHasEndedIsNotReported$",
 	},
 	{
 		name: "a lease that a step has ended is watched over", file: "attempt.go",
 		old: "\tm.steps.mu.Lock()\n\tdefer m.steps.mu.Unlock()\n\tfor _, step",
 		new: "\tm.dog.schedule(h, h.machine.Wake())\n\tm.steps.mu.Lock()\n\tdefer m.steps.mu.Unlock()\n\tfor _, step",
-		pkg: real, run: "TestAGrantThatAClockStepHasEndedIsReportedToNobody$",
+		pkg: real, run: "TestAGrantThatAClockStepHasEndedIsNotReported$",
 	},
 	{
 		name: "steps are forgotten at once", file: "nodes.go",
@@ -285,7 +285,7 @@ var guards = []mutant{
 		name: "the bound on clock rates does not reach step detection", file: "internal/clock/offset.go",
 		old: "float64(d) * rate",
 		new: "float64(d) * 0.01",
-		pkg: clocks, run: "TestTheBoundOnRatesIsTheOneThatIsGiven$",
+		pkg: clocks, run: "TestTheGivenBoundOnRatesIsUsed$",
 	},
 	{
 		name: "a step is reported by its least", file: "internal/clock/offset.go",
@@ -297,13 +297,13 @@ var guards = []mutant{
 		name: "a slow answer is a step", file: "internal/clock/offset.go",
 		old: "least > drift",
 		new: "most > drift",
-		pkg: clocks, run: "TestAClockWithinTheBoundNeverSeemsToStepAndLiesWhereItIsSaidToLie$",
+		pkg: clocks, run: "TestAClockWithinTheBoundNeverSeemsToStepAndLiesWithinItsInterval$",
 	},
 	{
 		name: "a node's clock counts from the sending", file: "internal/clock/offset.go",
 		old: "low: nodeClock - received",
 		new: "low: nodeClock - sent",
-		pkg: clocks, run: "TestAClockWithinTheBoundNeverSeemsToStepAndLiesWhereItIsSaidToLie$",
+		pkg: clocks, run: "TestAClockWithinTheBoundNeverSeemsToStepAndLiesWithinItsInterval$",
 	},
 	// Who may vote.
 	{

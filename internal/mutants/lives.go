@@ -85,7 +85,7 @@ var lives = []mutant{
 		name: "a valid lease is a flag", file: "lease.go",
 		old: "func (l *Lease) Valid() bool { return l.Remaining() > 0 }",
 		new: "func (l *Lease) Valid() bool { return l.stop.Load() > 0 }",
-		pkg: real, run: "TestAnOverdueLeaseIsNotValidBeforeAnybodyWasTold$",
+		pkg: real, run: "TestAnOverdueLeaseIsNotValidBeforeItsLossIsReported$",
 	},
 	{
 		name: "no maximum hold", file: "internal/quorum/machine.go",
@@ -109,7 +109,7 @@ var lives = []mutant{
 		name: "a holder without an end ends first", file: "inspect.go",
 		old: "n.TTL < 0 {",
 		new: "n.TTL < -time.Hour {",
-		pkg: real, run: "TestInspectTellsThatAHolderHasNoEnd$",
+		pkg: real, run: "TestInspectReportsAHolderWithoutAnEnd$",
 	},
 	// Rounds.
 	{
@@ -128,7 +128,7 @@ var lives = []mutant{
 		name: "answers for other locks are believed", file: "watchdog.go",
 		old: "len(reply.Answers) != len(r.holds) {",
 		new: "len(reply.Answers) < len(r.holds) {",
-		pkg: real, run: "TestProofIsWhatNodesHaveShownSinceTheLastDoubt$",
+		pkg: real, run: "TestAProofCountsAnswersSinceItWasLastWithdrawn$",
 	},
 	{
 		name: "node timeouts look like the caller's deadline", file: "internal/node/classify.go",
@@ -177,7 +177,7 @@ var lives = []mutant{
 		name: "leases that sleep do not hear that the watchdog is late", file: "watchdog.go",
 		old: "if d.measure(due, jumped) {",
 		new: "if d.measure(due, jumped) && due < 0 {",
-		pkg: real, run: "TestEveryLeaseHears",
+		pkg: real, run: "TestEveryLeaseLearns",
 	},
 	{
 		name: "an answer hears that the watchdog is late", file: "internal/quorum/machine.go",
@@ -261,7 +261,7 @@ var lives = []mutant{
 		name: "the loss is reported before the context ends", file: "lease.go",
 		old: "\tw.cancel(err)\n\tclose(w.done)\n",
 		new: "\tclose(w.done)\n\tw.cancel(err)\n",
-		pkg: real, run: "TestTheEndClosesWarningsThenContextThenDoneThenTellsTheLoss$",
+		pkg: real, run: "TestTheEndClosesWarningsThenContextThenDoneThenReportsTheLoss$",
 	},
 	{
 		name: "the watchdog waits for the span processors of losses", file: "tracing.go",
@@ -274,7 +274,7 @@ var lives = []mutant{
 		name: "a loss that is reported early lets others in before the guard", file: "transition.go",
 		old: "h.remains = max(s.now, h.machine.Stop()) + h.terms.Guard",
 		new: "h.remains = s.now + h.terms.Guard",
-		pkg: real, run: "TestALossThatIsToldEarly",
+		pkg: real, run: "TestALossThatIsReportedEarly",
 	},
 	{
 		name: "remnants of a loss are released at once", file: "transition.go",

@@ -39,7 +39,7 @@ var nodes = []mutant{
 	{
 		name: "a script is one operation too long", file: batching,
 		old: "(c.locks+locks > MaxLocks ||", new: "(c.locks+locks > MaxLocks+1 ||",
-		pkg: scripts, run: "TestScriptsAreCutAtTheMostOperations$",
+		pkg: scripts, run: "TestScriptsAreSplitAtTheLimitOfOperations$",
 	},
 	// Answers.
 	{
@@ -80,7 +80,7 @@ var nodes = []mutant{
 	{
 		name: "nothing goes out while answers are handed out", file: batching,
 		old: "n.queued() < aheadFrom {", new: "n.queued() >= 0 {",
-		pkg: scripts, run: "TestABatchHasAMostSize$",
+		pkg: scripts, run: "TestABatchHasALimitOnItsSize$",
 	},
 	// What may still be made, what stays in memory, and keys.
 	{
@@ -101,7 +101,7 @@ var nodes = []mutant{
 	{
 		name: "the lanes stay in memory", file: lanes,
 		old: "\tclear(lane[rest:])\n", new: "",
-		pkg: scripts, run: "TestNothingIsLeftOfRequestsThatWereAnswered$",
+		pkg: scripts, run: "TestAnsweredRequestsDoNotStayInMemory$",
 	},
 	{
 		name: "the buffers of a burst stay in memory", file: greeting,

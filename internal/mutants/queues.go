@@ -387,7 +387,7 @@ var queues = []mutant{
 		name: "a lapse is told to every node", file: "internal/node/request.go",
 		old: "if r.lapsed&node == 0 {",
 		new: "if r.lapsed == 0 {",
-		pkg: scripts, run: "TestALapseIsToldToItsNodeAlone$",
+		pkg: scripts, run: "TestALapseIsReportedToItsNodeAlone$",
 	},
 	{
 		name: "a lapse is told to no node", file: "internal/node/request.go",

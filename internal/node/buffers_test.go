@@ -21,7 +21,8 @@ import (
 
 const burstSize = 3 * MaxLocks
 
-// burster is a node to which many requests come at once, and what is left of them.
+// burster is a node that gets many requests at once. It counts what stays in memory
+// afterwards.
 type burster struct {
 	*Node
 	server   *redistest.Server
@@ -43,8 +44,8 @@ func newBurster(t *testing.T) *burster {
 
 func (b *burster) Receive(int, *Request, *Reply) { b.answered.Done() }
 
-// burst posts many requests at once, waits for their answers, and then lets a single
-// one follow them.
+// burst posts many requests at once, waits for their answers, and then posts a single
+// one.
 func (b *burster) burst() {
 	b.post(burstSize)
 	b.post(1)
@@ -64,7 +65,7 @@ func (b *burster) post(requests int) {
 			req.Init(&Acquisition{Lock: key, Value: value, KeyTTL: "1000", Token: "0", NotAfter: now + time.Minute})
 			lane = &b.lanes.acquire
 		}
-		req.insists = false // without a connection, it would wait for the next
+		req.insists = false // without a connection, it would wait for the next one
 		b.requests = append(b.requests, weak.Make(req))
 		b.keys = append(b.keys, weak.Make(unsafe.StringData(key)))
 		*lane = append(*lane, entry{req: req, to: b})
@@ -76,7 +77,7 @@ func (b *burster) post(requests int) {
 
 // left returns how many requests, and how many keys of requests, are still in memory.
 func (b *burster) left() (requests, keys int) {
-	for range 3 { // pools keep for two
+	for range 3 { // pools keep objects for two collections
 		runtime.GC()
 	}
 	for i := range b.requests {
@@ -90,9 +91,10 @@ func (b *burster) left() (requests, keys int) {
 	return requests, keys
 }
 
-// A request leads to its attempt, and that to the caller's context with all its values:
-// neither may live on in the node's buffers because a larger batch went before.
-func TestNothingIsLeftOfRequestsThatWereAnswered(t *testing.T) {
+// A request leads to its attempt, and the attempt to the caller's context with all its
+// values. A smaller batch after a larger one must not keep either of them in the node's
+// buffers.
+func TestAnsweredRequestsDoNotStayInMemory(t *testing.T) {
 	for name, prepare := range map[string]func(t *testing.T, b *burster){
 		"sent": func(*testing.T, *burster) {},
 		"not sent without a connection": func(t *testing.T, b *burster) {
@@ -107,14 +109,14 @@ func TestNothingIsLeftOfRequestsThatWereAnswered(t *testing.T) {
 			b.burst()
 			assert.EventuallyWithT(t, func(t *assert.CollectT) {
 				requests, keys := b.left()
-				assert.LessOrEqual(t, requests, 1, "the last one may be on somebody's stack")
+				assert.LessOrEqual(t, requests, 1, "the last one may be on a stack")
 				assert.LessOrEqual(t, keys, 1)
 			}, 10*time.Second, 50*time.Millisecond)
 		})
 	}
 }
 
-// Otherwise the largest burst there ever was stays in memory.
+// Otherwise the largest burst so far would stay in memory.
 func TestBuffersDoNotStayAsLargeAsTheLargestBurst(t *testing.T) {
 	b := newBurster(t)
 	b.burst()
@@ -122,9 +124,9 @@ func TestBuffersDoNotStayAsLargeAsTheLargestBurst(t *testing.T) {
 	before, _ := b.Reading()
 	b.Check()
 	require.Eventually(t, func() bool { now, _ := b.Reading(); return now.At > before.At }, 20*time.Second, time.Millisecond)
-	time.Sleep(50 * time.Millisecond) // the greeting ends
+	time.Sleep(50 * time.Millisecond) // until the greeting ends
 	b.Close(context.Background(), nil, nil)
-	<-b.done // the worker's own is the test's from here
+	<-b.done // from here on the test owns the worker's fields
 	left := map[string]int{
 		"urgent": cap(b.lanes.urgent), "acquire": cap(b.lanes.acquire), "batch": cap(b.batch), "codes": cap(b.codes), "again": cap(b.again),
 	}
@@ -137,8 +139,8 @@ func TestBuffersDoNotStayAsLargeAsTheLargestBurst(t *testing.T) {
 	}
 }
 
-// The owners of locks that cannot be made any more are forgotten without another broken
-// connection, the others are not.
+// The node forgets the owners of locks that can no longer be made without another broken
+// connection. It keeps the others.
 func TestOrphansThatAreVoidAreForgotten(t *testing.T) {
 	n := New(Config{Option: rueidis.ClientOption{InitAddress: []string{"127.0.0.1:1"}}})
 	now := time.Now()

@@ -13,7 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// fill makes so many locks of one owner, and returns their releases.
+// fill makes a number of locks with one owner, and returns their releases.
 func fill(server *redistest.Server, locks int, until time.Duration) (releases []*node.Request) {
 	server.MustDo("EVAL", "for i = 1, ARGV[1] do redis.call('SET', 'p:' .. (i - 1), ARGV[2] .. ' 0 - -') end", "0", fmt.Sprint(locks), ownerA)
 	for i := range locks {
@@ -22,8 +22,7 @@ func fill(server *redistest.Server, locks int, until time.Duration) (releases []
 	return releases
 }
 
-// The bound on the lane is for acquisitions, and not for what a Manager has to give
-// back at its end.
+// The bound on a lane is for acquisitions, not for the releases of a Manager that closes.
 func TestCloseSendsMoreThanALaneHolds(t *testing.T) {
 	const locks = 20_000
 	server := redistest.Start(t, 1)[0]
@@ -36,7 +35,7 @@ func TestCloseSendsMoreThanALaneHolds(t *testing.T) {
 	assert.EqualValues(t, 0, server.MustDo("DBSIZE"))
 }
 
-// A Manager with many leases gives back many with one request.
+// A Manager with many leases releases many of them with one request.
 func TestCloseSendsReleasesOfManyLocks(t *testing.T) {
 	const locks = 50_000
 	server := redistest.Start(t, 1)[0]
@@ -72,7 +71,7 @@ func TestACloseThatIsCutShortReportsItAndAnswersEverything(t *testing.T) {
 	assert.False(t, n.Post(req, &answers), "closed")
 }
 
-// Batches that take longer than Close's patience together are no reason to give up.
+// Close goes on although the batches together take longer than its patience.
 func TestCloseGoesOnWhileTheNodeMakesProgress(t *testing.T) {
 	const locks = 60_000
 	server := redistest.Start(t, 1)[0]
@@ -85,7 +84,7 @@ func TestCloseGoesOnWhileTheNodeMakesProgress(t *testing.T) {
 	assert.True(t, n.Close(context.Background(), last, &answers))
 	done, others := answers.counts()
 	assert.Equal(t, []int{locks, 0}, []int{done, others})
-	assert.Greater(t, time.Since(began), 1500*time.Millisecond, "it took longer than a node without progress gets")
+	assert.Greater(t, time.Since(began), 1500*time.Millisecond, "longer than the limit without progress")
 	assert.EqualValues(t, 0, server.MustDo("DBSIZE"))
 }
 
@@ -103,7 +102,7 @@ func TestCloseGivesUpAfterASecondWithoutProgress(t *testing.T) {
 	assert.Equal(t, 1, others)
 }
 
-// A node that is down has nothing to give back, and Close does not wait for it.
+// A node that is down has nothing to release, so Close does not wait for it.
 func TestCloseDoesNotWaitForANodeThatIsDown(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	n, now := greeted(t, server.Addr())
@@ -116,7 +115,7 @@ func TestCloseDoesNotWaitForANodeThatIsDown(t *testing.T) {
 	assert.Equal(t, map[node.Status]int{node.Unsent: 1}, answers.statuses)
 }
 
-// A Manager that closes has no use for a lock.
+// A Manager that closes does not need a lock.
 func TestCloseSendsNoAcquisitions(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	proxy := redistest.NewProxy(t, server.Addr())

@@ -28,7 +28,7 @@ func TestConnectionsThatHaveEndedAreForgotten(t *testing.T) {
 		require.Eventually(t, up, 20*time.Second, time.Millisecond)
 		time.Sleep(5 * time.Millisecond)
 	}
-	server.Stop() // dials succeed, and greetings do not
+	server.Stop() // dials succeed, but greetings do not
 	before := n.dialed.Load()
 	require.Eventually(t, func() bool { return n.dialed.Load() > before+2 }, 20*time.Second, time.Millisecond)
 	server.Continue()

@@ -47,7 +47,7 @@ func (f *flood) end() {
 	f.mu.Unlock()
 }
 
-// heals brings back locks.
+// heals restores locks.
 func heals(locks []string, ms string, notAfter time.Duration) *node.Request {
 	var all []node.Healing
 	for _, lock := range locks {
@@ -56,8 +56,8 @@ func heals(locks []string, ms string, notAfter time.Duration) *node.Request {
 	return node.NewHeal(all, notAfter)
 }
 
-// A server may be frozen anywhere, also between a script's look at the clock and what it
-// does to a lock. When it runs on, the lock's time is over.
+// A server may be frozen anywhere, also between a script's reading of the clock and its
+// write to a lock. When the server continues, the lock's time is over.
 func TestAServerThatWasFrozenInAScriptBringsNoLockBack(t *testing.T) {
 	const (
 		life   = 200 * time.Millisecond
@@ -80,7 +80,7 @@ func TestAServerThatWasFrozenInAScriptBringsNoLockBack(t *testing.T) {
 		},
 		"acquire": func(now time.Duration) *node.Request {
 			return acquisition(fmt.Sprint("p:", now), ownerA, now+life/4, func(a *node.Acquisition) {
-				a.Value, a.KeyTTL = node.Compose(ownerA, 1_000_000, "0 - "+strings.Repeat("x", 1<<18)), ms // it takes a while to make
+				a.Value, a.KeyTTL = node.Compose(ownerA, 1_000_000, "0 - "+strings.Repeat("x", 1<<18)), ms // large, so that it takes a while to write
 			})
 		},
 	} {
@@ -92,7 +92,7 @@ func TestAServerThatWasFrozenInAScriptBringsNoLockBack(t *testing.T) {
 					server.MustDo("SET", key, node.Compose(ownerA, 7, metadata), "PX", ms)
 				}
 				f := &flood{n: n, make: func() *node.Request { return request(now()) }}
-				for range 16 { // so that the server is in a script most of the time
+				for range 16 { // so that the server runs a script most of the time
 					f.post()
 				}
 				time.Sleep(life / 10)
@@ -102,7 +102,7 @@ func TestAServerThatWasFrozenInAScriptBringsNoLockBack(t *testing.T) {
 				server.Continue()
 				f.calls.Wait()
 				for _, key := range server.MustDo("KEYS", "p:*").([]any) {
-					assert.Equal(t, node.RegistersKey("p:"), key, "the locks are over")
+					assert.Equal(t, node.RegistersKey("p:"), key, "the locks have expired")
 				}
 				require.Eventually(t, func() bool { return n.Health().Err == nil }, 20*time.Second, time.Millisecond)
 			}
@@ -110,8 +110,8 @@ func TestAServerThatWasFrozenInAScriptBringsNoLockBack(t *testing.T) {
 	}
 }
 
-// The same, frozen before the script's look at the clock, when a key may seem to be
-// there that has expired: here it really is there, by other hands.
+// The server is frozen before the script reads the clock, when an expired key may still
+// seem to exist. In this test the key exists because the test sets its TTL.
 func TestAnExtendThatTookLongerThanALockLivesFindsItMissing(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	proxy := redistest.NewProxy(t, server.Addr())
@@ -124,11 +124,11 @@ func TestAnExtendThatTookLongerThanALockLivesFindsItMissing(t *testing.T) {
 		reply := answer.Next(t)
 		require.Equal(t, node.Done, reply.Status, "%v", reply.Err)
 		assert.Equal(t, []int64{want}, reply.Answers)
-		assert.Equal(t, want == node.Missing, server.MustDo("PTTL", "p:job").(int64) > 40_000, "as long as before")
+		assert.Equal(t, want == node.Missing, server.MustDo("PTTL", "p:job").(int64) > 40_000, "its TTL is unchanged")
 	}
 }
 
-// A packet that was late must not lock for a client that has gone.
+// A late packet must not take a lock for a client that has gone.
 func TestARequestThatArrivesTooLateIsVoid(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	proxy := redistest.NewProxy(t, server.Addr())
@@ -145,7 +145,7 @@ func TestARequestThatArrivesTooLateIsVoid(t *testing.T) {
 	assert.EqualValues(t, 0, server.MustDo("DBSIZE"))
 }
 
-// A request that waits for longer than its caller does is not sent at all.
+// A request that waits for longer than its caller is not sent.
 func TestARequestThatHasExpiredIsNotSent(t *testing.T) {
 	tr := newTraffic(t)
 	answer := make(answers, 4)

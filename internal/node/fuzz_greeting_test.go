@@ -12,20 +12,20 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// greeting is what a parrot answers to a node that connects.
+// greeting holds the replies of a parrot to a node that connects.
 type greeting struct {
 	clock, server, memory, digest, marker, rehearsal shape
 }
 
-// finding is what a node has to make of it.
+// finding is the result that the node must reach.
 type finding struct {
-	status   Status // Done for a connection that may be used, otherwise what the error says
-	withheld bool   // votes are
-	waits    bool   // for a quarantine to end
+	status   Status // Done for a usable connection, otherwise the class of the error
+	withheld bool   // votes do not count
+	waits    bool   // for the end of a quarantine
 }
 
-// findings is the naive reading: each reply in turn, and the first that is no good
-// decides. known is false where nothing follows from a reply that no server would give.
+// findings is a naive reading: it reads the replies in turn, and the first invalid one
+// decides. known is false if a reply that no server would send has no defined result.
 func (g *greeting) findings(guarded bool, longest string) (v finding, known bool) {
 	identity, v, known := g.identity()
 	if v.status != 0 || !known {
@@ -73,16 +73,16 @@ func (g *greeting) findings(guarded bool, longest string) (v finding, known bool
 	return v, true
 }
 
-// identity reads INFO: nil for a server that may not be asked.
+// identity reads INFO. It returns nil if the user may not run INFO.
 func (g *greeting) identity() (identity map[string]string, v finding, known bool) {
 	identity = map[string]string{}
 	for _, info := range []shape{g.server, g.memory} {
 		switch {
 		case info.isError() && info.class() == Misconfigured:
-			return nil, v, true // an ACL without INFO: nothing can be known
+			return nil, v, true // an ACL without INFO: nothing is known
 		case info.isError():
 			return nil, finding{status: info.class()}, true
-		case info.kind == '=': // as RESP3 has it
+		case info.kind == '=': // the RESP3 form
 			info.text = strings.TrimPrefix(info.text, "txt:")
 		case !info.isText():
 			return nil, v, false
@@ -98,7 +98,7 @@ func (g *greeting) identity() (identity map[string]string, v finding, known bool
 	return identity, v, true
 }
 
-// refused is what follows from a reply that is no good.
+// refused returns the result of an invalid reply.
 func (s shape) refused() (finding, bool) {
 	switch {
 	case s.isError():
@@ -110,8 +110,8 @@ func (s shape) refused() (finding, bool) {
 	}
 }
 
-// operation returns the parts of the answer to a single operation, or what follows from
-// a reply that has none.
+// operation returns the parts of the answer to a single operation, or the result of a
+// reply without an answer.
 func (s shape) operation() (parts []shape, bad finding, known bool) {
 	if !s.isArray() || len(s.parts) != 3 || !s.parts[0].isInteger() || !s.parts[1].isText() || s.parts[1].text != "*" {
 		bad, known = s.refused()
@@ -127,8 +127,8 @@ func (s shape) operation() (parts []shape, bad finding, known bool) {
 	}
 }
 
-// What a server says of itself is understood or refused, by the class that an operator
-// reads of, and nothing makes a vote of what cannot be one.
+// A server's replies are accepted or refused, with the class of error that the operator's
+// documentation names. No reply makes a vote count that must not.
 func FuzzGreeting(f *testing.F) {
 	fields := []func(*greeting) *shape{
 		func(g *greeting) *shape { return &g.clock }, func(g *greeting) *shape { return &g.server },
@@ -136,7 +136,7 @@ func FuzzGreeting(f *testing.F) {
 		func(g *greeting) *shape { return &g.marker }, func(g *greeting) *shape { return &g.rehearsal },
 		func(g *greeting) *shape { return &g.marker.parts[2] }, func(g *greeting) *shape { return &g.rehearsal.parts[2] },
 	}
-	const inWords = 1 << 7 // the input is the text of an INFO as it is, and no shape
+	const inWords = 1 << 7 // the input is the text of INFO, not a shape
 	for field := range fields {
 		for _, seed := range []string{
 			"", "\x05\x02\x02\x0a1700000000\x02\x065000000", "\x05\x02\x04\x04", "\x05\x02\x03\x07\x00\x00\x03\x07\x00\x00", "\x0d", "\x0e", "\x05\x00",
@@ -199,20 +199,20 @@ func FuzzGreeting(f *testing.F) {
 		var config *ConfigError
 		switch {
 		case !known && want.status == Misconfigured && err == nil && withheld == nil:
-			t.Error("taken for good: ", said)
+			t.Error("an invalid greeting was accepted: ", said)
 		case !known:
 		case (err == nil) != (want.status == Done):
-			t.Errorf("%s, and not %v", said, want.status)
+			t.Errorf("%s, want %v", said, want.status)
 		case err != nil && errors.As(err, &config) != (want.status == Misconfigured):
-			t.Errorf("%s, and not %v", said, want.status)
+			t.Errorf("%s, want %v", said, want.status)
 		case err == nil && (withheld != nil) != want.withheld:
-			t.Errorf("%s, and votes are withheld: %v", said, want.withheld)
-		case err == nil && field != 0 && (n.quarantineReason != nil) != want.waits: // a wild clock makes wild sums
-			t.Errorf("%s, and in quarantine %v, not %v", said, n.quarantineReason, want.waits)
+			t.Errorf("%s, want votes withheld: %v", said, want.withheld)
+		case err == nil && field != 0 && (n.quarantineReason != nil) != want.waits: // a random clock makes random sums
+			t.Errorf("%s, in quarantine %v, want %v", said, n.quarantineReason, want.waits)
 		}
 		for _, err := range []error{err, withheld} {
 			if errors.As(err, &config) && (config.Problem == "" || config.Fix == "") {
-				t.Error("nothing says what to mend: ", said)
+				t.Error("the error has no remedy: ", said)
 			}
 		}
 	})

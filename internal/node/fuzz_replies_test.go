@@ -12,7 +12,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// requestOf returns a request of a kind, about so many locks where it can be.
+// requestOf returns a request of a kind, for that number of locks if the kind allows it.
 func requestOf(kind Kind, locks int) *Request {
 	owner := strings.Repeat("a", OwnerLen)
 	value := Compose(owner, 7, "0 - -")
@@ -47,8 +47,8 @@ func requestOf(kind Kind, locks int) *Request {
 	}
 }
 
-// reading is the answer to one operation: the character that stands for it, and what
-// stands among the details for a '*'.
+// reading is the answer to one operation: its character, and the detail that a '*' refers
+// to.
 type reading struct {
 	code   byte
 	detail shape
@@ -68,7 +68,7 @@ func (a reading) number() int64 {
 	return int64(a.code - '0')
 }
 
-// failed reports whether the operation has failed, and how.
+// failed reports whether the operation has failed, and its error.
 func (a reading) failed() (text shape, failed bool) {
 	if a.code == '*' && a.detail.failed() {
 		return a.detail.parts[0], true
@@ -76,7 +76,7 @@ func (a reading) failed() (text shape, failed bool) {
 	return shape{}, false
 }
 
-// parts returns the parts of an answer that has so many.
+// parts returns the parts of an answer that must have n of them.
 func (a reading) parts(n int) []shape {
 	if a.code == '*' && a.detail.isArray() && len(a.detail.parts) == n {
 		return a.detail.parts
@@ -84,13 +84,13 @@ func (a reading) parts(n int) []shape {
 	return nil
 }
 
-// wrongType reports whether an error is of a key of another type.
+// wrongType reports whether an error is about a key of another type.
 func wrongType(text shape) bool {
 	return strings.HasPrefix(strings.TrimPrefix(text.text, "ERR "), "WRONGTYPE")
 }
 
-// verdict returns what the answers to a request have to be taken for: the naive reading
-// of the script's header.
+// verdict returns the status that the answers to a request must have: a naive reading of
+// the script's header.
 func verdict(kind Kind, answers []reading) Status {
 	a := answers[0]
 	integers := func(parts []shape) bool {
@@ -130,7 +130,7 @@ func verdict(kind Kind, answers []reading) Status {
 	return Misconfigured
 }
 
-// verdictOfMany is verdict for what answers one number for each lock.
+// verdictOfMany is verdict for requests that answer one number for each lock.
 func verdictOfMany(kind Kind, answers []reading) Status {
 	last := shape{}
 	for _, a := range answers {
@@ -148,11 +148,11 @@ func verdictOfMany(kind Kind, answers []reading) Status {
 	return Done
 }
 
-// Whatever a server answers, it does not bring the worker down, and nothing but the
-// answer to a grant is a vote, nothing but that to a refusal is contention. The replies
-// come through rueidis, as in production.
+// No reply of a server crashes the worker. Only the answer to a grant is a vote, and only
+// the answer to a refusal is contention. The replies come through rueidis, as in
+// production.
 func FuzzReplies(f *testing.F) {
-	const whole = 1 << 7 // the input is the whole reply, and not the answers in one that is well formed
+	const whole = 1 << 7 // the input is the whole reply, not only the answers in a well-formed one
 	server, client := newParrot(f)
 	for kind := range Forget { // as 1 + kind
 		for code := range byte(8) {
@@ -199,7 +199,7 @@ func FuzzReplies(f *testing.F) {
 		said := fmt.Sprintf("%v of %d: %q is %d, %v (%v)", kind, req.Locks(), reply.encode(nil), r.Status, r.Answers, r.Err)
 		readings, want := readingsOf(kind, req.Locks(), reply)
 		if r.Status != want {
-			t.Errorf("%s, and not %d", said, want)
+			t.Errorf("%s, want %d", said, want)
 		}
 		answered := r.Status == Granted || r.Status == Taken || r.Status == Done
 		if !answered && r.Err == nil || answered && r.Err != nil && !slices.Contains(r.Answers, Unanswered) {
@@ -207,10 +207,10 @@ func FuzzReplies(f *testing.F) {
 		}
 		var config *ConfigError
 		if r.Status == Misconfigured && (!errors.As(r.Err, &config) || config.Fix == "") {
-			t.Error("nothing says what to mend: ", said)
+			t.Error("the error has no remedy: ", said)
 		}
 		if r.TTL > math.MaxInt64/2 {
-			t.Errorf("a life of %v, to which nothing can be added: %s", r.TTL, said)
+			t.Errorf("a TTL of %v, which overflows in sums: %s", r.TTL, said)
 		}
 		if answered && r.Status == want {
 			checkFields(t, kind, &r, readings, said)
@@ -218,8 +218,8 @@ func FuzzReplies(f *testing.F) {
 	})
 }
 
-// drawReply draws a reply to so many operations: one that is well formed but for its
-// answers, or anything.
+// drawReply draws a reply to a number of operations: a well-formed one with any answers,
+// or any reply.
 func drawReply(input *[]byte, operations int, anything bool) shape {
 	if anything {
 		return draw(input, 0)
@@ -241,7 +241,7 @@ func drawReply(input *[]byte, operations int, anything bool) shape {
 	return reply
 }
 
-// readingsOf splits a reply into the answers, and returns what it has to be taken for.
+// readingsOf splits a reply into the answers, and returns the status that it must have.
 func readingsOf(kind Kind, operations int, reply shape) (readings []reading, want Status) {
 	switch {
 	case reply.isError() && strings.HasPrefix(strings.TrimPrefix(reply.text, "ERR "), "NOSCRIPT"):
@@ -267,7 +267,7 @@ func readingsOf(kind Kind, operations int, reply shape) (readings []reading, wan
 	return readings, verdict(kind, readings)
 }
 
-// checkFields checks what the reply says besides its status.
+// checkFields checks the fields of the reply other than its status.
 func checkFields(t *testing.T, kind Kind, r *Reply, answers []reading, said string) {
 	a := answers[0]
 	same := func(what string, got, want int64) {
@@ -315,6 +315,6 @@ func checkHeld(t *testing.T, r *Reply, a shape, said string) {
 		t.Errorf("held %q: %s", r.Held, said)
 	}
 	if ms := a.parts[1].integer(); (r.TTL < 0) != (ms < 0) {
-		t.Errorf("%d ms is a life of %v: %s", ms, r.TTL, said)
+		t.Errorf("%d ms is a TTL of %v: %s", ms, r.TTL, said)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// The marker survives with the rest, and names the process that wrote it: what that
-// process had not put on disk is lost.
+// The marker survives with the data, and names the process that wrote it. Writes that
+// this process had not put on disk are lost.
 func TestARestartThatFindsItsDataIsQuarantinedAllTheSame(t *testing.T) {
 	server := redistest.Start(t, 1, "--appendonly", "yes", "--appendfsync", "always")[0]
 	greet := func() node.Health {
@@ -37,9 +37,9 @@ func TestARestartThatFindsItsDataIsQuarantinedAllTheSame(t *testing.T) {
 	assert.Greater(t, server.MustDo("GET", node.BaseKey("p:")), base, "registers count as the end of the quarantine")
 }
 
-// A client that knows the data sees that they were lost, although a newcomer trusts the
-// empty database and has the last word.
-func TestAFlushBetweenTwoTrustingClientsIsSeen(t *testing.T) {
+// A client that knew the data notices their loss, although a new client trusts the empty
+// database and writes the last marker.
+func TestAFlushBetweenTwoTrustingClientsIsNoticed(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	config := node.Config{
 		Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}}, Guard: time.Hour, Trust: true, Cap: time.Second,
@@ -52,9 +52,9 @@ func TestAFlushBetweenTwoTrustingClientsIsSeen(t *testing.T) {
 		return answer.Next(t)
 	}
 	require.Equal(t, node.Granted, ask(n, ownerA).Status)
-	server.MustDo("FLUSHALL") // ownerA's lock is gone, and n knows nothing of it
+	server.MustDo("FLUSHALL") // ownerA's lock is gone, and n has not noticed
 	newcomer, _ := run(t, config)
-	require.Zero(t, newcomer.Health().Quarantined, "it was told to trust an empty node")
+	require.Zero(t, newcomer.Health().Quarantined, "it is configured to trust an empty node")
 	got := ask(n, ownerB)
 	assert.Equal(t, node.Unsent, got.Status)
 	require.ErrorIs(t, got.Err, node.ErrQuarantined)
@@ -62,8 +62,9 @@ func TestAFlushBetweenTwoTrustingClientsIsSeen(t *testing.T) {
 	assert.EqualValues(t, 0, server.MustDo("EXISTS", "p:job"))
 }
 
-// The data of a node in quarantine may be older than another client's grant: a raise would
-// count there, and what an extend shows of the token proves nothing. Leases go on.
+// The data of a node in quarantine may be older than another client's grant. A raise
+// would count there, and an extend's answer about the token would prove nothing. Leases
+// are still renewed.
 func TestARaiseIsRefusedInQuarantine(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	n, now := run(t, node.Config{
@@ -79,5 +80,5 @@ func TestARaiseIsRefusedInQuarantine(t *testing.T) {
 	assert.EqualValues(t, 0, server.MustDo("EXISTS", node.RegistersKey("p:")))
 	require.True(t, n.Post(renewals([]string{"p:job"}, ownerA, 7, "30000", now()+time.Minute), answer))
 	assert.Equal(t, []int64{node.OursWithoutToken}, answer.Next(t).Answers)
-	assert.LessOrEqual(t, server.MustDo("PTTL", "p:job").(int64), int64(30_000), "prolonged all the same")
+	assert.LessOrEqual(t, server.MustDo("PTTL", "p:job").(int64), int64(30_000), "extended anyway")
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/node/conformance"
 )
 
-// Owners, as attempts make them.
+// Owners, in the form that attempts use.
 var (
 	ownerA = strings.Repeat("a", node.OwnerLen)
 	ownerB = strings.Repeat("b", node.OwnerLen)
@@ -24,14 +24,14 @@ var (
 
 const subscriberManager = "00112233445566aa"
 
-// ticketOf is a ticket of that Manager.
+// ticketOf returns a ticket of subscriberManager.
 func ticketOf(wait string) string { return subscriberManager + wait }
 
 // answers receives replies.
 type answers = conformance.Replies
 
-// run starts a node and closes it at the end of the test. It returns when the node was
-// greeted, or refused, and the node's steady clock with it.
+// run starts a node, and closes it at the end of the test. It returns when the node was
+// greeted or refused, with the node and its steady clock.
 func run(t testing.TB, cfg node.Config) (*node.Node, func() time.Duration) {
 	t.Helper()
 	steady := clock.New()
@@ -75,7 +75,7 @@ func run(t testing.TB, cfg node.Config) (*node.Node, func() time.Duration) {
 	return n, func() time.Duration { _, now := cfg.Clock(); return now }
 }
 
-// greeted is run, for a node that can be greeted.
+// greeted is run for a node that can be greeted.
 func greeted(t testing.TB, addr string) (*node.Node, func() time.Duration) {
 	t.Helper()
 	n, now := run(t, node.Config{Option: rueidis.ClientOption{InitAddress: []string{addr}}, Cap: 2 * time.Second})
@@ -85,7 +85,7 @@ func greeted(t testing.TB, addr string) (*node.Node, func() time.Duration) {
 
 const metadata = "0 - -"
 
-// acquisition asks for a lock until then, after a change.
+// acquisition returns a request for a lock until that instant, with changes.
 func acquisition(lock, owner string, until time.Duration, change ...func(*node.Acquisition)) *node.Request {
 	const token = 1_000_000
 	a := &node.Acquisition{
@@ -99,12 +99,12 @@ func acquisition(lock, owner string, until time.Duration, change ...func(*node.A
 	return req
 }
 
-// release gives a lock back.
+// release returns a request that releases a lock.
 func release(lock, owner string, until time.Duration) *node.Request {
 	return node.NewRelease(lock, node.Compose(owner, 0, metadata), nil, node.TicketUpdate{}, until)
 }
 
-// renewals prolongs locks by so many ms.
+// renewals returns a request that extends locks by ms.
 func renewals(locks []string, owner string, token int64, ms string, until time.Duration) *node.Request {
 	r := node.NewRenewals(len(locks))
 	for _, lock := range locks {
@@ -113,7 +113,7 @@ func renewals(locks []string, owner string, token int64, ms string, until time.D
 	return r.Request(until)
 }
 
-// tally counts the answers by what they say.
+// tally counts answers by their result.
 type tally struct {
 	mu           sync.Mutex
 	done, others int
@@ -134,8 +134,8 @@ func (c *tally) Receive(_ int, _ *node.Request, r *node.Reply) {
 	c.statuses[r.Status]++
 }
 
-// counts returns how many releases have deleted a lock, and how many answers said
-// something else.
+// counts returns how many releases have deleted a lock, and how many answers had other
+// results.
 func (c *tally) counts() (done, others int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

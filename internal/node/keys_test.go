@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// legal reports whether a Manager would take the prefix and the name.
+// legal reports whether a Manager would accept the prefix and the name.
 func legal(prefix, name string) bool {
 	return utf8.ValidString(prefix) && PrefixShards(prefix) && name != "" && utf8.ValidString(name)
 }
@@ -35,8 +35,8 @@ func keysOf(prefix, name string) map[string]string {
 	}
 }
 
-// No key is in the way of another, whatever locks and prefixes are called, and a hash tag
-// in the prefix has all of them on one shard.
+// No key collides with another, whatever the locks and prefixes are. A hash tag in the
+// prefix puts all keys on one shard.
 func FuzzKeys(f *testing.F) {
 	texts := []string{"quorumlock:", "", "a", "{", "}", "{}", "{a}", "}a{", "a{b}c", "{a", "r", "q", "\xff", "a\xffq", "日本", "\x00", "{{a}}"}
 	for i, name := range texts {
@@ -73,8 +73,8 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// What is read from a lock goes into errors, logs and spans: it is valid UTF-8 and not
-// long, whoever wrote it.
+// The parts of a lock's value go into errors, logs and spans: they are valid UTF-8 and
+// short, whatever program wrote them.
 func FuzzParseValue(f *testing.F) {
 	owner := strings.Repeat("0f", OwnerLen/2)
 	for _, value := range []string{
@@ -100,7 +100,7 @@ func FuzzParseValue(f *testing.F) {
 			t.Errorf("%q: token %d", value, v.Token)
 		}
 		if value != "" && v.Owner == "" {
-			t.Errorf("%q is nobody's", value)
+			t.Errorf("%q has no owner", value)
 		}
 		reserved := regexp.MustCompile(`^[0-9a-f]{32} w $`).MatchString(value)
 		if v.Reserved != reserved || reserved && v != (Value{Owner: value[:OwnerLen], Reserved: true}) {
@@ -133,7 +133,7 @@ func FuzzValueRoundTrip(f *testing.F) {
 	})
 }
 
-// What proves a renewal is the owner and the token, and nothing of what follows.
+// The owner and the token prove a renewal; the rest of the value does not matter.
 func TestProofIsOwnerAndToken(t *testing.T) {
 	owner := strings.Repeat("a", OwnerLen)
 	for value, want := range map[string]string{

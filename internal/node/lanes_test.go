@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// traffic is a node behind a proxy that notes what passes.
+// traffic is a node behind a proxy that records the calls.
 type traffic struct {
 	*node.Node
 	t      *testing.T
@@ -38,7 +38,7 @@ func newTraffic(t *testing.T) *traffic {
 	return tr
 }
 
-// watch notes calls, and delays them by so much.
+// watch records calls, and delays each of them.
 func (tr *traffic) watch(delay time.Duration) {
 	tr.proxy.DelayCommand(func(cmd []string) bool {
 		if cmd[0] != "EVALSHA" {
@@ -51,8 +51,7 @@ func (tr *traffic) watch(delay time.Duration) {
 	}, delay)
 }
 
-// calls returns what has passed since the last call, with the number of operations of
-// each call.
+// calls returns the calls since the last time, and the number of operations in each.
 func (tr *traffic) calls() (calls [][]string, operations []int) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -65,8 +64,7 @@ func (tr *traffic) calls() (calls [][]string, operations []int) {
 	return calls, operations
 }
 
-// whileBusy posts requests from the worker's own goroutine, so that they go out
-// together.
+// whileBusy posts requests from the worker's own goroutine, so that they go out together.
 func (tr *traffic) whileBusy(post func()) {
 	tr.t.Helper()
 	done := make(chan struct{})
@@ -78,7 +76,7 @@ func (tr *traffic) whileBusy(post func()) {
 	<-done
 }
 
-// receiver is a function that receives.
+// receiver is a Receiver made of a function.
 type receiver func(*node.Reply)
 
 func (f receiver) Receive(_ int, _ *node.Request, r *node.Reply) { f(r) }
@@ -88,7 +86,7 @@ func (tr *traffic) post(req *node.Request, to node.Receiver) {
 	assert.True(tr.t, tr.Post(req, to))
 }
 
-// What keeps a lease or gives one back goes before what asks for one.
+// Renewals and releases go before acquisitions.
 func TestAcquisitionsGoLast(t *testing.T) {
 	tr := newTraffic(t)
 	soon := tr.now() + time.Minute
@@ -115,7 +113,7 @@ func TestAcquisitionsGoLast(t *testing.T) {
 	assert.Equal(t, []int{11}, operations, "in one call")
 }
 
-// A full lane refuses acquisitions, and nothing else is ever refused.
+// A full lane refuses acquisitions. No other request is ever refused.
 func TestAFullLaneShedsAcquisitionsOnly(t *testing.T) {
 	tr := newTraffic(t)
 	soon := tr.now() + time.Minute
@@ -153,8 +151,8 @@ func TestAFullLaneShedsAcquisitionsOnly(t *testing.T) {
 	assert.EqualValues(t, node.AcquireMax+1, tr.server.MustDo("ZCARD", node.RegistersKey("p:")))
 }
 
-// Callers that gave up make room for those that did not.
-func TestAFullLaneMakesRoomByWhatHasExpired(t *testing.T) {
+// The requests of callers that gave up make room for others.
+func TestAFullLaneMakesRoomByDroppingExpiredRequests(t *testing.T) {
 	tr := newTraffic(t)
 	answered := make(answers, 2*node.AcquireMax)
 	granted := make(answers, 1)
@@ -178,7 +176,7 @@ func TestAFullLaneMakesRoomByWhatHasExpired(t *testing.T) {
 	assert.EqualValues(t, 1, tr.server.MustDo("ZCARD", node.RegistersKey("p:")))
 }
 
-// Giving up while the request waits costs the node nothing.
+// A caller that gives up while its request waits costs the node nothing.
 func TestAReleaseCancelsAnAcquisitionThatStillWaits(t *testing.T) {
 	tr := newTraffic(t)
 	soon := tr.now() + time.Minute
@@ -201,7 +199,7 @@ func TestAReleaseCancelsAnAcquisitionThatStillWaits(t *testing.T) {
 	calls, _ := tr.calls()
 	assert.Empty(t, calls, "neither is sent")
 
-	// One that was sent has to be undone.
+	// A request that was sent has to be undone.
 	sent := acquisition("p:job", ownerA, soon)
 	tr.post(sent, asked)
 	require.Equal(t, node.Granted, asked.Next(t).Status)
@@ -225,8 +223,8 @@ func TestAReleaseCancelsAnAcquisitionThatStillWaits(t *testing.T) {
 	assert.NotContains(t, calls[0], "acquire")
 }
 
-// An attempt that came to nothing sends releases before every node has answered it. A node
-// that refuses it has nothing to release.
+// A failed attempt sends releases before every node has answered it. A node that refuses
+// the attempt has nothing to release.
 func TestAnAcquisitionThatWasRefusedIsNotReleased(t *testing.T) {
 	ticket, other := ticketOf("000000000000000150"), ticketOf("000000000000000250")
 	keep := node.TicketUpdate{Ticket: ticket, Place: "5"}
@@ -271,7 +269,7 @@ func TestAnAcquisitionThatWasRefusedIsNotReleased(t *testing.T) {
 	}
 }
 
-// A request that waits on two nodes is undone where it was sent, and only there.
+// A request that waits on two nodes is undone only where it was sent.
 func TestAReleaseIsSentToTheNodesThatWereAsked(t *testing.T) {
 	servers := redistest.Start(t, 2)
 	var nodes []*node.Node
@@ -286,7 +284,7 @@ func TestAReleaseIsSentToTheNodesThatWereAsked(t *testing.T) {
 	require.True(t, nodes[0].Post(ask, asked))
 	require.Equal(t, node.Granted, asked.Next(t).Status)
 	ask.Withdraw()
-	servers[1].MustDo("SET", "p:job", node.Compose(ownerA, 0, metadata)) // it would be deleted by a release
+	servers[1].MustDo("SET", "p:job", node.Compose(ownerA, 0, metadata)) // a release would delete it
 	for _, n := range nodes {
 		require.True(t, n.Post(node.NewRelease("p:job", node.Compose(ownerA, 0, metadata), ask, node.TicketUpdate{}, soon), released))
 	}
@@ -295,7 +293,8 @@ func TestAReleaseIsSentToTheNodesThatWereAsked(t *testing.T) {
 	assert.EqualValues(t, 1, servers[1].MustDo("EXISTS", "p:job"))
 }
 
-// A reservation lapses on each node alone: one request says so to some nodes.
+// A reservation lapses on each node separately: one request reports it to some nodes
+// only.
 func TestAReservationLapsesOnEachNodeAlone(t *testing.T) {
 	const second = 1
 	modes := make(chan string, 2)
@@ -317,8 +316,8 @@ func TestAReservationLapsesOnEachNodeAlone(t *testing.T) {
 	}
 }
 
-// A distant node is not capped at so many requests for each round trip.
-func TestABatchHasNoMostNumberOfRequests(t *testing.T) {
+// A distant node has no limit on the number of requests for each round trip.
+func TestABatchHasNoLimitOnItsRequests(t *testing.T) {
 	const requests = 3000
 	tr := newTraffic(t)
 	tr.proxy.Delay(40 * time.Millisecond) // each way
@@ -329,14 +328,14 @@ func TestABatchHasNoMostNumberOfRequests(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { done, others := all.counts(); return done+others == requests }, 20*time.Second, time.Millisecond)
 	assert.Equal(t, map[node.Status]int{node.Granted: requests}, all.statuses)
-	// The first goes alone, and the rest behind it.
-	assert.Less(t, time.Since(began), 1500*time.Millisecond, "a few round trips of 80 ms, and not one for each 512")
+	// The first request goes alone, and the rest in the next batch.
+	assert.Less(t, time.Since(began), 1500*time.Millisecond, "a few round trips of 80 ms, not one for each 512")
 	_, operations := tr.calls()
 	assert.LessOrEqual(t, len(operations), requests/node.MaxLocks+20)
 }
 
-// A script stops the server for everybody while it runs.
-func TestScriptsAreCutAtTheMostOperations(t *testing.T) {
+// A script blocks the server for all clients while it runs.
+func TestScriptsAreSplitAtTheLimitOfOperations(t *testing.T) {
 	tr := newTraffic(t)
 	soon := tr.now() + time.Minute
 	var all sync.WaitGroup
@@ -366,10 +365,10 @@ func TestScriptsAreCutAtTheMostOperations(t *testing.T) {
 	assert.Equal(t, []int{1, 128, 128, 128, 2}, operations)
 }
 
-// What is large goes out in several batches: whatever comes behind a batch waits for
-// all of its answers. While these are handed out, the second batch is on the wire, since
-// many requests wait; what is urgent goes before the third.
-func TestABatchHasAMostSize(t *testing.T) {
+// Large requests go out in several batches, because a request behind a batch waits for
+// all of its answers. The second batch is on the wire while the answers of the first are
+// delivered, since many requests wait. An urgent request goes before the third.
+func TestABatchHasALimitOnItsSize(t *testing.T) {
 	tr := newTraffic(t)
 	soon := tr.now() + time.Minute
 	var all sync.WaitGroup
@@ -397,11 +396,11 @@ func TestABatchHasAMostSize(t *testing.T) {
 	assert.Equal(t, []string{"0", "1", "2", "3", "4", "5", "read", "6", "7"}, got)
 }
 
-// The server's own clock says how long a script of the most operations takes. The
-// machine may be busy, so the least of many counts.
+// The server's own clock measures a script of the most operations. The machine may be
+// busy, so the test takes the shortest of many runs.
 func TestAFullScriptStopsTheServerForLessThanAMillisecond(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
-	server.MustDo("CONFIG", "SET", "slowlog-log-slower-than", "20") // the calls inside of the script cost time if they are logged
+	server.MustDo("CONFIG", "SET", "slowlog-log-slower-than", "20") // logging the calls inside the script would cost time
 	n, now := greeted(t, server.Addr())
 	least := map[string]int64{}
 	call := func(kind string, requests []*node.Request) {

@@ -12,9 +12,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// RESP2 has one kind of null, no maps, and no HELLO with the kind of the server: no
-// case may see a difference. "make compat" runs everything on servers that know no
-// HELLO; this is the option of the client.
+// RESP2 has one kind of null, no maps, and no HELLO with the kind of the server. No case
+// may depend on the difference. "make compat" runs everything on servers without HELLO;
+// this test uses the option of the client.
 func TestRealRedisConforms(t *testing.T) {
 	for protocol, resp2 := range map[string]bool{"RESP3": false, "RESP2": true} {
 		t.Run(protocol, func(t *testing.T) {

@@ -18,19 +18,19 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// orphan is a node whose connection breaks while a request that makes a lock is late on
-// its way: it reaches the server behind a release that went over the next connection,
-// and before its "not after".
+// orphan is a node whose connection breaks while a request that makes a lock is late. The
+// request reaches the server behind a release that went over the next connection, and
+// before its "not after".
 type orphan struct {
 	*node.Node
 	server   *redistest.Server
 	now      func() time.Duration
-	expires  time.Duration // of the request, and its "not after"
-	releases atomic.Int64  // that went out
-	wakes    atomic.Int64  // that the node has published to us
+	expires  time.Duration // of the request: its "not after"
+	releases atomic.Int64  // sent by the node
+	wakes    atomic.Int64  // published to us by the node
 }
 
-// orphanKinds are the requests that make the lock p:job for ownerA.
+// orphanKinds has the requests that make the lock p:job for ownerA.
 var orphanKinds = map[string]func(notAfter time.Duration) *node.Request{
 	"acquire": func(notAfter time.Duration) *node.Request {
 		return acquisition("p:job", ownerA, notAfter, func(a *node.Acquisition) { a.KeyTTL = "60000" })
@@ -106,7 +106,7 @@ func (o *orphan) release(owner string) *node.Request {
 	return release("p:job", owner, o.now()+time.Minute)
 }
 
-// locked reports whether the late request has locked: a reservation is not meant.
+// locked reports whether the late request has made a lock. A reservation does not count.
 func (o *orphan) locked() bool { return o.server.MustDo("GETRANGE", "p:job", "0", "31") == ownerA }
 
 func TestALockThatIsMadeBehindItsReleaseIsReleasedAgain(t *testing.T) {
@@ -125,15 +125,15 @@ func TestALockThatIsMadeBehindItsReleaseIsReleasedAgain(t *testing.T) {
 			require.Less(t, o.now(), o.expires, "answered at once")
 			require.Eventually(t, o.locked, 20*time.Second, time.Millisecond, "the late request locks")
 			require.Eventually(t, func() bool { return !o.locked() }, 20*time.Second, 5*time.Millisecond)
-			assert.Greater(t, o.now(), o.expires, "not while it may still be made")
-			assert.EqualValues(t, 3, o.releases.Load(), "the release that is not in doubt goes out once")
+			assert.Greater(t, o.now(), o.expires, "no retry while the lock may still be made")
+			assert.EqualValues(t, 3, o.releases.Load(), "the release of a known lock goes out once")
 			assert.Empty(t, answer, "one answer for each")
 		})
 	}
 }
 
-// One request may release many locks, with tickets or without; its retry touches no
-// ticket, because the wait may be over by then.
+// One request may release many locks, with tickets or without. Its retry leaves the
+// tickets alone, because the wait may be over by then.
 func TestEveryKindOfReleaseIsRetried(t *testing.T) {
 	for name, make1 := range map[string]func(until time.Duration) *node.Request{
 		"many": func(until time.Duration) *node.Request {
@@ -157,7 +157,7 @@ func TestEveryKindOfReleaseIsRetried(t *testing.T) {
 			woken := o.wakes.Load() // by the first release
 			require.Eventually(t, func() bool { return !o.locked() }, 20*time.Second, 5*time.Millisecond)
 			assert.EqualValues(t, 0, o.server.MustDo("EXISTS", node.QueueKey("p:job")))
-			assert.Equal(t, woken, o.wakes.Load(), "nothing is reserved for a ticket that may be gone")
+			assert.Equal(t, woken, o.wakes.Load(), "no reservation for a ticket that may be gone")
 			assert.Empty(t, answer, "one answer")
 		})
 	}
@@ -171,7 +171,7 @@ func TestCloseWaitsForTheReleaseOfALockThatMayStillBeMade(t *testing.T) {
 	assert.Greater(t, o.now(), o.expires)
 	assert.False(t, o.locked())
 	_, others := answers.counts()
-	assert.Equal(t, 1, others, "nothing was there")
+	assert.Equal(t, 1, others, "there was no lock yet")
 	assert.EqualValues(t, 2, o.releases.Load())
 }
 
@@ -186,8 +186,8 @@ func TestAReleaseBehindAVoidRequestGoesOutOnce(t *testing.T) {
 	assert.EqualValues(t, 1, o.releases.Load())
 }
 
-// The releases have been answered: that is what Close promises, and what its context
-// bounds. The rest is for as long as there is time.
+// All releases have been answered. Close promises that, and its context bounds it. The
+// retries use the time that is left.
 func TestCloseIsInTimeWhenOnlyASecondReleaseIsMissing(t *testing.T) {
 	t.Parallel()
 	o := newOrphan(t, orphanKinds["acquire"])
@@ -199,7 +199,7 @@ func TestCloseIsInTimeWhenOnlyASecondReleaseIsMissing(t *testing.T) {
 	assert.EqualValues(t, 1, o.releases.Load())
 }
 
-// A lock that may still be made is given back whoever asked for it.
+// A lock that may still be made is released again, whichever kind of request makes it.
 func TestARaiseOrAnExtendLeavesNoOrphan(t *testing.T) {
 	for name, request := range map[string]func(until time.Duration) *node.Request{
 		"raise":  func(until time.Duration) *node.Request { return node.NewRaise("p:job", ownerA, 9, metadata, until) },

@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// crowd is a number of callers that ask three nodes for names of their own, in virtual
-// time: what a node can do is given, whatever the machine of the test is busy with.
+// crowd is a number of callers that each ask three nodes for a lock of their own. Time is
+// virtual and the nodes' capacity is fixed, so the load of the machine does not matter.
 type crowd struct {
 	trip, cost, timeout time.Duration
-	plain               bool // without a bound on batches
+	plain               bool // without a limit on batches
 	rng                 *rand.Rand
 
 	now    time.Duration
@@ -50,7 +50,7 @@ func (e *events) Pop() any {
 
 func (c *crowd) after(d time.Duration, do func()) { heap.Push(&c.events, event{c.now + d, do}) }
 
-// post queues a request, and has the node serve if it is idle.
+// post queues a request, and starts the node's next batch if the node is idle.
 func (c *crowd) post(i int, req *Request, to Receiver) {
 	if !c.nodes[i].Post(req, to) {
 		to.Receive(i, req, &Reply{Status: Unsent})
@@ -59,7 +59,7 @@ func (c *crowd) post(i int, req *Request, to Receiver) {
 	c.serve(i)
 }
 
-// serve has a node take a batch and answer it after as long as that takes.
+// serve has a node take a batch, and answers it after the time that the batch takes.
 func (c *crowd) serve(i int) {
 	n := c.nodes[i]
 	if c.busy[i] {
@@ -68,7 +68,7 @@ func (c *crowd) serve(i int) {
 	if c.plain {
 		n.pace.most = acquireMax
 	}
-	c.busy[i] = true // answers to what is dropped lead to more requests
+	c.busy[i] = true // answers to dropped requests lead to more requests
 	if n.take(c.now); len(n.batch) == 0 {
 		c.busy[i] = false
 		return
@@ -89,7 +89,7 @@ func (c *crowd) serve(i int) {
 	})
 }
 
-// attempt is one attempt of a caller.
+// pacedAttempt is one attempt of a caller.
 type pacedAttempt struct {
 	c          *crowd
 	caller     int
@@ -123,7 +123,8 @@ func (a *pacedAttempt) Receive(i int, req *Request, r *Reply) {
 	}
 }
 
-// conclude has the caller release what it got, and ask again: a moment after a refusal.
+// conclude has the caller release what it was granted, and try again: a moment later
+// after a refusal.
 func (a *pacedAttempt) conclude(granted bool) {
 	if a.over {
 		return
@@ -143,16 +144,16 @@ func (a *pacedAttempt) conclude(granted bool) {
 	a.c.after(delay, func() { a.c.attempt(a.caller) })
 }
 
-// renewal measures how long what keeps a lease takes.
+// renewal measures how long a renewal takes.
 type renewal struct {
 	c    *crowd
 	sent time.Duration
 }
 
-// Receive takes the answer.
+// Receive records the delay.
 func (r renewal) Receive(int, *Request, *Reply) { r.c.late = max(r.c.late, r.c.now-r.sent) }
 
-// run lets so many callers ask for so long, and returns the grants per second.
+// run simulates a number of callers for a duration, and returns the grants per second.
 func (c *crowd) run(callers int, lasting time.Duration) float64 {
 	c.rng = rand.New(rand.NewPCG(1, 2))
 	for i := range c.nodes {
@@ -192,7 +193,7 @@ func TestMoreCallersThanANodeCanServeCostNoGoodput(t *testing.T) {
 		{trip: 20 * time.Millisecond, cost: 100 * time.Microsecond, timeout: 100 * time.Millisecond},
 	} {
 		if raceDetector && c.trip < 80*time.Millisecond {
-			continue // one goroutine, and a minute of it
+			continue // the race detector finds nothing in one goroutine, and it would take a minute
 		}
 		t.Run(fmt.Sprintf("trip=%v,cost=%v,timeout=%v", c.trip, c.cost, c.timeout), func(t *testing.T) {
 			few, many, plain := c, c, c

@@ -2,5 +2,6 @@
 
 package node
 
-// raceDetector says that tests of one goroutine take ten times as long, for nothing.
+// raceDetector is true where tests of one goroutine would take ten times as long for no
+// benefit.
 const raceDetector = true

@@ -21,7 +21,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// tapped notes what is written to a connection, and when it has ended.
+// tapped records the bytes written to a connection, and its end.
 type tapped struct {
 	net.Conn
 	mu      sync.Mutex
@@ -42,7 +42,7 @@ func (c *tapped) Close() error {
 	return c.Conn.Close()
 }
 
-// ungreeted reports whether the text went out on this connection before the greeting.
+// ungreeted reports whether the text was sent on this connection before the greeting.
 func (c *tapped) ungreeted(text string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,7 +50,7 @@ func (c *tapped) ungreeted(text string) bool {
 	return at >= 0 && !bytes.Contains(c.written.Bytes()[:at], []byte("replication"))
 }
 
-// tapping dials connections that are tapped.
+// tapping dials tapped connections.
 type tapping struct {
 	mu    sync.Mutex
 	conns []*tapped
@@ -74,14 +74,14 @@ func (d *tapping) all() []*tapped {
 	return slices.Clone(d.conns)
 }
 
-// The connection ends at every instant at which the worker reads its clock, one of which
-// lies between its last look at the connection and the send: rueidis, which ends it when
-// credentials cannot be renewed, then dials by itself, and the vote travels on a
-// connection at whose other end nobody has asked who is there.
+// The connection ends at each instant at which the worker reads its clock. One of these
+// lies between its last check of the connection and the send. rueidis ends the connection
+// when credentials cannot be renewed, and dials again by itself. The vote then travels on
+// a connection that was not greeted.
 func TestAVoteOverAConnectionThatWasNotGreetedDoesNotCount(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	refused := 0
-	for try := int64(0); try < 100 && (try < 6 || refused == 0); try++ { // the worker may just look for itself
+	for try := int64(0); try < 100 && (try < 6 || refused == 0); try++ { // the worker may check the connection at that moment
 		look := 1 + try%6
 		dialer := &tapping{}
 		renew, renewals := make(chan struct{}), atomic.Int64{}
@@ -96,7 +96,7 @@ func TestAVoteOverAConnectionThatWasNotGreetedDoesNotCount(t *testing.T) {
 					conns := dialer.all()
 					ended()
 					<-conns[len(conns)-1].ended
-					time.Sleep(20 * time.Millisecond) // rueidis turns to the next one behind it
+					time.Sleep(20 * time.Millisecond) // until rueidis has turned to its next connection
 				}
 				return real.Both()
 			},
@@ -109,7 +109,7 @@ func TestAVoteOverAConnectionThatWasNotGreetedDoesNotCount(t *testing.T) {
 					case 2:
 						<-renew
 						return rueidis.AuthCredentials{}, errors.New("no credentials")
-					default: // the next connection's
+					default: // for the next connection
 						return rueidis.AuthCredentials{}, nil
 					}
 				},
@@ -132,10 +132,11 @@ func TestAVoteOverAConnectionThatWasNotGreetedDoesNotCount(t *testing.T) {
 		n.Close(context.Background(), nil, nil)
 		server.MustDo("FLUSHALL")
 	}
-	assert.Positive(t, refused, "the break was never where it matters: has the worker changed?")
+	assert.Positive(t, refused, "no break was between the check and the send: has the worker changed?")
 }
 
-// Nobody reads an idle connection, and its end is known long before the next greeting.
+// No goroutine of the node reads an idle connection, but its end is noticed long before
+// the next greeting.
 func TestTheEndOfAnIdleConnectionIsNoticed(t *testing.T) {
 	for how, end := range map[string]func(*redistest.Server, *redistest.Proxy){
 		"reset":          func(s *redistest.Server, _ *redistest.Proxy) { s.Kill() },
@@ -151,8 +152,8 @@ func TestTheEndOfAnIdleConnectionIsNoticed(t *testing.T) {
 	}
 }
 
-// A dial function that keeps to its context and not to the dialer's timeout holds up
-// the node's worker no longer than the library's own.
+// A dial function that honours its context but not the dialer's timeout delays the node's
+// worker no longer than the library's own.
 func TestADialFunctionIsBounded(t *testing.T) {
 	over := make(chan struct{}, 1)
 	n := node.New(node.Config{
@@ -173,14 +174,14 @@ func TestADialFunctionIsBounded(t *testing.T) {
 	go func() { defer close(ended); n.Run() }()
 	defer func() { n.Close(context.Background(), nil, nil); <-ended }()
 	select {
-	case <-over: // the first, which rueidis makes without a context of ours
+	case <-over: // the first, which rueidis makes without our context
 	case <-time.After(10 * time.Second):
 		assert.Fail(t, "the dial goes on")
 	}
 }
 
-// A caller that misses a key asks for a check and heals the key; the heal expires soon,
-// and a greeting takes its time.
+// A caller that misses a key asks for a check and heals the key. The heal expires soon,
+// and a greeting takes time.
 func TestACheckComesBehindTheRequestsInTheLanes(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	proxy := redistest.NewProxy(t, server.Addr())
@@ -193,7 +194,7 @@ func TestACheckComesBehindTheRequestsInTheLanes(t *testing.T) {
 	}, 100*time.Millisecond)
 	answer := make(answers, 2)
 	require.True(t, n.Post(node.NewRead("p:job", now()+time.Minute), answer))
-	require.Equal(t, "EVALSHA", <-seen) // on its way: the worker waits
+	require.Equal(t, "EVALSHA", <-seen) // in flight: the worker waits
 	n.Check()
 	require.True(t, n.Post(node.NewRead("p:job", now()+time.Minute), answer))
 	for next := <-seen; ; next = <-seen {
@@ -209,7 +210,8 @@ func TestACheckComesBehindTheRequestsInTheLanes(t *testing.T) {
 	answer.Next(t)
 }
 
-// Releases are all that deletes a key early: they wait for a node that is away.
+// Releases are the only requests that delete a key early. They wait for a node that is
+// down.
 func TestReleasesSurviveABrokenConnection(t *testing.T) {
 	server := redistest.Start(t, 1, "--appendonly", "yes", "--appendfsync", "always")[0]
 	n, now := greeted(t, server.Addr())
@@ -235,7 +237,7 @@ func TestReleasesSurviveABrokenConnection(t *testing.T) {
 	assert.ErrorIs(t, got.Err, node.ErrExpired)
 }
 
-// A server that is busy with somebody's script says so, and it passes.
+// A server that is busy with another client's script reports it, and the state passes.
 func TestReleasesWaitForAServerThatIsBusy(t *testing.T) {
 	server := redistest.Start(t, 1, "--busy-reply-threshold", "50")[0]
 	n, now := greeted(t, server.Addr())

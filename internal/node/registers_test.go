@@ -15,8 +15,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// More old registers than one call drops go within a minute and a half, without traffic;
-// younger ones stay, and without fencing the registers of other clients do.
+// More old registers than one call drops are gone within a minute and a half, without
+// traffic. Younger registers stay, and without fencing the registers of other clients
+// stay too.
 func TestOldRegistersAreForgotten(t *testing.T) {
 	const old = 2*forgetMost + 50
 	for name, c := range map[string]struct {

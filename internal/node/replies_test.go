@@ -15,12 +15,13 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// A run says nothing about a protocol that nobody spoke. So the server is asked, here
-// and in each run of "make compat", which says what it wants in QUORUMLOCK_RESP.
+// A run proves nothing about a protocol that was not used. So the test asks the server,
+// here and in each run of "make compat", which sets the expected protocol in
+// QUORUMLOCK_RESP.
 func TestTheProtocolIsTheOneAskedFor(t *testing.T) {
 	usual, noHello := "resp=3", []string{"--rename-command", "HELLO", ""}
 	if os.Getenv("QUORUMLOCK_RESP") == "2" {
-		usual, noHello = "resp=2", nil // all servers are like that
+		usual, noHello = "resp=2", nil // no server knows RESP3
 	}
 	for _, c := range []struct {
 		claim  string
@@ -46,13 +47,13 @@ func TestTheProtocolIsTheOneAskedFor(t *testing.T) {
 					assert.Contains(t, line, " "+c.want)
 				}
 			}
-			assert.Equal(t, 1, ours, "one connection, whatever was tried on the way")
+			assert.Equal(t, 1, ours, "one connection, whatever was tried before")
 		})
 	}
 }
 
-// Somebody flushes the scripts again and again: nothing that the user of a lock has to
-// mend, and nothing that was applied.
+// Another client flushes the scripts repeatedly. That is no misconfiguration, and nothing
+// was applied.
 func TestScriptsThatAreFlushedTwiceAreNoMisconfiguration(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	proxy := redistest.NewProxy(t, server.Addr())
@@ -76,7 +77,7 @@ func TestScriptsThatAreFlushedTwiceAreNoMisconfiguration(t *testing.T) {
 	assert.EqualValues(t, 0, server.MustDo("EXISTS", "p:job"))
 }
 
-// A batch has one look at the node's clock, and the reading serves everybody.
+// A batch reads the node's clock once, for all its answers.
 func TestEveryAnswerCarriesTheNodesClock(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	n, now := greeted(t, server.Addr())
@@ -93,7 +94,7 @@ func TestEveryAnswerCarriesTheNodesClock(t *testing.T) {
 	assert.Less(t, after.RoundTrip, time.Second)
 }
 
-// A client that reads no more than a command says nothing of what it cost.
+// An idle node runs the script once, in the greeting, and then sends nothing.
 func TestAnIdleNodeAsksForNothing(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	greeted(t, server.Addr())

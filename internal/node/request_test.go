@@ -8,8 +8,9 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// A request for an acquisition is used again for the next one. A release that undoes the
-// first may still wait in a lane by then: it must go out, whatever becomes of the second.
+// An acquisition's request is reused for the next one. A release that undoes the first
+// use may still wait in a lane by then. It must be sent, whatever happens to the second
+// use.
 func TestAReleaseOfAnEarlierUseIsSent(t *testing.T) {
 	const asked, spared = 1, 2 // nodes, by their bits
 	value := Compose(strings.Repeat("0", OwnerLen), 0, "0 - -")
@@ -18,7 +19,7 @@ func TestAReleaseOfAnEarlierUseIsSent(t *testing.T) {
 	r.Init(&acquisition)
 	r.sent.Store(asked)
 	release := NewRelease("p:job", value, r, TicketUpdate{}, time.Minute)
-	assert.False(t, release.undoesNothing(spared), "it may be sent yet")
+	assert.False(t, release.undoesNothing(spared), "it may still be sent")
 	r.Withdraw()
 	assert.True(t, release.undoesNothing(spared))
 	assert.False(t, release.undoesNothing(asked))
@@ -29,11 +30,11 @@ func TestAReleaseOfAnEarlierUseIsSent(t *testing.T) {
 	r.Init(&acquisition)
 	r.Withdraw()
 	assert.False(t, release.undoesNothing(asked), "the first use was sent to this node")
-	assert.True(t, NewRelease("p:job", value, r, TicketUpdate{}, time.Minute).undoesNothing(asked), "the second was not")
+	assert.True(t, NewRelease("p:job", value, r, TicketUpdate{}, time.Minute).undoesNothing(asked), "the second use was not")
 }
 
-// A reservation that nobody used is one node's affair: the others have another head.
-func TestALapseIsToldToItsNodeAlone(t *testing.T) {
+// An unused reservation lapses on one node only: the other queues have another head.
+func TestALapseIsReportedToItsNodeAlone(t *testing.T) {
 	r := &Request{}
 	r.Init(&Acquisition{Value: Compose(strings.Repeat("0", OwnerLen), 0, "0 - -"), Ticket: "t", Place: "5", Lapsed: 0b10})
 	for node, want := range map[uint32]string{0b1: "", 0b10: "l", 0b100: ""} {

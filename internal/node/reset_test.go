@@ -18,11 +18,11 @@ import (
 	"github.com/quorumlock/quorumlock/internal/node"
 )
 
-// holding is a connection of a user's own DialCtxFn.
+// holding is a connection of a user's DialCtxFn.
 type holding struct{ *net.TCPConn }
 
-// The kernel may still have bytes to send when a connection is given up. They must not
-// arrive behind what goes over the next one.
+// The kernel may still have bytes to send when the node gives a connection up. They must
+// not arrive after the requests on the next connection.
 func TestAConnectionThatIsGivenUpIsReset(t *testing.T) {
 	lender := httptest.NewUnstartedServer(nil) // of a certificate
 	lender.StartTLS()
@@ -31,7 +31,7 @@ func TestAConnectionThatIsGivenUpIsReset(t *testing.T) {
 
 	for _, c := range []struct {
 		claim string
-		// answer is what the server says to the first bytes; then it listens.
+		// answer is the server's reply to the first bytes; then it listens.
 		answer string
 		secure bool
 		own    bool // dial function
@@ -66,7 +66,7 @@ func TestAConnectionThatIsGivenUpIsReset(t *testing.T) {
 					end <- err
 					return
 				}
-				_ = listener.Close() // one is enough
+				_ = listener.Close() // one connection is enough
 				defer func() { _ = conn.Close() }()
 				if c.secure {
 					conn = tls.Server(conn, &tls.Config{Certificates: []tls.Certificate{certificate}})
@@ -98,7 +98,7 @@ func TestAConnectionThatIsGivenUpIsReset(t *testing.T) {
 			case err := <-end: // nil for EOF
 				assert.ErrorIs(t, err, c.want)
 			case <-time.After(20 * time.Second):
-				assert.Fail(t, "nobody closed the connection")
+				assert.Fail(t, "the node did not close the connection")
 			}
 		})
 	}

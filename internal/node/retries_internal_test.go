@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Each has its own time: a lock that may still be made must not be released too early
-// because another one is due.
+// Each retry has its own time. A lock that may still be made must not be released too
+// early because another retry is due.
 func TestReleasesAreRetriedEachAtItsTime(t *testing.T) {
 	n := New(Config{Option: rueidis.ClientOption{InitAddress: []string{"localhost:1"}}, Clock: func() (_, _ time.Duration) { return 0, 0 }})
 	due, early := time.Now().Add(-time.Second), time.Now().Add(time.Hour)

@@ -25,8 +25,8 @@ func scriptCommands() (names []string) {
 	return slices.Compact(names)
 }
 
-// The error of a command that the user may not run comes with the number of its line
-// where it ends the whole script.
+// If a command that the user may not run ends the whole script, its error names only the
+// line.
 func TestALineOfTheScriptCallsOneCommandAtMost(t *testing.T) {
 	for i, line := range strings.Split(node.Apply, "\n") {
 		assert.LessOrEqual(t, strings.Count(line, "call('"), 1, "line %d", i+1)
@@ -40,8 +40,8 @@ func TestTheScriptLooksForEveryRightThatItNeeds(t *testing.T) {
 	assert.Equal(t, scriptCommands(), slices.Sorted(slices.Values(append(first, strings.Fields(list[1])...))))
 }
 
-// An operator has to know which right to give.
-func TestEveryRightThatTheScriptMissesIsNamed(t *testing.T) {
+// An operator has to know which right is missing.
+func TestEveryMissingRightOfTheScriptIsNamed(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	for _, command := range scriptCommands() {
 		t.Run(command, func(t *testing.T) {
@@ -58,7 +58,7 @@ func TestEveryRightThatTheScriptMissesIsNamed(t *testing.T) {
 	}
 }
 
-// live takes a node of the user u through all operations and returns what fails.
+// live takes a node of the user u through all operations, and returns the errors.
 func live(t *testing.T, server *redistest.Server) (errs []error) {
 	subscribed := make(chan struct{}, 16)
 	n, now := run(t, node.Config{

@@ -18,9 +18,9 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// shape is a reply as a server could send it.
+// shape is a reply that a server could send.
 type shape struct {
-	kind  byte // as RESP writes it; s and a for RESP2's nulls, a string and an array
+	kind  byte // the type byte of RESP; s and a are RESP2's nulls, a string and an array
 	text  string
 	parts []shape
 }
@@ -111,17 +111,17 @@ func (s shape) isArray() bool { return s.kind == '*' || s.kind == '~' }
 
 func (s shape) isText() bool { return s.kind == '$' || s.kind == '+' }
 
-// isInteger reports whether a part is an integer and nothing else: what scripts answer.
+// isInteger reports whether a part is an integer, the only number that scripts answer.
 func (s shape) isInteger() bool { return s.kind == ':' }
 
-// isNumber reports whether a part may stand for an integer: also the text of one,
-// however it is dressed.
+// isNumber reports whether a part can be read as an integer. The text of a number counts,
+// of any type.
 func (s shape) isNumber() bool {
 	_, err := strconv.ParseInt(s.text, 10, 64)
 	return strings.ContainsRune(":$+(,", rune(s.kind)) && err == nil
 }
 
-// integer returns the integer that the text is.
+// integer returns the integer value of the text.
 func (s shape) integer() int64 {
 	n, _ := strconv.ParseInt(s.text, 10, 64)
 	return n
@@ -141,8 +141,8 @@ var complaints = []string{
 	"-OOM command not allowed when used memory > 'maxmemory'.", "ERR Error running script: -BUSY Redis is busy running a script.",
 }
 
-// class returns what an error of the server has to be taken for: by the table of
-// docs/operations.md, as an operator would read it.
+// class returns the status of a server's error, by the table of docs/operations.md, as an
+// operator would read it.
 func (s shape) class() Status {
 	if strings.HasPrefix(s.text, "NOSCRIPT") || strings.HasPrefix(s.text, "ERR NOSCRIPT") {
 		return Unsent
@@ -150,7 +150,7 @@ func (s shape) class() Status {
 	return s.classInScript()
 }
 
-// classInScript is class for an error that an operation has answered.
+// classInScript is class for the error of an operation inside a script.
 func (s shape) classInScript() Status {
 	text := strings.TrimPrefix(s.text, "ERR ")
 	passes := regexp.MustCompile(`^(LOADING|BUSY|UNKILLABLE|Script killed by user|OOM|MISCONF|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN)` +
@@ -177,14 +177,14 @@ func (p *parrot) set(command string, reply []byte) {
 	p.replies[command] = reply
 }
 
-// forget has every command but the handshake's answered by OK.
+// forget sets the answer of every command to OK, except those of the handshake.
 func (p *parrot) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	maps.DeleteFunc(p.replies, func(command string, _ []byte) bool { return command != "HELLO" })
 }
 
-// newParrot returns one, and a client as in production.
+// newParrot returns a parrot, and a client as in production.
 func newParrot(f *testing.F) (*parrot, rueidis.Client) {
 	server := &parrot{replies: map[string][]byte{
 		"HELLO": []byte("%2\r\n$7\r\nversion\r\n$5\r\n7.0.0\r\n$5\r\nproto\r\n:3\r\n"),
@@ -206,8 +206,8 @@ func newParrot(f *testing.F) (*parrot, rueidis.Client) {
 	return server, client
 }
 
-// name returns how replies are set to a command: scripts by their first operation, INFO
-// by its section.
+// name returns the key under which a command's reply is set: scripts by their first
+// operation, INFO by its section.
 func (*parrot) name(words []string) string {
 	switch command := strings.ToUpper(words[0]); command {
 	case "EVALSHA":
@@ -220,10 +220,10 @@ func (*parrot) name(words []string) string {
 	}
 }
 
-// serve reads on while an answer waits to be read, as a server does: a client writes all
-// of a batch before it reads.
+// serve reads on while an answer waits to be read, as a server does, because a client
+// writes a whole batch before it reads.
 func (p *parrot) serve(conn net.Conn) {
-	answers := make(chan []byte, 16) // more than one batch; closed when nothing more is read
+	answers := make(chan []byte, 16) // more than one batch; closed after the last read
 	var written sync.WaitGroup
 	written.Go(func() {
 		for answer := range answers {
@@ -249,7 +249,7 @@ func (p *parrot) serve(conn net.Conn) {
 	}
 }
 
-// readCommand reads one command as clients write it.
+// readCommand reads one command in the format of clients.
 func readCommand(in *bufio.Reader) (words []string, err error) {
 	number := func(mark byte) (int, error) {
 		line, err := in.ReadString('\n')

@@ -14,7 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// listener is a node, what it was woken for, and how its health changed.
+// listener is a node that records its wake-ups and the changes of its health.
 type listener struct {
 	*node.Node
 	t          *testing.T
@@ -39,7 +39,7 @@ func listen(t *testing.T, option rueidis.ClientOption) *listener {
 	return l
 }
 
-// within receives, and sooner than the worker greets again without a reason.
+// within receives a value before the worker's next regular greeting is due.
 func within[T any](t *testing.T, what string, from <-chan T) (v T) {
 	t.Helper()
 	select {
@@ -62,22 +62,23 @@ func (l *listener) queues() bool {
 	return got.Position >= 0
 }
 
-// eachProtocol runs a test with RESP3, or what the server has, and with RESP2.
+// eachProtocol runs a test with the server's default protocol, RESP3 if it can, and with
+// RESP2.
 func eachProtocol(t *testing.T, test func(t *testing.T, option rueidis.ClientOption)) {
 	for name, resp2 := range map[string]bool{"by default": false, "RESP2": true} {
 		t.Run(name, func(t *testing.T) { test(t, rueidis.ClientOption{AlwaysRESP2: resp2}) })
 	}
 }
 
-// A node wakes waiters again after every break, and the worker's connection has no part
-// in it.
+// A node sends wake-ups again after every break, and the break does not touch the
+// worker's connection.
 func TestTheSubscriberComesBack(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, option rueidis.ClientOption) {
 		server := redistest.Start(t, 1)[0]
 		server.MustDo("SET", "p:job", "somebody")
 		option.InitAddress = []string{server.Addr()}
 		l := listen(t, option)
-		assert.False(t, l.queues(), "nobody has called Subscribe")
+		assert.False(t, l.queues(), "Subscribe was not called")
 		l.Subscribe()
 		l.Subscribe() // is safe to call again
 		within(t, "it subscribes", l.subscribed)
@@ -90,15 +91,15 @@ func TestTheSubscriberComesBack(t *testing.T) {
 			assert.EqualValues(t, 1, server.MustDo("PUBLISH", node.WakeChannel("p:", subscriberManager), "r"+ticket+"p:job"))
 			assert.Equal(t, "r "+ticket+" p:job", within(t, "it is woken", l.wakes))
 		}
-		assert.Empty(t, l.health, "nothing has happened to the node")
+		assert.Empty(t, l.health, "the node's health has not changed")
 		assert.Empty(t, l.subscribed, "once for each connection")
 		server.Restart()
 		within(t, "it subscribes to the next process", l.subscribed)
 	})
 }
 
-// A subscriber that may not subscribe costs no vote: waiters ask instead, and no waiter
-// queues where nobody wakes it.
+// A node whose user may not subscribe still votes: waiters poll instead, and no waiter
+// queues on a node that does not wake it.
 func TestASubscriberThatMayNotSubscribeIsAWarning(t *testing.T) {
 	for right, change := range map[string][2]string{
 		"the command": {"-subscribe", "+subscribe"}, "the channel": {"resetchannels", "&p:*"},
@@ -124,11 +125,11 @@ func TestASubscriberThatMayNotSubscribeIsAWarning(t *testing.T) {
 
 				server.MustDo("ACL", "SETUSER", "u", change[1])
 				within(t, "it subscribes", l.subscribed)
-				assert.NoError(t, within(t, "no warning any more", l.health).Warning)
+				assert.NoError(t, within(t, "the warning is gone", l.health).Warning)
 				assert.True(t, l.queues())
 
 				server.MustDo("ACL", "SETUSER", "u", change[0])
-				server.MustDo("CLIENT", "KILL", "TYPE", "pubsub") // of its own accord for the channel only
+				server.MustDo("CLIENT", "KILL", "TYPE", "pubsub") // the server breaks the connection by itself only for the channel
 				assert.Error(t, within(t, "a warning again", l.health).Warning)
 				assert.False(t, l.queues())
 			})
@@ -136,7 +137,7 @@ func TestASubscriberThatMayNotSubscribeIsAWarning(t *testing.T) {
 	}
 }
 
-// What the worker has to say of the node stays said.
+// The worker's warning stays next to the subscriber's.
 func TestASubscriberThatMayNotSubscribeIsOneOfTwoWarnings(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	server.MustDo("ACL", "SETUSER", "u", "on", ">word", "~*", "+@all", "-subscribe")
@@ -156,7 +157,8 @@ func TestASubscriberThatMayNotSubscribeIsOneOfTwoWarnings(t *testing.T) {
 	assert.ErrorAs(t, both, &config)
 }
 
-// Left alone, a connection waits for a server that hangs for a second and more.
+// Without Close's action, a connection waits for more than a second for a server that
+// hangs.
 func TestCloseDoesNotWaitForASubscriberWhoseServerHangs(t *testing.T) {
 	eachProtocol(t, func(t *testing.T, option rueidis.ClientOption) {
 		for name, late := range map[string]bool{"that is subscribed": false, "that is about to": true} {

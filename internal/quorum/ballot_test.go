@@ -77,9 +77,9 @@ func TestBallotAgreesWithItsHistory(t *testing.T) {
 	}
 }
 
-// Said again, without the helper that answers for the top: a won ballot has a
-// quorum of nodes that this attempt moved to its token, and none of its tokens
-// is one that a majority of other votes leaves out.
+// The same rule without the helper that fixes the top. A won ballot has a majority of
+// nodes that this attempt moved to its token. None of its tokens is also possible in a
+// majority of other votes.
 func TestBallotIsWonOnlyWhereAQuorumWasMovedToTheTop(t *testing.T) {
 	holds := func(p poll) bool {
 		b := quorum.NewBallot(p.N, true, p.Proposal)
@@ -150,7 +150,7 @@ func TestUnfencedBallotIsItsTally(t *testing.T) {
 	}
 }
 
-// An attempt embeds its ballot, and a manager has thousands of attempts.
+// An attempt embeds its ballot, and a Manager has thousands of attempts.
 func TestBallotIsSmallAndDoesNotAllocate(t *testing.T) {
 	if size := reflect.TypeFor[quorum.Ballot]().Size(); size > 80 {
 		t.Errorf("a ballot is %d bytes long", size)

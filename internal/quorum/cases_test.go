@@ -128,8 +128,8 @@ func TestWindow(t *testing.T) {
 	})
 }
 
-// The origin of the instants in the cases: they count from the send of the
-// acquisition, which must not be the instant zero.
+// The instants in the cases count from the send of the acquisition. That instant must not
+// be zero.
 const origin = time.Hour
 
 var kinds = map[string]quorum.Kind{
@@ -159,7 +159,7 @@ func TestMachine(t *testing.T) {
 			voters = voters.With(number(t, word))
 		}
 		m := quorum.NewMachine(terms, make(quorum.Window, terms.Nodes), origin, voters, voters)
-		var lag time.Duration // stays until a step gives another
+		var lag time.Duration // stays until a step sets another
 		return func(step line) string {
 			now := origin + duration(t, step.words[0])
 			if step.words[1] == "arm" {

@@ -17,7 +17,7 @@ type worker struct {
 	longest time.Duration // wait
 	gotAt   time.Duration
 	firstAt time.Duration
-	once    bool // it calls once
+	once    bool // it calls only once
 }
 
 // process is a Manager.
@@ -79,20 +79,20 @@ func (p *process) grace() time.Duration {
 	return min(max(4*p.trip, 20*time.Millisecond), 200*time.Millisecond)
 }
 
-// travel returns when a message arrives, which does not overtake the one before it
-// on its line.
+// travel returns when a message arrives. It does not overtake the previous message on its
+// line.
 func (p *process) travel(line int) time.Duration {
 	at := p.w.now + p.trip*3/8 + p.w.upTo(p.trip/4)
 	p.lines[line] = max(p.lines[line], at)
 	return p.lines[line]
 }
 
-// The lines between a process and node i: there, back, and wake-ups.
+// The lines between a process and node i: requests, answers, and wake-ups.
 func there(i int) int   { return 3 * i }
 func back(i int) int    { return 3*i + 1 }
 func wakeUps(i int) int { return 3*i + 2 }
 
-// send carries out do on node i and hands its answer to receive.
+// send runs do on node i, and passes its answer to receive.
 func (p *process) send(i int, do func(*lockNode) answer, receive func(answer)) {
 	p.w.at(p.travel(there(i)), func() {
 		a := do(p.w.nodes[i])
@@ -122,7 +122,7 @@ func (p *process) worker(id quorum.CallerID) *worker {
 	return nil
 }
 
-// step does what the local queue demands.
+// step carries out a demand of the local queue.
 func (p *process) step(s quorum.Step) {
 	switch s.Kind {
 	case quorum.StepContend:
@@ -203,7 +203,7 @@ func (p *process) contend(c *worker, at time.Duration, enqueued bool, t *ticket)
 	p.arm()
 }
 
-// arm files the waiter's timer.
+// arm schedules the waiter's timer.
 func (p *process) arm() {
 	p.generation++
 	g, w := p.generation, p.waiter
@@ -359,7 +359,7 @@ func (p *process) grant(c *worker) {
 	})
 }
 
-// wake takes a message of a node.
+// wake handles a wake-up from a node.
 func (p *process) wake(i int, t *ticket, what quorum.WakeUp) {
 	if p.frozen {
 		return

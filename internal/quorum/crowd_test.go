@@ -9,11 +9,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// This file is a small world for waiters: nodes with one lock and its queue,
-// processes that drive Local, Waiter and HandOff as a Manager does, and clients that
-// know no queues. Time is virtual, messages do not overtake each other, and
-// nothing fails unless a test makes it fail. (internal/sim has the faults, and the
-// safety of the lock itself.)
+// This file is a small world for waiters: nodes with one lock and its queue, processes
+// that drive Local, Waiter and HandOff as a Manager does, and clients without queues.
+// Time is virtual, messages do not overtake each other, and nothing fails unless a test
+// makes it fail. (internal/sim has the faults, and the safety of the lock itself.)
 
 const lockTTL = 10 * time.Second
 
@@ -24,7 +23,7 @@ type crowd struct {
 	events timeline
 	nodes  []*lockNode
 	procs  []*process
-	owner  int // the last one that was given out
+	owner  int // the last one in use
 	noWake func() bool
 }
 
@@ -36,7 +35,7 @@ func newCrowd(seed uint64, nodes int) *crowd {
 	return w
 }
 
-// timeline is what happens when, as a heap.
+// timeline is a heap of events, ordered by their instants.
 type timeline []happening
 
 type happening struct {
@@ -63,7 +62,7 @@ func (w *crowd) at(at time.Duration, do func()) {
 	heap.Push(&w.events, happening{max(at, w.now), w.owner, do})
 }
 
-// run lets so much time go by.
+// run advances the time by d.
 func (w *crowd) run(d time.Duration) {
 	end := w.now + d
 	for len(w.events) > 0 && w.events[0].at <= end {
@@ -131,7 +130,7 @@ func (n *lockNode) dequeue(t *ticket) {
 	}
 }
 
-// serve reserves the lock, which is free, for the head of the queue.
+// serve reserves the free lock for the head of the queue.
 func (n *lockNode) serve(me *ticket) *ticket {
 	if len(n.queue) == 0 {
 		return nil
@@ -156,13 +155,13 @@ func (n *lockNode) wake(t *ticket, what quorum.WakeUp) {
 	n.w.at(t.p.travel(wakeUps(n.id)), func() { t.p.wake(n.id, t, what) })
 }
 
-// answer of a node.
+// answer is the answer of a node.
 type answer struct {
 	granted  bool
 	late     bool
 	refusal  quorum.Refusal
 	waiting  int     // tickets in the queue
-	reserved *ticket // whom a release has left the lock to
+	reserved *ticket // the ticket for which a release has reserved the lock
 }
 
 func (n *lockNode) acquire(owner int, t *ticket, lapsed bool, notAfter time.Duration) answer {
@@ -205,7 +204,7 @@ func (n *lockNode) refuse(t *ticket) answer {
 	return answer{refusal: r}
 }
 
-// release gives a lock back.
+// release releases a lock.
 func (n *lockNode) release(owner int, t *ticket, update quorum.TicketUpdate, carried *ticket, leaveFree bool) answer {
 	n.calls++
 	if !n.free() && n.owner == owner {
@@ -257,7 +256,7 @@ func (n *lockNode) passOnLapsed() bool {
 	return true
 }
 
-// stranger is a client that knows no queues: SET NX on each node, DEL.
+// stranger is a client without queues: SET NX on each node, then DEL.
 type stranger struct {
 	w      *crowd
 	trip   time.Duration

@@ -6,7 +6,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// This file decides a ballot a second time, as dumb_test.go does the rest.
+// This file decides a ballot a second time, like dumb_test.go for the rest.
 
 // vote is one answer in the order of arrival.
 type vote struct {
@@ -20,7 +20,7 @@ const (
 	unraised
 )
 
-// usable reports whether a register can have done what the vote says.
+// usable reports whether a register can have made the move that the vote shows.
 func (v vote) usable(top int64) bool {
 	const exact = 9007199254740991
 	switch {
@@ -33,7 +33,7 @@ func (v vote) usable(top int64) bool {
 	}
 }
 
-// dumbBallot reads the whole list of answers again for each question.
+// dumbBallot reads the whole list of answers anew for each question.
 type dumbBallot struct {
 	n        int
 	proposal int64
@@ -41,8 +41,7 @@ type dumbBallot struct {
 	over     bool // expired: no further answers
 }
 
-// answers returns what each node said first, and the votes in the order in
-// which they came.
+// answers returns the first answer of each node, and the votes in the order of arrival.
 func (d *dumbBallot) answers() (answers []int, order []vote) {
 	answers = make([]int, d.n)
 	for _, v := range d.votes {
@@ -92,7 +91,7 @@ func (d *dumbBallot) top() (int64, bool) {
 	return slices.Max(candidates), true
 }
 
-// asked returns the nodes that stand below the top.
+// asked returns the nodes whose registers are below the top.
 func (d *dumbBallot) asked() []int {
 	var nodes []int
 	top, fixed := d.top()
@@ -110,8 +109,8 @@ func (d *dumbBallot) asked() []int {
 	return nodes
 }
 
-// at returns the nodes that were moved to the top, by the first move or by a
-// raise, and those asked whose answer is still open.
+// at returns the nodes that were moved to the top, by the first move or by a raise, and
+// the nodes that were asked but have not answered.
 func (d *dumbBallot) at() (at, open []int) {
 	top, fixed := d.top()
 	_, order := d.answers()
@@ -133,8 +132,8 @@ func (d *dumbBallot) at() (at, open []int) {
 	return at, open
 }
 
-// raise returns the first answer of node i to the raise, after it was asked
-// for one, and the value before.
+// raise returns the first answer of node i to the raise, after the request for it, and
+// the value before.
 func (d *dumbBallot) raise(i int) (answer int, before int64) {
 	past := dumbBallot{n: d.n, proposal: d.proposal}
 	for _, v := range d.votes {
@@ -149,8 +148,8 @@ func (d *dumbBallot) raise(i int) (answer int, before int64) {
 	return silent, 0
 }
 
-// tokens goes back to the moment at which the ballot was won, and takes away
-// from the block every token that a node counted by then may have seen.
+// tokens goes back to the moment at which the ballot was won. It removes from the block
+// every token that a node counted by then may have seen.
 func (d *dumbBallot) tokens(block int64) (first, last int64) {
 	for k := range d.votes {
 		past := dumbBallot{n: d.n, proposal: d.proposal, votes: d.votes[:k+1]}
@@ -184,8 +183,8 @@ func (d *dumbBallot) outcome() quorum.Outcome {
 	if votes := dumbTally(answers); votes != quorum.OutcomeWon {
 		return votes
 	}
-	// Try out every future: a silent node comes to stand at the top or not, and
-	// so does one that was asked.
+	// Try every future: each silent node reaches the top or not, and so does each node
+	// that was asked.
 	at, open := d.at()
 	unsure := len(open) + count(answers, silent)
 	q := dumbQuorum(d.n)

@@ -7,9 +7,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// This file decides everything a second time, as naively as possible: lists,
-// maps, sorting, and trying out every future. It must not share a thought with
-// the package; where the two differ, one of them is wrong.
+// This file decides everything a second time, as naively as possible: lists, maps,
+// sorting, and trying every future. It must not share an idea with the package; where the
+// two differ, one of them is wrong.
 
 func dumbQuorum(n int) int {
 	q := 1
@@ -37,14 +37,14 @@ func count(answers []int, what int) int {
 	return c
 }
 
-// dumbTally tries out every way in which the silent nodes can answer. A
-// verdict is given when it is true in every one of them.
+// dumbTally tries every way in which the silent nodes can answer. A verdict is decided if
+// it holds in every one of them.
 func dumbTally(answers []int) quorum.Outcome {
 	n, q := len(answers), dumbQuorum(len(answers))
 	always := map[quorum.Outcome]bool{quorum.OutcomeWon: true, quorum.OutcomeHeld: true, quorum.OutcomeNoQuorum: true, quorum.OutcomeSplit: true}
 	futures(answers, func(full []int) {
 		won := count(full, granted) >= q
-		held := n-count(full, taken) < q      // the others are no quorum
+		held := n-count(full, taken) < q      // the others are no majority
 		noQuorum := n-count(full, failed) < q // likewise
 		always[quorum.OutcomeWon] = always[quorum.OutcomeWon] && won
 		always[quorum.OutcomeHeld] = always[quorum.OutcomeHeld] && held
@@ -73,8 +73,8 @@ func futures(answers []int, f func(full []int)) {
 	answers[i] = silent
 }
 
-// dumbDeadline is the definition: the latest of the instants at which a quorum
-// still keeps the key.
+// dumbDeadline is the definition: the latest instant at which a majority still keeps the
+// key.
 func dumbDeadline(window []time.Duration) time.Duration {
 	var latest time.Duration
 	for _, e := range window {
@@ -91,11 +91,11 @@ func dumbDeadline(window []time.Duration) time.Duration {
 	return latest
 }
 
-// dumbMargin takes nodes away, one by one, until the others and those are a
-// quorum.
+// dumbMargin removes nodes one by one, until the removed nodes and the others are a
+// majority.
 func dumbMargin(n, held int) int {
 	free, lost := n-held, 0
-	if free >= dumbQuorum(n) { // already possible: count how many fewer would do
+	if free >= dumbQuorum(n) { // already possible: count how many fewer would be enough
 		for free > dumbQuorum(n) {
 			free--
 			lost--
@@ -108,21 +108,21 @@ func dumbMargin(n, held int) int {
 	return lost
 }
 
-// dumbLease remembers every input and works the rest out each time.
+// dumbLease remembers every input, and computes everything else anew each time.
 type dumbLease struct {
 	terms  quorum.Terms
 	lag    time.Duration
 	since  time.Duration
 	rounds []*dumbRound
-	kept   map[int][]time.Duration // until when each confirmation since the last denial is good
+	kept   map[int][]time.Duration // for each node, the ends of the confirmations since the last denial
 	next   time.Duration
-	// lacking is the nodes whose last word in this round was that the key is
-	// gone, and that were not healed since.
+	// lacking is the set of nodes whose last answer in this round was that the key is
+	// missing, and that were not healed since.
 	lacking map[int]bool
 
 	ended    quorum.State // 0 while live
 	why      quorum.Reason
-	unquorum bool // the last round to close, or to confirm, had no quorum
+	unquorum bool // the last round that closed or confirmed had no majority
 	thin     bool
 }
 
@@ -242,7 +242,7 @@ func (d *dumbLease) take(now time.Duration, in quorum.Input) (out quorum.Output)
 		ageFirst := old && d.since+d.terms.MaxHold <= keys
 		d.ended, d.why = quorum.StateLost, quorum.ReasonExpired
 		switch {
-		case old && now < keys: // nothing but the age is wrong with it
+		case old && now < keys: // only the age is wrong
 			d.why = quorum.ReasonMaxHold
 		case in.Jump:
 			d.why = quorum.ReasonSuspended

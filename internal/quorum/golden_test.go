@@ -24,10 +24,10 @@ var rewrite = flag.Bool("rewrite", false,
 //	grant 0  pending
 //	grant 1  won
 //
-// The first line of a case sets the scene. Each line after it is a step, and
-// shows up again below the bar with its result to the right.
+// The first line of a case sets it up. Each line after it is a step. Below the bar each
+// step is repeated, with its result on the right.
 
-// line is a line of a case, in words: those with "=" are named.
+// line is a line of a case, split into words; words with "=" are named values.
 type line struct {
 	words []string
 	named map[string]string
@@ -73,8 +73,8 @@ func duration(t *testing.T, word string) time.Duration {
 	return d
 }
 
-// golden runs every case of testdata/name.txt: begin reads the first line of a
-// case and returns the function that takes its steps.
+// golden runs every case of testdata/name.txt. begin reads the first line of a case, and
+// returns the function that runs its steps.
 func golden(t *testing.T, name string, begin func(t *testing.T, head line) func(step line) string) {
 	t.Helper()
 	path := "testdata/" + name + ".txt"

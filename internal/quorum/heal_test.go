@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// A node in quarantine has forgotten votes, perhaps of another client. There a heal may
-// bring back a key that this lease had, and give it no new vote.
+// A node in quarantine has forgotten votes, perhaps of another client. A heal there may
+// restore a key that this lease had, but must not give the lease a new vote.
 func TestHeldUntilIsTheEndOfAKeyThatTheNodeHad(t *testing.T) {
 	terms := quorum.Terms{Nodes: 3, TTL: 10 * time.Second, Drift: 100 * time.Millisecond, Guard: 200 * time.Millisecond, Timeout: time.Second}
 	began := time.Hour
@@ -29,26 +29,26 @@ func TestHeldUntilIsTheEndOfAKeyThatTheNodeHad(t *testing.T) {
 	assert.Zero(t, m.HeldUntil(never))
 
 	missing(&m, never, began+time.Second)
-	assert.Zero(t, m.HeldUntil(never), "what it never had, it cannot have lost")
+	assert.Zero(t, m.HeldUntil(never), "a key that the node never had cannot be lost")
 
 	m.Step(began+time.Second, quorum.Input{Kind: quorum.InputConfirmed, Node: never, At: began + time.Second})
 	missing(&m, had, began+2*time.Second)
-	assert.Equal(t, until, m.HeldUntil(had), "until then nobody else had a vote there")
+	assert.Equal(t, until, m.HeldUntil(had), "until then no other client had a vote there")
 	missing(&m, had, began+3*time.Second)
-	assert.Equal(t, until, m.HeldUntil(had), "said twice")
-	assert.Equal(t, quorum.StateAtRisk, m.State(), "what a node had is no vote")
+	assert.Equal(t, until, m.HeldUntil(had), "reported twice")
+	assert.Equal(t, quorum.StateAtRisk, m.State(), "a former key is no vote")
 
 	m.Step(began+3*time.Second, quorum.Input{Kind: quorum.InputClockStep, Node: had, By: time.Millisecond})
-	assert.Equal(t, until, m.HeldUntil(had), "a clock that jumps later changes nothing")
+	assert.Equal(t, until, m.HeldUntil(had), "a later clock step changes nothing")
 
 	m = start()
 	m.Step(began+time.Second, quorum.Input{Kind: quorum.InputConfirmed, Node: never, At: began + time.Second})
 	m.Step(began+time.Second, quorum.Input{Kind: quorum.InputClockStep, Node: had, By: time.Hour})
-	assert.Equal(t, until, m.HeldUntil(had), "its clock jumped, and took the key with it")
+	assert.Equal(t, until, m.HeldUntil(had), "the clock step has ended the key")
 	assert.Equal(t, quorum.Margin(3, 2), m.Margin(began+time.Second), "it is no vote")
 
 	m = start()
 	m.Step(began+time.Second, quorum.Input{Kind: quorum.InputConfirmed, Node: never, At: began + time.Second})
 	m.Step(began+time.Second, quorum.Input{Kind: quorum.InputTaken, Node: had, At: began + time.Second})
-	assert.Zero(t, m.HeldUntil(had), "another client has it")
+	assert.Zero(t, m.HeldUntil(had), "another client has the lock")
 }

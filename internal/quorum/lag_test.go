@@ -9,8 +9,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// A late wake is remembered for five seconds at least and ten at most, and
-// counts twice: for the wake that finds a loss, and for the one who hears of it.
+// A late wake is remembered for at least five and at most ten seconds. It counts twice:
+// once for the wake that finds a loss, and once for the goroutine that waits for the
+// report.
 func TestLagRemembersTheWorstOfTheLastSeconds(t *testing.T) {
 	const ms = time.Millisecond
 	var l quorum.Lag
@@ -22,10 +23,10 @@ func TestLagRemembersTheWorstOfTheLastSeconds(t *testing.T) {
 		{time.Hour + time.Second, 40 * ms, 80 * ms},
 		{time.Hour + 2*time.Second, 1 * ms, 80 * ms},
 		{time.Hour + 4999*ms, 1 * ms, 80 * ms},
-		{time.Hour + 5000*ms, 2 * ms, 80 * ms}, // of the period before
+		{time.Hour + 5000*ms, 2 * ms, 80 * ms}, // from the previous period
 		{time.Hour + 9999*ms, 1 * ms, 80 * ms},
 		{time.Hour + 10000*ms, 1 * ms, 4 * ms},
-		{time.Hour + 20000*ms, 0, 0}, // nobody woke meanwhile
+		{time.Hour + 20000*ms, 0, 0}, // no wake in between
 		{time.Hour + 20001*ms, 0, 0},
 	} {
 		l.Saw(step.now, step.late)
@@ -33,7 +34,7 @@ func TestLagRemembersTheWorstOfTheLastSeconds(t *testing.T) {
 	}
 }
 
-// Nobody wakes where there is no lease, and the memory has to fade all the same.
+// Without a lease there are no wakes, and the memory must fade anyway.
 func TestLagFadesByItself(t *testing.T) {
 	const ms = time.Millisecond
 	var l quorum.Lag

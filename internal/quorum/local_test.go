@@ -110,16 +110,16 @@ func stepText(s quorum.Step) string {
 	}
 }
 
-// localWalk takes one local queue through a random life, next to a dumb one.
+// localWalk takes one local queue through random inputs, next to a naive model.
 type localWalk struct {
 	choices
 	now     time.Duration
 	local   quorum.Local
 	last    quorum.CallerID
-	fifo    []quorum.Caller // all that have entered and not come to an end, in order
+	fifo    []quorum.Caller // callers that have entered and not finished, in order
 	state   string          // idle, contending, held, checking
 	granted time.Duration
-	quiet   time.Duration // nobody waited elsewhere then
+	quiet   time.Duration // when no caller waited elsewhere
 	passes  int           // since then, or the grant
 	seen    map[string]int
 }
@@ -195,15 +195,15 @@ func (w *localWalk) hold() *quorum.Hold {
 	return h
 }
 
-// judge looks at what is demanded, after an input with which the head's turn ended,
-// if quiet is not set.
+// judge checks a step. Unless quiet is set, the input before it ended the turn of the
+// head.
 func (w *localWalk) judge(s quorum.Step, h *quorum.Hold, quiet bool) string {
 	w.seen[strconv.Itoa(int(s.Kind))]++
 	if h != nil && h.Others == 0 && h.ToldAt > w.quiet {
 		w.quiet, w.passes = h.ToldAt, 0
 	}
 	if h != nil && s.Kind != quorum.StepCheck {
-		w.fifo = w.fifo[1:] // the head's turn is over
+		w.fifo = w.fifo[1:] // the head has finished
 	}
 	var first quorum.Caller
 	if len(w.fifo) > 0 {
@@ -222,7 +222,7 @@ func (w *localWalk) judge(s quorum.Step, h *quorum.Hold, quiet bool) string {
 		case quiet || w.state != "idle":
 			return "a second contender"
 		case h != nil:
-			return "contends for what it holds"
+			return "contends for a lock that it holds"
 		case s.Caller != first.ID:
 			return "the wrong caller contends"
 		case s.At > w.now+quorum.ReacquireDelay || s.At < w.now:
@@ -236,24 +236,24 @@ func (w *localWalk) judge(s quorum.Step, h *quorum.Hold, quiet bool) string {
 		w.state = "held"
 	case quorum.StepCheck:
 		if h == nil || w.state != "held" {
-			return "a check without a hold, or behind a check"
+			return "a check without a hold, or during a check"
 		}
 		if len(w.fifo) < 2 {
-			return "a check for nobody"
+			return "a check without a next caller"
 		}
 		w.state = "checking"
 	case quorum.StepRelease:
 		switch {
 		case h == nil:
-			return "releases what it does not hold"
+			return "releases a lock that it does not hold"
 		case s.Caller != first.ID:
 			return "the wrong caller contends, or a caller is forgotten"
 		case s.Caller != 0 && (s.At > w.now+quorum.ReacquireDelay || s.At < w.now):
 			return "contends too late"
 		case s.Enqueue && (s.Caller == 0 || h.Others == 0 || !h.Subscribed):
-			return "a ticket goes along without a caller, a queue or wake-ups"
+			return "a release carries a ticket without a caller, a queue or wake-ups"
 		case s.LeaveFree && h.Others == 0:
-			return "left free for nobody"
+			return "left free although no caller waits elsewhere"
 		}
 		w.state = "idle"
 		if s.Caller != 0 {
@@ -265,27 +265,27 @@ func (w *localWalk) judge(s quorum.Step, h *quorum.Hold, quiet bool) string {
 	return ""
 }
 
-// passed looks at a pass.
+// passed checks a pass.
 func (w *localWalk) passed(s quorum.Step, h *quorum.Hold, first quorum.Caller) string {
 	w.passes++
 	switch {
 	case h == nil || w.state != "held" && w.state != "checking":
-		return "passes on what it does not hold"
+		return "passes on a lock that it does not hold"
 	case s.Caller != first.ID || first.ID == 0:
 		return "passes to the wrong caller"
 	case !h.Proven || !h.Useful || h.Tokens <= 0:
 		return "passes without proof, validity or a token"
 	case h.Others > 0 && (w.passes > 16 || w.now >= w.quiet+quorum.CheckAfter):
-		return "passes for too long although somebody waits elsewhere"
+		return "passes for too long although callers wait elsewhere"
 	case h.Others > 0 && first.Arrived > w.quiet:
-		return "passes to a caller that came after the hold, although somebody waits elsewhere"
+		return "passes to a caller that came after the hold, although callers wait elsewhere"
 	case h.Others == 0 && w.now >= h.ToldAt+quorum.CheckAfter:
-		return "passes on old knowledge"
+		return "passes without a recent answer of the nodes"
 	}
 	return ""
 }
 
-// finish serves everybody who is still there.
+// finish lets all remaining callers finish.
 func (w *localWalk) finish() string {
 	for range 2*len(w.fifo) + 4 {
 		h := &quorum.Hold{Tokens: 1, Proven: true, Useful: true, ToldAt: w.now, Others: w.draw(2)}
@@ -355,7 +355,7 @@ func FuzzLocal(f *testing.F) {
 	})
 }
 
-func TestOneReleaseInAnEighthOfThoseWhoWantTheLockLeavesItFreeForStrangers(t *testing.T) {
+func TestOneReleaseInAnEighthOfTheContendersLeavesItFreeForStrangers(t *testing.T) {
 	for _, c := range []struct {
 		others, every int
 		strangers     bool
@@ -385,7 +385,7 @@ func TestOneReleaseInAnEighthOfThoseWhoWantTheLockLeavesItFreeForStrangers(t *te
 	}
 }
 
-func TestAPassTakesNoMemory(t *testing.T) {
+func TestAPassDoesNotAllocate(t *testing.T) {
 	var l quorum.Local
 	now := origin
 	l.Enter(now, quorum.Caller{ID: 1, Arrived: now})

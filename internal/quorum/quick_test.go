@@ -13,8 +13,8 @@ import (
 
 var quickConfig = &quick.Config{MaxCount: 20_000}
 
-// poll is the answers of 1 … 5 nodes to one attempt, in the order of arrival,
-// with repetitions.
+// poll has the answers of 1 … 5 nodes to one attempt, in the order of arrival, with
+// repetitions.
 type poll struct {
 	N        int
 	Proposal int64
@@ -22,8 +22,8 @@ type poll struct {
 	Over     int // the attempt expires before this vote
 }
 
-// Generate makes a poll whose registers are close to each other, and now and
-// then not usable. Often all nodes move to the proposal.
+// Generate makes a poll whose registers are close to each other, and sometimes not
+// usable. Often all nodes move to the proposal.
 func (poll) Generate(r *rand.Rand, _ int) reflect.Value {
 	p := poll{N: 1 + r.Intn(5), Proposal: 10}
 	agree := r.Intn(3) == 0

@@ -17,10 +17,10 @@ const (
 	grace = 20 * ms
 )
 
-// unqueued is a refusal of a node whose queue lacks our ticket.
+// unqueued is a refusal of a node whose queue does not have our ticket.
 func unqueued(left time.Duration) quorum.Refusal { return quorum.Refusal{Left: left, Position: -1} }
 
-// behind is a refusal of a node with so many tickets before ours.
+// behind is a refusal of a node with position tickets before ours.
 func behind(position int, left time.Duration) quorum.Refusal {
 	return quorum.Refusal{Left: left, Position: position}
 }
@@ -88,10 +88,10 @@ func TestAWaiterThatQueuesOnAQuorumPollsTheLessTheMoreTicketsAreBeforeIt(t *test
 		assert.Equal(t, c.want, quorum.RetryDelay(refusals, 2, c.poll, grace), c.what)
 	}
 	assert.Equal(t, 10*ms, quorum.RetryDelay([]quorum.Refusal{unqueued(never)}, 0, 10*ms, grace),
-		"no queue is no reason to poll less, however little is needed")
+		"without a queue, the waiter does not poll less, however little it needs")
 }
 
-// failure is what an attempt has met that came to nothing.
+// failure has the results of a failed attempt.
 type failure struct {
 	Refusals []quorum.Refusal
 	Need     int
@@ -99,7 +99,7 @@ type failure struct {
 	Grace    time.Duration
 }
 
-// Generate makes failures whose keys end at instants that are close to each other.
+// Generate makes failures whose keys end close to each other.
 func (failure) Generate(r *rand.Rand, _ int) reflect.Value {
 	f := failure{Need: r.Intn(6) - 1, Poll: time.Duration(r.Intn(200)) * ms, Grace: time.Duration(10*r.Intn(8)) * ms}
 	if r.Intn(10) == 0 {
@@ -119,7 +119,7 @@ func (failure) Generate(r *rand.Rand, _ int) reflect.Value {
 	return reflect.ValueOf(f)
 }
 
-// dumbRetryDelay goes through the instants and looks at each of them.
+// dumbRetryDelay tries the instants one by one.
 func dumbRetryDelay(f failure) time.Duration {
 	const step = ms
 	queued, first, end := 0, 1000, 0

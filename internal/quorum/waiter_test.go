@@ -194,13 +194,13 @@ func TestOneNodeLessThanAQuorumOfReservationsIsEnoughOnce(t *testing.T) {
 		for i := range n {
 			held.Refusals = append(held.Refusals, quorum.Refusal{Node: i, Left: time.Minute, Position: 0})
 		}
-		// need returns how many reservations it takes to have the waiter ask at once.
+		// need returns how many reservations make the waiter ask at once.
 		need := func() int {
 			w.Begin(0)
 			w.Ended(0, &held, time.Second, 0)
 			assert.Greater(t, w.At(), ms, "of %d: nothing is reserved", n)
 			for i := range n {
-				for range 2 { // a node that says it twice counts once
+				for range 2 { // repeated reports of one node count once
 					if w.Wake(ms, i, quorum.WakeReserved, 0); w.At() <= ms {
 						return i + 1
 					}
@@ -213,11 +213,11 @@ func TestOneNodeLessThanAQuorumOfReservationsIsEnoughOnce(t *testing.T) {
 			w.Begin(0)
 			if q > 1 {
 				w.Ended(0, &held, time.Second, 0)
-				w.Begin(0) // nothing was reserved: that is no haste
+				w.Begin(0) // without reservations, the waiter does not hurry
 			}
 			w.Ended(0, &held, time.Second, 0)
 			if q > 1 {
-				break // it has begun on less than a quorum
+				break // it has begun on less than a majority
 			}
 		}
 		for range 3 {

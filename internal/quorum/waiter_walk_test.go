@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// waiterWalk takes one waiter through random attempts and wake-ups, and looks at
-// everything that may never happen.
+// waiterWalk takes one waiter through random attempts and wake-ups, and checks its
+// invariants.
 type waiterWalk struct {
 	choices
 	n       int
@@ -24,9 +24,9 @@ type waiterWalk struct {
 	ask     quorum.Ask
 
 	maybe    quorum.Set            // nodes in whose queues the ticket may be
-	left     bool                  // the last attempt was not answered in time
+	left     bool                  // the last attempt got no answer in time
 	votes    quorum.Set            // for the lease
-	evidence map[int]time.Duration // from then on an attempt may say that a node's reservation lapsed
+	evidence map[int]time.Duration // from these instants on an attempt may report that a node's reservation lapsed
 	attempts int
 	// scattered counts the attempts after which a caller that asks once did so again.
 	scattered int
@@ -52,7 +52,7 @@ func newWaiterWalk(c choices) *waiterWalk {
 
 func (w *waiterWalk) jitter() float64 { return float64(w.draw(100)) / 100 }
 
-// pass lets time go by: often to the next attempt.
+// pass advances the time: often to the next attempt.
 func (w *waiterWalk) pass() {
 	switch w.draw(4) {
 	case 0:
@@ -83,16 +83,16 @@ func (w *waiterWalk) walk(steps int) string {
 	return ""
 }
 
-// laws hold at any time.
+// laws checks the invariants that hold at any time.
 func (w *waiterWalk) laws() string {
 	waits := !w.asking && !w.holding && !w.over
 	switch at := w.waiter.At(); {
 	case waits && !w.config.Once && at == quorum.Never:
-		return "it is forgotten: no attempt is due"
+		return "no attempt is due"
 	case !waits && at != quorum.Never:
 		return "an attempt is due while one is under way, or after the end"
 	case w.waiter.Left() != w.left && !w.asking && !w.over && !w.holding:
-		return "it does not know whether it was answered in time"
+		return "it does not record whether the answer was in time"
 	}
 	return ""
 }
@@ -127,16 +127,16 @@ func (w *waiterWalk) begin() string {
 	want := !w.config.Once && !w.left && (w.maybe != 0 || quorumWakes)
 	switch {
 	case w.ask.Ticket != want:
-		return fmt.Sprintf("carries its ticket: %v, and should: %v", w.ask.Ticket, want)
+		return fmt.Sprintf("carries its ticket: %v, want %v", w.ask.Ticket, want)
 	case w.ask.Ticket && w.ask.EnqueuedAt != w.config.Arrived:
-		return "another place than that of the call"
+		return "its place is not that of the call"
 	case w.config.Once && w.ask.Lapsed != 0:
-		return "TryAcquire says that a reservation lapsed"
+		return "TryAcquire reports a lapsed reservation"
 	}
 	for i := range w.n {
 		at, ok := w.evidence[i]
 		if want := ok && w.now >= at && !w.config.Once; want != w.ask.Lapsed.Has(i) {
-			return fmt.Sprintf("has waited out the reservation of node %d: %v, and says so: %v", i, want, !want)
+			return fmt.Sprintf("the reservation of node %d has lapsed: %v, reported: %v", i, want, !want)
 		}
 	}
 	if w.ask.Ticket {
@@ -157,7 +157,7 @@ func (w *waiterWalk) win() string {
 	}
 	refused := quorum.Set(w.draw(1<<w.n)) &^ granted
 	if more := w.waiter.Won(granted, refused); more&^refused != 0 {
-		return "asks nodes once more that have not refused"
+		return "asks again nodes that have not refused"
 	}
 	w.asking, w.holding, w.votes = false, true, granted
 	w.seen["won"]++
@@ -225,7 +225,7 @@ func (w *waiterWalk) fail() string {
 	w.left = r.TooLate || w.n-r.Failed.Len() < q
 	switch {
 	case next.At != w.waiter.At():
-		return "two answers to when it asks again"
+		return "two different instants of the next attempt"
 	case next.At > w.now+max(poll, quorum.MaxPoll):
 		return "asks later than any poll"
 	case w.left && next.At < w.now+poll:
@@ -233,15 +233,15 @@ func (w *waiterWalk) fail() string {
 	case w.left && (next.Ticket == quorum.TicketKeep || next.Ticket == quorum.TicketYield):
 		return "stays in the queues after an attempt that was not answered in time"
 	case w.left && next.Leave != w.maybe:
-		return fmt.Sprintf("leaves the queues of %b, and may be in those of %b", next.Leave, w.maybe)
+		return fmt.Sprintf("leaves the queues of %b, but may be in those of %b", next.Leave, w.maybe)
 	case !w.left && next.Ticket == quorum.TicketLeave:
 		return "leaves the queues without need"
 	case !w.left && w.ask.Ticket != (next.Ticket != quorum.TicketNone):
-		return "forgets its ticket, or has one from nowhere"
+		return "loses its ticket, or has one that it never sent"
 	case next.Ticket == quorum.TicketYield && (r.Granted == 0 || r.Outcome == quorum.OutcomeHeld):
-		return "yields what it has not got"
+		return "yields without a grant"
 	case !w.left && next.PassOn != 0:
-		return "passes on what it waits for"
+		return "passes on a reservation that it waits for"
 	}
 	if w.left {
 		w.seen["left"]++
@@ -254,7 +254,7 @@ func (w *waiterWalk) fail() string {
 	return ""
 }
 
-// reservedElsewhere notes that node i reserves the lock for somebody else, until at.
+// reservedElsewhere records that node i reserves the lock for another waiter, until at.
 func (w *waiterWalk) reservedElsewhere(i int, at time.Duration) {
 	if end, ok := w.evidence[i]; !ok || at < end {
 		w.evidence[i] = at
@@ -265,9 +265,9 @@ func (w *waiterWalk) done() string {
 	leave, passOn := w.waiter.Done()
 	switch {
 	case w.holding && leave|passOn != 0:
-		return "the release of the lease does that"
+		return "leaves or passes on, which the release of the lease does"
 	case !w.holding && !w.over && leave&w.maybe != w.maybe:
-		return fmt.Sprintf("leaves the queues of %b, and may be in those of %b", leave, w.maybe)
+		return fmt.Sprintf("leaves the queues of %b, but may be in those of %b", leave, w.maybe)
 	case w.over && leave|passOn != 0:
 		return "ends twice"
 	}
@@ -295,12 +295,12 @@ func (w *waiterWalk) vote() string {
 		w.waiter.Vote(i, true)
 		w.votes = w.votes.With(i)
 		if w.waiter.Votes() != w.votes {
-			return "a vote is lost"
+			return "a vote is not recorded"
 		}
 		return ""
 	}
 	if w.waiter.Vote(i, false) && w.votes.Has(i) {
-		return "asks a node once more that has granted"
+		return "asks again a node that has granted"
 	}
 	return ""
 }
@@ -334,11 +334,11 @@ func (w *waiterWalk) wake() string {
 	case at > before:
 		return "asks later because it is woken"
 	case (reaction == quorum.ReactionReschedule) != (at < before || wanted && at <= w.now):
-		return "does not say that the next attempt has moved, or says so for nothing"
+		return "the reported change of the next attempt is wrong"
 	case unwanted != (reaction == quorum.ReactionPassOn):
-		return fmt.Sprintf("a reservation that nobody wants: %v, passed on: %v", unwanted, reaction == quorum.ReactionPassOn)
+		return fmt.Sprintf("an unwanted reservation: %v, passed on: %v", unwanted, reaction == quorum.ReactionPassOn)
 	case (reserved && w.holding && !used) != (reaction == quorum.ReactionAskForVote):
-		return "a further vote that nobody asks for, or that there is not"
+		return "a further vote is not requested, or is requested where there is none"
 	case wanted && at > w.now+w.grace/2+3*ms:
 		return "a reservation for it goes by unused"
 	}

@@ -11,16 +11,15 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// These tests run the world of crowd_test.go: what waiters, local queues and nodes
-// come to together.
+// These tests run the world of crowd_test.go: waiters, local queues and nodes together.
 
 // trip is a round trip on one host, batching included.
 const trip = 300 * time.Microsecond
 
-// tallied is what a crowd has done.
+// tallied is the result of a crowd.
 type tallied struct {
 	total, least, most int
-	rate, calls        float64 // grants in a second; operations for a grant and node
+	rate, calls        float64 // grants in a second; operations for each grant and node
 	longest            time.Duration
 }
 
@@ -87,7 +86,7 @@ func TestCallersOfOneProcessPassTheLockAmongThemselves(t *testing.T) {
 }
 
 // The order is that of the calls, whatever process they come from.
-func TestACallerAloneIsServedLikeEachOfManyInOneProcess(t *testing.T) {
+func TestASingleCallerIsGrantedAsOftenAsEachOfManyInOneProcess(t *testing.T) {
 	w := newCrowd(1, 3)
 	w.process(trip, 64, ms)
 	alone := w.process(trip, 1, ms)
@@ -99,8 +98,8 @@ func TestACallerAloneIsServedLikeEachOfManyInOneProcess(t *testing.T) {
 	assert.Less(t, s.longest, 100*ms, "65 callers, a little more than 1 ms each")
 }
 
-// The issue: one client at 130 ms with a node timeout of 100 ms among three near
-// ones left 17 % of the grants.
+// The known issue: one client with a delay of 130 ms and a node timeout of 100 ms reduced
+// three near clients to 17 % of their grants.
 func TestAClientWhoseAnswersAreAlwaysLateCostsNothing(t *testing.T) {
 	for _, nodes := range []int{3, 5} {
 		rates := map[bool]float64{}
@@ -125,7 +124,7 @@ func TestAClientWhoseAnswersAreAlwaysLateCostsNothing(t *testing.T) {
 	}
 }
 
-// A client that was near when it entered the queues, and is far when it is woken.
+// A client is near when it enters the queues, and far when it is woken.
 func TestAHeadThatIsTooLateLeavesTheQueues(t *testing.T) {
 	w := newCrowd(1, 3)
 	for range 3 {
@@ -141,15 +140,15 @@ func TestAHeadThatIsTooLateLeavesTheQueues(t *testing.T) {
 		total += p.workers[0].grants
 	}
 	t.Log(before, total)
-	assert.Greater(t, total, int(0.9*10*before.rate), "in 10 s, after it turned")
+	assert.Greater(t, total, int(0.9*10*before.rate), "in 10 s, after it became far")
 	assert.True(t, turned.left)
 	for _, n := range w.nodes {
 		assert.Negative(t, slices.IndexFunc(n.queue, func(t *ticket) bool { return t.p == turned }))
 	}
 }
 
-// deadQueue returns a world with a holder, so many tickets of processes that are frozen,
-// and one waiter alive behind them.
+// deadQueue returns a world with a holder, a number of tickets of frozen processes, and
+// one live waiter behind them.
 func deadQueue(t *testing.T, dead int) (w *crowd, holder *process, live *worker) {
 	t.Helper()
 	w = newCrowd(uint64(dead), 3)
@@ -194,8 +193,8 @@ func TestDeadTicketsBehindADeadHolderCostThreeGracesFromTheEndOfItsKeys(t *testi
 	}
 }
 
-// Messages are hints: without any of them, everybody is served all the same.
-func TestWithoutWakeUpsNobodyIsForgotten(t *testing.T) {
+// Messages are hints: without any of them, every waiter still gets the lock.
+func TestWithoutWakeUpsEveryWaiterIsGrantedTheLock(t *testing.T) {
 	for _, share := range []int{100, 50} {
 		w := newCrowd(1, 3)
 		w.noWake = func() bool { return w.rng.IntN(100) < share }
@@ -210,7 +209,7 @@ func TestWithoutWakeUpsNobodyIsForgotten(t *testing.T) {
 	}
 }
 
-func TestWaitersAreServedInTheOrderOfTheirCalls(t *testing.T) {
+func TestWaitersAreGrantedInTheOrderOfTheirCalls(t *testing.T) {
 	for seed := range uint64(20) {
 		w := newCrowd(seed, 3)
 		holder := w.process(trip, 1, 200*ms)
@@ -278,7 +277,7 @@ func TestAWaiterIsSmall(t *testing.T) {
 	}))
 }
 
-// Half of the processes stop at once, as behind a frozen hypervisor.
+// Half of the processes stop at once, as on a frozen hypervisor.
 func TestManyWaitersThatFreezeTogetherCostThreeGraces(t *testing.T) {
 	for seed := range uint64(10) {
 		w := newCrowd(seed, 3)

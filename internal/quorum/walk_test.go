@@ -30,17 +30,17 @@ func (c *choices) draw(n int) int {
 	return int(b) % n
 }
 
-// walker takes one machine through a life of random inputs, next to a dumb
-// one, and looks at everything that may never happen.
+// walker takes one machine through random inputs, next to a naive model, and checks its
+// invariants.
 type walker struct {
 	choices
-	log     func(format string, args ...any) // every step, when the walk is shown again
+	log     func(format string, args ...any) // logs every step when the walk is repeated
 	terms   quorum.Terms
 	machine quorum.Machine
 	dumb    *dumbLease
 	now     time.Duration
 	lag     time.Duration
-	sent    []time.Duration // when requests went out: the rounds, and heals
+	sent    []time.Duration // when requests were sent: the rounds, and heals
 	ended   int
 }
 
@@ -74,8 +74,8 @@ func newWalker(c choices) *walker {
 	return w
 }
 
-// pass lets time go by: often a little, often to the instant that matters or
-// just before it, seldom very long.
+// pass advances the time: often a little, often to the next relevant instant or just
+// before it, seldom very long.
 func (w *walker) pass() {
 	unit := w.terms.TTL / 1000
 	switch w.draw(8) {
@@ -95,7 +95,7 @@ func (w *walker) pass() {
 	}
 }
 
-// input draws what happens next.
+// input draws the next input.
 func (w *walker) input() quorum.Input {
 	in := quorum.Input{Node: w.draw(w.terms.Nodes)}
 	in.At = w.sent[max(0, len(w.sent)-1-w.draw(3))]
@@ -132,7 +132,7 @@ func (w *walker) input() quorum.Input {
 	return in
 }
 
-// walk takes the steps and returns the first thing that is wrong, or "".
+// walk takes the steps, and returns the first violation, or "".
 func (w *walker) walk(steps int) string {
 	for range steps {
 		if !w.more() {
@@ -147,7 +147,7 @@ func (w *walker) walk(steps int) string {
 	return ""
 }
 
-// face is all that a machine shows of itself.
+// face is the observable state of a machine.
 type face struct {
 	state           quorum.State
 	reason          quorum.Reason
@@ -175,13 +175,13 @@ func (w *walker) step(in quorum.Input) string {
 		w.log("%v %+v: %+v %v stop=%v", now-origin, in, out, m.State(), m.Stop()-origin)
 	}
 
-	// Laws of a life.
+	// The invariants of a lease.
 	after := m.State()
 	alive := after == quorum.StateHeld || after == quorum.StateAtRisk
 	ended := out.Events&quorum.Ended != 0
 	switch {
 	case !live && (out != quorum.Output{} || look(m) != before):
-		return "something happened after the end"
+		return "a change after the end"
 	case live && now >= stop && (after != quorum.StateLost || !ended):
 		return "not lost at the stop"
 	case alive && now >= m.Stop():
@@ -189,31 +189,31 @@ func (w *walker) step(in quorum.Input) string {
 	case alive && m.Stop() < stop && in.Kind != quorum.InputMissing && in.Kind != quorum.InputTaken && in.Kind != quorum.InputClockStep:
 		return "the stop moved back"
 	case ended && (after != quorum.StateLost || out != quorum.Output{Events: quorum.Ended}):
-		return "lost, and something else with it"
+		return "lost, with another output"
 	case live && after == quorum.StateLost && !ended:
-		return "lost without a word"
+		return "lost without an event"
 	case (after == quorum.StateReleased) != (state == quorum.StateReleased || live && in.Kind == quorum.InputRelease && !ended):
-		return "released by something else"
+		return "released by another input"
 	case out.Heal != 0 && !alive:
 		return "healed after the end"
 	case out.Begin != (alive && in.Kind == quorum.InputBegin && !(before.open && !before.announced && now < before.began+w.terms.Timeout)):
 		return "a round began by itself, or did not begin"
 	case out.Missed && (out.Events&quorum.AtRisk == 0 || after != quorum.StateAtRisk):
-		return "a missed round that is no risk"
+		return "a missed round without a risk"
 	case out.Silent != 0 && in.Kind != quorum.InputBegin && (look(m).open || !before.open):
 		return "silence in a round that was not closed"
 	case out.Confirmed && out.Events&quorum.Renewed == 0:
 		return "a confirmed round that is not reported"
 	case state == quorum.StateHeld && after == quorum.StateAtRisk && out.Events&quorum.AtRisk == 0:
-		return "at risk without a word"
+		return "at risk without an event"
 	case state == quorum.StateAtRisk && after == quorum.StateHeld && out.Events&quorum.Renewed == 0:
-		return "safe again without a word"
+		return "safe again without an event"
 	case out.Events&quorum.AtRisk != 0 && after != quorum.StateAtRisk:
-		return "a risk is reported that is none"
+		return "a reported risk that does not exist"
 	case (after == quorum.StateLost) != (m.Reason() != 0):
 		return "a reason without a loss, or a loss without a reason"
 	case in.Kind == quorum.InputTick && alive && m.Wake() <= now && !m.Due(now) && !(out.Missed && now >= m.End()):
-		return "nothing is due, and still it wakes"
+		return "it wakes although nothing is due"
 	}
 	if ended {
 		if w.ended++; w.ended > 1 {
@@ -230,7 +230,7 @@ func (w *walker) step(in quorum.Input) string {
 		return "the margin is not q + held - n - 1"
 	}
 
-	// The dumb one agrees.
+	// The naive model agrees.
 	d := w.dumb
 	switch {
 	case out != want:
@@ -249,7 +249,7 @@ func (w *walker) step(in quorum.Input) string {
 	return ""
 }
 
-// after does what an owner of the machine does about an output, mostly.
+// after does what the machine's owner does about an output, with random omissions.
 func (w *walker) after(out quorum.Output) {
 	arm := time.Duration(0)
 	switch {

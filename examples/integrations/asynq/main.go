@@ -56,13 +56,13 @@ func run(ctx context.Context, nodes []string, queue string) error {
 	})
 }
 
-// schedule enqueues until the term ends. A scheduler cannot be started again after
-// its end, so each term has its own.
+// schedule enqueues until the term ends. A scheduler cannot be restarted after its end,
+// so each term has its own.
 func schedule(ctx context.Context, queue string) error {
 	scheduler := asynq.NewScheduler(asynq.RedisClientOpt{Addr: queue}, &asynq.SchedulerOpts{LogLevel: asynq.WarnLevel})
-	// A leader that was paused can still enqueue one task too late. Where that
-	// matters, add asynq.Unique with a bit less than the interval: asynq then refuses
-	// the same task, which is a check at the resource.
+	// A leader that was paused can still enqueue one task too late. If that matters, add
+	// asynq.Unique with a bit less than the interval: asynq then refuses the same task,
+	// which is a check at the resource.
 	if _, err := scheduler.Register("@every 1s", asynq.NewTask("report", nil)); err != nil {
 		return err
 	}

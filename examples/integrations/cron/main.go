@@ -1,5 +1,5 @@
-// Cron runs the jobs of robfig/cron in one of several processes. When the leader
-// stops, it waits for its running jobs before it gives the leadership back.
+// Cron runs the jobs of robfig/cron in one of several processes. When the leader stops,
+// it waits for its running jobs before it releases the lease.
 //
 //	go run ./cron -nodes host-a:6379,host-b:6379,host-c:6379
 //
@@ -49,7 +49,7 @@ func run(ctx context.Context, nodes []string, job func(ctx context.Context, toke
 	return m.Lead(ctx, "example/cron", func(ctx context.Context, l *quorumlock.Lease) error {
 		c := cron.New()
 		if _, err := c.AddFunc("@every 1s", func() {
-			if l.Valid() { // by the clocks, now: the term may be over and cron not know it yet
+			if l.Valid() { // by the clocks, now: the term may be over before cron has noticed
 				job(ctx, l.Token())
 			}
 		}); err != nil {

@@ -43,7 +43,7 @@ func TestOneOfTwoProcessesRunsTheJobsAndTheOtherTakesOver(t *testing.T) {
 	assert.Equal(t, a, <-ran)
 	stopFirst()
 	b := <-ran
-	if b == a { // a job that had begun
+	if b == a { // a job that had begun before
 		b = <-ran
 	}
 	assert.Equal(t, 2, b.process)

@@ -41,8 +41,7 @@ func main() {
 	}
 }
 
-// run works on all parts under one lease. Each part gets the token, to pass it
-// along with its writes.
+// run works on all parts under one lease. Each part gets the token, for its writes.
 func run(ctx context.Context, nodes, parts []string, work func(ctx context.Context, part string, token int64) error, opts ...quorumlock.Option) error {
 	m, err := quorumlock.New(ctx, quorumlock.Addrs(nodes...), opts...)
 	if err != nil {
@@ -50,7 +49,7 @@ func run(ctx context.Context, nodes, parts []string, work func(ctx context.Conte
 	}
 	defer func() { _ = m.Close(context.WithoutCancel(ctx)) }()
 	err = m.Do(ctx, "example/errgroup", func(ctx context.Context, l *quorumlock.Lease) error {
-		group, ctx := errgroup.WithContext(ctx) // ends with the lease too
+		group, ctx := errgroup.WithContext(ctx) // the lease's end cancels it too
 		for _, part := range parts {
 			group.Go(func() error { return work(ctx, part, l.Token()) })
 		}

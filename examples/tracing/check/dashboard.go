@@ -20,7 +20,7 @@ type dashboard struct {
 type panel struct {
 	Title, Type, Description string
 	Targets                  []struct{ Expr string }
-	Panels                   []panel // of a row that is collapsed
+	Panels                   []panel // the panels inside a collapsed row
 }
 
 func readDashboard(file string) (*dashboard, error) {
@@ -49,7 +49,7 @@ func readDashboard(file string) (*dashboard, error) {
 	return &d, errors.Join(wrong...)
 }
 
-// panels returns the panels with queries: not the rows, but those inside them.
+// panels returns the panels with queries: not the rows, but the panels inside them.
 func (d *dashboard) panels() (all []panel) {
 	for _, p := range d.Panels {
 		if p.Type == "row" {
@@ -61,7 +61,8 @@ func (d *dashboard) panels() (all []panel) {
 	return all
 }
 
-// substitute sets the variables of a query, as Grafana does: each stands for everything.
+// substitute sets the variables of a query, as Grafana does. Each is set to match
+// everything.
 func (d *dashboard) substitute(expr string) string {
 	expr = strings.ReplaceAll(expr, "$__rate_interval", "15s")
 	for _, v := range d.Templating.List {

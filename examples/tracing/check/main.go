@@ -1,5 +1,6 @@
-// Check runs the example against real receivers on the loopback interface, and asserts that
-// they got the spans and metrics that the documentation promises. make traces and make metrics run it.
+// Check runs the example against real receivers on the loopback interface. It asserts
+// that they got the spans and metrics that the documentation promises. make traces and
+// make metrics run it.
 //
 //	check traces  -example bin/tracing -collector bin/collector
 //	check metrics -example bin/tracing -prometheus bin/prometheus -dashboard docs/grafana/quorumlock.json
@@ -86,7 +87,7 @@ func (p *process) wait(ctx context.Context) error {
 	}
 }
 
-// stop ends the process, this one and no other: by SIGTERM, and after 10 s by SIGKILL.
+// stop ends only this process: by SIGTERM, and after 10 s by SIGKILL.
 func (p *process) stop() {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -115,7 +116,7 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// freePort returns an address of the loopback interface that nobody listens on.
+// freePort returns an unused address of the loopback interface.
 func freePort() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -143,7 +144,7 @@ func until(ctx context.Context, p *process, f func() error) error {
 	}
 }
 
-// listening returns an error as long as nobody listens on an address.
+// listening returns an error until a process listens on the address.
 func listening(addr string) error {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {

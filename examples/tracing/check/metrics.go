@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// Alert rules are evaluated as well, for their health; promtool tests their results.
+// Prometheus also evaluates the alert rules, to check their health; promtool tests their
+// results.
 const prometheusConfig = `
 global:
   scrape_interval: 1s
@@ -30,7 +31,7 @@ scrape_configs:
     static_configs: [{targets: ["%[1]s"]}]
 `
 
-// metrics runs the example beside a Prometheus that scrapes it, and asserts that every
+// metrics runs the example with a Prometheus that scrapes it, and asserts that every
 // query of the dashboard returns data.
 func metrics(ctx context.Context, s *settings) error {
 	board, err := readDashboard(s.dashboard)
@@ -61,7 +62,7 @@ func metrics(ctx context.Context, s *settings) error {
 	defer prometheus.stop()
 	fmt.Printf("-- a Prometheus on %s (pid %d) scrapes the example on %s (pid %d)\n", addr, prometheus.cmd.Process.Pid, page, example.cmd.Process.Pid)
 
-	// A query may have data at one time only: leases are at risk while a node is down.
+	// Some queries have data only at times: leases are at risk while a node is down.
 	seen := map[string]string{}
 	begun := time.Now()
 	err = until(ctx, prometheus, func() error { return ask(ctx, addr, board, seen) })
@@ -110,7 +111,7 @@ func startPrometheus(ctx context.Context, s *settings, dir, page string) (*proce
 	return p, addr, nil
 }
 
-// ask asks every query that had no data yet. It returns nil when all had some.
+// ask sends every query that has had no data yet. It returns nil when all have had some.
 func ask(ctx context.Context, addr string, board *dashboard, seen map[string]string) error {
 	var missing []error
 	for _, p := range board.panels() {
@@ -129,8 +130,8 @@ func ask(ctx context.Context, addr string, board *dashboard, seen map[string]str
 	return errors.Join(missing...)
 }
 
-// query asks Prometheus, and returns one of the values. No values, or none that is a
-// number, are an error.
+// query asks Prometheus, and returns one of the values. It returns an error if there are
+// no values, or none that is a number.
 func query(ctx context.Context, addr, expr string) (string, error) {
 	var answer struct {
 		Error string

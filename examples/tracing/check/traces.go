@@ -85,7 +85,7 @@ func traces(ctx context.Context, s *settings) error {
 	return nil
 }
 
-// judge asserts that the spans are as the documentation says, and returns a summary.
+// judge asserts that the spans match the documentation, and returns a summary.
 func judge(spans []*span) (string, error) {
 	byID := map[string]*span{}
 	for _, s := range spans {
@@ -129,7 +129,7 @@ func judge(spans []*span) (string, error) {
 }
 
 // followed follows the links of a waiter's acquire span. It returns a description if one
-// of them leads into the trace of another service.
+// of them points into the trace of another service.
 func followed(s *span, byID map[string]*span) (string, error) {
 	seconds, err := strconv.ParseFloat(s.attributes["quorumlock.wait.duration"], 64)
 	if err != nil || seconds <= 0 || seconds > s.length().Seconds()+0.001 {
@@ -154,8 +154,8 @@ func followed(s *span, byID map[string]*span) (string, error) {
 	return text, nil
 }
 
-// holds asserts that a hold span is a root, and that its link leads to the acquire span of
-// the lease, in whose service it is.
+// holds asserts that a hold span is a root, and that its link points to the acquire span
+// of the lease, in the same service.
 func holds(s *span, byID map[string]*span) error {
 	if s.parent != "" || len(s.links) != 1 {
 		return fmt.Errorf("hold span %s has the parent %q and %d links", s.id, s.parent, len(s.links))
@@ -167,7 +167,7 @@ func holds(s *span, byID map[string]*span) error {
 	if s.attributes["quorumlock.token"] != acquire.attributes["quorumlock.token"] {
 		return fmt.Errorf("hold span %s has token %s, its acquire span %s", s.id, s.attributes["quorumlock.token"], acquire.attributes["quorumlock.token"])
 	}
-	const slack = 10 * time.Millisecond // a hold is timed by another clock than its acquire span
+	const slack = 10 * time.Millisecond // a hold span and its acquire span use different clocks
 	if s.start.Add(slack).Before(acquire.start) || s.end.Add(slack).Before(acquire.end) {
 		return fmt.Errorf("hold span %s goes from %v to %v, its acquire span from %v to %v", s.id, s.start, s.end, acquire.start, acquire.end)
 	}

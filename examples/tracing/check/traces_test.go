@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// arrived returns the spans that a Collector printed at a run of the example.
+// arrived returns the spans that a Collector printed in a run of the example.
 func arrived(t *testing.T) []*span {
 	t.Helper()
 	text, err := os.ReadFile("testdata/collector.txt")

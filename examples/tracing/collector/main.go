@@ -1,6 +1,6 @@
-// Collector is an OpenTelemetry Collector with what make traces needs: it receives OTLP,
-// and prints each span in full. It is a module of its own, outside of go.work, because the
-// rest of the repository should not depend on what a Collector depends on.
+// Collector is an OpenTelemetry Collector with the components for make traces: it
+// receives OTLP, and prints each span in full. It is a separate module, outside go.work,
+// so that the rest of the repository does not depend on the dependencies of a Collector.
 //
 //	GOWORK=off go run . config.yaml
 package main
