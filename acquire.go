@@ -288,9 +288,9 @@ func (w *waiter) ended(a *attempt, delay time.Duration) (again bool) {
 	switch {
 	case w.ticket == "":
 	case next.Ticket == quorum.TicketKeep:
-		update = node.TicketUpdate{Ticket: w.ticket, Place: w.place}
+		update = node.TicketUpdate{Ticket: w.ticket, EnqueuedAt: w.enqueuedAt}
 	case next.Ticket == quorum.TicketYield:
-		update = node.TicketUpdate{Ticket: w.ticket, Place: w.place, Yields: true}
+		update = node.TicketUpdate{Ticket: w.ticket, EnqueuedAt: w.enqueuedAt, Yields: true}
 	case next.Ticket == quorum.TicketLeave:
 		update = node.TicketUpdate{Ticket: w.ticket}
 	}

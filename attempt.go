@@ -105,7 +105,7 @@ func (m *Manager) newAttempt(w *waiter, ask quorum.Ask) *attempt {
 		Lock: w.lock, Value: a.value, KeyTTL: w.terms.keyTTL, NotAfter: a.steady + w.terms.Timeout, Token: token,
 	}
 	if ask.Ticket {
-		acquisition.Ticket, acquisition.Place, acquisition.Lapsed = w.ticket, w.place, uint32(ask.Lapsed)
+		acquisition.Ticket, acquisition.EnqueuedAt, acquisition.Lapsed = w.ticket, w.enqueuedAt, uint32(ask.Lapsed)
 	}
 	a.req.Init(&acquisition)
 	return a
@@ -386,7 +386,7 @@ func (a *attempt) grant(values context.Context) (*Lease, error) {
 		if step.at >= a.steady {
 			h.machine.Step(m.clock.Now(), quorum.Input{Kind: quorum.InputClockStep, Node: step.node, By: step.by})
 			h.note(step.node, step)
-			h.doubt()
+			h.resetProof()
 		}
 	}
 	if s := h.machine.State(); s == quorum.StateLost {
@@ -394,8 +394,8 @@ func (a *attempt) grant(values context.Context) (*Lease, error) {
 	}
 	// The last check of the clock before the grant: a lease that was won too slowly is of
 	// no use (etcd-io/etcd#11456).
-	h.toldAt = m.clock.Now()
-	if h.machine.End()-h.toldAt < h.terms.minUseful {
+	h.answeredAt = m.clock.Now()
+	if h.machine.End()-h.answeredAt < h.terms.minUseful {
 		return nil, errTooSlow
 	}
 	h.mu.Lock()
@@ -556,7 +556,7 @@ func (a *attempt) askAgain(nodes quorum.Set) {
 	req := &node.Request{}
 	req.Init(&node.Acquisition{
 		Lock: a.wait.lock, Value: a.value, KeyTTL: t.keyTTL, NotAfter: steady + left, Token: a.value[node.OwnerLen+1 : len(a.value)-len(metadata(a.value))-1],
-		Ticket: a.wait.ticket, Place: a.wait.place, Again: true,
+		Ticket: a.wait.ticket, EnqueuedAt: a.wait.enqueuedAt, Again: true,
 	})
 	for i := 0; nodes != 0; i++ {
 		if !nodes.Has(i) {

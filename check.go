@@ -103,8 +103,8 @@ func (c *check) endLocked() {
 	}
 	h.mu.Lock()
 	if c.raised.Len() >= q.m.quorum() {
-		h.others, h.toldAt = c.others, now
-		if c.sent >= h.provenFrom { // no doubt since
+		h.others, h.answeredAt = c.others, now
+		if c.sent >= h.provenFrom { // no reset since
 			h.proof, h.provenFrom = c.raised, c.sent
 		}
 		if !q.m.cfg.unfenced {

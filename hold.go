@@ -42,7 +42,7 @@ type hold struct {
 	acquire    *node.Request // until every node has answered it
 	waiter     *waiter       // the waiter that acquired it, while nodes may still reserve the lock for it
 	others     int           // tickets of other processes in the queues, by the latest answers
-	toldAt     time.Duration // when these answers arrived
+	answeredAt time.Duration // when these answers arrived
 
 	// The watchdog owns these and writes them under its mutex. wake is also read without
 	// the mutex: it is when the watchdog next checks the hold, 0 when it does not.
@@ -90,19 +90,19 @@ func (h *hold) note(i int, err error) {
 func (h *hold) applyClockStep(step *clockStep) {
 	h.step(quorum.Input{Kind: quorum.InputClockStep, Node: step.node, By: step.by}, func() {
 		h.note(step.node, step)
-		h.doubt()
+		h.resetProof()
 	})
 }
 
-// doubt resets the proof: another client may have had the lock since. Answers to requests
+// resetProof resets the proof: another client may have had the lock since. Answers to requests
 // that were sent earlier do not count any more. h.mu is held.
-func (h *hold) doubt() {
+func (h *hold) resetProof() {
 	h.proof, h.provenFrom = 0, h.m.clock.Now()
 }
 
-// prove records whether a node shows our owner and our token, in answer to a request that
+// recordProof records whether a node shows our owner and our token, in answer to a request that
 // was sent at sent. h.mu is held.
-func (h *hold) prove(i int, answer int64, sent time.Duration) {
+func (h *hold) recordProof(i int, answer int64, sent time.Duration) {
 	switch {
 	case answer == node.Ours && sent >= h.provenFrom:
 		h.proof = h.proof.With(i)
@@ -110,7 +110,7 @@ func (h *hold) prove(i int, answer int64, sent time.Duration) {
 	case answer == node.OursWithoutToken && (!h.proof.Has(i) || sent < h.provenFrom):
 		// The key was healed, or its register was ahead: it has never shown the token.
 	default:
-		h.doubt()
+		h.resetProof()
 	}
 }
 

@@ -249,7 +249,7 @@ func (l *Lease) Verify(ctx context.Context) error {
 		case errors.Is(err, errTaken):
 			heal.add(h, h.step(in, func() {
 				h.note(i, err)
-				h.doubt()
+				h.resetProof()
 			}).Heal)
 		}
 	}

@@ -252,7 +252,7 @@ func (h *hold) stateLocked() quorum.Hold {
 		Proven: h.proof.Len() >= h.m.quorum(),
 		Useful: h.terms.maxHold == 0 && h.terms.minHold == 0 && !h.terms.manual && !h.m.ending() && h.machine.State() == quorum.StateHeld &&
 			h.machine.End()-h.m.clock.Now() > h.terms.minUseful,
-		Others: h.others, ToldAt: h.toldAt,
+		Others: h.others, AnsweredAt: h.answeredAt,
 		Subscribed: h.m.waiters.subscribedNodes().Len() >= h.m.quorum() && !h.m.waiters.left.Load() &&
 			h.terms.minHold == 0, // a release with a minimum hold carries no ticket
 	}
@@ -327,7 +327,7 @@ func (q *localQueue) pass(id quorum.CallerID) bool {
 	q.m.open(l, pathProcess)
 	delete(q.callers, id)
 	w.turn <- turn{lease: l, previous: previous}
-	if q.check == nil && q.queue.Waiting() > 0 && (now > h.toldAt+quorum.CheckAfter/2 || h.tokensLocked() < 16) {
+	if q.check == nil && q.queue.Waiting() > 0 && (now > h.answeredAt+quorum.CheckAfter/2 || h.tokensLocked() < 16) {
 		q.startCheck()
 	}
 	return true
@@ -344,7 +344,7 @@ func (q *localQueue) releaseHold(h *hold, s quorum.Step) *answers {
 	update := node.TicketUpdate{LeavesFree: s.LeaveFree}
 	if w := q.callers[s.Caller]; w != nil && s.Enqueue {
 		w.enqueue(s.At) // before a node can wake the caller
-		update.Ticket, update.Place = w.ticket, w.place
+		update.Ticket, update.EnqueuedAt = w.ticket, w.enqueuedAt
 	}
 	q.handOff.Released()
 	return q.m.askAll(h.releaseRequest(update), q.m.quorum(), nil)

@@ -27,7 +27,7 @@ func TestACallerThatGivesUpAtItsTurnRemovesItsTicket(t *testing.T) {
 		w := m.newWaiter(ctx, lock, &m.cfg.terms, false)
 		m.locals.enter(w)
 		<-w.turn // the queue was empty
-		server.MustDo("ZADD", node.QueueKey(lock), w.place, w.ticket)
+		server.MustDo("ZADD", node.QueueKey(lock), w.enqueuedAt, w.ticket)
 		w.enqueue(0)
 		w.turn <- turn{enqueued: true}
 		cancel()
@@ -54,7 +54,7 @@ func TestACallerWhosePassCameTooLateKeepsItsPlace(t *testing.T) {
 	h.local = q
 	q.granted(q.callers[1], h)
 	q.mu.Lock()
-	step := q.queue.Finished(m.clock.Now(), &quorum.Hold{Tokens: 5, Proven: true, Useful: true, ToldAt: m.clock.Now()})
+	step := q.queue.Finished(m.clock.Now(), &quorum.Hold{Tokens: 5, Proven: true, Useful: true, AnsweredAt: m.clock.Now()})
 	require.Equal(t, quorum.StepPass, step.Kind)
 	h.over = true
 	q.do(step)

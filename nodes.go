@@ -13,9 +13,9 @@ import (
 // do not depend on it; tokens and positions in queues do.
 const skewDoubt = time.Second
 
-// sameStall is the largest time between the steps of several nodes' clocks that one stall
+// stallWindow is the largest time between the steps of several nodes' clocks that one stall
 // of our own clock may explain.
-const sameStall = 30 * time.Second
+const stallWindow = 30 * time.Second
 
 // clockStep is a forward step of a node's clock.
 type clockStep struct {
@@ -164,7 +164,7 @@ func (m *Manager) ownClockStepped(i int, since time.Duration) (own, sure bool) {
 		reading, _ := n.Reading()
 		switch step := m.steps.last(j); {
 		case j == i:
-		case step != nil && step.at > since-sameStall:
+		case step != nil && step.at > since-stallWindow:
 			stepped++
 		case reading.At >= since:
 			steady++

@@ -63,19 +63,19 @@ func TestAProofCountsAnswersSinceItWasLastWithdrawn(t *testing.T) {
 	// The answer to a request sent before a proof was withdrawn does not restore the
 	// proof, but can withdraw another.
 	_, doubted := held()
-	sent := doubted.m.clock.Now()
-	doubted.prove(2, node.Another, sent)
-	require.Zero(t, doubted.proof)
-	assert.Greater(t, doubted.provenFrom, sent)
-	doubted.prove(0, node.Ours, sent)
-	doubted.prove(1, node.OursWithoutToken, sent)
-	assert.Zero(t, doubted.proof)
-	doubted.prove(0, node.Ours, doubted.m.clock.Now())
-	doubted.prove(0, node.OursWithoutToken, sent)
-	assert.Equal(t, quorum.Set(0).With(0), doubted.proof, "the node has shown the token since then")
+	sent := reset.m.clock.Now()
+	reset.recordProof(2, node.Another, sent)
+	require.Zero(t, reset.proof)
+	assert.Greater(t, reset.provenFrom, sent)
+	reset.recordProof(0, node.Ours, sent)
+	reset.recordProof(1, node.OursWithoutToken, sent)
+	assert.Zero(t, reset.proof)
+	reset.recordProof(0, node.Ours, reset.m.clock.Now())
+	reset.recordProof(0, node.OursWithoutToken, sent)
+	assert.Equal(t, quorum.Set(0).With(0), reset.proof, "the node has shown the token since then")
 
-	doubted.applyClockStep(&clockStep{node: 2, by: time.Second})
-	assert.Zero(t, doubted.proof, "keys have expired early on that node")
+	reset.applyClockStep(&clockStep{node: 2, by: time.Second})
+	assert.Zero(t, reset.proof, "keys have expired early on that node")
 
 	m, h := held()
 	for _, c := range []struct {
@@ -114,7 +114,7 @@ func TestACheckMintsTokensAboveWhereTheNodesStood(t *testing.T) {
 	assert.EqualValues(t, token, node.ParseValue(h.value).Token)
 	assert.Equal(t, quorum.All(2), h.proof)
 	assert.Equal(t, 2, h.others)
-	assert.Greater(t, h.toldAt, first.sent)
+	assert.Greater(t, h.answeredAt, first.sent)
 	assert.Nil(t, q.check)
 	first.Receive(2, raise, raised(token-70, 0))
 	assert.Equal(t, quorum.All(3), h.proof, "late, but at the token")
@@ -145,7 +145,7 @@ func TestACheckMintsTokensAboveWhereTheNodesStood(t *testing.T) {
 
 	// An answer to a check sent before the proof was withdrawn proves nothing.
 	fifth := check1(6 * token)
-	h.doubt()
+	h.resetProof()
 	fifth.Receive(0, raise, raised(5*token+3, 0))
 	fifth.Receive(1, raise, raised(5*token+3, 0))
 	fifth.Receive(2, raise, raised(5*token+3, 0))

@@ -33,11 +33,11 @@ type waiter struct {
 	ctx   context.Context // ends with the caller's context, or at WithWait's bound
 	call  *acquireSpan    // nil without telemetry
 
-	ticket  string        // the member of the nodes' queues; "" for none
-	place   string        // the score in the queues: the instant of the call, µs of the cluster's time
-	arrived time.Duration // the same instant by the validity clock
-	local   *localQueue   // of callers in this process; nil before this one enters it
-	id      quorum.CallerID
+	ticket     string        // the member of the nodes' queues; "" for none
+	enqueuedAt string        // the score in the queues: the instant of the call, µs of the cluster's time
+	arrived    time.Duration // the same instant by the validity clock
+	local      *localQueue   // of callers in this process; nil before this one enters it
+	id         quorum.CallerID
 
 	// bell has capacity 1 and means that the machine has another At. Never closed.
 	bell chan struct{}
@@ -109,7 +109,7 @@ func (w *waiter) prepare() {
 	w.bell, w.turn = make(chan struct{}, 1), make(chan turn, 1)
 	_, steady := w.m.clock.Both()
 	waited := w.m.clock.Now() - w.arrived
-	w.place = strconv.FormatInt(w.m.clusterTime(steady-waited).Microseconds(), 10)
+	w.enqueuedAt = strconv.FormatInt(w.m.clusterTime(steady-waited).Microseconds(), 10)
 	number := w.m.waiters.last.Add(1)
 	w.id = quorum.CallerID(number)
 	text := strconv.FormatUint(number, 16)

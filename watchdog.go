@@ -398,7 +398,7 @@ func (r *round) Receive(i int, req *node.Request, reply *node.Reply) {
 		lost.add(h, h.step(in, func() {
 			h.note(i, err)
 			if in.Kind != quorum.InputNoAnswer {
-				h.prove(i, answer, in.At)
+				h.recordProof(i, answer, in.At)
 			}
 		}).Heal)
 	}

@@ -102,7 +102,7 @@ var callers = []mutant{
 	},
 	{
 		name: "a pass on old knowledge", file: "internal/quorum/local.go",
-		old: "proven && now < h.ToldAt+CheckAfter:",
+		old: "proven && now < h.AnsweredAt+CheckAfter:",
 		new: "proven:",
 		pkg: decisions, run: "TestLocal$|LocalKeeps",
 	},
@@ -138,7 +138,7 @@ var callers = []mutant{
 	},
 	{
 		name: "a check does not reset the bound", file: "internal/quorum/local.go",
-		old: "l.since, l.passes = h.ToldAt, 0",
+		old: "l.since, l.passes = h.AnsweredAt, 0",
 		new: "l.passes = 0",
 		pkg: decisions, run: "TestLocal$",
 	},

@@ -192,8 +192,8 @@ var guards = []mutant{
 	},
 	{
 		name: "one step during an attempt is enough", file: "attempt.go",
-		old: "\t\t\th.doubt()\n\t\t}\n\t}",
-		new: "\t\t\th.doubt()\n\t\t\tbreak\n\t\t}\n\t}",
+		old: "\t\t\th.resetProof()\n\t\t}\n\t}",
+		new: "\t\t\th.resetProof()\n\t\t\tbreak\n\t\t}\n\t}",
 		pkg: real, run: "TestAGrantThatAClockStepHasEndedIsNotReported$",
 	},
 	{

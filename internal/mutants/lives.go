@@ -77,7 +77,7 @@ var lives = []mutant{
 	},
 	{
 		name: "no last look before the grant", file: "attempt.go",
-		old: "if h.machine.End()-h.toldAt < h.terms.minUseful {",
+		old: "if h.machine.End()-h.answeredAt < h.terms.minUseful {",
 		new: "if m == nil {",
 		pkg: virtual, run: "TestALeaseThatWasWonTooSlowlyIsNotGranted$",
 	},

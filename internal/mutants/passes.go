@@ -35,13 +35,13 @@ var passes = []mutant{
 	},
 	{
 		name: "a clock that is stepped is no doubt", file: "hold.go",
-		old: "\t\th.note(step.node, step)\n\t\th.doubt()\n",
+		old: "\t\th.note(step.node, step)\n\t\th.resetProof()\n",
 		new: "\t\th.note(step.node, step)\n",
 		pkg: real, run: "TestAProofCountsAnswersSinceItWasLastWithdrawn$",
 	},
 	{
 		name: "a doubt is of one node", file: "hold.go",
-		old: "\tdefault:\n\t\th.doubt()",
+		old: "\tdefault:\n\t\th.resetProof()",
 		new: "\tdefault:\n\t\th.proof = h.proof.Without(i)",
 		pkg: real, run: "TestAProofCountsAnswersSinceItWasLastWithdrawn$",
 	},
@@ -71,7 +71,7 @@ var passes = []mutant{
 	},
 	{
 		name: "a step of a clock during an attempt is no doubt", file: "attempt.go",
-		old: "\t\t\th.note(step.node, step)\n\t\t\th.doubt()\n",
+		old: "\t\t\th.note(step.node, step)\n\t\t\th.resetProof()\n",
 		new: "\t\t\th.note(step.node, step)\n",
 		pkg: real, run: "TestAGrantThatAClockStepHasEndedIsNotReported$",
 	},
@@ -120,8 +120,8 @@ var passes = []mutant{
 	},
 	{
 		name: "a check proves what was doubted meanwhile", file: "check.go",
-		old: "if c.sent >= h.provenFrom { // no doubt since",
-		new: "if c.sent >= 0 { // no doubt since",
+		old: "if c.sent >= h.provenFrom { // no reset since",
+		new: "if c.sent >= 0 { // no reset since",
 		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
 	},
 	{
@@ -150,8 +150,8 @@ var passes = []mutant{
 	},
 	{
 		name: "a check hears of nobody elsewhere", file: "check.go",
-		old: "h.others, h.toldAt = c.others, now",
-		new: "h.toldAt = now",
+		old: "h.others, h.answeredAt = c.others, now",
+		new: "h.answeredAt = now",
 		pkg: real, run: "TestACheckMintsTokensAboveWhereTheNodesStood$",
 	},
 	{
@@ -265,8 +265,8 @@ var passes = []mutant{
 	},
 	{
 		name: "a word of distant nodes is old when it comes", file: "check.go",
-		old: "h.others, h.toldAt = c.others, now",
-		new: "h.others, h.toldAt = c.others, c.sent",
+		old: "h.others, h.answeredAt = c.others, now",
+		new: "h.others, h.answeredAt = c.others, c.sent",
 		pkg: real, run: "TestALeaseOfDistantNodesIsPassedOn$",
 	},
 	{

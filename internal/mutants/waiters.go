@@ -205,7 +205,7 @@ var waiters = []mutant{
 	},
 	{
 		name: "a reservation during an attempt is lost", file: "internal/quorum/waiter.go",
-		old: "\tw.heed(now, jitter)\n\treturn Next{",
+		old: "\tw.applyReservations(now, jitter)\n\treturn Next{",
 		new: "\treturn Next{",
 		pkg: decisions, run: "TestWaiter$",
 	},

@@ -95,7 +95,7 @@ func TestAcquisitionsGoLast(t *testing.T) {
 	value := node.Compose(ownerA, 7, metadata)
 	tr.whileBusy(func() {
 		tr.post(acquisition("p:1", ownerA, soon), to("acquire"))
-		tr.post(acquisition("p:2", ownerA, soon, func(a *node.Acquisition) { a.Ticket, a.Place = ticketOf("000000000000000150"), "5" }), to("wait"))
+		tr.post(acquisition("p:2", ownerA, soon, func(a *node.Acquisition) { a.Ticket, a.EnqueuedAt = ticketOf("000000000000000150"), "5" }), to("wait"))
 		tr.post(renewals([]string{"p:3"}, ownerA, 7, "1000", soon), to("extend"))
 		tr.post(node.NewHeal([]node.Healing{{Lock: "p:4", Owner: ownerA, Metadata: metadata, KeyTTL: "1000", NotAfter: soon}}, soon), to("heal"))
 		tr.post(node.NewRaise("p:3", ownerA, 9, metadata, soon), to("raise"))
@@ -227,7 +227,7 @@ func TestAReleaseCancelsAnAcquisitionThatStillWaits(t *testing.T) {
 // the attempt has nothing to release.
 func TestAnAcquisitionThatWasRefusedIsNotReleased(t *testing.T) {
 	ticket, other := ticketOf("000000000000000150"), ticketOf("000000000000000250")
-	keep := node.TicketUpdate{Ticket: ticket, Place: "5"}
+	keep := node.TicketUpdate{Ticket: ticket, EnqueuedAt: "5"}
 	for what, c := range map[string]struct {
 		ticket string // of the acquisition
 		held   bool
@@ -241,7 +241,7 @@ func TestAnAcquisitionThatWasRefusedIsNotReleased(t *testing.T) {
 		"granted, and keeps its place":  {ticket: ticket, update: keep, make: node.NewUndo, sent: true},
 		"the ticket had not been sent":  {held: true, update: keep, make: node.NewUndo, sent: true},
 		"another ticket was sent":       {held: true, ticket: other, update: keep, make: node.NewUndo, sent: true},
-		"others go first":               {held: true, ticket: ticket, update: node.TicketUpdate{Ticket: ticket, Place: "5", Yields: true}, make: node.NewUndo, sent: true},
+		"others go first":               {held: true, ticket: ticket, update: node.TicketUpdate{Ticket: ticket, EnqueuedAt: "5", Yields: true}, make: node.NewUndo, sent: true},
 		"the ticket leaves":             {held: true, ticket: ticket, update: node.TicketUpdate{Ticket: ticket}, make: node.NewUndo, sent: true},
 		"a lease that other nodes gave": {held: true, make: node.NewRelease, sent: true},
 		"such a lease, with its ticket": {held: true, ticket: ticket, update: keep, make: node.NewRelease, sent: true},
@@ -252,7 +252,7 @@ func TestAnAcquisitionThatWasRefusedIsNotReleased(t *testing.T) {
 			if c.held {
 				tr.server.MustDo("SET", "p:job", node.Compose(ownerB, 0, metadata))
 			}
-			ask := acquisition("p:job", ownerA, soon, func(a *node.Acquisition) { a.Ticket, a.Place = c.ticket, "5" })
+			ask := acquisition("p:job", ownerA, soon, func(a *node.Acquisition) { a.Ticket, a.EnqueuedAt = c.ticket, "5" })
 			asked, released := make(answers, 1), make(answers, 1)
 			tr.whileBusy(func() {
 				tr.post(ask, receiver(func(r *node.Reply) {
@@ -309,7 +309,7 @@ func TestAReservationLapsesOnEachNodeAlone(t *testing.T) {
 		}, 0)
 		answer := make(answers, 1)
 		require.True(t, n.Post(acquisition("p:job", ownerA, now()+time.Minute, func(a *node.Acquisition) {
-			a.Ticket, a.Place, a.Lapsed = ticketOf("000000000000000150"), "5", 1<<second
+			a.Ticket, a.EnqueuedAt, a.Lapsed = ticketOf("000000000000000150"), "5", 1<<second
 		}), answer))
 		require.Equal(t, node.Granted, answer.Next(t).Status)
 		assert.Equal(t, i == second, <-modes == "l", "node %d", i)
@@ -441,7 +441,7 @@ func TestAFullScriptStopsTheServerForLessThanAMillisecond(t *testing.T) {
 			ahead = append(ahead, acquisition(lock, ownerA, soon))
 			taken = append(taken, acquisition(lock, ownerB, soon))
 			waits = append(waits, acquisition(lock, ownerB, soon, func(a *node.Acquisition) {
-				a.Ticket, a.Place = ticketOf(fmt.Sprintf("%016x50", i)), "5"
+				a.Ticket, a.EnqueuedAt = ticketOf(fmt.Sprintf("%016x50", i)), "5"
 			}))
 			releases = append(releases, release(lock, ownerA, soon))
 			leaves = append(leaves, node.NewRelease(lock, node.Compose(ownerA, 0, metadata), nil,

@@ -283,7 +283,7 @@ func (n *Node) Run() {
 	defer close(n.done)
 	defer n.drain()
 	// With ForceSingleClient, NewClient returns a client even when the dial failed.
-	client, err := rueidis.NewClient(forWorker(force(n.ctx, n.cfg.Option, n.watch)))
+	client, err := rueidis.NewClient(forWorker(requiredOptions(n.ctx, n.cfg.Option, n.watch)))
 	if client == nil {
 		n.report(fmt.Errorf("no client: %w", err))
 		<-n.ctx.Done()

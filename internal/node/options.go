@@ -54,10 +54,10 @@ const (
 	maxDial      = 500 * time.Millisecond
 )
 
-// force returns o with the settings that the protocol needs, see docs/adr/0002: one
+// requiredOptions returns o with the settings that the protocol needs, see docs/adr/0002: one
 // connection, in order, and no command sent twice. A dial reports its connection to
 // watched, and ends with life.
-func force(life context.Context, o rueidis.ClientOption, watched func(net.Conn) net.Conn) rueidis.ClientOption {
+func requiredOptions(life context.Context, o rueidis.ClientOption, watched func(net.Conn) net.Conn) rueidis.ClientOption {
 	dial := dialer(o)
 	o.ForceSingleClient, o.DisableCache, o.DisableRetry, o.AlwaysPipelining = true, true, true, true
 	o.PipelineMultiplex, o.BlockingPipeline = -1, -1

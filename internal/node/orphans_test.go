@@ -37,7 +37,7 @@ var orphanKinds = map[string]func(notAfter time.Duration) *node.Request{
 	},
 	"acquire with a ticket": func(notAfter time.Duration) *node.Request {
 		return acquisition("p:job", ownerA, notAfter, func(a *node.Acquisition) {
-			a.KeyTTL, a.Ticket, a.Place = "60000", ticketOf("000000000000000150"), "5"
+			a.KeyTTL, a.Ticket, a.EnqueuedAt = "60000", ticketOf("000000000000000150"), "5"
 		})
 	},
 	"heal": func(notAfter time.Duration) *node.Request {
@@ -143,7 +143,7 @@ func TestEveryKindOfReleaseIsRetried(t *testing.T) {
 		},
 		"with a ticket": func(until time.Duration) *node.Request {
 			return node.NewRelease("p:job", node.Compose(ownerA, 0, metadata), nil,
-				node.TicketUpdate{Ticket: ticketOf("000000000000000150"), Place: "5"}, until)
+				node.TicketUpdate{Ticket: ticketOf("000000000000000150"), EnqueuedAt: "5"}, until)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

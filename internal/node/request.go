@@ -83,8 +83,8 @@ type Acquisition struct {
 	NotAfter time.Duration // on the steady clock; after it the request is void
 	Token    string        // the proposal; "0" without fencing
 	// Ticket waits in the node's queue while the lock is taken; "" for none.
-	Ticket string
-	Place  string // the score in the queue: when the wait began, µs, the same for every node
+	Ticket     string
+	EnqueuedAt string // the score in the queue: when the wait began, µs, the same for every node
 	// Lapsed has a bit for each node whose reservation for another ticket lapsed unused
 	// while the client waited.
 	Lapsed uint32
@@ -104,7 +104,7 @@ func (r *Request) Init(a *Acquisition) {
 		return
 	}
 	r.lapsed = a.Lapsed
-	r.args = []string{"wait", a.Value, a.KeyTTL, notAfter, a.Token, a.Ticket, a.Place, ""}
+	r.args = []string{"wait", a.Value, a.KeyTTL, notAfter, a.Token, a.Ticket, a.EnqueuedAt, ""}
 }
 
 // argsFor returns the arguments for one node, which is given as a bit.
@@ -217,9 +217,9 @@ func NewRaise(lock, owner string, token int64, metadata string, expires time.Dur
 
 // TicketUpdate is what a release does with a waiter's ticket.
 type TicketUpdate struct {
-	Ticket string // "" for none
-	Place  string // the score; "" when the ticket leaves the queue
-	Yields bool   // the other tickets go first this once
+	Ticket     string // "" for none
+	EnqueuedAt string // the score; "" when the ticket leaves the queue
+	Yields     bool   // the other tickets go first this once
 	// LeavesFree means that the lock is not reserved for the head of the queue, so that a
 	// client without tickets may take it before the head comes.
 	LeavesFree bool
@@ -248,7 +248,7 @@ func NewRelease(lock, value string, undoes *Request, ticket TicketUpdate, expire
 	case ticket.LeavesFree:
 		mode = "f"
 	}
-	r.args = append(r.room[1:1], "leave", owner, ticket.Ticket, ticket.Place, mode)
+	r.args = append(r.room[1:1], "leave", owner, ticket.Ticket, ticket.EnqueuedAt, mode)
 	return r
 }
 
@@ -258,7 +258,7 @@ func NewRelease(lock, value string, undoes *Request, ticket TicketUpdate, expire
 // the acquisition has put it.
 func NewUndo(lock, value string, undoes *Request, ticket TicketUpdate, expires time.Duration) *Request {
 	r := NewRelease(lock, value, undoes, ticket, expires)
-	keeps := ticket.Place != "" && !ticket.Yields && undoes.args[0] == "wait" && undoes.args[5] == ticket.Ticket
+	keeps := ticket.EnqueuedAt != "" && !ticket.Yields && undoes.args[0] == "wait" && undoes.args[5] == ticket.Ticket
 	if keeps {
 		r.undoes, r.undoesGeneration, r.sameTicket = undoes, undoes.generation.Load(), true
 	}

@@ -36,7 +36,7 @@ func TestAReleaseOfAnEarlierUseIsSent(t *testing.T) {
 // An unused reservation lapses on one node only: the other queues have another head.
 func TestALapseIsReportedToItsNodeAlone(t *testing.T) {
 	r := &Request{}
-	r.Init(&Acquisition{Value: Compose(strings.Repeat("0", OwnerLen), 0, "0 - -"), Ticket: "t", Place: "5", Lapsed: 0b10})
+	r.Init(&Acquisition{Value: Compose(strings.Repeat("0", OwnerLen), 0, "0 - -"), Ticket: "t", EnqueuedAt: "5", Lapsed: 0b10})
 	for node, want := range map[uint32]string{0b1: "", 0b10: "l", 0b100: ""} {
 		args := r.argsFor(node)
 		assert.Equal(t, want, args[len(args)-1], "node %b", node)

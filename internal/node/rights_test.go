@@ -80,7 +80,7 @@ func live(t *testing.T, server *redistest.Server) (errs []error) {
 		}
 	}
 	ticket := ticketOf("000000000000000150")
-	waits := func(a *node.Acquisition) { a.Ticket, a.Place = ticket, "5" }
+	waits := func(a *node.Acquisition) { a.Ticket, a.EnqueuedAt = ticket, "5" }
 	do(acquisition("p:job", ownerA, soon))
 	server.MustDo("SET", "p:job", node.Compose(ownerA, 7, metadata))
 	do(acquisition("p:job", ownerB, soon, waits))

@@ -55,7 +55,7 @@ func (l *listener) queues() bool {
 	l.t.Helper()
 	answer := make(answers, 1)
 	require.True(l.t, l.Post(acquisition("p:job", ownerB, l.now()+10*time.Second, func(a *node.Acquisition) {
-		a.Ticket, a.Place = ticketOf("000000000000000150"), "1700000000000000"
+		a.Ticket, a.EnqueuedAt = ticketOf("000000000000000150"), "1700000000000000"
 	}), answer))
 	got := answer.Next(l.t)
 	require.Equal(l.t, node.Taken, got.Status, "%v", got.Err)

@@ -62,7 +62,7 @@ func (b *Ballot) Grant(i int, moved, before int64) (raise Set) {
 		return 0
 	}
 	if b.decided {
-		return b.place(i, moved, before)
+		return b.record(i, moved, before)
 	}
 	switch {
 	case moved == 0:
@@ -92,8 +92,8 @@ func plausible(moved, before int64) bool {
 	return 0 <= before && before < moved && moved <= MaxToken
 }
 
-// place records the vote of node i, which arrived after the top was fixed.
-func (b *Ballot) place(i int, moved, before int64) (raise Set) {
+// record records the vote of node i, which arrived after the top was fixed.
+func (b *Ballot) record(i int, moved, before int64) (raise Set) {
 	switch {
 	case moved == b.proposal:
 		b.count(i, before)

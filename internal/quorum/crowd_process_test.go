@@ -182,7 +182,7 @@ func (p *process) check() {
 		p.send(i, func(n *lockNode) answer { n.calls++; return answer{waiting: len(n.queue)} }, func(a answer) {
 			others = max(others, a.waiting)
 			if answers++; answers == q {
-				p.hold.Others, p.hold.ToldAt, p.hold.Tokens = others, told, p.block
+				p.hold.Others, p.hold.AnsweredAt, p.hold.Tokens = others, told, p.block
 				p.step(p.local.Checked(p.w.now, &p.hold))
 			}
 		})
@@ -280,7 +280,7 @@ func (p *process) decide(a *try) {
 		p.handOff.Settled()
 		p.left = false
 		p.owner, p.heldTicket, p.heldWaiter = a.owner, a.ticket, p.waiter
-		p.hold = quorum.Hold{Tokens: p.block, Proven: true, Useful: true, Others: a.others, ToldAt: a.began}
+		p.hold = quorum.Hold{Tokens: p.block, Proven: true, Useful: true, Others: a.others, AnsweredAt: a.began}
 		more := p.waiter.Won(a.tally.Granted(), a.tally.Refused())
 		p.local.Granted(now)
 		p.waiter = nil

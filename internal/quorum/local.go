@@ -36,7 +36,7 @@ type Hold struct {
 	Proven     bool          // q nodes have shown our owner and token since the proof was last reset
 	Useful     bool          // enough validity is left for another lease, and nothing else forbids one
 	Others     int           // tickets of other processes in the queues, by the nodes' last answers
-	ToldAt     time.Duration // when those answers had arrived
+	AnsweredAt time.Duration // when those answers had arrived
 	Subscribed bool          // a quorum of nodes can wake a waiter of this process
 }
 
@@ -186,8 +186,8 @@ func (l *Local) StrangerSeen(now time.Duration) { l.stranger = now + strangerMem
 // decide returns the next step for a hold whose lease has ended. check allows a round
 // trip first, which refreshes h.
 func (l *Local) decide(now time.Duration, h *Hold, check bool) Step {
-	if h.Others == 0 && h.ToldAt > l.since {
-		l.since, l.passes = h.ToldAt, 0
+	if h.Others == 0 && h.AnsweredAt > l.since {
+		l.since, l.passes = h.AnsweredAt, 0
 	}
 	if len(l.waiting) == 0 || l.waiting[0].Terms != l.head.Terms || !h.Useful {
 		return l.release(now, h)
@@ -196,7 +196,7 @@ func (l *Local) decide(now time.Duration, h *Hold, check bool) Step {
 	switch {
 	case h.Others > 0 && !(proven && l.fair(now)):
 		return l.release(now, h)
-	case h.Others > 0, proven && now < h.ToldAt+CheckAfter:
+	case h.Others > 0, proven && now < h.AnsweredAt+CheckAfter:
 		return l.pass()
 	case check:
 		l.phase = localChecking

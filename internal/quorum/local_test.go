@@ -59,7 +59,7 @@ func caller(t *testing.T, step line) quorum.CallerID {
 
 func hold(t *testing.T, step line) *quorum.Hold {
 	t.Helper()
-	h := &quorum.Hold{Tokens: 100, Proven: true, Useful: true, Subscribed: true, ToldAt: instant(t, step, "told")}
+	h := &quorum.Hold{Tokens: 100, Proven: true, Useful: true, Subscribed: true, AnsweredAt: instant(t, step, "told")}
 	if text, ok := step.named["others"]; ok {
 		h.Others = number(t, text)
 	}
@@ -178,7 +178,7 @@ func (w *localWalk) step() string {
 		return w.judge(w.local.Finished(w.now, h), h, false)
 	case w.state == "checking":
 		h := w.hold()
-		h.ToldAt = w.now - time.Duration(w.draw(2))*ms
+		h.AnsweredAt = w.now - time.Duration(w.draw(2))*ms
 		return w.judge(w.local.Checked(w.now, h), h, false)
 	}
 	return ""
@@ -187,7 +187,7 @@ func (w *localWalk) step() string {
 func (w *localWalk) hold() *quorum.Hold {
 	h := &quorum.Hold{
 		Tokens: w.draw(4), Proven: w.draw(8) != 0, Useful: w.draw(16) != 0, Subscribed: w.draw(2) == 0,
-		ToldAt: w.granted + time.Duration(w.draw(int((w.now-w.granted)/ms)+1))*ms,
+		AnsweredAt: w.granted + time.Duration(w.draw(int((w.now-w.granted)/ms)+1))*ms,
 	}
 	if w.draw(2) == 0 {
 		h.Others = 1 + w.draw(20)
@@ -199,8 +199,8 @@ func (w *localWalk) hold() *quorum.Hold {
 // head.
 func (w *localWalk) judge(s quorum.Step, h *quorum.Hold, quiet bool) string {
 	w.seen[strconv.Itoa(int(s.Kind))]++
-	if h != nil && h.Others == 0 && h.ToldAt > w.quiet {
-		w.quiet, w.passes = h.ToldAt, 0
+	if h != nil && h.Others == 0 && h.AnsweredAt > w.quiet {
+		w.quiet, w.passes = h.AnsweredAt, 0
 	}
 	if h != nil && s.Kind != quorum.StepCheck {
 		w.fifo = w.fifo[1:] // the head has finished
@@ -279,7 +279,7 @@ func (w *localWalk) passed(s quorum.Step, h *quorum.Hold, first quorum.Caller) s
 		return "passes for too long although callers wait elsewhere"
 	case h.Others > 0 && first.Arrived > w.quiet:
 		return "passes to a caller that came after the hold, although callers wait elsewhere"
-	case h.Others == 0 && w.now >= h.ToldAt+quorum.CheckAfter:
+	case h.Others == 0 && w.now >= h.AnsweredAt+quorum.CheckAfter:
 		return "passes without a recent answer of the nodes"
 	}
 	return ""
@@ -288,7 +288,7 @@ func (w *localWalk) passed(s quorum.Step, h *quorum.Hold, first quorum.Caller) s
 // finish lets all remaining callers finish.
 func (w *localWalk) finish() string {
 	for range 2*len(w.fifo) + 4 {
-		h := &quorum.Hold{Tokens: 1, Proven: true, Useful: true, ToldAt: w.now, Others: w.draw(2)}
+		h := &quorum.Hold{Tokens: 1, Proven: true, Useful: true, AnsweredAt: w.now, Others: w.draw(2)}
 		var problem string
 		switch w.state {
 		case "idle":
@@ -374,7 +374,7 @@ func TestOneReleaseInAnEighthOfTheContendersLeavesItFreeForStrangers(t *testing.
 			now := origin + time.Duration(i)*100*ms
 			l.Enter(now, quorum.Caller{ID: 1, Arrived: now})
 			l.Granted(now)
-			if s := l.Finished(now+ms, &quorum.Hold{Others: c.others, ToldAt: now}); s.LeaveFree {
+			if s := l.Finished(now+ms, &quorum.Hold{Others: c.others, AnsweredAt: now}); s.LeaveFree {
 				free = append(free, i)
 			}
 		}
@@ -391,7 +391,7 @@ func TestAPassDoesNotAllocate(t *testing.T) {
 	l.Enter(now, quorum.Caller{ID: 1, Arrived: now})
 	l.Granted(now)
 	next := quorum.CallerID(2)
-	h := &quorum.Hold{Tokens: math.MaxInt, Proven: true, Useful: true, ToldAt: now}
+	h := &quorum.Hold{Tokens: math.MaxInt, Proven: true, Useful: true, AnsweredAt: now}
 	for range 64 {
 		l.Enter(now, quorum.Caller{ID: next, Arrived: now})
 		next++

@@ -125,7 +125,7 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 		// The ticket's place counts from the call, and others enter the queue meanwhile.
 		w.at = min(w.at, now+min(poll, w.grace))
 	}
-	w.heed(now, jitter)
+	w.applyReservations(now, jitter)
 	return Next{At: w.at, Ticket: w.yield(r)}
 }
 
@@ -347,21 +347,21 @@ func (w *Waiter) wakeReserved(now time.Duration, node int, jitter float64) React
 		return ReactionNone // Ended or Won decides: the node's answer may be newer
 	}
 	before := w.at
-	w.heed(now, jitter)
+	w.applyReservations(now, jitter)
 	if w.at < before || w.at <= now { // a timer may be late
 		return ReactionReschedule
 	}
 	return ReactionNone
 }
 
-// heed moves the next attempt forward according to the reservations. When a quorum of
+// applyReservations moves the next attempt forward according to the reservations. When a quorum of
 // nodes reserves the lock, the attempt begins at once. One time, one node less is
 // enough: a release goes to all nodes at the same time, so the last node has very likely
 // applied it when the attempt arrives. A waiter that did so repeatedly would keep
 // trading nodes with others. When fewer nodes reserve the lock, the other nodes have a
 // different head or their wake-ups were lost. Then the waiter asks after half the grace.
 // If it asked later, the second in the queue would consider it dead.
-func (w *Waiter) heed(now time.Duration, jitter float64) {
+func (w *Waiter) applyReservations(now time.Duration, jitter float64) {
 	need := Size(w.nodes)
 	if !w.hasty {
 		need = max(1, need-1)

@@ -356,13 +356,13 @@ type link struct {
 	requests, replies flow
 	gone              func(*link) *net.TCPConn // the connection that HalfOpen closed; nil for none; guarded by Proxy.mu
 
-	sent     uint64   // commands forwarded; owned by the writer of requests
-	held     []string // a delayed command; its rest is first on the line; owned by the writer of requests
-	heldRest int      // bytes of that rest
-	doomed   uint64   // number of the reply to discard, 0 for none; guarded by Proxy.mu
-	spared   bool     // the connection stays open after the doomed reply; guarded by Proxy.mu
-	received uint64   // replies that ended; owned by the writer of replies
-	dropping bool     // the doomed reply has begun; owned by the writer of replies
+	sent      uint64   // commands forwarded; owned by the writer of requests
+	held      []string // a delayed command; its rest is first on the line; owned by the writer of requests
+	heldRest  int      // bytes of that rest
+	doomed    uint64   // number of the reply to discard, 0 for none; guarded by Proxy.mu
+	keepsOpen bool     // the connection stays open after the doomed reply; guarded by Proxy.mu
+	received  uint64   // replies that ended; owned by the writer of replies
+	dropping  bool     // the doomed reply has begun; owned by the writer of replies
 }
 
 // A flow is one direction of a link. Its reader puts chunks on a line, and its writer
@@ -371,11 +371,11 @@ type flow struct {
 	src, dst *net.TCPConn // set with link.server
 
 	// inspect checks a chunk just before it is written.
-	inspect func(c chunk) verdict
-	scanner scanner // owned by the writer
-	opaque  bool    // the stream is not RESP and passes uninspected; owned by the writer
-	deaf    bool    // dst has failed or got its end, so nothing is written; owned by the writer
-	lost    bool    // some bytes were swallowed, so all later ones are too; guarded by Proxy.mu
+	inspect  func(c chunk) verdict
+	scanner  scanner // owned by the writer
+	opaque   bool    // the stream is not RESP and passes uninspected; owned by the writer
+	noWrites bool    // dst has failed or got its end, so nothing is written; owned by the writer
+	lost     bool    // some bytes were swallowed, so all later ones are too; guarded by Proxy.mu
 
 	// writing is held from the decision to pass a chunk until it is written.
 	// Proxy.mu may be taken within.
@@ -566,7 +566,7 @@ func (f *flow) removeFirst() {
 func (l *link) deliver(f *flow, c chunk) (rest chunk) {
 	f.writing.Lock()
 	defer f.writing.Unlock()
-	if l.p.swallows(l, f) || f.deaf {
+	if l.p.swallows(l, f) || f.noWrites {
 		return chunk{}
 	}
 	v := f.inspect(c)
@@ -576,7 +576,7 @@ func (l *link) deliver(f *flow, c chunk) (rest chunk) {
 		case errors.Is(err, os.ErrDeadlineExceeded): // interrupted
 			v.lost = true
 		case err != nil: // the reader of dst ends the other direction
-			f.deaf = true
+			f.noWrites = true
 		}
 	}
 	switch {
@@ -590,7 +590,7 @@ func (l *link) deliver(f *flow, c chunk) (rest chunk) {
 		// Close only the writing half. A full close with unread input would send a RST,
 		// which could discard bytes on their way to dst.
 		_ = f.dst.CloseWrite()
-		f.deaf = true
+		f.noWrites = true
 	}
 	return chunk{}
 }
@@ -661,7 +661,7 @@ func (l *link) spring(cmd []string) bool {
 			if t.fault == swallowRequest {
 				return true
 			}
-			l.doomed, l.spared = l.sent, t.fault == swallowReply
+			l.doomed, l.keepsOpen = l.sent, t.fault == swallowReply
 			return false
 		}
 	}
@@ -669,12 +669,12 @@ func (l *link) spring(cmd []string) bool {
 }
 
 // inspectReplies counts replies and discards the doomed one. Once that reply has arrived
-// in full, the connection ends in its place. With spared, the connection passes no more
+// in full, the connection ends in its place. With keepsOpen, the connection passes no more
 // replies instead.
 func (l *link) inspectReplies(c chunk) verdict {
 	f := &l.replies
 	l.p.mu.Lock()
-	doomed, spared := l.doomed, l.spared
+	doomed, keepsOpen := l.doomed, l.keepsOpen
 	l.p.mu.Unlock()
 	b, pass := c.data, c.data
 	if l.dropping {
@@ -684,7 +684,7 @@ func (l *link) inspectReplies(c chunk) verdict {
 		if f.scanner.between() && l.received+1 == doomed && b[n] != '>' {
 			l.dropping = true
 			pass = b[:n]
-			if spared {
+			if keepsOpen {
 				return verdict{pass: pass, lost: true}
 			}
 		}

@@ -236,7 +236,7 @@ func (c *client) sleep() {
 		return
 	case holding:
 		at = c.machine.Wake()
-		if w.bugs.has(DeafToLoss) && at <= c.now() {
+		if w.bugs.has(IgnoresClock) && at <= c.now() {
 			at = c.now() + w.config.terms.Timeout
 		}
 		if c.working() {

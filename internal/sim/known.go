@@ -15,9 +15,9 @@ type known struct {
 	jumped  time.Duration // when the client last found the node's clock set ahead
 	jump    time.Duration // and by how much
 
-	marker     marker        // of the restart guard
-	quarantine time.Duration // votes do not count before this instant, by the steady clock
-	distrust   bool          // the next greeting starts a quarantine for every client
+	marker       marker        // of the restart guard
+	quarantine   time.Duration // votes do not count before this instant, by the steady clock
+	clockSuspect bool          // the next greeting starts a quarantine for every client
 }
 
 // greetTime bounds a greeting. A slower answer is ignored.
@@ -25,7 +25,7 @@ const greetTime = time.Second
 
 // greet sends the greeting of a connection.
 func (c *client) greet(i int) {
-	m := message{op: opGreet, distrust: c.known[i].distrust}
+	m := message{op: opGreet, clockSuspect: c.known[i].clockSuspect}
 	c.known[i].asked = c.now()
 	c.request(i, &m)
 }
@@ -48,8 +48,8 @@ func (c *client) greeted(i int, m *message, now time.Duration) {
 		c.listens(i, now) // its wake-ups were not received meanwhile
 	}
 	k.greeted, k.line = true, m.line
-	if m.distrust {
-		k.distrust = false
+	if m.clockSuspect {
+		k.clockSuspect = false
 	}
 	if m.marker == k.marker {
 		return // the quarantine is known already
@@ -155,7 +155,7 @@ func (c *client) applyClockStep(i int, now, by time.Duration) {
 	longest := w.config.terms.TTL
 	if w.config.guard {
 		longest = w.config.maxTTL
-		k.distrust, k.greeted = true, false
+		k.clockSuspect, k.greeted = true, false
 	}
 	c.quarantine(k, longest)
 	if c.phase == holding {

@@ -73,7 +73,7 @@ func (c *client) working() bool { return c.phase == holding && !c.vacant }
 
 // clockStep shortens the time that a node keeps the key, because its clock was set ahead.
 func (c *client) clockStep(i int, by time.Duration) {
-	c.doubt()
+	c.resetProof()
 	c.step(quorum.Input{Kind: quorum.InputClockStep, Node: i, By: by})
 }
 
@@ -146,7 +146,7 @@ func (c *client) renew() {
 func (c *client) confirm(i int, m *message, now time.Duration) {
 	switch {
 	case m.op != opAcquire:
-		c.prove(i, m)
+		c.recordProof(i, m)
 	case m.answer == granted:
 		c.recordVote(i, true, now)
 	case m.answer == taken:
@@ -177,7 +177,7 @@ func (c *client) confirm(i int, m *message, now time.Duration) {
 // ignoresClock reports whether a planted bug hides the end of the lease from the machine.
 func (c *client) ignoresClock(now time.Duration) bool {
 	terms := &c.w.config.terms
-	return c.w.bugs.has(DeafToLoss) && now >= c.machine.End() && now < c.machine.Stop()+terms.TTL/3
+	return c.w.bugs.has(IgnoresClock) && now >= c.machine.End() && now < c.machine.Stop()+terms.TTL/3
 }
 
 // release releases the lock, unless the lock turns out to be lost. Then the next caller

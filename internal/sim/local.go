@@ -122,7 +122,7 @@ func (c *client) pass(now time.Duration, s quorum.Step) {
 	if w.p.Trace != nil {
 		w.trace("client %d passes owner %d on with token %d", c.id, c.owner, c.token)
 	}
-	w.judge.passed(c, now, max(c.shownSince(), c.doubtedAt))
+	w.judge.passed(c, now, max(c.shownSince(), c.proofResetAt))
 	stale := now > c.answeredAt+w.config.pace*quorum.CheckAfter/2
 	if !c.check.open && c.local.Waiting() > 0 && (stale || c.tokens() < 16) {
 		c.startCheck(now)
@@ -152,7 +152,7 @@ func (c *client) state(now time.Duration) *quorum.Hold {
 		Proven: c.provenBy.Len() >= quorum.Size(w.p.Nodes) || w.bugs.has(PassUnchecked),
 		Useful: !w.quiet && terms.MaxHold == 0 && c.machine.State() == quorum.StateHeld &&
 			c.machine.End()-now > terms.TTL/10,
-		Others: c.others, ToldAt: c.localTime(c.answeredAt),
+		Others: c.others, AnsweredAt: c.localTime(c.answeredAt),
 		Subscribed: c.queues && c.contended,
 	}
 	if w.bugs.has(PassBeyondBlock) {

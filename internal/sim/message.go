@@ -64,12 +64,12 @@ type message struct {
 	client int8
 	node   int8
 
-	subscribed  bool // acquire: the client's channel has a subscriber, so that the ticket may queue
-	lapsed      bool // acquire: the client has waited for the end of an unused reservation
-	distrust    bool // greet: start a quarantine
-	reservation bool // taken: by a reservation; release: the lock is reserved for another client now
-	leaveFree   bool // release: wake the head of the queue, and make no reservation
-	update      ticketUpdate
+	subscribed   bool // acquire: the client's channel has a subscriber, so that the ticket may queue
+	lapsed       bool // acquire: the client has waited for the end of an unused reservation
+	clockSuspect bool // greet: start a quarantine
+	reservation  bool // taken: by a reservation; release: the lock is reserved for another client now
+	leaveFree    bool // release: wake the head of the queue, and make no reservation
+	update       ticketUpdate
 
 	life   uint32 // of the client; a crash starts a new one, without state
 	line   uint32 // the connection: it breaks when the node goes down

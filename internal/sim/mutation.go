@@ -53,11 +53,11 @@ const (
 	OwnerIsEnough
 	// PassUnchecked passes a lease on although no quorum of nodes has shown its token.
 	PassUnchecked
-	// NoDoubt keeps the proof of a hold after a node no longer shows the token.
-	NoDoubt
-	// DoubtOvertaken lets an answer to a request from before the proof was reset confirm
+	// NoProofReset keeps the proof of a hold after a node no longer shows the token.
+	NoProofReset
+	// ResetOvertaken lets an answer to a request from before the proof was reset confirm
 	// the token.
-	DoubtOvertaken
+	ResetOvertaken
 	// PassBeyondBlock passes a lease on with one token more than the block has.
 	PassBeyondBlock
 	// CheckOfOne accepts a check that one node has answered.
@@ -114,9 +114,9 @@ const (
 	CloseForgets
 	// NotEarly looks for the loss only at the stop, and timers are late.
 	NotEarly
-	// DeafToLoss does not read the clock: only a missed round after the stop reports the
+	// IgnoresClock does not read the clock: only a missed round after the stop reports the
 	// loss.
-	DeafToLoss
+	IgnoresClock
 	// RemnantsAtOnce releases a lost lease while its work may still go on.
 	RemnantsAtOnce
 	// ReservationVotes counts a node that reserves the lock for the waiter as a

@@ -26,7 +26,7 @@ const amnesic = NoGuard | NoFloor | FloorAtStart | NoCap | NoMarker | NoMarkerPa
 const unfair = ReservedForAnybody | LastFirst | OwnHeadLeftFree
 
 // passing are the bugs of local passes.
-const passing = HealMoves | HealShowsToken | OwnerIsEnough | PassUnchecked | NoDoubt | DoubtOvertaken | CheckUnbounded
+const passing = HealMoves | HealShowsToken | OwnerIsEnough | PassUnchecked | NoProofReset | ResetOvertaken | CheckUnbounded
 
 // configure changes the settings of a run so that the bug can show.
 func (m Mutation) configure(w *world, c *config) {
@@ -131,7 +131,7 @@ func (m Mutation) passOften(w *world, c *config) {
 		c.pace = 1 // every pass is checked
 		c.terms.Timeout, c.everyBlip, c.queues, c.backoffCap = ttl/3, ttl/4, 0, ttl/10
 	}
-	if m.has(DoubtOvertaken) {
+	if m.has(ResetOvertaken) {
 		c.terms.Timeout, c.everyBlip, c.queues, c.backoffCap = ttl/3, ttl/4, 0, ttl/10
 		c.slow, c.repeat, c.fifo = 300, 600, false
 	}
@@ -180,8 +180,8 @@ func Plants() []Plant {
 		{HealShowsToken, Anything, token},
 		{OwnerIsEnough, Anything, token},
 		{PassUnchecked, Anything, token},
-		{NoDoubt, Anything, token},
-		{DoubtOvertaken, Anything, token},
+		{NoProofReset, Anything, token},
+		{ResetOvertaken, Anything, token},
 		{PassBeyondBlock, Inside, token},
 		{CheckOfOne, Inside, token},
 		{CheckUnbounded, Anything, token},
@@ -208,7 +208,7 @@ func Plants() []Plant {
 		{CommonStepUnseen, Stepped, overlap},
 		{CloseForgets, Inside, leftover},
 		{NotEarly, Inside, reported},
-		{DeafToLoss, Inside, reported},
+		{IgnoresClock, Inside, reported},
 		{RemnantsAtOnce, Inside, overlap},
 		{ReservationVotes, Inside, overlapOrToken},
 		{ReservationOverwrites, Inside, overlap},

@@ -9,16 +9,16 @@ import (
 // proof is what the nodes have shown about a hold. The hold is passed on because of it.
 // In production it is part of the Manager's hold.
 type proof struct {
-	provenBy   quorum.Set              // nodes that have shown owner and token since the last reset
-	provenFrom time.Duration           // requests sent before this instant of the validity clock prove nothing
-	shown      [maxNodes]time.Duration // true time at which the answered request of each node of provenBy was sent
-	doubtedAt  time.Duration           // true time of the last reset
+	provenBy     quorum.Set              // nodes that have shown owner and token since the last reset
+	provenFrom   time.Duration           // requests sent before this instant of the validity clock prove nothing
+	shown        [maxNodes]time.Duration // true time at which the answered request of each node of provenBy was sent
+	proofResetAt time.Duration           // true time of the last reset
 }
 
-// prove handles what a node shows about the lock, in answer to an extend or a heal. A
+// recordProof handles what a node shows about the lock, in answer to an extend or a heal. A
 // healed lock shows no token.
-func (c *client) prove(i int, m *message) {
-	fresh := m.sent >= c.provenFrom || c.w.bugs.has(DoubtOvertaken)
+func (c *client) recordProof(i int, m *message) {
+	fresh := m.sent >= c.provenFrom || c.w.bugs.has(ResetOvertaken)
 	switch {
 	case m.op == opExtend && m.answer == confirmed:
 		if fresh {
@@ -26,10 +26,10 @@ func (c *client) prove(i int, m *message) {
 		}
 	case m.answer == confirmed, m.answer == withoutToken:
 		if fresh && c.provenBy.Has(i) {
-			c.doubt()
+			c.resetProof()
 		}
 	case m.answer == taken, m.answer == missing:
-		c.doubt()
+		c.resetProof()
 	}
 }
 
@@ -40,11 +40,11 @@ func (c *client) shows(i int, issued time.Duration) {
 	c.shown[i] = max(c.shown[i], issued)
 }
 
-// doubt resets the proof, because another attempt may have got the lock meanwhile.
-func (c *client) doubt() {
-	c.w.stats[Doubts]++
-	c.doubtedAt = c.w.now
-	if !c.w.bugs.has(NoDoubt) {
+// resetProof resets the proof, because another attempt may have got the lock meanwhile.
+func (c *client) resetProof() {
+	c.w.stats[ProofResets]++
+	c.proofResetAt = c.w.now
+	if !c.w.bugs.has(NoProofReset) {
 		c.provenBy, c.provenFrom, c.shown = 0, c.now(), [maxNodes]time.Duration{}
 	}
 }
@@ -142,7 +142,7 @@ func (c *client) endCheck(now time.Duration) {
 func (c *client) mint(k *check, now time.Duration) {
 	w := c.w
 	c.others, c.answeredAt = k.others, now
-	if k.sent >= c.provenFrom || w.bugs.has(DoubtOvertaken) {
+	if k.sent >= c.provenFrom || w.bugs.has(ResetOvertaken) {
 		c.provenBy, c.provenFrom = k.raised, k.sent
 		for i := range c.shown {
 			c.shown[i] = k.issued

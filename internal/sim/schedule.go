@@ -84,21 +84,21 @@ type event struct {
 	message
 }
 
-// place of an event in the heap.
-type place struct {
+// slot of an event in the heap.
+type slot struct {
 	at    time.Duration
 	order uint32 // of scheduling, to break ties
 	index uint32 // into agenda.events
 }
 
-func (a *place) before(b *place) bool {
+func (a *slot) before(b *slot) bool {
 	return a.at < b.at || a.at == b.at && a.order < b.order
 }
 
 // agenda holds the future events. Its memory is kept from run to run.
 type agenda struct {
-	heap    []place
-	planned []place // scheduled before the run begins, the next one last; they would make the heap deep
+	heap    []slot
+	planned []slot // scheduled before the run begins, the next one last; they would make the heap deep
 	events  []event
 	free    []uint32
 	order   uint32
@@ -122,7 +122,7 @@ func (a *agenda) add(at time.Duration, e *event) {
 		a.events = append(a.events, *e)
 	}
 	a.order++
-	p := place{at: at, order: a.order, index: index}
+	p := slot{at: at, order: a.order, index: index}
 	a.heap = append(a.heap, p)
 	i := len(a.heap) - 1
 	for i > 0 {
@@ -168,7 +168,7 @@ func (a *agenda) next() (time.Duration, event) {
 	return a.take(first)
 }
 
-func (a *agenda) take(p place) (time.Duration, event) {
+func (a *agenda) take(p slot) (time.Duration, event) {
 	a.free = append(a.free, p.index)
 	return p.at, a.events[p.index]
 }

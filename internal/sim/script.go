@@ -33,7 +33,7 @@ func (n *node) execute(m *message, wall, frozen time.Duration) answer {
 // another process, or if the client has seen the node's clock jump ahead.
 func (n *node) greet(m *message, wall time.Duration) answer {
 	w := n.w
-	if w.config.guard && (n.marker.run != n.run || m.distrust) {
+	if w.config.guard && (n.marker.run != n.run || m.clockSuspect) {
 		w.stats[Quarantines]++
 		n.marker = marker{run: n.run, until: micros(wall + w.config.maxTTL)}
 	}

@@ -50,7 +50,7 @@ func TestOne(t *testing.T) {
 func TestNoOverlapInsideTheFaultModel(t *testing.T) {
 	total := sweep(t, 5000, Params{World: Inside, Span: Span}, 3, 5)
 	mustHave(t, &total,
-		Grants, Raises, Passes, PassesRefused, Checks, CallersGone, TicketsCarried, LeftFree, Renewals, Missed, Heals, Doubts, Releases, ReleaseRetries,
+		Grants, Raises, Passes, PassesRefused, Checks, CallersGone, TicketsCarried, LeftFree, Renewals, Missed, Heals, ProofResets, Releases, ReleaseRetries,
 		Expired, Revoked, Suspended, Lost, Late, Repeated, TooLate, LateAnswers,
 		Pauses, Crashes, Quits, Downs, Stalls, Freezes, Cuts, Distances, Queued, Trims, ClientSteps,
 		Wipes, Truncations, Flushes, Quarantines, NotAsked, MarkerChanges, Abandoned,
@@ -69,7 +69,7 @@ func TestNoOverlapWhenNodesAreSeenToStep(t *testing.T) {
 func TestTokensAreUniqueAndOrderedWhateverHappens(t *testing.T) {
 	total := sweep(t, 5000, Params{World: Anything, Span: Span}, 3, 5)
 	// Exclusion breaks in these worlds, which is the reason for tokens.
-	mustHave(t, &total, Grants, Steps, Overlaps, Wipes, Truncations, Flushes, Trims, Raises, Passes, Doubts, StepsFound,
+	mustHave(t, &total, Grants, Steps, Overlaps, Wipes, Truncations, Flushes, Trims, Raises, Passes, ProofResets, StepsFound,
 		Reservations, LateVotes)
 }
 

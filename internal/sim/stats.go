@@ -34,7 +34,7 @@ const (
 	Renewals
 	Missed
 	Heals
-	Doubts
+	ProofResets
 	Releases
 	ReleaseRetries
 	Expired

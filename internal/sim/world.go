@@ -47,7 +47,7 @@ func (w *world) run(p Params) Result {
 	w.plan()
 	a := &w.agenda
 	a.planned, a.heap = append(a.planned, a.heap...), a.heap[:0]
-	slices.SortFunc(a.planned, func(a, b place) int {
+	slices.SortFunc(a.planned, func(a, b slot) int {
 		if a.before(&b) {
 			return 1
 		}

@@ -310,7 +310,7 @@ func (r *rig) guardHandsOn() {
 	r.subscribe(guarded(time.Hour))
 	waits := func(owner string, n int) node.Reply {
 		r.Helper()
-		return r.do(r.request(owner, r.micros(), func(a *node.Acquisition) { a.Ticket, a.Place = ticket(n), place(n) }))
+		return r.do(r.request(owner, r.micros(), func(a *node.Acquisition) { a.Ticket, a.EnqueuedAt = ticket(n), enqueuedAt(n) }))
 	}
 	before := r.reserves(1, 2)
 	assert.EqualValues(r, 1, waits(carol, 3).Position)

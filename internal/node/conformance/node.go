@@ -114,7 +114,7 @@ func (r *rig) readsTheRest() {
 func (r *rig) readsWaiters() {
 	r.subscribe()
 	waits := func(owner string, n int, lapsed uint32) node.Reply { // for nodes; this one is node 0
-		return r.do(r.request(owner, r.micros(), func(a *node.Acquisition) { a.Ticket, a.Place, a.Lapsed = ticket(n), place(n), lapsed }))
+		return r.do(r.request(owner, r.micros(), func(a *node.Acquisition) { a.Ticket, a.EnqueuedAt, a.Lapsed = ticket(n), enqueuedAt(n), lapsed }))
 	}
 	update := func(owner string, u node.TicketUpdate) int64 {
 		got := r.do(node.NewRelease(r.lock, node.Compose(owner, 0, metadata), nil, u, r.soon(10*time.Second)))
@@ -129,7 +129,7 @@ func (r *rig) readsWaiters() {
 	}
 	assert.EqualValues(r, 3, r.do(node.NewRead(r.lock, r.soon(10*time.Second))).Waiters)
 	assert.EqualValues(r, 3, r.do(node.NewRaise(r.lock, alice, t+1, metadata, r.soon(10*time.Second))).Waiters)
-	assert.EqualValues(r, node.HandedOn, update(alice, node.TicketUpdate{Ticket: ticket(1), Place: place(1), Yields: true}))
+	assert.EqualValues(r, node.HandedOn, update(alice, node.TicketUpdate{Ticket: ticket(1), EnqueuedAt: enqueuedAt(1), Yields: true}))
 	r.reserved(2, 3)
 	r.queued(1, 3)
 	assert.True(r, node.ParseValue(r.do(node.NewRead(r.lock, r.soon(10*time.Second))).Held).Reserved)
@@ -141,7 +141,7 @@ func (r *rig) readsWaiters() {
 	r.woken(r.reservedFor(1))
 	assert.EqualValues(r, node.Missing, update(carol, node.TicketUpdate{Ticket: ticket(3)}))
 	r.reserved(1)
-	assert.EqualValues(r, node.Another, update(bob, node.TicketUpdate{Ticket: ticket(4), Place: place(4)}))
+	assert.EqualValues(r, node.Another, update(bob, node.TicketUpdate{Ticket: ticket(4), EnqueuedAt: enqueuedAt(4)}))
 	r.queued(4)
 	r.one(r.leave(bob, 4))
 	assert.EqualValues(r, 1, r.do(node.NewPass(r.lock, ticket(1), r.soon(10*time.Second))).N)

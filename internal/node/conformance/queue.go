@@ -42,7 +42,7 @@ func (r *rig) queues() {
 	}
 	assert.EqualValues(r, -1, r.position(r.one(r.acquire(bob, r.micros()))), "it does not wait")
 	r.queued(1, 2, 3)
-	assert.Equal(r, place(2), r.admin("ZSCORE", r.queue, ticket(2)))
+	assert.Equal(r, enqueuedAt(2), r.admin("ZSCORE", r.queue, ticket(2)))
 	r.woken()
 }
 
@@ -134,7 +134,7 @@ func (r *rig) grantsAndDequeues() {
 		"a free lock": func() { r.admin("DEL", r.lock) },
 		"a reservation": func() {
 			r.admin("SET", r.lock, name(1)+" w ", "PX", "60000")
-			r.admin("ZADD", r.queue, place(1), ticket(1)) // it asked again meanwhile
+			r.admin("ZADD", r.queue, enqueuedAt(1), ticket(1)) // it asked again meanwhile
 		},
 	} {
 		r.admin("DEL", r.registers, r.queue, r.lock)

@@ -209,7 +209,7 @@ func (r *rig) recalls() {
 func (r *rig) recallsAPart() {
 	add := []string{"ZADD", r.queue}
 	for i := range 501 {
-		add = append(add, place(i), ticket(i))
+		add = append(add, enqueuedAt(i), ticket(i))
 	}
 	r.admin(add...)
 	assert.Equal(r, int64(1), r.one(r.recall()))

@@ -177,7 +177,7 @@ func (r *rig) wait(owner string, n int) op {
 
 func (r *rig) waitFor(owner string, n int, t int64) op {
 	o := r.acquire(owner, t)
-	return op{r.lock, append(append([]string{"wait"}, o.args[1:]...), ticket(n), place(n), "")}
+	return op{r.lock, append(append([]string{"wait"}, o.args[1:]...), ticket(n), enqueuedAt(n), "")}
 }
 
 func (r *rig) extend(owner string, t int64) op {
@@ -201,7 +201,7 @@ func (r *rig) leave(owner string, n int) op {
 
 // stay releases what the n-th waiter got, which goes on waiting.
 func (r *rig) stay(owner string, n int, mode string) op {
-	return op{r.lock, []string{"leave", owner + " ", ticket(n), place(n), mode}}
+	return op{r.lock, []string{"leave", owner + " ", ticket(n), enqueuedAt(n), mode}}
 }
 
 func (r *rig) pass(n int) op { return op{r.lock, []string{"pass", ticket(n)}} }

@@ -21,7 +21,7 @@ const grace = 999
 // ticket is that of the n-th wait, and place where it belongs in the queue.
 func ticket(n int) string { return fmt.Sprintf("%s%016x%d", manager, n, grace) }
 
-func place(n int) string { return strconv.Itoa(1_700_000_000_000_000 + n) }
+func enqueuedAt(n int) string { return strconv.Itoa(1_700_000_000_000_000 + n) }
 
 // name is what a ticket is called in values and messages.
 func name(n int) string { return ticket(n)[:node.TicketLen] }

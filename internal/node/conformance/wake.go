@@ -73,7 +73,7 @@ func (r *rig) passesNothingThatIsOver() {
 func (r *rig) queuesNobodyUnasked() {
 	r.holdsAgainst()
 	waits := func() *node.Request {
-		return r.request(bob, r.micros(), func(a *node.Acquisition) { a.Ticket, a.Place = ticket(1), place(1) })
+		return r.request(bob, r.micros(), func(a *node.Acquisition) { a.Ticket, a.EnqueuedAt = ticket(1), enqueuedAt(1) })
 	}
 	named := func(c *node.Config) {
 		c.Manager = manager

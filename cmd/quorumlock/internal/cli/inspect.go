@@ -81,7 +81,7 @@ func (p *program) inspection(s quorumlock.Status) string {
 			text += "\n" + style.red("node "+strconv.Itoa(i)) + " gives no answer\n" + wrap("  ", oneLine(n.Err))
 		}
 		if n.Warning != nil {
-			text += "\n" + style.yellow("node "+strconv.Itoa(i)) + " is in doubt\n" + wrap("  ", oneLine(n.Warning))
+			text += "\n" + style.yellow("node "+strconv.Itoa(i)) + " has a warning\n" + wrap("  ", oneLine(n.Warning))
 		}
 		if n.QuarantinedFor > 0 {
 			text += "\n" + style.yellow("node "+strconv.Itoa(i)) + " does not vote for " + short(n.QuarantinedFor) + " more: it may have lost locks\n"
