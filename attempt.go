@@ -32,18 +32,6 @@ var errRegister = &node.ConfigError{
 	Fix:     "another program wrote to our keys: choose another prefix, or mend the register (see docs/operations.md)",
 }
 
-// errTooSlow means that the majority came when too little of the lease was left.
-var errTooSlow = errors.New("granted too late for the lease to be of use")
-
-// errNoneLeft means that the clock of a node that granted was stepped forward during the
-// attempt.
-var errNoneLeft = errors.New("granted, and the node's clock was stepped forward meanwhile")
-
-// blockSize is the largest number of tokens that one grant reserves for callers of this
-// process. The highest token of a block is an instant in µs, so no token of the block is
-// older than blockSize before it.
-const blockSize = int64(100 * time.Millisecond / time.Microsecond)
-
 // attempt is one round of asking every node for a lock. The workers' goroutines deliver
 // the answers; one caller waits for the outcome.
 type attempt struct {
@@ -78,12 +66,6 @@ type attempt struct {
 	raise     *node.Request
 	unsent    quorum.Set // nodes that certainly did not apply the acquisition
 	unqueued  quorum.Set // failed nodes that certainly did not queue the ticket
-}
-
-// refusal is the answer of a node that named another owner.
-type refusal struct {
-	quorum.Refusal // Left is the instant at which the lock ends; result makes it a duration
-	value          string
 }
 
 func (m *Manager) newAttempt(w *waiter, ask quorum.Ask) *attempt {
@@ -236,18 +218,6 @@ func (a *attempt) proposal() int64 {
 	return n
 }
 
-func newRefusal(i int, reply *node.Reply, now time.Duration) refusal {
-	v := node.ParseValue(reply.Held)
-	r := refusal{value: reply.Held, Refusal: quorum.Refusal{
-		Node: i, Left: quorum.Never, Position: int(reply.Position), Reserved: v.Reserved,
-		Stranger: v.Since.IsZero() && !v.Reserved,
-	}}
-	if reply.TTL >= 0 {
-		r.Left = now + reply.TTL
-	}
-	return r
-}
-
 func (a *attempt) fail(i int, err error) {
 	if a.errs == nil {
 		a.errs = make([]error, a.wait.terms.Nodes)
@@ -336,189 +306,6 @@ func (a *attempt) conclude(values context.Context, cut bool) (*Lease, error) {
 	a.mu.Unlock()
 	a.req.Withdraw()
 	return nil, err
-}
-
-// newHold returns the hold that the attempt has won, and its first lease. No other goroutine
-// sees them yet. a.mu is held.
-func (a *attempt) newHold(values context.Context) (*hold, *Lease) {
-	t, m := a.wait.terms, a.m
-	votes := a.ballot.Votes()
-	granted := &struct {
-		h hold
-		l Lease
-	}{}
-	h, l := &granted.h, &granted.l
-	h.m, h.terms, h.lock, h.local, h.index, h.jumped = m, t, a.wait.lock, a.wait.local, -1, m.clock.Jumped()
-	h.lease, h.value, h.others, h.label = l, a.value, a.waiters, a.wait.call.metricLabel()
-	first, last := a.ballot.Tokens(a.block())
-	l.hold, l.token, l.granted, l.values, l.acquired = h, first, a.began, values, a.wait.call.ref()
-	h.next, h.last = first+1, last
-	if last != a.proposal() {
-		h.value = node.Compose(ownerOf(a.value), last, metadata(a.value))
-	}
-	h.proof = a.ballot.Counted()
-	if m.cfg.unfenced {
-		h.proof = votes.Granted()
-	}
-	window := quorum.Window(h.window[:min(t.Nodes, len(h.window))])
-	if t.Nodes > len(h.window) {
-		window = make(quorum.Window, t.Nodes)
-	}
-	h.machine = quorum.NewMachine(&t.Terms, window, a.began, votes.Granted(), quorum.All(t.Nodes)&^votes.Silent())
-	h.machine.SetLag(m.dog.expectedLag())
-	h.nodes = a.errs // evidence, if the lease is at risk from the start
-	h.acquire = &a.req
-	if !t.manual {
-		h.machine.Arm(a.began + h.nextRound())
-	}
-	return h, l
-}
-
-// grant returns the lease, or the reason why it is of no use. This is the only place that
-// grants a lease. The hold is complete before any other goroutine sees it, with the clock
-// steps that were found since the attempt began. a.mu is held.
-func (a *attempt) grant(values context.Context) (*Lease, error) {
-	m := a.m
-	h, l := a.newHold(values)
-	m.steps.mu.Lock()
-	defer m.steps.mu.Unlock()
-	for _, step := range m.steps.recent {
-		if step.at >= a.steady {
-			h.machine.Step(m.clock.Now(), quorum.Input{Kind: quorum.InputClockStep, Node: step.node, By: step.by})
-			h.note(step.node, step)
-			h.resetProof()
-		}
-	}
-	if s := h.machine.State(); s == quorum.StateLost {
-		return nil, errNoneLeft
-	}
-	// The last check of the clock before the grant: a lease that was won too slowly is of
-	// no use (etcd-io/etcd#11456).
-	h.answeredAt = m.clock.Now()
-	if h.machine.End()-h.answeredAt < h.terms.minUseful {
-		return nil, errTooSlow
-	}
-	h.mu.Lock()
-	l.stop.Store(int64(h.machine.Stop()))
-	a.hold = h
-	path := ""
-	if a.ticketed {
-		path = pathNodes
-	}
-	m.open(l, path)
-	h.countRisk()
-	m.dog.schedule(h, h.machine.Wake())
-	m.own.add(h)
-	h.mu.Unlock()
-	return l, nil
-}
-
-// block returns how many tokens to reserve: blockSize if callers in this process queue
-// for the lock, otherwise one.
-func (a *attempt) block() int64 {
-	if a.wait.local == nil || a.m.cfg.unfenced {
-		return 1
-	}
-	return blockSize
-}
-
-// open reports the start of a lease to metrics and subscriptions. path is how the lease
-// came to a waiter. The hold's mutex is held.
-func (m *Manager) open(l *Lease, path string) {
-	m.telemetry.meters.opened(l.hold.label, path)
-	if m.bus.watched.Load() > 0 {
-		now := m.clock.Now()
-		m.bus.send(Acquired{
-			Name: l.Name(), Token: l.token,
-			ValidUntil: m.clock.Time(l.hold.machine.Stop()), Margin: l.hold.machine.Margin(now),
-		})
-	}
-}
-
-// failure returns the error of a failed attempt. a.mu is held.
-func (a *attempt) failure(outcome quorum.Outcome) error {
-	switch outcome {
-	case quorum.OutcomeHeld:
-		holder := a.holder()
-		return &HeldError{
-			Name: a.wait.name(), Holder: holder, RetryAfter: a.retryAfter(), Self: a.m.own.has(a.m, a.wait.lock, holder.Owner),
-		}
-	case quorum.OutcomeWon, quorum.OutcomePending:
-		return errCutShort
-	}
-	return &QuorumError{
-		Op: "acquire", Name: a.wait.name(), Need: a.m.quorum(), Got: a.ballot.Votes().Granted().Len(),
-		of: len(a.m.nodes), Nodes: a.m.nodeErrors(a.errs),
-	}
-}
-
-// holder returns the holder that most refusals name, the zero Holder if the lock is
-// reserved. a.mu is held.
-func (a *attempt) holder() Holder {
-	best, votes := Holder{}, 0
-	for _, r := range a.refusals {
-		if r.Reserved {
-			continue
-		}
-		h, n := holder(r.value), 0
-		for _, other := range a.refusals {
-			if !other.Reserved && holder(other.value).Owner == h.Owner {
-				n++
-			}
-		}
-		if n > votes {
-			best, votes = h, n
-		}
-	}
-	return best
-}
-
-// scattered reports whether several callers asked at one instant and each got some of the
-// votes: the attempt was refused, and no caller has a majority. a.mu is held.
-func (a *attempt) scattered(outcome quorum.Outcome) bool {
-	if outcome != quorum.OutcomeHeld {
-		return false
-	}
-	votes := map[string]int{}
-	for _, r := range a.refusals {
-		owner := holder(r.value).Owner
-		if votes[owner]++; r.Reserved || votes[owner] >= a.m.quorum() {
-			return false
-		}
-	}
-	return true
-}
-
-// retryAfter returns when a majority of nodes could be free, 0 if that is not known.
-// Nodes that granted or failed count as free now. a.mu is held.
-func (a *attempt) retryAfter() time.Duration {
-	left := make(quorum.Window, a.wait.terms.Nodes)
-	for i, r := range a.result(quorum.OutcomeHeld).Refusals {
-		left[i] = r.Left
-	}
-	if d := left.Free(); d != quorum.Never {
-		return d
-	}
-	return 0
-}
-
-// result returns what the waiter's decisions need to know of a failed attempt. a.mu is
-// held.
-func (a *attempt) result(outcome quorum.Outcome) *quorum.AttemptResult {
-	now := a.m.clock.Now()
-	votes := a.ballot.Votes()
-	r := &quorum.AttemptResult{
-		Outcome: outcome, Granted: votes.Granted(), Failed: quorum.All(a.wait.terms.Nodes) &^ (votes.Granted() | votes.Refused()),
-		Unqueued: a.unqueued, Refusals: make([]quorum.Refusal, len(a.refusals)),
-	}
-	r.TooLate, r.Scattered = outcome == quorum.OutcomeWon, a.scattered(outcome)
-	for i, refusal := range a.refusals {
-		r.Refusals[i] = refusal.Refusal
-		if refusal.Left != quorum.Never {
-			r.Refusals[i].Left = max(refusal.Left-now, time.Microsecond) // 0 would mean unknown
-		}
-	}
-	return r
 }
 
 // release releases the locks that the attempt has created or may have created. It skips

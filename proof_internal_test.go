@@ -62,7 +62,7 @@ func TestAProofCountsAnswersSinceItWasLastWithdrawn(t *testing.T) {
 
 	// The answer to a request sent before a proof was withdrawn does not restore the
 	// proof, but can withdraw another.
-	_, doubted := held()
+	_, reset := held()
 	sent := reset.m.clock.Now()
 	reset.recordProof(2, node.Another, sent)
 	require.Zero(t, reset.proof)

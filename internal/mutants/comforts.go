@@ -28,7 +28,7 @@ var comforts = []mutant{
 		pkg: virtual, run: "TestCallersOfOneProcessWaitForTheMinimum",
 	},
 	{
-		name: "a lock that a heal has made is not released", file: "watchdog.go",
+		name: "a lock that a heal has made is not released", file: "rounds.go",
 		old: "\t\t\th.acquire.MadeElsewhere(i)\n",
 		new: "",
 		pkg: virtual, run: "TestALockThatARenewalHasPutOntoANode",
@@ -40,7 +40,7 @@ var comforts = []mutant{
 		pkg: virtual, run: "TestTryAcquireAsksAgain",
 	},
 	{
-		name: "WithWait bounds the work", file: "acquire.go",
+		name: "WithWait bounds the work", file: "do.go",
 		old: "fnCtx, cancel := context.WithCancelCause(context.WithValue(ctx,",
 		new: "ctx, stopWork := context.WithTimeout(ctx, time.Second)\n\tdefer stopWork()\n\tfnCtx, cancel := context.WithCancelCause(context.WithValue(ctx,",
 		pkg: virtual, run: "TestWithWaitBounds",
@@ -64,13 +64,13 @@ var comforts = []mutant{
 		pkg: virtual, run: "TestAnotherManagersLeaseIsNotOurs",
 	},
 	{
-		name: "a later lease is somebody else's", file: "attempt.go",
+		name: "a later lease is somebody else's", file: "grant.go",
 		old: "\tm.own.add(h)\n",
 		new: "",
 		pkg: virtual, run: "TestAnotherManagersLeaseIsNotOurs",
 	},
 	{
-		name: "Do of the same name waits for itself", file: "acquire.go",
+		name: "Do of the same name waits for itself", file: "do.go",
 		old: "f, _ := ctx.Value(frameKey{}).(*frame)",
 		new: "f, _ := ctx.Value(frameKey{}).(*frame)\n\tf = nil",
 		pkg: virtual, run: "TestACallUnderDo",

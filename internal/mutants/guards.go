@@ -34,13 +34,13 @@ var guards = []mutant{
 		pkg: scripts, run: "TestRealRedisConforms/RESP3/every_marker_is_new",
 	},
 	{
-		name: "all markers have one nonce", file: "internal/node/greet.go",
+		name: "all markers have one nonce", file: "internal/node/guard.go",
 		old: "flag(trust), flag(force), rand.Text())",
 		new: "flag(trust), flag(force), rand.Text()[:0]+\"nonce\")",
 		pkg: scripts, run: "TestAFlushBetweenTwoTrustingClientsIsNoticed$",
 	},
 	{
-		name: "a newcomer's trust is everybody's", file: "internal/node/greet.go",
+		name: "a newcomer's trust is everybody's", file: "internal/node/guard.go",
 		old: "if err == nil && n.marker != \"\" && marker != n.marker && stop == 0 && agreed == longest {",
 		new: "if err == nil && n.cfg.Index < 0 {",
 		pkg: scripts, run: "TestAFlushBetweenTwoTrustingClientsIsNoticed$|TestRealRedisConforms/RESP3/a_client_sees_a_flush",
@@ -64,7 +64,7 @@ var guards = []mutant{
 		pkg: scripts, run: "TestRealRedisConforms/RESP3/(every_marker_is_new|the_restart_guard_trusts)",
 	},
 	{
-		name: "clients with other longest leases are let in", file: "internal/node/greet.go",
+		name: "clients with other longest leases are let in", file: "internal/node/guard.go",
 		old: "if agreed != longest {",
 		new: "if agreed < 0 {",
 		pkg: scripts, run: "TestRealRedisConforms/RESP3/clients_with_different",
@@ -118,13 +118,13 @@ var guards = []mutant{
 		pkg: virtual, run: "TestANodeThatDoesNotVoteKeepsItsIdentity$",
 	},
 	{
-		name: "what was evicted under the guard is forgotten", file: "internal/node/greet.go",
+		name: "what was evicted under the guard is forgotten", file: "internal/node/guard.go",
 		old: "\t\tn.evicted = true //",
 		new: "\t\t//",
 		pkg: virtual, run: "TestAGuardThatDoesNotWorkCostsVotesButNoLease$",
 	},
 	{
-		name: "the guard trusts a server without run_id", file: "internal/node/greet.go",
+		name: "the guard trusts a server without run_id", file: "internal/node/guard.go",
 		old: "if len(strings.Fields(n.identity.RunID)) != 1 {",
 		new: "if len(strings.Fields(n.identity.RunID)) > 9 {",
 		pkg: virtual, run: "TestTheGuardRefusesAServerWithoutARunID$",
@@ -142,7 +142,7 @@ var guards = []mutant{
 		pkg: scripts, run: "TestACheckComesBehindTheRequestsInTheLanes$",
 	},
 	{
-		name: "nobody asks why a key is gone", file: "watchdog.go",
+		name: "nobody asks why a key is gone", file: "rounds.go",
 		old: "r.m.nodes[i].Check() //",
 		new: "_ = i //",
 		pkg: virtual, run: "TestANodeThatHasLostAKeyIsCheckedWithinOneInterval$",
@@ -185,25 +185,25 @@ var guards = []mutant{
 		pkg: decisions, run: "TestMachine$",
 	},
 	{
-		name: "a step that is found during an attempt is forgotten", file: "attempt.go",
+		name: "a step that is found during an attempt is forgotten", file: "grant.go",
 		old: "if step.at >= a.steady {",
 		new: "if step.at < 0 {",
 		pkg: real, run: "TestAGrantThatAClockStepHasEndedIsNotReported$",
 	},
 	{
-		name: "one step during an attempt is enough", file: "attempt.go",
+		name: "one step during an attempt is enough", file: "grant.go",
 		old: "\t\t\th.resetProof()\n\t\t}\n\t}",
 		new: "\t\t\th.resetProof()\n\t\t\tbreak\n\t\t}\n\t}",
 		pkg: real, run: "TestAGrantThatAClockStepHasEndedIsNotReported$",
 	},
 	{
-		name: "a lease is opened before it is built", file: "attempt.go",
+		name: "a lease is opened before it is built", file: "grant.go",
 		old: "\tm.steps.mu.Lock()\n\tdefer m.steps.mu.Unlock()\n\tfor _, step",
 		new: "\tm.open(l, pathNodes)\n\tm.steps.mu.Lock()\n\tdefer m.steps.mu.Unlock()\n\tfor _, step",
 		pkg: real, run: "TestAGrantThatAClockStepHasEndedIsNotReported$",
 	},
 	{
-		name: "a lease that a step has ended is watched over", file: "attempt.go",
+		name: "a lease that a step has ended is watched over", file: "grant.go",
 		old: "\tm.steps.mu.Lock()\n\tdefer m.steps.mu.Unlock()\n\tfor _, step",
 		new: "\tm.dog.schedule(h, h.machine.Wake())\n\tm.steps.mu.Lock()\n\tdefer m.steps.mu.Unlock()\n\tfor _, step",
 		pkg: real, run: "TestAGrantThatAClockStepHasEndedIsNotReported$",
@@ -307,13 +307,13 @@ var guards = []mutant{
 	},
 	// Who may vote.
 	{
-		name: "one server, two votes", file: "internal/node/greet.go",
+		name: "one server, two votes", file: "internal/node/identity.go",
 		old: "case a.RunID != \"\" && a.RunID == b.RunID:",
 		new: "case a.RunID == \"\" && a.RunID == b.RunID:",
 		pkg: real, run: "TestOneServerIsNeverTwoVotes$",
 	},
 	{
-		name: "a replica votes", file: "internal/node/greet.go",
+		name: "a replica votes", file: "internal/node/identity.go",
 		old: "case id.Role != \"\" && id.Role != \"master\":",
 		new: "case id.Role == \"sentinel\":",
 		pkg: real, run: "TestReplicasAndClustersAreRefused$",

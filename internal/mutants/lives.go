@@ -4,13 +4,13 @@ package main
 var lives = []mutant{
 	// Validity.
 	{
-		name: "validity counts from the grant", file: "attempt.go",
+		name: "validity counts from the grant", file: "grant.go",
 		old: "quorum.NewMachine(&t.Terms, window, a.began,",
 		new: "quorum.NewMachine(&t.Terms, window, a.m.clock.Now(),",
 		pkg: virtual, run: "TestValidityCountsFromBeforeTheSend$",
 	},
 	{
-		name: "validity counts from the reply", file: "watchdog.go",
+		name: "validity counts from the reply", file: "rounds.go",
 		old: "in.At, answer = reply.Sent, reply.Answers[j]",
 		new: "in.At, answer = r.m.clock.Now(), reply.Answers[j]",
 		pkg: virtual, run: "TestValidityCountsFromBeforeTheSend$",
@@ -76,7 +76,7 @@ var lives = []mutant{
 		pkg: decisions, run: "TestMachine$",
 	},
 	{
-		name: "no last look before the grant", file: "attempt.go",
+		name: "no last look before the grant", file: "grant.go",
 		old: "if h.machine.End()-h.answeredAt < h.terms.minUseful {",
 		new: "if m == nil {",
 		pkg: virtual, run: "TestALeaseThatWasWonTooSlowlyIsNotGranted$",
@@ -113,7 +113,7 @@ var lives = []mutant{
 	},
 	// Rounds.
 	{
-		name: "a round begins before its machine knows", file: "watchdog.go",
+		name: "a round begins before its machine knows", file: "rounds.go",
 		old: "r := &round{m: d.m, holds: holds, began: began, steady: steady}\n\t\trenewals",
 		new: "r := &round{m: d.m, holds: holds, began: began - 1, steady: steady}\n\t\trenewals",
 		pkg: virtual, run: "TestARoundIsOverWhenEveryNodeHasAnsweredOrRefused$",
@@ -125,7 +125,7 @@ var lives = []mutant{
 		pkg: virtual, run: "TestRenewJoinsARoundThatIsUnderWay$",
 	},
 	{
-		name: "answers for other locks are believed", file: "watchdog.go",
+		name: "answers for other locks are believed", file: "rounds.go",
 		old: "len(reply.Answers) != len(r.holds) {",
 		new: "len(reply.Answers) < len(r.holds) {",
 		pkg: real, run: "TestAProofCountsAnswersSinceItWasLastWithdrawn$",
@@ -228,7 +228,7 @@ var lives = []mutant{
 		pkg: decisions, run: "TestMachine$",
 	},
 	{
-		name: "a grant does not hear that the watchdog is late", file: "attempt.go",
+		name: "a grant does not hear that the watchdog is late", file: "grant.go",
 		old: "\th.machine.SetLag(m.dog.expectedLag())\n",
 		new: "",
 		pkg: real, run: "TestAGrantIsJudged",

@@ -46,7 +46,7 @@ var messages = []mutant{
 		pkg: scripts, run: "TestASubscriberThatMayNotSubscribeIsAWarning$",
 	},
 	{
-		name: "a subscriber that may not subscribe hides another warning", file: "internal/node/greet.go",
+		name: "a subscriber that may not subscribe hides another warning", file: "internal/node/health.go",
 		old: "errors.Join(n.warning, doubt)",
 		new: "doubt",
 		pkg: scripts, run: "TestASubscriberThatMayNotSubscribeIsOneOfTwoWarnings$",

@@ -73,7 +73,7 @@ var nodes = []mutant{
 		pkg: scripts, run: "FuzzReplies$",
 	},
 	{
-		name: "a marker that is nobody's", file: greeting,
+		name: "a marker that is nobody's", file: "internal/node/guard.go",
 		old: " || marker == \"\" { // \"\" stands", new: " { // \"\" stands",
 		pkg: scripts, run: "FuzzGreeting$",
 	},

@@ -46,19 +46,19 @@ var passes = []mutant{
 		pkg: real, run: "TestAProofCountsAnswersSinceItWasLastWithdrawn$",
 	},
 	{
-		name: "a key that was healed is proof", file: "watchdog.go",
+		name: "a key that was healed is proof", file: "rounds.go",
 		old: "if req.Kind == node.Heal {\n\t\t\t\t\tanswer",
 		new: "if req.Kind == 0 {\n\t\t\t\t\tanswer",
 		pkg: real, run: "TestAProofCountsAnswersSinceItWasLastWithdrawn$",
 	},
 	{
-		name: "confirmations alone count for the proof", file: "watchdog.go",
+		name: "confirmations alone count for the proof", file: "rounds.go",
 		old: "if in.Kind != quorum.InputNoAnswer {",
 		new: "if in.Kind == quorum.InputConfirmed {",
 		pkg: real, run: "TestAProofCountsAnswersSinceItWasLastWithdrawn$",
 	},
 	{
-		name: "silence is a doubt", file: "watchdog.go",
+		name: "silence is a doubt", file: "rounds.go",
 		old: "if in.Kind != quorum.InputNoAnswer {",
 		new: "if in.Kind != 0 {",
 		pkg: real, run: "TestAProofCountsAnswersSinceItWasLastWithdrawn$",
@@ -70,7 +70,7 @@ var passes = []mutant{
 		pkg: real, run: "TestAProofCountsAnswersSinceItWasLastWithdrawn$",
 	},
 	{
-		name: "a step of a clock during an attempt is no doubt", file: "attempt.go",
+		name: "a step of a clock during an attempt is no doubt", file: "grant.go",
 		old: "\t\t\th.note(step.node, step)\n\t\t\th.resetProof()\n",
 		new: "\t\t\th.note(step.node, step)\n",
 		pkg: real, run: "TestAGrantThatAClockStepHasEndedIsNotReported$",

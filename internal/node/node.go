@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -156,24 +155,6 @@ type Node struct {
 	codes            []int64
 }
 
-// Health is the last known fitness of a node to vote.
-type Health struct {
-	Err         error     // why it cannot; nil when it may, or will after the quarantine
-	Withheld    bool      // Err keeps it only from voting: it is connected
-	Quarantined time.Time // when its votes count again; zero for now
-	Reason      error     // of the quarantine; nil without one
-	Warning     error     // a doubt that does not keep it from voting; nil for none
-	Identity    Identity
-}
-
-// QuarantineLeft returns how much longer the node's votes do not count.
-func (h Health) QuarantineLeft() time.Duration {
-	return max(time.Until(h.Quarantined), 0)
-}
-
-// up reports whether the node is connected, as far as is known.
-func (h Health) up() bool { return h.Err == nil || h.Withheld }
-
 // New returns a node. Nothing is sent before Run.
 func New(cfg Config) *Node {
 	n := &Node{
@@ -201,80 +182,10 @@ func New(cfg Config) *Node {
 // Addr returns the address of the node.
 func (n *Node) Addr() string { return n.addr }
 
-// Health returns what is known of the node now.
-func (n *Node) Health() Health { return *n.health.Load() }
-
 // Check makes the worker greet the node again soon, and so read its clock.
 func (n *Node) Check() {
 	n.checkNow.Store(true)
 	n.wake()
-}
-
-// closePatience is how long Close goes on without any answer from the node.
-const closePatience = time.Second
-
-// Close queues the last requests, however many, sends everything that is queued, and then
-// ends the worker and the connection. It goes on while the node makes progress, until ctx
-// ends. It abandons a node that answers nothing for a second, or cannot be reached. It
-// sends no more acquisitions. Requests that remain are answered Unsent, and the one batch
-// on its way Unknown. Close returns when Run has returned; false means that a request was
-// left without an answer.
-func (n *Node) Close(ctx context.Context, last []*Request, to Receiver) bool {
-	n.mu.Lock()
-	n.leaving = true
-	for _, req := range last {
-		n.lanes.urgent = append(n.lanes.urgent, entry{req: req, to: to})
-	}
-	n.mu.Unlock()
-	n.wake()
-	inTime := true
-	if n.Health().up() { // otherwise it may be dialling
-		if n.finish(ctx) {
-			return true
-		}
-		n.mu.Lock()
-		inTime = n.settled
-		n.mu.Unlock()
-	}
-	n.cut()
-	<-n.done
-	return inTime
-}
-
-// finish waits until the worker has ended, as long as it makes progress.
-func (n *Node) finish(ctx context.Context) bool {
-	patience := time.NewTicker(closePatience)
-	defer patience.Stop()
-	seen := n.progress.Load()
-	for {
-		select {
-		case <-n.done:
-			return true
-		case <-ctx.Done():
-			return false
-		case <-patience.C:
-			n.mu.Lock()
-			resting := n.resting
-			n.mu.Unlock()
-			now := n.progress.Load()
-			if now == seen && !resting {
-				return false
-			}
-			seen = now
-		}
-	}
-}
-
-// left reports whether the worker has done everything that Close waits for.
-func (n *Node) left() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.resting = n.leaving && len(n.lanes.urgent) == 0 && len(n.lanes.acquire) == 0 && (len(n.retryQueue) == 0 || !n.Health().up())
-	if n.resting {
-		n.settled = true
-		n.closed = n.closed || len(n.retries) == 0 || !n.Health().up()
-	}
-	return n.closed
 }
 
 // Run is the worker, and the only user of the connection. It dials at once, and returns
@@ -337,31 +248,6 @@ func (n *Node) idle() time.Duration {
 // regreet makes the worker greet once more before the next batch.
 func (n *Node) regreet() { n.greeted, n.redialAt = 0, n.now }
 
-// quarantineFor keeps the node from voting for d at least.
-func (n *Node) quarantineFor(d time.Duration, reason error) {
-	// The node's clock may run slower than ours, by the bound.
-	d += time.Duration(float64(d) * max(n.cfg.Drift, minDrift))
-	if end := time.Now().Add(d); end.After(n.quarantine) {
-		n.quarantine, n.quarantineReason = end, reason
-	}
-}
-
-// minDrift is the least fraction by which a quarantine is prolonged.
-const minDrift = 0.01
-
-// quarantined returns whether votes do not count now. It reports the end of a quarantine.
-func (n *Node) quarantined() bool {
-	if n.quarantineReason == nil {
-		return false
-	}
-	if time.Until(n.quarantine) > 0 {
-		return true
-	}
-	n.quarantine, n.quarantineReason = time.Time{}, nil
-	n.report(n.health.Load().Err)
-	return false
-}
-
 // serve sends everything that is queued, batch after batch. An urgent check runs after
 // the requests already queued: a heal may be among them, and must not wait.
 func (n *Node) serve() {
@@ -396,15 +282,4 @@ func (n *Node) serve() {
 			n.checkAt = 0
 		}
 	}
-}
-
-// drain answers the remaining requests when the worker has ended.
-func (n *Node) drain() {
-	n.mu.Lock()
-	n.closed = true
-	rest := slices.Concat(n.lanes.urgent, n.lanes.acquire)
-	n.lanes = lanes{}
-	n.mu.Unlock()
-	fail(n.cfg.Index, n.retryQueue, Unsent, ErrClosed)
-	fail(n.cfg.Index, rest, Unsent, ErrClosed)
 }

@@ -1,0 +1,85 @@
+package node
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// closePatience is how long Close goes on without any answer from the node.
+const closePatience = time.Second
+
+// Close queues the last requests, however many, sends everything that is queued, and then
+// ends the worker and the connection. It goes on while the node makes progress, until ctx
+// ends. It abandons a node that answers nothing for a second, or cannot be reached. It
+// sends no more acquisitions. Requests that remain are answered Unsent, and the one batch
+// on its way Unknown. Close returns when Run has returned; false means that a request was
+// left without an answer.
+func (n *Node) Close(ctx context.Context, last []*Request, to Receiver) bool {
+	n.mu.Lock()
+	n.leaving = true
+	for _, req := range last {
+		n.lanes.urgent = append(n.lanes.urgent, entry{req: req, to: to})
+	}
+	n.mu.Unlock()
+	n.wake()
+	inTime := true
+	if n.Health().up() { // otherwise it may be dialling
+		if n.finish(ctx) {
+			return true
+		}
+		n.mu.Lock()
+		inTime = n.settled
+		n.mu.Unlock()
+	}
+	n.cut()
+	<-n.done
+	return inTime
+}
+
+// finish waits until the worker has ended, as long as it makes progress.
+func (n *Node) finish(ctx context.Context) bool {
+	patience := time.NewTicker(closePatience)
+	defer patience.Stop()
+	seen := n.progress.Load()
+	for {
+		select {
+		case <-n.done:
+			return true
+		case <-ctx.Done():
+			return false
+		case <-patience.C:
+			n.mu.Lock()
+			resting := n.resting
+			n.mu.Unlock()
+			now := n.progress.Load()
+			if now == seen && !resting {
+				return false
+			}
+			seen = now
+		}
+	}
+}
+
+// left reports whether the worker has done everything that Close waits for.
+func (n *Node) left() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.resting = n.leaving && len(n.lanes.urgent) == 0 && len(n.lanes.acquire) == 0 && (len(n.retryQueue) == 0 || !n.Health().up())
+	if n.resting {
+		n.settled = true
+		n.closed = n.closed || len(n.retries) == 0 || !n.Health().up()
+	}
+	return n.closed
+}
+
+// drain answers the remaining requests when the worker has ended.
+func (n *Node) drain() {
+	n.mu.Lock()
+	n.closed = true
+	rest := slices.Concat(n.lanes.urgent, n.lanes.acquire)
+	n.lanes = lanes{}
+	n.mu.Unlock()
+	fail(n.cfg.Index, n.retryQueue, Unsent, ErrClosed)
+	fail(n.cfg.Index, rest, Unsent, ErrClosed)
+}

@@ -1,0 +1,133 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// guard runs the restart guard and records the quarantine. If the guard cannot work, only
+// votes are withheld: the guard protects votes, and leases that are held on the node
+// stay. To refuse the node as a whole would lose every lease when somebody changes the
+// policy of all nodes.
+func (n *Node) guard(ctx context.Context) (withheld, err error) {
+	if n.identity.Unchecked != nil {
+		return &ConfigError{
+			Problem: "the restart guard cannot read INFO: " + n.identity.Unchecked.Error(),
+			Fix:     "allow INFO to the user, or do without WithRestartGuard",
+		}, nil
+	}
+	if len(strings.Fields(n.identity.RunID)) != 1 { // it cannot be a word of the marker
+		return &ConfigError{
+			Problem: fmt.Sprintf("the restart guard cannot see a restart: INFO says run_id %.64q", n.identity.RunID),
+			Fix:     "use a server that has one, or do without WithRestartGuard",
+		}, nil
+	}
+	if n.identity.Evicts() {
+		n.evicted = true // until the policy is fixed, it may drop locks unnoticed
+		return &ConfigError{
+			Problem: "the restart guard cannot see evictions (maxmemory-policy " + n.identity.Eviction + ")",
+			Fix:     "set maxmemory-policy noeviction, or do without WithRestartGuard",
+		}, nil
+	}
+	longest := n.cfg.Guard.Milliseconds()
+	toAll, sure := false, true
+	if n.clockSuspect && n.cfg.OwnStep != nil {
+		toAll, sure = n.cfg.OwnStep(n.cfg.Index, n.suspectSince)
+	}
+	// A client that has seen this node's data does not take an empty database for a first
+	// deployment.
+	stop, agreed, marker, err := n.runGuard(ctx, longest, n.cfg.Trust && n.marker == "", toAll || n.evicted)
+	if err == nil && n.marker != "" && marker != n.marker && stop == 0 && agreed == longest {
+		// The same holds when another client has just trusted the empty database: the
+		// data that this client has seen is lost.
+		stop, agreed, marker, err = n.runGuard(ctx, longest, false, true)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if agreed != longest {
+		return &ConfigError{
+			Problem: fmt.Sprintf("the restart guard of this node stands at %d ms, not %d ms", agreed, longest),
+			Fix:     "give every client the same WithRestartGuard; to change it, stop all clients and delete the marker key",
+		}, nil
+	}
+	n.evicted = false
+	n.look()
+	if sure || n.now > n.suspectSince+judgeFor {
+		n.clockSuspect = false
+	}
+	if marker == n.marker {
+		return nil, nil // our clock already counts its quarantine
+	}
+	n.marker = marker
+	if left := n.quarantineLeft(stop); left > 0 {
+		reason := n.quarantineReason
+		if reason == nil {
+			reason = ErrQuarantined
+		}
+		n.quarantineFor(left, reason)
+	}
+	return nil, nil
+}
+
+// runGuard runs the restart guard on the node. stop is the end of the quarantine in µs of
+// the node's clock, 0 for an empty database that is trusted.
+func (n *Node) runGuard(ctx context.Context, longest int64, trust, force bool) (stop, agreed int64, marker string, err error) {
+	reply, err := n.run(ctx, "restart guard", "guard", n.identity.RunID, strconv.FormatInt(longest, 10),
+		flag(trust), flag(force), rand.Text())
+	if err != nil {
+		return 0, 0, "", err
+	}
+	if len(reply) != 3 {
+		return 0, 0, "", refusal("restart guard", nil)
+	}
+	numbers, ok := integers(reply[:2])
+	marker, err = stringOf(&reply[2])
+	if !ok || err != nil || marker == "" { // "" stands for a node that was never greeted
+		return 0, 0, "", refusal("restart guard", nil)
+	}
+	return numbers[0], numbers[1], marker, nil
+}
+
+// quarantineLeft returns how long a quarantine lasts that ends at stop, in µs of the
+// node's clock. The marker was written in the past. So if the end is further away than
+// the longest lease, the node's clock was set back, and the longest lease counts.
+func (n *Node) quarantineLeft(stop int64) time.Duration {
+	if stop <= 0 {
+		return 0
+	}
+	now := (n.now + n.offset.Low()).Microseconds()
+	if left := stop - now; left < n.cfg.Guard.Microseconds() {
+		return time.Duration(left) * time.Microsecond
+	}
+	return n.cfg.Guard
+}
+
+// quarantineFor keeps the node from voting for d at least.
+func (n *Node) quarantineFor(d time.Duration, reason error) {
+	// The node's clock may run slower than ours, by the bound.
+	d += time.Duration(float64(d) * max(n.cfg.Drift, minDrift))
+	if end := time.Now().Add(d); end.After(n.quarantine) {
+		n.quarantine, n.quarantineReason = end, reason
+	}
+}
+
+// minDrift is the least fraction by which a quarantine is prolonged.
+const minDrift = 0.01
+
+// quarantined returns whether votes do not count now. It reports the end of a quarantine.
+func (n *Node) quarantined() bool {
+	if n.quarantineReason == nil {
+		return false
+	}
+	if time.Until(n.quarantine) > 0 {
+		return true
+	}
+	n.quarantine, n.quarantineReason = time.Time{}, nil
+	n.report(n.health.Load().Err)
+	return false
+}

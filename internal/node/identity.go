@@ -1,0 +1,107 @@
+package node
+
+import (
+	"strings"
+
+	"github.com/redis/rueidis"
+)
+
+// Identity is what a node reports about itself.
+type Identity struct {
+	RunID    string // of the server process; new on every start
+	ReplID   string // of its data set: equal on a master and its replicas
+	Former   string // master_replid2: of the data set that it replicated before its promotion
+	Role     string
+	Mode     string // standalone, cluster, sentinel
+	Eviction string // maxmemory-policy
+	Limited  bool   // maxmemory is set
+	Version  string
+	// Unchecked is why INFO could not be read, such as an ACL without INFO.
+	Unchecked error
+}
+
+// Check returns why such a node cannot vote, nil if it can.
+func (id Identity) Check() error {
+	switch {
+	case id.Unchecked != nil:
+		return nil
+	case id.Mode != "" && id.Mode != "standalone":
+		return &ConfigError{
+			Problem: "server runs in " + id.Mode + " mode",
+			Fix:     "list standalone masters: in a cluster the votes are not independent",
+		}
+	case id.Role != "" && id.Role != "master":
+		return &ConfigError{
+			Problem: "server is a replica (role " + id.Role + ")",
+			Fix:     "list the master only: a replica has no vote of its own",
+		}
+	}
+	return nil
+}
+
+// Evicts reports whether the server may drop locks to make room. Every lock has a TTL, so
+// every policy except noeviction may evict locks.
+func (id Identity) Evicts() bool {
+	return id.Limited && id.Eviction != "" && id.Eviction != "noeviction"
+}
+
+// Copied reports whether one of two nodes was a replica of the other in the past. They
+// are independent now, unless an operator makes one a replica again.
+func Copied(a, b Identity) bool {
+	return a.Former != "" && a.Former == b.ReplID || b.Former != "" && b.Former == a.ReplID
+}
+
+// Same returns why two nodes are not independent, nil if they are.
+func Same(a, b Identity) error {
+	switch {
+	case a.RunID != "" && a.RunID == b.RunID:
+		return &ConfigError{
+			Problem: "both addresses lead to the same server (run_id " + a.RunID + ")",
+			Fix:     "list each server once: one server with two votes is no quorum",
+		}
+	case a.ReplID != "" && a.ReplID == b.ReplID:
+		return &ConfigError{
+			Problem: "one is a replica of the other (master_replid " + a.ReplID + ")",
+			Fix:     "list independent masters: replicas share one vote",
+		}
+	}
+	return nil
+}
+
+// identify reads INFO server, replication and memory.
+func identify(infos []rueidis.RedisResult) (id Identity, err error) {
+	for _, info := range infos {
+		text, err := info.ToString()
+		if err != nil {
+			if status, err := classify(err); status != Misconfigured {
+				return Identity{}, err
+			}
+			return Identity{Unchecked: err}, nil
+		}
+		text = strings.TrimPrefix(text, "txt:") // of a verbatim string, in RESP3
+		for line := range strings.Lines(text) {
+			key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+			switch key {
+			case "run_id":
+				id.RunID = value
+			case "redis_version":
+				id.Version = value
+			case "redis_mode", "server_mode": // the latter is Valkey's
+				id.Mode = value
+			case "role":
+				id.Role = value
+			case "master_replid":
+				id.ReplID = value
+			case "master_replid2":
+				if strings.Trim(value, "0") != "" {
+					id.Former = value
+				}
+			case "maxmemory_policy":
+				id.Eviction = value
+			case "maxmemory":
+				id.Limited = value != "0"
+			}
+		}
+	}
+	return id, nil
+}

@@ -1,0 +1,149 @@
+package quorum
+
+import "time"
+
+// This file is what goes into a Machine and what comes out of it.
+
+// Terms are the settings of a lease. They do not change during its life, so leases
+// with the same terms share one value.
+type Terms struct {
+	Nodes   int           // 1 … MaxNodes
+	TTL     time.Duration // the lease's TTL, without a lock delay on the nodes
+	Drift   time.Duration // subtracted for different clock rates, see Drift
+	Guard   time.Duration // between the stop of work and the deadline, see Guard
+	Early   time.Duration // how long before the stop a loss is found, see Early
+	MaxLag  time.Duration // the most that Input.Lag adds to Early, see MaxLag
+	Timeout time.Duration // how long a renewal round waits for answers
+	MaxHold time.Duration // age at which the lease ends; 0 for none
+}
+
+// Keeps returns the instant until which a node keeps the key at least, if the node
+// confirmed a request sent at sent.
+func (t *Terms) Keeps(sent time.Duration) time.Duration { return sent + t.TTL - t.Drift }
+
+// State is the state of a lease: held ⇄ at risk → lost | released.
+type State uint8
+
+const (
+	// StateHeld means that the last round reached a quorum, and that one more
+	// node may fail.
+	StateHeld State = iota + 1
+	// StateAtRisk means that the last round missed its quorum, or that another
+	// client may be granted the lock when one more node loses its data.
+	StateAtRisk
+	// StateLost means that the lease ended without a release. It is final.
+	StateLost
+	// StateReleased means that the holder gave the lease back. It is final.
+	StateReleased
+)
+
+// String returns the state as the golden cases spell it.
+func (s State) String() string {
+	switch s {
+	case StateHeld:
+		return "held"
+	case StateAtRisk:
+		return "at-risk"
+	case StateLost:
+		return "lost"
+	case StateReleased:
+		return "released"
+	default:
+		return "invalid"
+	}
+}
+
+// Reason says why a lease was lost.
+type Reason uint8
+
+const (
+	// ReasonExpired means that no quorum confirmed in time.
+	ReasonExpired Reason = iota + 1
+	// ReasonRevoked means that a node no longer keeps the key, and that the other
+	// nodes are no quorum. The key is missing or another owner's, or the node's
+	// clock has moved past the key's end.
+	ReasonRevoked
+	// ReasonSuspended means that the clock jumped past the stop, as after a
+	// suspend.
+	ReasonSuspended
+	// ReasonMaxHold means that the lease reached the age Terms.MaxHold.
+	ReasonMaxHold
+)
+
+// String returns the reason as the golden cases spell it.
+func (r Reason) String() string {
+	switch r {
+	case ReasonExpired:
+		return "expired"
+	case ReasonRevoked:
+		return "revoked"
+	case ReasonSuspended:
+		return "suspended"
+	case ReasonMaxHold:
+		return "max-hold"
+	default:
+		return "invalid"
+	}
+}
+
+// Kind is a kind of Input.
+type Kind uint8
+
+const (
+	// InputTick means that time has passed.
+	InputTick Kind = iota + 1
+	// InputBegin means that the caller requests a renewal round now.
+	InputBegin
+	// InputConfirmed means that Node confirmed our key to a request sent at At.
+	InputConfirmed
+	// InputMissing means that the key does not exist on Node.
+	InputMissing
+	// InputTaken means that the key on Node is another owner's.
+	InputTaken
+	// InputNoAnswer means that Node gave no usable answer to a request sent at At.
+	InputNoAnswer
+	// InputClockStep means that the clock of Node stepped forward, by at most By.
+	InputClockStep
+	// InputRelease means that the holder releases the lease.
+	InputRelease
+)
+
+// Input is what happened.
+type Input struct {
+	Kind Kind
+	Node int           // for InputConfirmed, InputMissing, InputTaken, InputNoAnswer, InputClockStep
+	At   time.Duration // when the answered request was sent; for the same kinds but InputClockStep
+	By   time.Duration // for InputClockStep
+	// Lag is the delay that the caller expects of its timers. The machine reports a
+	// loss earlier by this delay, up to Terms.MaxLag. A smaller lag counts at once. A
+	// larger one must not end a lease that is being confirmed. So it counts only with
+	// an InputTick, or when a round has missed, and not while a round waits for its
+	// quorum.
+	Lag time.Duration
+	// Jump says that the local clock jumped forward (a suspend, a step) since the
+	// last input. A loss found now then has the reason ReasonSuspended.
+	Jump bool
+}
+
+// Events is a set of events to report, in this order.
+type Events uint8
+
+const (
+	// Renewed means that a quorum confirmed, or that the lease is no longer at
+	// risk.
+	Renewed Events = 1 << iota
+	// AtRisk means that a round missed its quorum, or that the margin fell to 0.
+	AtRisk
+	// Ended means that the lease is lost.
+	Ended
+)
+
+// Output is what has to be done.
+type Output struct {
+	Begin     bool   // a round begins: extend on every node; without it, one is under way
+	Heal      Set    // nodes on which to re-create the key
+	Confirmed bool   // the round reached its quorum
+	Missed    bool   // the round closed without a quorum: Arm the retry
+	Silent    Set    // nodes that had not answered when the round closed
+	Events    Events // to be reported
+}
