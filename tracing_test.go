@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/embedded"
 	"go.opentelemetry.io/otel/trace/noop"
@@ -386,4 +388,18 @@ func TestASpanProcessorThatHangsInACallHoldsUpNoClose(t *testing.T) {
 			calls.Wait()
 		})
 	}
+}
+
+// The function is the user's: a lease must not call it under its mutex, at each renewal.
+func TestEachAcquisitionAsksOnceForTheLabelOfItsName(t *testing.T) {
+	var calls atomic.Int32
+	m, _ := newManager(t, 1, quorumlock.WithTTL(300*time.Millisecond),
+		quorumlock.WithMeterProvider(metricnoop.NewMeterProvider()),
+		quorumlock.WithNameAttribute(func(name string) string { calls.Add(1); return name }))
+	l := acquired(t, m, "job")
+	for range 2 {
+		<-l.Renewed()
+	}
+	released(t, l)
+	assert.EqualValues(t, 1, calls.Load())
 }
