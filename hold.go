@@ -175,7 +175,11 @@ func (h *hold) releaseRequest(update node.TicketUpdate) *node.Request {
 	h.waiter = nil
 	h.mu.Unlock()
 	if w != nil && w.forget() {
-		w.leaveQueues(w.unvoted())
+		if update.Ticket == "" {
+			update.Ticket = w.ticket // the release takes it along, at no cost
+		} else {
+			w.leaveQueues(w.unvoted())
+		}
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

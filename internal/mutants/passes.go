@@ -314,8 +314,8 @@ var passes = []mutant{
 	},
 	{
 		name: "the ticket of a lease stays on the nodes that have not granted it", file: "hold.go",
-		old: "\t\tw.leaveQueues(w.unvoted())\n",
-		new: "",
+		old: "\t\t\tw.leaveQueues(w.unvoted())\n",
+		new: "\t\t\t_ = w\n",
 		pkg: real, run: "TestTheTicketOfALeaseLeaves",
 	},
 	{
