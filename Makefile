@@ -78,7 +78,7 @@ sim: ## Simulate the protocol with many seeds (SEEDS=200000).
 
 .PHONY: mutants
 mutants: deps ## Plant known bugs, one after another; each has to be caught, or this fails.
-	$(GO) run ./internal/mutants
+	$(GO) run ./tests/mutants
 
 # The packages of npm go into a directory that git ignores, without a lock file,
 # which would name a registry: package.json has exact versions.
@@ -130,7 +130,7 @@ RATES = TestEightProcessesShareOneLock|TestAcquisitionsStarveNoRenewal
 .PHONY: battery
 battery: deps ## Try to break it on real servers, full counts: a line for each figure (ROWS=regexp, about an hour and a half).
 	@# Each in a process of its own: what one leaves in memory must not make another slow.
-	cd battery && rows=$$($(GO) test -race -list '$(ROWS)') || { echo "$$rows"; exit 1; }; failed=0; \
+	cd tests/battery && rows=$$($(GO) test -race -list '$(ROWS)') || { echo "$$rows"; exit 1; }; failed=0; \
 	for row in $$rows; do case $$row in Test*) \
 		QUORUMLOCK_BATTERY=full $(GO) test -race -count=1 -timeout 3h -run "^$$row\$$" $(TESTFLAGS) || failed=1 ;; \
 	esac; case $$row in $(RATES)) \
@@ -139,11 +139,11 @@ battery: deps ## Try to break it on real servers, full counts: a line for each f
 
 .PHONY: battery-memory
 battery-memory: deps ## The row of the battery that is about resident memory, without the race detector, which has most of it.
-	cd battery && QUORUMLOCK_BATTERY=full $(GO) test -count=1 -timeout 1h -run '^TestAStoppedNode' $(TESTFLAGS)
+	cd tests/battery && QUORUMLOCK_BATTERY=full $(GO) test -count=1 -timeout 1h -run '^TestAStoppedNode' $(TESTFLAGS)
 
 .PHONY: soak
 soak: deps ## Four processes, 32 locks each, a random fault every 2 s (DURATION=30m SEED=1 NODES=3; RACE= is without the race detector).
-	cd battery && QUORUMLOCK_SOAK=$(DURATION) QUORUMLOCK_SEED=$(SEED) QUORUMLOCK_SOAK_NODES=$(NODES) $(GO) test $(RACE) -count=1 -timeout 0 -run '^TestSoak' $(TESTFLAGS)
+	cd tests/battery && QUORUMLOCK_SOAK=$(DURATION) QUORUMLOCK_SEED=$(SEED) QUORUMLOCK_SOAK_NODES=$(NODES) $(GO) test $(RACE) -count=1 -timeout 0 -run '^TestSoak' $(TESTFLAGS)
 
 CHILDREN ?= 50
 .PHONY: cli-children

@@ -12,12 +12,13 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 func BenchmarkAcquireRelease(b *testing.B) {
 	for _, n := range []int{1, 3, 5} {
 		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
-			m, _ := newManager(b, n)
+			m, _ := testkit.Manager(b, n)
 			ctx := context.Background()
 			b.ReportAllocs()
 			for b.Loop() {
@@ -37,7 +38,7 @@ func BenchmarkAcquireReleaseParallel(b *testing.B) {
 	for _, n := range []int{1, 3, 5} {
 		for _, callers := range []int{64, 512} {
 			b.Run(fmt.Sprintf("nodes=%d/callers=%d", n, callers), func(b *testing.B) {
-				m, _ := newManager(b, n)
+				m, _ := testkit.Manager(b, n)
 				ctx := context.Background()
 				b.ReportAllocs()
 				b.SetParallelism(callers / runtime.GOMAXPROCS(0))
@@ -68,7 +69,7 @@ func BenchmarkAcquireReleaseParallel(b *testing.B) {
 // goroutines and the CPU time that all renewals need.
 func BenchmarkHeldLeases(b *testing.B) {
 	const leases = 10_000
-	m, _ := newManager(b, 3)
+	m, _ := testkit.Manager(b, 3)
 	ctx := context.Background()
 	for b.Loop() {
 		before, goroutines := heap(), runtime.NumGoroutine()
@@ -114,10 +115,10 @@ func BenchmarkHandOver(b *testing.B) {
 		for _, hold := range []time.Duration{0, 5 * time.Millisecond} {
 			b.Run(fmt.Sprintf("nodes=%d/hold=%v", n, hold), func(b *testing.B) {
 				ctx := context.Background()
-				first, servers := newManager(b, n)
+				first, servers := testkit.Manager(b, n)
 				all := []*quorumlock.Manager{first}
 				for len(all) < managers {
-					all = append(all, connect(b, redistest.Addrs(servers)))
+					all = append(all, testkit.Connect(b, redistest.Addrs(servers)))
 				}
 				var left atomic.Int64
 				left.Store(int64(b.N))
@@ -151,7 +152,7 @@ func BenchmarkHandOver(b *testing.B) {
 				b.StopTimer()
 				scripts := 0
 				for _, s := range servers {
-					scripts += scriptCalls(b, s)
+					scripts += testkit.ScriptCalls(b, s)
 				}
 				b.ReportMetric(float64(scripts)/float64(n)/float64(b.N), "scripts/node/op")
 				b.ReportMetric((float64(b.Elapsed())-float64(held.Load()))/float64(b.N), "ns-between/op")

@@ -19,17 +19,8 @@ import (
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
-
-// The queue of the callers of one process, and the hold that each passes to the next.
-
-// queueing returns a Manager that queues its callers: it has met contention.
-func queueing(t *testing.T, n int, opts ...quorumlock.Option) (*quorumlock.Manager, []*redistest.Server) {
-	t.Helper()
-	m, servers := newManager(t, n, opts...)
-	subscribe(t, m, servers)
-	return m, servers
-}
 
 // visit is what a caller observes of its lease.
 type visit struct {
@@ -58,7 +49,7 @@ func callers(
 				assert.NoError(t, err)
 			}
 		})
-		eventually(t, "it queues", func() bool { return quorumlock.LocalCallers(m, "job") == already+i+1 })
+		testkit.Eventually(t, "it queues", func() bool { return quorumlock.LocalCallers(m, "job") == already+i+1 })
 	}
 	return done.Wait
 }
@@ -73,9 +64,9 @@ func TestALeaseIsPassedOnInTheOrderOfTheCalls(t *testing.T) {
 			if !fenced {
 				opts = append(opts, quorumlock.WithoutFencing())
 			}
-			m, servers := queueing(t, 3, opts...)
+			m, servers := testkit.Queueing(t, 3, opts...)
 			events := m.Subscribe(10 * many)
-			first := acquired(t, m, "job")
+			first := testkit.Acquired(t, m, "job")
 			var visits []visit // guarded by the lease
 			owners := map[string]bool{}
 			come := callers(t, m, many, func(ctx context.Context, i int, l *quorumlock.Lease) {
@@ -84,9 +75,9 @@ func TestALeaseIsPassedOnInTheOrderOfTheCalls(t *testing.T) {
 				assert.True(t, l.Valid())
 				assert.Equal(t, i, l.Context().Value(callerKey{}), "the context of its own call")
 				assert.NoError(t, l.Context().Err())
-				confirmed(t, l.Verify)
-				confirmed(t, l.Renew)
-				s := inspected(t, m)
+				testkit.Confirmed(t, l.Verify)
+				testkit.Confirmed(t, l.Renew)
+				s := testkit.Inspected(t, m)
 				assert.Equal(t, l.Owner(), s.Holder.Owner)
 				assert.GreaterOrEqual(t, s.Fence, l.Token())
 				assert.ErrorIs(t, first.Release(background), quorumlock.ErrReleased)
@@ -118,8 +109,8 @@ func TestALeaseIsPassedOnInTheOrderOfTheCalls(t *testing.T) {
 				assert.Equal(t, lease.Token(), got.Token)
 				assert.Equal(t, quorumlock.Released{Name: "job", Token: lease.Token()}, told[i+1])
 			}
-			eventually(t, "released", func() bool { return locks(t, servers, "job") == 0 })
-			eventually(t, "no queue is kept", func() bool { return quorumlock.LocalQueues(m) == 0 })
+			testkit.Eventually(t, "released", func() bool { return testkit.Locks(t, servers, "job") == 0 })
+			testkit.Eventually(t, "no queue is kept", func() bool { return quorumlock.LocalQueues(m) == 0 })
 		})
 	}
 }
@@ -150,16 +141,16 @@ func eventsOf(s *quorumlock.Subscription, name string) (all []quorumlock.Event) 
 }
 
 func TestALossEndsTheCurrentLeaseAloneAndTheCallersGoOn(t *testing.T) {
-	m, servers := queueing(t, 3)
+	m, servers := testkit.Queueing(t, 3)
 	events := m.Subscribe(100)
-	first := acquired(t, m, "job")
+	first := testkit.Acquired(t, m, "job")
 	var leases []*quorumlock.Lease
 	var lost error
 	come := callers(t, m, 3, func(_ context.Context, i int, l *quorumlock.Lease) {
 		leases = append(leases, l)
 		if i == 1 {
-			take(servers, "quorumlock:job")
-			eventually(t, "lost", func() bool { return errors.Is(l.Verify(background), quorumlock.ErrLost) })
+			testkit.Remove(servers, "quorumlock:job")
+			testkit.Eventually(t, "lost", func() bool { return errors.Is(l.Verify(background), quorumlock.ErrLost) })
 			lost = l.Err()
 		}
 	})
@@ -183,12 +174,12 @@ func TestALossEndsTheCurrentLeaseAloneAndTheCallersGoOn(t *testing.T) {
 // hold must not wait for that one.
 func TestALossDuringACheckCostsTheNextHoldNothing(t *testing.T) {
 	servers := redistest.Start(t, 3)
-	proxies, addrs := proxied(t, servers)
-	m := connect(t, addrs, quorumlock.WithTTL(3*time.Second), quorumlock.WithNodeTimeout(1500*time.Millisecond))
-	subscribe(t, m, servers)
+	proxies, addrs := testkit.Proxied(t, servers)
+	m := testkit.Connect(t, addrs, quorumlock.WithTTL(3*time.Second), quorumlock.WithNodeTimeout(1500*time.Millisecond))
+	testkit.Subscribe(t, m, servers)
 	events := m.Subscribe(100)
-	first := acquired(t, m, "job")
-	eventually(t, "all votes are in", func() bool { return locks(t, servers, "job") == 3 })
+	first := testkit.Acquired(t, m, "job")
+	testkit.Eventually(t, "all votes are in", func() bool { return testkit.Locks(t, servers, "job") == 3 })
 	var leases []*quorumlock.Lease
 	var owners []string
 	come := callers(t, m, 3, func(_ context.Context, _ int, l *quorumlock.Lease) {
@@ -196,11 +187,11 @@ func TestALossDuringACheckCostsTheNextHoldNothing(t *testing.T) {
 		time.Sleep(20 * time.Millisecond) // long enough for a check at its end
 	})
 	proxies[0].Swallow()
-	take(servers[2:], "quorumlock:job") // no majority for the check, and the check does not end quickly
-	time.Sleep(2 * quorum.CheckAfter)   // earlier, the lease would be passed on without a check
+	testkit.Remove(servers[2:], "quorumlock:job") // no majority for the check, and the check does not end quickly
+	time.Sleep(2 * quorum.CheckAfter)             // earlier, the lease would be passed on without a check
 	require.NoError(t, first.Release(background))
 	time.Sleep(50 * time.Millisecond)
-	take(servers[1:2], "quorumlock:job") // the next renewal finds the hold lost
+	testkit.Remove(servers[1:2], "quorumlock:job") // the next renewal finds the hold lost
 	came := make(chan struct{})
 	go func() { defer close(came); come() }()
 	select {
@@ -218,8 +209,8 @@ func TestALossDuringACheckCostsTheNextHoldNothing(t *testing.T) {
 }
 
 func TestCallersUnderOtherTermsGetAHoldOfTheirOwn(t *testing.T) {
-	m, _ := queueing(t, 3)
-	first := acquired(t, m, "job", quorumlock.WithHolder("first"))
+	m, _ := testkit.Queueing(t, 3)
+	first := testkit.Acquired(t, m, "job", quorumlock.WithHolder("first"))
 	terms := [][]quorumlock.AcquireOption{
 		{quorumlock.WithHolder("first")}, {quorumlock.WithHolder("second")}, {quorumlock.WithHolder("second"), quorumlock.WithTTL(time.Minute)},
 	}
@@ -227,14 +218,14 @@ func TestCallersUnderOtherTermsGetAHoldOfTheirOwn(t *testing.T) {
 	owners := make([]string, len(terms))
 	for i, opts := range terms {
 		done.Go(func() {
-			l := acquired(t, m, "job", opts...)
+			l := testkit.Acquired(t, m, "job", opts...)
 			owners[i] = l.Owner()
-			s := inspected(t, m)
+			s := testkit.Inspected(t, m)
 			assert.Equal(t, owners[i], s.Holder.Owner)
 			assert.Equal(t, []string{"first", "second", "second"}[i], s.Holder.Label)
-			released(t, l)
+			testkit.Released(t, l)
 		})
-		eventually(t, "it queues", func() bool { return quorumlock.LocalCallers(m, "job") == i+1 })
+		testkit.Eventually(t, "it queues", func() bool { return quorumlock.LocalCallers(m, "job") == i+1 })
 	}
 	require.NoError(t, first.Release(background))
 	done.Wait()
@@ -245,8 +236,8 @@ func TestCallersUnderOtherTermsGetAHoldOfTheirOwn(t *testing.T) {
 // The rest of a hold that is not renewed is shorter than the TTL that its next caller
 // asked for.
 func TestALeaseWithoutRenewalStartsWithItsWholeTTL(t *testing.T) {
-	m, _ := queueing(t, 3, quorumlock.WithTTL(3*time.Second))
-	first := acquired(t, m, "job", quorumlock.WithoutRenewal())
+	m, _ := testkit.Queueing(t, 3, quorumlock.WithTTL(3*time.Second))
+	first := testkit.Acquired(t, m, "job", quorumlock.WithoutRenewal())
 	var left time.Duration
 	come := callers(t, m, 1, func(_ context.Context, _ int, l *quorumlock.Lease) { left = l.Remaining() }, quorumlock.WithoutRenewal())
 	time.Sleep(1500 * time.Millisecond)
@@ -292,13 +283,13 @@ func turns(t *testing.T, d time.Duration, each int, managers ...*quorumlock.Mana
 // A round trip longer than CheckAfter must not send every caller to the nodes.
 func TestALeaseOfDistantNodesIsPassedOn(t *testing.T) {
 	servers := redistest.Start(t, 3)
-	proxies, addrs := proxied(t, servers)
-	m := connect(t, addrs)
-	subscribe(t, m, servers)
+	proxies, addrs := testkit.Proxied(t, servers)
+	m := testkit.Connect(t, addrs)
+	testkit.Subscribe(t, m, servers)
 	for _, p := range proxies {
 		p.Delay(2 * quorum.CheckAfter) // each way
 	}
-	first := acquired(t, m, "job")
+	first := testkit.Acquired(t, m, "job")
 	var owners []string
 	come := callers(t, m, 3, func(_ context.Context, _ int, l *quorumlock.Lease) { owners = append(owners, l.Owner()) })
 	time.Sleep(4 * quorum.CheckAfter)
@@ -313,18 +304,18 @@ func TestALeaseOfDistantNodesIsPassedOn(t *testing.T) {
 // attempt that they refuse.
 func TestTheReleaseOfALeaseCarriesTheTicketOfTheNextCaller(t *testing.T) {
 	servers := redistest.Start(t, 3)
-	proxies, addrs := proxied(t, servers)
-	m := connect(t, addrs, lazily())
-	subscribe(t, m, servers)
-	other := crowd(t, servers, 1)[0]
-	l := acquired(t, m, "job")
+	proxies, addrs := testkit.Proxied(t, servers)
+	m := testkit.Connect(t, addrs, testkit.Lazily())
+	testkit.Subscribe(t, m, servers)
+	other := testkit.Crowd(t, servers, 1)[0]
+	l := testkit.Acquired(t, m, "job")
 	var elsewhere sync.WaitGroup
 	elsewhere.Go(func() {
-		l := acquired(t, other, "job")
-		queued(t, servers, 1)
-		released(t, l)
+		l := testkit.Acquired(t, other, "job")
+		testkit.Queued(t, servers, 1)
+		testkit.Released(t, l)
 	})
-	queued(t, servers, 1)
+	testkit.Queued(t, servers, 1)
 	come := callers(t, m, 1, func(context.Context, int, *quorumlock.Lease) {})
 	time.Sleep(10 * quorum.CheckAfter) // longer than CheckAfter: the hold must go to the other process now
 	var carried atomic.Int32
@@ -340,18 +331,18 @@ func TestTheReleaseOfALeaseCarriesTheTicketOfTheNextCaller(t *testing.T) {
 	elsewhere.Wait()
 	assert.EqualValues(t, 3, carried.Load(), "to each node")
 	come()
-	queued(t, servers, 0)
+	testkit.Queued(t, servers, 0)
 }
 
 // A node that has not granted a lease still has the ticket of its caller, even when the
 // release carries the ticket of the next one.
 func TestTheTicketOfALeaseLeavesWhenItsReleaseCarriesAnother(t *testing.T) {
 	servers := redistest.Start(t, 3)
-	m := connect(t, redistest.Addrs(servers), lazily())
-	subscribe(t, m, servers)
-	others := crowd(t, servers, 2)
+	m := testkit.Connect(t, redistest.Addrs(servers), testkit.Lazily())
+	testkit.Subscribe(t, m, servers)
+	others := testkit.Crowd(t, servers, 2)
 	servers[2].MustDo("SET", "quorumlock:job", "somebody else", "PX", "60000")
-	before := acquired(t, others[0], "job")
+	before := testkit.Acquired(t, others[0], "job")
 	granted, over := make(chan struct{}), make(chan struct{})
 	come := callers(t, m, 2, func(_ context.Context, i int, _ *quorumlock.Lease) {
 		if i == 0 {
@@ -360,21 +351,21 @@ func TestTheTicketOfALeaseLeavesWhenItsReleaseCarriesAnother(t *testing.T) {
 		}
 	})
 	waiting := func(n int64) func() bool {
-		return func() bool { return queues(servers)[0] == n }
+		return func() bool { return testkit.Queues(servers)[0] == n }
 	}
-	eventually(t, "the first caller waits at the nodes", waiting(1))
-	ticket := servers[0].MustDo("ZRANGE", queueKey("job"), "0", "0").([]any)[0].(string)
+	testkit.Eventually(t, "the first caller waits at the nodes", waiting(1))
+	ticket := servers[0].MustDo("ZRANGE", testkit.QueueKey("job"), "0", "0").([]any)[0].(string)
 	var elsewhere sync.WaitGroup
 	elsewhere.Go(func() {
-		l := acquired(t, others[1], "job")
-		eventually(t, "the ticket of the previous lease has left the queue of the third node", func() bool {
-			rank, _ := servers[2].Do("ZRANK", queueKey("job"), ticket)
+		l := testkit.Acquired(t, others[1], "job")
+		testkit.Eventually(t, "the ticket of the previous lease has left the queue of the third node", func() bool {
+			rank, _ := servers[2].Do("ZRANK", testkit.QueueKey("job"), ticket)
 			return rank == nil
 		})
-		released(t, l)
+		testkit.Released(t, l)
 	})
-	eventually(t, "another process waits behind it", waiting(2))
-	released(t, before)
+	testkit.Eventually(t, "another process waits behind it", waiting(2))
+	testkit.Released(t, before)
 	<-granted
 	time.Sleep(10 * quorum.CheckAfter) // longer than CheckAfter: the hold must go to the other process now
 	close(over)
@@ -384,7 +375,7 @@ func TestTheTicketOfALeaseLeavesWhenItsReleaseCarriesAnother(t *testing.T) {
 
 // Callers that return at once get equal shares.
 func TestCallersOfAProcessGetEqualShares(t *testing.T) {
-	m, _ := queueing(t, 3)
+	m, _ := testkit.Queueing(t, 3)
 	shares := turns(t, time.Second, 16, m)
 	least, most := slices.Min(shares), slices.Max(shares)
 	t.Logf("%d to %d turns each", least, most)
@@ -396,9 +387,9 @@ func TestCallersOfAProcessGetEqualShares(t *testing.T) {
 // itself.
 func TestWaitersOfAnotherProcessAreNotStarved(t *testing.T) {
 	const each = 8
-	first, servers := queueing(t, 3)
-	second := connect(t, redistest.Addrs(servers))
-	subscribe(t, second, servers)
+	first, servers := testkit.Queueing(t, 3)
+	second := testkit.Connect(t, redistest.Addrs(servers))
+	testkit.Subscribe(t, second, servers)
 	shares := turns(t, 3*time.Second, each, first, second)
 	sum := func(of []int) (n int) {
 		for _, share := range of {
@@ -410,15 +401,15 @@ func TestWaitersOfAnotherProcessAreNotStarved(t *testing.T) {
 	t.Logf("shares %d and %d", here, there)
 	assert.GreaterOrEqual(t, min(here, there), 20)
 	assert.LessOrEqual(t, float64(max(here, there)), 1.5*float64(min(here, there)))
-	eventually(t, "no keys are left", func() bool { return locks(t, servers, "job") == 0 })
-	queued(t, servers, 0)
+	testkit.Eventually(t, "no keys are left", func() bool { return testkit.Locks(t, servers, "job") == 0 })
+	testkit.Queued(t, servers, 0)
 }
 
 // Callers give up at every moment, also at the one at which they get the lease.
 func TestCallersThatGiveUpLeaveNothingBehind(t *testing.T) {
-	first, servers := queueing(t, 3)
-	second := connect(t, redistest.Addrs(servers))
-	subscribe(t, second, servers)
+	first, servers := testkit.Queueing(t, 3)
+	second := testkit.Connect(t, redistest.Addrs(servers))
+	testkit.Subscribe(t, second, servers)
 	var inside, overlaps atomic.Int32
 	var got, gaveUp atomic.Int64
 	var done sync.WaitGroup
@@ -455,17 +446,17 @@ func TestCallersThatGiveUpLeaveNothingBehind(t *testing.T) {
 	assert.Positive(t, gaveUp.Load())
 	for _, m := range []*quorumlock.Manager{first, second} {
 		assert.Zero(t, quorumlock.LocalCallers(m, "job"))
-		eventually(t, "no queue is kept", func() bool { return quorumlock.LocalQueues(m) == 0 })
+		testkit.Eventually(t, "no queue is kept", func() bool { return quorumlock.LocalQueues(m) == 0 })
 	}
-	queued(t, servers, 0)
-	eventually(t, "no lock is kept", func() bool { return locks(t, servers, "job") == 0 })
-	released(t, acquired(t, first, "job"))
-	released(t, acquired(t, second, "job"))
+	testkit.Queued(t, servers, 0)
+	testkit.Eventually(t, "no lock is kept", func() bool { return testkit.Locks(t, servers, "job") == 0 })
+	testkit.Released(t, testkit.Acquired(t, first, "job"))
+	testkit.Released(t, testkit.Acquired(t, second, "job"))
 }
 
 func TestACallerThatGivesUpBehindAnotherReportsTheObstacle(t *testing.T) {
-	m, servers := queueing(t, 3)
-	_ = acquired(t, m, "job", quorumlock.WithHolder("me"))
+	m, servers := testkit.Queueing(t, 3)
+	_ = testkit.Acquired(t, m, "job", quorumlock.WithHolder("me"))
 	wait := func(m *quorumlock.Manager) error {
 		cause := errors.New("lunch")
 		ctx, cancel := context.WithTimeoutCause(background, 200*time.Millisecond, cause)
@@ -485,12 +476,12 @@ func TestACallerThatGivesUpBehindAnotherReportsTheObstacle(t *testing.T) {
 	check(wait(m))
 
 	// In another process, behind a caller that the nodes have refused.
-	other := connect(t, redistest.Addrs(servers))
-	subscribe(t, other, servers)
+	other := testkit.Connect(t, redistest.Addrs(servers))
+	testkit.Subscribe(t, other, servers)
 	ctx, cancel := context.WithCancel(background)
 	gone := make(chan error)
 	go func() { _, err := other.Acquire(ctx, "job"); gone <- err }()
-	queued(t, servers, 1)
+	testkit.Queued(t, servers, 1)
 	check(wait(other))
 	_, err := other.TryAcquire(background, "job")
 	check(err)
@@ -500,8 +491,8 @@ func TestACallerThatGivesUpBehindAnotherReportsTheObstacle(t *testing.T) {
 
 func TestTryAcquireDoesNotOvertakeCallersOfItsProcess(t *testing.T) {
 	const many = 30
-	m, _ := queueing(t, 3)
-	l := acquired(t, m, "job", quorumlock.WithoutRenewal())
+	m, _ := testkit.Queueing(t, 3)
+	l := testkit.Acquired(t, m, "job", quorumlock.WithoutRenewal())
 	var came atomic.Int32
 	// Without renewal, so that each caller asks the nodes when the previous one has
 	// released.
@@ -526,7 +517,7 @@ func TestTryAcquireDoesNotOvertakeCallersOfItsProcess(t *testing.T) {
 	}
 	trying.Wait()
 	come()
-	eventually(t, "free again", func() bool {
+	testkit.Eventually(t, "free again", func() bool {
 		l, err := m.TryAcquire(background, "job")
 		return err == nil && l.Release(background) == nil
 	})
@@ -536,18 +527,18 @@ func TestTryAcquireDoesNotOvertakeCallersOfItsProcess(t *testing.T) {
 // keys nor a stuck queue.
 func TestACallerWhoseBackoffPanicsDelaysNoOther(t *testing.T) {
 	servers := redistest.Start(t, 3)
-	holder := connect(t, redistest.Addrs(servers))
+	holder := testkit.Connect(t, redistest.Addrs(servers))
 	var armed atomic.Bool
-	m := connect(t, redistest.Addrs(servers), quorumlock.WithRetryBackoff(func() backoff.BackOff {
+	m := testkit.Connect(t, redistest.Addrs(servers), quorumlock.WithRetryBackoff(func() backoff.BackOff {
 		if armed.Swap(false) {
 			panic("the user's")
 		}
 		return backoff.NewConstantBackOff(20 * time.Millisecond)
 	}), quorumlock.WithTTL(time.Hour))
-	subscribe(t, m, servers)
-	l := acquired(t, holder, "job")
-	eventually(t, "all votes are in", func() bool { return locks(t, servers, "job") == 3 })
-	take(servers[:1], "quorumlock:job") // this node grants, and the lock has to be released again
+	testkit.Subscribe(t, m, servers)
+	l := testkit.Acquired(t, holder, "job")
+	testkit.Eventually(t, "all votes are in", func() bool { return testkit.Locks(t, servers, "job") == 3 })
+	testkit.Remove(servers[:1], "quorumlock:job") // this node grants, and the lock has to be released again
 	armed.Store(true)
 	panicked := make(chan any)
 	go func() {
@@ -555,7 +546,7 @@ func TestACallerWhoseBackoffPanicsDelaysNoOther(t *testing.T) {
 		_, _ = m.Acquire(background, "job")
 	}()
 	assert.Equal(t, "the user's", <-panicked)
-	eventually(t, "its lock is released", func() bool {
+	testkit.Eventually(t, "its lock is released", func() bool {
 		value, _ := servers[0].MustDo("GET", "quorumlock:job").(string)
 		return value == "" || strings.HasPrefix(value, l.Owner())
 	})
@@ -567,7 +558,7 @@ func TestACallerWhoseBackoffPanicsDelaysNoOther(t *testing.T) {
 		}
 		got <- err
 	}()
-	queued(t, servers, 1)
+	testkit.Queued(t, servers, 1)
 	require.NoError(t, l.Release(background))
 	select {
 	case err := <-got:
@@ -584,7 +575,7 @@ func TestCloseAmidPassesEndsEveryCall(t *testing.T) {
 	for round := range 10 {
 		m, err := quorumlock.New(background, quorumlock.Addrs(redistest.Addrs(servers)...))
 		require.NoError(t, err)
-		subscribe(t, m, servers)
+		testkit.Subscribe(t, m, servers)
 		events := m.Subscribe(100_000)
 		var done sync.WaitGroup
 		for range 16 {
@@ -607,8 +598,8 @@ func TestCloseAmidPassesEndsEveryCall(t *testing.T) {
 		time.Sleep(time.Duration(20+5*round) * time.Millisecond)
 		require.NoError(t, m.Close(background))
 		done.Wait()
-		assert.Zero(t, locks(t, servers, "job"))
-		assert.Equal(t, []int64{0, 0, 0}, queues(servers))
+		assert.Zero(t, testkit.Locks(t, servers, "job"))
+		assert.Equal(t, []int64{0, 0, 0}, testkit.Queues(servers))
 		var open []int64
 		for e := range events.C() {
 			switch e := e.(type) {
@@ -626,35 +617,5 @@ func TestCloseAmidPassesEndsEveryCall(t *testing.T) {
 			}
 		}
 		assert.Empty(t, open)
-	}
-}
-
-func TestAPassedLeaseHasOneHoldSpanOfItsOwn(t *testing.T) {
-	const many = 10
-	r := &recorder{}
-	m, _ := queueing(t, 3, quorumlock.WithTracerProvider(r))
-	first := acquired(t, m, "job")
-	come := callers(t, m, many, func(_ context.Context, i int, _ *quorumlock.Lease) {
-		if i%3 == 0 {
-			time.Sleep(10 * time.Millisecond) // so that some are passed on behind a check
-		}
-	})
-	require.NoError(t, first.Release(background))
-	come()
-	holds := func() (tokens map[int64]int) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		tokens = map[int64]int{}
-		for _, s := range r.ended {
-			if s.name == "quorumlock.hold" {
-				tokens[s.attrs["quorumlock.token"].AsInt64()]++
-			}
-		}
-		return tokens
-	}
-	eventually(t, "all have ended", func() bool { return len(holds()) >= many+1 })
-	time.Sleep(50 * time.Millisecond)
-	for token, n := range holds() {
-		assert.Equal(t, 1, n, "spans of token %d", token)
 	}
 }

@@ -14,10 +14,14 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var background = context.Background()
 
@@ -85,8 +89,8 @@ func TestBadInputIsRefusedByNameBoundAndFix(t *testing.T) {
 }
 
 func TestBadLeasesAreRefusedAndNothingIsWritten(t *testing.T) {
-	m, servers := newManager(t, 1, quorumlock.WithRestartGuard(10*time.Second), quorumlock.WithTrustEmptyNodes())
-	before := keys(t, servers)
+	m, servers := testkit.Manager(t, 1, quorumlock.WithRestartGuard(10*time.Second), quorumlock.WithTrustEmptyNodes())
+	before := testkit.Keys(t, servers)
 	for claim, try := range map[string]func() (*quorumlock.Lease, error){
 		"empty name":         func() (*quorumlock.Lease, error) { return m.Acquire(background, "") },
 		"long name":          func() (*quorumlock.Lease, error) { return m.TryAcquire(background, strings.Repeat("n", 513)) },
@@ -103,11 +107,11 @@ func TestBadLeasesAreRefusedAndNothingIsWritten(t *testing.T) {
 	}
 	_, err := m.Inspect(background, "")
 	require.ErrorIs(t, err, quorumlock.ErrInvalid)
-	assert.Equal(t, before, keys(t, servers))
+	assert.Equal(t, before, testkit.Keys(t, servers))
 }
 
 func TestANameMayBeAnyTextAndNeverMeetsACompanionKey(t *testing.T) {
-	m, servers := newManager(t, 1, quorumlock.WithPrefix(""))
+	m, servers := testkit.Manager(t, 1, quorumlock.WithPrefix(""))
 	names := []string{" ", "{", "}", "{}", "a{b}c", "}a{", "\x00", "f{x}", "日本", strings.Repeat("n", 512), "a", "af", "{a}f", "f{a}"}
 	for _, name := range names {
 		l, err := m.TryAcquire(background, name)
@@ -115,7 +119,7 @@ func TestANameMayBeAnyTextAndNeverMeetsACompanionKey(t *testing.T) {
 		assert.Equal(t, name, l.Name())
 		assert.Equal(t, int64(1), servers[0].MustDo("EXISTS", name), "the key is prefix and name, %q", name)
 	}
-	assert.ElementsMatch(t, append(names, "\xffr"), keys(t, servers), "the registers are one key")
+	assert.ElementsMatch(t, append(names, "\xffr"), testkit.Keys(t, servers), "the registers are one key")
 }
 
 func TestOneServerIsNeverTwoVotes(t *testing.T) {
@@ -158,18 +162,18 @@ func TestErrorsNameThePasswordFieldAndNeverItsValue(t *testing.T) {
 func TestANodeThatIsDownAtStartJoinsWhenItComes(t *testing.T) {
 	servers := redistest.Start(t, 3)
 	servers[2].Kill()
-	m := connect(t, redistest.Addrs(servers), quorumlock.WithTTL(3*time.Second))
+	m := testkit.Connect(t, redistest.Addrs(servers), quorumlock.WithTTL(3*time.Second))
 	l, err := m.Acquire(background, "job")
 	require.NoError(t, err)
 	servers[2].Restart()
-	eventually(t, "healed on the node that came", func() bool { return locks(t, servers, "job") == 3 })
+	testkit.Eventually(t, "healed on the node that came", func() bool { return testkit.Locks(t, servers, "job") == 3 })
 	assert.True(t, l.Valid())
 }
 
 func TestAHungMinorityDoesNotHoldUpTheStart(t *testing.T) {
 	servers := redistest.Start(t, 3)
 	servers[0].Stop()
-	m := connect(t, redistest.Addrs(servers))
+	m := testkit.Connect(t, redistest.Addrs(servers))
 	_, err := m.TryAcquire(background, "job")
 	require.NoError(t, err)
 }
@@ -200,14 +204,14 @@ func TestNewEndsWithItsContext(t *testing.T) {
 
 func TestAnEvenNumberOfNodesIsAWarning(t *testing.T) {
 	var log bytes.Buffer
-	newManager(t, 2, quorumlock.WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))))
+	testkit.Manager(t, 2, quorumlock.WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))))
 	assert.Contains(t, log.String(), "even number")
 }
 
 func TestALeaseExcludesOthersAndNamesItsHolder(t *testing.T) {
 	for _, n := range []int{1, 3, 5} {
-		m, servers := newManager(t, n)
-		other := connect(t, redistest.Addrs(servers))
+		m, servers := testkit.Manager(t, n)
+		other := testkit.Connect(t, redistest.Addrs(servers))
 		l, err := m.Acquire(background, "job", quorumlock.WithHolder("me, here"))
 		require.NoError(t, err)
 		assert.True(t, l.Valid())
@@ -226,7 +230,7 @@ func TestALeaseExcludesOthersAndNamesItsHolder(t *testing.T) {
 
 		require.NoError(t, l.Release(background))
 		assert.False(t, l.Valid())
-		eventually(t, "deleted everywhere", func() bool { return locks(t, servers, "job") == 0 })
+		testkit.Eventually(t, "deleted everywhere", func() bool { return testkit.Locks(t, servers, "job") == 0 })
 		next, err := other.TryAcquire(background, "job")
 		require.NoError(t, err)
 		assert.Greater(t, next.Token(), l.Token())
@@ -234,7 +238,7 @@ func TestALeaseExcludesOthersAndNamesItsHolder(t *testing.T) {
 }
 
 func TestReleasingTwiceOrAfterALossReturnsAtOnceWithTheReason(t *testing.T) {
-	m, servers := newManager(t, 3, quorumlock.WithTTL(300*time.Millisecond))
+	m, servers := testkit.Manager(t, 3, quorumlock.WithTTL(300*time.Millisecond))
 	l, err := m.Acquire(background, "a")
 	require.NoError(t, err)
 	require.NoError(t, l.Release(background))
@@ -257,7 +261,7 @@ func TestReleasingTwiceOrAfterALossReturnsAtOnceWithTheReason(t *testing.T) {
 }
 
 func TestConcurrentReleasesReleaseOnce(t *testing.T) {
-	m, _ := newManager(t, 3)
+	m, _ := testkit.Manager(t, 3)
 	l, err := m.Acquire(background, "job")
 	require.NoError(t, err)
 	var released sync.Map
@@ -279,7 +283,7 @@ func TestConcurrentReleasesReleaseOnce(t *testing.T) {
 
 func TestManyContendersTakeTurnsUnderRisingTokens(t *testing.T) {
 	for _, n := range []int{3, 5} {
-		_, servers := newManager(t, n)
+		_, servers := testkit.Manager(t, n)
 		var (
 			mu       sync.Mutex // guards the history; the lease alone guards the counter
 			tokens   []int64
@@ -291,7 +295,7 @@ func TestManyContendersTakeTurnsUnderRisingTokens(t *testing.T) {
 			return backoff.NewExponentialBackOff(backoff.WithInitialInterval(time.Millisecond), backoff.WithMaxInterval(20*time.Millisecond))
 		})
 		for range 4 {
-			m := connect(t, redistest.Addrs(servers), quick)
+			m := testkit.Connect(t, redistest.Addrs(servers), quick)
 			for range 3 {
 				all.Go(func() {
 					for range 5 {
@@ -321,7 +325,7 @@ func TestManyContendersTakeTurnsUnderRisingTokens(t *testing.T) {
 }
 
 func TestWaitingEndsWithTheContextAndReportsTheObstacle(t *testing.T) {
-	m, servers := newManager(t, 3)
+	m, servers := testkit.Manager(t, 3)
 	_, err := m.Acquire(background, "job", quorumlock.WithHolder("first"))
 	require.NoError(t, err)
 	cause := errors.New("lunch")
@@ -351,17 +355,17 @@ func TestWaitingEndsWithTheContextAndReportsTheObstacle(t *testing.T) {
 }
 
 func TestABackoffThatStopsEndsTheWait(t *testing.T) {
-	m, servers := newManager(t, 1)
+	m, servers := testkit.Manager(t, 1)
 	_, err := m.Acquire(background, "job")
 	require.NoError(t, err)
-	other := connect(t, redistest.Addrs(servers), quorumlock.WithRetryBackoff(func() backoff.BackOff { return &backoff.StopBackOff{} }))
+	other := testkit.Connect(t, redistest.Addrs(servers), quorumlock.WithRetryBackoff(func() backoff.BackOff { return &backoff.StopBackOff{} }))
 	_, err = other.Acquire(background, "job")
 	require.ErrorIs(t, err, quorumlock.ErrHeld)
 }
 
 func TestAWaiterGetsTheLeaseWhenTheHolderDies(t *testing.T) {
-	m, servers := newManager(t, 3)
-	dead := connect(t, redistest.Addrs(servers))
+	m, servers := testkit.Manager(t, 3)
+	dead := testkit.Connect(t, redistest.Addrs(servers))
 	l, err := dead.Acquire(background, "job", quorumlock.WithTTL(500*time.Millisecond), quorumlock.WithoutRenewal())
 	require.NoError(t, err)
 	next, err := m.Acquire(background, "job")
@@ -373,7 +377,7 @@ func TestAWaiterGetsTheLeaseWhenTheHolderDies(t *testing.T) {
 }
 
 func TestOtherRedlockClientsExcludeUsAndWeThem(t *testing.T) {
-	m, servers := newManager(t, 3, quorumlock.WithPrefix(""), quorumlock.WithoutFencing())
+	m, servers := testkit.Manager(t, 3, quorumlock.WithPrefix(""), quorumlock.WithoutFencing())
 	for _, s := range servers[:2] {
 		require.Equal(t, "OK", s.MustDo("SET", "job", "their-random-value", "NX", "PX", "60000"))
 	}
@@ -388,21 +392,21 @@ func TestOtherRedlockClientsExcludeUsAndWeThem(t *testing.T) {
 	require.NoError(t, err)
 	assert.Zero(t, l.Token())
 	for _, s := range servers {
-		eventually(t, "the node has granted", func() bool { return s.MustDo("EXISTS", "job") == int64(1) })
+		testkit.Eventually(t, "the node has granted", func() bool { return s.MustDo("EXISTS", "job") == int64(1) })
 		assert.Nil(t, s.MustDo("SET", "job", "theirs", "NX", "PX", "60000"))
 		assert.Equal(t, int64(1), s.MustDo("DBSIZE"))
 	}
 }
 
 func TestInspectReportsTheHolderWithoutTakingTheLock(t *testing.T) {
-	m, servers := newManager(t, 3)
+	m, servers := testkit.Manager(t, 3)
 	before, err := m.Inspect(background, "job")
 	require.NoError(t, err)
 	assert.False(t, before.Held)
-	assert.Empty(t, keys(t, servers))
+	assert.Empty(t, testkit.Keys(t, servers))
 	l, err := m.Acquire(background, "job", quorumlock.WithHolder("me"))
 	require.NoError(t, err)
-	eventually(t, "all votes are in", func() bool { return locks(t, servers, "job") == 3 })
+	testkit.Eventually(t, "all votes are in", func() bool { return testkit.Locks(t, servers, "job") == 3 })
 	servers[1].Stop()
 	s, err := m.Inspect(background, "job")
 	servers[1].Continue()
@@ -417,7 +421,7 @@ func TestInspectReportsTheHolderWithoutTakingTheLock(t *testing.T) {
 }
 
 func TestInspectReportsAHolderWithoutAnEnd(t *testing.T) {
-	m, servers := newManager(t, 3)
+	m, servers := testkit.Manager(t, 3)
 	for i, command := range [][]string{{"SET", "quorumlock:job", "x"}, {"SET", "quorumlock:job", "x"}, {"SET", "quorumlock:job", "x", "PX", "60000"}} {
 		servers[i].MustDo(command...)
 	}
@@ -444,24 +448,24 @@ func TestAWaiterOfAKeyThatLivesForAgesKeepsItsBackoff(t *testing.T) {
 		"a stranger": {"x", 160},
 	} {
 		t.Run(claim, func(t *testing.T) {
-			m, servers := newManager(t, 1, quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(50 * time.Millisecond) }))
+			m, servers := testkit.Manager(t, 1, quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(50 * time.Millisecond) }))
 			servers[0].MustDo("SET", "quorumlock:job", c.value, "PX", "9223370000000000000")
 			servers[0].MustDo("CONFIG", "RESETSTAT")
 			ctx, cancel := context.WithTimeout(background, 500*time.Millisecond)
 			defer cancel()
 			_, err := m.Acquire(ctx, "job")
 			require.ErrorIs(t, err, context.DeadlineExceeded)
-			assert.LessOrEqual(t, scriptCalls(t, servers[0]), c.most)
+			assert.LessOrEqual(t, testkit.ScriptCalls(t, servers[0]), c.most)
 		})
 	}
 }
 
 func TestVerifyAsksTheNodes(t *testing.T) {
-	m, servers := newManager(t, 3)
+	m, servers := testkit.Manager(t, 3)
 	l, err := m.Acquire(background, "job")
 	require.NoError(t, err)
 	require.NoError(t, l.Verify(background))
-	eventually(t, "all votes are in", func() bool { return locks(t, servers, "job") == 3 })
+	testkit.Eventually(t, "all votes are in", func() bool { return testkit.Locks(t, servers, "job") == 3 })
 	for _, s := range servers[:2] {
 		s.MustDo("DEL", "quorumlock:job")
 	}
@@ -509,7 +513,7 @@ func TestCloseReleasesEverythingAndRefusesTheRest(t *testing.T) {
 		require.ErrorIs(t, l.Err(), quorumlock.ErrReleased)
 	}
 	for _, name := range []string{"a", "b", "c"} {
-		assert.Zero(t, locks(t, servers, name))
+		assert.Zero(t, testkit.Locks(t, servers, name))
 	}
 	ends := 0
 	for e := range events.C() {
@@ -532,12 +536,12 @@ func TestCloseDoesNotWaitForAHungNode(t *testing.T) {
 	began := time.Now()
 	require.NoError(t, m.Close(background))
 	assert.Less(t, time.Since(began), 5*time.Second)
-	assert.Zero(t, locks(t, []*redistest.Server{servers[0], servers[2]}, "job"))
+	assert.Zero(t, testkit.Locks(t, []*redistest.Server{servers[0], servers[2]}, "job"))
 	servers[1].Continue()
 }
 
 func TestDoJoinsALossWithTheErrorOfTheWork(t *testing.T) {
-	m, servers := newManager(t, 3, quorumlock.WithTTL(500*time.Millisecond))
+	m, servers := testkit.Manager(t, 3, quorumlock.WithTTL(500*time.Millisecond))
 	mine := errors.New("mine")
 	err := m.Do(background, "job", func(ctx context.Context, l *quorumlock.Lease) error {
 		for _, s := range servers {
@@ -552,7 +556,7 @@ func TestDoJoinsALossWithTheErrorOfTheWork(t *testing.T) {
 }
 
 func TestDoReleasesWhateverTheWorkDoes(t *testing.T) {
-	m, servers := newManager(t, 3)
+	m, servers := testkit.Manager(t, 3)
 	mine := errors.New("mine")
 	require.ErrorIs(t, m.Do(background, "job", func(context.Context, *quorumlock.Lease) error { return mine }), mine)
 	assert.Panics(t, func() {
@@ -565,11 +569,11 @@ func TestDoReleasesWhateverTheWorkDoes(t *testing.T) {
 		return context.Cause(ctx)
 	})
 	require.ErrorIs(t, err, mine)
-	eventually(t, "released", func() bool { return locks(t, servers, "job") == 0 })
+	testkit.Eventually(t, "released", func() bool { return testkit.Locks(t, servers, "job") == 0 })
 }
 
 func TestLeadCampaignsAgainAfterALoss(t *testing.T) {
-	m, servers := newManager(t, 3, quorumlock.WithTTL(500*time.Millisecond))
+	m, servers := testkit.Manager(t, 3, quorumlock.WithTTL(500*time.Millisecond))
 	var tokens []int64
 	done := errors.New("done")
 	err := m.Lead(background, "leader", func(ctx context.Context, l *quorumlock.Lease) error {
@@ -584,11 +588,11 @@ func TestLeadCampaignsAgainAfterALoss(t *testing.T) {
 	})
 	require.ErrorIs(t, err, done)
 	assert.IsIncreasing(t, tokens)
-	eventually(t, "released", func() bool { return locks(t, servers, "leader") == 0 })
+	testkit.Eventually(t, "released", func() bool { return testkit.Locks(t, servers, "leader") == 0 })
 }
 
 func TestLeadEndsWithItsContext(t *testing.T) {
-	m, servers := newManager(t, 3)
+	m, servers := testkit.Manager(t, 3)
 	cause := errors.New("shutdown")
 	ctx, cancel := context.WithCancelCause(background)
 	err := m.Lead(ctx, "leader", func(ctx context.Context, _ *quorumlock.Lease) error {
@@ -597,5 +601,5 @@ func TestLeadEndsWithItsContext(t *testing.T) {
 		return nil
 	})
 	require.ErrorIs(t, err, cause)
-	eventually(t, "released", func() bool { return locks(t, servers, "leader") == 0 })
+	testkit.Eventually(t, "released", func() bool { return testkit.Locks(t, servers, "leader") == 0 })
 }

@@ -13,18 +13,32 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
+// nodes runs a test over n nodes in virtual time.
+func nodes(t *testing.T, n int, test func(*testing.T, *quorumlocktest.Cluster)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { test(t, quorumlocktest.Start(t, n)) })
+}
+
+func acquired(t *testing.T, m *quorumlock.Manager, name string) *quorumlock.Lease {
+	t.Helper()
+	l, err := m.Acquire(context.Background(), name)
+	require.NoError(t, err)
+	synctest.Wait() // late votes have arrived
+	return l
+}
+
 func TestForceLostEndsThatLeaseAndNoOther(t *testing.T) {
 	for _, opts := range [][]quorumlock.AcquireOption{nil, {quorumlock.WithoutRenewal()}, {quorumlock.WithHolder("me")}} {
-		virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		nodes(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 			m := c.Manager(t, quorumlock.WithPrefix("app:"))
-			l, err := m.Acquire(background, "job", opts...)
+			l, err := m.Acquire(context.Background(), "job", opts...)
 			require.NoError(t, err)
-			other := acquire(t, m, "other")
+			other := acquired(t, m, "other")
 			c.ForceLost(t, l)
 			assert.Equal(t, quorumlock.LostRevoked, (<-l.Lost()).Reason)
 			require.ErrorIs(t, context.Cause(l.Context()), quorumlock.ErrLost)
 			assert.True(t, other.Valid())
-			_, err = m.TryAcquire(background, "job")
+			_, err = m.TryAcquire(context.Background(), "job")
 			require.ErrorIs(t, err, quorumlock.ErrHeld, "the name stays taken until the lock expires")
 		})
 	}
@@ -65,15 +79,15 @@ func TestFaultsOfTheWholeClusterAreOneLine(t *testing.T) {
 		"step": {func(c *quorumlocktest.Cluster) { c.StepClock(time.Minute) }, func(*quorumlocktest.Cluster) {}, quorumlock.LostRevoked},
 	} {
 		t.Run(name, func(t *testing.T) {
-			virtual(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+			nodes(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 				m := c.Manager(t)
-				l := acquire(t, m, "job")
+				l := acquired(t, m, "job")
 				fault.begin(c)
 				assert.Equal(t, fault.reason, (<-l.Lost()).Reason)
 				fault.mend(c)
-				next, err := m.Acquire(background, "job", quorumlock.WithWait(time.Hour))
+				next, err := m.Acquire(context.Background(), "job", quorumlock.WithWait(time.Hour))
 				require.NoError(t, err)
-				require.NoError(t, next.Release(background))
+				require.NoError(t, next.Release(context.Background()))
 			})
 		})
 	}

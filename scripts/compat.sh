@@ -128,12 +128,12 @@ wrap() {
 	chmod +x "$dir/$1-resp$2"
 }
 
-# packages SUITE prints the directory and the packages of a suite.
+# packages SUITE prints the packages of a suite.
 packages() {
 	case $1 in
-	conformance) echo . ./internal/node/... ;;
-	integration) echo . . ;;
-	battery) echo battery . ;;
+	conformance) echo ./internal/node/... ;;
+	integration) echo . ./tests/integration ;;
+	battery) echo ./tests/battery ;;
 	*) fail "no suite $1: there are conformance, integration and battery" ;;
 	esac
 }
@@ -147,8 +147,8 @@ run() {
 	at=$(packages "$3")
 	status=0
 	( # shellcheck disable=SC2086 # TESTFLAGS are several words
-		cd "${at%% *}" && REDIS_SERVER=$dir/$1-resp$2 QUORUMLOCK_COMPAT_STARTS=$starts QUORUMLOCK_RESP=$2 \
-			"$go" test -count=1 -v -run "$pattern" -timeout "${TIMEOUT:-10m}" ${TESTFLAGS:-} "${at#* }"
+		REDIS_SERVER=$dir/$1-resp$2 QUORUMLOCK_COMPAT_STARTS=$starts QUORUMLOCK_RESP=$2 \
+			"$go" test -count=1 -v -run "$pattern" -timeout "${TIMEOUT:-10m}" ${TESTFLAGS:-} $at
 	) >"$log" 2>&1 || status=$?
 	passed=$(grep -c '^ *--- PASS' "$log") || :
 	failed=$(grep -c '^ *--- FAIL' "$log") || :

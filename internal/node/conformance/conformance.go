@@ -1,6 +1,7 @@
 // Package conformance holds the cases that every node passes, real or in-process.
 // Because the same cases run on both, what a test shows with in-process nodes
-// holds for Redis.
+// holds for Redis. Each operation of apply.lua has a file of its cases; registers,
+// reserve, wake, batch and node have what concerns several.
 package conformance
 
 import (
@@ -39,7 +40,8 @@ func Run(t *testing.T, start func(testing.TB) Server) {
 		server.Prefix = "p:"
 	}
 	for _, topic := range [][]testCase{
-		acquireCases, registerCases, keepCases, releaseCases, batchCases, queueCases, reserveCases, wakeCases, guardCases, nodeCases,
+		acquireCases, waitCases, extendCases, healCases, raiseCases, releaseCases, leaveCases, passCases, recallCases, readCases,
+		forgetCases, guardCases, registerCases, reserveCases, wakeCases, batchCases, nodeCases,
 	} {
 		for _, c := range topic {
 			t.Run(c.claim, func(t *testing.T) {

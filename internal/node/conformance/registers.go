@@ -1,8 +1,6 @@
 package conformance
 
 import (
-	"strconv"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -17,12 +15,7 @@ var registerCases = []testCase{
 	{"a waiter is answered where its register stood before", (*rig).answersBefore},
 	{"every register counts as the base at least", (*rig).countsAsTheBase},
 	{"a register beyond all numbers is ahead", (*rig).staysBeyondNumbers},
-	{"raise moves the register of a lock that is ours, and only up", (*rig).raises},
-	{"raise is refused to everybody else and makes no register", (*rig).raisesOnlyOurs},
 	{"nothing but acquire and raise touches a register", (*rig).touchesNoRegister},
-	{"forget drops old registers, so many at most, and raises the base to them", (*rig).forgets},
-	{"forget with nothing to forget changes nothing", (*rig).forgetsNothing},
-	{"the base never goes back", (*rig).baseOnlyGrows},
 	{"registers of different locks are apart", (*rig).registersAreApart},
 }
 
@@ -137,40 +130,6 @@ func (r *rig) staysBeyondNumbers() {
 	}
 }
 
-func (r *rig) raises() {
-	t := r.holds(alice)
-	r.admin("PEXPIRE", r.lock, "100000")
-	assert.Equal(r, answer(t, 0), r.one(r.raise(alice, t+3)))
-	assert.Equal(r, t+3, r.register())
-	assert.Equal(r, node.Compose(alice, t+3, metadata), r.admin("GET", r.lock))
-	assert.Greater(r, r.pttl(r.lock), int64(50_000), "the lock lives as long as before")
-	r.unchanged(func() {
-		for _, to := range []int64{t + 3, t, 1} {
-			assert.Equal(r, answer(-1, 0), r.one(r.raise(alice, to)), "not up")
-		}
-	})
-	assert.Equal(r, answer(t+3, 0), r.one(r.raise(alice, t+hour)), "no cap: the largest of some nodes is within it")
-	assert.Equal(r, int64(1), r.one(r.extend(alice, t+hour)))
-
-	r.one(r.release(alice))
-	r.setRegister(t + 2*hour)
-	r.one(r.acquire(bob, t))
-	assert.Equal(r, answer(t+2*hour, 0), r.one(r.raise(bob, t+2*hour+1)), "a node that was ahead")
-	assert.Equal(r, int64(1), r.one(r.extend(bob, t+2*hour+1)))
-}
-
-func (r *rig) raisesOnlyOurs() {
-	r.unchanged(func() { assert.Equal(r, answer(-1, 0), r.one(r.raise(alice, r.micros()))) })
-	t := r.holds(bob)
-	r.unchanged(func() { assert.Equal(r, answer(-1, 0), r.one(r.raise(alice, t+hour))) })
-	for _, value := range []string{"", alice, ticket(1)[:node.TicketLen] + " w "} {
-		r.admin("SET", r.lock, value)
-		r.unchanged(func() {
-			assert.Equal(r, answer(-1, 0), r.one(r.raise(alice, t+hour)), "%q", value)
-		})
-	}
-}
-
 func (r *rig) touchesNoRegister() {
 	t := r.holds(alice)
 	others := r.everyOperation(alice)
@@ -198,53 +157,6 @@ func (r *rig) touchesNoRegister() {
 	r.admin("SET", r.lock, "x")
 	r.apply(r.acquire(bob, t+hour), r.wait(bob, 1))
 	assert.Equal(r, t, r.register())
-}
-
-func (r *rig) forgets() {
-	now := r.micros()
-	for i := range int64(7) {
-		r.admin("ZADD", r.registers, micros(now-2*hour-i), "old "+strconv.FormatInt(i, 10))
-	}
-	r.admin("ZADD", r.registers, micros(now-hour/2), "young", micros(now+hour), "ahead")
-	assert.Equal(r, int64(3), r.one(r.forget(3)), "the oldest")
-	assert.Equal(r, micros(now-2*hour-4), r.admin("GET", r.base))
-	assert.EqualValues(r, -1, r.pttl(r.base))
-	assert.Equal(r, []any{int64(3), int64(1)}, r.apply(r.forget(3), r.forget(3)))
-	assert.Equal(r, []any{"young", "ahead"}, r.admin("ZRANGE", r.registers, "0", "-1"))
-	assert.Equal(r, micros(now-2*hour), r.admin("GET", r.base))
-	assert.Equal(r, granted(0, now-2*hour), r.one(r.acquire(alice, now-2*hour)))
-	r.admin("DEL", r.lock)
-	r.admin("ZADD", r.registers, micros(now-2*hour+5), r.lock)
-	assert.Equal(r, []any{int64(1), granted(0, now-2*hour+5)}, r.apply(r.forget(3), r.acquire(alice, now-2*hour+3)), "it counts at once")
-}
-
-func (r *rig) forgetsNothing() {
-	r.admin("ZADD", r.registers, "5", "old")
-	for _, garbage := range []string{"x", "inf", "nan", ""} {
-		r.admin("SET", r.base, garbage)
-		r.unchanged(func() {
-			assert.Equal(r, int64(0), r.one(r.forget(3)), "a base that cannot be raised: %q", garbage)
-		})
-	}
-	r.admin("DEL", r.registers, r.base)
-	r.unchanged(func() { assert.Equal(r, int64(0), r.one(r.forget(3))) })
-	r.holds(alice)
-	r.unchanged(func() { assert.Equal(r, int64(0), r.one(r.forget(3))) })
-}
-
-func (r *rig) baseOnlyGrows() {
-	now := r.micros()
-	r.admin("SET", r.base, micros(now))
-	r.admin("ZADD", r.registers, micros(now-2*hour), "old")
-	assert.Equal(r, int64(1), r.one(r.forget(3)))
-	assert.Equal(r, micros(now), r.admin("GET", r.base))
-	r.one(r.guard("run", hour/1000, "0", "0"))
-	before, err := strconv.ParseInt(r.admin("GET", r.base).(string), 10, 64)
-	require.NoError(r, err)
-	assert.InDelta(r, now+hour, before, float64(5*second))
-	r.admin("SET", r.base, micros(now+9*hour))
-	r.one(r.guard("another run", hour/1000, "0", "0"))
-	assert.Equal(r, micros(now+9*hour), r.admin("GET", r.base))
 }
 
 func (r *rig) registersAreApart() {

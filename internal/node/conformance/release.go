@@ -9,8 +9,6 @@ import (
 var releaseCases = []testCase{
 	{"release deletes what is ours and nothing else", (*rig).releases},
 	{"release leaves another's lock alone", (*rig).releasesOnlyOurs},
-	{"leave without a queue is a release", (*rig).leavesWithoutQueue},
-	{"read answers all and changes nothing", (*rig).reads},
 }
 
 func (r *rig) releases() {
@@ -41,30 +39,4 @@ func (r *rig) releasesOnlyOurs() {
 		}
 		r.admin("DEL", r.lock)
 	}
-}
-
-func (r *rig) leavesWithoutQueue() {
-	r.holds(alice)
-	assert.Equal(r, int64(1), r.one(r.leave(alice, 1)))
-	r.absent(r.lock, r.queue, r.hint)
-	for _, mode := range []string{"y", "f"} {
-		r.one(r.acquire(alice, r.micros()))
-		assert.Equal(r, int64(1), r.one(r.leave(alice, 1).with(4, mode)), "mode %s", mode)
-		r.absent(r.lock, r.queue, r.hint)
-	}
-}
-
-func (r *rig) reads() {
-	r.unchanged(func() { assert.Equal(r, answer(nil, -2, 0, 0), r.one(r.read())) })
-	r.admin("SET", r.lock, "")
-	assert.Equal(r, answer("", -1, 0, 0), r.one(r.read()))
-	r.admin("DEL", r.lock)
-	t := r.holds(alice)
-	r.admin("ZADD", r.queue, "1", "a", "2", "b")
-	r.unchanged(func() {
-		got := r.one(r.read()).([]any)
-		assert.Equal(r, node.Compose(alice, t, metadata), got[0])
-		assert.InDelta(r, 5000, got[1], 1000)
-		assert.Equal(r, answer(t, 2), got[2:])
-	})
 }

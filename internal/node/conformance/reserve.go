@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"strings"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -20,13 +19,6 @@ var reserveCases = []testCase{
 	{"a free lock is reserved for the head of its queue, whoever asks", (*rig).reservesForTheHead},
 	{"a free lock goes to the head of its queue when it asks", (*rig).grantsToTheHead},
 	{"another client's lock is reserved for nobody, whatever is in it", (*rig).reservesNothingOfOthers},
-	{"pass hands a reservation on, and a free lock", (*rig).passesOn},
-	{"pass never touches a lease", (*rig).passesNoLease},
-	{"recall empties the queue of a free lock and wakes everybody in it", (*rig).recalls},
-	{"recall takes no more tickets than a script has time for", (*rig).recallsAPart},
-	{"recall does nothing while there is a lock", (*rig).recallsFreeLocksOnly},
-	{"an asker that has waited out a reservation recalls the queue and gets the lock", (*rig).recallsAndGrants},
-	{"an asker that has waited out a reservation gets nothing of a lock that is taken", (*rig).lapsedButTaken},
 }
 
 func (r *rig) releaseReserves() {
@@ -159,105 +151,4 @@ func (r *rig) reservesNothingOfOthers() {
 		r.queued(1, 2)
 		r.woken()
 	}
-}
-
-func (r *rig) passesOn() {
-	r.subscribe()
-	t := r.reserves(1, 2, 3)
-	assert.Equal(r, int64(node.HandedOn), r.one(r.pass(1)))
-	r.reserved(2, 3)
-	r.queued(3)
-	r.admin("DEL", r.lock)
-	assert.Equal(r, int64(node.HandedOn), r.one(r.pass(2)), "it was free")
-	r.reserved(3)
-	r.queued()
-	assert.Equal(r, int64(1), r.one(r.pass(3)), "there is nobody else")
-	r.absent(r.lock)
-	r.unchanged(func() { assert.Equal(r, int64(0), r.one(r.pass(3))) })
-	assert.Equal(r, t, r.register())
-	r.woken()
-}
-
-func (r *rig) passesNoLease() {
-	r.subscribe()
-	r.holdsAgainst(2)
-	for _, value := range []string{
-		node.Compose(alice, 7, metadata), node.Compose(name(1), 7, metadata), name(1) + " ", name(1) + " w", name(1), name(1) + " w  ",
-		name(1) + " w x", name(2) + " w ", "", "x", strings.Repeat(name(1), 2000),
-	} {
-		r.admin("SET", r.lock, value)
-		r.enqueues(bob, 1)
-		assert.Equal(r, int64(-1), r.one(r.pass(1)), "%.80q", value)
-		assert.Equal(r, value, r.admin("GET", r.lock))
-		r.queued(2)
-	}
-	r.woken()
-}
-
-func (r *rig) recalls() {
-	r.subscribe()
-	r.unchanged(func() { assert.Equal(r, int64(0), r.one(r.recall())) })
-	t := r.holdsAgainst(1, 2, 3)
-	r.admin("DEL", r.lock)
-	assert.Equal(r, int64(1), r.one(r.recall()))
-	r.absent(r.queue, r.lock)
-	r.woken(r.asksAgain(1), r.asksAgain(2), r.asksAgain(3))
-	r.unchanged(func() { assert.Equal(r, int64(0), r.one(r.recall())) })
-	assert.Equal(r, t, r.register())
-}
-
-func (r *rig) recallsAPart() {
-	add := []string{"ZADD", r.queue}
-	for i := range 501 {
-		add = append(add, enqueuedAt(i), ticket(i))
-	}
-	r.admin(add...)
-	assert.Equal(r, int64(1), r.one(r.recall()))
-	assert.Equal(r, []any{ticket(500)}, r.admin("ZRANGE", r.queue, "0", "-1"))
-	assert.Equal(r, int64(1), r.one(r.recall()))
-	r.absent(r.queue)
-}
-
-func (r *rig) recallsFreeLocksOnly() {
-	r.subscribe()
-	r.holdsAgainst(1, 2)
-	for _, value := range []string{node.Compose(alice, 7, metadata), name(1) + " w ", ""} {
-		r.admin("SET", r.lock, value)
-		r.unchanged(func() { assert.Equal(r, int64(0), r.one(r.recall()), "%q", value) })
-	}
-	r.woken()
-}
-
-func (r *rig) recallsAndGrants() {
-	r.subscribe()
-	r.holdsAgainst(1, 2, 3, 4)
-	r.admin("DEL", r.lock)
-	t := r.micros() + 1
-	got := r.one(r.waitFor(carol, 2, t).with(argMode, "l")).([]any)
-	assert.Equal(r, t, got[0])
-	assert.Equal(r, carol, r.value().Owner)
-	r.absent(r.queue)
-	r.woken(r.asksAgain(1), r.asksAgain(3), r.asksAgain(4))
-	assert.EqualValues(r, 0, r.enqueues(bob, 1), "those who are alive come back")
-	r.one(r.release(carol))
-	r.reserved(1)
-
-	r.admin("DEL", r.lock)
-	assert.IsType(r, []any{}, r.one(r.waitFor(carol, 2, t+second).with(argMode, "l")), "there is no queue")
-	assert.Equal(r, carol, r.value().Owner)
-	r.woken()
-}
-
-func (r *rig) lapsedButTaken() {
-	r.subscribe()
-	for what, value := range map[string]string{"another's": node.Compose(alice, 7, metadata), "reserved": name(1) + " w "} {
-		r.admin("SET", r.lock, value)
-		assert.EqualValues(r, 0, r.position(r.one(r.wait(bob, 2).with(argMode, "l"))), what)
-		assert.Equal(r, value, r.admin("GET", r.lock))
-		r.queued(2)
-	}
-	r.admin("DEL", r.lock)
-	late := r.wait(bob, 2).with(argMode, "l").with(argNotAfter, micros(r.micros()-1))
-	r.unchanged(func() { assert.Equal(r, int64(0), r.one(late)) })
-	r.woken()
 }

@@ -1,0 +1,98 @@
+package testkit
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// Queueing returns a Manager that queues its callers: it has met contention.
+func Queueing(t *testing.T, n int, opts ...quorumlock.Option) (*quorumlock.Manager, []*redistest.Server) {
+	t.Helper()
+	m, servers := Manager(t, n, opts...)
+	Subscribe(t, m, servers)
+	return m, servers
+}
+
+// QueueKey is the key of the waiters for a name, as docs/operations.md has it.
+func QueueKey(name string) string { return "quorumlock:" + name + "\xffq" }
+
+// Lazily returns an option with which waiters poll so seldom that only a wake-up lets
+// them finish in time.
+func Lazily() quorumlock.Option {
+	return quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(30 * time.Second) })
+}
+
+// Subscribe has a Manager meet contention once, and returns when all nodes can wake it.
+func Subscribe(t *testing.T, m *quorumlock.Manager, servers []*redistest.Server) {
+	t.Helper()
+	for _, s := range servers {
+		s.MustDo("SET", "quorumlock:contended", "somebody else", "PX", "60000")
+	}
+	before := Subscribers(servers)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, err := m.Acquire(ctx, "contended")
+		assert.ErrorIs(t, err, context.Canceled)
+	}()
+	Eventually(t, "it is subscribed", func() bool {
+		for i, n := range Subscribers(servers) {
+			if n <= before[i] {
+				return false
+			}
+		}
+		return true
+	})
+	cancel()
+	<-done
+}
+
+// Subscribers returns how many Managers are subscribed on each server.
+func Subscribers(servers []*redistest.Server) (n []int) {
+	for _, s := range servers {
+		channels, _ := s.MustDo("PUBSUB", "CHANNELS", "quorumlock:\xffw*").([]any)
+		n = append(n, len(channels))
+	}
+	return n
+}
+
+// Queues returns the number of waiters for the job on each server.
+func Queues(servers []*redistest.Server) (n []int64) {
+	for _, s := range servers {
+		waiting, _ := s.MustDo("ZCARD", QueueKey("job")).(int64)
+		n = append(n, waiting)
+	}
+	return n
+}
+
+// Queued waits until every server has that number of waiters for the job.
+func Queued(t *testing.T, servers []*redistest.Server, want int) {
+	t.Helper()
+	var last []int64
+	require.Eventually(t, func() bool {
+		last = Queues(servers)
+		return !slices.ContainsFunc(last, func(n int64) bool { return n != int64(want) })
+	}, 20*time.Second, time.Millisecond, "%d in the queue of each server", want)
+}
+
+// Crowd returns Managers that are subscribed on the servers. They poll seldom, unless the
+// options say otherwise.
+func Crowd(t *testing.T, servers []*redistest.Server, n int, opts ...quorumlock.Option) (all []*quorumlock.Manager) {
+	t.Helper()
+	for range n {
+		m := Connect(t, redistest.Addrs(servers), append([]quorumlock.Option{Lazily()}, opts...)...)
+		Subscribe(t, m, servers)
+		all = append(all, m)
+	}
+	return all
+}

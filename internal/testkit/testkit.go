@@ -1,0 +1,137 @@
+// Package testkit has what tests on real servers share. It is a package of the root module,
+// because the tests of the root cannot import those of a leaf module.
+package testkit
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// Manager returns a Manager over n real servers.
+func Manager(tb testing.TB, n int, opts ...quorumlock.Option) (*quorumlock.Manager, []*redistest.Server) {
+	tb.Helper()
+	servers := redistest.Start(tb, n)
+	return Connect(tb, redistest.Addrs(servers), opts...), servers
+}
+
+// Connect returns a Manager over the nodes at these addresses. The end of the test closes it.
+func Connect(tb testing.TB, addrs []string, opts ...quorumlock.Option) *quorumlock.Manager {
+	tb.Helper()
+	m, err := quorumlock.New(context.Background(), quorumlock.Addrs(addrs...), opts...)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, m.Close(context.Background())) })
+	return m
+}
+
+// Proxied puts a proxy before each server.
+func Proxied(tb testing.TB, servers []*redistest.Server) (proxies []*redistest.Proxy, addrs []string) {
+	tb.Helper()
+	for _, s := range servers {
+		p := redistest.NewProxy(tb, s.Addr())
+		proxies = append(proxies, p)
+		addrs = append(addrs, p.Addr())
+	}
+	return proxies, addrs
+}
+
+// Keys returns the keys of all servers that are up.
+func Keys(tb testing.TB, servers []*redistest.Server) (all []string) {
+	tb.Helper()
+	for _, s := range servers {
+		for _, key := range s.MustDo("KEYS", "*").([]any) {
+			all = append(all, key.(string))
+		}
+	}
+	return all
+}
+
+// Locks returns how many of the servers hold the lock.
+func Locks(tb testing.TB, servers []*redistest.Server, name string) (n int) {
+	tb.Helper()
+	for _, s := range servers {
+		if s.MustDo("EXISTS", quorumlock.DefaultPrefix+name) == int64(1) {
+			n++
+		}
+	}
+	return n
+}
+
+// Forgotten flushes servers until the lease is lost. It repeats the flush, because a
+// round in between finds a majority and heals the other nodes.
+func Forgotten(tb testing.TB, l *quorumlock.Lease, servers []*redistest.Server) quorumlock.Lost {
+	tb.Helper()
+	Eventually(tb, "the loss is reported", func() bool {
+		for _, s := range servers {
+			s.MustDo("FLUSHALL")
+		}
+		return l.Err() != nil
+	})
+	return <-l.Lost()
+}
+
+// Eventually waits for a condition, long enough for a loaded machine.
+func Eventually(tb testing.TB, what string, condition func() bool) {
+	tb.Helper()
+	require.Eventually(tb, condition, 20*time.Second, 5*time.Millisecond, what)
+}
+
+// ScriptCalls returns how many scripts a server has run since CONFIG RESETSTAT.
+func ScriptCalls(tb testing.TB, s *redistest.Server) int {
+	tb.Helper()
+	stats, _ := s.MustDo("INFO", "commandstats").(string)
+	_, calls, found := strings.Cut(stats, "cmdstat_evalsha:calls=")
+	require.True(tb, found)
+	calls, _, _ = strings.Cut(calls, ",")
+	n, err := strconv.Atoi(calls)
+	require.NoError(tb, err)
+	return n
+}
+
+// Acquired waits for a lease that is free.
+func Acquired(tb testing.TB, m *quorumlock.Manager, name string, opts ...quorumlock.AcquireOption) *quorumlock.Lease {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	l, err := m.Acquire(ctx, name, opts...)
+	require.NoError(tb, err)
+	return l
+}
+
+// Confirmed repeats a request that needs a majority while nodes are too slow for it.
+func Confirmed(tb testing.TB, ask func(context.Context) error) {
+	tb.Helper()
+	var err error
+	Eventually(tb, "a majority has confirmed", func() bool { err = ask(context.Background()); return !errors.Is(err, quorumlock.ErrNoQuorum) })
+	require.NoError(tb, err)
+}
+
+// Released releases a lease. Slow nodes may confirm it later.
+func Released(tb testing.TB, l *quorumlock.Lease) {
+	tb.Helper()
+	if err := l.Release(context.Background()); !errors.Is(err, quorumlock.ErrNoQuorum) {
+		require.NoError(tb, err)
+	}
+}
+
+// Inspected returns the status of the name job, from all nodes.
+func Inspected(tb testing.TB, m *quorumlock.Manager) (s quorumlock.Status) {
+	tb.Helper()
+	Confirmed(tb, func(ctx context.Context) (err error) { s, err = m.Inspect(ctx, "job"); return err })
+	return s
+}
+
+// Remove deletes a key on all servers.
+func Remove(servers []*redistest.Server, key string) {
+	for _, s := range servers {
+		s.MustDo("DEL", key)
+	}
+}

@@ -1,0 +1,115 @@
+package battery
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+)
+
+// operation is one operation in a call of the library's script, as apply.lua lists them.
+type operation struct {
+	name string
+	key  string   // of the lock
+	args []string // without the name
+}
+
+// arguments returns how many arguments each operation has.
+var arguments = map[string]int{
+	"acquire": 4, "wait": 7, "extend": 2, "heal": 4, "raise": 3, "release": 1, "leave": 4, "pass": 1, "recall": 0, "read": 0,
+	"forget": 2, "guard": 5,
+}
+
+const (
+	companions = 4 // keys before those of the locks
+	frame      = 6 // arguments before those of the operations
+)
+
+// operations returns the operations of a command, or none if it is no call of the script.
+// known is false if one of them is unknown.
+func operations(cmd []string) (all []operation, known bool) {
+	if len(cmd) < 3 || !strings.EqualFold(cmd[0], "EVALSHA") {
+		return nil, true
+	}
+	keys, err := strconv.Atoi(cmd[2])
+	if err != nil || keys < companions || len(cmd) < 3+keys+frame {
+		return nil, false
+	}
+	args := cmd[3+keys+frame:]
+	for _, key := range cmd[3+companions : 3+keys] {
+		if len(args) == 0 {
+			return all, false
+		}
+		n, ok := arguments[args[0]]
+		if !ok || len(args) < 1+n {
+			return all, false
+		}
+		all = append(all, operation{name: args[0], key: key, args: args[1 : 1+n]})
+		args = args[1+n:]
+	}
+	return all, len(args) == 0
+}
+
+// asks reports whether a command has an operation of this kind. A client with queues
+// acquires by "wait", and releases by "leave".
+func asks(cmd []string, kind string) bool {
+	all, _ := operations(cmd)
+	return slices.ContainsFunc(all, func(op operation) bool { return op.kind() == kind })
+}
+
+func (op operation) kind() string {
+	switch op.name {
+	case "wait":
+		return "acquire"
+	case "leave":
+		return "release"
+	default:
+		return op.name
+	}
+}
+
+// The rows recognise operations by their names. If the script names them differently, or
+// gives them other arguments, the rows would drop nothing.
+func TestTheRowsKnowEveryOperationOfTheScript(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	proxies, addrs := testkit.Proxied(t, []*redistest.Server{server})
+	seen := map[string]bool{}
+	commands := make(chan []string, 1000)
+	proxies[0].DelayCommand(func(cmd []string) bool { // sees every command
+		select {
+		case commands <- slices.Clone(cmd):
+		default:
+		}
+		return false
+	}, 0)
+	m := testkit.Connect(t, addrs, quorumlock.WithRestartGuard(quorumlock.DefaultTTL), quorumlock.WithTrustEmptyNodes())
+	for range 2 { // the second one is refused, and waits
+		l, err := m.Acquire(t.Context(), "job")
+		require.NoError(t, err)
+		require.NoError(t, l.Renew(t.Context()))
+		require.NoError(t, l.Verify(t.Context()))
+		require.NoError(t, l.Release(t.Context()))
+		server.MustDo("SET", lockKey("job"), "somebody else", "PX", "300")
+	}
+	for len(commands) > 0 {
+		all, known := operations(<-commands)
+		assert.True(t, known)
+		for _, op := range all {
+			seen[op.kind()] = true
+			if op.name != "guard" && op.name != "forget" && op.key != node.GuardKey(quorumlock.DefaultPrefix) {
+				assert.Equal(t, lockKey("job"), op.key, op.name)
+			}
+		}
+	}
+	for _, kind := range []string{"acquire", "extend", "release", "read", "guard"} {
+		assert.True(t, seen[kind], kind)
+	}
+}

@@ -1,0 +1,175 @@
+package battery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+)
+
+// One node is under memory pressure and evicts keys. Under the guard it does not vote, so
+// an eviction cannot lead to a second lease. Without the guard it does.
+func TestANodeThatEvictsCausesNoSecondLease(t *testing.T) {
+	const policy = "allkeys-lru"
+	forSizes(t, true, func(t *testing.T, n int) {
+		r := newRow(t, fmt.Sprintf("%s pressure on one node, guard on, N=%d", policy, n))
+		servers := redistest.Start(t, n)
+		victim := servers[0]
+		guard := []quorumlock.Option{quorumlock.WithTTL(amnesiaTTL), quorumlock.WithRestartGuard(amnesiaGuard)}
+
+		proxies, addrs := testkit.Proxied(t, servers)
+		for _, p := range proxies[quorum.Size(n):] {
+			p.Refuse()
+		}
+		bare := testkit.Connect(t, addrs, guard...)
+		holder, competitor := testkit.Connect(t, redistest.Addrs(servers), guard...), testkit.Connect(t, redistest.Addrs(servers), guard...)
+		victim.Fill(policy, nil)
+		_, err := quorumlock.New(t.Context(), quorumlock.Addrs(redistest.Addrs(servers)...), guard...)
+		r.figure(fmt.Sprintf("New refuses it by the name of the policy: %v", err != nil && strings.Contains(err.Error(), policy)), "true",
+			err != nil && strings.Contains(err.Error(), policy))
+		for _, m := range []*quorumlock.Manager{bare, holder, competitor} { // no lease is held yet, so the next check finds the policy
+			patiently(t, "the policy is found", func() bool {
+				s, err := m.Inspect(t.Context(), "anything")
+				return err == nil && s.Nodes[0].Warning != nil
+			})
+		}
+		tries, granted, named := count(100, 5), 0, 0
+		for i := range tries {
+			l, err := bare.TryAcquire(t.Context(), fmt.Sprint("bare-", i))
+			var short *quorumlock.QuorumError
+			switch {
+			case err == nil:
+				granted++
+				require.NoError(t, l.Release(t.Context()))
+			case errors.As(err, &short) && short.Nodes[0].Node == 0 && short.Nodes[0].Misconfigured() && strings.Contains(err.Error(), policy):
+				named++
+			}
+		}
+		r.figure(fmt.Sprintf("leases granted with its vote %d/%d; refused by the name of the policy %d", granted, tries, named), "0, all",
+			granted == 0 && named == tries)
+
+		var tally amnesiacs
+		for range count(30, 2) {
+			pressed(t, victim, servers[len(servers)-1], holder, competitor, policy, &tally)
+		}
+		r.figure(fmt.Sprintf("overlaps %d in %d rounds, in which it dropped a lock", tally.overlaps.Load(), tally.rounds.Load()), "0",
+			tally.overlaps.Load() == 0)
+
+		teeth := newRow(t, fmt.Sprintf("%s pressure on one node, holder with a bare majority, guard off, N=%d", policy, n))
+		dropped := amnesia{lose: func(w *amnesiaWorld, victim int, _ int64) {
+			s, key := w.servers[victim], quorumlock.DefaultPrefix+w.job
+			held := s.MustDo("GET", key)
+			s.Fill(policy, func() bool { return s.MustDo("GET", key) != held })
+		}}
+		least := count(10, 2)
+		off := dropped.rounds(t, n, false, func(off *amnesiacs) bool {
+			done := off.rounds.Load()
+			return done < int64(least) || off.overlaps.Load() == 0 && done < 100
+		})
+		teeth.figure(fmt.Sprintf("overlaps %d in %d rounds", off.overlaps.Load(), off.rounds.Load()), "at least 1: the test has teeth",
+			off.overlaps.Load() > 0)
+	})
+}
+
+// pressed has the holder hold a lease, the competitor ask for it all the time, and the
+// victim evict it.
+func pressed(t *testing.T, victim, other *redistest.Server, holder, competitor *quorumlock.Manager, policy string, tally *amnesiacs) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	held, err := holder.Acquire(ctx, "job")
+	require.NoError(t, err)
+	var competing sync.WaitGroup
+	competing.Go(func() {
+		for ctx.Err() == nil {
+			next, err := competitor.TryAcquire(ctx, "job")
+			if err == nil {
+				overlap(held, next, tally)
+				_ = next.Release(ctx)
+				return
+			}
+			time.Sleep(2 * time.Millisecond)
+		}
+		t.Error("the competitor is not granted the lease")
+	})
+	key := quorumlock.DefaultPrefix + held.Name()
+	// The node does not vote, and a heal must not give it a key that would be a vote.
+	// This key it already had before it began to evict.
+	victim.MustDo("SET", key, fmt.Sprint(other.MustDo("GET", key)), "PX", "60000")
+	victim.Fill(policy, func() bool { return victim.MustDo("EXISTS", key) == int64(0) })
+	time.Sleep(50 * time.Millisecond) // time for the competitor to find it free
+	if err := held.Release(ctx); err != nil {
+		t.Error("the lease was lost: ", err)
+	}
+	competing.Wait()
+	tally.rounds.Add(1)
+}
+
+// The policy changes while leases are held. The next renewal misses the first evicted
+// key.
+func TestANodeThatBeginsToEvictIsReportedWithinOneInterval(t *testing.T) {
+	const ttl = 3 * time.Second
+	const interval = ttl / 3
+	forSizes(t, true, func(t *testing.T, n int) {
+		r := newRow(t, fmt.Sprintf("one node begins to evict under live leases, guard on, N=%d", n))
+		servers := redistest.Start(t, n)
+		victim := servers[0]
+		m := testkit.Connect(t, redistest.Addrs(servers), quorumlock.WithTTL(ttl), quorumlock.WithRestartGuard(ttl))
+		changes := m.Subscribe(1000)
+		var late []time.Duration
+		lost := 0
+		rounds := count(30, 1)
+		for range rounds {
+			// A change is reported again only after the report of its repair.
+			patiently(t, "all nodes vote", func() bool {
+				s, err := m.Inspect(t.Context(), "anything")
+				return err == nil && s.Nodes[0].Warning == nil && everybodyVotes(m, n)
+			})
+			l, err := m.Acquire(t.Context(), "job")
+			require.NoError(t, err)
+			for len(changes.C()) > 0 {
+				<-changes.C()
+			}
+			key := quorumlock.DefaultPrefix + l.Name()
+			patiently(t, "all nodes have the lock", func() bool { return victim.MustDo("EXISTS", key) == int64(1) })
+			// Until the key is gone: before that, no client can notice. It may be
+			// restored soon.
+			var began time.Time
+			victim.Fill("allkeys-random", func() bool { // with an LRU policy, renewed keys would be evicted last
+				began = time.Now()
+				return victim.MustDo("EXISTS", key) == int64(0)
+			})
+			for told := false; !told; {
+				select {
+				case e := <-changes.C():
+					change, ok := e.(quorumlock.NodeChanged)
+					told = ok && change.Node == 0 && change.Err != nil && strings.Contains(change.Err.Error(), "cannot see evictions")
+				case <-time.After(30 * time.Second):
+					t.Fatal("the eviction is not reported")
+				}
+			}
+			late = append(late, time.Since(began))
+			if l.Release(t.Context()) != nil {
+				lost++
+			}
+			victim.MustDo("CONFIG", "SET", "maxmemory", "0")
+			victim.MustDo("CONFIG", "SET", "maxmemory-policy", "noeviction")
+			victim.MustDo("EVAL", "for _, key in ipairs(redis.call('KEYS', 'redistest:*')) do redis.call('DEL', key) end", "0")
+		}
+		// An interval is up to a tenth longer by the jitter, and the reply takes time.
+		bar := interval*11/10 + 20*time.Millisecond
+		r.figure(fmt.Sprintf("told after the first lock was dropped: %s, in %d rounds", spread(late), rounds),
+			fmt.Sprintf("max interval with its jitter + round trip, %v", brief(bar)), at(1, late) <= min(limitOf(bar), 5*time.Second)) // the check every 10 s would be no merit
+		r.figure(fmt.Sprintf("leases lost %d/%d", lost, rounds), "0", lost == 0)
+	})
+}

@@ -1,0 +1,95 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var background = context.Background()
+
+// over returns one changed option for each address.
+func over(addrs []string, change func(*rueidis.ClientOption)) []rueidis.ClientOption {
+	nodes := quorumlock.Addrs(addrs...)
+	for i := range nodes {
+		change(&nodes[i])
+	}
+	return nodes
+}
+
+// patient returns options for tests that are not about time: a machine that stalls for
+// seconds must not change their result.
+func patient(opts ...quorumlock.Option) []quorumlock.Option {
+	return append([]quorumlock.Option{quorumlock.WithTTL(30 * time.Second), quorumlock.WithNodeTimeout(3 * time.Second)}, opts...)
+}
+
+// refused asks for a lease once, and again while nodes are too slow. It returns the
+// reason for the refusal: another holder, or a misconfigured node.
+func refused(tb testing.TB, m *quorumlock.Manager, name string) (err error) {
+	tb.Helper()
+	testkit.Eventually(tb, "refused", func() bool {
+		var l *quorumlock.Lease
+		l, err = m.TryAcquire(background, name)
+		require.Nil(tb, l)
+		var short *quorumlock.QuorumError
+		if !errors.As(err, &short) {
+			return true
+		}
+		broken := 0
+		for _, n := range short.Nodes {
+			if n.Misconfigured() {
+				broken++
+			}
+		}
+		return broken >= short.Need
+	})
+	return err
+}
+
+// start returns the results of New. It tries again while running nodes are too slow for
+// New.
+func start(tb testing.TB, nodes []rueidis.ClientOption, opts ...quorumlock.Option) (m *quorumlock.Manager, err error) {
+	tb.Helper()
+	testkit.Eventually(tb, "greeted", func() bool {
+		m, err = quorumlock.New(background, nodes, opts...)
+		return !errors.Is(err, quorumlock.ErrNoQuorum)
+	})
+	return m, err
+}
+
+// open returns a Manager that is closed with its test.
+func open(tb testing.TB, nodes []rueidis.ClientOption, opts ...quorumlock.Option) *quorumlock.Manager {
+	tb.Helper()
+	m, err := start(tb, nodes, opts...)
+	require.NoError(tb, err)
+	tb.Cleanup(func() { require.NoError(tb, m.Close(background)) })
+	return m
+}
+
+const (
+	registersKey = "quorumlock:\xffr"
+	baseKey      = "quorumlock:\xffb"
+	hintKey      = "quorumlock:\xffh"
+	markerKey    = "quorumlock:\xffg"
+)
+
+// keysBut returns the keys of the servers that have none of these texts.
+func keysBut(t *testing.T, servers []*redistest.Server, texts ...string) []string {
+	t.Helper()
+	return slices.DeleteFunc(testkit.Keys(t, servers), func(key string) bool {
+		return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(key, text) })
+	})
+}

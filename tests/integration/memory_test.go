@@ -1,0 +1,73 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+	"weak"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+)
+
+// A Manager lives as long as its process, so it must keep no memory of calls and leases
+// that have ended, whatever the nodes did meanwhile.
+func TestEndedCallsAndLeasesLeaveNothingInMemory(t *testing.T) {
+	const many = 200
+	m, servers := testkit.Manager(t, 3, quorumlock.WithTTL(time.Second))
+	type value [64]byte
+	var mu sync.Mutex
+	var values []weak.Pointer[value]
+	together := func(phase string, call func(ctx context.Context, name string)) {
+		var calls sync.WaitGroup
+		for i := range many {
+			calls.Go(func() {
+				v := new(value)
+				mu.Lock()
+				values = append(values, weak.Make(v))
+				mu.Unlock()
+				call(context.WithValue(context.Background(), value{}, v), fmt.Sprint(phase, i))
+			})
+		}
+		calls.Wait()
+	}
+	use := func(ctx context.Context, name string) {
+		if l, err := m.TryAcquire(ctx, name); err == nil {
+			_ = l.Release(ctx)
+		}
+	}
+	together("healthy ", use)
+	together("lost ", func(ctx context.Context, name string) {
+		l, err := m.Acquire(ctx, name)
+		if !assert.NoError(t, err) {
+			return
+		}
+		for l.Err() == nil { // a round in between finds a majority and heals the other nodes
+			for _, s := range servers {
+				s.MustDo("DEL", quorumlock.DefaultPrefix+name)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+	for _, s := range servers[1:] {
+		s.Stop()
+	}
+	together("silence ", use)
+	for _, s := range servers[1:] {
+		s.Continue()
+	}
+	servers[2].Kill()
+	together("one is down ", use)
+	testkit.Eventually(t, "nothing stays in memory", func() bool {
+		for range 3 { // pools keep objects for two collections
+			runtime.GC()
+		}
+		return !slices.ContainsFunc(values, func(v weak.Pointer[value]) bool { return v.Value() != nil })
+	})
+}

@@ -1,0 +1,153 @@
+package integration
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+)
+
+// tlsAddrs returns the addresses at which servers speak TLS.
+func tlsAddrs(servers []*redistest.Server) (addrs []string) {
+	for _, s := range servers {
+		addrs = append(addrs, s.TLSAddr())
+	}
+	return addrs
+}
+
+func TestALeaseLivesItsWholeLifeOverTLS(t *testing.T) {
+	ca, clients := redistest.NewCA(t), redistest.NewCA(t)
+	named := ca.ClientConfig()
+	named.ServerName = "redis.test"
+	for _, c := range []struct {
+		claim  string
+		server redistest.TLS
+		config *tls.Config
+	}{
+		{"by address", redistest.TLS{CA: ca}, ca.ClientConfig()},
+		{"by name", redistest.TLS{CA: ca, Names: []string{"redis.test"}}, named},
+		{"with client certificates", redistest.TLS{CA: ca, Clients: clients}, ca.ClientConfig(clients.Certificate("client"))},
+	} {
+		t.Run(c.claim, func(t *testing.T) {
+			servers := redistest.StartWith(t, 3, redistest.Options{TLS: &c.server})
+			nodes := over(tlsAddrs(servers), func(o *rueidis.ClientOption) { o.TLSConfig = c.config })
+			live(t, open(t, nodes, lively...), open(t, nodes, lively...), servers)
+		})
+	}
+}
+
+// lively are options for live: the watchdog renews every 2 s.
+var lively = []quorumlock.Option{quorumlock.WithTTL(6 * time.Second), quorumlock.WithNodeTimeout(3 * time.Second)}
+
+// live takes a Manager through every event in the life of a lease, on servers of its own,
+// with a contender over the same servers.
+func live(t *testing.T, m, contender *quorumlock.Manager, servers []*redistest.Server) {
+	t.Helper()
+	l := testkit.Acquired(t, m, "job", quorumlock.WithHolder("me"))
+	assert.Positive(t, l.Token())
+	testkit.Eventually(t, "all votes are in", func() bool { return testkit.Locks(t, servers, "job") == len(servers) })
+	var held *quorumlock.HeldError
+	require.ErrorAs(t, refused(t, contender, "job"), &held)
+	assert.Equal(t, "me", held.Holder.Label)
+	assert.Positive(t, held.RetryAfter)
+	s := testkit.Inspected(t, contender)
+	assert.True(t, s.Held)
+	assert.Equal(t, l.Token(), s.Fence)
+	<-l.Renewed() // by the watchdog
+	testkit.Confirmed(t, l.Renew)
+	testkit.Confirmed(t, l.Verify)
+
+	servers[0].MustDo("DEL", "quorumlock:job")
+	testkit.Confirmed(t, l.Renew)
+	testkit.Eventually(t, "healed", func() bool { return testkit.Locks(t, servers, "job") == len(servers) })
+	servers[0].Restart()
+	testkit.Eventually(t, "healed after a restart", func() bool { return testkit.Locks(t, servers, "job") == len(servers) })
+	testkit.Released(t, l)
+	testkit.Eventually(t, "released", func() bool { return testkit.Locks(t, servers, "job") == 0 })
+
+	next := testkit.Acquired(t, contender, "job")
+	assert.Greater(t, next.Token(), l.Token())
+	for _, server := range servers {
+		server.MustDo("DEL", "quorumlock:job")
+	}
+	testkit.Eventually(t, "lost", func() bool { return errors.Is(next.Verify(background), quorumlock.ErrLost) })
+	require.ErrorIs(t, next.Release(background), quorumlock.ErrLost)
+
+	// Registers that differ, and are above the proposed token, have to be raised before
+	// the grant.
+	ahead := time.Now().Add(time.Minute).UnixMicro()
+	for i, server := range servers {
+		server.MustDo("ZADD", registersKey, fmt.Sprint(ahead+int64(i)), "quorumlock:uneven")
+	}
+	next = testkit.Acquired(t, m, "uneven")
+	assert.Greater(t, next.Token(), ahead+1, "above two of the three")
+	assert.LessOrEqual(t, next.Token(), ahead+3)
+	testkit.Released(t, next)
+}
+
+func TestATLSNodeThatCannotBeTrustedIsRefusedAndTheErrorSaysWhy(t *testing.T) {
+	ca, clients := redistest.NewCA(t), redistest.NewCA(t)
+	servers := redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: ca, Names: []string{"redis.test", "127.0.0.1"}}})
+	strict := redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: ca, Clients: clients}})
+	named := func(name string) *tls.Config { c := ca.ClientConfig(); c.ServerName = name; return c }
+	// With TLS 1.3 a client notices its refusal only after the handshake, perhaps only by
+	// the end of the connection.
+	old := func(c *tls.Config) *tls.Config { c.MaxVersion = tls.VersionTLS12; return c }
+	for _, c := range []struct {
+		claim, addr string
+		config      *tls.Config
+		cause       any // for errors.As
+		text        string
+	}{
+		{"another CA", servers[0].TLSAddr(), redistest.NewCA(t).ClientConfig(), new(x509.UnknownAuthorityError), "unknown authority"},
+		{"another name", servers[0].TLSAddr(), named("other.test"), new(x509.HostnameError), "not other.test"},
+		{"no TLS there", servers[0].Addr(), ca.ClientConfig(), nil, ""},
+		{"no TLS here", servers[0].TLSAddr(), nil, nil, ""},
+		{"no client certificate", strict[0].TLSAddr(), old(ca.ClientConfig()), nil, "tls: "},
+		{"a client certificate of another CA", strict[0].TLSAddr(), old(ca.ClientConfig(ca.Certificate("client"))), nil, "tls: "},
+		{"no client certificate, TLS 1.3", strict[0].TLSAddr(), ca.ClientConfig(), nil, ""},
+	} {
+		t.Run(c.claim, func(t *testing.T) {
+			var err error
+			testkit.Eventually(t, "refused for this reason and not for a timeout", func() bool {
+				_, err = quorumlock.New(background, over([]string{c.addr}, func(o *rueidis.ClientOption) { o.TLSConfig = c.config }))
+				require.Error(t, err)
+				return strings.Contains(err.Error(), c.text)
+			})
+			var node *quorumlock.NodeError
+			require.ErrorAs(t, err, &node)
+			assert.Equal(t, c.addr, node.Addr)
+			if c.cause != nil {
+				assert.ErrorAs(t, err, c.cause)
+			}
+			assert.True(t, errors.Is(err, quorumlock.ErrNoQuorum) || errors.Is(err, quorumlock.ErrInvalid), "%v", err)
+		})
+	}
+}
+
+func TestOneNodeThatCannotBeTrustedDoesNotVoteAndTheOthersDo(t *testing.T) {
+	ca, other := redistest.NewCA(t), redistest.NewCA(t)
+	servers := append(redistest.StartWith(t, 2, redistest.Options{TLS: &redistest.TLS{CA: ca}}),
+		redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: other}})...)
+	m := open(t, over(tlsAddrs(servers), func(o *rueidis.ClientOption) { o.TLSConfig = ca.ClientConfig() }), patient()...)
+	l := testkit.Acquired(t, m, "job")
+	testkit.Confirmed(t, l.Renew)
+	testkit.Eventually(t, "the reason", func() bool {
+		err := testkit.Inspected(t, m).Nodes[2].Err
+		require.Error(t, err)
+		return strings.Contains(err.Error(), "unknown authority")
+	})
+	testkit.Released(t, l)
+	assert.Empty(t, testkit.Keys(t, servers[2:]))
+}

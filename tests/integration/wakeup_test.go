@@ -1,0 +1,137 @@
+package integration
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+)
+
+// A published message is a hint: none can end a lease, and an unused ticket costs little.
+
+// managerID returns the id under which the servers wake a Manager. It must be the only
+// one that is subscribed.
+func managerID(t *testing.T, servers []*redistest.Server) string {
+	t.Helper()
+	channels, _ := servers[0].MustDo("PUBSUB", "CHANNELS", wakeChannel("*")).([]any)
+	require.Len(t, channels, 1)
+	return strings.TrimPrefix(channels[0].(string), wakeChannel(""))
+}
+
+func wakeChannel(manager string) string { return "quorumlock:\xffw" + manager }
+
+// A message must not make the Manager release a ticket that is not its own: it would be
+// the owner's lock, which another client would then be granted under the same token.
+func TestNoPublishedMessageEndsALease(t *testing.T) {
+	m, servers := testkit.Queueing(t, 3)
+	id := managerID(t, servers)
+	other := testkit.Connect(t, redistest.Addrs(servers))
+	mine, theirs := testkit.Acquired(t, m, "mine"), testkit.Acquired(t, other, "theirs")
+	for _, name := range []string{"mine", "theirs"} {
+		testkit.Eventually(t, "all votes are in", func() bool { return testkit.Locks(t, servers, name) == 3 })
+	}
+	ctx, cancel := context.WithCancel(background)
+	gone := make(chan error)
+	go func() { _, err := m.Acquire(ctx, "theirs"); gone <- err }() // so that the Manager has a ticket
+	queued := func() (tickets []any) {
+		tickets, _ = servers[0].MustDo("ZRANGE", testkit.QueueKey("theirs"), "0", "-1").([]any)
+		return tickets
+	}
+	testkit.Eventually(t, "it queues", func() bool { return len(queued()) == 1 })
+	ticket := queued()[0].(string)[:32]
+	before := values(servers, "mine", "theirs")
+	published := 0
+	for _, kind := range []string{"k", "r", "n", "a", "g", "s", "\x00"} {
+		for _, whose := range []string{mine.Owner(), theirs.Owner(), id + mine.Owner()[16:], id + theirs.Owner()[16:], ticket, strings.Repeat("0", 32)} {
+			for _, key := range []string{"quorumlock:mine", "quorumlock:theirs", "mine", "", "quorumlock:", markerKey} {
+				for _, s := range servers {
+					assert.Equal(t, int64(1), s.MustDo("PUBLISH", wakeChannel(id), kind+whose+key))
+					published++
+				}
+			}
+		}
+	}
+	for _, junk := range []string{"", "k", "r" + ticket, strings.Repeat("r", 1<<16)} {
+		servers[0].MustDo("PUBLISH", wakeChannel(id), junk)
+	}
+	time.Sleep(200 * time.Millisecond) // time for the Manager to handle them
+	assert.Equal(t, before, values(servers, "mine", "theirs"), "after %d messages", published)
+	for _, l := range []*quorumlock.Lease{mine, theirs} {
+		testkit.Confirmed(t, l.Verify)
+	}
+	require.ErrorIs(t, refused(t, other, "mine"), quorumlock.ErrHeld)
+	require.ErrorIs(t, refused(t, m, "theirs"), quorumlock.ErrHeld)
+	cancel()
+	require.ErrorIs(t, <-gone, context.Canceled)
+	testkit.Released(t, mine)
+	next := testkit.Acquired(t, other, "mine")
+	assert.Greater(t, next.Token(), mine.Token())
+	testkit.Released(t, next)
+	testkit.Released(t, theirs)
+}
+
+// A forged ticket, and a lock that is not ours: the Manager must not pass on a lock that
+// it does not own.
+func TestAForgedWakeUpLeavesOthersKeysUntouched(t *testing.T) {
+	_, servers := testkit.Queueing(t, 1)
+	server, id := servers[0], managerID(t, servers)
+	unused, foreign := id+strings.Repeat("0", 16), strings.Repeat("f", 32)
+	server.MustDo("ZADD", testkit.QueueKey("job"), "1", foreign+"200")
+	server.MustDo("SET", "other:job", unused+" w ")
+	server.MustDo("SET", "quorumlock:last", unused+" w ")
+	for _, message := range []string{"r" + foreign + "quorumlock:job", "r" + unused + "other:job", "r" + unused + "quorumlock:last"} {
+		server.MustDo("PUBLISH", wakeChannel(id), message)
+	}
+	testkit.Eventually(t, "the last message, which is valid, has its effect", func() bool { return server.MustDo("EXISTS", "quorumlock:last") == int64(0) })
+	assert.EqualValues(t, 1, server.MustDo("ZCARD", testkit.QueueKey("job")), "another Manager's ticket")
+	assert.EqualValues(t, 1, server.MustDo("EXISTS", "other:job"), "another program's key")
+}
+
+// A waiter has gone while a node reserved the lock for it. The next waiter need not wait
+// for the grace.
+func TestAReservationForAnUnusedTicketIsPassedOn(t *testing.T) {
+	_, servers := testkit.Queueing(t, 1)
+	server, id := servers[0], managerID(t, servers)
+	unused, next := id+strings.Repeat("0", 16), id+strings.Repeat("1", 16)
+	server.MustDo("SET", "quorumlock:job", unused+" w ", "PX", "600000")
+	server.MustDo("ZADD", testkit.QueueKey("job"), "1", next+"999")
+	server.MustDo("PUBLISH", wakeChannel(id), "r"+unused+"quorumlock:job")
+	testkit.Eventually(t, "both are passed on", func() bool {
+		return server.MustDo("EXISTS", "quorumlock:job", testkit.QueueKey("job")) == int64(0)
+	})
+}
+
+// values returns what the locks have on every server.
+func values(servers []*redistest.Server, names ...string) (all []any) {
+	for _, name := range names {
+		for _, s := range servers {
+			all = append(all, s.MustDo("GET", quorumlock.DefaultPrefix+name))
+		}
+	}
+	return all
+}
+
+func TestARefusalByAReservationSaysSo(t *testing.T) {
+	m, servers := testkit.Manager(t, 1)
+	servers[0].MustDo("SET", "quorumlock:job", strings.Repeat("a", 32)+" w ", "PX", "60000")
+	var held *quorumlock.HeldError
+	require.ErrorAs(t, refused(t, m, "job"), &held)
+	assert.Empty(t, held.Holder)
+	assert.Positive(t, held.RetryAfter)
+	assert.Regexp(t, `^quorumlock: "job" is reserved for a waiter, for [0-9.]+m?s more$`, held.Error())
+	assert.Equal(t, `quorumlock: "job" is reserved for a waiter`, (&quorumlock.HeldError{Name: "job"}).Error())
+	s := testkit.Inspected(t, m)
+	assert.False(t, s.Held, "a reservation is no lease")
+
+	held = &quorumlock.HeldError{Name: "job", Holder: quorumlock.Holder{Label: "me"}, RetryAfter: time.Second}
+	assert.Equal(t, `quorumlock: "job" is held by me, for 1s more unless renewed`, held.Error())
+	held.Holder = quorumlock.Holder{Owner: "abc"}
+	assert.Equal(t, `quorumlock: "job" is held by owner abc, for 1s more unless renewed`, held.Error())
+}

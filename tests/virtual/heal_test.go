@@ -1,0 +1,84 @@
+package virtual
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/quorumlocktest"
+)
+
+// The acquisition expired in the queue of a node that hung, and was never sent. Its
+// release would have nothing to do there, but a renewal has put the lock onto the node
+// since.
+func TestALockThatARenewalHasPutOntoANodeIsReleasedThere(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		c.Nodes()[2].Hang()
+		other := acquire(t, m, "other") // requests behind it wait for its answer
+		// A register above the proposal costs a raise, so the acquisition is kept for
+		// longer.
+		setRegister(t, c.Nodes()[0], time.Now().Add(time.Second).UnixMicro())
+		l := acquire(t, m, "job")
+		time.Sleep(700 * time.Millisecond)
+		c.Nodes()[2].Resume()
+		time.Sleep(2 * ttl)
+		require.Equal(t, 3, holders(t, c, "job"), "it was healed")
+		require.NoError(t, l.Release(background))
+		require.NoError(t, other.Release(background))
+		synctest.Wait()
+		assert.Zero(t, holders(t, c, "job"))
+	})
+}
+
+func TestAKeyThatANodeLostIsHealedInTheNextRound(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		l := acquire(t, manager(t, c), "job")
+		c.Nodes()[2].Restart()
+		assert.Equal(t, 2, holders(t, c, "job"))
+		time.Sleep(interval * 11 / 10)
+		synctest.Wait()
+		assert.Equal(t, 3, holders(t, c, "job"))
+		v, err := c.Nodes()[2].Do("GET", "quorumlock:job")
+		require.NoError(t, err)
+		assert.Contains(t, v, l.Owner()+" 0 ", "its register may be lost as well")
+		all, err := c.Nodes()[2].Do("KEYS", "*")
+		require.NoError(t, err)
+		assert.Len(t, all, 1, "the lock alone: only an acquisition makes a register")
+	})
+}
+
+func TestAHealThatComesLateDoesNotLock(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		l := acquire(t, m, "job")
+		c.Nodes()[2].FlushAll()
+		c.Nodes()[2].Delay(3 * time.Second)
+		<-l.Renewed() // the extend is in flight to a missing key
+		require.NoError(t, l.Release(background))
+		time.Sleep(time.Minute)
+		c.Nodes()[2].Heal()
+		assert.Zero(t, holders(t, c, "job"))
+	})
+}
+
+// A release can end the lease long before its stop. It can then overtake a heal that is
+// stuck on a connection that was given up.
+func TestAHealIsVoidOnceItsNodeTimeoutIsOver(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c, quorumlock.WithNodeTimeout(100*time.Millisecond))
+		l := acquire(t, m, "job")
+		c.Nodes()[2].Delay(150 * time.Millisecond)
+		c.Nodes()[2].FlushAll()
+		time.Sleep(time.Minute)
+		assert.True(t, l.Valid())
+		assert.Equal(t, 2, holders(t, c, "job"), "each heal was too late, although the lease lives")
+		c.Nodes()[2].Delay(10 * time.Millisecond)
+		time.Sleep(2 * interval)
+		assert.Equal(t, 3, holders(t, c, "job"))
+	})
+}

@@ -1,0 +1,190 @@
+package virtual
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/quorumlocktest"
+)
+
+func TestWithWaitBoundsTheWaitAndNotTheWork(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m, other := manager(t, c), manager(t, c)
+		l := acquire(t, other, "job")
+		for range 2 { // alone, and then in the queue of the process
+			began := time.Now()
+			_, err := m.Acquire(background, "job", quorumlock.WithWait(3*time.Second))
+			require.ErrorIs(t, err, quorumlock.ErrHeld)
+			var held *quorumlock.HeldError
+			require.ErrorAs(t, err, &held)
+			assert.Equal(t, l.Owner(), held.Holder.Owner)
+			assert.NotErrorIs(t, err, context.DeadlineExceeded, "no context has ended")
+			assert.Regexp(t, `; waited 3(\.\d+)?s$`, err.Error())
+			assert.InDelta(t, 3*time.Second, time.Since(began), float64(100*time.Millisecond))
+		}
+		began := time.Now()
+		_, err := m.Acquire(background, "job", quorumlock.WithWait(0))
+		require.ErrorIs(t, err, quorumlock.ErrHeld)
+		assert.Less(t, time.Since(began), 10*time.Millisecond, "WithWait(0) asks once")
+
+		_, err = m.Acquire(background, "job", quorumlock.WithWait(-time.Second))
+		require.ErrorIs(t, err, quorumlock.ErrInvalid)
+		_, err = m.TryAcquire(background, "job", quorumlock.WithWait(time.Second))
+		require.ErrorIs(t, err, quorumlock.ErrInvalid)
+		require.NoError(t, l.Release(background))
+
+		require.NoError(t, m.Do(background, "job", func(ctx context.Context, _ *quorumlock.Lease) error {
+			time.Sleep(time.Minute)
+			_, bounded := ctx.Deadline()
+			assert.False(t, bounded)
+			return ctx.Err()
+		}, quorumlock.WithWait(time.Second)))
+
+		for _, n := range c.Nodes()[:2] {
+			n.Kill()
+		}
+		_, err = m.Acquire(background, "job", quorumlock.WithWait(time.Second))
+		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+	})
+}
+
+// patient returns a Manager that polls once an hour. It has met contention once, so it is
+// subscribed.
+func patient(t *testing.T, c *quorumlocktest.Cluster, holder *quorumlock.Manager) *quorumlock.Manager {
+	t.Helper()
+	m := manager(t, c, quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(time.Hour) }))
+	other := acquire(t, holder, "contended")
+	ctx, cancel := context.WithTimeout(background, time.Second)
+	defer cancel()
+	_, err := m.Acquire(ctx, "contended")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NoError(t, other.Release(background))
+	return m
+}
+
+// A node drops a queue that no waiter asks for in a minute.
+func TestAWaiterThatRarelyPollsKeepsItsPlace(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		holder := manager(t, c)
+		m := patient(t, c, holder)
+		l := acquire(t, holder, "job", quorumlock.WithTTL(2*time.Hour), quorumlock.WithoutRenewal())
+		got := make(chan time.Time, 1)
+		go func() {
+			l, err := m.Acquire(background, "job")
+			assert.NoError(t, err)
+			got <- time.Now()
+			assert.NoError(t, l.Release(background))
+		}()
+		time.Sleep(10 * time.Minute)
+		released := time.Now()
+		require.NoError(t, l.Release(background))
+		assert.Less(t, (<-got).Sub(released), 5*time.Millisecond)
+		synctest.Wait()
+	})
+}
+
+// On four of five nodes a frozen waiter is queued before ours. They reserve the lock for
+// it for its grace of four round trips, and refuse all others until then.
+func TestAWaiterWithTooFewReservationsGetsTheLockWhenTheOthersHaveLapsed(t *testing.T) {
+	run(t, 5, func(t *testing.T, c *quorumlocktest.Cluster) {
+		for _, n := range c.Nodes() {
+			n.Delay(10 * time.Millisecond)
+		}
+		const grace = 80 * time.Millisecond
+		holder := manager(t, c)
+		m := patient(t, c, holder)
+		l := acquire(t, holder, "job")
+		frozen := strings.Repeat("f", node.ManagerLen)
+		queue := node.QueueKey(node.LockKey(quorumlock.DefaultPrefix, "job"))
+		for i, option := range c.Options()[1:] {
+			client, err := rueidis.NewClient(option)
+			require.NoError(t, err)
+			t.Cleanup(client.Close)
+			listening, stop := context.WithCancel(background)
+			defer stop()
+			go func() {
+				channel := node.WakeChannel(quorumlock.DefaultPrefix, frozen)
+				_ = client.Receive(listening, client.B().Subscribe().Channel(channel).Build(), func(rueidis.PubSubMessage) {})
+			}()
+			do(t, c.Nodes()[1+i], "ZADD", queue, "1", frozen+"000000000000000180")
+		}
+
+		got := make(chan *quorumlock.Lease, 1)
+		go func() {
+			l, err := m.Acquire(background, "job")
+			assert.NoError(t, err)
+			got <- l
+		}()
+		time.Sleep(100 * time.Millisecond)
+		asked := make([]int, 5)
+		for i, n := range c.Nodes() {
+			waiting, _ := do(t, n, "ZRANGE", queue, "0", "-1").([]any)
+			require.Len(t, waiting, min(1+i, 2))
+			ticket := waiting[len(waiting)-1].(string)
+			require.Equal(t, "80", ticket[node.TicketLen:], "ms that the nodes reserve a lock for it")
+			n.Fail(func(args []string) bool {
+				if args[0] == "EVALSHA" && slices.Contains(args, "wait") && slices.Contains(args, ticket) {
+					asked[i]++
+				}
+				return false
+			}, "")
+		}
+		began := time.Now()
+		require.NoError(t, l.Release(background))
+		next := <-got
+		for _, n := range c.Nodes() {
+			n.Fail(nil, "") // from here on asked is no longer written
+		}
+		assert.Equal(t, []int{2, 2, 2, 2, 2}, asked, "once with its one reservation, and once when the others have lapsed")
+		// One way for the release, one for the message, the grace, and a round trip.
+		assert.GreaterOrEqual(t, time.Since(began), 4*10*time.Millisecond+grace)
+		assert.Less(t, time.Since(began), 4*10*time.Millisecond+grace+5*time.Millisecond)
+		synctest.Wait()
+		require.NoError(t, next.Release(background))
+	})
+}
+
+func TestAWaiterComesNoLaterThanTheHoldersKeysEnd(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		dead := managerFor(t, c, "dead")
+		acquire(t, dead, "job", quorumlock.WithoutRenewal())
+		began := time.Now()
+		c.Partition("dead")
+		m := manager(t, c, quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(time.Hour) }))
+		time.Sleep(time.Second)
+		_, err := m.Acquire(background, "job")
+		require.NoError(t, err)
+		assert.LessOrEqual(t, time.Since(began), ttl+5*time.Millisecond)
+		c.Rejoin("dead")
+	})
+}
+
+// One node refuses, one hangs, one grants: the result is neither contention nor a missing
+// majority. The refusing node's key is the only one with a known end.
+func TestAWaiterOfASplitComesNoLaterThanTheKnownKeysEnd(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		dead := managerFor(t, c, "dead")
+		acquire(t, dead, "job", quorumlock.WithoutRenewal())
+		began := time.Now()
+		c.Partition("dead")
+		c.Nodes()[1].FlushAll()
+		m := manager(t, c, quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(time.Hour) }))
+		c.Nodes()[2].Hang()
+		_, err := m.Acquire(background, "job")
+		require.NoError(t, err)
+		assert.LessOrEqual(t, time.Since(began), ttl+5*time.Millisecond)
+		c.Nodes()[2].Resume()
+		c.Rejoin("dead")
+	})
+}
