@@ -3,8 +3,12 @@
 package redistest
 
 import (
+	"errors"
 	"fmt"
+	"net"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -32,9 +36,11 @@ func TestAGroupReplacesAKilledMasterAndTakesItBackAsAReplica(t *testing.T) {
 	old.Restart()
 	awaitReplica(t, old)
 	assert.Equal(t, "w", old.MustDo("GET", "k"))
-	g.Servers()[next].Restart() // sooner than the Sentinels act, or later
-	master, _ = g.Master()
-	awaitRole(t, g.Servers()[master], "master")
+	s.Restart() // and it has not forgotten that it was promoted
+	await(t, groupTimeout, "a master", func() error {
+		index, _ := g.Master()
+		return roleIs(g.Servers()[index], "master")
+	})
 }
 
 func TestAnIsolatedMasterIsReplacedAndStillServesDirectClients(t *testing.T) {
@@ -54,9 +60,9 @@ func TestAnIsolatedMasterIsReplacedAndStillServesDirectClients(t *testing.T) {
 	next, after := g.AwaitMaster(master, groupTimeout)
 	assert.Greater(t, after, before)
 	direct.do("OK", "SET", "k", "old")
-	assert.Equal(t, "master", role(t, old))
+	require.NoError(t, roleIs(old, "master"))
 	s := g.Servers()[next]
-	awaitRole(t, s, "master")
+	require.NoError(t, roleIs(s, "master"))
 	assert.Equal(t, "both", s.MustDo("GET", "k"), "no byte of the isolated one arrives")
 	dial(t, g.Direct(g.Addrs()[next])).do("OK", "SET", "k", "new")
 
@@ -106,10 +112,7 @@ func TestAnIsolatedMasterThatNeedsReplicasSoonRefusesToWrite(t *testing.T) {
 	// The lag is in whole seconds, and compared once in a second.
 	assert.Less(t, written.Sub(isolated), (2+2)*time.Second+patience/4)
 	next, _ := g.AwaitMaster(master, groupTimeout)
-	await(t, groupTimeout, "a write at the new master", func() error {
-		_, err := g.Servers()[next].Do("SET", "k", "v")
-		return err
-	})
+	awaitReply(t, g.Servers()[next], "OK", "SET", "k", "v")
 	_, err := old.Do("SET", "k", "v")
 	assert.ErrorContains(t, err, "NOREPLICAS")
 }
@@ -150,26 +153,31 @@ func announcedMaster(t *testing.T, g *Group) string {
 	return fmt.Sprintf("%s:%s", addr.([]any)...)
 }
 
-func role(t *testing.T, s *Server) string {
+// awaitReply waits until s answers a command like that.
+func awaitReply(t *testing.T, s *Server, want any, command ...string) {
 	t.Helper()
-	return s.MustDo("ROLE").([]any)[0].(string)
-}
-
-func awaitRole(t *testing.T, s *Server, want string) {
-	t.Helper()
-	await(t, groupTimeout, "role "+want, func() error {
-		if got := role(t, s); got != want {
-			return fmt.Errorf("it is a %s", got)
+	await(t, groupTimeout, "a reply", func() error {
+		reply, err := s.Do(command...)
+		if err == nil && reply != want {
+			err = fmt.Errorf("%q is answered by %v", command, reply)
 		}
-		return nil
+		return err
 	})
 }
 
 // awaitReplica waits until s is a replica that is connected to a master.
 func awaitReplica(t *testing.T, s *Server) {
 	t.Helper()
-	awaitRole(t, s, "slave")
-	await(t, groupTimeout, "a link to the master", func() error { return linkIs(s, "up") })
+	await(t, groupTimeout, "a replica", func() error { return errors.Join(roleIs(s, "slave"), linkIs(s, "up")) })
+}
+
+// roleIs returns an error unless s has that role.
+func roleIs(s *Server, want string) error {
+	reply, err := s.Do("ROLE")
+	if parts, _ := reply.([]any); err == nil && parts[0] != want {
+		err = fmt.Errorf("it is a %v", parts[0])
+	}
+	return err
 }
 
 // linkIs returns an error unless the link of a replica to its master is in that state.
@@ -179,4 +187,26 @@ func linkIs(s *Server, state string) error {
 		err = fmt.Errorf("the link to the master is not %s:\n%s", state, text)
 	}
 	return err
+}
+
+func TestAGroupAndAClusterEndWithTheirTest(t *testing.T) {
+	t.Parallel()
+	var addrs []string
+	t.Run("run", func(t *testing.T) {
+		g, c := StartGroup(t, GroupOptions{}), StartCluster(t, ClusterOptions{})
+		addrs = slices.Concat(Addrs(g.Servers()), Addrs(c.Servers()), g.Addrs(), c.Addrs(), g.SentinelAddrs())
+		g.Isolate(0)
+		g.Servers()[1].Stop()
+		g.Sentinels()[0].Stop()
+		c.Isolate(0)
+		c.Servers()[1].Stop()
+	})
+	assert.Len(t, addrs, 2*3+2*6+3)
+	for _, addr := range addrs {
+		conn, err := net.Dial("tcp", addr)
+		if !assert.ErrorIs(t, err, syscall.ECONNREFUSED) {
+			_ = conn.Close()
+		}
+	}
+	// At the end of all tests goleak checks that the goroutines have ended.
 }

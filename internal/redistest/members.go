@@ -154,7 +154,7 @@ func (m *members) Rejoin(i int) {
 
 // A term is the time in which one server is the master, until the next election.
 type term struct {
-	index int
+	index int // -1 for nobody
 	epoch int64
 }
 
@@ -197,7 +197,7 @@ func awaitTerm(tb testing.TB, d time.Duration, what string, views func() []term,
 	await(tb, d, what, func() error {
 		seen := views()
 		t, ok := majority(seen)
-		if !ok || !wanted(t) {
+		if !ok || t.index < 0 || !wanted(t) {
 			return fmt.Errorf("the views are %v", seen)
 		}
 		index, epoch = t.index, t.epoch

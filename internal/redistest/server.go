@@ -6,7 +6,9 @@
 // A restart can lose the end of its append-only file. [Options] give a server TLS, a Unix
 // socket, and a wall clock that can be stepped. A [Proxy] between a client and a server
 // cuts, delays, resets or half-opens connections, or loses one chosen command or its
-// reply. A [Group] is a master with replicas under Sentinels. Servers and proxies listen on 127.0.0.1 only, and end with the test that
+// reply. A [Group] is a master with replicas under Sentinels, and a [Cluster] is a Redis
+// cluster. Both replace a master that fails, and one that is cut off while some clients
+// still reach it. Servers and proxies listen on 127.0.0.1 only, and end with the test that
 // created them.
 //
 // Methods that return no error fail the test instead. They may be called from any
@@ -52,7 +54,7 @@ type Server struct {
 	port int      // chosen by Start, fixed once Start returns
 
 	config  string // path of a configuration file that the server may rewrite; "" for none
-	bus     bool   // the server has a port for the bus of a cluster
+	bus     bool   // the server has a port for the cluster bus
 	busPort int    // as port; 0 without bus
 
 	tls     *TLS       // nil without Options.TLS
