@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -250,6 +251,8 @@ func TestServersDieWithTheTestBinary(t *testing.T) {
 	if os.Getenv(childVariable) != "" {
 		servers := Start(t, 2)
 		servers[1].Stop()
+		g := StartGroup(t, GroupOptions{Replicas: 1, Sentinels: 1})
+		servers = slices.Concat(servers, g.Servers(), g.Sentinels())
 		fmt.Printf("servers: %s\n", strings.Join(Addrs(servers), " "))
 		select {} // until killed
 	}
@@ -272,7 +275,7 @@ func TestServersDieWithTheTestBinary(t *testing.T) {
 			addrs = strings.Fields(list)
 		}
 	}
-	require.Len(t, addrs, 2)
+	require.Len(t, addrs, 5)
 	dial(t, addrs[0]).do("PONG", "PING")
 	require.NoError(t, child.Process.Kill())
 	for _, addr := range addrs {
