@@ -14,7 +14,8 @@ import (
 )
 
 func (p *program) doctorCommand() *cobra.Command {
-	return &cobra.Command{
+	o := failoverOptions{limit: 10 * time.Minute, settle: 10 * time.Second}
+	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check the nodes, and say how to mend them",
 		Long: `Doctor asks each node what it is, what it keeps, what time it has and what the
@@ -22,13 +23,36 @@ user may do there, and compares the nodes. It takes no lock and writes nothing;
 the server's ACL LOG gets a line for each right that is missing. Give it the
 user and the --restart-guard of your clients: what is wrong depends on them.
 
+With --failover it says what a failover of one endpoint does to a lock. That is
+for managed services, which have replicas behind one address: force a failover
+in the service's console when the command asks for it. Until the failover is
+over, the command writes one key 20 times a second, and dials 4 times a second.
+The key is none of a lock, and is deleted. The report says whether run_id
+changed, for how long writes were refused, whether acknowledged writes were
+lost, what became of the open connection, whether two masters took writes at
+the same time, and what to set. It is true of the kind of failure that you
+forced, and of no other.
+
 It exits with 0 when nothing needs mending, with 1 when the nodes work and
-somebody should look (warn), and with 2 when a node cannot vote or the quorum
-is an illusion (fail).`,
+somebody should look (warn), or no failover was seen, and with 2 when a node
+cannot vote, the quorum is an illusion, or an endpoint must not be the only
+node (fail).`,
 		Annotations: needsNodes,
 		Args:        exactly(),
-		RunE:        func(cmd *cobra.Command, _ []string) error { return p.doctor(cmd.Context()) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.check(cmd.Flags(), &p.connection); err != nil {
+				return err
+			}
+			if o.failover {
+				return p.failover(cmd.Context(), o)
+			}
+			return p.doctor(cmd.Context())
+		},
 	}
+	c.Flags().BoolVar(&o.failover, "failover", false, "watch a failover of one endpoint that you force\nmeanwhile")
+	c.Flags().Var(durationFlag{&o.limit}, "for", "with --failover: how long to wait for its end,\n1s to 1h")
+	c.Flags().Var(durationFlag{&o.settle}, "settle", "with --failover: it is over when nothing has\nchanged for this long, 1s to 1h")
+	return c
 }
 
 func (p *program) doctor(ctx context.Context) error {
@@ -47,15 +71,20 @@ func (p *program) doctor(ctx context.Context) error {
 	} else {
 		writeAll(p.stdout, checkup(p.style(), nodes, report))
 	}
-	if _, code := verdict(report); code != exitOK {
+	return exitFor(report.Worst())
+}
+
+// exitFor returns an error that says nothing and has the exit code of the worst finding.
+func exitFor(worst doctor.Level) error {
+	if _, code := verdict(worst); code != exitOK {
 		return &exitError{code: code}
 	}
 	return nil
 }
 
-// verdict returns the word and the exit code for a report.
-func verdict(r doctor.Report) (word string, code int) {
-	switch r.Worst() {
+// verdict returns the word and the exit code for the worst finding.
+func verdict(worst doctor.Level) (word string, code int) {
+	switch worst {
 	case doctor.Fail:
 		return "broken", exitBroken
 	case doctor.Warn:
@@ -78,7 +107,15 @@ func checkup(style style, nodes []doctor.Node, r doctor.Report) string {
 	}
 	var b strings.Builder
 	b.WriteString(t.String())
-	for _, same := range alike(r.Findings) {
+	b.WriteString(remedies(style, nodes, r.Findings))
+	fmt.Fprintf(&b, "\n%s: %d of %d nodes can vote, %d needed\n", paintVerdict(style, r.Worst()), r.Voting, len(nodes), r.Quorum)
+	return b.String()
+}
+
+// remedies lists findings, each with its fix.
+func remedies(style style, nodes []doctor.Node, findings []doctor.Finding) string {
+	var b strings.Builder
+	for _, same := range alike(findings) {
 		f := same[0]
 		subject := "all nodes"
 		if f.Node >= 0 {
@@ -88,17 +125,19 @@ func checkup(style style, nodes []doctor.Node, r doctor.Report) string {
 		b.WriteString(wrap("      ", f.Problem))
 		b.WriteString(wrap("      ", "fix: "+f.Fix))
 	}
-	word, code := verdict(r)
-	switch code {
-	case exitOK:
-		word = style.green(word)
-	case exitWarnings:
-		word = style.yellow(word)
-	default:
-		word = style.red(word)
-	}
-	fmt.Fprintf(&b, "\n%s: %d of %d nodes can vote, %d needed\n", word, r.Voting, len(nodes), r.Quorum)
 	return b.String()
+}
+
+// paintVerdict is the word of verdict in its colour.
+func paintVerdict(style style, worst doctor.Level) string {
+	switch word, code := verdict(worst); code {
+	case exitOK:
+		return style.green(word)
+	case exitWarnings:
+		return style.yellow(word)
+	default:
+		return style.red(word)
+	}
 }
 
 // alike groups findings that differ in nothing but their node.
@@ -220,16 +259,20 @@ type checkedJSON struct {
 }
 
 func doctorReport(nodes []doctor.Node, r doctor.Report) doctorJSON {
-	word, _ := verdict(r)
+	word, _ := verdict(r.Worst())
 	j := doctorJSON{Verdict: word, Voting: r.Voting, Quorum: r.Quorum, Nodes: []checkedJSON{}, Findings: []doctor.Finding{}}
 	j.Findings = append(j.Findings, r.Findings...)
 	for _, n := range nodes {
-		j.Nodes = append(j.Nodes, checkedJSON{
-			Addr: n.Addr, Answers: n.Answers(), Role: n.Role, Mode: n.Mode, Version: n.Version, RunID: n.RunID, ReplID: n.ReplID,
-			RoundTripMs: ms(n.RoundTrip), ClockOffsetMs: ms(n.Clock), AppendOnly: n.AOF, AppendFsync: n.Fsync,
-			EvictionPolicy: n.Eviction, MaxMemory: n.MaxMemory, Replicas: n.Replicas, MinReplicas: n.MinReplicas,
-			RestartGuardMs: ms(n.Marker), MissingRights: append([]string{}, n.Missing...), UncheckedReason: n.Unchecked,
-		})
+		j.Nodes = append(j.Nodes, checkedNode(n))
 	}
 	return j
+}
+
+func checkedNode(n doctor.Node) checkedJSON {
+	return checkedJSON{
+		Addr: n.Addr, Answers: n.Answers(), Role: n.Role, Mode: n.Mode, Version: n.Version, RunID: n.RunID, ReplID: n.ReplID,
+		RoundTripMs: ms(n.RoundTrip), ClockOffsetMs: ms(n.Clock), AppendOnly: n.AOF, AppendFsync: n.Fsync,
+		EvictionPolicy: n.Eviction, MaxMemory: n.MaxMemory, Replicas: n.Replicas, MinReplicas: n.MinReplicas,
+		RestartGuardMs: ms(n.Marker), MissingRights: append([]string{}, n.Missing...), UncheckedReason: n.Unchecked,
+	}
 }

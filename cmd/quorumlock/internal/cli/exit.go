@@ -12,8 +12,8 @@ import (
 // from 126 on of env(1) and the shell.
 const (
 	exitOK         = 0
-	exitWarnings   = 1 // doctor: the nodes work, and somebody should look
-	exitBroken     = 2 // doctor: a node cannot vote, or the quorum is an illusion
+	exitWarnings   = 1 // doctor: the nodes work, and somebody should look, or no failover was seen
+	exitBroken     = 2 // doctor: a node cannot vote, the quorum is an illusion, or an endpoint must not be the only node
 	exitUsage      = 64
 	exitNoQuorum   = 69
 	exitInternal   = 70

@@ -30,8 +30,10 @@ type Node struct {
 	Loading       bool
 
 	Replicas    int
-	MinReplicas string // min-replicas-to-write: a number, "set" when only that is known, or empty
-	GoodNow     int    // replicas that count for it now
+	MinReplicas string        // min-replicas-to-write: a number, "set" when only that is known, or empty
+	GoodNow     int           // replicas that count for it now
+	Fenced      bool          // INFO counts good replicas, as it does with both min-replicas settings on
+	MaxLag      time.Duration // min-replicas-max-lag, 0 when the user may not read the configuration
 
 	RoundTrip time.Duration // the shortest of a few
 	Clock     time.Duration // this node's clock minus the clock of this machine
@@ -85,7 +87,7 @@ func (n *Node) readInfo(text string) {
 		case "connected_slaves":
 			n.Replicas = number(value)
 		case "min_slaves_good_slaves": // only there when min-replicas-to-write is set
-			n.MinReplicas, n.GoodNow = "set", number(value)
+			n.MinReplicas, n.GoodNow, n.Fenced = "set", number(value), true
 		}
 	}
 	if host != "" {
@@ -100,6 +102,7 @@ func (n *Node) readConfig(values map[string]string) {
 	if least := values["min-replicas-to-write"]; least != "" && least != "0" {
 		n.MinReplicas = least
 	}
+	n.MaxLag = time.Duration(number(values["min-replicas-max-lag"])) * time.Second
 }
 
 func number(s string) (n int) {

@@ -53,3 +53,19 @@ const (
 	CodeNoQuorum      = "no_quorum"
 	CodeRedisAnswered = "refused"
 )
+
+// The codes of a failover that was forced.
+const (
+	CodeNoFailover  = "no_failover"
+	CodeNotWritable = "not_writable"       // the first write failed
+	CodeNotAccepted = "not_accepted_again" // no write was accepted after the failover
+	CodeNoRunID     = "no_run_id"
+	CodeRunIDKept   = "run_id_kept"
+	CodeTwoMasters  = "two_masters"
+	CodeWritesLost  = "writes_lost"
+	CodeNeverFenced = "never_fenced"
+	CodeFewReplicas = "fence_without_majority"
+	CodeScriptsPass = "fence_without_scripts"
+	CodeScriptInfo  = "info_barred_from_scripts"
+	CodeOneReplica  = "one_replica"
+)

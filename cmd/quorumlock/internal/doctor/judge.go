@@ -65,13 +65,7 @@ func Judge(nodes []Node, s Settings) Report {
 		}
 	}
 	j.number(r)
-	slices.SortStableFunc(j.findings, func(a, b Finding) int {
-		if d := rank(b.Level) - rank(a.Level); d != 0 {
-			return d
-		}
-		return a.Node - b.Node
-	})
-	r.Findings = j.findings
+	r.Findings = j.sorted()
 	return r
 }
 
@@ -83,6 +77,17 @@ type judge struct {
 
 func (j *judge) add(level Level, node int, code, problem, fix string) {
 	j.findings = append(j.findings, Finding{Level: level, Node: node, Code: code, Problem: problem, Fix: fix})
+}
+
+// sorted returns the findings, the worst first, by node within a level.
+func (j *judge) sorted() []Finding {
+	slices.SortStableFunc(j.findings, func(a, b Finding) int {
+		if d := rank(b.Level) - rank(a.Level); d != 0 {
+			return d
+		}
+		return a.Node - b.Node
+	})
+	return j.findings
 }
 
 // kind judges what server a node is.

@@ -98,7 +98,7 @@ func (n *Node) info(ctx context.Context, client rueidis.Client) error {
 // config reads settings. A user of locks has no right to, and needs none.
 func (n *Node) config(ctx context.Context, client rueidis.Client) {
 	values := map[string]string{}
-	for _, name := range []string{"appendfsync", "aof-load-truncated", "min-replicas-to-write"} {
+	for _, name := range []string{"appendfsync", "aof-load-truncated", "min-replicas-to-write", "min-replicas-max-lag"} {
 		value, err := client.Do(ctx, client.B().ConfigGet().Parameter(name).Build()).AsStrMap()
 		if err != nil {
 			return
