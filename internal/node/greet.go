@@ -13,6 +13,9 @@ import (
 func (n *Node) connect() {
 	n.greeted, n.withheld = 0, nil
 	withheld, err := n.greet()
+	if away(err) {
+		n.hangUp() // the next connection goes to whoever is the master then
+	}
 	n.look()
 	n.checkAt, n.pingAt = n.now+checkEvery, n.now+keepAlive
 	var refused *ConfigError
@@ -69,6 +72,9 @@ func (n *Node) greet() (withheld, err error) {
 	ctx, cancel := context.WithTimeout(n.ctx, 2*maxDial)
 	defer cancel()
 	b := n.client.B()
+	if n.severed.Swap(false) { // rueidis notices at its next command, and dials at the one after that
+		_ = n.client.Do(ctx, b.Ping().Build())
+	}
 	n.look()
 	sent := n.now
 	results := n.client.DoMulti(ctx,
@@ -84,7 +90,7 @@ func (n *Node) greet() (withheld, err error) {
 	// The kind of server is checked first: a Sentinel knows INFO, but not TIME.
 	identity, unknown := identify(results[1:script])
 	if unknown == nil {
-		if err := identity.Check(); err != nil {
+		if err := n.suits(identity); err != nil {
 			return nil, err
 		}
 	}
