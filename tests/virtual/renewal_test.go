@@ -224,3 +224,26 @@ func TestLeasesThatAreDueTogetherAreRenewedInOneScript(t *testing.T) {
 		t.Logf("%d scripts for %d renewals", scripts.Load(), rounds*leases)
 	})
 }
+
+func TestALeaseAtRiskIsRenewedAsSoonAsANodeIsBack(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		l := acquire(t, m, "job")
+		events := m.Subscribe(1000)
+		<-l.Renewed()
+		c.Nodes()[0].Cut()
+		c.Nodes()[1].Cut()
+		<-l.AtRisk()
+		time.Sleep(2 * time.Second) // the backoff between two rounds has grown
+		c.Nodes()[0].Heal()
+		for e := range events.C() {
+			if changed, ok := e.(quorumlock.NodeChanged); ok && changed.Node == 0 && changed.Err == nil {
+				break
+			}
+		}
+		back := time.Now()
+		<-l.Renewed()
+		assert.Zero(t, time.Since(back))
+		c.Nodes()[1].Heal()
+	})
+}

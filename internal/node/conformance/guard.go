@@ -19,6 +19,7 @@ var guardCases = []testCase{
 	{"a marker that stands is answered, and not written again", (*rig).guardAnswers},
 	{"a forced quarantine writes a marker of the same process again", (*rig).guardForced},
 	{"every marker is new, a trusted one too", (*rig).guardNeverRepeats},
+	{"a client of an earlier term of a failover group changes nothing, and a later one starts a quarantine", (*rig).guardTerms},
 	{"the restart guard lets a node vote that it knows", (*rig).guardKnows},
 	{"the restart guard quarantines a restart, a flush and a first use", (*rig).guardQuarantines},
 	{"a quarantined node votes for nothing, and its extensions prove no token", (*rig).guardRaisesNothing},
@@ -103,6 +104,29 @@ func (r *rig) guardForced() {
 	assert.NotEqual(r, marker, forced)
 	assert.Equal(r, forced, r.admin("GET", r.marker), "the other clients read it")
 	assert.Equal(r, micros(again), r.admin("GET", r.base))
+}
+
+func (r *rig) guardTerms() {
+	const mine = "run.data."
+	stop, _, marker := r.quarantine(r.guard(mine+"12", 60_000, "0", "0"))
+	for what, earlier := range map[string]op{
+		"the same server": r.guard(mine+"9", 60_000, "0", "0"), "another server": r.guard("other.data.11", 60_000, "0", "0"),
+		"with force": r.guard("other.data.11", 60_000, "0", "1"),
+	} {
+		gotStop, _, got := r.quarantine(earlier)
+		assert.Equal(r, stop, gotStop, what)
+		assert.Equal(r, marker, got, what)
+		assert.Equal(r, marker, r.admin("GET", r.marker), what)
+	}
+	for what, later := range map[string]string{
+		"the same server is the master again": mine + "13", "another server": "other.data.14", "other data": "other.new.14", "without an epoch": "run",
+	} {
+		before, _, was := r.quarantine(r.guard(mine+"12", 60_000, "0", "0"))
+		again, _, now := r.quarantine(r.guard(later, 60_000, "0", "0"))
+		assert.Greater(r, again, before, what)
+		assert.NotEqual(r, was, now, what)
+		r.admin("DEL", r.marker)
+	}
 }
 
 func (r *rig) guardNeverRepeats() {

@@ -340,6 +340,7 @@ func (r *rig) connect(change ...func(*node.Config)) *node.Node {
 	var ended sync.WaitGroup
 	ended.Go(n.Run)
 	ended.Go(n.RunSubscriber)
+	ended.Go(n.RunGroup)
 	r.Cleanup(func() {
 		patience, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()

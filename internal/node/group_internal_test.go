@@ -1,0 +1,167 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// voting returns a node whose voters answer these texts, "" for one that is down. Voter i
+// has the address "i:1".
+func voting(t *testing.T, option rueidis.ClientOption, answers ...string) *Node {
+	t.Helper()
+	var served sync.WaitGroup
+	for i, answer := range answers {
+		option.InitAddress = append(option.InitAddress, fmt.Sprint(i, ":1"))
+		answers[i] = answer
+	}
+	option.AlwaysRESP2 = true
+	option.DialCtxFn = func(_ context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+		answer := answers[int(addr[0]-'0')]
+		if answer == "" {
+			return nil, errors.New("down")
+		}
+		here, there := net.Pipe()
+		p := &parrot{replies: map[string][]byte{"SENTINEL": []byte(answer), "CLUSTER": []byte(answer)}}
+		served.Go(func() { p.serve(there) })
+		return here, nil
+	}
+	n := New(Config{Option: option, Clock: func() (_, _ time.Duration) { return time.Hour, time.Hour }})
+	t.Cleanup(func() { n.cancel(); n.group.find.close(); served.Wait() })
+	return n
+}
+
+// says is what a Sentinel answers about the master set.
+func says(host string, epoch int) string {
+	var b strings.Builder
+	fields := []string{"name", "m", "ip", host, "port", "6379", "config-epoch", fmt.Sprint(epoch)}
+	fmt.Fprintf(&b, "*%d\r\n", len(fields))
+	for _, f := range fields {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(f), f)
+	}
+	return b.String()
+}
+
+func TestAMajorityOfTheSentinelsNamesTheMaster(t *testing.T) {
+	const unknown, plain = "-ERR No such master with that name\r\n", "-ERR unknown command 'SENTINEL'\r\n"
+	for claim, c := range map[string]struct {
+		answers []string
+		term    Term
+		text    string // of the error
+		config  bool   // somebody has to mend it
+	}{
+		"all agree":                  {answers: []string{says("a", 7), says("a", 7), says("a", 7)}, term: Term{"a:6379", 7}},
+		"one is behind":              {answers: []string{says("old", 6), says("a", 7), says("a", 7)}, term: Term{"a:6379", 7}},
+		"one is down":                {answers: []string{says("a", 7), "", says("a", 7)}, term: Term{"a:6379", 7}},
+		"one knows nothing":          {answers: []string{unknown, says("a", 7), says("a", 7)}, term: Term{"a:6379", 7}},
+		"IPv6":                       {answers: []string{says("::1", 7)}, term: Term{"[::1]:6379", 7}},
+		"a stale minority is alone":  {answers: []string{says("old", 6), "", ""}, text: "no majority of the 3 Sentinels names a master"},
+		"all differ":                 {answers: []string{says("a", 5), says("a", 6), says("b", 6)}, text: "the 3 Sentinels do not agree"},
+		"half is no majority":        {answers: []string{says("a", 7), says("a", 7), says("b", 8), says("b", 8)}, text: "do not agree"},
+		"a wrong master set":         {answers: []string{unknown, unknown, ""}, text: `knows no master set "m"`, config: true},
+		"a wrong master set at one":  {answers: []string{unknown, "", says("a", 7)}, text: "no majority"},
+		"no Sentinels":               {answers: []string{plain, plain, plain}, text: "is no Sentinel", config: true},
+		"no password":                {answers: []string{"-NOAUTH Authentication required.\r\n"}, text: "set Sentinel.Username", config: true},
+		"an answer without an epoch": {answers: []string{"*2\r\n$2\r\nip\r\n$1\r\na\r\n"}, text: "not understood"},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			n := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, c.answers...)
+			term, err := n.group.find.resolve(t.Context())
+			assert.Equal(t, c.term, term)
+			if c.text == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, c.text)
+			assert.NotContains(t, err.Error(), "\n")
+			var config *ConfigError
+			assert.Equal(t, c.config, errors.As(err, &config))
+		})
+	}
+}
+
+// nodes is what a cluster node answers.
+func nodes(lines ...string) string {
+	text := strings.Join(lines, "\n") + "\n"
+	return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text)
+}
+
+const (
+	ownerLine = "9a1c 10.0.0.1:6379@16379,a.example master - 0 1700000000000 12 connected 0-99 12182 [93->-bb]"
+	otherLine = "bb22 10.0.0.2:6379@16379 myself,master - 0 1700000000000 9 connected 100-12181 12183-16383 [12182-<-9a1c]"
+	copyLine  = "cc33 10.0.0.3:6379@16379 slave 9a1c 0 1700000000000 12 connected"
+)
+
+func TestTheNewestEpochOwnsTheSlot(t *testing.T) {
+	const tag = "{foo}" // slot 12182, as CLUSTER KEYSLOT says
+	older := strings.ReplaceAll(strings.Replace(ownerLine, " 12 ", " 8 ", 1), "10.0.0.1", "10.0.0.9")
+	for claim, c := range map[string]struct {
+		answers []string
+		term    Term
+		text    string
+		config  bool
+	}{
+		"all agree":                {answers: []string{nodes(copyLine, ownerLine), nodes(otherLine, ownerLine), nodes(ownerLine)}, term: Term{"10.0.0.1:6379", 12}},
+		"one of the two is behind": {answers: []string{nodes(older), nodes(ownerLine), ""}, term: Term{"10.0.0.1:6379", 12}},
+		"one answers of three":     {answers: []string{nodes(ownerLine), "", ""}, text: "no majority of the 3 cluster nodes names a master"},
+		"it asks itself":           {answers: []string{nodes(strings.Replace(ownerLine, "10.0.0.1", "", 1))}, term: Term{"0:6379", 12}},
+		"nobody owns it":           {answers: []string{nodes(otherLine, copyLine)}, text: "nobody owns hash slot 12182"},
+		"no cluster":               {answers: []string{"-ERR This instance has cluster support disabled\r\n"}, text: "is not part of a cluster", config: true},
+		"nonsense":                 {answers: []string{nodes("x y@z master - 0 0 -1 connected 12182")}, text: "not understood"},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			n := voting(t, SlotOption(tag, nil), c.answers...)
+			term, err := n.group.find.resolve(t.Context())
+			if c.text == "" {
+				require.NoError(t, err)
+				assert.Equal(t, c.term, term)
+				return
+			}
+			require.ErrorContains(t, err, c.text)
+			var config *ConfigError
+			assert.Equal(t, c.config, errors.As(err, &config))
+		})
+	}
+	term, err := ownerOf(ownerLine, 12182, true)
+	require.NoError(t, err)
+	assert.Equal(t, "a.example:6379", term.Addr, "the name that is in the certificate")
+	for tag, slot := range map[string]int{"{foo}": 12182, "{123456789}": 12739, "{}": 0} {
+		assert.Equal(t, slot, slotOf(tag), tag)
+	}
+}
+
+// Whoever has not heard for a while that the term goes on gives no vote.
+func TestAnUnconfirmedTermGivesNoVote(t *testing.T) {
+	n := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7))
+	n.group.confirmed.Store(int64(time.Hour))
+	n.now = time.Hour + confirmedFor
+	require.NoError(t, n.paused())
+	n.now++
+	require.ErrorIs(t, n.paused(), ErrUnconfirmed)
+	r := Reply{Status: Granted}
+	require.True(t, n.conclude(&transfer{}, entry{req: &Request{Kind: Acquire}}, &r))
+	assert.Equal(t, Unknown, r.Status, "a grant that comes then does not count, and is released")
+	require.ErrorIs(t, r.Err, ErrUnconfirmed)
+}
+
+func TestTheMarkerOfAGroupNamesServerDataAndEpoch(t *testing.T) {
+	n := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7))
+	n.identity = Identity{RunID: "run", ReplID: "data"}
+	n.group.dialled.Store(&Term{"a:6379", 7})
+	assert.Equal(t, "run.data.7", n.term())
+	assert.EqualValues(t, 7, epochOf(n.term()+" 1700000000000000 60000 nonce"))
+	assert.EqualValues(t, 0, epochOf("run 1700000000000000 60000 nonce"))
+	n.group = nil
+	assert.Equal(t, "run", n.term())
+	n.group = voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7)).group
+}

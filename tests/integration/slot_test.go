@@ -1,0 +1,144 @@
+package integration
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+)
+
+// One hash slot of a cluster as a node.
+
+const tag = "{locks}"
+
+func TestASlotThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, redistest.ClusterOptions{Args: []string{"--repl-diskless-sync-delay", "0"}})
+	plain := redistest.Start(t, 1)
+	seeds := c.Addrs()[:3]
+	guard, failover, prefix := quorumlock.WithRestartGuard(15*time.Second), quorumlock.WithFailover(window), quorumlock.WithPrefix(tag+":")
+	other := quorumlock.ClusterSlot(tag, seeds...)
+	other.SelectDB = 1
+	for claim, k := range map[string]struct {
+		node rueidis.ClientOption
+		opts []quorumlock.Option
+		text string
+	}{
+		"without the guard":    {quorumlock.ClusterSlot(tag, seeds...), []quorumlock.Option{prefix}, "WithRestartGuard: is needed for node 0 (slot:{locks})"},
+		"another prefix":       {quorumlock.ClusterSlot(tag, seeds...), []quorumlock.Option{guard, failover}, `WithPrefix "quorumlock:": has to begin with the hash tag of node 0 (slot:{locks}), which is a failover group; write "{locks}:"`},
+		"a tag without braces": {quorumlock.ClusterSlot("locks", seeds...), []quorumlock.Option{guard, failover, prefix}, `ClusterSlot tag "locks"`},
+		"an empty tag":         {quorumlock.ClusterSlot("{}", seeds...), []quorumlock.Option{guard, failover, prefix}, "write a hash tag with its braces, such as {locks}"},
+		"no seeds":             {quorumlock.ClusterSlot(tag), []quorumlock.Option{guard, failover, prefix}, "ClusterSlot without seeds"},
+		"another database":     {other, []quorumlock.Option{guard, failover, prefix}, "SelectDB"},
+		"a seed that is no cluster": {quorumlock.ClusterSlot(tag, plain[0].Addr()), []quorumlock.Option{guard, failover, prefix},
+			"is not part of a cluster; name nodes of the cluster"},
+		"a cluster in Addrs": {quorumlock.Addrs(seeds[0])[0], nil, "one slot of the cluster with quorumlock.ClusterSlot"},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			m, err := quorumlock.New(background, []rueidis.ClientOption{k.node}, k.opts...)
+			require.Nil(t, m)
+			require.ErrorIs(t, err, quorumlock.ErrInvalid)
+			assert.Contains(t, err.Error(), k.text)
+		})
+	}
+	for _, s := range append(plain, c.Servers()...) {
+		assert.Equal(t, int64(0), s.MustDo("DBSIZE"), "nothing was created")
+	}
+}
+
+// The slot's keys move to another master while a lease is held. The lease goes on, or is
+// reported as lost, and the new owner starts a quarantine.
+func TestALeaseAndItsQueueOutliveTheMoveOfTheirSlot(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, redistest.ClusterOptions{Args: []string{"--repl-diskless-sync-delay", "0"}})
+	slot := redistest.Slot(tag)
+	const ttl = 6 * time.Second
+	m := open(t, []rueidis.ClientOption{quorumlock.ClusterSlot(tag, c.Addrs()[:3]...)}, quorumlock.WithPrefix(tag+":"),
+		quorumlock.WithTTL(ttl), quorumlock.WithRestartGuard(ttl+window), quorumlock.WithFailover(window))
+	ctx, cancel := context.WithTimeout(background, 3*time.Minute)
+	defer cancel()
+	l, err := m.Acquire(ctx, "job")
+	require.NoError(t, err)
+	waiting := make(chan *quorumlock.Lease, 1)
+	go func() {
+		next, err := m.Acquire(ctx, "job")
+		assert.NoError(t, err)
+		waiting <- next
+	}()
+	owner, _ := c.Owner(slot)
+	to := (owner + 1) % 3
+	c.Migrate(slot, to)
+	testkit.Eventually(t, "the client follows", func() bool { return m.Nodes()[0].Master == c.Addrs()[to] })
+	testkit.Confirmed(t, l.Renew)
+	require.NoError(t, l.Err(), "the lease is longer than the move")
+	assert.Positive(t, m.Nodes()[0].QuarantinedFor, "the new owner starts a quarantine")
+	testkit.Released(t, l)
+	next := <-waiting
+	require.NotNil(t, next)
+	assert.Greater(t, next.Token(), l.Token())
+	testkit.Released(t, next)
+}
+
+// A cluster keeps the connections of a master that is demoted and promoted again. Such a
+// connection gives no vote if nobody has told its client what happened meanwhile.
+func TestAConnectionThatOutlivesTwoFailoversGivesNoVote(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, redistest.ClusterOptions{Args: []string{"--repl-diskless-sync-delay", "0"}})
+	slot := redistest.Slot(tag)
+	proxies := make([]*redistest.Proxy, 3)
+	seeds := make([]string, 3)
+	for i := range proxies {
+		proxies[i] = redistest.NewProxy(t, c.Servers()[i].Addr())
+		seeds[i] = proxies[i].Addr()
+	}
+	opts := []quorumlock.Option{quorumlock.WithPrefix(tag + ":"), quorumlock.WithTTL(time.Second),
+		quorumlock.WithRestartGuard(time.Second + window), quorumlock.WithFailover(window)}
+	option := quorumlock.ClusterSlot(tag, seeds...)
+	option.ClientName = "idle"
+	idle := open(t, []rueidis.ClientOption{option}, opts...)
+	ctx, cancel := context.WithTimeout(background, 3*time.Minute)
+	defer cancel()
+	l, err := idle.Acquire(ctx, "before")
+	require.NoError(t, err)
+	testkit.Released(t, l)
+	owner, _ := c.Owner(slot)
+	connections := func() (ids []string) {
+		list, _ := c.Servers()[owner].MustDo("CLIENT", "LIST", "TYPE", "normal").(string)
+		for line := range strings.Lines(list) {
+			if id, _, _ := strings.Cut(line, " "); strings.Contains(line, " name=idle ") {
+				ids = append(ids, id)
+			}
+		}
+		return ids
+	}
+	before := connections()
+	require.NotEmpty(t, before)
+
+	for _, p := range proxies {
+		p.Swallow() // it does not hear of the failovers
+	}
+	c.Failover(slot)
+	c.Failover(slot)
+	again, _ := c.Owner(slot)
+	require.Equal(t, owner, again, "the old master is the master again")
+	time.Sleep(1600 * time.Millisecond) // longer than a term counts as confirmed
+	_, err = idle.TryAcquire(ctx, "job")
+	require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+	assert.Contains(t, err.Error(), "no majority confirms that this server is still the master")
+	assert.Subset(t, before, connections(), "over the connection from before")
+	assert.NotEmpty(t, connections())
+	for _, p := range proxies {
+		p.Heal()
+	}
+	l, err = idle.Acquire(ctx, "job")
+	require.NoError(t, err, "it has dialled anew, and the quarantine of the term is over")
+	testkit.Released(t, l)
+}
