@@ -6,7 +6,6 @@ replace github.com/quorumlock/quorumlock => ../
 
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
-	github.com/cenkalti/backoff/v4 v4.3.0
 	github.com/quorumlock/quorumlock v0.0.0-00010101000000-000000000000
 	github.com/redis/rueidis v1.0.79
 	github.com/stretchr/testify v1.12.1
@@ -14,6 +13,7 @@ require (
 )
 
 require (
+	github.com/cenkalti/backoff/v4 v4.3.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/yuin/gopher-lua v1.1.1 // indirect
 	go.opentelemetry.io/otel v1.46.0 // indirect

@@ -47,7 +47,7 @@ const fencedWindow = 5 * time.Second
 
 // failovers has the results of the rounds of a row.
 type failovers struct {
-	rounds, overlaps, inversions, late, kept atomic.Int64
+	rounds, overlaps, inversions, kept atomic.Int64
 
 	mu      sync.Mutex
 	longest time.Duration   // overlap

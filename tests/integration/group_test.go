@@ -24,13 +24,6 @@ var fenced = []string{"--min-replicas-to-write", "1", "--min-replicas-max-lag", 
 // window is the WithFailover that goes with fenced.
 const window = 5 * time.Second
 
-// grouped returns options for leases of 2 s on a group, and more.
-func grouped(opts ...quorumlock.Option) []quorumlock.Option {
-	return append([]quorumlock.Option{
-		quorumlock.WithTTL(2 * time.Second), quorumlock.WithRestartGuard(2*time.Second + window), quorumlock.WithFailover(window),
-	}, opts...)
-}
-
 func TestAGroupThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 	t.Parallel()
 	g := redistest.StartGroup(t, redistest.GroupOptions{Args: []string{"--repl-diskless-sync-delay", "0"}})

@@ -72,7 +72,7 @@ func TestABadPatchIsRefusedByName(t *testing.T) {
 	for claim, text := range map[string]string{
 		"no header":      strings.Replace(patch, "Caught by: ", "By: ", 1),
 		"two files":      strings.Replace(patch, "+++ b/f.go", "+++ b/g.go", 1),
-		"no hunk":        patch[:strings.Index(patch, "@@")],
+		"no hunk":        strings.SplitN(patch, "@@", 2)[0],
 		"text before @@": strings.Replace(patch, "@@ -1", " x\n@@ -1", 1),
 		"a bare line":    patch + "bare\n",
 		"another place":  strings.ReplaceAll(patch, "f.go", "g.go"),

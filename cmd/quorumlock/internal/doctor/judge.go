@@ -204,7 +204,7 @@ func (j *judge) replicas(i int, n Node) {
 		needs = n.MinReplicas
 	}
 	j.add(level, i, CodeMinReplicas, fmt.Sprintf("the node refuses locks while fewer replicas than min-replicas-to-write follow it: it needs %s and has %d",
-		needs, n.GoodNow), "set min-replicas-to-write 0: it does not make a failover safe, because replication stays asynchronous")
+		needs, n.GoodNow), "bring the replicas back. For a node that is one master, set min-replicas-to-write 0: it only costs locks there. For a failover group it is the fence that the window of WithFailover relies on, see docs/managed.md")
 }
 
 func counted(n int, what string) string {
