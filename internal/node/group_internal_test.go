@@ -37,7 +37,13 @@ func voting(t *testing.T, option rueidis.ClientOption, answers ...string) *Node 
 		return here, nil
 	}
 	n := New(Config{Option: option, Clock: func() (_, _ time.Duration) { return time.Hour, time.Hour }})
-	t.Cleanup(func() { n.cancel(); n.group.find.close(); served.Wait() })
+	t.Cleanup(func() {
+		n.cancel()
+		if n.group != nil {
+			n.group.find.close()
+		}
+		served.Wait()
+	})
 	return n
 }
 
@@ -164,4 +170,51 @@ func TestTheMarkerOfAGroupNamesServerDataAndEpoch(t *testing.T) {
 	n.group = nil
 	assert.Equal(t, "run", n.term())
 	n.group = voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7)).group
+}
+
+func TestOnlyASafeMasterIsTheNodeOfAGroup(t *testing.T) {
+	sound := Identity{RunID: "run", ReplID: "data", Role: "master", Mode: "standalone", Version: "7.0.0", Fenced: true}
+	sentinel, slot := rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, SlotOption("{foo}", nil)
+	for claim, c := range map[string]struct {
+		option rueidis.ClientOption
+		only   bool
+		change func(*Identity)
+		text   string // of the error, "" for none
+		away   bool   // it passes by itself
+	}{
+		"fenced, alone":                   {sentinel, true, func(*Identity) {}, "", false},
+		"not fenced, alone":               {sentinel, true, func(id *Identity) { id.Fenced = false }, "min-replicas-to-write", false},
+		"not fenced, beside others":       {sentinel, false, func(id *Identity) { id.Fenced = false }, "", false},
+		"a replica":                       {sentinel, true, func(id *Identity) { id.Role = "slave" }, "not the master of its group now", true},
+		"Redis 6":                         {sentinel, true, func(id *Identity) { id.Version = "6.2.14" }, "use Redis 7.0 or newer", false},
+		"Redis 10":                        {sentinel, true, func(id *Identity) { id.Version = "10.0.0" }, "", false},
+		"no INFO":                         {sentinel, true, func(id *Identity) { *id = Identity{Unchecked: errors.New("NOPERM")} }, "", false},
+		"a cluster under Sentinels":       {sentinel, true, func(id *Identity) { id.Mode = "cluster" }, "with ClusterSlot", false},
+		"a slot":                          {slot, true, func(id *Identity) { id.Mode, id.Fenced = "cluster", false }, "", false},
+		"a server without a cluster":      {slot, true, func(*Identity) {}, "server runs in standalone mode", false},
+		"a replica of a cluster":          {slot, true, func(id *Identity) { id.Mode, id.Role = "cluster", "slave" }, "not the master", true},
+		"one server":                      {rueidis.ClientOption{}, true, func(id *Identity) { id.Fenced = false }, "", false},
+		"one server that is a replica":    {rueidis.ClientOption{}, true, func(id *Identity) { id.Role = "slave" }, "list the master only", false},
+		"one server of a cluster":         {rueidis.ClientOption{}, true, func(id *Identity) { id.Mode = "cluster" }, "quorumlock.ClusterSlot", false},
+		"a Sentinel in place of a server": {rueidis.ClientOption{}, true, func(id *Identity) { id.Mode = "sentinel" }, "quorumlock.Sentinel", false},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			n := voting(t, c.option, says("a", 7))
+			n.cfg.Only = c.only
+			id := sound
+			c.change(&id)
+			err := n.suits(id)
+			assert.Equal(t, c.away, away(err))
+			if c.text == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, c.text)
+			}
+		})
+	}
+	n := voting(t, rueidis.ClientOption{}, says("a", 7))
+	n.identity = sound
+	err := n.suits(Identity{Role: "slave", Mode: "standalone"})
+	require.ErrorContains(t, err, "list the master only")
+	assert.True(t, away(err), "a server that was a master before may be one again")
 }

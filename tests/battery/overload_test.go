@@ -37,7 +37,7 @@ func TestAcquisitionsStarveNoRenewal(t *testing.T) {
 	if raced() {
 		many = 500 // with more callers the race detector stalls this process, instead of the nodes
 	}
-	lasting := time.Duration(count(60, 6)) * time.Second
+	lasting := time.Duration(count(60, 4)) * time.Second
 	r := newRow(t, fmt.Sprintf("%d callers, %v away, TTL %v, N=3", many, roundTrip, ttl))
 	servers := redistest.Start(t, 3)
 	m := farManager(t, servers, roundTrip, quorumlock.WithTTL(ttl))

@@ -162,8 +162,7 @@ var replyCases = []replyCase{
 		end:   func(r *replyRig) { r.do("CONFIG", "SET", "maxmemory", "0") },
 	},
 	{
-		name: "READONLY", status: node.Misconfigured, text: []string{"READONLY"},
-		fix:   []string{"list a master"},
+		name: "READONLY", status: node.Failed, text: []string{"READONLY"}, passing: breaking,
 		begin: func(r *replyRig) { r.do("REPLICAOF", "127.0.0.1", "1") },
 		end:   func(r *replyRig) { r.do("REPLICAOF", "NO", "ONE") },
 	},
@@ -248,8 +247,7 @@ var replyCases = []replyCase{
 		end:   func(r *replyRig) { r.board.pass() },
 	},
 	{
-		name: "MOVED", status: node.Misconfigured, text: []string{"MOVED"},
-		fix:    []string{"list standalone masters"},
+		name: "MOVED", status: node.Failed, text: []string{"MOVED"}, passing: breaking,
 		via:    viaBoard,
 		before: func(r *replyRig) { r.lock = r.cluster.name(r.t, "moved", false) },
 		begin: func(r *replyRig) {
@@ -259,8 +257,7 @@ var replyCases = []replyCase{
 		end: func(r *replyRig) { r.board.pass() },
 	},
 	{
-		name: "ASK", status: node.Misconfigured, text: []string{"ASK"},
-		fix: []string{"list standalone masters"},
+		name: "ASK", status: node.Failed, text: []string{"ASK"}, passing: breaking,
 		via: viaBoard,
 		before: func(r *replyRig) {
 			r.lock = r.cluster.name(r.t, "ask", true)

@@ -116,3 +116,22 @@ func TestAPlannedFailoverEndsNoWaitAndIsLoggedOnce(t *testing.T) {
 	testkit.Released(t, l)
 	require.NoError(t, <-waiting, "granted when the quarantine is over")
 }
+
+// Without the guard nothing keeps a promoted or restarted server from voting. The Manager
+// says so where it can see it.
+func TestWithoutTheGuardReplicasAndRestartsAreWarnings(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 4, "--repl-diskless-sync-delay", "0")
+	replicate(t, servers[3], servers[0])
+	m := open(t, quorumlock.Addrs(redistest.Addrs(servers[:3])...), patient()...)
+	assert.ErrorContains(t, m.Nodes()[0].Warning, "node has replicas (connected_slaves 1)")
+	require.NoError(t, m.Nodes()[1].Warning)
+	servers[1].Restart()
+	testkit.Eventually(t, "the restart is a warning", func() bool { return m.Nodes()[1].Warning != nil })
+	assert.ErrorContains(t, m.Nodes()[1].Warning, "without WithRestartGuard another client may be granted a lock that is held")
+
+	guarded := open(t, quorumlock.Addrs(redistest.Addrs(servers[:3])...), patient(quorumlock.WithRestartGuard(time.Minute))...)
+	for _, n := range guarded.Nodes() {
+		assert.NoError(t, n.Warning)
+	}
+}

@@ -314,7 +314,7 @@ func TestAClusterAndASentinelAmongTheNodesAreNamedAtTheStart(t *testing.T) {
 	cluster := redistest.Start(t, 1, "--cluster-enabled", "yes")[0].Addr()
 	refusedNode(t, quorumlock.Addrs(addrs[0], cluster, addrs[1]), "node 1", cluster, "cluster mode", "list standalone masters")
 	sentinel := startSentinel(t).Addr()
-	refusedNode(t, quorumlock.Addrs(addrs[0], addrs[1], sentinel), "node 2", sentinel, "sentinel mode", "list standalone masters")
+	refusedNode(t, quorumlock.Addrs(addrs[0], addrs[1], sentinel), "node 2", sentinel, "sentinel mode", "name the Sentinels with quorumlock.Sentinel")
 }
 
 // startSentinel starts a server in sentinel mode, which takes other arguments.
