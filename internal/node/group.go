@@ -29,10 +29,10 @@ type Term struct {
 // resolver asks those who choose the master of a group. Its methods are safe for
 // concurrent use.
 type resolver interface {
-	// resolve returns the term on which a majority agrees. Any error but a ConfigError
-	// passes by itself.
-	resolve(ctx context.Context) (Term, error)
-	close()
+	// ask returns the term as one of them knows it.
+	ask(ctx context.Context, client rueidis.Client) (Term, error)
+	// explain adds to an error which one it is from, and how to mend it.
+	explain(addr string, err error) error
 }
 
 const (
@@ -42,6 +42,12 @@ const (
 	// shorter than two failovers in a row, so that a connection which has slept through
 	// them gives no vote: the server may be a master again, without the writes between.
 	confirmedFor = 1500 * time.Millisecond
+	// settleFor is how long a new term waits for its first connection of a client that knew
+	// the term before. The master before may give votes to clients that have not heard of
+	// the new term, and a lease that moves here would not be extended there any more. When
+	// settleFor is over, nobody counts such a vote: two majorities share one who names the
+	// new term. It is longer than confirmedFor by more than clocks differ in rate.
+	settleFor = confirmedFor + confirmedFor/20
 )
 
 var (
@@ -50,6 +56,8 @@ var (
 	ErrUnconfirmed = errors.New("no majority confirms that this server is still the master")
 	// ErrNotMaster means that the server is, for now, not the master of its group.
 	ErrNotMaster = errors.New("server is not the master of its group now")
+	// ErrNewTerm means that the master has just changed, and is used a little later.
+	ErrNewTerm = errors.New("the master of the group has just changed: it is used when the one before gives no vote any more")
 	// ErrLaterTerm means that another client has met a later master of the group.
 	ErrLaterTerm = errors.New("a later master of the group has been here")
 )
@@ -103,21 +111,43 @@ func Addresses(o *rueidis.ClientOption) []string {
 
 // group is what a node knows of its failover group.
 type group struct {
-	find resolver
+	resolver
+	voters *voters
 	// dialled is the term of the worker's newest connection, nil before the first.
 	dialled atomic.Pointer[Term]
 	// confirmed is the instant on the steady clock at which the dialled term was last
 	// asked for and confirmed.
 	confirmed atomic.Int64
+
+	mu    sync.Mutex
+	met   Term          // the newest that a majority has named
+	metAt time.Duration // when, on the steady clock; long ago for the first one
+}
+
+// meet records the term that a majority has named now, and returns why it may not be used
+// yet, nil if it may.
+func (g *group) meet(term Term, now time.Duration) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if term != g.met {
+		if g.metAt = now; g.met == (Term{}) {
+			g.metAt -= settleFor // this client has no lease of a term before
+		}
+		g.met = term
+	}
+	if now < g.metAt+settleFor {
+		return ErrNewTerm
+	}
+	return nil
 }
 
 // newGroup returns the group of a node, nil if the node is one server.
 func (n *Node) newGroup() *group {
 	switch kind, _ := Group(&n.cfg.Option); kind {
 	case "sentinel":
-		return &group{find: newSentinels(n)}
+		return newSentinels(n)
 	case "slot":
-		return &group{find: newSlotOwner(n)}
+		return newSlotOwner(n)
 	default:
 		return nil
 	}
@@ -136,8 +166,12 @@ func (n *Node) option(worker bool) rueidis.ClientOption {
 	o.InitAddress = []string{n.addr}
 	o.DialCtxFn = func(ctx context.Context, _ string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
 		_, asked := n.cfg.Clock()
-		term, err := g.find.resolve(ctx)
+		term, err := g.resolve(ctx)
 		if err != nil {
+			return nil, err
+		}
+		_, now := n.cfg.Clock()
+		if err := g.meet(term, now); err != nil {
 			return nil, err
 		}
 		conn, err := dial(ctx, term.Addr, d, config)
@@ -170,7 +204,7 @@ func (n *Node) RunGroup() {
 	if g == nil {
 		return
 	}
-	defer g.find.close()
+	defer g.voters.close()
 	tick := time.NewTicker(confirmEvery)
 	defer tick.Stop()
 	for {
@@ -182,11 +216,13 @@ func (n *Node) RunGroup() {
 		before := g.dialled.Load()
 		_, asked := n.cfg.Clock()
 		ctx, cancel := context.WithTimeout(n.ctx, maxDial)
-		term, err := g.find.resolve(ctx)
+		term, err := g.resolve(ctx)
 		cancel()
 		if err != nil || before == nil || before != g.dialled.Load() {
 			continue
 		}
+		_, now := n.cfg.Clock()
+		_ = g.meet(term, now) // a dial asks again
 		switch {
 		case term == *before:
 			g.confirmed.Store(int64(asked))
@@ -326,34 +362,61 @@ func (l *lazyClient) get() rueidis.Client {
 }
 
 // answer is what one voter said.
-type answer[T any] struct {
+type answer struct {
 	voter int
-	value T
+	term  Term
 	err   error
 }
 
 // poll asks all voters at once. The channel has room for every answer and is never closed;
 // a reader may leave early.
-func poll[T any](ctx context.Context, v *voters, ask func(ctx context.Context, c rueidis.Client) (T, error)) <-chan answer[T] {
-	answers := make(chan answer[T], len(v.addrs))
+func (v *voters) poll(ctx context.Context, ask func(ctx context.Context, c rueidis.Client) (Term, error)) <-chan answer {
+	answers := make(chan answer, len(v.addrs))
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for i := range v.addrs {
 		if v.closed {
-			answers <- answer[T]{voter: i, err: ErrClosed}
+			answers <- answer{voter: i, err: ErrClosed}
 			continue
 		}
 		v.pending.Go(func() {
-			a := answer[T]{voter: i}
+			a := answer{voter: i}
 			if client := v.conns[i].get(); client == nil {
 				a.err = ErrConnecting
 			} else {
-				a.value, a.err = ask(ctx, client)
+				a.term, a.err = ask(ctx, client)
 			}
 			answers <- a
 		})
 	}
 	return answers
+}
+
+// resolve returns the term that a majority of the voters names. One alone is not enough: as
+// long as it is cut off, it names the old master. Any error but a ConfigError passes by
+// itself.
+func (g *group) resolve(ctx context.Context) (Term, error) {
+	ctx, cancel := context.WithTimeout(ctx, maxDial)
+	defer cancel()
+	v := g.voters
+	votes := map[Term]int{}
+	var failures []error
+	answers := v.poll(ctx, g.ask)
+	for range v.addrs {
+		a := <-answers
+		if a.err != nil {
+			failures = append(failures, g.explain(v.addrs[a.voter], a.err))
+			continue
+		}
+		if host, port, _ := net.SplitHostPort(a.term.Addr); host == "" { // a cluster node that has not learnt its own address
+			host, _, _ = net.SplitHostPort(v.addrs[a.voter])
+			a.term.Addr = net.JoinHostPort(host, port)
+		}
+		if votes[a.term]++; votes[a.term] > len(v.addrs)/2 {
+			return a.term, nil
+		}
+	}
+	return Term{}, v.failed(failures)
 }
 
 // close ends the connections. It waits for questions under way, which are bounded.

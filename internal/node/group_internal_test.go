@@ -40,7 +40,7 @@ func voting(t *testing.T, option rueidis.ClientOption, answers ...string) *Node 
 	t.Cleanup(func() {
 		n.cancel()
 		if n.group != nil {
-			n.group.find.close()
+			n.group.voters.close()
 		}
 		served.Wait()
 	})
@@ -82,7 +82,7 @@ func TestAMajorityOfTheSentinelsNamesTheMaster(t *testing.T) {
 	} {
 		t.Run(claim, func(t *testing.T) {
 			n := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, c.answers...)
-			term, err := n.group.find.resolve(t.Context())
+			term, err := n.group.resolve(t.Context())
 			assert.Equal(t, c.term, term)
 			if c.text == "" {
 				require.NoError(t, err)
@@ -108,7 +108,7 @@ const (
 	copyLine  = "cc33 10.0.0.3:6379@16379 slave 9a1c 0 1700000000000 12 connected"
 )
 
-func TestTheNewestEpochOwnsTheSlot(t *testing.T) {
+func TestAMajorityOfTheClusterNamesTheOwnerOfTheSlot(t *testing.T) {
 	const tag = "{foo}" // slot 12182, as CLUSTER KEYSLOT says
 	older := strings.ReplaceAll(strings.Replace(ownerLine, " 12 ", " 8 ", 1), "10.0.0.1", "10.0.0.9")
 	for claim, c := range map[string]struct {
@@ -117,17 +117,18 @@ func TestTheNewestEpochOwnsTheSlot(t *testing.T) {
 		text    string
 		config  bool
 	}{
-		"all agree":                {answers: []string{nodes(copyLine, ownerLine), nodes(otherLine, ownerLine), nodes(ownerLine)}, term: Term{"10.0.0.1:6379", 12}},
-		"one of the two is behind": {answers: []string{nodes(older), nodes(ownerLine), ""}, term: Term{"10.0.0.1:6379", 12}},
-		"one answers of three":     {answers: []string{nodes(ownerLine), "", ""}, text: "no majority of the 3 cluster nodes names a master"},
-		"it asks itself":           {answers: []string{nodes(strings.Replace(ownerLine, "10.0.0.1", "", 1))}, term: Term{"0:6379", 12}},
-		"nobody owns it":           {answers: []string{nodes(otherLine, copyLine)}, text: "nobody owns hash slot 12182"},
-		"no cluster":               {answers: []string{"-ERR This instance has cluster support disabled\r\n"}, text: "is not part of a cluster", config: true},
-		"nonsense":                 {answers: []string{nodes("x y@z master - 0 0 -1 connected 12182")}, text: "not understood"},
+		"all agree":                        {answers: []string{nodes(copyLine, ownerLine), nodes(otherLine, ownerLine), nodes(ownerLine)}, term: Term{"10.0.0.1:6379", 12}},
+		"one is behind":                    {answers: []string{nodes(older), nodes(ownerLine), nodes(ownerLine)}, term: Term{"10.0.0.1:6379", 12}},
+		"one answers of three":             {answers: []string{nodes(ownerLine), "", ""}, text: "no majority of the 3 cluster nodes names a master"},
+		"it asks itself":                   {answers: []string{nodes(strings.Replace(ownerLine, "10.0.0.1", "", 1))}, term: Term{"0:6379", 12}},
+		"only one has heard of the newest": {answers: []string{nodes(older), nodes(ownerLine), ""}, text: "no majority of the 3 cluster nodes names a master"},
+		"nobody owns it":                   {answers: []string{nodes(otherLine, copyLine)}, text: "nobody owns hash slot 12182"},
+		"no cluster":                       {answers: []string{"-ERR This instance has cluster support disabled\r\n"}, text: "is not part of a cluster", config: true},
+		"nonsense":                         {answers: []string{nodes("x y@z master - 0 0 -1 connected 12182")}, text: "not understood"},
 	} {
 		t.Run(claim, func(t *testing.T) {
 			n := voting(t, SlotOption(tag, nil), c.answers...)
-			term, err := n.group.find.resolve(t.Context())
+			term, err := n.group.resolve(t.Context())
 			if c.text == "" {
 				require.NoError(t, err)
 				assert.Equal(t, c.term, term)
@@ -217,4 +218,18 @@ func TestOnlyASafeMasterIsTheNodeOfAGroup(t *testing.T) {
 	err := n.suits(Identity{Role: "slave", Mode: "standalone"})
 	require.ErrorContains(t, err, "list the master only")
 	assert.True(t, away(err), "a server that was a master before may be one again")
+}
+
+// A client that had leases in the term before uses a new one when the old master gives no
+// vote any more. Otherwise its lease moves, its key at the old master ends, and a client
+// there gets the lock.
+func TestANewTermIsUsedWhenTheOneBeforeGivesNoVoteAnyMore(t *testing.T) {
+	first, second := Term{"a:6379", 7}, Term{"b:6379", 8}
+	g := &group{}
+	require.NoError(t, g.meet(first, time.Hour), "a new client has no lease of a term before")
+	require.ErrorIs(t, g.meet(second, time.Hour+1), ErrNewTerm)
+	require.ErrorIs(t, g.meet(second, time.Hour+settleFor), ErrNewTerm)
+	require.NoError(t, g.meet(second, time.Hour+1+settleFor))
+	require.ErrorIs(t, g.meet(Term{first.Addr, 9}, 2*time.Hour), ErrNewTerm, "the same server again is a new term")
+	assert.Greater(t, settleFor, confirmedFor+confirmedFor/100, "rates of clocks differ")
 }

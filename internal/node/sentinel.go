@@ -11,43 +11,20 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// sentinels finds the master that a majority of the group's Sentinels names. One Sentinel is
-// not enough: as long as it is cut off, it names the old master. The epoch is the
-// config-epoch, for which a majority of the Sentinels votes at each failover.
+// sentinels asks Sentinels for the master of a master set. The epoch is the config-epoch, for
+// which a majority of the Sentinels votes at each failover.
 //
 // https://redis.io/docs/latest/operate/oss_and_stack/management/sentinel/
-type sentinels struct {
-	*voters
-	set string
-}
+type sentinels struct{ set string }
 
-func newSentinels(n *Node) *sentinels {
+func newSentinels(n *Node) *group {
 	o := n.cfg.Option.Sentinel
-	return &sentinels{set: o.MasterSet, voters: newVoters("Sentinels", n.cfg.Option.InitAddress, func(addr string) rueidis.ClientOption {
+	return &group{resolver: &sentinels{set: o.MasterSet}, voters: newVoters("Sentinels", n.cfg.Option.InitAddress, func(addr string) rueidis.ClientOption {
 		return n.asideOption(rueidis.ClientOption{
 			InitAddress: []string{addr}, Dialer: o.Dialer, TLSConfig: o.TLSConfig,
 			Username: o.Username, Password: o.Password, ClientName: o.ClientName,
 		})
 	})}
-}
-
-func (s *sentinels) resolve(ctx context.Context) (Term, error) {
-	ctx, cancel := context.WithTimeout(ctx, maxDial)
-	defer cancel()
-	votes := map[Term]int{}
-	var failures []error
-	answers := poll(ctx, s.voters, s.ask)
-	for range s.addrs {
-		a := <-answers
-		if a.err != nil {
-			failures = append(failures, s.explain(s.addrs[a.voter], a.err))
-			continue
-		}
-		if votes[a.value]++; votes[a.value] > len(s.addrs)/2 {
-			return a.value, nil
-		}
-	}
-	return Term{}, s.failed(failures)
 }
 
 // ask returns the term as one Sentinel knows it.

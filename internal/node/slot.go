@@ -13,54 +13,25 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// slotOwner finds the master of a cluster that owns a hash slot. Of the nodes that answer,
-// the highest epoch counts: a master gets a new one by the votes of a majority of the
-// masters, or when a slot is moved to it.
+// slotOwner asks nodes of a cluster for the master that owns a hash slot. The epoch is that
+// master's config epoch: it gets a new one by the votes of a majority of the masters, or when
+// a slot is moved to it.
 //
 // https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/
 type slotOwner struct {
-	*voters
 	slot    int
 	withTLS bool
 }
 
-func newSlotOwner(n *Node) *slotOwner {
+func newSlotOwner(n *Node) *group {
 	o := n.cfg.Option
-	return &slotOwner{slot: slotOf(SlotTag(&o)), withTLS: o.TLSConfig != nil, voters: newVoters("cluster nodes", o.InitAddress[1:],
+	return &group{resolver: &slotOwner{slot: slotOf(SlotTag(&o)), withTLS: o.TLSConfig != nil}, voters: newVoters("cluster nodes", o.InitAddress[1:],
 		func(addr string) rueidis.ClientOption {
 			return n.asideOption(rueidis.ClientOption{
 				InitAddress: []string{addr}, Dialer: o.Dialer, TLSConfig: o.TLSConfig,
 				Username: o.Username, Password: o.Password, AuthCredentialsFn: o.AuthCredentialsFn, ClientName: o.ClientName,
 			})
 		})}
-}
-
-// resolve waits for a majority of the seeds, so that one that is cut off does not decide.
-func (s *slotOwner) resolve(ctx context.Context) (Term, error) {
-	ctx, cancel := context.WithTimeout(ctx, maxDial)
-	defer cancel()
-	newest := Term{Epoch: -1}
-	known := 0
-	var failures []error
-	answers := poll(ctx, s.voters, s.ask)
-	for range s.addrs {
-		a := <-answers
-		if a.err != nil {
-			failures = append(failures, s.explain(s.addrs[a.voter], a.err))
-			continue
-		}
-		if host, port, _ := net.SplitHostPort(a.value.Addr); host == "" { // a node that has not learnt its own address
-			host, _, _ = net.SplitHostPort(s.addrs[a.voter])
-			a.value.Addr = net.JoinHostPort(host, port)
-		}
-		if a.value.Epoch > newest.Epoch {
-			newest = a.value
-		}
-		if known++; known > len(s.addrs)/2 {
-			return newest, nil
-		}
-	}
-	return Term{}, s.failed(failures)
 }
 
 // ask returns the slot's owner as one node of the cluster knows it.

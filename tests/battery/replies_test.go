@@ -162,7 +162,7 @@ var replyCases = []replyCase{
 		end:   func(r *replyRig) { r.do("CONFIG", "SET", "maxmemory", "0") },
 	},
 	{
-		name: "READONLY", status: node.Failed, text: []string{"READONLY"}, passing: breaking,
+		name: "READONLY", status: node.Failed, text: []string{"READONLY"}, once: true, passing: breaking, // then it is dialled anew
 		begin: func(r *replyRig) { r.do("REPLICAOF", "127.0.0.1", "1") },
 		end:   func(r *replyRig) { r.do("REPLICAOF", "NO", "ONE") },
 	},
@@ -247,7 +247,7 @@ var replyCases = []replyCase{
 		end:   func(r *replyRig) { r.board.pass() },
 	},
 	{
-		name: "MOVED", status: node.Failed, text: []string{"MOVED"}, passing: breaking,
+		name: "MOVED", status: node.Failed, text: []string{"MOVED"}, once: true, passing: breaking, // then it is dialled anew
 		via:    viaBoard,
 		before: func(r *replyRig) { r.lock = r.cluster.name(r.t, "moved", false) },
 		begin: func(r *replyRig) {
@@ -257,7 +257,7 @@ var replyCases = []replyCase{
 		end: func(r *replyRig) { r.board.pass() },
 	},
 	{
-		name: "ASK", status: node.Failed, text: []string{"ASK"}, passing: breaking,
+		name: "ASK", status: node.Failed, text: []string{"ASK"}, once: true, passing: breaking, // then it is dialled anew
 		via: viaBoard,
 		before: func(r *replyRig) {
 			r.lock = r.cluster.name(r.t, "ask", true)
