@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -54,15 +52,6 @@ type Manager struct {
 	ids      []node.Identity
 }
 
-// Addrs returns the options of nodes that need nothing but an address.
-func Addrs(hostport ...string) []rueidis.ClientOption {
-	nodes := make([]rueidis.ClientOption, len(hostport))
-	for i, addr := range hostport {
-		nodes[i] = rueidis.ClientOption{InitAddress: []string{addr}}
-	}
-	return nodes
-}
-
 // newPatience is how much longer New waits for slow nodes once a quorum has answered.
 const newPatience = 250 * time.Millisecond
 
@@ -72,7 +61,7 @@ const newPatience = 250 * time.Millisecond
 const closeGrace = 100 * time.Millisecond
 
 // New connects to the nodes: 1, 3 or 5 independent Redis masters, one option each (Addrs
-// makes plain ones). Of the options it uses addresses, TLS, credentials, database, names
+// makes plain ones; Sentinel and ClusterSlot make failover groups). Of the options it uses addresses, TLS, credentials, database, names
 // and dial functions; it sets the connection and retry options as the protocol needs
 // them. Four nodes work, survive no more failures than three, and a warning says so.
 //
@@ -123,6 +112,7 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 	for _, n := range m.nodes { // only now: the handlers of their reports use all nodes
 		m.spawn(n.Run)
 		m.spawn(n.RunSubscriber)
+		m.spawn(n.RunGroup)
 	}
 	m.spawn(m.dog.run)
 	if err := m.await(ctx); err != nil {
@@ -354,65 +344,4 @@ func (m *Manager) nodeErrors(errs []error) []*NodeError {
 
 func (m *Manager) nodeError(i int, err error) *NodeError {
 	return &NodeError{Node: i, Addr: m.nodes[i].Addr(), Err: err}
-}
-
-// checkNodes refuses a list of nodes that cannot form a quorum.
-func checkNodes(nodes []rueidis.ClientOption) error {
-	if len(nodes) == 0 || len(nodes) > MaxNodes {
-		return &InvalidError{
-			What: "nodes", Value: strconv.Itoa(len(nodes)),
-			Bound: fmt.Sprintf("has to be 1 to %d", MaxNodes), Fix: "list 1, 3 or 5 independent Redis masters",
-		}
-	}
-	seen := map[string]int{}
-	for i := range nodes {
-		if field, fix := node.Refuse(&nodes[i]); field != "" {
-			return &InvalidError{
-				What: "node", Value: fmt.Sprintf("%d: %s", i, field), Bound: "cannot be used here", Fix: fix,
-			}
-		}
-		if err := checkAddress(i, &nodes[i]); err != nil {
-			return err
-		}
-		addr := normalise(nodes[i].InitAddress[0])
-		if j, dup := seen[addr]; dup {
-			return &InvalidError{
-				What: "node", Value: fmt.Sprintf("%d (%s)", i, nodes[i].InitAddress[0]),
-				Bound: fmt.Sprintf("is node %d again", j), Fix: "list each server once: one server with two votes is no quorum",
-			}
-		}
-		seen[addr] = i
-	}
-	return nil
-}
-
-// checkAddress refuses an address that does not name one server.
-func checkAddress(i int, node *rueidis.ClientOption) error {
-	addr := node.InitAddress[0]
-	dialled := node.DialCtxFn != nil || node.DialFn != nil
-	bad := &InvalidError{What: "node", Value: fmt.Sprintf("%d (%q)", i, addr)}
-	_, port, err := net.SplitHostPort(addr)
-	switch {
-	case strings.Contains(addr, "://") || strings.Contains(addr, "@"):
-		bad.Value = fmt.Sprintf("%d: InitAddress", i) // without the address: it may hold a password
-		bad.Bound, bad.Fix = "has to be host:port and no URL", "put credentials into Username and Password, or take rueidis.ParseURL"
-	case strings.Contains(addr, ","):
-		bad.Bound, bad.Fix = "is a list of addresses", `split it: Addrs(strings.Split(list, ",")...)`
-	case strings.TrimSpace(addr) != addr:
-		bad.Bound, bad.Fix = "has a space around the address", "trim it"
-	case (err != nil || port == "") && !dialled: // a user's dial function may use other names
-		bad.Bound, bad.Fix = "has to be host:port", "add the port, 6379 as a rule; an IPv6 address stands in brackets: [::1]:6379"
-	default:
-		return nil
-	}
-	return bad
-}
-
-// normalise returns the same text for different spellings of one address.
-func normalise(addr string) string {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return addr
-	}
-	return net.JoinHostPort(strings.ToLower(strings.TrimSuffix(host, ".")), port)
 }

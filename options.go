@@ -164,6 +164,16 @@ func WithTrustEmptyNodes() Option {
 	return managerOption(func(c *config) { c.trust = true })
 }
 
+// WithFailover declares the window of a failover: how much later the old master of a node
+// may confirm a last request than the new one is first used. WithRestartGuard has to cover
+// it: at least TTL + lock delay + window. For a group with min-replicas-to-write of a
+// majority of the replicas, on all servers, it is min-replicas-max-lag + 4 s. Needed for
+// nodes from Sentinel and ClusterSlot, and wise for the endpoint of a managed service.
+// Above 0, at most 24 h. docs/managed.md has the table and how it was measured.
+func WithFailover(window time.Duration) Option {
+	return managerOption(func(c *config) { c.failover, c.failoverSet = window, true })
+}
+
 // WithLogger sets where the Manager logs node changes, doubtful settings, unconfirmed
 // releases, and leases that seem to be forgotten: changes for the better at Info, the rest
 // at Warn. Default slog.Default(), from Warn up; nil is ignored. A logger of
@@ -204,6 +214,8 @@ type config struct {
 	retry          func() backoff.BackOff
 	guard          time.Duration
 	guarded, trust bool
+	failover       time.Duration
+	failoverSet    bool
 	telemetry      providers
 	log            *slog.Logger
 	terms          terms // of leases without options of their own
@@ -263,6 +275,9 @@ func newConfig(nodes []rueidis.ClientOption, opts []Option) (*config, error) {
 		return nil, err
 	}
 	if err := c.check(); err != nil {
+		return nil, err
+	}
+	if err := c.checkGroups(nodes); err != nil {
 		return nil, err
 	}
 	if err := c.settle(&c.terms); err != nil {
@@ -354,6 +369,10 @@ func (c *config) settle(t *terms) error {
 			Bound: fmt.Sprintf("renewal interval %v + jitter + node timeout %v + guard %v + drift %v has to be below the TTL %v",
 				t.interval, t.Timeout, t.Guard+t.Early, t.Drift, t.ttl),
 			Fix: fmt.Sprintf("set it below %v, or lengthen the TTL", t.ttl-(t.interval+t.interval/10+t.Guard+t.Early+t.Drift))}
+	case c.guarded && c.failoverSet && t.ttl+t.lockDelay+c.failover > c.guard:
+		return &InvalidError{What: "WithTTL", Value: (t.ttl + t.lockDelay).String() + " with lock delay",
+			Bound: fmt.Sprintf("and WithFailover's %v have to be at most WithRestartGuard's %v", c.failover, c.guard),
+			Fix:   fmt.Sprintf("shorten the lease, or set the guard to %v on every client", t.ttl+t.lockDelay+c.failover)}
 	case c.guarded && t.ttl+t.lockDelay > c.guard:
 		return &InvalidError{What: "WithTTL", Value: (t.ttl + t.lockDelay).String() + " with lock delay",
 			Bound: fmt.Sprintf("has to be at most WithRestartGuard's %v", c.guard), Fix: "shorten the lease, or lengthen the guard on every client"}

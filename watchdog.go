@@ -260,6 +260,20 @@ func (d *watchdog) schedule(h *hold, wake time.Duration) {
 	d.wakeBy(wake)
 }
 
+// hurry begins a round for the holds that are at risk: a node is back.
+func (d *watchdog) hurry() {
+	var renew []*hold
+	for _, h := range d.live() {
+		h.mu.Lock()
+		risk := !h.over && h.machine.State() == quorum.StateAtRisk
+		h.mu.Unlock()
+		if risk && h.step(quorum.Input{Kind: quorum.InputBegin}, nil).Begin {
+			renew = append(renew, h)
+		}
+	}
+	d.extend(renew)
+}
+
 // live returns every hold that is not over, and some that are, each once.
 func (d *watchdog) live() []*hold {
 	d.mu.Lock()

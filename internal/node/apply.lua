@@ -317,16 +317,20 @@ local function rare()
   end
 
   -- A marker names the server process. A restart and a failover change the process; a
-  -- FLUSHALL and a first use lose the marker. The nonce makes every marker new, so that
-  -- clients notice lost data even if the same process wrote a marker again. An end beyond
-  -- 2^53-1, where doubles have gaps, is not valid.
+  -- FLUSHALL and a first use lose the marker. For a failover group, `run` also has the
+  -- group's epoch behind its last point; a client of an older epoch changes nothing. The
+  -- nonce makes every marker new, so that clients notice lost data even if the same
+  -- process wrote a marker again. An end beyond 2^53-1, where doubles have gaps, is not
+  -- valid.
   function f.guard(run, longest, trust, force, nonce)
     if not marker then
       call('GETRANGE', KEYS[4], '0', '0') -- a key of another type is an error: it is another program's data
     end
     local old, stop, agreed = string.match(marker or '', '^(%S+) (%d+) (%d+) %w+$')
     stop = tonumber(stop)
-    if old and stop < 9007199254740991 and (agreed ~= longest or old == run and force ~= '1') then
+    local epoch, before = string.match(run, '%.(%d+)$'), string.match(old or '', '%.(%d+)$')
+    local later = epoch and before and tonumber(before) > tonumber(epoch)
+    if old and stop < 9007199254740991 and (agreed ~= longest or later or old == run and force ~= '1') then
       return { stop, tonumber(agreed), marker }
     end
     stop = now + longest * 1000

@@ -158,8 +158,8 @@ func (n *Node) pack(t *transfer) {
 	}
 }
 
-// quarantineMarker matches no marker. The calls carry it while a node is in quarantine or
-// its votes are withheld: the node then raises no register, proves no token, and heals
+// quarantineMarker matches no marker. The calls carry it while a node is in quarantine, its
+// votes are withheld, or its term is not confirmed: the node then raises no register, proves no token, and heals
 // only what it has lost.
 const quarantineMarker = "quarantine"
 
@@ -175,7 +175,7 @@ func (n *Node) command(sent string, entries []entry, locks int) rueidis.Complete
 		flags = "s" + flags
 	}
 	marker := n.marker
-	if n.quarantineReason != nil || n.withheld != nil {
+	if n.quarantineReason != nil || n.withheld != nil || n.unconfirmed() {
 		marker = quarantineMarker
 	}
 	words = words.Args(n.offsetText, sent, marker, n.channels, n.capText, flags)
@@ -284,6 +284,10 @@ func (n *Node) conclude(t *transfer, e entry, r *Reply) bool {
 	case r.Status == Granted && n.quarantineReason != nil:
 		// This reply or an earlier one shows that the clock was stepped.
 		r.Status, r.Err = Unknown, n.quarantineReason
+	case r.Status == Granted && n.unconfirmed():
+		r.Status, r.Err = Unknown, ErrUnconfirmed
+	case r.Status == Failed && away(r.Err):
+		n.hangUp()
 	case r.Status == Done && e.req.Kind == Release:
 		n.retryRelease(e.req, t.at)
 	}

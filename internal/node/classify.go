@@ -10,6 +10,10 @@ import (
 	"github.com/redis/rueidis"
 )
 
+// moved lists how the errors of a server begin that is not the master now, or does not own
+// the slot. Another one is: the node is dialled anew.
+var moved = []string{"READONLY", "MOVED", "ASK"}
+
 // transient lists how Redis errors begin that pass by themselves; rueidis has removed a
 // leading ERR. An error in neither transient nor fixes comes from our own script, or from
 // an ACL inside it (Redis 7.0 has no NOPERM there, only ERR), and an operator must act.
@@ -20,9 +24,6 @@ var transient = []string{
 
 // fixes lists what to do about an error, by how it begins.
 var fixes = []struct{ prefix, fix string }{
-	{"READONLY", "list a master here: this node is a replica"},
-	{"MOVED", "list standalone masters: this node is part of a cluster"},
-	{"ASK", "list standalone masters: this node is part of a cluster"},
 	{"CROSSSLOT", "list standalone masters: this node is part of a cluster"},
 	{"NOAUTH", "set Username and Password of the node"},
 	{"WRONGPASS", "set Username and Password of the node"},
@@ -37,6 +38,10 @@ const defaultFix = "see docs/operations.md for what a node has to allow"
 
 // classify returns what an error of the client or of the server means for its request.
 func classify(err error) (Status, error) {
+	var config *ConfigError // of a dial to a failover group
+	if errors.As(err, &config) {
+		return Misconfigured, config
+	}
 	var operation operationError
 	if errors.As(err, &operation) {
 		return classifyText(operation.Error(), err)
@@ -66,6 +71,11 @@ func classifyText(text string, err error) (Status, error) {
 	case strings.Contains(text, "OOM command not allowed"), strings.Contains(text, "BUSY Redis is busy"):
 		return Failed, err // inside a script the code is not always the first word
 	}
+	for _, word := range moved {
+		if strings.HasPrefix(text, word) {
+			return Failed, &awayError{err}
+		}
+	}
 	for _, word := range transient {
 		if strings.HasPrefix(text, word) {
 			return Failed, err
@@ -77,6 +87,17 @@ func classifyText(text string, err error) (Status, error) {
 		}
 	}
 	return Misconfigured, &ConfigError{Problem: text, Fix: defaultFix}
+}
+
+// awayError is the error of a server that is not the master now, or not any more.
+type awayError struct{ error }
+
+func (e *awayError) Unwrap() error { return e.error }
+
+// away reports whether an error means that the node has another master now, or none.
+func away(err error) bool {
+	var elsewhere *awayError
+	return errors.As(err, &elsewhere)
 }
 
 // missingRight names the right that the script lacks. Redis 7.0 reports only that the

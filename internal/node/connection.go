@@ -45,14 +45,14 @@ func abandon(conn net.Conn) error {
 }
 
 // watch numbers a new connection and reports when it breaks.
-func (n *Node) watch(conn net.Conn) net.Conn { return n.register(conn, n.dialed.Add(1)) }
+func (n *Node) watch(conn net.Conn) net.Conn { return n.register(conn, n.dialed.Add(1), false) }
 
 // watchSubscriber registers a connection of the subscriber, so that cut closes it. The
 // worker is not notified of its end.
-func (n *Node) watchSubscriber(conn net.Conn) net.Conn { return n.register(conn, 0) }
+func (n *Node) watchSubscriber(conn net.Conn) net.Conn { return n.register(conn, 0, false) }
 
-func (n *Node) register(conn net.Conn, number uint64) net.Conn {
-	watched := &watchedConn{Conn: conn, node: n, number: number}
+func (n *Node) register(conn net.Conn, number uint64, aside bool) net.Conn {
+	watched := &watchedConn{Conn: conn, node: n, number: number, aside: aside}
 	n.mu.Lock()
 	n.conns[watched] = struct{}{}
 	n.mu.Unlock()
@@ -81,7 +81,8 @@ func (n *Node) ping() {
 type watchedConn struct {
 	net.Conn
 	node   *Node
-	number uint64 // 0: the subscriber's
+	number uint64 // 0 for all but the worker's
+	aside  bool   // it goes to those who choose the master, not to the master
 }
 
 // Close ends the connection. rueidis calls it whatever the cause: no answer in time, an

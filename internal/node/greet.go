@@ -13,6 +13,9 @@ import (
 func (n *Node) connect() {
 	n.greeted, n.withheld = 0, nil
 	withheld, err := n.greet()
+	if away(err) {
+		n.hangUp() // the next connection goes to whoever is the master then
+	}
 	n.look()
 	n.checkAt, n.pingAt = n.now+checkEvery, n.now+keepAlive
 	var refused *ConfigError
@@ -84,7 +87,7 @@ func (n *Node) greet() (withheld, err error) {
 	// The kind of server is checked first: a Sentinel knows INFO, but not TIME.
 	identity, unknown := identify(results[1:script])
 	if unknown == nil {
-		if err := identity.Check(); err != nil {
+		if err := n.suits(identity); err != nil {
 			return nil, err
 		}
 	}

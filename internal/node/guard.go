@@ -20,9 +20,9 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 			Fix:     "allow INFO to the user, or do without WithRestartGuard",
 		}, nil
 	}
-	if len(strings.Fields(n.identity.RunID)) != 1 { // it cannot be a word of the marker
+	if len(strings.Fields(n.identity.RunID)) != 1 || n.group != nil && len(strings.Fields(n.identity.ReplID)) != 1 { // it cannot be a word of the marker
 		return &ConfigError{
-			Problem: fmt.Sprintf("the restart guard cannot see a restart: INFO says run_id %.64q", n.identity.RunID),
+			Problem: fmt.Sprintf("the restart guard cannot see a restart: INFO says run_id %.64q, master_replid %.64q", n.identity.RunID, n.identity.ReplID),
 			Fix:     "use a server that has one, or do without WithRestartGuard",
 		}, nil
 	}
@@ -48,6 +48,9 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 	}
 	if err != nil {
 		return nil, err
+	}
+	if n.group != nil && epochOf(marker) > epochOf(n.term()) {
+		return nil, &awayError{ErrLaterTerm}
 	}
 	if agreed != longest {
 		return &ConfigError{
@@ -77,7 +80,7 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 // runGuard runs the restart guard on the node. stop is the end of the quarantine in µs of
 // the node's clock, 0 for an empty database that is trusted.
 func (n *Node) runGuard(ctx context.Context, longest int64, trust, force bool) (stop, agreed int64, marker string, err error) {
-	reply, err := n.run(ctx, "restart guard", "guard", n.identity.RunID, strconv.FormatInt(longest, 10),
+	reply, err := n.run(ctx, "restart guard", "guard", n.term(), strconv.FormatInt(longest, 10),
 		flag(trust), flag(force), rand.Text())
 	if err != nil {
 		return 0, 0, "", err
@@ -118,6 +121,19 @@ func (n *Node) quarantineFor(d time.Duration, reason error) {
 
 // minDrift is the least fraction by which a quarantine is prolonged.
 const minDrift = 0.01
+
+// paused returns why votes do not count for a while, nil if they do. It reports the end of
+// a quarantine.
+func (n *Node) paused() error {
+	switch {
+	case n.quarantined():
+		return n.quarantineReason
+	case n.unconfirmed():
+		return ErrUnconfirmed
+	default:
+		return nil
+	}
+}
 
 // quarantined returns whether votes do not count now. It reports the end of a quarantine.
 func (n *Node) quarantined() bool {

@@ -13,6 +13,7 @@ type Health struct {
 	Reason      error     // of the quarantine; nil without one
 	Warning     error     // a doubt that does not keep it from voting; nil for none
 	Identity    Identity
+	Master      string // of a failover group: the address of the server in Identity
 }
 
 // QuarantineLeft returns how much longer the node's votes do not count.
@@ -31,6 +32,7 @@ func (n *Node) report(err error) {
 	now := &Health{
 		Err: err, Withheld: n.withheld != nil,
 		Quarantined: n.quarantine, Reason: n.quarantineReason, Warning: n.warning, Identity: n.identity,
+		Master: n.Master(),
 	}
 	if doubt := n.subscription(); doubt != nil {
 		now.Warning = errors.Join(n.warning, doubt)

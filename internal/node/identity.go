@@ -1,6 +1,7 @@
 package node
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/redis/rueidis"
@@ -15,10 +16,15 @@ type Identity struct {
 	Mode     string // standalone, cluster, sentinel
 	Eviction string // maxmemory-policy
 	Limited  bool   // maxmemory is set
+	Replicas int    // connected_slaves
+	Fenced   bool   // it refuses writes while it has too few replicas: min-replicas-to-write and -max-lag are set
 	Version  string
 	// Unchecked is why INFO could not be read, such as an ACL without INFO.
 	Unchecked error
 }
+
+// replica reports whether the server says that it is no master.
+func (id Identity) replica() bool { return id.Role != "" && id.Role != "master" }
 
 // Check returns why such a node cannot vote, nil if it can.
 func (id Identity) Check() error {
@@ -30,7 +36,7 @@ func (id Identity) Check() error {
 			Problem: "server runs in " + id.Mode + " mode",
 			Fix:     "list standalone masters: in a cluster the votes are not independent",
 		}
-	case id.Role != "" && id.Role != "master":
+	case id.replica():
 		return &ConfigError{
 			Problem: "server is a replica (role " + id.Role + ")",
 			Fix:     "list the master only: a replica has no vote of its own",
@@ -88,6 +94,10 @@ func identify(infos []rueidis.RedisResult) (id Identity, err error) {
 				id.Version = value
 			case "redis_mode", "server_mode": // the latter is Valkey's
 				id.Mode = value
+			case "connected_slaves":
+				id.Replicas, _ = strconv.Atoi(value)
+			case "min_slaves_good_slaves":
+				id.Fenced = true
 			case "role":
 				id.Role = value
 			case "master_replid":

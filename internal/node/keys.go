@@ -58,9 +58,18 @@ func PrefixShards(prefix string) bool {
 
 // hasHashTag applies the rule of Redis Cluster: the text between the first
 // brace and the first closing one after it, if any.
-func hasHashTag(key string) bool {
+func hasHashTag(key string) bool { return HashTag(key) != "" }
+
+// HashTag returns the hash tag of a key with its braces, "" if it has none.
+func HashTag(key string) string {
 	open := strings.IndexByte(key, '{')
-	return open >= 0 && strings.IndexByte(key[open+1:], '}') > 0
+	if open < 0 {
+		return ""
+	}
+	if n := strings.IndexByte(key[open+1:], '}'); n > 0 {
+		return key[open : open+n+2]
+	}
+	return ""
 }
 
 // Value is the content of a lock's key:

@@ -78,10 +78,11 @@ type Config struct {
 	OnSubscribed func(index int)
 }
 
-// Node is one Redis master. All methods are safe for concurrent use.
+// Node is one Redis master, or a failover group with one master at a time. All methods are safe for concurrent use.
 type Node struct {
 	cfg    Config
-	addr   string
+	addr   string         // or the name of the group
+	group  *group         // nil if the node is one server
 	client rueidis.Client // used by the worker and the transmitter
 
 	ctx    context.Context // ends the call in flight when the node is cut off
@@ -157,8 +158,9 @@ type Node struct {
 
 // New returns a node. Nothing is sent before Run.
 func New(cfg Config) *Node {
+	_, name := Group(&cfg.Option)
 	n := &Node{
-		cfg: cfg, addr: cfg.Option.InitAddress[0],
+		cfg: cfg, addr: name,
 		signal: make(chan struct{}, 1), done: make(chan struct{}),
 		toSend: make(chan *transfer), replied: make(chan struct{}), subscribe: make(chan struct{}),
 		registersKey: RegistersKey(cfg.Prefix), baseKey: BaseKey(cfg.Prefix), hintKey: HintKey(cfg.Prefix),
@@ -172,6 +174,7 @@ func New(cfg Config) *Node {
 		n.flags = "1"
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.group = n.newGroup()
 	n.health.Store(&Health{Err: ErrConnecting})
 	n.redial = backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(500*time.Millisecond),
@@ -179,7 +182,7 @@ func New(cfg Config) *Node {
 	return n
 }
 
-// Addr returns the address of the node.
+// Addr returns the address of the node, or the name of its group.
 func (n *Node) Addr() string { return n.addr }
 
 // Check makes the worker greet the node again soon, and so read its clock.
@@ -194,7 +197,7 @@ func (n *Node) Run() {
 	defer close(n.done)
 	defer n.drain()
 	// With ForceSingleClient, NewClient returns a client even when the dial failed.
-	client, err := rueidis.NewClient(forWorker(requiredOptions(n.ctx, n.cfg.Option, n.watch)))
+	client, err := rueidis.NewClient(forWorker(requiredOptions(n.ctx, n.option(true), n.watch)))
 	if client == nil {
 		n.report(fmt.Errorf("no client: %w", err))
 		<-n.ctx.Done()

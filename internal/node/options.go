@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"time"
 
@@ -13,13 +14,18 @@ import (
 // there is none. It accepts options that are merely unused (client-side caching, pools,
 // rings).
 func Refuse(o *rueidis.ClientOption) (field, fix string) {
+	kind, _ := Group(o)
 	switch {
 	case len(o.InitAddress) == 0 || o.InitAddress[0] == "":
-		return "InitAddress is empty", "name one host:port for each node"
-	case len(o.InitAddress) > 1:
+		return "InitAddress is empty", "name one host:port for each node, or the Sentinels of a master set"
+	case kind == "slot" && !wholeTag(SlotTag(o)):
+		return fmt.Sprintf("ClusterSlot tag %q", SlotTag(o)), "write a hash tag with its braces, such as {locks}"
+	case len(Addresses(o)) == 0:
+		return "ClusterSlot without seeds", "name nodes of the cluster, one for each master at least"
+	case kind == "slot" && o.SelectDB != 0:
+		return "SelectDB", "leave it 0: a cluster has one database"
+	case kind == "" && len(o.InitAddress) > 1:
 		return "InitAddress", "name one host:port for each node; several addresses are several nodes"
-	case o.Sentinel.MasterSet != "":
-		return "Sentinel", "list independent masters: a failover loses locks"
 	case len(o.Standalone.ReplicaAddress) > 0:
 		return "Standalone.ReplicaAddress", "list independent masters: a replica has no vote"
 	case o.Standalone.EnableRedirect:

@@ -107,15 +107,15 @@ func (n *Node) requeue(entries []entry) {
 
 // rejected collects the requests that take answers without sending them.
 type rejected struct {
-	expired, withdrawn, withheld, quarantined, closing []entry
-	undone                                             []entry
+	expired, withdrawn, withheld, paused, closing []entry
+	undone                                        []entry
 }
 
 // take moves requests from the front of the lanes into the batch. It answers at once
 // requests that expired or were withdrawn, and votes while the node is quarantined,
 // closing, or withholds votes.
 func (n *Node) take(now time.Duration) {
-	quarantined := n.quarantined()
+	paused := n.paused()
 	var out rejected
 	size := 0
 	n.batch = n.batch[:0]
@@ -123,20 +123,20 @@ func (n *Node) take(now time.Duration) {
 	i := 0
 	for ; i < len(n.lanes.urgent) && size < batchBytes; i++ {
 		e := n.lanes.urgent[i]
-		if n.admit(e, now, quarantined, &out) {
+		if n.admit(e, now, paused != nil, &out) {
 			n.batch = append(n.batch, e)
 			size += e.req.bytes()
 		}
 	}
 	n.lanes.urgent = dropFirst(n.lanes.urgent, i)
 	others, most := len(n.batch), len(n.lanes.acquire)
-	if !quarantined && n.withheld == nil {
+	if paused == nil && n.withheld == nil {
 		most = n.shed(now, &out)
 	}
 	i = 0
 	for ; i < most && size < batchBytes; i++ {
 		e := n.lanes.acquire[i]
-		if n.admit(e, now, quarantined, &out) {
+		if n.admit(e, now, paused != nil, &out) {
 			n.batch = append(n.batch, e)
 			size += e.req.bytes()
 		}
@@ -147,7 +147,7 @@ func (n *Node) take(now time.Duration) {
 	fail(n.cfg.Index, out.expired, Unsent, ErrExpired)
 	fail(n.cfg.Index, out.withdrawn, Unsent, ErrWithdrawn)
 	fail(n.cfg.Index, out.withheld, Misconfigured, n.withheld)
-	fail(n.cfg.Index, out.quarantined, Unsent, n.quarantineReason)
+	fail(n.cfg.Index, out.paused, Unsent, paused)
 	fail(n.cfg.Index, out.closing, Unsent, ErrClosed)
 	for _, e := range out.undone {
 		e.to.Receive(n.cfg.Index, e.req, &Reply{Status: Done, N: Missing})
@@ -156,7 +156,7 @@ func (n *Node) take(now time.Duration) {
 
 // admit returns whether an entry is to be sent; otherwise it adds the entry to out. An
 // admitted acquisition counts as sent. n.mu is held.
-func (n *Node) admit(e entry, now time.Duration, quarantined bool, out *rejected) bool {
+func (n *Node) admit(e entry, now time.Duration, paused bool, out *rejected) bool {
 	bit := uint32(1) << n.cfg.Index
 	switch req := e.req; {
 	case req.Expires <= now:
@@ -175,8 +175,8 @@ func (n *Node) admit(e entry, now time.Duration, quarantined bool, out *rejected
 		out.closing = append(out.closing, e)
 	case n.withheld != nil:
 		out.withheld = append(out.withheld, e)
-	case quarantined:
-		out.quarantined = append(out.quarantined, e)
+	case paused:
+		out.paused = append(out.paused, e)
 	default:
 		req.sent.Or(bit)
 		return true

@@ -59,7 +59,7 @@ func (n *Node) RunSubscriber() {
 
 // receive subscribes over one connection, and returns when that ends.
 func (n *Node) receive(confirmed func()) error {
-	client, err := rueidis.NewClient(requiredOptions(n.ctx, n.cfg.Option, n.watchSubscriber))
+	client, err := rueidis.NewClient(requiredOptions(n.ctx, n.option(false), n.watchSubscriber))
 	if client == nil {
 		return err
 	}

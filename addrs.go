@@ -1,0 +1,158 @@
+package quorumlock
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/node"
+)
+
+// Addrs returns the options of nodes that need nothing but an address. Each is one server,
+// or the endpoint of a managed service.
+func Addrs(hostport ...string) []rueidis.ClientOption {
+	nodes := make([]rueidis.ClientOption, len(hostport))
+	for i, addr := range hostport {
+		nodes[i] = rueidis.ClientOption{InitAddress: []string{addr}}
+	}
+	return nodes
+}
+
+// Sentinel returns the option of one node that is a failover group: the master of the
+// master set, whichever server that is now, as a majority of these Sentinels says. List
+// all Sentinels of the group. The result's Username, Password and TLSConfig are for the
+// master, and the fields of the same names in its field Sentinel are for the Sentinels.
+//
+// Such a node needs WithRestartGuard and WithFailover, and Redis 7.0 or newer. As the only
+// node it also needs min-replicas-to-write and min-replicas-max-lag on all of its servers.
+// docs/managed.md says which settings keep a lock safe through a failover, and why.
+func Sentinel(masterSet string, sentinels ...string) rueidis.ClientOption {
+	return rueidis.ClientOption{InitAddress: sentinels, Sentinel: rueidis.SentinelOption{MasterSet: masterSet}}
+}
+
+// ClusterSlot returns the option of one node that is a failover group: the master that
+// owns the hash slot of tag in a Redis Cluster, whichever server that is now. The tag has
+// its braces, as in "{locks}", and WithPrefix has to begin with it, so that all keys lie
+// in that slot. The seeds are nodes of the cluster; a majority of them has to answer, so
+// list one for each master at least. A cluster is one failure domain: its slots are no
+// independent nodes.
+//
+// Such a node needs WithRestartGuard and WithFailover, and Redis 7.0 or newer.
+func ClusterSlot(tag string, seeds ...string) rueidis.ClientOption {
+	return node.SlotOption(tag, seeds)
+}
+
+// checkNodes refuses a list of nodes that cannot form a quorum.
+func checkNodes(nodes []rueidis.ClientOption) error {
+	if len(nodes) == 0 || len(nodes) > MaxNodes {
+		return &InvalidError{
+			What: "nodes", Value: strconv.Itoa(len(nodes)),
+			Bound: fmt.Sprintf("has to be 1 to %d", MaxNodes), Fix: "list 1, 3 or 5 independent Redis masters",
+		}
+	}
+	seen := map[string]int{}
+	for i := range nodes {
+		if field, fix := node.Refuse(&nodes[i]); field != "" {
+			return &InvalidError{
+				What: "node", Value: fmt.Sprintf("%d: %s", i, field), Bound: "cannot be used here", Fix: fix,
+			}
+		}
+		_, name := node.Group(&nodes[i])
+		addr := normalise(name)
+		if j, dup := seen[addr]; dup {
+			return &InvalidError{
+				What: "node", Value: fmt.Sprintf("%d (%s)", i, name),
+				Bound: fmt.Sprintf("is node %d again", j), Fix: "list each server once: one server with two votes is no quorum",
+			}
+		}
+		if err := checkAddresses(i, &nodes[i]); err != nil {
+			return err
+		}
+		seen[addr] = i
+	}
+	return nil
+}
+
+// checkAddresses refuses addresses that do not name one server each.
+func checkAddresses(i int, o *rueidis.ClientOption) error {
+	seen := map[string]bool{}
+	for _, addr := range node.Addresses(o) {
+		if err := checkAddress(i, addr, o.DialCtxFn != nil || o.DialFn != nil); err != nil {
+			return err
+		}
+		if normal := normalise(addr); seen[normal] {
+			return &InvalidError{What: "node", Value: fmt.Sprintf("%d (%q)", i, addr),
+				Bound: "is named twice", Fix: "list each once: a majority of them decides"}
+		} else {
+			seen[normal] = true
+		}
+	}
+	return nil
+}
+
+// checkAddress refuses an address that does not name one server.
+func checkAddress(i int, addr string, dialled bool) error {
+	bad := &InvalidError{What: "node", Value: fmt.Sprintf("%d (%q)", i, addr)}
+	_, port, err := net.SplitHostPort(addr)
+	switch {
+	case strings.Contains(addr, "://") || strings.Contains(addr, "@"):
+		bad.Value = fmt.Sprintf("%d: InitAddress", i) // without the address: it may hold a password
+		bad.Bound, bad.Fix = "has to be host:port and no URL", "put credentials into Username and Password, or take rueidis.ParseURL"
+	case strings.Contains(addr, ","):
+		bad.Bound, bad.Fix = "is a list of addresses", `split it: Addrs(strings.Split(list, ",")...)`
+	case strings.TrimSpace(addr) != addr:
+		bad.Bound, bad.Fix = "has a space around the address", "trim it"
+	case (err != nil || port == "") && !dialled: // a user's dial function may use other names
+		bad.Bound, bad.Fix = "has to be host:port", "add the port, 6379 as a rule; an IPv6 address stands in brackets: [::1]:6379"
+	default:
+		return nil
+	}
+	return bad
+}
+
+// normalise returns the same text for different spellings of one address.
+func normalise(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	return net.JoinHostPort(strings.ToLower(strings.TrimSuffix(host, ".")), port)
+}
+
+// checkGroups refuses options with which a failover of one of the nodes could give a lock
+// away twice. docs/safety.md has the proof that these are enough.
+func (c *config) checkGroups(nodes []rueidis.ClientOption) error {
+	if c.failoverSet && (c.failover <= 0 || c.failover > MaxTTL) {
+		return &InvalidError{What: "WithFailover", Value: c.failover.String(),
+			Bound: fmt.Sprintf("has to be above 0 and at most %v", MaxTTL), Fix: unit(c.failover) + failoverFix}
+	}
+	if c.failoverSet && !c.guarded {
+		return &InvalidError{What: "WithFailover", Bound: "says something about the restart guard, which is off",
+			Fix: "add WithRestartGuard, or leave it out"}
+	}
+	for i := range nodes {
+		kind, name := node.Group(&nodes[i])
+		of := fmt.Sprintf("node %d (%s), which is a failover group", i, name)
+		switch {
+		case kind == "":
+			continue
+		case !c.guarded:
+			return &InvalidError{What: "WithRestartGuard", Bound: "is needed for " + of + ": a promoted replica may lack locks that are held",
+				Fix: "add it, on every client, with TTL + lock delay + the window of WithFailover"}
+		case c.trust:
+			return &InvalidError{What: "WithTrustEmptyNodes", Bound: "cannot be used with " + of + ": an empty replica may be promoted",
+				Fix: "leave it out, and let the first quarantine pass"}
+		case !c.failoverSet:
+			return &InvalidError{What: "WithFailover", Bound: "is needed for " + of, Fix: failoverFix}
+		case kind == "slot" && node.HashTag(c.prefix) != node.SlotTag(&nodes[i]):
+			return &InvalidError{What: "WithPrefix", Value: strconv.Quote(c.prefix), Bound: "has to begin with the hash tag of " + of,
+				Fix: fmt.Sprintf("write %q, so that all keys lie in that slot", node.SlotTag(&nodes[i])+":")}
+		}
+	}
+	return nil
+}
+
+const failoverFix = "give min-replicas-max-lag + 4s, which is 14s with Redis's default; docs/managed.md has the table"

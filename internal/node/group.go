@@ -1,0 +1,389 @@
+package node
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// A node may be a failover group: a master, and replicas of which one may take its place.
+// A term is a stretch in which one server is the master. A promoted replica may lack the
+// last writes of the term before, so the restart guard starts a quarantine for every term:
+// docs/managed.md has the rules, and docs/safety.md the proof.
+
+// Term is a stretch in which one server is the writable master of a group.
+type Term struct {
+	Addr  string // host:port of the master
+	Epoch int64  // the group's own count: it grows with every change of the master
+}
+
+// resolver asks those who choose the master of a group. Its methods are safe for
+// concurrent use.
+type resolver interface {
+	// resolve returns the term on which a majority agrees. Any error but a ConfigError
+	// passes by itself.
+	resolve(ctx context.Context) (Term, error)
+	close()
+}
+
+const (
+	// confirmEvery is how often a majority is asked whether the term goes on.
+	confirmEvery = 500 * time.Millisecond
+	// confirmedFor is how long a term counts as going on without such an answer. It is
+	// shorter than two failovers in a row, so that a connection which has slept through
+	// them gives no vote: the server may be a master again, without the writes between.
+	confirmedFor = 1500 * time.Millisecond
+)
+
+var (
+	// ErrUnconfirmed means that nobody has confirmed for a while that the connected server
+	// is still the master of its group.
+	ErrUnconfirmed = errors.New("no majority confirms that this server is still the master")
+	// ErrNotMaster means that the server is, for now, not the master of its group.
+	ErrNotMaster = errors.New("server is not the master of its group now")
+	// ErrLaterTerm means that another client has met a later master of the group.
+	ErrLaterTerm = errors.New("a later master of the group has been here")
+)
+
+// Group returns what chooses the master of a node: "sentinel", "slot", or "" for a node
+// that is one server. name is how the node appears in logs and errors.
+func Group(o *rueidis.ClientOption) (kind, name string) {
+	switch {
+	case o.Sentinel.MasterSet != "":
+		return "sentinel", "sentinel:" + o.Sentinel.MasterSet
+	case len(o.InitAddress) > 0 && strings.HasPrefix(o.InitAddress[0], slotScheme):
+		return "slot", o.InitAddress[0]
+	case len(o.InitAddress) > 0:
+		return "", o.InitAddress[0]
+	}
+	return "", ""
+}
+
+// slotScheme begins the first address of a node that is the owner of a hash slot; the
+// hash tag follows.
+const slotScheme = "slot:"
+
+// SlotOption returns the option of a node that is the owner of a hash slot.
+func SlotOption(tag string, seeds []string) rueidis.ClientOption {
+	return rueidis.ClientOption{InitAddress: append([]string{slotScheme + tag}, seeds...)}
+}
+
+// SlotTag returns the hash tag of a node that SlotOption made; "" for another node.
+func SlotTag(o *rueidis.ClientOption) string {
+	if len(o.InitAddress) == 0 {
+		return ""
+	}
+	tag, _ := strings.CutPrefix(o.InitAddress[0], slotScheme)
+	if tag == o.InitAddress[0] {
+		return ""
+	}
+	return tag
+}
+
+// wholeTag reports whether a text is one hash tag with its braces.
+func wholeTag(tag string) bool { return tag != "" && HashTag(tag) == tag }
+
+// Addresses returns the addresses in a node's option: its own, or those of whoever chooses
+// the master of its group.
+func Addresses(o *rueidis.ClientOption) []string {
+	if kind, _ := Group(o); kind == "slot" {
+		return o.InitAddress[1:]
+	}
+	return o.InitAddress
+}
+
+// group is what a node knows of its failover group.
+type group struct {
+	find resolver
+	// dialled is the term of the worker's newest connection, nil before the first.
+	dialled atomic.Pointer[Term]
+	// confirmed is the instant on the steady clock at which the dialled term was last
+	// asked for and confirmed.
+	confirmed atomic.Int64
+}
+
+// newGroup returns the group of a node, nil if the node is one server.
+func (n *Node) newGroup() *group {
+	switch kind, _ := Group(&n.cfg.Option); kind {
+	case "sentinel":
+		return &group{find: newSentinels(n)}
+	case "slot":
+		return &group{find: newSlotOwner(n)}
+	default:
+		return nil
+	}
+}
+
+// option returns the node's option; if the node is a group, a dial goes to its master.
+// The worker's dials set the term.
+func (n *Node) option(worker bool) rueidis.ClientOption {
+	o := n.cfg.Option
+	g := n.group
+	if g == nil {
+		return o
+	}
+	dial := dialer(o)
+	o.Sentinel, o.DialFn = rueidis.SentinelOption{}, nil
+	o.InitAddress = []string{n.addr}
+	o.DialCtxFn = func(ctx context.Context, _ string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
+		_, asked := n.cfg.Clock()
+		term, err := g.find.resolve(ctx)
+		if err != nil {
+			return nil, err
+		}
+		conn, err := dial(ctx, term.Addr, d, config)
+		if err == nil && worker {
+			g.dialled.Store(&term)
+			g.confirmed.Store(int64(asked))
+		}
+		return conn, err
+	}
+	return o
+}
+
+// Master returns the address of the group's master that the node was last connected to,
+// "" for a node that is one server, and before the first connection.
+func (n *Node) Master() string {
+	if n.group == nil {
+		return ""
+	}
+	if term := n.group.dialled.Load(); term != nil {
+		return term.Addr
+	}
+	return ""
+}
+
+// RunGroup asks, until the node is closed, whether the term goes on, and drops the
+// connections of a term that is over. It returns at once if the node is one server. It
+// must be called once.
+func (n *Node) RunGroup() {
+	g := n.group
+	if g == nil {
+		return
+	}
+	defer g.find.close()
+	tick := time.NewTicker(confirmEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-tick.C:
+		}
+		before := g.dialled.Load()
+		_, asked := n.cfg.Clock()
+		ctx, cancel := context.WithTimeout(n.ctx, maxDial)
+		term, err := g.find.resolve(ctx)
+		cancel()
+		if err != nil || before == nil || before != g.dialled.Load() {
+			continue
+		}
+		switch {
+		case term == *before:
+			g.confirmed.Store(int64(asked))
+		case term.Epoch >= before.Epoch:
+			n.hangUp()
+		}
+	}
+}
+
+// unconfirmed reports whether votes may not count because nobody has confirmed the term.
+func (n *Node) unconfirmed() bool {
+	return n.group != nil && n.now > time.Duration(n.group.confirmed.Load())+confirmedFor
+}
+
+// hangUp resets the connections of the worker and of the subscriber, so that the next
+// ones go to whoever is the master now. Redis keeps the connections of a demoted master,
+// and a promoted one keeps those from before its demotion.
+func (n *Node) hangUp() {
+	n.mu.Lock()
+	conns := make([]*watchedConn, 0, len(n.conns))
+	for conn := range n.conns {
+		if !conn.aside {
+			conns = append(conns, conn)
+		}
+	}
+	n.mu.Unlock()
+	for _, conn := range conns {
+		_ = conn.Close()
+	}
+}
+
+// term returns the word that names the server, its data and the group's epoch in the
+// guard's marker: each term of a group starts a quarantine of its own. A node that is one
+// server is named by its run_id: a first replica changes the replication id of a master.
+func (n *Node) term() string {
+	if n.group == nil {
+		return n.identity.RunID
+	}
+	var epoch int64
+	if term := n.group.dialled.Load(); term != nil {
+		epoch = term.Epoch
+	}
+	return fmt.Sprintf("%s.%s.%d", n.identity.RunID, n.identity.ReplID, epoch)
+}
+
+// epochOf returns the epoch in a marker, or in the word that term returns.
+func epochOf(marker string) int64 {
+	word, _, _ := strings.Cut(marker, " ")
+	epoch, _ := strconv.ParseInt(word[strings.LastIndexByte(word, '.')+1:], 10, 64)
+	return epoch
+}
+
+// suits returns why a server cannot be this node, nil if it can. A server that is not the
+// master of its group is away: somebody else is the master, or will be. So is a replica in
+// the place of a node that was a master before.
+func (n *Node) suits(id Identity) error {
+	if n.group == nil {
+		err := id.Check()
+		if err != nil && id.replica() {
+			if n.identity.RunID != "" {
+				return &awayError{errors.New(err.Error())}
+			}
+			n.hangUp() // an address may lead to another server soon
+		}
+		return err
+	}
+	kind, _ := Group(&n.cfg.Option)
+	switch major, _, _ := strings.Cut(id.Version, "."); {
+	case id.Unchecked != nil:
+		return nil // the guard withholds the votes
+	case id.replica():
+		return &awayError{ErrNotMaster}
+	case len(major) == 1 && major < "7" && major != "":
+		return &ConfigError{
+			Problem: "server is version " + id.Version + ", and lets scripts write without the replicas that min-replicas-to-write asks for",
+			Fix:     "use Redis 7.0 or newer for a failover group",
+		}
+	case (kind == "slot") != (id.Mode == "cluster"):
+		return &ConfigError{
+			Problem: "server runs in " + id.Mode + " mode",
+			Fix:     "list the nodes of a cluster with ClusterSlot, and a master under Sentinels with Sentinel",
+		}
+	case kind == "sentinel" && !id.Fenced && n.cfg.Only:
+		return &ConfigError{
+			Problem: "INFO has no min_slaves_good_slaves: a master that is cut off from its Sentinels would go on granting",
+			Fix:     "set min-replicas-to-write and min-replicas-max-lag on every server of the group, or use three nodes",
+		}
+	}
+	return nil
+}
+
+// asideOption returns the option of a connection that only asks who the master is. The
+// worker is not told of its end, and hangUp leaves it alone.
+func (n *Node) asideOption(o rueidis.ClientOption) rueidis.ClientOption {
+	o.AlwaysRESP2 = n.cfg.Option.AlwaysRESP2
+	o.DialFn, o.DialCtxFn = n.cfg.Option.DialFn, n.cfg.Option.DialCtxFn
+	return requiredOptions(n.ctx, o, func(conn net.Conn) net.Conn { return n.register(conn, 0, true) })
+}
+
+// voters are those who choose the master of a group, with a connection to each.
+type voters struct {
+	who   string // in the plural
+	addrs []string
+	conns []lazyClient
+
+	mu      sync.Mutex
+	closed  bool
+	pending sync.WaitGroup // questions under way; Add with mu held and not closed
+}
+
+// newVoters returns voters at these addresses. Nothing is dialled before the first
+// question.
+func newVoters(who string, addrs []string, option func(addr string) rueidis.ClientOption) *voters {
+	v := &voters{who: who, addrs: addrs, conns: make([]lazyClient, len(addrs))}
+	for i, addr := range addrs {
+		v.conns[i].option = option(addr)
+	}
+	return v
+}
+
+// lazyClient is a client that dials when it is used, and again whenever its connection
+// has ended.
+type lazyClient struct {
+	option rueidis.ClientOption
+	mu     sync.Mutex
+	client rueidis.Client
+}
+
+func (l *lazyClient) get() rueidis.Client {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.client == nil {
+		l.client, _ = rueidis.NewClient(l.option) // with ForceSingleClient there is one even if the dial has failed
+	}
+	return l.client
+}
+
+// answer is what one voter said.
+type answer[T any] struct {
+	voter int
+	value T
+	err   error
+}
+
+// poll asks all voters at once. The channel has room for every answer and is never closed;
+// a reader may leave early.
+func poll[T any](ctx context.Context, v *voters, ask func(ctx context.Context, c rueidis.Client) (T, error)) <-chan answer[T] {
+	answers := make(chan answer[T], len(v.addrs))
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for i := range v.addrs {
+		if v.closed {
+			answers <- answer[T]{voter: i, err: ErrClosed}
+			continue
+		}
+		v.pending.Go(func() {
+			a := answer[T]{voter: i}
+			if client := v.conns[i].get(); client == nil {
+				a.err = ErrConnecting
+			} else {
+				a.value, a.err = ask(ctx, client)
+			}
+			answers <- a
+		})
+	}
+	return answers
+}
+
+// close ends the connections. It waits for questions under way, which are bounded.
+func (v *voters) close() {
+	v.mu.Lock()
+	v.closed = true
+	v.mu.Unlock()
+	v.pending.Wait()
+	for i := range v.conns {
+		if client := v.conns[i].client; client != nil {
+			client.Close()
+		}
+	}
+}
+
+// failed returns the error for a question that no majority has answered with one voice. A
+// ConfigError of a majority is returned as it is, because somebody has to mend it.
+func (v *voters) failed(failures []error) error {
+	configs := 0
+	var config *ConfigError
+	for _, err := range failures {
+		if errors.As(err, &config) {
+			configs++
+		}
+	}
+	switch {
+	case configs > len(v.addrs)/2:
+		return config
+	case len(failures) == 0:
+		return fmt.Errorf("the %d %s do not agree on a master", len(v.addrs), v.who)
+	default:
+		return fmt.Errorf("no majority of the %d %s names a master: %w", len(v.addrs), v.who, errors.Join(failures...))
+	}
+}

@@ -1,0 +1,91 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+)
+
+// sentinels finds the master that a majority of the group's Sentinels names. One Sentinel is
+// not enough: as long as it is cut off, it names the old master. The epoch is the
+// config-epoch, for which a majority of the Sentinels votes at each failover.
+//
+// https://redis.io/docs/latest/operate/oss_and_stack/management/sentinel/
+type sentinels struct {
+	*voters
+	set string
+}
+
+func newSentinels(n *Node) *sentinels {
+	o := n.cfg.Option.Sentinel
+	return &sentinels{set: o.MasterSet, voters: newVoters("Sentinels", n.cfg.Option.InitAddress, func(addr string) rueidis.ClientOption {
+		return n.asideOption(rueidis.ClientOption{
+			InitAddress: []string{addr}, Dialer: o.Dialer, TLSConfig: o.TLSConfig,
+			Username: o.Username, Password: o.Password, ClientName: o.ClientName,
+		})
+	})}
+}
+
+func (s *sentinels) resolve(ctx context.Context) (Term, error) {
+	ctx, cancel := context.WithTimeout(ctx, maxDial)
+	defer cancel()
+	votes := map[Term]int{}
+	var failures []error
+	answers := poll(ctx, s.voters, s.ask)
+	for range s.addrs {
+		a := <-answers
+		if a.err != nil {
+			failures = append(failures, s.explain(s.addrs[a.voter], a.err))
+			continue
+		}
+		if votes[a.value]++; votes[a.value] > len(s.addrs)/2 {
+			return a.value, nil
+		}
+	}
+	return Term{}, s.failed(failures)
+}
+
+// ask returns the term as one Sentinel knows it.
+func (s *sentinels) ask(ctx context.Context, client rueidis.Client) (Term, error) {
+	fields, err := client.Do(ctx, client.B().Arbitrary("SENTINEL", "MASTER", s.set).Build()).AsStrMap()
+	if err != nil {
+		return Term{}, err
+	}
+	epoch, err := strconv.ParseInt(fields["config-epoch"], 10, 64)
+	if err != nil || fields["ip"] == "" || fields["port"] == "" {
+		return Term{}, errors.New("SENTINEL MASTER: reply not understood")
+	}
+	return Term{Addr: net.JoinHostPort(fields["ip"], fields["port"]), Epoch: epoch}, nil
+}
+
+// explain adds to an error of a Sentinel which one it is, and how to mend it.
+func (s *sentinels) explain(addr string, err error) error {
+	redis, ok := rueidis.IsRedisErr(err)
+	if !ok {
+		return fmt.Errorf("%s: %w", addr, opaque(err))
+	}
+	switch text := redis.Error(); {
+	case strings.Contains(text, "No such master"):
+		return &ConfigError{
+			Problem: fmt.Sprintf("the Sentinel at %s knows no master set %q", addr, s.set),
+			Fix:     "name the master set as `sentinel monitor` does",
+		}
+	case strings.Contains(text, "unknown command"):
+		return &ConfigError{
+			Problem: "the server at " + addr + " is no Sentinel",
+			Fix:     "name the Sentinels, at port 26379 as a rule; a server without Sentinels belongs into Addrs",
+		}
+	case strings.HasPrefix(text, "NOAUTH"), strings.HasPrefix(text, "WRONGPASS"), strings.HasPrefix(text, "NOPERM"):
+		return &ConfigError{
+			Problem: "the Sentinel at " + addr + " says " + text,
+			Fix:     "set Sentinel.Username and Sentinel.Password of the option; Username and Password are the master's",
+		}
+	default:
+		return fmt.Errorf("%s: %w", addr, err)
+	}
+}
