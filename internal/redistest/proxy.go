@@ -56,8 +56,9 @@ type Proxy struct {
 	mu     sync.Mutex
 	closed bool
 	mode   mode
-	target string       // of new connections
-	ln     net.Listener // nil while refusing
+	cut    map[string]bool // IP addresses whose connections are swallowed in any mode
+	target string          // of new connections
+	ln     net.Listener    // nil while refusing
 	links  map[*link]struct{}
 	armed  []trap                  // faults of single future commands
 	slow   func(cmd []string) bool // the match of DelayCommand; nil for none
@@ -88,7 +89,10 @@ func NewProxy(tb testing.TB, target string) *Proxy {
 	if err != nil {
 		tb.Fatalf("redistest: proxy: %v", err)
 	}
-	p := &Proxy{tb: tb, target: target, addr: ln.Addr().String(), mode: passing, ln: ln, links: map[*link]struct{}{}}
+	p := &Proxy{
+		tb: tb, target: target, addr: ln.Addr().String(), mode: passing, ln: ln,
+		cut: map[string]bool{}, links: map[*link]struct{}{},
+	}
 	p.wg.Go(func() { p.accept(ln) })
 	tb.Cleanup(p.close)
 	return p
@@ -128,9 +132,41 @@ func (p *Proxy) Heal() {
 	p.tb.Helper()
 	p.control.Lock()
 	defer p.control.Unlock()
-	for _, l := range p.setMode(passing) {
+	p.closePoisoned(p.setMode(passing))
+}
+
+// swallowFrom is Swallow for the connections from one IP address. It lasts until
+// healFrom, whatever the mode.
+func (p *Proxy) swallowFrom(ip string) {
+	p.control.Lock()
+	defer p.control.Unlock()
+	p.mu.Lock()
+	p.cut[ip] = true
+	p.mu.Unlock()
+	for _, l := range p.snapshot() {
+		if l.from == ip {
+			l.interrupt(&l.requests)
+			l.interrupt(&l.replies)
+		}
+	}
+}
+
+// healFrom ends swallowFrom.
+func (p *Proxy) healFrom(ip string) {
+	p.control.Lock()
+	defer p.control.Unlock()
+	p.mu.Lock()
+	delete(p.cut, ip)
+	p.mu.Unlock()
+	p.closePoisoned(p.snapshot())
+}
+
+// closePoisoned closes the links that lost bytes, unless they are still cut: in a
+// partition nobody learns that a connection has ended.
+func (p *Proxy) closePoisoned(links []*link) {
+	for _, l := range links {
 		p.mu.Lock()
-		poisoned := l.requests.lost || l.replies.lost
+		poisoned := p.mode == passing && !p.cut[l.from] && (l.requests.lost || l.replies.lost)
 		p.mu.Unlock()
 		if poisoned {
 			l.close(false)
@@ -328,9 +364,10 @@ func (p *Proxy) accept(ln net.Listener) {
 		}
 		ctx, stop := context.WithCancel(context.Background())
 		l := &link{p: p, client: conn.(*net.TCPConn), done: ctx.Done(), stop: stop}
+		l.from = conn.RemoteAddr().(*net.TCPAddr).IP.String()
 		l.requests.scanner.commands = true
 		p.mu.Lock()
-		swallowed := p.mode == swallowing
+		swallowed := p.mode == swallowing || p.cut[l.from]
 		l.requests.lost = swallowed
 		if p.mode != refusing {
 			p.links[l] = struct{}{}
@@ -348,6 +385,7 @@ func (p *Proxy) accept(ln net.Listener) {
 // A link is one client connection and the server connection to which it is forwarded.
 type link struct {
 	p      *Proxy
+	from   string // the client's IP address
 	client *net.TCPConn
 	server *net.TCPConn    // set under Proxy.mu; nil before and without a dial
 	done   <-chan struct{} // closed with the link
@@ -599,7 +637,7 @@ func (l *link) deliver(f *flow, c chunk) (rest chunk) {
 func (p *Proxy) swallows(l *link, f *flow) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.mode == swallowing || p.mode == swallowingReplies && f == &l.replies {
+	if p.mode == swallowing || p.cut[l.from] || p.mode == swallowingReplies && f == &l.replies {
 		f.lost = true
 	}
 	return f.lost

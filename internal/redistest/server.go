@@ -6,7 +6,7 @@
 // A restart can lose the end of its append-only file. [Options] give a server TLS, a Unix
 // socket, and a wall clock that can be stepped. A [Proxy] between a client and a server
 // cuts, delays, resets or half-opens connections, or loses one chosen command or its
-// reply. Servers and proxies listen on 127.0.0.1 only, and end with the test that
+// reply. A [Group] is a master with replicas under Sentinels. Servers and proxies listen on 127.0.0.1 only, and end with the test that
 // created them.
 //
 // Methods that return no error fail the test instead. They may be called from any
@@ -51,6 +51,10 @@ type Server struct {
 	args []string // the caller's; they come last, so they override the defaults
 	port int      // chosen by Start, fixed once Start returns
 
+	config  string // path of a configuration file that the server may rewrite; "" for none
+	bus     bool   // the server has a port for the bus of a cluster
+	busPort int    // as port; 0 without bus
+
 	tls     *TLS       // nil without Options.TLS
 	tlsPort int        // as port; 0 without Options.TLS
 	socket  string     // path of the Unix socket; "" without Options.Socket
@@ -89,6 +93,17 @@ type Options struct {
 // StartWith is Start with options.
 func StartWith(tb testing.TB, n int, options Options) []*Server {
 	tb.Helper()
+	servers := make([]*Server, n)
+	for i := range servers {
+		servers[i] = newServer(tb, options)
+	}
+	startAll(tb, servers)
+	return servers
+}
+
+// newServer prepares a server for startAll.
+func newServer(tb testing.TB, options Options) *Server {
+	tb.Helper()
 	name := os.Getenv("REDIS_SERVER")
 	if name == "" {
 		name = "redis-server"
@@ -100,35 +115,36 @@ func StartWith(tb testing.TB, n int, options Options) []*Server {
 	if err != nil {
 		tb.Fatalf("redistest: no redis-server: %v: run `make test`, which installs it, or name the binary in REDIS_SERVER", err)
 	}
-
-	servers := make([]*Server, n)
-	for i := range servers {
-		s := &Server{tb: tb, bin: bin, dir: tb.TempDir(), args: slices.Clone(options.Args)}
-		tb.Cleanup(s.Kill)
-		if options.Clock {
-			s.clock = newWallClock(tb, s.dir)
-			tb.Cleanup(s.dropClock)
-		}
-		if options.Socket {
-			// Not in dir: a socket's path has to be short.
-			dir, err := os.MkdirTemp("", "redis")
-			if err != nil {
-				tb.Fatalf("redistest: socket: %v", err)
-			}
-			tb.Cleanup(func() { _ = os.RemoveAll(dir) })
-			s.socket = filepath.Join(dir, "s")
-			s.args = append([]string{"--unixsocket", s.socket}, s.args...)
-		}
-		if s.tls = options.TLS; s.tls != nil {
-			args, err := s.tls.arguments(s.dir)
-			if err != nil {
-				tb.Fatalf("redistest: TLS: %v", err)
-			}
-			s.args = append(args, s.args...)
-		}
-		servers[i] = s
+	s := &Server{tb: tb, bin: bin, dir: tb.TempDir(), args: slices.Clone(options.Args)}
+	tb.Cleanup(s.Kill)
+	if options.Clock {
+		s.clock = newWallClock(tb, s.dir)
+		tb.Cleanup(s.dropClock)
 	}
-	errs := make([]error, n)
+	if options.Socket {
+		// Not in dir: a socket's path has to be short.
+		dir, err := os.MkdirTemp("", "redis")
+		if err != nil {
+			tb.Fatalf("redistest: socket: %v", err)
+		}
+		tb.Cleanup(func() { _ = os.RemoveAll(dir) })
+		s.socket = filepath.Join(dir, "s")
+		s.args = append([]string{"--unixsocket", s.socket}, s.args...)
+	}
+	if s.tls = options.TLS; s.tls != nil {
+		args, err := s.tls.arguments(s.dir)
+		if err != nil {
+			tb.Fatalf("redistest: TLS: %v", err)
+		}
+		s.args = append(args, s.args...)
+	}
+	return s
+}
+
+// startAll starts servers in parallel, and returns when each answers PING.
+func startAll(tb testing.TB, servers []*Server) {
+	tb.Helper()
+	errs := make([]error, len(servers))
 	var wg sync.WaitGroup
 	for i, s := range servers {
 		wg.Go(func() { errs[i] = s.startOnFreePort(freePort) })
@@ -137,7 +153,6 @@ func StartWith(tb testing.TB, n int, options Options) []*Server {
 	if err := errors.Join(errs...); err != nil {
 		tb.Fatalf("redistest: start: %v", err)
 	}
-	return servers
 }
 
 // Addrs returns the addresses of servers, in their order.
@@ -291,6 +306,11 @@ func (s *Server) startOnFreePort(pick func() (int, error)) error {
 				return err
 			}
 		}
+		if s.bus {
+			if s.busPort, err = pick(); err != nil {
+				return err
+			}
+		}
 		if err = s.startLocked(deadline); !errors.Is(err, errPortTaken) || time.Now().After(deadline) {
 			return err
 		}
@@ -309,9 +329,16 @@ func (s *Server) startLocked(deadline time.Time) error {
 	if err != nil {
 		return err
 	}
-	args := []string{
+	var args []string
+	if s.config != "" {
+		args = append(args, s.config) // a file has to come first
+	}
+	args = append(args,
 		"--bind", loopback, "--port", strconv.Itoa(s.port), "--dir", s.dir,
 		"--daemonize", "no", "--save", "", "--appendonly", "no",
+	)
+	if s.bus {
+		args = append(args, "--cluster-port", strconv.Itoa(s.busPort))
 	}
 	if s.tls != nil { // a server that was built without TLS rejects this argument
 		args = append(args, "--tls-port", strconv.Itoa(s.tlsPort))
