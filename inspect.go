@@ -39,7 +39,8 @@ type Status struct {
 
 // NodeStatus is the state of one node; Inspect adds the node's answer about a name.
 type NodeStatus struct {
-	Addr    string
+	Addr    string // or the name of a failover group, such as "sentinel:mymaster"
+	Master  string // of a failover group: the server that was last its master; "" for a node that is one server
 	Version string // of the server; "" before the first connection, or if INFO is not allowed
 	Voting  bool   // its votes count now
 	// QuarantinedFor is how long the node does not vote because it may have lost locks:
@@ -71,7 +72,7 @@ func (m *Manager) Nodes() []NodeStatus {
 func (m *Manager) nodeStatus(i int) NodeStatus {
 	h := m.nodes[i].Health()
 	s := NodeStatus{
-		Addr: m.nodes[i].Addr(), Version: h.Identity.Version, QuarantinedFor: h.QuarantineLeft(), Err: h.Err, Warning: h.Warning,
+		Addr: m.nodes[i].Addr(), Master: m.nodes[i].Master(), Version: h.Identity.Version, QuarantinedFor: h.QuarantineLeft(), Err: h.Err, Warning: h.Warning,
 	}
 	s.Voting = s.Err == nil && s.QuarantinedFor == 0
 	if s.Err == nil && s.QuarantinedFor > 0 {

@@ -50,6 +50,9 @@ type Manager struct {
 	used     bool           // there may be locks to release
 	inflight sync.WaitGroup // calls that may still produce a lease; Add with mu held and not shut
 	ids      []node.Identity
+	runs     []string    // the run_id that each node had last
+	logged   []nodeState // what the log says of each node
+	groups   []string    // kind of failover group of each node, "" for one server; never changes
 }
 
 // newPatience is how much longer New waits for slow nodes once a quorum has answered.
@@ -86,6 +89,7 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 	}
 	m := &Manager{
 		cfg: cfg, clock: by, ids: make([]node.Identity, len(nodes)),
+		runs: make([]string, len(nodes)), logged: make([]nodeState, len(nodes)), groups: make([]string, len(nodes)),
 		reporter: newReporter(),
 		greeted:  make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
 		id: randomHex(node.ManagerLen),
@@ -96,6 +100,7 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 			"nodes", len(nodes))
 	}
 	for i := range nodes {
+		m.groups[i], _ = node.Group(&nodes[i])
 		n := node.New(node.Config{
 			Index: i, Option: nodes[i], Prefix: cfg.prefix, Clock: m.clock.Both, Drift: cfg.drift,
 			Cap: cfg.registerCap(), Only: len(nodes) == 1,

@@ -1,6 +1,7 @@
 package quorumlock
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -67,6 +68,7 @@ func (m *Manager) admit(i int, id node.Identity) (warning, err error) {
 	if off := m.skew(i); off.Abs() > skewDoubt {
 		doubts = append(doubts, fmt.Errorf("clock is %v off the other nodes' median: synchronise it", off.Round(time.Second)))
 	}
+	doubts = append(doubts, m.failoverDoubts(i, id)...)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for j, other := range m.ids {
@@ -81,11 +83,32 @@ func (m *Manager) admit(i int, id node.Identity) (warning, err error) {
 				j, m.nodes[j].Addr()))
 		}
 	}
-	m.ids[i] = id
+	m.ids[i], m.runs[i] = id, id.RunID
 	if len(doubts) == 0 {
 		return nil, nil
 	}
 	return join(doubts...), nil
+}
+
+// failoverDoubts returns what a failover of a node, or a restart, could cost with these
+// settings.
+func (m *Manager) failoverDoubts(i int, id node.Identity) (doubts []error) {
+	m.mu.Lock()
+	before := m.runs[i]
+	m.mu.Unlock()
+	group := m.groups[i]
+	if before != "" && id.RunID != "" && before != id.RunID && m.cfg.guard == 0 {
+		doubts = append(doubts, errors.New("node was restarted or failed over, and may have forgotten locks: "+
+			"without WithRestartGuard another client may be granted a lock that is held"))
+	}
+	if group == "" && id.Replicas > 0 && m.cfg.guard == 0 {
+		doubts = append(doubts, fmt.Errorf("node has replicas (connected_slaves %d): if one takes its place, locks are forgotten; set WithRestartGuard, see docs/managed.md", id.Replicas))
+	}
+	if group == "sentinel" && !id.Fenced && id.Unchecked == nil {
+		doubts = append(doubts, errors.New("INFO has no min_slaves_good_slaves: a master that is cut off from its Sentinels goes on granting; "+
+			"set min-replicas-to-write and min-replicas-max-lag on every server of the group"))
+	}
+	return doubts
 }
 
 // skew returns how far a node's clock is from the median of all known clocks; 0 with
@@ -115,9 +138,20 @@ func (m *Manager) onHealth(i int, h node.Health) {
 	case h.Reason != nil:
 		e.Err = h.Reason
 	}
+	m.mu.Lock()
+	same := m.logged[i] == stateOf(h)
+	m.logged[i] = stateOf(h)
+	m.mu.Unlock()
+	if h.Err == nil {
+		m.dog.hurry()
+	}
 	m.reporter.add(func() {
 		log := m.cfg.log.With("node", i, "addr", e.Addr)
+		if h.Master != "" {
+			log = log.With("master", h.Master)
+		}
 		switch {
+		case same: // another error of the same outage is an event, and no second line
 		case h.Err != nil:
 			log.Warn("quorumlock: node does not vote", "error", h.Err)
 		case h.Reason != nil:
@@ -125,11 +159,35 @@ func (m *Manager) onHealth(i int, h node.Health) {
 		default:
 			log.Info("quorumlock: node votes", "version", h.Identity.Version)
 		}
-		if h.Warning != nil {
+		if h.Warning != nil && !same {
 			log.Warn("quorumlock: node has a warning", "error", h.Warning)
 		}
 	})
 	m.bus.send(e)
+}
+
+// nodeState is what a log line about a node depends on.
+type nodeState struct {
+	greeted, votes                   bool
+	problem, reason, master, warning string
+}
+
+func stateOf(h node.Health) nodeState {
+	s := nodeState{greeted: true, votes: h.Err == nil}
+	var config *node.ConfigError
+	if errors.As(h.Err, &config) { // a node that is down has many errors of one outage
+		s.problem = config.Error()
+	}
+	if s.votes {
+		s.master = h.Master
+	}
+	if h.Reason != nil {
+		s.reason = h.Reason.Error()
+	}
+	if h.Warning != nil {
+		s.warning = h.Warning.Error()
+	}
+	return s
 }
 
 // onClockStep handles a step of a node's clock. After a step forward, the node's keys
