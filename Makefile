@@ -63,14 +63,21 @@ deps: ## Install redis-server and PostgreSQL if they are missing (REDIS_SERVER a
 		echo "make deps: there is still no redis-server in PATH: install it by hand, or name it in REDIS_SERVER" >&2; exit 1; \
 	} # without PostgreSQL its tests say that they are skipped, and fail where CI=true
 
+# All modules in one call, so that packages that wait run beside packages that compute; the
+# longest first. gotestsum prints a line for each package as it ends; go test holds lines
+# back to keep their order. A run of internal/sim is one goroutine: it needs no race detector,
+# which would take most of its seeds.
+PACKAGES = $$($(GO) list -m | sed 's,$$,/...,')
+GOTESTSUM = $(GO) run gotest.tools/gotestsum@v1.13.0 --format pkgname --hide-summary skipped --
 .PHONY: test
-test: deps ## Vet, and test with the race detector, every module; then all seeds of the simulation.
-	$(call each-module,$(GO) vet ./... && $(GO) test -race -timeout $(TIMEOUT) $(TESTFLAGS) ./...)
-	$(GO) test -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/sim/... # one goroutine each: under -race it takes a fifth of them
+test: deps ## Test every module with the race detector, and the simulation without: five minutes.
+	$(GOTESTSUM) -race -parallel 4 -timeout $(TIMEOUT) $(TESTFLAGS) ./tests/battery \
+		$$($(GO) list $(PACKAGES) | grep -v -e /tests/battery$$ -e /internal/sim$$)
+	$(GOTESTSUM) -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/sim/...
 
 .PHONY: test-short
 test-short: deps ## Test every module with -short and without the race detector.
-	$(call each-module,$(GO) test -short -timeout $(TIMEOUT) $(TESTFLAGS) ./...)
+	$(GOTESTSUM) -short -timeout $(TIMEOUT) $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: sim
 sim: ## Simulate the protocol with many seeds (SEEDS=200000).

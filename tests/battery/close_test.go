@@ -29,7 +29,7 @@ func TestCloseEndsEveryLeaseOnceAndInTimeWithANodeThatHangs(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		r := newRow(t, fmt.Sprintf("Close at a random moment, one node hangs, N=%d", n))
 		servers := redistest.Start(t, n)
-		total := count(500, 15)
+		total := count(500, 8)
 		var tally closeTally
 		for done := 0; done < total; {
 			batch := min(8, total-done)

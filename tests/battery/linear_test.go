@@ -191,7 +191,7 @@ func TestHistoriesOfContendingClientsAreLinearizable(t *testing.T) {
 		ends := map[string]int{}
 		histories, operations := 0, 0
 		var illegal []string
-		rounds := count(20, 2)
+		rounds := count(20, 1)
 		for round := range rounds {
 			holds := contend(t, contention{
 				nodes: n, clients: 8, locks: 2, lasting: 2500 * time.Millisecond, ttl: 400 * time.Millisecond,

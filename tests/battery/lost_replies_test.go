@@ -48,7 +48,7 @@ func TestALostReplyIsNeitherARefusalNorALeftover(t *testing.T) {
 			{"guard", guarded, (*dropper).guard},
 		} {
 			r := newRow(t, fmt.Sprintf("replies dropped, %s, N=%d", scenario.kind, n))
-			target := int64(count(1000, 30))
+			target := int64(count(1000, 15))
 			var tally dropTally
 			var wg sync.WaitGroup
 			for _, d := range scenario.all {

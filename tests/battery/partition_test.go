@@ -60,7 +60,7 @@ func partitions(t *testing.T, n int, busy bool) {
 	holder := testkit.Connect(t, addrs, opts...)
 	competitor := testkit.Connect(t, redistest.Addrs(servers), opts...)
 
-	total := count(1000, 50)
+	total := count(1000, 20)
 	var all []*partition
 	before := 0 // lost before the cut, because the machine was too busy to renew: not counted
 	for round := 0; len(all) < total; round++ {

@@ -281,7 +281,7 @@ func (n *nemesis) failed(err error) {
 // QUORUMLOCK_SOAK_NODES the number of nodes (3). The seed reproduces the faults, but not
 // the reactions of the processes and the kernel.
 func TestSoak(t *testing.T) {
-	lasting := fromEnv(t, "QUORUMLOCK_SOAK", time.Duration(count(1800, 30))*time.Second, time.ParseDuration)
+	lasting := fromEnv(t, "QUORUMLOCK_SOAK", time.Duration(count(1800, 12))*time.Second, time.ParseDuration)
 	seed := fromEnv(t, "QUORUMLOCK_SEED", uint64(time.Now().UnixNano())%1_000_000, func(s string) (uint64, error) {
 		return strconv.ParseUint(s, 10, 64)
 	})

@@ -36,7 +36,7 @@ func TestAStoppedNodeHoldsUpNoCallOfTenThousand(t *testing.T) {
 		m := testkit.Connect(t, redistest.Addrs(servers), quorumlock.WithTTL(2*time.Second))
 		live := acquireMany(t, m, stuckLeases)
 		c := &calls{m: m, live: live}
-		c.run(count(2000, 250)) // so that memory and connections reach their largest size
+		c.run(count(2000, 100)) // so that memory and connections reach their largest size
 		c.reset()
 
 		victim := servers[rand.IntN(n)]
@@ -44,7 +44,7 @@ func TestAStoppedNodeHoldsUpNoCallOfTenThousand(t *testing.T) {
 		time.Sleep(300 * time.Millisecond) // the watchdog has noticed
 		before := goroutines(slices.Max[[]int])
 		mib, _ := memory(t)
-		peak := c.run(count(10_000, 500))
+		peak := c.run(count(10_000, 200))
 		after := goroutines(slices.Min[[]int])
 		victim.Continue()
 
@@ -79,7 +79,7 @@ func TestAMinorityThatStopsAgainAndAgainCostsNoLease(t *testing.T) {
 		m := testkit.Connect(t, redistest.Addrs(servers), quorumlock.WithTTL(ttl))
 		live := acquireMany(t, m, stuckLeases)
 		c := &calls{m: m, live: live, pause: 20 * time.Millisecond}
-		c.run(count(1000, 250))
+		c.run(count(1000, 100))
 		c.reset()
 		mib, _ := memory(t)
 

@@ -236,7 +236,7 @@ type trial struct {
 func TestASuspendedClientFindsItsLeaseLostAtTheFirstLook(t *testing.T) {
 	const ttl = suspendTTL
 	bothSizes(t, func(t *testing.T, n int) {
-		total, atOnce := count(300, 10), 5
+		total, atOnce := count(300, 5), 5
 		if full {
 			atOnce = 8
 		}

@@ -40,6 +40,7 @@ func as(user string, addrs []string) []rueidis.ClientOption {
 }
 
 func TestTheDocumentedRightsAreEnoughForAWholeLife(t *testing.T) {
+	t.Parallel()
 	user := append([]string{"--user", "quorumlock"}, documented(t)...)
 	for claim, opts := range map[string][]quorumlock.Option{
 		"plain":   nil,
@@ -61,6 +62,7 @@ func TestTheDocumentedRightsAreEnoughForAWholeLife(t *testing.T) {
 // in a way that the user can act on. A rule that no error would report does not belong in
 // the line.
 func TestAnErrorNamesEveryDocumentedRightThatIsMissing(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, 1)[0]
 	rules := documented(t)
 	want := map[string]string{ // the pattern of the error, if it is not the right itself
@@ -271,6 +273,7 @@ func TestWithoutTheRightToINFOThereIsAWarningAndTheGuardRefuses(t *testing.T) {
 }
 
 func TestTheDocumentedRightsPassTheWholeConformance(t *testing.T) {
+	t.Parallel()
 	conformance.Run(t, func(tb testing.TB) conformance.Server {
 		server := redistest.Start(tb, 1, append([]string{"--user", "quorumlock"}, documented(t)...)...)[0]
 		return conformance.Server{

@@ -23,6 +23,7 @@ import (
 
 // A user's function that hangs must delay neither Close nor New.
 func TestAUsersFunctionThatHangsHoldsUpNeitherNewNorClose(t *testing.T) {
+	t.Parallel()
 	for claim, hanging := range map[string]func(o *rueidis.ClientOption, hang func()){
 		"credentials": func(o *rueidis.ClientOption, hang func()) {
 			o.AuthCredentialsFn = func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {

@@ -16,6 +16,7 @@ import (
 )
 
 func TestARestartedNodeDoesNotVoteUnderTheGuard(t *testing.T) {
+	t.Parallel()
 	servers := redistest.Start(t, 3)
 	guard := []quorumlock.Option{
 		quorumlock.WithTTL(time.Second), quorumlock.WithRestartGuard(3 * time.Second), quorumlock.WithTrustEmptyNodes(),
@@ -53,6 +54,7 @@ func TestARestartedNodeDoesNotVoteUnderTheGuard(t *testing.T) {
 // knew the data notice it: they ignore the node's votes until no lease can have been
 // forgotten.
 func TestAMarkerThatATrustingClientWroteAfterALossIsNoticed(t *testing.T) {
+	t.Parallel()
 	const longest = 4 * time.Second
 	guard := []quorumlock.Option{
 		quorumlock.WithTTL(2 * time.Second), quorumlock.WithRestartGuard(longest), quorumlock.WithTrustEmptyNodes(),

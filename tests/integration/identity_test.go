@@ -136,6 +136,7 @@ func (a *told) await(t *testing.T, node int, text string) quorumlock.NodeChanged
 // A virtual address moves to the server of another node. Every reconnection detects it,
 // and the node votes again as soon as the address moves back.
 func TestANodeWhoseAddressMovesOntoAnotherNodeDoesNotVote(t *testing.T) {
+	t.Parallel()
 	const rounds = 6
 	servers := redistest.Start(t, 3)
 	proxies, addrs := testkit.Proxied(t, servers)
@@ -172,6 +173,7 @@ func statusOf(t *testing.T, m *quorumlock.Manager, node int) quorumlock.NodeStat
 // One server is left behind two addresses. No lock may be granted, however often the
 // address moves and whichever Manager asks.
 func TestOneServerBehindTwoAddressesIsNeverAQuorum(t *testing.T) {
+	t.Parallel()
 	const rounds = 10
 	servers := redistest.Start(t, 3)
 	proxies, addrs := testkit.Proxied(t, servers)
@@ -247,6 +249,7 @@ func replicate(t *testing.T, replica, master *redistest.Server) {
 // A connected master becomes a replica, and refuses writes at once. A new connection
 // detects it, and the next check detects it over the old connection.
 func TestAMasterThatIsDemotedUnderAManagerStopsVoting(t *testing.T) {
+	t.Parallel()
 	servers := redistest.Start(t, 4, "--repl-diskless-sync-delay", "0") // the last is a master outside the quorum
 	proxies, addrs := testkit.Proxied(t, servers[:3])
 	m := open(t, quorumlock.Addrs(addrs...), patient()...)
@@ -334,6 +337,7 @@ exec `+real+` ./sentinel.conf --sentinel --bind 127.0.0.1 --port "$2"
 // A cluster node, a replica or another node's server that comes to an address later is
 // detected when it comes, and so is its departure.
 func TestAServerThatComesToANodesAddressIsCheckedAnew(t *testing.T) {
+	t.Parallel()
 	servers := redistest.Start(t, 3)
 	proxies, addrs := testkit.Proxied(t, servers)
 	m := open(t, quorumlock.Addrs(addrs...), patient()...)
@@ -365,6 +369,7 @@ func TestAServerThatComesToANodesAddressIsCheckedAnew(t *testing.T) {
 }
 
 func TestAWarningNamesAPolicyThatMayEvictLocks(t *testing.T) {
+	t.Parallel()
 	for _, policy := range []string{
 		"volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction",
 	} {

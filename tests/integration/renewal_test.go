@@ -52,6 +52,7 @@ func TestRefusedConnectionsAreReportedAtOnceAndAsSuch(t *testing.T) {
 }
 
 func TestAFrozenMinorityDelaysNoCaller(t *testing.T) {
+	t.Parallel()
 	m, servers := testkit.Manager(t, 3, quorumlock.WithTTL(4*time.Second))
 	l, err := m.Acquire(background, "long")
 	require.NoError(t, err)

@@ -159,6 +159,7 @@ func (c transcriptCounter) Add(_ context.Context, _ int64, opts ...metric.AddOpt
 // A Manager runs into every failure that there is, and none of its output contains a
 // secret.
 func TestSecretsAreNeverPrinted(t *testing.T) {
+	t.Parallel()
 	const (
 		password = "open-sesame-4711"
 		wrong    = "closed-barley-0815"

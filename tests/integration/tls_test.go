@@ -27,6 +27,7 @@ func tlsAddrs(servers []*redistest.Server) (addrs []string) {
 }
 
 func TestALeaseLivesItsWholeLifeOverTLS(t *testing.T) {
+	t.Parallel()
 	ca, clients := redistest.NewCA(t), redistest.NewCA(t)
 	named := ca.ClientConfig()
 	named.ServerName = "redis.test"
