@@ -43,7 +43,7 @@ func TestBadInputIsRefusedByNameBoundAndFix(t *testing.T) {
 		"too many nodes":          {quorumlock.Addrs(strings.Split(strings.Repeat("a:1,", 15)+"a:1", ",")...), nil, "nodes 16"},
 		"an address twice":        {quorumlock.Addrs("h:1", "i:1", "H.:1"), nil, "H.:1"},
 		"several addresses":       {with(func(o *rueidis.ClientOption) { o.InitAddress = []string{"a:1", "b:1"} }), nil, "InitAddress"},
-		"sentinel":                {with(func(o *rueidis.ClientOption) { o.Sentinel.MasterSet = "m" }), nil, "Sentinel"},
+		"a group without a guard": {with(func(o *rueidis.ClientOption) { o.Sentinel.MasterSet = "m" }), nil, "WithRestartGuard"},
 		"replicas":                {with(func(o *rueidis.ClientOption) { o.Standalone.ReplicaAddress = []string{"r:1"} }), nil, "ReplicaAddress"},
 		"redirects":               {with(func(o *rueidis.ClientOption) { o.Standalone.EnableRedirect = true }), nil, "EnableRedirect"},
 		"replica only":            {with(func(o *rueidis.ClientOption) { o.ReplicaOnly = true }), nil, "ReplicaOnly"},

@@ -72,6 +72,9 @@ func (n *Node) greet() (withheld, err error) {
 	ctx, cancel := context.WithTimeout(n.ctx, 2*maxDial)
 	defer cancel()
 	b := n.client.B()
+	if n.severed.Swap(false) { // rueidis notices at its next command, and dials at the one after that
+		_ = n.client.Do(ctx, b.Ping().Build())
+	}
 	n.look()
 	sent := n.now
 	results := n.client.DoMulti(ctx,

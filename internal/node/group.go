@@ -213,6 +213,7 @@ func (n *Node) hangUp() {
 		}
 	}
 	n.mu.Unlock()
+	n.severed.Store(true)
 	for _, conn := range conns {
 		_ = conn.Close()
 	}
@@ -384,6 +385,10 @@ func (v *voters) failed(failures []error) error {
 	case len(failures) == 0:
 		return fmt.Errorf("the %d %s do not agree on a master", len(v.addrs), v.who)
 	default:
-		return fmt.Errorf("no majority of the %d %s names a master: %w", len(v.addrs), v.who, errors.Join(failures...))
+		texts := make([]string, len(failures))
+		for i, err := range failures {
+			texts[i] = err.Error()
+		}
+		return fmt.Errorf("no majority of the %d %s names a master: %s", len(v.addrs), v.who, strings.Join(texts, "; "))
 	}
 }

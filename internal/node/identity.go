@@ -31,10 +31,15 @@ func (id Identity) Check() error {
 	switch {
 	case id.Unchecked != nil:
 		return nil
+	case id.Mode == "sentinel":
+		return &ConfigError{
+			Problem: "server runs in sentinel mode",
+			Fix:     "name the Sentinels with quorumlock.Sentinel, and masters alone with Addrs",
+		}
 	case id.Mode != "" && id.Mode != "standalone":
 		return &ConfigError{
 			Problem: "server runs in " + id.Mode + " mode",
-			Fix:     "list standalone masters: in a cluster the votes are not independent",
+			Fix:     "list standalone masters, or one slot of the cluster with quorumlock.ClusterSlot: in a cluster the votes are not independent",
 		}
 	case id.replica():
 		return &ConfigError{

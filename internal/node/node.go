@@ -106,6 +106,7 @@ type Node struct {
 	// The dialler counts connections. lost is the newest one that has broken. The worker
 	// reads both; the goroutines inside rueidis that dial or read write them.
 	dialed, lost atomic.Uint64
+	severed      atomic.Bool   // hangUp has closed the connection below rueidis
 	progress     atomic.Uint64 // batches that were answered
 
 	subscribe     chan struct{} // closed by Subscribe

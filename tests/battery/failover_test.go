@@ -47,7 +47,7 @@ type failovers struct {
 	rounds, overlaps, inversions, late, kept atomic.Int64
 
 	mu      sync.Mutex
-	longest time.Duration // overlap
+	longest time.Duration   // overlap
 	waited  []time.Duration // until B was granted, from the fault
 }
 

@@ -1,0 +1,125 @@
+package integration
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+)
+
+// Nodes that are failover groups, as far as no lock is at stake: tests/battery has the
+// failovers under a lease.
+
+// fenced are the settings of servers that refuse writes without a replica.
+var fenced = []string{"--min-replicas-to-write", "1", "--min-replicas-max-lag", "1", "--repl-diskless-sync-delay", "0"}
+
+// window is the WithFailover that goes with fenced.
+const window = 5 * time.Second
+
+// grouped returns options for leases of 2 s on a group, and more.
+func grouped(opts ...quorumlock.Option) []quorumlock.Option {
+	return append([]quorumlock.Option{
+		quorumlock.WithTTL(2 * time.Second), quorumlock.WithRestartGuard(2*time.Second + window), quorumlock.WithFailover(window),
+	}, opts...)
+}
+
+func TestAGroupThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
+	t.Parallel()
+	g := redistest.StartGroup(t, redistest.GroupOptions{Args: []string{"--repl-diskless-sync-delay", "0"}})
+	sentinels := g.SentinelAddrs()
+	group := quorumlock.Sentinel(g.Name(), sentinels...)
+	plain := redistest.Start(t, 3)
+	guard, failover := quorumlock.WithRestartGuard(15*time.Second), quorumlock.WithFailover(window)
+	for claim, c := range map[string]struct {
+		node rueidis.ClientOption
+		opts []quorumlock.Option
+		text string
+	}{
+		"without the guard": {group, nil, "WithRestartGuard: is needed for node 0 (sentinel:" + g.Name() + ")"},
+		"with trust in empty nodes": {group, []quorumlock.Option{guard, failover, quorumlock.WithTrustEmptyNodes()},
+			"WithTrustEmptyNodes: cannot be used with node 0"},
+		"without a window":         {group, []quorumlock.Option{guard}, "WithFailover: is needed for node 0"},
+		"a window without a guard": {quorumlock.Addrs(plain[0].Addr())[0], []quorumlock.Option{failover}, "WithFailover: says something about the restart guard, which is off"},
+		"a negative window":        {group, []quorumlock.Option{guard, quorumlock.WithFailover(-1)}, "WithFailover -1ns: has to be above 0"},
+		"a guard that is too short": {group, []quorumlock.Option{quorumlock.WithRestartGuard(14 * time.Second), failover},
+			"WithFailover's 5s have to be at most WithRestartGuard's 14s; shorten the lease, or set the guard to 15s on every client"},
+		"alone, without min-replicas": {group, []quorumlock.Option{guard, failover}, "INFO has no min_slaves_good_slaves"},
+		"a wrong master set": {quorumlock.Sentinel("other", sentinels...), []quorumlock.Option{guard, failover},
+			`knows no master set "other"; name the master set as`},
+		"servers that are no Sentinels": {quorumlock.Sentinel(g.Name(), redistest.Addrs(plain)...), []quorumlock.Option{guard, failover}, "is no Sentinel; name the Sentinels"},
+		"a Sentinel in Addrs":           {quorumlock.Addrs(sentinels[0])[0], nil, "sentinel mode; name the Sentinels with quorumlock.Sentinel"},
+		"a Sentinel named twice":        {quorumlock.Sentinel(g.Name(), sentinels[0], sentinels[0]), []quorumlock.Option{guard, failover}, "is named twice"},
+		"no Sentinel":                   {quorumlock.Sentinel(g.Name()), []quorumlock.Option{guard, failover}, "InitAddress is empty"},
+		"an address without a port":     {quorumlock.Sentinel(g.Name(), "localhost"), []quorumlock.Option{guard, failover}, "has to be host:port"},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			m, err := quorumlock.New(background, []rueidis.ClientOption{c.node}, c.opts...)
+			require.Nil(t, m)
+			require.ErrorIs(t, err, quorumlock.ErrInvalid)
+			assert.Contains(t, err.Error(), c.text)
+		})
+	}
+	t.Run("no Sentinel that answers", func(t *testing.T) {
+		_, err := quorumlock.New(background, []rueidis.ClientOption{quorumlock.Sentinel(g.Name(), "127.0.0.1:1", "127.0.0.1:2", sentinels[0])}, guard, failover)
+		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+		assert.Contains(t, err.Error(), "no majority of the 3 Sentinels names a master")
+	})
+	assert.Empty(t, testkit.Keys(t, append(plain, g.Servers()[0])), "nothing was created")
+
+	// Beside two masters the group need not be fenced, and a warning says what that means.
+	m := open(t, append(quorumlock.Addrs(redistest.Addrs(plain[:2])...), group), guard, failover)
+	testkit.Eventually(t, "the group is connected", func() bool { return m.Nodes()[2].Warning != nil })
+	assert.ErrorContains(t, m.Nodes()[2].Warning, "a master that is cut off from its Sentinels goes on granting")
+	assert.Equal(t, "sentinel:"+g.Name(), m.Nodes()[2].Addr)
+	assert.Equal(t, g.Addrs()[0], m.Nodes()[2].Master)
+}
+
+// A planned failover takes a moment. Waiting goes on through it, the lease is kept, and the
+// log has a line for each change and no more.
+func TestAPlannedFailoverEndsNoWaitAndIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	g := redistest.StartGroup(t, redistest.GroupOptions{Args: fenced})
+	var log transcript
+	const ttl = 6 * time.Second
+	m := open(t, []rueidis.ClientOption{quorumlock.Sentinel(g.Name(), g.SentinelAddrs()...)}, quorumlock.WithTTL(ttl),
+		quorumlock.WithRestartGuard(ttl+window), quorumlock.WithFailover(window), quorumlock.WithLogger(log.logger()))
+	assert.Positive(t, m.Nodes()[0].QuarantinedFor)
+	ctx, cancel := context.WithTimeout(background, 3*time.Minute)
+	defer cancel()
+	l, err := m.Acquire(ctx, "job")
+	require.NoError(t, err)
+	waiting := make(chan error, 1)
+	go func() {
+		next, err := m.Acquire(ctx, "job")
+		if err == nil {
+			err = next.Release(background)
+		}
+		waiting <- err
+	}()
+	before := strings.Count(log.String(), "quorumlock: node")
+	master, _ := g.Failover()
+	testkit.Eventually(t, "the node is connected to the new master", func() bool { return m.Nodes()[0].Master == g.Addrs()[master] })
+	testkit.Confirmed(t, l.Renew)
+	assert.Positive(t, m.Nodes()[0].QuarantinedFor, "the new term starts a quarantine")
+	require.NoError(t, l.Err(), "the lease is longer than the failover")
+	_, err = m.TryAcquire(ctx, "other")
+	require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+	assert.Contains(t, err.Error(), "in quarantine")
+	lines := strings.Count(log.String(), "quorumlock: node") - before
+	assert.LessOrEqual(t, lines, 3, "away, connected in quarantine, and at most one between:\n%s", log.String())
+	select {
+	case err := <-waiting:
+		t.Fatalf("the wait has ended: %v", err)
+	default:
+	}
+	testkit.Released(t, l)
+	require.NoError(t, <-waiting, "granted when the quarantine is over")
+}
