@@ -48,7 +48,7 @@ func (w *world) configure() {
 		// liveness within two TTLs nor order.
 		c.fifo, c.orderly = true, false
 	}
-	c.amnesia = (r.IntN(2) == 0 || w.p.Mutation.has(amnesic)) && !w.p.Mutation.has(lostOnTheWay)
+	c.amnesia = (r.IntN(2) == 0 || w.p.Mutation.among(amnesic...)) && !w.p.Mutation.among(lostOnTheWay...)
 	c.guard = c.amnesia || r.IntN(2) == 0
 	c.known = r.IntN(3) > 0
 	c.stepAware = r.IntN(2) == 0
@@ -129,7 +129,7 @@ func (c *config) drawClocks(w *world) {
 		c.step = []time.Duration{ttl / 2, 2 * ttl, time.Hour}[w.rng.IntN(3)]
 		c.everyStep = ttl/8 + w.upTo(ttl)
 		c.everyBlip = w.every(ttl)
-		if w.rng.IntN(2) == 0 || w.p.Mutation.has(lostOnTheWay) {
+		if w.rng.IntN(2) == 0 || w.p.Mutation.among(lostOnTheWay...) {
 			c.loseKeysOnTheWay(w)
 		}
 	}
