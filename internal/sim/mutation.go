@@ -150,6 +150,20 @@ const (
 	// OwnHeadLeftFree leaves the lock free if a release keeps its ticket and that ticket
 	// is the head of the queue.
 	OwnHeadLeftFree
+	// GuardWithoutWindow covers the longest lease, and not the time for which the old
+	// master of a group goes on confirming.
+	GuardWithoutWindow
+	// MarkerWithoutEpoch names the server process in the marker, and not the group's term.
+	MarkerWithoutEpoch
+	// GroupUnguarded runs groups without the restart guard.
+	GroupUnguarded
+	// EarlierTermOverwrites lets a client of an earlier term start a quarantine.
+	EarlierTermOverwrites
+	// NoConfirmation counts votes although no majority has confirmed the term for long.
+	NoConfirmation
+	// CarriedTooLate prolongs a lease in a new term although the term before may still
+	// give votes when the lease's key there has ended.
+	CarriedTooLate
 )
 
 var mutationNames = [...]string{
@@ -170,6 +184,8 @@ var mutationNames = [...]string{
 	"a reservation passes the marker", "extend of a reserved lock", "reserves any lock", "a lapsed wait takes any lock",
 	"passing on deletes any lock", "asks after the end", "one owner for a wait", "reserved for ever",
 	"reserved for anybody", "the last is first", "a lock is left free for its own head",
+	"the guard does not cover the window", "a marker without the epoch", "a group without the guard",
+	"an earlier term overwrites the marker", "no confirmation of the term", "a lease is carried into a term too late",
 }
 
 // Mutations returns every planted bug.

@@ -28,6 +28,9 @@ var unfair = []Mutation{ReservedForAnybody, LastFirst, OwnHeadLeftFree}
 // passing are the bugs of local passes.
 var passing = []Mutation{HealMoves, HealShowsToken, OwnerIsEnough, PassUnchecked, NoProofReset, ResetOvertaken, CheckUnbounded}
 
+// ofGroups are the bugs of failover groups.
+var ofGroups = []Mutation{GuardWithoutWindow, MarkerWithoutEpoch, GroupUnguarded, EarlierTermOverwrites, NoConfirmation, CarriedTooLate}
+
 // configure changes the settings of a run so that the bug can show.
 func (m Mutation) configure(w *world, c *config) {
 	ttl := c.terms.TTL
@@ -71,6 +74,8 @@ func (m Mutation) configure(w *world, c *config) {
 		c.grain = 2 * ttl
 	case m.among(passing...):
 		m.passOften(w, c)
+	case m.among(ofGroups...):
+		m.failOften(w, c)
 	case m.has(RemnantsAtOnce):
 		c.clients, c.backoffCap, c.hold = usualClients, ttl/50, 4*ttl
 		c.terms.MaxHold = ttl / 2
@@ -134,6 +139,21 @@ func (m Mutation) passOften(w *world, c *config) {
 	if m.has(ResetOvertaken) {
 		c.terms.Timeout, c.everyBlip, c.queues, c.backoffCap = ttl/3, ttl/4, 0, ttl/10
 		c.slow, c.repeat, c.fifo = 300, 600, false
+	}
+}
+
+// failOften makes a run of leases that outlive several terms of a group.
+func (m Mutation) failOften(w *world, c *config) {
+	c.outlive(w)
+	switch {
+	case m.has(GuardWithoutWindow):
+		c.window = 3 * c.terms.TTL / 2
+		c.maxTTL = c.terms.TTL + c.window
+		if w.bugs.has(m) {
+			c.maxTTL -= c.window
+		}
+	case w.bugs.has(GroupUnguarded):
+		c.guard = false
 	}
 }
 
@@ -224,15 +244,29 @@ func Plants() []Plant {
 		{ReservedForAnybody, Inside, order},
 		{LastFirst, Inside, order},
 		{OwnHeadLeftFree, Inside, order},
+		{GuardWithoutWindow, Groups, overlapOrToken},
+		{MarkerWithoutEpoch, Groups, overlapOrToken},
+		{GroupUnguarded, Groups, overlapOrToken},
+		{EarlierTermOverwrites, Groups, []string{"marker"}},
+		{NoConfirmation, Groups, overlapOrToken},
+		{CarriedTooLate, Groups, overlapOrToken},
 	}
 }
 
-// Catch plays seeds, with three and with five nodes, until an oracle notices the bug. The
+// Sizes returns the numbers of nodes with which the bug is looked for.
+func (p Plant) Sizes() []int {
+	if p.World == Groups {
+		return []int{1, 3}
+	}
+	return []int{3, 5}
+}
+
+// Catch plays seeds with each number of nodes until an oracle notices the bug. The
 // error says that no oracle did, that the wrong one did, or that the run also fails
 // without the bug.
 func (r *Runner) Catch(plant Plant) (Result, error) {
 	for seed := range int64(Seeds) {
-		for _, nodes := range []int{3, 5} {
+		for _, nodes := range plant.Sizes() {
 			result := r.Run(Params{Seed: seed, Nodes: nodes, World: plant.World, Span: Span, Mutation: plant.Bug})
 			v := result.Violation
 			if v == nil {
