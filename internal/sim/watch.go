@@ -2,8 +2,8 @@ package sim
 
 import "time"
 
-// This file is what a client does about failover groups, as internal/node does in
-// production.
+// This file is what a client does about failover groups. Production does the same in
+// internal/node, except for counts: it takes every confirmation of a lease.
 
 // connection is a client's connection to a server of a group.
 type connection struct {
