@@ -58,7 +58,7 @@ func (c *client) try(now time.Duration) {
 		w.stats[NotAsked]++
 		c.untouched, c.notQueued = c.untouched.With(i), c.notQueued.With(i)
 		c.ballot.Fail(i)
-		if (!k.greeted || k.line != w.nodes[i].line) && now >= k.asked+w.config.terms.Timeout {
+		if (!k.greeted || k.line != c.lineTo(i)) && now >= k.asked+w.config.terms.Timeout {
 			c.greet(i)
 		}
 	}
@@ -97,6 +97,9 @@ func (c *client) answered(i int, m *message, now time.Duration) {
 	switch k := &c.known[i]; {
 	case m.answer == granted && c.quarantined(k):
 		c.ballot.Fail(i) // this answer or an earlier one shows that the clock stepped
+	case m.answer == granted && c.unconfirmed(i):
+		c.w.stats[Unconfirmed]++
+		c.ballot.Fail(i) // the term may be over
 	case m.answer == granted:
 		c.vote(i, m)
 	case m.answer == taken:

@@ -31,6 +31,7 @@ type client struct {
 	paused  time.Duration // until this true time; -1 if never
 	resumed time.Duration // true time at which the client first reads its clock after a pause or a jump
 	jumped  bool          // the clock jumped, and the machine has no input of that yet
+	blind   time.Duration // until this true time nobody says who the masters are
 	timerAt time.Duration // true time of the earliest scheduled timer; 0 for none
 	timely  time.Duration // when that timer was due, by the validity clock
 
@@ -73,6 +74,10 @@ func (c *client) handle(e *event) {
 		c.lookAfter(e)
 	case evRedial:
 		c.redial(int(e.node))
+	case evWatch:
+		c.watch(e)
+	case evBlind:
+		c.goBlind(e.duration)
 	case evCall, evLeave:
 		c.serve(e)
 	}
@@ -93,6 +98,11 @@ func (c *client) begin() {
 	for i := range c.w.p.Nodes {
 		c.known[i] = known{offset: clock.NewOffset(drift)}
 		c.greet(i)
+	}
+	if c.w.config.groups != 0 {
+		e := event{kind: evWatch, client: c.id, node: -1}
+		e.life = c.life
+		c.w.schedule(c.w.now+c.w.upTo(confirmEvery), &e)
 	}
 	for caller := range c.w.config.callers {
 		c.callLater(caller, c.w.config.terms.TTL/10*time.Duration(caller))
@@ -277,10 +287,16 @@ func (c *client) file(truth, at time.Duration) {
 func (c *client) request(i int, m *message) {
 	m.client, m.node, m.life, m.line = c.id, int8(i), c.life, c.w.nodes[i].line
 	m.sent, m.steady, m.issued = c.now(), c.steady(), c.w.now
+	if c.w.config.votesMatch && m.op != opGreet && m.op != opAcquire {
+		m.marker = c.markerFor(i)
+	}
+	up := !c.grouped(i) || c.carries(i, m)
 	if m.op == opRelease || m.op == opPassOn {
 		c.orphans.sent(i, m)
 	}
-	c.w.transmit(m, 0)
+	if up {
+		c.w.transmit(m, 0)
+	}
 }
 
 // receive handles the answer of a node, or a wake-up.
@@ -299,9 +315,9 @@ func (c *client) receive(e *event) {
 		w.stats[LateAnswers]++
 	}
 	switch {
-	case m.answer == notConnected:
-	case m.op == opGreet && now-m.sent > greetTime:
+	case c.dropped(i, m), m.op == opGreet && now-m.sent > greetTime:
 		return
+	case m.answer == notConnected:
 	case m.op == opExtend, m.op == opHeal, m.op == opGreet, m.answer == late, m.op == opAcquire && m.answer == granted:
 		c.observe(m, now)
 	}

@@ -48,7 +48,7 @@ func (w *world) configure() {
 		// liveness within two TTLs nor order.
 		c.fifo, c.orderly = true, false
 	}
-	c.amnesia = (r.IntN(2) == 0 || w.p.Mutation.has(amnesic)) && !w.p.Mutation.has(lostOnTheWay)
+	c.amnesia = (r.IntN(2) == 0 || w.p.Mutation.among(amnesic...)) && !w.p.Mutation.among(lostOnTheWay...)
 	c.guard = c.amnesia || r.IntN(2) == 0
 	c.known = r.IntN(3) > 0
 	c.stepAware = r.IntN(2) == 0
@@ -106,7 +106,7 @@ func (c *config) drawTokens(w *world) {
 func (c *config) drawClocks(w *world) {
 	ttl := c.terms.TTL
 	switch {
-	case w.p.World == Inside || w.p.World == Stepped:
+	case w.p.World != Anything:
 		c.rate = modelRate
 		c.offset = c.maxTTL / 20
 		if w.p.World == Stepped {
@@ -129,10 +129,47 @@ func (c *config) drawClocks(w *world) {
 		c.step = []time.Duration{ttl / 2, 2 * ttl, time.Hour}[w.rng.IntN(3)]
 		c.everyStep = ttl/8 + w.upTo(ttl)
 		c.everyBlip = w.every(ttl)
-		if w.rng.IntN(2) == 0 || w.p.Mutation.has(lostOnTheWay) {
+		if w.rng.IntN(2) == 0 || w.p.Mutation.among(lostOnTheWay...) {
 			c.loseKeysOnTheWay(w)
 		}
 	}
+	if w.p.World == Groups {
+		c.drawGroups(w)
+	}
+}
+
+// drawGroups draws which nodes are failover groups, and their faults. The restart guard
+// covers the longest lease and the window.
+func (c *config) drawGroups(w *world) {
+	r, ttl := w.rng, c.terms.TTL
+	c.groups = 1
+	if r.IntN(2) == 0 {
+		c.groups = 1<<w.p.Nodes - 1
+	}
+	c.guard, c.votesMatch = true, true
+	c.window = []time.Duration{0, ttl / 2, ttl, ttl * 3 / 2}[r.IntN(4)]
+	c.maxTTL += c.window
+	c.ahead = min(2*time.Second, c.maxTTL/4)
+	c.everyFailover = ttl + w.upTo(6*ttl)
+	c.everyBlind = w.every(4 * ttl)
+	if r.IntN(2) == 0 {
+		c.offset = 5 * time.Millisecond // the guard of a lease covers this
+	}
+	if r.IntN(2) == 0 {
+		c.outlive(w)
+	}
+}
+
+// outlive makes a run of leases that outlive the terms of groups, with few other faults.
+// Some clients stay with an old master as long as they can, others find the new one soon.
+func (c *config) outlive(w *world) {
+	ttl := c.terms.TTL
+	c.hold, c.backoffCap, c.terms.MaxHold = 4*ttl, ttl/20, 0
+	c.everyFailover = c.maxTTL/2 + w.upTo(2*c.maxTTL)
+	c.everyBlind, c.everyPause = ttl+w.upTo(4*ttl), 2*ttl+w.upTo(4*ttl)
+	c.loss, c.slow, c.service = min(c.loss, 50), min(c.slow, 20), 0
+	c.everyCrash, c.everyQuit, c.everyDown, c.everyFlush = 0, 0, 0, 0
+	c.everyStall, c.everyFreeze, c.everyDistance, c.everyJump = 0, 0, 0, 0
 }
 
 // calm makes a run without faults, in which each client that is woken asks in time.

@@ -24,6 +24,12 @@
 // jump. Token proposals are wrong in most runs. In many runs they are the same for all
 // clients.
 //
+// A node of the world [Groups] may be a failover group of two or three servers, each with
+// data and a clock of its own. Replication lags. A failover follows a crash, a split, a
+// freeze or an order. The old master goes on confirming for a while. A master may come
+// back with its own old data. Clients learn of a new master late, and some of them cannot
+// ask for it at all.
+//
 // # Oracles
 //
 //   - overlap: two clients, or two callers of one client, work under one lock at the
@@ -43,11 +49,20 @@
 //   - liveness: the faults have stopped, and no client gets the lock.
 //   - order: the lock is released, and a waiter other than the head of the queues of all
 //     nodes gets it. Only runs without faults are checked.
+//   - marker: a client of an earlier term of a group replaces the restart guard's marker
+//     of a later one. This costs the group's votes, and no exclusion.
 //
-// In the world [Inside] every fault of the fault model occurs, and all seven must hold.
+// In the world [Inside] every fault of the fault model occurs, and all of them must hold.
 // In the world [Anything] the nodes' clocks also step and run at any rate. Then
 // exclusion cannot hold, but the tokens must. In the world [Stepped] the clocks of nodes
 // are set far ahead and back, some of them together with a client's, while all clients
 // know them. Then exclusion also holds, because no client counts the vote of a node whose
-// clock it sees ahead.
+// clock it sees ahead. In the world [Groups] overlap, token, reported, alarm, marker and
+// liveness must hold, the last one if clients do not look for steps.
+//
+// These bounds of the world [Groups] are assumptions. The old master confirms no request
+// that was sent later than the window after the new term began, by any clock. A majority
+// names each new master, and the next failover comes [failoverTime] after that or later. A
+// majority's answer takes no time. The requests of a connection that its client has ended
+// do not reach the server.
 package sim

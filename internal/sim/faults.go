@@ -29,6 +29,9 @@ func (w *world) plan() {
 		if w.planNode(i) {
 			ahead |= 1 << i
 		}
+		if w.config.groups&(1<<i) != 0 {
+			w.planFailovers(i)
+		}
 	}
 	c := &w.config
 	w.again(c.everyCommon, func(at time.Duration) {
@@ -53,6 +56,7 @@ func (w *world) planClient(i int8) {
 	file(c.everyPause, evPause, func() time.Duration { return w.skewed(5 * ttl) })
 	file(c.everyCrash, evCrash, func() time.Duration { return w.skewed(3 * ttl) })
 	file(c.everyQuit, evQuit, func() time.Duration { return w.skewed(3 * ttl) })
+	file(c.everyBlind, evBlind, func() time.Duration { return w.skewed(8 * ttl) })
 	file(c.everyJump, evStep, func() time.Duration {
 		ahead, behind := w.skewed(6*ttl), w.skewed(6*ttl)
 		by := ahead - behind

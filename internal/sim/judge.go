@@ -9,7 +9,7 @@ import (
 
 // Violation is a promise that was broken.
 type Violation struct {
-	Oracle string // overlap, token, reported, leftover, alarm, liveness, order
+	Oracle string // overlap, token, reported, leftover, alarm, liveness, order, marker
 	At     time.Duration
 	Text   string
 }
@@ -216,6 +216,14 @@ func (j *judge) inOrder(c *client) {
 	j.next = waiting{}
 }
 
+// marked checks a new marker of the restart guard. A quarantine of a term is over once:
+// a client of an earlier term must not begin another one.
+func (j *judge) marked(n *node, m *message, before marker) {
+	if before.epoch > m.epoch {
+		j.violated("marker", "client %d, of term %d, replaces the marker of term %d on node %d", m.client, m.epoch, before.epoch, n.id)
+	}
+}
+
 // once records that the lease of a client ends.
 func (j *judge) once(c *client) {
 	if j.ended[c.id] {
@@ -294,7 +302,9 @@ func (j *judge) leftover(e *event) {
 
 // starved is called at the instant by which a client must have got the lock.
 func (j *judge) starved() {
-	if j.w.p.World == Inside {
+	// Servers of a group have clocks of their own. A client that looks for steps takes
+	// that for one, and prolongs a quarantine whenever it notices.
+	if j.w.p.World == Inside || j.w.p.World == Groups && !j.w.config.stepAware {
 		j.violated("liveness", "no grant since the faults stopped at %v", j.w.config.faults)
 	}
 	j.w.over = true

@@ -8,12 +8,15 @@ import (
 
 // known is what a client knows about a node.
 type known struct {
-	offset  clock.Offset
-	greeted bool // over the connection line, so the node may vote over it
-	line    uint32
-	asked   time.Duration // when the last greeting was sent
-	jumped  time.Duration // when the client last found the node's clock set ahead
-	jump    time.Duration // and by how much
+	offset   clock.Offset
+	greeted  bool // over the connection line, so the node may vote over it
+	line     uint32
+	conn     connection    // to a group
+	metEpoch uint32        // the latest term of a group that the client was told of
+	metAt    time.Duration // when it was told of that, by the steady clock
+	asked    time.Duration // when the last greeting was sent
+	jumped   time.Duration // when the client last found the node's clock set ahead
+	jump     time.Duration // and by how much
 
 	marker       marker        // of the restart guard
 	quarantine   time.Duration // votes do not count before this instant, by the steady clock
@@ -27,6 +30,9 @@ const greetTime = time.Second
 func (c *client) greet(i int) {
 	m := message{op: opGreet, clockSuspect: c.known[i].clockSuspect}
 	c.known[i].asked = c.now()
+	if c.grouped(i) && !c.connect(i) {
+		return
+	}
 	c.request(i, &m)
 }
 
@@ -40,7 +46,7 @@ func (c *client) redial(i int) {
 // greeted handles the answer to a greeting.
 func (c *client) greeted(i int, m *message, now time.Duration) {
 	k := &c.known[i]
-	if m.answer != done || m.line != c.w.nodes[i].line {
+	if m.answer != done || m.line != c.lineTo(i) || c.outdated(i, m) {
 		return // that connection has ended
 	}
 	if k.line != m.line {
@@ -81,13 +87,16 @@ func (c *client) quarantined(k *known) bool { return c.quarantineClock() < k.qua
 // mayVote reports whether the client may ask node i for its vote.
 func (c *client) mayVote(i int) bool {
 	k := &c.known[i]
-	return k.greeted && k.line == c.w.nodes[i].line && !c.quarantined(k)
+	return k.greeted && k.line == c.lineTo(i) && !c.quarantined(k) && !c.unconfirmed(i)
 }
 
 // limit makes m void after the instant bound of the validity clock.
 func (c *client) limit(i int, m *message, bound time.Duration) {
 	o := &c.known[i].offset
 	left := bound - c.now()
+	if c.w.config.votesMatch && c.phase == holding {
+		m.held = micros(c.ruler() + c.machine.HeldUntil(i) - c.now() + o.Low())
+	}
 	m.bound = c.steady() + left
 	m.after = micros(c.ruler() + left + o.Low())
 	m.slack = time.Millisecond + (c.ruler()+left-o.At())/1e6*time.Duration(3*c.w.config.rate) + o.Width()
@@ -155,7 +164,8 @@ func (c *client) applyClockStep(i int, now, by time.Duration) {
 	longest := w.config.terms.TTL
 	if w.config.guard {
 		longest = w.config.maxTTL
-		k.clockSuspect, k.greeted = true, false
+		// With one node nobody can tell whose clock it was.
+		k.clockSuspect, k.greeted = w.p.Nodes > 1 || !c.grouped(i), false
 	}
 	c.quarantine(k, longest)
 	if c.phase == holding {

@@ -145,6 +145,8 @@ func (c *client) renew() {
 // confirm handles an answer that concerns the lease.
 func (c *client) confirm(i int, m *message, now time.Duration) {
 	switch {
+	case m.answer == granted && c.unconfirmed(i):
+		return // the term may be over
 	case m.op != opAcquire:
 		c.recordProof(i, m)
 	case m.answer == granted:

@@ -30,6 +30,7 @@ const (
 	late                            // acquire, heal: arrived after its limit. Not applied
 	markerChanged                   // acquire: the marker differs from the one that the client knows. Not applied
 	notConnected                    // any: not applied
+	notMaster                       // any: not applied, and the connection to the group has ended
 	confirmed                       // extend: our owner and our token; heal
 	withoutToken                    // extend: our owner, and another token
 	missing                         // extend: no lock, or a reservation
@@ -41,7 +42,7 @@ const (
 )
 
 var answerNames = [...]string{
-	"?", "granted", "taken", "late", "marker changed", "not connected", "confirmed", "confirmed without token",
+	"?", "granted", "taken", "late", "marker changed", "not connected", "not the master", "confirmed", "confirmed without token",
 	"missing", "done", "not done", "reserved", "next", "ask again",
 }
 
@@ -72,6 +73,8 @@ type message struct {
 	update       ticketUpdate
 
 	life   uint32 // of the client; a crash starts a new one, without state
+	server int8   // of a group
+	epoch  uint32 // of the term whose master was dialled
 	line   uint32 // the connection: it breaks when the node goes down
 	owner  uint32
 	ticket uint32 // of the waiter; 0 for none
@@ -83,7 +86,8 @@ type message struct {
 	t      int64  // acquire: the proposal; raise: the new top; extend, heal: the token of the lease. µs
 	moved  int64  // granted: the position that this attempt moved the register to; 0 if the node was ahead
 	before int64  // granted, raise: the position before
-	marker marker // acquire: as the client knows it; reply to greet: as the node has it
+	held   int64  // heal: where the marker differs, void after this, µs of the node's clock
+	marker marker // acquire: as the client knows it; to a group every request; reply to greet: as the node has it
 	after  int64  // acquire, heal: void after this, µs of the node's clock
 	clock  int64  // reply: the node's clock, µs
 
@@ -98,5 +102,6 @@ type message struct {
 // belongs to. It is part of the data, and is lost with it.
 type marker struct {
 	run   uint32 // 0: there is no marker
+	epoch uint32 // of a group's term; 0 for a node that is one server
 	until int64  // end of the quarantine, µs of the node's clock; 0 if there never was one
 }

@@ -1,18 +1,15 @@
 package sim
 
-import (
-	"math/bits"
-	"strings"
-)
+import "slices"
 
-// Mutation is a set of planted bugs: in the nodes, in the network, or in the code of a
-// client around the production decisions. The decisions themselves have no hooks. For a
-// bug inside a decision, the client overrides the decision.
-type Mutation uint64
+// Mutation is a planted bug: in the nodes, in the network, or in the code of a client
+// around the production decisions. The decisions themselves have no hooks. For a bug
+// inside a decision, the client overrides the decision. 0 is no bug.
+type Mutation uint8
 
 const (
 	// FromReply counts validity from the reply instead of from the send.
-	FromReply Mutation = 1 << iota
+	FromReply Mutation = iota + 1
 	// AmbiguousVotes counts a node that did not answer in time as a vote.
 	AmbiguousVotes
 	// MovesLater moves the register some time after the lock was created.
@@ -153,6 +150,20 @@ const (
 	// OwnHeadLeftFree leaves the lock free if a release keeps its ticket and that ticket
 	// is the head of the queue.
 	OwnHeadLeftFree
+	// GuardWithoutWindow covers the longest lease, and not the time for which the old
+	// master of a group goes on confirming.
+	GuardWithoutWindow
+	// MarkerWithoutEpoch names the server process in the marker, and not the group's term.
+	MarkerWithoutEpoch
+	// GroupUnguarded runs groups without the restart guard.
+	GroupUnguarded
+	// EarlierTermOverwrites lets a client of an earlier term start a quarantine.
+	EarlierTermOverwrites
+	// NoConfirmation counts votes although no majority has confirmed the term for long.
+	NoConfirmation
+	// UsedTooEarly uses a new term although the term before may still give votes when a
+	// lease's key there has ended.
+	UsedTooEarly
 )
 
 var mutationNames = [...]string{
@@ -173,13 +184,15 @@ var mutationNames = [...]string{
 	"a reservation passes the marker", "extend of a reserved lock", "reserves any lock", "a lapsed wait takes any lock",
 	"passing on deletes any lock", "asks after the end", "one owner for a wait", "reserved for ever",
 	"reserved for anybody", "the last is first", "a lock is left free for its own head",
+	"the guard does not cover the window", "a marker without the epoch", "a group without the guard",
+	"an earlier term overwrites the marker", "no confirmation of the term", "a new term is used too early",
 }
 
 // Mutations returns every planted bug.
 func Mutations() []Mutation {
 	all := make([]Mutation, len(mutationNames))
 	for i := range all {
-		all[i] = 1 << i
+		all[i] = Mutation(i + 1)
 	}
 	return all
 }
@@ -191,19 +204,22 @@ func ParseMutation(name string) (m Mutation, ok bool) {
 	}
 	for i, n := range mutationNames {
 		if n == name {
-			return 1 << i, true
+			return Mutation(i + 1), true
 		}
 	}
 	return 0, false
 }
 
-// String returns the names of the bugs.
+// String returns the name of the bug, and nothing for none.
 func (m Mutation) String() string {
-	var names []string
-	for ; m != 0; m &= m - 1 {
-		names = append(names, mutationNames[bits.TrailingZeros64(uint64(m))])
+	if m == 0 {
+		return ""
 	}
-	return strings.Join(names, ", ")
+	return mutationNames[m-1]
 }
 
-func (m Mutation) has(bug Mutation) bool { return m&bug != 0 }
+// has reports whether the planted bug is this one.
+func (m Mutation) has(bug Mutation) bool { return m == bug }
+
+// among reports whether the planted bug is one of these.
+func (m Mutation) among(bugs ...Mutation) bool { return slices.Contains(bugs, m) }

@@ -36,22 +36,18 @@ var lossNames = [...]string{"all", "nothing", "an old state"}
 
 func (l loss) String() string { return lossNames[l] }
 
-// node is one Redis master.
+// node is one Redis master, or a failover group.
 type node struct {
-	data
-	w     *world
-	id    int8
-	clock simClock
+	server // of a group the master, outside of receive
+	w      *world
+	id     int8
 
-	line    uint32
-	run     uint32 // the run_id of the server process
-	down    bool
-	finds   loss          // of the next start
-	stalled time.Duration // until this true time
-	busy    time.Duration // until this true time, with earlier requests
-	freeze  time.Duration // how long the next script stalls
-	jumped  bool          // the clock was stepped at least once
-	disk    data          // the state that a restart with loss may find
+	line   uint32
+	down   bool
+	finds  loss // of the next start
+	jumped bool // the clock was stepped at least once
+	disk   data // the state that a restart with loss may find
+	group  group
 
 	reservedFor uint32 // the last ticket with a reservation, for a planted bug
 
@@ -67,7 +63,7 @@ func (n *node) stop(d time.Duration, finds loss) {
 	w.stats[Downs]++
 	w.trace("node %d goes down for %v, and will find %v", n.id, d, finds)
 	n.down, n.finds = true, finds
-	n.line++
+	n.breakLines()
 	n.faulted()
 	w.schedule(w.now+d, &event{kind: evUp, client: -1, node: n.id})
 }
@@ -151,8 +147,8 @@ func (n *node) faulted() {
 	}
 }
 
-// receive runs the script of a request, at once or when the node is free for it.
-func (n *node) receive(e *event) {
+// serve runs the script of a request, at once or when the node is free for it.
+func (n *node) serve(e *event) {
 	w := n.w
 	m := &e.message
 	fault := &w.links[m.client][n.id][requests].fault
@@ -172,7 +168,7 @@ func (n *node) receive(e *event) {
 			return
 		}
 	}
-	if n.down || m.line != n.line {
+	if n.down || n.group.size == 0 && m.line != n.line {
 		// Sometimes the client's connection reports it.
 		if n.down && w.rng.IntN(2) == 0 {
 			n.answer(m, notConnected, 0)
@@ -195,8 +191,8 @@ func (n *node) receive(e *event) {
 		m.position = int64(n.queued)
 	}
 	if w.p.Trace != nil {
-		w.trace("node %d: %v by owner %d, ticket %d, t %d: %v, moved %d, before %d; now %d|%d, reserved %v, for %dms, register %d, base %d, queue %v, frozen %v",
-			n.id, m.op, m.owner, m.ticket, m.t, a, m.moved, m.before,
+		w.trace("node %d: %v of client %d to server %d in term %d by owner %d, ticket %d, t %d: %v, moved %d, before %d; now %d|%d, reserved %v, for %dms, register %d, base %d, queue %v, frozen %v",
+			n.id, m.op, m.client, m.server, m.epoch, m.owner, m.ticket, m.t, a, m.moved, m.before,
 			n.owner, n.shown, n.reserved, n.expires-wall.Milliseconds(), n.register, n.base, n.queue[:n.queued], frozen)
 	}
 	if !before && n.locked() {

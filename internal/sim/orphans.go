@@ -34,7 +34,7 @@ func (o *orphans) answered(i int, m *message) {
 // retryReleases repeats the releases that were lost with a broken connection. A retry
 // must not bring a ticket back into a queue, because its wait has continued since.
 func (c *client) retryReleases(i int) {
-	line := c.w.nodes[i].line
+	line := c.lineTo(i)
 	for k := range c.orphans.of[i] {
 		r := &c.orphans.of[i][k]
 		if r.op == 0 || r.line == line {

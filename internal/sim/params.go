@@ -23,9 +23,12 @@ const (
 	// readings of a client. Such a clock may look as if it had only gone back, and then
 	// the client accepts its votes.
 	Stepped
+	// Groups is Inside with nodes that are failover groups: one node, or all of them. Their
+	// servers' clocks do not step, but each server has its own.
+	Groups
 )
 
-var worldNames = [...]string{"?", "inside", "anything", "stepped"}
+var worldNames = [...]string{"?", "inside", "anything", "stepped", "groups"}
 
 // String returns the name that the flag of TestOne takes.
 func (w World) String() string { return worldNames[w] }
@@ -127,6 +130,12 @@ type config struct {
 	everyStep     time.Duration
 	everyCommon   time.Duration
 	everyBlip     time.Duration
+	everyFailover time.Duration
+	everyBlind    time.Duration
+
+	groups     nodeSet       // the nodes that are failover groups
+	window     time.Duration // how much later an old master may confirm requests: part of maxTTL
+	votesMatch bool          // an extend, a raise and a heal compare the marker as well
 
 	guard     bool // the restart guard is on
 	known     bool // the restart guard has seen the nodes before

@@ -17,21 +17,24 @@ const Seeds = 5000
 
 // lostOnTheWay are the bugs that show when an attempt loses keys before it is
 // over.
-const lostOnTheWay = RaiseAnyOwner | RaiseDown | RaiseAtTop | RepeatMoves | BeforeOfTheVote
+var lostOnTheWay = []Mutation{RaiseAnyOwner, RaiseDown, RaiseAtTop, RepeatMoves, BeforeOfTheVote}
 
 // amnesic are the bugs that show when nodes lose their data.
-const amnesic = NoGuard | NoFloor | FloorAtStart | NoCap | NoMarker | NoMarkerPasses | ReservationUnguarded | QuarantineJumps
+var amnesic = []Mutation{NoGuard, NoFloor, FloorAtStart, NoCap, NoMarker, NoMarkerPasses, ReservationUnguarded, QuarantineJumps}
 
 // unfair are the bugs that break only the order of the queue.
-const unfair = ReservedForAnybody | LastFirst | OwnHeadLeftFree
+var unfair = []Mutation{ReservedForAnybody, LastFirst, OwnHeadLeftFree}
 
 // passing are the bugs of local passes.
-const passing = HealMoves | HealShowsToken | OwnerIsEnough | PassUnchecked | NoProofReset | ResetOvertaken | CheckUnbounded
+var passing = []Mutation{HealMoves, HealShowsToken, OwnerIsEnough, PassUnchecked, NoProofReset, ResetOvertaken, CheckUnbounded}
+
+// ofGroups are the bugs of failover groups.
+var ofGroups = []Mutation{GuardWithoutWindow, MarkerWithoutEpoch, GroupUnguarded, EarlierTermOverwrites, NoConfirmation, UsedTooEarly}
 
 // configure changes the settings of a run so that the bug can show.
 func (m Mutation) configure(w *world, c *config) {
 	ttl := c.terms.TTL
-	c.orderly = c.orderly && m == 0 || m.has(unfair)
+	c.orderly = c.orderly && m == 0 || m.among(unfair...)
 	switch {
 	case m.has(NoDrift):
 		if w.bugs.has(NoDrift) {
@@ -45,7 +48,7 @@ func (m Mutation) configure(w *world, c *config) {
 		c.hold = 4 * ttl
 		c.everyPause = ttl
 		c.everyCut = ttl
-	case m.has(NoMarker | NoMarkerPasses):
+	case m.among(NoMarker, NoMarkerPasses):
 		c.everyFlush = 2 * ttl
 	case m.has(ReservationUnguarded):
 		// After a node has lost its data, releases reach it before acquires do.
@@ -55,7 +58,7 @@ func (m Mutation) configure(w *world, c *config) {
 	case m.has(NotEarly) && w.bugs.has(NotEarly):
 		c.terms.Early, c.lag = 0, 0
 		c.late = quorum.Early(c.terms.Guard)
-	case m.has(NoFloor | FloorAtStart | NoCap):
+	case m.among(NoFloor, FloorAtStart, NoCap):
 		m.restartInTurn(c)
 	case m.has(QuarantineJumps):
 		c.everyJump, c.everyFlush, c.hold = ttl, 2*ttl, 4*ttl
@@ -65,12 +68,14 @@ func (m Mutation) configure(w *world, c *config) {
 		c.clients = usualClients
 		c.hold = 4 * ttl
 		c.everyCut = ttl
-	case m.has(lostOnTheWay):
+	case m.among(lostOnTheWay...):
 		c.raiseOften()
 	case m.has(MovesNotStrictly):
 		c.grain = 2 * ttl
-	case m.has(passing):
+	case m.among(passing...):
 		m.passOften(w, c)
+	case m.among(ofGroups...):
+		m.failOften(w, c)
 	case m.has(RemnantsAtOnce):
 		c.clients, c.backoffCap, c.hold = usualClients, ttl/50, 4*ttl
 		c.terms.MaxHold = ttl / 2
@@ -115,14 +120,14 @@ func (m Mutation) passOften(w *world, c *config) {
 	c.everyPause, c.everyCrash, c.everyQuit, c.everyJump = 0, 0, 0, 0
 	c.step, c.everyStep, c.everyBlip = 0, 0, ttl/2
 	c.loss, c.slow = min(c.loss, 50), min(c.slow, 20)
-	if m.has(HealShowsToken | HealMoves | OwnerIsEnough) {
+	if m.among(HealShowsToken, HealMoves, OwnerIsEnough) {
 		// Another attempt has to win with votes that are lost one by one.
 		c.terms.Timeout, c.latency = ttl/3, ttl/100*time.Duration(1+w.rng.IntN(5))
 		c.everyBlip, c.queues, c.backoffCap = ttl/4, 0, ttl/10
 		c.everyDown, c.everyStall, c.everyCut, c.everyDistance, c.everyFreeze = 0, 0, 0, 0, 0
 		c.guard, c.amnesia, c.everyFlush, c.service = false, false, 0, 0
 	}
-	if m.has(HealShowsToken | OwnerIsEnough) {
+	if m.among(HealShowsToken, OwnerIsEnough) {
 		// The lease has to outlive that attempt.
 		c.terms.Timeout, c.everyBlip, c.hold, c.renew = ttl*6/10, ttl/2, 2*ttl, ttl/10
 		c.slow, c.loss, c.repeat, c.fifo = 300, 0, 600, false
@@ -134,6 +139,21 @@ func (m Mutation) passOften(w *world, c *config) {
 	if m.has(ResetOvertaken) {
 		c.terms.Timeout, c.everyBlip, c.queues, c.backoffCap = ttl/3, ttl/4, 0, ttl/10
 		c.slow, c.repeat, c.fifo = 300, 600, false
+	}
+}
+
+// failOften makes a run of leases that outlive several terms of a group.
+func (m Mutation) failOften(w *world, c *config) {
+	c.outlive(w)
+	switch {
+	case m.has(GuardWithoutWindow):
+		c.window = 3 * c.terms.TTL / 2
+		c.maxTTL = c.terms.TTL + c.window
+		if w.bugs.has(m) {
+			c.maxTTL -= c.window
+		}
+	case w.bugs.has(GroupUnguarded):
+		c.guard = false
 	}
 }
 
@@ -224,15 +244,29 @@ func Plants() []Plant {
 		{ReservedForAnybody, Inside, order},
 		{LastFirst, Inside, order},
 		{OwnHeadLeftFree, Inside, order},
+		{GuardWithoutWindow, Groups, overlapOrToken},
+		{MarkerWithoutEpoch, Groups, overlapOrToken},
+		{GroupUnguarded, Groups, overlapOrToken},
+		{EarlierTermOverwrites, Groups, []string{"marker"}},
+		{NoConfirmation, Groups, overlapOrToken},
+		{UsedTooEarly, Groups, overlapOrToken},
 	}
 }
 
-// Catch plays seeds, with three and with five nodes, until an oracle notices the bug. The
+// Sizes returns the numbers of nodes with which the bug is looked for.
+func (p Plant) Sizes() []int {
+	if p.World == Groups {
+		return []int{1, 3}
+	}
+	return []int{3, 5}
+}
+
+// Catch plays seeds with each number of nodes until an oracle notices the bug. The
 // error says that no oracle did, that the wrong one did, or that the run also fails
 // without the bug.
 func (r *Runner) Catch(plant Plant) (Result, error) {
 	for seed := range int64(Seeds) {
-		for _, nodes := range []int{3, 5} {
+		for _, nodes := range plant.Sizes() {
 			result := r.Run(Params{Seed: seed, Nodes: nodes, World: plant.World, Span: Span, Mutation: plant.Bug})
 			v := result.Violation
 			if v == nil {

@@ -64,6 +64,11 @@ const (
 	evStep                       // a wall clock jumps
 	evCommonStep                 // the wall clocks of a client and of some nodes jump by the same amount
 	evBlip                       // a node's clock jumps ahead, and back before a client reads it
+	evFailover                   // a server of a group becomes its master
+	evNamed                      // a majority names that master
+	evCopy                       // a server of a group gets the master's data
+	evWatch                      // a client asks who the masters are
+	evBlind                      // a client cannot ask that for a time
 	evSave                       // a node writes its data to disk
 	evCheck                      // a failed attempt must have left nothing
 	evCalm                       // the faults stop
@@ -79,7 +84,7 @@ type event struct {
 	admitted bool // evArrival: the node is free for this message now
 	client   int8 // or -1
 	node     int8 // or -1
-	caller   int8 // evCall, evLeave
+	caller   int8 // evCall, evLeave; evCopy: the server
 	duration time.Duration
 	message
 }

@@ -30,16 +30,34 @@ func (n *node) execute(m *message, wall, frozen time.Duration) answer {
 }
 
 // greet runs the restart guard. A quarantine starts if the marker is missing or names
-// another process, or if the client has seen the node's clock jump ahead.
+// another process or an earlier term, or if the client has seen the node's clock jump ahead.
 func (n *node) greet(m *message, wall time.Duration) answer {
 	w := n.w
-	if w.config.guard && (n.marker.run != n.run || m.clockSuspect) {
+	if before := n.marker; w.config.guard && n.renews(m) {
 		w.stats[Quarantines]++
-		n.marker = marker{run: n.run, until: micros(wall + w.config.maxTTL)}
+		n.marker = marker{run: n.run, epoch: m.epoch, until: micros(wall + w.config.maxTTL)}
+		if w.bugs.has(MarkerWithoutEpoch) {
+			n.marker.epoch = 0
+		}
+		w.judge.marked(n, m, before)
 	}
 	m.marker = n.marker
 	return done
 }
+
+// renews reports whether a greeting starts a quarantine. A client of an earlier term of a
+// group changes nothing.
+func (n *node) renews(m *message) bool {
+	bugs := n.w.bugs
+	if m.epoch < n.marker.epoch && !bugs.has(EarlierTermOverwrites) {
+		return false
+	}
+	return n.marker.run != n.run || m.clockSuspect || n.marker.epoch != m.epoch && !bugs.has(MarkerWithoutEpoch)
+}
+
+// votes reports whether the marker is the one that the client of an extend, a raise or a
+// heal knows.
+func (n *node) votes(m *message) bool { return !n.w.config.votesMatch || n.marker == m.marker }
 
 // lock creates the lock. It shows no token yet.
 func (n *node) lock(m *message, end int64) {
@@ -171,7 +189,7 @@ func (n *node) extend(m *message, end int64) answer {
 		return confirmed
 	}
 	n.expires = end
-	if n.shown != m.t && !bugs.has(OwnerIsEnough) {
+	if (n.shown != m.t || !n.votes(m)) && !bugs.has(OwnerIsEnough) {
 		return withoutToken
 	}
 	return confirmed
@@ -182,7 +200,7 @@ func (n *node) extend(m *message, end int64) answer {
 func (n *node) heal(m *message, wall time.Duration, end int64) answer {
 	bugs := n.w.bugs
 	switch {
-	case micros(wall) > m.after && !bugs.has(HealAnytime):
+	case micros(wall) > m.after && !bugs.has(HealAnytime), !n.votes(m) && micros(wall) > m.held:
 		n.w.stats[TooLate]++
 		return late
 	case !n.locked():
@@ -206,7 +224,7 @@ func (n *node) raise(m *message) answer {
 	bugs := n.w.bugs
 	value := n.value()
 	switch {
-	case (n.owner != m.owner || n.reserved) && !bugs.has(RaiseAnyOwner):
+	case (n.owner != m.owner || n.reserved) && !bugs.has(RaiseAnyOwner), !n.votes(m):
 		return notDone
 	case value < m.t:
 	case value == m.t && bugs.has(RaiseAtTop):

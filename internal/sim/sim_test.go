@@ -14,7 +14,7 @@ import (
 var (
 	seedFlag     = flag.Int64("seed", -1, "TestOne: the seed of the run")
 	nodesFlag    = flag.Int("nodes", 3, "TestOne: how many nodes")
-	worldFlag    = flag.String("world", "inside", "TestOne: inside, anything or stepped")
+	worldFlag    = flag.String("world", "inside", "TestOne: inside, anything, stepped or groups")
 	spanFlag     = flag.Int("span", Span, "TestOne: how many TTLs the faults go on")
 	mutationFlag = flag.String("mutation", "", "TestOne: the planted bug")
 	innocentFlag = flag.Bool("innocent", false, "TestOne: the run of the planted bug without it")
@@ -66,6 +66,14 @@ func TestNoOverlapWhenNodesAreSeenToStep(t *testing.T) {
 		Quarantines, Reservations, LateVotes)
 }
 
+// Nodes are failover groups. The restart guard covers the longest lease and the time for
+// which an old master goes on confirming.
+func TestNoOverlapWhenGroupsFailOver(t *testing.T) {
+	total := sweep(t, 3000, Params{World: Groups, Span: Span}, 1, 3)
+	mustHave(t, &total, Grants, Passes, Raises, Renewals, Heals, ProofResets, ReleaseRetries, Quarantines, MarkerChanges,
+		Failovers, Splits, GroupFreezes, Flaps, Blinds, HangUps, LaterTerms, Unconfirmed, Settlings)
+}
+
 func TestTokensAreUniqueAndOrderedWhateverHappens(t *testing.T) {
 	total := sweep(t, 5000, Params{World: Anything, Span: Span}, 3, 5)
 	// Exclusion breaks in these worlds, which is the reason for tokens.
@@ -91,7 +99,7 @@ func TestOtherNumbersOfNodes(t *testing.T) {
 func TestHarshRunsWithoutTheirBugs(t *testing.T) {
 	for _, plant := range Plants() {
 		p := Params{World: plant.World, Span: Span, Mutation: plant.Bug, Innocent: true}
-		sweep(t, 40, p, 3, 5)
+		sweep(t, 40, p, plant.Sizes()...)
 	}
 }
 
@@ -166,7 +174,7 @@ func TestSameParamsSameRun(t *testing.T) {
 	}
 	used := NewRunner()
 	for seed := range int64(20) {
-		for _, world := range []World{Inside, Anything, Stepped} {
+		for _, world := range []World{Inside, Anything, Stepped, Groups} {
 			p := Params{Seed: seed, Nodes: 3 + 2*int(seed%2), World: world, Span: briefly}
 			first := story(NewRunner(), p)
 			again := story(used, p)

@@ -68,6 +68,15 @@ const (
 	ClientSteps
 	CommonSteps
 	StepsFound
+	Failovers
+	Splits
+	GroupFreezes
+	Flaps
+	Blinds
+	HangUps
+	LaterTerms
+	Unconfirmed
+	Settlings
 	counters
 )
 
@@ -83,6 +92,8 @@ var counterNames = [counters]string{
 	"requests queued at a busy node", "wiped nodes", "nodes that find an old state", "flushes", "trims",
 	"quarantines", "votes not asked for", "votes refused by the marker",
 	"clock steps", "client clock steps", "common clock steps", "steps found",
+	"failovers", "splits", "failovers of a frozen master", "flaps to an own marker", "clients that cannot ask", "connections hung up", "later terms met",
+	"votes of an unconfirmed term", "terms that were too new to use",
 }
 
 // String returns the name of the counter.

@@ -21,6 +21,8 @@ type world struct {
 	over   bool
 	agenda agenda
 
+	failovers [maxNodes][]failover // planned
+
 	nodes   [maxNodes]node
 	clients [maxClients]client
 	links   [maxClients][maxNodes][directions]link
@@ -96,10 +98,14 @@ func (w *world) populate() {
 	rate := func() int64 { return w.rng.Int64N(2*c.rate+1) - c.rate }
 	for i := range w.p.Nodes {
 		n := &w.nodes[i]
-		*n = node{w: w, id: int8(i), clock: simClock{offset: epoch + off(), rate: rate()}}
+		clock := func() simClock { return simClock{offset: epoch + off(), rate: rate()} }
+		*n = node{w: w, id: int8(i), server: server{clock: clock()}}
 		n.process()
 		if c.known {
 			n.marker.run = n.run
+		}
+		if c.groups&(1<<i) != 0 {
+			n.formGroup(clock)
 		}
 	}
 	for i := range c.clients {
@@ -118,7 +124,7 @@ func (w *world) handle(e *event) {
 		} else {
 			w.nodes[e.message.node].receive(e)
 		}
-	case evTimer, evPause, evCrash, evQuit, evBegin, evRemnants, evLook, evRedial, evCall, evLeave:
+	case evTimer, evPause, evCrash, evQuit, evBegin, evRemnants, evLook, evRedial, evCall, evLeave, evWatch, evBlind:
 		w.clients[e.client].handle(e)
 	case evDown:
 		w.nodes[e.node].stop(e.duration, e.finds)
@@ -148,6 +154,12 @@ func (w *world) handle(e *event) {
 		n := &w.nodes[e.node]
 		n.expire(n.clock.read(w.now) + e.duration)
 		w.trace("clock of node %d jumps ahead by %v and back", e.node, e.duration)
+	case evFailover:
+		w.failover(e)
+	case evNamed:
+		w.nodes[e.node].name(e.t)
+	case evCopy:
+		w.nodes[e.node].replicate(e.caller)
 	case evSave:
 		w.nodes[e.node].save()
 	case evCheck:
@@ -176,10 +188,11 @@ func (w *world) calm() {
 		n := &w.nodes[i]
 		n.start()
 		n.stalled, n.freeze = 0, 0
+		n.mend()
 	}
 	for i := range w.config.clients {
 		c := &w.clients[i]
-		c.paused = -1
+		c.paused, c.blind = -1, 0
 		if c.phase == gone {
 			c.begin()
 		}
@@ -206,6 +219,8 @@ func (w *world) ready() time.Duration {
 		switch {
 		case c.stepAware && c.everyStep > 0:
 			at = longest // a step may be found that late
+		case c.groups&(1<<i) != 0:
+			at = greeted + 2*confirmedFor // the clients have to find the master first
 		case !c.guard:
 		case n.marker.run != n.run:
 			at = longest
@@ -216,6 +231,9 @@ func (w *world) ready() time.Duration {
 		for k := range c.clients {
 			client := &w.clients[k]
 			at = max(at, client.mono.when(client.known[i].quarantine))
+		}
+		if c.groups&(1<<i) != 0 {
+			at += longest - greeted // a client in quarantine does not see yet that it needs another one
 		}
 		j := i
 		for ; j > 0 && ready[j-1] > at; j-- {

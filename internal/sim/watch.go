@@ -1,0 +1,178 @@
+package sim
+
+import "time"
+
+// This file is what a client does about failover groups, as internal/node does in production.
+
+// connection is a client's connection to a server of a group.
+type connection struct {
+	line      uint32        // 0: there is none
+	term                    // the term whose master was dialled
+	confirmed time.Duration // when the term was last asked for and confirmed, by the steady clock
+	pending   bool          // a greeting has no answer yet
+}
+
+const (
+	// confirmEvery is about how often a client asks whether the term goes on.
+	confirmEvery = 500 * time.Millisecond
+	// confirmedFor is how long a term counts as going on without such an answer.
+	confirmedFor = 1500 * time.Millisecond
+	// settleFor is how long a new term waits for the first connection of a client that knew
+	// the term before: until that one gives no vote any more.
+	settleFor = confirmedFor + confirmedFor/20
+)
+
+// grouped reports whether a node is a failover group.
+func (c *client) grouped(i int) bool { return c.w.nodes[i].group.size > 0 }
+
+// lineTo returns the number of the client's connection to a node.
+func (c *client) lineTo(i int) uint32 {
+	if c.grouped(i) {
+		return c.known[i].conn.line
+	}
+	return c.w.nodes[i].line
+}
+
+// connect dials the master that a majority names, unless a connection is up, and reports
+// whether there is one for a greeting. A greeting without an answer ends its connection.
+func (c *client) connect(i int) bool {
+	k, g := &c.known[i], &c.w.nodes[i].group
+	if k.conn.line > g.members[k.conn.server].broken && !k.conn.pending {
+		k.conn.pending = true
+		return true
+	}
+	k.greeted, k.conn = false, connection{}
+	if c.w.now < c.blind {
+		return false
+	}
+	if !c.meets(i) {
+		c.w.stats[Settlings]++
+		c.w.schedule(c.w.now+1+c.w.upTo(settleFor/4), &event{kind: evRedial, client: c.id, node: int8(i)})
+		return false
+	}
+	g.lines++
+	k.conn = connection{line: g.lines, term: g.named, confirmed: c.steady(), pending: true}
+	return true
+}
+
+// meets records the term that a majority names, and reports whether it may be used yet.
+func (c *client) meets(i int) bool {
+	k, named := &c.known[i], c.w.nodes[i].group.named.epoch
+	if named != k.metEpoch {
+		first := k.metEpoch == 0
+		if k.metEpoch, k.metAt = named, c.steady(); first {
+			k.metAt -= settleFor
+		}
+	}
+	return c.steady() >= k.metAt+settleFor || c.w.bugs.has(UsedTooEarly)
+}
+
+// hangUp ends the connection to a group. The client dials again soon.
+func (c *client) hangUp(i int) {
+	c.w.stats[HangUps]++
+	c.known[i].greeted, c.known[i].conn = false, connection{}
+	c.w.schedule(c.w.now+1+c.w.upTo(c.w.config.terms.TTL/10), &event{kind: evRedial, client: c.id, node: int8(i)})
+}
+
+// carries puts m on the client's connection to a group, and reports whether m may go over
+// it now.
+func (c *client) carries(i int, m *message) bool {
+	k := &c.known[i]
+	m.line, m.server, m.epoch = k.conn.line, k.conn.server, k.conn.epoch
+	retried := !k.conn.pending && (m.op == opRelease || m.op == opPassOn)
+	if k.conn.line != 0 && (k.greeted || m.op == opGreet || retried) {
+		return true
+	}
+	m.line = 0 // a release waits for the next connection
+	return false
+}
+
+// noProcess is the run_id of a marker that no node has.
+const noProcess = ^uint32(0)
+
+// markerFor returns the marker that a request for a lease carries: one that no node has
+// while the node must not vote.
+func (c *client) markerFor(i int) marker {
+	if k := &c.known[i]; !c.quarantined(k) && !c.unconfirmed(i) {
+		return k.marker
+	}
+	return marker{run: noProcess}
+}
+
+// dropped reports whether an answer does not count, because its connection has ended. A
+// server that is no master ends it.
+func (c *client) dropped(i int, m *message) bool {
+	if !c.grouped(i) || m.op == opWake {
+		return false
+	}
+	if m.line != c.known[i].conn.line {
+		return true
+	}
+	if m.answer == notMaster {
+		c.hangUp(i)
+		m.answer = notConnected
+	}
+	return false
+}
+
+// outdated reports whether a greeting shows that another client has met a later master.
+// Then the connection ends.
+func (c *client) outdated(i int, m *message) bool {
+	if !c.grouped(i) {
+		return false
+	}
+	c.known[i].conn.pending = false
+	if m.marker.epoch <= c.known[i].conn.epoch {
+		return false
+	}
+	c.w.stats[LaterTerms]++
+	c.hangUp(i)
+	return true
+}
+
+// unconfirmed reports whether votes do not count because no majority has confirmed the
+// term of a group lately.
+func (c *client) unconfirmed(i int) bool {
+	return c.grouped(i) && c.steady() > c.known[i].conn.confirmed+confirmedFor && !c.w.bugs.has(NoConfirmation)
+}
+
+// watch asks a majority whether the terms of the groups go on.
+func (c *client) watch(e *event) {
+	w := c.w
+	if c.phase == gone || e.life != c.life {
+		return
+	}
+	if w.now < c.paused {
+		order := time.Duration(timersFirst)
+		if w.rng.IntN(2) == 0 {
+			order = timersLast
+		}
+		w.schedule(c.paused+order, e)
+		return
+	}
+	w.schedule(w.now+confirmEvery*9/10+w.upTo(confirmEvery/5), e)
+	if w.now < c.blind || !w.quiet && w.rng.IntN(1000) < w.config.loss {
+		return
+	}
+	for i := range w.p.Nodes {
+		k := &c.known[i]
+		switch {
+		case !c.grouped(i):
+		case !c.meets(i) && k.conn.line == 0:
+		case k.conn.line != 0 && k.conn.term != w.nodes[i].group.named:
+			c.hangUp(i)
+		default:
+			k.conn.confirmed = c.steady()
+			if !k.greeted && c.now() >= k.asked+w.config.terms.Timeout {
+				c.greet(i)
+			}
+		}
+	}
+}
+
+// goBlind keeps a client from asking who the masters are.
+func (c *client) goBlind(d time.Duration) {
+	c.w.stats[Blinds]++
+	c.w.trace("client %d cannot ask who the masters are, for %v", c.id, d)
+	c.blind = max(c.blind, c.w.now+d)
+}
