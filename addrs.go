@@ -23,7 +23,7 @@ func Addrs(hostport ...string) []rueidis.ClientOption {
 
 // Sentinel returns the option of one node that is a failover group: the master of the
 // master set, whichever server that is now, as a majority of these Sentinels says. List
-// all Sentinels of the group. The result's Username, Password and TLSConfig are for the
+// all Sentinels of the group, and the same ones on every client. The result's Username, Password and TLSConfig are for the
 // master, and the fields of the same names in its field Sentinel are for the Sentinels.
 //
 // Such a node needs WithRestartGuard and WithFailover, and Redis 7.0 or newer. As the only
@@ -37,7 +37,7 @@ func Sentinel(masterSet string, sentinels ...string) rueidis.ClientOption {
 // owns the hash slot of tag in a Redis Cluster, whichever server that is now. The tag has
 // its braces, as in "{locks}", and WithPrefix has to begin with it, so that all keys lie
 // in that slot. The seeds are nodes of the cluster; a majority of them has to answer, so
-// list one for each master at least. A cluster is one failure domain: its slots are no
+// list one for each master at least, and the same ones on every client. A cluster is one failure domain: its slots are no
 // independent nodes.
 //
 // Such a node needs WithRestartGuard and WithFailover, and Redis 7.0 or newer.

@@ -39,8 +39,9 @@ const (
 	// confirmEvery is how often a majority is asked whether the term goes on.
 	confirmEvery = 500 * time.Millisecond
 	// confirmedFor is how long a term counts as going on without such an answer. It is
-	// shorter than two failovers in a row, so that a connection which has slept through
-	// them gives no vote: the server may be a master again, without the writes between.
+	// shorter than the time between two promotions, so that a connection which has slept
+	// through them gives no vote: the server may be a master again, without the writes
+	// between.
 	confirmedFor = 1500 * time.Millisecond
 	// settleFor is how long a new term waits for its first connection of a client that knew
 	// the term before. The master before may give votes to clients that have not heard of

@@ -81,7 +81,7 @@ func TestAPlannedFailoverEndsNoWaitAndIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	g := redistest.StartGroup(t, redistest.GroupOptions{Args: fenced})
 	var log transcript
-	const ttl = 6 * time.Second
+	const ttl = 8 * time.Second
 	m := open(t, []rueidis.ClientOption{quorumlock.Sentinel(g.Name(), g.SentinelAddrs()...)}, quorumlock.WithTTL(ttl),
 		quorumlock.WithRestartGuard(ttl+window), quorumlock.WithFailover(window), quorumlock.WithLogger(log.logger()))
 	assert.Positive(t, m.Nodes()[0].QuarantinedFor)

@@ -60,7 +60,7 @@ func TestALeaseAndItsQueueOutliveTheMoveOfTheirSlot(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, redistest.ClusterOptions{Args: []string{"--repl-diskless-sync-delay", "0"}})
 	slot := redistest.Slot(tag)
-	const ttl = 6 * time.Second
+	const ttl = 8 * time.Second
 	m := open(t, []rueidis.ClientOption{quorumlock.ClusterSlot(tag, c.Addrs()[:3]...)}, quorumlock.WithPrefix(tag+":"),
 		quorumlock.WithTTL(ttl), quorumlock.WithRestartGuard(ttl+window), quorumlock.WithFailover(window))
 	ctx, cancel := context.WithTimeout(background, 3*time.Minute)
