@@ -143,7 +143,7 @@ func (m *Manager) onHealth(i int, h node.Health) {
 	m.logged[i] = stateOf(h)
 	m.mu.Unlock()
 	if h.Err == nil {
-		m.dog.hurry()
+		m.dog.renewAtRisk()
 	}
 	m.reporter.add(func() {
 		log := m.cfg.log.With("node", i, "addr", e.Addr)

@@ -260,8 +260,8 @@ func (d *watchdog) schedule(h *hold, wake time.Duration) {
 	d.wakeBy(wake)
 }
 
-// hurry begins a round for the holds that are at risk: a node is back.
-func (d *watchdog) hurry() {
+// renewAtRisk begins a round for the holds that are at risk: a node is back.
+func (d *watchdog) renewAtRisk() {
 	var renew []*hold
 	for _, h := range d.live() {
 		h.mu.Lock()

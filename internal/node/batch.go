@@ -63,8 +63,8 @@ func (n *Node) send() {
 		t, next = next, t
 	}
 	n.handOut(t)
-	n.requeue(n.again)
-	n.again = nil
+	n.requeue(n.resend)
+	n.resend = nil
 }
 
 // queued returns how many requests are queued.
@@ -274,7 +274,7 @@ func (n *Node) conclude(t *transfer, e entry, r *Reply) bool {
 			// A request that creates a lock for an existing lease is not sent again: the
 			// lease's release may be on its way.
 			e.resent = true
-			n.again = append(n.again, e)
+			n.resend = append(n.resend, e)
 			return false
 		}
 	case r.Status == Unknown:
@@ -297,7 +297,7 @@ func (n *Node) conclude(t *transfer, e entry, r *Reply) bool {
 	switch {
 	case !e.req.insists:
 	case (r.Status == Unknown || r.Status == Unsent) && n.ctx.Err() == nil:
-		n.again = append(n.again, e)
+		n.resend = append(n.resend, e)
 		return false
 	case r.Status == Failed && len(n.retryQueue) < retryMax:
 		n.retryQueue = append(n.retryQueue, e)

@@ -128,7 +128,7 @@ func TestBuffersDoNotStayAsLargeAsTheLargestBurst(t *testing.T) {
 	b.Close(context.Background(), nil, nil)
 	<-b.done // from here on the test owns the worker's fields
 	left := map[string]int{
-		"urgent": cap(b.lanes.urgent), "acquire": cap(b.lanes.acquire), "batch": cap(b.batch), "codes": cap(b.codes), "again": cap(b.again),
+		"urgent": cap(b.lanes.urgent), "acquire": cap(b.lanes.acquire), "batch": cap(b.batch), "codes": cap(b.codes), "again": cap(b.resend),
 	}
 	for i := range b.transfers {
 		f := &b.transfers[i]

@@ -147,7 +147,7 @@ type Node struct {
 	fullUntil        time.Duration // until then the server counts as out of memory
 	batch            []entry       // taken from the lanes, and not on the wire yet
 	transfers        [2]transfer   // one on the wire, and one whose answers are being delivered
-	again            []entry       // requests to send once more
+	resend           []entry       // requests to send once more
 	retryQueue       []entry       // requests that insist and wait for a connection, or for retryAt
 	retryAt          time.Duration
 	orphans          orphans
