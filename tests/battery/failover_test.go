@@ -276,7 +276,7 @@ func TestAWindowThatIsTooShortCostsExclusionAndOneThatIsNotDoesNot(t *testing.T)
 			g.AwaitMaster(0, 30*time.Second)
 		}}
 	split.run(t, 1, true).report(t, split.name, false)
-	split.name, split.window = "group: split, lag 10 s, window 1 s", time.Second
+	split.name, split.window = "group: split, lag 10 s, window 0.1 s", 100*time.Millisecond
 	split.run(t, 1, true).harm(t, split.name)
 }
 
