@@ -3,6 +3,7 @@ package quorumlock
 import (
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -60,8 +61,12 @@ func checkNodes(nodes []rueidis.ClientOption) error {
 				What: "node", Value: fmt.Sprintf("%d: %s", i, field), Bound: "cannot be used here", Fix: fix,
 			}
 		}
-		_, name := node.Group(&nodes[i])
+		kind, name := node.Group(&nodes[i])
 		addr := normalise(name)
+		if kind != "" { // two groups may have one name
+			all := slices.Sorted(slices.Values(node.Addresses(&nodes[i])))
+			addr = name + " " + strings.ToLower(strings.Join(all, " "))
+		}
 		if j, dup := seen[addr]; dup {
 			return &InvalidError{
 				What: "node", Value: fmt.Sprintf("%d (%s)", i, name),

@@ -284,12 +284,15 @@ func (n *Node) conclude(t *transfer, e entry, r *Reply) bool {
 	case r.Status == Granted && n.quarantineReason != nil:
 		// This reply or an earlier one shows that the clock was stepped.
 		r.Status, r.Err = Unknown, n.quarantineReason
+	case r.Status == Done && (e.req.Kind == Extend || e.req.Kind == Heal) && n.unfenced():
+		r.Status, r.Err, r.Answers = Unknown, ErrUnconfirmed, nil
 	case r.Status == Granted && n.unconfirmed():
 		r.Status, r.Err = Unknown, ErrUnconfirmed
-	case r.Status == Failed && away(r.Err):
-		n.hangUp()
 	case r.Status == Done && e.req.Kind == Release:
 		n.retryRelease(e.req, t.at)
+	}
+	if away(r.Err) { // renewals have such an error for each lock, and are Done
+		n.hangUp()
 	}
 	if r.Status == Failed && strings.Contains(r.Err.Error(), "OOM") {
 		n.fullUntil = t.received + fullFor

@@ -20,6 +20,7 @@ var moved = []string{"READONLY", "MOVED", "ASK"}
 var transient = []string{
 	"LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "CLUSTERDOWN", "TRYAGAIN",
 	"UNKILLABLE", "OOM", "Script killed by user",
+	"Script attempted to access a non local key", // of a slot whose keys are moved
 }
 
 // fixes lists what to do about an error, by how it begins.

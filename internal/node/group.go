@@ -116,8 +116,8 @@ type group struct {
 	voters *voters
 	// dialled is the term of the worker's newest connection, nil before the first.
 	dialled atomic.Pointer[Term]
-	// confirmed is the instant on the steady clock at which the dialled term was last
-	// asked for and confirmed.
+	// confirmed is the instant at which the dialled term was last asked for and confirmed,
+	// on the validity clock: a suspend must not hide that it was long ago.
 	confirmed atomic.Int64
 
 	mu    sync.Mutex
@@ -166,7 +166,7 @@ func (n *Node) option(worker bool) rueidis.ClientOption {
 	o.Sentinel, o.DialFn = rueidis.SentinelOption{}, nil
 	o.InitAddress = []string{n.addr}
 	o.DialCtxFn = func(ctx context.Context, _ string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
-		_, asked := n.cfg.Clock()
+		asked, _ := n.cfg.Clock()
 		term, err := g.resolve(ctx)
 		if err != nil {
 			return nil, err
@@ -215,7 +215,7 @@ func (n *Node) RunGroup() {
 		case <-tick.C:
 		}
 		before := g.dialled.Load()
-		_, asked := n.cfg.Clock()
+		asked, _ := n.cfg.Clock()
 		ctx, cancel := context.WithTimeout(n.ctx, maxDial)
 		term, err := g.resolve(ctx)
 		cancel()
@@ -227,7 +227,7 @@ func (n *Node) RunGroup() {
 		switch {
 		case term == *before:
 			g.confirmed.Store(int64(asked))
-		case term.Epoch >= before.Epoch:
+		default: // also of a lower epoch: the group has forgotten it, and the greeting says so
 			n.hangUp()
 		}
 	}
@@ -235,7 +235,18 @@ func (n *Node) RunGroup() {
 
 // unconfirmed reports whether votes may not count because nobody has confirmed the term.
 func (n *Node) unconfirmed() bool {
-	return n.group != nil && n.now > time.Duration(n.group.confirmed.Load())+confirmedFor
+	if n.group == nil {
+		return false
+	}
+	now, _ := n.cfg.Clock()
+	return now > time.Duration(n.group.confirmed.Load())+confirmedFor
+}
+
+// unfenced reports whether the master may have been replaced without anything that keeps it
+// from confirming renewals: the client then does not count them.
+func (n *Node) unfenced() bool {
+	kind, _ := Group(&n.cfg.Option)
+	return kind == "sentinel" && !n.identity.Fenced && n.unconfirmed()
 }
 
 // hangUp resets the connections of the worker and of the subscriber, so that the next

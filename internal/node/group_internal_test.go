@@ -150,11 +150,16 @@ func TestAMajorityOfTheClusterNamesTheOwnerOfTheSlot(t *testing.T) {
 // Whoever has not heard for a while that the term goes on gives no vote.
 func TestAnUnconfirmedTermGivesNoVote(t *testing.T) {
 	n := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7))
-	n.group.confirmed.Store(int64(time.Hour))
-	n.now = time.Hour + confirmedFor
+	n.group.confirmed.Store(int64(time.Hour - confirmedFor)) // it is one hour now
 	require.NoError(t, n.paused())
-	n.now++
+	n.group.confirmed.Add(-1)
 	require.ErrorIs(t, n.paused(), ErrUnconfirmed)
+	for _, fenced := range []bool{true, false} {
+		n.identity.Fenced = fenced
+		r := Reply{Status: Done, N: Ours}
+		require.True(t, n.conclude(&transfer{}, entry{req: &Request{Kind: Extend}}, &r))
+		assert.Equal(t, fenced, r.Status == Done, "a master that nothing fences keeps no lease of a client that may be on the wrong side")
+	}
 	r := Reply{Status: Granted}
 	require.True(t, n.conclude(&transfer{}, entry{req: &Request{Kind: Acquire}}, &r))
 	assert.Equal(t, Unknown, r.Status, "a grant that comes then does not count, and is released")

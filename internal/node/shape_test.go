@@ -153,7 +153,7 @@ func (s shape) class() Status {
 // classInScript is class for the error of an operation inside a script.
 func (s shape) classInScript() Status {
 	text := strings.TrimPrefix(s.text, "ERR ")
-	passes := regexp.MustCompile(`^(LOADING|BUSY|UNKILLABLE|Script killed by user|OOM|MISCONF|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|READONLY|MOVED|ASK)` +
+	passes := regexp.MustCompile(`^(LOADING|BUSY|UNKILLABLE|Script killed by user|OOM|MISCONF|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|READONLY|MOVED|ASK|Script attempted to access a non local key)` +
 		`|OOM command not allowed|BUSY Redis is busy`)
 	switch {
 	case strings.HasPrefix(text, "max number of clients"):
