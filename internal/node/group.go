@@ -224,10 +224,9 @@ func (n *Node) RunGroup() {
 		}
 		_, now := n.cfg.Clock()
 		_ = g.meet(term, now) // a dial asks again
-		switch {
-		case term == *before:
+		if term == *before {
 			g.confirmed.Store(int64(asked))
-		default: // also of a lower epoch: the group has forgotten it, and the greeting says so
+		} else { // also of a lower epoch: the group has forgotten it, and the greeting says so
 			n.hangUp()
 		}
 	}
