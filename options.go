@@ -166,8 +166,8 @@ func WithTrustEmptyNodes() Option {
 
 // WithFailover declares the window of a failover: how much later the old master of a node
 // may confirm a last request than the new one is first used. WithRestartGuard has to cover
-// it: at least TTL + lock delay + window. For a group with min-replicas-to-write of a
-// majority of the replicas, on all servers, it is min-replicas-max-lag + 4 s. Needed for
+// it: at least TTL + lock delay + window. For a group with min-replicas-to-write m of k
+// replicas, 2(m+1) > k+1, on all servers, it is min-replicas-max-lag + 4 s. Needed for
 // nodes from Sentinel and ClusterSlot, and wise for the endpoint of a managed service.
 // Above 0, at most 24 h. docs/managed.md has the table and how it was measured.
 func WithFailover(window time.Duration) Option {

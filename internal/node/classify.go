@@ -10,8 +10,8 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// moved lists how the errors of a server begin that is not the master now, or does not own
-// the slot. Another one is: the node is dialled anew.
+// moved lists the prefixes of errors from a server that is not the master now, or does not
+// own the slot. Another server does, so the worker dials the node again.
 var moved = []string{"READONLY", "MOVED", "ASK"}
 
 // transient lists how Redis errors begin that pass by themselves; rueidis has removed a
