@@ -29,7 +29,7 @@ const (
 	// …).
 	Failed
 	// Misconfigured means that the node answered with an error that an operator must fix
-	// (NOPERM, READONLY, WRONGTYPE …).
+	// (NOPERM, WRONGTYPE …).
 	Misconfigured
 	// notApplied means the same as Unsent, and that the request may be sent again at
 	// once.
