@@ -71,7 +71,7 @@ PACKAGES = $$($(GO) list -m | sed 's,$$,/...,')
 GOTESTSUM = $(GO) run gotest.tools/gotestsum@v1.13.0 --format pkgname --hide-summary skipped --
 .PHONY: test
 test: deps ## Test every module with the race detector, and the simulation without: five minutes.
-	$(GOTESTSUM) -race -parallel 4 -timeout $(TIMEOUT) $(TESTFLAGS) ./tests/battery \
+	$(GOTESTSUM) -race -timeout $(TIMEOUT) $(TESTFLAGS) ./tests/battery \
 		$$($(GO) list $(PACKAGES) | grep -v -e /tests/battery$$ -e /internal/sim$$)
 	$(GOTESTSUM) -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/sim/...
 
