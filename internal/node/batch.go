@@ -159,8 +159,8 @@ func (n *Node) pack(t *transfer) {
 }
 
 // quarantineMarker matches no marker. The calls carry it while a node is in quarantine, its
-// votes are withheld, or its term is not confirmed: the node then raises no register, proves no token, and heals
-// only what it has lost.
+// votes are withheld, or its term is not confirmed: the node then raises no register,
+// proves no token, and heals only what it has lost.
 const quarantineMarker = "quarantine"
 
 // command makes one call of the script.

@@ -97,6 +97,9 @@ func (e *awayError) Unwrap() error { return e.error }
 
 // away reports whether an error means that the node has another master now, or none.
 func away(err error) bool {
+	if err == nil { // before elsewhere, which is allocated, at each answer
+		return false
+	}
 	var elsewhere *awayError
 	return errors.As(err, &elsewhere)
 }

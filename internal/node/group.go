@@ -113,6 +113,7 @@ func Addresses(o *rueidis.ClientOption) []string {
 // group is what a node knows of its failover group.
 type group struct {
 	resolver
+	kind   string // as Group has it
 	voters *voters
 	// dialled is the term of the worker's newest connection, nil before the first.
 	dialled atomic.Pointer[Term]
@@ -244,8 +245,7 @@ func (n *Node) unconfirmed() bool {
 // unfenced reports whether the master may have been replaced without anything that keeps it
 // from confirming renewals: the client then does not count them.
 func (n *Node) unfenced() bool {
-	kind, _ := Group(&n.cfg.Option)
-	return kind == "sentinel" && !n.identity.Fenced && n.unconfirmed()
+	return n.group != nil && n.group.kind == "sentinel" && !n.identity.Fenced && n.unconfirmed()
 }
 
 // hangUp resets the connections of the worker and of the subscriber, so that the next
@@ -301,7 +301,7 @@ func (n *Node) suits(id Identity) error {
 		}
 		return err
 	}
-	kind, _ := Group(&n.cfg.Option)
+	kind := n.group.kind
 	switch major, _, _ := strings.Cut(id.Version, "."); {
 	case id.Unchecked != nil:
 		return nil // the guard withholds the votes

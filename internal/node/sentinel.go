@@ -19,7 +19,7 @@ type sentinels struct{ set string }
 
 func newSentinels(n *Node) *group {
 	o := n.cfg.Option.Sentinel
-	return &group{resolver: &sentinels{set: o.MasterSet}, voters: newVoters("Sentinels", n.cfg.Option.InitAddress, func(addr string) rueidis.ClientOption {
+	return &group{kind: "sentinel", resolver: &sentinels{set: o.MasterSet}, voters: newVoters("Sentinels", n.cfg.Option.InitAddress, func(addr string) rueidis.ClientOption {
 		return n.asideOption(rueidis.ClientOption{
 			InitAddress: []string{addr}, Dialer: o.Dialer, TLSConfig: o.TLSConfig,
 			Username: o.Username, Password: o.Password, ClientName: o.ClientName,

@@ -25,7 +25,7 @@ type slotOwner struct {
 
 func newSlotOwner(n *Node) *group {
 	o := n.cfg.Option
-	return &group{resolver: &slotOwner{slot: slotOf(SlotTag(&o)), withTLS: o.TLSConfig != nil}, voters: newVoters("cluster nodes", o.InitAddress[1:],
+	return &group{kind: "slot", resolver: &slotOwner{slot: slotOf(SlotTag(&o)), withTLS: o.TLSConfig != nil}, voters: newVoters("cluster nodes", o.InitAddress[1:],
 		func(addr string) rueidis.ClientOption {
 			return n.asideOption(rueidis.ClientOption{
 				InitAddress: []string{addr}, Dialer: o.Dialer, TLSConfig: o.TLSConfig,
