@@ -9,10 +9,11 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/failover"
 )
 
 // A node may be a failover group: a master, and replicas of which one may take its place.
@@ -34,22 +35,6 @@ type resolver interface {
 	// explain adds to an error which one it is from, and how to mend it.
 	explain(addr string, err error) error
 }
-
-const (
-	// confirmEvery is how often a majority is asked whether the term goes on.
-	confirmEvery = 500 * time.Millisecond
-	// confirmedFor is how long a term counts as going on without such an answer. It is
-	// shorter than the time between two promotions, so that a connection which has slept
-	// through them gives no vote: the server may be a master again, without the writes
-	// between.
-	confirmedFor = 1500 * time.Millisecond
-	// settleFor is how long a new term waits for its first connection of a client that knew
-	// the term before. The master before may give votes to clients that have not heard of
-	// the new term, and a lease that moves here would not be extended there any more. When
-	// settleFor is over, nobody counts such a vote: two majorities share one who names the
-	// new term. It is longer than confirmedFor by more than clocks differ in rate.
-	settleFor = confirmedFor + confirmedFor/20
-)
 
 var (
 	// ErrUnconfirmed means that nobody has confirmed for a while that the connected server
@@ -115,32 +100,15 @@ type group struct {
 	resolver
 	kind   string // as Group has it
 	voters *voters
-	// dialled is the term of the worker's newest connection, nil before the first.
-	dialled atomic.Pointer[Term]
-	// confirmed is the instant at which the dialled term was last asked for and confirmed,
-	// on the validity clock: a suspend must not hide that it was long ago.
-	confirmed atomic.Int64
-
-	mu    sync.Mutex
-	met   Term          // the newest that a majority has named
-	metAt time.Duration // when, on the steady clock; long ago for the first one
+	mu     sync.Mutex
+	terms  failover.Tracker[Term]
 }
 
-// meet records the term that a majority has named now, and returns why it may not be used
-// yet, nil if it may.
-func (g *group) meet(term Term, now time.Duration) error {
+// used returns the term that the worker dialled last.
+func (g *group) used() Term {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if term != g.met {
-		if g.metAt = now; g.met == (Term{}) {
-			g.metAt -= settleFor // this client has no lease of a term before
-		}
-		g.met = term
-	}
-	if now < g.metAt+settleFor {
-		return ErrNewTerm
-	}
-	return nil
+	return g.terms.Used()
 }
 
 // newGroup returns the group of a node, nil if the node is one server.
@@ -168,18 +136,22 @@ func (n *Node) option(worker bool) rueidis.ClientOption {
 	o.InitAddress = []string{n.addr}
 	o.DialCtxFn = func(ctx context.Context, _ string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
 		asked, _ := n.cfg.Clock()
-		term, err := g.resolve(ctx)
+		master, err := g.resolve(ctx)
 		if err != nil {
 			return nil, err
 		}
 		_, now := n.cfg.Clock()
-		if err := g.meet(term, now); err != nil {
-			return nil, err
+		g.mu.Lock()
+		settled := g.terms.Meet(master, now)
+		g.mu.Unlock()
+		if !settled {
+			return nil, ErrNewTerm
 		}
-		conn, err := dial(ctx, term.Addr, d, config)
+		conn, err := dial(ctx, master.Addr, d, config)
 		if err == nil && worker {
-			g.dialled.Store(&term)
-			g.confirmed.Store(int64(asked))
+			g.mu.Lock()
+			g.terms.Use(master, asked)
+			g.mu.Unlock()
 		}
 		return conn, err
 	}
@@ -192,10 +164,7 @@ func (n *Node) Master() string {
 	if n.group == nil {
 		return ""
 	}
-	if term := n.group.dialled.Load(); term != nil {
-		return term.Addr
-	}
-	return ""
+	return n.group.used().Addr
 }
 
 // RunGroup asks, until the node is closed, whether the term goes on, and drops the
@@ -207,7 +176,7 @@ func (n *Node) RunGroup() {
 		return
 	}
 	defer g.voters.close()
-	tick := time.NewTicker(confirmEvery)
+	tick := time.NewTicker(failover.ConfirmEvery)
 	defer tick.Stop()
 	for {
 		select {
@@ -215,21 +184,25 @@ func (n *Node) RunGroup() {
 			return
 		case <-tick.C:
 		}
-		before := g.dialled.Load()
-		asked, _ := n.cfg.Clock()
-		ctx, cancel := context.WithTimeout(n.ctx, maxDial)
-		term, err := g.resolve(ctx)
-		cancel()
-		if err != nil || before == nil || before != g.dialled.Load() {
-			continue
-		}
-		_, now := n.cfg.Clock()
-		_ = g.meet(term, now) // a dial asks again
-		if term == *before {
-			g.confirmed.Store(int64(asked))
-		} else { // also of a lower epoch: the group has forgotten it, and the greeting says so
-			n.hangUp()
-		}
+		n.confirm(g)
+	}
+}
+
+// confirm asks once. A dial may have changed the term in use meanwhile; then it has just
+// been confirmed.
+func (n *Node) confirm(g *group) {
+	before := g.used()
+	asked, _ := n.cfg.Clock()
+	master, err := g.resolve(n.ctx)
+	if err != nil || before == (Term{}) {
+		return
+	}
+	_, now := n.cfg.Clock()
+	g.mu.Lock()
+	over := g.terms.Used() == before && !g.terms.Hear(master, asked, now)
+	g.mu.Unlock()
+	if over {
+		n.hangUp()
 	}
 }
 
@@ -239,7 +212,9 @@ func (n *Node) unconfirmed() bool {
 		return false
 	}
 	now, _ := n.cfg.Clock()
-	return now > time.Duration(n.group.confirmed.Load())+confirmedFor
+	n.group.mu.Lock()
+	defer n.group.mu.Unlock()
+	return !n.group.terms.Confirmed(now)
 }
 
 // unfenced reports whether the master may have been replaced without anything that keeps it
@@ -266,21 +241,17 @@ func (n *Node) hangUp() {
 	}
 }
 
-// term returns the word that names the server, its data and the group's epoch in the
+// markerWord returns the word that names the server, its data and the group's epoch in the
 // guard's marker: each term of a group starts a quarantine of its own. A node that is one
 // server is named by its run_id: a first replica changes the replication id of a master.
-func (n *Node) term() string {
+func (n *Node) markerWord() string {
 	if n.group == nil {
 		return n.identity.RunID
 	}
-	var epoch int64
-	if term := n.group.dialled.Load(); term != nil {
-		epoch = term.Epoch
-	}
-	return fmt.Sprintf("%s.%s.%d", n.identity.RunID, n.identity.ReplID, epoch)
+	return fmt.Sprintf("%s.%s.%d", n.identity.RunID, n.identity.ReplID, n.group.used().Epoch)
 }
 
-// epochOf returns the epoch in a marker, or in the word that term returns.
+// epochOf returns the epoch in a marker, or in the word that markerWord returns.
 func epochOf(marker string) int64 {
 	word, _, _ := strings.Cut(marker, " ")
 	epoch, _ := strconv.ParseInt(word[strings.LastIndexByte(word, '.')+1:], 10, 64)

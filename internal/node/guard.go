@@ -49,7 +49,7 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if n.group != nil && epochOf(marker) > epochOf(n.term()) {
+	if n.group != nil && epochOf(marker) > epochOf(n.markerWord()) {
 		return nil, &awayError{ErrLaterTerm}
 	}
 	if agreed != longest {
@@ -80,7 +80,7 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 // runGuard runs the restart guard on the node. stop is the end of the quarantine in µs of
 // the node's clock, 0 for an empty database that is trusted.
 func (n *Node) runGuard(ctx context.Context, longest int64, trust, force bool) (stop, agreed int64, marker string, err error) {
-	reply, err := n.run(ctx, "restart guard", "guard", n.term(), strconv.FormatInt(longest, 10),
+	reply, err := n.run(ctx, "restart guard", "guard", n.markerWord(), strconv.FormatInt(longest, 10),
 		flag(trust), flag(force), rand.Text())
 	if err != nil {
 		return 0, 0, "", err

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/failover"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -102,7 +103,7 @@ func (c *client) begin() {
 	if c.w.config.groups != 0 {
 		e := event{kind: evWatch, client: c.id, node: -1}
 		e.life = c.life
-		c.w.schedule(c.w.now+c.w.upTo(confirmEvery), &e)
+		c.w.schedule(c.w.now+c.w.upTo(failover.ConfirmEvery), &e)
 	}
 	for caller := range c.w.config.callers {
 		c.callLater(caller, c.w.config.terms.TTL/10*time.Duration(caller))

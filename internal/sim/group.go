@@ -48,7 +48,7 @@ type group struct {
 
 // failoverTime is the least time from the instant at which a majority names a master to
 // the next failover. The time for which a client may trust an earlier answer of that
-// majority is shorter, see confirmedFor.
+// majority is shorter, see failover.ConfirmedFor.
 const failoverTime = 2 * time.Second
 
 // formGroup makes a node a group.
@@ -131,8 +131,8 @@ const (
 
 var failoverNames = [failoverKinds]string{"crash", "split", "freeze", "planned"}
 
-// failover is a change of a group's master.
-type failover struct {
+// succession is a change of a group's master.
+type succession struct {
 	kind    failoverKind
 	to      int8
 	keeps   bool          // the new master has its own old data, and no copy
@@ -167,10 +167,10 @@ func (w *world) planFailovers(i int8) {
 	}
 }
 
-func (w *world) drawFailover() failover {
+func (w *world) drawFailover() succession {
 	c := &w.config
 	ttl := c.terms.TTL
-	f := failover{
+	f := succession{
 		kind:  failoverKind(w.rng.IntN(int(failoverKinds))),
 		keeps: w.rng.IntN(3) == 0, empties: w.rng.IntN(2) == 0, kills: w.rng.IntN(2) == 0,
 		lag: w.skewed([]time.Duration{10 * time.Millisecond, ttl / 4, 2 * ttl}[w.rng.IntN(3)]),

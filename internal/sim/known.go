@@ -4,19 +4,19 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/failover"
 )
 
 // known is what a client knows about a node.
 type known struct {
-	offset   clock.Offset
-	greeted  bool // over the connection line, so the node may vote over it
-	line     uint32
-	conn     connection    // to a group
-	metEpoch uint32        // the latest term of a group that the client was told of
-	metAt    time.Duration // when it was told of that, by the steady clock
-	asked    time.Duration // when the last greeting was sent
-	jumped   time.Duration // when the client last found the node's clock set ahead
-	jump     time.Duration // and by how much
+	offset  clock.Offset
+	greeted bool // over the connection line, so the node may vote over it
+	line    uint32
+	conn    connection // to a group
+	terms   failover.Tracker[term]
+	asked   time.Duration // when the last greeting was sent
+	jumped  time.Duration // when the client last found the node's clock set ahead
+	jump    time.Duration // and by how much
 
 	marker       marker        // of the restart guard
 	quarantine   time.Duration // votes do not count before this instant, by the steady clock

@@ -1,26 +1,19 @@
 package sim
 
-import "time"
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/failover"
+)
 
 // This file is what a client does about failover groups, as internal/node does in production.
 
 // connection is a client's connection to a server of a group.
 type connection struct {
-	line      uint32        // 0: there is none
-	term                    // the term whose master was dialled
-	confirmed time.Duration // when the term was last asked for and confirmed, by the steady clock
-	pending   bool          // a greeting has no answer yet
+	line    uint32 // 0: there is none
+	term           // the term whose master was dialled
+	pending bool   // a greeting has no answer yet
 }
-
-const (
-	// confirmEvery is about how often a client asks whether the term goes on.
-	confirmEvery = 500 * time.Millisecond
-	// confirmedFor is how long a term counts as going on without such an answer.
-	confirmedFor = 1500 * time.Millisecond
-	// settleFor is how long a new term waits for the first connection of a client that knew
-	// the term before: until that one gives no vote any more.
-	settleFor = confirmedFor + confirmedFor/20
-)
 
 // grouped reports whether a node is a failover group.
 func (c *client) grouped(i int) bool { return c.w.nodes[i].group.size > 0 }
@@ -47,24 +40,19 @@ func (c *client) connect(i int) bool {
 	}
 	if !c.meets(i) {
 		c.w.stats[Settlings]++
-		c.w.schedule(c.w.now+1+c.w.upTo(settleFor/4), &event{kind: evRedial, client: c.id, node: int8(i)})
+		c.w.schedule(c.w.now+1+c.w.upTo(failover.SettleFor/4), &event{kind: evRedial, client: c.id, node: int8(i)})
 		return false
 	}
 	g.lines++
-	k.conn = connection{line: g.lines, term: g.named, confirmed: c.steady(), pending: true}
+	k.conn = connection{line: g.lines, term: g.named, pending: true}
+	k.terms.Use(g.named, c.now())
 	return true
 }
 
 // meets records the term that a majority names, and reports whether it may be used yet.
 func (c *client) meets(i int) bool {
-	k, named := &c.known[i], c.w.nodes[i].group.named.epoch
-	if named != k.metEpoch {
-		first := k.metEpoch == 0
-		if k.metEpoch, k.metAt = named, c.steady(); first {
-			k.metAt -= settleFor
-		}
-	}
-	return c.steady() >= k.metAt+settleFor || c.w.bugs.has(UsedTooEarly)
+	settled := c.known[i].terms.Meet(c.w.nodes[i].group.named, c.steady())
+	return settled || c.w.bugs.has(UsedTooEarly)
 }
 
 // hangUp ends the connection to a group. The client dials again soon.
@@ -133,7 +121,7 @@ func (c *client) outdated(i int, m *message) bool {
 // unconfirmed reports whether votes do not count because no majority has confirmed the
 // term of a group lately.
 func (c *client) unconfirmed(i int) bool {
-	return c.grouped(i) && c.steady() > c.known[i].conn.confirmed+confirmedFor && !c.w.bugs.has(NoConfirmation)
+	return c.grouped(i) && !c.known[i].terms.Confirmed(c.now()) && !c.w.bugs.has(NoConfirmation)
 }
 
 // watch asks a majority whether the terms of the groups go on.
@@ -150,7 +138,7 @@ func (c *client) watch(e *event) {
 		w.schedule(c.paused+order, e)
 		return
 	}
-	w.schedule(w.now+confirmEvery*9/10+w.upTo(confirmEvery/5), e)
+	w.schedule(w.now+failover.ConfirmEvery*9/10+w.upTo(failover.ConfirmEvery/5), e)
 	if w.now < c.blind || !w.quiet && w.rng.IntN(1000) < w.config.loss {
 		return
 	}
@@ -158,11 +146,10 @@ func (c *client) watch(e *event) {
 		k := &c.known[i]
 		switch {
 		case !c.grouped(i):
-		case !c.meets(i) && k.conn.line == 0:
-		case k.conn.line != 0 && k.conn.term != w.nodes[i].group.named:
+		case k.conn.line == 0 && !c.meets(i):
+		case k.conn.line != 0 && !k.terms.Hear(w.nodes[i].group.named, c.now(), c.steady()):
 			c.hangUp(i)
 		default:
-			k.conn.confirmed = c.steady()
 			if !k.greeted && c.now() >= k.asked+w.config.terms.Timeout {
 				c.greet(i)
 			}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/failover"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -21,7 +22,7 @@ type world struct {
 	over   bool
 	agenda agenda
 
-	failovers [maxNodes][]failover // planned
+	failovers [maxNodes][]succession // planned
 
 	nodes   [maxNodes]node
 	clients [maxClients]client
@@ -220,7 +221,7 @@ func (w *world) ready() time.Duration {
 		case c.stepAware && c.everyStep > 0:
 			at = longest // a step may be found that late
 		case c.groups&(1<<i) != 0:
-			at = greeted + 2*confirmedFor // the clients have to find the master first
+			at = greeted + 2*failover.ConfirmedFor // the clients have to find the master first
 		case !c.guard:
 		case n.marker.run != n.run:
 			at = longest

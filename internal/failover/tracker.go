@@ -1,0 +1,68 @@
+// Package failover decides which master of a failover group a client may use, and whether that
+// master's votes count. It reads no clock and asks nobody: internal/node and the simulation
+// drive it alike. docs/safety.md has the proof, in lemma FO.
+package failover
+
+import "time"
+
+const (
+	// ConfirmEvery is how often a client asks a majority whether the term goes on.
+	ConfirmEvery = 500 * time.Millisecond
+	// ConfirmedFor is how long a term counts as going on without such an answer. It is
+	// shorter than the time between two promotions, so that a connection which has slept
+	// through them gives no vote: the server may be a master again, without the writes
+	// between.
+	ConfirmedFor = 1500 * time.Millisecond
+	// SettleFor is how long a new term waits for the first connection of a client that knew
+	// the term before. The old master may give votes to clients that have not heard of the
+	// new term, and a lease that moves to the new one would not be extended there any more.
+	// After SettleFor no client counts such a vote: since a majority named the new term,
+	// none can have confirmed the old one. It is longer than ConfirmedFor by more than
+	// clocks differ in rate.
+	SettleFor = ConfirmedFor + ConfirmedFor/20
+)
+
+// Tracker is what a client knows of the terms of one group. T names a term, and its zero
+// value none. It is not safe for concurrent use.
+type Tracker[T comparable] struct {
+	met       T             // the newest that a majority has named
+	metAt     time.Duration // when, on the steady clock; long ago for the first one
+	used      T             // the term that was dialled last
+	confirmed time.Duration // when a majority was last asked for it and named it, on the validity clock
+}
+
+// Meet records that a majority names the term now, on the steady clock. It returns whether
+// the term may be used.
+func (t *Tracker[T]) Meet(term T, now time.Duration) bool {
+	var none T
+	if term != t.met {
+		if t.metAt = now; t.met == none {
+			t.metAt -= SettleFor // this client has no lease of a term before
+		}
+		t.met = term
+	}
+	return now >= t.metAt+SettleFor
+}
+
+// Use records a connection to the master of a term. A majority was asked for the term at
+// this instant of the validity clock.
+func (t *Tracker[T]) Use(term T, asked time.Duration) { t.used, t.confirmed = term, asked }
+
+// Used returns the term that was dialled last; none before the first.
+func (t *Tracker[T]) Used() T { return t.used }
+
+// Hear records the answer of a majority that was asked at this instant of the validity
+// clock. It returns whether the term in use goes on; otherwise its connections have to end.
+// So they do when the group goes back to an older term, because it has forgotten the newer.
+func (t *Tracker[T]) Hear(term T, asked, steady time.Duration) (goesOn bool) {
+	t.Meet(term, steady)
+	if term != t.used {
+		return false
+	}
+	t.confirmed = asked
+	return true
+}
+
+// Confirmed returns whether votes of the term in use count now, on the validity clock: a
+// suspend must not hide how long ago the last confirmation was.
+func (t *Tracker[T]) Confirmed(now time.Duration) bool { return now <= t.confirmed+ConfirmedFor }
