@@ -24,8 +24,9 @@ func Addrs(hostport ...string) []rueidis.ClientOption {
 
 // Sentinel returns the option of one node that is a failover group: the master of the
 // master set, whichever server that is now, as a majority of these Sentinels says. List
-// all Sentinels of the group, and the same ones on every client. The result's Username, Password and TLSConfig are for the
-// master, and the fields of the same names in its field Sentinel are for the Sentinels.
+// all Sentinels of the group, and the same ones on every client. The result's Username,
+// Password and TLSConfig are for the master, and the fields of the same names in its field
+// Sentinel are for the Sentinels.
 //
 // Such a node needs WithRestartGuard and WithFailover, and Redis 7.0 or newer. As the only
 // node it also needs min-replicas-to-write and min-replicas-max-lag on all of its servers.
@@ -37,9 +38,9 @@ func Sentinel(masterSet string, sentinels ...string) rueidis.ClientOption {
 // ClusterSlot returns the option of one node that is a failover group: the master that
 // owns the hash slot of tag in a Redis Cluster, whichever server that is now. The tag has
 // its braces, as in "{locks}", and WithPrefix has to begin with it, so that all keys lie
-// in that slot. The seeds are nodes of the cluster; a majority of them has to answer, so
-// list one for each master at least, and the same ones on every client. A cluster is one failure domain: its slots are no
-// independent nodes.
+// in that slot. The seeds are nodes of the cluster; a majority of them has to name the same
+// owner, so list one for each master at least, and the same ones on every client. A cluster
+// is one failure domain: its slots are no independent nodes.
 //
 // Such a node needs WithRestartGuard and WithFailover, and Redis 7.0 or newer.
 func ClusterSlot(tag string, seeds ...string) rueidis.ClientOption {
@@ -62,12 +63,12 @@ func checkNodes(nodes []rueidis.ClientOption) error {
 			}
 		}
 		kind, name := node.Group(&nodes[i])
-		addr := normalise(name)
+		key := normalise(name)
 		if kind != "" { // two groups may have one name
 			all := slices.Sorted(slices.Values(node.Addresses(&nodes[i])))
-			addr = name + " " + strings.ToLower(strings.Join(all, " "))
+			key = name + " " + strings.ToLower(strings.Join(all, " "))
 		}
-		if j, dup := seen[addr]; dup {
+		if j, dup := seen[key]; dup {
 			return &InvalidError{
 				What: "node", Value: fmt.Sprintf("%d (%s)", i, name),
 				Bound: fmt.Sprintf("is node %d again", j), Fix: "list each server once: one server with two votes is no quorum",
@@ -76,7 +77,7 @@ func checkNodes(nodes []rueidis.ClientOption) error {
 		if err := checkAddresses(i, &nodes[i]); err != nil {
 			return err
 		}
-		seen[addr] = i
+		seen[key] = i
 	}
 	return nil
 }

@@ -175,7 +175,7 @@ func (n *Node) command(sent string, entries []entry, locks int) rueidis.Complete
 		flags = "s" + flags
 	}
 	marker := n.marker
-	if n.quarantineReason != nil || n.withheld != nil || n.unconfirmed() {
+	if n.quarantineReason != nil || n.withheld != nil || n.unconfirmed() != nil {
 		marker = quarantineMarker
 	}
 	words = words.Args(n.offsetText, sent, marker, n.channels, n.capText, flags)
@@ -286,7 +286,7 @@ func (n *Node) conclude(t *transfer, e entry, r *Reply) bool {
 		r.Status, r.Err = Unknown, n.quarantineReason
 	case r.Status == Done && (e.req.Kind == Extend || e.req.Kind == Heal) && n.unfenced():
 		r.Status, r.Err, r.Answers = Unknown, ErrUnconfirmed, nil
-	case r.Status == Granted && n.unconfirmed():
+	case r.Status == Granted && n.unconfirmed() != nil:
 		r.Status, r.Err = Unknown, ErrUnconfirmed
 	case r.Status == Done && e.req.Kind == Release:
 		n.retryRelease(e.req, t.at)

@@ -100,8 +100,10 @@ type group struct {
 	resolver
 	kind   string // as Group has it
 	voters *voters
-	mu     sync.Mutex
-	terms  failover.Tracker[Term]
+
+	mu    sync.Mutex
+	terms failover.Tracker[Term]
+	doubt error // why the last question confirmed nothing
 }
 
 // used returns the term that the worker dialled last.
@@ -178,6 +180,7 @@ func (n *Node) RunGroup() {
 	defer g.voters.close()
 	tick := time.NewTicker(failover.ConfirmEvery)
 	defer tick.Stop()
+	confirmed := true
 	for {
 		select {
 		case <-n.ctx.Done():
@@ -185,6 +188,10 @@ func (n *Node) RunGroup() {
 		case <-tick.C:
 		}
 		n.confirm(g)
+		if before := confirmed; (n.unconfirmed() == nil) != before {
+			confirmed = !before
+			n.Check() // the worker reports that the node votes, or does not
+		}
 	}
 }
 
@@ -194,33 +201,40 @@ func (n *Node) confirm(g *group) {
 	before := g.used()
 	asked, _ := n.cfg.Clock()
 	master, err := g.resolve(n.ctx)
-	if err != nil || before == (Term{}) {
-		return
-	}
 	_, now := n.cfg.Clock()
 	g.mu.Lock()
-	over := g.terms.Used() == before && !g.terms.Hear(master, asked, now)
+	g.doubt = err
+	over := err == nil && before != (Term{}) && g.terms.Used() == before && !g.terms.Hear(master, asked, now)
 	g.mu.Unlock()
 	if over {
 		n.hangUp()
 	}
 }
 
-// unconfirmed reports whether votes may not count because nobody has confirmed the term.
-func (n *Node) unconfirmed() bool {
-	if n.group == nil {
-		return false
+// unconfirmed returns why votes may not count, because nobody has confirmed the term; nil
+// if they do.
+func (n *Node) unconfirmed() error {
+	g := n.group
+	if g == nil {
+		return nil
 	}
 	now, _ := n.cfg.Clock()
-	n.group.mu.Lock()
-	defer n.group.mu.Unlock()
-	return !n.group.terms.Confirmed(now)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.terms.Confirmed(now):
+		return nil
+	case g.doubt != nil:
+		return fmt.Errorf("%w: %w", ErrUnconfirmed, g.doubt)
+	default:
+		return ErrUnconfirmed
+	}
 }
 
 // unfenced reports whether the master may have been replaced without anything that keeps it
 // from confirming renewals: the client then does not count them.
 func (n *Node) unfenced() bool {
-	return n.group != nil && n.group.kind == "sentinel" && !n.identity.Fenced && n.unconfirmed()
+	return n.group != nil && n.group.kind == "sentinel" && !n.identity.Fenced && n.unconfirmed() != nil
 }
 
 // hangUp resets the connections of the worker and of the subscriber, so that the next
@@ -287,11 +301,6 @@ func (n *Node) suits(id Identity) error {
 		return &ConfigError{
 			Problem: "server runs in " + id.Mode + " mode",
 			Fix:     "list the nodes of a cluster with ClusterSlot, and a master under Sentinels with Sentinel",
-		}
-	case kind == "sentinel" && !id.Fenced && n.cfg.Only:
-		return &ConfigError{
-			Problem: "INFO has no min_slaves_good_slaves: a master that is cut off from its Sentinels would go on granting",
-			Fix:     "set min-replicas-to-write and min-replicas-max-lag on every server of the group, or use three nodes",
 		}
 	}
 	return nil

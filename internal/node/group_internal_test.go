@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -191,7 +192,7 @@ func TestOnlyASafeMasterIsTheNodeOfAGroup(t *testing.T) {
 		away   bool   // it passes by itself
 	}{
 		"fenced, alone":                   {sentinel, true, func(*Identity) {}, "", false},
-		"not fenced, alone":               {sentinel, true, func(id *Identity) { id.Fenced = false }, "min-replicas-to-write", false},
+		"not fenced, alone":               {sentinel, true, func(id *Identity) { id.Fenced = false }, "", false}, // the guard withholds its votes
 		"not fenced, beside others":       {sentinel, false, func(id *Identity) { id.Fenced = false }, "", false},
 		"a replica":                       {sentinel, true, func(id *Identity) { id.Role = "slave" }, "not the master of its group now", true},
 		"Redis 6":                         {sentinel, true, func(id *Identity) { id.Version = "6.2.14" }, "use Redis 7.0 or newer", false},
@@ -239,4 +240,57 @@ func TestAnAnswerWithoutAnErrorAllocatesNothing(t *testing.T) {
 			n.conclude(&transfer{}, entry{req: req}, &r)
 		}), "%v", kind)
 	}
+}
+
+// Somebody who switches min-replicas off must not end every lease with it.
+func TestALoneGroupWithoutAFenceKeepsItsLeasesAndGivesNoVote(t *testing.T) {
+	n := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7))
+	n.cfg.Only = true
+	n.identity = Identity{RunID: "run", ReplID: "data", Role: "master", Mode: "standalone", Version: "7.0.0"}
+	n.group.terms.Use(Term{"a:6379", 7}, time.Hour) // it is one hour now
+	require.NoError(t, n.suits(n.identity), "the node is not refused as a whole")
+	withheld, err := n.guard(t.Context())
+	require.NoError(t, err)
+	require.ErrorContains(t, withheld, "min-replicas-to-write")
+}
+
+// A health endpoint has to show it, and why.
+func TestAnUnconfirmedTermIsReportedWithItsCause(t *testing.T) {
+	n := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, "-NOAUTH Authentication required.\r\n")
+	n.group.terms.Use(Term{"a:6379", 7}, time.Hour-failover.ConfirmedFor) // it is one hour now
+	n.confirm(n.group)
+	n.report(nil)
+	require.NoError(t, n.Health().Err)
+	n.group.terms.Use(Term{"a:6379", 7}, 0)
+	n.report(nil)
+	h := n.Health()
+	assert.True(t, h.Withheld, "leases go on")
+	require.ErrorIs(t, h.Err, ErrUnconfirmed)
+	assert.ErrorContains(t, h.Err, "set Sentinel.Username")
+	assert.Equal(t, h.Err.Error(), n.paused().Error())
+	withheld, err := n.guard(t.Context()) // without a connection it would fail
+	require.NoError(t, err)
+	require.NoError(t, withheld, "a client of an old term starts no quarantine")
+}
+
+// A function of the user's that hangs holds up no majority, and piles nothing up.
+func TestAVoterThatHangsHoldsUpNoMajority(t *testing.T) {
+	n := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7), says("a", 7), says("a", 7))
+	hang := make(chan struct{})
+	var hanging atomic.Int32
+	option := &n.group.voters.conns[0].option
+	dial := option.DialCtxFn
+	option.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
+		hanging.Add(1)
+		<-hang
+		return dial(ctx, addr, d, c)
+	}
+	defer close(hang)
+	for range 20 {
+		master, err := n.group.resolve(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, "a:6379", master.Addr)
+	}
+	assert.LessOrEqual(t, n.group.voters.conns[0].asked.Load(), int32(askers), "questions to the one that hangs")
+	assert.LessOrEqual(t, hanging.Load(), int32(1), "the others wait for the first")
 }

@@ -14,6 +14,9 @@ import (
 // stay. To refuse the node as a whole would lose every lease when somebody changes the
 // policy of all nodes.
 func (n *Node) guard(ctx context.Context) (withheld, err error) {
+	if n.unconfirmed() != nil {
+		return nil, nil // no vote counts now, and a client of an old term starts no quarantine
+	}
 	if n.identity.Unchecked != nil {
 		return &ConfigError{
 			Problem: "the restart guard cannot read INFO: " + n.identity.Unchecked.Error(),
@@ -24,6 +27,12 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 		return &ConfigError{
 			Problem: fmt.Sprintf("the restart guard cannot see a restart: INFO says run_id %.64q, master_replid %.64q", n.identity.RunID, n.identity.ReplID),
 			Fix:     "use a server that has one, or do without WithRestartGuard",
+		}, nil
+	}
+	if n.group != nil && n.group.kind == "sentinel" && n.cfg.Only && !n.identity.Fenced {
+		return &ConfigError{
+			Problem: "INFO has no min_slaves_good_slaves: a master that is cut off from its Sentinels would go on granting",
+			Fix:     "set min-replicas-to-write and min-replicas-max-lag on every server of the group, or use three nodes",
 		}, nil
 	}
 	if n.identity.Evicts() {
@@ -125,14 +134,10 @@ const minDrift = 0.01
 // paused returns why votes do not count for a while, nil if they do. It reports the end of
 // a quarantine.
 func (n *Node) paused() error {
-	switch {
-	case n.quarantined():
+	if n.quarantined() {
 		return n.quarantineReason
-	case n.unconfirmed():
-		return ErrUnconfirmed
-	default:
-		return nil
 	}
+	return n.unconfirmed()
 }
 
 // quarantined returns whether votes do not count now. It reports the end of a quarantine.

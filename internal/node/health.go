@@ -34,11 +34,14 @@ func (n *Node) report(err error) {
 		Quarantined: n.quarantine, Reason: n.quarantineReason, Warning: n.warning, Identity: n.identity,
 		Master: n.Master(),
 	}
+	if doubt := n.unconfirmed(); err == nil && doubt != nil {
+		now.Err, now.Withheld = doubt, true
+	}
 	if doubt := n.subscription(); doubt != nil {
 		now.Warning = errors.Join(n.warning, doubt)
 	}
 	before := n.health.Swap(now)
-	if n.cfg.OnHealth != nil && (text(before.Err) != text(err) || text(before.Reason) != text(now.Reason) ||
+	if n.cfg.OnHealth != nil && (text(before.Err) != text(now.Err) || text(before.Reason) != text(now.Reason) ||
 		text(before.Warning) != text(now.Warning)) {
 		n.cfg.OnHealth(n.cfg.Index, *now)
 	}

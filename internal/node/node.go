@@ -78,7 +78,8 @@ type Config struct {
 	OnSubscribed func(index int)
 }
 
-// Node is one Redis master, or a failover group with one master at a time. All methods are safe for concurrent use.
+// Node is one Redis master, or a failover group with one master at a time. All methods are
+// safe for concurrent use.
 type Node struct {
 	cfg    Config
 	addr   string         // or the name of the group

@@ -7,6 +7,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/redis/rueidis"
 )
@@ -36,6 +37,7 @@ func newVoters(who string, addrs []string, option func(addr string) rueidis.Clie
 // has ended.
 type lazyClient struct {
 	option rueidis.ClientOption
+	asked  atomic.Int32 // questions under way
 	mu     sync.Mutex
 	client rueidis.Client
 }
@@ -67,9 +69,16 @@ func (v *voters) poll(ctx context.Context, ask func(ctx context.Context, c rueid
 			answers <- answer{voter: i, err: ErrClosed}
 			continue
 		}
+		conn := &v.conns[i]
+		if conn.asked.Load() >= askers { // a user's dial function may hang
+			answers <- answer{voter: i, err: errBusy}
+			continue
+		}
+		conn.asked.Add(1)
 		v.pending.Go(func() {
+			defer conn.asked.Add(-1)
 			a := answer{voter: i}
-			if client := v.conns[i].get(); client == nil {
+			if client := conn.get(); client == nil {
 				a.err = ErrConnecting
 			} else {
 				a.term, a.err = ask(ctx, client)
@@ -88,12 +97,20 @@ func (g *group) resolve(ctx context.Context) (Term, error) {
 	defer cancel()
 	v := g.voters
 	votes := map[Term]int{}
-	var failures []error
+	failures := make([]error, len(v.addrs)) // in the order of the voters, so that one outage has one text
+	for i, addr := range v.addrs {
+		failures[i] = fmt.Errorf("%s: %w", addr, errBusy)
+	}
 	answers := v.poll(ctx, g.ask)
 	for range v.addrs {
-		a := <-answers
-		if a.err != nil {
-			failures = append(failures, g.explain(v.addrs[a.voter], a.err))
+		var a answer
+		select {
+		case a = <-answers:
+		case <-ctx.Done():
+			return Term{}, v.failed(failures)
+		}
+		if failures[a.voter] = nil; a.err != nil {
+			failures[a.voter] = g.explain(v.addrs[a.voter], a.err)
 			continue
 		}
 		if host, port, _ := net.SplitHostPort(a.term.Addr); host == "" { // a cluster node that has not learnt its own address
@@ -120,26 +137,34 @@ func (v *voters) close() {
 	}
 }
 
+// askers is how many ask at a time: the worker, the subscriber and RunGroup.
+const askers = 3
+
+var errBusy = errors.New("no answer in time")
+
 // failed returns the error for a question that no majority has answered with one voice. A
 // ConfigError of a majority is returned as it is, because somebody has to mend it.
 func (v *voters) failed(failures []error) error {
+	var first *ConfigError
+	var texts []string
 	configs := 0
-	var config *ConfigError
 	for _, err := range failures {
+		var config *ConfigError
 		if errors.As(err, &config) {
-			configs++
+			if configs++; first == nil {
+				first = config
+			}
+		}
+		if err != nil {
+			texts = append(texts, err.Error())
 		}
 	}
 	switch {
 	case configs > len(v.addrs)/2:
-		return config
-	case len(failures) == 0:
+		return first
+	case len(texts) == 0:
 		return fmt.Errorf("the %d %s do not agree on a master", len(v.addrs), v.who)
 	default:
-		texts := make([]string, len(failures))
-		for i, err := range failures {
-			texts[i] = err.Error()
-		}
 		return fmt.Errorf("no majority of the %d %s names a master: %s", len(v.addrs), v.who, strings.Join(texts, "; "))
 	}
 }
