@@ -234,7 +234,7 @@ func (s *story) print(t message) {
 		s.say(t.who, "at risk: %v left, margin %d, %d nodes do not confirm", e.Remaining.Round(time.Millisecond),
 			e.Margin, len(e.Nodes))
 	case quorumlock.Lost:
-		when := fmt.Sprintf("reported %v before it stopped being valid", e.ValidUntil.Sub(e.At).Round(time.Millisecond))
+		when := "reported as its validity ended"
 		if late := e.At.Sub(e.ValidUntil).Round(time.Millisecond); late > 0 {
 			when = fmt.Sprintf("reported %v too late", late)
 		}
