@@ -12,10 +12,10 @@ import (
 type WakeKind byte
 
 const (
-	// WakeReserved means that the node reserves the lock for the ticket.
+	// WakeReserved means that the node reserves the lock for the ticket, or leaves it free
+	// for a moment.
 	WakeReserved WakeKind = 'r'
-	// WakeNext means that the node reserves the lock for the ticket before this one, or
-	// leaves it free for a moment.
+	// WakeNext means that the node reserves the lock for the ticket before this one.
 	WakeNext WakeKind = 'n'
 	// WakeAskAgain means that the node has emptied the queue. Waiters that ask again get
 	// their places back.

@@ -43,9 +43,8 @@ func (h *HandOff) At() time.Duration {
 	return h.at
 }
 
-// Look returns the node to send a lapsed passOn to. If the lock is free on that node,
-// the passOn empties the queue there and makes the waiters ask again. Otherwise it
-// does nothing.
+// Look returns the node to send a recall to. If the lock is free on that node, the recall
+// empties the queue there and makes the waiters ask again. Otherwise it does nothing.
 func (h *HandOff) Look(now time.Duration) (ask Set) {
 	if now < h.At() {
 		return 0
@@ -54,9 +53,8 @@ func (h *HandOff) Look(now time.Duration) (ask Set) {
 	return h.asked
 }
 
-// Answered records the answer to a lapsed passOn. lapsed says that the lock was free
-// and the node has emptied its queue. Then Answered returns the other nodes, which
-// must get the same passOn.
+// Answered records the answer to a recall. lapsed says that the lock was free and the node
+// has emptied its queue. Then Answered returns the other nodes, which must get the same.
 func (h *HandOff) Answered(node int, lapsed bool) (ask Set) {
 	if h.asked.Has(node) && lapsed {
 		ask = h.reserved &^ h.asked

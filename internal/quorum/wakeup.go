@@ -31,8 +31,8 @@ const (
 	// ReactionAskForVote means that the node can give one more vote to the lease that
 	// the waiter has won: repeat the acquire there.
 	ReactionAskForVote
-	// ReactionPassOn means that no waiter has this ticket any more: send passOn for it
-	// to the node.
+	// ReactionPassOn means that no waiter has this ticket any more: send a pass for it to
+	// the node.
 	ReactionPassOn
 )
 
