@@ -105,7 +105,7 @@ func (r *round) Receive(i int, req *node.Request, reply *node.Reply) {
 		reply.Status, reply.Err = node.Unknown, errors.New("answers for other locks")
 	}
 	var lost healing
-	gone := false
+	missing := false
 	for j, h := range r.holds {
 		in := quorum.Input{Kind: quorum.InputNoAnswer, Node: i, At: r.began}
 		err, answer := reply.Err, int64(node.Unanswered)
@@ -121,9 +121,9 @@ func (r *round) Receive(i int, req *node.Request, reply *node.Reply) {
 				in.Kind, err = quorum.InputTaken, errTaken
 			case node.Missing:
 				if err = node.ErrLate; req.Kind == node.Extend {
-					in.Kind, err, gone = quorum.InputMissing, errMissing, true
+					in.Kind, err, missing = quorum.InputMissing, errMissing, true
 					if step := r.m.steps.last(i); step != nil && step.at >= r.steady {
-						err = step // the reason why the key is gone
+						err = step // the reason why the key is missing
 					}
 				}
 			default: // the operation failed by itself
@@ -137,7 +137,7 @@ func (r *round) Receive(i int, req *node.Request, reply *node.Reply) {
 		}).Heal)
 	}
 	r.m.dog.heal(lost)
-	if gone {
+	if missing {
 		r.m.nodes[i].Check() // a flushed or evicting node is reported now, and not at the next regular check
 	}
 }

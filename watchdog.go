@@ -292,7 +292,7 @@ func (d *watchdog) live() []*hold {
 
 // The errors for a key that is not ours.
 var (
-	errMissing = errors.New("key is gone")
+	errMissing = errors.New("key is missing")
 	errTaken   = errors.New("key belongs to another owner")
 )
 

@@ -1,0 +1,60 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	testsInFile = regexp.MustCompile("((?:`Test\\w+`(?:, )?)+) \\((\\S+_test\\.go)\\)")
+	testName    = regexp.MustCompile("`(Test\\w+)`")
+	quoted      = regexp.MustCompile(`"([^"]+)"`)
+)
+
+// A lemma is worth what its tests are worth: docs/safety.md says where each is, and which
+// planted bugs show that it can fail.
+func TestEveryLemmaNamesTestsAndPlantedBugsThatExist(t *testing.T) {
+	root, err := findRoot()
+	require.NoError(t, err)
+	text, err := os.ReadFile(filepath.Join(root, "docs/safety.md"))
+	require.NoError(t, err)
+	all, err := load(root)
+	require.NoError(t, err)
+	bugs := map[string]bool{}
+	for _, m := range all {
+		bugs[strings.ToLower(m.name)] = true
+	}
+	lemmas := strings.Split(string(text), "\n### ")[1:]
+	require.NotEmpty(t, lemmas)
+	for _, lemma := range lemmas {
+		title, body, _ := strings.Cut(lemma, "\n")
+		var tests, planted int
+		for line := range strings.Lines(body) {
+			switch {
+			case strings.HasPrefix(line, "- Test: "):
+				for _, in := range testsInFile.FindAllStringSubmatch(line, -1) {
+					source, err := os.ReadFile(filepath.Join(root, in[2]))
+					require.NoError(t, err, title)
+					for _, name := range testName.FindAllStringSubmatch(in[1], -1) {
+						tests++
+						assert.True(t, strings.Contains(string(source), "func "+name[1]+"("), "%s: no %s in %s", title, name[1], in[2])
+					}
+				}
+				assert.Len(t, testName.FindAllString(line, -1), tests, "%s: tests that name no file", title)
+			case strings.HasPrefix(line, "- Planted: "):
+				for _, name := range quoted.FindAllStringSubmatch(line, -1) {
+					planted++
+					assert.Contains(t, bugs, strings.ToLower(name[1]), title)
+				}
+			}
+		}
+		assert.Positive(t, tests, title)
+		assert.Positive(t, planted, title)
+	}
+}
