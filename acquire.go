@@ -68,7 +68,7 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 	if err := m.reentered(ctx, name); err != nil {
 		return nil, err
 	}
-	patience := ctx
+	waitCtx := ctx
 	switch {
 	case limit.set && limit.most == 0:
 		wait = false
@@ -76,13 +76,13 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 		return nil, &InvalidError{What: "WithWait", Value: limit.most.String(), Bound: "has no use in TryAcquire, which asks once", Fix: "call Acquire"}
 	case limit.set:
 		var cancel context.CancelFunc
-		patience, cancel = context.WithTimeoutCause(ctx, limit.most, errWaitOver)
+		waitCtx, cancel = context.WithTimeoutCause(ctx, limit.most, errWaitOver)
 		defer cancel()
 	}
 	call := m.telemetry.startAcquire(ctx, name, wait, m.quorum(), len(m.nodes))
 	l, err := (*Lease)(nil), errPanicked
 	defer func() { call.end(l, err) }()
-	l, err = m.campaign(ctx, patience, name, t, wait, call)
+	l, err = m.campaign(ctx, waitCtx, name, t, wait, call)
 	return l, err
 }
 
@@ -91,14 +91,14 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 var errPanicked = errors.New("quorumlock: a function of the caller has panicked")
 
 // campaign makes attempts until one succeeds or another would be useless. Between
-// attempts it waits until patience ends. Close waits for campaign, but not for the span
+// attempts it waits until waitCtx ends. Close waits for campaign, but not for the span
 // processors before and after it.
-func (m *Manager) campaign(ctx, patience context.Context, name string, t *terms, wait bool, call *acquireSpan) (l *Lease, err error) {
+func (m *Manager) campaign(ctx, waitCtx context.Context, name string, t *terms, wait bool, call *acquireSpan) (l *Lease, err error) {
 	if !m.enter() {
 		return nil, ErrClosed
 	}
 	defer m.inflight.Done()
-	w := m.newWaiter(patience, node.LockKey(m.cfg.prefix, name), t, !wait)
+	w := m.newWaiter(waitCtx, node.LockKey(m.cfg.prefix, name), t, !wait)
 	w.call = call
 	defer func() {
 		if l == nil { // also when a user's function, such as the backoff, has panicked
@@ -300,7 +300,7 @@ func (w *waiter) ended(a *attempt, delay time.Duration) (again bool) {
 }
 
 // sleep waits until the machine wants an attempt. It returns false when the caller's
-// patience or the Manager ended first.
+// wait or the Manager ended first.
 func (w *waiter) sleep() bool {
 	ctx := w.ctx
 	w.mu.Lock()

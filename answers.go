@@ -16,9 +16,9 @@ type answers struct {
 	m    *Manager
 	need int
 	good func(*node.Reply) error // returns why a Done answer does not count; nil if every Done answer counts
-	// settled has capacity 1. It is sent once, when enough answers are good or every node
+	// decided has capacity 1. It is sent once, when enough answers are good or every node
 	// has answered. Never closed.
-	settled chan struct{}
+	decided chan struct{}
 
 	mu       sync.Mutex
 	got      int          // good answers
@@ -30,7 +30,7 @@ type answers struct {
 
 // askAll posts req to every node.
 func (m *Manager) askAll(req *node.Request, need int, good func(*node.Reply) error) *answers {
-	a := &answers{m: m, need: need, good: good, settled: m.signals.get()}
+	a := &answers{m: m, need: need, good: good, decided: m.signals.get()}
 	if req.Kind == node.Read {
 		a.replies = make([]node.Reply, len(m.nodes))
 	}
@@ -69,7 +69,7 @@ func (a *answers) Receive(i int, req *node.Request, reply *node.Reply) {
 	a.answered = a.answered.With(i)
 	if a.got >= a.need || a.answered == quorum.All(len(a.m.nodes)) {
 		a.over = true
-		a.settled <- struct{}{}
+		a.decided <- struct{}{}
 	}
 }
 
@@ -101,7 +101,7 @@ func (a *answers) wait(ctx context.Context, timeout time.Duration) {
 	done := ctx.Done()
 	for waiting := true; waiting; {
 		select {
-		case <-a.settled:
+		case <-a.decided:
 			waiting = false
 		case <-timer.C:
 			waiting = false
@@ -116,7 +116,7 @@ func (a *answers) wait(ctx context.Context, timeout time.Duration) {
 	a.mu.Lock()
 	a.over = true // later answers do not change what the caller reads
 	a.mu.Unlock()
-	a.m.signals.put(a.settled)
+	a.m.signals.put(a.decided)
 }
 
 // enough returns nil when a quorum gave good answers, and the error otherwise.

@@ -15,14 +15,15 @@
 //   - Fencing tokens are unique for a name, and an attempt that began after a grant was over
 //     gets a larger one. Expiry, pauses, lost packets, ambiguous replies and clock steps do
 //     not break that. Data that a node loses does, unless [WithRestartGuard] is on and its
-//     time is longer than the clocks of the nodes differ. The token of a lease that one
-//     caller of a process passes on to the next is in order with grants elsewhere as long as
-//     the lease is exclusive, by the first promise; if it is not, its token is the smaller.
-//   - A loss is reported in time: [Lease.Lost] delivers and the lease's context ends at or
-//     before the instant at which another client could be granted the lease, even if every
-//     node is silent; within the bounds above, and while the process runs. A process that
-//     was stopped for longer finds [Lease.Valid] false at its first call. The next renewal
-//     finds clocks that were stepped forward on too many nodes.
+//     time is longer than the clocks of the nodes differ. When a caller passes the lock on
+//     to the next one in its process, the new token is in order with grants elsewhere as
+//     long as the first promise holds. If it does not, the lease that was passed on has the
+//     smaller token.
+//   - A loss is reported in time: [Lease.Lost] delivers, and the lease's context ends, before
+//     another client can be granted the lease, even if every node is silent. This holds
+//     within the bounds above, and while the process runs. A process that was stopped finds
+//     [Lease.Valid] false at its first call. If the clocks of too many nodes were stepped
+//     forward, the next renewal finds it.
 //   - No deadlock: the keys of a holder that died expire. It works, and [New] succeeds, while
 //     a majority of the nodes is up.
 //
@@ -101,10 +102,10 @@
 //	S = D − guard,   guard = 2 % of the TTL, at least 50 ms, at most a fifth
 //
 // [Lease.Remaining] counts down to S. The Manager reports a loss 25 ms before S (half the
-// guard, for a guard below 50 ms), and earlier on a busy machine: by twice the delay that it
-// measured at such things in the last seconds, up to a tenth of the TTL. So the report comes
-// by S on a busy machine too. Where the process stands still for longer than it lately has,
-// Valid is false at S, and Lost may be later.
+// guard, for a guard below 50 ms). On a busy machine it reports earlier: by twice the delay
+// of its own reports in the last seconds, up to a tenth of the TTL. So the report comes by S
+// on a busy machine too. If the process stands still for longer than it lately did, Valid is
+// false at S, but Lost may deliver later.
 //
 // A round of renewal starts every third of the TTL (less 10 %, plus 10 %); each node that
 // confirms moves S forward. A round without a majority is repeated with exponential backoff
@@ -116,13 +117,14 @@
 //
 // # Fencing tokens
 //
-// Each node keeps a register for a name, which only grows. An attempt proposes the time of
-// the cluster in µs; a node that gives it the lock moves the register there in the same
-// step, if that is upwards. The attempt has won when it moved a majority to one value, its
-// token; otherwise it raises those that hold its lock to one above the largest, which costs
-// a second round trip. Two grants share a node, and each moved it strictly upwards to its
-// own token: no clock is part of that argument. A node forgets a register a day after its
-// last move, and raises the base of all registers to it.
+// Each node keeps a register for a name, which only grows. An attempt proposes the cluster's
+// time in µs. A node that gives the attempt the lock moves its register up to the proposal
+// in the same step. The attempt wins when it has moved a majority of the registers to one
+// value: its token. If registers were ahead of the proposal, the attempt raises the nodes
+// that hold its lock to one above the largest register, which costs a second round trip. Two
+// grants share a node, and each moved that node's register strictly upwards to its own
+// token, so no clock is part of the argument. A node forgets a register a day after its last
+// move, and then no new register starts below it.
 //
 // # Events and telemetry
 //

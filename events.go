@@ -139,11 +139,10 @@ func lostReason(r quorum.Reason) LostReason {
 // Subscription delivers the events of all leases of a Manager; those of one lease in the
 // order in which they happened.
 type Subscription struct {
-	// events holds the buffer given to Subscribe. When it is full the oldest
-	// event gives way to the newest, so that the watchdog never waits and what
-	// is lost is what is out of date first. Of more leases that end than fit,
-	// the first ends are lost here: each is on the lease's own channel and
-	// context too. Closed by Close, and by the Manager's.
+	// events has the capacity given to Subscribe. When it is full, the newest event
+	// replaces the oldest: the watchdog never waits for a reader, and a slow reader misses
+	// the oldest events. That may be the end of a lease, which the lease's own channel and
+	// context report too. Closed by the subscription's Close and the Manager's.
 	events  chan Event
 	dropped atomic.Uint64
 	bus     *bus

@@ -82,32 +82,32 @@ func (q *localQueue) obstacle() error {
 // that the nodes' queues move. A lock without our metadata shows that clients without
 // tickets compete.
 func (q *localQueue) met(a *attempt) {
-	var settled, stranger bool
+	var moved, stranger bool
 	a.mu.Lock()
 	for i := range a.refusals {
-		settled = settled || !a.refusals[i].Reserved
+		moved = moved || !a.refusals[i].Reserved
 		stranger = stranger || a.refusals[i].Stranger
 	}
 	a.mu.Unlock()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if settled {
-		q.handOff.Settled()
+	if moved {
+		q.handOff.QueueMoved()
 	}
 	if stranger {
 		q.queue.StrangerSeen(q.m.clock.Now())
 	}
 }
 
-// settled records that the nodes' queues move.
-func (q *localQueue) settled() {
+// queueMoved records that the nodes' queues move.
+func (q *localQueue) queueMoved() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.handOff.Settled()
+	q.handOff.QueueMoved()
 }
 
 // await waits for the caller's turn. It returns the lease that was passed on, or nil when
-// the caller has to contend. It returns an error when the caller's patience or the
+// the caller has to contend. It returns an error when the caller's wait or the
 // Manager has ended; then the caller has left the queue.
 func (w *waiter) await() (*Lease, error) {
 	var err error
@@ -178,7 +178,7 @@ func (q *localQueue) granted(w *waiter, h *hold) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.callers, w.id)
-	q.handOff.Settled()
+	q.handOff.QueueMoved()
 	q.queue.Granted(q.m.clock.Now())
 	q.hold, q.check, q.refusal = h, nil, nil
 	h.mu.Lock()

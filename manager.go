@@ -243,7 +243,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	var cut atomic.Bool
 	for _, n := range m.nodes {
 		m.spawn(func() {
-			if !n.Close(m.patience(end, used), last, &left) && used {
+			if !n.Close(m.closeLimit(end, used), last, &left) && used {
 				cut.Store(true)
 			}
 		})
@@ -282,9 +282,9 @@ func before(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// patience returns the context that bounds the end of a node. When New has failed, there
+// closeLimit returns the context that bounds the end of a node. When New has failed, there
 // is nothing to release, and Close waits for no node.
-func (m *Manager) patience(end context.Context, used bool) context.Context {
+func (m *Manager) closeLimit(end context.Context, used bool) context.Context {
 	if used {
 		return end
 	}

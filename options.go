@@ -69,9 +69,9 @@ func WithMaxHold(d time.Duration) LeaseOption {
 	return leaseOption(func(t *terms) { t.maxHold = d })
 }
 
-// WithMinHold has a release before this age leave the name taken until then, so that two
-// hosts whose clocks differ run a job of 10 ms once and not twice. The lease itself ends at
-// the release, as always. Close does the same; after a crash the keys live as long as the
+// WithMinHold keeps the name taken until the lease has this age, even if it is released
+// earlier, so that two hosts whose clocks differ run a job of 10 ms once and not twice. The
+// lease itself ends at the release, as always. Close does the same; after a crash the keys live as long as the
 // TTL says. Default 0, at most 24 h, whole milliseconds, not above WithMaxHold. (ShedLock
 // calls it lockAtLeastFor.)
 func WithMinHold(d time.Duration) LeaseOption {
@@ -127,19 +127,19 @@ func WithNodeTimeout(d time.Duration) Option {
 	return managerOption(func(c *config) { c.nodeTimeout = d; c.nodeTimeoutSet = true })
 }
 
-// WithDriftFactor sets the bound on the difference of clock rates between client and nodes,
-// as the part of the TTL that is given up for it. Default 0.01; above 0, at most 0.1.
+// WithDriftFactor sets how much the clock rates of client and nodes may differ. A lease is
+// valid for that part of the TTL less. Default 0.01; above 0, at most 0.1.
 func WithDriftFactor(f float64) Option {
 	return managerOption(func(c *config) { c.drift = f })
 }
 
-// WithRetryBackoff sets how long Acquire, Do and Lead wait between two attempts when no
-// wake-up arrives: for a name that is taken, or without a quorum. Each call that has to
-// wait calls the function once, and asks what it returns before each wait; nil stands for
-// the default. A waiter in the nodes' queues waits that long for each waiter before it, 50
-// ms to 5 s, and 20 s at most, to keep its place. A wait ends when the holder's keys do.
-// backoff.Stop ends the call with the error of the last attempt. Default exponential with
-// jitter, 10 ms to 500 ms.
+// WithRetryBackoff sets how long Acquire, Do and Lead wait before the next attempt when no
+// wake-up arrives, because the name is taken or too few nodes answer. Each call that has to
+// wait calls the function once, and asks the result before each wait; if the result is nil,
+// the default is used. A waiter in the nodes' queues asks less often, and keeps its place:
+// it waits so long for each waiter before it, within 50 ms and 5 s each and 20 s in all. No
+// wait is longer than the holder's keys live. backoff.Stop ends the call with the error of
+// the last attempt. Default exponential with jitter, 10 ms to 500 ms.
 func WithRetryBackoff(f func() backoff.BackOff) Option {
 	return managerOption(func(c *config) { c.retry = f })
 }
@@ -230,7 +230,7 @@ type terms struct {
 	manual                           bool
 	wait                             waitLimit // of one call: termsFor takes it out
 
-	// Derived by settle.
+	// Derived by complete.
 	quorum.Terms
 	interval time.Duration // between the starts of two rounds
 	slack    time.Duration // how much earlier a round may start, to go with others
@@ -280,7 +280,7 @@ func newConfig(nodes []rueidis.ClientOption, opts []Option) (*config, error) {
 	if err := c.checkGroups(nodes); err != nil {
 		return nil, err
 	}
-	if err := c.settle(&c.terms); err != nil {
+	if err := c.complete(&c.terms); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -322,8 +322,8 @@ func (c *config) check() error {
 	return nil
 }
 
-// settle checks the terms of a lease and derives the rest.
-func (c *config) settle(t *terms) error {
+// complete checks the terms of a lease and derives the rest.
+func (c *config) complete(t *terms) error {
 	t.Terms = quorum.Terms{
 		Nodes: c.nodes, TTL: t.ttl, MaxHold: t.maxHold,
 		Drift: quorum.Drift(t.ttl, c.drift), Guard: quorum.Guard(t.ttl), Early: quorum.Early(quorum.Guard(t.ttl)),
@@ -408,7 +408,7 @@ func (c *config) termsFor(opts []AcquireOption) (*terms, waitLimit, error) {
 	if t == c.terms {
 		return &c.terms, wait, nil
 	}
-	if err := c.settle(&t); err != nil {
+	if err := c.complete(&t); err != nil {
 		return nil, wait, err
 	}
 	return &t, wait, nil

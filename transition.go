@@ -92,7 +92,7 @@ func (h *hold) stepLocked(in quorum.Input, with func()) (s transition) {
 		}
 		h.lease.endLocked(ErrReleased)
 	default:
-		h.settle(s.now, s.Output)
+		h.carryOut(s.now, s.Output)
 	}
 	if s.over = h.over; s.over {
 		h.m.own.remove(h)
@@ -118,9 +118,9 @@ func (h *hold) lossLocked(now time.Duration) error {
 	}}
 }
 
-// settle announces the effects of a step of a live hold, and schedules the next step.
+// carryOut announces the effects of a step of a live hold, and schedules the next step.
 // h.mu is held.
-func (h *hold) settle(now time.Duration, out quorum.Output) {
+func (h *hold) carryOut(now time.Duration, out quorum.Output) {
 	if h.lease.err == nil {
 		h.lease.stop.Store(int64(h.machine.Stop()))
 	}

@@ -204,7 +204,7 @@ func (m *Manager) onWake(i int, kind node.WakeKind, ticket, lock string) {
 		m.pass(i, lock, ticket)
 	}
 	if w.local != nil && kind != node.WakeAskAgain { // it does not show that the queue moved
-		w.local.settled()
+		w.local.queueMoved()
 	}
 }
 

@@ -14,9 +14,9 @@ import (
 // errOverloaded means that more acquisitions wait for the node than it answers in time.
 var errOverloaded = errors.New("overloaded: too many acquisitions wait for this node")
 
-// patience bounds the watchdog's sleep. Its timer stands still while the machine is
+// longestSleep bounds the watchdog's sleep. Its timer stands still while the machine is
 // suspended, and after a resume a lost lease has to be reported soon.
-const patience = 250 * time.Millisecond
+const longestSleep = 250 * time.Millisecond
 
 // together is how far ahead the watchdog looks for holds to renew in one script, and at
 // most how early a round may start for that.
@@ -61,7 +61,7 @@ func (d *watchdog) stop() {
 // run is the watchdog's goroutine.
 func (d *watchdog) run() {
 	defer close(d.halted)
-	timer := time.NewTimer(patience)
+	timer := time.NewTimer(longestSleep)
 	defer timer.Stop()
 	due, jumped := d.m.clock.Now(), d.m.clock.Jumped() // the instant of the due wake, and the clock's jumps until then
 	for {
@@ -217,7 +217,7 @@ func (d *watchdog) sleep() (time.Duration, bool) {
 		d.expected.Store(0)
 		d.asleep = next
 		if d.used {
-			d.asleep = min(next, now+patience)
+			d.asleep = min(next, now+longestSleep)
 		}
 		d.used = false
 		if d.asleep == quorum.Never {
@@ -225,7 +225,7 @@ func (d *watchdog) sleep() (time.Duration, bool) {
 		}
 		return max(d.asleep-now, 0), true
 	}
-	d.asleep = min(d.holds[0].wake, now+patience, next) // possibly in the past
+	d.asleep = min(d.holds[0].wake, now+longestSleep, next) // possibly in the past
 	return max(d.asleep-now, 0), true
 }
 

@@ -29,7 +29,7 @@ func (n *Node) Close(ctx context.Context, last []*Request, to Receiver) bool {
 			return true
 		}
 		n.mu.Lock()
-		inTime = n.settled
+		inTime = n.allAnswered
 		n.mu.Unlock()
 	}
 	n.cut()
@@ -67,7 +67,7 @@ func (n *Node) left() bool {
 	defer n.mu.Unlock()
 	n.resting = n.leaving && len(n.lanes.urgent) == 0 && len(n.lanes.acquire) == 0 && (len(n.retryQueue) == 0 || !n.Health().up())
 	if n.resting {
-		n.settled = true
+		n.allAnswered = true
 		n.closed = n.closed || len(n.retries) == 0 || !n.Health().up()
 	}
 	return n.closed

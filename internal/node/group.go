@@ -144,9 +144,9 @@ func (n *Node) option(worker bool) rueidis.ClientOption {
 		}
 		_, now := n.cfg.Clock()
 		g.mu.Lock()
-		settled := g.terms.Meet(master, now)
+		usable := g.terms.Meet(master, now)
 		g.mu.Unlock()
-		if !settled {
+		if !usable {
 			return nil, ErrNewTerm
 		}
 		conn, err := dial(ctx, master.Addr, d, config)

@@ -96,13 +96,13 @@ type Node struct {
 	toSend  chan *transfer
 	replied chan struct{}
 
-	mu      sync.Mutex
-	lanes   lanes
-	leaving bool                      // Close has begun: no more votes, and the worker ends after the other requests
-	settled bool                      // everything was answered, except retried releases
-	resting bool                      // the same, and no retried release is queued
-	closed  bool                      // Post refuses requests
-	conns   map[*watchedConn]struct{} // the open ones, by our own pointer, because the user's type may not be comparable
+	mu          sync.Mutex
+	lanes       lanes
+	leaving     bool                      // Close has begun: no more votes, and the worker ends after the other requests
+	allAnswered bool                      // everything was answered, except retried releases
+	resting     bool                      // the same, and no retried release is queued
+	closed      bool                      // Post refuses requests
+	conns       map[*watchedConn]struct{} // the open ones, by our own pointer, because the user's type may not be comparable
 
 	// The dialler counts connections. lost is the newest one that has broken. The worker
 	// reads both; the goroutines inside rueidis that dial or read write them.

@@ -43,7 +43,7 @@ func (n *Node) Post(req *Request, to Receiver) bool {
 		n.mu.Unlock()
 		return false
 	}
-	n.settled, n.resting = false, false
+	n.allAnswered, n.resting = false, false
 	if req.urgent {
 		n.lanes.urgent = append(n.lanes.urgent, entry{req: req, to: to})
 		n.mu.Unlock()

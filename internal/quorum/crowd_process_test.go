@@ -258,7 +258,7 @@ func (p *process) ask(i int, a *try, lapsed bool) {
 			a.tally.Refuse(i)
 			a.result.Refusals = append(a.result.Refusals, r.refusal)
 			if !r.refusal.Reserved && p.holder == nil {
-				p.handOff.Settled()
+				p.handOff.QueueMoved()
 			}
 			if r.refusal.Stranger {
 				p.local.StrangerSeen(p.w.now)
@@ -277,7 +277,7 @@ func (p *process) decide(a *try) {
 	now := p.w.now
 	if outcome == quorum.OutcomeWon {
 		a.won = p.waiter
-		p.handOff.Settled()
+		p.handOff.QueueMoved()
 		p.left = false
 		p.owner, p.heldTicket, p.heldWaiter = a.owner, a.ticket, p.waiter
 		p.hold = quorum.Hold{Tokens: p.block, Proven: true, Useful: true, Others: a.others, AnsweredAt: a.began}
@@ -365,7 +365,7 @@ func (p *process) wake(i int, t *ticket, what quorum.WakeUp) {
 		return
 	}
 	if what != quorum.WakeAskAgain {
-		p.handOff.Settled()
+		p.handOff.QueueMoved()
 	}
 	reaction := quorum.ReactionNone
 	w := p.waiters[t]

@@ -30,10 +30,10 @@ func (h *HandOff) Reserved(now time.Duration, node int, grace, trip time.Duratio
 	h.at = max(h.at, now+grace+trip+time.Millisecond)
 }
 
-// Settled records a sign that the queue moves: a node names another lease, or has
+// QueueMoved records a sign that the queue moves: a node names another lease, or has
 // woken a waiter of this process, which then contends itself. WakeAskAgain is no such
 // sign: a node empties its queue because the queue does not move.
-func (h *HandOff) Settled() { *h = HandOff{} }
+func (h *HandOff) QueueMoved() { *h = HandOff{} }
 
 // At returns when to check; Never when there is nothing to check.
 func (h *HandOff) At() time.Duration {

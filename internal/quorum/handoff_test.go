@@ -24,7 +24,7 @@ func TestHandOff(t *testing.T) {
 				}
 				h.Reserved(now, number(t, step.words[1]), grace, ms)
 			case "settled":
-				h.Settled()
+				h.QueueMoved()
 			case "look":
 				ask = h.Look(now)
 			case "lapsed":

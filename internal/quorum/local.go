@@ -236,17 +236,17 @@ func (l *Local) release(now time.Duration, h *Hold) Step {
 	return s
 }
 
-// leaveFree reports whether the nodes leave the lock free until the head of the queue
-// asks for it. Under contention, clients without queue support (SET NX, DEL) can get
-// the lock only in that moment. It costs no time, and waiters with tickets do not
-// block the head: a node that finds a free lock with a queue reserves it for the head.
-// But such a client that asked every 2 ms once took 79 % of all grants. So only one
-// release in (others+1)/8 leaves the lock free, where others+1 processes want it.
-// Beside 16 of our processes, a stranger that never misses such a moment gets at most
-// a third of the grants. A stranger that asks three times in a hand-over of 1 ms gets
-// about half a fair share. While no stranger has been seen, it is one release in
-// sixteen times as many, because a waiter that asks in that moment concludes that the
-// head is dead.
+// leaveFree reports whether a release leaves the lock free until the head of the queue asks
+// for it. A stranger is a client without queue support (SET NX, DEL): under contention it
+// can get the lock only in that moment. The moment costs no time, because a node that finds
+// a free lock with a queue reserves it for the head. But if each release left the lock
+// free, a stranger that asks every 2 ms would take most grants (79 % were seen).
+//
+// So, if others+1 processes want the lock, one release in (others+1)/8 leaves it free. Beside
+// 16 of our processes, a stranger that hits each such moment gets at most a third of the
+// grants, and one that asks three times per hand-over of 1 ms about half a fair share. While
+// no stranger has been seen, it is one release in 2(others+1): a waiter that asks in such a
+// moment takes the head for dead.
 func (l *Local) leaveFree(now time.Duration, others int) bool {
 	every := 2 * (others + 1)
 	if now < l.stranger {

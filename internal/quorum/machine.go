@@ -162,7 +162,7 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 			m.answered = m.answered.With(in.Node)
 		}
 	}
-	m.settle(now, &out)
+	m.evaluate(now, &out)
 	if out.Missed && !m.waiting() {
 		m.lag = lag
 	}
@@ -223,9 +223,10 @@ func (m *Machine) stepped(now time.Duration, in Input) bool {
 	return now >= m.End()
 }
 
-// HeldUntil returns until when a node has our key, or should have had it if it lost the
-// key early. It is 0 if the node had no key. A heal that arrives later adds a new vote to
-// the lease. On a node that must not vote, another client may have lost its own vote.
+// HeldUntil returns the instant until which a node has our key, or would have it if it had
+// not lost the key early; 0 if the node had no key. A node in quarantine heals a key up to
+// this instant only: beyond it the heal would be a new vote for the lease, and such a node
+// may have forgotten another client's vote.
 func (m *Machine) HeldUntil(node int) time.Duration { return max(m.window[node], -m.window[node]) }
 
 // waiting reports whether a round may still reach its quorum.
@@ -258,8 +259,8 @@ func (m *Machine) lose(why Reason, out *Output) {
 	out.Events = Ended
 }
 
-// settle reports the changes that follow from the answers so far.
-func (m *Machine) settle(now time.Duration, out *Output) {
+// evaluate reports the changes that follow from the answers so far.
+func (m *Machine) evaluate(now time.Duration, out *Output) {
 	if m.open {
 		if !m.announced && m.good.Len() >= Size(m.terms.Nodes) {
 			m.announced, m.missed = true, false

@@ -211,16 +211,15 @@ func (c *Cluster) view(s *Server) ([]clusterNode, error) {
 	return nodes, nil
 }
 
-// Owner returns the index of the master that owns a slot, and that master's epoch. More
-// than half of those servers say so that answer and call themselves masters. If there is
-// no such majority, Owner waits.
+// Owner returns the index of the master that owns a slot, and that master's epoch, when a
+// majority of the masters that answer agree on them. Until then Owner waits.
 func (c *Cluster) Owner(slot int) (index int, epoch int64) {
 	c.tb.Helper()
 	return c.await(slot, groupTimeout, "an owner", func(term) bool { return true })
 }
 
-// AwaitOwner waits until a majority, as that of Owner, names another owner of the slot
-// than not, an index. It fails the test after d.
+// AwaitOwner waits until such a majority names an owner of the slot whose index is not the
+// given one. It fails the test after d.
 func (c *Cluster) AwaitOwner(slot, not int, d time.Duration) (index int, epoch int64) {
 	c.tb.Helper()
 	return c.await(slot, d, fmt.Sprintf("another owner than server %d", not), func(t term) bool { return t.index != not })

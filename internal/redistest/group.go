@@ -115,15 +115,15 @@ func (g *Group) Sentinels() []*Server { return g.sentinels }
 // SentinelAddrs returns the addresses of the Sentinels.
 func (g *Group) SentinelAddrs() []string { return Addrs(g.sentinels) }
 
-// Master returns the index of the master and its epoch, as a majority of the Sentinels
-// that answer say. If they disagree, Master waits until they do not.
+// Master returns the index of the master and its epoch, when a majority of the Sentinels
+// that answer agree on them. Until then Master waits.
 func (g *Group) Master() (index int, epoch int64) {
 	g.tb.Helper()
 	return g.await(groupTimeout, "a master", func(term) bool { return true })
 }
 
-// AwaitMaster waits until a majority of the Sentinels that answer names another master
-// than not, an index. It fails the test after d.
+// AwaitMaster waits until such a majority names a master whose index is not the given one.
+// It fails the test after d.
 func (g *Group) AwaitMaster(not int, d time.Duration) (index int, epoch int64) {
 	g.tb.Helper()
 	return g.await(d, fmt.Sprintf("another master than server %d", not), func(t term) bool { return t.index != not })

@@ -37,7 +37,7 @@ func (c *client) granted(now time.Duration, v verdict) {
 	}
 	more := c.wait.Won(c.ballot.Votes().Granted(), c.ballot.Votes().Refused())
 	c.tooLate = false
-	c.handOff.Settled()
+	c.handOff.QueueMoved()
 	c.local.Granted(c.localTime(now))
 	c.failures, c.misses, c.jumped = 0, 0, false
 	c.startLease(now)

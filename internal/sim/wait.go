@@ -147,7 +147,7 @@ func (c *client) woken(m *message, now time.Duration) {
 		return
 	}
 	if kind != quorum.WakeAskAgain {
-		c.handOff.Settled()
+		c.handOff.QueueMoved()
 	}
 	own := ticket == c.ticket && c.waits
 	reaction := quorum.ReactionNone
@@ -268,7 +268,7 @@ func (c *client) leave() {
 // refuse records a node's answer that did not grant the lock.
 func (c *client) refuse(i int, m *message, now time.Duration) {
 	if !m.reservation {
-		c.handOff.Settled()
+		c.handOff.QueueMoved()
 	}
 	c.refusals[c.refused] = quorum.Refusal{
 		Node: i, Left: now + time.Duration(m.left)*time.Millisecond, Position: int(m.position), Reserved: m.reservation,
