@@ -216,7 +216,7 @@ func (l *Lease) renew(round chan error) error {
 		}
 	})
 	if out.Begin {
-		h.m.dog.extend([]*hold{h})
+		h.m.dog.extend([]*hold{h}, quorum.All(len(h.m.nodes)))
 	}
 	return l.Err()
 }

@@ -143,7 +143,7 @@ func (m *Manager) onHealth(i int, h node.Health) {
 	m.logged[i] = stateOf(h)
 	m.mu.Unlock()
 	if h.Err == nil {
-		m.dog.renewAtRisk()
+		m.dog.renewAtRisk(i)
 	}
 	m.reporter.add(func() {
 		log := m.cfg.log.With("node", i, "addr", e.Addr)

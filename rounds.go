@@ -11,8 +11,8 @@ import (
 
 // This file has the rounds of renewal, and the heals that follow them.
 
-// extend posts one round for these holds to every node.
-func (d *watchdog) extend(holds []*hold) {
+// extend posts one round for these holds to these nodes.
+func (d *watchdog) extend(holds []*hold, nodes quorum.Set) {
 	for holds := range slices.Chunk(holds, node.MaxLocks) {
 		// Read now: a round must not seem to have begun before its machine knows of it.
 		began, steady := d.m.clock.Both()
@@ -27,7 +27,9 @@ func (d *watchdog) extend(holds []*hold) {
 		}
 		req := renewals.Request(expires)
 		for i := range d.m.nodes {
-			d.m.post(i, req, r)
+			if nodes.Has(i) {
+				d.m.post(i, req, r)
+			}
 		}
 	}
 }

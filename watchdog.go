@@ -162,7 +162,7 @@ func (d *watchdog) tend(now time.Duration, due []*hold) {
 		}
 	}
 	d.heal(heal)
-	d.extend(renew)
+	d.extend(renew, quorum.All(len(d.m.nodes)))
 	// The release does not follow a loss at once: the holder has the guard to stop its
 	// work.
 	for _, req := range d.m.releaseAll(remnants) {
@@ -260,18 +260,24 @@ func (d *watchdog) schedule(h *hold, wake time.Duration) {
 	d.wakeBy(wake)
 }
 
-// renewAtRisk begins a round for the holds that are at risk: a node is back.
-func (d *watchdog) renewAtRisk() {
-	var renew []*hold
+// renewAtRisk renews the holds that are at risk, because node i is back: by a new round, or
+// by asking the node again in the round under way, which may have begun without it.
+func (d *watchdog) renewAtRisk(i int) {
+	var renew, again []*hold
 	for _, h := range d.live() {
 		h.mu.Lock()
 		risk := !h.over && h.machine.State() == quorum.StateAtRisk
 		h.mu.Unlock()
-		if risk && h.step(quorum.Input{Kind: quorum.InputBegin}, nil).Begin {
+		switch {
+		case !risk:
+		case h.step(quorum.Input{Kind: quorum.InputBegin}, nil).Begin:
 			renew = append(renew, h)
+		default:
+			again = append(again, h)
 		}
 	}
-	d.extend(renew)
+	d.extend(renew, quorum.All(len(d.m.nodes)))
+	d.extend(again, quorum.Set(0).With(i))
 }
 
 // live returns every hold that is not over, and some that are, each once.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -231,19 +232,52 @@ func TestALeaseAtRiskIsRenewedAsSoonAsANodeIsBack(t *testing.T) {
 		l := acquire(t, m, "job")
 		events := m.Subscribe(1000)
 		<-l.Renewed()
+		synctest.Wait() // every node has renewed it, so its key is still there when it is back
 		c.Nodes()[0].Cut()
 		c.Nodes()[1].Cut()
 		<-l.AtRisk()
 		time.Sleep(2 * time.Second) // the backoff between two rounds has grown
 		c.Nodes()[0].Heal()
-		for e := range events.C() {
-			if changed, ok := e.(quorumlock.NodeChanged); ok && changed.Node == 0 && changed.Err == nil {
-				break
-			}
-		}
+		awaitVotes(events, 0)
 		back := time.Now()
 		<-l.Renewed()
 		assert.Zero(t, time.Since(back))
 		c.Nodes()[1].Heal()
 	})
+}
+
+// A round may have begun, and may have failed on a node, just before that node is back.
+func TestANodeThatIsBackIsAskedInTheRoundUnderWay(t *testing.T) {
+	for after := time.Duration(0); after < time.Second; after += 50 * time.Millisecond {
+		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+			m := manager(t, c)
+			l := acquire(t, m, "job")
+			events := m.Subscribe(1000)
+			c.Nodes()[0].Cut()
+			c.Nodes()[1].Hang() // rounds wait for it until the node timeout
+			<-l.AtRisk()
+			var calls sync.WaitGroup
+			calls.Go(func() {
+				for l.Renew(background) != nil && l.Err() == nil {
+					time.Sleep(time.Millisecond)
+				}
+			})
+			time.Sleep(after)
+			c.Nodes()[0].Heal()
+			awaitVotes(events, 0)
+			back := time.Now()
+			<-l.Renewed()
+			assert.Zero(t, time.Since(back), "healed after %v", after)
+			calls.Wait()
+		})
+	}
+}
+
+// awaitVotes reads events until one says that node i votes.
+func awaitVotes(events *quorumlock.Subscription, i int) {
+	for e := range events.C() {
+		if changed, ok := e.(quorumlock.NodeChanged); ok && changed.Node == i && changed.Err == nil {
+			return
+		}
+	}
 }
