@@ -63,17 +63,18 @@ deps: ## Install redis-server and PostgreSQL if they are missing (REDIS_SERVER a
 		echo "make deps: there is still no redis-server in PATH: install it by hand, or name it in REDIS_SERVER" >&2; exit 1; \
 	} # without PostgreSQL its tests say that they are skipped, and fail where CI=true
 
-# All modules in one call, so that packages that wait run beside packages that compute; the
-# longest first. gotestsum prints a line for each package as it ends; go test holds lines
-# back to keep their order. A run of internal/sim is one goroutine: it needs no race detector,
-# which would take most of its seeds.
+# All modules in one call, four packages at a time, so that tests that wait run beside tests
+# that compute; the longest first. gotestsum prints a line for each package as it ends; go
+# test holds lines back to keep their order. A run of internal/sim is one goroutine: it needs
+# no race detector, which would take most of its seeds. make lint runs vet.
 PACKAGES = $$($(GO) list -m | sed 's,$$,/...,')
-GOTESTSUM = $(GO) run gotest.tools/gotestsum@v1.13.0 --format pkgname --hide-summary skipped --
+LONGEST = ./tests/battery ./tests/integration ./internal/node ./internal/redistest ./tests/virtual
+GOTESTSUM = $(GO) run gotest.tools/gotestsum@v1.13.0 --format pkgname --hide-summary skipped -- -vet=off
 .PHONY: test
 test: deps ## Test every module with the race detector, and the simulation without: five minutes.
-	$(GOTESTSUM) -race -timeout $(TIMEOUT) $(TESTFLAGS) ./tests/battery \
-		$$($(GO) list $(PACKAGES) | grep -v -e /tests/battery$$ -e /internal/sim$$)
 	$(GOTESTSUM) -timeout $(TIMEOUT) $(TESTFLAGS) ./internal/sim/...
+	$(GOTESTSUM) -race -p 4 -timeout $(TIMEOUT) $(TESTFLAGS) $(LONGEST) \
+		$$($(GO) list $(PACKAGES) | grep -v -e /internal/sim$$ $$(printf ' -e %s$$' $(LONGEST:.%=%)))
 
 .PHONY: test-short
 test-short: deps ## Test every module with -short and without the race detector.

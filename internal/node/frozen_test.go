@@ -59,6 +59,7 @@ func heals(locks []string, ms string, notAfter time.Duration) *node.Request {
 // A server may be frozen anywhere, also between a script's reading of the clock and its
 // write to a lock. When the server continues, the lock's time is over.
 func TestAServerThatWasFrozenInAScriptBringsNoLockBack(t *testing.T) {
+	t.Parallel()
 	const (
 		life   = 200 * time.Millisecond
 		frozen = 2 * life

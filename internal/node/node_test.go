@@ -4,13 +4,13 @@ import (
 	"testing"
 
 	"github.com/redis/rueidis"
-	"go.uber.org/goleak"
 
 	"github.com/quorumlock/quorumlock/internal/node/conformance"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testkit.RunWaiting(m) }
 
 // RESP2 has one kind of null, no maps, and no HELLO with the kind of the server. No case
 // may depend on the difference. "make compat" runs everything on servers without HELLO;
@@ -18,6 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func TestRealRedisConforms(t *testing.T) {
 	for protocol, resp2 := range map[string]bool{"RESP3": false, "RESP2": true} {
 		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
 			conformance.Run(t, func(tb testing.TB) conformance.Server {
 				server := redistest.Start(tb, 1)[0]
 				return conformance.Server{

@@ -295,18 +295,6 @@ func fromEnv[T any](t *testing.T, name string, otherwise T, parse func(string) (
 	return v
 }
 
-// bothSizes runs a row on 3 and on 5 nodes, both at once when counts are small.
-func bothSizes(t *testing.T, run func(t *testing.T, n int)) {
-	for _, n := range []int{3, 5} {
-		t.Run(fmt.Sprintf("N=%d", n), func(t *testing.T) {
-			if !full {
-				t.Parallel()
-			}
-			run(t, n)
-		})
-	}
-}
-
 // atLeastInFull marks a bar that few repetitions on a busy machine may miss.
 func atLeastInFull(bar string) string {
 	if full {

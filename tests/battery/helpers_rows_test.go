@@ -19,17 +19,19 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// forSizes runs a row on 3 and on 5 nodes, as subtests "N=3" and "N=5". together runs
-// both at once when counts are small, for rows that mostly wait.
-func forSizes(t *testing.T, together bool, run func(t *testing.T, n int)) {
+// forSizes runs a row on 3 and on 5 nodes, as subtests "N=3" and "N=5"; on 3 only when
+// counts are small. Then rows that mostly wait also run beside each other.
+func forSizes(t *testing.T, waits bool, run func(t *testing.T, n int)) {
 	t.Helper()
-	for _, n := range []int{3, 5} {
-		t.Run(fmt.Sprintf("N=%d", n), func(t *testing.T) {
-			if together && !full {
-				t.Parallel()
-			}
-			run(t, n)
-		})
+	sizes := []int{3, 5}
+	if !full {
+		sizes = sizes[:1]
+		if waits {
+			t.Parallel()
+		}
+	}
+	for _, n := range sizes {
+		t.Run(fmt.Sprintf("N=%d", n), func(t *testing.T) { run(t, n) })
 	}
 }
 

@@ -185,7 +185,7 @@ func isScript(cmd []string) bool { return len(cmd) > 0 && cmd[0] == "EVALSHA" }
 // Row 19: the observations of eight clients under faults form a possible history of one
 // mutex with growing tokens.
 func TestHistoriesOfContendingClientsAreLinearizable(t *testing.T) {
-	bothSizes(t, func(t *testing.T, n int) {
+	forSizes(t, true, func(t *testing.T, n int) {
 		r := newRow(t, fmt.Sprintf("histories of 8 clients under faults, N=%d", n))
 		var all []hold
 		ends := map[string]int{}

@@ -235,7 +235,7 @@ type trial struct {
 // successor has been waiting since before.
 func TestASuspendedClientFindsItsLeaseLostAtTheFirstLook(t *testing.T) {
 	const ttl = suspendTTL
-	bothSizes(t, func(t *testing.T, n int) {
+	forSizes(t, true, func(t *testing.T, n int) {
 		total, atOnce := count(300, 5), 5
 		if full {
 			atOnce = 8
