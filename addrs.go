@@ -139,6 +139,7 @@ func (c *config) checkGroups(nodes []rueidis.ClientOption) error {
 		return &InvalidError{What: "WithFailover", Bound: "says something about the restart guard, which is off",
 			Fix: "add WithRestartGuard, or leave it out"}
 	}
+	slot := -1
 	for i := range nodes {
 		kind, name := node.Group(&nodes[i])
 		of := fmt.Sprintf("node %d (%s), which is a failover group", i, name)
@@ -153,9 +154,16 @@ func (c *config) checkGroups(nodes []rueidis.ClientOption) error {
 				Fix: "leave it out, and let the first quarantine pass"}
 		case !c.failoverSet:
 			return &InvalidError{What: "WithFailover", Bound: "is needed for " + of, Fix: failoverFix}
+		case kind == "slot" && slot >= 0 && node.SlotTag(&nodes[i]) != node.SlotTag(&nodes[slot]):
+			return &InvalidError{What: "node", Value: fmt.Sprintf("%d (%s)", i, name),
+				Bound: fmt.Sprintf("has another hash tag than node %d (%s), and all keys have one prefix", slot, node.SlotTag(&nodes[slot])),
+				Fix:   "use one tag, and a cluster of its own for each node: the slots of one cluster are not independent"}
 		case kind == "slot" && node.HashTag(c.prefix) != node.SlotTag(&nodes[i]):
 			return &InvalidError{What: "WithPrefix", Value: strconv.Quote(c.prefix), Bound: "has to begin with the hash tag of " + of,
 				Fix: fmt.Sprintf("write %q, so that all keys lie in that slot", node.SlotTag(&nodes[i])+":")}
+		}
+		if kind == "slot" {
+			slot = i
 		}
 	}
 	return nil

@@ -186,8 +186,7 @@ func asErrors(nodes []*NodeError) []error {
 	return errs
 }
 
-// permanent reports whether so many nodes need mending that waiting is of no
-// use.
+// permanent reports whether no majority can come back by itself, so that waiting is of no use.
 func (e *QuorumError) permanent(nodes int) bool {
 	broken := 0
 	for _, n := range e.Nodes {

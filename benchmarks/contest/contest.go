@@ -120,7 +120,7 @@ func Named(name string) (Contestant, bool) {
 	return all[i], true
 }
 
-// ForNodes returns the names of the contestants that can use so many nodes, without those
+// ForNodes returns the names of the contestants that can use n nodes, without those
 // that take part by name only.
 func ForNodes(nodes int) []string {
 	var names []string

@@ -21,7 +21,7 @@ const tolerance = 1.0 / 3
 // A Lookup returns the median of a figure, NaN if it was not measured.
 type Lookup func(workload, name, contestant, key string) float64
 
-// The goals of the watchdog and of Close are about so many leases.
+// The goals of the watchdog and of Close are about this number of leases.
 const (
 	WatchedLeases = 100_000
 	ClosedLeases  = 50_000

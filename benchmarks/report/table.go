@@ -11,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/benchmarks/stats"
 )
 
-// Number writes a figure with so many digits, and none from a thousand on, where
+// Number writes a figure with the given number of digits, and none from a thousand on, where
 // commas separate the thousands. What was not measured is a dash.
 func Number(v float64, digits int) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {

@@ -85,7 +85,7 @@ func (b *Bench) distant(trip time.Duration) (span, error) {
 	return b.saturate(distantFrom)
 }
 
-// amongRegisters is saturate on a node that has the registers of so many other names.
+// amongRegisters is saturate on a node that has the registers of many other names.
 func (b *Bench) amongRegisters(names int) (span, error) {
 	const each = 1000
 	now := strconv.FormatInt(time.Now().UnixMicro(), 10)
@@ -101,7 +101,7 @@ func (b *Bench) amongRegisters(names int) (span, error) {
 	return b.saturate(growthCallers)
 }
 
-// extending measures the renewals of so many leases; an operation is that of one.
+// extending measures the renewals of many leases; an operation is the renewal of one.
 func (b *Bench) extending(leases int) (span, error) {
 	client, err := b.connect(0)
 	if err != nil {
@@ -131,7 +131,7 @@ func (b *Bench) extending(leases int) (span, error) {
 	return span{usage: after.since(before), turns: float64(confirmed.Load() - first)}, err
 }
 
-// handingOff measures a lock that so many clients want.
+// handingOff measures a lock that many clients want.
 func (b *Bench) handingOff(clients int) (span, error) {
 	c, err := b.startContest(clients, 1, managerHold)
 	if err != nil {
@@ -168,7 +168,7 @@ func delayed(ctx context.Context, server string, d time.Duration) (string, error
 	return listener.Addr().String(), nil
 }
 
-// carry copies what it reads to the other end, each piece so much later.
+// carry copies what it reads to the other end, each piece after the delay.
 func carry(to io.WriteCloser, from io.Reader, d time.Duration) {
 	type piece struct {
 		due  time.Time

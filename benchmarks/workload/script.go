@@ -51,7 +51,7 @@ type scriptCaller struct {
 	clock  int64 // µs; the next token
 }
 
-// scripts measures calls of so many operations: pairs, or extensions of locks that are
+// scripts measures calls of several operations: pairs, or extensions of locks that are
 // held.
 func (b *Bench) scripts(size int, pairs bool) (Values, error) {
 	c, err := b.newScriptCaller(size)

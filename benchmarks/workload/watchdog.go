@@ -111,7 +111,7 @@ func (b *Bench) watch(leases int) (Values, error) {
 	}, nil
 }
 
-// keepAll takes so many leases.
+// keepAll takes many leases.
 func (b *Bench) keepAll(client contest.Client, leases int) ([]contest.Kept, error) {
 	keeper, ok := client.(contest.Keeper)
 	if !ok {

@@ -14,7 +14,7 @@ func (n *Node) connect() {
 	n.greeted, n.withheld = 0, nil
 	withheld, err := n.greet()
 	if away(err) {
-		n.hangUp() // the next connection goes to whoever is the master then
+		n.hangUp() // the next connection goes to the master of that time
 	}
 	n.look()
 	n.checkAt, n.pingAt = n.now+checkEvery, n.now+keepAlive

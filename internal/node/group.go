@@ -51,10 +51,10 @@ var (
 // Group returns what chooses the master of a node: "sentinel", "slot", or "" for a node
 // that is one server. name is how the node appears in logs and errors.
 func Group(o *rueidis.ClientOption) (kind, name string) {
-	switch {
+	switch _, slot := slotTag(o); {
 	case o.Sentinel.MasterSet != "":
 		return "sentinel", "sentinel:" + o.Sentinel.MasterSet
-	case len(o.InitAddress) > 0 && strings.HasPrefix(o.InitAddress[0], slotScheme):
+	case slot:
 		return "slot", o.InitAddress[0]
 	case len(o.InitAddress) > 0:
 		return "", o.InitAddress[0]
@@ -63,7 +63,7 @@ func Group(o *rueidis.ClientOption) (kind, name string) {
 }
 
 // slotScheme begins the first address of a node that is the owner of a hash slot; the
-// hash tag follows.
+// hash tag follows. If a port follows, slot is the name of a host.
 const slotScheme = "slot:"
 
 // SlotOption returns the option of a node that is the owner of a hash slot.
@@ -73,21 +73,26 @@ func SlotOption(tag string, seeds []string) rueidis.ClientOption {
 
 // SlotTag returns the hash tag of a node that SlotOption made; "" for another node.
 func SlotTag(o *rueidis.ClientOption) string {
-	if len(o.InitAddress) == 0 {
-		return ""
-	}
-	tag, _ := strings.CutPrefix(o.InitAddress[0], slotScheme)
-	if tag == o.InitAddress[0] {
-		return ""
-	}
+	tag, _ := slotTag(o)
 	return tag
+}
+
+func slotTag(o *rueidis.ClientOption) (tag string, ok bool) {
+	if len(o.InitAddress) == 0 {
+		return "", false
+	}
+	tag, found := strings.CutPrefix(o.InitAddress[0], slotScheme)
+	if _, err := strconv.ParseUint(tag, 10, 16); !found || err == nil {
+		return "", false
+	}
+	return tag, true
 }
 
 // wholeTag reports whether a text is one hash tag with its braces.
 func wholeTag(tag string) bool { return tag != "" && HashTag(tag) == tag }
 
-// Addresses returns the addresses in a node's option: its own, or those of whoever chooses
-// the master of its group.
+// Addresses returns the addresses in a node's option: its own, or those of the servers that
+// choose the master of its group.
 func Addresses(o *rueidis.ClientOption) []string {
 	if kind, _ := Group(o); kind == "slot" {
 		return o.InitAddress[1:]
@@ -238,7 +243,7 @@ func (n *Node) unfenced() bool {
 }
 
 // hangUp resets the connections of the worker and of the subscriber, so that the next
-// ones go to whoever is the master now. Redis keeps the connections of a demoted master,
+// ones go to the present master. Redis keeps the connections of a demoted master,
 // and a promoted one keeps those from before its demotion.
 func (n *Node) hangUp() {
 	n.mu.Lock()

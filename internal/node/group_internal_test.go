@@ -150,7 +150,7 @@ func TestAMajorityOfTheClusterNamesTheOwnerOfTheSlot(t *testing.T) {
 	}
 }
 
-// Whoever has not heard for a while that the term goes on gives no vote.
+// A client that has not heard for a while that the term goes on counts no vote.
 func TestAnUnconfirmedTermGivesNoVote(t *testing.T) {
 	n := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7))
 	n.group.terms.Use(Term{"a:6379", 7}, time.Hour-failover.ConfirmedFor) // it is one hour now
@@ -293,4 +293,12 @@ func TestAVoterThatHangsHoldsUpNoMajority(t *testing.T) {
 	}
 	assert.LessOrEqual(t, n.group.voters.conns[0].asked.Load(), int32(askers), "questions to the one that hangs")
 	assert.LessOrEqual(t, hanging.Load(), int32(1), "the others wait for the first")
+}
+
+func TestAHostThatIsNamedSlotIsAHost(t *testing.T) {
+	for addr, want := range map[string]string{"slot:6379": "", "slot:{6379}": "slot", "slot:locks": "slot", "slot:": "slot", "slots:6379": ""} {
+		kind, name := Group(&rueidis.ClientOption{InitAddress: []string{addr}})
+		assert.Equal(t, want, kind, addr)
+		assert.Equal(t, addr, name)
+	}
 }

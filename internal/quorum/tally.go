@@ -38,10 +38,10 @@ const (
 	// OutcomeWon means that a majority of the nodes granted the lock, so the
 	// lease may start.
 	OutcomeWon
-	// OutcomeHeld means that so many nodes named another owner that the others are
+	// OutcomeHeld means that enough nodes named another owner for the others to be
 	// no quorum.
 	OutcomeHeld
-	// OutcomeNoQuorum means that so many nodes failed that the others are no quorum.
+	// OutcomeNoQuorum means that enough nodes failed for the others to be no quorum.
 	OutcomeNoQuorum
 	// OutcomeSplit means that no quorum is left, but neither refusals alone nor
 	// failures alone are the reason. It is reported as a missing quorum, never as

@@ -54,6 +54,14 @@ func TestASlotThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 	}
 }
 
+// All keys have one prefix, and so one tag.
+func TestSlotsWithDifferentTagsAreRefusedWithTheFix(t *testing.T) {
+	nodes := []rueidis.ClientOption{quorumlock.ClusterSlot("{a}", "127.0.0.1:1"), quorumlock.Addrs("127.0.0.1:2")[0], quorumlock.ClusterSlot("{b}", "127.0.0.1:3")}
+	_, err := quorumlock.New(background, nodes, quorumlock.WithPrefix("{a}:"), quorumlock.WithRestartGuard(15*time.Second), quorumlock.WithFailover(window))
+	require.ErrorIs(t, err, quorumlock.ErrInvalid)
+	assert.ErrorContains(t, err, "node 2 (slot:{b}): has another hash tag than node 0 ({a}), and all keys have one prefix; use one tag")
+}
+
 // The slot's keys move to another master while a lease is held. The lease goes on, or is
 // reported as lost, and the new owner starts a quarantine.
 func TestALeaseAndItsQueueOutliveTheMoveOfTheirSlot(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Found here and not only by the gate, which takes minutes: whoever changes a
+// Found here and not only by make mutants, which takes minutes: a change of a
 // line that a patch names has to say what the bug looks like now.
 func TestNoPatchIsStale(t *testing.T) {
 	root, err := findRoot()

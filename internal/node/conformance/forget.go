@@ -8,7 +8,7 @@ import (
 )
 
 var forgetCases = []testCase{
-	{"forget drops old registers, so many at most, and raises the base to them", (*rig).forgets},
+	{"forget drops a number of old registers at most, and raises the base to them", (*rig).forgets},
 	{"forget with nothing to forget changes nothing", (*rig).forgetsNothing},
 	{"the base never goes back", (*rig).baseOnlyGrows},
 }

@@ -16,7 +16,7 @@ var reserveCases = []testCase{
 	{"the waiter with the reservation acquires the lock, alone, and its register moves", (*rig).reservesForItsOwner},
 	{"the waiter with the reservation gets nothing when it comes too late", (*rig).reservesForNobodyLate},
 	{"a reservation is no lease: extend and raise refuse it, and heal takes it", (*rig).reservesFromNoLease},
-	{"a free lock is reserved for the head of its queue, whoever asks", (*rig).reservesForTheHead},
+	{"a free lock is reserved for the head of its queue, whichever client asks", (*rig).reservesForTheHead},
 	{"a free lock goes to the head of its queue when it asks", (*rig).grantsToTheHead},
 	{"another client's lock is reserved for nobody, whatever is in it", (*rig).reservesNothingOfOthers},
 }
@@ -32,7 +32,7 @@ func (r *rig) releaseReserves() {
 	r.woken()
 
 	r.admin("DEL", r.lock)
-	assert.Equal(r, int64(0), r.one(r.release(alice)), "a free lock: whoever finds it mends it")
+	assert.Equal(r, int64(0), r.one(r.release(alice)), "a free lock is reserved by the next client that asks")
 	r.reserved(2, 3)
 	r.queued(3)
 }

@@ -159,7 +159,7 @@ func answer(parts ...any) []any {
 }
 
 // granted is the answer to an acquisition whose register was moved from where it stood,
-// or not at all; so many wait.
+// or not at all, and how many wait.
 func granted(moved, from int64, waiting ...int64) []any {
 	return answer(moved, from, append(waiting, 0)[0])
 }

@@ -117,7 +117,7 @@ func (r *rig) queuesUnfenced() {
 	assert.EqualValues(r, 1, r.enqueues(bob, 2))
 	assert.Equal(r, int64(node.HandedOn), r.one(r.release(alice)))
 	r.reserved(1, 2)
-	assert.Equal(r, granted(0, 0, 1), r.one(r.waitFor(bob, 1, 0)), "so many wait")
+	assert.Equal(r, granted(0, 0, 1), r.one(r.waitFor(bob, 1, 0)), "the number of waiters")
 	assert.Equal(r, node.Compose(bob, 0, metadata), r.admin("GET", r.lock))
 	assert.Equal(r, int64(1), r.one(r.waitFor(bob, 1, 0)), "asked again")
 	r.queued(2)

@@ -98,7 +98,7 @@ func (t *table) shrink(widths []int) {
 
 func (t *table) String() string { return strings.Join(t.lines(), "\n") + "\n" }
 
-// cut shortens a text to so many characters.
+// cut shortens a text to the given number of characters.
 func cut(s string, most int) string {
 	if utf8.RuneCountInString(s) <= most {
 		return s

@@ -144,7 +144,7 @@ type change struct {
 }
 
 func (c *changes) show(l look) error {
-	// Every majority shares a node with so many: a lock that none of them has is free.
+	// Every majority shares a node with these: a lock that none of them has is free.
 	enough := len(c.connection.options) - c.connection.quorum() + 1
 	now := map[string]quorumlock.Status{}
 	for _, s := range l.locks {

@@ -137,7 +137,7 @@ func TestEveryBrokenSetUpIsNamed(t *testing.T) {
 	}
 }
 
-// synced waits until a server has so many replicas.
+// synced waits until a server has n replicas.
 func synced(tb testing.TB, s *redistest.Server, n int) {
 	tb.Helper()
 	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
