@@ -23,7 +23,11 @@ import (
 // has the address "i:1".
 func voting(t *testing.T, option rueidis.ClientOption, answers ...string) *Node {
 	t.Helper()
-	var served sync.WaitGroup
+	var (
+		served sync.WaitGroup
+		mu     sync.Mutex
+		ended  bool // a dial that was abandoned may come after the end
+	)
 	for i, answer := range answers {
 		option.InitAddress = append(option.InitAddress, fmt.Sprint(i, ":1"))
 		answers[i] = answer
@@ -33,6 +37,11 @@ func voting(t *testing.T, option rueidis.ClientOption, answers ...string) *Node 
 		answer := answers[int(addr[0]-'0')]
 		if answer == "" {
 			return nil, errors.New("down")
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if ended {
+			return nil, net.ErrClosed
 		}
 		here, there := net.Pipe()
 		p := &parrot{replies: map[string][]byte{"SENTINEL": []byte(answer), "CLUSTER": []byte(answer)}}
@@ -45,6 +54,9 @@ func voting(t *testing.T, option rueidis.ClientOption, answers ...string) *Node 
 		if n.group != nil {
 			n.group.voters.close()
 		}
+		mu.Lock()
+		ended = true
+		mu.Unlock()
 		served.Wait()
 	})
 	return n

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,6 +35,7 @@ type failover struct {
 	window  time.Duration // of WithFailover
 	direct  bool          // A is on the side of the server that is cut off: it reaches that one and nobody else
 	alone   bool          // A reaches nobody from the fault on
+	parted  bool          // of two nodes beside the group, each side reaches one from the fault on
 	fault   func(t *testing.T, g *redistest.Group)
 	move    func(t *testing.T, c *redistest.Cluster, owner int) // the fault of a cluster
 	// kept means that the failover is over before the TTL, so that A keeps its lease.
@@ -59,7 +62,7 @@ type failovers struct {
 func (f failover) run(t *testing.T, nodes int, guard bool) *failovers {
 	t.Helper()
 	var sum failovers
-	rounds := count(20, 1)
+	rounds := fromEnv(t, "QUORUMLOCK_FAILOVERS", count(20, 1), strconv.Atoi)
 	t.Run("rounds", func(t *testing.T) {
 		for i := range rounds {
 			t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -103,7 +106,7 @@ func (f failover) start(t *testing.T) scene {
 }
 
 // manager returns a Manager over the group, and over plain masters.
-func (f failover) manager(t *testing.T, s scene, others []*redistest.Server, guard, direct bool, down *atomic.Bool, ways *[]*redistest.Proxy) *quorumlock.Manager {
+func (f failover) manager(t *testing.T, s scene, others []string, guard, direct bool, down *atomic.Bool, ways *[]*redistest.Proxy) *quorumlock.Manager {
 	opts := []quorumlock.Option{quorumlock.WithTTL(f.ttl), quorumlock.WithPrefix(slotTag), quorumlock.WithLogger(slog.New(slog.DiscardHandler))}
 	node := s.node
 	if direct {
@@ -132,7 +135,7 @@ func (f failover) manager(t *testing.T, s scene, others []*redistest.Server, gua
 		}
 		return d.DialContext(ctx, "tcp", addr)
 	}
-	m, err := quorumlock.New(context.Background(), append([]rueidis.ClientOption{node}, quorumlock.Addrs(redistest.Addrs(others)...)...), opts...)
+	m, err := quorumlock.New(context.Background(), append([]rueidis.ClientOption{node}, quorumlock.Addrs(others...)...), opts...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = m.Close(context.Background()) }) // may say that a node does not answer
 	return m
@@ -140,13 +143,18 @@ func (f failover) manager(t *testing.T, s scene, others []*redistest.Server, gua
 
 func (f failover) round(t *testing.T, nodes int, guard bool, sum *failovers) {
 	s := f.start(t)
-	var others []*redistest.Server
+	var ways []*redistest.Proxy // swallow everything from the fault on
+	var ofA, ofB []string
 	if nodes > 1 {
-		others = redistest.Start(t, nodes-1)
+		ofA = redistest.Addrs(redistest.Start(t, nodes-1))
+		ofB = slices.Clone(ofA)
+	}
+	if f.parted {
+		ways = []*redistest.Proxy{redistest.NewProxy(t, ofA[1]), redistest.NewProxy(t, ofB[0])}
+		ofA[1], ofB[0] = ways[0].Addr(), ways[1].Addr()
 	}
 	var down, up atomic.Bool
-	var ways []*redistest.Proxy
-	a, b := f.manager(t, s, others, guard, f.direct, &down, &ways), f.manager(t, s, others, guard, false, &up, nil)
+	a, b := f.manager(t, s, ofA, guard, f.direct, &down, &ways), f.manager(t, s, ofB, guard, false, &up, nil)
 	ctx, cancel := context.WithTimeout(t.Context(), f.ttl+f.window+60*time.Second)
 	defer cancel()
 	held, err := a.Acquire(ctx, "job") // when the first quarantine is over
@@ -261,7 +269,9 @@ func TestAMasterThatIsCutOffCausesNoSecondLease(t *testing.T) {
 	split.name += ", N=3"
 	split.kept = true
 	split.run(t, 3, true).report(t, split.name, true)
-	split.name, split.args = "group: split, no min-replicas, guard off", nil
+	split.name, split.args, split.kept, split.parted = "group: split that parts the other two nodes as well, no min-replicas, N=3", nil, false, true
+	split.run(t, 3, true).report(t, split.name, false)
+	split.name, split.parted = "group: split, no min-replicas, guard off", false
 	split.run(t, 1, false).harm(t, split.name)
 }
 
@@ -276,6 +286,9 @@ func TestAWindowThatIsTooShortCostsExclusionAndOneThatIsNotDoesNot(t *testing.T)
 			g.AwaitMaster(0, 30*time.Second)
 		}}
 	split.run(t, 1, true).report(t, split.name, false)
+	if os.Getenv("QUORUMLOCK_FAILOVERS") != "" {
+		return // it happens in one round of three: too rare for a few
+	}
 	split.name, split.window = "group: split, lag 10 s, window 0.1 s", 100*time.Millisecond
 	split.run(t, 1, true).harm(t, split.name)
 }
