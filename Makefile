@@ -147,6 +147,12 @@ battery: deps ## Try to break it on real servers, full counts: a line for each f
 		QUORUMLOCK_BATTERY=full $(GO) test -count=1 -timeout 3h -run "^$$row\$$" $(TESTFLAGS) || failed=1 ;; \
 	esac; done; exit $$failed # without a package: go test shows the lines as they come
 
+FAILOVERS ?= 5
+.PHONY: failover
+failover: deps ## Try every failover of docs/managed.md on real Sentinels and a real cluster: some minutes of waiting (FAILOVERS=5 rounds each).
+	cd tests/battery && QUORUMLOCK_BATTERY=full QUORUMLOCK_FAILOVERS=$(FAILOVERS) $(GO) test -race -vet=off -count=1 -parallel 12 -timeout 30m \
+		-run 'TestAMasterThatIs|TestALeaseThatIsLonger|TestALockThatRepl|TestAWindow|TestAFailoverIn' $(TESTFLAGS)
+
 .PHONY: battery-memory
 battery-memory: deps ## The row of the battery that is about resident memory, without the race detector, which has most of it.
 	cd tests/battery && QUORUMLOCK_BATTERY=full $(GO) test -count=1 -timeout 1h -run '^TestAStoppedNode' $(TESTFLAGS)

@@ -76,6 +76,9 @@ type NodeChanged struct {
 	// have lost locks: Err says how. 0 without a quarantine.
 	QuarantinedFor time.Duration
 	Warning        error // what somebody should look at, though the node votes
+	// Master is the address of the master that a failover group was last connected to; ""
+	// for a node that is one server.
+	Master string
 }
 
 func (Acquired) event()    {}

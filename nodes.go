@@ -128,7 +128,7 @@ func (m *Manager) onHealth(i int, h node.Health) {
 	case m.greeted <- struct{}{}:
 	default:
 	}
-	e := NodeChanged{Node: i, Addr: m.nodes[i].Addr(), Err: h.Err, QuarantinedFor: h.QuarantineLeft(), Warning: h.Warning}
+	e := NodeChanged{Node: i, Addr: m.nodes[i].Addr(), Err: h.Err, QuarantinedFor: h.QuarantineLeft(), Warning: h.Warning, Master: h.Master}
 	switch {
 	case h.Withheld: // it is connected and its answers count, so its identity stays on record
 	case h.Err != nil:

@@ -17,30 +17,8 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 	if n.unconfirmed() != nil {
 		return nil, nil // no vote counts now, and a client of an old term starts no quarantine
 	}
-	if n.identity.Unchecked != nil {
-		return &ConfigError{
-			Problem: "the restart guard cannot read INFO: " + n.identity.Unchecked.Error(),
-			Fix:     "allow INFO to the user, or do without WithRestartGuard",
-		}, nil
-	}
-	if len(strings.Fields(n.identity.RunID)) != 1 || n.group != nil && len(strings.Fields(n.identity.ReplID)) != 1 { // it cannot be a word of the marker
-		return &ConfigError{
-			Problem: fmt.Sprintf("the restart guard cannot see a restart: INFO says run_id %.64q, master_replid %.64q", n.identity.RunID, n.identity.ReplID),
-			Fix:     "use a server that has one, or do without WithRestartGuard",
-		}, nil
-	}
-	if n.group != nil && n.group.kind == "sentinel" && n.cfg.Only && !n.identity.Fenced {
-		return &ConfigError{
-			Problem: "INFO has no min_slaves_good_slaves: a master that is cut off from its Sentinels would go on granting",
-			Fix:     "set min-replicas-to-write and min-replicas-max-lag on every server of the group, or use three nodes",
-		}, nil
-	}
-	if n.identity.Evicts() {
-		n.evicted = true // until the policy is fixed, it may drop locks unnoticed
-		return &ConfigError{
-			Problem: "the restart guard cannot see evictions (maxmemory-policy " + n.identity.Eviction + ")",
-			Fix:     "set maxmemory-policy noeviction, or do without WithRestartGuard",
-		}, nil
+	if err := n.unguardable(); err != nil {
+		return err, nil
 	}
 	longest := n.cfg.Guard.Milliseconds()
 	toAll, sure := false, true
@@ -84,6 +62,37 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 		n.quarantineFor(left, reason)
 	}
 	return nil, nil
+}
+
+// unguardable returns why the guard would not see what it has to see on this server, nil if
+// it would.
+func (n *Node) unguardable() error {
+	if n.identity.Unchecked != nil {
+		return &ConfigError{
+			Problem: "the restart guard cannot read INFO: " + n.identity.Unchecked.Error(),
+			Fix:     "allow INFO to the user, or do without WithRestartGuard",
+		}
+	}
+	if len(strings.Fields(n.identity.RunID)) != 1 || n.group != nil && len(strings.Fields(n.identity.ReplID)) != 1 { // it cannot be a word of the marker
+		return &ConfigError{
+			Problem: fmt.Sprintf("the restart guard cannot see a restart: INFO says run_id %.64q, master_replid %.64q", n.identity.RunID, n.identity.ReplID),
+			Fix:     "use a server that has one, or do without WithRestartGuard",
+		}
+	}
+	if n.group != nil && n.group.kind == "sentinel" && n.cfg.Only && !n.identity.Fenced {
+		return &ConfigError{
+			Problem: "INFO has no min_slaves_good_slaves: a master that is cut off from its Sentinels would go on granting",
+			Fix:     "set min-replicas-to-write and min-replicas-max-lag on every server of the group, or use three nodes",
+		}
+	}
+	if n.identity.Evicts() {
+		n.evicted = true // until the policy is fixed, it may drop locks unnoticed
+		return &ConfigError{
+			Problem: "the restart guard cannot see evictions (maxmemory-policy " + n.identity.Eviction + ")",
+			Fix:     "set maxmemory-policy noeviction, or do without WithRestartGuard",
+		}
+	}
+	return nil
 }
 
 // runGuard runs the restart guard on the node. stop is the end of the quarantine in µs of

@@ -56,14 +56,7 @@ func StartGroup(tb testing.TB, o GroupOptions) *Group {
 	await(tb, groupTimeout, "the replicas of a new group", func() error { return g.servers[0].inStep(replicas) })
 
 	for range sentinels {
-		s := newServer(tb, Options{Args: []string{"--sentinel"}})
-		s.configure(fmt.Sprintf("sentinel monitor %[1]s %[2]s %[3]d\n"+
-			"sentinel down-after-milliseconds %[1]s %[4]d\n"+
-			"sentinel failover-timeout %[1]s %[5]d\n"+
-			"sentinel parallel-syncs %[1]s %[6]d\n",
-			groupName, master, sentinels/2+1, cmp.Or(o.DownAfter, time.Second).Milliseconds(),
-			cmp.Or(o.FailoverTimeout, 3*time.Second).Milliseconds(), replicas))
-		g.sentinels = append(g.sentinels, s)
+		g.sentinels = append(g.sentinels, newSentinel(tb, master, sentinels/2+1, replicas, o))
 	}
 	startAll(tb, g.sentinels)
 	await(tb, groupTimeout, "the Sentinels of a new group", func() error {
@@ -75,6 +68,29 @@ func StartGroup(tb testing.TB, o GroupOptions) *Group {
 		return nil
 	})
 	return g
+}
+
+func newSentinel(tb testing.TB, master string, quorum, replicas int, o GroupOptions) *Server {
+	s := newServer(tb, Options{Args: []string{"--sentinel"}})
+	s.configure(fmt.Sprintf("sentinel monitor %[1]s %[2]s %[3]d\n"+
+		"sentinel down-after-milliseconds %[1]s %[4]d\n"+
+		"sentinel failover-timeout %[1]s %[5]d\n"+
+		"sentinel parallel-syncs %[1]s %[6]d\n",
+		groupName, master, quorum, cmp.Or(o.DownAfter, time.Second).Milliseconds(),
+		cmp.Or(o.FailoverTimeout, 3*time.Second).Milliseconds(), replicas))
+	return s
+}
+
+// StaleSentinel starts a Sentinel that takes an isolated server for the master, and that
+// reaches nobody else. It waits until that server has lost its replicas, which takes its
+// repl-timeout: the Sentinel would learn the others' addresses from it.
+func (g *Group) StaleSentinel(isolated int) *Server {
+	g.tb.Helper()
+	server := g.servers[isolated]
+	await(g.tb, groupTimeout, "an isolated server without replicas", func() error { return server.inStep(0) })
+	s := newSentinel(g.tb, strings.Replace(server.Addr(), ":", " ", 1), 2, 1, GroupOptions{})
+	startAll(g.tb, []*Server{s})
+	return s
 }
 
 // complete returns an error unless a Sentinel knows and reaches the whole group.

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -98,6 +99,7 @@ func TestAPlannedFailoverEndsNoWaitAndIsLoggedOnce(t *testing.T) {
 		waiting <- err
 	}()
 	before := strings.Count(log.String(), "quorumlock: node")
+	events := m.Subscribe(1000)
 	master, _ := g.Failover()
 	testkit.Eventually(t, "the node is connected to the new master", func() bool { return m.Nodes()[0].Master == g.Addrs()[master] })
 	testkit.Confirmed(t, l.Renew)
@@ -106,6 +108,12 @@ func TestAPlannedFailoverEndsNoWaitAndIsLoggedOnce(t *testing.T) {
 	_, err = m.TryAcquire(ctx, "other")
 	require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
 	assert.Contains(t, err.Error(), "in quarantine")
+	for e := range events.C() {
+		if changed, ok := e.(quorumlock.NodeChanged); ok && changed.Master == g.Addrs()[master] {
+			assert.Positive(t, changed.QuarantinedFor)
+			break
+		}
+	}
 	lines := strings.Count(log.String(), "quorumlock: node") - before
 	assert.LessOrEqual(t, lines, 3, "away, connected in quarantine, and at most one between:\n%s", log.String())
 	select {
@@ -115,6 +123,30 @@ func TestAPlannedFailoverEndsNoWaitAndIsLoggedOnce(t *testing.T) {
 	}
 	testkit.Released(t, l)
 	require.NoError(t, <-waiting, "granted when the quarantine is over")
+}
+
+// A Sentinel that is cut off with the old master names that one for ever, and the old master
+// goes on answering.
+func TestAStaleMinorityOfTheSentinelsNamesNoMaster(t *testing.T) {
+	t.Parallel()
+	g := redistest.StartGroup(t, redistest.GroupOptions{Args: append([]string{"--repl-timeout", "2"}, fenced...)})
+	g.Isolate(0)
+	t.Cleanup(func() { g.Rejoin(0) })
+	master, _ := g.AwaitMaster(0, 30*time.Second)
+	stale, old := g.StaleSentinel(0), g.Servers()[0]
+	host, port, err := net.SplitHostPort(old.Addr())
+	require.NoError(t, err)
+	require.Equal(t, []any{host, port}, stale.MustDo("SENTINEL", "GET-MASTER-ADDR-BY-NAME", g.Name()))
+	opts := patient(quorumlock.WithRestartGuard(time.Minute), quorumlock.WithFailover(window))
+
+	m := open(t, []rueidis.ClientOption{quorumlock.Sentinel(g.Name(), stale.Addr(), g.SentinelAddrs()[0], g.SentinelAddrs()[1])}, opts...)
+	assert.Equal(t, g.Addrs()[master], m.Nodes()[0].Master)
+
+	_, err = quorumlock.New(background, []rueidis.ClientOption{quorumlock.Sentinel(g.Name(), stale.Addr(), "127.0.0.1:1", "127.0.0.1:2")}, opts...)
+	require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+	assert.ErrorContains(t, err, "no majority of the 3 Sentinels names a master")
+	assert.Equal(t, int64(0), old.MustDo("DBSIZE"), "nobody has written to the old master")
+	require.Equal(t, []any{host, port}, stale.MustDo("SENTINEL", "GET-MASTER-ADDR-BY-NAME", g.Name()), "it is stale still")
 }
 
 // Without the guard nothing keeps a promoted or restarted server from voting. The Manager
