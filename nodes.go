@@ -108,6 +108,10 @@ func (m *Manager) failoverDoubts(i int, id node.Identity) (doubts []error) {
 		doubts = append(doubts, errors.New("INFO has no min_slaves_good_slaves: a master that is cut off from its Sentinels goes on granting; "+
 			"set min-replicas-to-write and min-replicas-max-lag on every server of the group"))
 	}
+	if known, listed := m.nodes[i].Sentinels(); known > listed {
+		doubts = append(doubts, fmt.Errorf("the group has %d Sentinels and %d are listed: clients with other lists may find a majority for another master; "+
+			"list all of them on every client (SENTINEL RESET forgets those that are gone)", known, listed))
+	}
 	return doubts
 }
 

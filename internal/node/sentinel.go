@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/redis/rueidis"
 )
@@ -15,7 +16,10 @@ import (
 // which a majority of the Sentinels votes at each failover.
 //
 // https://redis.io/docs/latest/operate/oss_and_stack/management/sentinel/
-type sentinels struct{ set string }
+type sentinels struct {
+	set   string
+	known atomic.Int64 // how many the group has, as the last one that answered says; 0 if none has
+}
 
 func newSentinels(n *Node) *group {
 	o := n.cfg.Option.Sentinel
@@ -37,7 +41,23 @@ func (s *sentinels) ask(ctx context.Context, client rueidis.Client) (Term, error
 	if err != nil || fields["ip"] == "" || fields["port"] == "" {
 		return Term{}, errors.New("SENTINEL MASTER: reply not understood")
 	}
+	if others, err := strconv.Atoi(fields["num-other-sentinels"]); err == nil {
+		s.known.Store(int64(others) + 1)
+	}
 	return Term{Addr: net.JoinHostPort(fields["ip"], fields["port"]), Epoch: epoch}, nil
+}
+
+// Sentinels returns how many Sentinels the node's group has, as they say, and how many of
+// them are listed; 0 and 0 for a node without Sentinels, and before the first answer.
+func (n *Node) Sentinels() (known, listed int) {
+	if n.group == nil {
+		return 0, 0
+	}
+	s, ok := n.group.resolver.(*sentinels)
+	if !ok || s.known.Load() == 0 {
+		return 0, 0
+	}
+	return int(s.known.Load()), len(n.group.voters.addrs)
 }
 
 // explain adds to an error of a Sentinel which one it is, and how to mend it.

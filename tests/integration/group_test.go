@@ -72,8 +72,13 @@ func TestAGroupThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 	m := open(t, append(quorumlock.Addrs(redistest.Addrs(plain[:2])...), group), guard, failover)
 	testkit.Eventually(t, "the group is connected", func() bool { return m.Nodes()[2].Warning != nil })
 	assert.ErrorContains(t, m.Nodes()[2].Warning, "a master that is cut off from its Sentinels goes on granting")
+	assert.NotContains(t, m.Nodes()[2].Warning.Error(), "are listed")
 	assert.Equal(t, "sentinel:"+g.Name(), m.Nodes()[2].Addr)
 	assert.Equal(t, g.Addrs()[0], m.Nodes()[2].Master)
+	short := quorumlock.Sentinel(g.Name(), sentinels[:2]...)
+	m = open(t, append(quorumlock.Addrs(redistest.Addrs(plain[:2])...), short), guard, failover)
+	testkit.Eventually(t, "the group is connected", func() bool { return m.Nodes()[2].Warning != nil })
+	assert.ErrorContains(t, m.Nodes()[2].Warning, "the group has 3 Sentinels and 2 are listed")
 }
 
 // A planned failover takes a moment. Waiting goes on through it, the lease is kept, and the
