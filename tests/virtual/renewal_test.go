@@ -178,13 +178,14 @@ func TestAThinMarginIsARiskUntilItIsHealed(t *testing.T) {
 func TestLateVotesRaiseTheMargin(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
+		synctest.Wait() // every node is connected
 		events := m.Subscribe(10)
 		c.Nodes()[2].Delay(50 * time.Millisecond)
 		l, err := m.Acquire(background, "job")
 		require.NoError(t, err)
 		e := (<-events.C()).(quorumlock.Acquired)
 		assert.Zero(t, e.Margin, "returned at the majority")
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(150 * time.Millisecond) // there and back take 100 ms
 		require.NoError(t, l.Renew(background))
 		assert.Equal(t, 1, (<-events.C()).(quorumlock.Renewed).Margin)
 	})
