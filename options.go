@@ -127,8 +127,8 @@ func WithNodeTimeout(d time.Duration) Option {
 	return managerOption(func(c *config) { c.nodeTimeout = d; c.nodeTimeoutSet = true })
 }
 
-// WithDriftFactor sets how much the clock rates of client and nodes may differ. A lease is
-// valid for that part of the TTL less. Default 0.01; above 0, at most 0.1.
+// WithDriftFactor sets how much the clock rates of client and nodes may differ. It shortens
+// a lease's validity by that fraction of the TTL. Default 0.01; above 0, at most 0.1.
 func WithDriftFactor(f float64) Option {
 	return managerOption(func(c *config) { c.drift = f })
 }
@@ -137,9 +137,10 @@ func WithDriftFactor(f float64) Option {
 // wake-up arrives, because the name is taken or too few nodes answer. Each call that has to
 // wait calls the function once, and asks the result before each wait; if the result is nil,
 // the default is used. A waiter in the nodes' queues asks less often, and keeps its place:
-// it waits so long for each waiter before it, within 50 ms and 5 s each and 20 s in all. No
-// wait is longer than the holder's keys live. backoff.Stop ends the call with the error of
-// the last attempt. Default exponential with jitter, 10 ms to 500 ms.
+// its wait is the backoff, 50 ms at least, times its place, up to 5 s. A backoff that is
+// longer than that counts as it is, up to 20 s. No wait is longer than the holder's keys
+// live. backoff.Stop ends the call with the error of the last attempt. Default exponential
+// with jitter, 10 ms to 500 ms.
 func WithRetryBackoff(f func() backoff.BackOff) Option {
 	return managerOption(func(c *config) { c.retry = f })
 }
@@ -158,8 +159,8 @@ func WithRestartGuard(maxTTL time.Duration) Option {
 
 // WithTrustEmptyNodes lets the restart guard trust a database without any key, for a first
 // deployment, which would otherwise start with maxTTL of no grants. A Manager that has seen
-// a node's marker does not trust that node empty any more. A Manager that starts later
-// would: take the option out afterwards.
+// a node's marker does not trust that node empty any more. A Manager that starts later has
+// seen no marker, and would: remove the option after the first deployment.
 func WithTrustEmptyNodes() Option {
 	return managerOption(func(c *config) { c.trust = true })
 }

@@ -14,7 +14,7 @@ import (
 // extend posts one round for these holds to these nodes.
 func (d *watchdog) extend(holds []*hold, nodes quorum.Set) {
 	for holds := range slices.Chunk(holds, node.MaxLocks) {
-		// Read now: a round must not seem to have begun before its machine knows of it.
+		// Read after InputBegin: answers from before the machine's round do not count for it.
 		began, steady := d.m.clock.Both()
 		r := &round{m: d.m, holds: holds, began: began, steady: steady}
 		renewals, expires := node.NewRenewals(len(holds)), steady

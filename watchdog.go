@@ -18,8 +18,8 @@ var errOverloaded = errors.New("overloaded: too many acquisitions wait for this 
 // suspended, and after a resume a lost lease has to be reported soon.
 const longestSleep = 250 * time.Millisecond
 
-// together is how far ahead the watchdog looks for holds to renew in one script, and at
-// most how early a round may start for that.
+// together is how far ahead the watchdog looks for holds to renew in one script. No round
+// starts earlier than that, see terms.slack.
 const together = 100 * time.Millisecond
 
 // watchdog renews the holds of a Manager and reports every loss in time. It is one
@@ -101,8 +101,8 @@ func (d *watchdog) overdue() time.Duration {
 // measure records how late the watchdog finished what was due: the delay of its timer, of
 // the scheduler, and the work on all the other holds. Jumps of the clock since jumped was
 // read do not count, because they are no sign of load. It reports whether the delay has
-// grown so much that every hold has to be stepped now: a hold that wakes by its last step
-// would be checked too late.
+// grown so much that every hold has to be stepped now: its next wake was computed with the
+// old, shorter delay, and would be too late.
 func (d *watchdog) measure(due, jumped time.Duration) bool {
 	now := d.m.clock.Now()
 	late := now - due - (d.m.clock.Jumped() - jumped)

@@ -65,8 +65,8 @@ func (m *Machine) Stop() time.Duration {
 	return min(m.window.Deadline()-m.terms.Guard, m.ceiling)
 }
 
-// End returns the instant from which on Step finds the loss. It is before the stop, so
-// that late timers still report the loss by the stop. MaxHold is not early, because
+// End returns the first instant at which Step declares the lease lost. It is before the
+// stop, so that late timers still report the loss by the stop. MaxHold is not early, because
 // safety does not depend on the age of a lease.
 func (m *Machine) End() time.Duration { return min(m.keys(), m.ceiling) }
 

@@ -27,8 +27,8 @@ func managerID(t *testing.T, servers []*redistest.Server) string {
 
 func wakeChannel(manager string) string { return "quorumlock:\xffw" + manager }
 
-// A message must not make the Manager release a ticket that is not its own: it would be
-// the owner's lock, which another client would then be granted under the same token.
+// A message may name the owner of a lock as the ticket. If the Manager passed that on, the
+// owner's lock would be deleted, and granted to another client under the same token.
 func TestNoPublishedMessageEndsALease(t *testing.T) {
 	m, servers := testkit.Queueing(t, 3)
 	id := managerID(t, servers)
