@@ -13,8 +13,8 @@ import (
 
 // The errors to compare with, by errors.Is.
 var (
-	// ErrHeld means that a majority of the nodes named another holder, so the lease was
-	// not granted.
+	// ErrHeld means that another holder has the name, or that other callers wait for it, so
+	// the lease was not granted.
 	ErrHeld = errors.New("quorumlock: held by another")
 	// ErrNoQuorum means that too few nodes gave an answer that counts.
 	ErrNoQuorum = errors.New("quorumlock: no quorum")

@@ -68,7 +68,7 @@ const closeGrace = 100 * time.Millisecond
 // and dial functions; it sets the connection and retry options as the protocol needs
 // them. Four nodes work, survive no more failures than three, and a warning says so.
 //
-// New returns when every node has answered or failed, and a little after a majority has
+// New returns when every node has answered or failed, or a little after a majority has
 // answered; nodes that are down join when they come back. It returns ErrNoQuorum (a
 // *QuorumError) when it reaches fewer than a majority, ErrInvalid (an *InvalidError) when
 // an option cannot work or a node cannot vote (a replica, a cluster, the same server

@@ -20,9 +20,9 @@ type transition struct {
 }
 
 // step applies one input to a hold and carries out the effects, except Begin and Heal,
-// which the caller posts. A hold and its lease change nowhere else, so the events of each
-// lease have one order. with runs under the hold's mutex before the step, unless the hold
-// is over.
+// which the caller posts. After the grant, the hold's machine changes nowhere else, and
+// every event of a lease is sent under the hold's mutex. So the events of each lease have
+// one order. with runs under the hold's mutex before the step, unless the hold is over.
 func (h *hold) step(in quorum.Input, with func()) transition {
 	h.mu.Lock()
 	s := h.stepLocked(in, with)

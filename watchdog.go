@@ -18,16 +18,16 @@ var errOverloaded = errors.New("overloaded: too many acquisitions wait for this 
 // suspended, and after a resume a lost lease has to be reported soon.
 const longestSleep = 250 * time.Millisecond
 
-// together is how far ahead the watchdog looks for holds to renew in one script. No round
-// starts earlier than that, see terms.slack.
+// together is how far ahead the watchdog looks for holds to renew in one script. A round
+// starts at most that long before it is due, see terms.slack.
 const together = 100 * time.Millisecond
 
 // watchdog renews the holds of a Manager and reports every loss in time. It is one
 // goroutine, whatever the number of leases. It never waits for a node: it posts requests,
 // and the workers' goroutines deliver the answers.
 //
-// Every change of a hold goes through hold.step, under the hold's mutex. So the events of
-// each lease have one order, whichever goroutine causes them.
+// Every step of a hold's machine and every event of its leases happens under the hold's
+// mutex. So the events of each lease have one order, whichever goroutine causes them.
 type watchdog struct {
 	m      *Manager
 	signal chan struct{} // capacity 1: an earlier wake than the timer's; never closed

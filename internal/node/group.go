@@ -236,8 +236,9 @@ func (n *Node) unconfirmed() error {
 	}
 }
 
-// unfenced reports whether the master may have been replaced without anything that keeps it
-// from confirming renewals: the client then does not count them.
+// unfenced reports whether renewals that the connected master confirms must not count: no
+// majority of the Sentinels confirms that it is still the master, and the server has no
+// min-replicas, so it would go on confirming renewals after it was replaced.
 func (n *Node) unfenced() bool {
 	return n.group != nil && n.group.kind == "sentinel" && !n.identity.Fenced && n.unconfirmed() != nil
 }

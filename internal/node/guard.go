@@ -64,8 +64,8 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 	return nil, nil
 }
 
-// unguardable returns why the guard would not see what it has to see on this server, nil if
-// it would.
+// unguardable returns why the restart guard cannot protect votes on this server, nil if it
+// can.
 func (n *Node) unguardable() error {
 	if n.identity.Unchecked != nil {
 		return &ConfigError{

@@ -246,7 +246,7 @@ func (l *Local) release(now time.Duration, h *Hold) Step {
 // 16 of our processes, a stranger that hits each such moment gets at most a third of the
 // grants, and one that asks three times per hand-over of 1 ms about half a fair share. While
 // no stranger has been seen, it is one release in 2(others+1): a waiter that asks in such a
-// moment takes the head for dead.
+// moment may take the head for dead.
 func (l *Local) leaveFree(now time.Duration, others int) bool {
 	every := 2 * (others + 1)
 	if now < l.stranger {
