@@ -25,8 +25,7 @@ type CallerID uint64
 type Caller struct {
 	ID      CallerID
 	Arrived time.Duration
-	Terms   uint64 // equal for calls that may share a hold: TTL, label, fencing, …
-	Once    bool   // TryAcquire: does not wait
+	Terms   uint64 // equal for calls that may share a hold: TTL, label, renewal, …
 }
 
 // Hold is what a process knows about a lock that it holds, at the end of one of its
@@ -56,12 +55,6 @@ const (
 	// StepRelease releases the hold. When Caller is not zero, that caller contends
 	// from At on.
 	StepRelease
-	// StepRefuse refuses Caller, which does not wait: this process holds the lock.
-	StepRefuse
-	// StepAsk makes Caller, which does not wait, ask once beside the contender: only the
-	// nodes can show whether the lock is held or they are out of reach. A lease that
-	// results is not part of this queue and is not passed on.
-	StepAsk
 )
 
 // Step is what the queue of a process demands next.
@@ -110,11 +103,6 @@ func (l *Local) Idle(now time.Duration) bool {
 func (l *Local) Enter(now time.Duration, c Caller) Step {
 	if l.phase == localIdle {
 		return l.contend(now, c)
-	}
-	if c.Once && l.phase == localContending {
-		return Step{Kind: StepAsk, Caller: c.ID}
-	} else if c.Once {
-		return Step{Kind: StepRefuse, Caller: c.ID}
 	}
 	l.waiting = append(l.waiting, c)
 	return Step{}

@@ -23,7 +23,7 @@ func TestLocal(t *testing.T) {
 			now := instant(t, step, "at")
 			switch step.words[0] {
 			case "enter":
-				c := quorum.Caller{ID: caller(t, step), Arrived: now, Once: slices.Contains(step.words, "once")}
+				c := quorum.Caller{ID: caller(t, step), Arrived: now}
 				if text, ok := step.named["terms"]; ok {
 					c.Terms = uint64(number(t, text))
 				}
@@ -89,10 +89,6 @@ func stepText(s quorum.Step) string {
 		return fmt.Sprintf("pass to %d", s.Caller)
 	case quorum.StepCheck:
 		return "check"
-	case quorum.StepAsk:
-		return fmt.Sprintf("%d asks once", s.Caller)
-	case quorum.StepRefuse:
-		return fmt.Sprintf("refuse %d", s.Caller)
 	case quorum.StepRelease:
 		text := "release"
 		if s.LeaveFree {
@@ -141,14 +137,8 @@ func (w *localWalk) step() string {
 	switch what := w.draw(10); {
 	case what < 3:
 		w.last++
-		c := quorum.Caller{ID: w.last, Arrived: w.now, Once: w.draw(6) == 0, Terms: uint64(w.draw(8) / 7)}
+		c := quorum.Caller{ID: w.last, Arrived: w.now, Terms: uint64(w.draw(8) / 7)}
 		s := w.local.Enter(w.now, c)
-		if c.Once && w.state != "idle" {
-			if want := w.state != "contending"; want != (s.Kind == quorum.StepRefuse) || want == (s.Kind == quorum.StepAsk) || s.Caller != c.ID {
-				return "a caller that does not wait is not refused, or not sent to the nodes"
-			}
-			return ""
-		}
 		w.fifo = append(w.fifo, c)
 		return w.judge(s, nil, w.state != "idle")
 	case what == 3 && len(w.fifo) > 0:
