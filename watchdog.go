@@ -267,12 +267,13 @@ func (d *watchdog) renewAtRisk(i int) {
 	for _, h := range d.live() {
 		h.mu.Lock()
 		risk := !h.over && h.machine.State() == quorum.StateAtRisk
+		waiting := h.machine.Waiting()
 		h.mu.Unlock()
 		switch {
 		case !risk:
-		case h.step(quorum.Input{Kind: quorum.InputBegin}, nil).Begin:
+		case !h.terms.manual && h.step(quorum.Input{Kind: quorum.InputBegin}, nil).Begin:
 			renew = append(renew, h)
-		default:
+		case waiting:
 			again = append(again, h)
 		}
 	}

@@ -122,7 +122,7 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 		return out
 	}
 	lag := min(in.Lag, m.terms.MaxLag)
-	if lag < m.lag || in.Kind == InputTick && !m.waiting() {
+	if lag < m.lag || in.Kind == InputTick && !m.Waiting() {
 		m.lag = lag
 	}
 	if m.lapsed(now, in.Jump, &out) {
@@ -163,7 +163,7 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 		}
 	}
 	m.evaluate(now, &out)
-	if out.Missed && !m.waiting() {
+	if out.Missed && !m.Waiting() {
 		m.lag = lag
 	}
 	return out
@@ -229,8 +229,8 @@ func (m *Machine) stepped(now time.Duration, in Input) bool {
 // may have forgotten another client's vote.
 func (m *Machine) HeldUntil(node int) time.Duration { return max(m.window[node], -m.window[node]) }
 
-// waiting reports whether a round may still reach its quorum.
-func (m *Machine) waiting() bool { return m.open && !m.announced }
+// Waiting reports whether a round may still reach its quorum.
+func (m *Machine) Waiting() bool { return m.open && !m.announced }
 
 func (m *Machine) live() bool { return m.state == StateHeld || m.state == StateAtRisk }
 

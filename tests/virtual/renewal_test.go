@@ -3,6 +3,7 @@ package virtual
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -280,11 +281,33 @@ func TestANodeThatIsBackIsAskedInTheRoundUnderWay(t *testing.T) {
 	}
 }
 
-// awaitVotes reads events until one says that node i votes.
-func awaitVotes(events *quorumlock.Subscription, i int) {
-	for e := range events.C() {
-		if changed, ok := e.(quorumlock.NodeChanged); ok && changed.Node == i && changed.Err == nil {
-			return
+// WithoutRenewal leaves renewing to Renew, also when a node is back.
+func TestALeaseAtRiskThatItsHolderRenewsIsLeftToIt(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		l := acquire(t, m, "job", quorumlock.WithoutRenewal())
+		events := m.Subscribe(1000)
+		c.Nodes()[0].Cut()
+		c.Nodes()[1].Cut()
+		require.ErrorIs(t, l.Renew(background), quorumlock.ErrNoQuorum)
+		<-l.AtRisk()
+		end := time.Now().Add(l.Remaining())
+		time.Sleep(2 * time.Second) // the connections are given up
+		c.Nodes()[0].Heal()
+		c.Nodes()[1].Heal()
+		awaitVotes(events, 0, 1)
+		synctest.Wait()
+		assert.Equal(t, end, time.Now().Add(l.Remaining()))
+		require.NoError(t, l.Renew(background))
+	})
+}
+
+// awaitVotes reads events until they have said of each of these nodes that it votes.
+func awaitVotes(events *quorumlock.Subscription, nodes ...int) {
+	for len(nodes) > 0 {
+		e, ok := (<-events.C()).(quorumlock.NodeChanged)
+		if ok && e.Err == nil {
+			nodes = slices.DeleteFunc(nodes, func(i int) bool { return i == e.Node })
 		}
 	}
 }
