@@ -65,19 +65,19 @@ deps: ## Install redis-server and PostgreSQL if they are missing (REDIS_SERVER a
 
 # All modules in one call, four packages at a time, so that tests that wait run beside tests
 # that compute; the longest first. gotestsum prints a line for each package as it ends; go
-# test holds lines back to keep their order. What is pure runs without the race detector,
-# which would make it ten times as long and find nothing: it starts no goroutine. tests/mutants
-# reads files of the whole tree, of which the cache of go test knows nothing: -count=1. make
-# lint runs vet.
+# test holds lines back to keep their order. What is pure starts no goroutine: it runs without
+# the race detector, which would make it ten times as long. tests/mutants reads files of the
+# whole tree, of which the cache of go test knows nothing: -count=1. make lint runs vet.
 PACKAGES = $$($(GO) list -m | sed 's,$$,/...,')
-PURE = ./internal/sim ./internal/quorum ./tests/mutants
+PURE = ./internal/sim ./internal/quorum
 LONGEST = ./tests/battery ./tests/integration ./internal/node ./internal/redistest ./tests/virtual
 GOTESTSUM = $(GO) run gotest.tools/gotestsum@v1.13.0 --format pkgname --hide-summary skipped -- -vet=off
 .PHONY: test
 test: deps ## Test every module with the race detector, and the simulation without: five minutes.
-	$(GOTESTSUM) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $(PURE)
+	$(GOTESTSUM) -timeout $(TIMEOUT) $(TESTFLAGS) $(PURE)
+	$(GOTESTSUM) -race -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./tests/mutants
 	$(GOTESTSUM) -race -p 4 -timeout $(TIMEOUT) $(TESTFLAGS) $(LONGEST) \
-		$$($(GO) list $(PACKAGES) | grep -v $$(printf ' -e %s$$' $(PURE:.%=%) $(LONGEST:.%=%)))
+		$$($(GO) list $(PACKAGES) | grep -v $$(printf ' -e %s$$' $(PURE:.%=%) $(LONGEST:.%=%) /tests/mutants))
 
 .PHONY: test-short
 test-short: deps ## Test every module with -short and without the race detector.

@@ -7,7 +7,7 @@ import (
 	"net"
 	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
 
 	"github.com/redis/rueidis"
 )
@@ -17,13 +17,15 @@ import (
 //
 // https://redis.io/docs/latest/operate/oss_and_stack/management/sentinel/
 type sentinels struct {
-	set   string
-	known atomic.Int64 // how many the group has, as the last one that answered says; 0 if none has
+	set string
+
+	mu    sync.Mutex
+	known map[rueidis.Client]int // how many the group has, as each one that has answered says
 }
 
 func newSentinels(n *Node) *group {
 	o := n.cfg.Option.Sentinel
-	return &group{kind: "sentinel", resolver: &sentinels{set: o.MasterSet}, voters: newVoters("Sentinels", n.cfg.Option.InitAddress, func(addr string) rueidis.ClientOption {
+	return &group{kind: "sentinel", resolver: &sentinels{set: o.MasterSet, known: map[rueidis.Client]int{}}, voters: newVoters("Sentinels", n.cfg.Option.InitAddress, func(addr string) rueidis.ClientOption {
 		return n.asideOption(rueidis.ClientOption{
 			InitAddress: []string{addr}, Dialer: o.Dialer, TLSConfig: o.TLSConfig,
 			Username: o.Username, Password: o.Password, ClientName: o.ClientName,
@@ -42,22 +44,29 @@ func (s *sentinels) ask(ctx context.Context, client rueidis.Client) (Term, error
 		return Term{}, errors.New("SENTINEL MASTER: reply not understood")
 	}
 	if others, err := strconv.Atoi(fields["num-other-sentinels"]); err == nil {
-		s.known.Store(int64(others) + 1)
+		s.mu.Lock()
+		s.known[client] = others + 1
+		s.mu.Unlock()
 	}
 	return Term{Addr: net.JoinHostPort(fields["ip"], fields["port"]), Epoch: epoch}, nil
 }
 
-// Sentinels returns how many Sentinels the node's group has, as they say, and how many of
-// them are listed; 0 and 0 for a node without Sentinels, and before the first answer.
+// Sentinels returns how many Sentinels the node's group has, by the largest number that one
+// of them gives, and how many are listed; 0 and 0 for a node without Sentinels.
 func (n *Node) Sentinels() (known, listed int) {
 	if n.group == nil {
 		return 0, 0
 	}
 	s, ok := n.group.resolver.(*sentinels)
-	if !ok || s.known.Load() == 0 {
+	if !ok {
 		return 0, 0
 	}
-	return int(s.known.Load()), len(n.group.voters.addrs)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, others := range s.known {
+		known = max(known, others)
+	}
+	return known, len(n.group.voters.addrs)
 }
 
 // explain adds to an error of a Sentinel which one it is, and how to mend it.

@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -123,5 +122,5 @@ func life(t *testing.T, nodes []rueidis.ClientOption, master *redistest.Server) 
 	l = testkit.Acquired(t, other, "open at the end")
 	testkit.Released(t, l)
 	_, err = m.TryAcquire(ctx, "job")
-	assert.True(t, errors.Is(err, quorumlock.ErrClosed))
+	require.ErrorIs(t, err, quorumlock.ErrClosed)
 }
