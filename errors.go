@@ -85,7 +85,7 @@ type HeldError struct {
 	// not known: another client's keys may have no end.
 	RetryAfter time.Duration
 	// Self means that the holder is this very Manager. A lease is not reentrant: a caller
-	// that waits for a name that it holds itself waits for nothing.
+	// that holds a name and asks for it again waits for its own release.
 	Self bool
 }
 

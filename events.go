@@ -164,8 +164,8 @@ func (s *Subscription) Close() { s.bus.remove(s) }
 
 // bus hands events to the subscriptions.
 type bus struct {
-	// watched is how many subscriptions there are: nobody makes an event that
-	// nobody reads.
+	// watched is how many subscriptions there are. While there are none, leases make no
+	// events for them.
 	watched atomic.Int32
 
 	mu     sync.Mutex

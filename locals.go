@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// locals finds the local queues by the key of their lock. It is empty until the Manager
-// meets contention.
+// locals finds the local queues by the key of their lock. It is empty until a call has to
+// wait.
 type locals struct {
 	agenda agenda
 

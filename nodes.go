@@ -14,8 +14,8 @@ import (
 // do not depend on it; tokens and positions in queues do.
 const skewDoubt = time.Second
 
-// stallWindow is the largest time between the steps of several nodes' clocks that one stall
-// of our own clock may explain.
+// If the steps of several nodes' clocks are found within stallWindow of each other, one
+// stall of our own clock may explain them all.
 const stallWindow = 30 * time.Second
 
 // clockStep is a forward step of a node's clock.

@@ -247,8 +247,8 @@ type waitLimit struct {
 	most time.Duration
 }
 
-// registerCap is how far a grant may move a fencing register ahead of a node's clock: so
-// far may a wrong clock push tokens into the future. 0 mints no tokens.
+// registerCap is how far a grant may move a fencing register ahead of a node's clock. It
+// bounds how far a wrong clock can push tokens into the future. 0 mints no tokens.
 func (c *config) registerCap() time.Duration {
 	if c.unfenced {
 		return 0

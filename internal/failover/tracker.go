@@ -8,17 +8,17 @@ import "time"
 const (
 	// ConfirmEvery is how often a client asks a majority whether the term goes on.
 	ConfirmEvery = 500 * time.Millisecond
-	// ConfirmedFor is how long a term counts as going on without such an answer. It is
-	// shorter than the time between two promotions, so that a connection which has slept
-	// through them gives no vote: the server may be a master again, without the writes
-	// between.
+	// ConfirmedFor is how long a client relies on the last such answer. It has to be shorter
+	// than the time between two promotions. Otherwise a client could miss both promotions and
+	// count a vote of a server that is the master again, but lacks the writes between them.
 	ConfirmedFor = 1500 * time.Millisecond
-	// SettleFor is how long a new term waits for the first connection of a client that knew
-	// the term before. The old master may give votes to clients that have not heard of the
-	// new term, and a lease that moves to the new one would not be extended there any more.
-	// After SettleFor no client counts such a vote: since a majority named the new term,
-	// none can have confirmed the old one. It is longer than ConfirmedFor by more than
-	// clocks differ in rate.
+	// SettleFor is how long a client that knew the term before waits before it connects to
+	// the master of a new term. Meanwhile the old master may give votes to clients that have
+	// not heard of the new term. A lease that moved to the new master at once would no longer
+	// be extended on the old one, and such a vote could make a second holder. After SettleFor
+	// no client counts such a vote: once a majority has named the new term, no majority
+	// confirms the old one, and a confirmation counts for ConfirmedFor only. SettleFor is 5 %
+	// longer than that, because the clocks of two clients run at different rates.
 	SettleFor = ConfirmedFor + ConfirmedFor/20
 )
 

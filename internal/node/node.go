@@ -193,8 +193,8 @@ func (n *Node) Check() {
 	n.wake()
 }
 
-// Run is the worker, and the only user of the connection. It dials at once, and returns
-// after Close. It must be called once.
+// Run is the worker. Only the worker and its transmitter use the connection, one at a time.
+// Run dials at once, and returns after Close. It must be called once.
 func (n *Node) Run() {
 	defer close(n.done)
 	defer n.drain()

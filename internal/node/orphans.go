@@ -10,13 +10,13 @@ import (
 // from which the request counts as void.
 const voidAfter = 10 * time.Millisecond
 
-// orphans are the owner values of locks that a request may still create although its
-// connection has broken, each with the instant at which the request is void, by its "not
-// after". The request may be in the server's socket or in the network, and requests over
-// another connection cannot wait for it.
+// orphans lists locks that a request may still create although its answer was lost. The
+// request may be in the server's socket or in the network, and requests over another
+// connection may overtake it. The key of the map is the owner value of a lock. Its value is
+// the instant at which the request is void, by its "not after".
 //
-// The instants are of the monotonic clock, which does not jump ahead. The node's clock,
-// which decides when the request is void, does not either.
+// The instants are of the monotonic clock, which does not jump ahead: a request must not
+// count as void before the node's clock has passed its "not after".
 type orphans map[string]time.Time
 
 // add adds the locks of a request whose answer will not come any more.
@@ -34,9 +34,9 @@ func (o orphans) forget(now time.Time) {
 	maps.DeleteFunc(o, func(_ string, void time.Time) bool { return !now.Before(void) })
 }
 
-// voidAt returns when a request that was sent at sent creates no lock any more, whenever
-// it arrives: the node's clock has then passed its "not after", if the rates of the
-// clocks differ by no more than the measurement of the offset allows for.
+// voidAt returns when a request that was sent at sent is void: from then on it creates no
+// lock, even if it arrives later. By then the node's clock has passed the request's "not
+// after", if the rates of the clocks differ by no more than the drift factor allows.
 func (n *Node) voidAt(req *Request, sent time.Duration, at time.Time) time.Time {
 	stale := voidAfter
 	if n.offset.Known() {

@@ -61,8 +61,9 @@ type Request struct {
 	// undoesGeneration.
 	undoes           *Request
 	undoesGeneration uint32
-	// failed means that undoes made the only locks to release, so a node that has refused
-	// it has nothing to release. sameTicket means that undoes carried the same ticket.
+	// failed means that the release does nothing but undo a failed acquisition, so a node
+	// that has refused the acquisition needs no release. sameTicket means that the
+	// acquisition carried the same ticket.
 	failed, sameTicket bool
 
 	// withdrawn is set by Withdraw. sent has a bit for each node that may have run the

@@ -25,8 +25,8 @@ func (t *Terms) Keeps(sent time.Duration) time.Duration { return sent + t.TTL - 
 type State uint8
 
 const (
-	// StateHeld means that the last round reached a quorum, and that one more
-	// node may fail.
+	// StateHeld means that the last round reached a quorum, and that one more node may
+	// lose its data. A single node never has a margin: a quorum is enough there.
 	StateHeld State = iota + 1
 	// StateAtRisk means that the last round missed its quorum, or that another
 	// client may be granted the lock when one more node loses its data.
