@@ -150,9 +150,11 @@ battery: deps ## Try to break it on real servers, full counts: a line for each f
 
 FAILOVERS ?= 5
 .PHONY: failover
-failover: deps ## Try every failover of docs/managed.md on real Sentinels and a real cluster: some minutes of waiting (FAILOVERS=5 rounds each).
+failover: deps ## Try every failover of docs/managed.md, FAILOVERS=5 times each, and run the integration tests through Sentinel and ClusterSlot.
 	cd tests/battery && QUORUMLOCK_BATTERY=full QUORUMLOCK_FAILOVERS=$(FAILOVERS) $(GO) test -race -vet=off -count=1 -parallel 12 -timeout 30m \
-		-run 'TestAMasterThatIs|TestALeaseThatIsLonger|TestALockThatRepl|TestAWindow|TestAFailoverIn' $(TESTFLAGS)
+		-run 'TestAMaster|TestALeaseThatIsLonger|TestALockThatRepl|TestAWindow|TestAFailoverIn' $(TESTFLAGS)
+	QUORUMLOCK_CONSTRUCTOR=Sentinel $(GO) test -race -vet=off -count=1 $(TESTFLAGS) ./tests/integration
+	QUORUMLOCK_CONSTRUCTOR=ClusterSlot $(GO) test -race -vet=off -count=1 $(TESTFLAGS) ./tests/integration
 
 .PHONY: battery-memory
 battery-memory: deps ## The row of the battery that is about resident memory, without the race detector, which has most of it.

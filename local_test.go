@@ -149,7 +149,7 @@ func TestALossEndsTheCurrentLeaseAloneAndTheCallersGoOn(t *testing.T) {
 	come := callers(t, m, 3, func(_ context.Context, i int, l *quorumlock.Lease) {
 		leases = append(leases, l)
 		if i == 1 {
-			testkit.Remove(servers, "quorumlock:job")
+			testkit.Remove(servers, testkit.Prefix+"job")
 			testkit.Eventually(t, "lost", func() bool { return errors.Is(l.Verify(background), quorumlock.ErrLost) })
 			lost = l.Err()
 		}
@@ -173,7 +173,7 @@ func TestALossEndsTheCurrentLeaseAloneAndTheCallersGoOn(t *testing.T) {
 // The hold is lost while it carries no lease and its check runs. The check of the next
 // hold must not wait for that one.
 func TestALossDuringACheckCostsTheNextHoldNothing(t *testing.T) {
-	servers := redistest.Start(t, 3)
+	servers := testkit.Start(t, 3)
 	proxies, addrs := testkit.Proxied(t, servers)
 	m := testkit.Connect(t, addrs, quorumlock.WithTTL(3*time.Second), quorumlock.WithNodeTimeout(1500*time.Millisecond))
 	testkit.Subscribe(t, m, servers)
@@ -187,11 +187,11 @@ func TestALossDuringACheckCostsTheNextHoldNothing(t *testing.T) {
 		time.Sleep(20 * time.Millisecond) // long enough for a check at its end
 	})
 	proxies[0].Swallow()
-	testkit.Remove(servers[2:], "quorumlock:job") // no majority for the check, and the check does not end quickly
-	time.Sleep(2 * quorum.CheckAfter)             // earlier, the lease would be passed on without a check
+	testkit.Remove(servers[2:], testkit.Prefix+"job") // no majority for the check, and the check does not end quickly
+	time.Sleep(2 * quorum.CheckAfter)                 // earlier, the lease would be passed on without a check
 	require.NoError(t, first.Release(background))
 	time.Sleep(50 * time.Millisecond)
-	testkit.Remove(servers[1:2], "quorumlock:job") // the next renewal finds the hold lost
+	testkit.Remove(servers[1:2], testkit.Prefix+"job") // the next renewal finds the hold lost
 	came := make(chan struct{})
 	go func() { defer close(came); come() }()
 	select {
@@ -282,7 +282,7 @@ func turns(t *testing.T, d time.Duration, each int, managers ...*quorumlock.Mana
 
 // A round trip longer than CheckAfter must not send every caller to the nodes.
 func TestALeaseOfDistantNodesIsPassedOn(t *testing.T) {
-	servers := redistest.Start(t, 3)
+	servers := testkit.Start(t, 3)
 	proxies, addrs := testkit.Proxied(t, servers)
 	m := testkit.Connect(t, addrs)
 	testkit.Subscribe(t, m, servers)
@@ -303,7 +303,7 @@ func TestALeaseOfDistantNodesIsPassedOn(t *testing.T) {
 // The next caller of the process is in the queues of the nodes without having sent an
 // attempt that they refuse.
 func TestTheReleaseOfALeaseCarriesTheTicketOfTheNextCaller(t *testing.T) {
-	servers := redistest.Start(t, 3)
+	servers := testkit.Start(t, 3)
 	proxies, addrs := testkit.Proxied(t, servers)
 	m := testkit.Connect(t, addrs, testkit.Lazily())
 	testkit.Subscribe(t, m, servers)
@@ -337,11 +337,11 @@ func TestTheReleaseOfALeaseCarriesTheTicketOfTheNextCaller(t *testing.T) {
 // A node that has not granted a lease still has the ticket of its caller, even when the
 // release carries the ticket of the next one.
 func TestTheTicketOfALeaseLeavesWhenItsReleaseCarriesAnother(t *testing.T) {
-	servers := redistest.Start(t, 3)
+	servers := testkit.Start(t, 3)
 	m := testkit.Connect(t, redistest.Addrs(servers), testkit.Lazily())
 	testkit.Subscribe(t, m, servers)
 	others := testkit.Crowd(t, servers, 2)
-	servers[2].MustDo("SET", "quorumlock:job", "somebody else", "PX", "60000")
+	servers[2].MustDo("SET", testkit.Prefix+"job", "somebody else", "PX", "60000")
 	before := testkit.Acquired(t, others[0], "job")
 	granted, over := make(chan struct{}), make(chan struct{})
 	come := callers(t, m, 2, func(_ context.Context, i int, _ *quorumlock.Lease) {
@@ -526,7 +526,7 @@ func TestTryAcquireDoesNotOvertakeCallersOfItsProcess(t *testing.T) {
 // The backoff is the user's function. A panic in it ends the call, and leaves neither
 // keys nor a stuck queue.
 func TestACallerWhoseBackoffPanicsDelaysNoOther(t *testing.T) {
-	servers := redistest.Start(t, 3)
+	servers := testkit.Start(t, 3)
 	holder := testkit.Connect(t, redistest.Addrs(servers))
 	var armed atomic.Bool
 	m := testkit.Connect(t, redistest.Addrs(servers), quorumlock.WithRetryBackoff(func() backoff.BackOff {
@@ -538,7 +538,7 @@ func TestACallerWhoseBackoffPanicsDelaysNoOther(t *testing.T) {
 	testkit.Subscribe(t, m, servers)
 	l := testkit.Acquired(t, holder, "job")
 	testkit.Eventually(t, "all votes are in", func() bool { return testkit.Locks(t, servers, "job") == 3 })
-	testkit.Remove(servers[:1], "quorumlock:job") // this node grants, and the lock has to be released again
+	testkit.Remove(servers[:1], testkit.Prefix+"job") // this node grants, and the lock has to be released again
 	armed.Store(true)
 	panicked := make(chan any)
 	go func() {
@@ -547,7 +547,7 @@ func TestACallerWhoseBackoffPanicsDelaysNoOther(t *testing.T) {
 	}()
 	assert.Equal(t, "the user's", <-panicked)
 	testkit.Eventually(t, "its lock is released", func() bool {
-		value, _ := servers[0].MustDo("GET", "quorumlock:job").(string)
+		value, _ := servers[0].MustDo("GET", testkit.Prefix+"job").(string)
 		return value == "" || strings.HasPrefix(value, l.Owner())
 	})
 	got := make(chan error)
@@ -571,9 +571,9 @@ func TestACallerWhoseBackoffPanicsDelaysNoOther(t *testing.T) {
 // Close ends callers that wait, callers that hold, and callers that are just getting a
 // lease.
 func TestCloseAmidPassesEndsEveryCall(t *testing.T) {
-	servers := redistest.Start(t, 3)
+	servers := testkit.Start(t, 3)
 	for round := range 10 {
-		m, err := quorumlock.New(background, quorumlock.Addrs(redistest.Addrs(servers)...))
+		m, err := testkit.New(t, redistest.Addrs(servers))
 		require.NoError(t, err)
 		testkit.Subscribe(t, m, servers)
 		events := m.Subscribe(100_000)

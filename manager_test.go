@@ -89,6 +89,7 @@ func TestBadInputIsRefusedByNameBoundAndFix(t *testing.T) {
 }
 
 func TestBadLeasesAreRefusedAndNothingIsWritten(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has a guard of its own")
 	m, servers := testkit.Manager(t, 1, quorumlock.WithRestartGuard(10*time.Second), quorumlock.WithTrustEmptyNodes())
 	before := testkit.Keys(t, servers)
 	for claim, try := range map[string]func() (*quorumlock.Lease, error){
@@ -111,6 +112,7 @@ func TestBadLeasesAreRefusedAndNothingIsWritten(t *testing.T) {
 }
 
 func TestANameMayBeAnyTextAndNeverMeetsACompanionKey(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has a prefix of its own")
 	m, servers := testkit.Manager(t, 1, quorumlock.WithPrefix(""))
 	names := []string{" ", "{", "}", "{}", "a{b}c", "}a{", "\x00", "f{x}", "日本", strings.Repeat("n", 512), "a", "af", "{a}f", "f{a}"}
 	for _, name := range names {
@@ -160,7 +162,8 @@ func TestErrorsNameThePasswordFieldAndNeverItsValue(t *testing.T) {
 }
 
 func TestANodeThatIsDownAtStartJoinsWhenItComes(t *testing.T) {
-	servers := redistest.Start(t, 3)
+	testkit.OnlyAddrs(t, "a master that comes later is in quarantine")
+	servers := testkit.Start(t, 3)
 	servers[2].Kill()
 	m := testkit.Connect(t, redistest.Addrs(servers), quorumlock.WithTTL(3*time.Second))
 	l, err := m.Acquire(background, "job")
@@ -171,7 +174,7 @@ func TestANodeThatIsDownAtStartJoinsWhenItComes(t *testing.T) {
 }
 
 func TestAHungMinorityDoesNotHoldUpTheStart(t *testing.T) {
-	servers := redistest.Start(t, 3)
+	servers := testkit.Start(t, 3)
 	servers[0].Stop()
 	m := testkit.Connect(t, redistest.Addrs(servers))
 	_, err := m.TryAcquire(background, "job")
@@ -179,10 +182,10 @@ func TestAHungMinorityDoesNotHoldUpTheStart(t *testing.T) {
 }
 
 func TestWithoutAQuorumThereIsNoManager(t *testing.T) {
-	servers := redistest.Start(t, 3)
+	servers := testkit.Start(t, 3)
 	servers[0].Kill()
 	servers[1].Kill()
-	_, err := quorumlock.New(background, quorumlock.Addrs(redistest.Addrs(servers)...))
+	_, err := testkit.New(t, redistest.Addrs(servers))
 	var short *quorumlock.QuorumError
 	require.ErrorAs(t, err, &short)
 	require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
@@ -377,6 +380,7 @@ func TestAWaiterGetsTheLeaseWhenTheHolderDies(t *testing.T) {
 }
 
 func TestOtherRedlockClientsExcludeUsAndWeThem(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has a prefix of its own")
 	m, servers := testkit.Manager(t, 3, quorumlock.WithPrefix(""), quorumlock.WithoutFencing())
 	for _, s := range servers[:2] {
 		require.Equal(t, "OK", s.MustDo("SET", "job", "their-random-value", "NX", "PX", "60000"))
@@ -400,10 +404,11 @@ func TestOtherRedlockClientsExcludeUsAndWeThem(t *testing.T) {
 
 func TestInspectReportsTheHolderWithoutTakingTheLock(t *testing.T) {
 	m, servers := testkit.Manager(t, 3)
+	keys := testkit.Keys(t, servers)
 	before, err := m.Inspect(background, "job")
 	require.NoError(t, err)
 	assert.False(t, before.Held)
-	assert.Empty(t, testkit.Keys(t, servers))
+	assert.Equal(t, keys, testkit.Keys(t, servers))
 	l, err := m.Acquire(background, "job", quorumlock.WithHolder("me"))
 	require.NoError(t, err)
 	testkit.Eventually(t, "all votes are in", func() bool { return testkit.Locks(t, servers, "job") == 3 })
@@ -422,14 +427,14 @@ func TestInspectReportsTheHolderWithoutTakingTheLock(t *testing.T) {
 
 func TestInspectReportsAHolderWithoutAnEnd(t *testing.T) {
 	m, servers := testkit.Manager(t, 3)
-	for i, command := range [][]string{{"SET", "quorumlock:job", "x"}, {"SET", "quorumlock:job", "x"}, {"SET", "quorumlock:job", "x", "PX", "60000"}} {
+	for i, command := range [][]string{{"SET", testkit.Prefix + "job", "x"}, {"SET", testkit.Prefix + "job", "x"}, {"SET", testkit.Prefix + "job", "x", "PX", "60000"}} {
 		servers[i].MustDo(command...)
 	}
 	s, err := m.Inspect(background, "job")
 	require.NoError(t, err)
 	assert.True(t, s.Held)
 	assert.Equal(t, -time.Millisecond, s.TTL)
-	servers[0].MustDo("PEXPIRE", "quorumlock:job", "30000")
+	servers[0].MustDo("PEXPIRE", testkit.Prefix+"job", "30000")
 	s, err = m.Inspect(background, "job")
 	require.NoError(t, err)
 	assert.InDelta(t, time.Minute, s.TTL, float64(20*time.Second), "a quorum is the key without an end and the longer of the other two")
@@ -449,7 +454,7 @@ func TestAWaiterOfAKeyThatLivesForAgesKeepsItsBackoff(t *testing.T) {
 	} {
 		t.Run(claim, func(t *testing.T) {
 			m, servers := testkit.Manager(t, 1, quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(50 * time.Millisecond) }))
-			servers[0].MustDo("SET", "quorumlock:job", c.value, "PX", "9223370000000000000")
+			servers[0].MustDo("SET", testkit.Prefix+"job", c.value, "PX", "9223370000000000000")
 			servers[0].MustDo("CONFIG", "RESETSTAT")
 			ctx, cancel := context.WithTimeout(background, 500*time.Millisecond)
 			defer cancel()
@@ -467,7 +472,7 @@ func TestVerifyAsksTheNodes(t *testing.T) {
 	require.NoError(t, l.Verify(background))
 	testkit.Eventually(t, "all votes are in", func() bool { return testkit.Locks(t, servers, "job") == 3 })
 	for _, s := range servers[:2] {
-		s.MustDo("DEL", "quorumlock:job")
+		s.MustDo("DEL", testkit.Prefix+"job")
 	}
 	require.ErrorIs(t, l.Verify(background), quorumlock.ErrLost, "found by the request")
 	assert.False(t, l.Valid())
@@ -487,8 +492,8 @@ func TestVerifyAsksTheNodes(t *testing.T) {
 }
 
 func TestCloseReleasesEverythingAndRefusesTheRest(t *testing.T) {
-	servers := redistest.Start(t, 3)
-	m, err := quorumlock.New(background, quorumlock.Addrs(redistest.Addrs(servers)...))
+	servers := testkit.Start(t, 3)
+	m, err := testkit.New(t, redistest.Addrs(servers))
 	require.NoError(t, err)
 	events := m.Subscribe(1000)
 	var leases []*quorumlock.Lease
@@ -527,8 +532,8 @@ func TestCloseReleasesEverythingAndRefusesTheRest(t *testing.T) {
 }
 
 func TestCloseDoesNotWaitForAHungNode(t *testing.T) {
-	servers := redistest.Start(t, 3)
-	m, err := quorumlock.New(background, quorumlock.Addrs(redistest.Addrs(servers)...))
+	servers := testkit.Start(t, 3)
+	m, err := testkit.New(t, redistest.Addrs(servers))
 	require.NoError(t, err)
 	_, err = m.Acquire(background, "job")
 	require.NoError(t, err)
@@ -581,7 +586,7 @@ func TestLeadCampaignsAgainAfterALoss(t *testing.T) {
 			return done
 		}
 		for _, s := range servers {
-			s.MustDo("DEL", "quorumlock:leader")
+			s.MustDo("DEL", testkit.Prefix+"leader")
 		}
 		<-ctx.Done()
 		return ctx.Err()

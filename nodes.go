@@ -217,9 +217,10 @@ func (m *Manager) onClockStep(i int, by time.Duration) {
 	}
 }
 
-// ownClockStepped reports whether the step that was found at since is of the node's own
-// clock and not of ours: then a quorum of the other nodes has answered since, without a
-// step. sure means that this answer will not change.
+// ownClockStepped reports whether the clock of node i made the step that was found at since.
+// Otherwise it was the clock of this process, and then all nodes seem to be stepped. So the
+// clock is the node's own if a quorum of the other nodes has answered since without a step.
+// sure means that this answer will not change.
 func (m *Manager) ownClockStepped(i int, since time.Duration) (own, sure bool) {
 	steady, stepped := 0, 1
 	for j, n := range m.nodes {

@@ -371,12 +371,12 @@ func (c *config) complete(t *terms) error {
 				t.interval, t.Timeout, t.Guard+t.Early, t.Drift, t.ttl),
 			Fix: fmt.Sprintf("set it below %v, or lengthen the TTL", t.ttl-(t.interval+t.interval/10+t.Guard+t.Early+t.Drift))}
 	case c.guarded && c.failoverSet && t.ttl+t.lockDelay+c.failover > c.guard:
-		return &InvalidError{What: "WithTTL", Value: (t.ttl + t.lockDelay).String() + " with lock delay",
-			Bound: fmt.Sprintf("and WithFailover's %v have to be at most WithRestartGuard's %v", c.failover, c.guard),
+		return &InvalidError{What: "WithTTL", Value: t.ttl.String(),
+			Bound: fmt.Sprintf("plus the lock delay %v and WithFailover's %v has to be at most WithRestartGuard's %v", t.lockDelay, c.failover, c.guard),
 			Fix:   fmt.Sprintf("shorten the lease, or set the guard to %v on every client", t.ttl+t.lockDelay+c.failover)}
 	case c.guarded && t.ttl+t.lockDelay > c.guard:
-		return &InvalidError{What: "WithTTL", Value: (t.ttl + t.lockDelay).String() + " with lock delay",
-			Bound: fmt.Sprintf("has to be at most WithRestartGuard's %v", c.guard), Fix: "shorten the lease, or lengthen the guard on every client"}
+		return &InvalidError{What: "WithTTL", Value: t.ttl.String(),
+			Bound: fmt.Sprintf("plus the lock delay %v has to be at most WithRestartGuard's %v", t.lockDelay, c.guard), Fix: "shorten the lease, or lengthen the guard on every client"}
 	}
 	return nil
 }

@@ -18,13 +18,14 @@
 #   QUORUMLOCK_COMPAT_MIRROR   Debian mirror; the one that apt is configured with by default
 #   QUORUMLOCK_COMPAT_SERVERS  some of "redis-7.0 redis-8.0 valkey-8.1"
 #   QUORUMLOCK_COMPAT_RESP     some of "2 3"
-#   QUORUMLOCK_COMPAT_SUITES   some of "conformance integration battery"
+#   QUORUMLOCK_COMPAT_SUITES   some of "conformance integration Sentinel ClusterSlot battery";
+#                              Sentinel and ClusterSlot are integration through that constructor
 #   GO, TIMEOUT, TESTFLAGS     as for make test
 set -eu
 
 servers=${QUORUMLOCK_COMPAT_SERVERS:-redis-7.0 redis-8.0 valkey-8.1}
 protocols=${QUORUMLOCK_COMPAT_RESP:-2 3}
-suites=${QUORUMLOCK_COMPAT_SUITES:-conformance integration battery}
+suites=${QUORUMLOCK_COMPAT_SUITES:-conformance integration Sentinel ClusterSlot battery}
 pattern=${1:-.}
 dir=${QUORUMLOCK_COMPAT_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/quorumlock-compat}
 go=${GO:-go}
@@ -132,9 +133,9 @@ wrap() {
 packages() {
 	case $1 in
 	conformance) echo ./internal/node/... ;;
-	integration) echo . ./tests/integration ;;
+	integration | Sentinel | ClusterSlot) echo . ./tests/integration ;;
 	battery) echo ./tests/battery ;;
-	*) fail "no suite $1: there are conformance, integration and battery" ;;
+	*) fail "no suite $1: there are conformance, integration, Sentinel, ClusterSlot and battery" ;;
 	esac
 }
 
@@ -146,8 +147,10 @@ run() {
 	: >"$starts"
 	at=$(packages "$3")
 	status=0
+	constructor=
+	case $3 in Sentinel | ClusterSlot) constructor=$3 ;; esac
 	( # shellcheck disable=SC2086 # TESTFLAGS are several words
-		REDIS_SERVER=$dir/$1-resp$2 QUORUMLOCK_COMPAT_STARTS=$starts QUORUMLOCK_RESP=$2 \
+		REDIS_SERVER=$dir/$1-resp$2 QUORUMLOCK_COMPAT_STARTS=$starts QUORUMLOCK_RESP=$2 QUORUMLOCK_CONSTRUCTOR=$constructor \
 			"$go" test -count=1 -v -run "$pattern" -timeout "${TIMEOUT:-10m}" ${TESTFLAGS:-} $at
 	) >"$log" 2>&1 || status=$?
 	passed=$(grep -c '^ *--- PASS' "$log") || :

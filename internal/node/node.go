@@ -56,12 +56,11 @@ type Config struct {
 	// OnHealth is called after the first greeting, and on every change of the node's
 	// health after it. Called in the worker's goroutine; it must not block.
 	OnHealth func(index int, h Health)
-	// OwnStep reports whether a step that was found at since (steady clock) is of the
-	// node's own clock, because most other nodes' clocks went on, and whether that answer
-	// is final. Only a step of the node's own clock is reported to other clients, by the
-	// guard's marker: if our own clock stands still, all nodes seem to be stepped, and
-	// that must not affect other clients. Nil means that no step is the node's own.
-	// Called in the worker's goroutine; it must not block.
+	// OwnStep reports whether the node's clock made the step that was found at since
+	// (steady clock), and whether that answer is final. Otherwise it was the clock of this
+	// process, and all nodes seem to be stepped. The guard's marker reports only a step of
+	// the node's clock to other clients. Nil means that no step is the node's own. Called
+	// in the worker's goroutine; it must not block.
 	OwnStep func(index int, since time.Duration) (own, sure bool)
 	// OnClockStep is called when a step of the node's clock is found; by is the most that
 	// it can be. The reply that shows the step is delivered afterwards. Called in the

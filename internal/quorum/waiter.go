@@ -354,13 +354,15 @@ func (w *Waiter) wakeReserved(now time.Duration, node int, jitter float64) React
 	return ReactionNone
 }
 
-// applyReservations moves the next attempt forward according to the reservations. When a quorum of
-// nodes reserves the lock, the attempt begins at once. One time, one node less is
-// enough: a release goes to all nodes at the same time, so the last node has very likely
-// applied it when the attempt arrives. A waiter that did so repeatedly would keep
-// trading nodes with others. When fewer nodes reserve the lock, the other nodes have a
-// different head or their wake-ups were lost. Then the waiter asks after half the grace.
-// If it asked later, the second in the queue would consider it dead.
+// applyReservations moves the next attempt forward according to the reservations.
+//
+//   - A quorum of nodes reserves the lock: the attempt begins at once. Once in each wait,
+//     one node less is enough: a release goes to all nodes at the same time, so the last
+//     node has very likely applied it when the attempt arrives. If this was allowed again
+//     and again, two waiters could keep taking nodes from each other.
+//   - Fewer nodes reserve it: the others have a different head, or their wake-ups were
+//     lost. The attempt begins after half the grace. After a whole grace, the second in
+//     the queue would consider this waiter dead.
 func (w *Waiter) applyReservations(now time.Duration, jitter float64) {
 	need := Size(w.nodes)
 	if !w.hasty {

@@ -44,7 +44,7 @@ func StartCluster(tb testing.TB, o ClusterOptions) *Cluster {
 	tb.Helper()
 	masters, replicas := cmp.Or(o.Masters, 3), cmp.Or(o.Replicas, 1)
 	timeout := cmp.Or(o.NodeTimeout, 2*time.Second)
-	c := &Cluster{members: newMembers(tb, masters*(1+replicas), o.Args)}
+	c := &Cluster{members: newMembers(tb, masters*(1+replicas), Options{Args: o.Args})}
 	for i, s := range c.servers {
 		bus := NewProxy(tb, "")
 		c.buses = append(c.buses, bus)

@@ -30,6 +30,7 @@ type GroupOptions struct {
 	Replicas  int      // 2 by default
 	Sentinels int      // 3 by default; a majority of them decides
 	Args      []string // of every data server, such as "--min-replicas-to-write", "1"
+	Clock     bool     // as that of Options, for the data servers
 
 	// DownAfter is how long the master may be silent. 1 s by default.
 	DownAfter time.Duration
@@ -43,7 +44,7 @@ type GroupOptions struct {
 func StartGroup(tb testing.TB, o GroupOptions) *Group {
 	tb.Helper()
 	replicas, sentinels := cmp.Or(o.Replicas, 2), cmp.Or(o.Sentinels, 3)
-	g := &Group{members: newMembers(tb, 1+replicas, o.Args)}
+	g := &Group{members: newMembers(tb, 1+replicas, Options{Args: o.Args, Clock: o.Clock})}
 	master := strings.Replace(g.proxies[0].Addr(), ":", " ", 1)
 	for i, s := range g.servers {
 		if i == 0 {

@@ -41,13 +41,13 @@ type members struct {
 	control sync.Mutex // held by Isolate and Rejoin, so that their steps do not mix
 }
 
-// newMembers prepares n servers and their proxies for start. args come last, so they
-// override what the members need.
-func newMembers(tb testing.TB, n int, args []string) *members {
+// newMembers prepares n servers and their proxies for start. The arguments of o come last,
+// so they override what the members need.
+func newMembers(tb testing.TB, n int, o Options) *members {
 	tb.Helper()
 	m := &members{tb: tb}
 	for i := range n {
-		s := newServer(tb, Options{})
+		s := newServer(tb, Options{Clock: o.Clock})
 		p := NewProxy(tb, "") // without a target until the server has an address
 		host, port, _ := net.SplitHostPort(p.Addr())
 		s.args = []string{
@@ -57,7 +57,7 @@ func newMembers(tb testing.TB, n int, args []string) *members {
 		if canIsolate {
 			s.args = append(s.args, "--bind-source-addr", source(i))
 		}
-		s.args = append(s.args, args...)
+		s.args = append(s.args, o.Args...)
 		m.servers, m.proxies = append(m.servers, s), append(m.proxies, p)
 	}
 	return m

@@ -16,7 +16,6 @@
 package redistest
 
 import (
-	"bufio"
 	"bytes"
 	"errors"
 	"fmt"
@@ -24,10 +23,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -37,7 +34,6 @@ import (
 const (
 	// startTimeout is long, because it only bounds a start that cannot succeed.
 	startTimeout = 30 * time.Second
-	doTimeout    = 5 * time.Second
 	logName      = "redis.log"
 )
 
@@ -54,6 +50,7 @@ type Server struct {
 	port int      // chosen by Start, fixed once Start returns
 
 	config  string // path of a configuration file that the server may rewrite; "" for none
+	owner   bool   // the server is a cluster of its own
 	bus     bool   // the server has a port for the cluster bus
 	busPort int    // as port; 0 without bus
 
@@ -213,8 +210,8 @@ func (s *Server) killLocked() {
 }
 
 // Restart kills the server if it runs and starts it again on the same port, in
-// the same directory, with the same arguments. It returns when the server
-// answers PING.
+// the same directory, with the same arguments. It returns when the server answers PING, and
+// serves its slots if it is of StartOwners.
 func (s *Server) Restart() {
 	s.tb.Helper()
 	s.mu.Lock()
@@ -228,6 +225,9 @@ func (s *Server) Restart() {
 	}
 	if err != nil {
 		s.tb.Fatalf("redistest: restart: %v", err)
+	}
+	if s.owner {
+		s.awaitCluster()
 	}
 }
 
@@ -261,34 +261,6 @@ func (s *Server) Continue() {
 	if err := s.proc.signal(syscall.SIGCONT); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		s.tb.Fatalf("redistest: continue %s: %v", s.Addr(), err)
 	}
-}
-
-// Do sends one command directly to the server, over a new connection with a deadline of
-// 5 s, as the default user without a password. The reply is a string, an int64, nil or an
-// []any of these. An error reply is a *[ReplyError]. It is returned as the error or,
-// inside an array, as an element.
-func (s *Server) Do(args ...string) (any, error) {
-	if len(args) == 0 {
-		return nil, errors.New("redistest: Do without a command")
-	}
-	replies, err := roundTrip(s.Addr(), doTimeout, args)
-	if err != nil {
-		return nil, fmt.Errorf("redistest: %s to %s: %w", args[0], s.Addr(), err)
-	}
-	if refused, ok := replies[0].(*ReplyError); ok {
-		return nil, refused
-	}
-	return replies[0], nil
-}
-
-// MustDo is Do, except that the test fails on an error.
-func (s *Server) MustDo(args ...string) any {
-	s.tb.Helper()
-	reply, err := s.Do(args...)
-	if err != nil {
-		s.tb.Fatalf("redistest: %q on %s: %v", args, s.Addr(), err)
-	}
-	return reply
 }
 
 // startOnFreePort starts the server on a port from pick. If another process binds that
@@ -331,21 +303,7 @@ func (s *Server) startLocked(deadline time.Time) error {
 	if err != nil {
 		return err
 	}
-	var args []string
-	if s.config != "" {
-		args = append(args, s.config) // a file has to come first
-	}
-	args = append(args,
-		"--bind", loopback, "--port", strconv.Itoa(s.port), "--dir", s.dir,
-		"--daemonize", "no", "--save", "", "--appendonly", "no",
-	)
-	if s.bus {
-		args = append(args, "--cluster-port", strconv.Itoa(s.busPort))
-	}
-	if s.tls != nil { // a server that was built without TLS rejects this argument
-		args = append(args, "--tls-port", strconv.Itoa(s.tlsPort))
-	}
-	cmd := exec.Command(s.bin, append(args, s.args...)...)
+	cmd := exec.Command(s.bin, s.arguments()...)
 	cmd.Dir = s.dir
 	if s.clock != nil {
 		cmd.Env = append(os.Environ(), s.clock.environment()...)
@@ -384,95 +342,20 @@ func (s *Server) startLocked(deadline time.Time) error {
 	}
 }
 
-// ready reports whether the server with this pid has loaded its data and answers at addr.
-// It checks the pid because another server that bound the port first would also answer.
-// Refusals such as NOAUTH count as answers.
-func ready(addr string, pid int) bool {
-	replies, err := roundTrip(addr, time.Second, []string{"PING"}, []string{"INFO", "server"})
-	if err != nil {
-		return false
+// arguments returns the arguments of the process.
+func (s *Server) arguments() (args []string) {
+	if s.config != "" {
+		args = append(args, s.config) // a file has to come first
 	}
-	if refused, ok := replies[0].(*ReplyError); ok && strings.HasPrefix(refused.Text, "LOADING") {
-		return false
+	args = append(args,
+		"--bind", loopback, "--port", strconv.Itoa(s.port), "--dir", s.dir,
+		"--daemonize", "no", "--save", "", "--appendonly", "no",
+	)
+	if s.bus {
+		args = append(args, "--cluster-port", strconv.Itoa(s.busPort))
 	}
-	info, ok := replies[1].(string)
-	return !ok || strings.Contains(info, fmt.Sprintf("\r\nprocess_id:%d\r\n", pid))
-}
-
-// roundTrip sends commands over a new connection and returns their replies.
-func roundTrip(addr string, timeout time.Duration, commands ...[]string) ([]any, error) {
-	deadline := time.Now().Add(timeout)
-	conn, err := net.DialTimeout("tcp", addr, timeout)
-	if err != nil {
-		return nil, err
+	if s.tls != nil { // a server that was built without TLS rejects this argument
+		args = append(args, "--tls-port", strconv.Itoa(s.tlsPort))
 	}
-	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(deadline); err != nil {
-		return nil, err
-	}
-	var request []byte
-	for _, args := range commands {
-		request = append(request, encodeCommand(args)...)
-	}
-	if _, err := conn.Write(request); err != nil {
-		return nil, err
-	}
-	replies, err := readArray(bufio.NewReader(conn), len(commands))
-	if err != nil {
-		return nil, err
-	}
-	return replies.([]any), nil
-}
-
-// freePort returns a port that no process listens on at the moment.
-func freePort() (int, error) {
-	ln, err := listenLoopback()
-	if err != nil {
-		return 0, err
-	}
-	return ln.Addr().(*net.TCPAddr).Port, closeListener(ln)
-}
-
-// A process is a running child and the goroutine that waits for it.
-type process struct {
-	cmd    *exec.Cmd
-	exited chan struct{} // closed once the child is reaped, however it ended
-}
-
-// launch starts cmd. One goroutine, locked to its thread, forks the child and waits for
-// it. The reason is that the death signal of dieWithParent fires when the forking thread
-// ends, and the Go runtime may end a thread (for instance when its goroutine returns
-// locked). So the thread lives as long as the child. That costs nothing, because waiting
-// blocks a thread anyway.
-func launch(cmd *exec.Cmd) (*process, error) {
-	p := &process{cmd: cmd, exited: make(chan struct{})}
-	started := make(chan error, 1)
-	go func() {
-		defer close(p.exited)
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := cmd.Start()
-		started <- err
-		if err == nil {
-			_ = cmd.Wait() // how it ended is in cmd.ProcessState
-		}
-	}()
-	if err := <-started; err != nil {
-		<-p.exited
-		return nil, err
-	}
-	return p, nil
-}
-
-func (p *process) pid() int { return p.cmd.Process.Pid }
-
-// signal sends sig to the child. Once the child is reaped it returns os.ErrProcessDone,
-// so it cannot signal another process with a recycled pid.
-func (p *process) signal(sig syscall.Signal) error { return p.cmd.Process.Signal(sig) }
-
-// kill ends the child and joins the goroutine that waits for it. SIGKILL needs no
-// SIGCONT before it.
-func (p *process) kill() {
-	_ = p.signal(syscall.SIGKILL) // fails only if the child has ended
-	<-p.exited
+	return append(args, s.args...)
 }

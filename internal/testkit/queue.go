@@ -23,7 +23,7 @@ func Queueing(t *testing.T, n int, opts ...quorumlock.Option) (*quorumlock.Manag
 }
 
 // QueueKey is the key of the waiters for a name, as docs/operations.md has it.
-func QueueKey(name string) string { return "quorumlock:" + name + "\xffq" }
+func QueueKey(name string) string { return Prefix + name + "\xffq" }
 
 // Lazily returns an option with which waiters poll so seldom that only a wake-up lets
 // them finish in time.
@@ -35,7 +35,7 @@ func Lazily() quorumlock.Option {
 func Subscribe(t *testing.T, m *quorumlock.Manager, servers []*redistest.Server) {
 	t.Helper()
 	for _, s := range servers {
-		s.MustDo("SET", "quorumlock:contended", "somebody else", "PX", "60000")
+		s.MustDo("SET", Prefix+"contended", "somebody else", "PX", "60000")
 	}
 	before := Subscribers(servers)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -60,7 +60,7 @@ func Subscribe(t *testing.T, m *quorumlock.Manager, servers []*redistest.Server)
 // Subscribers returns how many Managers are subscribed on each server.
 func Subscribers(servers []*redistest.Server) (n []int) {
 	for _, s := range servers {
-		channels, _ := s.MustDo("PUBSUB", "CHANNELS", "quorumlock:\xffw*").([]any)
+		channels, _ := s.MustDo("PUBSUB", "CHANNELS", Prefix+"\xffw*").([]any)
 		n = append(n, len(channels))
 	}
 	return n

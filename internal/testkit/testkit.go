@@ -19,17 +19,23 @@ import (
 // Manager returns a Manager over n real servers.
 func Manager(tb testing.TB, n int, opts ...quorumlock.Option) (*quorumlock.Manager, []*redistest.Server) {
 	tb.Helper()
-	servers := redistest.Start(tb, n)
+	servers := Start(tb, n)
 	return Connect(tb, redistest.Addrs(servers), opts...), servers
 }
 
 // Connect returns a Manager over the nodes at these addresses. The end of the test closes it.
 func Connect(tb testing.TB, addrs []string, opts ...quorumlock.Option) *quorumlock.Manager {
 	tb.Helper()
-	m, err := quorumlock.New(context.Background(), quorumlock.Addrs(addrs...), opts...)
+	m, err := New(tb, addrs, opts...)
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, m.Close(context.Background())) })
 	return m
+}
+
+// New is Connect for a Manager that may not be made, or that the test closes.
+func New(tb testing.TB, addrs []string, opts ...quorumlock.Option) (*quorumlock.Manager, error) {
+	tb.Helper()
+	return quorumlock.New(context.Background(), Nodes(tb, addrs...), Options(opts...)...)
 }
 
 // Proxied puts a proxy before each server.
@@ -58,20 +64,25 @@ func Keys(tb testing.TB, servers []*redistest.Server) (all []string) {
 func Locks(tb testing.TB, servers []*redistest.Server, name string) (n int) {
 	tb.Helper()
 	for _, s := range servers {
-		if s.MustDo("EXISTS", quorumlock.DefaultPrefix+name) == int64(1) {
+		if s.MustDo("EXISTS", Prefix+name) == int64(1) {
 			n++
 		}
 	}
 	return n
 }
 
-// Forgotten flushes servers until the lease is lost. It repeats the flush, because a
-// round in between finds a majority and heals the other nodes.
+// Forgotten deletes the keys of servers until the lease is lost. It repeats that, because a
+// round in between finds a majority and heals the other nodes. The restart guard's marker
+// stays: without it no node would vote for a while.
 func Forgotten(tb testing.TB, l *quorumlock.Lease, servers []*redistest.Server) quorumlock.Lost {
 	tb.Helper()
 	Eventually(tb, "the loss is reported", func() bool {
 		for _, s := range servers {
-			s.MustDo("FLUSHALL")
+			for _, key := range s.MustDo("KEYS", "*").([]any) {
+				if key != Prefix+"\xffg" {
+					s.MustDo("DEL", key.(string))
+				}
+			}
 		}
 		return l.Err() != nil
 	})

@@ -35,6 +35,7 @@ type failover struct {
 	direct  bool          // A is on the side of the server that is cut off: it reaches that one and nobody else
 	alone   bool          // A reaches nobody from the fault on
 	parted  bool          // of two nodes beside the group, each side reaches one from the fault on
+	clocks  time.Duration // how far the replicas' clocks are ahead of the master's
 	fault   func(t *testing.T, g *redistest.Group)
 	move    func(t *testing.T, c *redistest.Cluster, owner int) // the fault of a cluster
 	// kept means that the failover is over before the TTL, so that A keeps its lease.
@@ -101,7 +102,12 @@ func (f failover) start(t *testing.T) scene {
 			fault:  func() { owner, _ := c.Owner(slot); f.move(t, c, owner) },
 		}
 	}
-	g := redistest.StartGroup(t, redistest.GroupOptions{Args: args})
+	g := redistest.StartGroup(t, redistest.GroupOptions{Args: args, Clock: f.clocks != 0})
+	if f.clocks != 0 {
+		for _, replica := range g.Servers()[1:] {
+			replica.StepClock(f.clocks)
+		}
+	}
 	return scene{
 		node:   quorumlock.Sentinel(g.Name(), g.SentinelAddrs()...),
 		master: func() string { master, _ := g.Master(); return g.Addrs()[master] },
@@ -250,6 +256,22 @@ func TestAMasterThatIsKilledCausesNoSecondLease(t *testing.T) {
 	kill := failover{name: "group: master killed", args: fenced, ttl: 2 * time.Second, window: fencedWindow,
 		fault: func(_ *testing.T, g *redistest.Group) { g.Servers()[0].Kill(); g.AwaitMaster(0, 30*time.Second) }}
 	kill.run(t, 1, true).report(t, kill.name, false)
+}
+
+// A8 asks for clocks that agree. Clocks that are half a second apart, and those that are far
+// apart, leave the quarantine of a term as long as it is: its end is written and read by the
+// clock of one server.
+func TestAMasterWithAnotherClockCausesNoSecondLease(t *testing.T) {
+	inFull(t)
+	for _, clocks := range []time.Duration{-500 * time.Millisecond, 500 * time.Millisecond, -20 * time.Second, 20 * time.Second} {
+		t.Run(clocks.String(), func(t *testing.T) {
+			t.Parallel()
+			kill := failover{name: fmt.Sprintf("group: master killed, the clock of the next one %v ahead", clocks), args: fenced,
+				ttl: 2 * time.Second, window: fencedWindow, clocks: clocks,
+				fault: func(_ *testing.T, g *redistest.Group) { g.Servers()[0].Kill(); g.AwaitMaster(0, 30*time.Second) }}
+			kill.run(t, 1, true).report(t, kill.name, false)
+		})
+	}
 }
 
 func TestALeaseThatIsLongerThanAFailoverIsKept(t *testing.T) {

@@ -32,24 +32,39 @@ func documented(t *testing.T) (rules []string) {
 	return strings.Fields(lines[0])[2:]
 }
 
+// forConstructor returns the documented rules for the keys of the tests, with the right that
+// ClusterSlot needs beside them.
+func forConstructor(rules []string) []string {
+	for i := range rules {
+		rules[i] = strings.ReplaceAll(rules[i], quorumlock.DefaultPrefix, testkit.Prefix)
+	}
+	if testkit.Prefix != quorumlock.DefaultPrefix {
+		rules = append(rules, "+cluster|nodes")
+	}
+	return rules
+}
+
 const documentedPassword = "CHANGE-ME"
 
 // as returns options of the documented user.
-func as(user string, addrs []string) []rueidis.ClientOption {
-	return over(addrs, func(o *rueidis.ClientOption) { o.Username, o.Password = user, documentedPassword })
+func as(tb testing.TB, user string, addrs []string) []rueidis.ClientOption {
+	return over(tb, addrs, func(o *rueidis.ClientOption) { o.Username, o.Password = user, documentedPassword })
 }
 
 func TestTheDocumentedRightsAreEnoughForAWholeLife(t *testing.T) {
 	t.Parallel()
-	user := append([]string{"--user", "quorumlock"}, documented(t)...)
+	user := append([]string{"--user", "quorumlock"}, forConstructor(documented(t))...)
 	for claim, opts := range map[string][]quorumlock.Option{
 		"plain":   nil,
-		"guarded": {quorumlock.WithRestartGuard(6 * time.Second), quorumlock.WithTrustEmptyNodes()},
+		"guarded": {quorumlock.WithRestartGuard(9 * time.Second), quorumlock.WithTrustEmptyNodes()},
 	} {
 		t.Run(claim, func(t *testing.T) {
-			servers := redistest.Start(t, 3, user...)
-			nodes := as("quorumlock", redistest.Addrs(servers))
-			opts = append(opts, lively...)
+			if claim == "guarded" {
+				testkit.OnlyAddrs(t, "every group has the guard")
+			}
+			servers := testkit.Start(t, 3, user...)
+			nodes := as(t, "quorumlock", redistest.Addrs(servers))
+			opts := testkit.Options(append(opts, lively...)...)
 			live(t, open(t, nodes, opts...), open(t, nodes, opts...), servers)
 			for _, s := range servers {
 				assert.Empty(t, s.MustDo("ACL", "LOG"), "the server refuses no command of the library")
@@ -62,6 +77,7 @@ func TestTheDocumentedRightsAreEnoughForAWholeLife(t *testing.T) {
 // in a way that the user can act on. A rule that no error would report does not belong in
 // the line.
 func TestAnErrorNamesEveryDocumentedRightThatIsMissing(t *testing.T) {
+	testkit.OnlyAddrs(t, "it is about the errors of one server")
 	t.Parallel()
 	server := redistest.Start(t, 1)[0]
 	rules := documented(t)
@@ -92,7 +108,7 @@ func TestAnErrorNamesEveryDocumentedRightThatIsMissing(t *testing.T) {
 					nil,
 					{quorumlock.WithRestartGuard(30 * time.Second), quorumlock.WithTrustEmptyNodes()},
 				} {
-					for _, err := range complaints(t, as(user, []string{server.Addr()}), server, opts) {
+					for _, err := range complaints(t, as(t, user, []string{server.Addr()}), server, opts) {
 						all = append(all, err.Error())
 						found = found || expected && actionable(err) && fits.MatchString(err.Error())
 						for _, match := range named.FindAllStringSubmatch(err.Error(), -1) {
@@ -115,10 +131,11 @@ func TestAnErrorNamesEveryDocumentedRightThatIsMissing(t *testing.T) {
 // New reports the rights that the first renewal would need, whatever rights the guard's
 // own script needs.
 func TestNewReportsMissingRightsOfRenewalsUnderTheGuardToo(t *testing.T) {
+	testkit.OnlyAddrs(t, "it is about the errors of one server")
 	for _, right := range []string{"+getrange", "+pttl"} {
 		rules := slices.DeleteFunc(documented(t), func(rule string) bool { return rule == right })
 		server := redistest.Start(t, 1, append([]string{"--user", "quorumlock"}, rules...)...)[0]
-		_, err := start(t, as("quorumlock", []string{server.Addr()}), quorumlock.WithTTL(30*time.Second),
+		_, err := start(t, as(t, "quorumlock", []string{server.Addr()}), quorumlock.WithTTL(30*time.Second),
 			quorumlock.WithRestartGuard(30*time.Second), quorumlock.WithTrustEmptyNodes())
 		require.ErrorIs(t, err, quorumlock.ErrInvalid, right)
 		require.ErrorContains(t, err, strings.TrimPrefix(right, "+")) // the right, or the rule that grants it
@@ -236,11 +253,12 @@ func waitAndCome(
 // Without PING everything works, because a refusal is an answer too. But the server logs
 // each refusal.
 func TestWithoutTheRightToPINGOnlyTheServerComplains(t *testing.T) {
+	testkit.OnlyAddrs(t, "it is about the errors of one server")
 	rules := documented(t)
 	i := slices.Index(rules, "+ping")
 	require.NotEqual(t, -1, i)
 	server := redistest.Start(t, 1, append([]string{"--user", "quorumlock"}, slices.Delete(rules, i, i+1)...)...)[0]
-	m := open(t, as("quorumlock", []string{server.Addr()}), patient()...)
+	m := open(t, as(t, "quorumlock", []string{server.Addr()}), patient()...)
 	l := testkit.Acquired(t, m, "job")
 	connection := func() string {
 		return regexp.MustCompile(`(?m)^id=\d+ .* user=quorumlock `).FindString(fmt.Sprint(server.MustDo("CLIENT", "LIST")))
@@ -258,11 +276,12 @@ func TestWithoutTheRightToPINGOnlyTheServerComplains(t *testing.T) {
 
 // Without INFO the checks are impossible. That is a warning, and an error with the guard.
 func TestWithoutTheRightToINFOThereIsAWarningAndTheGuardRefuses(t *testing.T) {
+	testkit.OnlyAddrs(t, "it is about the errors of one server")
 	rules := documented(t)
 	i := slices.Index(rules, "+info")
 	require.NotEqual(t, -1, i)
 	server := redistest.Start(t, 1, append([]string{"--user", "quorumlock"}, slices.Delete(rules, i, i+1)...)...)[0]
-	nodes := as("quorumlock", []string{server.Addr()})
+	nodes := as(t, "quorumlock", []string{server.Addr()})
 	var log transcript
 	m := open(t, nodes, patient(quorumlock.WithLogger(log.logger()))...)
 	testkit.Eventually(t, "warned", func() bool { return strings.Contains(log.String(), "allow INFO to the user") })
@@ -273,11 +292,12 @@ func TestWithoutTheRightToINFOThereIsAWarningAndTheGuardRefuses(t *testing.T) {
 }
 
 func TestTheDocumentedRightsPassTheWholeConformance(t *testing.T) {
+	testkit.OnlyAddrs(t, "it is about the errors of one server")
 	t.Parallel()
 	conformance.Run(t, func(tb testing.TB) conformance.Server {
 		server := redistest.Start(tb, 1, append([]string{"--user", "quorumlock"}, documented(t)...)...)[0]
 		return conformance.Server{
-			Option:  as("quorumlock", []string{server.Addr()})[0],
+			Option:  as(t, "quorumlock", []string{server.Addr()})[0],
 			Prefix:  "quorumlock:", // so that the documented pattern is tested unchanged
 			Do:      server.Do,
 			Restart: server.Restart,

@@ -16,7 +16,7 @@ import (
 )
 
 func TestAFailedAttemptLeavesNoKeys(t *testing.T) {
-	servers := redistest.Start(t, 3)
+	servers := testkit.Start(t, 3)
 	proxies, addrs := testkit.Proxied(t, servers)
 	m := testkit.Connect(t, addrs, quorumlock.WithTTL(time.Hour)) // no key expires during the test
 	t.Run("replies lost on a majority", func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestAFailedAttemptLeavesNoKeys(t *testing.T) {
 	})
 	t.Run("another owner on a majority", func(t *testing.T) {
 		for _, s := range servers[:2] {
-			s.MustDo("SET", "quorumlock:split", "somebody")
+			s.MustDo("SET", testkit.Prefix+"split", "somebody")
 		}
 		_, err := m.TryAcquire(background, "split")
 		require.ErrorIs(t, err, quorumlock.ErrHeld)

@@ -49,7 +49,7 @@ func TestAReleaseThatIsCutShortSaysThatItGoesOn(t *testing.T) {
 
 func TestCloseEndsWaitersAndRemovesTheirTickets(t *testing.T) {
 	m, servers := testkit.Manager(t, 3)
-	other, err := quorumlock.New(background, quorumlock.Addrs(redistest.Addrs(servers)...), testkit.Lazily())
+	other, err := testkit.New(t, redistest.Addrs(servers), testkit.Lazily())
 	require.NoError(t, err)
 	testkit.Subscribe(t, other, servers)
 	l, err := m.Acquire(background, "job")

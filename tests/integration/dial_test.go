@@ -45,7 +45,7 @@ func TestAUsersFunctionThatHangsHoldsUpNeitherNewNorClose(t *testing.T) {
 		},
 	} {
 		t.Run(claim, func(t *testing.T) {
-			servers := redistest.Start(t, 3)
+			servers := testkit.Start(t, 3)
 			gate := make(chan struct{})
 			open := sync.OnceFunc(func() { close(gate) })
 			defer open()
@@ -59,13 +59,13 @@ func TestAUsersFunctionThatHangsHoldsUpNeitherNewNorClose(t *testing.T) {
 				<-gate
 			}
 			option := func(hang func()) []rueidis.ClientOption {
-				return over(redistest.Addrs(servers), func(o *rueidis.ClientOption) { hanging(o, hang) })
+				return over(t, redistest.Addrs(servers), func(o *rueidis.ClientOption) { hanging(o, hang) })
 			}
 
 			ctx, cancel := context.WithTimeout(background, 200*time.Millisecond)
 			defer cancel()
 			began := time.Now()
-			_, err := quorumlock.New(ctx, option(hang))
+			_, err := quorumlock.New(ctx, option(hang), testkit.Options()...)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			assert.Less(t, time.Since(began), 10*time.Second)
 
@@ -77,7 +77,7 @@ func TestAUsersFunctionThatHangsHoldsUpNeitherNewNorClose(t *testing.T) {
 					hang()
 				}
 			})[0]
-			m, err := quorumlock.New(background, nodes)
+			m, err := quorumlock.New(background, nodes, testkit.Options()...)
 			require.NoError(t, err)
 			_, err = m.Acquire(background, "job")
 			require.NoError(t, err)
@@ -103,20 +103,21 @@ type bare struct {
 }
 
 func TestAConnectionMayBeOfAnyType(t *testing.T) {
-	servers := redistest.Start(t, 1)
-	m := open(t, over(redistest.Addrs(servers), func(o *rueidis.ClientOption) {
+	servers := testkit.Start(t, 1)
+	m := open(t, over(t, redistest.Addrs(servers), func(o *rueidis.ClientOption) {
 		o.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
 			conn, err := d.DialContext(ctx, "tcp", addr)
 			return bare{Conn: conn}, err
 		}
-	}))
+	}), testkit.Options()...)
 	testkit.Released(t, testkit.Acquired(t, m, "job"))
 }
 
 // rueidis sends a pipeline above a threshold over a separate connection.
 func TestThereIsOneConnectionWhateverThePipelineThreshold(t *testing.T) {
-	servers := redistest.Start(t, 1)
-	m := open(t, over(redistest.Addrs(servers), func(o *rueidis.ClientOption) { o.BlockingPipeline = 1 }),
+	testkit.OnlyAddrs(t, "a Sentinel and a replica have connections too")
+	servers := testkit.Start(t, 1)
+	m := open(t, over(t, redistest.Addrs(servers), func(o *rueidis.ClientOption) { o.BlockingPipeline = 1 }),
 		quorumlock.WithRestartGuard(quorumlock.DefaultTTL), quorumlock.WithTrustEmptyNodes())
 	testkit.Released(t, testkit.Acquired(t, m, "job"))
 	list, _ := servers[0].MustDo("CLIENT", "LIST").(string)

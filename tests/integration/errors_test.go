@@ -49,6 +49,7 @@ func TestErrorsOfDoAndItsFunctionAreOnOneLine(t *testing.T) {
 }
 
 func TestNodesReturnsWhatAHealthEndpointNeeds(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has a guard of its own")
 	m, servers := testkit.Manager(t, 3)
 	for i, n := range m.Nodes() {
 		assert.Equal(t, servers[i].Addr(), n.Addr)

@@ -17,6 +17,7 @@ import (
 
 // What users do with one server, on each kind of failover group.
 func TestTheWholeLifeOfALeaseOnFailoverGroups(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has groups of its own")
 	t.Parallel()
 	for kind, start := range map[string]func(testing.TB) (nodes []rueidis.ClientOption, master *redistest.Server){
 		"Sentinel": func(tb testing.TB) ([]rueidis.ClientOption, *redistest.Server) {

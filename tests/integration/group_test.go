@@ -26,6 +26,7 @@ var fenced = []string{"--min-replicas-to-write", "1", "--min-replicas-max-lag", 
 const window = 5 * time.Second
 
 func TestAGroupThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has groups of its own")
 	t.Parallel()
 	g := redistest.StartGroup(t, redistest.GroupOptions{Args: []string{"--repl-diskless-sync-delay", "0"}})
 	sentinels := g.SentinelAddrs()
@@ -44,7 +45,7 @@ func TestAGroupThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 		"a window without a guard": {quorumlock.Addrs(plain[0].Addr())[0], []quorumlock.Option{failover}, "WithFailover: says something about the restart guard, which is off"},
 		"a negative window":        {group, []quorumlock.Option{guard, quorumlock.WithFailover(-1)}, "WithFailover -1ns: has to be above 0"},
 		"a guard that is too short": {group, []quorumlock.Option{quorumlock.WithRestartGuard(14 * time.Second), failover},
-			"WithFailover's 5s have to be at most WithRestartGuard's 14s; shorten the lease, or set the guard to 15s on every client"},
+			"plus the lock delay 0s and WithFailover's 5s has to be at most WithRestartGuard's 14s; shorten the lease, or set the guard to 15s on every client"},
 		"alone, without min-replicas": {group, []quorumlock.Option{guard, failover}, "INFO has no min_slaves_good_slaves"},
 		"a wrong master set": {quorumlock.Sentinel("other", sentinels...), []quorumlock.Option{guard, failover},
 			`knows no master set "other"; name the master set as`},
@@ -84,6 +85,7 @@ func TestAGroupThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 // A planned failover takes a moment. Waiting goes on through it, the lease is kept, and the
 // log has a line for each change and no more.
 func TestAPlannedFailoverEndsNoWaitAndIsLoggedOnce(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has groups of its own")
 	t.Parallel()
 	g := redistest.StartGroup(t, redistest.GroupOptions{Args: fenced})
 	var log transcript
@@ -133,6 +135,7 @@ func TestAPlannedFailoverEndsNoWaitAndIsLoggedOnce(t *testing.T) {
 // A Sentinel that is cut off with the old master names that one for ever, and the old master
 // goes on answering.
 func TestAStaleMinorityOfTheSentinelsNamesNoMaster(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has groups of its own")
 	t.Parallel()
 	g := redistest.StartGroup(t, redistest.GroupOptions{Args: append([]string{"--repl-timeout", "2"}, fenced...)})
 	g.Isolate(0)
@@ -157,6 +160,7 @@ func TestAStaleMinorityOfTheSentinelsNamesNoMaster(t *testing.T) {
 // Without the guard nothing keeps a promoted or restarted server from voting. The Manager
 // says so where it can see it.
 func TestWithoutTheGuardReplicasAndRestartsAreWarnings(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has groups of its own")
 	t.Parallel()
 	servers := redistest.Start(t, 4, "--repl-diskless-sync-delay", "0")
 	replicate(t, servers[3], servers[0])

@@ -16,6 +16,7 @@ import (
 )
 
 func TestARestartedNodeDoesNotVoteUnderTheGuard(t *testing.T) {
+	testkit.OnlyAddrs(t, "it is about the markers of one server")
 	t.Parallel()
 	servers := redistest.Start(t, 3)
 	guard := []quorumlock.Option{
@@ -54,6 +55,7 @@ func TestARestartedNodeDoesNotVoteUnderTheGuard(t *testing.T) {
 // knew the data notice it: they ignore the node's votes until no lease can have been
 // forgotten.
 func TestAMarkerThatATrustingClientWroteAfterALossIsNoticed(t *testing.T) {
+	testkit.OnlyAddrs(t, "it is about the markers of one server")
 	t.Parallel()
 	const longest = 4 * time.Second
 	guard := []quorumlock.Option{
@@ -89,6 +91,7 @@ func TestAMarkerThatATrustingClientWroteAfterALossIsNoticed(t *testing.T) {
 }
 
 func TestAnInvalidGuardMarkerIsAQuarantineOrAnErrorAndNoRegisterTrustsIt(t *testing.T) {
+	testkit.OnlyAddrs(t, "it is about the markers of one server")
 	const farAway = "7258118400000000" // µs
 	for claim, c := range map[string]struct {
 		put     func(s *redistest.Server) []string

@@ -21,10 +21,13 @@ func TestMain(m *testing.M) { testkit.RunWaiting(m) }
 var background = context.Background()
 
 // over returns one changed option for each address.
-func over(addrs []string, change func(*rueidis.ClientOption)) []rueidis.ClientOption {
-	nodes := quorumlock.Addrs(addrs...)
+func over(tb testing.TB, addrs []string, change func(*rueidis.ClientOption)) []rueidis.ClientOption {
+	tb.Helper()
+	nodes := testkit.Nodes(tb, addrs...)
 	for i := range nodes {
-		change(&nodes[i])
+		if change(&nodes[i]); nodes[i].DialFn != nil {
+			nodes[i].DialCtxFn = nil // of testkit.Nodes
+		}
 	}
 	return nodes
 }
@@ -32,7 +35,7 @@ func over(addrs []string, change func(*rueidis.ClientOption)) []rueidis.ClientOp
 // patient returns options for tests that are not about time: a machine that stalls for
 // seconds must not change their result.
 func patient(opts ...quorumlock.Option) []quorumlock.Option {
-	return append([]quorumlock.Option{quorumlock.WithTTL(30 * time.Second), quorumlock.WithNodeTimeout(3 * time.Second)}, opts...)
+	return testkit.Options(append([]quorumlock.Option{quorumlock.WithTTL(30 * time.Second), quorumlock.WithNodeTimeout(3 * time.Second)}, opts...)...)
 }
 
 // refused asks for a lease once, and again while nodes are too slow. It returns the
@@ -78,11 +81,11 @@ func open(tb testing.TB, nodes []rueidis.ClientOption, opts ...quorumlock.Option
 	return m
 }
 
-const (
-	registersKey = "quorumlock:\xffr"
-	baseKey      = "quorumlock:\xffb"
-	hintKey      = "quorumlock:\xffh"
-	markerKey    = "quorumlock:\xffg"
+var (
+	registersKey = testkit.Prefix + "\xffr"
+	baseKey      = testkit.Prefix + "\xffb"
+	hintKey      = testkit.Prefix + "\xffh"
+	markerKey    = testkit.Prefix + "\xffg"
 )
 
 // keysBut returns the keys of the servers that have none of these texts.

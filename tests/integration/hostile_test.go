@@ -91,11 +91,14 @@ func TestAForeignValueUnderTheKeyOfALockIsToleratedAndUntouched(t *testing.T) {
 		"guarded":  {quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes()},
 	} {
 		t.Run(claim, func(t *testing.T) {
-			servers := redistest.Start(t, 3, "--enable-debug-command", "local")
-			m := open(t, quorumlock.Addrs(redistest.Addrs(servers)...), patient(append(opts, quorumlock.WithTracerProvider(&textCheck{t: t}))...)...)
+			if claim == "guarded" {
+				testkit.OnlyAddrs(t, "every group has the guard")
+			}
+			servers := testkit.Start(t, 3, "--enable-debug-command", "local")
+			m := open(t, testkit.Nodes(t, redistest.Addrs(servers)...), patient(append(opts, quorumlock.WithTracerProvider(&textCheck{t: t}))...)...)
 			for claim, command := range strangers() {
 				t.Run(claim, func(t *testing.T) {
-					key := quorumlock.DefaultPrefix + claim
+					key := testkit.Prefix + claim
 					put(servers, command, key)
 					before := dump(servers, key)
 					var stats [2]runtime.MemStats
@@ -203,12 +206,12 @@ func (c *textCheck) check(attrs ...attribute.KeyValue) {
 }
 
 func TestAForeignValueInPlaceOfALiveLockEndsTheLeaseAndStays(t *testing.T) {
-	servers := redistest.Start(t, 3, "--enable-debug-command", "local")
-	m := open(t, quorumlock.Addrs(redistest.Addrs(servers)...), patient()...)
+	servers := testkit.Start(t, 3, "--enable-debug-command", "local")
+	m := open(t, testkit.Nodes(t, redistest.Addrs(servers)...), patient()...)
 	befores := map[string]any{}
 	for claim, command := range strangers() {
 		t.Run(claim, func(t *testing.T) {
-			key := quorumlock.DefaultPrefix + claim
+			key := testkit.Prefix + claim
 			l := testkit.Acquired(t, m, claim, quorumlock.WithoutRenewal())
 			testkit.Eventually(t, "all votes are in", func() bool { return testkit.Locks(t, servers, claim) == 3 })
 			put(servers, command, key)
@@ -228,14 +231,14 @@ func TestAForeignValueInPlaceOfALiveLockEndsTheLeaseAndStays(t *testing.T) {
 // not stop the node for all other names.
 func TestAHugeValueCostsTheNodeNothing(t *testing.T) {
 	const attempts = 10
-	server := redistest.Start(t, 1)[0]
-	m := open(t, quorumlock.Addrs(server.Addr()), patient()...)
+	server := testkit.Start(t, 1)[0]
+	m := open(t, testkit.Nodes(t, server.Addr()), patient()...)
 	sizes := []int{64 << 20, 512 << 20}
 	if testing.Short() {
 		sizes = sizes[:1]
 	}
 	for _, size := range sizes {
-		key := quorumlock.DefaultPrefix + "job"
+		key := testkit.Prefix + "job"
 		// A machine that is short of memory may need longer for this than the limit of a
 		// command in tests.
 		_, _ = server.Do("SETRANGE", key, strconv.Itoa(size-1), "x")

@@ -65,6 +65,7 @@ func unix(path string) rueidis.ClientOption {
 }
 
 func TestOneServerUnderTwoAddressesIsNamedAtTheStart(t *testing.T) {
+	testkit.OnlyAddrs(t, "it is about what one server is")
 	servers := redistest.StartWith(t, 3, redistest.Options{Socket: true})
 	addrs := redistest.Addrs(servers)
 	_, port, _ := strings.Cut(addrs[0], ":")
@@ -136,6 +137,7 @@ func (a *told) await(t *testing.T, node int, text string) quorumlock.NodeChanged
 // A virtual address moves to the server of another node. Every reconnection detects it,
 // and the node votes again as soon as the address moves back.
 func TestANodeWhoseAddressMovesOntoAnotherNodeDoesNotVote(t *testing.T) {
+	testkit.OnlyAddrs(t, "it is about what one server is")
 	t.Parallel()
 	const rounds = 6
 	servers := redistest.Start(t, 3)
@@ -173,6 +175,7 @@ func statusOf(t *testing.T, m *quorumlock.Manager, node int) quorumlock.NodeStat
 // One server is left behind two addresses. No lock may be granted, however often the
 // address moves and whichever Manager asks.
 func TestOneServerBehindTwoAddressesIsNeverAQuorum(t *testing.T) {
+	testkit.OnlyAddrs(t, "it is about what one server is")
 	t.Parallel()
 	const rounds = 10
 	servers := redistest.Start(t, 3)
@@ -213,6 +216,7 @@ func TestOneServerBehindTwoAddressesIsNeverAQuorum(t *testing.T) {
 }
 
 func TestAReplicaOfAnotherNodeIsNamedAtTheStart(t *testing.T) {
+	testkit.OnlyAddrs(t, "it is about what one server is")
 	servers := redistest.Start(t, 3, "--repl-diskless-sync-delay", "0")
 	addrs := redistest.Addrs(servers)
 	replicate(t, servers[2], servers[0])
@@ -249,6 +253,7 @@ func replicate(t *testing.T, replica, master *redistest.Server) {
 // A connected master becomes a replica, and refuses writes at once. A new connection
 // detects it, and the next check detects it over the old connection.
 func TestAMasterThatIsDemotedUnderAManagerStopsVoting(t *testing.T) {
+	testkit.OnlyAddrs(t, "it is about what one server is")
 	t.Parallel()
 	servers := redistest.Start(t, 4, "--repl-diskless-sync-delay", "0") // the last is a master outside the quorum
 	proxies, addrs := testkit.Proxied(t, servers[:3])
@@ -291,6 +296,7 @@ func TestAMasterThatIsDemotedUnderAManagerStopsVoting(t *testing.T) {
 // A lock that a replica has copied from its master is no vote of the replica. An
 // acquisition that finds its own owner value there has one vote, not two.
 func TestALockThatWasReplicatedIsNoVote(t *testing.T) {
+	testkit.OnlyAddrs(t, "it is about what one server is")
 	servers := redistest.Start(t, 3, "--repl-diskless-sync-delay", "0")
 	proxies, addrs := testkit.Proxied(t, servers)
 	m := open(t, quorumlock.Addrs(addrs...), patient()...)
@@ -309,6 +315,7 @@ func TestALockThatWasReplicatedIsNoVote(t *testing.T) {
 }
 
 func TestAClusterAndASentinelAmongTheNodesAreNamedAtTheStart(t *testing.T) {
+	testkit.OnlyAddrs(t, "it is about what one server is")
 	servers := redistest.Start(t, 2)
 	addrs := redistest.Addrs(servers)
 	cluster := redistest.Start(t, 1, "--cluster-enabled", "yes")[0].Addr()
@@ -337,6 +344,7 @@ exec `+real+` ./sentinel.conf --sentinel --bind 127.0.0.1 --port "$2"
 // A cluster node, a replica or another node's server that comes to an address later is
 // detected when it comes, and so is its departure.
 func TestAServerThatComesToANodesAddressIsCheckedAnew(t *testing.T) {
+	testkit.OnlyAddrs(t, "it is about what one server is")
 	t.Parallel()
 	servers := redistest.Start(t, 3)
 	proxies, addrs := testkit.Proxied(t, servers)
@@ -369,6 +377,7 @@ func TestAServerThatComesToANodesAddressIsCheckedAnew(t *testing.T) {
 }
 
 func TestAWarningNamesAPolicyThatMayEvictLocks(t *testing.T) {
+	testkit.OnlyAddrs(t, "it is about what one server is")
 	t.Parallel()
 	for _, policy := range []string{
 		"volatile-lru", "volatile-lfu", "volatile-random", "volatile-ttl", "allkeys-lru", "allkeys-lfu", "allkeys-random", "noeviction",

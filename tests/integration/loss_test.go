@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
@@ -32,7 +31,7 @@ func TestFlushingAMinorityIsHealedAndAMajorityIsALoss(t *testing.T) {
 // that node answers again.
 func TestTheKeysOfManyLeasesLostAtOnceAreReleased(t *testing.T) {
 	const many = 9000
-	servers := redistest.Start(t, 3)
+	servers := testkit.Start(t, 3)
 	proxies, addrs := testkit.Proxied(t, servers)
 	m := testkit.Connect(t, addrs, quorumlock.WithTTL(6*time.Second), quorumlock.WithNodeTimeout(2*time.Second), quorumlock.WithLockDelay(time.Hour))
 	leases := make([]*quorumlock.Lease, many)

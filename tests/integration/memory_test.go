@@ -50,7 +50,7 @@ func TestEndedCallsAndLeasesLeaveNothingInMemory(t *testing.T) {
 		}
 		for l.Err() == nil { // a round in between finds a majority and heals the other nodes
 			for _, s := range servers {
-				s.MustDo("DEL", quorumlock.DefaultPrefix+name)
+				s.MustDo("DEL", testkit.Prefix+name)
 			}
 			time.Sleep(50 * time.Millisecond)
 		}

@@ -78,7 +78,7 @@ func TestAWaiterThatGivesUpLeavesNothingBehind(t *testing.T) {
 	come := line(t, managers[1:], servers)
 	require.NoError(t, l.Release(background))
 	assert.Equal(t, []int{0}, come())
-	testkit.Eventually(t, "registers and the hint alone are left", func() bool { return len(keysBut(t, servers, registersKey, hintKey, "contended")) == 0 })
+	testkit.Eventually(t, "registers, the hint and the marker alone are left", func() bool { return len(keysBut(t, servers, registersKey, hintKey, markerKey, "contended")) == 0 })
 }
 
 // A frozen process is still connected, so the servers count it as a subscriber.
@@ -133,7 +133,7 @@ func TestAWaiterThatLosesItsSubscriptionIsGrantedTheLockAnyway(t *testing.T) {
 // A waiter has the lease from a majority when the last node wakes it. That wake-up is one
 // more vote; the lock must not stay reserved.
 func TestANodeThatWakesLateVotesToo(t *testing.T) {
-	servers := redistest.Start(t, 3)
+	servers := testkit.Start(t, 3)
 	proxy := redistest.NewProxy(t, servers[2].Addr())
 	holder := testkit.Connect(t, []string{servers[0].Addr(), servers[1].Addr(), proxy.Addr()}, quorumlock.WithTTL(5*time.Minute))
 	managers := testkit.Crowd(t, servers, 1, quorumlock.WithTTL(5*time.Minute))
@@ -230,7 +230,7 @@ func TestWithoutFencingThereAreQueuesAndNoRegisters(t *testing.T) {
 	require.NoError(t, l.Release(background))
 	assert.Equal(t, []int{0, 1, 2, 3}, come())
 	assert.Less(t, time.Since(begun), 5*time.Second, "long before they would have polled")
-	testkit.Eventually(t, "the hint alone is left", func() bool { return len(keysBut(t, servers, hintKey, "contended")) == 0 })
+	testkit.Eventually(t, "the hint and the marker alone are left", func() bool { return len(keysBut(t, servers, hintKey, markerKey, "contended")) == 0 })
 }
 
 // A Manager that meets contention for the first time notices late that the lock is taken,

@@ -20,7 +20,9 @@ import (
 const exact = int64(1) << 53
 
 // register returns the command that sets the register of the job.
-func register(score string) []string { return []string{"ZADD", registersKey, score, "quorumlock:job"} }
+func register(score string) []string {
+	return []string{"ZADD", registersKey, score, testkit.Prefix + "job"}
+}
 
 // base returns the command that sets the base.
 func base(value string) []string { return []string{"SET", baseKey, value} }
@@ -52,8 +54,8 @@ func TestAnInvalidRegisterGrantsNothingAndLeavesNoLock(t *testing.T) {
 	} {
 		t.Run(claim, func(t *testing.T) {
 			t.Parallel()
-			servers := redistest.Start(t, 3, "--enable-debug-command", "local")
-			m := open(t, quorumlock.Addrs(redistest.Addrs(servers)...), patient()...)
+			servers := testkit.Start(t, 3, "--enable-debug-command", "local")
+			m := open(t, testkit.Nodes(t, redistest.Addrs(servers)...), patient()...)
 			spoil(servers, command)
 			key := command[1]
 			before := dump(servers, key)
@@ -102,8 +104,8 @@ func TestAValidRegisterIsCountedFrom(t *testing.T) {
 	} {
 		t.Run(claim, func(t *testing.T) {
 			t.Parallel()
-			servers := redistest.Start(t, 3)
-			m := open(t, quorumlock.Addrs(redistest.Addrs(servers)...), patient()...)
+			servers := testkit.Start(t, 3)
+			m := open(t, testkit.Nodes(t, redistest.Addrs(servers)...), patient()...)
 			spoil(servers, c.command)
 			l := testkit.Acquired(t, m, "job")
 			if c.token != 0 {
@@ -131,8 +133,8 @@ func TestARegisterThatTurnsInvalidUnderALeaseDoesNotEndIt(t *testing.T) {
 	} {
 		t.Run(claim, func(t *testing.T) {
 			t.Parallel()
-			servers := redistest.Start(t, 3)
-			m := open(t, quorumlock.Addrs(redistest.Addrs(servers)...), patient()...)
+			servers := testkit.Start(t, 3)
+			m := open(t, testkit.Nodes(t, redistest.Addrs(servers)...), patient()...)
 			l := testkit.Acquired(t, m, "job")
 			testkit.Eventually(t, "all votes are in", func() bool { return testkit.Locks(t, servers, "job") == len(servers) })
 			spoil(servers, command)

@@ -20,6 +20,7 @@ import (
 const tag = "{locks}"
 
 func TestASlotThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has clusters of its own")
 	t.Parallel()
 	c := redistest.StartCluster(t, redistest.ClusterOptions{Args: []string{"--repl-diskless-sync-delay", "0"}})
 	plain := redistest.Start(t, 1)
@@ -56,6 +57,7 @@ func TestASlotThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 
 // All keys have one prefix, and so one tag.
 func TestSlotsWithDifferentTagsAreRefusedWithTheFix(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has clusters of its own")
 	nodes := []rueidis.ClientOption{quorumlock.ClusterSlot("{a}", "127.0.0.1:1"), quorumlock.Addrs("127.0.0.1:2")[0], quorumlock.ClusterSlot("{b}", "127.0.0.1:3")}
 	_, err := quorumlock.New(background, nodes, quorumlock.WithPrefix("{a}:"), quorumlock.WithRestartGuard(15*time.Second), quorumlock.WithFailover(window))
 	require.ErrorIs(t, err, quorumlock.ErrInvalid)
@@ -65,6 +67,7 @@ func TestSlotsWithDifferentTagsAreRefusedWithTheFix(t *testing.T) {
 // The slot's keys move to another master while a lease is held. The lease goes on, or is
 // reported as lost, and the new owner starts a quarantine.
 func TestALeaseAndItsQueueOutliveTheMoveOfTheirSlot(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has clusters of its own")
 	t.Parallel()
 	c := redistest.StartCluster(t, redistest.ClusterOptions{Args: []string{"--repl-diskless-sync-delay", "0"}})
 	slot := redistest.Slot(tag)
@@ -98,6 +101,7 @@ func TestALeaseAndItsQueueOutliveTheMoveOfTheirSlot(t *testing.T) {
 // A cluster keeps the connections of a master that is demoted and promoted again. Such a
 // connection gives no vote if nobody has told its client what happened meanwhile.
 func TestAConnectionThatOutlivesTwoFailoversGivesNoVote(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has clusters of its own")
 	t.Parallel()
 	c := redistest.StartCluster(t, redistest.ClusterOptions{Args: []string{"--repl-diskless-sync-delay", "0"}})
 	slot := redistest.Slot(tag)

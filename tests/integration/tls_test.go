@@ -27,6 +27,7 @@ func tlsAddrs(servers []*redistest.Server) (addrs []string) {
 }
 
 func TestALeaseLivesItsWholeLifeOverTLS(t *testing.T) {
+	testkit.OnlyAddrs(t, "the Sentinel and the owner of the slots know the plain port")
 	t.Parallel()
 	ca, clients := redistest.NewCA(t), redistest.NewCA(t)
 	named := ca.ClientConfig()
@@ -42,14 +43,15 @@ func TestALeaseLivesItsWholeLifeOverTLS(t *testing.T) {
 	} {
 		t.Run(c.claim, func(t *testing.T) {
 			servers := redistest.StartWith(t, 3, redistest.Options{TLS: &c.server})
-			nodes := over(tlsAddrs(servers), func(o *rueidis.ClientOption) { o.TLSConfig = c.config })
+			nodes := over(t, tlsAddrs(servers), func(o *rueidis.ClientOption) { o.TLSConfig = c.config })
 			live(t, open(t, nodes, lively...), open(t, nodes, lively...), servers)
 		})
 	}
 }
 
-// lively are options for live: the watchdog renews every 2 s.
-var lively = []quorumlock.Option{quorumlock.WithTTL(6 * time.Second), quorumlock.WithNodeTimeout(3 * time.Second)}
+// lively are options for live: the watchdog renews every 3 s. A master that lost its data
+// gets a key back within the TTL, and a cluster serves nothing for 2 s after its start.
+var lively = []quorumlock.Option{quorumlock.WithTTL(9 * time.Second), quorumlock.WithNodeTimeout(3 * time.Second)}
 
 // live takes a Manager through every event in the life of a lease, on servers of its own,
 // with a contender over the same servers.
@@ -69,7 +71,7 @@ func live(t *testing.T, m, contender *quorumlock.Manager, servers []*redistest.S
 	testkit.Confirmed(t, l.Renew)
 	testkit.Confirmed(t, l.Verify)
 
-	servers[0].MustDo("DEL", "quorumlock:job")
+	servers[0].MustDo("DEL", testkit.Prefix+"job")
 	testkit.Confirmed(t, l.Renew)
 	testkit.Eventually(t, "healed", func() bool { return testkit.Locks(t, servers, "job") == len(servers) })
 	servers[0].Restart()
@@ -80,7 +82,7 @@ func live(t *testing.T, m, contender *quorumlock.Manager, servers []*redistest.S
 	next := testkit.Acquired(t, contender, "job")
 	assert.Greater(t, next.Token(), l.Token())
 	for _, server := range servers {
-		server.MustDo("DEL", "quorumlock:job")
+		server.MustDo("DEL", testkit.Prefix+"job")
 	}
 	testkit.Eventually(t, "lost", func() bool { return errors.Is(next.Verify(background), quorumlock.ErrLost) })
 	require.ErrorIs(t, next.Release(background), quorumlock.ErrLost)
@@ -89,7 +91,7 @@ func live(t *testing.T, m, contender *quorumlock.Manager, servers []*redistest.S
 	// the grant.
 	ahead := time.Now().Add(time.Minute).UnixMicro()
 	for i, server := range servers {
-		server.MustDo("ZADD", registersKey, fmt.Sprint(ahead+int64(i)), "quorumlock:uneven")
+		server.MustDo("ZADD", registersKey, fmt.Sprint(ahead+int64(i)), testkit.Prefix+"uneven")
 	}
 	next = testkit.Acquired(t, m, "uneven")
 	assert.Greater(t, next.Token(), ahead+1, "above two of the three")
@@ -98,6 +100,7 @@ func live(t *testing.T, m, contender *quorumlock.Manager, servers []*redistest.S
 }
 
 func TestATLSNodeThatCannotBeTrustedIsRefusedAndTheErrorSaysWhy(t *testing.T) {
+	testkit.OnlyAddrs(t, "the Sentinel and the owner of the slots know the plain port")
 	ca, clients := redistest.NewCA(t), redistest.NewCA(t)
 	servers := redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: ca, Names: []string{"redis.test", "127.0.0.1"}}})
 	strict := redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: ca, Clients: clients}})
@@ -122,7 +125,7 @@ func TestATLSNodeThatCannotBeTrustedIsRefusedAndTheErrorSaysWhy(t *testing.T) {
 		t.Run(c.claim, func(t *testing.T) {
 			var err error
 			testkit.Eventually(t, "refused for this reason and not for a timeout", func() bool {
-				_, err = quorumlock.New(background, over([]string{c.addr}, func(o *rueidis.ClientOption) { o.TLSConfig = c.config }))
+				_, err = quorumlock.New(background, over(t, []string{c.addr}, func(o *rueidis.ClientOption) { o.TLSConfig = c.config }))
 				require.Error(t, err)
 				return strings.Contains(err.Error(), c.text)
 			})
@@ -138,10 +141,11 @@ func TestATLSNodeThatCannotBeTrustedIsRefusedAndTheErrorSaysWhy(t *testing.T) {
 }
 
 func TestOneNodeThatCannotBeTrustedDoesNotVoteAndTheOthersDo(t *testing.T) {
+	testkit.OnlyAddrs(t, "the Sentinel and the owner of the slots know the plain port")
 	ca, other := redistest.NewCA(t), redistest.NewCA(t)
 	servers := append(redistest.StartWith(t, 2, redistest.Options{TLS: &redistest.TLS{CA: ca}}),
 		redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: other}})...)
-	m := open(t, over(tlsAddrs(servers), func(o *rueidis.ClientOption) { o.TLSConfig = ca.ClientConfig() }), patient()...)
+	m := open(t, over(t, tlsAddrs(servers), func(o *rueidis.ClientOption) { o.TLSConfig = ca.ClientConfig() }), patient()...)
 	l := testkit.Acquired(t, m, "job")
 	testkit.Confirmed(t, l.Renew)
 	testkit.Eventually(t, "the reason", func() bool {

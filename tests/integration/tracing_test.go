@@ -185,7 +185,7 @@ func TestSpansShowWhoWaitedAndHowLongALeaseWasHeld(t *testing.T) {
 	assert.Equal(t, []string{"held"}, acquire.events, "one event for a holder, and not one for a poll")
 	assert.InDelta(t, 0.1, acquire.attrs["quorumlock.wait.duration"].AsFloat64(), 0.095)
 	for _, server := range servers {
-		server.MustDo("SET", "quorumlock:job", "somebody else")
+		server.MustDo("SET", testkit.Prefix+"job", "somebody else")
 	}
 	require.Error(t, l.Renew(background))
 	testkit.Eventually(t, "hold span", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.ended) == 2 })
@@ -196,7 +196,7 @@ func TestSpansShowWhoWaitedAndHowLongALeaseWasHeld(t *testing.T) {
 
 func TestSpansAreMadeWithTheProviderOfTheCallersSpan(t *testing.T) {
 	r := &recorder{}
-	m := testkit.Connect(t, redistest.Addrs(redistest.Start(t, 1)))
+	m := testkit.Connect(t, redistest.Addrs(testkit.Start(t, 1)))
 	untraced, err := m.Acquire(background, "untraced")
 	require.NoError(t, err)
 	require.NoError(t, untraced.Release(background))
@@ -255,7 +255,7 @@ func TestOnlyErrorsAreErrorsInATrace(t *testing.T) {
 // The second holder is another client, which the nodes have granted the lock after the
 // first.
 func TestAWaitersSpanLinksToEachHolderThatItWaitedBehind(t *testing.T) {
-	servers := redistest.Start(t, 3)
+	servers := testkit.Start(t, 3)
 	ofFirst, ofWaiting := &recorder{}, &recorder{started: 100} // IDs that the processes do not share
 	first := testkit.Connect(t, redistest.Addrs(servers), quorumlock.WithTracerProvider(ofFirst))
 	waiting := testkit.Connect(t, redistest.Addrs(servers), quorumlock.WithTracerProvider(ofWaiting),
@@ -274,11 +274,11 @@ func TestAWaitersSpanLinksToEachHolderThatItWaitedBehind(t *testing.T) {
 	})
 	const second = "00-000000000000000000000000000000ee-00000000000000ee-01"
 	for _, s := range servers {
-		s.MustDo("SET", "quorumlock:job", strings.Repeat("e", 32)+" 0 1795344466720373 "+second+" second")
+		s.MustDo("SET", testkit.Prefix+"job", strings.Repeat("e", 32)+" 0 1795344466720373 "+second+" second")
 	}
 	time.Sleep(300 * time.Millisecond) // it polls repeatedly
 	for _, s := range servers {
-		s.MustDo("DEL", "quorumlock:job")
+		s.MustDo("DEL", testkit.Prefix+"job")
 	}
 	require.NoError(t, (<-got).Release(background))
 
@@ -302,8 +302,8 @@ func TestAWaitersSpanLinksToEachHolderThatItWaitedBehind(t *testing.T) {
 // The lease is passed on inside the process, so no node reports its holder.
 func TestACallersSpanLinksToTheLeaseThatWasPassedOnToIt(t *testing.T) {
 	r := &recorder{}
-	m, _ := testkit.Manager(t, 3, quorumlock.WithTracerProvider(r))
-	other := testkit.Connect(t, addresses(m))
+	m, servers := testkit.Manager(t, 3, quorumlock.WithTracerProvider(r))
+	other := testkit.Connect(t, redistest.Addrs(servers))
 	stranger, err := other.Acquire(background, "job")
 	require.NoError(t, err)
 	var callers sync.WaitGroup
@@ -337,13 +337,6 @@ func TestACallersSpanLinksToTheLeaseThatWasPassedOnToIt(t *testing.T) {
 	assert.GreaterOrEqual(t, linked, 2, "each of those that came after the first")
 }
 
-func addresses(m *quorumlock.Manager) (all []string) {
-	for _, n := range m.Nodes() {
-		all = append(all, n.Addr)
-	}
-	return all
-}
-
 func TestASpanProcessorThatHangsHoldsUpNoLoss(t *testing.T) {
 	hang := make(chan struct{})
 	defer close(hang)
@@ -366,8 +359,8 @@ func TestASpanProcessorThatHangsInACallHoldsUpNoClose(t *testing.T) {
 	for _, call := range []string{"quorumlock.acquire", "quorumlock.release"} {
 		t.Run(call, func(t *testing.T) {
 			hang := make(chan struct{})
-			servers := redistest.Start(t, 3)
-			m, err := quorumlock.New(background, quorumlock.Addrs(redistest.Addrs(servers)...),
+			servers := testkit.Start(t, 3)
+			m, err := testkit.New(t, redistest.Addrs(servers),
 				quorumlock.WithTracerProvider(&recorder{hang: hang, hangs: call}))
 			require.NoError(t, err)
 			var calls sync.WaitGroup

@@ -25,7 +25,7 @@ func managerID(t *testing.T, servers []*redistest.Server) string {
 	return strings.TrimPrefix(channels[0].(string), wakeChannel(""))
 }
 
-func wakeChannel(manager string) string { return "quorumlock:\xffw" + manager }
+func wakeChannel(manager string) string { return testkit.Prefix + "\xffw" + manager }
 
 // A message may name the owner of a lock as the ticket. If the Manager passed that on, the
 // owner's lock would be deleted, and granted to another client under the same token.
@@ -50,7 +50,7 @@ func TestNoPublishedMessageEndsALease(t *testing.T) {
 	published := 0
 	for _, kind := range []string{"k", "r", "n", "a", "g", "s", "\x00"} {
 		for _, whose := range []string{mine.Owner(), theirs.Owner(), id + mine.Owner()[16:], id + theirs.Owner()[16:], ticket, strings.Repeat("0", 32)} {
-			for _, key := range []string{"quorumlock:mine", "quorumlock:theirs", "mine", "", "quorumlock:", markerKey} {
+			for _, key := range []string{testkit.Prefix + "mine", testkit.Prefix + "theirs", "mine", "", "quorumlock:", markerKey} {
 				for _, s := range servers {
 					assert.Equal(t, int64(1), s.MustDo("PUBLISH", wakeChannel(id), kind+whose+key))
 					published++
@@ -85,11 +85,11 @@ func TestAForgedWakeUpLeavesOthersKeysUntouched(t *testing.T) {
 	unused, foreign := id+strings.Repeat("0", 16), strings.Repeat("f", 32)
 	server.MustDo("ZADD", testkit.QueueKey("job"), "1", foreign+"200")
 	server.MustDo("SET", "other:job", unused+" w ")
-	server.MustDo("SET", "quorumlock:last", unused+" w ")
-	for _, message := range []string{"r" + foreign + "quorumlock:job", "r" + unused + "other:job", "r" + unused + "quorumlock:last"} {
+	server.MustDo("SET", testkit.Prefix+"last", unused+" w ")
+	for _, message := range []string{"r" + foreign + testkit.Prefix + "job", "r" + unused + "other:job", "r" + unused + testkit.Prefix + "last"} {
 		server.MustDo("PUBLISH", wakeChannel(id), message)
 	}
-	testkit.Eventually(t, "the last message, which is valid, has its effect", func() bool { return server.MustDo("EXISTS", "quorumlock:last") == int64(0) })
+	testkit.Eventually(t, "the last message, which is valid, has its effect", func() bool { return server.MustDo("EXISTS", testkit.Prefix+"last") == int64(0) })
 	assert.EqualValues(t, 1, server.MustDo("ZCARD", testkit.QueueKey("job")), "another Manager's ticket")
 	assert.EqualValues(t, 1, server.MustDo("EXISTS", "other:job"), "another program's key")
 }
@@ -100,11 +100,11 @@ func TestAReservationForAnUnusedTicketIsPassedOn(t *testing.T) {
 	_, servers := testkit.Queueing(t, 1)
 	server, id := servers[0], managerID(t, servers)
 	unused, next := id+strings.Repeat("0", 16), id+strings.Repeat("1", 16)
-	server.MustDo("SET", "quorumlock:job", unused+" w ", "PX", "600000")
+	server.MustDo("SET", testkit.Prefix+"job", unused+" w ", "PX", "600000")
 	server.MustDo("ZADD", testkit.QueueKey("job"), "1", next+"999")
-	server.MustDo("PUBLISH", wakeChannel(id), "r"+unused+"quorumlock:job")
+	server.MustDo("PUBLISH", wakeChannel(id), "r"+unused+testkit.Prefix+"job")
 	testkit.Eventually(t, "both are passed on", func() bool {
-		return server.MustDo("EXISTS", "quorumlock:job", testkit.QueueKey("job")) == int64(0)
+		return server.MustDo("EXISTS", testkit.Prefix+"job", testkit.QueueKey("job")) == int64(0)
 	})
 }
 
@@ -112,7 +112,7 @@ func TestAReservationForAnUnusedTicketIsPassedOn(t *testing.T) {
 func values(servers []*redistest.Server, names ...string) (all []any) {
 	for _, name := range names {
 		for _, s := range servers {
-			all = append(all, s.MustDo("GET", quorumlock.DefaultPrefix+name))
+			all = append(all, s.MustDo("GET", testkit.Prefix+name))
 		}
 	}
 	return all
@@ -120,7 +120,7 @@ func values(servers []*redistest.Server, names ...string) (all []any) {
 
 func TestARefusalByAReservationSaysSo(t *testing.T) {
 	m, servers := testkit.Manager(t, 1)
-	servers[0].MustDo("SET", "quorumlock:job", strings.Repeat("a", 32)+" w ", "PX", "60000")
+	servers[0].MustDo("SET", testkit.Prefix+"job", strings.Repeat("a", 32)+" w ", "PX", "60000")
 	var held *quorumlock.HeldError
 	require.ErrorAs(t, refused(t, m, "job"), &held)
 	assert.Empty(t, held.Holder)
