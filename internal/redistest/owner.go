@@ -4,7 +4,7 @@ package redistest
 
 import (
 	"errors"
-	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -21,7 +21,7 @@ func StartOwners(tb testing.TB, n int, o Options) []*Server {
 	}
 	startAll(tb, servers)
 	for _, s := range servers {
-		s.MustDo("CLUSTER", "ADDSLOTSRANGE", "0", fmt.Sprint(slots-1))
+		s.MustDo("CLUSTER", "ADDSLOTSRANGE", "0", strconv.Itoa(slots-1))
 	}
 	for _, s := range servers {
 		s.awaitCluster()

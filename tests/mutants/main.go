@@ -101,9 +101,22 @@ func run(ctx context.Context, only, in *regexp.Regexp, parallel int, verbose boo
 			fmt.Println(r.output)
 		}
 	}
+	if in.String() == "" {
+		simulate(only, count)
+	}
+	if total == 0 {
+		return false, fmt.Errorf("no mutant is named like %q", only)
+	}
+	fmt.Printf("%d of %d mutants caught (%d %%), in %v, of which %v for the tests without them\n",
+		good, total, good*100/total, time.Since(began).Round(time.Second), ready.Round(time.Second))
+	return good == total, ctx.Err()
+}
+
+// simulate plants the bugs of the simulation.
+func simulate(only *regexp.Regexp, count func(row)) {
 	runner := sim.NewRunner()
 	for _, plant := range sim.Plants() {
-		if !only.MatchString(plant.Bug.String()) || in.String() != "" {
+		if !only.MatchString(plant.Bug.String()) {
 			continue
 		}
 		r := row{name: plant.Bug.String(), where: "simulation, " + plant.World.String(), verdict: caught}
@@ -114,10 +127,4 @@ func run(ctx context.Context, only, in *regexp.Regexp, parallel int, verbose boo
 		}
 		count(r)
 	}
-	if total == 0 {
-		return false, fmt.Errorf("no mutant is named like %q", only)
-	}
-	fmt.Printf("%d of %d mutants caught (%d %%), in %v, of which %v for the tests without them\n",
-		good, total, good*100/total, time.Since(began).Round(time.Second), ready.Round(time.Second))
-	return good == total, ctx.Err()
 }
