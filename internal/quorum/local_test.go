@@ -310,17 +310,11 @@ func newLocalWalk(c choices) *localWalk {
 
 func TestLocalKeepsItsLawsOnRandomWalks(t *testing.T) {
 	const walks, steps = 20_000, 80
-	seen := map[string]int{}
-	for seed := range uint64(walks) {
-		w := newLocalWalk(choices{rng: rand.New(rand.NewPCG(seed, 7))})
-		if problem := w.walk(steps); problem != "" {
-			t.Fatalf("seed %d: %s", seed, problem)
-		}
-		for what, n := range w.seen {
-			seen[what] += n
-		}
-	}
-	t.Log(seen)
+	seen := walkAll(t, walks, 7, func(c choices) (map[string]int, string) {
+		w := newLocalWalk(c)
+		problem := w.walk(steps)
+		return w.seen, problem
+	})
 	for kind := quorum.StepNone; kind <= quorum.StepRelease; kind++ {
 		if seen[strconv.Itoa(int(kind))] < walks/10 {
 			t.Errorf("step %d only %d times: the walks miss something", kind, seen[strconv.Itoa(int(kind))])

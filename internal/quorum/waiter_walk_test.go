@@ -347,17 +347,11 @@ func (w *waiterWalk) wake() string {
 
 func TestWaiterKeepsItsLawsOnRandomWalks(t *testing.T) {
 	const walks, steps = 20_000, 60
-	seen := map[string]int{}
-	for seed := range uint64(walks) {
-		w := newWaiterWalk(choices{rng: rand.New(rand.NewPCG(seed, 3))})
-		if problem := w.walk(steps); problem != "" {
-			t.Fatalf("seed %d: %s", seed, problem)
-		}
-		for what, n := range w.seen {
-			seen[what] += n
-		}
-	}
-	t.Log(seen)
+	seen := walkAll(t, walks, 3, func(c choices) (map[string]int, string) {
+		w := newWaiterWalk(c)
+		problem := w.walk(steps)
+		return w.seen, problem
+	})
 	for _, what := range []string{"ticket", "lapsed", "won", "left", "yield", "reaction 1", "reaction 2", "reaction 3"} {
 		if seen[what] < walks/100 {
 			t.Errorf("%q only %d times: the walks miss something", what, seen[what])

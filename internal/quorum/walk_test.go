@@ -267,6 +267,24 @@ func (w *walker) after(out quorum.Output) {
 	}
 }
 
+// walkAll runs a walk for each seed, and returns how often the walks saw what. A walk
+// returns the problem that it has met.
+func walkAll(t *testing.T, walks, stream uint64, walk func(choices) (seen map[string]int, problem string)) map[string]int {
+	t.Helper()
+	total := map[string]int{}
+	for seed := range walks {
+		seen, problem := walk(choices{rng: rand.New(rand.NewPCG(seed, stream))})
+		if problem != "" {
+			t.Fatalf("seed %d: %s", seed, problem)
+		}
+		for what, n := range seen {
+			total[what] += n
+		}
+	}
+	t.Log(total)
+	return total
+}
+
 func TestMachineKeepsItsLawsOnRandomWalks(t *testing.T) {
 	const walks, steps = 20_000, 60
 	ends := map[quorum.Reason]int{}

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -10,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -33,20 +31,7 @@ import (
 // its meter.
 type transcript struct {
 	tracenoop.TracerProvider
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (e *transcript) Write(b []byte) (int, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.text.Write(b)
-}
-
-func (e *transcript) String() string {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.text.String()
+	testkit.Buffer
 }
 
 // note records values, in every way in which they can be printed.

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
@@ -182,7 +183,7 @@ func TestAClockThatStepsBackCostsNoVote(t *testing.T) {
 // majority, but the log must report it.
 func TestClocksOfAMajorityThatStepBackAreLoggedWithinOneInterval(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
-		var log journal
+		var log testkit.Buffer
 		m := manager(t, c, quorumlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 		l := acquire(t, m, "job")
 		time.Sleep(5 * time.Second)

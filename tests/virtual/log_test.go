@@ -1,10 +1,8 @@
 package virtual
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,26 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
-
-// journal is a buffer that the Manager may write to while the test reads it.
-type journal struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.Write(p)
-}
-
-func (j *journal) String() string {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.text.String()
-}
 
 // stuck is a log handler that does not return, like one that writes to a pipe without a
 // reader.
@@ -80,26 +61,12 @@ func TestALogHandlerThatHangsHoldsUpNothing(t *testing.T) {
 // logOf returns a Manager, and a function that returns its log of warnings.
 func logOf(t *testing.T, c *quorumlocktest.Cluster) (*quorumlock.Manager, func() string) {
 	t.Helper()
-	var mu sync.Mutex
-	var log bytes.Buffer
-	m := manager(t, c, quorumlock.WithLogger(slog.New(slog.NewTextHandler(&lockedWriter{&mu, &log}, &slog.HandlerOptions{Level: slog.LevelWarn}))))
+	var log testkit.Buffer
+	m := manager(t, c, quorumlock.WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))))
 	return m, func() string {
 		synctest.Wait()
-		mu.Lock()
-		defer mu.Unlock()
 		return log.String()
 	}
-}
-
-type lockedWriter struct {
-	mu *sync.Mutex
-	b  *bytes.Buffer
-}
-
-func (w *lockedWriter) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.b.Write(p)
 }
 
 func TestALeaseThatIsNeverCheckedIsWarnedAboutOnce(t *testing.T) {
