@@ -54,18 +54,18 @@ type attempt struct {
 	// refer to this attempt.
 	ticketed bool
 
-	mu        sync.Mutex
-	ballot    quorum.Ballot
-	announced bool  // decided was sent
-	over      bool  // concluded; without a hold, later answers do not count
-	hold      *hold // once the lease was granted
-	pending   int   // how many nodes have not answered the acquisition
-	waiters   int   // most tickets in a queue of a node that granted
-	errs      []error
-	refusals  []refusal
-	raise     *node.Request
-	unsent    quorum.Set // nodes that certainly did not apply the acquisition
-	unqueued  quorum.Set // failed nodes that certainly did not queue the ticket
+	mu         sync.Mutex
+	ballot     quorum.Ballot
+	announced  bool  // decided was sent
+	over       bool  // concluded; without a hold, later answers do not count
+	hold       *hold // once the lease was granted
+	pending    int   // how many nodes have not answered the acquisition
+	waiters    int   // most tickets in a queue of a node that granted
+	errs       []error
+	refusals   []refusal
+	raise      *node.Request
+	notApplied quorum.Set // nodes that certainly did not apply the acquisition
+	unqueued   quorum.Set // failed nodes that certainly did not queue the ticket
 }
 
 func (m *Manager) newAttempt(w *waiter, ask quorum.Ask) *attempt {
@@ -122,7 +122,7 @@ func (a *attempt) leave() {
 	m := a.m
 	a.req.Reset()
 	a.m, a.wait, a.value, a.decided, a.hold, a.errs = nil, nil, "", nil, nil, nil
-	a.announced, a.over, a.waiters, a.unsent, a.unqueued, a.refusals = false, false, 0, 0, 0, nil
+	a.announced, a.over, a.waiters, a.notApplied, a.unqueued, a.refusals = false, false, 0, 0, 0, nil
 	m.attempts.Put(a)
 }
 
@@ -197,11 +197,11 @@ func (a *attempt) count(i int, req *node.Request, reply *node.Reply) (raise quor
 	case node.Taken:
 		a.ballot.Refuse(i)
 		a.fail(i, errTaken)
-		a.unsent = a.unsent.With(i)
+		a.notApplied = a.notApplied.With(i)
 		a.refusals = append(a.refusals, newRefusal(i, reply, a.m.clock.Now()))
 		return 0
-	case node.Unsent:
-		a.unsent, a.unqueued = a.unsent.With(i), a.unqueued.With(i)
+	case node.NotApplied:
+		a.notApplied, a.unqueued = a.notApplied.With(i), a.unqueued.With(i)
 	}
 	a.ballot.Fail(i)
 	a.fail(i, reply.Err)
@@ -312,13 +312,13 @@ func (a *attempt) conclude(values context.Context, cut bool) (*Lease, error) {
 // nodes that certainly hold nothing of the attempt.
 func (a *attempt) release(update node.TicketUpdate) {
 	a.mu.Lock()
-	unsent := a.unsent
+	notApplied := a.notApplied
 	a.mu.Unlock()
 	_, now := a.m.clock.Both()
 	t := a.wait.terms
 	req := node.NewUndo(a.wait.lock, a.value, &a.req, update, now+t.ttl+t.lockDelay)
 	for i := range a.m.nodes {
-		if !unsent.Has(i) {
+		if !notApplied.Has(i) {
 			a.m.post(i, req, nobody{})
 		}
 	}

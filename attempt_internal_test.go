@@ -72,7 +72,7 @@ func TestARaiseCountsOnlyWhenTheNodeConfirmsIt(t *testing.T) {
 		"raised":       {node.Reply{Status: node.Done, Before: 7}, true},
 		"refused":      {node.Reply{Status: node.Done, Before: -1}, false},
 		"lost":         {node.Reply{Status: node.Unknown, Err: node.ErrReconnected}, false},
-		"not sent":     {node.Reply{Status: node.Unsent, Err: node.ErrExpired}, false},
+		"not sent":     {node.Reply{Status: node.NotApplied, Err: node.ErrExpired}, false},
 		"failed":       {node.Reply{Status: node.Failed, Err: errNoAnswer}, false},
 		"not possible": {node.Reply{Status: node.Misconfigured, Err: errNoAnswer}, false},
 	} {

@@ -115,7 +115,7 @@ func (l *Lease) Err() error {
 // Lost returns a channel that delivers exactly one value if the lease is lost, at or before
 // the instant at which another client could be granted it, and is then closed. A release
 // closes it without a value. All callers get the same channel, so one of several readers
-// gets the value; Err, Done and the context tell all of them.
+// gets the value; Err, Done and the context inform all of them.
 func (l *Lease) Lost() <-chan Lost {
 	l.hold.mu.Lock()
 	defer l.hold.mu.Unlock()

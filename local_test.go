@@ -97,17 +97,17 @@ func TestALeaseIsPassedOnInTheOrderOfTheCalls(t *testing.T) {
 				assert.ErrorIs(t, context.Cause(v.lease.Context()), quorumlock.ErrReleased)
 			}
 			assert.Less(t, len(owners), many/2, "the hold was passed on, most times")
-			told := eventsOf(events, "job")
-			require.Len(t, told, 2*(many+1))
-			for i := 0; i < len(told); i += 2 {
+			reported := eventsOf(events, "job")
+			require.Len(t, reported, 2*(many+1))
+			for i := 0; i < len(reported); i += 2 {
 				lease := first
 				if i > 0 {
 					lease = visits[i/2-1].lease
 				}
-				got, isAcquired := told[i].(quorumlock.Acquired)
-				require.True(t, isAcquired, "%T", told[i])
+				got, isAcquired := reported[i].(quorumlock.Acquired)
+				require.True(t, isAcquired, "%T", reported[i])
 				assert.Equal(t, lease.Token(), got.Token)
-				assert.Equal(t, quorumlock.Released{Name: "job", Token: lease.Token()}, told[i+1])
+				assert.Equal(t, quorumlock.Released{Name: "job", Token: lease.Token()}, reported[i+1])
 			}
 			testkit.Eventually(t, "released", func() bool { return testkit.Locks(t, servers, "job") == 0 })
 			testkit.Eventually(t, "no queue is kept", func() bool { return quorumlock.LocalQueues(m) == 0 })

@@ -332,7 +332,7 @@ func (m *Manager) post(i int, req *node.Request, to node.Receiver) {
 		if m.ending() {
 			err = node.ErrClosed
 		}
-		to.Receive(i, req, &node.Reply{Status: node.Unsent, Err: err})
+		to.Receive(i, req, &node.Reply{Status: node.NotApplied, Err: err})
 	}
 }
 

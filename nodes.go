@@ -10,9 +10,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/node"
 )
 
-// skewDoubt is how far a node's clock may be from the others' without a warning. Leases
+// maxSkew is how far a node's clock may be from the others' without a warning. Leases
 // do not depend on it; tokens and positions in queues do.
-const skewDoubt = time.Second
+const maxSkew = time.Second
 
 // If the steps of several nodes' clocks are found within stallWindow of each other, one
 // stall of our own clock may explain them all.
@@ -58,17 +58,17 @@ func (c *clockSteps) last(node int) *clockStep {
 // admit refuses a node that is not independent of the others. It warns about a node that
 // may not be independent, or that may lose locks.
 func (m *Manager) admit(i int, id node.Identity) (warning, err error) {
-	var doubts []error
+	var warnings []error
 	if id.Unchecked != nil {
-		doubts = append(doubts, fmt.Errorf("node cannot be checked: allow INFO to the user: %w", id.Unchecked))
+		warnings = append(warnings, fmt.Errorf("node cannot be checked: allow INFO to the user: %w", id.Unchecked))
 	}
 	if id.Evicts() {
-		doubts = append(doubts, fmt.Errorf("node may evict locks (maxmemory-policy %s): set noeviction", id.Eviction))
+		warnings = append(warnings, fmt.Errorf("node may evict locks (maxmemory-policy %s): set noeviction", id.Eviction))
 	}
-	if off := m.skew(i); off.Abs() > skewDoubt {
-		doubts = append(doubts, fmt.Errorf("clock is %v off the other nodes' median: synchronise it", off.Round(time.Second)))
+	if off := m.skew(i); off.Abs() > maxSkew {
+		warnings = append(warnings, fmt.Errorf("clock is %v off the other nodes' median: synchronise it", off.Round(time.Second)))
 	}
-	doubts = append(doubts, m.failoverDoubts(i, id)...)
+	warnings = append(warnings, m.failoverWarnings(i, id)...)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for j, other := range m.ids {
@@ -79,40 +79,40 @@ func (m *Manager) admit(i int, id node.Identity) (warning, err error) {
 			return nil, fmt.Errorf("with node %d (%s): %w", j, m.nodes[j].Addr(), err)
 		}
 		if node.Copied(other, id) {
-			doubts = append(doubts, fmt.Errorf("node and node %d (%s) were master and replica: make sure that they are never made master and replica again",
+			warnings = append(warnings, fmt.Errorf("node and node %d (%s) were master and replica: make sure that they are never made master and replica again",
 				j, m.nodes[j].Addr()))
 		}
 	}
 	m.ids[i], m.runs[i] = id, id.RunID
-	if len(doubts) == 0 {
+	if len(warnings) == 0 {
 		return nil, nil
 	}
-	return join(doubts...), nil
+	return join(warnings...), nil
 }
 
-// failoverDoubts returns what a failover of a node, or a restart, could cost with these
+// failoverWarnings returns what a failover of a node, or a restart, could cost with these
 // settings.
-func (m *Manager) failoverDoubts(i int, id node.Identity) (doubts []error) {
+func (m *Manager) failoverWarnings(i int, id node.Identity) (warnings []error) {
 	m.mu.Lock()
 	before := m.runs[i]
 	m.mu.Unlock()
 	group := m.groups[i]
 	if before != "" && id.RunID != "" && before != id.RunID && m.cfg.guard == 0 {
-		doubts = append(doubts, errors.New("node was restarted or failed over, and may have forgotten locks: "+
+		warnings = append(warnings, errors.New("node was restarted or failed over, and may have forgotten locks: "+
 			"without WithRestartGuard another client may be granted a lock that is held"))
 	}
 	if group == "" && id.Replicas > 0 && m.cfg.guard == 0 {
-		doubts = append(doubts, fmt.Errorf("node has replicas (connected_slaves %d): if one takes its place, locks are forgotten; set WithRestartGuard, see docs/managed.md", id.Replicas))
+		warnings = append(warnings, fmt.Errorf("node has replicas (connected_slaves %d): if one takes its place, locks are forgotten; set WithRestartGuard, see docs/managed.md", id.Replicas))
 	}
 	if group == "sentinel" && !id.Fenced && id.Unchecked == nil {
-		doubts = append(doubts, errors.New("INFO has no min_slaves_good_slaves: a master that is cut off from its Sentinels goes on granting; "+
+		warnings = append(warnings, errors.New("INFO has no min_slaves_good_slaves: a master that is cut off from its Sentinels goes on granting; "+
 			"set min-replicas-to-write and min-replicas-max-lag on every server of the group"))
 	}
 	if known, listed := m.nodes[i].Sentinels(); known > listed {
-		doubts = append(doubts, fmt.Errorf("the group has %d Sentinels and %d are listed: clients with other lists may find a majority for another master; "+
+		warnings = append(warnings, fmt.Errorf("the group has %d Sentinels and %d are listed: clients with other lists may find a majority for another master; "+
 			"list all of them on every client (SENTINEL RESET forgets those that are gone)", known, listed))
 	}
-	return doubts
+	return warnings
 }
 
 // skew returns how far a node's clock is from the median of all known clocks; 0 with

@@ -14,7 +14,7 @@ const (
 	ConfirmedFor = 1500 * time.Millisecond
 	// SettleFor is how long a client that knew the term before waits before it connects to
 	// the master of a new term. Meanwhile the old master may give votes to clients that have
-	// not heard of the new term. A lease that moved to the new master at once would no longer
+	// not learnt of the new term. A lease that moved to the new master at once would no longer
 	// be extended on the old one, and such a vote could make a second holder. After SettleFor
 	// no client counts such a vote: once a majority has named the new term, no majority
 	// confirms the old one, and a confirmation counts for ConfirmedFor only. SettleFor is 5 %
@@ -51,10 +51,10 @@ func (t *Tracker[T]) Use(term T, asked time.Duration) { t.used, t.confirmed = te
 // Used returns the term that was dialled last; none before the first.
 func (t *Tracker[T]) Used() T { return t.used }
 
-// Hear records the answer of a majority that was asked at this instant of the validity
+// Record records the answer of a majority that was asked at this instant of the validity
 // clock. It returns whether the term in use goes on; otherwise its connections have to end.
 // So they do when the group goes back to an older term, because it has forgotten the newer.
-func (t *Tracker[T]) Hear(term T, asked, steady time.Duration) (goesOn bool) {
+func (t *Tracker[T]) Record(term T, asked, steady time.Duration) (goesOn bool) {
 	t.Meet(term, steady)
 	if term != t.used {
 		return false

@@ -31,7 +31,7 @@ func TestAnUnconfirmedTermGivesNoVote(t *testing.T) {
 	assert.Equal(t, 7, c.Used())
 	assert.True(t, c.Confirmed(time.Minute+failover.ConfirmedFor))
 	assert.False(t, c.Confirmed(time.Minute+failover.ConfirmedFor+1))
-	assert.True(t, c.Hear(7, 2*time.Minute, time.Minute))
+	assert.True(t, c.Record(7, 2*time.Minute, time.Minute))
 	assert.True(t, c.Confirmed(2*time.Minute+failover.ConfirmedFor))
 }
 
@@ -39,7 +39,7 @@ func TestAnotherTermConfirmsNothingAndEndsTheConnections(t *testing.T) {
 	for _, other := range []int{6, 8} {
 		var c failover.Tracker[int]
 		c.Use(7, time.Minute)
-		assert.False(t, c.Hear(other, 2*time.Minute, 2*time.Minute))
+		assert.False(t, c.Record(other, 2*time.Minute, 2*time.Minute))
 		assert.False(t, c.Confirmed(2*time.Minute))
 		assert.Equal(t, 7, c.Used())
 	}
@@ -50,6 +50,6 @@ func TestTheWaitForANewTermBeginsWhenItIsHeardOf(t *testing.T) {
 	var c failover.Tracker[int]
 	assert.True(t, c.Meet(7, 0))
 	c.Use(7, 0)
-	assert.False(t, c.Hear(8, time.Second, time.Second))
+	assert.False(t, c.Record(8, time.Second, time.Second))
 	assert.True(t, c.Meet(8, time.Second+failover.SettleFor))
 }

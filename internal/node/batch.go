@@ -226,7 +226,7 @@ func (n *Node) answers(t *transfer, locks int, result rueidis.RedisResult) (answ
 	if err != nil {
 		if noScript(err) { // SCRIPT FLUSH or a restart: greet again, then send again
 			n.regreet()
-			return answers{}, Reply{Status: notApplied, Err: err}
+			return answers{}, Reply{Status: mayRepeat, Err: err}
 		}
 		status, err := classify(err)
 		return answers{}, Reply{Status: status, Err: missingRight(err)}
@@ -268,8 +268,8 @@ func (n *Node) conclude(t *transfer, e entry, r *Reply) bool {
 	switch {
 	case r.Status == Taken:
 		e.req.refused.Or(1 << n.cfg.Index)
-	case r.Status == notApplied:
-		r.Status = Unsent
+	case r.Status == mayRepeat:
+		r.Status = NotApplied
 		if !e.resent && (e.req.insists || e.req.Kind == Acquire && !e.req.urgent || e.req.Kind == Extend || e.req.Kind == Read) {
 			// A request that creates a lock for an existing lease is not sent again: the
 			// lease's release may be on its way.
@@ -299,7 +299,7 @@ func (n *Node) conclude(t *transfer, e entry, r *Reply) bool {
 	}
 	switch {
 	case !e.req.insists:
-	case (r.Status == Unknown || r.Status == Unsent) && n.ctx.Err() == nil:
+	case (r.Status == Unknown || r.Status == NotApplied) && n.ctx.Err() == nil:
 		n.resend = append(n.resend, e)
 		return false
 	case r.Status == Failed && len(n.retryQueue) < retryMax:
@@ -313,7 +313,7 @@ func (n *Node) conclude(t *transfer, e entry, r *Reply) bool {
 // postpone handles the batch without a connection: requests that insist wait for the next
 // connection, the others fail.
 func (n *Node) postpone() {
-	status, err := Unsent, n.health.Load().Err
+	status, err := NotApplied, n.health.Load().Err
 	switch {
 	case n.refusal != nil:
 		status = Misconfigured
@@ -329,7 +329,7 @@ func (n *Node) postpone() {
 		}
 	}
 	if over := len(n.retryQueue) - retryMax; over > retryMax { // dropping them one by one would move the others each time
-		fail(n.cfg.Index, n.retryQueue[:over], Unsent, ErrExpired)
+		fail(n.cfg.Index, n.retryQueue[:over], NotApplied, ErrExpired)
 		n.retryQueue = slices.Clone(n.retryQueue[over:])
 	}
 	fail(n.cfg.Index, failed, status, err)

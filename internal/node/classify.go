@@ -49,14 +49,14 @@ func classify(err error) (Status, error) {
 	}
 	if redis, ok := rueidis.IsRedisErr(err); ok {
 		if redis.IsNoScript() {
-			return Unsent, err
+			return NotApplied, err
 		}
 		return classifyText(redis.Error(), err)
 	}
 	var dial *net.OpError
 	switch {
 	case errors.As(err, &dial) && dial.Op == "dial", errors.Is(err, syscall.ECONNREFUSED):
-		return Unsent, opaque(err)
+		return NotApplied, opaque(err)
 	case errors.Is(err, context.Canceled):
 		return Unknown, ErrClosed
 	default:
@@ -68,7 +68,7 @@ func classify(err error) (Status, error) {
 func classifyText(text string, err error) (Status, error) {
 	switch {
 	case strings.HasPrefix(text, "max number of clients"):
-		return Unsent, err
+		return NotApplied, err
 	case strings.Contains(text, "OOM command not allowed"), strings.Contains(text, "BUSY Redis is busy"):
 		return Failed, err // inside a script the code is not always the first word
 	}

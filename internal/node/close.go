@@ -12,7 +12,7 @@ const closePatience = time.Second
 // Close queues the last requests, however many, sends everything that is queued, and then
 // ends the worker and the connection. It goes on while the node makes progress, until ctx
 // ends. It abandons a node that answers nothing for a second, or cannot be reached. It
-// sends no more acquisitions. Requests that remain are answered Unsent, and the one batch
+// sends no more acquisitions. Requests that remain are answered NotApplied, and the one batch
 // on its way Unknown. Close returns when Run has returned; false means that a request was
 // left without an answer.
 func (n *Node) Close(ctx context.Context, last []*Request, to Receiver) bool {
@@ -80,6 +80,6 @@ func (n *Node) drain() {
 	rest := slices.Concat(n.lanes.urgent, n.lanes.acquire)
 	n.lanes = lanes{}
 	n.mu.Unlock()
-	fail(n.cfg.Index, n.retryQueue, Unsent, ErrClosed)
-	fail(n.cfg.Index, rest, Unsent, ErrClosed)
+	fail(n.cfg.Index, n.retryQueue, NotApplied, ErrClosed)
+	fail(n.cfg.Index, rest, NotApplied, ErrClosed)
 }

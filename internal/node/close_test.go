@@ -112,7 +112,7 @@ func TestCloseDoesNotWaitForANodeThatIsDown(t *testing.T) {
 	var answers tally
 	assert.True(t, n.Close(context.Background(), []*node.Request{release("p:x", ownerA, now()+time.Minute)}, &answers))
 	assert.Less(t, time.Since(began), 900*time.Millisecond)
-	assert.Equal(t, map[node.Status]int{node.Unsent: 1}, answers.statuses)
+	assert.Equal(t, map[node.Status]int{node.NotApplied: 1}, answers.statuses)
 }
 
 // A Manager that closes does not need a lock.
@@ -130,7 +130,7 @@ func TestCloseSendsNoAcquisitions(t *testing.T) {
 	assert.True(t, n.Close(context.Background(), nil, nil))
 	for range 2 {
 		got := asks.Next(t)
-		assert.Equal(t, node.Unsent, got.Status)
+		assert.Equal(t, node.NotApplied, got.Status)
 		assert.ErrorIs(t, got.Err, node.ErrClosed)
 	}
 	assert.EqualValues(t, 0, server.MustDo("EXISTS", "p:job"))

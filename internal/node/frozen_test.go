@@ -139,7 +139,7 @@ func TestARequestThatArrivesTooLateIsVoid(t *testing.T) {
 	answer := make(answers, 1)
 	require.True(t, n.Post(acquisition("p:job", ownerA, now()+100*time.Millisecond), answer))
 	reply := answer.Next(t)
-	assert.Equal(t, node.Unsent, reply.Status)
+	assert.Equal(t, node.NotApplied, reply.Status)
 	require.ErrorIs(t, reply.Err, node.ErrLate)
 	late := node.Healing{Lock: "p:job", Owner: ownerA, Metadata: metadata, KeyTTL: "1000", NotAfter: now() + 100*time.Millisecond}
 	require.True(t, n.Post(node.NewHeal([]node.Healing{late}, late.NotAfter), answer))
@@ -162,7 +162,7 @@ func TestARequestThatHasExpiredIsNotSent(t *testing.T) {
 	busy.Next(t)
 	for range 3 {
 		got := answer.Next(t)
-		assert.Equal(t, node.Unsent, got.Status)
+		assert.Equal(t, node.NotApplied, got.Status)
 		assert.ErrorIs(t, got.Err, node.ErrExpired)
 	}
 	calls, _ := tr.calls()

@@ -112,9 +112,9 @@ func verdict(kind Kind, answers []reading) Status {
 		case a.code == '1', integers(a.parts(3)):
 			return Granted
 		case a.code == '0':
-			return Unsent
+			return NotApplied
 		case a.code == '-':
-			return notApplied
+			return mayRepeat
 		case a.parts(3) != nil && held(a.parts(3)[0]) && integers(a.parts(3)[1:]):
 			return Taken
 		}
@@ -245,7 +245,7 @@ func drawReply(input *[]byte, operations int, anything bool) shape {
 func readingsOf(kind Kind, operations int, reply shape) (readings []reading, want Status) {
 	switch {
 	case reply.isError() && strings.HasPrefix(strings.TrimPrefix(reply.text, "ERR "), "NOSCRIPT"):
-		return nil, notApplied
+		return nil, mayRepeat
 	case reply.isError():
 		return nil, reply.class()
 	case reply.isNull():

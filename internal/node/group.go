@@ -106,9 +106,9 @@ type group struct {
 	kind   string // as Group has it
 	voters *voters
 
-	mu    sync.Mutex
-	terms failover.Tracker[Term]
-	doubt error // why the last question confirmed nothing
+	mu                 sync.Mutex
+	terms              failover.Tracker[Term]
+	unconfirmedBecause error // why the last question confirmed nothing
 }
 
 // used returns the term that the worker dialled last.
@@ -208,8 +208,8 @@ func (n *Node) confirm(g *group) {
 	master, err := g.resolve(n.ctx)
 	_, now := n.cfg.Clock()
 	g.mu.Lock()
-	g.doubt = err
-	over := err == nil && before != (Term{}) && g.terms.Used() == before && !g.terms.Hear(master, asked, now)
+	g.unconfirmedBecause = err
+	over := err == nil && before != (Term{}) && g.terms.Used() == before && !g.terms.Record(master, asked, now)
 	g.mu.Unlock()
 	if over {
 		n.hangUp()
@@ -229,8 +229,8 @@ func (n *Node) unconfirmed() error {
 	switch {
 	case g.terms.Confirmed(now):
 		return nil
-	case g.doubt != nil:
-		return fmt.Errorf("%w: %w", ErrUnconfirmed, g.doubt)
+	case g.unconfirmedBecause != nil:
+		return fmt.Errorf("%w: %w", ErrUnconfirmed, g.unconfirmedBecause)
 	default:
 		return ErrUnconfirmed
 	}
@@ -313,7 +313,7 @@ func (n *Node) suits(id Identity) error {
 }
 
 // asideOption returns the option of a connection that only asks who the master is. The
-// worker is not told of its end, and hangUp leaves it alone.
+// worker does not notice its end, and hangUp leaves it alone.
 func (n *Node) asideOption(o rueidis.ClientOption) rueidis.ClientOption {
 	o.AlwaysRESP2 = n.cfg.Option.AlwaysRESP2
 	o.DialFn, o.DialCtxFn = n.cfg.Option.DialFn, n.cfg.Option.DialCtxFn

@@ -56,7 +56,7 @@ func TestAFlushBetweenTwoTrustingClientsIsNoticed(t *testing.T) {
 	newcomer, _ := run(t, config)
 	require.Zero(t, newcomer.Health().Quarantined, "it is configured to trust an empty node")
 	got := ask(n, ownerB)
-	assert.Equal(t, node.Unsent, got.Status)
+	assert.Equal(t, node.NotApplied, got.Status)
 	require.ErrorIs(t, got.Err, node.ErrQuarantined)
 	assert.ErrorIs(t, n.Health().Reason, node.ErrQuarantined)
 	assert.EqualValues(t, 0, server.MustDo("EXISTS", "p:job"))

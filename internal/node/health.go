@@ -11,7 +11,7 @@ type Health struct {
 	Withheld    bool      // Err keeps it only from voting: it is connected
 	Quarantined time.Time // when its votes count again; zero for now
 	Reason      error     // of the quarantine; nil without one
-	Warning     error     // a doubt that does not keep it from voting; nil for none
+	Warning     error     // a problem that does not keep it from voting; nil for none
 	Identity    Identity
 	Master      string // of a failover group: the address of the server in Identity
 }
@@ -34,11 +34,11 @@ func (n *Node) report(err error) {
 		Quarantined: n.quarantine, Reason: n.quarantineReason, Warning: n.warning, Identity: n.identity,
 		Master: n.Master(),
 	}
-	if doubt := n.unconfirmed(); err == nil && doubt != nil {
-		now.Err, now.Withheld = doubt, true
+	if reason := n.unconfirmed(); err == nil && reason != nil {
+		now.Err, now.Withheld = reason, true
 	}
-	if doubt := n.subscription(); doubt != nil {
-		now.Warning = errors.Join(n.warning, doubt)
+	if reason := n.subscription(); reason != nil {
+		now.Warning = errors.Join(n.warning, reason)
 	}
 	before := n.health.Swap(now)
 	if n.cfg.OnHealth != nil && (text(before.Err) != text(now.Err) || text(before.Reason) != text(now.Reason) ||

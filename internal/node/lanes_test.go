@@ -171,7 +171,7 @@ func TestAFullLaneMakesRoomByDroppingExpiredRequests(t *testing.T) {
 	assert.Equal(t, node.Granted, granted.Next(t).Status)
 	for range node.AcquireMax {
 		got := answered.Next(t)
-		assert.Equal(t, node.Unsent, got.Status)
+		assert.Equal(t, node.NotApplied, got.Status)
 	}
 	assert.EqualValues(t, 1, tr.server.MustDo("ZCARD", node.RegistersKey("p:")))
 }
@@ -191,7 +191,7 @@ func TestAReleaseCancelsAnAcquisitionThatStillWaits(t *testing.T) {
 		tr.post(undo(ask), released)
 	})
 	got := asked.Next(t)
-	assert.Equal(t, node.Unsent, got.Status)
+	assert.Equal(t, node.NotApplied, got.Status)
 	require.ErrorIs(t, got.Err, node.ErrWithdrawn)
 	got = released.Next(t)
 	assert.Equal(t, node.Done, got.Status)

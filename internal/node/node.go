@@ -129,7 +129,7 @@ type Node struct {
 	withheld         error         // why the greeted node may not vote; everything else goes on
 	digest           string        // of the script
 	identity         Identity
-	warning          error     // a doubt that does not keep the node from voting
+	warning          error     // a problem that does not keep the node from voting
 	quarantine       time.Time // votes do not count before it; on the monotonic clock, because others may jump ahead
 	quarantineReason error
 	marker           string // what the restart guard's marker says, "" before the first greeting

@@ -53,7 +53,7 @@ func (c *crowd) after(d time.Duration, do func()) { heap.Push(&c.events, event{c
 // post queues a request, and starts the node's next batch if the node is idle.
 func (c *crowd) post(i int, req *Request, to Receiver) {
 	if !c.nodes[i].Post(req, to) {
-		to.Receive(i, req, &Reply{Status: Unsent})
+		to.Receive(i, req, &Reply{Status: NotApplied})
 		return
 	}
 	c.serve(i)

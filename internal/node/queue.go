@@ -59,7 +59,7 @@ func (n *Node) Post(req *Request, to Receiver) bool {
 		n.lanes.acquire = append(n.lanes.acquire, entry{req: req, to: to})
 	}
 	n.mu.Unlock()
-	fail(n.cfg.Index, expired, Unsent, ErrExpired)
+	fail(n.cfg.Index, expired, NotApplied, ErrExpired)
 	if ok {
 		n.wake()
 	}
@@ -144,11 +144,11 @@ func (n *Node) take(now time.Duration) {
 	n.lanes.acquire = dropFirst(n.lanes.acquire, i)
 	n.pace.carried = len(n.batch) - others
 	n.mu.Unlock()
-	fail(n.cfg.Index, out.expired, Unsent, ErrExpired)
-	fail(n.cfg.Index, out.withdrawn, Unsent, ErrWithdrawn)
+	fail(n.cfg.Index, out.expired, NotApplied, ErrExpired)
+	fail(n.cfg.Index, out.withdrawn, NotApplied, ErrWithdrawn)
 	fail(n.cfg.Index, out.withheld, Misconfigured, n.withheld)
-	fail(n.cfg.Index, out.paused, Unsent, paused)
-	fail(n.cfg.Index, out.closing, Unsent, ErrClosed)
+	fail(n.cfg.Index, out.paused, NotApplied, paused)
+	fail(n.cfg.Index, out.closing, NotApplied, ErrClosed)
 	for _, e := range out.undone {
 		e.to.Receive(n.cfg.Index, e.req, &Reply{Status: Done, N: Missing})
 	}

@@ -225,7 +225,7 @@ func TestReleasesSurviveABrokenConnection(t *testing.T) {
 		acquisition("p:job", ownerB, now()+time.Minute), renewals([]string{"p:job"}, ownerA, 0, "1000", now()+time.Minute),
 	} {
 		require.True(t, n.Post(req, others))
-		assert.Equal(t, node.Unsent, others.Next(t).Status)
+		assert.Equal(t, node.NotApplied, others.Next(t).Status)
 	}
 	time.Sleep(400 * time.Millisecond)
 	server.Restart()
@@ -233,7 +233,7 @@ func TestReleasesSurviveABrokenConnection(t *testing.T) {
 	assert.Equal(t, node.Done, got.Status, "%v", got.Err)
 	assert.EqualValues(t, node.Ours, got.N)
 	got = others.Next(t)
-	assert.Equal(t, node.Unsent, got.Status)
+	assert.Equal(t, node.NotApplied, got.Status)
 	assert.ErrorIs(t, got.Err, node.ErrExpired)
 }
 

@@ -70,7 +70,7 @@ func TestScriptsThatAreFlushedTwiceAreNoMisconfiguration(t *testing.T) {
 	require.True(t, n.Post(acquisition("p:job", ownerA, now()+time.Minute), answer))
 	got := answer.Next(t)
 	assert.Equal(t, 2, sent)
-	assert.Equal(t, node.Unsent, got.Status)
+	assert.Equal(t, node.NotApplied, got.Status)
 	var config *node.ConfigError
 	assert.NotErrorAs(t, got.Err, &config)
 	assert.ErrorContains(t, got.Err, "NOSCRIPT")

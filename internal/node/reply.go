@@ -20,9 +20,9 @@ const (
 	// Taken means that another owner has the lock; Held is its value and TTL how long it
 	// lives. Only this answer means contention.
 	Taken
-	// Unsent means that the request was not applied: the node was down, in quarantine or
+	// NotApplied means that the request was not applied: the node was down, in quarantine or
 	// closed, or the request expired in its queue.
-	Unsent
+	NotApplied
 	// Unknown means that the request may have been applied; its answer was lost.
 	Unknown
 	// Failed means that the node answered with an error that may pass (LOADING, BUSY, OOM
@@ -31,12 +31,12 @@ const (
 	// Misconfigured means that the node answered with an error that an operator must fix
 	// (NOPERM, WRONGTYPE …).
 	Misconfigured
-	// notApplied means the same as Unsent, and that the request may be sent again at
+	// mayRepeat means the same as NotApplied, and that the request may be sent again at
 	// once.
-	notApplied
+	mayRepeat
 
 	// Statuses is the number of values of Status, including 0 for none.
-	Statuses = int(notApplied) + 1
+	Statuses = int(mayRepeat) + 1
 )
 
 // String returns the status as a telemetry attribute.
@@ -71,7 +71,7 @@ type Reply struct {
 	// Position is how many tickets are before ours in the queue; −1 if ours is not in it.
 	Position int64 // Taken
 	Register int64 // Read
-	Err      error // for Unsent and all below
+	Err      error // for NotApplied and all below
 }
 
 // Receiver receives the replies to posted requests. Receive is called in the worker's
@@ -182,10 +182,10 @@ func (n *Node) readVote(all answers, r *Reply) error {
 		r.Status, r.Moved, r.Before = Granted, AsProposed, AsProposed
 		return nil
 	case '0':
-		r.Status, r.Err = Unsent, ErrLate
+		r.Status, r.Err = NotApplied, ErrLate
 		return nil
 	case '-':
-		r.Status, r.Err = notApplied, ErrQuarantined
+		r.Status, r.Err = mayRepeat, ErrQuarantined
 		n.regreet()
 		return nil
 	}

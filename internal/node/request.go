@@ -145,9 +145,9 @@ func (r *Request) undoesNothing(node uint32) bool {
 	if u == nil {
 		return false
 	}
-	unsent := !r.sameTicket && u.withdrawn.Load() && u.sent.Load()&node == 0
+	neverSent := !r.sameTicket && u.withdrawn.Load() && u.sent.Load()&node == 0
 	refused := r.failed && u.refused.Load()&node != 0
-	return (unsent || refused) && u.generation.Load() == r.undoesGeneration
+	return (neverSent || refused) && u.generation.Load() == r.undoesGeneration
 }
 
 // Renewals collects the locks of one Extend.

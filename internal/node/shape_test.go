@@ -145,7 +145,7 @@ var complaints = []string{
 // operator would read it.
 func (s shape) class() Status {
 	if strings.HasPrefix(s.text, "NOSCRIPT") || strings.HasPrefix(s.text, "ERR NOSCRIPT") {
-		return Unsent
+		return NotApplied
 	}
 	return s.classInScript()
 }
@@ -157,7 +157,7 @@ func (s shape) classInScript() Status {
 		`|OOM command not allowed|BUSY Redis is busy`)
 	switch {
 	case strings.HasPrefix(text, "max number of clients"):
-		return Unsent
+		return NotApplied
 	case passes.MatchString(text):
 		return Failed
 	default:

@@ -141,18 +141,18 @@ func TestASubscriberThatMayNotSubscribeIsAWarning(t *testing.T) {
 func TestASubscriberThatMayNotSubscribeIsOneOfTwoWarnings(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	server.MustDo("ACL", "SETUSER", "u", "on", ">word", "~*", "+@all", "-subscribe")
-	doubt := errors.New("a doubt")
+	warning := errors.New("a warning")
 	changed := make(chan node.Health, 64)
 	n, _ := run(t, node.Config{
 		Option:   rueidis.ClientOption{InitAddress: []string{server.Addr()}, Username: "u", Password: "word"},
 		Manager:  subscriberManager,
-		Admit:    func(int, node.Identity) (warning, err error) { return doubt, nil },
+		Admit:    func(int, node.Identity) (_, err error) { return warning, nil },
 		OnHealth: func(_ int, h node.Health) { changed <- h },
 	})
-	require.Equal(t, doubt, within(t, "it is greeted", changed).Warning)
+	require.Equal(t, warning, within(t, "it is greeted", changed).Warning)
 	n.Subscribe()
 	both := within(t, "the second warning", changed).Warning
-	assert.ErrorIs(t, both, doubt)
+	assert.ErrorIs(t, both, warning)
 	var config *node.ConfigError
 	assert.ErrorAs(t, both, &config)
 }

@@ -41,8 +41,8 @@ func (s *Server) awaitCluster() {
 	})
 }
 
-// StartSentinel starts a Sentinel that watches nothing: SENTINEL MONITOR tells it what to
-// watch.
+// StartSentinel starts a Sentinel that watches nothing, until SENTINEL MONITOR names a master
+// set.
 func StartSentinel(tb testing.TB, o Options) *Server {
 	tb.Helper()
 	o.Args = append([]string{"--sentinel"}, o.Args...)

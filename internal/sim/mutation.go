@@ -172,7 +172,7 @@ var mutationNames = [...]string{
 	"raise of any owner", "a raise goes down", "raise of a register at the top", "the proposal stays",
 	"ahead counts as moved", "a repeated request moves", "a whole block", "the value before of the vote",
 	"a trim forgets", "release moves back", "heal moves the register", "heal shows the token",
-	"the owner is enough for the token", "passes are not checked", "no doubt", "an answer overtaken by a doubt",
+	"the owner is enough for the token", "passes are not checked", "the proof is never reset", "an answer overtaken by a reset",
 	"a pass beyond the block", "a check of one node", "a check mints a whole block",
 	"extend creates", "extend of any owner", "extend by zero", "quorum of n/2", "failed attempt keeps its keys",
 	"release of any owner", "un-lose", "heal at any time", "acquire at any time", "relative ends", "no release retries", "no final check",

@@ -84,7 +84,7 @@ var counterNames = [counters]string{
 	"runs", "events", "attempts", "grants", "raises", "local passes", "passes of a lost hold refused", "checks of a hold", "callers gone", "tickets carried by a release", "locks left free",
 	"reservations", "wake-ups", "attempts after a wake-up", "reservations passed on", "queues cleared", "queues left", "looks after a hand-over", "late votes",
 	"waits given up", "waiters served in order",
-	"renewals", "missed rounds", "heals", "doubts", "releases", "release retries",
+	"renewals", "missed rounds", "heals", "resets", "releases", "release retries",
 	"expired leases", "revoked leases", "suspended leases", "overlaps", "grants too late to use",
 	"messages", "lost messages", "late messages", "repeated messages", "requests refused as late",
 	"answers after the node timeout",

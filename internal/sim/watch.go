@@ -147,7 +147,7 @@ func (c *client) watch(e *event) {
 		switch {
 		case !c.grouped(i):
 		case k.conn.line == 0 && !c.meets(i):
-		case k.conn.line != 0 && !k.terms.Hear(w.nodes[i].group.named, c.now(), c.steady()):
+		case k.conn.line != 0 && !k.terms.Record(w.nodes[i].group.named, c.now(), c.steady()):
 			c.hangUp(i)
 		default:
 			if !k.greeted && c.now() >= k.asked+w.config.terms.Timeout {

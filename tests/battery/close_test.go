@@ -57,7 +57,7 @@ func TestCloseEndsEveryLeaseOnceAndInTimeWithANodeThatHangs(t *testing.T) {
 		r.figure(fmt.Sprintf("%d times: %s", len(tally.took), spread(tally.took)), limit(1500*time.Millisecond),
 			at(1, tally.took) <= limitOf(1500*time.Millisecond))
 		r.figure(fmt.Sprintf("leases %d (granted within 5ms of Close: %d), with one terminal event %d, with one end on their own channels %d",
-			tally.leases, tally.granted, tally.once, tally.told), "all", tally.leases > 0 && tally.once == tally.leases && tally.told == tally.leases)
+			tally.leases, tally.granted, tally.once, tally.reported), "all", tally.leases > 0 && tally.once == tally.leases && tally.reported == tally.leases)
 		r.figure(fmt.Sprintf("keys left on healthy nodes %d, %v after Close", tally.keys, keysGone), "0", tally.keys == 0)
 		if tally.excused > 0 {
 			t.Logf("not counted: the keys of %d rounds in which healthy nodes were slow", tally.excused)
@@ -71,10 +71,10 @@ func TestCloseEndsEveryLeaseOnceAndInTimeWithANodeThatHangs(t *testing.T) {
 
 // closeTally has the results of the closes of a row; guarded by mu.
 type closeTally struct {
-	mu                                                    sync.Mutex
-	took                                                  []time.Duration
-	leases, granted, once, told, keys, hung, odd, excused int
-	first                                                 string
+	mu                                                        sync.Mutex
+	took                                                      []time.Duration
+	leases, granted, once, reported, keys, hung, odd, excused int
+	first                                                     string
 }
 
 // closer is one Manager with calls in progress.
@@ -248,8 +248,8 @@ func (c *closer) close(healthy []*redistest.Server, tally *closeTally) {
 		} else {
 			note("%s has %d terminal events", l.Name(), events)
 		}
-		if told, err := endOf(l); told {
-			tally.told++
+		if reported, err := endOf(l); reported {
+			tally.reported++
 		} else {
 			note("%s: %v", l.Name(), err)
 		}
@@ -297,7 +297,7 @@ func watchPings(servers []*redistest.Server) (slowest func() time.Duration) {
 
 // endOf reports whether a lease has reported its end on its own channels, once: Lost has
 // one value after a loss and none after a release, and all channels agree.
-func endOf(l *quorumlock.Lease) (told bool, err error) {
+func endOf(l *quorumlock.Lease) (reported bool, err error) {
 	err = l.Err()
 	if err == nil || !ended(l) || !errors.Is(context.Cause(l.Context()), err) {
 		return false, fmt.Errorf("err %w, done %v, context %w", err, ended(l), context.Cause(l.Context()))

@@ -149,11 +149,11 @@ func TestANodeThatBeginsToEvictIsReportedWithinOneInterval(t *testing.T) {
 				began = time.Now()
 				return victim.MustDo("EXISTS", key) == int64(0)
 			})
-			for told := false; !told; {
+			for reported := false; !reported; {
 				select {
 				case e := <-changes.C():
 					change, ok := e.(quorumlock.NodeChanged)
-					told = ok && change.Node == 0 && change.Err != nil && strings.Contains(change.Err.Error(), "cannot see evictions")
+					reported = ok && change.Node == 0 && change.Err != nil && strings.Contains(change.Err.Error(), "cannot see evictions")
 				case <-time.After(30 * time.Second):
 					t.Fatal("the eviction is not reported")
 				}
@@ -168,7 +168,7 @@ func TestANodeThatBeginsToEvictIsReportedWithinOneInterval(t *testing.T) {
 		}
 		// An interval is up to a tenth longer by the jitter, and the reply takes time.
 		bar := interval*11/10 + 20*time.Millisecond
-		r.figure(fmt.Sprintf("told after the first lock was dropped: %s, in %d rounds", spread(late), rounds),
+		r.figure(fmt.Sprintf("reported after the first lock was dropped: %s, in %d rounds", spread(late), rounds),
 			fmt.Sprintf("max interval with its jitter + round trip, %v", brief(bar)), at(1, late) <= min(limitOf(bar), 5*time.Second)) // the check every 10 s would be no merit
 		r.figure(fmt.Sprintf("leases lost %d/%d", lost, rounds), "0", lost == 0)
 	})

@@ -36,20 +36,20 @@ type replyCase struct {
 }
 
 // breaking has the statuses while a connection breaks and another one is made.
-var breaking = []node.Status{node.Unsent, node.Unknown}
+var breaking = []node.Status{node.NotApplied, node.Unknown}
 
 // replyCases are those of the table in docs/operations.md: all replies that a server can
 // send us, and all that can happen to the connection.
 var replyCases = []replyCase{
 	{
-		name: "connection refused", status: node.Unsent, passing: breaking, text: []string{"connection refused"},
+		name: "connection refused", status: node.NotApplied, passing: breaking, text: []string{"connection refused"},
 		begin: func(r *replyRig) { r.server.Kill() },
 		end:   (*replyRig).restart,
 	},
 	{
 		// The server sends the reason and closes. rueidis has sent more than one command
 		// by then, and notices the end before it reads the reason.
-		name: "max number of clients reached", status: node.Unsent, passing: breaking,
+		name: "max number of clients reached", status: node.NotApplied, passing: breaking,
 		text: []string{"max number of clients reached", "EOF", "connection reset", "broken pipe"},
 		begin: func(r *replyRig) {
 			r.do("CONFIG", "RESETSTAT")
@@ -99,7 +99,7 @@ var replyCases = []replyCase{
 		end:   (*replyRig).restart,
 	},
 	{
-		name: "LOADING at the greeting", status: node.Unsent, passing: breaking, text: []string{"LOADING"},
+		name: "LOADING at the greeting", status: node.NotApplied, passing: breaking, text: []string{"LOADING"},
 		begin: func(r *replyRig) {
 			r.load()
 			r.do("CLIENT", "KILL", "TYPE", "normal")
@@ -283,7 +283,7 @@ var replyCases = []replyCase{
 	// runs for long, which ours do not. So a server sends them to another client, and a
 	// proxy sends the same text to us.
 	{
-		name: "max number of clients reached, and heard", status: node.Unsent, passing: breaking, text: []string{"max number of clients reached"},
+		name: "max number of clients reached, and the client reads it", status: node.NotApplied, passing: breaking, text: []string{"max number of clients reached"},
 		via: viaBoard,
 		begin: func(r *replyRig) {
 			r.board.quote(r.quotes["clients"], func([]string) bool { return true })

@@ -89,7 +89,7 @@ func (r *replyRig) put(c replyCase, client replyClient) bool {
 	if c.once {
 		rounds, enough = 5, 1
 	}
-	var heard []string
+	var noticed []string
 	for range rounds {
 		c.begin(r)
 		right := 0
@@ -100,14 +100,14 @@ func (r *replyRig) put(c replyCase, client replyClient) bool {
 			}
 			class, err := client.ask(r.lock)
 			during.Wait()
-			heard = append(heard, fmt.Sprintf("%s: %v", class, err))
+			noticed = append(noticed, fmt.Sprintf("%s: %v", class, err))
 			switch {
 			case class == want && (right > 0 || mentions(err, c.text) && (c.fix == nil || mentions(err, c.fix))):
 				right++
 			case right > 0 || !slices.Contains(passing, class):
 				c.end(r)
 				r.t.Errorf("%s: %s: %v, which is listed as %s, to be mended by %q; it said\n%s",
-					client.kind(), class, err, want, c.fix, strings.Join(slices.Compact(heard), "\n"))
+					client.kind(), class, err, want, c.fix, strings.Join(slices.Compact(noticed), "\n"))
 				return false
 			}
 			if c.once {
@@ -121,7 +121,7 @@ func (r *replyRig) put(c replyCase, client replyClient) bool {
 			return true
 		}
 	}
-	r.t.Errorf("%s: never %s with any of %q and of %q; it said\n%s", client.kind(), want, c.text, c.fix, strings.Join(slices.Compact(heard), "\n"))
+	r.t.Errorf("%s: never %s with any of %q and of %q; it said\n%s", client.kind(), want, c.text, c.fix, strings.Join(slices.Compact(noticed), "\n"))
 	return false
 }
 
@@ -289,7 +289,7 @@ func (c *nodeClient) ask(name string) (string, error) {
 func (c *nodeClient) post(req *node.Request) node.Reply {
 	answer := make(replies, 1)
 	if !c.node.Post(req, answer) {
-		return node.Reply{Status: node.Unsent, Err: errors.New("queue full")}
+		return node.Reply{Status: node.NotApplied, Err: errors.New("queue full")}
 	}
 	return <-answer
 }

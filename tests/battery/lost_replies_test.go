@@ -119,7 +119,7 @@ func TestALostReplyOfTheGuardHidesNoQuarantine(t *testing.T) {
 			patiently(t, "each has lost a reply", func() bool { return dropped.Load() == int64(len(nodes)) })
 		}
 		patiently(t, "all nodes vote", func() bool { return everybodyVotes(d.m, n) })
-		r.figure(fmt.Sprintf("granted in the quarantine that was told in a lost reply %d/%d", early, cases), "0", early == 0)
+		r.figure(fmt.Sprintf("granted in the quarantine that was reported in a lost reply %d/%d", early, cases), "0", early == 0)
 		r.figure(fmt.Sprintf("granted after %s (the quarantine is %v)", spread(took), guard), limit(guard+time.Second),
 			at(1, took) <= limitOf(guard+time.Second))
 		r.figure(fmt.Sprintf("taken by myself %d, errors of another class %d", d.tally.myself.Load(), d.tally.odd.Load()), "0",

@@ -31,9 +31,9 @@ type hold struct {
 	// returned true, and for a lost lease its ValidUntil. It may be before Granted, if
 	// the lease ended before its holder ran on.
 	Ended instant
-	// Told is when the holder noticed the end: Release had returned, or the loss was
+	// Reported is when the holder noticed the end: Release had returned, or the loss was
 	// read.
-	Told instant
+	Reported instant
 	// End is how it ended: "released", or the reason of the loss.
 	End string
 }
@@ -41,9 +41,9 @@ type hold struct {
 const released = "released"
 
 func (h *hold) String() string {
-	return fmt.Sprintf("%s: client %d, token %d, began %d, granted %d (+%v), ended %d (+%v, %s), told +%v",
+	return fmt.Sprintf("%s: client %d, token %d, began %d, granted %d (+%v), ended %d (+%v, %s), reported +%v",
 		h.Lock, h.Client, h.Token, h.Began, h.Granted, h.Granted.since(h.Began),
-		h.Ended, h.Ended.since(h.Granted), h.End, h.Told.since(h.Granted))
+		h.Ended, h.Ended.since(h.Granted), h.End, h.Reported.since(h.Granted))
 }
 
 // byLock groups holds by their locks.
@@ -100,7 +100,7 @@ func disorders(holds []hold) (found []string) {
 }
 
 // The operations of a mutex with a token. Expire is a separate operation: the lease of a
-// holder that did not release ended at some instant between Ended and Told.
+// holder that did not release ended at some instant between Ended and Reported.
 type mutexOp int
 
 const (
@@ -189,7 +189,7 @@ func mutexHistory(holds []hold) []porcupine.Operation {
 			},
 			porcupine.Operation{
 				ClientId: h.Client, Input: mutexInput{op: end, token: h.Token},
-				Call: int64(max(h.Ended, h.Began)), Return: int64(max(h.Told, h.Granted)),
+				Call: int64(max(h.Ended, h.Began)), Return: int64(max(h.Reported, h.Granted)),
 			})
 	}
 	return history
@@ -234,7 +234,7 @@ func TestAnInjectedDoubleGrantIsFlaggedByBoth(t *testing.T) {
 		third := (v.Ended - v.Granted) / 3
 		double = append(double, hold{
 			Lock: v.Lock, Client: v.Client + 100, Token: v.Token + 1, End: released,
-			Began: v.Granted + 1, Granted: v.Granted + third, Ended: v.Granted + 2*third, Told: v.Granted + 2*third,
+			Began: v.Granted + 1, Granted: v.Granted + third, Ended: v.Granted + 2*third, Reported: v.Granted + 2*third,
 		})
 		judge("double grant", double)
 

@@ -37,7 +37,7 @@ type partition struct {
 	lease    *quorumlock.Lease
 	lost     quorumlock.Lost
 	stop     time.Time     // S: when Valid turns false, as Remaining said after the cut, or earlier
-	told     time.Time     // when the value of Lost was received
+	reported time.Time     // when the value of Lost was received
 	deadline time.Time     // when the servers let the keys of a majority expire
 	granted  time.Time     // when the competitor's Acquire returned
 	first    bool          // the end had been reported when it returned
@@ -77,10 +77,10 @@ func partitions(t *testing.T, n int, busy bool) {
 	first, inTime, greater, exact, unread := 0, 0, 0, 0, 0
 	var late, found, left, handOvers []time.Duration
 	for _, p := range all {
-		if p.first && p.told.Before(p.granted) {
+		if p.first && p.reported.Before(p.granted) {
 			first++
 		}
-		if p.told.Before(p.deadline) {
+		if p.reported.Before(p.deadline) {
 			inTime++
 		}
 		if p.token > p.lease.Token() {
@@ -89,25 +89,25 @@ func partitions(t *testing.T, n int, busy bool) {
 		if p.stop.IsZero() { // it ended before S was read, which proves nothing
 			unread++
 		} else {
-			if !p.told.After(p.stop) {
+			if !p.reported.After(p.stop) {
 				exact++
 			}
-			late = append(late, p.told.Sub(p.stop))
+			late = append(late, p.reported.Sub(p.stop))
 			found = append(found, p.lost.At.Sub(p.stop))
 		}
-		left = append(left, p.deadline.Sub(p.told))
+		left = append(left, p.deadline.Sub(p.reported))
 		handOvers = append(handOvers, p.handOver)
 	}
 	of := func(x int) string { return fmt.Sprintf("%d/%d", x, total) }
-	r.figure("lost told before the successor was granted "+of(first), of(total), first == total)
-	r.figure(fmt.Sprintf("lost told before the keys of a quorum expired %s (the closest: %v before)", of(inTime), brief(slices.Min(left))),
+	r.figure("lost reported before the successor was granted "+of(first), of(total), first == total)
+	r.figure(fmt.Sprintf("lost reported before the keys of a quorum expired %s (the closest: %v before)", of(inTime), brief(slices.Min(left))),
 		of(total), inTime == total || busy && !full)
 	r.figure("the successor's token is greater "+of(greater), of(total), greater == total)
-	r.figure(fmt.Sprintf("found after S: %s; told after S: %s", spread(found), spread(late)),
+	r.figure(fmt.Sprintf("found after S: %s; reported after S: %s", spread(found), spread(late)),
 		atLeastInFull(fmt.Sprintf("max below the guard of %v", quorum.Guard(partitionTTL))), !full || at(1, late) < quorum.Guard(partitionTTL))
-	r.figure("lost told at or before S "+of(exact), atLeastInFull(of(total)), !full || exact == total)
+	r.figure("lost reported at or before S "+of(exact), atLeastInFull(of(total)), !full || exact == total)
 	if unread > 0 {
-		t.Logf("%d leases were over before their S was read: they count as not told at S", unread)
+		t.Logf("%d leases were over before their S was read: they count as not reported at S", unread)
 	}
 	handOver := at(.5, handOvers)
 	r.figure(fmt.Sprintf("median hand-over %v after the cut", brief(handOver)), atLeastInFull("at most TTL + 100ms"),
@@ -161,7 +161,7 @@ func cutOff(
 		lost := p.lease.Lost()
 		watchers.Go(func() {
 			p.lost = <-lost
-			p.told = time.Now()
+			p.reported = time.Now()
 		})
 		successors.Go(func() {
 			next, err := competitor.Acquire(ctx, names[i])

@@ -63,7 +63,7 @@ func TestANodeThatRestartsWithATruncatedLogCausesNoSecondLease(t *testing.T) {
 func TestANodeThatIsFlushedCausesNoSecondLease(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		amnesia{
-			name: "FLUSHALL on live connections", told: true,
+			name: "FLUSHALL on live connections", reported: true,
 			lose: func(w *amnesiaWorld, victim int, _ int64) { w.servers[victim].MustDo("FLUSHALL") },
 		}.run(t, n)
 	})
@@ -91,11 +91,11 @@ func TestAReplicaThatIsPromotedCausesNoSecondLease(t *testing.T) {
 
 // amnesia is a way in which a node forgets.
 type amnesia struct {
-	name  string
-	args  [][]string // of the servers: each set of servers has the next ones
-	log   bool       // the size of the append-only file matters
-	told  bool       // the competitor must report the quarantine within a renewal interval
-	spare bool       // one more server is a replica of the victim until the lease is acquired
+	name     string
+	args     [][]string // of the servers: each set of servers has the next ones
+	log      bool       // the size of the append-only file matters
+	reported bool       // the competitor must report the quarantine within a renewal interval
+	spare    bool       // one more server is a replica of the victim until the lease is acquired
 	// lose makes the node forget the writes since its append-only file had this size, and
 	// returns when it answers again.
 	lose func(w *amnesiaWorld, victim int, before int64)
@@ -107,14 +107,14 @@ type amnesiacs struct {
 
 	broken atomic.Bool // a round did not finish, which is an error
 
-	mu   sync.Mutex
-	told []time.Duration // how long after the loss
+	mu       sync.Mutex
+	reported []time.Duration // how long after the loss
 }
 
 func (a *amnesiacs) tell(after time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.told = append(a.told, after)
+	a.reported = append(a.reported, after)
 }
 
 func (a amnesia) run(t *testing.T, n int) {
@@ -127,10 +127,10 @@ func (a amnesia) run(t *testing.T, n int) {
 		2*on.open.Load() >= on.rounds.Load())
 	guarded.figure(fmt.Sprintf("tokens out of order %d", on.inversions.Load()), "0", on.inversions.Load() == 0)
 
-	if a.told {
+	if a.reported {
 		interval := amnesiaTTL / 3
-		guarded.figure("quarantine told to the competitor after "+spread(on.told), "max one renewal interval, "+brief(interval).String(),
-			at(1, on.told) <= limitOf(interval))
+		guarded.figure("quarantine reported to the competitor after "+spread(on.reported), "max one renewal interval, "+brief(interval).String(),
+			at(1, on.reported) <= limitOf(interval))
 	}
 
 	bare := newRow(t, fmt.Sprintf("%s, holder with a bare majority, guard off, N=%d", a.name, n))
@@ -261,15 +261,15 @@ func (w *amnesiaWorld) round(t *testing.T, a amnesia, tally *amnesiacs) {
 	}
 	lost := time.Now()
 	a.lose(w, victim, before)
-	if a.told && w.guarded {
-		for told := false; !told; {
+	if a.reported && w.guarded {
+		for reported := false; !reported; {
 			select {
 			case e := <-w.changes.C():
 				change, ok := e.(quorumlock.NodeChanged)
-				told = ok && change.Node == victim && change.QuarantinedFor > 0
+				reported = ok && change.Node == victim && change.QuarantinedFor > 0
 			case <-ctx.Done():
 				t.Error("the quarantine is not reported")
-				told = true
+				reported = true
 			}
 		}
 		tally.tell(time.Since(lost))

@@ -29,17 +29,17 @@ func TestAClockThatIsSetOnAMinorityCausesNoSecondLease(t *testing.T) {
 		r.figure(fmt.Sprintf("overlaps %d in %d rounds, %d of them with a clock set forward", tally.overlaps.Load(),
 			tally.rounds.Load(), tally.forward.Load()), "0", tally.overlaps.Load() == 0)
 		r.figure(fmt.Sprintf("tokens out of order %d", tally.inversions.Load()), "0", tally.inversions.Load() == 0)
-		r.figure(fmt.Sprintf("steps forward told by NodeChanged %d/%d: %s", len(tally.noticed), tally.noticeable, spread(tally.noticed)),
-			fmt.Sprintf("all, %s", toldBar()), len(tally.noticed) == tally.noticeable && (!full || len(tally.noticed) > 0) && at(1, tally.noticed) <= toldWithin())
+		r.figure(fmt.Sprintf("steps forward reported by NodeChanged %d/%d: %s", len(tally.noticed), tally.noticeable, spread(tally.noticed)),
+			fmt.Sprintf("all, %s", reportBar()), len(tally.noticed) == tally.noticeable && (!full || len(tally.noticed) > 0) && at(1, tally.noticed) <= reportWithin())
 		tally.backFigure(r)
 		r.figure(fmt.Sprintf("leases lost %d", tally.lost.Load()), atLeastInFull("0"), !full || tally.lost.Load() == 0)
 	})
 }
 
-// toldWithin is the longest interval between renewals with its jitter, plus a round trip.
-func toldWithin() time.Duration { return stepTTL/3*11/10 + limitOf(10*time.Millisecond) }
+// reportWithin is the longest interval between renewals with its jitter, plus a round trip.
+func reportWithin() time.Duration { return stepTTL/3*11/10 + limitOf(10*time.Millisecond) }
 
-func toldBar() string {
+func reportBar() string {
 	return fmt.Sprintf("max interval %v + round trip (%s)", brief(stepTTL/3*11/10), limit(10*time.Millisecond))
 }
 
@@ -49,9 +49,9 @@ func TestAClockThatIsSetOnAMajorityIsReportedAndFoolsNoRegister(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		r := newRow(t, fmt.Sprintf("clocks of a majority stepped by TTL to 1h, N=%d", n))
 		tally := steps(t, n, count(200, 10), majority, (*stepWorld).majority)
-		r.figure(fmt.Sprintf("losses told after a step forward %d/%d: %s; kept, with a quorum that confirms it and no successor: %d",
-			len(tally.told), tally.forward.Load(), spread(tally.told), tally.kept.Load()), fmt.Sprintf("all others, %s", toldBar()),
-			int64(len(tally.told))+tally.kept.Load() == tally.forward.Load() && at(1, tally.told) <= toldWithin())
+		r.figure(fmt.Sprintf("losses reported after a step forward %d/%d: %s; kept, with a quorum that confirms it and no successor: %d",
+			len(tally.reported), tally.forward.Load(), spread(tally.reported), tally.kept.Load()), fmt.Sprintf("all others, %s", reportBar()),
+			int64(len(tally.reported))+tally.kept.Load() == tally.forward.Load() && at(1, tally.reported) <= reportWithin())
 		r.figure(fmt.Sprintf("kept %d", tally.kept.Load()), "at most a tenth and one", tally.kept.Load() <= tally.forward.Load()/10+1)
 		tally.backFigure(r)
 		r.figure(fmt.Sprintf("tokens out of order %d in %d rounds", tally.inversions.Load(), tally.rounds.Load()), "0",
@@ -68,7 +68,7 @@ type stepTally struct {
 	amnesiacs                                 // overlaps and inversions are the same
 
 	mu         sync.Mutex
-	told       []time.Duration // losses
+	reported   []time.Duration // losses
 	noticed    []time.Duration // quarantines of nodes that were stepped forward
 	noticeable int
 	logged     []time.Duration // steps back, in the log
@@ -179,13 +179,13 @@ func (w *stepWorld) step(victims []*redistest.Server, forward func() bool) (n in
 // notice waits for the reports about the stepped nodes: an event for a step forward, only
 // the log for a step back, which is harmless.
 func (w *stepWorld) notice(tally *stepTally, held *quorumlock.Lease) {
-	heard := func(steps map[string]time.Time, told func(addr string) time.Time, excused func() bool) (after []time.Duration, judged int) {
+	delays := func(steps map[string]time.Time, reported func(addr string) time.Time, excused func() bool) (after []time.Duration, judged int) {
 		for addr, since := range steps {
 			delete(steps, addr)
 			within(time.Second, func() bool {
-				return told(addr).After(since) || excused()
+				return reported(addr).After(since) || excused()
 			})
-			switch at := told(addr); {
+			switch at := reported(addr); {
 			case at.After(since):
 				after = append(after, at.Sub(since))
 				judged++
@@ -196,8 +196,8 @@ func (w *stepWorld) notice(tally *stepTally, held *quorumlock.Lease) {
 		return after, judged
 	}
 	// Without renewals, no answer shows the node's time.
-	logged, loggable := heard(w.backs, w.log.since, func() bool { return ended(held) })
-	noticed, noticeable := heard(w.awaits, w.votes.since, func() bool { return false })
+	logged, loggable := delays(w.backs, w.log.since, func() bool { return ended(held) })
+	noticed, noticeable := delays(w.awaits, w.votes.since, func() bool { return false })
 	tally.mu.Lock()
 	defer tally.mu.Unlock()
 	tally.logged, tally.loggable = append(tally.logged, logged...), tally.loggable+loggable
@@ -246,8 +246,8 @@ func (l *stepLog) since(addr string) time.Time {
 
 // backFigure is the same for clocks of a minority and of a majority.
 func (tally *stepTally) backFigure(r *row) {
-	r.figure(fmt.Sprintf("steps back told by the log %d/%d: %s", len(tally.logged), tally.loggable, spread(tally.logged)),
-		"all, "+toldBar(), len(tally.logged) == tally.loggable && (!full || len(tally.logged) > 0) && at(1, tally.logged) <= toldWithin())
+	r.figure(fmt.Sprintf("steps back reported by the log %d/%d: %s", len(tally.logged), tally.loggable, spread(tally.logged)),
+		"all, "+reportBar(), len(tally.logged) == tally.loggable && (!full || len(tally.logged) > 0) && at(1, tally.logged) <= reportWithin())
 }
 
 // votes has the contents of NodeChanged events, by address.
@@ -339,13 +339,13 @@ func (w *stepWorld) majority(ctx context.Context, t *testing.T, held *quorumlock
 	stepped := time.Now()
 	w.step(victims, func() bool { return forward })
 	took := time.Since(stepped)
-	told := make(chan time.Duration, 1)
+	reported := make(chan time.Duration, 1)
 	if forward {
 		tally.forward.Add(1)
 		all.Go(func() {
 			select {
 			case <-held.Done():
-				told <- time.Since(stepped)
+				reported <- time.Since(stepped)
 			case <-over:
 			}
 		})
@@ -364,11 +364,11 @@ func (w *stepWorld) majority(ctx context.Context, t *testing.T, held *quorumlock
 		t.Logf("kept: %d of %d clocks stepped within %v", len(victims), len(w.servers), took)
 	} else if forward {
 		select {
-		case after := <-told:
+		case after := <-reported:
 			var lost *quorumlock.LostError
 			if errors.As(held.Err(), &lost) {
 				tally.mu.Lock()
-				tally.told = append(tally.told, after)
+				tally.reported = append(tally.reported, after)
 				tally.mu.Unlock()
 			}
 		case <-time.After(5 * time.Second):

@@ -142,7 +142,7 @@ func TestAStoppedMajorityEndsEveryLeaseInTimeAndLeavesNoOrphans(t *testing.T) {
 		m := testkit.Connect(t, redistest.Addrs(servers), quorumlock.WithTTL(ttl))
 		timeout := ttl / 10 // the default: an attempt is void that long after it began
 		var late, back []time.Duration
-		told, leases, attempts, orphans := 0, 0, 0, 0
+		reported, leases, attempts, orphans := 0, 0, 0, 0
 		for round := range rounds {
 			// After its return, all nodes of the majority have to vote again.
 			patiently(t, "all nodes vote", func() bool { return everybodyVotes(m, n) })
@@ -218,12 +218,12 @@ func TestAStoppedMajorityEndsEveryLeaseInTimeAndLeavesNoOrphans(t *testing.T) {
 				leases++
 				late = append(late, tellings[i].Sub(stops[i]))
 				if errors.Is(l.Err(), quorumlock.ErrLost) {
-					told++
+					reported++
 				}
 			}
 		}
-		r.figure(fmt.Sprintf("lost %d/%d; told after S: %s", told, leases, spread(late)),
-			"all; "+atLeastInFull("at or before S"), told == leases && (!full || at(1, late) <= 0))
+		r.figure(fmt.Sprintf("lost %d/%d; reported after S: %s", reported, leases, spread(late)),
+			"all; "+atLeastInFull("at or before S"), reported == leases && (!full || at(1, late) <= 0))
 		r.figure("first grant after SIGCONT: "+spread(back), atLeastInFull("max 1s"), !full || at(1, back) <= time.Second)
 		r.figure(fmt.Sprintf("keys 100ms after the last attempt was void: %d, of %d attempts and %d leases", orphans, attempts, leases),
 			"0", orphans == 0)

@@ -104,16 +104,16 @@ func sleeperRole() int {
 
 // A nap is one lease of a sleeper.
 type nap struct {
-	g       *tenure
-	link    *witnessLink
-	over    chan struct{} // closed to end the goroutines
-	running sync.WaitGroup
-	polls   []poll // of Valid; nil if only the context is watched
-	told    instant
-	cause   error // of the context's end
-	base    int64
-	refused int
-	err     error
+	g        *tenure
+	link     *witnessLink
+	over     chan struct{} // closed to end the goroutines
+	running  sync.WaitGroup
+	polls    []poll // of Valid; nil if only the context is watched
+	reported instant
+	cause    error // of the context's end
+	base     int64
+	refused  int
+	err      error
 }
 
 // poll is a call of Valid.
@@ -179,7 +179,7 @@ func (n *nap) watch() {
 	ctx := n.g.lease.Context()
 	select {
 	case <-ctx.Done():
-		n.told, n.cause = now(), context.Cause(ctx)
+		n.reported, n.cause = now(), context.Cause(ctx)
 	case <-n.over:
 	}
 }
@@ -199,10 +199,10 @@ func (n *nap) wake(command *sleeperCommand) (s sleeperLease) {
 	close(n.over)
 	n.running.Wait()
 	defer n.link.close()
-	s.CtxDone, s.Refused = n.told, n.refused
+	s.CtxDone, s.Refused = n.reported, n.refused
 	var lost *quorumlock.LostError
 	if s.Lost = errors.As(n.cause, &lost); s.Lost {
-		n.g.lost(lost, n.told)
+		n.g.lost(lost, n.reported)
 		s.Until = instantOf(lost.ValidUntil)
 	} else if err := n.g.release(context.Background()); err != nil {
 		n.err = errors.Join(n.err, err)
@@ -304,7 +304,7 @@ func (s *sleeperLease) lostBefore(stopped instant) bool { return s.Lost && s.Ctx
 
 // judgeStops prints the figures about the sleepers.
 func judgeStops(r *row, trials []trial, total, nodes int) {
-	overdue, asked, falseAtOnce, suspended, told, inTime, late := 0, 0, 0, 0, 0, 0, 0
+	overdue, asked, falseAtOnce, suspended, reported, inTime, late := 0, 0, 0, 0, 0, 0, 0
 	notOverdue, stillHeld, past, known := 0, 0, 0, 0
 	var done []time.Duration
 	for i := range trials {
@@ -339,7 +339,7 @@ func judgeStops(r *row, trials []trial, total, nodes int) {
 				}
 			}
 			if s.Lost {
-				told++
+				reported++
 				done = append(done, s.CtxDone.since(tr.resumed))
 			}
 			if s.Hold.End == quorumlock.LostSuspended.String() {
@@ -361,9 +361,9 @@ func judgeStops(r *row, trials []trial, total, nodes int) {
 		bound = time.Second // two cores that also do other work
 	}
 	p99 := quantile(done, 0.99)
-	r.figure(fmt.Sprintf("context done %d/%d, p50 %v, p99 %v, slowest %v after the stop", told, overdue,
+	r.figure(fmt.Sprintf("context done %d/%d, p50 %v, p99 %v, slowest %v after the stop", reported, overdue,
 		quantile(done, 0.5).Round(10*time.Microsecond), p99.Round(10*time.Microsecond), quantile(done, 1).Round(10*time.Microsecond)),
-		fmt.Sprintf("all, p99 %v", bound), told == overdue && p99 <= bound)
+		fmt.Sprintf("all, p99 %v", bound), reported == overdue && p99 <= bound)
 	r.figure(fmt.Sprintf("reason is suspended %d/%d", suspended, overdue), "all", suspended == overdue)
 	r.figure(fmt.Sprintf("successor granted during the stop %d/%d", inTime, late), atLeastInFull("all"), inTime == late || !full)
 }

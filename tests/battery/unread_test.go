@@ -27,7 +27,7 @@ func TestUnreadEventsDelayNothing(t *testing.T) {
 		proxies, addrs := testkit.Proxied(t, servers)
 		var calls, late, closes []time.Duration
 		var dropped uint64
-		told, all, first := 0, 0, ""
+		reported, all, first := 0, 0, ""
 		for round := range rounds {
 			m, err := quorumlock.New(context.Background(), quorumlock.Addrs(addrs...), quorumlock.WithTTL(ttl))
 			require.NoError(t, err)
@@ -95,7 +95,7 @@ func TestUnreadEventsDelayNothing(t *testing.T) {
 			for _, l := range append(live, released...) {
 				all++
 				if ok, err := endOf(l); ok {
-					told++
+					reported++
 				} else if first == "" {
 					first = fmt.Sprint(l.Name(), ": ", err)
 				}
@@ -115,9 +115,9 @@ func TestUnreadEventsDelayNothing(t *testing.T) {
 				p.Heal()
 			}
 		}
-		r.figure(fmt.Sprintf("ends told by Done, context and Lost %d/%d", told, all), "all", told == all)
+		r.figure(fmt.Sprintf("ends reported by Done, context and Lost %d/%d", reported, all), "all", reported == all)
 		if first != "" {
-			t.Log("the first that was not told: ", first)
+			t.Log("the first that was not reported: ", first)
 		}
 		r.figure("Done and context after S: "+spread(late), limit(quorum.Guard(ttl)), at(1, late) <= limitOf(quorum.Guard(ttl)))
 		r.figure(fmt.Sprintf("%d calls: %s", len(calls), spread(calls)), limit(75*time.Millisecond), at(1, calls) <= limitOf(75*time.Millisecond))

@@ -451,7 +451,7 @@ func lostUpdates(writes []registerWrite) (lost int) {
 func TestTheWitnessFindsEveryKindOfError(t *testing.T) {
 	grant := func(client int, token int64, began, granted, ended instant) hold {
 		return hold{
-			Lock: "job", Client: client, Token: token, Began: began, Granted: granted, Ended: ended, Told: ended, End: released,
+			Lock: "job", Client: client, Token: token, Began: began, Granted: granted, Ended: ended, Reported: ended, End: released,
 		}
 	}
 	run := func(calls func(w *witness)) witnessTally {
@@ -504,9 +504,9 @@ func TestTheWitnessFindsEveryKindOfError(t *testing.T) {
 			{"in order", grant(1, 1, 0, 10, 20), grant(2, 2, 11, 30, 40), 0},
 			{"twice", grant(1, 1, 0, 10, 20), grant(2, 1, 11, 30, 40), 1},
 			{"out of order", grant(1, 2, 0, 10, 20), grant(2, 1, 11, 30, 40), 1},
-			{"out of order, told the other way round", grant(2, 1, 11, 30, 40), grant(1, 2, 0, 10, 20), 1},
+			{"out of order, reported the other way round", grant(2, 1, 11, 30, 40), grant(1, 2, 0, 10, 20), 1},
 			{"of calls at the same time", grant(1, 2, 0, 10, 20), grant(2, 1, 9, 30, 40), 0},
-			{"told the other way round", grant(2, 2, 11, 30, 40), grant(1, 1, 0, 10, 20), 0},
+			{"reported the other way round", grant(2, 2, 11, 30, 40), grant(1, 1, 0, 10, 20), 0},
 		} {
 			got := run(func(w *witness) { enter(w, c.first); enter(w, c.second) })
 			assert.Equal(t, c.errors, got.TokenErrors, c.what)

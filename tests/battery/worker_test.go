@@ -49,9 +49,9 @@ func (g *tenure) valid() bool {
 }
 
 // lost completes the record of a lost lease.
-func (g *tenure) lost(err *quorumlock.LostError, told instant) {
+func (g *tenure) lost(err *quorumlock.LostError, reported instant) {
 	g.h.Ended = max(g.h.Ended, instantOf(err.ValidUntil))
-	g.h.Told, g.h.End = told, err.Reason.String()
+	g.h.Reported, g.h.End = reported, err.Reason.String()
 }
 
 // release releases the lease and completes the record. A release that too few nodes
@@ -59,13 +59,13 @@ func (g *tenure) lost(err *quorumlock.LostError, told instant) {
 func (g *tenure) release(ctx context.Context) error {
 	g.valid()
 	err := g.lease.Release(ctx)
-	told := now()
+	reported := now()
 	var lost *quorumlock.LostError
 	switch {
 	case errors.As(err, &lost):
-		g.lost(lost, told)
+		g.lost(lost, reported)
 	case err == nil || errors.Is(err, quorumlock.ErrNoQuorum):
-		g.h.Told, g.h.End = told, released
+		g.h.Reported, g.h.End = reported, released
 	default:
 		return fmt.Errorf("release of %v: %w", &g.h, err)
 	}

@@ -100,15 +100,15 @@ func TestOneServerUnderTwoAddressesIsNamedAtTheStart(t *testing.T) {
 	})
 }
 
-// told is a subscription's last event about each node.
-type told struct {
+// nodeEvents is a subscription's last event about each node.
+type nodeEvents struct {
 	mu   sync.Mutex
 	last map[int]quorumlock.NodeChanged
 }
 
 // listen records a Manager's events about its nodes.
-func listen(m *quorumlock.Manager) *told {
-	s, all := m.Subscribe(1000), &told{last: map[int]quorumlock.NodeChanged{}}
+func listen(m *quorumlock.Manager) *nodeEvents {
+	s, all := m.Subscribe(1000), &nodeEvents{last: map[int]quorumlock.NodeChanged{}}
 	go func() { // ends with the Manager
 		for e := range s.C() {
 			if changed, ok := e.(quorumlock.NodeChanged); ok {
@@ -122,7 +122,7 @@ func listen(m *quorumlock.Manager) *told {
 }
 
 // await waits until the last event about a node has a text, "" for no error.
-func (a *told) await(t *testing.T, node int, text string) quorumlock.NodeChanged {
+func (a *nodeEvents) await(t *testing.T, node int, text string) quorumlock.NodeChanged {
 	t.Helper()
 	var last quorumlock.NodeChanged
 	testkit.Eventually(t, fmt.Sprintf("node %d: %q", node, text), func() bool {

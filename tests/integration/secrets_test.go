@@ -150,7 +150,7 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 		password = "open-sesame-4711"
 		wrong    = "closed-barley-0815"
 	)
-	ca, clients, strange := redistest.NewCA(t), redistest.NewCA(t), redistest.NewCA(t)
+	ca, clients, stranger := redistest.NewCA(t), redistest.NewCA(t), redistest.NewCA(t)
 	certificate := clients.Certificate("client")
 	key, err := x509.MarshalPKCS8PrivateKey(certificate.PrivateKey)
 	require.NoError(t, err)
@@ -197,11 +197,11 @@ func TestSecretsAreNeverPrinted(t *testing.T) {
 	keptOut(function("default", wrong))
 	keptOut(func(o *rueidis.ClientOption) {
 		named("", password)(o)
-		o.TLSConfig = strange.ClientConfig(certificate)
+		o.TLSConfig = stranger.ClientConfig(certificate)
 	})
 	keptOut(func(o *rueidis.ClientOption) {
 		named("", password)(o)
-		o.TLSConfig = ca.ClientConfig(strange.Certificate("client"))
+		o.TLSConfig = ca.ClientConfig(stranger.Certificate("client"))
 	})
 	keptOut(func(o *rueidis.ClientOption) { named("", password)(o); o.SelectDB = 999 })
 	keptOut(func(o *rueidis.ClientOption) { named("", password)(o); o.ConnLifetime = time.Second })

@@ -99,7 +99,7 @@ func TestALeaseAndItsQueueOutliveTheMoveOfTheirSlot(t *testing.T) {
 }
 
 // A cluster keeps the connections of a master that is demoted and promoted again. Such a
-// connection gives no vote if nobody has told its client what happened meanwhile.
+// connection gives no vote unless its client has learnt what happened meanwhile.
 func TestAConnectionThatOutlivesTwoFailoversGivesNoVote(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has clusters of its own")
 	t.Parallel()

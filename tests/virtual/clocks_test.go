@@ -40,13 +40,13 @@ func TestAGrantThatAClockStepHasOvertakenDoesNotCount(t *testing.T) {
 func TestAClockThatStepsOnOneNodeCostsThatNodesVoteUntilLeasesHaveHealed(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
-		told := m.Subscribe(100)
+		events := m.Subscribe(100)
 		l := acquire(t, m, "job")
 		c.Nodes()[0].StepClock(time.Hour)
 		require.Equal(t, 2, holders(t, c, "job"), "the key on the node has expired")
-		changes(told)
+		changes(events)
 		time.Sleep(interval + interval/10)
-		now := changes(told)
+		now := changes(events)
 		require.Len(t, now, 1)
 		assert.Equal(t, 0, now[0].Node)
 		assert.ErrorContains(t, now[0].Err, "stepped forward")
@@ -61,7 +61,7 @@ func TestAClockThatStepsOnOneNodeCostsThatNodesVoteUntilLeasesHaveHealed(t *test
 		assert.Positive(t, status.Nodes[0].QuarantinedFor)
 
 		time.Sleep(ttl + ttl/50)
-		now = changes(told)
+		now = changes(events)
 		require.Len(t, now, 1)
 		require.NoError(t, now[0].Err, "a report says that it votes again")
 		acquire(t, m, "third")
@@ -162,13 +162,13 @@ func TestAClientWhoseClockStoodStillBlocksNoOtherClientsVotes(t *testing.T) {
 func TestAClockThatStepsBackCostsNoVote(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
-		told := m.Subscribe(100)
+		events := m.Subscribe(100)
 		l := acquire(t, m, "job")
-		changes(told)
+		changes(events)
 		c.Nodes()[0].StepClock(-time.Hour)
 		time.Sleep(time.Minute)
 		assert.True(t, l.Valid())
-		changed := changes(told)
+		changed := changes(events)
 		require.NotEmpty(t, changed)
 		for _, e := range changed {
 			require.NoError(t, e.Err)

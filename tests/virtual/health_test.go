@@ -49,17 +49,17 @@ func TestTheGuardRefusesAServerWithoutARunID(t *testing.T) {
 func TestAFlushOfAnIdleNodeStartsItsQuarantineAtTheNextCheckup(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c, quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes())
-		told := m.Subscribe(100)
-		changes(told)
+		events := m.Subscribe(100)
+		changes(events)
 		c.Nodes()[1].FlushAll()
 		time.Sleep(checkup)
-		now := changes(told)
+		now := changes(events)
 		require.Len(t, now, 1)
 		assert.Equal(t, 1, now[0].Node)
 		assert.ErrorContains(t, now[0].Err, "quarantine")
 		assert.InDelta(t, time.Minute, now[0].QuarantinedFor, float64(2*time.Second))
 		time.Sleep(time.Minute + time.Second)
-		now = changes(told)
+		now = changes(events)
 		require.Len(t, now, 1)
 		require.NoError(t, now[0].Err)
 	})
@@ -89,11 +89,11 @@ func TestANodeThatHasLostAKeyIsCheckedWithinOneInterval(t *testing.T) {
 			run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 				m := manager(t, c, quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes())
 				l := acquire(t, m, "job", quorumlock.WithTTL(3*time.Second))
-				told := m.Subscribe(100)
-				changes(told)
+				events := m.Subscribe(100)
+				changes(events)
 				test.lose(t, c.Nodes()[1])
 				time.Sleep(time.Second + 100*time.Millisecond + 10*time.Millisecond) // the interval, its jitter, and a round trip
-				now := changes(told)
+				now := changes(events)
 				require.NotEmpty(t, now)
 				assert.Equal(t, 1, now[0].Node)
 				assert.ErrorContains(t, now[0].Err, test.want)
@@ -145,12 +145,12 @@ func TestChangesOfANodeAreFoundWhileItsConnectionStands(t *testing.T) {
 					c.Nodes()[0].SetInfo("master_replid2", "0123456789012345678901234567890123456789")
 				}
 				m := manager(t, c, test.opts...)
-				told := m.Subscribe(100)
-				changes(told)
+				events := m.Subscribe(100)
+				changes(events)
 				test.change(c.Nodes()[2])
 				time.Sleep(checkup)
 				var found bool
-				for _, e := range changes(told) {
+				for _, e := range changes(events) {
 					if e.Node != 2 {
 						continue
 					}
@@ -207,10 +207,10 @@ func TestAGuardThatDoesNotWorkCostsVotesButNoLease(t *testing.T) {
 				opts := []quorumlock.Option{quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes()}
 				m, err := quorumlock.New(background, c.Options(), append(opts, quorumlock.WithTTL(ttl))...)
 				require.NoError(t, err)
-				told := m.Subscribe(1000)
+				events := m.Subscribe(1000)
 				l := acquire(t, m, "job")
 				released := acquire(t, m, "released")
-				changes(told)
+				changes(events)
 				for _, node := range c.Nodes() {
 					test.change(t, node)
 				}
@@ -221,7 +221,7 @@ func TestAGuardThatDoesNotWorkCostsVotesButNoLease(t *testing.T) {
 				require.NoError(t, released.Release(background))
 				synctest.Wait() // the releases are done on every node
 				assert.Zero(t, holders(t, c, "released"))
-				now := changes(told)
+				now := changes(events)
 				assert.Len(t, now, 3, "reported once for each node")
 				for _, e := range now {
 					assert.ErrorContains(t, e.Err, test.want)
@@ -246,7 +246,7 @@ func TestAGuardThatDoesNotWorkCostsVotesButNoLease(t *testing.T) {
 				node := c.Nodes()[0]
 				test.mend(t, node)
 				time.Sleep(time.Second + timeout)
-				now = changes(told)
+				now = changes(events)
 				require.Len(t, now, 1)
 				assert.Equal(t, node.Addr(), now[0].Addr)
 				if test.after == "" {
@@ -302,11 +302,11 @@ func TestANodeThatDoesNotVoteKeepsItsIdentity(t *testing.T) {
 		one, other := c.Nodes()[0], c.Nodes()[2]
 		one.SetInfo("master_replid", data)
 		m := manager(t, c, quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes())
-		told := m.Subscribe(100)
+		events := m.Subscribe(100)
 		one.SetInfo("maxmemory", "1000000")
 		one.SetInfo("maxmemory_policy", "allkeys-lru")
 		time.Sleep(10*time.Second + 100*time.Millisecond)
-		now := changes(told)
+		now := changes(events)
 		require.NotEmpty(t, now)
 		require.Equal(t, 0, now[len(now)-1].Node)
 		require.ErrorContains(t, now[len(now)-1].Err, "cannot see evictions")
@@ -315,7 +315,7 @@ func TestANodeThatDoesNotVoteKeepsItsIdentity(t *testing.T) {
 		other.Kill()
 		other.Restart()
 		time.Sleep(500 * time.Millisecond)
-		now = changes(told)
+		now = changes(events)
 		require.NotEmpty(t, now)
 		assert.Equal(t, 2, now[len(now)-1].Node)
 		assert.ErrorContains(t, now[len(now)-1].Err, "one is a replica of the other")

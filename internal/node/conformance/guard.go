@@ -174,7 +174,7 @@ func (r *rig) guardQuarantines() {
 	quarantined := func(n *node.Node, why string) {
 		r.Helper()
 		got := r.vote(n, alice)
-		assert.Equal(r, node.Unsent, got.Status, why)
+		assert.Equal(r, node.NotApplied, got.Status, why)
 		assert.ErrorIs(r, got.Err, node.ErrQuarantined, why)
 		r.absent(r.lock)
 		assert.Equal(r, node.Done, r.on(n, r.renewal(alice, 1)).Status, "everything but votes goes on")
@@ -216,7 +216,7 @@ func (r *rig) guardSeesFlushes() {
 	require.Equal(r, node.Granted, r.vote(n, alice).Status)
 	r.admin("FLUSHALL")
 	got := r.vote(n, bob)
-	assert.Equal(r, node.Unsent, got.Status)
+	assert.Equal(r, node.NotApplied, got.Status)
 	require.ErrorIs(r, got.Err, node.ErrQuarantined)
 	r.absent(r.lock)
 	assert.InDelta(r, time.Hour, n.Health().QuarantineLeft(), float64(2*time.Minute))
@@ -349,7 +349,7 @@ func (r *rig) guardHandsOn() {
 
 	r.admin("DEL", r.marker) // other data
 	got = waits(bob, 2)
-	assert.Equal(r, node.Unsent, got.Status)
+	assert.Equal(r, node.NotApplied, got.Status)
 	require.ErrorIs(r, got.Err, node.ErrQuarantined)
 	assert.True(r, r.value().Reserved)
 	r.queued(3)
@@ -371,7 +371,7 @@ func (r *rig) resendsNothingWithdrawn() {
 	acquire := r.request(alice, r.micros(), func(a *node.Acquisition) { a.Again = true })
 	release := node.NewRelease(r.lock, node.Compose(alice, 0, metadata), acquire, node.TicketUpdate{}, r.soon(10*time.Second))
 	got = r.inOneBatch(n, another(2), acquire, release)
-	assert.Equal(r, node.Unsent, got[0].Status, "one more vote is not asked for twice: %v", got[0].Err)
+	assert.Equal(r, node.NotApplied, got[0].Status, "one more vote is not asked for twice: %v", got[0].Err)
 	assert.Equal(r, node.Done, got[1].Status)
 	r.absent(r.lock)
 
@@ -390,7 +390,7 @@ func (r *rig) resendsNothingWithdrawn() {
 		require.True(r, n.Post(acquire, answers))
 	})))
 	refused := answers.Next(r)
-	assert.Equal(r, node.Unsent, refused.Status, "%v", refused.Err)
+	assert.Equal(r, node.NotApplied, refused.Status, "%v", refused.Err)
 	require.ErrorIs(r, refused.Err, node.ErrWithdrawn)
 	assert.Equal(r, node.Done, withdraws.Next(r).Status)
 	r.absent(r.lock)

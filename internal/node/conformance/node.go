@@ -221,7 +221,7 @@ func (r *rig) reloads() {
 	// What is for a lease that exists is not sent again: its release may be on its way.
 	got := r.inOneBatch(r.node, func() { r.admin("SCRIPT", "FLUSH") },
 		r.healing(alice, 0), r.releasing(alice), r.request(bob, t+2), r.renewal(alice, t))
-	assert.Equal(r, node.Unsent, got[0].Status)
+	assert.Equal(r, node.NotApplied, got[0].Status)
 	require.ErrorContains(r, got[0].Err, "NOSCRIPT")
 	assert.EqualValues(r, node.Ours, got[1].N, "%v", got[1].Err)
 	assert.Equal(r, node.Granted, got[2].Status, "%v", got[2].Err)

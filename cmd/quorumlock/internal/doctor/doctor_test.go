@@ -148,7 +148,7 @@ func synced(tb testing.TB, s *redistest.Server, n int) {
 	}
 }
 
-func TestNodesThatWereMasterAndReplicaAreDoubted(t *testing.T) {
+func TestNodesThatWereMasterAndReplicaAreWarnedAbout(t *testing.T) {
 	t.Parallel()
 	master := redistest.Start(t, 1, "--repl-diskless-sync-delay", "0")
 	host, port, err := net.SplitHostPort(master[0].Addr())

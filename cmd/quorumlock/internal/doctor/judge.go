@@ -14,9 +14,9 @@ type Settings struct {
 	Prefix string
 }
 
-// ClockDoubt is how far a node's clock may be from the others before somebody should
+// MaxSkew is how far a node's clock may be from the others before somebody should
 // look. Leases do not depend on it; tokens and places in queues do.
-const ClockDoubt = time.Second
+const MaxSkew = time.Second
 
 // Report is the verdict on all nodes.
 type Report struct {

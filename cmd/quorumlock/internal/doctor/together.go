@@ -53,13 +53,13 @@ func (j *judge) clocks() {
 	median := all[(len(all)-1)/2] // as the library takes it
 	if len(all) > 1 {
 		for i, n := range j.nodes {
-			if off := n.Clock - median; n.Answers() && n.RoundTrip > 0 && off.Abs() > ClockDoubt+n.RoundTrip {
+			if off := n.Clock - median; n.Answers() && n.RoundTrip > 0 && off.Abs() > MaxSkew+n.RoundTrip {
 				j.add(Warn, i, CodeClock, fmt.Sprintf("the clock of the node is %v off the median of the nodes", off.Round(10*time.Millisecond)),
 					"synchronise it with a time service that slews, see docs/operations.md")
 			}
 		}
 	}
-	if median.Abs() > ClockDoubt {
+	if median.Abs() > MaxSkew {
 		j.add(Note, -1, CodeLocalClock, fmt.Sprintf("the clock of this machine is %v off the nodes; locks do not depend on it", (-median).Round(10*time.Millisecond)),
 			"synchronise this machine, so that the times in logs agree")
 	}
