@@ -46,7 +46,7 @@ the nodes: with fewer --names than --callers it measures that.
 
 It loads the nodes, so nodes that are not on this machine need --yes. It leaves
 nothing behind but one fencing register a name, for a day.`,
-		Annotations: needsNodes,
+		Annotations: needsServers,
 		Args:        exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !cmd.Flags().Changed("names") {

@@ -46,8 +46,12 @@ func (p *program) printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.stdout, format, args...)
 }
 
-// needsNodes marks the commands that use the flags of the connection.
-var needsNodes = map[string]string{"nodes": "yes"}
+// These annotations mark the commands that use the flags of the connection: needsNodes
+// through a Manager, needsServers by speaking to each server as well.
+var (
+	needsNodes   = map[string]string{"nodes": "all"}
+	needsServers = map[string]string{"nodes": "servers"}
+)
 
 func (p *program) root() *cobra.Command {
 	root := &cobra.Command{
@@ -61,10 +65,14 @@ QUORUMLOCK_NODE_TIMEOUT. A flag on the command line wins.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			if cmd.Annotations["nodes"] == "" {
+			needs := cmd.Annotations["nodes"]
+			if needs == "" {
 				return nil
 			}
-			return p.connection.complete(cmd.Flags())
+			if err := p.connection.complete(cmd.Flags()); err != nil || needs == needsNodes["nodes"] {
+				return err
+			}
+			return p.connection.onlyServers(cmd.Name())
 		},
 		RunE: unknownCommand,
 		Args: cobra.ArbitraryArgs,

@@ -25,21 +25,29 @@ type connection struct {
 	prefix                 string
 	username               string
 	password, passwordFile string
+	sentinelUser           string
+	sentinelPassword       string
 	tls                    bool
 	ca, cert, key, server  string
 	nodeTimeout            time.Duration
-	guard                  time.Duration
+	guard, window          time.Duration
 	noColor, json          bool
 
-	options []rueidis.ClientOption // one for each node, by complete
+	// By complete, for each node.
+	options []rueidis.ClientOption
+	groups  []string // the nodes that are failover groups
 }
 
 func (c *connection) register(f *pflag.FlagSet) {
-	f.StringVar(&c.nodes, "nodes", "127.0.0.1:6379", "comma-separated `HOST:PORT` of the Redis masters\n")
+	f.StringVar(&c.nodes, "nodes", "127.0.0.1:6379", "comma-separated `HOST:PORT` of the Redis masters;\n"+
+		"a failover group is sentinel:SET@HOST:PORT+HOST:PORT+…\n"+
+		"of its Sentinels, or slot:{TAG}@HOST:PORT+HOST:PORT+…\nof nodes of its cluster\n")
 	f.StringVar(&c.prefix, "prefix", quorumlock.DefaultPrefix, "`TEXT` that all keys begin with\n")
 	f.StringVar(&c.username, "username", "", "`USER` of the nodes")
 	f.StringVar(&c.password, "password", "", "`PASSWORD` of the user; the process list shows\nit, a variable or a file does not")
 	f.StringVar(&c.passwordFile, "password-file", "", "`FILE` whose first line is the password")
+	f.StringVar(&c.sentinelUser, "sentinel-username", "", "`USER` of the Sentinels")
+	f.StringVar(&c.sentinelPassword, "sentinel-password", "", "`PASSWORD` of that user; rather set the variable")
 	f.BoolVar(&c.tls, "tls", false, "speak TLS; the flags below imply it")
 	f.StringVar(&c.ca, "tls-ca", "", "`FILE` of the only authority to trust")
 	f.StringVar(&c.cert, "tls-cert", "", "`FILE` of the client's certificate")
@@ -47,6 +55,8 @@ func (c *connection) register(f *pflag.FlagSet) {
 	f.StringVar(&c.server, "tls-server-name", "", "`NAME` in the certificates of the nodes")
 	f.Var(durationFlag{&c.nodeTimeout}, "node-timeout", "how long one node may take to answer\n(default: a tenth of the TTL, 20ms to 500ms)")
 	f.Var(durationFlag{&c.guard}, "restart-guard", "keep nodes that lost their data from voting\nfor this `DURATION`, the same for all clients")
+	f.Var(durationFlag{&c.window}, "failover-window", "how long a failover group's old master may go on:\n"+
+		"a `DURATION`, min-replicas-max-lag + 4s as a rule")
 	f.BoolVar(&c.noColor, "no-color", false, "print no colours, as the variable NO_COLOR does")
 	f.BoolVar(&c.json, "json", false, "print JSON: one object, or one a line (watch)")
 }
@@ -110,14 +120,18 @@ func (c *connection) clients() ([]rueidis.ClientOption, error) {
 		return nil, err
 	}
 	var options []rueidis.ClientOption
-	for _, addr := range strings.Split(c.nodes, ",") {
-		addr = strings.TrimSpace(addr)
-		if err := checkAddress(addr); err != nil {
+	for _, text := range strings.Split(c.nodes, ",") {
+		option, err := c.node(strings.TrimSpace(text))
+		if err != nil {
 			return nil, err
 		}
-		option := rueidis.ClientOption{InitAddress: []string{addr}, Username: c.username, Password: password}
+		option.Username, option.Password = c.username, password
 		if config != nil {
 			option.TLSConfig = config.Clone()
+		}
+		if option.Sentinel.MasterSet != "" {
+			option.Sentinel.Username, option.Sentinel.Password = c.sentinelUser, c.sentinelPassword
+			option.Sentinel.TLSConfig = option.TLSConfig
 		}
 		options = append(options, option)
 	}
@@ -125,6 +139,34 @@ func (c *connection) clients() ([]rueidis.ClientOption, error) {
 		return nil, usagef("--nodes lists %d nodes: at most %d are allowed; list 3 or 5", len(options), quorumlock.MaxNodes)
 	}
 	return options, nil
+}
+
+// node returns the option of one node of --nodes.
+func (c *connection) node(text string) (rueidis.ClientOption, error) {
+	kind, rest, _ := strings.Cut(text, ":")
+	name, list, group := strings.Cut(rest, "@")
+	if !group || kind != "sentinel" && kind != "slot" {
+		return quorumlock.Addrs(text)[0], checkAddress(text)
+	}
+	addrs := strings.Split(list, "+")
+	for _, addr := range addrs {
+		if err := checkAddress(addr); err != nil {
+			return rueidis.ClientOption{}, err
+		}
+	}
+	c.groups = append(c.groups, text)
+	if kind == "sentinel" {
+		return quorumlock.Sentinel(name, addrs...), nil
+	}
+	return quorumlock.ClusterSlot(name, addrs...), nil
+}
+
+// onlyServers refuses failover groups, for a command that speaks to each server by itself.
+func (c *connection) onlyServers(command string) error {
+	if len(c.groups) == 0 {
+		return nil
+	}
+	return usagef("--nodes: %s is a failover group, and %s speaks to one server of each node: give the address of its master", c.groups[0], command)
 }
 
 func checkAddress(addr string) error {
@@ -189,6 +231,12 @@ func (c *connection) manager(ctx context.Context, opts ...quorumlock.Option) (*q
 	}
 	if c.guard > 0 {
 		opts = append(opts, quorumlock.WithRestartGuard(c.guard))
+	}
+	if ttl := c.guard - c.window; c.guard > 0 && ttl < quorumlock.DefaultTTL {
+		opts = append([]quorumlock.Option{quorumlock.WithTTL(ttl)}, opts...) // of a command without a TTL, such as inspect
+	}
+	if c.window > 0 {
+		opts = append(opts, quorumlock.WithFailover(c.window))
 	}
 	return quorumlock.New(ctx, slices.Clone(c.options), opts...)
 }

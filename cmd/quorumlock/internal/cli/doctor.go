@@ -37,7 +37,7 @@ It exits with 0 when nothing needs mending, with 1 when the nodes work and
 somebody should look (warn), or no failover was seen, and with 2 when a node
 cannot vote, the quorum is an illusion, or an endpoint must not be the only
 node (fail).`,
-		Annotations: needsNodes,
+		Annotations: needsServers,
 		Args:        exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.check(cmd.Flags(), &p.connection); err != nil {

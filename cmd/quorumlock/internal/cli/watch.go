@@ -46,7 +46,7 @@ table; piped, or with --json, it prints a line for every change.
 It looks every --interval, so a lock that came and went in between is not seen.
 Each look scans the nodes with SCAN, a right that locks do not need: give the
 user +scan. A scan ends after a million keys of a node, or --limit names.`,
-		Annotations: needsNodes,
+		Annotations: needsServers,
 		Args:        cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if o.interval < minInterval {

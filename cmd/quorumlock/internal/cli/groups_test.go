@@ -1,0 +1,58 @@
+//go:build unix
+
+package cli
+
+import (
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+// Run and inspect take failover groups among the nodes. The Sentinel has a user of its own.
+func TestANodeMayBeAFailoverGroup(t *testing.T) {
+	t.Parallel()
+	sentinel := redistest.StartSentinel(t, redistest.Options{Args: []string{"--user", "reader", "on", ">of-the-sentinel", "+@all"}})
+	servers := redistest.Start(t, 3)
+	host, port, _ := net.SplitHostPort(servers[0].Addr())
+	sentinel.MustDo("SENTINEL", "MONITOR", "locks", host, port, "1")
+	owner := redistest.StartOwners(t, 1, redistest.Options{})[0]
+	for name, addrs := range map[string][]string{
+		"Sentinel":    {"sentinel:locks@" + sentinel.Addr(), servers[1].Addr(), servers[2].Addr()},
+		"ClusterSlot": {"slot:{locks}@" + owner.Addr()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			flags := []string{"--prefix", "{locks}:", "--restart-guard", "3s", "--failover-window", "1s",
+				"--sentinel-username", "reader", "--sentinel-password", "of-the-sentinel"}
+			// The first quarantine takes a little longer than the guard.
+			got := invoke(t, addrs, append([]string{"run", "job", "--ttl", "2s", "--wait", "30s"}, append(flags, "--", "echo", "ran")...)...)
+			assert.Equal(t, 0, got.code, got.stderr)
+			assert.Equal(t, "ran\n", got.stdout)
+			got = invoke(t, addrs, append([]string{"inspect", "job"}, append(flags, "--node-timeout", "300ms")...)...)
+			assert.Equal(t, 0, got.code, got.stderr)
+			assert.Contains(t, got.stdout, "free")
+			for _, command := range []string{"watch", "bench", "doctor"} {
+				got = invoke(t, addrs, append([]string{command}, flags...)...)
+				assert.Equal(t, exitUsage, got.code, got.stderr)
+				assert.Contains(t, got.stderr, addrs[0]+" is a failover group, and "+command+" speaks to one server of each node: give the address of its master")
+			}
+		})
+	}
+}
+
+func TestAFailoverGroupWithoutWhatItNeedsIsRefusedWithTheFix(t *testing.T) {
+	t.Parallel()
+	for nodes, want := range map[string]string{
+		"sentinel:locks@host":           `"host" is not HOST:PORT`,
+		"sentinel:locks@127.0.0.1:1":    "WithRestartGuard: is needed for node 0 (sentinel:locks)",
+		"slot:{locks}@127.0.0.1:1":      "WithRestartGuard: is needed for node 0 (slot:{locks})",
+		"sentinel:locks@127.0.0.1:1+,b": `"" is not HOST:PORT`,
+	} {
+		got := invoke(t, []string{nodes}, "inspect", "job")
+		assert.Contains(t, got.stderr, want, nodes)
+		assert.NotEqual(t, 0, got.code, nodes)
+	}
+}
