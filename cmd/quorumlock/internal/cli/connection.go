@@ -47,7 +47,7 @@ func (c *connection) register(f *pflag.FlagSet) {
 	f.StringVar(&c.password, "password", "", "`PASSWORD` of the user; the process list shows\nit, a variable or a file does not")
 	f.StringVar(&c.passwordFile, "password-file", "", "`FILE` whose first line is the password")
 	f.StringVar(&c.sentinelUser, "sentinel-username", "", "`USER` of the Sentinels")
-	f.StringVar(&c.sentinelPassword, "sentinel-password", "", "`PASSWORD` of the Sentinels")
+	f.StringVar(&c.sentinelPassword, "sentinel-password", "", "password of the Sentinels, as `TEXT`")
 	f.BoolVar(&c.tls, "tls", false, "speak TLS; the flags below imply it")
 	f.StringVar(&c.ca, "tls-ca", "", "`FILE` of the only authority to trust")
 	f.StringVar(&c.cert, "tls-cert", "", "`FILE` of the client's certificate")
