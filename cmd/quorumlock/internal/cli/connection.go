@@ -39,9 +39,8 @@ type connection struct {
 }
 
 func (c *connection) register(f *pflag.FlagSet) {
-	f.StringVar(&c.nodes, "nodes", "127.0.0.1:6379", "comma-separated `HOST:PORT` of the Redis masters;\n"+
-		"a failover group is sentinel:SET@HOST:PORT+HOST:PORT+…\n"+
-		"of its Sentinels, or slot:{TAG}@HOST:PORT+HOST:PORT+…\nof nodes of its cluster\n")
+	f.StringVar(&c.nodes, "nodes", "127.0.0.1:6379", "comma-separated `HOST:PORT` of Redis masters;\n"+
+		"a failover group is sentinel:SET@SENTINELS\nor slot:{TAG}@NODES: HOST:PORT+HOST:PORT+…\n")
 	f.StringVar(&c.prefix, "prefix", quorumlock.DefaultPrefix, "`TEXT` that all keys begin with\n")
 	f.StringVar(&c.username, "username", "", "`USER` of the nodes")
 	f.StringVar(&c.password, "password", "", "`PASSWORD` of the user; the process list shows\nit, a variable or a file does not")
@@ -56,7 +55,7 @@ func (c *connection) register(f *pflag.FlagSet) {
 	f.Var(durationFlag{&c.nodeTimeout}, "node-timeout", "how long one node may take to answer\n(default: a tenth of the TTL, 20ms to 500ms)")
 	f.Var(durationFlag{&c.guard}, "restart-guard", "keep nodes that lost their data from voting\nfor this `DURATION`, the same for all clients")
 	f.Var(durationFlag{&c.window}, "failover-window", "how long a failover group's old master may go on:\n"+
-		"a `DURATION`, min-replicas-max-lag + 4s as a rule")
+		"a `TIME`, min-replicas-max-lag + 4s as a rule")
 	f.BoolVar(&c.noColor, "no-color", false, "print no colours, as the variable NO_COLOR does")
 	f.BoolVar(&c.json, "json", false, "print JSON: one object, or one a line (watch)")
 }
