@@ -45,8 +45,8 @@ func TestAnotherTermConfirmsNothingAndEndsTheConnections(t *testing.T) {
 	}
 }
 
-// What is heard first starts the wait of a dial that comes later.
-func TestTheWaitForANewTermBeginsWhenItIsHeardOf(t *testing.T) {
+// The first answer that names it starts the wait of a dial that comes later.
+func TestTheWaitForANewTermBeginsWithTheFirstAnswerThatNamesIt(t *testing.T) {
 	var c failover.Tracker[int]
 	assert.True(t, c.Meet(7, 0))
 	c.Use(7, 0)

@@ -136,7 +136,7 @@ func TestAMajorityOfTheClusterNamesTheOwnerOfTheSlot(t *testing.T) {
 		"one is behind":                    {answers: []string{nodes(older), nodes(ownerLine), nodes(ownerLine)}, term: Term{"10.0.0.1:6379", 12}},
 		"one answers of three":             {answers: []string{nodes(ownerLine), "", ""}, text: "no majority of the 3 cluster nodes names a master"},
 		"it asks itself":                   {answers: []string{nodes(strings.Replace(ownerLine, "10.0.0.1", "", 1))}, term: Term{"0:6379", 12}},
-		"only one has heard of the newest": {answers: []string{nodes(older), nodes(ownerLine), ""}, text: "no majority of the 3 cluster nodes names a master"},
+		"only one knows the newest": {answers: []string{nodes(older), nodes(ownerLine), ""}, text: "no majority of the 3 cluster nodes names a master"},
 		"nobody owns it":                   {answers: []string{nodes(otherLine, copyLine)}, text: "nobody owns hash slot 12182"},
 		"no cluster":                       {answers: []string{"-ERR This instance has cluster support disabled\r\n"}, text: "is not part of a cluster", config: true},
 		"nonsense":                         {answers: []string{nodes("x y@z master - 0 0 -1 connected 12182")}, text: "not understood"},
@@ -162,7 +162,7 @@ func TestAMajorityOfTheClusterNamesTheOwnerOfTheSlot(t *testing.T) {
 	}
 }
 
-// A client that has not heard for a while that the term goes on counts no vote.
+// A client to which nobody has confirmed the term for a while counts no vote.
 func TestAnUnconfirmedTermGivesNoVote(t *testing.T) {
 	n := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7))
 	n.group.terms.Use(Term{"a:6379", 7}, time.Hour-failover.ConfirmedFor) // it is one hour now

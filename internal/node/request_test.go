@@ -12,16 +12,16 @@ import (
 // use may still wait in a lane by then. It must be sent, whatever happens to the second
 // use.
 func TestAReleaseOfAnEarlierUseIsSent(t *testing.T) {
-	const asked, spared = 1, 2 // nodes, by their bits
+	const asked, untouched = 1, 2 // nodes, by their bits
 	value := Compose(strings.Repeat("0", OwnerLen), 0, "0 - -")
 	acquisition := Acquisition{Lock: "p:job", Value: value, KeyTTL: "1000", Token: "0", NotAfter: time.Minute}
 	r := &Request{}
 	r.Init(&acquisition)
 	r.sent.Store(asked)
 	release := NewRelease("p:job", value, r, TicketUpdate{}, time.Minute)
-	assert.False(t, release.undoesNothing(spared), "it may still be sent")
+	assert.False(t, release.undoesNothing(untouched), "it may still be sent")
 	r.Withdraw()
-	assert.True(t, release.undoesNothing(spared))
+	assert.True(t, release.undoesNothing(untouched))
 	assert.False(t, release.undoesNothing(asked))
 
 	r.Reset()

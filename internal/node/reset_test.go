@@ -59,7 +59,7 @@ func TestAConnectionThatIsGivenUpIsReset(t *testing.T) {
 					return holding{conn.(*net.TCPConn)}, nil
 				}
 			}
-			heard, end := make(chan struct{}), make(chan error, 1)
+			seen, end := make(chan struct{}), make(chan error, 1)
 			go func() {
 				conn, err := listener.Accept()
 				if err != nil {
@@ -75,7 +75,7 @@ func TestAConnectionThatIsGivenUpIsReset(t *testing.T) {
 					end <- err
 					return
 				}
-				close(heard)
+				close(seen)
 				if c.answer != "" {
 					_, _ = io.WriteString(conn, c.answer)
 				}
@@ -87,10 +87,10 @@ func TestAConnectionThatIsGivenUpIsReset(t *testing.T) {
 			go func() { defer close(ended); n.Run() }()
 			defer func() { n.Close(context.Background(), nil, nil); <-ended }()
 			select {
-			case <-heard:
+			case <-seen:
 			case err := <-end:
 				select {
-				case <-heard: // the end came at once, and counts below
+				case <-seen: // the end came at once, and counts below
 					end <- err
 				default:
 					require.NoError(t, err)

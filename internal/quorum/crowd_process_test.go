@@ -176,13 +176,13 @@ func (p *process) lapse(ask quorum.Set) {
 
 func (p *process) check() {
 	q, answers := quorum.Size(len(p.w.nodes)), 0
-	told := p.w.now
+	asked := p.w.now
 	others := 0
 	for i := range p.w.nodes {
 		p.send(i, func(n *lockNode) answer { n.calls++; return answer{waiting: len(n.queue)} }, func(a answer) {
 			others = max(others, a.waiting)
 			if answers++; answers == q {
-				p.hold.Others, p.hold.AnsweredAt, p.hold.Tokens = others, told, p.block
+				p.hold.Others, p.hold.AnsweredAt, p.hold.Tokens = others, asked, p.block
 				p.step(p.local.Checked(p.w.now, &p.hold))
 			}
 		})

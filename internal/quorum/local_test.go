@@ -59,7 +59,7 @@ func caller(t *testing.T, step line) quorum.CallerID {
 
 func hold(t *testing.T, step line) *quorum.Hold {
 	t.Helper()
-	h := &quorum.Hold{Tokens: 100, Proven: true, Useful: true, Subscribed: true, AnsweredAt: instant(t, step, "told")}
+	h := &quorum.Hold{Tokens: 100, Proven: true, Useful: true, Subscribed: true, AnsweredAt: instant(t, step, "answered")}
 	if text, ok := step.named["others"]; ok {
 		h.Others = number(t, text)
 	}

@@ -179,7 +179,7 @@ var mutationNames = [...]string{
 	"no drift bound", "no restart guard", "no floor after a quarantine", "floor at the start of a quarantine",
 	"no look at the marker", "a missing marker passes", "a quarantine jumps", "blind to steps",
 	"a common step is not seen", "close forgets an attempt",
-	"a loss is not found early", "deaf to the clock", "remnants are released at once",
+	"a loss is not found early", "the clock is ignored", "remnants are released at once",
 	"a reservation is a vote", "an old reservation overwrites", "a reserved lock moves nothing",
 	"a reservation passes the marker", "extend of a reserved lock", "reserves any lock", "a lapsed wait takes any lock",
 	"passing on deletes any lock", "asks after the end", "one owner for a wait", "reserved for ever",

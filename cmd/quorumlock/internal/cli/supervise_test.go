@@ -50,7 +50,7 @@ func (l *fakeLease) lose() {
 // fakeGroup notes the signals that it gets, and when.
 type fakeGroup struct {
 	begun time.Time
-	deaf  bool // to all but KILL
+	ignoresTerm  bool // to all but KILL
 	done  chan struct{}
 
 	mu      sync.Mutex
@@ -67,7 +67,7 @@ func (g *fakeGroup) Signal(s syscall.Signal) {
 	g.mu.Lock()
 	g.got = append(g.got, fmt.Sprintf("%v at %v", s, time.Since(g.begun)))
 	g.mu.Unlock()
-	if s == syscall.SIGKILL || s == syscall.SIGTERM && !g.deaf {
+	if s == syscall.SIGKILL || s == syscall.SIGTERM && !g.ignoresTerm {
 		g.end(false)
 	}
 }
@@ -91,13 +91,13 @@ func (g *fakeGroup) Alive() bool {
 func (g *fakeGroup) Resume() { g.resumed++ }
 
 // supervised runs a supervisor in virtual time; script plays the world.
-func supervised(t *testing.T, deaf bool, script func(l *fakeLease, g *fakeGroup, signals chan<- os.Signal)) (g *fakeGroup, notes []string, lost bool) {
+func supervised(t *testing.T, ignoresTerm bool, script func(l *fakeLease, g *fakeGroup, signals chan<- os.Signal)) (g *fakeGroup, notes []string, lost bool) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &fakeLease{
 			end: time.Now().Add(10 * time.Second), done: make(chan struct{}),
 			atRisk: make(chan quorumlock.AtRisk, 1), renewed: make(chan quorumlock.Renewed, 1),
 		}
-		g = &fakeGroup{begun: time.Now(), deaf: deaf, done: make(chan struct{})}
+		g = &fakeGroup{begun: time.Now(), ignoresTerm: ignoresTerm, done: make(chan struct{})}
 		signals := make(chan os.Signal, 1)
 		s := &supervisor{
 			name: "job", nodes: 3, lease: l, group: g, grace: 2 * time.Second, margin: 500 * time.Millisecond, signals: signals,
