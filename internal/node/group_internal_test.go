@@ -132,14 +132,14 @@ func TestAMajorityOfTheClusterNamesTheOwnerOfTheSlot(t *testing.T) {
 		text    string
 		config  bool
 	}{
-		"all agree":                        {answers: []string{nodes(copyLine, ownerLine), nodes(otherLine, ownerLine), nodes(ownerLine)}, term: Term{"10.0.0.1:6379", 12}},
-		"one is behind":                    {answers: []string{nodes(older), nodes(ownerLine), nodes(ownerLine)}, term: Term{"10.0.0.1:6379", 12}},
-		"one answers of three":             {answers: []string{nodes(ownerLine), "", ""}, text: "no majority of the 3 cluster nodes names a master"},
-		"it asks itself":                   {answers: []string{nodes(strings.Replace(ownerLine, "10.0.0.1", "", 1))}, term: Term{"0:6379", 12}},
+		"all agree":                 {answers: []string{nodes(copyLine, ownerLine), nodes(otherLine, ownerLine), nodes(ownerLine)}, term: Term{"10.0.0.1:6379", 12}},
+		"one is behind":             {answers: []string{nodes(older), nodes(ownerLine), nodes(ownerLine)}, term: Term{"10.0.0.1:6379", 12}},
+		"one answers of three":      {answers: []string{nodes(ownerLine), "", ""}, text: "no majority of the 3 cluster nodes names a master"},
+		"it asks itself":            {answers: []string{nodes(strings.Replace(ownerLine, "10.0.0.1", "", 1))}, term: Term{"0:6379", 12}},
 		"only one knows the newest": {answers: []string{nodes(older), nodes(ownerLine), ""}, text: "no majority of the 3 cluster nodes names a master"},
-		"nobody owns it":                   {answers: []string{nodes(otherLine, copyLine)}, text: "nobody owns hash slot 12182"},
-		"no cluster":                       {answers: []string{"-ERR This instance has cluster support disabled\r\n"}, text: "is not part of a cluster", config: true},
-		"nonsense":                         {answers: []string{nodes("x y@z master - 0 0 -1 connected 12182")}, text: "not understood"},
+		"nobody owns it":            {answers: []string{nodes(otherLine, copyLine)}, text: "nobody owns hash slot 12182"},
+		"no cluster":                {answers: []string{"-ERR This instance has cluster support disabled\r\n"}, text: "is not part of a cluster", config: true},
+		"nonsense":                  {answers: []string{nodes("x y@z master - 0 0 -1 connected 12182")}, text: "not understood"},
 	} {
 		t.Run(claim, func(t *testing.T) {
 			n := voting(t, SlotOption(tag, nil), c.answers...)

@@ -49,9 +49,9 @@ func (l *fakeLease) lose() {
 
 // fakeGroup notes the signals that it gets, and when.
 type fakeGroup struct {
-	begun time.Time
-	ignoresTerm  bool // to all but KILL
-	done  chan struct{}
+	begun       time.Time
+	ignoresTerm bool // to all but KILL
+	done        chan struct{}
 
 	mu      sync.Mutex
 	got     []string
