@@ -11,8 +11,6 @@ import (
 	"time"
 )
 
-const doTimeout = 5 * time.Second
-
 // Do sends one command directly to the server, over a new connection with a deadline of
 // 5 s, as the default user without a password. The reply is a string, an int64, nil or an
 // []any of these. An error reply is a *[ReplyError]. It is returned as the error or,
@@ -40,6 +38,8 @@ func (s *Server) MustDo(args ...string) any {
 	}
 	return reply
 }
+
+const doTimeout = 5 * time.Second
 
 // ready reports whether the server with this pid has loaded its data and answers at addr.
 // It checks the pid because another server that bound the port first would also answer.

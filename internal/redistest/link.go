@@ -10,9 +10,6 @@ import (
 	"time"
 )
 
-// chunkSize bounds what one read takes.
-const chunkSize = 16 << 10
-
 // A link is one client connection and the server connection to which it is forwarded.
 type link struct {
 	p      *Proxy
@@ -64,6 +61,9 @@ type chunk struct {
 	arrived time.Time
 	due     time.Time
 }
+
+// chunkSize bounds what one read takes.
+const chunkSize = 16 << 10
 
 // A verdict is what the writer does with a chunk.
 type verdict struct {

@@ -10,16 +10,6 @@ import (
 	"time"
 )
 
-// A mode is what a proxy does with bytes and connections.
-type mode int
-
-const (
-	passing mode = iota + 1
-	swallowing
-	swallowingReplies
-	refusing
-)
-
 // A Proxy forwards TCP connections to one server until a fault is set. Its methods may
 // be called concurrently. Swallow, SwallowReplies and Refuse replace one another and last
 // until Heal. The other faults are independent of them.
@@ -46,6 +36,16 @@ type Proxy struct {
 	slow   func(cmd []string) bool // the match of DelayCommand; nil for none
 	slowBy time.Duration
 }
+
+// A mode is what a proxy does with bytes and connections.
+type mode int
+
+const (
+	passing mode = iota + 1
+	swallowing
+	swallowingReplies
+	refusing
+)
 
 // NewProxy listens on a free port of 127.0.0.1 and forwards connections to target, a
 // host and port. If target refuses a connection, the proxy resets it. The proxy is closed
@@ -102,45 +102,6 @@ func (p *Proxy) Heal() {
 	p.closePoisoned(p.setMode(passing))
 }
 
-// swallowFrom is Swallow for the connections from one IP address. It lasts until
-// healFrom, whatever the mode.
-func (p *Proxy) swallowFrom(ip string) {
-	p.control.Lock()
-	defer p.control.Unlock()
-	p.mu.Lock()
-	p.cut[ip] = true
-	p.mu.Unlock()
-	for _, l := range p.snapshot() {
-		if l.from == ip {
-			l.interrupt(&l.requests)
-			l.interrupt(&l.replies)
-		}
-	}
-}
-
-// healFrom ends swallowFrom.
-func (p *Proxy) healFrom(ip string) {
-	p.control.Lock()
-	defer p.control.Unlock()
-	p.mu.Lock()
-	delete(p.cut, ip)
-	p.mu.Unlock()
-	p.closePoisoned(p.snapshot())
-}
-
-// closePoisoned closes the links that lost bytes, unless they are still cut: in a
-// partition nobody learns that a connection has ended.
-func (p *Proxy) closePoisoned(links []*link) {
-	for _, l := range links {
-		p.mu.Lock()
-		poisoned := p.mode == passing && !p.cut[l.from] && (l.requests.lost || l.replies.lost)
-		p.mu.Unlock()
-		if poisoned {
-			l.close(false)
-		}
-	}
-}
-
 // Refuse closes the listener and all connections. New ones fail with
 // ECONNREFUSED until Heal reopens the same port.
 func (p *Proxy) Refuse() {
@@ -174,23 +135,6 @@ func (p *Proxy) HalfOpen() {
 // clients see the ends of their connections, and for the server they stay open.
 func (p *Proxy) HalfOpenServer() {
 	p.halfOpen(func(l *link) *net.TCPConn { return l.client })
-}
-
-func (p *Proxy) halfOpen(gone func(*link) *net.TCPConn) {
-	p.control.Lock()
-	defer p.control.Unlock()
-	for _, l := range p.snapshot() {
-		p.mu.Lock()
-		l.requests.lost, l.replies.lost = true, true
-		l.gone = gone // for a link that is still dialling
-		conn := gone(l)
-		p.mu.Unlock()
-		l.interrupt(&l.requests)
-		l.interrupt(&l.replies)
-		if conn != nil {
-			_ = conn.Close()
-		}
-	}
 }
 
 // Retarget makes target, a host and port, the server of new connections. Current
@@ -256,6 +200,62 @@ func (p *Proxy) snapshot() []*link {
 		links = append(links, l)
 	}
 	return links
+}
+
+// closePoisoned closes the links that lost bytes, unless they are still cut: in a
+// partition nobody learns that a connection has ended.
+func (p *Proxy) closePoisoned(links []*link) {
+	for _, l := range links {
+		p.mu.Lock()
+		poisoned := p.mode == passing && !p.cut[l.from] && (l.requests.lost || l.replies.lost)
+		p.mu.Unlock()
+		if poisoned {
+			l.close(false)
+		}
+	}
+}
+
+func (p *Proxy) halfOpen(gone func(*link) *net.TCPConn) {
+	p.control.Lock()
+	defer p.control.Unlock()
+	for _, l := range p.snapshot() {
+		p.mu.Lock()
+		l.requests.lost, l.replies.lost = true, true
+		l.gone = gone // for a link that is still dialling
+		conn := gone(l)
+		p.mu.Unlock()
+		l.interrupt(&l.requests)
+		l.interrupt(&l.replies)
+		if conn != nil {
+			_ = conn.Close()
+		}
+	}
+}
+
+// swallowFrom is Swallow for the connections from one IP address. It lasts until
+// healFrom, whatever the mode.
+func (p *Proxy) swallowFrom(ip string) {
+	p.control.Lock()
+	defer p.control.Unlock()
+	p.mu.Lock()
+	p.cut[ip] = true
+	p.mu.Unlock()
+	for _, l := range p.snapshot() {
+		if l.from == ip {
+			l.interrupt(&l.requests)
+			l.interrupt(&l.replies)
+		}
+	}
+}
+
+// healFrom ends swallowFrom.
+func (p *Proxy) healFrom(ip string) {
+	p.control.Lock()
+	defer p.control.Unlock()
+	p.mu.Lock()
+	delete(p.cut, ip)
+	p.mu.Unlock()
+	p.closePoisoned(p.snapshot())
 }
 
 // close ends the proxy and joins its goroutines.

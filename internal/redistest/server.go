@@ -31,16 +31,6 @@ import (
 	"time"
 )
 
-const (
-	// startTimeout is long, because it only bounds a start that cannot succeed.
-	startTimeout = 30 * time.Second
-	logName      = "redis.log"
-)
-
-// errPortTaken means that another process bound the port after it was chosen and before
-// the server started.
-var errPortTaken = errors.New("port is taken")
-
 // A Server is one redis-server process. Its methods may be called concurrently.
 type Server struct {
 	tb   testing.TB
@@ -188,27 +178,6 @@ func (s *Server) Kill() {
 	s.killLocked()
 }
 
-// downLocked reports whether the server has no running process, because of Kill or
-// because the process ended by itself.
-func (s *Server) downLocked() bool {
-	if s.proc == nil {
-		return true
-	}
-	select {
-	case <-s.proc.exited:
-		return true
-	default:
-		return false
-	}
-}
-
-func (s *Server) killLocked() {
-	if s.proc != nil {
-		s.proc.kill()
-		s.proc = nil
-	}
-}
-
 // Restart kills the server if it runs and starts it again on the same port, in
 // the same directory, with the same arguments. It returns when the server answers PING, and
 // serves its slots if it is of StartOwners.
@@ -262,6 +231,37 @@ func (s *Server) Continue() {
 		s.tb.Fatalf("redistest: continue %s: %v", s.Addr(), err)
 	}
 }
+
+func (s *Server) killLocked() {
+	if s.proc != nil {
+		s.proc.kill()
+		s.proc = nil
+	}
+}
+
+// downLocked reports whether the server has no running process, because of Kill or
+// because the process ended by itself.
+func (s *Server) downLocked() bool {
+	if s.proc == nil {
+		return true
+	}
+	select {
+	case <-s.proc.exited:
+		return true
+	default:
+		return false
+	}
+}
+
+const (
+	// startTimeout is long, because it only bounds a start that cannot succeed.
+	startTimeout = 30 * time.Second
+	logName      = "redis.log"
+)
+
+// errPortTaken means that another process bound the port after it was chosen and before
+// the server started.
+var errPortTaken = errors.New("port is taken")
 
 // startOnFreePort starts the server on a port from pick. If another process binds that
 // port first, it tries another port.

@@ -43,12 +43,6 @@ func (p *Proxy) SwallowReply(match func(cmd []string) bool) { p.arm(match, swall
 // still pass.
 func (p *Proxy) SwallowRequest(match func(cmd []string) bool) { p.arm(match, swallowRequest) }
 
-func (p *Proxy) arm(match func(cmd []string) bool, f fault) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.armed = append(p.armed, trap{match, f})
-}
-
 // DelayCommand holds back each command for which match is true, on its way to the server,
 // by d from its arrival (or by Delay's d if that is longer). Later bytes on the same
 // connection wait behind the command, because TCP keeps the order. Bytes on another
@@ -61,6 +55,12 @@ func (p *Proxy) DelayCommand(match func(cmd []string) bool, d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.slow, p.slowBy = match, d
+}
+
+func (p *Proxy) arm(match func(cmd []string) bool, f fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.armed = append(p.armed, trap{match, f})
 }
 
 // inspectRequests counts commands, finds those to delay, and springs traps. It runs

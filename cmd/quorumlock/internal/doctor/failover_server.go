@@ -17,7 +17,6 @@ import (
 // of the last numbers and not the last one alone: a number that was written without an
 // answer would otherwise hide those that were lost before it.
 const counterScript = `local before = redis.call('GETRANGE', KEYS[1], 0, 799)
-
 redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. before, 'PX', ARGV[2])
 return before`
 
