@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,6 +16,8 @@ var (
 	testsInFile = regexp.MustCompile("((?:`Test\\w+`(?:, )?)+) \\((\\S+_test\\.go)\\)")
 	testName    = regexp.MustCompile("`(Test\\w+)`")
 	quoted      = regexp.MustCompile(`"([^"]+)"`)
+	fileName    = regexp.MustCompile(`[\w/.-]+\.(?:go|lua|txt)\b`)
+	identifier  = regexp.MustCompile("`(?:\\w+\\.)?(\\w+)`")
 )
 
 // A lemma is worth what its tests are worth: docs/safety.md says where each is, and which
@@ -56,5 +59,45 @@ func TestEveryLemmaNamesTestsAndPlantedBugsThatExist(t *testing.T) {
 		}
 		assert.Positive(t, tests, title)
 		assert.Positive(t, planted, title)
+	}
+}
+
+// docs/design.md says where to look. A file or a name that is gone leads its reader astray.
+func TestTheDesignNamesFilesAndIdentifiersThatExist(t *testing.T) {
+	root, err := findRoot()
+	require.NoError(t, err)
+	text, err := os.ReadFile(filepath.Join(root, "docs/design.md"))
+	require.NoError(t, err)
+	var files []string
+	var code strings.Builder
+	require.NoError(t, filepath.WalkDir(root, func(path string, entry os.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		switch hidden := strings.HasPrefix(entry.Name(), ".") && path != root; {
+		case entry.IsDir() && (hidden || entry.Name() == "patches"):
+			return filepath.SkipDir
+		case entry.IsDir():
+			return nil
+		}
+		files = append(files, "/"+filepath.ToSlash(path))
+		if ext := filepath.Ext(path); ext == ".go" || ext == ".lua" {
+			source, err := os.ReadFile(path)
+			code.Write(source)
+			return err
+		}
+		return nil
+	}))
+	named := fileName.FindAllString(string(text), -1)
+	assert.Greater(t, len(named), 40)
+	for _, name := range named {
+		assert.True(t, slices.ContainsFunc(files, func(f string) bool { return strings.HasSuffix(f, "/"+strings.TrimPrefix(name, "../")) }), "no file %s", name)
+	}
+	_, tables, found := strings.Cut(string(text), "\n## The files of the root")
+	require.True(t, found)
+	names := identifier.FindAllStringSubmatch(tables, -1)
+	assert.Greater(t, len(names), 20)
+	for _, name := range names {
+		assert.True(t, regexp.MustCompile(`\b`+name[1]+`\b`).MatchString(code.String()), "nothing is called %s", name[1])
 	}
 }
