@@ -79,27 +79,31 @@ func FuzzOptions(f *testing.F) {
 		noRetry
 		unfenced
 		manual
+		setMinHold
+		setWait
+		setFailover
 		perLease // the lease options are passed to Acquire
 	)
 	const day, most = int64(24 * time.Hour), int64(math.MaxInt64)
 	for _, d := range []int64{0, 1, -1, int64(MinTTL), int64(time.Second), int64(MaxTTL), 2 * day, most, most - most%1_000_000, math.MinInt64} {
-		for _, set := range []uint16{0, setTTL, setMaxHold, setLockDelay, setNodeTimeout, setGuard, setGuard | setTrust, perLease | setTTL, perLease | setLockDelay} {
-			f.Add(set, "a:1,b:2,c:3", d, d, d, d, d, 0.01, "p:", "label")
+		for _, set := range []uint32{0, setTTL, setMaxHold, setMinHold, setWait, setLockDelay, setNodeTimeout, setGuard, setGuard | setTrust, setGuard | setFailover,
+			perLease | setTTL, perLease | setMinHold, perLease | setLockDelay} {
+			f.Add(set, "a:1,b:2,c:3", d, d, d, d, d, d, d, d, 0.01, "p:", "label")
 		}
 	}
 	for _, drift := range []float64{0, -1, 0.1, 1, math.NaN(), math.Inf(1), math.SmallestNonzeroFloat64} {
-		f.Add(uint16(setDrift), "a:1", int64(0), int64(0), int64(0), int64(0), int64(0), drift, "", "")
+		f.Add(uint32(setDrift), "a:1", int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), drift, "", "")
 	}
 	for _, text := range []string{"", "{", "{}", "{a}", "\xff", strings.Repeat("x", 300), strings.Repeat("x", 600)} {
-		f.Add(uint16(setPrefix|setHolder), text, int64(0), int64(0), int64(0), int64(0), int64(0), 0.0, text, text)
+		f.Add(uint32(setPrefix|setHolder), text, int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), 0.0, text, text)
 	}
 	for _, addrs := range []string{"", ",", "a", "a:1,A.:1", ":1", "[::1]:6379,::1", "unix:/x", strings.Repeat("a:1,", 20)} {
-		f.Add(uint16(noRetry), addrs, int64(0), int64(0), int64(0), int64(0), int64(0), 0.0, "", "")
+		f.Add(uint32(noRetry), addrs, int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), int64(0), 0.0, "", "")
 	}
-	f.Fuzz(func(t *testing.T, set uint16, addrs string, ttl, maxHold, lockDelay, nodeTimeout, guard int64, drift float64, prefix, label string) {
+	f.Fuzz(func(t *testing.T, set uint32, addrs string, ttl, maxHold, minHold, wait, lockDelay, nodeTimeout, guard, window int64, drift float64, prefix, label string) {
 		var opts []Option
 		var leaseOpts []AcquireOption
-		has := func(bit uint16) bool { return set&bit != 0 }
+		has := func(bit uint32) bool { return set&bit != 0 }
 		lease := func(o LeaseOption) {
 			if has(perLease) {
 				leaseOpts = append(leaseOpts, o)
@@ -112,6 +116,12 @@ func FuzzOptions(f *testing.F) {
 		}
 		if has(setMaxHold) {
 			lease(WithMaxHold(time.Duration(maxHold)))
+		}
+		if has(setMinHold) {
+			lease(WithMinHold(time.Duration(minHold)))
+		}
+		if has(setWait) {
+			leaseOpts = append(leaseOpts, WithWait(time.Duration(wait)))
 		}
 		if has(setLockDelay) {
 			lease(WithLockDelay(time.Duration(lockDelay)))
@@ -130,6 +140,9 @@ func FuzzOptions(f *testing.F) {
 		}
 		if has(setGuard) {
 			opts = append(opts, WithRestartGuard(time.Duration(guard)))
+		}
+		if has(setFailover) {
+			opts = append(opts, WithFailover(time.Duration(window)))
 		}
 		if has(setTrust) {
 			opts = append(opts, WithTrustEmptyNodes())
@@ -154,10 +167,13 @@ func FuzzOptions(f *testing.F) {
 			explained(t, err)
 			return
 		}
-		terms, _, err := cfg.termsFor(append(leaseOpts, nil))
+		terms, limit, err := cfg.termsFor(append(leaseOpts, nil))
 		if err != nil {
 			explained(t, err)
 			return
+		}
+		if limit.set && limit.most < 0 {
+			t.Errorf("a wait of %v", limit.most)
 		}
 		works(t, cfg, terms)
 	})
@@ -185,6 +201,10 @@ func works(t *testing.T, c *config, terms *terms) {
 		t.Errorf("a round every %v, which takes %v, and %v to the loss", terms.interval, terms.Timeout, left)
 	case c.guarded && terms.ttl+terms.lockDelay > c.guard:
 		t.Errorf("keys that live %v under a restart guard of %v", terms.ttl+terms.lockDelay, c.guard)
+	case c.failoverSet && (!c.guarded || c.failover <= 0 || terms.ttl+terms.lockDelay+c.failover > c.guard):
+		t.Errorf("keys that live %v and a window of %v under a restart guard of %v", terms.ttl+terms.lockDelay, c.failover, c.guard)
+	case terms.minHold < 0 || terms.minHold > MaxTTL:
+		t.Errorf("a minimum hold of %v", terms.minHold)
 	case len(terms.label) > MaxLabelLen || !utf8.ValidString(terms.label) || !utf8.ValidString(c.prefix):
 		t.Errorf("a label or a prefix that no key can have: %q, %q", terms.label, c.prefix)
 	}

@@ -19,8 +19,7 @@ var errTooSlow = errors.New("granted too late for the lease to be of use")
 var errNoneLeft = errors.New("granted, and the node's clock was stepped forward meanwhile")
 
 // blockSize is the largest number of tokens that one grant reserves for callers of this
-// process. The highest token of a block is an instant in µs, so no token of the block is
-// older than blockSize before it.
+// process: 100,000. The highest one is an instant in µs, so the lowest is 100 ms before it.
 const blockSize = int64(100 * time.Millisecond / time.Microsecond)
 
 // newHold returns the hold that the attempt has won, and its first lease. No other goroutine

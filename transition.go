@@ -68,7 +68,8 @@ func (h *hold) stepLocked(in quorum.Input, with func()) (s transition) {
 		with()
 	}
 	jumped := h.m.clock.Jumped()
-	// A deadline that has passed means that no goroutine of this process ran in time.
+	// If the deadline has passed, the watchdog did not run for so long that the process must
+	// have been suspended.
 	in.Jump = jumped != h.jumped || s.now > h.machine.Deadline() && h.machine.Deadline() > 0
 	h.jumped = jumped
 	in.Lag = h.m.dog.expectedLag()
@@ -151,7 +152,7 @@ func (h *hold) carryOut(now time.Duration, out quorum.Output) {
 	if out.Events&quorum.AtRisk != 0 {
 		h.lease.sendAtRisk(now)
 	}
-	h.m.dog.schedule(h, max(now, h.machine.Wake())) // not before now: the watchdog's delay counts from this wake
+	h.m.dog.schedule(h, max(now, h.machine.Wake())) // the watchdog measures its own delay from this instant, so it must not lie in the past
 }
 
 // nextRound returns a renewal interval with its jitter, −5 % … +10 %. A round may start

@@ -242,8 +242,8 @@ func (d *watchdog) wakeBy(at time.Duration) {
 
 // schedule puts a hold into the heap under its next wake; quorum.Never removes it.
 func (d *watchdog) schedule(h *hold, wake time.Duration) {
-	// A wake that is too early corrects itself, and moving it now costs more. Most calls
-	// end here.
+	// A wake that is too early is harmless: the hold is scheduled anew then. So the lock is not
+	// taken only to move a wake to a later instant. Most calls end here.
 	if known := h.wake.Load(); known != 0 && int64(wake) >= known && wake != quorum.Never {
 		return
 	}

@@ -36,8 +36,8 @@
 --     1 ours and at t, 2 ours and not at t (or the marker differs: the data may be old),
 --     0 missing or reserved, -1 another's
 -- heal     value ms not_after held   creates a lock again that this node has lost. If the
---          marker differs, it does so no later than held, the end of the lost lock: a later
---          heal would be a vote
+--          marker differs (quarantine), only until held, the instant at which the lost key
+--          would have ended: a later heal would be a new vote
 --     1 ours, 0 not_after has passed, -1 another's
 -- raise    owner t metadata        moves the register of a lock that is ours to t
 --     {from, tickets}: the register before (-1: not ours, not below t, or the marker

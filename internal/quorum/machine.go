@@ -169,9 +169,9 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 	return out
 }
 
-// lostAt returns the window entry of a node that does not have our key. If the node lost
-// the key too early, the entry is the negative of the instant until which the node should
-// have kept it. Otherwise it is 0.
+// lostAt returns the window entry of a node that does not have our key. It is 0, or, if the
+// node lost the key too early, −until: the entry then does not count as held, and HeldUntil
+// can still return the instant until which the node should have kept the key.
 func (m *Machine) lostAt(in Input, now time.Duration) time.Duration {
 	until := m.window[in.Node]
 	switch {
@@ -272,9 +272,9 @@ func (m *Machine) evaluate(now time.Duration, out *Output) {
 		}
 	}
 	if m.announced || !m.open {
-		// Wait for the round's outcome. Suppose that a majority has lost the key:
-		// healing node after node would hide that another client may have held the
-		// lock in between.
+		// Heal only after the round's outcome. If a majority has lost the key, another
+		// client may have held the lock in between. Heals before the outcome would
+		// restore a majority, and nobody would notice.
 		out.Heal, m.missing = m.missing, 0
 	}
 	thin := m.terms.Nodes > 1 && m.Margin(now) <= 0

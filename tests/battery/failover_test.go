@@ -242,6 +242,28 @@ func (sum *failovers) harm(t *testing.T, name string) {
 	r.figure(fmt.Sprintf("%d of %d rounds with an overlap, %v the longest", sum.overlaps.Load(), sum.rounds.Load(), brief(sum.longest)), "some", sum.overlaps.Load() > 0)
 }
 
+// noBar prints the figure of a row without the guard whose failover is too slow, or too
+// quick, for two holders as a rule.
+func (sum *failovers) noBar(t *testing.T, name string) {
+	r := newRow(t, name)
+	r.figure(fmt.Sprintf("%d of %d rounds with an overlap, %v the longest", sum.overlaps.Load(), sum.rounds.Load(), brief(sum.longest)), "no bar", sum.rounds.Load() > 0)
+}
+
+// both runs a row of one group with the guard, and without it for what judge expects there.
+func (f failover) both(t *testing.T, judge func(sum *failovers, t *testing.T, name string)) {
+	t.Helper()
+	for _, guard := range []bool{true, false} {
+		t.Run(fmt.Sprint("guard=", guard), func(t *testing.T) {
+			t.Parallel()
+			if sum := f.run(t, 1, guard); guard {
+				sum.report(t, f.name, f.kept)
+			} else {
+				judge(sum, t, f.name+", guard off")
+			}
+		})
+	}
+}
+
 // inFull skips a row that takes a minute of waiting in a short run.
 func inFull(t *testing.T) {
 	t.Helper()
@@ -255,7 +277,7 @@ func TestAMasterThatIsKilledCausesNoSecondLease(t *testing.T) {
 	inFull(t)
 	kill := failover{name: "group: master killed", args: fenced, ttl: 2 * time.Second, window: fencedWindow,
 		fault: func(_ *testing.T, g *redistest.Group) { g.Servers()[0].Kill(); g.AwaitMaster(0, 30*time.Second) }}
-	kill.run(t, 1, true).report(t, kill.name, false)
+	kill.both(t, (*failovers).noBar)
 }
 
 // A8 asks for clocks that agree. Clocks that are half a second apart, and those that are far
@@ -289,14 +311,19 @@ func TestAMasterThatIsCutOffCausesNoSecondLease(t *testing.T) {
 			t.Cleanup(func() { g.Rejoin(0) })
 			g.AwaitMaster(0, 30*time.Second)
 		}}
-	split.run(t, 1, true).report(t, split.name, false)
-	split.name += ", N=3"
-	split.kept = true
-	split.run(t, 3, true).report(t, split.name, true)
-	split.name, split.args, split.kept, split.parted = "group: split that parts the other two nodes as well, no min-replicas, N=3", nil, false, true
-	split.run(t, 3, true).report(t, split.name, false)
-	split.name, split.parted = "group: split, no min-replicas, guard off", false
-	split.run(t, 1, false).harm(t, split.name)
+	of3, parted, unfenced := split, split, split
+	of3.name, of3.kept = "group: split, A at the old master, N=3", true
+	parted.name, parted.args, parted.parted = "group: split that parts the other two nodes as well, no min-replicas, N=3", nil, true
+	unfenced.name, unfenced.args = "group: split, no min-replicas, guard off", nil
+	for name, run := range map[string]func(t *testing.T){
+		"N=1":                 func(t *testing.T) { split.both(t, (*failovers).noBar) },
+		"N=3":                 func(t *testing.T) { of3.run(t, 3, true).report(t, of3.name, true) },
+		"N=3, guard off":      func(t *testing.T) { of3.run(t, 3, false).report(t, of3.name+", guard off", true) },
+		"N=3, parted":         func(t *testing.T) { parted.run(t, 3, true).report(t, parted.name, false) },
+		"unfenced, unguarded": func(t *testing.T) { unfenced.run(t, 1, false).harm(t, unfenced.name) },
+	} {
+		t.Run(name, func(t *testing.T) { t.Parallel(); run(t) })
+	}
 }
 
 // With Redis's default lag the old master goes on for longer. The window has to say so.
@@ -330,16 +357,7 @@ func TestALockThatReplicationLostCausesNoSecondLease(t *testing.T) {
 			g.Servers()[0].Kill() // long before the next renewal
 			g.AwaitMaster(0, 30*time.Second)
 		}}
-	for _, guard := range []bool{true, false} {
-		t.Run(fmt.Sprint("guard=", guard), func(t *testing.T) {
-			t.Parallel()
-			if sum := lost.run(t, 1, guard); guard {
-				sum.report(t, lost.name, false)
-			} else {
-				sum.harm(t, lost.name+", guard off")
-			}
-		})
-	}
+	lost.both(t, (*failovers).harm)
 }
 
 func TestAMasterThatIsStoppedCausesNoSecondLease(t *testing.T) {
@@ -350,7 +368,7 @@ func TestAMasterThatIsStoppedCausesNoSecondLease(t *testing.T) {
 			t.Cleanup(g.Servers()[0].Continue)
 			g.AwaitMaster(0, 30*time.Second)
 		}}
-	stop.run(t, 1, true).report(t, stop.name, false)
+	stop.both(t, (*failovers).noBar)
 }
 
 // The master continues while the Sentinels replace it. Until they demote it, its clients
@@ -363,7 +381,7 @@ func TestAMasterThatIsFrozenForAMomentCausesNoSecondLease(t *testing.T) {
 			time.Sleep(2 * time.Second)
 			g.Servers()[0].Continue()
 		}}
-	freeze.run(t, 1, true).report(t, freeze.name, false)
+	freeze.both(t, (*failovers).noBar)
 }
 
 // The old master is the master again, without the writes of the term between. Its data has
@@ -381,7 +399,7 @@ func TestAMasterThatIsPromotedAgainCausesNoSecondLease(t *testing.T) {
 			old.Continue()
 			g.AwaitMaster(between, 60*time.Second)
 		}}
-	flap.run(t, 1, true).report(t, flap.name, false)
+	flap.both(t, (*failovers).noBar)
 }
 
 // slotFailovers are failovers of a cluster. Its masters stop by themselves when they are cut
