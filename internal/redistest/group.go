@@ -73,6 +73,7 @@ func StartGroup(tb testing.TB, o GroupOptions) *Group {
 
 func newSentinel(tb testing.TB, master string, quorum, replicas int, o GroupOptions) *Server {
 	s := newServer(tb, Options{Args: []string{"--sentinel"}})
+	s.explain()
 	s.configure(fmt.Sprintf("sentinel monitor %[1]s %[2]s %[3]d\n"+
 		"sentinel down-after-milliseconds %[1]s %[4]d\n"+
 		"sentinel failover-timeout %[1]s %[5]d\n"+

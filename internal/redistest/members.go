@@ -48,6 +48,7 @@ func newMembers(tb testing.TB, n int, o Options) *members {
 	m := &members{tb: tb}
 	for i := range n {
 		s := newServer(tb, Options{Clock: o.Clock})
+		s.explain()
 		p := NewProxy(tb, "") // without a target until the server has an address
 		host, port, _ := net.SplitHostPort(p.Addr())
 		s.args = []string{
@@ -230,6 +231,22 @@ func (s *Server) inStep(n int) error {
 		return fmt.Errorf("%s has %d of %d replicas online", s.Addr(), online, n)
 	}
 	return nil
+}
+
+// explain logs the end of the server's log if the test fails. Elections depend on what each
+// server has seen of the others.
+func (s *Server) explain() {
+	s.tb.Cleanup(func() {
+		if !s.tb.Failed() {
+			return
+		}
+		const most = 1000
+		text, _ := os.ReadFile(filepath.Join(s.dir, logName))
+		s.mu.Lock()
+		down := s.downLocked()
+		s.mu.Unlock()
+		s.tb.Logf("redistest: %s is down: %v; the end of its log:\n%s", s.Addr(), down, text[max(0, len(text)-most):])
+	})
 }
 
 // configure gives the server a configuration file that it may rewrite. It does so when a
