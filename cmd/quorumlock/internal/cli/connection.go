@@ -134,6 +134,9 @@ func (c *connection) clients() ([]rueidis.ClientOption, error) {
 		}
 		options = append(options, option)
 	}
+	if c.window > 0 && c.window >= c.guard {
+		return nil, usagef("--failover-window %v: has to be below --restart-guard (%v), by the longest TTL; give every client the same two", c.window, c.guard)
+	}
 	if len(options) > quorumlock.MaxNodes {
 		return nil, usagef("--nodes lists %d nodes: at most %d are allowed; list 3 or 5", len(options), quorumlock.MaxNodes)
 	}

@@ -31,7 +31,7 @@ func TestANodeMayBeAFailoverGroup(t *testing.T) {
 			got := invoke(t, addrs, append([]string{"run", "job", "--ttl", "2s", "--wait", "30s"}, append(flags, "--", "echo", "ran")...)...)
 			assert.Equal(t, 0, got.code, got.stderr)
 			assert.Equal(t, "ran\n", got.stdout)
-			got = invoke(t, addrs, append([]string{"inspect", "job"}, append(flags, "--node-timeout", "300ms")...)...)
+			got = invoke(t, addrs, append([]string{"inspect", "job"}, flags...)...)
 			assert.Equal(t, 0, got.code, got.stderr)
 			assert.Contains(t, got.stdout, "free")
 			for _, command := range []string{"watch", "bench", "doctor"} {
@@ -45,13 +45,16 @@ func TestANodeMayBeAFailoverGroup(t *testing.T) {
 
 func TestAFailoverGroupWithoutWhatItNeedsIsRefusedWithTheFix(t *testing.T) {
 	t.Parallel()
+	got := invoke(t, []string{"127.0.0.1:1"}, "inspect", "job", "--restart-guard", "5s", "--failover-window", "5s")
+	assert.Equal(t, exitUsage, got.code)
+	assert.Contains(t, got.stderr, "--failover-window 5s: has to be below --restart-guard (5s)")
 	for nodes, want := range map[string]string{
 		"sentinel:locks@host":           `"host" is not HOST:PORT`,
 		"sentinel:locks@127.0.0.1:1":    "WithRestartGuard: is needed for node 0 (sentinel:locks)",
 		"slot:{locks}@127.0.0.1:1":      "WithRestartGuard: is needed for node 0 (slot:{locks})",
 		"sentinel:locks@127.0.0.1:1+,b": `"" is not HOST:PORT`,
 	} {
-		got := invoke(t, []string{nodes}, "inspect", "job")
+		got = invoke(t, []string{nodes}, "inspect", "job")
 		assert.Contains(t, got.stderr, want, nodes)
 		assert.NotEqual(t, 0, got.code, nodes)
 	}
