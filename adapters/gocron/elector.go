@@ -16,8 +16,8 @@ import (
 // job.
 var ErrNotLeader = errors.New("gocronlock: not the leader")
 
-// campaignAgain is how long an Elector waits after Lead has given up, because so
-// many nodes need mending that waiting could not help.
+// campaignAgain is how long an Elector waits after Lead has given up: Lead does so when too
+// few nodes are left that work without being mended.
 const campaignAgain = 5 * time.Second
 
 // Elector makes one process the leader. It campaigns from NewElector until Close,

@@ -36,7 +36,7 @@ func main() {
 		w = realNodes(strings.Split(*nodes, ","))
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), 25*time.Second, errors.New("the story took too long"))
-	s := &story{began: time.Now(), heard: make(chan message, 64)}
+	s := &story{began: time.Now(), messages: make(chan message, 64)}
 	err := s.play(ctx, w)
 	cancel()
 	w.close()
@@ -112,9 +112,9 @@ func (s *story) play(ctx context.Context, w world) error {
 
 // story prints what happens, with the time since it began.
 type story struct {
-	began time.Time
-	heard chan message // events of all contenders, in their order; never closed
-	marks []mark       // the contents of the picture
+	began    time.Time
+	messages chan message // events of all contenders, in their order; never closed
+	marks    []mark       // the contents of the picture
 }
 
 // message is an event of a contender.
@@ -151,7 +151,7 @@ func (s *story) enter(ctx context.Context, w world, who string) (*contender, err
 	go func() {
 		for e := range events.C() {
 			select {
-			case s.heard <- message{who, time.Since(s.began), e}:
+			case s.messages <- message{who, time.Since(s.began), e}:
 			case <-ctx.Done():
 			default: // the story has ended
 			}
@@ -210,7 +210,7 @@ func (s *story) meet(ctx context.Context, m *quorumlock.Manager) error {
 func wait[E quorumlock.Event](ctx context.Context, s *story, who string, wanted func(E) bool) (E, error) {
 	for {
 		select {
-		case t := <-s.heard:
+		case t := <-s.messages:
 			s.print(t)
 			s.marks = append(s.marks, mark{at: t.at, who: t.who, event: t.event})
 			if e, ok := t.event.(E); ok && t.who == who && wanted(e) {
