@@ -55,7 +55,7 @@ func (r *rig) repeats() {
 
 func (r *rig) repeatsWithoutAMove() {
 	t := r.holds(alice)
-	r.admin("PEXPIRE", r.lock, "100")
+	r.admin("PEXPIRE", r.lock, "2000")
 	r.one(r.acquire(alice, t+second))
 	assert.InDelta(r, 5000, r.pttl(r.lock), 1000)
 	assert.Equal(r, t, r.register())

@@ -39,7 +39,7 @@ func (r *rig) extends() {
 func (r *rig) extendsWithoutToken() {
 	t := r.micros()
 	for _, shown := range []int64{0, t - 1, t + 1, t / 10, t * 10} {
-		r.admin("SET", r.lock, node.Compose(alice, shown, metadata), "PX", "100")
+		r.admin("SET", r.lock, node.Compose(alice, shown, metadata), "PX", "2000")
 		assert.Equal(r, int64(2), r.one(r.extend(alice, t)), "%d", shown)
 		assert.InDelta(r, 5000, r.pttl(r.lock), 1000)
 	}

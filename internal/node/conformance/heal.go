@@ -22,7 +22,7 @@ func (r *rig) heals() {
 
 func (r *rig) healsOurs() {
 	t := r.holds(alice)
-	for _, life := range []string{"100", "100000"} {
+	for _, life := range []string{"2000", "100000"} {
 		r.admin("PEXPIRE", r.lock, life)
 		r.unchanged(func() { assert.Equal(r, int64(1), r.one(r.heal(alice))) })
 		assert.InDelta(r, 5000, r.pttl(r.lock), 1000)

@@ -48,7 +48,7 @@ func (r *rig) queueEnds() {
 		r.Helper()
 		for _, key := range []string{r.queue, r.hint} {
 			assert.InDelta(r, 60000, r.pttl(key), 2000, what)
-			r.admin("PEXPIRE", key, "1000")
+			r.admin("PEXPIRE", key, "10000")
 		}
 	}
 	r.holdsAgainst(1)
