@@ -8,7 +8,8 @@
 //   - At most one valid lease for a name, while fewer than margin+1 of the nodes that hold
 //     it lose their data or have their clock stepped forward, clock rates differ by less
 //     than 1 %, and work honours [Lease.Valid] or the lease's context. The margin is how
-//     many nodes above a majority hold the lease: 1 of 3, 2 of 5 when all do. With
+//     many of them may fail before another client could find a majority: 1 of 3, 2 of 5
+//     when all hold the lease. With
 //     [WithRestartGuard], a node that was restarted, flushed or replaced by a replica does
 //     not count as lost data: it gives no vote until every lease that it may have forgotten
 //     is over.
@@ -26,7 +27,7 @@
 //     [Lease.Valid] false at its first call. If the clocks of too many nodes were stepped
 //     forward, the next renewal finds it.
 //   - No deadlock: the keys of a holder that died expire. It works, and [New] succeeds, while
-//     a majority of the nodes is up.
+//     a majority of the nodes is up and none is misconfigured.
 //
 // # What it does not promise
 //
@@ -130,8 +131,9 @@
 // # Events and telemetry
 //
 // Each lease has channels for what concerns it; [Manager.Subscribe] delivers the events of
-// all leases and nodes. No reader can hold up a renewal: channels have a capacity of one and
-// keep the latest value, and the context and Done report a loss besides.
+// all leases and nodes. No reader can hold up a renewal: a channel of a lease has a capacity
+// of one and keeps the latest value, a Subscription counts what its buffer could not take, and
+// the context and Done report a loss besides.
 //
 // A call makes OpenTelemetry spans with the provider of the span in its context, so a traced
 // request shows its lock waits by itself, linked to the holder that it waited behind;
@@ -147,7 +149,7 @@
 //   - fencing token: a number that grows with each grant, for the resource to check. It is
 //     not the owner value, which redislock calls Token. [WithoutFencing] mints none, and
 //     waiters queue all the same.
-//   - margin: how many more nodes may fail before another client could be granted the lease.
+//   - margin: how many of its nodes may lose their data before another client could be granted the lease.
 //   - restart guard: the delayed restart of the Redlock paper, enforced by the clients.
 //     [WithTrustEmptyNodes] skips it for a node without any key, for a first deployment.
 //   - reservation: a node keeps a released lock free for the head of its queue for a short

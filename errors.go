@@ -50,8 +50,8 @@ func (e *joined) Error() string { return e.text }
 // Unwrap returns the causes.
 func (e *joined) Unwrap() []error { return e.errs }
 
-// ended returns err, if there is one, joined with the end of ctx: ctx.Err() and, where it
-// is another, its cause. what says what ended with ctx.
+// ended returns an error that is err, if there is one, and the end of ctx. It is ctx.Err() and
+// its cause, or the cause alone if that wraps ctx.Err(). what says what ended with ctx.
 func ended(ctx context.Context, err error, what string) error {
 	errs := []error{ctx.Err()}
 	text := what + ": " + ctx.Err().Error()
@@ -81,8 +81,8 @@ type HeldError struct {
 	Name   string
 	Holder Holder // zero when nobody holds it: it is reserved for a waiter
 	// RetryAfter is how long it takes until a majority of the nodes is free if the holder
-	// does nothing: the quorum-th smallest remaining life of its keys. 0 means that it is
-	// not known: another client's keys may have no end.
+	// does nothing. A node that granted or failed counts as free. 0 means that it is not
+	// known: another client's keys may have no end.
 	RetryAfter time.Duration
 	// Self means that the holder is this very Manager. A lease is not reentrant: a caller
 	// that holds a name and asks for it again waits for its own release.

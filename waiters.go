@@ -276,8 +276,8 @@ func (w *waiter) begin() quorum.Ask {
 }
 
 // won records that an attempt got the lease. A node that reserves the lock for the waiter
-// from now on is one more vote. won returns the nodes that refused the attempt and
-// already reserve the lock. a.mu is held.
+// from now on is asked again, for one more vote. won returns the nodes that refused the
+// attempt and already reserve the lock. a.mu is held.
 func (w *waiter) won(a *attempt, granted, refused quorum.Set) quorum.Set {
 	if w.ticket == "" {
 		return 0

@@ -53,7 +53,7 @@ func (t *Tracker[T]) Used() T { return t.used }
 
 // Record records the answer of a majority that was asked at this instant of the validity
 // clock. It returns whether the term in use goes on; otherwise its connections have to end.
-// So they do when the group goes back to an older term, because it has forgotten the newer.
+// They also end when the group names an older term, because it has forgotten the newer one.
 func (t *Tracker[T]) Record(term T, asked, steady time.Duration) (goesOn bool) {
 	t.Meet(term, steady)
 	if term != t.used {

@@ -263,7 +263,8 @@ func (n *Node) hangUp() {
 
 // markerWord returns the word that names the server, its data and the group's epoch in the
 // guard's marker: each term of a group starts a quarantine of its own. A node that is one
-// server is named by its run_id: a first replica changes the replication id of a master.
+// server is named by its run_id alone: its replication id may change when its first replica
+// connects, which must not start a quarantine.
 func (n *Node) markerWord() string {
 	if n.group == nil {
 		return n.identity.RunID
@@ -278,9 +279,9 @@ func epochOf(marker string) int64 {
 	return epoch
 }
 
-// suits returns why a server cannot be this node, nil if it can. A server that is not the
-// master of its group is away: somebody else is the master, or will be. So is a replica in
-// the place of a node that was a master before.
+// suits returns why a server cannot be this node, nil if it can. Two servers are
+// away, because another server is the master, or will be: one that is not the master of its
+// group, and a replica at the address of a former master.
 func (n *Node) suits(id Identity) error {
 	if n.group == nil {
 		err := id.Check()

@@ -20,7 +20,7 @@ type sentinels struct {
 	set string
 
 	mu    sync.Mutex
-	known map[rueidis.Client]int // how many the group has, as each one that has answered says
+	known map[rueidis.Client]int // the number of Sentinels in the group, by the latest answer of each
 }
 
 func newSentinels(n *Node) *group {

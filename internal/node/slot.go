@@ -71,8 +71,8 @@ func ownerOf(text string, slot int, withTLS bool) (Term, error) {
 	return Term{}, fmt.Errorf("nobody owns hash slot %d", slot)
 }
 
-// owns reports whether one of these ranges has the slot. A range in brackets is a slot on
-// its way, which still belongs to its owner, who lists it as well.
+// owns reports whether one of these ranges has the slot. A range in brackets is a slot that
+// is being moved. owns skips it: the owner lists the slot without brackets as well.
 func owns(ranges []string, slot int) bool {
 	for _, r := range ranges {
 		first, last, found := strings.Cut(r, "-")
