@@ -17,7 +17,8 @@
 //     gets a larger one. Expiry, pauses, lost packets, ambiguous replies and clock steps do
 //     not break that. A node that loses its data can break it, unless [WithRestartGuard] is
 //     on and its time exceeds the largest difference between two nodes' clocks by more than
-//     2 s or a quarter of itself, whichever is less. When a caller passes the lock on
+//     2 s or a quarter of itself, whichever is less; for a failover group, by the window of
+//     [WithFailover] besides. When a caller passes the lock on
 //     to the next one in its process, the new token is in order with grants elsewhere as
 //     long as the first promise holds. If it does not, the lease that was passed on has the
 //     smaller token.
