@@ -8,20 +8,18 @@
 //   - At most one valid lease for a name, while fewer than margin+1 of the nodes that hold
 //     it lose their data or have their clock stepped forward, clock rates differ by less
 //     than 1 %, and work honours [Lease.Valid] or the lease's context. The margin is how
-//     many of them may fail before another client could find a majority: 1 of 3, 2 of 5
-//     when all hold the lease. With
-//     [WithRestartGuard], a node that was restarted, flushed or replaced by a replica does
-//     not count as lost data: it gives no vote until every lease that it may have forgotten
-//     is over.
+//     many of them may lose their data before another client could find a majority: 1 of
+//     3, 2 of 5 when all hold the lease. With [WithRestartGuard], a node that was restarted,
+//     flushed or replaced by a replica does not count as lost data: it gives no vote until
+//     every lease that it may have forgotten is over.
 //   - Fencing tokens are unique for a name, and an attempt that began after a grant was over
 //     gets a larger one. Expiry, pauses, lost packets, ambiguous replies and clock steps do
 //     not break that. A node that loses its data can break it, unless [WithRestartGuard] is
 //     on and its time exceeds the largest difference between two nodes' clocks by more than
-//     2 s or a quarter of itself, whichever is less; for a failover group, by the window of
-//     [WithFailover] besides. When a caller passes the lock on
-//     to the next one in its process, the new token is in order with grants elsewhere as
-//     long as the first promise holds. If it does not, the lease that was passed on has the
-//     smaller token.
+//     2 s or a quarter of itself, whichever is less. For a failover group it has to be longer
+//     by the window of [WithFailover]. When a caller passes the lock on to the next one in
+//     its process, the new token is in order with grants elsewhere as long as the first
+//     promise holds. If it does not, the lease that was passed on has the smaller token.
 //   - A loss is reported in time: [Lease.Lost] delivers, and the lease's context ends, before
 //     another client can be granted the lease, even if every node is silent. This holds
 //     within the bounds above, and while the process runs. A process that was stopped finds
@@ -150,7 +148,8 @@
 //   - fencing token: a number that grows with each grant, for the resource to check. It is
 //     not the owner value, which redislock calls Token. [WithoutFencing] mints none, and
 //     waiters queue all the same.
-//   - margin: how many of its nodes may lose their data before another client could be granted the lease.
+//   - margin: how many nodes that hold the lease may lose their data before another client
+//     could be granted it.
 //   - restart guard: the delayed restart of the Redlock paper, enforced by the clients.
 //     [WithTrustEmptyNodes] skips it for a node without any key, for a first deployment.
 //   - reservation: a node keeps a released lock free for the head of its queue for a short

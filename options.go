@@ -135,8 +135,8 @@ func WithDriftFactor(f float64) Option {
 // the default is used. A waiter in the nodes' queues asks less often, and keeps its place:
 // its wait is the backoff (50 ms or more) times its place. The product is at most 5 s; a
 // backoff above 5 s is not multiplied, and counts up to 20 s. No wait is longer than the
-// holder's keys live. backoff.Stop ends the call with the error of the last attempt. Default exponential
-// with jitter, 10 ms to 500 ms.
+// holder's keys live. backoff.Stop ends the call with the error of the last attempt.
+// Default exponential with jitter, 10 ms to 500 ms.
 func WithRetryBackoff(f func() backoff.BackOff) Option {
 	return managerOption(func(c *config) { c.retry = f })
 }

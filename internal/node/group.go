@@ -279,9 +279,9 @@ func epochOf(marker string) int64 {
 	return epoch
 }
 
-// suits returns why a server cannot be this node, nil if it can. Two servers are
-// away, because another server is the master, or will be: one that is not the master of its
-// group, and a replica at the address of a former master.
+// suits returns why a server cannot be this node, nil if it can. A server is away if another
+// one is the master, or will be: if it is not the master of its group, or a replica at the
+// address of a former master.
 func (n *Node) suits(id Identity) error {
 	if n.group == nil {
 		err := id.Check()
