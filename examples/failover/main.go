@@ -101,7 +101,7 @@ func (s *story) play(ctx context.Context, w world) error {
 	if next.Token <= first.Token {
 		return fmt.Errorf("token %d after token %d", next.Token, first.Token)
 	}
-	s.say("", "bob leads %v after alice was told; his token is higher by %d, so the resource can refuse a late write of alice's",
+	s.say("", "bob leads %v after alice's loss was reported; his token is higher by %d, so the resource can refuse a late write of alice's",
 		time.Since(lost.At).Round(time.Millisecond), next.Token-first.Token)
 	if _, err := wait(ctx, s, "bob", func(quorumlock.Renewed) bool { return true }); err != nil {
 		return err

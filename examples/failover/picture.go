@@ -155,7 +155,7 @@ func (p *picture) lane(who string, marks []mark, end time.Duration) {
 		case quorumlock.Lost:
 			finish(m.at)
 			p.line(p.x(m.at), p.lanes[who]+2, p.x(m.at), p.lanes[who]+14+barSize, `stroke="#c0392b" stroke-width="3"`)
-			p.text(p.x(m.at)-6, p.lanes[who]+barSize+22, "#c0392b", "end", "at risk, then told: lost")
+			p.text(p.x(m.at)-6, p.lanes[who]+barSize+22, "#c0392b", "end", "at risk, then lost")
 		case quorumlock.Released:
 			finish(m.at)
 		}
@@ -176,7 +176,7 @@ func (p *picture) gap(marks []mark) {
 			}
 			y := p.lanes["bob"] + 4
 			p.line(p.x(lost), y, p.x(m.at), y, `stroke="#c0392b" stroke-width="2"`)
-			p.text(p.x(lost)-6, y+4, "#c0392b", "end", fmt.Sprintf("told %v before the other's grant", (m.at-lost).Round(time.Millisecond)))
+			p.text(p.x(lost)-6, y+4, "#c0392b", "end", fmt.Sprintf("reported %v before the other's grant", (m.at-lost).Round(time.Millisecond)))
 			return
 		}
 	}

@@ -134,8 +134,8 @@ func spawn(t *testing.T, role string, config any) *child {
 	return c
 }
 
-// tell sends a command to the child.
-func (c *child) tell(command any) error {
+// send sends a command to the child.
+func (c *child) send(command any) error {
 	text, err := json.Marshal(command)
 	if err != nil {
 		return err
@@ -144,8 +144,8 @@ func (c *child) tell(command any) error {
 	return err
 }
 
-// hear receives an answer of the child. The test's own timeout ends a child that hangs.
-func (c *child) hear(answer any) error {
+// receive reads an answer of the child. The test's own timeout ends a child that hangs.
+func (c *child) receive(answer any) error {
 	if !c.out.Scan() {
 		return fmt.Errorf("%s ended without an answer: %w", c.role, errors.Join(c.out.Err(), io.ErrUnexpectedEOF))
 	}
@@ -221,7 +221,7 @@ func roleFailed(err error) int {
 	return 1
 }
 
-// answer sends an answer to hear.
+// answer prints an answer, which child.receive reads.
 func answer(v any) error { return json.NewEncoder(os.Stdout).Encode(v) }
 
 // residentBytes returns how much memory of this process is resident.

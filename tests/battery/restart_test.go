@@ -111,7 +111,7 @@ type amnesiacs struct {
 	reported []time.Duration // how long after the loss
 }
 
-func (a *amnesiacs) tell(after time.Duration) {
+func (a *amnesiacs) add(after time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.reported = append(a.reported, after)
@@ -272,7 +272,7 @@ func (w *amnesiaWorld) round(t *testing.T, a amnesia, tally *amnesiacs) {
 				reported = true
 			}
 		}
-		tally.tell(time.Since(lost))
+		tally.add(time.Since(lost))
 	}
 	if !ended(held) {
 		tally.open.Add(1)

@@ -332,7 +332,7 @@ func TestSoak(t *testing.T) {
 	assert.Empty(t, trouble, "faults that could not be made") // the figures are useful anyway
 	time.Sleep(soakTTL + soakRecovery)                        // the last quarantine, and its effects
 	for _, child := range nem.workers {
-		require.NoError(t, child.tell(workerCalm))
+		require.NoError(t, child.send(workerCalm))
 	}
 	calmBegan := now()
 	time.Sleep(max(calm-soakTTL-soakRecovery, 4*time.Second))

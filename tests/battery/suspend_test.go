@@ -262,7 +262,7 @@ func TestASuspendedClientFindsItsLeaseLostAtTheFirstLook(t *testing.T) {
 				Client: i, Addrs: redistest.Addrs(servers), Witness: w.addr, TTL: ttl,
 			})
 			var ready string
-			require.NoError(t, s.hear(&ready))
+			require.NoError(t, s.receive(&ready))
 			running.Go(func() {
 				for plan := range plans {
 					for again := true; again; {
@@ -374,11 +374,11 @@ func stopOnce(
 	successors *quorumlock.Manager, witness string,
 ) (*trial, error) {
 	names := [2]string{name + "-polled", name + "-watched"}
-	if err := s.tell(sleeperCommand{Take: names}); err != nil {
+	if err := s.send(sleeperCommand{Take: names}); err != nil {
 		return nil, err
 	}
 	var taken [2]sleeperLease
-	if err := s.hear(&taken); err != nil {
+	if err := s.receive(&taken); err != nil {
 		return nil, err
 	}
 	tr := &trial{}
@@ -408,10 +408,10 @@ func stopOnce(
 			return err
 		}
 		time.Sleep(200 * time.Millisecond) // it goes on writing
-		if err := s.tell(sleeperCommand{Stopped: tr.stopped, Resumed: tr.resumed}); err != nil {
+		if err := s.send(sleeperCommand{Stopped: tr.stopped, Resumed: tr.resumed}); err != nil {
 			return err
 		}
-		return s.hear(&tr.sleeper)
+		return s.receive(&tr.sleeper)
 	}()
 	waiting.Wait()
 	for _, lease := range tr.sleeper {

@@ -397,7 +397,7 @@ func startWitness(t *testing.T) *witnessed {
 	t.Helper()
 	w := &witnessed{log: filepath.Join(t.TempDir(), "witness.gob")}
 	w.child = spawn(t, "witness", witnessConfig{w.log})
-	require.NoError(t, w.child.hear(&w.addr))
+	require.NoError(t, w.child.receive(&w.addr))
 	var err error
 	w.link, err = dialWitness(w.addr)
 	require.NoError(t, err)

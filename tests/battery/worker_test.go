@@ -384,7 +384,7 @@ func startWorkers(t *testing.T, configs []workerConfig) []*child {
 	}
 	for _, w := range workers {
 		var ready string
-		require.NoError(t, w.hear(&ready))
+		require.NoError(t, w.receive(&ready))
 	}
 	return workers
 }
@@ -393,11 +393,11 @@ func startWorkers(t *testing.T, configs []workerConfig) []*child {
 func stopWorkers(t *testing.T, workers []*child) []workerSummary {
 	t.Helper()
 	for _, w := range workers {
-		require.NoError(t, w.tell(workerStop))
+		require.NoError(t, w.send(workerStop))
 	}
 	summaries := make([]workerSummary, len(workers))
 	for i, w := range workers {
-		require.NoError(t, w.hear(&summaries[i]))
+		require.NoError(t, w.receive(&summaries[i]))
 		require.NoError(t, w.end())
 		require.Empty(t, summaries[i].Error, "worker %d", i)
 	}

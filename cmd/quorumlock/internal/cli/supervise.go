@@ -122,7 +122,7 @@ func (s *supervisor) step() time.Duration {
 }
 
 // terminate asks the group to end. There is no way back: a command that has been
-// told to stop is killed after the grace, even if the lease recovers.
+// asked to stop is killed after the grace, even if the lease recovers.
 func (s *supervisor) terminate(left time.Duration) {
 	s.phase, s.termAt = phaseTerminating, time.Now()
 	if s.lost {
@@ -157,7 +157,7 @@ func (s *supervisor) pass(signal os.Signal) {
 	}
 }
 
-// warn tells once that the lease is at risk.
+// warn notes once that the lease is at risk.
 func (s *supervisor) warn(e quorumlock.AtRisk, ok bool) {
 	if !ok || !s.safe {
 		return
@@ -167,7 +167,7 @@ func (s *supervisor) warn(e quorumlock.AtRisk, ok bool) {
 		s.name, e.Confirmed, e.Margin, e.Remaining.Round(time.Millisecond))
 }
 
-// calm tells that a warning is over.
+// calm notes that a warning is over.
 func (s *supervisor) calm(e quorumlock.Renewed, ok bool) {
 	if ok && !s.safe && (e.Margin > 0 || s.nodes == 1) { // a single node has no margin
 		s.safe = true

@@ -152,7 +152,7 @@ func TestARenewedLeaseLeavesTheCommandAlone(t *testing.T) {
 	assert.Empty(t, notes)
 }
 
-// A command that was told to stop does not go on because the lease recovers.
+// A command that was asked to stop does not go on because the lease recovers.
 func TestThereIsNoWayBackFromTERM(t *testing.T) {
 	g, _, lost := supervised(t, true, func(l *fakeLease, _ *fakeGroup, _ chan<- os.Signal) {
 		time.Sleep(8*time.Second + time.Millisecond)
