@@ -8,7 +8,6 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/redistest"
@@ -78,11 +77,16 @@ func Queues(servers []*redistest.Server) (n []int64) {
 // Queued waits until every server has that number of waiters for the job.
 func Queued(t *testing.T, servers []*redistest.Server, want int) {
 	t.Helper()
-	var last []int64
-	require.Eventually(t, func() bool {
-		last = Queues(servers)
-		return !slices.ContainsFunc(last, func(n int64) bool { return n != int64(want) })
-	}, 20*time.Second, time.Millisecond, "%d in the queue of each server", want)
+	if assert.Eventually(t, func() bool {
+		return !slices.ContainsFunc(Queues(servers), func(n int64) bool { return n != int64(want) })
+	}, 20*time.Second, time.Millisecond) {
+		return
+	}
+	var locks []any
+	for _, s := range servers {
+		locks = append(locks, s.MustDo("GET", Prefix+"job"), s.MustDo("PTTL", Prefix+"job"))
+	}
+	t.Fatalf("the queues have %v waiters, want %d in each; the locks: %v", Queues(servers), want, locks)
 }
 
 // Crowd returns Managers that are subscribed on the servers. They poll seldom, unless the
