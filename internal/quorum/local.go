@@ -11,6 +11,10 @@ const (
 	// that no other process waits. It is also the longest time for which a hold is passed
 	// on inside the process while another process waits.
 	CheckAfter = 5 * time.Millisecond
+	// PassFor is the longest time for which a hold is passed on at all. The queues do not show
+	// everybody who waits: a client without queue support, and one that no node may wake, can
+	// only find the lock free. Then it is free for a hundredth of the time at least.
+	PassFor = 250 * time.Millisecond
 	// maxPasses is how often a hold is passed on while another process waits.
 	maxPasses = 16
 	// strangerMemory is how long a client without queue support is assumed to be active
@@ -82,11 +86,12 @@ const (
 // processes. The zero value is an empty queue. It is not safe for concurrent use.
 type Local struct {
 	phase    localPhase
-	head     Caller   // the caller that contends or holds
-	waiting  []Caller // behind the head
-	since    time.Duration
-	passes   int           // since then
-	handedOn time.Duration // when the lock was last left to another process
+	head     Caller        // the caller that contends or holds
+	waiting  []Caller      // behind the head
+	granted  time.Duration // when the hold began
+	since    time.Duration // from then on passes count: when the hold began, or no other process waited
+	passes   int
+	handedOn time.Duration // when the lock was last left to other processes
 	releases int           // while other processes waited, since the lock was last left free
 	stranger time.Duration // until then clients without queue support are assumed to be active
 }
@@ -126,7 +131,7 @@ func (l *Local) Leave(now time.Duration, id CallerID) Step {
 // Granted records that the contender has the lease.
 func (l *Local) Granted(now time.Duration) {
 	if l.phase == localContending {
-		l.phase, l.since, l.passes = localHeld, now, 0
+		l.phase, l.granted, l.since, l.passes = localHeld, now, now, 0
 	}
 }
 
@@ -178,6 +183,10 @@ func (l *Local) decide(now time.Duration, h *Hold, check bool) Step {
 		l.since, l.passes = h.AnsweredAt, 0
 	}
 	if len(l.waiting) == 0 || l.waiting[0].Terms != l.head.Terms || !h.Useful {
+		return l.release(now, h)
+	}
+	if now >= l.granted+PassFor {
+		l.handedOn = now
 		return l.release(now, h)
 	}
 	proven := h.Proven && h.Tokens > 0

@@ -3,7 +3,6 @@ package quorum_test
 import (
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"testing"
@@ -126,6 +125,9 @@ func (w *localWalk) walk(steps int) string {
 			break
 		}
 		w.now += time.Duration(w.draw(4)*w.draw(4)) * ms / 2
+		if w.draw(64) == 0 {
+			w.now += quorum.PassFor - ms
+		}
 		if problem := w.step(); problem != "" {
 			return fmt.Sprintf("at %v, %s, %d callers: %s", w.now-origin, w.state, len(w.fifo), problem)
 		}
@@ -265,6 +267,8 @@ func (w *localWalk) passed(s quorum.Step, h *quorum.Hold, first quorum.Caller) s
 		return "passes to the wrong caller"
 	case !h.Proven || !h.Useful || h.Tokens <= 0:
 		return "passes without proof, validity or a token"
+	case w.now >= w.granted+quorum.PassFor:
+		return "passes for so long that clients without queues get no turn"
 	case h.Others > 0 && (w.passes > 16 || w.now >= w.quiet+quorum.CheckAfter):
 		return "passes for too long although callers wait elsewhere"
 	case h.Others > 0 && first.Arrived > w.quiet:
@@ -323,20 +327,7 @@ func TestLocalKeepsItsLawsOnRandomWalks(t *testing.T) {
 }
 
 func FuzzLocal(f *testing.F) {
-	rng := rand.New(rand.NewPCG(8, 9))
-	for range 32 {
-		seed := make([]byte, 40+rng.IntN(400))
-		for i := range seed {
-			seed[i] = byte(rng.Uint32())
-		}
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, life []byte) {
-		w := newLocalWalk(choices{bytes: life})
-		if problem := w.walk(1000); problem != "" {
-			t.Fatal(problem)
-		}
-	})
+	fuzz(f, func(c choices) string { return newLocalWalk(c).walk(1000) })
 }
 
 func TestOneReleaseInAnEighthOfTheContendersLeavesItFreeForStrangers(t *testing.T) {

@@ -225,3 +225,13 @@ func TestOneNodeLessThanAQuorumOfReservationsIsEnoughOnce(t *testing.T) {
 		}
 	}
 }
+
+func TestAWaiterIsSmall(t *testing.T) {
+	w := quorum.NewWaiter(quorum.WaiterConfig{Nodes: 3, Grace: grace})
+	held := quorum.AttemptResult{Outcome: quorum.OutcomeHeld}
+	assert.Zero(t, testing.AllocsPerRun(100, func() {
+		w.Begin(0)
+		w.Ended(0, &held, time.Second, 0)
+		w.Wake(0, 1, quorum.WakeReserved, 0)
+	}))
+}

@@ -2,7 +2,6 @@ package quorum_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -360,18 +359,5 @@ func TestWaiterKeepsItsLawsOnRandomWalks(t *testing.T) {
 }
 
 func FuzzWaiter(f *testing.F) {
-	rng := rand.New(rand.NewPCG(4, 5))
-	for range 32 {
-		seed := make([]byte, 40+rng.IntN(400))
-		for i := range seed {
-			seed[i] = byte(rng.Uint32())
-		}
-		f.Add(seed)
-	}
-	f.Fuzz(func(t *testing.T, life []byte) {
-		w := newWaiterWalk(choices{bytes: life})
-		if problem := w.walk(1000); problem != "" {
-			t.Fatal(problem)
-		}
-	})
+	fuzz(f, func(c choices) string { return newWaiterWalk(c).walk(1000) })
 }

@@ -308,18 +308,22 @@ func TestMachineKeepsItsLawsOnRandomWalks(t *testing.T) {
 }
 
 func FuzzMachine(f *testing.F) {
+	f.Add([]byte{})
+	fuzz(f, func(c choices) string { return newWalker(c).walk(1000) })
+}
+
+// fuzz fuzzes walks, from 64 random ones on.
+func fuzz(f *testing.F, walk func(c choices) (problem string)) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 64 {
-		seed := make([]byte, 40+rng.IntN(400))
-		for i := range seed {
-			seed[i] = byte(rng.Uint32())
+		life := make([]byte, 40+rng.IntN(400))
+		for i := range life {
+			life[i] = byte(rng.Uint32())
 		}
-		f.Add(seed)
+		f.Add(life)
 	}
-	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, life []byte) {
-		w := newWalker(choices{bytes: life})
-		if problem := w.walk(1000); problem != "" {
+		if problem := walk(choices{bytes: life}); problem != "" {
 			t.Fatal(problem)
 		}
 	})
