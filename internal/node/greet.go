@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -40,9 +41,24 @@ func (n *Node) connect() {
 		n.refusal = nil
 		n.redialAt = n.now + n.redial.NextBackOff()
 	}
+	n.expireRetries()
 	if n.ctx.Err() == nil {
 		n.report(err)
 	}
+}
+
+// expireRetries answers the requests that have expired while they waited for a connection. A
+// node may be down for days, and a release keeps what it undoes in memory.
+func (n *Node) expireRetries() {
+	var expired []entry
+	n.retryQueue = slices.DeleteFunc(n.retryQueue, func(e entry) bool {
+		if e.req.Expires > n.now {
+			return false
+		}
+		expired = append(expired, e)
+		return true
+	})
+	fail(n.cfg.Index, expired, NotApplied, ErrExpired)
 }
 
 // trim frees buffers that a burst has made large. It runs at every greeting only, so that

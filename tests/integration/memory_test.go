@@ -44,6 +44,9 @@ func TestEndedCallsAndLeasesLeaveNothingInMemory(t *testing.T) {
 	}
 	together("healthy ", use)
 	together("lost ", func(ctx context.Context, name string) {
+		for _, s := range servers { // so the call gets a ticket
+			s.MustDo("SET", testkit.Prefix+name, "somebody", "PX", "300")
+		}
 		l, err := m.Acquire(ctx, name)
 		if !assert.NoError(t, err) {
 			return
