@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/quorumlock/quorumlock/internal/failover"
 	"github.com/quorumlock/quorumlock/internal/node"
 )
 
@@ -28,10 +29,16 @@ func Addrs(hostport ...string) []rueidis.ClientOption {
 // Password and TLSConfig are for the master, and the fields of the same names in its field
 // Sentinel are for the Sentinels.
 //
-// Such a node needs WithRestartGuard and WithFailover, and Redis 7.0 or newer. As the only
-// node it also needs min-replicas-to-write and min-replicas-max-lag on all of its servers.
-// docs/managed.md says which settings keep a lock safe through a failover, and why.
+// Such a node needs WithRestartGuard and WithFailover, and Redis 7.0 or newer.
+// docs/managed.md says what keeps a lock safe through a failover, and what it costs.
+//
+// New returns an InvalidError for an empty master set, for no address, one that is not
+// host:port or is there twice, for a set that a majority of the Sentinels does not know,
+// and for servers that are no Sentinels; a QuorumError if no majority of them answers.
 func Sentinel(masterSet string, sentinels ...string) rueidis.ClientOption {
+	if masterSet == "" { // or else this would be the option of a plain server
+		masterSet = node.NoMasterSet
+	}
 	return rueidis.ClientOption{InitAddress: sentinels, Sentinel: rueidis.SentinelOption{MasterSet: masterSet}}
 }
 
@@ -39,10 +46,16 @@ func Sentinel(masterSet string, sentinels ...string) rueidis.ClientOption {
 // owns the hash slot of tag in a Redis Cluster, whichever server that is now. The tag has
 // its braces, as in "{locks}", and WithPrefix has to begin with it, so that all keys lie
 // in that slot. The seeds are nodes of the cluster; a majority of them has to name the same
-// owner, so list one for each master at least, and the same ones on every client. A cluster
-// is one failure domain: its slots are no independent nodes.
+// owner, so list three or more, and the same ones on every client. A cluster
+// is one failure domain: its slots are no independent nodes. An address that leads to
+// changing nodes of the cluster, such as a configuration endpoint, is no seed: two of its
+// answers are not one voter's.
 //
 // Such a node needs WithRestartGuard and WithFailover, and Redis 7.0 or newer.
+//
+// New returns an InvalidError for a tag without its braces, a prefix with another tag, no
+// seed, one that is not host:port or is there twice, and a seed that is in no cluster; a
+// QuorumError if no majority of the seeds answers.
 func ClusterSlot(tag string, seeds ...string) rueidis.ClientOption {
 	return node.SlotOption(tag, seeds)
 }
@@ -131,9 +144,9 @@ func normalise(addr string) string {
 // checkGroups refuses options with which a failover of one of the nodes could give a lock
 // away twice. docs/safety.md has the proof that these are enough.
 func (c *config) checkGroups(nodes []rueidis.ClientOption) error {
-	if c.failoverSet && (c.failover <= 0 || c.failover > MaxTTL) {
+	if c.failoverSet && (c.failover < failover.LeastWindow || c.failover > MaxTTL) {
 		return &InvalidError{What: "WithFailover", Value: c.failover.String(),
-			Bound: fmt.Sprintf("has to be above 0 and at most %v", MaxTTL), Fix: unit(c.failover) + failoverFix}
+			Bound: fmt.Sprintf("has to be within %v … %v", failover.LeastWindow, MaxTTL), Fix: unit(c.failover) + failoverFix}
 	}
 	if c.failoverSet && !c.guarded {
 		return &InvalidError{What: "WithFailover", Bound: "says something about the restart guard, which is off",
@@ -154,6 +167,10 @@ func (c *config) checkGroups(nodes []rueidis.ClientOption) error {
 				Fix: "leave it out, and let the first quarantine pass"}
 		case !c.failoverSet:
 			return &InvalidError{What: "WithFailover", Bound: "is needed for " + of, Fix: failoverFix}
+		case c.drift > maxGroupDrift:
+			return &InvalidError{What: "WithDriftFactor", Value: fmt.Sprint(c.drift),
+				Bound: fmt.Sprintf("has to be at most %v with %s: two clients have to agree on 1.5 s within 5 %%", maxGroupDrift, of),
+				Fix:   "0.01 covers any clock that works"}
 		case kind == "slot" && slot >= 0 && node.SlotTag(&nodes[i]) != node.SlotTag(&nodes[slot]):
 			return &InvalidError{What: "node", Value: fmt.Sprintf("%d (%s)", i, name),
 				Bound: fmt.Sprintf("has another hash tag than node %d (%s), and all keys have one prefix", slot, node.SlotTag(&nodes[slot])),
@@ -169,4 +186,8 @@ func (c *config) checkGroups(nodes []rueidis.ClientOption) error {
 	return nil
 }
 
-const failoverFix = "give min-replicas-max-lag + 4s, which is 14s with Redis's default; docs/managed.md has the table"
+// maxGroupDrift is how far a clock may be off with which a client counts how long a master
+// is confirmed: see failover.SettleFor.
+const maxGroupDrift = 0.02
+
+const failoverFix = "give how long leases are to go on while the Sentinels or seeds cannot be asked, such as 5s; see docs/managed.md"

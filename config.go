@@ -64,7 +64,7 @@ func (c *config) registerCap() time.Duration {
 	}
 	longest := MaxTTL
 	if c.guarded {
-		longest = c.guard
+		longest = c.guard - c.failover
 	}
 	return min(2*time.Second, longest/4)
 }

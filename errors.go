@@ -137,7 +137,10 @@ type QuorumError struct {
 	Op, Name  string // Name is empty when the operation concerns no lease
 	Need, Got int
 	Nodes     []*NodeError // one for each node without a good answer
-	of        int          // how many nodes there are; 0 if not known
+	// RetryAfter is how long it takes until a majority of the nodes votes, if those that are in
+	// quarantine are the only obstacle; 0 if another one is, or none is known.
+	RetryAfter time.Duration
+	of         int // how many nodes there are; 0 if not known
 }
 
 // Error names the operation, the count and every node's error.
@@ -152,6 +155,9 @@ func (e *QuorumError) Error() string {
 		fmt.Fprintf(&b, " of %d", e.of)
 	}
 	writeNodes(&b, e.Nodes)
+	if e.RetryAfter > 0 {
+		b.WriteString("; a majority votes in " + readable(e.RetryAfter))
+	}
 	return b.String()
 }
 

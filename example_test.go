@@ -7,6 +7,8 @@ import (
 	"log"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/quorumlock/quorumlock"
 )
 
@@ -54,6 +56,35 @@ func ExampleLease_Lost() {
 			}
 		}
 	}
+}
+
+// Two servers, and a master set behind three Sentinels as the third node. TLS and credentials
+// of the Sentinels are apart from the master's.
+func ExampleSentinel() {
+	ctx := context.Background()
+	group := quorumlock.Sentinel("mymaster", "sentinel-a:26379", "sentinel-b:26379", "sentinel-c:26379")
+	group.Username, group.Password = "locks", "of-the-master"
+	group.Sentinel.Username, group.Sentinel.Password = "reader", "of-the-sentinels"
+	m, err := quorumlock.New(ctx, append(quorumlock.Addrs("redis-a:6379", "redis-b:6379"), group),
+		quorumlock.WithTTL(10*time.Second),
+		quorumlock.WithFailover(5*time.Second),      // leases go on for so long without the Sentinels
+		quorumlock.WithRestartGuard(15*time.Second)) // TTL + lock delay + window, on every client
+	if err != nil {
+		log.Fatal(err)
+	}
+	_ = m.Close(ctx)
+}
+
+// One slot of a cluster, whose master may change. All keys lie in the slot of the tag.
+func ExampleClusterSlot() {
+	ctx := context.Background()
+	nodes := []rueidis.ClientOption{quorumlock.ClusterSlot("{locks}", "cluster-a:6379", "cluster-b:6379", "cluster-c:6379")}
+	m, err := quorumlock.New(ctx, nodes, quorumlock.WithPrefix("{locks}:"),
+		quorumlock.WithTTL(10*time.Second), quorumlock.WithFailover(5*time.Second), quorumlock.WithRestartGuard(15*time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	_ = m.Close(ctx)
 }
 
 // Try once, and print the holder on failure.

@@ -104,7 +104,7 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 		n := node.New(node.Config{
 			Index: i, Option: nodes[i], Prefix: cfg.prefix, Clock: m.clock.Both, Drift: cfg.drift,
 			Cap: cfg.registerCap(), Only: len(nodes) == 1,
-			Guard: cfg.guard, Trust: cfg.trust, StepQuarantine: max(cfg.guard, cfg.terms.ttl+cfg.terms.lockDelay),
+			Guard: cfg.guard, Window: cfg.failover, Trust: cfg.trust, StepQuarantine: max(cfg.guard, cfg.terms.ttl+cfg.terms.lockDelay),
 			Admit: m.admit, OnHealth: m.onHealth, OwnStep: m.ownClockStepped, OnClockStep: m.onClockStep,
 			Manager: m.id, OnWake: m.onWake, OnSubscribed: m.onSubscribed,
 		})

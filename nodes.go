@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
 // maxSkew is how far a node's clock may be from the others' without a warning. Leases
@@ -104,15 +105,34 @@ func (m *Manager) failoverWarnings(i int, id node.Identity) (warnings []error) {
 	if group == "" && id.Replicas > 0 && m.cfg.guard == 0 {
 		warnings = append(warnings, fmt.Errorf("node has replicas (connected_slaves %d): if one takes its place, locks are forgotten; set WithRestartGuard, see docs/managed.md", id.Replicas))
 	}
-	if group == "sentinel" && !id.Fenced && id.Unchecked == nil {
-		warnings = append(warnings, errors.New("INFO has no min_slaves_good_slaves: a master that is cut off from its Sentinels goes on granting; "+
-			"set min-replicas-to-write and min-replicas-max-lag on every server of the group"))
+	known, listed := m.nodes[i].Voters()
+	if group == "slot" && listed < min(known, 3) {
+		warnings = append(warnings, fmt.Errorf("the cluster has %d masters and %d of its nodes are listed: list three or more on every client, "+
+			"and no address that leads to changing nodes, such as a configuration endpoint", known, listed))
 	}
-	if known, listed := m.nodes[i].Sentinels(); known > listed {
+	if group == "sentinel" && known > listed {
 		warnings = append(warnings, fmt.Errorf("the group has %d Sentinels and %d are listed: clients with other lists may find a majority for another master; "+
 			"list all of them on every client (SENTINEL RESET forgets those that are gone)", known, listed))
 	}
 	return warnings
+}
+
+// quarantined returns how long it takes until a majority of the nodes votes, 0 if that does
+// not depend on quarantines alone.
+func (m *Manager) quarantined() time.Duration {
+	left := make(quorum.Window, len(m.nodes))
+	for i, n := range m.nodes {
+		switch h := n.Health(); {
+		case h.QuarantineLeft() > 0:
+			left[i] = h.QuarantineLeft()
+		case h.Err != nil:
+			left[i] = quorum.Never
+		}
+	}
+	if d := left.Free(); d != quorum.Never {
+		return d
+	}
+	return 0
 }
 
 // skew returns how far a node's clock is from the median of all known clocks; 0 with

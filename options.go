@@ -161,12 +161,13 @@ func WithTrustEmptyNodes() Option {
 	return managerOption(func(c *config) { c.trust = true })
 }
 
-// WithFailover declares the window of a failover: how much later the old master of a node
-// may confirm a last request than the new one is first used. WithRestartGuard has to cover
-// it: at least TTL + lock delay + window. For a group with min-replicas-to-write m of k
-// replicas, 2(m+1) > k+1, on all servers, it is min-replicas-max-lag + 4 s. Needed for
-// nodes from Sentinel and ClusterSlot, and wise for the endpoint of a managed service.
-// Above 0, at most 24 h. docs/managed.md has the table and how it was measured.
+// WithFailover sets the window of a failover: how long renewals count at a master after a
+// majority of the Sentinels or seeds last named it. Leases go on for about that long while
+// these do not answer. A failover lengthens the quarantine of the node by the window, so
+// WithRestartGuard has to be at least TTL + lock delay + window, the same on all clients.
+// Needed for nodes from Sentinel and ClusterSlot; New refuses the lack of it with an
+// InvalidError. 2 s … 24 h, no default; 5 s suits most. docs/managed.md says what a failover
+// costs, and why this is safe.
 func WithFailover(window time.Duration) Option {
 	return managerOption(func(c *config) { c.failover, c.failoverSet = window, true })
 }

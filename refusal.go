@@ -40,7 +40,7 @@ func (a *attempt) failure(outcome quorum.Outcome) error {
 	}
 	return &QuorumError{
 		Op: "acquire", Name: a.wait.name(), Need: a.m.quorum(), Got: a.ballot.Votes().Granted().Len(),
-		of: len(a.m.nodes), Nodes: a.m.nodeErrors(a.errs),
+		of: len(a.m.nodes), Nodes: a.m.nodeErrors(a.errs), RetryAfter: a.m.quarantined(),
 	}
 }
 

@@ -20,6 +20,9 @@ const (
 	// confirms the old one, and a confirmation counts for ConfirmedFor only. SettleFor is 5 %
 	// longer than that, because the clocks of two clients run at different rates.
 	SettleFor = ConfirmedFor + ConfirmedFor/20
+	// LeastWindow is the shortest window for Renews: it exceeds ConfirmedFor, so that votes
+	// are within the window as well.
+	LeastWindow = 2 * time.Second
 )
 
 // Tracker is what a client knows of the terms of one group. T names a term, and its zero
@@ -66,3 +69,12 @@ func (t *Tracker[T]) Record(term T, asked, steady time.Duration) (goesOn bool) {
 // Confirmed returns whether votes of the term in use count now, on the validity clock: a
 // suspend must not hide how long ago the last confirmation was.
 func (t *Tracker[T]) Confirmed(now time.Duration) bool { return now <= t.confirmed+ConfirmedFor }
+
+// Renews returns whether a lease may rely on what the term in use confirms to a request that
+// was sent at this instant of the validity clock. No later term is used before a majority
+// has named this one for the last time. So a guard that covers the window outlasts every such
+// lease, whatever the old master does. The window is 5 % shorter here, because the clocks of
+// this client and of the new master run at different rates.
+func (t *Tracker[T]) Renews(sent, window time.Duration) bool {
+	return sent <= t.confirmed+window-window/20
+}

@@ -53,3 +53,15 @@ func TestTheWaitForANewTermBeginsWithTheFirstAnswerThatNamesIt(t *testing.T) {
 	assert.False(t, c.Record(8, time.Second, time.Second))
 	assert.True(t, c.Meet(8, time.Second+failover.SettleFor))
 }
+
+// The clock of the guard may run faster than the client's: the window is a little shorter here.
+func TestWhatWasSentAfterTheWindowRenewsNothing(t *testing.T) {
+	var c failover.Tracker[int]
+	c.Use(7, time.Minute)
+	const last = time.Minute + 9500*time.Millisecond
+	assert.True(t, c.Renews(last, 10*time.Second))
+	assert.False(t, c.Renews(last+1, 10*time.Second))
+	assert.True(t, c.Record(7, 2*time.Minute, 2*time.Minute))
+	assert.True(t, c.Renews(last+time.Minute, 10*time.Second))
+	assert.Greater(t, failover.LeastWindow-failover.LeastWindow/20, failover.ConfirmedFor, "votes are within the window as well")
+}

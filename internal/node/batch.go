@@ -33,6 +33,7 @@ type transfer struct {
 	validity, steady time.Duration // when it was sent, by either clock
 	at               time.Time
 	greeted          uint64        // the connection that it was meant for
+	term             Term          // of the group then
 	received         time.Duration // on the steady clock
 	// changed means that the client has redialled. Some replies may have come over a
 	// connection that was never greeted, perhaps from another server.
@@ -87,6 +88,9 @@ func (n *Node) load(t *transfer) {
 	// made.
 	t.validity, t.steady = n.cfg.Clock()
 	t.at, t.greeted = time.Now(), n.greeted
+	if n.group != nil {
+		t.term = n.group.used()
+	}
 	t.batch, n.batch = n.batch, t.batch[:0]
 	n.pack(t)
 }
@@ -175,7 +179,7 @@ func (n *Node) command(sent string, entries []entry, locks int) rueidis.Complete
 		flags = "s" + flags
 	}
 	marker := n.marker
-	if n.quarantineReason != nil || n.withheld != nil || n.unconfirmed() != nil {
+	if n.quarantineReason != nil || n.withheld != nil || n.termError() != nil {
 		marker = quarantineMarker
 	}
 	words = words.Args(n.offsetText, sent, marker, n.channels, n.capText, flags)
@@ -284,9 +288,9 @@ func (n *Node) conclude(t *transfer, e entry, r *Reply) bool {
 	case r.Status == Granted && n.quarantineReason != nil:
 		// This reply or an earlier one shows that the clock was stepped.
 		r.Status, r.Err = Unknown, n.quarantineReason
-	case r.Status == Done && (e.req.Kind == Extend || e.req.Kind == Heal) && n.unfenced():
+	case r.Status == Done && n.outlasted(e.req, t):
 		r.Status, r.Err, r.Answers = Unknown, ErrUnconfirmed, nil
-	case r.Status == Granted && n.unconfirmed() != nil:
+	case r.Status == Granted && n.termError() != nil:
 		r.Status, r.Err = Unknown, ErrUnconfirmed
 	case r.Status == Done && e.req.Kind == Release:
 		n.retryRelease(e.req, t.at)

@@ -31,6 +31,8 @@ func (n *Node) connect() {
 		case withheld != nil:
 			n.withheld, err = withheld, withheld
 			n.checkAt = n.now + mendEvery
+		case n.unguarded:
+			n.checkAt = n.now + mendEvery
 		case n.clockSuspect:
 			n.checkAt = n.now + judgeEvery
 		}

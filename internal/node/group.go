@@ -34,19 +34,27 @@ type resolver interface {
 	ask(ctx context.Context, client rueidis.Client) (Term, error)
 	// explain adds to an error which one it is from, and how to mend it.
 	explain(addr string, err error) error
+	// size returns how many Sentinels the group has, or masters the cluster, by the answers
+	// so far.
+	size() int
 }
 
 var (
 	// ErrUnconfirmed means that nobody has confirmed for a while that the connected server
 	// is still the master of its group.
-	ErrUnconfirmed = errors.New("no majority confirms that this server is still the master")
+	ErrUnconfirmed = errors.New("no majority confirms that this server is still the master: look at those who choose it, if this lasts")
 	// ErrNotMaster means that the server is, for now, not the master of its group.
-	ErrNotMaster = errors.New("server is not the master of its group now")
+	ErrNotMaster = errors.New("server is not the master of its group now: a failover ends this; if it lasts, look at the roles of the servers")
 	// ErrNewTerm means that the master has just changed, and is used a little later.
 	ErrNewTerm = errors.New("the master of the group has just changed: it is used when the one before gives no vote any more")
 	// ErrLaterTerm means that another client has met a later master of the group.
-	ErrLaterTerm = errors.New("a later master of the group has been here")
+	ErrLaterTerm = errors.New("a later master of the group has been here: a failover ends this; if it lasts, the group has forgotten its epoch: " +
+		"stop all clients, wait for the guard's time, and delete the marker key")
 )
+
+// NoMasterSet stands for an empty name of a master set: an option without a name is that of
+// a plain server.
+const NoMasterSet = " "
 
 // Group returns what chooses the master of a node: "sentinel", "slot", or "" for a node
 // that is one server. name is how the node appears in logs and errors.
@@ -98,6 +106,15 @@ func Addresses(o *rueidis.ClientOption) []string {
 		return o.InitAddress[1:]
 	}
 	return o.InitAddress
+}
+
+// Voters returns how many Sentinels the node's group has, or masters its cluster, and how many
+// Sentinels or seeds are listed; 0 and 0 for a node that is one server.
+func (n *Node) Voters() (known, listed int) {
+	if n.group == nil {
+		return 0, 0
+	}
+	return n.group.size(), len(n.group.voters.addrs)
 }
 
 // group is what a node knows of its failover group.
@@ -236,11 +253,17 @@ func (n *Node) unconfirmed() error {
 	}
 }
 
-// unfenced reports whether renewals that the connected master confirms must not count: no
-// majority of the Sentinels confirms that it is still the master, and the server has no
-// min-replicas, so it would go on confirming renewals after it was replaced.
-func (n *Node) unfenced() bool {
-	return n.group != nil && n.group.kind == "sentinel" && !n.identity.Fenced && n.unconfirmed() != nil
+// outlasted reports whether no lease may rely on an answer: when the request was sent, no
+// majority had confirmed the term for the window, and another master may be about to vote. A
+// request that insists prolongs no lease: it is a release, or keeps keys whose lease is over.
+func (n *Node) outlasted(req *Request, t *transfer) bool {
+	g := n.group
+	if g == nil || req.insists || req.Kind != Extend && req.Kind != Heal && req.Kind != Raise {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.terms.Used() != t.term || !g.terms.Renews(t.validity, n.cfg.Window)
 }
 
 // hangUp resets the connections of the worker and of the subscriber, so that the next
@@ -301,7 +324,7 @@ func (n *Node) suits(id Identity) error {
 		return &awayError{ErrNotMaster}
 	case len(major) == 1 && major < "7" && major != "":
 		return &ConfigError{
-			Problem: "server is version " + id.Version + ", and lets scripts write without the replicas that min-replicas-to-write asks for",
+			Problem: "server is version " + id.Version + ", and failovers of such servers are not tested",
 			Fix:     "use Redis 7.0 or newer for a failover group",
 		}
 	case (kind == "slot") != (id.Mode == "cluster"):

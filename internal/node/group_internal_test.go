@@ -169,15 +169,69 @@ func TestAnUnconfirmedTermGivesNoVote(t *testing.T) {
 	require.NoError(t, n.paused())
 	n.group.terms.Use(Term{"a:6379", 7}, time.Hour-failover.ConfirmedFor-1)
 	require.ErrorIs(t, n.paused(), ErrUnconfirmed)
-	for _, fenced := range []bool{true, false} {
-		n.identity.Fenced = fenced
-		r := Reply{Status: Done, N: Ours}
-		require.True(t, n.conclude(&transfer{}, entry{req: &Request{Kind: Extend}}, &r))
-		assert.Equal(t, fenced, r.Status == Done, "a master that nothing fences keeps no lease of a client that may be on the wrong side")
-	}
 	r := Reply{Status: Granted}
 	require.True(t, n.conclude(&transfer{}, entry{req: &Request{Kind: Acquire}}, &r))
 	assert.Equal(t, Unknown, r.Status, "a grant that comes then does not count, and is released")
+	require.ErrorIs(t, r.Err, ErrUnconfirmed)
+}
+
+// Another master may vote as soon as the guard is over, which covers the window. So what this
+// one confirms to a later request keeps no lease.
+func TestNothingThatWasSentAfterTheWindowKeepsALease(t *testing.T) {
+	n := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7))
+	n.cfg.Window = 10 * time.Second
+	confirmed := time.Hour - time.Minute
+	n.group.terms.Use(Term{"a:6379", 7}, confirmed)
+	last := confirmed + 9500*time.Millisecond // the clocks of two machines run at different rates
+	for kind, counts := range map[Kind]bool{Extend: false, Heal: false, Raise: false, Release: true, Read: true} {
+		for sent, inTime := range map[time.Duration]bool{last: true, last + 1: false} {
+			r := Reply{Status: Done, N: Ours, Answers: []int64{Ours}}
+			require.True(t, n.conclude(&transfer{validity: sent, term: Term{"a:6379", 7}}, entry{req: &Request{Kind: kind}}, &r))
+			assert.Equal(t, counts || inTime, r.Status == Done, "%v, sent %v after the confirmation", kind, sent-confirmed)
+			if r.Status != Done {
+				require.ErrorIs(t, r.Err, ErrUnconfirmed)
+				assert.Nil(t, r.Answers)
+			}
+		}
+	}
+}
+
+// The answer comes from the master of a term before the one that is confirmed.
+func TestAnAnswerOfAFormerTermKeepsNoLease(t *testing.T) {
+	n := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7))
+	n.cfg.Window = 10 * time.Second
+	n.group.terms.Use(Term{"b:6379", 8}, time.Hour)
+	r := Reply{Status: Done, N: Ours}
+	require.True(t, n.conclude(&transfer{validity: time.Hour, term: Term{"a:6379", 7}}, entry{req: &Request{Kind: Extend}}, &r))
+	require.ErrorIs(t, r.Err, ErrUnconfirmed)
+}
+
+// A keep prolongs no lease, and is sent until it is answered: an answer that did not count
+// would send it again at once.
+func TestAKeepIsAnsweredWithoutAConfirmation(t *testing.T) {
+	n := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7))
+	n.cfg.Window = 10 * time.Second
+	r := Reply{Status: Done, N: Ours}
+	require.True(t, n.conclude(&transfer{validity: time.Hour}, entry{req: NewKeep("l", Compose("owner", 1, ""), "1000", 2*time.Hour)}, &r))
+	assert.Equal(t, Done, r.Status)
+}
+
+// A greeting may take so long that the term is not confirmed at its end. It runs no guard then.
+// A later confirmation does not replace the guard, because the marker was not read.
+func TestNoVoteCountsBeforeTheGuardHasRun(t *testing.T) {
+	n := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7))
+	n.cfg.Guard, n.identity = time.Hour, Identity{RunID: "run", ReplID: "data"}
+	n.group.terms.Use(Term{"a:6379", 7}, 0)
+	withheld, err := n.guard(t.Context()) // without a connection it would fail
+	require.NoError(t, err)
+	require.NoError(t, withheld, "what keeps a lease goes on")
+	n.confirm(n.group)
+	require.NoError(t, n.unconfirmed())
+	require.ErrorIs(t, n.paused(), ErrUnconfirmed)
+	n.report(nil)
+	require.ErrorIs(t, n.Health().Err, ErrUnconfirmed)
+	r := Reply{Status: Granted}
+	require.True(t, n.conclude(&transfer{}, entry{req: &Request{Kind: Acquire}}, &r))
 	require.ErrorIs(t, r.Err, ErrUnconfirmed)
 }
 
@@ -194,34 +248,30 @@ func TestTheMarkerOfAGroupNamesServerDataAndEpoch(t *testing.T) {
 }
 
 func TestOnlyASafeMasterIsTheNodeOfAGroup(t *testing.T) {
-	sound := Identity{RunID: "run", ReplID: "data", Role: "master", Mode: "standalone", Version: "7.0.0", Fenced: true}
+	sound := Identity{RunID: "run", ReplID: "data", Role: "master", Mode: "standalone", Version: "7.0.0"}
 	sentinel, slot := rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, SlotOption("{foo}", nil)
 	for claim, c := range map[string]struct {
 		option rueidis.ClientOption
-		only   bool
 		change func(*Identity)
 		text   string // of the error, "" for none
 		away   bool   // it passes by itself
 	}{
-		"fenced, alone":                   {sentinel, true, func(*Identity) {}, "", false},
-		"not fenced, alone":               {sentinel, true, func(id *Identity) { id.Fenced = false }, "", false}, // the guard withholds its votes
-		"not fenced, beside others":       {sentinel, false, func(id *Identity) { id.Fenced = false }, "", false},
-		"a replica":                       {sentinel, true, func(id *Identity) { id.Role = "slave" }, "not the master of its group now", true},
-		"Redis 6":                         {sentinel, true, func(id *Identity) { id.Version = "6.2.14" }, "use Redis 7.0 or newer", false},
-		"Redis 10":                        {sentinel, true, func(id *Identity) { id.Version = "10.0.0" }, "", false},
-		"no INFO":                         {sentinel, true, func(id *Identity) { *id = Identity{Unchecked: errors.New("NOPERM")} }, "", false},
-		"a cluster under Sentinels":       {sentinel, true, func(id *Identity) { id.Mode = "cluster" }, "with ClusterSlot", false},
-		"a slot":                          {slot, true, func(id *Identity) { id.Mode, id.Fenced = "cluster", false }, "", false},
-		"a server without a cluster":      {slot, true, func(*Identity) {}, "server runs in standalone mode", false},
-		"a replica of a cluster":          {slot, true, func(id *Identity) { id.Mode, id.Role = "cluster", "slave" }, "not the master", true},
-		"one server":                      {rueidis.ClientOption{}, true, func(id *Identity) { id.Fenced = false }, "", false},
-		"one server that is a replica":    {rueidis.ClientOption{}, true, func(id *Identity) { id.Role = "slave" }, "list the master only", false},
-		"one server of a cluster":         {rueidis.ClientOption{}, true, func(id *Identity) { id.Mode = "cluster" }, "quorumlock.ClusterSlot", false},
-		"a Sentinel in place of a server": {rueidis.ClientOption{}, true, func(id *Identity) { id.Mode = "sentinel" }, "quorumlock.Sentinel", false},
+		"a master":                        {sentinel, func(*Identity) {}, "", false},
+		"a replica":                       {sentinel, func(id *Identity) { id.Role = "slave" }, "not the master of its group now", true},
+		"Redis 6":                         {sentinel, func(id *Identity) { id.Version = "6.2.14" }, "use Redis 7.0 or newer", false},
+		"Redis 10":                        {sentinel, func(id *Identity) { id.Version = "10.0.0" }, "", false},
+		"no INFO":                         {sentinel, func(id *Identity) { *id = Identity{Unchecked: errors.New("NOPERM")} }, "", false},
+		"a cluster under Sentinels":       {sentinel, func(id *Identity) { id.Mode = "cluster" }, "with ClusterSlot", false},
+		"a slot":                          {slot, func(id *Identity) { id.Mode = "cluster" }, "", false},
+		"a server without a cluster":      {slot, func(*Identity) {}, "server runs in standalone mode", false},
+		"a replica of a cluster":          {slot, func(id *Identity) { id.Mode, id.Role = "cluster", "slave" }, "not the master", true},
+		"one server":                      {rueidis.ClientOption{}, func(*Identity) {}, "", false},
+		"one server that is a replica":    {rueidis.ClientOption{}, func(id *Identity) { id.Role = "slave" }, "list the master only", false},
+		"one server of a cluster":         {rueidis.ClientOption{}, func(id *Identity) { id.Mode = "cluster" }, "quorumlock.ClusterSlot", false},
+		"a Sentinel in place of a server": {rueidis.ClientOption{}, func(id *Identity) { id.Mode = "sentinel" }, "quorumlock.Sentinel", false},
 	} {
 		t.Run(claim, func(t *testing.T) {
 			n := voting(t, c.option, says("a", 7))
-			n.cfg.Only = c.only
 			id := sound
 			c.change(&id)
 			err := n.suits(id)
@@ -252,18 +302,6 @@ func TestAnAnswerWithoutAnErrorAllocatesNothing(t *testing.T) {
 			n.conclude(&transfer{}, entry{req: req}, &r)
 		}), "%v", kind)
 	}
-}
-
-// Somebody who switches min-replicas off must not end every lease with it.
-func TestALoneGroupWithoutAFenceKeepsItsLeasesAndGivesNoVote(t *testing.T) {
-	n := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7))
-	n.cfg.Only = true
-	n.identity = Identity{RunID: "run", ReplID: "data", Role: "master", Mode: "standalone", Version: "7.0.0"}
-	n.group.terms.Use(Term{"a:6379", 7}, time.Hour) // it is one hour now
-	require.NoError(t, n.suits(n.identity), "the node is not refused as a whole")
-	withheld, err := n.guard(t.Context())
-	require.NoError(t, err)
-	require.ErrorContains(t, withheld, "min-replicas-to-write")
 }
 
 // A health endpoint has to show it, and why.

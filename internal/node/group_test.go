@@ -15,7 +15,7 @@ import (
 func TestAFailoverGroupConforms(t *testing.T) {
 	for name, start := range map[string]func(testing.TB) (server *redistest.Server, option rueidis.ClientOption, prefix string){
 		"Sentinel": func(tb testing.TB) (*redistest.Server, rueidis.ClientOption, string) {
-			g := redistest.StartGroup(tb, redistest.GroupOptions{Replicas: 1, DownAfter: time.Minute, Args: []string{"--repl-diskless-sync-delay", "0", "--min-replicas-to-write", "1", "--min-replicas-max-lag", "60"}})
+			g := redistest.StartGroup(tb, redistest.GroupOptions{Replicas: 1, DownAfter: time.Minute, Args: []string{"--repl-diskless-sync-delay", "0"}})
 			return g.Servers()[0], rueidis.ClientOption{
 				InitAddress: g.SentinelAddrs(), Sentinel: rueidis.SentinelOption{MasterSet: g.Name()},
 			}, ""

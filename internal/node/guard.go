@@ -14,7 +14,7 @@ import (
 // stay. To refuse the node as a whole would lose every lease when somebody changes the
 // policy of all nodes.
 func (n *Node) guard(ctx context.Context) (withheld, err error) {
-	if n.unconfirmed() != nil {
+	if n.unguarded = n.unconfirmed() != nil; n.unguarded {
 		return nil, nil // no vote counts now, and a client of an old term starts no quarantine
 	}
 	if err := n.unguardable(); err != nil {
@@ -79,12 +79,6 @@ func (n *Node) unguardable() error {
 			Fix:     "use a server that has one, or do without WithRestartGuard",
 		}
 	}
-	if n.group != nil && n.group.kind == "sentinel" && n.cfg.Only && !n.identity.Fenced {
-		return &ConfigError{
-			Problem: "INFO has no min_slaves_good_slaves: a master that is cut off from its Sentinels would go on granting",
-			Fix:     "set min-replicas-to-write and min-replicas-max-lag on every server of the group, or use three nodes",
-		}
-	}
 	if n.identity.Evicts() {
 		n.evicted = true // until the policy is fixed, it may drop locks unnoticed
 		return &ConfigError{
@@ -146,7 +140,16 @@ func (n *Node) paused() error {
 	if n.quarantined() {
 		return n.quarantineReason
 	}
-	return n.unconfirmed()
+	return n.termError()
+}
+
+// termError returns why the term of a group gives no vote: no majority confirms it, or none did
+// when the guard should have run on this connection. It returns nil if votes count.
+func (n *Node) termError() error {
+	if err := n.unconfirmed(); err != nil || !n.unguarded {
+		return err
+	}
+	return ErrUnconfirmed
 }
 
 // quarantined returns whether votes do not count now. It reports the end of a quarantine.

@@ -34,7 +34,7 @@ func (n *Node) report(err error) {
 		Quarantined: n.quarantine, Reason: n.quarantineReason, Warning: n.warning, Identity: n.identity,
 		Master: n.Master(),
 	}
-	if reason := n.unconfirmed(); err == nil && reason != nil {
+	if reason := n.termError(); err == nil && reason != nil {
 		now.Err, now.Withheld = reason, true
 	}
 	if reason := n.subscription(); reason != nil {

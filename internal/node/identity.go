@@ -17,7 +17,6 @@ type Identity struct {
 	Eviction string // maxmemory-policy
 	Limited  bool   // maxmemory is set
 	Replicas int    // connected_slaves
-	Fenced   bool   // it refuses writes while it has too few replicas: min-replicas-to-write and -max-lag are set
 	Version  string
 	// Unchecked is why INFO could not be read, such as an ACL without INFO.
 	Unchecked error
@@ -101,8 +100,6 @@ func identify(infos []rueidis.RedisResult) (id Identity, err error) {
 				id.Mode = value
 			case "connected_slaves":
 				id.Replicas, _ = strconv.Atoi(value)
-			case "min_slaves_good_slaves":
-				id.Fenced = true
 			case "role":
 				id.Role = value
 			case "master_replid":

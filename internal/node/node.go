@@ -45,7 +45,10 @@ type Config struct {
 	Cap   time.Duration
 	Only  bool          // there is no other node
 	Guard time.Duration // longest lease for the restart guard; 0 for no guard
-	Trust bool          // an empty database needs no quarantine
+	// Window is how long renewals count after a majority last named the master of a group.
+	// The guard covers it.
+	Window time.Duration
+	Trust  bool // an empty database needs no quarantine
 	// StepQuarantine is how long the node's votes do not count after its clock was
 	// stepped forward: the longest lease that any client may hold on it.
 	StepQuarantine time.Duration
@@ -150,6 +153,7 @@ type Node struct {
 	resend           []entry       // requests to send once more
 	retryQueue       []entry       // requests that insist and wait for a connection, or for retryAt
 	retryAt          time.Duration
+	unguarded        bool // the last greeting ran no guard, because nobody confirmed the term
 	orphans          orphans
 	retries          []releaseRetry
 	retriesAt        time.Time // the earliest time of a retry

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -18,10 +19,12 @@ func Refuse(o *rueidis.ClientOption) (field, fix string) {
 	switch {
 	case len(o.InitAddress) == 0 || o.InitAddress[0] == "":
 		return "InitAddress is empty", "name one host:port for each node, or the Sentinels of a master set"
+	case strings.TrimSpace(o.Sentinel.MasterSet) == "" && o.Sentinel.MasterSet != "":
+		return "an empty master set", "name the master set as `sentinel monitor` does, such as mymaster"
 	case kind == "slot" && !wholeTag(SlotTag(o)):
 		return fmt.Sprintf("ClusterSlot tag %q", SlotTag(o)), "write a hash tag with its braces, such as {locks}"
 	case len(Addresses(o)) == 0:
-		return "ClusterSlot without seeds", "name nodes of the cluster, one for each master at least"
+		return "ClusterSlot without seeds", "name nodes of the cluster, three or more"
 	case kind == "slot" && o.SelectDB != 0:
 		return "SelectDB", "leave it 0: a cluster has one database"
 	case kind == "" && len(o.InitAddress) > 1:

@@ -88,7 +88,7 @@ var (
 	ErrExpired     = errors.New("not sent in time")
 	ErrWithdrawn   = errors.New("withdrawn before it was sent")
 	ErrLate        = errors.New("refused by the node as too late")
-	ErrQuarantined = errors.New("in quarantine: the node was restarted, flushed, able to evict, or never used before")
+	ErrQuarantined = errors.New("in quarantine: the node was restarted, failed over, flushed, able to evict, or never used before")
 	ErrClockStep   = errors.New("in quarantine: the node's clock was stepped forward")
 	ErrReconnected = errors.New("connection changed on the way")
 )

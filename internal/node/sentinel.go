@@ -51,22 +51,13 @@ func (s *sentinels) ask(ctx context.Context, client rueidis.Client) (Term, error
 	return Term{Addr: net.JoinHostPort(fields["ip"], fields["port"]), Epoch: epoch}, nil
 }
 
-// Sentinels returns how many Sentinels the node's group has, by the largest number that one
-// of them gives, and how many are listed; 0 and 0 for a node without Sentinels.
-func (n *Node) Sentinels() (known, listed int) {
-	if n.group == nil {
-		return 0, 0
-	}
-	s, ok := n.group.resolver.(*sentinels)
-	if !ok {
-		return 0, 0
-	}
+func (s *sentinels) size() (most int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, others := range s.known {
-		known = max(known, others)
+		most = max(most, others)
 	}
-	return known, len(n.group.voters.addrs)
+	return most
 }
 
 // explain adds to an error of a Sentinel which one it is, and how to mend it.
@@ -89,7 +80,7 @@ func (s *sentinels) explain(addr string, err error) error {
 	case strings.HasPrefix(text, "NOAUTH"), strings.HasPrefix(text, "WRONGPASS"), strings.HasPrefix(text, "NOPERM"):
 		return &ConfigError{
 			Problem: "the Sentinel at " + addr + " says " + text,
-			Fix:     "set Sentinel.Username and Sentinel.Password of the option; Username and Password are the master's",
+			Fix:     "set Sentinel.Username and Sentinel.Password of the option, and give the user +sentinel|master; Username and Password are the master's",
 		}
 	default:
 		return fmt.Errorf("%s: %w", addr, err)

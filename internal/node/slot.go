@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"github.com/redis/rueidis"
 )
@@ -21,6 +22,7 @@ import (
 type slotOwner struct {
 	slot    int
 	withTLS bool
+	masters atomic.Int64 // by the latest answer
 }
 
 func newSlotOwner(n *Node) *group {
@@ -40,7 +42,21 @@ func (s *slotOwner) ask(ctx context.Context, client rueidis.Client) (Term, error
 	if err != nil {
 		return Term{}, err
 	}
-	return ownerOf(strings.TrimPrefix(text, "txt:"), s.slot, s.withTLS)
+	text = strings.TrimPrefix(text, "txt:")
+	s.masters.Store(mastersIn(text))
+	return ownerOf(text, s.slot, s.withTLS)
+}
+
+func (s *slotOwner) size() int { return int(s.masters.Load()) }
+
+// mastersIn returns how many nodes in the reply to CLUSTER NODES own slots.
+func mastersIn(text string) (n int64) {
+	for line := range strings.Lines(text) {
+		if len(strings.Fields(line)) > 8 {
+			n++
+		}
+	}
+	return n
 }
 
 // ownerOf reads the reply to CLUSTER NODES. A line is
@@ -68,7 +84,7 @@ func ownerOf(text string, slot int, withTLS bool) (Term, error) {
 		}
 		return Term{Addr: net.JoinHostPort(host, port), Epoch: epoch}, nil
 	}
-	return Term{}, fmt.Errorf("nobody owns hash slot %d", slot)
+	return Term{}, fmt.Errorf("nobody owns hash slot %d: assign it, if no failover is going on", slot)
 }
 
 // owns reports whether one of these ranges has the slot. A range in brackets is a slot that

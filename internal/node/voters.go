@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -107,7 +108,7 @@ func (g *group) resolve(ctx context.Context) (Term, error) {
 		select {
 		case a = <-answers:
 		case <-ctx.Done():
-			return Term{}, v.failed(failures)
+			return Term{}, v.failed(failures, votes)
 		}
 		if failures[a.voter] = nil; a.err != nil {
 			failures[a.voter] = g.explain(v.addrs[a.voter], a.err)
@@ -121,7 +122,17 @@ func (g *group) resolve(ctx context.Context) (Term, error) {
 			return a.term, nil
 		}
 	}
-	return Term{}, v.failed(failures)
+	return Term{}, v.failed(failures, votes)
+}
+
+// describe writes which masters were named, and how often.
+func describe(votes map[Term]int) string {
+	var texts []string
+	for term, n := range votes {
+		texts = append(texts, fmt.Sprintf("%d name %s (epoch %d)", n, term.Addr, term.Epoch))
+	}
+	slices.Sort(texts)
+	return strings.Join(texts, ", ")
 }
 
 // close ends the connections. It waits for questions under way, which are bounded.
@@ -144,10 +155,11 @@ var errBusy = errors.New("no answer in time")
 
 // failed returns the error for a question that no majority has answered with one voice. A
 // ConfigError of a majority is returned as it is, because somebody has to mend it.
-func (v *voters) failed(failures []error) error {
+func (v *voters) failed(failures []error, votes map[Term]int) error {
 	var first *ConfigError
 	var texts []string
 	configs := 0
+	const fix = "; look at them, if this lasts"
 	for _, err := range failures {
 		var config *ConfigError
 		if errors.As(err, &config) {
@@ -163,8 +175,8 @@ func (v *voters) failed(failures []error) error {
 	case configs > len(v.addrs)/2:
 		return first
 	case len(texts) == 0:
-		return fmt.Errorf("the %d %s do not agree on a master", len(v.addrs), v.who)
+		return fmt.Errorf("the %d %s do not agree on a master: %s%s", len(v.addrs), v.who, describe(votes), fix)
 	default:
-		return fmt.Errorf("no majority of the %d %s names a master: %s", len(v.addrs), v.who, strings.Join(texts, "; "))
+		return fmt.Errorf("no majority of the %d %s names a master: %s%s", len(v.addrs), v.who, strings.Join(texts, "; "), fix)
 	}
 }

@@ -109,8 +109,8 @@ func TestAnIsolatedMasterThatNeedsReplicasSoonRefusesToWrite(t *testing.T) {
 		require.ErrorContains(t, err, "NOREPLICAS")
 		return nil
 	})
-	// The lag is in whole seconds, and compared once in a second.
-	assert.Less(t, written.Sub(isolated), (2+2)*time.Second+patience/4)
+	// The lag is in whole seconds, and compared once in a second; one more for a busy machine.
+	assert.Less(t, written.Sub(isolated), (2+2+1)*time.Second)
 	next, _ := g.AwaitMaster(master, groupTimeout)
 	awaitReply(t, g.Servers()[next], "OK", "SET", "k", "v")
 	_, err := old.Do("SET", "k", "v")

@@ -3,6 +3,7 @@ package sim
 import (
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/failover"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -147,9 +148,9 @@ func (c *config) drawGroups(w *world) {
 		c.groups = 1<<w.p.Nodes - 1
 	}
 	c.guard, c.votesMatch = true, true
-	c.window = []time.Duration{0, ttl / 2, ttl, ttl * 3 / 2}[r.IntN(4)]
+	c.window = max(failover.LeastWindow, ttl/2*time.Duration(r.IntN(4)))
 	c.maxTTL += c.window
-	c.ahead = min(2*time.Second, c.maxTTL/4)
+	c.ahead = min(2*time.Second, (c.maxTTL-c.window)/4)
 	c.everyFailover = ttl + w.upTo(6*ttl)
 	c.everyBlind = w.every(4 * ttl)
 	if r.IntN(2) == 0 {

@@ -60,9 +60,8 @@
 // clock it sees ahead. In the world [Groups] overlap, token, reported, alarm, marker and
 // liveness must hold, the last one if clients do not look for steps.
 //
-// These bounds of the world [Groups] are assumptions. The old master confirms no request
-// that was sent later than the window after the new term began, by any clock. A majority
-// names each new master, and the next failover comes [failoverTime] after that or later. A
-// majority's answer takes no time. The requests of a connection that its client has ended
+// These bounds of the world [Groups] are assumptions. A majority names each new master, and
+// the next failover comes [failoverTime] after that or later. An answer of a majority is less
+// than [failoverTime] old when a client dials. Nothing bounds how long an old master goes on. The requests of a connection that its client has ended
 // do not reach the server.
 package sim

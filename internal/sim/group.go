@@ -40,9 +40,11 @@ type member struct {
 type group struct {
 	members [maxServers]member
 	size    int8
-	in      int8   // the member whose state is in the node
-	current term   // the latest
-	named   term   // as the majority says that chooses the master
+	in      int8 // the member whose state is in the node
+	current term // the latest
+	named   term // as the majority says that chooses the master
+	before  term // as it said before
+	namedAt time.Duration
 	lines   uint32 // connections so far
 }
 
@@ -55,7 +57,7 @@ const failoverTime = 2 * time.Second
 func (n *node) formGroup(clock func() simClock) {
 	w, g := n.w, &n.group
 	g.size = int8(2 + w.rng.IntN(maxServers-1))
-	g.current.epoch, g.named.epoch = 1, 1
+	g.current.epoch, g.named.epoch, g.before.epoch = 1, 1, 1
 	if w.config.known {
 		n.marker.epoch = 1
 	}
@@ -179,11 +181,7 @@ func (w *world) drawFailover() succession {
 		f.named = w.skewed(failoverTime)
 	}
 	if f.kind == split || f.kind == frozen {
-		// The window is measured on any clock, and the fence in true time.
-		f.fence = c.window - c.window/100
-		if w.rng.IntN(2) == 0 {
-			f.fence = w.upTo(f.fence + 1)
-		}
+		f.fence = w.upTo(c.window + 4*ttl)
 	}
 	f.rejoins = f.fence + w.skewed(4*ttl)
 	return f
@@ -246,14 +244,22 @@ func (n *node) replicate(to int8) {
 // name makes the current term the one that a majority names.
 func (n *node) name(epoch int64) {
 	if g := &n.group; int64(g.current.epoch) == epoch {
-		g.named = g.current
+		g.before, g.named, g.namedAt = g.named, g.current, n.w.now
 	}
+}
+
+// namedAgo returns the term that the majority named at an instant less than failoverTime ago.
+func (g *group) namedAgo(at time.Duration) term {
+	if at < g.namedAt {
+		return g.before
+	}
+	return g.named
 }
 
 // mend ends the faults of a group.
 func (n *node) mend() {
 	g := &n.group
-	g.named = g.current
+	g.before, g.named, g.namedAt = g.named, g.current, n.w.now
 	for k := range g.members {
 		m := &g.members[k]
 		m.stalled, m.dead, m.fence, m.rejoins = 0, 0, 0, 0

@@ -18,6 +18,7 @@ type known struct {
 	jumped  time.Duration // when the client last found the node's clock set ahead
 	jump    time.Duration // and by how much
 
+	unguarded    bool          // the last greeting ran no guard
 	marker       marker        // of the restart guard
 	quarantine   time.Duration // votes do not count before this instant, by the steady clock
 	clockSuspect bool          // the next greeting starts a quarantine for every client
@@ -30,8 +31,11 @@ const greetTime = time.Second
 func (c *client) greet(i int) {
 	m := message{op: opGreet, clockSuspect: c.known[i].clockSuspect}
 	c.known[i].asked = c.now()
-	if c.grouped(i) && !c.connect(i) {
-		return
+	if c.grouped(i) {
+		if !c.connect(i) {
+			return
+		}
+		m.unguarded = !c.known[i].terms.Confirmed(c.now())
 	}
 	c.request(i, &m)
 }
@@ -54,6 +58,10 @@ func (c *client) greeted(i int, m *message, now time.Duration) {
 		c.listens(i, now) // its wake-ups were not received meanwhile
 	}
 	k.greeted, k.line = true, m.line
+	if k.unguarded = m.unguarded && !c.w.bugs.has(VotesUnguarded); m.unguarded {
+		c.w.stats[Unguarded]++
+		return
+	}
 	if m.clockSuspect {
 		k.clockSuspect = false
 	}

@@ -68,6 +68,7 @@ type message struct {
 	subscribed   bool // acquire: the client's channel has a subscriber, so that the ticket may queue
 	lapsed       bool // acquire: the client has waited for the end of an unused reservation
 	clockSuspect bool // greet: start a quarantine
+	unguarded    bool // greet: nobody confirms the term, so the restart guard does not run
 	reservation  bool // taken: by a reservation; release: the lock is reserved for another client now
 	leaveFree    bool // release: wake the head of the queue, and make no reservation
 	update       ticketUpdate

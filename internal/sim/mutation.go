@@ -150,8 +150,8 @@ const (
 	// OwnHeadLeftFree leaves the lock free if a release keeps its ticket and that ticket
 	// is the head of the queue.
 	OwnHeadLeftFree
-	// GuardWithoutWindow covers the longest lease, and not the time for which the old
-	// master of a group goes on confirming.
+	// GuardWithoutWindow covers the longest lease, and not the time for which clients
+	// count the renewals of an old master.
 	GuardWithoutWindow
 	// MarkerWithoutEpoch names the server process in the marker, and not the group's term.
 	MarkerWithoutEpoch
@@ -164,6 +164,11 @@ const (
 	// UsedTooEarly uses a new term although the term before may still give votes when a
 	// lease's key there has ended.
 	UsedTooEarly
+	// RenewedForEver counts renewals although no majority has confirmed the term for the
+	// window.
+	RenewedForEver
+	// VotesUnguarded votes over a connection whose greeting ran no guard.
+	VotesUnguarded
 )
 
 var mutationNames = [...]string{
@@ -185,7 +190,7 @@ var mutationNames = [...]string{
 	"passing on deletes any lock", "asks after the end", "one owner for a wait", "reserved for ever",
 	"reserved for anybody", "the last is first", "a lock is left free for its own head",
 	"the guard does not cover the window", "a marker without the epoch", "a group without the guard",
-	"an earlier term overwrites the marker", "no confirmation of the term", "a new term is used too early",
+	"an earlier term overwrites the marker", "no confirmation of the term", "a new term is used too early", "renewed for ever", "votes unguarded",
 }
 
 // Mutations returns every planted bug.

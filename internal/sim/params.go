@@ -134,7 +134,7 @@ type config struct {
 	everyBlind    time.Duration
 
 	groups     nodeSet       // the nodes that are failover groups
-	window     time.Duration // how much later an old master may confirm requests: part of maxTTL
+	window     time.Duration // how long renewals count after a majority named the master: part of maxTTL
 	votesMatch bool          // an extend, a raise and a heal compare the marker as well
 
 	guard     bool // the restart guard is on

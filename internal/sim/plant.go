@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/failover"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -29,7 +30,7 @@ var unfair = []Mutation{ReservedForAnybody, LastFirst, OwnHeadLeftFree}
 var passing = []Mutation{HealMoves, HealShowsToken, OwnerIsEnough, PassUnchecked, NoProofReset, ResetOvertaken, CheckUnbounded}
 
 // ofGroups are the bugs of failover groups.
-var ofGroups = []Mutation{GuardWithoutWindow, MarkerWithoutEpoch, GroupUnguarded, EarlierTermOverwrites, NoConfirmation, UsedTooEarly}
+var ofGroups = []Mutation{GuardWithoutWindow, MarkerWithoutEpoch, GroupUnguarded, EarlierTermOverwrites, NoConfirmation, UsedTooEarly, RenewedForEver, VotesUnguarded}
 
 // configure changes the settings of a run so that the bug can show.
 func (m Mutation) configure(w *world, c *config) {
@@ -147,7 +148,7 @@ func (m Mutation) failOften(w *world, c *config) {
 	c.outlive(w)
 	switch {
 	case m.has(GuardWithoutWindow):
-		c.window = 3 * c.terms.TTL / 2
+		c.window = max(failover.LeastWindow, 3*c.terms.TTL/2)
 		c.maxTTL = c.terms.TTL + c.window
 		if w.bugs.has(m) {
 			c.maxTTL -= c.window
@@ -161,7 +162,8 @@ func (m Mutation) failOften(w *world, c *config) {
 // a change of the simulation it may be another one, and the search takes longer.
 var rare = map[Mutation]int64{
 	RaiseAnyOwner: 516, ResetOvertaken: 685, CheckOfOne: 854, RaiseAtTop: 1060,
-	CheckUnbounded: 1604, HealShowsToken: 1692, OwnerIsEnough: 1692, HealMoves: 2258,
+	UsedTooEarly:   524,
+	VotesUnguarded: 787, HealShowsToken: 1692, OwnerIsEnough: 1692, HealMoves: 2258, EarlierTermOverwrites: 2723, CheckUnbounded: 3002, RenewedForEver: 4451,
 }
 
 // Plant is a planted bug, the world in which it is looked for, and the oracles that may
@@ -257,6 +259,8 @@ func Plants() []Plant {
 		{EarlierTermOverwrites, Groups, []string{"marker"}},
 		{NoConfirmation, Groups, overlapOrToken},
 		{UsedTooEarly, Groups, overlapOrToken},
+		{RenewedForEver, Groups, overlapOrToken},
+		{VotesUnguarded, Groups, overlapOrToken},
 	}
 }
 

@@ -33,7 +33,7 @@ func (n *node) execute(m *message, wall, frozen time.Duration) answer {
 // another process or an earlier term, or if the client has seen the node's clock jump ahead.
 func (n *node) greet(m *message, wall time.Duration) answer {
 	w := n.w
-	if before := n.marker; w.config.guard && n.renews(m) {
+	if before := n.marker; w.config.guard && !m.unguarded && n.renews(m) {
 		w.stats[Quarantines]++
 		n.marker = marker{run: n.run, epoch: m.epoch, until: micros(wall + w.config.maxTTL)}
 		if w.bugs.has(MarkerWithoutEpoch) {

@@ -67,11 +67,11 @@ func TestNoOverlapWhenNodesAreSeenToStep(t *testing.T) {
 }
 
 // Nodes are failover groups. The restart guard covers the longest lease and the time for
-// which an old master goes on confirming.
+// which clients count renewals without another confirmation. Old masters go on for longer.
 func TestNoOverlapWhenGroupsFailOver(t *testing.T) {
 	total := sweep(t, 3000, Params{World: Groups, Span: Span}, 1, 3)
 	mustHave(t, &total, Grants, Passes, Raises, Renewals, Heals, ProofResets, ReleaseRetries, Quarantines, MarkerChanges,
-		Failovers, Splits, GroupFreezes, Flaps, Blinds, HangUps, LaterTerms, Unconfirmed, Settlings)
+		Failovers, Splits, GroupFreezes, Flaps, Blinds, HangUps, LaterTerms, Unconfirmed, Settlings, Outlasted, Unguarded)
 }
 
 func TestTokensAreUniqueAndOrderedWhateverHappens(t *testing.T) {

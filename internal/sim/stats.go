@@ -77,6 +77,8 @@ const (
 	LaterTerms
 	Unconfirmed
 	Settlings
+	Outlasted
+	Unguarded
 	counters
 )
 
@@ -93,7 +95,7 @@ var counterNames = [counters]string{
 	"quarantines", "votes not asked for", "votes refused by the marker",
 	"clock steps", "client clock steps", "common clock steps", "steps found",
 	"failovers", "splits", "failovers of a frozen master", "flaps to an own marker", "clients that cannot ask", "connections hung up", "later terms met",
-	"votes of an unconfirmed term", "terms that were too new to use",
+	"votes of an unconfirmed term", "terms that were too new to use", "renewals of a term that is not confirmed for the window", "greetings without the guard",
 }
 
 // String returns the name of the counter.

@@ -38,20 +38,25 @@ func (c *client) connect(i int) bool {
 	if c.w.now < c.blind {
 		return false
 	}
-	if !c.meets(i) {
+	named, asked := g.named, c.now()
+	if c.w.rng.IntN(4) == 0 { // the majority and the dial take their time
+		took := c.w.upTo(failoverTime)
+		named, asked = g.namedAgo(c.w.now-took), asked-took
+	}
+	if !c.meets(i, named) {
 		c.w.stats[Settlings]++
 		c.w.schedule(c.w.now+1+c.w.upTo(failover.SettleFor/4), &event{kind: evRedial, client: c.id, node: int8(i)})
 		return false
 	}
 	g.lines++
-	k.conn = connection{line: g.lines, term: g.named, pending: true}
-	k.terms.Use(g.named, c.now())
+	k.conn = connection{line: g.lines, term: named, pending: true}
+	k.terms.Use(named, asked)
 	return true
 }
 
-// meets records the term that a majority names, and reports whether it may be used yet.
-func (c *client) meets(i int) bool {
-	settled := c.known[i].terms.Meet(c.w.nodes[i].group.named, c.steady())
+// meets records the term that a majority has named, and reports whether it may be used yet.
+func (c *client) meets(i int, named term) bool {
+	settled := c.known[i].terms.Meet(named, c.steady())
 	return settled || c.w.bugs.has(UsedTooEarly)
 }
 
@@ -100,7 +105,22 @@ func (c *client) dropped(i int, m *message) bool {
 		c.hangUp(i)
 		m.answer = notConnected
 	}
-	return false
+	return c.outlasted(i, m)
+}
+
+// outlasted reports whether no lease may rely on an answer, because no majority has confirmed
+// the term for the window.
+func (c *client) outlasted(i int, m *message) bool {
+	switch m.op {
+	case opExtend, opHeal, opRaise:
+		if c.known[i].terms.Renews(m.sent, c.w.config.window) || c.w.bugs.has(RenewedForEver) {
+			return false
+		}
+		c.w.stats[Outlasted]++
+		return true
+	default:
+		return false
+	}
 }
 
 // outdated reports whether a greeting shows that another client has met a later master.
@@ -119,9 +139,10 @@ func (c *client) outdated(i int, m *message) bool {
 }
 
 // unconfirmed reports whether votes do not count because no majority has confirmed the
-// term of a group lately.
+// term of a group lately, or none had when the guard should have run.
 func (c *client) unconfirmed(i int) bool {
-	return c.grouped(i) && !c.known[i].terms.Confirmed(c.now()) && !c.w.bugs.has(NoConfirmation)
+	k := &c.known[i]
+	return c.grouped(i) && (k.unguarded || !k.terms.Confirmed(c.now())) && !c.w.bugs.has(NoConfirmation)
 }
 
 // watch asks a majority whether the terms of the groups go on.
@@ -146,11 +167,11 @@ func (c *client) watch(e *event) {
 		k := &c.known[i]
 		switch {
 		case !c.grouped(i):
-		case k.conn.line == 0 && !c.meets(i):
+		case k.conn.line == 0 && !c.meets(i, w.nodes[i].group.named):
 		case k.conn.line != 0 && !k.terms.Record(w.nodes[i].group.named, c.now(), c.steady()):
 			c.hangUp(i)
 		default:
-			if !k.greeted && c.now() >= k.asked+w.config.terms.Timeout {
+			if (k.unguarded || !k.greeted) && c.now() >= k.asked+w.config.terms.Timeout {
 				c.greet(i)
 			}
 		}

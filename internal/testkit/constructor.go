@@ -20,7 +20,7 @@ import (
 
 // constructor is what makes the nodes of the tests out of servers: Addrs unless
 // QUORUMLOCK_CONSTRUCTOR names another one. With Sentinel, each server of Start is a master
-// with a replica, and a Sentinel names it. With ClusterSlot, each is a cluster of one.
+// that a Sentinel names. With ClusterSlot, each is a cluster of one.
 // Nothing takes a master's place, so a test may kill, freeze and read its servers as usual.
 var constructor = os.Getenv("QUORUMLOCK_CONSTRUCTOR")
 
@@ -30,7 +30,7 @@ const (
 	bySlot     = "ClusterSlot"
 
 	tag    = "{quorumlock}"
-	window = time.Millisecond // of WithFailover: there are no failovers
+	window = 30 * time.Minute // of WithFailover: there are no failovers
 	guard  = 2 * time.Hour    // above each TTL of a test, and longer than a test waits for a vote
 )
 
@@ -59,34 +59,10 @@ func OnlyAddrs(tb testing.TB, why string) {
 // Start starts n masters, as redistest.Start does for one server each.
 func Start(tb testing.TB, n int, args ...string) []*redistest.Server {
 	tb.Helper()
-	switch constructor {
-	case bySentinel:
-		return startFenced(tb, n, args)
-	case bySlot:
+	if constructor == bySlot {
 		return redistest.StartOwners(tb, n, redistest.Options{Args: args})
-	default:
-		return redistest.Start(tb, n, args...)
 	}
-}
-
-// startFenced starts masters that refuse writes without their replica, which a group needs
-// as the only node.
-func startFenced(tb testing.TB, n int, args []string) []*redistest.Server {
-	tb.Helper()
-	masters := redistest.Start(tb, n, append([]string{
-		"--repl-diskless-sync-delay", "0", "--min-replicas-to-write", "1", "--min-replicas-max-lag", "10",
-	}, args...)...)
-	for _, master := range masters {
-		host, port, _ := net.SplitHostPort(master.Addr())
-		redistest.Start(tb, 1, "--replicaof", host+" "+port, "--replica-priority", "0")
-	}
-	for _, master := range masters {
-		Eventually(tb, "the replica is in step", func() bool {
-			replication, _ := master.MustDo("INFO", "replication").(string)
-			return strings.Contains(replication, "min_slaves_good_slaves:1")
-		})
-	}
-	return masters
+	return redistest.Start(tb, n, args...)
 }
 
 // Nodes returns the nodes at these addresses.

@@ -21,7 +21,7 @@ func TestTheWholeLifeOfALeaseOnFailoverGroups(t *testing.T) {
 	t.Parallel()
 	for kind, start := range map[string]func(testing.TB) (nodes []rueidis.ClientOption, master *redistest.Server){
 		"Sentinel": func(tb testing.TB) ([]rueidis.ClientOption, *redistest.Server) {
-			g := redistest.StartGroup(tb, redistest.GroupOptions{Args: fenced})
+			g := redistest.StartGroup(tb, redistest.GroupOptions{Args: quick})
 			return []rueidis.ClientOption{quorumlock.Sentinel(g.Name(), g.SentinelAddrs()...)}, g.Servers()[0]
 		},
 		"ClusterSlot": func(tb testing.TB) ([]rueidis.ClientOption, *redistest.Server) {
@@ -30,7 +30,7 @@ func TestTheWholeLifeOfALeaseOnFailoverGroups(t *testing.T) {
 			return []rueidis.ClientOption{quorumlock.ClusterSlot(tag, c.Addrs()[:3]...)}, c.Servers()[owner]
 		},
 		"a group and two servers": func(tb testing.TB) ([]rueidis.ClientOption, *redistest.Server) {
-			g := redistest.StartGroup(tb, redistest.GroupOptions{Args: fenced})
+			g := redistest.StartGroup(tb, redistest.GroupOptions{Args: quick})
 			return append(quorumlock.Addrs(redistest.Addrs(redistest.Start(tb, 2))...), quorumlock.Sentinel(g.Name(), g.SentinelAddrs()...)), g.Servers()[0]
 		},
 	} {

@@ -2,8 +2,11 @@ package integration
 
 import (
 	"context"
+	"crypto/tls"
+	"log/slog"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,16 +22,16 @@ import (
 // Nodes that are failover groups, as far as no lock is at stake: tests/battery has the
 // failovers under a lease.
 
-// fenced are the settings of servers that refuse writes without a replica.
-var fenced = []string{"--min-replicas-to-write", "1", "--min-replicas-max-lag", "1", "--repl-diskless-sync-delay", "0"}
+// quick are settings of servers whose replicas follow soon.
+var quick = []string{"--repl-diskless-sync-delay", "0"}
 
-// window is the WithFailover that goes with fenced.
+// window is WithFailover's.
 const window = 5 * time.Second
 
 func TestAGroupThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has groups of its own")
 	t.Parallel()
-	g := redistest.StartGroup(t, redistest.GroupOptions{Args: []string{"--repl-diskless-sync-delay", "0"}})
+	g := redistest.StartGroup(t, redistest.GroupOptions{Args: quick})
 	sentinels := g.SentinelAddrs()
 	group := quorumlock.Sentinel(g.Name(), sentinels...)
 	plain := redistest.Start(t, 3)
@@ -43,10 +46,12 @@ func TestAGroupThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 			"WithTrustEmptyNodes: cannot be used with node 0"},
 		"without a window":         {group, []quorumlock.Option{guard}, "WithFailover: is needed for node 0"},
 		"a window without a guard": {quorumlock.Addrs(plain[0].Addr())[0], []quorumlock.Option{failover}, "WithFailover: says something about the restart guard, which is off"},
-		"a negative window":        {group, []quorumlock.Option{guard, quorumlock.WithFailover(-1)}, "WithFailover -1ns: has to be above 0"},
+		"a negative window":        {group, []quorumlock.Option{guard, quorumlock.WithFailover(-1)}, "WithFailover -1ns: has to be within 2s … 24h"},
+		"a bare number":            {group, []quorumlock.Option{guard, quorumlock.WithFailover(14)}, "write 14*time.Second if seconds were meant"},
+		"clocks that are too wild": {group, []quorumlock.Option{guard, failover, quorumlock.WithDriftFactor(0.03)}, "WithDriftFactor 0.03: has to be at most 0.02"},
+		"an empty master set":      {quorumlock.Sentinel("", plain[0].Addr()), nil, "an empty master set: cannot be used here; name the master set"},
 		"a guard that is too short": {group, []quorumlock.Option{quorumlock.WithRestartGuard(14 * time.Second), failover},
 			"plus the lock delay 0s and WithFailover's 5s has to be at most WithRestartGuard's 14s; shorten the lease, or set the guard to 15s on every client"},
-		"alone, without min-replicas": {group, []quorumlock.Option{guard, failover}, "INFO has no min_slaves_good_slaves"},
 		"a wrong master set": {quorumlock.Sentinel("other", sentinels...), []quorumlock.Option{guard, failover},
 			`knows no master set "other"; name the master set as`},
 		"servers that are no Sentinels": {quorumlock.Sentinel(g.Name(), redistest.Addrs(plain)...), []quorumlock.Option{guard, failover}, "is no Sentinel; name the Sentinels"},
@@ -66,14 +71,13 @@ func TestAGroupThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 		_, err := quorumlock.New(background, []rueidis.ClientOption{quorumlock.Sentinel(g.Name(), "127.0.0.1:1", "127.0.0.1:2", sentinels[0])}, guard, failover)
 		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
 		assert.Contains(t, err.Error(), "no majority of the 3 Sentinels names a master")
+		assert.Contains(t, err.Error(), "look at them, if this lasts")
 	})
 	assert.Empty(t, testkit.Keys(t, append(plain, g.Servers()[0])), "nothing was created")
 
-	// Beside two masters the group need not be fenced, and a warning says what that means.
 	m := open(t, append(quorumlock.Addrs(redistest.Addrs(plain[:2])...), group), guard, failover)
-	testkit.Eventually(t, "the group is connected", func() bool { return m.Nodes()[2].Warning != nil })
-	assert.ErrorContains(t, m.Nodes()[2].Warning, "a master that is cut off from its Sentinels goes on granting")
-	assert.NotContains(t, m.Nodes()[2].Warning.Error(), "are listed")
+	testkit.Eventually(t, "the group is connected", func() bool { return m.Nodes()[2].Master != "" })
+	require.NoError(t, m.Nodes()[2].Warning)
 	assert.Equal(t, "sentinel:"+g.Name(), m.Nodes()[2].Addr)
 	assert.Equal(t, g.Addrs()[0], m.Nodes()[2].Master)
 	short := quorumlock.Sentinel(g.Name(), sentinels[:2]...)
@@ -82,12 +86,36 @@ func TestAGroupThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 	assert.ErrorContains(t, m.Nodes()[2].Warning, "the group has 3 Sentinels and 2 are listed")
 }
 
+// A client that meets the marker of a later term does not vote, and does not overwrite it.
+func TestAMarkerOfALaterTermStaysAndNobodyVotes(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has a group of its own")
+	t.Parallel()
+	g := redistest.StartGroup(t, redistest.GroupOptions{Args: quick})
+	connect := func() (*quorumlock.Manager, error) {
+		return quorumlock.New(background, []rueidis.ClientOption{quorumlock.Sentinel(g.Name(), g.SentinelAddrs()...)},
+			quorumlock.WithRestartGuard(15*time.Second), quorumlock.WithFailover(window), quorumlock.WithLogger(slog.New(slog.DiscardHandler)))
+	}
+	m, err := connect()
+	require.NoError(t, err)
+	require.NoError(t, m.Close(background))
+	const key = quorumlock.DefaultPrefix + "\xffg"
+	master := g.Servers()[0]
+	word, rest, _ := strings.Cut(master.MustDo("GET", key).(string), " ")
+	later := word[:strings.LastIndexByte(word, '.')] + ".999 " + rest
+	master.MustDo("SET", key, later)
+	_, err = connect()
+	require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+	assert.ErrorContains(t, err, "a later master of the group has been here")
+	assert.ErrorContains(t, err, "delete the marker key")
+	assert.Equal(t, later, master.MustDo("GET", key))
+}
+
 // A planned failover takes a moment. Waiting goes on through it, the lease is kept, and the
 // log has a line for each change and no more.
 func TestAPlannedFailoverEndsNoWaitAndIsLoggedOnce(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has groups of its own")
 	t.Parallel()
-	g := redistest.StartGroup(t, redistest.GroupOptions{Args: fenced})
+	g := redistest.StartGroup(t, redistest.GroupOptions{Args: quick})
 	var log transcript
 	const ttl = 8 * time.Second
 	m := open(t, []rueidis.ClientOption{quorumlock.Sentinel(g.Name(), g.SentinelAddrs()...)}, quorumlock.WithTTL(ttl),
@@ -113,8 +141,11 @@ func TestAPlannedFailoverEndsNoWaitAndIsLoggedOnce(t *testing.T) {
 	assert.Positive(t, m.Nodes()[0].QuarantinedFor, "the new term starts a quarantine")
 	require.NoError(t, l.Err(), "the lease is longer than the failover")
 	_, err = m.TryAcquire(ctx, "other")
-	require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
-	assert.Contains(t, err.Error(), "in quarantine")
+	var quorum *quorumlock.QuorumError
+	require.ErrorAs(t, err, &quorum)
+	assert.Contains(t, err.Error(), "in quarantine: the node was restarted, failed over,")
+	assert.Regexp(t, `; a majority votes in \d+(\.\d+)?s$`, err.Error())
+	assert.InDelta(t, m.Nodes()[0].QuarantinedFor, quorum.RetryAfter, float64(5*time.Second))
 	for e := range events.C() {
 		if changed, ok := e.(quorumlock.NodeChanged); ok && changed.Master == g.Addrs()[master] {
 			assert.Positive(t, changed.QuarantinedFor)
@@ -132,12 +163,43 @@ func TestAPlannedFailoverEndsNoWaitAndIsLoggedOnce(t *testing.T) {
 	require.NoError(t, <-waiting, "granted when the quarantine is over")
 }
 
+// Replicas first, then the role moves, then the old master: what an upgrade costs is one planned
+// failover, and the restarts of replicas cost nothing.
+func TestARollingUpgradeCostsOnePlannedFailover(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has a group of its own")
+	t.Parallel()
+	g := redistest.StartGroup(t, redistest.GroupOptions{Args: quick})
+	const ttl = 20 * time.Second
+	m := open(t, []rueidis.ClientOption{quorumlock.Sentinel(g.Name(), g.SentinelAddrs()...)}, quorumlock.WithTTL(ttl), quorumlock.WithNodeTimeout(time.Second),
+		quorumlock.WithRestartGuard(ttl+window), quorumlock.WithFailover(window), quorumlock.WithLogger(slog.New(slog.DiscardHandler)))
+	l := testkit.Acquired(t, m, "job")
+	begun := m.Nodes()[0]
+	assert.Zero(t, begun.QuarantinedFor)
+	for _, replica := range g.Servers()[1:] {
+		replica.Restart()
+	}
+	testkit.Released(t, testkit.Acquired(t, m, "beside it"))
+	assert.Equal(t, begun.Master, m.Nodes()[0].Master)
+	assert.Zero(t, m.Nodes()[0].QuarantinedFor, "no master has changed")
+
+	master, _ := g.Failover()
+	testkit.Eventually(t, "the node is connected to the new master", func() bool { return m.Nodes()[0].Master == g.Addrs()[master] })
+	testkit.Confirmed(t, l.Renew)
+	left := m.Nodes()[0].QuarantinedFor
+	assert.Positive(t, left)
+	over := time.Now().Add(left)
+	g.Servers()[0].Restart()
+	testkit.Confirmed(t, l.Renew)
+	assert.LessOrEqual(t, m.Nodes()[0].QuarantinedFor, time.Until(over)+time.Second, "its restart starts no other quarantine")
+	testkit.Released(t, l)
+}
+
 // A Sentinel that is cut off with the old master names that one for ever, and the old master
 // goes on answering.
 func TestAStaleMinorityOfTheSentinelsNamesNoMaster(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has groups of its own")
 	t.Parallel()
-	g := redistest.StartGroup(t, redistest.GroupOptions{Args: append([]string{"--repl-timeout", "2"}, fenced...)})
+	g := redistest.StartGroup(t, redistest.GroupOptions{Args: append([]string{"--repl-timeout", "2"}, quick...)})
 	g.Isolate(0)
 	t.Cleanup(func() { g.Rejoin(0) })
 	master, _ := g.AwaitMaster(0, 30*time.Second)
@@ -155,6 +217,57 @@ func TestAStaleMinorityOfTheSentinelsNamesNoMaster(t *testing.T) {
 	assert.ErrorContains(t, err, "no majority of the 3 Sentinels names a master")
 	assert.Equal(t, int64(0), old.MustDo("DBSIZE"), "nobody has written to the old master")
 	require.Equal(t, []any{host, port}, stale.MustDo("SENTINEL", "GET-MASTER-ADDR-BY-NAME", g.Name()), "it is stale still")
+}
+
+// A client on the side of the old master hears from the Sentinel there that nothing has
+// changed, and the old master confirms every renewal. Its leases end all the same: another
+// master may vote when the guard, which covers the window, is over.
+func TestAClientThatHearsAMinorityOfTheSentinelsLosesItsLeases(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has groups of its own")
+	t.Parallel()
+	g := redistest.StartGroup(t, redistest.GroupOptions{Args: append([]string{"--repl-timeout", "2"}, quick...)})
+	var stale atomic.Pointer[string]
+	ways := []*redistest.Proxy{redistest.NewProxy(t, g.SentinelAddrs()[0]), redistest.NewProxy(t, g.SentinelAddrs()[1])}
+	node := quorumlock.Sentinel(g.Name(), "stale:1", ways[0].Addr(), ways[1].Addr())
+	node.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
+		switch its := stale.Load(); {
+		case addr == "stale:1" && its == nil:
+			return nil, net.ErrClosed
+		case addr == "stale:1":
+			addr = *its
+		default:
+			addr = g.Direct(addr)
+		}
+		return d.DialContext(ctx, "tcp", addr)
+	}
+	const ttl = 2 * time.Second
+	m := open(t, []rueidis.ClientOption{node}, quorumlock.WithTTL(ttl), quorumlock.WithNodeTimeout(time.Second),
+		quorumlock.WithRestartGuard(ttl+window), quorumlock.WithFailover(window), quorumlock.WithLogger(slog.New(slog.DiscardHandler)))
+	ctx, cancel := context.WithTimeout(background, 30*time.Second)
+	defer cancel()
+	l, err := m.Acquire(ctx, "job")
+	require.NoError(t, err)
+	for _, way := range ways {
+		way.Swallow()
+	}
+	g.Isolate(0)
+	t.Cleanup(func() { g.Rejoin(0) })
+	isolated := time.Now()
+	addr := g.StaleSentinel(0).Addr()
+	stale.Store(&addr)
+	var lost quorumlock.Lost
+	select {
+	case lost = <-l.Lost():
+	case <-ctx.Done():
+		require.FailNow(t, "the lease goes on")
+	}
+	assert.Less(t, lost.At.Sub(isolated), window+ttl)
+	require.Len(t, lost.Nodes, 1)
+	assert.ErrorContains(t, lost.Nodes[0], "no majority confirms that this server is still the master")
+	_, err = m.TryAcquire(ctx, "job")
+	require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+	assert.ErrorContains(t, err, "no majority of the 3 Sentinels names a master")
+	assert.NotZero(t, g.Servers()[0].MustDo("DBSIZE"), "the old master writes as before")
 }
 
 // Without the guard nothing keeps a promoted or restarted server from voting. The Manager

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -52,6 +53,14 @@ func TestASlotThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 	}
 	for _, s := range append(plain, c.Servers()...) {
 		assert.Equal(t, int64(0), s.MustDo("DBSIZE"), "nothing was created")
+	}
+	for listed, warned := range map[int]bool{1: true, 2: true, 3: false, 4: false} {
+		m := open(t, []rueidis.ClientOption{quorumlock.ClusterSlot(tag, c.Addrs()[:listed]...)}, guard, failover, prefix)
+		if warning := m.Nodes()[0].Warning; warned {
+			require.ErrorContains(t, warning, fmt.Sprintf("the cluster has 3 masters and %d of its nodes are listed: list three or more", listed))
+		} else {
+			require.NoError(t, warning)
+		}
 	}
 }
 

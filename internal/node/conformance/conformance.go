@@ -18,12 +18,12 @@ type Server struct {
 	Option rueidis.ClientOption
 	// Prefix begins every key that the client under test sends; "p:" if empty.
 	Prefix string
-	// Group means that the node is a failover group. The cases of the guard do not run
-	// then: they restart the server, and trust it.
+	// Group means that the node is a failover group, whose marker names the term as well.
 	Group bool
 	// Do runs a command past the client under test.
 	Do func(args ...string) (any, error)
-	// Restart starts the server again, empty, as another process.
+	// Restart starts the server again, empty, as another process. Nil for a server whose
+	// place another one would take.
 	Restart func()
 	// Fill makes the server refuse commands that need memory, and Drain ends that. Nil
 	// for a server that cannot: the cases about a full server do not run then.
@@ -42,13 +42,9 @@ func Run(t *testing.T, start func(testing.TB) Server) {
 	if server.Prefix == "" {
 		server.Prefix = "p:"
 	}
-	guard := guardCases
-	if server.Group {
-		guard = nil
-	}
 	for _, topic := range [][]testCase{
 		acquireCases, waitCases, extendCases, healCases, raiseCases, releaseCases, leaveCases, passCases, recallCases, readCases,
-		forgetCases, guard, registerCases, reserveCases, wakeCases, batchCases, nodeCases,
+		forgetCases, guardCases, registerCases, reserveCases, wakeCases, batchCases, nodeCases,
 	} {
 		for _, c := range topic {
 			t.Run(c.claim, func(t *testing.T) {

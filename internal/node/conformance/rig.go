@@ -34,6 +34,7 @@ type rig struct {
 	registers, base, hint, marker  string
 	capText, flags, known, channel string // of a call of the script
 
+	word  string     // the guard's name for the server, once it was needed
 	node  *node.Node // the first that was needed
 	wakes chan wake  // what the subscribers of the nodes received
 }
@@ -149,7 +150,7 @@ func (r *rig) dump() map[string]string {
 // connect starts a node.
 func (r *rig) connect(change ...func(*node.Config)) *node.Node {
 	r.Helper()
-	cfg := node.Config{Option: r.server.Option, Prefix: r.server.Prefix, Clock: r.clock.Both, Drift: 0.01, Cap: moveCap}
+	cfg := node.Config{Option: r.server.Option, Prefix: r.server.Prefix, Clock: r.clock.Both, Drift: 0.01, Cap: moveCap, Window: time.Hour}
 	for _, c := range change {
 		c(&cfg)
 	}

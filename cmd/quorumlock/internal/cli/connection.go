@@ -54,8 +54,7 @@ func (c *connection) register(f *pflag.FlagSet) {
 	f.StringVar(&c.server, "tls-server-name", "", "`NAME` in the certificates of the nodes")
 	f.Var(durationFlag{&c.nodeTimeout}, "node-timeout", "how long one node may take to answer\n(default: a tenth of the TTL, 20ms to 500ms)")
 	f.Var(durationFlag{&c.guard}, "restart-guard", "keep nodes that lost their data from voting\nfor this `DURATION`, the same for all clients")
-	f.Var(durationFlag{&c.window}, "failover-window", "`TIME` that a group's old master may go on:\n"+
-		"min-replicas-max-lag + 4s as a rule")
+	f.Var(durationFlag{&c.window}, "failover-window", "leases of a group go on for this `TIME` while\nits Sentinels cannot be asked, such as 5s")
 	f.BoolVar(&c.noColor, "no-color", false, "print no colours, as the variable NO_COLOR does")
 	f.BoolVar(&c.json, "json", false, "print JSON: one object, or one a line (watch)")
 }

@@ -67,12 +67,17 @@ func exitCode(err error) int {
 	return exitInternal
 }
 
-// oneLine returns the text of an error on one line, without the name of the
-// library before each part: the name of the program stands there already.
+// flagNames names the flags that set the library's options, for the errors that name those.
+var flagNames = strings.NewReplacer("WithTTL", "--ttl", "WithMinHold", "--min-hold", "WithHolder", "--holder", "WithWait", "--wait",
+	"WithPrefix", "--prefix", "WithNodeTimeout", "--node-timeout", "WithRestartGuard", "--restart-guard", "WithFailover", "--failover-window")
+
+// oneLine returns the text of an error on one line, in the words of the command line:
+// flags for options, and without the name of the library before each part, because the
+// name of the program stands there already.
 func oneLine(err error) string {
 	lines := strings.Split(err.Error(), "\n")
 	for i, line := range lines {
 		lines[i] = strings.TrimPrefix(strings.TrimSpace(line), "quorumlock: ")
 	}
-	return strings.Join(lines, "; ")
+	return flagNames.Replace(strings.Join(lines, "; "))
 }

@@ -65,9 +65,9 @@ func (p *program) failover(ctx context.Context, o failoverOptions) error {
 func aftermath(style style, f doctor.Failover, r doctor.FailoverReport) string {
 	n := f.Before
 	t := &table{width: width}
-	t.row("", "NODE", "ROLE", "VERSION", "FULL", "REPLICAS", "FENCED", "SCRIPT INFO")
+	t.row("", "NODE", "ROLE", "VERSION", "FULL", "REPLICAS", "FENCED")
 	if n.Answers() {
-		t.row("0", n.Addr, orDash(n.Role), orDash(n.Version), full(n), replicas(n), fenced(n), scriptInfo(f))
+		t.row("0", n.Addr, orDash(n.Role), orDash(n.Version), full(n), replicas(n), fenced(n))
 	} else {
 		t.row("0", n.Addr, "no answer")
 	}
@@ -180,16 +180,6 @@ func fenced(n doctor.Node) string {
 	return "lag " + short(n.MaxLag)
 }
 
-func scriptInfo(f doctor.Failover) string {
-	switch {
-	case f.NotWritable != "":
-		return "-"
-	case f.ScriptInfo != "":
-		return "barred"
-	}
-	return "works"
-}
-
 // failoverJSON is the JSON of doctor --failover. Its keys are stable.
 type failoverJSON struct {
 	Verdict         string           `json:"verdict"` // ok, warnings or broken
@@ -201,7 +191,6 @@ type failoverJSON struct {
 	Fenced          bool             `json:"fenced"`                  // INFO shows min_slaves_good_slaves
 	GoodReplicas    int              `json:"good_replicas"`           // what it shows
 	MaxLagMs        float64          `json:"min_replicas_max_lag_ms"` // 0 when it may not be read
-	ScriptInfo      string           `json:"script_info_error"`       // empty if INFO works inside scripts
 	Failover        courseJSON       `json:"failover"`
 	Findings        []doctor.Finding `json:"findings"`
 }
@@ -227,7 +216,7 @@ func failoverReport(f doctor.Failover, r doctor.FailoverReport) failoverJSON {
 	word, _ := verdict(r.Worst())
 	return failoverJSON{
 		Verdict: word, Row: r.Row, Meaning: r.Meaning, Advice: r.Advice, AdvisedWindowMs: ms(r.Advised), Node: checkedNode(f.Before),
-		Fenced: f.Before.Fenced, GoodReplicas: f.Before.GoodNow, MaxLagMs: ms(f.Before.MaxLag), ScriptInfo: f.ScriptInfo,
+		Fenced: f.Before.Fenced, GoodReplicas: f.Before.GoodNow, MaxLagMs: ms(f.Before.MaxLag),
 		Failover: courseJSON{
 			Seen: r.Seen, AfterMs: ms(r.After), WatchedMs: ms(f.Lasted), RunIDChanged: r.RunIDChanged, ReplIDChanged: r.ReplIDChanged,
 			RefusedMs: ms(r.Refused), Accepted: r.Accepted, Failures: r.Failures, Acknowledged: r.Acknowledged, Lost: r.Lost,

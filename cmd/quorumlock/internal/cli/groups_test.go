@@ -25,7 +25,7 @@ func TestANodeMayBeAFailoverGroup(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			flags := []string{"--prefix", "{locks}:", "--restart-guard", "3s", "--failover-window", "1s",
+			flags := []string{"--prefix", "{locks}:", "--restart-guard", "4s", "--failover-window", "2s",
 				"--sentinel-username", "reader", "--sentinel-password", "of-the-sentinel"}
 			// The first quarantine takes a little longer than the guard.
 			got := invoke(t, addrs, append([]string{"run", "job", "--ttl", "2s", "--wait", "30s"}, append(flags, "--", "echo", "ran")...)...)
@@ -50,8 +50,8 @@ func TestAFailoverGroupWithoutWhatItNeedsIsRefusedWithTheFix(t *testing.T) {
 	assert.Contains(t, got.stderr, "--failover-window 5s: has to be below --restart-guard (5s)")
 	for nodes, want := range map[string]string{
 		"sentinel:locks@host":           `"host" is not HOST:PORT`,
-		"sentinel:locks@127.0.0.1:1":    "WithRestartGuard: is needed for node 0 (sentinel:locks)",
-		"slot:{locks}@127.0.0.1:1":      "WithRestartGuard: is needed for node 0 (slot:{locks})",
+		"sentinel:locks@127.0.0.1:1":    "--restart-guard: is needed for node 0 (sentinel:locks)",
+		"slot:{locks}@127.0.0.1:1":      "--restart-guard: is needed for node 0 (slot:{locks})",
 		"sentinel:locks@127.0.0.1:1+,b": `"" is not HOST:PORT`,
 	} {
 		got = invoke(t, []string{nodes}, "inspect", "job")

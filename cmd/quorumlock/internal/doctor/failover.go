@@ -8,7 +8,6 @@ import (
 // Failover is what ProbeFailover observed at one endpoint.
 type Failover struct {
 	Before      Node
-	ScriptInfo  string        // why INFO failed inside a script, empty if it works
 	NotWritable string        // why the first write failed: nothing was observed then
 	Samples     []Sample      // in the order in which they ended
 	Lasted      time.Duration // from the first write on

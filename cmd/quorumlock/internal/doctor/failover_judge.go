@@ -71,7 +71,6 @@ func JudgeFailover(f Failover) FailoverReport {
 			"list an endpoint that leads to the master, and give the user the rights in docs/operations.md")
 	default:
 		fenced := j.fence(n)
-		j.scriptInfo(f.ScriptInfo, r.Course)
 		r.row(n, fenced)
 		j.course(f, r, fenced)
 	}
@@ -136,19 +135,6 @@ func fenceWindow(n Node) time.Duration {
 	return defaultLag + fenceDelay
 }
 
-// scriptInfo judges whether a vote can compare run_id within itself.
-func (j *judge) scriptInfo(refusal string, c Course) {
-	if refusal == "" {
-		return
-	}
-	level, problem := Warn, "INFO is barred from scripts, so no vote can compare run_id within itself: "+refusal
-	if c.Old == OldMoved {
-		level = Fail
-		problem += "; and no new connection shows the failover either, because the old one leads to the new master"
-	}
-	j.add(level, 0, CodeScriptInfo, problem, notAlone)
-}
-
 // row says which row this is, in plain words, and what to set.
 func (r *FailoverReport) row(n Node, fenced bool) {
 	switch {
@@ -156,7 +142,7 @@ func (r *FailoverReport) row(n Node, fenced bool) {
 		r.Row, r.Meaning = RowNotSeen, "no failover was seen"
 	case !r.Accepted:
 		r.Row, r.Meaning = RowNotBack, "a failover after which no write was accepted"
-	case !r.RunIDChanged:
+	case !r.RunIDChanged, r.Old == OldMoved:
 		r.Row, r.Meaning = RowUnseen, "the restart guard cannot see a failover of this service"
 		r.Advice = notAlone
 	case r.Window > 0 && !fenced:
@@ -207,6 +193,8 @@ func (j *judge) course(f Failover, r FailoverReport, fenced bool) {
 			"look at the service, and run this again with a longer --for")
 	case !r.RunIDChanged && f.Before.RunID != "":
 		j.add(Fail, 0, CodeRunIDKept, "run_id does not change on a failover: the restart guard cannot see it", notAlone)
+	case r.Old == OldMoved:
+		j.add(Fail, 0, CodeMoved, "the connection of before leads to the new master: a client reads run_id when it connects and every 10 s, and until then the new master gives votes without a quarantine", notAlone)
 	}
 	if r.Window > 0 {
 		level, fix := Note, "give a window that is longer than that"

@@ -59,7 +59,6 @@ func ProbeFailover(ctx context.Context, option rueidis.ClientOption, prefix stri
 	}
 	c, err := p.dial()
 	if err == nil {
-		f.ScriptInfo = p.scriptInfo(c)
 		p.begun = time.Now()
 		_, _, err = p.write(c, false)
 	}

@@ -238,7 +238,6 @@ func TestWithoutAFailoverNoneIsSeen(t *testing.T) {
 	assert.Zero(t, r.Lost)
 	assert.Zero(t, r.Refused)
 	assert.Equal(t, []string{"warn never_fenced 0", "warn no_failover 0"}, found(Report{Findings: r.Findings}))
-	assert.Empty(t, f.ScriptInfo)
 	assert.True(t, slices.ContainsFunc(f.Samples, func(s Sample) bool { return s.Write == WriteNone && s.Server == f.Samples[0].Server }), "new connections are tried")
 	clean(t, g.master)
 }
@@ -285,7 +284,6 @@ func TestTheUserOfLocksMayProbe(t *testing.T) {
 	f := ProbeFailover(t.Context(), rueidis.ClientOption{InitAddress: []string{g.endpoint.Addr()}, Username: "locks", Password: "CHANGE-ME"}, prefix,
 		FailoverSettings{For: time.Second, Settle: stable})
 	require.Empty(t, f.NotWritable)
-	assert.Empty(t, f.ScriptInfo)
 	assert.Equal(t, RowNotSeen, JudgeFailover(f).Row)
 	clean(t, g.master)
 }

@@ -20,8 +20,6 @@ const counterScript = `local before = redis.call('GETRANGE', KEYS[1], 0, 799)
 redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. before, 'PX', ARGV[2])
 return before`
 
-const infoScript = `return #redis.call('INFO', 'server')`
-
 // dial makes a connection and loads the script.
 func (p *failoverProbe) dial() (*connection, error) {
 	client, err := rueidis.NewClient(p.option)
@@ -48,20 +46,6 @@ func (p *failoverProbe) dial() (*connection, error) {
 // close closes a connection apart from the caller, since rueidis waits for a server that
 // hangs.
 func (p *failoverProbe) close(c *connection) { p.closer.Go(c.client.Close) }
-
-// scriptInfo returns why INFO does not work inside a script, empty if it does.
-func (p *failoverProbe) scriptInfo(c *connection) string {
-	ctx, cancel := context.WithTimeout(context.Background(), p.patience)
-	defer cancel()
-	digest, err := c.client.Do(ctx, c.client.B().Arbitrary("SCRIPT", "LOAD", infoScript).Build()).ToString()
-	if err == nil {
-		err = c.client.Do(ctx, c.client.B().Arbitrary("EVALSHA", digest, "0").Build()).Error()
-	}
-	if err != nil {
-		return err.Error()
-	}
-	return ""
-}
 
 // write writes the next number and reads INFO. It reports whether a master accepted the
 // number, and whether the connection is still up.

@@ -66,6 +66,6 @@ const (
 	CodeNeverFenced = "never_fenced"
 	CodeFewReplicas = "fence_without_majority"
 	CodeScriptsPass = "fence_without_scripts"
-	CodeScriptInfo  = "info_barred_from_scripts"
+	CodeMoved       = "connection_moved"
 	CodeOneReplica  = "one_replica"
 )

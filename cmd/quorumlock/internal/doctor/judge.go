@@ -95,10 +95,10 @@ func (j *judge) kind(i int, n Node) {
 	switch n.Mode {
 	case "", "standalone":
 	case "sentinel":
-		j.add(Fail, i, CodeSentinel, "the node is a Sentinel, which keeps no locks", "list the masters themselves")
+		j.add(Fail, i, CodeSentinel, "the node is a Sentinel, which keeps no locks", "list the masters themselves, or the group as sentinel:SET@SENTINELS")
 		return
 	default:
-		j.add(Fail, i, CodeCluster, "the server runs in "+n.Mode+" mode, where the votes are not independent", "list stand-alone masters")
+		j.add(Fail, i, CodeCluster, "the server runs in "+n.Mode+" mode, where the votes are not independent", "list stand-alone masters, or one slot of the cluster as a node: slot:{TAG}@NODES, see docs/managed.md")
 	}
 	if n.Role != "" && n.Role != "master" {
 		j.add(Fail, i, CodeReplica, "the server is a replica of "+n.Master+" and has no vote of its own", "list the master only")
@@ -204,7 +204,7 @@ func (j *judge) replicas(i int, n Node) {
 		needs = n.MinReplicas
 	}
 	j.add(level, i, CodeMinReplicas, fmt.Sprintf("the node refuses locks while fewer replicas than min-replicas-to-write follow it: it needs %s and has %d",
-		needs, n.GoodNow), "bring the replicas back. For a node that is one master, set min-replicas-to-write 0: it only costs locks there. For a failover group it is the fence that the window of WithFailover relies on, see docs/managed.md")
+		needs, n.GoodNow), "bring the replicas back. For a node that is one master, set min-replicas-to-write 0: it only costs locks there. For a service behind one address it bounds how long an old master goes on, see docs/managed.md")
 }
 
 func counted(n int, what string) string {
