@@ -23,34 +23,37 @@ import (
 
 // Failover groups under real Sentinels. A holds a lease, B waits for it, and a fault makes
 // another server the master. Two leases at once are an overlap. With the guard off there
-// have to be some, where docs/managed.md says so: otherwise the row could not see them.
+// have to be some, where docs/managed.md says so: otherwise the row could not see them. No
+// server has min-replicas, so an old master goes on until it is demoted.
 
 // failover is a fault of a group.
 type failover struct {
 	name    string
-	args    []string // of the servers of the group
-	cluster bool     // one slot of a cluster, and not a group under Sentinels
+	cluster bool // one slot of a cluster, and not a group under Sentinels
 	ttl     time.Duration
-	window  time.Duration // of WithFailover
 	direct  bool          // A is on the side of the server that is cut off: it reaches that one and nobody else
+	harmful bool          // without the guard, two leases overlap
 	alone   bool          // A reaches nobody from the fault on
 	parted  bool          // of two nodes beside the group, each side reaches one from the fault on
 	clocks  time.Duration // how far the replicas' clocks are ahead of the master's
 	fault   func(t *testing.T, g *redistest.Group)
 	move    func(t *testing.T, c *redistest.Cluster, owner int) // the fault of a cluster
-	// kept means that the failover is over before the TTL, so that A keeps its lease.
+	// kept means that A keeps its lease: the TTL is longer than the failover, or other nodes
+	// are a majority.
 	kept bool
 }
 
-// fenced are the settings of a group that refuses writes without a replica that followed
-// within the last second: D is L + 4 s, the window is 5 s.
-var fenced = []string{"--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"}
+// toRenew is what a holder needs of its TTL to find the next master and to renew there.
+const toRenew = 3 * time.Second
 
-const fencedWindow = 5 * time.Second
+// window is WithFailover's.
+const window = 3 * time.Second
 
 // failovers has the results of the rounds of a row.
 type failovers struct {
 	rounds, overlaps, inversions, kept atomic.Int64
+	late                               atomic.Int64 // failovers that no lease of theirs could outlive
+	unreported                         atomic.Int64 // leases that were over when B was granted, without a report of it
 
 	mu      sync.Mutex
 	longest time.Duration   // overlap
@@ -94,7 +97,7 @@ type scene struct {
 const slotTag = "{battery}"
 
 func (f failover) start(t *testing.T) scene {
-	args := append([]string{"--repl-diskless-sync-delay", "0", "--repl-timeout", "5"}, f.args...)
+	args := []string{"--repl-diskless-sync-delay", "0", "--repl-timeout", "5"}
 	if f.cluster {
 		c := redistest.StartCluster(t, redistest.ClusterOptions{Args: args})
 		slot := redistest.Slot(slotTag)
@@ -133,7 +136,7 @@ func (f failover) manager(t *testing.T, s scene, others []string, guard, direct 
 		}
 	}
 	if guard {
-		opts = append(opts, quorumlock.WithRestartGuard(f.ttl+f.window), quorumlock.WithFailover(f.window))
+		opts = append(opts, quorumlock.WithRestartGuard(f.ttl+window), quorumlock.WithFailover(window))
 	} else {
 		node = quorumlock.Addrs("group:1")[0]
 	}
@@ -169,7 +172,7 @@ func (f failover) round(t *testing.T, nodes int, guard bool, sum *failovers) {
 	}
 	var down, up atomic.Bool
 	a, b := f.manager(t, s, ofA, guard, f.direct, &down, &ways), f.manager(t, s, ofB, guard, false, &up, nil)
-	ctx, cancel := context.WithTimeout(t.Context(), f.ttl+f.window+60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), f.ttl+window+60*time.Second)
 	defer cancel()
 	held, err := a.Acquire(ctx, "job") // when the first quarantine is over
 	require.NoError(t, err)
@@ -179,12 +182,19 @@ func (f failover) round(t *testing.T, nodes int, guard bool, sum *failovers) {
 		lease *quorumlock.Lease
 		at    time.Time
 		valid bool // A's lease, at that instant
+		ended bool // A's lease was reported as over: its channel was closed
 		err   error
 	}
 	granted := make(chan grant, 1)
 	go func() {
 		l, err := b.Acquire(ctx, "job")
-		granted <- grant{l, time.Now(), err == nil && held.Valid(), err}
+		g := grant{l, time.Now(), err == nil && held.Valid(), false, err}
+		select {
+		case <-held.Done():
+			g.ended = true
+		default:
+		}
+		granted <- g
 	}()
 	begun := time.Now()
 	down.Store(f.alone)
@@ -192,11 +202,19 @@ func (f failover) round(t *testing.T, nodes int, guard bool, sum *failovers) {
 		way.Swallow()
 	}
 	s.fault()
+	failover := time.Since(begun)
 	// A has lost its lease, or goes on for longer than anything that may end it.
-	patience := time.After(f.ttl + f.window + 15*time.Second)
+	patience := time.After(f.ttl + window + 15*time.Second)
 	var got grant
 	select {
 	case got = <-granted:
+		late := nodes == 1 && failover > f.ttl-toRenew
+		if f.kept {
+			t.Logf("A has lost its lease: %v; the next master after %v, B granted after %v", held.Err(), brief(failover), brief(got.at.Sub(begun)))
+		}
+		if late {
+			sum.late.Add(1)
+		}
 	case <-patience:
 		if held.Valid() {
 			sum.kept.Add(1)
@@ -220,6 +238,9 @@ func (f failover) round(t *testing.T, nodes int, guard bool, sum *failovers) {
 		sum.longest = max(sum.longest, time.Since(got.at))
 		sum.mu.Unlock()
 	}
+	if !got.valid && !got.ended {
+		sum.unreported.Add(1)
+	}
 	if got.lease.Token() <= held.Token() {
 		sum.inversions.Add(1)
 	}
@@ -231,9 +252,12 @@ func (sum *failovers) report(t *testing.T, name string, kept bool) {
 	r := newRow(t, name)
 	rounds := sum.rounds.Load()
 	r.figure(fmt.Sprintf("%d of %d rounds with an overlap, %v the longest", sum.overlaps.Load(), rounds, brief(sum.longest)), "none", sum.overlaps.Load() == 0 && rounds > 0)
+	r.figure(fmt.Sprintf("%d of %d losses not reported before the next grant", sum.unreported.Load(), rounds), "none", sum.unreported.Load() == 0)
 	r.figure(fmt.Sprintf("%d of %d tokens not above the last", sum.inversions.Load(), rounds), "none", sum.inversions.Load() == 0)
 	if kept {
-		r.figure(fmt.Sprintf("%d of %d leases kept", sum.kept.Load(), rounds), "all", sum.kept.Load() == rounds)
+		late := sum.late.Load()
+		r.figure(fmt.Sprintf("%d of %d leases kept, %d failovers longer than the TTL less %v", sum.kept.Load(), rounds, late, toRenew),
+			"all others", sum.kept.Load() > 0 && sum.kept.Load()+late == rounds)
 	} else {
 		r.figure(fmt.Sprintf("%d of %d leases kept; the next one granted after %s", sum.kept.Load(), rounds, spread(sum.waited)), "no bar", true)
 	}
@@ -253,29 +277,25 @@ func (sum *failovers) noBar(t *testing.T, name string) {
 		sum.overlaps.Load(), sum.rounds.Load(), brief(sum.longest), sum.kept.Load(), spread(sum.waited)), "no bar", sum.rounds.Load() > 0)
 }
 
-// both runs a row of one group with the guard, and without it. A few rounds without it show
-// nothing where there is no bar.
-func (f failover) both(t *testing.T, off func(sum *failovers, t *testing.T, name string)) {
+// everywhere runs a row with one node and with three, with the guard and without it. Three
+// nodes keep the lease. Many rounds show what happens without the guard where nothing has to.
+func (f failover) everywhere(t *testing.T) {
 	t.Helper()
-	t.Run("guard on", func(t *testing.T) {
-		t.Parallel()
-		f.run(t, 1, true).report(t, f.name, f.kept)
-	})
-	t.Run("guard off", func(t *testing.T) {
-		t.Parallel()
-		off(f.run(t, 1, false), t, f.name+", guard off")
-	})
-}
-
-// withNoBar is both for a row that has no bar without the guard: many rounds have to show
-// what happens there.
-func (f failover) withNoBar(t *testing.T) {
-	t.Helper()
-	if failoverRounds(t) < manyRounds {
-		f.run(t, 1, true).report(t, f.name, f.kept)
-		return
+	rows := map[string]func(t *testing.T){
+		"N=1": func(t *testing.T) { f.run(t, 1, true).report(t, f.name, f.kept) },
+		"N=3": func(t *testing.T) { f.run(t, 3, true).report(t, f.name+", N=3", true) },
 	}
-	f.both(t, (*failovers).noBar)
+	many := failoverRounds(t) >= manyRounds && !f.cluster // New refuses a cluster's master as a plain node
+	if many {
+		rows["N=1, guard off"] = func(t *testing.T) { f.run(t, 1, false).noBar(t, f.name+", guard off") }
+		rows["N=3, guard off"] = func(t *testing.T) { f.run(t, 3, false).report(t, f.name+", N=3, guard off", true) }
+	}
+	if f.harmful {
+		rows["N=1, guard off"] = func(t *testing.T) { f.run(t, 1, false).harm(t, f.name+", guard off") }
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) { t.Parallel(); row(t) })
+	}
 }
 
 // inFull skips a row that takes a minute of waiting in a short run.
@@ -295,9 +315,13 @@ func onlyFull(t *testing.T) {
 
 func TestAMasterThatIsKilledCausesNoSecondLease(t *testing.T) {
 	inFull(t)
-	kill := failover{name: "group: master killed", args: fenced, ttl: 2 * time.Second, window: fencedWindow,
-		fault: func(_ *testing.T, g *redistest.Group) { g.Servers()[0].Kill(); g.AwaitMaster(0, 30*time.Second) }}
-	kill.withNoBar(t)
+	kill := failover{name: "group: master killed", ttl: 2 * time.Second, fault: killed}
+	kill.everywhere(t)
+}
+
+func killed(_ *testing.T, g *redistest.Group) {
+	g.Servers()[0].Kill()
+	g.AwaitMaster(0, 30*time.Second)
 }
 
 // A8 asks for clocks that agree. Clocks that are half a second apart, and those that are far
@@ -312,109 +336,96 @@ func TestAMasterWithAnotherClockCausesNoSecondLease(t *testing.T) {
 	for _, clocks := range offsets {
 		t.Run(clocks.String(), func(t *testing.T) {
 			t.Parallel()
-			kill := failover{name: fmt.Sprintf("group: master killed, the clock of the next one %v ahead", clocks), args: fenced,
-				ttl: 2 * time.Second, window: fencedWindow, clocks: clocks,
-				fault: func(_ *testing.T, g *redistest.Group) { g.Servers()[0].Kill(); g.AwaitMaster(0, 30*time.Second) }}
+			kill := failover{name: fmt.Sprintf("group: master killed, the clock of the next one %v ahead", clocks),
+				ttl: 2 * time.Second, clocks: clocks, fault: killed}
 			kill.run(t, 1, true).report(t, kill.name, false)
 		})
 	}
 }
 
-// A lease is kept only if the Sentinels are in time. One that could not run for two seconds
-// does nothing for thirty, so no other row runs beside this one.
+// A lease is kept only if those who choose the master are in time. So no other row runs beside
+// this one, and a round that took longer shows nothing: a Sentinel that could not run for two
+// seconds does nothing for thirty.
 func TestALeaseThatIsLongerThanAFailoverIsKept(t *testing.T) {
 	onlyFull(t)
-	kill := failover{name: "group: master killed, TTL 12 s", args: fenced, ttl: 12 * time.Second, window: fencedWindow, kept: true,
-		fault: func(_ *testing.T, g *redistest.Group) { g.Servers()[0].Kill(); g.AwaitMaster(0, 30*time.Second) }}
-	kill.run(t, 1, true).report(t, kill.name, true)
+	rows := []failover{{name: "group: master killed", fault: killed}}
+	if failoverRounds(t) >= manyRounds {
+		rows = append(rows, slotFailovers()[:3]...) // a split keeps no lease
+	}
+	for _, f := range rows {
+		f.ttl, f.kept = 12*time.Second, true
+		f.run(t, 1, true).report(t, f.name+", TTL 12 s", true)
+	}
 }
 
 func TestAMasterThatIsCutOffCausesNoSecondLease(t *testing.T) {
 	inFull(t)
-	split := failover{name: "group: split, A at the old master", args: fenced, ttl: 2 * time.Second, window: fencedWindow, direct: true,
+	split := failover{name: "group: split, A at the old master", ttl: 2 * time.Second, direct: true, harmful: true,
 		fault: func(t *testing.T, g *redistest.Group) {
 			g.Isolate(0)
 			t.Cleanup(func() { g.Rejoin(0) })
 			g.AwaitMaster(0, 30*time.Second)
 		}}
-	of3, parted, unfenced := split, split, split
-	of3.name, of3.kept = "group: split, A at the old master, N=3", true
-	parted.name, parted.args, parted.parted = "group: split that parts the other two nodes as well, no min-replicas, N=3", nil, true
-	unfenced.name, unfenced.args = "group: split, no min-replicas, guard off", nil
-	for name, run := range map[string]func(t *testing.T){
-		"N=1":                 func(t *testing.T) { split.withNoBar(t) },
-		"N=3":                 func(t *testing.T) { of3.run(t, 3, true).report(t, of3.name, true) },
-		"N=3, guard off":      func(t *testing.T) { of3.run(t, 3, false).report(t, of3.name+", guard off", true) },
-		"N=3, parted":         func(t *testing.T) { parted.run(t, 3, true).report(t, parted.name, false) },
-		"unfenced, unguarded": func(t *testing.T) { unfenced.run(t, 1, false).harm(t, unfenced.name) },
-	} {
-		t.Run(name, func(t *testing.T) { t.Parallel(); run(t) })
-	}
-}
-
-// With Redis's default lag the old master goes on for longer. The window has to say so.
-func TestAWindowThatIsTooShortCostsExclusionAndOneThatIsNotDoesNot(t *testing.T) {
-	inFull(t)
-	split := failover{name: "group: split, lag 10 s, window 14 s", ttl: 2 * time.Second, window: 14 * time.Second, direct: true,
-		args: []string{"--min-replicas-to-write", "1", "--min-replicas-max-lag", "10"},
-		fault: func(t *testing.T, g *redistest.Group) {
-			g.Isolate(0)
-			t.Cleanup(func() { g.Rejoin(0) })
-			g.AwaitMaster(0, 30*time.Second)
-		}}
-	split.run(t, 1, true).report(t, split.name, false)
-	if failoverRounds(t) < manyRounds {
-		return // it happens in one round of three: too rare for a few
-	}
-	split.name, split.window = "group: split, lag 10 s, window 0.1 s", 100*time.Millisecond
-	split.run(t, 1, true).harm(t, split.name)
+	split.everywhere(t)
+	parted := split
+	parted.name, parted.parted = "group: split that parts the other two nodes as well, N=3", true
+	t.Run("N=3, parted", func(t *testing.T) { t.Parallel(); parted.run(t, 3, true).report(t, parted.name, false) })
 }
 
 // The lock has not reached the replicas when the master dies.
 func TestALockThatReplicationLostCausesNoSecondLease(t *testing.T) {
 	inFull(t)
-	lost := failover{name: "group: the lock lost in replication", ttl: 6 * time.Second, window: fencedWindow, alone: true,
-		args: []string{"--min-replicas-to-write", "1", "--min-replicas-max-lag", "30"},
-		fault: func(_ *testing.T, g *redistest.Group) {
+	lost := failover{name: "group: the lock lost in replication", ttl: 6 * time.Second, alone: true, harmful: true,
+		fault: func(t *testing.T, g *redistest.Group) {
 			for _, replica := range g.Servers()[1:] {
 				replica.MustDo("CONFIG", "SET", "replica-read-only", "no")
 				replica.MustDo("DEL", slotTag+"job")
 			}
-			g.Servers()[0].Kill() // long before the next renewal
-			g.AwaitMaster(0, 30*time.Second)
+			killed(t, g) // long before the next renewal
 		}}
-	lost.both(t, (*failovers).harm)
+	lost.everywhere(t)
 }
 
 func TestAMasterThatIsStoppedCausesNoSecondLease(t *testing.T) {
 	inFull(t)
-	stop := failover{name: "group: master stopped", args: fenced, ttl: 2 * time.Second, window: fencedWindow,
+	stop := failover{name: "group: master stopped", ttl: 2 * time.Second,
 		fault: func(t *testing.T, g *redistest.Group) {
 			g.Servers()[0].Stop()
 			t.Cleanup(g.Servers()[0].Continue)
 			g.AwaitMaster(0, 30*time.Second)
 		}}
-	stop.withNoBar(t)
+	stop.everywhere(t)
 }
 
 // The master continues while the Sentinels replace it. Until they demote it, its clients
 // find everything as it was.
 func TestAMasterThatIsFrozenForAMomentCausesNoSecondLease(t *testing.T) {
 	inFull(t)
-	freeze := failover{name: "group: master frozen for 2 s", args: fenced, ttl: 2 * time.Second, window: fencedWindow,
+	freeze := failover{name: "group: master frozen for 2 s", ttl: 2 * time.Second,
 		fault: func(_ *testing.T, g *redistest.Group) {
 			g.Servers()[0].Stop()
 			time.Sleep(2 * time.Second)
 			g.Servers()[0].Continue()
 		}}
-	freeze.withNoBar(t)
+	freeze.everywhere(t)
+	// A reaches no Sentinel, and so does not learn that the master was replaced.
+	replaced := failover{name: "group: master frozen until it is replaced, A at the old master", ttl: 6 * time.Second, direct: true,
+		fault: func(_ *testing.T, g *redistest.Group) {
+			g.Servers()[0].Stop()
+			g.AwaitMaster(0, 30*time.Second)
+			g.Servers()[0].Continue()
+		}}
+	t.Run("until it is replaced", func(t *testing.T) {
+		t.Parallel()
+		replaced.run(t, 1, true).report(t, replaced.name, false)
+	})
 }
 
 // The old master is the master again, without the writes of the term between. Its data has
 // the marker of its own first term.
 func TestAMasterThatIsPromotedAgainCausesNoSecondLease(t *testing.T) {
 	inFull(t)
-	flap := failover{name: "group: flap, the old master again", args: fenced, ttl: 6 * time.Second, window: fencedWindow,
+	flap := failover{name: "group: flap, the old master again", ttl: 6 * time.Second,
 		fault: func(_ *testing.T, g *redistest.Group) {
 			old := g.Servers()[0]
 			g.Servers()[2].MustDo("CONFIG", "SET", "replica-priority", "0") // never a master
@@ -425,13 +436,13 @@ func TestAMasterThatIsPromotedAgainCausesNoSecondLease(t *testing.T) {
 			old.Continue()
 			g.AwaitMaster(between, 60*time.Second)
 		}}
-	flap.withNoBar(t)
+	flap.everywhere(t)
 }
 
 // slotFailovers are failovers of a cluster. Its masters stop by themselves when they are cut
-// off from the majority, after the node timeout of 2 s: the window is that and a second.
+// off from the majority, after the node timeout of 2 s.
 func slotFailovers() []failover {
-	base := failover{cluster: true, ttl: 2 * time.Second, window: 3 * time.Second}
+	base := failover{cluster: true, ttl: 2 * time.Second}
 	slot := redistest.Slot(slotTag)
 	kill, stop, planned, split := base, base, base, base
 	kill.name = "slot: master killed"
@@ -461,7 +472,7 @@ func TestAFailoverInAClusterCausesNoSecondLease(t *testing.T) {
 	for _, f := range slotFailovers() {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
-			f.run(t, 1, true).report(t, f.name, false)
+			f.everywhere(t)
 		})
 	}
 }
