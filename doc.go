@@ -14,10 +14,10 @@
 //     every lease that it may have forgotten is over.
 //   - Fencing tokens are unique for a name, and an attempt that began after a grant was over
 //     gets a larger one. Expiry, pauses, lost packets, ambiguous replies and clock steps do
-//     not break that. A node that loses its data can break it, unless [WithRestartGuard] is
-//     on and its time exceeds the largest difference between two nodes' clocks by more than
-//     2 s or a quarter of itself, whichever is less. For a failover group it has to be longer
-//     by the window of [WithFailover]. When a caller passes the lock on to the next one in
+//     not break that. A node that loses its data can break it. [WithRestartGuard] with a time
+//     Z prevents that if Z is more than C + 2 s (if Z is below 8 s: more than C + Z/4), where C
+//     is the largest difference between two nodes' clocks. For a failover group, add the
+//     window of [WithFailover]. When a caller passes the lock on to the next one in
 //     its process, the new token is in order with grants elsewhere as long as the first
 //     promise holds. If it does not, the lease that was passed on has the smaller token.
 //   - A loss is reported in time: [Lease.Lost] delivers, and the lease's context ends, before
@@ -122,9 +122,9 @@
 // time in µs. A node that gives the attempt the lock moves its register up to the proposal
 // in the same step. The attempt wins when it has moved a majority of the registers to one
 // value: its token. If registers were ahead of the proposal, the attempt raises the nodes
-// that hold its lock to one above the largest register, which costs a second round trip. Two
-// grants share a node, and each moved that node's register strictly upwards to its own
-// token, so no clock is part of the argument. A node forgets a register a day after its last
+// that hold its lock to one above the largest register, which costs a second round trip. Any
+// two grants share a node. On it each of them set the register to its own token, and a
+// register only grows. So the later grant has the larger token, whatever the clocks show. A node forgets a register a day after its last
 // move, and then no new register starts below it.
 //
 // # Events and telemetry
