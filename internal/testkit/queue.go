@@ -2,7 +2,6 @@ package testkit
 
 import (
 	"context"
-	"slices"
 	"testing"
 	"time"
 
@@ -74,19 +73,24 @@ func Queues(servers []*redistest.Server) (n []int64) {
 	return n
 }
 
-// Queued waits until every server has that number of waiters for the job.
+// Queued waits until every server has that number of waiters for the job. A waiter that a
+// majority has refused withdraws the request that a slow server has not got yet (ADR 19), and
+// queues there at its next poll only. So a majority is enough after some seconds.
 func Queued(t *testing.T, servers []*redistest.Server, want int) {
 	t.Helper()
+	begun := time.Now()
 	if assert.Eventually(t, func() bool {
-		return !slices.ContainsFunc(Queues(servers), func(n int64) bool { return n != int64(want) })
+		missing := 0
+		for _, n := range Queues(servers) {
+			if n != int64(want) {
+				missing++
+			}
+		}
+		return missing == 0 || want > 0 && missing <= (len(servers)-1)/2 && time.Since(begun) > 5*time.Second
 	}, 20*time.Second, time.Millisecond) {
 		return
 	}
-	var locks []any
-	for _, s := range servers {
-		locks = append(locks, s.MustDo("GET", Prefix+"job"), s.MustDo("PTTL", Prefix+"job"))
-	}
-	t.Fatalf("the queues have %v waiters, want %d in each; the locks: %v", Queues(servers), want, locks)
+	t.Fatalf("the queues have %v waiters, want %d in each", Queues(servers), want)
 }
 
 // Crowd returns Managers that are subscribed on the servers. They poll seldom, unless the
