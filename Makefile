@@ -229,17 +229,19 @@ examples-run: deps ## Run the examples, on throwaway servers where they need som
 		wait $$example; kill $$limit 2>/dev/null || :; \
 	done
 
-.PHONY: telemetry-build
-telemetry-build:
+.PHONY: tracing
+tracing:
 	@mkdir -p bin
-	cd examples/tracing && $(GO) build -o ../../bin/tracing . && $(GO) build -o ../../bin/check ./check
+	cd examples/tracing && $(GO) build -o ../../bin/tracing .
+
+TELEMETRY = $(GO) test -vet=off -count=1 -v ./tests/telemetry -run
 
 # The Collector is a module outside of go.work: nothing else is built with its two hundred
 # dependencies.
 .PHONY: traces
-traces: telemetry-build ## Run examples/tracing against a real OpenTelemetry Collector, and check what it got (it is built first: some minutes once).
+traces: tracing ## Run examples/tracing against a real OpenTelemetry Collector, and check what it got (it is built first: some minutes once).
 	cd examples/tracing/collector && GOWORK=off $(GO) build -o ../../../bin/collector .
-	bin/check traces -example bin/tracing -collector bin/collector
+	$(TELEMETRY) TestACollector -example $(CURDIR)/bin/tracing -collector $(CURDIR)/bin/collector
 
 # Unpacked, not installed: the installed package starts a Prometheus of its own.
 PROMETHEUS = $(firstword $(shell command -v prometheus 2>/dev/null) $(CURDIR)/bin/prometheus/usr/bin/prometheus)
@@ -255,13 +257,13 @@ metrics-deps: ## Unpack Debian's prometheus into ./bin if there is no prometheus
 	}
 
 .PHONY: metrics
-metrics: metrics-deps telemetry-build ## Test the alerts, and check on a real Prometheus that every panel of the dashboard has data.
+metrics: metrics-deps tracing ## Test the alerts, and check on a real Prometheus that every panel of the dashboard has data.
 	$(PROMTOOL) check rules docs/grafana/alerts.yaml
 	$(PROMTOOL) test rules docs/grafana/alerts_test.yaml
-	bin/check metrics -example bin/tracing -prometheus $(PROMETHEUS) -dashboard docs/grafana/quorumlock.json
+	$(TELEMETRY) TestAPrometheus -example $(CURDIR)/bin/tracing -prometheus $(PROMETHEUS)
 
 .PHONY: trace-picture
-trace-picture: telemetry-build ## Draw docs/traces.svg from the spans of one run of examples/tracing.
+trace-picture: tracing ## Draw docs/traces.svg from the spans of one run of examples/tracing.
 	bin/tracing -endpoint none -svg docs/traces.svg
 
 .PHONY: fmt
