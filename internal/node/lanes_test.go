@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -396,13 +397,25 @@ func TestABatchHasALimitOnItsSize(t *testing.T) {
 	assert.Equal(t, []string{"0", "1", "2", "3", "4", "5", "read", "6", "7"}, got)
 }
 
-// The server's own clock measures a script of the most operations. The machine may be
+// The server's own clock measures a script of the most operations, beside one that sets ten
+// keys for each: 2 ms or more, by the machine (ADR 17 has figures). The machine may be
 // busy, so the test takes the shortest of many runs.
-func TestAFullScriptStopsTheServerForLessThanAMillisecond(t *testing.T) {
+func TestAFullScriptStopsTheServerForLessThanTenSetsAnOperation(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	server.MustDo("CONFIG", "SET", "slowlog-log-slower-than", "20") // logging the calls inside the script would cost time
 	n, now := greeted(t, server.Addr())
 	least := map[string]int64{}
+	const sets = "ten sets each"
+	reference := func() {
+		server.MustDo("SLOWLOG", "RESET")
+		server.MustDo("EVAL", "for i = 1, ARGV[3] do redis.call('SET', KEYS[1] .. i, ARGV[1], 'PX', ARGV[2]) end", "1",
+			"p:a-name-of-ordinary-length/", node.Compose(ownerA, 0, metadata), "10000", strconv.Itoa(10*node.MaxLocks))
+		entry := server.MustDo("SLOWLOG", "GET", "1").([]any)[0].([]any)
+		us := entry[2].(int64)
+		if before, ok := least[sets]; !ok || us < before {
+			least[sets] = us
+		}
+	}
 	call := func(kind string, requests []*node.Request) {
 		t.Helper()
 		var all sync.WaitGroup
@@ -459,16 +472,13 @@ func TestAFullScriptStopsTheServerForLessThanAMillisecond(t *testing.T) {
 		call("release of those", releases)
 		call("release of nothing", releases)
 		server.MustDo("DEL", node.HintKey("p:"))
-		fewest := int64(0)
-		for _, us := range least {
-			fewest = max(fewest, us)
-		}
-		if try >= 4 && fewest < 1000 {
+		reference()
+		if try >= 4 && slices.Max(slices.Collect(maps.Values(least))) == least[sets] {
 			break
 		}
 	}
 	t.Logf("µs for %d operations: %v", node.MaxLocks, least)
 	for kind, us := range least {
-		assert.Less(t, us, int64(1000), kind)
+		assert.LessOrEqual(t, us, least[sets], kind)
 	}
 }
