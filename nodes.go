@@ -107,7 +107,7 @@ func (m *Manager) failoverWarnings(i int, id node.Identity) (warnings []error) {
 	}
 	known, listed := m.nodes[i].Voters()
 	if group == "slot" && listed < min(known, 3) {
-		warnings = append(warnings, fmt.Errorf("the cluster has %d masters and %d of its nodes are listed: list three or more on every client, "+
+		warnings = append(warnings, fmt.Errorf("the cluster has %d nodes and %d of them are listed: list three or more on every client, masters or replicas, "+
 			"and no address that leads to changing nodes, such as a configuration endpoint", known, listed))
 	}
 	if group == "sentinel" && known > listed {

@@ -108,8 +108,8 @@ func Addresses(o *rueidis.ClientOption) []string {
 	return o.InitAddress
 }
 
-// Voters returns how many Sentinels the node's group has, or masters its cluster, and how many
-// Sentinels or seeds are listed; 0 and 0 for a node that is one server.
+// Voters returns how many Sentinels the node's group has, or nodes its cluster, and how many
+// of them are listed; 0 and 0 for a node that is one server.
 func (n *Node) Voters() (known, listed int) {
 	if n.group == nil {
 		return 0, 0

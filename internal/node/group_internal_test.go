@@ -157,6 +157,9 @@ func TestAMajorityOfTheClusterNamesTheOwnerOfTheSlot(t *testing.T) {
 	term, err := ownerOf(ownerLine, 12182, true)
 	require.NoError(t, err)
 	assert.Equal(t, "a.example:6379", term.Addr, "the name that is in the certificate")
+	strangers := "dd44 :0@0 slave,fail,noaddr 9a1c 0 0 0 disconnected\nee55 10.0.0.5:6379@16379 handshake - 0 0 0 connected\n"
+	failed := strings.Replace(copyLine, "slave", "slave,fail", 1)
+	assert.Equal(t, int64(4), nodesIn(strings.Join([]string{ownerLine, otherLine, copyLine, failed}, "\n")+"\n"+strangers), "masters and replicas, also when they are down")
 	for tag, slot := range map[string]int{"{foo}": 12182, "{123456789}": 12739, "{}": 0} {
 		assert.Equal(t, slot, slotOf(tag), tag)
 	}

@@ -22,7 +22,7 @@ import (
 type slotOwner struct {
 	slot    int
 	withTLS bool
-	masters atomic.Int64 // by the latest answer
+	nodes   atomic.Int64 // of the cluster, by the latest answer
 }
 
 func newSlotOwner(n *Node) *group {
@@ -43,16 +43,17 @@ func (s *slotOwner) ask(ctx context.Context, client rueidis.Client) (Term, error
 		return Term{}, err
 	}
 	text = strings.TrimPrefix(text, "txt:")
-	s.masters.Store(mastersIn(text))
+	s.nodes.Store(nodesIn(text))
 	return ownerOf(text, s.slot, s.withTLS)
 }
 
-func (s *slotOwner) size() int { return int(s.masters.Load()) }
+func (s *slotOwner) size() int { return int(s.nodes.Load()) }
 
-// mastersIn returns how many nodes in the reply to CLUSTER NODES own slots.
-func mastersIn(text string) (n int64) {
+// nodesIn returns how many nodes of the reply to CLUSTER NODES belong to the cluster, masters
+// and replicas, those that are down as well.
+func nodesIn(text string) (n int64) {
 	for line := range strings.Lines(text) {
-		if len(strings.Fields(line)) > 8 {
+		if fields := strings.Fields(line); len(fields) > 2 && !strings.Contains(fields[2], "noaddr") && !strings.Contains(fields[2], "handshake") {
 			n++
 		}
 	}
