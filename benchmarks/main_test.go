@@ -123,7 +123,7 @@ func TestAShortRunMeasuresEverythingOnRealServers(t *testing.T) {
 	}
 	assert.Greater(t, median("latency", "N=1", "quorumlock", "p50"), 10.0, "µs: no system call is faster")
 	assert.Greater(t, median("throughput", "64 callers, N=3", "raw sockets", "ops"), median("throughput", "64 callers, N=3", "quorumlock", "ops"))
-	assert.GreaterOrEqual(t, median("managers", "N=3", "quorumlock", "scripts"), 1.0, "a hand-off takes a script")
+	assert.Positive(t, median("managers", "N=3", "quorumlock", "scripts"), "processes hand the lock on by scripts")
 	assert.Greater(t, median("watchdog", "40 leases, N=5", "quorumlock", "scripts"), 5.0, "renewals go on, on five nodes")
 
 	text, err := os.ReadFile(path)

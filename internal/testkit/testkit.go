@@ -23,11 +23,12 @@ func Manager(tb testing.TB, n int, opts ...quorumlock.Option) (*quorumlock.Manag
 	return Connect(tb, redistest.Addrs(servers), opts...), servers
 }
 
-// Connect returns a Manager over the nodes at these addresses. The end of the test closes it.
+// Connect returns a Manager over the nodes at these addresses, as soon as a majority can be
+// reached. The end of the test closes it.
 func Connect(tb testing.TB, addrs []string, opts ...quorumlock.Option) *quorumlock.Manager {
 	tb.Helper()
-	m, err := New(tb, addrs, opts...)
-	require.NoError(tb, err)
+	var m *quorumlock.Manager
+	Confirmed(tb, func(context.Context) (err error) { m, err = New(tb, addrs, opts...); return err })
 	tb.Cleanup(func() { require.NoError(tb, m.Close(context.Background())) })
 	return m
 }

@@ -452,12 +452,12 @@ func goroutines(choose func([]int) int) int {
 }
 
 // limitOf is a bar on durations: the table's for a quiet machine, and ten times as much,
-// at least half a second, where CI runs on a loaded one.
+// at least two seconds, where CI runs on a loaded one that others may stop for a second.
 func limitOf(quiet time.Duration) time.Duration {
 	if full {
 		return quiet
 	}
-	return max(10*quiet, 500*time.Millisecond)
+	return max(10*quiet, 2*time.Second)
 }
 
 func limit(quiet time.Duration) string {
