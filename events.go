@@ -1,6 +1,7 @@
 package quorumlock
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,8 +30,8 @@ type Renewed struct {
 	// wall clock, for people: programs call Valid and Remaining.
 	ValidUntil time.Time
 	// Margin is how many of the nodes that hold the lease may lose their data before
-	// another client could be granted it. With 0 the lease is valid, and at risk all the
-	// same; a single node always has 0.
+	// another client could be granted it. With 0 the lease is valid and at risk; but a single
+	// node always has 0, and is not at risk for it.
 	Margin int
 	// Confirmed is how many nodes have confirmed the lease in this round.
 	Confirmed int
@@ -189,13 +190,10 @@ func (b *bus) add(buffer int) *Subscription {
 func (b *bus) remove(s *Subscription) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i, other := range b.subs {
-		if other == s {
-			b.subs = append(b.subs[:i], b.subs[i+1:]...)
-			b.watched.Add(-1)
-			close(s.events)
-			return
-		}
+	if i := slices.Index(b.subs, s); i >= 0 {
+		b.subs = slices.Delete(b.subs, i, i+1)
+		b.watched.Add(-1)
+		close(s.events)
 	}
 }
 

@@ -2,6 +2,7 @@ package quorumlock
 
 import (
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -63,12 +64,8 @@ func ownerOf(value string) string { return value[:node.OwnerLen] }
 
 // metadata returns what follows owner and token in the value.
 func metadata(value string) string {
-	for i := node.OwnerLen + 1; i < len(value); i++ {
-		if value[i] == ' ' {
-			return value[i+1:]
-		}
-	}
-	return ""
+	_, rest, _ := strings.Cut(value[node.OwnerLen+1:], " ")
+	return rest
 }
 
 // name returns the name of the lock.

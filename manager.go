@@ -113,28 +113,18 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 	if m.telemetry, err = newTelemetry(cfg, m.nodes); err != nil {
 		return nil, err
 	}
-	go m.reporter.run(cfg.log)
+	go m.reporter.run(cfg.log)  // not in m.running: it ends last, because the others report to it
 	for _, n := range m.nodes { // only now: the handlers of their reports use all nodes
-		m.spawn(n.Run)
-		m.spawn(n.RunSubscriber)
-		m.spawn(n.RunGroup)
+		m.running.Go(n.Run)
+		m.running.Go(n.RunSubscriber)
+		m.running.Go(n.RunGroup)
 	}
-	m.spawn(m.dog.run)
+	m.running.Go(m.dog.run)
 	if err := m.await(ctx); err != nil {
 		_ = m.Close(ctx)
 		return nil, err
 	}
 	return m, nil
-}
-
-// spawn starts a goroutine that Close joins. The reporter is not one of them: it ends
-// last, because the others report to it.
-func (m *Manager) spawn(run func()) {
-	m.running.Add(1)
-	go func() {
-		defer m.running.Done()
-		run()
-	}()
 }
 
 // await waits for the first greeting of each node and returns an error if New cannot
@@ -210,11 +200,10 @@ func (m *Manager) Subscribe(buffer int) *Subscription { return m.bus.add(buffer)
 // event before the subscriptions end; in a Subscription that is not read, the last events
 // replace earlier ones.
 //
-// Close goes on while a node answers releases, until ctx ends. It abandons a node that
-// answers nothing for a second, and at once a node that cannot be reached; it waits for
-// log handlers and span processors until they return. When ctx ends first, it waits for
-// none of them, or for 100 ms if ctx had ended before the call; everything else is still
-// done. Close returns ctx's cause if the end of ctx left something undone: keys that
+// Close goes on while a node answers releases, until ctx ends. It gives up an unreachable
+// node at once, and a silent one after a second. It waits until log handlers and span
+// processors return. When ctx ends, Close stops waiting for all of them; if ctx had ended
+// before the call, it waits 100 ms. Everything else is still done. Close returns ctx's cause if the end of ctx left something undone: keys that
 // remain on a node keep a name taken there until they expire, and a warning in the log
 // counts them. Close is idempotent: later and concurrent calls wait for the first and
 // return nil, or ctx's cause. A nil ctx is ErrInvalid, and closes nothing.
@@ -241,9 +230,14 @@ func (m *Manager) Close(ctx context.Context) error {
 	last := m.endAll()
 	left := unreleased{m: m}
 	var cut atomic.Bool
+	limit, cancel := context.WithCancel(end)
+	defer cancel()
+	if !used {
+		cancel() // New has failed: there is nothing to release
+	}
 	for _, n := range m.nodes {
-		m.spawn(func() {
-			if !n.Close(m.closeLimit(end, used), last, &left) && used {
+		m.running.Go(func() {
+			if !n.Close(limit, last, &left) && used {
 				cut.Store(true)
 			}
 		})
@@ -280,17 +274,6 @@ func before(ctx context.Context, done <-chan struct{}) error {
 	default:
 		return context.Cause(ctx)
 	}
-}
-
-// closeLimit returns the context that bounds the end of a node. When New has failed, there
-// is nothing to release, and Close waits for no node.
-func (m *Manager) closeLimit(end context.Context, used bool) context.Context {
-	if used {
-		return end
-	}
-	none, cancel := context.WithCancel(end)
-	cancel()
-	return none
 }
 
 // answered counts a node's answer in the metrics.

@@ -112,8 +112,9 @@ func sections(plan []job, values []map[string][]float64, problems [][]string, ab
 				Workload: w.Name, Title: w.Title, About: w.About, Columns: w.Columns, Chart: w.Chart, Log: w.Log, Run: about,
 			})
 		}
+		contestant, _ := contest.Named(j.contestant)
 		row := report.Row{
-			Case: j.name, Contestant: j.contestant, Kind: kindName(j.contestant),
+			Case: j.name, Contestant: j.contestant, Kind: string(contestant.Kind),
 			Values: make(map[string]stats.Summary), Errors: problems[i],
 		}
 		for key, rounds := range values[i] {
@@ -123,18 +124,6 @@ func sections(plan []job, values []map[string][]float64, problems [][]string, ab
 		section.Rows = append(section.Rows, row)
 	}
 	return all
-}
-
-func kindName(contestant string) string {
-	c, _ := contest.Named(contestant)
-	switch c.Kind {
-	case contest.Own:
-		return "own"
-	case contest.Limit:
-		return "limit"
-	default:
-		return "peer"
-	}
 }
 
 // runJob measures once, in a process of its own: what one contestant leaves in

@@ -6,6 +6,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/quorumlock/quorumlock"
 )
 
 // A Client is what one process uses of a library: its connections to the nodes
@@ -65,13 +67,13 @@ type Settings struct {
 }
 
 // Kind says what a contestant is in a chart.
-type Kind int
+type Kind string
 
 // The kinds of contestant.
 const (
-	Own   Kind = iota + 1 // this library
-	Peer                  // another library
-	Limit                 // no library at all
+	Own   Kind = "own"   // this library
+	Peer  Kind = "peer"  // another library
+	Limit Kind = "limit" // no library at all
 )
 
 // A Contestant is a library with the settings that suit it best.
@@ -99,9 +101,10 @@ const (
 // All returns the contestants in the order of the tables.
 func All() []Contestant {
 	return []Contestant{
-		{Name: Fenced, Kind: Own, Connect: connectFenced},
-		{Name: Unfenced, Kind: Own, Connect: connectUnfenced},
-		{Name: Unpassed, Kind: Own, ByName: true, Connect: connectUnpassed},
+		{Name: Fenced, Kind: Own, Connect: connectQuorumlock()},
+		{Name: Unfenced, Kind: Own, Connect: connectQuorumlock(quorumlock.WithoutFencing())},
+		// A lease with a maximum age is never passed on: the next holder would inherit it.
+		{Name: Unpassed, Kind: Own, ByName: true, Connect: connectQuorumlock(quorumlock.WithMaxHold(time.Hour))},
 		{Name: RedsyncGoredis, Kind: Peer, Connect: connectRedsyncGoredis},
 		{Name: RedsyncRueidis, Kind: Peer, Connect: connectRedsyncRueidis},
 		{Name: Redislock, Kind: Peer, MaxNodes: 1, Connect: connectRedislock},

@@ -2,7 +2,7 @@ package contest
 
 import (
 	"context"
-	"time"
+	"slices"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/node"
@@ -18,27 +18,15 @@ type quorumlockClient struct {
 	manager *quorumlock.Manager
 }
 
-func connectFenced(ctx context.Context, addrs []string, s Settings) (Client, error) {
-	return connectQuorumlock(ctx, addrs, s)
-}
-
-func connectUnfenced(ctx context.Context, addrs []string, s Settings) (Client, error) {
-	return connectQuorumlock(ctx, addrs, s, quorumlock.WithoutFencing())
-}
-
-// connectUnpassed has leases with a maximum age, which are never passed on: the next
-// holder would inherit it.
-func connectUnpassed(ctx context.Context, addrs []string, s Settings) (Client, error) {
-	return connectQuorumlock(ctx, addrs, s, quorumlock.WithMaxHold(time.Hour))
-}
-
-func connectQuorumlock(ctx context.Context, addrs []string, s Settings, opts ...quorumlock.Option) (Client, error) {
-	opts = append(opts, quorumlock.WithTTL(s.TTL))
-	manager, err := quorumlock.New(ctx, quorumlock.Addrs(addrs...), opts...)
-	if err != nil {
-		return nil, err
+// connectQuorumlock returns a function that connects with these options.
+func connectQuorumlock(opts ...quorumlock.Option) func(context.Context, []string, Settings) (Client, error) {
+	return func(ctx context.Context, addrs []string, s Settings) (Client, error) {
+		manager, err := quorumlock.New(ctx, quorumlock.Addrs(addrs...), append(slices.Clone(opts), quorumlock.WithTTL(s.TTL))...)
+		if err != nil {
+			return nil, err
+		}
+		return quorumlockClient{manager}, nil
 	}
-	return quorumlockClient{manager}, nil
 }
 
 // Lock implements Client.

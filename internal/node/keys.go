@@ -53,14 +53,11 @@ const (
 // PrefixShards reports whether a prefix is fit for hash slots: it puts all its keys into
 // one slot, or does not affect the slot. A brace must belong to a whole hash tag.
 func PrefixShards(prefix string) bool {
-	return !strings.ContainsAny(prefix, "{}") || hasHashTag(prefix)
+	return !strings.ContainsAny(prefix, "{}") || HashTag(prefix) != ""
 }
 
-// hasHashTag applies the rule of Redis Cluster: the text between the first
-// brace and the first closing one after it, if any.
-func hasHashTag(key string) bool { return HashTag(key) != "" }
-
-// HashTag returns the hash tag of a key with its braces, "" if it has none.
+// HashTag returns the hash tag of a key with its braces, "" if it has none: as Redis Cluster
+// has it, the text between the first brace and the first closing one after it.
 func HashTag(key string) string {
 	open := strings.IndexByte(key, '{')
 	if open < 0 {

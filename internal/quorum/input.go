@@ -39,18 +39,7 @@ const (
 
 // String returns the state as the golden cases spell it.
 func (s State) String() string {
-	switch s {
-	case StateHeld:
-		return "held"
-	case StateAtRisk:
-		return "at-risk"
-	case StateLost:
-		return "lost"
-	case StateReleased:
-		return "released"
-	default:
-		return "invalid"
-	}
+	return [...]string{"none", "held", "at-risk", "lost", "released"}[s]
 }
 
 // Reason says why a lease was lost.
@@ -72,18 +61,7 @@ const (
 
 // String returns the reason as the golden cases spell it.
 func (r Reason) String() string {
-	switch r {
-	case ReasonExpired:
-		return "expired"
-	case ReasonRevoked:
-		return "revoked"
-	case ReasonSuspended:
-		return "suspended"
-	case ReasonMaxHold:
-		return "max-hold"
-	default:
-		return "invalid"
-	}
+	return [...]string{"none", "expired", "revoked", "suspended", "max-hold"}[r]
 }
 
 // Kind is a kind of Input.

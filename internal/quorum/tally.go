@@ -51,20 +51,7 @@ const (
 
 // String returns the outcome as the golden cases spell it.
 func (o Outcome) String() string {
-	switch o {
-	case OutcomePending:
-		return "pending"
-	case OutcomeWon:
-		return "won"
-	case OutcomeHeld:
-		return "held"
-	case OutcomeNoQuorum:
-		return "no-quorum"
-	case OutcomeSplit:
-		return "split"
-	default:
-		return "invalid"
-	}
+	return [...]string{"none", "pending", "won", "held", "no-quorum", "split"}[o]
 }
 
 // Tally counts the answers of n nodes to one attempt. A node answers once:

@@ -4,24 +4,11 @@ package child
 
 import (
 	"errors"
-	"os"
 	"syscall"
 )
 
-// Command, Exit and Process are what they are on Unix.
-type (
-	Command struct {
-		Path  string
-		Args  []string
-		Env   []string
-		Files [3]*os.File
-	}
-	Exit struct {
-		Code   int
-		Signal syscall.Signal
-	}
-	Process struct{}
-)
+// Process is what it is on Unix.
+type Process struct{}
 
 // Start fails: this system has no process groups that can be ended as one.
 func Start(Command, func(string)) (*Process, error) {

@@ -10,20 +10,6 @@ import (
 	"syscall"
 )
 
-// Command is what Start runs. Nothing is added to it: no shell, no pipes.
-type Command struct {
-	Path  string   // of the file to execute
-	Args  []string // with the command's name first
-	Env   []string
-	Files [3]*os.File // stdin, stdout and stderr
-}
-
-// Exit is how a command ended.
-type Exit struct {
-	Code   int            // its exit code, when no signal killed it
-	Signal syscall.Signal // the signal that killed it, 0 for none
-}
-
 // Process is a command that runs, and its process group.
 type Process struct {
 	group    int // the process id of the command, and the id of its group

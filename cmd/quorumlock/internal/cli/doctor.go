@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -63,7 +64,7 @@ func (p *program) doctor(ctx context.Context) error {
 		wg.Go(func() { nodes[i] = doctor.Probe(ctx, option, c.prefix) })
 	}
 	wg.Wait()
-	report := doctor.Judge(nodes, doctor.Settings{Guard: c.guard, Prefix: c.prefix})
+	report := doctor.Judge(nodes, doctor.Settings{Guard: c.guard})
 	if c.json {
 		if err := p.printJSON(doctorReport(nodes, report)); err != nil {
 			return err
@@ -103,7 +104,7 @@ func checkup(style style, nodes []doctor.Node, r doctor.Report) string {
 			t.row(strconv.Itoa(i), n.Addr, "no answer")
 			continue
 		}
-		t.row(strconv.Itoa(i), n.Addr, orDash(n.Role), orDash(n.Version), short(n.RoundTrip), clock(n), disk(n), full(n), replicas(n))
+		t.row(strconv.Itoa(i), n.Addr, cmp.Or(n.Role, "-"), cmp.Or(n.Version, "-"), short(n.RoundTrip), clock(n), disk(n), full(n), replicas(n))
 	}
 	var b strings.Builder
 	b.WriteString(t.String())
@@ -121,7 +122,7 @@ func remedies(style style, nodes []doctor.Node, findings []doctor.Finding) strin
 		if f.Node >= 0 {
 			subject = subjects(same, nodes)
 		}
-		fmt.Fprintf(&b, "\n%s  %s: %s\n", level(style, f.Level), subject, f.Code)
+		fmt.Fprintf(&b, "\n%s  %s: %s\n", style.of(f.Level, fmt.Sprintf("%-4s", f.Level)), subject, f.Code)
 		b.WriteString(wrap("      ", f.Problem))
 		b.WriteString(wrap("      ", "fix: "+f.Fix))
 	}
@@ -130,14 +131,11 @@ func remedies(style style, nodes []doctor.Node, findings []doctor.Finding) strin
 
 // paintVerdict is the word of verdict in its colour.
 func paintVerdict(style style, worst doctor.Level) string {
-	switch word, code := verdict(worst); code {
-	case exitOK:
+	word, code := verdict(worst)
+	if code == exitOK {
 		return style.green(word)
-	case exitWarnings:
-		return style.yellow(word)
-	default:
-		return style.red(word)
 	}
+	return style.of(worst, word)
 }
 
 // alike groups findings that differ in nothing but their node.
@@ -168,15 +166,15 @@ func subjects(findings []doctor.Finding, nodes []doctor.Node) string {
 	return "nodes " + strings.Join(numbers, ", ")
 }
 
-func level(style style, l doctor.Level) string {
-	word := fmt.Sprintf("%-4s", string(l))
+// of returns a text in the colour of a level.
+func (s style) of(l doctor.Level, text string) string {
 	switch l {
 	case doctor.Fail:
-		return style.red(word)
+		return s.red(text)
 	case doctor.Warn:
-		return style.yellow(word)
+		return s.yellow(text)
 	default:
-		return word
+		return text
 	}
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -67,7 +68,7 @@ func aftermath(style style, f doctor.Failover, r doctor.FailoverReport) string {
 	t := &table{width: width}
 	t.row("", "NODE", "ROLE", "VERSION", "FULL", "REPLICAS", "FENCED")
 	if n.Answers() {
-		t.row("0", n.Addr, orDash(n.Role), orDash(n.Version), full(n), replicas(n), fenced(n))
+		t.row("0", n.Addr, cmp.Or(n.Role, "-"), cmp.Or(n.Version, "-"), full(n), replicas(n), fenced(n))
 	} else {
 		t.row("0", n.Addr, "no answer")
 	}

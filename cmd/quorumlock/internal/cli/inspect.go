@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,7 @@ func (p *program) inspection(s quorumlock.Status) string {
 	fact("name", cut(printable(s.Name), width-9))
 	fact("state", state)
 	if s.Votes > 0 {
-		fact("holder", cut(printable(orDash(s.Holder.Label)), width-9))
+		fact("holder", cut(printable(cmp.Or(s.Holder.Label, "-")), width-9))
 		fact("owner", cut(printable(s.Holder.Owner), width-9))
 		fact("since", since(s.Holder.Since))
 		fact("TTL", ttl(s.TTL))
@@ -73,7 +74,7 @@ func (p *program) inspection(s quorumlock.Status) string {
 	nodes := &table{width: width}
 	nodes.row("", "NODE", "HOLDER", "TTL", "TOKEN")
 	for i, n := range s.Nodes {
-		nodes.row(strconv.Itoa(i), n.Addr, nodeHolder(n), nodeTTL(n), nodeToken(n))
+		nodes.row(strconv.Itoa(i), n.Addr, nodeHolder(n), left(n.Err == nil && n.Holder != quorumlock.Holder{}, n.TTL), nodeToken(n))
 	}
 	text := facts.String() + "\n" + nodes.String()
 	for i, n := range s.Nodes {
@@ -117,25 +118,21 @@ func ttl(d time.Duration) string {
 }
 
 func nodeHolder(n quorumlock.NodeStatus) string {
-	switch {
-	case n.Err != nil:
+	if n.Err != nil {
 		return "no answer"
-	case n.Holder == quorumlock.Holder{}:
-		return "-"
-	case n.Holder.Label != "":
-		return n.Holder.Label
 	}
-	return n.Holder.Owner
+	return cmp.Or(n.Holder.Label, n.Holder.Owner, "-")
 }
 
-func nodeTTL(n quorumlock.NodeStatus) string {
+// left words how long a lock lives.
+func left(held bool, ttl time.Duration) string {
 	switch {
-	case n.Err != nil || n.Holder == quorumlock.Holder{}:
+	case !held:
 		return "-"
-	case n.TTL < 0:
+	case ttl < 0:
 		return "no end"
 	}
-	return short(n.TTL)
+	return short(ttl)
 }
 
 func nodeToken(n quorumlock.NodeStatus) string {

@@ -161,11 +161,3 @@ func short(d time.Duration) string {
 
 // ms is a duration in a JSON field.
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
-
-// orDash returns what a table shows for a text that may be empty.
-func orDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}

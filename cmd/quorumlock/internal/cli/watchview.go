@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -66,7 +67,7 @@ func (s *screen) draw(l look, columns, rows int) []string {
 	t := &table{width: columns}
 	t.row("NAME", "HOLDER", "HELD", "TTL", "VOTES", "WAIT")
 	for _, lock := range l.locks {
-		t.row(lock.Name, who(lock), age(lock, l.at), ttlOf(lock), fmt.Sprintf("%d/%d", lock.Votes, len(lock.Nodes)), strconv.Itoa(lock.Waiters))
+		t.row(lock.Name, who(lock), age(lock, l.at), left(lock.Held, lock.TTL), fmt.Sprintf("%d/%d", lock.Votes, len(lock.Nodes)), strconv.Itoa(lock.Waiters))
 	}
 	body := t.lines()
 	head := fmt.Sprintf("%s  %s, %d of %d nodes scanned, prefix %s", l.at.Format(time.TimeOnly), counted(len(l.locks), l.cut), l.nodes,
@@ -102,10 +103,8 @@ func counted(n int, more bool) string {
 // who words the holder that a majority names.
 func who(s quorumlock.Status) string {
 	switch {
-	case s.Held && s.Holder.Label != "":
-		return s.Holder.Label
 	case s.Held:
-		return s.Holder.Owner
+		return cmp.Or(s.Holder.Label, s.Holder.Owner)
 	case s.Votes > 0:
 		return "no majority"
 	}
@@ -117,16 +116,6 @@ func age(s quorumlock.Status, now time.Time) string {
 		return "-"
 	}
 	return short(max(now.Sub(s.Holder.Since), 0).Round(time.Second))
-}
-
-func ttlOf(s quorumlock.Status) string {
-	switch {
-	case !s.Held:
-		return "-"
-	case s.TTL < 0:
-		return "no end"
-	}
-	return short(s.TTL)
 }
 
 // changes prints a line for every change since the look before.
@@ -206,6 +195,6 @@ func (c *changes) print(at time.Time, event string, s quorumlock.Status) error {
 		c.printf("%s %-11s %s\n", stamp, event, printable(s.Name))
 		return nil
 	}
-	c.printf("%s %-11s %s by %s, votes %d/%d, TTL %s, waiters %d\n", stamp, event, printable(s.Name), printable(who(s)), s.Votes, len(s.Nodes), ttlOf(s), s.Waiters)
+	c.printf("%s %-11s %s by %s, votes %d/%d, TTL %s, waiters %d\n", stamp, event, printable(s.Name), printable(who(s)), s.Votes, len(s.Nodes), left(s.Held, s.TTL), s.Waiters)
 	return nil
 }

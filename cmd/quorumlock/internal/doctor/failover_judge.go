@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -44,7 +43,7 @@ type FailoverReport struct {
 }
 
 // Worst returns the worst level of the findings, Note when nothing needs mending.
-func (r FailoverReport) Worst() Level { return Report{Findings: r.Findings}.Worst() }
+func (r FailoverReport) Worst() Level { return worst(r.Findings) }
 
 // JudgeFailover says what a failover of this endpoint does to a lock. It depends on the
 // observations alone.
@@ -107,7 +106,7 @@ func (j *judge) fence(n Node) (fenced bool) {
 		j.add(Warn, 0, CodeFewReplicas, fmt.Sprintf("min-replicas-to-write %d is too few for %s: a master that is cut off together with %d of them goes on to acknowledge writes",
 			least, counted(n.Replicas, "replica"), least), fmt.Sprintf("set min-replicas-to-write %d on all servers of the service", most))
 	}
-	if before7(n.Version) {
+	if older(n.Version, 7, 0) {
 		fenced = false
 		j.add(Warn, 0, CodeScriptsPass, "Redis "+n.Version+" does not apply min-replicas-to-write to scripts, and scripts take the locks", "upgrade to Redis 7.0 or later")
 	}
@@ -120,12 +119,6 @@ func (j *judge) fence(n Node) (fenced bool) {
 // majority returns the least min-replicas-to-write with which no two servers of a master
 // and k replicas can both take writes.
 func majority(k int) int { return (k + 1) / 2 }
-
-// before7 reports whether scripts on such a server bypass min-replicas-to-write.
-func before7(version string) bool {
-	major, _, found := strings.Cut(version, ".")
-	return found && !strings.HasPrefix(version, "valkey") && number(major) < 7
-}
 
 // fenceWindow is how long an old master can go on under min-replicas.
 func fenceWindow(n Node) time.Duration {

@@ -10,8 +10,7 @@ import (
 
 // Settings are what the clients of the nodes are made with.
 type Settings struct {
-	Guard  time.Duration // WithRestartGuard, 0 without
-	Prefix string
+	Guard time.Duration // WithRestartGuard, 0 without
 }
 
 // MaxSkew is how far a node's clock may be from the others before somebody should
@@ -26,14 +25,14 @@ type Report struct {
 }
 
 // Worst returns the worst level of the findings, Note when nothing needs mending.
-func (r Report) Worst() Level {
-	worst := Note
-	for _, f := range r.Findings {
-		if rank(f.Level) > rank(worst) {
-			worst = f.Level
-		}
+func (r Report) Worst() Level { return worst(r.Findings) }
+
+// worst takes findings in their order, the worst first.
+func worst(sorted []Finding) Level {
+	if len(sorted) == 0 {
+		return Note
 	}
-	return worst
+	return sorted[0].Level
 }
 
 func rank(l Level) int { return slices.Index([]Level{Note, Warn, Fail}, l) }
@@ -103,7 +102,7 @@ func (j *judge) kind(i int, n Node) {
 	if n.Role != "" && n.Role != "master" {
 		j.add(Fail, i, CodeReplica, "the server is a replica of "+n.Master+" and has no vote of its own", "list the master only")
 	}
-	if old(n.Version) {
+	if older(n.Version, 6, 2) { // PXAT and ZRANGE BYSCORE, which the script uses, came with it
 		j.add(Fail, i, CodeOldVersion, "the server is Redis "+n.Version+", and locks need 6.2 or later", "upgrade it")
 	}
 	if n.Loading {
@@ -114,15 +113,12 @@ func (j *judge) kind(i int, n Node) {
 	}
 }
 
-// old reports whether a version of Redis lacks commands of the script: PXAT and
-// ZRANGE BYSCORE came with 6.2. Every Valkey has them.
-func old(version string) bool {
-	parts := strings.Split(version, ".")
-	if len(parts) < 2 || strings.HasPrefix(version, "valkey") {
-		return false
-	}
-	major, minor := number(parts[0]), number(parts[1])
-	return major < 6 || major == 6 && minor < 2
+// older reports whether a version of Redis is below another. No Valkey is: its name comes
+// first.
+func older(version string, major, minor int) bool {
+	var a, b int
+	n, _ := fmt.Sscanf(version, "%d.%d", &a, &b)
+	return n == 2 && (a < major || a == major && b < minor)
 }
 
 // rights judges what the user may do. A lock works without some rights, until it is
