@@ -18,11 +18,11 @@ import (
 //
 // Callers get a taken name in the order in which they came, whichever client of the same
 // prefix they use: a release reserves the lock for the next waiter, and the node wakes
-// it. Waiters that have died are skipped. A waiter also polls, in case a holder dies or a
-// client releases without a wake-up. It polls by jittered exponential backoff, and at the
-// latest when the holder's keys end (see WithRetryBackoff). Polling also covers missing
-// nodes. The order follows the nodes' clocks; faults may disturb it, and it is not
-// guaranteed.
+// it. Waiters that have died are skipped. A waiter also polls, because a holder may die, a
+// client may release without a wake-up, and nodes may be missing: by jittered exponential
+// backoff, and at the latest when the holder's keys end (see WithRetryBackoff). The order
+// follows the nodes' clocks; faults may disturb it, and it is not guaranteed. A lease may pass
+// to a few more callers of the same process first, for some milliseconds while others wait.
 //
 // When ctx ends, the error is the last obstacle, ErrHeld (a *HeldError) or ErrNoQuorum (a
 // *QuorumError), joined with ctx.Err() and context.Cause(ctx). When the time of WithWait
@@ -39,11 +39,11 @@ func (m *Manager) Acquire(ctx context.Context, name string, opts ...AcquireOptio
 	return m.acquire(ctx, name, opts, true)
 }
 
-// TryAcquire asks once, and does not wait. If several callers ask at the same instant and
-// none gets a majority, it asks again after a few random milliseconds, at most twice. It
-// returns ErrHeld (a *HeldError) when another holder has the name or other callers wait
-// for it, ErrNoQuorum (a *QuorumError) when too few nodes gave an answer that counts
-// within the node timeout, and otherwise what Acquire returns.
+// TryAcquire does not wait for a holder. If several callers ask at the same instant and none
+// gets a majority, it asks again after a few random milliseconds, at most twice. It returns
+// ErrHeld (a *HeldError) when another holder has the name or other callers wait for it,
+// ErrNoQuorum (a *QuorumError) when too few nodes gave an answer that counts within the node
+// timeout, and otherwise what Acquire returns.
 func (m *Manager) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	return m.acquire(ctx, name, opts, false)
 }

@@ -13,8 +13,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/node"
 )
 
-// Addrs returns the options of nodes that need nothing but an address. Each is one server,
-// or the endpoint of a managed service.
+// Addrs returns the options of nodes that need nothing but an address. Each is one server, or
+// the endpoint of a managed service; one that fails over must not be the only node, see
+// docs/managed.md.
 func Addrs(hostport ...string) []rueidis.ClientOption {
 	nodes := make([]rueidis.ClientOption, len(hostport))
 	for i, addr := range hostport {

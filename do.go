@@ -36,7 +36,8 @@ func (m *Manager) Do(ctx context.Context, name string, fn func(ctx context.Conte
 //
 // When ctx ends, Lead releases, and returns ctx.Err() and context.Cause(ctx) joined with
 // fn's error, or with the error that kept Lead from the lease. It also returns the errors
-// that Acquire returns at once, and ErrInvalid for a nil fn.
+// that Acquire returns at once or at WithWait's bound, and ErrInvalid for a nil fn. After a
+// loss, an error of fn is logged.
 func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...AcquireOption) error {
 	if fn == nil {
 		return errNilFunction()

@@ -5,28 +5,29 @@
 //
 // # What it promises
 //
-//   - At most one valid lease for a name, while fewer than margin+1 of the nodes that hold
-//     it lose their data or have their clock stepped forward, clock rates differ by less
-//     than 1 %, and work honours [Lease.Valid] or the lease's context. The margin is how
-//     many of them may lose their data before another client could find a majority: 1 of
-//     3, 2 of 5 when all hold the lease. With [WithRestartGuard], a node that was restarted,
-//     flushed or replaced by a replica does not count as lost data: it gives no vote until
-//     every lease that it may have forgotten is over.
+//   - At most one lease for a name is valid, if no more of the nodes that hold it than the
+//     margin lose their data or have their clock stepped forward, clock rates differ by
+//     less than 1 %, and work stops when [Lease.Valid] is false or the context ends. The
+//     margin is how many of them may lose their data before another client could find a
+//     majority: 1 of 3, 2 of 5 when all hold the lease. With [WithRestartGuard], a node that
+//     was restarted or flushed does not count as lost data, nor does a failover of a
+//     [Sentinel] or [ClusterSlot]: the node gives no vote until every lease that it may
+//     have forgotten is over.
 //   - Fencing tokens are unique for a name, and an attempt that began after a grant was over
 //     gets a larger one. Expiry, pauses, lost packets, ambiguous replies and clock steps do
 //     not break that. A node that loses its data can break it. [WithRestartGuard] with a time
-//     Z prevents that if Z is more than C + 2 s (if Z is below 8 s: more than C + Z/4), where C
-//     is the largest difference between two nodes' clocks. For a failover group, add the
-//     window of [WithFailover]. When a caller passes the lock on to the next one in
-//     its process, the new token is in order with grants elsewhere as long as the first
-//     promise holds. If it does not, the lease that was passed on has the smaller token.
+//     Z prevents that. Let C be the largest difference between two nodes' clocks: Z has to
+//     exceed C + 2 s, or C + Z/4 if Z is below 8 s, and the window of [WithFailover] besides.
+//     A lease can also pass from one caller to the next in a process. Its token is in order
+//     while the first promise holds; if that breaks, the lease that was passed on has the
+//     smaller token.
 //   - A loss is reported in time: [Lease.Lost] delivers, and the lease's context ends, before
 //     another client can be granted the lease, even if every node is silent. This holds
-//     within the bounds above, and while the process runs. A process that was stopped finds
-//     [Lease.Valid] false at its first call. If the clocks of too many nodes were stepped
-//     forward, the next renewal finds it.
-//   - No deadlock: the keys of a holder that died expire. It works, and [New] succeeds, while
-//     a majority of the nodes is up and none is misconfigured.
+//     within the bounds above, and while the process runs. If a process was stopped until
+//     after the end of its lease, its first call of [Lease.Valid] returns false. If the
+//     clocks of too many nodes were stepped forward, the next renewal finds it.
+//   - No deadlock: the keys of a holder that died expire. Locks are granted while a majority
+//     of the nodes is up and votes; [New] also refuses a node that is misconfigured.
 //
 // # What it does not promise
 //
@@ -81,7 +82,7 @@
 //		case <-lease.AtRisk():
 //			careful = true // start nothing irreversible
 //		case renewed := <-lease.Renewed():
-//			careful = renewed.Margin == 0 // of three nodes or more
+//			careful = renewed.Margin == 0 // of three nodes or more; one node never has a margin
 //		case job := <-jobs:
 //			if lease.Valid() { // by the clocks, now
 //				job.Run(lease.Context(), careful, lease.Token())
@@ -102,11 +103,10 @@
 //
 //	S = D − guard,   guard = 2 % of the TTL, at least 50 ms, at most a fifth
 //
-// [Lease.Remaining] counts down to S. The Manager reports a loss 25 ms before S (half the
-// guard, for a guard below 50 ms). On a busy machine it reports earlier: by twice the delay
-// of its own reports in the last seconds, up to a tenth of the TTL. So the report comes by S
-// on a busy machine too. If the process stands still for longer than it lately did, Valid is
-// false at S, but Lost may deliver later.
+// [Lease.Remaining] counts down to S. The Manager reports a loss 25 ms before S, or half the
+// guard if that is less. If its recent reports were late, on a busy machine, it adds twice
+// that delay, up to a tenth of the TTL. If the process stands still for longer than it lately
+// did, Valid is false at S, but Lost may deliver later.
 //
 // A round of renewal starts every third of the TTL (less 10 %, plus 10 %); each node that
 // confirms moves S forward. A round without a majority is repeated with exponential backoff

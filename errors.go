@@ -80,9 +80,9 @@ func errNilFunction() error {
 type HeldError struct {
 	Name   string
 	Holder Holder // zero when nobody holds it: it is reserved for a waiter
-	// RetryAfter is how long it takes until a majority of the nodes is free if the holder
-	// does nothing. A node that granted or failed counts as free. 0 means that it is not
-	// known: another client's keys may have no end.
+	// RetryAfter is the time until a majority of the nodes is free, if the holder does
+	// nothing. A node that granted or failed counts as free. 0 means unknown: another
+	// client's keys may never expire.
 	RetryAfter time.Duration
 	// Self means that the holder is this very Manager. A lease is not reentrant: a caller
 	// that holds a name and asks for it again waits for its own release.

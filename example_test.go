@@ -38,7 +38,7 @@ func ExampleLease_Lost() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer func() { _ = lease.Release(ctx) }()
+	defer func() { _ = lease.Release(ctx) }() // ErrLost after a loss, which Lost reports
 	for careful := false; ; {
 		select {
 		case lost, ok := <-lease.Lost():
@@ -49,7 +49,7 @@ func ExampleLease_Lost() {
 		case <-lease.AtRisk():
 			careful = true
 		case renewed := <-lease.Renewed():
-			careful = renewed.Margin == 0 // of three nodes or more
+			careful = renewed.Margin == 0 // of three nodes or more; one node never has a margin
 		case <-time.After(time.Second):
 			if lease.Valid() { // by the clocks, now
 				step(ctx, careful, lease.Token())
@@ -95,7 +95,7 @@ func ExampleManager_TryAcquire() {
 	var held *quorumlock.HeldError
 	switch {
 	case errors.As(err, &held):
-		fmt.Printf("%s is at it, try again in %v\n", held.Holder.Label, held.RetryAfter)
+		fmt.Println(held) // the holder, if it is known, and when to come back
 	case errors.Is(err, quorumlock.ErrNoQuorum):
 		fmt.Println("too few nodes:", err)
 	case err == nil:

@@ -30,9 +30,9 @@ type Status struct {
 	Votes  int           // how many nodes name Holder
 	TTL    time.Duration // how long a majority keeps Holder's key; negative for no end, 0 unless Held
 	Fence  int64         // the highest fencing register of the nodes that answered; with a majority of answers, no token is above it
-	// Waiters is how many calls of Acquire, of all clients, are queued: the largest
-	// number on any node. A call that was not refused yet, or that ended a moment ago,
-	// may be missing or counted.
+	// Waiters is how many processes wait in the queue, this one included: the largest number
+	// on any node. Of the callers of one process only the first is in it. A call that was not
+	// refused yet may be missing, and one that ended a moment ago may be counted.
 	Waiters int
 	Nodes   []NodeStatus
 }

@@ -124,9 +124,8 @@ func (l *Lease) Lost() <-chan Lost {
 }
 
 // Renewed returns a channel that delivers renewals. A value that was not read is replaced
-// by the next. It is closed when the lease ends, and a closed channel is always ready: a
-// loop that selects on it needs a case for Done or Lost that returns, or it spins. The
-// package documentation shows such a loop.
+// by the next. It is closed when the lease ends; a closed channel is always ready, so a loop
+// over it needs a case for Done or Lost that returns, as in the package documentation.
 func (l *Lease) Renewed() <-chan Renewed {
 	l.hold.mu.Lock()
 	defer l.hold.mu.Unlock()
@@ -134,9 +133,7 @@ func (l *Lease) Renewed() <-chan Renewed {
 }
 
 // AtRisk returns a channel that delivers warnings. A value that was not read is replaced by
-// the next. It is closed when the lease ends, and a closed channel is always ready: a loop
-// that selects on it needs a case for Done or Lost that returns, or it spins. The package
-// documentation shows such a loop.
+// the next. It is closed when the lease ends, as that of Renewed is.
 func (l *Lease) AtRisk() <-chan AtRisk {
 	l.hold.mu.Lock()
 	defer l.hold.mu.Unlock()

@@ -30,8 +30,8 @@ type Option interface{ manager(*config) }
 // AcquireOption configures one lease.
 type AcquireOption interface{ acquire(*terms) }
 
-// LeaseOption is for New, where it sets the default of all leases, and for
-// Acquire, where it sets this lease.
+// LeaseOption is for New, where it sets the default of all leases, and for Acquire,
+// TryAcquire, Do and Lead, where it sets this lease.
 type LeaseOption interface {
 	Option
 	AcquireOption
@@ -66,9 +66,9 @@ func WithMaxHold(d time.Duration) LeaseOption {
 }
 
 // WithMinHold keeps the name taken until the lease has this age, even if it is released
-// earlier, so that two hosts whose clocks differ run a job of 10 ms once and not twice. The
-// lease itself ends at the release, as always. Close does the same; after a crash the keys live as long as the
-// TTL says. Default 0, at most 24 h, whole milliseconds, not above WithMaxHold. (ShedLock
+// earlier. So of several hosts that start a short job at about the same time, and do not wait
+// (TryAcquire, or WithWait(0)), one runs it. The lease itself ends at the release, as always.
+// Close does the same; after a crash the keys live as long as the TTL says. Default 0, at most 24 h, whole milliseconds, not above WithMaxHold. (ShedLock
 // calls it lockAtLeastFor.)
 func WithMinHold(d time.Duration) LeaseOption {
 	return leaseOption(func(t *terms) { t.minHold = d })
@@ -124,7 +124,8 @@ func WithNodeTimeout(d time.Duration) Option {
 }
 
 // WithDriftFactor sets how much the clock rates of client and nodes may differ. It shortens
-// a lease's validity by that fraction of the TTL. Default 0.01; above 0, at most 0.1.
+// a lease's validity by that fraction of the TTL. Default 0.01; above 0, at most 0.1, or 0.02
+// with a Sentinel or ClusterSlot.
 func WithDriftFactor(f float64) Option {
 	return managerOption(func(c *config) { c.drift = f })
 }
@@ -133,16 +134,18 @@ func WithDriftFactor(f float64) Option {
 // wake-up arrives, because the name is taken or too few nodes answer. Each call that has to
 // wait calls the function once, and asks the result before each wait; if the result is nil,
 // the default is used. A waiter in the nodes' queues asks less often, and keeps its place:
-// its wait is the backoff (50 ms or more) times its place. The product is at most 5 s; a
-// backoff above 5 s is not multiplied, and counts up to 20 s. No wait is longer than the
-// holder's keys live. backoff.Stop ends the call with the error of the last attempt.
+// its wait is the backoff, at least 50 ms, times its place in the queue, at most 5 s. A
+// backoff above 5 s is used as it is, up to 20 s. No wait is longer than the holder's keys
+// live. backoff.Stop ends the call with the error of the last attempt.
 // Default exponential with jitter, 10 ms to 500 ms.
 func WithRetryBackoff(f func() backoff.BackOff) Option {
 	return managerOption(func(c *config) { c.retry = f })
 }
 
-// WithRestartGuard keeps a node that has lost its data from voting for maxTTL: after a
-// restart, a failover to a replica, a FLUSHALL, or at first use (see WithTrustEmptyNodes).
+// WithRestartGuard keeps a node that may have lost its data from voting for maxTTL: after a
+// restart, a FLUSHALL, a failover of a Sentinel or ClusterSlot, and at first use (see
+// WithTrustEmptyNodes). Behind an address from Addrs it sees most failovers, and not all:
+// see docs/managed.md.
 // A marker in the database shows it, and every vote is compared with the marker, at no
 // extra command. The guard does not see an eviction, so New refuses a node that may evict,
 // and one that becomes such loses its vote. No lease may be longer than maxTTL, lock delay
@@ -155,19 +158,20 @@ func WithRestartGuard(maxTTL time.Duration) Option {
 
 // WithTrustEmptyNodes lets the restart guard trust a database without any key, for a first
 // deployment, which would otherwise start with maxTTL of no grants. A Manager that has seen
-// a node's marker does not trust that node empty any more. A Manager that starts later has
-// seen no marker, and would: remove the option after the first deployment.
+// a node's marker no longer trusts that node when it is empty. A Manager that starts later
+// would trust it, so remove the option after the first deployment. New refuses the option
+// beside a Sentinel or ClusterSlot.
 func WithTrustEmptyNodes() Option {
 	return managerOption(func(c *config) { c.trust = true })
 }
 
-// WithFailover sets the window of a failover: how long renewals count at a master after a
-// majority of the Sentinels or seeds last named it. Leases go on for about that long while
-// these do not answer. A failover lengthens the quarantine of the node by the window, so
-// WithRestartGuard has to be at least TTL + lock delay + window, the same on all clients.
-// Needed for nodes from Sentinel and ClusterSlot; New refuses the lack of it with an
-// InvalidError. 2 s … 24 h, no default; 5 s suits most. docs/managed.md says what a failover
-// costs, and why this is safe.
+// WithFailover sets the window of a failover. After a majority of the Sentinels or seeds last
+// named a master, renewals count there for this time, so leases go on for about as long while
+// these do not answer. WithRestartGuard has to be at least TTL + lock delay + window, the same
+// on all clients. Needed for nodes from Sentinel and ClusterSlot; New refuses the lack of it
+// with an InvalidError. For the address of a service it does nothing but require that time of
+// the guard. 2 s … 24 h, no default; 5 s suits most. docs/managed.md says what a failover costs,
+// and why this is safe.
 func WithFailover(window time.Duration) Option {
 	return managerOption(func(c *config) { c.failover, c.failoverSet = window, true })
 }

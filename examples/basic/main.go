@@ -5,7 +5,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -32,12 +31,8 @@ func run(ctx context.Context, nodes []string) error {
 	defer func() { _ = m.Close(ctx) }()
 
 	lease, err := m.Acquire(ctx, "example/basic", quorumlock.WithWait(5*time.Second))
-	var held *quorumlock.HeldError
-	if errors.As(err, &held) {
-		return fmt.Errorf("%s has held the lease since %v", held.Holder.Label, held.Holder.Since.Format(time.TimeOnly))
-	}
 	if err != nil {
-		return err
+		return err // names the holder
 	}
 	fmt.Println("granted, token", lease.Token(), "valid for", lease.Remaining().Round(time.Millisecond))
 

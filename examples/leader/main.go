@@ -37,6 +37,7 @@ func main() {
 func run(ctx context.Context, nodes []string, name string) error {
 	host, _ := os.Hostname()
 	log := slog.New(slog.NewTextHandler(os.Stdout, nil)).With("pid", os.Getpid())
+	// A service adds WithRestartGuard: without it a node that restarts empty gives the lease away.
 	m, err := quorumlock.New(ctx, quorumlock.Addrs(nodes...),
 		quorumlock.WithHolder(fmt.Sprintf("%s/%d", host, os.Getpid())),
 		quorumlock.WithLogger(log))
@@ -68,7 +69,7 @@ func work(ctx context.Context, l *quorumlock.Lease, log *slog.Logger) error {
 			log.Info("step", "token", l.Token(), "valid", l.Remaining().Round(time.Millisecond))
 		case risk, open := <-l.AtRisk():
 			if open {
-				log.Warn("at risk: starting nothing irreversible", "left", risk.Remaining, "nodes", risk.Nodes)
+				log.Warn("at risk: a step that cannot be undone would have to wait", "left", risk.Remaining, "nodes", risk.Nodes)
 			}
 		case <-ctx.Done():
 			return context.Cause(ctx)
