@@ -2,6 +2,7 @@ package quorumlock_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log"
@@ -78,8 +79,10 @@ func ExampleSentinel() {
 // One slot of a cluster, whose master may change. All keys lie in the slot of the tag.
 func ExampleClusterSlot() {
 	ctx := context.Background()
-	nodes := []rueidis.ClientOption{quorumlock.ClusterSlot("{locks}", "cluster-a:6379", "cluster-b:6379", "cluster-c:6379")}
-	m, err := quorumlock.New(ctx, nodes, quorumlock.WithPrefix("{locks}:"),
+	slot := quorumlock.ClusterSlot("{locks}", "cluster-a:6379", "cluster-b:6379", "cluster-c:6379")
+	slot.Username, slot.Password = "locks", "of-the-cluster"
+	slot.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	m, err := quorumlock.New(ctx, []rueidis.ClientOption{slot}, quorumlock.WithPrefix("{locks}:"),
 		quorumlock.WithTTL(10*time.Second), quorumlock.WithFailover(5*time.Second), quorumlock.WithRestartGuard(15*time.Second))
 	if err != nil {
 		log.Fatal(err)
