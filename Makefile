@@ -152,7 +152,7 @@ battery: deps ## Try to break it on real servers, full counts: a line for each f
 FAILOVERS ?= 5
 .PHONY: failover
 failover: deps ## Try every failover of docs/managed.md, FAILOVERS=5 times each, and run the integration tests through Sentinel and ClusterSlot.
-	cd tests/battery && QUORUMLOCK_BATTERY=full QUORUMLOCK_FAILOVERS=$(FAILOVERS) $(GO) test -race -vet=off -count=1 -parallel 12 -timeout 30m \
+	cd tests/battery && QUORUMLOCK_BATTERY=full QUORUMLOCK_FAILOVERS=$(FAILOVERS) $(GO) test -race -vet=off -count=1 -parallel 12 -timeout 60m \
 		-run 'TestAMaster|TestALeaseThatIsLonger|TestALockThatRepl|TestAFailoverIn' $(TESTFLAGS)
 	QUORUMLOCK_CONSTRUCTOR=Sentinel $(GO) test -race -vet=off -count=1 $(TESTFLAGS) ./tests/integration
 	QUORUMLOCK_CONSTRUCTOR=ClusterSlot $(GO) test -race -vet=off -count=1 $(TESTFLAGS) ./tests/integration
