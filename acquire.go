@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
-
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
@@ -18,7 +16,8 @@ import (
 //
 // Callers get a taken name in the order in which they came, whichever client of the same
 // prefix they use: a release reserves the lock for the next waiter, and the node wakes
-// it. Waiters that have died are skipped. A waiter also polls, because a holder may die, a
+// it. Waiters that have died are skipped. A process that is 5 ms or more away from the nodes
+// has a share of the time and not of the turns: after a lease it asks again a little later. A waiter also polls, because a holder may die, a
 // client may release without a wake-up, and nodes may be missing: by jittered exponential
 // backoff, and at the latest when the holder's keys end (see WithRetryBackoff). The order
 // follows the nodes' clocks; faults may disturb it, and it is not guaranteed. A lease may pass
@@ -40,10 +39,11 @@ func (m *Manager) Acquire(ctx context.Context, name string, opts ...AcquireOptio
 }
 
 // TryAcquire does not wait for a holder. If several callers ask at the same instant and none
-// gets a majority, it asks again after a few random milliseconds, at most twice. It returns
-// ErrHeld (a *HeldError) when another holder has the name or other callers wait for it,
-// ErrNoQuorum (a *QuorumError) when too few nodes gave an answer that counts within the node
-// timeout, and otherwise what Acquire returns.
+// gets a majority, chance chooses one of those with votes: it asks again until the others have
+// released theirs, for two node timeouts at most, and the others get ErrHeld. TryAcquire
+// returns ErrHeld (a *HeldError) when another holder has the name, or other callers ask or
+// wait for it; ErrNoQuorum (a *QuorumError) when too few nodes gave an answer that counts
+// within the node timeout; and otherwise what Acquire returns.
 func (m *Manager) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	return m.acquire(ctx, name, opts, false)
 }
@@ -81,8 +81,15 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 	}
 	call := m.telemetry.startAcquire(ctx, name, wait, m.quorum(), len(m.nodes))
 	l, err := (*Lease)(nil), errPanicked
-	defer func() { call.end(l, err) }()
-	l, err = m.campaign(ctx, waitCtx, name, t, wait, call)
+	through := false
+	defer func() {
+		if !through && l != nil && m.enter() { // the span has panicked, so nobody gets the lease
+			l.abandon()
+			m.calls.leave()
+		}
+	}()
+	defer func() { call.end(l, err); through = true }()
+	l, err = m.campaign(ctx, waitCtx, name, t, wait, limit.failFast, call)
 	return l, err
 }
 
@@ -93,13 +100,16 @@ var errPanicked = errors.New("quorumlock: a function of the caller has panicked"
 // campaign makes attempts until one succeeds or another would be useless. Between
 // attempts it waits until waitCtx ends. Close waits for campaign, but not for the span
 // processors before and after it.
-func (m *Manager) campaign(ctx, waitCtx context.Context, name string, t *terms, wait bool, call *acquireSpan) (l *Lease, err error) {
+func (m *Manager) campaign(ctx, waitCtx context.Context, name string, t *terms, wait, hasty bool, call *acquireSpan) (l *Lease, err error) {
 	if !m.enter() {
+		call.measure(ErrClosed)
 		return nil, ErrClosed
 	}
-	defer m.inflight.Done()
+	defer m.calls.leave()
+	err = errPanicked
+	defer func() { call.measure(err) }()
 	w := m.newWaiter(waitCtx, node.LockKey(m.cfg.prefix, name), t, !wait)
-	w.call = call
+	w.call, w.hasty = call, hasty
 	defer func() {
 		if l == nil { // also when a user's function, such as the backoff, has panicked
 			w.done()
@@ -109,15 +119,13 @@ func (m *Manager) campaign(ctx, waitCtx context.Context, name string, t *terms, 
 	if m.waiters.subscribing.Load() {
 		if wait {
 			l, err = w.queueUp(nil)
-		} else {
-			err = m.locals.refusal(w.lock)
-			if err != nil {
-				w.call.waits(err)
-			}
+		} else if err = m.locals.refusal(w.lock); err != nil {
+			w.call.waits(err)
 		}
 		if l != nil || err != nil {
 			return l, err
 		}
+		err = errPanicked
 	}
 	return w.contend(ctx)
 }
@@ -133,6 +141,8 @@ func (w *waiter) queueUp(last error) (*Lease, error) {
 	switch {
 	case err == nil:
 		return l, nil
+	case errors.Is(err, ErrNoQuorum): // of the caller that asks for all: this one is not to wait for the nodes
+		return nil, err
 	case w.ctx.Err() == nil:
 		return nil, ErrClosed
 	}
@@ -158,11 +168,11 @@ func (w *waiter) obstacle(last error) error {
 // ends with ctx, the wait between two attempts ends with w.ctx.
 func (w *waiter) contend(ctx context.Context) (*Lease, error) {
 	m := w.m
-	var retry backoff.BackOff
+	var retry *delays // nil before the first wait
 	var last error    // of the last completed attempt
 	var open *attempt // may hold locks and is not released yet
 	defer func() {
-		if open != nil { // a user's function has panicked
+		if open != nil { // the wait ended with votes that were kept, or a user's function has panicked
 			open.release(node.TicketUpdate{})
 		}
 	}()
@@ -170,7 +180,10 @@ func (w *waiter) contend(ctx context.Context) (*Lease, error) {
 		if !w.sleep() {
 			return nil, w.endError(last)
 		}
-		a := m.newAttempt(w, w.begin())
+		a := m.newAttempt(w, w.begin(), open)
+		if open != nil {
+			open.leave()
+		}
 		open = a
 		l, err := a.run(ctx)
 		if err == nil {
@@ -182,13 +195,13 @@ func (w *waiter) contend(ctx context.Context) (*Lease, error) {
 			err = last // the last completed attempt names the obstacle
 		} else {
 			last = err
-			w.refused(err)
+			w.refused(err, a.unanswered())
 		}
 		var short *QuorumError
-		hopeless := errors.As(err, &short) && short.permanent(len(m.nodes))
+		hopeless := errors.As(err, &short) && short.permanent(len(m.nodes)) || w.hasty && a.unanswered()
 		delay, stop := w.poll(&retry)
 		over := w.ctx.Err() != nil || m.ending() || err == nil || hopeless || stop
-		refused := len(a.refusals) > 0
+		refused, keeps := len(a.refusals) > 0, false
 		if w.local != nil {
 			w.local.met(a)
 		}
@@ -197,28 +210,37 @@ func (w *waiter) contend(ctx context.Context) (*Lease, error) {
 			// are not late. Its Done names every queue that may contain the ticket.
 			a.release(node.TicketUpdate{})
 		} else {
-			over = !w.ended(a, delay)
+			next := w.ended(a, delay)
+			over, keeps = next.At == quorum.Never, next.Keep
 		}
-		a.leave()
-		open = nil
+		if !keeps {
+			a.leave()
+			open = nil
+		}
 		if over {
 			return nil, w.endError(err)
 		}
-		if w.local == nil && !w.once {
-			if refused {
-				m.subscribe()
-			}
-			if l, err := w.queueUp(last); l != nil || err != nil {
-				return l, err
-			}
+		if l, err := w.joinQueue(refused, last); l != nil || err != nil {
+			return l, err
 		}
 	}
 }
 
-// refused records why an attempt was refused.
-func (w *waiter) refused(err error) {
+// joinQueue has a caller whose first attempt has failed wait behind the others of this process.
+func (w *waiter) joinQueue(refused bool, last error) (*Lease, error) {
+	if w.local != nil || w.once {
+		return nil, nil
+	}
+	if refused {
+		w.m.subscribe()
+	}
+	return w.queueUp(last)
+}
+
+// refused records why an attempt was refused, and whether too few nodes have answered it.
+func (w *waiter) refused(err error, unanswered bool) {
 	if w.local != nil {
-		w.local.refused(err)
+		w.local.refused(err, unanswered)
 	}
 	w.call.refused(err)
 	if held := (*HeldError)(nil); errors.As(err, &held) {
@@ -234,6 +256,7 @@ func (w *waiter) granted(a *attempt, l *Lease) {
 	a.leave()
 	if w.local != nil {
 		w.local.granted(w, l.hold)
+		w.m.locals.detach(w.local, l.hold)
 	}
 }
 
@@ -257,24 +280,21 @@ func (w *waiter) endError(err error) error {
 }
 
 // poll returns how long a waiter waits when no wake-up arrives, and whether the user's
-// backoff has stopped. A caller that asks once asks again after scattered votes alone, about
-// a round trip later.
-func (w *waiter) poll(retry *backoff.BackOff) (delay time.Duration, stop bool) {
+// backoff has stopped. For a caller that asks once, and comes first in a tie, it is about a
+// round trip.
+func (w *waiter) poll(retry **delays) (delay time.Duration, stop bool) {
 	if w.once {
-		return w.m.grace() / 4, false
+		return max(w.m.trip(), quorum.MinGrace/4), false
 	}
 	if *retry == nil {
-		if *retry = w.m.cfg.retry(); *retry == nil {
-			*retry = defaultRetry()
-		}
+		*retry = w.m.newDelays()
 	}
-	delay = (*retry).NextBackOff()
-	return delay, delay == backoff.Stop
+	return (*retry).next()
 }
 
 // ended ends a failed attempt. It releases the locks that the attempt may have created,
-// and updates the ticket as the machine decides. It reports whether another attempt follows.
-func (w *waiter) ended(a *attempt, delay time.Duration) (again bool) {
+// unless the machine keeps them, and updates the ticket as the machine decides.
+func (w *waiter) ended(a *attempt, delay time.Duration) quorum.Next {
 	a.mu.Lock()
 	result := a.result(a.ballot.Outcome())
 	a.mu.Unlock()
@@ -284,6 +304,9 @@ func (w *waiter) ended(a *attempt, delay time.Duration) (again bool) {
 		w.m.waiters.left.Store(w.machine.Left())
 	}
 	w.mu.Unlock()
+	if next.Keep {
+		return next
+	}
 	var update node.TicketUpdate
 	switch {
 	case w.ticket == "":
@@ -296,7 +319,10 @@ func (w *waiter) ended(a *attempt, delay time.Duration) (again bool) {
 	}
 	a.release(update)
 	w.leaveQueues(next.Leave | next.PassOn)
-	return next.At != quorum.Never
+	if next.Missed {
+		w.startOver(next.At)
+	}
+	return next
 }
 
 // sleep waits until the machine wants an attempt. It returns false when the caller's

@@ -1,11 +1,13 @@
 package quorumlock
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -34,8 +36,13 @@ func Addrs(hostport ...string) []rueidis.ClientOption {
 // docs/managed.md says what keeps a lock safe through a failover, and what it costs.
 //
 // New returns an InvalidError for an empty master set, for no address, one that is not
-// host:port or is there twice, for a set that a majority of the Sentinels does not know,
-// and for servers that are no Sentinels; a QuorumError if no majority of them answers.
+// host:port or is there twice, and for two addresses of one Sentinel. It also does so if no
+// majority is left without the Sentinels that do not know the set, that refuse the user, or
+// that are of another group, and without servers that are no Sentinels. Beside a majority, these
+// are a warning in NodeStatus. New returns a QuorumError if no majority answers.
+//
+// The Sentinels' user needs +sentinel|master, +sentinel|myid and +sentinel|sentinels. Without
+// the last two, a warning says that a Sentinel which is listed twice would not be noticed.
 func Sentinel(masterSet string, sentinels ...string) rueidis.ClientOption {
 	if masterSet == "" { // or else this would be the option of a plain server
 		masterSet = node.NoMasterSet
@@ -55,8 +62,10 @@ func Sentinel(masterSet string, sentinels ...string) rueidis.ClientOption {
 // Such a node needs WithRestartGuard and WithFailover, and Redis 7.0 or newer.
 //
 // New returns an InvalidError for a tag without its braces, a prefix with another tag, no
-// seed, one that is not host:port or is there twice, and a seed that is in no cluster; a
-// QuorumError if no majority of the seeds answers.
+// seed, one that is not host:port or is there twice, and for two addresses of one seed. It
+// also does so if no majority is left without the seeds that refuse the user, that are in no
+// cluster, or in another one. Beside a majority, these are a warning in NodeStatus. New returns
+// a QuorumError if no majority of the seeds answers.
 func ClusterSlot(tag string, seeds ...string) rueidis.ClientOption {
 	return node.SlotOption(tag, seeds)
 }
@@ -149,10 +158,6 @@ func (c *config) checkGroups(nodes []rueidis.ClientOption) error {
 		return &InvalidError{What: "WithFailover", Value: c.failover.String(),
 			Bound: fmt.Sprintf("has to be within %v … %v", failover.LeastWindow, MaxTTL), Fix: unit(c.failover) + failoverFix}
 	}
-	if c.failoverSet && !c.guarded {
-		return &InvalidError{What: "WithFailover", Bound: "says something about the restart guard, which is off",
-			Fix: "add WithRestartGuard, or leave it out"}
-	}
 	slot := -1
 	for i := range nodes {
 		kind, name := node.Group(&nodes[i])
@@ -161,8 +166,9 @@ func (c *config) checkGroups(nodes []rueidis.ClientOption) error {
 		case kind == "":
 			continue
 		case !c.guarded:
-			return &InvalidError{What: "WithRestartGuard", Bound: "is needed for " + of + ": a promoted replica may lack locks that are held",
-				Fix: "add it, on every client, with TTL + lock delay + the window of WithFailover"}
+			window := cmp.Or(c.failover, 5*time.Second)
+			return &InvalidError{What: "WithRestartGuard", Bound: "is needed for " + of + ", and so is WithFailover: a promoted replica may lack locks that are held",
+				Fix: fmt.Sprintf("give both on every client: %v for WithFailover, and TTL + lock delay + that, %v, for WithRestartGuard", window, c.terms.ttl+c.terms.lockDelay+window)}
 		case c.trust:
 			return &InvalidError{What: "WithTrustEmptyNodes", Bound: "cannot be used with " + of + ": an empty replica may be promoted",
 				Fix: "leave it out, and let the first quarantine pass"}
@@ -183,6 +189,10 @@ func (c *config) checkGroups(nodes []rueidis.ClientOption) error {
 		if kind == "slot" {
 			slot = i
 		}
+	}
+	if c.failoverSet && !c.guarded {
+		return &InvalidError{What: "WithFailover", Bound: "says something about the restart guard, which is off",
+			Fix: "add WithRestartGuard, or leave it out"}
 	}
 	return nil
 }

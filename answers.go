@@ -26,6 +26,7 @@ type answers struct {
 	errs     []error      // of the nodes whose answer was not good; nil until there is one
 	replies  []node.Reply // by node, if they are wanted
 	over     bool         // later answers are ignored
+	waited   time.Duration
 }
 
 // askAll posts req to every node.
@@ -33,6 +34,11 @@ func (m *Manager) askAll(req *node.Request, need int, good func(*node.Reply) err
 	a := &answers{m: m, need: need, good: good, decided: m.signals.get()}
 	if req.Kind == node.Read {
 		a.replies = make([]node.Reply, len(m.nodes))
+	}
+	if req.Kind == node.Read {
+		_, now := m.clock.Both()
+		m.ask(req, a, now)
+		return a
 	}
 	for i := range m.nodes {
 		m.post(i, req, a)
@@ -44,7 +50,7 @@ func (m *Manager) askAll(req *node.Request, need int, good func(*node.Reply) err
 func (a *answers) Receive(i int, req *node.Request, reply *node.Reply) {
 	a.m.answered(i, req, reply)
 	if req.Kind == node.Release && reply.N == node.HandedOn {
-		a.m.locals.handedOn(a.m, req.Lock(0), i)
+		a.m.locals.handedOn(a.m, req.Lock(0))
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -77,7 +83,7 @@ func (a *answers) Receive(i int, req *node.Request, reply *node.Reply) {
 func (a *answers) err(i int) error {
 	switch {
 	case !a.answered.Has(i):
-		return errNoAnswer
+		return silence(a.waited)
 	case a.errs != nil:
 		return a.errs[i]
 	}
@@ -96,6 +102,7 @@ func (m *Manager) collect(
 // wait returns when there are enough good answers, after the timeout, or when
 // ctx ends.
 func (a *answers) wait(ctx context.Context, timeout time.Duration) {
+	began := a.m.clock.Now()
 	timer := a.m.timer(timeout)
 	defer a.m.putTimer(timer)
 	done := ctx.Done()
@@ -115,6 +122,7 @@ func (a *answers) wait(ctx context.Context, timeout time.Duration) {
 	}
 	a.mu.Lock()
 	a.over = true // later answers do not change what the caller reads
+	a.waited = min(a.m.clock.Now()-began, timeout)
 	a.mu.Unlock()
 	a.m.signals.put(a.decided)
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,8 +15,14 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// errNoAnswer means that the node did not answer within the node timeout.
-var errNoAnswer = errors.New("no answer in time")
+// silence is the error of a node that has not answered within this time.
+type silence time.Duration
+
+// Error says how long the call has waited for the node.
+func (s silence) Error() string { return "no answer within " + readable(time.Duration(s)) }
+
+// errNotAwaited is the error of a node whose answer could not have changed the outcome.
+var errNotAwaited = errors.New("its answer was not awaited, because the other nodes had decided")
 
 // errCutShort means that the caller's context or the Manager ended before the outcome was
 // known.
@@ -64,11 +71,15 @@ type attempt struct {
 	errs       []error
 	refusals   []refusal
 	raise      *node.Request
+	kept       quorum.Set // nodes that may have the lock from an earlier attempt with this value
 	notApplied quorum.Set // nodes that certainly did not apply the acquisition
 	unqueued   quorum.Set // failed nodes that certainly did not queue the ticket
+	asked      quorum.Set // nodes that were asked for one more vote and have not answered
 }
 
-func (m *Manager) newAttempt(w *waiter, ask quorum.Ask) *attempt {
+// newAttempt returns an attempt that has not asked yet. before is the attempt whose votes
+// it keeps, nil for none: nodes that have granted it grant the same value again.
+func (m *Manager) newAttempt(w *waiter, ask quorum.Ask, before *attempt) *attempt {
 	a, _ := m.attempts.Get().(*attempt)
 	if a == nil {
 		a = &attempt{}
@@ -78,51 +89,70 @@ func (m *Manager) newAttempt(w *waiter, ask quorum.Ask) *attempt {
 	a.ticketed = w.ticket != ""
 	a.began, a.steady = m.clock.Both()
 	var proposal int64
-	if !m.cfg.unfenced {
-		proposal = m.clusterTime(a.steady).Microseconds()
+	if before != nil {
+		before.mu.Lock()
+		a.value, a.kept = before.value, before.kept|quorum.All(w.terms.Nodes)&^before.notApplied
+		before.mu.Unlock()
+		proposal = a.proposal()
+	} else {
+		if !m.cfg.unfenced {
+			proposal = m.clusterTime(a.steady).Microseconds()
+		}
+		a.write(proposal, w.call.traceParent())
 	}
 	a.ballot = quorum.NewBallot(w.terms.Nodes, !m.cfg.unfenced, proposal)
-	token := a.write(proposal, w.call.traceParent())
 	acquisition := node.Acquisition{
-		Lock: w.lock, Value: a.value, KeyTTL: w.terms.keyTTL, NotAfter: a.steady + w.terms.Timeout, Token: token,
+		Lock: w.lock, Value: a.value, KeyTTL: w.terms.keyTTL, NotAfter: a.steady + w.terms.Timeout, Token: a.token(),
 	}
 	if ask.Ticket {
 		acquisition.Ticket, acquisition.EnqueuedAt, acquisition.Lapsed = w.ticket, w.enqueuedAt, uint32(ask.Lapsed)
 	}
 	a.req.Init(&acquisition)
+	for i := range w.terms.Nodes {
+		if a.kept.Has(i) {
+			a.req.MadeElsewhere(i)
+		}
+	}
 	return a
 }
 
-// write composes the value of the lock in one allocation, and returns the token's text in
-// it.
-func (a *attempt) write(proposal int64, traceParent string) (token string) {
+// write composes the value of the lock in one allocation.
+func (a *attempt) write(proposal int64, traceParent string) {
 	var random [node.OwnerLen / 2]byte
 	_, _ = rand.Read(random[:]) // never fails since Go 1.24
 	var buffer [192]byte
 	b := hex.AppendEncode(buffer[:0], random[:])
 	b = append(b, ' ')
 	b = strconv.AppendInt(b, proposal, 10)
-	end := len(b)
 	b = append(b, ' ')
 	b = node.AppendMetadata(b, time.Now(), traceParent, a.wait.terms.label)
 	a.value = string(b)
-	return a.value[node.OwnerLen+1 : end]
+}
+
+// token returns the text of the proposal in the value.
+func (a *attempt) token() string {
+	text, _, _ := strings.Cut(a.value[node.OwnerLen+1:], " ")
+	return text
 }
 
 // leave ends one use of the attempt. The last use returns it to the pool.
 func (a *attempt) leave() {
-	if a.users.Add(-1) > 0 || a.raise != nil || a.ticketed {
-		return // answers may still come, to a raise or to a repeated acquisition
+	if a.users.Add(-1) > 0 {
+		return
 	}
 	if h := a.hold; h != nil {
 		h.mu.Lock()
 		h.acquire = nil
 		h.mu.Unlock()
 	}
+	if a.raise != nil || a.ticketed {
+		return // answers may still come, to a raise or to a repeated acquisition
+	}
 	m := a.m
 	a.req.Reset()
 	a.m, a.wait, a.value, a.decided, a.hold, a.errs = nil, nil, "", nil, nil, nil
-	a.announced, a.over, a.waiters, a.notApplied, a.unqueued, a.refusals = false, false, 0, 0, 0, nil
+	a.announced, a.over, a.waiters, a.refusals = false, false, 0, nil
+	a.kept, a.notApplied, a.unqueued = 0, 0, 0
 	m.attempts.Put(a)
 }
 
@@ -141,6 +171,9 @@ func (a *attempt) receive(i int, req *node.Request, reply *node.Reply) {
 		a.pending--
 	}
 	if h := a.hold; h != nil {
+		if req.Kind == node.Acquire && req != &a.req {
+			a.asked = a.asked.Without(i)
+		}
 		a.mu.Unlock()
 		if req.Kind == node.Acquire { // one more vote for the lease
 			h.vote(i, a.began, reply)
@@ -227,18 +260,21 @@ func (a *attempt) fail(i int, err error) {
 
 // decide wakes the caller when the outcome is certain. a.mu is held.
 func (a *attempt) decide() {
-	if !a.announced && a.ballot.Outcome() != quorum.OutcomePending {
-		a.announced = true
-		a.decided <- struct{}{}
+	outcome := a.ballot.Outcome()
+	if a.announced || outcome == quorum.OutcomePending {
+		return
 	}
+	if a.wait.once && outcome == quorum.OutcomeHeld && a.ballot.Votes().Silent() != 0 && quorum.AwaitsVotes(a.wait.terms.Nodes, a.result(outcome)) {
+		return
+	}
+	a.announced = true
+	a.decided <- struct{}{}
 }
 
 // run asks every node and waits for the outcome. It returns the lease, or the reason why
 // it was not granted.
 func (a *attempt) run(ctx context.Context) (*Lease, error) {
-	for i := range a.m.nodes {
-		a.m.post(i, &a.req, a)
-	}
+	a.m.ask(&a.req, a, a.steady)
 	timeout := a.wait.terms.Timeout
 	timer := a.m.timer(timeout)
 	defer a.m.putTimer(timer)
@@ -270,7 +306,7 @@ func (a *attempt) expire(all bool) {
 	defer a.mu.Unlock()
 	for i := range a.wait.terms.Nodes {
 		if a.ballot.Votes().Silent().Has(i) {
-			a.fail(i, errNoAnswer)
+			a.fail(i, silence(a.wait.terms.Timeout))
 		}
 	}
 	a.ballot.Votes().Expire()
@@ -312,7 +348,7 @@ func (a *attempt) conclude(values context.Context, cut bool) (*Lease, error) {
 // nodes that certainly hold nothing of the attempt.
 func (a *attempt) release(update node.TicketUpdate) {
 	a.mu.Lock()
-	notApplied := a.notApplied
+	notApplied := a.notApplied &^ a.kept
 	a.mu.Unlock()
 	_, now := a.m.clock.Both()
 	t := a.wait.terms
@@ -326,7 +362,8 @@ func (a *attempt) release(update node.TicketUpdate) {
 
 // askAgain asks nodes for the lock again. These nodes reserve the lock for this waiter
 // now, which has already got the lease from the others. The new votes count from the
-// start of the attempt, which is never too late.
+// start of the attempt, which is never too late. A node that has not answered the last
+// time is not asked: such requests go out with the renewals, and a message causes each.
 func (a *attempt) askAgain(nodes quorum.Set) {
 	if nodes == 0 {
 		return
@@ -340,9 +377,16 @@ func (a *attempt) askAgain(nodes quorum.Set) {
 	if over || left <= 0 {
 		return // the reservations end with the grace
 	}
+	a.mu.Lock()
+	nodes &^= a.asked
+	a.asked |= nodes
+	a.mu.Unlock()
+	if nodes == 0 {
+		return
+	}
 	req := &node.Request{}
 	req.Init(&node.Acquisition{
-		Lock: a.wait.lock, Value: a.value, KeyTTL: t.keyTTL, NotAfter: steady + left, Token: a.value[node.OwnerLen+1 : len(a.value)-len(metadata(a.value))-1],
+		Lock: a.wait.lock, Value: a.value, KeyTTL: t.keyTTL, NotAfter: steady + left, Token: a.token(),
 		Ticket: a.wait.ticket, EnqueuedAt: a.wait.enqueuedAt, Again: true,
 	})
 	for i := 0; nodes != 0; i++ {

@@ -73,8 +73,8 @@ func TestARaiseCountsOnlyWhenTheNodeConfirmsIt(t *testing.T) {
 		"refused":      {node.Reply{Status: node.Done, Before: -1}, false},
 		"lost":         {node.Reply{Status: node.Unknown, Err: node.ErrReconnected}, false},
 		"not sent":     {node.Reply{Status: node.NotApplied, Err: node.ErrExpired}, false},
-		"failed":       {node.Reply{Status: node.Failed, Err: errNoAnswer}, false},
-		"not possible": {node.Reply{Status: node.Misconfigured, Err: errNoAnswer}, false},
+		"failed":       {node.Reply{Status: node.Failed, Err: silence(0)}, false},
+		"not possible": {node.Reply{Status: node.Misconfigured, Err: silence(0)}, false},
 	} {
 		a := attemptOn(m, nil)
 		a.ballot.Grant(0, 7, 6)
@@ -93,7 +93,7 @@ func TestAnAttemptIsReusedOnceNothingRefersToIt(t *testing.T) {
 	w := &waiter{m: m, terms: l.hold.terms, lock: "job", ctx: context.Background()}
 	begin := func(ticket string) *attempt {
 		w.ticket = ticket
-		return m.newAttempt(w, quorum.Ask{})
+		return m.newAttempt(w, quorum.Ask{}, nil)
 	}
 	inUse := func(a *attempt) bool { return a.m != nil }
 

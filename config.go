@@ -21,13 +21,16 @@ type config struct {
 	drift          float64
 	nodeTimeout    time.Duration
 	nodeTimeoutSet bool
-	retry          func() backoff.BackOff
+	retry          func() backoff.BackOff // the user's; nil for the default
+	retrySet       bool
 	guard          time.Duration
 	guarded, trust bool
+	rollout        bool
 	failover       time.Duration
 	failoverSet    bool
 	telemetry      providers
 	log            *slog.Logger
+	startupWait    time.Duration
 	terms          terms // of leases without options of their own
 	nodes          int
 }
@@ -50,10 +53,11 @@ type terms struct {
 	minUseful time.Duration
 }
 
-// waitLimit bounds how long a call waits.
+// waitLimit says what a call waits for, and how long.
 type waitLimit struct {
-	set  bool
-	most time.Duration
+	set      bool
+	most     time.Duration
+	failFast bool // it does not wait for a quorum
 }
 
 // registerCap is how far a grant may move a fencing register ahead of a node's clock. It
@@ -72,7 +76,7 @@ func (c *config) registerCap() time.Duration {
 // newConfig applies defaults, then options, then checks the relations.
 func newConfig(nodes []rueidis.ClientOption, opts []Option) (*config, error) {
 	c := &config{
-		prefix: DefaultPrefix, drift: DefaultDriftFactor, retry: defaultRetry,
+		prefix: DefaultPrefix, drift: DefaultDriftFactor,
 		log: slog.New(warnings{slog.Default().Handler()}), nodes: len(nodes),
 		terms: terms{ttl: DefaultTTL},
 	}
@@ -120,13 +124,19 @@ func (c *config) check() error {
 	case c.nodeTimeoutSet && c.nodeTimeout < MinNodeTimeout:
 		return &InvalidError{What: "WithNodeTimeout", Value: c.nodeTimeout.String(),
 			Bound: fmt.Sprintf("has to be at least %v", MinNodeTimeout), Fix: unit(c.nodeTimeout) + "leave it out for a tenth of the TTL"}
-	case c.retry == nil:
+	case c.retrySet && c.retry == nil:
 		return &InvalidError{What: "WithRetryBackoff", Bound: "needs a function", Fix: "leave it out for the default"}
 	case c.guarded && (c.guard < MinTTL || c.guard > 2*MaxTTL):
 		return &InvalidError{What: "WithRestartGuard", Value: c.guard.String(),
 			Bound: fmt.Sprintf("has to be within %v … %v", MinTTL, 2*MaxTTL), Fix: "give the longest TTL of any client"}
 	case c.trust && !c.guarded:
 		return &InvalidError{What: "WithTrustEmptyNodes", Bound: "says something about the restart guard, which is off",
+			Fix: "add WithRestartGuard, or leave it out"}
+	case c.startupWait < 0:
+		return &InvalidError{What: "WithStartupWait", Value: c.startupWait.String(), Bound: "has to be 0 or more",
+			Fix: "0 does not wait; a context bounds New as well"}
+	case c.rollout && !c.guarded:
+		return &InvalidError{What: "WithGuardRollout", Bound: "says something about the restart guard, which is off",
 			Fix: "add WithRestartGuard, or leave it out"}
 	}
 	return nil
@@ -168,6 +178,10 @@ func (c *config) complete(t *terms) error {
 	case t.maxHold > 0 && t.minHold > t.maxHold:
 		return &InvalidError{What: "WithMinHold", Value: t.minHold.String(),
 			Bound: fmt.Sprintf("has to be at most WithMaxHold's %v", t.maxHold), Fix: "shorten it, or lengthen the maximum"}
+	case c.guarded && t.minHold > c.guard-c.failover:
+		return &InvalidError{What: "WithMinHold", Value: t.minHold.String(),
+			Bound: fmt.Sprintf("has to be at most WithRestartGuard's %v%s", c.guard, c.lessWindow()),
+			Fix:   fmt.Sprintf("shorten it, or set the guard to %v on every client: a node that restarts forgets the name after that time", t.minHold+c.failover)}
 	case t.lockDelay < 0 || t.lockDelay > MaxTTL-t.ttl || t.lockDelay%time.Millisecond != 0:
 		return &InvalidError{What: "WithLockDelay", Value: t.lockDelay.String(),
 			Bound: fmt.Sprintf("has to be whole milliseconds from 0 to %v less the TTL", MaxTTL), Fix: "half the TTL is ample"}
@@ -188,6 +202,14 @@ func (c *config) complete(t *terms) error {
 			Bound: fmt.Sprintf("plus the lock delay %v has to be at most WithRestartGuard's %v", t.lockDelay, c.guard), Fix: "shorten the lease, or lengthen the guard on every client"}
 	}
 	return nil
+}
+
+// lessWindow names the window of WithFailover, which the guard covers as well.
+func (c *config) lessWindow() string {
+	if !c.failoverSet {
+		return ""
+	}
+	return fmt.Sprintf(" less WithFailover's %v", c.failover)
 }
 
 // unit returns a hint for a duration that looks like a bare number: a Duration counts

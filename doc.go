@@ -48,9 +48,11 @@
 //	})
 //
 // [Manager.Acquire] waits for a lease and [Manager.TryAcquire] asks once; [WithWait] bounds
-// the wait. [Manager.Do] runs a function under a lease; [Manager.Lead] campaigns for
-// leadership again and again. [Manager.Inspect] shows the holder of a name, and
-// [Manager.Nodes] the health of the nodes.
+// the wait, and [WithFailFast] waits for a holder only, not for nodes. [Manager.Do] runs a
+// function under a lease; [Manager.Lead] campaigns for leadership again and again.
+// [Manager.Inspect] shows the holder of a name, [Manager.Nodes] the health of the nodes, and
+// [Manager.Ready] whether a majority votes. [WithStartupWait] lets a program start before its
+// Redis does.
 //
 // # The life of a lease
 //
@@ -130,9 +132,9 @@
 // # Events and telemetry
 //
 // Each lease has channels for what concerns it; [Manager.Subscribe] delivers the events of
-// all leases and nodes. No reader can hold up a renewal: a channel of a lease has a capacity
-// of one and keeps the latest value, a Subscription counts what its buffer could not take, and
-// the context and Done report a loss besides.
+// all leases and nodes, or those of some kinds. No reader can hold up a renewal: a channel of a
+// lease has a capacity of one and keeps the latest value, a Subscription counts what its buffer
+// could not take and keeps every loss, and the context and Done report a loss besides.
 //
 // A call makes OpenTelemetry spans with the provider of the span in its context, so a traced
 // request shows its lock waits by itself, linked to the holder that it waited behind;

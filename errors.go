@@ -80,23 +80,27 @@ func errNilFunction() error {
 type HeldError struct {
 	Name   string
 	Holder Holder // zero when nobody holds it: it is reserved for a waiter
-	// RetryAfter is the time until a majority of the nodes is free, if the holder does
-	// nothing. A node that granted or failed counts as free. 0 means unknown: another
-	// client's keys may never expire.
+	// RetryAfter is the end of the holder's keys: the time until a majority of the nodes is
+	// free, if the holder neither renews nor releases. A node that granted or failed counts as
+	// free. A holder that lives renews every third of its TTL, so the lease may be held for
+	// much longer; it may be released earlier, too. There is no better estimate: the nodes do
+	// not know how long the holder will work. To wait for the release, call Acquire, which the
+	// nodes wake. 0 means unknown: another client's keys may never expire.
 	RetryAfter time.Duration
 	// Self means that the holder is this very Manager. A lease is not reentrant: a caller
 	// that holds a name and asks for it again waits for its own release.
 	Self bool
 }
 
-// Error names the lease, its holder and when to come back.
+// Error names the lease, its holder and when to come back. The holder's label is another
+// client's text, and an owner may be any program's value: both are quoted.
 func (e *HeldError) Error() string {
-	holder := e.Holder.Label
+	holder := strconv.Quote(e.Holder.Label)
 	switch {
 	case e.Holder == Holder{}:
 		return fmt.Sprintf("quorumlock: %q is reserved for a waiter%s", e.Name, e.until(""))
-	case holder == "":
-		holder = "owner " + e.Holder.Owner
+	case e.Holder.Label == "":
+		holder = "owner " + strconv.Quote(e.Holder.Owner)
 	}
 	if e.Self {
 		holder += " (this very Manager)"
@@ -135,8 +139,10 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 // ErrNoQuorum; errors.As finds the errors of the nodes.
 type QuorumError struct {
 	Op, Name  string // Name is empty when the operation concerns no lease
-	Need, Got int
-	Nodes     []*NodeError // one for each node without a good answer
+	Need, Got int    // how many nodes it needs, and how many have given the answer that counts
+	// Nodes has one error for each node without such an answer: also for a node whose answer
+	// was not awaited, because the others had decided.
+	Nodes []*NodeError
 	// RetryAfter is how long it takes until a majority of the nodes votes, if those that are in
 	// quarantine are the only obstacle; 0 if another one is, or none is known.
 	RetryAfter time.Duration
@@ -150,7 +156,7 @@ func (e *QuorumError) Error() string {
 	if e.Name != "" {
 		fmt.Fprintf(&b, " %q", e.Name)
 	}
-	fmt.Fprintf(&b, ": reached %s, need %d", plural(e.Got, "node"), e.Need)
+	fmt.Fprintf(&b, ": %s %s, need %d", e.counted(), plural(e.Got, "node"), e.Need)
 	if e.of > 0 {
 		fmt.Fprintf(&b, " of %d", e.of)
 	}
@@ -159,6 +165,20 @@ func (e *QuorumError) Error() string {
 		b.WriteString("; a majority votes in " + readable(e.RetryAfter))
 	}
 	return b.String()
+}
+
+// counted says what Got counts. A node may answer, and not grant or confirm.
+func (e *QuorumError) counted() string {
+	switch e.Op {
+	case "acquire":
+		return "granted by"
+	case "renew", "verify":
+		return "confirmed by"
+	case "ready":
+		return "votes of"
+	default:
+		return "reached"
+	}
 }
 
 // plural writes a number of things.
@@ -211,7 +231,19 @@ type NodeError struct {
 }
 
 // Error names the node and its error.
-func (e *NodeError) Error() string { return fmt.Sprintf("node %d (%s): %v", e.Node, e.Addr, e.Err) }
+func (e *NodeError) Error() string {
+	return fmt.Sprintf("node %d (%s): %s", e.Node, e.Addr, oneLine(fmt.Sprint(e.Err)))
+}
+
+// oneLine escapes what could break a line or move a terminal's cursor: a server, or what
+// answers in its place, may put anything into the text of an error.
+func oneLine(text string) string {
+	if strings.IndexFunc(text, func(r rune) bool { return !strconv.IsPrint(r) }) < 0 {
+		return text
+	}
+	quoted := strconv.Quote(text)
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
+}
 
 // Unwrap returns the error.
 func (e *NodeError) Unwrap() error { return e.Err }
@@ -260,7 +292,7 @@ func (e *InvalidError) Error() string {
 	if e.Fix != "" {
 		s += "; " + e.Fix
 	}
-	return s
+	return oneLine(s)
 }
 
 // Is reports whether target is ErrInvalid.

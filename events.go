@@ -1,9 +1,6 @@
 package quorumlock
 
 import (
-	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/quorum"
@@ -11,7 +8,20 @@ import (
 
 // Event is what a Subscription delivers: Acquired, Renewed, AtRisk, Lost, Released or
 // NodeChanged, by value.
-type Event interface{ event() }
+type Event interface{ kind() EventKind }
+
+// EventKind is a kind of Event, for Subscribe.
+type EventKind int
+
+// The kinds of events, each named like its type.
+const (
+	EventAcquired EventKind = iota + 1
+	EventRenewed
+	EventAtRisk
+	EventLost
+	EventReleased
+	EventNodeChanged
+)
 
 // Acquired is sent when a lease is granted.
 type Acquired struct {
@@ -82,12 +92,12 @@ type NodeChanged struct {
 	Master string
 }
 
-func (Acquired) event()    {}
-func (Renewed) event()     {}
-func (AtRisk) event()      {}
-func (Lost) event()        {}
-func (Released) event()    {}
-func (NodeChanged) event() {}
+func (Acquired) kind() EventKind    { return EventAcquired }
+func (Renewed) kind() EventKind     { return EventRenewed }
+func (AtRisk) kind() EventKind      { return EventAtRisk }
+func (Lost) kind() EventKind        { return EventLost }
+func (Released) kind() EventKind    { return EventReleased }
+func (NodeChanged) kind() EventKind { return EventNodeChanged }
 
 // LostReason says why a lease was lost.
 type LostReason int
@@ -138,92 +148,4 @@ func lostReason(r quorum.Reason) LostReason {
 	default:
 		return LostExpired
 	}
-}
-
-// Subscription delivers the events of all leases of a Manager; those of one lease in the
-// order in which they happened.
-type Subscription struct {
-	// events has the capacity given to Subscribe. When it is full, the newest event
-	// replaces the oldest: the watchdog never waits for a reader, and a slow reader misses
-	// the oldest events. That may be the end of a lease, which the lease's own channel and
-	// context report too. Closed by the subscription's Close and the Manager's.
-	events  chan Event
-	dropped atomic.Uint64
-	bus     *bus
-}
-
-// C returns the channel of events. Close closes it, and so does the Manager when it has
-// closed and sent its last event.
-func (s *Subscription) C() <-chan Event { return s.events }
-
-// Dropped returns how many events gave way to newer ones because they were not read in
-// time.
-func (s *Subscription) Dropped() uint64 { return s.dropped.Load() }
-
-// Close ends the subscription. It is idempotent and safe for concurrent use.
-func (s *Subscription) Close() { s.bus.remove(s) }
-
-// bus hands events to the subscriptions.
-type bus struct {
-	// watched is how many subscriptions there are. While there are none, leases make no
-	// events for them.
-	watched atomic.Int32
-
-	mu     sync.Mutex
-	subs   []*Subscription
-	closed bool
-}
-
-func (b *bus) add(buffer int) *Subscription {
-	s := &Subscription{events: make(chan Event, max(buffer, 1)), bus: b}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		close(s.events)
-		return s
-	}
-	b.subs = append(b.subs, s)
-	b.watched.Add(1)
-	return s
-}
-
-func (b *bus) remove(s *Subscription) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if i := slices.Index(b.subs, s); i >= 0 {
-		b.subs = slices.Delete(b.subs, i, i+1)
-		b.watched.Add(-1)
-		close(s.events)
-	}
-}
-
-// send never blocks: b.mu makes it the only sender, so the place that it frees
-// in a full buffer is its own.
-func (b *bus) send(e Event) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, s := range b.subs {
-		select {
-		case s.events <- e:
-			continue
-		default:
-		}
-		select {
-		case <-s.events:
-			s.dropped.Add(1)
-		default:
-		}
-		s.events <- e
-	}
-}
-
-func (b *bus) close() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.closed = true
-	for _, s := range b.subs {
-		close(s.events)
-	}
-	b.subs = nil
-	b.watched.Store(0)
 }

@@ -82,11 +82,13 @@ func FuzzOptions(f *testing.F) {
 		setMinHold
 		setWait
 		setFailover
+		setStartupWait
+		failFast
 		perLease // the lease options are passed to Acquire
 	)
 	const day, most = int64(24 * time.Hour), int64(math.MaxInt64)
 	for _, d := range []int64{0, 1, -1, int64(MinTTL), int64(time.Second), int64(MaxTTL), 2 * day, most, most - most%1_000_000, math.MinInt64} {
-		for _, set := range []uint32{0, setTTL, setMaxHold, setMinHold, setWait, setLockDelay, setNodeTimeout, setGuard, setGuard | setTrust, setGuard | setFailover,
+		for _, set := range []uint32{0, setTTL, setMaxHold, setMinHold, setWait, setStartupWait, setWait | failFast, setLockDelay, setNodeTimeout, setGuard, setGuard | setTrust, setGuard | setFailover,
 			perLease | setTTL, perLease | setMinHold, perLease | setLockDelay} {
 			f.Add(set, "a:1,b:2,c:3", d, d, d, d, d, d, d, d, 0.01, "p:", "label")
 		}
@@ -143,6 +145,12 @@ func FuzzOptions(f *testing.F) {
 		}
 		if has(setFailover) {
 			opts = append(opts, WithFailover(time.Duration(window)))
+		}
+		if has(setStartupWait) {
+			opts = append(opts, WithStartupWait(time.Duration(wait)))
+		}
+		if has(failFast) {
+			leaseOpts = append(leaseOpts, WithFailFast())
 		}
 		if has(setTrust) {
 			opts = append(opts, WithTrustEmptyNodes())
@@ -203,6 +211,8 @@ func works(t *testing.T, c *config, terms *terms) {
 		t.Errorf("keys that live %v under a restart guard of %v", terms.ttl+terms.lockDelay, c.guard)
 	case c.failoverSet && (!c.guarded || c.failover <= 0 || terms.ttl+terms.lockDelay+c.failover > c.guard):
 		t.Errorf("keys that live %v and a window of %v under a restart guard of %v", terms.ttl+terms.lockDelay, c.failover, c.guard)
+	case c.guarded && terms.minHold+c.failover > c.guard:
+		t.Errorf("a minimum hold of %v and a window of %v under a restart guard of %v", terms.minHold, c.failover, c.guard)
 	case terms.minHold < 0 || terms.minHold > MaxTTL:
 		t.Errorf("a minimum hold of %v", terms.minHold)
 	case len(terms.label) > MaxLabelLen || !utf8.ValidString(terms.label) || !utf8.ValidString(c.prefix):

@@ -66,6 +66,9 @@ func (a *attempt) grant(values context.Context) (*Lease, error) {
 	h, l := a.newHold(values)
 	m.steps.mu.Lock()
 	defer m.steps.mu.Unlock()
+	if m.ending() {
+		return nil, errCutShort // with the mutex held: see endAll
+	}
 	for _, step := range m.steps.recent {
 		if step.at >= a.steady {
 			h.machine.Step(m.clock.Now(), quorum.Input{Kind: quorum.InputClockStep, Node: step.node, By: step.by})

@@ -19,16 +19,17 @@ import (
 type hold struct {
 	m     *Manager
 	terms *terms
-	lock  string      // the key
-	label string      // of the name on metrics, "" for none
-	local *localQueue // of callers in this process; nil if the acquiring call never entered it
+	lock  string // the key
+	label string // of the name on metrics, "" for none
 
 	mu      sync.Mutex
+	local   *localQueue // of callers in this process; nil while no other caller is known to want the lock
 	machine quorum.Machine
 	window  [5]time.Duration // the machine's window for up to 5 nodes: saves an allocation
 	jumped  time.Duration    // clock.Jumped at the last step
 	over    bool             // lost or released
 	risky   bool             // counted as at risk
+	stays   bool             // Close waits until the keys are deleted, see shut
 	lease   *Lease           // the current lease, or the last one
 	value   string           // the lock's value: owner, token, metadata
 	retry   backoff.BackOff

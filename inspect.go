@@ -11,10 +11,10 @@ import (
 // Holder identifies the holder of a lease, from what is stored with the lock. For a lock
 // of another client, Owner is its value and the other fields are empty.
 type Holder struct {
-	Label       string // set by WithHolder
-	Owner       string
-	TraceParent string // the span in which the lease was acquired, in W3C format
-	Since       time.Time
+	Label       string    `json:"label"`        // set by WithHolder
+	Owner       string    `json:"owner"`        // of another program's value: its first 32 bytes
+	TraceParent string    `json:"trace_parent"` // the span in which the lease was acquired, in W3C format
+	Since       time.Time `json:"since,omitzero"`
 }
 
 func holder(value string) Holder {
@@ -59,16 +59,6 @@ type NodeStatus struct {
 	Fence  int64         // fencing register, or the base that it counts from
 }
 
-// Nodes returns the state of each node from memory, for a health endpoint for example. It
-// sends no request and never blocks.
-func (m *Manager) Nodes() []NodeStatus {
-	all := make([]NodeStatus, len(m.nodes))
-	for i := range all {
-		all[i] = m.nodeStatus(i)
-	}
-	return all
-}
-
 func (m *Manager) nodeStatus(i int) NodeStatus {
 	h := m.nodes[i].Health()
 	s := NodeStatus{
@@ -87,7 +77,8 @@ func (m *Manager) nodeStatus(i int) NodeStatus {
 }
 
 // Inspect asks every node for the holder of a name, and changes nothing. It waits for all
-// nodes, one node timeout at most, and returns their answers. When fewer than a majority
+// nodes, one node timeout at most, and returns their answers. It does not wait for a node that
+// has been silent for a node timeout already, unless too few others are left. When fewer than a majority
 // answered, it also returns ErrNoQuorum (a *QuorumError), joined with ctx.Err() and ctx's
 // cause when ctx ended first.
 func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {

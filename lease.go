@@ -3,6 +3,7 @@ package quorumlock
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -27,6 +28,8 @@ type Lease struct {
 	stop atomic.Int64
 	// asked means that the program has checked the lease, so it is not forgotten.
 	asked atomic.Bool
+	// working means that Do or Lead runs its function under the lease. Guarded by hold.mu.
+	working bool
 
 	// Guarded by hold.mu.
 	err   error  // why it ended
@@ -95,6 +98,24 @@ func (l *Lease) Context() context.Context {
 	l.hold.mu.Lock()
 	defer l.hold.mu.Unlock()
 	return l.watched().ctx
+}
+
+// WithContext returns a context for work under the lease that belongs to a request: it has the
+// values and the deadline of ctx, and ends with ctx or with the lease, whichever is first;
+// context.Cause then returns the cause of that one, which is Err for the lease. Call cancel when
+// the work is done, or the lease keeps the context until it ends. Do and Lead make such a
+// context themselves. A nil ctx panics, as it does in context.WithCancel.
+func (l *Lease) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	either, cancel := context.WithCancelCause(ctx)
+	leaseCtx := l.Context()
+	stop := context.AfterFunc(leaseCtx, func() { cancel(context.Cause(leaseCtx)) })
+	if leaseCtx.Err() != nil { // AfterFunc cancels in a goroutine, and a lease that is over allows no work
+		cancel(context.Cause(leaseCtx))
+	}
+	return either, func() {
+		stop()
+		cancel(nil)
+	}
 }
 
 // Done returns a channel that is closed when the lease has ended, lost or
@@ -181,13 +202,14 @@ func (w *watch) end(err error) {
 //
 // It returns ErrNoQuorum (a *QuorumError) when the round missed its majority: the lease is
 // then at risk and not lost. It returns ErrLost or ErrReleased when the lease has ended,
-// ctx's cause when ctx ends first, while the round goes on, and ErrInvalid for a nil ctx.
+// ctx.Err() and ctx's cause when ctx ends first, while the round goes on, and ErrInvalid for
+// a nil ctx.
 func (l *Lease) Renew(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext()
 	}
 	if ctx.Err() != nil {
-		return context.Cause(ctx)
+		return ended(ctx, nil, "quorumlock: renew "+strconv.Quote(l.Name()))
 	}
 	round := make(chan error, 1)
 	if err := l.renew(round); err != nil {
@@ -197,7 +219,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	case err := <-round:
 		return err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return ended(ctx, nil, "quorumlock: renew "+strconv.Quote(l.Name())+": stopped waiting for the nodes, while the round goes on")
 	}
 }
 
@@ -290,31 +312,27 @@ const (
 // no reason to stop. The lease is over in all these cases. A nil ctx is ErrInvalid, and
 // releases nothing.
 //
-// Of concurrent calls one releases, and the others return ErrReleased. While Close releases
-// everything, Release waits until Close has ended this lease and returns ErrReleased, or
-// ErrClosed joined with ctx.Err() when ctx ends before that.
+// Of concurrent calls one releases, and the others return ErrReleased, as all do once Close has
+// begun.
 func (l *Lease) Release(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext()
 	}
-	ctx, span := l.hold.m.telemetry.startRelease(ctx, l)
+	m := l.hold.m
+	began := m.clock.Now()
 	err := l.release(ctx)
-	span.end(err)
+	m.telemetry.released(ctx, l, began, err)
 	return err
 }
 
 func (l *Lease) release(ctx context.Context) error {
 	m := l.hold.m
-	if !m.enter() { // Close releases everything that has not ended
-		select {
-		case <-l.Done():
-			return l.Err()
-		case <-ctx.Done():
-			return ended(ctx, ErrClosed, "stopped waiting for Close")
-		}
+	if !m.enter() { // Close ends every lease before it waits for anything
+		<-l.Done()
+		return l.Err()
 	}
 	pending, err := l.give()
-	m.inflight.Done() // Close waits until the release is posted, and then for its answers
+	m.calls.leave() // Close waits until the release is posted, and then for its answers
 	if pending == nil {
 		return err
 	}
@@ -327,10 +345,15 @@ func (l *Lease) release(ctx context.Context) error {
 // already, it returns the error that Release has to return.
 func (l *Lease) give() (*answers, error) {
 	h := l.hold
-	if h.local != nil {
-		return h.local.finish(l)
+	h.mu.Lock()
+	if q := h.local; q != nil {
+		h.mu.Unlock()
+		return q.finish(l)
 	}
-	if !h.step(quorum.Input{Kind: quorum.InputRelease}, nil).over {
+	s := h.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil)
+	h.mu.Unlock()
+	h.notify(&s)
+	if !s.over {
 		return nil, l.Err()
 	}
 	if !errors.Is(l.Err(), ErrReleased) {

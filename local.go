@@ -21,21 +21,21 @@ type localQueue struct {
 	mu      sync.Mutex // taken after locals.mu and before a hold's mutex
 	queue   quorum.Local
 	callers map[quorum.CallerID]*waiter
-	hold    *hold // the hold of this process's current lease
-	handOff quorum.HandOff
+	hold    *hold         // the hold of this process's current lease
 	tendAt  time.Duration // when the watchdog checks the queue, 0 for never; guarded by the agenda's mutex
-	late    bool          // handOff has checked once, before the end of a grace longer than ours
 	check   *check        // the running check of hold
 
 	// The error of the last failed attempt from this queue since the last grant, and when
 	// it came; nil for none.
-	refusal   error
-	refusedAt time.Duration
+	refusal    error
+	refusedAt  time.Duration
+	unanswered bool // too few nodes have answered that attempt
 }
 
 // turn ends a caller's wait in a local queue.
 type turn struct {
 	lease     *Lease   // the lease that is passed on; nil when the caller has to contend
+	err       error    // ends the call
 	previous  *spanRef // the span of this process's previous lease; nil for none
 	notBefore time.Duration
 	enqueued  bool // the nodes have the caller's ticket
@@ -44,11 +44,26 @@ type turn struct {
 // name returns the name of the lock.
 func (q *localQueue) name() string { return q.lock[len(q.m.cfg.prefix):] }
 
-// refused records the error of a failed attempt from this queue.
-func (q *localQueue) refused(err error) {
+// refused records the error of a failed attempt from this queue. It ends the calls that do
+// not wait for the nodes, if too few of these have answered.
+func (q *localQueue) refused(err error, unanswered bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.refusal, q.refusedAt = err, q.m.clock.Now()
+	q.refusal, q.refusedAt, q.unanswered = err, q.m.clock.Now(), unanswered
+	for _, w := range q.callers {
+		q.dismiss(w)
+	}
+}
+
+// dismiss ends the call of a waiter that has WithFailFast, if the last attempt from this
+// queue was not answered. The caller that made it sees that itself. q.mu is held.
+func (q *localQueue) dismiss(w *waiter) {
+	if !w.hasty || !q.unanswered || q.hold != nil || !q.queue.Waits(w.id) {
+		return
+	}
+	delete(q.callers, w.id)
+	q.do(q.queue.Leave(q.m.clock.Now(), w.id))
+	w.turn <- turn{err: q.refusal}
 }
 
 // lastRefusal returns that error, with RetryAfter counted from now. q.mu is held.
@@ -78,32 +93,20 @@ func (q *localQueue) obstacle() error {
 	}
 }
 
-// met evaluates the refusals of an attempt from this queue. A refusal by a lease shows
-// that the nodes' queues move. A lock without our metadata shows that clients without
-// tickets compete.
+// met evaluates the refusals of an attempt from this queue. A lock without our metadata
+// shows that clients without tickets compete.
 func (q *localQueue) met(a *attempt) {
-	var moved, stranger bool
+	stranger := false
 	a.mu.Lock()
 	for i := range a.refusals {
-		moved = moved || !a.refusals[i].Reserved
 		stranger = stranger || a.refusals[i].Stranger
 	}
 	a.mu.Unlock()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if moved {
-		q.handOff.QueueMoved()
-	}
 	if stranger {
 		q.queue.StrangerSeen(q.m.clock.Now())
 	}
-}
-
-// queueMoved records that the nodes' queues move.
-func (q *localQueue) queueMoved() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.handOff.QueueMoved()
 }
 
 // await waits for the caller's turn. It returns the lease that was passed on, or nil when
@@ -113,20 +116,13 @@ func (w *waiter) await() (*Lease, error) {
 	var err error
 	select {
 	case t := <-w.turn:
-		return w.take(t), nil
+		return w.take(t), t.err
 	case <-w.ctx.Done():
 		err = context.Cause(w.ctx)
 	case <-w.m.closing:
 		err = ErrClosed
 	}
 	w.quit()
-	select {
-	case t := <-w.turn: // the turn came at the same time
-		if l := w.take(t); l != nil {
-			l.abandon()
-		}
-	default:
-	}
 	return nil, err
 }
 
@@ -136,7 +132,7 @@ func (w *waiter) take(t turn) *Lease {
 	if t.lease != nil {
 		return t.lease
 	}
-	if !t.enqueued { // see enqueue
+	if !t.enqueued && t.err == nil { // see enqueue
 		w.mu.Lock()
 		w.machine = quorum.NewWaiter(w.config(t.notBefore, false))
 		w.mu.Unlock()
@@ -167,10 +163,17 @@ func (w *waiter) quit() {
 		return
 	}
 	q.mu.Lock()
-	defer q.mu.Unlock()
 	delete(q.callers, w.id)
 	q.do(q.queue.Leave(w.m.clock.Now(), w.id))
 	q.tendBy(w.m.clock.Now() + time.Second)
+	q.mu.Unlock()
+	select {
+	case t := <-w.turn: // the turn came at the same time
+		if t.lease != nil {
+			t.lease.abandon()
+		}
+	default:
+	}
 }
 
 // granted records that a caller which contended has a lease on h.
@@ -178,7 +181,6 @@ func (q *localQueue) granted(w *waiter, h *hold) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.callers, w.id)
-	q.handOff.QueueMoved()
 	q.queue.Granted(q.m.clock.Now())
 	q.hold, q.check, q.refusal = h, nil, nil
 	h.mu.Lock()
@@ -252,7 +254,7 @@ func (h *hold) stateLocked() quorum.Hold {
 		Proven: h.proof.Len() >= h.m.quorum(),
 		Useful: h.terms.maxHold == 0 && h.terms.minHold == 0 && !h.terms.manual && !h.m.ending() && h.machine.State() == quorum.StateHeld &&
 			h.machine.End()-h.m.clock.Now() > h.terms.minUseful,
-		Others: h.others, AnsweredAt: h.answeredAt,
+		Others: h.others, Turn: h.m.turn(), AnsweredAt: h.answeredAt,
 		Subscribed: h.m.waiters.subscribedNodes().Len() >= h.m.quorum() && !h.m.waiters.left.Load() &&
 			h.terms.minHold == 0, // a release with a minimum hold carries no ticket
 	}
@@ -346,7 +348,6 @@ func (q *localQueue) releaseHold(h *hold, s quorum.Step) *answers {
 		w.enqueue(s.At) // before a node can wake the caller
 		update.Ticket, update.EnqueuedAt = w.ticket, w.enqueuedAt
 	}
-	q.handOff.Released()
 	return q.m.askAll(h.releaseRequest(update), q.m.quorum(), nil)
 }
 

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -51,12 +50,45 @@ func (s *locals) enter(w *waiter) {
 	w.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := s.find(w.m, w.lock)
+	q := s.byLock[w.lock]
+	if q == nil {
+		q = s.find(w.m, w.lock)
+		q.attach(w.m.own.find(w.m, w.lock))
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.local = q
 	q.callers[w.id] = w
 	q.do(q.queue.Enter(w.m.clock.Now(), quorum.Caller{ID: w.id, Arrived: w.arrived, Terms: w.terms.key}))
+	q.dismiss(w)
+}
+
+// attach puts a new queue behind the hold of the lock, if this Manager has one.
+func (q *localQueue) attach(h *hold) {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.over {
+		q.hold, h.local = h, q
+		q.queue = quorum.Held(q.m.clock.Now(), h.lease.granted, h.terms.key)
+	}
+}
+
+// detach removes the queue of a hold that no other caller and no other process is known to
+// want: most locks are not contended, and each should cost no more memory than its lease.
+func (s *locals) detach(q *localQueue, h *hold) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if q.hold == h && h.others == 0 && len(q.callers) == 0 && q.check == nil && !q.queue.Needed(q.m.clock.Now()) {
+		h.local = nil
+		delete(s.byLock, q.lock)
+	}
 }
 
 // refusal returns an error for a caller that does not wait, when other callers of this
@@ -81,32 +113,27 @@ func (s *locals) refusal(lock string) error {
 }
 
 // handedOn records that a node has reserved a lock for a waiter of another process.
-func (s *locals) handedOn(m *Manager, lock string, i int) {
+func (s *locals) handedOn(m *Manager, lock string) {
 	s.mu.Lock()
 	q := s.find(m, lock)
 	q.mu.Lock()
 	now := m.clock.Now()
-	trip := time.Duration(0)
-	if reading, ok := m.nodes[i].Reading(); ok {
-		trip = reading.RoundTrip
-	}
-	q.queue.HandedOn(now)
-	q.handOff.Reserved(now, i, m.grace(), trip) // the head's grace is usually about the same
-	q.late = false
-	at := q.handOff.At()
+	q.queue.HandedOn(now, m.turn())
 	q.mu.Unlock()
 	s.mu.Unlock()
-	q.tendBy(at)
+	q.tendBy(now + time.Second)
 }
 
-// tend checks locks that were left to other processes, ends checks that are overdue, and
-// removes queues that have no more use. The watchdog calls it.
+// tend ends checks that are overdue, and removes queues that have no more use. The watchdog
+// calls it.
 func (s *locals) tend(now time.Duration) {
 	for _, q := range s.agenda.take(now) {
 		s.mu.Lock()
 		q.mu.Lock()
 		at, overdue := q.tend(now)
-		if at == quorum.Never && len(q.callers) == 0 && q.hold == nil {
+		if s.byLock[q.lock] != q {
+			at = quorum.Never // it has been removed
+		} else if at == quorum.Never && len(q.callers) == 0 && q.hold == nil {
 			if q.queue.Idle(now) {
 				delete(s.byLock, q.lock)
 			} else {
@@ -125,17 +152,13 @@ func (s *locals) tend(now time.Duration) {
 // tend returns when the watchdog has to check the queue again, and a check that is
 // overdue. q.mu is held.
 func (q *localQueue) tend(now time.Duration) (at time.Duration, overdue *check) {
-	if ask := q.handOff.Look(now); ask != 0 {
-		q.recall(ask)
-	}
-	at = q.handOff.At()
 	if q.check == nil {
-		return at, nil
+		return quorum.Never, nil
 	}
 	if now >= q.check.until {
-		return at, q.check
+		return quorum.Never, q.check
 	}
-	return min(at, q.check.until), nil
+	return q.check.until, nil
 }
 
 // tendBy makes the watchdog check the queue at an instant, or earlier.
@@ -147,50 +170,4 @@ func (q *localQueue) tendBy(at time.Duration) {
 	d.mu.Lock()
 	d.wakeBy(at)
 	d.mu.Unlock()
-}
-
-// recall asks nodes to wake all tickets that wait behind a reservation that was not used.
-// q.mu is held.
-func (q *localQueue) recall(nodes quorum.Set) {
-	_, now := q.m.clock.Both()
-	req := node.NewRecall(q.lock, now+q.m.cfg.terms.Timeout)
-	for i := range q.m.nodes {
-		if nodes.Has(i) {
-			q.m.nodes[i].Post(req, recalled{q}) // a closed node refuses it, and then no caller waits
-		}
-	}
-}
-
-// recalled receives the answers to a recall.
-type recalled struct{ q *localQueue }
-
-// Receive implements node.Receiver.
-func (r recalled) Receive(i int, req *node.Request, reply *node.Reply) {
-	r.q.m.answered(i, req, reply)
-	q, lapsed := r.q, reply.Status == node.Done && reply.N == 1
-	q.mu.Lock()
-	ask := q.handOff.Answered(i, lapsed)
-	switch {
-	case ask != 0:
-		q.recall(ask)
-	case !lapsed && !q.late:
-		defer q.m.locals.lookAgain(q.m, q.lock, i)
-	}
-	q.mu.Unlock()
-}
-
-// lookAgain schedules one more check of a lock that is still reserved, because a distant
-// head has a longer grace. The check covers the nodes from first on.
-func (s *locals) lookAgain(m *Manager, lock string, first int) {
-	s.mu.Lock()
-	q := s.find(m, lock) // possibly a new queue
-	q.mu.Lock()
-	q.late = true
-	for i := first; i < len(m.nodes); i++ {
-		q.handOff.Reserved(m.clock.Now(), i, maxGrace, 0)
-	}
-	at := q.handOff.At()
-	q.mu.Unlock()
-	s.mu.Unlock()
-	q.tendBy(at)
 }

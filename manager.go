@@ -24,6 +24,7 @@ type Manager struct {
 	cfg       *config
 	clock     *clock.Clock
 	nodes     []*node.Node
+	lists     *lists
 	steps     clockSteps
 	dog       *watchdog
 	bus       bus
@@ -36,7 +37,7 @@ type Manager struct {
 	greeted chan struct{} // capacity 1: a node's state has changed; never closed
 	closing chan struct{} // closed when Close begins
 	closed  chan struct{} // closed when Close has ended
-	running sync.WaitGroup
+	running tally         // the goroutines, apart from the reporter's
 
 	id      string // 16 hex digits; part of every ticket
 	waiters waiters
@@ -45,23 +46,20 @@ type Manager struct {
 
 	selfWarned, forgottenWarned atomic.Bool // see remind.go
 
-	mu       sync.Mutex
-	shut     bool           // Close has begun
-	used     bool           // there may be locks to release
-	inflight sync.WaitGroup // calls that may still produce a lease; Add with mu held and not shut
-	ids      []node.Identity
-	runs     []string    // the run_id that each node had last
-	logged   []nodeState // what the log says of each node
-	groups   []string    // kind of failover group of each node, "" for one server; never changes
+	calls tally      // calls that may still produce a lease or post a release; and leases that end with Close, until their releases are posted
+	left  unreleased // the locks that Close could not release
+
+	mu     sync.Mutex
+	shut   bool // Close has begun: no more calls
+	used   bool // there may be locks to release
+	ids    []node.Identity
+	runs   []string    // the run_id that each node had last
+	logged []nodeState // what the log says of each node
+	groups []string    // kind of failover group of each node, "" for one server; never changes
 }
 
 // newPatience is how much longer New waits for slow nodes once a quorum has answered.
 const newPatience = 250 * time.Millisecond
-
-// closeGrace is how long Close waits for nodes when its context has ended before the
-// call. Usually a signal has cancelled the context, and Close should still release the
-// locks.
-const closeGrace = 100 * time.Millisecond
 
 // New connects to the nodes: 1, 3 or 5 independent Redis masters, one option each (Addrs
 // makes plain ones; Sentinel and ClusterSlot make failover groups). Of the options it uses addresses, TLS, credentials, database, names
@@ -70,10 +68,12 @@ const closeGrace = 100 * time.Millisecond
 //
 // New returns when every node has answered or failed, or a little after a majority has
 // answered; nodes that are down join when they come back. It returns ErrNoQuorum (a
-// *QuorumError) when it reaches fewer than a majority, ErrInvalid (an *InvalidError) when
-// an option cannot work or a node cannot vote (a replica, a cluster, the same server
-// twice, missing rights), and ctx's cause when ctx ends first. After an error, only the
-// markers of WithRestartGuard remain on the nodes. ctx bounds New alone.
+// *QuorumError) when it reaches fewer than a majority: at once, or at the end of
+// WithStartupWait. It returns ErrInvalid (an *InvalidError) at once when an option cannot
+// work or a node cannot vote (a replica, a cluster, the same server twice, missing rights),
+// and when ctx ends first, ctx.Err() and ctx's cause, joined with ErrNoQuorum if a majority
+// is missing. After an error, only the markers of WithRestartGuard remain on the nodes. ctx
+// bounds New alone.
 func New(ctx context.Context, nodes []rueidis.ClientOption, opts ...Option) (*Manager, error) {
 	return newOn(ctx, clock.New(), nodes, opts)
 }
@@ -94,7 +94,11 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 		greeted:  make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
 		id: randomHex(node.ManagerLen),
 	}
+	m.left.m = m
+	m.running.begin()
+	m.calls.begin()
 	m.dog = newWatchdog(m)
+	m.lists = newLists(m, len(nodes))
 	if len(nodes)%2 == 0 {
 		cfg.log.Warn("quorumlock: an even number of nodes tolerates no more failures than one node less",
 			"nodes", len(nodes))
@@ -106,20 +110,20 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 			Cap: cfg.registerCap(), Only: len(nodes) == 1,
 			Guard: cfg.guard, Window: cfg.failover, Trust: cfg.trust, StepQuarantine: max(cfg.guard, cfg.terms.ttl+cfg.terms.lockDelay),
 			Admit: m.admit, OnHealth: m.onHealth, OwnStep: m.ownClockStepped, OnClockStep: m.onClockStep,
-			Manager: m.id, OnWake: m.onWake, OnSubscribed: m.onSubscribed,
+			Manager: m.id, OnWake: m.onWake, OnSubscribed: m.onSubscribed, Rollout: cfg.rollout, Lists: m.lists,
 		})
 		m.nodes = append(m.nodes, n)
 	}
 	if m.telemetry, err = newTelemetry(cfg, m.nodes); err != nil {
 		return nil, err
 	}
-	go m.reporter.run(cfg.log)  // not in m.running: it ends last, because the others report to it
-	for _, n := range m.nodes { // only now: the handlers of their reports use all nodes
-		m.running.Go(n.Run)
-		m.running.Go(n.RunSubscriber)
-		m.running.Go(n.RunGroup)
+	go m.reporter.run(cfg.log, m.telemetry.meters) // not in m.running: it ends last, because the others report to it
+	for _, n := range m.nodes {                    // only now: the handlers of their reports use all nodes
+		m.running.run(n.Run)
+		m.running.run(n.RunSubscriber)
+		m.running.run(n.RunGroup)
 	}
-	m.running.Go(m.dog.run)
+	m.running.run(m.dog.run)
 	if err := m.await(ctx); err != nil {
 		_ = m.Close(ctx)
 		return nil, err
@@ -127,50 +131,84 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 	return m, nil
 }
 
-// await waits for the first greeting of each node and returns an error if New cannot
-// succeed.
+// await waits for the first greeting of each node, and with WithStartupWait for a majority.
+// It returns an error if New cannot succeed.
 func (m *Manager) await(ctx context.Context) error {
+	began, wait := m.clock.Steady(), m.cfg.startupWait
 	late := time.NewTimer(time.Hour) // greetings are bounded by themselves
 	defer late.Stop()
-	for waiting := true; waiting; {
+	for waiting, said := true, false; waiting; {
 		up, silent := m.census()
-		if silent == 0 {
+		enough := up >= m.quorum()
+		if silent == 0 && (enough || wait == 0 || m.misconfigured() != nil) {
 			break
 		}
-		if up >= m.quorum() {
+		switch {
+		case enough:
 			late.Reset(newPatience)
+		case wait > 0:
+			late.Reset(wait - (m.clock.Steady() - began))
+		}
+		if silent == 0 && !said {
+			said = true
+			m.warn("waiting for a majority of the nodes to start", "up", up, "need", m.quorum(), "for", wait)
 		}
 		select {
 		case <-m.greeted:
 		case <-late.C:
 			waiting = false
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return ended(ctx, m.unreached(m.clock.Steady()-began), "quorumlock: connect")
 		}
 	}
-	errs := make([]error, len(m.nodes))
+	if err := m.misconfigured(); err != nil {
+		return err
+	}
+	err := m.unreached(m.clock.Steady() - began)
+	if err != nil && wait > 0 {
+		return &joined{text: err.Error() + "; waited " + readable(m.clock.Steady()-began), errs: []error{err}}
+	}
+	return err
+}
+
+// misconfigured returns the error of the first node that somebody has to mend, nil for none.
+func (m *Manager) misconfigured() error {
 	for i, n := range m.nodes {
-		errs[i] = n.Health().Err
 		var config *node.ConfigError
-		if errors.As(errs[i], &config) {
+		if err := n.Health().Err; errors.As(err, &config) && !errors.Is(err, node.ErrUnguarded) { // without votes, the nodes can be read all the same
 			return &InvalidError{
 				What: "node", Value: fmt.Sprintf("%d (%s)", i, n.Addr()),
-				Bound: strings.TrimSuffix(errs[i].Error(), ": "+config.Fix), Fix: config.Fix, // and with which other node
-				Err: &NodeError{Node: i, Addr: n.Addr(), Err: errs[i]},
+				Bound: strings.TrimSuffix(err.Error(), ": "+config.Fix), Fix: config.Fix, // and with which other node
+				Err: &NodeError{Node: i, Addr: n.Addr(), Err: err},
 			}
 		}
-	}
-	if up, _ := m.census(); up < m.quorum() {
-		return &QuorumError{Op: "connect", Need: m.quorum(), Got: up, of: len(m.nodes), Nodes: m.nodeErrors(errs)}
 	}
 	return nil
 }
 
-// census counts the nodes that may vote, and those without a greeting so far.
+// unreached returns a QuorumError after New has waited, nil if a majority is up.
+func (m *Manager) unreached(waited time.Duration) error {
+	up, errs := 0, make([]error, len(m.nodes))
+	for i, n := range m.nodes {
+		switch errs[i] = n.Health().Err; {
+		case errs[i] == nil, errors.Is(errs[i], node.ErrUnguarded):
+			up++
+		case errors.Is(errs[i], node.ErrConnecting):
+			errs[i] = silence(waited)
+		}
+	}
+	if up >= m.quorum() {
+		return nil
+	}
+	return &QuorumError{Op: "connect", Need: m.quorum(), Got: up, of: len(m.nodes), Nodes: m.nodeErrors(errs)}
+}
+
+// census counts the nodes that may vote, or be read by a client that lacks the guard of
+// the others, and those without a greeting so far.
 func (m *Manager) census() (up, silent int) {
 	for _, n := range m.nodes {
 		switch err := n.Health().Err; {
-		case err == nil:
+		case err == nil, errors.Is(err, node.ErrUnguarded):
 			up++
 		case errors.Is(err, node.ErrConnecting):
 			silent++
@@ -179,101 +217,19 @@ func (m *Manager) census() (up, silent int) {
 	return up, silent
 }
 
-// enter admits a call that may produce a lease. The call ends with inflight.Done.
+// enter admits a call that may produce a lease. The call ends with calls.leave.
 func (m *Manager) enter() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.shut {
 		return false
 	}
+	if !m.used {
+		m.lists.use()
+	}
 	m.used = true
-	m.inflight.Add(1)
+	m.calls.add()
 	return true
-}
-
-// Subscribe returns a subscription to the events of all leases and nodes. Its buffer
-// holds that many events (at least 1); Subscription says what happens when it is full.
-func (m *Manager) Subscribe(buffer int) *Subscription { return m.bus.add(buffer) }
-
-// Close refuses new calls, ends waiting ones with ErrClosed, releases all leases, ends
-// the connections and waits for every goroutine of the Manager. Each lease gets its last
-// event before the subscriptions end; in a Subscription that is not read, the last events
-// replace earlier ones.
-//
-// Close goes on while a node answers releases, until ctx ends. It gives up an unreachable
-// node at once, and a silent one after a second. It waits until log handlers and span
-// processors return. When ctx ends, Close stops waiting for all of them; if ctx had ended
-// before the call, it waits 100 ms. Everything else is still done. Close returns ctx's cause if the end of ctx left something undone: keys that
-// remain on a node keep a name taken there until they expire, and a warning in the log
-// counts them. Close is idempotent: later and concurrent calls wait for the first and
-// return nil, or ctx's cause. A nil ctx is ErrInvalid, and closes nothing.
-func (m *Manager) Close(ctx context.Context) error {
-	if ctx == nil {
-		return errNilContext()
-	}
-	m.mu.Lock()
-	first, used := !m.shut, m.used
-	m.shut = true
-	m.mu.Unlock()
-	if !first {
-		return before(ctx, m.closed)
-	}
-	close(m.closing)
-	m.inflight.Wait() // closing has ended their waits, so no call waits for a node
-	m.dog.stop()      // from now on, every live hold is in the watchdog's heap
-	end := ctx
-	if ctx.Err() != nil {
-		grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
-		defer cancel()
-		end = grace
-	}
-	last := m.endAll()
-	left := unreleased{m: m}
-	var cut atomic.Bool
-	limit, cancel := context.WithCancel(end)
-	defer cancel()
-	if !used {
-		cancel() // New has failed: there is nothing to release
-	}
-	for _, n := range m.nodes {
-		m.running.Go(func() {
-			if !n.Close(limit, last, &left) && used {
-				cut.Store(true)
-			}
-		})
-	}
-	m.running.Wait()
-	var err error
-	if leases, nodes := left.count(); leases > 0 || cut.Load() {
-		m.warn("closed without an answer from every node; the keys that are left expire by themselves", "leases", leases, "nodes", nodes)
-	}
-	if cut.Load() && ctx.Err() != nil {
-		err = context.Cause(ctx)
-	}
-	m.telemetry.meters.close()
-	m.bus.close()
-	// Last: everything that may report has ended.
-	m.reporter.stop()
-	if before(end, m.reporter.done) != nil { // a handler of the user's hangs
-		err = context.Cause(ctx)
-	}
-	close(m.closed)
-	return err
-}
-
-// before waits until done is closed, and returns nil if that was before ctx ended.
-func before(ctx context.Context, done <-chan struct{}) error {
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-	}
-	select {
-	case <-done: // both
-		return nil
-	default:
-		return context.Cause(ctx)
-	}
 }
 
 // answered counts a node's answer in the metrics.
@@ -281,17 +237,6 @@ func (m *Manager) answered(i int, req *node.Request, reply *node.Reply) {
 	if m.telemetry.meters != nil {
 		m.telemetry.meters.node(i, req.Kind, reply, m.clock.Now)
 	}
-}
-
-// endAll ends every live hold. It returns the releases of these holds, and of lost holds
-// that still have keys on the nodes. Attempts that were cut short have posted their
-// releases.
-func (m *Manager) endAll() []*node.Request {
-	holds := m.dog.live()
-	for _, h := range holds {
-		h.step(quorum.Input{Kind: quorum.InputRelease}, nil)
-	}
-	return m.releaseAll(holds)
 }
 
 // ending reports whether Close has begun.
@@ -316,6 +261,19 @@ func (m *Manager) post(i int, req *node.Request, to node.Receiver) {
 			err = node.ErrClosed
 		}
 		to.Receive(i, req, &node.Reply{Status: node.NotApplied, Err: err})
+	}
+}
+
+// ask queues a request for every node, for a caller that waits for the answers. Silent
+// nodes are not asked: to receives their answers at once. now is of the steady clock.
+func (m *Manager) ask(req *node.Request, to node.Receiver, now time.Duration) {
+	silent := m.silent(now)
+	for i := range m.nodes {
+		if silent.Has(i) {
+			to.Receive(i, req, &node.Reply{Status: node.NotApplied, Err: m.nodes[i].SilenceError(now)})
+		} else {
+			m.post(i, req, to)
+		}
 	}
 }
 

@@ -73,6 +73,7 @@ func TestBadInputIsRefusedByNameBoundAndFix(t *testing.T) {
 		"no backoff":              {one, []quorumlock.Option{quorumlock.WithRetryBackoff(nil)}, "WithRetryBackoff"},
 		"guard too short":         {one, []quorumlock.Option{quorumlock.WithRestartGuard(0)}, "WithRestartGuard 0s"},
 		"lease longer than guard": {one, []quorumlock.Option{quorumlock.WithRestartGuard(5 * time.Second)}, "WithRestartGuard"},
+		"startup wait negative":   {one, []quorumlock.Option{quorumlock.WithStartupWait(-time.Second)}, "WithStartupWait -1s"},
 		"trust without a guard":   {one, []quorumlock.Option{quorumlock.WithTrustEmptyNodes()}, "WithTrustEmptyNodes"},
 	} {
 		t.Run(claim, func(t *testing.T) {
@@ -100,6 +101,9 @@ func TestBadLeasesAreRefusedAndNothingIsWritten(t *testing.T) {
 		"TTL over the guard": func() (*quorumlock.Lease, error) { return m.Acquire(background, "n", quorumlock.WithTTL(time.Minute)) },
 		"delay over the guard": func() (*quorumlock.Lease, error) {
 			return m.Acquire(background, "n", quorumlock.WithLockDelay(time.Second))
+		},
+		"minimum over the guard": func() (*quorumlock.Lease, error) {
+			return m.Acquire(background, "n", quorumlock.WithMinHold(time.Minute))
 		},
 	} {
 		l, err := try()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net"
 	"strconv"
-	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
@@ -14,7 +13,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/node"
 )
 
-// WithMeterProvider makes metrics with this provider. Default none; nil is ignored.
+// WithMeterProvider makes metrics with this provider. Default none; nil is ignored. New makes
+// the instruments; a goroutine of the Manager's uses them, so they may be some milliseconds
+// behind. If they are slow, values of histograms are dropped, and the log counts them; changes
+// of the other metrics are not. A panic of theirs is logged.
 func WithMeterProvider(mp metric.MeterProvider) Option {
 	return managerOption(func(c *config) {
 		if mp != nil {
@@ -26,7 +28,8 @@ func WithMeterProvider(mp metric.MeterProvider) Option {
 // WithNameAttribute puts names on metrics: f returns the attribute quorumlock.name for
 // the metrics of a lease. f should collapse variable parts ("invoice/4711" to
 // "invoice/*"), because each text makes time series of its own. "" leaves the attribute
-// out. Each acquisition calls f once, concurrently with others, and f must not block.
+// out. Each acquisition calls f once, concurrently with others, before it asks for anything: a f
+// that hangs or panics stops that call and no other.
 // Default none; spans always show the whole name.
 func WithNameAttribute(f func(name string) string) Option {
 	return managerOption(func(c *config) { c.telemetry.nameOf = f })
@@ -40,8 +43,11 @@ type providers struct {
 }
 
 // instruments are the metrics of a Manager. With a nil pointer every method does nothing.
+// Only the reporter's goroutine uses the instruments themselves, because they are a user's
+// code; what is measured waits for it in the outbox.
 type instruments struct {
 	nameOf func(name string) string
+	outbox
 
 	acquire, wait, hold, validity, operation metric.Float64Histogram
 	leases, atRisk, waiters                  metric.Int64UpDownCounter
@@ -62,7 +68,7 @@ var (
 
 func newInstruments(mp metric.MeterProvider, nameOf func(string) string, nodes []*node.Node) (*instruments, error) {
 	meter := mp.Meter(scope, metric.WithInstrumentationVersion(version()))
-	i := &instruments{nameOf: nameOf}
+	i := &instruments{nameOf: nameOf, outbox: newOutbox()}
 	var errs []error
 	histogram := func(name string, buckets []float64, description string) metric.Float64Histogram {
 		h, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description),
@@ -168,83 +174,47 @@ func with(label string, attrs ...attribute.KeyValue) metric.MeasurementOption {
 }
 
 // ending returns the attributes of how a call ended.
-func ending(err error) []attribute.KeyValue {
-	attrs := []attribute.KeyValue{attrOutcome.String(outcome(err))}
-	if kind := errorType(err); kind != "" {
+func ending(outcome string) []attribute.KeyValue {
+	attrs := []attribute.KeyValue{attrOutcome.String(outcome)}
+	if kind := failureOf(outcome); kind != "" {
 		attrs = append(attrs, attrError.String(kind))
 	}
 	return attrs
 }
 
-func (i *instruments) acquired(ctx context.Context, label string, took, waited time.Duration, err error) {
-	if i == nil {
-		return
+// record passes a measurement to its instrument. Only the reporter calls it.
+func (i *instruments) record(one *measurement) {
+	ctx, took := one.ctx, one.value.Seconds()
+	if ctx == nil {
+		ctx = context.Background()
 	}
-	attrs := with(label, ending(err)...)
-	i.acquire.Record(ctx, took.Seconds(), attrs)
-	if waited > 0 {
-		i.wait.Record(ctx, waited.Seconds(), attrs)
-	}
-}
-
-func (i *instruments) waiter(ctx context.Context, label string, change int64) {
-	if i != nil {
-		i.waiters.Add(ctx, change, with(label))
-	}
-}
-
-// The ways in which a lease goes to a waiter.
-const (
-	pathProcess = "process" // passed on inside it
-	pathNodes   = "nodes"   // from a queue on the nodes
-)
-
-// opened counts a lease that was granted. path says how it came to a waiter; "" if nobody
-// waited.
-func (i *instruments) opened(label, path string) {
-	if i == nil {
-		return
-	}
-	i.leases.Add(context.Background(), 1, with(label))
-	if path != "" {
-		i.handovers.Add(context.Background(), 1, with(label, attrPath.String(path)))
+	switch one.of {
+	case acquireDuration:
+		i.acquire.Record(ctx, took, with(one.label, ending(one.outcome)...))
+	case waitDuration:
+		i.wait.Record(ctx, took, with(one.label, ending(one.outcome)...))
+	case holdDuration:
+		i.hold.Record(ctx, took, with(one.label, attrOutcome.String(one.outcome)))
+	case renewalValidity:
+		i.validity.Record(ctx, took, with(one.label))
+	case operationDuration:
+		i.operation.Record(ctx, took, i.operations[one.node][one.kind][one.status])
 	}
 }
 
-func (i *instruments) held(label string, took time.Duration, lost *LostError) {
-	if i == nil {
-		return
-	}
+// add passes the change of a counter to its instrument. Only the reporter calls it.
+func (i *instruments) add(one sum, change int64) {
 	ctx := context.Background()
-	i.leases.Add(ctx, -1, with(label))
-	outcome := attrOutcome.String("released")
-	if lost != nil {
-		outcome = attrOutcome.String("lost")
-		i.lost.Add(ctx, 1, with(label, attrReason.String(lost.Reason.slug())))
+	switch one.of {
+	case leasesActive:
+		i.leases.Add(ctx, change, with(one.label))
+	case leasesAtRisk:
+		i.atRisk.Add(ctx, change, with(one.label))
+	case waitersActive:
+		i.waiters.Add(ctx, change, with(one.label))
+	case leasesLost:
+		i.lost.Add(ctx, change, with(one.label, attrReason.String(one.attr)))
+	case handovers:
+		i.handovers.Add(ctx, change, with(one.label, attrPath.String(one.attr)))
 	}
-	i.hold.Record(ctx, took.Seconds(), with(label, outcome))
-}
-
-func (i *instruments) renewed(label string, validity time.Duration) {
-	if i != nil {
-		i.validity.Record(context.Background(), validity.Seconds(), with(label))
-	}
-}
-
-func (i *instruments) risk(label string, change int64) {
-	if i != nil {
-		i.atRisk.Add(context.Background(), change, with(label))
-	}
-}
-
-// node records how long node n took to answer a request; 0 if it was not sent.
-func (i *instruments) node(n int, kind node.Kind, reply *node.Reply, now func() time.Duration) {
-	if i == nil {
-		return
-	}
-	var took time.Duration
-	if reply.Sent > 0 {
-		took = max(now()-reply.Sent, 0)
-	}
-	i.operation.Record(context.Background(), took.Seconds(), i.operations[n][kind][reply.Status])
 }

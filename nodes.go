@@ -114,7 +114,18 @@ func (m *Manager) failoverWarnings(i int, id node.Identity) (warnings []error) {
 		warnings = append(warnings, fmt.Errorf("the group has %d Sentinels and %d are listed: clients with other lists may find a majority for another master; "+
 			"list all of them on every client (SENTINEL RESET forgets those that are gone)", known, listed))
 	}
-	return warnings
+	return append(warnings, m.nodes[i].VoterFaults()...)
+}
+
+// silent returns the nodes that have owed an answer for a node timeout. A call that waited
+// for them too would take as long again. now is of the steady clock.
+func (m *Manager) silent(now time.Duration) (silent quorum.Set) {
+	for i, n := range m.nodes {
+		if n.Silence(now) >= m.cfg.terms.Timeout {
+			silent = silent.With(i)
+		}
+	}
+	return quorum.Dispensable(len(m.nodes), silent)
 }
 
 // quarantined returns how long it takes until a majority of the nodes votes, 0 if that does
@@ -162,9 +173,10 @@ func (m *Manager) onHealth(i int, h node.Health) {
 	case h.Reason != nil:
 		e.Err = h.Reason
 	}
+	state := stateOf(h) // not under the mutex: a dial function's error has methods of its own
 	m.mu.Lock()
-	same := m.logged[i] == stateOf(h)
-	m.logged[i] = stateOf(h)
+	same := m.logged[i] == state
+	m.logged[i] = state
 	m.mu.Unlock()
 	if h.Err == nil {
 		m.dog.renewAtRisk(i)

@@ -68,7 +68,8 @@ func WithMaxHold(d time.Duration) LeaseOption {
 // WithMinHold keeps the name taken until the lease has this age, even if it is released
 // earlier. So of several hosts that start a short job at about the same time, and do not wait
 // (TryAcquire, or WithWait(0)), one runs it. The lease itself ends at the release, as always.
-// Close does the same; after a crash the keys live as long as the TTL says. Default 0, at most 24 h, whole milliseconds, not above WithMaxHold. (ShedLock
+// Close does the same; after a crash the keys live as long as the TTL says. Default 0, at most 24 h, whole milliseconds, not above WithMaxHold,
+// and not above WithRestartGuard less the window of WithFailover: a node that restarts keeps the name no longer. (ShedLock
 // calls it lockAtLeastFor.)
 func WithMinHold(d time.Duration) LeaseOption {
 	return leaseOption(func(t *terms) { t.minHold = d })
@@ -80,11 +81,21 @@ func WithMinHold(d time.Duration) LeaseOption {
 // asks once, as TryAcquire does. Default no bound. A negative time is ErrInvalid, and so is
 // one above 0 for TryAcquire.
 func WithWait(d time.Duration) AcquireOption {
-	return acquireOption(func(t *terms) { t.wait = waitLimit{set: true, most: d} })
+	return acquireOption(func(t *terms) { t.wait.set, t.wait.most = true, d })
 }
 
-// WithLockDelay keeps the keys of a holder that died for so much longer than the lease was
-// valid, so that what the holder had in flight can run out. A release is not delayed.
+// WithFailFast lets Acquire, Do and each campaign of Lead return ErrNoQuorum (a *QuorumError)
+// as soon as an attempt gets no answer that counts from a majority of the nodes. They wait for
+// a holder all the same, as long as the context and WithWait allow. Without it they wait for
+// the nodes, too. TryAcquire never waits for them.
+func WithFailFast() AcquireOption {
+	return acquireOption(func(t *terms) { t.wait.failFast = true })
+}
+
+// WithLockDelay keeps a name taken for this much longer than its lease was valid, so that
+// what the holder had in flight can run out: after the holder died, and after every loss
+// in a process that goes on or calls Close. A release is not delayed. Where the keys are
+// gone, as after LostRevoked, nothing keeps the name.
 // Default 0, at most 24 h together with the TTL. (Burrows, "The Chubby lock service",
 // section 2.4.)
 func WithLockDelay(d time.Duration) LeaseOption {
@@ -133,13 +144,14 @@ func WithDriftFactor(f float64) Option {
 // WithRetryBackoff sets how long Acquire, Do and Lead wait before the next attempt when no
 // wake-up arrives, because the name is taken or too few nodes answer. Each call that has to
 // wait calls the function once, and asks the result before each wait; if the result is nil,
-// the default is used. A waiter in the nodes' queues asks less often, and keeps its place:
+// the default is used. They run in a goroutine of their own: if one does not return within
+// 50 ms, the default takes its place until it does. A panic goes on in the caller's goroutine. A waiter in the nodes' queues asks less often, and keeps its place:
 // its wait is the backoff, at least 50 ms, times its place in the queue, at most 5 s. A
 // backoff above 5 s is used as it is, up to 20 s. No wait is longer than the holder's keys
 // live. backoff.Stop ends the call with the error of the last attempt.
 // Default exponential with jitter, 10 ms to 500 ms.
 func WithRetryBackoff(f func() backoff.BackOff) Option {
-	return managerOption(func(c *config) { c.retry = f })
+	return managerOption(func(c *config) { c.retry, c.retrySet = f, true })
 }
 
 // WithRestartGuard keeps a node that may have lost its data from voting for maxTTL: after a
@@ -165,6 +177,18 @@ func WithTrustEmptyNodes() Option {
 	return managerOption(func(c *config) { c.trust = true })
 }
 
+// WithGuardRollout lets clients without WithRestartGuard go on voting beside this one, while
+// the guard is rolled out to a fleet that runs: give it to the first deployment with the
+// guard, and leave it out of the next. Meanwhile each client, with the guard and without
+// it, warns of every node, and the guard protects nobody fully, because clients without it
+// may be granted a lease that a node has forgotten. The first client without this option
+// ends the rollout for all: a node then refuses the votes of clients without the guard,
+// with an error that names the option that they lack. New refuses it without
+// WithRestartGuard. Default off.
+func WithGuardRollout() Option {
+	return managerOption(func(c *config) { c.rollout = true })
+}
+
 // WithFailover sets the window of a failover. After a majority of the Sentinels or seeds last
 // named a master, renewals count there for this time, so leases go on for about as long while
 // these do not answer. WithRestartGuard has to be at least TTL + lock delay + window, the same
@@ -176,11 +200,21 @@ func WithFailover(window time.Duration) Option {
 	return managerOption(func(c *config) { c.failover, c.failoverSet = window, true })
 }
 
-// WithLogger sets where the Manager logs node changes, doubtful settings, unconfirmed
-// releases, and leases that seem to be forgotten: changes for the better at Info, the rest
-// at Warn. Default slog.Default(), from Warn up; nil is ignored. A logger of
+// WithStartupWait lets New wait up to d for a majority of the nodes, for a deployment in which
+// the program may start before its Redis does: nodes that refuse connections, do not answer,
+// have no address in the name service yet, or load their data. A configuration that can never
+// work is refused at once all the same. Default 0: New fails as soon as every node has answered
+// or failed, within a second or so. A negative d is ErrInvalid. The context of New bounds the
+// wait as well.
+func WithStartupWait(d time.Duration) Option {
+	return managerOption(func(c *config) { c.startupWait = d })
+}
+
+// WithLogger sets where the Manager logs node changes, doubtful settings, losses of leases
+// (each once), unconfirmed releases, and leases that seem to be forgotten: changes for the
+// better at Info, the rest at Warn. Default slog.Default(), from Warn up; nil is ignored. A logger of
 // slog.DiscardHandler turns it off. The handler runs in a goroutine of its own: a slow one
-// holds nothing up, and what it cannot take is counted.
+// holds nothing up, and what it cannot take is counted. It survives a panic of the handler.
 func WithLogger(l *slog.Logger) Option {
 	return managerOption(func(c *config) {
 		if l != nil {

@@ -6,8 +6,8 @@ import (
 )
 
 // ownLocks finds the holds of this Manager by their lock, so that a refused caller learns
-// whether its own Manager has the lock. It is empty before the first refusal, because
-// most Managers never meet one.
+// whether its own Manager has the lock, and so that a caller can wait behind it. It is empty
+// before the first refusal, because most Managers never meet one.
 type ownLocks struct {
 	used atomic.Bool
 
@@ -15,9 +15,10 @@ type ownLocks struct {
 	holds map[string]*hold
 }
 
-// has reports whether a hold of this Manager has the lock, with that owner.
-func (o *ownLocks) has(m *Manager, lock, owner string) bool {
+// find returns this Manager's hold of a lock, nil if there is none.
+func (o *ownLocks) find(m *Manager, lock string) *hold {
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	if !o.used.Swap(true) {
 		o.holds = map[string]*hold{}
 		// Later grants add themselves; earlier ones are in the watchdog's list.
@@ -25,8 +26,12 @@ func (o *ownLocks) has(m *Manager, lock, owner string) bool {
 			o.holds[h.lock] = h
 		}
 	}
-	h := o.holds[lock]
-	o.mu.Unlock()
+	return o.holds[lock]
+}
+
+// has reports whether a hold of this Manager has the lock, with that owner.
+func (o *ownLocks) has(m *Manager, lock, owner string) bool {
+	h := o.find(m, lock)
 	if h == nil {
 		return false
 	}

@@ -47,8 +47,8 @@ func TestAProofCountsAnswersSinceItWasLastWithdrawn(t *testing.T) {
 		"healed":                    {node.Heal, node.Reply{Status: node.Done, Answers: []int64{node.Ours}}, others, others},
 		"missing":                   {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.Missing}}, all, 0},
 		"another's":                 {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.Another}}, all, 0},
-		"no answer":                 {node.Extend, node.Reply{Status: node.Unknown, Err: errNoAnswer}, all, all},
-		"an operation failed":       {node.Extend, node.Reply{Status: node.Done, Err: errNoAnswer, Answers: []int64{node.Unanswered}}, all, all},
+		"no answer":                 {node.Extend, node.Reply{Status: node.Unknown, Err: silence(0)}, all, all},
+		"an operation failed":       {node.Extend, node.Reply{Status: node.Done, Err: silence(0), Answers: []int64{node.Unanswered}}, all, all},
 		"answers that misfit":       {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.Ours, node.Ours}}, others, others},
 		"a heal that came too late": {node.Heal, node.Reply{Status: node.Done, Answers: []int64{node.Missing}}, all, all},
 	} {
@@ -124,7 +124,7 @@ func TestACheckMintsTokensAboveWhereTheNodesStood(t *testing.T) {
 	second := check1(token + 100)
 	second.Receive(0, raise, raised(token, 0))
 	second.Receive(1, raise, raised(-1, 0))
-	second.Receive(2, raise, &node.Reply{Status: node.Unknown, Err: errNoAnswer})
+	second.Receive(2, raise, &node.Reply{Status: node.Unknown, Err: silence(0)})
 	assert.Equal(t, quorum.All(3).Without(0), h.proof)
 	assert.Equal(t, []int64{token - 9, token}, []int64{h.next, h.last})
 	second.Receive(2, raise, raised(token, 0))

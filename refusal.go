@@ -19,7 +19,7 @@ func newRefusal(i int, reply *node.Reply, now time.Duration) refusal {
 	v := node.ParseValue(reply.Held)
 	r := refusal{value: reply.Held, Refusal: quorum.Refusal{
 		Node: i, Left: quorum.Never, Position: int(reply.Position), Reserved: v.Reserved,
-		Stranger: v.Since.IsZero() && !v.Reserved,
+		Stranger: v.Since.IsZero() && !v.Reserved, Owner: v.Owner,
 	}}
 	if reply.TTL >= 0 {
 		r.Left = now + reply.TTL
@@ -29,19 +29,33 @@ func newRefusal(i int, reply *node.Reply, now time.Duration) refusal {
 
 // failure returns the error of a failed attempt. a.mu is held.
 func (a *attempt) failure(outcome quorum.Outcome) error {
-	switch outcome {
-	case quorum.OutcomeHeld:
+	switch tie := a.wait.once && quorum.Scattered(a.wait.terms.Nodes, a.result(outcome)); {
+	case outcome == quorum.OutcomeHeld, tie:
 		holder := a.holder()
 		return &HeldError{
 			Name: a.wait.name(), Holder: holder, RetryAfter: a.retryAfter(), Self: a.m.own.has(a.m, a.wait.lock, holder.Owner),
 		}
-	case quorum.OutcomeWon, quorum.OutcomePending:
+	case outcome == quorum.OutcomeWon, outcome == quorum.OutcomePending:
 		return errCutShort
+	}
+	for i := range a.wait.terms.Nodes {
+		if a.ballot.Votes().Silent().Has(i) {
+			a.fail(i, errNotAwaited)
+		}
 	}
 	return &QuorumError{
 		Op: "acquire", Name: a.wait.name(), Need: a.m.quorum(), Got: a.ballot.Votes().Granted().Len(),
 		of: len(a.m.nodes), Nodes: a.m.nodeErrors(a.errs), RetryAfter: a.m.quarantined(),
 	}
+}
+
+// unanswered reports whether so many nodes have failed that the others are no quorum. The
+// error of an attempt may say that there is no quorum for other reasons, such as votes that
+// are split.
+func (a *attempt) unanswered() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.ballot.Outcome() == quorum.OutcomeNoQuorum
 }
 
 // holder returns the holder that most refusals name, the zero Holder if the lock is
@@ -65,22 +79,6 @@ func (a *attempt) holder() Holder {
 	return best
 }
 
-// scattered reports whether several callers asked at one instant and each got some of the
-// votes: the attempt was refused, and no caller has a majority. a.mu is held.
-func (a *attempt) scattered(outcome quorum.Outcome) bool {
-	if outcome != quorum.OutcomeHeld {
-		return false
-	}
-	votes := map[string]int{}
-	for _, r := range a.refusals {
-		owner := holder(r.value).Owner
-		if votes[owner]++; r.Reserved || votes[owner] >= a.m.quorum() {
-			return false
-		}
-	}
-	return true
-}
-
 // retryAfter returns when a majority of nodes could be free, 0 if that is not known.
 // Nodes that granted or failed count as free now. a.mu is held.
 func (a *attempt) retryAfter() time.Duration {
@@ -100,10 +98,10 @@ func (a *attempt) result(outcome quorum.Outcome) *quorum.AttemptResult {
 	now := a.m.clock.Now()
 	votes := a.ballot.Votes()
 	r := &quorum.AttemptResult{
-		Outcome: outcome, Granted: votes.Granted(), Failed: quorum.All(a.wait.terms.Nodes) &^ (votes.Granted() | votes.Refused()),
+		Outcome: outcome, Granted: votes.Granted(), Failed: quorum.All(a.wait.terms.Nodes) &^ (votes.Granted() | votes.Refused() | votes.Silent()),
+		TooLate: outcome == quorum.OutcomeWon, Owner: ownerOf(a.value),
 		Unqueued: a.unqueued, Refusals: make([]quorum.Refusal, len(a.refusals)),
 	}
-	r.TooLate, r.Scattered = outcome == quorum.OutcomeWon, a.scattered(outcome)
 	for i, refusal := range a.refusals {
 		r.Refusals[i] = refusal.Refusal
 		if refusal.Left != quorum.Never {

@@ -17,14 +17,14 @@ func (h *hold) remind(now time.Duration) {
 		return
 	}
 	h.mu.Lock()
-	l, age := h.lease, now-h.lease.granted
+	l, age, local := h.lease, now-h.lease.granted, h.local
 	h.mu.Unlock()
 	if age > max(forgottenAfter, 10*h.terms.ttl) && !l.asked.Load() && !m.forgottenWarned.Swap(true) {
 		m.warn("a lease was renewed for long, and the program has never asked whether it is still valid; "+
 			"if it is forgotten, release it; if work runs under it, watch its Context or Lost",
 			"name", h.name(), "token", l.token, "for", age.Round(time.Second))
 	}
-	if age > h.terms.ttl && h.local != nil && h.local.waitsSince(h, now-h.terms.ttl) {
+	if age > h.terms.ttl && local != nil && local.waitsSince(h, now-h.terms.ttl) {
 		m.warnOfSelf(h.name())
 	}
 }

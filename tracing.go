@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,13 +57,15 @@ const (
 
 // WithTracerProvider makes spans with this provider. Without it, a call makes spans with
 // the provider of the span in its context, and none where there is no such span. Nil is
-// ignored. A processor's OnStart and OnEnd run in the calls themselves, but those of
-// quorumlock.hold in a goroutine of the Manager's.
+// ignored. A processor's OnStart and OnEnd run in the calls themselves, before and after
+// everything else; those of quorumlock.hold in a goroutine of the Manager's. A processor that
+// hangs stops its call. One that panics does so too, and the lease of that call is released.
 //
 // The spans are quorumlock.acquire, quorumlock.release and quorumlock.hold. The acquire
 // span lasts from the call to the lease or the error. It links to the holders that the
 // call waited behind: each holder that a node named, and in the queue of this process the
-// holder at the call's arrival and the one right before it. The hold span is made when a
+// holder at the call's arrival and the one right before it. Links and events are added at
+// the span's end. The hold span is made when a
 // lease has ended, with the times of the lease and a link to its acquire span.
 func WithTracerProvider(tp trace.TracerProvider) Option {
 	return managerOption(func(c *config) {
@@ -108,20 +111,49 @@ func (t *telemetry) tracerFor(ctx context.Context) trace.Tracer {
 }
 
 // acquireSpan is the telemetry of one call that acquires. With a nil pointer every method
-// does nothing. Only the goroutine of the call may use it, because its methods run the
-// code of a span, which may be a user's.
+// does nothing. Only the goroutine of the call may use it. The code of the span may be a
+// user's, so it runs at the start and at the end only, when the call keeps nothing from
+// others: neither a mutex, nor a turn in a queue, nor Close. In between, the call notes its
+// events.
 type acquireSpan struct {
-	t        *telemetry
-	ctx      context.Context
-	span     trace.Span // nil without a tracer
-	tracer   trace.Tracer
-	label    string // of the name on metrics, "" for none
-	began    time.Time
-	once     bool      // it does not wait
-	waiting  time.Time // since the first refusal; zero before
-	attempts int
-	holder   string            // the owner that the call waits behind
-	linked   trace.SpanContext // the target of the last link
+	t            *telemetry
+	ctx          context.Context
+	span         trace.Span // nil without a tracer
+	own          *spanRef   // of span; nil without a tracer
+	records      bool       // the span is sampled
+	label        string     // of the name on metrics, "" for none
+	began, ended time.Time
+	once         bool      // it does not wait
+	waiting      time.Time // since the first refusal; zero before
+	waited       time.Duration
+	attempts     int
+	holder       string            // the owner that the call waits behind
+	linked       trace.SpanContext // the target of the last link
+	notes        []note
+}
+
+// A note is an event of a span, or a link if it has no name.
+type note struct {
+	at      time.Time
+	name    string
+	attrs   []attribute.KeyValue
+	context trace.SpanContext // of a link
+}
+
+// maxNotes is how many notes a call keeps: a span of the SDK has room for as many events.
+// Later ones replace the oldest.
+const maxNotes = 128
+
+// note notes an event or a link for the end of the span.
+func (s *acquireSpan) note(one note) {
+	if !s.records {
+		return
+	}
+	if len(s.notes) == maxNotes {
+		s.notes = slices.Delete(s.notes, 0, 1)
+	}
+	one.at = time.Now()
+	s.notes = append(s.notes, one)
 }
 
 func (t *telemetry) startAcquire(ctx context.Context, name string, wait bool, quorum, nodes int) *acquireSpan {
@@ -129,11 +161,12 @@ func (t *telemetry) startAcquire(ctx context.Context, name string, wait bool, qu
 	if tracer == nil && t.meters == nil {
 		return nil
 	}
-	s := &acquireSpan{t: t, ctx: ctx, tracer: tracer, label: t.meters.label(name), once: !wait, began: time.Now()}
+	s := &acquireSpan{t: t, ctx: ctx, label: t.meters.label(name), once: !wait, began: time.Now()}
 	if tracer != nil {
 		s.ctx, s.span = tracer.Start(ctx, "quorumlock.acquire", trace.WithSpanKind(trace.SpanKindClient),
 			trace.WithTimestamp(s.began),
 			trace.WithAttributes(attrName.String(name), attrNodes.Int(nodes), attrQuorum.Int(quorum)))
+		s.own, s.records = &spanRef{context: s.span.SpanContext(), tracer: tracer}, s.span.IsRecording()
 	}
 	return s
 }
@@ -168,18 +201,18 @@ func (s *acquireSpan) waits(obstacle error) {
 	}
 	if !s.once && s.waiting.IsZero() {
 		s.waiting = time.Now()
-		s.t.meters.waiter(s.ctx, s.label, 1)
+		s.t.meters.waiter(s.label, 1)
 	}
 	var held *HeldError
 	var short *QuorumError
 	switch {
-	case s.span == nil || !s.span.IsRecording():
+	case !s.records:
 	case errors.As(obstacle, &held):
 		s.behind(&held.Holder)
 	case errors.As(obstacle, &short):
 		if s.holder != "no quorum" { // not twice in a row
 			s.holder = "no quorum"
-			s.span.AddEvent("no quorum", trace.WithAttributes(attrReached.Int(short.Got)))
+			s.note(note{name: "no quorum", attrs: []attribute.KeyValue{attrReached.Int(short.Got)}})
 		}
 	}
 }
@@ -191,7 +224,7 @@ func (s *acquireSpan) behind(h *Holder) {
 		return
 	}
 	s.holder = h.Owner
-	s.span.AddEvent("held", trace.WithAttributes(attrHolder.String(h.Label)))
+	s.note(note{name: "held", attrs: []attribute.KeyValue{attrHolder.String(h.Label)}})
 	if sc, ok := parseTraceParent(h.TraceParent); ok {
 		s.link(sc, attrHolder.String(h.Label))
 	}
@@ -200,7 +233,7 @@ func (s *acquireSpan) behind(h *Holder) {
 // follows links the span to the previous lease of this process, which ended before the
 // call's turn.
 func (s *acquireSpan) follows(previous *spanRef) {
-	if s == nil || s.span == nil || previous == nil || !s.span.IsRecording() {
+	if s == nil || previous == nil {
 		return
 	}
 	s.link(previous.context)
@@ -213,7 +246,7 @@ func (s *acquireSpan) link(to trace.SpanContext, attrs ...attribute.KeyValue) {
 		return
 	}
 	s.linked = to
-	s.span.AddLink(trace.Link{SpanContext: to, Attributes: attrs})
+	s.note(note{context: to, attrs: attrs})
 }
 
 // refused counts a failed attempt.
@@ -227,41 +260,52 @@ func (s *acquireSpan) refused(err error) {
 
 // woken records that a node has reserved the lock for the call since its last attempt.
 func (s *acquireSpan) woken() {
-	if s != nil && s.span != nil {
-		s.span.AddEvent("woken")
+	if s != nil {
+		s.note(note{name: "woken"})
 	}
+}
+
+// measure measures the call, which has ended. Close waits for it, so that the last values
+// reach the instruments.
+func (s *acquireSpan) measure(err error) {
+	if s == nil {
+		return
+	}
+	s.ended = time.Now()
+	if !s.waiting.IsZero() {
+		s.waited = s.ended.Sub(s.waiting)
+		s.t.meters.waiter(s.label, -1)
+	}
+	s.t.meters.acquired(s.ctx, s.label, s.ended.Sub(s.began), s.waited, outcome(err))
 }
 
 // end ends the span.
 func (s *acquireSpan) end(l *Lease, err error) {
-	if s == nil {
+	if s == nil || s.span == nil {
 		return
 	}
-	now := time.Now()
-	var waited time.Duration
-	if !s.waiting.IsZero() {
-		waited = now.Sub(s.waiting)
-		s.t.meters.waiter(s.ctx, s.label, -1)
-	}
-	s.t.meters.acquired(s.ctx, s.label, now.Sub(s.began), waited, err)
-	if s.span == nil {
-		return
+	for _, one := range s.notes {
+		if one.name == "" {
+			s.span.AddLink(trace.Link{SpanContext: one.context, Attributes: one.attrs})
+		} else {
+			s.span.AddEvent(one.name, trace.WithTimestamp(one.at), trace.WithAttributes(one.attrs...))
+		}
 	}
 	if err == nil {
 		s.attempts++ // the one that was granted
 		s.span.SetAttributes(attrToken.Int64(l.token))
 	}
-	s.span.SetAttributes(attrOutcome.String(outcome(err)), attrAttempts.Int(s.attempts), attrWait.Float64(waited.Seconds()))
+	s.span.SetAttributes(attrOutcome.String(outcome(err)), attrAttempts.Int(s.attempts), attrWait.Float64(s.waited.Seconds()))
 	setStatus(s.span, err)
-	s.span.End(trace.WithTimestamp(now))
+	s.span.End(trace.WithTimestamp(s.ended))
 }
 
 // ref returns the span as the target of links, nil without a span.
 func (s *acquireSpan) ref() *spanRef {
-	if s == nil || s.span == nil {
+	if s == nil {
 		return nil
 	}
-	return &spanRef{context: s.span.SpanContext(), tracer: s.tracer}
+	return s.own
 }
 
 // spanRef is a span to link to, and the tracer that made it.
@@ -296,26 +340,20 @@ func parseTraceParent(text string) (trace.SpanContext, bool) {
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: traceID, SpanID: spanID, TraceFlags: flags, Remote: true}), true
 }
 
-// releaseSpan is the telemetry of one call of Release.
-type releaseSpan struct{ span trace.Span }
-
-func (t *telemetry) startRelease(ctx context.Context, l *Lease) (context.Context, releaseSpan) {
+// released makes the span of one call of Release, which has ended. It is made afterwards, so
+// that a span processor that hangs or panics does not keep the lease from being released.
+func (t *telemetry) released(ctx context.Context, l *Lease, began time.Duration, err error) {
 	tracer := t.tracerFor(ctx)
 	if tracer == nil {
-		return ctx, releaseSpan{}
-	}
-	ctx, span := tracer.Start(ctx, "quorumlock.release", trace.WithSpanKind(trace.SpanKindClient),
-		trace.WithAttributes(attrName.String(l.Name()), attrToken.Int64(l.token)), l.acquired.link())
-	return ctx, releaseSpan{span}
-}
-
-func (s releaseSpan) end(err error) {
-	if s.span == nil {
 		return
 	}
-	s.span.SetAttributes(attrOutcome.String(outcome(err)))
-	setStatus(s.span, err)
-	s.span.End()
+	clock := l.hold.m.clock
+	now := clock.Now()
+	_, span := tracer.Start(ctx, "quorumlock.release", trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(clock.Time(began)),
+		trace.WithAttributes(attrName.String(l.Name()), attrToken.Int64(l.token)), l.acquired.link())
+	span.SetAttributes(attrOutcome.String(outcome(err)))
+	setStatus(span, err)
+	span.End(trace.WithTimestamp(clock.Time(now)))
 }
 
 // held makes the hold span of a lease that has ended: a root span with the true times,
@@ -359,46 +397,4 @@ func setStatus(span trace.Span, err error) {
 	}
 	span.SetStatus(codes.Error, descriptions[kind])
 	span.SetAttributes(attrError.String(kind))
-}
-
-// descriptions are the texts of a failed span's status.
-var descriptions = map[string]string{
-	"timeout":   "the context's deadline passed before the call was through",
-	"no_quorum": "too few nodes gave an answer that counts",
-	"lost":      "the lease ended before it was released",
-	"other":     "the call failed",
-}
-
-// errorType returns the error.type of an error, "" for an outcome that is no failure.
-func errorType(err error) string {
-	switch kind := outcome(err); kind {
-	case "ok", "held", "cancelled", "released", "closed":
-		return ""
-	default:
-		return kind
-	}
-}
-
-// outcome returns the name of a call's outcome.
-func outcome(err error) string {
-	switch {
-	case err == nil:
-		return "ok"
-	case errors.Is(err, context.DeadlineExceeded):
-		return "timeout"
-	case errors.Is(err, context.Canceled):
-		return "cancelled"
-	case errors.Is(err, ErrHeld):
-		return "held"
-	case errors.Is(err, ErrNoQuorum):
-		return "no_quorum"
-	case errors.Is(err, ErrLost):
-		return "lost"
-	case errors.Is(err, ErrReleased):
-		return "released"
-	case errors.Is(err, ErrClosed):
-		return "closed"
-	default:
-		return "other"
-	}
 }

@@ -3,6 +3,7 @@ package quorumlock
 import (
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -14,9 +15,9 @@ import (
 type transition struct {
 	quorum.Output
 	now   time.Duration
-	over  bool   // the step ended the hold
-	lost  bool   // the step ended the hold, and not by a release
-	ended *Lease // the lease that the step ended; nil if the hold carried none
+	over  bool        // the step ended the hold
+	lost  *localQueue // the queue that has to learn that the step ended the hold, and not by a release; nil for none
+	ended *Lease      // the lease that the step ended; nil if the hold carried none
 }
 
 // step applies one input to a hold and carries out the effects, except Begin and Heal,
@@ -52,8 +53,8 @@ func (h *hold) notify(s *transition) {
 	if s.ended != nil {
 		h.m.telemetry.held(s.ended, s.now)
 	}
-	if s.lost && h.local != nil {
-		h.local.lost(h)
+	if s.lost != nil {
+		s.lost.lost(h)
 	}
 }
 
@@ -79,8 +80,9 @@ func (h *hold) stepLocked(in quorum.Input, with func()) (s transition) {
 	case quorum.StateLost:
 		h.over = true
 		// The guard starts at S, because Remaining allowed work until then. The keys stay
-		// for the guard, so that work can stop.
-		h.remains = max(s.now, h.machine.Stop()) + h.terms.Guard
+		// for the guard, so that work can stop, and for the lock delay, as they would if the
+		// process had died.
+		h.remains = max(s.now, h.machine.Stop()) + h.terms.Guard + h.terms.lockDelay
 		h.m.dog.schedule(h, h.remains)
 		h.lease.endLocked(h.lossLocked(s.now))
 	case quorum.StateReleased:
@@ -102,7 +104,9 @@ func (h *hold) stepLocked(in quorum.Input, with func()) (s transition) {
 		}
 	}
 	h.countRisk()
-	s.lost = s.over && h.machine.State() == quorum.StateLost
+	if s.over && h.machine.State() == quorum.StateLost {
+		s.lost = h.local
+	}
 	return s
 }
 
@@ -127,7 +131,7 @@ func (h *hold) carryOut(now time.Duration, out quorum.Output) {
 	}
 	for i := 0; out.Silent>>i != 0; i++ {
 		if out.Silent.Has(i) && (h.nodes == nil || h.nodes[i] == nil) {
-			h.note(i, errNoAnswer)
+			h.note(i, silence(h.terms.Timeout))
 		}
 	}
 	switch {
@@ -171,7 +175,7 @@ func (l *Lease) finishRounds(out quorum.Output) {
 	if out.Missed {
 		err = &QuorumError{
 			Op: "renew", Name: l.Name(), Need: h.m.quorum(),
-			Got: h.machine.Confirmed(), Nodes: h.m.nodeErrors(h.nodes),
+			Got: h.machine.Confirmed(), of: len(h.m.nodes), Nodes: h.m.nodeErrors(h.nodes),
 		}
 	}
 	for _, round := range l.watch.rounds {
@@ -232,14 +236,30 @@ func (l *Lease) endLocked(err error) {
 	if l.watch != nil {
 		l.watch.end(err)
 	}
+	var lost *LostError
+	if errors.As(err, &lost) {
+		m.warnOfLoss(l, lost)
+	}
 	if m.bus.watched.Load() > 0 {
 		var e Event = Released{Name: l.Name(), Token: l.token}
-		var lost *LostError
-		if errors.As(err, &lost) {
+		if lost != nil {
 			e = lost.Lost
 		}
 		m.bus.send(e)
 	}
+}
+
+// warnOfLoss logs a loss. This is the only place that does.
+func (m *Manager) warnOfLoss(l *Lease, lost *LostError) {
+	var evidence strings.Builder
+	for i, n := range lost.Nodes {
+		if i > 0 {
+			evidence.WriteString("; ")
+		}
+		evidence.WriteString(n.Error())
+	}
+	m.warn("a lease was lost", "name", lost.Name, "token", lost.Token, "reason", lost.Reason.String(),
+		"holder", l.hold.terms.label, "owner", ownerOf(l.hold.value), "nodes", evidence.String())
 }
 
 // latest sends v on a channel of capacity 1, and replaces a value that was not read. The

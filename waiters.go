@@ -15,13 +15,6 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// minGrace and maxGrace bound how long a node reserves a lock for the waiter that it has
-// woken. The waiter must ask for the lock within that time.
-const (
-	minGrace = 20 * time.Millisecond
-	maxGrace = 200 * time.Millisecond
-)
-
 // waiter is one call that acquires. It lives as long as nodes may know its ticket: until
 // the call gives up, or until every node has granted its lease. quorum.Waiter makes its
 // decisions; this type carries them out.
@@ -30,12 +23,14 @@ type waiter struct {
 	terms *terms
 	lock  string
 	once  bool            // asks once, as TryAcquire does
+	hasty bool            // it has WithFailFast
 	ctx   context.Context // ends with the caller's context, or at WithWait's bound
 	call  *acquireSpan    // nil without telemetry
 
 	ticket     string        // the member of the nodes' queues; "" for none
-	enqueuedAt string        // the score in the queues: the instant of the call, µs of the cluster's time
-	arrived    time.Duration // the same instant by the validity clock
+	enqueuedAt string        // the score in the queues: the place, µs of the cluster's time
+	arrived    time.Duration // when the call came, by the validity clock
+	place      time.Duration // the instant of enqueuedAt, by the validity clock: the call, or a later one after missed reservations
 	local      *localQueue   // of callers in this process; nil before this one enters it
 	id         quorum.CallerID
 
@@ -54,8 +49,9 @@ type waiter struct {
 
 // waiters finds waiters by their tickets.
 type waiters struct {
-	subscribing atomic.Bool // there was contention, so the nodes are to wake this Manager
-	left        atomic.Bool // the last attempt was not answered in time, see quorum.Waiter.Left
+	subscribing atomic.Bool  // there was contention, so the nodes are to wake this Manager
+	left        atomic.Bool  // the last attempt was not answered in time, see quorum.Waiter.Left
+	late        atomic.Int64 // by how much this process misses reservations, see quorum.Grace
 	last        atomic.Uint64
 
 	mu         sync.Mutex
@@ -80,6 +76,7 @@ func (s *waiters) subscribedNodes() quorum.Set {
 // newWaiter returns the waiter of a call.
 func (m *Manager) newWaiter(ctx context.Context, lock string, t *terms, once bool) *waiter {
 	w := &waiter{m: m, terms: t, lock: lock, once: once, ctx: ctx, arrived: m.clock.Now()}
+	w.place = w.arrived
 	w.machine = quorum.NewWaiter(w.config(time.Duration(0), false))
 	return w
 }
@@ -87,13 +84,13 @@ func (m *Manager) newWaiter(ctx context.Context, lock string, t *terms, once boo
 // config returns the waiter's configuration for its machine.
 func (w *waiter) config(notBefore time.Duration, enqueued bool) quorum.WaiterConfig {
 	c := quorum.WaiterConfig{
-		Nodes: w.terms.Nodes, Arrived: w.arrived, NotBefore: notBefore, Once: w.once, Enqueued: enqueued,
-		Left: w.m.waiters.left.Load(),
+		Nodes: w.terms.Nodes, Arrived: w.place, NotBefore: notBefore, Once: w.once, Enqueued: enqueued,
+		Left: w.m.waiters.left.Load(), Timeout: w.terms.Timeout,
 	}
 	if w.m.waiters.subscribing.Load() {
-		c.Grace, c.Subscribed = w.m.grace(), w.m.waiters.subscribedNodes()
+		c.Grace, c.Subscribed = w.grace(), w.m.waiters.subscribedNodes()
 	} else {
-		c.Grace = minGrace
+		c.Grace = quorum.MinGrace
 	}
 	return c
 }
@@ -107,17 +104,37 @@ func (w *waiter) prepare() {
 		return
 	}
 	w.bell, w.turn = make(chan struct{}, 1), make(chan turn, 1)
+	w.id = quorum.CallerID(w.m.waiters.last.Add(1))
+	w.write()
+}
+
+// write composes the ticket, and the score of its place.
+func (w *waiter) write() {
 	_, steady := w.m.clock.Both()
-	waited := w.m.clock.Now() - w.arrived
-	w.enqueuedAt = strconv.FormatInt(w.m.clusterTime(steady-waited).Microseconds(), 10)
-	number := w.m.waiters.last.Add(1)
-	w.id = quorum.CallerID(number)
-	text := strconv.FormatUint(number, 16)
+	w.enqueuedAt = strconv.FormatInt(w.m.clusterTime(steady+w.place-w.m.clock.Now()).Microseconds(), 10)
+	text := strconv.FormatUint(uint64(w.id), 16)
 	b := make([]byte, 0, node.TicketLen+3)
 	b = append(b, w.m.id...)
 	b = append(b, "0000000000000000"[len(text):]...)
 	b = append(b, text...)
-	w.ticket = string(strconv.AppendInt(b, w.m.grace().Milliseconds(), 10))
+	w.ticket = string(strconv.AppendInt(b, w.grace().Milliseconds(), 10))
+}
+
+// startOver gives the waiter a ticket with a longer grace and a later place, because it has
+// missed its reservations. Its ticket has left the queues.
+func (w *waiter) startOver(place time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	late := &w.m.waiters.late
+	late.Store(int64(quorum.LaterBy(time.Duration(late.Load()), w.grace())))
+	w.place = place
+	w.write()
+	w.machine.SetGrace(w.grace())
+}
+
+// grace is how long the nodes are to reserve the lock for this waiter.
+func (w *waiter) grace() time.Duration {
+	return quorum.Grace(w.m.trip(), time.Duration(w.m.waiters.late.Load()), w.terms.Timeout)
 }
 
 // enrol directs wake-ups for the ticket to this waiter.
@@ -145,8 +162,13 @@ func (w *waiter) forget() bool {
 	return was
 }
 
-// grace is how long the nodes are to reserve a lock for this process: a few round trips.
-func (m *Manager) grace() time.Duration {
+// turn is what a turn of this process costs the others, see quorum.Turn.
+func (m *Manager) turn() time.Duration {
+	return quorum.Turn(m.trip(), time.Duration(m.waiters.late.Load()))
+}
+
+// trip is the median round trip to the nodes, 0 if none is known.
+func (m *Manager) trip() time.Duration {
 	var trips [MaxNodes]time.Duration
 	known := 0
 	for _, n := range m.nodes {
@@ -159,30 +181,36 @@ func (m *Manager) grace() time.Duration {
 			known++
 		}
 	}
-	if known == 0 {
-		return minGrace
+	return trips[known/2]
+}
+
+// wakeUp returns what a message of a node means, 0 for one that is unknown.
+func wakeUp(kind node.WakeKind) (what quorum.WakeUp, rank int) {
+	switch rank = kind.Rank(); {
+	case rank > 0:
+		what = quorum.WakeNext
+	case kind == node.WakeReserved:
+		what = quorum.WakeReserved
+	case kind == node.WakeFree:
+		what = quorum.WakeFree
+	case kind == node.WakeAskAgain:
+		what = quorum.WakeAskAgain
 	}
-	return min(max(4*trips[known/2], minGrace), maxGrace)
+	return what, rank
 }
 
-// wakeUps translates the kinds of messages that a node publishes.
-var wakeUps = map[node.WakeKind]quorum.WakeUp{
-	node.WakeReserved: quorum.WakeReserved,
-	node.WakeNext:     quorum.WakeNext,
-	node.WakeAskAgain: quorum.WakeAskAgain,
-}
-
-// onWake handles a wake-up. It ignores tickets of other Managers: any client that may
-// publish could send such a message.
+// onWake handles a wake-up. Any client that may publish can send such a message, as often
+// as it likes and of any size. So onWake keeps nothing of a message, and ignores tickets that
+// this Manager has not issued, and names that no lock has.
 func (m *Manager) onWake(i int, kind node.WakeKind, ticket, lock string) {
-	what, known := wakeUps[kind]
-	if !known || !strings.HasPrefix(ticket, m.id) || !strings.HasPrefix(lock, m.cfg.prefix) {
+	what, rank := wakeUp(kind)
+	if what == 0 || !m.issued(ticket) || !m.mayLock(lock) {
 		return
 	}
 	w := m.waiters.find(ticket)
 	if w == nil {
-		if kind == node.WakeReserved { // nobody uses the ticket any more
-			m.pass(i, lock, ticket)
+		if what == quorum.WakeReserved || what == quorum.WakeFree { // nobody uses the ticket any more
+			m.passOn(i, lock, ticket)
 		}
 		return
 	}
@@ -190,8 +218,8 @@ func (m *Manager) onWake(i int, kind node.WakeKind, ticket, lock string) {
 		return
 	}
 	w.mu.Lock()
-	reaction, a := w.machine.Wake(m.clock.Now(), i, what, mathrand.Float64()), w.attempt
-	w.woken = w.woken || what == quorum.WakeReserved
+	reaction, a := w.machine.Wake(m.clock.Now(), i, what, rank, mathrand.Float64()), w.attempt
+	w.woken = w.woken || what == quorum.WakeReserved || what == quorum.WakeFree
 	w.mu.Unlock()
 	switch reaction {
 	case quorum.ReactionReschedule:
@@ -201,22 +229,30 @@ func (m *Manager) onWake(i int, kind node.WakeKind, ticket, lock string) {
 			a.askAgain(quorum.Set(0).With(i))
 		}
 	case quorum.ReactionPassOn:
-		m.pass(i, lock, ticket)
-	}
-	if w.local != nil && kind != node.WakeAskAgain { // it does not show that the queue moved
-		w.local.queueMoved()
+		m.passOn(i, lock, ticket)
 	}
 }
 
-// pass removes a ticket from a node's queue, and lets the node reserve the lock for the
-// next waiter. It never touches a lease.
-func (m *Manager) pass(i int, lock, ticket string) {
-	if !m.enter() {
-		return // the reservation ends with the grace
-	}
-	defer m.inflight.Done()
+// issued reports whether this Manager has issued a ticket: its id and a number that it has
+// given out.
+func (m *Manager) issued(ticket string) bool {
+	digits, mine := strings.CutPrefix(ticket, m.id)
+	number, err := strconv.ParseUint(digits, 16, 64)
+	return mine && err == nil && number > 0 && number <= m.waiters.last.Load() && strings.ToLower(digits) == digits
+}
+
+// mayLock reports whether a key may be that of a lock of this Manager.
+func (m *Manager) mayLock(lock string) bool {
+	name, ours := strings.CutPrefix(lock, m.cfg.prefix)
+	return ours && len(name) <= MaxNameLen && checkName(name) == nil
+}
+
+// passOn lets a node reserve the lock for the waiter after a ticket that nobody uses. It
+// never touches a lease. The node drops the request when it has enough of them: the
+// reservation ends with the grace.
+func (m *Manager) passOn(i int, lock, ticket string) {
 	_, now := m.clock.Both()
-	m.post(i, node.NewPass(lock, ticket, now+time.Minute), nobody{})
+	m.nodes[i].Post(node.NewPassOn(lock, ticket, now+quorum.MaxGrace), nobody{})
 }
 
 // onSubscribed handles the start of a node's wake-ups. The node may have woken waiters
@@ -264,7 +300,7 @@ func (w *waiter) begin() quorum.Ask {
 	ask := w.machine.Begin(w.m.clock.Now())
 	if w.woken {
 		w.woken = false
-		w.call.woken()
+		w.call.woken() // a note: the span hears of it at its end
 	}
 	if ask.Ticket {
 		w.prepare()
@@ -284,7 +320,10 @@ func (w *waiter) won(a *attempt, granted, refused quorum.Set) quorum.Set {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	again := w.machine.Won(granted, refused)
+	again, late := w.machine.Won(granted, refused), &w.m.waiters.late
+	if by := late.Load(); by > 0 && w.machine.Relied() {
+		late.Store(int64(quorum.EarlierBy(time.Duration(by))))
+	}
 	if granted == quorum.All(w.terms.Nodes) {
 		w.forget()
 		return again
@@ -312,6 +351,9 @@ func (w *waiter) vote(a *attempt, i int, granted bool) {
 	}
 	if all {
 		w.forget()
+		a.hold.mu.Lock()
+		a.hold.waiter = nil
+		a.hold.mu.Unlock()
 	}
 }
 

@@ -165,16 +165,13 @@ func (d *watchdog) tend(now time.Duration, due []*hold) {
 	d.extend(renew, quorum.All(len(d.m.nodes)))
 	// The release does not follow a loss at once: the holder has the guard to stop its
 	// work.
-	for _, req := range d.m.releaseAll(remnants) {
-		for i := range d.m.nodes {
-			d.m.post(i, req, nobody{})
-		}
-	}
+	d.m.clear(remnants)
 }
 
 // releaseAll returns requests that delete the locks of holds that are over, so that
-// waiters need not wait for the TTL.
-func (m *Manager) releaseAll(holds []*hold) (requests []*node.Request) {
+// waiters need not wait for the TTL. stayed is how many of the holds Close waits for: the
+// caller takes them off m.calls when it has posted the requests.
+func (m *Manager) releaseAll(holds []*hold) (requests []*node.Request, stayed int) {
 	_, now := m.clock.Both()
 	for holds := range slices.Chunk(holds, node.MaxLocks) {
 		plain := make([][2]string, 0, len(holds))
@@ -182,7 +179,15 @@ func (m *Manager) releaseAll(holds []*hold) (requests []*node.Request) {
 		for _, h := range holds {
 			h.mu.Lock()
 			special, value := h.waiter != nil || h.acquire != nil, h.value
+			delayed := h.machine.State() == quorum.StateLost && h.terms.lockDelay > 0 && m.clock.Now() < h.remains
+			if h.stays {
+				h.stays = false
+				stayed++
+			}
 			h.mu.Unlock()
+			if delayed { // Close: the keys of a lost lease expire by themselves, after the delay
+				continue
+			}
 			if keep := h.keepRequest(); keep != nil {
 				requests = append(requests, keep)
 				continue
@@ -198,7 +203,7 @@ func (m *Manager) releaseAll(holds []*hold) (requests []*node.Request) {
 			requests = append(requests, node.NewReleases(plain, expires))
 		}
 	}
-	return requests
+	return requests, stayed
 }
 
 // sleep returns how long the watchdog may sleep, and false when nothing is scheduled.

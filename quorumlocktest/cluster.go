@@ -100,6 +100,15 @@ func (c *Cluster) Rejoin(client string) {
 	}
 }
 
+// Distance makes each direction between the named client and the nodes with these
+// indices, or all nodes if there are none, take d longer than [Node.Delay] says. A d of
+// zero or less ends it.
+func (c *Cluster) Distance(client string, d time.Duration, nodes ...int) {
+	for _, n := range c.pick(nodes) {
+		n.net.set(func() { n.net.distances[client] = max(d, 0) })
+	}
+}
+
 func (c *Cluster) pick(indices []int) []*Node {
 	if len(indices) == 0 {
 		return c.nodes

@@ -30,7 +30,8 @@
 //
 // # Faults
 //
-// [Cluster.ForceLost] ends one lease as if another client had taken the lock. All other
+// [Cluster.ForceLost] ends one lease as if another client had taken the lock, and
+// [Cluster.ForceLostByName] one that the code under test does not show. All other
 // faults happen to nodes; the methods of a [Cluster] apply them to several nodes at once.
 //
 // Faults of the process: [Node.Kill], [Node.Restart], [Node.Hang], [Node.FlushAll],

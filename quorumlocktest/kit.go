@@ -2,14 +2,17 @@ package quorumlocktest
 
 import (
 	"context"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
 )
 
-// Manager returns a Manager over the nodes, and closes it at the end of the test.
+// Manager returns a Manager over the nodes, and closes it at the end of the test. It logs to
+// the test's log, unless WithLogger among opts says otherwise.
 func (c *Cluster) Manager(tb testing.TB, opts ...quorumlock.Option) *quorumlock.Manager {
 	tb.Helper()
 	return c.ManagerFor(tb, "", opts...)
@@ -18,7 +21,9 @@ func (c *Cluster) Manager(tb testing.TB, opts ...quorumlock.Option) *quorumlock.
 // ManagerFor is Manager for a client that [Cluster.Partition] can cut off by name.
 func (c *Cluster) ManagerFor(tb testing.TB, client string, opts ...quorumlock.Option) *quorumlock.Manager {
 	tb.Helper()
-	m, err := quorumlock.New(context.Background(), c.OptionsFor(client), opts...)
+	log := &testLog{tb: tb}
+	tb.Cleanup(log.end) // last, because cleanups run in reverse order
+	m, err := quorumlock.New(context.Background(), c.OptionsFor(client), append([]quorumlock.Option{quorumlock.WithLogger(log.logger())}, opts...)...)
 	if err != nil {
 		tb.Fatalf("quorumlocktest: no Manager: %v", err)
 	}
@@ -28,6 +33,37 @@ func (c *Cluster) ManagerFor(tb testing.TB, client string, opts ...quorumlock.Op
 		}
 	})
 	return m
+}
+
+// testLog writes to the log of a test, and to nothing once the test has ended: Log panics then.
+type testLog struct {
+	mu sync.Mutex
+	tb testing.TB // nil after the test
+}
+
+func (l *testLog) logger() *slog.Logger {
+	return slog.New(slog.NewTextHandler(l, &slog.HandlerOptions{ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey && len(groups) == 0 {
+			return slog.Attr{} // in a bubble it is the year 2000
+		}
+		return a
+	}}))
+}
+
+// Write writes one line, as a slog handler does.
+func (l *testLog) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.tb != nil {
+		l.tb.Log(strings.TrimSuffix(string(line), "\n"))
+	}
+	return len(line), nil
+}
+
+func (l *testLog) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tb = nil
 }
 
 // forcePatience bounds ForceLost when the nodes do not answer.
@@ -51,6 +87,37 @@ func (c *Cluster) ForceLost(tb testing.TB, l *quorumlock.Lease) {
 	defer cancel()
 	if err := l.Renew(ctx); l.Err() == nil {
 		tb.Fatalf("quorumlocktest: lease %q is not lost: %v", l.Name(), err)
+	}
+}
+
+// ForceLostByName is [Cluster.ForceLost] for a lease that the test does not have, such as that
+// of code which calls Do: it replaces the lock that m holds under this name, and returns when
+// m has reported the loss. A lease that is renewed notices within a third of its TTL, one
+// WithoutRenewal only at its next Renew or at its end.
+func (c *Cluster) ForceLostByName(tb testing.TB, m *quorumlock.Manager, name string) {
+	tb.Helper()
+	losses := m.Subscribe(1, quorumlock.EventLost)
+	defer losses.Close()
+	status, err := m.Inspect(context.Background(), name)
+	if err != nil || !status.Held {
+		tb.Fatalf("quorumlocktest: %q is not held on a majority of the nodes (%v)", name, err)
+	}
+	for _, n := range c.nodes {
+		n.revoke(tb, status.Holder.Owner)
+	}
+	late := time.After(status.TTL + forcePatience)
+	for {
+		select {
+		case e, open := <-losses.C():
+			if !open {
+				tb.Fatalf("quorumlocktest: the Manager was closed before %q was lost", name)
+			}
+			if lost, ok := e.(quorumlock.Lost); ok && lost.Name == name {
+				return
+			}
+		case <-late:
+			tb.Fatalf("quorumlocktest: no lease %q of this Manager is lost", name)
+		}
 	}
 }
 

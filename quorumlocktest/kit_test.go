@@ -1,7 +1,13 @@
 package quorumlocktest_test
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,4 +97,83 @@ func TestFaultsOfTheWholeClusterAreOneLine(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestForceLostByNameEndsTheLeaseOfCodeThatShowsNone(t *testing.T) {
+	nodes(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := c.Manager(t, quorumlock.WithPrefix("app:"))
+		other := acquired(t, m, "other-my-job") // a name that ends in the same way
+		stopped, began := make(chan error, 1), make(chan struct{})
+		go func() {
+			stopped <- m.Do(t.Context(), "my-job", func(ctx context.Context, _ *quorumlock.Lease) error {
+				close(began)
+				<-ctx.Done()
+				return nil
+			})
+		}()
+		<-began
+		c.ForceLostByName(t, m, "my-job")
+		var lost *quorumlock.LostError
+		require.ErrorAs(t, <-stopped, &lost)
+		assert.Equal(t, quorumlock.LostRevoked, lost.Reason)
+		assert.True(t, other.Valid())
+	})
+}
+
+// recorder is the tb of a test that ends before the test that it is part of.
+type recorder struct {
+	testing.TB
+	mu       sync.Mutex
+	lines    []string
+	cleanups []func()
+	ended    bool
+}
+
+func (r *recorder) Cleanup(f func()) { r.cleanups = append(r.cleanups, f) }
+
+func (r *recorder) Log(args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.ended {
+		r.Errorf("log after the end of the test, which panics: %v", args)
+	}
+	r.lines = append(r.lines, fmt.Sprint(args...))
+}
+
+func (r *recorder) end() {
+	for _, f := range slices.Backward(r.cleanups) {
+		f()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended = true
+}
+
+func TestTheKitLogsToTheTestAndNeverAfterItsEnd(t *testing.T) {
+	nodes(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		r := &recorder{TB: t}
+		m := c.Manager(r)
+		l := acquired(t, m, "job")
+		c.ForceLost(t, l)
+		c.Nodes()[0].Kill()
+		synctest.Wait()
+		r.end()
+		c.Nodes()[1].Kill()
+		time.Sleep(time.Minute)
+		text := strings.Join(r.lines, "\n")
+		assert.Contains(t, text, `level=WARN msg="quorumlock: a lease was lost" name=job`)
+		assert.NotContains(t, text, "time=")
+		for _, line := range r.lines {
+			assert.NotContains(t, line, "\n")
+		}
+
+		var own bytes.Buffer
+		quiet := &recorder{TB: t}
+		single := quorumlocktest.Start(t, 1)
+		m = single.Manager(quiet, quorumlock.WithLogger(slog.New(slog.NewTextHandler(&own, nil))))
+		single.ForceLost(t, acquired(t, m, "job"))
+		quiet.end()
+		assert.Contains(t, own.String(), "a lease was lost", "WithLogger wins")
+		assert.Empty(t, quiet.lines)
+	})
 }

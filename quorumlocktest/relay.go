@@ -26,9 +26,10 @@ type network struct {
 	cut        bool
 	cutReplies bool
 	delay      time.Duration
-	parted     map[string]bool    // clients that are cut off
-	links      map[*link]struct{} // links with an open end
-	changed    chan struct{}      // closed and replaced when a dial may have become possible
+	parted     map[string]bool          // clients that are cut off
+	distances  map[string]time.Duration // of clients, on top of delay
+	links      map[*link]struct{}       // links with an open end
+	changed    chan struct{}            // closed and replaced when a dial may have become possible
 }
 
 // link is one connection of a client.
@@ -59,10 +60,11 @@ type parcel struct {
 
 func newNetwork(addr string) *network {
 	return &network{
-		addr:    addr,
-		parted:  map[string]bool{},
-		links:   map[*link]struct{}{},
-		changed: make(chan struct{}),
+		addr:      addr,
+		parted:    map[string]bool{},
+		distances: map[string]time.Duration{},
+		links:     map[*link]struct{}{},
+		changed:   make(chan struct{}),
 	}
 }
 
@@ -74,7 +76,7 @@ func (w *network) reach(ctx context.Context, client string) error {
 		w.mu.Lock()
 		closed, changed := w.closed, w.changed
 		blocked := w.cut || w.cutReplies || w.parted[client]
-		wait := 2*w.delay - time.Since(start)
+		wait := 2*(w.delay+w.distances[client]) - time.Since(start)
 		w.mu.Unlock()
 		switch {
 		case closed:
@@ -172,7 +174,7 @@ func (l *link) send(ln *lane, p parcel, gone bool) {
 	case ln.lost():
 		l.poisoned = true
 	case !gone:
-		p.due = time.Now().Add(l.net.delay)
+		p.due = time.Now().Add(l.net.delay + l.net.distances[l.client])
 		if k := len(ln.queue); k > 0 && ln.queue[k-1].due.After(p.due) {
 			p.due = ln.queue[k-1].due // a shorter delay must not change the order
 		}

@@ -124,12 +124,16 @@ func TestOnlyACallThatWaitsIsCountedAsAWait(t *testing.T) {
 	require.NoError(t, err)
 	_, err = m.TryAcquire(t.Context(), "job")
 	require.ErrorIs(t, err, quorumlock.ErrHeld)
+	assert.Eventually(t, func() bool { _, ok := collect(t, reader)["quorumlock.acquire.duration"]; return ok }, 10*time.Second, time.Millisecond)
 	_, counted := collect(t, reader)["quorumlock.wait.duration"]
 	assert.False(t, counted, "a call that asks once is no wait")
 	_, err = m.Acquire(t.Context(), "job", quorumlock.WithWait(100*time.Millisecond))
 	require.ErrorIs(t, err, quorumlock.ErrHeld)
-	waits, ok := collect(t, reader)["quorumlock.wait.duration"].Data.(metricdata.Histogram[float64])
-	require.True(t, ok)
+	var waits metricdata.Histogram[float64]
+	require.Eventually(t, func() (ok bool) {
+		waits, ok = collect(t, reader)["quorumlock.wait.duration"].Data.(metricdata.Histogram[float64])
+		return ok
+	}, 10*time.Second, time.Millisecond)
 	require.Len(t, waits.DataPoints, 1)
 	assert.Equal(t, uint64(1), waits.DataPoints[0].Count)
 	assert.Greater(t, waits.DataPoints[0].Sum, 0.01)
@@ -145,6 +149,7 @@ func TestNamesOnMetricsAreThoseOfTheOption(t *testing.T) {
 			_, err := m.Acquire(t.Context(), name)
 			require.NoError(t, err)
 		}
+		settle()
 		active, ok := collect(t, reader)["quorumlock.lease.active"].Data.(metricdata.Sum[int64])
 		require.True(t, ok)
 		shown := map[string]int64{}
@@ -200,9 +205,10 @@ func TestACallThatPanicsEndsItsSpanAndItsWait(t *testing.T) {
 	m := manager(t, cluster, quorumlock.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))),
 		quorumlock.WithTracerProvider(p), quorumlock.WithRetryBackoff(func() backoff.BackOff { panic("a bug") }))
 	assert.Panics(t, func() { _, _ = m.Acquire(t.Context(), "job") })
-	waiting, ok := collect(t, reader)["quorumlock.waiter.active"].Data.(metricdata.Sum[int64])
-	require.True(t, ok)
-	assert.Zero(t, waiting.DataPoints[0].Value)
+	require.Eventually(t, func() bool {
+		waiting, ok := collect(t, reader)["quorumlock.waiter.active"].Data.(metricdata.Sum[int64])
+		return ok && waiting.DataPoints[0].Value == 0
+	}, 10*time.Second, time.Millisecond)
 	assert.Equal(t, "other", attributes(p.only(t, "quorumlock.acquire"))["error.type"].AsString())
 	require.NoError(t, lease.Release(t.Context()))
 }
@@ -241,6 +247,7 @@ func TestExemplarsLeadFromASlowWaitToItsTrace(t *testing.T) {
 		m := manager(t, cluster, quorumlock.WithTracerProvider(p), quorumlock.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
 		time.AfterFunc(time.Second, func() { assert.NoError(t, lease.Release(context.Background())) })
 		require.NoError(t, m.Do(t.Context(), "job", func(context.Context, *quorumlock.Lease) error { return nil }))
+		settle()
 		want := p.only(t, "quorumlock.acquire").SpanContext
 		for _, name := range []string{"quorumlock.acquire.duration", "quorumlock.wait.duration"} {
 			histogram, ok := collect(t, reader)[name].Data.(metricdata.Histogram[float64])

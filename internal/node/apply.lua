@@ -9,7 +9,8 @@
 -- ARGV[1]  this node's clock minus the client's, µs
 -- ARGV[2]  when the call was sent, µs of the client's clock
 -- ARGV[3]  the marker that the client knows, or a text that matches no marker while the
---          node is in quarantine; '' without the guard
+--          node is in quarantine; '' without the guard, which votes only where there is no
+--          marker, or one that ends in 'open'
 -- ARGV[4]  the prefix of the channels on which waiters are woken
 -- ARGV[5]  how far a register may move ahead of this node's clock, µs; '' without fencing
 -- ARGV[6]  's' if the client is subscribed here, so that its tickets may queue; '1' if
@@ -31,7 +32,8 @@
 --     {held, ms, position}  taken: the first 512 bytes of the value in the way, how long
 --                           the lock lives (-1: no end), our rank in the queue (-1: none)
 --     0                     not_after has passed
---     -1                    the marker differs: this is not the data that the client knows
+--     -1                    the marker differs: this is not the data that the client knows,
+--                           or the client lacks the guard that the others rely on
 -- extend   prefix ms               prolongs the lock; prefix is 'owner t '
 --     1 ours and at t, 2 ours and not at t (or the marker differs: the data may be old),
 --     0 missing or reserved, -1 another's
@@ -51,14 +53,21 @@
 --          it is reserved for the next waiter
 --     1 deleted, 2 deleted (or passed on) and reserved for a waiter or left free for the
 --     head, 0 missing, -1 another's, or reserved for the ticket that stays
--- recall                           empties the queue of a free lock whose head has let
---          its reservation lapse, of 500 tickets at most; living waiters come back:
---          1 done, 0 nothing to do
 -- read                             {held or nil, ms, register, tickets}
 -- forget   age most                drops registers older than age, µs, at most `most` of
 --          them: how many it dropped
--- guard    run_id ms trust force nonce   starts a quarantine if the server's process or
---          data has changed: {end of the quarantine, µs, ms, marker}
+-- guard    run_id ms trust force nonce open not_after   starts a quarantine if the server's
+--          process or data has changed: {end of the quarantine, µs, ms, marker}. open is
+--          'open' if clients without the guard may still vote, or '': the first '' ends
+--          that. With '' for run_id it writes nothing; 0 and '' if there is no marker, or if
+--          not_after has passed
+-- list     version n ids known fresh ms adds keeps not_after   on the lists in use: is a
+--          list of n nodes admitted, whose votes may stand beside those of the other lists?
+--          ids are the identities of its nodes as far as they are known; known is that of
+--          this node, and fresh a new one. adds is '1' to register it for ms, and keeps '1'
+--          to prolong it, or the parts of it that stand, whether it is admitted or not.
+--          {identity of this node or '', ms for which the list is refused, the list in its
+--          way, 1 if the list is registered}
 --
 -- A lock ends at an absolute instant. Otherwise a server that is frozen between reading
 -- its clock and the SET would bring a lock back when it resumes. For the same reason
@@ -73,7 +82,7 @@ local base, hint, marker = tonumber(known[1] or 0), known[2], known[3]
 if not base or not (base < 1 / 0) then
   base = 1 / 0 -- no number, or no usable one: see f.register
 end
-local votes = ARGV[3] == '' or ARGV[3] == marker
+local votes = ARGV[3] == marker or ARGV[3] == '' and (not marker or string.sub(marker, -4) == 'open')
 local codes, details = '', nil
 local key, arg = 5, 7 -- of the next operation
 local made -- the lock that an unfinished acquisition has created
@@ -107,16 +116,15 @@ local function rare()
     hint = '1'
   end
 
-  -- Reserves a free lock for the head of its queue and wakes it. Also wakes the second
-  -- ticket, which may ask when the grace is over. A reservation is no vote: the head
-  -- acquires like any other client. A head whose channel has no subscriber is dropped,
-  -- but at most 64 of them, because a script stops the server. After 64 the queue is
-  -- recalled: living waiters come back. me is the asker's ticket, which needs no wake-up.
+  -- Reserves a free lock for the head of its queue and wakes it. A reservation is no vote:
+  -- the head acquires like any other client. A head whose channel has no subscriber is
+  -- dropped, but at most 64 of them, because a script stops the server. After 64 the queue
+  -- is recalled: living waiters come back. me is the asker's ticket, which needs no wake-up.
   function f.serve(lock, me)
     local queue = lock .. '\255q'
     for _ = 1, 64 do
-      local ahead = call('ZRANGE', queue, '0', '1')
-      local first, second = ahead[1], ahead[2]
+      local ahead = call('ZRANGE', queue, '0', '1', 'WITHSCORES')
+      local first, place, second = ahead[1], ahead[2], ahead[3]
       if not first then
         return nil
       end
@@ -127,13 +135,41 @@ local function rare()
       local grace = string.match(first, '^[1-9]%d?%d?$', 33)
       if grace and f.publish('r', first, lock) > 0 then
         call('SET', lock, string.sub(first, 1, 32) .. ' w ', 'PXAT', after(grace))
-        if second and second ~= me then
-          f.publish('n', second, lock)
+        if second then
+          f.watch(lock, place, second, me)
         end
         return first
       end
     end
     f.recall(lock)
+  end
+
+  -- The head may be dead. So the node also wakes waiters behind it, and each asks when its
+  -- rank among them has come: the second waits one grace, the others two and a little more.
+  -- They stand further and further apart, and the last of the queue is one of them: so one of
+  -- them lives, however many tickets at the front are dead. The second is woken each time,
+  -- the others at most once in 20 ms, until the queue has come to the middle one of them.
+  function f.watch(lock, place, second, me)
+    if second ~= me then
+      f.publish('1', second, lock)
+    end
+    local watched = call('GETRANGE', lock .. '\255n', '0', '31')
+    if tonumber(place) < (tonumber(watched) or 0) then
+      return
+    end
+    local queue, places, at, rank = lock .. '\255q', {}, 0, 1
+    local last = call('ZCARD', queue) - 1
+    while at < last do
+      rank, at = rank + 1, rank < 8 and math.min(2 * at + 1, last) or last
+      local found = call('ZRANGE', queue, at, at, 'WITHSCORES')
+      if found[1] ~= me then
+        f.publish(rank, found[1], lock)
+      end
+      places[#places + 1] = found[2]
+    end
+    if places[1] then
+      call('SET', lock .. '\255n', places[math.floor(#places / 2) + 1], 'PX', '20')
+    end
   end
 
   -- Empties a queue whose head has let its grace pass: the first 500 tickets, which takes
@@ -147,7 +183,9 @@ local function rare()
         f.publish('a', ticket, lock)
       end
     end
-    return #tickets > 0 and math.min(call('ZREM', queue, unpack(tickets)), 1) or 0
+    if tickets[1] then
+      call('ZREM', queue, unpack(tickets))
+    end
   end
 
   function f.taken(lock, held, ticket, place)
@@ -256,7 +294,7 @@ local function rare()
     if free and mode == 'f' then
       head = call('ZRANGE', lock .. '\255q', '0', '0')[1]
       if head then
-        f.publish('r', head, lock)
+        f.publish('f', head, lock)
       end
     elseif free then
       head = f.serve(lock)
@@ -304,6 +342,7 @@ local function rare()
     for i = 1, #old, 2 do
       names[#names + 1] = old[i]
     end
+    call('ZREM', KEYS[1], '') -- removes nothing; but after a write a full server allows SET
     f.rebase(tonumber(old[#old]))
     call('ZREM', KEYS[1], unpack(names))
     return #names
@@ -321,26 +360,133 @@ local function rare()
   -- group's epoch behind its last point; a client of an older epoch changes nothing. The
   -- nonce makes every marker new, so that clients notice lost data even if the same
   -- process wrote a marker again. An end beyond 2^53-1, where doubles have gaps, is not
-  -- valid.
-  function f.guard(run, longest, trust, force, nonce)
-    if not marker then
-      call('GETRANGE', KEYS[4], '0', '0') -- a key of another type is an error: it is another program's data
+  -- valid. 'open' is part of the last word, so that the marker keeps its four words.
+  function f.guard(run, longest, trust, force, nonce, open, late)
+    if late then
+      return { 0, 0, '' }
     end
     local old, stop, agreed = string.match(marker or '', '^(%S+) (%d+) (%d+) %w+$')
     stop = tonumber(stop)
+    if run == '' then
+      return { stop or 0, tonumber(agreed or 0), marker or '' }
+    elseif not marker then
+      call('GETRANGE', KEYS[4], '0', '0') -- a key of another type is an error: it is another program's data
+    end
+    local closed = old and string.sub(marker, -4) ~= 'open'
     local epoch, before = string.match(run, '%.(%d+)$'), string.match(old or '', '%.(%d+)$')
     local later = epoch and before and tonumber(before) > tonumber(epoch)
     if old and stop < 9007199254740991 and (agreed ~= longest or later or old == run and force ~= '1') then
+      if not closed and open == '' and agreed == longest and not later then
+        marker = string.sub(marker, 1, -5)
+        call('SET', KEYS[4], marker)
+      end
       return { stop, tonumber(agreed), marker }
     end
     stop = now + longest * 1000
     if not marker and trust == '1' and call('DBSIZE') == 0 then
       stop = 0
     end
-    marker = run .. ' ' .. string.format('%.0f', stop) .. ' ' .. longest .. ' ' .. nonce
+    marker = run .. ' ' .. string.format('%.0f', stop) .. ' ' .. longest .. ' ' .. nonce .. (closed and '' or open)
     call('SET', KEYS[4], marker)
     f.rebase(stop)
     return { stop, tonumber(longest), marker }
+  end
+
+  -- The identity of this node for clients, whatever address they use. Only a client that
+  -- knew the node restores an identity that was lost with the data. Others wait for that
+  -- until the quarantine is over, or has an end beyond the longest lease, which is no end.
+  function f.identity(lists, stored, known, fresh)
+    if not stored then
+      local stop, longest = string.match(marker or '', '^%S+ (%d+) (%d+) ')
+      local over = stop and (now >= tonumber(stop) or stop - now > longest * 1000)
+      stored = known ~= '' and known or over and fresh or ''
+      if stored ~= '' then
+        call('ZADD', lists, '9007199254740991', 'node ' .. stored)
+      end
+    end
+    return stored
+  end
+
+  -- The identity of this node, the lists in use, and the entries that have ended.
+  function f.entries(lists)
+    local stored, others, gone = nil, {}, {}
+    local all = call('ZRANGE', lists, '0', '-1', 'WITHSCORES')
+    for i = 1, #all, 2 do
+      local stop = tonumber(all[i + 1])
+      if string.sub(all[i], 1, 5) == 'node ' then
+        stored = string.sub(all[i], 6)
+      elseif stop > now then
+        others[#others + 1] = { text = all[i], stop = stop }
+      else
+        gone[#gone + 1] = all[i]
+      end
+    end
+    return stored, others, gone
+  end
+
+  -- Two lists may be used side by side if every majority of one shares a node with every
+  -- majority of the other: if both majorities have more nodes than both lists together.
+  -- Nodes that a client has not met yet give it no vote, so they do not count. A list
+  -- takes the place of its parts, with which the same client began.
+  function f.list(lists, version, size, ids, known, fresh, lifetime, adds, keeps)
+    local stored, others, gone = f.entries(lists)
+    local own = f.identity(lists, stored, known, fresh)
+    if own == '' then
+      return { '', 0, '', 0 }
+    end
+    local names, mine = { own }, { [own] = true }
+    for name in string.gmatch(ids, '%w+') do
+      if not mine[name] then
+        names[#names + 1], mine[name] = name, true
+      end
+    end
+    local stop, parts, refused, cover = now + lifetime * 1000, {}, nil, nil
+    for _, other in ipairs(others) do
+      local form, length, theirs = string.match(other.text, '^(%d+) (%d+) (.*)$')
+      local both, shared = #names, 0
+      for name in string.gmatch(theirs or '', '%w+') do
+        if mine[name] then
+          shared = shared + 1
+        else
+          both = both + 1
+        end
+      end
+      if form ~= version or math.floor(size / 2) + math.floor(length / 2) + 2 <= both then
+        refused = refused and refused.stop > other.stop and refused or other
+      elseif length == size and shared == #names then
+        cover = other
+      elseif length == size and both == #names then
+        parts[#parts + 1] = other
+      end
+    end
+    if not refused and not cover and adds == '1' and #others >= 64 then
+      refused = others[1] -- it ends first
+    end
+    local function prolong(entry)
+      call('ZADD', lists, 'GT', string.format('%.0f', stop), entry.text)
+    end
+    if adds == '1' and not refused then
+      for _, part in ipairs(parts) do
+        gone[#gone + 1], stop = part.text, math.max(stop, part.stop)
+      end
+      if #gone > 0 then
+        call('ZREM', lists, unpack(gone))
+      end
+      table.sort(names)
+      cover = cover or { text = version .. ' ' .. size .. ' ' .. table.concat(names, ',') }
+      prolong(cover)
+    elseif keeps == '1' then -- leases of the client rely on what stands
+      parts[#parts + 1] = cover
+      for _, entry in ipairs(parts) do
+        prolong(entry)
+      end
+    else
+      cover = nil
+    end
+    if refused then
+      return { own, math.ceil((refused.stop - now) / 1000), refused.text, 0 }
+    end
+    return { own, 0, '', cover and 1 or 0 }
   end
 
   -- The text of an error. Redis 7.0 reports only that the user may not run a command. So
@@ -458,9 +604,6 @@ local function run()
     elseif op == 'pass' then
       arg = at + 2
       reply = rare().pass(lock, a)
-    elseif op == 'recall' then
-      arg = at + 1
-      reply = call('EXISTS', lock) == 0 and rare().recall(lock) or 0
     elseif op == 'read' then
       arg = at + 1
       local left = call('PTTL', lock)
@@ -472,8 +615,14 @@ local function run()
       arg = at + 3
       reply = rare().forget(a, b)
     elseif op == 'guard' then
-      arg = at + 6
-      reply = rare().guard(a, b, ARGV[at + 3], ARGV[at + 4], ARGV[at + 5])
+      arg = at + 8
+      reply = rare().guard(a, b, ARGV[at + 3], ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], now > ARGV[at + 7] + offset)
+    elseif op == 'list' then
+      arg = at + 10
+      reply = { '', 0, '', 0 }
+      if now <= ARGV[at + 9] + offset then
+        reply = rare().list(lock, a, b, ARGV[at + 3], ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7], ARGV[at + 8])
+      end
     else
       return redis.error_reply('ERR quorumlock: no operation ' .. tostring(op))
     end

@@ -39,6 +39,9 @@ type transfer struct {
 	// connection that was never greeted, perhaps from another server.
 	changed bool
 	broken  bool // a reply is missing
+	// unlisted is why votes do not count when the answers are delivered, because of the
+	// lists of nodes.
+	unlisted error
 }
 
 // send sends the batch and delivers the answers. When enough requests are queued, it
@@ -78,7 +81,7 @@ func (n *Node) queued() int {
 // undisturbed reports whether the worker has nothing else to do than to send the next
 // batch.
 func (n *Node) undisturbed() bool {
-	return n.ctx.Err() == nil && n.connected() && !n.checkNow.Load() && n.now < min(n.checkAt, n.forgetAt) &&
+	return n.ctx.Err() == nil && n.connected() && !n.checkNow.Load() && !n.listNow.Load() && n.now < n.checkAt &&
 		len(n.retryQueue) == 0 && len(n.retries) == 0 && n.quarantineReason == nil
 }
 
@@ -98,6 +101,7 @@ func (n *Node) load(t *transfer) {
 // transmit sends a transfer and waits for its replies. It runs in the goroutine of the
 // worker or of the transmitter, and uses no state of the worker except the transfer.
 func (n *Node) transmit(t *transfer) {
+	n.asked(t.steady)
 	if len(t.commands) == 1 { // DoMulti would allocate
 		t.single[0] = n.client.Do(context.Background(), t.commands[0])
 		t.results = t.single[:]
@@ -107,6 +111,9 @@ func (n *Node) transmit(t *transfer) {
 	_, t.received = n.cfg.Clock()
 	t.changed = n.dialed.Load() != t.greeted
 	t.broken = slices.ContainsFunc(t.results, func(r rueidis.RedisResult) bool { return r.NonRedisError() != nil })
+	if !t.broken {
+		n.owes.Store(0)
+	}
 }
 
 // transmitter sends batches while the worker delivers the answers to the previous ones.
@@ -126,6 +133,7 @@ func (n *Node) arrived(t *transfer) {
 
 // handOut delivers the answers.
 func (n *Node) handOut(t *transfer) {
+	t.unlisted = n.unlisted()
 	for i, c := range t.calls {
 		n.deliver(t, t.batch[c.first:c.last], c.locks, t.results[i])
 	}
@@ -179,7 +187,7 @@ func (n *Node) command(sent string, entries []entry, locks int) rueidis.Complete
 		flags = "s" + flags
 	}
 	marker := n.marker
-	if n.quarantineReason != nil || n.withheld != nil || n.termError() != nil {
+	if n.quarantineReason != nil || n.withheld != nil || n.termError() != nil || n.unlisted() != nil {
 		marker = quarantineMarker
 	}
 	words = words.Args(n.offsetText, sent, marker, n.channels, n.capText, flags)
@@ -232,7 +240,7 @@ func (n *Node) answers(t *transfer, locks int, result rueidis.RedisResult) (answ
 			n.regreet()
 			return answers{}, Reply{Status: mayRepeat, Err: err}
 		}
-		status, err := classify(err)
+		status, err := classify(timed(err, t.received-t.steady))
 		return answers{}, Reply{Status: status, Err: missingRight(err)}
 	}
 	clock, all, err := unpack(&message, locks)
@@ -290,8 +298,10 @@ func (n *Node) conclude(t *transfer, e entry, r *Reply) bool {
 		r.Status, r.Err = Unknown, n.quarantineReason
 	case r.Status == Done && n.outlasted(e.req, t):
 		r.Status, r.Err, r.Answers = Unknown, ErrUnconfirmed, nil
-	case r.Status == Granted && n.termError() != nil:
+	case r.Status == Granted && (n.termError() != nil || n.group != nil && n.group.used() != t.term):
 		r.Status, r.Err = Unknown, ErrUnconfirmed
+	case r.Status == Granted && t.unlisted != nil:
+		r.Status, r.Err = Unknown, t.unlisted
 	case r.Status == Done && e.req.Kind == Release:
 		n.retryRelease(e.req, t.at)
 	}
@@ -300,6 +310,7 @@ func (n *Node) conclude(t *transfer, e entry, r *Reply) bool {
 	}
 	if r.Status == Failed && strings.Contains(r.Err.Error(), "OOM") {
 		n.fullUntil = t.received + fullFor
+		n.forget()
 	}
 	switch {
 	case !e.req.insists:

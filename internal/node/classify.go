@@ -3,9 +3,12 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"os"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/redis/rueidis"
 )
@@ -20,13 +23,16 @@ var moved = []string{"READONLY", "MOVED", "ASK"}
 var transient = []string{
 	"LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "CLUSTERDOWN", "TRYAGAIN",
 	"UNKILLABLE", "OOM", "Script killed by user",
-	"Script attempted to access a non local key", // of a slot whose keys are moved
 }
+
+// halfMoved is how the error of a script begins that finds the keys of a slot in two places:
+// those that it names are still here, and another one has been moved or does not exist. All our
+// keys lie in one slot, so the error means nothing else.
+const halfMoved = "Script attempted to access a non local key"
 
 // fixes lists what to do about an error, by how it begins.
 var fixes = []struct{ prefix, fix string }{
 	{"CROSSSLOT", "list standalone masters: this node is part of a cluster"},
-	{"NOAUTH", "set Username and Password of the node"},
 	{"WRONGPASS", "set Username and Password of the node"},
 	{"NOPERM", "give the user the rights in docs/operations.md"},
 	{"ACL failure in script", "give the user the rights in docs/operations.md"}, // the text of NOPERM since 7.2
@@ -64,6 +70,27 @@ func classify(err error) (Status, error) {
 	}
 }
 
+// silence is the error of a call that got no answer within this time. It is never
+// context.DeadlineExceeded: callers that check for that mean their own deadline.
+type silence time.Duration
+
+// Error says how long the call has waited.
+func (s silence) Error() string { return "no answer within " + time.Duration(s).String() }
+
+// timed returns err, or a silence if one of our bounds has ended the call. These are half a
+// second and a second, so took is rounded to that: the text of an outage stays the same.
+func timed(err error, took time.Duration) error {
+	var dial *net.OpError
+	switch {
+	case errors.As(err, &dial) && dial.Op == "dial":
+		return err // says it already
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return silence(max(took.Round(maxDial), maxDial))
+	default:
+		return err
+	}
+}
+
 // classifyText does the same for an error text of a server.
 func classifyText(text string, err error) (Status, error) {
 	switch {
@@ -77,10 +104,16 @@ func classifyText(text string, err error) (Status, error) {
 			return Failed, &awayError{err}
 		}
 	}
+	if strings.HasPrefix(text, halfMoved) {
+		return Failed, fmt.Errorf("the keys of the slot are being moved to another server, and requests pass again afterwards: %w", err)
+	}
 	for _, word := range transient {
 		if strings.HasPrefix(text, word) {
 			return Failed, err
 		}
+	}
+	if strings.HasPrefix(text, "NOAUTH") {
+		return Misconfigured, passwordError("server", "Username and Password of the node")
 	}
 	for _, f := range fixes {
 		if strings.HasPrefix(text, f.prefix) {
@@ -88,6 +121,12 @@ func classifyText(text string, err error) (Status, error) {
 		}
 	}
 	return Misconfigured, &ConfigError{Problem: text, Fix: defaultFix}
+}
+
+// passwordError returns the error of a server that asks for a password. Redis's own words are long,
+// and name commands that no user of this library sends.
+func passwordError(server, credentials string) *ConfigError {
+	return &ConfigError{Problem: server + " asks for a password (NOAUTH)", Fix: "set " + credentials}
 }
 
 // awayError is the error of a server that is not the master now, or not any more.

@@ -77,7 +77,7 @@ func (n *Node) left() bool {
 func (n *Node) drain() {
 	n.mu.Lock()
 	n.closed = true
-	rest := slices.Concat(n.lanes.urgent, n.lanes.acquire)
+	rest := slices.Concat(n.lanes.urgent, n.lanes.hints, n.lanes.acquire)
 	n.lanes = lanes{}
 	n.mu.Unlock()
 	fail(n.cfg.Index, n.retryQueue, NotApplied, ErrClosed)

@@ -3,9 +3,13 @@ package node
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
 	"maps"
 	"net"
 	"slices"
+	"syscall"
 )
 
 // cut ends all waits of the worker and of rueidis, which would wait for a hanging node
@@ -70,7 +74,10 @@ func (n *Node) connected() bool {
 // ping tests an idle connection. Nothing reads from it meanwhile, so its end would
 // otherwise show only with the next request. Any answer will do.
 func (n *Node) ping() {
-	_ = n.client.Do(context.Background(), n.client.B().Ping().Build())
+	n.asked(n.now)
+	if n.client.Do(context.Background(), n.client.B().Ping().Build()).NonRedisError() == nil {
+		n.owes.Store(0)
+	}
 	n.look()
 	n.pingAt = n.now + keepAlive
 }
@@ -83,6 +90,20 @@ type watchedConn struct {
 	node   *Node
 	number uint64 // 0 for all but the worker's
 	aside  bool   // it goes to those who choose the master, not to the master
+	heard  bool   // something has arrived; used only by the goroutine that reads
+}
+
+// Read explains the end of a connection over which nothing has ever arrived: a server that
+// speaks TLS at its port ends one that begins otherwise, and says nothing.
+func (c *watchedConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if _, secure := c.Conn.(*tls.Conn); n > 0 || secure {
+		c.heard = true
+	}
+	if err != nil && !c.heard && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) {
+		err = fmt.Errorf("the server ended the connection before any answer (%w); if it speaks TLS at this port, set TLSConfig, or name its other port", err)
+	}
+	return n, err
 }
 
 // Close ends the connection. rueidis calls it whatever the cause: no answer in time, an

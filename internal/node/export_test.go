@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// HintMax is how many requests that messages have caused may wait.
+const HintMax = hintMax
+
 // NewForget returns the request with which a node drops old registers.
 func NewForget(expires time.Duration) *Request {
 	return &Request{

@@ -38,8 +38,6 @@ func requestOf(kind Kind, locks int) *Request {
 		return NewReleases(slices.Repeat([][2]string{{"l", value}}, locks), time.Hour)
 	case Pass:
 		return NewPass("l", "t", time.Hour)
-	case Recall:
-		return NewRecall("l", time.Hour)
 	case Read:
 		return NewRead("l", time.Hour)
 	default:

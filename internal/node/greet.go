@@ -13,15 +13,20 @@ import (
 // or refused, or has the time of the next try.
 func (n *Node) connect() {
 	n.greeted, n.withheld = 0, nil
+	n.asked(n.now)
 	withheld, err := n.greet()
 	if away(err) {
 		n.hangUp() // the next connection goes to the master of that time
 	}
 	n.look()
 	n.checkAt, n.pingAt = n.now+checkEvery, n.now+keepAlive
+	if err != nil {
+		n.unlist()
+	}
 	var refused *ConfigError
 	switch {
 	case err == nil:
+		n.owes.Store(0)
 		n.refusal = nil
 		n.redial.Reset()
 		n.requeue(n.retryQueue)
@@ -35,8 +40,11 @@ func (n *Node) connect() {
 			n.checkAt = n.now + mendEvery
 		case n.clockSuspect:
 			n.checkAt = n.now + judgeEvery
+		case n.unlisted() != nil && n.quarantineReason == nil:
+			n.checkAt = n.now + mendEvery
 		}
 	case errors.As(err, &refused):
+		n.owes.Store(0)
 		n.refusal = err
 		n.redialAt = n.now + mendEvery
 	default:
@@ -87,7 +95,7 @@ func (n *Node) trim() {
 // greet prepares a connection for use. err is why no request may use the connection;
 // withheld is why votes may not use it when other requests may.
 func (n *Node) greet() (withheld, err error) {
-	ctx, cancel := context.WithTimeout(n.ctx, 2*maxDial)
+	ctx, cancel := context.WithTimeout(n.ctx, greetMax)
 	defer cancel()
 	b := n.client.B()
 	if n.severed.Swap(false) { // rueidis notices at its next command, and dials at the one after that
@@ -103,6 +111,9 @@ func (n *Node) greet() (withheld, err error) {
 		b.ScriptLoad().Script(Apply).Build())
 	const script = 4
 	n.look()
+	if results[0].NonRedisError() == nil {
+		n.owes.Store(0)
+	}
 	connection := n.dialed.Load()
 
 	// The kind of server is checked first: a Sentinel knows INFO, but not TIME.
@@ -115,7 +126,7 @@ func (n *Node) greet() (withheld, err error) {
 	// The first command also shows a failed dial, and a failed AUTH or SELECT of rueidis.
 	reply, err := results[0].ToArray()
 	if err != nil {
-		return nil, refusal("greeting", err)
+		return nil, refusal("greeting", timed(err, n.now-sent))
 	}
 	clock, ok := integers(reply)
 	if !ok || len(clock) != 2 {
@@ -127,11 +138,12 @@ func (n *Node) greet() (withheld, err error) {
 		n.digest, err = stringOf(&message)
 	}
 	if err != nil {
-		return nil, refusal("SCRIPT LOAD", err)
+		return nil, refusal("SCRIPT LOAD", timed(err, n.now-sent))
 	}
 	if n.identity = identity; unknown != nil {
 		return nil, unknown
 	}
+	n.asked(n.now)
 	if withheld, err = n.admitted(ctx); err != nil {
 		return nil, err
 	}
@@ -142,51 +154,84 @@ func (n *Node) greet() (withheld, err error) {
 	return withheld, nil
 }
 
-// admitted checks the node with the Manager, the restart guard and the script.
+// admitted checks the node with the Manager, the restart guard, the lists of other clients
+// and the script.
 func (n *Node) admitted(ctx context.Context) (withheld, err error) {
 	if n.cfg.Admit != nil {
 		if n.warning, err = n.cfg.Admit(n.cfg.Index, n.identity); err != nil {
 			return nil, err
 		}
 	}
-	if n.cfg.Guard > 0 {
-		withheld, err = n.guard(ctx)
+	if n.cfg.Guard == 0 {
+		return n.compare(ctx)
 	}
-	if err == nil {
-		err = n.rehearse(ctx)
+	if withheld, err = n.guard(ctx); err != nil {
+		return withheld, err
 	}
+	if withheld == nil && !n.unguarded {
+		return nil, n.enlist(ctx)
+	}
+	n.unlist()
+	_, err = n.run(ctx, "script", n.rehearsal())
 	return withheld, err
 }
 
-// run runs one operation in a call of its own, at a greeting, and returns the parts of
-// its answer.
-func (n *Node) run(ctx context.Context, what string, args ...string) ([]rueidis.RedisMessage, error) {
-	entries := []entry{{req: &Request{keys: []string{n.markerKey}, args: args}}}
-	message, err := n.client.Do(ctx, n.command(micros(n.now), entries, 1)).ToMessage()
-	if err != nil {
-		return nil, missingRight(refusal(what, err))
-	}
-	_, all, err := unpack(&message, 1)
-	if err != nil {
-		return nil, refusal(what, nil)
-	}
-	parts, err := detail(all)
-	var failed operationError
-	switch {
-	case errors.As(err, &failed):
-		return nil, missingRight(refusal(what, failed))
-	case err != nil:
-		return nil, refusal(what, nil)
-	}
-	return parts, nil
+// greetMax is how long a greeting may take.
+const greetMax = 2 * maxDial
+
+// operation is one that a greeting runs.
+type operation struct {
+	key  string
+	args []string
 }
 
-// rehearse runs an operation that changes nothing. So a user without the right to run
-// scripts, or to use our keys, is found at the greeting and not by the first lease.
-func (n *Node) rehearse(ctx context.Context) error {
-	_, err := n.run(ctx, "script", "read")
-	return err
+// notAfter returns the instant after which an operation of a greeting does nothing: a
+// packet that is delayed must not write a marker or a list later.
+func (n *Node) notAfter() string { return micros(n.now + greetMax) }
+
+// run runs operations at a greeting, and returns the parts of their answers. Before that,
+// the same call drops old registers: on a full server they make room for the guard's marker.
+func (n *Node) run(ctx context.Context, what string, ops ...operation) ([][]rueidis.RedisMessage, error) {
+	var entries []entry
+	collects := n.cfg.Cap > 0
+	if collects {
+		entries = append(entries, entry{req: n.newForget()})
+	}
+	for _, op := range ops {
+		entries = append(entries, entry{req: &Request{keys: []string{op.key}, args: op.args}})
+	}
+	_, sent := n.cfg.Clock()
+	message, err := n.client.Do(ctx, n.command(micros(n.now), entries, len(entries))).ToMessage()
+	if err != nil {
+		_, now := n.cfg.Clock()
+		return nil, missingRight(refusal(what, timed(err, now-sent)))
+	}
+	_, all, err := unpack(&message, len(entries))
+	if err != nil {
+		return nil, refusal(what, nil)
+	}
+	if collects {
+		var r Reply
+		n.read(entries[0].req, all.next(1), &r)
+		n.forgetMore(&r) // an error is that of the registers: acquisitions report it
+	}
+	replies := make([][]rueidis.RedisMessage, len(ops))
+	for i := range ops {
+		replies[i], err = detail(all.next(1))
+		var failed operationError
+		switch {
+		case errors.As(err, &failed):
+			return nil, missingRight(refusal(what, failed))
+		case err != nil:
+			return nil, refusal(what, nil)
+		}
+	}
+	return replies, nil
 }
+
+// rehearsal returns an operation that changes nothing. So a user without the right to run
+// scripts, or to use our keys, is found at the greeting and not by the first lease.
+func (n *Node) rehearsal() operation { return operation{n.markerKey, []string{"read"}} }
 
 // integers returns the parts of a reply as numbers. AsIntSlice of rueidis reads other
 // texts as 0.

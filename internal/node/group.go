@@ -30,13 +30,10 @@ type Term struct {
 // resolver asks those who choose the master of a group. Its methods are safe for
 // concurrent use.
 type resolver interface {
-	// ask returns the term as one of them knows it.
-	ask(ctx context.Context, client rueidis.Client) (Term, error)
+	// ask returns what one of them knows.
+	ask(ctx context.Context, client rueidis.Client) (view, error)
 	// explain adds to an error which one it is from, and how to mend it.
 	explain(addr string, err error) error
-	// size returns how many Sentinels the group has, or masters the cluster, by the answers
-	// so far.
-	size() int
 }
 
 var (
@@ -114,7 +111,16 @@ func (n *Node) Voters() (known, listed int) {
 	if n.group == nil {
 		return 0, 0
 	}
-	return n.group.size(), len(n.group.voters.addrs)
+	return n.group.voters.size(), len(n.group.voters.addrs)
+}
+
+// VoterFaults returns what has to be fixed at the Sentinels or seeds of the node's group, though
+// a majority of them names the master; nil for a node that is one server.
+func (n *Node) VoterFaults() []error {
+	if n.group == nil {
+		return nil
+	}
+	return n.group.voters.faults()
 }
 
 // group is what a node knows of its failover group.
@@ -202,7 +208,7 @@ func (n *Node) RunGroup() {
 	defer g.voters.close()
 	tick := time.NewTicker(failover.ConfirmEvery)
 	defer tick.Stop()
-	confirmed := true
+	confirmed, faults := true, fmt.Sprint(n.VoterFaults())
 	for {
 		select {
 		case <-n.ctx.Done():
@@ -210,10 +216,11 @@ func (n *Node) RunGroup() {
 		case <-tick.C:
 		}
 		n.confirm(g)
-		if before := confirmed; (n.unconfirmed() == nil) != before {
-			confirmed = !before
-			n.Check() // the worker reports that the node votes, or does not
+		confirmedNow, faultsNow := n.unconfirmed() == nil, fmt.Sprint(n.VoterFaults())
+		if confirmedNow != confirmed || faultsNow != faults {
+			n.Check() // the worker reports that the node votes, or does not, and its warnings
 		}
+		confirmed, faults = confirmedNow, faultsNow
 	}
 }
 

@@ -1,11 +1,14 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,22 +23,47 @@ import (
 )
 
 // voting returns a node whose voters answer these texts, "" for one that is down. Voter i
-// has the address "i:1".
+// has the address "i:1". Sentinels know each other.
 func voting(t *testing.T, option rueidis.ClientOption, answers ...string) *Node {
+	t.Helper()
+	voters := make([]voter, len(answers))
+	for i, answer := range answers {
+		others := slices.Delete([]string{"id0", "id1", "id2", "id3"}, i, i+1)
+		voters[i] = voter{master: answer, id: bulkText(fmt.Sprint("id", i)), others: sentinelsWith(others...)}
+	}
+	return votingAs(t, option, voters...)
+}
+
+// voter is what a Sentinel answers, or in master a node of a cluster; it is down if that is "".
+// Without id and others, a Sentinel answers everything alike.
+type voter struct{ master, id, others string }
+
+func bulkText(text string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(text), text) }
+
+// sentinelsWith is what a Sentinel answers that knows others with these ids.
+func sentinelsWith(ids ...string) string {
+	text := fmt.Sprintf("*%d\r\n", len(ids))
+	for _, id := range ids {
+		text += "*4\r\n" + bulkText("name") + bulkText("x") + bulkText("runid") + bulkText(id)
+	}
+	return text
+}
+
+func votingAs(t *testing.T, option rueidis.ClientOption, voters ...voter) *Node {
 	t.Helper()
 	var (
 		served sync.WaitGroup
 		mu     sync.Mutex
 		ended  bool // a dial that was abandoned may come after the end
 	)
-	for i, answer := range answers {
+	for i := range voters {
 		option.InitAddress = append(option.InitAddress, fmt.Sprint(i, ":1"))
-		answers[i] = answer
 	}
 	option.AlwaysRESP2 = true
 	option.DialCtxFn = func(_ context.Context, addr string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
-		answer := answers[int(addr[0]-'0')]
-		if answer == "" {
+		answers := voters[int(addr[0]-'0')]
+		answers.id, answers.others = cmp.Or(answers.id, answers.master), cmp.Or(answers.others, answers.master)
+		if answers.master == "" {
 			return nil, errors.New("down")
 		}
 		mu.Lock()
@@ -44,7 +72,8 @@ func voting(t *testing.T, option rueidis.ClientOption, answers ...string) *Node 
 			return nil, net.ErrClosed
 		}
 		here, there := net.Pipe()
-		p := &parrot{replies: map[string][]byte{"SENTINEL": []byte(answer), "CLUSTER": []byte(answer)}}
+		p := &parrot{replies: map[string][]byte{"CLUSTER": []byte(answers.master),
+			"SENTINEL MASTER": []byte(answers.master), "SENTINEL MYID": []byte(answers.id), "SENTINEL SENTINELS": []byte(answers.others)}}
 		served.Go(func() { p.serve(there) })
 		return here, nil
 	}
@@ -91,6 +120,8 @@ func TestAMajorityOfTheSentinelsNamesTheMaster(t *testing.T) {
 		"half is no majority":        {answers: []string{says("a", 7), says("a", 7), says("b", 8), says("b", 8)}, text: "do not agree"},
 		"a wrong master set":         {answers: []string{unknown, unknown, ""}, text: `knows no master set "m"`, config: true},
 		"a wrong master set at one":  {answers: []string{unknown, "", says("a", 7)}, text: "no majority"},
+		"no majority knows the set":  {answers: []string{unknown, says("a", 7)}, text: `knows no master set "m"`, config: true},
+		"half of them know the set":  {answers: []string{unknown, says("a", 7), unknown, says("a", 7)}, text: `knows no master set "m"`, config: true},
 		"no Sentinels":               {answers: []string{plain, plain, plain}, text: "is no Sentinel", config: true},
 		"no password":                {answers: []string{"-NOAUTH Authentication required.\r\n"}, text: "set Sentinel.Username", config: true},
 		"an answer without an epoch": {answers: []string{"*2\r\n$2\r\nip\r\n$1\r\na\r\n"}, text: "not understood"},
@@ -159,7 +190,9 @@ func TestAMajorityOfTheClusterNamesTheOwnerOfTheSlot(t *testing.T) {
 	assert.Equal(t, "a.example:6379", term.Addr, "the name that is in the certificate")
 	strangers := "dd44 :0@0 slave,fail,noaddr 9a1c 0 0 0 disconnected\nee55 10.0.0.5:6379@16379 handshake - 0 0 0 connected\n"
 	failed := strings.Replace(copyLine, "slave", "slave,fail", 1)
-	assert.Equal(t, int64(4), nodesIn(strings.Join([]string{ownerLine, otherLine, copyLine, failed}, "\n")+"\n"+strangers), "masters and replicas, also when they are down")
+	self, all := membersIn(strings.Join([]string{ownerLine, otherLine, failed}, "\n") + "\n" + strangers)
+	assert.Equal(t, "bb22", self)
+	assert.Equal(t, []string{"9a1c", "bb22", "cc33"}, all, "masters and replicas, also when they are down")
 	for tag, slot := range map[string]int{"{foo}": 12182, "{123456789}": 12739, "{}": 0} {
 		assert.Equal(t, slot, slotOf(tag), tag)
 	}
@@ -211,6 +244,32 @@ func TestAnAnswerOfAFormerTermKeepsNoLease(t *testing.T) {
 
 // A keep prolongs no lease, and is sent until it is answered: an answer that did not count
 // would send it again at once.
+// The term has changed while the request was on its way: the vote is of the master before.
+func TestAVoteOfAFormerTermDoesNotCount(t *testing.T) {
+	n := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7))
+	n.group.terms.Use(Term{"b:6379", 8}, time.Hour)
+	require.NoError(t, n.paused())
+	for term, want := range map[Term]Status{{"a:6379", 7}: Unknown, {"b:6379", 8}: Granted} {
+		r := Reply{Status: Granted}
+		require.True(t, n.conclude(&transfer{term: term}, entry{req: &Request{Kind: Acquire}}, &r))
+		assert.Equal(t, want, r.Status, "%v", term)
+	}
+}
+
+// A node remembers a list until the last lease has ended that may rely on it: from a vote
+// that was sent when the registration was as old as it may be.
+func TestAListOutlivesTheLeasesThatRelyOnIt(t *testing.T) {
+	for _, guard := range []time.Duration{100 * time.Millisecond, 30 * time.Second, 48 * time.Hour} {
+		for _, drift := range []float64{0, 0.01, 0.1} {
+			n := New(Config{Option: rueidis.ClientOption{InitAddress: []string{"a:1"}}, Guard: guard, Drift: drift})
+			needed := float64(ListAge+guard) * (1 + max(drift, 0.01)) // by a node's clock that is fast
+			assert.Greater(t, float64(n.listLife()), needed, "guard %v, drift %v", guard, drift)
+			n.cancel()
+		}
+	}
+	assert.Greater(t, ListAge, checkEvery+2*answerTimeout, "a look comes before a registration is too old")
+}
+
 func TestAKeepIsAnsweredWithoutAConfirmation(t *testing.T) {
 	n := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7))
 	n.cfg.Window = 10 * time.Second
@@ -291,6 +350,240 @@ func TestOnlyASafeMasterIsTheNodeOfAGroup(t *testing.T) {
 	err := n.suits(Identity{Role: "slave", Mode: "standalone"})
 	require.ErrorContains(t, err, "list the master only")
 	assert.True(t, away(err), "a server that was a master before may be one again")
+}
+
+// One Sentinel, or one node of a cluster, under two addresses would be a majority alone: cut
+// off with the old master, it would confirm that one for ever.
+func TestAVoterUnderTwoAddressesIsRefusedAndNeverCountsTwice(t *testing.T) {
+	sentinel := func(id string) voter {
+		return voter{master: says("a", 7), id: bulkText(id), others: sentinelsWith("x", "y", "z")}
+	}
+	slot := func(id string) voter {
+		return voter{master: nodes(ownerLine, id+" 10.0.0.2:6379@16379 myself,slave 9a1c 0 1700000000000 9 connected", "x h:1@2 slave 9a1c 0 0 9 connected")}
+	}
+	for kind, c := range map[string]struct {
+		option rueidis.ClientOption
+		voter  func(id string) voter
+		term   Term
+	}{
+		"Sentinels":     {rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, sentinel, Term{"a:6379", 7}},
+		"cluster nodes": {SlotOption("{foo}", nil), slot, Term{"10.0.0.1:6379", 12}},
+	} {
+		for claim, l := range map[string]struct {
+			voters  []voter
+			another bool // a majority is left without the second address
+		}{
+			"twice and no other":          {[]voter{c.voter("x"), c.voter("x")}, false},
+			"twice and one that is down":  {[]voter{c.voter("x"), {}, c.voter("x")}, false},
+			"twice and another one":       {[]voter{c.voter("x"), c.voter("y"), c.voter("x")}, true},
+			"three times and another two": {[]voter{c.voter("x"), c.voter("y"), c.voter("x"), c.voter("x"), c.voter("z")}, true},
+		} {
+			t.Run(kind+"/"+claim, func(t *testing.T) {
+				n := votingAs(t, c.option, l.voters...)
+				_, err := n.group.resolve(t.Context())
+				var config *ConfigError
+				require.ErrorAs(t, err, &config)
+				assert.Regexp(t, `^(0:1 and [123]:1|2:1 and 3:1) lead to one of the `+kind+` \(id x\)$`, config.Problem)
+				assert.Contains(t, config.Fix, "list each once")
+
+				n.group.terms.Use(c.term, time.Hour) // a name that leads to another voter for a while ends no lease
+				term, err := n.group.resolve(t.Context())
+				if !l.another {
+					require.Error(t, err)
+					return
+				}
+				require.NoError(t, err)
+				assert.Equal(t, c.term, term)
+				testFaults(t, n, "0:1 and 2:1 lead to one of the "+kind)
+			})
+		}
+	}
+}
+
+// testFaults checks what has to be fixed at the voters, when all have answered.
+func testFaults(t *testing.T, n *Node, texts ...string) {
+	t.Helper()
+	n.group.voters.pending.Wait() // a majority does not wait for the rest
+	faults := n.VoterFaults()
+	for _, text := range texts {
+		assert.Contains(t, fmt.Sprint(faults), text)
+	}
+	if len(texts) == 0 {
+		assert.Empty(t, faults)
+	}
+}
+
+// The mistake is one, so its error is of one kind, whatever the mix.
+func TestVotersOfTwoGroupsAreAMistakeInTheList(t *testing.T) {
+	of := func(group, id string) voter {
+		return voter{master: says(group, 7), id: bulkText(group + id), others: sentinelsWith(group+"0", group+"9", group+map[string]string{"1": "2", "2": "1"}[id])}
+	}
+	in := func(group, id string) voter {
+		return voter{master: nodes(strings.ReplaceAll(ownerLine, "9a1c 10.0.0.1", group+"1 "+group), group+id+" h:1@2 myself,slave x 0 0 9 connected")}
+	}
+	for kind, c := range map[string]struct {
+		option rueidis.ClientOption
+		of     func(group, id string) voter
+	}{
+		"the Sentinels":     {rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, of},
+		"the cluster nodes": {SlotOption("{foo}", nil), in},
+	} {
+		for claim, voters := range map[string][]voter{
+			"one of each of two":     {c.of("a", "1"), c.of("b", "1")},
+			"one of each of three":   {c.of("a", "1"), c.of("b", "1"), c.of("c", "1")},
+			"two of each of two":     {c.of("a", "1"), c.of("b", "1"), c.of("a", "2"), c.of("b", "2")},
+			"as many, and one down ": {c.of("a", "1"), c.of("b", "1"), c.of("a", "2"), c.of("b", "2"), c.of("c", "1"), {}},
+		} {
+			t.Run(kind+"/"+claim, func(t *testing.T) {
+				n := votingAs(t, c.option, voters...)
+				_, err := n.group.resolve(t.Context())
+				var config *ConfigError
+				require.ErrorAs(t, err, &config)
+				assert.Contains(t, config.Problem, kind+" at 0:1 and 1:1 are of two groups")
+			})
+		}
+		t.Run(kind+"/the one that is down may be the majority's", func(t *testing.T) {
+			n := votingAs(t, c.option, c.of("a", "1"), c.of("b", "1"), voter{})
+			_, err := n.group.resolve(t.Context())
+			var config *ConfigError
+			require.Error(t, err)
+			require.NotErrorAs(t, err, &config)
+			assert.Contains(t, err.Error(), "are of two groups")
+		})
+		t.Run(kind+"/a stranger beside a failover is no mistake of the others", func(t *testing.T) {
+			behind := c.of("a", "2")
+			behind.master = strings.NewReplacer(bulkText("7"), bulkText("6"), " 12 connected", " 11 connected").Replace(behind.master)
+			n := votingAs(t, c.option, c.of("b", "1"), c.of("a", "1"), behind)
+			_, err := n.group.resolve(t.Context())
+			var config *ConfigError
+			require.ErrorContains(t, err, "no majority of the 3")
+			require.NotErrorAs(t, err, &config)
+		})
+		t.Run(kind+"/a stranger beside a majority is a warning", func(t *testing.T) {
+			n := votingAs(t, c.option, c.of("b", "1"), c.of("a", "1"), c.of("a", "2"))
+			_, err := n.group.resolve(t.Context())
+			require.NoError(t, err)
+			testFaults(t, n, kind+" at 1:1 and 0:1 are of two groups")
+		})
+	}
+}
+
+// A majority works without the rest, which nobody would look at otherwise.
+func TestAVoterThatCannotBeAskedShowsBesideAMajority(t *testing.T) {
+	good := func(id string) voter { // each knows those before it, or is known by those behind it
+		return voter{master: says("a", 7), id: bulkText(id), others: sentinelsWith(map[string][]string{"x": {}, "y": {"x"}, "z": {"x", "y"}}[id]...)}
+	}
+	const noRight = "-NOPERM this user has no permissions to run the 'sentinel|myid' command\r\n"
+	for claim, c := range map[string]struct {
+		third voter
+		text  string
+	}{
+		"it knows no such set":   {voter{master: "-ERR No such master with that name\r\n"}, `the Sentinel at 2:1 knows no master set "m"`},
+		"it asks for a password": {voter{master: "-NOAUTH Authentication required.\r\n"}, "the Sentinel at 2:1 asks for a password (NOAUTH): set Sentinel.Username"},
+		"it is no Sentinel":      {voter{master: "-ERR unknown command 'SENTINEL'\r\n"}, "2:1 is no Sentinel"},
+		"it does not say which one it is": {voter{master: says("a", 7), id: noRight, others: noRight},
+			"a Sentinel does not say which one it is, or which others it knows (NOPERM this user has no permissions to run the 'sentinel|myid' command)"},
+		"it does not say which others it knows": {voter{master: says("a", 7), id: bulkText("z"), others: noRight}, "give the Sentinels' user +sentinel|master, +sentinel|myid"},
+		"all is well":                           {good("z"), ""},
+		"it is down":                            {voter{}, ""},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			n := votingAs(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, good("x"), good("y"), c.third)
+			term, err := n.group.resolve(t.Context())
+			require.NoError(t, err)
+			assert.Equal(t, Term{"a:6379", 7}, term)
+			if c.text == "" {
+				testFaults(t, n)
+			} else {
+				testFaults(t, n, c.text)
+				assert.Len(t, n.VoterFaults(), 1)
+			}
+		})
+	}
+	all := voter{master: says("a", 7), id: noRight, others: noRight}
+	n := votingAs(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, all, all, all)
+	_, err := n.group.resolve(t.Context())
+	require.NoError(t, err, "as a node without the right to INFO")
+	testFaults(t, n, "a Sentinel does not say which one it is")
+	assert.Len(t, n.VoterFaults(), 1, "said once")
+
+	half := func(id string) voter { return voter{master: says("a", 7), id: bulkText(id), others: noRight} }
+	n = votingAs(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, half("x"), half("y"), half("x"))
+	_, err = n.group.resolve(t.Context())
+	require.ErrorContains(t, err, "0:1 and 2:1 lead to one of the Sentinels", "its id is enough for that")
+}
+
+// A majority answers first each time. What the slowest one says is a warning all the same.
+func TestTheSlowestVoterIsHeardAsWell(t *testing.T) {
+	n := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7), says("a", 7), "-NOAUTH Authentication required.\r\n")
+	named := make(chan struct{})
+	option := &n.group.voters.conns[2].option
+	dial := option.DialCtxFn
+	option.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
+		<-named
+		return dial(ctx, addr, d, c)
+	}
+	n.group.terms.Use(Term{"a:6379", 7}, time.Hour) // the first question waits for the others
+	_, err := n.group.resolve(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, n.VoterFaults())
+	close(named)
+	testFaults(t, n, "the Sentinel at 2:1 asks for a password")
+}
+
+// A Sentinel without its configuration is restarted. Its warning would come and go in the log.
+func TestSilenceDoesNotHideWhatHasToBeFixed(t *testing.T) {
+	voters := []voter{{master: says("a", 7)}, {master: says("a", 7)}, {master: "-ERR No such master with that name\r\n"}}
+	for i := range voters[:2] {
+		voters[i].id, voters[i].others = bulkText(fmt.Sprint("id", i)), sentinelsWith("id0", "id1")
+	}
+	n := votingAs(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, voters...)
+	_, err := n.group.resolve(t.Context())
+	require.NoError(t, err)
+	testFaults(t, n, "the Sentinel at 2:1 knows no master set")
+	down := &n.group.voters.conns[2]
+	down.client.Close()
+	down.client, down.option.DialCtxFn = nil, func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+		return nil, errors.New("down")
+	}
+	_, err = n.group.resolve(t.Context())
+	require.NoError(t, err)
+	testFaults(t, n, "the Sentinel at 2:1 knows no master set")
+}
+
+// The texts of Redis name a cause that no user can mend, and commands that no user sends.
+func TestAnErrorOfAServerBeginsWithWhatItMeans(t *testing.T) {
+	for text, c := range map[string]struct {
+		want   string
+		status Status
+	}{
+		"ERR Script attempted to access a non local key in a cluster node script: x, on @user_script:40.": {
+			"the keys of the slot are being moved to another server, and requests pass again afterwards: Script attempted to access a non local key in a cluster node script: x, on @user_script:40.", Failed},
+		"NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used": {
+			"server asks for a password (NOAUTH): set Username and Password of the node", Misconfigured},
+	} {
+		status, err := classify(operationError(strings.TrimPrefix(text, "ERR ")))
+		assert.Equal(t, c.status, status)
+		assert.EqualError(t, err, c.want)
+	}
+	const noPassword = "-NOAUTH HELLO must be called with the client already authenticated\r\n"
+	for want, option := range map[string]rueidis.ClientOption{
+		"the Sentinel at 0:1 asks for a password (NOAUTH): set Sentinel.Username and Sentinel.Password of the option; Username and Password are the master's": {Sentinel: rueidis.SentinelOption{MasterSet: "m"}},
+		"the node at 0:1 asks for a password (NOAUTH): set Username and Password of the option":                                                               SlotOption("{foo}", nil),
+	} {
+		_, err := voting(t, option, noPassword).group.resolve(t.Context())
+		assert.EqualError(t, err, want)
+	}
+}
+
+// rueidis reports the end of its own timeout or ours, as it happens. A text that changes all the
+// time would be an event each time.
+func TestAVoterThatDoesNotAnswerHasOneText(t *testing.T) {
+	for _, err := range []error{context.DeadlineExceeded, os.ErrDeadlineExceeded, errSilent,
+		&net.OpError{Op: "dial", Net: "tcp", Err: os.ErrDeadlineExceeded}, fmt.Errorf("rueidis: %w", context.DeadlineExceeded)} {
+		assert.EqualError(t, noAnswer("a:1", err), "a:1: no answer within 500ms")
+	}
+	assert.EqualError(t, noAnswer("a:1", errors.New("refused")), "a:1: refused")
 }
 
 // Every answer of every node comes by here.

@@ -3,10 +3,13 @@ package node
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/rueidis"
 )
 
 // guard runs the restart guard and records the quarantine. If the guard cannot work, only
@@ -28,7 +31,7 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 	// A client that has seen this node's data does not take an empty database for a first
 	// deployment.
 	stop, agreed, marker, err := n.runGuard(ctx, longest, n.cfg.Trust && n.marker == "", toAll || n.evicted)
-	if err == nil && n.marker != "" && marker != n.marker && stop == 0 && agreed == longest {
+	if err == nil && n.marker != "" && !sameData(marker, n.marker) && stop == 0 && agreed == longest {
 		// The same holds when another client has just trusted the empty database: the
 		// data that this client has seen is lost.
 		stop, agreed, marker, err = n.runGuard(ctx, longest, false, true)
@@ -49,6 +52,10 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 	n.look()
 	if sure || n.now > n.suspectSince+judgeFor {
 		n.clockSuspect = false
+	}
+	if strings.HasSuffix(marker, openMark) {
+		n.warn(errors.New("clients without the restart guard may vote here: they can be granted a lease that the node has forgotten; " +
+			"when every client has the guard, leave WithGuardRollout out"))
 	}
 	if marker == n.marker {
 		return nil, nil // our clock already counts its quarantine
@@ -92,20 +99,91 @@ func (n *Node) unguardable() error {
 // runGuard runs the restart guard on the node. stop is the end of the quarantine in µs of
 // the node's clock, 0 for an empty database that is trusted.
 func (n *Node) runGuard(ctx context.Context, longest int64, trust, force bool) (stop, agreed int64, marker string, err error) {
-	reply, err := n.run(ctx, "restart guard", "guard", n.markerWord(), strconv.FormatInt(longest, 10),
-		flag(trust), flag(force), rand.Text())
+	open := ""
+	if n.cfg.Rollout {
+		open = openMark
+	}
+	replies, err := n.run(ctx, "restart guard", operation{n.markerKey, []string{"guard", n.markerWord(), strconv.FormatInt(longest, 10),
+		flag(trust), flag(force), rand.Text(), open, n.notAfter()}})
 	if err != nil {
 		return 0, 0, "", err
 	}
+	stop, agreed, marker, err = readMarker(replies[0])
+	if err == nil && marker == "" {
+		err = ErrLate
+	}
+	return stop, agreed, marker, err
+}
+
+// readMarker reads the answer to the operation guard.
+func readMarker(reply []rueidis.RedisMessage) (stop, agreed int64, marker string, err error) {
 	if len(reply) != 3 {
 		return 0, 0, "", refusal("restart guard", nil)
 	}
 	numbers, ok := integers(reply[:2])
 	marker, err = stringOf(&reply[2])
-	if !ok || err != nil || marker == "" { // "" stands for a node that was never greeted
+	if !ok || err != nil {
 		return 0, 0, "", refusal("restart guard", nil)
 	}
 	return numbers[0], numbers[1], marker, nil
+}
+
+// openMark ends a marker under which clients without the guard vote as well, while the
+// guard is rolled out.
+const openMark = "open"
+
+// sameData reports whether two markers stand for the same data. They may differ in the
+// mark alone.
+func sameData(a, b string) bool {
+	return strings.TrimSuffix(a, openMark) == strings.TrimSuffix(b, openMark)
+}
+
+// compare looks at what the clients with the guard have left on the node, for a client
+// without it, and writes nothing.
+func (n *Node) compare(ctx context.Context) (withheld, err error) {
+	look := operation{n.markerKey, []string{"guard", "", "0", "0", "0", "", "", n.notAfter()}}
+	ops := []operation{n.rehearsal(), look}
+	var e ListEntry
+	if n.cfg.Lists != nil {
+		var list operation
+		list, e = n.listing()
+		ops = append(ops, list)
+	}
+	sent := n.now
+	replies, err := n.run(ctx, "script", ops...)
+	if err != nil {
+		return nil, err
+	}
+	_, agreed, marker, err := readMarker(replies[1])
+	if err != nil {
+		return nil, err
+	}
+	if n.cfg.Lists != nil {
+		a, err := readListed(replies[2])
+		if err != nil {
+			return nil, err
+		}
+		if err := n.cfg.Lists.Listed(n.cfg.Index, e, sent, a); err != nil {
+			n.warn(err)
+		}
+	}
+	fix := "set WithRestartGuard to " + (time.Duration(agreed) * time.Millisecond).String() + " on this client as well"
+	switch {
+	case agreed == 0 || marker == "":
+		return nil, nil
+	case strings.HasSuffix(marker, openMark):
+		n.warn(&ConfigError{Problem: ErrUnguarded.Error(), Fix: fix + ", before WithGuardRollout is taken from them", Err: ErrUnguarded})
+		return nil, nil
+	}
+	return &ConfigError{Problem: ErrUnguarded.Error(), Fix: fix + "; WithGuardRollout on them admits it for the time of a rollout", Err: ErrUnguarded}, nil
+}
+
+// warn adds a warning to those of the Manager. It runs at a greeting.
+func (n *Node) warn(warning error) {
+	if n.warning != nil {
+		warning = fmt.Errorf("%w; %w", n.warning, warning)
+	}
+	n.warning = warning
 }
 
 // quarantineLeft returns how long a quarantine lasts that ends at stop, in µs of the
@@ -134,13 +212,15 @@ func (n *Node) quarantineFor(d time.Duration, reason error) {
 // minDrift is the least fraction by which a quarantine is prolonged.
 const minDrift = 0.01
 
-// paused returns why votes do not count for a while, nil if they do. It reports the end of
-// a quarantine.
+// paused returns why votes do not count, nil if they do. It reports the end of a quarantine.
 func (n *Node) paused() error {
 	if n.quarantined() {
 		return n.quarantineReason
 	}
-	return n.termError()
+	if err := n.termError(); err != nil {
+		return err
+	}
+	return n.unlisted()
 }
 
 // termError returns why the term of a group gives no vote: no majority confirms it, or none did
@@ -161,6 +241,13 @@ func (n *Node) quarantined() bool {
 		return true
 	}
 	n.quarantine, n.quarantineReason = time.Time{}, nil
-	n.report(n.health.Load().Err)
+	if n.connected() {
+		if n.cfg.Lists != nil && !n.named {
+			n.checkAt = n.now // the node gets an identity now
+		}
+		n.report(n.withheld)
+	} else {
+		n.report(n.health.Load().Err)
+	}
 	return false
 }

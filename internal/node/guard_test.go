@@ -83,3 +83,23 @@ func TestARaiseIsRefusedInQuarantine(t *testing.T) {
 	assert.Equal(t, []int64{node.OursWithoutToken}, answer.Next(t).Answers)
 	assert.LessOrEqual(t, server.MustDo("PTTL", "p:job").(int64), int64(30_000), "extended anyway")
 }
+
+// A node that may evict gives no vote, although it knows the marker.
+func TestARaiseIsRefusedWhereVotesAreWithheld(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	n, now := run(t, node.Config{
+		Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}}, Guard: time.Hour, Trust: true, Cap: time.Second,
+	})
+	require.NoError(t, n.Health().Err)
+	server.MustDo("SET", "p:job", node.Compose(ownerA, 7, metadata), "PX", "60000")
+	answer := make(answers, 1)
+	raise := func(to int64) int64 {
+		require.True(t, n.Post(node.NewRaise("p:job", ownerA, to, metadata, now()+time.Minute), answer))
+		return answer.Next(t).Before
+	}
+	require.EqualValues(t, 0, raise(9))
+	server.MustDo("CONFIG", "SET", "maxmemory", "100mb", "maxmemory-policy", "allkeys-lru")
+	n.Check()
+	require.Eventually(t, func() bool { return n.Health().Withheld }, 20*time.Second, 10*time.Millisecond)
+	assert.EqualValues(t, -1, raise(11))
+}

@@ -15,8 +15,11 @@ const (
 	baseTag     = "\xffb"
 	hintTag     = "\xffh"
 	guardTag    = "\xffg"
+	listsTag    = "\xffl"
 	wakeTag     = "\xffw" // of channels
-	queueTag    = "\xffq" // behind the lock's key: apply.lua appends it
+	// Behind the lock's key: apply.lua appends them.
+	queueTag = "\xffq"
+	watchTag = "\xffn"
 )
 
 // LockKey returns the key of a lock: prefix and name and nothing else. So this package
@@ -25,6 +28,10 @@ func LockKey(prefix, name string) string { return prefix + name }
 
 // QueueKey returns the key of the queue of a lock's waiters.
 func QueueKey(lock string) string { return lock + queueTag }
+
+// WatchKey returns the key that exists while some of a lock's waiters have just been woken: it
+// has the place of the middle one of them.
+func WatchKey(lock string) string { return lock + watchTag }
 
 // RegistersKey returns the key of the sorted set that holds the fencing register of
 // every lock of a prefix.
@@ -38,6 +45,10 @@ func HintKey(prefix string) string { return prefix + hintTag }
 
 // GuardKey returns the key of the restart guard's marker.
 func GuardKey(prefix string) string { return prefix + guardTag }
+
+// ListsKey returns the key of the lists of nodes that clients use, and of the node's
+// identity.
+func ListsKey(prefix string) string { return prefix + listsTag }
 
 // WakeChannel returns the channel on which nodes wake the waiters of a Manager.
 func WakeChannel(prefix, manager string) string { return prefix + wakeTag + manager }
@@ -115,12 +126,12 @@ const (
 	maxTraceParent = 55
 )
 
-// maxStranger bounds how much is kept of a value that is not ours: it goes into errors
-// and spans.
-const maxStranger = 128
+// maxStranger bounds how much is kept of a value that is not ours, in bytes: it goes into
+// errors, and it may be another program's secret. Owner values of Redlock clients fit.
+const maxStranger = 32
 
 // ParseValue parses the value of a lock. A value that is not ours counts as another
-// client's owner value as a whole, cut to 128 bytes and made valid UTF-8.
+// client's owner value as a whole, cut to 32 bytes and made valid UTF-8.
 func ParseValue(s string) Value {
 	if v, ok := parseOwn(s); ok {
 		return v

@@ -96,6 +96,7 @@ func TestAcquisitionsGoLast(t *testing.T) {
 	value := node.Compose(ownerA, 7, metadata)
 	tr.whileBusy(func() {
 		tr.post(acquisition("p:1", ownerA, soon), to("acquire"))
+		tr.post(node.NewPassOn("p:11", ticketOf("000000000000000150"), soon), to("pass on"))
 		tr.post(acquisition("p:2", ownerA, soon, func(a *node.Acquisition) { a.Ticket, a.EnqueuedAt = ticketOf("000000000000000150"), "5" }), to("wait"))
 		tr.post(renewals([]string{"p:3"}, ownerA, 7, "1000", soon), to("extend"))
 		tr.post(node.NewHeal([]node.Healing{{Lock: "p:4", Owner: ownerA, Metadata: metadata, KeyTTL: "1000", NotAfter: soon}}, soon), to("heal"))
@@ -104,14 +105,41 @@ func TestAcquisitionsGoLast(t *testing.T) {
 		tr.post(acquisition("p:6", ownerA, soon, func(a *node.Acquisition) { a.Again = true }), to("again"))
 		tr.post(node.NewReleases([][2]string{{"p:7", value}}, soon), to("releases"))
 		tr.post(node.NewPass("p:8", ticketOf("000000000000000150"), soon), to("pass"))
-		tr.post(node.NewRecall("p:9", soon), to("recall"))
 		tr.post(node.NewRead("p:10", soon), to("read"))
 	})
-	for _, want := range []string{"extend", "heal", "raise", "release", "again", "releases", "pass", "recall", "read", "acquire", "wait"} {
+	for _, want := range []string{"extend", "heal", "raise", "release", "again", "releases", "pass", "read", "pass on", "acquire", "wait"} {
 		assert.Equal(t, want, <-order)
 	}
 	_, operations := tr.calls()
 	assert.Equal(t, []int{11}, operations, "in one call")
+}
+
+// Messages cause requests. Anybody may publish, so few of these requests wait at a time, and
+// one for each ticket.
+func TestRequestsThatMessagesCauseAreFew(t *testing.T) {
+	tr := newTraffic(t)
+	soon := tr.now() + time.Minute
+	answered := make(chan string, 2*node.HintMax)
+	passOn := func(lock string, number int) bool {
+		ticket := ticketOf(fmt.Sprintf("%016x", number))[:node.TicketLen]
+		return tr.Post(node.NewPassOn(lock, ticket, soon), receiver(func(*node.Reply) { answered <- lock }))
+	}
+	tr.whileBusy(func() {
+		for i := range node.HintMax {
+			assert.True(t, passOn("p:pass", i))
+			assert.False(t, passOn("p:again", i), "a second one for the ticket")
+		}
+		assert.False(t, passOn("p:more", node.HintMax), "one too many")
+		tr.post(renewals([]string{"p:held"}, ownerA, 7, "1000", soon), receiver(func(*node.Reply) { answered <- "extend" }))
+	})
+	assert.Equal(t, "extend", <-answered, "renewals go first")
+	for range node.HintMax {
+		assert.Equal(t, "p:pass", <-answered)
+	}
+	tr.whileBusy(func() { assert.True(t, passOn("p:pass", 0), "the lane has room again") })
+	assert.Equal(t, "p:pass", <-answered)
+	require.True(t, tr.Close(t.Context(), nil, nil))
+	assert.False(t, passOn("p:closed", 1))
 }
 
 // A full lane refuses acquisitions. No other request is ever refused.

@@ -49,6 +49,12 @@ type Config struct {
 	// The guard covers it.
 	Window time.Duration
 	Trust  bool // an empty database needs no quarantine
+	// Rollout lets clients without the guard vote, until a client with the guard has no
+	// Rollout.
+	Rollout bool
+	// Lists compares the nodes of this client with those of the others; nil for no
+	// comparison.
+	Lists Lists
 	// StepQuarantine is how long the node's votes do not count after its clock was
 	// stepped forward: the longest lease that any client may hold on it.
 	StepQuarantine time.Duration
@@ -110,6 +116,7 @@ type Node struct {
 	// reads both; the goroutines inside rueidis that dial or read write them.
 	dialed, lost atomic.Uint64
 	severed      atomic.Bool   // hangUp has closed the connection below rueidis
+	owes         atomic.Int64  // since when the node has owed an answer, on the steady clock; 0 if it owes none
 	progress     atomic.Uint64 // batches that were answered
 
 	subscribe     chan struct{} // closed by Subscribe
@@ -120,10 +127,12 @@ type Node struct {
 	health   atomic.Pointer[Health]
 	reading  atomic.Pointer[Reading]
 	checkNow atomic.Bool // an urgent check: greet again after the queued requests
+	listNow  atomic.Bool // the list of nodes may have to be registered again
 
 	// Arguments of every call of the script.
-	registersKey, baseKey, hintKey, markerKey string
-	channels, flags, capText                  string
+	registersKey, baseKey, hintKey, markerKey, listsKey string
+
+	channels, flags, capText string
 
 	// Used only by the worker.
 	now              time.Duration // the steady clock when it was last read
@@ -136,13 +145,15 @@ type Node struct {
 	quarantine       time.Time // votes do not count before it; on the monotonic clock, because others may jump ahead
 	quarantineReason error
 	marker           string // what the restart guard's marker says, "" before the first greeting
+	named            bool   // the node has an identity for lists of nodes
+	unlistedWas      string // why the last report said that the lists keep it from voting
 	offset           clock.Offset
 	offsetText       string // its low end, µs
 	clockSuspect     bool   // a greeting may have to start a quarantine for all clients
 	suspectSince     time.Duration
 	evicted          bool // under the guard, the node may have dropped locks
 	checkAt          time.Duration
-	forgetAt         time.Duration // when old registers are dropped next
+	forgetting       bool // a request to drop old registers is queued
 	redial           backoff.BackOff
 	redialAt         time.Duration
 	pingAt           time.Duration // when a connection that stays idle is tested
@@ -169,7 +180,7 @@ func New(cfg Config) *Node {
 		signal: make(chan struct{}, 1), done: make(chan struct{}),
 		toSend: make(chan *transfer), replied: make(chan struct{}), subscribe: make(chan struct{}),
 		registersKey: RegistersKey(cfg.Prefix), baseKey: BaseKey(cfg.Prefix), hintKey: HintKey(cfg.Prefix),
-		markerKey: GuardKey(cfg.Prefix), channels: WakeChannel(cfg.Prefix, ""),
+		markerKey: GuardKey(cfg.Prefix), listsKey: ListsKey(cfg.Prefix), channels: WakeChannel(cfg.Prefix, ""),
 		offset: clock.NewOffset(cfg.Drift), offsetText: "0", conns: map[*watchedConn]struct{}{}, pace: pace{most: paceFirst},
 	}
 	if cfg.Cap > 0 {
@@ -201,6 +212,8 @@ func (n *Node) Check() {
 func (n *Node) Run() {
 	defer close(n.done)
 	defer n.drain()
+	n.look()
+	n.asked(n.now)
 	// With ForceSingleClient, NewClient returns a client even when the dial failed.
 	client, err := rueidis.NewClient(forWorker(requiredOptions(n.ctx, n.option(true), n.watch)))
 	if client == nil {
@@ -240,7 +253,7 @@ func (n *Node) idle() time.Duration {
 	if !n.connected() {
 		return max(n.redialAt-n.now, 0)
 	}
-	wait := min(n.checkAt, n.forgetAt, n.pingAt) - n.now
+	wait := min(n.checkAt, n.pingAt) - n.now
 	if len(n.retryQueue) > 0 {
 		wait = min(wait, n.retryAt-n.now)
 	}
@@ -268,12 +281,14 @@ func (n *Node) serve() {
 			n.connect()
 			n.look()
 		}
+		if n.listNow.Swap(false) {
+			n.relist()
+		}
 		if n.connected() && len(n.retryQueue) > 0 && n.now >= n.retryAt {
 			n.requeue(n.retryQueue)
 			n.retryQueue = nil
 		}
 		n.retryReleases()
-		n.forget()
 		n.take(n.now)
 		switch {
 		case len(n.batch) == 0 && !checkNow && n.connected() && n.now >= n.pingAt:

@@ -3,8 +3,10 @@ package node
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"time"
 
@@ -74,6 +76,7 @@ func requiredOptions(life context.Context, o rueidis.ClientOption, watched func(
 	o.ReadBufferEachConn, o.WriteBufferEachConn = bufferSize, bufferSize
 	o.RingScaleEachConn = ringScale
 	o.Dialer.KeepAlive = keepAlive
+	o.OnInvalidations = nil     // nothing is cached, and rueidis calls it when a connection ends
 	if o.ClientSetInfo == nil { // it needs a right of its own, and each refusal fills the server's ACL LOG
 		o.ClientSetInfo = rueidis.DisableClientSetInfo
 	}
@@ -82,7 +85,7 @@ func requiredOptions(life context.Context, o rueidis.ClientOption, watched func(
 	}
 	if credentials := o.AuthCredentialsFn; credentials != nil {
 		o.AuthCredentialsFn = func(ctx rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
-			return callOrAbandon(life, func() (rueidis.AuthCredentials, error) { return credentials(ctx) }, nil)
+			return callOrAbandon(life, "AuthCredentialsFn", func() (rueidis.AuthCredentials, error) { return credentials(ctx) }, nil)
 		}
 	}
 	o.DialFn = nil
@@ -90,9 +93,9 @@ func requiredOptions(life context.Context, o rueidis.ClientOption, watched func(
 		// A user's dial function may respect its context and not d.Timeout.
 		ctx, cancel := context.WithTimeout(ctx, maxDial)
 		defer cancel()
-		conn, err := callOrAbandon(life, func() (net.Conn, error) { return dial(ctx, addr, d, config) }, func(late net.Conn) { _ = late.Close() })
+		conn, err := callOrAbandon(life, "the dial function", func() (net.Conn, error) { return dial(ctx, addr, d, config) }, func(late net.Conn) { _ = late.Close() })
 		if err != nil {
-			return nil, err
+			return nil, dialFailed(err, d.Timeout)
 		}
 		return watched(conn), nil
 	}
@@ -123,28 +126,69 @@ func dialer(o rueidis.ClientOption) func(context.Context, string, *net.Dialer, *
 			if config == nil {
 				return d.DialContext(ctx, "tcp", addr)
 			}
-			return (&tls.Dialer{NetDialer: d, Config: config}).DialContext(ctx, "tcp", addr)
+			return dialTLS(ctx, addr, d, config)
 		}
 	}
+}
+
+// dialTLS is tls.Dialer, which does not say whether the connection or the handshake has
+// failed. A Redis that speaks no TLS does not answer a handshake: it waits for a line feed.
+func dialTLS(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
+	defer cancel()
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	if config.ServerName == "" {
+		config = config.Clone()
+		config.ServerName = addr[:strings.LastIndexByte(addr, ':')]
+	}
+	secure := tls.Client(conn, config)
+	err = secure.HandshakeContext(ctx)
+	if err == nil {
+		return secure, nil
+	}
+	_ = conn.Close()
+	const fix = "leave TLSConfig out, or name the port at which it speaks TLS"
+	var header tls.RecordHeaderError
+	switch {
+	case errors.As(err, &header):
+		return nil, &ConfigError{Problem: "the server does not speak TLS at this port", Fix: fix}
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: conn.RemoteAddr(), Err: fmt.Errorf(
+			"connected, but no TLS handshake within %v; if the server does not speak TLS at this port, %s", d.Timeout, fix)}
+	default:
+		return nil, err
+	}
+}
+
+// dialFailed returns the error of a dial. If the dial has reached its bound, the error says so.
+func dialFailed(err error, bound time.Duration) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
+		return &net.OpError{Op: "dial", Net: "tcp", Err: fmt.Errorf("no connection within %v", bound)}
+	}
+	return err
 }
 
 // callOrAbandon calls a function that may be the user's, and stops waiting for it when
 // life ends. Such a function may ignore its context, and must hold up neither Close nor a
 // New that has failed. late, if not nil, receives a value that comes after that. The
-// goroutine ends when the function returns.
-func callOrAbandon[T any](life context.Context, call func() (T, error), late func(T)) (T, error) {
+// goroutine ends when the function returns. A panic of the function becomes an error, because
+// it would end the process: the function costs its own node and no other.
+func callOrAbandon[T any](life context.Context, what string, call func() (T, error), late func(T)) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
 	done := make(chan result) // unbuffered, so that a result after the end of life goes to late; never closed
 	go func() {
-		value, err := call()
+		value, err := callSafely(what, call)
 		select {
 		case done <- result{value, err}:
 		case <-life.Done():
 			if err == nil && late != nil {
-				late(value)
+				_, _ = callSafely(what, func() (T, error) { late(value); return value, nil })
 			}
 		}
 	}()
@@ -155,4 +199,14 @@ func callOrAbandon[T any](life context.Context, call func() (T, error), late fun
 		var none T
 		return none, context.Cause(life)
 	}
+}
+
+// callSafely calls a function that may be the user's, and returns its panic as an error.
+func callSafely[T any](what string, call func() (T, error)) (value T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%s panicked: %v", what, p)
+		}
+	}()
+	return call()
 }

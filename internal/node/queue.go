@@ -1,6 +1,8 @@
 package node
 
 import (
+	"errors"
+	"slices"
 	"time"
 )
 
@@ -12,6 +14,9 @@ const (
 	// acquireMax is how many acquisitions may wait for one node. All other requests keep
 	// or release a lease and are never refused.
 	acquireMax = 8192
+	// hintMax is how many requests that messages have caused may wait for one node. Each
+	// saves a waiter a grace, so few are of use at a time.
+	hintMax = 64
 	// purgeEvery is how often a full lane is searched for expired requests.
 	purgeEvery = 10 * time.Millisecond
 )
@@ -27,17 +32,22 @@ type entry struct {
 func (e entry) asks() bool { return e.req.Kind == Acquire }
 
 // lanes hold the requests that wait for the worker. Requests that keep or release a lease
-// go before acquisitions: a burst of acquisitions must not cost a lease that is held.
-// Node.mu guards them.
+// go before those that messages have caused, and these before acquisitions: neither a flood
+// of messages nor a burst of acquisitions must cost a lease that is held. Node.mu guards them.
 type lanes struct {
 	urgent  []entry
+	hints   []entry
 	acquire []entry
 	purgeAt time.Duration
 }
 
 // Post queues req; to receives its answer, once. Post returns false, and does nothing,
-// when too many acquisitions wait or the node is closed.
+// when too many acquisitions wait or the node is closed, and for a request of NewPassOn that
+// is one too many.
 func (n *Node) Post(req *Request, to Receiver) bool {
+	if req.hint {
+		return n.postHint(entry{req: req, to: to})
+	}
 	n.mu.Lock()
 	if n.closed {
 		n.mu.Unlock()
@@ -60,6 +70,22 @@ func (n *Node) Post(req *Request, to Receiver) bool {
 	}
 	n.mu.Unlock()
 	fail(n.cfg.Index, expired, NotApplied, ErrExpired)
+	if ok {
+		n.wake()
+	}
+	return ok
+}
+
+// postHint queues a request that a message has caused, unless Close has begun, too many wait
+// or one waits for the same ticket.
+func (n *Node) postHint(e entry) bool {
+	n.mu.Lock()
+	same := func(other entry) bool { return slices.Equal(other.req.args, e.req.args) }
+	ok := !n.closed && !n.leaving && len(n.lanes.hints) < hintMax && !slices.ContainsFunc(n.lanes.hints, same)
+	if ok {
+		n.lanes.hints = append(n.lanes.hints, e)
+	}
+	n.mu.Unlock()
 	if ok {
 		n.wake()
 	}
@@ -120,38 +146,44 @@ func (n *Node) take(now time.Duration) {
 	size := 0
 	n.batch = n.batch[:0]
 	n.mu.Lock()
-	i := 0
-	for ; i < len(n.lanes.urgent) && size < batchBytes; i++ {
-		e := n.lanes.urgent[i]
-		if n.admit(e, now, paused != nil, &out) {
-			n.batch = append(n.batch, e)
-			size += e.req.bytes()
+	fill := func(lane []entry, most int) []entry {
+		i := 0
+		for ; i < most && size < batchBytes; i++ {
+			if e := lane[i]; n.admit(e, now, paused != nil, &out) {
+				n.batch = append(n.batch, e)
+				size += e.req.bytes()
+			}
 		}
+		return dropFirst(lane, i)
 	}
-	n.lanes.urgent = dropFirst(n.lanes.urgent, i)
+	n.lanes.urgent = fill(n.lanes.urgent, len(n.lanes.urgent))
+	n.lanes.hints = fill(n.lanes.hints, len(n.lanes.hints))
 	others, most := len(n.batch), len(n.lanes.acquire)
 	if paused == nil && n.withheld == nil {
 		most = n.shed(now, &out)
 	}
-	i = 0
-	for ; i < most && size < batchBytes; i++ {
-		e := n.lanes.acquire[i]
-		if n.admit(e, now, paused != nil, &out) {
-			n.batch = append(n.batch, e)
-			size += e.req.bytes()
-		}
-	}
-	n.lanes.acquire = dropFirst(n.lanes.acquire, i)
+	n.lanes.acquire = fill(n.lanes.acquire, most)
 	n.pace.carried = len(n.batch) - others
 	n.mu.Unlock()
 	fail(n.cfg.Index, out.expired, NotApplied, ErrExpired)
 	fail(n.cfg.Index, out.withdrawn, NotApplied, ErrWithdrawn)
 	fail(n.cfg.Index, out.withheld, Misconfigured, n.withheld)
-	fail(n.cfg.Index, out.paused, NotApplied, paused)
+	fail(n.cfg.Index, out.paused, pausedStatus(paused), paused)
 	fail(n.cfg.Index, out.closing, NotApplied, ErrClosed)
 	for _, e := range out.undone {
 		e.to.Receive(n.cfg.Index, e.req, &Reply{Status: Done, N: Missing})
 	}
+}
+
+// pausedStatus returns what a vote is answered that is not asked for now.
+func pausedStatus(err error) Status {
+	if err == nil { // before config, which is allocated, at each batch
+		return NotApplied
+	}
+	if config := (*ConfigError)(nil); errors.As(err, &config) {
+		return Misconfigured
+	}
+	return NotApplied
 }
 
 // admit returns whether an entry is to be sent; otherwise it adds the entry to out. An

@@ -46,7 +46,7 @@ func (s Status) String() string {
 	}[s]
 }
 
-// Answers of Extend, Heal, Release, Pass and Recall about one lock. For Heal, Missing
+// Answers of Extend, Heal, Release and Pass about one lock. For Heal, Missing
 // means that the request came too late to create the lock.
 const (
 	Ours             = 1
@@ -64,7 +64,7 @@ type Reply struct {
 	Moved   int64         // Granted: the value to which this request moved the register; 0 if the register was ahead
 	Before  int64         // Granted, Raise: the register's value before; Raise: −1 for a refusal
 	Waiters int64         // Granted, Raise, Read: tickets in the queue
-	N       int64         // Release, Pass, Recall on one lock: the answer
+	N       int64         // Release, Pass on one lock: the answer
 	Answers []int64       // Extend, Heal, Release on several locks: one for each; valid during Receive only
 	Held    string        // Taken, Read: the lock's value, "" for none
 	TTL     time.Duration // Taken, Read: how long the lock lives; negative for no end or no lock
@@ -91,16 +91,23 @@ var (
 	ErrQuarantined = errors.New("in quarantine: the node was restarted, failed over, flushed, able to evict, or never used before")
 	ErrClockStep   = errors.New("in quarantine: the node's clock was stepped forward")
 	ErrReconnected = errors.New("connection changed on the way")
+	// ErrUnguarded means that a client without the restart guard asks for votes of a node
+	// on which others rely on the guard. Everything but votes goes on.
+	ErrUnguarded = errors.New("the other clients of this node use the restart guard, and this one does not")
 )
 
 // ConfigError is an answer or a property of a node that an operator must fix.
 type ConfigError struct {
 	Problem string // what is wrong, in the server's own words if it sent any
 	Fix     string // what to do
+	Err     error  // an error of this package to tell it by, nil for most
 }
 
 // Error returns the problem and the fix.
 func (e *ConfigError) Error() string { return e.Problem + ": " + e.Fix }
+
+// Unwrap returns Err.
+func (e *ConfigError) Unwrap() error { return e.Err }
 
 // errReply means that a reply does not have the parts that the script answers.
 var errReply = errors.New("unexpected shape of a reply")
@@ -186,6 +193,9 @@ func (n *Node) readVote(all answers, r *Reply) error {
 		return nil
 	case '-':
 		r.Status, r.Err = mayRepeat, ErrQuarantined
+		if n.cfg.Guard == 0 {
+			r.Err = ErrUnguarded
+		}
 		n.regreet()
 		return nil
 	}

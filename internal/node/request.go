@@ -19,7 +19,6 @@ const (
 	Raise
 	Release
 	Pass
-	Recall
 	Read
 	Forget // posted by the node itself
 
@@ -29,7 +28,7 @@ const (
 
 // String returns the name of the operation in errors and telemetry.
 func (k Kind) String() string {
-	return [...]string{"none", "acquire", "extend", "heal", "raise", "release", "pass", "recall", "read", "forget"}[k]
+	return [...]string{"none", "acquire", "extend", "heal", "raise", "release", "pass", "read", "forget"}[k]
 }
 
 // MaxLocks is the largest number of locks in one Extend, Heal or Release, and of
@@ -51,6 +50,9 @@ type Request struct {
 
 	// urgent requests keep or release a lease, and go before requests for new leases.
 	urgent bool
+	// hint means that a message caused the request. Anybody may send messages, so such
+	// requests have a short lane of their own, behind those that keep or release a lease.
+	hint bool
 	// insists means that the request survives a broken connection until it is answered or
 	// expires, because only a release deletes a key early.
 	insists bool
@@ -295,10 +297,10 @@ func NewPass(lock, ticket string, expires time.Duration) *Request {
 	return &Request{Kind: Pass, Expires: expires, urgent: true, insists: true, keys: []string{lock}, args: []string{"pass", ticket}}
 }
 
-// NewRecall returns a request that empties the queue of a free lock whose reservation has
-// lapsed, and wakes its waiters.
-func NewRecall(lock string, expires time.Duration) *Request {
-	return &Request{Kind: Recall, Expires: expires, urgent: true, keys: []string{lock}, args: []string{"recall"}}
+// NewPassOn is NewPass for a ticket that a message names. Few of these requests wait for a
+// node; Post refuses more, and a second one for the same ticket.
+func NewPassOn(lock, ticket string, expires time.Duration) *Request {
+	return &Request{Kind: Pass, Expires: expires, hint: true, keys: []string{lock}, args: []string{"pass", ticket}}
 }
 
 // NewRead returns a request that reads a lock and changes nothing.

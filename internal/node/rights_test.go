@@ -93,7 +93,7 @@ func live(t *testing.T, server *redistest.Server) (errs []error) {
 	do(release("p:job", ownerA, soon))
 	server.MustDo("DEL", "p:job")
 	server.MustDo("ZADD", node.QueueKey("p:job"), "5", ticket)
-	do(node.NewRecall("p:job", soon))
+	do(release("p:job", ownerA, soon))
 	server.MustDo("ZADD", node.RegistersKey("p:"), "5", "p:old")
 	do(node.NewForget(soon))
 	return errs

@@ -138,6 +138,7 @@ var complaints = []string{
 	"ERR The user executing the script can't run this command or subcommand script: x, on @user_script:40.",
 	"ERR The user executing the script can't run this command or subcommand +set +zadd", "can't run this command subcommand +",
 	"ERR can't run this command @user_script:99999999999999999999.", "5 1700000000000000",
+	"ERR Script attempted to access a non local key in a cluster node script: x, on @user_script:40.",
 	"-OOM command not allowed when used memory > 'maxmemory'.", "ERR Error running script: -BUSY Redis is busy running a script.",
 }
 
@@ -207,13 +208,13 @@ func newParrot(f *testing.F) (*parrot, rueidis.Client) {
 }
 
 // name returns the key under which a command's reply is set: scripts by their first
-// operation, INFO by its section.
+// operation, INFO by its section, SENTINEL by its subcommand.
 func (*parrot) name(words []string) string {
 	switch command := strings.ToUpper(words[0]); command {
 	case "EVALSHA":
 		keys, _ := strconv.Atoi(words[2])
 		return command + " " + words[3+keys+6]
-	case "INFO":
+	case "INFO", "SENTINEL":
 		return command + " " + words[1]
 	default:
 		return command

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	"github.com/redis/rueidis"
 )
@@ -22,12 +21,11 @@ import (
 type slotOwner struct {
 	slot    int
 	withTLS bool
-	nodes   atomic.Int64 // of the cluster, by the latest answer
 }
 
 func newSlotOwner(n *Node) *group {
 	o := n.cfg.Option
-	return &group{kind: "slot", resolver: &slotOwner{slot: slotOf(SlotTag(&o)), withTLS: o.TLSConfig != nil}, voters: newVoters("cluster nodes", o.InitAddress[1:],
+	return &group{kind: "slot", resolver: &slotOwner{slot: slotOf(SlotTag(&o)), withTLS: o.TLSConfig != nil}, voters: newVoters(n.ctx, "cluster nodes", o.InitAddress[1:],
 		func(addr string) rueidis.ClientOption {
 			return n.asideOption(rueidis.ClientOption{
 				InitAddress: []string{addr}, Dialer: o.Dialer, TLSConfig: o.TLSConfig,
@@ -36,28 +34,36 @@ func newSlotOwner(n *Node) *group {
 		})}
 }
 
-// ask returns the slot's owner as one node of the cluster knows it.
-func (s *slotOwner) ask(ctx context.Context, client rueidis.Client) (Term, error) {
+// ask returns what one node of the cluster knows.
+func (s *slotOwner) ask(ctx context.Context, client rueidis.Client) (know view, err error) {
 	text, err := client.Do(ctx, client.B().Arbitrary("CLUSTER", "NODES").Build()).ToString()
 	if err != nil {
-		return Term{}, err
+		return view{}, err
 	}
 	text = strings.TrimPrefix(text, "txt:")
-	s.nodes.Store(nodesIn(text))
-	return ownerOf(text, s.slot, s.withTLS)
+	know.id, know.peers = membersIn(text)
+	know.size = len(know.peers)
+	know.term, err = ownerOf(text, s.slot, s.withTLS)
+	return know, err
 }
 
-func (s *slotOwner) size() int { return int(s.nodes.Load()) }
-
-// nodesIn returns how many nodes of the reply to CLUSTER NODES belong to the cluster, masters
-// and replicas, those that are down as well.
-func nodesIn(text string) (n int64) {
+// membersIn returns the ids in the reply to CLUSTER NODES: that of the node which answers, and
+// those of all nodes of the cluster, masters and replicas, those that are down as well.
+func membersIn(text string) (self string, all []string) {
 	for line := range strings.Lines(text) {
-		if fields := strings.Fields(line); len(fields) > 2 && !strings.Contains(fields[2], "noaddr") && !strings.Contains(fields[2], "handshake") {
-			n++
+		fields := strings.Fields(line)
+		if len(fields) < 3 {
+			continue
+		}
+		flags := strings.Split(fields[2], ",")
+		if slices.Contains(flags, "noaddr") || slices.Contains(flags, "handshake") {
+			continue
+		}
+		if all = append(all, fields[0]); slices.Contains(flags, "myself") {
+			self = fields[0]
 		}
 	}
-	return n
+	return self, all
 }
 
 // ownerOf reads the reply to CLUSTER NODES. A line is
@@ -109,7 +115,7 @@ func owns(ranges []string, slot int) bool {
 func (s *slotOwner) explain(addr string, err error) error {
 	redis, ok := rueidis.IsRedisErr(err)
 	if !ok {
-		return fmt.Errorf("%s: %w", addr, opaque(err))
+		return noAnswer(addr, err)
 	}
 	switch text := redis.Error(); {
 	case strings.Contains(text, "cluster support disabled"), strings.Contains(text, "unknown command"):
@@ -117,7 +123,9 @@ func (s *slotOwner) explain(addr string, err error) error {
 			Problem: "the server at " + addr + " is not part of a cluster",
 			Fix:     "name nodes of the cluster; a server without a cluster belongs into Addrs",
 		}
-	case strings.HasPrefix(text, "NOAUTH"), strings.HasPrefix(text, "WRONGPASS"), strings.HasPrefix(text, "NOPERM"):
+	case strings.HasPrefix(text, "NOAUTH"):
+		return passwordError("the node at "+addr, "Username and Password of the option")
+	case strings.HasPrefix(text, "WRONGPASS"), strings.HasPrefix(text, "NOPERM"):
 		return &ConfigError{
 			Problem: "the node at " + addr + " says " + text,
 			Fix:     "set Username and Password of the option, and give the user +cluster|nodes",

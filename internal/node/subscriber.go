@@ -12,15 +12,28 @@ import (
 type WakeKind byte
 
 const (
-	// WakeReserved means that the node reserves the lock for the ticket, or leaves it free
-	// for a moment.
+	// WakeReserved means that the node reserves the lock for the ticket.
 	WakeReserved WakeKind = 'r'
-	// WakeNext means that the node reserves the lock for the ticket before this one.
-	WakeNext WakeKind = 'n'
+	// WakeFree means that the lock is free, without a reservation, and the ticket is the head
+	// of the queue.
+	WakeFree WakeKind = 'f'
+	// WakeNext and the eight kinds after it mean that the node reserves the lock for another
+	// ticket, and that this one is the first, the second … of those that may ask if the
+	// reservation is not used; see Rank.
+	WakeNext WakeKind = '1'
 	// WakeAskAgain means that the node has emptied the queue. Waiters that ask again get
 	// their places back.
 	WakeAskAgain WakeKind = 'a'
 )
+
+// Rank returns which of the waiters behind the head is woken, from 1 to 9; 0 for a message of
+// another kind.
+func (k WakeKind) Rank() int {
+	if k < WakeNext || k > WakeNext+8 {
+		return 0
+	}
+	return int(k-WakeNext) + 1
+}
 
 // Subscribe makes the node wake the waiters of this Manager, over a connection of its
 // own: in RESP2, a push between the replies could not be distinguished from them. It

@@ -153,6 +153,7 @@ func TestASubscriberThatMayNotSubscribeIsOneOfTwoWarnings(t *testing.T) {
 	n.Subscribe()
 	both := within(t, "the second warning", changed).Warning
 	assert.ErrorIs(t, both, warning)
+	assert.NotContains(t, both.Error(), "\n", "log pipelines split there")
 	var config *node.ConfigError
 	assert.ErrorAs(t, both, &config)
 }

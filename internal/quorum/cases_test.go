@@ -222,3 +222,63 @@ func standing(m *quorum.Machine, now time.Duration) []string {
 	}
 	return words
 }
+
+func TestLists(t *testing.T) {
+	golden(t, "lists", func(t *testing.T, head line) func(line) string {
+		n := number(t, head.named["n"])
+		lists := quorum.NewLists(n, 20*time.Second)
+		asked := make([]quorum.Enlisting, n)
+		var now time.Duration
+		return func(step line) string {
+			var result strings.Builder
+			var nodes []int
+			if step.words[0] != "wait" {
+				nodes = step.nodes(t, 1)
+			}
+			for _, i := range nodes {
+				a := quorum.Listed{Known: true}
+				switch step.words[0] {
+				case "ask":
+					asked[i] = lists.Entry(i, now)
+					fmt.Fprintf(&result, "%03b adds %v keeps %v  ", asked[i].Members, asked[i].Adds, asked[i].Keeps)
+					continue
+				case "gone":
+					lists.Gone(i)
+					continue
+				case "stands":
+					a.Stands = true
+				case "renamed":
+					a.Renamed = true
+				case "nameless":
+					a.Known = false
+				case "refuses":
+					a.Refused = duration(t, step.named["for"])
+				case "knows": // without our list
+				default:
+					t.Fatalf("unknown step %q", step.words[0])
+				}
+				lists.Record(i, asked[i], now, now, a)
+			}
+			switch step.words[0] {
+			case "wait":
+				now += duration(t, step.words[1])
+			case "use":
+				lists.Use()
+			}
+			var votes, stale quorum.Set
+			for i := range n {
+				if lists.Votes(i, now) {
+					votes = votes.With(i)
+				}
+				if lists.Stale(i, now) {
+					stale = stale.With(i)
+				}
+			}
+			fmt.Fprintf(&result, "votes %03b stale %03b", votes, stale)
+			if i, refused := lists.Refused(now); refused {
+				fmt.Fprintf(&result, " refused by %d", i)
+			}
+			return result.String()
+		}
+	})
+}

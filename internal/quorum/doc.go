@@ -23,7 +23,8 @@
 //   - [Waiter] is a call that waits. It decides when the call asks, where its
 //     ticket stays in the queues of the nodes, and what a wake-up means.
 //   - [Local] is the queue of the callers in one process. One of them contends.
-//   - [HandOff] checks that a waiter of another process takes a released lock.
+//   - [Grace] and [Turn] say how long a process needs to use a reservation, and what
+//     its turns cost the others.
 //
 // # The arithmetic
 //

@@ -1,6 +1,9 @@
 package quorum
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 const (
 	// ReacquireDelay is how long a process waits before it asks again for a lock that it
@@ -39,6 +42,7 @@ type Hold struct {
 	Proven     bool          // q nodes have shown our owner and token since the proof was last reset
 	Useful     bool          // enough validity is left for another lease, and nothing else forbids one
 	Others     int           // tickets of other processes in the queues, by the nodes' last answers
+	Turn       time.Duration // what this process's turn costs the others, see Turn
 	AnsweredAt time.Duration // when those answers had arrived
 	Subscribed bool          // a quorum of nodes can wake a waiter of this process
 }
@@ -91,7 +95,7 @@ type Local struct {
 	granted  time.Duration // when the hold began
 	since    time.Duration // from then on passes count: when the hold began, or no other process waited
 	passes   int
-	handedOn time.Duration // when the lock was last left to other processes
+	again    time.Duration // not to be asked for before, because it was left to other processes
 	releases int           // while other processes waited, since the lock was last left free
 	stranger time.Duration // until then clients without queue support are assumed to be active
 }
@@ -99,9 +103,25 @@ type Local struct {
 // Waiting returns how many callers wait behind the head.
 func (l *Local) Waiting() int { return len(l.waiting) }
 
+// Waits reports whether a caller waits behind the head.
+func (l *Local) Waits(id CallerID) bool {
+	return slices.ContainsFunc(l.waiting, func(c Caller) bool { return c.ID == id })
+}
+
 // Idle reports whether the queue is empty and remembers nothing of use.
 func (l *Local) Idle(now time.Duration) bool {
-	return l.phase == localIdle && (l.handedOn == 0 || now >= l.handedOn+ReacquireDelay)
+	return l.phase == localIdle && now >= l.again
+}
+
+// Held returns the queue behind a hold that began at granted, when its first caller comes.
+func Held(now, granted time.Duration, terms uint64) Local {
+	return Local{phase: localHeld, head: Caller{Terms: terms}, granted: granted, since: now}
+}
+
+// Needed reports whether the queue of a holder has callers, or remembers anything of use.
+// Without a queue, one is made by Held when the next caller comes.
+func (l *Local) Needed(now time.Duration) bool {
+	return len(l.waiting) > 0 || now < l.again || now < l.stranger || l.releases > 0
 }
 
 // Enter takes a new caller.
@@ -170,8 +190,16 @@ func (l *Local) NotPassed(now time.Duration) Step {
 }
 
 // HandedOn records that a node has left the lock, which was just released, to a waiter
-// of another process.
-func (l *Local) HandedOn(now time.Duration) { l.handedOn = now }
+// of another process. turn is as in Hold.
+func (l *Local) HandedOn(now, turn time.Duration) { l.leaveTo(1, now, turn) }
+
+// leaveTo records that the lock was left to so many other processes. This one asks for it
+// again when each of them has had as much of the time as its own turn took. Turn by turn, a
+// distant process would have the lock most of the time: with one 50 ms away, three near
+// ones got a third of what they get alone.
+func (l *Local) leaveTo(others int, now, turn time.Duration) {
+	l.again = max(l.again, now+max(ReacquireDelay, min(time.Duration(others)*turn, MaxPoll)))
+}
 
 // StrangerSeen records that a client without queue support holds the lock.
 func (l *Local) StrangerSeen(now time.Duration) { l.stranger = now + strangerMemory }
@@ -186,7 +214,7 @@ func (l *Local) decide(now time.Duration, h *Hold, check bool) Step {
 		return l.release(now, h)
 	}
 	if now >= l.granted+PassFor {
-		l.handedOn = now
+		l.leaveTo(0, now, 0)
 		return l.release(now, h)
 	}
 	proven := h.Proven && h.Tokens > 0
@@ -223,12 +251,12 @@ func (l *Local) pass() Step {
 // refused.
 func (l *Local) release(now time.Duration, h *Hold) Step {
 	if h.Others > 0 {
-		l.handedOn = now
+		l.leaveTo(h.Others, now, h.Turn)
 	}
 	s := l.next(now)
 	s.Kind = StepRelease
 	if h.Others > 0 {
-		s.Enqueue, s.LeaveFree = s.Caller != 0 && h.Subscribed, l.leaveFree(now, h.Others)
+		s.Enqueue, s.LeaveFree = s.Caller != 0 && h.Subscribed && s.At <= now+ReacquireDelay, l.leaveFree(now, h.Others)
 	}
 	return s
 }
@@ -267,11 +295,7 @@ func (l *Local) next(now time.Duration) Step {
 
 func (l *Local) contend(now time.Duration, c Caller) Step {
 	l.phase, l.head = localContending, c
-	at := now
-	if l.handedOn != 0 {
-		at = max(at, l.handedOn+ReacquireDelay)
-	}
-	return Step{Kind: StepContend, Caller: c.ID, At: at}
+	return Step{Kind: StepContend, Caller: c.ID, At: max(now, l.again)}
 }
 
 func (l *Local) dequeue() Caller {

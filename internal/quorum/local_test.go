@@ -39,7 +39,7 @@ func TestLocal(t *testing.T) {
 			case "lost":
 				return stepText(l.Lost(now))
 			case "handed-on":
-				l.HandedOn(now)
+				l.HandedOn(now, turn(t, step))
 				return "nothing"
 			case "idle":
 				return strconv.FormatBool(l.Idle(now))
@@ -56,9 +56,17 @@ func caller(t *testing.T, step line) quorum.CallerID {
 	return quorum.CallerID(number(t, step.words[1]))
 }
 
+func turn(t *testing.T, step line) time.Duration {
+	t.Helper()
+	if text, ok := step.named["turn"]; ok {
+		return duration(t, text)
+	}
+	return 0
+}
+
 func hold(t *testing.T, step line) *quorum.Hold {
 	t.Helper()
-	h := &quorum.Hold{Tokens: 100, Proven: true, Useful: true, Subscribed: true, AnsweredAt: instant(t, step, "answered")}
+	h := &quorum.Hold{Turn: turn(t, step), Tokens: 100, Proven: true, Useful: true, Subscribed: true, AnsweredAt: instant(t, step, "answered")}
 	if text, ok := step.named["others"]; ok {
 		h.Others = number(t, text)
 	}
@@ -155,7 +163,7 @@ func (w *localWalk) step() string {
 		}
 		return w.judge(w.local.Leave(w.now, c.ID), nil, i > 0)
 	case what == 4 && w.draw(4) == 0:
-		w.local.HandedOn(w.now)
+		w.local.HandedOn(w.now, 0)
 		return ""
 	case what == 5 && (w.state == "held" || w.state == "checking") && w.draw(3) == 0:
 		w.state = "idle"

@@ -33,6 +33,7 @@ type Refusal struct {
 	Position int           // how many tickets are before ours in the node's queue; −1 if ours is not in it
 	Reserved bool          // the lock is reserved for the ticket of another waiter
 	Stranger bool          // the blocking value does not have this library's format
+	Owner    string        // of the blocking value
 }
 
 // RetryDelay returns how long a waiter waits before it asks again, if no wake-up

@@ -27,6 +27,16 @@ func (s Set) Len() int { return bits.OnesCount32(uint32(s)) }
 // All returns the set of the nodes 0 … n−1.
 func All(n int) Set { return Set(uint64(1)<<n - 1) }
 
+// Dispensable returns which of the silent nodes need not be asked: all of them if the
+// others are a quorum, and otherwise none. If most nodes seem silent, the cause may be this
+// process, which was stopped for a while, and their answers may arrive at any moment.
+func Dispensable(n int, silent Set) Set {
+	if n-silent.Len() < Size(n) {
+		return 0
+	}
+	return silent
+}
+
 // Outcome is the result of the answers so far. The zero value is invalid, so that a
 // forgotten outcome is not mistaken for a real one.
 type Outcome uint8
@@ -44,8 +54,8 @@ const (
 	// OutcomeNoQuorum means that enough nodes failed for the others to be no quorum.
 	OutcomeNoQuorum
 	// OutcomeSplit means that no quorum is left, but neither refusals alone nor
-	// failures alone are the reason. It is reported as a missing quorum, never as
-	// held.
+	// failures alone are the reason. It is reported as a missing quorum, and as held
+	// only where the votes are Scattered among callers that ask once.
 	OutcomeSplit
 )
 

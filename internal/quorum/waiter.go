@@ -13,9 +13,9 @@ const (
 	// firstPoll is the delay of the first attempt of a waiter whose ticket was carried to
 	// the nodes by the release of the lease before, if no wake-up arrives.
 	firstPoll = 4 * MinPoll
-	// maxScattered is how often a caller that asks once does so again after the votes were
-	// scattered: one of the callers is very likely to get the lock then.
-	maxScattered = 2
+	// missedTurns is for how many graces a waiter stays out of the queues after it has missed
+	// its reservations: the nodes were kept waiting for one.
+	missedTurns = 4
 )
 
 // waiterPhase is what a waiter is doing.
@@ -38,14 +38,17 @@ type Waiter struct {
 	grace      time.Duration
 	phase      waiterPhase
 	once       bool
+	tie        tie  // of a caller that asks once
 	ticket     bool // the attempt under way carries the ticket
 	left       bool
 	hasty      bool // an attempt has begun on less than a quorum of reservations
-	scattered  int  // attempts of a caller that asks once after which it asks again
 	splits     int  // attempts in a row that some nodes but no quorum granted
 	subscribed Set
 	queued     Set             // nodes in whose queues the ticket may be
-	reserved   Set             // nodes that have sent WakeReserved since the attempt began
+	earlier    Set             // the same when the attempt under way began
+	relied     Set             // nodes that had sent WakeReserved when the attempt began
+	reserved   Set             // nodes that have sent WakeReserved or WakeFree since the attempt began
+	free       Set             // of these, those that have sent WakeFree
 	cleared    Set             // nodes that have sent WakeAskAgain since the attempt began
 	votes      Set             // nodes that granted the lease
 	at         time.Duration   // the next attempt; while one is under way, what a wake-up demands
@@ -57,7 +60,7 @@ type Waiter struct {
 func NewWaiter(c WaiterConfig) Waiter {
 	w := Waiter{
 		nodes: c.Nodes, arrived: c.Arrived, grace: c.Grace, subscribed: c.Subscribed,
-		once: c.Once, left: c.Left, at: max(c.NotBefore, c.Arrived),
+		once: c.Once, tie: tie{timeout: c.Timeout}, left: c.Left, at: max(c.NotBefore, c.Arrived),
 	}
 	if c.Enqueued {
 		w.queued = All(c.Nodes)
@@ -90,8 +93,8 @@ func (w *Waiter) Votes() Set { return w.votes }
 func (w *Waiter) Begin(now time.Duration) Ask {
 	w.hasty = w.hasty || w.reserved != 0 && w.reserved.Len() < Size(w.nodes)
 	ask := Ask{Ticket: w.mayQueue(), EnqueuedAt: w.arrived, Lapsed: w.lapsed(now)}
-	w.phase, w.ticket = phaseAsking, ask.Ticket
-	w.reserved, w.cleared, w.at, w.lapses = 0, 0, Never, nil
+	w.phase, w.ticket, w.relied = phaseAsking, ask.Ticket, w.reserved&^w.free
+	w.free, w.reserved, w.cleared, w.at, w.lapses, w.earlier = 0, 0, 0, Never, nil, w.queued
 	if ask.Ticket {
 		w.queued = All(w.nodes)
 	}
@@ -113,11 +116,15 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 	w.enteredQueues(r)
 	w.reserved &^= r.Granted // those reservations were used, and have been released
 	if w.once {
-		w.at = w.onceMore(now, r, poll, jitter)
-		return Next{At: w.at}
+		next := w.tie.onceMore(w.nodes, now, r, poll)
+		w.at = next.At
+		return next
 	}
 	if w.left = !answeredInTime(w.nodes, r); w.left {
 		return w.leave(now, poll)
+	}
+	if w.missed(r.Refusals) {
+		return w.startOver(now)
 	}
 	w.at = min(w.at, now+w.retryDelay(now, r, poll))
 	w.waitOut(now, r.Refusals)
@@ -129,22 +136,12 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 	return Next{At: w.at, Ticket: w.yield(r)}
 }
 
-// onceMore returns when a caller that asks once does so again where the votes were
-// scattered: soon, and not all callers at one instant. Otherwise it returns Never.
-func (w *Waiter) onceMore(now time.Duration, r *AttemptResult, poll time.Duration, jitter float64) time.Duration {
-	if !r.Scattered || w.scattered >= maxScattered {
-		return Never
-	}
-	w.scattered++
-	return now + poll + spread(poll, jitter)
-}
-
 // enteredQueues updates the nodes in whose queues the ticket may be.
 func (w *Waiter) enteredQueues(r *AttemptResult) {
 	if !w.ticket {
 		return
 	}
-	w.queued &^= r.Unqueued
+	w.queued &^= r.Unqueued &^ w.earlier
 	for _, refusal := range r.Refusals {
 		if refusal.Position < 0 {
 			w.queued = w.queued.Without(refusal.Node)
@@ -159,6 +156,32 @@ func (w *Waiter) enteredQueues(r *AttemptResult) {
 func answeredInTime(nodes int, r *AttemptResult) bool {
 	return !r.TooLate && r.Failed.Len() <= nodes-Size(nodes)
 }
+
+// missed reports whether the attempt came too late for the reservations on which it began:
+// each of those nodes has given the lock to another client meanwhile. Fewer than a quorum of
+// reservations show nothing, because the attempt before may have used them.
+func (w *Waiter) missed(refusals []Refusal) bool {
+	unused := w.relied
+	for _, r := range refusals {
+		unused = unused.Without(r.Node)
+	}
+	return w.relied.Len() >= Size(w.nodes) && unused == 0
+}
+
+// startOver takes the ticket out of the queues after it has missed its reservations. It comes
+// back with a new place. Otherwise it would be the head again at once, and a process that
+// always comes too late would cost all others a grace at each of their turns.
+func (w *Waiter) startOver(now time.Duration) Next {
+	next := w.leave(now, missedTurns*w.grace)
+	w.arrived, next.Missed = next.At, true
+	return next
+}
+
+// Relied reports whether the last attempt began on reservations.
+func (w *Waiter) Relied() bool { return w.relied != 0 }
+
+// SetGrace sets how long the nodes are to reserve the lock for the ticket from now on.
+func (w *Waiter) SetGrace(grace time.Duration) { w.grace = grace }
 
 // leave removes the ticket from the queues until an attempt is answered in time.
 func (w *Waiter) leave(now, poll time.Duration) Next {
@@ -305,21 +328,24 @@ func (w *Waiter) Subscribed(now time.Duration, node int, jitter float64) Reactio
 	return w.sooner(now + spread(w.grace, jitter))
 }
 
-// Wake handles a message of a node about the waiter's ticket. jitter lies in [0, 1).
-// For an unknown ticket the caller must pass a WakeReserved on, as for ReactionPassOn,
+// Wake handles a message of a node about the waiter's ticket. rank is that of a WakeNext, and
+// jitter lies in [0, 1).
+// For an unknown ticket the caller must pass a WakeReserved or WakeFree on, as for ReactionPassOn,
 // and ignore every other message.
-func (w *Waiter) Wake(now time.Duration, node int, what WakeUp, jitter float64) Reaction {
-	if what == WakeReserved {
-		return w.wakeReserved(now, node, jitter)
+func (w *Waiter) Wake(now time.Duration, node int, what WakeUp, rank int, jitter float64) Reaction {
+	if what == WakeReserved || what == WakeFree {
+		return w.wakeReserved(now, node, what == WakeFree, jitter)
 	}
 	if w.phase == phaseHolding || w.phase == phaseDone || !w.queued.Has(node) {
 		return ReactionNone
 	}
 	switch what {
 	case WakeNext:
-		// The ticket before this one may belong to a dead process. That costs one grace.
-		w.lapseBy(node, now+w.grace+time.Millisecond)
-		return w.sooner(now + w.grace + 2*time.Millisecond + spread(wakeSpread, jitter))
+		// The tickets before this one may belong to dead processes. The waiter of rank 1
+		// asks after one grace. If it is dead as well, another asks before three are over.
+		lapse := now + w.grace + time.Millisecond
+		w.lapseBy(node, lapse)
+		return w.sooner(lapse + time.Millisecond + w.behind(rank) + spread(wakeSpread, jitter))
 	case WakeAskAgain:
 		w.cleared = w.cleared.With(node)
 		w.reserved = w.reserved.Without(node)
@@ -331,8 +357,18 @@ func (w *Waiter) Wake(now time.Duration, node int, what WakeUp, jitter float64) 
 	return ReactionNone
 }
 
-// wakeReserved handles the message that a node reserves the lock for the ticket.
-func (w *Waiter) wakeReserved(now time.Duration, node int, jitter float64) Reaction {
+// behind returns how much later than the waiter of rank 1 one of another rank asks: those of
+// rank 2 to 9 after a grace more, each a tenth of a grace after the one before.
+func (w *Waiter) behind(rank int) time.Duration {
+	if rank <= 1 {
+		return 0
+	}
+	return w.grace + time.Duration(rank-2)*w.grace/10
+}
+
+// wakeReserved handles the message that a node reserves the lock for the ticket, or that the
+// lock is free.
+func (w *Waiter) wakeReserved(now time.Duration, node int, free bool, jitter float64) Reaction {
 	switch {
 	case w.votes.Has(node):
 		return ReactionNone // the vote has used the reservation, and arrived before the message
@@ -342,6 +378,11 @@ func (w *Waiter) wakeReserved(now time.Duration, node int, jitter float64) React
 		return ReactionPassOn
 	}
 	w.reserved = w.reserved.With(node)
+	if free {
+		w.free = w.free.With(node)
+	} else {
+		w.free = w.free.Without(node)
+	}
 	w.moves(node)
 	if w.phase == phaseAsking {
 		return ReactionNone // Ended or Won decides: the node's answer may be newer

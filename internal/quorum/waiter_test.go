@@ -14,7 +14,8 @@ import (
 )
 
 // TestWaiter runs the cases of testdata/waiter.txt. A refusal of node 1 is written
-// r1=position/left, or r1=position/left/reserved, or r1=position/left/stranger.
+// r1=position/left, or r1=position/left/reserved, or r1=position/left/stranger,
+// and with @owner behind it.
 func TestWaiter(t *testing.T) {
 	golden(t, "waiter", func(t *testing.T, head line) func(line) string {
 		w := quorum.NewWaiter(waiterConfig(t, head))
@@ -32,6 +33,9 @@ func waiterConfig(t *testing.T, head line) quorum.WaiterConfig {
 	c := quorum.WaiterConfig{
 		Nodes: number(t, head.named["n"]), Grace: 20 * ms, Arrived: instant(t, head, "arrived"),
 		NotBefore: instant(t, head, "notbefore"), Subscribed: quorum.All(number(t, head.named["n"])),
+	}
+	if text, ok := head.named["timeout"]; ok {
+		c.Timeout = duration(t, text)
 	}
 	if _, ok := head.named["subscribed"]; ok {
 		c.Subscribed = nodeSet(t, head, "subscribed")
@@ -86,11 +90,15 @@ func waiterStep(t *testing.T, w *quorum.Waiter, step line) string {
 		return "votes:" + members(w.Votes())
 	case "subscribed":
 		return reaction(w.Subscribed(now, number(t, step.words[1]), jitter))
-	case "reserved", "next", "ask-again":
+	case "reserved", "free", "next", "ask-again":
 		kind := map[string]quorum.WakeUp{
-			"reserved": quorum.WakeReserved, "next": quorum.WakeNext, "ask-again": quorum.WakeAskAgain,
+			"reserved": quorum.WakeReserved, "free": quorum.WakeFree, "next": quorum.WakeNext, "ask-again": quorum.WakeAskAgain,
 		}[what]
-		return reaction(w.Wake(now, number(t, step.words[1]), kind, jitter))
+		rank := 1
+		if text, ok := step.named["rank"]; ok {
+			rank = number(t, text)
+		}
+		return reaction(w.Wake(now, number(t, step.words[1]), kind, rank, jitter))
 	case "done":
 		leave, passOn := w.Done()
 		if leave|passOn == 0 {
@@ -124,8 +132,14 @@ func waiterNext(next quorum.Next) string {
 		text += members(next.Leave)
 	}
 	text += nodesTo("pass on", next.PassOn)
+	if next.Keep {
+		text += ", keep the votes"
+	}
 	if next.At == quorum.Never {
 		return text + ", asks no more"
+	}
+	if next.Missed {
+		text += ", start over"
 	}
 	return fmt.Sprintf("%s, asks at %v", text, next.At)
 }
@@ -145,16 +159,16 @@ func attemptResult(t *testing.T, step line) *quorum.AttemptResult {
 			"held": quorum.OutcomeHeld, "split": quorum.OutcomeSplit, "no-quorum": quorum.OutcomeNoQuorum,
 		}[step.words[0]],
 		Granted: nodeSet(t, step, "granted"), Failed: nodeSet(t, step, "failed"), Unqueued: nodeSet(t, step, "unqueued"),
-		TooLate:   slices.Contains(step.words, "too-late"),
-		Scattered: slices.Contains(step.words, "scattered"),
+		TooLate: slices.Contains(step.words, "too-late"), Owner: step.named["owner"],
 	}
 	for i := range quorum.MaxNodes {
 		text, ok := step.named["r"+strconv.Itoa(i)]
 		if !ok {
 			continue
 		}
+		text, owner, _ := strings.Cut(text, "@")
 		parts := strings.Split(text, "/")
-		refusal := quorum.Refusal{Node: i, Position: number(t, parts[0]), Left: quorum.Never}
+		refusal := quorum.Refusal{Node: i, Position: number(t, parts[0]), Left: quorum.Never, Owner: owner}
 		if parts[1] != "never" {
 			refusal.Left = duration(t, parts[1])
 		}
@@ -201,7 +215,7 @@ func TestOneNodeLessThanAQuorumOfReservationsIsEnoughOnce(t *testing.T) {
 			assert.Greater(t, w.At(), ms, "of %d: nothing is reserved", n)
 			for i := range n {
 				for range 2 { // repeated reports of one node count once
-					if w.Wake(ms, i, quorum.WakeReserved, 0); w.At() <= ms {
+					if w.Wake(ms, i, quorum.WakeReserved, 0, 0); w.At() <= ms {
 						return i + 1
 					}
 				}
@@ -232,6 +246,6 @@ func TestAWaiterIsSmall(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
 		w.Begin(0)
 		w.Ended(0, &held, time.Second, 0)
-		w.Wake(0, 1, quorum.WakeReserved, 0)
+		w.Wake(0, 1, quorum.WakeReserved, 0, 0)
 	}))
 }

@@ -2,6 +2,7 @@ package quorum_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -23,13 +24,15 @@ type waiterWalk struct {
 	ask     quorum.Ask
 
 	maybe    quorum.Set            // nodes in whose queues the ticket may be
+	earlier  quorum.Set            // the same when the attempt under way began
+	reserved quorum.Set            // nodes that have woken the waiter since the attempt began
+	relied   quorum.Set            // the same, when the attempt began
 	left     bool                  // the last attempt got no answer in time
 	votes    quorum.Set            // for the lease
 	evidence map[int]time.Duration // from these instants on an attempt may report that a node's reservation lapsed
 	attempts int
-	// scattered counts the attempts after which a caller that asks once did so again.
-	scattered int
-	seen      map[string]int
+	tie      dumbTie
+	seen     map[string]int
 }
 
 func newWaiterWalk(c choices) *waiterWalk {
@@ -39,6 +42,7 @@ func newWaiterWalk(c choices) *waiterWalk {
 	w.config = quorum.WaiterConfig{
 		Nodes: w.n, Arrived: w.now - time.Duration(w.draw(20))*ms, NotBefore: w.now, Grace: w.grace,
 		Subscribed: quorum.Set(w.draw(1 << w.n)), Once: w.draw(10) == 0, Left: w.draw(8) == 0,
+		Timeout: time.Duration(1+w.draw(500)) * ms,
 	}
 	if !w.config.Once && !w.config.Left && w.draw(4) == 0 {
 		w.config.Enqueued = true
@@ -123,6 +127,7 @@ func (w *waiterWalk) begin() string {
 	w.ask = w.waiter.Begin(w.now)
 	w.asking = true
 	w.attempts++
+	w.relied, w.reserved = w.reserved, 0
 	want := !w.config.Once && !w.left && (w.maybe != 0 || quorumWakes)
 	switch {
 	case w.ask.Ticket != want:
@@ -138,6 +143,7 @@ func (w *waiterWalk) begin() string {
 			return fmt.Sprintf("the reservation of node %d has lapsed: %v, reported: %v", i, want, !want)
 		}
 	}
+	w.earlier = w.maybe
 	if w.ask.Ticket {
 		w.maybe = quorum.All(w.n)
 		w.seen["ticket"]++
@@ -174,11 +180,16 @@ func (w *waiterWalk) fail() string {
 			r.Failed = r.Failed.With(i)
 			if w.draw(4) == 0 {
 				r.Unqueued = r.Unqueued.With(i)
-				w.maybe &^= quorum.Set(0).With(i)
+				if !w.earlier.Has(i) {
+					w.maybe = w.maybe.Without(i)
+				}
 			}
 		case 2: // silent
 		default:
-			f := quorum.Refusal{Node: i, Left: time.Duration(w.draw(400)) * ms, Position: w.draw(8) - 1, Reserved: w.draw(2) == 0}
+			f := quorum.Refusal{Node: i, Owner: string(rune('b' + w.draw(3))), Left: time.Duration(w.draw(400)) * ms, Position: w.draw(8) - 1, Reserved: w.draw(2) == 0}
+			if w.config.Once {
+				f.Reserved = f.Reserved && w.draw(8) == 0
+			}
 			f.Stranger = !f.Reserved && w.draw(4) == 0
 			if !w.ask.Ticket {
 				f.Position = -1
@@ -197,6 +208,12 @@ func (w *waiterWalk) fail() string {
 			r.Refusals = append(r.Refusals, f)
 		}
 	}
+	missed := w.relied.Len() >= quorum.Size(w.n)
+	for i := range w.n {
+		refused := slices.ContainsFunc(r.Refusals, func(f quorum.Refusal) bool { return f.Node == i })
+		missed = missed && (refused || !w.relied.Has(i))
+	}
+	w.reserved &^= r.Granted
 	q := quorum.Size(w.n)
 	switch {
 	case len(r.Refusals) >= w.n-q+1:
@@ -204,51 +221,100 @@ func (w *waiterWalk) fail() string {
 	case r.Failed.Len() >= w.n-q+1:
 		r.Outcome = quorum.OutcomeNoQuorum
 	}
-	r.Scattered = r.Outcome == quorum.OutcomeHeld && w.draw(4) == 0
+	r.Owner = string(rune('a'+w.draw(3))) + "a" // never one of the others
 	poll := time.Duration(1+w.draw(1000)) * ms
 	next := w.waiter.Ended(w.now, &r, poll, w.jitter())
 	w.asking = false
-	if w.config.Once && r.Scattered && w.scattered < 2 {
-		w.scattered++
-		if next.At < w.now+poll || next.At > w.now+2*poll {
-			return "TryAcquire does not ask once more"
-		}
-		return ""
-	}
 	if w.config.Once {
-		if next.At != quorum.Never || next.Ticket != quorum.TicketNone {
-			return "TryAcquire goes on"
-		}
-		return ""
+		return w.once(&r, next, poll)
 	}
 	w.left = r.TooLate || w.n-r.Failed.Len() < q
+	missed = missed && !w.left
+	gone := w.left || missed
 	switch {
+	case missed != next.Missed:
+		return fmt.Sprintf("has missed its reservations: %v, reported: %v", missed, next.Missed)
+	case missed && next.At != w.now+4*w.grace:
+		return "comes back too soon after it has missed its reservations"
 	case next.At != w.waiter.At():
 		return "two different instants of the next attempt"
 	case next.At > w.now+max(poll, quorum.MaxPoll):
 		return "asks later than any poll"
 	case w.left && next.At < w.now+poll:
 		return "does not back off after an attempt that was not answered in time"
-	case w.left && (next.Ticket == quorum.TicketKeep || next.Ticket == quorum.TicketYield):
+	case gone && (next.Ticket == quorum.TicketKeep || next.Ticket == quorum.TicketYield):
 		return "stays in the queues after an attempt that was not answered in time"
-	case w.left && next.Leave != w.maybe:
+	case gone && next.Leave != w.maybe:
 		return fmt.Sprintf("leaves the queues of %b, but may be in those of %b", next.Leave, w.maybe)
-	case !w.left && next.Ticket == quorum.TicketLeave:
+	case !gone && next.Ticket == quorum.TicketLeave:
 		return "leaves the queues without need"
-	case !w.left && w.ask.Ticket != (next.Ticket != quorum.TicketNone):
+	case !gone && w.ask.Ticket != (next.Ticket != quorum.TicketNone):
 		return "loses its ticket, or has one that it never sent"
 	case next.Ticket == quorum.TicketYield && (r.Granted == 0 || r.Outcome == quorum.OutcomeHeld):
 		return "yields without a grant"
-	case !w.left && next.PassOn != 0:
+	case !gone && next.PassOn != 0:
 		return "passes on a reservation that it waits for"
 	}
-	if w.left {
+	if missed {
+		w.seen["missed"]++
+		w.config.Arrived = next.At
+	}
+	if gone {
 		w.seen["left"]++
-		w.maybe = 0
+		w.maybe, w.reserved = 0, 0
 		clear(w.evidence)
 	}
 	if next.Ticket == quorum.TicketYield {
 		w.seen["yield"]++
+	}
+	return ""
+}
+
+// dumbTie is what a second implementation of a tie remembers.
+type dumbTie struct {
+	since time.Duration // when the first attempt of the tie failed
+	gap   time.Duration
+}
+
+// once checks what follows an attempt of a caller that asks once.
+func (w *waiterWalk) once(r *quorum.AttemptResult, next quorum.Next, poll time.Duration) string {
+	votes, first, reserved := map[string]int{r.Owner: r.Granted.Len()}, r.Granted != 0, false
+	for _, f := range r.Refusals {
+		votes[f.Owner]++
+		first, reserved = first && r.Owner < f.Owner, reserved || f.Reserved
+	}
+	most := 0
+	for _, n := range votes {
+		most = max(most, n)
+	}
+	q := quorum.Size(w.n)
+	scattered := len(r.Refusals) > 0 && !reserved && most < q && w.n-r.Failed.Len() >= q
+	pending := w.n > r.Granted.Len()+len(r.Refusals)+r.Failed.Len()
+	switch {
+	case quorum.AwaitsVotes(w.n, r) != (scattered && pending):
+		return "waits for votes where nothing depends on them, or does not wait"
+	case next.Ticket != quorum.TicketNone:
+		return "TryAcquire has a ticket"
+	case next.Keep != (next.At != quorum.Never):
+		return "asks again without its votes, or keeps them and asks no more"
+	case !scattered && next.Keep:
+		return "TryAcquire goes on without a tie"
+	case scattered && !first:
+		w.seen["give way"]++
+		if next.Keep {
+			return "does not give way"
+		}
+	case scattered:
+		w.seen["keep"]++
+		if w.tie.since == 0 {
+			w.tie = dumbTie{w.now, poll / 8}
+		}
+		if next.Keep != (w.now-w.tie.since < 2*w.config.Timeout) {
+			return fmt.Sprintf("goes on after %v: %v", w.now-w.tie.since, next.Keep)
+		}
+		if w.tie.gap = min(2*w.tie.gap, poll); next.Keep && next.At-w.now != w.tie.gap {
+			return fmt.Sprintf("asks again after %v, want %v", next.At-w.now, w.tie.gap)
+		}
 	}
 	return ""
 }
@@ -306,15 +372,18 @@ func (w *waiterWalk) vote() string {
 
 func (w *waiterWalk) wake() string {
 	before := w.waiter.At()
-	i, what := w.draw(w.n), quorum.WakeUp(1+w.draw(3))
-	reaction := w.waiter.Wake(w.now, i, what, w.jitter())
+	i, what := w.draw(w.n), quorum.WakeUp(1+w.draw(4))
+	reaction := w.waiter.Wake(w.now, i, what, 1+w.draw(9), w.jitter())
 	at := w.waiter.At()
 	waits := !w.asking && !w.holding && !w.over
 	used := w.votes.Has(i)
 	switch what {
-	case quorum.WakeReserved:
+	case quorum.WakeReserved, quorum.WakeFree:
 		if !w.over && !w.holding && !w.left && !w.config.Once {
 			delete(w.evidence, i)
+			if w.reserved = w.reserved.With(i); what == quorum.WakeFree {
+				w.reserved = w.reserved.Without(i)
+			}
 		}
 	case quorum.WakeNext:
 		if (waits || w.asking) && w.maybe.Has(i) {
@@ -323,9 +392,10 @@ func (w *waiterWalk) wake() string {
 	case quorum.WakeAskAgain:
 		if (waits || w.asking) && w.maybe.Has(i) {
 			delete(w.evidence, i)
+			w.reserved = w.reserved.Without(i)
 		}
 	}
-	reserved := what == quorum.WakeReserved
+	reserved := what == quorum.WakeReserved || what == quorum.WakeFree
 	unwanted := reserved && !used && (w.over || !w.holding && (w.left || w.config.Once))
 	wanted := reserved && waits && !unwanted
 	w.seen[fmt.Sprint("reaction ", reaction)]++
@@ -351,7 +421,7 @@ func TestWaiterKeepsItsLawsOnRandomWalks(t *testing.T) {
 		problem := w.walk(steps)
 		return w.seen, problem
 	})
-	for _, what := range []string{"ticket", "lapsed", "won", "left", "yield", "reaction 1", "reaction 2", "reaction 3"} {
+	for _, what := range []string{"ticket", "lapsed", "won", "left", "missed", "yield", "give way", "keep", "reaction 1", "reaction 2", "reaction 3"} {
 		if seen[what] < walks/100 {
 			t.Errorf("%q only %d times: the walks miss something", what, seen[what])
 		}

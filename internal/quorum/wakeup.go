@@ -9,10 +9,13 @@ import "time"
 type WakeUp uint8
 
 const (
-	// WakeReserved means that the node reserves the lock for the ticket for a grace, or
-	// that the lock is free and the ticket is the head of the queue.
+	// WakeReserved means that the node reserves the lock for the ticket for a grace.
 	WakeReserved WakeUp = iota + 1
-	// WakeNext means that the node reserves the lock for the ticket before this one.
+	// WakeFree means that the lock is free, and the ticket is the head of the queue. Clients
+	// without tickets may be faster.
+	WakeFree
+	// WakeNext means that the node reserves the lock for a ticket before this one. Its rank
+	// is the ticket's among those that the node wakes, from 1 on.
 	WakeNext
 	// WakeAskAgain means that the node has emptied its queue, because a reservation
 	// was not used. Live waiters enter their tickets again when they ask.
@@ -58,6 +61,7 @@ type WaiterConfig struct {
 	Grace      time.Duration // how long the nodes reserve the lock for this ticket
 	Subscribed Set           // nodes whose wake-ups arrive
 	Once       bool          // TryAcquire: asks once and never queues
+	Timeout    time.Duration // with Once: how long a node may take to answer
 	Enqueued   bool          // the release of the lease before carried the ticket to all nodes
 	Left       bool          // the last attempt of this process was not answered in time, see Waiter.Left
 }
@@ -73,13 +77,13 @@ type Ask struct {
 type AttemptResult struct {
 	Outcome Outcome
 	Granted Set
-	Failed  Set  // nodes without a usable answer in time, to the acquire or to a raise, or that were not asked
-	TooLate bool // a quorum granted, and too little of the lease was left to use it
-	// Scattered says that the attempt was refused, and that no other owner has a majority
-	// either: each of several callers that asked at one instant got some of the nodes.
-	Scattered bool
-	Unqueued  Set // of the failed nodes, those whose queue certainly lacks the ticket
-	Refusals  []Refusal
+	Failed  Set    // nodes without a usable answer in time, to the acquire or to a raise, or that were not asked
+	TooLate bool   // a quorum granted, and too little of the lease was left to use it
+	Owner   string // the attempt's owner value
+	// Unqueued has, of the failed nodes, those whose queue this attempt certainly did not
+	// enter.
+	Unqueued Set
+	Refusals []Refusal
 }
 
 // Next is what follows a failed attempt.
@@ -88,4 +92,10 @@ type Next struct {
 	Ticket TicketUpdate
 	Leave  Set // with TicketLeave: the nodes in whose queues the ticket may be
 	PassOn Set // nodes that reserve the lock for a ticket that has left the queue
+	// Missed says that the ticket has come too late for its reservations. Its grace was too
+	// short, and its place is At from now on.
+	Missed bool
+	// Keep says that the votes stay: the attempt is not released, and the next one asks
+	// for the same owner value.
+	Keep bool
 }

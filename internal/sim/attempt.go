@@ -8,21 +8,26 @@ import (
 
 // attempt is one attempt of a client. A lease that it wins has the same owner value.
 type attempt struct {
-	owner     uint32
-	began     time.Duration
-	started   time.Duration // the same in true time
-	proposal  int64
-	ballot    quorum.Ballot
-	untouched quorum.Set // nodes that certainly have no key of this attempt
-	raising   bool       // the wait for votes is over, the wait for raises has begun
-	failures  int
-	refusals  [maxNodes]quorum.Refusal // Left is the instant at which the key ends
-	refused   int
-	waiters   int        // tickets in the queues of the nodes that granted
-	carried   uint32     // the attempt's ticket; 0 for none
-	notQueued quorum.Set // nodes without an answer whose queue certainly lacks the ticket
-	raises    quorum.Set // nodes that were asked to raise and have not answered
-	raiseLate quorum.Set // nodes whose answer to a raise did not come in time
+	owner   uint32
+	began   time.Duration
+	started time.Duration // the same in true time
+	// issuedFrom is the true time from which its requests were sent; started may be that of
+	// an earlier attempt with the same owner.
+	issuedFrom time.Duration
+	proposal   int64
+	ballot     quorum.Ballot
+	untouched  quorum.Set // nodes that certainly have no key of this attempt
+	raising    bool       // the wait for votes is over, the wait for raises has begun
+	failures   int
+	refusals   [maxNodes]quorum.Refusal // Left is the instant at which the key ends
+	refused    int
+	waiters    int        // tickets in the queues of the nodes that granted
+	carried    uint32     // the attempt's ticket; 0 for none
+	notQueued  quorum.Set // nodes without an answer whose queue certainly lacks the ticket
+	keeps      bool       // its votes stay for the next attempt
+	kept       quorum.Set // nodes that may have the lock from earlier attempts as this owner
+	raises     quorum.Set // nodes that were asked to raise and have not answered
+	raiseLate  quorum.Set // nodes whose answer to a raise did not come in time
 
 	stands      [maxNodes]int64 // the position that the attempt moved each node to; 0 where it is ahead
 	firstBefore [maxNodes]int64 // the value before the vote
@@ -36,8 +41,13 @@ func (c *client) try(now time.Duration) {
 	w.stats[Attempts]++
 	w.owners++
 	c.phase = trying
+	before := c.attempt
 	c.attempt = attempt{
 		owner: w.owners, began: now, started: w.now, failures: c.failures, proposal: c.propose(c.clusterTime()),
+	}
+	c.issuedFrom = w.now
+	if before.keeps {
+		c.owner, c.proposal, c.kept, c.started = before.owner, before.proposal, before.kept, before.started
 	}
 	c.ballot = quorum.NewBallot(w.p.Nodes, true, c.proposal)
 	asks := c.beginAsk(now)
@@ -50,15 +60,19 @@ func (c *client) try(now time.Duration) {
 		w.trace("client %d tries as owner %d, ticket %d, enqueued at %d, lapsed on %b, proposes %d",
 			c.id, c.owner, c.carried, c.enqueuedAt, asks.Lapsed, c.proposal)
 	}
+	silent := c.silent()
 	for i := range w.p.Nodes {
 		k := &c.known[i]
-		if c.ask(i, c.proposal, asks.Lapsed.Has(i), c.until) {
+		if !silent.Has(i) && c.ask(i, c.proposal, asks.Lapsed.Has(i), c.until) {
 			continue
+		}
+		if silent.Has(i) {
+			w.stats[Silences]++
 		}
 		w.stats[NotAsked]++
 		c.untouched, c.notQueued = c.untouched.With(i), c.notQueued.With(i)
 		c.ballot.Fail(i)
-		if (!k.greeted || k.line != c.lineTo(i)) && now >= k.asked+w.config.terms.Timeout {
+		if (!k.greeted || k.line != c.lineTo(i) || silent.Has(i)) && now >= k.asked+w.config.terms.Timeout {
 			c.greet(i)
 		}
 	}
@@ -188,6 +202,9 @@ func (c *client) decide(now time.Duration) {
 		return
 	}
 	w := c.w
+	if w.config.once && verdict.outcome == quorum.OutcomeHeld && quorum.AwaitsVotes(w.p.Nodes, c.result(verdict.outcome, 0)) {
+		return
+	}
 	terms := &w.config.terms
 	if verdict.outcome == quorum.OutcomeWon {
 		votes := c.ballot.Votes()
@@ -210,9 +227,16 @@ func (c *client) decide(now time.Duration) {
 	}
 	c.failures++
 	wait := min(terms.TTL/20<<min(c.failures, 10), w.config.backoffCap)
+	if w.config.once {
+		wait = w.config.grace / 4
+	}
 	c.failed(verdict.outcome, now, wait/2+w.upTo(wait/2))
-	if !w.quiet && w.rng.IntN(1000) < w.config.giveUp {
-		w.stats[WaitsGivenUp]++
+	over := c.wait.At() == quorum.Never
+	if over || !w.quiet && w.rng.IntN(1000) < w.config.giveUp {
+		if w.stats[WaitsGivenUp]++; over {
+			w.stats[AskedOnce]++
+		}
+		c.releaseKept()
 		c.leave()
 		c.callLater(c.current, terms.TTL/4)
 		c.do(now, c.local.Leave(c.localTime(now), quorum.CallerID(c.current+1)))

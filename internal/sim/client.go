@@ -71,8 +71,6 @@ func (c *client) handle(e *event) {
 		c.begin()
 	case evRemnants:
 		c.releaseRemnants(e)
-	case evLook:
-		c.lookAfter(e)
 	case evRedial:
 		c.redial(int(e.node))
 	case evWatch:
@@ -106,6 +104,9 @@ func (c *client) begin() {
 		c.w.schedule(c.w.now+c.w.upTo(failover.ConfirmEvery), &e)
 	}
 	for caller := range c.w.config.callers {
+		if c.w.config.instant > 0 {
+			break // see planTogether
+		}
 		c.callLater(caller, c.w.config.terms.TTL/10*time.Duration(caller))
 	}
 }
@@ -142,9 +143,11 @@ func (c *client) quit(d time.Duration) {
 	switch c.phase {
 	case trying:
 		if !w.bugs.has(CloseForgets) {
-			c.releaseAll(c.untouched, leaves)
+			c.releaseAll(c.untouched&^c.kept, leaves)
 		}
 		w.judge.over(c)
+	case resting:
+		c.releaseKept()
 	case holding:
 		c.release(c.now(), quorum.Step{})
 	}
@@ -291,6 +294,7 @@ func (c *client) request(i int, m *message) {
 	if c.w.config.votesMatch && m.op != opGreet && m.op != opAcquire {
 		m.marker = c.markerFor(i)
 	}
+	c.known[i].asks(c.steady())
 	up := !c.grouped(i) || c.carries(i, m)
 	if m.op == opRelease || m.op == opPassOn {
 		c.orphans.sent(i, m)
@@ -312,6 +316,9 @@ func (c *client) receive(e *event) {
 		return
 	}
 	now, i := c.now(), int(m.node)
+	if m.op != opWake && m.answer != notConnected {
+		c.known[i].owes = 0
+	}
 	if m.op != opWake && c.steady()-m.steady > w.config.terms.Timeout {
 		w.stats[LateAnswers]++
 	}
@@ -333,14 +340,11 @@ func (c *client) receive(e *event) {
 	case opRelease, opPassOn:
 		if m.answer != notConnected {
 			c.orphans.answered(i, m)
-			c.handedOn(i, m, now)
+			c.handedOn(m, now)
 		}
-	case opLook:
-		c.look(c.handOff.Answered(i, m.answer == done))
-		return
 	}
-	if m.owner != c.owner {
-		return // the attempt or lease is over, and its releases are on their way
+	if m.owner != c.owner || c.kept != 0 && m.issued < c.issuedFrom {
+		return // the attempt or lease is over, and its releases are on their way, or another attempt has its owner
 	}
 	if w.p.Trace != nil {
 		w.trace("client %d receives from node %d: %v %v, moved %d, before %d", c.id, i, m.op, m.answer, m.moved, m.before)

@@ -62,6 +62,9 @@ func (w *world) configure() {
 	if c.orderly {
 		c.calm()
 	}
+	if c.instant > 0 {
+		c.together(w)
+	}
 	c.grace = min(max(4*c.latency, minGrace), maxGrace)
 	w.config = c
 }
@@ -137,6 +140,22 @@ func (c *config) drawClocks(w *world) {
 	if w.p.World == Groups {
 		c.drawGroups(w)
 	}
+	if w.p.World == Together {
+		c.once, c.queues, c.callers = true, 0, 1
+		if w.rng.IntN(2) == 0 {
+			c.instant = ttl + w.upTo(ttl)
+		}
+	}
+}
+
+// together makes a run in which all clients ask at one instant.
+func (c *config) together(w *world) {
+	c.calm()
+	c.clients, c.queues = 2+w.rng.IntN(maxClients-1), 0
+	c.guard, c.amnesia, c.stepAware, c.fifo = false, false, false, true
+	c.hold, c.terms.MaxHold = 4*c.terms.TTL, 0
+	c.everyTrim = 0 // a base that is ahead of the clocks fails the attempt for good
+	c.latency = min(c.latency, c.terms.Timeout/16)
 }
 
 // drawGroups draws which nodes are failover groups, and their faults. The restart guard

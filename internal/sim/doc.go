@@ -3,7 +3,7 @@
 // crash, are closed and come back. Only tests use this package.
 //
 // The decisions are the production ones. A simulated client drives quorum.Ballot,
-// quorum.Machine, quorum.Waiter, quorum.Local, quorum.HandOff and clock.Offset as the
+// quorum.Machine, quorum.Waiter, quorum.Local and clock.Offset as the
 // Manager does. The simulated nodes run the operations of the script apply. Production
 // makes two decisions outside of these types, and this package implements them again:
 // the restart guard's quarantine, and what the nodes have shown about a hold (proof.go).
@@ -30,6 +30,10 @@
 // back with its own old data. Clients learn of a new master late, and some of them cannot
 // ask for it at all.
 //
+// In the world [Together] callers ask once, as TryAcquire does. In half of its runs all of
+// them ask at one instant, over distances of their own, and a minority of the nodes is down
+// or hangs.
+//
 // # Oracles
 //
 //   - overlap: two clients, or two callers of one client, work under one lock at the
@@ -46,7 +50,8 @@
 //     or a lease that is over leaves a key on a node that was in reach all the time, or
 //     is in reach again.
 //   - alarm: a client finds a step of a clock that did not step.
-//   - liveness: the faults have stopped, and no client gets the lock.
+//   - liveness: the faults have stopped, and no client gets the lock; or none of those that
+//     ask at one instant gets it.
 //   - order: the lock is released, and a waiter other than the head of the queues of all
 //     nodes gets it. Only runs without faults are checked.
 //   - marker: a client of an earlier term of a group replaces the restart guard's marker

@@ -1,6 +1,10 @@
 package sim
 
-import "time"
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
 
 // again calls do at random instants until the faults stop. The mean interval is every.
 func (w *world) again(every time.Duration, do func(at time.Duration)) {
@@ -39,7 +43,40 @@ func (w *world) plan() {
 		e.t = int64(ahead & nodeSet(w.rng.IntN(1<<w.p.Nodes)))
 		w.schedule(at, &e)
 	})
+	if c.instant > 0 {
+		w.planTogether()
+		return
+	}
 	w.schedule(c.faults, &event{kind: evCalm, client: -1, node: -1})
+}
+
+// planTogether draws the distances between clients and nodes, which nodes do not answer, and
+// since when.
+func (w *world) planTogether() {
+	c := &w.config
+	apart := []time.Duration{0, c.terms.Timeout / 20, c.terms.Timeout / 3}[w.rng.IntN(3)]
+	for i := range c.clients {
+		w.schedule(c.instant+w.upTo(c.latency), &event{kind: evCall, client: int8(i), node: -1})
+		for k := range w.p.Nodes {
+			by := w.upTo(apart)
+			for way := range directions {
+				w.links[i][k][way].far, w.links[i][k][way].by = c.faults, by
+			}
+		}
+	}
+	silent := w.rng.IntN(w.p.Nodes - quorum.Size(w.p.Nodes) + 1)
+	for _, k := range w.rng.Perm(w.p.Nodes)[:silent] {
+		at := c.instant - w.upTo(c.terms.TTL/2)
+		if w.rng.IntN(4) == 0 {
+			at = c.instant // and nobody knows it yet
+		}
+		e := event{kind: evStall, client: -1, node: int8(k), duration: c.faults}
+		if w.rng.IntN(2) == 0 {
+			e.kind = evDown
+		}
+		w.schedule(at, &e)
+	}
+	w.schedule(c.instant+2*c.terms.TTL, &event{kind: evVerdict, client: -1, node: -1})
 }
 
 // nodeSet is a set of nodes, one bit for each.

@@ -235,7 +235,7 @@ func (j *judge) once(c *client) {
 // created checks a new key. It must not be created after its limit, and must not live
 // longer than a key that is created in time.
 func (j *judge) created(n *node, m *message) {
-	if j.w.p.World != Inside {
+	if !j.w.p.World.plain() {
 		return // the node's clock, by which the limit is checked, may step
 	}
 	if m.op != opExtend {
@@ -257,7 +257,7 @@ func (j *judge) created(n *node, m *message) {
 // over schedules a check of a failed attempt or a released lease.
 func (j *judge) over(c *client) {
 	w := j.w
-	if !w.config.fifo || w.quiet || w.p.World != Inside {
+	if !w.config.fifo || w.quiet || !w.p.World.plain() {
 		return // without message order a release may overtake its acquire
 	}
 	e := event{kind: evCheck, client: c.id, node: -1, duration: c.started}
@@ -269,7 +269,7 @@ func (j *judge) over(c *client) {
 // connection broke.
 func (j *judge) retried(c *client, node int, owner uint32) {
 	w := j.w
-	if owner == 0 || !w.config.fifo || w.quiet || w.p.World != Inside {
+	if owner == 0 || !w.config.fifo || w.quiet || !w.p.World.plain() {
 		return
 	}
 	e := event{kind: evCheck, client: c.id, node: int8(node), duration: w.now}
@@ -302,9 +302,16 @@ func (j *judge) leftover(e *event) {
 
 // starved is called at the instant by which a client must have got the lock.
 func (j *judge) starved() {
+	if j.w.config.instant > 0 {
+		if j.w.stats[Grants] == 0 {
+			j.violated("liveness", "%d clients asked at one instant, at %v, and none got the lock", j.w.config.clients, j.w.config.instant)
+		}
+		j.w.over = true
+		return
+	}
 	// Servers of a group have clocks of their own. A client that looks for steps takes
 	// that for one, and prolongs a quarantine whenever it notices.
-	if j.w.p.World == Inside || j.w.p.World == Groups && !j.w.config.stepAware {
+	if j.w.p.World.plain() || j.w.p.World == Groups && !j.w.config.stepAware {
 		j.violated("liveness", "no grant since the faults stopped at %v", j.w.config.faults)
 	}
 	j.w.over = true

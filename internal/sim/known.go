@@ -5,6 +5,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/failover"
+	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
 // known is what a client knows about a node.
@@ -15,6 +16,7 @@ type known struct {
 	conn    connection // to a group
 	terms   failover.Tracker[term]
 	asked   time.Duration // when the last greeting was sent
+	owes    time.Duration // since when the node has owed an answer, by the steady clock; 0 if it owes none
 	jumped  time.Duration // when the client last found the node's clock set ahead
 	jump    time.Duration // and by how much
 
@@ -91,6 +93,23 @@ func (c *client) quarantineClock() time.Duration {
 
 // quarantined reports whether a vote of the node does not count.
 func (c *client) quarantined(k *known) bool { return c.quarantineClock() < k.quarantine }
+
+// asks records that the node owes an answer from now on, unless it already does.
+func (k *known) asks(now time.Duration) {
+	if k.owes == 0 {
+		k.owes = now
+	}
+}
+
+// silent returns the nodes that an attempt does not wait for.
+func (c *client) silent() (silent quorum.Set) {
+	for i := range c.w.p.Nodes {
+		if owes := c.known[i].owes; owes != 0 && c.steady()-owes >= c.w.config.terms.Timeout {
+			silent = silent.With(i)
+		}
+	}
+	return quorum.Dispensable(c.w.p.Nodes, silent)
+}
 
 // mayVote reports whether the client may ask node i for its vote.
 func (c *client) mayVote(i int) bool {

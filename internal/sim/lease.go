@@ -37,7 +37,6 @@ func (c *client) granted(now time.Duration, v verdict) {
 	}
 	more := c.wait.Won(c.ballot.Votes().Granted(), c.ballot.Votes().Refused())
 	c.tooLate = false
-	c.handOff.QueueMoved()
 	c.local.Granted(c.localTime(now))
 	c.failures, c.misses, c.jumped = 0, 0, false
 	c.startLease(now)
@@ -208,7 +207,6 @@ func (c *client) giveBack(now time.Duration, s quorum.Step) {
 	w.judge.released(s.LeaveFree)
 	c.endWait()
 	c.released = c.owner
-	c.handOff.Released()
 	w.judge.over(c)
 	m := message{op: opRelease, owner: c.owner, ticket: c.ticket, update: leaves, leaveFree: s.LeaveFree}
 	c.phase, c.owner, c.ticket = resting, 0, 0

@@ -29,6 +29,9 @@ func (c *client) localTime(at time.Duration) time.Duration { return at / c.w.con
 
 // callLater schedules a call of a caller within d.
 func (c *client) callLater(caller int, d time.Duration) {
+	if c.w.config.instant > 0 {
+		return // each caller asks once in the run
+	}
 	c.plan(evCall, caller, c.w.upTo(d))
 }
 

@@ -12,12 +12,11 @@ const (
 	opRaise
 	opRelease
 	opPassOn
-	opLook  // the lapsed form of pass on: empties the queue of a free lock
 	opGreet // runs the restart guard and reads the clock, on a new connection
 	opWake  // no request: the node wakes a waiter
 )
 
-var opNames = [...]string{"?", "acquire", "extend", "heal", "raise", "release", "pass on", "look", "greet", "wake"}
+var opNames = [...]string{"?", "acquire", "extend", "heal", "raise", "release", "pass on", "greet", "wake"}
 
 func (o op) String() string { return opNames[o] }
 
@@ -37,13 +36,14 @@ const (
 	done                            // raise, release, pass on, greet
 	notDone                         // raise, release, pass on
 	forTicket                       // wake: the lock is reserved for the ticket
-	forNext                         // wake: the lock is reserved for the ticket before it
+	leftFree                        // wake: the lock is free, and the ticket is the head
+	forNext                         // wake: the lock is reserved for a ticket before it
 	askAgain                        // wake: the node has emptied the queue
 )
 
 var answerNames = [...]string{
 	"?", "granted", "taken", "late", "marker changed", "not connected", "not the master", "confirmed", "confirmed without token",
-	"missing", "done", "not done", "reserved", "next", "ask again",
+	"missing", "done", "not done", "reserved", "free", "next", "ask again",
 }
 
 func (a answer) String() string { return answerNames[a] }
@@ -72,12 +72,14 @@ type message struct {
 	reservation  bool // taken: by a reservation; release: the lock is reserved for another client now
 	leaveFree    bool // release: wake the head of the queue, and make no reservation
 	update       ticketUpdate
+	rank         int8 // wake: of a ticket behind the head, among those that are woken
 
 	life   uint32 // of the client; a crash starts a new one, without state
 	server int8   // of a group
 	epoch  uint32 // of the term whose master was dialled
 	line   uint32 // the connection: it breaks when the node goes down
 	owner  uint32
+	holder uint32 // taken: the owner of the lock in the way
 	ticket uint32 // of the waiter; 0 for none
 
 	enqueuedAt int64 // acquire, release: the score of the ticket, µs

@@ -169,6 +169,11 @@ const (
 	RenewedForEver
 	// VotesUnguarded votes over a connection whose greeting ran no guard.
 	VotesUnguarded
+	// TiesByChance releases the votes of every caller that asks once, and lets chance
+	// decide which of them asks next.
+	TiesByChance
+	// KeptForgotten does not release the votes that a caller has kept when it gives up.
+	KeptForgotten
 )
 
 var mutationNames = [...]string{
@@ -191,6 +196,7 @@ var mutationNames = [...]string{
 	"reserved for anybody", "the last is first", "a lock is left free for its own head",
 	"the guard does not cover the window", "a marker without the epoch", "a group without the guard",
 	"an earlier term overwrites the marker", "no confirmation of the term", "a new term is used too early", "renewed for ever", "votes unguarded",
+	"ties by chance", "kept votes are forgotten",
 }
 
 // Mutations returns every planted bug.

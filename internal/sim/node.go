@@ -15,6 +15,9 @@ type data struct {
 
 	queue  [maxQueue]waiting // the first is the head
 	queued int
+	// Until then, no more tickets are woken while the head's place is before watched.
+	watched      int64
+	watchedUntil time.Duration
 
 	marker marker
 }

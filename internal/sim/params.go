@@ -26,12 +26,20 @@ const (
 	// Groups is Inside with nodes that are failover groups: one node, or all of them. Their
 	// servers' clocks do not step, but each server has its own.
 	Groups
+	// Together is Inside with callers that ask once. In half of the runs there are no faults
+	// but these: all callers ask at one instant, over distances of their own, and a minority
+	// of the nodes does not answer.
+	Together
 )
 
-var worldNames = [...]string{"?", "inside", "anything", "stepped", "groups"}
+var worldNames = [...]string{"?", "inside", "anything", "stepped", "groups", "together"}
 
 // String returns the name that the flag of TestOne takes.
 func (w World) String() string { return worldNames[w] }
+
+// plain reports whether every promise holds: no clock of a node steps, and all nodes are
+// single servers.
+func (w World) plain() bool { return w == Inside || w == Together }
 
 // ParseWorld returns the world of that name.
 func ParseWorld(name string) (w World, ok bool) {
@@ -103,10 +111,12 @@ type config struct {
 	callers   int           // of each client
 	pace      time.Duration // factor on the limits of quorum.Local, compared with production
 
-	queues       int  // clients of 100 that queue; the others poll
-	giveUp       int  // failed attempts of 1000 that end the wait
-	unsubscribed int  // of 1000: a channel has no subscriber, or only seems to have one
-	orderly      bool // no faults, and all clients queue
+	queues       int           // clients of 100 that queue; the others poll
+	giveUp       int           // failed attempts of 1000 that end the wait
+	unsubscribed int           // of 1000: a channel has no subscriber, or only seems to have one
+	orderly      bool          // no faults, and all clients queue
+	once         bool          // every caller asks once
+	instant      time.Duration // when all callers ask; 0 if each asks when it likes
 
 	fifo    bool // links keep the order of their messages
 	loss    int  // messages of 1000

@@ -14,7 +14,7 @@ const Span = 25
 
 // Seeds is the number of seeds within which a planted bug must be found. The rarest bugs
 // need more than a thousand.
-const Seeds = 5000
+const Seeds = 20_000
 
 // lostOnTheWay are the bugs that show when an attempt loses keys before it is
 // over.
@@ -163,7 +163,7 @@ func (m Mutation) failOften(w *world, c *config) {
 var rare = map[Mutation]int64{
 	RaiseAnyOwner: 516, ResetOvertaken: 685, CheckOfOne: 854, RaiseAtTop: 1060,
 	UsedTooEarly:   524,
-	VotesUnguarded: 787, HealShowsToken: 1692, OwnerIsEnough: 1692, HealMoves: 2258, EarlierTermOverwrites: 2723, CheckUnbounded: 3002, RenewedForEver: 4451,
+	VotesUnguarded: 787, HealShowsToken: 1692, OwnerIsEnough: 1692, HealMoves: 2258, EarlierTermOverwrites: 2723, CheckUnbounded: 3002, RenewedForEver: 11_525,
 }
 
 // Plant is a planted bug, the world in which it is looked for, and the oracles that may
@@ -261,6 +261,8 @@ func Plants() []Plant {
 		{UsedTooEarly, Groups, overlapOrToken},
 		{RenewedForEver, Groups, overlapOrToken},
 		{VotesUnguarded, Groups, overlapOrToken},
+		{TiesByChance, Together, liveness},
+		{KeptForgotten, Together, leftover},
 	}
 }
 

@@ -75,13 +75,40 @@ func (n *node) reserve(me uint32, wall time.Duration) uint32 {
 			grace = 1000 * time.Hour
 		}
 		n.expires = (wall + grace).Milliseconds()
-		n.wake(&head, forTicket)
-		if n.queued > 0 && n.queue[0].ticket != me {
-			n.wake(&n.queue[0], forNext)
-		}
+		n.wake(&head, forTicket, 0)
+		n.watch(&head, me, wall)
 		return head.ticket
 	}
 	return 0
+}
+
+// watch wakes tickets behind the head, further and further back. The second is woken each
+// time, the others until 20 ms are over or the head has come to the middle one of them.
+func (n *node) watch(head *waiting, me uint32, wall time.Duration) {
+	if n.queued == 0 {
+		return
+	}
+	n.wakeNext(0, 1, me)
+	if n.watchedUntil > wall && head.enqueuedAt < n.watched {
+		return
+	}
+	var places [maxQueue]int64
+	woken, last := 0, n.queued-1
+	for at := 0; at < last; woken++ {
+		at = min(2*at+1, last)
+		n.wakeNext(at, woken+2, me)
+		places[woken] = n.queue[at].enqueuedAt
+	}
+	if woken > 0 {
+		n.watched, n.watchedUntil = places[woken/2], wall+20*time.Millisecond
+	}
+}
+
+// wakeNext wakes the ticket at a position of the queue, unless it is me.
+func (n *node) wakeNext(at, rank int, me uint32) {
+	if v := &n.queue[at]; v.ticket != me {
+		n.wake(v, forNext, int8(rank))
+	}
 }
 
 // clearQueue deletes the queue, because a reservation has lapsed. Otherwise each ticket
@@ -90,16 +117,16 @@ func (n *node) clearQueue(me uint32) {
 	n.w.stats[QueuesCleared]++
 	for i := range n.queued {
 		if n.queue[i].ticket != me {
-			n.wake(&n.queue[i], askAgain)
+			n.wake(&n.queue[i], askAgain, 0)
 		}
 	}
 	n.queued = 0
 }
 
 // wake publishes a wake-up to the client of a ticket.
-func (n *node) wake(v *waiting, what answer) {
+func (n *node) wake(v *waiting, what answer, rank int8) {
 	n.w.transmit(&message{
-		op: opWake, answer: what, reply: true, client: v.client, node: n.id, life: v.life, line: n.line, ticket: v.ticket,
+		op: opWake, answer: what, reply: true, client: v.client, node: n.id, life: v.life, line: n.line, ticket: v.ticket, rank: rank,
 	}, 0)
 }
 

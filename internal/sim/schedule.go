@@ -49,7 +49,6 @@ const (
 	evBegin                      // a client starts
 	evCall                       // a caller of a client calls
 	evLeave                      // a caller of a client gives up, if it still waits behind others
-	evLook                       // a client checks a lock that it has left to another client
 	evRemnants                   // the remnants of a lost lease are released
 	evDown                       // a node stops for a time
 	evUp                         // a node starts again

@@ -22,8 +22,6 @@ func (n *node) execute(m *message, wall, frozen time.Duration) answer {
 		return n.raise(m)
 	case opPassOn:
 		return n.passOn(m, wall)
-	case opLook:
-		return n.look()
 	default:
 		return n.release(m, wall)
 	}
@@ -168,7 +166,7 @@ func (n *node) taken(m *message, wall time.Duration, inTime bool) answer {
 	if inTime && n.enqueue(m) {
 		m.position = n.rank(m.ticket)
 	}
-	m.left, m.reservation = n.expires-wall.Milliseconds(), n.reserved
+	m.left, m.reservation, m.holder = n.expires-wall.Milliseconds(), n.reserved, n.owner
 	return taken
 }
 
@@ -266,7 +264,7 @@ func (n *node) release(m *message, wall time.Duration) answer {
 	switch available := ours || free || bugs.has(ReservesAnyLock); {
 	case available && m.leaveFree:
 		if n.queued > 0 {
-			n.wake(&n.queue[0], forTicket)
+			n.wake(&n.queue[0], leftFree, 0)
 			m.reservation = n.queue[0].client != m.client
 		}
 	case available:
@@ -289,16 +287,6 @@ func (n *node) release(m *message, wall time.Duration) answer {
 		return done
 	}
 	return notDone
-}
-
-// look empties the queue if the lock is free: a reservation has lapsed, and no client has
-// asked since.
-func (n *node) look() answer {
-	if n.owner != 0 || n.queued == 0 {
-		return notDone
-	}
-	n.clearQueue(0)
-	return done
 }
 
 // passOn removes an unused ticket from the queue. If the lock is reserved for that

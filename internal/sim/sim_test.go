@@ -54,7 +54,7 @@ func TestNoOverlapInsideTheFaultModel(t *testing.T) {
 		Expired, Revoked, Suspended, Lost, Late, Repeated, TooLate, LateAnswers,
 		Pauses, Crashes, Quits, Downs, Stalls, Freezes, Cuts, Distances, Queued, Trims, ClientSteps,
 		Wipes, Truncations, Flushes, Quarantines, NotAsked, MarkerChanges, Abandoned,
-		Reservations, WakeUps, WokenAttempts, PassedOn, QueuesCleared, QueuesLeft, Looks, WaitsGivenUp, LateVotes, ServedInOrder)
+		Reservations, WakeUps, WokenAttempts, PassedOn, QueuesCleared, QueuesLeft, StartedOver, WaitsGivenUp, LateVotes, ServedInOrder)
 }
 
 // The clocks of any number of nodes are set ahead and back, some of them together with a
@@ -84,6 +84,14 @@ func TestTokensAreUniqueAndOrderedWhateverHappens(t *testing.T) {
 func TestLockIsGrantedAfterFaultsStop(t *testing.T) {
 	total := sweep(t, 5000, Params{World: Inside, Span: briefly}, 3, 5)
 	mustHave(t, &total, Grants, Pauses, Downs, WakeUps)
+}
+
+// Callers ask once, and where nobody gets a majority the smallest owner value decides. In
+// half of the runs all ask at one instant, and one of them has to get the lock though a
+// minority of the nodes does not answer.
+func TestOneOfThoseWhoAskTogetherIsGranted(t *testing.T) {
+	total := sweep(t, 5000, Params{World: Together, Span: briefly}, 3, 4, 5)
+	mustHave(t, &total, Grants, AskedOnce, VotesKept, Downs, Stalls, Silences, Distances, Pauses, Crashes, Lost, Raises)
 }
 
 // A single node decides alone, and even numbers need more than half.
@@ -174,7 +182,7 @@ func TestSameParamsSameRun(t *testing.T) {
 	}
 	used := NewRunner()
 	for seed := range int64(20) {
-		for _, world := range []World{Inside, Anything, Stepped, Groups} {
+		for _, world := range []World{Inside, Anything, Stepped, Groups, Together} {
 			p := Params{Seed: seed, Nodes: 3 + 2*int(seed%2), World: world, Span: briefly}
 			first := story(NewRunner(), p)
 			again := story(used, p)

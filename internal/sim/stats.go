@@ -27,9 +27,11 @@ const (
 	PassedOn
 	QueuesCleared
 	QueuesLeft
-	Looks
+	StartedOver
 	LateVotes
 	WaitsGivenUp
+	AskedOnce
+	VotesKept
 	ServedInOrder
 	Renewals
 	Missed
@@ -63,6 +65,7 @@ const (
 	Trims
 	Quarantines
 	NotAsked
+	Silences
 	MarkerChanges
 	Steps
 	ClientSteps
@@ -84,15 +87,15 @@ const (
 
 var counterNames = [counters]string{
 	"runs", "events", "attempts", "grants", "raises", "local passes", "passes of a lost hold refused", "checks of a hold", "callers gone", "tickets carried by a release", "locks left free",
-	"reservations", "wake-ups", "attempts after a wake-up", "reservations passed on", "queues cleared", "queues left", "looks after a hand-over", "late votes",
-	"waits given up", "waiters served in order",
+	"reservations", "wake-ups", "attempts after a wake-up", "reservations passed on", "queues cleared", "queues left", "waits that missed a reservation and started over", "late votes",
+	"waits given up", "calls that asked once", "attempts that kept their votes", "waiters served in order",
 	"renewals", "missed rounds", "heals", "resets", "releases", "release retries",
 	"expired leases", "revoked leases", "suspended leases", "overlaps", "grants too late to use",
 	"messages", "lost messages", "late messages", "repeated messages", "requests refused as late",
 	"answers after the node timeout",
 	"pauses", "crashes", "clients closed", "cuts", "distances", "nodes down", "stalls", "freezes inside a script",
 	"requests queued at a busy node", "wiped nodes", "nodes that find an old state", "flushes", "trims",
-	"quarantines", "votes not asked for", "votes refused by the marker",
+	"quarantines", "votes not asked for", "silent nodes left out", "votes refused by the marker",
 	"clock steps", "client clock steps", "common clock steps", "steps found",
 	"failovers", "splits", "failovers of a frozen master", "flaps to an own marker", "clients that cannot ask", "connections hung up", "later terms met",
 	"votes of an unconfirmed term", "terms that were too new to use", "renewals of a term that is not confirmed for the window", "greetings without the guard",

@@ -1,6 +1,8 @@
 package sim
 
 import (
+	"fmt"
+	"math/bits"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/quorum"
@@ -22,7 +24,6 @@ type waiter struct {
 	before     [4]formerWait // earlier waits, the latest first
 	last       struct{ ticket, owner uint32 }
 	released   uint32 // owner value of the last released lease
-	handOff    quorum.HandOff
 }
 
 // formerWait is a wait that is over. It is kept for wake-ups that arrive later.
@@ -42,7 +43,7 @@ func (c *client) startWait(now time.Duration, s quorum.Step) {
 	c.enqueuedAt = c.clusterTime() - micros(now-arrived)
 	config := quorum.WaiterConfig{
 		Nodes: c.w.p.Nodes, Arrived: arrived, NotBefore: s.At * c.w.config.pace, Grace: c.w.config.grace,
-		Enqueued: s.Enqueue, Left: c.tooLate,
+		Enqueued: s.Enqueue, Left: c.tooLate, Once: c.w.config.once, Timeout: c.w.config.terms.Timeout,
 	}
 	if c.queues && c.contended {
 		config.Subscribed = quorum.All(c.w.p.Nodes)
@@ -78,12 +79,12 @@ func (c *client) result(outcome quorum.Outcome, now time.Duration) *quorum.Attem
 	r := &quorum.AttemptResult{
 		Outcome: outcome, TooLate: outcome == quorum.OutcomeWon, Granted: votes.Granted(),
 		Failed:   quorum.All(c.w.p.Nodes)&^(votes.Granted()|votes.Refused()|votes.Silent()) | c.raiseLate,
-		Unqueued: c.notQueued,
+		Unqueued: c.notQueued, Owner: c.text(c.owner),
 	}
 	for i := range c.refused {
-		c.refusals[i].Left = max(c.refusals[i].Left-now, time.Microsecond)
+		r.Refusals = append(r.Refusals, c.refusals[i])
+		r.Refusals[i].Left = max(c.refusals[i].Left-now, time.Microsecond)
 	}
-	r.Refusals = c.refusals[:c.refused]
 	return r
 }
 
@@ -93,12 +94,22 @@ func (c *client) failed(outcome quorum.Outcome, now, poll time.Duration) {
 	w := c.w
 	next := c.wait.Ended(now, c.result(outcome, now), poll, c.jitter())
 	c.tooLate, c.yielded = c.wait.Left(), next.Ticket == quorum.TicketYield
+	if next.Keep && !w.bugs.has(TiesByChance) {
+		w.stats[VotesKept]++
+		c.keeps, c.kept = true, c.kept|quorum.All(w.p.Nodes)&^c.untouched
+		c.phase, c.until = resting, c.wait.At()
+		return
+	}
 	if !w.bugs.has(KeepFailed) {
-		c.releaseAll(c.untouched&^next.Leave, updateOf(next.Ticket))
+		c.releaseAll(c.untouched&^next.Leave&^c.kept, updateOf(next.Ticket))
 	}
 	if next.Ticket == quorum.TicketLeave {
 		w.stats[QueuesLeft]++
 		c.passOn(next.PassOn, c.ticket)
+	}
+	if next.Missed {
+		w.stats[StartedOver]++
+		c.enqueuedAt = c.clusterTime() + micros(next.At-now)
 	}
 	w.judge.over(c)
 	if c.refused > 0 && c.queues && !c.contended {
@@ -107,8 +118,30 @@ func (c *client) failed(outcome quorum.Outcome, now, poll time.Duration) {
 			c.wait.Subscribed(now, i, c.jitter())
 		}
 	}
-	c.phase, c.owner = resting, 0
+	c.phase, c.owner, c.keeps = resting, 0, false
 	c.until = c.wait.At()
+}
+
+// releaseKept releases the votes that a caller has kept for its next attempt, which it will
+// not make.
+func (c *client) releaseKept() {
+	if !c.keeps {
+		return
+	}
+	if !c.w.bugs.has(KeptForgotten) {
+		c.releaseAll(quorum.All(c.w.p.Nodes)&^c.kept, leaves)
+	}
+	c.w.judge.over(c)
+	c.owner, c.keeps = 0, false
+}
+
+// text returns an owner value as the nodes show it. Values are random in production, so
+// their order is not that of the attempts.
+func (c *client) text(owner uint32) string {
+	if !c.w.config.once {
+		return ""
+	}
+	return fmt.Sprintf("%08x", bits.Reverse32(owner*2654435761))
 }
 
 func updateOf(t quorum.TicketUpdate) ticketUpdate {
@@ -140,24 +173,21 @@ func (c *client) woken(m *message, now time.Duration) {
 		w.trace("client %d is woken by node %d for ticket %d: %v", c.id, i, ticket, m.answer)
 	}
 	kind := kindOf(m.answer)
-	if w.bugs.has(AsksTooLate) && kind == quorum.WakeReserved && ticket == c.last.ticket && ticket != c.ticket {
+	if w.bugs.has(AsksTooLate) && reserves(kind) && ticket == c.last.ticket && ticket != c.ticket {
 		before := *c
 		before.owner, before.carried = c.last.owner, ticket
 		before.ask(i, before.clusterTime(), false, now+w.config.terms.Timeout)
 		return
 	}
-	if kind != quorum.WakeAskAgain {
-		c.handOff.QueueMoved()
-	}
 	own := ticket == c.ticket && c.waits
 	reaction := quorum.ReactionNone
 	switch wait := c.find(ticket); {
 	case wait != nil:
-		reaction = wait.Wake(now, i, kind, c.jitter())
-	case kind == quorum.WakeReserved:
+		reaction = wait.Wake(now, i, kind, int(m.rank), c.jitter())
+	case reserves(kind):
 		reaction = quorum.ReactionPassOn
 	}
-	if own && kind == quorum.WakeReserved {
+	if own && reserves(kind) {
 		c.wokenBy = c.wokenBy.With(i)
 	}
 	switch reaction {
@@ -170,8 +200,13 @@ func (c *client) woken(m *message, now time.Duration) {
 	}
 }
 
+// reserves reports whether a wake-up is for the head of a queue.
+func reserves(kind quorum.WakeUp) bool { return kind == quorum.WakeReserved || kind == quorum.WakeFree }
+
 func kindOf(a answer) quorum.WakeUp {
 	switch a {
+	case leftFree:
+		return quorum.WakeFree
 	case forNext:
 		return quorum.WakeNext
 	case askAgain:
@@ -267,40 +302,17 @@ func (c *client) leave() {
 
 // refuse records a node's answer that did not grant the lock.
 func (c *client) refuse(i int, m *message, now time.Duration) {
-	if !m.reservation {
-		c.handOff.QueueMoved()
-	}
 	c.refusals[c.refused] = quorum.Refusal{
 		Node: i, Left: now + time.Duration(m.left)*time.Millisecond, Position: int(m.position), Reserved: m.reservation,
+		Owner: c.text(m.holder),
 	}
 	c.refused++
 }
 
-// handedOn records that node i has left this client's lock to another client.
-func (c *client) handedOn(i int, m *message, now time.Duration) {
-	if m.op != opRelease || !m.reservation || m.owner != c.released {
-		return
-	}
-	c.local.HandedOn(c.localTime(now))
-	c.handOff.Reserved(now, i, c.w.config.grace, c.w.config.latency)
-	e := event{kind: evLook, client: c.id, node: -1}
-	e.life = c.life
-	c.w.schedule(max(c.when(c.handOff.At()), c.w.now)+1, &e)
-}
-
-// lookAfter checks whether the lock that this client has left to another one was taken.
-func (c *client) lookAfter(e *event) {
-	if c.phase != gone && e.life == c.life && c.w.now >= c.paused {
-		c.look(c.handOff.Look(c.now()))
-	}
-}
-
-func (c *client) look(ask quorum.Set) {
-	for i := range c.w.p.Nodes {
-		if ask.Has(i) {
-			c.w.stats[Looks]++
-			c.request(i, &message{op: opLook})
-		}
+// handedOn records that a node has left this client's lock to another client.
+func (c *client) handedOn(m *message, now time.Duration) {
+	if m.op == opRelease && m.reservation && m.owner == c.released {
+		c.local.HandedOn(c.localTime(now), 0)
 	}
 }
 

@@ -125,7 +125,7 @@ func (w *world) handle(e *event) {
 		} else {
 			w.nodes[e.message.node].receive(e)
 		}
-	case evTimer, evPause, evCrash, evQuit, evBegin, evRemnants, evLook, evRedial, evCall, evLeave, evWatch, evBlind:
+	case evTimer, evPause, evCrash, evQuit, evBegin, evRemnants, evRedial, evCall, evLeave, evWatch, evBlind:
 		w.clients[e.client].handle(e)
 	case evDown:
 		w.nodes[e.node].stop(e.duration, e.finds)

@@ -24,8 +24,8 @@ type operation struct {
 
 // arguments returns how many arguments each operation has.
 var arguments = map[string]int{
-	"acquire": 4, "wait": 7, "extend": 2, "heal": 4, "raise": 3, "release": 1, "leave": 4, "pass": 1, "recall": 0, "read": 0,
-	"forget": 2, "guard": 5,
+	"acquire": 4, "wait": 7, "extend": 2, "heal": 4, "raise": 3, "release": 1, "leave": 4, "pass": 1, "read": 0,
+	"forget": 2, "guard": 7, "list": 9,
 }
 
 const (
@@ -104,7 +104,7 @@ func TestTheRowsKnowEveryOperationOfTheScript(t *testing.T) {
 		assert.True(t, known)
 		for _, op := range all {
 			seen[op.kind()] = true
-			if op.name != "guard" && op.name != "forget" && op.key != node.GuardKey(quorumlock.DefaultPrefix) {
+			if op.name != "guard" && op.name != "list" && op.name != "forget" && op.key != node.GuardKey(quorumlock.DefaultPrefix) {
 				assert.Equal(t, lockKey("job"), op.key, op.name)
 			}
 		}

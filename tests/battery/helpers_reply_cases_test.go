@@ -62,7 +62,7 @@ var replyCases = []replyCase{
 		end: func(r *replyRig) { r.do("CONFIG", "SET", "maxclients", "10000") },
 	},
 	{
-		name: "timeout: the server is stopped", status: node.Unknown, text: []string{"timeout", "no answer in time"}, once: true, passing: breaking,
+		name: "timeout: the server is stopped", status: node.Unknown, text: []string{"timeout", "no answer within"}, once: true, passing: breaking,
 		begin: func(r *replyRig) { r.server.Stop() },
 		end:   func(r *replyRig) { r.server.Continue() },
 	},

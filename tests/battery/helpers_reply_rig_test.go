@@ -330,6 +330,11 @@ func (c *managerClient) ask(name string) (string, error) {
 		return granted, l.Release(c.r.t.Context())
 	}
 	var short *quorumlock.QuorumError
+	if errors.As(err, &short) {
+		short.Nodes = slices.DeleteFunc(short.Nodes, func(n *quorumlock.NodeError) bool {
+			return strings.Contains(n.Error(), "its answer was not awaited") // the other node has decided
+		})
+	}
 	switch {
 	case errors.Is(err, quorumlock.ErrHeld) == errors.Is(err, quorumlock.ErrNoQuorum):
 		return "both or neither of ErrHeld and ErrNoQuorum", err

@@ -26,8 +26,8 @@ func TestALostReplyIsNeitherARefusalNorALeftover(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		// No key expires during the test, and no renewal interferes.
 		const ttl = time.Hour
-		servers := guardedServers(t, n, ttl) // clients without a guard do not notice it
-		plain := newDroppers(t, servers, count(4, 10), quorumlock.WithTTL(ttl))
+		unguardedServers, servers := redistest.Start(t, n), guardedServers(t, n, ttl)
+		plain := newDroppers(t, unguardedServers, count(4, 10), quorumlock.WithTTL(ttl))
 		guarded := newDroppers(t, servers, count(2, 10), quorumlock.WithTTL(ttl), quorumlock.WithRestartGuard(ttl))
 		for _, scenario := range []struct {
 			kind string
@@ -63,7 +63,7 @@ func TestALostReplyIsNeitherARefusalNorALeftover(t *testing.T) {
 			}
 			wg.Wait()
 			left := 0
-			for _, s := range servers {
+			for _, s := range slices.Concat(unguardedServers, servers) {
 				left += len(locksOn(s))
 			}
 			r.figure(fmt.Sprintf("%d dropped in %d cases, %d names asked for again at once: taken by myself %d", tally.drops.Load(),

@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ func TestAnEndedWaitHasAllItsCausesOnOneLine(t *testing.T) {
 	require.ErrorIs(t, err, quorumlock.ErrHeld)
 	require.ErrorIs(t, err, context.DeadlineExceeded, "a cause does not hide the context's error")
 	require.ErrorIs(t, err, mine)
-	assert.Regexp(t, `^quorumlock: "job" is held by web-1 \(this very Manager\), for 9\.\d+s more unless renewed; `+
+	assert.Regexp(t, `^quorumlock: "job" is held by "web-1" \(this very Manager\), for 9\.\d+s more unless renewed; `+
 		`stopped waiting: context deadline exceeded \(the request is over\)$`, err.Error())
 
 	_, err = m.Acquire(ctx, "other")
@@ -70,4 +71,33 @@ func TestNodesReturnsWhatAHealthEndpointNeeds(t *testing.T) {
 	assert.False(t, n.Voting)
 	assert.InDelta(t, time.Minute, n.QuarantinedFor, float64(20*time.Second))
 	assert.ErrorContains(t, n.Err, "quarantine")
+}
+
+// Labels, values of other programs and texts of servers are other people's: they break no
+// line of a log, move no cursor, and no more than 32 bytes of a value are shown.
+func TestOtherPeoplesTextIsQuoted(t *testing.T) {
+	m, servers := testkit.Manager(t, 3)
+	put := func(value string) *quorumlock.HeldError {
+		for _, s := range servers {
+			s.MustDo("SET", testkit.Prefix+"job", value, "PX", "60000")
+		}
+		var held *quorumlock.HeldError
+		require.ErrorAs(t, refused(t, m, "job"), &held)
+		return held
+	}
+	const hostile = "\x1b[2J\r\nforged"
+	held := put(strings.Repeat("a", 32) + " 7 1 - " + hostile)
+	assert.Equal(t, hostile, held.Holder.Label)
+	assert.Contains(t, held.Error(), `is held by "\x1b[2J\r\nforged", for`)
+	held = put("secret of another program \n" + strings.Repeat("s", 500))
+	assert.Equal(t, "secret of another program \nsssss", held.Holder.Owner)
+	assert.Contains(t, held.Error(), `is held by owner "secret of another program \nsssss", for`)
+	assert.NotContains(t, held.Error(), "ssssss")
+	inspected := testkit.Inspected(t, m)
+	assert.Equal(t, held.Holder, inspected.Holder)
+
+	failed := &quorumlock.NodeError{Addr: "a:1", Err: errors.New("ERR \"x\" " + hostile)}
+	assert.Equal(t, `node 0 (a:1): ERR "x" \x1b[2J\r\nforged`, failed.Error())
+	invalid := &quorumlock.InvalidError{What: "node 0", Bound: hostile, Fix: "other"}
+	assert.Equal(t, `quorumlock: node 0: \x1b[2J\r\nforged; other`, invalid.Error())
 }

@@ -36,12 +36,28 @@ func TestAGroupThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 	group := quorumlock.Sentinel(g.Name(), sentinels...)
 	plain := redistest.Start(t, 3)
 	guard, failover := quorumlock.WithRestartGuard(15*time.Second), quorumlock.WithFailover(window)
+	_, port, err := net.SplitHostPort(sentinels[0])
+	require.NoError(t, err)
+	alias := net.JoinHostPort("localhost", port)
+	stranger := redistest.StartSentinel(t, redistest.Options{}) // of another group, whose name is the same
+	host, port, err := net.SplitHostPort(plain[0].Addr())
+	require.NoError(t, err)
+	stranger.MustDo("SENTINEL", "MONITOR", g.Name(), host, port, "1")
+	const both = "; give both on every client: 5s for WithFailover, and TTL + lock delay + that, 15s, for WithRestartGuard"
 	for claim, c := range map[string]struct {
 		node rueidis.ClientOption
 		opts []quorumlock.Option
 		text string
 	}{
-		"without the guard": {group, nil, "WithRestartGuard: is needed for node 0 (sentinel:" + g.Name() + ")"},
+		"without the guard":                  {group, nil, "WithRestartGuard: is needed for node 0 (sentinel:" + g.Name() + ")"},
+		"without guard and window":           {group, nil, both},
+		"a window for a group, and no guard": {group, []quorumlock.Option{failover}, both},
+		"a Sentinel under two names, alone": {quorumlock.Sentinel(g.Name(), sentinels[0], alias), []quorumlock.Option{guard, failover},
+			sentinels[0] + " and " + alias + " lead to one of the Sentinels"},
+		"a Sentinel under two names, and another": {quorumlock.Sentinel(g.Name(), sentinels[0], alias, sentinels[1]), []quorumlock.Option{guard, failover},
+			"list each once, and each under one address"},
+		"Sentinels of two groups": {quorumlock.Sentinel(g.Name(), sentinels[0], stranger.Addr()), []quorumlock.Option{guard, failover},
+			sentinels[0] + " and " + stranger.Addr() + " are of two groups"},
 		"with trust in empty nodes": {group, []quorumlock.Option{guard, failover, quorumlock.WithTrustEmptyNodes()},
 			"WithTrustEmptyNodes: cannot be used with node 0"},
 		"without a window":         {group, []quorumlock.Option{guard}, "WithFailover: is needed for node 0"},
@@ -84,6 +100,114 @@ func TestAGroupThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 	m = open(t, append(quorumlock.Addrs(redistest.Addrs(plain[:2])...), short), guard, failover)
 	testkit.Eventually(t, "the group is connected", func() bool { return m.Nodes()[2].Warning != nil })
 	assert.ErrorContains(t, m.Nodes()[2].Warning, "the group has 3 Sentinels and 2 are listed")
+}
+
+// A majority works without the rest. The rest needs somebody all the same: two more outages may
+// not be survived.
+func TestASentinelThatIsOfNoUseIsAWarning(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has a group of its own")
+	t.Parallel()
+	g := redistest.StartGroup(t, redistest.GroupOptions{Args: quick})
+	const rights = "+sentinel|master +sentinel|myid +sentinel|sentinels"
+	for i, s := range g.Sentinels() {
+		allowed := rights
+		if i == 1 {
+			allowed = "+sentinel|master"
+		}
+		s.MustDo(append([]string{"ACL", "SETUSER", "reader", "on", ">" + documentedPassword, "resetchannels", "-@all"}, strings.Fields(allowed)...)...)
+	}
+	ignorant, locked := redistest.StartSentinel(t, redistest.Options{}), redistest.StartSentinel(t, redistest.Options{})
+	ignorant.MustDo("ACL", "SETUSER", "reader", "on", ">"+documentedPassword, "+@all")
+	for claim, c := range map[string]struct {
+		third string
+		text  string
+	}{
+		"it knows no such set":            {third: ignorant.Addr(), text: "the Sentinel at " + ignorant.Addr() + ` knows no master set "` + g.Name() + `": name the master set`},
+		"it does not know the user":       {third: locked.Addr(), text: "the Sentinel at " + locked.Addr() + " says WRONGPASS"},
+		"it does not say which one it is": {third: g.SentinelAddrs()[1], text: "give the Sentinels' user +sentinel|master, +sentinel|myid and +sentinel|sentinels"},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			var log transcript
+			node := quorumlock.Sentinel(g.Name(), g.SentinelAddrs()[0], g.SentinelAddrs()[2], c.third)
+			node.Sentinel.Username, node.Sentinel.Password = "reader", documentedPassword
+			m := open(t, []rueidis.ClientOption{node}, patient(quorumlock.WithRestartGuard(time.Minute), quorumlock.WithFailover(window), quorumlock.WithLogger(log.logger()))...)
+			testkit.Eventually(t, "the warning", func() bool { return m.Nodes()[0].Warning != nil })
+			warning := m.Nodes()[0].Warning.Error()
+			assert.Contains(t, warning, c.text)
+			assert.NotContains(t, warning, "\n")
+			require.ErrorContains(t, m.Nodes()[0].Err, "in quarantine", "a majority names the master")
+			testkit.Eventually(t, "its line in the log", func() bool { return strings.Contains(log.String(), "quorumlock: node has a warning") })
+		})
+	}
+}
+
+// The operators see it while they work on the Sentinel, and not ten seconds later.
+func TestASentinelThatForgetsTheSetIsSoonAWarning(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has a group of its own")
+	t.Parallel()
+	g := redistest.StartGroup(t, redistest.GroupOptions{Args: quick})
+	m := open(t, []rueidis.ClientOption{quorumlock.Sentinel(g.Name(), g.SentinelAddrs()...)}, patient(quorumlock.WithRestartGuard(time.Minute), quorumlock.WithFailover(window))...)
+	require.NoError(t, m.Nodes()[0].Warning)
+	all := listen(m)
+	forgetful := g.Sentinels()[1]
+	begun := time.Now()
+	forgetful.MustDo("SENTINEL", "REMOVE", g.Name())
+	testkit.Eventually(t, "the warning", func() bool { return m.Nodes()[0].Warning != nil })
+	assert.Less(t, time.Since(begun), 8*time.Second, "a greeting every 10 s would show it as well")
+	assert.ErrorContains(t, m.Nodes()[0].Warning, "the Sentinel at "+forgetful.Addr()+" knows no master set")
+	testkit.Eventually(t, "the event", func() bool {
+		all.mu.Lock()
+		defer all.mu.Unlock()
+		warning := all.last[0].Warning
+		return warning != nil && strings.Contains(warning.Error(), "knows no master set")
+	})
+	host, port, err := net.SplitHostPort(g.Addrs()[0])
+	require.NoError(t, err)
+	forgetful.MustDo("SENTINEL", "MONITOR", g.Name(), host, port, "2")
+	testkit.Eventually(t, "no warning", func() bool { return m.Nodes()[0].Warning == nil })
+}
+
+// Who looks at Nodes, at the events or at the log sees it, and the outage is one: not an event
+// for each question that nobody answers.
+func TestAGroupThatNobodyConfirmsIsReportedOnce(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has a group of its own")
+	t.Parallel()
+	g := redistest.StartGroup(t, redistest.GroupOptions{Args: quick, DownAfter: time.Minute})
+	var log transcript
+	m := open(t, []rueidis.ClientOption{quorumlock.Sentinel(g.Name(), g.SentinelAddrs()...)},
+		patient(quorumlock.WithRestartGuard(time.Minute), quorumlock.WithFailover(window), quorumlock.WithLogger(log.logger()))...)
+	const text = "no majority confirms that this server is still the master"
+	for name, fault := range map[string]struct{ begin, end func(*redistest.Server) }{
+		"stopped": {(*redistest.Server).Stop, (*redistest.Server).Continue},
+		"killed":  {(*redistest.Server).Kill, (*redistest.Server).Restart},
+	} {
+		events, before := m.Subscribe(1000), strings.Count(log.String(), text)
+		for _, s := range g.Sentinels() {
+			fault.begin(s)
+		}
+		testkit.Eventually(t, "Nodes shows it", func() bool {
+			err := m.Nodes()[0].Err
+			return err != nil && strings.Contains(err.Error(), text)
+		})
+		time.Sleep(4 * time.Second) // eight questions, and four greetings
+		err := m.Nodes()[0].Err
+		require.ErrorContains(t, err, text)
+		assert.False(t, m.Nodes()[0].Voting)
+		assert.NotContains(t, err.Error(), "context deadline exceeded", "which says neither what was asked nor for how long")
+		events.Close()
+		reported := 0
+		for e := range events.C() {
+			if changed, ok := e.(quorumlock.NodeChanged); ok && changed.Err != nil && strings.Contains(changed.Err.Error(), text) {
+				reported++
+			}
+		}
+		assert.Equal(t, 1, reported, "events, all %s", name)
+		assert.Equal(t, 1, strings.Count(log.String(), text)-before, "lines, all %s:\n%s", name, log.String())
+		for _, s := range g.Sentinels() {
+			fault.end(s)
+		}
+		testkit.Eventually(t, "it is confirmed again", func() bool { return !strings.Contains(m.Nodes()[0].Err.Error(), text) })
+	}
 }
 
 // A client that meets the marker of a later term does not vote, and does not overwrite it.

@@ -86,6 +86,7 @@ var (
 	baseKey      = testkit.Prefix + "\xffb"
 	hintKey      = testkit.Prefix + "\xffh"
 	markerKey    = testkit.Prefix + "\xffg"
+	listsKey     = testkit.Prefix + "\xffl"
 )
 
 // keysBut returns the keys of the servers that have none of these texts.

@@ -33,7 +33,7 @@ func TestTheKeysOfManyLeasesLostAtOnceAreReleased(t *testing.T) {
 	const many = 9000
 	servers := testkit.Start(t, 3)
 	proxies, addrs := testkit.Proxied(t, servers)
-	m := testkit.Connect(t, addrs, quorumlock.WithTTL(6*time.Second), quorumlock.WithNodeTimeout(2*time.Second), quorumlock.WithLockDelay(time.Hour))
+	m := testkit.Connect(t, addrs, quorumlock.WithTTL(2*time.Minute), quorumlock.WithNodeTimeout(2*time.Second), quorumlock.WithMaxHold(10*time.Second))
 	leases := make([]*quorumlock.Lease, many)
 	var all sync.WaitGroup
 	for i := range 64 {
@@ -62,7 +62,7 @@ func TestTheKeysOfManyLeasesLostAtOnceAreReleased(t *testing.T) {
 		<-l.Done()
 		require.ErrorIs(t, l.Err(), quorumlock.ErrLost)
 	}
-	time.Sleep(time.Second) // the keys are released when the guard has passed
+	time.Sleep(3 * time.Second) // the keys are released when the guard has passed
 	for _, p := range proxies[1:] {
 		p.Heal()
 	}

@@ -11,8 +11,10 @@ import (
 	"weak"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
@@ -73,4 +75,57 @@ func TestEndedCallsAndLeasesLeaveNothingInMemory(t *testing.T) {
 		}
 		return !slices.ContainsFunc(values, func(v weak.Pointer[value]) bool { return v.Value() != nil })
 	})
+}
+
+// A Manager that has met contention must not pay for it with each lease.
+func TestALeaseCostsNoMoreMemoryOnceItsManagerHasMetContention(t *testing.T) {
+	const leases, most = 10_000, 700
+	m, servers := testkit.Manager(t, 3, quorumlock.WithTTL(time.Minute))
+	perLease := func(what string) {
+		before := heap()
+		all := make([]*quorumlock.Lease, leases)
+		var callers sync.WaitGroup
+		for c := range 100 {
+			callers.Go(func() {
+				for i := c; i < leases; i += 100 {
+					l, err := m.Acquire(background, fmt.Sprint(what, i))
+					if !assert.NoError(t, err) {
+						return
+					}
+					all[i] = l
+				}
+			})
+		}
+		callers.Wait()
+		for _, s := range servers {
+			testkit.Eventually(t, "all votes are in", func() bool { return s.MustDo("DBSIZE").(int64) >= leases })
+		}
+		testkit.Eventually(t, fmt.Sprintf("a lease %s costs at most %d B", what, most), func() bool {
+			cost := (heap() - before) / leases
+			t.Logf("%s: %d B a lease", what, cost)
+			return cost <= most
+		})
+		for _, l := range all {
+			testkit.Released(t, l)
+		}
+	}
+	perLease("without contention")
+	other := testkit.Connect(t, redistest.Addrs(servers))
+	l := testkit.Acquired(t, other, "job")
+	ctx, cancel := context.WithTimeout(background, 200*time.Millisecond)
+	defer cancel()
+	_, err := m.Acquire(ctx, "job")
+	require.ErrorIs(t, err, quorumlock.ErrHeld)
+	testkit.Released(t, l)
+	perLease("after contention")
+}
+
+// heap returns the bytes of live objects.
+func heap() int64 {
+	var stats runtime.MemStats
+	for range 3 { // pools keep objects for two collections
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
 }

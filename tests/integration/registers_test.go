@@ -146,3 +146,24 @@ func TestARegisterThatTurnsInvalidUnderALeaseDoesNotEndIt(t *testing.T) {
 		})
 	}
 }
+
+// A base was a year ahead while a name was locked, and somebody has lowered it as
+// docs/operations.md says. The tokens of that name go on increasing, because its register has
+// stayed; a new name has an ordinary token.
+func TestTokensGoOnIncreasingWhenABaseThatWasAYearAheadIsLowered(t *testing.T) {
+	servers := testkit.Start(t, 3)
+	m := open(t, testkit.Nodes(t, redistest.Addrs(servers)...), patient()...)
+	lower := func(to time.Time) { spoil(servers, base(fmt.Sprint(to.UnixMicro()))) }
+	year := time.Now().Add(365 * 24 * time.Hour)
+	lower(year)
+	token := func(name string) int64 {
+		l := testkit.Acquired(t, m, name)
+		defer testkit.Released(t, l)
+		return l.Token()
+	}
+	high := token("job")
+	assert.Equal(t, year.UnixMicro()+1, high)
+	lower(time.Now())
+	assert.Equal(t, high+1, token("job"))
+	assert.Less(t, token("new"), time.Now().Add(time.Minute).UnixMicro())
+}

@@ -5,7 +5,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -116,8 +118,9 @@ func TestATLSNodeThatCannotBeTrustedIsRefusedAndTheErrorSaysWhy(t *testing.T) {
 	}{
 		{"another CA", servers[0].TLSAddr(), redistest.NewCA(t).ClientConfig(), new(x509.UnknownAuthorityError), "unknown authority"},
 		{"another name", servers[0].TLSAddr(), named("other.test"), new(x509.HostnameError), "not other.test"},
-		{"no TLS there", servers[0].Addr(), ca.ClientConfig(), nil, ""},
-		{"no TLS here", servers[0].TLSAddr(), nil, nil, ""},
+		{"no TLS there", servers[0].Addr(), ca.ClientConfig(), nil,
+			"connected, but no TLS handshake within 500ms; if the server does not speak TLS at this port, leave TLSConfig out, or name the port at which it speaks TLS"},
+		{"no TLS here", servers[0].TLSAddr(), nil, nil, "if it speaks TLS at this port, set TLSConfig, or name its other port"},
 		{"no client certificate", strict[0].TLSAddr(), old(ca.ClientConfig()), nil, "tls: "},
 		{"a client certificate of another CA", strict[0].TLSAddr(), old(ca.ClientConfig(ca.Certificate("client"))), nil, "tls: "},
 		{"no client certificate, TLS 1.3", strict[0].TLSAddr(), ca.ClientConfig(), nil, ""},
@@ -138,6 +141,31 @@ func TestATLSNodeThatCannotBeTrustedIsRefusedAndTheErrorSaysWhy(t *testing.T) {
 			assert.True(t, errors.Is(err, quorumlock.ErrNoQuorum) || errors.Is(err, quorumlock.ErrInvalid), "%v", err)
 		})
 	}
+}
+
+// A server that answers a TLS handshake with something else, as one does that has got a line
+// feed, speaks no TLS for certain.
+func TestAServerThatAnswersAHandshakeInPlainTextIsRefused(t *testing.T) {
+	testkit.OnlyAddrs(t, "the server is none")
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte("-ERR unknown command\r\n"))
+			_ = conn.Close()
+		}
+	})
+	defer serving.Wait()
+	defer func() { _ = listener.Close() }()
+	_, err = quorumlock.New(background, over(t, []string{listener.Addr().String()}, func(o *rueidis.ClientOption) { o.TLSConfig = redistest.NewCA(t).ClientConfig() }),
+		quorumlock.WithStartupWait(time.Hour))
+	require.ErrorIs(t, err, quorumlock.ErrInvalid)
+	assert.Contains(t, err.Error(), "the server does not speak TLS at this port; leave TLSConfig out, or name the port at which it speaks TLS")
 }
 
 func TestOneNodeThatCannotBeTrustedDoesNotVoteAndTheOthersDo(t *testing.T) {

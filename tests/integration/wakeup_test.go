@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,6 +25,10 @@ func managerID(t *testing.T, servers []*redistest.Server) string {
 	require.Len(t, channels, 1)
 	return strings.TrimPrefix(channels[0].(string), wakeChannel(""))
 }
+
+// issued is the number of the ticket with which testkit.Queueing has met contention. Its
+// caller has gone.
+const issued = "0000000000000001"
 
 func wakeChannel(manager string) string { return testkit.Prefix + "\xffw" + manager }
 
@@ -81,31 +86,80 @@ func TestNoPublishedMessageEndsALease(t *testing.T) {
 // it does not own.
 func TestAForgedWakeUpLeavesOthersKeysUntouched(t *testing.T) {
 	_, servers := testkit.Queueing(t, 1)
-	server, id := servers[0], managerID(t, servers)
-	unused, foreign := id+strings.Repeat("0", 16), strings.Repeat("f", 32)
+	server, id, long := servers[0], managerID(t, servers), strings.Repeat("n", quorumlock.MaxNameLen+1)
+	unused, never, foreign := id+issued, id+strings.Repeat("f", 16), strings.Repeat("f", 32)
 	server.MustDo("ZADD", testkit.QueueKey("job"), "1", foreign+"200")
 	server.MustDo("SET", "other:job", unused+" w ")
 	server.MustDo("SET", testkit.Prefix+"last", unused+" w ")
-	for _, message := range []string{"r" + foreign + testkit.Prefix + "job", "r" + unused + "other:job", "r" + unused + testkit.Prefix + "last"} {
+	server.MustDo("SET", testkit.Prefix+"never", never+" w ")
+	server.MustDo("SET", testkit.Prefix+long, unused+" w ")
+	for _, message := range []string{
+		"r" + foreign + testkit.Prefix + "job", "r" + unused + "other:job", "r" + never + testkit.Prefix + "never",
+		"r" + unused + testkit.Prefix + long, "r" + unused + testkit.Prefix + "last",
+	} {
 		server.MustDo("PUBLISH", wakeChannel(id), message)
 	}
 	testkit.Eventually(t, "the last message, which is valid, has its effect", func() bool { return server.MustDo("EXISTS", testkit.Prefix+"last") == int64(0) })
 	assert.EqualValues(t, 1, server.MustDo("ZCARD", testkit.QueueKey("job")), "another Manager's ticket")
 	assert.EqualValues(t, 1, server.MustDo("EXISTS", "other:job"), "another program's key")
+	assert.EqualValues(t, 1, server.MustDo("EXISTS", testkit.Prefix+"never"), "a ticket that the Manager has not issued")
+	assert.EqualValues(t, 1, server.MustDo("EXISTS", testkit.Prefix+long), "a name that no lock has")
 }
 
 // A waiter has gone while a node reserved the lock for it. The next waiter need not wait
 // for the grace.
 func TestAReservationForAnUnusedTicketIsPassedOn(t *testing.T) {
-	_, servers := testkit.Queueing(t, 1)
+	m, servers := testkit.Queueing(t, 1)
 	server, id := servers[0], managerID(t, servers)
-	unused, next := id+strings.Repeat("0", 16), id+strings.Repeat("1", 16)
+	ctx, cancel := context.WithTimeout(background, 100*time.Millisecond)
+	defer cancel()
+	_, err := m.Acquire(ctx, "contended") // a second ticket
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	unused, next := id+issued, id+"0000000000000002"
 	server.MustDo("SET", testkit.Prefix+"job", unused+" w ", "PX", "600000")
 	server.MustDo("ZADD", testkit.QueueKey("job"), "1", next+"999")
 	server.MustDo("PUBLISH", wakeChannel(id), "r"+unused+testkit.Prefix+"job")
 	testkit.Eventually(t, "both are passed on", func() bool {
 		return server.MustDo("EXISTS", testkit.Prefix+"job", testkit.QueueKey("job")) == int64(0)
 	})
+}
+
+// A lease has two votes, and somebody publishes that the third node reserves the lock for it.
+// Each such message may cause a request that goes out with the renewals: one at a time.
+func TestAFloodOfMessagesCausesOneRequestAtATime(t *testing.T) {
+	servers := testkit.Start(t, 3)
+	cut, slow := redistest.NewProxy(t, servers[2].Addr()), redistest.NewProxy(t, servers[2].Addr())
+	before := testkit.Connect(t, []string{servers[0].Addr(), servers[1].Addr(), cut.Addr()}, quorumlock.WithTTL(5*time.Minute))
+	m := testkit.Connect(t, []string{servers[0].Addr(), servers[1].Addr(), slow.Addr()}, quorumlock.WithTTL(5*time.Minute))
+	testkit.Subscribe(t, m, servers)
+	id := managerID(t, servers)
+	first := testkit.Acquired(t, before, "job")
+	testkit.Eventually(t, "all votes are in", func() bool { return testkit.Locks(t, servers, "job") == 3 })
+	got := make(chan *quorumlock.Lease, 1)
+	go func() { got <- testkit.Acquired(t, m, "job") }()
+	testkit.Queued(t, servers, 1)
+	ticket, _ := servers[0].MustDo("ZRANGE", testkit.QueueKey("job"), "0", "0").([]any)[0].(string)
+	cut.Swallow() // so the third node keeps the lock of the lease before
+	testkit.Released(t, first)
+	lease := <-got
+	var requests atomic.Int64
+	slow.DelayCommand(func(cmd []string) bool {
+		for _, word := range cmd {
+			if word == ticket {
+				requests.Add(1)
+			}
+		}
+		return cmd[0] == "EVALSHA"
+	}, 200*time.Millisecond)
+	const messages = 300
+	for range messages {
+		servers[2].MustDo("PUBLISH", wakeChannel(id), "r"+ticket[:32]+testkit.Prefix+"job")
+	}
+	testkit.Eventually(t, "the messages are handled", func() bool { return requests.Load() > 0 })
+	time.Sleep(time.Second)
+	assert.Less(t, requests.Load(), int64(messages/10), "after %d messages", messages)
+	cut.Heal()
+	testkit.Released(t, lease)
 }
 
 // values returns what the locks have on every server.
@@ -131,7 +185,7 @@ func TestARefusalByAReservationSaysSo(t *testing.T) {
 	assert.False(t, s.Held, "a reservation is no lease")
 
 	held = &quorumlock.HeldError{Name: "job", Holder: quorumlock.Holder{Label: "me"}, RetryAfter: time.Second}
-	assert.Equal(t, `quorumlock: "job" is held by me, for 1s more unless renewed`, held.Error())
+	assert.Equal(t, `quorumlock: "job" is held by "me", for 1s more unless renewed`, held.Error())
 	held.Holder = quorumlock.Holder{Owner: "abc"}
-	assert.Equal(t, `quorumlock: "job" is held by owner abc, for 1s more unless renewed`, held.Error())
+	assert.Equal(t, `quorumlock: "job" is held by owner "abc", for 1s more unless renewed`, held.Error())
 }

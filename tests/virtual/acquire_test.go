@@ -37,28 +37,92 @@ func TestAGrantNeedsAQuorumThatTookTheToken(t *testing.T) {
 	})
 }
 
-// Two other clients have asked at the same instant, and release what they were granted.
+// Owner values before and behind every random one.
+var smallest, large, largest = strings.Repeat("0", 32), strings.Repeat("f", 31) + "e", strings.Repeat("f", 32)
+
+// scatter gives a node's vote to another caller, for that many milliseconds.
+func scatter(t *testing.T, n *quorumlocktest.Node, owner, px string) {
+	t.Helper()
+	do(t, n, "SET", quorumlock.DefaultPrefix+"job", owner+" 0 1795344466720373 - ", "PX", px)
+}
+
+// Two other clients have asked at the same instant and have two nodes each. The smallest of
+// the three owner values decides.
 func TestTryAcquireAsksAgainWhenTheVotesWereSplit(t *testing.T) {
 	run(t, 5, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
-		split := func(px string) {
-			for i, owner := range []string{"a", "a", "b", "b"} {
-				do(t, c.Nodes()[i], "SET", quorumlock.DefaultPrefix+"job", strings.Repeat(owner, 32)+" 0 1795344466720373 - ", "PX", px)
+		split := func(first, second, px string) {
+			for i, owner := range []string{first, first, second, second} {
+				scatter(t, c.Nodes()[i], owner, px)
 			}
 		}
-		split("2")
+		own := func() bool { return do(t, c.Nodes()[4], "EXISTS", quorumlock.DefaultPrefix+"job") == int64(1) }
+		split(largest, large, "20") // they release after 20 ms
 		l, err := m.TryAcquire(background, "job")
 		require.NoError(t, err)
 		require.NoError(t, l.Release(background))
-		split("60000")
+
+		split(largest, large, "60000") // they have died
 		began := time.Now()
+		go func() {
+			time.Sleep(2 * timeout)
+			assert.True(t, own(), "its vote stays")
+		}()
 		_, err = m.TryAcquire(background, "job")
 		require.ErrorIs(t, err, quorumlock.ErrHeld)
-		assert.Less(t, time.Since(began), 100*time.Millisecond)
+		assert.GreaterOrEqual(t, time.Since(began), 2*timeout)
+		assert.Less(t, time.Since(began), 2*timeout+25*time.Millisecond)
 		synctest.Wait()
-		v, err := c.Nodes()[4].Do("EXISTS", quorumlock.DefaultPrefix+"job")
-		require.NoError(t, err)
-		assert.EqualValues(t, 0, v, "its own vote is released")
+		assert.False(t, own(), "its vote is released")
+
+		ctx, cancel := context.WithTimeout(background, timeout)
+		defer cancel()
+		_, err = m.TryAcquire(ctx, "job")
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		synctest.Wait()
+		assert.False(t, own(), "its vote is released when the context ends")
+
+		split(smallest, largest, "60000")
+		began = time.Now()
+		_, err = m.TryAcquire(background, "job")
+		require.ErrorIs(t, err, quorumlock.ErrHeld)
+		assert.Zero(t, time.Since(began), "the smaller value comes first")
+		synctest.Wait()
+		assert.False(t, own(), "its vote is released")
+	})
+}
+
+// Two nodes refuse for two clients, and the vote of another node is still on its way. It makes
+// this caller come first, so it waits for it.
+func TestInATieEveryVoteCounts(t *testing.T) {
+	for _, n := range []int{3, 4} {
+		run(t, n, func(t *testing.T, c *quorumlocktest.Cluster) {
+			m := manager(t, c)
+			scatter(t, c.Nodes()[0], largest, "20")
+			scatter(t, c.Nodes()[1], large, "20")
+			for _, node := range c.Nodes()[2:] {
+				node.Delay(5 * time.Millisecond)
+			}
+			l, err := m.TryAcquire(background, "job")
+			require.NoError(t, err)
+			require.NoError(t, l.Release(background))
+		})
+	}
+}
+
+// One of two nodes that have voted hangs before the tie ends. Later attempts do not ask it.
+func TestAVoteThatWasKeptIsReleasedOnANodeThatWasNotAskedAgain(t *testing.T) {
+	run(t, 5, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		for i, owner := range []string{largest, largest, large} {
+			scatter(t, c.Nodes()[i], owner, "60000")
+		}
+		time.AfterFunc(time.Millisecond, func() { c.Hang(4) })
+		_, err := m.TryAcquire(background, "job")
+		require.ErrorIs(t, err, quorumlock.ErrHeld)
+		c.Resume(4)
+		time.Sleep(2 * time.Second)
+		assert.EqualValues(t, 0, do(t, c.Nodes()[4], "EXISTS", quorumlock.DefaultPrefix+"job"))
 	})
 }
 
@@ -174,10 +238,11 @@ func TestRetryAfterIsWhenAQuorumIsFree(t *testing.T) {
 			_, err := c.Nodes()[i].Do("SET", "quorumlock:job", "theirs", "PX", ms)
 			require.NoError(t, err)
 		}
-		_, err := manager(t, c).TryAcquire(background, "job")
+		began := time.Now()
+		_, err := manager(t, c).TryAcquire(background, "job") // no majority has it: a tie
 		var held *quorumlock.HeldError
 		require.ErrorAs(t, err, &held)
-		assert.InDelta(t, 5*time.Second, held.RetryAfter, float64(100*time.Millisecond))
+		assert.InDelta(t, 5*time.Second-time.Since(began), held.RetryAfter, float64(100*time.Millisecond))
 	})
 }
 

@@ -103,7 +103,7 @@ func TestAVoteThatShowsASteppedClockDoesNotCount(t *testing.T) {
 		// refuse the request as too late.
 		time.Sleep(ttl - 400*time.Millisecond)
 		c.Nodes()[0].StepClock(450 * time.Millisecond)
-		_, err := competitor.TryAcquire(background, "job")
+		_, err := competitor.Acquire(background, "job", quorumlock.WithWait(time.Millisecond))
 		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
 		assert.ErrorContains(t, err, "stepped forward")
 		assert.True(t, l.Valid())

@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cenkalti/backoff/v4"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -187,44 +186,92 @@ func TestCloseAndReleasesTogetherEndEachLeaseOnce(t *testing.T) {
 }
 
 // Once Close has begun, only Close ends leases: a Release that did so too could find the
-// events and the nodes closed. The test delays Close by a call of Acquire whose backoff
-// does not return.
+// events and the nodes closed. A function that does not return delays Close.
 func TestAReleaseDoesNotEndALeaseOnceCloseHasBegun(t *testing.T) {
 	run(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
-		asked, on := make(chan struct{}), make(chan struct{})
-		m, err := quorumlock.New(background, c.Options(), quorumlock.WithRetryBackoff(func() backoff.BackOff {
-			close(asked)
-			<-on
-			return &backoff.ZeroBackOff{}
-		}))
+		m, err := quorumlock.New(background, c.Options())
 		require.NoError(t, err)
 		events := m.Subscribe(100)
 		l := acquire(t, m, "job")
+		on := make(chan struct{})
 		var calls sync.WaitGroup
 		calls.Go(func() {
-			_, err := m.Acquire(background, "job")
-			assert.ErrorIs(t, err, quorumlock.ErrClosed)
+			assert.ErrorIs(t, m.Do(background, "busy", func(context.Context, *quorumlock.Lease) error { <-on; return nil }), quorumlock.ErrClosed)
 		})
-		<-asked
+		synctest.Wait()
 		calls.Go(func() { assert.NoError(t, m.Close(background)) })
 		synctest.Wait()
-		calls.Go(func() { assert.ErrorIs(t, l.Release(background), quorumlock.ErrReleased) })
-		synctest.Wait()
-		require.NoError(t, l.Err(), "Close will end it")
-		ctx, cancel := context.WithTimeout(background, time.Second)
-		defer cancel()
-		assert.ErrorIs(t, l.Release(ctx), quorumlock.ErrClosed, "a Release need not wait for Close")
+		require.ErrorIs(t, l.Err(), quorumlock.ErrReleased, "Close has ended it")
+		assert.ErrorIs(t, l.Release(background), quorumlock.ErrReleased)
 		close(on)
 		calls.Wait()
-		ends := 0
+		ends := map[string]int{}
 		for e := range events.C() {
-			if _, ok := e.(quorumlock.Released); ok {
-				ends++
+			if e, ok := e.(quorumlock.Released); ok {
+				ends[e.Name]++
 			}
 		}
-		assert.Equal(t, 1, ends)
+		assert.Equal(t, map[string]int{"job": 1, "busy": 1}, ends)
 		assert.Zero(t, holders(t, c, "job"))
 	})
+}
+
+// Whatever a user's function does, Close ends all leases at once, and returns with its context.
+func TestCloseEndsLeasesFirstAndReturnsWithItsContext(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m, err := quorumlock.New(background, c.Options(), quorumlock.WithTTL(ttl))
+		require.NoError(t, err)
+		l := acquire(t, m, "job")
+		hanging := &trap{gate: make(chan struct{})}
+		hanging.armed.Store(true)
+		var calls sync.WaitGroup
+		calls.Go(func() {
+			_, err := m.Acquire(trappedContext{trap: hanging, in: "Done"}, "job")
+			assert.ErrorIs(t, err, quorumlock.ErrClosed)
+		})
+		synctest.Wait()
+		require.NotZero(t, hanging.reached.Load())
+		ctx, cancel := context.WithTimeout(background, time.Second)
+		defer cancel()
+		closed := make(chan error)
+		began := time.Now()
+		go func() { closed <- m.Close(ctx) }()
+		synctest.Wait()
+		require.ErrorIs(t, l.Err(), quorumlock.ErrReleased)
+		assert.Zero(t, holders(t, c, "job"))
+		assert.Zero(t, time.Since(began))
+		require.ErrorIs(t, <-closed, context.DeadlineExceeded)
+		assert.Equal(t, time.Second+100*time.Millisecond, time.Since(began), "and the grace")
+		close(hanging.gate)
+		calls.Wait()
+	})
+}
+
+// The call hangs in its context while the nodes grant, and Close gives it up. It gets no lease
+// afterwards: nobody would renew or release it.
+func TestACallThatHangsPastCloseGetsNoLease(t *testing.T) {
+	for range 20 { // it finds both the votes and the end of the Manager, and chooses at random
+		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+			m, err := quorumlock.New(background, c.Options(), quorumlock.WithTTL(ttl))
+			require.NoError(t, err)
+			hanging := &trap{gate: make(chan struct{})}
+			hanging.armed.Store(true)
+			done := make(chan error)
+			go func() {
+				_, err := m.Acquire(trappedContext{trap: hanging, in: "Done"}, "job")
+				done <- err
+			}()
+			synctest.Wait()
+			require.Equal(t, 3, holders(t, c, "job"), "they have granted")
+			ctx, cancel := context.WithTimeout(background, time.Second)
+			defer cancel()
+			require.ErrorIs(t, m.Close(ctx), context.DeadlineExceeded)
+			close(hanging.gate)
+			require.ErrorIs(t, <-done, quorumlock.ErrClosed)
+			time.Sleep(ttl)
+			assert.Zero(t, holders(t, c, "job"), "its keys expire")
+		})
+	}
 }
 
 func TestCloseDoesNotWaitForTheNodeTimeoutOfARelease(t *testing.T) {

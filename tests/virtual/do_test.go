@@ -2,8 +2,13 @@ package virtual
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -65,5 +70,207 @@ func TestLeadReturnsTheErrorOfTheWorkWhenItsContextEnds(t *testing.T) {
 		})
 		require.ErrorContains(t, err, "row 17")
 		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+// A caller that asks errors.Is(err, ErrHeld) means: was the lease not acquired?
+func TestTheErrorsOfAFunctionAreNotThoseOfItsLease(t *testing.T) {
+	type failure struct{ error }
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m, other := manager(t, c), manager(t, c)
+		acquire(t, other, "taken")
+		disk := failure{errors.New("disk full")}
+		inner := func(ctx context.Context, l *quorumlock.Lease) error {
+			_, err := m.TryAcquire(ctx, "taken")
+			assert.ErrorIs(t, err, quorumlock.ErrHeld)
+			return fmt.Errorf("step 2: %w; %w", err, disk)
+		}
+		for name, call := range map[string]func(context.Context, string, func(context.Context, *quorumlock.Lease) error, ...quorumlock.AcquireOption) error{
+			"Do": m.Do, "Lead": m.Lead,
+		} {
+			err := call(background, "job", inner)
+			require.Error(t, err)
+			assert.False(t, errors.Is(err, quorumlock.ErrHeld), "%s: the lease was acquired", name)
+			var held *quorumlock.HeldError
+			assert.False(t, errors.As(err, &held), name)
+			var failed *quorumlock.FuncError
+			require.ErrorAs(t, err, &failed, name)
+			require.ErrorIs(t, failed.Err, quorumlock.ErrHeld, name)
+			require.ErrorIs(t, err, disk, "what else the function's error wraps is found")
+			var mine failure
+			require.ErrorAs(t, err, &mine, name)
+			assert.Equal(t, failed.Err.Error(), err.Error(), name)
+
+			err = call(background, "job", func(context.Context, *quorumlock.Lease) error { return disk })
+			assert.Equal(t, error(disk), err, "%s: any other error of the function is returned as it is", name)
+			err = call(background, "taken", inner, quorumlock.WithWait(0))
+			require.ErrorIs(t, err, quorumlock.ErrHeld, name)
+			require.ErrorAs(t, err, &held, name)
+			assert.False(t, errors.As(err, &failed), "%s: the function did not run", name)
+		}
+	})
+}
+
+func TestALossDuringDoIsOfItsOwnLeaseAndTheInnerErrorStaysInside(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m, other := manager(t, c), manager(t, c)
+		acquire(t, other, "taken")
+		var inner error
+		for name, work := range map[string]func(context.Context, *quorumlock.Lease) error{
+			"the loss":      func(ctx context.Context, _ *quorumlock.Lease) error { return context.Cause(ctx) },
+			"another error": func(context.Context, *quorumlock.Lease) error { return inner },
+			"the loss and an error": func(ctx context.Context, _ *quorumlock.Lease) error {
+				return fmt.Errorf("%w; %w", context.Cause(ctx), inner)
+			},
+		} {
+			err := m.Do(background, name, func(ctx context.Context, l *quorumlock.Lease) error {
+				_, inner = m.TryAcquire(ctx, "taken")
+				c.ForceLost(t, l)
+				<-ctx.Done()
+				return work(ctx, l)
+			})
+			var lost *quorumlock.LostError
+			require.ErrorAs(t, err, &lost, name)
+			assert.Equal(t, name, lost.Name)
+			require.ErrorIs(t, err, quorumlock.ErrLost, name)
+			assert.False(t, errors.Is(err, quorumlock.ErrHeld), name)
+			assert.Equal(t, 1, strings.Count(err.Error(), "lost:"), err.Error())
+			var failed *quorumlock.FuncError
+			if name != "the loss" {
+				require.ErrorAs(t, err, &failed, name)
+				require.ErrorIs(t, failed.Err, quorumlock.ErrHeld, name)
+			}
+		}
+	})
+}
+
+func TestTheEndOfALeasesContextIsFoundInTheErrorOfLead(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		outer := acquire(t, m, "outer")
+		err := m.Lead(outer.Context(), "job", func(ctx context.Context, _ *quorumlock.Lease) error {
+			assert.NoError(t, outer.Release(background))
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		require.ErrorIs(t, err, quorumlock.ErrReleased, "it is the cause of Lead's context")
+		require.ErrorIs(t, err, context.Canceled)
+	})
+}
+
+// While the function of Do runs, Close leaves its keys for the guard. The successor is granted
+// the name when the function has returned, when the guard is over, or when the context of
+// Close and a grace have ended.
+func TestCloseLeavesAFunctionTheGuardToReturn(t *testing.T) {
+	const never = 10 * time.Second
+	for name, tt := range map[string]struct {
+		returns, within, granted time.Duration
+		err                      error
+	}{
+		"returns in time": {70 * time.Millisecond, never, 70 * time.Millisecond, nil},
+		"returns at once": {0, never, 0, nil},
+		"returns late":    {never, never, guard, nil},
+		"Close is short":  {never, 20 * time.Millisecond, 120 * time.Millisecond, context.DeadlineExceeded},
+		"Close has ended": {70 * time.Millisecond, 0, 70 * time.Millisecond, nil},
+		"and never ends":  {never, 0, 100 * time.Millisecond, context.DeadlineExceeded},
+	} {
+		for _, lead := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, Lead %t", name, lead), func(t *testing.T) {
+				run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+					m, next := manager(t, c), manager(t, c)
+					ended := make(chan time.Time, 1)
+					work := func(ctx context.Context, l *quorumlock.Lease) error {
+						<-ctx.Done()
+						ended <- time.Now()
+						assert.False(t, l.Valid())
+						time.Sleep(tt.returns)
+						return context.Cause(ctx)
+					}
+					var calls sync.WaitGroup
+					calls.Go(func() {
+						if lead {
+							assert.ErrorIs(t, m.Lead(background, "job", work), quorumlock.ErrClosed)
+						} else {
+							assert.ErrorIs(t, m.Do(background, "job", work), quorumlock.ErrClosed)
+						}
+					})
+					time.Sleep(time.Second)
+					granted := make(chan time.Time, 1)
+					calls.Go(func() {
+						l, err := next.Acquire(background, "job")
+						granted <- time.Now()
+						if assert.NoError(t, err) {
+							assert.NoError(t, l.Release(background))
+						}
+					})
+					time.Sleep(time.Second)
+					ctx, cancel := context.WithTimeout(background, tt.within)
+					defer cancel()
+					began := time.Now()
+					require.ErrorIs(t, m.Close(ctx), tt.err)
+					assert.Equal(t, tt.granted, time.Since(began), "Close returns")
+					synctest.Wait()
+					assert.Equal(t, began, <-ended, "the context ends at once")
+					assert.Equal(t, tt.granted, (<-granted).Sub(began), "the successor is granted")
+					calls.Wait()
+				})
+			})
+		}
+	}
+}
+
+// The same for a function whose lease was lost a moment before.
+func TestCloseLeavesTheGuardToAFunctionWhoseLeaseWasLost(t *testing.T) {
+	for name, tt := range map[string]struct {
+		returns, delay, closed time.Duration
+		left                   int
+	}{
+		"returns in time":   {50 * time.Millisecond, 0, 30 * time.Millisecond, 0},
+		"returns late":      {10 * time.Second, 0, guard - 20*time.Millisecond, 0},
+		"with a lock delay": {10 * time.Second, time.Minute, 0, 3}, // the keys stay after Close
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+				m := manager(t, c)
+				var calls sync.WaitGroup
+				lost := make(chan struct{})
+				calls.Go(func() {
+					assert.ErrorIs(t, m.Do(background, "job", func(ctx context.Context, _ *quorumlock.Lease) error {
+						<-ctx.Done()
+						close(lost)
+						time.Sleep(tt.returns)
+						return nil
+					}, quorumlock.WithMaxHold(time.Second), quorumlock.WithLockDelay(tt.delay)), quorumlock.ErrLost)
+				})
+				<-lost
+				time.Sleep(20 * time.Millisecond)
+				began := time.Now()
+				require.NoError(t, m.Close(background))
+				assert.Equal(t, tt.closed, time.Since(began))
+				assert.Equal(t, tt.left, holders(t, c, "job"))
+				calls.Wait()
+			})
+		})
+	}
+}
+
+// The lease has ended before the function could begin, so it does not begin.
+func TestDoDoesNotRunAFunctionUnderALeaseThatHasEnded(t *testing.T) {
+	run(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		hanging := &trap{gate: make(chan struct{})}
+		hanging.armed.Store(true)
+		done := make(chan error)
+		go func() {
+			done <- m.Do(spans{trap: hanging, name: "quorumlock.acquire", in: "End"}.context(), "job", func(context.Context, *quorumlock.Lease) error {
+				assert.Fail(t, "runs")
+				return nil
+			})
+		}()
+		synctest.Wait()
+		require.NoError(t, m.Close(background))
+		assert.Zero(t, holders(t, c, "job"))
+		close(hanging.gate)
+		require.ErrorIs(t, <-done, quorumlock.ErrClosed)
 	})
 }

@@ -74,7 +74,6 @@ func TestMaxHoldEndsALeaseAtItsAgeExactly(t *testing.T) {
 func TestALockDelayKeepsSuccessorsOutAndDoesNotLengthenTheLease(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
-		began := time.Now()
 		l := acquire(t, m, "job", quorumlock.WithLockDelay(4*time.Second))
 		assert.Equal(t, valid, l.Remaining())
 		for _, node := range c.Nodes() {
@@ -84,7 +83,6 @@ func TestALockDelayKeepsSuccessorsOutAndDoesNotLengthenTheLease(t *testing.T) {
 		for _, node := range c.Nodes() {
 			node.Heal()
 		}
-		_ = began
 	})
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		dead := managerFor(t, c, "dead")
@@ -97,6 +95,38 @@ func TestALockDelayKeepsSuccessorsOutAndDoesNotLengthenTheLease(t *testing.T) {
 		assert.Less(t, time.Since(began), ttl+5*time.Second)
 		assert.Greater(t, next.Token(), l.Token())
 		c.Rejoin("dead")
+	})
+}
+
+// The process that lost the lease lives, and so does its watchdog, which releases what is
+// left of a loss.
+func TestALockDelayHoldsAfterALossInALivingProcess(t *testing.T) {
+	const delay = 40 * time.Second
+	for claim, after := range map[string]func(*testing.T, *quorumlock.Manager){
+		"that goes on": func(*testing.T, *quorumlock.Manager) {},
+		"that closes":  func(t *testing.T, m *quorumlock.Manager) { require.NoError(t, m.Close(background)) },
+	} {
+		t.Run(claim, func(t *testing.T) {
+			run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+				m, other := manager(t, c), manager(t, c)
+				l := acquire(t, m, "job", quorumlock.WithLockDelay(delay), quorumlock.WithMaxHold(time.Minute))
+				began := time.Now()
+				lost := <-l.Lost()
+				require.Equal(t, quorumlock.LostMaxHold, lost.Reason)
+				after(t, m)
+				next, err := other.Acquire(background, "job")
+				require.NoError(t, err)
+				assert.GreaterOrEqual(t, time.Since(began), time.Minute+delay)
+				assert.Less(t, time.Since(began), time.Minute+delay+ttl+time.Second, "the keys end by themselves at the latest")
+				assert.Greater(t, next.Token(), l.Token())
+			})
+		})
+	}
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		l := acquire(t, manager(t, c), "job", quorumlock.WithLockDelay(delay))
+		require.NoError(t, l.Release(background))
+		synctest.Wait()
+		assert.Zero(t, holders(t, c, "job"), "a release is not delayed")
 	})
 }
 

@@ -188,3 +188,44 @@ func TestAWaiterOfASplitComesNoLaterThanTheKnownKeysEnd(t *testing.T) {
 		c.Rejoin("dead")
 	})
 }
+
+// Its queue was removed at the grant, because nobody waited.
+func TestACallerBehindALeaseThatNobodyContestedGetsItFromTheHolder(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		other := manager(t, c)
+		m := patient(t, c, other) // it has met contention
+		asked := 0
+		for _, n := range c.Nodes() {
+			n.Fail(func(args []string) bool {
+				if args[0] == "EVALSHA" && (slices.Contains(args, "wait") || slices.Contains(args, "acquire")) {
+					asked++
+				}
+				return false
+			}, "")
+		}
+		for range 3 { // the second time the queue has been there before
+			first := acquire(t, m, "job")
+			asked = 0
+			got := make(chan *quorumlock.Lease, 1)
+			go func() {
+				l, err := m.Acquire(background, "job")
+				assert.NoError(t, err)
+				got <- l
+			}()
+			time.Sleep(100 * time.Millisecond) // a lease is passed on within 250 ms of its grant
+			synctest.Wait()
+			require.Empty(t, got)
+			began := time.Now()
+			require.NoError(t, first.Release(background))
+			second := <-got
+			assert.Less(t, time.Since(began), time.Millisecond)
+			assert.Greater(t, second.Token(), first.Token())
+			assert.Zero(t, asked, "it waits behind the lease, and gets it from there")
+			require.NoError(t, second.Release(background))
+			time.Sleep(time.Minute)
+		}
+		for _, n := range c.Nodes() {
+			n.Fail(nil, "") // from here on asked is no longer written
+		}
+	})
+}

@@ -20,6 +20,11 @@ var guardCases = []testCase{
 	{"a forced quarantine writes a marker of the same process again", (*rig).guardForced},
 	{"every marker is new, a trusted one too", (*rig).guardNeverRepeats},
 	{"a client of an earlier term of a failover group changes nothing, and a later one starts a quarantine", (*rig).guardTerms},
+	{"a look at the marker writes nothing", (*rig).guardLooks},
+	{"a guard that comes too late does nothing", (*rig).guardTooLate},
+	{"clients without the guard vote until the first client ends the rollout", (*rig).guardRollsOut},
+	{"a node refuses the votes of a client without the guard, and nothing else", (*rig).guardRefusesTheUnguarded},
+	{"the end of a rollout is no loss of data", (*rig).guardEndsARolloutOfTrusted},
 	{"the restart guard lets a node vote that it knows", (*rig).guardKnows},
 	{"the restart guard quarantines a restart, a flush and a first use", (*rig).guardQuarantines},
 	{"a quarantined node votes for nothing, and its extensions prove no token", (*rig).guardRaisesNothing},
@@ -39,7 +44,7 @@ var guardCases = []testCase{
 
 // guard starts a quarantine, if there is a reason.
 func (r *rig) guard(run string, ms int64, trust, force string) op {
-	return op{r.marker, []string{"guard", run, strconv.FormatInt(ms, 10), trust, force, rand.Text()}}
+	return op{r.marker, []string{"guard", run, strconv.FormatInt(ms, 10), trust, force, rand.Text(), "", micros(r.micros() + 60*second)}}
 }
 
 // quarantine runs the operation and returns the parts of its answer.
@@ -215,9 +220,133 @@ func (r *rig) guardRaisesNothing() {
 	})
 	assert.Equal(r, []int64{node.OursWithoutToken}, r.on(n, r.renewal(alice, t)).Answers)
 	assert.InDelta(r, 5000, r.pttl(r.lock), 1000)
-	other := r.connect() // without the guard
+	r.admin("DEL", r.marker)
+	r.passed(time.Hour)
+	other := r.connect(guarded(time.Hour)) // out of quarantine
 	assert.Equal(r, []int64{node.Ours}, r.on(other, r.renewal(alice, t)).Answers)
 	assert.EqualValues(r, t, r.on(other, node.NewRaise(r.lock, alice, t+1, metadata, r.soon(10*time.Second))).Before)
+}
+
+// lookAt is an operation that only reads the marker.
+func (r *rig) lookAt() op { return r.guard("", 0, "0", "0") }
+
+func (r *rig) guardLooks() {
+	r.unchanged(func() { assert.Equal(r, answer(0, 0, ""), r.one(r.lookAt())) })
+	r.admin("HSET", r.marker, "theirs", "x")
+	r.unchanged(func() { assert.Equal(r, answer(0, 0, ""), r.one(r.lookAt()), "of another program") })
+	r.admin("DEL", r.marker)
+	stop, longest, marker := r.quarantine(r.guard("run", 60_000, "0", "0"))
+	r.unchanged(func() { assert.Equal(r, answer(int(stop), int(longest), marker), r.one(r.lookAt())) })
+}
+
+func (r *rig) guardTooLate() {
+	past := micros(r.micros() - 1)
+	r.unchanged(func() {
+		assert.Equal(r, answer(0, 0, ""), r.one(r.guard("run", 60_000, "0", "0").with(7, past)))
+	})
+	_, _, marker := r.quarantine(r.guard("run", 60_000, "0", "0"))
+	r.unchanged(func() {
+		assert.Equal(r, answer(0, 0, ""), r.one(r.guard("another", 60_000, "0", "1").with(7, past)))
+	})
+	assert.Equal(r, marker, r.admin("GET", r.marker))
+}
+
+// opened is an operation of a client that lets those without the guard vote.
+func (r *rig) opened(run string, force string) op {
+	return r.guard(run, 60_000, "0", force).with(6, "open")
+}
+
+func (r *rig) guardRollsOut() {
+	unguarded := func() any {
+		r.Helper()
+		r.known = ""
+		r.admin("DEL", r.lock)
+		return r.one(r.acquire(alice, r.micros()+2*hour))
+	}
+	assert.NotEqual(r, int64(-1), unguarded(), "no client has the guard")
+	stop, _, marker := r.quarantine(r.opened("run", "0"))
+	assert.True(r, strings.HasSuffix(marker, "open"), marker)
+	assert.NotEqual(r, int64(-1), unguarded(), "the guard is rolled out")
+	again, _, same := r.quarantine(r.opened("run", "0"))
+	assert.Equal(r, []any{stop, marker}, []any{again, same})
+	_, _, forced := r.quarantine(r.opened("run", "1"))
+	assert.True(r, strings.HasSuffix(forced, "open"), forced)
+	for what, nothing := range map[string]op{
+		"another longest lease": r.guard("run", 61_000, "0", "0"), "late": r.guard("run", 60_000, "0", "0").with(7, micros(r.micros()-1)),
+	} {
+		r.unchanged(func() { r.one(nothing) })
+		assert.NotEqual(r, int64(-1), unguarded(), what)
+	}
+
+	stop, _, strict := r.quarantine(r.guard("run", 60_000, "0", "0"))
+	assert.Equal(r, strings.TrimSuffix(forced, "open"), strict, "the end of the rollout is no new quarantine")
+	assert.Equal(r, strict, r.admin("GET", r.marker))
+	assert.Positive(r, stop)
+	for what, o := range map[string]op{
+		"the rest of the rollout": r.opened("run", "0"), "a restart": r.opened("next", "0"), "a step of the clock": r.opened("next", "1"),
+	} {
+		_, _, marker = r.quarantine(o)
+		assert.False(r, strings.HasSuffix(marker, "open"), "%s: %s", what, marker)
+		assert.Equal(r, int64(-1), unguarded(), what)
+		r.absent(r.lock)
+	}
+	r.quarantine(r.guard("r.d.12", 60_000, "0", "0"))
+	r.admin("DEL", r.marker)
+	_, _, marker = r.quarantine(r.opened("r.d.12", "0"))
+	_, _, same = r.quarantine(r.guard("r.d.11", 60_000, "0", "0"))
+	assert.Equal(r, marker, same, "a client of an earlier term changes nothing")
+}
+
+// What is asked of a node by a client without the guard, where the others rely on it.
+func (r *rig) guardRefusesTheUnguarded() {
+	t := r.holds(alice)
+	before := r.connect()
+	assert.Equal(r, []int64{node.Ours}, r.on(before, r.renewal(alice, t)).Answers)
+	r.passed(time.Hour)
+	refused := func(n *node.Node) {
+		r.Helper()
+		var config *node.ConfigError
+		got := r.vote(n, bob)
+		assert.Equal(r, node.Misconfigured, got.Status)
+		require.ErrorAs(r, got.Err, &config)
+		require.ErrorIs(r, got.Err, node.ErrUnguarded)
+		assert.Contains(r, config.Fix, "WithRestartGuard to 1h0m0s")
+		assert.True(r, n.Health().Withheld)
+		assert.Equal(r, alice, node.ParseValue(r.on(n, node.NewRead(r.lock, r.soon(10*time.Second))).Held).Owner, "it can be read")
+		assert.NotEqual(r, []int64{node.Missing}, r.on(n, r.renewal(alice, t)).Answers, "a lease goes on")
+	}
+	refused(before)
+	refused(r.connect())
+	assert.EqualValues(r, node.Ours, r.on(before, r.releasing(alice)).N)
+	r.absent(r.lock)
+
+	r.admin("SET", r.marker, r.admin("GET", r.marker).(string)+"open")
+	require.Eventually(r, func() bool { return before.Health().Err == nil }, 10*time.Second, 10*time.Millisecond)
+	assert.Equal(r, node.Granted, r.vote(before, bob).Status)
+	require.ErrorIs(r, before.Health().Warning, node.ErrUnguarded)
+	rolling := r.connect(guarded(time.Hour), func(c *node.Config) { c.Rollout = true })
+	require.NoError(r, rolling.Health().Err)
+	assert.ErrorContains(r, rolling.Health().Warning, "WithGuardRollout")
+	r.on(before, r.releasing(bob))
+	n := r.connect(guarded(time.Hour))
+	require.NoError(r, n.Health().Err)
+	assert.NoError(r, n.Health().Warning)
+	assert.Zero(r, n.Health().Quarantined)
+	assert.Equal(r, node.Misconfigured, r.vote(before, bob).Status, "the rollout is over for all")
+	assert.Equal(r, node.Granted, r.vote(rolling, bob).Status, "%v", rolling.Health().Err)
+	assert.Zero(r, rolling.Health().Quarantined)
+}
+
+// The end of a rollout changes a marker that stands for data which a client trusts: that
+// is no loss of data.
+func (r *rig) guardEndsARolloutOfTrusted() {
+	rolling := r.connect(trusting, func(c *node.Config) { c.Rollout = true })
+	require.Equal(r, node.Granted, r.vote(rolling, alice).Status)
+	r.on(rolling, r.releasing(alice))
+	n := r.connect(trusting)
+	require.Zero(r, n.Health().Quarantined)
+	assert.Equal(r, node.Granted, r.vote(rolling, alice).Status)
+	assert.Zero(r, rolling.Health().Quarantined)
 }
 
 func (r *rig) guardTrusts() {

@@ -51,7 +51,7 @@ func (r *rig) staysInPlace() {
 
 	r.holdsAgainst(2, 1)
 	assert.Equal(r, int64(node.HandedOn), r.one(r.stay(alice, 3, "")))
-	r.reserved(1, 2)
+	r.reserved(1, 2, 3)
 	r.queued(2, 3)
 	assert.Equal(r, int64(-1), r.one(r.stay(alice, 4, "")), "it had nothing here")
 	r.queued(2, 3, 4)
@@ -81,7 +81,7 @@ func (r *rig) leavesFree() {
 	assert.Equal(r, int64(node.HandedOn), r.one(r.leave(alice, 1).with(4, "f")))
 	r.absent(r.lock)
 	r.queued(2, 3)
-	r.woken(r.reservedFor(2))
+	r.woken(r.freeFor(2))
 	assert.Equal(r, int64(1), r.one(r.heal(carol)), "a client without a ticket takes it")
 	r.admin("SET", r.lock, "x")
 	assert.Equal(r, int64(-1), r.one(r.leave(alice, 2).with(4, "f")), "another's lock is not free")
@@ -89,12 +89,12 @@ func (r *rig) leavesFree() {
 	r.admin("DEL", r.lock)
 	assert.Equal(r, int64(0), r.one(r.leave(alice, 2).with(4, "f")), "it was free")
 	r.absent(r.lock)
-	r.woken(r.reservedFor(3))
+	r.woken(r.freeFor(3))
 
 	r.admin("DEL", r.queue, r.registers)
 	r.holds(alice)
 	assert.Equal(r, int64(1), r.one(r.stay(alice, 1, "f")), "the head is the ticket that stays")
 	r.absent(r.lock)
 	r.queued(1)
-	r.woken(r.reservedFor(1))
+	r.woken(r.freeFor(1))
 }

@@ -138,7 +138,7 @@ func (r *rig) readsWaiters() {
 	assert.Equal(r, []int64{r.register(), t + 1, 2}, []int64{got.Moved, got.Before, got.Waiters})
 	assert.EqualValues(r, node.HandedOn, update(carol, node.TicketUpdate{Ticket: ticket(2), LeavesFree: true}))
 	r.absent(r.lock)
-	r.woken(r.reservedFor(1))
+	r.woken(r.freeFor(1))
 	assert.EqualValues(r, node.Missing, update(carol, node.TicketUpdate{Ticket: ticket(3)}))
 	r.reserved(1)
 	assert.EqualValues(r, node.Another, update(bob, node.TicketUpdate{Ticket: ticket(4), EnqueuedAt: enqueuedAt(4)}))
@@ -148,14 +148,9 @@ func (r *rig) readsWaiters() {
 	assert.EqualValues(r, 0, r.do(node.NewPass(r.lock, ticket(1), r.soon(10*time.Second))).N)
 
 	r.holdsAgainst(1, 2, 3)
-	assert.EqualValues(r, 0, r.do(node.NewRecall(r.lock, r.soon(10*time.Second))).N)
 	r.admin("DEL", r.lock)
 	assert.Equal(r, node.Granted, waits(bob, 2, 1).Status)
 	r.woken(r.asksAgain(1), r.asksAgain(3))
-	waits(carol, 1, 0)
-	r.admin("DEL", r.lock)
-	assert.EqualValues(r, 1, r.do(node.NewRecall(r.lock, r.soon(10*time.Second))).N)
-	r.woken(r.asksAgain(1))
 }
 
 func (r *rig) readsErrors() {

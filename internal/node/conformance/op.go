@@ -167,8 +167,6 @@ func (r *rig) stay(owner string, n int, mode string) op {
 
 func (r *rig) pass(n int) op { return op{r.lock, []string{"pass", ticket(n)}} }
 
-func (r *rig) recall() op { return op{r.lock, []string{"recall"}} }
-
 func (r *rig) read() op { return op{r.lock, []string{"read"}} }
 
 func (r *rig) forget(most int) op {
@@ -180,7 +178,7 @@ func (r *rig) everyOperation(owner string) map[string]op {
 	ops := map[string]op{}
 	for _, o := range []op{
 		r.acquire(owner, r.micros()), r.wait(owner, 9), r.extend(owner, 7), r.heal(owner), r.raise(owner, r.micros()+hour),
-		r.release(owner), r.leave(owner, 9), r.pass(9), r.recall(), r.read(),
+		r.release(owner), r.leave(owner, 9), r.pass(9), r.read(),
 	} {
 		ops[o.args[0]] = o
 	}

@@ -7,45 +7,22 @@ import (
 )
 
 var recallCases = []testCase{
-	{"recall empties the queue of a free lock and wakes everybody in it", (*rig).recalls},
-	{"recall takes no more tickets than a script has time for", (*rig).recallsAPart},
-	{"recall does nothing while there is a lock", (*rig).recallsFreeLocksOnly},
-	{"an asker that has waited out a reservation recalls the queue and gets the lock", (*rig).recallsAndGrants},
+	{"an asker that has waited out a reservation empties the queue, wakes everybody in it, and gets the lock", (*rig).recallsAndGrants},
+	{"an asker that has waited out a reservation empties no more of a long queue than a script has time for", (*rig).recallsAPart},
 	{"an asker that has waited out a reservation gets nothing of a lock that is taken", (*rig).lapsedButTaken},
 }
 
-func (r *rig) recalls() {
-	r.subscribe()
-	r.unchanged(func() { assert.Equal(r, int64(0), r.one(r.recall())) })
-	t := r.holdsAgainst(1, 2, 3)
-	r.admin("DEL", r.lock)
-	assert.Equal(r, int64(1), r.one(r.recall()))
-	r.absent(r.queue, r.lock)
-	r.woken(r.asksAgain(1), r.asksAgain(2), r.asksAgain(3))
-	r.unchanged(func() { assert.Equal(r, int64(0), r.one(r.recall())) })
-	assert.Equal(r, t, r.register())
-}
-
+// One script takes no more tickets than it has time for.
 func (r *rig) recallsAPart() {
 	add := []string{"ZADD", r.queue}
 	for i := range 501 {
 		add = append(add, enqueuedAt(i), ticket(i))
 	}
 	r.admin(add...)
-	assert.Equal(r, int64(1), r.one(r.recall()))
+	r.admin("SET", r.hint, "1")
+	r.one(r.wait(carol, 600).with(argMode, "l"))
+	assert.Equal(r, carol, r.value().Owner)
 	assert.Equal(r, []any{ticket(500)}, r.admin("ZRANGE", r.queue, "0", "-1"))
-	assert.Equal(r, int64(1), r.one(r.recall()))
-	r.absent(r.queue)
-}
-
-func (r *rig) recallsFreeLocksOnly() {
-	r.subscribe()
-	r.holdsAgainst(1, 2)
-	for _, value := range []string{node.Compose(alice, 7, metadata), name(1) + " w ", ""} {
-		r.admin("SET", r.lock, value)
-		r.unchanged(func() { assert.Equal(r, int64(0), r.one(r.recall()), "%q", value) })
-	}
-	r.woken()
 }
 
 func (r *rig) recallsAndGrants() {

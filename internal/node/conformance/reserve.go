@@ -11,6 +11,7 @@ import (
 
 var reserveCases = []testCase{
 	{"a release reserves the lock for the head of the queue, and wakes it and the next", (*rig).releaseReserves},
+	{"a release wakes waiters further and further back, and again when the queue has come half as far", (*rig).wakesFurtherBack},
 	{"a reservation is refused to everybody else", (*rig).reservesForOne},
 	{"a reservation ends with the grace of the ticket", (*rig).reservesForAWhile},
 	{"the waiter with the reservation acquires the lock, alone, and its register moves", (*rig).reservesForItsOwner},
@@ -25,7 +26,7 @@ func (r *rig) releaseReserves() {
 	r.subscribe()
 	t := r.holdsAgainst(3, 1, 2)
 	assert.Equal(r, int64(node.HandedOn), r.one(r.release(alice)))
-	r.reserved(1, 2)
+	r.reserved(1, 2, 3)
 	r.queued(2, 3)
 	assert.Equal(r, t, r.register())
 	r.unchanged(func() { assert.Equal(r, int64(-1), r.one(r.release(alice))) })
@@ -35,6 +36,21 @@ func (r *rig) releaseReserves() {
 	assert.Equal(r, int64(0), r.one(r.release(alice)), "a free lock is reserved by the next client that asks")
 	r.reserved(2, 3)
 	r.queued(3)
+}
+
+func (r *rig) wakesFurtherBack() {
+	r.subscribe()
+	r.holdsAgainst(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+	// In one call, because what the node knows of those that it has woken ends after 20 ms.
+	r.apply(r.release(alice), r.pass(1), r.pass(2))
+	r.woken(r.reservedFor(1), r.nextIs(2, 1), r.nextIs(3, 2), r.nextIs(5, 3), r.nextIs(9, 4), r.nextIs(12, 5),
+		r.reservedFor(2), r.nextIs(3, 1), r.reservedFor(3), r.nextIs(4, 1))
+	r.admin("DEL", node.WatchKey(r.lock))
+	r.apply(r.pass(3), r.pass(4), r.pass(5), r.pass(6), r.pass(7), r.pass(8), r.pass(9), r.pass(10))
+	r.woken(r.reservedFor(4), r.nextIs(5, 1), r.nextIs(6, 2), r.nextIs(8, 3), r.nextIs(12, 4),
+		r.reservedFor(5), r.nextIs(6, 1), r.reservedFor(6), r.nextIs(7, 1), r.reservedFor(7), r.nextIs(8, 1),
+		r.reservedFor(8), r.nextIs(9, 1), r.nextIs(10, 2), r.nextIs(12, 3),
+		r.reservedFor(9), r.nextIs(10, 1), r.reservedFor(10), r.nextIs(11, 1), r.reservedFor(11), r.nextIs(12, 1))
 }
 
 func (r *rig) reservesForOne() {
@@ -146,7 +162,7 @@ func (r *rig) reservesNothingOfOthers() {
 		r.admin("DEL", r.lock)
 		r.admin(command...)
 		before := r.dump()[r.lock]
-		r.apply(r.wait(bob, 2), r.wait(bob, 1), r.acquire(bob, r.micros()), r.release(bob), r.wait(bob, 1).with(argMode, "l"), r.recall(), r.pass(7))
+		r.apply(r.wait(bob, 2), r.wait(bob, 1), r.acquire(bob, r.micros()), r.release(bob), r.wait(bob, 1).with(argMode, "l"), r.pass(7))
 		assert.Equal(r, before, r.dump()[r.lock])
 		r.queued(1, 2)
 		r.woken()

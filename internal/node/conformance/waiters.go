@@ -51,8 +51,13 @@ func (r *rig) subscribe(change ...func(*node.Config)) {
 
 // The messages to the n-th waiter of the rig's lock.
 func (r *rig) reservedFor(n int) wake { return wake{node.WakeReserved, name(n), r.lock} }
-func (r *rig) nextIs(n int) wake      { return wake{node.WakeNext, name(n), r.lock} }
+func (r *rig) freeFor(n int) wake     { return wake{node.WakeFree, name(n), r.lock} }
 func (r *rig) asksAgain(n int) wake   { return wake{node.WakeAskAgain, name(n), r.lock} }
+
+// nextIs is the message to the n-th waiter that it is of a rank among those behind the head.
+func (r *rig) nextIs(n, rank int) wake {
+	return wake{node.WakeNext + node.WakeKind(rank-1), name(n), r.lock}
+}
 
 // woken checks what was published, in this order, since it was called last.
 func (r *rig) woken(want ...wake) {
@@ -74,21 +79,22 @@ func (r *rig) woken(want ...wake) {
 	}
 }
 
-// reserved checks that the lock is reserved for the n-th waiter, that the node woke it
-// and the next one, and nobody else. It keeps the reservation for longer than a slow
-// machine takes.
+// reserved checks that the lock is reserved for the n-th waiter, and that the node woke it
+// and the next ones, by rank, and nobody else. It keeps the reservation for longer than a slow
+// machine takes, and drops the key that would end after 20 ms.
 func (r *rig) reserved(n int, next ...int) {
 	r.Helper()
 	text, _ := r.admin("GET", r.lock).(string)
 	left := r.pttl(r.lock)
 	r.admin("PEXPIRE", r.lock, "60000")
+	r.admin("DEL", node.WatchKey(r.lock))
 	assert.Equal(r, name(n)+" w ", text)
 	assert.Equal(r, node.Value{Owner: name(n), Reserved: true}, node.ParseValue(text))
 	assert.Greater(r, left, int64(0))
 	assert.LessOrEqual(r, left, int64(grace))
 	woken := []wake{r.reservedFor(n)}
-	for _, n := range next {
-		woken = append(woken, r.nextIs(n))
+	for i, n := range next {
+		woken = append(woken, r.nextIs(n, i+1))
 	}
 	r.woken(woken...)
 }
@@ -130,7 +136,7 @@ func (r *rig) reserves(waiters ...int) (t int64) {
 	r.Helper()
 	t = r.holdsAgainst(waiters...)
 	require.Equal(r, int64(node.HandedOn), r.one(r.release(alice)))
-	r.reserved(waiters[0], waiters[1:min(2, len(waiters))]...)
+	r.reserved(waiters[0], waiters[1:]...) // of up to three, all are woken
 	return t
 }
 

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"syscall"
+	"time"
 
 	"github.com/quorumlock/quorumlock"
 )
@@ -16,14 +18,26 @@ type interrupted struct{ signal os.Signal }
 
 func (i interrupted) Error() string { return "the wait was ended by a signal: " + i.signal.String() }
 
-// acquire connects to the nodes and takes the lock. The caller closes the Manager,
-// if there is one, whatever the error is.
+// acquire connects to the nodes and takes the lock; --wait bounds both together. The caller
+// closes the Manager, if there is one, whatever the error is.
 func (p *program) acquire(
 	ctx context.Context, name string, o runOptions, signals <-chan os.Signal,
 ) (*quorumlock.Lease, *quorumlock.Manager, error) {
 	ctx, stop := untilSignal(ctx, signals)
 	defer stop()
+	began := time.Now()
+	rest := func() time.Duration { // of --wait
+		if !o.waitGiven {
+			return math.MaxInt64
+		}
+		return max(o.wait-time.Since(began), 0)
+	}
 	m, err := p.connection.manager(ctx, quorumlock.WithTTL(o.ttl), quorumlock.WithHolder(o.holder))
+	if worthWaiting(err) && rest() > 0 && ctx.Err() == nil { // the servers may start later
+		p.note("%s; waiting", oneLine(err))
+		m, err = p.connection.manager(ctx, quorumlock.WithTTL(o.ttl), quorumlock.WithHolder(o.holder), quorumlock.WithStartupWait(rest()))
+		err = waitOver(ctx, err, o)
+	}
 	if err != nil {
 		return nil, nil, waitEnded(err, o)
 	}
@@ -37,13 +51,18 @@ func (p *program) acquire(
 	}
 	p.note("%s; waiting", oneLine(err))
 	if o.waitGiven {
-		opts = append(opts, quorumlock.WithWait(o.wait))
+		opts = append(opts, quorumlock.WithWait(rest()))
 	}
 	lease, err = m.Acquire(ctx, name, opts...)
+	return lease, m, waitEnded(waitOver(ctx, err, o), o)
+}
+
+// waitOver adds to the error of a wait that --wait has ended it.
+func waitOver(ctx context.Context, err error, o runOptions) error {
 	if o.waitGiven && worthWaiting(err) && ctx.Err() == nil {
-		err = fmt.Errorf("%w; --wait %v is over", err, o.wait)
+		return fmt.Errorf("%w; --wait %v is over", err, o.wait)
 	}
-	return lease, m, waitEnded(err, o)
+	return err
 }
 
 // worthWaiting reports whether a later attempt may bring what this one did not.

@@ -31,7 +31,7 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 		if code == exitNoQuorum {
 			hint = ": quorumlock doctor says more"
 		}
-		p.note("%s%s", oneLine(err), hint)
+		p.note("%s%s", printable(oneLine(err)), hint)
 	}
 	return code
 }

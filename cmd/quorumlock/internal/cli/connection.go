@@ -31,7 +31,7 @@ type connection struct {
 	ca, cert, key, server  string
 	nodeTimeout            time.Duration
 	guard, window          time.Duration
-	noColor, json          bool
+	noColor, json, rollout bool
 
 	// By complete, for each node.
 	options []rueidis.ClientOption
@@ -54,6 +54,7 @@ func (c *connection) register(f *pflag.FlagSet) {
 	f.StringVar(&c.server, "tls-server-name", "", "`NAME` in the certificates of the nodes")
 	f.Var(durationFlag{&c.nodeTimeout}, "node-timeout", "how long one node may take to answer\n(default: a tenth of the TTL, 20ms to 500ms)")
 	f.Var(durationFlag{&c.guard}, "restart-guard", "keep nodes that lost their data from voting\nfor this `DURATION`, the same for all clients")
+	f.BoolVar(&c.rollout, "guard-rollout", false, "admit clients without --restart-guard\nwhile it is rolled out to all")
 	f.Var(durationFlag{&c.window}, "failover-window", "leases of a group go on for this `TIME` while\nits Sentinels cannot be asked, such as 5s")
 	f.BoolVar(&c.noColor, "no-color", false, "print no colours, as the variable NO_COLOR does")
 	f.BoolVar(&c.json, "json", false, "print JSON: one object, or one a line (watch)")
@@ -232,6 +233,9 @@ func (c *connection) manager(ctx context.Context, opts ...quorumlock.Option) (*q
 	}
 	if c.guard > 0 {
 		opts = append(opts, quorumlock.WithRestartGuard(c.guard))
+	}
+	if c.rollout {
+		opts = append(opts, quorumlock.WithGuardRollout())
 	}
 	if ttl := c.guard - c.window; c.guard > 0 && ttl < quorumlock.DefaultTTL {
 		opts = append([]quorumlock.Option{quorumlock.WithTTL(ttl)}, opts...) // of a command without a TTL, such as inspect

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,6 +26,7 @@ type runOptions struct {
 	waitGiven, graceGiven     bool
 	holder                    string
 	conflict                  int
+	keepPassword              bool
 }
 
 // Bounds and defaults of run. A command takes time to end, so a lease that runs
@@ -46,8 +48,9 @@ its own, and releases the lock when every process of that group has ended.
 
 COMMAND gets stdin, stdout and stderr as they are, and QUORUMLOCK_NAME,
 QUORUMLOCK_TOKEN (the fencing token: pass it along with every write) and
-QUORUMLOCK_OWNER in its environment. The signals INT, TERM, HUP, QUIT, USR1 and
-USR2 go to the whole group.
+QUORUMLOCK_OWNER in its environment, and not the variables with the passwords of
+the servers. The signals INT, TERM, HUP, QUIT, USR1 and USR2 go to the whole
+group.
 
 When the lock cannot be renewed, the group gets TERM while --grace is left of
 the lease, and KILL shortly before its end: the group is dead before anybody
@@ -67,10 +70,11 @@ another user) are out of reach.`,
 	}
 	f := c.Flags()
 	f.Var(durationFlag{&o.ttl}, "ttl", "how long the lock outlives a holder that died,\n1s to 24h")
-	f.Var(durationFlag{&o.wait}, "wait", "how long to wait for the lock; 0 asks once\n(default: for ever)")
+	f.Var(durationFlag{&o.wait}, "wait", "how long to wait for the lock, and for servers\nthat start later; 0 asks once\n(default: for ever)")
 	f.Var(durationFlag{&o.minHold}, "min-hold", "keep the name taken for at least this long")
 	f.StringVar(&o.holder, "holder", "", "`LABEL` that others see\n(default: host, process id, command)")
 	f.Var(durationFlag{&o.grace}, "grace", "what is left of the lease at TERM, at most\nhalf the TTL; 0 is KILL alone\n(default: a fifth of the TTL, at most 10s)")
+	f.BoolVar(&o.keepPassword, "keep-password", false, "leave QUORUMLOCK_PASSWORD and QUORUMLOCK_\nSENTINEL_PASSWORD in the command's environment")
 	f.IntVarP(&o.conflict, "conflict-exit-code", "E", o.conflict, "exit `CODE` when another holds the lock\n")
 	return c
 }
@@ -117,6 +121,9 @@ func margin(ttl time.Duration) time.Duration { return min(max(ttl/20, minMargin)
 
 // run takes the lock, runs the command, and releases.
 func (p *program) run(ctx context.Context, name string, argv []string, o runOptions) error {
+	if name == "" || len(name) > quorumlock.MaxNameLen { // before a wait for servers
+		return usagef("name of %d bytes: must have 1 to %d; use a short readable text", len(name), quorumlock.MaxNameLen)
+	}
 	path, err := lookUp(argv[0])
 	if err != nil {
 		return err
@@ -167,7 +174,7 @@ func (p *program) underLease(l *quorumlock.Lease, path string, argv []string, o 
 		return 0, &exitError{code: exitLost, text: fmt.Sprintf("%q was lost before the command began", l.Name())}
 	}
 	process, err := child.Start(child.Command{
-		Path: path, Args: argv, Env: environment(l), Files: [3]*os.File{p.stdin, p.stdout, p.stderr},
+		Path: path, Args: argv, Env: environment(l, o.keepPassword), Files: [3]*os.File{p.stdin, p.stdout, p.stderr},
 	}, func(text string) { p.note("%s", text) })
 	if err != nil {
 		return 0, cannotRun(argv[0], err)
@@ -195,9 +202,14 @@ func describe(e child.Exit) string {
 	return "exit code " + strconv.Itoa(e.Code)
 }
 
-// environment returns our environment with what the command may want to know.
-func environment(l *quorumlock.Lease) []string {
-	return append(os.Environ(),
+// environment returns our environment with what the command may want to know, and without the
+// passwords of the servers: a command under a lock has no business there.
+func environment(l *quorumlock.Lease, keepPassword bool) []string {
+	inherited := slices.DeleteFunc(os.Environ(), func(entry string) bool {
+		name, _, _ := strings.Cut(entry, "=")
+		return !keepPassword && (name == variable("password") || name == variable("sentinel-password"))
+	})
+	return append(inherited,
 		"QUORUMLOCK_NAME="+l.Name(),
 		"QUORUMLOCK_TOKEN="+strconv.FormatInt(l.Token(), 10),
 		"QUORUMLOCK_OWNER="+l.Owner())

@@ -8,6 +8,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -45,9 +46,9 @@ func TestTheExitCodeSaysHowTheRunEnded(t *testing.T) {
 		{"no such path", []string{"job", "--", "/no/such/command"}, 127, "is not found"},
 		{"not executable", []string{"job", "--", notExecutable}, 126, "cannot be executed"},
 		{"no program", []string{"job", "--", script}, 126, "cannot be executed"},
-		{"held", []string{"taken", "--wait", "0", "--", "true"}, 75, `"taken" is held by somebody`},
-		{"held, its own code", []string{"taken", "-E", "3", "--wait", "0s", "--", "true"}, 3, `"taken" is held by somebody`},
-		{"no quorum", []string{"job", "--nodes", addrs[0] + ",127.0.0.1:1,127.0.0.1:2", "--", "true"}, 69, "reached 1 node, need 2 of 3"},
+		{"held", []string{"taken", "--wait", "0", "--", "true"}, 75, `"taken" is held by "somebody"`},
+		{"held, its own code", []string{"taken", "-E", "3", "--wait", "0s", "--", "true"}, 3, `"taken" is held by "somebody"`},
+		{"no quorum", []string{"job", "--wait", "0", "--nodes", addrs[0] + ",127.0.0.1:1,127.0.0.1:2", "--", "true"}, 69, "reached 1 node, need 2 of 3"},
 	} {
 		t.Run(c.claim, func(t *testing.T) {
 			o := invoke(t, addrs, append([]string{"run"}, c.args...)...)
@@ -80,7 +81,7 @@ func TestBadInputIsOneLineThatNamesTheValueAndTheFix(t *testing.T) {
 		{[]string{"run", "job", "true"}, "no -- on the command line: write"},
 		{[]string{"run", "job", "other", "--", "true"}, "2 names before the --: give exactly one"},
 		{[]string{"run", "job", "--"}, "no command after the --"},
-		{[]string{"run", strings.Repeat("x", 513), "--nodes", "127.0.0.1:1", "--", "true"}, "127.0.0.1:1"},
+		{[]string{"run", strings.Repeat("x", 513), "--nodes", "127.0.0.1:1", "--", "true"}, "name of 513 bytes: must have 1 to 512"},
 		{[]string{"inspect"}, "0 arguments given: quorumlock inspect takes NAME"},
 		{[]string{"doctor", "now"}, `"now" is too much`},
 		{[]string{"rum"}, `"rum" is not a command: use one of`},
@@ -101,11 +102,7 @@ func TestBadInputIsOneLineThatNamesTheValueAndTheFix(t *testing.T) {
 		{[]string{"bench", "--nodes", "192.0.2.1:6379"}, "192.0.2.1:6379 is on another machine, and bench loads it: give --yes"},
 	} {
 		o := within(t, c.args...)
-		want := exitUsage
-		if len(c.args) > 1 && len(c.args[1]) > 512 {
-			want = exitNoQuorum // the nodes come first
-		}
-		assert.Equal(t, want, o.code, "%q", c.args)
+		assert.Equal(t, exitUsage, o.code, "%q", c.args)
 		assert.Contains(t, o.stderr, c.says, "%q", c.args)
 		assert.Equal(t, 1, strings.Count(o.stderr, "\n"), "one line: %s", o.stderr)
 		assert.Empty(t, o.stdout)
@@ -220,7 +217,7 @@ func TestAWaitEndsWithItsBoundWithASignalOrWithTheLock(t *testing.T) {
 		line := make([]byte, 200)
 		n, err := stderr.Read(line)
 		require.NoError(t, err)
-		assert.Contains(t, string(line[:n]), "is held by somebody")
+		assert.Contains(t, string(line[:n]), `is held by "somebody"`)
 		assert.Contains(t, string(line[:n]), "waiting")
 		return c
 	}
@@ -232,6 +229,60 @@ func TestAWaitEndsWithItsBoundWithASignalOrWithTheLock(t *testing.T) {
 	c = waits()
 	require.NoError(t, l.Release(t.Context()))
 	require.NoError(t, c.Wait())
+}
+
+func TestARunWaitsForServersThatStartLater(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 3)
+	addrs := redistest.Addrs(servers)
+	for _, s := range servers {
+		s.Kill()
+	}
+	begun := time.Now()
+	o := invoke(t, addrs, "run", "job", "--wait", "2s", "--", "true")
+	assert.Equal(t, exitNoQuorum, o.code, o.stderr)
+	assert.Contains(t, o.stderr, "reached 0 nodes, need 2 of 3")
+	assert.Contains(t, o.stderr, "--wait 2s is over")
+	assert.GreaterOrEqual(t, time.Since(begun), 2*time.Second)
+
+	for _, wait := range [][]string{{"--wait", "10m"}, nil} {
+		notes := filepath.Join(t.TempDir(), "stderr")
+		file, err := os.Create(notes)
+		require.NoError(t, err)
+		c := commandLine(t, addrs, slices.Concat([]string{"run", "job"}, wait, []string{"--", "true"})...)
+		c.Stderr = file
+		require.NoError(t, c.Start())
+		eventually(t, "it waits", func() bool { text, _ := os.ReadFile(notes); return strings.Contains(string(text), "; waiting\n") })
+		servers[0].Restart()
+		servers[1].Restart()
+		text, _ := os.ReadFile(notes)
+		require.NoError(t, c.Wait(), "%s", text)
+		_ = file.Close()
+		servers[0].Kill()
+		servers[1].Kill()
+	}
+
+	begun = time.Now()
+	o = invoke(t, nil, "run", "job", "--nodes", "127.0.0.1:1,127.0.0.1:1", "--", "true")
+	assert.Equal(t, exitUsage, o.code, "what can never work does not wait: %s", o.stderr)
+	assert.Less(t, time.Since(begun), patience)
+}
+
+func TestTheCommandDoesNotGetThePasswordsUnlessAsked(t *testing.T) {
+	t.Parallel()
+	server := redistest.StartWith(t, 1, redistest.Options{Args: []string{"--requirepass", "secret-4711"}})[0]
+	for keep, args := range map[bool][]string{false: nil, true: {"--keep-password"}} {
+		c := commandLine(t, []string{server.Addr()}, slices.Concat([]string{"run", "job"}, args, []string{"--", "env"})...)
+		c.Env = append(c.Env, "QUORUMLOCK_PASSWORD=secret-4711", "QUORUMLOCK_SENTINEL_PASSWORD=secret-4711", "QUORUMLOCK_TTL_OF_MINE=7s", "PASSWORD=mine")
+		o := finish(t, c)
+		require.Equal(t, 0, o.code, o.stderr)
+		assert.Equal(t, keep, strings.Contains(o.stdout, "QUORUMLOCK_PASSWORD=secret-4711"), o.stdout)
+		assert.Equal(t, keep, strings.Contains(o.stdout, "QUORUMLOCK_SENTINEL_PASSWORD=secret-4711"), o.stdout)
+		assert.Equal(t, keep, strings.Contains(o.stdout, "secret-4711"), "nowhere else")
+		for _, other := range []string{"QUORUMLOCK_NODES=" + server.Addr(), "QUORUMLOCK_TTL_OF_MINE=7s", "\nPASSWORD=mine", "QUORUMLOCK_NAME=job"} {
+			assert.Contains(t, o.stdout, other)
+		}
+	}
 }
 
 func TestMinHoldKeepsTheLockWhenTheCommandIsQuick(t *testing.T) {

@@ -301,3 +301,42 @@ func TestSomethingThatIsNoRedisIsNamed(t *testing.T) {
 	require.NotNil(t, n.Fault)
 	assert.Contains(t, []string{CodeNotRedis, CodeUnreachable}, n.Fault.Code)
 }
+
+// The command that docs/operations.md has for a base that is far ahead.
+func repair(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("../../../../docs/operations.md")
+	require.NoError(t, err)
+	found := regexp.MustCompile(`(?s)redis-cli EVAL "(.*?)" 1 `).FindSubmatch(text)
+	require.NotNil(t, found)
+	return string(found[1])
+}
+
+// A clock was a year ahead when the restart guard wrote its marker, or when the register was
+// moved. Both stay when the clock is right again.
+func TestABaseAndARegisterThatAreFarAheadAreFound(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 3)
+	ahead := func(d time.Duration) string { return strconv.FormatInt(time.Now().Add(d).UnixMicro(), 10) }
+	for _, s := range servers { // the longest guard may write this, and a grant then moves a register behind it
+		s.MustDo("SET", prefix+"\xffb", ahead(48*time.Hour))
+		s.MustDo("ZADD", prefix+"\xffr", ahead(47*time.Hour), prefix+"job")
+	}
+	_, r := examine(t, options(addrs(servers), nil), guarded)
+	assert.Empty(t, found(r))
+	servers[0].MustDo("SET", prefix+"\xffb", ahead(365*24*time.Hour+time.Hour))
+	servers[1].MustDo("ZADD", prefix+"\xffr", ahead(100*24*time.Hour+time.Hour), prefix+"job")
+	servers[2].MustDo("ZADD", prefix+"\xffr", "inf", prefix+"job")
+	_, r = examine(t, options(addrs(servers), nil), guarded)
+	assert.Equal(t, []string{"warn base_ahead 0", "warn register_ahead 1", "warn register_ahead 2"}, found(r))
+	assert.Contains(t, r.Findings[0].Problem, "365 days ahead")
+	assert.Contains(t, r.Findings[1].Problem, "100 days ahead")
+
+	assert.Equal(t, "lowered", servers[0].MustDo("EVAL", repair(t), "1", prefix+"\xffb"))
+	_, r = examine(t, options(addrs(servers[:1]), nil), guarded)
+	assert.Empty(t, found(r))
+	assert.Equal(t, int64(1), servers[0].MustDo("ZCARD", prefix+"\xffr"), "the registers stay")
+	before := servers[0].MustDo("GET", prefix+"\xffb")
+	assert.Equal(t, "kept", servers[0].MustDo("EVAL", repair(t), "1", prefix+"\xffb"), "it is not ahead any more")
+	assert.Equal(t, before, servers[0].MustDo("GET", prefix+"\xffb"))
+}

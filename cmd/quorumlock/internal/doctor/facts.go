@@ -40,6 +40,9 @@ type Node struct {
 	Unchecked string        // why INFO could not be read
 	Missing   []string      // rights that the user lacks, as ACL rules
 	Marker    time.Duration // the time of the restart guard's marker, 0 for none
+
+	BaseAhead     time.Duration // how far the base of the registers is ahead of this node's clock
+	RegisterAhead time.Duration // the same of the highest register
 }
 
 // Answers reports whether the node could be asked.

@@ -50,6 +50,8 @@ const (
 	CodeSingle        = "single_node"
 	CodeGuardDiffers  = "restart_guard_differs"
 	CodeGuardUnused   = "restart_guard_not_given"
+	CodeBaseAhead     = "base_ahead"
+	CodeRegisterAhead = "register_ahead"
 	CodeNoQuorum      = "no_quorum"
 	CodeRedisAnswered = "refused"
 )

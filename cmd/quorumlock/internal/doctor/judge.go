@@ -50,6 +50,7 @@ func Judge(nodes []Node, s Settings) Report {
 		j.data(i, n)
 		j.replicas(i, n)
 		j.guard(i, n)
+		j.registers(i, n)
 	}
 	j.pairs()
 	j.clocks()
@@ -67,6 +68,10 @@ func Judge(nodes []Node, s Settings) Report {
 	r.Findings = j.sorted()
 	return r
 }
+
+// farAhead is how far the base and the registers may be ahead of a node's clock without a
+// clock that was wrong: a restart guard of 48 h, the longest, puts them there.
+const farAhead = 48 * time.Hour
 
 type judge struct {
 	nodes    []Node
@@ -220,5 +225,19 @@ func (j *judge) guard(i int, n Node) {
 	default:
 		j.add(Fail, i, CodeGuardDiffers, fmt.Sprintf("the restart guard of this node stands at %v, not %v, so the node does not vote", n.Marker, given),
 			"give all clients the same time; docs/operations.md says how to change it")
+	}
+}
+
+// registers judges the fencing registers. What a wrong clock has written there stays when
+// the clock is right again: no token is wrong, and each grant costs one more round trip.
+func (j *judge) registers(i int, n Node) {
+	days := func(d time.Duration) string { return counted(int(d/(24*time.Hour)), "day") }
+	const cost = "until the clock gets there, names cost one more round trip for each lease and their registers stay in memory"
+	const fix = `see "Registers that are far ahead" in docs/operations.md before anything is changed: what is done wrong there makes tokens go back`
+	if n.BaseAhead > farAhead {
+		j.add(Warn, i, CodeBaseAhead, "the base of the fencing registers is "+days(n.BaseAhead)+" ahead of the node's clock, which was wrong once: "+cost, fix)
+	}
+	if n.RegisterAhead > farAhead {
+		j.add(Warn, i, CodeRegisterAhead, "a fencing register is "+days(n.RegisterAhead)+" ahead of the node's clock, which was wrong once: "+cost, fix)
 	}
 }

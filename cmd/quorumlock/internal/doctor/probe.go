@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -58,6 +59,7 @@ func (n *Node) ask(ctx context.Context, client rueidis.Client, prefix string) er
 		return err
 	}
 	n.marker(ctx, client, prefix)
+	n.registers(ctx, client, prefix)
 	return nil
 }
 
@@ -118,5 +120,27 @@ func (n *Node) marker(ctx context.Context, client rueidis.Client, prefix string)
 	text, err := values[0].ToString()
 	if fields := strings.Fields(text); err == nil && len(fields) == 4 {
 		n.Marker = time.Duration(number(fields[2])) * time.Millisecond
+	}
+}
+
+// registers reads how far the fencing registers are ahead of the node's clock: their base,
+// and the highest of them.
+func (n *Node) registers(ctx context.Context, client rueidis.Client, prefix string) {
+	now := time.Now().Add(n.Clock)
+	ahead := func(micros float64) time.Duration {
+		const century = 100 * 365 * 24 * time.Hour // more does not fit, and says no more
+		return time.Duration(min(micros-float64(now.UnixMicro()), float64(century.Microseconds()))) * time.Microsecond
+	}
+	values, err := client.Do(ctx, client.B().Mget().Key(prefix+"\xffb").Build()).ToArray()
+	if err == nil && len(values) == 1 {
+		if text, err := values[0].ToString(); err == nil {
+			if base, err := strconv.ParseFloat(text, 64); err == nil {
+				n.BaseAhead = max(ahead(base), 0)
+			}
+		}
+	}
+	highest, err := client.Do(ctx, client.B().Zrange().Key(prefix+"\xffr").Min("0").Max("0").Rev().Withscores().Build()).AsZScores()
+	if err == nil && len(highest) == 1 {
+		n.RegisterAhead = max(ahead(highest[0].Score), 0)
 	}
 }

@@ -1,0 +1,215 @@
+package quorumlock
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// closeGrace is how long each wait of Close lasts when its context has ended. Usually a signal
+// has cancelled the context, and Close should still release the locks.
+const closeGrace = 100 * time.Millisecond
+
+// Close refuses new calls, ends waiting ones with ErrClosed, ends and releases all leases, ends
+// the connections and waits for every goroutine of the Manager. Each lease gets its last
+// event before the subscriptions end; in a Subscription that is not read, these replace earlier
+// events that are no losses.
+//
+// All leases end first: their contexts end, and no call gets a lease afterwards. A lease held
+// outside of Do and Lead is released at once, as by its own Release: stop the work under
+// it before Close. While Do or Lead runs its function, the lease's keys stay until the
+// function has returned, for at most 2 % of the TTL (at least 50 ms, at most a fifth of the TTL),
+// so that no successor works at the same time.
+//
+// Close goes on while a node answers releases, until ctx ends. It gives up an unreachable
+// node at once, and a silent one after a second. It waits until log handlers, span
+// processors and instruments return. When ctx ends, Close stops waiting for all of them, and
+// returns within 0.4 s, whatever hangs. If ctx had ended before the call, it waits 100 ms for
+// functions and 100 ms for nodes. Everything else is still done. Close returns ctx's cause if
+// the end of ctx left something undone: keys that remain on a node keep a name taken there
+// until they expire, and a warning in the log counts them. Close is idempotent: later and
+// concurrent calls wait for the first and return nil, or ctx's cause. A nil ctx is ErrInvalid,
+// and closes nothing.
+func (m *Manager) Close(ctx context.Context) error {
+	if ctx == nil {
+		return errNilContext()
+	}
+	m.mu.Lock()
+	first := !m.shut
+	m.shut = true
+	m.mu.Unlock()
+	if !first {
+		return before(ctx, m.closed)
+	}
+	defer close(m.closed)
+	close(m.closing)
+	m.endAll()
+	m.calls.leave()
+	inTime := await(ctx, m.calls.zero)
+	m.dog.stop() // it calls no code of a user, and nothing that waits
+	inTime = m.closeNodes(ctx) && inTime
+	m.bus.close()
+	m.reporter.stop() // last: what still reports belongs to calls that hang
+	inTime = await(ctx, m.reporter.done) && inTime
+	if !inTime && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// endAll ends every lease, and posts the releases that need not wait. Afterwards no lease is
+// valid, and no call gets one: each grant is among these holds or finds that Close has begun.
+func (m *Manager) endAll() {
+	m.steps.mu.Lock()
+	holds := m.dog.live()
+	m.steps.mu.Unlock()
+	now := holds[:0]
+	for _, h := range holds {
+		if !h.shut() {
+			now = append(now, h)
+		}
+	}
+	m.clear(now)
+}
+
+// shut ends a hold for Close. It reports whether the keys stay for a while, because a function
+// of Do or Lead still runs: then the end of the function clears them, or the watchdog when
+// the guard is over. Keys that a lock delay keeps after a loss outlive Close, so it need not wait.
+func (h *hold) shut() (stays bool) {
+	h.mu.Lock()
+	s := h.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil)
+	lost := h.machine.State() == quorum.StateLost
+	if h.lease.working && s.over && !lost {
+		h.remains = s.now + h.terms.Guard
+	}
+	delayed := lost && h.terms.lockDelay > 0
+	stays = h.lease.working && (s.over || lost) && !delayed && h.remains > s.now
+	if h.stays = stays; stays {
+		h.m.calls.add()
+		h.m.dog.schedule(h, h.remains)
+	} else {
+		h.m.dog.schedule(h, quorum.Never)
+	}
+	h.mu.Unlock()
+	h.notify(&s)
+	return stays
+}
+
+// clear posts the releases of holds that are over.
+func (m *Manager) clear(holds []*hold) {
+	requests, stayed := m.releaseAll(holds)
+	for _, req := range requests {
+		for i := range m.nodes {
+			if m.ending() {
+				m.post(i, req, &m.left)
+			} else {
+				m.post(i, req, nobody{})
+			}
+		}
+	}
+	for range stayed {
+		m.calls.leave()
+	}
+}
+
+// closeNodes releases what is left, and ends the connections and all goroutines but the
+// reporter's. It reports whether every node has answered, and every goroutine has ended.
+func (m *Manager) closeNodes(ctx context.Context) bool {
+	last, stayed := m.releaseAll(m.dog.live())
+	for range stayed {
+		m.calls.leave()
+	}
+	limit, end := graceful(ctx)
+	defer end()
+	patience, giveUp := context.WithCancel(limit)
+	defer giveUp()
+	m.mu.Lock()
+	used := m.used
+	m.mu.Unlock()
+	if !used {
+		giveUp() // New has failed: there is nothing to release
+	}
+	var cut atomic.Bool
+	for _, n := range m.nodes {
+		m.running.run(func() {
+			if !n.Close(patience, last, &m.left) && used {
+				cut.Store(true)
+			}
+		})
+	}
+	m.running.leave()
+	inTime := await(limit, m.running.zero)
+	if leases, nodes := m.left.count(); leases > 0 || cut.Load() {
+		m.warn("closed without an answer from every node; the keys that are left expire by themselves", "leases", leases, "nodes", nodes)
+	}
+	return inTime && !cut.Load()
+}
+
+// graceful returns ctx, or a context of closeGrace if ctx has ended.
+func graceful(ctx context.Context) (context.Context, context.CancelFunc) {
+	if ctx.Err() == nil {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+}
+
+// await waits until done is closed, until ctx ends, and for closeGrace if it has ended. It
+// reports whether done is closed.
+func await(ctx context.Context, done <-chan struct{}) bool {
+	if before(ctx, done) == nil {
+		return true
+	}
+	grace, cancel := graceful(ctx)
+	defer cancel()
+	return before(grace, done) == nil
+}
+
+// before waits until done is closed, and returns nil if that was before ctx ended.
+func before(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-done: // both
+		return nil
+	default:
+		return context.Cause(ctx)
+	}
+}
+
+// tally counts what Close waits for. It is a sync.WaitGroup whose wait can end early. It begins
+// at one, which Close takes off.
+type tally struct {
+	n atomic.Int64
+	// zero is closed when nothing is left.
+	zero chan struct{}
+}
+
+// begin makes a tally ready.
+func (t *tally) begin() {
+	t.n.Store(1)
+	t.zero = make(chan struct{})
+}
+
+// add counts one more, while there is another.
+func (t *tally) add() { t.n.Add(1) }
+
+// leave takes one off.
+func (t *tally) leave() {
+	if t.n.Add(-1) == 0 {
+		close(t.zero)
+	}
+}
+
+// run counts a goroutine until it ends.
+func (t *tally) run(f func()) {
+	t.add()
+	go func() {
+		defer t.leave()
+		f()
+	}()
+}

@@ -1,0 +1,101 @@
+package quorumlock
+
+import (
+	"time"
+
+	"github.com/cenkalti/backoff/v4"
+)
+
+// backoffPatience is how long a call waits for the user's backoff, once: its attempt may hold
+// locks until then, and other callers of the process wait for its turn.
+const backoffPatience = 50 * time.Millisecond
+
+// delays are the delays between the attempts of one call that waits.
+//
+// The user's backoff runs in a goroutine of its own, because it may hang. Then the default
+// takes its place until it answers.
+type delays struct {
+	m        *Manager
+	standard backoff.BackOff // the default
+
+	// users is the user's backoff, once its function has returned it. Only the goroutine that
+	// asks uses it.
+	users backoff.BackOff
+	// answers has capacity 1: the answer to a question. Never closed.
+	answers chan answer
+	asked   bool // a question has no answer yet
+	hangs   bool // the answer did not come in time
+}
+
+// An answer of the user's backoff.
+type answer struct {
+	delay    time.Duration
+	panicked any // the value of the panic, nil for none
+}
+
+func (m *Manager) newDelays() *delays {
+	d := &delays{m: m, standard: defaultRetry()}
+	if m.cfg.retry != nil {
+		d.answers = make(chan answer, 1)
+	}
+	return d
+}
+
+// next returns the next delay, and whether the user's backoff has stopped. A panic of the
+// user's backoff goes on in the caller's goroutine.
+func (d *delays) next() (delay time.Duration, stop bool) {
+	if d.answers == nil {
+		return d.standard.NextBackOff(), false
+	}
+	if !d.asked {
+		d.asked = true
+		go d.ask()
+	}
+	a, ok := d.answer()
+	switch {
+	case !ok:
+		return d.standard.NextBackOff(), false
+	case a.panicked != nil:
+		panic(a.panicked)
+	}
+	return a.delay, a.delay == backoff.Stop
+}
+
+// answer waits for the answer, at most once in vain.
+func (d *delays) answer() (a answer, ok bool) {
+	patience := backoffPatience
+	if d.hangs {
+		patience = 0
+	}
+	timer := d.m.timer(patience)
+	defer d.m.putTimer(timer)
+	select {
+	case a = <-d.answers:
+		d.asked, d.hangs = false, false
+		return a, true
+	case <-timer.C:
+	}
+	if !d.hangs {
+		d.hangs = true
+		d.m.warn("the backoff of WithRetryBackoff does not return: the default takes its place until it does", "after", backoffPatience)
+	}
+	return a, false
+}
+
+// ask asks the user's backoff for one delay.
+func (d *delays) ask() {
+	var a answer
+	returned := false
+	defer func() {
+		if a.panicked = recover(); returned || a.panicked != nil { // otherwise it has ended the goroutine
+			d.answers <- a
+		}
+	}()
+	if d.users == nil {
+		if d.users = d.m.cfg.retry(); d.users == nil {
+			d.users = defaultRetry()
+		}
+	}
+	a.delay = d.users.NextBackOff()
+	returned = true
+}

@@ -1,0 +1,137 @@
+package quorum
+
+import "time"
+
+// Beside reports whether clients of two lists, of n and m nodes, may hold leases of one
+// name side by side, when both lists together have that many nodes: whether every
+// majority of one shares a node with every majority of the other.
+func Beside(n, m, together int) bool { return Size(n)+Size(m) > together }
+
+// Listed is what a node has answered about the list of a Manager.
+type Listed struct {
+	// Known means that the node has an identity. Renamed means that it had another one
+	// before, by which the other nodes still know it.
+	Known, Renamed bool
+	// Refused is how long a list of other clients is in the way; 0 if none is.
+	Refused time.Duration
+	// Stands means that the node has the list registered.
+	Stands bool
+}
+
+// Enlisting is what a Manager asks a node to register.
+type Enlisting struct {
+	Members Set // nodes with an identity; the node adds itself
+	// Adds means that the list is added where it is admitted; Keeps that it is prolonged
+	// where it stands, or a part of it: leases that were granted before may rely on it.
+	Adds, Keeps bool
+}
+
+// Lists decides which nodes' votes count for a Manager, by the lists of nodes that it and
+// other clients have registered on the nodes.
+//
+// A vote counts only while each connected node has a registered list with the node that
+// gives it. So of two Managers whose lists exclude each other, the later one is refused
+// by a node that both are connected to. A refusal anywhere withholds all votes: the
+// other nodes may be those that only one of the two uses.
+type Lists struct {
+	nodes []listed
+	known Set // nodes with an identity
+	// used means that the Manager may have been granted a lease. Until then a refusal
+	// makes it give up what it has registered elsewhere, so that a mistake in a new client
+	// does not stay in the way of the others.
+	used bool
+	age  time.Duration // after which a registration does not count
+}
+
+type listed struct {
+	up      bool
+	has     Set           // what the node has registered for this Manager
+	at      time.Duration // when that was sent
+	refused time.Duration // the end of a refusal
+}
+
+// NewLists returns the lists of a Manager with n nodes, before the first answer. A
+// registration that is older than age does not count.
+func NewLists(n int, age time.Duration) *Lists {
+	return &Lists{nodes: make([]listed, n), age: age}
+}
+
+// Entry returns what to ask node i to register.
+func (l *Lists) Entry(i int, now time.Duration) Enlisting {
+	_, refused := l.Refused(now)
+	return Enlisting{Members: l.known, Adds: !l.refusedBut(i, now), Keeps: !refused || l.used}
+}
+
+// refusedBut reports whether a node other than i refuses the list.
+func (l *Lists) refusedBut(i int, now time.Duration) bool {
+	for j := range l.nodes {
+		if j != i && l.nodes[j].refused > now {
+			return true
+		}
+	}
+	return false
+}
+
+// Record records the answer of node i to what it was asked at sent.
+func (l *Lists) Record(i int, e Enlisting, sent, now time.Duration, a Listed) {
+	n := &l.nodes[i]
+	n.up, n.at, n.refused, n.has = true, sent, 0, 0
+	if a.Renamed {
+		for j := range l.nodes {
+			l.nodes[j].has = l.nodes[j].has.Without(i)
+		}
+	}
+	if !a.Known {
+		l.known = l.known.Without(i)
+		return
+	}
+	l.known = l.known.With(i)
+	switch {
+	case a.Refused > 0:
+		n.refused = now + a.Refused
+	case a.Stands:
+		n.has = e.Members.With(i)
+	}
+}
+
+// Use records that the Manager asks for a lease.
+func (l *Lists) Use() { l.used = true }
+
+// Gone records that node i is not connected, or gives no votes for another reason. Its
+// last refusal stands until it ends. It returns whether the node took part before.
+func (l *Lists) Gone(i int) (was bool) {
+	was = l.nodes[i].up
+	l.nodes[i].up, l.nodes[i].has = false, 0
+	return was
+}
+
+// Refused returns a node that refuses the list; false if none does.
+func (l *Lists) Refused(now time.Duration) (i int, ok bool) {
+	for i := range l.nodes {
+		if l.nodes[i].refused > now {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// Votes reports whether the votes of node i count.
+func (l *Lists) Votes(i int, now time.Duration) bool {
+	if _, refused := l.Refused(now); refused || !l.nodes[i].up || !l.known.Has(i) {
+		return false
+	}
+	for j := range l.nodes {
+		n := &l.nodes[j]
+		if n.up && l.known.Has(j) && (!n.has.Has(i) || now-n.at > l.age) {
+			return false
+		}
+	}
+	return true
+}
+
+// Stale reports whether node i should be asked again now, because it lacks a node that
+// the Manager has met since.
+func (l *Lists) Stale(i int, now time.Duration) bool {
+	n := &l.nodes[i]
+	return n.up && l.known.Has(i) && n.refused <= now && n.has != l.known|n.has && !l.refusedBut(i, now)
+}

@@ -1,0 +1,128 @@
+package quorumlock
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// lists compares the Manager's list of nodes with those of other clients, which the nodes
+// remember. Nodes are known by the identities that they keep in their databases, because
+// clients may use different addresses for one node. It implements node.Lists.
+type lists struct {
+	m *Manager
+
+	mu      sync.Mutex
+	rule    *quorum.Lists
+	ids     []string // the identity that each node had last, "" before the first
+	refusal []error  // of each node, while the rule says that it refuses
+	copied  []error  // why a node is none of its own, nil if it is
+}
+
+func newLists(m *Manager, nodes int) *lists {
+	return &lists{m: m, rule: quorum.NewLists(nodes, node.ListAge), ids: make([]string, nodes), refusal: make([]error, nodes), copied: make([]error, nodes)}
+}
+
+// Entry implements node.Lists.
+func (l *lists) Entry(i int) node.ListEntry {
+	_, now := l.m.clock.Both()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.rule.Entry(i, now)
+	entry := node.ListEntry{Nodes: len(l.ids), Members: uint32(e.Members), Known: l.ids[i], Adds: e.Adds, Keeps: e.Keeps}
+	for j, id := range l.ids {
+		if e.Members.Has(j) {
+			entry.IDs = append(entry.IDs, id)
+		}
+	}
+	return entry
+}
+
+// Listed implements node.Lists.
+func (l *lists) Listed(i int, e node.ListEntry, sent time.Duration, a node.ListAnswer) error {
+	_, now := l.m.clock.Both()
+	l.mu.Lock()
+	err := l.record(i, e, sent, now, a)
+	l.mu.Unlock()
+	l.wake(i)
+	return err
+}
+
+// record is Listed with the mutex held. A node with the identity of another one takes no
+// part: together they would be fewer nodes than they seem.
+func (l *lists) record(i int, e node.ListEntry, sent, now time.Duration, a node.ListAnswer) error {
+	for j, id := range l.ids {
+		if j != i && a.ID != "" && a.ID == id {
+			l.rule.Gone(i)
+			l.copied[i] = &node.ConfigError{
+				Problem: fmt.Sprintf("this node has the identity of node %d (%s): its data is a copy", j, l.m.nodes[j].Addr()),
+				Fix:     "start it empty: a node with the data of another one may show locks and tokens that it never granted",
+			}
+			return l.copied[i]
+		}
+	}
+	l.copied[i] = nil
+	answer := quorum.Listed{Known: a.ID != "", Renamed: l.ids[i] != "" && a.ID != "" && a.ID != l.ids[i], Refused: a.Refused, Stands: a.Stands}
+	if a.ID != "" {
+		l.ids[i] = a.ID
+	}
+	l.rule.Record(i, quorum.Enlisting{Members: quorum.Set(e.Members).Without(i), Adds: e.Adds, Keeps: e.Keeps}, sent, now, answer)
+	if l.refusal[i] = nil; a.Refused > 0 {
+		l.refusal[i] = node.OtherList(a.Other, len(l.ids), append(e.IDs, a.ID), a.Refused)
+	}
+	return l.refusal[i]
+}
+
+// Gone implements node.Lists.
+func (l *lists) Gone(i int) {
+	l.mu.Lock()
+	was := l.rule.Gone(i)
+	l.mu.Unlock()
+	if was {
+		l.wake(i)
+	}
+}
+
+// wake makes the other nodes look at what has changed.
+func (l *lists) wake(i int) {
+	for j, n := range l.m.nodes {
+		if j != i {
+			n.Relist()
+		}
+	}
+}
+
+// Votes implements node.Lists.
+func (l *lists) Votes(i int) error {
+	_, now := l.m.clock.Both()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.copied[i] != nil {
+		return l.copied[i]
+	}
+	if j, refused := l.rule.Refused(now); refused {
+		return l.refusal[j]
+	}
+	if !l.rule.Votes(i, now) {
+		return node.ErrConnecting
+	}
+	return nil
+}
+
+// Stale implements node.Lists.
+func (l *lists) Stale(i int) bool {
+	_, now := l.m.clock.Both()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rule.Stale(i, now)
+}
+
+// use records that the Manager asks for leases.
+func (l *lists) use() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.rule.Use()
+}

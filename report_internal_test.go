@@ -1,0 +1,17 @@
+package quorumlock
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// A panic in the reporter's goroutine would end the process.
+func TestTheReporterSurvivesAPanic(t *testing.T) {
+	r := newReporter()
+	for range 2 {
+		assert.NotPanics(t, func() { r.call(func() { panic("the user's") }) })
+	}
+	assert.Equal(t, 2, r.panics)
+	assert.Contains(t, r.first, "the user's\n")
+}

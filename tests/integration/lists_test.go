@@ -1,0 +1,250 @@
+package integration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+)
+
+// Inspect works without the guard, and a vote says what is missing.
+func TestAClientWithoutTheGuardReadsAndLearnsWhatItLacks(t *testing.T) {
+	testkit.OnlyAddrs(t, "every group has the guard")
+	servers := redistest.Start(t, 3)
+	addrs := pick(servers, 0, 1, 2)
+	guarded := testkit.Connect(t, addrs, listing(2*time.Second)...)
+	l := testkit.Acquired(t, guarded, "job")
+	plain := testkit.Connect(t, addrs, quorumlock.WithLogger(slog.New(slog.DiscardHandler)))
+	status, err := plain.Inspect(background, "job")
+	require.NoError(t, err)
+	assert.Equal(t, l.Owner(), status.Holder.Owner)
+	testkit.Eventually(t, "every node was greeted", func() bool {
+		return !slices.ContainsFunc(plain.Nodes(), func(n quorumlock.NodeStatus) bool {
+			return n.Err == nil || !strings.Contains(n.Err.Error(), "the other clients of this node use the restart guard")
+		})
+	})
+	_, err = plain.Acquire(background, "other")
+	require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+	var missed *quorumlock.QuorumError
+	require.ErrorAs(t, err, &missed)
+	assert.True(t, slices.ContainsFunc(missed.Nodes, (*quorumlock.NodeError).Misconfigured), "%v", err)
+	assert.ErrorContains(t, err, "set WithRestartGuard to 2s on this client as well")
+}
+
+// The identity of a node outlives its data, as long as one client has known it: nobody is
+// refused when a node comes back empty and a new client meets it first.
+func TestAnEmptyNodeGetsItsIdentityBack(t *testing.T) {
+	testkit.OnlyAddrs(t, "it starts with empty databases")
+	servers := redistest.Start(t, 3)
+	addrs := pick(servers, 0, 1, 2)
+	opts := listing(time.Second)
+	testkit.Acquired(t, testkit.Connect(t, addrs, opts...), "job")
+	identity := func() string {
+		for _, member := range servers[0].MustDo("ZRANGE", "quorumlock:\xffl", "0", "-1").([]any) {
+			if id, found := strings.CutPrefix(member.(string), "node "); found {
+				return id
+			}
+		}
+		return ""
+	}
+	before := identity()
+	require.NotEmpty(t, before)
+	servers[0].Restart()
+	late := testkit.Connect(t, addrs, quorumlock.WithTTL(time.Second), quorumlock.WithRestartGuard(time.Second))
+	testkit.Eventually(t, "the identity is restored", func() bool { return identity() == before })
+	testkit.Eventually(t, "all nodes vote", func() bool {
+		for _, n := range late.Nodes() {
+			if n.Err != nil || n.QuarantinedFor > 0 {
+				return false
+			}
+		}
+		return true
+	})
+	testkit.Acquired(t, late, "other")
+}
+
+// A node that was started with the data of another one has its identity. Together they
+// would be fewer nodes than they seem.
+func TestANodeWithTheIdentityOfAnotherDoesNotVote(t *testing.T) {
+	testkit.OnlyAddrs(t, "it starts with empty databases")
+	servers := redistest.Start(t, 3)
+	for _, s := range servers[:2] {
+		s.MustDo("ZADD", "quorumlock:\xffl", "9007199254740991", "node COPIED")
+	}
+	_, err := quorumlock.New(background, quorumlock.Addrs(pick(servers, 0, 1, 2)...), listing(time.Second)...)
+	require.ErrorIs(t, err, quorumlock.ErrInvalid)
+	assert.ErrorContains(t, err, "has the identity of node")
+}
+
+// pick returns the addresses of some servers.
+func pick(servers []*redistest.Server, indices ...int) (addrs []string) {
+	for _, i := range indices {
+		addrs = append(addrs, servers[i].Addr())
+	}
+	return addrs
+}
+
+// listing are the options of a guarded client on an empty database.
+func listing(guard time.Duration) []quorumlock.Option {
+	return []quorumlock.Option{
+		quorumlock.WithTTL(guard), quorumlock.WithRestartGuard(guard), quorumlock.WithTrustEmptyNodes(),
+		quorumlock.WithLogger(slog.New(slog.DiscardHandler)),
+	}
+}
+
+// Two clients, of which each has a node that the other one lacks, come at one moment to
+// nodes that know nothing. At most one of them gets the lease.
+func TestDifferentListsOfNodesNeverHoldOneLeaseBesideEachOther(t *testing.T) {
+	testkit.OnlyAddrs(t, "it starts with empty databases")
+	const rounds = 40
+	servers := redistest.Start(t, 4)
+	lists := [][]string{pick(servers, 0, 1, 2), pick(servers, 0, 1, 3)}
+	var both, one, refusals int
+	for round := range rounds {
+		for _, s := range servers {
+			s.MustDo("FLUSHALL")
+		}
+		var valid, refused atomic.Int32
+		var all, held sync.WaitGroup
+		held.Add(len(lists))
+		for _, addrs := range lists {
+			all.Go(func() {
+				m, err := quorumlock.New(background, quorumlock.Addrs(addrs...), listing(5*time.Second)...)
+				if err == nil {
+					defer func() { assert.NoError(t, m.Close(background)) }()
+					var l *quorumlock.Lease
+					if l, err = m.TryAcquire(background, "job"); err == nil {
+						defer func() { assert.NoError(t, l.Release(background)) }()
+						valid.Add(1)
+					}
+				}
+				if err != nil && !errors.Is(err, quorumlock.ErrHeld) {
+					refused.Add(1)
+					assert.ErrorContains(t, err, "other clients of this node use a list of 3 nodes, and this one uses a list of 3", "round %d", round)
+					assert.ErrorContains(t, err, "change them by one at a time")
+				}
+				held.Done()
+				held.Wait() // both leases live until both have tried
+			})
+		}
+		all.Wait()
+		refusals += int(refused.Load())
+		switch valid.Load() {
+		case 2:
+			both++
+		case 1:
+			one++
+		}
+	}
+	t.Logf("of %d rounds: both valid %d, one valid %d, refused %d", rounds, both, one, refusals)
+	assert.Zero(t, both)
+	assert.GreaterOrEqual(t, refusals, rounds, "of two, at least one is refused")
+}
+
+// fleet replaces its clients one after the other, and always has one that works.
+type fleet struct {
+	*testing.T
+	servers []*redistest.Server
+	opts    []quorumlock.Option
+	holders atomic.Int32
+	grants  atomic.Int64
+	last    atomic.Int64 // when the last lease was granted, µs
+	longest atomic.Int64 // between two grants, µs
+}
+
+// client works with a list of nodes until its context ends.
+func (f *fleet) client(ctx context.Context, addrs []string) error {
+	m, err := quorumlock.New(background, quorumlock.Addrs(addrs...), f.opts...)
+	if err != nil {
+		return err
+	}
+	defer func() { assert.NoError(f, m.Close(background)) }()
+	for ctx.Err() == nil {
+		l, err := m.Acquire(ctx, "job")
+		if err != nil {
+			if ctx.Err() == nil {
+				return err
+			}
+			return nil
+		}
+		assert.EqualValues(f, 1, f.holders.Add(1), "a second holder")
+		f.grants.Add(1)
+		if now := time.Now().UnixMicro(); true {
+			f.longest.Store(max(f.longest.Load(), now-f.last.Swap(now)))
+		}
+		assert.True(f, l.Valid())
+		f.holders.Add(-1)
+		assert.NoError(f, l.Release(background))
+	}
+	return nil
+}
+
+// replace replaces every client by one with another list.
+func (f *fleet) replace(clients []func(), addrs []string) []func() {
+	f.Helper()
+	for i, stop := range clients {
+		stop()
+		clients[i] = f.start(addrs)
+		time.Sleep(200 * time.Millisecond)
+	}
+	return clients
+}
+
+func (f *fleet) start(addrs []string) (stop func()) {
+	ctx, cancel := context.WithCancel(background)
+	done := make(chan error, 1)
+	go func() { done <- f.client(ctx, addrs) }()
+	return func() { cancel(); assert.NoError(f, <-done) }
+}
+
+// Nodes are added and taken away one at a time, under load.
+func TestNodesAreAddedAndTakenAwayOneByOneUnderLoad(t *testing.T) {
+	testkit.OnlyAddrs(t, "it starts with empty databases")
+	const guard = 5 * time.Second
+	servers := redistest.Start(t, 5)
+	f := &fleet{T: t, servers: servers, opts: listing(guard)}
+	var clients []func()
+	for range 3 {
+		clients = append(clients, f.start(pick(servers, 0, 1, 2)))
+	}
+	testkit.Eventually(t, "the fleet works", func() bool { return f.grants.Load() > 10 })
+	f.longest.Store(0)
+	for _, step := range [][]int{{0, 1, 2, 3}, {0, 1, 2, 3, 4}, {0, 1, 3, 4}, {3, 4, 1}} {
+		before := f.grants.Load()
+		clients = f.replace(clients, pick(servers, step...))
+		t.Logf("%v: %d grants, longest without one %v", step, f.grants.Load()-before, time.Duration(f.longest.Load())*time.Microsecond)
+		_, err := quorumlock.New(background, quorumlock.Addrs(pick(servers, step[0])...), f.opts...)
+		require.ErrorContains(t, err, "and this one uses a list of 1", "beside %v", step)
+		forgetOtherLists(t, servers, len(step))
+	}
+	for _, stop := range clients {
+		stop()
+	}
+	assert.Less(t, time.Duration(f.longest.Load())*time.Microsecond, 5*time.Second, "no outage")
+}
+
+// forgetOtherLists makes nodes forget the lists that are not of this size, as half a minute
+// would.
+func forgetOtherLists(t *testing.T, servers []*redistest.Server, size int) {
+	t.Helper()
+	for _, s := range servers {
+		for _, member := range s.MustDo("ZRANGE", "quorumlock:\xffl", "0", "-1").([]any) {
+			if text := member.(string); !strings.HasPrefix(text, "node ") && !strings.HasPrefix(text, fmt.Sprintf("1 %d ", size)) {
+				s.MustDo("ZREM", "quorumlock:\xffl", text)
+			}
+		}
+	}
+}
