@@ -236,8 +236,8 @@ func (l *Lease) endLocked(err error) {
 	if l.watch != nil {
 		l.watch.end(err)
 	}
-	var lost *LostError
-	if errors.As(err, &lost) {
+	lost := lossOf(err)
+	if lost != nil {
 		m.warnOfLoss(l, lost)
 	}
 	if m.bus.watched.Load() > 0 {
@@ -247,6 +247,16 @@ func (l *Lease) endLocked(err error) {
 		}
 		m.bus.send(e)
 	}
+}
+
+// lossOf returns the loss that has ended a lease, nil after a release.
+func lossOf(end error) *LostError {
+	if end == ErrReleased { // most leases; what errors.As needs would cost each of them an allocation
+		return nil
+	}
+	var lost *LostError
+	errors.As(end, &lost)
+	return lost
 }
 
 // warnOfLoss logs a loss. This is the only place that does.

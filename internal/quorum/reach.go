@@ -25,7 +25,7 @@ func Grace(trip, late, timeout time.Duration) time.Duration {
 // release. It is 0 for a near process, whose turns cost no more than those of others, also
 // after it has missed one reservation: any process stalls at times on a busy machine.
 func Turn(trip, late time.Duration) time.Duration {
-	if 4*trip <= MinGrace && late <= MinGrace {
+	if 4*trip <= MinGrace && late <= MinGrace/2 {
 		return 0
 	}
 	return 5*trip/2 + 3*late

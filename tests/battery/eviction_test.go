@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -43,8 +44,8 @@ func TestANodeThatEvictsCausesNoSecondLease(t *testing.T) {
 				return err == nil && s.Nodes[0].Warning != nil
 			})
 		}
-		tries, granted, named := count(100, 5), 0, 0
-		for i := range tries {
+		tries, granted, named, stalled := count(100, 5), 0, 0, 0
+		for i := 0; i < tries+stalled && stalled < tries; i++ {
 			l, err := bare.TryAcquire(t.Context(), fmt.Sprint("bare-", i))
 			var short *quorumlock.QuorumError
 			switch {
@@ -53,6 +54,10 @@ func TestANodeThatEvictsCausesNoSecondLease(t *testing.T) {
 				require.NoError(t, l.Release(t.Context()))
 			case errors.As(err, &short) && short.Nodes[0].Node == 0 && short.Nodes[0].Misconfigured() && strings.Contains(err.Error(), policy):
 				named++
+			case errors.As(err, &short) && slices.ContainsFunc(short.Nodes, func(e *quorumlock.NodeError) bool { return e.Node == 1 }):
+				stalled++ // the node without a fault did not answer in time: the machine is busy
+			default:
+				t.Logf("try %d: %v", i, err)
 			}
 		}
 		r.figure(fmt.Sprintf("leases granted with its vote %d/%d; refused by the name of the policy %d", granted, tries, named), "0, all",

@@ -80,7 +80,7 @@ func TestAFarClientHasItsShareOfTheTimeAndTheNearOnesHaveTheirs(t *testing.T) {
 // for a reservation of 20 ms, and finds out how long it needs. (Without that, the others got
 // 0.36 of what they get alone. The battery has the figures of real processes.)
 func TestAThrottledClientHasItsShareOfTheTimeAndTheOthersHaveTheirs(t *testing.T) {
-	shares(t, 8*time.Second, 5*time.Millisecond, .5, .2, func(t *testing.T, c *quorumlocktest.Cluster) *quorumlock.Manager {
+	shares(t, 16*time.Second, 10*time.Millisecond, .6, .5, func(t *testing.T, c *quorumlocktest.Cluster) *quorumlock.Manager {
 		options := c.OptionsFor("throttled")
 		for i := range options {
 			options[i].DialCtxFn = throttled(options[i].DialCtxFn, 100*time.Millisecond)
