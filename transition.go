@@ -251,7 +251,7 @@ func (l *Lease) endLocked(err error) {
 
 // lossOf returns the loss that has ended a lease, nil after a release.
 func lossOf(end error) *LostError {
-	if end == ErrReleased { // most leases; what errors.As needs would cost each of them an allocation
+	if errors.Is(end, ErrReleased) { // most leases; what errors.As needs would cost each of them an allocation
 		return nil
 	}
 	var lost *LostError
