@@ -57,10 +57,6 @@ type attempt struct {
 	// users counts the caller and the nodes that have not answered. The last one returns
 	// the attempt to the pool, unless something else may still refer to it.
 	users atomic.Int32
-	// ticketed means that the waiter had a ticket when the attempt began, so wake-ups may
-	// refer to this attempt.
-	ticketed bool
-
 	mu         sync.Mutex
 	ballot     quorum.Ballot
 	announced  bool  // decided was sent
@@ -74,7 +70,6 @@ type attempt struct {
 	kept       quorum.Set // nodes that may have the lock from an earlier attempt with this value
 	notApplied quorum.Set // nodes that certainly did not apply the acquisition
 	unqueued   quorum.Set // failed nodes that certainly did not queue the ticket
-	asked      quorum.Set // nodes that were asked for one more vote and have not answered
 }
 
 // newAttempt returns an attempt that has not asked yet. before is the attempt whose votes
@@ -86,7 +81,6 @@ func (m *Manager) newAttempt(w *waiter, ask quorum.Ask, before *attempt) *attemp
 	}
 	a.m, a.wait, a.decided, a.pending = m, w, m.signals.get(), w.terms.Nodes
 	a.users.Store(int32(w.terms.Nodes) + 1)
-	a.ticketed = w.ticket != ""
 	a.began, a.steady = m.clock.Both()
 	var proposal int64
 	if before != nil {
@@ -145,8 +139,8 @@ func (a *attempt) leave() {
 		h.acquire = nil
 		h.mu.Unlock()
 	}
-	if a.raise != nil || a.ticketed {
-		return // answers may still come, to a raise or to a repeated acquisition
+	if a.raise != nil {
+		return // answers to it may still come
 	}
 	m := a.m
 	a.req.Reset()
@@ -167,17 +161,13 @@ func (a *attempt) Receive(i int, req *node.Request, reply *node.Reply) {
 func (a *attempt) receive(i int, req *node.Request, reply *node.Reply) {
 	a.m.answered(i, req, reply)
 	a.mu.Lock()
-	if req.Kind == node.Acquire && req == &a.req {
+	if req == &a.req {
 		a.pending--
 	}
 	if h := a.hold; h != nil {
-		if req.Kind == node.Acquire && req != &a.req {
-			a.asked = a.asked.Without(i)
-		}
 		a.mu.Unlock()
 		if req.Kind == node.Acquire { // one more vote for the lease
 			h.vote(i, a.began, reply)
-			a.wait.vote(a, i, reply.Status == node.Granted)
 		}
 		return
 	}
@@ -326,9 +316,9 @@ func (a *attempt) conclude(values context.Context, cut bool) (*Lease, error) {
 		l, err := a.grant(values)
 		if l != nil {
 			votes := a.ballot.Votes()
-			again := a.wait.won(a, votes.Granted(), votes.Refused())
+			reserved := a.wait.won(l.hold, votes.Granted())
 			a.mu.Unlock()
-			a.askAgain(again)
+			l.hold.takeReservations(reserved & votes.Refused())
 			return l, nil
 		}
 		outcome = quorum.OutcomeNoQuorum
@@ -356,47 +346,6 @@ func (a *attempt) release(update node.TicketUpdate) {
 	for i := range a.m.nodes {
 		if !notApplied.Has(i) {
 			a.m.post(i, req, nobody{})
-		}
-	}
-}
-
-// askAgain asks nodes for the lock again. These nodes reserve the lock for this waiter
-// now, which has already got the lease from the others. The new votes count from the
-// start of the attempt, which is never too late. A node that has not answered the last
-// time is not asked: such requests go out with the renewals, and a message causes each.
-func (a *attempt) askAgain(nodes quorum.Set) {
-	if nodes == 0 {
-		return
-	}
-	h, t := a.hold, a.wait.terms
-	h.mu.Lock()
-	left, over := h.machine.Stop(), h.over
-	h.mu.Unlock()
-	validity, steady := a.m.clock.Both()
-	left = min(left-validity, t.Timeout)
-	if over || left <= 0 {
-		return // the reservations end with the grace
-	}
-	a.mu.Lock()
-	nodes &^= a.asked
-	a.asked |= nodes
-	a.mu.Unlock()
-	if nodes == 0 {
-		return
-	}
-	req := &node.Request{}
-	req.Init(&node.Acquisition{
-		Lock: a.wait.lock, Value: a.value, KeyTTL: t.keyTTL, NotAfter: steady + left, Token: a.token(),
-		Ticket: a.wait.ticket, EnqueuedAt: a.wait.enqueuedAt, Again: true,
-	})
-	for i := 0; nodes != 0; i++ {
-		if !nodes.Has(i) {
-			continue
-		}
-		nodes = nodes.Without(i)
-		a.m.post(i, req, a)
-		if h.isOver() {
-			a.m.post(i, h.releaseRequest(node.TicketUpdate{}), nobody{}) // its release may be ahead of the request in the queue
 		}
 	}
 }

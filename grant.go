@@ -89,7 +89,7 @@ func (a *attempt) grant(values context.Context) (*Lease, error) {
 	l.stop.Store(int64(h.machine.Stop()))
 	a.hold = h
 	path := ""
-	if a.ticketed {
+	if a.wait.ticket != "" {
 		path = pathNodes
 	}
 	m.open(l, path)

@@ -42,7 +42,8 @@ type hold struct {
 	next       int64 // the next unused token of the block, which ends at last
 	last       int64
 	acquire    *node.Request // until every node has answered it
-	waiter     *waiter       // the waiter that acquired it, while nodes may still reserve the lock for it
+	taking     quorum.Set    // nodes that were asked to let the lease take a reservation, and have not answered
+	ticket     ticket        // of the waiter that acquired it
 	others     int           // tickets of other processes in the queues, by the latest answers
 	answeredAt time.Duration // when these answers arrived
 
@@ -50,6 +51,23 @@ type hold struct {
 	// the mutex: it is when the watchdog next checks the hold, 0 when it does not.
 	wake  atomic.Int64
 	index int // in the watchdog's heap; −1 when not in it
+}
+
+// A ticket may be left in queues by a waiter that has its lease.
+type ticket struct {
+	text     string     // "" for none
+	queued   quorum.Set // nodes that may have it in their queues, because they have not granted
+	reserved quorum.Set // nodes that reserved the lock for it before they answered the acquisition
+}
+
+// queue records the ticket with which the lock was acquired: the nodes that may have it in their
+// queues, and those that have reserved the lock for it.
+func (h *hold) queue(text string, queued, reserved quorum.Set) {
+	if queued != 0 {
+		h.mu.Lock()
+		h.ticket = ticket{text, queued, reserved}
+		h.mu.Unlock()
+	}
 }
 
 // owner returns the random value that marks the keys. It needs the mutex, because a check
@@ -123,12 +141,38 @@ func (h *hold) vote(i int, began time.Duration, reply *node.Reply) {
 	case node.Taken:
 		in.Kind, err = quorum.InputTaken, errTaken
 	}
+	take := quorum.Set(0)
 	h.step(in, func() {
 		h.note(i, err)
-		if in.Kind == quorum.InputTaken {
+		switch in.Kind {
+		case quorum.InputTaken:
 			h.proof = h.proof.Without(i) // this key was never ours, so the other nodes' proof stands
+			take = h.ticket.reserved & quorum.Set(0).With(i)
+		case quorum.InputConfirmed:
+			h.ticket.queued = h.ticket.queued.Without(i)
 		}
 	})
+	h.takeReservations(take)
+}
+
+// takeReservations has the lease take the reservations for its ticket on these nodes: a heal
+// makes each of them one more vote. A message causes it, so a node that has the lock, or has not
+// answered the last time, is not asked.
+func (h *hold) takeReservations(nodes quorum.Set) {
+	var heal healing
+	for i := 0; nodes != 0; i++ {
+		if !nodes.Has(i) {
+			continue
+		}
+		nodes = nodes.Without(i)
+		h.mu.Lock()
+		if !h.over && h.machine.HeldUntil(i) == 0 && !h.taking.Has(i) {
+			h.taking = h.taking.With(i)
+			heal.add(h, quorum.Set(0).With(i))
+		}
+		h.mu.Unlock()
+	}
+	h.m.dog.heal(heal)
 }
 
 // keepRequest returns a request that keeps the keys of a released hold until its lease
@@ -169,18 +213,15 @@ func (h *hold) releaseRequest(update node.TicketUpdate) *node.Request {
 	_, now := h.m.clock.Both()
 	expires := now + h.terms.ttl + h.terms.lockDelay // after that the keys have expired
 	h.mu.Lock()
-	w := h.waiter
-	h.waiter = nil
-	h.mu.Unlock()
-	if w != nil && w.forget() {
-		if update.Ticket == "" {
-			update.Ticket = w.ticket // the release takes it along, at no cost
-		} else {
-			w.leaveQueues(w.unvoted())
-		}
-	}
-	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.ticket.queued != 0 {
+		if update.Ticket == "" {
+			update.Ticket = h.ticket.text // the release takes it along, at no cost
+		} else {
+			h.m.leaveQueues(h.lock, h.ticket.text, h.ticket.queued)
+		}
+		h.ticket = ticket{}
+	}
 	if h.acquire != nil {
 		h.acquire.Withdraw()
 	}

@@ -2,6 +2,8 @@ package quorumlock
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,4 +88,30 @@ func TestTheAgendaHasTheEarliestInstantOfEachQueue(t *testing.T) {
 	assert.Empty(t, a.take(10), "replaced instants are void")
 	assert.Equal(t, quorum.Never, a.earliest())
 	assert.True(t, a.add(second, 11), "it may be scheduled again")
+}
+
+// The message that a node has reserved the lock for a ticket may arrive before the node's
+// refusal, which is older and travels on another connection.
+func TestALeaseTakesTheReservationOfANodeThatRefusesLate(t *testing.T) {
+	servers := redistest.Start(t, 3)
+	m, err := New(context.Background(), Addrs(redistest.Addrs(servers)...))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, m.Close(context.Background())) })
+	key, late := DefaultPrefix+"job", servers[2]
+	late.MustDo("SET", key, "the lease before", "PX", "60000")
+	l, err := m.Acquire(context.Background(), "job", WithTTL(5*time.Minute)) // no renewal heals it
+	require.NoError(t, err)
+	h, third := l.hold, quorum.Set(0).With(2)
+	require.Eventually(t, func() bool {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		return h.nodes != nil && h.nodes[2] != nil
+	}, 10*time.Second, time.Millisecond, "the third node has refused")
+	late.MustDo("SET", key, strings.Repeat("a", node.TicketLen)+" w ", "PX", "60000")
+	h.queue(strings.Repeat("a", node.TicketLen), third, third)
+	h.vote(2, m.clock.Now(), &node.Reply{Status: node.Taken})
+	require.Eventually(t, func() bool {
+		return strings.HasPrefix(fmt.Sprint(late.MustDo("GET", key)), l.Owner())
+	}, 10*time.Second, time.Millisecond)
+	require.NoError(t, l.Release(context.Background()))
 }

@@ -133,6 +133,9 @@ func (r *round) Receive(i int, req *node.Request, reply *node.Reply) {
 		}
 		lost.add(h, h.step(in, func() {
 			h.note(i, err)
+			if req.Kind == node.Heal {
+				h.taking = h.taking.Without(i)
+			}
 			if in.Kind != quorum.InputNoAnswer {
 				h.recordProof(i, answer, in.At)
 			}

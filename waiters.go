@@ -15,9 +15,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// waiter is one call that acquires. It lives as long as nodes may know its ticket: until
-// the call gives up, or until every node has granted its lease. quorum.Waiter makes its
-// decisions; this type carries them out.
+// waiter is one call that acquires. It lives until the call has its lease or gives up.
+// quorum.Waiter makes its decisions; this type carries them out.
 type waiter struct {
 	m     *Manager
 	terms *terms
@@ -42,7 +41,6 @@ type waiter struct {
 
 	mu       sync.Mutex
 	machine  quorum.Waiter
-	attempt  *attempt // the one that got the lease
 	enrolled bool     // waiters.byTicket has the ticket
 	woken    bool     // a node has reserved the lock since the last attempt began
 }
@@ -209,8 +207,8 @@ func (m *Manager) onWake(i int, kind node.WakeKind, ticket, lock string) {
 	}
 	w := m.waiters.find(ticket)
 	if w == nil {
-		if what == quorum.WakeReserved || what == quorum.WakeFree { // nobody uses the ticket any more
-			m.passOn(i, lock, ticket)
+		if what == quorum.WakeReserved || what == quorum.WakeFree {
+			m.unused(i, lock, ticket)
 		}
 		return
 	}
@@ -218,19 +216,25 @@ func (m *Manager) onWake(i int, kind node.WakeKind, ticket, lock string) {
 		return
 	}
 	w.mu.Lock()
-	reaction, a := w.machine.Wake(m.clock.Now(), i, what, rank, mathrand.Float64()), w.attempt
+	reaction := w.machine.Wake(m.clock.Now(), i, what, rank, mathrand.Float64())
 	w.woken = w.woken || what == quorum.WakeReserved || what == quorum.WakeFree
 	w.mu.Unlock()
 	switch reaction {
 	case quorum.ReactionReschedule:
 		w.ring()
-	case quorum.ReactionAskForVote:
-		if a != nil {
-			a.askAgain(quorum.Set(0).With(i))
-		}
-	case quorum.ReactionPassOn:
-		m.passOn(i, lock, ticket)
+	case quorum.ReactionUnused:
+		m.unused(i, lock, ticket)
 	}
+}
+
+// unused handles a reservation for a ticket that no waiter uses any more. A lease of this
+// Manager takes it, which makes it one more vote. Otherwise the next waiter gets it.
+func (m *Manager) unused(i int, lock, ticket string) {
+	if h := m.own.find(m, lock); h != nil && !h.isOver() {
+		h.takeReservations(quorum.Set(0).With(i))
+		return
+	}
+	m.passOn(i, lock, ticket)
 }
 
 // issued reports whether this Manager has issued a ticket: its id and a number that it has
@@ -311,50 +315,23 @@ func (w *waiter) begin() quorum.Ask {
 	return ask
 }
 
-// won records that an attempt got the lease. A node that reserves the lock for the waiter
-// from now on is asked again, for one more vote. won returns the nodes that refused the
-// attempt and already reserve the lock. a.mu is held.
-func (w *waiter) won(a *attempt, granted, refused quorum.Set) quorum.Set {
+// won records that an attempt got the lease on h. It returns the nodes that reserve the lock
+// for the ticket. a.mu is held.
+func (w *waiter) won(h *hold, granted quorum.Set) (reserved quorum.Set) {
 	if w.ticket == "" {
 		return 0
 	}
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	again, late := w.machine.Won(granted, refused), &w.m.waiters.late
+	reserved = w.machine.Won(granted)
+	late := &w.m.waiters.late
 	if by := late.Load(); by > 0 && w.machine.Relied() {
 		late.Store(int64(quorum.EarlierBy(time.Duration(by))))
 	}
-	if granted == quorum.All(w.terms.Nodes) {
-		w.forget()
-		return again
-	}
-	w.attempt = a
-	if w.enrolled {
-		a.hold.mu.Lock()
-		a.hold.waiter = w
-		a.hold.mu.Unlock()
-	}
-	return again
-}
-
-// vote records the answer of a node that arrives after the grant.
-func (w *waiter) vote(a *attempt, i int, granted bool) {
-	if w.ticket == "" {
-		return
-	}
-	w.mu.Lock()
-	again := w.machine.Vote(i, granted)
-	all := w.machine.Votes() == quorum.All(w.terms.Nodes)
 	w.mu.Unlock()
-	if again {
-		a.askAgain(quorum.Set(0).With(i))
+	if w.forget() {
+		h.queue(w.ticket, quorum.All(w.terms.Nodes)&^granted, reserved)
 	}
-	if all {
-		w.forget()
-		a.hold.mu.Lock()
-		a.hold.waiter = nil
-		a.hold.mu.Unlock()
-	}
+	return reserved
 }
 
 // done ends a waiter without a lease: its ticket leaves the queues.
@@ -369,24 +346,19 @@ func (w *waiter) done() {
 	w.leaveQueues(leave | passOn)
 }
 
-// unvoted returns the nodes that have not granted the lease, and so may still queue the
-// ticket.
-func (w *waiter) unvoted() quorum.Set {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return quorum.All(w.terms.Nodes) &^ w.machine.Votes()
-}
-
 // leaveQueues removes the ticket from the queues of these nodes.
-func (w *waiter) leaveQueues(nodes quorum.Set) {
+func (w *waiter) leaveQueues(nodes quorum.Set) { w.m.leaveQueues(w.lock, w.ticket, nodes) }
+
+// leaveQueues removes a ticket from the queues of these nodes.
+func (m *Manager) leaveQueues(lock, ticket string, nodes quorum.Set) {
 	if nodes == 0 {
 		return
 	}
-	_, now := w.m.clock.Both()
-	req := node.NewPass(w.lock, w.ticket, now+time.Minute)
-	for i := range w.m.nodes {
+	_, now := m.clock.Both()
+	req := node.NewPass(lock, ticket, now+time.Minute)
+	for i := range m.nodes {
 		if nodes.Has(i) {
-			w.m.post(i, req, nobody{})
+			m.post(i, req, nobody{})
 		}
 	}
 }

@@ -178,7 +178,7 @@ func (m *Manager) releaseAll(holds []*hold) (requests []*node.Request, stayed in
 		expires := now
 		for _, h := range holds {
 			h.mu.Lock()
-			special, value := h.waiter != nil || h.acquire != nil, h.value
+			special, value := h.ticket.queued != 0 || h.acquire != nil, h.value
 			delayed := h.machine.State() == quorum.StateLost && h.terms.lockDelay > 0 && m.clock.Now() < h.remains
 			if h.stays {
 				h.stays = false

@@ -24,14 +24,13 @@ type waiterPhase uint8
 const (
 	phaseWaiting waiterPhase = iota // until at
 	phaseAsking                     // an attempt is under way
-	phaseHolding                    // won; other nodes may still vote
 	phaseDone
 )
 
 // Waiter makes the decisions of one acquiring call: when it asks, where its ticket
 // stays in the queues of the nodes, and what a wake-up means. Only an attempt can get
-// the lease. The Waiter lives from the call to the end of the lease or of the wait. It
-// is not safe for concurrent use.
+// the lease. The Waiter lives from the call to the grant or to the end of the wait. It is not
+// safe for concurrent use.
 type Waiter struct {
 	nodes      int
 	arrived    time.Duration
@@ -50,7 +49,6 @@ type Waiter struct {
 	reserved   Set             // nodes that have sent WakeReserved or WakeFree since the attempt began
 	free       Set             // of these, those that have sent WakeFree
 	cleared    Set             // nodes that have sent WakeAskAgain since the attempt began
-	votes      Set             // nodes that granted the lease
 	at         time.Duration   // the next attempt; while one is under way, what a wake-up demands
 	lapses     []time.Duration // when each node's reservation for another waiter ends; 0 for none, nil if no node has one
 	stranger   time.Duration   // since then every attempt was refused by a stranger's lock; 0 for none
@@ -85,9 +83,6 @@ func (w *Waiter) Left() bool { return w.left }
 
 // Queued returns the nodes in whose queues the ticket may be.
 func (w *Waiter) Queued() Set { return w.queued }
-
-// Votes returns the nodes that have granted the lease which the waiter has won.
-func (w *Waiter) Votes() Set { return w.votes }
 
 // Begin starts an attempt and returns what it carries.
 func (w *Waiter) Begin(now time.Duration) Ask {
@@ -281,38 +276,20 @@ func (w *Waiter) yield(r *AttemptResult) TicketUpdate {
 	}
 }
 
-// Won records the success of an attempt. It returns the nodes that refused the attempt
-// and have since reserved the lock for its ticket. Each of them can give one more vote.
-func (w *Waiter) Won(granted, refused Set) (ask Set) {
-	w.phase, w.votes = phaseHolding, granted
-	ask = w.reserved & refused &^ granted
-	w.reserved &^= granted | refused
-	return ask
+// Won ends the wait with a lease. It returns the nodes that have reserved the lock for the
+// ticket since the attempt began, and have not granted it: the lease may take these
+// reservations, see WakeReserved.
+func (w *Waiter) Won(granted Set) (reserved Set) {
+	reserved = w.reserved &^ granted
+	w.phase, w.queued, w.reserved = phaseDone, 0, 0
+	return reserved
 }
 
-// Vote records an answer of a node that came after the grant. It reports whether to ask
-// that node once more, because the node has reserved the lock since it refused.
-func (w *Waiter) Vote(node int, granted bool) (ask bool) {
-	if w.phase == phaseDone {
-		return false
-	}
-	if granted {
-		w.votes = w.votes.With(node)
-		return false
-	}
-	ask = w.phase == phaseHolding && w.reserved.Has(node) && !w.votes.Has(node)
-	w.reserved = w.reserved.Without(node)
-	return ask
-}
-
-// Done ends the wait or the resulting lease. Without a lease it returns the nodes whose
-// queues the ticket has to leave, and the nodes that reserve the lock for the ticket.
-// (The release of a lease removes the ticket itself.) If a reservation becomes known
-// later, no waiter uses it, and Wake returns ReactionPassOn.
+// Done ends the wait without a lease. It returns the nodes whose queues the ticket has to
+// leave, and the nodes that reserve the lock for the ticket. If a reservation becomes known
+// later, no waiter uses it, and Wake returns ReactionUnused.
 func (w *Waiter) Done() (leave, passOn Set) {
-	if w.phase != phaseHolding && w.phase != phaseDone {
-		leave, passOn = w.queued, w.reserved
-	}
+	leave, passOn = w.queued, w.reserved
 	w.phase, w.queued, w.reserved = phaseDone, 0, 0
 	return leave, passOn
 }
@@ -322,7 +299,7 @@ func (w *Waiter) Done() (leave, passOn Set) {
 // once.
 func (w *Waiter) Subscribed(now time.Duration, node int, jitter float64) Reaction {
 	w.subscribed = w.subscribed.With(node)
-	if w.phase == phaseHolding || w.phase == phaseDone || !w.mayQueue() {
+	if w.phase == phaseDone || !w.mayQueue() {
 		return ReactionNone
 	}
 	return w.sooner(now + spread(w.grace, jitter))
@@ -330,13 +307,13 @@ func (w *Waiter) Subscribed(now time.Duration, node int, jitter float64) Reactio
 
 // Wake handles a message of a node about the waiter's ticket. rank is that of a WakeNext, and
 // jitter lies in [0, 1).
-// For an unknown ticket the caller must pass a WakeReserved or WakeFree on, as for ReactionPassOn,
-// and ignore every other message.
+// For an unknown ticket the caller does with a WakeReserved or WakeFree as for ReactionUnused,
+// and ignores every other message.
 func (w *Waiter) Wake(now time.Duration, node int, what WakeUp, rank int, jitter float64) Reaction {
 	if what == WakeReserved || what == WakeFree {
 		return w.wakeReserved(now, node, what == WakeFree, jitter)
 	}
-	if w.phase == phaseHolding || w.phase == phaseDone || !w.queued.Has(node) {
+	if w.phase == phaseDone || !w.queued.Has(node) {
 		return ReactionNone
 	}
 	switch what {
@@ -369,13 +346,8 @@ func (w *Waiter) behind(rank int) time.Duration {
 // wakeReserved handles the message that a node reserves the lock for the ticket, or that the
 // lock is free.
 func (w *Waiter) wakeReserved(now time.Duration, node int, free bool, jitter float64) Reaction {
-	switch {
-	case w.votes.Has(node):
-		return ReactionNone // the vote has used the reservation, and arrived before the message
-	case w.phase == phaseHolding:
-		return ReactionAskForVote
-	case w.phase == phaseDone, w.left, w.once:
-		return ReactionPassOn
+	if w.phase == phaseDone || w.left || w.once {
+		return ReactionUnused
 	}
 	w.reserved = w.reserved.With(node)
 	if free {

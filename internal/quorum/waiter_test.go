@@ -63,10 +63,8 @@ func waiterStep(t *testing.T, w *quorum.Waiter, step line) string {
 		switch r {
 		case quorum.ReactionReschedule:
 			return due(w)
-		case quorum.ReactionAskForVote:
-			return "ask for its vote"
-		case quorum.ReactionPassOn:
-			return "pass on"
+		case quorum.ReactionUnused:
+			return "unused"
 		default:
 			return "nothing"
 		}
@@ -79,15 +77,10 @@ func waiterStep(t *testing.T, w *quorum.Waiter, step line) string {
 	case "held", "split", "no-quorum":
 		return waiterNext(w.Ended(now, attemptResult(t, step), duration(t, step.named["poll"]), jitter))
 	case "won":
-		if more := w.Won(nodeSet(t, step, "granted"), nodeSet(t, step, "refused")); more != 0 {
-			return "ask again:" + members(more)
+		if reserved := w.Won(nodeSet(t, step, "granted")); reserved != 0 {
+			return "takes the reservations of" + members(reserved)
 		}
 		return "nothing"
-	case "granted", "refused":
-		if w.Vote(number(t, step.words[1]), what == "granted") {
-			return "ask again"
-		}
-		return "votes:" + members(w.Votes())
 	case "subscribed":
 		return reaction(w.Subscribed(now, number(t, step.words[1]), jitter))
 	case "reserved", "free", "next", "ask-again":

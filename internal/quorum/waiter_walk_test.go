@@ -13,22 +13,20 @@ import (
 // invariants.
 type waiterWalk struct {
 	choices
-	n       int
-	now     time.Duration
-	grace   time.Duration
-	waiter  quorum.Waiter
-	config  quorum.WaiterConfig
-	asking  bool
-	holding bool
-	over    bool
-	ask     quorum.Ask
+	n      int
+	now    time.Duration
+	grace  time.Duration
+	waiter quorum.Waiter
+	config quorum.WaiterConfig
+	asking bool
+	over   bool
+	ask    quorum.Ask
 
 	maybe    quorum.Set            // nodes in whose queues the ticket may be
 	earlier  quorum.Set            // the same when the attempt under way began
 	reserved quorum.Set            // nodes that have woken the waiter since the attempt began
 	relied   quorum.Set            // the same, when the attempt began
 	left     bool                  // the last attempt got no answer in time
-	votes    quorum.Set            // for the lease
 	evidence map[int]time.Duration // from these instants on an attempt may report that a node's reservation lapsed
 	attempts int
 	tie      dumbTie
@@ -88,13 +86,13 @@ func (w *waiterWalk) walk(steps int) string {
 
 // laws checks the invariants that hold at any time.
 func (w *waiterWalk) laws() string {
-	waits := !w.asking && !w.holding && !w.over
+	waits := !w.asking && !w.over
 	switch at := w.waiter.At(); {
 	case waits && !w.config.Once && at == quorum.Never:
 		return "no attempt is due"
 	case !waits && at != quorum.Never:
 		return "an attempt is due while one is under way, or after the end"
-	case w.waiter.Left() != w.left && !w.asking && !w.over && !w.holding:
+	case w.waiter.Left() != w.left && !w.asking && !w.over:
 		return "it does not record whether the answer was in time"
 	}
 	return ""
@@ -102,7 +100,7 @@ func (w *waiterWalk) laws() string {
 
 func (w *waiterWalk) step() string {
 	switch what := w.draw(12); {
-	case what < 4 && !w.asking && !w.holding && !w.over:
+	case what < 4 && !w.asking && !w.over:
 		if w.config.Once && w.attempts > 0 {
 			return ""
 		}
@@ -115,8 +113,6 @@ func (w *waiterWalk) step() string {
 		return w.done()
 	case what == 8:
 		return w.subscribe()
-	case what == 9 && w.holding:
-		return w.vote()
 	default:
 		return w.wake()
 	}
@@ -160,11 +156,11 @@ func (w *waiterWalk) win() string {
 	for i := 0; granted.Len() < quorum.Size(w.n); i++ {
 		granted = granted.With(i)
 	}
-	refused := quorum.Set(w.draw(1<<w.n)) &^ granted
-	if more := w.waiter.Won(granted, refused); more&^refused != 0 {
-		return "asks again nodes that have not refused"
+	want := w.reserved &^ granted // since the attempt began, except that a node empties its queue
+	if got := w.waiter.Won(granted); got&^granted != got || want&^got != 0 {
+		return fmt.Sprintf("takes the reservations of %b, known are those of %b", got, want)
 	}
-	w.asking, w.holding, w.votes = false, true, granted
+	w.asking, w.over = false, true
 	w.seen["won"]++
 	return ""
 }
@@ -329,14 +325,12 @@ func (w *waiterWalk) reservedElsewhere(i int, at time.Duration) {
 func (w *waiterWalk) done() string {
 	leave, passOn := w.waiter.Done()
 	switch {
-	case w.holding && leave|passOn != 0:
-		return "leaves or passes on, which the release of the lease does"
-	case !w.holding && !w.over && leave&w.maybe != w.maybe:
+	case !w.over && leave&w.maybe != w.maybe:
 		return fmt.Sprintf("leaves the queues of %b, but may be in those of %b", leave, w.maybe)
 	case w.over && leave|passOn != 0:
 		return "ends twice"
 	}
-	w.asking, w.holding, w.over = false, false, true
+	w.asking, w.over = false, true
 	return ""
 }
 
@@ -354,32 +348,15 @@ func (w *waiterWalk) subscribe() string {
 	return ""
 }
 
-func (w *waiterWalk) vote() string {
-	i := w.draw(w.n)
-	if w.draw(2) == 0 {
-		w.waiter.Vote(i, true)
-		w.votes = w.votes.With(i)
-		if w.waiter.Votes() != w.votes {
-			return "a vote is not recorded"
-		}
-		return ""
-	}
-	if w.waiter.Vote(i, false) && w.votes.Has(i) {
-		return "asks again a node that has granted"
-	}
-	return ""
-}
-
 func (w *waiterWalk) wake() string {
 	before := w.waiter.At()
 	i, what := w.draw(w.n), quorum.WakeUp(1+w.draw(4))
 	reaction := w.waiter.Wake(w.now, i, what, 1+w.draw(9), w.jitter())
 	at := w.waiter.At()
-	waits := !w.asking && !w.holding && !w.over
-	used := w.votes.Has(i)
+	waits := !w.asking && !w.over
 	switch what {
 	case quorum.WakeReserved, quorum.WakeFree:
-		if !w.over && !w.holding && !w.left && !w.config.Once {
+		if !w.over && !w.left && !w.config.Once {
 			delete(w.evidence, i)
 			if w.reserved = w.reserved.With(i); what == quorum.WakeFree {
 				w.reserved = w.reserved.Without(i)
@@ -396,7 +373,7 @@ func (w *waiterWalk) wake() string {
 		}
 	}
 	reserved := what == quorum.WakeReserved || what == quorum.WakeFree
-	unwanted := reserved && !used && (w.over || !w.holding && (w.left || w.config.Once))
+	unwanted := reserved && (w.over || w.left || w.config.Once)
 	wanted := reserved && waits && !unwanted
 	w.seen[fmt.Sprint("reaction ", reaction)]++
 	switch {
@@ -404,10 +381,8 @@ func (w *waiterWalk) wake() string {
 		return "asks later because it is woken"
 	case (reaction == quorum.ReactionReschedule) != (at < before || wanted && at <= w.now):
 		return "the reported change of the next attempt is wrong"
-	case unwanted != (reaction == quorum.ReactionPassOn):
-		return fmt.Sprintf("an unwanted reservation: %v, passed on: %v", unwanted, reaction == quorum.ReactionPassOn)
-	case (reserved && w.holding && !used) != (reaction == quorum.ReactionAskForVote):
-		return "a further vote is not requested, or is requested where there is none"
+	case unwanted != (reaction == quorum.ReactionUnused):
+		return fmt.Sprintf("an unwanted reservation: %v, reported: %v", unwanted, reaction == quorum.ReactionUnused)
 	case wanted && at > w.now+w.grace/2+3*ms:
 		return "a reservation for it goes by unused"
 	}
@@ -421,7 +396,7 @@ func TestWaiterKeepsItsLawsOnRandomWalks(t *testing.T) {
 		problem := w.walk(steps)
 		return w.seen, problem
 	})
-	for _, what := range []string{"ticket", "lapsed", "won", "left", "missed", "yield", "give way", "keep", "reaction 1", "reaction 2", "reaction 3"} {
+	for _, what := range []string{"ticket", "lapsed", "won", "left", "missed", "yield", "give way", "keep", "reaction 1", "reaction 2"} {
 		if seen[what] < walks/100 {
 			t.Errorf("%q only %d times: the walks miss something", what, seen[what])
 		}

@@ -9,7 +9,8 @@ import "time"
 type WakeUp uint8
 
 const (
-	// WakeReserved means that the node reserves the lock for the ticket for a grace.
+	// WakeReserved means that the node reserves the lock for the ticket for a grace. A
+	// reservation is no vote, and a lease takes precedence over it.
 	WakeReserved WakeUp = iota + 1
 	// WakeFree means that the lock is free, and the ticket is the head of the queue. Clients
 	// without tickets may be faster.
@@ -31,12 +32,10 @@ const (
 	// ReactionReschedule means that At has changed. If it is not after now, the next
 	// attempt begins at once.
 	ReactionReschedule
-	// ReactionAskForVote means that the node can give one more vote to the lease that
-	// the waiter has won: repeat the acquire there.
-	ReactionAskForVote
-	// ReactionPassOn means that no waiter has this ticket any more: send a pass for it to
-	// the node.
-	ReactionPassOn
+	// ReactionUnused means that no waiter has this ticket any more. If this process has a
+	// lease on the lock, the lease takes the reservation: a heal makes it one more vote.
+	// Otherwise a pass gives it to the next waiter.
+	ReactionUnused
 )
 
 // TicketUpdate is the change to a ticket when a failed attempt is released.

@@ -8,7 +8,7 @@ import (
 
 // lease is the state of a client that holds the lock.
 type lease struct {
-	asked      quorum.Set // nodes asked once more, because they reserve the lock for this client
+	voted      quorum.Set // nodes that have granted the attempt; the ticket may be in the queues of the others
 	machine    quorum.Machine
 	window     quorum.Window
 	top        int64 // the token that the nodes show
@@ -30,19 +30,19 @@ func (c *client) granted(now time.Duration, v verdict) {
 	c.phase = holding
 	c.top, c.token, c.next, c.lastToken = v.top, v.first, v.first+1, v.latest
 	c.others, c.answeredAt = c.waiters, now
-	c.asked, c.check = 0, check{}
+	c.voted, c.check = c.ballot.Votes().Granted(), check{}
 	c.proof = proof{provenBy: c.ballot.Counted()}
 	for i := range c.shown {
 		c.shown[i] = c.started
 	}
-	more := c.wait.Won(c.ballot.Votes().Granted(), c.ballot.Votes().Refused())
+	reserved := c.wait.Won(c.voted)
 	c.tooLate = false
 	c.local.Granted(c.localTime(now))
 	c.failures, c.misses, c.jumped = 0, 0, false
 	c.startLease(now)
 	for i := range w.p.Nodes {
-		if more.Has(i) {
-			c.askMore(i, now)
+		if reserved.Has(i) {
+			c.takeReservation(i, now)
 		}
 	}
 	if w.p.Trace != nil {
@@ -120,9 +120,7 @@ func (c *client) stepHold(in quorum.Input) quorum.Output {
 	for i := range w.p.Nodes {
 		if out.Heal.Has(i) {
 			w.stats[Heals]++
-			m := message{op: opHeal, owner: c.owner, t: c.top}
-			c.limit(i, &m, min(c.machine.Stop(), now+w.config.terms.Timeout))
-			c.request(i, &m)
+			c.take(i, c.owner, min(c.machine.Stop(), now+w.config.terms.Timeout))
 		}
 	}
 	if out.Events&quorum.Ended != 0 {
@@ -149,9 +147,8 @@ func (c *client) confirm(i int, m *message, now time.Duration) {
 	case m.op != opAcquire:
 		c.recordProof(i, m)
 	case m.answer == granted:
-		c.recordVote(i, true, now)
+		c.voted = c.voted.With(i)
 	case m.answer == taken:
-		c.recordVote(i, false, now)
 		c.provenBy = c.provenBy.Without(i) // this node never granted, so the others' proof stays
 	}
 	if c.ignoresClock(now) {
@@ -159,7 +156,7 @@ func (c *client) confirm(i int, m *message, now time.Duration) {
 	}
 	in := quorum.Input{Kind: quorum.InputNoAnswer, Node: i, At: m.sent}
 	if m.op == opAcquire {
-		in.At = c.began // earlier than the true send if the node was asked once more
+		in.At = c.began
 	}
 	switch m.answer {
 	case granted, confirmed, withoutToken:

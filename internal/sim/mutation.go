@@ -136,9 +136,9 @@ const (
 	LapsedTakesLock
 	// PassOnDeletes deletes any lock when a reservation is passed on.
 	PassOnDeletes
-	// AsksTooLate asks for one more vote after the end of the lease, and does not release
-	// that vote.
-	AsksTooLate
+	// TakesTooLate takes a reservation for a lease after its end, and does not release the
+	// lock there.
+	TakesTooLate
 	// OneOwner uses one owner value for all attempts of a wait.
 	OneOwner
 	// ReservedForEver reserves the lock without an end.

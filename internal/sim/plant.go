@@ -247,7 +247,7 @@ func Plants() []Plant {
 		{ReservesAnyLock, Inside, overlapOrToken},
 		{LapsedTakesLock, Inside, overlapOrToken},
 		{PassOnDeletes, Inside, overlapOrToken},
-		{AsksTooLate, Inside, leftover},
+		{TakesTooLate, Inside, leftover},
 		{OneOwner, Inside, anythingOfThese},
 		{ReservedForEver, Inside, liveness},
 		{ReservedForAnybody, Inside, order},

@@ -54,7 +54,7 @@ func TestNoOverlapInsideTheFaultModel(t *testing.T) {
 		Expired, Revoked, Suspended, Lost, Late, Repeated, TooLate, LateAnswers,
 		Pauses, Crashes, Quits, Downs, Stalls, Freezes, Cuts, Distances, Queued, Trims, ClientSteps,
 		Wipes, Truncations, Flushes, Quarantines, NotAsked, MarkerChanges, Abandoned,
-		Reservations, WakeUps, WokenAttempts, PassedOn, QueuesCleared, QueuesLeft, StartedOver, WaitsGivenUp, LateVotes, ServedInOrder)
+		Reservations, WakeUps, WokenAttempts, PassedOn, QueuesCleared, QueuesLeft, StartedOver, WaitsGivenUp, ReservationsTaken, ServedInOrder)
 }
 
 // The clocks of any number of nodes are set ahead and back, some of them together with a
@@ -63,7 +63,7 @@ func TestNoOverlapInsideTheFaultModel(t *testing.T) {
 func TestNoOverlapWhenNodesAreSeenToStep(t *testing.T) {
 	total := sweep(t, 2000, Params{World: Stepped, Span: Span}, 3, 5)
 	mustHave(t, &total, Grants, Passes, Renewals, Heals, Revoked, Steps, CommonSteps, StepsFound, Pauses,
-		Quarantines, Reservations, LateVotes)
+		Quarantines, Reservations, ReservationsTaken)
 }
 
 // Nodes are failover groups. The restart guard covers the longest lease and the time for
@@ -78,7 +78,7 @@ func TestTokensAreUniqueAndOrderedWhateverHappens(t *testing.T) {
 	total := sweep(t, 5000, Params{World: Anything, Span: Span}, 3, 5)
 	// Exclusion breaks in these worlds, which is the reason for tokens.
 	mustHave(t, &total, Grants, Steps, Overlaps, Wipes, Truncations, Flushes, Trims, Raises, Passes, ProofResets, StepsFound,
-		Reservations, LateVotes)
+		Reservations, ReservationsTaken)
 }
 
 func TestLockIsGrantedAfterFaultsStop(t *testing.T) {

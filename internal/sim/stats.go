@@ -28,7 +28,7 @@ const (
 	QueuesCleared
 	QueuesLeft
 	StartedOver
-	LateVotes
+	ReservationsTaken
 	WaitsGivenUp
 	AskedOnce
 	VotesKept
@@ -87,7 +87,7 @@ const (
 
 var counterNames = [counters]string{
 	"runs", "events", "attempts", "grants", "raises", "local passes", "passes of a lost hold refused", "checks of a hold", "callers gone", "tickets carried by a release", "locks left free",
-	"reservations", "wake-ups", "attempts after a wake-up", "reservations passed on", "queues cleared", "queues left", "waits that missed a reservation and started over", "late votes",
+	"reservations", "wake-ups", "attempts after a wake-up", "reservations passed on", "queues cleared", "queues left", "waits that missed a reservation and started over", "reservations taken by a lease",
 	"waits given up", "calls that asked once", "attempts that kept their votes", "waiters served in order",
 	"renewals", "missed rounds", "heals", "resets", "releases", "release retries",
 	"expired leases", "revoked leases", "suspended leases", "overlaps", "grants too late to use",

@@ -39,7 +39,7 @@ func (c *client) jitter() float64 { return float64(c.w.rng.IntN(1000)) / 1000 }
 // decides its place in the queues.
 func (c *client) startWait(now time.Duration, s quorum.Step) {
 	arrived := c.arrived[c.current]
-	c.waits, c.ticket, c.yielded = true, 0, false
+	c.waits, c.ticket, c.voted, c.yielded = true, 0, 0, false
 	c.enqueuedAt = c.clusterTime() - micros(now-arrived)
 	config := quorum.WaiterConfig{
 		Nodes: c.w.p.Nodes, Arrived: arrived, NotBefore: s.At * c.w.config.pace, Grace: c.w.config.grace,
@@ -173,10 +173,8 @@ func (c *client) woken(m *message, now time.Duration) {
 		w.trace("client %d is woken by node %d for ticket %d: %v", c.id, i, ticket, m.answer)
 	}
 	kind := kindOf(m.answer)
-	if w.bugs.has(AsksTooLate) && reserves(kind) && ticket == c.last.ticket && ticket != c.ticket {
-		before := *c
-		before.owner, before.carried = c.last.owner, ticket
-		before.ask(i, before.clusterTime(), false, now+w.config.terms.Timeout)
+	if w.bugs.has(TakesTooLate) && reserves(kind) && ticket == c.last.ticket && ticket != c.ticket {
+		c.take(i, c.last.owner, now+w.config.terms.Timeout)
 		return
 	}
 	own := ticket == c.ticket && c.waits
@@ -185,7 +183,7 @@ func (c *client) woken(m *message, now time.Duration) {
 	case wait != nil:
 		reaction = wait.Wake(now, i, kind, int(m.rank), c.jitter())
 	case reserves(kind):
-		reaction = quorum.ReactionPassOn
+		reaction = quorum.ReactionUnused
 	}
 	if own && reserves(kind) {
 		c.wokenBy = c.wokenBy.With(i)
@@ -193,10 +191,12 @@ func (c *client) woken(m *message, now time.Duration) {
 	switch reaction {
 	case quorum.ReactionReschedule:
 		c.reschedule(now)
-	case quorum.ReactionAskForVote:
-		c.askMore(i, now)
-	case quorum.ReactionPassOn:
-		c.passOn(quorum.Set(0).With(i), ticket)
+	case quorum.ReactionUnused:
+		if c.phase == holding && ticket == c.ticket {
+			c.takeReservation(i, now)
+		} else {
+			c.passOn(quorum.Set(0).With(i), ticket)
+		}
 	}
 }
 
@@ -248,23 +248,21 @@ func (c *client) listens(i int, now time.Duration) {
 	}
 }
 
-// askMore asks for one more vote for the same token. The request must not lock after the
-// end of the lease, because the release of the lease may arrive before it.
-func (c *client) askMore(i int, now time.Duration) {
-	if bound := min(c.machine.Stop(), now+c.w.config.terms.Timeout); now < bound &&
-		c.ask(i, c.proposal, false, bound) {
-		c.asked = c.asked.With(i)
+// takeReservation has the lease take a reservation for its ticket, unless the node is known to
+// have granted it. The request must not lock after the end of the lease, because the release
+// of the lease may arrive before it.
+func (c *client) takeReservation(i int, now time.Duration) {
+	if bound := min(c.machine.Stop(), now+c.w.config.terms.Timeout); now < bound && c.machine.HeldUntil(i) == 0 {
+		c.w.stats[ReservationsTaken]++
+		c.take(i, c.owner, bound)
 	}
 }
 
-// recordVote records an answer to the acquire that came after the grant.
-func (c *client) recordVote(i int, ok bool, now time.Duration) {
-	if ok && c.asked.Has(i) && !c.wait.Votes().Has(i) {
-		c.w.stats[LateVotes]++
-	}
-	if c.wait.Vote(i, ok) {
-		c.askMore(i, now)
-	}
+// take creates the lock of a lease on a node again, or in the place of a reservation.
+func (c *client) take(i int, owner uint32, bound time.Duration) {
+	m := message{op: opHeal, owner: owner, t: c.top}
+	c.limit(i, &m, bound)
+	c.request(i, &m)
 }
 
 // endWait ends the wait, and returns the nodes whose queues its ticket may be
@@ -282,7 +280,7 @@ func (c *client) endWait() (leave, passOn quorum.Set) {
 	copy(c.before[1:], c.before[:len(c.before)-1])
 	c.before[0] = formerWait{ticket: c.ticket, wait: c.wait}
 	c.last.ticket, c.last.owner = c.ticket, c.owner
-	if c.wait.Votes() == quorum.All(c.w.p.Nodes) {
+	if c.voted == quorum.All(c.w.p.Nodes) {
 		c.ticket = 0
 	}
 	return leave, passOn

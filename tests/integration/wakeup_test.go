@@ -145,7 +145,7 @@ func TestAFloodOfMessagesCausesOneRequestAtATime(t *testing.T) {
 	var requests atomic.Int64
 	slow.DelayCommand(func(cmd []string) bool {
 		for _, word := range cmd {
-			if word == ticket {
+			if word == "heal" {
 				requests.Add(1)
 			}
 		}
