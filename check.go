@@ -83,13 +83,6 @@ func (c *check) late(i int, raised bool) {
 	}
 }
 
-// end ends a check whose time is up.
-func (c *check) end() {
-	c.q.mu.Lock()
-	defer c.q.mu.Unlock()
-	c.endLocked()
-}
-
 // endLocked applies the answers of a check. c.q.mu is held.
 func (c *check) endLocked() {
 	if c.over {

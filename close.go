@@ -49,6 +49,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.calls.leave()
 	inTime := await(ctx, m.calls.zero)
 	m.dog.stop() // it calls no code of a user, and nothing that waits
+	m.locals.stop()
 	inTime = m.closeNodes(ctx) && inTime
 	m.bus.close()
 	m.reporter.stop() // last: what still reports belongs to calls that hang

@@ -22,7 +22,8 @@ type localQueue struct {
 	queue   quorum.Local
 	callers map[quorum.CallerID]*waiter
 	hold    *hold         // the hold of this process's current lease
-	tendAt  time.Duration // when the watchdog checks the queue, 0 for never; guarded by the agenda's mutex
+	timer   *time.Timer   // runs tend; nil before its first use
+	tendAt  time.Duration // when the timer runs, 0 for never
 	check   *check        // the running check of hold
 
 	// The error of the last failed attempt from this queue since the last grant, and when
@@ -165,7 +166,7 @@ func (w *waiter) quit() {
 	q.mu.Lock()
 	delete(q.callers, w.id)
 	q.do(q.queue.Leave(w.m.clock.Now(), w.id))
-	q.tendBy(w.m.clock.Now() + time.Second)
+	q.tendBy(w.m.clock.Now() + idleFor)
 	q.mu.Unlock()
 	select {
 	case t := <-w.turn: // the turn came at the same time
@@ -202,7 +203,7 @@ func (q *localQueue) lostLocked(h *hold) {
 	if q.hold == h {
 		q.drop()
 		q.do(q.queue.Lost(q.m.clock.Now()))
-		q.tendBy(q.m.clock.Now() + time.Second)
+		q.tendBy(q.m.clock.Now() + idleFor)
 	}
 }
 
@@ -295,7 +296,7 @@ func (q *localQueue) do(s quorum.Step) *answers {
 				h.mu.Unlock()
 				q.send(s.Caller, turn{previous: previous, notBefore: s.At, enqueued: s.Enqueue})
 			}
-			q.tendBy(q.m.clock.Now() + time.Second)
+			q.tendBy(q.m.clock.Now() + idleFor)
 			return pending
 		}
 		return nil

@@ -71,25 +71,6 @@ func TestACallerWhosePassCameTooLateKeepsItsPlace(t *testing.T) {
 	assert.Empty(t, q.callers[3].turn)
 }
 
-// The watchdog checks a queue once, at its earliest instant.
-func TestTheAgendaHasTheEarliestInstantOfEachQueue(t *testing.T) {
-	var a agenda
-	first, second := &localQueue{}, &localQueue{}
-	assert.Equal(t, quorum.Never, a.earliest())
-	assert.Empty(t, a.take(time.Hour))
-	assert.True(t, a.add(first, 5))
-	assert.False(t, a.add(first, 7), "it is checked earlier")
-	assert.False(t, a.add(second, 6), "the other comes first")
-	assert.True(t, a.add(second, 3))
-	assert.EqualValues(t, 3, a.earliest())
-	assert.Empty(t, a.take(2))
-	assert.Equal(t, []*localQueue{second}, a.take(4))
-	assert.Equal(t, []*localQueue{first}, a.take(6))
-	assert.Empty(t, a.take(10), "replaced instants are void")
-	assert.Equal(t, quorum.Never, a.earliest())
-	assert.True(t, a.add(second, 11), "it may be scheduled again")
-}
-
 // The message that a node has reserved the lock for a ticket may arrive before the node's
 // refusal, which is older and travels on another connection.
 func TestALeaseTakesTheReservationOfANodeThatRefusesLate(t *testing.T) {

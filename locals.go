@@ -11,8 +11,6 @@ import (
 // locals finds the local queues by the key of their lock. It is empty until a call has to
 // wait.
 type locals struct {
-	agenda agenda
-
 	mu     sync.Mutex
 	byLock map[string]*localQueue
 }
@@ -119,55 +117,69 @@ func (s *locals) handedOn(m *Manager, lock string) {
 	q.mu.Lock()
 	now := m.clock.Now()
 	q.queue.HandedOn(now, m.turn())
+	q.tendBy(now + idleFor)
 	q.mu.Unlock()
 	s.mu.Unlock()
-	q.tendBy(now + time.Second)
 }
 
-// tend ends checks that are overdue, and removes queues that have no more use. The watchdog
-// calls it.
-func (s *locals) tend(now time.Duration) {
-	for _, q := range s.agenda.take(now) {
-		s.mu.Lock()
-		q.mu.Lock()
-		at, overdue := q.tend(now)
-		if s.byLock[q.lock] != q {
-			at = quorum.Never // it has been removed
-		} else if at == quorum.Never && len(q.callers) == 0 && q.hold == nil {
-			if q.queue.Idle(now) {
-				delete(s.byLock, q.lock)
-			} else {
-				at = now + quorum.ReacquireDelay
-			}
-		}
-		q.mu.Unlock()
-		s.mu.Unlock()
-		if overdue != nil {
-			overdue.end()
-		}
-		q.tendBy(at)
-	}
-}
+// idleFor is how long a queue that nobody uses stays, at least.
+const idleFor = time.Second
 
-// tend returns when the watchdog has to check the queue again, and a check that is
-// overdue. q.mu is held.
-func (q *localQueue) tend(now time.Duration) (at time.Duration, overdue *check) {
-	if q.check == nil {
-		return quorum.Never, nil
-	}
-	if now >= q.check.until {
-		return quorum.Never, q.check
-	}
-	return q.check.until, nil
-}
-
-// tendBy makes the watchdog check the queue at an instant, or earlier.
+// tendBy has the queue's timer run tend at an instant, or earlier. q.mu is held.
 func (q *localQueue) tendBy(at time.Duration) {
-	if at == quorum.Never || !q.m.locals.agenda.add(q, at) {
+	if q.tendAt != 0 && q.tendAt <= at {
 		return
 	}
-	d := q.m.dog
-	d.mu.Lock()
-	d.wakeBy(at)
-	d.mu.Unlock()
+	q.tendAt = at
+	after := max(at-q.m.clock.Now(), 0)
+	if q.timer == nil {
+		q.timer = time.AfterFunc(after, q.tend)
+	} else {
+		q.timer.Reset(after)
+	}
+}
+
+// tend ends a check that is overdue, and removes a queue that has no more use. The queue's
+// timer runs it.
+func (q *localQueue) tend() {
+	q.mu.Lock()
+	now := q.m.clock.Now()
+	q.tendAt = 0
+	switch {
+	case q.check == nil:
+	case now >= q.check.until:
+		q.check.endLocked()
+	default:
+		q.tendBy(q.check.until)
+	}
+	q.mu.Unlock()
+	q.m.locals.sweep(q, now)
+}
+
+// sweep removes a queue that nobody uses, and that remembers nothing of use.
+func (s *locals) sweep(q *localQueue, now time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case s.byLock[q.lock] != q, len(q.callers) > 0, q.hold != nil:
+	case q.queue.Idle(now):
+		delete(s.byLock, q.lock)
+	default:
+		q.tendBy(now + quorum.ReacquireDelay)
+	}
+}
+
+// stop stops the timers, when Close has ended all calls and leases.
+func (s *locals) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range s.byLock {
+		q.mu.Lock()
+		if q.timer != nil {
+			q.timer.Stop()
+		}
+		q.mu.Unlock()
+	}
 }

@@ -67,7 +67,6 @@ func (d *watchdog) run() {
 	for {
 		now := d.m.clock.Now()
 		d.tend(now, d.take(now+together))
-		d.m.locals.tend(now)
 		if d.measure(due, jumped) {
 			d.stepAll()
 		}
@@ -212,7 +211,6 @@ func (d *watchdog) sleep() (time.Duration, bool) {
 	defer d.mu.Unlock()
 	clear(d.due)
 	d.due, d.rung = d.due[:0], 0
-	next := d.m.locals.agenda.earliest()
 	now := d.m.clock.Now()
 	if len(d.holds) == 0 {
 		// Without holds nothing is measured; the next hold starts it again. The watchdog
@@ -220,17 +218,14 @@ func (d *watchdog) sleep() (time.Duration, bool) {
 		// turn would signal it every time.
 		d.applied = 0
 		d.expected.Store(0)
-		d.asleep = next
-		if d.used {
-			d.asleep = min(next, now+longestSleep)
-		}
-		d.used = false
-		if d.asleep == quorum.Never {
+		if !d.used {
+			d.asleep = quorum.Never
 			return 0, false
 		}
-		return max(d.asleep-now, 0), true
+		d.asleep, d.used = now+longestSleep, false
+		return longestSleep, true
 	}
-	d.asleep = min(d.holds[0].wake, now+longestSleep, next) // possibly in the past
+	d.asleep = min(d.holds[0].wake, now+longestSleep) // possibly in the past
 	return max(d.asleep-now, 0), true
 }
 

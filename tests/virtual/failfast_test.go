@@ -75,3 +75,27 @@ func TestWithFailFastACallerBehindAnotherOfItsProcessFailsWithThatOnesAttempt(t 
 		assert.True(t, errors.Is(err, quorumlock.ErrNoQuorum), "%v", err)
 	})
 }
+
+// Before a lease is passed on inside a process, the nodes are asked whether others wait. If
+// they are silent, the next caller learns that after the node timeout, and not when the lease
+// that nobody uses any more ends.
+func TestTheCallerBehindALeaseLearnsThatTheNodesAreSilent(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		const long = time.Minute
+		m := manager(t, c, quorumlock.WithNodeTimeout(200*time.Millisecond))
+		patientOnce(t, m, manager(t, c)) // from now on the callers of m queue
+		held := acquire(t, m, "behind", quorumlock.WithTTL(long))
+		ended := make(chan error, 1)
+		go func() {
+			_, err := m.Acquire(background, "behind", quorumlock.WithTTL(long), quorumlock.WithFailFast())
+			ended <- err
+		}()
+		time.Sleep(time.Second)
+		c.Hang(0, 1)
+		began := time.Now()
+		_ = held.Release(background)
+		require.ErrorIs(t, <-ended, quorumlock.ErrNoQuorum)
+		require.Less(t, time.Since(began), 2*time.Second)
+		c.Resume(0, 1)
+	})
+}
