@@ -52,7 +52,7 @@ func among(t *testing.T, d, hold time.Duration, nearOnes bool, other join) (near
 }
 
 // shares checks that the near ones get at least a part of what they get alone, and the other
-// one at least a part of its share of the time.
+// one at least a part of its share of the time, and hardly more than that.
 func shares(t *testing.T, d, hold time.Duration, leastPart, leastShare float64, other join) {
 	t.Helper()
 	alone, _ := among(t, d, hold, true, nil)
@@ -62,6 +62,7 @@ func shares(t *testing.T, d, hold time.Duration, leastPart, leastShare float64, 
 	t.Logf("near ones %d alone, %d beside it: %.2f; the other one %d alone, %d among them: %.2f of its share", alone, together, part, otherAlone, otherAmong, share)
 	assert.GreaterOrEqual(t, part, leastPart, "what the near ones get of what they get alone")
 	assert.GreaterOrEqual(t, share, leastShare, "what the other one gets of its share of the time")
+	assert.LessOrEqual(t, share, 1.2, "the same")
 }
 
 func TestAFarClientHasItsShareOfTheTimeAndTheNearOnesHaveTheirs(t *testing.T) {
