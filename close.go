@@ -52,8 +52,8 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.locals.stop()
 	inTime = m.closeNodes(ctx) && inTime
 	m.bus.close()
-	m.reporter.stop() // last: what still reports belongs to calls that hang
-	inTime = await(ctx, m.reporter.done) && inTime
+	m.reporter.Stop() // last: what still reports belongs to calls that hang
+	inTime = await(ctx, m.reporter.Done()) && inTime
 	if !inTime && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -143,7 +143,7 @@ func (m *Manager) closeNodes(ctx context.Context) bool {
 	m.running.leave()
 	inTime := await(limit, m.running.zero)
 	if leases, nodes := m.left.count(); leases > 0 || cut.Load() {
-		m.warn("closed without an answer from every node; the keys that are left expire by themselves", "leases", leases, "nodes", nodes)
+		m.reporter.Warn("closed without an answer from every node; the keys that are left expire by themselves", "leases", leases, "nodes", nodes)
 	}
 	return inTime && !cut.Load()
 }

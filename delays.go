@@ -77,7 +77,7 @@ func (d *delays) answer() (a answer, ok bool) {
 	}
 	if !d.hangs {
 		d.hangs = true
-		d.m.warn("the backoff of WithRetryBackoff does not return: the default takes its place until it does", "after", backoffPatience)
+		d.m.reporter.Warn("the backoff of WithRetryBackoff does not return: the default takes its place until it does", "after", backoffPatience)
 	}
 	return a, false
 }

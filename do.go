@@ -74,7 +74,7 @@ func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Con
 		case m.ending(): // Close ended the term, and the next Acquire says so
 			continue
 		case err != nil && !errors.Is(err, lost) && !errors.Is(err, context.Canceled): // that would repeat the loss, which is logged
-			m.warn("the function of Lead has failed after the loss of its lease", "name", name, "token", l.Token(), "error", err)
+			m.reporter.Warn("the function of Lead has failed after the loss of its lease", "name", name, "token", l.Token(), "error", err)
 		}
 	}
 }
@@ -126,7 +126,7 @@ func (m *Manager) term(ctx context.Context, l *Lease, fn func(context.Context, *
 		case errors.Is(err, ErrReleased) && m.ending():
 			lost = ErrClosed // Close ended it, and not fn
 		case errors.Is(err, ErrNoQuorum):
-			m.warn("no majority of the nodes confirmed a release; the keys expire by themselves",
+			m.reporter.Warn("no majority of the nodes confirmed a release; the keys expire by themselves",
 				"name", l.Name(), "token", l.Token(), "error", err)
 		}
 	}()

@@ -2,6 +2,7 @@ package quorumlock
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/report"
 )
 
 // idleDog returns a Manager whose watchdog runs only when the test runs it, and a lease
@@ -20,7 +22,7 @@ func idleDog(ttl time.Duration, with quorum.Terms) (*Manager, *Lease) {
 }
 
 func idleDogOn(c *clock.Clock, ttl time.Duration, with quorum.Terms) (*Manager, *Lease) {
-	m := &Manager{cfg: &config{}, clock: c, reporter: newReporter(), telemetry: &telemetry{}}
+	m := &Manager{cfg: &config{}, clock: c, reporter: report.New(slog.New(slog.DiscardHandler)), telemetry: &telemetry{}}
 	m.dog = newWatchdog(m)
 	with.Nodes, with.TTL, with.Timeout = 1, ttl, ttl
 	h := &hold{m: m, terms: &terms{Terms: with}, value: strings.Repeat("0", 32) + " 1 1 - ", index: -1}

@@ -14,6 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/report"
 )
 
 // Manager acquires and renews leases on a fixed set of Redis masters. Make one for each
@@ -29,7 +30,7 @@ type Manager struct {
 	dog       *watchdog
 	bus       bus
 	telemetry *telemetry
-	reporter  *reporter
+	reporter  *report.Reporter
 	timers    sync.Pool
 	signals   signals
 	attempts  sync.Pool // of *attempt
@@ -90,7 +91,7 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 	m := &Manager{
 		cfg: cfg, clock: by, ids: make([]node.Identity, len(nodes)),
 		runs: make([]string, len(nodes)), logged: make([]nodeState, len(nodes)), groups: make([]string, len(nodes)),
-		reporter: newReporter(),
+		reporter: report.New(cfg.log),
 		greeted:  make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
 		id: randomHex(node.ManagerLen),
 	}
@@ -117,7 +118,7 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 	if m.telemetry, err = newTelemetry(cfg, m.nodes); err != nil {
 		return nil, err
 	}
-	go m.reporter.run(cfg.log, m.telemetry.meters) // not in m.running: it ends last, because the others report to it
+	go m.reporter.Run(m.telemetry.meters) // not in m.running: it ends last, because the others report to it
 	for _, n := range m.nodes {                    // only now: the handlers of their reports use all nodes
 		m.running.run(n.Run)
 		m.running.run(n.RunSubscriber)
@@ -151,7 +152,7 @@ func (m *Manager) await(ctx context.Context) error {
 		}
 		if silent == 0 && !said {
 			said = true
-			m.warn("waiting for a majority of the nodes to start", "up", up, "need", m.quorum(), "for", wait)
+			m.reporter.Warn("waiting for a majority of the nodes to start", "up", up, "need", m.quorum(), "for", wait)
 		}
 		select {
 		case <-m.greeted:

@@ -67,7 +67,7 @@ type outbox struct {
 	sums    map[sum]int64
 	dropped int64
 
-	// Used only by flush: empty, and of the size that was needed.
+	// Used only by Flush: empty, and of the size that was needed.
 	spareValues []measurement
 	spareSums   map[sum]int64
 }
@@ -109,17 +109,16 @@ func (o *outbox) ring(first bool) {
 	}
 }
 
-// pending returns a channel that delivers when measurements wait; nil without metrics.
-func (i *instruments) pending() <-chan struct{} {
+// Pending implements report.Meters; nil without metrics.
+func (i *instruments) Pending() <-chan struct{} {
 	if i == nil {
 		return nil
 	}
 	return i.bell
 }
 
-// flush passes what waits to the instruments, each in a call of its own, and returns how many
-// measurements were dropped. Only the reporter calls it.
-func (i *instruments) flush(call func(func())) (dropped int64) {
+// Flush implements report.Meters. Only the reporter calls it.
+func (i *instruments) Flush(call func(func())) (dropped int64) {
 	if i == nil {
 		return 0
 	}

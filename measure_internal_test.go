@@ -21,7 +21,7 @@ func TestAFullOutboxDropsValuesAndNoChange(t *testing.T) {
 	i.held("", 1, nil)
 	assert.Equal(t, map[sum]int64{{of: leasesActive}: 2}, i.sums)
 	calls := 0
-	assert.EqualValues(t, 4, i.flush(func(record func()) { calls++; record() }), "three renewals and a hold")
+	assert.EqualValues(t, 4, i.Flush(func(record func()) { calls++; record() }), "three renewals and a hold")
 	assert.Equal(t, outboxSize+1, calls)
-	assert.Zero(t, i.flush(func(func()) { assert.Fail(t, "nothing waits") }))
+	assert.Zero(t, i.Flush(func(func()) { assert.Fail(t, "nothing waits") }))
 }

@@ -149,8 +149,8 @@ func operationAttributes(address []attribute.KeyValue, kind node.Kind, status no
 	return metric.WithAttributeSet(attribute.NewSet(attrs...))
 }
 
-// close ends the callback.
-func (i *instruments) close() {
+// Close implements report.Meters: it ends the callback.
+func (i *instruments) Close() {
 	if i != nil {
 		_ = i.voting.Unregister()
 	}

@@ -181,7 +181,7 @@ func (m *Manager) onHealth(i int, h node.Health) {
 	if h.Err == nil {
 		m.dog.renewAtRisk(i)
 	}
-	m.reporter.add(func() {
+	m.reporter.Add(func() {
 		log := m.cfg.log.With("node", i, "addr", e.Addr)
 		if h.Master != "" {
 			log = log.With("master", h.Master)
@@ -229,7 +229,7 @@ func stateOf(h node.Health) nodeState {
 // onClockStep handles a step of a node's clock. After a step forward, the node's keys
 // expire that much earlier than the leases assume.
 func (m *Manager) onClockStep(i int, by time.Duration) {
-	m.warn("a node's clock was stepped: let it slew", "node", i, "addr", m.nodes[i].Addr(), "by", by.Round(time.Millisecond))
+	m.reporter.Warn("a node's clock was stepped: let it slew", "node", i, "addr", m.nodes[i].Addr(), "by", by.Round(time.Millisecond))
 	if by <= 0 {
 		return
 	}

@@ -20,7 +20,7 @@ func (h *hold) remind(now time.Duration) {
 	l, age, local := h.lease, now-h.lease.granted, h.local
 	h.mu.Unlock()
 	if age > max(forgottenAfter, 10*h.terms.ttl) && !l.asked.Load() && !m.forgottenWarned.Swap(true) {
-		m.warn("a lease was renewed for long, and the program has never asked whether it is still valid; "+
+		m.reporter.Warn("a lease was renewed for long, and the program has never asked whether it is still valid; "+
 			"if it is forgotten, release it; if work runs under it, watch its Context or Lost",
 			"name", h.name(), "token", l.token, "for", age.Round(time.Second))
 	}
@@ -55,7 +55,7 @@ func (w *waiter) selfish(held *HeldError) {
 // warnOfSelf warns, once, that a caller waits for a name which its own Manager holds.
 func (m *Manager) warnOfSelf(name string) {
 	if !m.selfWarned.Swap(true) {
-		m.warn("a caller waits for a name that this Manager holds itself; if the caller is the holder, it waits for ever, "+
+		m.reporter.Warn("a caller waits for a name that this Manager holds itself; if the caller is the holder, it waits for ever, "+
 			"because a lease is not reentrant", "name", name)
 	}
 }

@@ -375,7 +375,7 @@ func (t *telemetry) held(l *Lease, now time.Duration) {
 		return
 	}
 	began, ended := l.hold.m.clock.Time(l.granted), l.hold.m.clock.Time(now)
-	l.hold.m.reporter.add(func() {
+	l.hold.m.reporter.Add(func() {
 		_, span := tracer.Start(context.Background(), "quorumlock.hold", trace.WithNewRoot(), trace.WithTimestamp(began),
 			trace.WithAttributes(attrName.String(l.Name()), attrToken.Int64(l.token)), l.acquired.link())
 		if lost != nil {

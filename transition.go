@@ -268,7 +268,7 @@ func (m *Manager) warnOfLoss(l *Lease, lost *LostError) {
 		}
 		evidence.WriteString(n.Error())
 	}
-	m.warn("a lease was lost", "name", lost.Name, "token", lost.Token, "reason", lost.Reason.String(),
+	m.reporter.Warn("a lease was lost", "name", lost.Name, "token", lost.Token, "reason", lost.Reason.String(),
 		"holder", l.hold.terms.label, "owner", ownerOf(l.hold.value), "nodes", evidence.String())
 }
 

@@ -1,6 +1,7 @@
-package quorumlock
+package report
 
 import (
+	"log/slog"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -8,7 +9,7 @@ import (
 
 // A panic in the reporter's goroutine would end the process.
 func TestTheReporterSurvivesAPanic(t *testing.T) {
-	r := newReporter()
+	r := New(slog.New(slog.DiscardHandler))
 	for range 2 {
 		assert.NotPanics(t, func() { r.call(func() { panic("the user's") }) })
 	}
