@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
@@ -63,7 +64,7 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, ended(ctx, nil, "quorumlock: acquire "+strconv.Quote(name))
+		return nil, errs.Ended(ctx, nil, "quorumlock: acquire "+strconv.Quote(name))
 	}
 	if err := m.reentered(ctx, name); err != nil {
 		return nil, err
@@ -265,11 +266,11 @@ func (w *waiter) endError(err error) error {
 		if err == nil {
 			err = &HeldError{Name: w.name()} // no attempt was made, so the lock is reserved for another waiter
 		}
-		return &joined{text: err.Error() + "; waited " + readable(w.m.clock.Now()-w.arrived), errs: []error{err}}
+		return errs.As(err.Error()+"; waited "+errs.Readable(w.m.clock.Now()-w.arrived), err)
 	case w.ctx.Err() != nil && err == nil:
-		return ended(w.ctx, nil, "quorumlock: acquire "+strconv.Quote(w.name()))
+		return errs.Ended(w.ctx, nil, "quorumlock: acquire "+strconv.Quote(w.name()))
 	case w.ctx.Err() != nil:
-		return ended(w.ctx, err, "stopped waiting")
+		return errs.Ended(w.ctx, err, "stopped waiting")
 	case err == nil || w.m.ending():
 		return ErrClosed
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
@@ -145,7 +146,7 @@ func (m *Manager) enough(ctx context.Context, op, name string, a *answers) error
 	if op == "release" {
 		what += ", while the deletion goes on"
 	}
-	return ended(ctx, err, what)
+	return errs.Ended(ctx, err, what)
 }
 
 // unreleased receives the answers to the releases of Close, and records the locks that

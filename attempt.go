@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
@@ -19,7 +20,7 @@ import (
 type silence time.Duration
 
 // Error says how long the call has waited for the node.
-func (s silence) Error() string { return "no answer within " + readable(time.Duration(s)) }
+func (s silence) Error() string { return "no answer within " + errs.Readable(time.Duration(s)) }
 
 // errNotAwaited is the error of a node whose answer could not have changed the outcome.
 var errNotAwaited = errors.New("its answer was not awaited, because the other nodes had decided")
@@ -56,7 +57,7 @@ type attempt struct {
 
 	// users counts the caller and the nodes that have not answered. The last one returns
 	// the attempt to the pool, unless something else may still refer to it.
-	users atomic.Int32
+	users      atomic.Int32
 	mu         sync.Mutex
 	ballot     quorum.Ballot
 	announced  bool  // decided was sent

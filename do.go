@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -64,11 +65,11 @@ func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Con
 		switch {
 		case ctx.Err() != nil && err != nil && (errors.Is(err, context.Cause(ctx)) || errors.Is(err, ctx.Err())):
 			if own := ofFunction(err); own != err { //nolint:errorlint // whether it is the same value
-				return &joined{text: err.Error(), errs: []error{ctx.Err(), context.Cause(ctx), own}}
+				return errs.As(err.Error(), ctx.Err(), context.Cause(ctx), own)
 			}
 			return err // it already includes the end of ctx
 		case ctx.Err() != nil:
-			return ended(ctx, ofFunction(err), "leadership of "+strconv.Quote(name)+" ended")
+			return errs.Ended(ctx, ofFunction(err), "leadership of "+strconv.Quote(name)+" ended")
 		case lost == nil:
 			return ofFunction(err)
 		case m.ending(): // Close ended the term, and the next Acquire says so
@@ -100,7 +101,7 @@ func (m *Manager) reentered(ctx context.Context, name string) error {
 		h.mu.Lock()
 		held := &HeldError{Name: name, Holder: holder(h.value), RetryAfter: max(h.machine.Deadline()-m.clock.Now(), 0), Self: true}
 		h.mu.Unlock()
-		return &joined{text: held.Error() + "; this call runs under that very lease, which is not reentrant", errs: []error{held}}
+		return errs.As(held.Error()+"; this call runs under that very lease, which is not reentrant", held)
 	}
 	return nil
 }
@@ -164,9 +165,9 @@ func joinCause(err, cause error) error {
 	case err == nil, err == cause: //nolint:errorlint // this very value
 		return cause
 	case errors.Is(err, cause): // its text includes that of cause
-		return &joined{text: err.Error(), errs: []error{cause, ofFunction(err)}}
+		return errs.As(err.Error(), cause, ofFunction(err))
 	default:
-		return join(cause, ofFunction(err))
+		return errs.Join(cause, ofFunction(err))
 	}
 }
 

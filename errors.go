@@ -1,13 +1,13 @@
 package quorumlock
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/node"
 )
 
@@ -27,45 +27,6 @@ var (
 	// ErrInvalid means that a name, an option, an argument or a node cannot be used.
 	ErrInvalid = errors.New("quorumlock: invalid")
 )
-
-// A joined error has several causes, and prints on one line: log pipelines split at line
-// feeds, which errors.Join puts between its errors.
-type joined struct {
-	text string
-	errs []error
-}
-
-// join returns an error that is all of errs.
-func join(errs ...error) error {
-	texts := make([]string, len(errs))
-	for i, err := range errs {
-		texts[i] = err.Error()
-	}
-	return &joined{text: strings.Join(texts, "; "), errs: errs}
-}
-
-// Error returns the text.
-func (e *joined) Error() string { return e.text }
-
-// Unwrap returns the causes.
-func (e *joined) Unwrap() []error { return e.errs }
-
-// ended returns an error that is err, if there is one, and the end of ctx. It is ctx.Err() and
-// its cause, or the cause alone if that wraps ctx.Err(). what says what ended with ctx.
-func ended(ctx context.Context, err error, what string) error {
-	errs := []error{ctx.Err()}
-	text := what + ": " + ctx.Err().Error()
-	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
-		errs = append(errs, cause)
-		text += " (" + cause.Error() + ")"
-	} else if cause != ctx.Err() { //nolint:errorlint // a cause that wraps it says more
-		errs[0], text = cause, what+": "+cause.Error()
-	}
-	if err != nil {
-		errs, text = append([]error{err}, errs...), err.Error()+"; "+text
-	}
-	return &joined{text: text, errs: errs}
-}
 
 // errNilContext and errNilFunction refuse what would panic far from its cause.
 func errNilContext() error {
@@ -113,23 +74,7 @@ func (e *HeldError) until(unless string) string {
 	if e.RetryAfter <= 0 {
 		return ""
 	}
-	return ", for " + readable(e.RetryAfter) + " more" + unless
-}
-
-// readable cuts a duration to three digits or so.
-func readable(d time.Duration) string {
-	unit := time.Millisecond
-	switch {
-	case d < 10*time.Millisecond:
-		unit = 10 * time.Microsecond
-	case d >= time.Minute:
-		unit = time.Second
-	case d >= 10*time.Second:
-		unit = 100 * time.Millisecond
-	case d >= time.Second:
-		unit = 10 * time.Millisecond
-	}
-	return d.Truncate(unit).String()
+	return ", for " + errs.Readable(e.RetryAfter) + " more" + unless
 }
 
 // Is reports whether target is ErrHeld.
@@ -162,7 +107,7 @@ func (e *QuorumError) Error() string {
 	}
 	writeNodes(&b, e.Nodes)
 	if e.RetryAfter > 0 {
-		b.WriteString("; a majority votes in " + readable(e.RetryAfter))
+		b.WriteString("; a majority votes in " + errs.Readable(e.RetryAfter))
 	}
 	return b.String()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
@@ -108,7 +109,7 @@ func (m *Manager) status(name string, answers *answers) Status {
 		s.Fence = max(s.Fence, r.Register)
 		if health.Withheld {
 			if n.Warning = health.Err; health.Warning != nil {
-				n.Warning = join(health.Err, health.Warning)
+				n.Warning = errs.Join(health.Err, health.Warning)
 			}
 		}
 		if r.Status != node.Done {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
@@ -209,7 +210,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 		return errNilContext()
 	}
 	if ctx.Err() != nil {
-		return ended(ctx, nil, "quorumlock: renew "+strconv.Quote(l.Name()))
+		return errs.Ended(ctx, nil, "quorumlock: renew "+strconv.Quote(l.Name()))
 	}
 	round := make(chan error, 1)
 	if err := l.renew(round); err != nil {
@@ -219,7 +220,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 	case err := <-round:
 		return err
 	case <-ctx.Done():
-		return ended(ctx, nil, "quorumlock: renew "+strconv.Quote(l.Name())+": stopped waiting for the nodes, while the round goes on")
+		return errs.Ended(ctx, nil, "quorumlock: renew "+strconv.Quote(l.Name())+": stopped waiting for the nodes, while the round goes on")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/report"
@@ -119,7 +120,7 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 		return nil, err
 	}
 	go m.reporter.Run(m.telemetry.meters) // not in m.running: it ends last, because the others report to it
-	for _, n := range m.nodes {                    // only now: the handlers of their reports use all nodes
+	for _, n := range m.nodes {           // only now: the handlers of their reports use all nodes
 		m.running.run(n.Run)
 		m.running.run(n.RunSubscriber)
 		m.running.run(n.RunGroup)
@@ -159,7 +160,7 @@ func (m *Manager) await(ctx context.Context) error {
 		case <-late.C:
 			waiting = false
 		case <-ctx.Done():
-			return ended(ctx, m.unreached(m.clock.Steady()-began), "quorumlock: connect")
+			return errs.Ended(ctx, m.unreached(m.clock.Steady()-began), "quorumlock: connect")
 		}
 	}
 	if err := m.misconfigured(); err != nil {
@@ -167,7 +168,7 @@ func (m *Manager) await(ctx context.Context) error {
 	}
 	err := m.unreached(m.clock.Steady() - began)
 	if err != nil && wait > 0 {
-		return &joined{text: err.Error() + "; waited " + readable(m.clock.Steady()-began), errs: []error{err}}
+		return errs.As(err.Error()+"; waited "+errs.Readable(m.clock.Steady()-began), err)
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
@@ -88,7 +89,7 @@ func (m *Manager) admit(i int, id node.Identity) (warning, err error) {
 	if len(warnings) == 0 {
 		return nil, nil
 	}
-	return join(warnings...), nil
+	return errs.Join(warnings...), nil
 }
 
 // failoverWarnings returns what a failover of a node, or a restart, could cost with these

@@ -41,8 +41,8 @@ type waiter struct {
 
 	mu       sync.Mutex
 	machine  quorum.Waiter
-	enrolled bool     // waiters.byTicket has the ticket
-	woken    bool     // a node has reserved the lock since the last attempt began
+	enrolled bool // waiters.byTicket has the ticket
+	woken    bool // a node has reserved the lock since the last attempt began
 }
 
 // waiters finds waiters by their tickets.
