@@ -41,8 +41,8 @@ func scriptCases() []Case {
 	}
 }
 
-// A scriptCaller composes calls of apply.lua as internal/node does; the header of the
-// script lists its keys and arguments.
+// A scriptCaller composes calls of the script as internal/node does; internal/wire/lua/head.lua
+// lists its keys and arguments.
 type scriptCaller struct {
 	client rueidis.Client
 	digest string

@@ -12,7 +12,7 @@ const (
 	guardTag    = "\xffg"
 	listsTag    = "\xffl"
 	wakeTag     = "\xffw" // of channels
-	// Behind the lock's key: apply.lua appends them.
+	// Behind the lock's key: the script appends them.
 	queueTag = "\xffq"
 	watchTag = "\xffn"
 )
@@ -50,7 +50,7 @@ func WakeChannel(prefix, manager string) string { return prefix + wakeTag + mana
 
 // A ticket is a member of a lock's queue: 16 hex digits of the Manager that a node wakes,
 // 16 of the wait, and then the grace: how long the node reserves the lock for it, in ms
-// (see apply.lua). The name of a ticket does not include the grace.
+// (see lua/queue.lua). The name of a ticket does not include the grace.
 const (
 	ManagerLen = 16
 	TicketLen  = 32

@@ -10,7 +10,7 @@ import (
 // Kind is a kind of operation.
 type Kind uint8
 
-// The operations; apply.lua describes each.
+// The operations; the files of lua describe each.
 const (
 	Acquire Kind = iota + 1
 	Extend

@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// operation is one operation in a call of the library's script, as apply.lua lists them.
+// operation is one operation in a call of the library's script, as the files of internal/wire/lua list them.
 type operation struct {
 	name string
 	key  string   // of the lock
