@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/errs"
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Acquire waits until it holds the named lease, or until ctx ends. WithWait bounds the
@@ -109,7 +109,7 @@ func (m *Manager) campaign(ctx, waitCtx context.Context, name string, t *terms, 
 	defer m.calls.leave()
 	err = errPanicked
 	defer func() { call.measure(err) }()
-	w := m.newWaiter(waitCtx, node.LockKey(m.cfg.prefix, name), t, !wait)
+	w := m.newWaiter(waitCtx, wire.LockKey(m.cfg.prefix, name), t, !wait)
 	w.call, w.hasty = call, hasty
 	defer func() {
 		if l == nil { // also when a user's function, such as the backoff, has panicked
@@ -174,7 +174,7 @@ func (w *waiter) contend(ctx context.Context) (*Lease, error) {
 	var open *attempt // may hold locks and is not released yet
 	defer func() {
 		if open != nil { // the wait ended with votes that were kept, or a user's function has panicked
-			open.release(node.TicketUpdate{})
+			open.release(wire.TicketUpdate{})
 		}
 	}()
 	for {
@@ -206,7 +206,7 @@ func (w *waiter) contend(ctx context.Context) (*Lease, error) {
 		if over {
 			// The machine does not learn of this attempt: nodes that have not answered
 			// are not late. Its Done names every queue that may contain the ticket.
-			a.release(node.TicketUpdate{})
+			a.release(wire.TicketUpdate{})
 		} else {
 			next := w.ended(a, delay)
 			over, keeps = next.At == quorum.Never, next.Keep
@@ -305,15 +305,15 @@ func (w *waiter) ended(a *attempt, delay time.Duration) quorum.Next {
 	if next.Keep {
 		return next
 	}
-	var update node.TicketUpdate
+	var update wire.TicketUpdate
 	switch {
 	case w.ticket == "":
 	case next.Ticket == quorum.TicketKeep:
-		update = node.TicketUpdate{Ticket: w.ticket, EnqueuedAt: w.enqueuedAt}
+		update = wire.TicketUpdate{Ticket: w.ticket, EnqueuedAt: w.enqueuedAt}
 	case next.Ticket == quorum.TicketYield:
-		update = node.TicketUpdate{Ticket: w.ticket, EnqueuedAt: w.enqueuedAt, Yields: true}
+		update = wire.TicketUpdate{Ticket: w.ticket, EnqueuedAt: w.enqueuedAt, Yields: true}
 	case next.Ticket == quorum.TicketLeave:
-		update = node.TicketUpdate{Ticket: w.ticket}
+		update = wire.TicketUpdate{Ticket: w.ticket}
 	}
 	a.release(update)
 	w.leaveQueues(next.Leave | next.PassOn)

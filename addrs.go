@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/failover"
 	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Addrs returns the options of nodes that need nothing but an address. Each is one server, or
@@ -182,7 +183,7 @@ func (c *config) checkGroups(nodes []rueidis.ClientOption) error {
 			return &InvalidError{What: "node", Value: fmt.Sprintf("%d (%s)", i, name),
 				Bound: fmt.Sprintf("has another hash tag than node %d (%s), and all keys have one prefix", slot, node.SlotTag(&nodes[slot])),
 				Fix:   "use one tag, and a cluster of its own for each node: the slots of one cluster are not independent"}
-		case kind == "slot" && node.HashTag(c.prefix) != node.SlotTag(&nodes[i]):
+		case kind == "slot" && wire.HashTag(c.prefix) != node.SlotTag(&nodes[i]):
 			return &InvalidError{What: "WithPrefix", Value: strconv.Quote(c.prefix), Bound: "has to begin with the hash tag of " + of,
 				Fix: fmt.Sprintf("write %q, so that all keys lie in that slot", node.SlotTag(&nodes[i])+":")}
 		}

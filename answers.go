@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/errs"
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // answers collects the answers of all nodes to one request that is not an attempt:
@@ -16,7 +16,7 @@ import (
 type answers struct {
 	m    *Manager
 	need int
-	good func(*node.Reply) error // returns why a Done answer does not count; nil if every Done answer counts
+	good func(*wire.Reply) error // returns why a Done answer does not count; nil if every Done answer counts
 	// decided has capacity 1. It is sent once, when enough answers are good or every node
 	// has answered. Never closed.
 	decided chan struct{}
@@ -25,18 +25,18 @@ type answers struct {
 	got      int          // good answers
 	answered quorum.Set   // nodes that have answered
 	errs     []error      // of the nodes whose answer was not good; nil until there is one
-	replies  []node.Reply // by node, if they are wanted
+	replies  []wire.Reply // by node, if they are wanted
 	over     bool         // later answers are ignored
 	waited   time.Duration
 }
 
 // askAll posts req to every node.
-func (m *Manager) askAll(req *node.Request, need int, good func(*node.Reply) error) *answers {
+func (m *Manager) askAll(req *wire.Request, need int, good func(*wire.Reply) error) *answers {
 	a := &answers{m: m, need: need, good: good, decided: m.signals.get()}
-	if req.Kind == node.Read {
-		a.replies = make([]node.Reply, len(m.nodes))
+	if req.Kind == wire.Read {
+		a.replies = make([]wire.Reply, len(m.nodes))
 	}
-	if req.Kind == node.Read {
+	if req.Kind == wire.Read {
 		_, now := m.clock.Both()
 		m.ask(req, a, now)
 		return a
@@ -48,9 +48,9 @@ func (m *Manager) askAll(req *node.Request, need int, good func(*node.Reply) err
 }
 
 // Receive records one answer.
-func (a *answers) Receive(i int, req *node.Request, reply *node.Reply) {
+func (a *answers) Receive(i int, req *wire.Request, reply *wire.Reply) {
 	a.m.answered(i, req, reply)
-	if req.Kind == node.Release && reply.N == node.HandedOn {
+	if req.Kind == wire.Release && reply.N == wire.HandedOn {
 		a.m.locals.handedOn(a.m, req.Lock(0))
 	}
 	a.mu.Lock()
@@ -93,7 +93,7 @@ func (a *answers) err(i int) error {
 
 // collect asks every node and waits for enough good answers.
 func (m *Manager) collect(
-	ctx context.Context, req *node.Request, timeout time.Duration, need int, good func(*node.Reply) error,
+	ctx context.Context, req *wire.Request, timeout time.Duration, need int, good func(*wire.Reply) error,
 ) *answers {
 	a := m.askAll(req, need, good)
 	a.wait(ctx, timeout)
@@ -160,9 +160,9 @@ type unreleased struct {
 }
 
 // Receive implements node.Receiver.
-func (u *unreleased) Receive(i int, req *node.Request, reply *node.Reply) {
+func (u *unreleased) Receive(i int, req *wire.Request, reply *wire.Reply) {
 	u.m.answered(i, req, reply)
-	if reply.Status == node.Done {
+	if reply.Status == wire.Done {
 		return
 	}
 	u.mu.Lock()

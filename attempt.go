@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/errs"
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // silence is the error of a node that has not answered within this time.
@@ -35,7 +35,7 @@ var errNotRaised = errors.New("key is no longer ours, or its register is past th
 
 // errRegister means that a node's register is past every token, because another program
 // wrote the register or the base.
-var errRegister = &node.ConfigError{
+var errRegister = &wire.ConfigError{
 	Problem: "granted, but its fencing register is no valid token",
 	Fix:     "another program wrote to our keys: choose another prefix, or mend the register (see docs/operations.md)",
 }
@@ -49,7 +49,7 @@ type attempt struct {
 	began  time.Duration // before the first request was sent: validity counts from here
 	steady time.Duration // the same instant on the steady clock
 
-	req node.Request // acquire
+	req wire.Request // acquire
 
 	// decided has capacity 1 and means that the outcome is certain. Sent once, and only
 	// until the attempt is over; never closed. It belongs to the Manager's pool.
@@ -67,7 +67,7 @@ type attempt struct {
 	waiters    int   // most tickets in a queue of a node that granted
 	errs       []error
 	refusals   []refusal
-	raise      *node.Request
+	raise      *wire.Request
 	kept       quorum.Set // nodes that may have the lock from an earlier attempt with this value
 	notApplied quorum.Set // nodes that certainly did not apply the acquisition
 	unqueued   quorum.Set // failed nodes that certainly did not queue the ticket
@@ -96,7 +96,7 @@ func (m *Manager) newAttempt(w *waiter, ask quorum.Ask, before *attempt) *attemp
 		a.write(proposal, w.call.traceParent())
 	}
 	a.ballot = quorum.NewBallot(w.terms.Nodes, !m.cfg.unfenced, proposal)
-	acquisition := node.Acquisition{
+	acquisition := wire.Acquisition{
 		Lock: w.lock, Value: a.value, KeyTTL: w.terms.keyTTL, NotAfter: a.steady + w.terms.Timeout, Token: a.token(),
 	}
 	if ask.Ticket {
@@ -113,20 +113,20 @@ func (m *Manager) newAttempt(w *waiter, ask quorum.Ask, before *attempt) *attemp
 
 // write composes the value of the lock in one allocation.
 func (a *attempt) write(proposal int64, traceParent string) {
-	var random [node.OwnerLen / 2]byte
+	var random [wire.OwnerLen / 2]byte
 	_, _ = rand.Read(random[:]) // never fails since Go 1.24
 	var buffer [192]byte
 	b := hex.AppendEncode(buffer[:0], random[:])
 	b = append(b, ' ')
 	b = strconv.AppendInt(b, proposal, 10)
 	b = append(b, ' ')
-	b = node.AppendMetadata(b, time.Now(), traceParent, a.wait.terms.label)
+	b = wire.AppendMetadata(b, time.Now(), traceParent, a.wait.terms.label)
 	a.value = string(b)
 }
 
 // token returns the text of the proposal in the value.
 func (a *attempt) token() string {
-	text, _, _ := strings.Cut(a.value[node.OwnerLen+1:], " ")
+	text, _, _ := strings.Cut(a.value[wire.OwnerLen+1:], " ")
 	return text
 }
 
@@ -152,14 +152,14 @@ func (a *attempt) leave() {
 }
 
 // Receive handles an answer to an acquisition or a raise.
-func (a *attempt) Receive(i int, req *node.Request, reply *node.Reply) {
+func (a *attempt) Receive(i int, req *wire.Request, reply *wire.Reply) {
 	a.receive(i, req, reply)
 	if req == &a.req {
 		a.leave()
 	}
 }
 
-func (a *attempt) receive(i int, req *node.Request, reply *node.Reply) {
+func (a *attempt) receive(i int, req *wire.Request, reply *wire.Reply) {
 	a.m.answered(i, req, reply)
 	a.mu.Lock()
 	if req == &a.req {
@@ -167,7 +167,7 @@ func (a *attempt) receive(i int, req *node.Request, reply *node.Reply) {
 	}
 	if h := a.hold; h != nil {
 		a.mu.Unlock()
-		if req.Kind == node.Acquire { // one more vote for the lease
+		if req.Kind == wire.Acquire { // one more vote for the lease
 			h.vote(i, a.began, reply)
 		}
 		return
@@ -179,7 +179,7 @@ func (a *attempt) receive(i int, req *node.Request, reply *node.Reply) {
 	raise := a.count(i, req, reply)
 	if raise != 0 && a.raise == nil {
 		_, now := a.m.clock.Both()
-		a.raise = node.NewRaise(a.wait.lock, a.value[:node.OwnerLen], a.ballot.Token(), metadata(a.value), now+a.wait.terms.Timeout)
+		a.raise = wire.NewRaise(a.wait.lock, a.value[:wire.OwnerLen], a.ballot.Token(), metadata(a.value), now+a.wait.terms.Timeout)
 	}
 	req = a.raise
 	a.decide()
@@ -193,9 +193,9 @@ func (a *attempt) receive(i int, req *node.Request, reply *node.Reply) {
 }
 
 // count counts an answer in the ballot. a.mu is held.
-func (a *attempt) count(i int, req *node.Request, reply *node.Reply) (raise quorum.Set) {
-	if req.Kind == node.Raise {
-		ok := reply.Status == node.Done && reply.Before >= 0
+func (a *attempt) count(i int, req *wire.Request, reply *wire.Reply) (raise quorum.Set) {
+	if req.Kind == wire.Raise {
+		ok := reply.Status == wire.Done && reply.Before >= 0
 		a.ballot.Raised(i, reply.Before, ok)
 		if err := reply.Err; !ok {
 			if err == nil {
@@ -206,10 +206,10 @@ func (a *attempt) count(i int, req *node.Request, reply *node.Reply) (raise quor
 		return 0
 	}
 	switch reply.Status {
-	case node.Granted:
+	case wire.Granted:
 		moved, before := reply.Moved, reply.Before
 		a.waiters = max(a.waiters, int(reply.Waiters))
-		if moved == node.AsProposed {
+		if moved == wire.AsProposed {
 			moved = a.proposal()
 			before = moved - 1
 		}
@@ -218,13 +218,13 @@ func (a *attempt) count(i int, req *node.Request, reply *node.Reply) (raise quor
 			a.fail(i, errRegister)
 		}
 		return raise
-	case node.Taken:
+	case wire.Taken:
 		a.ballot.Refuse(i)
 		a.fail(i, errTaken)
 		a.notApplied = a.notApplied.With(i)
 		a.refusals = append(a.refusals, newRefusal(i, reply, a.m.clock.Now()))
 		return 0
-	case node.NotApplied:
+	case wire.NotApplied:
 		a.notApplied, a.unqueued = a.notApplied.With(i), a.unqueued.With(i)
 	}
 	a.ballot.Fail(i)
@@ -234,7 +234,7 @@ func (a *attempt) count(i int, req *node.Request, reply *node.Reply) (raise quor
 
 // proposal returns the token that the attempt proposed.
 func (a *attempt) proposal() int64 {
-	value := a.value[node.OwnerLen+1:]
+	value := a.value[wire.OwnerLen+1:]
 	n := int64(0)
 	for i := 0; value[i] != ' '; i++ {
 		n = 10*n + int64(value[i]-'0')
@@ -337,13 +337,13 @@ func (a *attempt) conclude(values context.Context, cut bool) (*Lease, error) {
 
 // release releases the locks that the attempt has created or may have created. It skips
 // nodes that certainly hold nothing of the attempt.
-func (a *attempt) release(update node.TicketUpdate) {
+func (a *attempt) release(update wire.TicketUpdate) {
 	a.mu.Lock()
 	notApplied := a.notApplied &^ a.kept
 	a.mu.Unlock()
 	_, now := a.m.clock.Both()
 	t := a.wait.terms
-	req := node.NewUndo(a.wait.lock, a.value, &a.req, update, now+t.ttl+t.lockDelay)
+	req := wire.NewUndo(a.wait.lock, a.value, &a.req, update, now+t.ttl+t.lockDelay)
 	for i := range a.m.nodes {
 		if !notApplied.Has(i) {
 			a.m.post(i, req, nobody{})

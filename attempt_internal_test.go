@@ -9,15 +9,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // attemptOn returns an attempt on three nodes that proposes token 7.
 func attemptOn(m *Manager, local *localQueue) *attempt {
 	t := &terms{Terms: quorum.Terms{Nodes: 3, TTL: time.Hour, Timeout: time.Hour}}
 	w := &waiter{m: m, terms: t, lock: "job", ctx: context.Background(), local: local}
-	a := &attempt{m: m, wait: w, value: strings.Repeat("0", node.OwnerLen) + " 7 1 - ", began: m.clock.Now(), steady: m.clock.Steady()}
+	a := &attempt{m: m, wait: w, value: strings.Repeat("0", wire.OwnerLen) + " 7 1 - ", began: m.clock.Now(), steady: m.clock.Steady()}
 	a.ballot = quorum.NewBallot(3, true, 7)
 	return a
 }
@@ -43,7 +43,7 @@ func TestAGrantRecordsTheTopTokenAndTheNodesAtIt(t *testing.T) {
 	a.ballot.Grant(2, 0, 12)
 	h := granted(t, a)
 	assert.EqualValues(t, 9, h.lease.token)
-	assert.EqualValues(t, 9, node.ParseValue(h.value).Token, "the token in renewals")
+	assert.EqualValues(t, 9, wire.ParseValue(h.value).Token, "the token in renewals")
 	assert.Equal(t, quorum.All(2), h.proof)
 
 	for _, c := range []struct {
@@ -57,29 +57,29 @@ func TestAGrantRecordsTheTopTokenAndTheNodesAtIt(t *testing.T) {
 		h := granted(t, a)
 		assert.Equal(t, c.first, h.lease.token)
 		assert.Equal(t, c.more, h.tokensLocked(), "tokens for callers that queue in this process")
-		assert.EqualValues(t, 7, node.ParseValue(h.value).Token)
+		assert.EqualValues(t, 7, wire.ParseValue(h.value).Token)
 	}
 }
 
 // A raise is a vote for the token. A missing answer and a refusal are no votes.
 func TestARaiseCountsOnlyWhenTheNodeConfirmsIt(t *testing.T) {
 	m, _ := idleDog(time.Hour, quorum.Terms{})
-	raise := &node.Request{Kind: node.Raise}
+	raise := &wire.Request{Kind: wire.Raise}
 	for name, c := range map[string]struct {
-		reply node.Reply
+		reply wire.Reply
 		won   bool
 	}{
-		"raised":       {node.Reply{Status: node.Done, Before: 7}, true},
-		"refused":      {node.Reply{Status: node.Done, Before: -1}, false},
-		"lost":         {node.Reply{Status: node.Unknown, Err: node.ErrReconnected}, false},
-		"not sent":     {node.Reply{Status: node.NotApplied, Err: node.ErrExpired}, false},
-		"failed":       {node.Reply{Status: node.Failed, Err: silence(0)}, false},
-		"not possible": {node.Reply{Status: node.Misconfigured, Err: silence(0)}, false},
+		"raised":       {wire.Reply{Status: wire.Done, Before: 7}, true},
+		"refused":      {wire.Reply{Status: wire.Done, Before: -1}, false},
+		"lost":         {wire.Reply{Status: wire.Unknown, Err: wire.ErrReconnected}, false},
+		"not sent":     {wire.Reply{Status: wire.NotApplied, Err: wire.ErrExpired}, false},
+		"failed":       {wire.Reply{Status: wire.Failed, Err: silence(0)}, false},
+		"not possible": {wire.Reply{Status: wire.Misconfigured, Err: silence(0)}, false},
 	} {
 		a := attemptOn(m, nil)
 		a.ballot.Grant(0, 7, 6)
 		require.Equal(t, quorum.All(2), a.ballot.Grant(1, 0, 9))
-		a.count(1, raise, &node.Reply{Status: node.Done, Before: 9})
+		a.count(1, raise, &wire.Reply{Status: wire.Done, Before: 9})
 		a.count(0, raise, &c.reply)
 		assert.Equal(t, c.won, a.ballot.Outcome() == quorum.OutcomeWon, name)
 		assert.Equal(t, c.won, a.errs == nil, name)
@@ -104,7 +104,7 @@ func TestAnAttemptIsReusedOnceNothingRefersToIt(t *testing.T) {
 	assert.Zero(t, a.req.Locks(), "fully reset")
 
 	a = begin()
-	a.raise = &node.Request{}
+	a.raise = &wire.Request{}
 	a.leave()
 	a.leave()
 	assert.True(t, inUse(a), "more answers may come")

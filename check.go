@@ -3,8 +3,8 @@ package quorumlock
 import (
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // check is a request to every node about a hold: move the register on, to reserve more
@@ -33,9 +33,9 @@ func (q *localQueue) startCheck() {
 	if q.m.cfg.unfenced {
 		c.token = 0
 	}
-	req := node.NewRaise(q.lock, ownerOf(h.value), c.token, metadata(h.value), steady+h.terms.Timeout)
+	req := wire.NewRaise(q.lock, ownerOf(h.value), c.token, metadata(h.value), steady+h.terms.Timeout)
 	if q.m.cfg.unfenced {
-		req = node.NewRead(q.lock, steady+h.terms.Timeout)
+		req = wire.NewRead(q.lock, steady+h.terms.Timeout)
 	}
 	q.tendBy(c.until)
 	for _, n := range q.m.nodes {
@@ -44,16 +44,16 @@ func (q *localQueue) startCheck() {
 }
 
 // Receive handles a node's answer.
-func (c *check) Receive(i int, req *node.Request, reply *node.Reply) {
+func (c *check) Receive(i int, req *wire.Request, reply *wire.Reply) {
 	c.q.m.answered(i, req, reply)
 	c.q.mu.Lock()
 	defer c.q.mu.Unlock()
-	ok := reply.Status == node.Done && reply.Before >= 0
-	if req.Kind == node.Read {
-		ok = reply.Status == node.Done && c.h.owns(reply) == nil
+	ok := reply.Status == wire.Done && reply.Before >= 0
+	if req.Kind == wire.Read {
+		ok = reply.Status == wire.Done && c.h.owns(reply) == nil
 	}
 	if c.over {
-		c.late(i, ok && req.Kind == node.Raise)
+		c.late(i, ok && req.Kind == wire.Raise)
 		return
 	}
 	c.answered = c.answered.With(i)
@@ -101,7 +101,7 @@ func (c *check) endLocked() {
 			h.proof, h.provenFrom = c.raised, c.sent
 		}
 		if !q.m.cfg.unfenced {
-			h.value = node.Compose(ownerOf(h.value), c.token, metadata(h.value))
+			h.value = wire.Compose(ownerOf(h.value), c.token, metadata(h.value))
 			h.next, h.last = max(h.next, c.before+1, c.token-blockSize+1), c.token
 		}
 	} else if c.raised != 0 {

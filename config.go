@@ -10,8 +10,8 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"github.com/redis/rueidis"
 
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // config is what a Manager was made with.
@@ -115,7 +115,7 @@ func (c *config) check() error {
 	case !utf8.ValidString(c.prefix):
 		return &InvalidError{What: "WithPrefix", Value: strconv.Quote(c.prefix), Bound: "has to be valid UTF-8",
 			Fix: "choose another prefix"}
-	case !node.PrefixShards(c.prefix):
+	case !wire.PrefixShards(c.prefix):
 		return &InvalidError{What: "WithPrefix", Value: strconv.Quote(c.prefix), Bound: "has a brace that is no hash tag",
 			Fix: "write a whole tag, like {app}:, or no brace"}
 	case !(c.drift > 0 && c.drift <= MaxDriftFactor):

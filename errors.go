@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/errs"
-	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // The errors to compare with, by errors.Is.
@@ -196,7 +196,7 @@ func (e *NodeError) Unwrap() error { return e.Err }
 // Misconfigured reports whether somebody has to mend the node or its options: missing
 // rights, a replica, a key of another type. Waiting does not help.
 func (e *NodeError) Misconfigured() bool {
-	var config *node.ConfigError
+	var config *wire.ConfigError
 	return errors.As(e.Err, &config)
 }
 

@@ -1,13 +1,13 @@
 package quorumlock
 
-import "github.com/quorumlock/quorumlock/internal/node"
+import "github.com/quorumlock/quorumlock/internal/wire"
 
 // LocalCallers returns how many callers of a Manager queue for a name in this process: the
 // one that asks the nodes, and those behind it.
 func LocalCallers(m *Manager, name string) int {
 	m.locals.mu.Lock()
 	defer m.locals.mu.Unlock()
-	q := m.locals.byLock[node.LockKey(m.cfg.prefix, name)]
+	q := m.locals.byLock[wire.LockKey(m.cfg.prefix, name)]
 	if q == nil {
 		return 0
 	}

@@ -10,8 +10,8 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // explained fails unless the error says what the user can do.
@@ -47,13 +47,13 @@ func FuzzNames(f *testing.F) {
 			explained(t, err)
 			return
 		}
-		lock := node.LockKey(cfg.prefix, name)
+		lock := wire.LockKey(cfg.prefix, name)
 		l := &Lease{hold: &hold{m: &Manager{cfg: cfg}, lock: lock}}
 		if l.Name() != name {
 			t.Errorf("%q is called %q", name, l.Name())
 		}
 		for _, key := range []string{
-			node.QueueKey(lock), node.RegistersKey(cfg.prefix), node.BaseKey(cfg.prefix), node.HintKey(cfg.prefix), node.GuardKey(cfg.prefix),
+			wire.QueueKey(lock), wire.RegistersKey(cfg.prefix), wire.BaseKey(cfg.prefix), wire.HintKey(cfg.prefix), wire.GuardKey(cfg.prefix),
 		} {
 			if utf8.ValidString(key) {
 				t.Errorf("the companion key %q could be the key of a lock", key)

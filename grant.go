@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // This file turns an attempt that was won into a lease.
@@ -38,7 +38,7 @@ func (a *attempt) newHold(values context.Context) (*hold, *Lease) {
 	l.hold, l.token, l.granted, l.values, l.acquired = h, first, a.began, values, a.wait.call.ref()
 	h.next, h.last = first+1, last
 	if last != a.proposal() {
-		h.value = node.Compose(ownerOf(a.value), last, metadata(a.value))
+		h.value = wire.Compose(ownerOf(a.value), last, metadata(a.value))
 	}
 	h.proof = a.ballot.Counted()
 	if m.cfg.unfenced {

@@ -9,8 +9,8 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // hold is a lock that this Manager holds on the nodes. It carries one lease at a time:
@@ -41,7 +41,7 @@ type hold struct {
 	provenFrom time.Duration
 	next       int64 // the next unused token of the block, which ends at last
 	last       int64
-	acquire    *node.Request // until every node has answered it
+	acquire    *wire.Request // until every node has answered it
 	taking     quorum.Set    // nodes that were asked to let the lease take a reservation, and have not answered
 	ticket     ticket        // of the waiter that acquired it
 	others     int           // tickets of other processes in the queues, by the latest answers
@@ -79,11 +79,11 @@ func (h *hold) owner() string {
 }
 
 // ownerOf returns the owner part of a value that this package composed.
-func ownerOf(value string) string { return value[:node.OwnerLen] }
+func ownerOf(value string) string { return value[:wire.OwnerLen] }
 
 // metadata returns what follows owner and token in the value.
 func metadata(value string) string {
-	_, rest, _ := strings.Cut(value[node.OwnerLen+1:], " ")
+	_, rest, _ := strings.Cut(value[wire.OwnerLen+1:], " ")
 	return rest
 }
 
@@ -120,10 +120,10 @@ func (h *hold) resetProof() {
 // was sent at sent. h.mu is held.
 func (h *hold) recordProof(i int, answer int64, sent time.Duration) {
 	switch {
-	case answer == node.Ours && sent >= h.provenFrom:
+	case answer == wire.Ours && sent >= h.provenFrom:
 		h.proof = h.proof.With(i)
-	case answer == node.Ours:
-	case answer == node.OursWithoutToken && (!h.proof.Has(i) || sent < h.provenFrom):
+	case answer == wire.Ours:
+	case answer == wire.OursWithoutToken && (!h.proof.Has(i) || sent < h.provenFrom):
 		// The key was healed, or its register was ahead: it has never shown the token.
 	default:
 		h.resetProof()
@@ -132,13 +132,13 @@ func (h *hold) recordProof(i int, answer int64, sent time.Duration) {
 
 // vote handles an answer to the acquisition that arrives after the grant: one more node
 // that holds the lock raises the margin.
-func (h *hold) vote(i int, began time.Duration, reply *node.Reply) {
+func (h *hold) vote(i int, began time.Duration, reply *wire.Reply) {
 	in := quorum.Input{Kind: quorum.InputNoAnswer, Node: i, At: began}
 	err := reply.Err
 	switch reply.Status {
-	case node.Granted:
+	case wire.Granted:
 		in.Kind = quorum.InputConfirmed
-	case node.Taken:
+	case wire.Taken:
 		in.Kind, err = quorum.InputTaken, errTaken
 	}
 	take := quorum.Set(0)
@@ -178,7 +178,7 @@ func (h *hold) takeReservations(nodes quorum.Set) {
 // keepRequest returns a request that keeps the keys of a released hold until its lease
 // reaches the minimum hold time. It returns nil when the lease is that old, or was lost.
 // The watchdog releases the keys at that time, so that waiters are woken.
-func (h *hold) keepRequest() *node.Request {
+func (h *hold) keepRequest() *wire.Request {
 	if h.terms.minHold == 0 {
 		return nil
 	}
@@ -190,7 +190,7 @@ func (h *hold) keepRequest() *node.Request {
 		return nil
 	}
 	left = left.Round(time.Millisecond) + time.Millisecond // never shorter than the rest
-	return node.NewKeep(h.lock, h.value, strconv.FormatInt(left.Milliseconds(), 10), now+left)
+	return wire.NewKeep(h.lock, h.value, strconv.FormatInt(left.Milliseconds(), 10), now+left)
 }
 
 // countRisk updates the metric of leases at risk. h.mu is held.
@@ -209,7 +209,7 @@ func (h *hold) countRisk() {
 // The hold is over. The ticket of the waiter that acquired it leaves the queues of the
 // nodes that have not granted: otherwise a node could reserve the lock for a waiter that
 // is gone, and keep the others waiting.
-func (h *hold) releaseRequest(update node.TicketUpdate) *node.Request {
+func (h *hold) releaseRequest(update wire.TicketUpdate) *wire.Request {
 	_, now := h.m.clock.Both()
 	expires := now + h.terms.ttl + h.terms.lockDelay // after that the keys have expired
 	h.mu.Lock()
@@ -225,5 +225,5 @@ func (h *hold) releaseRequest(update node.TicketUpdate) *node.Request {
 	if h.acquire != nil {
 		h.acquire.Withdraw()
 	}
-	return node.NewRelease(h.lock, h.value, h.acquire, update, expires)
+	return wire.NewRelease(h.lock, h.value, h.acquire, update, expires)
 }

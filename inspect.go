@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/errs"
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Holder identifies the holder of a lease, from what is stored with the lock. For a lock
@@ -19,7 +19,7 @@ type Holder struct {
 }
 
 func holder(value string) Holder {
-	v := node.ParseValue(value)
+	v := wire.ParseValue(value)
 	return Holder{Label: v.Label, Owner: v.Owner, TraceParent: v.TraceParent, Since: v.Since}
 }
 
@@ -93,7 +93,7 @@ func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
 		return Status{}, ErrClosed
 	}
 	_, now := m.clock.Both()
-	req := node.NewRead(node.LockKey(m.cfg.prefix, name), now+m.cfg.terms.Timeout)
+	req := wire.NewRead(wire.LockKey(m.cfg.prefix, name), now+m.cfg.terms.Timeout)
 	answers := m.collect(ctx, req, m.cfg.terms.Timeout, len(m.nodes), nil)
 	return m.status(name, answers), m.enough(ctx, "inspect", name, answers)
 }
@@ -112,12 +112,12 @@ func (m *Manager) status(name string, answers *answers) Status {
 				n.Warning = errs.Join(health.Err, health.Warning)
 			}
 		}
-		if r.Status != node.Done {
+		if r.Status != wire.Done {
 			n.Err = answers.err(i)
 			continue
 		}
 		s.Waiters = max(s.Waiters, int(r.Waiters))
-		if r.TTL == absent || node.ParseValue(r.Held).Reserved {
+		if r.TTL == absent || wire.ParseValue(r.Held).Reserved {
 			n.TTL = absent // a reservation is no lease
 			continue
 		}

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/errs"
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Lease is a lock that is held, for as long as it is renewed. The Manager renews it in
@@ -259,7 +259,7 @@ func (l *Lease) Verify(ctx context.Context) error {
 	h := l.hold
 	m := h.m
 	_, now := m.clock.Both()
-	answers := m.collect(ctx, node.NewRead(h.lock, now+h.terms.Timeout), h.terms.Timeout, m.quorum(), h.owns)
+	answers := m.collect(ctx, wire.NewRead(h.lock, now+h.terms.Timeout), h.terms.Timeout, m.quorum(), h.owns)
 	var heal healing
 	for i := range answers.replies {
 		in := quorum.Input{Kind: quorum.InputTaken, Node: i, At: answers.replies[i].Sent}
@@ -282,11 +282,11 @@ func (l *Lease) Verify(ctx context.Context) error {
 }
 
 // owns returns nil if the key on a node is ours, and the reason if not.
-func (h *hold) owns(reply *node.Reply) error {
+func (h *hold) owns(reply *wire.Reply) error {
 	switch {
 	case strings.HasPrefix(reply.Held, h.owner()+" "):
 		return nil
-	case reply.TTL == absent, node.ParseValue(reply.Held).Reserved:
+	case reply.TTL == absent, wire.ParseValue(reply.Held).Reserved:
 		return errMissing
 	default:
 		return errTaken
@@ -362,7 +362,7 @@ func (l *Lease) give() (*answers, error) {
 	}
 	last := h.keepRequest()
 	if last == nil {
-		last = h.releaseRequest(node.TicketUpdate{})
+		last = h.releaseRequest(wire.TicketUpdate{})
 	}
 	return h.m.askAll(last, h.m.quorum(), nil), nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // lists compares the Manager's list of nodes with those of other clients, which the nodes
@@ -27,12 +28,12 @@ func newLists(m *Manager, nodes int) *lists {
 }
 
 // Entry implements node.Lists.
-func (l *lists) Entry(i int) node.ListEntry {
+func (l *lists) Entry(i int) wire.ListEntry {
 	_, now := l.m.clock.Both()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.rule.Entry(i, now)
-	entry := node.ListEntry{Nodes: len(l.ids), Members: uint32(e.Members), Known: l.ids[i], Adds: e.Adds, Keeps: e.Keeps}
+	entry := wire.ListEntry{Nodes: len(l.ids), Members: uint32(e.Members), Known: l.ids[i], Adds: e.Adds, Keeps: e.Keeps}
 	for j, id := range l.ids {
 		if e.Members.Has(j) {
 			entry.IDs = append(entry.IDs, id)
@@ -42,7 +43,7 @@ func (l *lists) Entry(i int) node.ListEntry {
 }
 
 // Listed implements node.Lists.
-func (l *lists) Listed(i int, e node.ListEntry, sent time.Duration, a node.ListAnswer) error {
+func (l *lists) Listed(i int, e wire.ListEntry, sent time.Duration, a wire.ListAnswer) error {
 	_, now := l.m.clock.Both()
 	l.mu.Lock()
 	err := l.record(i, e, sent, now, a)
@@ -53,11 +54,11 @@ func (l *lists) Listed(i int, e node.ListEntry, sent time.Duration, a node.ListA
 
 // record is Listed with the mutex held. A node with the identity of another one takes no
 // part: together they would be fewer nodes than they seem.
-func (l *lists) record(i int, e node.ListEntry, sent, now time.Duration, a node.ListAnswer) error {
+func (l *lists) record(i int, e wire.ListEntry, sent, now time.Duration, a wire.ListAnswer) error {
 	for j, id := range l.ids {
 		if j != i && a.ID != "" && a.ID == id {
 			l.rule.Gone(i)
-			l.copied[i] = &node.ConfigError{
+			l.copied[i] = &wire.ConfigError{
 				Problem: fmt.Sprintf("this node has the identity of node %d (%s): its data is a copy", j, l.m.nodes[j].Addr()),
 				Fix:     "start it empty: a node with the data of another one may show locks and tokens that it never granted",
 			}
@@ -71,7 +72,7 @@ func (l *lists) record(i int, e node.ListEntry, sent, now time.Duration, a node.
 	}
 	l.rule.Record(i, quorum.Enlisting{Members: quorum.Set(e.Members).Without(i), Adds: e.Adds, Keeps: e.Keeps}, sent, now, answer)
 	if l.refusal[i] = nil; a.Refused > 0 {
-		l.refusal[i] = node.OtherList(a.Other, len(l.ids), append(e.IDs, a.ID), a.Refused)
+		l.refusal[i] = wire.OtherList(a.Other, len(l.ids), append(e.IDs, a.ID), a.Refused)
 	}
 	return l.refusal[i]
 }
@@ -107,7 +108,7 @@ func (l *lists) Votes(i int) error {
 		return l.refusal[j]
 	}
 	if !l.rule.Votes(i, now) {
-		return node.ErrConnecting
+		return wire.ErrConnecting
 	}
 	return nil
 }

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // localQueue is the queue of the callers of one name in this process. It also remembers
@@ -328,7 +328,7 @@ func (q *localQueue) releaseHold(h *hold, s quorum.Step) *answers {
 	if keep := h.keepRequest(); keep != nil {
 		return q.m.askAll(keep, q.m.quorum(), nil)
 	}
-	update := node.TicketUpdate{LeavesFree: s.LeaveFree}
+	update := wire.TicketUpdate{LeavesFree: s.LeaveFree}
 	if w := q.callers[s.Caller]; w != nil && s.Enqueue {
 		w.enqueue(s.At) // before a node can wake the caller
 		update.Ticket, update.EnqueuedAt = w.ticket, w.enqueuedAt

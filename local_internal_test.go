@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // A release has carried the caller's ticket to the nodes, and the caller gives up before
@@ -22,14 +22,14 @@ func TestACallerThatGivesUpAtItsTurnRemovesItsTicket(t *testing.T) {
 	m, err := New(context.Background(), Addrs(server.Addr()))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, m.Close(context.Background())) }()
-	lock := node.LockKey(m.cfg.prefix, "job")
+	lock := wire.LockKey(m.cfg.prefix, "job")
 	server.MustDo("SET", lock, "somebody else", "PX", "60000")
 	for range 20 { // select chooses at random
 		ctx, cancel := context.WithCancel(context.Background())
 		w := m.newWaiter(ctx, lock, &m.cfg.terms, false)
 		m.locals.enter(w)
 		<-w.turn // the queue was empty
-		server.MustDo("ZADD", node.QueueKey(lock), w.enqueuedAt, w.ticket)
+		server.MustDo("ZADD", wire.QueueKey(lock), w.enqueuedAt, w.ticket)
 		w.enqueue(0)
 		w.turn <- turn{enqueued: true}
 		cancel()
@@ -37,7 +37,7 @@ func TestACallerThatGivesUpAtItsTurnRemovesItsTicket(t *testing.T) {
 		w.done()
 		w.quit()
 	}
-	require.Eventually(t, func() bool { return server.MustDo("EXISTS", node.QueueKey(lock)) == int64(0) }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return server.MustDo("EXISTS", wire.QueueKey(lock)) == int64(0) }, 20*time.Second, time.Millisecond)
 }
 
 // The hold is lost between the decision to pass it on and the pass. The caller that was
@@ -88,9 +88,9 @@ func TestALeaseTakesTheReservationOfANodeThatRefusesLate(t *testing.T) {
 		defer h.mu.Unlock()
 		return h.nodes != nil && h.nodes[2] != nil
 	}, 10*time.Second, time.Millisecond, "the third node has refused")
-	late.MustDo("SET", key, strings.Repeat("a", node.TicketLen)+" w ", "PX", "60000")
-	h.queue(strings.Repeat("a", node.TicketLen), third, third)
-	h.vote(2, m.clock.Now(), &node.Reply{Status: node.Taken})
+	late.MustDo("SET", key, strings.Repeat("a", wire.TicketLen)+" w ", "PX", "60000")
+	h.queue(strings.Repeat("a", wire.TicketLen), third, third)
+	h.vote(2, m.clock.Now(), &wire.Reply{Status: wire.Taken})
 	require.Eventually(t, func() bool {
 		return strings.HasPrefix(fmt.Sprint(late.MustDo("GET", key)), l.Owner())
 	}, 10*time.Second, time.Millisecond)

@@ -16,6 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/report"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Manager acquires and renews leases on a fixed set of Redis masters. Make one for each
@@ -94,7 +95,7 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 		runs: make([]string, len(nodes)), logged: make([]nodeState, len(nodes)), groups: make([]string, len(nodes)),
 		reporter: report.New(cfg.log),
 		greeted:  make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
-		id: randomHex(node.ManagerLen),
+		id: randomHex(wire.ManagerLen),
 	}
 	m.left.m = m
 	m.running.begin()
@@ -176,8 +177,8 @@ func (m *Manager) await(ctx context.Context) error {
 // misconfigured returns the error of the first node that somebody has to mend, nil for none.
 func (m *Manager) misconfigured() error {
 	for i, n := range m.nodes {
-		var config *node.ConfigError
-		if err := n.Health().Err; errors.As(err, &config) && !errors.Is(err, node.ErrUnguarded) { // without votes, the nodes can be read all the same
+		var config *wire.ConfigError
+		if err := n.Health().Err; errors.As(err, &config) && !errors.Is(err, wire.ErrUnguarded) { // without votes, the nodes can be read all the same
 			return &InvalidError{
 				What: "node", Value: fmt.Sprintf("%d (%s)", i, n.Addr()),
 				Bound: strings.TrimSuffix(err.Error(), ": "+config.Fix), Fix: config.Fix, // and with which other node
@@ -193,9 +194,9 @@ func (m *Manager) unreached(waited time.Duration) error {
 	up, errs := 0, make([]error, len(m.nodes))
 	for i, n := range m.nodes {
 		switch errs[i] = n.Health().Err; {
-		case errs[i] == nil, errors.Is(errs[i], node.ErrUnguarded):
+		case errs[i] == nil, errors.Is(errs[i], wire.ErrUnguarded):
 			up++
-		case errors.Is(errs[i], node.ErrConnecting):
+		case errors.Is(errs[i], wire.ErrConnecting):
 			errs[i] = silence(waited)
 		}
 	}
@@ -210,9 +211,9 @@ func (m *Manager) unreached(waited time.Duration) error {
 func (m *Manager) census() (up, silent int) {
 	for _, n := range m.nodes {
 		switch err := n.Health().Err; {
-		case err == nil, errors.Is(err, node.ErrUnguarded):
+		case err == nil, errors.Is(err, wire.ErrUnguarded):
 			up++
-		case errors.Is(err, node.ErrConnecting):
+		case errors.Is(err, wire.ErrConnecting):
 			silent++
 		}
 	}
@@ -235,7 +236,7 @@ func (m *Manager) enter() bool {
 }
 
 // answered counts a node's answer in the metrics.
-func (m *Manager) answered(i int, req *node.Request, reply *node.Reply) {
+func (m *Manager) answered(i int, req *wire.Request, reply *wire.Reply) {
 	if m.telemetry.meters != nil {
 		m.telemetry.meters.node(i, req.Kind, reply, m.clock.Now)
 	}
@@ -256,23 +257,23 @@ func (m *Manager) quorum() int { return quorum.Size(m.cfg.nodes) }
 
 // post queues a request for node i. If the node refuses it, to receives the error at
 // once.
-func (m *Manager) post(i int, req *node.Request, to node.Receiver) {
+func (m *Manager) post(i int, req *wire.Request, to node.Receiver) {
 	if !m.nodes[i].Post(req, to) {
 		err := errOverloaded
 		if m.ending() {
-			err = node.ErrClosed
+			err = wire.ErrClosed
 		}
-		to.Receive(i, req, &node.Reply{Status: node.NotApplied, Err: err})
+		to.Receive(i, req, &wire.Reply{Status: wire.NotApplied, Err: err})
 	}
 }
 
 // ask queues a request for every node, for a caller that waits for the answers. Silent
 // nodes are not asked: to receives their answers at once. now is of the steady clock.
-func (m *Manager) ask(req *node.Request, to node.Receiver, now time.Duration) {
+func (m *Manager) ask(req *wire.Request, to node.Receiver, now time.Duration) {
 	silent := m.silent(now)
 	for i := range m.nodes {
 		if silent.Has(i) {
-			to.Receive(i, req, &node.Reply{Status: node.NotApplied, Err: m.nodes[i].SilenceError(now)})
+			to.Receive(i, req, &wire.Reply{Status: wire.NotApplied, Err: m.nodes[i].SilenceError(now)})
 		} else {
 			m.post(i, req, to)
 		}

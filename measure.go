@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // This file has what a Manager measures. Leases, calls and workers leave it in the outbox,
@@ -26,8 +26,8 @@ const (
 type measurement struct {
 	of      histogram
 	node    uint8 // operationDuration: the node, the kind of request and the status of the answer
-	kind    node.Kind
-	status  node.Status
+	kind    wire.Kind
+	status  wire.Status
 	value   time.Duration
 	label   string          // of the name, "" for none
 	outcome string          // of a call or a hold
@@ -204,7 +204,7 @@ func (i *instruments) risk(label string, change int64) {
 }
 
 // node measures how long node n took to answer a request; 0 if it was not sent.
-func (i *instruments) node(n int, kind node.Kind, reply *node.Reply, now func() time.Duration) {
+func (i *instruments) node(n int, kind wire.Kind, reply *wire.Reply, now func() time.Duration) {
 	if i == nil {
 		return
 	}

@@ -11,6 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // WithMeterProvider makes metrics with this provider. Default none; nil is ignored. New makes
@@ -55,7 +56,7 @@ type instruments struct {
 	voting                                   metric.Registration // of the gauge's callback
 
 	// operations are the attributes of quorumlock.node.operation.duration, made once.
-	operations [][node.Kinds][node.Statuses]metric.MeasurementOption
+	operations [][wire.Kinds][wire.Statuses]metric.MeasurementOption
 }
 
 // Boundaries of the histograms, in seconds.
@@ -100,13 +101,13 @@ func newInstruments(mp metric.MeterProvider, nameOf func(string) string, nodes [
 		metric.WithDescription("1 if the node's votes count, 0 if not."))
 	errs = append(errs, err)
 	addresses := make([]metric.MeasurementOption, len(nodes))
-	i.operations = make([][node.Kinds][node.Statuses]metric.MeasurementOption, len(nodes))
+	i.operations = make([][wire.Kinds][wire.Statuses]metric.MeasurementOption, len(nodes))
 	for n := range nodes {
 		address := addressOf(nodes[n].Addr())
 		addresses[n] = metric.WithAttributes(address...)
-		for kind := range node.Kinds {
-			for status := range node.Statuses {
-				i.operations[n][kind][status] = operationAttributes(address, node.Kind(kind), node.Status(status))
+		for kind := range wire.Kinds {
+			for status := range wire.Statuses {
+				i.operations[n][kind][status] = operationAttributes(address, wire.Kind(kind), wire.Status(status))
 			}
 		}
 	}
@@ -139,10 +140,10 @@ func addressOf(addr string) []attribute.KeyValue {
 // operationAttributes returns the attributes of the answer of one node. A refusal,
 // because another owner has the lock, is an answer and no error; a missing answer is an
 // error.
-func operationAttributes(address []attribute.KeyValue, kind node.Kind, status node.Status) metric.MeasurementOption {
+func operationAttributes(address []attribute.KeyValue, kind wire.Kind, status wire.Status) metric.MeasurementOption {
 	attrs := append([]attribute.KeyValue{attrOp.String(kind.String()), attrOutcome.String(status.String())}, address...)
 	switch status {
-	case node.Done, node.Granted, node.Taken:
+	case wire.Done, wire.Granted, wire.Taken:
 	default:
 		attrs = append(attrs, attrError.String(status.String()))
 	}

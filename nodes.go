@@ -10,6 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // maxSkew is how far a node's clock may be from the others' without a warning. Leases
@@ -211,7 +212,7 @@ type nodeState struct {
 
 func stateOf(h node.Health) nodeState {
 	s := nodeState{greeted: true, votes: h.Err == nil}
-	var config *node.ConfigError
+	var config *wire.ConfigError
 	if errors.As(h.Err, &config) { // a node that is down has many errors of one outage
 		s.problem = config.Error()
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
-	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Defaults and bounds of the options.
@@ -20,7 +20,7 @@ const (
 	MaxDriftFactor     = 0.1
 	MinNodeTimeout     = 5 * time.Millisecond
 	MaxNameLen         = 512              // bytes
-	MaxLabelLen        = node.MaxLabelLen // 256 bytes
+	MaxLabelLen        = wire.MaxLabelLen // 256 bytes
 	MaxNodes           = 15
 )
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // A lease is passed on inside the process only on proof: what the nodes have shown of it.
@@ -36,27 +37,27 @@ func held() (*Manager, *hold) {
 func TestAProofCountsAnswersSinceItWasLastWithdrawn(t *testing.T) {
 	all, others := quorum.All(3), quorum.All(3).Without(1)
 	for name, c := range map[string]struct {
-		kind   node.Kind
-		reply  node.Reply
+		kind   wire.Kind
+		reply  wire.Reply
 		before quorum.Set
 		want   quorum.Set
 	}{
-		"owner and token":           {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.Ours}}, others, all},
-		"never the token":           {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.OursWithoutToken}}, others, others},
-		"the token no more":         {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.OursWithoutToken}}, all, 0},
-		"healed":                    {node.Heal, node.Reply{Status: node.Done, Answers: []int64{node.Ours}}, others, others},
-		"missing":                   {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.Missing}}, all, 0},
-		"another's":                 {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.Another}}, all, 0},
-		"no answer":                 {node.Extend, node.Reply{Status: node.Unknown, Err: silence(0)}, all, all},
-		"an operation failed":       {node.Extend, node.Reply{Status: node.Done, Err: silence(0), Answers: []int64{node.Unanswered}}, all, all},
-		"answers that misfit":       {node.Extend, node.Reply{Status: node.Done, Answers: []int64{node.Ours, node.Ours}}, others, others},
-		"a heal that came too late": {node.Heal, node.Reply{Status: node.Done, Answers: []int64{node.Missing}}, all, all},
+		"owner and token":           {wire.Extend, wire.Reply{Status: wire.Done, Answers: []int64{wire.Ours}}, others, all},
+		"never the token":           {wire.Extend, wire.Reply{Status: wire.Done, Answers: []int64{wire.OursWithoutToken}}, others, others},
+		"the token no more":         {wire.Extend, wire.Reply{Status: wire.Done, Answers: []int64{wire.OursWithoutToken}}, all, 0},
+		"healed":                    {wire.Heal, wire.Reply{Status: wire.Done, Answers: []int64{wire.Ours}}, others, others},
+		"missing":                   {wire.Extend, wire.Reply{Status: wire.Done, Answers: []int64{wire.Missing}}, all, 0},
+		"another's":                 {wire.Extend, wire.Reply{Status: wire.Done, Answers: []int64{wire.Another}}, all, 0},
+		"no answer":                 {wire.Extend, wire.Reply{Status: wire.Unknown, Err: silence(0)}, all, all},
+		"an operation failed":       {wire.Extend, wire.Reply{Status: wire.Done, Err: silence(0), Answers: []int64{wire.Unanswered}}, all, all},
+		"answers that misfit":       {wire.Extend, wire.Reply{Status: wire.Done, Answers: []int64{wire.Ours, wire.Ours}}, others, others},
+		"a heal that came too late": {wire.Heal, wire.Reply{Status: wire.Done, Answers: []int64{wire.Missing}}, all, all},
 	} {
 		m, h := held()
 		h.proof = c.before
 		r := &round{m: m, holds: []*hold{h}, began: m.clock.Now(), steady: m.clock.Steady()}
 		c.reply.Sent = m.clock.Now()
-		r.Receive(1, &node.Request{Kind: c.kind}, &c.reply)
+		r.Receive(1, &wire.Request{Kind: c.kind}, &c.reply)
 		assert.Equal(t, c.want, h.proof, name)
 	}
 
@@ -64,14 +65,14 @@ func TestAProofCountsAnswersSinceItWasLastWithdrawn(t *testing.T) {
 	// proof, but can withdraw another.
 	_, reset := held()
 	sent := reset.m.clock.Now()
-	reset.recordProof(2, node.Another, sent)
+	reset.recordProof(2, wire.Another, sent)
 	require.Zero(t, reset.proof)
 	assert.Greater(t, reset.provenFrom, sent)
-	reset.recordProof(0, node.Ours, sent)
-	reset.recordProof(1, node.OursWithoutToken, sent)
+	reset.recordProof(0, wire.Ours, sent)
+	reset.recordProof(1, wire.OursWithoutToken, sent)
 	assert.Zero(t, reset.proof)
-	reset.recordProof(0, node.Ours, reset.m.clock.Now())
-	reset.recordProof(0, node.OursWithoutToken, sent)
+	reset.recordProof(0, wire.Ours, reset.m.clock.Now())
+	reset.recordProof(0, wire.OursWithoutToken, sent)
 	assert.Equal(t, quorum.Set(0).With(0), reset.proof, "the node has shown the token since then")
 
 	reset.applyClockStep(&clockStep{node: 2, by: time.Second})
@@ -86,16 +87,16 @@ func TestAProofCountsAnswersSinceItWasLastWithdrawn(t *testing.T) {
 		assert.Equal(t, c.want, h.stateLocked().Proven, "%d nodes", c.nodes)
 	}
 	h.proof = quorum.All(3)
-	h.vote(1, m.clock.Now(), &node.Reply{Status: node.Taken})
+	h.vote(1, m.clock.Now(), &wire.Reply{Status: wire.Taken})
 	assert.Equal(t, others, h.proof, "a node that never voted does not affect the proof of the others")
 }
 
 // The raises of a check mint tokens. Each must be above the previous token of every
 // counted node, because another attempt may have been granted that one.
 func TestACheckMintsTokensAboveWhereTheNodesStood(t *testing.T) {
-	raise := &node.Request{Kind: node.Raise}
-	raised := func(before int64, waiters int64) *node.Reply {
-		return &node.Reply{Status: node.Done, Before: before, Waiters: waiters}
+	raise := &wire.Request{Kind: wire.Raise}
+	raised := func(before int64, waiters int64) *wire.Reply {
+		return &wire.Reply{Status: wire.Done, Before: before, Waiters: waiters}
 	}
 	m, h := held()
 	q := &localQueue{m: m, lock: "job", callers: map[quorum.CallerID]*waiter{}, hold: h}
@@ -111,7 +112,7 @@ func TestACheckMintsTokensAboveWhereTheNodesStood(t *testing.T) {
 	assert.Zero(t, h.proof, "one node is no quorum")
 	first.Receive(1, raise, raised(token-10, 2))
 	assert.Equal(t, []int64{token - 9, token}, []int64{h.next, h.last})
-	assert.EqualValues(t, token, node.ParseValue(h.value).Token)
+	assert.EqualValues(t, token, wire.ParseValue(h.value).Token)
 	assert.Equal(t, quorum.All(2), h.proof)
 	assert.Equal(t, 2, h.others)
 	assert.Greater(t, h.answeredAt, first.sent)
@@ -124,7 +125,7 @@ func TestACheckMintsTokensAboveWhereTheNodesStood(t *testing.T) {
 	second := check1(token + 100)
 	second.Receive(0, raise, raised(token, 0))
 	second.Receive(1, raise, raised(-1, 0))
-	second.Receive(2, raise, &node.Reply{Status: node.Unknown, Err: silence(0)})
+	second.Receive(2, raise, &wire.Reply{Status: wire.Unknown, Err: silence(0)})
 	assert.Equal(t, quorum.All(3).Without(0), h.proof)
 	assert.Equal(t, []int64{token - 9, token}, []int64{h.next, h.last})
 	second.Receive(2, raise, raised(token, 0))
@@ -157,15 +158,15 @@ func TestACheckMintsTokensAboveWhereTheNodesStood(t *testing.T) {
 // reservation is no sign that another client holds the lock.
 func TestVerifyTakesAReservationForAMissingKey(t *testing.T) {
 	_, h := held()
-	waiter := strings.Repeat("1", node.TicketLen)
+	waiter := strings.Repeat("1", wire.TicketLen)
 	for value, want := range map[string]error{
-		h.value: nil, node.Compose(ownerOf(h.value), 0, ""): nil, waiter + " w ": errMissing, waiter + " w x": errTaken,
-		"": errTaken, "x": errTaken, node.Compose(waiter, 1, "1 - "): errTaken,
+		h.value: nil, wire.Compose(ownerOf(h.value), 0, ""): nil, waiter + " w ": errMissing, waiter + " w x": errTaken,
+		"": errTaken, "x": errTaken, wire.Compose(waiter, 1, "1 - "): errTaken,
 	} {
-		assert.Equal(t, want, h.owns(&node.Reply{Held: value, TTL: time.Second}), "%q", value)
+		assert.Equal(t, want, h.owns(&wire.Reply{Held: value, TTL: time.Second}), "%q", value)
 	}
-	assert.Equal(t, errMissing, h.owns(&node.Reply{TTL: absent}))
-	assert.Equal(t, errTaken, h.owns(&node.Reply{TTL: endless}), "another's empty key")
+	assert.Equal(t, errMissing, h.owns(&wire.Reply{TTL: absent}))
+	assert.Equal(t, errTaken, h.owns(&wire.Reply{TTL: endless}), "another's empty key")
 }
 
 // The release of a hold may itself find the hold lost, after a suspend for example. The

@@ -3,8 +3,8 @@ package quorumlock
 import (
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // This file has the refusals of an attempt, and what they mean for the caller.
@@ -15,8 +15,8 @@ type refusal struct {
 	value          string
 }
 
-func newRefusal(i int, reply *node.Reply, now time.Duration) refusal {
-	v := node.ParseValue(reply.Held)
+func newRefusal(i int, reply *wire.Reply, now time.Duration) refusal {
+	v := wire.ParseValue(reply.Held)
 	r := refusal{value: reply.Held, Refusal: quorum.Refusal{
 		Node: i, Left: quorum.Never, Position: int(reply.Position), Reserved: v.Reserved,
 		Stranger: v.Since.IsZero() && !v.Reserved, Owner: v.Owner,

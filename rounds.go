@@ -5,19 +5,19 @@ import (
 	"slices"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // This file has the rounds of renewal, and the heals that follow them.
 
 // extend posts one round for these holds to these nodes.
 func (d *watchdog) extend(holds []*hold, nodes quorum.Set) {
-	for holds := range slices.Chunk(holds, node.MaxLocks) {
+	for holds := range slices.Chunk(holds, wire.MaxLocks) {
 		// Read after InputBegin: answers from before the machine's round do not count for it.
 		began, steady := d.m.clock.Both()
 		r := &round{m: d.m, holds: holds, began: began, steady: steady}
-		renewals, expires := node.NewRenewals(len(holds)), steady
+		renewals, expires := wire.NewRenewals(len(holds)), steady
 		for _, h := range holds {
 			h.mu.Lock()
 			renewals.Add(h.lock, h.value, h.terms.keyTTL)
@@ -52,7 +52,7 @@ func (l *healing) add(h *hold, nodes quorum.Set) {
 // heal posts requests that create lost keys again.
 func (d *watchdog) heal(lost healing) {
 	for i, all := range lost {
-		for holds := range slices.Chunk(all, node.MaxLocks) {
+		for holds := range slices.Chunk(all, wire.MaxLocks) {
 			d.healOn(i, holds)
 		}
 	}
@@ -60,7 +60,7 @@ func (d *watchdog) heal(lost healing) {
 
 func (d *watchdog) healOn(i int, holds []*hold) {
 	began, steady := d.m.clock.Both()
-	locks, expires := make([]node.Healing, 0, len(holds)), steady
+	locks, expires := make([]wire.Healing, 0, len(holds)), steady
 	for _, h := range holds {
 		h.mu.Lock()
 		// A heal that arrives after the hold is over must not lock. So it is void after
@@ -77,18 +77,18 @@ func (d *watchdog) healOn(i int, holds []*hold) {
 		if until := h.machine.HeldUntil(i); until > 0 {
 			heldUntil = max(steady+until-began, 0)
 		}
-		locks = append(locks, node.Healing{
+		locks = append(locks, wire.Healing{
 			HeldUntil: heldUntil, Lock: h.lock, Owner: ownerOf(h.value), Metadata: metadata(h.value), KeyTTL: h.terms.keyTTL, NotAfter: steady + left,
 		})
 		h.mu.Unlock()
 		expires = max(expires, steady+h.terms.Timeout)
 	}
-	d.m.post(i, node.NewHeal(locks, expires), &round{m: d.m, holds: holds, began: began, steady: steady})
+	d.m.post(i, wire.NewHeal(locks, expires), &round{m: d.m, holds: holds, began: began, steady: steady})
 	for _, h := range holds {
 		if h.isOver() {
 			// The hold ended meanwhile, and its release may be ahead of the heal in the
 			// queue. So another release follows the heal.
-			d.m.post(i, h.releaseRequest(node.TicketUpdate{}), nobody{})
+			d.m.post(i, h.releaseRequest(wire.TicketUpdate{}), nobody{})
 		}
 	}
 }
@@ -101,28 +101,28 @@ type round struct {
 }
 
 // Receive steps every hold of the round.
-func (r *round) Receive(i int, req *node.Request, reply *node.Reply) {
+func (r *round) Receive(i int, req *wire.Request, reply *wire.Reply) {
 	r.m.answered(i, req, reply)
-	if reply.Status == node.Done && len(reply.Answers) != len(r.holds) {
-		reply.Status, reply.Err = node.Unknown, errors.New("answers for other locks")
+	if reply.Status == wire.Done && len(reply.Answers) != len(r.holds) {
+		reply.Status, reply.Err = wire.Unknown, errors.New("answers for other locks")
 	}
 	var lost healing
 	missing := false
 	for j, h := range r.holds {
 		in := quorum.Input{Kind: quorum.InputNoAnswer, Node: i, At: r.began}
-		err, answer := reply.Err, int64(node.Unanswered)
-		if reply.Status == node.Done {
+		err, answer := reply.Err, int64(wire.Unanswered)
+		if reply.Status == wire.Done {
 			in.At, answer = reply.Sent, reply.Answers[j]
 			switch answer {
-			case node.Ours, node.OursWithoutToken:
+			case wire.Ours, wire.OursWithoutToken:
 				in.Kind, err = quorum.InputConfirmed, nil
-				if req.Kind == node.Heal {
-					answer = node.OursWithoutToken
+				if req.Kind == wire.Heal {
+					answer = wire.OursWithoutToken
 				}
-			case node.Another:
+			case wire.Another:
 				in.Kind, err = quorum.InputTaken, errTaken
-			case node.Missing:
-				if err = node.ErrLate; req.Kind == node.Extend {
+			case wire.Missing:
+				if err = wire.ErrLate; req.Kind == wire.Extend {
 					in.Kind, err, missing = quorum.InputMissing, errMissing, true
 					if step := r.m.steps.last(i); step != nil && step.at >= r.steady {
 						err = step // the reason why the key is missing
@@ -133,7 +133,7 @@ func (r *round) Receive(i int, req *node.Request, reply *node.Reply) {
 		}
 		lost.add(h, h.step(in, func() {
 			h.note(i, err)
-			if req.Kind == node.Heal {
+			if req.Kind == wire.Heal {
 				h.taking = h.taking.Without(i)
 			}
 			if in.Kind != quorum.InputNoAnswer {

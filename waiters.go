@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // waiter is one call that acquires. It lives until the call has its lease or gives up.
@@ -111,7 +111,7 @@ func (w *waiter) write() {
 	_, steady := w.m.clock.Both()
 	w.enqueuedAt = strconv.FormatInt(w.m.clusterTime(steady+w.place-w.m.clock.Now()).Microseconds(), 10)
 	text := strconv.FormatUint(uint64(w.id), 16)
-	b := make([]byte, 0, node.TicketLen+3)
+	b := make([]byte, 0, wire.TicketLen+3)
 	b = append(b, w.m.id...)
 	b = append(b, "0000000000000000"[len(text):]...)
 	b = append(b, text...)
@@ -143,7 +143,7 @@ func (w *waiter) enrol() {
 	if s.byTicket == nil {
 		s.byTicket = map[string]*waiter{}
 	}
-	s.byTicket[w.ticket[:node.TicketLen]] = w
+	s.byTicket[w.ticket[:wire.TicketLen]] = w
 	w.enrolled = true
 }
 
@@ -154,7 +154,7 @@ func (w *waiter) forget() bool {
 	defer s.mu.Unlock()
 	was := w.enrolled
 	if was {
-		delete(s.byTicket, w.ticket[:node.TicketLen])
+		delete(s.byTicket, w.ticket[:wire.TicketLen])
 		w.enrolled = false
 	}
 	return was
@@ -183,15 +183,15 @@ func (m *Manager) trip() time.Duration {
 }
 
 // wakeUp returns what a message of a node means, 0 for one that is unknown.
-func wakeUp(kind node.WakeKind) (what quorum.WakeUp, rank int) {
+func wakeUp(kind wire.WakeKind) (what quorum.WakeUp, rank int) {
 	switch rank = kind.Rank(); {
 	case rank > 0:
 		what = quorum.WakeNext
-	case kind == node.WakeReserved:
+	case kind == wire.WakeReserved:
 		what = quorum.WakeReserved
-	case kind == node.WakeFree:
+	case kind == wire.WakeFree:
 		what = quorum.WakeFree
-	case kind == node.WakeAskAgain:
+	case kind == wire.WakeAskAgain:
 		what = quorum.WakeAskAgain
 	}
 	return what, rank
@@ -200,7 +200,7 @@ func wakeUp(kind node.WakeKind) (what quorum.WakeUp, rank int) {
 // onWake handles a wake-up. Any client that may publish can send such a message, as often
 // as it likes and of any size. So onWake keeps nothing of a message, and ignores tickets that
 // this Manager has not issued, and names that no lock has.
-func (m *Manager) onWake(i int, kind node.WakeKind, ticket, lock string) {
+func (m *Manager) onWake(i int, kind wire.WakeKind, ticket, lock string) {
 	what, rank := wakeUp(kind)
 	if what == 0 || !m.issued(ticket) || !m.mayLock(lock) {
 		return
@@ -256,7 +256,7 @@ func (m *Manager) mayLock(lock string) bool {
 // reservation ends with the grace.
 func (m *Manager) passOn(i int, lock, ticket string) {
 	_, now := m.clock.Both()
-	m.nodes[i].Post(node.NewPassOn(lock, ticket, now+quorum.MaxGrace), nobody{})
+	m.nodes[i].Post(wire.NewPassOn(lock, ticket, now+quorum.MaxGrace), nobody{})
 }
 
 // onSubscribed handles the start of a node's wake-ups. The node may have woken waiters
@@ -355,7 +355,7 @@ func (m *Manager) leaveQueues(lock, ticket string, nodes quorum.Set) {
 		return
 	}
 	_, now := m.clock.Both()
-	req := node.NewPass(lock, ticket, now+time.Minute)
+	req := wire.NewPass(lock, ticket, now+time.Minute)
 	for i := range m.nodes {
 		if nodes.Has(i) {
 			m.post(i, req, nobody{})

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // errOverloaded means that more acquisitions wait for the node than it answers in time.
@@ -170,9 +170,9 @@ func (d *watchdog) tend(now time.Duration, due []*hold) {
 // releaseAll returns requests that delete the locks of holds that are over, so that
 // waiters need not wait for the TTL. stayed is how many of the holds Close waits for: the
 // caller takes them off m.calls when it has posted the requests.
-func (m *Manager) releaseAll(holds []*hold) (requests []*node.Request, stayed int) {
+func (m *Manager) releaseAll(holds []*hold) (requests []*wire.Request, stayed int) {
 	_, now := m.clock.Both()
-	for holds := range slices.Chunk(holds, node.MaxLocks) {
+	for holds := range slices.Chunk(holds, wire.MaxLocks) {
 		plain := make([][2]string, 0, len(holds))
 		expires := now
 		for _, h := range holds {
@@ -192,14 +192,14 @@ func (m *Manager) releaseAll(holds []*hold) (requests []*node.Request, stayed in
 				continue
 			}
 			if special {
-				requests = append(requests, h.releaseRequest(node.TicketUpdate{}))
+				requests = append(requests, h.releaseRequest(wire.TicketUpdate{}))
 				continue
 			}
 			plain = append(plain, [2]string{h.lock, value})
 			expires = max(expires, now+h.terms.ttl+h.terms.lockDelay)
 		}
 		if len(plain) > 0 {
-			requests = append(requests, node.NewReleases(plain, expires))
+			requests = append(requests, wire.NewReleases(plain, expires))
 		}
 	}
 	return requests, stayed
@@ -314,4 +314,4 @@ func (h *hold) isOver() bool {
 type nobody struct{}
 
 // Receive discards the answer.
-func (nobody) Receive(int, *node.Request, *node.Reply) {}
+func (nobody) Receive(int, *wire.Request, *wire.Reply) {}

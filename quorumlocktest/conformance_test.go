@@ -3,7 +3,7 @@ package quorumlocktest_test
 import (
 	"testing"
 
-	"github.com/quorumlock/quorumlock/internal/node/conformance"
+	"github.com/quorumlock/quorumlock/internal/wire/conformance"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 

@@ -1,6 +1,6 @@
 /*
  * Clients with different lists of nodes: which votes count, by the lists that the nodes
- * remember (internal/quorum/lists.go, and the operation list of apply.lua).
+ * remember (internal/quorum/lists.go, and internal/wire/lua/lists.lua).
  *
  * A client meets the nodes of its list in any order. At each look it asks a node to
  * register the nodes that it has met. The node refuses a list of which a majority need

@@ -5,14 +5,14 @@ import (
 	"slices"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // prefix is what the keys of quorumlock's locks begin with: its default.
 const prefix = "quorumlock:"
 
 // Registers is the key of the fencing registers of quorumlock on each node.
-var Registers = node.RegistersKey(prefix)
+var Registers = wire.RegistersKey(prefix)
 
 type quorumlockClient struct {
 	manager *quorumlock.Manager

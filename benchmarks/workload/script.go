@@ -12,14 +12,14 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock/benchmarks/contest"
-	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 const (
 	// pairsPerCall and extensionsPerCall are how many operations of a kind are in one call
 	// of the script; MaxLocks is the most that a node puts there.
 	pairsPerCall      = 32
-	extensionsPerCall = node.MaxLocks
+	extensionsPerCall = wire.MaxLocks
 	// callsAtOnce is how many calls are on the wire together, so that the server never
 	// waits for the client and wakes up once for several.
 	callsAtOnce = 16
@@ -41,8 +41,8 @@ func scriptCases() []Case {
 	}
 }
 
-// A scriptCaller composes calls of apply.lua as internal/node does; the header of the
-// script lists its keys and arguments.
+// A scriptCaller composes calls of the script as internal/node does; internal/wire/lua/head.lua
+// lists its keys and arguments.
 type scriptCaller struct {
 	client rueidis.Client
 	digest string
@@ -102,7 +102,7 @@ func (b *Bench) newScriptCaller(size int) (*scriptCaller, error) {
 	if err != nil {
 		return nil, err
 	}
-	digest, err := client.Do(b.Context, client.B().ScriptLoad().Script(node.Apply).Build()).ToString()
+	digest, err := client.Do(b.Context, client.B().ScriptLoad().Script(wire.Apply).Build()).ToString()
 	if err != nil {
 		client.Close()
 		return nil, err
@@ -157,15 +157,15 @@ func (c *scriptCaller) extend(call int, token string) rueidis.Completed {
 func (c *scriptCaller) call(call int, operation func(owner string) []string) rueidis.Completed {
 	const prefix = "quorumlock:"
 	words := c.client.B().Arbitrary("EVALSHA", c.digest, strconv.Itoa(4+c.size),
-		node.RegistersKey(prefix), node.BaseKey(prefix), node.HintKey(prefix), node.GuardKey(prefix))
+		wire.RegistersKey(prefix), wire.BaseKey(prefix), wire.HintKey(prefix), wire.GuardKey(prefix))
 	for lock := range c.size {
-		words = words.Args(node.LockKey(prefix, "job/"+strconv.Itoa(call*c.size+lock)))
+		words = words.Args(wire.LockKey(prefix, "job/"+strconv.Itoa(call*c.size+lock)))
 	}
 	ahead := ""
 	if c.fenced {
 		ahead = strconv.FormatInt(time.Minute.Microseconds(), 10)
 	}
-	words = words.Args("0", strconv.FormatInt(c.clock, 10), "", node.WakeChannel(prefix, ""), ahead, "")
+	words = words.Args("0", strconv.FormatInt(c.clock, 10), "", wire.WakeChannel(prefix, ""), ahead, "")
 	for lock := range c.size {
 		words = words.Args(operation(fmt.Sprintf("%032x ", call*c.size+lock))...)
 	}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // fullFor is how long a server counts as out of memory after an OOM error.
@@ -157,7 +159,7 @@ func (n *Node) pack(t *transfer) {
 	full := t.steady < n.fullUntil
 	for i := range t.batch {
 		locks := t.batch[i].req.Locks()
-		if c.locks > 0 && (c.locks+locks > MaxLocks || full && t.batch[i].asks() != t.batch[i-1].asks()) {
+		if c.locks > 0 && (c.locks+locks > wire.MaxLocks || full && t.batch[i].asks() != t.batch[i-1].asks()) {
 			t.calls = append(t.calls, c)
 			c = call{first: i}
 		}
@@ -180,7 +182,7 @@ func (n *Node) command(sent string, entries []entry, locks int) rueidis.Complete
 	// The builder of EVALSHA would compute a cluster slot for every key.
 	words := n.client.B().Arbitrary("EVALSHA", n.digest, strconv.Itoa(4+locks), n.registersKey, n.baseKey, n.hintKey, n.markerKey)
 	for i := range entries {
-		words = words.Args(entries[i].req.keys...)
+		words = words.Args(entries[i].req.Keys()...)
 	}
 	flags := n.flags
 	if n.subscribed.Load() {
@@ -192,25 +194,9 @@ func (n *Node) command(sent string, entries []entry, locks int) rueidis.Complete
 	}
 	words = words.Args(n.offsetText, sent, marker, n.channels, n.capText, flags)
 	for i := range entries {
-		words = words.Args(entries[i].req.argsFor(1 << n.cfg.Index)...)
+		words = words.Args(entries[i].req.ArgsFor(1 << n.cfg.Index)...)
 	}
 	return words.Build()
-}
-
-// answers are the answers to one or more operations: one character for each, and the
-// detail of each '*'.
-type answers struct {
-	codes   string
-	details []rueidis.RedisMessage
-}
-
-// next removes the answers to the first operations, and returns them.
-func (a *answers) next(operations int) answers {
-	codes := a.codes[:operations]
-	details := strings.Count(codes, "*")
-	first := answers{codes: codes, details: a.details[:details]}
-	a.codes, a.details = a.codes[operations:], a.details[details:]
-	return first
 }
 
 // deliver reads the reply to one call and delivers the answers.
@@ -219,11 +205,14 @@ func (n *Node) deliver(t *transfer, entries []entry, locks int, result rueidis.R
 	for i := range entries {
 		e := entries[i]
 		r := &n.reply
-		*r = Reply{Sent: t.validity}
+		*r = wire.Reply{Sent: t.validity}
 		if failure.Status != 0 {
 			r.Status, r.Err = failure.Status, failure.Err
 		} else {
-			n.read(e.req, all.next(e.req.Locks()), r)
+			n.reader.Read(e.req, all.Next(e.req.Locks()), r)
+			if r.Status == wire.MayRepeat { // the markers differ
+				n.regreet()
+			}
 		}
 		if n.conclude(t, e, r) {
 			e.to.Receive(n.cfg.Index, e.req, r)
@@ -233,91 +222,69 @@ func (n *Node) deliver(t *transfer, entries []entry, locks int, result rueidis.R
 
 // answers returns the answers to the operations of one call, or a Reply with the reason
 // why there are none.
-func (n *Node) answers(t *transfer, locks int, result rueidis.RedisResult) (answers, Reply) {
+func (n *Node) answers(t *transfer, locks int, result rueidis.RedisResult) (wire.Answers, wire.Reply) {
 	message, err := result.ToMessage()
 	if err != nil {
 		if noScript(err) { // SCRIPT FLUSH or a restart: greet again, then send again
 			n.regreet()
-			return answers{}, Reply{Status: mayRepeat, Err: err}
+			return wire.Answers{}, wire.Reply{Status: wire.MayRepeat, Err: err}
 		}
 		status, err := classify(timed(err, t.received-t.steady))
-		return answers{}, Reply{Status: status, Err: missingRight(err)}
+		return wire.Answers{}, wire.Reply{Status: status, Err: wire.MissingRight(err)}
 	}
-	clock, all, err := unpack(&message, locks)
+	clock, all, err := wire.Unpack(&message, locks)
 	if err != nil {
-		return answers{}, Reply{Status: Misconfigured, Err: notUnderstood("apply", err)}
+		return wire.Answers{}, wire.Reply{Status: wire.Misconfigured, Err: wire.NotUnderstood("apply", err)}
 	}
 	n.observe(clock, t.steady, t.received)
-	return all, Reply{}
-}
-
-// unpack splits the reply of the script.
-func unpack(message *rueidis.RedisMessage, operations int) (clock int64, all answers, err error) {
-	parts, err := message.ToArray()
-	if err != nil {
-		return 0, answers{}, err
-	}
-	if len(parts) < 2 {
-		return 0, answers{}, errReply
-	}
-	if clock, err = integerOf(&parts[0]); err != nil {
-		return 0, answers{}, err
-	}
-	if all.codes, err = stringOf(&parts[1]); err != nil {
-		return 0, answers{}, err
-	}
-	all.details = parts[2:]
-	if len(all.codes) != operations || strings.Count(all.codes, "*") != len(all.details) {
-		return 0, answers{}, errReply
-	}
-	return clock, all, nil
+	return all, wire.Reply{}
 }
 
 // conclude decides whether an answer counts, by what is now known of the connection and
 // of the node's clock. It returns true if the receiver gets the answer, and false if the
 // request is sent again.
-func (n *Node) conclude(t *transfer, e entry, r *Reply) bool {
+func (n *Node) conclude(t *transfer, e entry, r *wire.Reply) bool {
 	switch {
-	case r.Status == Taken:
-		e.req.refused.Or(1 << n.cfg.Index)
-	case r.Status == mayRepeat:
-		r.Status = NotApplied
-		if !e.resent && (e.req.insists || e.req.Kind == Acquire && !e.req.urgent || e.req.Kind == Extend || e.req.Kind == Read) {
+	case r.Status == wire.Taken:
+		e.req.MarkRefused(1 << n.cfg.Index)
+	case r.Status == wire.MayRepeat:
+		r.Status = wire.NotApplied
+		if !e.resent && (e.req.Insists || e.req.Kind == wire.Acquire && !e.req.Urgent || e.req.Kind == wire.Extend || e.req.Kind == wire.Read) {
 			// A request that creates a lock for an existing lease is not sent again: the
 			// lease's release may be on its way.
 			e.resent = true
 			n.resend = append(n.resend, e)
 			return false
 		}
-	case r.Status == Unknown:
+	case r.Status == wire.Unknown:
 		n.orphans.add(e.req, n.voidAt(e.req, t.steady, t.at))
-	case r.Status == Granted && t.changed:
-		r.Status, r.Err = Unknown, ErrReconnected
-	case r.Status == Granted && n.quarantineReason != nil:
+	case r.Status == wire.Granted && t.changed:
+		r.Status, r.Err = wire.Unknown, wire.ErrReconnected
+	case r.Status == wire.Granted && n.quarantineReason != nil:
 		// This reply or an earlier one shows that the clock was stepped.
-		r.Status, r.Err = Unknown, n.quarantineReason
-	case r.Status == Done && n.outlasted(e.req, t):
-		r.Status, r.Err, r.Answers = Unknown, ErrUnconfirmed, nil
-	case r.Status == Granted && (n.termError() != nil || n.group != nil && n.group.used() != t.term):
-		r.Status, r.Err = Unknown, ErrUnconfirmed
-	case r.Status == Granted && t.unlisted != nil:
-		r.Status, r.Err = Unknown, t.unlisted
-	case r.Status == Done && e.req.Kind == Release:
+		r.Status, r.Err = wire.Unknown, n.quarantineReason
+	case r.Status == wire.Done && n.outlasted(e.req, t):
+		r.Status, r.Err, r.Answers = wire.Unknown, ErrUnconfirmed, nil
+	case r.Status == wire.Granted && (n.termError() != nil || n.group != nil && n.group.used() != t.term):
+		r.Status, r.Err = wire.Unknown, ErrUnconfirmed
+	case r.Status == wire.Granted && t.unlisted != nil:
+		r.Status, r.Err = wire.Unknown, t.unlisted
+	case r.Status == wire.Done && e.req.Kind == wire.Release:
 		n.retryRelease(e.req, t.at)
 	}
-	if away(r.Err) { // renewals have such an error for each lock, and are Done
+	if wire.Away(r.Err) { // renewals have such an error for each lock, and are Done
 		n.hangUp()
 	}
-	if r.Status == Failed && strings.Contains(r.Err.Error(), "OOM") {
+	if r.Status == wire.Failed && strings.Contains(r.Err.Error(), "OOM") {
 		n.fullUntil = t.received + fullFor
 		n.forget()
 	}
 	switch {
-	case !e.req.insists:
-	case (r.Status == Unknown || r.Status == NotApplied) && n.ctx.Err() == nil:
+	case !e.req.Insists:
+	case (r.Status == wire.Unknown || r.Status == wire.NotApplied) && n.ctx.Err() == nil:
 		n.resend = append(n.resend, e)
 		return false
-	case r.Status == Failed && len(n.retryQueue) < retryMax:
+	case r.Status == wire.Failed && len(n.retryQueue) < retryMax:
 		n.retryQueue = append(n.retryQueue, e)
 		n.retryAt = t.received + retryAfter
 		return false
@@ -328,23 +295,23 @@ func (n *Node) conclude(t *transfer, e entry, r *Reply) bool {
 // postpone handles the batch without a connection: requests that insist wait for the next
 // connection, the others fail.
 func (n *Node) postpone() {
-	status, err := NotApplied, n.health.Load().Err
+	status, err := wire.NotApplied, n.health.Load().Err
 	switch {
 	case n.refusal != nil:
-		status = Misconfigured
+		status = wire.Misconfigured
 	case err == nil || n.withheld != nil:
-		err = ErrConnecting // the connection has just broken
+		err = wire.ErrConnecting // the connection has just broken
 	}
 	failed := n.batch[:0]
 	for _, e := range n.batch {
-		if e.req.insists {
+		if e.req.Insists {
 			n.retryQueue = append(n.retryQueue, e)
 		} else {
 			failed = append(failed, e)
 		}
 	}
 	if over := len(n.retryQueue) - retryMax; over > retryMax { // dropping them one by one would move the others each time
-		fail(n.cfg.Index, n.retryQueue[:over], NotApplied, ErrExpired)
+		fail(n.cfg.Index, n.retryQueue[:over], wire.NotApplied, wire.ErrExpired)
 		n.retryQueue = slices.Clone(n.retryQueue[over:])
 	}
 	fail(n.cfg.Index, failed, status, err)

@@ -17,16 +17,17 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-const burstSize = 3 * MaxLocks
+const burstSize = 3 * wire.MaxLocks
 
 // burster is a node that gets many requests at once. It counts what stays in memory
 // afterwards.
 type burster struct {
 	*Node
 	server   *redistest.Server
-	requests []weak.Pointer[Request]
+	requests []weak.Pointer[wire.Request]
 	keys     []weak.Pointer[byte]
 	answered sync.WaitGroup
 }
@@ -42,7 +43,7 @@ func newBurster(t *testing.T) *burster {
 	return b
 }
 
-func (b *burster) Receive(int, *Request, *Reply) { b.answered.Done() }
+func (b *burster) Receive(int, *wire.Request, *wire.Reply) { b.answered.Done() }
 
 // burst posts many requests at once, waits for their answers, and then posts a single
 // one.
@@ -57,15 +58,15 @@ func (b *burster) post(requests int) {
 	b.mu.Lock() // they become one batch
 	for i := range requests {
 		key := fmt.Sprintf("p:%s-%d", strings.Repeat("k", 64), i)
-		value := Compose(strings.Repeat("0", OwnerLen), 0, "0 - -")
-		req := NewRelease(key, value, nil, TicketUpdate{}, now+time.Minute)
+		value := wire.Compose(strings.Repeat("0", wire.OwnerLen), 0, "0 - -")
+		req := wire.NewRelease(key, value, nil, wire.TicketUpdate{}, now+time.Minute)
 		lane := &b.lanes.urgent
 		if i%2 == 1 {
-			req = &Request{}
-			req.Init(&Acquisition{Lock: key, Value: value, KeyTTL: "1000", Token: "0", NotAfter: now + time.Minute})
+			req = &wire.Request{}
+			req.Init(&wire.Acquisition{Lock: key, Value: value, KeyTTL: "1000", Token: "0", NotAfter: now + time.Minute})
 			lane = &b.lanes.acquire
 		}
-		req.insists = false // without a connection, it would wait for the next one
+		req.Insists = false // without a connection, it would wait for the next one
 		b.requests = append(b.requests, weak.Make(req))
 		b.keys = append(b.keys, weak.Make(unsafe.StringData(key)))
 		*lane = append(*lane, entry{req: req, to: b})
@@ -128,7 +129,7 @@ func TestBuffersDoNotStayAsLargeAsTheLargestBurst(t *testing.T) {
 	b.Close(context.Background(), nil, nil)
 	<-b.done // from here on the test owns the worker's fields
 	left := map[string]int{
-		"urgent": cap(b.lanes.urgent), "acquire": cap(b.lanes.acquire), "batch": cap(b.batch), "codes": cap(b.codes), "again": cap(b.resend),
+		"urgent": cap(b.lanes.urgent), "acquire": cap(b.lanes.acquire), "batch": cap(b.batch), "again": cap(b.resend),
 	}
 	for i := range b.transfers {
 		f := &b.transfers[i]
@@ -144,12 +145,12 @@ func TestBuffersDoNotStayAsLargeAsTheLargestBurst(t *testing.T) {
 func TestOrphansThatAreVoidAreForgotten(t *testing.T) {
 	n := New(Config{Option: rueidis.ClientOption{InitAddress: []string{"127.0.0.1:1"}}})
 	now := time.Now()
-	acquire := func(owner string) *Request {
-		req := &Request{}
-		req.Init(&Acquisition{Value: Compose(owner, 0, "0 - -")})
+	acquire := func(owner string) *wire.Request {
+		req := &wire.Request{}
+		req.Init(&wire.Acquisition{Value: wire.Compose(owner, 0, "0 - -")})
 		return req
 	}
-	void, valid := strings.Repeat("0", OwnerLen), strings.Repeat("1", OwnerLen)
+	void, valid := strings.Repeat("0", wire.OwnerLen), strings.Repeat("1", wire.OwnerLen)
 	n.orphans.add(acquire(void), now)
 	n.orphans.add(acquire(valid), now.Add(time.Hour))
 	n.trim()

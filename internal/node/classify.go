@@ -3,70 +3,33 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"os"
-	"strings"
 	"syscall"
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// moved lists the prefixes of errors from a server that is not the master now, or does not
-// own the slot. Another server does, so the worker dials the node again.
-var moved = []string{"READONLY", "MOVED", "ASK"}
-
-// transient lists how Redis errors begin that pass by themselves; rueidis has removed a
-// leading ERR. An error in neither transient nor fixes comes from our own script, or from
-// an ACL inside it (Redis 7.0 has no NOPERM there, only ERR), and an operator must act.
-var transient = []string{
-	"LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "CLUSTERDOWN", "TRYAGAIN",
-	"UNKILLABLE", "OOM", "Script killed by user",
-}
-
-// halfMoved is how the error of a script begins that finds the keys of a slot in two places:
-// those that it names are still here, and another one has been moved or does not exist. All our
-// keys lie in one slot, so the error means nothing else.
-const halfMoved = "Script attempted to access a non local key"
-
-// fixes lists what to do about an error, by how it begins.
-var fixes = []struct{ prefix, fix string }{
-	{"CROSSSLOT", "list standalone masters: this node is part of a cluster"},
-	{"WRONGPASS", "set Username and Password of the node"},
-	{"NOPERM", "give the user the rights in docs/operations.md"},
-	{"ACL failure in script", "give the user the rights in docs/operations.md"}, // the text of NOPERM since 7.2
-	{"WRONGTYPE", "another program uses this key: choose another prefix or name"},
-	{"The user executing the script can't access at least one of the keys", "give the user the keys in docs/operations.md"},
-	{"quorumlock:", "another program wrote to our keys: choose another prefix"},
-}
-
-const defaultFix = "see docs/operations.md for what a node has to allow"
-
 // classify returns what an error of the client or of the server means for its request.
-func classify(err error) (Status, error) {
-	var config *ConfigError // of a dial to a failover group
+func classify(err error) (wire.Status, error) {
+	var config *wire.ConfigError // of a dial to a failover group
 	if errors.As(err, &config) {
-		return Misconfigured, config
+		return wire.Misconfigured, config
 	}
-	var operation operationError
-	if errors.As(err, &operation) {
-		return classifyText(operation.Error(), err)
-	}
-	if redis, ok := rueidis.IsRedisErr(err); ok {
-		if redis.IsNoScript() {
-			return NotApplied, err
-		}
-		return classifyText(redis.Error(), err)
+	if status, meaning := wire.Classify(err); status != 0 {
+		return status, meaning
 	}
 	var dial *net.OpError
 	switch {
 	case errors.As(err, &dial) && dial.Op == "dial", errors.Is(err, syscall.ECONNREFUSED):
-		return NotApplied, opaque(err)
+		return wire.NotApplied, opaque(err)
 	case errors.Is(err, context.Canceled):
-		return Unknown, ErrClosed
+		return wire.Unknown, wire.ErrClosed
 	default:
-		return Unknown, opaque(err)
+		return wire.Unknown, opaque(err)
 	}
 }
 
@@ -89,91 +52,6 @@ func timed(err error, took time.Duration) error {
 	default:
 		return err
 	}
-}
-
-// classifyText does the same for an error text of a server.
-func classifyText(text string, err error) (Status, error) {
-	switch {
-	case strings.HasPrefix(text, "max number of clients"):
-		return NotApplied, err
-	case strings.Contains(text, "OOM command not allowed"), strings.Contains(text, "BUSY Redis is busy"):
-		return Failed, err // inside a script the code is not always the first word
-	}
-	for _, word := range moved {
-		if strings.HasPrefix(text, word) {
-			return Failed, &awayError{err}
-		}
-	}
-	if strings.HasPrefix(text, halfMoved) {
-		return Failed, fmt.Errorf("the keys of the slot are being moved to another server, and requests pass again afterwards: %w", err)
-	}
-	for _, word := range transient {
-		if strings.HasPrefix(text, word) {
-			return Failed, err
-		}
-	}
-	if strings.HasPrefix(text, "NOAUTH") {
-		return Misconfigured, passwordError("server", "Username and Password of the node")
-	}
-	for _, f := range fixes {
-		if strings.HasPrefix(text, f.prefix) {
-			return Misconfigured, &ConfigError{Problem: text, Fix: f.fix}
-		}
-	}
-	return Misconfigured, &ConfigError{Problem: text, Fix: defaultFix}
-}
-
-// passwordError returns the error of a server that asks for a password. Redis's own words are long,
-// and name commands that no user of this library sends.
-func passwordError(server, credentials string) *ConfigError {
-	return &ConfigError{Problem: server + " asks for a password (NOAUTH)", Fix: "set " + credentials}
-}
-
-// awayError is the error of a server that is not the master now, or not any more.
-type awayError struct{ error }
-
-func (e *awayError) Unwrap() error { return e.error }
-
-// away reports whether an error means that the node has another master now, or none.
-func away(err error) bool {
-	if err == nil { // before elsewhere, which is allocated, at each answer
-		return false
-	}
-	var elsewhere *awayError
-	return errors.As(err, &elsewhere)
-}
-
-// missingRight names the right that the script lacks. Redis 7.0 reports only that the
-// user may not run a command, and the line of the script; 7.2 and later name the command.
-// If a single operation fails, the script names the rights.
-func missingRight(err error) error {
-	var config *ConfigError
-	if !errors.As(err, &config) || !strings.Contains(config.Problem, "can't run this command") {
-		return err
-	}
-	if _, rights, found := strings.Cut(config.Problem, "subcommand +"); found {
-		return &ConfigError{Problem: config.Problem, Fix: "give the user +" + rights + ", and what else docs/operations.md lists"}
-	}
-	_, rest, _ := strings.Cut(config.Problem, "@user_script:")
-	number := 0
-	for _, digit := range rest {
-		if digit < '0' || digit > '9' {
-			break
-		}
-		number = 10*number + int(digit-'0')
-	}
-	lines := strings.Split(Apply, "\n")
-	if number < 1 || number > len(lines) {
-		return err
-	}
-	_, rest, _ = strings.Cut(lines[number-1], "call('")
-	if command, _, found := strings.Cut(rest, "'"); found {
-		return &ConfigError{
-			Problem: config.Problem,
-			Fix:     "give the user +" + strings.ToLower(command) + ", and what else docs/operations.md lists",
-		}
-	}
-	return err
 }
 
 // opaque hides that one of our deadlines ended the call: callers that check for

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // closePatience is how long Close goes on without any answer from the node.
@@ -15,7 +17,7 @@ const closePatience = time.Second
 // sends no more acquisitions. Requests that remain are answered NotApplied, and the one batch
 // on its way Unknown. Close returns when Run has returned; false means that a request was
 // left without an answer.
-func (n *Node) Close(ctx context.Context, last []*Request, to Receiver) bool {
+func (n *Node) Close(ctx context.Context, last []*wire.Request, to Receiver) bool {
 	n.mu.Lock()
 	n.leaving = true
 	for _, req := range last {
@@ -80,6 +82,6 @@ func (n *Node) drain() {
 	rest := slices.Concat(n.lanes.urgent, n.lanes.hints, n.lanes.acquire)
 	n.lanes = lanes{}
 	n.mu.Unlock()
-	fail(n.cfg.Index, n.retryQueue, NotApplied, ErrClosed)
-	fail(n.cfg.Index, rest, NotApplied, ErrClosed)
+	fail(n.cfg.Index, n.retryQueue, wire.NotApplied, wire.ErrClosed)
+	fail(n.cfg.Index, rest, wire.NotApplied, wire.ErrClosed)
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // fill makes a number of locks with one owner, and returns their releases.
-func fill(server *redistest.Server, locks int, until time.Duration) (releases []*node.Request) {
+func fill(server *redistest.Server, locks int, until time.Duration) (releases []*wire.Request) {
 	server.MustDo("EVAL", "for i = 1, ARGV[1] do redis.call('SET', 'p:' .. (i - 1), ARGV[2] .. ' 0 - -') end", "0", fmt.Sprint(locks), ownerA)
 	for i := range locks {
 		releases = append(releases, release(fmt.Sprint("p:", i), ownerA, until))
@@ -41,13 +41,13 @@ func TestCloseSendsReleasesOfManyLocks(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	n, now := greeted(t, server.Addr())
 	fill(server, locks, 0)
-	var last []*node.Request
-	for i := 0; i < locks; i += node.MaxLocks {
+	var last []*wire.Request
+	for i := 0; i < locks; i += wire.MaxLocks {
 		var pairs [][2]string
-		for j := i; j < min(i+node.MaxLocks, locks); j++ {
-			pairs = append(pairs, [2]string{fmt.Sprint("p:", j), node.Compose(ownerA, 0, metadata)})
+		for j := i; j < min(i+wire.MaxLocks, locks); j++ {
+			pairs = append(pairs, [2]string{fmt.Sprint("p:", j), wire.Compose(ownerA, 0, metadata)})
 		}
-		last = append(last, node.NewReleases(pairs, now()+time.Minute))
+		last = append(last, wire.NewReleases(pairs, now()+time.Minute))
 	}
 	var answers tally
 	assert.True(t, n.Close(context.Background(), last, &answers), "in time")
@@ -65,7 +65,7 @@ func TestACloseThatIsCutShortReportsItAndAnswersEverything(t *testing.T) {
 	defer cancel()
 	var answers tally
 	req := release("p:x", ownerA, now()+time.Minute)
-	assert.False(t, n.Close(ctx, []*node.Request{req, req, req}, &answers))
+	assert.False(t, n.Close(ctx, []*wire.Request{req, req, req}, &answers))
 	done, others := answers.counts()
 	assert.Equal(t, []int{0, 3}, []int{done, others})
 	assert.False(t, n.Post(req, &answers), "closed")
@@ -95,7 +95,7 @@ func TestCloseGivesUpAfterASecondWithoutProgress(t *testing.T) {
 	defer server.Continue()
 	began := time.Now()
 	var answers tally
-	assert.False(t, n.Close(context.Background(), []*node.Request{release("p:x", ownerA, now()+time.Minute)}, &answers))
+	assert.False(t, n.Close(context.Background(), []*wire.Request{release("p:x", ownerA, now()+time.Minute)}, &answers))
 	assert.Greater(t, time.Since(began), 900*time.Millisecond)
 	assert.Less(t, time.Since(began), 4*time.Second)
 	_, others := answers.counts()
@@ -110,9 +110,9 @@ func TestCloseDoesNotWaitForANodeThatIsDown(t *testing.T) {
 	require.Eventually(t, func() bool { return n.Health().Err != nil }, 20*time.Second, time.Millisecond)
 	began := time.Now()
 	var answers tally
-	assert.True(t, n.Close(context.Background(), []*node.Request{release("p:x", ownerA, now()+time.Minute)}, &answers))
+	assert.True(t, n.Close(context.Background(), []*wire.Request{release("p:x", ownerA, now()+time.Minute)}, &answers))
 	assert.Less(t, time.Since(began), 900*time.Millisecond)
-	assert.Equal(t, map[node.Status]int{node.NotApplied: 1}, answers.statuses)
+	assert.Equal(t, map[wire.Status]int{wire.NotApplied: 1}, answers.statuses)
 }
 
 // A Manager that closes does not need a lock.
@@ -122,16 +122,16 @@ func TestCloseSendsNoAcquisitions(t *testing.T) {
 	n, now := greeted(t, proxy.Addr())
 	proxy.Delay(50 * time.Millisecond)
 	busy, asks := make(answers, 1), make(answers, 2)
-	require.True(t, n.Post(node.NewRead("p:job", now()+time.Minute), busy))
+	require.True(t, n.Post(wire.NewRead("p:job", now()+time.Minute), busy))
 	require.Eventually(t, func() bool { return len(busy) == 0 }, time.Second, time.Millisecond)
 	time.Sleep(10 * time.Millisecond) // the read is on its way
 	require.True(t, n.Post(acquisition("p:job", ownerA, now()+time.Minute), asks))
-	require.True(t, n.Post(acquisition("p:job", ownerB, now()+time.Minute, func(a *node.Acquisition) { a.Again = true }), asks))
+	require.True(t, n.Post(acquisition("p:job", ownerB, now()+time.Minute, func(a *wire.Acquisition) { a.Again = true }), asks))
 	assert.True(t, n.Close(context.Background(), nil, nil))
 	for range 2 {
 		got := asks.Next(t)
-		assert.Equal(t, node.NotApplied, got.Status)
-		assert.ErrorIs(t, got.Err, node.ErrClosed)
+		assert.Equal(t, wire.NotApplied, got.Status)
+		assert.ErrorIs(t, got.Err, wire.ErrClosed)
 	}
 	assert.EqualValues(t, 0, server.MustDo("EXISTS", "p:job"))
 }

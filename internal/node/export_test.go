@@ -1,19 +1,17 @@
 package node
 
 import (
-	"strconv"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // HintMax is how many requests that messages have caused may wait.
 const HintMax = hintMax
 
 // NewForget returns the request with which a node drops old registers.
-func NewForget(expires time.Duration) *Request {
-	return &Request{
-		Kind: Forget, Expires: expires, urgent: true, keys: []string{"p:" + registerTag},
-		args: []string{"forget", micros(registerAge), strconv.Itoa(forgetMost)},
-	}
+func NewForget(expires time.Duration) *wire.Request {
+	return wire.NewForget(wire.RegistersKey("p:"), registerAge, forgetMost, expires)
 }
 
 // AcquireMax is the length of the lane of acquisitions.

@@ -13,12 +13,13 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // flood keeps a server busy with operations of one kind.
 type flood struct {
 	n     *node.Node
-	make  func() *node.Request
+	make  func() *wire.Request
 	mu    sync.Mutex
 	over  bool
 	calls sync.WaitGroup
@@ -36,7 +37,7 @@ func (f *flood) post() {
 	}
 }
 
-func (f *flood) Receive(int, *node.Request, *node.Reply) {
+func (f *flood) Receive(int, *wire.Request, *wire.Reply) {
 	f.post()
 	f.calls.Done()
 }
@@ -48,12 +49,12 @@ func (f *flood) end() {
 }
 
 // heals restores locks.
-func heals(locks []string, ms string, notAfter time.Duration) *node.Request {
-	var all []node.Healing
+func heals(locks []string, ms string, notAfter time.Duration) *wire.Request {
+	var all []wire.Healing
 	for _, lock := range locks {
-		all = append(all, node.Healing{Lock: lock, Owner: ownerA, Metadata: metadata, KeyTTL: ms, NotAfter: notAfter})
+		all = append(all, wire.Healing{Lock: lock, Owner: ownerA, Metadata: metadata, KeyTTL: ms, NotAfter: notAfter})
 	}
-	return node.NewHeal(all, notAfter)
+	return wire.NewHeal(all, notAfter)
 }
 
 // A server may be frozen anywhere, also between a script's reading of the clock and its
@@ -65,23 +66,23 @@ func TestAServerThatWasFrozenInAScriptBringsNoLockBack(t *testing.T) {
 		frozen = 2 * life
 	)
 	ms := strconv.FormatInt(life.Milliseconds(), 10)
-	locks := make([]string, node.MaxLocks)
+	locks := make([]string, wire.MaxLocks)
 	for i := range locks {
 		locks[i] = fmt.Sprint("p:", i)
 	}
-	for name, request := range map[string]func(now time.Duration) *node.Request{
-		"extend": func(now time.Duration) *node.Request { return renewals(locks, ownerA, 7, ms, now+time.Minute) },
-		"heal":   func(now time.Duration) *node.Request { return heals(locks, ms, now+life/4) },
-		"heal of missing locks": func(now time.Duration) *node.Request {
+	for name, request := range map[string]func(now time.Duration) *wire.Request{
+		"extend": func(now time.Duration) *wire.Request { return renewals(locks, ownerA, 7, ms, now+time.Minute) },
+		"heal":   func(now time.Duration) *wire.Request { return heals(locks, ms, now+life/4) },
+		"heal of missing locks": func(now time.Duration) *wire.Request {
 			missing := make([]string, len(locks))
 			for i := range missing {
 				missing[i] = fmt.Sprint("p:", i, "of", now)
 			}
 			return heals(missing, ms, now+life/4)
 		},
-		"acquire": func(now time.Duration) *node.Request {
-			return acquisition(fmt.Sprint("p:", now), ownerA, now+life/4, func(a *node.Acquisition) {
-				a.Value, a.KeyTTL = node.Compose(ownerA, 1_000_000, "0 - "+strings.Repeat("x", 1<<18)), ms // large, so that it takes a while to write
+		"acquire": func(now time.Duration) *wire.Request {
+			return acquisition(fmt.Sprint("p:", now), ownerA, now+life/4, func(a *wire.Acquisition) {
+				a.Value, a.KeyTTL = wire.Compose(ownerA, 1_000_000, "0 - "+strings.Repeat("x", 1<<18)), ms // large, so that it takes a while to write
 			})
 		},
 	} {
@@ -91,9 +92,9 @@ func TestAServerThatWasFrozenInAScriptBringsNoLockBack(t *testing.T) {
 			n, now := greeted(t, server.Addr())
 			for range 20 { // the server is not frozen in a script each time
 				for _, key := range locks {
-					server.MustDo("SET", key, node.Compose(ownerA, 7, metadata), "PX", ms)
+					server.MustDo("SET", key, wire.Compose(ownerA, 7, metadata), "PX", ms)
 				}
-				f := &flood{n: n, make: func() *node.Request { return request(now()) }}
+				f := &flood{n: n, make: func() *wire.Request { return request(now()) }}
 				for range 16 { // so that the server runs a script most of the time
 					f.post()
 				}
@@ -104,7 +105,7 @@ func TestAServerThatWasFrozenInAScriptBringsNoLockBack(t *testing.T) {
 				server.Continue()
 				f.calls.Wait()
 				for _, key := range server.MustDo("KEYS", "p:*").([]any) {
-					assert.Contains(t, []string{node.RegistersKey("p:"), node.BaseKey("p:")}, key, "the locks have expired") // the base is there once old registers were dropped
+					assert.Contains(t, []string{wire.RegistersKey("p:"), wire.BaseKey("p:")}, key, "the locks have expired") // the base is there once old registers were dropped
 				}
 				require.Eventually(t, func() bool { return n.Health().Err == nil }, 20*time.Second, time.Millisecond)
 			}
@@ -118,15 +119,15 @@ func TestAnExtendThatTookLongerThanALockLivesFindsItMissing(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	proxy := redistest.NewProxy(t, server.Addr())
 	n, now := greeted(t, proxy.Addr())
-	for ms, want := range map[string]int64{"100": node.Missing, "30000": node.Ours} {
-		server.MustDo("SET", "p:job", node.Compose(ownerA, 7, metadata), "PX", "60000")
+	for ms, want := range map[string]int64{"100": wire.Missing, "30000": wire.Ours} {
+		server.MustDo("SET", "p:job", wire.Compose(ownerA, 7, metadata), "PX", "60000")
 		proxy.DelayCommand(func(cmd []string) bool { return cmd[0] == "EVALSHA" }, 250*time.Millisecond)
 		answer := make(answers, 1)
 		require.True(t, n.Post(renewals([]string{"p:job"}, ownerA, 7, ms, now()+time.Minute), answer))
 		reply := answer.Next(t)
-		require.Equal(t, node.Done, reply.Status, "%v", reply.Err)
+		require.Equal(t, wire.Done, reply.Status, "%v", reply.Err)
 		assert.Equal(t, []int64{want}, reply.Answers)
-		assert.Equal(t, want == node.Missing, server.MustDo("PTTL", "p:job").(int64) > 40_000, "its TTL is unchanged")
+		assert.Equal(t, want == wire.Missing, server.MustDo("PTTL", "p:job").(int64) > 40_000, "its TTL is unchanged")
 	}
 }
 
@@ -139,11 +140,11 @@ func TestARequestThatArrivesTooLateIsVoid(t *testing.T) {
 	answer := make(answers, 1)
 	require.True(t, n.Post(acquisition("p:job", ownerA, now()+100*time.Millisecond), answer))
 	reply := answer.Next(t)
-	assert.Equal(t, node.NotApplied, reply.Status)
-	require.ErrorIs(t, reply.Err, node.ErrLate)
-	late := node.Healing{Lock: "p:job", Owner: ownerA, Metadata: metadata, KeyTTL: "1000", NotAfter: now() + 100*time.Millisecond}
-	require.True(t, n.Post(node.NewHeal([]node.Healing{late}, late.NotAfter), answer))
-	assert.Equal(t, []int64{node.Missing}, answer.Next(t).Answers)
+	assert.Equal(t, wire.NotApplied, reply.Status)
+	require.ErrorIs(t, reply.Err, wire.ErrLate)
+	late := wire.Healing{Lock: "p:job", Owner: ownerA, Metadata: metadata, KeyTTL: "1000", NotAfter: now() + 100*time.Millisecond}
+	require.True(t, n.Post(wire.NewHeal([]wire.Healing{late}, late.NotAfter), answer))
+	assert.Equal(t, []int64{wire.Missing}, answer.Next(t).Answers)
 	assert.EqualValues(t, 0, server.MustDo("DBSIZE"))
 }
 
@@ -153,7 +154,7 @@ func TestARequestThatHasExpiredIsNotSent(t *testing.T) {
 	answer := make(answers, 4)
 	tr.watch(60 * time.Millisecond)
 	busy := make(answers, 1)
-	tr.post(node.NewRead("p:busy", tr.now()+time.Minute), busy)
+	tr.post(wire.NewRead("p:busy", tr.now()+time.Minute), busy)
 	require.Eventually(t, func() bool { calls, _ := tr.calls(); return len(calls) > 0 }, 20*time.Second, time.Millisecond)
 	gone := tr.now() + 20*time.Millisecond
 	tr.post(acquisition("p:job", ownerA, gone), answer)
@@ -162,8 +163,8 @@ func TestARequestThatHasExpiredIsNotSent(t *testing.T) {
 	busy.Next(t)
 	for range 3 {
 		got := answer.Next(t)
-		assert.Equal(t, node.NotApplied, got.Status)
-		assert.ErrorIs(t, got.Err, node.ErrExpired)
+		assert.Equal(t, wire.NotApplied, got.Status)
+		assert.ErrorIs(t, got.Err, wire.ErrExpired)
 	}
 	calls, _ := tr.calls()
 	assert.Empty(t, calls)

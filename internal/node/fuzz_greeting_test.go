@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // greeting holds the replies of a parrot to a node that connects.
@@ -19,9 +21,9 @@ type greeting struct {
 
 // finding is the result that the node must reach.
 type finding struct {
-	status   Status // Done for a usable connection, otherwise the class of the error
-	withheld bool   // votes do not count
-	waits    bool   // for the end of a quarantine
+	status   wire.Status // Done for a usable connection, otherwise the class of the error
+	withheld bool        // votes do not count
+	waits    bool        // for the end of a quarantine
 }
 
 // findings is a naive reading: it reads the replies in turn, and the first invalid one
@@ -32,10 +34,10 @@ func (g *greeting) findings(guarded bool, longest string) (v finding, known bool
 		return v, known
 	}
 	if mode := identity["redis_mode"]; mode != "" && mode != "standalone" {
-		return finding{status: Misconfigured}, true
+		return finding{status: wire.Misconfigured}, true
 	}
 	if role := identity["role"]; role != "" && role != "master" {
-		return finding{status: Misconfigured}, true
+		return finding{status: wire.Misconfigured}, true
 	}
 	numbers := func(parts []shape) bool {
 		return !slices.ContainsFunc(parts, func(s shape) bool { return !s.isNumber() })
@@ -59,7 +61,7 @@ func (g *greeting) findings(guarded bool, longest string) (v finding, known bool
 			return bad, known
 		}
 		if len(parts) != 3 || !numbers(parts[:2]) || !parts[2].isText() || parts[2].text == "" {
-			return finding{status: Misconfigured}, false
+			return finding{status: wire.Misconfigured}, false
 		}
 		if v.withheld = parts[1].text != longest; !v.withheld {
 			stop := parts[0].integer()
@@ -69,7 +71,7 @@ func (g *greeting) findings(guarded bool, longest string) (v finding, known bool
 	if parts, bad, known := g.rehearsal.operation(); parts == nil {
 		return bad, known
 	}
-	v.status = Done
+	v.status = wire.Done
 	return v, true
 }
 
@@ -78,7 +80,7 @@ func (g *greeting) identity() (identity map[string]string, v finding, known bool
 	identity = map[string]string{}
 	for _, info := range []shape{g.server, g.memory} {
 		switch {
-		case info.isError() && info.class() == Misconfigured:
+		case info.isError() && info.class() == wire.Misconfigured:
 			return nil, v, true // an ACL without INFO: nothing is known
 		case info.isError():
 			return nil, finding{status: info.class()}, true
@@ -104,9 +106,9 @@ func (s shape) refused() (finding, bool) {
 	case s.isError():
 		return finding{status: s.class()}, true
 	case s.isNull():
-		return finding{status: Unknown}, true
+		return finding{status: wire.Unknown}, true
 	default:
-		return finding{status: Misconfigured}, false
+		return finding{status: wire.Misconfigured}, false
 	}
 }
 
@@ -121,7 +123,7 @@ func (s shape) operation() (parts []shape, bad finding, known bool) {
 	case answer.failed():
 		return nil, finding{status: answer.parts[0].classInScript()}, true
 	case !answer.isArray() || len(answer.parts) == 1:
-		return nil, finding{status: Misconfigured}, false
+		return nil, finding{status: wire.Misconfigured}, false
 	default:
 		return append([]shape{}, answer.parts...), bad, true
 	}
@@ -201,14 +203,14 @@ func FuzzGreeting(f *testing.F) {
 
 		said := fmt.Sprintf("guard %v: %q is %v, withheld: %v", guarded, drawn.encode(nil), err, withheld)
 		want, known := g.findings(guarded, strconv.Itoa(longest))
-		var config *ConfigError
+		var config *wire.ConfigError
 		switch {
-		case !known && want.status == Misconfigured && err == nil && withheld == nil:
+		case !known && want.status == wire.Misconfigured && err == nil && withheld == nil:
 			t.Error("an invalid greeting was accepted: ", said)
 		case !known:
-		case (err == nil) != (want.status == Done):
+		case (err == nil) != (want.status == wire.Done):
 			t.Errorf("%s, want %v", said, want.status)
-		case err != nil && errors.As(err, &config) != (want.status == Misconfigured):
+		case err != nil && errors.As(err, &config) != (want.status == wire.Misconfigured):
 			t.Errorf("%s, want %v", said, want.status)
 		case err == nil && (withheld != nil) != want.withheld:
 			t.Errorf("%s, want votes withheld: %v", said, want.withheld)

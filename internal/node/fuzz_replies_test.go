@@ -10,36 +10,38 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // requestOf returns a request of a kind, for that number of locks if the kind allows it.
-func requestOf(kind Kind, locks int) *Request {
-	owner := strings.Repeat("a", OwnerLen)
-	value := Compose(owner, 7, "0 - -")
+func requestOf(kind wire.Kind, locks int) *wire.Request {
+	owner := strings.Repeat("a", wire.OwnerLen)
+	value := wire.Compose(owner, 7, "0 - -")
 	switch kind {
-	case Acquire:
-		r := &Request{}
-		r.Init(&Acquisition{Lock: "l", Value: value, KeyTTL: "1000", Token: "7", NotAfter: time.Hour})
+	case wire.Acquire:
+		r := &wire.Request{}
+		r.Init(&wire.Acquisition{Lock: "l", Value: value, KeyTTL: "1000", Token: "7", NotAfter: time.Hour})
 		return r
-	case Extend:
-		r := NewRenewals(locks)
+	case wire.Extend:
+		r := wire.NewRenewals(locks)
 		for range locks {
 			r.Add("l", value, "1000")
 		}
 		return r.Request(time.Hour)
-	case Heal:
-		return NewHeal(make([]Healing, locks), time.Hour)
-	case Raise:
-		return NewRaise("l", owner, 7, "0 - -", time.Hour)
-	case Release:
+	case wire.Heal:
+		return wire.NewHeal(make([]wire.Healing, locks), time.Hour)
+	case wire.Raise:
+		return wire.NewRaise("l", owner, 7, "0 - -", time.Hour)
+	case wire.Release:
 		if locks == 1 {
-			return NewRelease("l", value, nil, TicketUpdate{}, time.Hour)
+			return wire.NewRelease("l", value, nil, wire.TicketUpdate{}, time.Hour)
 		}
-		return NewReleases(slices.Repeat([][2]string{{"l", value}}, locks), time.Hour)
-	case Pass:
-		return NewPass("l", "t", time.Hour)
-	case Read:
-		return NewRead("l", time.Hour)
+		return wire.NewReleases(slices.Repeat([][2]string{{"l", value}}, locks), time.Hour)
+	case wire.Pass:
+		return wire.NewPass("l", "t", time.Hour)
+	case wire.Read:
+		return wire.NewRead("l", time.Hour)
 	default:
 		return NewForget(time.Hour)
 	}
@@ -89,7 +91,7 @@ func wrongType(text shape) bool {
 
 // verdict returns the status that the answers to a request must have: a naive reading of
 // the script's header.
-func verdict(kind Kind, answers []reading) Status {
+func verdict(kind wire.Kind, answers []reading) wire.Status {
 	a := answers[0]
 	integers := func(parts []shape) bool {
 		return len(parts) > 0 && !slices.ContainsFunc(parts, func(s shape) bool { return !s.isInteger() })
@@ -97,7 +99,7 @@ func verdict(kind Kind, answers []reading) Status {
 	held := func(s shape) bool { return s.isText() || s.isNull() }
 	text, failed := a.failed()
 	switch kind {
-	case Acquire, Raise, Read:
+	case wire.Acquire, wire.Raise, wire.Read:
 		if failed {
 			return text.classInScript()
 		}
@@ -105,45 +107,45 @@ func verdict(kind Kind, answers []reading) Status {
 		return verdictOfMany(kind, answers)
 	}
 	switch kind {
-	case Acquire:
+	case wire.Acquire:
 		switch {
 		case a.code == '1', integers(a.parts(3)):
-			return Granted
+			return wire.Granted
 		case a.code == '0':
-			return NotApplied
+			return wire.NotApplied
 		case a.code == '-':
-			return mayRepeat
+			return wire.MayRepeat
 		case a.parts(3) != nil && held(a.parts(3)[0]) && integers(a.parts(3)[1:]):
-			return Taken
+			return wire.Taken
 		}
-	case Raise:
+	case wire.Raise:
 		if integers(a.parts(2)) {
-			return Done
+			return wire.Done
 		}
 	default:
 		if parts := a.parts(4); parts != nil && held(parts[0]) && integers(parts[1:]) {
-			return Done
+			return wire.Done
 		}
 	}
-	return Misconfigured
+	return wire.Misconfigured
 }
 
 // verdictOfMany is verdict for requests that answer one number for each lock.
-func verdictOfMany(kind Kind, answers []reading) Status {
+func verdictOfMany(kind wire.Kind, answers []reading) wire.Status {
 	last := shape{}
 	for _, a := range answers {
 		text, failed := a.failed()
 		if !failed && !a.isNumber() && (a.code != '*' || !a.detail.isInteger()) {
-			return Misconfigured
+			return wire.Misconfigured
 		}
 		if failed && !wrongType(text) {
 			last = text
 		}
 	}
-	if text, failed := answers[0].failed(); failed && !wrongType(text) && kind != Extend && kind != Heal {
+	if text, failed := answers[0].failed(); failed && !wrongType(text) && kind != wire.Extend && kind != wire.Heal {
 		return last.classInScript() // the last failure counts
 	}
-	return Done
+	return wire.Done
 }
 
 // No reply of a server crashes the worker. Only the answer to a grant is a vote, and only
@@ -152,7 +154,7 @@ func verdictOfMany(kind Kind, answers []reading) Status {
 func FuzzReplies(f *testing.F) {
 	const whole = 1 << 7 // the input is the whole reply, not only the answers in a well-formed one
 	server, client := newParrot(f)
-	for kind := range Forget { // as 1 + kind
+	for kind := range wire.Forget { // as 1 + kind
 		for code := range byte(8) {
 			f.Add(byte(kind), byte(0), []byte{code})
 			f.Add(byte(kind), byte(2), []byte{code, 1, code})
@@ -178,7 +180,7 @@ func FuzzReplies(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, k, locks byte, input []byte) {
-		kind := Acquire + Kind(k&^whole)%Forget
+		kind := wire.Acquire + wire.Kind(k&^whole)%wire.Forget
 		req := requestOf(kind, 1+int(locks)%3)
 		reply := drawReply(&input, req.Locks(), k&whole != 0)
 		server.set("EVALSHA x", reply.encode(nil))
@@ -189,9 +191,9 @@ func FuzzReplies(f *testing.F) {
 		defer n.cancel()
 		result := client.Do(t.Context(), client.B().Evalsha().Sha1("0").Numkeys(0).Arg("", "", "", "", "", "", "x").Build())
 		all, failure := n.answers(&transfer{steady: time.Hour, received: time.Hour + time.Millisecond}, req.Locks(), result)
-		r := Reply{Status: failure.Status, Err: failure.Err}
+		r := wire.Reply{Status: failure.Status, Err: failure.Err}
 		if failure.Status == 0 {
-			n.read(req, all.next(req.Locks()), &r)
+			n.reader.Read(req, all.Next(req.Locks()), &r)
 		}
 
 		said := fmt.Sprintf("%v of %d: %q is %d, %v (%v)", kind, req.Locks(), reply.encode(nil), r.Status, r.Answers, r.Err)
@@ -199,12 +201,12 @@ func FuzzReplies(f *testing.F) {
 		if r.Status != want {
 			t.Errorf("%s, want %d", said, want)
 		}
-		answered := r.Status == Granted || r.Status == Taken || r.Status == Done
-		if !answered && r.Err == nil || answered && r.Err != nil && !slices.Contains(r.Answers, Unanswered) {
+		answered := r.Status == wire.Granted || r.Status == wire.Taken || r.Status == wire.Done
+		if !answered && r.Err == nil || answered && r.Err != nil && !slices.Contains(r.Answers, wire.Unanswered) {
 			t.Error("an error with an answer, or neither: ", said)
 		}
-		var config *ConfigError
-		if r.Status == Misconfigured && (!errors.As(r.Err, &config) || config.Fix == "") {
+		var config *wire.ConfigError
+		if r.Status == wire.Misconfigured && (!errors.As(r.Err, &config) || config.Fix == "") {
 			t.Error("the error has no remedy: ", said)
 		}
 		if r.TTL > math.MaxInt64/2 {
@@ -240,20 +242,20 @@ func drawReply(input *[]byte, operations int, anything bool) shape {
 }
 
 // readingsOf splits a reply into the answers, and returns the status that it must have.
-func readingsOf(kind Kind, operations int, reply shape) (readings []reading, want Status) {
+func readingsOf(kind wire.Kind, operations int, reply shape) (readings []reading, want wire.Status) {
 	switch {
 	case reply.isError() && strings.HasPrefix(strings.TrimPrefix(reply.text, "ERR "), "NOSCRIPT"):
-		return nil, mayRepeat
+		return nil, wire.MayRepeat
 	case reply.isError():
 		return nil, reply.class()
 	case reply.isNull():
-		return nil, Unknown // no answer: it may have been applied
+		return nil, wire.Unknown // no answer: it may have been applied
 	case !reply.isArray() || len(reply.parts) < 2 || !reply.parts[0].isInteger() || !reply.parts[1].isText():
-		return nil, Misconfigured
+		return nil, wire.Misconfigured
 	}
 	codes, details := reply.parts[1].text, reply.parts[2:]
 	if len(codes) != operations || strings.Count(codes, "*") != len(details) {
-		return nil, Misconfigured
+		return nil, wire.Misconfigured
 	}
 	for i := range len(codes) {
 		a := reading{code: codes[i]}
@@ -266,7 +268,7 @@ func readingsOf(kind Kind, operations int, reply shape) (readings []reading, wan
 }
 
 // checkFields checks the fields of the reply other than its status.
-func checkFields(t *testing.T, kind Kind, r *Reply, answers []reading, said string) {
+func checkFields(t *testing.T, kind wire.Kind, r *wire.Reply, answers []reading, said string) {
 	a := answers[0]
 	same := func(what string, got, want int64) {
 		if got != want {
@@ -274,20 +276,20 @@ func checkFields(t *testing.T, kind Kind, r *Reply, answers []reading, said stri
 		}
 	}
 	switch {
-	case r.Status == Granted && a.code == '1':
-		same("moved", r.Moved, AsProposed)
-		same("before", r.Before, AsProposed)
-	case r.Status == Granted:
+	case r.Status == wire.Granted && a.code == '1':
+		same("moved", r.Moved, wire.AsProposed)
+		same("before", r.Before, wire.AsProposed)
+	case r.Status == wire.Granted:
 		same("moved", r.Moved, a.detail.parts[0].integer())
 		same("before", r.Before, a.detail.parts[1].integer())
 		same("waiters", r.Waiters, a.detail.parts[2].integer())
-	case r.Status == Taken:
+	case r.Status == wire.Taken:
 		checkHeld(t, r, a.detail, said)
 		same("position", r.Position, a.detail.parts[2].integer())
-	case kind == Raise:
+	case kind == wire.Raise:
 		same("before", r.Before, a.detail.parts[0].integer())
 		same("waiters", r.Waiters, a.detail.parts[1].integer())
-	case kind == Read:
+	case kind == wire.Read:
 		checkHeld(t, r, a.detail, said)
 		same("register", r.Register, a.detail.parts[2].integer())
 		same("waiters", r.Waiters, a.detail.parts[3].integer())
@@ -296,19 +298,19 @@ func checkFields(t *testing.T, kind Kind, r *Reply, answers []reading, said stri
 		for i, a := range answers {
 			want := a.number()
 			if text, failed := a.failed(); failed && wrongType(text) {
-				want = Another
+				want = wire.Another
 			} else if failed {
-				want = Unanswered
+				want = wire.Unanswered
 			}
 			same(fmt.Sprint("answer ", i), r.Answers[i], want)
 		}
-		if kind != Extend && kind != Heal {
+		if kind != wire.Extend && kind != wire.Heal {
 			same("N", r.N, r.Answers[0])
 		}
 	}
 }
 
-func checkHeld(t *testing.T, r *Reply, a shape, said string) {
+func checkHeld(t *testing.T, r *wire.Reply, a shape, said string) {
 	if r.Held != a.parts[0].text {
 		t.Errorf("held %q: %s", r.Held, said)
 	}

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // connect dials, unless a connection is up, and greets. Afterwards the node is connected,
@@ -15,7 +17,7 @@ func (n *Node) connect() {
 	n.greeted, n.withheld = 0, nil
 	n.asked(n.now)
 	withheld, err := n.greet()
-	if away(err) {
+	if wire.Away(err) {
 		n.hangUp() // the next connection goes to the master of that time
 	}
 	n.look()
@@ -23,7 +25,7 @@ func (n *Node) connect() {
 	if err != nil {
 		n.unlist()
 	}
-	var refused *ConfigError
+	var refused *wire.ConfigError
 	switch {
 	case err == nil:
 		n.owes.Store(0)
@@ -68,13 +70,14 @@ func (n *Node) expireRetries() {
 		expired = append(expired, e)
 		return true
 	})
-	fail(n.cfg.Index, expired, NotApplied, ErrExpired)
+	fail(n.cfg.Index, expired, wire.NotApplied, wire.ErrExpired)
 }
 
 // trim frees buffers that a burst has made large. It runs at every greeting only, so that
 // buffers are reused between greetings.
 func (n *Node) trim() {
-	n.batch, n.transfers, n.codes = nil, [2]transfer{}, nil
+	n.batch, n.transfers = nil, [2]transfer{}
+	n.reader.Trim()
 	n.orphans.forget(time.Now())
 	if len(n.orphans) == 0 {
 		n.orphans = nil
@@ -108,7 +111,7 @@ func (n *Node) greet() (withheld, err error) {
 		b.Info().Section("server").Build(),
 		b.Info().Section("replication").Build(),
 		b.Info().Section("memory").Build(),
-		b.ScriptLoad().Script(Apply).Build())
+		b.ScriptLoad().Script(wire.Apply).Build())
 	const script = 4
 	n.look()
 	if results[0].NonRedisError() == nil {
@@ -128,14 +131,14 @@ func (n *Node) greet() (withheld, err error) {
 	if err != nil {
 		return nil, refusal("greeting", timed(err, n.now-sent))
 	}
-	clock, ok := integers(reply)
+	clock, ok := wire.Integers(reply)
 	if !ok || len(clock) != 2 {
 		return nil, refusal("greeting", nil)
 	}
 	n.observe(clock[0]*1e6+clock[1], sent, n.now)
 	message, err := results[script].ToMessage()
 	if err == nil {
-		n.digest, err = stringOf(&message)
+		n.digest, err = wire.StringOf(&message)
 	}
 	if err != nil {
 		return nil, refusal("SCRIPT LOAD", timed(err, n.now-sent))
@@ -148,7 +151,7 @@ func (n *Node) greet() (withheld, err error) {
 		return nil, err
 	}
 	if n.dialed.Load() != connection || n.lost.Load() >= connection {
-		return nil, ErrReconnected
+		return nil, wire.ErrReconnected
 	}
 	n.greeted = connection
 	return withheld, nil
@@ -172,56 +175,51 @@ func (n *Node) admitted(ctx context.Context) (withheld, err error) {
 		return nil, n.enlist(ctx)
 	}
 	n.unlist()
-	_, err = n.run(ctx, "script", n.rehearsal())
+	_, err = n.run(ctx, "script", wire.NewRehearsal(n.markerKey))
 	return withheld, err
 }
 
 // greetMax is how long a greeting may take.
 const greetMax = 2 * maxDial
 
-// operation is one that a greeting runs.
-type operation struct {
-	key  string
-	args []string
-}
-
 // notAfter returns the instant after which an operation of a greeting does nothing: a
 // packet that is delayed must not write a marker or a list later.
-func (n *Node) notAfter() string { return micros(n.now + greetMax) }
+func (n *Node) notAfter() time.Duration { return n.now + greetMax }
 
 // run runs operations at a greeting, and returns the parts of their answers. Before that,
 // the same call drops old registers: on a full server they make room for the guard's marker.
-func (n *Node) run(ctx context.Context, what string, ops ...operation) ([][]rueidis.RedisMessage, error) {
+func (n *Node) run(ctx context.Context, what string, ops ...*wire.Request) ([][]rueidis.RedisMessage, error) {
 	var entries []entry
 	collects := n.cfg.Cap > 0
 	if collects {
 		entries = append(entries, entry{req: n.newForget()})
 	}
 	for _, op := range ops {
-		entries = append(entries, entry{req: &Request{keys: []string{op.key}, args: op.args}})
+		entries = append(entries, entry{req: op})
 	}
 	_, sent := n.cfg.Clock()
-	message, err := n.client.Do(ctx, n.command(micros(n.now), entries, len(entries))).ToMessage()
+	message, err := n.client.Do(ctx, n.command(wire.Micros(n.now), entries, len(entries))).ToMessage()
 	if err != nil {
 		_, now := n.cfg.Clock()
-		return nil, missingRight(refusal(what, timed(err, now-sent)))
+		return nil, wire.MissingRight(refusal(what, timed(err, now-sent)))
 	}
-	_, all, err := unpack(&message, len(entries))
+	_, all, err := wire.Unpack(&message, len(entries))
 	if err != nil {
 		return nil, refusal(what, nil)
 	}
 	if collects {
-		var r Reply
-		n.read(entries[0].req, all.next(1), &r)
+		var r wire.Reply
+		n.reader.Read(entries[0].req, all.Next(1), &r)
 		n.forgetMore(&r) // an error is that of the registers: acquisitions report it
 	}
 	replies := make([][]rueidis.RedisMessage, len(ops))
 	for i := range ops {
-		replies[i], err = detail(all.next(1))
-		var failed operationError
+		one := all.Next(1)
+		replies[i], err = one.Detail()
+		var failed wire.OperationError
 		switch {
 		case errors.As(err, &failed):
-			return nil, missingRight(refusal(what, failed))
+			return nil, wire.MissingRight(refusal(what, failed))
 		case err != nil:
 			return nil, refusal(what, nil)
 		}
@@ -229,40 +227,16 @@ func (n *Node) run(ctx context.Context, what string, ops ...operation) ([][]ruei
 	return replies, nil
 }
 
-// rehearsal returns an operation that changes nothing. So a user without the right to run
-// scripts, or to use our keys, is found at the greeting and not by the first lease.
-func (n *Node) rehearsal() operation { return operation{n.markerKey, []string{"read"}} }
-
-// integers returns the parts of a reply as numbers. AsIntSlice of rueidis reads other
-// texts as 0.
-func integers(parts []rueidis.RedisMessage) (numbers []int64, ok bool) {
-	for i := range parts {
-		n, err := parts[i].AsInt64()
-		if err != nil {
-			return nil, false
-		}
-		numbers = append(numbers, n)
-	}
-	return numbers, true
-}
-
-func flag(b bool) string {
-	if b {
-		return "1"
-	}
-	return "0"
-}
-
 // refusal returns what an error of a greeting means: the node is down, or needs an
 // operator.
 func refusal(what string, err error) error {
 	if err == nil {
-		err = errors.New("reply not understood")
+		err = wire.ErrNotUnderstood
 	}
 	_, err = classify(err)
-	var config *ConfigError
+	var config *wire.ConfigError
 	if errors.As(err, &config) {
-		return &ConfigError{Problem: what + ": " + config.Problem, Fix: config.Fix}
+		return &wire.ConfigError{Problem: what + ": " + config.Problem, Fix: config.Fix}
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock/internal/failover"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // A node may be a failover group: a master, and replicas of which one may take its place.
@@ -94,7 +95,7 @@ func slotTag(o *rueidis.ClientOption) (tag string, ok bool) {
 }
 
 // wholeTag reports whether a text is one hash tag with its braces.
-func wholeTag(tag string) bool { return tag != "" && HashTag(tag) == tag }
+func wholeTag(tag string) bool { return tag != "" && wire.HashTag(tag) == tag }
 
 // Addresses returns the addresses in a node's option: its own, or those of the servers that
 // choose the master of its group.
@@ -263,9 +264,9 @@ func (n *Node) unconfirmed() error {
 // outlasted reports whether no lease may rely on an answer: when the request was sent, no
 // majority had confirmed the term for the window, and another master may be about to vote. A
 // request that insists prolongs no lease: it is a release, or keeps keys whose lease is over.
-func (n *Node) outlasted(req *Request, t *transfer) bool {
+func (n *Node) outlasted(req *wire.Request, t *transfer) bool {
 	g := n.group
-	if g == nil || req.insists || req.Kind != Extend && req.Kind != Heal && req.Kind != Raise {
+	if g == nil || req.Insists || req.Kind != wire.Extend && req.Kind != wire.Heal && req.Kind != wire.Raise {
 		return false
 	}
 	g.mu.Lock()
@@ -317,7 +318,7 @@ func (n *Node) suits(id Identity) error {
 		err := id.Check()
 		if err != nil && id.replica() {
 			if n.identity.RunID != "" {
-				return &awayError{errors.New(err.Error())}
+				return &wire.AwayError{Err: errors.New(err.Error())}
 			}
 			n.hangUp() // an address may lead to another server soon
 		}
@@ -328,14 +329,14 @@ func (n *Node) suits(id Identity) error {
 	case id.Unchecked != nil:
 		return nil // the guard withholds the votes
 	case id.replica():
-		return &awayError{ErrNotMaster}
+		return &wire.AwayError{Err: ErrNotMaster}
 	case len(major) == 1 && major < "7" && major != "":
-		return &ConfigError{
+		return &wire.ConfigError{
 			Problem: "server is version " + id.Version + ", and failovers of such servers are not tested",
 			Fix:     "use Redis 7.0 or newer for a failover group",
 		}
 	case (kind == "slot") != (id.Mode == "cluster"):
-		return &ConfigError{
+		return &wire.ConfigError{
 			Problem: "server runs in " + id.Mode + " mode",
 			Fix:     "list the nodes of a cluster with ClusterSlot, and a master under Sentinels with Sentinel",
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock/internal/failover"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // voting returns a node whose voters answer these texts, "" for one that is down. Voter i
@@ -136,7 +137,7 @@ func TestAMajorityOfTheSentinelsNamesTheMaster(t *testing.T) {
 			}
 			require.ErrorContains(t, err, c.text)
 			assert.NotContains(t, err.Error(), "\n")
-			var config *ConfigError
+			var config *wire.ConfigError
 			assert.Equal(t, c.config, errors.As(err, &config))
 		})
 	}
@@ -181,7 +182,7 @@ func TestAMajorityOfTheClusterNamesTheOwnerOfTheSlot(t *testing.T) {
 				return
 			}
 			require.ErrorContains(t, err, c.text)
-			var config *ConfigError
+			var config *wire.ConfigError
 			assert.Equal(t, c.config, errors.As(err, &config))
 		})
 	}
@@ -205,9 +206,9 @@ func TestAnUnconfirmedTermGivesNoVote(t *testing.T) {
 	require.NoError(t, n.paused())
 	n.group.terms.Use(Term{"a:6379", 7}, time.Hour-failover.ConfirmedFor-1)
 	require.ErrorIs(t, n.paused(), ErrUnconfirmed)
-	r := Reply{Status: Granted}
-	require.True(t, n.conclude(&transfer{}, entry{req: &Request{Kind: Acquire}}, &r))
-	assert.Equal(t, Unknown, r.Status, "a grant that comes then does not count, and is released")
+	r := wire.Reply{Status: wire.Granted}
+	require.True(t, n.conclude(&transfer{}, entry{req: &wire.Request{Kind: wire.Acquire}}, &r))
+	assert.Equal(t, wire.Unknown, r.Status, "a grant that comes then does not count, and is released")
 	require.ErrorIs(t, r.Err, ErrUnconfirmed)
 }
 
@@ -219,12 +220,12 @@ func TestNothingThatWasSentAfterTheWindowKeepsALease(t *testing.T) {
 	confirmed := time.Hour - time.Minute
 	n.group.terms.Use(Term{"a:6379", 7}, confirmed)
 	last := confirmed + 9500*time.Millisecond // the clocks of two machines run at different rates
-	for kind, counts := range map[Kind]bool{Extend: false, Heal: false, Raise: false, Release: true, Read: true} {
+	for kind, counts := range map[wire.Kind]bool{wire.Extend: false, wire.Heal: false, wire.Raise: false, wire.Release: true, wire.Read: true} {
 		for sent, inTime := range map[time.Duration]bool{last: true, last + 1: false} {
-			r := Reply{Status: Done, N: Ours, Answers: []int64{Ours}}
-			require.True(t, n.conclude(&transfer{validity: sent, term: Term{"a:6379", 7}}, entry{req: &Request{Kind: kind}}, &r))
-			assert.Equal(t, counts || inTime, r.Status == Done, "%v, sent %v after the confirmation", kind, sent-confirmed)
-			if r.Status != Done {
+			r := wire.Reply{Status: wire.Done, N: wire.Ours, Answers: []int64{wire.Ours}}
+			require.True(t, n.conclude(&transfer{validity: sent, term: Term{"a:6379", 7}}, entry{req: &wire.Request{Kind: kind}}, &r))
+			assert.Equal(t, counts || inTime, r.Status == wire.Done, "%v, sent %v after the confirmation", kind, sent-confirmed)
+			if r.Status != wire.Done {
 				require.ErrorIs(t, r.Err, ErrUnconfirmed)
 				assert.Nil(t, r.Answers)
 			}
@@ -237,8 +238,8 @@ func TestAnAnswerOfAFormerTermKeepsNoLease(t *testing.T) {
 	n := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7))
 	n.cfg.Window = 10 * time.Second
 	n.group.terms.Use(Term{"b:6379", 8}, time.Hour)
-	r := Reply{Status: Done, N: Ours}
-	require.True(t, n.conclude(&transfer{validity: time.Hour, term: Term{"a:6379", 7}}, entry{req: &Request{Kind: Extend}}, &r))
+	r := wire.Reply{Status: wire.Done, N: wire.Ours}
+	require.True(t, n.conclude(&transfer{validity: time.Hour, term: Term{"a:6379", 7}}, entry{req: &wire.Request{Kind: wire.Extend}}, &r))
 	require.ErrorIs(t, r.Err, ErrUnconfirmed)
 }
 
@@ -249,9 +250,9 @@ func TestAVoteOfAFormerTermDoesNotCount(t *testing.T) {
 	n := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7))
 	n.group.terms.Use(Term{"b:6379", 8}, time.Hour)
 	require.NoError(t, n.paused())
-	for term, want := range map[Term]Status{{"a:6379", 7}: Unknown, {"b:6379", 8}: Granted} {
-		r := Reply{Status: Granted}
-		require.True(t, n.conclude(&transfer{term: term}, entry{req: &Request{Kind: Acquire}}, &r))
+	for term, want := range map[Term]wire.Status{{"a:6379", 7}: wire.Unknown, {"b:6379", 8}: wire.Granted} {
+		r := wire.Reply{Status: wire.Granted}
+		require.True(t, n.conclude(&transfer{term: term}, entry{req: &wire.Request{Kind: wire.Acquire}}, &r))
 		assert.Equal(t, want, r.Status, "%v", term)
 	}
 }
@@ -273,9 +274,9 @@ func TestAListOutlivesTheLeasesThatRelyOnIt(t *testing.T) {
 func TestAKeepIsAnsweredWithoutAConfirmation(t *testing.T) {
 	n := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7))
 	n.cfg.Window = 10 * time.Second
-	r := Reply{Status: Done, N: Ours}
-	require.True(t, n.conclude(&transfer{validity: time.Hour}, entry{req: NewKeep("l", Compose("owner", 1, ""), "1000", 2*time.Hour)}, &r))
-	assert.Equal(t, Done, r.Status)
+	r := wire.Reply{Status: wire.Done, N: wire.Ours}
+	require.True(t, n.conclude(&transfer{validity: time.Hour}, entry{req: wire.NewKeep("l", wire.Compose("owner", 1, ""), "1000", 2*time.Hour)}, &r))
+	assert.Equal(t, wire.Done, r.Status)
 }
 
 // A greeting may take so long that the term is not confirmed at its end. It runs no guard then.
@@ -292,8 +293,8 @@ func TestNoVoteCountsBeforeTheGuardHasRun(t *testing.T) {
 	require.ErrorIs(t, n.paused(), ErrUnconfirmed)
 	n.report(nil)
 	require.ErrorIs(t, n.Health().Err, ErrUnconfirmed)
-	r := Reply{Status: Granted}
-	require.True(t, n.conclude(&transfer{}, entry{req: &Request{Kind: Acquire}}, &r))
+	r := wire.Reply{Status: wire.Granted}
+	require.True(t, n.conclude(&transfer{}, entry{req: &wire.Request{Kind: wire.Acquire}}, &r))
 	require.ErrorIs(t, r.Err, ErrUnconfirmed)
 }
 
@@ -337,7 +338,7 @@ func TestOnlyASafeMasterIsTheNodeOfAGroup(t *testing.T) {
 			id := sound
 			c.change(&id)
 			err := n.suits(id)
-			assert.Equal(t, c.away, away(err))
+			assert.Equal(t, c.away, wire.Away(err))
 			if c.text == "" {
 				require.NoError(t, err)
 			} else {
@@ -349,7 +350,7 @@ func TestOnlyASafeMasterIsTheNodeOfAGroup(t *testing.T) {
 	n.identity = sound
 	err := n.suits(Identity{Role: "slave", Mode: "standalone"})
 	require.ErrorContains(t, err, "list the master only")
-	assert.True(t, away(err), "a server that was a master before may be one again")
+	assert.True(t, wire.Away(err), "a server that was a master before may be one again")
 }
 
 // One Sentinel, or one node of a cluster, under two addresses would be a majority alone: cut
@@ -381,7 +382,7 @@ func TestAVoterUnderTwoAddressesIsRefusedAndNeverCountsTwice(t *testing.T) {
 			t.Run(kind+"/"+claim, func(t *testing.T) {
 				n := votingAs(t, c.option, l.voters...)
 				_, err := n.group.resolve(t.Context())
-				var config *ConfigError
+				var config *wire.ConfigError
 				require.ErrorAs(t, err, &config)
 				assert.Regexp(t, `^(0:1 and [123]:1|2:1 and 3:1) lead to one of the `+kind+` \(id x\)$`, config.Problem)
 				assert.Contains(t, config.Fix, "list each once")
@@ -437,7 +438,7 @@ func TestVotersOfTwoGroupsAreAMistakeInTheList(t *testing.T) {
 			t.Run(kind+"/"+claim, func(t *testing.T) {
 				n := votingAs(t, c.option, voters...)
 				_, err := n.group.resolve(t.Context())
-				var config *ConfigError
+				var config *wire.ConfigError
 				require.ErrorAs(t, err, &config)
 				assert.Contains(t, config.Problem, kind+" at 0:1 and 1:1 are of two groups")
 			})
@@ -445,7 +446,7 @@ func TestVotersOfTwoGroupsAreAMistakeInTheList(t *testing.T) {
 		t.Run(kind+"/the one that is down may be the majority's", func(t *testing.T) {
 			n := votingAs(t, c.option, c.of("a", "1"), c.of("b", "1"), voter{})
 			_, err := n.group.resolve(t.Context())
-			var config *ConfigError
+			var config *wire.ConfigError
 			require.Error(t, err)
 			require.NotErrorAs(t, err, &config)
 			assert.Contains(t, err.Error(), "are of two groups")
@@ -455,7 +456,7 @@ func TestVotersOfTwoGroupsAreAMistakeInTheList(t *testing.T) {
 			behind.master = strings.NewReplacer(bulkText("7"), bulkText("6"), " 12 connected", " 11 connected").Replace(behind.master)
 			n := votingAs(t, c.option, c.of("b", "1"), c.of("a", "1"), behind)
 			_, err := n.group.resolve(t.Context())
-			var config *ConfigError
+			var config *wire.ConfigError
 			require.ErrorContains(t, err, "no majority of the 3")
 			require.NotErrorAs(t, err, &config)
 		})
@@ -555,14 +556,14 @@ func TestSilenceDoesNotHideWhatHasToBeFixed(t *testing.T) {
 func TestAnErrorOfAServerBeginsWithWhatItMeans(t *testing.T) {
 	for text, c := range map[string]struct {
 		want   string
-		status Status
+		status wire.Status
 	}{
 		"ERR Script attempted to access a non local key in a cluster node script: x, on @user_script:40.": {
-			"the keys of the slot are being moved to another server, and requests pass again afterwards: Script attempted to access a non local key in a cluster node script: x, on @user_script:40.", Failed},
+			"the keys of the slot are being moved to another server, and requests pass again afterwards: Script attempted to access a non local key in a cluster node script: x, on @user_script:40.", wire.Failed},
 		"NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> AUTH <user> <pass> option can be used": {
-			"server asks for a password (NOAUTH): set Username and Password of the node", Misconfigured},
+			"server asks for a password (NOAUTH): set Username and Password of the node", wire.Misconfigured},
 	} {
-		status, err := classify(operationError(strings.TrimPrefix(text, "ERR ")))
+		status, err := classify(wire.OperationError(strings.TrimPrefix(text, "ERR ")))
 		assert.Equal(t, c.status, status)
 		assert.EqualError(t, err, c.want)
 	}
@@ -590,11 +591,11 @@ func TestAVoterThatDoesNotAnswerHasOneText(t *testing.T) {
 func TestAnAnswerWithoutAnErrorAllocatesNothing(t *testing.T) {
 	n := New(Config{Option: rueidis.ClientOption{InitAddress: []string{"a:1"}}, Clock: func() (_, _ time.Duration) { return 0, 0 }})
 	defer n.cancel()
-	for _, kind := range []Kind{Acquire, Extend, Release} {
-		var r Reply
-		req := &Request{Kind: kind}
+	for _, kind := range []wire.Kind{wire.Acquire, wire.Extend, wire.Release} {
+		var r wire.Reply
+		req := &wire.Request{Kind: kind}
 		assert.Zero(t, testing.AllocsPerRun(100, func() {
-			r = Reply{Status: Granted}
+			r = wire.Reply{Status: wire.Granted}
 			n.conclude(&transfer{}, entry{req: req}, &r)
 		}), "%v", kind)
 	}

@@ -5,11 +5,10 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // guard runs the restart guard and records the quarantine. If the guard cannot work, only
@@ -31,7 +30,7 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 	// A client that has seen this node's data does not take an empty database for a first
 	// deployment.
 	stop, agreed, marker, err := n.runGuard(ctx, longest, n.cfg.Trust && n.marker == "", toAll || n.evicted)
-	if err == nil && n.marker != "" && !sameData(marker, n.marker) && stop == 0 && agreed == longest {
+	if err == nil && n.marker != "" && !wire.SameData(marker, n.marker) && stop == 0 && agreed == longest {
 		// The same holds when another client has just trusted the empty database: the
 		// data that this client has seen is lost.
 		stop, agreed, marker, err = n.runGuard(ctx, longest, false, true)
@@ -40,10 +39,10 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 		return nil, err
 	}
 	if n.group != nil && epochOf(marker) > epochOf(n.markerWord()) {
-		return nil, &awayError{ErrLaterTerm}
+		return nil, &wire.AwayError{Err: ErrLaterTerm}
 	}
 	if agreed != longest {
-		return &ConfigError{
+		return &wire.ConfigError{
 			Problem: fmt.Sprintf("the restart guard of this node stands at %d ms, not %d ms", agreed, longest),
 			Fix:     "give every client the same WithRestartGuard; to change it, stop all clients and delete the marker key",
 		}, nil
@@ -53,7 +52,7 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 	if sure || n.now > n.suspectSince+judgeFor {
 		n.clockSuspect = false
 	}
-	if strings.HasSuffix(marker, openMark) {
+	if strings.HasSuffix(marker, wire.OpenMark) {
 		n.warn(errors.New("clients without the restart guard may vote here: they can be granted a lease that the node has forgotten; " +
 			"when every client has the guard, leave WithGuardRollout out"))
 	}
@@ -64,7 +63,7 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 	if left := n.quarantineLeft(stop); left > 0 {
 		reason := n.quarantineReason
 		if reason == nil {
-			reason = ErrQuarantined
+			reason = wire.ErrQuarantined
 		}
 		n.quarantineFor(left, reason)
 	}
@@ -75,20 +74,20 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 // can.
 func (n *Node) unguardable() error {
 	if n.identity.Unchecked != nil {
-		return &ConfigError{
+		return &wire.ConfigError{
 			Problem: "the restart guard cannot read INFO: " + n.identity.Unchecked.Error(),
 			Fix:     "allow INFO to the user, or do without WithRestartGuard",
 		}
 	}
 	if len(strings.Fields(n.identity.RunID)) != 1 || n.group != nil && len(strings.Fields(n.identity.ReplID)) != 1 { // it cannot be a word of the marker
-		return &ConfigError{
+		return &wire.ConfigError{
 			Problem: fmt.Sprintf("the restart guard cannot see a restart: INFO says run_id %.64q, master_replid %.64q", n.identity.RunID, n.identity.ReplID),
 			Fix:     "use a server that has one, or do without WithRestartGuard",
 		}
 	}
 	if n.identity.Evicts() {
 		n.evicted = true // until the policy is fixed, it may drop locks unnoticed
-		return &ConfigError{
+		return &wire.ConfigError{
 			Problem: "the restart guard cannot see evictions (maxmemory-policy " + n.identity.Eviction + ")",
 			Fix:     "set maxmemory-policy noeviction, or do without WithRestartGuard",
 		}
@@ -101,51 +100,28 @@ func (n *Node) unguardable() error {
 func (n *Node) runGuard(ctx context.Context, longest int64, trust, force bool) (stop, agreed int64, marker string, err error) {
 	open := ""
 	if n.cfg.Rollout {
-		open = openMark
+		open = wire.OpenMark
 	}
-	replies, err := n.run(ctx, "restart guard", operation{n.markerKey, []string{"guard", n.markerWord(), strconv.FormatInt(longest, 10),
-		flag(trust), flag(force), rand.Text(), open, n.notAfter()}})
+	replies, err := n.run(ctx, "restart guard", wire.NewGuard(n.markerKey, &wire.Guard{
+		Word: n.markerWord(), Longest: longest, Trust: trust, Force: force, Nonce: rand.Text(), Open: open, NotAfter: n.notAfter(),
+	}))
 	if err != nil {
 		return 0, 0, "", err
 	}
-	stop, agreed, marker, err = readMarker(replies[0])
+	stop, agreed, marker, err = wire.ReadMarker(replies[0])
 	if err == nil && marker == "" {
-		err = ErrLate
+		err = wire.ErrLate
 	}
 	return stop, agreed, marker, err
-}
-
-// readMarker reads the answer to the operation guard.
-func readMarker(reply []rueidis.RedisMessage) (stop, agreed int64, marker string, err error) {
-	if len(reply) != 3 {
-		return 0, 0, "", refusal("restart guard", nil)
-	}
-	numbers, ok := integers(reply[:2])
-	marker, err = stringOf(&reply[2])
-	if !ok || err != nil {
-		return 0, 0, "", refusal("restart guard", nil)
-	}
-	return numbers[0], numbers[1], marker, nil
-}
-
-// openMark ends a marker under which clients without the guard vote as well, while the
-// guard is rolled out.
-const openMark = "open"
-
-// sameData reports whether two markers stand for the same data. They may differ in the
-// mark alone.
-func sameData(a, b string) bool {
-	return strings.TrimSuffix(a, openMark) == strings.TrimSuffix(b, openMark)
 }
 
 // compare looks at what the clients with the guard have left on the node, for a client
 // without it, and writes nothing.
 func (n *Node) compare(ctx context.Context) (withheld, err error) {
-	look := operation{n.markerKey, []string{"guard", "", "0", "0", "0", "", "", n.notAfter()}}
-	ops := []operation{n.rehearsal(), look}
-	var e ListEntry
+	ops := []*wire.Request{wire.NewRehearsal(n.markerKey), wire.NewLook(n.markerKey, n.notAfter())}
+	var e wire.ListEntry
 	if n.cfg.Lists != nil {
-		var list operation
+		var list *wire.Request
 		list, e = n.listing()
 		ops = append(ops, list)
 	}
@@ -154,12 +130,12 @@ func (n *Node) compare(ctx context.Context) (withheld, err error) {
 	if err != nil {
 		return nil, err
 	}
-	_, agreed, marker, err := readMarker(replies[1])
+	_, agreed, marker, err := wire.ReadMarker(replies[1])
 	if err != nil {
 		return nil, err
 	}
 	if n.cfg.Lists != nil {
-		a, err := readListed(replies[2])
+		a, err := wire.ReadListed(replies[2])
 		if err != nil {
 			return nil, err
 		}
@@ -171,11 +147,11 @@ func (n *Node) compare(ctx context.Context) (withheld, err error) {
 	switch {
 	case agreed == 0 || marker == "":
 		return nil, nil
-	case strings.HasSuffix(marker, openMark):
-		n.warn(&ConfigError{Problem: ErrUnguarded.Error(), Fix: fix + ", before WithGuardRollout is taken from them", Err: ErrUnguarded})
+	case strings.HasSuffix(marker, wire.OpenMark):
+		n.warn(&wire.ConfigError{Problem: wire.ErrUnguarded.Error(), Fix: fix + ", before WithGuardRollout is taken from them", Err: wire.ErrUnguarded})
 		return nil, nil
 	}
-	return &ConfigError{Problem: ErrUnguarded.Error(), Fix: fix + "; WithGuardRollout on them admits it for the time of a rollout", Err: ErrUnguarded}, nil
+	return &wire.ConfigError{Problem: wire.ErrUnguarded.Error(), Fix: fix + "; WithGuardRollout on them admits it for the time of a rollout", Err: wire.ErrUnguarded}, nil
 }
 
 // warn adds a warning to those of the Manager. It runs at a greeting.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // The marker survives with the data, and names the process that wrote it. Writes that
@@ -28,14 +29,14 @@ func TestARestartThatFindsItsDataIsQuarantinedAllTheSame(t *testing.T) {
 	require.NotZero(t, greet().Quarantined, "first use")
 	time.Sleep(guard + guard/10)
 	require.Zero(t, greet().Quarantined, "known")
-	before, base := server.MustDo("GET", node.GuardKey("p:")), server.MustDo("GET", node.BaseKey("p:"))
+	before, base := server.MustDo("GET", wire.GuardKey("p:")), server.MustDo("GET", wire.BaseKey("p:"))
 	server.Restart()
-	require.Equal(t, before, server.MustDo("GET", node.GuardKey("p:")), "the data is there")
+	require.Equal(t, before, server.MustDo("GET", wire.GuardKey("p:")), "the data is there")
 	h := greet()
 	require.NoError(t, h.Err)
 	assert.NotZero(t, h.Quarantined)
-	require.ErrorIs(t, h.Reason, node.ErrQuarantined)
-	assert.Greater(t, server.MustDo("GET", node.BaseKey("p:")), base, "registers count as the end of the quarantine")
+	require.ErrorIs(t, h.Reason, wire.ErrQuarantined)
+	assert.Greater(t, server.MustDo("GET", wire.BaseKey("p:")), base, "registers count as the end of the quarantine")
 }
 
 // A client that knew the data notices their loss, although a new client trusts the empty
@@ -48,18 +49,18 @@ func TestAFlushBetweenTwoTrustingClientsIsNoticed(t *testing.T) {
 	n, now := run(t, config)
 	require.Zero(t, n.Health().Quarantined, "a first deployment")
 	answer := make(answers, 1)
-	ask := func(n *node.Node, owner string) node.Reply {
+	ask := func(n *node.Node, owner string) wire.Reply {
 		require.True(t, n.Post(acquisition("p:job", owner, now()+10*time.Second), answer))
 		return answer.Next(t)
 	}
-	require.Equal(t, node.Granted, ask(n, ownerA).Status)
+	require.Equal(t, wire.Granted, ask(n, ownerA).Status)
 	server.MustDo("FLUSHALL") // ownerA's lock is gone, and n has not noticed
 	newcomer, _ := run(t, config)
 	require.Zero(t, newcomer.Health().Quarantined, "it is configured to trust an empty node")
 	got := ask(n, ownerB)
-	assert.Equal(t, node.NotApplied, got.Status)
-	require.ErrorIs(t, got.Err, node.ErrQuarantined)
-	assert.ErrorIs(t, n.Health().Reason, node.ErrQuarantined)
+	assert.Equal(t, wire.NotApplied, got.Status)
+	require.ErrorIs(t, got.Err, wire.ErrQuarantined)
+	assert.ErrorIs(t, n.Health().Reason, wire.ErrQuarantined)
 	assert.EqualValues(t, 0, server.MustDo("EXISTS", "p:job"))
 }
 
@@ -71,16 +72,16 @@ func TestARaiseIsRefusedInQuarantine(t *testing.T) {
 	n, now := run(t, node.Config{
 		Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}}, Guard: time.Hour, Cap: time.Second,
 	})
-	require.ErrorIs(t, n.Health().Reason, node.ErrQuarantined, "first use")
-	before := node.Compose(ownerA, 7, metadata)
+	require.ErrorIs(t, n.Health().Reason, wire.ErrQuarantined, "first use")
+	before := wire.Compose(ownerA, 7, metadata)
 	server.MustDo("SET", "p:job", before, "PX", "60000")
 	answer := make(answers, 1)
-	require.True(t, n.Post(node.NewRaise("p:job", ownerA, 9, metadata, now()+time.Minute), answer))
+	require.True(t, n.Post(wire.NewRaise("p:job", ownerA, 9, metadata, now()+time.Minute), answer))
 	assert.EqualValues(t, -1, answer.Next(t).Before)
 	assert.Equal(t, before, server.MustDo("GET", "p:job"))
-	assert.EqualValues(t, 0, server.MustDo("EXISTS", node.RegistersKey("p:")))
+	assert.EqualValues(t, 0, server.MustDo("EXISTS", wire.RegistersKey("p:")))
 	require.True(t, n.Post(renewals([]string{"p:job"}, ownerA, 7, "30000", now()+time.Minute), answer))
-	assert.Equal(t, []int64{node.OursWithoutToken}, answer.Next(t).Answers)
+	assert.Equal(t, []int64{wire.OursWithoutToken}, answer.Next(t).Answers)
 	assert.LessOrEqual(t, server.MustDo("PTTL", "p:job").(int64), int64(30_000), "extended anyway")
 }
 
@@ -91,10 +92,10 @@ func TestARaiseIsRefusedWhereVotesAreWithheld(t *testing.T) {
 		Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}}, Guard: time.Hour, Trust: true, Cap: time.Second,
 	})
 	require.NoError(t, n.Health().Err)
-	server.MustDo("SET", "p:job", node.Compose(ownerA, 7, metadata), "PX", "60000")
+	server.MustDo("SET", "p:job", wire.Compose(ownerA, 7, metadata), "PX", "60000")
 	answer := make(answers, 1)
 	raise := func(to int64) int64 {
-		require.True(t, n.Post(node.NewRaise("p:job", ownerA, to, metadata, now()+time.Minute), answer))
+		require.True(t, n.Post(wire.NewRaise("p:job", ownerA, to, metadata, now()+time.Minute), answer))
 		return answer.Next(t).Before
 	}
 	require.EqualValues(t, 0, raise(9))

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Health is the last known fitness of a node to vote.
@@ -44,7 +46,7 @@ func (n *Node) Silence(now time.Duration) time.Duration {
 // SilenceError returns the error of a request that is not sent because the node is silent.
 func (n *Node) SilenceError(now time.Duration) error {
 	silence := max(n.Silence(now), 0).Round(time.Millisecond)
-	if h := n.Health(); !h.up() && !errors.Is(h.Err, ErrConnecting) {
+	if h := n.Health(); !h.up() && !errors.Is(h.Err, wire.ErrConnecting) {
 		return fmt.Errorf("no answer for %v: %w", silence, h.Err)
 	}
 	return fmt.Errorf("no answer for %v", silence)
@@ -64,7 +66,7 @@ func (n *Node) report(err error) {
 	n.unlistedWas = text(unlisted)
 	switch {
 	case now.Err != nil || unlisted == nil:
-	case errors.Is(unlisted, ErrConnecting):
+	case errors.Is(unlisted, wire.ErrConnecting):
 		if n.quarantineReason == nil {
 			return // the greeting is over when the other nodes know of this one: in a moment
 		}

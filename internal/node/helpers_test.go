@@ -13,13 +13,14 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
-	"github.com/quorumlock/quorumlock/internal/node/conformance"
+	"github.com/quorumlock/quorumlock/internal/wire"
+	"github.com/quorumlock/quorumlock/internal/wire/conformance"
 )
 
 // Owners, in the form that attempts use.
 var (
-	ownerA = strings.Repeat("a", node.OwnerLen)
-	ownerB = strings.Repeat("b", node.OwnerLen)
+	ownerA = strings.Repeat("a", wire.OwnerLen)
+	ownerB = strings.Repeat("b", wire.OwnerLen)
 )
 
 const subscriberManager = "00112233445566aa"
@@ -43,7 +44,7 @@ func run(t testing.TB, cfg node.Config) (*node.Node, func() time.Duration) {
 	}
 	cfg.Drift = 0.01
 	if cfg.OnWake == nil {
-		cfg.OnWake = func(int, node.WakeKind, string, string) {}
+		cfg.OnWake = func(int, wire.WakeKind, string, string) {}
 	}
 	if cfg.OnSubscribed == nil {
 		cfg.OnSubscribed = func(int) {}
@@ -86,29 +87,29 @@ func greeted(t testing.TB, addr string) (*node.Node, func() time.Duration) {
 const metadata = "0 - -"
 
 // acquisition returns a request for a lock until that instant, with changes.
-func acquisition(lock, owner string, until time.Duration, change ...func(*node.Acquisition)) *node.Request {
+func acquisition(lock, owner string, until time.Duration, change ...func(*wire.Acquisition)) *wire.Request {
 	const token = 1_000_000
-	a := &node.Acquisition{
-		Lock: lock, Value: node.Compose(owner, token, metadata), KeyTTL: "10000", NotAfter: until, Token: strconv.Itoa(token),
+	a := &wire.Acquisition{
+		Lock: lock, Value: wire.Compose(owner, token, metadata), KeyTTL: "10000", NotAfter: until, Token: strconv.Itoa(token),
 	}
 	for _, c := range change {
 		c(a)
 	}
-	req := &node.Request{}
+	req := &wire.Request{}
 	req.Init(a)
 	return req
 }
 
 // release returns a request that releases a lock.
-func release(lock, owner string, until time.Duration) *node.Request {
-	return node.NewRelease(lock, node.Compose(owner, 0, metadata), nil, node.TicketUpdate{}, until)
+func release(lock, owner string, until time.Duration) *wire.Request {
+	return wire.NewRelease(lock, wire.Compose(owner, 0, metadata), nil, wire.TicketUpdate{}, until)
 }
 
 // renewals returns a request that extends locks by ms.
-func renewals(locks []string, owner string, token int64, ms string, until time.Duration) *node.Request {
-	r := node.NewRenewals(len(locks))
+func renewals(locks []string, owner string, token int64, ms string, until time.Duration) *wire.Request {
+	r := wire.NewRenewals(len(locks))
 	for _, lock := range locks {
-		r.Add(lock, node.Compose(owner, token, metadata), ms)
+		r.Add(lock, wire.Compose(owner, token, metadata), ms)
 	}
 	return r.Request(until)
 }
@@ -117,19 +118,19 @@ func renewals(locks []string, owner string, token int64, ms string, until time.D
 type tally struct {
 	mu           sync.Mutex
 	done, others int
-	statuses     map[node.Status]int
+	statuses     map[wire.Status]int
 }
 
-func (c *tally) Receive(_ int, _ *node.Request, r *node.Reply) {
+func (c *tally) Receive(_ int, _ *wire.Request, r *wire.Reply) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r.Status == node.Done && r.N == node.Ours {
+	if r.Status == wire.Done && r.N == wire.Ours {
 		c.done++
 	} else {
 		c.others++
 	}
 	if c.statuses == nil {
-		c.statuses = map[node.Status]int{}
+		c.statuses = map[wire.Status]int{}
 	}
 	c.statuses[r.Status]++
 }

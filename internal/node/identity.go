@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Identity is what a node reports about itself.
@@ -31,17 +33,17 @@ func (id Identity) Check() error {
 	case id.Unchecked != nil:
 		return nil
 	case id.Mode == "sentinel":
-		return &ConfigError{
+		return &wire.ConfigError{
 			Problem: "server runs in sentinel mode",
 			Fix:     "name the Sentinels with quorumlock.Sentinel, and masters alone with Addrs",
 		}
 	case id.Mode != "" && id.Mode != "standalone":
-		return &ConfigError{
+		return &wire.ConfigError{
 			Problem: "server runs in " + id.Mode + " mode",
 			Fix:     "list standalone masters, or one slot of the cluster with quorumlock.ClusterSlot: in a cluster the votes are not independent",
 		}
 	case id.replica():
-		return &ConfigError{
+		return &wire.ConfigError{
 			Problem: "server is a replica (role " + id.Role + ")",
 			Fix:     "list the master only: a replica has no vote of its own",
 		}
@@ -65,12 +67,12 @@ func Copied(a, b Identity) bool {
 func Same(a, b Identity) error {
 	switch {
 	case a.RunID != "" && a.RunID == b.RunID:
-		return &ConfigError{
+		return &wire.ConfigError{
 			Problem: "both addresses lead to the same server (run_id " + a.RunID + ")",
 			Fix:     "list each server once: one server with two votes is no quorum",
 		}
 	case a.ReplID != "" && a.ReplID == b.ReplID:
-		return &ConfigError{
+		return &wire.ConfigError{
 			Problem: "one is a replica of the other (master_replid " + a.ReplID + ")",
 			Fix:     "list independent masters: replicas share one vote",
 		}
@@ -83,7 +85,7 @@ func identify(infos []rueidis.RedisResult) (id Identity, err error) {
 	for _, info := range infos {
 		text, err := info.ToString()
 		if err != nil {
-			if status, err := classify(err); status != Misconfigured {
+			if status, err := classify(err); status != wire.Misconfigured {
 				return Identity{}, err
 			}
 			return Identity{Unchecked: err}, nil

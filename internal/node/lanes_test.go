@@ -16,6 +16,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // traffic is a node behind a proxy that records the calls.
@@ -69,7 +70,7 @@ func (tr *traffic) calls() (calls [][]string, operations []int) {
 func (tr *traffic) whileBusy(post func()) {
 	tr.t.Helper()
 	done := make(chan struct{})
-	require.True(tr.t, tr.Post(node.NewRead("p:busy", tr.now()+time.Minute), receiver(func(*node.Reply) {
+	require.True(tr.t, tr.Post(wire.NewRead("p:busy", tr.now()+time.Minute), receiver(func(*wire.Reply) {
 		defer close(done)
 		tr.calls()
 		post()
@@ -78,11 +79,11 @@ func (tr *traffic) whileBusy(post func()) {
 }
 
 // receiver is a Receiver made of a function.
-type receiver func(*node.Reply)
+type receiver func(*wire.Reply)
 
-func (f receiver) Receive(_ int, _ *node.Request, r *node.Reply) { f(r) }
+func (f receiver) Receive(_ int, _ *wire.Request, r *wire.Reply) { f(r) }
 
-func (tr *traffic) post(req *node.Request, to node.Receiver) {
+func (tr *traffic) post(req *wire.Request, to node.Receiver) {
 	tr.t.Helper()
 	assert.True(tr.t, tr.Post(req, to))
 }
@@ -92,20 +93,20 @@ func TestAcquisitionsGoLast(t *testing.T) {
 	tr := newTraffic(t)
 	soon := tr.now() + time.Minute
 	order := make(chan string, 16)
-	to := func(name string) receiver { return func(*node.Reply) { order <- name } }
-	value := node.Compose(ownerA, 7, metadata)
+	to := func(name string) receiver { return func(*wire.Reply) { order <- name } }
+	value := wire.Compose(ownerA, 7, metadata)
 	tr.whileBusy(func() {
 		tr.post(acquisition("p:1", ownerA, soon), to("acquire"))
-		tr.post(node.NewPassOn("p:11", ticketOf("000000000000000150"), soon), to("pass on"))
-		tr.post(acquisition("p:2", ownerA, soon, func(a *node.Acquisition) { a.Ticket, a.EnqueuedAt = ticketOf("000000000000000150"), "5" }), to("wait"))
+		tr.post(wire.NewPassOn("p:11", ticketOf("000000000000000150"), soon), to("pass on"))
+		tr.post(acquisition("p:2", ownerA, soon, func(a *wire.Acquisition) { a.Ticket, a.EnqueuedAt = ticketOf("000000000000000150"), "5" }), to("wait"))
 		tr.post(renewals([]string{"p:3"}, ownerA, 7, "1000", soon), to("extend"))
-		tr.post(node.NewHeal([]node.Healing{{Lock: "p:4", Owner: ownerA, Metadata: metadata, KeyTTL: "1000", NotAfter: soon}}, soon), to("heal"))
-		tr.post(node.NewRaise("p:3", ownerA, 9, metadata, soon), to("raise"))
+		tr.post(wire.NewHeal([]wire.Healing{{Lock: "p:4", Owner: ownerA, Metadata: metadata, KeyTTL: "1000", NotAfter: soon}}, soon), to("heal"))
+		tr.post(wire.NewRaise("p:3", ownerA, 9, metadata, soon), to("raise"))
 		tr.post(release("p:5", ownerA, soon), to("release"))
-		tr.post(acquisition("p:6", ownerA, soon, func(a *node.Acquisition) { a.Again = true }), to("again"))
-		tr.post(node.NewReleases([][2]string{{"p:7", value}}, soon), to("releases"))
-		tr.post(node.NewPass("p:8", ticketOf("000000000000000150"), soon), to("pass"))
-		tr.post(node.NewRead("p:10", soon), to("read"))
+		tr.post(acquisition("p:6", ownerA, soon, func(a *wire.Acquisition) { a.Again = true }), to("again"))
+		tr.post(wire.NewReleases([][2]string{{"p:7", value}}, soon), to("releases"))
+		tr.post(wire.NewPass("p:8", ticketOf("000000000000000150"), soon), to("pass"))
+		tr.post(wire.NewRead("p:10", soon), to("read"))
 	})
 	for _, want := range []string{"extend", "heal", "raise", "release", "again", "releases", "pass", "read", "pass on", "acquire", "wait"} {
 		assert.Equal(t, want, <-order)
@@ -121,8 +122,8 @@ func TestRequestsThatMessagesCauseAreFew(t *testing.T) {
 	soon := tr.now() + time.Minute
 	answered := make(chan string, 2*node.HintMax)
 	passOn := func(lock string, number int) bool {
-		ticket := ticketOf(fmt.Sprintf("%016x", number))[:node.TicketLen]
-		return tr.Post(node.NewPassOn(lock, ticket, soon), receiver(func(*node.Reply) { answered <- lock }))
+		ticket := ticketOf(fmt.Sprintf("%016x", number))[:wire.TicketLen]
+		return tr.Post(wire.NewPassOn(lock, ticket, soon), receiver(func(*wire.Reply) { answered <- lock }))
 	}
 	tr.whileBusy(func() {
 		for i := range node.HintMax {
@@ -130,7 +131,7 @@ func TestRequestsThatMessagesCauseAreFew(t *testing.T) {
 			assert.False(t, passOn("p:again", i), "a second one for the ticket")
 		}
 		assert.False(t, passOn("p:more", node.HintMax), "one too many")
-		tr.post(renewals([]string{"p:held"}, ownerA, 7, "1000", soon), receiver(func(*node.Reply) { answered <- "extend" }))
+		tr.post(renewals([]string{"p:held"}, ownerA, 7, "1000", soon), receiver(func(*wire.Reply) { answered <- "extend" }))
 	})
 	assert.Equal(t, "extend", <-answered, "renewals go first")
 	for range node.HintMax {
@@ -148,8 +149,8 @@ func TestAFullLaneShedsAcquisitionsOnly(t *testing.T) {
 	soon := tr.now() + time.Minute
 	var sheds int
 	var all sync.WaitGroup
-	done := receiver(func(*node.Reply) { all.Done() })
-	add := func(req *node.Request) bool {
+	done := receiver(func(*wire.Reply) { all.Done() })
+	add := func(req *wire.Request) bool {
 		all.Add(1)
 		ok := tr.Post(req, done)
 		if !ok {
@@ -171,13 +172,13 @@ func TestAFullLaneShedsAcquisitionsOnly(t *testing.T) {
 			assert.True(t, add(release("p:none", ownerA, soon)))
 		}
 		tr.post(renewals([]string{"p:lease"}, ownerB, 7, "1000", soon), kept)
-		tr.post(acquisition("p:again", ownerB, soon, func(a *node.Acquisition) { a.Again = true }), kept)
+		tr.post(acquisition("p:again", ownerB, soon, func(a *wire.Acquisition) { a.Again = true }), kept)
 	})
 	assert.Equal(t, 3, sheds)
 	all.Wait()
-	assert.Equal(t, node.Done, kept.Next(t).Status)
-	assert.Equal(t, node.Granted, kept.Next(t).Status)
-	assert.EqualValues(t, node.AcquireMax+1, tr.server.MustDo("ZCARD", node.RegistersKey("p:")))
+	assert.Equal(t, wire.Done, kept.Next(t).Status)
+	assert.Equal(t, wire.Granted, kept.Next(t).Status)
+	assert.EqualValues(t, node.AcquireMax+1, tr.server.MustDo("ZCARD", wire.RegistersKey("p:")))
 }
 
 // The requests of callers that gave up make room for others.
@@ -197,12 +198,12 @@ func TestAFullLaneMakesRoomByDroppingExpiredRequests(t *testing.T) {
 		time.Sleep(40 * time.Millisecond)
 		tr.post(acquisition("p:job", ownerB, tr.now()+time.Minute), granted)
 	})
-	assert.Equal(t, node.Granted, granted.Next(t).Status)
+	assert.Equal(t, wire.Granted, granted.Next(t).Status)
 	for range node.AcquireMax {
 		got := answered.Next(t)
-		assert.Equal(t, node.NotApplied, got.Status)
+		assert.Equal(t, wire.NotApplied, got.Status)
 	}
-	assert.EqualValues(t, 1, tr.server.MustDo("ZCARD", node.RegistersKey("p:")))
+	assert.EqualValues(t, 1, tr.server.MustDo("ZCARD", wire.RegistersKey("p:")))
 }
 
 // A caller that gives up while its request waits costs the node nothing.
@@ -211,8 +212,8 @@ func TestAReleaseCancelsAnAcquisitionThatStillWaits(t *testing.T) {
 	soon := tr.now() + time.Minute
 	ask := acquisition("p:job", ownerA, soon)
 	asked, released := make(answers, 2), make(answers, 2)
-	undo := func(ask *node.Request) *node.Request {
-		return node.NewRelease("p:job", node.Compose(ownerA, 0, metadata), ask, node.TicketUpdate{}, soon)
+	undo := func(ask *wire.Request) *wire.Request {
+		return wire.NewRelease("p:job", wire.Compose(ownerA, 0, metadata), ask, wire.TicketUpdate{}, soon)
 	}
 	tr.whileBusy(func() {
 		tr.post(ask, asked)
@@ -220,32 +221,32 @@ func TestAReleaseCancelsAnAcquisitionThatStillWaits(t *testing.T) {
 		tr.post(undo(ask), released)
 	})
 	got := asked.Next(t)
-	assert.Equal(t, node.NotApplied, got.Status)
-	require.ErrorIs(t, got.Err, node.ErrWithdrawn)
+	assert.Equal(t, wire.NotApplied, got.Status)
+	require.ErrorIs(t, got.Err, wire.ErrWithdrawn)
 	got = released.Next(t)
-	assert.Equal(t, node.Done, got.Status)
-	assert.EqualValues(t, node.Missing, got.N)
+	assert.Equal(t, wire.Done, got.Status)
+	assert.EqualValues(t, wire.Missing, got.N)
 	calls, _ := tr.calls()
 	assert.Empty(t, calls, "neither is sent")
 
 	// A request that was sent has to be undone.
 	sent := acquisition("p:job", ownerA, soon)
 	tr.post(sent, asked)
-	require.Equal(t, node.Granted, asked.Next(t).Status)
+	require.Equal(t, wire.Granted, asked.Next(t).Status)
 	sent.Withdraw()
 	tr.post(undo(sent), released)
-	assert.EqualValues(t, node.Ours, released.Next(t).N)
+	assert.EqualValues(t, wire.Ours, released.Next(t).N)
 
 	// A ticket may be in the queue since an earlier attempt.
 	ask = acquisition("p:job", ownerA, soon)
 	tr.whileBusy(func() {
 		tr.post(ask, asked)
 		ask.Withdraw()
-		tr.post(node.NewRelease("p:job", node.Compose(ownerA, 0, metadata), ask,
-			node.TicketUpdate{Ticket: ticketOf("000000000000000150")}, soon), released)
+		tr.post(wire.NewRelease("p:job", wire.Compose(ownerA, 0, metadata), ask,
+			wire.TicketUpdate{Ticket: ticketOf("000000000000000150")}, soon), released)
 	})
-	require.ErrorIs(t, asked.Next(t).Err, node.ErrWithdrawn)
-	assert.EqualValues(t, node.Missing, released.Next(t).N)
+	require.ErrorIs(t, asked.Next(t).Err, wire.ErrWithdrawn)
+	assert.EqualValues(t, wire.Missing, released.Next(t).N)
 	calls, _ = tr.calls()
 	require.Len(t, calls, 1)
 	assert.Contains(t, calls[0], "leave")
@@ -256,42 +257,42 @@ func TestAReleaseCancelsAnAcquisitionThatStillWaits(t *testing.T) {
 // the attempt has nothing to release.
 func TestAnAcquisitionThatWasRefusedIsNotReleased(t *testing.T) {
 	ticket, other := ticketOf("000000000000000150"), ticketOf("000000000000000250")
-	keep := node.TicketUpdate{Ticket: ticket, EnqueuedAt: "5"}
+	keep := wire.TicketUpdate{Ticket: ticket, EnqueuedAt: "5"}
 	for what, c := range map[string]struct {
 		ticket string // of the acquisition
 		held   bool
-		update node.TicketUpdate
-		make   func(lock, value string, undoes *node.Request, ticket node.TicketUpdate, expires time.Duration) *node.Request
+		update wire.TicketUpdate
+		make   func(lock, value string, undoes *wire.Request, ticket wire.TicketUpdate, expires time.Duration) *wire.Request
 		sent   bool
 	}{
-		"refused":                       {held: true, make: node.NewUndo},
-		"granted":                       {make: node.NewUndo, sent: true},
-		"the ticket keeps its place":    {held: true, ticket: ticket, update: keep, make: node.NewUndo},
-		"granted, and keeps its place":  {ticket: ticket, update: keep, make: node.NewUndo, sent: true},
-		"the ticket had not been sent":  {held: true, update: keep, make: node.NewUndo, sent: true},
-		"another ticket was sent":       {held: true, ticket: other, update: keep, make: node.NewUndo, sent: true},
-		"others go first":               {held: true, ticket: ticket, update: node.TicketUpdate{Ticket: ticket, EnqueuedAt: "5", Yields: true}, make: node.NewUndo, sent: true},
-		"the ticket leaves":             {held: true, ticket: ticket, update: node.TicketUpdate{Ticket: ticket}, make: node.NewUndo, sent: true},
-		"a lease that other nodes gave": {held: true, make: node.NewRelease, sent: true},
-		"such a lease, with its ticket": {held: true, ticket: ticket, update: keep, make: node.NewRelease, sent: true},
+		"refused":                       {held: true, make: wire.NewUndo},
+		"granted":                       {make: wire.NewUndo, sent: true},
+		"the ticket keeps its place":    {held: true, ticket: ticket, update: keep, make: wire.NewUndo},
+		"granted, and keeps its place":  {ticket: ticket, update: keep, make: wire.NewUndo, sent: true},
+		"the ticket had not been sent":  {held: true, update: keep, make: wire.NewUndo, sent: true},
+		"another ticket was sent":       {held: true, ticket: other, update: keep, make: wire.NewUndo, sent: true},
+		"others go first":               {held: true, ticket: ticket, update: wire.TicketUpdate{Ticket: ticket, EnqueuedAt: "5", Yields: true}, make: wire.NewUndo, sent: true},
+		"the ticket leaves":             {held: true, ticket: ticket, update: wire.TicketUpdate{Ticket: ticket}, make: wire.NewUndo, sent: true},
+		"a lease that other nodes gave": {held: true, make: wire.NewRelease, sent: true},
+		"such a lease, with its ticket": {held: true, ticket: ticket, update: keep, make: wire.NewRelease, sent: true},
 	} {
 		t.Run(what, func(t *testing.T) {
 			tr := newTraffic(t)
 			soon := tr.now() + time.Minute
 			if c.held {
-				tr.server.MustDo("SET", "p:job", node.Compose(ownerB, 0, metadata))
+				tr.server.MustDo("SET", "p:job", wire.Compose(ownerB, 0, metadata))
 			}
-			ask := acquisition("p:job", ownerA, soon, func(a *node.Acquisition) { a.Ticket, a.EnqueuedAt = c.ticket, "5" })
+			ask := acquisition("p:job", ownerA, soon, func(a *wire.Acquisition) { a.Ticket, a.EnqueuedAt = c.ticket, "5" })
 			asked, released := make(answers, 1), make(answers, 1)
 			tr.whileBusy(func() {
-				tr.post(ask, receiver(func(r *node.Reply) {
+				tr.post(ask, receiver(func(r *wire.Reply) {
 					ask.Withdraw()
-					tr.post(c.make("p:job", node.Compose(ownerA, 0, metadata), ask, c.update, soon), released)
+					tr.post(c.make("p:job", wire.Compose(ownerA, 0, metadata), ask, c.update, soon), released)
 					asked.Receive(0, ask, r)
 				}))
 			})
-			assert.Equal(t, c.held, asked.Next(t).Status == node.Taken)
-			assert.Equal(t, node.Done, released.Next(t).Status)
+			assert.Equal(t, c.held, asked.Next(t).Status == wire.Taken)
+			assert.Equal(t, wire.Done, released.Next(t).Status)
 			calls, _ := tr.calls()
 			assert.Equal(t, c.sent, len(calls) > 1, "%q", calls)
 		})
@@ -311,13 +312,13 @@ func TestAReleaseIsSentToTheNodesThatWereAsked(t *testing.T) {
 	ask := acquisition("p:job", ownerA, soon)
 	asked, released := make(answers, 2), make(answers, 2)
 	require.True(t, nodes[0].Post(ask, asked))
-	require.Equal(t, node.Granted, asked.Next(t).Status)
+	require.Equal(t, wire.Granted, asked.Next(t).Status)
 	ask.Withdraw()
-	servers[1].MustDo("SET", "p:job", node.Compose(ownerA, 0, metadata)) // a release would delete it
+	servers[1].MustDo("SET", "p:job", wire.Compose(ownerA, 0, metadata)) // a release would delete it
 	for _, n := range nodes {
-		require.True(t, n.Post(node.NewRelease("p:job", node.Compose(ownerA, 0, metadata), ask, node.TicketUpdate{}, soon), released))
+		require.True(t, n.Post(wire.NewRelease("p:job", wire.Compose(ownerA, 0, metadata), ask, wire.TicketUpdate{}, soon), released))
 	}
-	assert.ElementsMatch(t, []int64{node.Ours, node.Missing}, []int64{released.Next(t).N, released.Next(t).N})
+	assert.ElementsMatch(t, []int64{wire.Ours, wire.Missing}, []int64{released.Next(t).N, released.Next(t).N})
 	assert.EqualValues(t, 0, servers[0].MustDo("EXISTS", "p:job"))
 	assert.EqualValues(t, 1, servers[1].MustDo("EXISTS", "p:job"))
 }
@@ -337,10 +338,10 @@ func TestAReservationLapsesOnEachNodeAlone(t *testing.T) {
 			return false
 		}, 0)
 		answer := make(answers, 1)
-		require.True(t, n.Post(acquisition("p:job", ownerA, now()+time.Minute, func(a *node.Acquisition) {
+		require.True(t, n.Post(acquisition("p:job", ownerA, now()+time.Minute, func(a *wire.Acquisition) {
 			a.Ticket, a.EnqueuedAt, a.Lapsed = ticketOf("000000000000000150"), "5", 1<<second
 		}), answer))
-		require.Equal(t, node.Granted, answer.Next(t).Status)
+		require.Equal(t, wire.Granted, answer.Next(t).Status)
 		assert.Equal(t, i == second, <-modes == "l", "node %d", i)
 	}
 }
@@ -356,11 +357,11 @@ func TestABatchHasNoLimitOnItsRequests(t *testing.T) {
 		tr.post(acquisition(fmt.Sprint("p:", i), ownerA, tr.now()+time.Minute), &all)
 	}
 	require.Eventually(t, func() bool { done, others := all.counts(); return done+others == requests }, 20*time.Second, time.Millisecond)
-	assert.Equal(t, map[node.Status]int{node.Granted: requests}, all.statuses)
+	assert.Equal(t, map[wire.Status]int{wire.Granted: requests}, all.statuses)
 	// The first request goes alone, and the rest in the next batch.
 	assert.Less(t, time.Since(began), 1500*time.Millisecond, "a few round trips of 80 ms, not one for each 512")
 	_, operations := tr.calls()
-	assert.LessOrEqual(t, len(operations), requests/node.MaxLocks+20)
+	assert.LessOrEqual(t, len(operations), requests/wire.MaxLocks+20)
 }
 
 // A script blocks the server for all clients while it runs.
@@ -368,9 +369,9 @@ func TestScriptsAreSplitAtTheLimitOfOperations(t *testing.T) {
 	tr := newTraffic(t)
 	soon := tr.now() + time.Minute
 	var all sync.WaitGroup
-	post := func(req *node.Request) {
+	post := func(req *wire.Request) {
 		all.Add(1)
-		tr.post(req, receiver(func(r *node.Reply) { assert.NoError(t, r.Err); all.Done() }))
+		tr.post(req, receiver(func(r *wire.Reply) { assert.NoError(t, r.Err); all.Done() }))
 	}
 	many := func(locks int) []string {
 		names := make([]string, locks)
@@ -381,11 +382,11 @@ func TestScriptsAreSplitAtTheLimitOfOperations(t *testing.T) {
 	}
 	tr.whileBusy(func() {
 		post(release("p:a", ownerA, soon))
-		post(renewals(many(node.MaxLocks), ownerA, 7, "1000", soon))
+		post(renewals(many(wire.MaxLocks), ownerA, 7, "1000", soon))
 		post(renewals(many(100), ownerA, 7, "1000", soon))
 		post(renewals(many(28), ownerA, 7, "1000", soon))
 		post(renewals(many(1), ownerA, 7, "1000", soon))
-		for range node.MaxLocks + 1 {
+		for range wire.MaxLocks + 1 {
 			post(release("p:a", ownerA, soon))
 		}
 	})
@@ -401,16 +402,16 @@ func TestABatchHasALimitOnItsSize(t *testing.T) {
 	tr := newTraffic(t)
 	soon := tr.now() + time.Minute
 	var all sync.WaitGroup
-	long := func(a *node.Acquisition) {
-		a.Value = node.Compose(ownerA, 1_000_000, "0 - "+strings.Repeat("x", 200<<10))
+	long := func(a *wire.Acquisition) {
+		a.Value = wire.Compose(ownerA, 1_000_000, "0 - "+strings.Repeat("x", 200<<10))
 	}
 	order := make(chan string, 64)
 	tr.whileBusy(func() {
 		for i := range 40 {
 			all.Add(1)
-			tr.post(acquisition(fmt.Sprint("p:", i), ownerA, soon, long), receiver(func(r *node.Reply) {
+			tr.post(acquisition(fmt.Sprint("p:", i), ownerA, soon, long), receiver(func(r *wire.Reply) {
 				if i == 0 { // in the middle of the first batch
-					tr.post(node.NewRead("p:x", soon), receiver(func(*node.Reply) { order <- "read" }))
+					tr.post(wire.NewRead("p:x", soon), receiver(func(*wire.Reply) { order <- "read" }))
 				}
 				order <- fmt.Sprint(i)
 				all.Done()
@@ -437,23 +438,23 @@ func TestAFullScriptStopsTheServerForLessThanTenSetsAnOperation(t *testing.T) {
 	reference := func() {
 		server.MustDo("SLOWLOG", "RESET")
 		server.MustDo("EVAL", "for i = 1, ARGV[3] do redis.call('SET', KEYS[1] .. i, ARGV[1], 'PX', ARGV[2]) end", "1",
-			"p:a-name-of-ordinary-length/", node.Compose(ownerA, 0, metadata), "10000", strconv.Itoa(10*node.MaxLocks))
+			"p:a-name-of-ordinary-length/", wire.Compose(ownerA, 0, metadata), "10000", strconv.Itoa(10*wire.MaxLocks))
 		entry := server.MustDo("SLOWLOG", "GET", "1").([]any)[0].([]any)
 		us := entry[2].(int64)
 		if before, ok := least[sets]; !ok || us < before {
 			least[sets] = us
 		}
 	}
-	call := func(kind string, requests []*node.Request) {
+	call := func(kind string, requests []*wire.Request) {
 		t.Helper()
 		var all sync.WaitGroup
 		posted := make(chan struct{})
 		server.MustDo("SLOWLOG", "RESET")
 		all.Add(len(requests))
-		require.True(t, n.Post(node.NewRead("p:busy", now()+time.Minute), receiver(func(*node.Reply) {
+		require.True(t, n.Post(wire.NewRead("p:busy", now()+time.Minute), receiver(func(*wire.Reply) {
 			defer close(posted)
 			for _, req := range requests {
-				assert.True(t, n.Post(req, receiver(func(r *node.Reply) { assert.NoError(t, r.Err); all.Done() })))
+				assert.True(t, n.Post(req, receiver(func(r *wire.Reply) { assert.NoError(t, r.Err); all.Done() })))
 			}
 		})))
 		<-posted
@@ -461,7 +462,7 @@ func TestAFullScriptStopsTheServerForLessThanTenSetsAnOperation(t *testing.T) {
 		longest := int64(0)
 		for _, line := range server.MustDo("SLOWLOG", "GET", "10").([]any) {
 			entry := line.([]any)
-			if command := entry[3].([]any); command[0] == "EVALSHA" && command[2] == strconv.Itoa(4+node.MaxLocks) {
+			if command := entry[3].([]any); command[0] == "EVALSHA" && command[2] == strconv.Itoa(4+wire.MaxLocks) {
 				longest = max(longest, entry[2].(int64))
 			}
 		}
@@ -472,40 +473,40 @@ func TestAFullScriptStopsTheServerForLessThanTenSetsAnOperation(t *testing.T) {
 	}
 	for try := range 30 {
 		soon := now() + time.Minute
-		var acquires, again, ahead, releases, waits, leaves, taken []*node.Request
+		var acquires, again, ahead, releases, waits, leaves, taken []*wire.Request
 		var locks []string
-		for i := range node.MaxLocks {
+		for i := range wire.MaxLocks {
 			lock := fmt.Sprintf("p:a-name-of-ordinary-length/%d/%d", try, i)
 			locks = append(locks, lock)
 			acquires = append(acquires, acquisition(lock, ownerA, soon))
-			again = append(again, acquisition(lock, ownerA, soon, func(a *node.Acquisition) { a.Token = "1000001" }))
+			again = append(again, acquisition(lock, ownerA, soon, func(a *wire.Acquisition) { a.Token = "1000001" }))
 			ahead = append(ahead, acquisition(lock, ownerA, soon))
 			taken = append(taken, acquisition(lock, ownerB, soon))
-			waits = append(waits, acquisition(lock, ownerB, soon, func(a *node.Acquisition) {
+			waits = append(waits, acquisition(lock, ownerB, soon, func(a *wire.Acquisition) {
 				a.Ticket, a.EnqueuedAt = ticketOf(fmt.Sprintf("%016x50", i)), "5"
 			}))
 			releases = append(releases, release(lock, ownerA, soon))
-			leaves = append(leaves, node.NewRelease(lock, node.Compose(ownerA, 0, metadata), nil,
-				node.TicketUpdate{Ticket: ticketOf(fmt.Sprintf("%016x50", i))}, soon))
+			leaves = append(leaves, wire.NewRelease(lock, wire.Compose(ownerA, 0, metadata), nil,
+				wire.TicketUpdate{Ticket: ticketOf(fmt.Sprintf("%016x50", i))}, soon))
 		}
 		call("acquire", acquires)
 		call("taken", taken)
-		call("extend", []*node.Request{renewals(locks, ownerA, 1_000_000, "10000", soon)})
+		call("extend", []*wire.Request{renewals(locks, ownerA, 1_000_000, "10000", soon)})
 		call("release", releases)
-		server.MustDo("SET", node.HintKey("p:"), "1")
+		server.MustDo("SET", wire.HintKey("p:"), "1")
 		call("acquire with queues", again)
 		call("leave", leaves)
 		call("acquire that is ahead", ahead)
 		call("wait", waits)
 		call("release of those", releases)
 		call("release of nothing", releases)
-		server.MustDo("DEL", node.HintKey("p:"))
+		server.MustDo("DEL", wire.HintKey("p:"))
 		reference()
 		if try >= 4 && slices.Max(slices.Collect(maps.Values(least))) == least[sets] {
 			break
 		}
 	}
-	t.Logf("µs for %d operations: %v", node.MaxLocks, least)
+	t.Logf("µs for %d operations: %v", wire.MaxLocks, least)
 	for kind, us := range least {
 		assert.LessOrEqual(t, us, least[sets], kind)
 	}

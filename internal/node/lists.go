@@ -3,13 +3,9 @@ package node
 import (
 	"context"
 	"crypto/rand"
-	"errors"
-	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
-	"github.com/redis/rueidis"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Lists compares the nodes of a Manager with those of other clients. A node asks it what
@@ -17,10 +13,10 @@ import (
 // and must not block.
 type Lists interface {
 	// Entry returns what node i registers now.
-	Entry(i int) ListEntry
+	Entry(i int) wire.ListEntry
 	// Listed records the answer to an entry that was sent at sent, on the steady clock. It
 	// returns why the list is refused, nil if it is not.
-	Listed(i int, e ListEntry, sent time.Duration, a ListAnswer) error
+	Listed(i int, e wire.ListEntry, sent time.Duration, a wire.ListAnswer) error
 	// Gone records that node i is not connected, or may not vote.
 	Gone(i int)
 	// Votes returns why the votes of node i do not count: ErrConnecting for what passes in
@@ -30,30 +26,7 @@ type Lists interface {
 	Stale(i int) bool
 }
 
-// ListEntry is what a node registers: a list of nodes, as far as their identities are
-// known.
-type ListEntry struct {
-	Nodes   int      // in the list
-	IDs     []string // of its nodes
-	Members uint32   // the same nodes, by their indices
-	Known   string   // the identity of the node that is asked, "" if the Manager has not met it
-	// Adds means that the list is added where it is admitted; Keeps that it is prolonged
-	// where it stands, or a part of it.
-	Adds, Keeps bool
-}
-
-// ListAnswer is the answer.
-type ListAnswer struct {
-	ID      string        // the identity of the node; "" if it has none yet
-	Refused time.Duration // how long the other list is in the way; 0 for none
-	Other   string        // that list
-	Stands  bool          // our list is registered
-}
-
 const (
-	// listVersion is the version of the protocol in an entry. Clients whose leases would
-	// not exclude each other have different ones.
-	listVersion = "1"
 	// looksPerList is how many greetings an entry outlives; its votes count for one less.
 	looksPerList = 3
 	// ListAge is the age of a registration after which votes do not rely on it.
@@ -67,30 +40,32 @@ func (n *Node) listLife() time.Duration {
 	return life + time.Duration(float64(life)*max(n.cfg.Drift, minDrift))
 }
 
-// listing returns the operation that registers the list, and its entry.
-func (n *Node) listing() (operation, ListEntry) {
+// listing returns the request that registers the list, and its entry. A client without the
+// guard only asks.
+func (n *Node) listing() (*wire.Request, wire.ListEntry) {
 	e := n.cfg.Lists.Entry(n.cfg.Index)
-	known, fresh := e.Known, rand.Text()
+	asked, fresh := e, rand.Text()
 	if n.cfg.Guard == 0 {
-		known, fresh, e.Adds, e.Keeps = "", "", false, false
+		e.Adds, e.Keeps = false, false
+		asked, fresh = e, ""
+		asked.Known = ""
 	}
-	return operation{n.listsKey, []string{"list", listVersion, strconv.Itoa(e.Nodes), strings.Join(e.IDs, ","), known, fresh,
-		strconv.FormatInt(n.listLife().Milliseconds(), 10), flag(e.Adds), flag(e.Keeps), n.notAfter()}}, e
+	return wire.NewList(n.listsKey, &asked, fresh, n.listLife(), n.notAfter()), e
 }
 
 // enlist registers the list of the Manager, together with the rehearsal.
 func (n *Node) enlist(ctx context.Context) error {
 	if n.cfg.Lists == nil {
-		_, err := n.run(ctx, "script", n.rehearsal())
+		_, err := n.run(ctx, "script", wire.NewRehearsal(n.markerKey))
 		return err
 	}
 	op, e := n.listing()
 	sent := n.now
-	replies, err := n.run(ctx, "script", n.rehearsal(), op)
+	replies, err := n.run(ctx, "script", wire.NewRehearsal(n.markerKey), op)
 	if err != nil {
 		return err
 	}
-	a, err := readListed(replies[1])
+	a, err := wire.ReadListed(replies[1])
 	if err != nil {
 		return err
 	}
@@ -98,53 +73,6 @@ func (n *Node) enlist(ctx context.Context) error {
 	_ = n.cfg.Lists.Listed(n.cfg.Index, e, sent, a) // it withholds votes and nothing else: see unlisted
 	return nil
 }
-
-// readListed reads the answer to the operation list.
-func readListed(reply []rueidis.RedisMessage) (a ListAnswer, err error) {
-	if len(reply) != 4 {
-		return a, refusal("list of nodes", nil)
-	}
-	numbers, ok := integers([]rueidis.RedisMessage{reply[1], reply[3]})
-	id, err := stringOf(&reply[0])
-	other, wrong := stringOf(&reply[2])
-	if !ok || err != nil || wrong != nil {
-		return a, refusal("list of nodes", nil)
-	}
-	left := time.Duration(min(max(numbers[0], 0), maxRefused)) * time.Millisecond
-	return ListAnswer{ID: id, Refused: left, Other: other, Stands: numbers[1] == 1}, nil
-}
-
-// maxRefused bounds what a node says about the time of a refusal, in ms: a year.
-const maxRefused = 365 * 24 * 3600 * 1000
-
-// OtherList returns the error about a list of other clients that is in the way of one of
-// n nodes, whose known identities are ids.
-func OtherList(other string, n int, ids []string, left time.Duration) *ConfigError {
-	version, rest, _ := strings.Cut(other, " ")
-	size, _, _ := strings.Cut(rest, " ")
-	until := fmt.Sprintf("it stands until %v after its last client has ended", left.Round(time.Second))
-	if version != listVersion {
-		return &ConfigError{
-			Problem: fmt.Sprintf("other clients of this node speak version %.16q of the protocol, and this one speaks version %s", version, listVersion),
-			Fix:     "give every client a release of one version; the other list is remembered: " + until, Err: ErrOtherList,
-		}
-	}
-	shared := 0
-	for _, id := range ids {
-		if id != "" && strings.Contains(other, id) {
-			shared++
-		}
-	}
-	return &ConfigError{
-		Problem: fmt.Sprintf("other clients of this node use a list of %.3s nodes, and this one uses a list of %d, with %d nodes that are known to be in both: "+
-			"a majority of each need not share a node", size, n, shared),
-		Fix: "give every client the same nodes, and change them by one at a time, see docs/operations.md; the other list is remembered: " + until, Err: ErrOtherList,
-	}
-}
-
-// ErrOtherList means that other clients use a list of nodes beside which this one must
-// not be used.
-var ErrOtherList = errors.New("other clients of this node use another list of nodes")
 
 // unlist records that the node takes no part in the comparison of lists.
 func (n *Node) unlist() {

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 const (
@@ -80,7 +81,7 @@ type Config struct {
 	Manager string
 	// OnWake receives what the node publishes to the Manager. Called in the subscriber's
 	// goroutine; it must not block.
-	OnWake func(index int, kind WakeKind, ticket, lock string)
+	OnWake func(index int, kind wire.WakeKind, ticket, lock string)
 	// OnSubscribed is called when the node begins to wake waiters, for the first time or
 	// again. Called in a goroutine of the connection, perhaps while OnWake runs.
 	OnSubscribed func(index int)
@@ -122,7 +123,7 @@ type Node struct {
 	subscribe     chan struct{} // closed by Subscribe
 	subscribeOnce sync.Once
 	subscribed    atomic.Bool // waiters that queue here are woken
-	subscribeErr  atomic.Pointer[ConfigError]
+	subscribeErr  atomic.Pointer[wire.ConfigError]
 
 	health   atomic.Pointer[Health]
 	reading  atomic.Pointer[Reading]
@@ -168,8 +169,8 @@ type Node struct {
 	orphans          orphans
 	retries          []releaseRetry
 	retriesAt        time.Time // the earliest time of a retry
-	reply            Reply
-	codes            []int64
+	reader           wire.Reader
+	reply            wire.Reply
 }
 
 // New returns a node. Nothing is sent before Run.
@@ -179,19 +180,20 @@ func New(cfg Config) *Node {
 		cfg: cfg, addr: name,
 		signal: make(chan struct{}, 1), done: make(chan struct{}),
 		toSend: make(chan *transfer), replied: make(chan struct{}), subscribe: make(chan struct{}),
-		registersKey: RegistersKey(cfg.Prefix), baseKey: BaseKey(cfg.Prefix), hintKey: HintKey(cfg.Prefix),
-		markerKey: GuardKey(cfg.Prefix), listsKey: ListsKey(cfg.Prefix), channels: WakeChannel(cfg.Prefix, ""),
+		registersKey: wire.RegistersKey(cfg.Prefix), baseKey: wire.BaseKey(cfg.Prefix), hintKey: wire.HintKey(cfg.Prefix),
+		markerKey: wire.GuardKey(cfg.Prefix), listsKey: wire.ListsKey(cfg.Prefix), channels: wire.WakeChannel(cfg.Prefix, ""),
 		offset: clock.NewOffset(cfg.Drift), offsetText: "0", conns: map[*watchedConn]struct{}{}, pace: pace{most: paceFirst},
+		reader: wire.Reader{Unguarded: cfg.Guard == 0},
 	}
 	if cfg.Cap > 0 {
-		n.capText = micros(cfg.Cap)
+		n.capText = wire.Micros(cfg.Cap)
 	}
 	if cfg.Only {
 		n.flags = "1"
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.group = n.newGroup()
-	n.health.Store(&Health{Err: ErrConnecting})
+	n.health.Store(&Health{Err: wire.ErrConnecting})
 	n.redial = backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(500*time.Millisecond),
 		backoff.WithMaxElapsedTime(0))

@@ -5,9 +5,9 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/quorumlock/quorumlock/internal/node/conformance"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/wire/conformance"
 )
 
 func TestMain(m *testing.M) { testkit.RunWaiting(m) }

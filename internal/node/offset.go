@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Reading is the last measurement of a node's clock.
@@ -52,7 +53,7 @@ func (n *Node) observe(micros int64, sent, received time.Duration) {
 func (n *Node) stepped(step clock.Step) {
 	_, steady := n.cfg.Clock()
 	if step.Forward() {
-		n.quarantineFor(n.cfg.StepQuarantine, ErrClockStep)
+		n.quarantineFor(n.cfg.StepQuarantine, wire.ErrClockStep)
 		n.clockSuspect, n.suspectSince = n.cfg.Guard > 0, steady
 		n.regreet()
 	}

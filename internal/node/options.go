@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Refuse returns the first option in o that cannot work here and how to fix it, "" if
@@ -154,7 +156,7 @@ func dialTLS(ctx context.Context, addr string, d *net.Dialer, config *tls.Config
 	var header tls.RecordHeaderError
 	switch {
 	case errors.As(err, &header):
-		return nil, &ConfigError{Problem: "the server does not speak TLS at this port", Fix: fix}
+		return nil, &wire.ConfigError{Problem: "the server does not speak TLS at this port", Fix: fix}
 	case errors.Is(err, context.DeadlineExceeded):
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: conn.RemoteAddr(), Err: fmt.Errorf(
 			"connected, but no TLS handshake within %v; if the server does not speak TLS at this port, %s", d.Timeout, fix)}

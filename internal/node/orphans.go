@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // voidAfter is the margin after a request's "not after", translated with an exact offset,
@@ -20,8 +22,8 @@ const voidAfter = 10 * time.Millisecond
 type orphans map[string]time.Time
 
 // add adds the locks of a request whose answer will not come any more.
-func (o *orphans) add(req *Request, void time.Time) {
-	req.creates(func(owner string) {
+func (o *orphans) add(req *wire.Request, void time.Time) {
+	req.Creates(func(owner string) {
 		if *o == nil {
 			*o = orphans{}
 		}
@@ -37,7 +39,7 @@ func (o orphans) forget(now time.Time) {
 // voidAt returns when a request that was sent at sent is void: from then on it creates no
 // lock, even if it arrives later. By then the node's clock has passed the request's "not
 // after", if the rates of the clocks differ by no more than the drift factor allows.
-func (n *Node) voidAt(req *Request, sent time.Duration, at time.Time) time.Time {
+func (n *Node) voidAt(req *wire.Request, sent time.Duration, at time.Time) time.Time {
 	stale := voidAfter
 	if n.offset.Known() {
 		stale += time.Duration(float64(req.Expires-n.offset.At()) * n.cfg.Drift)
@@ -47,7 +49,7 @@ func (n *Node) voidAt(req *Request, sent time.Duration, at time.Time) time.Time 
 
 // releaseRetry is a release that is sent once more, at its time.
 type releaseRetry struct {
-	req *Request
+	req *wire.Request
 	at  time.Time
 }
 
@@ -55,12 +57,12 @@ type releaseRetry struct {
 // first one: an acquisition in the socket of a stopped server would hold the lock until
 // its TTL. The receiver gets the answer to the first release, because usually there is
 // nothing to release again.
-func (n *Node) retryRelease(req *Request, sent time.Time) {
+func (n *Node) retryRelease(req *wire.Request, sent time.Time) {
 	if len(n.orphans) == 0 {
 		return
 	}
 	var latest time.Time
-	req.owners(func(owner string) {
+	req.Owners(func(owner string) {
 		if void, ok := n.orphans[owner]; ok && sent.Before(void) {
 			delete(n.orphans, owner) // one retry is enough
 			if void.After(latest) {
@@ -71,23 +73,11 @@ func (n *Node) retryRelease(req *Request, sent time.Time) {
 	if latest.IsZero() {
 		return
 	}
-	again := plainRelease(req)
-	again.Expires = req.Expires + latest.Sub(sent) // a lock that is created later also expires later
+	again := wire.NewPlainRelease(req, req.Expires+latest.Sub(sent)) // a lock that is created later also expires later
 	if len(n.retries) == 0 || latest.Before(n.retriesAt) {
 		n.retriesAt = latest
 	}
 	n.retries = append(n.retries, releaseRetry{req: again, at: latest})
-}
-
-// plainRelease returns a release of the same locks that touches no ticket: the wait may
-// be over by then, and the ticket must not be put back.
-func plainRelease(req *Request) *Request {
-	again := &Request{Kind: Release, urgent: true, insists: true, keys: req.keys}
-	stride := len(req.args) / len(req.keys)
-	for i := 1; i < len(req.args); i += stride {
-		again.args = append(again.args, "release", req.args[i])
-	}
-	return again
 }
 
 // retryReleases queues the releases that are due.
@@ -117,4 +107,4 @@ func (n *Node) retryReleases() {
 type discard struct{}
 
 // Receive drops the answer.
-func (discard) Receive(int, *Request, *Reply) {}
+func (discard) Receive(int, *wire.Request, *wire.Reply) {}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // orphan is a node whose connection breaks while a request that makes a lock is late. The
@@ -31,24 +32,24 @@ type orphan struct {
 }
 
 // orphanKinds has the requests that make the lock p:job for ownerA.
-var orphanKinds = map[string]func(notAfter time.Duration) *node.Request{
-	"acquire": func(notAfter time.Duration) *node.Request {
-		return acquisition("p:job", ownerA, notAfter, func(a *node.Acquisition) { a.KeyTTL = "60000" })
+var orphanKinds = map[string]func(notAfter time.Duration) *wire.Request{
+	"acquire": func(notAfter time.Duration) *wire.Request {
+		return acquisition("p:job", ownerA, notAfter, func(a *wire.Acquisition) { a.KeyTTL = "60000" })
 	},
-	"acquire with a ticket": func(notAfter time.Duration) *node.Request {
-		return acquisition("p:job", ownerA, notAfter, func(a *node.Acquisition) {
+	"acquire with a ticket": func(notAfter time.Duration) *wire.Request {
+		return acquisition("p:job", ownerA, notAfter, func(a *wire.Acquisition) {
 			a.KeyTTL, a.Ticket, a.EnqueuedAt = "60000", ticketOf("000000000000000150"), "5"
 		})
 	},
-	"heal": func(notAfter time.Duration) *node.Request {
-		h := node.Healing{Owner: ownerA, Metadata: metadata, KeyTTL: "60000", NotAfter: notAfter}
+	"heal": func(notAfter time.Duration) *wire.Request {
+		h := wire.Healing{Owner: ownerA, Metadata: metadata, KeyTTL: "60000", NotAfter: notAfter}
 		other := h
 		h.Lock, other.Lock = "p:job", "p:other"
-		return node.NewHeal([]node.Healing{other, h}, notAfter)
+		return wire.NewHeal([]wire.Healing{other, h}, notAfter)
 	},
 }
 
-func newOrphan(t *testing.T, request func(notAfter time.Duration) *node.Request) *orphan {
+func newOrphan(t *testing.T, request func(notAfter time.Duration) *wire.Request) *orphan {
 	t.Helper()
 	o := &orphan{server: redistest.Start(t, 1)[0]}
 	proxy := redistest.NewProxy(t, o.server.Addr())
@@ -57,7 +58,7 @@ func newOrphan(t *testing.T, request func(notAfter time.Duration) *node.Request)
 	subscribed := make(chan struct{}, 4)
 	o.Node, o.now = run(t, node.Config{
 		Manager: subscriberManager, OnSubscribed: func(int) { subscribed <- struct{}{} },
-		OnWake: func(int, node.WakeKind, string, string) { o.wakes.Add(1) },
+		OnWake: func(int, wire.WakeKind, string, string) { o.wakes.Add(1) },
 		Option: rueidis.ClientOption{
 			InitAddress: []string{proxy.Addr()},
 			DialCtxFn: func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
@@ -97,12 +98,12 @@ func newOrphan(t *testing.T, request func(notAfter time.Duration) *node.Request)
 	require.True(t, o.Post(request(o.expires), answer))
 	<-under
 	_ = worker.Close()
-	require.Equal(t, node.Unknown, answer.Next(t).Status)
+	require.Equal(t, wire.Unknown, answer.Next(t).Status)
 	o.releases.Store(0)
 	return o
 }
 
-func (o *orphan) release(owner string) *node.Request {
+func (o *orphan) release(owner string) *wire.Request {
 	return release("p:job", owner, o.now()+time.Minute)
 }
 
@@ -119,8 +120,8 @@ func TestALockThatIsMadeBehindItsReleaseIsReleasedAgain(t *testing.T) {
 			require.True(t, o.Post(o.release(ownerA), answer))
 			for range 2 {
 				got := answer.Next(t)
-				assert.Equal(t, node.Done, got.Status)
-				assert.EqualValues(t, node.Missing, got.N)
+				assert.Equal(t, wire.Done, got.Status)
+				assert.EqualValues(t, wire.Missing, got.N)
 			}
 			require.Less(t, o.now(), o.expires, "answered at once")
 			require.Eventually(t, o.locked, 20*time.Second, time.Millisecond, "the late request locks")
@@ -135,15 +136,15 @@ func TestALockThatIsMadeBehindItsReleaseIsReleasedAgain(t *testing.T) {
 // One request may release many locks, with tickets or without. Its retry leaves the
 // tickets alone, because the wait may be over by then.
 func TestEveryKindOfReleaseIsRetried(t *testing.T) {
-	for name, make1 := range map[string]func(until time.Duration) *node.Request{
-		"many": func(until time.Duration) *node.Request {
-			return node.NewReleases([][2]string{
-				{"p:a", node.Compose(ownerB, 0, metadata)}, {"p:job", node.Compose(ownerA, 0, metadata)},
+	for name, make1 := range map[string]func(until time.Duration) *wire.Request{
+		"many": func(until time.Duration) *wire.Request {
+			return wire.NewReleases([][2]string{
+				{"p:a", wire.Compose(ownerB, 0, metadata)}, {"p:job", wire.Compose(ownerA, 0, metadata)},
 			}, until)
 		},
-		"with a ticket": func(until time.Duration) *node.Request {
-			return node.NewRelease("p:job", node.Compose(ownerA, 0, metadata), nil,
-				node.TicketUpdate{Ticket: ticketOf("000000000000000150"), EnqueuedAt: "5"}, until)
+		"with a ticket": func(until time.Duration) *wire.Request {
+			return wire.NewRelease("p:job", wire.Compose(ownerA, 0, metadata), nil,
+				wire.TicketUpdate{Ticket: ticketOf("000000000000000150"), EnqueuedAt: "5"}, until)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -151,12 +152,12 @@ func TestEveryKindOfReleaseIsRetried(t *testing.T) {
 			o := newOrphan(t, orphanKinds["acquire"])
 			answer := make(answers, 2)
 			require.True(t, o.Post(make1(o.now()+time.Minute), answer))
-			assert.Equal(t, node.Done, answer.Next(t).Status)
+			assert.Equal(t, wire.Done, answer.Next(t).Status)
 			require.Eventually(t, o.locked, 20*time.Second, time.Millisecond, "the late request locks")
-			o.server.MustDo("DEL", node.QueueKey("p:job"))
+			o.server.MustDo("DEL", wire.QueueKey("p:job"))
 			woken := o.wakes.Load() // by the first release
 			require.Eventually(t, func() bool { return !o.locked() }, 20*time.Second, 5*time.Millisecond)
-			assert.EqualValues(t, 0, o.server.MustDo("EXISTS", node.QueueKey("p:job")))
+			assert.EqualValues(t, 0, o.server.MustDo("EXISTS", wire.QueueKey("p:job")))
 			assert.Equal(t, woken, o.wakes.Load(), "no reservation for a ticket that may be gone")
 			assert.Empty(t, answer, "one answer")
 		})
@@ -167,7 +168,7 @@ func TestCloseWaitsForTheReleaseOfALockThatMayStillBeMade(t *testing.T) {
 	t.Parallel()
 	o := newOrphan(t, orphanKinds["acquire"])
 	var answers tally
-	assert.True(t, o.Close(context.Background(), []*node.Request{o.release(ownerA)}, &answers))
+	assert.True(t, o.Close(context.Background(), []*wire.Request{o.release(ownerA)}, &answers))
 	assert.Greater(t, o.now(), o.expires)
 	assert.False(t, o.locked())
 	_, others := answers.counts()
@@ -181,7 +182,7 @@ func TestAReleaseBehindAVoidRequestGoesOutOnce(t *testing.T) {
 	time.Sleep(o.expires - o.now() + 100*time.Millisecond)
 	answer := make(answers, 2)
 	require.True(t, o.Post(o.release(ownerA), answer))
-	assert.EqualValues(t, node.Ours, answer.Next(t).N, "the late request had locked")
+	assert.EqualValues(t, wire.Ours, answer.Next(t).N, "the late request had locked")
 	assert.True(t, o.Close(context.Background(), nil, nil))
 	assert.EqualValues(t, 1, o.releases.Load())
 }
@@ -194,16 +195,16 @@ func TestCloseIsInTimeWhenOnlyASecondReleaseIsMissing(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	var answers tally
-	assert.True(t, o.Close(ctx, []*node.Request{o.release(ownerA)}, &answers))
+	assert.True(t, o.Close(ctx, []*wire.Request{o.release(ownerA)}, &answers))
 	assert.Less(t, o.now(), o.expires)
 	assert.EqualValues(t, 1, o.releases.Load())
 }
 
 // A lock that may still be made is released again, whichever kind of request makes it.
 func TestARaiseOrAnExtendLeavesNoOrphan(t *testing.T) {
-	for name, request := range map[string]func(until time.Duration) *node.Request{
-		"raise":  func(until time.Duration) *node.Request { return node.NewRaise("p:job", ownerA, 9, metadata, until) },
-		"extend": func(until time.Duration) *node.Request { return renewals([]string{"p:job"}, ownerA, 7, "1000", until) },
+	for name, request := range map[string]func(until time.Duration) *wire.Request{
+		"raise":  func(until time.Duration) *wire.Request { return wire.NewRaise("p:job", ownerA, 9, metadata, until) },
+		"extend": func(until time.Duration) *wire.Request { return renewals([]string{"p:job"}, ownerA, 7, "1000", until) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := redistest.Start(t, 1)[0]
@@ -213,7 +214,7 @@ func TestARaiseOrAnExtendLeavesNoOrphan(t *testing.T) {
 			proxy.DropReply(func(cmd []string) bool { return slices.Contains(cmd, name) })
 			answer := make(answers, 2)
 			require.True(t, n.Post(request(now()+5*time.Second), answer))
-			require.Equal(t, node.Unknown, answer.Next(t).Status)
+			require.Equal(t, wire.Unknown, answer.Next(t).Status)
 			proxy.DelayCommand(func(cmd []string) bool {
 				if slices.Contains(cmd, "release") {
 					releases.Add(1)
@@ -221,7 +222,7 @@ func TestARaiseOrAnExtendLeavesNoOrphan(t *testing.T) {
 				return false
 			}, 0)
 			require.True(t, n.Post(release("p:job", ownerA, now()+time.Minute), answer))
-			assert.Equal(t, node.Done, answer.Next(t).Status)
+			assert.Equal(t, wire.Done, answer.Next(t).Status)
 			assert.True(t, n.Close(context.Background(), nil, nil))
 			assert.EqualValues(t, 1, releases.Load())
 		})

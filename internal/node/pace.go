@@ -1,13 +1,14 @@
 package node
 
 import (
-	"strconv"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 const (
 	// paceLeast is the lowest bound on the acquisitions of a batch: one call's.
-	paceLeast = MaxLocks
+	paceLeast = wire.MaxLocks
 	// paceFirst is the bound before the first measurement of the node.
 	paceFirst = 1024
 )
@@ -63,7 +64,7 @@ func (n *Node) shed(now time.Duration, out *rejected) int {
 	live := lane[:0]
 	for _, e := range lane {
 		switch {
-		case e.req.withdrawn.Load():
+		case e.req.Withdrawn():
 			out.withdrawn = append(out.withdrawn, e)
 		case e.req.Expires < now+takes:
 			out.expired = append(out.expired, e) // the answer would come too late
@@ -80,7 +81,7 @@ func (n *Node) shed(now time.Duration, out *rejected) int {
 	chosen := make([]entry, 0, most)
 	rest := live[:0]
 	for _, e := range live {
-		if lot(e.req) < bound {
+		if e.req.Lot() < bound {
 			chosen = append(chosen, e)
 		} else {
 			rest = append(rest, e)
@@ -92,10 +93,4 @@ func (n *Node) shed(now time.Duration, out *rejected) int {
 	copy(live[len(chosen):], rest) // rest is at the front of the same array
 	copy(live, chosen)
 	return len(chosen)
-}
-
-// lot returns 16 random bits of an acquisition, the same on every node.
-func lot(r *Request) uint64 {
-	bits, _ := strconv.ParseUint(r.args[1][:4], 16, 16)
-	return bits
 }

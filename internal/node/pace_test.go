@@ -9,6 +9,8 @@ import (
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // crowd is a number of callers that each ask three nodes for a lock of their own. Time is
@@ -51,9 +53,9 @@ func (e *events) Pop() any {
 func (c *crowd) after(d time.Duration, do func()) { heap.Push(&c.events, event{c.now + d, do}) }
 
 // post queues a request, and starts the node's next batch if the node is idle.
-func (c *crowd) post(i int, req *Request, to Receiver) {
+func (c *crowd) post(i int, req *wire.Request, to Receiver) {
 	if !c.nodes[i].Post(req, to) {
-		to.Receive(i, req, &Reply{Status: NotApplied})
+		to.Receive(i, req, &wire.Reply{Status: wire.NotApplied})
 		return
 	}
 	c.serve(i)
@@ -78,9 +80,9 @@ func (c *crowd) serve(i int) {
 	c.after(took, func() {
 		n.pace.observe(took)
 		for _, e := range batch {
-			r := Reply{Status: Done}
-			if e.req.Kind == Acquire {
-				r.Status = Granted
+			r := wire.Reply{Status: wire.Done}
+			if e.req.Kind == wire.Acquire {
+				r.Status = wire.Granted
 			}
 			e.to.Receive(i, e.req, &r)
 		}
@@ -93,15 +95,15 @@ func (c *crowd) serve(i int) {
 type pacedAttempt struct {
 	c          *crowd
 	caller     int
-	req        *Request
+	req        *wire.Request
 	value      string
 	votes, bad int
 	over       bool
 }
 
 func (c *crowd) attempt(caller int) {
-	a := &pacedAttempt{c: c, caller: caller, value: Compose(fmt.Sprintf("%016x%016x", c.rng.Uint64(), caller), 1, "1 - "), req: &Request{}}
-	a.req.Init(&Acquisition{Lock: fmt.Sprint(caller), Value: a.value, KeyTTL: "2000", NotAfter: c.now + c.timeout, Token: "1"})
+	a := &pacedAttempt{c: c, caller: caller, value: wire.Compose(fmt.Sprintf("%016x%016x", c.rng.Uint64(), caller), 1, "1 - "), req: &wire.Request{}}
+	a.req.Init(&wire.Acquisition{Lock: fmt.Sprint(caller), Value: a.value, KeyTTL: "2000", NotAfter: c.now + c.timeout, Token: "1"})
 	for i := range c.nodes {
 		c.post(i, a.req, a)
 	}
@@ -109,11 +111,11 @@ func (c *crowd) attempt(caller int) {
 }
 
 // Receive counts a vote.
-func (a *pacedAttempt) Receive(i int, req *Request, r *Reply) {
+func (a *pacedAttempt) Receive(i int, req *wire.Request, r *wire.Reply) {
 	switch {
-	case req.Kind != Acquire || a.over:
+	case req.Kind != wire.Acquire || a.over:
 		return
-	case r.Status == Granted:
+	case r.Status == wire.Granted:
 		a.votes++
 	default:
 		a.bad++
@@ -137,7 +139,7 @@ func (a *pacedAttempt) conclude(granted bool) {
 	} else {
 		a.req.Withdraw()
 	}
-	release := NewRelease(fmt.Sprint(a.caller), a.value, a.req, TicketUpdate{}, a.c.now+time.Second)
+	release := wire.NewRelease(fmt.Sprint(a.caller), a.value, a.req, wire.TicketUpdate{}, a.c.now+time.Second)
 	for i := range a.c.nodes {
 		a.c.post(i, release, discard{})
 	}
@@ -151,7 +153,7 @@ type renewal struct {
 }
 
 // Receive records the delay.
-func (r renewal) Receive(int, *Request, *Reply) { r.c.late = max(r.c.late, r.c.now-r.sent) }
+func (r renewal) Receive(int, *wire.Request, *wire.Reply) { r.c.late = max(r.c.late, r.c.now-r.sent) }
 
 // run simulates a number of callers for a duration, and returns the grants per second.
 func (c *crowd) run(callers int, lasting time.Duration) float64 {
@@ -164,8 +166,8 @@ func (c *crowd) run(callers int, lasting time.Duration) float64 {
 	}
 	var renew func()
 	renew = func() {
-		req := NewRenewals(1)
-		req.Add("held", Compose("0123456789abcdef0123456789abcdef", 1, "1 - "), "2000")
+		req := wire.NewRenewals(1)
+		req.Add("held", wire.Compose("0123456789abcdef0123456789abcdef", 1, "1 - "), "2000")
 		for i := range c.nodes {
 			c.post(i, req.Request(c.now+time.Second), renewal{c, c.now})
 		}

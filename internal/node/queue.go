@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 const (
@@ -21,15 +23,22 @@ const (
 	purgeEvery = 10 * time.Millisecond
 )
 
+// Receiver receives the replies to posted requests. Receive is called in the worker's
+// goroutine, or in that of a caller of Post. So it must not block, and Post must not be
+// called with a lock held that Receive takes. The reply is valid during the call.
+type Receiver interface {
+	Receive(node int, req *wire.Request, reply *wire.Reply)
+}
+
 // entry is a request in a lane.
 type entry struct {
-	req    *Request
+	req    *wire.Request
 	to     Receiver
 	resent bool // it was sent before, and was certainly not applied
 }
 
 // asks reports whether the request asks for a lock.
-func (e entry) asks() bool { return e.req.Kind == Acquire }
+func (e entry) asks() bool { return e.req.Kind == wire.Acquire }
 
 // lanes hold the requests that wait for the worker. Requests that keep or release a lease
 // go before those that messages have caused, and these before acquisitions: neither a flood
@@ -44,8 +53,8 @@ type lanes struct {
 // Post queues req; to receives its answer, once. Post returns false, and does nothing,
 // when too many acquisitions wait or the node is closed, and for a request of NewPassOn that
 // is one too many.
-func (n *Node) Post(req *Request, to Receiver) bool {
-	if req.hint {
+func (n *Node) Post(req *wire.Request, to Receiver) bool {
+	if req.Hint {
 		return n.postHint(entry{req: req, to: to})
 	}
 	n.mu.Lock()
@@ -54,7 +63,7 @@ func (n *Node) Post(req *Request, to Receiver) bool {
 		return false
 	}
 	n.allAnswered, n.resting = false, false
-	if req.urgent {
+	if req.Urgent {
 		n.lanes.urgent = append(n.lanes.urgent, entry{req: req, to: to})
 		n.mu.Unlock()
 		n.wake()
@@ -69,7 +78,7 @@ func (n *Node) Post(req *Request, to Receiver) bool {
 		n.lanes.acquire = append(n.lanes.acquire, entry{req: req, to: to})
 	}
 	n.mu.Unlock()
-	fail(n.cfg.Index, expired, NotApplied, ErrExpired)
+	fail(n.cfg.Index, expired, wire.NotApplied, wire.ErrExpired)
 	if ok {
 		n.wake()
 	}
@@ -80,7 +89,7 @@ func (n *Node) Post(req *Request, to Receiver) bool {
 // or one waits for the same ticket.
 func (n *Node) postHint(e entry) bool {
 	n.mu.Lock()
-	same := func(other entry) bool { return slices.Equal(other.req.args, e.req.args) }
+	same := func(other entry) bool { return other.req.Same(e.req) }
 	ok := !n.closed && !n.leaving && len(n.lanes.hints) < hintMax && !slices.ContainsFunc(n.lanes.hints, same)
 	if ok {
 		n.lanes.hints = append(n.lanes.hints, e)
@@ -101,7 +110,7 @@ func (n *Node) purge() (expired []entry) {
 	n.lanes.purgeAt = now + purgeEvery
 	rest := n.lanes.acquire[:0]
 	for _, e := range n.lanes.acquire {
-		if e.req.Expires <= now || e.req.withdrawn.Load() {
+		if e.req.Expires <= now || e.req.Withdrawn() {
 			expired = append(expired, e)
 		} else {
 			rest = append(rest, e)
@@ -151,7 +160,7 @@ func (n *Node) take(now time.Duration) {
 		for ; i < most && size < batchBytes; i++ {
 			if e := lane[i]; n.admit(e, now, paused != nil, &out) {
 				n.batch = append(n.batch, e)
-				size += e.req.bytes()
+				size += e.req.Bytes()
 			}
 		}
 		return dropFirst(lane, i)
@@ -165,25 +174,25 @@ func (n *Node) take(now time.Duration) {
 	n.lanes.acquire = fill(n.lanes.acquire, most)
 	n.pace.carried = len(n.batch) - others
 	n.mu.Unlock()
-	fail(n.cfg.Index, out.expired, NotApplied, ErrExpired)
-	fail(n.cfg.Index, out.withdrawn, NotApplied, ErrWithdrawn)
-	fail(n.cfg.Index, out.withheld, Misconfigured, n.withheld)
+	fail(n.cfg.Index, out.expired, wire.NotApplied, wire.ErrExpired)
+	fail(n.cfg.Index, out.withdrawn, wire.NotApplied, wire.ErrWithdrawn)
+	fail(n.cfg.Index, out.withheld, wire.Misconfigured, n.withheld)
 	fail(n.cfg.Index, out.paused, pausedStatus(paused), paused)
-	fail(n.cfg.Index, out.closing, NotApplied, ErrClosed)
+	fail(n.cfg.Index, out.closing, wire.NotApplied, wire.ErrClosed)
 	for _, e := range out.undone {
-		e.to.Receive(n.cfg.Index, e.req, &Reply{Status: Done, N: Missing})
+		e.to.Receive(n.cfg.Index, e.req, &wire.Reply{Status: wire.Done, N: wire.Missing})
 	}
 }
 
 // pausedStatus returns what a vote is answered that is not asked for now.
-func pausedStatus(err error) Status {
+func pausedStatus(err error) wire.Status {
 	if err == nil { // before config, which is allocated, at each batch
-		return NotApplied
+		return wire.NotApplied
 	}
-	if config := (*ConfigError)(nil); errors.As(err, &config) {
-		return Misconfigured
+	if config := (*wire.ConfigError)(nil); errors.As(err, &config) {
+		return wire.Misconfigured
 	}
-	return NotApplied
+	return wire.NotApplied
 }
 
 // admit returns whether an entry is to be sent; otherwise it adds the entry to out. An
@@ -193,15 +202,15 @@ func (n *Node) admit(e entry, now time.Duration, paused bool, out *rejected) boo
 	switch req := e.req; {
 	case req.Expires <= now:
 		out.expired = append(out.expired, e)
-	case req.Kind != Acquire:
-		if req.undoesNothing(bit) {
+	case req.Kind != wire.Acquire:
+		if req.UndoesNothing(bit) {
 			// The acquisition is still in its lane, or was never sent, or was refused.
 			// There is nothing to undo, and take drops an acquisition that was withdrawn.
 			out.undone = append(out.undone, e)
 			return false
 		}
 		return true
-	case req.withdrawn.Load():
+	case req.Withdrawn():
 		out.withdrawn = append(out.withdrawn, e)
 	case n.leaving:
 		out.closing = append(out.closing, e)
@@ -210,7 +219,7 @@ func (n *Node) admit(e entry, now time.Duration, paused bool, out *rejected) boo
 	case paused:
 		out.paused = append(out.paused, e)
 	default:
-		req.sent.Or(bit)
+		req.MarkSent(bit)
 		return true
 	}
 	return false
@@ -224,8 +233,8 @@ func dropFirst(lane []entry, i int) []entry {
 }
 
 // fail answers entries with a status and an error that do not come from the server.
-func fail(index int, entries []entry, status Status, err error) {
+func fail(index int, entries []entry, status wire.Status, err error) {
 	for _, e := range entries {
-		e.to.Receive(index, e.req, &Reply{Status: status, Err: err})
+		e.to.Receive(index, e.req, &wire.Reply{Status: status, Err: err})
 	}
 }

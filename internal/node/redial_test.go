@@ -19,6 +19,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // tapped records the bytes written to a connection, and its end.
@@ -125,8 +126,8 @@ func TestAVoteOverAConnectionThatWasNotGreetedDoesNotCount(t *testing.T) {
 		for _, c := range dialer.all() {
 			if c.ungreeted(owner) {
 				refused++
-				assert.Equal(t, node.Unknown, got.Status, "look %d", look)
-				assert.ErrorIs(t, got.Err, node.ErrReconnected)
+				assert.Equal(t, wire.Unknown, got.Status, "look %d", look)
+				assert.ErrorIs(t, got.Err, wire.ErrReconnected)
 			}
 		}
 		n.Close(context.Background(), nil, nil)
@@ -193,10 +194,10 @@ func TestACheckComesBehindTheRequestsInTheLanes(t *testing.T) {
 		return cmd[0] == "EVALSHA"
 	}, 100*time.Millisecond)
 	answer := make(answers, 2)
-	require.True(t, n.Post(node.NewRead("p:job", now()+time.Minute), answer))
+	require.True(t, n.Post(wire.NewRead("p:job", now()+time.Minute), answer))
 	require.Equal(t, "EVALSHA", <-seen) // in flight: the worker waits
 	n.Check()
-	require.True(t, n.Post(node.NewRead("p:job", now()+time.Minute), answer))
+	require.True(t, n.Post(wire.NewRead("p:job", now()+time.Minute), answer))
 	for next := <-seen; ; next = <-seen {
 		if next != "PING" {
 			assert.Equal(t, "EVALSHA", next)
@@ -215,43 +216,43 @@ func TestACheckComesBehindTheRequestsInTheLanes(t *testing.T) {
 func TestReleasesSurviveABrokenConnection(t *testing.T) {
 	server := redistest.Start(t, 1, "--appendonly", "yes", "--appendfsync", "always")[0]
 	n, now := greeted(t, server.Addr())
-	server.MustDo("SET", "p:job", node.Compose(ownerA, 0, metadata))
+	server.MustDo("SET", "p:job", wire.Compose(ownerA, 0, metadata))
 	server.Kill()
 	require.Eventually(t, func() bool { return n.Health().Err != nil }, 20*time.Second, time.Millisecond)
 	released, others := make(answers, 4), make(answers, 4)
 	require.True(t, n.Post(release("p:job", ownerA, now()+time.Minute), released))
 	require.True(t, n.Post(release("p:late", ownerA, now()+300*time.Millisecond), others))
-	for _, req := range []*node.Request{
+	for _, req := range []*wire.Request{
 		acquisition("p:job", ownerB, now()+time.Minute), renewals([]string{"p:job"}, ownerA, 0, "1000", now()+time.Minute),
 	} {
 		require.True(t, n.Post(req, others))
-		assert.Equal(t, node.NotApplied, others.Next(t).Status)
+		assert.Equal(t, wire.NotApplied, others.Next(t).Status)
 	}
 	time.Sleep(400 * time.Millisecond)
 	server.Restart()
 	got := released.Next(t)
-	assert.Equal(t, node.Done, got.Status, "%v", got.Err)
-	assert.EqualValues(t, node.Ours, got.N)
+	assert.Equal(t, wire.Done, got.Status, "%v", got.Err)
+	assert.EqualValues(t, wire.Ours, got.N)
 	got = others.Next(t)
-	assert.Equal(t, node.NotApplied, got.Status)
-	assert.ErrorIs(t, got.Err, node.ErrExpired)
+	assert.Equal(t, wire.NotApplied, got.Status)
+	assert.ErrorIs(t, got.Err, wire.ErrExpired)
 }
 
 // A server that is busy with another client's script reports it, and the state passes.
 func TestReleasesWaitForAServerThatIsBusy(t *testing.T) {
 	server := redistest.Start(t, 1, "--busy-reply-threshold", "50")[0]
 	n, now := greeted(t, server.Addr())
-	server.MustDo("SET", "p:job", node.Compose(ownerA, 0, metadata))
+	server.MustDo("SET", "p:job", wire.Compose(ownerA, 0, metadata))
 	go func() { _, _ = server.Do("EVAL", "while true do end", "0") }()
 	require.Eventually(t, func() bool { _, err := server.Do("GET", "x"); return err != nil }, 4*time.Second, time.Millisecond)
 	extended, released := make(answers, 1), make(answers, 1)
 	require.True(t, n.Post(renewals([]string{"p:job"}, ownerA, 0, "1000", now()+time.Minute), extended))
 	require.True(t, n.Post(release("p:job", ownerA, now()+time.Minute), released))
 	got := extended.Next(t)
-	assert.Equal(t, node.Failed, got.Status)
+	assert.Equal(t, wire.Failed, got.Status)
 	require.ErrorContains(t, got.Err, "BUSY")
 	time.Sleep(100 * time.Millisecond)
 	assert.Empty(t, released)
 	server.MustDo("SCRIPT", "KILL")
-	assert.EqualValues(t, node.Ours, released.Next(t).N)
+	assert.EqualValues(t, wire.Ours, released.Next(t).N)
 }

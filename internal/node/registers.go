@@ -1,8 +1,9 @@
 package node
 
 import (
-	"strconv"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 const (
@@ -14,13 +15,9 @@ const (
 	forgetMost = 200
 )
 
-// newForget returns a request that drops old registers. A TTL of Redis could not do this:
-// the base has to be raised with each drop.
-func (n *Node) newForget() *Request {
-	return &Request{
-		Kind: Forget, Expires: n.now + time.Minute, urgent: true, keys: []string{n.registersKey},
-		args: []string{"forget", micros(registerAge), strconv.Itoa(forgetMost)},
-	}
+// newForget returns a request that drops old registers.
+func (n *Node) newForget() *wire.Request {
+	return wire.NewForget(n.registersKey, registerAge, forgetMost, n.now+time.Minute)
 }
 
 // forget drops old registers when a greeting has left some, or the server is full. Each
@@ -37,14 +34,14 @@ func (n *Node) forget() {
 type forgotten struct{ n *Node }
 
 // Receive is called by the node's own worker.
-func (f forgotten) Receive(_ int, _ *Request, r *Reply) {
+func (f forgotten) Receive(_ int, _ *wire.Request, r *wire.Reply) {
 	f.n.forgetting = false
 	f.n.forgetMore(r)
 }
 
 // forgetMore drops more old registers if this answer shows that there may be some.
-func (n *Node) forgetMore(r *Reply) {
-	if r.Status == Done && r.N >= forgetMost {
+func (n *Node) forgetMore(r *wire.Reply) {
+	if r.Status == wire.Done && r.N >= forgetMost {
 		n.forget()
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // More old registers than one call drops are gone after the next greeting, without
@@ -40,12 +41,12 @@ func TestOldRegistersAreForgotten(t *testing.T) {
 			go func() { defer close(ended); n.Run() }()
 			defer func() { n.Close(context.Background(), nil, nil); <-ended }()
 			require.Eventually(t, func() bool { return n.Health().Err == nil }, 20*time.Second, time.Millisecond)
-			add := []string{"ZADD", RegistersKey("p:"), fmt.Sprint(time.Now().Add(-23 * time.Hour).UnixMicro()), "young"}
+			add := []string{"ZADD", wire.RegistersKey("p:"), fmt.Sprint(time.Now().Add(-23 * time.Hour).UnixMicro()), "young"}
 			for i := range old {
 				add = append(add, fmt.Sprint(time.Now().Add(-25*time.Hour).UnixMicro()), fmt.Sprint(i))
 			}
 			server.MustDo(add...)
-			registers := func() int { return int(server.MustDo("ZCARD", RegistersKey("p:")).(int64)) }
+			registers := func() int { return int(server.MustDo("ZCARD", wire.RegistersKey("p:")).(int64)) }
 			n.wake()
 			time.Sleep(20 * time.Millisecond)
 			require.Equal(t, old+1, registers(), "it is not time for a greeting")

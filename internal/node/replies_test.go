@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // A run proves nothing about a protocol that was not used. So the test asks the server,
@@ -70,8 +71,8 @@ func TestScriptsThatAreFlushedTwiceAreNoMisconfiguration(t *testing.T) {
 	require.True(t, n.Post(acquisition("p:job", ownerA, now()+time.Minute), answer))
 	got := answer.Next(t)
 	assert.Equal(t, 2, sent)
-	assert.Equal(t, node.NotApplied, got.Status)
-	var config *node.ConfigError
+	assert.Equal(t, wire.NotApplied, got.Status)
+	var config *wire.ConfigError
 	assert.NotErrorAs(t, got.Err, &config)
 	assert.ErrorContains(t, got.Err, "NOSCRIPT")
 	assert.EqualValues(t, 0, server.MustDo("EXISTS", "p:job"))
@@ -85,7 +86,7 @@ func TestEveryAnswerCarriesTheNodesClock(t *testing.T) {
 	require.True(t, known)
 	time.Sleep(20 * time.Millisecond)
 	answer := make(answers, 1)
-	require.True(t, n.Post(node.NewRead("p:job", now()+time.Minute), answer))
+	require.True(t, n.Post(wire.NewRead("p:job", now()+time.Minute), answer))
 	answer.Next(t)
 	after, _ := n.Reading()
 	assert.Greater(t, after.At, before.At)

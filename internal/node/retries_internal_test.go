@@ -6,6 +6,8 @@ import (
 
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Each retry has its own time. A lock that may still be made must not be released too
@@ -13,7 +15,7 @@ import (
 func TestReleasesAreRetriedEachAtItsTime(t *testing.T) {
 	n := New(Config{Option: rueidis.ClientOption{InitAddress: []string{"localhost:1"}}, Clock: func() (_, _ time.Duration) { return 0, 0 }})
 	due, early := time.Now().Add(-time.Second), time.Now().Add(time.Hour)
-	first, second := &Request{Kind: Release, urgent: true}, &Request{Kind: Release, urgent: true}
+	first, second := &wire.Request{Kind: wire.Release, Urgent: true}, &wire.Request{Kind: wire.Release, Urgent: true}
 	n.retries = []releaseRetry{{req: second, at: early}, {req: first, at: due}}
 	n.retriesAt = due
 	n.retryReleases()

@@ -14,11 +14,12 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // scriptCommands returns the commands that the script calls, in lower case.
 func scriptCommands() (names []string) {
-	for _, call := range regexp.MustCompile(`call\('(\w+)'`).FindAllStringSubmatch(node.Apply, -1) {
+	for _, call := range regexp.MustCompile(`call\('(\w+)'`).FindAllStringSubmatch(wire.Apply, -1) {
 		names = append(names, strings.ToLower(call[1]))
 	}
 	slices.Sort(names)
@@ -28,13 +29,13 @@ func scriptCommands() (names []string) {
 // If a command that the user may not run ends the whole script, its error names only the
 // line.
 func TestALineOfTheScriptCallsOneCommandAtMost(t *testing.T) {
-	for i, line := range strings.Split(node.Apply, "\n") {
+	for i, line := range strings.Split(wire.Apply, "\n") {
 		assert.LessOrEqual(t, strings.Count(line, "call('"), 1, "line %d", i+1)
 	}
 }
 
 func TestTheScriptLooksForEveryRightThatItNeeds(t *testing.T) {
-	list := regexp.MustCompile(`local ours = '(.*)'`).FindStringSubmatch(node.Apply)
+	list := regexp.MustCompile(`local ours = '(.*)'`).FindStringSubmatch(wire.Apply)
 	require.Len(t, list, 2)
 	first := []string{"mget", "time"} // they end the script
 	assert.Equal(t, scriptCommands(), slices.Sorted(slices.Values(append(first, strings.Fields(list[1])...))))
@@ -50,7 +51,7 @@ func TestEveryMissingRightOfTheScriptIsNamed(t *testing.T) {
 			errs := live(t, server)
 			require.NotEmpty(t, errs)
 			for _, err := range errs {
-				var config *node.ConfigError
+				var config *wire.ConfigError
 				require.ErrorAs(t, err, &config)
 				assert.Regexp(t, fmt.Sprintf(`\+%[1]s\b|'%[1]s' command`, command), config.Error())
 			}
@@ -72,7 +73,7 @@ func live(t *testing.T, server *redistest.Server) (errs []error) {
 	n.Subscribe()
 	<-subscribed
 	soon := now() + 20*time.Second
-	do := func(req *node.Request) {
+	do := func(req *wire.Request) {
 		answer := make(answers, 1)
 		require.True(t, n.Post(req, answer))
 		if r := answer.Next(t); r.Err != nil {
@@ -80,21 +81,21 @@ func live(t *testing.T, server *redistest.Server) (errs []error) {
 		}
 	}
 	ticket := ticketOf("000000000000000150")
-	waits := func(a *node.Acquisition) { a.Ticket, a.EnqueuedAt = ticket, "5" }
+	waits := func(a *wire.Acquisition) { a.Ticket, a.EnqueuedAt = ticket, "5" }
 	do(acquisition("p:job", ownerA, soon))
-	server.MustDo("SET", "p:job", node.Compose(ownerA, 7, metadata))
+	server.MustDo("SET", "p:job", wire.Compose(ownerA, 7, metadata))
 	do(acquisition("p:job", ownerB, soon, waits))
 	do(renewals([]string{"p:job"}, ownerA, 7, "10000", soon))
-	do(node.NewHeal([]node.Healing{{Lock: "p:healed", Owner: ownerA, Metadata: metadata, KeyTTL: "10000", NotAfter: soon}}, soon))
-	do(node.NewRaise("p:job", ownerA, 1<<52, metadata, soon))
-	do(node.NewRead("p:job", soon))
-	server.MustDo("ZADD", node.QueueKey("p:job"), "5", ticket)
-	server.MustDo("SET", node.HintKey("p:"), "1")
+	do(wire.NewHeal([]wire.Healing{{Lock: "p:healed", Owner: ownerA, Metadata: metadata, KeyTTL: "10000", NotAfter: soon}}, soon))
+	do(wire.NewRaise("p:job", ownerA, 1<<52, metadata, soon))
+	do(wire.NewRead("p:job", soon))
+	server.MustDo("ZADD", wire.QueueKey("p:job"), "5", ticket)
+	server.MustDo("SET", wire.HintKey("p:"), "1")
 	do(release("p:job", ownerA, soon))
 	server.MustDo("DEL", "p:job")
-	server.MustDo("ZADD", node.QueueKey("p:job"), "5", ticket)
+	server.MustDo("ZADD", wire.QueueKey("p:job"), "5", ticket)
 	do(release("p:job", ownerA, soon))
-	server.MustDo("ZADD", node.RegistersKey("p:"), "5", "p:old")
+	server.MustDo("ZADD", wire.RegistersKey("p:"), "5", "p:old")
 	do(node.NewForget(soon))
 	return errs
 }

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // sentinels asks Sentinels for the master of a master set. The epoch is the config-epoch, for
@@ -58,7 +60,7 @@ func (a *view) identify(myself, others rueidis.RedisResult) error {
 		list, err = others.ToArray()
 	}
 	if redis, ok := rueidis.IsRedisErr(err); ok {
-		a.unidentified = &ConfigError{
+		a.unidentified = &wire.ConfigError{
 			Problem: "a Sentinel does not say which one it is, or which others it knows (" + redis.Error() + "), so a list that is wrong may go unnoticed",
 			Fix:     "give the Sentinels' user " + sentinelRights,
 		}
@@ -86,19 +88,19 @@ func (s *sentinels) explain(addr string, err error) error {
 	}
 	switch text := redis.Error(); {
 	case strings.Contains(text, "No such master"):
-		return &ConfigError{
+		return &wire.ConfigError{
 			Problem: fmt.Sprintf("the Sentinel at %s knows no master set %q", addr, s.set),
 			Fix:     "name the master set as `sentinel monitor` does, and the Sentinels of one group",
 		}
 	case strings.Contains(text, "unknown command"):
-		return &ConfigError{
+		return &wire.ConfigError{
 			Problem: "the server at " + addr + " is no Sentinel",
 			Fix:     "name the Sentinels, at port 26379 as a rule; a server without Sentinels belongs into Addrs",
 		}
 	case strings.HasPrefix(text, "NOAUTH"):
-		return passwordError("the Sentinel at "+addr, "Sentinel.Username and Sentinel.Password of the option; Username and Password are the master's")
+		return wire.PasswordError("the Sentinel at "+addr, "Sentinel.Username and Sentinel.Password of the option; Username and Password are the master's")
 	case strings.HasPrefix(text, "WRONGPASS"), strings.HasPrefix(text, "NOPERM"):
-		return &ConfigError{
+		return &wire.ConfigError{
 			Problem: "the Sentinel at " + addr + " says " + text,
 			Fix:     "set Sentinel.Username and Sentinel.Password of the option, and give the user " + sentinelRights + "; Username and Password are the master's",
 		}

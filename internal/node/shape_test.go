@@ -16,6 +16,8 @@ import (
 	"testing"
 
 	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // shape is a reply that a server could send.
@@ -144,25 +146,25 @@ var complaints = []string{
 
 // class returns the status of a server's error, by the table of docs/operations.md, as an
 // operator would read it.
-func (s shape) class() Status {
+func (s shape) class() wire.Status {
 	if strings.HasPrefix(s.text, "NOSCRIPT") || strings.HasPrefix(s.text, "ERR NOSCRIPT") {
-		return NotApplied
+		return wire.NotApplied
 	}
 	return s.classInScript()
 }
 
 // classInScript is class for the error of an operation inside a script.
-func (s shape) classInScript() Status {
+func (s shape) classInScript() wire.Status {
 	text := strings.TrimPrefix(s.text, "ERR ")
 	passes := regexp.MustCompile(`^(LOADING|BUSY|UNKILLABLE|Script killed by user|OOM|MISCONF|MASTERDOWN|NOREPLICAS|CLUSTERDOWN|TRYAGAIN|READONLY|MOVED|ASK|Script attempted to access a non local key)` +
 		`|OOM command not allowed|BUSY Redis is busy`)
 	switch {
 	case strings.HasPrefix(text, "max number of clients"):
-		return NotApplied
+		return wire.NotApplied
 	case passes.MatchString(text):
-		return Failed
+		return wire.Failed
 	default:
-		return Misconfigured
+		return wire.Misconfigured
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"strings"
 
 	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // slotOwner asks nodes of a cluster for the master that owns a hash slot. The epoch is that
@@ -119,14 +121,14 @@ func (s *slotOwner) explain(addr string, err error) error {
 	}
 	switch text := redis.Error(); {
 	case strings.Contains(text, "cluster support disabled"), strings.Contains(text, "unknown command"):
-		return &ConfigError{
+		return &wire.ConfigError{
 			Problem: "the server at " + addr + " is not part of a cluster",
 			Fix:     "name nodes of the cluster; a server without a cluster belongs into Addrs",
 		}
 	case strings.HasPrefix(text, "NOAUTH"):
-		return passwordError("the node at "+addr, "Username and Password of the option")
+		return wire.PasswordError("the node at "+addr, "Username and Password of the option")
 	case strings.HasPrefix(text, "WRONGPASS"), strings.HasPrefix(text, "NOPERM"):
-		return &ConfigError{
+		return &wire.ConfigError{
 			Problem: "the node at " + addr + " says " + text,
 			Fix:     "set Username and Password of the option, and give the user +cluster|nodes",
 		}

@@ -6,34 +6,9 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
-
-// WakeKind is the kind of message that a node publishes to the Manager of a waiter.
-type WakeKind byte
-
-const (
-	// WakeReserved means that the node reserves the lock for the ticket.
-	WakeReserved WakeKind = 'r'
-	// WakeFree means that the lock is free, without a reservation, and the ticket is the head
-	// of the queue.
-	WakeFree WakeKind = 'f'
-	// WakeNext and the eight kinds after it mean that the node reserves the lock for another
-	// ticket, and that this one is the first, the second … of those that may ask if the
-	// reservation is not used; see Rank.
-	WakeNext WakeKind = '1'
-	// WakeAskAgain means that the node has emptied the queue. Waiters that ask again get
-	// their places back.
-	WakeAskAgain WakeKind = 'a'
-)
-
-// Rank returns which of the waiters behind the head is woken, from 1 to 9; 0 for a message of
-// another kind.
-func (k WakeKind) Rank() int {
-	if k < WakeNext || k > WakeNext+8 {
-		return 0
-	}
-	return int(k-WakeNext) + 1
-}
 
 // Subscribe makes the node wake the waiters of this Manager, over a connection of its
 // own: in RESP2, a push between the replies could not be distinguished from them. It
@@ -92,8 +67,8 @@ func (n *Node) receive(confirmed func()) error {
 	})
 	channel := n.channels + n.cfg.Manager
 	return client.Receive(ctx, client.B().Subscribe().Channel(channel).Build(), func(m rueidis.PubSubMessage) {
-		if len(m.Message) > 1+TicketLen {
-			n.cfg.OnWake(n.cfg.Index, WakeKind(m.Message[0]), m.Message[1:1+TicketLen], m.Message[1+TicketLen:])
+		if len(m.Message) > 1+wire.TicketLen {
+			n.cfg.OnWake(n.cfg.Index, wire.WakeKind(m.Message[0]), m.Message[1:1+wire.TicketLen], m.Message[1+wire.TicketLen:])
 		}
 	})
 }
@@ -104,12 +79,12 @@ func (n *Node) judgeSubscriber(err error) {
 	if n.ctx.Err() != nil {
 		return
 	}
-	var now *ConfigError
+	var now *wire.ConfigError
 	if err != nil {
-		if status, refused := classify(err); status != Misconfigured || !errors.As(refused, &now) {
+		if status, refused := classify(err); status != wire.Misconfigured || !errors.As(refused, &now) {
 			return // the node is down, and the worker notices that
 		}
-		now = &ConfigError{Problem: "this node sends no wake-ups, so waiters poll: " + now.Problem, Fix: now.Fix}
+		now = &wire.ConfigError{Problem: "this node sends no wake-ups, so waiters poll: " + now.Problem, Fix: now.Fix}
 	}
 	if before := n.subscribeErr.Swap(now); (before == nil) != (now == nil) {
 		n.Check()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // listener is a node that records its wake-ups and the changes of its health.
@@ -29,7 +30,7 @@ func listen(t *testing.T, option rueidis.ClientOption) *listener {
 	l := &listener{t: t, subscribed: make(chan struct{}, 64), wakes: make(chan string, 64), health: make(chan node.Health, 64)}
 	l.Node, l.now = run(t, node.Config{
 		Option: option, Manager: subscriberManager, Cap: time.Second,
-		OnWake: func(_ int, kind node.WakeKind, ticket, lock string) {
+		OnWake: func(_ int, kind wire.WakeKind, ticket, lock string) {
 			l.wakes <- string(rune(kind)) + " " + ticket + " " + lock
 		},
 		OnSubscribed: func(int) { l.subscribed <- struct{}{} },
@@ -54,11 +55,11 @@ func within[T any](t *testing.T, what string, from <-chan T) (v T) {
 func (l *listener) queues() bool {
 	l.t.Helper()
 	answer := make(answers, 1)
-	require.True(l.t, l.Post(acquisition("p:job", ownerB, l.now()+10*time.Second, func(a *node.Acquisition) {
+	require.True(l.t, l.Post(acquisition("p:job", ownerB, l.now()+10*time.Second, func(a *wire.Acquisition) {
 		a.Ticket, a.EnqueuedAt = ticketOf("000000000000000150"), "1700000000000000"
 	}), answer))
 	got := answer.Next(l.t)
-	require.Equal(l.t, node.Taken, got.Status, "%v", got.Err)
+	require.Equal(l.t, wire.Taken, got.Status, "%v", got.Err)
 	return got.Position >= 0
 }
 
@@ -88,7 +89,7 @@ func TestTheSubscriberComesBack(t *testing.T) {
 			within(t, "it subscribes again", l.subscribed)
 			require.True(t, l.queues())
 			ticket := ticketOf("0000000000000001")
-			assert.EqualValues(t, 1, server.MustDo("PUBLISH", node.WakeChannel("p:", subscriberManager), "r"+ticket+"p:job"))
+			assert.EqualValues(t, 1, server.MustDo("PUBLISH", wire.WakeChannel("p:", subscriberManager), "r"+ticket+"p:job"))
 			assert.Equal(t, "r "+ticket+" p:job", within(t, "it is woken", l.wakes))
 		}
 		assert.Empty(t, l.health, "the node's health has not changed")
@@ -115,7 +116,7 @@ func TestASubscriberThatMayNotSubscribeIsAWarning(t *testing.T) {
 				l.Subscribe()
 				h := within(t, "a warning", l.health)
 				require.NoError(t, h.Err)
-				var config *node.ConfigError
+				var config *wire.ConfigError
 				require.ErrorAs(t, h.Warning, &config)
 				assert.Contains(t, config.Problem, "this node sends no wake-ups")
 				assert.Contains(t, config.Problem, "NOPERM")
@@ -154,7 +155,7 @@ func TestASubscriberThatMayNotSubscribeIsOneOfTwoWarnings(t *testing.T) {
 	both := within(t, "the second warning", changed).Warning
 	assert.ErrorIs(t, both, warning)
 	assert.NotContains(t, both.Error(), "\n", "log pipelines split there")
-	var config *node.ConfigError
+	var config *wire.ConfigError
 	assert.ErrorAs(t, both, &config)
 }
 
@@ -168,7 +169,7 @@ func TestCloseDoesNotWaitForASubscriberWhoseServerHangs(t *testing.T) {
 				option.InitAddress = []string{server.Addr()}
 				n := node.New(node.Config{
 					Option: option, Prefix: "p:", Clock: steadyClock(), Manager: subscriberManager,
-					OnSubscribed: func(int) {}, OnWake: func(int, node.WakeKind, string, string) {},
+					OnSubscribed: func(int) {}, OnWake: func(int, wire.WakeKind, string, string) {},
 				})
 				ended := make(chan struct{}, 2)
 				for _, f := range []func(){n.Run, n.RunSubscriber} {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // voters are those who choose the master of a group, with a connection to each.
@@ -66,7 +68,7 @@ type view struct {
 	size  int      // how many voters it knows, itself included
 	// unidentified is why id or peers are unknown. Without an id, two addresses of this voter
 	// would count as two.
-	unidentified *ConfigError
+	unidentified *wire.ConfigError
 }
 
 // strange reports whether neither of two voters knows the other: they choose the masters of
@@ -102,7 +104,7 @@ func (g *group) poll() <-chan answer {
 	defer v.mu.Unlock()
 	for i := range v.addrs {
 		if v.closed {
-			answers <- answer{voter: i, err: ErrClosed}
+			answers <- answer{voter: i, err: wire.ErrClosed}
 			continue
 		}
 		conn := &v.conns[i]
@@ -124,7 +126,7 @@ func (g *group) question(i int) answer {
 	v := g.voters
 	ctx, cancel := context.WithTimeout(v.life, maxDial)
 	defer cancel()
-	a := answer{voter: i, err: ErrConnecting}
+	a := answer{voter: i, err: wire.ErrConnecting}
 	if client := v.conns[i].get(); client != nil {
 		a.view, a.err = g.ask(ctx, client)
 	}
@@ -204,7 +206,7 @@ func (v *voters) count(answers []answer) (votes map[Term]int, faults []error) {
 			continue
 		}
 		if j, again := seen[a.id]; again && a.id != "" {
-			faults[i] = &doubleError{ConfigError{
+			faults[i] = &doubleError{wire.ConfigError{
 				Problem: fmt.Sprintf("%s and %s lead to one of the %s (id %s)", v.addrs[j], v.addrs[i], v.who, a.id),
 				Fix:     "list each once, and each under one address: one alone would be a majority",
 			}}
@@ -234,7 +236,7 @@ func (v *voters) findStrangers(answers []answer, faults []error) {
 	}
 	for i, a := range answers {
 		if faults[i] == nil && i != best && a.strange(answers[best].view) {
-			faults[i] = &ConfigError{
+			faults[i] = &wire.ConfigError{
 				Problem: fmt.Sprintf("the %s at %s and %s are of two groups: neither knows the other", v.who, v.addrs[best], v.addrs[i]),
 				Fix:     "list those of one group; a second group is a node of its own",
 			}
@@ -243,7 +245,7 @@ func (v *voters) findStrangers(answers []answer, faults []error) {
 }
 
 // doubleError is the ConfigError of a voter that is listed twice.
-type doubleError struct{ ConfigError }
+type doubleError struct{ wire.ConfigError }
 
 // Unwrap returns the ConfigError.
 func (e *doubleError) Unwrap() error { return &e.ConfigError }
@@ -284,7 +286,7 @@ func (v *voters) size() (most int) {
 	return most
 }
 
-func configOf(err error) (config *ConfigError, ok bool) {
+func configOf(err error) (config *wire.ConfigError, ok bool) {
 	ok = errors.As(err, &config)
 	return config, ok
 }
@@ -332,7 +334,7 @@ func noAnswer(addr string, err error) error {
 // majority is left without those that have to be fixed, it returns a ConfigError.
 func (v *voters) failed(answers []answer) error {
 	votes, faults := v.count(answers)
-	var first *ConfigError
+	var first *wire.ConfigError
 	var texts []string
 	configs := 0
 	const fix = "; look at them, if this lasts"

@@ -10,12 +10,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// operation is one operation in a call of the library's script, as apply.lua lists them.
+// operation is one operation in a call of the library's script, as the files of internal/wire/lua list them.
 type operation struct {
 	name string
 	key  string   // of the lock
@@ -104,7 +104,7 @@ func TestTheRowsKnowEveryOperationOfTheScript(t *testing.T) {
 		assert.True(t, known)
 		for _, op := range all {
 			seen[op.kind()] = true
-			if op.name != "guard" && op.name != "list" && op.name != "forget" && op.key != node.GuardKey(quorumlock.DefaultPrefix) {
+			if op.name != "guard" && op.name != "list" && op.name != "forget" && op.key != wire.GuardKey(quorumlock.DefaultPrefix) {
 				assert.Equal(t, lockKey("job"), op.key, op.name)
 			}
 		}

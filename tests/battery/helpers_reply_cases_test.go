@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // A replyCase is one answer of a node that does not come from our scripts, how to make a
 // real server give it, and its required meaning.
 type replyCase struct {
 	name   string
-	status node.Status // the status that a node must report
+	status wire.Status // the status that a node must report
 	text   []string    // the error has to contain one of these
 	fix    []string    // and one of these remedies; none for a fault that passes
 	// before runs once, on a healthy server.
@@ -28,7 +28,7 @@ type replyCase struct {
 	// once marks a fault that affects one request only.
 	once bool
 	// passing has the other statuses that are allowed until the fault takes effect.
-	passing []node.Status
+	passing []wire.Status
 	// login marks clients that need a user and a password.
 	login bool
 	// via returns the address that clients connect to; by default the server itself.
@@ -36,20 +36,20 @@ type replyCase struct {
 }
 
 // breaking has the statuses while a connection breaks and another one is made.
-var breaking = []node.Status{node.NotApplied, node.Unknown}
+var breaking = []wire.Status{wire.NotApplied, wire.Unknown}
 
 // replyCases are those of the table in docs/operations.md: all replies that a server can
 // send us, and all that can happen to the connection.
 var replyCases = []replyCase{
 	{
-		name: "connection refused", status: node.NotApplied, passing: breaking, text: []string{"connection refused"},
+		name: "connection refused", status: wire.NotApplied, passing: breaking, text: []string{"connection refused"},
 		begin: func(r *replyRig) { r.server.Kill() },
 		end:   (*replyRig).restart,
 	},
 	{
 		// The server sends the reason and closes. rueidis has sent more than one command
 		// by then, and notices the end before it reads the reason.
-		name: "max number of clients reached", status: node.NotApplied, passing: breaking,
+		name: "max number of clients reached", status: wire.NotApplied, passing: breaking,
 		text: []string{"max number of clients reached", "EOF", "connection reset", "broken pipe"},
 		begin: func(r *replyRig) {
 			r.do("CONFIG", "RESETSTAT")
@@ -62,12 +62,12 @@ var replyCases = []replyCase{
 		end: func(r *replyRig) { r.do("CONFIG", "SET", "maxclients", "10000") },
 	},
 	{
-		name: "timeout: the server is stopped", status: node.Unknown, text: []string{"timeout", "no answer within"}, once: true, passing: breaking,
+		name: "timeout: the server is stopped", status: wire.Unknown, text: []string{"timeout", "no answer within"}, once: true, passing: breaking,
 		begin: func(r *replyRig) { r.server.Stop() },
 		end:   func(r *replyRig) { r.server.Continue() },
 	},
 	{
-		name: "EOF: the reply of an applied request is lost", status: node.Unknown, text: []string{"EOF"}, once: true, passing: breaking,
+		name: "EOF: the reply of an applied request is lost", status: wire.Unknown, text: []string{"EOF"}, once: true, passing: breaking,
 		via: func(r *replyRig) string { return r.proxy.Addr() },
 		begin: func(r *replyRig) {
 			r.proxy.DropReply(func(cmd []string) bool { return r.ours(cmd) })
@@ -75,7 +75,7 @@ var replyCases = []replyCase{
 		end: func(*replyRig) {},
 	},
 	{
-		name: "EOF: the server closes the connection", status: node.Unknown, text: []string{"EOF"}, once: true, passing: breaking,
+		name: "EOF: the server closes the connection", status: wire.Unknown, text: []string{"EOF"}, once: true, passing: breaking,
 		begin: func(r *replyRig) { r.do("CLIENT", "PAUSE", "60000", "WRITE") },
 		during: func(r *replyRig) {
 			if r.blocked() {
@@ -85,7 +85,7 @@ var replyCases = []replyCase{
 		end: func(r *replyRig) { r.do("CLIENT", "UNPAUSE") },
 	},
 	{
-		name: "connection reset: the server is killed during the call", status: node.Unknown, text: []string{"connection reset"}, once: true, passing: breaking,
+		name: "connection reset: the server is killed during the call", status: wire.Unknown, text: []string{"connection reset"}, once: true, passing: breaking,
 		begin: func(r *replyRig) { r.server.Stop() },
 		during: func(r *replyRig) {
 			time.Sleep(50 * time.Millisecond) // the request is in the server's socket
@@ -94,12 +94,12 @@ var replyCases = []replyCase{
 		end: (*replyRig).restart,
 	},
 	{
-		name: "LOADING", status: node.Failed, text: []string{"LOADING"},
+		name: "LOADING", status: wire.Failed, text: []string{"LOADING"},
 		begin: (*replyRig).load,
 		end:   (*replyRig).restart,
 	},
 	{
-		name: "LOADING at the greeting", status: node.NotApplied, passing: breaking, text: []string{"LOADING"},
+		name: "LOADING at the greeting", status: wire.NotApplied, passing: breaking, text: []string{"LOADING"},
 		begin: func(r *replyRig) {
 			r.load()
 			r.do("CLIENT", "KILL", "TYPE", "normal")
@@ -107,7 +107,7 @@ var replyCases = []replyCase{
 		end: (*replyRig).restart,
 	},
 	{
-		name: "BUSY", status: node.Failed, text: []string{"BUSY"},
+		name: "BUSY", status: wire.Failed, text: []string{"BUSY"},
 		before: func(r *replyRig) { r.do("CONFIG", "SET", "busy-reply-threshold", "10") },
 		begin: func(r *replyRig) {
 			busy(r.t, r.server, "while true do end")
@@ -116,7 +116,7 @@ var replyCases = []replyCase{
 		end: func(r *replyRig) { r.do("SCRIPT", "KILL") },
 	},
 	{
-		name: "MASTERDOWN", status: node.Failed, text: []string{"MASTERDOWN"},
+		name: "MASTERDOWN", status: wire.Failed, text: []string{"MASTERDOWN"},
 		begin: func(r *replyRig) {
 			r.do("CONFIG", "SET", "replica-serve-stale-data", "no")
 			r.do("REPLICAOF", "127.0.0.1", "1")
@@ -124,12 +124,12 @@ var replyCases = []replyCase{
 		end: func(r *replyRig) { r.do("REPLICAOF", "NO", "ONE") },
 	},
 	{
-		name: "NOREPLICAS", status: node.Failed, text: []string{"NOREPLICAS"},
+		name: "NOREPLICAS", status: wire.Failed, text: []string{"NOREPLICAS"},
 		begin: func(r *replyRig) { r.do("CONFIG", "SET", "min-replicas-to-write", "1") },
 		end:   func(r *replyRig) { r.do("CONFIG", "SET", "min-replicas-to-write", "0") },
 	},
 	{
-		name: "MISCONF", status: node.Failed, text: []string{"MISCONF"},
+		name: "MISCONF", status: wire.Failed, text: []string{"MISCONF"},
 		before: func(r *replyRig) { r.do("CONFIG", "SET", "save", "3600 1") },
 		begin: func(r *replyRig) {
 			require.NoError(r.t, os.Mkdir(r.dump(), 0o700)) // so that no snapshot can have this name
@@ -142,17 +142,17 @@ var replyCases = []replyCase{
 		},
 	},
 	{
-		name: "OOM", status: node.Failed, text: []string{"OOM command not allowed"},
+		name: "OOM", status: wire.Failed, text: []string{"OOM command not allowed"},
 		begin: func(r *replyRig) { r.do("CONFIG", "SET", "maxmemory", "1") },
 		end:   func(r *replyRig) { r.do("CONFIG", "SET", "maxmemory", "0") },
 	},
 	{
-		name: "READONLY", status: node.Failed, text: []string{"READONLY"}, once: true, passing: breaking, // then it is dialled anew
+		name: "READONLY", status: wire.Failed, text: []string{"READONLY"}, once: true, passing: breaking, // then it is dialled anew
 		begin: func(r *replyRig) { r.do("REPLICAOF", "127.0.0.1", "1") },
 		end:   func(r *replyRig) { r.do("REPLICAOF", "NO", "ONE") },
 	},
 	{
-		name: "NOAUTH", status: node.Misconfigured, text: []string{"NOAUTH"}, passing: breaking,
+		name: "NOAUTH", status: wire.Misconfigured, text: []string{"NOAUTH"}, passing: breaking,
 		fix: []string{"set Username and Password"},
 		begin: func(r *replyRig) {
 			r.do("CONFIG", "SET", "requirepass", "new")
@@ -161,7 +161,7 @@ var replyCases = []replyCase{
 		end: func(r *replyRig) { r.do("CONFIG", "SET", "requirepass", "") },
 	},
 	{
-		name: "WRONGPASS", status: node.Misconfigured, text: []string{"WRONGPASS"}, login: true, passing: breaking,
+		name: "WRONGPASS", status: wire.Misconfigured, text: []string{"WRONGPASS"}, login: true, passing: breaking,
 		fix: []string{"set Username and Password"},
 		begin: func(r *replyRig) {
 			r.do("ACL", "SETUSER", user, "resetpass", ">another")
@@ -170,44 +170,44 @@ var replyCases = []replyCase{
 		end: func(r *replyRig) { r.do("ACL", "SETUSER", user, ">"+password) },
 	},
 	{
-		name: "NOPERM, for a command", status: node.Misconfigured, text: []string{"NOPERM"}, login: true,
+		name: "NOPERM, for a command", status: wire.Misconfigured, text: []string{"NOPERM"}, login: true,
 		fix:   []string{"give the user the rights"},
 		begin: func(r *replyRig) { r.do("ACL", "SETUSER", user, "-evalsha") },
 		end:   func(r *replyRig) { r.do("ACL", "SETUSER", user, "+evalsha") },
 	},
 	{
-		name: "NOPERM, for a key", status: node.Misconfigured, text: []string{"NOPERM"}, login: true,
+		name: "NOPERM, for a key", status: wire.Misconfigured, text: []string{"NOPERM"}, login: true,
 		fix:   []string{"give the user the rights"},
 		begin: func(r *replyRig) { r.do("ACL", "SETUSER", user, "resetkeys", "~others:*") },
 		end:   func(r *replyRig) { r.do("ACL", "SETUSER", user, "~*") },
 	},
 	{
-		name: "NOPERM, for writing a key", status: node.Misconfigured, text: []string{"NOPERM"}, login: true,
+		name: "NOPERM, for writing a key", status: wire.Misconfigured, text: []string{"NOPERM"}, login: true,
 		fix:   []string{"give the user the rights"},
 		begin: func(r *replyRig) { r.do("ACL", "SETUSER", user, "resetkeys", "%R~*") },
 		end:   func(r *replyRig) { r.do("ACL", "SETUSER", user, "~*") },
 	},
 	{
-		name: "a right that a script lacks", status: node.Misconfigured, login: true,
+		name: "a right that a script lacks", status: wire.Misconfigured, login: true,
 		fix:   []string{"+set", "the 'set' command"},
 		text:  []string{"can't run this command", "ACL failure in script"}, // Redis 7.0, and later
 		begin: func(r *replyRig) { r.do("ACL", "SETUSER", user, "-set") },
 		end:   func(r *replyRig) { r.do("ACL", "SETUSER", user, "+set") },
 	},
 	{
-		name: "WRONGTYPE", status: node.Misconfigured, text: []string{"WRONGTYPE"},
+		name: "WRONGTYPE", status: wire.Misconfigured, text: []string{"WRONGTYPE"},
 		fix:   []string{"choose another prefix or name"},
 		begin: func(r *replyRig) { r.do("HSET", lockKey(r.lock), "a", "b") },
 		end:   func(r *replyRig) { r.do("DEL", lockKey(r.lock)) },
 	},
 	{
-		name: "a base of the registers that is no number", status: node.Misconfigured, text: []string{"the base of the registers is no number"},
+		name: "a base of the registers that is no number", status: wire.Misconfigured, text: []string{"the base of the registers is no number"},
 		fix:   []string{"choose another prefix"},
-		begin: func(r *replyRig) { r.do("SET", node.BaseKey(quorumlock.DefaultPrefix), "x") },
-		end:   func(r *replyRig) { r.do("DEL", node.BaseKey(quorumlock.DefaultPrefix)) },
+		begin: func(r *replyRig) { r.do("SET", wire.BaseKey(quorumlock.DefaultPrefix), "x") },
+		end:   func(r *replyRig) { r.do("DEL", wire.BaseKey(quorumlock.DefaultPrefix)) },
 	},
 	{
-		name: "NOSCRIPT: sent again, and granted", status: node.Granted,
+		name: "NOSCRIPT: sent again, and granted", status: wire.Granted,
 		begin: func(r *replyRig) {
 			r.do("CONFIG", "RESETSTAT")
 			r.do("SCRIPT", "FLUSH")
@@ -217,7 +217,7 @@ var replyCases = []replyCase{
 		},
 	},
 	{
-		name: "taken: the only contention", status: node.Taken, text: []string{"held"},
+		name: "taken: the only contention", status: wire.Taken, text: []string{"held"},
 		begin: func(r *replyRig) { r.do("SET", lockKey(r.lock), "somebody else") },
 		end:   func(r *replyRig) { r.do("DEL", lockKey(r.lock)) },
 	},
@@ -226,13 +226,13 @@ var replyCases = []replyCase{
 	// requests to it, over a connection that was greeted elsewhere. The replies are the
 	// real server's.
 	{
-		name: "CLUSTERDOWN", status: node.Failed, text: []string{"CLUSTERDOWN"},
+		name: "CLUSTERDOWN", status: wire.Failed, text: []string{"CLUSTERDOWN"},
 		via:   viaBoard,
 		begin: func(r *replyRig) { r.board.divert(r.cluster.bare.Addr(), r.ours) },
 		end:   func(r *replyRig) { r.board.pass() },
 	},
 	{
-		name: "MOVED", status: node.Failed, text: []string{"MOVED"}, once: true, passing: breaking, // then it is dialled anew
+		name: "MOVED", status: wire.Failed, text: []string{"MOVED"}, once: true, passing: breaking, // then it is dialled anew
 		via:    viaBoard,
 		before: func(r *replyRig) { r.lock = r.cluster.name(r.t, "moved", false) },
 		begin: func(r *replyRig) {
@@ -242,7 +242,7 @@ var replyCases = []replyCase{
 		end: func(r *replyRig) { r.board.pass() },
 	},
 	{
-		name: "ASK", status: node.Failed, text: []string{"ASK"}, once: true, passing: breaking, // then it is dialled anew
+		name: "ASK", status: wire.Failed, text: []string{"ASK"}, once: true, passing: breaking, // then it is dialled anew
 		via: viaBoard,
 		before: func(r *replyRig) {
 			r.lock = r.cluster.name(r.t, "ask", true)
@@ -255,7 +255,7 @@ var replyCases = []replyCase{
 		end: func(r *replyRig) { r.board.pass() },
 	},
 	{
-		name: "TRYAGAIN", status: node.Failed, text: []string{"TRYAGAIN"},
+		name: "TRYAGAIN", status: wire.Failed, text: []string{"TRYAGAIN"},
 		via: viaBoard,
 		before: func(r *replyRig) {
 			r.lock = r.cluster.name(r.t, "tryagain", true)
@@ -271,7 +271,7 @@ var replyCases = []replyCase{
 	{
 		// A lock and the companion keys of its prefix have different slots, unless the
 		// prefix has a hash tag.
-		name: "CROSSSLOT", status: node.Misconfigured, text: []string{"CROSSSLOT"},
+		name: "CROSSSLOT", status: wire.Misconfigured, text: []string{"CROSSSLOT"},
 		fix:   []string{"list standalone masters"},
 		via:   viaBoard,
 		begin: func(r *replyRig) { r.board.divert(r.cluster.low.Addr(), r.ours) },
@@ -283,7 +283,7 @@ var replyCases = []replyCase{
 	// runs for long, which ours do not. So a server sends them to another client, and a
 	// proxy sends the same text to us.
 	{
-		name: "max number of clients reached, and the client reads it", status: node.NotApplied, passing: breaking, text: []string{"max number of clients reached"},
+		name: "max number of clients reached, and the client reads it", status: wire.NotApplied, passing: breaking, text: []string{"max number of clients reached"},
 		via: viaBoard,
 		begin: func(r *replyRig) {
 			r.board.quote(r.quotes["clients"], func([]string) bool { return true })
@@ -292,19 +292,19 @@ var replyCases = []replyCase{
 		end: func(r *replyRig) { r.board.pass() },
 	},
 	{
-		name: "UNKILLABLE", status: node.Failed, text: []string{"UNKILLABLE"},
+		name: "UNKILLABLE", status: wire.Failed, text: []string{"UNKILLABLE"},
 		via:   viaBoard,
 		begin: func(r *replyRig) { r.board.quote(r.quotes["UNKILLABLE"], r.ours) },
 		end:   func(r *replyRig) { r.board.pass() },
 	},
 	{
-		name: "script killed", status: node.Failed, text: []string{"Script killed by user"},
+		name: "script killed", status: wire.Failed, text: []string{"Script killed by user"},
 		via:   viaBoard,
 		begin: func(r *replyRig) { r.board.quote(r.quotes["killed"], r.ours) },
 		end:   func(r *replyRig) { r.board.pass() },
 	},
 	{
-		name: "value is not an integer", status: node.Misconfigured, text: []string{"not an integer"},
+		name: "value is not an integer", status: wire.Misconfigured, text: []string{"not an integer"},
 		fix:   []string{"docs/operations.md"},
 		via:   viaBoard,
 		begin: func(r *replyRig) { r.board.quote(r.quotes["integer"], r.ours) },

@@ -20,6 +20,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // replyRig runs a case: it has a server, and the means to cause the fault.
@@ -217,7 +218,7 @@ func (r *replyRig) load() {
 type replyClient interface {
 	kind() string
 	// class returns the class that the client has to report when a node reports s.
-	class(s node.Status) string
+	class(s wire.Status) string
 	ask(name string) (class string, err error)
 	close()
 }
@@ -246,7 +247,7 @@ func (r *replyRig) nodeClient(option rueidis.ClientOption) replyClient {
 
 func (c *nodeClient) kind() string { return "node" }
 
-func (c *nodeClient) class(s node.Status) string { return s.String() }
+func (c *nodeClient) class(s wire.Status) string { return s.String() }
 
 func (c *nodeClient) close() {
 	patience, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -256,40 +257,40 @@ func (c *nodeClient) close() {
 }
 
 // replies receives the answer to one request.
-type replies chan node.Reply
+type replies chan wire.Reply
 
-func (c replies) Receive(_ int, _ *node.Request, r *node.Reply) { c <- *r }
+func (c replies) Receive(_ int, _ *wire.Request, r *wire.Reply) { c <- *r }
 
 // ask acquires a lock, and then releases it whatever the answer was.
 func (c *nodeClient) ask(name string) (string, error) {
-	lock, until := node.LockKey(quorumlock.DefaultPrefix, name), c.clock.Steady()+10*time.Second
+	lock, until := wire.LockKey(quorumlock.DefaultPrefix, name), c.clock.Steady()+10*time.Second
 	now := time.Now()
-	value := node.Compose(strings.Repeat("c", node.OwnerLen), now.UnixMicro(), string(node.AppendMetadata(nil, now, "", "")))
-	acquire := &node.Request{}
-	acquire.Init(&node.Acquisition{
+	value := wire.Compose(strings.Repeat("c", wire.OwnerLen), now.UnixMicro(), string(wire.AppendMetadata(nil, now, "", "")))
+	acquire := &wire.Request{}
+	acquire.Init(&wire.Acquisition{
 		Lock: lock, Value: value, KeyTTL: "5000", NotAfter: until, Token: strconv.FormatInt(now.UnixMicro(), 10),
 	})
 	reply := c.post(acquire)
-	release := node.NewRelease(lock, value, nil, node.TicketUpdate{}, until)
-	if reply.Status == node.Granted {
+	release := wire.NewRelease(lock, value, nil, wire.TicketUpdate{}, until)
+	if reply.Status == wire.Granted {
 		c.post(release)
 	} else {
 		c.node.Post(release, make(replies, 1)) // its answer may have to wait for the end of the fault
 	}
 	err := reply.Err
-	if reply.Status == node.Taken {
+	if reply.Status == wire.Taken {
 		err = errors.New("held by " + reply.Held)
 	}
-	if broken := new(node.ConfigError); errors.As(err, &broken) != (reply.Status == node.Misconfigured) {
+	if broken := new(wire.ConfigError); errors.As(err, &broken) != (reply.Status == wire.Misconfigured) {
 		c.r.t.Errorf("%v is reported as %v", reply.Status, err)
 	}
 	return reply.Status.String(), err
 }
 
-func (c *nodeClient) post(req *node.Request) node.Reply {
+func (c *nodeClient) post(req *wire.Request) wire.Reply {
 	answer := make(replies, 1)
 	if !c.node.Post(req, answer) {
-		return node.Reply{Status: node.NotApplied, Err: errors.New("queue full")}
+		return wire.Reply{Status: wire.NotApplied, Err: errors.New("queue full")}
 	}
 	return <-answer
 }
@@ -309,13 +310,13 @@ func (r *replyRig) managerClient(option rueidis.ClientOption) replyClient {
 
 func (c *managerClient) kind() string { return "manager" }
 
-func (c *managerClient) class(s node.Status) string {
+func (c *managerClient) class(s wire.Status) string {
 	switch s {
-	case node.Granted:
+	case wire.Granted:
 		return granted
-	case node.Taken:
+	case wire.Taken:
 		return taken
-	case node.Misconfigured:
+	case wire.Misconfigured:
 		return misconfigured
 	default:
 		return "no quorum"

@@ -17,9 +17,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Every packet is late by up to two TTLs, by a delay that differs from node to node and
@@ -342,7 +342,7 @@ func (log *keyLog) apply(now time.Time, words []string) error {
 	}
 	switch words[0] {
 	case "SET":
-		v := node.ParseValue(words[2])
+		v := wire.ParseValue(words[2])
 		if slices.Contains(words, "KEEPTTL") || life != nil && slices.Contains(words, "NX") {
 			return nil // another token, or no value
 		}

@@ -14,10 +14,10 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // A server executes a command and its reply is lost. For each operation, the library must
@@ -99,7 +99,7 @@ func TestALostReplyOfTheGuardHidesNoQuarantine(t *testing.T) {
 			nodes := rand.Perm(n)[:quorum.Size(n)]
 			since := time.Now()
 			for _, j := range nodes {
-				servers[j].MustDo("DEL", node.GuardKey(quorumlock.DefaultPrefix))
+				servers[j].MustDo("DEL", wire.GuardKey(quorumlock.DefaultPrefix))
 			}
 			dropped := d.reset(nodes)
 			name := fmt.Sprintf("forgot-%d", i)
@@ -308,7 +308,7 @@ func (d *dropper) acquire(name string) {
 func (d *dropper) raise(name string) {
 	ahead := time.Now().Add(time.Minute).UnixMicro()
 	for i, s := range d.servers {
-		s.MustDo("ZADD", node.RegistersKey(quorumlock.DefaultPrefix), strconv.FormatInt(ahead+1000*int64(i), 10), lockKey(name))
+		s.MustDo("ZADD", wire.RegistersKey(quorumlock.DefaultPrefix), strconv.FormatInt(ahead+1000*int64(i), 10), lockKey(name))
 	}
 	d.arm("raise", d.some(len(d.servers)))
 	d.attempt(name)

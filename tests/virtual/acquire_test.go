@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
@@ -278,7 +278,7 @@ func TestAReleaseNeverOvertakesItsAcquire(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		time.Sleep(time.Second)
 		assert.Zero(t, holders(t, c, "job"))
-		assert.Nil(t, do(t, c.Nodes()[0], "ZSCORE", node.RegistersKey(quorumlock.DefaultPrefix), "quorumlock:job"),
+		assert.Nil(t, do(t, c.Nodes()[0], "ZSCORE", wire.RegistersKey(quorumlock.DefaultPrefix), "quorumlock:job"),
 			"the release has cancelled the acquisition, which was not sent")
 	})
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
-	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
@@ -105,8 +105,8 @@ func TestAWaiterWithTooFewReservationsGetsTheLockWhenTheOthersHaveLapsed(t *test
 		holder := manager(t, c)
 		m := patient(t, c, holder)
 		l := acquire(t, holder, "job")
-		frozen := strings.Repeat("f", node.ManagerLen)
-		queue := node.QueueKey(node.LockKey(quorumlock.DefaultPrefix, "job"))
+		frozen := strings.Repeat("f", wire.ManagerLen)
+		queue := wire.QueueKey(wire.LockKey(quorumlock.DefaultPrefix, "job"))
 		for i, option := range c.Options()[1:] {
 			client, err := rueidis.NewClient(option)
 			require.NoError(t, err)
@@ -114,7 +114,7 @@ func TestAWaiterWithTooFewReservationsGetsTheLockWhenTheOthersHaveLapsed(t *test
 			listening, stop := context.WithCancel(background)
 			defer stop()
 			go func() {
-				channel := node.WakeChannel(quorumlock.DefaultPrefix, frozen)
+				channel := wire.WakeChannel(quorumlock.DefaultPrefix, frozen)
 				_ = client.Receive(listening, client.B().Subscribe().Channel(channel).Build(), func(rueidis.PubSubMessage) {})
 			}()
 			do(t, c.Nodes()[1+i], "ZADD", queue, "1", frozen+"000000000000000180")
@@ -132,7 +132,7 @@ func TestAWaiterWithTooFewReservationsGetsTheLockWhenTheOthersHaveLapsed(t *test
 			waiting, _ := do(t, n, "ZRANGE", queue, "0", "-1").([]any)
 			require.Len(t, waiting, min(1+i, 2))
 			ticket := waiting[len(waiting)-1].(string)
-			require.Equal(t, "80", ticket[node.TicketLen:], "ms that the nodes reserve a lock for it")
+			require.Equal(t, "80", ticket[wire.TicketLen:], "ms that the nodes reserve a lock for it")
 			n.Fail(func(args []string) bool {
 				if args[0] == "EVALSHA" && slices.Contains(args, "wait") && slices.Contains(args, ticket) {
 					asked[i]++

@@ -1,0 +1,151 @@
+package conformance
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+var batchCases = []testCase{
+	{"the operations of a call run in their order, and each has its own answer", (*rig).runsInOrder},
+	{"a key of another type costs the other operations of a call nothing", (*rig).runsAroundBadKeys},
+	{"a queue of another type costs the other operations of a call nothing", (*rig).runsAroundBadQueues},
+	{"arguments that make no sense cost the other operations nothing", (*rig).runsAroundNonsense},
+	{"an operation that nobody knows fails the call", (*rig).refusesUnknownOperations},
+	{"a full server refuses what needs memory, and releases and extends go through", (*rig).runsOnAFullServer},
+	{"a call of the most operations is answered whole", (*rig).runsManyOperations},
+}
+
+func (r *rig) runsInOrder() {
+	t := r.micros()
+	other := wire.LockKey(r.server.Prefix, "other")
+	got := r.apply(
+		r.acquire(alice, t), r.extend(alice, t), r.acquire(alice, t).on(other), r.release(alice), r.release(alice),
+		r.acquire(bob, t+1), r.release(alice), r.release(alice).on(other), r.raise(bob, t+9), r.extend(bob, t+1), r.extend(bob, t+9),
+		r.release(bob), r.heal(carol), r.acquire(carol, t+20), r.acquire(bob, t+30).on(other), r.read(),
+	)
+	read := got[len(got)-1].([]any)
+	assert.Equal(r, []any{wire.Compose(carol, 0, metadata), t + 9, int64(0)}, []any{read[0], read[2], read[3]})
+	assert.Equal(r, []any{
+		int64(1), int64(1), int64(1), int64(1), int64(0),
+		int64(1), int64(-1), int64(1), answer(t+1, 0), int64(2), int64(1),
+		int64(1), int64(1), granted(0, t+9), int64(1),
+	}, got[:len(got)-1])
+}
+
+// around runs each of the operations between two that must not notice.
+func (r *rig) around(bad map[string]op) {
+	r.Helper()
+	good := wire.LockKey(r.server.Prefix, "good")
+	t := r.micros()
+	for name, o := range bad {
+		r.admin("DEL", good, r.registers)
+		got := r.apply(r.acquire(alice, t).on(good), o, o, r.extend(alice, t).on(good), r.release(alice).on(good), o, r.acquire(bob, t+1).on(good))
+		assert.Equal(r, []any{int64(1), int64(1), int64(1), int64(1)}, []any{got[0], got[3], got[4], got[6]}, name)
+		for _, i := range []int{1, 2, 5} {
+			assert.IsType(r, failed(""), got[i], name)
+		}
+	}
+}
+
+func (r *rig) runsAroundBadKeys() {
+	for _, hint := range []bool{false, true} {
+		if hint {
+			r.admin("SET", r.hint, "1")
+		}
+		r.admin("DEL", r.lock)
+		r.admin("HSET", r.lock, "a", "b")
+		bad := r.everyOperation(alice)
+		r.around(bad)
+		assert.Equal(r, "b", r.admin("HGET", r.lock, "a"))
+	}
+}
+
+func (r *rig) runsAroundBadQueues() {
+	r.admin("SET", r.hint, "1")
+	r.admin("SET", r.queue, "x")
+	bad := r.everyOperation(alice)
+	for _, name := range []string{"extend", "heal"} {
+		delete(bad, name) // they look at no queue
+	}
+	delete(bad, "raise") // it refuses a lock that is not there
+	r.around(bad)
+	r.absent(r.lock)
+	assert.Equal(r, "x", r.admin("GET", r.queue))
+	r.admin("SET", r.lock, wire.Compose(alice, 0, metadata))
+	r.fails(r.one(r.raise(alice, 5)))
+	r.fails(r.one(r.release(alice)))
+	r.absent(r.lock)
+}
+
+func (r *rig) runsAroundNonsense() {
+	bad := map[string]op{}
+	for _, o := range []op{
+		r.acquire(alice, 1).with(argTTL, "x"), r.acquire(alice, 1).with(argNotAfter, ""), r.acquire(alice, 1).with(argTTL, "-9999999999999999"),
+		r.acquire(alice, 1).with(4, "x"), r.wait(alice, 1).with(4, ""), r.heal(alice).with(argNotAfter, "x"),
+		r.forget(1).with(1, "x"), r.forget(1).with(2, "x"), r.guard("run", 1, "0", "0").with(2, "x"),
+	} {
+		bad[o.args[0]+strconv.Itoa(len(bad))] = o
+	}
+	r.around(bad)
+	r.absent(r.lock, r.marker)
+}
+
+func (r *rig) refusesUnknownOperations() {
+	_, err := r.server.Do(r.command(r.micros(), op{r.lock, []string{"destroy"}})...)
+	require.ErrorContains(r, err, "quorumlock: no operation destroy")
+	_, err = r.server.Do(append(r.command(r.micros())[:2:2], "5", r.lock, r.base, r.hint, r.marker, r.lock, "0", "0", "", "", "", "")...)
+	require.ErrorContains(r, err, "quorumlock: no operation nil")
+}
+
+func (r *rig) runsOnAFullServer() {
+	if r.server.Fill == nil {
+		r.Skip("this server cannot be filled")
+	}
+	t := r.holds(alice)
+	held, free := wire.LockKey(r.server.Prefix, "held"), wire.LockKey(r.server.Prefix, "free")
+	r.one(r.acquire(alice, t).on(held))
+	n := r.connect()
+	r.server.Fill()
+	defer r.server.Drain()
+	// In a script that has written something already, Redis refuses nothing any more.
+	asks := r.request(bob, t, func(a *wire.Acquisition) { a.Lock, a.Again = free, true })
+	renewals := wire.NewRenewals(2)
+	renewals.Add(r.lock, wire.Compose(alice, t, metadata), "60000")
+	renewals.Add(free, wire.Compose(alice, t, metadata), "60000")
+	got := r.inOneBatch(n, func() {}, asks, renewals.Request(r.soon(time.Hour)), r.releasing(alice),
+		wire.NewRelease(held, wire.Compose(alice, t, metadata), nil, wire.TicketUpdate{}, r.soon(time.Hour)))
+	assert.Equal(r, wire.Failed, got[0].Status, "%v", got[0].Err)
+	require.ErrorContains(r, got[0].Err, "OOM")
+	assert.Equal(r, []int64{wire.Ours, wire.Missing}, got[1].Answers, "%v", got[1].Err)
+	assert.EqualValues(r, wire.Ours, got[2].N, "%v", got[2].Err)
+	assert.EqualValues(r, wire.Ours, got[3].N, "%v", got[3].Err)
+	r.absent(free, held, r.lock)
+
+	// So from here on what asks for a lock runs alone.
+	r.server.Drain()
+	r.one(r.acquire(alice, t).on(held))
+	r.server.Fill()
+	renewals = wire.NewRenewals(1)
+	renewals.Add(held, wire.Compose(alice, t, metadata), "60000")
+	got = r.inOneBatch(n, func() {}, renewals.Request(r.soon(time.Hour)), r.request(bob, t, func(a *wire.Acquisition) { a.Lock = free }))
+	assert.Equal(r, wire.Done, got[0].Status, "%v", got[0].Err)
+	assert.Equal(r, wire.Failed, got[1].Status, "granted by a server that is full")
+	r.absent(free)
+}
+
+func (r *rig) runsManyOperations() {
+	t := r.micros()
+	var ops []op
+	for i := range wire.MaxLocks {
+		ops = append(ops, r.acquire(alice, t+int64(i)).on(wire.LockKey(r.server.Prefix, strconv.Itoa(i))))
+	}
+	for i, got := range r.apply(ops...) {
+		assert.Equal(r, int64(1), got, "lock %d", i)
+	}
+	assert.EqualValues(r, wire.MaxLocks, r.admin("ZCARD", r.registers))
+}

@@ -1,0 +1,186 @@
+package conformance
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+const (
+	keyTTL   = "5000" // of a lock, ms
+	metadata = "1700000000000000 - label with spaces"
+	moveCap  = 2 * time.Second // how far a register may move ahead of the node's clock
+	second   = int64(time.Second / time.Microsecond)
+	hour     = 3600 * second
+)
+
+// op is one operation of a call of the script.
+type op struct {
+	key  string
+	args []string
+}
+
+// on is the same operation on another lock.
+func (o op) on(lock string) op { return op{lock, o.args} }
+
+// with is the same operation with another argument.
+func (o op) with(i int, arg string) op {
+	args := slices.Clone(o.args)
+	args[i] = arg
+	return op{o.key, args}
+}
+
+// The arguments that cases change.
+const (
+	argTTL      = 2 // of acquire, wait, extend and heal
+	argNotAfter = 3 // of acquire, wait and heal
+	argTicket   = 5 // of wait
+	argMode     = 7 // of wait
+)
+
+// failed is the answer of an operation that failed, which is not of interest otherwise.
+type failed string
+
+// apply runs operations in one call of the script, sent now by a client whose clock
+// shows the same as the server's, and returns their answers.
+func (r *rig) apply(ops ...op) []any {
+	r.Helper()
+	return r.applySent(r.micros(), ops...)
+}
+
+// applySent is apply for a call that was sent then.
+func (r *rig) applySent(at int64, ops ...op) []any {
+	r.Helper()
+	reply, ok := r.admin(r.command(at, ops...)...).([]any)
+	require.True(r, ok)
+	require.GreaterOrEqual(r, len(reply), 2)
+	assert.InDelta(r, r.micros(), reply[0], float64(5*second), "the node's clock")
+	codes, ok := reply[1].(string)
+	require.True(r, ok)
+	require.Len(r, codes, len(ops))
+	details := reply[2:]
+	answers := make([]any, len(ops))
+	for i, code := range codes {
+		switch code {
+		case '-':
+			answers[i] = int64(-1)
+		case '*':
+			require.NotEmpty(r, details)
+			answers[i], details = details[0], details[1:]
+			if parts, ok := answers[i].([]any); ok && len(parts) == 1 {
+				text, isText := parts[0].(string)
+				require.True(r, isText, "%v", parts)
+				answers[i] = failed(text)
+			}
+		default:
+			answers[i] = int64(code - '0')
+		}
+	}
+	assert.Empty(r, details, "one detail for each *")
+	return answers
+}
+
+func (r *rig) command(at int64, ops ...op) []string {
+	keys := []string{r.registers, r.base, r.hint, r.marker}
+	args := []string{"0", micros(at), r.known, r.channel, r.capText, r.flags}
+	for _, o := range ops {
+		keys = append(keys, o.key)
+		args = append(args, o.args...)
+	}
+	command := append([]string{"EVAL", wire.Apply, strconv.Itoa(len(keys))}, keys...)
+	return append(command, args...)
+}
+
+// one runs one operation and returns its answer.
+func (r *rig) one(o op) any {
+	r.Helper()
+	return r.apply(o)[0]
+}
+
+// fails checks that an operation fails because of a key of another type.
+func (r *rig) fails(answer any) {
+	r.Helper()
+	require.IsType(r, failed(""), answer)
+	assert.Contains(r, string(answer.(failed)), "WRONGTYPE")
+}
+
+// answer is what several numbers, or a value and two numbers, are in a reply.
+func answer(parts ...any) []any {
+	for i, part := range parts {
+		if n, ok := part.(int); ok {
+			parts[i] = int64(n)
+		}
+	}
+	return parts
+}
+
+// granted is the answer to an acquisition whose register was moved from where it stood,
+// or not at all, and how many wait.
+func granted(moved, from int64, waiting ...int64) []any {
+	return answer(moved, from, append(waiting, 0)[0])
+}
+
+func micros(us int64) string { return strconv.FormatInt(us, 10) }
+
+func (r *rig) acquire(owner string, t int64) op {
+	return op{r.lock, []string{"acquire", wire.Compose(owner, t, metadata), keyTTL, micros(r.micros() + 60*second), micros(t)}}
+}
+
+// wait is an acquisition of the n-th waiter.
+func (r *rig) wait(owner string, n int) op {
+	return r.waitFor(owner, n, r.micros())
+}
+
+func (r *rig) waitFor(owner string, n int, t int64) op {
+	o := r.acquire(owner, t)
+	return op{r.lock, append(append([]string{"wait"}, o.args[1:]...), ticket(n), enqueuedAt(n), "")}
+}
+
+func (r *rig) extend(owner string, t int64) op {
+	return op{r.lock, []string{"extend", owner + " " + micros(t) + " ", keyTTL}}
+}
+
+func (r *rig) heal(owner string) op {
+	return op{r.lock, []string{"heal", wire.Compose(owner, 0, metadata), keyTTL, micros(r.micros() + 60*second), micros(r.micros() + 60*second)}}
+}
+
+func (r *rig) raise(owner string, t int64) op {
+	return op{r.lock, []string{"raise", owner + " ", micros(t), metadata}}
+}
+
+func (r *rig) release(owner string) op { return op{r.lock, []string{"release", owner + " "}} }
+
+// leave is the end of the n-th wait, and of the lock if it is the owner's.
+func (r *rig) leave(owner string, n int) op {
+	return op{r.lock, []string{"leave", owner + " ", ticket(n), "", ""}}
+}
+
+// stay releases what the n-th waiter got, which goes on waiting.
+func (r *rig) stay(owner string, n int, mode string) op {
+	return op{r.lock, []string{"leave", owner + " ", ticket(n), enqueuedAt(n), mode}}
+}
+
+func (r *rig) pass(n int) op { return op{r.lock, []string{"pass", ticket(n)}} }
+
+func (r *rig) read() op { return op{r.lock, []string{"read"}} }
+
+func (r *rig) forget(most int) op {
+	return op{r.registers, []string{"forget", micros(hour), strconv.Itoa(most)}}
+}
+
+// everyOperation has each operation once, on the rig's lock, by this owner.
+func (r *rig) everyOperation(owner string) map[string]op {
+	ops := map[string]op{}
+	for _, o := range []op{
+		r.acquire(owner, r.micros()), r.wait(owner, 9), r.extend(owner, 7), r.heal(owner), r.raise(owner, r.micros()+hour),
+		r.release(owner), r.leave(owner, 9), r.pass(9), r.read(),
+	} {
+		ops[o.args[0]] = o
+	}
+	return ops
+}

@@ -1,0 +1,55 @@
+package wire
+
+import "errors"
+
+// Errors that do not come from the server. They arrive in Reply.Err.
+var (
+	ErrClosed      = errors.New("closed")
+	ErrConnecting  = errors.New("not connected yet")
+	ErrExpired     = errors.New("not sent in time")
+	ErrWithdrawn   = errors.New("withdrawn before it was sent")
+	ErrLate        = errors.New("refused by the node as too late")
+	ErrQuarantined = errors.New("in quarantine: the node was restarted, failed over, flushed, able to evict, or never used before")
+	ErrClockStep   = errors.New("in quarantine: the node's clock was stepped forward")
+	ErrReconnected = errors.New("connection changed on the way")
+	// ErrUnguarded means that a client without the restart guard asks for votes of a node
+	// on which others rely on the guard. Everything but votes goes on.
+	ErrUnguarded = errors.New("the other clients of this node use the restart guard, and this one does not")
+)
+
+// ConfigError is an answer or a property of a node that an operator must fix.
+type ConfigError struct {
+	Problem string // what is wrong, in the server's own words if it sent any
+	Fix     string // what to do
+	Err     error  // an error of this package to tell it by, nil for most
+}
+
+// Error returns the problem and the fix.
+func (e *ConfigError) Error() string { return e.Problem + ": " + e.Fix }
+
+// Unwrap returns Err.
+func (e *ConfigError) Unwrap() error { return e.Err }
+
+// PasswordError returns the error of a server that asks for a password. Redis's own words are long,
+// and name commands that no user of this library sends.
+func PasswordError(server, credentials string) *ConfigError {
+	return &ConfigError{Problem: server + " asks for a password (NOAUTH)", Fix: "set " + credentials}
+}
+
+// AwayError is the error of a server that is not the master now, or not any more.
+type AwayError struct{ Err error }
+
+// Error returns the text of Err.
+func (e *AwayError) Error() string { return e.Err.Error() }
+
+// Unwrap returns Err.
+func (e *AwayError) Unwrap() error { return e.Err }
+
+// Away reports whether an error means that the node has another master now, or none.
+func Away(err error) bool {
+	if err == nil { // before elsewhere, which is allocated, at each answer
+		return false
+	}
+	var elsewhere *AwayError
+	return errors.As(err, &elsewhere)
+}

@@ -1,0 +1,73 @@
+package wire
+
+import (
+	"errors"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// OpenMark ends a marker under which clients without the guard vote as well, while the
+// guard is rolled out.
+const OpenMark = "open"
+
+// Guard has the parameters of a run of the restart guard.
+type Guard struct {
+	Word    string // names the server, its data and the group's epoch
+	Longest int64  // the longest lease, ms
+	Trust   bool   // an empty database needs no quarantine
+	Force   bool   // start a quarantine even if the marker names the same word
+	Nonce   string // makes the marker new
+	Open    string // OpenMark, or "" to end that
+	// NotAfter is the instant on the steady clock after which the node does nothing.
+	NotAfter time.Duration
+}
+
+// NewGuard returns a request that runs the restart guard on its marker. Only a greeting sends
+// it, as it does those of NewLook, NewRehearsal and NewList.
+func NewGuard(marker string, g *Guard) *Request {
+	return &Request{keys: []string{marker}, args: []string{"guard", g.Word, strconv.FormatInt(g.Longest, 10),
+		flag(g.Trust), flag(g.Force), g.Nonce, g.Open, Micros(g.NotAfter)}}
+}
+
+// NewLook returns a request that reads the marker and writes nothing.
+func NewLook(marker string, notAfter time.Duration) *Request {
+	return NewGuard(marker, &Guard{NotAfter: notAfter})
+}
+
+// NewRehearsal returns a request that changes nothing. So a user without the right to run
+// scripts, or to use our keys, is found at the greeting and not by the first lease.
+func NewRehearsal(marker string) *Request {
+	return &Request{keys: []string{marker}, args: []string{"read"}}
+}
+
+// ReadMarker reads the answer to the operation guard.
+func ReadMarker(reply []rueidis.RedisMessage) (stop, agreed int64, marker string, err error) {
+	if len(reply) != 3 {
+		return 0, 0, "", ErrNotUnderstood
+	}
+	numbers, ok := Integers(reply[:2])
+	marker, err = StringOf(&reply[2])
+	if !ok || err != nil {
+		return 0, 0, "", ErrNotUnderstood
+	}
+	return numbers[0], numbers[1], marker, nil
+}
+
+// ErrNotUnderstood means that an answer at a greeting has another shape than the script's.
+var ErrNotUnderstood = errors.New("reply not understood")
+
+// SameData reports whether two markers stand for the same data. They may differ in the
+// mark alone.
+func SameData(a, b string) bool {
+	return strings.TrimSuffix(a, OpenMark) == strings.TrimSuffix(b, OpenMark)
+}
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
+}

@@ -1,0 +1,76 @@
+package wire
+
+import "strings"
+
+// Companion keys contain a byte that is not valid UTF-8. Lock names and prefixes are
+// valid UTF-8, so no valid name of any prefix can collide with them. They begin with the
+// prefix, for ACL patterns; a hash tag in the prefix covers them all.
+const (
+	registerTag = "\xffr"
+	baseTag     = "\xffb"
+	hintTag     = "\xffh"
+	guardTag    = "\xffg"
+	listsTag    = "\xffl"
+	wakeTag     = "\xffw" // of channels
+	// Behind the lock's key: the script appends them.
+	queueTag = "\xffq"
+	watchTag = "\xffn"
+)
+
+// LockKey returns the key of a lock: prefix and name and nothing else. So this package
+// and other Redlock clients on the same key exclude each other.
+func LockKey(prefix, name string) string { return prefix + name }
+
+// QueueKey returns the key of the queue of a lock's waiters.
+func QueueKey(lock string) string { return lock + queueTag }
+
+// WatchKey returns the key that exists while some of a lock's waiters have just been woken: it
+// has the place of the middle one of them.
+func WatchKey(lock string) string { return lock + watchTag }
+
+// RegistersKey returns the key of the sorted set that holds the fencing register of
+// every lock of a prefix.
+func RegistersKey(prefix string) string { return prefix + registerTag }
+
+// BaseKey returns the key of the base: the least value of every register.
+func BaseKey(prefix string) string { return prefix + baseTag }
+
+// HintKey returns the key that exists while any lock of a prefix may have a queue.
+func HintKey(prefix string) string { return prefix + hintTag }
+
+// GuardKey returns the key of the restart guard's marker.
+func GuardKey(prefix string) string { return prefix + guardTag }
+
+// ListsKey returns the key of the lists of nodes that clients use, and of the node's
+// identity.
+func ListsKey(prefix string) string { return prefix + listsTag }
+
+// WakeChannel returns the channel on which nodes wake the waiters of a Manager.
+func WakeChannel(prefix, manager string) string { return prefix + wakeTag + manager }
+
+// A ticket is a member of a lock's queue: 16 hex digits of the Manager that a node wakes,
+// 16 of the wait, and then the grace: how long the node reserves the lock for it, in ms
+// (see lua/queue.lua). The name of a ticket does not include the grace.
+const (
+	ManagerLen = 16
+	TicketLen  = 32
+)
+
+// PrefixShards reports whether a prefix is fit for hash slots: it puts all its keys into
+// one slot, or does not affect the slot. A brace must belong to a whole hash tag.
+func PrefixShards(prefix string) bool {
+	return !strings.ContainsAny(prefix, "{}") || HashTag(prefix) != ""
+}
+
+// HashTag returns the hash tag of a key with its braces, "" if it has none: as Redis Cluster
+// has it, the text between the first brace and the first closing one after it.
+func HashTag(key string) string {
+	open := strings.IndexByte(key, '{')
+	if open < 0 {
+		return ""
+	}
+	if n := strings.IndexByte(key[open+1:], '}'); n > 0 {
+		return key[open : open+n+2]
+	}
+	return ""
+}

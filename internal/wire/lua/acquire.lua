@@ -1,0 +1,68 @@
+-- acquire  value ms not_after t    creates the lock
+-- wait     value ms not_after t ticket place mode   the same for a client that queues;
+--          mode 'l': a reservation for another ticket lapsed unused while it waited
+--     1                     granted, the register has moved to t
+--     {moved, from, tickets}  granted, the register has moved from `from` to `moved` (0: it
+--                           has not moved and is ahead, at `from`); `tickets` are queued.
+--                           Without fencing {0, 0, tickets}, if there are tickets
+--     {held, ms, position}  taken: the first 512 bytes of the value in the way, how long
+--                           the lock lives (-1: no end), our rank in the queue (-1: none)
+--     0                     not_after has passed
+--     -1                    the marker differs: this is not the data that the client knows,
+--                           or the client lacks the guard that the others rely on
+--
+-- run.lua grants a free lock that has no queue. This file decides all other cases: who has
+-- the lock, or for whom it is reserved. It reads and writes the lock, its queue, and by way
+-- of registers.lua the registers.
+
+function f.taken(lock, held, ticket, place)
+  local position = -1
+  if ticket then
+    f.enqueue(lock, ticket, place)
+    position = call('ZRANK', lock .. '\255q', ticket) or -1
+  end
+  return { held, call('PTTL', lock), position }
+end
+
+-- Acquires a lock that exists, or has a queue, or whose request is late.
+function f.contend(lock, value, duration, late, t, ticket, place, mode)
+  if late or not string.find(ARGV[6], 's', 1, true) then
+    place = nil
+  end
+  local held = call('GETRANGE', lock, '0', '511') -- another client's value may be huge
+  if held ~= '' or call('EXISTS', lock) == 1 then
+    local reserved = ticket and held == string.sub(ticket, 1, 32) .. ' w '
+    local ours = string.sub(held, 1, 33) == string.sub(value, 1, 33)
+    if not ours and not reserved then
+      return f.taken(lock, held, place and ticket, place)
+    elseif late then
+      return 0
+    elseif ours then -- asked again: give the first answer again
+      call('PEXPIREAT', lock, after(duration)) -- a replica refuses this: its copy is no vote
+      local shown = tonumber(string.match(held, '^%d+', 34) or 0)
+      return cap and { shown, shown > 0 and shown - 1 or f.register(lock), 0 } or 1
+    end
+    call('SET', lock, value, 'XX', 'PXAT', after(duration))
+    made = lock
+  elseif late then
+    return 0
+  else
+    if mode == 'l' then
+      f.recall(lock, ticket)
+    else
+      if place then
+        f.enqueue(lock, ticket, place)
+      end
+      local first = f.serve(lock, ticket)
+      if first and first ~= ticket then
+        return f.taken(lock, string.sub(first, 1, 32) .. ' w ', place and ticket, place)
+      end
+    end
+    call('SET', lock, value, 'PXAT', after(duration))
+    made = lock
+  end
+  if ticket then
+    call('ZREM', lock .. '\255q', ticket)
+  end
+  return f.move(lock, value, t)
+end

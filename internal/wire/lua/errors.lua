@@ -1,0 +1,17 @@
+-- This file decides how an error of Redis is reported to the client. It reads no key and
+-- writes none. An operation that fails answers {error}.
+
+-- The text of an error. Redis 7.0 reports only that the user may not run a command. So
+-- the text lists all of our commands that the user may not run.
+function f.describe(problem)
+  local text = type(problem) == 'table' and problem.err or tostring(problem)
+  if string.find(text, "can't run this command", 1, true) and redis.acl_check_cmd then
+    local ours = 'dbsize del exists getrange pexpireat pttl publish set zadd zcard zrange zrank zrem zscore'
+    for command in string.gmatch(ours, '%l+') do
+      if not redis.acl_check_cmd(command) then
+        text = text .. ' +' .. command
+      end
+    end
+  end
+  return text
+end

@@ -1,0 +1,142 @@
+-- release  owner                   deletes the lock if it is ours, and reserves it for the
+--          head of its queue
+-- leave    owner ticket place mode the same; the ticket leaves the queue, or stays at place
+--          if that is not ''. mode 'y': other tickets go first this once; 'f': the head is
+--          woken and the lock stays free, so that clients without tickets may get it
+-- pass     ticket                  the ticket leaves the queue, and what was reserved for
+--          it is reserved for the next waiter
+--     1 deleted, 2 deleted (or passed on) and reserved for a waiter or left free for the
+--     head, 0 missing, -1 another's, or reserved for the ticket that stays
+--
+-- This file decides which waiter is next, and wakes it. Behind the key of a lock are its
+-- queue ('\255q') and the key that exists while waiters have just been woken ('\255n'). The
+-- file reads and writes these, the lock, and the hint, KEYS[3].
+
+function f.publish(kind, ticket, lock)
+  return call('PUBLISH', ARGV[4] .. string.sub(ticket, 1, 16), kind .. string.sub(ticket, 1, 32) .. lock)
+end
+
+-- A queue holds the tickets of a lock's waiters, scored by the time of their calls.
+-- Every node gets the same score, so all nodes have the same order. A ticket is 16 hex
+-- digits of the Manager, 16 of the wait, and its grace in ms.
+function f.enqueue(lock, ticket, place)
+  local stop = after('60000') -- waiters poll more often than that
+  call('ZADD', lock .. '\255q', 'NX', place, ticket)
+  call('PEXPIREAT', lock .. '\255q', stop)
+  call('SET', KEYS[3], '1', 'PXAT', stop)
+  hint = '1'
+end
+
+-- Reserves a free lock for the head of its queue and wakes it. A reservation is no vote:
+-- the head acquires like any other client. A head whose channel has no subscriber is
+-- dropped, but at most 64 of them, because a script stops the server. After 64 the queue
+-- is recalled: living waiters come back. me is the asker's ticket, which needs no wake-up.
+function f.serve(lock, me)
+  local queue = lock .. '\255q'
+  for _ = 1, 64 do
+    local ahead = call('ZRANGE', queue, '0', '1', 'WITHSCORES')
+    local first, place, second = ahead[1], ahead[2], ahead[3]
+    if not first then
+      return nil
+    end
+    call('ZREM', queue, first)
+    if first == me then
+      return first
+    end
+    local grace = string.match(first, '^[1-9]%d?%d?$', 33)
+    if grace and f.publish('r', first, lock) > 0 then
+      call('SET', lock, string.sub(first, 1, 32) .. ' w ', 'PXAT', after(grace))
+      if second then
+        f.watch(lock, place, second, me)
+      end
+      return first
+    end
+  end
+  f.recall(lock)
+end
+
+-- The head may be dead. So the node also wakes waiters behind it, and each asks when its
+-- rank among them has come: the second waits one grace, the others two and a little more.
+-- They stand further and further apart, and the last of the queue is one of them: so one of
+-- them lives, however many tickets at the front are dead. The second is woken each time,
+-- the others at most once in 20 ms, until the queue has come to the middle one of them.
+function f.watch(lock, place, second, me)
+  if second ~= me then
+    f.publish('1', second, lock)
+  end
+  local watched = call('GETRANGE', lock .. '\255n', '0', '31')
+  if tonumber(place) < (tonumber(watched) or 0) then
+    return
+  end
+  local queue, places, at, rank = lock .. '\255q', {}, 0, 1
+  local last = call('ZCARD', queue) - 1
+  while at < last do
+    rank, at = rank + 1, rank < 8 and math.min(2 * at + 1, last) or last
+    local found = call('ZRANGE', queue, at, at, 'WITHSCORES')
+    if found[1] ~= me then
+      f.publish(rank, found[1], lock)
+    end
+    places[#places + 1] = found[2]
+  end
+  if places[1] then
+    call('SET', lock .. '\255n', places[math.floor(#places / 2) + 1], 'PX', '20')
+  end
+end
+
+-- Empties a queue whose head has let its grace pass: the first 500 tickets, which takes
+-- most of a millisecond. Otherwise each ticket of a dead process would cost one grace;
+-- this way they cost one in all.
+function f.recall(lock, me)
+  local queue = lock .. '\255q'
+  local tickets = call('ZRANGE', queue, '0', '499')
+  for _, ticket in ipairs(tickets) do
+    if ticket ~= me then
+      f.publish('a', ticket, lock)
+    end
+  end
+  if tickets[1] then
+    call('ZREM', queue, unpack(tickets))
+  end
+end
+
+-- Finishes a release: held is the value that was there; if it was ours, it is deleted.
+-- A client that cannot be woken here keeps no place in the queue.
+function f.hand(lock, held, ours, ticket, place, mode)
+  local free = ours or held == '' and call('EXISTS', lock) == 0
+  local stays = place and place ~= '' and string.find(ARGV[6], 's', 1, true)
+  local yields = stays and mode == 'y'
+  if stays and call('GETRANGE', lock, '0', '35') == string.sub(ticket, 1, 32) .. ' w ' then
+    return -1 -- reserved for it meanwhile: if it also stayed, it would get two turns
+  end
+  if stays and not yields then
+    f.enqueue(lock, ticket, place)
+  elseif ticket then
+    call('ZREM', lock .. '\255q', ticket)
+  end
+  -- If the ticket that stays is the head, the lock is reserved for it: otherwise the
+  -- free lock with a queue would look as if its head were dead.
+  local head
+  if free and mode == 'f' then
+    head = call('ZRANGE', lock .. '\255q', '0', '0')[1]
+    if head then
+      f.publish('f', head, lock)
+    end
+  elseif free then
+    head = f.serve(lock)
+  end
+  if yields then
+    f.enqueue(lock, ticket, place)
+  end
+  return ours and (head and head ~= ticket and 2 or 1) or free and 0 or -1
+end
+
+function f.pass(lock, ticket)
+  call('ZREM', lock .. '\255q', ticket)
+  local held = call('GETRANGE', lock, '0', '35')
+  if held == string.sub(ticket, 1, 32) .. ' w ' then
+    call('DEL', lock)
+  elseif held ~= '' or call('EXISTS', lock) == 1 then
+    return -1
+  end
+  return f.serve(lock, ticket) and 2 or held == '' and 0 or 1
+end

@@ -1,0 +1,82 @@
+-- raise    owner t metadata        moves the register of a lock that is ours to t
+--     {from, tickets}: the register before (-1: not ours, not below t, or the marker
+--     differs), tickets in the queue
+-- forget   age most                drops registers older than age, µs, at most `most` of
+--          them: how many it dropped
+--
+-- This file decides which value a fencing register gets: it only grows, and none is below
+-- the base. It reads and writes the registers, KEYS[1], the base, KEYS[2], and the lock,
+-- which shows the register's value; it reads the queue's length.
+
+function f.register(lock)
+  if base == 1 / 0 then
+    error('quorumlock: the base of the registers is no number', 0)
+  end
+  return math.max(tonumber(call('ZSCORE', KEYS[1], lock) or 0), base)
+end
+
+-- Moves the register of a lock that was just created with value. If the register ends
+-- up at another value than t, the lock shows that value.
+function f.move(lock, value, t)
+  local waiting = hint and call('ZCARD', lock .. '\255q') or 0
+  if not cap then
+    return waiting == 0 and 1 or { 0, 0, waiting }
+  end
+  t = tonumber(t)
+  local from = f.register(lock)
+  local target = math.min(t, now + cap)
+  if string.find(ARGV[6], '1', 1, true) then
+    target = math.max(target, from + 1)
+  end
+  if target <= from then
+    target = 0
+  end
+  local text = string.format('%.0f', target)
+  if target > 0 then
+    call('ZADD', KEYS[1], text, lock)
+  end
+  if target ~= t then
+    local owner, metadata = string.match(value, '^(%x+ )%d+( .*)$')
+    call('SET', lock, owner .. text .. metadata, 'XX', 'KEEPTTL')
+  end
+  return { target, from, waiting }
+end
+
+function f.raise(lock, owner, t, metadata)
+  local from = -1
+  local held = call('GETRANGE', lock, '0', '35')
+  if votes and string.sub(held, 1, 33) == owner and string.sub(held, 33) ~= ' w ' then
+    local register = f.register(lock)
+    if register < tonumber(t) then
+      from = register
+      call('SET', lock, owner .. t .. ' ' .. metadata, 'XX', 'KEEPTTL')
+      call('ZADD', KEYS[1], t, lock)
+    end
+  end
+  return { from, hint and call('ZCARD', lock .. '\255q') or 0 }
+end
+
+function f.forget(age, most)
+  if base == 1 / 0 then
+    return 0 -- it has to be raised to the dropped registers, and its value is unknown
+  end
+  local old = call('ZRANGE', KEYS[1], '-inf', string.format('%.0f', now - age), 'BYSCORE', 'LIMIT', '0', most, 'WITHSCORES')
+  if #old == 0 then
+    return 0
+  end
+  local names = {}
+  for i = 1, #old, 2 do
+    names[#names + 1] = old[i]
+  end
+  call('ZREM', KEYS[1], '') -- removes nothing; but after a write a full server allows SET
+  f.rebase(tonumber(old[#old]))
+  call('ZREM', KEYS[1], unpack(names))
+  return #names
+end
+
+function f.rebase(to)
+  if to > base or base == 1 / 0 then
+    base = to
+    call('SET', KEYS[2], string.format('%.0f', to))
+  end
+end

@@ -1,0 +1,170 @@
+-- extend   prefix ms               prolongs the lock; prefix is 'owner t '
+--     1 ours and at t, 2 ours and not at t (or the marker differs: the data may be old),
+--     0 missing or reserved, -1 another's
+-- heal     value ms not_after held   creates a lock again that this node has lost. If the
+--          marker differs (quarantine), only until held, the instant at which the lost key
+--          would have ended: a later heal would be a new vote
+--     1 ours, 0 not_after has passed, -1 another's
+-- read                             {held or nil, ms, register, tickets}
+--
+-- This file runs the operations, one after the other. It decides what most calls ask for:
+-- the grant of a free lock, its renewal, its restoration and its release, without a function
+-- of the other files. It reads and writes the lock, and the registers, KEYS[1]; it reads
+-- whether the lock has a queue.
+
+-- Adds an answer that is not a small number.
+local function answer(reply)
+  details = details or { 0, 0 }
+  details[#details + 1] = reply
+  codes = codes .. '*'
+end
+
+-- Runs the remaining operations.
+local function run()
+  local fenced = cap
+  local registers, furthest = KEYS[1], now + (cap or 0)
+  for i = key, #KEYS do
+    local lock, at, op = KEYS[i], arg, ARGV[arg]
+    local a, b = ARGV[at + 1], ARGV[at + 2]
+    key = i + 1
+    local reply
+    if op == 'acquire' or op == 'wait' then
+      local waits = op == 'wait'
+      arg = at + (waits and 8 or 5)
+      local late, t = now > ARGV[at + 3] + offset, ARGV[at + 4]
+      local simple = votes and not late
+      if simple and hint then
+        simple = call('EXISTS', lock .. '\255q') == 0
+      end
+      if not votes then
+        reply = -1
+      elseif simple and call('SET', lock, a, 'NX', 'PXAT', after(b)) then
+        made = lock
+        if fenced and (waits or t + 0 <= base or t + 0 > furthest or call('ZADD', registers, 'GT', 'CH', t, lock) ~= 1) then
+          reply = rare().move(lock, a, t)
+        else
+          reply = 1
+        end
+      elseif waits then
+        reply = rare().contend(lock, a, b, late, t, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7])
+      else
+        reply = rare().contend(lock, a, b, late, t)
+      end
+      made = nil
+    elseif op == 'release' then
+      arg = at + 2
+      local held = call('GETRANGE', lock, '0', '32')
+      local ours = held == a
+      if ours then
+        call('DEL', lock)
+      end
+      if hint then
+        reply = rare().hand(lock, held, ours)
+      else
+        reply = ours and 1 or held == '' and call('EXISTS', lock) == 0 and 0 or -1
+      end
+    elseif op == 'extend' then
+      arg = at + 3
+      local held = call('GETRANGE', lock, '0', '49')
+      local same = held == a or string.sub(held, 1, #a) == a
+      local reserved = not same and string.sub(held, 33) == ' w '
+      if reserved then
+        reply = 0
+      elseif not same and string.sub(held, 1, 33) ~= string.sub(a, 1, 33) then
+        reply = held == '' and call('EXISTS', lock) == 0 and 0 or -1
+      elseif now > ARGV[2] + offset + b * 1000 then
+        reply = 0
+      else
+        call('PEXPIREAT', lock, after(b))
+        reply = same and votes and 1 or 2
+      end
+    elseif op == 'heal' then
+      arg = at + 5
+      local held = call('GETRANGE', lock, '0', '49')
+      if now > ARGV[at + 3] + offset or not votes and now > ARGV[at + 4] + offset then
+        reply = 0
+      elseif held == '' then -- missing, or another client's empty value
+        reply = call('SET', lock, a, 'NX', 'PXAT', after(b)) and 1 or -1
+      elseif string.sub(held, 33) == ' w ' then -- a lease takes precedence over a reservation
+        call('SET', lock, a, 'PXAT', after(b))
+        reply = 1
+      elseif string.sub(held, 1, 33) == string.sub(a, 1, 33) then
+        call('PEXPIREAT', lock, after(b))
+        reply = 1
+      else
+        reply = -1
+      end
+    elseif op == 'raise' then
+      arg = at + 4
+      reply = rare().raise(lock, a, b, ARGV[at + 3])
+    elseif op == 'leave' then
+      arg = at + 5
+      local held = call('GETRANGE', lock, '0', '32')
+      local ours = held == a
+      if ours then
+        call('DEL', lock)
+      end
+      reply = rare().hand(lock, held, ours, b, ARGV[at + 3], ARGV[at + 4])
+    elseif op == 'pass' then
+      arg = at + 2
+      reply = rare().pass(lock, a)
+    elseif op == 'read' then
+      arg = at + 1
+      local left = call('PTTL', lock)
+      local held = left ~= -2 and call('GETRANGE', lock, '0', '511')
+      local waiting = call('ZCARD', lock .. '\255q')
+      local known, register = pcall(rare().register, lock) -- a read reports what exists
+      reply = { held, left, known and register or -1, waiting }
+    elseif op == 'forget' then
+      arg = at + 3
+      reply = rare().forget(a, b)
+    elseif op == 'guard' then
+      arg = at + 8
+      reply = rare().guard(a, b, ARGV[at + 3], ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], now > ARGV[at + 7] + offset)
+    elseif op == 'list' then
+      arg = at + 10
+      reply = { '', 0, '', 0 }
+      if now <= ARGV[at + 9] + offset then
+        reply = rare().list(lock, a, b, ARGV[at + 3], ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7], ARGV[at + 8])
+      end
+    else
+      return redis.error_reply('ERR quorumlock: no operation ' .. tostring(op))
+    end
+    if reply == 1 then
+      codes = codes .. '1'
+    elseif reply == 0 then
+      codes = codes .. '0'
+    elseif reply == -1 then
+      codes = codes .. '-'
+    elseif reply == 2 then
+      codes = codes .. '2'
+    else
+      answer(reply)
+    end
+  end
+end
+
+-- Runs all operations: an error ends its own operation and no other. This is a function
+-- because in-process nodes run the script as well, and after an error their Lua no longer
+-- shares the variables of this chunk with its functions.
+local function all()
+  repeat
+    local ok, problem = pcall(run)
+    if ok and problem then
+      return problem
+    elseif not ok then
+      if made then
+        redis.pcall('DEL', made) -- an error is no vote: it leaves no lock behind
+        made = nil
+      end
+      answer({ rare().describe(problem) })
+    end
+  until ok
+  if details then
+    details[1], details[2] = now, codes
+    return details
+  end
+  return { now, codes }
+end
+
+return all()

@@ -1,0 +1,214 @@
+package wire
+
+import (
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Acquisition has the parameters of a request for a lock.
+type Acquisition struct {
+	Lock     string
+	Value    string        // the lock's value, from Compose, with Token
+	KeyTTL   string        // how long the lock lives, ms
+	NotAfter time.Duration // on the steady clock; after it the request is void
+	Token    string        // the proposal; "0" without fencing
+	// Ticket waits in the node's queue while the lock is taken; "" for none.
+	Ticket     string
+	EnqueuedAt string // the score in the queue: when the wait began, µs, the same for every node
+	// Lapsed has a bit for each node whose reservation for another ticket lapsed unused
+	// while the client waited.
+	Lapsed uint32
+	// Again means that the client already has the lease, and that this is one more vote.
+	// Such a request goes before requests for new leases.
+	Again bool
+}
+
+// Init makes r the request for an acquisition. The arguments without a ticket fit into r.
+func (r *Request) Init(a *Acquisition) {
+	r.Kind, r.Expires, r.Urgent = Acquire, a.NotAfter, a.Again
+	r.room[0] = a.Lock
+	r.keys = r.room[:1:1]
+	notAfter := Micros(a.NotAfter)
+	if a.Ticket == "" {
+		r.args = append(r.room[1:1], "acquire", a.Value, a.KeyTTL, notAfter, a.Token)
+		return
+	}
+	r.lapsed = a.Lapsed
+	r.args = []string{"wait", a.Value, a.KeyTTL, notAfter, a.Token, a.Ticket, a.EnqueuedAt, ""}
+}
+
+// Renewals collects the locks of one Extend.
+type Renewals struct{ req *Request }
+
+// NewRenewals returns a request that prolongs up to that many locks.
+func NewRenewals(locks int) *Renewals {
+	return &Renewals{req: &Request{
+		Kind: Extend, Urgent: true, keys: make([]string, 0, locks), args: make([]string, 0, 3*locks),
+	}}
+}
+
+// Add adds a lock with the value of its lease, as Compose returned it.
+func (r *Renewals) Add(lock, value, keyTTL string) {
+	r.req.keys = append(r.req.keys, lock)
+	r.req.args = append(r.req.args, "extend", proof(value), keyTTL)
+}
+
+// Request returns the request, which expires at expires.
+func (r *Renewals) Request(expires time.Duration) *Request {
+	r.req.Expires = expires
+	return r.req
+}
+
+// proof returns the part of a value that shows owner and token: "owner token ".
+func proof(value string) string {
+	if len(value) > OwnerLen+1 {
+		if n := strings.IndexByte(value[OwnerLen+1:], ' '); n >= 0 {
+			return value[:OwnerLen+1+n+1]
+		}
+	}
+	return value
+}
+
+// Healing is a lock that a node has lost while its lease is valid.
+type Healing struct {
+	Lock     string
+	Owner    string
+	Metadata string
+	KeyTTL   string
+	NotAfter time.Duration // on the steady clock
+	// HeldUntil is when the lock on the node would have ended, on the steady clock; 0 if
+	// the node had none. A node in quarantine creates the lock no later than that.
+	HeldUntil time.Duration
+}
+
+// NewHeal returns a request that creates the locks again. They show no token: the node's
+// register may be lost as well.
+func NewHeal(locks []Healing, expires time.Duration) *Request {
+	r := &Request{
+		Kind: Heal, Expires: expires, Urgent: true,
+		keys: make([]string, 0, len(locks)), args: make([]string, 0, 5*len(locks)),
+	}
+	for _, h := range locks {
+		r.keys = append(r.keys, h.Lock)
+		r.args = append(r.args, "heal", Compose(h.Owner, 0, h.Metadata), h.KeyTTL, Micros(h.NotAfter), Micros(h.HeldUntil))
+	}
+	return r
+}
+
+// NewRaise returns a request that moves the register of a lock that owner holds.
+func NewRaise(lock, owner string, token int64, metadata string, expires time.Duration) *Request {
+	return &Request{
+		Kind: Raise, Expires: expires, Urgent: true, keys: []string{lock},
+		args: []string{"raise", owner + " ", strconv.FormatInt(token, 10), metadata},
+	}
+}
+
+// TicketUpdate is what a release does with a waiter's ticket.
+type TicketUpdate struct {
+	Ticket     string // "" for none
+	EnqueuedAt string // the score; "" when the ticket leaves the queue
+	Yields     bool   // the other tickets go first this once
+	// LeavesFree means that the lock is not reserved for the head of the queue, so that a
+	// client without tickets may take it before the head comes.
+	LeavesFree bool
+}
+
+// NewRelease returns a request that deletes a lock with this value, and reserves it for
+// the head of its queue. The value comes from Compose; only its owner counts. If undoes
+// is not nil, nodes that have not sent that acquisition and find it withdrawn need no
+// release.
+func NewRelease(lock, value string, undoes *Request, ticket TicketUpdate, expires time.Duration) *Request {
+	r := &Request{Kind: Release, Expires: expires, Urgent: true, Insists: true}
+	r.room[0] = lock
+	r.keys = r.room[:1:1]
+	owner := value[:OwnerLen+1]
+	if ticket == (TicketUpdate{}) {
+		if undoes != nil { // only without a ticket: one may be in the queue since an earlier attempt
+			r.undoes, r.undoesGeneration = undoes, undoes.generation.Load()
+		}
+		r.args = append(r.room[1:1], "release", owner)
+		return r
+	}
+	mode := ""
+	switch {
+	case ticket.Yields:
+		mode = "y"
+	case ticket.LeavesFree:
+		mode = "f"
+	}
+	r.args = append(r.room[1:1], "leave", owner, ticket.Ticket, ticket.EnqueuedAt, mode)
+	return r
+}
+
+// NewUndo returns the release of a failed acquisition, see NewRelease. A node that has
+// refused the acquisition needs no release: it has no lock of ours. This does not apply
+// if the release changes the ticket, except when the ticket only stays in the queue where
+// the acquisition has put it.
+func NewUndo(lock, value string, undoes *Request, ticket TicketUpdate, expires time.Duration) *Request {
+	r := NewRelease(lock, value, undoes, ticket, expires)
+	keeps := ticket.EnqueuedAt != "" && !ticket.Yields && undoes.args[0] == "wait" && undoes.args[5] == ticket.Ticket
+	if keeps {
+		r.undoes, r.undoesGeneration, r.sameTicket = undoes, undoes.generation.Load(), true
+	}
+	r.failed = keeps || ticket == (TicketUpdate{})
+	return r
+}
+
+// NewReleases returns a request that deletes several locks, given as pairs of lock and
+// value.
+func NewReleases(locks [][2]string, expires time.Duration) *Request {
+	r := &Request{
+		Kind: Release, Expires: expires, Urgent: true, Insists: true,
+		keys: make([]string, 0, len(locks)), args: make([]string, 0, 2*len(locks)),
+	}
+	for _, l := range locks {
+		r.keys = append(r.keys, l[0])
+		r.args = append(r.args, "release", l[1][:OwnerLen+1])
+	}
+	return r
+}
+
+// NewKeep returns a request that keeps a lock of ours for ms milliseconds from its
+// arrival, though its lease is over. No other client gets the name until then.
+func NewKeep(lock, value, ms string, expires time.Duration) *Request {
+	return &Request{
+		Kind: Extend, Expires: expires, Urgent: true, Insists: true, keys: []string{lock}, args: []string{"extend", proof(value), ms},
+	}
+}
+
+// NewPass returns a request that removes a ticket from the queue. What is reserved for
+// the ticket is then reserved for the next waiter. The request never touches a lease.
+func NewPass(lock, ticket string, expires time.Duration) *Request {
+	return &Request{Kind: Pass, Expires: expires, Urgent: true, Insists: true, keys: []string{lock}, args: []string{"pass", ticket}}
+}
+
+// NewPassOn is NewPass for a ticket that a message names. Few of these requests wait for a
+// node; Post refuses more, and a second one for the same ticket.
+func NewPassOn(lock, ticket string, expires time.Duration) *Request {
+	return &Request{Kind: Pass, Expires: expires, Hint: true, keys: []string{lock}, args: []string{"pass", ticket}}
+}
+
+// NewRead returns a request that reads a lock and changes nothing.
+func NewRead(lock string, expires time.Duration) *Request {
+	return &Request{Kind: Read, Expires: expires, Urgent: true, keys: []string{lock}, args: []string{"read"}}
+}
+
+// NewPlainRelease returns a release of the same locks as another release that touches no
+// ticket: the wait may be over by then, and the ticket must not be put back.
+func NewPlainRelease(of *Request, expires time.Duration) *Request {
+	r := &Request{Kind: Release, Expires: expires, Urgent: true, Insists: true, keys: of.keys}
+	of.Owners(func(owner string) { r.args = append(r.args, "release", owner+" ") })
+	return r
+}
+
+// NewForget returns a request that drops registers older than age, at most that many. A TTL of
+// Redis could not do this: the base has to be raised with each drop.
+func NewForget(registers string, age time.Duration, most int, expires time.Duration) *Request {
+	return &Request{
+		Kind: Forget, Expires: expires, Urgent: true, keys: []string{registers}, args: []string{"forget", Micros(age), strconv.Itoa(most)},
+	}
+}
+
+// Micros returns a duration in µs, as the script has all instants.
+func Micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }

@@ -1,0 +1,211 @@
+package wire
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+)
+
+// Reader reads the answers to requests. Its buffer is reused: the Answers of a Reply are valid
+// until the next Read.
+type Reader struct {
+	// Unguarded means that the client has no restart guard.
+	Unguarded bool
+
+	codes []int64
+}
+
+// Trim frees the buffer, which a burst may have made large.
+func (d *Reader) Trim() { d.codes = nil }
+
+// Read fills r from the answers to the operations of req.
+func (d *Reader) Read(req *Request, all Answers, r *Reply) {
+	r.Status = Done
+	var err error
+	switch req.Kind {
+	case Acquire:
+		err = d.readVote(all, r)
+	case Extend, Heal:
+		_, err = d.readMany(all, r)
+	case Raise:
+		err = readRaise(all, r)
+	case Read:
+		err = readState(all, r)
+	default:
+		var failure Status
+		if failure, err = d.readMany(all, r); err == nil {
+			if r.N = r.Answers[0]; r.N == Unanswered {
+				r.Status = failure
+			}
+		}
+	}
+	if err != nil {
+		r.Status, r.Err = misread(req.Kind, err)
+	}
+}
+
+// numeral returns the number that a character of an answer stands for, and false if it
+// stands for none.
+func numeral(code byte) (int64, bool) {
+	switch code {
+	case '0', '1', '2':
+		return int64(code - '0'), true
+	case '-':
+		return -1, true
+	}
+	return 0, false
+}
+
+// misread returns what an error in the place of an answer means.
+func misread(kind Kind, err error) (Status, error) {
+	var failed OperationError
+	if !errors.As(err, &failed) {
+		return Misconfigured, NotUnderstood(kind.String(), err)
+	}
+	status, err := Classify(failed)
+	return status, MissingRight(err)
+}
+
+// readVote reads the answer to an acquisition. MayRepeat means that the markers differ.
+func (d *Reader) readVote(all Answers, r *Reply) error {
+	switch all.codes[0] {
+	case '1':
+		r.Status, r.Moved, r.Before = Granted, AsProposed, AsProposed
+		return nil
+	case '0':
+		r.Status, r.Err = NotApplied, ErrLate
+		return nil
+	case '-':
+		r.Status, r.Err = MayRepeat, ErrQuarantined
+		if d.Unguarded {
+			r.Err = ErrUnguarded
+		}
+		return nil
+	}
+	parts, err := all.Detail()
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(parts) != 3:
+		return errReply
+	case parts[0].IsInt64():
+		r.Status = Granted
+		if r.Moved, err = integerOf(&parts[0]); err == nil {
+			r.Before, err = integerOf(&parts[1])
+		}
+		if err == nil {
+			r.Waiters, err = integerOf(&parts[2])
+		}
+		return err
+	default:
+		r.Status = Taken
+		if r.Position, err = integerOf(&parts[2]); err == nil {
+			err = readHeld(parts, r)
+		}
+		return err
+	}
+}
+
+// AsProposed in Moved means the proposal itself. In Before it means that the answer does
+// not include the value.
+const AsProposed = -1
+
+// readHeld reads a lock's value and how long the lock lives.
+func readHeld(parts []rueidis.RedisMessage, r *Reply) (err error) {
+	if !parts[0].IsNil() {
+		if r.Held, err = StringOf(&parts[0]); err != nil {
+			return err
+		}
+	}
+	ms, err := integerOf(&parts[1])
+	// Redis allows TTLs of up to 292 million years, which no Duration can hold. Half of
+	// the largest Duration leaves room to add to it.
+	r.TTL = time.Duration(min(max(ms, -2), math.MaxInt64/2/int64(time.Millisecond))) * time.Millisecond
+	return err
+}
+
+// readState reads the answer to a Read.
+func readState(all Answers, r *Reply) error {
+	parts, err := all.Detail()
+	if err != nil {
+		return err
+	}
+	if len(parts) != 4 {
+		return errReply
+	}
+	if r.Register, err = integerOf(&parts[2]); err != nil {
+		return err
+	}
+	if r.Waiters, err = integerOf(&parts[3]); err != nil {
+		return err
+	}
+	return readHeld(parts, r)
+}
+
+func readRaise(all Answers, r *Reply) error {
+	parts, err := all.Detail()
+	if err != nil {
+		return err
+	}
+	if len(parts) != 2 {
+		return errReply
+	}
+	if r.Before, err = integerOf(&parts[0]); err != nil {
+		return err
+	}
+	r.Waiters, err = integerOf(&parts[1])
+	return err
+}
+
+// readMany reads one answer for each lock. A lock of another type is another owner's. An
+// operation that failed otherwise is Unanswered, and the others still count. failure is
+// what the last such failure means.
+func (d *Reader) readMany(all Answers, r *Reply) (failure Status, err error) {
+	d.codes = d.codes[:0]
+	for i := range len(all.codes) {
+		code, known := numeral(all.codes[i])
+		if !known && all.codes[i] != '*' {
+			return 0, errReply
+		}
+		if !known {
+			var status Status
+			if code, status, err = numberOrFailure(&all.details[0], r); err != nil {
+				return 0, err
+			}
+			if status != 0 {
+				failure = status
+			}
+			all.details = all.details[1:]
+		}
+		d.codes = append(d.codes, code)
+	}
+	r.Answers = d.codes
+	return failure, nil
+}
+
+// numberOrFailure returns an answer that is a larger number, or the result of an
+// operation that failed; then r gets the error, and status is what it means.
+func numberOrFailure(message *rueidis.RedisMessage, r *Reply) (code int64, status Status, err error) {
+	if message.IsInt64() {
+		code, err = integerOf(message)
+		return code, 0, err
+	}
+	parts, err := message.ToArray()
+	if err == nil {
+		err = operationFailure(parts)
+	}
+	var failed OperationError
+	switch {
+	case !errors.As(err, &failed):
+		return 0, 0, errors.Join(errReply, err)
+	case strings.HasPrefix(failed.Error(), "WRONGTYPE"):
+		return Another, 0, nil
+	}
+	status, err = Classify(failed)
+	r.Err = MissingRight(err)
+	return Unanswered, status, nil
+}

@@ -1,0 +1,68 @@
+package wire
+
+import "time"
+
+// Status says what a Reply means.
+type Status uint8
+
+const (
+	// Done means that the operation ran; the values of the reply are its answer.
+	Done Status = iota + 1
+	// Granted means that the lock is ours; Moved and Before describe the register.
+	Granted
+	// Taken means that another owner has the lock; Held is its value and TTL how long it
+	// lives. Only this answer means contention.
+	Taken
+	// NotApplied means that the request was not applied: the node was down, in quarantine or
+	// closed, or the request expired in its queue.
+	NotApplied
+	// Unknown means that the request may have been applied; its answer was lost.
+	Unknown
+	// Failed means that the node answered with an error that may pass (LOADING, BUSY, OOM
+	// …).
+	Failed
+	// Misconfigured means that the node answered with an error that an operator must fix
+	// (NOPERM, WRONGTYPE …).
+	Misconfigured
+	// MayRepeat means the same as NotApplied, and that the request may be sent again at
+	// once.
+	MayRepeat
+
+	// Statuses is the number of values of Status, including 0 for none.
+	Statuses = int(MayRepeat) + 1
+)
+
+// String returns the status as a telemetry attribute.
+func (s Status) String() string {
+	return [...]string{
+		"none", "done", "granted", "taken", "unsent", "unknown", "failed", "misconfigured", "unsent",
+	}[s]
+}
+
+// Answers of Extend, Heal, Release and Pass about one lock. For Heal, Missing
+// means that the request came too late to create the lock.
+const (
+	Ours             = 1
+	OursWithoutToken = 2  // Extend: the node does not show the lease's token
+	HandedOn         = 2  // Release, Pass: the lock is now reserved for a waiter
+	Missing          = 0  // there is no lock; Extend: or it is reserved for a waiter
+	Another          = -1 // another owner has the lock
+	Unanswered       = -2 // the operation failed; Reply.Err says how
+)
+
+// Reply is the result of a Request on one node.
+type Reply struct {
+	Status  Status
+	Sent    time.Duration // an instant before the request was sent, on the validity clock
+	Moved   int64         // Granted: the value to which this request moved the register; 0 if the register was ahead
+	Before  int64         // Granted, Raise: the register's value before; Raise: −1 for a refusal
+	Waiters int64         // Granted, Raise, Read: tickets in the queue
+	N       int64         // Release, Pass on one lock: the answer
+	Answers []int64       // Extend, Heal, Release on several locks: one for each; valid during Receive only
+	Held    string        // Taken, Read: the lock's value, "" for none
+	TTL     time.Duration // Taken, Read: how long the lock lives; negative for no end or no lock
+	// Position is how many tickets are before ours in the queue; −1 if ours is not in it.
+	Position int64 // Taken
+	Register int64 // Read
+	Err      error // for NotApplied and all below
+}

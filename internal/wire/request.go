@@ -1,0 +1,182 @@
+package wire
+
+import (
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// Kind is a kind of operation.
+type Kind uint8
+
+// The operations; the files of lua describe each.
+const (
+	Acquire Kind = iota + 1
+	Extend
+	Heal
+	Raise
+	Release
+	Pass
+	Read
+	Forget // posted by the node itself
+
+	// Kinds is the number of values of Kind, including 0 for none.
+	Kinds = int(Forget) + 1
+)
+
+// String returns the name of the operation in errors and telemetry.
+func (k Kind) String() string {
+	return [...]string{"none", "acquire", "extend", "heal", "raise", "release", "pass", "read", "forget"}[k]
+}
+
+// MaxLocks is the largest number of locks in one Extend, Heal or Release, and of
+// operations in one script: a script stops the server for all clients while it runs.
+const MaxLocks = 128
+
+// Request asks each node to which it is posted for the same operation, on one lock or on
+// several. The functions below make requests. A Request must not change after it was
+// posted.
+type Request struct {
+	Kind Kind
+	// Expires is the instant on the steady clock after which the request is not sent any
+	// more. By then, a request that creates a lock is void on the node, too.
+	Expires time.Duration
+
+	keys []string // one for each operation
+	args []string // of all operations, each with its name
+	room [8]string
+
+	// Urgent requests keep or release a lease, and go before requests for new leases.
+	Urgent bool
+	// Hint means that a message caused the request. Anybody may send messages, so such
+	// requests have a short lane of their own, behind those that keep or release a lease.
+	Hint bool
+	// Insists means that the request survives a broken connection until it is answered or
+	// expires, because only a release deletes a key early.
+	Insists bool
+	// lapsed has a bit for each node to which the mode of a wait reports a lapsed
+	// reservation.
+	lapsed uint32
+	// undoes is the acquisition that a release undoes, while the acquisition still has
+	// undoesGeneration.
+	undoes           *Request
+	undoesGeneration uint32
+	// failed means that the release does nothing but undo a failed acquisition, so a node
+	// that has refused the acquisition needs no release. sameTicket means that the
+	// acquisition carried the same ticket.
+	failed, sameTicket bool
+
+	// withdrawn is set by Withdraw. sent has a bit for each node that may have run the
+	// request; the node's worker sets it.
+	withdrawn atomic.Bool
+	sent      atomic.Uint32
+	// refused has a bit for each node that has answered that another owner has the lock.
+	refused atomic.Uint32
+	// generation counts the calls of Reset.
+	generation atomic.Uint32
+}
+
+// ArgsFor returns the arguments of the operations for one node, which is given as a bit.
+func (r *Request) ArgsFor(node uint32) []string {
+	if r.lapsed&node == 0 {
+		return r.args
+	}
+	args := slices.Clone(r.args)
+	args[len(args)-1] = "l" // the mode of wait
+	return args
+}
+
+// Reset clears r for reuse. Every node must have answered it. A release that undoes r may
+// still wait somewhere; it recognises the reuse by the generation.
+func (r *Request) Reset() {
+	r.generation.Add(1)
+	r.keys, r.args, r.undoes, r.room = nil, nil, nil, [8]string{}
+	r.Urgent, r.Insists, r.lapsed = false, false, 0
+	r.failed, r.sameTicket = false, false
+	r.withdrawn.Store(false)
+	r.sent.Store(0)
+	r.refused.Store(0)
+}
+
+// Withdraw makes nodes that have not sent the request drop it. A release that undoes it
+// is then not sent to them.
+func (r *Request) Withdraw() { r.withdrawn.Store(true) }
+
+// Withdrawn reports whether the request was withdrawn.
+func (r *Request) Withdrawn() bool { return r.withdrawn.Load() }
+
+// MarkSent records that a node, which is given as a bit, may run the request from now on.
+func (r *Request) MarkSent(node uint32) { r.sent.Or(node) }
+
+// MarkRefused records that a node, which is given as a bit, has answered that another owner
+// has the lock.
+func (r *Request) MarkRefused(node uint32) { r.refused.Or(node) }
+
+// MadeElsewhere records that another request, such as a heal, may create the lock of this
+// acquisition on a node. So a release of it goes there even if the acquisition never did.
+func (r *Request) MadeElsewhere(node int) { r.sent.Or(1 << node) }
+
+// UndoesNothing reports whether the request is a release with nothing to undo on this
+// node: its acquisition was withdrawn before the node sent it, or the node refused it.
+func (r *Request) UndoesNothing(node uint32) bool {
+	u := r.undoes
+	if u == nil {
+		return false
+	}
+	neverSent := !r.sameTicket && u.withdrawn.Load() && u.sent.Load()&node == 0
+	refused := r.failed && u.refused.Load()&node != 0
+	return (neverSent || refused) && u.generation.Load() == r.undoesGeneration
+}
+
+// Locks returns the number of locks in the request.
+func (r *Request) Locks() int { return len(r.keys) }
+
+// Keys returns the keys of the locks, one for each operation.
+func (r *Request) Keys() []string { return r.keys }
+
+// Lock returns the key of the i-th lock of the request.
+func (r *Request) Lock(i int) string { return r.keys[i] }
+
+// Creates calls f with the owner value of every lock that the request may create.
+func (r *Request) Creates(f func(owner string)) {
+	switch r.Kind {
+	case Acquire:
+		f(r.args[1][:OwnerLen])
+	case Heal:
+		for i := 1; i < len(r.args); i += 5 {
+			f(r.args[i][:OwnerLen])
+		}
+	default: // the others create none
+	}
+}
+
+// Owners calls f with every owner value that the request releases.
+func (r *Request) Owners(f func(owner string)) {
+	stride := len(r.args) / max(len(r.keys), 1)
+	for i := 1; i < len(r.args); i += stride {
+		f(r.args[i][:OwnerLen])
+	}
+}
+
+// Same reports whether two requests are of the same operations, for one ticket.
+func (r *Request) Same(other *Request) bool { return slices.Equal(r.args, other.args) }
+
+// Lot returns 16 random bits of an acquisition, the same on every node: those of its owner
+// value.
+func (r *Request) Lot() uint64 {
+	bits, _ := strconv.ParseUint(r.args[1][:4], 16, 16)
+	return bits
+}
+
+// Bytes estimates the size of the request on the wire.
+func (r *Request) Bytes() int {
+	n := 0
+	for _, s := range r.keys {
+		n += len(s) + 8
+	}
+	for _, s := range r.args {
+		n += len(s) + 8
+	}
+	return n
+}

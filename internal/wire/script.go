@@ -1,0 +1,39 @@
+package wire
+
+import _ "embed"
+
+// The parts of the script. The header of each says what it decides, and which keys it reads
+// and writes.
+var (
+	//go:embed lua/head.lua
+	luaHead string
+	//go:embed lua/acquire.lua
+	luaAcquire string
+	//go:embed lua/queue.lua
+	luaQueue string
+	//go:embed lua/registers.lua
+	luaRegisters string
+	//go:embed lua/guard.lua
+	luaGuard string
+	//go:embed lua/lists.lua
+	luaLists string
+	//go:embed lua/errors.lua
+	luaErrors string
+	//go:embed lua/run.lua
+	luaRun string
+)
+
+// Apply is the script that runs every operation; lua/head.lua describes its keys, arguments
+// and replies. The functions for rare cases are made when a call first needs one, because
+// most calls need none.
+var Apply = luaHead + `
+-- The functions for rare cases; most calls need none of them.
+local function rare()
+local f = {}
+
+` + luaAcquire + "\n" + luaQueue + "\n" + luaRegisters + "\n" + luaGuard + "\n" + luaLists + "\n" + luaErrors + `
+rare = function() return f end
+return f
+end
+
+` + luaRun

@@ -1,0 +1,96 @@
+package wire
+
+import (
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// Value is the content of a lock's key:
+//
+//	owner token since_µs traceparent label
+//
+// separated by single spaces, "-" for an absent traceparent. It begins with the owner
+// value, as every Redlock client's does. The token is the fencing register's position
+// to which this owner moved it on this node, 0 if it did not. The rest is for people.
+//
+// While a node reserves the lock for the head of its queue, the value is "ticket w ":
+// neither a lease nor a vote.
+type Value struct {
+	Owner       string // 32 hex digits
+	Reserved    bool   // for the waiter with the ticket Owner
+	Token       int64
+	Since       time.Time
+	TraceParent string
+	Label       string
+}
+
+// OwnerLen is the length of an owner value.
+const OwnerLen = 32
+
+// AppendMetadata appends the part of a lock's value that follows owner and token.
+func AppendMetadata(b []byte, since time.Time, traceParent, label string) []byte {
+	if traceParent == "" {
+		traceParent = "-"
+	}
+	b = strconv.AppendInt(b, since.UnixMicro(), 10)
+	b = append(append(b, ' '), traceParent...)
+	return append(append(b, ' '), label...)
+}
+
+// Compose returns the whole value of a lock.
+func Compose(owner string, token int64, metadata string) string {
+	return owner + " " + strconv.FormatInt(token, 10) + " " + metadata
+}
+
+// reservedMark follows the ticket for which a node reserves a lock.
+const reservedMark = " w "
+
+// MaxLabelLen and maxTraceParent bound parts of our values, in bytes.
+const (
+	MaxLabelLen    = 256
+	maxTraceParent = 55
+)
+
+// maxStranger bounds how much is kept of a value that is not ours, in bytes: it goes into
+// errors, and it may be another program's secret. Owner values of Redlock clients fit.
+const maxStranger = 32
+
+// ParseValue parses the value of a lock. A value that is not ours counts as another
+// client's owner value as a whole, cut to 32 bytes and made valid UTF-8.
+func ParseValue(s string) Value {
+	if v, ok := parseOwn(s); ok {
+		return v
+	}
+	if len(s) > maxStranger {
+		s = s[:maxStranger]
+	}
+	return Value{Owner: strings.ToValidUTF8(s, "\uFFFD")}
+}
+
+func parseOwn(s string) (v Value, ok bool) {
+	if len(s) <= OwnerLen || s[OwnerLen] != ' ' || strings.Trim(s[:OwnerLen], "0123456789abcdef") != "" {
+		return v, false
+	}
+	if s[OwnerLen:] == reservedMark {
+		return Value{Owner: s[:OwnerLen], Reserved: true}, true
+	}
+	parts := strings.SplitN(s[OwnerLen+1:], " ", 4)
+	if len(parts) != 4 || len(parts[2]) > maxTraceParent || len(parts[3]) > MaxLabelLen || !utf8.ValidString(s) {
+		return v, false
+	}
+	token, err := strconv.ParseInt(parts[0], 10, 64)
+	if err != nil || token < 0 {
+		return v, false
+	}
+	since, err := strconv.ParseInt(parts[1], 10, 64)
+	if err != nil {
+		return v, false
+	}
+	v = Value{Owner: s[:OwnerLen], Token: token, Since: time.UnixMicro(since), Label: parts[3]}
+	if parts[2] != "-" {
+		v.TraceParent = parts[2]
+	}
+	return v, true
+}
