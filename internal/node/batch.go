@@ -249,7 +249,7 @@ func (n *Node) conclude(t *transfer, e entry, r *wire.Reply) bool {
 		e.req.MarkRefused(1 << n.cfg.Index)
 	case r.Status == wire.MayRepeat:
 		r.Status = wire.NotApplied
-		if !e.resent && (e.req.Insists || e.req.Kind == wire.Acquire && !e.req.Urgent || e.req.Kind == wire.Extend || e.req.Kind == wire.Read) {
+		if !e.resent && (e.req.Insists || e.req.Kind == wire.Acquire || e.req.Kind == wire.Extend || e.req.Kind == wire.Read) {
 			// A request that creates a lock for an existing lease is not sent again: the
 			// lease's release may be on its way.
 			e.resent = true

@@ -19,14 +19,11 @@ type Acquisition struct {
 	// Lapsed has a bit for each node whose reservation for another ticket lapsed unused
 	// while the client waited.
 	Lapsed uint32
-	// Again means that the client already has the lease, and that this is one more vote.
-	// Such a request goes before requests for new leases.
-	Again bool
 }
 
 // Init makes r the request for an acquisition. The arguments without a ticket fit into r.
 func (r *Request) Init(a *Acquisition) {
-	r.Kind, r.Expires, r.Urgent = Acquire, a.NotAfter, a.Again
+	r.Kind, r.Expires = Acquire, a.NotAfter
 	r.room[0] = a.Lock
 	r.keys = r.room[:1:1]
 	notAfter := Micros(a.NotAfter)

@@ -515,15 +515,8 @@ func (r *rig) resendsNothingWithdrawn() {
 	assert.Equal(r, wire.Granted, got[0].Status, "after a greeting: %v", got[0].Err)
 	r.on(n, r.releasing(alice))
 
-	acquire := r.request(alice, r.micros(), func(a *wire.Acquisition) { a.Again = true })
+	acquire := r.request(alice, r.micros())
 	release := wire.NewRelease(r.lock, wire.Compose(alice, 0, metadata), acquire, wire.TicketUpdate{}, r.soon(10*time.Second))
-	got = r.inOneBatch(n, another(2), acquire, release)
-	assert.Equal(r, wire.NotApplied, got[0].Status, "one more vote is not asked for twice: %v", got[0].Err)
-	assert.Equal(r, wire.Done, got[1].Status)
-	r.absent(r.lock)
-
-	acquire = r.request(alice, r.micros())
-	release = wire.NewRelease(r.lock, wire.Compose(alice, 0, metadata), acquire, wire.TicketUpdate{}, r.soon(10*time.Second))
 	withdraws := make(Replies, 1)
 	answers := make(Replies, 1)
 	require.True(r, n.Post(r.renewal(bob, 1), posting(func() {
