@@ -80,7 +80,7 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 		waitCtx, cancel = context.WithTimeoutCause(ctx, limit.most, errWaitOver)
 		defer cancel()
 	}
-	call := m.telemetry.startAcquire(ctx, name, wait, m.quorum(), len(m.nodes))
+	call := m.telemetry.startAcquire(ctx, name, wait, m.ensemble.Quorum(), m.ensemble.Size())
 	l, err := (*Lease)(nil), errPanicked
 	through := false
 	defer func() {
@@ -199,7 +199,7 @@ func (w *waiter) contend(ctx context.Context) (*Lease, error) {
 			w.refused(err, a.unanswered())
 		}
 		var short *QuorumError
-		hopeless := errors.As(err, &short) && short.permanent(len(m.nodes)) || w.hasty && a.unanswered()
+		hopeless := errors.As(err, &short) && short.permanent(m.ensemble.Size()) || w.hasty && a.unanswered()
 		delay, stop := w.poll(&retry)
 		over := w.ctx.Err() != nil || m.ending() || err == nil || hopeless || stop
 		refused, keeps := len(a.refusals) > 0, false
@@ -282,7 +282,7 @@ func (w *waiter) endError(err error) error {
 // round trip.
 func (w *waiter) poll(retry **delays) (delay time.Duration, stop bool) {
 	if w.once {
-		return max(w.m.trip(), quorum.MinGrace/4), false
+		return max(w.m.ensemble.Trip(), quorum.MinGrace/4), false
 	}
 	if *retry == nil {
 		*retry = w.m.newDelays()
@@ -334,8 +334,8 @@ func (w *waiter) sleep() bool {
 	if delay <= 0 {
 		return ctx.Err() == nil && !w.m.ending()
 	}
-	timer := w.m.timer(delay)
-	defer w.m.putTimer(timer)
+	timer := w.m.ensemble.Timer(delay)
+	defer w.m.ensemble.PutTimer(timer)
 	for {
 		select {
 		case <-timer.C:

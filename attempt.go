@@ -11,16 +11,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
-
-// silence is the error of a node that has not answered within this time.
-type silence time.Duration
-
-// Error says how long the call has waited for the node.
-func (s silence) Error() string { return "no answer within " + errs.Readable(time.Duration(s)) }
 
 // errNotAwaited is the error of a node whose answer could not have changed the outcome.
 var errNotAwaited = errors.New("its answer was not awaited, because the other nodes had decided")
@@ -80,7 +74,7 @@ func (m *Manager) newAttempt(w *waiter, ask quorum.Ask, before *attempt) *attemp
 	if a == nil {
 		a = &attempt{}
 	}
-	a.m, a.wait, a.decided, a.pending = m, w, m.signals.get(), w.terms.Nodes
+	a.m, a.wait, a.decided, a.pending = m, w, m.ensemble.Signal(), w.terms.Nodes
 	a.users.Store(int32(w.terms.Nodes) + 1)
 	a.began, a.steady = m.clock.Both()
 	var proposal int64
@@ -91,7 +85,7 @@ func (m *Manager) newAttempt(w *waiter, ask quorum.Ask, before *attempt) *attemp
 		proposal = a.proposal()
 	} else {
 		if !m.cfg.unfenced {
-			proposal = m.clusterTime(a.steady).Microseconds()
+			proposal = m.ensemble.Time(a.steady).Microseconds()
 		}
 		a.write(proposal, w.call.traceParent())
 	}
@@ -160,7 +154,7 @@ func (a *attempt) Receive(i int, req *wire.Request, reply *wire.Reply) {
 }
 
 func (a *attempt) receive(i int, req *wire.Request, reply *wire.Reply) {
-	a.m.answered(i, req, reply)
+	a.m.ensemble.Answered(i, req, reply)
 	a.mu.Lock()
 	if req == &a.req {
 		a.pending--
@@ -186,7 +180,7 @@ func (a *attempt) receive(i int, req *wire.Request, reply *wire.Reply) {
 	a.mu.Unlock()
 	for j := 0; raise != 0; j++ {
 		if raise.Has(j) {
-			a.m.post(j, req, a)
+			a.m.ensemble.Post(j, req, a)
 			raise = raise.Without(j)
 		}
 	}
@@ -265,10 +259,10 @@ func (a *attempt) decide() {
 // run asks every node and waits for the outcome. It returns the lease, or the reason why
 // it was not granted.
 func (a *attempt) run(ctx context.Context) (*Lease, error) {
-	a.m.ask(&a.req, a, a.steady)
+	a.m.ensemble.Ask(&a.req, a, a.steady)
 	timeout := a.wait.terms.Timeout
-	timer := a.m.timer(timeout)
-	defer a.m.putTimer(timer)
+	timer := a.m.ensemble.Timer(timeout)
+	defer a.m.ensemble.PutTimer(timer)
 	cut := false
 	for late, waiting := false, true; waiting; {
 		select {
@@ -287,7 +281,7 @@ func (a *attempt) run(ctx context.Context) (*Lease, error) {
 		}
 	}
 	l, err := a.conclude(ctx, cut)
-	a.m.signals.put(a.decided)
+	a.m.ensemble.PutSignal(a.decided)
 	return l, err
 }
 
@@ -297,7 +291,7 @@ func (a *attempt) expire(all bool) {
 	defer a.mu.Unlock()
 	for i := range a.wait.terms.Nodes {
 		if a.ballot.Votes().Silent().Has(i) {
-			a.fail(i, silence(a.wait.terms.Timeout))
+			a.fail(i, ensemble.Silence(a.wait.terms.Timeout))
 		}
 	}
 	a.ballot.Votes().Expire()
@@ -344,9 +338,9 @@ func (a *attempt) release(update wire.TicketUpdate) {
 	_, now := a.m.clock.Both()
 	t := a.wait.terms
 	req := wire.NewUndo(a.wait.lock, a.value, &a.req, update, now+t.ttl+t.lockDelay)
-	for i := range a.m.nodes {
+	for i := range a.m.ensemble.Nodes() {
 		if !notApplied.Has(i) {
-			a.m.post(i, req, nobody{})
+			a.m.ensemble.Post(i, req, nobody{})
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -73,8 +74,8 @@ func TestARaiseCountsOnlyWhenTheNodeConfirmsIt(t *testing.T) {
 		"refused":      {wire.Reply{Status: wire.Done, Before: -1}, false},
 		"lost":         {wire.Reply{Status: wire.Unknown, Err: wire.ErrReconnected}, false},
 		"not sent":     {wire.Reply{Status: wire.NotApplied, Err: wire.ErrExpired}, false},
-		"failed":       {wire.Reply{Status: wire.Failed, Err: silence(0)}, false},
-		"not possible": {wire.Reply{Status: wire.Misconfigured, Err: silence(0)}, false},
+		"failed":       {wire.Reply{Status: wire.Failed, Err: ensemble.Silence(0)}, false},
+		"not possible": {wire.Reply{Status: wire.Misconfigured, Err: ensemble.Silence(0)}, false},
 	} {
 		a := attemptOn(m, nil)
 		a.ballot.Grant(0, 7, 6)

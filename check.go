@@ -29,7 +29,7 @@ func (q *localQueue) startCheck() {
 	validity, steady := q.m.clock.Both()
 	c := &check{q: q, h: h, sent: validity, until: validity + h.terms.Timeout}
 	q.check = c
-	c.token = max(q.m.clusterTime(steady).Microseconds(), h.last+1)
+	c.token = max(q.m.ensemble.Time(steady).Microseconds(), h.last+1)
 	if q.m.cfg.unfenced {
 		c.token = 0
 	}
@@ -38,14 +38,14 @@ func (q *localQueue) startCheck() {
 		req = wire.NewRead(q.lock, steady+h.terms.Timeout)
 	}
 	q.tendBy(c.until)
-	for _, n := range q.m.nodes {
+	for _, n := range q.m.ensemble.Nodes() {
 		n.Post(req, c) // a closed node does not answer
 	}
 }
 
 // Receive handles a node's answer.
 func (c *check) Receive(i int, req *wire.Request, reply *wire.Reply) {
-	c.q.m.answered(i, req, reply)
+	c.q.m.ensemble.Answered(i, req, reply)
 	c.q.mu.Lock()
 	defer c.q.mu.Unlock()
 	ok := reply.Status == wire.Done && reply.Before >= 0
@@ -62,7 +62,7 @@ func (c *check) Receive(i int, req *wire.Request, reply *wire.Reply) {
 		c.before = max(c.before, reply.Before)
 		c.others = max(c.others, int(reply.Waiters))
 	}
-	if c.raised.Len() >= c.q.m.quorum() || c.answered == quorum.All(c.h.terms.Nodes) {
+	if c.raised.Len() >= c.q.m.ensemble.Quorum() || c.answered == quorum.All(c.h.terms.Nodes) {
 		c.endLocked()
 	}
 }
@@ -95,7 +95,7 @@ func (c *check) endLocked() {
 		q.check = nil
 	}
 	h.mu.Lock()
-	if c.raised.Len() >= q.m.quorum() {
+	if c.raised.Len() >= q.m.ensemble.Quorum() {
 		h.others, h.answeredAt = c.others, now
 		if c.sent >= h.provenFrom { // no reset since
 			h.proof, h.provenFrom = c.raised, c.sent

@@ -2,10 +2,12 @@ package quorumlock
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // closeGrace is how long each wait of Close lasts when its context has ended. Usually a signal
@@ -63,9 +65,9 @@ func (m *Manager) Close(ctx context.Context) error {
 // endAll ends every lease, and posts the releases that need not wait. Afterwards no lease is
 // valid, and no call gets one: each grant is among these holds or finds that Close has begun.
 func (m *Manager) endAll() {
-	m.steps.mu.Lock()
+	m.ensemble.Steps.Lock()
 	holds := m.dog.live()
-	m.steps.mu.Unlock()
+	m.ensemble.Steps.Unlock()
 	now := holds[:0]
 	for _, h := range holds {
 		if !h.shut() {
@@ -102,11 +104,11 @@ func (h *hold) shut() (stays bool) {
 func (m *Manager) clear(holds []*hold) {
 	requests, stayed := m.releaseAll(holds)
 	for _, req := range requests {
-		for i := range m.nodes {
+		for i := range m.ensemble.Nodes() {
 			if m.ending() {
-				m.post(i, req, &m.left)
+				m.ensemble.Post(i, req, &m.left)
 			} else {
-				m.post(i, req, nobody{})
+				m.ensemble.Post(i, req, nobody{})
 			}
 		}
 	}
@@ -133,7 +135,7 @@ func (m *Manager) closeNodes(ctx context.Context) bool {
 		giveUp() // New has failed: there is nothing to release
 	}
 	var cut atomic.Bool
-	for _, n := range m.nodes {
+	for _, n := range m.ensemble.Nodes() {
 		m.running.run(func() {
 			if !n.Close(patience, last, &m.left) && used {
 				cut.Store(true)
@@ -213,4 +215,38 @@ func (t *tally) run(f func()) {
 		defer t.leave()
 		f()
 	}()
+}
+
+// unreleased receives the answers to the releases of Close, and records the locks that
+// may remain on a node.
+type unreleased struct {
+	m *Manager
+
+	mu    sync.Mutex
+	locks map[string]struct{} // lock keys
+	nodes quorum.Set
+}
+
+// Receive implements node.Receiver.
+func (u *unreleased) Receive(i int, req *wire.Request, reply *wire.Reply) {
+	u.m.ensemble.Answered(i, req, reply)
+	if reply.Status == wire.Done {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.locks == nil {
+		u.locks = map[string]struct{}{}
+	}
+	for j := range req.Locks() {
+		u.locks[req.Lock(j)] = struct{}{}
+	}
+	u.nodes = u.nodes.With(i)
+}
+
+// count returns how many locks may remain, and on how many nodes.
+func (u *unreleased) count() (locks, nodes int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.locks), u.nodes.Len()
 }

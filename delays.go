@@ -67,8 +67,8 @@ func (d *delays) answer() (a answer, ok bool) {
 	if d.hangs {
 		patience = 0
 	}
-	timer := d.m.timer(patience)
-	defer d.m.putTimer(timer)
+	timer := d.m.ensemble.Timer(patience)
+	defer d.m.ensemble.PutTimer(timer)
 	select {
 	case a = <-d.answers:
 		d.asked, d.hangs = false, false

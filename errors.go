@@ -21,7 +21,7 @@ var (
 	// ErrLost means that the lease ended before it was released.
 	ErrLost = errors.New("quorumlock: lease lost")
 	// ErrReleased means that the lease was released.
-	ErrReleased = errors.New("quorumlock: lease released")
+	ErrReleased = errs.ErrReleased
 	// ErrClosed means that the Manager is closed.
 	ErrClosed = errors.New("quorumlock: manager closed")
 	// ErrInvalid means that a name, an option, an argument or a node cannot be used.

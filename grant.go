@@ -64,17 +64,15 @@ func (a *attempt) newHold(values context.Context) (*hold, *Lease) {
 func (a *attempt) grant(values context.Context) (*Lease, error) {
 	m := a.m
 	h, l := a.newHold(values)
-	m.steps.mu.Lock()
-	defer m.steps.mu.Unlock()
+	m.ensemble.Steps.Lock()
+	defer m.ensemble.Steps.Unlock()
 	if m.ending() {
 		return nil, errCutShort // with the mutex held: see endAll
 	}
-	for _, step := range m.steps.recent {
-		if step.at >= a.steady {
-			h.machine.Step(m.clock.Now(), quorum.Input{Kind: quorum.InputClockStep, Node: step.node, By: step.by})
-			h.note(step.node, step)
-			h.resetProof()
-		}
+	for _, step := range m.ensemble.Steps.Since(a.steady) {
+		h.machine.Step(m.clock.Now(), quorum.Input{Kind: quorum.InputClockStep, Node: step.Node, By: step.By})
+		h.note(step.Node, step)
+		h.resetProof()
 	}
 	if s := h.machine.State(); s == quorum.StateLost {
 		return nil, errNoneLeft

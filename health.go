@@ -2,13 +2,17 @@ package quorumlock
 
 import (
 	"encoding/json"
+	"errors"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Nodes returns the state of each node from memory, for a health endpoint for example. It
 // sends no request and never blocks.
 func (m *Manager) Nodes() []NodeStatus {
-	all := make([]NodeStatus, len(m.nodes))
+	all := make([]NodeStatus, m.ensemble.Size())
 	for i := range all {
 		all[i] = m.nodeStatus(i)
 	}
@@ -27,19 +31,19 @@ func (m *Manager) Ready() error {
 	if m.ending() {
 		return ErrClosed
 	}
-	votes, errs := 0, make([]error, len(m.nodes))
-	for i := range m.nodes {
+	votes, errs := 0, make([]error, m.ensemble.Size())
+	for i := range m.ensemble.Nodes() {
 		if s := m.nodeStatus(i); s.Voting {
 			votes++
 		} else {
 			errs[i] = s.Err
 		}
 	}
-	if votes >= m.quorum() {
+	if votes >= m.ensemble.Quorum() {
 		return nil
 	}
 	return &QuorumError{
-		Op: "ready", Need: m.quorum(), Got: votes, of: len(m.nodes), Nodes: m.nodeErrors(errs), RetryAfter: m.quarantined(),
+		Op: "ready", Need: m.ensemble.Quorum(), Got: votes, of: m.ensemble.Size(), Nodes: m.nodeErrors(errs), RetryAfter: m.ensemble.Quarantined(),
 	}
 }
 
@@ -84,4 +88,67 @@ func textOf(err error) string {
 		return ""
 	}
 	return err.Error()
+}
+
+// NodeChanged reports a change of a node: it votes, stops voting, or has a warning.
+func (m events) NodeChanged(i int, h node.Health) {
+	select {
+	case m.greeted <- struct{}{}:
+	default:
+	}
+	e := NodeChanged{Node: i, Addr: m.ensemble.Nodes()[i].Addr(), Err: h.Err, QuarantinedFor: h.QuarantineLeft(), Warning: h.Warning, Master: h.Master}
+	if h.Err == nil {
+		e.Err = h.Reason
+	}
+	state := stateOf(h) // not under the mutex: a dial function's error has methods of its own
+	m.mu.Lock()
+	same := m.logged[i] == state
+	m.logged[i] = state
+	m.mu.Unlock()
+	if h.Err == nil {
+		m.dog.renewAtRisk(i)
+	}
+	m.reporter.Add(func() {
+		log := m.cfg.log.With("node", i, "addr", e.Addr)
+		if h.Master != "" {
+			log = log.With("master", h.Master)
+		}
+		switch {
+		case same: // another error of the same outage is an event, and no second line
+		case h.Err != nil:
+			log.Warn("quorumlock: node does not vote", "error", h.Err)
+		case h.Reason != nil:
+			log.Warn("quorumlock: node in quarantine: it votes when that ends", "for", e.QuarantinedFor.Round(time.Millisecond), "error", h.Reason)
+		default:
+			log.Info("quorumlock: node votes", "version", h.Identity.Version)
+		}
+		if h.Warning != nil && !same {
+			log.Warn("quorumlock: node has a warning", "error", h.Warning)
+		}
+	})
+	m.bus.send(e)
+}
+
+// nodeState is what a log line about a node depends on.
+type nodeState struct {
+	greeted, votes                   bool
+	problem, reason, master, warning string
+}
+
+func stateOf(h node.Health) nodeState {
+	s := nodeState{greeted: true, votes: h.Err == nil}
+	var config *wire.ConfigError
+	if errors.As(h.Err, &config) { // a node that is down has many errors of one outage
+		s.problem = config.Error()
+	}
+	if s.votes {
+		s.master = h.Master
+	}
+	if h.Reason != nil {
+		s.reason = h.Reason.Error()
+	}
+	if h.Warning != nil {
+		s.warning = h.Warning.Error()
+	}
+	return s
 }

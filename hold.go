@@ -9,6 +9,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -103,9 +104,9 @@ func (h *hold) note(i int, err error) {
 
 // applyClockStep shortens a node's vote: the node's clock was stepped forward, so the key
 // expires that much earlier.
-func (h *hold) applyClockStep(step *clockStep) {
-	h.step(quorum.Input{Kind: quorum.InputClockStep, Node: step.node, By: step.by}, func() {
-		h.note(step.node, step)
+func (h *hold) applyClockStep(step *ensemble.Step) {
+	h.step(quorum.Input{Kind: quorum.InputClockStep, Node: step.Node, By: step.By}, func() {
+		h.note(step.Node, step)
 		h.resetProof()
 	})
 }

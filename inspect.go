@@ -2,8 +2,10 @@ package quorumlock
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -61,15 +63,15 @@ type NodeStatus struct {
 }
 
 func (m *Manager) nodeStatus(i int) NodeStatus {
-	h := m.nodes[i].Health()
+	h := m.ensemble.Nodes()[i].Health()
 	s := NodeStatus{
-		Addr: m.nodes[i].Addr(), Master: m.nodes[i].Master(), Version: h.Identity.Version, QuarantinedFor: h.QuarantineLeft(), Err: h.Err, Warning: h.Warning,
+		Addr: m.ensemble.Nodes()[i].Addr(), Master: m.ensemble.Nodes()[i].Master(), Version: h.Identity.Version, QuarantinedFor: h.QuarantineLeft(), Err: h.Err, Warning: h.Warning,
 	}
 	s.Voting = s.Err == nil && s.QuarantinedFor == 0
 	if s.Err == nil && s.QuarantinedFor > 0 {
 		s.Err = h.Reason
 	}
-	if reading, ok := m.nodes[i].Reading(); ok {
+	if reading, ok := m.ensemble.Nodes()[i].Reading(); ok {
 		now, steady := m.clock.Both()
 		s.RoundTrip = reading.RoundTrip
 		s.ClockOffset = steady + reading.Offset - time.Duration(m.clock.Time(now).UnixNano())
@@ -94,18 +96,18 @@ func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
 	}
 	_, now := m.clock.Both()
 	req := wire.NewRead(wire.LockKey(m.cfg.prefix, name), now+m.cfg.terms.Timeout)
-	answers := m.collect(ctx, req, m.cfg.terms.Timeout, len(m.nodes), nil)
+	answers := m.ensemble.Collect(ctx, req, m.cfg.terms.Timeout, m.ensemble.Size(), nil)
 	return m.status(name, answers), m.enough(ctx, "inspect", name, answers)
 }
 
-func (m *Manager) status(name string, answers *answers) Status {
-	s := Status{Name: name, Nodes: make([]NodeStatus, len(m.nodes))}
+func (m *Manager) status(name string, answers *ensemble.Answers) Status {
+	s := Status{Name: name, Nodes: make([]NodeStatus, m.ensemble.Size())}
 	votes := map[string]int{}
-	for i := range answers.replies {
-		r, n := &answers.replies[i], &s.Nodes[i]
+	for i := range answers.Replies {
+		r, n := &answers.Replies[i], &s.Nodes[i]
 		*n = m.nodeStatus(i)
 		n.TTL, n.Fence, n.Err = r.TTL, r.Register, nil
-		health := m.nodes[i].Health()
+		health := m.ensemble.Nodes()[i].Health()
 		s.Fence = max(s.Fence, r.Register)
 		if health.Withheld {
 			if n.Warning = health.Err; health.Warning != nil {
@@ -113,7 +115,7 @@ func (m *Manager) status(name string, answers *answers) Status {
 			}
 		}
 		if r.Status != wire.Done {
-			n.Err = answers.err(i)
+			n.Err = answers.Err(i)
 			continue
 		}
 		s.Waiters = max(s.Waiters, int(r.Waiters))
@@ -126,8 +128,8 @@ func (m *Manager) status(name string, answers *answers) Status {
 			s.Votes, s.Holder = votes[n.Holder.Owner], n.Holder
 		}
 	}
-	if s.Held = s.Votes >= m.quorum(); s.Held {
-		left := make(quorum.Window, len(m.nodes))
+	if s.Held = s.Votes >= m.ensemble.Quorum(); s.Held {
+		left := make(quorum.Window, m.ensemble.Size())
 		for i, n := range s.Nodes {
 			if n.Holder.Owner == s.Holder.Owner {
 				if left[i] = n.TTL; n.TTL < 0 {
@@ -140,4 +142,25 @@ func (m *Manager) status(name string, answers *answers) Status {
 		}
 	}
 	return s
+}
+
+// enough returns nil when a quorum gave good answers, and the error otherwise.
+func (m *Manager) enough(ctx context.Context, op, name string, a *ensemble.Answers) error {
+	if a.Got >= m.ensemble.Quorum() {
+		return nil
+	}
+	err := &QuorumError{Op: op, Name: name, Need: m.ensemble.Quorum(), Got: a.Got, of: m.ensemble.Size()}
+	for i := range m.ensemble.Nodes() {
+		if bad := a.Err(i); bad != nil {
+			err.Nodes = append(err.Nodes, m.nodeError(i, bad))
+		}
+	}
+	if ctx.Err() == nil || errors.Is(context.Cause(ctx), ErrReleased) {
+		return err
+	}
+	what := "stopped waiting for answers"
+	if op == "release" {
+		what += ", while the deletion goes on"
+	}
+	return errs.Ended(ctx, err, what)
 }

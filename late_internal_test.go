@@ -3,6 +3,7 @@ package quorumlock
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/report"
 )
@@ -23,6 +25,7 @@ func idleDog(ttl time.Duration, with quorum.Terms) (*Manager, *Lease) {
 
 func idleDogOn(c *clock.Clock, ttl time.Duration, with quorum.Terms) (*Manager, *Lease) {
 	m := &Manager{cfg: &config{}, clock: c, reporter: report.New(slog.New(slog.DiscardHandler)), telemetry: &telemetry{}}
+	idleNodes(m, 1)
 	m.dog = newWatchdog(m)
 	with.Nodes, with.TTL, with.Timeout = 1, ttl, ttl
 	h := &hold{m: m, terms: &terms{Terms: with}, value: strings.Repeat("0", 32) + " 1 1 - ", index: -1}
@@ -31,6 +34,13 @@ func idleDogOn(c *clock.Clock, ttl time.Duration, with quorum.Terms) (*Manager, 
 	h.machine = quorum.NewMachine(&h.terms.Terms, h.window[:1], m.clock.Now(), quorum.All(1), quorum.All(1))
 	l.stop.Store(int64(h.machine.Stop()))
 	return m, l
+}
+
+// idleNodes gives a Manager nodes that do not run.
+func idleNodes(m *Manager, n int) {
+	m.ensemble = ensemble.New(&ensemble.Config{
+		Nodes: slices.Repeat(Addrs("127.0.0.1:1"), n), Clock: m.clock, Report: m.reporter, Closing: func() bool { return false }, Events: events{m},
+	})
 }
 
 // The watchdog's timer fires late, as after a resume.
@@ -140,7 +150,9 @@ func TestAGrantThatAClockStepHasEndedIsNotReported(t *testing.T) {
 			before := m.dog.live()
 			began, steady := m.clock.Both()
 			for _, by := range c.steps {
-				m.steps.add(&clockStep{node: 0, by: by, at: steady})
+				m.ensemble.Steps.Lock()
+				m.ensemble.Steps.Add(&ensemble.Step{Node: 0, By: by, At: steady})
+				m.ensemble.Steps.Unlock()
 			}
 			granted, err := conclusion(m, l.hold.terms, began, steady)
 			if !c.lost {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -237,7 +238,7 @@ func (l *Lease) renew(round chan error) error {
 		}
 	})
 	if out.Begin {
-		h.m.dog.extend([]*hold{h}, quorum.All(len(h.m.nodes)))
+		h.m.dog.extend([]*hold{h}, quorum.All(h.m.ensemble.Size()))
 	}
 	return l.Err()
 }
@@ -259,11 +260,11 @@ func (l *Lease) Verify(ctx context.Context) error {
 	h := l.hold
 	m := h.m
 	_, now := m.clock.Both()
-	answers := m.collect(ctx, wire.NewRead(h.lock, now+h.terms.Timeout), h.terms.Timeout, m.quorum(), h.owns)
+	answers := m.ensemble.Collect(ctx, wire.NewRead(h.lock, now+h.terms.Timeout), h.terms.Timeout, m.ensemble.Quorum(), h.owns)
 	var heal healing
-	for i := range answers.replies {
-		in := quorum.Input{Kind: quorum.InputTaken, Node: i, At: answers.replies[i].Sent}
-		switch err := answers.err(i); {
+	for i := range answers.Replies {
+		in := quorum.Input{Kind: quorum.InputTaken, Node: i, At: answers.Replies[i].Sent}
+		switch err := answers.Err(i); {
 		case errors.Is(err, errMissing):
 			in.Kind = quorum.InputMissing
 			fallthrough
@@ -337,14 +338,14 @@ func (l *Lease) release(ctx context.Context) error {
 	if pending == nil {
 		return err
 	}
-	pending.wait(ctx, l.hold.terms.Timeout)
+	pending.Wait(ctx, l.hold.terms.Timeout)
 	return m.enough(ctx, "release", l.Name(), pending)
 }
 
 // give ends the lease. It passes the hold on to the next caller in this process, or
 // releases it on the nodes and returns the pending answers. If the lease has ended
 // already, it returns the error that Release has to return.
-func (l *Lease) give() (*answers, error) {
+func (l *Lease) give() (*ensemble.Answers, error) {
 	h := l.hold
 	h.mu.Lock()
 	if q := h.local; q != nil {
@@ -364,5 +365,5 @@ func (l *Lease) give() (*answers, error) {
 	if last == nil {
 		last = h.releaseRequest(wire.TicketUpdate{})
 	}
-	return h.m.askAll(last, h.m.quorum(), nil), nil
+	return h.m.ensemble.AskAll(last, h.m.ensemble.Quorum(), nil), nil
 }

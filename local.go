@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -197,14 +198,14 @@ func (q *localQueue) drop() { q.hold, q.check = nil, nil }
 
 // finish ends a lease, and passes its hold on or releases it. Like Lease.give, it returns
 // the pending answers, or the result of Release.
-func (q *localQueue) finish(l *Lease) (*answers, error) {
+func (q *localQueue) finish(l *Lease) (*ensemble.Answers, error) {
 	var heal healing
 	pending, err := q.finishWith(l, &heal)
 	q.m.dog.heal(heal)
 	return pending, err
 }
 
-func (q *localQueue) finishWith(l *Lease, heal *healing) (*answers, error) {
+func (q *localQueue) finishWith(l *Lease, heal *healing) (*ensemble.Answers, error) {
 	h, now := l.hold, q.m.clock.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -236,11 +237,11 @@ func (q *localQueue) finishWith(l *Lease, heal *healing) (*answers, error) {
 func (h *hold) stateLocked() quorum.Hold {
 	return quorum.Hold{
 		Tokens: h.tokensLocked(),
-		Proven: h.proof.Len() >= h.m.quorum(),
+		Proven: h.proof.Len() >= h.m.ensemble.Quorum(),
 		Useful: h.terms.maxHold == 0 && h.terms.minHold == 0 && !h.terms.manual && !h.m.ending() && h.machine.State() == quorum.StateHeld &&
 			h.machine.End()-h.m.clock.Now() > h.terms.minUseful,
 		Others: h.others, Turn: h.m.turn(), AnsweredAt: h.answeredAt,
-		Subscribed: h.m.waiters.subscribedNodes().Len() >= h.m.quorum() && !h.m.waiters.left.Load() &&
+		Subscribed: h.m.waiters.subscribedNodes().Len() >= h.m.ensemble.Quorum() && !h.m.waiters.left.Load() &&
 			h.terms.minHold == 0, // a release with a minimum hold carries no ticket
 	}
 }
@@ -254,7 +255,7 @@ func (h *hold) tokensLocked() int {
 
 // do carries out a step. When the step releases the hold, it returns the pending answers.
 // q.mu is held.
-func (q *localQueue) do(s quorum.Step) *answers {
+func (q *localQueue) do(s quorum.Step) *ensemble.Answers {
 	for {
 		switch s.Kind {
 		case quorum.StepContend:
@@ -321,19 +322,19 @@ func (q *localQueue) pass(id quorum.CallerID) bool {
 }
 
 // releaseHold releases a hold on the nodes. q.mu is held.
-func (q *localQueue) releaseHold(h *hold, s quorum.Step) *answers {
+func (q *localQueue) releaseHold(h *hold, s quorum.Step) *ensemble.Answers {
 	h.mu.Lock()
 	h.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil) // no notify: lost or released, the queue is through with it
 	h.mu.Unlock()
 	if keep := h.keepRequest(); keep != nil {
-		return q.m.askAll(keep, q.m.quorum(), nil)
+		return q.m.ensemble.AskAll(keep, q.m.ensemble.Quorum(), nil)
 	}
 	update := wire.TicketUpdate{LeavesFree: s.LeaveFree}
 	if w := q.callers[s.Caller]; w != nil && s.Enqueue {
 		w.enqueue(s.At) // before a node can wake the caller
 		update.Ticket, update.EnqueuedAt = w.ticket, w.enqueuedAt
 	}
-	return q.m.askAll(h.releaseRequest(update), q.m.quorum(), nil)
+	return q.m.ensemble.AskAll(h.releaseRequest(update), q.m.ensemble.Quorum(), nil)
 }
 
 // termsKey returns a number that is equal for terms between which a hold may be passed

@@ -12,9 +12,9 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/node"
-	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/report"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -26,15 +26,11 @@ import (
 type Manager struct {
 	cfg       *config
 	clock     *clock.Clock
-	nodes     []*node.Node
-	lists     *lists
-	steps     clockSteps
+	ensemble  *ensemble.Ensemble
 	dog       *watchdog
 	bus       bus
 	telemetry *telemetry
 	reporter  *report.Reporter
-	timers    sync.Pool
-	signals   signals
 	attempts  sync.Pool // of *attempt
 
 	greeted chan struct{} // capacity 1: a node's state has changed; never closed
@@ -53,12 +49,9 @@ type Manager struct {
 	left  unreleased // the locks that Close could not release
 
 	mu     sync.Mutex
-	shut   bool // Close has begun: no more calls
-	used   bool // there may be locks to release
-	ids    []node.Identity
-	runs   []string    // the run_id that each node had last
+	shut   bool        // Close has begun: no more calls
+	used   bool        // there may be locks to release
 	logged []nodeState // what the log says of each node
-	groups []string    // kind of failover group of each node, "" for one server; never changes
 }
 
 // newPatience is how much longer New waits for slow nodes once a quorum has answered.
@@ -91,8 +84,7 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 		return nil, err
 	}
 	m := &Manager{
-		cfg: cfg, clock: by, ids: make([]node.Identity, len(nodes)),
-		runs: make([]string, len(nodes)), logged: make([]nodeState, len(nodes)), groups: make([]string, len(nodes)),
+		cfg: cfg, clock: by, logged: make([]nodeState, len(nodes)),
 		reporter: report.New(cfg.log),
 		greeted:  make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
 		id: randomHex(wire.ManagerLen),
@@ -101,27 +93,23 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 	m.running.begin()
 	m.calls.begin()
 	m.dog = newWatchdog(m)
-	m.lists = newLists(m, len(nodes))
 	if len(nodes)%2 == 0 {
 		cfg.log.Warn("quorumlock: an even number of nodes tolerates no more failures than one node less",
 			"nodes", len(nodes))
 	}
-	for i := range nodes {
-		m.groups[i], _ = node.Group(&nodes[i])
-		n := node.New(node.Config{
-			Index: i, Option: nodes[i], Prefix: cfg.prefix, Clock: m.clock.Both, Drift: cfg.drift,
-			Cap: cfg.registerCap(), Only: len(nodes) == 1,
+	m.ensemble = ensemble.New(&ensemble.Config{
+		Nodes: nodes, Timeout: cfg.terms.Timeout, Clock: by, Report: m.reporter, Closing: m.ending, Events: events{m},
+		Node: node.Config{
+			Prefix: cfg.prefix, Drift: cfg.drift, Cap: cfg.registerCap(), Manager: m.id,
 			Guard: cfg.guard, Window: cfg.failover, Trust: cfg.trust, StepQuarantine: max(cfg.guard, cfg.terms.ttl+cfg.terms.lockDelay),
-			Admit: m.admit, OnHealth: m.onHealth, OwnStep: m.ownClockStepped, OnClockStep: m.onClockStep,
-			Manager: m.id, OnWake: m.onWake, OnSubscribed: m.onSubscribed, Rollout: cfg.rollout, Lists: m.lists,
-		})
-		m.nodes = append(m.nodes, n)
-	}
-	if m.telemetry, err = newTelemetry(cfg, m.nodes); err != nil {
+			Rollout: cfg.rollout,
+		},
+	})
+	if m.telemetry, err = newTelemetry(cfg, m.ensemble.Nodes()); err != nil {
 		return nil, err
 	}
-	go m.reporter.Run(m.telemetry.meters) // not in m.running: it ends last, because the others report to it
-	for _, n := range m.nodes {           // only now: the handlers of their reports use all nodes
+	go m.reporter.Run(m.telemetry.meters)  // not in m.running: it ends last, because the others report to it
+	for _, n := range m.ensemble.Nodes() { // only now: the handlers of their reports use all nodes
 		m.running.run(n.Run)
 		m.running.run(n.RunSubscriber)
 		m.running.run(n.RunGroup)
@@ -142,7 +130,7 @@ func (m *Manager) await(ctx context.Context) error {
 	defer late.Stop()
 	for waiting, said := true, false; waiting; {
 		up, silent := m.census()
-		enough := up >= m.quorum()
+		enough := up >= m.ensemble.Quorum()
 		if silent == 0 && (enough || wait == 0 || m.misconfigured() != nil) {
 			break
 		}
@@ -154,7 +142,7 @@ func (m *Manager) await(ctx context.Context) error {
 		}
 		if silent == 0 && !said {
 			said = true
-			m.reporter.Warn("waiting for a majority of the nodes to start", "up", up, "need", m.quorum(), "for", wait)
+			m.reporter.Warn("waiting for a majority of the nodes to start", "up", up, "need", m.ensemble.Quorum(), "for", wait)
 		}
 		select {
 		case <-m.greeted:
@@ -176,7 +164,7 @@ func (m *Manager) await(ctx context.Context) error {
 
 // misconfigured returns the error of the first node that somebody has to mend, nil for none.
 func (m *Manager) misconfigured() error {
-	for i, n := range m.nodes {
+	for i, n := range m.ensemble.Nodes() {
 		var config *wire.ConfigError
 		if err := n.Health().Err; errors.As(err, &config) && !errors.Is(err, wire.ErrUnguarded) { // without votes, the nodes can be read all the same
 			return &InvalidError{
@@ -191,25 +179,25 @@ func (m *Manager) misconfigured() error {
 
 // unreached returns a QuorumError after New has waited, nil if a majority is up.
 func (m *Manager) unreached(waited time.Duration) error {
-	up, errs := 0, make([]error, len(m.nodes))
-	for i, n := range m.nodes {
+	up, errs := 0, make([]error, m.ensemble.Size())
+	for i, n := range m.ensemble.Nodes() {
 		switch errs[i] = n.Health().Err; {
 		case errs[i] == nil, errors.Is(errs[i], wire.ErrUnguarded):
 			up++
 		case errors.Is(errs[i], wire.ErrConnecting):
-			errs[i] = silence(waited)
+			errs[i] = ensemble.Silence(waited)
 		}
 	}
-	if up >= m.quorum() {
+	if up >= m.ensemble.Quorum() {
 		return nil
 	}
-	return &QuorumError{Op: "connect", Need: m.quorum(), Got: up, of: len(m.nodes), Nodes: m.nodeErrors(errs)}
+	return &QuorumError{Op: "connect", Need: m.ensemble.Quorum(), Got: up, of: m.ensemble.Size(), Nodes: m.nodeErrors(errs)}
 }
 
 // census counts the nodes that may vote, or be read by a client that lacks the guard of
 // the others, and those without a greeting so far.
 func (m *Manager) census() (up, silent int) {
-	for _, n := range m.nodes {
+	for _, n := range m.ensemble.Nodes() {
 		switch err := n.Health().Err; {
 		case err == nil, errors.Is(err, wire.ErrUnguarded):
 			up++
@@ -228,19 +216,43 @@ func (m *Manager) enter() bool {
 		return false
 	}
 	if !m.used {
-		m.lists.use()
+		m.ensemble.Used()
 	}
 	m.used = true
 	m.calls.add()
 	return true
 }
 
-// answered counts a node's answer in the metrics.
-func (m *Manager) answered(i int, req *wire.Request, reply *wire.Reply) {
+// events are the reports of the ensemble. (They are no methods of Manager, which is public.)
+type events struct{ *Manager }
+
+// Answered counts a node's answer in the metrics.
+func (m events) Answered(i int, req *wire.Request, reply *wire.Reply) {
 	if m.telemetry.meters != nil {
 		m.telemetry.meters.node(i, req.Kind, reply, m.clock.Now)
 	}
+	if req.Kind == wire.Release && reply.N == wire.HandedOn {
+		m.locals.handedOn(m.Manager, req.Lock(0))
+	}
 }
+
+// ClockStepped shortens the leases by a step of a node's clock.
+func (m events) ClockStepped(step *ensemble.Step) (apply func()) {
+	holds := m.dog.live() // with the mutex of the steps held: each grant is either among these or finds the step
+	return func() {
+		for _, h := range holds {
+			h.applyClockStep(step)
+		}
+	}
+}
+
+// Woken handles a message about a ticket.
+func (m events) Woken(i int, kind wire.WakeKind, ticket, lock string) {
+	m.onWake(i, kind, ticket, lock)
+}
+
+// Subscribed handles the start of a node's messages.
+func (m events) Subscribed(i int) { m.onSubscribed(i) }
 
 // ending reports whether Close has begun.
 func (m *Manager) ending() bool {
@@ -249,34 +261,6 @@ func (m *Manager) ending() bool {
 		return true
 	default:
 		return false
-	}
-}
-
-// quorum returns the size of a majority.
-func (m *Manager) quorum() int { return quorum.Size(m.cfg.nodes) }
-
-// post queues a request for node i. If the node refuses it, to receives the error at
-// once.
-func (m *Manager) post(i int, req *wire.Request, to node.Receiver) {
-	if !m.nodes[i].Post(req, to) {
-		err := errOverloaded
-		if m.ending() {
-			err = wire.ErrClosed
-		}
-		to.Receive(i, req, &wire.Reply{Status: wire.NotApplied, Err: err})
-	}
-}
-
-// ask queues a request for every node, for a caller that waits for the answers. Silent
-// nodes are not asked: to receives their answers at once. now is of the steady clock.
-func (m *Manager) ask(req *wire.Request, to node.Receiver, now time.Duration) {
-	silent := m.silent(now)
-	for i := range m.nodes {
-		if silent.Has(i) {
-			to.Receive(i, req, &wire.Reply{Status: wire.NotApplied, Err: m.nodes[i].SilenceError(now)})
-		} else {
-			m.post(i, req, to)
-		}
 	}
 }
 
@@ -292,5 +276,5 @@ func (m *Manager) nodeErrors(errs []error) []*NodeError {
 }
 
 func (m *Manager) nodeError(i int, err error) *NodeError {
-	return &NodeError{Node: i, Addr: m.nodes[i].Addr(), Err: err}
+	return &NodeError{Node: i, Addr: m.ensemble.Nodes()[i].Addr(), Err: err}
 }

@@ -5,11 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -21,11 +20,7 @@ import (
 func held() (*Manager, *hold) {
 	m, l := idleDog(time.Hour, quorum.Terms{})
 	m.cfg.nodes = 3
-	for i := range 3 {
-		m.nodes = append(m.nodes, node.New(node.Config{
-			Index: i, Option: rueidis.ClientOption{InitAddress: []string{"127.0.0.1:1"}}, Clock: m.clock.Both,
-		}))
-	}
+	idleNodes(m, 3)
 	h := l.hold
 	h.lock = "job"
 	h.terms.Nodes, h.terms.Timeout = 3, time.Hour
@@ -48,8 +43,8 @@ func TestAProofCountsAnswersSinceItWasLastWithdrawn(t *testing.T) {
 		"healed":                    {wire.Heal, wire.Reply{Status: wire.Done, Answers: []int64{wire.Ours}}, others, others},
 		"missing":                   {wire.Extend, wire.Reply{Status: wire.Done, Answers: []int64{wire.Missing}}, all, 0},
 		"another's":                 {wire.Extend, wire.Reply{Status: wire.Done, Answers: []int64{wire.Another}}, all, 0},
-		"no answer":                 {wire.Extend, wire.Reply{Status: wire.Unknown, Err: silence(0)}, all, all},
-		"an operation failed":       {wire.Extend, wire.Reply{Status: wire.Done, Err: silence(0), Answers: []int64{wire.Unanswered}}, all, all},
+		"no answer":                 {wire.Extend, wire.Reply{Status: wire.Unknown, Err: ensemble.Silence(0)}, all, all},
+		"an operation failed":       {wire.Extend, wire.Reply{Status: wire.Done, Err: ensemble.Silence(0), Answers: []int64{wire.Unanswered}}, all, all},
 		"answers that misfit":       {wire.Extend, wire.Reply{Status: wire.Done, Answers: []int64{wire.Ours, wire.Ours}}, others, others},
 		"a heal that came too late": {wire.Heal, wire.Reply{Status: wire.Done, Answers: []int64{wire.Missing}}, all, all},
 	} {
@@ -75,7 +70,7 @@ func TestAProofCountsAnswersSinceItWasLastWithdrawn(t *testing.T) {
 	reset.recordProof(0, wire.OursWithoutToken, sent)
 	assert.Equal(t, quorum.Set(0).With(0), reset.proof, "the node has shown the token since then")
 
-	reset.applyClockStep(&clockStep{node: 2, by: time.Second})
+	reset.applyClockStep(&ensemble.Step{Node: 2, By: time.Second})
 	assert.Zero(t, reset.proof, "keys have expired early on that node")
 
 	m, h := held()
@@ -125,7 +120,7 @@ func TestACheckMintsTokensAboveWhereTheNodesStood(t *testing.T) {
 	second := check1(token + 100)
 	second.Receive(0, raise, raised(token, 0))
 	second.Receive(1, raise, raised(-1, 0))
-	second.Receive(2, raise, &wire.Reply{Status: wire.Unknown, Err: silence(0)})
+	second.Receive(2, raise, &wire.Reply{Status: wire.Unknown, Err: ensemble.Silence(0)})
 	assert.Equal(t, quorum.All(3).Without(0), h.proof)
 	assert.Equal(t, []int64{token - 9, token}, []int64{h.next, h.last})
 	second.Receive(2, raise, raised(token, 0))

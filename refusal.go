@@ -44,8 +44,8 @@ func (a *attempt) failure(outcome quorum.Outcome) error {
 		}
 	}
 	return &QuorumError{
-		Op: "acquire", Name: a.wait.name(), Need: a.m.quorum(), Got: a.ballot.Votes().Granted().Len(),
-		of: len(a.m.nodes), Nodes: a.m.nodeErrors(a.errs), RetryAfter: a.m.quarantined(),
+		Op: "acquire", Name: a.wait.name(), Need: a.m.ensemble.Quorum(), Got: a.ballot.Votes().Granted().Len(),
+		of: a.m.ensemble.Size(), Nodes: a.m.nodeErrors(a.errs), RetryAfter: a.m.ensemble.Quarantined(),
 	}
 }
 

@@ -26,9 +26,9 @@ func (d *watchdog) extend(holds []*hold, nodes quorum.Set) {
 			expires = max(expires, steady+max(h.terms.Timeout, h.terms.ttl/4))
 		}
 		req := renewals.Request(expires)
-		for i := range d.m.nodes {
+		for i := range d.m.ensemble.Nodes() {
 			if nodes.Has(i) {
-				d.m.post(i, req, r)
+				d.m.ensemble.Post(i, req, r)
 			}
 		}
 	}
@@ -83,12 +83,12 @@ func (d *watchdog) healOn(i int, holds []*hold) {
 		h.mu.Unlock()
 		expires = max(expires, steady+h.terms.Timeout)
 	}
-	d.m.post(i, wire.NewHeal(locks, expires), &round{m: d.m, holds: holds, began: began, steady: steady})
+	d.m.ensemble.Post(i, wire.NewHeal(locks, expires), &round{m: d.m, holds: holds, began: began, steady: steady})
 	for _, h := range holds {
 		if h.isOver() {
 			// The hold ended meanwhile, and its release may be ahead of the heal in the
 			// queue. So another release follows the heal.
-			d.m.post(i, h.releaseRequest(wire.TicketUpdate{}), nobody{})
+			d.m.ensemble.Post(i, h.releaseRequest(wire.TicketUpdate{}), nobody{})
 		}
 	}
 }
@@ -102,7 +102,7 @@ type round struct {
 
 // Receive steps every hold of the round.
 func (r *round) Receive(i int, req *wire.Request, reply *wire.Reply) {
-	r.m.answered(i, req, reply)
+	r.m.ensemble.Answered(i, req, reply)
 	if reply.Status == wire.Done && len(reply.Answers) != len(r.holds) {
 		reply.Status, reply.Err = wire.Unknown, errors.New("answers for other locks")
 	}
@@ -124,7 +124,7 @@ func (r *round) Receive(i int, req *wire.Request, reply *wire.Reply) {
 			case wire.Missing:
 				if err = wire.ErrLate; req.Kind == wire.Extend {
 					in.Kind, err, missing = quorum.InputMissing, errMissing, true
-					if step := r.m.steps.last(i); step != nil && step.at >= r.steady {
+					if step := r.m.ensemble.LastStep(i); step != nil && step.At >= r.steady {
 						err = step // the reason why the key is missing
 					}
 				}
@@ -143,6 +143,6 @@ func (r *round) Receive(i int, req *wire.Request, reply *wire.Reply) {
 	}
 	r.m.dog.heal(lost)
 	if missing {
-		r.m.nodes[i].Check() // a flushed or evicting node is reported now, and not at the next regular check
+		r.m.ensemble.Nodes()[i].Check() // a flushed or evicting node is reported now, and not at the next regular check
 	}
 }

@@ -47,19 +47,3 @@ func TestAStepCommonToClientAndNodeIsNoticed(t *testing.T) {
 	require.NoError(t, err, "two nodes are a quorum")
 	require.NoError(t, l.Release(context.Background()))
 }
-
-func TestStepsAreRememberedForAsLongAsAnAttemptTakes(t *testing.T) {
-	c := &clockSteps{}
-	var steps []*clockStep
-	for i, at := range []time.Duration{0, 59 * time.Second, 61 * time.Second} {
-		steps = append(steps, &clockStep{node: i % 2, at: at})
-		c.add(steps[i])
-		if i == 1 {
-			assert.Equal(t, steps, c.recent, "an attempt under a long TTL may have begun before both")
-		}
-	}
-	assert.Equal(t, steps[1:], c.recent)
-	assert.Equal(t, steps[2], c.last(0))
-	assert.Equal(t, steps[1], c.last(1))
-	assert.Nil(t, c.last(2))
-}

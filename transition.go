@@ -8,6 +8,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -131,7 +132,7 @@ func (h *hold) carryOut(now time.Duration, out quorum.Output) {
 	}
 	for i := 0; out.Silent>>i != 0; i++ {
 		if out.Silent.Has(i) && (h.nodes == nil || h.nodes[i] == nil) {
-			h.note(i, silence(h.terms.Timeout))
+			h.note(i, ensemble.Silence(h.terms.Timeout))
 		}
 	}
 	switch {
@@ -174,8 +175,8 @@ func (l *Lease) finishRounds(out quorum.Output) {
 	var err error
 	if out.Missed {
 		err = &QuorumError{
-			Op: "renew", Name: l.Name(), Need: h.m.quorum(),
-			Got: h.machine.Confirmed(), of: len(h.m.nodes), Nodes: h.m.nodeErrors(h.nodes),
+			Op: "renew", Name: l.Name(), Need: h.m.ensemble.Quorum(),
+			Got: h.machine.Confirmed(), of: h.m.ensemble.Size(), Nodes: h.m.nodeErrors(h.nodes),
 		}
 	}
 	for _, round := range l.watch.rounds {

@@ -109,7 +109,7 @@ func (w *waiter) prepare() {
 // write composes the ticket, and the score of its place.
 func (w *waiter) write() {
 	_, steady := w.m.clock.Both()
-	w.enqueuedAt = strconv.FormatInt(w.m.clusterTime(steady+w.place-w.m.clock.Now()).Microseconds(), 10)
+	w.enqueuedAt = strconv.FormatInt(w.m.ensemble.Time(steady+w.place-w.m.clock.Now()).Microseconds(), 10)
 	text := strconv.FormatUint(uint64(w.id), 16)
 	b := make([]byte, 0, wire.TicketLen+3)
 	b = append(b, w.m.id...)
@@ -132,7 +132,7 @@ func (w *waiter) startOver(place time.Duration) {
 
 // grace is how long the nodes are to reserve the lock for this waiter.
 func (w *waiter) grace() time.Duration {
-	return quorum.Grace(w.m.trip(), time.Duration(w.m.waiters.late.Load()), w.terms.Timeout)
+	return quorum.Grace(w.m.ensemble.Trip(), time.Duration(w.m.waiters.late.Load()), w.terms.Timeout)
 }
 
 // enrol directs wake-ups for the ticket to this waiter.
@@ -162,24 +162,7 @@ func (w *waiter) forget() bool {
 
 // turn is what a turn of this process costs the others, see quorum.Turn.
 func (m *Manager) turn() time.Duration {
-	return quorum.Turn(m.trip(), time.Duration(m.waiters.late.Load()))
-}
-
-// trip is the median round trip to the nodes, 0 if none is known.
-func (m *Manager) trip() time.Duration {
-	var trips [MaxNodes]time.Duration
-	known := 0
-	for _, n := range m.nodes {
-		if reading, ok := n.Reading(); ok {
-			i := known
-			for ; i > 0 && trips[i-1] > reading.RoundTrip; i-- {
-				trips[i] = trips[i-1]
-			}
-			trips[i] = reading.RoundTrip
-			known++
-		}
-	}
-	return trips[known/2]
+	return quorum.Turn(m.ensemble.Trip(), time.Duration(m.waiters.late.Load()))
 }
 
 // wakeUp returns what a message of a node means, 0 for one that is unknown.
@@ -256,7 +239,7 @@ func (m *Manager) mayLock(lock string) bool {
 // reservation ends with the grace.
 func (m *Manager) passOn(i int, lock, ticket string) {
 	_, now := m.clock.Both()
-	m.nodes[i].Post(wire.NewPassOn(lock, ticket, now+quorum.MaxGrace), nobody{})
+	m.ensemble.Nodes()[i].Post(wire.NewPassOn(lock, ticket, now+quorum.MaxGrace), nobody{})
 }
 
 // onSubscribed handles the start of a node's wake-ups. The node may have woken waiters
@@ -285,7 +268,7 @@ func (m *Manager) subscribe() {
 	if m.waiters.subscribing.Swap(true) {
 		return
 	}
-	for _, n := range m.nodes {
+	for _, n := range m.ensemble.Nodes() {
 		n.Subscribe()
 	}
 }
@@ -356,9 +339,9 @@ func (m *Manager) leaveQueues(lock, ticket string, nodes quorum.Set) {
 	}
 	_, now := m.clock.Both()
 	req := wire.NewPass(lock, ticket, now+time.Minute)
-	for i := range m.nodes {
+	for i := range m.ensemble.Nodes() {
 		if nodes.Has(i) {
-			m.post(i, req, nobody{})
+			m.ensemble.Post(i, req, nobody{})
 		}
 	}
 }

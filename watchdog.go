@@ -11,9 +11,6 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// errOverloaded means that more acquisitions wait for the node than it answers in time.
-var errOverloaded = errors.New("overloaded: too many acquisitions wait for this node")
-
 // longestSleep bounds the watchdog's sleep. Its timer stands still while the machine is
 // suspended, and after a resume a lost lease has to be reported soon.
 const longestSleep = 250 * time.Millisecond
@@ -161,7 +158,7 @@ func (d *watchdog) tend(now time.Duration, due []*hold) {
 		}
 	}
 	d.heal(heal)
-	d.extend(renew, quorum.All(len(d.m.nodes)))
+	d.extend(renew, quorum.All(d.m.ensemble.Size()))
 	// The release does not follow a loss at once: the holder has the guard to stop its
 	// work.
 	d.m.clear(remnants)
@@ -277,7 +274,7 @@ func (d *watchdog) renewAtRisk(i int) {
 			again = append(again, h)
 		}
 	}
-	d.extend(renew, quorum.All(len(d.m.nodes)))
+	d.extend(renew, quorum.All(d.m.ensemble.Size()))
 	d.extend(again, quorum.Set(0).With(i))
 }
 

@@ -8,6 +8,9 @@ import (
 	"time"
 )
 
+// ErrReleased is the end of a lease by its release.
+var ErrReleased = errors.New("quorumlock: lease released")
+
 // several is an error with several causes. It prints on one line: log pipelines split at line
 // feeds, which errors.Join puts between its errors.
 type several struct {

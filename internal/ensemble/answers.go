@@ -1,0 +1,126 @@
+package ensemble
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// Answers collects the answers of all nodes to one request that is not an attempt:
+// release, verify, inspect.
+type Answers struct {
+	e    *Ensemble
+	need int
+	good func(*wire.Reply) error // returns why a Done answer does not count; nil if every Done answer counts
+	// decided has capacity 1. It is sent once, when enough answers are good or every node
+	// has answered. Never closed.
+	decided chan struct{}
+
+	mu       sync.Mutex
+	Got      int          // good answers; read after Wait
+	answered quorum.Set   // nodes that have answered
+	errors   []error      // of the nodes whose answer was not good; nil until there is one
+	Replies  []wire.Reply // by node, if they are wanted; read after Wait
+	over     bool         // later answers are ignored
+	waited   time.Duration
+}
+
+// AskAll posts req to every node.
+func (e *Ensemble) AskAll(req *wire.Request, need int, good func(*wire.Reply) error) *Answers {
+	a := &Answers{e: e, need: need, good: good, decided: e.signals.get()}
+	if req.Kind == wire.Read {
+		a.Replies = make([]wire.Reply, len(e.nodes))
+	}
+	if req.Kind == wire.Read {
+		_, now := e.Clock.Both()
+		e.Ask(req, a, now)
+		return a
+	}
+	for i := range e.nodes {
+		e.Post(i, req, a)
+	}
+	return a
+}
+
+// Receive records one answer.
+func (a *Answers) Receive(i int, req *wire.Request, reply *wire.Reply) {
+	a.e.events.Answered(i, req, reply)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.over {
+		return
+	}
+	err := reply.Err
+	if err == nil && a.good != nil {
+		err = a.good(reply)
+	}
+	if err == nil {
+		a.Got++
+	} else {
+		if a.errors == nil {
+			a.errors = make([]error, len(a.e.nodes))
+		}
+		a.errors[i] = err
+	}
+	if a.Replies != nil {
+		a.Replies[i] = *reply
+	}
+	a.answered = a.answered.With(i)
+	if a.Got >= a.need || a.answered == quorum.All(len(a.e.nodes)) {
+		a.over = true
+		a.decided <- struct{}{}
+	}
+}
+
+// Err returns why node i has no good answer, nil if it has one.
+func (a *Answers) Err(i int) error {
+	switch {
+	case !a.answered.Has(i):
+		return Silence(a.waited)
+	case a.errors != nil:
+		return a.errors[i]
+	}
+	return nil
+}
+
+// Collect asks every node and waits for enough good answers.
+func (e *Ensemble) Collect(
+	ctx context.Context, req *wire.Request, timeout time.Duration, need int, good func(*wire.Reply) error,
+) *Answers {
+	a := e.AskAll(req, need, good)
+	a.Wait(ctx, timeout)
+	return a
+}
+
+// Wait returns when there are enough good answers, after the timeout, or when
+// ctx ends.
+func (a *Answers) Wait(ctx context.Context, timeout time.Duration) {
+	began := a.e.Clock.Now()
+	timer := a.e.Timer(timeout)
+	defer a.e.PutTimer(timer)
+	done := ctx.Done()
+	for waiting := true; waiting; {
+		select {
+		case <-a.decided:
+			waiting = false
+		case <-timer.C:
+			waiting = false
+		case <-done:
+			// The release ends the contexts that belong to the lease, such as those in
+			// Do. So that cause does not end this wait.
+			if waiting = errors.Is(context.Cause(ctx), errs.ErrReleased); waiting {
+				done = nil
+			}
+		}
+	}
+	a.mu.Lock()
+	a.over = true // later answers do not change what the caller reads
+	a.waited = min(a.e.Clock.Now()-began, timeout)
+	a.mu.Unlock()
+	a.e.signals.put(a.decided)
+}

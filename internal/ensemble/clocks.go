@@ -1,0 +1,165 @@
+package ensemble
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+)
+
+// This file has the clocks of the nodes beside each other and beside ours.
+
+// If the steps of several nodes' clocks are found within stallWindow of each other, one
+// stall of our own clock may explain them all.
+const stallWindow = 30 * time.Second
+
+// A Step is a forward step of a node's clock.
+type Step struct {
+	Node int
+	By   time.Duration
+	At   time.Duration // when it was found, on the steady clock
+}
+
+// Error returns the step as evidence of a loss.
+func (s *Step) Error() string {
+	return fmt.Sprintf("the node's clock was stepped forward by %v", s.By.Round(time.Millisecond))
+}
+
+// Steps keeps the recent steps of nodes' clocks, as long as an attempt or
+// ownClockStepped may need them.
+type Steps struct {
+	sync.Mutex // taken before any other of this process's mutexes; a grant holds it
+	recent     []*Step
+}
+
+// Add adds a step, and drops those that are too old to be needed. The mutex is held.
+func (c *Steps) Add(step *Step) {
+	c.recent = slices.DeleteFunc(c.recent, func(old *Step) bool { return old.At < step.At-time.Minute })
+	c.recent = append(c.recent, step)
+}
+
+// last returns the newest step of a node, nil for none.
+func (c *Steps) last(node int) *Step {
+	c.Lock()
+	defer c.Unlock()
+	for _, step := range slices.Backward(c.recent) {
+		if step.Node == node {
+			return step
+		}
+	}
+	return nil
+}
+
+// Since returns the steps that were found at an instant or later. The mutex is held.
+func (c *Steps) Since(at time.Duration) (steps []*Step) {
+	for _, step := range c.recent {
+		if step.At >= at {
+			steps = append(steps, step)
+		}
+	}
+	return steps
+}
+
+// LastStep returns the newest step of a node's clock, nil for none.
+func (e *Ensemble) LastStep(i int) *Step { return e.Steps.last(i) }
+
+// onClockStep handles a step of a node's clock. After a step forward, the node's keys
+// expire that much earlier than the leases assume.
+func (e *Ensemble) onClockStep(i int, by time.Duration) {
+	e.report.Warn("a node's clock was stepped: let it slew", "node", i, "addr", e.nodes[i].Addr(), "by", by.Round(time.Millisecond))
+	if by <= 0 {
+		return
+	}
+	_, at := e.Clock.Both()
+	step := &Step{Node: i, By: by, At: at}
+	e.Steps.Lock()
+	e.Steps.Add(step)
+	apply := e.events.ClockStepped(step)
+	e.Steps.Unlock()
+	apply()
+	for j, n := range e.nodes {
+		if reading, _ := n.Reading(); j != i && reading.At < at {
+			n.Check() // for ownClockStepped
+		}
+	}
+}
+
+// ownClockStepped reports whether the clock of node i made the step that was found at since.
+// Otherwise it was the clock of this process, and then all nodes seem to be stepped. So the
+// clock is the node's own if a quorum of the other nodes has answered since without a step.
+// sure means that this answer will not change.
+func (e *Ensemble) ownClockStepped(i int, since time.Duration) (own, sure bool) {
+	steady, stepped := 0, 1
+	for j, n := range e.nodes {
+		reading, _ := n.Reading()
+		switch step := e.Steps.last(j); {
+		case j == i:
+		case step != nil && step.At > since-stallWindow:
+			stepped++
+		case reading.At >= since:
+			steady++
+		}
+	}
+	own = steady >= e.Quorum()
+	return own, own || len(e.nodes)-stepped < e.Quorum()
+}
+
+// Time returns the nodes' time at an instant of our steady clock: the median of
+// the known node clocks. So all clients agree on it, whatever this machine's wall clock
+// shows.
+func (e *Ensemble) Time(at time.Duration) time.Duration {
+	if median, known := e.medianOffset(); known > 0 {
+		return at + median
+	}
+	return time.Duration(e.Clock.Time(e.Clock.Now()).UnixNano())
+}
+
+// medianOffset returns the lower median of the nodes' clocks minus our steady clock, and
+// how many clocks are known.
+func (e *Ensemble) medianOffset() (median time.Duration, known int) {
+	var offsets [maxNodes]time.Duration
+	for _, n := range e.nodes {
+		reading, ok := n.Reading()
+		if !ok {
+			continue
+		}
+		i := known
+		for ; i > 0 && offsets[i-1] > reading.Offset; i-- {
+			offsets[i] = offsets[i-1]
+		}
+		offsets[i] = reading.Offset
+		known++
+	}
+	if known == 0 {
+		return 0, 0
+	}
+	return offsets[(known-1)/2], known
+}
+
+// skew returns how far a node's clock is from the median of all known clocks; 0 with
+// fewer than three, because two clocks do not show which one is off.
+func (e *Ensemble) skew(i int) time.Duration {
+	own, ok := e.nodes[i].Reading()
+	median, known := e.medianOffset()
+	if !ok || known < 3 {
+		return 0
+	}
+	return own.Offset - median
+}
+
+// Trip is the median round trip to the nodes, 0 if none is known.
+func (e *Ensemble) Trip() time.Duration {
+	var trips [maxNodes]time.Duration
+	known := 0
+	for _, n := range e.nodes {
+		if reading, ok := n.Reading(); ok {
+			i := known
+			for ; i > 0 && trips[i-1] > reading.RoundTrip; i-- {
+				trips[i] = trips[i-1]
+			}
+			trips[i] = reading.RoundTrip
+			known++
+		}
+	}
+	return trips[known/2]
+}

@@ -1,0 +1,13 @@
+// Package ensemble makes one of the N nodes of a Manager: it posts requests to all of them,
+// counts their answers, compares their clocks, lists and identities, and says upward what has
+// happened to them ([Events]).
+//
+//	a call ── Post, Ask, AskAll ──> the queues of the nodes ── workers ──> Receive
+//	node.Health ──> onHealth ──> Events.NodeChanged
+//	a clock that was stepped ──> onClockStep ──> Events.ClockStepped
+//
+// It starts no goroutine: the workers of the nodes call it, and calls wait in their own.
+//
+// Mutexes: that of Steps is taken before any other of the process, because a grant holds it. The
+// others (lists, members, Answers) are taken last.
+package ensemble

@@ -1,0 +1,168 @@
+package ensemble
+
+import (
+	"errors"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/report"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// maxNodes is the largest number of nodes.
+const maxNodes = 15
+
+// errOverloaded means that more acquisitions wait for the node than it answers in time.
+var errOverloaded = errors.New("overloaded: too many acquisitions wait for this node")
+
+// Silence is the error of a node that has not answered within this time.
+type Silence time.Duration
+
+// Error says how long the call has waited for the node.
+func (s Silence) Error() string { return "no answer within " + errs.Readable(time.Duration(s)) }
+
+// Events are what an Ensemble reports upward. The workers of the nodes call them.
+type Events interface {
+	// NodeChanged says that a node votes, stops voting, or has a warning.
+	NodeChanged(i int, h node.Health)
+	// ClockStepped says that the clock of a node was stepped forward. It runs with the mutex
+	// of Steps held; apply runs without it.
+	ClockStepped(step *Step) (apply func())
+	// Answered says that node i has answered a request, or that it will not.
+	Answered(i int, req *wire.Request, reply *wire.Reply)
+	// Woken says that a node has sent a message about a ticket. Anybody may send such messages.
+	Woken(i int, kind wire.WakeKind, ticket, lock string)
+	// Subscribed says that the messages of a node arrive from now on.
+	Subscribed(i int)
+}
+
+// Config is what an Ensemble is made from.
+type Config struct {
+	Nodes   []rueidis.ClientOption
+	Node    node.Config // of each node, without what the Ensemble sets
+	Timeout time.Duration
+	Clock   *clock.Clock
+	Report  *report.Reporter
+	Closing func() bool // whether Close has begun
+	Events  Events
+}
+
+// Ensemble is the nodes of a Manager as one. It never changes after New, except for what its
+// parts guard themselves.
+type Ensemble struct {
+	Clock *clock.Clock
+	Steps Steps
+
+	nodes   []*node.Node
+	timeout time.Duration // of a request, for calls that wait for all nodes
+	guarded bool
+	report  *report.Reporter
+	closing func() bool
+	events  Events
+	lists   *lists
+	members members
+	timers  timers
+	signals signals
+}
+
+// New returns the nodes. Nothing is sent before their goroutines run.
+func New(c *Config) *Ensemble {
+	e := &Ensemble{
+		Clock: c.Clock, timeout: c.Timeout, guarded: c.Node.Guard > 0, report: c.Report, closing: c.Closing, events: c.Events,
+		members: members{groups: make([]string, len(c.Nodes)), ids: make([]node.Identity, len(c.Nodes)), runs: make([]string, len(c.Nodes))},
+	}
+	e.lists = newLists(e, len(c.Nodes))
+	for i := range c.Nodes {
+		e.members.groups[i], _ = node.Group(&c.Nodes[i])
+		one := c.Node
+		one.Index, one.Option, one.Only, one.Clock, one.Lists = i, c.Nodes[i], len(c.Nodes) == 1, c.Clock.Both, e.lists
+		one.Admit, one.OnHealth, one.OwnStep, one.OnClockStep = e.admit, e.onHealth, e.ownClockStepped, e.onClockStep
+		one.OnWake, one.OnSubscribed = c.Events.Woken, c.Events.Subscribed
+		e.nodes = append(e.nodes, node.New(one))
+	}
+	return e
+}
+
+// onHealth handles a change of a node.
+func (e *Ensemble) onHealth(i int, h node.Health) {
+	if h.Err != nil && !h.Withheld { // otherwise it is connected and its answers count, so its identity stays on record
+		e.members.forget(i)
+	}
+	e.events.NodeChanged(i, h)
+}
+
+// Nodes returns the nodes, in the order of New's list.
+func (e *Ensemble) Nodes() []*node.Node { return e.nodes }
+
+// Size returns the number of nodes.
+func (e *Ensemble) Size() int { return len(e.nodes) }
+
+// Used records that the Manager asks for leases.
+func (e *Ensemble) Used() { e.lists.use() }
+
+// Post queues a request for node i. If the node refuses it, to receives the error at
+// once.
+func (e *Ensemble) Post(i int, req *wire.Request, to node.Receiver) {
+	if !e.nodes[i].Post(req, to) {
+		err := errOverloaded
+		if e.closing() {
+			err = wire.ErrClosed
+		}
+		to.Receive(i, req, &wire.Reply{Status: wire.NotApplied, Err: err})
+	}
+}
+
+// Ask queues a request for every node, for a caller that waits for the answers. Silent
+// nodes are not asked: to receives their answers at once. now is of the steady clock.
+func (e *Ensemble) Ask(req *wire.Request, to node.Receiver, now time.Duration) {
+	silent := e.silent(now)
+	for i := range e.nodes {
+		if silent.Has(i) {
+			to.Receive(i, req, &wire.Reply{Status: wire.NotApplied, Err: e.nodes[i].SilenceError(now)})
+		} else {
+			e.Post(i, req, to)
+		}
+	}
+}
+
+// Quorum returns the size of a majority.
+func (e *Ensemble) Quorum() int { return quorum.Size(len(e.nodes)) }
+
+// silent returns the nodes that have owed an answer for a node timeout. A call that waited
+// for them too would take as long again. now is of the steady clock.
+func (e *Ensemble) silent(now time.Duration) (silent quorum.Set) {
+	for i, n := range e.nodes {
+		if n.Silence(now) >= e.timeout {
+			silent = silent.With(i)
+		}
+	}
+	return quorum.Dispensable(len(e.nodes), silent)
+}
+
+// Quarantined returns how long it takes until a majority of the nodes votes, 0 if that does
+// not depend on quarantines alone.
+func (e *Ensemble) Quarantined() time.Duration {
+	left := make(quorum.Window, len(e.nodes))
+	for i, n := range e.nodes {
+		switch h := n.Health(); {
+		case h.QuarantineLeft() > 0:
+			left[i] = h.QuarantineLeft()
+		case h.Err != nil:
+			left[i] = quorum.Never
+		}
+	}
+	if d := left.Free(); d != quorum.Never {
+		return d
+	}
+	return 0
+}
+
+// Answered reports an answer upward, for receivers other than Answers.
+func (e *Ensemble) Answered(i int, req *wire.Request, reply *wire.Reply) {
+	e.events.Answered(i, req, reply)
+}
