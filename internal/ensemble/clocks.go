@@ -28,7 +28,7 @@ func (s *Step) Error() string {
 // Steps keeps the recent steps of nodes' clocks, as long as an attempt or
 // ownClockStepped may need them.
 type Steps struct {
-	sync.Mutex // taken before any other of this process's mutexes; a grant holds it
+	sync.Mutex // taken after the mutex of an attempt, which grants under it, and before all others
 	recent     []*Step
 }
 
