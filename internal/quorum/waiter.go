@@ -116,7 +116,9 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 		return next
 	}
 	if w.left = !answeredInTime(w.nodes, r); w.left {
-		return w.leave(now, poll)
+		// A grace is at least a round trip: until then the connection may be busy with the
+		// attempt's own release, and the next attempt would be too late behind it.
+		return w.leave(now, max(poll, w.grace))
 	}
 	if w.missed(r.Refusals) {
 		return w.startOver(now)
