@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -105,7 +106,7 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 			"nodes", len(nodes))
 	}
 	for i := range nodes {
-		m.groups[i], _ = node.Group(&nodes[i])
+		m.groups[i], _ = master.Name(&nodes[i])
 		n := node.New(node.Config{
 			Index: i, Option: nodes[i], Prefix: cfg.prefix, Clock: m.clock.Both, Drift: cfg.drift,
 			Cap: cfg.registerCap(), Only: len(nodes) == 1,

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -35,7 +36,7 @@ type transfer struct {
 	validity, steady time.Duration // when it was sent, by either clock
 	at               time.Time
 	greeted          uint64        // the connection that it was meant for
-	term             Term          // of the group then
+	term             master.Term   // of the group then
 	received         time.Duration // on the steady clock
 	// changed means that the client has redialled. Some replies may have come over a
 	// connection that was never greeted, perhaps from another server.
@@ -93,9 +94,7 @@ func (n *Node) load(t *transfer) {
 	// made.
 	t.validity, t.steady = n.cfg.Clock()
 	t.at, t.greeted = time.Now(), n.greeted
-	if n.group != nil {
-		t.term = n.group.used()
-	}
+	t.term = n.group.Used()
 	t.batch, n.batch = n.batch, t.batch[:0]
 	n.pack(t)
 }
@@ -264,9 +263,9 @@ func (n *Node) conclude(t *transfer, e entry, r *wire.Reply) bool {
 		// This reply or an earlier one shows that the clock was stepped.
 		r.Status, r.Err = wire.Unknown, n.quarantineReason
 	case r.Status == wire.Done && n.outlasted(e.req, t):
-		r.Status, r.Err, r.Answers = wire.Unknown, ErrUnconfirmed, nil
-	case r.Status == wire.Granted && (n.termError() != nil || n.group != nil && n.group.used() != t.term):
-		r.Status, r.Err = wire.Unknown, ErrUnconfirmed
+		r.Status, r.Err, r.Answers = wire.Unknown, master.ErrUnconfirmed, nil
+	case r.Status == wire.Granted && (n.termError() != nil || n.group.Used() != t.term):
+		r.Status, r.Err = wire.Unknown, master.ErrUnconfirmed
 	case r.Status == wire.Granted && t.unlisted != nil:
 		r.Status, r.Err = wire.Unknown, t.unlisted
 	case r.Status == wire.Done && e.req.Kind == wire.Release:
@@ -290,6 +289,16 @@ func (n *Node) conclude(t *transfer, e entry, r *wire.Reply) bool {
 		return false
 	}
 	return true
+}
+
+// outlasted reports whether no lease may rely on an answer: when the request was sent, no
+// majority had confirmed the term for the window, and another master may be about to vote. A
+// request that insists prolongs no lease: it is a release, or keeps keys whose lease is over.
+func (n *Node) outlasted(req *wire.Request, t *transfer) bool {
+	if n.group == nil || req.Insists || req.Kind != wire.Extend && req.Kind != wire.Heal && req.Kind != wire.Raise {
+		return false
+	}
+	return !n.group.Renews(t.term, t.validity, n.cfg.Window)
 }
 
 // postpone handles the batch without a connection: requests that insist wait for the next

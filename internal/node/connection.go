@@ -10,6 +10,8 @@ import (
 	"net"
 	"slices"
 	"syscall"
+
+	"github.com/redis/rueidis"
 )
 
 // cut ends all waits of the worker and of rueidis, which would wait for a hanging node
@@ -120,4 +122,43 @@ func (c *watchedConn) Close() error {
 	delete(c.node.conns, c)
 	c.node.mu.Unlock()
 	return abandon(c.Conn)
+}
+
+// hangUp resets the connections of the worker and of the subscriber, so that the next
+// ones go to the present master. Redis keeps the connections of a demoted master,
+// and a promoted one keeps those from before its demotion.
+func (n *Node) hangUp() {
+	n.mu.Lock()
+	conns := make([]*watchedConn, 0, len(n.conns))
+	for conn := range n.conns {
+		if !conn.aside {
+			conns = append(conns, conn)
+		}
+	}
+	n.mu.Unlock()
+	n.severed.Store(true)
+	for _, conn := range conns {
+		_ = conn.Close()
+	}
+}
+
+// option returns the node's option; if the node is a group, a dial goes to its master.
+func (n *Node) option(worker bool) rueidis.ClientOption {
+	o := n.cfg.Option
+	if n.group == nil {
+		return o
+	}
+	dial := dialer(o)
+	o.Sentinel, o.DialFn = rueidis.SentinelOption{}, nil
+	o.InitAddress = []string{n.addr}
+	o.DialCtxFn = n.group.Dial(dial, worker)
+	return o
+}
+
+// asideOption returns the option of a connection that only asks who the master is. The
+// worker does not notice its end, and hangUp leaves it alone.
+func (n *Node) asideOption(o rueidis.ClientOption) rueidis.ClientOption {
+	o.AlwaysRESP2 = n.cfg.Option.AlwaysRESP2
+	o.DialFn, o.DialCtxFn = n.cfg.Option.DialFn, n.cfg.Option.DialCtxFn
+	return requiredOptions(n.ctx, o, func(conn net.Conn) net.Conn { return n.register(conn, 0, true) })
 }

@@ -182,12 +182,12 @@ func FuzzGreeting(f *testing.F) {
 			said := rehearsal.parts
 			rehearsal = array(said[0], bulk(said[1].text+"*"), said[2], array(number(0), number(0), bulk("")))
 		}
-		server.forget()
+		server.Forget()
 		for command, reply := range map[string]shape{
 			"TIME": g.clock, "INFO server": g.server, "INFO memory": g.memory, "SCRIPT": g.digest,
 			"EVALSHA guard": g.marker, "EVALSHA read": rehearsal,
 		} {
-			server.set(command, reply.encode(nil))
+			server.Set(command, reply.encode(nil))
 		}
 		n := New(Config{
 			Option: rueidis.ClientOption{InitAddress: []string{"parrot:1"}},

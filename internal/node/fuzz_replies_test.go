@@ -183,7 +183,7 @@ func FuzzReplies(f *testing.F) {
 		kind := wire.Acquire + wire.Kind(k&^whole)%wire.Forget
 		req := requestOf(kind, 1+int(locks)%3)
 		reply := drawReply(&input, req.Locks(), k&whole != 0)
-		server.set("EVALSHA x", reply.encode(nil))
+		server.Set("EVALSHA x", reply.encode(nil))
 		n := New(Config{
 			Option: rueidis.ClientOption{InitAddress: []string{"parrot:1"}},
 			Clock:  func() (validity, steady time.Duration) { return time.Hour, time.Hour },

@@ -5,9 +5,11 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -16,7 +18,7 @@ import (
 // stay. To refuse the node as a whole would lose every lease when somebody changes the
 // policy of all nodes.
 func (n *Node) guard(ctx context.Context) (withheld, err error) {
-	if n.unguarded = n.unconfirmed() != nil; n.unguarded {
+	if n.unguarded = n.group.Unconfirmed() != nil; n.unguarded {
 		return nil, nil // no vote counts now, and a client of an old term starts no quarantine
 	}
 	if err := n.unguardable(); err != nil {
@@ -202,10 +204,10 @@ func (n *Node) paused() error {
 // termError returns why the term of a group gives no vote: no majority confirms it, or none did
 // when the guard should have run on this connection. It returns nil if votes count.
 func (n *Node) termError() error {
-	if err := n.unconfirmed(); err != nil || !n.unguarded {
+	if err := n.group.Unconfirmed(); err != nil || !n.unguarded {
 		return err
 	}
-	return ErrUnconfirmed
+	return master.ErrUnconfirmed
 }
 
 // quarantined returns whether votes do not count now. It reports the end of a quarantine.
@@ -227,3 +229,25 @@ func (n *Node) quarantined() bool {
 	}
 	return false
 }
+
+// markerWord returns the word that names the server, its data and the group's epoch in the
+// guard's marker: each term of a group starts a quarantine of its own. A node that is one
+// server is named by its run_id alone: its replication id may change when its first replica
+// connects, which must not start a quarantine.
+func (n *Node) markerWord() string {
+	if n.group == nil {
+		return n.identity.RunID
+	}
+	return fmt.Sprintf("%s.%s.%d", n.identity.RunID, n.identity.ReplID, n.group.Used().Epoch)
+}
+
+// epochOf returns the epoch in a marker, or in the word that markerWord returns.
+func epochOf(marker string) int64 {
+	word, _, _ := strings.Cut(marker, " ")
+	epoch, _ := strconv.ParseInt(word[strings.LastIndexByte(word, '.')+1:], 10, 64)
+	return epoch
+}
+
+// ErrLaterTerm means that another client has met a later master of the group.
+var ErrLaterTerm = errors.New("a later master of the group has been here: a failover ends this; if it lasts, the group has forgotten its epoch: " +
+	"stop all clients, wait for the guard's time, and delete the marker key")

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -92,7 +93,7 @@ type Config struct {
 type Node struct {
 	cfg    Config
 	addr   string         // or the name of the group
-	group  *group         // nil if the node is one server
+	group  *master.Group  // nil if the node is one server
 	client rueidis.Client // used by the worker and the transmitter
 
 	ctx    context.Context // ends the call in flight when the node is cut off
@@ -175,7 +176,7 @@ type Node struct {
 
 // New returns a node. Nothing is sent before Run.
 func New(cfg Config) *Node {
-	_, name := Group(&cfg.Option)
+	_, name := master.Name(&cfg.Option)
 	n := &Node{
 		cfg: cfg, addr: name,
 		signal: make(chan struct{}, 1), done: make(chan struct{}),
@@ -192,7 +193,7 @@ func New(cfg Config) *Node {
 		n.flags = "1"
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
-	n.group = n.newGroup()
+	n.group = master.New(n.ctx, &n.cfg.Option, func() time.Duration { validity, _ := n.cfg.Clock(); return validity }, n.asideOption)
 	n.health.Store(&Health{Err: wire.ErrConnecting})
 	n.redial = backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(500*time.Millisecond),
@@ -202,6 +203,23 @@ func New(cfg Config) *Node {
 
 // Addr returns the address of the node, or the name of its group.
 func (n *Node) Addr() string { return n.addr }
+
+// Master returns the address of the group's master that the node was last connected to,
+// "" for a node that is one server, and before the first connection.
+func (n *Node) Master() string { return n.group.Used().Addr }
+
+// Voters returns how many Sentinels the node's group has, or nodes its cluster, and how many
+// of them are listed; 0 and 0 for a node that is one server.
+func (n *Node) Voters() (known, listed int) { return n.group.Voters() }
+
+// VoterFaults returns what has to be fixed at the Sentinels or seeds of the node's group, though
+// a majority of them names the master; nil for a node that is one server.
+func (n *Node) VoterFaults() []error { return n.group.Faults() }
+
+// RunGroup asks, until the node is closed, whether the term goes on, and drops the connections
+// of a term that is over. The worker then reports that the node votes, or does not, and its
+// warnings. It returns at once if the node is one server. It must be called once.
+func (n *Node) RunGroup() { n.group.Run(n.Check, n.hangUp) }
 
 // Check makes the worker greet the node again soon, and so read its clock.
 func (n *Node) Check() {
