@@ -4,9 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"net"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -59,16 +57,10 @@ func voting(t *testing.T, option rueidis.ClientOption, answer string) *Node {
 }
 
 // says is what a Sentinel answers about the master set.
-func says(host string, epoch int) string {
-	text := "*8\r\n"
-	for _, field := range []string{"name", "m", "ip", host, "port", "6379", "config-epoch", strconv.Itoa(epoch)} {
-		text += fmt.Sprintf("$%d\r\n%s\r\n", len(field), field)
-	}
-	return text
-}
+const says = "*8\r\n$4\r\nname\r\n$1\r\nm\r\n$2\r\nip\r\n$1\r\na\r\n$4\r\nport\r\n$4\r\n6379\r\n$12\r\nconfig-epoch\r\n$1\r\n7\r\n"
 
 func TestAnUnconfirmedTermGivesNoVote(t *testing.T) {
-	n := voting(t, masterSet, says("a", 7))
+	n := voting(t, masterSet, says)
 	n.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, time.Hour-failover.ConfirmedFor) // it is one hour now
 	require.NoError(t, n.paused())
 	n.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, time.Hour-failover.ConfirmedFor-1)
@@ -80,7 +72,7 @@ func TestAnUnconfirmedTermGivesNoVote(t *testing.T) {
 }
 
 func TestNothingThatWasSentAfterTheWindowKeepsALease(t *testing.T) {
-	n := voting(t, masterSet, says("a", 7))
+	n := voting(t, masterSet, says)
 	n.cfg.Window = 10 * time.Second
 	confirmed := time.Hour - time.Minute
 	n.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, confirmed)
@@ -99,7 +91,7 @@ func TestNothingThatWasSentAfterTheWindowKeepsALease(t *testing.T) {
 }
 
 func TestAnAnswerOfAFormerTermKeepsNoLease(t *testing.T) {
-	n := voting(t, masterSet, says("a", 7))
+	n := voting(t, masterSet, says)
 	n.cfg.Window = 10 * time.Second
 	n.group.Use(master.Term{Addr: "b:6379", Epoch: 8}, time.Hour)
 	r := wire.Reply{Status: wire.Done, N: wire.Ours}
@@ -108,7 +100,7 @@ func TestAnAnswerOfAFormerTermKeepsNoLease(t *testing.T) {
 }
 
 func TestAVoteOfAFormerTermDoesNotCount(t *testing.T) {
-	n := voting(t, masterSet, says("a", 7))
+	n := voting(t, masterSet, says)
 	n.group.Use(master.Term{Addr: "b:6379", Epoch: 8}, time.Hour)
 	require.NoError(t, n.paused())
 	for term, want := range map[master.Term]wire.Status{{Addr: "a:6379", Epoch: 7}: wire.Unknown, {Addr: "b:6379", Epoch: 8}: wire.Granted} {
@@ -133,7 +125,7 @@ func TestAListOutlivesTheLeasesThatRelyOnIt(t *testing.T) {
 // A keep prolongs no lease, and is sent until it is answered: an answer that did not count
 // would send it again at once.
 func TestAKeepIsAnsweredWithoutAConfirmation(t *testing.T) {
-	n := voting(t, masterSet, says("a", 7))
+	n := voting(t, masterSet, says)
 	n.cfg.Window = 10 * time.Second
 	r := wire.Reply{Status: wire.Done, N: wire.Ours}
 	require.True(t, n.conclude(&transfer{validity: time.Hour}, entry{req: wire.NewKeep("l", wire.Compose("owner", 1, ""), "1000", 2*time.Hour)}, &r))
@@ -141,7 +133,7 @@ func TestAKeepIsAnsweredWithoutAConfirmation(t *testing.T) {
 }
 
 func TestNoVoteCountsBeforeTheGuardHasRun(t *testing.T) {
-	n := voting(t, masterSet, says("a", 7))
+	n := voting(t, masterSet, says)
 	n.cfg.Guard, n.identity = time.Hour, Identity{RunID: "run", ReplID: "data"}
 	n.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, 0)
 	withheld, err := n.guard(t.Context()) // without a connection it would fail
@@ -158,7 +150,7 @@ func TestNoVoteCountsBeforeTheGuardHasRun(t *testing.T) {
 }
 
 func TestTheMarkerOfAGroupNamesServerDataAndEpoch(t *testing.T) {
-	n := voting(t, masterSet, says("a", 7))
+	n := voting(t, masterSet, says)
 	n.identity = Identity{RunID: "run", ReplID: "data"}
 	n.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, 0)
 	assert.Equal(t, "run.data.7", n.markerWord())
@@ -166,7 +158,7 @@ func TestTheMarkerOfAGroupNamesServerDataAndEpoch(t *testing.T) {
 	assert.EqualValues(t, 0, epochOf("run 1700000000000000 60000 nonce"))
 	n.group = nil
 	assert.Equal(t, "run", n.markerWord())
-	n.group = voting(t, masterSet, says("a", 7)).group
+	n.group = voting(t, masterSet, says).group
 }
 
 func TestOnlyASafeMasterIsTheNodeOfAGroup(t *testing.T) {
@@ -193,7 +185,7 @@ func TestOnlyASafeMasterIsTheNodeOfAGroup(t *testing.T) {
 		"a Sentinel in place of a server": {rueidis.ClientOption{}, func(id *Identity) { id.Mode = "sentinel" }, "quorumlock.Sentinel", false},
 	} {
 		t.Run(claim, func(t *testing.T) {
-			n := voting(t, c.option, says("a", 7))
+			n := voting(t, c.option, says)
 			id := sound
 			c.change(&id)
 			err := n.suits(id)
@@ -205,7 +197,7 @@ func TestOnlyASafeMasterIsTheNodeOfAGroup(t *testing.T) {
 			}
 		})
 	}
-	n := voting(t, rueidis.ClientOption{}, says("a", 7))
+	n := voting(t, rueidis.ClientOption{}, says)
 	n.identity = sound
 	err := n.suits(Identity{Role: "slave", Mode: "standalone"})
 	require.ErrorContains(t, err, "list the master only")
