@@ -57,10 +57,10 @@ func (n *Node) send() {
 	n.transmit(t)
 	for {
 		n.arrived(t)
-		if t.broken || !n.undisturbed() || n.queued() < aheadFrom {
+		if t.broken || !n.undisturbed() || n.lanes.queued() < aheadFrom {
 			break
 		}
-		if n.take(n.now); len(n.batch) == 0 {
+		if n.take(); len(n.batch) == 0 {
 			break
 		}
 		n.load(next)
@@ -70,22 +70,15 @@ func (n *Node) send() {
 		t, next = next, t
 	}
 	n.handOut(t)
-	n.requeue(n.resend)
+	n.lanes.requeue(n.resend)
 	n.resend = nil
-}
-
-// queued returns how many requests are queued.
-func (n *Node) queued() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return len(n.lanes.urgent) + len(n.lanes.acquire)
 }
 
 // undisturbed reports whether the worker has nothing else to do than to send the next
 // batch.
 func (n *Node) undisturbed() bool {
 	return n.ctx.Err() == nil && n.connected() && !n.checkNow.Load() && !n.listNow.Load() && n.now < n.checkAt &&
-		len(n.retryQueue) == 0 && len(n.retries) == 0 && n.quarantineReason == nil
+		len(n.retryQueue) == 0 && n.retries.count() == 0 && n.quarantine.reason == nil
 }
 
 // load moves the batch into a transfer.
@@ -102,7 +95,7 @@ func (n *Node) load(t *transfer) {
 // transmit sends a transfer and waits for its replies. It runs in the goroutine of the
 // worker or of the transmitter, and uses no state of the worker except the transfer.
 func (n *Node) transmit(t *transfer) {
-	n.asked(t.steady)
+	n.debt.asked(t.steady)
 	if len(t.commands) == 1 { // DoMulti would allocate
 		t.single[0] = n.client.Do(context.Background(), t.commands[0])
 		t.results = t.single[:]
@@ -110,10 +103,10 @@ func (n *Node) transmit(t *transfer) {
 		t.results = n.client.DoMulti(context.Background(), t.commands...)
 	}
 	_, t.received = n.cfg.Clock()
-	t.changed = n.dialed.Load() != t.greeted
+	t.changed = n.conns.dialed.Load() != t.greeted
 	t.broken = slices.ContainsFunc(t.results, func(r rueidis.RedisResult) bool { return r.NonRedisError() != nil })
 	if !t.broken {
-		n.owes.Store(0)
+		n.debt.answered()
 	}
 }
 
@@ -129,7 +122,7 @@ func (n *Node) transmitter() {
 // arrived records that the replies to a transfer have arrived.
 func (n *Node) arrived(t *transfer) {
 	n.now, n.pingAt = t.received, t.received+keepAlive
-	n.pace.observe(t.received - t.steady)
+	n.lanes.pace.observe(t.received - t.steady)
 }
 
 // handOut delivers the answers.
@@ -140,7 +133,7 @@ func (n *Node) handOut(t *transfer) {
 	}
 	if t.broken {
 		t.commands = nil // not reused: the call ended early, and rueidis may still read them
-		n.orphans.forget(t.at)
+		n.retries.orphans.forget(t.at)
 	} else {
 		n.progress.Add(1)
 	}
@@ -184,14 +177,14 @@ func (n *Node) command(sent string, entries []entry, locks int) rueidis.Complete
 		words = words.Args(entries[i].req.Keys()...)
 	}
 	flags := n.flags
-	if n.subscribed.Load() {
+	if n.subscriber.confirmed.Load() {
 		flags = "s" + flags
 	}
 	marker := n.marker
-	if n.quarantineReason != nil || n.withheld != nil || n.termError() != nil || n.unlisted() != nil {
+	if n.quarantine.reason != nil || n.withheld != nil || n.termError() != nil || n.unlisted() != nil {
 		marker = quarantineMarker
 	}
-	words = words.Args(n.offsetText, sent, marker, n.channels, n.capText, flags)
+	words = words.Args(n.meter.text, sent, marker, n.channels, n.capText, flags)
 	for i := range entries {
 		words = words.Args(entries[i].req.ArgsFor(1 << n.cfg.Index)...)
 	}
@@ -235,7 +228,7 @@ func (n *Node) answers(t *transfer, locks int, result rueidis.RedisResult) (wire
 	if err != nil {
 		return wire.Answers{}, wire.Reply{Status: wire.Misconfigured, Err: wire.NotUnderstood("apply", err)}
 	}
-	n.observe(clock, t.steady, t.received)
+	n.meter.observe(clock, t.steady, t.received, n.stepped)
 	return all, wire.Reply{}
 }
 
@@ -256,12 +249,12 @@ func (n *Node) conclude(t *transfer, e entry, r *wire.Reply) bool {
 			return false
 		}
 	case r.Status == wire.Unknown:
-		n.orphans.add(e.req, n.voidAt(e.req, t.steady, t.at))
+		n.retries.orphans.add(e.req, n.voidAt(e.req, t.steady, t.at))
 	case r.Status == wire.Granted && t.changed:
 		r.Status, r.Err = wire.Unknown, wire.ErrReconnected
-	case r.Status == wire.Granted && n.quarantineReason != nil:
+	case r.Status == wire.Granted && n.quarantine.reason != nil:
 		// This reply or an earlier one shows that the clock was stepped.
-		r.Status, r.Err = wire.Unknown, n.quarantineReason
+		r.Status, r.Err = wire.Unknown, n.quarantine.reason
 	case r.Status == wire.Done && n.outlasted(e.req, t):
 		r.Status, r.Err, r.Answers = wire.Unknown, master.ErrUnconfirmed, nil
 	case r.Status == wire.Granted && (n.termError() != nil || n.group.Used() != t.term):
@@ -269,10 +262,10 @@ func (n *Node) conclude(t *transfer, e entry, r *wire.Reply) bool {
 	case r.Status == wire.Granted && t.unlisted != nil:
 		r.Status, r.Err = wire.Unknown, t.unlisted
 	case r.Status == wire.Done && e.req.Kind == wire.Release:
-		n.retryRelease(e.req, t.at)
+		n.retries.released(e.req, t.at)
 	}
 	if wire.Away(r.Err) { // renewals have such an error for each lock, and are Done
-		n.hangUp()
+		n.conns.hangUp()
 	}
 	if r.Status == wire.Failed && strings.Contains(r.Err.Error(), "OOM") {
 		n.fullUntil = t.received + fullFor

@@ -195,7 +195,7 @@ func FuzzGreeting(f *testing.F) {
 		})
 		defer n.cancel()
 		n.client = client
-		n.dialed.Store(1)
+		n.conns.dialed.Store(1)
 		if guarded {
 			n.cfg.Guard = longest * time.Millisecond
 		}
@@ -214,8 +214,8 @@ func FuzzGreeting(f *testing.F) {
 			t.Errorf("%s, want %v", said, want.status)
 		case err == nil && (withheld != nil) != want.withheld:
 			t.Errorf("%s, want votes withheld: %v", said, want.withheld)
-		case err == nil && field != 0 && (n.quarantineReason != nil) != want.waits: // a random clock makes random sums
-			t.Errorf("%s, in quarantine %v, want %v", said, n.quarantineReason, want.waits)
+		case err == nil && field != 0 && (n.quarantine.reason != nil) != want.waits: // a random clock makes random sums
+			t.Errorf("%s, in quarantine %v, want %v", said, n.quarantine.reason, want.waits)
 		}
 		for _, err := range []error{err, withheld} {
 			if errors.As(err, &config) && (config.Problem == "" || config.Fix == "") {

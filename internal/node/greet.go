@@ -15,10 +15,10 @@ import (
 // or refused, or has the time of the next try.
 func (n *Node) connect() {
 	n.greeted, n.withheld = 0, nil
-	n.asked(n.now)
+	n.debt.asked(n.now)
 	withheld, err := n.greet()
 	if wire.Away(err) {
-		n.hangUp() // the next connection goes to the master of that time
+		n.conns.hangUp() // the next connection goes to the master of that time
 	}
 	n.look()
 	n.checkAt, n.pingAt = n.now+checkEvery, n.now+keepAlive
@@ -28,10 +28,10 @@ func (n *Node) connect() {
 	var refused *wire.ConfigError
 	switch {
 	case err == nil:
-		n.owes.Store(0)
+		n.debt.answered()
 		n.refusal = nil
 		n.redial.Reset()
-		n.requeue(n.retryQueue)
+		n.lanes.requeue(n.retryQueue)
 		n.retryQueue = nil
 		n.trim()
 		switch {
@@ -42,11 +42,11 @@ func (n *Node) connect() {
 			n.checkAt = n.now + mendEvery
 		case n.clockSuspect:
 			n.checkAt = n.now + judgeEvery
-		case n.unlisted() != nil && n.quarantineReason == nil:
+		case n.unlisted() != nil && n.quarantine.reason == nil:
 			n.checkAt = n.now + mendEvery
 		}
 	case errors.As(err, &refused):
-		n.owes.Store(0)
+		n.debt.answered()
 		n.refusal = err
 		n.redialAt = n.now + mendEvery
 	default:
@@ -78,21 +78,8 @@ func (n *Node) expireRetries() {
 func (n *Node) trim() {
 	n.batch, n.transfers = nil, [2]transfer{}
 	n.reader.Trim()
-	n.orphans.forget(time.Now())
-	if len(n.orphans) == 0 {
-		n.orphans = nil
-	}
-	if len(n.retries) == 0 {
-		n.retries = nil
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if len(n.lanes.urgent) == 0 {
-		n.lanes.urgent = nil
-	}
-	if len(n.lanes.acquire) == 0 {
-		n.lanes.acquire = nil
-	}
+	n.retries.trim(time.Now())
+	n.lanes.trim()
 }
 
 // greet prepares a connection for use. err is why no request may use the connection;
@@ -101,7 +88,7 @@ func (n *Node) greet() (withheld, err error) {
 	ctx, cancel := context.WithTimeout(n.ctx, greetMax)
 	defer cancel()
 	b := n.client.B()
-	if n.severed.Swap(false) { // rueidis notices at its next command, and dials at the one after that
+	if n.conns.severed.Swap(false) { // rueidis notices at its next command, and dials at the one after that
 		_ = n.client.Do(ctx, b.Ping().Build())
 	}
 	n.look()
@@ -115,9 +102,9 @@ func (n *Node) greet() (withheld, err error) {
 	const script = 4
 	n.look()
 	if results[0].NonRedisError() == nil {
-		n.owes.Store(0)
+		n.debt.answered()
 	}
-	connection := n.dialed.Load()
+	connection := n.conns.dialed.Load()
 
 	// The kind of server is checked first: a Sentinel knows INFO, but not TIME.
 	identity, unknown := identify(results[1:script])
@@ -135,7 +122,7 @@ func (n *Node) greet() (withheld, err error) {
 	if !ok || len(clock) != 2 {
 		return nil, refusal("greeting", nil)
 	}
-	n.observe(clock[0]*1e6+clock[1], sent, n.now)
+	n.meter.observe(clock[0]*1e6+clock[1], sent, n.now, n.stepped)
 	message, err := results[script].ToMessage()
 	if err == nil {
 		n.digest, err = wire.StringOf(&message)
@@ -146,11 +133,11 @@ func (n *Node) greet() (withheld, err error) {
 	if n.identity = identity; unknown != nil {
 		return nil, unknown
 	}
-	n.asked(n.now)
+	n.debt.asked(n.now)
 	if withheld, err = n.admitted(ctx); err != nil {
 		return nil, err
 	}
-	if n.dialed.Load() != connection || n.lost.Load() >= connection {
+	if n.conns.dialed.Load() != connection || n.conns.lost.Load() >= connection {
 		return nil, wire.ErrReconnected
 	}
 	n.greeted = connection

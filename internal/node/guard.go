@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -63,11 +64,11 @@ func (n *Node) guard(ctx context.Context) (withheld, err error) {
 	}
 	n.marker = marker
 	if left := n.quarantineLeft(stop); left > 0 {
-		reason := n.quarantineReason
+		reason := n.quarantine.reason
 		if reason == nil {
 			reason = wire.ErrQuarantined
 		}
-		n.quarantineFor(left, reason)
+		n.quarantine.extend(left, n.cfg.Drift, reason)
 	}
 	return nil, nil
 }
@@ -171,29 +172,17 @@ func (n *Node) quarantineLeft(stop int64) time.Duration {
 	if stop <= 0 {
 		return 0
 	}
-	now := (n.now + n.offset.Low()).Microseconds()
+	now := (n.now + n.meter.offset.Low()).Microseconds()
 	if left := stop - now; left < n.cfg.Guard.Microseconds() {
 		return time.Duration(left) * time.Microsecond
 	}
 	return n.cfg.Guard
 }
 
-// quarantineFor keeps the node from voting for d at least.
-func (n *Node) quarantineFor(d time.Duration, reason error) {
-	// The node's clock may run slower than ours, by the bound.
-	d += time.Duration(float64(d) * max(n.cfg.Drift, minDrift))
-	if end := time.Now().Add(d); end.After(n.quarantine) {
-		n.quarantine, n.quarantineReason = end, reason
-	}
-}
-
-// minDrift is the least fraction by which a quarantine is prolonged.
-const minDrift = 0.01
-
 // paused returns why votes do not count, nil if they do. It reports the end of a quarantine.
 func (n *Node) paused() error {
 	if n.quarantined() {
-		return n.quarantineReason
+		return n.quarantine.reason
 	}
 	if err := n.termError(); err != nil {
 		return err
@@ -212,13 +201,9 @@ func (n *Node) termError() error {
 
 // quarantined returns whether votes do not count now. It reports the end of a quarantine.
 func (n *Node) quarantined() bool {
-	if n.quarantineReason == nil {
-		return false
+	if !n.quarantine.over() {
+		return n.quarantine.reason != nil
 	}
-	if time.Until(n.quarantine) > 0 {
-		return true
-	}
-	n.quarantine, n.quarantineReason = time.Time{}, nil
 	if n.connected() {
 		if n.cfg.Lists != nil && !n.named {
 			n.checkAt = n.now // the node gets an identity now
@@ -251,3 +236,18 @@ func epochOf(marker string) int64 {
 // ErrLaterTerm means that another client has met a later master of the group.
 var ErrLaterTerm = errors.New("a later master of the group has been here: a failover ends this; if it lasts, the group has forgotten its epoch: " +
 	"stop all clients, wait for the guard's time, and delete the marker key")
+
+// stepped handles a step of the node's clock. After a step forward, keys have expired
+// before their time, so the node's votes must not count: it may have lost locks. After a
+// step backward keys live longer, which costs only time.
+func (n *Node) stepped(step clock.Step) {
+	_, steady := n.cfg.Clock()
+	if step.Forward() {
+		n.quarantine.extend(n.cfg.StepQuarantine, n.cfg.Drift, wire.ErrClockStep)
+		n.clockSuspect, n.suspectSince = n.cfg.Guard > 0, steady
+		n.regreet()
+	}
+	if n.cfg.OnClockStep != nil {
+		n.cfg.OnClockStep(n.cfg.Index, step.By)
+	}
+}

@@ -30,33 +30,25 @@ func (h Health) up() bool { return h.Err == nil || h.Withheld }
 // Health returns what is known of the node now.
 func (n *Node) Health() Health { return *n.health.Load() }
 
-// asked records that the node owes an answer from now on, unless it already does.
-func (n *Node) asked(now time.Duration) { n.owes.CompareAndSwap(0, int64(max(now, 1))) }
-
 // Silence returns for how long the node has owed an answer: to a batch, a PING or a
 // greeting. A failed connection is no answer. It is 0 if nothing was asked since the last
 // answer. now is of the steady clock.
-func (n *Node) Silence(now time.Duration) time.Duration {
-	if since := n.owes.Load(); since != 0 {
-		return now - time.Duration(since)
-	}
-	return 0
-}
+func (n *Node) Silence(now time.Duration) time.Duration { return n.debt.age(now) }
 
 // SilenceError returns the error of a request that is not sent because the node is silent.
 func (n *Node) SilenceError(now time.Duration) error {
-	silence := max(n.Silence(now), 0).Round(time.Millisecond)
+	owed := max(n.Silence(now), 0).Round(time.Millisecond)
 	if h := n.Health(); !h.up() && !errors.Is(h.Err, wire.ErrConnecting) {
-		return fmt.Errorf("no answer for %v: %w", silence, h.Err)
+		return fmt.Errorf("no answer for %v: %w", owed, h.Err)
 	}
-	return fmt.Errorf("no answer for %v", silence)
+	return fmt.Errorf("no answer for %v", owed)
 }
 
 // report publishes the health of the node, and calls OnHealth if it has changed.
 func (n *Node) report(err error) {
 	now := &Health{
 		Err: err, Withheld: n.withheld != nil,
-		Quarantined: n.quarantine, Reason: n.quarantineReason, Warning: n.warning, Identity: n.identity,
+		Quarantined: n.quarantine.until, Reason: n.quarantine.reason, Warning: n.warning, Identity: n.identity,
 		Master: n.Master(),
 	}
 	if reason := n.termError(); err == nil && reason != nil {
@@ -67,13 +59,13 @@ func (n *Node) report(err error) {
 	switch {
 	case now.Err != nil || unlisted == nil:
 	case errors.Is(unlisted, wire.ErrConnecting):
-		if n.quarantineReason == nil {
+		if n.quarantine.reason == nil {
 			return // the greeting is over when the other nodes know of this one: in a moment
 		}
 	default:
 		now.Err, now.Withheld = unlisted, true
 	}
-	if reason := n.subscription(); reason != nil {
+	if reason := n.subscriber.warning(); reason != nil {
 		now.Warning = reason
 		if n.warning != nil {
 			now.Warning = fmt.Errorf("%w; %w", n.warning, reason) // on one line, which errors.Join is not

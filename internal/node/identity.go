@@ -131,7 +131,7 @@ func (n *Node) suits(id Identity) error {
 			if n.identity.RunID != "" {
 				return &wire.AwayError{Err: errors.New(err.Error())}
 			}
-			n.hangUp() // an address may lead to another server soon
+			n.conns.hangUp() // an address may lead to another server soon
 		}
 		return err
 	}

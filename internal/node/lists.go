@@ -92,7 +92,7 @@ func (n *Node) unlisted() error {
 // Relist makes the worker look at the Manager's list again: another node has answered.
 func (n *Node) Relist() {
 	n.listNow.Store(true)
-	n.wake()
+	n.lanes.wake()
 }
 
 // relist registers the list again when the Manager has met another node, and reports

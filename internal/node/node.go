@@ -10,7 +10,6 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"github.com/redis/rueidis"
 
-	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -98,7 +97,6 @@ type Node struct {
 
 	ctx    context.Context // ends the call in flight when the node is cut off
 	cancel context.CancelFunc
-	signal chan struct{} // capacity 1: there is something to do; never closed
 	done   chan struct{} // closed by the worker when it ends
 	// toSend and replied have capacity 0. toSend carries a transfer to the transmitter,
 	// and replied reports that its replies have arrived. Run closes toSend; replied is
@@ -106,28 +104,13 @@ type Node struct {
 	toSend  chan *transfer
 	replied chan struct{}
 
-	mu          sync.Mutex
-	lanes       lanes
-	leaving     bool                      // Close has begun: no more votes, and the worker ends after the other requests
-	allAnswered bool                      // everything was answered, except retried releases
-	resting     bool                      // the same, and no retried release is queued
-	closed      bool                      // Post refuses requests
-	conns       map[*watchedConn]struct{} // the open ones, by our own pointer, because the user's type may not be comparable
-
-	// The dialler counts connections. lost is the newest one that has broken. The worker
-	// reads both; the goroutines inside rueidis that dial or read write them.
-	dialed, lost atomic.Uint64
-	severed      atomic.Bool   // hangUp has closed the connection below rueidis
-	owes         atomic.Int64  // since when the node has owed an answer, on the steady clock; 0 if it owes none
-	progress     atomic.Uint64 // batches that were answered
-
-	subscribe     chan struct{} // closed by Subscribe
-	subscribeOnce sync.Once
-	subscribed    atomic.Bool // waiters that queue here are woken
-	subscribeErr  atomic.Pointer[wire.ConfigError]
+	lanes      lanes
+	conns      conns
+	debt       debt
+	progress   atomic.Uint64 // batches that were answered
+	subscriber subscriber
 
 	health   atomic.Pointer[Health]
-	reading  atomic.Pointer[Reading]
 	checkNow atomic.Bool // an urgent check: greet again after the queued requests
 	listNow  atomic.Bool // the list of nodes may have to be registered again
 
@@ -137,41 +120,36 @@ type Node struct {
 	channels, flags, capText string
 
 	// Used only by the worker.
-	now              time.Duration // the steady clock when it was last read
-	greeted          uint64        // the connection that has passed the greeting
-	refusal          error         // why the node was not greeted, when it needs an operator
-	withheld         error         // why the greeted node may not vote; everything else goes on
-	digest           string        // of the script
-	identity         Identity
-	warning          error     // a problem that does not keep the node from voting
-	quarantine       time.Time // votes do not count before it; on the monotonic clock, because others may jump ahead
-	quarantineReason error
-	marker           string // what the restart guard's marker says, "" before the first greeting
-	named            bool   // the node has an identity for lists of nodes
-	unlistedWas      string // why the last report said that the lists keep it from voting
-	offset           clock.Offset
-	offsetText       string // its low end, µs
-	clockSuspect     bool   // a greeting may have to start a quarantine for all clients
-	suspectSince     time.Duration
-	evicted          bool // under the guard, the node may have dropped locks
-	checkAt          time.Duration
-	forgetting       bool // a request to drop old registers is queued
-	redial           backoff.BackOff
-	redialAt         time.Duration
-	pingAt           time.Duration // when a connection that stays idle is tested
-	pace             pace
-	fullUntil        time.Duration // until then the server counts as out of memory
-	batch            []entry       // taken from the lanes, and not on the wire yet
-	transfers        [2]transfer   // one on the wire, and one whose answers are being delivered
-	resend           []entry       // requests to send once more
-	retryQueue       []entry       // requests that insist and wait for a connection, or for retryAt
-	retryAt          time.Duration
-	unguarded        bool // the last greeting ran no guard, because nobody confirmed the term
-	orphans          orphans
-	retries          []releaseRetry
-	retriesAt        time.Time // the earliest time of a retry
-	reader           wire.Reader
-	reply            wire.Reply
+	now          time.Duration // the steady clock when it was last read
+	greeted      uint64        // the connection that has passed the greeting
+	refusal      error         // why the node was not greeted, when it needs an operator
+	withheld     error         // why the greeted node may not vote; everything else goes on
+	digest       string        // of the script
+	identity     Identity
+	warning      error // a problem that does not keep the node from voting
+	quarantine   quarantine
+	meter        meter
+	marker       string // what the restart guard's marker says, "" before the first greeting
+	named        bool   // the node has an identity for lists of nodes
+	unlistedWas  string // why the last report said that the lists keep it from voting
+	clockSuspect bool   // a greeting may have to start a quarantine for all clients
+	suspectSince time.Duration
+	evicted      bool // under the guard, the node may have dropped locks
+	checkAt      time.Duration
+	forgetting   bool // a request to drop old registers is queued
+	redial       backoff.BackOff
+	redialAt     time.Duration
+	pingAt       time.Duration // when a connection that stays idle is tested
+	fullUntil    time.Duration // until then the server counts as out of memory
+	batch        []entry       // taken from the lanes, and not on the wire yet
+	transfers    [2]transfer   // one on the wire, and one whose answers are being delivered
+	resend       []entry       // requests to send once more
+	retryQueue   []entry       // requests that insist and wait for a connection, or for retryAt
+	retryAt      time.Duration
+	unguarded    bool // the last greeting ran no guard, because nobody confirmed the term
+	retries      retries
+	reader       wire.Reader
+	reply        wire.Reply
 }
 
 // New returns a node. Nothing is sent before Run.
@@ -179,11 +157,10 @@ func New(cfg Config) *Node {
 	_, name := master.Name(&cfg.Option)
 	n := &Node{
 		cfg: cfg, addr: name,
-		signal: make(chan struct{}, 1), done: make(chan struct{}),
-		toSend: make(chan *transfer), replied: make(chan struct{}), subscribe: make(chan struct{}),
+		done: make(chan struct{}), toSend: make(chan *transfer), replied: make(chan struct{}),
 		registersKey: wire.RegistersKey(cfg.Prefix), baseKey: wire.BaseKey(cfg.Prefix), hintKey: wire.HintKey(cfg.Prefix),
 		markerKey: wire.GuardKey(cfg.Prefix), listsKey: wire.ListsKey(cfg.Prefix), channels: wire.WakeChannel(cfg.Prefix, ""),
-		offset: clock.NewOffset(cfg.Drift), offsetText: "0", conns: map[*watchedConn]struct{}{}, pace: pace{most: paceFirst},
+		meter:  newMeter(cfg.Drift),
 		reader: wire.Reader{Unguarded: cfg.Guard == 0},
 	}
 	if cfg.Cap > 0 {
@@ -193,6 +170,12 @@ func New(cfg Config) *Node {
 		n.flags = "1"
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.lanes.index, n.lanes.signal, n.lanes.pace.most = cfg.Index, make(chan struct{}, 1), paceFirst
+	n.lanes.steady = func() time.Duration { _, steady := n.cfg.Clock(); return steady }
+	n.conns.life, n.conns.wake, n.conns.open = n.ctx, n.lanes.wake, map[*watchedConn]struct{}{}
+	n.subscriber.cfg, n.subscriber.life, n.subscriber.channel = &n.cfg, n.ctx, n.channels+cfg.Manager
+	n.subscriber.check, n.subscriber.start = n.Check, make(chan struct{})
+	n.subscriber.option = func() rueidis.ClientOption { return requiredOptions(n.ctx, n.option(false), n.conns.watchSubscriber) }
 	n.group = master.New(n.ctx, &n.cfg.Option, func() time.Duration { validity, _ := n.cfg.Clock(); return validity }, n.asideOption)
 	n.health.Store(&Health{Err: wire.ErrConnecting})
 	n.redial = backoff.NewExponentialBackOff(
@@ -200,6 +183,28 @@ func New(cfg Config) *Node {
 		backoff.WithMaxElapsedTime(0))
 	return n
 }
+
+// Post queues req; to receives its answer, once. Post returns false, and does nothing,
+// when too many acquisitions wait or the node is closed, and for a request of NewPassOn that
+// is one too many.
+func (n *Node) Post(req *wire.Request, to Receiver) bool { return n.lanes.post(req, to) }
+
+// Reading returns the last measurement of the node's clock, and false before the first
+// answer.
+func (n *Node) Reading() (Reading, bool) { return n.meter.last() }
+
+// Subscribe makes the node wake the waiters of this Manager, over a connection of its
+// own: in RESP2, a push between the replies could not be distinguished from them. It
+// returns at once, and is safe to call again.
+//
+// A wake-up is a hint. While the node wakes no waiters, they do not queue on it, and
+// poll.
+func (n *Node) Subscribe() { n.subscriber.subscribe() }
+
+// RunSubscriber waits for Subscribe, and then subscribes until the node is closed, over
+// one connection after the other. It must be called once, and returns after the node is
+// closed.
+func (n *Node) RunSubscriber() { n.subscriber.run() }
 
 // Addr returns the address of the node, or the name of its group.
 func (n *Node) Addr() string { return n.addr }
@@ -219,12 +224,12 @@ func (n *Node) VoterFaults() []error { return n.group.Faults() }
 // RunGroup asks, until the node is closed, whether the term goes on, and drops the connections
 // of a term that is over. The worker then reports that the node votes, or does not, and its
 // warnings. It returns at once if the node is one server. It must be called once.
-func (n *Node) RunGroup() { n.group.Run(n.Check, n.hangUp) }
+func (n *Node) RunGroup() { n.group.Run(n.Check, n.conns.hangUp) }
 
 // Check makes the worker greet the node again soon, and so read its clock.
 func (n *Node) Check() {
 	n.checkNow.Store(true)
-	n.wake()
+	n.lanes.wake()
 }
 
 // Run is the worker. Only the worker and its transmitter use the connection, one at a time.
@@ -233,9 +238,9 @@ func (n *Node) Run() {
 	defer close(n.done)
 	defer n.drain()
 	n.look()
-	n.asked(n.now)
+	n.debt.asked(n.now)
 	// With ForceSingleClient, NewClient returns a client even when the dial failed.
-	client, err := rueidis.NewClient(forWorker(requiredOptions(n.ctx, n.option(true), n.watch)))
+	client, err := rueidis.NewClient(forWorker(requiredOptions(n.ctx, n.option(true), n.conns.watch)))
 	if client == nil {
 		n.report(fmt.Errorf("no client: %w", err))
 		<-n.ctx.Done()
@@ -257,7 +262,7 @@ func (n *Node) Run() {
 		select {
 		case <-n.ctx.Done():
 			return
-		case <-n.signal:
+		case <-n.lanes.signal:
 		case <-timer.C:
 		}
 		n.look()
@@ -277,11 +282,11 @@ func (n *Node) idle() time.Duration {
 	if len(n.retryQueue) > 0 {
 		wait = min(wait, n.retryAt-n.now)
 	}
-	if len(n.retries) > 0 {
-		wait = min(wait, time.Until(n.retriesAt))
+	if n.retries.count() > 0 {
+		wait = min(wait, time.Until(n.retries.due))
 	}
-	if n.quarantineReason != nil {
-		wait = min(wait, time.Until(n.quarantine))
+	if n.quarantine.reason != nil {
+		wait = min(wait, time.Until(n.quarantine.until))
 	}
 	return max(wait, 0)
 }
@@ -305,11 +310,11 @@ func (n *Node) serve() {
 			n.relist()
 		}
 		if n.connected() && len(n.retryQueue) > 0 && n.now >= n.retryAt {
-			n.requeue(n.retryQueue)
+			n.lanes.requeue(n.retryQueue)
 			n.retryQueue = nil
 		}
-		n.retryReleases()
-		n.take(n.now)
+		n.lanes.requeue(n.retries.take())
+		n.take()
 		switch {
 		case len(n.batch) == 0 && !checkNow && n.connected() && n.now >= n.pingAt:
 			n.ping()
@@ -325,4 +330,63 @@ func (n *Node) serve() {
 			n.checkAt = 0
 		}
 	}
+}
+
+// take moves requests from the lanes into the batch.
+func (n *Node) take() {
+	n.batch = n.lanes.take(n.batch[:0], n.now, n.paused(), n.withheld)
+}
+
+// cut ends all waits of the worker and of rueidis, which would wait for a hanging node for a
+// second.
+func (n *Node) cut() {
+	n.cancel()
+	n.lanes.close()
+	n.conns.cut()
+}
+
+// connected reports whether the greeted connection is up.
+func (n *Node) connected() bool { return n.greeted != 0 && n.conns.up(n.greeted) }
+
+// ping tests an idle connection. Nothing reads from it meanwhile, so its end would
+// otherwise show only with the next request. Any answer will do.
+func (n *Node) ping() {
+	n.debt.asked(n.now)
+	if n.client.Do(context.Background(), n.client.B().Ping().Build()).NonRedisError() == nil {
+		n.debt.answered()
+	}
+	n.look()
+	n.pingAt = n.now + keepAlive
+}
+
+// option returns the node's option; if the node is a group, a dial goes to its master.
+func (n *Node) option(worker bool) rueidis.ClientOption {
+	o := n.cfg.Option
+	if n.group == nil {
+		return o
+	}
+	dial := dialer(o)
+	o.Sentinel, o.DialFn = rueidis.SentinelOption{}, nil
+	o.InitAddress = []string{n.addr}
+	o.DialCtxFn = n.group.Dial(dial, worker)
+	return o
+}
+
+// asideOption returns the option of a connection that only asks who the master is. The
+// worker does not notice its end, and hangUp leaves it alone.
+func (n *Node) asideOption(o rueidis.ClientOption) rueidis.ClientOption {
+	o.AlwaysRESP2 = n.cfg.Option.AlwaysRESP2
+	o.DialFn, o.DialCtxFn = n.cfg.Option.DialFn, n.cfg.Option.DialCtxFn
+	return requiredOptions(n.ctx, o, n.conns.watchAside)
+}
+
+// voidAt returns when a request that was sent at sent is void: from then on it creates no
+// lock, even if it arrives later. By then the node's clock has passed the request's "not
+// after", if the rates of the clocks differ by no more than the drift factor allows.
+func (n *Node) voidAt(req *wire.Request, sent time.Duration, at time.Time) time.Time {
+	stale := voidAfter
+	if n.meter.offset.Known() {
+		stale += time.Duration(float64(req.Expires-n.meter.offset.At()) * n.cfg.Drift)
+	}
+	return at.Add(req.Expires - sent + stale)
 }

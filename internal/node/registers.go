@@ -27,7 +27,7 @@ func (n *Node) forget() {
 		return
 	}
 	n.forgetting = true
-	n.requeue([]entry{{req: n.newForget(), to: forgotten{n}}})
+	n.lanes.requeue([]entry{{req: n.newForget(), to: forgotten{n}}})
 }
 
 // forgotten receives the answer, and drops the next ones while there are more.
