@@ -129,10 +129,10 @@ func TestBuffersDoNotStayAsLargeAsTheLargestBurst(t *testing.T) {
 	b.Close(context.Background(), nil, nil)
 	<-b.done // from here on the test owns the worker's fields
 	left := map[string]int{
-		"urgent": cap(b.lanes.urgent), "acquire": cap(b.lanes.acquire), "batch": cap(b.batch), "again": cap(b.resend),
+		"urgent": cap(b.lanes.urgent), "acquire": cap(b.lanes.acquire), "batch": cap(b.courier.batch), "again": cap(b.courier.resend),
 	}
-	for i := range b.transfers {
-		f := &b.transfers[i]
+	for i := range b.courier.transfers {
+		f := &b.courier.transfers[i]
 		left[fmt.Sprintf("transfer %d", i)] = max(cap(f.batch), cap(f.calls), cap(f.commands))
 	}
 	for name, c := range left {
@@ -151,8 +151,8 @@ func TestOrphansThatAreVoidAreForgotten(t *testing.T) {
 		return req
 	}
 	void, valid := strings.Repeat("0", wire.OwnerLen), strings.Repeat("1", wire.OwnerLen)
-	n.retries.orphans.add(acquire(void), now)
-	n.retries.orphans.add(acquire(valid), now.Add(time.Hour))
-	n.trim()
-	assert.Equal(t, orphans{valid: now.Add(time.Hour)}, n.retries.orphans)
+	n.courier.retries.orphans.add(acquire(void), now)
+	n.courier.retries.orphans.add(acquire(valid), now.Add(time.Hour))
+	n.courier.trim()
+	assert.Equal(t, orphans{valid: now.Add(time.Hour)}, n.courier.retries.orphans)
 }

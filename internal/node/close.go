@@ -34,7 +34,7 @@ func (n *Node) Close(ctx context.Context, last []*wire.Request, to Receiver) boo
 func (n *Node) finish(ctx context.Context) bool {
 	patience := time.NewTicker(closePatience)
 	defer patience.Stop()
-	seen := n.progress.Load()
+	seen := n.lanes.batches.Load()
 	for {
 		select {
 		case <-n.done:
@@ -43,23 +43,11 @@ func (n *Node) finish(ctx context.Context) bool {
 			return false
 		case <-patience.C:
 			_, resting := n.lanes.progress()
-			now := n.progress.Load()
+			now := n.lanes.batches.Load()
 			if now == seen && !resting {
 				return false
 			}
 			seen = now
 		}
 	}
-}
-
-// left reports whether the worker has done everything that Close waits for.
-func (n *Node) left() bool {
-	return n.lanes.left(len(n.retryQueue), n.retries.count(), n.Health().up())
-}
-
-// drain answers the remaining requests when the worker has ended.
-func (n *Node) drain() {
-	n.lanes.close()
-	fail(n.cfg.Index, n.retryQueue, wire.NotApplied, wire.ErrClosed)
-	n.lanes.drain()
 }

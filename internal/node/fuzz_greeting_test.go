@@ -194,12 +194,12 @@ func FuzzGreeting(f *testing.F) {
 			Clock:  func() (validity, steady time.Duration) { return time.Hour, time.Hour },
 		})
 		defer n.cancel()
-		n.client = client
-		n.conns.dialed.Store(1)
+		n.link.client = client
+		n.link.conns.dialed.Store(1)
 		if guarded {
 			n.cfg.Guard = longest * time.Millisecond
 		}
-		withheld, err := n.greet()
+		withheld, err := n.greeter.greet()
 
 		said := fmt.Sprintf("guard %v: %q is %v, withheld: %v", guarded, drawn.encode(nil), err, withheld)
 		want, known := g.findings(guarded, strconv.Itoa(longest))
@@ -214,8 +214,8 @@ func FuzzGreeting(f *testing.F) {
 			t.Errorf("%s, want %v", said, want.status)
 		case err == nil && (withheld != nil) != want.withheld:
 			t.Errorf("%s, want votes withheld: %v", said, want.withheld)
-		case err == nil && field != 0 && (n.quarantine.reason != nil) != want.waits: // a random clock makes random sums
-			t.Errorf("%s, in quarantine %v, want %v", said, n.quarantine.reason, want.waits)
+		case err == nil && field != 0 && (n.greeter.quarantine.reason != nil) != want.waits: // a random clock makes random sums
+			t.Errorf("%s, in quarantine %v, want %v", said, n.greeter.quarantine.reason, want.waits)
 		}
 		for _, err := range []error{err, withheld} {
 			if errors.As(err, &config) && (config.Problem == "" || config.Fix == "") {

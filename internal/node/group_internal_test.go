@@ -47,7 +47,7 @@ func voting(t *testing.T, option rueidis.ClientOption, answer string) *Node {
 	n := New(Config{Option: option, Clock: func() (_, _ time.Duration) { return time.Hour, time.Hour }})
 	t.Cleanup(func() {
 		n.cancel()
-		n.group.Run(func() {}, func() {}) // ends at once, and closes the connection
+		n.link.group.Run(func() {}, func() {}) // ends at once, and closes the connection
 		mu.Lock()
 		ended = true
 		mu.Unlock()
@@ -61,12 +61,12 @@ const says = "*8\r\n$4\r\nname\r\n$1\r\nm\r\n$2\r\nip\r\n$1\r\na\r\n$4\r\nport\r
 
 func TestAnUnconfirmedTermGivesNoVote(t *testing.T) {
 	n := voting(t, masterSet, says)
-	n.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, time.Hour-failover.ConfirmedFor) // it is one hour now
-	require.NoError(t, n.paused())
-	n.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, time.Hour-failover.ConfirmedFor-1)
-	require.ErrorIs(t, n.paused(), master.ErrUnconfirmed)
+	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, time.Hour-failover.ConfirmedFor) // it is one hour now
+	require.NoError(t, n.worker.paused())
+	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, time.Hour-failover.ConfirmedFor-1)
+	require.ErrorIs(t, n.worker.paused(), master.ErrUnconfirmed)
 	r := wire.Reply{Status: wire.Granted}
-	require.True(t, n.conclude(&transfer{}, entry{req: &wire.Request{Kind: wire.Acquire}}, &r))
+	require.True(t, n.courier.conclude(&transfer{}, entry{req: &wire.Request{Kind: wire.Acquire}}, &r))
 	assert.Equal(t, wire.Unknown, r.Status, "a grant that comes then does not count, and is released")
 	require.ErrorIs(t, r.Err, master.ErrUnconfirmed)
 }
@@ -75,12 +75,12 @@ func TestNothingThatWasSentAfterTheWindowKeepsALease(t *testing.T) {
 	n := voting(t, masterSet, says)
 	n.cfg.Window = 10 * time.Second
 	confirmed := time.Hour - time.Minute
-	n.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, confirmed)
+	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, confirmed)
 	last := confirmed + 9500*time.Millisecond // the clocks of two machines run at different rates
 	for kind, counts := range map[wire.Kind]bool{wire.Extend: false, wire.Heal: false, wire.Raise: false, wire.Release: true, wire.Read: true} {
 		for sent, inTime := range map[time.Duration]bool{last: true, last + 1: false} {
 			r := wire.Reply{Status: wire.Done, N: wire.Ours, Answers: []int64{wire.Ours}}
-			require.True(t, n.conclude(&transfer{validity: sent, term: master.Term{Addr: "a:6379", Epoch: 7}}, entry{req: &wire.Request{Kind: kind}}, &r))
+			require.True(t, n.courier.conclude(&transfer{validity: sent, term: master.Term{Addr: "a:6379", Epoch: 7}}, entry{req: &wire.Request{Kind: kind}}, &r))
 			assert.Equal(t, counts || inTime, r.Status == wire.Done, "%v, sent %v after the confirmation", kind, sent-confirmed)
 			if r.Status != wire.Done {
 				require.ErrorIs(t, r.Err, master.ErrUnconfirmed)
@@ -93,19 +93,19 @@ func TestNothingThatWasSentAfterTheWindowKeepsALease(t *testing.T) {
 func TestAnAnswerOfAFormerTermKeepsNoLease(t *testing.T) {
 	n := voting(t, masterSet, says)
 	n.cfg.Window = 10 * time.Second
-	n.group.Use(master.Term{Addr: "b:6379", Epoch: 8}, time.Hour)
+	n.link.group.Use(master.Term{Addr: "b:6379", Epoch: 8}, time.Hour)
 	r := wire.Reply{Status: wire.Done, N: wire.Ours}
-	require.True(t, n.conclude(&transfer{validity: time.Hour, term: master.Term{Addr: "a:6379", Epoch: 7}}, entry{req: &wire.Request{Kind: wire.Extend}}, &r))
+	require.True(t, n.courier.conclude(&transfer{validity: time.Hour, term: master.Term{Addr: "a:6379", Epoch: 7}}, entry{req: &wire.Request{Kind: wire.Extend}}, &r))
 	require.ErrorIs(t, r.Err, master.ErrUnconfirmed)
 }
 
 func TestAVoteOfAFormerTermDoesNotCount(t *testing.T) {
 	n := voting(t, masterSet, says)
-	n.group.Use(master.Term{Addr: "b:6379", Epoch: 8}, time.Hour)
-	require.NoError(t, n.paused())
+	n.link.group.Use(master.Term{Addr: "b:6379", Epoch: 8}, time.Hour)
+	require.NoError(t, n.worker.paused())
 	for term, want := range map[master.Term]wire.Status{{Addr: "a:6379", Epoch: 7}: wire.Unknown, {Addr: "b:6379", Epoch: 8}: wire.Granted} {
 		r := wire.Reply{Status: wire.Granted}
-		require.True(t, n.conclude(&transfer{term: term}, entry{req: &wire.Request{Kind: wire.Acquire}}, &r))
+		require.True(t, n.courier.conclude(&transfer{term: term}, entry{req: &wire.Request{Kind: wire.Acquire}}, &r))
 		assert.Equal(t, want, r.Status, "%v", term)
 	}
 }
@@ -115,7 +115,7 @@ func TestAListOutlivesTheLeasesThatRelyOnIt(t *testing.T) {
 		for _, drift := range []float64{0, 0.01, 0.1} {
 			n := New(Config{Option: rueidis.ClientOption{InitAddress: []string{"a:1"}}, Guard: guard, Drift: drift})
 			needed := float64(ListAge+guard) * (1 + max(drift, 0.01)) // by a node's clock that is fast
-			assert.Greater(t, float64(n.listLife()), needed, "guard %v, drift %v", guard, drift)
+			assert.Greater(t, float64(n.greeter.listLife()), needed, "guard %v, drift %v", guard, drift)
 			n.cancel()
 		}
 	}
@@ -128,37 +128,37 @@ func TestAKeepIsAnsweredWithoutAConfirmation(t *testing.T) {
 	n := voting(t, masterSet, says)
 	n.cfg.Window = 10 * time.Second
 	r := wire.Reply{Status: wire.Done, N: wire.Ours}
-	require.True(t, n.conclude(&transfer{validity: time.Hour}, entry{req: wire.NewKeep("l", wire.Compose("owner", 1, ""), "1000", 2*time.Hour)}, &r))
+	require.True(t, n.courier.conclude(&transfer{validity: time.Hour}, entry{req: wire.NewKeep("l", wire.Compose("owner", 1, ""), "1000", 2*time.Hour)}, &r))
 	assert.Equal(t, wire.Done, r.Status)
 }
 
 func TestNoVoteCountsBeforeTheGuardHasRun(t *testing.T) {
 	n := voting(t, masterSet, says)
-	n.cfg.Guard, n.identity = time.Hour, Identity{RunID: "run", ReplID: "data"}
-	n.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, 0)
-	withheld, err := n.guard(t.Context()) // without a connection it would fail
+	n.cfg.Guard, n.greeter.identity = time.Hour, Identity{RunID: "run", ReplID: "data"}
+	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, 0)
+	withheld, err := n.greeter.guard(t.Context()) // without a connection it would fail
 	require.NoError(t, err)
 	require.NoError(t, withheld, "what keeps a lease goes on")
-	n.group.Confirm()
-	require.NoError(t, n.group.Unconfirmed())
-	require.ErrorIs(t, n.paused(), master.ErrUnconfirmed)
-	n.report(nil)
+	n.link.group.Confirm()
+	require.NoError(t, n.link.group.Unconfirmed())
+	require.ErrorIs(t, n.worker.paused(), master.ErrUnconfirmed)
+	n.worker.report(nil)
 	require.ErrorIs(t, n.Health().Err, master.ErrUnconfirmed)
 	r := wire.Reply{Status: wire.Granted}
-	require.True(t, n.conclude(&transfer{}, entry{req: &wire.Request{Kind: wire.Acquire}}, &r))
+	require.True(t, n.courier.conclude(&transfer{}, entry{req: &wire.Request{Kind: wire.Acquire}}, &r))
 	require.ErrorIs(t, r.Err, master.ErrUnconfirmed)
 }
 
 func TestTheMarkerOfAGroupNamesServerDataAndEpoch(t *testing.T) {
 	n := voting(t, masterSet, says)
-	n.identity = Identity{RunID: "run", ReplID: "data"}
-	n.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, 0)
-	assert.Equal(t, "run.data.7", n.markerWord())
-	assert.EqualValues(t, 7, epochOf(n.markerWord()+" 1700000000000000 60000 nonce"))
+	n.greeter.identity = Identity{RunID: "run", ReplID: "data"}
+	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, 0)
+	assert.Equal(t, "run.data.7", n.greeter.markerWord())
+	assert.EqualValues(t, 7, epochOf(n.greeter.markerWord()+" 1700000000000000 60000 nonce"))
 	assert.EqualValues(t, 0, epochOf("run 1700000000000000 60000 nonce"))
-	n.group = nil
-	assert.Equal(t, "run", n.markerWord())
-	n.group = voting(t, masterSet, says).group
+	n.link.group = nil
+	assert.Equal(t, "run", n.greeter.markerWord())
+	n.link.group = voting(t, masterSet, says).link.group
 }
 
 func TestOnlyASafeMasterIsTheNodeOfAGroup(t *testing.T) {
@@ -188,7 +188,7 @@ func TestOnlyASafeMasterIsTheNodeOfAGroup(t *testing.T) {
 			n := voting(t, c.option, says)
 			id := sound
 			c.change(&id)
-			err := n.suits(id)
+			err := n.greeter.suits(id)
 			assert.Equal(t, c.away, wire.Away(err))
 			if c.text == "" {
 				require.NoError(t, err)
@@ -198,8 +198,8 @@ func TestOnlyASafeMasterIsTheNodeOfAGroup(t *testing.T) {
 		})
 	}
 	n := voting(t, rueidis.ClientOption{}, says)
-	n.identity = sound
-	err := n.suits(Identity{Role: "slave", Mode: "standalone"})
+	n.greeter.identity = sound
+	err := n.greeter.suits(Identity{Role: "slave", Mode: "standalone"})
 	require.ErrorContains(t, err, "list the master only")
 	assert.True(t, wire.Away(err), "a server that was a master before may be one again")
 }
@@ -212,25 +212,25 @@ func TestAnAnswerWithoutAnErrorAllocatesNothing(t *testing.T) {
 		req := &wire.Request{Kind: kind}
 		assert.Zero(t, testing.AllocsPerRun(100, func() {
 			r = wire.Reply{Status: wire.Granted}
-			n.conclude(&transfer{}, entry{req: req}, &r)
+			n.courier.conclude(&transfer{}, entry{req: req}, &r)
 		}), "%v", kind)
 	}
 }
 
 func TestAnUnconfirmedTermIsReportedWithItsCause(t *testing.T) {
 	n := voting(t, masterSet, "-NOAUTH Authentication required.\r\n")
-	n.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, time.Hour-failover.ConfirmedFor) // it is one hour now
-	n.group.Confirm()
-	n.report(nil)
+	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, time.Hour-failover.ConfirmedFor) // it is one hour now
+	n.link.group.Confirm()
+	n.worker.report(nil)
 	require.NoError(t, n.Health().Err)
-	n.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, 0)
-	n.report(nil)
+	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, 0)
+	n.worker.report(nil)
 	h := n.Health()
 	assert.True(t, h.Withheld, "leases go on")
 	require.ErrorIs(t, h.Err, master.ErrUnconfirmed)
 	assert.ErrorContains(t, h.Err, "set Sentinel.Username")
-	assert.Equal(t, h.Err.Error(), n.paused().Error())
-	withheld, err := n.guard(t.Context()) // without a connection it would fail
+	assert.Equal(t, h.Err.Error(), n.worker.paused().Error())
+	withheld, err := n.greeter.guard(t.Context()) // without a connection it would fail
 	require.NoError(t, err)
 	require.NoError(t, withheld, "a client of an old term starts no quarantine")
 }

@@ -1,7 +1,6 @@
 package node
 
 import (
-	"errors"
 	"strconv"
 	"strings"
 
@@ -120,40 +119,3 @@ func identify(infos []rueidis.RedisResult) (id Identity, err error) {
 	}
 	return id, nil
 }
-
-// suits returns why a server cannot be this node, nil if it can. A server is away if another
-// one is the master, or will be: if it is not the master of its group, or a replica at the
-// address of a former master.
-func (n *Node) suits(id Identity) error {
-	if n.group == nil {
-		err := id.Check()
-		if err != nil && id.replica() {
-			if n.identity.RunID != "" {
-				return &wire.AwayError{Err: errors.New(err.Error())}
-			}
-			n.conns.hangUp() // an address may lead to another server soon
-		}
-		return err
-	}
-	kind := n.group.Kind()
-	switch major, _, _ := strings.Cut(id.Version, "."); {
-	case id.Unchecked != nil:
-		return nil // the guard withholds the votes
-	case id.replica():
-		return &wire.AwayError{Err: ErrNotMaster}
-	case len(major) == 1 && major < "7" && major != "":
-		return &wire.ConfigError{
-			Problem: "server is version " + id.Version + ", and failovers of such servers are not tested",
-			Fix:     "use Redis 7.0 or newer for a failover group",
-		}
-	case (kind == "slot") != (id.Mode == "cluster"):
-		return &wire.ConfigError{
-			Problem: "server runs in " + id.Mode + " mode",
-			Fix:     "list the nodes of a cluster with ClusterSlot, and a master under Sentinels with Sentinel",
-		}
-	}
-	return nil
-}
-
-// ErrNotMaster means that the server is, for now, not the master of its group.
-var ErrNotMaster = errors.New("server is not the master of its group now: a failover ends this; if it lasts, look at the roles of the servers")

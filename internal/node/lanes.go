@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -49,6 +50,8 @@ type lanes struct {
 	steady func() time.Duration
 	signal chan struct{} // capacity 1: there is something to do; never closed
 	pace   pace          // used only by the worker
+
+	batches atomic.Uint64 // that were answered: the node makes progress
 
 	mu          sync.Mutex
 	urgent      []entry

@@ -71,12 +71,12 @@ func (c *crowd) serve(i int) {
 		n.lanes.pace.most = acquireMax
 	}
 	c.busy[i] = true // answers to dropped requests lead to more requests
-	n.now = c.now
-	if n.take(); len(n.batch) == 0 {
+	n.link.now = c.now
+	if n.worker.take(); len(n.courier.batch) == 0 {
 		c.busy[i] = false
 		return
 	}
-	batch := append([]entry(nil), n.batch...)
+	batch := append([]entry(nil), n.courier.batch...)
 	took := c.trip + c.cost*time.Duration(len(batch)) + time.Duration(c.rng.Int64N(int64(5*time.Millisecond)))
 	c.after(took, func() {
 		n.lanes.pace.observe(took)
