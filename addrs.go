@@ -12,6 +12,7 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock/internal/failover"
+	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -46,7 +47,7 @@ func Addrs(hostport ...string) []rueidis.ClientOption {
 // the last two, a warning says that a Sentinel which is listed twice would not be noticed.
 func Sentinel(masterSet string, sentinels ...string) rueidis.ClientOption {
 	if masterSet == "" { // or else this would be the option of a plain server
-		masterSet = node.NoMasterSet
+		masterSet = master.NoMasterSet
 	}
 	return rueidis.ClientOption{InitAddress: sentinels, Sentinel: rueidis.SentinelOption{MasterSet: masterSet}}
 }
@@ -68,7 +69,7 @@ func Sentinel(masterSet string, sentinels ...string) rueidis.ClientOption {
 // cluster, or in another one. Beside a majority, these are a warning in NodeStatus. New returns
 // a QuorumError if no majority of the seeds answers.
 func ClusterSlot(tag string, seeds ...string) rueidis.ClientOption {
-	return node.SlotOption(tag, seeds)
+	return master.SlotOption(tag, seeds)
 }
 
 // checkNodes refuses a list of nodes that cannot form a quorum.
@@ -86,10 +87,10 @@ func checkNodes(nodes []rueidis.ClientOption) error {
 				What: "node", Value: fmt.Sprintf("%d: %s", i, field), Bound: "cannot be used here", Fix: fix,
 			}
 		}
-		kind, name := node.Group(&nodes[i])
+		kind, name := master.Name(&nodes[i])
 		key := normalise(name)
 		if kind != "" { // two groups may have one name
-			all := slices.Sorted(slices.Values(node.Addresses(&nodes[i])))
+			all := slices.Sorted(slices.Values(master.Addresses(&nodes[i])))
 			key = name + " " + strings.ToLower(strings.Join(all, " "))
 		}
 		if j, dup := seen[key]; dup {
@@ -109,7 +110,7 @@ func checkNodes(nodes []rueidis.ClientOption) error {
 // checkAddresses refuses addresses that do not name one server each.
 func checkAddresses(i int, o *rueidis.ClientOption) error {
 	seen := map[string]bool{}
-	for _, addr := range node.Addresses(o) {
+	for _, addr := range master.Addresses(o) {
 		if err := checkAddress(i, addr, o.DialCtxFn != nil || o.DialFn != nil); err != nil {
 			return err
 		}
@@ -161,7 +162,7 @@ func (c *config) checkGroups(nodes []rueidis.ClientOption) error {
 	}
 	slot := -1
 	for i := range nodes {
-		kind, name := node.Group(&nodes[i])
+		kind, name := master.Name(&nodes[i])
 		of := fmt.Sprintf("node %d (%s), which is a failover group", i, name)
 		switch {
 		case kind == "":
@@ -179,13 +180,13 @@ func (c *config) checkGroups(nodes []rueidis.ClientOption) error {
 			return &InvalidError{What: "WithDriftFactor", Value: fmt.Sprint(c.drift),
 				Bound: fmt.Sprintf("has to be at most %v with %s: two clients have to agree on 1.5 s within 5 %%", maxGroupDrift, of),
 				Fix:   "0.01 covers any clock that works"}
-		case kind == "slot" && slot >= 0 && node.SlotTag(&nodes[i]) != node.SlotTag(&nodes[slot]):
+		case kind == "slot" && slot >= 0 && master.SlotTag(&nodes[i]) != master.SlotTag(&nodes[slot]):
 			return &InvalidError{What: "node", Value: fmt.Sprintf("%d (%s)", i, name),
-				Bound: fmt.Sprintf("has another hash tag than node %d (%s), and all keys have one prefix", slot, node.SlotTag(&nodes[slot])),
+				Bound: fmt.Sprintf("has another hash tag than node %d (%s), and all keys have one prefix", slot, master.SlotTag(&nodes[slot])),
 				Fix:   "use one tag, and a cluster of its own for each node: the slots of one cluster are not independent"}
-		case kind == "slot" && wire.HashTag(c.prefix) != node.SlotTag(&nodes[i]):
+		case kind == "slot" && wire.HashTag(c.prefix) != master.SlotTag(&nodes[i]):
 			return &InvalidError{What: "WithPrefix", Value: strconv.Quote(c.prefix), Bound: "has to begin with the hash tag of " + of,
-				Fix: fmt.Sprintf("write %q, so that all keys lie in that slot", node.SlotTag(&nodes[i])+":")}
+				Fix: fmt.Sprintf("write %q, so that all keys lie in that slot", master.SlotTag(&nodes[i])+":")}
 		}
 		if kind == "slot" {
 			slot = i

@@ -8,6 +8,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/report"
@@ -78,7 +79,7 @@ func New(c *Config) *Ensemble {
 	}
 	e.lists = newLists(e, len(c.Nodes))
 	for i := range c.Nodes {
-		e.members.groups[i], _ = node.Group(&c.Nodes[i])
+		e.members.groups[i], _ = master.Name(&c.Nodes[i])
 		one := c.Node
 		one.Index, one.Option, one.Only, one.Clock, one.Lists = i, c.Nodes[i], len(c.Nodes) == 1, c.Clock.Both, e.lists
 		one.Admit, one.OnHealth, one.OwnStep, one.OnClockStep = e.admit, e.onHealth, e.ownClockStepped, e.onClockStep

@@ -55,7 +55,7 @@ func (b *burster) burst() {
 func (b *burster) post(requests int) {
 	_, now := b.cfg.Clock()
 	b.answered.Add(requests)
-	b.mu.Lock() // they become one batch
+	b.lanes.mu.Lock() // they become one batch
 	for i := range requests {
 		key := fmt.Sprintf("p:%s-%d", strings.Repeat("k", 64), i)
 		value := wire.Compose(strings.Repeat("0", wire.OwnerLen), 0, "0 - -")
@@ -71,8 +71,8 @@ func (b *burster) post(requests int) {
 		b.keys = append(b.keys, weak.Make(unsafe.StringData(key)))
 		*lane = append(*lane, entry{req: req, to: b})
 	}
-	b.mu.Unlock()
-	b.wake()
+	b.lanes.mu.Unlock()
+	b.lanes.wake()
 	b.answered.Wait()
 }
 
@@ -129,10 +129,10 @@ func TestBuffersDoNotStayAsLargeAsTheLargestBurst(t *testing.T) {
 	b.Close(context.Background(), nil, nil)
 	<-b.done // from here on the test owns the worker's fields
 	left := map[string]int{
-		"urgent": cap(b.lanes.urgent), "acquire": cap(b.lanes.acquire), "batch": cap(b.batch), "again": cap(b.resend),
+		"urgent": cap(b.lanes.urgent), "acquire": cap(b.lanes.acquire), "batch": cap(b.courier.batch), "again": cap(b.courier.resend),
 	}
-	for i := range b.transfers {
-		f := &b.transfers[i]
+	for i := range b.courier.transfers {
+		f := &b.courier.transfers[i]
 		left[fmt.Sprintf("transfer %d", i)] = max(cap(f.batch), cap(f.calls), cap(f.commands))
 	}
 	for name, c := range left {
@@ -151,8 +151,8 @@ func TestOrphansThatAreVoidAreForgotten(t *testing.T) {
 		return req
 	}
 	void, valid := strings.Repeat("0", wire.OwnerLen), strings.Repeat("1", wire.OwnerLen)
-	n.orphans.add(acquire(void), now)
-	n.orphans.add(acquire(valid), now.Add(time.Hour))
-	n.trim()
-	assert.Equal(t, orphans{valid: now.Add(time.Hour)}, n.orphans)
+	n.courier.retries.orphans.add(acquire(void), now)
+	n.courier.retries.orphans.add(acquire(valid), now.Add(time.Hour))
+	n.courier.trim()
+	assert.Equal(t, orphans{valid: now.Add(time.Hour)}, n.courier.retries.orphans)
 }

@@ -25,22 +25,15 @@ func classify(err error) (wire.Status, error) {
 	var dial *net.OpError
 	switch {
 	case errors.As(err, &dial) && dial.Op == "dial", errors.Is(err, syscall.ECONNREFUSED):
-		return wire.NotApplied, opaque(err)
+		return wire.NotApplied, wire.Opaque(err)
 	case errors.Is(err, context.Canceled):
 		return wire.Unknown, wire.ErrClosed
 	default:
-		return wire.Unknown, opaque(err)
+		return wire.Unknown, wire.Opaque(err)
 	}
 }
 
-// silence is the error of a call that got no answer within this time. It is never
-// context.DeadlineExceeded: callers that check for that mean their own deadline.
-type silence time.Duration
-
-// Error says how long the call has waited.
-func (s silence) Error() string { return "no answer within " + time.Duration(s).String() }
-
-// timed returns err, or a silence if one of our bounds has ended the call. These are half a
+// timed returns err, or a Silence if one of our bounds has ended the call. These are half a
 // second and a second, so took is rounded to that: the text of an outage stays the same.
 func timed(err error, took time.Duration) error {
 	var dial *net.OpError
@@ -48,19 +41,10 @@ func timed(err error, took time.Duration) error {
 	case errors.As(err, &dial) && dial.Op == "dial":
 		return err // says it already
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		return silence(max(took.Round(maxDial), maxDial))
+		return wire.Silence(max(took.Round(maxDial), maxDial))
 	default:
 		return err
 	}
-}
-
-// opaque hides that one of our deadlines ended the call: callers that check for
-// context.DeadlineExceeded mean their own deadline.
-func opaque(err error) error {
-	if errors.Is(err, context.DeadlineExceeded) {
-		return errors.New(err.Error())
-	}
-	return err
 }
 
 // noScript reports whether the server has lost our script. It has not applied the request

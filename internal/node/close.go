@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -18,21 +17,13 @@ const closePatience = time.Second
 // on its way Unknown. Close returns when Run has returned; false means that a request was
 // left without an answer.
 func (n *Node) Close(ctx context.Context, last []*wire.Request, to Receiver) bool {
-	n.mu.Lock()
-	n.leaving = true
-	for _, req := range last {
-		n.lanes.urgent = append(n.lanes.urgent, entry{req: req, to: to})
-	}
-	n.mu.Unlock()
-	n.wake()
+	n.lanes.leave(last, to)
 	inTime := true
 	if n.Health().up() { // otherwise it may be dialling
 		if n.finish(ctx) {
 			return true
 		}
-		n.mu.Lock()
-		inTime = n.allAnswered
-		n.mu.Unlock()
+		inTime, _ = n.lanes.progress()
 	}
 	n.cut()
 	<-n.done
@@ -43,7 +34,7 @@ func (n *Node) Close(ctx context.Context, last []*wire.Request, to Receiver) boo
 func (n *Node) finish(ctx context.Context) bool {
 	patience := time.NewTicker(closePatience)
 	defer patience.Stop()
-	seen := n.progress.Load()
+	seen := n.lanes.batches.Load()
 	for {
 		select {
 		case <-n.done:
@@ -51,37 +42,12 @@ func (n *Node) finish(ctx context.Context) bool {
 		case <-ctx.Done():
 			return false
 		case <-patience.C:
-			n.mu.Lock()
-			resting := n.resting
-			n.mu.Unlock()
-			now := n.progress.Load()
+			_, resting := n.lanes.progress()
+			now := n.lanes.batches.Load()
 			if now == seen && !resting {
 				return false
 			}
 			seen = now
 		}
 	}
-}
-
-// left reports whether the worker has done everything that Close waits for.
-func (n *Node) left() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.resting = n.leaving && len(n.lanes.urgent) == 0 && len(n.lanes.acquire) == 0 && (len(n.retryQueue) == 0 || !n.Health().up())
-	if n.resting {
-		n.allAnswered = true
-		n.closed = n.closed || len(n.retries) == 0 || !n.Health().up()
-	}
-	return n.closed
-}
-
-// drain answers the remaining requests when the worker has ended.
-func (n *Node) drain() {
-	n.mu.Lock()
-	n.closed = true
-	rest := slices.Concat(n.lanes.urgent, n.lanes.hints, n.lanes.acquire)
-	n.lanes = lanes{}
-	n.mu.Unlock()
-	fail(n.cfg.Index, n.retryQueue, wire.NotApplied, wire.ErrClosed)
-	fail(n.cfg.Index, rest, wire.NotApplied, wire.ErrClosed)
 }

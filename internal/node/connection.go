@@ -9,18 +9,32 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"syscall"
 )
 
-// cut ends all waits of the worker and of rueidis, which would wait for a hanging node
-// for a second. It does not reset the connections: the kernel may go on sending what was
-// written, such as the releases of Close, and no later connection could overtake them.
-func (n *Node) cut() {
-	n.cancel()
-	n.mu.Lock()
-	n.closed = true
-	conns := slices.Collect(maps.Keys(n.conns))
-	n.mu.Unlock()
+// conns are the connections of a node to its server, and to those that choose the server.
+type conns struct {
+	life context.Context // of the node
+	wake func()          // the worker
+
+	mu   sync.Mutex
+	open map[*watchedConn]struct{} // by our own pointer, because the user's type may not be comparable
+
+	// The dialler counts the worker's connections. lost is the newest one that has broken. The
+	// worker reads both; the goroutines inside rueidis that dial or read write them.
+	dialed, lost atomic.Uint64
+	severed      atomic.Bool // hangUp has closed the connection below rueidis
+}
+
+// cut closes all connections when the node is cut off. It does not reset them: the kernel may
+// go on sending what was written, such as the releases of Close, and no later connection could
+// overtake them.
+func (c *conns) cut() {
+	c.mu.Lock()
+	conns := slices.Collect(maps.Keys(c.open))
+	c.mu.Unlock()
 	for _, conn := range conns {
 		_ = raw(conn.Conn).Close()
 	}
@@ -49,37 +63,47 @@ func abandon(conn net.Conn) error {
 }
 
 // watch numbers a new connection and reports when it breaks.
-func (n *Node) watch(conn net.Conn) net.Conn { return n.register(conn, n.dialed.Add(1), false) }
+func (c *conns) watch(conn net.Conn) net.Conn { return c.register(conn, c.dialed.Add(1), false) }
 
 // watchSubscriber registers a connection of the subscriber, so that cut closes it. The
 // worker is not notified of its end.
-func (n *Node) watchSubscriber(conn net.Conn) net.Conn { return n.register(conn, 0, false) }
+func (c *conns) watchSubscriber(conn net.Conn) net.Conn { return c.register(conn, 0, false) }
 
-func (n *Node) register(conn net.Conn, number uint64, aside bool) net.Conn {
-	watched := &watchedConn{Conn: conn, node: n, number: number, aside: aside}
-	n.mu.Lock()
-	n.conns[watched] = struct{}{}
-	n.mu.Unlock()
-	if n.ctx.Err() != nil { // cut may have run before this connection was registered
+// watchAside registers a connection that only asks who the master is. The worker is not
+// notified of its end, and hangUp leaves it alone.
+func (c *conns) watchAside(conn net.Conn) net.Conn { return c.register(conn, 0, true) }
+
+func (c *conns) register(conn net.Conn, number uint64, aside bool) net.Conn {
+	watched := &watchedConn{Conn: conn, conns: c, number: number, aside: aside}
+	c.mu.Lock()
+	c.open[watched] = struct{}{}
+	c.mu.Unlock()
+	if c.life.Err() != nil { // cut may have run before this connection was registered
 		_ = raw(conn).Close()
 	}
 	return watched
 }
 
-// connected reports whether the greeted connection is up.
-func (n *Node) connected() bool {
-	return n.greeted != 0 && n.greeted == n.dialed.Load() && n.lost.Load() < n.greeted
-}
+// up reports whether the worker's connection with this number is the newest one and has not
+// broken.
+func (c *conns) up(number uint64) bool { return number == c.dialed.Load() && c.lost.Load() < number }
 
-// ping tests an idle connection. Nothing reads from it meanwhile, so its end would
-// otherwise show only with the next request. Any answer will do.
-func (n *Node) ping() {
-	n.asked(n.now)
-	if n.client.Do(context.Background(), n.client.B().Ping().Build()).NonRedisError() == nil {
-		n.owes.Store(0)
+// hangUp resets the connections of the worker and of the subscriber, so that the next
+// ones go to the present master. Redis keeps the connections of a demoted master,
+// and a promoted one keeps those from before its demotion.
+func (c *conns) hangUp() {
+	c.mu.Lock()
+	conns := make([]*watchedConn, 0, len(c.open))
+	for conn := range c.open {
+		if !conn.aside {
+			conns = append(conns, conn)
+		}
 	}
-	n.look()
-	n.pingAt = n.now + keepAlive
+	c.mu.Unlock()
+	c.severed.Store(true)
+	for _, conn := range conns {
+		_ = conn.Close()
+	}
 }
 
 // watchedConn wakes the worker when its connection ends. So the worker redials before the
@@ -87,7 +111,7 @@ func (n *Node) ping() {
 // quarantine, and a lost node is found.
 type watchedConn struct {
 	net.Conn
-	node   *Node
+	conns  *conns
 	number uint64 // 0 for all but the worker's
 	aside  bool   // it goes to those who choose the master, not to the master
 	heard  bool   // something has arrived; used only by the goroutine that reads
@@ -110,14 +134,14 @@ func (c *watchedConn) Read(p []byte) (int, error) {
 // error, or credentials that could not be renewed.
 func (c *watchedConn) Close() error {
 	for {
-		lost := c.node.lost.Load()
-		if lost >= c.number || c.node.lost.CompareAndSwap(lost, c.number) {
+		lost := c.conns.lost.Load()
+		if lost >= c.number || c.conns.lost.CompareAndSwap(lost, c.number) {
 			break
 		}
 	}
-	c.node.wake()
-	c.node.mu.Lock()
-	delete(c.node.conns, c)
-	c.node.mu.Unlock()
+	c.conns.wake()
+	c.conns.mu.Lock()
+	delete(c.conns.open, c)
+	c.conns.mu.Unlock()
 	return abandon(c.Conn)
 }

@@ -21,7 +21,7 @@ func TestConnectionsThatHaveEndedAreForgotten(t *testing.T) {
 	})
 	go n.Run()
 	defer n.Close(context.Background(), nil, nil)
-	up := func() bool { return n.Health().Err == nil && n.lost.Load() < n.dialed.Load() }
+	up := func() bool { return n.Health().Err == nil && n.link.conns.lost.Load() < n.link.conns.dialed.Load() }
 	require.Eventually(t, up, 20*time.Second, time.Millisecond)
 	for range 30 {
 		server.MustDo("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -29,11 +29,11 @@ func TestConnectionsThatHaveEndedAreForgotten(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	server.Stop() // dials succeed, but greetings do not
-	before := n.dialed.Load()
-	require.Eventually(t, func() bool { return n.dialed.Load() > before+2 }, 20*time.Second, time.Millisecond)
+	before := n.link.conns.dialed.Load()
+	require.Eventually(t, func() bool { return n.link.conns.dialed.Load() > before+2 }, 20*time.Second, time.Millisecond)
 	server.Continue()
 	require.Eventually(t, up, 20*time.Second, time.Millisecond)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	assert.LessOrEqual(t, len(n.conns), 1)
+	n.link.conns.mu.Lock()
+	defer n.link.conns.mu.Unlock()
+	assert.LessOrEqual(t, len(n.link.conns.open), 1)
 }

@@ -1,5 +1,5 @@
 // Package node runs operations on one Redis master: it queues them, sends what is queued
-// as one batch, and classifies every answer.
+// as one batch, and delivers every answer.
 //
 // A [Node] has one worker goroutine and one connection for its operations. One batch is
 // on its way at a time, so a node executes the operations in the order in which they were
@@ -16,6 +16,32 @@
 // the script (the server returns its digest, so that this process computes no SHA-1),
 // checks what kind of server answers, and runs the restart guard. A vote counts only if
 // the connection that carried the answer has passed the greeting.
+//
+// # Parts
+//
+//	Post → lanes → worker → courier → link → the server, and the answers back to the receivers
+//	                  └──→ greeter ───┘
+//
+// Each part has its own file. A part knows those to its right, and gets the rest as values and
+// functions:
+//
+//	lanes       what waits, in three lanes; how many acquisitions a batch may carry (pace)
+//	worker      the loop: connect, take a batch, send it; reports the health
+//	courier     the batch on the wire, what the answers mean, what is sent again (retries)
+//	greeter     the greeting: identity, restart guard, quarantine, lists of nodes
+//	link        the connection: dialled, greeted, tested; the node's clock (meter), what the
+//	            node owes (debt), and all open connections (conns)
+//	subscriber  the wake-ups, over a connection of its own
+//
+// The messages are those of internal/wire. internal/master finds the server of a failover group.
+//
+// # Goroutines and locks
+//
+// The worker, its transmitter, the subscriber, and for a failover group the one that asks for
+// the master. The transmitter works while the worker delivers the answers to the batch before;
+// it uses nothing of the worker's but the transfer and the link's client. lanes and conns have a
+// mutex each. They are never held together, and nothing is called under one of them: receivers
+// and the functions of [Config] run without a lock.
 //
 // The package depends on Redis and rueidis, and knows nothing of quorums.
 package node

@@ -182,24 +182,24 @@ func FuzzGreeting(f *testing.F) {
 			said := rehearsal.parts
 			rehearsal = array(said[0], bulk(said[1].text+"*"), said[2], array(number(0), number(0), bulk("")))
 		}
-		server.forget()
+		server.Forget()
 		for command, reply := range map[string]shape{
 			"TIME": g.clock, "INFO server": g.server, "INFO memory": g.memory, "SCRIPT": g.digest,
 			"EVALSHA guard": g.marker, "EVALSHA read": rehearsal,
 		} {
-			server.set(command, reply.encode(nil))
+			server.Set(command, reply.encode(nil))
 		}
 		n := New(Config{
 			Option: rueidis.ClientOption{InitAddress: []string{"parrot:1"}},
 			Clock:  func() (validity, steady time.Duration) { return time.Hour, time.Hour },
 		})
 		defer n.cancel()
-		n.client = client
-		n.dialed.Store(1)
+		n.link.client = client
+		n.link.conns.dialed.Store(1)
 		if guarded {
 			n.cfg.Guard = longest * time.Millisecond
 		}
-		withheld, err := n.greet()
+		withheld, err := n.greeter.greet()
 
 		said := fmt.Sprintf("guard %v: %q is %v, withheld: %v", guarded, drawn.encode(nil), err, withheld)
 		want, known := g.findings(guarded, strconv.Itoa(longest))
@@ -214,8 +214,8 @@ func FuzzGreeting(f *testing.F) {
 			t.Errorf("%s, want %v", said, want.status)
 		case err == nil && (withheld != nil) != want.withheld:
 			t.Errorf("%s, want votes withheld: %v", said, want.withheld)
-		case err == nil && field != 0 && (n.quarantineReason != nil) != want.waits: // a random clock makes random sums
-			t.Errorf("%s, in quarantine %v, want %v", said, n.quarantineReason, want.waits)
+		case err == nil && field != 0 && (n.greeter.quarantine.reason != nil) != want.waits: // a random clock makes random sums
+			t.Errorf("%s, in quarantine %v, want %v", said, n.greeter.quarantine.reason, want.waits)
 		}
 		for _, err := range []error{err, withheld} {
 			if errors.As(err, &config) && (config.Problem == "" || config.Fix == "") {

@@ -183,17 +183,17 @@ func FuzzReplies(f *testing.F) {
 		kind := wire.Acquire + wire.Kind(k&^whole)%wire.Forget
 		req := requestOf(kind, 1+int(locks)%3)
 		reply := drawReply(&input, req.Locks(), k&whole != 0)
-		server.set("EVALSHA x", reply.encode(nil))
+		server.Set("EVALSHA x", reply.encode(nil))
 		n := New(Config{
 			Option: rueidis.ClientOption{InitAddress: []string{"parrot:1"}},
 			Clock:  func() (validity, steady time.Duration) { return time.Hour, time.Hour },
 		})
 		defer n.cancel()
 		result := client.Do(t.Context(), client.B().Evalsha().Sha1("0").Numkeys(0).Arg("", "", "", "", "", "", "x").Build())
-		all, failure := n.answers(&transfer{steady: time.Hour, received: time.Hour + time.Millisecond}, req.Locks(), result)
+		all, failure := n.courier.answers(&transfer{steady: time.Hour, received: time.Hour + time.Millisecond}, req.Locks(), result)
 		r := wire.Reply{Status: failure.Status, Err: failure.Err}
 		if failure.Status == 0 {
-			n.reader.Read(req, all.Next(req.Locks()), &r)
+			n.courier.reader.Read(req, all.Next(req.Locks()), &r)
 		}
 
 		said := fmt.Sprintf("%v of %d: %q is %d, %v (%v)", kind, req.Locks(), reply.encode(nil), r.Status, r.Answers, r.Err)

@@ -3,7 +3,7 @@ package node
 import (
 	"context"
 	"errors"
-	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -11,171 +11,109 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// connect dials, unless a connection is up, and greets. Afterwards the node is connected,
-// or refused, or has the time of the next try.
-func (n *Node) connect() {
-	n.greeted, n.withheld = 0, nil
-	n.asked(n.now)
-	withheld, err := n.greet()
-	if wire.Away(err) {
-		n.hangUp() // the next connection goes to the master of that time
-	}
-	n.look()
-	n.checkAt, n.pingAt = n.now+checkEvery, n.now+keepAlive
-	if err != nil {
-		n.unlist()
-	}
-	var refused *wire.ConfigError
-	switch {
-	case err == nil:
-		n.owes.Store(0)
-		n.refusal = nil
-		n.redial.Reset()
-		n.requeue(n.retryQueue)
-		n.retryQueue = nil
-		n.trim()
-		switch {
-		case withheld != nil:
-			n.withheld, err = withheld, withheld
-			n.checkAt = n.now + mendEvery
-		case n.unguarded:
-			n.checkAt = n.now + mendEvery
-		case n.clockSuspect:
-			n.checkAt = n.now + judgeEvery
-		case n.unlisted() != nil && n.quarantineReason == nil:
-			n.checkAt = n.now + mendEvery
-		}
-	case errors.As(err, &refused):
-		n.owes.Store(0)
-		n.refusal = err
-		n.redialAt = n.now + mendEvery
-	default:
-		n.refusal = nil
-		n.redialAt = n.now + n.redial.NextBackOff()
-	}
-	n.expireRetries()
-	if n.ctx.Err() == nil {
-		n.report(err)
-	}
-}
+// greeter prepares a connection for use, and knows what that has found: which server it is, and
+// why its votes may not count.
+type greeter struct {
+	*link
+	script     script
+	subscribed func() bool // waiters that queue here are woken
+	// collect drops more old registers if the answer to a NewForget shows that there may be some.
+	collect func(*wire.Reply)
 
-// expireRetries answers the requests that have expired while they waited for a connection. A
-// node may be down for days, and a release keeps what it undoes in memory.
-func (n *Node) expireRetries() {
-	var expired []entry
-	n.retryQueue = slices.DeleteFunc(n.retryQueue, func(e entry) bool {
-		if e.req.Expires > n.now {
-			return false
-		}
-		expired = append(expired, e)
-		return true
-	})
-	fail(n.cfg.Index, expired, wire.NotApplied, wire.ErrExpired)
-}
-
-// trim frees buffers that a burst has made large. It runs at every greeting only, so that
-// buffers are reused between greetings.
-func (n *Node) trim() {
-	n.batch, n.transfers = nil, [2]transfer{}
-	n.reader.Trim()
-	n.orphans.forget(time.Now())
-	if len(n.orphans) == 0 {
-		n.orphans = nil
-	}
-	if len(n.retries) == 0 {
-		n.retries = nil
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if len(n.lanes.urgent) == 0 {
-		n.lanes.urgent = nil
-	}
-	if len(n.lanes.acquire) == 0 {
-		n.lanes.acquire = nil
-	}
+	refusal      error // why the node was not greeted, when it needs an operator
+	withheld     error // why the greeted node may not vote; everything else goes on
+	identity     Identity
+	warning      error // a problem that does not keep the node from voting
+	quarantine   quarantine
+	marker       string // what the restart guard's marker says, "" before the first greeting
+	unguarded    bool   // the last greeting ran no guard, because nobody confirmed the term
+	clockSuspect bool   // a greeting may have to start a quarantine for all clients
+	suspectSince time.Duration
+	evicted      bool // under the guard, the node may have dropped locks
+	named        bool // the node has an identity for lists of nodes
 }
 
 // greet prepares a connection for use. err is why no request may use the connection;
 // withheld is why votes may not use it when other requests may.
-func (n *Node) greet() (withheld, err error) {
-	ctx, cancel := context.WithTimeout(n.ctx, greetMax)
+func (g *greeter) greet() (withheld, err error) {
+	ctx, cancel := context.WithTimeout(g.life, greetMax)
 	defer cancel()
-	b := n.client.B()
-	if n.severed.Swap(false) { // rueidis notices at its next command, and dials at the one after that
-		_ = n.client.Do(ctx, b.Ping().Build())
+	b := g.client.B()
+	if g.conns.severed.Swap(false) { // rueidis notices at its next command, and dials at the one after that
+		_ = g.client.Do(ctx, b.Ping().Build())
 	}
-	n.look()
-	sent := n.now
-	results := n.client.DoMulti(ctx,
+	g.look()
+	sent := g.now
+	results := g.client.DoMulti(ctx,
 		b.Time().Build(),
 		b.Info().Section("server").Build(),
 		b.Info().Section("replication").Build(),
 		b.Info().Section("memory").Build(),
 		b.ScriptLoad().Script(wire.Apply).Build())
 	const script = 4
-	n.look()
+	g.look()
 	if results[0].NonRedisError() == nil {
-		n.owes.Store(0)
+		g.debt.answered()
 	}
-	connection := n.dialed.Load()
+	connection := g.conns.dialed.Load()
 
 	// The kind of server is checked first: a Sentinel knows INFO, but not TIME.
 	identity, unknown := identify(results[1:script])
 	if unknown == nil {
-		if err := n.suits(identity); err != nil {
+		if err := g.suits(identity); err != nil {
 			return nil, err
 		}
 	}
 	// The first command also shows a failed dial, and a failed AUTH or SELECT of rueidis.
 	reply, err := results[0].ToArray()
 	if err != nil {
-		return nil, refusal("greeting", timed(err, n.now-sent))
+		return nil, refusal("greeting", timed(err, g.now-sent))
 	}
 	clock, ok := wire.Integers(reply)
 	if !ok || len(clock) != 2 {
 		return nil, refusal("greeting", nil)
 	}
-	n.observe(clock[0]*1e6+clock[1], sent, n.now)
+	g.meter.observe(clock[0]*1e6+clock[1], sent, g.now, g.stepped)
 	message, err := results[script].ToMessage()
 	if err == nil {
-		n.digest, err = wire.StringOf(&message)
+		g.script.digest, err = wire.StringOf(&message)
 	}
 	if err != nil {
-		return nil, refusal("SCRIPT LOAD", timed(err, n.now-sent))
+		return nil, refusal("SCRIPT LOAD", timed(err, g.now-sent))
 	}
-	if n.identity = identity; unknown != nil {
+	if g.identity = identity; unknown != nil {
 		return nil, unknown
 	}
-	n.asked(n.now)
-	if withheld, err = n.admitted(ctx); err != nil {
+	g.debt.asked(g.now)
+	if withheld, err = g.admitted(ctx); err != nil {
 		return nil, err
 	}
-	if n.dialed.Load() != connection || n.lost.Load() >= connection {
+	if g.conns.dialed.Load() != connection || g.conns.lost.Load() >= connection {
 		return nil, wire.ErrReconnected
 	}
-	n.greeted = connection
+	g.greeted = connection
 	return withheld, nil
 }
 
 // admitted checks the node with the Manager, the restart guard, the lists of other clients
 // and the script.
-func (n *Node) admitted(ctx context.Context) (withheld, err error) {
-	if n.cfg.Admit != nil {
-		if n.warning, err = n.cfg.Admit(n.cfg.Index, n.identity); err != nil {
+func (g *greeter) admitted(ctx context.Context) (withheld, err error) {
+	if g.cfg.Admit != nil {
+		if g.warning, err = g.cfg.Admit(g.cfg.Index, g.identity); err != nil {
 			return nil, err
 		}
 	}
-	if n.cfg.Guard == 0 {
-		return n.compare(ctx)
+	if g.cfg.Guard == 0 {
+		return g.compare(ctx)
 	}
-	if withheld, err = n.guard(ctx); err != nil {
+	if withheld, err = g.guard(ctx); err != nil {
 		return withheld, err
 	}
-	if withheld == nil && !n.unguarded {
-		return nil, n.enlist(ctx)
+	if withheld == nil && !g.unguarded {
+		return nil, g.enlist(ctx)
 	}
-	n.unlist()
-	_, err = n.run(ctx, "script", wire.NewRehearsal(n.markerKey))
+	g.unlist()
+	_, err = g.run(ctx, "script", wire.NewRehearsal(g.script.markerKey))
 	return withheld, err
 }
 
@@ -184,23 +122,23 @@ const greetMax = 2 * maxDial
 
 // notAfter returns the instant after which an operation of a greeting does nothing: a
 // packet that is delayed must not write a marker or a list later.
-func (n *Node) notAfter() time.Duration { return n.now + greetMax }
+func (g *greeter) notAfter() time.Duration { return g.now + greetMax }
 
 // run runs operations at a greeting, and returns the parts of their answers. Before that,
 // the same call drops old registers: on a full server they make room for the guard's marker.
-func (n *Node) run(ctx context.Context, what string, ops ...*wire.Request) ([][]rueidis.RedisMessage, error) {
+func (g *greeter) run(ctx context.Context, what string, ops ...*wire.Request) ([][]rueidis.RedisMessage, error) {
 	var entries []entry
-	collects := n.cfg.Cap > 0
+	collects := g.cfg.Cap > 0
 	if collects {
-		entries = append(entries, entry{req: n.newForget()})
+		entries = append(entries, entry{req: newForget(g.script.registersKey, g.now)})
 	}
 	for _, op := range ops {
 		entries = append(entries, entry{req: op})
 	}
-	_, sent := n.cfg.Clock()
-	message, err := n.client.Do(ctx, n.command(wire.Micros(n.now), entries, len(entries))).ToMessage()
+	_, sent := g.cfg.Clock()
+	message, err := g.client.Do(ctx, g.command(wire.Micros(g.now), entries, len(entries))).ToMessage()
 	if err != nil {
-		_, now := n.cfg.Clock()
+		_, now := g.cfg.Clock()
 		return nil, wire.MissingRight(refusal(what, timed(err, now-sent)))
 	}
 	_, all, err := wire.Unpack(&message, len(entries))
@@ -209,8 +147,9 @@ func (n *Node) run(ctx context.Context, what string, ops ...*wire.Request) ([][]
 	}
 	if collects {
 		var r wire.Reply
-		n.reader.Read(entries[0].req, all.Next(1), &r)
-		n.forgetMore(&r) // an error is that of the registers: acquisitions report it
+		var reader wire.Reader
+		reader.Read(entries[0].req, all.Next(1), &r)
+		g.collect(&r) // an error is that of the registers: acquisitions report it
 	}
 	replies := make([][]rueidis.RedisMessage, len(ops))
 	for i := range ops {
@@ -239,4 +178,50 @@ func refusal(what string, err error) error {
 		return &wire.ConfigError{Problem: what + ": " + config.Problem, Fix: config.Fix}
 	}
 	return err
+}
+
+// suits returns why a server cannot be this node, nil if it can. A server is away if another
+// one is the master, or will be: if it is not the master of its group, or a replica at the
+// address of a former master.
+func (g *greeter) suits(id Identity) error {
+	if g.group == nil {
+		err := id.Check()
+		if err != nil && id.replica() {
+			if g.identity.RunID != "" {
+				return &wire.AwayError{Err: errors.New(err.Error())}
+			}
+			g.conns.hangUp() // an address may lead to another server soon
+		}
+		return err
+	}
+	kind := g.group.Kind()
+	switch major, _, _ := strings.Cut(id.Version, "."); {
+	case id.Unchecked != nil:
+		return nil // the guard withholds the votes
+	case id.replica():
+		return &wire.AwayError{Err: ErrNotMaster}
+	case len(major) == 1 && major < "7" && major != "":
+		return &wire.ConfigError{
+			Problem: "server is version " + id.Version + ", and failovers of such servers are not tested",
+			Fix:     "use Redis 7.0 or newer for a failover group",
+		}
+	case (kind == "slot") != (id.Mode == "cluster"):
+		return &wire.ConfigError{
+			Problem: "server runs in " + id.Mode + " mode",
+			Fix:     "list the nodes of a cluster with ClusterSlot, and a master under Sentinels with Sentinel",
+		}
+	}
+	return nil
+}
+
+// ErrNotMaster means that the server is, for now, not the master of its group.
+var ErrNotMaster = errors.New("server is not the master of its group now: a failover ends this; if it lasts, look at the roles of the servers")
+
+// command makes one call of the script.
+func (g *greeter) command(sent string, entries []entry, locks int) rueidis.Completed {
+	marker := g.marker
+	if g.quarantine.reason != nil || g.withheld != nil || g.termError() != nil || g.unlisted() != nil {
+		marker = quarantineMarker
+	}
+	return g.script.call(g.client, g.cfg.Index, head{g.meter.text, sent, marker, g.subscribed()}, entries, locks)
 }

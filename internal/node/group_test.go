@@ -6,7 +6,7 @@ import (
 
 	"github.com/redis/rueidis"
 
-	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/wire/conformance"
 )
@@ -24,7 +24,7 @@ func TestAFailoverGroupConforms(t *testing.T) {
 			const tag = "{conformance}"
 			c := redistest.StartCluster(tb, redistest.ClusterOptions{NodeTimeout: time.Minute, Args: []string{"--repl-diskless-sync-delay", "0"}})
 			owner, _ := c.Owner(redistest.Slot(tag))
-			return c.Servers()[owner], node.SlotOption(tag, c.Addrs()[:3]), tag + ":"
+			return c.Servers()[owner], master.SlotOption(tag, c.Addrs()[:3]), tag + ":"
 		},
 	} {
 		for protocol, resp2 := range map[string]bool{"RESP3": false, "RESP2": true} {

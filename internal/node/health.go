@@ -1,11 +1,8 @@
 package node
 
 import (
-	"errors"
-	"fmt"
+	"sync/atomic"
 	"time"
-
-	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Health is the last known fitness of a node to vote.
@@ -27,62 +24,22 @@ func (h Health) QuarantineLeft() time.Duration {
 // up reports whether the node is connected, as far as is known.
 func (h Health) up() bool { return h.Err == nil || h.Withheld }
 
-// Health returns what is known of the node now.
-func (n *Node) Health() Health { return *n.health.Load() }
-
-// asked records that the node owes an answer from now on, unless it already does.
-func (n *Node) asked(now time.Duration) { n.owes.CompareAndSwap(0, int64(max(now, 1))) }
-
-// Silence returns for how long the node has owed an answer: to a batch, a PING or a
-// greeting. A failed connection is no answer. It is 0 if nothing was asked since the last
-// answer. now is of the steady clock.
-func (n *Node) Silence(now time.Duration) time.Duration {
-	if since := n.owes.Load(); since != 0 {
-		return now - time.Duration(since)
-	}
-	return 0
+// bulletin has the last Health that the worker has published.
+type bulletin struct {
+	index    int
+	onHealth func(index int, h Health) // nil for nobody
+	last     atomic.Pointer[Health]
 }
 
-// SilenceError returns the error of a request that is not sent because the node is silent.
-func (n *Node) SilenceError(now time.Duration) error {
-	silence := max(n.Silence(now), 0).Round(time.Millisecond)
-	if h := n.Health(); !h.up() && !errors.Is(h.Err, wire.ErrConnecting) {
-		return fmt.Errorf("no answer for %v: %w", silence, h.Err)
-	}
-	return fmt.Errorf("no answer for %v", silence)
-}
+// load returns the last Health.
+func (b *bulletin) load() Health { return *b.last.Load() }
 
-// report publishes the health of the node, and calls OnHealth if it has changed.
-func (n *Node) report(err error) {
-	now := &Health{
-		Err: err, Withheld: n.withheld != nil,
-		Quarantined: n.quarantine, Reason: n.quarantineReason, Warning: n.warning, Identity: n.identity,
-		Master: n.Master(),
-	}
-	if reason := n.termError(); err == nil && reason != nil {
-		now.Err, now.Withheld = reason, true
-	}
-	unlisted := n.unlisted()
-	n.unlistedWas = text(unlisted)
-	switch {
-	case now.Err != nil || unlisted == nil:
-	case errors.Is(unlisted, wire.ErrConnecting):
-		if n.quarantineReason == nil {
-			return // the greeting is over when the other nodes know of this one: in a moment
-		}
-	default:
-		now.Err, now.Withheld = unlisted, true
-	}
-	if reason := n.subscription(); reason != nil {
-		now.Warning = reason
-		if n.warning != nil {
-			now.Warning = fmt.Errorf("%w; %w", n.warning, reason) // on one line, which errors.Join is not
-		}
-	}
-	before := n.health.Swap(now)
-	if n.cfg.OnHealth != nil && (text(before.Err) != text(now.Err) || text(before.Reason) != text(now.Reason) ||
+// publish publishes a Health, and calls onHealth if it has changed.
+func (b *bulletin) publish(now *Health) {
+	before := b.last.Swap(now)
+	if b.onHealth != nil && (text(before.Err) != text(now.Err) || text(before.Reason) != text(now.Reason) ||
 		text(before.Warning) != text(now.Warning)) {
-		n.cfg.OnHealth(n.cfg.Index, *now)
+		b.onHealth(b.index, *now)
 	}
 }
 

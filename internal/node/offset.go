@@ -3,10 +3,10 @@ package node
 import (
 	"math"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
-	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Reading is the last measurement of a node's clock.
@@ -16,10 +16,20 @@ type Reading struct {
 	At        time.Duration // of the last answer, on the steady clock
 }
 
-// Reading returns the last measurement of the node's clock, and false before the first
-// answer.
-func (n *Node) Reading() (Reading, bool) {
-	if r := n.reading.Load(); r != nil {
+// meter measures the node's clock against the steady clock. Only the worker uses it, but for
+// what it publishes.
+type meter struct {
+	offset    clock.Offset
+	text      string // its low end, µs
+	published atomic.Pointer[Reading]
+}
+
+// newMeter returns a meter for clocks whose rates differ by drift at most.
+func newMeter(drift float64) meter { return meter{offset: clock.NewOffset(drift), text: "0"} }
+
+// last returns the last measurement, and false before the first answer.
+func (m *meter) last() (Reading, bool) {
+	if r := m.published.Load(); r != nil {
 		return *r, true
 	}
 	return Reading{}, false
@@ -30,34 +40,19 @@ func (n *Node) Reading() (Reading, bool) {
 const publishEvery = 5 * time.Millisecond
 
 // observe evaluates a reading of the node's clock, in µs since 1970, that the node made
-// between the steady instants sent and received.
-func (n *Node) observe(micros int64, sent, received time.Duration) {
-	before := n.offset.Low()
+// between the steady instants sent and received. It calls stepped if the clock was stepped.
+func (m *meter) observe(micros int64, sent, received time.Duration, stepped func(clock.Step)) {
+	before := m.offset.Low()
 	reading := time.Duration(min(micros, math.MaxInt64/1000)) * time.Microsecond // a hostile node may send a huge number
-	step, found := n.offset.Observe(max(reading, 0), sent, received)
-	if low := n.offset.Low(); low != before || n.offsetText == "0" {
-		n.offsetText = strconv.FormatInt(low.Microseconds(), 10)
+	step, found := m.offset.Observe(max(reading, 0), sent, received)
+	if low := m.offset.Low(); low != before || m.text == "0" {
+		m.text = strconv.FormatInt(low.Microseconds(), 10)
 	}
 	if found {
-		n.stepped(step)
+		stepped(step)
 	}
 	// Published last: a reader that sees it can rely on the step being reported.
-	if old := n.reading.Load(); old == nil || found || received-old.At >= publishEvery || n.offset.Mid() != old.Offset {
-		n.reading.Store(&Reading{Offset: n.offset.Mid(), RoundTrip: n.offset.Width(), At: received})
-	}
-}
-
-// stepped handles a step of the node's clock. After a step forward, keys have expired
-// before their time, so the node's votes must not count: it may have lost locks. After a
-// step backward keys live longer, which costs only time.
-func (n *Node) stepped(step clock.Step) {
-	_, steady := n.cfg.Clock()
-	if step.Forward() {
-		n.quarantineFor(n.cfg.StepQuarantine, wire.ErrClockStep)
-		n.clockSuspect, n.suspectSince = n.cfg.Guard > 0, steady
-		n.regreet()
-	}
-	if n.cfg.OnClockStep != nil {
-		n.cfg.OnClockStep(n.cfg.Index, step.By)
+	if old := m.published.Load(); old == nil || found || received-old.At >= publishEvery || m.offset.Mid() != old.Offset {
+		m.published.Store(&Reading{Offset: m.offset.Mid(), RoundTrip: m.offset.Width(), At: received})
 	}
 }

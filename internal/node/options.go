@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -19,15 +20,15 @@ import (
 // there is none. It accepts options that are merely unused (client-side caching, pools,
 // rings).
 func Refuse(o *rueidis.ClientOption) (field, fix string) {
-	kind, _ := Group(o)
+	kind, _ := master.Name(o)
 	switch {
 	case len(o.InitAddress) == 0 || o.InitAddress[0] == "":
 		return "InitAddress is empty", "name one host:port for each node, or the Sentinels of a master set"
 	case strings.TrimSpace(o.Sentinel.MasterSet) == "" && o.Sentinel.MasterSet != "":
 		return "an empty master set", "name the master set as `sentinel monitor` does, such as mymaster"
-	case kind == "slot" && !wholeTag(SlotTag(o)):
-		return fmt.Sprintf("ClusterSlot tag %q", SlotTag(o)), "write a hash tag with its braces, such as {locks}"
-	case len(Addresses(o)) == 0:
+	case kind == "slot" && !master.WholeTag(master.SlotTag(o)):
+		return fmt.Sprintf("ClusterSlot tag %q", master.SlotTag(o)), "write a hash tag with its braces, such as {locks}"
+	case len(master.Addresses(o)) == 0:
 		return "ClusterSlot without seeds", "name nodes of the cluster, three or more"
 	case kind == "slot" && o.SelectDB != 0:
 		return "SelectDB", "leave it 0: a cluster has one database"

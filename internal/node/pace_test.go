@@ -68,17 +68,18 @@ func (c *crowd) serve(i int) {
 		return
 	}
 	if c.plain {
-		n.pace.most = acquireMax
+		n.lanes.pace.most = acquireMax
 	}
 	c.busy[i] = true // answers to dropped requests lead to more requests
-	if n.take(c.now); len(n.batch) == 0 {
+	n.link.now = c.now
+	if n.worker.take(); len(n.courier.batch) == 0 {
 		c.busy[i] = false
 		return
 	}
-	batch := append([]entry(nil), n.batch...)
+	batch := append([]entry(nil), n.courier.batch...)
 	took := c.trip + c.cost*time.Duration(len(batch)) + time.Duration(c.rng.Int64N(int64(5*time.Millisecond)))
 	c.after(took, func() {
-		n.pace.observe(took)
+		n.lanes.pace.observe(took)
 		for _, e := range batch {
 			r := wire.Reply{Status: wire.Done}
 			if e.req.Kind == wire.Acquire {

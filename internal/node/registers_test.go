@@ -47,11 +47,11 @@ func TestOldRegistersAreForgotten(t *testing.T) {
 			}
 			server.MustDo(add...)
 			registers := func() int { return int(server.MustDo("ZCARD", wire.RegistersKey("p:")).(int64)) }
-			n.wake()
+			n.lanes.wake()
 			time.Sleep(20 * time.Millisecond)
 			require.Equal(t, old+1, registers(), "it is not time for a greeting")
 			ahead.Store(int64(checkEvery))
-			n.wake()
+			n.lanes.wake()
 			if c.left == 1 {
 				require.Eventually(t, func() bool { return registers() == 1 }, 20*time.Second, time.Millisecond)
 			}

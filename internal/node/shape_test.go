@@ -1,13 +1,9 @@
 package node
 
 import (
-	"bufio"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"net"
 	"regexp"
 	"strconv"
@@ -17,6 +13,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -168,37 +165,18 @@ func (s shape) classInScript() wire.Status {
 	}
 }
 
-// parrot is a server that answers each command with the same reply.
-type parrot struct {
-	mu      sync.Mutex
-	replies map[string][]byte // by command
-}
-
-func (p *parrot) set(command string, reply []byte) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.replies[command] = reply
-}
-
-// forget sets the answer of every command to OK, except those of the handshake.
-func (p *parrot) forget() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	maps.DeleteFunc(p.replies, func(command string, _ []byte) bool { return command != "HELLO" })
-}
-
 // newParrot returns a parrot, and a client as in production.
-func newParrot(f *testing.F) (*parrot, rueidis.Client) {
-	server := &parrot{replies: map[string][]byte{
+func newParrot(f *testing.F) (*redistest.Parrot, rueidis.Client) {
+	server := redistest.NewParrot(map[string][]byte{
 		"HELLO": []byte("%2\r\n$7\r\nversion\r\n$5\r\n7.0.0\r\n$5\r\nproto\r\n:3\r\n"),
-	}}
+	})
 	var served sync.WaitGroup
 	client, err := rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: []string{"parrot:1"}, ForceSingleClient: true, DisableCache: true, DisableRetry: true,
 		PipelineMultiplex: -1,
 		DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
 			here, there := net.Pipe()
-			served.Go(func() { server.serve(there) })
+			served.Go(func() { server.Serve(there) })
 			return here, nil
 		},
 	})
@@ -207,71 +185,4 @@ func newParrot(f *testing.F) (*parrot, rueidis.Client) {
 	}
 	f.Cleanup(func() { client.Close(); served.Wait() })
 	return server, client
-}
-
-// name returns the key under which a command's reply is set: scripts by their first
-// operation, INFO by its section, SENTINEL by its subcommand.
-func (*parrot) name(words []string) string {
-	switch command := strings.ToUpper(words[0]); command {
-	case "EVALSHA":
-		keys, _ := strconv.Atoi(words[2])
-		return command + " " + words[3+keys+6]
-	case "INFO", "SENTINEL":
-		return command + " " + words[1]
-	default:
-		return command
-	}
-}
-
-// serve reads on while an answer waits to be read, as a server does, because a client
-// writes a whole batch before it reads.
-func (p *parrot) serve(conn net.Conn) {
-	answers := make(chan []byte, 16) // more than one batch; closed after the last read
-	var written sync.WaitGroup
-	written.Go(func() {
-		for answer := range answers {
-			_, _ = conn.Write(answer)
-		}
-	})
-	defer written.Wait()
-	defer close(answers)
-	defer func() { _ = conn.Close() }()
-	in := bufio.NewReader(conn)
-	for {
-		words, err := readCommand(in)
-		if err != nil {
-			return
-		}
-		p.mu.Lock()
-		answer, known := p.replies[p.name(words)]
-		p.mu.Unlock()
-		if !known {
-			answer = []byte("+OK\r\n")
-		}
-		answers <- answer
-	}
-}
-
-// readCommand reads one command in the format of clients.
-func readCommand(in *bufio.Reader) (words []string, err error) {
-	number := func(mark byte) (int, error) {
-		line, err := in.ReadString('\n')
-		if err != nil || line[0] != mark {
-			return 0, errors.Join(err, io.ErrUnexpectedEOF)
-		}
-		return strconv.Atoi(strings.TrimSpace(line[1:]))
-	}
-	n, err := number('*')
-	for range n {
-		size, err := number('$')
-		if err != nil {
-			return nil, err
-		}
-		word := make([]byte, size+2)
-		if _, err := io.ReadFull(in, word); err != nil {
-			return nil, err
-		}
-		words = append(words, string(word[:size]))
-	}
-	return words, err
 }

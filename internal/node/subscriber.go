@@ -1,7 +1,10 @@
 package node
 
 import (
+	"context"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -10,44 +13,52 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Subscribe makes the node wake the waiters of this Manager, over a connection of its
-// own: in RESP2, a push between the replies could not be distinguished from them. It
-// returns at once, and is safe to call again.
-//
-// A wake-up is a hint. While the node wakes no waiters, they do not queue on it, and
-// poll.
-func (n *Node) Subscribe() {
-	if n.cfg.Manager != "" {
-		n.subscribeOnce.Do(func() { close(n.subscribe) })
+// subscriber receives the wake-ups of a node, over a connection of its own.
+type subscriber struct {
+	cfg     *Config
+	life    context.Context // of the node
+	channel string
+	option  func() rueidis.ClientOption // of the next connection
+	check   func()                      // makes the worker report a warning, or its end
+
+	start     chan struct{} // closed by subscribe
+	startOnce sync.Once
+	confirmed atomic.Bool // waiters that queue here are woken
+	problem   atomic.Pointer[wire.ConfigError]
+}
+
+// subscribe makes run subscribe, unless the Manager has no channel.
+func (s *subscriber) subscribe() {
+	if s.cfg.Manager != "" {
+		s.startOnce.Do(func() { close(s.start) })
 	}
 }
 
-// RunSubscriber waits for Subscribe, and then subscribes until the node is closed, over
-// one connection after the other. It must be called once, and returns after the node is
-// closed.
-func (n *Node) RunSubscriber() {
+// run waits for subscribe, and then subscribes until the node is closed, over one connection
+// after the other.
+func (s *subscriber) run() {
 	select {
-	case <-n.subscribe:
-	case <-n.ctx.Done():
+	case <-s.start:
+	case <-s.life.Done():
 		return
 	}
 	retry := backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(2*time.Second),
 		backoff.WithMaxElapsedTime(0))
-	for n.ctx.Err() == nil {
-		err := n.receive(retry.Reset)
-		n.subscribed.Store(false)
-		n.judgeSubscriber(err)
+	for s.life.Err() == nil {
+		err := s.receive(retry.Reset)
+		s.confirmed.Store(false)
+		s.judge(err)
 		select {
 		case <-time.After(retry.NextBackOff()):
-		case <-n.ctx.Done():
+		case <-s.life.Done():
 		}
 	}
 }
 
 // receive subscribes over one connection, and returns when that ends.
-func (n *Node) receive(confirmed func()) error {
-	client, err := rueidis.NewClient(requiredOptions(n.ctx, n.option(false), n.watchSubscriber))
+func (s *subscriber) receive(confirmed func()) error {
+	client, err := rueidis.NewClient(s.option())
 	if client == nil {
 		return err
 	}
@@ -57,26 +68,25 @@ func (n *Node) receive(confirmed func()) error {
 	if err != nil {
 		return err
 	}
-	ctx := rueidis.WithOnSubscriptionHook(n.ctx, func(s rueidis.PubSubSubscription) {
-		if s.Kind == "subscribe" {
+	ctx := rueidis.WithOnSubscriptionHook(s.life, func(one rueidis.PubSubSubscription) {
+		if one.Kind == "subscribe" {
 			confirmed()
-			n.judgeSubscriber(nil)
-			n.subscribed.Store(true)
-			n.cfg.OnSubscribed(n.cfg.Index)
+			s.judge(nil)
+			s.confirmed.Store(true)
+			s.cfg.OnSubscribed(s.cfg.Index)
 		}
 	})
-	channel := n.channels + n.cfg.Manager
-	return client.Receive(ctx, client.B().Subscribe().Channel(channel).Build(), func(m rueidis.PubSubMessage) {
+	return client.Receive(ctx, client.B().Subscribe().Channel(s.channel).Build(), func(m rueidis.PubSubMessage) {
 		if len(m.Message) > 1+wire.TicketLen {
-			n.cfg.OnWake(n.cfg.Index, wire.WakeKind(m.Message[0]), m.Message[1:1+wire.TicketLen], m.Message[1+wire.TicketLen:])
+			s.cfg.OnWake(s.cfg.Index, wire.WakeKind(m.Message[0]), m.Message[1:1+wire.TicketLen], m.Message[1+wire.TicketLen:])
 		}
 	})
 }
 
-// judgeSubscriber makes the worker report a warning when a subscription needs an
+// judge makes the worker report a warning when a subscription needs an
 // operator, and again when that is over.
-func (n *Node) judgeSubscriber(err error) {
-	if n.ctx.Err() != nil {
+func (s *subscriber) judge(err error) {
+	if s.life.Err() != nil {
 		return
 	}
 	var now *wire.ConfigError
@@ -86,14 +96,14 @@ func (n *Node) judgeSubscriber(err error) {
 		}
 		now = &wire.ConfigError{Problem: "this node sends no wake-ups, so waiters poll: " + now.Problem, Fix: now.Fix}
 	}
-	if before := n.subscribeErr.Swap(now); (before == nil) != (now == nil) {
-		n.Check()
+	if before := s.problem.Swap(now); (before == nil) != (now == nil) {
+		s.check()
 	}
 }
 
-// subscription returns why the node cannot wake waiters, nil if it can.
-func (n *Node) subscription() error {
-	if err := n.subscribeErr.Load(); err != nil {
+// warning returns why the node cannot wake waiters, nil if it can.
+func (s *subscriber) warning() error {
+	if err := s.problem.Load(); err != nil {
 		return err
 	}
 	return nil

@@ -1,6 +1,10 @@
 package wire
 
-import "errors"
+import (
+	"context"
+	"errors"
+	"time"
+)
 
 // Errors that do not come from the server. They arrive in Reply.Err.
 var (
@@ -52,4 +56,20 @@ func Away(err error) bool {
 	}
 	var elsewhere *AwayError
 	return errors.As(err, &elsewhere)
+}
+
+// Silence is the error of a call that got no answer within this time. It is never
+// context.DeadlineExceeded: callers that check for that mean their own deadline.
+type Silence time.Duration
+
+// Error says how long the call has waited.
+func (s Silence) Error() string { return "no answer within " + time.Duration(s).String() }
+
+// Opaque hides that one of our deadlines ended the call: callers that check for
+// context.DeadlineExceeded mean their own deadline.
+func Opaque(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return errors.New(err.Error())
+	}
+	return err
 }

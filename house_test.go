@@ -1,0 +1,206 @@
+package quorumlock_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/importer"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// The most that a reader has to hold in mind at once. A circle is a set of files of which each
+// refers to each other, directly or by way of others: none of them can be read alone.
+const (
+	mostFilesInACircle = 3
+	mostFields         = 20 // of a type
+	mostMethods        = 25 // of a type
+	mostFunctionLines  = 60
+	mostFileLines      = 400
+)
+
+// notYet lists what is above a bound, with the most that it may have. A number here may only go
+// down, and what has come below its bound has to leave the list.
+var notYet = map[string]int{
+	"internal/quorum: fields of Waiter":            21,
+	"internal/quorum: lines of waiter.go":          445,
+	"internal/quorum: methods of Waiter":           29,
+	"internal/redistest: files in a circle":        8,
+	"internal/redistest: methods of Proxy":         26,
+	"internal/redistest: methods of Server":        27,
+	"internal/sim: fields of attempt":              22,
+	"internal/sim: fields of config":               56,
+	"internal/sim: fields of message":              35,
+	"internal/sim: files in a circle":              22,
+	"internal/sim: lines of Plants in plant.go":    90,
+	"internal/sim: methods of client":              110,
+	"internal/sim: methods of node":                44,
+	"internal/sim: methods of world":               33,
+	"internal/wire/conformance: files in a circle": 22,
+	"internal/wire/conformance: lines of guard.go": 545,
+	"internal/wire/conformance: methods of rig":    187,
+	"root: fields of Manager":                      31,
+	"root: fields of attempt":                      23,
+	"root: fields of hold":                         27,
+	"root: files in a circle":                      34,
+	"root: lines of attempt.go":                    402,
+	"root: methods of Lease":                       26,
+	"root: methods of Manager":                     61,
+	"root: methods of waiter":                      30,
+}
+
+// measured is a package of the root module, as go list has it.
+type measured struct {
+	ImportPath, Dir, Export string
+	GoFiles                 []string
+	Standard                bool
+	Module                  *struct{ Main bool }
+}
+
+func TestNoRoomOfTheHouseIsTooLarge(t *testing.T) {
+	found := map[string]int{}
+	for _, pkg := range packages(t) {
+		pkg.measure(t, func(what string, size, most int) {
+			if size > most {
+				found[what] = size
+			}
+		})
+	}
+	for _, what := range slices.Sorted(maps.Keys(found)) {
+		assert.LessOrEqual(t, found[what], notYet[what], "%s has grown: split it", what)
+	}
+	for what := range notYet {
+		assert.Positive(t, found[what], "%s has come below its bound: take it out of notYet", what)
+	}
+}
+
+// packages returns the packages of the root module that are not for tests alone, with the
+// compiled form of all that they import.
+func packages(t *testing.T) (all []*room) {
+	t.Helper()
+	list := exec.Command("go", "list", "-export", "-deps", "-json=ImportPath,Dir,Export,GoFiles,Module", "./...")
+	out, err := list.Output()
+	require.NoError(t, err)
+	exports := map[string]string{}
+	fset := token.NewFileSet()
+	compiled := importer.ForCompiler(fset, "gc", func(path string) (io.ReadCloser, error) { return os.Open(exports[path]) })
+	for in := json.NewDecoder(bytes.NewReader(out)); ; {
+		var m measured
+		if err := in.Decode(&m); errors.Is(err, io.EOF) {
+			return all
+		} else {
+			require.NoError(t, err)
+		}
+		exports[m.ImportPath] = m.Export
+		if m.Module != nil && m.Module.Main && strings.HasPrefix(m.ImportPath+"/", "github.com/quorumlock/quorumlock/") {
+			all = append(all, &room{measured: m, fset: fset, compiled: compiled})
+		}
+	}
+}
+
+// room is a package that is measured.
+type room struct {
+	measured
+	fset     *token.FileSet
+	compiled types.Importer
+}
+
+// measure reports the size of the largest circle of files, and of each type, function and file.
+func (r *room) measure(t *testing.T, report func(what string, size, most int)) {
+	t.Helper()
+	var files []*ast.File
+	for _, name := range r.GoFiles {
+		file, err := parser.ParseFile(r.fset, filepath.Join(r.Dir, name), nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		files = append(files, file)
+	}
+	info := &types.Info{Uses: map[*ast.Ident]types.Object{}}
+	pkg, err := (&types.Config{Importer: r.compiled}).Check(r.ImportPath, r.fset, files, info)
+	require.NoError(t, err)
+	room := strings.TrimPrefix(strings.TrimPrefix(r.ImportPath, "github.com/quorumlock/quorumlock"), "/")
+	if room == "" {
+		room = "root"
+	}
+	report(room+": files in a circle", len(largest(r.references(pkg, info))), mostFilesInACircle)
+	for _, name := range pkg.Scope().Names() {
+		of, isType := pkg.Scope().Lookup(name).(*types.TypeName)
+		if !isType || of.IsAlias() {
+			continue
+		}
+		named := of.Type().(*types.Named)
+		report(fmt.Sprintf("%s: methods of %s", room, name), named.NumMethods(), mostMethods)
+		if fields, isStruct := named.Underlying().(*types.Struct); isStruct {
+			report(fmt.Sprintf("%s: fields of %s", room, name), fields.NumFields(), mostFields)
+		}
+	}
+	for i, file := range files {
+		report(fmt.Sprintf("%s: lines of %s", room, r.GoFiles[i]), r.fset.File(file.FileStart).LineCount(), mostFileLines)
+		for _, d := range file.Decls {
+			if f, isFunction := d.(*ast.FuncDecl); isFunction {
+				lines := r.fset.Position(f.End()).Line - r.fset.Position(f.Pos()).Line + 1
+				report(fmt.Sprintf("%s: lines of %s in %s", room, f.Name.Name, r.GoFiles[i]), lines, mostFunctionLines)
+			}
+		}
+	}
+}
+
+// references returns, for each file, the others that it refers to: by a function, a type, a
+// variable, a method or a field that is declared there.
+func (r *room) references(pkg *types.Package, info *types.Info) map[string][]string {
+	to := map[string][]string{}
+	for id, object := range info.Uses {
+		if object.Pkg() != pkg || !object.Pos().IsValid() {
+			continue
+		}
+		from, at := r.fset.Position(id.Pos()).Filename, r.fset.Position(object.Pos()).Filename
+		if from != at && !slices.Contains(to[from], at) {
+			to[from] = append(to[from], at)
+		}
+	}
+	return to
+}
+
+// largest returns the largest set of files of which each reaches each other.
+func largest(to map[string][]string) (circle []string) {
+	reach := map[string]map[string]bool{}
+	var walk func(from, at string)
+	walk = func(from, at string) {
+		for _, next := range to[at] {
+			if !reach[from][next] {
+				reach[from][next] = true
+				walk(from, next)
+			}
+		}
+	}
+	for from := range to {
+		reach[from] = map[string]bool{}
+		walk(from, from)
+	}
+	for from := range to {
+		var around []string
+		for other := range reach[from] {
+			if reach[other][from] {
+				around = append(around, other)
+			}
+		}
+		if len(around) > len(circle) {
+			circle = around
+		}
+	}
+	slices.Sort(circle)
+	return circle
+}

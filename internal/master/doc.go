@@ -1,0 +1,13 @@
+// Package master finds the master of a failover group: a master, and replicas of which one may
+// take its place. It asks those who choose it, the Sentinels of a master set or the nodes of a
+// cluster, and goes by what a majority of them names.
+//
+// A [Term] is a stretch in which one server is the master. internal/failover decides which term
+// may be used, and whether its votes count; a [Group] asks, counts the answers, and carries the
+// decision out. A promoted replica may lack the last writes of the term before, so the restart
+// guard starts a quarantine for every term: docs/managed.md has the rules, and docs/safety.md
+// the proof.
+//
+// A Group has one goroutine, [Group.Run], and one for each question under way. Its mutexes,
+// that of a Group and that of its voters, are never held together, nor during a question.
+package master

@@ -1,0 +1,110 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// sentinels asks Sentinels for the master of a master set. The epoch is the config-epoch, for
+// which a majority of the Sentinels votes at each failover.
+//
+// https://redis.io/docs/latest/operate/oss_and_stack/management/sentinel/
+type sentinels struct{ set string }
+
+func newSentinels(life context.Context, option *rueidis.ClientOption, aside func(rueidis.ClientOption) rueidis.ClientOption) *voters {
+	o := option.Sentinel
+	return newVoters(life, "Sentinels", &sentinels{set: o.MasterSet}, option.InitAddress, func(addr string) rueidis.ClientOption {
+		return aside(rueidis.ClientOption{
+			InitAddress: []string{addr}, Dialer: o.Dialer, TLSConfig: o.TLSConfig,
+			Username: o.Username, Password: o.Password, ClientName: o.ClientName,
+		})
+	})
+}
+
+// ask returns what one Sentinel knows.
+func (s *sentinels) ask(ctx context.Context, client rueidis.Client) (view, error) {
+	b := client.B()
+	replies := client.DoMulti(ctx,
+		b.Arbitrary("SENTINEL", "MASTER", s.set).Build(),
+		b.Arbitrary("SENTINEL", "MYID").Build(),
+		b.Arbitrary("SENTINEL", "SENTINELS", s.set).Build())
+	fields, err := replies[0].AsStrMap()
+	if err != nil {
+		return view{}, err
+	}
+	epoch, err := strconv.ParseInt(fields["config-epoch"], 10, 64)
+	if err != nil || fields["ip"] == "" || fields["port"] == "" {
+		return view{}, errors.New("SENTINEL MASTER: reply not understood")
+	}
+	know := view{term: Term{Addr: net.JoinHostPort(fields["ip"], fields["port"]), Epoch: epoch}}
+	if others, err := strconv.Atoi(fields["num-other-sentinels"]); err == nil {
+		know.size = others + 1
+	}
+	return know, know.identify(replies[1], replies[2])
+}
+
+// identify reads which Sentinel answers, and which others it knows.
+func (a *view) identify(myself, others rueidis.RedisResult) error {
+	id, err := myself.ToString()
+	var list []rueidis.RedisMessage
+	if err == nil {
+		a.id = id
+		list, err = others.ToArray()
+	}
+	if redis, ok := rueidis.IsRedisErr(err); ok {
+		a.unidentified = &wire.ConfigError{
+			Problem: "a Sentinel does not say which one it is, or which others it knows (" + redis.Error() + "), so a list that is wrong may go unnoticed",
+			Fix:     "give the Sentinels' user " + sentinelRights,
+		}
+		return nil
+	} else if err != nil {
+		return err
+	}
+	for i := range list {
+		fields, err := list[i].AsStrMap()
+		if err != nil {
+			return err
+		}
+		a.peers = append(a.peers, fields["runid"]) // the id, whatever its name
+	}
+	return nil
+}
+
+const sentinelRights = "+sentinel|master, +sentinel|myid and +sentinel|sentinels"
+
+// explain adds to an error of a Sentinel which one it is, and how to mend it.
+func (s *sentinels) explain(addr string, err error) error {
+	redis, ok := rueidis.IsRedisErr(err)
+	if !ok {
+		return noAnswer(addr, err)
+	}
+	switch text := redis.Error(); {
+	case strings.Contains(text, "No such master"):
+		return &wire.ConfigError{
+			Problem: fmt.Sprintf("the Sentinel at %s knows no master set %q", addr, s.set),
+			Fix:     "name the master set as `sentinel monitor` does, and the Sentinels of one group",
+		}
+	case strings.Contains(text, "unknown command"):
+		return &wire.ConfigError{
+			Problem: "the server at " + addr + " is no Sentinel",
+			Fix:     "name the Sentinels, at port 26379 as a rule; a server without Sentinels belongs into Addrs",
+		}
+	case strings.HasPrefix(text, "NOAUTH"):
+		return wire.PasswordError("the Sentinel at "+addr, "Sentinel.Username and Sentinel.Password of the option; Username and Password are the master's")
+	case strings.HasPrefix(text, "WRONGPASS"), strings.HasPrefix(text, "NOPERM"):
+		return &wire.ConfigError{
+			Problem: "the Sentinel at " + addr + " says " + text,
+			Fix:     "set Sentinel.Username and Sentinel.Password of the option, and give the user " + sentinelRights + "; Username and Password are the master's",
+		}
+	default:
+		return fmt.Errorf("%s: %w", addr, err)
+	}
+}

@@ -1,0 +1,157 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// slotOwner asks nodes of a cluster for the master that owns a hash slot. The epoch is that
+// master's config epoch: it gets a new one by the votes of a majority of the masters, or when
+// a slot is moved to it.
+//
+// https://redis.io/docs/latest/operate/oss_and_stack/reference/cluster-spec/
+type slotOwner struct {
+	slot    int
+	withTLS bool
+}
+
+func newSlotOwner(life context.Context, o *rueidis.ClientOption, aside func(rueidis.ClientOption) rueidis.ClientOption) *voters {
+	owner := &slotOwner{slot: slotOf(SlotTag(o)), withTLS: o.TLSConfig != nil}
+	return newVoters(life, "cluster nodes", owner, o.InitAddress[1:], func(addr string) rueidis.ClientOption {
+		return aside(rueidis.ClientOption{
+			InitAddress: []string{addr}, Dialer: o.Dialer, TLSConfig: o.TLSConfig,
+			Username: o.Username, Password: o.Password, AuthCredentialsFn: o.AuthCredentialsFn, ClientName: o.ClientName,
+		})
+	})
+}
+
+// ask returns what one node of the cluster knows.
+func (s *slotOwner) ask(ctx context.Context, client rueidis.Client) (know view, err error) {
+	text, err := client.Do(ctx, client.B().Arbitrary("CLUSTER", "NODES").Build()).ToString()
+	if err != nil {
+		return view{}, err
+	}
+	text = strings.TrimPrefix(text, "txt:")
+	know.id, know.peers = membersIn(text)
+	know.size = len(know.peers)
+	know.term, err = ownerOf(text, s.slot, s.withTLS)
+	return know, err
+}
+
+// membersIn returns the ids in the reply to CLUSTER NODES: that of the node which answers, and
+// those of all nodes of the cluster, masters and replicas, those that are down as well.
+func membersIn(text string) (self string, all []string) {
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) < 3 {
+			continue
+		}
+		flags := strings.Split(fields[2], ",")
+		if slices.Contains(flags, "noaddr") || slices.Contains(flags, "handshake") {
+			continue
+		}
+		if all = append(all, fields[0]); slices.Contains(flags, "myself") {
+			self = fields[0]
+		}
+	}
+	return self, all
+}
+
+// ownerOf reads the reply to CLUSTER NODES. A line is
+//
+//	id ip:port@bus[,hostname] flags master ping pong epoch link slot slot …
+//
+// With TLS the hostname counts, if there is one, because the certificate names it.
+func ownerOf(text string, slot int, withTLS bool) (Term, error) {
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) < 9 || !slices.Contains(strings.Split(fields[2], ","), "master") || !owns(fields[8:], slot) {
+			continue
+		}
+		epoch, err := strconv.ParseInt(fields[6], 10, 64)
+		addr, rest, _ := strings.Cut(fields[1], "@")
+		colon := strings.LastIndexByte(addr, ':')
+		if err != nil || epoch < 0 || colon < 0 {
+			return Term{}, errors.New("CLUSTER NODES: reply not understood")
+		}
+		host, port := addr[:colon], addr[colon+1:]
+		if _, names, _ := strings.Cut(rest, ","); withTLS && names != "" {
+			if name, _, _ := strings.Cut(names, ","); name != "" && !strings.Contains(name, "=") {
+				host = name
+			}
+		}
+		return Term{Addr: net.JoinHostPort(host, port), Epoch: epoch}, nil
+	}
+	return Term{}, fmt.Errorf("nobody owns hash slot %d: assign it, if no failover is going on", slot)
+}
+
+// owns reports whether one of these ranges has the slot. A range in brackets is a slot that
+// is being moved. owns skips it: the owner lists the slot without brackets as well.
+func owns(ranges []string, slot int) bool {
+	for _, r := range ranges {
+		first, last, found := strings.Cut(r, "-")
+		if !found {
+			last = first
+		}
+		low, errLow := strconv.Atoi(first)
+		high, errHigh := strconv.Atoi(last)
+		if errLow == nil && errHigh == nil && low <= slot && slot <= high {
+			return true
+		}
+	}
+	return false
+}
+
+// explain adds to an error of a cluster node which one it is, and how to mend it.
+func (s *slotOwner) explain(addr string, err error) error {
+	redis, ok := rueidis.IsRedisErr(err)
+	if !ok {
+		return noAnswer(addr, err)
+	}
+	switch text := redis.Error(); {
+	case strings.Contains(text, "cluster support disabled"), strings.Contains(text, "unknown command"):
+		return &wire.ConfigError{
+			Problem: "the server at " + addr + " is not part of a cluster",
+			Fix:     "name nodes of the cluster; a server without a cluster belongs into Addrs",
+		}
+	case strings.HasPrefix(text, "NOAUTH"):
+		return wire.PasswordError("the node at "+addr, "Username and Password of the option")
+	case strings.HasPrefix(text, "WRONGPASS"), strings.HasPrefix(text, "NOPERM"):
+		return &wire.ConfigError{
+			Problem: "the node at " + addr + " says " + text,
+			Fix:     "set Username and Password of the option, and give the user +cluster|nodes",
+		}
+	default:
+		return fmt.Errorf("%s: %w", addr, err)
+	}
+}
+
+// slotOf returns the hash slot of a hash tag with its braces: CRC16 (XMODEM) of what is
+// within, as the cluster specification has it.
+func slotOf(tag string) int {
+	var crc uint16
+	for _, b := range []byte(strings.Trim(tag, "{}")) {
+		crc ^= uint16(b) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return int(crc & (slots - 1))
+}
+
+// slots is how many hash slots a cluster has.
+const slots = math.MaxUint16/4 + 1

@@ -1,0 +1,61 @@
+package master
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// Term is a stretch in which one server is the writable master of a group.
+type Term struct {
+	Addr  string // host:port of the master
+	Epoch int64  // the group's own count: it grows with every change of the master
+}
+
+// view is what one voter knows of the group.
+type view struct {
+	term  Term
+	id    string   // of the voter, the same at each of its addresses; "" if it is not allowed to say it
+	peers []string // ids of the others that it knows, perhaps with its own
+	size  int      // how many voters it knows, itself included
+	// unidentified is why id or peers are unknown. Without an id, two addresses of this voter
+	// would count as two.
+	unidentified *wire.ConfigError
+}
+
+// strange reports whether neither of two voters knows the other: they choose the masters of
+// two groups.
+func (a view) strange(b view) bool {
+	return a.id != "" && b.id != "" && a.unidentified == nil && b.unidentified == nil && !slices.Contains(a.peers, b.id) && !slices.Contains(b.peers, a.id)
+}
+
+// resolver asks those who choose the master of a group. Its methods are safe for
+// concurrent use.
+type resolver interface {
+	// ask returns what one of them knows.
+	ask(ctx context.Context, client rueidis.Client) (view, error)
+	// explain adds to an error which one it is from, and how to mend it.
+	explain(addr string, err error) error
+}
+
+// errSilent stands for each way in which an answer may fail to come in time, a dial that takes
+// too long as well, so that one outage has one text.
+var errSilent error = wire.Silence(askMax)
+
+// noAnswer returns the error of a voter whose answer has not come.
+func noAnswer(addr string, err error) error {
+	var slow interface{ Timeout() bool }
+	if errors.As(err, &slow) && slow.Timeout() {
+		err = errSilent
+	}
+	return fmt.Errorf("%s: %w", addr, wire.Opaque(err))
+}
+
+// askMax is how long a question may take.
+const askMax = 500 * time.Millisecond

@@ -1,0 +1,82 @@
+package node
+
+import (
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// Config configures a Node.
+type Config struct {
+	Index  int                  // the node's index in the list
+	Option rueidis.ClientOption // as the user gave it; Refuse must have found nothing
+	Prefix string               // of all keys
+	// Clock returns an instant of the client's validity clock and of its steady one, both
+	// of the same moment. Requests expire by the steady one.
+	Clock func() (validity, steady time.Duration)
+	Drift float64 // bound on the difference of clock rates
+	// Cap is how far a grant may move a fencing register ahead of the node's clock; 0
+	// mints no tokens.
+	Cap   time.Duration
+	Only  bool          // there is no other node
+	Guard time.Duration // longest lease for the restart guard; 0 for no guard
+	// Window is how long renewals count after a majority last named the master of a group.
+	// The guard covers it.
+	Window time.Duration
+	Trust  bool // an empty database needs no quarantine
+	// Rollout lets clients without the guard vote, until a client with the guard has no
+	// Rollout.
+	Rollout bool
+	// Lists compares the nodes of this client with those of the others; nil for no
+	// comparison.
+	Lists Lists
+	// StepQuarantine is how long the node's votes do not count after its clock was
+	// stepped forward: the longest lease that any client may hold on it.
+	StepQuarantine time.Duration
+	// Admit checks the node's Identity at every greeting. An error keeps the node from
+	// voting until a later greeting succeeds; a warning does not. Called in the worker's
+	// goroutine.
+	Admit func(index int, id Identity) (warning, err error)
+	// OnHealth is called after the first greeting, and on every change of the node's
+	// health after it. Called in the worker's goroutine; it must not block.
+	OnHealth func(index int, h Health)
+	// OwnStep reports whether the node's clock made the step that was found at since
+	// (steady clock), and whether that answer is final. Otherwise it was the clock of this
+	// process, and all nodes seem to be stepped. The guard's marker reports only a step of
+	// the node's clock to other clients. Nil means that no step is the node's own. Called
+	// in the worker's goroutine; it must not block.
+	OwnStep func(index int, since time.Duration) (own, sure bool)
+	// OnClockStep is called when a step of the node's clock is found; by is the most that
+	// it can be. The reply that shows the step is delivered afterwards. Called in the
+	// worker's goroutine; it must not block.
+	OnClockStep func(index int, by time.Duration)
+	// Manager names the channel on which the node wakes waiters; 16 hex digits. With ""
+	// the node never subscribes.
+	Manager string
+	// OnWake receives what the node publishes to the Manager. Called in the subscriber's
+	// goroutine; it must not block.
+	OnWake func(index int, kind wire.WakeKind, ticket, lock string)
+	// OnSubscribed is called when the node begins to wake waiters, for the first time or
+	// again. Called in a goroutine of the connection, perhaps while OnWake runs.
+	OnSubscribed func(index int)
+}
+
+// Lists compares the nodes of a Manager with those of other clients. A node asks it what
+// to register, and gives it the answer. Its methods are called in the workers' goroutines
+// and must not block.
+type Lists interface {
+	// Entry returns what node i registers now.
+	Entry(i int) wire.ListEntry
+	// Listed records the answer to an entry that was sent at sent, on the steady clock. It
+	// returns why the list is refused, nil if it is not.
+	Listed(i int, e wire.ListEntry, sent time.Duration, a wire.ListAnswer) error
+	// Gone records that node i is not connected, or may not vote.
+	Gone(i int)
+	// Votes returns why the votes of node i do not count: ErrConnecting for what passes in
+	// a moment, a ConfigError for a refusal; nil if they count.
+	Votes(i int) error
+	// Stale reports whether node i has to be asked again at once.
+	Stale(i int) bool
+}

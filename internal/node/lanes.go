@@ -1,0 +1,320 @@
+package node
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+const (
+	// batchBytes bounds the size of a batch, because later requests wait for all its
+	// answers. Below it the number of requests has no bound, so that a distant node is
+	// not limited to a number of requests per round trip.
+	batchBytes = 512 << 10
+	// acquireMax is how many acquisitions may wait for one node. All other requests keep
+	// or release a lease and are never refused.
+	acquireMax = 8192
+	// hintMax is how many requests that messages have caused may wait for one node. Each
+	// saves a waiter a grace, so few are of use at a time.
+	hintMax = 64
+	// purgeEvery is how often a full lane is searched for expired requests.
+	purgeEvery = 10 * time.Millisecond
+)
+
+// Receiver receives the replies to posted requests. Receive is called in the worker's
+// goroutine, or in that of a caller of Post. So it must not block, and Post must not be
+// called with a lock held that Receive takes. The reply is valid during the call.
+type Receiver interface {
+	Receive(node int, req *wire.Request, reply *wire.Reply)
+}
+
+// entry is a request in a lane.
+type entry struct {
+	req    *wire.Request
+	to     Receiver
+	resent bool // it was sent before, and was certainly not applied
+}
+
+// asks reports whether the request asks for a lock.
+func (e entry) asks() bool { return e.req.Kind == wire.Acquire }
+
+// lanes hold the requests that wait for the worker. Requests that keep or release a lease
+// go before those that messages have caused, and these before acquisitions: neither a flood
+// of messages nor a burst of acquisitions must cost a lease that is held.
+type lanes struct {
+	index  int // of the node
+	steady func() time.Duration
+	signal chan struct{} // capacity 1: there is something to do; never closed
+	pace   pace          // used only by the worker
+
+	batches atomic.Uint64 // that were answered: the node makes progress
+
+	mu          sync.Mutex
+	urgent      []entry
+	hints       []entry
+	acquire     []entry
+	purgeAt     time.Duration
+	leaving     bool // Close has begun: no more votes, and the worker ends after the other requests
+	allAnswered bool // everything was answered, except retried releases
+	resting     bool // the same, and no retried release is queued
+	closed      bool // post refuses requests
+}
+
+// post is Node.Post.
+func (l *lanes) post(req *wire.Request, to Receiver) bool {
+	if req.Hint {
+		return l.postHint(entry{req: req, to: to})
+	}
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return false
+	}
+	l.allAnswered, l.resting = false, false
+	if req.Urgent {
+		l.urgent = append(l.urgent, entry{req: req, to: to})
+		l.mu.Unlock()
+		l.wake()
+		return true
+	}
+	var expired []entry
+	if len(l.acquire) >= acquireMax {
+		expired = l.purge()
+	}
+	ok := len(l.acquire) < acquireMax
+	if ok {
+		l.acquire = append(l.acquire, entry{req: req, to: to})
+	}
+	l.mu.Unlock()
+	fail(l.index, expired, wire.NotApplied, wire.ErrExpired)
+	if ok {
+		l.wake()
+	}
+	return ok
+}
+
+// postHint queues a request that a message has caused, unless Close has begun, too many wait
+// or one waits for the same ticket.
+func (l *lanes) postHint(e entry) bool {
+	l.mu.Lock()
+	same := func(other entry) bool { return other.req.Same(e.req) }
+	ok := !l.closed && !l.leaving && len(l.hints) < hintMax && !slices.ContainsFunc(l.hints, same)
+	if ok {
+		l.hints = append(l.hints, e)
+	}
+	l.mu.Unlock()
+	if ok {
+		l.wake()
+	}
+	return ok
+}
+
+// purge removes expired and withdrawn acquisitions from their lane. l.mu is held.
+func (l *lanes) purge() (expired []entry) {
+	now := l.steady()
+	if now < l.purgeAt {
+		return nil
+	}
+	l.purgeAt = now + purgeEvery
+	rest := l.acquire[:0]
+	for _, e := range l.acquire {
+		if e.req.Expires <= now || e.req.Withdrawn() {
+			expired = append(expired, e)
+		} else {
+			rest = append(rest, e)
+		}
+	}
+	clear(l.acquire[len(rest):])
+	l.acquire = rest
+	return expired
+}
+
+// wake signals the worker.
+func (l *lanes) wake() {
+	select {
+	case l.signal <- struct{}{}:
+	default:
+	}
+}
+
+// requeue puts entries at the front of the urgent lane, in their order.
+func (l *lanes) requeue(entries []entry) {
+	if len(entries) == 0 {
+		return
+	}
+	l.mu.Lock()
+	l.resting = false
+	l.urgent = append(entries, l.urgent...)
+	l.mu.Unlock()
+}
+
+// rejected collects the requests that take answers without sending them.
+type rejected struct {
+	expired, withdrawn, withheld, paused, closing []entry
+	undone                                        []entry
+}
+
+// take moves requests from the front of the lanes into the batch, and returns it. It answers at
+// once requests that expired or were withdrawn, and votes while the node is closing, paused (in
+// quarantine, for example), or withholds votes.
+func (l *lanes) take(batch []entry, now time.Duration, paused, withheld error) []entry {
+	var out rejected
+	size := 0
+	l.mu.Lock()
+	fill := func(lane []entry, most int) []entry {
+		i := 0
+		for ; i < most && size < batchBytes; i++ {
+			if e := lane[i]; l.admit(e, now, paused != nil, withheld != nil, &out) {
+				batch = append(batch, e)
+				size += e.req.Bytes()
+			}
+		}
+		return dropFirst(lane, i)
+	}
+	l.urgent = fill(l.urgent, len(l.urgent))
+	l.hints = fill(l.hints, len(l.hints))
+	others, most := len(batch), len(l.acquire)
+	if paused == nil && withheld == nil {
+		most = l.shed(now, &out)
+	}
+	l.acquire = fill(l.acquire, most)
+	l.pace.carried = len(batch) - others
+	l.mu.Unlock()
+	fail(l.index, out.expired, wire.NotApplied, wire.ErrExpired)
+	fail(l.index, out.withdrawn, wire.NotApplied, wire.ErrWithdrawn)
+	fail(l.index, out.withheld, wire.Misconfigured, withheld)
+	fail(l.index, out.paused, pausedStatus(paused), paused)
+	fail(l.index, out.closing, wire.NotApplied, wire.ErrClosed)
+	for _, e := range out.undone {
+		e.to.Receive(l.index, e.req, &wire.Reply{Status: wire.Done, N: wire.Missing})
+	}
+	return batch
+}
+
+// pausedStatus returns what a vote is answered that is not asked for now.
+func pausedStatus(err error) wire.Status {
+	if err == nil { // before config, which is allocated, at each batch
+		return wire.NotApplied
+	}
+	if config := (*wire.ConfigError)(nil); errors.As(err, &config) {
+		return wire.Misconfigured
+	}
+	return wire.NotApplied
+}
+
+// admit returns whether an entry is to be sent; otherwise it adds the entry to out. An
+// admitted acquisition counts as sent. l.mu is held.
+func (l *lanes) admit(e entry, now time.Duration, paused, withheld bool, out *rejected) bool {
+	bit := uint32(1) << l.index
+	switch req := e.req; {
+	case req.Expires <= now:
+		out.expired = append(out.expired, e)
+	case req.Kind != wire.Acquire:
+		if req.UndoesNothing(bit) {
+			// The acquisition is still in its lane, or was never sent, or was refused.
+			// There is nothing to undo, and take drops an acquisition that was withdrawn.
+			out.undone = append(out.undone, e)
+			return false
+		}
+		return true
+	case req.Withdrawn():
+		out.withdrawn = append(out.withdrawn, e)
+	case l.leaving:
+		out.closing = append(out.closing, e)
+	case withheld:
+		out.withheld = append(out.withheld, e)
+	case paused:
+		out.paused = append(out.paused, e)
+	default:
+		req.MarkSent(bit)
+		return true
+	}
+	return false
+}
+
+// shed moves the acquisitions that the batch may carry to the front of their lane and
+// returns how many these are; the others stay behind them. Nodes choose by the owner
+// value, which is random, so that all nodes choose the same acquisitions: if each node
+// chose by itself, few acquisitions would reach a quorum. l.mu is held.
+func (l *lanes) shed(now time.Duration, out *rejected) int {
+	lane := l.acquire
+	l.pace.cut = false
+	if len(lane) == 0 || l.leaving {
+		return len(lane)
+	}
+	l.pace.await(lane[len(lane)-1].req.Expires - now)
+	most, takes := l.pace.most, l.pace.took
+	if len(lane) <= most {
+		return len(lane)
+	}
+	l.pace.cut = true
+	live := lane[:0]
+	for _, e := range lane {
+		switch {
+		case e.req.Withdrawn():
+			out.withdrawn = append(out.withdrawn, e)
+		case e.req.Expires < now+takes:
+			out.expired = append(out.expired, e) // the answer would come too late
+		default:
+			live = append(live, e)
+		}
+	}
+	clear(lane[len(live):])
+	l.acquire = live
+	if len(live) <= most {
+		return len(live)
+	}
+	bound := uint64(most) * (1 << 16) / uint64(len(live))
+	chosen := make([]entry, 0, most)
+	rest := live[:0]
+	for _, e := range live {
+		if e.req.Lot() < bound {
+			chosen = append(chosen, e)
+		} else {
+			rest = append(rest, e)
+		}
+	}
+	if len(chosen) == 0 {
+		return most // in the order of the lane
+	}
+	copy(live[len(chosen):], rest) // rest is at the front of the same array
+	copy(live, chosen)
+	return len(chosen)
+}
+
+// dropFirst removes the first i entries and keeps the array.
+func dropFirst(lane []entry, i int) []entry {
+	rest := copy(lane, lane[i:])
+	clear(lane[rest:])
+	return lane[:rest]
+}
+
+// fail answers entries with a status and an error that do not come from the server.
+func fail(index int, entries []entry, status wire.Status, err error) {
+	for _, e := range entries {
+		e.to.Receive(index, e.req, &wire.Reply{Status: status, Err: err})
+	}
+}
+
+// queued returns how many requests are queued, without those that messages have caused.
+func (l *lanes) queued() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.urgent) + len(l.acquire)
+}
+
+// trim frees the lanes that are empty, which a burst may have made large.
+func (l *lanes) trim() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.urgent) == 0 {
+		l.urgent = nil
+	}
+	if len(l.acquire) == 0 {
+		l.acquire = nil
+	}
+}

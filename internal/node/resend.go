@@ -1,0 +1,103 @@
+package node
+
+import (
+	"slices"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+const (
+	// retryMax is how many releases wait for a node that is down or recovering. There may
+	// be twice as many before the oldest are dropped.
+	retryMax = 4096
+	// retryAfter is how long requests that insist wait after a node answered BUSY,
+	// LOADING and the like.
+	retryAfter = 50 * time.Millisecond
+)
+
+// postpone handles the batch without a connection: requests that insist wait for the next
+// connection, the others fail. err is why there is none, as far as is known.
+func (c *courier) postpone(err error) {
+	status := wire.NotApplied
+	switch {
+	case c.greeter.refusal != nil:
+		status = wire.Misconfigured
+	case err == nil || c.greeter.withheld != nil:
+		err = wire.ErrConnecting // the connection has just broken
+	}
+	failed := c.batch[:0]
+	for _, e := range c.batch {
+		if e.req.Insists {
+			c.retryQueue = append(c.retryQueue, e)
+		} else {
+			failed = append(failed, e)
+		}
+	}
+	if over := len(c.retryQueue) - retryMax; over > retryMax { // dropping them one by one would move the others each time
+		fail(c.cfg.Index, c.retryQueue[:over], wire.NotApplied, wire.ErrExpired)
+		c.retryQueue = slices.Clone(c.retryQueue[over:])
+	}
+	fail(c.cfg.Index, failed, status, err)
+	clear(c.batch) // the next one may be shorter, and an old entry would keep its caller's context alive
+}
+
+// expireRetries answers the requests that have expired while they waited for a connection. A
+// node may be down for days, and a release keeps what it undoes in memory.
+func (c *courier) expireRetries() {
+	var expired []entry
+	c.retryQueue = slices.DeleteFunc(c.retryQueue, func(e entry) bool {
+		if e.req.Expires > c.now {
+			return false
+		}
+		expired = append(expired, e)
+		return true
+	})
+	fail(c.cfg.Index, expired, wire.NotApplied, wire.ErrExpired)
+}
+
+// trim frees buffers that a burst has made large. It runs at every greeting only, so that
+// buffers are reused between greetings.
+func (c *courier) trim() {
+	c.batch, c.transfers = nil, [2]transfer{}
+	c.reader.Trim()
+	c.retries.trim(time.Now())
+	c.lanes.trim()
+}
+
+// voidAt returns when a request that was sent at sent is void: from then on it creates no
+// lock, even if it arrives later. By then the node's clock has passed the request's "not
+// after", if the rates of the clocks differ by no more than the drift factor allows.
+func (c *courier) voidAt(req *wire.Request, sent time.Duration, at time.Time) time.Time {
+	stale := voidAfter
+	if c.meter.offset.Known() {
+		stale += time.Duration(float64(req.Expires-c.meter.offset.At()) * c.cfg.Drift)
+	}
+	return at.Add(req.Expires - sent + stale)
+}
+
+// forget drops old registers when a greeting has left some, or the server is full. Each
+// greeting drops some, so that clients which live for a moment collect as well.
+func (c *courier) forget() {
+	if c.forgetting || c.cfg.Cap == 0 {
+		return
+	}
+	c.forgetting = true
+	c.lanes.requeue([]entry{{req: newForget(c.greeter.script.registersKey, c.now), to: forgotten{c}}})
+}
+
+// forgotten receives the answer, and drops the next ones while there are more.
+type forgotten struct{ c *courier }
+
+// Receive is called by the node's own worker.
+func (f forgotten) Receive(_ int, _ *wire.Request, r *wire.Reply) {
+	f.c.forgetting = false
+	f.c.forgetMore(r)
+}
+
+// forgetMore drops more old registers if this answer shows that there may be some.
+func (c *courier) forgetMore(r *wire.Reply) {
+	if r.Status == wire.Done && r.N >= forgetMost {
+		c.forget()
+	}
+}

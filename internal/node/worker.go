@@ -1,0 +1,296 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// worker is the goroutine that has the connection: it greets the node, and sends what is queued.
+type worker struct {
+	*link
+	greeter  *greeter
+	courier  *courier
+	lanes    *lanes
+	health   *bulletin
+	checkNow *atomic.Bool // an urgent check: greet again after the queued requests
+	listNow  *atomic.Bool // the list of nodes may have to be registered again
+	warn     func() error // why the node cannot wake waiters, nil if it can
+	cut      func()       // ends all waits
+
+	unlistedWas string // why the last report said that the lists keep it from voting
+}
+
+// run is the worker. Only the worker and its transmitter use the connection, one at a time.
+func (w *worker) run() {
+	defer w.drain()
+	w.look()
+	w.debt.asked(w.now)
+	// With ForceSingleClient, NewClient returns a client even when the dial failed.
+	client, err := rueidis.NewClient(forWorker(requiredOptions(w.life, w.option(true), w.conns.watch)))
+	if client == nil {
+		w.report(fmt.Errorf("no client: %w", err))
+		<-w.life.Done()
+		return
+	}
+	w.client = client
+	defer client.Close()
+	defer w.cut() // first, because Close of rueidis would send another command
+	var transmitter sync.WaitGroup
+	transmitter.Go(w.courier.transmitter)
+	defer transmitter.Wait()
+	defer close(w.courier.toSend)
+	w.connect()
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	w.look()
+	for !w.left() {
+		timer.Reset(w.idle())
+		select {
+		case <-w.life.Done():
+			return
+		case <-w.lanes.signal:
+		case <-timer.C:
+		}
+		w.look()
+		w.serve()
+	}
+}
+
+// serve sends everything that is queued, batch after batch. An urgent check runs after
+// the requests already queued: a heal may be among them, and must not wait.
+func (w *worker) serve() {
+	for w.life.Err() == nil {
+		checkNow := w.checkNow.Swap(false)
+		if !w.connected() {
+			w.look() // regreet may have set redialAt meanwhile
+		}
+		if w.connected() && w.now >= w.checkAt || !w.connected() && w.now >= w.redialAt {
+			w.connect()
+			w.look()
+		}
+		if w.listNow.Swap(false) {
+			w.relist()
+		}
+		if w.connected() && len(w.courier.retryQueue) > 0 && w.now >= w.courier.retryAt {
+			w.lanes.requeue(w.courier.retryQueue)
+			w.courier.retryQueue = nil
+		}
+		w.lanes.requeue(w.courier.retries.take())
+		w.take()
+		switch {
+		case len(w.courier.batch) == 0 && !checkNow && w.connected() && w.now >= w.pingAt:
+			w.ping()
+		case len(w.courier.batch) == 0 && !checkNow:
+			return
+		case len(w.courier.batch) == 0:
+		case w.connected():
+			w.send()
+		default:
+			w.courier.postpone(w.health.load().Err)
+		}
+		if checkNow {
+			w.checkAt = 0
+		}
+	}
+}
+
+// idle returns how long the worker may sleep without a signal.
+func (w *worker) idle() time.Duration {
+	if !w.connected() {
+		return max(w.redialAt-w.now, 0)
+	}
+	wait := min(w.checkAt, w.pingAt) - w.now
+	if len(w.courier.retryQueue) > 0 {
+		wait = min(wait, w.courier.retryAt-w.now)
+	}
+	if w.courier.retries.count() > 0 {
+		wait = min(wait, time.Until(w.courier.retries.due))
+	}
+	if w.greeter.quarantine.reason != nil {
+		wait = min(wait, time.Until(w.greeter.quarantine.until))
+	}
+	return max(wait, 0)
+}
+
+// send sends the batch and delivers the answers. When enough requests are queued, it
+// sends the next batch before it delivers the answers, so that the server and the callers
+// work at the same time. There is never more than one batch on the wire: a release that
+// overtook its acquisition would leave a lock behind.
+func (w *worker) send() {
+	t, next := &w.courier.transfers[0], &w.courier.transfers[1]
+	w.courier.load(t)
+	w.courier.transmit(t)
+	for {
+		w.courier.arrived(t)
+		if t.broken || !w.undisturbed() || w.lanes.queued() < aheadFrom {
+			break
+		}
+		if w.take(); len(w.courier.batch) == 0 {
+			break
+		}
+		w.courier.load(next)
+		w.courier.toSend <- next
+		w.courier.handOut(t)
+		<-w.courier.replied
+		t, next = next, t
+	}
+	w.courier.handOut(t)
+	w.lanes.requeue(w.courier.resend)
+	w.courier.resend = nil
+}
+
+// undisturbed reports whether the worker has nothing else to do than to send the next
+// batch.
+func (w *worker) undisturbed() bool {
+	return w.life.Err() == nil && w.connected() && !w.checkNow.Load() && !w.listNow.Load() && w.now < w.checkAt &&
+		len(w.courier.retryQueue) == 0 && w.courier.retries.count() == 0 && w.greeter.quarantine.reason == nil
+}
+
+// take moves requests from the lanes into the batch.
+func (w *worker) take() {
+	w.courier.batch = w.lanes.take(w.courier.batch[:0], w.now, w.paused(), w.greeter.withheld)
+}
+
+// connect dials, unless a connection is up, and greets. Afterwards the node is connected,
+// or refused, or has the time of the next try.
+func (w *worker) connect() {
+	w.greeted, w.greeter.withheld = 0, nil
+	w.debt.asked(w.now)
+	withheld, err := w.greeter.greet()
+	if wire.Away(err) {
+		w.conns.hangUp() // the next connection goes to the master of that time
+	}
+	w.look()
+	w.checkAt, w.pingAt = w.now+checkEvery, w.now+keepAlive
+	if err != nil {
+		w.greeter.unlist()
+	}
+	var refused *wire.ConfigError
+	switch {
+	case err == nil:
+		w.debt.answered()
+		w.greeter.refusal = nil
+		w.redial.Reset()
+		w.lanes.requeue(w.courier.retryQueue)
+		w.courier.retryQueue = nil
+		w.courier.trim()
+		switch {
+		case withheld != nil:
+			w.greeter.withheld, err = withheld, withheld
+			w.checkAt = w.now + mendEvery
+		case w.greeter.unguarded:
+			w.checkAt = w.now + mendEvery
+		case w.greeter.clockSuspect:
+			w.checkAt = w.now + judgeEvery
+		case w.greeter.unlisted() != nil && w.greeter.quarantine.reason == nil:
+			w.checkAt = w.now + mendEvery
+		}
+	case errors.As(err, &refused):
+		w.debt.answered()
+		w.greeter.refusal = err
+		w.redialAt = w.now + mendEvery
+	default:
+		w.greeter.refusal = nil
+		w.redialAt = w.now + w.redial.NextBackOff()
+	}
+	w.courier.expireRetries()
+	if w.life.Err() == nil {
+		w.report(err)
+	}
+}
+
+// relist registers the list again when the Manager has met another node, and reports
+// whether votes count.
+func (w *worker) relist() {
+	if w.cfg.Lists == nil || w.cfg.Guard == 0 || !w.connected() {
+		return
+	}
+	if w.greeter.withheld == nil && !w.greeter.unguarded && w.cfg.Lists.Stale(w.cfg.Index) {
+		ctx, cancel := context.WithTimeout(w.life, greetMax)
+		defer cancel()
+		if err := w.greeter.enlist(ctx); err != nil {
+			w.checkAt = w.now // the greeting says what is wrong
+		}
+		w.look()
+	}
+	if reason := text(w.greeter.unlisted()); reason != w.unlistedWas {
+		w.report(w.greeter.withheld)
+	}
+}
+
+// paused returns why votes do not count, nil if they do. It reports the end of a quarantine.
+func (w *worker) paused() error {
+	if w.quarantined() {
+		return w.greeter.quarantine.reason
+	}
+	if err := w.greeter.termError(); err != nil {
+		return err
+	}
+	return w.greeter.unlisted()
+}
+
+// quarantined returns whether votes do not count now. It reports the end of a quarantine.
+func (w *worker) quarantined() bool {
+	if !w.greeter.quarantine.over() {
+		return w.greeter.quarantine.reason != nil
+	}
+	if w.connected() {
+		if w.cfg.Lists != nil && !w.greeter.named {
+			w.checkAt = w.now // the node gets an identity now
+		}
+		w.report(w.greeter.withheld)
+	} else {
+		w.report(w.health.load().Err)
+	}
+	return false
+}
+
+// report publishes the health of the node, and calls OnHealth if it has changed.
+func (w *worker) report(err error) {
+	now := &Health{
+		Err: err, Withheld: w.greeter.withheld != nil,
+		Quarantined: w.greeter.quarantine.until, Reason: w.greeter.quarantine.reason, Warning: w.greeter.warning, Identity: w.greeter.identity,
+		Master: w.group.Used().Addr,
+	}
+	if reason := w.greeter.termError(); err == nil && reason != nil {
+		now.Err, now.Withheld = reason, true
+	}
+	unlisted := w.greeter.unlisted()
+	w.unlistedWas = text(unlisted)
+	switch {
+	case now.Err != nil || unlisted == nil:
+	case errors.Is(unlisted, wire.ErrConnecting):
+		if w.greeter.quarantine.reason == nil {
+			return // the greeting is over when the other nodes know of this one: in a moment
+		}
+	default:
+		now.Err, now.Withheld = unlisted, true
+	}
+	if reason := w.warn(); reason != nil {
+		now.Warning = reason
+		if w.greeter.warning != nil {
+			now.Warning = fmt.Errorf("%w; %w", w.greeter.warning, reason) // on one line, which errors.Join is not
+		}
+	}
+	w.health.publish(now)
+}
+
+// left reports whether the worker has done everything that Close waits for.
+func (w *worker) left() bool {
+	return w.lanes.left(len(w.courier.retryQueue), w.courier.retries.count(), w.health.load().up())
+}
+
+// drain answers the remaining requests when the worker has ended.
+func (w *worker) drain() {
+	w.lanes.close()
+	fail(w.cfg.Index, w.courier.retryQueue, wire.NotApplied, wire.ErrClosed)
+	w.lanes.drain()
+}
