@@ -203,6 +203,9 @@ func (w *waiter) contend(ctx context.Context) (*Lease, error) {
 		delay, stop := w.poll(&retry)
 		over := w.ctx.Err() != nil || m.ending() || err == nil || hopeless || stop
 		refused, keeps := len(a.refusals) > 0, false
+		if w.local != nil {
+			w.local.met(a)
+		}
 		if over {
 			// The machine does not learn of this attempt: nodes that have not answered
 			// are not late. Its Done names every queue that may contain the ticket.

@@ -95,6 +95,22 @@ func (q *localQueue) obstacle() error {
 	}
 }
 
+// met evaluates the refusals of an attempt from this queue. A lock without our metadata
+// shows that clients without tickets compete.
+func (q *localQueue) met(a *attempt) {
+	stranger := false
+	a.mu.Lock()
+	for i := range a.refusals {
+		stranger = stranger || a.refusals[i].Stranger
+	}
+	a.mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if stranger {
+		q.queue.StrangerSeen(q.m.clock.Now())
+	}
+}
+
 // await waits for the caller's turn. It returns the lease that was passed on, or nil when
 // the caller has to contend. It returns an error when the caller's wait or the
 // Manager has ended; then the caller has left the queue.

@@ -20,6 +20,9 @@ const (
 	PassFor = 250 * time.Millisecond
 	// maxPasses is how often a hold is passed on while another process waits.
 	maxPasses = 16
+	// strangerMemory is how long a client without queue support is assumed to be active
+	// after its lock was seen.
+	strangerMemory = 10 * time.Minute
 )
 
 // CallerID names a caller inside its process. It is not zero.
@@ -94,6 +97,7 @@ type Local struct {
 	passes   int
 	again    time.Duration // not to be asked for before, because it was left to other processes
 	releases int           // while other processes waited, since the lock was last left free
+	stranger time.Duration // until then clients without queue support are assumed to be active
 }
 
 // Waiting returns how many callers wait behind the head.
@@ -117,7 +121,7 @@ func Held(now, granted time.Duration, terms uint64) Local {
 // Needed reports whether the queue of a holder has callers, or remembers anything of use.
 // Without a queue, one is made by Held when the next caller comes.
 func (l *Local) Needed(now time.Duration) bool {
-	return len(l.waiting) > 0 || now < l.again || l.releases > 0
+	return len(l.waiting) > 0 || now < l.again || now < l.stranger || l.releases > 0
 }
 
 // Enter takes a new caller.
@@ -197,6 +201,9 @@ func (l *Local) leaveTo(others int, now, turn time.Duration) {
 	l.again = max(l.again, now+max(ReacquireDelay, min(time.Duration(others)*turn, MaxPoll)))
 }
 
+// StrangerSeen records that a client without queue support holds the lock.
+func (l *Local) StrangerSeen(now time.Duration) { l.stranger = now + strangerMemory }
+
 // decide returns the next step for a hold whose lease has ended. check allows a round
 // trip first, which refreshes h.
 func (l *Local) decide(now time.Duration, h *Hold, check bool) Step {
@@ -249,19 +256,28 @@ func (l *Local) release(now time.Duration, h *Hold) Step {
 	s := l.next(now)
 	s.Kind = StepRelease
 	if h.Others > 0 {
-		s.Enqueue, s.LeaveFree = s.Caller != 0 && h.Subscribed && s.At <= now+ReacquireDelay, l.leaveFree(h.Others)
+		s.Enqueue, s.LeaveFree = s.Caller != 0 && h.Subscribed && s.At <= now+ReacquireDelay, l.leaveFree(now, h.Others)
 	}
 	return s
 }
 
 // leaveFree reports whether a release leaves the lock free until the head of the queue asks
-// for it: one in as many releases as processes want the lock. A stranger is a client without
-// queue support (SET NX, DEL): under contention it can get the lock only in that moment, so it
-// gets a fair share at most, however often it asks. The moment costs no time, because a node
-// that finds a free lock with a queue reserves it for the head. If each release left the lock
+// for it. A stranger is a client without queue support (SET NX, DEL): under contention it
+// can get the lock only in that moment. The moment costs no time, because a node that finds
+// a free lock with a queue reserves it for the head. But if each release left the lock
 // free, a stranger that asks every 2 ms would take most grants (79 % were seen).
-func (l *Local) leaveFree(others int) bool {
-	if l.releases++; l.releases <= others {
+//
+// So, if others+1 processes want the lock, one release in (others+1)/8 leaves it free. Beside
+// 16 of our processes, a stranger that hits each such moment gets at most a third of the
+// grants, and one that asks three times per hand-over of 1 ms about half a fair share. While
+// no stranger has been seen, it is one release in 2(others+1): a waiter that asks in such a
+// moment may take the head for dead.
+func (l *Local) leaveFree(now time.Duration, others int) bool {
+	every := 2 * (others + 1)
+	if now < l.stranger {
+		every = (others + 1) / 8
+	}
+	if l.releases++; l.releases < every {
 		return false
 	}
 	l.releases = 0

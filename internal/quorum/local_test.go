@@ -338,24 +338,33 @@ func FuzzLocal(f *testing.F) {
 	fuzz(f, func(c choices) string { return newLocalWalk(c).walk(1000) })
 }
 
-func TestOneReleaseInAsManyAsProcessesWantTheLockLeavesItFree(t *testing.T) {
-	for _, others := range []int{1, 2, 15} {
+func TestOneReleaseInAnEighthOfTheContendersLeavesItFreeForStrangers(t *testing.T) {
+	for _, c := range []struct {
+		others, every int
+		strangers     bool
+	}{
+		{1, 1, true}, {7, 1, true}, {14, 1, true}, {15, 2, true}, {16, 2, true}, {63, 8, true},
+		{1, 4, false}, {2, 6, false}, {15, 32, false},
+	} {
 		var l quorum.Local
+		if c.strangers {
+			l.StrangerSeen(origin - 9*time.Minute)
+		} else {
+			l.StrangerSeen(origin - 10*time.Minute)
+		}
 		var free, want []int
 		for i := range 64 {
 			now := origin + time.Duration(i)*100*ms
 			l.Enter(now, quorum.Caller{ID: 1, Arrived: now})
 			l.Granted(now)
-			s := l.Finished(now+ms, &quorum.Hold{Others: others, AnsweredAt: now})
-			if s.LeaveFree {
+			if s := l.Finished(now+ms, &quorum.Hold{Others: c.others, AnsweredAt: now}); s.LeaveFree {
 				free = append(free, i)
 			}
-			assert.NotEqual(t, s.LeaveFree, l.Needed(now+99*ms), "it counts on unless the count begins anew")
 		}
-		for i := others; i < 64; i += others + 1 {
+		for i := c.every - 1; i < 64; i += c.every {
 			want = append(want, i)
 		}
-		assert.Equal(t, want, free, "%d others", others)
+		assert.Equal(t, want, free, "%+v", c)
 	}
 }
 
