@@ -23,8 +23,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The most that a reader has to hold in mind at once. A circle is a set of files of which each
-// refers to each other, directly or by way of others: none of them can be read alone.
+// These bounds say how much a reader has to hold in mind at once. A circle is a set of files that
+// all refer to each other, directly or through others, so none of them can be read alone.
 const (
 	mostFilesInACircle = 3
 	mostFields         = 20 // of a type
@@ -33,8 +33,8 @@ const (
 	mostFileLines      = 400
 )
 
-// notYet lists what is above a bound, with the most that it may have. A number here may only go
-// down, and what has come below its bound has to leave the list.
+// notYet lists everything above a bound, with a ceiling. A ceiling may only go down, and an entry
+// that has come below its bound has to leave the list.
 var notYet = map[string]int{
 	"internal/quorum: fields of Waiter":            21,
 	"internal/quorum: lines of waiter.go":          445,

@@ -1,6 +1,6 @@
 // Package master finds the master of a failover group: a master, and replicas of which one may
-// take its place. It asks those who choose it, the Sentinels of a master set or the nodes of a
-// cluster, and goes by what a majority of them names.
+// take its place. It asks the Sentinels of a master set, or nodes of a cluster, and follows the
+// majority of their answers.
 //
 // A [Term] is a stretch in which one server is the master. internal/failover decides which term
 // may be used, and whether its votes count; a [Group] asks, counts the answers, and carries the

@@ -33,9 +33,9 @@ type conns struct {
 // overtake them.
 func (c *conns) cut() {
 	c.mu.Lock()
-	conns := slices.Collect(maps.Keys(c.open))
+	all := slices.Collect(maps.Keys(c.open))
 	c.mu.Unlock()
-	for _, conn := range conns {
+	for _, conn := range all {
 		_ = raw(conn.Conn).Close()
 	}
 }
@@ -93,15 +93,15 @@ func (c *conns) up(number uint64) bool { return number == c.dialed.Load() && c.l
 // and a promoted one keeps those from before its demotion.
 func (c *conns) hangUp() {
 	c.mu.Lock()
-	conns := make([]*watchedConn, 0, len(c.open))
+	all := make([]*watchedConn, 0, len(c.open))
 	for conn := range c.open {
 		if !conn.aside {
-			conns = append(conns, conn)
+			all = append(all, conn)
 		}
 	}
 	c.mu.Unlock()
 	c.severed.Store(true)
-	for _, conn := range conns {
+	for _, conn := range all {
 		_ = conn.Close()
 	}
 }

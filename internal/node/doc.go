@@ -25,12 +25,12 @@
 // Each part has its own file. A part knows those to its right, and gets the rest as values and
 // functions:
 //
-//	lanes       what waits, in three lanes; how many acquisitions a batch may carry (pace)
+//	lanes       the requests that wait, in three lanes; the size of a batch (pace)
 //	worker      the loop: connect, take a batch, send it; reports the health
-//	courier     the batch on the wire, what the answers mean, what is sent again (retries)
+//	courier     the batch on the wire, its answers, and the requests that are sent again (retries)
 //	greeter     the greeting: identity, restart guard, quarantine, lists of nodes
-//	link        the connection: dialled, greeted, tested; the node's clock (meter), what the
-//	            node owes (debt), and all open connections (conns)
+//	link        the connection: dialled, greeted, tested; the node's clock (meter), the answers
+//	            that the node owes (debt), and all open connections (conns)
 //	subscriber  the wake-ups, over a connection of its own
 //
 // The messages are those of internal/wire. internal/master finds the server of a failover group.

@@ -50,7 +50,7 @@ func (g *greeter) greet() (withheld, err error) {
 		b.Info().Section("replication").Build(),
 		b.Info().Section("memory").Build(),
 		b.ScriptLoad().Script(wire.Apply).Build())
-	const script = 4
+	const load = 4 // of the script
 	g.look()
 	if results[0].NonRedisError() == nil {
 		g.debt.answered()
@@ -58,7 +58,7 @@ func (g *greeter) greet() (withheld, err error) {
 	connection := g.conns.dialed.Load()
 
 	// The kind of server is checked first: a Sentinel knows INFO, but not TIME.
-	identity, unknown := identify(results[1:script])
+	identity, unknown := identify(results[1:load])
 	if unknown == nil {
 		if err := g.suits(identity); err != nil {
 			return nil, err
@@ -74,7 +74,7 @@ func (g *greeter) greet() (withheld, err error) {
 		return nil, refusal("greeting", nil)
 	}
 	g.meter.observe(clock[0]*1e6+clock[1], sent, g.now, g.stepped)
-	message, err := results[script].ToMessage()
+	message, err := results[load].ToMessage()
 	if err == nil {
 		g.script.digest, err = wire.StringOf(&message)
 	}

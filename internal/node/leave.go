@@ -18,15 +18,15 @@ func (l *lanes) leave(last []*wire.Request, to Receiver) {
 }
 
 // left reports whether everything was done that Close waits for. waiting is how many requests
-// wait for a connection, which counts while the node is up; retries is how many releases are
+// wait for a connection, which counts while the node is up; again is how many releases are
 // sent once more, which counts too.
-func (l *lanes) left(waiting, retries int, up bool) bool {
+func (l *lanes) left(waiting, again int, up bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.resting = l.leaving && len(l.urgent) == 0 && len(l.acquire) == 0 && (waiting == 0 || !up)
 	if l.resting {
 		l.allAnswered = true
-		l.closed = l.closed || retries == 0 || !up
+		l.closed = l.closed || again == 0 || !up
 	}
 	return l.closed
 }

@@ -63,8 +63,9 @@ func (l *link) ping() {
 	l.pingAt = l.now + keepAlive
 }
 
-// option returns the node's option; if the node is a group, a dial goes to its master.
-func (l *link) option(worker bool) rueidis.ClientOption {
+// option returns the node's option; if the node is a group, a dial goes to its master. The
+// dials of the worker, its own ones, set the term.
+func (l *link) option(own bool) rueidis.ClientOption {
 	o := l.cfg.Option
 	if l.group == nil {
 		return o
@@ -72,7 +73,7 @@ func (l *link) option(worker bool) rueidis.ClientOption {
 	dial := dialer(o)
 	o.Sentinel, o.DialFn = rueidis.SentinelOption{}, nil
 	o.InitAddress = []string{l.addr}
-	o.DialCtxFn = l.group.Dial(dial, worker)
+	o.DialCtxFn = l.group.Dial(dial, own)
 	return o
 }
 

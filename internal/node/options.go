@@ -179,14 +179,14 @@ func dialFailed(err error, bound time.Duration) error {
 // New that has failed. late, if not nil, receives a value that comes after that. The
 // goroutine ends when the function returns. A panic of the function becomes an error, because
 // it would end the process: the function costs its own node and no other.
-func callOrAbandon[T any](life context.Context, what string, call func() (T, error), late func(T)) (T, error) {
+func callOrAbandon[T any](life context.Context, what string, f func() (T, error), late func(T)) (T, error) {
 	type result struct {
 		value T
 		err   error
 	}
 	done := make(chan result) // unbuffered, so that a result after the end of life goes to late; never closed
 	go func() {
-		value, err := callSafely(what, call)
+		value, err := callSafely(what, f)
 		select {
 		case done <- result{value, err}:
 		case <-life.Done():
@@ -205,11 +205,11 @@ func callOrAbandon[T any](life context.Context, what string, call func() (T, err
 }
 
 // callSafely calls a function that may be the user's, and returns its panic as an error.
-func callSafely[T any](what string, call func() (T, error)) (value T, err error) {
+func callSafely[T any](what string, f func() (T, error)) (value T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%s panicked: %v", what, p)
 		}
 	}()
-	return call()
+	return f()
 }

@@ -1,6 +1,5 @@
-// Package wire is the language spoken with a Redis master: the requests and how the script
-// takes them, the replies and what they mean, the keys, the value of a lock, and the messages
-// that wake waiters.
+// Package wire is the language spoken with a Redis master: requests as arguments of the script,
+// replies and their meaning, keys, the value of a lock, and the messages that wake waiters.
 //
 // A node runs one script, [Apply], and nothing else changes its data. A [Request] is one or
 // more operations of the script, and [Unpack] and [Reader] turn the script's answer into a
@@ -8,6 +7,6 @@
 // below lua/ describes its operations.
 //
 // The package sends nothing, reads no clock and starts no goroutine. It uses rueidis only to
-// read replies. A Request that is posted to several nodes is shared by their workers: what
-// changes after that is atomic.
+// read replies. The workers of several nodes share a Request, so each field that changes after
+// the request was posted is atomic.
 package wire

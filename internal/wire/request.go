@@ -159,7 +159,7 @@ func (r *Request) Owners(f func(owner string)) {
 	}
 }
 
-// Same reports whether two requests are of the same operations, for one ticket.
+// Same reports whether two requests ask for the same operations, with the same arguments.
 func (r *Request) Same(other *Request) bool { return slices.Equal(r.args, other.args) }
 
 // Lot returns 16 random bits of an acquisition, the same on every node: those of its owner

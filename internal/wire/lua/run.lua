@@ -7,10 +7,10 @@
 --     1 ours, 0 not_after has passed, -1 another's
 -- read                             {held or nil, ms, register, tickets}
 --
--- This file runs the operations, one after the other. It decides what most calls ask for:
--- the grant of a free lock, its renewal, its restoration and its release, without a function
--- of the other files. It reads and writes the lock, and the registers, KEYS[1]; it reads
--- whether the lock has a queue.
+-- This file runs the operations, one after the other. It decides the common cases without a
+-- function of the other files: the grant of a free lock, its renewal, its restoration and its
+-- release. It reads and writes the lock and the registers, KEYS[1], and it looks whether the
+-- lock has a queue.
 
 -- Adds an answer that is not a small number.
 local function answer(reply)
