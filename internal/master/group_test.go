@@ -83,6 +83,7 @@ func votingAs(t *testing.T, option rueidis.ClientOption, voters ...voter) *Group
 		o.DialCtxFn, o.AlwaysRESP2 = option.DialCtxFn, true
 		o.ForceSingleClient, o.DisableCache, o.DisableRetry, o.PipelineMultiplex = true, true, true, -1
 		o.ClientSetInfo = rueidis.DisableClientSetInfo
+		o.ReadBufferEachConn, o.WriteBufferEachConn, o.RingScaleEachConn = 4<<10, 4<<10, 4 // a question has 500 ms, on a busy machine as well
 		return o
 	})
 	t.Cleanup(func() {
