@@ -43,7 +43,6 @@ type hold struct {
 	next       int64 // the next unused token of the block, which ends at last
 	last       int64
 	acquire    *wire.Request // until every node has answered it
-	taking     quorum.Set    // nodes that were asked to let the lease take a reservation, and have not answered
 	ticket     ticket        // of the waiter that acquired it
 	others     int           // tickets of other processes in the queues, by the latest answers
 	answeredAt time.Duration // when these answers arrived
@@ -59,6 +58,7 @@ type ticket struct {
 	text     string     // "" for none
 	queued   quorum.Set // nodes that may have it in their queues, because they have not granted
 	reserved quorum.Set // nodes that reserved the lock for it before they answered the acquisition
+	taking   quorum.Set // nodes that were asked to let the lease take their reservations, and have not answered
 }
 
 // queue records the ticket with which the lock was acquired: the nodes that may have it in their
@@ -66,7 +66,7 @@ type ticket struct {
 func (h *hold) queue(text string, queued, reserved quorum.Set) {
 	if queued != 0 {
 		h.mu.Lock()
-		h.ticket = ticket{text, queued, reserved}
+		h.ticket = ticket{text: text, queued: queued, reserved: reserved}
 		h.mu.Unlock()
 	}
 }
@@ -167,8 +167,8 @@ func (h *hold) takeReservations(nodes quorum.Set) {
 		}
 		nodes = nodes.Without(i)
 		h.mu.Lock()
-		if !h.over && h.machine.HeldUntil(i) == 0 && !h.taking.Has(i) {
-			h.taking = h.taking.With(i)
+		if !h.over && h.machine.HeldUntil(i) == 0 && !h.ticket.taking.Has(i) {
+			h.ticket.taking = h.ticket.taking.With(i)
 			heal.add(h, quorum.Set(0).With(i))
 		}
 		h.mu.Unlock()

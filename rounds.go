@@ -134,7 +134,7 @@ func (r *round) Receive(i int, req *wire.Request, reply *wire.Reply) {
 		lost.add(h, h.step(in, func() {
 			h.note(i, err)
 			if req.Kind == wire.Heal {
-				h.taking = h.taking.Without(i)
+				h.ticket.taking = h.ticket.taking.Without(i)
 			}
 			if in.Kind != quorum.InputNoAnswer {
 				h.recordProof(i, answer, in.At)

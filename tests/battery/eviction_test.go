@@ -164,7 +164,7 @@ func TestANodeThatBeginsToEvictIsReportedWithinOneInterval(t *testing.T) {
 				}
 			}
 			late = append(late, time.Since(began))
-			if l.Release(t.Context()) != nil {
+			if errors.Is(l.Release(t.Context()), quorumlock.ErrLost) { // a busy machine may not confirm it in time
 				lost++
 			}
 			victim.MustDo("CONFIG", "SET", "maxmemory", "0")
