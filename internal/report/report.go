@@ -17,7 +17,6 @@ import (
 type Reporter struct {
 	log *slog.Logger
 
-
 	// waiting has capacity 256. Reports that do not fit are dropped and counted, so that
 	// Add never blocks. Never closed: a lease with a watch may report its end while Close
 	// ends.
