@@ -18,7 +18,9 @@ import (
 // Callers get a taken name in the order in which they came, whichever client of the same
 // prefix they use: a release reserves the lock for the next waiter, and the node wakes
 // it. Waiters that have died are skipped. A process that is 5 ms or more away from the nodes
-// has a share of the time and not of the turns: after a lease it asks again a little later. A waiter also polls, because a holder may die, a
+// has a share of the time and not of the turns: after a lease it asks again a little later.
+// One whose round trip is longer than half the node timeout may get next to nothing: raise
+// WithNodeTimeout to 2.5 round trips there. A waiter also polls, because a holder may die, a
 // client may release without a wake-up, and nodes may be missing: by jittered exponential
 // backoff, and at the latest when the holder's keys end (see WithRetryBackoff). The order
 // follows the nodes' clocks; faults may disturb it, and it is not guaranteed. A lease may pass
@@ -101,7 +103,7 @@ var errPanicked = errors.New("quorumlock: a function of the caller has panicked"
 // campaign makes attempts until one succeeds or another would be useless. Between
 // attempts it waits until waitCtx ends. Close waits for campaign, but not for the span
 // processors before and after it.
-func (m *Manager) campaign(ctx, waitCtx context.Context, name string, t *terms, wait, hasty bool, call *acquireSpan) (l *Lease, err error) {
+func (m *Manager) campaign(ctx, waitCtx context.Context, name string, t *terms, wait, failFast bool, call *acquireSpan) (l *Lease, err error) {
 	if !m.enter() {
 		call.measure(ErrClosed)
 		return nil, ErrClosed
@@ -110,7 +112,7 @@ func (m *Manager) campaign(ctx, waitCtx context.Context, name string, t *terms, 
 	err = errPanicked
 	defer func() { call.measure(err) }()
 	w := m.newWaiter(waitCtx, wire.LockKey(m.cfg.prefix, name), t, !wait)
-	w.call, w.hasty = call, hasty
+	w.call, w.failFast = call, failFast
 	defer func() {
 		if l == nil { // also when a user's function, such as the backoff, has panicked
 			w.done()
@@ -199,7 +201,7 @@ func (w *waiter) contend(ctx context.Context) (*Lease, error) {
 			w.refused(err, a.unanswered())
 		}
 		var short *QuorumError
-		hopeless := errors.As(err, &short) && short.permanent(m.ensemble.Size()) || w.hasty && a.unanswered()
+		hopeless := errors.As(err, &short) && short.permanent(m.ensemble.Size()) || w.failFast && a.unanswered()
 		delay, stop := w.poll(&retry)
 		over := w.ctx.Err() != nil || m.ending() || err == nil || hopeless || stop
 		refused, keeps := len(a.refusals) > 0, false
@@ -269,7 +271,7 @@ func (w *waiter) endError(err error) error {
 		if err == nil {
 			err = &HeldError{Name: w.name()} // no attempt was made, so the lock is reserved for another waiter
 		}
-		return errs.As(err.Error()+"; waited "+errs.Readable(w.m.clock.Now()-w.arrived), err)
+		return errs.Several(err.Error()+"; waited "+errs.Readable(w.m.clock.Now()-w.arrived), err)
 	case w.ctx.Err() != nil && err == nil:
 		return errs.Ended(w.ctx, nil, "quorumlock: acquire "+strconv.Quote(w.name()))
 	case w.ctx.Err() != nil:

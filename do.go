@@ -65,7 +65,7 @@ func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Con
 		switch {
 		case ctx.Err() != nil && err != nil && (errors.Is(err, context.Cause(ctx)) || errors.Is(err, ctx.Err())):
 			if own := ofFunction(err); own != err { //nolint:errorlint // whether it is the same value
-				return errs.As(err.Error(), ctx.Err(), context.Cause(ctx), own)
+				return errs.Several(err.Error(), ctx.Err(), context.Cause(ctx), own)
 			}
 			return err // it already includes the end of ctx
 		case ctx.Err() != nil:
@@ -101,7 +101,7 @@ func (m *Manager) reentered(ctx context.Context, name string) error {
 		h.mu.Lock()
 		held := &HeldError{Name: name, Holder: holder(h.value), RetryAfter: max(h.machine.Deadline()-m.clock.Now(), 0), Self: true}
 		h.mu.Unlock()
-		return errs.As(held.Error()+"; this call runs under that very lease, which is not reentrant", held)
+		return errs.Several(held.Error()+"; this call runs under that very lease, which is not reentrant", held)
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func joinCause(err, cause error) error {
 	case err == nil, err == cause: //nolint:errorlint // this very value
 		return cause
 	case errors.Is(err, cause): // its text includes that of cause
-		return errs.As(err.Error(), cause, ofFunction(err))
+		return errs.Several(err.Error(), cause, ofFunction(err))
 	default:
 		return errs.Join(cause, ofFunction(err))
 	}

@@ -61,9 +61,9 @@ type ticket struct {
 	taking   quorum.Set // nodes that were asked to let the lease take their reservations, and have not answered
 }
 
-// queue records the ticket with which the lock was acquired: the nodes that may have it in their
+// recordTicket records the ticket with which the lock was acquired: the nodes that may have it in their
 // queues, and those that have reserved the lock for it.
-func (h *hold) queue(text string, queued, reserved quorum.Set) {
+func (h *hold) recordTicket(text string, queued, reserved quorum.Set) {
 	if queued != 0 {
 		h.mu.Lock()
 		h.ticket = ticket{text: text, queued: queued, reserved: reserved}

@@ -60,7 +60,7 @@ func (q *localQueue) refused(err error, unanswered bool) {
 // dismiss ends the call of a waiter that has WithFailFast, if the last attempt from this
 // queue was not answered. The caller that made it sees that itself. q.mu is held.
 func (q *localQueue) dismiss(w *waiter) {
-	if !w.hasty || !q.unanswered || q.hold != nil || !q.queue.Waits(w.id) {
+	if !w.failFast || !q.unanswered || q.hold != nil || !q.queue.Waits(w.id) {
 		return
 	}
 	delete(q.callers, w.id)

@@ -89,7 +89,7 @@ func TestALeaseTakesTheReservationOfANodeThatRefusesLate(t *testing.T) {
 		return h.nodes != nil && h.nodes[2] != nil
 	}, 10*time.Second, time.Millisecond, "the third node has refused")
 	late.MustDo("SET", key, strings.Repeat("a", wire.TicketLen)+" w ", "PX", "60000")
-	h.queue(strings.Repeat("a", wire.TicketLen), third, third)
+	h.recordTicket(strings.Repeat("a", wire.TicketLen), third, third)
 	h.vote(2, m.clock.Now(), &wire.Reply{Status: wire.Taken})
 	require.Eventually(t, func() bool {
 		return strings.HasPrefix(fmt.Sprint(late.MustDo("GET", key)), l.Owner())

@@ -142,6 +142,9 @@ func (q *localQueue) tendBy(at time.Duration) {
 // tend ends a check that is overdue, and removes a queue that has no more use. The queue's
 // timer runs it.
 func (q *localQueue) tend() {
+	if q.m.ending() {
+		return // Close ends the calls and the leases of every queue
+	}
 	q.mu.Lock()
 	now := q.m.clock.Now()
 	q.tendAt = 0

@@ -157,7 +157,7 @@ func (m *Manager) await(ctx context.Context) error {
 	}
 	err := m.unreached(m.clock.Steady() - began)
 	if err != nil && wait > 0 {
-		return errs.As(err.Error()+"; waited "+errs.Readable(m.clock.Steady()-began), err)
+		return errs.Several(err.Error()+"; waited "+errs.Readable(m.clock.Steady()-began), err)
 	}
 	return err
 }

@@ -49,7 +49,7 @@ func (a *attempt) failure(outcome quorum.Outcome) error {
 	}
 }
 
-// unanswered reports whether so many nodes have failed that the others are no quorum. The
+// unanswered reports whether the nodes that have not failed are too few for a quorum. The
 // error of an attempt may say that there is no quorum for other reasons, such as votes that
 // are split.
 func (a *attempt) unanswered() bool {

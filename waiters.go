@@ -18,13 +18,13 @@ import (
 // waiter is one call that acquires. It lives until the call has its lease or gives up.
 // quorum.Waiter makes its decisions; this type carries them out.
 type waiter struct {
-	m     *Manager
-	terms *terms
-	lock  string
-	once  bool            // asks once, as TryAcquire does
-	hasty bool            // it has WithFailFast
-	ctx   context.Context // ends with the caller's context, or at WithWait's bound
-	call  *acquireSpan    // nil without telemetry
+	m        *Manager
+	terms    *terms
+	lock     string
+	once     bool            // asks once, as TryAcquire does
+	failFast bool            // it has WithFailFast
+	ctx      context.Context // ends with the caller's context, or at WithWait's bound
+	call     *acquireSpan    // nil without telemetry
 
 	ticket     string        // the member of the nodes' queues; "" for none
 	enqueuedAt string        // the score in the queues: the place, µs of the cluster's time
@@ -312,7 +312,7 @@ func (w *waiter) won(h *hold, granted quorum.Set) (reserved quorum.Set) {
 	}
 	w.mu.Unlock()
 	if w.forget() {
-		h.queue(w.ticket, quorum.All(w.terms.Nodes)&^granted, reserved)
+		h.recordTicket(w.ticket, quorum.All(w.terms.Nodes)&^granted, reserved)
 	}
 	return reserved
 }

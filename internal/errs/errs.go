@@ -33,8 +33,8 @@ func (e *several) Error() string { return e.text }
 // Unwrap returns the causes.
 func (e *several) Unwrap() []error { return e.errs }
 
-// As returns an error with this text that is all of errs.
-func As(text string, errs ...error) error { return &several{text: text, errs: errs} }
+// Several returns an error with this text that is all of errs.
+func Several(text string, errs ...error) error { return &several{text: text, errs: errs} }
 
 // Ended returns an error that is err, if there is one, and the end of ctx. It is ctx.Err() and
 // its cause, or the cause alone if that wraps ctx.Err(). what says what ended with ctx.

@@ -193,7 +193,7 @@ func (l *Local) NotPassed(now time.Duration) Step {
 // of another process. turn is as in Hold.
 func (l *Local) HandedOn(now, turn time.Duration) { l.leaveTo(1, now, turn) }
 
-// leaveTo records that the lock was left to so many other processes. This one asks for it
+// leaveTo records that the lock was left to that many other processes. This one asks for it
 // again when each of them has had as much of the time as its own turn took. Turn by turn, a
 // distant process would have the lock most of the time: with one 50 ms away, three near
 // ones got a third of what they get alone.

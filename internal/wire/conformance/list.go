@@ -40,7 +40,7 @@ const (
 	argListLate = 9
 )
 
-// list registers a list of so many nodes: the asked one, whose identity will be "self",
+// list registers a list of that many nodes: the asked one, whose identity will be "self",
 // and these.
 func (r *rig) list(size int, ids ...string) op {
 	return op{wire.ListsKey(r.server.Prefix), []string{
