@@ -48,7 +48,7 @@ func TestOne(t *testing.T) {
 }
 
 func TestNoOverlapInsideTheFaultModel(t *testing.T) {
-	total := sweep(t, 5000, Params{World: Inside, Span: Span}, 3, 5)
+	total := sweep(t, most, Params{World: Inside, Span: Span}, 3, 5)
 	mustHave(t, &total,
 		Grants, Raises, Passes, PassesRefused, Checks, CallersGone, TicketsCarried, LeftFree, Renewals, Missed, Heals, ProofResets, Releases, ReleaseRetries,
 		Expired, Revoked, Suspended, Lost, Late, Repeated, TooLate, LateAnswers,
@@ -75,14 +75,14 @@ func TestNoOverlapWhenGroupsFailOver(t *testing.T) {
 }
 
 func TestTokensAreUniqueAndOrderedWhateverHappens(t *testing.T) {
-	total := sweep(t, 5000, Params{World: Anything, Span: Span}, 3, 5)
+	total := sweep(t, most, Params{World: Anything, Span: Span}, 3, 5)
 	// Exclusion breaks in these worlds, which is the reason for tokens.
 	mustHave(t, &total, Grants, Steps, Overlaps, Wipes, Truncations, Flushes, Trims, Raises, Passes, ProofResets, StepsFound,
 		Reservations, ReservationsTaken)
 }
 
 func TestLockIsGrantedAfterFaultsStop(t *testing.T) {
-	total := sweep(t, 5000, Params{World: Inside, Span: briefly}, 3, 5)
+	total := sweep(t, most, Params{World: Inside, Span: briefly}, 3, 5)
 	mustHave(t, &total, Grants, Pauses, Downs, WakeUps)
 }
 
@@ -90,7 +90,7 @@ func TestLockIsGrantedAfterFaultsStop(t *testing.T) {
 // half of the runs all ask at one instant, and one of them has to get the lock though a
 // minority of the nodes does not answer.
 func TestOneOfThoseWhoAskTogetherIsGranted(t *testing.T) {
-	total := sweep(t, 5000, Params{World: Together, Span: briefly}, 3, 4, 5)
+	total := sweep(t, most, Params{World: Together, Span: briefly}, 3, 4, 5)
 	mustHave(t, &total, Grants, AskedOnce, VotesKept, Downs, Stalls, Silences, Distances, Pauses, Crashes, Lost, Raises)
 }
 
@@ -120,7 +120,11 @@ func mustHave(t *testing.T, total *Stats, seen ...Counter) {
 	}
 }
 
-// seeds returns how many runs a test plays for each number of nodes.
+// most is the usual number of seeds of the tests that play the most.
+const most = 5000
+
+// seeds returns how many runs a test plays for each number of nodes. QUORUMLOCK_SIM_SEEDS is
+// for the tests that play the most; the others keep their proportion.
 func seeds(t *testing.T, usual int) int64 {
 	t.Helper()
 	n := usual / slowdown
@@ -128,10 +132,11 @@ func seeds(t *testing.T, usual int) int64 {
 		n = min(n, 500/8) // of four tests, three and five nodes
 	}
 	if word := os.Getenv("QUORUMLOCK_SIM_SEEDS"); word != "" {
-		var err error
-		if n, err = strconv.Atoi(word); err != nil {
+		seeds, err := strconv.Atoi(word)
+		if err != nil {
 			t.Fatalf("QUORUMLOCK_SIM_SEEDS: %v", err)
 		}
+		n = max(usual*seeds/most, 1)
 	}
 	return int64(n)
 }
