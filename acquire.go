@@ -19,8 +19,8 @@ import (
 // prefix they use: a release reserves the lock for the next waiter, and the node wakes
 // it. Waiters that have died are skipped. A process that is 5 ms or more away from the nodes
 // has a share of the time and not of the turns: after a lease it asks again a little later.
-// One whose round trip is longer than half the node timeout may get next to nothing: raise
-// WithNodeTimeout to 2.5 round trips there. A waiter also polls, because a holder may die, a
+// One whose round trip is longer than 400 ms, or 40 % of a WithNodeTimeout, may get next to
+// nothing. A waiter also polls, because a holder may die, a
 // client may release without a wake-up, and nodes may be missing: by jittered exponential
 // backoff, and at the latest when the holder's keys end (see WithRetryBackoff). The order
 // follows the nodes' clocks; faults may disturb it, and it is not guaranteed. A lease may pass
@@ -111,7 +111,7 @@ func (m *Manager) campaign(ctx, waitCtx context.Context, name string, t *terms, 
 	defer m.calls.leave()
 	err = errPanicked
 	defer func() { call.measure(err) }()
-	w := m.newWaiter(waitCtx, wire.LockKey(m.cfg.prefix, name), t, !wait)
+	w := m.newWaiter(waitCtx, wire.LockKey(m.cfg.prefix, name), m.cfg.at(m.ensemble.Trip(), t), !wait)
 	w.call, w.failFast = call, failFast
 	defer func() {
 		if l == nil { // also when a user's function, such as the backoff, has panicked

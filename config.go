@@ -41,7 +41,8 @@ type terms struct {
 	ttl, maxHold, minHold, lockDelay time.Duration
 	label                            string
 	manual                           bool
-	wait                             waitLimit // of one call: termsFor takes it out
+	wait                             waitLimit     // of one call: termsFor takes it out
+	trip                             time.Duration // to the nodes, where it lengthens the node timeout: see at
 
 	// Derived by complete.
 	quorum.Terms
@@ -147,7 +148,7 @@ func (c *config) complete(t *terms) error {
 	t.Terms = quorum.Terms{
 		Nodes: c.nodes, TTL: t.ttl, MaxHold: t.maxHold,
 		Drift: quorum.Drift(t.ttl, c.drift), Guard: quorum.Guard(t.ttl), Early: quorum.Early(quorum.Guard(t.ttl)),
-		Timeout: min(max(t.ttl/10, 20*time.Millisecond), 500*time.Millisecond),
+		Timeout: quorum.NodeTimeout(t.ttl, t.trip),
 	}
 	if c.nodeTimeoutSet {
 		t.Timeout = c.nodeTimeout
@@ -244,6 +245,19 @@ func (c *config) termsFor(opts []AcquireOption) (*terms, waitLimit, error) {
 		return nil, wait, err
 	}
 	return &t, wait, nil
+}
+
+// at returns the terms for a client that is a round trip of trip away from the nodes.
+func (c *config) at(trip time.Duration, t *terms) *terms {
+	if c.nodeTimeoutSet || quorum.NodeTimeout(t.ttl, trip) <= t.Timeout {
+		return t
+	}
+	far := *t
+	far.trip = trip
+	if c.complete(&far) != nil {
+		return t
+	}
+	return &far
 }
 
 var nameBound = fmt.Sprintf("has to have 1 to %d bytes", MaxNameLen)

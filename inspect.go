@@ -95,8 +95,9 @@ func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
 		return Status{}, ErrClosed
 	}
 	_, now := m.clock.Both()
-	req := wire.NewRead(wire.LockKey(m.cfg.prefix, name), now+m.cfg.terms.Timeout)
-	answers := m.ensemble.Collect(ctx, req, m.cfg.terms.Timeout, m.ensemble.Size(), nil)
+	timeout := m.cfg.at(m.ensemble.Trip(), &m.cfg.terms).Timeout
+	req := wire.NewRead(wire.LockKey(m.cfg.prefix, name), now+timeout)
+	answers := m.ensemble.Collect(ctx, req, timeout, m.ensemble.Size(), nil)
 	return m.status(name, answers), m.enough(ctx, "inspect", name, answers)
 }
 

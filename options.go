@@ -128,8 +128,10 @@ func WithoutFencing() Option {
 }
 
 // WithNodeTimeout sets how long a node may take to answer before it counts as failed.
-// Default a tenth of the TTL within 20 … 500 ms; at least 5 ms, and short enough for a
-// round of renewal to fit into the TTL.
+// Default a tenth of the TTL within 20 … 500 ms, or within 2.5 round trips up to a second if
+// the nodes are farther away; at least 5 ms, and short enough for a round of renewal to fit
+// into the TTL. A connection carries one batch at a time, so a request may wait for the answer
+// to the one before it: less than two round trips cost attempts that were on their way.
 func WithNodeTimeout(d time.Duration) Option {
 	return managerOption(func(c *config) { c.nodeTimeout = d; c.nodeTimeoutSet = true })
 }

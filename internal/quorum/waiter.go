@@ -116,9 +116,7 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 		return next
 	}
 	if w.left = !answeredInTime(w.nodes, r); w.left {
-		// A grace is at least a round trip: until then the connection may be busy with the
-		// attempt's own release, and the next attempt would be too late behind it.
-		return w.leave(now, max(poll, w.grace))
+		return w.leave(now, poll)
 	}
 	if w.missed(r.Refusals) {
 		return w.startOver(now)

@@ -77,6 +77,24 @@ func TestAFarClientHasItsShareOfTheTimeAndTheNearOnesHaveTheirs(t *testing.T) {
 	}
 }
 
+// A connection carries one batch at a time, so a request may be answered after two round trips.
+// (With a node timeout of 500 ms such an attempt failed, and the far client got nothing.)
+func TestARequestOfAFarClientMayWaitForTheOneBeforeIt(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		c.Distance("far", 200*time.Millisecond)
+		m := managerFor(t, c, "far")
+		l, err := m.TryAcquire(background, "first")
+		require.NoError(t, err)
+		go func() { _ = l.Release(background) }()
+		time.Sleep(time.Millisecond)
+		began := time.Now()
+		second, err := m.TryAcquire(background, "second")
+		require.NoError(t, err)
+		assert.Greater(t, time.Since(began), 700*time.Millisecond, "it has waited for the release")
+		require.NoError(t, second.Release(background))
+	})
+}
+
 // Its CPU is throttled, as in a container: it runs for 20 ms of each 100 ms. It comes too late
 // for a reservation of 20 ms, and finds out how long it needs. (Without that, the others got
 // 0.36 of what they get alone. The battery has the figures of real processes.)
