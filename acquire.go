@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -61,7 +62,7 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 	if err := checkName(name); err != nil {
 		return nil, err
 	}
-	t, limit, err := m.cfg.termsFor(opts)
+	t, limit, err := m.cfg.lease(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -73,13 +74,13 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 	}
 	waitCtx := ctx
 	switch {
-	case limit.set && limit.most == 0:
+	case limit.Set && limit.Most == 0:
 		wait = false
-	case limit.set && !wait:
-		return nil, &InvalidError{What: "WithWait", Value: limit.most.String(), Bound: "has no use in TryAcquire, which asks once", Fix: "call Acquire"}
-	case limit.set:
+	case limit.Set && !wait:
+		return nil, &InvalidError{What: "WithWait", Value: limit.Most.String(), Bound: "has no use in TryAcquire, which asks once", Fix: "call Acquire"}
+	case limit.Set:
 		var cancel context.CancelFunc
-		waitCtx, cancel = context.WithTimeoutCause(ctx, limit.most, errWaitOver)
+		waitCtx, cancel = context.WithTimeoutCause(ctx, limit.Most, errWaitOver)
 		defer cancel()
 	}
 	call := m.telemetry.startAcquire(ctx, name, wait, m.ensemble.Quorum(), m.ensemble.Size())
@@ -92,7 +93,7 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 		}
 	}()
 	defer func() { call.end(l, err); through = true }()
-	l, err = m.campaign(ctx, waitCtx, name, t, wait, limit.failFast, call)
+	l, err = m.campaign(ctx, waitCtx, name, t, wait, limit.FailFast, call)
 	return l, err
 }
 
@@ -103,7 +104,7 @@ var errPanicked = errors.New("quorumlock: a function of the caller has panicked"
 // campaign makes attempts until one succeeds or another would be useless. Between
 // attempts it waits until waitCtx ends. Close waits for campaign, but not for the span
 // processors before and after it.
-func (m *Manager) campaign(ctx, waitCtx context.Context, name string, t *terms, wait, failFast bool, call *acquireSpan) (l *Lease, err error) {
+func (m *Manager) campaign(ctx, waitCtx context.Context, name string, t *config.Terms, wait, failFast bool, call *acquireSpan) (l *Lease, err error) {
 	if !m.enter() {
 		call.measure(ErrClosed)
 		return nil, ErrClosed
@@ -111,7 +112,7 @@ func (m *Manager) campaign(ctx, waitCtx context.Context, name string, t *terms, 
 	defer m.calls.leave()
 	err = errPanicked
 	defer func() { call.measure(err) }()
-	w := m.newWaiter(waitCtx, wire.LockKey(m.cfg.prefix, name), m.cfg.at(m.ensemble.Trip(), t), !wait)
+	w := m.newWaiter(waitCtx, wire.LockKey(m.cfg.Prefix, name), m.cfg.At(m.ensemble.Trip(), t), !wait)
 	w.call, w.failFast = call, failFast
 	defer func() {
 		if l == nil { // also when a user's function, such as the backoff, has panicked
@@ -258,8 +259,8 @@ func (w *waiter) granted(a *attempt, l *Lease) {
 	}
 	a.leave()
 	if w.local != nil {
-		w.local.granted(w, l.hold)
-		w.m.locals.detach(w.local, l.hold)
+		w.local.granted(w, l.lock)
+		w.m.locals.detach(w.local, l.lock)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/ensemble"
+	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -54,11 +55,11 @@ type attempt struct {
 	users      atomic.Int32
 	mu         sync.Mutex
 	ballot     quorum.Ballot
-	announced  bool  // decided was sent
-	over       bool  // concluded; without a hold, later answers do not count
-	hold       *hold // once the lease was granted
-	pending    int   // how many nodes have not answered the acquisition
-	waiters    int   // most tickets in a queue of a node that granted
+	announced  bool       // decided was sent
+	over       bool       // concluded; without a lock, later answers do not count
+	lock       *hold.Lock // once the lease was granted
+	pending    int        // how many nodes have not answered the acquisition
+	waiters    int        // most tickets in a queue of a node that granted
 	errs       []error
 	refusals   []refusal
 	raise      *wire.Request
@@ -84,14 +85,14 @@ func (m *Manager) newAttempt(w *waiter, ask quorum.Ask, before *attempt) *attemp
 		before.mu.Unlock()
 		proposal = a.proposal()
 	} else {
-		if !m.cfg.unfenced {
+		if !m.cfg.Unfenced {
 			proposal = m.ensemble.Time(a.steady).Microseconds()
 		}
 		a.write(proposal, w.call.traceParent())
 	}
-	a.ballot = quorum.NewBallot(w.terms.Nodes, !m.cfg.unfenced, proposal)
+	a.ballot = quorum.NewBallot(w.terms.Nodes, !m.cfg.Unfenced, proposal)
 	acquisition := wire.Acquisition{
-		Lock: w.lock, Value: a.value, KeyTTL: w.terms.keyTTL, NotAfter: a.steady + w.terms.Timeout, Token: a.token(),
+		Lock: w.lock, Value: a.value, KeyTTL: w.terms.KeyTTL, NotAfter: a.steady + w.terms.Timeout, Token: a.token(),
 	}
 	if ask.Ticket {
 		acquisition.Ticket, acquisition.EnqueuedAt, acquisition.Lapsed = w.ticket, w.enqueuedAt, uint32(ask.Lapsed)
@@ -114,7 +115,7 @@ func (a *attempt) write(proposal int64, traceParent string) {
 	b = append(b, ' ')
 	b = strconv.AppendInt(b, proposal, 10)
 	b = append(b, ' ')
-	b = wire.AppendMetadata(b, time.Now(), traceParent, a.wait.terms.label)
+	b = wire.AppendMetadata(b, time.Now(), traceParent, a.wait.terms.Label)
 	a.value = string(b)
 }
 
@@ -129,17 +130,15 @@ func (a *attempt) leave() {
 	if a.users.Add(-1) > 0 {
 		return
 	}
-	if h := a.hold; h != nil {
-		h.mu.Lock()
-		h.acquire = nil
-		h.mu.Unlock()
+	if a.lock != nil {
+		a.lock.Answered()
 	}
 	if a.raise != nil {
 		return // answers to it may still come
 	}
 	m := a.m
 	a.req.Reset()
-	a.m, a.wait, a.value, a.decided, a.hold, a.errs = nil, nil, "", nil, nil, nil
+	a.m, a.wait, a.value, a.decided, a.lock, a.errs = nil, nil, "", nil, nil, nil
 	a.announced, a.over, a.waiters, a.refusals = false, false, 0, nil
 	a.kept, a.notApplied, a.unqueued = 0, 0, 0
 	m.attempts.Put(a)
@@ -159,10 +158,10 @@ func (a *attempt) receive(i int, req *wire.Request, reply *wire.Reply) {
 	if req == &a.req {
 		a.pending--
 	}
-	if h := a.hold; h != nil {
+	if l := a.lock; l != nil {
 		a.mu.Unlock()
 		if req.Kind == wire.Acquire { // one more vote for the lease
-			h.vote(i, a.began, reply)
+			l.Vote(i, a.began, reply)
 		}
 		return
 	}
@@ -173,7 +172,7 @@ func (a *attempt) receive(i int, req *wire.Request, reply *wire.Reply) {
 	raise := a.count(i, req, reply)
 	if raise != 0 && a.raise == nil {
 		_, now := a.m.clock.Both()
-		a.raise = wire.NewRaise(a.wait.lock, a.value[:wire.OwnerLen], a.ballot.Token(), metadata(a.value), now+a.wait.terms.Timeout)
+		a.raise = wire.NewRaise(a.wait.lock, wire.OwnerOf(a.value), a.ballot.Token(), wire.MetadataOf(a.value), now+a.wait.terms.Timeout)
 	}
 	req = a.raise
 	a.decide()
@@ -214,7 +213,7 @@ func (a *attempt) count(i int, req *wire.Request, reply *wire.Reply) (raise quor
 		return raise
 	case wire.Taken:
 		a.ballot.Refuse(i)
-		a.fail(i, errTaken)
+		a.fail(i, hold.ErrTaken)
 		a.notApplied = a.notApplied.With(i)
 		a.refusals = append(a.refusals, newRefusal(i, reply, a.m.clock.Now()))
 		return 0
@@ -311,9 +310,9 @@ func (a *attempt) conclude(values context.Context, cut bool) (*Lease, error) {
 		l, err := a.grant(values)
 		if l != nil {
 			votes := a.ballot.Votes()
-			reserved := a.wait.won(l.hold, votes.Granted())
+			reserved := a.wait.won(l.lock, votes.Granted())
 			a.mu.Unlock()
-			l.hold.takeReservations(reserved & votes.Refused())
+			l.lock.TakeReservations(reserved & votes.Refused())
 			return l, nil
 		}
 		outcome = quorum.OutcomeNoQuorum
@@ -337,10 +336,33 @@ func (a *attempt) release(update wire.TicketUpdate) {
 	a.mu.Unlock()
 	_, now := a.m.clock.Both()
 	t := a.wait.terms
-	req := wire.NewUndo(a.wait.lock, a.value, &a.req, update, now+t.ttl+t.lockDelay)
+	req := wire.NewUndo(a.wait.lock, a.value, &a.req, update, now+t.TTL+t.LockDelay)
 	for i := range a.m.ensemble.Nodes() {
 		if !notApplied.Has(i) {
-			a.m.ensemble.Post(i, req, nobody{})
+			a.m.ensemble.Post(i, req, ensemble.Nobody{})
 		}
 	}
+}
+
+// grant returns the lease, or the reason why it is of no use. a.mu is held.
+func (a *attempt) grant(values context.Context) (*Lease, error) {
+	granted := &struct {
+		Lease
+		lock hold.Lock
+	}{}
+	l := &granted.Lease
+	l.m, l.lock, l.granted, l.values = a.m, &granted.lock, a.began, values
+	l.label, l.acquired = a.wait.call.metricLabel(), a.wait.call.ref()
+	g := hold.Grant{
+		Terms: a.wait.terms, Key: a.wait.lock, Value: a.value, Proposal: a.proposal(), Ballot: &a.ballot, Began: a.began, Steady: a.steady,
+		Queued: a.wait.ticket != "", Others: a.waiters, Errors: a.errs, Acquire: &a.req,
+	}
+	if a.wait.local != nil {
+		g.Owner = a.wait.local
+	}
+	if err := a.m.dog.Open(&g, l.lock, (*tenant)(l)); err != nil {
+		return nil, err
+	}
+	a.lock = l.lock
+	return l, nil
 }

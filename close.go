@@ -47,10 +47,10 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 	defer close(m.closed)
 	close(m.closing)
-	m.endAll()
+	m.dog.End()
 	m.calls.leave()
 	inTime := await(ctx, m.calls.zero)
-	m.dog.stop() // it calls no code of a user, and nothing that waits
+	m.dog.Stop() // it calls no code of a user, and nothing that waits
 	m.locals.stop()
 	inTime = m.closeNodes(ctx) && inTime
 	m.bus.close()
@@ -62,68 +62,10 @@ func (m *Manager) Close(ctx context.Context) error {
 	return nil
 }
 
-// endAll ends every lease, and posts the releases that need not wait. Afterwards no lease is
-// valid, and no call gets one: each grant is among these holds or finds that Close has begun.
-func (m *Manager) endAll() {
-	m.ensemble.Steps.Lock()
-	holds := m.dog.live()
-	m.ensemble.Steps.Unlock()
-	now := holds[:0]
-	for _, h := range holds {
-		if !h.shut() {
-			now = append(now, h)
-		}
-	}
-	m.clear(now)
-}
-
-// shut ends a hold for Close. It reports whether the keys stay for a while, because a function
-// of Do or Lead still runs: then the end of the function clears them, or the watchdog when
-// the guard is over. Keys that a lock delay keeps after a loss outlive Close, so it need not wait.
-func (h *hold) shut() (stays bool) {
-	h.mu.Lock()
-	s := h.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil)
-	lost := h.machine.State() == quorum.StateLost
-	if h.lease.working && s.over && !lost {
-		h.remains = s.now + h.terms.Guard
-	}
-	delayed := lost && h.terms.lockDelay > 0
-	stays = h.lease.working && (s.over || lost) && !delayed && h.remains > s.now
-	if h.stays = stays; stays {
-		h.m.calls.add()
-		h.m.dog.schedule(h, h.remains)
-	} else {
-		h.m.dog.schedule(h, quorum.Never)
-	}
-	h.mu.Unlock()
-	h.notify(&s)
-	return stays
-}
-
-// clear posts the releases of holds that are over.
-func (m *Manager) clear(holds []*hold) {
-	requests, stayed := m.releaseAll(holds)
-	for _, req := range requests {
-		for i := range m.ensemble.Nodes() {
-			if m.ending() {
-				m.ensemble.Post(i, req, &m.left)
-			} else {
-				m.ensemble.Post(i, req, nobody{})
-			}
-		}
-	}
-	for range stayed {
-		m.calls.leave()
-	}
-}
-
 // closeNodes releases what is left, and ends the connections and all goroutines but the
 // reporter's. It reports whether every node has answered, and every goroutine has ended.
 func (m *Manager) closeNodes(ctx context.Context) bool {
-	last, stayed := m.releaseAll(m.dog.live())
-	for range stayed {
-		m.calls.leave()
-	}
+	last := m.dog.ReleaseAll()
 	limit, end := graceful(ctx)
 	defer end()
 	patience, giveUp := context.WithCancel(limit)
@@ -205,6 +147,15 @@ func (t *tally) add() { t.n.Add(1) }
 func (t *tally) leave() {
 	if t.n.Add(-1) == 0 {
 		close(t.zero)
+	}
+}
+
+// change is add or leave.
+func (t *tally) change(by int) {
+	if by > 0 {
+		t.add()
+	} else {
+		t.leave()
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+
+	"github.com/quorumlock/quorumlock/internal/config"
 )
 
 // backoffPatience is how long a call waits for the user's backoff, once: its attempt may hold
@@ -34,8 +36,8 @@ type answer struct {
 }
 
 func (m *Manager) newDelays() *delays {
-	d := &delays{m: m, standard: defaultRetry()}
-	if m.cfg.retry != nil {
+	d := &delays{m: m, standard: config.DefaultRetry()}
+	if m.cfg.Retry != nil {
 		d.answers = make(chan answer, 1)
 	}
 	return d
@@ -92,8 +94,8 @@ func (d *delays) ask() {
 		}
 	}()
 	if d.users == nil {
-		if d.users = d.m.cfg.retry(); d.users == nil {
-			d.users = defaultRetry()
+		if d.users = d.m.cfg.Retry(); d.users == nil {
+			d.users = config.DefaultRetry()
 		}
 	}
 	a.delay = d.users.NextBackOff()

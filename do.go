@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"github.com/quorumlock/quorumlock/internal/errs"
-	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
 // Do acquires the lease as Acquire does, runs fn, and releases the lease when fn has
@@ -97,10 +96,8 @@ func (m *Manager) reentered(ctx context.Context, name string) error {
 		if f.m != m || f.lease.Name() != name || f.lease.Err() != nil {
 			continue
 		}
-		h := f.lease.hold
-		h.mu.Lock()
-		held := &HeldError{Name: name, Holder: holder(h.value), RetryAfter: max(h.machine.Deadline()-m.clock.Now(), 0), Self: true}
-		h.mu.Unlock()
+		lock := f.lease.lock
+		held := &HeldError{Name: name, Holder: holder(lock.Value()), RetryAfter: lock.Left(), Self: true}
 		return errs.Several(held.Error()+"; this call runs under that very lease, which is not reentrant", held)
 	}
 	return nil
@@ -110,16 +107,16 @@ func (m *Manager) reentered(ctx context.Context, name string) error {
 // release, nil if it lasted; err is fn's error.
 func (m *Manager) term(ctx context.Context, l *Lease, fn func(context.Context, *Lease) error) (lost, err error) {
 	outer, _ := ctx.Value(frameKey{}).(*frame)
-	if err := l.work(); err != nil {
+	if !l.lock.Work((*tenant)(l)) {
 		if m.ending() {
-			err = ErrClosed
+			return ErrClosed, nil
 		}
-		return err, nil
+		return l.Err(), nil
 	}
 	fnCtx, cancel := l.WithContext(context.WithValue(ctx, frameKey{}, &frame{m: m, lease: l, outer: outer}))
 	defer func() {
 		cancel()
-		l.rest()
+		l.lock.Rest((*tenant)(l))
 		// Not with ctx: usually ctx has ended at this point.
 		switch err := l.Release(context.WithoutCancel(ctx)); {
 		case errors.Is(err, ErrLost):
@@ -132,31 +129,6 @@ func (m *Manager) term(ctx context.Context, l *Lease, fn func(context.Context, *
 		}
 	}()
 	return nil, fn(fnCtx, l)
-}
-
-// work records that a function begins under the lease. It returns an error if the lease has
-// ended before.
-func (l *Lease) work() error {
-	l.hold.mu.Lock()
-	defer l.hold.mu.Unlock()
-	l.working = l.err == nil
-	return l.err
-}
-
-// rest records that the function has returned. If Close ended the lease meanwhile and waits
-// for the function, the keys are deleted now.
-func (l *Lease) rest() {
-	h := l.hold
-	h.mu.Lock()
-	l.working = false
-	stays := h.stays && h.lease == l
-	if stays {
-		h.m.dog.schedule(h, quorum.Never)
-	}
-	h.mu.Unlock()
-	if stays {
-		h.m.clear([]*hold{h})
-	}
 }
 
 // joinCause joins fn's error and the reason why the lease ended before fn returned.

@@ -106,10 +106,10 @@ func (m events) NodeChanged(i int, h node.Health) {
 	m.logged[i] = state
 	m.mu.Unlock()
 	if h.Err == nil {
-		m.dog.renewAtRisk(i)
+		m.dog.NodeBack(i)
 	}
 	m.reporter.Add(func() {
-		log := m.cfg.log.With("node", i, "addr", e.Addr)
+		log := m.cfg.Log.With("node", i, "addr", e.Addr)
 		if h.Master != "" {
 			log = log.With("master", h.Master)
 		}

@@ -95,8 +95,8 @@ func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
 		return Status{}, ErrClosed
 	}
 	_, now := m.clock.Both()
-	timeout := m.cfg.at(m.ensemble.Trip(), &m.cfg.terms).Timeout
-	req := wire.NewRead(wire.LockKey(m.cfg.prefix, name), now+timeout)
+	timeout := m.cfg.At(m.ensemble.Trip(), &m.cfg.Terms).Timeout
+	req := wire.NewRead(wire.LockKey(m.cfg.Prefix, name), now+timeout)
 	answers := m.ensemble.Collect(ctx, req, timeout, m.ensemble.Size(), nil)
 	return m.status(name, answers), m.enough(ctx, "inspect", name, answers)
 }
@@ -120,8 +120,8 @@ func (m *Manager) status(name string, answers *ensemble.Answers) Status {
 			continue
 		}
 		s.Waiters = max(s.Waiters, int(r.Waiters))
-		if r.TTL == absent || wire.ParseValue(r.Held).Reserved {
-			n.TTL = absent // a reservation is no lease
+		if r.TTL == wire.Absent || wire.ParseValue(r.Held).Reserved {
+			n.TTL = wire.Absent // a reservation is no lease
 			continue
 		}
 		n.Holder = holder(r.Held)
@@ -139,7 +139,7 @@ func (m *Manager) status(name string, answers *ensemble.Answers) Status {
 			}
 		}
 		if s.TTL = left.Deadline(); s.TTL == quorum.Never {
-			s.TTL = endless
+			s.TTL = wire.Endless
 		}
 	}
 	return s

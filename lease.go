@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
-	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -19,23 +19,24 @@ import (
 //
 // All methods are safe for concurrent use.
 type Lease struct {
-	hold     *hold
+	m        *Manager
+	lock     *hold.Lock
 	token    int64
 	granted  time.Duration
+	label    string          // of the name on metrics, "" for none
 	values   context.Context // Acquire's context, for its values
 	acquired *spanRef        // of the acquire span; nil without tracing
 
 	// stop is when the lease stops being valid; 0 once it has ended. Valid reads it.
-	// Written with hold.mu held, read without.
+	// Only Report writes it.
 	stop atomic.Int64
 	// asked means that the program has checked the lease, so it is not forgotten.
 	asked atomic.Bool
-	// working means that Do or Lead runs its function under the lease. Guarded by hold.mu.
-	working bool
+	risky bool // counted as at risk; only Report uses it
 
-	// Guarded by hold.mu.
-	err   error  // why it ended
-	watch *watch // nil until the first request for a channel or the context
+	mu    sync.Mutex // taken after the lock's
+	err   error      // why it ended
+	watch *watch     // nil until the first request for a channel or the context
 }
 
 // watch has the channels and the context of a lease. It is made at the first request,
@@ -58,12 +59,12 @@ type watch struct {
 }
 
 // Name returns the name of the lease.
-func (l *Lease) Name() string { return l.hold.name() }
+func (l *Lease) Name() string { return l.lock.Key()[len(l.m.cfg.Prefix):] }
 
 // Owner returns the random value that marks the keys on the nodes. Leases that were
 // passed on inside this process, without asking the nodes again, share it; their tokens
 // differ.
-func (l *Lease) Owner() string { return l.hold.owner() }
+func (l *Lease) Owner() string { return wire.OwnerOf(l.lock.Value()) }
 
 // Token returns the fencing token: unique for the name, and larger than that of every grant
 // that was over when this attempt began. Pass it along with every write; the resource must
@@ -86,10 +87,10 @@ func (l *Lease) Remaining() time.Duration {
 	if stop == 0 {
 		return 0
 	}
-	if left := stop - l.hold.m.clock.Now(); left > 0 {
+	if left := stop - l.m.clock.Now(); left > 0 {
 		return left
 	}
-	l.hold.step(quorum.Input{Kind: quorum.InputTick}, nil) // whichever caller notices the loss reports it
+	l.lock.Tick() // whichever caller notices the loss reports it
 	return 0
 }
 
@@ -97,8 +98,8 @@ func (l *Lease) Remaining() time.Duration {
 // returns. It has the values of the context given to Acquire, but neither its deadline nor
 // its cancellation.
 func (l *Lease) Context() context.Context {
-	l.hold.mu.Lock()
-	defer l.hold.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return l.watched().ctx
 }
 
@@ -123,16 +124,16 @@ func (l *Lease) WithContext(ctx context.Context) (context.Context, context.Cance
 // Done returns a channel that is closed when the lease has ended, lost or
 // released, and Err and the context say so.
 func (l *Lease) Done() <-chan struct{} {
-	l.hold.mu.Lock()
-	defer l.hold.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return l.watched().done
 }
 
 // Err returns nil while the lease is held, then ErrReleased or a *LostError.
 func (l *Lease) Err() error {
 	l.Remaining()
-	l.hold.mu.Lock()
-	defer l.hold.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return l.err
 }
 
@@ -141,8 +142,8 @@ func (l *Lease) Err() error {
 // closes it without a value. All callers get the same channel, so one of several readers
 // gets the value; Err, Done and the context inform all of them.
 func (l *Lease) Lost() <-chan Lost {
-	l.hold.mu.Lock()
-	defer l.hold.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return l.watched().lost
 }
 
@@ -150,20 +151,20 @@ func (l *Lease) Lost() <-chan Lost {
 // by the next. It is closed when the lease ends; a closed channel is always ready, so a loop
 // over it needs a case for Done or Lost that returns, as in the package documentation.
 func (l *Lease) Renewed() <-chan Renewed {
-	l.hold.mu.Lock()
-	defer l.hold.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return l.watched().renewed
 }
 
 // AtRisk returns a channel that delivers warnings. A value that was not read is replaced by
 // the next. It is closed when the lease ends, as that of Renewed is.
 func (l *Lease) AtRisk() <-chan AtRisk {
-	l.hold.mu.Lock()
-	defer l.hold.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	return l.watched().atRisk
 }
 
-// watched returns l.watch, and makes it if necessary. The hold's mutex is held.
+// watched returns l.watch, and makes it if necessary. l.mu is held.
 func (l *Lease) watched() *watch {
 	l.asked.Store(true)
 	if l.watch == nil {
@@ -228,18 +229,16 @@ func (l *Lease) Renew(ctx context.Context) error {
 // renew begins a round, unless one is running, and adds the channel to those that receive
 // its result.
 func (l *Lease) renew(round chan error) error {
-	h := l.hold
 	if err := l.Err(); err != nil {
 		return err
 	}
-	out := h.step(quorum.Input{Kind: quorum.InputBegin}, func() {
+	l.lock.Renew(func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
 		if w := l.watched(); l.err == nil {
 			w.rounds = append(w.rounds, round)
 		}
 	})
-	if out.Begin {
-		h.m.dog.extend([]*hold{h}, quorum.All(h.m.ensemble.Size()))
-	}
 	return l.Err()
 }
 
@@ -257,48 +256,12 @@ func (l *Lease) Verify(ctx context.Context) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	h := l.hold
-	m := h.m
-	_, now := m.clock.Both()
-	answers := m.ensemble.Collect(ctx, wire.NewRead(h.lock, now+h.terms.Timeout), h.terms.Timeout, m.ensemble.Quorum(), h.owns)
-	var heal healing
-	for i := range answers.Replies {
-		in := quorum.Input{Kind: quorum.InputTaken, Node: i, At: answers.Replies[i].Sent}
-		switch err := answers.Err(i); {
-		case errors.Is(err, errMissing):
-			in.Kind = quorum.InputMissing
-			fallthrough
-		case errors.Is(err, errTaken):
-			heal.add(h, h.step(in, func() {
-				h.note(i, err)
-				h.resetProof()
-			}).Heal)
-		}
-	}
-	m.dog.heal(heal)
+	answers := l.lock.Verify(ctx)
 	if err := l.Err(); err != nil {
 		return err
 	}
-	return m.enough(ctx, "verify", l.Name(), answers)
+	return l.m.enough(ctx, "verify", l.Name(), answers)
 }
-
-// owns returns nil if the key on a node is ours, and the reason if not.
-func (h *hold) owns(reply *wire.Reply) error {
-	switch {
-	case strings.HasPrefix(reply.Held, h.owner()+" "):
-		return nil
-	case reply.TTL == absent, wire.ParseValue(reply.Held).Reserved:
-		return errMissing
-	default:
-		return errTaken
-	}
-}
-
-// The answers of PTTL for a key without an end, and for a missing key.
-const (
-	endless = -1 * time.Millisecond
-	absent  = -2 * time.Millisecond
-)
 
 // Release gives the lease back: it ends at once, and its context and channels say so. Its
 // keys are deleted on every node, and the next waiter gets the lock; WithMinHold may keep
@@ -320,50 +283,40 @@ func (l *Lease) Release(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext()
 	}
-	m := l.hold.m
-	began := m.clock.Now()
+	began := l.m.clock.Now()
 	err := l.release(ctx)
-	m.telemetry.released(ctx, l, began, err)
+	l.m.telemetry.released(ctx, l, began, err)
 	return err
 }
 
 func (l *Lease) release(ctx context.Context) error {
-	m := l.hold.m
-	if !m.enter() { // Close ends every lease before it waits for anything
+	if !l.m.enter() { // Close ends every lease before it waits for anything
 		<-l.Done()
 		return l.Err()
 	}
 	pending, err := l.give()
-	m.calls.leave() // Close waits until the release is posted, and then for its answers
+	l.m.calls.leave() // Close waits until the release is posted, and then for its answers
 	if pending == nil {
 		return err
 	}
-	pending.Wait(ctx, l.hold.terms.Timeout)
-	return m.enough(ctx, "release", l.Name(), pending)
+	pending.Wait(ctx, l.lock.Terms().Timeout)
+	return l.m.enough(ctx, "release", l.Name(), pending)
 }
 
-// give ends the lease. It passes the hold on to the next caller in this process, or
-// releases it on the nodes and returns the pending answers. If the lease has ended
-// already, it returns the error that Release has to return.
+// give ends the lease. The lock goes to the next caller of this process, or back to the nodes,
+// whose answers are pending then. If the lease has ended already, give returns the error that
+// Release has to return.
 func (l *Lease) give() (*ensemble.Answers, error) {
-	h := l.hold
-	h.mu.Lock()
-	if q := h.local; q != nil {
-		h.mu.Unlock()
-		return q.finish(l)
-	}
-	s := h.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil)
-	h.mu.Unlock()
-	h.notify(&s)
-	if !s.over {
+	owner, state, ok := l.lock.Vacate((*tenant)(l))
+	switch q, queued := owner.(*localQueue); {
+	case !ok:
 		return nil, l.Err()
+	case queued:
+		return q.finish(l.lock, state), nil
+	default:
+		return l.lock.Free(wire.TicketUpdate{}), nil
 	}
-	if !errors.Is(l.Err(), ErrReleased) {
-		return nil, l.Err()
-	}
-	last := h.keepRequest()
-	if last == nil {
-		last = h.releaseRequest(wire.TicketUpdate{})
-	}
-	return h.m.ensemble.AskAll(last, h.m.ensemble.Quorum(), nil), nil
 }
+
+// abandon releases a lease whose caller has given up.
+func (l *Lease) abandon() { _, _ = l.give() }

@@ -3,12 +3,11 @@ package quorumlock
 import (
 	"context"
 	"errors"
-	"hash/fnv"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/ensemble"
+	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -16,16 +15,17 @@ import (
 // localQueue is the queue of the callers of one name in this process. It also remembers
 // that a lock was left to a waiter of another process. quorum.Local decides for it.
 type localQueue struct {
-	m    *Manager
-	lock string
+	m   *Manager
+	key string
 
-	mu      sync.Mutex // taken after locals.mu and before a hold's mutex
+	mu      sync.Mutex // taken after locals.mu and before a lock's mutex
 	queue   quorum.Local
 	callers map[quorum.CallerID]*waiter
-	hold    *hold         // the hold of this process's current lease
+	lock    *hold.Lock    // that this process holds; nil for none
 	timer   *time.Timer   // runs tend; nil before its first use
 	tendAt  time.Duration // when the timer runs, 0 for never
-	check   *check        // the running check of hold
+	check   *hold.Check   // the running check of lock; nil for none
+	awaited bool          // the lock has no lease until the check ends
 
 	// The error of the last failed attempt from this queue since the last grant, and when
 	// it came; nil for none.
@@ -44,7 +44,7 @@ type turn struct {
 }
 
 // name returns the name of the lock.
-func (q *localQueue) name() string { return q.lock[len(q.m.cfg.prefix):] }
+func (q *localQueue) name() string { return q.key[len(q.m.cfg.Prefix):] }
 
 // refused records the error of a failed attempt from this queue. It ends the calls that do
 // not wait for the nodes, if too few of these have answered.
@@ -60,7 +60,7 @@ func (q *localQueue) refused(err error, unanswered bool) {
 // dismiss ends the call of a waiter that has WithFailFast, if the last attempt from this
 // queue was not answered. The caller that made it sees that itself. q.mu is held.
 func (q *localQueue) dismiss(w *waiter) {
-	if !w.failFast || !q.unanswered || q.hold != nil || !q.queue.Waits(w.id) {
+	if !w.failFast || !q.unanswered || q.lock != nil || !q.queue.Waits(w.id) {
 		return
 	}
 	delete(q.callers, w.id)
@@ -82,17 +82,13 @@ func (q *localQueue) lastRefusal() error {
 // obstacle returns what blocks a caller in this queue: a lease of this process, or the
 // error of the last attempt. Nil means unknown. q.mu is held.
 func (q *localQueue) obstacle() error {
-	h := q.hold
-	if h == nil {
+	l := q.lock
+	if l == nil {
 		return q.lastRefusal()
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	by := holder(h.value)
-	by.TraceParent = h.lease.acquired.traceParent() // the value has the first lease's
-	return &HeldError{
-		Name: q.name(), Holder: by, RetryAfter: max(h.machine.Deadline()-q.m.clock.Now(), 0), Self: true,
-	}
+	by := holder(l.Value())
+	by.TraceParent = leaseOn(l).acquired.traceParent() // the value has the first lease's
+	return &HeldError{Name: q.name(), Holder: by, RetryAfter: l.Left(), Self: true}
 }
 
 // met evaluates the refusals of an attempt from this queue. A lock without our metadata
@@ -153,11 +149,6 @@ func (w *waiter) enqueue(notBefore time.Duration) {
 	}
 }
 
-// abandon releases a lease whose caller has given up.
-func (l *Lease) abandon() {
-	_, _ = l.give()
-}
-
 // quit removes a caller that has given up from the local queue.
 func (w *waiter) quit() {
 	q := w.local
@@ -178,130 +169,86 @@ func (w *waiter) quit() {
 	}
 }
 
-// granted records that a caller which contended has a lease on h.
-func (q *localQueue) granted(w *waiter, h *hold) {
+// granted records that a caller which contended has a lease on l.
+func (q *localQueue) granted(w *waiter, l *hold.Lock) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.callers, w.id)
 	q.queue.Granted(q.m.clock.Now())
-	q.hold, q.check, q.refusal = h, nil, nil
-	h.mu.Lock()
-	over := h.over
-	h.mu.Unlock()
-	if over {
-		q.lostLocked(h)
+	q.lock, q.check, q.refusal = l, nil, nil
+	if l.Over() {
+		q.lostLocked(l)
 	}
 }
 
-// lost records that a hold was lost.
-func (q *localQueue) lost(h *hold) {
+// Lost records that a lock was lost.
+func (q *localQueue) Lost(l *hold.Lock) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.lostLocked(h)
+	q.lostLocked(l)
 }
 
-func (q *localQueue) lostLocked(h *hold) {
-	if q.hold == h {
+func (q *localQueue) lostLocked(l *hold.Lock) {
+	if q.lock == l {
 		q.drop()
 		q.do(q.queue.Lost(q.m.clock.Now()))
 		q.tendBy(q.m.clock.Now() + idleFor)
 	}
 }
 
-// drop forgets the hold. A running check of it no longer decides anything: the next hold
-// gets its own check. q.mu is held.
-func (q *localQueue) drop() { q.hold, q.check = nil, nil }
+// drop forgets the lock. A running check of it no longer decides anything: the next lock gets its
+// own check. q.mu is held.
+func (q *localQueue) drop() { q.lock, q.check = nil, nil }
 
-// finish ends a lease, and passes its hold on or releases it. Like Lease.give, it returns
-// the pending answers, or the result of Release.
-func (q *localQueue) finish(l *Lease) (*ensemble.Answers, error) {
-	var heal healing
-	pending, err := q.finishWith(l, &heal)
-	q.m.dog.heal(heal)
-	return pending, err
-}
-
-func (q *localQueue) finishWith(l *Lease, heal *healing) (*ensemble.Answers, error) {
-	h, now := l.hold, q.m.clock.Now()
+// finish decides what becomes of a lock whose lease was released. It returns the pending answers
+// if that is its release.
+func (q *localQueue) finish(l *hold.Lock, state quorum.Hold) *ensemble.Answers {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	h.mu.Lock()
-	if l.err != nil {
-		defer h.mu.Unlock()
-		return nil, l.err
+	if q.lock != l { // granted is still running, so no other caller knows the lock
+		return q.freeUnused(l)
 	}
-	tick := h.stepLocked(quorum.Input{Kind: quorum.InputTick}, nil)
-	heal.add(h, tick.Heal)
-	if tick.over {
-		err := l.err
-		h.mu.Unlock()
-		q.m.telemetry.held(l, now)
-		q.lostLocked(h)
-		return nil, err
-	}
-	l.endLocked(ErrReleased)
-	state := h.stateLocked()
-	h.mu.Unlock()
-	q.m.telemetry.held(l, now)
-	if q.hold != h { // granted is still running, so no other caller knows the hold
-		return q.releaseHold(h, quorum.Step{}), nil
-	}
-	return q.do(q.queue.Finished(now, &state)), nil
+	q.complete(&state)
+	return q.do(q.queue.Finished(q.m.clock.Now(), &state))
 }
 
-// stateLocked returns the state of a hold for quorum.Local. h.mu is held.
-func (h *hold) stateLocked() quorum.Hold {
-	return quorum.Hold{
-		Tokens: h.tokensLocked(),
-		Proven: h.proof.Len() >= h.m.ensemble.Quorum(),
-		Useful: h.terms.maxHold == 0 && h.terms.minHold == 0 && !h.terms.manual && !h.m.ending() && h.machine.State() == quorum.StateHeld &&
-			h.machine.End()-h.m.clock.Now() > h.terms.minUseful,
-		Others: h.others, Turn: h.m.turn(), AnsweredAt: h.answeredAt,
-		Subscribed: h.m.waiters.subscribedNodes().Len() >= h.m.ensemble.Quorum() && !h.m.waiters.left.Load() &&
-			h.terms.minHold == 0, // a release with a minimum hold carries no ticket
-	}
+// complete adds to the state of a lock what this process knows.
+func (q *localQueue) complete(state *quorum.Hold) {
+	w := &q.m.waiters
+	state.Turn = q.m.turn()
+	state.Subscribed = w.subscribedNodes().Len() >= q.m.ensemble.Quorum() && !w.left.Load()
 }
 
-func (h *hold) tokensLocked() int {
-	if h.m.cfg.unfenced {
-		return 1
-	}
-	return int(max(h.last-h.next+1, 0))
-}
-
-// do carries out a step. When the step releases the hold, it returns the pending answers.
+// do carries out a step. When the step releases the lock, it returns the pending answers.
 // q.mu is held.
 func (q *localQueue) do(s quorum.Step) *ensemble.Answers {
-	for {
-		switch s.Kind {
-		case quorum.StepContend:
-			q.send(s.Caller, turn{notBefore: s.At})
-		case quorum.StepPass:
-			if !q.pass(s.Caller) { // the hold was just lost
-				q.drop()
-				s = q.queue.NotPassed(q.m.clock.Now())
-				continue
-			}
-		case quorum.StepCheck:
-			if q.check == nil {
-				q.startCheck()
-			}
-			q.check.awaited = true
-		case quorum.StepRelease:
-			h := q.hold
+	switch s.Kind {
+	case quorum.StepContend:
+		q.send(s.Caller, turn{notBefore: s.At})
+	case quorum.StepPass:
+		if !q.pass(s.Caller) { // lost or doubtful since the decision
+			l := q.lock
 			q.drop()
-			pending := q.releaseHold(h, s)
-			if s.Caller != 0 {
-				h.mu.Lock()
-				previous := h.lease.acquired
-				h.mu.Unlock()
-				q.send(s.Caller, turn{previous: previous, notBefore: s.At, enqueued: s.Enqueue})
-			}
-			q.tendBy(q.m.clock.Now() + idleFor)
-			return pending
+			q.do(q.queue.NotPassed(q.m.clock.Now()))
+			return q.freeUnused(l)
 		}
-		return nil
+	case quorum.StepCheck:
+		if q.check == nil {
+			q.startCheck()
+		}
+		q.awaited = true
+	case quorum.StepRelease:
+		l := q.lock
+		q.drop()
+		previous := leaseOn(l).acquired
+		pending := q.free(l, s)
+		if s.Caller != 0 {
+			q.send(s.Caller, turn{previous: previous, notBefore: s.At, enqueued: s.Enqueue})
+		}
+		q.tendBy(q.m.clock.Now() + idleFor)
+		return pending
 	}
+	return nil
 }
 
 // send starts a caller's turn. q.mu is held.
@@ -311,57 +258,62 @@ func (q *localQueue) send(id quorum.CallerID, t turn) {
 	}
 }
 
-// pass gives a caller the next lease on the hold. It returns false when the hold is over
-// or the caller is gone. q.mu is held.
+// pass gives a caller the next lease on the lock. It returns false when the lock cannot be passed
+// on any more, or the caller is gone. q.mu is held.
 func (q *localQueue) pass(id quorum.CallerID) bool {
-	h, w := q.hold, q.callers[id]
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.over || w == nil {
+	w := q.callers[id]
+	if w == nil {
 		return false
 	}
-	now := q.m.clock.Now()
-	l, previous := &Lease{hold: h, granted: now, values: w.ctx, acquired: w.call.ref()}, h.lease.acquired
-	if !q.m.cfg.unfenced {
-		l.token = h.next
-		h.next++
+	previous := leaseOn(q.lock).acquired
+	l := &Lease{m: q.m, lock: q.lock, granted: q.m.clock.Now(), label: w.call.metricLabel(), values: w.ctx, acquired: w.call.ref()}
+	check, ok := q.lock.Pass((*tenant)(l))
+	if !ok {
+		return false
 	}
-	h.lease = l
-	l.stop.Store(int64(h.machine.Stop()))
-	q.m.open(l, pathProcess)
 	delete(q.callers, id)
 	w.turn <- turn{lease: l, previous: previous}
-	if q.check == nil && q.queue.Waiting() > 0 && (now > h.answeredAt+quorum.CheckAfter/2 || h.tokensLocked() < 16) {
+	if check && q.check == nil && q.queue.Waiting() > 0 {
 		q.startCheck()
 	}
 	return true
 }
 
-// releaseHold releases a hold on the nodes. q.mu is held.
-func (q *localQueue) releaseHold(h *hold, s quorum.Step) *ensemble.Answers {
-	h.mu.Lock()
-	h.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil) // no notify: lost or released, the queue is through with it
-	h.mu.Unlock()
-	if keep := h.keepRequest(); keep != nil {
-		return q.m.ensemble.AskAll(keep, q.m.ensemble.Quorum(), nil)
+// startCheck begins a check of the lock. q.mu is held.
+func (q *localQueue) startCheck() {
+	q.check, q.awaited = q.lock.Check(q.checked), false
+	q.tendBy(q.check.Until())
+}
+
+// checked handles the end of a check.
+func (q *localQueue) checked(c *hold.Check, now time.Duration, state quorum.Hold) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.check != c { // the lock has left the queue
+		return
 	}
+	q.check = nil
+	if q.awaited && !q.lock.Over() {
+		q.complete(&state)
+		q.do(q.queue.Checked(now, &state))
+	}
+}
+
+// freeUnused releases a lock that no lease stands on. One that was lost meanwhile is the
+// watchdog's: a lock delay may keep its keys. q.mu is held.
+func (q *localQueue) freeUnused(l *hold.Lock) *ensemble.Answers {
+	if l.Over() {
+		return nil
+	}
+	return q.free(l, quorum.Step{})
+}
+
+// free releases a lock on the nodes. q.mu is held.
+func (q *localQueue) free(l *hold.Lock, s quorum.Step) *ensemble.Answers {
 	update := wire.TicketUpdate{LeavesFree: s.LeaveFree}
 	if w := q.callers[s.Caller]; w != nil && s.Enqueue {
 		w.enqueue(s.At) // before a node can wake the caller
 		update.Ticket, update.EnqueuedAt = w.ticket, w.enqueuedAt
 	}
-	return q.m.ensemble.AskAll(h.releaseRequest(update), q.m.ensemble.Quorum(), nil)
-}
-
-// termsKey returns a number that is equal for terms between which a hold may be passed
-// on.
-func termsKey(t *terms) uint64 {
-	h := fnv.New64a()
-	for _, part := range []string{
-		t.ttl.String(), t.lockDelay.String(), t.maxHold.String(), t.minHold.String(), strconv.FormatBool(t.manual), t.label,
-	} {
-		_, _ = h.Write([]byte(part))
-		_, _ = h.Write([]byte{0})
-	}
-	return h.Sum64()
+	return l.Free(update)
 }

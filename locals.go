@@ -5,21 +5,22 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
 // locals finds the local queues by the key of their lock. It is empty until a call has to
 // wait.
 type locals struct {
-	mu     sync.Mutex
-	byLock map[string]*localQueue
+	mu    sync.Mutex
+	byKey map[string]*localQueue
 }
 
 // each calls f with every caller in a queue.
 func (s *locals) each(f func(*waiter)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, q := range s.byLock {
+	for _, q := range s.byKey {
 		q.mu.Lock()
 		for _, w := range q.callers {
 			f(w)
@@ -29,14 +30,14 @@ func (s *locals) each(f func(*waiter)) {
 }
 
 // find returns the queue of a lock, and creates it if necessary. s.mu is held.
-func (s *locals) find(m *Manager, lock string) *localQueue {
-	q := s.byLock[lock]
+func (s *locals) find(m *Manager, key string) *localQueue {
+	q := s.byKey[key]
 	if q == nil {
-		if s.byLock == nil {
-			s.byLock = map[string]*localQueue{}
+		if s.byKey == nil {
+			s.byKey = map[string]*localQueue{}
 		}
-		q = &localQueue{m: m, lock: lock, callers: map[quorum.CallerID]*waiter{}}
-		s.byLock[lock] = q
+		q = &localQueue{m: m, key: key, callers: map[quorum.CallerID]*waiter{}}
+		s.byKey[key] = q
 	}
 	return q
 }
@@ -48,60 +49,57 @@ func (s *locals) enter(w *waiter) {
 	w.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := s.byLock[w.lock]
+	q := s.byKey[w.lock]
 	if q == nil {
 		q = s.find(w.m, w.lock)
-		q.attach(w.m.own.find(w.m, w.lock))
+		q.attach(w.m.dog.Find(w.lock))
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	w.local = q
 	q.callers[w.id] = w
-	q.do(q.queue.Enter(w.m.clock.Now(), quorum.Caller{ID: w.id, Arrived: w.arrived, Terms: w.terms.key}))
+	q.do(q.queue.Enter(w.m.clock.Now(), quorum.Caller{ID: w.id, Arrived: w.arrived, Terms: w.terms.PassKey}))
+	if q.lock != nil {
+		q.tendBy(w.arrived + w.terms.TTL)
+	}
 	q.dismiss(w)
 }
 
-// attach puts a new queue behind the hold of the lock, if this Manager has one.
-func (q *localQueue) attach(h *hold) {
-	if h == nil {
+// attach puts a new queue behind the lock, if this Manager holds it.
+func (q *localQueue) attach(l *hold.Lock) {
+	if l == nil {
 		return
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.over {
-		q.hold, h.local = h, q
-		q.queue = quorum.Held(q.m.clock.Now(), h.lease.granted, h.terms.key)
+	if granted, ok := l.Attach(q); ok {
+		q.lock, q.queue = l, quorum.Held(q.m.clock.Now(), granted, l.Terms().PassKey)
 	}
 }
 
-// detach removes the queue of a hold that no other caller and no other process is known to
+// detach removes the queue of a lock that no other caller and no other process is known to
 // want: most locks are not contended, and each should cost no more memory than its lease.
-func (s *locals) detach(q *localQueue, h *hold) {
+func (s *locals) detach(q *localQueue, l *hold.Lock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if q.hold == h && h.others == 0 && len(q.callers) == 0 && q.check == nil && !q.queue.Needed(q.m.clock.Now()) {
-		h.local = nil
-		delete(s.byLock, q.lock)
+	if q.lock == l && len(q.callers) == 0 && q.check == nil && !q.queue.Needed(q.m.clock.Now()) && l.Detach() {
+		delete(s.byKey, q.key)
 	}
 }
 
 // refusal returns an error for a caller that does not wait, when other callers of this
 // process wait for the lock and come first. It returns nil when the nodes have to be
 // asked: no caller waits here, or the waiters do not reach a quorum of nodes.
-func (s *locals) refusal(lock string) error {
+func (s *locals) refusal(key string) error {
 	s.mu.Lock()
-	q := s.byLock[lock]
+	q := s.byKey[key]
 	s.mu.Unlock()
 	if q == nil {
 		return nil
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if len(q.callers) == 0 || q.hold == nil && errors.Is(q.refusal, ErrNoQuorum) {
+	if len(q.callers) == 0 || q.lock == nil && errors.Is(q.refusal, ErrNoQuorum) {
 		return nil
 	}
 	if err := q.obstacle(); err != nil {
@@ -111,9 +109,9 @@ func (s *locals) refusal(lock string) error {
 }
 
 // handedOn records that a node has reserved a lock for a waiter of another process.
-func (s *locals) handedOn(m *Manager, lock string) {
+func (s *locals) handedOn(m *Manager, key string) {
 	s.mu.Lock()
-	q := s.find(m, lock)
+	q := s.find(m, key)
 	q.mu.Lock()
 	now := m.clock.Now()
 	q.queue.HandedOn(now, m.turn())
@@ -148,14 +146,22 @@ func (q *localQueue) tend() {
 	q.mu.Lock()
 	now := q.m.clock.Now()
 	q.tendAt = 0
+	var overdue *hold.Check
 	switch {
 	case q.check == nil:
-	case now >= q.check.until:
-		q.check.endLocked()
+	case now >= q.check.Until():
+		overdue = q.check
 	default:
-		q.tendBy(q.check.until)
+		q.tendBy(q.check.Until())
 	}
+	self := q.waitsForItself(now)
 	q.mu.Unlock()
+	if self {
+		q.m.warnOfSelf(q.name())
+	}
+	if overdue != nil {
+		overdue.End()
+	}
 	q.m.locals.sweep(q, now)
 }
 
@@ -166,9 +172,9 @@ func (s *locals) sweep(q *localQueue, now time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch {
-	case s.byLock[q.lock] != q, len(q.callers) > 0, q.hold != nil:
+	case s.byKey[q.key] != q, len(q.callers) > 0, q.lock != nil:
 	case q.queue.Idle(now):
-		delete(s.byLock, q.lock)
+		delete(s.byKey, q.key)
 	default:
 		q.tendBy(now + quorum.ReacquireDelay)
 	}
@@ -178,7 +184,7 @@ func (s *locals) sweep(q *localQueue, now time.Duration) {
 func (s *locals) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, q := range s.byLock {
+	for _, q := range s.byKey {
 		q.mu.Lock()
 		if q.timer != nil {
 			q.timer.Stop()

@@ -14,6 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/report"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -24,10 +25,10 @@ import (
 // goroutines for each node and two more, whatever the number of leases; Close ends them
 // all.
 type Manager struct {
-	cfg       *config
+	cfg       *settings
 	clock     *clock.Clock
 	ensemble  *ensemble.Ensemble
-	dog       *watchdog
+	dog       *hold.Watchdog
 	bus       bus
 	telemetry *telemetry
 	reporter  *report.Reporter
@@ -41,7 +42,6 @@ type Manager struct {
 	id      string // 16 hex digits; part of every ticket
 	waiters waiters
 	locals  locals
-	own     ownLocks
 
 	selfWarned, forgottenWarned atomic.Bool // see remind.go
 
@@ -79,32 +79,32 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 	if ctx == nil {
 		return nil, errNilContext()
 	}
-	cfg, err := newConfig(nodes, opts)
+	cfg, err := newSettings(nodes, opts)
 	if err != nil {
 		return nil, err
 	}
 	m := &Manager{
 		cfg: cfg, clock: by, logged: make([]nodeState, len(nodes)),
-		reporter: report.New(cfg.log),
+		reporter: report.New(cfg.Log),
 		greeted:  make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
 		id: randomHex(wire.ManagerLen),
 	}
 	m.left.m = m
 	m.running.begin()
 	m.calls.begin()
-	m.dog = newWatchdog(m)
 	if len(nodes)%2 == 0 {
-		cfg.log.Warn("quorumlock: an even number of nodes tolerates no more failures than one node less",
+		cfg.Log.Warn("quorumlock: an even number of nodes tolerates no more failures than one node less",
 			"nodes", len(nodes))
 	}
 	m.ensemble = ensemble.New(&ensemble.Config{
-		Nodes: nodes, Timeout: cfg.terms.Timeout, Clock: by, Report: m.reporter, Closing: m.ending, Events: events{m},
+		Nodes: nodes, Timeout: cfg.Terms.Timeout, Clock: by, Report: m.reporter, Closing: m.ending, Events: events{m},
 		Node: node.Config{
-			Prefix: cfg.prefix, Drift: cfg.drift, Cap: cfg.registerCap(), Manager: m.id,
-			Guard: cfg.guard, Window: cfg.failover, Trust: cfg.trust, StepQuarantine: max(cfg.guard, cfg.terms.ttl+cfg.terms.lockDelay),
-			Rollout: cfg.rollout,
+			Prefix: cfg.Prefix, Drift: cfg.Drift, Cap: cfg.RegisterCap(), Manager: m.id,
+			Guard: cfg.Guard, Window: cfg.Failover, Trust: cfg.Trust, StepQuarantine: max(cfg.Guard, cfg.Terms.TTL+cfg.Terms.LockDelay),
+			Rollout: cfg.Rollout,
 		},
 	})
+	m.dog = hold.NewWatchdog(&hold.Config{Ensemble: m.ensemble, Unfenced: cfg.Unfenced, Stays: m.calls.change, Last: &m.left})
 	if m.telemetry, err = newTelemetry(cfg, m.ensemble.Nodes()); err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 		m.running.run(n.RunSubscriber)
 		m.running.run(n.RunGroup)
 	}
-	m.running.run(m.dog.run)
+	m.running.run(m.dog.Run)
 	if err := m.await(ctx); err != nil {
 		_ = m.Close(ctx)
 		return nil, err
@@ -125,7 +125,7 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 // await waits for the first greeting of each node, and with WithStartupWait for a majority.
 // It returns an error if New cannot succeed.
 func (m *Manager) await(ctx context.Context) error {
-	began, wait := m.clock.Steady(), m.cfg.startupWait
+	began, wait := m.clock.Steady(), m.cfg.StartupWait
 	late := time.NewTimer(time.Hour) // greetings are bounded by themselves
 	defer late.Stop()
 	for waiting, said := true, false; waiting; {
@@ -238,12 +238,7 @@ func (m events) Answered(i int, req *wire.Request, reply *wire.Reply) {
 
 // ClockStepped shortens the leases by a step of a node's clock.
 func (m events) ClockStepped(step *ensemble.Step) (apply func()) {
-	holds := m.dog.live() // with the mutex of the steps held: each grant is either among these or finds the step
-	return func() {
-		for _, h := range holds {
-			h.applyClockStep(step)
-		}
-	}
+	return m.dog.ClockStepped(step)
 }
 
 // Woken handles a message about a ticket.

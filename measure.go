@@ -197,10 +197,15 @@ func (i *instruments) renewed(label string, validity time.Duration) {
 }
 
 // risk counts a lease that is at risk, or no longer.
-func (i *instruments) risk(label string, change int64) {
-	if i != nil {
-		i.count(sum{of: leasesAtRisk, label: label}, change)
+func (i *instruments) risk(label string, risky bool) {
+	if i == nil {
+		return
 	}
+	change := int64(-1)
+	if risky {
+		change = 1
+	}
+	i.count(sum{of: leasesAtRisk, label: label}, change)
 }
 
 // node measures how long node n took to answer a request; 0 if it was not sent.

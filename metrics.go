@@ -19,7 +19,7 @@ import (
 // behind. If they are slow, values of histograms are dropped, and the log counts them; changes
 // of the other metrics are not. A panic of theirs is logged.
 func WithMeterProvider(mp metric.MeterProvider) Option {
-	return managerOption(func(c *config) {
+	return managerOption(func(c *settings) {
 		if mp != nil {
 			c.telemetry.meters = mp
 		}
@@ -33,7 +33,7 @@ func WithMeterProvider(mp metric.MeterProvider) Option {
 // that hangs or panics stops that call and no other.
 // Default none; spans always show the whole name.
 func WithNameAttribute(f func(name string) string) Option {
-	return managerOption(func(c *config) { c.telemetry.nameOf = f })
+	return managerOption(func(c *settings) { c.telemetry.nameOf = f })
 }
 
 // providers are the providers of the options; nil for none.

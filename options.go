@@ -6,29 +6,30 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	"github.com/redis/rueidis"
 
-	"github.com/quorumlock/quorumlock/internal/wire"
+	"github.com/quorumlock/quorumlock/internal/config"
 )
 
 // Defaults and bounds of the options.
 const (
-	DefaultTTL         = 10 * time.Second
-	MinTTL             = 100 * time.Millisecond
-	MaxTTL             = 24 * time.Hour
-	DefaultPrefix      = "quorumlock:"
-	DefaultDriftFactor = 0.01
-	MaxDriftFactor     = 0.1
-	MinNodeTimeout     = 5 * time.Millisecond
-	MaxNameLen         = 512              // bytes
-	MaxLabelLen        = wire.MaxLabelLen // 256 bytes
-	MaxNodes           = 15
+	DefaultTTL         = config.DefaultTTL         // 10 s
+	MinTTL             = config.MinTTL             // 100 ms
+	MaxTTL             = config.MaxTTL             // 24 h
+	DefaultPrefix      = config.DefaultPrefix      // "quorumlock:"
+	DefaultDriftFactor = config.DefaultDriftFactor // 0.01
+	MaxDriftFactor     = config.MaxDriftFactor     // 0.1
+	MinNodeTimeout     = config.MinNodeTimeout     // 5 ms
+	MaxNameLen         = config.MaxNameLen         // 512 bytes
+	MaxLabelLen        = config.MaxLabelLen        // 256 bytes
+	MaxNodes           = config.MaxNodes           // 15
 )
 
 // Option configures a Manager.
-type Option interface{ manager(*config) }
+type Option interface{ manager(*settings) }
 
 // AcquireOption configures one lease.
-type AcquireOption interface{ acquire(*terms) }
+type AcquireOption interface{ acquire(*config.Terms) }
 
 // LeaseOption is for New, where it sets the default of all leases, and for Acquire,
 // TryAcquire, Do and Lead, where it sets this lease.
@@ -37,32 +38,32 @@ type LeaseOption interface {
 	AcquireOption
 }
 
-type leaseOption func(*terms)
+type leaseOption func(*config.Terms)
 
-func (o leaseOption) manager(c *config) { o(&c.terms) }
+func (o leaseOption) manager(c *settings) { o(&c.Terms) }
 
-func (o leaseOption) acquire(t *terms) { o(t) }
+func (o leaseOption) acquire(t *config.Terms) { o(t) }
 
-type acquireOption func(*terms)
+type acquireOption func(*config.Terms)
 
-func (o acquireOption) acquire(t *terms) { o(t) }
+func (o acquireOption) acquire(t *config.Terms) { o(t) }
 
-type managerOption func(*config)
+type managerOption func(*settings)
 
-func (o managerOption) manager(c *config) { o(c) }
+func (o managerOption) manager(c *settings) { o(c) }
 
 // WithTTL sets how long a lease outlives a holder that has died, and so the longest wait
 // for its successor. Default 10 s, bounds 100 ms … 24 h, whole milliseconds, as Redis
 // counts them. A holder that lives renews the lease every third of the TTL.
 func WithTTL(d time.Duration) LeaseOption {
-	return leaseOption(func(t *terms) { t.ttl = d })
+	return leaseOption(func(t *config.Terms) { t.TTL = d })
 }
 
 // WithMaxHold ends a lease at this age (LostMaxHold), however well it renews: against a
 // holder that hangs for ever. Default 0, which is no limit; otherwise at least 100 ms. A
 // lease with a limit is never passed on inside the process.
 func WithMaxHold(d time.Duration) LeaseOption {
-	return leaseOption(func(t *terms) { t.maxHold = d })
+	return leaseOption(func(t *config.Terms) { t.MaxHold = d })
 }
 
 // WithMinHold keeps the name taken until the lease has this age, even if it is released
@@ -72,7 +73,7 @@ func WithMaxHold(d time.Duration) LeaseOption {
 // and not above WithRestartGuard less the window of WithFailover: a node that restarts keeps the name no longer. (ShedLock
 // calls it lockAtLeastFor.)
 func WithMinHold(d time.Duration) LeaseOption {
-	return leaseOption(func(t *terms) { t.minHold = d })
+	return leaseOption(func(t *config.Terms) { t.MinHold = d })
 }
 
 // WithWait bounds how long Acquire and Do wait, and each campaign of Lead, for a name that
@@ -81,7 +82,7 @@ func WithMinHold(d time.Duration) LeaseOption {
 // asks once, as TryAcquire does. Default no bound. A negative time is ErrInvalid, and so is
 // one above 0 for TryAcquire.
 func WithWait(d time.Duration) AcquireOption {
-	return acquireOption(func(t *terms) { t.wait.set, t.wait.most = true, d })
+	return acquireOption(func(t *config.Terms) { t.Wait.Set, t.Wait.Most = true, d })
 }
 
 // WithFailFast lets Acquire, Do and each campaign of Lead return ErrNoQuorum (a *QuorumError)
@@ -89,7 +90,7 @@ func WithWait(d time.Duration) AcquireOption {
 // a holder all the same, as long as the context and WithWait allow. Without it they wait for
 // the nodes, too. TryAcquire never waits for them.
 func WithFailFast() AcquireOption {
-	return acquireOption(func(t *terms) { t.wait.failFast = true })
+	return acquireOption(func(t *config.Terms) { t.Wait.FailFast = true })
 }
 
 // WithLockDelay keeps a name taken for this much longer than its lease was valid, so that
@@ -99,18 +100,18 @@ func WithFailFast() AcquireOption {
 // Default 0, at most 24 h together with the TTL. (Burrows, "The Chubby lock service",
 // section 2.4.)
 func WithLockDelay(d time.Duration) LeaseOption {
-	return leaseOption(func(t *terms) { t.lockDelay = d })
+	return leaseOption(func(t *config.Terms) { t.LockDelay = d })
 }
 
 // WithHolder stores a label with the lock, for people: HeldError and Inspect show it. At
 // most 256 bytes of UTF-8. Default none.
 func WithHolder(label string) LeaseOption {
-	return leaseOption(func(t *terms) { t.label = label })
+	return leaseOption(func(t *config.Terms) { t.Label = label })
 }
 
 // WithoutRenewal leaves renewing to Lease.Renew. A loss is reported in time all the same.
 func WithoutRenewal() LeaseOption {
-	return leaseOption(func(t *terms) { t.manual = true })
+	return leaseOption(func(t *config.Terms) { t.Manual = true })
 }
 
 // WithPrefix sets what the keys of all locks begin with. Default "quorumlock:"; "" is
@@ -118,13 +119,13 @@ func WithoutRenewal() LeaseOption {
 // same key exclude this one and the other way round. All users of a name need the same
 // prefix. A brace is allowed as part of a whole hash tag.
 func WithPrefix(s string) Option {
-	return managerOption(func(c *config) { c.prefix = s })
+	return managerOption(func(c *settings) { c.Prefix = s })
 }
 
 // WithoutFencing mints no tokens: Lease.Token is 0, and the nodes keep no register. A lock
 // is SET NX PX and a compare-and-delete in effect. Waiters queue all the same.
 func WithoutFencing() Option {
-	return managerOption(func(c *config) { c.unfenced = true })
+	return managerOption(func(c *settings) { c.Unfenced = true })
 }
 
 // WithNodeTimeout sets how long a node may take to answer before it counts as failed.
@@ -133,14 +134,14 @@ func WithoutFencing() Option {
 // into the TTL. A connection carries one batch at a time, so a request may wait for the answer
 // to the one before it: less than two round trips cost attempts that were on their way.
 func WithNodeTimeout(d time.Duration) Option {
-	return managerOption(func(c *config) { c.nodeTimeout = d; c.nodeTimeoutSet = true })
+	return managerOption(func(c *settings) { c.NodeTimeout = d; c.NodeTimeoutSet = true })
 }
 
 // WithDriftFactor sets how much the clock rates of client and nodes may differ. It shortens
 // a lease's validity by that fraction of the TTL. Default 0.01; above 0, at most 0.1, or 0.02
 // with a Sentinel or ClusterSlot.
 func WithDriftFactor(f float64) Option {
-	return managerOption(func(c *config) { c.drift = f })
+	return managerOption(func(c *settings) { c.Drift = f })
 }
 
 // WithRetryBackoff sets how long Acquire, Do and Lead wait before the next attempt when no
@@ -153,7 +154,7 @@ func WithDriftFactor(f float64) Option {
 // live. backoff.Stop ends the call with the error of the last attempt.
 // Default exponential with jitter, 10 ms to 500 ms.
 func WithRetryBackoff(f func() backoff.BackOff) Option {
-	return managerOption(func(c *config) { c.retry, c.retrySet = f, true })
+	return managerOption(func(c *settings) { c.Retry, c.RetrySet = f, true })
 }
 
 // WithRestartGuard keeps a node that may have lost its data from voting for maxTTL: after a
@@ -167,7 +168,7 @@ func WithRetryBackoff(f func() backoff.BackOff) Option {
 // ms … 48 h. Without the guard, a node that restarts empty can give away a lease that is
 // held (redis.io "Distributed Locks", delayed restarts). Default off.
 func WithRestartGuard(maxTTL time.Duration) Option {
-	return managerOption(func(c *config) { c.guard = maxTTL; c.guarded = true })
+	return managerOption(func(c *settings) { c.Guard = maxTTL; c.Guarded = true })
 }
 
 // WithTrustEmptyNodes lets the restart guard trust a database without any key, for a first
@@ -176,7 +177,7 @@ func WithRestartGuard(maxTTL time.Duration) Option {
 // would trust it, so remove the option after the first deployment. New refuses the option
 // beside a Sentinel or ClusterSlot.
 func WithTrustEmptyNodes() Option {
-	return managerOption(func(c *config) { c.trust = true })
+	return managerOption(func(c *settings) { c.Trust = true })
 }
 
 // WithGuardRollout lets clients without WithRestartGuard go on voting beside this one, while
@@ -188,7 +189,7 @@ func WithTrustEmptyNodes() Option {
 // with an error that names the option that they lack. New refuses it without
 // WithRestartGuard. Default off.
 func WithGuardRollout() Option {
-	return managerOption(func(c *config) { c.rollout = true })
+	return managerOption(func(c *settings) { c.Rollout = true })
 }
 
 // WithFailover sets the window of a failover. After a majority of the Sentinels or seeds last
@@ -199,7 +200,7 @@ func WithGuardRollout() Option {
 // the guard. 2 s … 24 h, no default; 5 s suits most. docs/managed.md says what a failover costs,
 // and why this is safe.
 func WithFailover(window time.Duration) Option {
-	return managerOption(func(c *config) { c.failover, c.failoverSet = window, true })
+	return managerOption(func(c *settings) { c.Failover, c.FailoverSet = window, true })
 }
 
 // WithStartupWait lets New wait up to d for a majority of the nodes, for a deployment in which
@@ -209,7 +210,7 @@ func WithFailover(window time.Duration) Option {
 // or failed, within a second or so. A negative d is ErrInvalid. The context of New bounds the
 // wait as well.
 func WithStartupWait(d time.Duration) Option {
-	return managerOption(func(c *config) { c.startupWait = d })
+	return managerOption(func(c *settings) { c.StartupWait = d })
 }
 
 // WithLogger sets where the Manager logs node changes, doubtful settings, losses of leases
@@ -218,9 +219,9 @@ func WithStartupWait(d time.Duration) Option {
 // slog.DiscardHandler turns it off. The handler runs in a goroutine of its own: a slow one
 // holds nothing up, and what it cannot take is counted. It survives a panic of the handler.
 func WithLogger(l *slog.Logger) Option {
-	return managerOption(func(c *config) {
+	return managerOption(func(c *settings) {
 		if l != nil {
-			c.log = l
+			c.Log = l
 		}
 	})
 }
@@ -241,3 +242,47 @@ func (h warnings) WithAttrs(attrs []slog.Attr) slog.Handler {
 
 // WithGroup returns the handler with a group.
 func (h warnings) WithGroup(name string) slog.Handler { return warnings{h.Handler.WithGroup(name)} }
+
+// settings are the options of a Manager, checked.
+type settings struct {
+	config.Config
+	telemetry providers
+}
+
+// newSettings applies defaults, then options, then checks what they add up to.
+func newSettings(nodes []rueidis.ClientOption, opts []Option) (*settings, error) {
+	s := &settings{Config: config.Default(len(nodes))}
+	s.Log = slog.New(warnings{slog.Default().Handler()})
+	for _, o := range opts {
+		if o != nil {
+			o.manager(s)
+		}
+	}
+	return s, invalid(s.Complete(nodes))
+}
+
+// lease returns the terms of a lease with these options, and what its call waits for.
+func (s *settings) lease(opts []AcquireOption) (*config.Terms, config.Wait, error) {
+	if len(opts) == 0 {
+		return &s.Terms, config.Wait{}, nil
+	}
+	t := s.Terms
+	for _, o := range opts {
+		if o != nil {
+			o.acquire(&t)
+		}
+	}
+	terms, wait, problem := s.Lease(t)
+	return terms, wait, invalid(problem)
+}
+
+// checkName refuses a name that is no legal key.
+func checkName(name string) error { return invalid(config.CheckName(name)) }
+
+// invalid returns the error of a setting that cannot be used, nil for none.
+func invalid(p *config.Problem) error {
+	if p == nil {
+		return nil
+	}
+	return &InvalidError{What: p.What, Value: p.Value, Bound: p.Bound, Fix: p.Fix}
+}

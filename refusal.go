@@ -33,7 +33,7 @@ func (a *attempt) failure(outcome quorum.Outcome) error {
 	case outcome == quorum.OutcomeHeld, tie:
 		holder := a.holder()
 		return &HeldError{
-			Name: a.wait.name(), Holder: holder, RetryAfter: a.retryAfter(), Self: a.m.own.has(a.m, a.wait.lock, holder.Owner),
+			Name: a.wait.name(), Holder: holder, RetryAfter: a.retryAfter(), Self: a.m.dog.Has(a.wait.lock, holder.Owner),
 		}
 	case outcome == quorum.OutcomeWon, outcome == quorum.OutcomePending:
 		return errCutShort
@@ -99,7 +99,7 @@ func (a *attempt) result(outcome quorum.Outcome) *quorum.AttemptResult {
 	votes := a.ballot.Votes()
 	r := &quorum.AttemptResult{
 		Outcome: outcome, Granted: votes.Granted(), Failed: quorum.All(a.wait.terms.Nodes) &^ (votes.Granted() | votes.Refused() | votes.Silent()),
-		TooLate: outcome == quorum.OutcomeWon, Owner: ownerOf(a.value),
+		TooLate: outcome == quorum.OutcomeWon, Owner: wire.OwnerOf(a.value),
 		Unqueued: a.unqueued, Refusals: make([]quorum.Refusal, len(a.refusals)),
 	}
 	for i, refusal := range a.refusals {

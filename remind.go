@@ -9,37 +9,32 @@ import "time"
 // forgottenAfter is how long a lease must have been renewed, at least, to look forgotten.
 const forgottenAfter = time.Minute
 
-// remind warns when the lease on a hold that is being renewed looks forgotten, or when a
-// caller seems to wait for itself.
-func (h *hold) remind(now time.Duration) {
-	m := h.m
-	if m.forgottenWarned.Load() && m.selfWarned.Load() {
+// remind warns when a lease that was renewed looks forgotten.
+func (m *Manager) remind(l *Lease, now time.Duration) {
+	if l.asked.Load() || m.forgottenWarned.Load() {
 		return
 	}
-	h.mu.Lock()
-	l, age, local := h.lease, now-h.lease.granted, h.local
-	h.mu.Unlock()
-	if age > max(forgottenAfter, 10*h.terms.ttl) && !l.asked.Load() && !m.forgottenWarned.Swap(true) {
+	age := now - l.granted
+	if age > max(forgottenAfter, 10*l.lock.Terms().TTL) && !m.forgottenWarned.Swap(true) {
 		m.reporter.Warn("a lease was renewed for long, and the program has never asked whether it is still valid; "+
 			"if it is forgotten, release it; if work runs under it, watch its Context or Lost",
-			"name", h.name(), "token", l.token, "for", age.Round(time.Second))
-	}
-	if age > h.terms.ttl && local != nil && local.waitsSince(h, now-h.terms.ttl) {
-		m.warnOfSelf(h.name())
+			"name", l.Name(), "token", l.token, "for", age.Round(time.Second))
 	}
 }
 
-// waitsSince reports whether a caller has waited for the hold since before then.
-func (q *localQueue) waitsSince(h *hold, then time.Duration) bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.hold != h {
+// waitsForItself reports whether a caller has waited for a lease of this process for longer than a
+// TTL. If one waits for less, the queue's timer looks again. q.mu is held.
+func (q *localQueue) waitsForItself(now time.Duration) bool {
+	if q.lock == nil || q.m.selfWarned.Load() {
 		return false
 	}
+	granted := leaseOn(q.lock).granted
 	for _, w := range q.callers {
-		if w.arrived < then {
+		due := max(w.arrived, granted) + w.terms.TTL
+		if due < now {
 			return true
 		}
+		q.tendBy(due + 1)
 	}
 	return false
 }
@@ -47,7 +42,7 @@ func (q *localQueue) waitsSince(h *hold, then time.Duration) bool {
 // selfish warns when a lease of the caller's own Manager has refused the caller for
 // longer than a TTL.
 func (w *waiter) selfish(held *HeldError) {
-	if held.Self && !w.once && w.m.clock.Now()-w.arrived > w.terms.ttl {
+	if held.Self && !w.once && w.m.clock.Now()-w.arrived > w.terms.TTL {
 		w.m.warnOfSelf(w.name())
 	}
 }

@@ -68,7 +68,7 @@ const (
 // the span's end. The hold span is made when a
 // lease has ended, with the times of the lease and a link to its acquire span.
 func WithTracerProvider(tp trace.TracerProvider) Option {
-	return managerOption(func(c *config) {
+	return managerOption(func(c *settings) {
 		if tp != nil {
 			c.telemetry.tracers = tp
 		}
@@ -82,7 +82,7 @@ type telemetry struct {
 	meters *instruments // nil without a provider
 }
 
-func newTelemetry(c *config, nodes []*node.Node) (*telemetry, error) {
+func newTelemetry(c *settings, nodes []*node.Node) (*telemetry, error) {
 	t := &telemetry{}
 	if c.telemetry.tracers != nil {
 		t.tracer = newTracer(c.telemetry.tracers)
@@ -347,7 +347,7 @@ func (t *telemetry) released(ctx context.Context, l *Lease, began time.Duration,
 	if tracer == nil {
 		return
 	}
-	clock := l.hold.m.clock
+	clock := l.m.clock
 	now := clock.Now()
 	_, span := tracer.Start(ctx, "quorumlock.release", trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(clock.Time(began)),
 		trace.WithAttributes(attrName.String(l.Name()), attrToken.Int64(l.token)), l.acquired.link())
@@ -359,7 +359,7 @@ func (t *telemetry) released(ctx context.Context, l *Lease, began time.Duration,
 // held makes the hold span of a lease that has ended: a root span with the true times,
 // linked to the acquire span, because no span stays open for the hours that a lease may
 // last.
-func (t *telemetry) held(l *Lease, now time.Duration) {
+func (t *telemetry) held(l *Lease, now time.Duration, lost *LostError) {
 	tracer := t.tracer
 	if l.acquired != nil {
 		tracer = l.acquired.tracer
@@ -367,18 +367,17 @@ func (t *telemetry) held(l *Lease, now time.Duration) {
 	if tracer == nil && t.meters == nil {
 		return
 	}
-	err := l.Err()
-	var lost *LostError
-	errors.As(err, &lost)
-	t.meters.held(l.hold.label, now-l.granted, lost)
+	t.meters.held(l.label, now-l.granted, lost)
 	if tracer == nil {
 		return
 	}
-	began, ended := l.hold.m.clock.Time(l.granted), l.hold.m.clock.Time(now)
-	l.hold.m.reporter.Add(func() {
+	began, ended := l.m.clock.Time(l.granted), l.m.clock.Time(now)
+	l.m.reporter.Add(func() {
 		_, span := tracer.Start(context.Background(), "quorumlock.hold", trace.WithNewRoot(), trace.WithTimestamp(began),
 			trace.WithAttributes(attrName.String(l.Name()), attrToken.Int64(l.token)), l.acquired.link())
+		err := error(ErrReleased)
 		if lost != nil {
+			err = lost
 			span.SetAttributes(attrReason.String(lost.Reason.slug()))
 			setStatus(span, err)
 		}

@@ -11,6 +11,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/config"
+	"github.com/quorumlock/quorumlock/internal/ensemble"
+	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -19,7 +22,7 @@ import (
 // quorum.Waiter makes its decisions; this type carries them out.
 type waiter struct {
 	m        *Manager
-	terms    *terms
+	terms    *config.Terms
 	lock     string
 	once     bool            // asks once, as TryAcquire does
 	failFast bool            // it has WithFailFast
@@ -72,7 +75,7 @@ func (s *waiters) subscribedNodes() quorum.Set {
 }
 
 // newWaiter returns the waiter of a call.
-func (m *Manager) newWaiter(ctx context.Context, lock string, t *terms, once bool) *waiter {
+func (m *Manager) newWaiter(ctx context.Context, lock string, t *config.Terms, once bool) *waiter {
 	w := &waiter{m: m, terms: t, lock: lock, once: once, ctx: ctx, arrived: m.clock.Now()}
 	w.place = w.arrived
 	w.machine = quorum.NewWaiter(w.config(time.Duration(0), false))
@@ -94,7 +97,7 @@ func (w *waiter) config(notBefore time.Duration, enqueued bool) quorum.WaiterCon
 }
 
 // name returns the name of the lock.
-func (w *waiter) name() string { return w.lock[len(w.m.cfg.prefix):] }
+func (w *waiter) name() string { return w.lock[len(w.m.cfg.Prefix):] }
 
 // prepare makes the ticket and the channels of a waiter, once.
 func (w *waiter) prepare() {
@@ -213,8 +216,8 @@ func (m *Manager) onWake(i int, kind wire.WakeKind, ticket, lock string) {
 // unused handles a reservation for a ticket that no waiter uses any more. A lease of this
 // Manager takes it, which makes it one more vote. Otherwise the next waiter gets it.
 func (m *Manager) unused(i int, lock, ticket string) {
-	if h := m.own.find(m, lock); h != nil && !h.isOver() {
-		h.takeReservations(quorum.Set(0).With(i))
+	if l := m.dog.Find(lock); l != nil && !l.Over() {
+		l.TakeReservations(quorum.Set(0).With(i))
 		return
 	}
 	m.passOn(i, lock, ticket)
@@ -230,7 +233,7 @@ func (m *Manager) issued(ticket string) bool {
 
 // mayLock reports whether a key may be that of a lock of this Manager.
 func (m *Manager) mayLock(lock string) bool {
-	name, ours := strings.CutPrefix(lock, m.cfg.prefix)
+	name, ours := strings.CutPrefix(lock, m.cfg.Prefix)
 	return ours && len(name) <= MaxNameLen && checkName(name) == nil
 }
 
@@ -239,7 +242,7 @@ func (m *Manager) mayLock(lock string) bool {
 // reservation ends with the grace.
 func (m *Manager) passOn(i int, lock, ticket string) {
 	_, now := m.clock.Both()
-	m.ensemble.Nodes()[i].Post(wire.NewPassOn(lock, ticket, now+quorum.MaxGrace), nobody{})
+	m.ensemble.Nodes()[i].Post(wire.NewPassOn(lock, ticket, now+quorum.MaxGrace), ensemble.Nobody{})
 }
 
 // onSubscribed handles the start of a node's wake-ups. The node may have woken waiters
@@ -298,9 +301,9 @@ func (w *waiter) begin() quorum.Ask {
 	return ask
 }
 
-// won records that an attempt got the lease on h. It returns the nodes that reserve the lock
+// won records that an attempt got the lock l. It returns the nodes that reserve the lock
 // for the ticket. a.mu is held.
-func (w *waiter) won(h *hold, granted quorum.Set) (reserved quorum.Set) {
+func (w *waiter) won(l *hold.Lock, granted quorum.Set) (reserved quorum.Set) {
 	if w.ticket == "" {
 		return 0
 	}
@@ -312,7 +315,7 @@ func (w *waiter) won(h *hold, granted quorum.Set) (reserved quorum.Set) {
 	}
 	w.mu.Unlock()
 	if w.forget() {
-		h.recordTicket(w.ticket, quorum.All(w.terms.Nodes)&^granted, reserved)
+		l.RecordTicket(w.ticket, quorum.All(w.terms.Nodes)&^granted, reserved)
 	}
 	return reserved
 }
@@ -330,21 +333,7 @@ func (w *waiter) done() {
 }
 
 // leaveQueues removes the ticket from the queues of these nodes.
-func (w *waiter) leaveQueues(nodes quorum.Set) { w.m.leaveQueues(w.lock, w.ticket, nodes) }
-
-// leaveQueues removes a ticket from the queues of these nodes.
-func (m *Manager) leaveQueues(lock, ticket string, nodes quorum.Set) {
-	if nodes == 0 {
-		return
-	}
-	_, now := m.clock.Both()
-	req := wire.NewPass(lock, ticket, now+time.Minute)
-	for i := range m.ensemble.Nodes() {
-		if nodes.Has(i) {
-			m.ensemble.Post(i, req, nobody{})
-		}
-	}
-}
+func (w *waiter) leaveQueues(nodes quorum.Set) { w.m.ensemble.LeaveQueues(w.lock, w.ticket, nodes) }
 
 // randomHex returns n random hex digits.
 func randomHex(n int) string {

@@ -118,6 +118,30 @@ func (e *Ensemble) Post(i int, req *wire.Request, to node.Receiver) {
 	}
 }
 
+// PostTo queues a request for each of these nodes.
+func (e *Ensemble) PostTo(nodes quorum.Set, req *wire.Request, to node.Receiver) {
+	for i := range e.nodes {
+		if nodes.Has(i) {
+			e.Post(i, req, to)
+		}
+	}
+}
+
+// LeaveQueues removes a ticket from the queues of these nodes.
+func (e *Ensemble) LeaveQueues(lock, ticket string, nodes quorum.Set) {
+	if nodes == 0 {
+		return
+	}
+	_, now := e.Clock.Both()
+	e.PostTo(nodes, wire.NewPass(lock, ticket, now+time.Minute), Nobody{})
+}
+
+// Nobody is a receiver that discards the answers.
+type Nobody struct{}
+
+// Receive discards the answer.
+func (Nobody) Receive(int, *wire.Request, *wire.Reply) {}
+
 // Ask queues a request for every node, for a caller that waits for the answers. Silent
 // nodes are not asked: to receives their answers at once. now is of the steady clock.
 func (e *Ensemble) Ask(req *wire.Request, to node.Receiver, now time.Duration) {

@@ -44,6 +44,21 @@ func Compose(owner string, token int64, metadata string) string {
 	return owner + " " + strconv.FormatInt(token, 10) + " " + metadata
 }
 
+// OwnerOf returns the owner part of a value that this package composed.
+func OwnerOf(value string) string { return value[:OwnerLen] }
+
+// MetadataOf returns what follows owner and token in such a value.
+func MetadataOf(value string) string {
+	_, rest, _ := strings.Cut(value[OwnerLen+1:], " ")
+	return rest
+}
+
+// The answers of PTTL for a key without an end, and for a missing key.
+const (
+	Endless = -1 * time.Millisecond
+	Absent  = -2 * time.Millisecond
+)
+
 // reservedMark follows the ticket for which a node reserves a lock.
 const reservedMark = " w "
 

@@ -1,0 +1,139 @@
+// Package config has the settings of a Manager and of its leases: their defaults, their bounds,
+// and what follows from them. The options of the root fill a Config, Complete checks it, and it
+// never changes afterwards.
+//
+// Nothing here starts a goroutine, waits, or has a mutex.
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cenkalti/backoff/v4"
+	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// Defaults and bounds, as the root shows them.
+const (
+	DefaultTTL         = 10 * time.Second
+	MinTTL             = 100 * time.Millisecond
+	MaxTTL             = 24 * time.Hour
+	DefaultPrefix      = "quorumlock:"
+	DefaultDriftFactor = 0.01
+	MaxDriftFactor     = 0.1
+	MinNodeTimeout     = 5 * time.Millisecond
+	MaxNameLen         = 512
+	MaxLabelLen        = wire.MaxLabelLen
+	MaxNodes           = 15
+)
+
+// A Problem is a setting that cannot be used.
+type Problem struct{ What, Value, Bound, Fix string }
+
+// Config is what a Manager was made with.
+type Config struct {
+	Prefix                  string
+	Unfenced                bool
+	Drift                   float64
+	NodeTimeout             time.Duration
+	NodeTimeoutSet          bool
+	Retry                   func() backoff.BackOff // the user's; nil for the default
+	RetrySet                bool
+	Guard                   time.Duration
+	Guarded, Trust, Rollout bool
+	Failover                time.Duration
+	FailoverSet             bool
+	Log                     *slog.Logger
+	StartupWait             time.Duration
+	Terms                   Terms // of leases without options of their own
+	Nodes                   int
+}
+
+// Default returns the settings of a Manager without options.
+func Default(nodes int) Config {
+	return Config{Prefix: DefaultPrefix, Drift: DefaultDriftFactor, Nodes: nodes, Terms: defaultTerms}
+}
+
+// Complete checks the settings, and derives the rest. It returns the first problem, nil for none.
+func (c *Config) Complete(nodes []rueidis.ClientOption) *Problem {
+	if p := checkNodes(nodes); p != nil {
+		return p
+	}
+	if p := c.check(); p != nil {
+		return p
+	}
+	if p := c.checkGroups(nodes); p != nil {
+		return p
+	}
+	return c.complete(&c.Terms)
+}
+
+// RegisterCap is how far a grant may move a fencing register ahead of a node's clock. It
+// bounds how far a wrong clock can push tokens into the future. 0 mints no tokens.
+func (c *Config) RegisterCap() time.Duration {
+	if c.Unfenced {
+		return 0
+	}
+	longest := MaxTTL
+	if c.Guarded {
+		longest = c.Guard - c.Failover
+	}
+	return min(2*time.Second, longest/4)
+}
+
+// DefaultRetry returns the backoff of waiters without one of the user's.
+func DefaultRetry() backoff.BackOff {
+	return backoff.NewExponentialBackOff(
+		backoff.WithInitialInterval(10*time.Millisecond), backoff.WithMaxInterval(500*time.Millisecond),
+		backoff.WithMaxElapsedTime(0))
+}
+
+// check refuses options that no lease could live with.
+func (c *Config) check() *Problem {
+	switch {
+	case len(c.Prefix) > MaxNameLen:
+		return &Problem{What: "WithPrefix", Value: fmt.Sprint(len(c.Prefix), " bytes"),
+			Bound: fmt.Sprintf("has to be at most %d bytes", MaxNameLen), Fix: "choose a shorter prefix"}
+	case !utf8.ValidString(c.Prefix):
+		return &Problem{What: "WithPrefix", Value: strconv.Quote(c.Prefix), Bound: "has to be valid UTF-8",
+			Fix: "choose another prefix"}
+	case !wire.PrefixShards(c.Prefix):
+		return &Problem{What: "WithPrefix", Value: strconv.Quote(c.Prefix), Bound: "has a brace that is no hash tag",
+			Fix: "write a whole tag, like {app}:, or no brace"}
+	case !(c.Drift > 0 && c.Drift <= MaxDriftFactor):
+		return &Problem{What: "WithDriftFactor", Value: fmt.Sprint(c.Drift),
+			Bound: fmt.Sprintf("has to be above 0 and at most %v", MaxDriftFactor), Fix: "0.01 covers any clock that works"}
+	case c.NodeTimeoutSet && c.NodeTimeout < MinNodeTimeout:
+		return &Problem{What: "WithNodeTimeout", Value: c.NodeTimeout.String(),
+			Bound: fmt.Sprintf("has to be at least %v", MinNodeTimeout), Fix: unit(c.NodeTimeout) + "leave it out for a tenth of the TTL"}
+	case c.RetrySet && c.Retry == nil:
+		return &Problem{What: "WithRetryBackoff", Bound: "needs a function", Fix: "leave it out for the default"}
+	case c.Guarded && (c.Guard < MinTTL || c.Guard > 2*MaxTTL):
+		return &Problem{What: "WithRestartGuard", Value: c.Guard.String(),
+			Bound: fmt.Sprintf("has to be within %v … %v", MinTTL, 2*MaxTTL), Fix: "give the longest TTL of any client"}
+	case c.Trust && !c.Guarded:
+		return &Problem{What: "WithTrustEmptyNodes", Bound: "says something about the restart guard, which is off",
+			Fix: "add WithRestartGuard, or leave it out"}
+	case c.StartupWait < 0:
+		return &Problem{What: "WithStartupWait", Value: c.StartupWait.String(), Bound: "has to be 0 or more",
+			Fix: "0 does not wait; a context bounds New as well"}
+	case c.Rollout && !c.Guarded:
+		return &Problem{What: "WithGuardRollout", Bound: "says something about the restart guard, which is off",
+			Fix: "add WithRestartGuard, or leave it out"}
+	}
+	return nil
+}
+
+// unit returns a hint for a duration that looks like a bare number: a Duration counts
+// nanoseconds.
+func unit(d time.Duration) string {
+	if d <= 0 || d >= 100*time.Microsecond {
+		return ""
+	}
+	return fmt.Sprintf("write %d*time.Second if seconds were meant, because a bare number counts nanoseconds; ", d.Nanoseconds())
+}

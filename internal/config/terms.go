@@ -1,0 +1,172 @@
+package config
+
+import (
+	"fmt"
+	"hash/fnv"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// Together is how far ahead the watchdog looks for locks to renew in one script. A round
+// starts at most that long before it is due, see Terms.Slack.
+const Together = 100 * time.Millisecond
+
+// Terms are the conditions of a lease. Leases without options of their own share the Manager's.
+type Terms struct {
+	quorum.Terms // the options set TTL and MaxHold; complete derives the rest
+
+	MinHold, LockDelay time.Duration
+	Label              string
+	Manual             bool          // the holder renews
+	Wait               Wait          // of one call: Lease takes it out
+	Trip               time.Duration // to the nodes, where it lengthens the node timeout: see At
+
+	// Derived by complete.
+	Interval time.Duration // between the starts of two rounds
+	Slack    time.Duration // how much earlier a round may start, to go with others
+	KeyTTL   string        // life of the keys, ms
+	PassKey  uint64        // equal for terms between which a lock may be passed on
+	// MinUseful is what has to be left of a lease for a grant to be of use.
+	MinUseful time.Duration
+}
+
+var defaultTerms = Terms{Terms: quorum.Terms{TTL: DefaultTTL}}
+
+// Wait says what a call waits for, and how long.
+type Wait struct {
+	Set      bool
+	Most     time.Duration
+	FailFast bool // it does not wait for a quorum
+}
+
+// complete checks the terms of a lease and derives the rest.
+func (c *Config) complete(t *Terms) *Problem {
+	t.Nodes, t.Drift = c.Nodes, quorum.Drift(t.TTL, c.Drift)
+	t.Guard = quorum.Guard(t.TTL)
+	t.Early = quorum.Early(t.Guard)
+	t.Timeout = quorum.NodeTimeout(t.TTL, t.Trip)
+	if c.NodeTimeoutSet {
+		t.Timeout = c.NodeTimeout
+	}
+	t.Interval = t.TTL / 3
+	t.MinUseful = t.TTL / 10
+	if t.MaxHold > 0 {
+		t.MinUseful = min(t.MinUseful, t.MaxHold/10)
+	}
+	t.Slack = min(t.Interval/20, Together)
+	t.KeyTTL = strconv.FormatInt((t.TTL + t.LockDelay).Milliseconds(), 10)
+	t.PassKey = passKey(t)
+	spent := t.Interval + t.Interval/10 + t.Timeout + t.Guard + t.Early + t.Drift
+	t.MaxLag = quorum.MaxLag(t.TTL, t.TTL-spent)
+	switch {
+	case t.TTL < MinTTL || t.TTL > MaxTTL:
+		return &Problem{What: "WithTTL", Value: t.TTL.String(),
+			Bound: fmt.Sprintf("has to be within %v … %v", MinTTL, MaxTTL), Fix: unit(t.TTL) + "10s suits most; below 1s a busy machine loses leases"}
+	case t.TTL%time.Millisecond != 0:
+		return &Problem{What: "WithTTL", Value: t.TTL.String(), Bound: "has to be whole milliseconds",
+			Fix: "Redis counts no finer"}
+	case t.MaxHold < 0 || t.MaxHold > 0 && t.MaxHold < MinTTL:
+		return &Problem{What: "WithMaxHold", Value: t.MaxHold.String(),
+			Bound: fmt.Sprintf("has to be 0 or at least %v", MinTTL), Fix: unit(t.MaxHold) + "0 is no limit"}
+	case t.MinHold < 0 || t.MinHold > MaxTTL || t.MinHold%time.Millisecond != 0:
+		return &Problem{What: "WithMinHold", Value: t.MinHold.String(),
+			Bound: fmt.Sprintf("has to be whole milliseconds from 0 to %v", MaxTTL), Fix: unit(t.MinHold) + "0 is no minimum"}
+	case t.MaxHold > 0 && t.MinHold > t.MaxHold:
+		return &Problem{What: "WithMinHold", Value: t.MinHold.String(),
+			Bound: fmt.Sprintf("has to be at most WithMaxHold's %v", t.MaxHold), Fix: "shorten it, or lengthen the maximum"}
+	case c.Guarded && t.MinHold > c.Guard-c.Failover:
+		return &Problem{What: "WithMinHold", Value: t.MinHold.String(),
+			Bound: fmt.Sprintf("has to be at most WithRestartGuard's %v%s", c.Guard, c.lessWindow()),
+			Fix:   fmt.Sprintf("shorten it, or set the guard to %v on every client: a node that restarts forgets the name after that time", t.MinHold+c.Failover)}
+	case t.LockDelay < 0 || t.LockDelay > MaxTTL-t.TTL || t.LockDelay%time.Millisecond != 0:
+		return &Problem{What: "WithLockDelay", Value: t.LockDelay.String(),
+			Bound: fmt.Sprintf("has to be whole milliseconds from 0 to %v less the TTL", MaxTTL), Fix: "half the TTL is ample"}
+	case len(t.Label) > MaxLabelLen || !utf8.ValidString(t.Label):
+		return &Problem{What: "WithHolder", Value: fmt.Sprintf("(%d bytes)", len(t.Label)),
+			Bound: fmt.Sprintf("has to be valid UTF-8 of at most %d bytes", MaxLabelLen), Fix: "a host name and a process id do"}
+	case spent >= t.TTL || t.Timeout >= t.TTL: // the sum may overflow
+		return &Problem{What: "WithNodeTimeout", Value: t.Timeout.String(),
+			Bound: fmt.Sprintf("renewal interval %v + jitter + node timeout %v + guard %v + drift %v has to be below the TTL %v",
+				t.Interval, t.Timeout, t.Guard+t.Early, t.Drift, t.TTL),
+			Fix: fmt.Sprintf("set it below %v, or lengthen the TTL", t.TTL-(t.Interval+t.Interval/10+t.Guard+t.Early+t.Drift))}
+	case c.Guarded && c.FailoverSet && t.TTL+t.LockDelay+c.Failover > c.Guard:
+		return &Problem{What: "WithTTL", Value: t.TTL.String(),
+			Bound: fmt.Sprintf("plus the lock delay %v and WithFailover's %v has to be at most WithRestartGuard's %v", t.LockDelay, c.Failover, c.Guard),
+			Fix:   fmt.Sprintf("shorten the lease, or set the guard to %v on every client", t.TTL+t.LockDelay+c.Failover)}
+	case c.Guarded && t.TTL+t.LockDelay > c.Guard:
+		return &Problem{What: "WithTTL", Value: t.TTL.String(),
+			Bound: fmt.Sprintf("plus the lock delay %v has to be at most WithRestartGuard's %v", t.LockDelay, c.Guard), Fix: "shorten the lease, or lengthen the guard on every client"}
+	}
+	return nil
+}
+
+// lessWindow names the window of WithFailover, which the guard covers as well.
+func (c *Config) lessWindow() string {
+	if !c.FailoverSet {
+		return ""
+	}
+	return fmt.Sprintf(" less WithFailover's %v", c.Failover)
+}
+
+// Lease returns the terms of a lease whose options have changed those of the Manager to t, and
+// how long its call may wait.
+func (c *Config) Lease(t Terms) (*Terms, Wait, *Problem) {
+	wait := t.Wait
+	t.Wait = Wait{}
+	if wait.Most < 0 {
+		return nil, wait, &Problem{What: "WithWait", Value: wait.Most.String(), Bound: "has to be 0 or more", Fix: "0 asks once; leave it out to wait until the context ends"}
+	}
+	if t == c.Terms {
+		return &c.Terms, wait, nil
+	}
+	if p := c.complete(&t); p != nil {
+		return nil, wait, p
+	}
+	return &t, wait, nil
+}
+
+// At returns the terms for a client that is a round trip of trip away from the nodes.
+func (c *Config) At(trip time.Duration, t *Terms) *Terms {
+	if c.NodeTimeoutSet || quorum.NodeTimeout(t.TTL, trip) <= t.Timeout {
+		return t
+	}
+	far := *t
+	far.Trip = trip
+	if c.complete(&far) != nil {
+		return t
+	}
+	return &far
+}
+
+// passKey returns a number that is equal for terms between which a lock may be passed
+// on.
+func passKey(t *Terms) uint64 {
+	h := fnv.New64a()
+	for _, part := range []string{
+		t.TTL.String(), t.LockDelay.String(), t.MaxHold.String(), t.MinHold.String(), strconv.FormatBool(t.Manual), t.Label,
+	} {
+		_, _ = h.Write([]byte(part))
+		_, _ = h.Write([]byte{0})
+	}
+	return h.Sum64()
+}
+
+var nameBound = fmt.Sprintf("has to have 1 to %d bytes", MaxNameLen)
+
+// CheckName refuses names that are no legal keys.
+func CheckName(name string) *Problem {
+	const fix = "use a short readable text"
+	switch {
+	case name == "":
+		return &Problem{What: "name", Value: `""`, Bound: nameBound, Fix: fix}
+	case len(name) > MaxNameLen:
+		return &Problem{What: "name", Value: fmt.Sprintf("(%d bytes)", len(name)),
+			Bound: nameBound, Fix: fix}
+	case !utf8.ValidString(name):
+		return &Problem{What: "name", Value: strconv.Quote(name), Bound: "has to be valid UTF-8", Fix: fix}
+	}
+	return nil
+}

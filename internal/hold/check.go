@@ -1,0 +1,132 @@
+package hold
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// Check is a request to every node about a lock: move the register on, to reserve more tokens, and
+// report whether clients elsewhere wait. It ends with a quorum of raises, with the last answer,
+// or by End.
+type Check struct {
+	lock  *Lock
+	then  func(c *Check, now time.Duration, state quorum.Hold)
+	token int64         // of the raises; 0 without fencing
+	sent  time.Duration // by the validity clock
+	until time.Duration // an answer comes by then, or not in time
+
+	// Guarded by the lock's mutex.
+	answered quorum.Set
+	raised   quorum.Set
+	others   int
+	before   int64 // the largest register before the raises
+	over     bool
+}
+
+// Check begins a check. then gets the state of the lock at its end, once, without a mutex. The
+// caller calls End when Until has come.
+func (l *Lock) Check(then func(c *Check, now time.Duration, state quorum.Hold)) *Check {
+	validity, steady := l.of.clock.Both()
+	c := &Check{lock: l, then: then, sent: validity, until: validity + l.terms.Timeout}
+	l.mu.Lock()
+	value := l.value
+	c.token = max(l.of.ensemble.Time(steady).Microseconds(), l.tokens.last+1)
+	l.mu.Unlock()
+	var req *wire.Request
+	if l.of.unfenced {
+		c.token = 0
+		req = wire.NewRead(l.key, steady+l.terms.Timeout)
+	} else {
+		req = wire.NewRaise(l.key, wire.OwnerOf(value), c.token, wire.MetadataOf(value), steady+l.terms.Timeout)
+	}
+	for _, n := range l.of.ensemble.Nodes() {
+		n.Post(req, c) // a closed node does not answer
+	}
+	return c
+}
+
+// Until returns when the check has to end.
+func (c *Check) Until() time.Duration { return c.until }
+
+// End ends the check with the answers that have arrived.
+func (c *Check) End() {
+	c.lock.mu.Lock()
+	ended, now, state := c.endLocked()
+	c.lock.mu.Unlock()
+	if ended {
+		c.then(c, now, state)
+	}
+}
+
+// Receive handles a node's answer.
+func (c *Check) Receive(i int, req *wire.Request, reply *wire.Reply) {
+	l := c.lock
+	l.of.ensemble.Answered(i, req, reply)
+	ok := reply.Status == wire.Done && reply.Before >= 0
+	if req.Kind == wire.Read {
+		ok = reply.Status == wire.Done && l.owns(reply) == nil
+	}
+	var now time.Duration
+	var state quorum.Hold
+	ended := false
+	l.mu.Lock()
+	if c.over {
+		c.late(i, ok && req.Kind == wire.Raise)
+	} else if c.count(i, ok, reply); c.raised.Len() >= quorum.Size(l.terms.Nodes) || c.answered == quorum.All(l.terms.Nodes) {
+		ended, now, state = c.endLocked()
+	}
+	l.mu.Unlock()
+	if ended {
+		c.then(c, now, state)
+	}
+}
+
+// count counts an answer. The lock's mutex is held.
+func (c *Check) count(i int, ok bool, reply *wire.Reply) {
+	c.answered = c.answered.With(i)
+	if ok {
+		c.raised = c.raised.With(i)
+		c.before = max(c.before, reply.Before)
+		c.others = max(c.others, int(reply.Waiters))
+	}
+}
+
+// late handles an answer that arrives after the end of the check. If the check's token is the
+// lock's, the node is one more that shows our owner value and token. Otherwise it shows another
+// token. The lock's mutex is held.
+func (c *Check) late(i int, raised bool) {
+	if !raised {
+		return
+	}
+	if p := &c.lock.proof; c.lock.tokens.last == c.token && c.sent >= p.from {
+		p.nodes = p.nodes.With(i)
+	} else {
+		p.nodes = p.nodes.Without(i)
+	}
+}
+
+// endLocked ends the check, unless it has ended, and applies its answers. The lock's mutex is
+// held.
+func (c *Check) endLocked() (ended bool, now time.Duration, state quorum.Hold) {
+	if c.over {
+		return false, 0, state
+	}
+	c.over = true
+	l := c.lock
+	now = l.of.clock.Now() // read once, so that the answers have no age when they are used
+	if c.raised.Len() >= quorum.Size(l.terms.Nodes) {
+		l.others, l.asOf = c.others, now
+		if c.sent >= l.proof.from { // no reset since
+			l.proof = proof{nodes: c.raised, from: c.sent}
+		}
+		if !l.of.unfenced {
+			l.value = wire.Compose(wire.OwnerOf(l.value), c.token, wire.MetadataOf(l.value))
+			l.tokens = block{next: max(l.tokens.next, c.before+1, c.token-blockSize+1), last: c.token}
+		}
+	} else if c.raised != 0 {
+		l.proof.nodes &^= c.raised // these nodes now show another token than the rest
+	}
+	return true, now, l.stateLocked()
+}

@@ -1,0 +1,63 @@
+package hold
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// A Tenant is the lease that stands on a Lock.
+type Tenant interface {
+	// Report tells the lease what has happened to its lock. It runs with the Lock's mutex held,
+	// and the events of a lease come in the order in which they happened. The end, Lost or
+	// Released, is the last.
+	Report(e Event)
+}
+
+// An Owner decides what becomes of a Lock: the callers of this process that queue for it.
+type Owner interface {
+	// Lost says that the Lock has ended, and not because its Owner has released it. It runs
+	// without a mutex.
+	Lost(l *Lock)
+}
+
+// What is a set of things that have happened.
+type What uint16
+
+const (
+	// Opened means that the lease has been granted; Passed, in addition, that it was passed on
+	// by the lease before it, and Queued that a node's queue has led to it.
+	Opened What = 1 << iota
+	Passed
+	Queued
+	// Renewed and AtRisk are those of package quorum.
+	Renewed
+	AtRisk
+	// RoundOver means that a round of renewal has ended. It has missed its quorum if Missed is
+	// set as well.
+	RoundOver
+	Missed
+	// Lost means that the lock was lost, and Released that the lease was released: the lease is
+	// over.
+	Lost
+	Released
+)
+
+// An Event is what has happened, and how the lock stands then. With an empty What only the stop
+// or the state may have changed.
+type Event struct {
+	What      What
+	State     quorum.State
+	Reason    quorum.Reason // with Lost
+	Now, Stop time.Duration // by the validity clock; Stop is when work under the lease has to stop
+	Token     int64         // with Opened
+	// With Opened, Renewed, AtRisk and RoundOver: how many of the nodes that hold the lock may
+	// lose their data, and how many have confirmed the round.
+	Margin, Confirmed int
+	Value             string // of the lock's keys
+	// Errors are the latest errors of the nodes, by node; nil for none. Valid during the call.
+	Errors []error
+}
+
+// Is reports whether one of these things has happened.
+func (e *Event) Is(what What) bool { return e.What&what != 0 }

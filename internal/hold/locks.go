@@ -1,0 +1,110 @@
+package hold
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/ensemble"
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// Config is what the locks of a process need.
+type Config struct {
+	Ensemble *ensemble.Ensemble
+	Unfenced bool
+	// Stays is called with 1 for a lock whose keys Close has to wait for, and with −1 when their
+	// release is posted.
+	Stays func(change int)
+	// Last receives the answers to the releases that Close posts.
+	Last node.Receiver
+}
+
+// Locks are the locks of this process.
+type Locks struct {
+	ensemble *ensemble.Ensemble
+	clock    *clock.Clock
+	unfenced bool
+	stays    func(change int)
+	last     node.Receiver
+	schedule schedule[*Lock]
+	registry registry
+	lag      atomic.Int64 // the expected delay, which each step of a lock uses
+	// ended means that Close has begun, and no lock is opened any more. Written with the mutex of
+	// Steps held: a lock is either among those that End ends, or Open finds this.
+	ended atomic.Bool
+}
+
+// expectedLag returns the expected delay before a reader observes a loss.
+func (s *Locks) expectedLag() time.Duration { return time.Duration(s.lag.Load()) }
+
+// ClockStepped shortens the locks by a step of a node's clock. The mutex of Steps is held: each
+// lock that is opened is either among these or finds the step. apply runs without it.
+func (s *Locks) ClockStepped(step *ensemble.Step) (apply func()) {
+	locks := s.schedule.all()
+	return func() {
+		for _, l := range locks {
+			l.applyClockStep(step)
+		}
+	}
+}
+
+// registry finds locks by their key, so that a refused caller learns whether its own Manager has
+// the lock, and so that a caller can wait behind it. It is empty before the first refusal,
+// because most Managers never meet one.
+type registry struct {
+	used atomic.Bool
+
+	mu    sync.Mutex // taken after a Lock's mutex
+	byKey map[string]*Lock
+}
+
+// Find returns this process's lock of a key, nil if there is none.
+func (s *Locks) Find(key string) *Lock {
+	r := &s.registry
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.used.Swap(true) {
+		r.byKey = map[string]*Lock{}
+		// Later locks add themselves; earlier ones are in the schedule.
+		for _, l := range s.schedule.all() {
+			r.byKey[l.key] = l
+		}
+	}
+	return r.byKey[key]
+}
+
+// Has reports whether this process holds the lock of a key, with that owner value.
+func (s *Locks) Has(key, owner string) bool {
+	l := s.Find(key)
+	if l == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.end.over && wire.OwnerOf(l.value) == owner
+}
+
+// add adds a new lock. l.mu is held, and the schedule has the lock.
+func (r *registry) add(l *Lock) {
+	if !r.used.Load() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.byKey[l.key] = l
+}
+
+// remove removes a lock that is over. l.mu is held.
+func (r *registry) remove(l *Lock) {
+	if !r.used.Load() {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byKey[l.key] == l {
+		delete(r.byKey, l.key)
+	}
+}

@@ -1,0 +1,104 @@
+package hold
+
+import (
+	"errors"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/config"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// Why an attempt that was won gets no lock.
+var (
+	// ErrTooSlow means that the majority came when too little of the lease was left.
+	ErrTooSlow = errors.New("granted too late for the lease to be of use")
+	// ErrNoneLeft means that the clock of a node that granted was stepped forward during the
+	// attempt.
+	ErrNoneLeft = errors.New("granted, and the node's clock was stepped forward meanwhile")
+	// ErrEnded means that Close has begun.
+	ErrEnded = errors.New("closing")
+)
+
+// Grant is an attempt that was won.
+type Grant struct {
+	Terms         *config.Terms
+	Key           string
+	Value         string // as proposed to the nodes
+	Proposal      int64  // the token in it
+	Ballot        *quorum.Ballot
+	Began, Steady time.Duration // before the first request was sent, by either clock
+	Owner         Owner         // the queue of callers that want the lock; nil for none
+	Queued        bool          // a node's queue has led to it
+	Others        int           // tickets in the queues, by the answers
+	Errors        []error       // of the nodes; nil for none
+	Acquire       *wire.Request // while nodes have not answered it
+}
+
+// Open makes a Lock of a grant, and reports it to its first lease. It is the only place that grants
+// a lock. The lock is complete before any other goroutine sees it, with the clock steps that
+// were found since the attempt began. The caller allocates the lock.
+func (s *Locks) Open(g *Grant, l *Lock, t Tenant) error {
+	s.build(g, l)
+	s.ensemble.Steps.Lock()
+	defer s.ensemble.Steps.Unlock()
+	if s.ended.Load() {
+		return ErrEnded
+	}
+	for _, step := range s.ensemble.Steps.Since(g.Steady) {
+		l.machine.Step(s.clock.Now(), quorum.Input{Kind: quorum.InputClockStep, Node: step.Node, By: step.By})
+		l.note(step.Node, step)
+		l.resetProof()
+	}
+	if l.machine.State() == quorum.StateLost {
+		return ErrNoneLeft
+	}
+	// The last check of the clock before the grant: a lease that was won too slowly is of
+	// no use (etcd-io/etcd#11456).
+	now := s.clock.Now()
+	if l.machine.End()-now < l.terms.MinUseful {
+		return ErrTooSlow
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.asOf, l.tenancy.tenant = now, t
+	what := Opened
+	if g.Queued {
+		what |= Queued
+	}
+	l.report(now, what)
+	s.schedule.at(&l.slot, l.machine.Wake())
+	s.registry.add(l)
+	return nil
+}
+
+// build fills in a Lock. No other goroutine sees it yet.
+func (s *Locks) build(g *Grant, l *Lock) {
+	t, votes := g.Terms, g.Ballot.Votes()
+	l.of, l.terms, l.key, l.owner, l.jumped = s, t, g.Key, g.Owner, s.clock.Jumped()
+	l.slot.of, l.slot.index = l, -1
+	l.tenancy.granted, l.value, l.others = g.Began, g.Value, g.Others
+	blocks := int64(1)
+	if g.Owner != nil && !s.unfenced {
+		blocks = blockSize // callers of this process queue for the lock
+	}
+	l.tokens.next, l.tokens.last = g.Ballot.Tokens(blocks)
+	if l.tokens.last != g.Proposal {
+		l.value = wire.Compose(wire.OwnerOf(g.Value), l.tokens.last, wire.MetadataOf(g.Value))
+	}
+	l.proof.nodes = g.Ballot.Counted()
+	if s.unfenced {
+		l.proof.nodes = votes.Granted()
+	}
+	window := quorum.Window(l.window[:min(t.Nodes, len(l.window))])
+	if t.Nodes > len(l.window) {
+		window = make(quorum.Window, t.Nodes)
+	}
+	l.machine = quorum.NewMachine(&t.Terms, window, g.Began, votes.Granted(), quorum.All(t.Nodes)&^votes.Silent())
+	l.machine.SetLag(s.expectedLag())
+	l.nodes = g.Errors // evidence, if the lease is at risk from the start
+	l.acquire = g.Acquire
+	if !t.Manual {
+		l.machine.Arm(g.Began + l.nextRound())
+	}
+}

@@ -1,0 +1,55 @@
+package hold
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// proof is which nodes have shown our owner value and our token. A lock may be passed on without
+// Redis only while a quorum of them has: otherwise another client may have had the lock since.
+type proof struct {
+	nodes quorum.Set // that have shown both since the proof was last reset
+	// from is the earliest send time of a request whose answer counts: the last reset, or the
+	// check that moved the token.
+	from time.Duration
+}
+
+// reset forgets what was shown. Answers to requests that were sent before now do not count any more.
+func (p *proof) reset(now time.Duration) { p.nodes, p.from = 0, now }
+
+// record records whether node i shows our owner value and our token, in answer to a request that was
+// sent at sent.
+func (p *proof) record(i int, answer int64, sent, now time.Duration) {
+	switch {
+	case answer == wire.Ours && sent >= p.from:
+		p.nodes = p.nodes.With(i)
+	case answer == wire.Ours:
+	case answer == wire.OursWithoutToken && (!p.nodes.Has(i) || sent < p.from):
+		// The key was healed, or its register was ahead: it has never shown the token.
+	default:
+		p.reset(now)
+	}
+}
+
+// block is the tokens that a grant or a check has reserved for the leases on a lock.
+type block struct {
+	next int64 // the next unused one
+	last int64 // the top
+}
+
+// blockSize is the largest number of tokens in a block: 100,000. The highest one is an instant
+// in µs, so the lowest is 100 ms before it.
+const blockSize = int64(100 * time.Millisecond / time.Microsecond)
+
+// left returns how many tokens are unused.
+func (b *block) left() int { return int(max(b.last-b.next+1, 0)) }
+
+// ticket is a ticket that a waiter which has its lease may have left in queues.
+type ticket struct {
+	text     string     // "" for none
+	queued   quorum.Set // nodes that may have it in their queues, because they have not granted
+	reserved quorum.Set // nodes that reserved the lock for it before they answered the acquisition
+	taking   quorum.Set // nodes that were asked to let the lease take their reservations, and have not answered
+}

@@ -1,0 +1,167 @@
+package hold
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/ensemble"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// This file has the releases of locks that are over.
+
+// Free ends the lock, unless it is over, and posts its release, which carries the ticket of the
+// next caller of this process. With a minimum hold the keys stay until then, and the watchdog
+// releases them, so that waiters are woken.
+func (l *Lock) Free(update wire.TicketUpdate) *ensemble.Answers {
+	l.mu.Lock()
+	l.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil) // no notify: the owner itself frees the lock
+	l.mu.Unlock()
+	req := l.keepRequest()
+	if req == nil {
+		req = l.releaseRequest(update)
+	}
+	return l.of.ensemble.AskAll(req, l.of.ensemble.Quorum(), nil)
+}
+
+// keepRequest returns a request that keeps the keys of a released lock until its lease reaches
+// the minimum hold. It returns nil when the lease is that old, or was lost.
+func (l *Lock) keepRequest() *wire.Request {
+	if l.terms.MinHold == 0 {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, now := l.of.clock.Both()
+	left := l.tenancy.granted + l.terms.MinHold - l.of.clock.Now()
+	if left <= 0 || l.machine.State() != quorum.StateReleased {
+		return nil
+	}
+	left = left.Round(time.Millisecond) + time.Millisecond // never shorter than the rest
+	return wire.NewKeep(l.key, l.value, strconv.FormatInt(left.Milliseconds(), 10), now+left)
+}
+
+// releaseRequest returns a request that deletes the lock on every node that may have it. The
+// lock is over. The ticket of the waiter that acquired it leaves the queues of the nodes that
+// have not granted: otherwise a node could reserve the lock for a waiter that is gone, and keep
+// the others waiting.
+func (l *Lock) releaseRequest(update wire.TicketUpdate) *wire.Request {
+	_, now := l.of.clock.Both()
+	expires := now + l.terms.TTL + l.terms.LockDelay // after that the keys have expired
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ticket.queued != 0 {
+		if update.Ticket == "" {
+			update.Ticket = l.ticket.text // the release takes it along, at no cost
+		} else {
+			l.of.ensemble.LeaveQueues(l.key, l.ticket.text, l.ticket.queued)
+		}
+		l.ticket = ticket{}
+	}
+	if l.acquire != nil {
+		l.acquire.Withdraw()
+	}
+	return wire.NewRelease(l.key, l.value, l.acquire, update, expires)
+}
+
+// End ends every lock for Close, and posts the releases that need not wait. Afterwards no lock is
+// held, and none is opened: each one that is opened is among these, or finds that Close has begun.
+func (s *Locks) End() {
+	s.ensemble.Steps.Lock()
+	s.ended.Store(true)
+	locks := s.schedule.all()
+	s.ensemble.Steps.Unlock()
+	now := locks[:0]
+	for _, l := range locks {
+		if !l.shut() {
+			now = append(now, l)
+		}
+	}
+	s.clear(now)
+}
+
+// shut ends a lock for Close. It reports whether the keys stay for a while, because a function of
+// Do or Lead still runs: then the end of the function clears them, or the watchdog when the
+// guard is over. Keys that a lock delay keeps after a loss outlive Close, so it need not wait.
+func (l *Lock) shut() (stays bool) {
+	l.mu.Lock()
+	s := l.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil)
+	lost := l.machine.State() == quorum.StateLost
+	if l.tenancy.working && s.over && !lost {
+		l.end.remains = s.now + l.terms.Guard
+	}
+	delayed := lost && l.terms.LockDelay > 0
+	stays = l.tenancy.working && (s.over || lost) && !delayed && l.end.remains > s.now
+	if l.end.stays = stays; stays {
+		l.of.stays(1)
+		l.of.schedule.at(&l.slot, l.end.remains)
+	} else {
+		l.of.schedule.at(&l.slot, quorum.Never)
+	}
+	l.mu.Unlock()
+	l.notify(&s)
+	return stays
+}
+
+// clear posts the releases of locks that are over.
+func (s *Locks) clear(locks []*Lock) {
+	requests, stayed := s.releaseAll(locks)
+	for _, req := range requests {
+		if s.ended.Load() {
+			s.ensemble.PostTo(quorum.All(s.ensemble.Size()), req, s.last)
+		} else {
+			s.ensemble.PostTo(quorum.All(s.ensemble.Size()), req, ensemble.Nobody{})
+		}
+	}
+	for range stayed {
+		s.stays(-1)
+	}
+}
+
+// ReleaseAll returns requests that delete the keys of all that are left, for Close.
+func (s *Locks) ReleaseAll() []*wire.Request {
+	requests, stayed := s.releaseAll(s.schedule.all())
+	for range stayed {
+		s.stays(-1)
+	}
+	return requests
+}
+
+// releaseAll returns requests that delete the keys of locks that are over, so that waiters need
+// not wait for the TTL. stayed is how many of the locks Close waits for.
+func (s *Locks) releaseAll(locks []*Lock) (requests []*wire.Request, stayed int) {
+	_, now := s.clock.Both()
+	for locks := range slices.Chunk(locks, wire.MaxLocks) {
+		plain := make([][2]string, 0, len(locks))
+		expires := now
+		for _, l := range locks {
+			l.mu.Lock()
+			special, value := l.ticket.queued != 0 || l.acquire != nil, l.value
+			delayed := l.machine.State() == quorum.StateLost && l.terms.LockDelay > 0 && s.clock.Now() < l.end.remains
+			if l.end.stays {
+				l.end.stays = false
+				stayed++
+			}
+			l.mu.Unlock()
+			if delayed { // Close: the keys of a lost lease expire by themselves, after the delay
+				continue
+			}
+			if keep := l.keepRequest(); keep != nil {
+				requests = append(requests, keep)
+				continue
+			}
+			if special {
+				requests = append(requests, l.releaseRequest(wire.TicketUpdate{}))
+				continue
+			}
+			plain = append(plain, [2]string{l.key, value})
+			expires = max(expires, now+l.terms.TTL+l.terms.LockDelay)
+		}
+		if len(plain) > 0 {
+			requests = append(requests, wire.NewReleases(plain, expires))
+		}
+	}
+	return requests, stayed
+}

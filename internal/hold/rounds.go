@@ -1,0 +1,223 @@
+package hold
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/ensemble"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// This file has what is asked of the nodes about locks that are held: rounds of renewal, the heals
+// that follow them, and Verify.
+
+// Why a key on a node is not ours.
+var (
+	ErrMissing = errors.New("key is missing")
+	ErrTaken   = errors.New("key belongs to another owner")
+)
+
+// Renew begins a round of renewal, unless one is running. with runs with the lock's mutex held,
+// before the round, unless the lock is over.
+func (l *Lock) Renew(with func()) {
+	if l.step(quorum.Input{Kind: quorum.InputBegin}, with).Begin {
+		l.of.extend([]*Lock{l}, quorum.All(l.terms.Nodes))
+	}
+}
+
+// extend posts one round for these locks to these nodes.
+func (s *Locks) extend(locks []*Lock, nodes quorum.Set) {
+	for locks := range slices.Chunk(locks, wire.MaxLocks) {
+		// Read after InputBegin: answers from before the machine's round do not count for it.
+		began, steady := s.clock.Both()
+		renewals, expires := wire.NewRenewals(len(locks)), steady
+		for _, l := range locks {
+			renewals.Add(l.key, l.Value(), l.terms.KeyTTL)
+			// A late renewal still prolongs the lease, until the next round.
+			expires = max(expires, steady+max(l.terms.Timeout, l.terms.TTL/4))
+		}
+		s.ensemble.PostTo(nodes, renewals.Request(expires), &round{of: s, locks: locks, began: began, steady: steady})
+	}
+}
+
+// healing lists, by node, the locks whose keys have to be created again.
+type healing map[int][]*Lock
+
+// with returns the list with a lock's keys on these nodes.
+func (h healing) with(l *Lock, nodes quorum.Set) healing {
+	for i := 0; nodes != 0; i++ {
+		if nodes.Has(i) {
+			if h == nil {
+				h = healing{}
+			}
+			h[i] = append(h[i], l)
+			nodes = nodes.Without(i)
+		}
+	}
+	return h
+}
+
+// heal posts requests that create lost keys again.
+func (s *Locks) heal(lost healing) {
+	for i, all := range lost {
+		for locks := range slices.Chunk(all, wire.MaxLocks) {
+			s.healOn(i, locks)
+		}
+	}
+}
+
+func (s *Locks) healOn(i int, locks []*Lock) {
+	began, steady := s.clock.Both()
+	keys, expires := make([]wire.Healing, 0, len(locks)), steady
+	for _, l := range locks {
+		keys = append(keys, l.healing(i, began, steady))
+		expires = max(expires, steady+l.terms.Timeout)
+	}
+	s.ensemble.Post(i, wire.NewHeal(keys, expires), &round{of: s, locks: locks, began: began, steady: steady})
+	for _, l := range locks {
+		if l.Over() {
+			// The lock ended meanwhile, and its release may be ahead of the heal in the
+			// queue. So another release follows the heal.
+			s.ensemble.Post(i, l.releaseRequest(wire.TicketUpdate{}), ensemble.Nobody{})
+		}
+	}
+}
+
+// healing returns what creates the key again on node i.
+func (l *Lock) healing(i int, began, steady time.Duration) wire.Healing {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// A heal that arrives after the lock is over must not lock. So it is void after the node
+	// timeout, and by the stop at the latest: a release may end the lock earlier, and overtake
+	// the heal on another connection.
+	left := min(l.machine.Stop()-began, l.terms.Timeout)
+	if l.end.over {
+		left = 0
+	}
+	if l.acquire != nil {
+		l.acquire.MadeElsewhere(i)
+	}
+	heldUntil := time.Duration(0)
+	if until := l.machine.HeldUntil(i); until > 0 {
+		heldUntil = max(steady+until-began, 0)
+	}
+	return wire.Healing{
+		HeldUntil: heldUntil, Lock: l.key, Owner: wire.OwnerOf(l.value), Metadata: wire.MetadataOf(l.value), KeyTTL: l.terms.KeyTTL, NotAfter: steady + left,
+	}
+}
+
+// round is one extend or heal of several locks, and the receiver of its answers.
+type round struct {
+	of            *Locks
+	locks         []*Lock
+	began, steady time.Duration // the instant before it was posted, by either clock
+}
+
+// Receive steps every lock of the round.
+func (r *round) Receive(i int, req *wire.Request, reply *wire.Reply) {
+	r.of.ensemble.Answered(i, req, reply)
+	if reply.Status == wire.Done && len(reply.Answers) != len(r.locks) {
+		reply.Status, reply.Err = wire.Unknown, errors.New("answers for other locks")
+	}
+	var lost healing
+	missing := false
+	for j, l := range r.locks {
+		m := r.meaning(i, j, req.Kind, reply)
+		missing = missing || m.in.Kind == quorum.InputMissing
+		lost = lost.with(l, l.take(m))
+	}
+	r.of.heal(lost)
+	if missing {
+		r.of.ensemble.Nodes()[i].Check() // a flushed or evicting node is reported now, and not at the next regular check
+	}
+}
+
+// meaning is what the answer of a node means for one lock of a round.
+type meaning struct {
+	in     quorum.Input
+	err    error // evidence; nil if the node has confirmed the lock
+	shows  int64 // what the node shows of our owner value and token, see proof; wire.Unanswered for nothing
+	healed bool  // it is the answer to a heal
+}
+
+// meaning returns what node i has answered about lock j.
+func (r *round) meaning(i, j int, kind wire.Kind, reply *wire.Reply) meaning {
+	m := meaning{in: quorum.Input{Kind: quorum.InputNoAnswer, Node: i, At: r.began}, err: reply.Err, shows: wire.Unanswered, healed: kind == wire.Heal}
+	if reply.Status != wire.Done {
+		return m
+	}
+	m.in.At, m.shows = reply.Sent, reply.Answers[j]
+	switch m.shows {
+	case wire.Ours, wire.OursWithoutToken:
+		m.in.Kind, m.err = quorum.InputConfirmed, nil
+		if m.healed {
+			m.shows = wire.OursWithoutToken
+		}
+	case wire.Another:
+		m.in.Kind, m.err = quorum.InputTaken, ErrTaken
+	case wire.Missing:
+		if m.healed {
+			m.err = wire.ErrLate
+			break
+		}
+		m.in.Kind, m.err = quorum.InputMissing, ErrMissing
+		if step := r.of.ensemble.LastStep(i); step != nil && step.At >= r.steady {
+			m.err = step // the reason why the key is missing
+		}
+	default: // the operation failed by itself
+	}
+	return m
+}
+
+// take applies the answer of a node, and returns the nodes on which the key has to be created
+// again.
+func (l *Lock) take(m meaning) (heal quorum.Set) {
+	return l.step(m.in, func() {
+		l.note(m.in.Node, m.err)
+		if m.healed {
+			l.ticket.taking = l.ticket.taking.Without(m.in.Node)
+		}
+		if m.in.Kind != quorum.InputNoAnswer {
+			l.proof.record(m.in.Node, m.shows, m.in.At, l.of.clock.Now())
+		}
+	}).Heal
+}
+
+// Verify asks the nodes whether they still have the lock, and waits for a quorum that has it. What
+// a node denies may end the lease.
+func (l *Lock) Verify(ctx context.Context) *ensemble.Answers {
+	_, now := l.of.clock.Both()
+	answers := l.of.ensemble.Collect(ctx, wire.NewRead(l.key, now+l.terms.Timeout), l.terms.Timeout, l.of.ensemble.Quorum(), l.owns)
+	var lost healing
+	for i := range answers.Replies {
+		in := quorum.Input{Kind: quorum.InputTaken, Node: i, At: answers.Replies[i].Sent}
+		switch err := answers.Err(i); {
+		case errors.Is(err, ErrMissing):
+			in.Kind = quorum.InputMissing
+			fallthrough
+		case errors.Is(err, ErrTaken):
+			lost = lost.with(l, l.step(in, func() {
+				l.note(i, err)
+				l.resetProof()
+			}).Heal)
+		}
+	}
+	l.of.heal(lost)
+	return answers
+}
+
+// owns returns nil if the key on a node is ours, and the reason if not.
+func (l *Lock) owns(reply *wire.Reply) error {
+	switch {
+	case strings.HasPrefix(reply.Held, wire.OwnerOf(l.Value())+" "):
+		return nil
+	case reply.TTL == wire.Absent, wire.ParseValue(reply.Held).Reserved:
+		return ErrMissing
+	default:
+		return ErrTaken
+	}
+}

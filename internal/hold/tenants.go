@@ -1,0 +1,129 @@
+package hold
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// This file has what happens between the leases that stand on a lock one after the other.
+
+// Vacate ends the lease t by its release. If the lock has no Owner, it ends as well, and the
+// caller frees it. Otherwise the lock stays, and the Owner decides what becomes of it by its
+// state. ok is false if the lease had ended, or is found lost.
+func (l *Lock) Vacate(t Tenant) (owner Owner, state quorum.Hold, ok bool) {
+	l.mu.Lock()
+	if !l.bears(t) {
+		l.mu.Unlock()
+		return nil, state, false
+	}
+	in := quorum.Input{Kind: quorum.InputTick}
+	if l.owner == nil {
+		in.Kind = quorum.InputRelease
+	}
+	s := l.stepLocked(in, nil)
+	ok = l.machine.State() != quorum.StateLost
+	if owner = l.owner; owner != nil && ok {
+		l.report(s.now, Released)
+		state = l.stateLocked()
+	}
+	l.mu.Unlock()
+	l.notify(&s)
+	l.of.heal(healing{}.with(l, s.Heal))
+	return owner, state, ok
+}
+
+// Pass gives the lock to the next lease, which gets the next token of the block. It returns false,
+// and the lock stays without a lease, if the lock is over, or if a quorum of nodes no longer
+// shows that it is ours. check means that the block or the answers are running out: a Check
+// would renew them.
+func (l *Lock) Pass(to Tenant) (check, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.end.over || !l.proven() || l.tokensLeft() == 0 {
+		return false, false
+	}
+	now := l.of.clock.Now()
+	l.tenancy = tenancy{tenant: to, granted: now}
+	l.report(now, Opened|Passed)
+	return now > l.asOf+quorum.CheckAfter/2 || l.tokensLeft() < 16, true
+}
+
+// Attach makes o the owner of the lock. It returns when the current lease began, and false if the
+// lock is over.
+func (l *Lock) Attach(o Owner) (granted time.Duration, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.end.over {
+		return 0, false
+	}
+	l.owner = o
+	return l.tenancy.granted, true
+}
+
+// Detach takes the owner away, unless another process is known to want the lock. It returns
+// whether it did.
+func (l *Lock) Detach() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.others > 0 {
+		return false
+	}
+	l.owner = nil
+	return true
+}
+
+// stateLocked returns the state of the lock for the decision what becomes of it. l.mu is held.
+func (l *Lock) stateLocked() quorum.Hold {
+	t := l.terms
+	return quorum.Hold{
+		Tokens: l.tokensLeft(), Proven: l.proven(),
+		Useful: t.MaxHold == 0 && t.MinHold == 0 && !t.Manual && !l.of.ended.Load() && l.machine.State() == quorum.StateHeld &&
+			l.machine.End()-l.of.clock.Now() > t.MinUseful,
+		Others: l.others, AnsweredAt: l.asOf,
+	}
+}
+
+// proven reports whether a quorum of nodes has shown that the lock is ours. l.mu is held.
+func (l *Lock) proven() bool { return l.proof.nodes.Len() >= quorum.Size(l.terms.Nodes) }
+
+// tokensLeft returns how many leases the block has tokens for; 1 without fencing. l.mu is held.
+func (l *Lock) tokensLeft() int {
+	if l.of.unfenced {
+		return 1
+	}
+	return l.tokens.left()
+}
+
+// Work records that a function begins under the lease t. It returns false if the lease has ended.
+func (l *Lock) Work(t Tenant) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.bears(t) {
+		return false
+	}
+	l.tenancy.working = true
+	return true
+}
+
+// bears reports whether the lease t stands on the lock. l.mu is held.
+func (l *Lock) bears(t Tenant) bool { return l.tenancy.tenant == t && !l.tenancy.ended }
+
+// Rest records that the function under the lease t has returned. If Close has ended the lock
+// meanwhile and waits for the function, the keys are deleted now.
+func (l *Lock) Rest(t Tenant) {
+	l.mu.Lock()
+	if l.tenancy.tenant != t { // the function has released it, and the lock was passed on
+		l.mu.Unlock()
+		return
+	}
+	l.tenancy.working = false
+	stays := l.end.stays
+	if stays {
+		l.of.schedule.at(&l.slot, quorum.Never)
+	}
+	l.mu.Unlock()
+	if stays {
+		l.of.clear([]*Lock{l})
+	}
+}

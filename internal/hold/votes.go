@@ -1,0 +1,74 @@
+package hold
+
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// This file has what still comes of the acquisition after the grant: late votes, and reservations
+// for the ticket of the waiter that acquired the lock.
+
+// Vote handles an answer to the acquisition that arrives after the grant: one more node that
+// holds the lock raises the margin.
+func (l *Lock) Vote(i int, began time.Duration, reply *wire.Reply) {
+	in := quorum.Input{Kind: quorum.InputNoAnswer, Node: i, At: began}
+	err := reply.Err
+	switch reply.Status {
+	case wire.Granted:
+		in.Kind = quorum.InputConfirmed
+	case wire.Taken:
+		in.Kind, err = quorum.InputTaken, ErrTaken
+	}
+	take := quorum.Set(0)
+	l.step(in, func() {
+		l.note(i, err)
+		switch in.Kind {
+		case quorum.InputTaken:
+			l.proof.nodes = l.proof.nodes.Without(i) // this key was never ours, so the other nodes' proof stands
+			take = l.ticket.reserved & quorum.Set(0).With(i)
+		case quorum.InputConfirmed:
+			l.ticket.queued = l.ticket.queued.Without(i)
+		}
+	})
+	l.TakeReservations(take)
+}
+
+// Answered says that every node has answered the acquisition, so nothing of it can be undone any
+// more.
+func (l *Lock) Answered() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.acquire = nil
+}
+
+// RecordTicket records the ticket with which the lock was acquired: the nodes that may have it in
+// their queues, and those that have reserved the lock for it.
+func (l *Lock) RecordTicket(text string, queued, reserved quorum.Set) {
+	if queued != 0 {
+		l.mu.Lock()
+		l.ticket = ticket{text: text, queued: queued, reserved: reserved}
+		l.mu.Unlock()
+	}
+}
+
+// TakeReservations has the lock take the reservations for its ticket on these nodes: a heal makes
+// each of them one more vote. A message causes it, so a node that has the lock, or has not
+// answered the last time, is not asked.
+func (l *Lock) TakeReservations(nodes quorum.Set) {
+	var heal healing
+	for i := 0; nodes != 0; i++ {
+		if !nodes.Has(i) {
+			continue
+		}
+		nodes = nodes.Without(i)
+		l.mu.Lock()
+		if !l.end.over && l.machine.HeldUntil(i) == 0 && !l.ticket.taking.Has(i) {
+			l.ticket.taking = l.ticket.taking.With(i)
+			heal = heal.with(l, quorum.Set(0).With(i))
+		}
+		l.mu.Unlock()
+	}
+	l.of.heal(heal)
+}
