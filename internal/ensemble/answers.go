@@ -32,7 +32,7 @@ type Answers struct {
 
 // AskAll posts req to every node.
 func (e *Ensemble) AskAll(req *wire.Request, need int, good func(*wire.Reply) error) *Answers {
-	a := &Answers{e: e, need: need, good: good, decided: e.signals.get()}
+	a := &Answers{e: e, need: need, good: good, decided: e.Signal()}
 	if req.Kind == wire.Read {
 		a.Replies = make([]wire.Reply, len(e.nodes))
 	}
@@ -122,5 +122,5 @@ func (a *Answers) Wait(ctx context.Context, timeout time.Duration) {
 	a.over = true // later answers do not change what the caller reads
 	a.waited = min(a.e.Clock.Now()-began, timeout)
 	a.mu.Unlock()
-	a.e.signals.put(a.decided)
+	a.e.PutSignal(a.decided)
 }

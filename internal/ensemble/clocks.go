@@ -5,9 +5,14 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// This file has the clocks of the nodes beside each other and beside ours.
+// maxNodes is the largest number of nodes.
+const maxNodes = 15
 
 // If the steps of several nodes' clocks are found within stallWindow of each other, one
 // stall of our own clock may explain them all.
@@ -60,39 +65,25 @@ func (c *Steps) Since(at time.Duration) (steps []*Step) {
 	return steps
 }
 
-// LastStep returns the newest step of a node's clock, nil for none.
-func (e *Ensemble) LastStep(i int) *Step { return e.Steps.last(i) }
-
-// onClockStep handles a step of a node's clock. After a step forward, the node's keys
-// expire that much earlier than the leases assume.
-func (e *Ensemble) onClockStep(i int, by time.Duration) {
-	e.report.Warn("a node's clock was stepped: let it slew", "node", i, "addr", e.nodes[i].Addr(), "by", by.Round(time.Millisecond))
-	if by <= 0 {
-		return
-	}
-	_, at := e.Clock.Both()
-	step := &Step{Node: i, By: by, At: at}
-	e.Steps.Lock()
-	e.Steps.Add(step)
-	apply := e.events.ClockStepped(step)
-	e.Steps.Unlock()
-	apply()
-	for j, n := range e.nodes {
-		if reading, _ := n.Reading(); j != i && reading.At < at {
-			n.Check() // for ownClockStepped
-		}
-	}
+// clocks has the clocks of the nodes beside each other and beside ours.
+type clocks struct {
+	Clock *clock.Clock // ours
+	Steps Steps
+	nodes []*node.Node
 }
+
+// LastStep returns the newest step of a node's clock, nil for none.
+func (c *clocks) LastStep(i int) *Step { return c.Steps.last(i) }
 
 // ownClockStepped reports whether the clock of node i made the step that was found at since.
 // Otherwise it was the clock of this process, and then all nodes seem to be stepped. So the
 // clock is the node's own if a quorum of the other nodes has answered since without a step.
 // sure means that this answer will not change.
-func (e *Ensemble) ownClockStepped(i int, since time.Duration) (own, sure bool) {
-	steady, stepped := 0, 1
-	for j, n := range e.nodes {
+func (c *clocks) ownClockStepped(i int, since time.Duration) (own, sure bool) {
+	steady, stepped, need := 0, 1, quorum.Size(len(c.nodes))
+	for j, n := range c.nodes {
 		reading, _ := n.Reading()
-		switch step := e.Steps.last(j); {
+		switch step := c.Steps.last(j); {
 		case j == i:
 		case step != nil && step.At > since-stallWindow:
 			stepped++
@@ -100,25 +91,25 @@ func (e *Ensemble) ownClockStepped(i int, since time.Duration) (own, sure bool) 
 			steady++
 		}
 	}
-	own = steady >= e.Quorum()
-	return own, own || len(e.nodes)-stepped < e.Quorum()
+	own = steady >= need
+	return own, own || len(c.nodes)-stepped < need
 }
 
 // Time returns the nodes' time at an instant of our steady clock: the median of
 // the known node clocks. So all clients agree on it, whatever this machine's wall clock
 // shows.
-func (e *Ensemble) Time(at time.Duration) time.Duration {
-	if median, known := e.medianOffset(); known > 0 {
+func (c *clocks) Time(at time.Duration) time.Duration {
+	if median, known := c.medianOffset(); known > 0 {
 		return at + median
 	}
-	return time.Duration(e.Clock.Time(e.Clock.Now()).UnixNano())
+	return time.Duration(c.Clock.Time(c.Clock.Now()).UnixNano())
 }
 
 // medianOffset returns the lower median of the nodes' clocks minus our steady clock, and
 // how many clocks are known.
-func (e *Ensemble) medianOffset() (median time.Duration, known int) {
+func (c *clocks) medianOffset() (median time.Duration, known int) {
 	var offsets [maxNodes]time.Duration
-	for _, n := range e.nodes {
+	for _, n := range c.nodes {
 		reading, ok := n.Reading()
 		if !ok {
 			continue
@@ -138,9 +129,9 @@ func (e *Ensemble) medianOffset() (median time.Duration, known int) {
 
 // skew returns how far a node's clock is from the median of all known clocks; 0 with
 // fewer than three, because two clocks do not show which one is off.
-func (e *Ensemble) skew(i int) time.Duration {
-	own, ok := e.nodes[i].Reading()
-	median, known := e.medianOffset()
+func (c *clocks) skew(i int) time.Duration {
+	own, ok := c.nodes[i].Reading()
+	median, known := c.medianOffset()
 	if !ok || known < 3 {
 		return 0
 	}
@@ -148,10 +139,10 @@ func (e *Ensemble) skew(i int) time.Duration {
 }
 
 // Trip is the median round trip to the nodes, 0 if none is known.
-func (e *Ensemble) Trip() time.Duration {
+func (c *clocks) Trip() time.Duration {
 	var trips [maxNodes]time.Duration
 	known := 0
-	for _, n := range e.nodes {
+	for _, n := range c.nodes {
 		if reading, ok := n.Reading(); ok {
 			i := known
 			for ; i > 0 && trips[i-1] > reading.RoundTrip; i-- {

@@ -8,15 +8,11 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/errs"
-	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/report"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
-
-// maxNodes is the largest number of nodes.
-const maxNodes = 15
 
 // errOverloaded means that more acquisitions wait for the node than it answers in time.
 var errOverloaded = errors.New("overloaded: too many acquisitions wait for this node")
@@ -56,35 +52,32 @@ type Config struct {
 // Ensemble is the nodes of a Manager as one. It never changes after New, except for what its
 // parts guard themselves.
 type Ensemble struct {
-	Clock *clock.Clock
-	Steps Steps
+	clocks
+	pools
 
-	nodes   []*node.Node
+	nodes   []*node.Node  // in the order of Config.Nodes; the parts share it
 	timeout time.Duration // of a request, for calls that wait for all nodes
-	guarded bool
 	report  *report.Reporter
 	closing func() bool
 	events  Events
 	lists   *lists
-	members members
-	timers  timers
-	signals signals
+	members *members
 }
 
 // New returns the nodes. Nothing is sent before their goroutines run.
 func New(c *Config) *Ensemble {
+	nodes := make([]*node.Node, len(c.Nodes))
 	e := &Ensemble{
-		Clock: c.Clock, timeout: c.Timeout, guarded: c.Node.Guard > 0, report: c.Report, closing: c.Closing, events: c.Events,
-		members: members{groups: make([]string, len(c.Nodes)), ids: make([]node.Identity, len(c.Nodes)), runs: make([]string, len(c.Nodes))},
+		clocks: clocks{Clock: c.Clock, nodes: nodes}, nodes: nodes, timeout: c.Timeout, report: c.Report, closing: c.Closing, events: c.Events,
+		lists: newLists(c.Clock, nodes),
 	}
-	e.lists = newLists(e, len(c.Nodes))
+	e.members = newMembers(&e.clocks, c.Nodes, c.Node.Guard > 0)
 	for i := range c.Nodes {
-		e.members.groups[i], _ = master.Name(&c.Nodes[i])
 		one := c.Node
 		one.Index, one.Option, one.Only, one.Clock, one.Lists = i, c.Nodes[i], len(c.Nodes) == 1, c.Clock.Both, e.lists
-		one.Admit, one.OnHealth, one.OwnStep, one.OnClockStep = e.admit, e.onHealth, e.ownClockStepped, e.onClockStep
+		one.Admit, one.OnHealth, one.OwnStep, one.OnClockStep = e.members.admit, e.onHealth, e.ownClockStepped, e.onClockStep
 		one.OnWake, one.OnSubscribed = c.Events.Woken, c.Events.Subscribed
-		e.nodes = append(e.nodes, node.New(one))
+		nodes[i] = node.New(one)
 	}
 	return e
 }
@@ -95,6 +88,27 @@ func (e *Ensemble) onHealth(i int, h node.Health) {
 		e.members.forget(i)
 	}
 	e.events.NodeChanged(i, h)
+}
+
+// onClockStep handles a step of a node's clock. After a step forward, the node's keys
+// expire that much earlier than the leases assume.
+func (e *Ensemble) onClockStep(i int, by time.Duration) {
+	e.report.Warn("a node's clock was stepped: let it slew", "node", i, "addr", e.nodes[i].Addr(), "by", by.Round(time.Millisecond))
+	if by <= 0 {
+		return
+	}
+	_, at := e.Clock.Both()
+	step := &Step{Node: i, By: by, At: at}
+	e.Steps.Lock()
+	e.Steps.Add(step)
+	apply := e.events.ClockStepped(step)
+	e.Steps.Unlock()
+	apply()
+	for j, n := range e.nodes {
+		if reading, _ := n.Reading(); j != i && reading.At < at {
+			n.Check() // for ownClockStepped
+		}
+	}
 }
 
 // Nodes returns the nodes, in the order of New's list.

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -14,7 +15,8 @@ import (
 // remember. Nodes are known by the identities that they keep in their databases, because
 // clients may use different addresses for one node. It implements node.Lists.
 type lists struct {
-	e *Ensemble
+	clock *clock.Clock
+	nodes []*node.Node
 
 	mu      sync.Mutex
 	rule    *quorum.Lists
@@ -23,13 +25,16 @@ type lists struct {
 	copied  []error  // why a node is none of its own, nil if it is
 }
 
-func newLists(e *Ensemble, nodes int) *lists {
-	return &lists{e: e, rule: quorum.NewLists(nodes, node.ListAge), ids: make([]string, nodes), refusal: make([]error, nodes), copied: make([]error, nodes)}
+func newLists(c *clock.Clock, nodes []*node.Node) *lists {
+	n := len(nodes)
+	return &lists{
+		clock: c, nodes: nodes, rule: quorum.NewLists(n, node.ListAge), ids: make([]string, n), refusal: make([]error, n), copied: make([]error, n),
+	}
 }
 
 // Entry implements node.Lists.
 func (l *lists) Entry(i int) wire.ListEntry {
-	_, now := l.e.Clock.Both()
+	_, now := l.clock.Both()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.rule.Entry(i, now)
@@ -44,7 +49,7 @@ func (l *lists) Entry(i int) wire.ListEntry {
 
 // Listed implements node.Lists.
 func (l *lists) Listed(i int, e wire.ListEntry, sent time.Duration, a wire.ListAnswer) error {
-	_, now := l.e.Clock.Both()
+	_, now := l.clock.Both()
 	l.mu.Lock()
 	err := l.record(i, e, sent, now, a)
 	l.mu.Unlock()
@@ -59,7 +64,7 @@ func (l *lists) record(i int, e wire.ListEntry, sent, now time.Duration, a wire.
 		if j != i && a.ID != "" && a.ID == id {
 			l.rule.Gone(i)
 			l.copied[i] = &wire.ConfigError{
-				Problem: fmt.Sprintf("this node has the identity of node %d (%s): its data is a copy", j, l.e.nodes[j].Addr()),
+				Problem: fmt.Sprintf("this node has the identity of node %d (%s): its data is a copy", j, l.nodes[j].Addr()),
 				Fix:     "start it empty: a node with the data of another one may show locks and tokens that it never granted",
 			}
 			return l.copied[i]
@@ -89,7 +94,7 @@ func (l *lists) Gone(i int) {
 
 // wake makes the other nodes look at what has changed.
 func (l *lists) wake(i int) {
-	for j, n := range l.e.nodes {
+	for j, n := range l.nodes {
 		if j != i {
 			n.Relist()
 		}
@@ -98,7 +103,7 @@ func (l *lists) wake(i int) {
 
 // Votes implements node.Lists.
 func (l *lists) Votes(i int) error {
-	_, now := l.e.Clock.Both()
+	_, now := l.clock.Both()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.copied[i] != nil {
@@ -115,7 +120,7 @@ func (l *lists) Votes(i int) error {
 
 // Stale implements node.Lists.
 func (l *lists) Stale(i int) bool {
-	_, now := l.e.Clock.Both()
+	_, now := l.clock.Both()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.rule.Stale(i, now)

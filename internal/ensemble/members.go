@@ -6,7 +6,10 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/rueidis"
+
 	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/node"
 )
 
@@ -16,11 +19,27 @@ const maxSkew = time.Second
 
 // members is what is known of the servers behind the nodes.
 type members struct {
-	groups []string // kind of failover group of each node, "" for one server; never changes
+	nodes   []*node.Node
+	clocks  *clocks
+	groups  []string // kind of failover group of each node, "" for one server; never changes
+	guarded bool     // whether nodes have the restart guard; never changes
 
 	mu   sync.Mutex
 	ids  []node.Identity
 	runs []string // the run_id that each node had last
+}
+
+// newMembers returns the members before any server has been reached.
+func newMembers(clocks *clocks, options []rueidis.ClientOption, guarded bool) *members {
+	n := len(options)
+	m := &members{
+		nodes: clocks.nodes, clocks: clocks, groups: make([]string, n), guarded: guarded,
+		ids: make([]node.Identity, n), runs: make([]string, n),
+	}
+	for i := range options {
+		m.groups[i], _ = master.Name(&options[i])
+	}
+	return m
 }
 
 // forget makes the next server at the address of a node be judged anew.
@@ -32,7 +51,7 @@ func (m *members) forget(i int) {
 
 // admit refuses a node that is not independent of the others. It warns about a node that
 // may not be independent, or that may lose locks.
-func (e *Ensemble) admit(i int, id node.Identity) (warning, err error) {
+func (m *members) admit(i int, id node.Identity) (warning, err error) {
 	var warnings []error
 	if id.Unchecked != nil {
 		warnings = append(warnings, fmt.Errorf("node cannot be checked: allow INFO to the user: %w", id.Unchecked))
@@ -40,25 +59,25 @@ func (e *Ensemble) admit(i int, id node.Identity) (warning, err error) {
 	if id.Evicts() {
 		warnings = append(warnings, fmt.Errorf("node may evict locks (maxmemory-policy %s): set noeviction", id.Eviction))
 	}
-	if off := e.skew(i); off.Abs() > maxSkew {
+	if off := m.clocks.skew(i); off.Abs() > maxSkew {
 		warnings = append(warnings, fmt.Errorf("clock is %v off the other nodes' median: synchronise it", off.Round(time.Second)))
 	}
-	warnings = append(warnings, e.failoverWarnings(i, id)...)
-	e.members.mu.Lock()
-	defer e.members.mu.Unlock()
-	for j, other := range e.members.ids {
+	warnings = append(warnings, m.failoverWarnings(i, id)...)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for j, other := range m.ids {
 		if j == i {
 			continue
 		}
 		if err := node.Same(other, id); err != nil {
-			return nil, fmt.Errorf("with node %d (%s): %w", j, e.nodes[j].Addr(), err)
+			return nil, fmt.Errorf("with node %d (%s): %w", j, m.nodes[j].Addr(), err)
 		}
 		if node.Copied(other, id) {
 			warnings = append(warnings, fmt.Errorf("node and node %d (%s) were master and replica: make sure that they are never made master and replica again",
-				j, e.nodes[j].Addr()))
+				j, m.nodes[j].Addr()))
 		}
 	}
-	e.members.ids[i], e.members.runs[i] = id, id.RunID
+	m.ids[i], m.runs[i] = id, id.RunID
 	if len(warnings) == 0 {
 		return nil, nil
 	}
@@ -67,19 +86,19 @@ func (e *Ensemble) admit(i int, id node.Identity) (warning, err error) {
 
 // failoverWarnings returns what a failover of a node, or a restart, could cost with these
 // settings.
-func (e *Ensemble) failoverWarnings(i int, id node.Identity) (warnings []error) {
-	e.members.mu.Lock()
-	before := e.members.runs[i]
-	e.members.mu.Unlock()
-	group := e.members.groups[i]
-	if before != "" && id.RunID != "" && before != id.RunID && !e.guarded {
+func (m *members) failoverWarnings(i int, id node.Identity) (warnings []error) {
+	m.mu.Lock()
+	before := m.runs[i]
+	m.mu.Unlock()
+	group := m.groups[i]
+	if before != "" && id.RunID != "" && before != id.RunID && !m.guarded {
 		warnings = append(warnings, errors.New("node was restarted or failed over, and may have forgotten locks: "+
 			"without WithRestartGuard another client may be granted a lock that is held"))
 	}
-	if group == "" && id.Replicas > 0 && !e.guarded {
+	if group == "" && id.Replicas > 0 && !m.guarded {
 		warnings = append(warnings, fmt.Errorf("node has replicas (connected_slaves %d): if one takes its place, locks are forgotten; set WithRestartGuard, see docs/managed.md", id.Replicas))
 	}
-	known, listed := e.nodes[i].Voters()
+	known, listed := m.nodes[i].Voters()
 	if group == "slot" && listed < min(known, 3) {
 		warnings = append(warnings, fmt.Errorf("the cluster has %d nodes and %d of them are listed: list three or more on every client, masters or replicas, "+
 			"and no address that leads to changing nodes, such as a configuration endpoint", known, listed))
@@ -88,5 +107,5 @@ func (e *Ensemble) failoverWarnings(i int, id node.Identity) (warnings []error) 
 		warnings = append(warnings, fmt.Errorf("the group has %d Sentinels and %d are listed: clients with other lists may find a majority for another master; "+
 			"list all of them on every client (SENTINEL RESET forgets those that are gone)", known, listed))
 	}
-	return append(warnings, e.nodes[i].VoterFaults()...)
+	return append(warnings, m.nodes[i].VoterFaults()...)
 }

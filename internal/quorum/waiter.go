@@ -32,36 +32,29 @@ const (
 // the lease. The Waiter lives from the call to the grant or to the end of the wait. It is not
 // safe for concurrent use.
 type Waiter struct {
-	nodes      int
-	arrived    time.Duration
-	grace      time.Duration
-	phase      waiterPhase
-	once       bool
-	tie        tie  // of a caller that asks once
-	ticket     bool // the attempt under way carries the ticket
-	left       bool
-	hasty      bool // an attempt has begun on less than a quorum of reservations
-	splits     int  // attempts in a row that some nodes but no quorum granted
-	subscribed Set
-	queued     Set             // nodes in whose queues the ticket may be
-	earlier    Set             // the same when the attempt under way began
-	relied     Set             // nodes that had sent WakeReserved when the attempt began
-	reserved   Set             // nodes that have sent WakeReserved or WakeFree since the attempt began
-	free       Set             // of these, those that have sent WakeFree
-	cleared    Set             // nodes that have sent WakeAskAgain since the attempt began
-	at         time.Duration   // the next attempt; while one is under way, what a wake-up demands
-	lapses     []time.Duration // when each node's reservation for another waiter ends; 0 for none, nil if no node has one
-	stranger   time.Duration   // since then every attempt was refused by a stranger's lock; 0 for none
+	nodes    int
+	grace    time.Duration
+	phase    waiterPhase
+	once     bool
+	left     bool
+	hasty    bool // an attempt has begun on less than a quorum of reservations
+	ticket   ticket
+	reserved reservations
+	lapses   lapses
+	tie      tie           // of a caller that asks once
+	splits   int           // attempts in a row that some nodes but no quorum granted
+	stranger time.Duration // since then every attempt was refused by a stranger's lock; 0 for none
+	at       time.Duration // the next attempt; while one is under way, what a wake-up demands
 }
 
 // NewWaiter returns the waiter of one call. Its first attempt is due at At.
 func NewWaiter(c WaiterConfig) Waiter {
 	w := Waiter{
-		nodes: c.Nodes, arrived: c.Arrived, grace: c.Grace, subscribed: c.Subscribed,
+		nodes: c.Nodes, grace: c.Grace, ticket: ticket{enqueuedAt: c.Arrived, subscribed: c.Subscribed},
 		once: c.Once, tie: tie{timeout: c.Timeout}, left: c.Left, at: max(c.NotBefore, c.Arrived),
 	}
 	if c.Enqueued {
-		w.queued = All(c.Nodes)
+		w.ticket.queued = All(c.Nodes)
 		w.at += firstPoll
 	}
 	return w
@@ -82,34 +75,30 @@ func (w *Waiter) At() time.Duration {
 func (w *Waiter) Left() bool { return w.left }
 
 // Queued returns the nodes in whose queues the ticket may be.
-func (w *Waiter) Queued() Set { return w.queued }
+func (w *Waiter) Queued() Set { return w.ticket.queued }
 
 // Begin starts an attempt and returns what it carries.
 func (w *Waiter) Begin(now time.Duration) Ask {
-	w.hasty = w.hasty || w.reserved != 0 && w.reserved.Len() < Size(w.nodes)
-	ask := Ask{Ticket: w.mayQueue(), EnqueuedAt: w.arrived, Lapsed: w.lapsed(now)}
-	w.phase, w.ticket, w.relied = phaseAsking, ask.Ticket, w.reserved&^w.free
-	w.free, w.reserved, w.cleared, w.at, w.lapses, w.earlier = 0, 0, 0, Never, nil, w.queued
-	if ask.Ticket {
-		w.queued = All(w.nodes)
+	w.hasty = w.hasty || w.reserved.by != 0 && w.reserved.by.Len() < Size(w.nodes)
+	ask := Ask{Ticket: w.mayQueue(), EnqueuedAt: w.ticket.enqueuedAt}
+	if !w.once {
+		ask.Lapsed = w.lapses.reached(now)
 	}
+	w.phase, w.at, w.lapses = phaseAsking, Never, nil
+	w.reserved.begin()
+	w.ticket.begin(w.nodes, ask.Ticket)
 	return ask
 }
 
-// mayQueue reports whether the next attempt carries the ticket. The ticket is not
-// carried until a quorum of nodes can wake the waiter: most Managers never meet
-// contention and need no second connection to each node. A ticket that is in some queue
-// is always carried: a node that reserves the lock for it refuses every other attempt.
-func (w *Waiter) mayQueue() bool {
-	return !w.once && !w.left && (w.queued != 0 || w.subscribed.Len() >= Size(w.nodes))
-}
+// mayQueue reports whether the next attempt carries the ticket.
+func (w *Waiter) mayQueue() bool { return !w.once && !w.left && w.ticket.useful(w.nodes) }
 
 // Ended records the end of a failed attempt. poll is the delay of a waiter without any
 // other information (the caller's backoff, jittered). jitter lies in [0, 1).
 func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, jitter float64) Next {
 	w.phase = phaseWaiting
-	w.enteredQueues(r)
-	w.reserved &^= r.Granted // those reservations were used, and have been released
+	w.ticket.ended(r)
+	w.reserved.by &^= r.Granted // those reservations were used, and have been released
 	if w.once {
 		next := w.tie.onceMore(w.nodes, now, r, poll)
 		w.at = next.At
@@ -118,30 +107,17 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 	if w.left = !answeredInTime(w.nodes, r); w.left {
 		return w.leave(now, poll)
 	}
-	if w.missed(r.Refusals) {
+	if w.reserved.missed(w.nodes, r.Refusals) {
 		return w.startOver(now)
 	}
 	w.at = min(w.at, now+w.retryDelay(now, r, poll))
-	w.waitOut(now, r.Refusals)
-	if w.mayQueue() && !w.ticket {
+	w.lapses.refused(w.nodes, now, r.Refusals)
+	if w.mayQueue() && !w.ticket.carried {
 		// The ticket's place counts from the call, and others enter the queue meanwhile.
 		w.at = min(w.at, now+min(poll, w.grace))
 	}
 	w.applyReservations(now, jitter)
 	return Next{At: w.at, Ticket: w.yield(r)}
-}
-
-// enteredQueues updates the nodes in whose queues the ticket may be.
-func (w *Waiter) enteredQueues(r *AttemptResult) {
-	if !w.ticket {
-		return
-	}
-	w.queued &^= r.Unqueued &^ w.earlier
-	for _, refusal := range r.Refusals {
-		if refusal.Position < 0 {
-			w.queued = w.queued.Without(refusal.Node)
-		}
-	}
 }
 
 // answeredInTime reports whether a quorum of nodes has answered in time, and early enough
@@ -152,40 +128,29 @@ func answeredInTime(nodes int, r *AttemptResult) bool {
 	return !r.TooLate && r.Failed.Len() <= nodes-Size(nodes)
 }
 
-// missed reports whether the attempt came too late for the reservations on which it began:
-// each of those nodes has given the lock to another client meanwhile. Fewer than a quorum of
-// reservations show nothing, because the attempt before may have used them.
-func (w *Waiter) missed(refusals []Refusal) bool {
-	unused := w.relied
-	for _, r := range refusals {
-		unused = unused.Without(r.Node)
-	}
-	return w.relied.Len() >= Size(w.nodes) && unused == 0
-}
-
 // startOver takes the ticket out of the queues after it has missed its reservations. It comes
 // back with a new place. Otherwise it would be the head again at once, and a process that
 // always comes too late would cost all others a grace at each of their turns.
 func (w *Waiter) startOver(now time.Duration) Next {
 	next := w.leave(now, missedTurns*w.grace)
-	w.arrived, next.Missed = next.At, true
+	w.ticket.enqueuedAt, next.Missed = next.At, true
 	return next
 }
 
 // Relied reports whether the last attempt began on reservations.
-func (w *Waiter) Relied() bool { return w.relied != 0 }
+func (w *Waiter) Relied() bool { return w.reserved.relied != 0 }
 
 // SetGrace sets how long the nodes are to reserve the lock for the ticket from now on.
 func (w *Waiter) SetGrace(grace time.Duration) { w.grace = grace }
 
 // leave removes the ticket from the queues until an attempt is answered in time.
 func (w *Waiter) leave(now, poll time.Duration) Next {
-	next := Next{At: now + poll, PassOn: w.reserved}
-	if w.queued != 0 {
-		next.Ticket, next.Leave = TicketLeave, w.queued
+	next := Next{At: now + poll, PassOn: w.reserved.by}
+	if w.ticket.queued != 0 {
+		next.Ticket, next.Leave = TicketLeave, w.ticket.queued
 	}
-	w.at, w.queued, w.reserved, w.splits, w.stranger = next.At, 0, 0, 0, 0
-	w.lapses = nil
+	w.at, w.splits, w.stranger = next.At, 0, 0
+	w.ticket.queued, w.reserved.by, w.lapses = 0, 0, nil
 	return next
 }
 
@@ -219,47 +184,6 @@ func strangerAhead(refusals []Refusal) bool {
 	return false
 }
 
-// waitOut records the end of each reservation that has refused the attempt. A node whose
-// refusal came from a lease has no reservation. If that node has sent WakeNext since,
-// the next attempt finds this waiter at the head.
-func (w *Waiter) waitOut(now time.Duration, refusals []Refusal) {
-	for _, r := range refusals {
-		if r.Reserved && r.Left != Never {
-			w.lapseBy(r.Node, now+r.Left+time.Millisecond)
-		} else {
-			w.moves(r.Node)
-		}
-	}
-}
-
-func (w *Waiter) lapseBy(node int, at time.Duration) {
-	if w.lapses == nil { // most waiters never meet a reservation
-		w.lapses = make([]time.Duration, w.nodes)
-	}
-	if w.lapses[node] == 0 || at < w.lapses[node] {
-		w.lapses[node] = at
-	}
-}
-
-// moves records that the queue of a node moves.
-func (w *Waiter) moves(node int) {
-	if w.lapses != nil {
-		w.lapses[node] = 0
-	}
-}
-
-// lapsed returns the nodes whose reservation for another waiter has ended without a sign
-// that the queue moves. Each node counts separately: on another node the lock may be
-// free because the head there has just released it to try again.
-func (w *Waiter) lapsed(now time.Duration) (nodes Set) {
-	for i, at := range w.lapses {
-		if at != 0 && now >= at && !w.once {
-			nodes = nodes.With(i)
-		}
-	}
-	return nodes
-}
-
 // yield returns the update of the ticket after a failed attempt.
 func (w *Waiter) yield(r *AttemptResult) TicketUpdate {
 	// A quorum of refusals is no split: only a spare node was free.
@@ -267,7 +191,7 @@ func (w *Waiter) yield(r *AttemptResult) TicketUpdate {
 		w.splits = 0
 	}
 	switch {
-	case !w.ticket:
+	case !w.ticket.carried:
 		return TicketNone
 	case w.splits >= yieldAfter:
 		return TicketYield
@@ -280,8 +204,8 @@ func (w *Waiter) yield(r *AttemptResult) TicketUpdate {
 // ticket since the attempt began, and have not granted it: the lease may take these
 // reservations, see WakeReserved.
 func (w *Waiter) Won(granted Set) (reserved Set) {
-	reserved = w.reserved &^ granted
-	w.phase, w.queued, w.reserved = phaseDone, 0, 0
+	reserved = w.reserved.by &^ granted
+	w.phase, w.ticket.queued, w.reserved.by = phaseDone, 0, 0
 	return reserved
 }
 
@@ -289,8 +213,8 @@ func (w *Waiter) Won(granted Set) (reserved Set) {
 // leave, and the nodes that reserve the lock for the ticket. If a reservation becomes known
 // later, no waiter uses it, and Wake returns ReactionUnused.
 func (w *Waiter) Done() (leave, passOn Set) {
-	leave, passOn = w.queued, w.reserved
-	w.phase, w.queued, w.reserved = phaseDone, 0, 0
+	leave, passOn = w.ticket.queued, w.reserved.by
+	w.phase, w.ticket.queued, w.reserved.by = phaseDone, 0, 0
 	return leave, passOn
 }
 
@@ -298,7 +222,7 @@ func (w *Waiter) Done() (leave, passOn Set) {
 // missed an earlier one, so it asks soon. The jitter keeps all waiters from asking at
 // once.
 func (w *Waiter) Subscribed(now time.Duration, node int, jitter float64) Reaction {
-	w.subscribed = w.subscribed.With(node)
+	w.ticket.subscribed = w.ticket.subscribed.With(node)
 	if w.phase == phaseDone || !w.mayQueue() {
 		return ReactionNone
 	}
@@ -313,7 +237,7 @@ func (w *Waiter) Wake(now time.Duration, node int, what WakeUp, rank int, jitter
 	if what == WakeReserved || what == WakeFree {
 		return w.wakeReserved(now, node, what == WakeFree, jitter)
 	}
-	if w.phase == phaseDone || !w.queued.Has(node) {
+	if w.phase == phaseDone || !w.ticket.queued.Has(node) {
 		return ReactionNone
 	}
 	switch what {
@@ -321,13 +245,13 @@ func (w *Waiter) Wake(now time.Duration, node int, what WakeUp, rank int, jitter
 		// The tickets before this one may belong to dead processes. The waiter of rank 1
 		// asks after one grace. If it is dead as well, another asks before three are over.
 		lapse := now + w.grace + time.Millisecond
-		w.lapseBy(node, lapse)
-		return w.sooner(lapse + time.Millisecond + w.behind(rank) + spread(wakeSpread, jitter))
+		w.lapses.endsBy(w.nodes, node, lapse)
+		return w.sooner(lapse + time.Millisecond + behind(rank, w.grace) + spread(wakeSpread, jitter))
 	case WakeAskAgain:
-		w.cleared = w.cleared.With(node)
-		w.reserved = w.reserved.Without(node)
-		w.moves(node)
-		if w.forgotten() {
+		w.ticket.cleared = w.ticket.cleared.With(node)
+		w.reserved.by = w.reserved.by.Without(node)
+		w.lapses.moves(node)
+		if w.ticket.forgotten(w.nodes) {
 			return w.sooner(now + spread(w.grace/2, jitter))
 		}
 	}
@@ -336,11 +260,11 @@ func (w *Waiter) Wake(now time.Duration, node int, what WakeUp, rank int, jitter
 
 // behind returns how much later than the waiter of rank 1 one of another rank asks: those of
 // rank 2 to 9 after a grace more, each a tenth of a grace after the one before.
-func (w *Waiter) behind(rank int) time.Duration {
+func behind(rank int, grace time.Duration) time.Duration {
 	if rank <= 1 {
 		return 0
 	}
-	return w.grace + time.Duration(rank-2)*w.grace/10
+	return grace + time.Duration(rank-2)*grace/10
 }
 
 // wakeReserved handles the message that a node reserves the lock for the ticket, or that the
@@ -349,13 +273,8 @@ func (w *Waiter) wakeReserved(now time.Duration, node int, free bool, jitter flo
 	if w.phase == phaseDone || w.left || w.once {
 		return ReactionUnused
 	}
-	w.reserved = w.reserved.With(node)
-	if free {
-		w.free = w.free.With(node)
-	} else {
-		w.free = w.free.Without(node)
-	}
-	w.moves(node)
+	w.reserved.add(node, free)
+	w.lapses.moves(node)
 	if w.phase == phaseAsking {
 		return ReactionNone // Ended or Won decides: the node's answer may be newer
 	}
@@ -382,21 +301,14 @@ func (w *Waiter) applyReservations(now time.Duration, jitter float64) {
 		need = max(1, need-1)
 	}
 	switch {
-	case w.reserved.Len() >= need:
+	case w.reserved.by.Len() >= need:
 		w.at = min(w.at, now)
-	case w.reserved != 0:
+	case w.reserved.by != 0:
 		w.at = min(w.at, now+w.grace/2+spread(wakeSpread, jitter))
 	}
-	if w.forgotten() {
+	if w.ticket.forgotten(w.nodes) {
 		w.at = min(w.at, now+spread(w.grace/2, jitter))
 	}
-}
-
-// forgotten reports whether fewer nodes than a quorum still have the ticket in their
-// queues: then a wake-up may never arrive. While a quorum has the ticket, the next poll
-// is soon enough for the other nodes, and not all waiters ask at once.
-func (w *Waiter) forgotten() bool {
-	return w.cleared != 0 && (w.queued&^w.cleared).Len() < Size(w.nodes)
 }
 
 // sooner moves the next attempt forward.

@@ -1,0 +1,49 @@
+package quorum
+
+import "time"
+
+// ticket is what a Waiter knows about its ticket in the queues of the nodes.
+type ticket struct {
+	enqueuedAt time.Duration // the place in every queue: the instant of the call
+	subscribed Set           // nodes whose wake-ups arrive
+	queued     Set           // nodes in whose queues the ticket may be
+	earlier    Set           // the same when the attempt under way began
+	cleared    Set           // nodes that have sent WakeAskAgain since the attempt began
+	carried    bool          // the attempt under way carries the ticket
+}
+
+// useful reports whether an attempt should carry the ticket. It should not before a quorum
+// of nodes can wake the waiter: most Managers never meet contention and need no second
+// connection to each node. A ticket that is in some queue is always carried: a node that
+// reserves the lock for it refuses every other attempt.
+func (t *ticket) useful(nodes int) bool {
+	return t.queued != 0 || t.subscribed.Len() >= Size(nodes)
+}
+
+// begin records that an attempt begins.
+func (t *ticket) begin(nodes int, carried bool) {
+	t.carried, t.earlier, t.cleared = carried, t.queued, 0
+	if carried {
+		t.queued = All(nodes)
+	}
+}
+
+// ended removes the nodes whose queues the failed attempt certainly did not enter.
+func (t *ticket) ended(r *AttemptResult) {
+	if !t.carried {
+		return
+	}
+	t.queued &^= r.Unqueued &^ t.earlier
+	for _, refusal := range r.Refusals {
+		if refusal.Position < 0 {
+			t.queued = t.queued.Without(refusal.Node)
+		}
+	}
+}
+
+// forgotten reports whether fewer nodes than a quorum still have the ticket in their
+// queues: then a wake-up may never arrive. While a quorum has the ticket, the next poll
+// is soon enough for the other nodes, and not all waiters ask at once.
+func (t *ticket) forgotten(nodes int) bool {
+	return t.cleared != 0 && (t.queued&^t.cleared).Len() < Size(nodes)
+}
