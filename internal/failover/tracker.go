@@ -1,5 +1,5 @@
 // Package failover decides which master of a failover group a client may use, and whether that
-// master's votes count. It reads no clock and asks nobody: internal/node and the simulation
+// master's votes count. It reads no clock and asks nobody: internal/master and the simulation
 // drive it alike. docs/safety.md has the proof, in lemma FO.
 package failover
 

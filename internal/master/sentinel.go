@@ -29,7 +29,8 @@ func newSentinels(life context.Context, option *rueidis.ClientOption, aside func
 	})
 }
 
-// ask returns what one Sentinel knows.
+// ask returns what one Sentinel knows. It asks for the ids each time, because rueidis redials by
+// itself, and the next server at the address may be another.
 func (s *sentinels) ask(ctx context.Context, client rueidis.Client) (view, error) {
 	b := client.B()
 	replies := client.DoMulti(ctx,

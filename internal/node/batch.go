@@ -83,7 +83,9 @@ func (c *courier) load(t *transfer) {
 }
 
 // transmit sends a transfer and waits for its replies. It runs in the goroutine of the
-// worker or of the transmitter, and uses no state of the worker except the transfer.
+// worker or of the transmitter, and uses no state of the worker except the transfer. Its
+// contexts never end: at the end of one, rueidis would close the connection, and a later
+// release could overtake its acquisition on the next one.
 func (c *courier) transmit(t *transfer) {
 	c.debt.asked(t.steady)
 	if len(t.commands) == 1 { // DoMulti would allocate

@@ -69,8 +69,9 @@ const (
 )
 
 // requiredOptions returns o with the settings that the protocol needs, see docs/adr/0002: one
-// connection, in order, and no command sent twice. A dial reports its connection to
-// watched, and ends with life.
+// connection, in order, and no command sent twice. A retry after a lost reply would be answered
+// "taken", by the client's own key; a pipeline longer than BlockingPipeline would go over
+// another connection. A dial reports its connection to watched, and ends with life.
 func requiredOptions(life context.Context, o rueidis.ClientOption, watched func(net.Conn) net.Conn) rueidis.ClientOption {
 	dial := dialer(o)
 	o.ForceSingleClient, o.DisableCache, o.DisableRetry, o.AlwaysPipelining = true, true, true, true
@@ -107,7 +108,8 @@ func requiredOptions(life context.Context, o rueidis.ClientOption, watched func(
 
 // forWorker returns options for a client that one goroutine uses at a time. rueidis then
 // writes and reads in that goroutine, which saves two changes of goroutine for each call.
-// That requires its own PINGs to be off, so the worker sends them.
+// That requires its own PINGs to be off, so the worker sends them: the first one that met a
+// batch would switch pipelining back on for good.
 func forWorker(o rueidis.ClientOption) rueidis.ClientOption {
 	o.AlwaysPipelining = false
 	o.ConnWriteTimeout = answerTimeout // also bounds the wait for the answer

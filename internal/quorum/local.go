@@ -11,8 +11,10 @@ const (
 	// with the attempt of the next holder.
 	ReacquireDelay = 2 * time.Millisecond
 	// CheckAfter is the longest time for which a process relies on the nodes' last answer
-	// that no other process waits. It is also the longest time for which a hold is passed
-	// on inside the process while another process waits.
+	// that no other process waits. It counts from the arrival of the answer. If it counted from
+	// the sending, every answer of a node more than 5 ms away would be too old at once. It is also
+	// the longest time for which a hold is passed on inside the process while another process
+	// waits.
 	CheckAfter = 5 * time.Millisecond
 	// PassFor is the longest time for which a hold is passed on at all. The queues do not show
 	// everybody who waits: a client without queue support, and one that no node may wake, can

@@ -39,7 +39,8 @@ var fixes = []struct{ prefix, fix string }{
 const defaultFix = "see docs/operations.md for what a node has to allow"
 
 // Classify returns what an error of the server means for the request that it answers; 0 for an
-// error that is not the server's.
+// error that is not the server's. NotApplied needs certainty: a failed attempt sends no release to
+// such a node, so a mistake leaves a lock behind.
 func Classify(err error) (Status, error) {
 	var operation OperationError
 	if errors.As(err, &operation) {
