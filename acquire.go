@@ -3,13 +3,16 @@ package quorumlock
 import (
 	"context"
 	"errors"
-	mathrand "math/rand/v2"
 	"strconv"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
+
+	"github.com/quorumlock/quorumlock/internal/campaign"
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/errs"
-	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/hold"
+	"github.com/quorumlock/quorumlock/internal/queue"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -83,17 +86,17 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 		waitCtx, cancel = context.WithTimeoutCause(ctx, limit.Most, errWaitOver)
 		defer cancel()
 	}
-	call := m.telemetry.startAcquire(ctx, name, wait, m.ensemble.Quorum(), m.ensemble.Size())
+	span := m.telemetry.startAcquire(ctx, name, wait, m.ensemble.Quorum(), m.ensemble.Size())
 	l, err := (*Lease)(nil), errPanicked
 	through := false
 	defer func() {
 		if !through && l != nil && m.enter() { // the span has panicked, so nobody gets the lease
 			l.abandon()
-			m.calls.leave()
+			m.life.calls.Leave()
 		}
 	}()
-	defer func() { call.end(l, err); through = true }()
-	l, err = m.campaign(ctx, waitCtx, name, t, wait, limit.FailFast, call)
+	defer func() { span.end(l, err); through = true }()
+	l, err = m.run(&call{m: m, ctx: ctx, name: name, span: span, failFast: limit.FailFast}, waitCtx, t, !wait)
 	return l, err
 }
 
@@ -101,263 +104,263 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 // backoff, panics during the call.
 var errPanicked = errors.New("quorumlock: a function of the caller has panicked")
 
-// campaign makes attempts until one succeeds or another would be useless. Between
-// attempts it waits until waitCtx ends. Close waits for campaign, but not for the span
-// processors before and after it.
-func (m *Manager) campaign(ctx, waitCtx context.Context, name string, t *config.Terms, wait, failFast bool, call *acquireSpan) (l *Lease, err error) {
+// call is one call that acquires: a campaign that asks the nodes, and a place among the other
+// callers of this process once it has to wait.
+type call struct {
+	m        *Manager
+	ctx      context.Context // the caller's
+	name     string
+	span     *acquireSpan // nil without telemetry
+	failFast bool         // it has WithFailFast
+	campaign campaign.Campaign
+	place    *queue.Place     // nil before it waits behind others
+	lease    *Lease           // that the campaign opens
+	last     error            // of the last completed attempt; nil for none
+	delays   *campaign.Delays // nil before the first wait
+}
+
+// run runs a call until it has its lease or gives up. waitCtx ends its wait. Close waits for run,
+// but not for the span processors before and after it.
+func (m *Manager) run(c *call, waitCtx context.Context, t *config.Terms, once bool) (l *Lease, err error) {
 	if !m.enter() {
-		call.measure(ErrClosed)
+		c.span.measure(ErrClosed)
 		return nil, ErrClosed
 	}
-	defer m.calls.leave()
+	defer m.life.calls.Leave()
 	err = errPanicked
-	defer func() { call.measure(err) }()
-	w := m.newWaiter(waitCtx, wire.LockKey(m.cfg.Prefix, name), m.cfg.At(m.ensemble.Trip(), t), !wait)
-	w.call, w.failFast = call, failFast
+	defer func() { c.span.measure(err) }()
+	m.campaigns.Begin(&c.campaign, campaign.Call{
+		Wait: waitCtx, Key: wire.LockKey(m.cfg.Prefix, c.name), Terms: m.cfg.At(m.ensemble.Trip(), t), Once: once,
+		TraceParent: c.span.traceParent(), Caller: c,
+	})
 	defer func() {
 		if l == nil { // also when a user's function, such as the backoff, has panicked
-			w.done()
-			w.quit()
+			c.giveUp()
 		}
 	}()
-	if m.waiters.subscribing.Load() {
-		if wait {
-			l, err = w.queueUp(nil)
-		} else if err = m.locals.refusal(w.lock); err != nil {
-			w.call.waits(err)
-		}
-		if l != nil || err != nil {
+	if m.campaigns.Contended() {
+		if l, err := c.stepBack(); l != nil || err != nil {
 			return l, err
 		}
-		err = errPanicked
 	}
-	return w.contend(ctx)
+	return c.contend()
 }
 
-// queueUp waits behind the other callers of this process. last is the error of the
-// previous attempt.
-func (w *waiter) queueUp(last error) (*Lease, error) {
-	w.m.locals.enter(w)
-	if w.call != nil && len(w.turn) == 0 {
-		w.call.waits(w.obstacle(last))
-	}
-	l, err := w.await()
-	switch {
-	case err == nil:
-		return l, nil
-	case errors.Is(err, ErrNoQuorum): // of the caller that asks for all: this one is not to wait for the nodes
-		return nil, err
-	case w.ctx.Err() == nil:
-		return nil, ErrClosed
-	}
-	return nil, w.endError(w.obstacle(last))
-}
-
-// obstacle returns what the caller waits for in the local queue. last is the error of the
-// previous attempt.
-func (w *waiter) obstacle(last error) error {
-	w.local.mu.Lock()
-	obstacle := w.local.obstacle()
-	w.local.mu.Unlock()
-	if obstacle == nil {
-		obstacle = last
-	}
-	if obstacle == nil {
-		obstacle = &HeldError{Name: w.name()} // other callers wait for it
-	}
-	return obstacle
-}
-
-// contend makes attempts at the nodes when the waiter's machine asks for one. An attempt
-// ends with ctx, the wait between two attempts ends with w.ctx.
-func (w *waiter) contend(ctx context.Context) (*Lease, error) {
-	m := w.m
-	var retry *delays // nil before the first wait
-	var last error    // of the last completed attempt
-	var open *attempt // may hold locks and is not released yet
-	defer func() {
-		if open != nil { // the wait ended with votes that were kept, or a user's function has panicked
-			open.release(wire.TicketUpdate{})
-		}
-	}()
+// contend asks the nodes when the campaign is due, until an attempt wins or another would be
+// useless. Attempts end with the caller's context; the wait between them may end earlier.
+func (c *call) contend() (*Lease, error) {
 	for {
-		if !w.sleep() {
-			return nil, w.endError(last)
+		due, woken := c.campaign.Sleep()
+		if !due {
+			return nil, c.endError(c.last)
 		}
-		a := m.newAttempt(w, w.begin(), open)
-		if open != nil {
-			open.leave()
+		if woken {
+			c.span.woken()
 		}
-		open = a
-		l, err := a.run(ctx)
-		if err == nil {
-			open = nil
-			w.granted(a, l)
-			return l, nil
+		failure := c.campaign.Try(c.ctx)
+		if failure == nil {
+			if c.place != nil {
+				c.place.Granted(c.lease.lock)
+			}
+			return c.lease, nil
 		}
-		if errors.Is(err, errCutShort) {
-			err = last // the last completed attempt names the obstacle
-		} else {
-			last = err
-			w.refused(err, a.unanswered())
+		c.failed(failure)
+		delay, stop := c.poll()
+		over := stop || c.campaign.Wait.Err() != nil || c.m.ending() || c.last == nil || c.hopeless(failure)
+		if over || !c.campaign.Concede(delay) {
+			return nil, c.endError(c.last)
 		}
-		var short *QuorumError
-		hopeless := errors.As(err, &short) && short.permanent(m.ensemble.Size()) || w.failFast && a.unanswered()
-		delay, stop := w.poll(&retry)
-		over := w.ctx.Err() != nil || m.ending() || err == nil || hopeless || stop
-		refused, keeps := len(a.refusals) > 0, false
-		if w.local != nil {
-			w.local.met(a)
-		}
-		if over {
-			// The machine does not learn of this attempt: nodes that have not answered
-			// are not late. Its Done names every queue that may contain the ticket.
-			a.release(wire.TicketUpdate{})
-		} else {
-			next := w.ended(a, delay)
-			over, keeps = next.At == quorum.Never, next.Keep
-		}
-		if !keeps {
-			a.leave()
-			open = nil
-		}
-		if over {
-			return nil, w.endError(err)
-		}
-		if l, err := w.joinQueue(refused, last); l != nil || err != nil {
-			return l, err
+		if c.place == nil && !c.campaign.Once { // from now on it waits behind the others of this process
+			if failure.Refused {
+				c.campaign.Contends()
+			}
+			if l, err := c.queueUp(); l != nil || err != nil {
+				return l, err
+			}
 		}
 	}
 }
 
-// joinQueue has a caller whose first attempt has failed wait behind the others of this process.
-func (w *waiter) joinQueue(refused bool, last error) (*Lease, error) {
-	if w.local != nil || w.once {
+// stepBack lets the other callers of this process go first. It returns neither a lease nor an error
+// when the call has to ask the nodes.
+func (c *call) stepBack() (*Lease, error) {
+	if !c.campaign.Once {
+		return c.queueUp()
+	}
+	obstacle, busy := c.m.queues.Busy(c.campaign.Key)
+	if !busy {
 		return nil, nil
 	}
-	if refused {
-		w.m.subscribe()
-	}
-	return w.queueUp(last)
+	err := c.obstacle(obstacle)
+	c.span.waits(err)
+	return nil, err
 }
 
-// refused records why an attempt was refused, and whether too few nodes have answered it.
-func (w *waiter) refused(err error, unanswered bool) {
-	if w.local != nil {
-		w.local.refused(err, unanswered)
+// queueUp waits behind the other callers of this process. It returns neither a lease nor an error
+// when the call has to ask the nodes.
+func (c *call) queueUp() (*Lease, error) {
+	c.campaign.Prepare()
+	c.place = c.m.queues.Enter(c.campaign.Key, queue.Waiting{Caller: c, Terms: c.campaign.Terms, Arrived: c.campaign.Arrived, FailFast: c.failFast})
+	if c.span != nil && !c.place.Here() {
+		c.span.waits(c.obstacle(c.place.Obstacle()))
 	}
-	w.call.refused(err)
-	if held := (*HeldError)(nil); errors.As(err, &held) {
-		w.selfish(held)
+	turn, ok := c.place.Wait(c.campaign.Wait)
+	switch {
+	case !ok && c.campaign.Wait.Err() == nil:
+		return nil, ErrClosed
+	case !ok:
+		return nil, c.endError(c.obstacle(c.place.Obstacle()))
+	case turn.Ends:
+		return nil, turn.Why.(error)
+	}
+	if previous, ok := turn.Previous.(*tenant); ok {
+		c.span.follows(previous.acquired)
+	}
+	if lease, ok := turn.Lease.(*tenant); ok {
+		return (*Lease)(lease), nil
+	}
+	if !turn.Enqueued {
+		c.campaign.Restart(turn.NotBefore)
+	}
+	return nil, nil
+}
+
+// giveUp ends a call without a lease.
+func (c *call) giveUp() {
+	c.campaign.GiveUp()
+	if c.place != nil {
+		c.place.Leave()
 	}
 }
 
-// granted records that an attempt got the lease.
-func (w *waiter) granted(a *attempt, l *Lease) {
-	if w.m.waiters.left.Load() {
-		w.m.waiters.left.Store(false)
+// newLease returns a lease for the call, without a lock.
+func (c *call) fill(l *Lease, lock *hold.Lock, began time.Duration) *Lease {
+	l.m, l.lock, l.granted, l.label, l.values, l.acquired = c.m, lock, began, c.span.metricLabel(), c.ctx, c.span.ref()
+	return l
+}
+
+// Open implements campaign.Caller: a lock and its first lease in one allocation.
+func (c *call) Open(began time.Duration) (*hold.Lock, hold.Tenant) {
+	both := &struct {
+		lease Lease
+		lock  hold.Lock
+	}{}
+	c.lease = c.fill(&both.lease, &both.lock, began)
+	return &both.lock, (*tenant)(c.lease)
+}
+
+// Owner implements campaign.Caller.
+func (c *call) Owner() hold.Owner {
+	if c.place == nil {
+		return nil
 	}
-	a.leave()
-	if w.local != nil {
-		w.local.granted(w, l.lock)
-		w.m.locals.detach(w.local, l.lock)
+	return c.place.Owner()
+}
+
+// Tenant implements queue.Caller: another lease on the same lock.
+func (c *call) Tenant(l *hold.Lock) hold.Tenant {
+	return (*tenant)(c.fill(&Lease{}, l, c.m.ensemble.Clock.Now()))
+}
+
+// Carried implements queue.Caller.
+func (c *call) Carried(notBefore time.Duration) wire.TicketUpdate {
+	return c.campaign.Carried(notBefore)
+}
+
+// failed records why an attempt has failed. An attempt that was cut short says nothing: the one
+// before names the obstacle.
+func (c *call) failed(f *campaign.Failure) {
+	if f.Kind == campaign.CutShort {
+		return
+	}
+	c.last = c.m.failure(c.name, c.campaign.Key, f)
+	if c.place != nil {
+		c.place.Failed(queue.Setback{Why: c.last, NoQuorum: f.Kind == campaign.NoQuorum, Unanswered: f.Unanswered, Stranger: f.Stranger})
+	}
+	c.span.refused(c.last)
+	if held := (*HeldError)(nil); errors.As(c.last, &held) && held.Self && !c.campaign.Once &&
+		c.m.ensemble.Clock.Now()-c.campaign.Arrived > c.campaign.Terms.TTL {
+		c.m.warnOfSelf(c.name)
+	}
+}
+
+// failure returns the error of an attempt.
+func (m *Manager) failure(name, key string, f *campaign.Failure) error {
+	if f.Kind == campaign.Held {
+		by := holder(f.Value)
+		return &HeldError{Name: name, Holder: by, RetryAfter: f.RetryAfter, Self: m.dog.Has(key, by.Owner)}
+	}
+	return &QuorumError{
+		Op: "acquire", Name: name, Need: m.ensemble.Quorum(), Got: f.Granted, of: m.ensemble.Size(),
+		Nodes: m.nodeErrors(f.Errors), RetryAfter: f.RetryAfter,
+	}
+}
+
+// hopeless reports whether another attempt is of no use.
+func (c *call) hopeless(f *campaign.Failure) bool {
+	return f.Hopeless(c.m.ensemble.Size()) || c.failFast && f.Unanswered
+}
+
+// obstacle returns the error for what blocks a caller in the queue of this process.
+func (c *call) obstacle(o queue.Obstacle) error {
+	if o.Lock != nil {
+		by := holder(o.Lock.Value())
+		by.TraceParent = leaseOn(o.Lock).acquired.traceParent() // the value has the first lease's
+		return &HeldError{Name: c.name, Holder: by, RetryAfter: o.Lock.Left(), Self: true}
+	}
+	err, _ := o.Why.(error)
+	var held *HeldError
+	switch {
+	case errors.As(err, &held):
+		now := *held
+		now.RetryAfter = max(held.RetryAfter-o.Age, 0)
+		return &now
+	case err != nil:
+		return err
+	case c.last != nil:
+		return c.last
+	default:
+		return &HeldError{Name: c.name} // other callers wait for it
 	}
 }
 
 // endError returns the error of a call after its last attempt. err is the last obstacle;
 // nil if no attempt was completed.
-func (w *waiter) endError(err error) error {
+func (c *call) endError(err error) error {
+	wait := c.campaign.Wait
 	switch {
-	case w.ctx.Err() != nil && context.Cause(w.ctx) == errWaitOver: //nolint:errorlint // this very value, not another call's error that wraps it
+	case wait.Err() != nil && context.Cause(wait) == errWaitOver: //nolint:errorlint // this very value, not another call's error that wraps it
 		if err == nil {
-			err = &HeldError{Name: w.name()} // no attempt was made, so the lock is reserved for another waiter
+			err = &HeldError{Name: c.name} // no attempt was made, so the lock is reserved for another waiter
 		}
-		return errs.Several(err.Error()+"; waited "+errs.Readable(w.m.clock.Now()-w.arrived), err)
-	case w.ctx.Err() != nil && err == nil:
-		return errs.Ended(w.ctx, nil, "quorumlock: acquire "+strconv.Quote(w.name()))
-	case w.ctx.Err() != nil:
-		return errs.Ended(w.ctx, err, "stopped waiting")
-	case err == nil || w.m.ending():
+		return errs.Several(err.Error()+"; waited "+errs.Readable(c.m.ensemble.Clock.Now()-c.campaign.Arrived), err)
+	case wait.Err() != nil && err == nil:
+		return errs.Ended(wait, nil, "quorumlock: acquire "+strconv.Quote(c.name))
+	case wait.Err() != nil:
+		return errs.Ended(wait, err, "stopped waiting")
+	case err == nil || c.m.ending():
 		return ErrClosed
 	}
 	return err
 }
 
-// poll returns how long a waiter waits when no wake-up arrives, and whether the user's
-// backoff has stopped. For a caller that asks once, and comes first in a tie, it is about a
-// round trip.
-func (w *waiter) poll(retry **delays) (delay time.Duration, stop bool) {
-	if w.once {
-		return max(w.m.ensemble.Trip(), quorum.MinGrace/4), false
+// poll returns how long the call waits when no wake-up arrives, and whether the user's backoff has
+// stopped.
+func (c *call) poll() (delay time.Duration, stop bool) {
+	if c.campaign.Once {
+		return c.campaign.Poll(), false
 	}
-	if *retry == nil {
-		*retry = w.m.newDelays()
+	if c.delays == nil {
+		c.delays = campaign.NewDelays(c.m.cfg.Retry, c.m.reporter)
 	}
-	return (*retry).next()
+	delay = c.delays.Next()
+	return delay, delay == backoff.Stop
 }
 
-// ended ends a failed attempt. It releases the locks that the attempt may have created,
-// unless the machine keeps them, and updates the ticket as the machine decides.
-func (w *waiter) ended(a *attempt, delay time.Duration) quorum.Next {
-	a.mu.Lock()
-	result := a.result(a.ballot.Outcome())
-	a.mu.Unlock()
-	w.mu.Lock()
-	next := w.machine.Ended(w.m.clock.Now(), result, max(delay, 0), mathrand.Float64())
-	if !w.once {
-		w.m.waiters.left.Store(w.machine.Left())
-	}
-	w.mu.Unlock()
-	if next.Keep {
-		return next
-	}
-	var update wire.TicketUpdate
-	switch {
-	case w.ticket == "":
-	case next.Ticket == quorum.TicketKeep:
-		update = wire.TicketUpdate{Ticket: w.ticket, EnqueuedAt: w.enqueuedAt}
-	case next.Ticket == quorum.TicketYield:
-		update = wire.TicketUpdate{Ticket: w.ticket, EnqueuedAt: w.enqueuedAt, Yields: true}
-	case next.Ticket == quorum.TicketLeave:
-		update = wire.TicketUpdate{Ticket: w.ticket}
-	}
-	a.release(update)
-	w.leaveQueues(next.Leave | next.PassOn)
-	if next.Missed {
-		w.startOver(next.At)
-	}
-	return next
-}
-
-// sleep waits until the machine wants an attempt. It returns false when the caller's
-// wait or the Manager ended first.
-func (w *waiter) sleep() bool {
-	ctx := w.ctx
-	w.mu.Lock()
-	at := w.machine.At()
-	w.mu.Unlock()
-	delay := at - w.m.clock.Now()
-	if delay <= 0 {
-		return ctx.Err() == nil && !w.m.ending()
-	}
-	timer := w.m.ensemble.Timer(delay)
-	defer w.m.ensemble.PutTimer(timer)
-	for {
-		select {
-		case <-timer.C:
-			return true
-		case <-ctx.Done():
-			return false
-		case <-w.m.closing:
-			return false
-		case <-w.bell:
-		}
-		w.mu.Lock()
-		at = w.machine.At()
-		w.mu.Unlock()
-		if delay = at - w.m.clock.Now(); delay <= 0 {
-			return true
-		}
-		timer.Reset(delay)
+// warnOfSelf warns, once, that a caller waits for a name which its own Manager holds.
+func (m *Manager) warnOfSelf(name string) {
+	if !m.said.self.Swap(true) {
+		m.reporter.Warn("a caller waits for a name that this Manager holds itself; if the caller is the holder, it waits for ever, "+
+			"because a lease is not reentrant", "name", name)
 	}
 }

@@ -2,6 +2,7 @@ package quorumlock
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -72,9 +73,9 @@ func (m *Manager) nodeStatus(i int) NodeStatus {
 		s.Err = h.Reason
 	}
 	if reading, ok := m.ensemble.Nodes()[i].Reading(); ok {
-		now, steady := m.clock.Both()
+		now, steady := m.ensemble.Clock.Both()
 		s.RoundTrip = reading.RoundTrip
-		s.ClockOffset = steady + reading.Offset - time.Duration(m.clock.Time(now).UnixNano())
+		s.ClockOffset = steady + reading.Offset - time.Duration(m.ensemble.Clock.Time(now).UnixNano())
 	}
 	return s
 }
@@ -94,7 +95,7 @@ func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
 	if m.ending() {
 		return Status{}, ErrClosed
 	}
-	_, now := m.clock.Both()
+	_, now := m.ensemble.Clock.Both()
 	timeout := m.cfg.At(m.ensemble.Trip(), &m.cfg.Terms).Timeout
 	req := wire.NewRead(wire.LockKey(m.cfg.Prefix, name), now+timeout)
 	answers := m.ensemble.Collect(ctx, req, timeout, m.ensemble.Size(), nil)
@@ -164,4 +165,85 @@ func (m *Manager) enough(ctx context.Context, op, name string, a *ensemble.Answe
 		what += ", while the deletion goes on"
 	}
 	return errs.Ended(ctx, err, what)
+}
+
+// Nodes returns the state of each node from memory, for a health endpoint for example. It
+// sends no request and never blocks.
+func (m *Manager) Nodes() []NodeStatus {
+	all := make([]NodeStatus, m.ensemble.Size())
+	for i := range all {
+		all[i] = m.nodeStatus(i)
+	}
+	return all
+}
+
+// Ready returns nil while a majority of the nodes votes, so that names can be acquired: for a
+// readiness probe. It reads memory, sends no request and never blocks.
+//
+// It returns ErrNoQuorum (a *QuorumError with each node that does not vote, and RetryAfter if
+// quarantines are the only reason), and ErrClosed after Close has begun. A lease that is held
+// may be valid all the same: do not restart a program because it is not ready. With
+// WithRestartGuard, nodes that are new are in quarantine, and a Manager is not ready, for the
+// time of the guard.
+func (m *Manager) Ready() error {
+	if m.ending() {
+		return ErrClosed
+	}
+	votes, errs := 0, make([]error, m.ensemble.Size())
+	for i := range m.ensemble.Nodes() {
+		if s := m.nodeStatus(i); s.Voting {
+			votes++
+		} else {
+			errs[i] = s.Err
+		}
+	}
+	if votes >= m.ensemble.Quorum() {
+		return nil
+	}
+	return &QuorumError{
+		Op: "ready", Need: m.ensemble.Quorum(), Got: votes, of: m.ensemble.Size(), Nodes: m.nodeErrors(errs), RetryAfter: m.ensemble.Quarantined(),
+	}
+}
+
+// MarshalJSON returns the status for a health endpoint or a log: the keys addr, master,
+// version, voting, quarantined_ms, error, warning, round_trip_ms and clock_offset_ms, and in
+// Inspect's answer holder, ttl_ms and fence. Durations are numbers of milliseconds with their
+// fractions, and errors are texts, "" for none. master, holder, ttl_ms and fence are left out
+// where there is none. The keys stay as they are; new ones may come.
+func (s NodeStatus) MarshalJSON() ([]byte, error) {
+	out := struct {
+		Addr        string   `json:"addr"`
+		Master      string   `json:"master,omitempty"`
+		Version     string   `json:"version"`
+		Voting      bool     `json:"voting"`
+		Quarantined float64  `json:"quarantined_ms"`
+		Error       string   `json:"error"`
+		Warning     string   `json:"warning"`
+		RoundTrip   float64  `json:"round_trip_ms"`
+		ClockOffset float64  `json:"clock_offset_ms"`
+		Holder      *Holder  `json:"holder,omitempty"`
+		TTL         *float64 `json:"ttl_ms,omitempty"`
+		Fence       int64    `json:"fence,omitempty"`
+	}{
+		Addr: s.Addr, Master: s.Master, Version: s.Version, Voting: s.Voting, Quarantined: milliseconds(s.QuarantinedFor),
+		Error: textOf(s.Err), Warning: textOf(s.Warning),
+		RoundTrip: milliseconds(s.RoundTrip), ClockOffset: milliseconds(s.ClockOffset), Fence: s.Fence,
+	}
+	if s.Holder != (Holder{}) {
+		out.Holder = &s.Holder
+		if ttl := milliseconds(s.TTL); ttl >= 0 {
+			out.TTL = &ttl
+		}
+	}
+	return json.Marshal(out)
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// textOf returns the text of an error, "" for none.
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/hold"
+	"github.com/quorumlock/quorumlock/internal/queue"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -87,7 +88,7 @@ func (l *Lease) Remaining() time.Duration {
 	if stop == 0 {
 		return 0
 	}
-	if left := stop - l.m.clock.Now(); left > 0 {
+	if left := stop - l.m.ensemble.Clock.Now(); left > 0 {
 		return left
 	}
 	l.lock.Tick() // whichever caller notices the loss reports it
@@ -283,7 +284,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext()
 	}
-	began := l.m.clock.Now()
+	began := l.m.ensemble.Clock.Now()
 	err := l.release(ctx)
 	l.m.telemetry.released(ctx, l, began, err)
 	return err
@@ -295,7 +296,7 @@ func (l *Lease) release(ctx context.Context) error {
 		return l.Err()
 	}
 	pending, err := l.give()
-	l.m.calls.leave() // Close waits until the release is posted, and then for its answers
+	l.m.life.calls.Leave() // Close waits until the release is posted, and then for its answers
 	if pending == nil {
 		return err
 	}
@@ -308,11 +309,11 @@ func (l *Lease) release(ctx context.Context) error {
 // Release has to return.
 func (l *Lease) give() (*ensemble.Answers, error) {
 	owner, state, ok := l.lock.Vacate((*tenant)(l))
-	switch q, queued := owner.(*localQueue); {
+	switch q, queued := owner.(*queue.Queue); {
 	case !ok:
 		return nil, l.Err()
 	case queued:
-		return q.finish(l.lock, state), nil
+		return q.Finish(l.lock, state), nil
 	default:
 		return l.lock.Free(wire.TicketUpdate{}), nil
 	}

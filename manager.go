@@ -2,6 +2,8 @@ package quorumlock
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,11 +13,14 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/quorumlock/quorumlock/internal/campaign"
 	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/closing"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/queue"
 	"github.com/quorumlock/quorumlock/internal/report"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -26,32 +31,37 @@ import (
 // all.
 type Manager struct {
 	cfg       *settings
-	clock     *clock.Clock
-	ensemble  *ensemble.Ensemble
-	dog       *hold.Watchdog
+	ensemble  *ensemble.Ensemble  // the nodes
+	campaigns *campaign.Campaigns // calls that ask the nodes
+	queues    *queue.Queues       // calls that wait behind each other
+	dog       *hold.Watchdog      // the locks of this process, and what renews them
 	bus       bus
 	telemetry *telemetry
 	reporter  *report.Reporter
-	attempts  sync.Pool // of *attempt
+	said      said
+	life      life
+}
 
-	greeted chan struct{} // capacity 1: a node's state has changed; never closed
+// life is the life of a Manager.
+type life struct {
 	closing chan struct{} // closed when Close begins
 	closed  chan struct{} // closed when Close has ended
-	running tally         // the goroutines, apart from the reporter's
 
-	id      string // 16 hex digits; part of every ticket
-	waiters waiters
-	locals  locals
+	running closing.Tally // the goroutines, apart from the reporter's
+	calls   closing.Tally // calls that may still produce a lease or post a release; and locks that end with Close, until their releases are posted
 
-	selfWarned, forgottenWarned atomic.Bool // see remind.go
+	mu   sync.Mutex
+	shut bool // Close has begun: no more calls
+	used bool // there may be locks to release
+}
 
-	calls tally      // calls that may still produce a lease or post a release; and leases that end with Close, until their releases are posted
-	left  unreleased // the locks that Close could not release
+// said is what a Manager has said, and does not say again.
+type said struct {
+	greeted         chan struct{} // capacity 1: a node's state has changed; never closed
+	self, forgotten atomic.Bool   // hints about mistakes of the program, each given once
 
-	mu     sync.Mutex
-	shut   bool        // Close has begun: no more calls
-	used   bool        // there may be locks to release
-	logged []nodeState // what the log says of each node
+	mu    sync.Mutex
+	nodes []nodeState // what the log says of each node
 }
 
 // newPatience is how much longer New waits for slow nodes once a quorum has answered.
@@ -83,88 +93,121 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 	if err != nil {
 		return nil, err
 	}
-	m := &Manager{
-		cfg: cfg, clock: by, logged: make([]nodeState, len(nodes)),
-		reporter: report.New(cfg.Log),
-		greeted:  make(chan struct{}, 1), closing: make(chan struct{}), closed: make(chan struct{}),
-		id: randomHex(wire.ManagerLen),
+	m, err := build(by, cfg, nodes)
+	if err != nil {
+		return nil, err
 	}
-	m.left.m = m
-	m.running.begin()
-	m.calls.begin()
 	if len(nodes)%2 == 0 {
 		cfg.Log.Warn("quorumlock: an even number of nodes tolerates no more failures than one node less",
 			"nodes", len(nodes))
 	}
-	m.ensemble = ensemble.New(&ensemble.Config{
-		Nodes: nodes, Timeout: cfg.Terms.Timeout, Clock: by, Report: m.reporter, Closing: m.ending, Events: events{m},
-		Node: node.Config{
-			Prefix: cfg.Prefix, Drift: cfg.Drift, Cap: cfg.RegisterCap(), Manager: m.id,
-			Guard: cfg.Guard, Window: cfg.Failover, Trust: cfg.Trust, StepQuarantine: max(cfg.Guard, cfg.Terms.TTL+cfg.Terms.LockDelay),
-			Rollout: cfg.Rollout,
-		},
-	})
-	m.dog = hold.NewWatchdog(&hold.Config{Ensemble: m.ensemble, Unfenced: cfg.Unfenced, Stays: m.calls.change, Last: &m.left})
-	if m.telemetry, err = newTelemetry(cfg, m.ensemble.Nodes()); err != nil {
-		return nil, err
-	}
-	go m.reporter.Run(m.telemetry.meters)  // not in m.running: it ends last, because the others report to it
-	for _, n := range m.ensemble.Nodes() { // only now: the handlers of their reports use all nodes
-		m.running.run(n.Run)
-		m.running.run(n.RunSubscriber)
-		m.running.run(n.RunGroup)
-	}
-	m.running.run(m.dog.Run)
-	if err := m.await(ctx); err != nil {
+	m.start()
+	first := startup{m: m, began: by.Steady(), wait: cfg.StartupWait}
+	if err := first.await(ctx); err != nil {
 		_ = m.Close(ctx)
 		return nil, err
 	}
 	return m, nil
 }
 
+// build returns a Manager whose goroutines do not run.
+func build(by *clock.Clock, cfg *settings, nodes []rueidis.ClientOption) (*Manager, error) {
+	m := &Manager{
+		cfg: cfg, reporter: report.New(cfg.Log),
+		said: said{greeted: make(chan struct{}, 1), nodes: make([]nodeState, len(nodes))},
+		life: life{closing: make(chan struct{}), closed: make(chan struct{})},
+	}
+	m.life.running.Begin()
+	m.life.calls.Begin()
+	id := make([]byte, wire.ManagerLen/2)
+	_, _ = rand.Read(id) // never fails since Go 1.24
+	manager := hex.EncodeToString(id)
+	m.ensemble = ensemble.New(&ensemble.Config{
+		Nodes: nodes, Timeout: cfg.Terms.Timeout, Clock: by, Report: m.reporter, Closing: m.ending, Events: events{m},
+		Node: node.Config{
+			Prefix: cfg.Prefix, Drift: cfg.Drift, Cap: cfg.RegisterCap(), Manager: manager,
+			Guard: cfg.Guard, Window: cfg.Failover, Trust: cfg.Trust, StepQuarantine: max(cfg.Guard, cfg.Terms.TTL+cfg.Terms.LockDelay),
+			Rollout: cfg.Rollout,
+		},
+	})
+	m.dog = hold.NewWatchdog(&hold.Config{Ensemble: m.ensemble, Unfenced: cfg.Unfenced, Calls: &m.life.calls})
+	m.campaigns = campaign.New(&campaign.Config{
+		Ensemble: m.ensemble, Locks: m.dog.Locks, Settings: &cfg.Config, Manager: manager, Closing: m.life.closing,
+	})
+	m.queues = queue.New(&queue.Config{
+		Clock: by, Locks: m.dog.Locks, Closing: m.life.closing, Turn: m.campaigns.Turn, Woken: m.campaigns.Woken,
+		Abandon:        func(t hold.Tenant) { (*Lease)(t.(*tenant)).abandon() },
+		WaitsForItself: func(key string) { m.warnOfSelf(key[len(cfg.Prefix):]) },
+	})
+	var err error
+	m.telemetry, err = newTelemetry(cfg, m.ensemble.Nodes())
+	return m, err
+}
+
+// start starts all goroutines of a Manager, for Close to join.
+func (m *Manager) start() {
+	go m.reporter.Run(m.telemetry.meters)  // not in running: it ends last, because the others report to it
+	for _, n := range m.ensemble.Nodes() { // only now: the handlers of their reports use all nodes
+		m.life.running.Run(n.Run)
+		m.life.running.Run(n.RunSubscriber)
+		m.life.running.Run(n.RunGroup)
+	}
+	m.life.running.Run(m.dog.Run)
+}
+
+// startup waits for New.
+type startup struct {
+	m     *Manager
+	began time.Duration // on the steady clock
+	wait  time.Duration // of WithStartupWait
+}
+
+// waited returns how long New has waited.
+func (s *startup) waited() time.Duration { return s.m.ensemble.Clock.Steady() - s.began }
+
 // await waits for the first greeting of each node, and with WithStartupWait for a majority.
 // It returns an error if New cannot succeed.
-func (m *Manager) await(ctx context.Context) error {
-	began, wait := m.clock.Steady(), m.cfg.StartupWait
+func (s *startup) await(ctx context.Context) error {
+	m := s.m
 	late := time.NewTimer(time.Hour) // greetings are bounded by themselves
 	defer late.Stop()
 	for waiting, said := true, false; waiting; {
-		up, silent := m.census()
+		up, silent := s.census()
 		enough := up >= m.ensemble.Quorum()
-		if silent == 0 && (enough || wait == 0 || m.misconfigured() != nil) {
+		if silent == 0 && (enough || s.wait == 0 || s.misconfigured() != nil) {
 			break
 		}
 		switch {
 		case enough:
 			late.Reset(newPatience)
-		case wait > 0:
-			late.Reset(wait - (m.clock.Steady() - began))
+		case s.wait > 0:
+			late.Reset(s.wait - s.waited())
 		}
 		if silent == 0 && !said {
 			said = true
-			m.reporter.Warn("waiting for a majority of the nodes to start", "up", up, "need", m.ensemble.Quorum(), "for", wait)
+			m.reporter.Warn("waiting for a majority of the nodes to start", "up", up, "need", m.ensemble.Quorum(), "for", s.wait)
 		}
 		select {
-		case <-m.greeted:
+		case <-m.said.greeted:
 		case <-late.C:
 			waiting = false
 		case <-ctx.Done():
-			return errs.Ended(ctx, m.unreached(m.clock.Steady()-began), "quorumlock: connect")
+			return errs.Ended(ctx, s.unreached(), "quorumlock: connect")
 		}
 	}
-	if err := m.misconfigured(); err != nil {
+	if err := s.misconfigured(); err != nil {
 		return err
 	}
-	err := m.unreached(m.clock.Steady() - began)
-	if err != nil && wait > 0 {
-		return errs.Several(err.Error()+"; waited "+errs.Readable(m.clock.Steady()-began), err)
+	err := s.unreached()
+	if err != nil && s.wait > 0 {
+		return errs.Several(err.Error()+"; waited "+errs.Readable(s.waited()), err)
 	}
 	return err
 }
 
-// misconfigured returns the error of the first node that somebody has to mend, nil for none.
-func (m *Manager) misconfigured() error {
-	for i, n := range m.ensemble.Nodes() {
+// misconfigured returns the error of the first node that somebody has to correct, nil for none.
+func (s *startup) misconfigured() error {
+	for i, n := range s.m.ensemble.Nodes() {
 		var config *wire.ConfigError
 		if err := n.Health().Err; errors.As(err, &config) && !errors.Is(err, wire.ErrUnguarded) { // without votes, the nodes can be read all the same
 			return &InvalidError{
@@ -178,14 +221,15 @@ func (m *Manager) misconfigured() error {
 }
 
 // unreached returns a QuorumError after New has waited, nil if a majority is up.
-func (m *Manager) unreached(waited time.Duration) error {
+func (s *startup) unreached() error {
+	m := s.m
 	up, errs := 0, make([]error, m.ensemble.Size())
 	for i, n := range m.ensemble.Nodes() {
 		switch errs[i] = n.Health().Err; {
 		case errs[i] == nil, errors.Is(errs[i], wire.ErrUnguarded):
 			up++
 		case errors.Is(errs[i], wire.ErrConnecting):
-			errs[i] = ensemble.Silence(waited)
+			errs[i] = ensemble.Silence(s.waited())
 		}
 	}
 	if up >= m.ensemble.Quorum() {
@@ -196,8 +240,8 @@ func (m *Manager) unreached(waited time.Duration) error {
 
 // census counts the nodes that may vote, or be read by a client that lacks the guard of
 // the others, and those without a greeting so far.
-func (m *Manager) census() (up, silent int) {
-	for _, n := range m.ensemble.Nodes() {
+func (s *startup) census() (up, silent int) {
+	for _, n := range s.m.ensemble.Nodes() {
 		switch err := n.Health().Err; {
 		case err == nil, errors.Is(err, wire.ErrUnguarded):
 			up++
@@ -208,55 +252,105 @@ func (m *Manager) census() (up, silent int) {
 	return up, silent
 }
 
-// enter admits a call that may produce a lease. The call ends with calls.leave.
+// enter admits a call that may produce a lease. The call ends with calls.Leave.
 func (m *Manager) enter() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.shut {
+	m.life.mu.Lock()
+	defer m.life.mu.Unlock()
+	if m.life.shut {
 		return false
 	}
-	if !m.used {
+	if !m.life.used {
 		m.ensemble.Used()
 	}
-	m.used = true
-	m.calls.add()
+	m.life.used = true
+	m.life.calls.Enter()
 	return true
 }
-
-// events are the reports of the ensemble. (They are no methods of Manager, which is public.)
-type events struct{ *Manager }
-
-// Answered counts a node's answer in the metrics.
-func (m events) Answered(i int, req *wire.Request, reply *wire.Reply) {
-	if m.telemetry.meters != nil {
-		m.telemetry.meters.node(i, req.Kind, reply, m.clock.Now)
-	}
-	if req.Kind == wire.Release && reply.N == wire.HandedOn {
-		m.locals.handedOn(m.Manager, req.Lock(0))
-	}
-}
-
-// ClockStepped shortens the leases by a step of a node's clock.
-func (m events) ClockStepped(step *ensemble.Step) (apply func()) {
-	return m.dog.ClockStepped(step)
-}
-
-// Woken handles a message about a ticket.
-func (m events) Woken(i int, kind wire.WakeKind, ticket, lock string) {
-	m.onWake(i, kind, ticket, lock)
-}
-
-// Subscribed handles the start of a node's messages.
-func (m events) Subscribed(i int) { m.onSubscribed(i) }
 
 // ending reports whether Close has begun.
 func (m *Manager) ending() bool {
 	select {
-	case <-m.closing:
+	case <-m.life.closing:
 		return true
 	default:
 		return false
 	}
+}
+
+// Close refuses new calls, ends waiting ones with ErrClosed, ends and releases all leases, ends
+// the connections and waits for every goroutine of the Manager. Each lease gets its last
+// event before the subscriptions end; in a Subscription that is not read, these replace earlier
+// events that are no losses.
+//
+// All leases end first: their contexts end, and no call gets a lease afterwards. A lease held
+// outside of Do and Lead is released at once, as by its own Release: stop the work under
+// it before Close. While Do or Lead runs its function, the lease's keys stay until the
+// function has returned, for at most 2 % of the TTL (at least 50 ms, at most a fifth of the TTL),
+// so that no successor works at the same time.
+//
+// Close goes on while a node answers releases, until ctx ends. It gives up an unreachable
+// node at once, and a silent one after a second. It waits until log handlers, span
+// processors and instruments return. When ctx ends, Close stops waiting for all of them, and
+// returns within 0.4 s, whatever hangs. If ctx had ended before the call, it waits 100 ms for
+// functions and 100 ms for nodes. Everything else is still done. Close returns ctx's cause if
+// the end of ctx left something undone: keys that remain on a node keep a name taken there
+// until they expire, and a warning in the log counts them. Close is idempotent: later and
+// concurrent calls wait for the first and return nil, or ctx's cause. A nil ctx is ErrInvalid,
+// and closes nothing.
+func (m *Manager) Close(ctx context.Context) error {
+	if ctx == nil {
+		return errNilContext()
+	}
+	m.life.mu.Lock()
+	first, used := !m.life.shut, m.life.used
+	m.life.shut = true
+	m.life.mu.Unlock()
+	if !first {
+		return closing.Before(ctx, m.life.closed)
+	}
+	defer close(m.life.closed)
+	close(m.life.closing)
+	m.dog.End()
+	m.life.calls.Leave()
+	inTime := closing.Await(ctx, m.life.calls.Zero())
+	m.dog.Stop() // it calls no code of a user, and nothing that waits
+	m.queues.Stop()
+	inTime = m.closeNodes(ctx, used) && inTime
+	m.bus.close()
+	m.reporter.Stop() // last: what still reports belongs to calls that hang
+	inTime = closing.Await(ctx, m.reporter.Done()) && inTime
+	if !inTime && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// closeNodes releases what is left, and ends the connections and all goroutines but the
+// reporter's. It reports whether every node has answered, and every goroutine has ended. used
+// means that there may be locks to release.
+func (m *Manager) closeNodes(ctx context.Context, used bool) bool {
+	last := m.dog.ReleaseAll()
+	limit, end := closing.Graceful(ctx)
+	defer end()
+	patience, giveUp := context.WithCancel(limit)
+	defer giveUp()
+	if !used {
+		giveUp() // New has failed
+	}
+	var cut atomic.Bool
+	for _, n := range m.ensemble.Nodes() {
+		m.life.running.Run(func() {
+			if !n.Close(patience, last, m.dog.Last()) && used {
+				cut.Store(true)
+			}
+		})
+	}
+	m.life.running.Leave()
+	inTime := closing.Await(limit, m.life.running.Zero())
+	if leases, nodes := m.dog.Left(); leases > 0 || cut.Load() {
+		m.reporter.Warn("closed without an answer from every node; the keys that are left expire by themselves", "leases", leases, "nodes", nodes)
+	}
+	return inTime && !cut.Load()
 }
 
 // nodeErrors lists the errors of the nodes that have one.

@@ -347,7 +347,7 @@ func (t *telemetry) released(ctx context.Context, l *Lease, began time.Duration,
 	if tracer == nil {
 		return
 	}
-	clock := l.m.clock
+	clock := l.m.ensemble.Clock
 	now := clock.Now()
 	_, span := tracer.Start(ctx, "quorumlock.release", trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(clock.Time(began)),
 		trace.WithAttributes(attrName.String(l.Name()), attrToken.Int64(l.token)), l.acquired.link())
@@ -371,7 +371,7 @@ func (t *telemetry) held(l *Lease, now time.Duration, lost *LostError) {
 	if tracer == nil {
 		return
 	}
-	began, ended := l.m.clock.Time(l.granted), l.m.clock.Time(now)
+	began, ended := l.m.ensemble.Clock.Time(l.granted), l.m.ensemble.Clock.Time(now)
 	l.m.reporter.Add(func() {
 		_, span := tracer.Start(context.Background(), "quorumlock.hold", trace.WithNewRoot(), trace.WithTimestamp(began),
 			trace.WithAttributes(attrName.String(l.Name()), attrToken.Int64(l.token)), l.acquired.link())

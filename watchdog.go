@@ -25,31 +25,32 @@ func (t *tenant) Report(e hold.Event) {
 	l := (*Lease)(t)
 	if e.Is(hold.Opened) {
 		l.token = e.Token // nobody else sees the lease yet
-		l.m.opened(l, &e)
+		t.opened(&e)
 	}
 	if risky := e.State == quorum.StateAtRisk; risky != l.risky {
 		l.risky = risky
 		l.m.telemetry.meters.risk(l.label, risky)
 	}
 	if e.Is(hold.Lost | hold.Released) {
-		l.end(&e)
+		t.end(&e)
 		return
 	}
 	l.stop.Store(int64(e.Stop))
 	if e.Is(hold.RoundOver) {
-		l.finishRounds(&e)
+		t.finishRounds(&e)
 	}
 	if e.Is(hold.Renewed) {
-		l.m.remind(l, e.Now)
-		l.sendRenewed(&e)
+		t.remind(e.Now)
+		t.sendRenewed(&e)
 	}
 	if e.Is(hold.AtRisk) {
-		l.sendAtRisk(&e)
+		t.sendAtRisk(&e)
 	}
 }
 
 // opened reports the start of a lease to metrics and subscriptions.
-func (m *Manager) opened(l *Lease, e *hold.Event) {
+func (t *tenant) opened(e *hold.Event) {
+	l, m := (*Lease)(t), t.m
 	path := ""
 	switch {
 	case e.Is(hold.Passed):
@@ -59,12 +60,13 @@ func (m *Manager) opened(l *Lease, e *hold.Event) {
 	}
 	m.telemetry.meters.opened(l.label, path)
 	if m.bus.watched.Load() > 0 {
-		m.bus.send(Acquired{Name: l.Name(), Token: l.token, ValidUntil: m.clock.Time(e.Stop), Margin: e.Margin})
+		m.bus.send(Acquired{Name: l.Name(), Token: l.token, ValidUntil: m.ensemble.Clock.Time(e.Stop), Margin: e.Margin})
 	}
 }
 
 // finishRounds answers the callers of Renew whose round is over.
-func (l *Lease) finishRounds(e *hold.Event) {
+func (t *tenant) finishRounds(e *hold.Event) {
+	l := (*Lease)(t)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.watch == nil || len(l.watch.rounds) == 0 {
@@ -84,14 +86,15 @@ func (l *Lease) finishRounds(e *hold.Event) {
 }
 
 // sendRenewed sends Renewed.
-func (l *Lease) sendRenewed(e *hold.Event) {
+func (t *tenant) sendRenewed(e *hold.Event) {
+	l := (*Lease)(t)
 	l.m.telemetry.meters.renewed(l.label, e.Stop-e.Now)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.watch == nil && l.m.bus.watched.Load() == 0 {
 		return
 	}
-	renewed := Renewed{Name: l.Name(), Token: l.token, ValidUntil: l.m.clock.Time(e.Stop), Margin: e.Margin, Confirmed: e.Confirmed}
+	renewed := Renewed{Name: l.Name(), Token: l.token, ValidUntil: l.m.ensemble.Clock.Time(e.Stop), Margin: e.Margin, Confirmed: e.Confirmed}
 	if l.watch != nil {
 		latest(l.watch.renewed, renewed)
 	}
@@ -99,7 +102,8 @@ func (l *Lease) sendRenewed(e *hold.Event) {
 }
 
 // sendAtRisk sends AtRisk.
-func (l *Lease) sendAtRisk(e *hold.Event) {
+func (t *tenant) sendAtRisk(e *hold.Event) {
+	l := (*Lease)(t)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.watch == nil && l.m.bus.watched.Load() == 0 {
@@ -116,10 +120,11 @@ func (l *Lease) sendAtRisk(e *hold.Event) {
 }
 
 // end ends the lease, in the order that readers rely on.
-func (l *Lease) end(e *hold.Event) {
+func (t *tenant) end(e *hold.Event) {
+	l := (*Lease)(t)
 	err, lost := error(ErrReleased), (*LostError)(nil)
 	if e.Is(hold.Lost) {
-		lost = l.lost(e)
+		lost = t.lost(e)
 		err = lost
 	}
 	l.mu.Lock()
@@ -130,7 +135,7 @@ func (l *Lease) end(e *hold.Event) {
 	}
 	l.mu.Unlock()
 	if lost != nil {
-		l.m.warnOfLoss(l, lost, wire.OwnerOf(e.Value))
+		t.warnOfLoss(lost, wire.OwnerOf(e.Value))
 	}
 	if l.m.bus.watched.Load() > 0 {
 		var last Event = Released{Name: l.Name(), Token: l.token}
@@ -143,8 +148,9 @@ func (l *Lease) end(e *hold.Event) {
 }
 
 // lost returns the error of a lease whose lock was lost.
-func (l *Lease) lost(e *hold.Event) *LostError {
-	at := l.m.clock.Time(e.Now)
+func (t *tenant) lost(e *hold.Event) *LostError {
+	l := (*Lease)(t)
+	at := l.m.ensemble.Clock.Time(e.Now)
 	until := at
 	if stop := time.Duration(l.stop.Load()); stop < e.Now { // found late
 		until = at.Add(stop - e.Now)
@@ -153,7 +159,7 @@ func (l *Lease) lost(e *hold.Event) *LostError {
 }
 
 // warnOfLoss logs a loss. This is the only place that does.
-func (m *Manager) warnOfLoss(l *Lease, lost *LostError, owner string) {
+func (t *tenant) warnOfLoss(lost *LostError, owner string) {
 	var evidence strings.Builder
 	for i, n := range lost.Nodes {
 		if i > 0 {
@@ -161,8 +167,26 @@ func (m *Manager) warnOfLoss(l *Lease, lost *LostError, owner string) {
 		}
 		evidence.WriteString(n.Error())
 	}
-	m.reporter.Warn("a lease was lost", "name", lost.Name, "token", lost.Token, "reason", lost.Reason.String(),
-		"holder", l.lock.Terms().Label, "owner", owner, "nodes", evidence.String())
+	t.m.reporter.Warn("a lease was lost", "name", lost.Name, "token", lost.Token, "reason", lost.Reason.String(),
+		"holder", t.lock.Terms().Label, "owner", owner, "nodes", evidence.String())
+}
+
+// forgottenAfter is how long a lease must have been renewed, at least, to look forgotten.
+const forgottenAfter = time.Minute
+
+// remind warns, once, when a lease that was renewed looks forgotten: a hint for the author of the
+// program.
+func (t *tenant) remind(now time.Duration) {
+	l, m := (*Lease)(t), t.m
+	if l.asked.Load() || m.said.forgotten.Load() {
+		return
+	}
+	age := now - l.granted
+	if age > max(forgottenAfter, 10*l.lock.Terms().TTL) && !m.said.forgotten.Swap(true) {
+		m.reporter.Warn("a lease was renewed for long, and the program has never asked whether it is still valid; "+
+			"if it is forgotten, release it; if work runs under it, watch its Context or Lost",
+			"name", l.Name(), "token", l.token, "for", age.Round(time.Second))
+	}
 }
 
 // latest sends v on a channel of capacity 1, and replaces a value that was not read. The

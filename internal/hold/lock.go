@@ -66,6 +66,13 @@ func (l *Lock) Tenant() Tenant {
 	return l.tenancy.tenant
 }
 
+// Granted returns when the lease that stands on the lock, or the last one, began.
+func (l *Lock) Granted() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.tenancy.granted
+}
+
 // Value returns the value of the lock's keys. A check replaces it.
 func (l *Lock) Value() string {
 	l.mu.Lock()

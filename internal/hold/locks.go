@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/closing"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -15,11 +15,7 @@ import (
 type Config struct {
 	Ensemble *ensemble.Ensemble
 	Unfenced bool
-	// Stays is called with 1 for a lock whose keys Close has to wait for, and with −1 when their
-	// release is posted.
-	Stays func(change int)
-	// Last receives the answers to the releases that Close posts.
-	Last node.Receiver
+	Calls    *closing.Tally // counts the locks whose keys Close has to wait for
 }
 
 // Locks are the locks of this process.
@@ -27,8 +23,8 @@ type Locks struct {
 	ensemble *ensemble.Ensemble
 	clock    *clock.Clock
 	unfenced bool
-	stays    func(change int)
-	last     node.Receiver
+	calls    *closing.Tally
+	left     unreleased // what Close could not release
 	schedule schedule[*Lock]
 	registry registry
 	lag      atomic.Int64 // the expected delay, which each step of a lock uses

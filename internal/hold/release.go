@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/ensemble"
+	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -95,7 +96,7 @@ func (l *Lock) shut() (stays bool) {
 	delayed := lost && l.terms.LockDelay > 0
 	stays = l.tenancy.working && (s.over || lost) && !delayed && l.end.remains > s.now
 	if l.end.stays = stays; stays {
-		l.of.stays(1)
+		l.of.calls.Enter()
 		l.of.schedule.at(&l.slot, l.end.remains)
 	} else {
 		l.of.schedule.at(&l.slot, quorum.Never)
@@ -110,13 +111,13 @@ func (s *Locks) clear(locks []*Lock) {
 	requests, stayed := s.releaseAll(locks)
 	for _, req := range requests {
 		if s.ended.Load() {
-			s.ensemble.PostTo(quorum.All(s.ensemble.Size()), req, s.last)
+			s.ensemble.PostTo(quorum.All(s.ensemble.Size()), req, &s.left)
 		} else {
 			s.ensemble.PostTo(quorum.All(s.ensemble.Size()), req, ensemble.Nobody{})
 		}
 	}
 	for range stayed {
-		s.stays(-1)
+		s.calls.Leave()
 	}
 }
 
@@ -124,7 +125,7 @@ func (s *Locks) clear(locks []*Lock) {
 func (s *Locks) ReleaseAll() []*wire.Request {
 	requests, stayed := s.releaseAll(s.schedule.all())
 	for range stayed {
-		s.stays(-1)
+		s.calls.Leave()
 	}
 	return requests
 }
@@ -165,3 +166,9 @@ func (s *Locks) releaseAll(locks []*Lock) (requests []*wire.Request, stayed int)
 	}
 	return requests, stayed
 }
+
+// Last receives the answers to the releases that Close posts.
+func (s *Locks) Last() node.Receiver { return &s.left }
+
+// Left returns how many locks may remain after Close, and on how many nodes.
+func (s *Locks) Left() (locks, nodes int) { return s.left.count() }

@@ -28,7 +28,7 @@ func NewWatchdog(c *Config) *Watchdog {
 	clock := c.Ensemble.Clock
 	return &Watchdog{
 		Locks: &Locks{
-			ensemble: c.Ensemble, clock: clock, unfenced: c.Unfenced, stays: c.Stays, last: c.Last,
+			ensemble: c.Ensemble, clock: clock, unfenced: c.Unfenced, calls: c.Calls, left: unreleased{ensemble: c.Ensemble},
 			schedule: newSchedule[*Lock](clock.Now),
 		},
 		halt: make(chan struct{}), halted: make(chan struct{}),

@@ -1,4 +1,4 @@
-package quorumlock
+package campaign
 
 import (
 	"time"
@@ -6,18 +6,20 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/quorumlock/quorumlock/internal/config"
+	"github.com/quorumlock/quorumlock/internal/report"
 )
 
 // backoffPatience is how long a call waits for the user's backoff, once: its attempt may hold
 // locks until then, and other callers of the process wait for its turn.
 const backoffPatience = 50 * time.Millisecond
 
-// delays are the delays between the attempts of one call that waits.
+// Delays are the delays between the attempts of one call that waits.
 //
 // The user's backoff runs in a goroutine of its own, because it may hang. Then the default
 // takes its place until it answers.
-type delays struct {
-	m        *Manager
+type Delays struct {
+	user     func() backoff.BackOff // nil for the default
+	reporter *report.Reporter
 	standard backoff.BackOff // the default
 
 	// users is the user's backoff, once its function has returned it. Only the goroutine that
@@ -35,19 +37,20 @@ type answer struct {
 	panicked any // the value of the panic, nil for none
 }
 
-func (m *Manager) newDelays() *delays {
-	d := &delays{m: m, standard: config.DefaultRetry()}
-	if m.cfg.Retry != nil {
+// NewDelays returns the delays of a call; user makes the user's backoff, nil for the default.
+func NewDelays(user func() backoff.BackOff, reporter *report.Reporter) *Delays {
+	d := &Delays{user: user, reporter: reporter, standard: config.DefaultRetry()}
+	if user != nil {
 		d.answers = make(chan answer, 1)
 	}
 	return d
 }
 
-// next returns the next delay, and whether the user's backoff has stopped. A panic of the
+// Next returns the next delay, backoff.Stop if the user's backoff has stopped. A panic of the
 // user's backoff goes on in the caller's goroutine.
-func (d *delays) next() (delay time.Duration, stop bool) {
+func (d *Delays) Next() time.Duration {
 	if d.answers == nil {
-		return d.standard.NextBackOff(), false
+		return d.standard.NextBackOff()
 	}
 	if !d.asked {
 		d.asked = true
@@ -56,21 +59,21 @@ func (d *delays) next() (delay time.Duration, stop bool) {
 	a, ok := d.answer()
 	switch {
 	case !ok:
-		return d.standard.NextBackOff(), false
+		return d.standard.NextBackOff()
 	case a.panicked != nil:
 		panic(a.panicked)
 	}
-	return a.delay, a.delay == backoff.Stop
+	return a.delay
 }
 
 // answer waits for the answer, at most once in vain.
-func (d *delays) answer() (a answer, ok bool) {
+func (d *Delays) answer() (a answer, ok bool) {
 	patience := backoffPatience
 	if d.hangs {
 		patience = 0
 	}
-	timer := d.m.ensemble.Timer(patience)
-	defer d.m.ensemble.PutTimer(timer)
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
 	select {
 	case a = <-d.answers:
 		d.asked, d.hangs = false, false
@@ -79,13 +82,13 @@ func (d *delays) answer() (a answer, ok bool) {
 	}
 	if !d.hangs {
 		d.hangs = true
-		d.m.reporter.Warn("the backoff of WithRetryBackoff does not return: the default takes its place until it does", "after", backoffPatience)
+		d.reporter.Warn("the backoff of WithRetryBackoff does not return: the default takes its place until it does", "after", backoffPatience)
 	}
 	return a, false
 }
 
 // ask asks the user's backoff for one delay.
-func (d *delays) ask() {
+func (d *Delays) ask() {
 	var a answer
 	returned := false
 	defer func() {
@@ -94,7 +97,7 @@ func (d *delays) ask() {
 		}
 	}()
 	if d.users == nil {
-		if d.users = d.m.cfg.Retry(); d.users == nil {
+		if d.users = d.user(); d.users == nil {
 			d.users = config.DefaultRetry()
 		}
 	}

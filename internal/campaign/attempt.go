@@ -1,0 +1,299 @@
+package campaign
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/ensemble"
+	"github.com/quorumlock/quorumlock/internal/hold"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// attempt is one round of asking every node for a lock. The workers' goroutines deliver
+// the answers; one caller waits for the outcome.
+type attempt struct {
+	c      *Campaign
+	value  string        // the lock's value: owner, proposal, metadata
+	began  time.Duration // before the first request was sent: validity counts from here
+	steady time.Duration // the same instant on the steady clock
+
+	req wire.Request // acquire
+
+	// decided has capacity 1 and means that the outcome is certain. Sent once, and only
+	// until the attempt is concluded; never closed. It belongs to the Ensemble's pool.
+	decided chan struct{}
+
+	// users counts the campaign and the nodes that have not answered. The last one returns the
+	// attempt to the pool, unless something else may still refer to it.
+	users     atomic.Int32
+	mu        sync.Mutex
+	votes     votes
+	announced bool       // decided was sent
+	concluded bool       // without a lock, later answers do not count
+	lock      *hold.Lock // once it was opened
+	raise     *wire.Request
+	kept      quorum.Set // nodes that may have the lock from an earlier attempt with this value
+}
+
+// newAttempt returns an attempt that has not asked yet. before is the attempt whose votes
+// it keeps, nil for none: nodes that have granted it grant the same value again.
+func (s *Campaigns) newAttempt(c *Campaign, ask quorum.Ask, before *attempt) *attempt {
+	a, _ := s.attempts.Get().(*attempt)
+	if a == nil {
+		a = &attempt{}
+	}
+	nodes := c.Terms.Nodes
+	a.c, a.decided = c, s.ensemble.Signal()
+	a.users.Store(int32(nodes) + 1)
+	a.began, a.steady = s.clock.Both()
+	if before != nil {
+		before.mu.Lock()
+		a.value, a.votes.proposal, a.kept = before.value, before.votes.proposal, before.kept|quorum.All(nodes)&^before.votes.notApplied
+		before.mu.Unlock()
+	} else {
+		if !s.settings.Unfenced {
+			a.votes.proposal = s.ensemble.Time(a.steady).Microseconds()
+		}
+		a.write(c.TraceParent, c.Terms.Label)
+	}
+	a.votes.ballot = quorum.NewBallot(nodes, !s.settings.Unfenced, a.votes.proposal)
+	acquisition := wire.Acquisition{
+		Lock: c.Key, Value: a.value, KeyTTL: c.Terms.KeyTTL, NotAfter: a.steady + c.Terms.Timeout, Token: a.token(),
+	}
+	if ask.Ticket {
+		acquisition.Ticket, acquisition.EnqueuedAt, acquisition.Lapsed = c.ticket, c.enqueuedAt, uint32(ask.Lapsed)
+	}
+	a.req.Init(&acquisition)
+	for i := range nodes {
+		if a.kept.Has(i) {
+			a.req.MadeElsewhere(i)
+		}
+	}
+	return a
+}
+
+// write composes the value of the lock in one allocation.
+func (a *attempt) write(traceParent, label string) {
+	var random [wire.OwnerLen / 2]byte
+	_, _ = rand.Read(random[:]) // never fails since Go 1.24
+	var buffer [192]byte
+	b := hex.AppendEncode(buffer[:0], random[:])
+	b = append(b, ' ')
+	b = strconv.AppendInt(b, a.votes.proposal, 10)
+	b = append(b, ' ')
+	b = wire.AppendMetadata(b, time.Now(), traceParent, label)
+	a.value = string(b)
+}
+
+// token returns the text of the proposal in the value.
+func (a *attempt) token() string {
+	end := wire.OwnerLen + 1
+	for a.value[end] != ' ' {
+		end++
+	}
+	return a.value[wire.OwnerLen+1 : end]
+}
+
+// leave ends one use of the attempt. The last use returns it to the pool.
+func (a *attempt) leave() {
+	if a.users.Add(-1) > 0 {
+		return
+	}
+	if a.lock != nil {
+		a.lock.Answered()
+	}
+	if a.raise != nil {
+		return // answers to it may still come
+	}
+	pool := &a.c.of.attempts
+	a.req.Reset()
+	a.c, a.value, a.decided, a.votes, a.lock = nil, "", nil, votes{}, nil
+	a.announced, a.concluded, a.kept = false, false, 0
+	pool.Put(a)
+}
+
+// Receive handles an answer to an acquisition or a raise.
+func (a *attempt) Receive(i int, req *wire.Request, reply *wire.Reply) {
+	a.receive(i, req, reply)
+	if req == &a.req {
+		a.leave()
+	}
+}
+
+func (a *attempt) receive(i int, req *wire.Request, reply *wire.Reply) {
+	c, nodes := a.c, a.c.Terms.Nodes
+	c.of.ensemble.Answered(i, req, reply)
+	a.mu.Lock()
+	if l := a.lock; l != nil {
+		a.mu.Unlock()
+		if req.Kind == wire.Acquire { // one more vote for the lease
+			l.Vote(i, a.began, reply)
+		}
+		return
+	}
+	if a.concluded {
+		a.mu.Unlock()
+		return // the caller has sent releases, and they run after the requests
+	}
+	raise := quorum.Set(0)
+	if req.Kind == wire.Raise {
+		a.votes.countRaise(i, nodes, reply)
+	} else {
+		raise = a.votes.count(i, nodes, reply, c.of.clock.Now())
+	}
+	if raise != 0 && a.raise == nil {
+		_, now := c.of.clock.Both()
+		a.raise = wire.NewRaise(c.Key, wire.OwnerOf(a.value), a.votes.ballot.Token(), wire.MetadataOf(a.value), now+c.Terms.Timeout)
+	}
+	req = a.raise
+	a.decide()
+	a.mu.Unlock()
+	if raise != 0 {
+		c.of.ensemble.PostTo(raise, req, a)
+	}
+}
+
+// decide wakes the caller when the outcome is certain. a.mu is held.
+func (a *attempt) decide() {
+	outcome := a.votes.ballot.Outcome()
+	if a.announced || outcome == quorum.OutcomePending {
+		return
+	}
+	if a.c.Once && outcome == quorum.OutcomeHeld && a.votes.ballot.Votes().Silent() != 0 && quorum.AwaitsVotes(a.c.Terms.Nodes, a.resultLocked(outcome)) {
+		return
+	}
+	a.announced = true
+	a.decided <- struct{}{}
+}
+
+// run asks every node and waits for the outcome. It returns why the lock was not granted, nil when
+// it is open.
+func (a *attempt) run(ctx context.Context) *Failure {
+	e := a.c.of.ensemble
+	e.Ask(&a.req, a, a.steady)
+	timeout := a.c.Terms.Timeout
+	timer := e.Timer(timeout)
+	defer e.PutTimer(timer)
+	cut := false
+	for late, waiting := false, true; waiting; {
+		select {
+		case <-a.decided:
+			waiting = false
+		case <-timer.C:
+			// The first timeout ends the vote. A raise that follows gets as much time
+			// again.
+			a.expire(late)
+			late = true
+			timer.Reset(timeout)
+		case <-ctx.Done():
+			cut, waiting = true, false
+		case <-a.c.of.closing:
+			cut, waiting = true, false
+		}
+	}
+	failure := a.conclude(cut)
+	e.PutSignal(a.decided)
+	return failure
+}
+
+// expire fails the votes that have not arrived; with raises, it fails those as well.
+func (a *attempt) expire(raises bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.votes.expire(a.c.Terms.Nodes, ensemble.Silence(a.c.Terms.Timeout), raises)
+	a.decide()
+}
+
+// conclude opens the lock, or returns why it cannot. After a failure, the campaign must release the
+// attempt.
+func (a *attempt) conclude(cut bool) *Failure {
+	a.mu.Lock()
+	a.concluded = true
+	outcome := a.votes.ballot.Outcome()
+	if outcome == quorum.OutcomeWon && !cut {
+		l, err := a.grant()
+		if err == nil {
+			tally := a.votes.ballot.Votes()
+			reserved := a.c.won(l, tally.Granted())
+			a.mu.Unlock()
+			l.TakeReservations(reserved & tally.Refused())
+			return nil
+		}
+		if !errors.Is(err, hold.ErrEnded) { // nodes have granted it, and that is of no use
+			outcome = quorum.OutcomeNoQuorum
+			for i := range a.c.Terms.Nodes {
+				if a.votes.ballot.Votes().Granted().Has(i) && (a.votes.errs == nil || a.votes.errs[i] == nil) {
+					a.votes.fail(i, a.c.Terms.Nodes, err)
+				}
+			}
+		}
+	}
+	f := a.failure(outcome)
+	a.mu.Unlock()
+	a.req.Withdraw()
+	return f
+}
+
+// grant opens the lock, or returns the reason why it is of no use. a.mu is held.
+func (a *attempt) grant() (*hold.Lock, error) {
+	c := a.c
+	l, tenant := c.Caller.Open(a.began)
+	err := c.of.locks.Open(&hold.Grant{
+		Terms: c.Terms, Key: c.Key, Value: a.value, Proposal: a.votes.proposal, Ballot: &a.votes.ballot, Began: a.began, Steady: a.steady,
+		Owner: c.Caller.Owner(), Queued: c.ticket != "", Others: a.votes.others, Errors: a.votes.errs, Acquire: &a.req,
+	}, l, tenant)
+	if err != nil {
+		return nil, err
+	}
+	a.lock = l
+	return l, nil
+}
+
+// failure returns why the attempt has failed. a.mu is held.
+func (a *attempt) failure(outcome quorum.Outcome) *Failure {
+	v, nodes := &a.votes, a.c.Terms.Nodes
+	f := &Failure{
+		Granted: v.ballot.Votes().Granted().Len(), Refused: len(v.refusals) > 0, Stranger: v.strange(),
+		Unanswered: v.ballot.Outcome() == quorum.OutcomeNoQuorum,
+	}
+	switch tie := a.c.Once && quorum.Scattered(nodes, a.resultLocked(outcome)); {
+	case outcome == quorum.OutcomeHeld, tie:
+		f.Kind, f.Value, f.RetryAfter = Held, holder(v.refusals), free(nodes, left(v.refusals, a.c.of.clock.Now()))
+	case outcome == quorum.OutcomeWon, outcome == quorum.OutcomePending:
+		f.Kind = CutShort
+	default:
+		v.failSilent(nodes, errNotAwaited)
+		f.Kind, f.Errors, f.RetryAfter = NoQuorum, v.errs, a.c.of.ensemble.Quarantined()
+	}
+	return f
+}
+
+// result returns what the Waiter's decisions need to know of the failed attempt.
+func (a *attempt) result() *quorum.AttemptResult {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.resultLocked(a.votes.ballot.Outcome())
+}
+
+func (a *attempt) resultLocked(outcome quorum.Outcome) *quorum.AttemptResult {
+	return a.votes.result(a.c.Terms.Nodes, outcome, wire.OwnerOf(a.value), a.c.of.clock.Now())
+}
+
+// release releases the locks that the attempt has created or may have created. It skips
+// nodes that certainly hold nothing of the attempt.
+func (a *attempt) release(update wire.TicketUpdate) {
+	a.mu.Lock()
+	notApplied := a.votes.notApplied &^ a.kept
+	a.mu.Unlock()
+	e, t := a.c.of.ensemble, a.c.Terms
+	_, now := a.c.of.clock.Both()
+	req := wire.NewUndo(a.c.Key, a.value, &a.req, update, now+t.TTL+t.LockDelay)
+	e.PostTo(quorum.All(t.Nodes)&^notApplied, req, ensemble.Nobody{})
+}

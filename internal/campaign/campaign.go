@@ -1,0 +1,329 @@
+package campaign
+
+import (
+	"context"
+	mathrand "math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/config"
+	"github.com/quorumlock/quorumlock/internal/hold"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// Call is what a call asks for.
+type Call struct {
+	Wait        context.Context // ends with the caller's context, or with the time for which it waits
+	Key         string
+	Terms       *config.Terms
+	Once        bool   // it asks once, as TryAcquire does
+	TraceParent string // of the call's span, for those who wait behind the lock; "" for none
+	Caller      Caller
+}
+
+// Caller takes what a campaign wins. The methods run once an attempt has won, under its mutex.
+type Caller interface {
+	// Open returns the lock to open, and the lease on it, which began at an instant.
+	Open(began time.Duration) (*hold.Lock, hold.Tenant)
+	// Owner returns the queue of callers of this process that want the lock, nil for none.
+	Owner() hold.Owner
+}
+
+// Campaign is one call that acquires. It lives until the call has its lock or gives up. Only its
+// caller uses it, except for messages of the nodes.
+type Campaign struct {
+	Call
+	of      *Campaigns
+	Arrived time.Duration // when the call came, by the validity clock
+	open    *attempt      // may hold locks and is not released yet; nil for none
+
+	ticket     string        // the member of the nodes' queues; "" for none
+	enqueuedAt string        // the score in the queues: the place, µs of the cluster's time
+	place      time.Duration // the instant of enqueuedAt, by the validity clock: the call, or a later one after missed reservations
+	number     uint64        // of the ticket
+
+	// bell has capacity 1: the time of the next attempt has changed. Never closed. nil before the
+	// campaign has a ticket.
+	bell chan struct{}
+
+	mu       sync.Mutex
+	machine  quorum.Waiter
+	enrolled bool // Campaigns finds the campaign by its ticket
+	reserved bool // a node has reserved the lock since the last attempt began
+}
+
+// Begin makes c the campaign of a call.
+func (s *Campaigns) Begin(c *Campaign, call Call) {
+	c.of, c.Call, c.Arrived = s, call, s.clock.Now()
+	c.place = c.Arrived
+	c.machine = quorum.NewWaiter(c.waiter(0, false))
+}
+
+// waiter returns the configuration of the campaign's machine.
+func (c *Campaign) waiter(notBefore time.Duration, enqueued bool) quorum.WaiterConfig {
+	w := quorum.WaiterConfig{
+		Nodes: c.Terms.Nodes, Arrived: c.place, NotBefore: notBefore, Once: c.Once, Enqueued: enqueued,
+		Left: c.of.left.Load(), Timeout: c.Terms.Timeout, Grace: quorum.MinGrace,
+	}
+	if c.of.contended.Load() {
+		w.Grace, w.Subscribed = c.of.grace(c.Terms), c.of.subscribedNodes()
+	}
+	return w
+}
+
+// Restart has the next attempt begin at an instant, when the call's turn in this process has come.
+func (c *Campaign) Restart(notBefore time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.machine = quorum.NewWaiter(c.waiter(notBefore, false))
+}
+
+// Carried prepares a campaign whose ticket goes to the nodes with the release of the lock before. It
+// returns what that release carries.
+func (c *Campaign) Carried(notBefore time.Duration) wire.TicketUpdate {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.prepare()
+	c.machine = quorum.NewWaiter(c.waiter(notBefore, true))
+	c.enrol()
+	return wire.TicketUpdate{Ticket: c.ticket, EnqueuedAt: c.enqueuedAt}
+}
+
+// Prepare makes the ticket of a call that will wait behind others, once.
+func (c *Campaign) Prepare() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.prepare()
+}
+
+// Contends says that the call has met contention: from now on the nodes wake this process.
+func (c *Campaign) Contends() { c.of.subscribe() }
+
+// Sleep waits until an attempt is due. It returns false when the caller's wait or the Manager
+// has ended first. woken means that a node has reserved the lock for the campaign since the last
+// attempt began.
+func (c *Campaign) Sleep() (due, woken bool) {
+	if !c.sleep() {
+		return false, false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return true, c.reserved
+}
+
+func (c *Campaign) sleep() bool {
+	delay := c.due() - c.of.clock.Now()
+	if delay <= 0 {
+		return c.Wait.Err() == nil && !c.of.ending()
+	}
+	timer := c.of.ensemble.Timer(delay)
+	defer c.of.ensemble.PutTimer(timer)
+	for {
+		select {
+		case <-timer.C:
+			return true
+		case <-c.Wait.Done():
+			return false
+		case <-c.of.closing:
+			return false
+		case <-c.bell:
+		}
+		if delay = c.due() - c.of.clock.Now(); delay <= 0 {
+			return true
+		}
+		timer.Reset(delay)
+	}
+}
+
+// due returns when the next attempt is due.
+func (c *Campaign) due() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.machine.At()
+}
+
+// Try makes one attempt, which ends with ctx. It returns nil when the lock is open.
+func (c *Campaign) Try(ctx context.Context) *Failure {
+	a := c.of.newAttempt(c, c.beginAttempt(), c.open)
+	if c.open != nil {
+		c.open.leave()
+	}
+	c.open = a
+	failure := a.run(ctx)
+	if failure == nil {
+		c.open = nil
+		if c.of.left.Load() {
+			c.of.left.Store(false)
+		}
+		a.leave()
+	}
+	return failure
+}
+
+// beginAttempt starts an attempt of the machine.
+func (c *Campaign) beginAttempt() quorum.Ask {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	ask := c.machine.Begin(c.of.clock.Now())
+	c.reserved = false
+	if ask.Ticket {
+		c.prepare()
+		c.enrol()
+	}
+	return ask
+}
+
+// Concede ends the failed attempt. poll is when the campaign asks again if no message arrives. It
+// reports whether another attempt follows.
+func (c *Campaign) Concede(poll time.Duration) (again bool) {
+	a := c.open
+	result := a.result()
+	c.mu.Lock()
+	next := c.machine.Ended(c.of.clock.Now(), result, max(poll, 0), mathrand.Float64())
+	if !c.Once {
+		c.of.left.Store(c.machine.Left())
+	}
+	c.mu.Unlock()
+	if next.Keep { // the next attempt keeps the votes
+		return next.At != quorum.Never
+	}
+	c.of.ensemble.LeaveQueues(c.Key, c.ticket, c.concede(a, next))
+	if next.Missed {
+		c.startOver(next.At)
+	}
+	return next.At != quorum.Never
+}
+
+// concede releases the locks that an attempt may have created, and updates the ticket as the
+// machine decides. It returns the nodes whose queues the ticket has to leave.
+func (c *Campaign) concede(a *attempt, next quorum.Next) quorum.Set {
+	var update wire.TicketUpdate
+	switch {
+	case c.ticket == "":
+	case next.Ticket == quorum.TicketKeep:
+		update = wire.TicketUpdate{Ticket: c.ticket, EnqueuedAt: c.enqueuedAt}
+	case next.Ticket == quorum.TicketYield:
+		update = wire.TicketUpdate{Ticket: c.ticket, EnqueuedAt: c.enqueuedAt, Yields: true}
+	case next.Ticket == quorum.TicketLeave:
+		update = wire.TicketUpdate{Ticket: c.ticket}
+	}
+	c.end(a, update)
+	return next.Leave | next.PassOn
+}
+
+// end ends the campaign's use of an attempt that has failed.
+func (c *Campaign) end(a *attempt, update wire.TicketUpdate) {
+	a.release(update)
+	a.leave()
+	c.open = nil
+}
+
+// Poll returns when a caller that asks once, and comes first in a tie, asks again: about a round
+// trip.
+func (c *Campaign) Poll() time.Duration { return max(c.of.ensemble.Trip(), quorum.MinGrace/4) }
+
+// GiveUp ends a campaign without a lock: its votes are released, and its ticket leaves the queues.
+func (c *Campaign) GiveUp() {
+	if c.open != nil {
+		// The machine does not learn of this attempt: nodes that have not answered are not late.
+		c.end(c.open, wire.TicketUpdate{})
+	}
+	c.mu.Lock()
+	leave, passOn := c.machine.Done()
+	ticket := c.ticket
+	c.forget()
+	c.mu.Unlock()
+	if ticket != "" {
+		c.of.ensemble.LeaveQueues(c.Key, ticket, leave|passOn)
+	}
+}
+
+// won records that an attempt has opened the lock l. It returns the nodes that reserve the lock for
+// the ticket.
+func (c *Campaign) won(l *hold.Lock, granted quorum.Set) (reserved quorum.Set) {
+	if c.ticket == "" {
+		return 0
+	}
+	c.mu.Lock()
+	reserved = c.machine.Won(granted)
+	if c.machine.Relied() {
+		c.of.used()
+	}
+	enrolled := c.forget()
+	c.mu.Unlock()
+	if enrolled {
+		l.RecordTicket(c.ticket, quorum.All(c.Terms.Nodes)&^granted, reserved)
+	}
+	return reserved
+}
+
+// startOver gives the campaign a ticket with a longer grace and a later place, because it has
+// missed its reservations. Its ticket has left the queues.
+func (c *Campaign) startOver(place time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.of.missed(c.of.grace(c.Terms))
+	c.place = place
+	c.write()
+	c.machine.SetGrace(c.of.grace(c.Terms))
+}
+
+// prepare makes the ticket, once. c.mu is held.
+func (c *Campaign) prepare() {
+	if c.bell == nil {
+		c.bell = make(chan struct{}, 1)
+		c.number = c.of.last.Add(1)
+		c.write()
+	}
+}
+
+// write composes the ticket, and the score of its place.
+func (c *Campaign) write() {
+	_, steady := c.of.clock.Both()
+	c.enqueuedAt = strconv.FormatInt(c.of.ensemble.Time(steady+c.place-c.of.clock.Now()).Microseconds(), 10)
+	number := strconv.FormatUint(c.number, 16)
+	b := make([]byte, 0, wire.TicketLen+3)
+	b = append(b, c.of.manager...)
+	b = append(b, "0000000000000000"[len(number):]...)
+	b = append(b, number...)
+	c.ticket = string(strconv.AppendInt(b, c.of.grace(c.Terms).Milliseconds(), 10))
+}
+
+// enrol directs messages about the ticket to this campaign. c.mu is held.
+func (c *Campaign) enrol() {
+	if !c.enrolled {
+		c.of.enrol(c.ticket, c)
+		c.enrolled = true
+	}
+}
+
+// forget reverses enrol, and reports whether the ticket was enrolled. c.mu is held.
+func (c *Campaign) forget() (was bool) {
+	if was = c.enrolled; was {
+		c.of.forget(c.ticket)
+		c.enrolled = false
+	}
+	return was
+}
+
+// wake handles a message of node i about the ticket.
+func (c *Campaign) wake(i int, what quorum.WakeUp, rank int) quorum.Reaction {
+	c.mu.Lock()
+	reaction := c.machine.Wake(c.of.clock.Now(), i, what, rank, mathrand.Float64())
+	c.reserved = c.reserved || what == quorum.WakeReserved || what == quorum.WakeFree
+	c.mu.Unlock()
+	if reaction == quorum.ReactionReschedule {
+		c.ring()
+	}
+	return reaction
+}
+
+// ring says that the time of the next attempt has changed.
+func (c *Campaign) ring() {
+	select {
+	case c.bell <- struct{}{}:
+	default:
+	}
+}

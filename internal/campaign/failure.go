@@ -1,0 +1,113 @@
+package campaign
+
+import (
+	"errors"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// Kind says why an attempt has failed.
+type Kind uint8
+
+const (
+	// Held means that another owner has the lock, or that it is reserved for a waiter.
+	Held Kind = iota + 1
+	// NoQuorum means that too few nodes gave an answer that counts.
+	NoQuorum
+	// CutShort means that the caller's context or the Manager ended before the outcome was known.
+	CutShort
+)
+
+// Failure is why an attempt has failed.
+type Failure struct {
+	Kind Kind
+	// Value is the value of the lock that most refusals name; "" if it is reserved for a waiter.
+	Value string
+	// RetryAfter is when a majority of the nodes could be free (Held) or could vote (NoQuorum); 0
+	// if that is not known.
+	RetryAfter time.Duration
+	Granted    int     // how many nodes have granted the lock
+	Errors     []error // of the nodes; nil for none
+
+	Refused    bool // a node named another owner
+	Stranger   bool // one of these is a client without queue support
+	Unanswered bool // the nodes that have not failed are too few for a quorum
+}
+
+// Hopeless reports whether no quorum can come back by itself, so that another attempt is of no
+// use: somebody has to correct the configuration of too many nodes.
+func (f *Failure) Hopeless(nodes int) bool {
+	broken := 0
+	for _, err := range f.Errors {
+		var config *wire.ConfigError
+		if errors.As(err, &config) {
+			broken++
+		}
+	}
+	return f.Kind == NoQuorum && broken > nodes-quorum.Size(nodes)
+}
+
+// refusal is the answer of a node that named another owner.
+type refusal struct {
+	quorum.Refusal // Left is the instant at which the lock ends; left makes it a duration
+	value          string
+}
+
+func newRefusal(i int, reply *wire.Reply, now time.Duration) refusal {
+	v := wire.ParseValue(reply.Held)
+	r := refusal{value: reply.Held, Refusal: quorum.Refusal{
+		Node: i, Left: quorum.Never, Position: int(reply.Position), Reserved: v.Reserved,
+		Stranger: v.Since.IsZero() && !v.Reserved, Owner: v.Owner,
+	}}
+	if reply.TTL >= 0 {
+		r.Left = now + reply.TTL
+	}
+	return r
+}
+
+// left returns the refusals as they are at now.
+func left(refusals []refusal, now time.Duration) []quorum.Refusal {
+	all := make([]quorum.Refusal, len(refusals))
+	for i, r := range refusals {
+		all[i] = r.Refusal
+		if r.Left != quorum.Never {
+			all[i].Left = max(r.Left-now, time.Microsecond) // 0 would mean unknown
+		}
+	}
+	return all
+}
+
+// holder returns the value that most refusals name, "" if the lock is reserved.
+func holder(refusals []refusal) string {
+	best, votes := "", 0
+	for _, r := range refusals {
+		if r.Reserved {
+			continue
+		}
+		n := 0
+		for _, other := range refusals {
+			if !other.Reserved && other.Owner == r.Owner {
+				n++
+			}
+		}
+		if n > votes {
+			best, votes = r.value, n
+		}
+	}
+	return best
+}
+
+// free returns when a majority of the nodes could be free, 0 if that is not known. Nodes that
+// granted or failed count as free now.
+func free(nodes int, refusals []quorum.Refusal) time.Duration {
+	window := make(quorum.Window, nodes)
+	for i, r := range refusals {
+		window[i] = r.Left
+	}
+	if d := window.Free(); d != quorum.Never {
+		return d
+	}
+	return 0
+}

@@ -1,0 +1,193 @@
+package queue
+
+import (
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/hold"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// Config is what queues need.
+type Config struct {
+	Clock   *clock.Clock
+	Locks   *hold.Locks
+	Closing <-chan struct{} // closed when Close begins
+	// Turn is what a turn of this process costs the others, see quorum.Turn, and Woken reports
+	// whether a quorum of nodes can wake a waiter of this process.
+	Turn  func() time.Duration
+	Woken func() bool
+	// Abandon releases a lease whose caller has given up.
+	Abandon func(hold.Tenant)
+	// WaitsForItself says that a caller has waited for a lease of this process for longer than a
+	// TTL.
+	WaitsForItself func(key string)
+}
+
+// Queues finds the queues by the key of their lock. It is empty until a call has to wait.
+type Queues struct {
+	config  Config
+	closing <-chan struct{}
+
+	mu    sync.Mutex
+	byKey map[string]*Queue
+	last  quorum.CallerID
+}
+
+// New returns the queues of a process that has none yet.
+func New(c *Config) *Queues { return &Queues{config: *c, closing: c.Closing} }
+
+// ending reports whether Close has begun.
+func (s *Queues) ending() bool {
+	select {
+	case <-s.closing:
+		return true
+	default:
+		return false
+	}
+}
+
+// Each calls f with every caller in a queue.
+func (s *Queues) Each(f func(Caller)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range s.byKey {
+		q.mu.Lock()
+		for _, p := range q.callers {
+			f(p.Caller)
+		}
+		q.mu.Unlock()
+	}
+}
+
+// find returns the queue of a lock, and creates it if necessary. s.mu is held.
+func (s *Queues) find(key string) *Queue {
+	q := s.byKey[key]
+	if q == nil {
+		if s.byKey == nil {
+			s.byKey = map[string]*Queue{}
+		}
+		q = &Queue{of: s, key: key, callers: map[quorum.CallerID]*Place{}}
+		s.byKey[key] = q
+	}
+	return q
+}
+
+// Enter puts a caller into the queue of its lock.
+func (s *Queues) Enter(key string, w Waiting) *Place {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := s.byKey[key] == nil
+	q := s.find(key)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if first {
+		q.attach(s.config.Locks.Find(key))
+	}
+	s.last++
+	p := &Place{Waiting: w, queue: q, id: s.last, turn: make(chan Turn, 1)}
+	q.enter(p)
+	return p
+}
+
+// attach puts a new queue behind the lock, if this process holds it. q.mu is held: a loss that
+// comes at once finds the lock in the queue.
+func (q *Queue) attach(l *hold.Lock) {
+	if l == nil {
+		return
+	}
+	if granted, ok := l.Attach(q); ok {
+		q.lock, q.local = l, quorum.Held(q.now(), granted, l.Terms().PassKey)
+	}
+}
+
+// detach removes the queue of a lock that no other caller and no other process is known to want.
+func (s *Queues) detach(q *Queue, l *hold.Lock) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.lock == l && len(q.callers) == 0 && q.check == nil && !q.local.Needed(q.now()) && l.Detach() {
+		delete(s.byKey, q.key)
+	}
+}
+
+// Busy returns what a caller that does not wait is refused for, if other callers of this process
+// wait for the lock: they come first. It returns false when the nodes have to be asked: no caller
+// waits here, or too few nodes have answered them.
+func (s *Queues) Busy(key string) (Obstacle, bool) {
+	s.mu.Lock()
+	q := s.byKey[key]
+	s.mu.Unlock()
+	if q == nil {
+		return Obstacle{}, false
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.callers) == 0 || q.lock == nil && q.setback.NoQuorum {
+		return Obstacle{}, false
+	}
+	return q.obstacle(), true
+}
+
+// HandedOn records that a node has reserved a lock for a waiter of another process.
+func (s *Queues) HandedOn(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := s.find(key)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.now()
+	q.local.HandedOn(now, s.config.Turn())
+	q.tendBy(now + idleFor)
+}
+
+// sweep removes a queue that nobody uses, and that remembers nothing of use.
+func (s *Queues) sweep(q *Queue, now time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch {
+	case s.byKey[q.key] != q, len(q.callers) > 0, q.lock != nil:
+	case q.local.Idle(now):
+		delete(s.byKey, q.key)
+	default:
+		q.tendBy(now + quorum.ReacquireDelay)
+	}
+}
+
+// Stop stops the timers, when Close has ended all calls and leases.
+func (s *Queues) Stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range s.byKey {
+		q.mu.Lock()
+		if q.timer != nil {
+			q.timer.Stop()
+		}
+		q.mu.Unlock()
+	}
+}
+
+// Callers returns how many callers queue for a lock in this process: the one that asks the nodes,
+// and those behind it.
+func (s *Queues) Callers(key string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	q := s.byKey[key]
+	if q == nil {
+		return 0
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.callers)
+}
+
+// Len returns how many locks have a queue.
+func (s *Queues) Len() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.byKey)
+}
