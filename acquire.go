@@ -95,7 +95,14 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 			m.life.calls.Leave()
 		}
 	}()
-	defer func() { span.end(l, err); through = true }()
+	defer func() {
+		token := int64(0)
+		if l != nil {
+			token = l.token
+		}
+		span.end(token, err)
+		through = true
+	}()
 	l, err = m.run(&call{m: m, ctx: ctx, name: name, span: span, failFast: limit.FailFast}, waitCtx, t, !wait)
 	return l, err
 }
@@ -233,7 +240,7 @@ func (c *call) giveUp() {
 	}
 }
 
-// newLease returns a lease for the call, without a lock.
+// fill makes l the lease of the call on a lock.
 func (c *call) fill(l *Lease, lock *hold.Lock, began time.Duration) *Lease {
 	l.m, l.lock, l.granted, l.label, l.values, l.acquired = c.m, lock, began, c.span.metricLabel(), c.ctx, c.span.ref()
 	return l
@@ -266,6 +273,12 @@ func (c *call) Tenant(l *hold.Lock) hold.Tenant {
 func (c *call) Carried(notBefore time.Duration) wire.TicketUpdate {
 	return c.campaign.Carried(notBefore)
 }
+
+// Abandon implements queue.Caller.
+func (c *call) Abandon(lease hold.Tenant) { (*Lease)(lease.(*tenant)).abandon() }
+
+// asks returns the campaign, for messages of the nodes.
+func (c *call) asks() *campaign.Campaign { return &c.campaign }
 
 // failed records why an attempt has failed. An attempt that was cut short says nothing: the one
 // before names the obstacle.
@@ -355,12 +368,4 @@ func (c *call) poll() (delay time.Duration, stop bool) {
 	}
 	delay = c.delays.Next()
 	return delay, delay == backoff.Stop
-}
-
-// warnOfSelf warns, once, that a caller waits for a name which its own Manager holds.
-func (m *Manager) warnOfSelf(name string) {
-	if !m.said.self.Swap(true) {
-		m.reporter.Warn("a caller waits for a name that this Manager holds itself; if the caller is the holder, it waits for ever, "+
-			"because a lease is not reentrant", "name", name)
-	}
 }

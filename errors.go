@@ -38,6 +38,20 @@ func errNilFunction() error {
 	return &InvalidError{What: "function", Bound: "is nil", Fix: "pass the work to run under the lease"}
 }
 
+// Holder identifies the holder of a lease, from what is stored with the lock. For a lock
+// of another client, Owner is its value and the other fields are empty.
+type Holder struct {
+	Label       string    `json:"label"`        // set by WithHolder
+	Owner       string    `json:"owner"`        // of another program's value: its first 32 bytes
+	TraceParent string    `json:"trace_parent"` // the span in which the lease was acquired, in W3C format
+	Since       time.Time `json:"since,omitzero"`
+}
+
+func holder(value string) Holder {
+	v := wire.ParseValue(value)
+	return Holder{Label: v.Label, Owner: v.Owner, TraceParent: v.TraceParent, Since: v.Since}
+}
+
 // HeldError says who holds the lease. It is ErrHeld.
 type HeldError struct {
 	Name   string

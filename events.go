@@ -153,13 +153,6 @@ func lostReason(r quorum.Reason) LostReason {
 	}
 }
 
-// Subscribe returns a subscription to the events of all leases and nodes, or to those of the
-// given kinds. Its buffer holds that many events (at least 1); Subscription says what happens
-// when it is full. Unknown kinds select nothing.
-func (m *Manager) Subscribe(buffer int, kinds ...EventKind) *Subscription {
-	return m.bus.add(buffer, kinds)
-}
-
 // Subscription delivers the events of all leases of a Manager, or those of some kinds; those
 // of one lease in the order in which they happened.
 //

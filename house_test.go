@@ -50,13 +50,6 @@ var notYet = map[string]int{
 	"internal/wire/conformance: files in a circle": 22,
 	"internal/wire/conformance: lines of guard.go": 545,
 	"internal/wire/conformance: methods of rig":    187,
-	"root: fields of Manager":                      24,
-	"root: fields of attempt":                      21,
-	"root: fields of hold":                         27,
-	"root: files in a circle":                      29,
-	"root: methods of Lease":                       26,
-	"root: methods of Manager":                     43,
-	"root: methods of waiter":                      30,
 }
 
 // measured is a package of the root module, as go list has it.

@@ -4,27 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
-
-// Holder identifies the holder of a lease, from what is stored with the lock. For a lock
-// of another client, Owner is its value and the other fields are empty.
-type Holder struct {
-	Label       string    `json:"label"`        // set by WithHolder
-	Owner       string    `json:"owner"`        // of another program's value: its first 32 bytes
-	TraceParent string    `json:"trace_parent"` // the span in which the lease was acquired, in W3C format
-	Since       time.Time `json:"since,omitzero"`
-}
-
-func holder(value string) Holder {
-	v := wire.ParseValue(value)
-	return Holder{Label: v.Label, Owner: v.Owner, TraceParent: v.TraceParent, Since: v.Since}
-}
 
 // Status is the answer of Inspect: the state of a name on the nodes.
 type Status struct {
@@ -246,4 +235,91 @@ func textOf(err error) string {
 		return ""
 	}
 	return err.Error()
+}
+
+// said is what a Manager has said, and does not say again.
+type said struct {
+	greeted         chan struct{} // capacity 1: a node's state has changed; never closed
+	self, forgotten atomic.Bool   // hints about mistakes of the program, each given once
+
+	mu    sync.Mutex
+	nodes []nodeState // what the log says of each node
+}
+
+// NodeChanged reports a change of a node: it votes, stops voting, or has a warning.
+func (m events) NodeChanged(i int, h node.Health) {
+	select {
+	case m.said.greeted <- struct{}{}:
+	default:
+	}
+	e := NodeChanged{Node: i, Addr: m.ensemble.Nodes()[i].Addr(), Err: h.Err, QuarantinedFor: h.QuarantineLeft(), Warning: h.Warning, Master: h.Master}
+	if h.Err == nil {
+		e.Err = h.Reason
+	}
+	state := stateOf(h) // not under the mutex: a dial function's error has methods of its own
+	m.said.mu.Lock()
+	same := m.said.nodes[i] == state
+	m.said.nodes[i] = state
+	m.said.mu.Unlock()
+	if h.Err == nil {
+		m.dog.NodeBack(i)
+	}
+	m.reporter.Add(func() {
+		log := m.cfg.Log.With("node", i, "addr", e.Addr)
+		if h.Master != "" {
+			log = log.With("master", h.Master)
+		}
+		switch {
+		case same: // another error of the same outage is an event, and no second line
+		case h.Err != nil:
+			log.Warn("quorumlock: node does not vote", "error", h.Err)
+		case h.Reason != nil:
+			log.Warn("quorumlock: node in quarantine: it votes when that ends", "for", e.QuarantinedFor.Round(time.Millisecond), "error", h.Reason)
+		default:
+			log.Info("quorumlock: node votes", "version", h.Identity.Version)
+		}
+		if h.Warning != nil && !same {
+			log.Warn("quorumlock: node has a warning", "error", h.Warning)
+		}
+	})
+	m.bus.send(e)
+}
+
+// nodeState is what a log line about a node depends on.
+type nodeState struct {
+	greeted, votes                   bool
+	problem, reason, master, warning string
+}
+
+func stateOf(h node.Health) nodeState {
+	s := nodeState{greeted: true, votes: h.Err == nil}
+	var config *wire.ConfigError
+	if errors.As(h.Err, &config) { // a node that is down has many errors of one outage
+		s.problem = config.Error()
+	}
+	if s.votes {
+		s.master = h.Master
+	}
+	if h.Reason != nil {
+		s.reason = h.Reason.Error()
+	}
+	if h.Warning != nil {
+		s.warning = h.Warning.Error()
+	}
+	return s
+}
+
+// nodeErrors lists the errors of the nodes that have one.
+func (m *Manager) nodeErrors(errs []error) []*NodeError {
+	var list []*NodeError
+	for i, err := range errs {
+		if err != nil {
+			list = append(list, m.nodeError(i, err))
+		}
+	}
+	return list
+}
+
+func (m *Manager) nodeError(i int, err error) *NodeError {
+	return &NodeError{Node: i, Addr: m.ensemble.Nodes()[i].Addr(), Err: err}
 }

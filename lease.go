@@ -284,9 +284,10 @@ func (l *Lease) Release(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext()
 	}
-	began := l.m.ensemble.Clock.Now()
+	clock := l.m.ensemble.Clock
+	began := clock.Now()
 	err := l.release(ctx)
-	l.m.telemetry.released(ctx, l, began, err)
+	l.m.telemetry.released(ctx, l.span(), began, clock.Now(), err)
 	return err
 }
 
@@ -302,6 +303,11 @@ func (l *Lease) release(ctx context.Context) error {
 	}
 	pending.Wait(ctx, l.lock.Terms().Timeout)
 	return l.m.enough(ctx, "release", l.Name(), pending)
+}
+
+// span returns what spans say of the lease.
+func (l *Lease) span() leaseSpan {
+	return leaseSpan{name: l.Name(), token: l.token, acquired: l.acquired}
 }
 
 // give ends the lease. The lock goes to the next caller of this process, or back to the nodes,

@@ -55,15 +55,6 @@ type life struct {
 	used bool // there may be locks to release
 }
 
-// said is what a Manager has said, and does not say again.
-type said struct {
-	greeted         chan struct{} // capacity 1: a node's state has changed; never closed
-	self, forgotten atomic.Bool   // hints about mistakes of the program, each given once
-
-	mu    sync.Mutex
-	nodes []nodeState // what the log says of each node
-}
-
 // newPatience is how much longer New waits for slow nodes once a quorum has answered.
 const newPatience = 250 * time.Millisecond
 
@@ -136,11 +127,10 @@ func build(by *clock.Clock, cfg *settings, nodes []rueidis.ClientOption) (*Manag
 	})
 	m.queues = queue.New(&queue.Config{
 		Clock: by, Locks: m.dog.Locks, Closing: m.life.closing, Turn: m.campaigns.Turn, Woken: m.campaigns.Woken,
-		Abandon:        func(t hold.Tenant) { (*Lease)(t.(*tenant)).abandon() },
 		WaitsForItself: func(key string) { m.warnOfSelf(key[len(cfg.Prefix):]) },
 	})
 	var err error
-	m.telemetry, err = newTelemetry(cfg, m.ensemble.Nodes())
+	m.telemetry, err = newTelemetry(cfg, m.ensemble.Nodes(), by, m.reporter)
 	return m, err
 }
 
@@ -353,17 +343,45 @@ func (m *Manager) closeNodes(ctx context.Context, used bool) bool {
 	return inTime && !cut.Load()
 }
 
-// nodeErrors lists the errors of the nodes that have one.
-func (m *Manager) nodeErrors(errs []error) []*NodeError {
-	var list []*NodeError
-	for i, err := range errs {
-		if err != nil {
-			list = append(list, m.nodeError(i, err))
-		}
-	}
-	return list
+// Subscribe returns a subscription to the events of all leases and nodes, or to those of the
+// given kinds. Its buffer holds that many events (at least 1); Subscription says what happens
+// when it is full. Unknown kinds select nothing.
+func (m *Manager) Subscribe(buffer int, kinds ...EventKind) *Subscription {
+	return m.bus.add(buffer, kinds)
 }
 
-func (m *Manager) nodeError(i int, err error) *NodeError {
-	return &NodeError{Node: i, Addr: m.ensemble.Nodes()[i].Addr(), Err: err}
+// events are the reports of the ensemble. (They are no methods of Manager, which is public.)
+type events struct{ *Manager }
+
+// Answered counts a node's answer in the metrics.
+func (m events) Answered(i int, req *wire.Request, reply *wire.Reply) {
+	if m.telemetry.meters != nil {
+		m.telemetry.meters.node(i, req.Kind, reply, m.ensemble.Clock.Now)
+	}
+	if req.Kind == wire.Release && reply.N == wire.HandedOn {
+		m.queues.HandedOn(req.Lock(0))
+	}
+}
+
+// ClockStepped shortens the leases by a step of a node's clock.
+func (m events) ClockStepped(step *ensemble.Step) (apply func()) { return m.dog.ClockStepped(step) }
+
+// Woken handles a message about a ticket.
+func (m events) Woken(i int, kind wire.WakeKind, ticket, lock string) {
+	m.campaigns.Wake(i, kind, ticket, lock)
+}
+
+// Subscribed handles the start of a node's messages.
+func (m events) Subscribed(i int) {
+	var waiting []*campaign.Campaign
+	m.queues.Each(func(c queue.Caller) { waiting = append(waiting, c.(interface{ asks() *campaign.Campaign }).asks()) })
+	m.campaigns.Subscribed(i, waiting)
+}
+
+// warnOfSelf warns, once, that a caller waits for a name which its own Manager holds.
+func (m *Manager) warnOfSelf(name string) {
+	if !m.said.self.Swap(true) {
+		m.reporter.Warn("a caller waits for a name that this Manager holds itself; if the caller is the holder, it waits for ever, "+
+			"because a lease is not reentrant", "name", name)
+	}
 }

@@ -4,15 +4,40 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime/debug"
 	"strconv"
+	"sync"
+	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/report"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
+
+// scope names the library in telemetry: its module path, with the module's version.
+const scope = "github.com/quorumlock/quorumlock"
+
+// version returns the version of this module in the running program, "" if the build does
+// not record it.
+var version = sync.OnceValue(func() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	if info.Main.Path == scope {
+		return info.Main.Version
+	}
+	for _, dep := range info.Deps {
+		if dep.Path == scope {
+			return dep.Version
+		}
+	}
+	return ""
+})
 
 // WithMeterProvider makes metrics with this provider. Default none; nil is ignored. New makes
 // the instruments; a goroutine of the Manager's uses them, so they may be some milliseconds
@@ -48,7 +73,7 @@ type providers struct {
 // code; what is measured waits for it in the outbox.
 type instruments struct {
 	nameOf func(name string) string
-	outbox
+	outbox *report.Outbox[measurement, sum]
 
 	acquire, wait, hold, validity, operation metric.Float64Histogram
 	leases, atRisk, waiters                  metric.Int64UpDownCounter
@@ -69,7 +94,7 @@ var (
 
 func newInstruments(mp metric.MeterProvider, nameOf func(string) string, nodes []*node.Node) (*instruments, error) {
 	meter := mp.Meter(scope, metric.WithInstrumentationVersion(version()))
-	i := &instruments{nameOf: nameOf, outbox: newOutbox()}
+	i := &instruments{nameOf: nameOf, outbox: report.NewOutbox[measurement, sum]()}
 	var errs []error
 	histogram := func(name string, buckets []float64, description string) metric.Float64Histogram {
 		h, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description),
@@ -218,4 +243,142 @@ func (i *instruments) add(one sum, change int64) {
 	case handovers:
 		i.handovers.Add(ctx, change, with(one.label, attrPath.String(one.attr)))
 	}
+}
+
+// Pending implements report.Meters; nil without metrics.
+func (i *instruments) Pending() <-chan struct{} {
+	if i == nil {
+		return nil
+	}
+	return i.outbox.Pending()
+}
+
+// Flush implements report.Meters. Only the reporter calls it.
+func (i *instruments) Flush(call func(func())) (dropped int64) {
+	if i == nil {
+		return 0
+	}
+	return i.outbox.Flush(call, i.record, i.add)
+}
+
+// histogram names a histogram.
+type histogram uint8
+
+const (
+	acquireDuration histogram = iota
+	waitDuration
+	holdDuration
+	renewalValidity
+	operationDuration
+)
+
+// A measurement is one value for a histogram.
+type measurement struct {
+	of      histogram
+	node    uint8 // operationDuration: the node, the kind of request and the status of the answer
+	kind    wire.Kind
+	status  wire.Status
+	value   time.Duration
+	label   string          // of the name, "" for none
+	outcome string          // of a call or a hold
+	ctx     context.Context // of the call, for exemplars; nil for none
+}
+
+// counter names a counter that goes up, or up and down.
+type counter uint8
+
+const (
+	leasesActive counter = iota
+	leasesAtRisk
+	waitersActive
+	leasesLost
+	handovers
+)
+
+// A sum is one series of a counter.
+type sum struct {
+	of    counter
+	label string // of the name, "" for none
+	attr  string // leasesLost: the reason; handovers: the path
+}
+
+// acquired measures a call that has ended.
+func (i *instruments) acquired(ctx context.Context, label string, took, waited time.Duration, outcome string) {
+	if i == nil {
+		return
+	}
+	i.outbox.Put(measurement{of: acquireDuration, value: took, label: label, outcome: outcome, ctx: ctx})
+	if waited > 0 {
+		i.outbox.Put(measurement{of: waitDuration, value: waited, label: label, outcome: outcome, ctx: ctx})
+	}
+}
+
+// waiter counts a call that waits, or has waited.
+func (i *instruments) waiter(label string, change int64) {
+	if i != nil {
+		i.outbox.Count(sum{of: waitersActive, label: label}, change)
+	}
+}
+
+// The ways in which a lease goes to a waiter.
+const (
+	pathProcess = "process" // passed on inside it
+	pathNodes   = "nodes"   // from a queue on the nodes
+)
+
+// opened counts a lease that was granted. path says how it came to a waiter; "" if nobody
+// waited.
+func (i *instruments) opened(label, path string) {
+	if i == nil {
+		return
+	}
+	i.outbox.Count(sum{of: leasesActive, label: label}, 1)
+	if path != "" {
+		i.outbox.Count(sum{of: handovers, label: label, attr: path}, 1)
+	}
+}
+
+// held measures a lease that has ended. lost is nil after a release.
+func (i *instruments) held(label string, took time.Duration, lost *LostError) {
+	if i == nil {
+		return
+	}
+	i.outbox.Count(sum{of: leasesActive, label: label}, -1)
+	end := "released"
+	if lost != nil {
+		end = "lost"
+		i.outbox.Count(sum{of: leasesLost, label: label, attr: lost.Reason.slug()}, 1)
+	}
+	i.outbox.Put(measurement{of: holdDuration, value: took, label: label, outcome: end})
+}
+
+// renewed measures a renewal.
+func (i *instruments) renewed(label string, validity time.Duration) {
+	if i != nil {
+		i.outbox.Put(measurement{of: renewalValidity, value: validity, label: label})
+	}
+}
+
+// risk counts a lease that is at risk, or no longer.
+func (i *instruments) risk(label string, risky bool) {
+	if i == nil {
+		return
+	}
+	change := int64(-1)
+	if risky {
+		change = 1
+	}
+	i.outbox.Count(sum{of: leasesAtRisk, label: label}, change)
+}
+
+// node measures how long node n took to answer a request; 0 if it was not sent.
+func (i *instruments) node(n int, kind wire.Kind, reply *wire.Reply, now func() time.Duration) {
+	if i == nil {
+		return
+	}
+	var took time.Duration
+	if reply.Sent > 0 {
+		took = max(now()-reply.Sent, 0)
+	}
+	i.outbox.Put(measurement{of: operationDuration, node: uint8(n), kind: kind, status: reply.Status, value: took})
 }

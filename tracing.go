@@ -3,38 +3,17 @@ package quorumlock
 import (
 	"context"
 	"errors"
-	"runtime/debug"
 	"slices"
-	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/report"
 )
-
-// scope names the library in telemetry: its module path, with the module's version.
-const scope = "github.com/quorumlock/quorumlock"
-
-// version returns the version of this module in the running program, "" if the build does
-// not record it.
-var version = sync.OnceValue(func() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return ""
-	}
-	if info.Main.Path == scope {
-		return info.Main.Version
-	}
-	for _, dep := range info.Deps {
-		if dep.Path == scope {
-			return dep.Version
-		}
-	}
-	return ""
-})
 
 // Attributes of spans and metrics.
 const (
@@ -80,10 +59,13 @@ func WithTracerProvider(tp trace.TracerProvider) Option {
 type telemetry struct {
 	tracer trace.Tracer // of the option; nil without the option
 	meters *instruments // nil without a provider
+
+	clock    *clock.Clock
+	reporter *report.Reporter
 }
 
-func newTelemetry(c *settings, nodes []*node.Node) (*telemetry, error) {
-	t := &telemetry{}
+func newTelemetry(c *settings, nodes []*node.Node, by *clock.Clock, reporter *report.Reporter) (*telemetry, error) {
+	t := &telemetry{clock: by, reporter: reporter}
 	if c.telemetry.tracers != nil {
 		t.tracer = newTracer(c.telemetry.tracers)
 	}
@@ -279,8 +261,8 @@ func (s *acquireSpan) measure(err error) {
 	s.t.meters.acquired(s.ctx, s.label, s.ended.Sub(s.began), s.waited, outcome(err))
 }
 
-// end ends the span.
-func (s *acquireSpan) end(l *Lease, err error) {
+// end ends the span. token is that of the lease, if there is one.
+func (s *acquireSpan) end(token int64, err error) {
 	if s == nil || s.span == nil {
 		return
 	}
@@ -293,7 +275,7 @@ func (s *acquireSpan) end(l *Lease, err error) {
 	}
 	if err == nil {
 		s.attempts++ // the one that was granted
-		s.span.SetAttributes(attrToken.Int64(l.token))
+		s.span.SetAttributes(attrToken.Int64(token))
 	}
 	s.span.SetAttributes(attrOutcome.String(outcome(err)), attrAttempts.Int(s.attempts), attrWait.Float64(s.waited.Seconds()))
 	setStatus(s.span, err)
@@ -340,41 +322,45 @@ func parseTraceParent(text string) (trace.SpanContext, bool) {
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: traceID, SpanID: spanID, TraceFlags: flags, Remote: true}), true
 }
 
+// leaseSpan is what spans say of a lease.
+type leaseSpan struct {
+	name     string
+	token    int64
+	acquired *spanRef // of the acquire span; nil without tracing
+}
+
+// start returns what a span of the lease starts with.
+func (l *leaseSpan) start(at time.Time, more ...trace.SpanStartOption) []trace.SpanStartOption {
+	return append(more, trace.WithTimestamp(at), trace.WithAttributes(attrName.String(l.name), attrToken.Int64(l.token)), l.acquired.link())
+}
+
 // released makes the span of one call of Release, which has ended. It is made afterwards, so
 // that a span processor that hangs or panics does not keep the lease from being released.
-func (t *telemetry) released(ctx context.Context, l *Lease, began time.Duration, err error) {
+func (t *telemetry) released(ctx context.Context, l leaseSpan, began, ended time.Duration, err error) {
 	tracer := t.tracerFor(ctx)
 	if tracer == nil {
 		return
 	}
-	clock := l.m.ensemble.Clock
-	now := clock.Now()
-	_, span := tracer.Start(ctx, "quorumlock.release", trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(clock.Time(began)),
-		trace.WithAttributes(attrName.String(l.Name()), attrToken.Int64(l.token)), l.acquired.link())
+	_, span := tracer.Start(ctx, "quorumlock.release", l.start(t.clock.Time(began), trace.WithSpanKind(trace.SpanKindClient))...)
 	span.SetAttributes(attrOutcome.String(outcome(err)))
 	setStatus(span, err)
-	span.End(trace.WithTimestamp(clock.Time(now)))
+	span.End(trace.WithTimestamp(t.clock.Time(ended)))
 }
 
-// held makes the hold span of a lease that has ended: a root span with the true times,
-// linked to the acquire span, because no span stays open for the hours that a lease may
-// last.
-func (t *telemetry) held(l *Lease, now time.Duration, lost *LostError) {
+// held has the reporter make the hold span of a lease that has ended: a root span with the true
+// times, linked to the acquire span, because no span stays open for the hours that a lease may
+// last. lost is nil after a release.
+func (t *telemetry) held(l leaseSpan, began, ended time.Duration, lost *LostError) {
 	tracer := t.tracer
 	if l.acquired != nil {
 		tracer = l.acquired.tracer
 	}
-	if tracer == nil && t.meters == nil {
-		return
-	}
-	t.meters.held(l.label, now-l.granted, lost)
 	if tracer == nil {
 		return
 	}
-	began, ended := l.m.ensemble.Clock.Time(l.granted), l.m.ensemble.Clock.Time(now)
-	l.m.reporter.Add(func() {
-		_, span := tracer.Start(context.Background(), "quorumlock.hold", trace.WithNewRoot(), trace.WithTimestamp(began),
-			trace.WithAttributes(attrName.String(l.Name()), attrToken.Int64(l.token)), l.acquired.link())
+	from, to := t.clock.Time(began), t.clock.Time(ended)
+	t.reporter.Add(func() {
+		_, span := tracer.Start(context.Background(), "quorumlock.hold", l.start(from, trace.WithNewRoot())...)
 		err := error(ErrReleased)
 		if lost != nil {
 			err = lost
@@ -382,7 +368,7 @@ func (t *telemetry) held(l *Lease, now time.Duration, lost *LostError) {
 			setStatus(span, err)
 		}
 		span.SetAttributes(attrOutcome.String(outcome(err)))
-		span.End(trace.WithTimestamp(ended))
+		span.End(trace.WithTimestamp(to))
 	})
 }
 

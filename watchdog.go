@@ -144,7 +144,8 @@ func (t *tenant) end(e *hold.Event) {
 		}
 		l.m.bus.send(last)
 	}
-	l.m.telemetry.held(l, e.Now, lost)
+	l.m.telemetry.meters.held(l.label, e.Now-l.granted, lost)
+	l.m.telemetry.held(l.span(), l.granted, e.Now, lost)
 }
 
 // lost returns the error of a lease whose lock was lost.

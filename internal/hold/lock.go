@@ -14,7 +14,11 @@ import (
 )
 
 // Lock is a lock that this process holds on the nodes, from Open until its keys are released.
-type Lock struct {
+type Lock struct{ state }
+
+// state is the state of a Lock. Its methods are the steps of the machine and what follows from them;
+// those of Lock are what others do with it.
+type state struct {
 	of    *Locks
 	terms *config.Terms
 	key   string
@@ -108,7 +112,7 @@ type transition struct {
 // step applies one input and carries out the effects, except Begin and Heal, which the caller
 // posts. After Open the machine changes nowhere else. with runs under the mutex before the
 // step, unless the lock is over.
-func (l *Lock) step(in quorum.Input, with func()) transition {
+func (l *state) step(in quorum.Input, with func()) transition {
 	l.mu.Lock()
 	s := l.stepLocked(in, with)
 	l.mu.Unlock()
@@ -117,15 +121,15 @@ func (l *Lock) step(in quorum.Input, with func()) transition {
 }
 
 // notify reports a loss to the owner. l.mu is not held.
-func (l *Lock) notify(s *transition) {
+func (l *state) notify(s *transition) {
 	if s.lost != nil {
-		s.lost.Lost(l)
+		s.lost.Lost(l.slot.of)
 	}
 }
 
 // stepLocked is step for a caller that holds l.mu. The caller calls notify, or does the same
 // itself.
-func (l *Lock) stepLocked(in quorum.Input, with func()) (s transition) {
+func (l *state) stepLocked(in quorum.Input, with func()) (s transition) {
 	s.now = l.of.clock.Now()
 	if l.end.over {
 		return s
@@ -149,7 +153,7 @@ func (l *Lock) stepLocked(in quorum.Input, with func()) (s transition) {
 }
 
 // clockJumped reports whether the clock has jumped since the last step.
-func (l *Lock) clockJumped() bool {
+func (l *state) clockJumped() bool {
 	before := l.jumped
 	l.jumped = l.of.clock.Jumped()
 	return l.jumped != before
@@ -157,13 +161,13 @@ func (l *Lock) clockJumped() bool {
 
 // deadlinePassed reports whether the watchdog has not run for so long that the process must have
 // been suspended: otherwise the loss would have been found before.
-func (l *Lock) deadlinePassed(now time.Duration) bool {
+func (l *state) deadlinePassed(now time.Duration) bool {
 	deadline := l.machine.Deadline()
 	return now > deadline && deadline > 0
 }
 
 // lose ends a lock that was lost. l.mu is held.
-func (l *Lock) lose(now time.Duration) {
+func (l *state) lose(now time.Duration) {
 	// The guard starts at S, because Remaining allowed work until then. The keys stay for
 	// the guard, so that work can stop, and for the lock delay, as they would if the process had
 	// died.
@@ -172,7 +176,7 @@ func (l *Lock) lose(now time.Duration) {
 }
 
 // release ends a lock that is released. With a minimum hold its keys stay. l.mu is held.
-func (l *Lock) release(now time.Duration) {
+func (l *state) release(now time.Duration) {
 	keep := l.tenancy.granted + l.terms.MinHold
 	if keep <= now {
 		keep = quorum.Never
@@ -183,18 +187,18 @@ func (l *Lock) release(now time.Duration) {
 
 // finish ends the lock, whose keys the watchdog deletes at an instant; quorum.Never if it does not
 // have to.
-func (l *Lock) finish(remains time.Duration) {
+func (l *state) finish(remains time.Duration) {
 	l.end.over = true
 	if remains != quorum.Never {
 		l.end.remains = remains
 	}
 	l.of.schedule.at(&l.slot, remains)
-	l.of.registry.remove(l)
+	l.of.registry.remove(l.slot.of)
 }
 
 // carryOut reports the effects of a step of a live lock, and schedules the next step. l.mu is
 // held.
-func (l *Lock) carryOut(now time.Duration, out quorum.Output) {
+func (l *state) carryOut(now time.Duration, out quorum.Output) {
 	for i := 0; out.Silent>>i != 0; i++ {
 		if out.Silent.Has(i) && (l.nodes == nil || l.nodes[i] == nil) {
 			l.note(i, ensemble.Silence(l.terms.Timeout))
@@ -237,7 +241,7 @@ func happened(out quorum.Output) (what What) {
 }
 
 // report tells the lease what has happened. Its end is the last event. l.mu is held.
-func (l *Lock) report(now time.Duration, what What) {
+func (l *state) report(now time.Duration, what What) {
 	if l.tenancy.ended {
 		return
 	}
@@ -260,12 +264,12 @@ func (l *Lock) report(now time.Duration, what What) {
 
 // nextRound returns a renewal interval with its jitter, −5 % … +10 %. A round may start up
 // to 5 % of the interval earlier still, to go together with other locks.
-func (l *Lock) nextRound() time.Duration {
+func (l *state) nextRound() time.Duration {
 	return time.Duration(float64(l.terms.Interval) * (0.95 + 0.15*rand.Float64()))
 }
 
 // note records the latest error of a node as evidence; nil clears it. l.mu is held.
-func (l *Lock) note(i int, err error) {
+func (l *state) note(i int, err error) {
 	if l.nodes == nil {
 		if err == nil {
 			return
@@ -276,11 +280,11 @@ func (l *Lock) note(i int, err error) {
 }
 
 // resetProof resets the proof: another client may have had the lock since. l.mu is held.
-func (l *Lock) resetProof() { l.proof.reset(l.of.clock.Now()) }
+func (l *state) resetProof() { l.proof.reset(l.of.clock.Now()) }
 
 // applyClockStep shortens a node's vote: the node's clock was stepped forward, so the key
 // expires that much earlier.
-func (l *Lock) applyClockStep(step *ensemble.Step) {
+func (l *state) applyClockStep(step *ensemble.Step) {
 	l.step(quorum.Input{Kind: quorum.InputClockStep, Node: step.Node, By: step.By}, func() {
 		l.note(step.Node, step)
 		l.resetProof()

@@ -29,7 +29,7 @@ func (l *Lock) Free(update wire.TicketUpdate) *ensemble.Answers {
 
 // keepRequest returns a request that keeps the keys of a released lock until its lease reaches
 // the minimum hold. It returns nil when the lease is that old, or was lost.
-func (l *Lock) keepRequest() *wire.Request {
+func (l *state) keepRequest() *wire.Request {
 	if l.terms.MinHold == 0 {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (l *Lock) keepRequest() *wire.Request {
 // lock is over. The ticket of the waiter that acquired it leaves the queues of the nodes that
 // have not granted: otherwise a node could reserve the lock for a waiter that is gone, and keep
 // the others waiting.
-func (l *Lock) releaseRequest(update wire.TicketUpdate) *wire.Request {
+func (l *state) releaseRequest(update wire.TicketUpdate) *wire.Request {
 	_, now := l.of.clock.Both()
 	expires := now + l.terms.TTL + l.terms.LockDelay // after that the keys have expired
 	l.mu.Lock()

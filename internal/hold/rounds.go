@@ -88,7 +88,7 @@ func (s *Locks) healOn(i int, locks []*Lock) {
 }
 
 // healing returns what creates the key again on node i.
-func (l *Lock) healing(i int, began, steady time.Duration) wire.Healing {
+func (l *state) healing(i int, began, steady time.Duration) wire.Healing {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// A heal that arrives after the lock is over must not lock. So it is void after the node
@@ -211,9 +211,12 @@ func (l *Lock) Verify(ctx context.Context) *ensemble.Answers {
 }
 
 // owns returns nil if the key on a node is ours, and the reason if not.
-func (l *Lock) owns(reply *wire.Reply) error {
+func (l *state) owns(reply *wire.Reply) error {
+	l.mu.Lock()
+	owner := wire.OwnerOf(l.value)
+	l.mu.Unlock()
 	switch {
-	case strings.HasPrefix(reply.Held, wire.OwnerOf(l.Value())+" "):
+	case strings.HasPrefix(reply.Held, owner+" "):
 		return nil
 	case reply.TTL == wire.Absent, wire.ParseValue(reply.Held).Reserved:
 		return ErrMissing

@@ -74,7 +74,7 @@ func (l *Lock) Detach() bool {
 }
 
 // stateLocked returns the state of the lock for the decision what becomes of it. l.mu is held.
-func (l *Lock) stateLocked() quorum.Hold {
+func (l *state) stateLocked() quorum.Hold {
 	t := l.terms
 	return quorum.Hold{
 		Tokens: l.tokensLeft(), Proven: l.proven(),
@@ -85,10 +85,10 @@ func (l *Lock) stateLocked() quorum.Hold {
 }
 
 // proven reports whether a quorum of nodes has shown that the lock is ours. l.mu is held.
-func (l *Lock) proven() bool { return l.proof.nodes.Len() >= quorum.Size(l.terms.Nodes) }
+func (l *state) proven() bool { return l.proof.nodes.Len() >= quorum.Size(l.terms.Nodes) }
 
 // tokensLeft returns how many leases the block has tokens for; 1 without fencing. l.mu is held.
-func (l *Lock) tokensLeft() int {
+func (l *state) tokensLeft() int {
 	if l.of.unfenced {
 		return 1
 	}
@@ -107,7 +107,7 @@ func (l *Lock) Work(t Tenant) bool {
 }
 
 // bears reports whether the lease t stands on the lock. l.mu is held.
-func (l *Lock) bears(t Tenant) bool { return l.tenancy.tenant == t && !l.tenancy.ended }
+func (l *state) bears(t Tenant) bool { return l.tenancy.tenant == t && !l.tenancy.ended }
 
 // Rest records that the function under the lease t has returned. If Close has ended the lock
 // meanwhile and waits for the function, the keys are deleted now.

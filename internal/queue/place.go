@@ -10,13 +10,16 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Caller is a call that waits in a Queue. The methods run with the mutex of the Queue held.
+// Caller is a call that waits in a Queue. The methods run with the mutex of the Queue
+// held, unless they say otherwise.
 type Caller interface {
 	// Tenant returns the lease to which the lock is passed on.
 	Tenant(l *hold.Lock) hold.Tenant
 	// Carried returns what the release of the lock carries for the caller, who asks from
 	// notBefore on: its ticket.
 	Carried(notBefore time.Duration) wire.TicketUpdate
+	// Abandon releases a lease that came when the caller had given up. It runs without a mutex.
+	Abandon(lease hold.Tenant)
 }
 
 // Waiting is what a Queue needs to know of a caller.
@@ -92,7 +95,7 @@ func (p *Place) Leave() {
 	select {
 	case t := <-p.turn:
 		if t.Lease != nil {
-			q.of.config.Abandon(t.Lease)
+			p.Caller.Abandon(t.Lease)
 		}
 	default:
 	}

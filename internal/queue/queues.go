@@ -18,8 +18,6 @@ type Config struct {
 	// whether a quorum of nodes can wake a waiter of this process.
 	Turn  func() time.Duration
 	Woken func() bool
-	// Abandon releases a lease whose caller has given up.
-	Abandon func(hold.Tenant)
 	// WaitsForItself says that a caller has waited for a lease of this process for longer than a
 	// TTL.
 	WaitsForItself func(key string)
