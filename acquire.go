@@ -241,18 +241,18 @@ func (c *call) giveUp() {
 }
 
 // fill makes l the lease of the call on a lock.
-func (c *call) fill(l *Lease, lock *hold.Lock, began time.Duration) *Lease {
-	l.m, l.lock, l.granted, l.label, l.values, l.acquired = c.m, lock, began, c.span.metricLabel(), c.ctx, c.span.ref()
+func (c *call) fill(l *Lease, lock *hold.Lock) *Lease {
+	l.m, l.lock, l.label, l.values, l.acquired = c.m, lock, c.span.metricLabel(), c.ctx, c.span.ref()
 	return l
 }
 
 // Open implements campaign.Caller: a lock and its first lease in one allocation.
-func (c *call) Open(began time.Duration) (*hold.Lock, hold.Tenant) {
+func (c *call) Open() (*hold.Lock, hold.Tenant) {
 	both := &struct {
 		lease Lease
 		lock  hold.Lock
 	}{}
-	c.lease = c.fill(&both.lease, &both.lock, began)
+	c.lease = c.fill(&both.lease, &both.lock)
 	return &both.lock, (*tenant)(c.lease)
 }
 
@@ -266,7 +266,7 @@ func (c *call) Owner() hold.Owner {
 
 // Tenant implements queue.Caller: another lease on the same lock.
 func (c *call) Tenant(l *hold.Lock) hold.Tenant {
-	return (*tenant)(c.fill(&Lease{}, l, c.m.ensemble.Clock.Now()))
+	return (*tenant)(c.fill(&Lease{}, l))
 }
 
 // Carried implements queue.Caller.

@@ -23,7 +23,6 @@ type Lease struct {
 	m        *Manager
 	lock     *hold.Lock
 	token    int64
-	granted  time.Duration
 	label    string          // of the name on metrics, "" for none
 	values   context.Context // Acquire's context, for its values
 	acquired *spanRef        // of the acquire span; nil without tracing

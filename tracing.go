@@ -330,7 +330,7 @@ type leaseSpan struct {
 }
 
 // start returns what a span of the lease starts with.
-func (l *leaseSpan) start(at time.Time, more ...trace.SpanStartOption) []trace.SpanStartOption {
+func (l leaseSpan) start(at time.Time, more ...trace.SpanStartOption) []trace.SpanStartOption {
 	return append(more, trace.WithTimestamp(at), trace.WithAttributes(attrName.String(l.name), attrToken.Int64(l.token)), l.acquired.link())
 }
 

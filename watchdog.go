@@ -40,7 +40,7 @@ func (t *tenant) Report(e hold.Event) {
 		t.finishRounds(&e)
 	}
 	if e.Is(hold.Renewed) {
-		t.remind(e.Now)
+		t.remind(e.Now - e.Granted)
 		t.sendRenewed(&e)
 	}
 	if e.Is(hold.AtRisk) {
@@ -144,8 +144,8 @@ func (t *tenant) end(e *hold.Event) {
 		}
 		l.m.bus.send(last)
 	}
-	l.m.telemetry.meters.held(l.label, e.Now-l.granted, lost)
-	l.m.telemetry.held(l.span(), l.granted, e.Now, lost)
+	l.m.telemetry.meters.held(l.label, e.Now-e.Granted, lost)
+	l.m.telemetry.held(l.span(), e.Granted, e.Now, lost)
 }
 
 // lost returns the error of a lease whose lock was lost.
@@ -177,12 +177,11 @@ const forgottenAfter = time.Minute
 
 // remind warns, once, when a lease that was renewed looks forgotten: a hint for the author of the
 // program.
-func (t *tenant) remind(now time.Duration) {
+func (t *tenant) remind(age time.Duration) {
 	l, m := (*Lease)(t), t.m
 	if l.asked.Load() || m.said.forgotten.Load() {
 		return
 	}
-	age := now - l.granted
 	if age > max(forgottenAfter, 10*l.lock.Terms().TTL) && !m.said.forgotten.Swap(true) {
 		m.reporter.Warn("a lease was renewed for long, and the program has never asked whether it is still valid; "+
 			"if it is forgotten, release it; if work runs under it, watch its Context or Lost",

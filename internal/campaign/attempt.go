@@ -244,7 +244,7 @@ func (a *attempt) conclude(cut bool) *Failure {
 // grant opens the lock, or returns the reason why it is of no use. a.mu is held.
 func (a *attempt) grant() (*hold.Lock, error) {
 	c := a.c
-	l, tenant := c.Caller.Open(a.began)
+	l, tenant := c.Caller.Open()
 	err := c.of.locks.Open(&hold.Grant{
 		Terms: c.Terms, Key: c.Key, Value: a.value, Proposal: a.votes.proposal, Ballot: &a.votes.ballot, Began: a.began, Steady: a.steady,
 		Owner: c.Caller.Owner(), Queued: c.ticket != "", Others: a.votes.others, Errors: a.votes.errs, Acquire: &a.req,

@@ -25,8 +25,8 @@ type Call struct {
 
 // Caller takes what a campaign wins. The methods run once an attempt has won, under its mutex.
 type Caller interface {
-	// Open returns the lock to open, and the lease on it, which began at an instant.
-	Open(began time.Duration) (*hold.Lock, hold.Tenant)
+	// Open returns the lock to open, and the lease on it.
+	Open() (*hold.Lock, hold.Tenant)
 	// Owner returns the queue of callers of this process that want the lock, nil for none.
 	Owner() hold.Owner
 }

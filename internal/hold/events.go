@@ -46,11 +46,13 @@ const (
 // An Event is what has happened, and how the lock stands then. With an empty What only the stop
 // or the state may have changed.
 type Event struct {
-	What      What
-	State     quorum.State
-	Reason    quorum.Reason // with Lost
-	Now, Stop time.Duration // by the validity clock; Stop is when work under the lease has to stop
-	Token     int64         // with Opened
+	What   What
+	State  quorum.State
+	Reason quorum.Reason // with Lost
+	// By the validity clock: when the lease began, when this happened, and when work under the lease
+	// has to stop.
+	Granted, Now, Stop time.Duration
+	Token              int64 // with Opened
 	// With Opened, Renewed, AtRisk and RoundOver: how many of the nodes that hold the lock may
 	// lose their data, and how many have confirmed the round.
 	Margin, Confirmed int

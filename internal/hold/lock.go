@@ -29,32 +29,37 @@ type state struct {
 	machine quorum.Machine
 	window  [5]time.Duration // the machine's window for up to 5 nodes: saves an allocation
 	jumped  time.Duration    // clock.Jumped at the last step
-	end     ending
-	value   string // of the keys: owner value, token, metadata
+	is      flags
+	remains time.Duration // when the watchdog deletes the keys of a lock that is over
+	value   string        // of the keys: owner value, token, metadata
 	retry   backoff.BackOff
 	nodes   []error // latest error of each node; nil until there is one
 	proof   proof
 	tokens  block
 	acquire *wire.Request // until every node has answered it
 	ticket  ticket        // of the waiter that acquired the lock
-	others  int           // tickets of other processes in the queues, by the latest answers
-	asOf    time.Duration // when these answers arrived
-	slot    slot[*Lock]   // in the schedule
+	others  others
+	slot    slot[*Lock] // in the schedule
+}
+
+// others are the tickets of other processes in the queues.
+type others struct {
+	tickets int           // by the latest answers
+	asOf    time.Duration // when these arrived
 }
 
 // tenancy is the lease that stands on the lock.
 type tenancy struct {
 	tenant  Tenant        // this lease, or the last one
-	ended   bool          // it is over, and the lock has not been passed on
 	granted time.Duration // when it began
-	working bool          // a function of Do or Lead runs under it
 }
 
-// ending is the end of a lock.
-type ending struct {
-	over    bool          // lost or released
-	stays   bool          // Close waits until the keys are deleted, see Locks.End
-	remains time.Duration // when the watchdog deletes the keys
+// flags say how a lock stands.
+type flags struct {
+	vacant  bool // its lease is over, and it has not been passed on
+	working bool // a function of Do or Lead runs under its lease
+	over    bool // it was lost or released
+	stays   bool // Close waits until its keys are deleted, see Locks.End
 }
 
 // Key returns the key of the lock on the nodes.
@@ -95,7 +100,7 @@ func (l *Lock) Left() time.Duration {
 func (l *Lock) Over() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.end.over
+	return l.is.over
 }
 
 // Tick finds out whether the lock is lost by now, and reports it.
@@ -131,7 +136,7 @@ func (l *state) notify(s *transition) {
 // itself.
 func (l *state) stepLocked(in quorum.Input, with func()) (s transition) {
 	s.now = l.of.clock.Now()
-	if l.end.over {
+	if l.is.over {
 		return s
 	}
 	if with != nil {
@@ -188,9 +193,9 @@ func (l *state) release(now time.Duration) {
 // finish ends the lock, whose keys the watchdog deletes at an instant; quorum.Never if it does not
 // have to.
 func (l *state) finish(remains time.Duration) {
-	l.end.over = true
+	l.is.over = true
 	if remains != quorum.Never {
-		l.end.remains = remains
+		l.remains = remains
 	}
 	l.of.schedule.at(&l.slot, remains)
 	l.of.registry.remove(l.slot.of)
@@ -242,10 +247,10 @@ func happened(out quorum.Output) (what What) {
 
 // report tells the lease what has happened. Its end is the last event. l.mu is held.
 func (l *state) report(now time.Duration, what What) {
-	if l.tenancy.ended {
+	if l.is.vacant {
 		return
 	}
-	e := Event{What: what, State: l.machine.State(), Now: now, Stop: l.machine.Stop(), Errors: l.nodes, Value: l.value}
+	e := Event{What: what, State: l.machine.State(), Now: now, Stop: l.machine.Stop(), Granted: l.tenancy.granted, Errors: l.nodes, Value: l.value}
 	if e.Is(Opened | Renewed | AtRisk | RoundOver) {
 		e.Margin, e.Confirmed = l.machine.Margin(now), l.machine.Confirmed()
 	}
@@ -258,7 +263,7 @@ func (l *state) report(now time.Duration, what What) {
 	}
 	l.tenancy.tenant.Report(e)
 	if e.Is(Lost | Released) {
-		l.tenancy.ended, l.retry = true, nil
+		l.is.vacant, l.retry = true, nil
 	}
 }
 

@@ -80,7 +80,7 @@ func (s *Locks) Has(key, owner string) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.end.over && wire.OwnerOf(l.value) == owner
+	return !l.is.over && wire.OwnerOf(l.value) == owner
 }
 
 // add adds a new lock. l.mu is held, and the schedule has the lock.

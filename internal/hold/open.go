@@ -61,7 +61,7 @@ func (s *Locks) Open(g *Grant, l *Lock, t Tenant) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.asOf, l.tenancy.tenant = now, t
+	l.others.asOf, l.tenancy.tenant = now, t
 	what := Opened
 	if g.Queued {
 		what |= Queued
@@ -77,7 +77,7 @@ func (s *Locks) build(g *Grant, l *Lock) {
 	t, votes := g.Terms, g.Ballot.Votes()
 	l.of, l.terms, l.key, l.owner, l.jumped = s, t, g.Key, g.Owner, s.clock.Jumped()
 	l.slot.of, l.slot.index = l, -1
-	l.tenancy.granted, l.value, l.others = g.Began, g.Value, g.Others
+	l.tenancy.granted, l.value, l.others.tickets = g.Began, g.Value, g.Others
 	blocks := int64(1)
 	if g.Owner != nil && !s.unfenced {
 		blocks = blockSize // callers of this process queue for the lock

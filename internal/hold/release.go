@@ -90,14 +90,14 @@ func (l *Lock) shut() (stays bool) {
 	l.mu.Lock()
 	s := l.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil)
 	lost := l.machine.State() == quorum.StateLost
-	if l.tenancy.working && s.over && !lost {
-		l.end.remains = s.now + l.terms.Guard
+	if l.is.working && s.over && !lost {
+		l.remains = s.now + l.terms.Guard
 	}
 	delayed := lost && l.terms.LockDelay > 0
-	stays = l.tenancy.working && (s.over || lost) && !delayed && l.end.remains > s.now
-	if l.end.stays = stays; stays {
+	stays = l.is.working && (s.over || lost) && !delayed && l.remains > s.now
+	if l.is.stays = stays; stays {
 		l.of.calls.Enter()
-		l.of.schedule.at(&l.slot, l.end.remains)
+		l.of.schedule.at(&l.slot, l.remains)
 	} else {
 		l.of.schedule.at(&l.slot, quorum.Never)
 	}
@@ -140,9 +140,9 @@ func (s *Locks) releaseAll(locks []*Lock) (requests []*wire.Request, stayed int)
 		for _, l := range locks {
 			l.mu.Lock()
 			special, value := l.ticket.queued != 0 || l.acquire != nil, l.value
-			delayed := l.machine.State() == quorum.StateLost && l.terms.LockDelay > 0 && s.clock.Now() < l.end.remains
-			if l.end.stays {
-				l.end.stays = false
+			delayed := l.machine.State() == quorum.StateLost && l.terms.LockDelay > 0 && s.clock.Now() < l.remains
+			if l.is.stays {
+				l.is.stays = false
 				stayed++
 			}
 			l.mu.Unlock()

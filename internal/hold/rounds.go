@@ -95,7 +95,7 @@ func (l *state) healing(i int, began, steady time.Duration) wire.Healing {
 	// timeout, and by the stop at the latest: a release may end the lock earlier, and overtake
 	// the heal on another connection.
 	left := min(l.machine.Stop()-began, l.terms.Timeout)
-	if l.end.over {
+	if l.is.over {
 		left = 0
 	}
 	if l.acquire != nil {

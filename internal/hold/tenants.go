@@ -29,7 +29,7 @@ func (l *Lock) Vacate(t Tenant) (owner Owner, state quorum.Hold, ok bool) {
 	}
 	l.mu.Unlock()
 	l.notify(&s)
-	l.of.heal(healing{}.with(l, s.Heal))
+	l.of.heal(healing(nil).with(l, s.Heal))
 	return owner, state, ok
 }
 
@@ -40,13 +40,13 @@ func (l *Lock) Vacate(t Tenant) (owner Owner, state quorum.Hold, ok bool) {
 func (l *Lock) Pass(to Tenant) (check, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.end.over || !l.proven() || l.tokensLeft() == 0 {
+	if l.is.over || !l.proven() || l.tokensLeft() == 0 {
 		return false, false
 	}
 	now := l.of.clock.Now()
-	l.tenancy = tenancy{tenant: to, granted: now}
+	l.tenancy, l.is = tenancy{tenant: to, granted: now}, flags{}
 	l.report(now, Opened|Passed)
-	return now > l.asOf+quorum.CheckAfter/2 || l.tokensLeft() < 16, true
+	return now > l.others.asOf+quorum.CheckAfter/2 || l.tokensLeft() < 16, true
 }
 
 // Attach makes o the owner of the lock. It returns when the current lease began, and false if the
@@ -54,7 +54,7 @@ func (l *Lock) Pass(to Tenant) (check, ok bool) {
 func (l *Lock) Attach(o Owner) (granted time.Duration, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.end.over {
+	if l.is.over {
 		return 0, false
 	}
 	l.owner = o
@@ -66,7 +66,7 @@ func (l *Lock) Attach(o Owner) (granted time.Duration, ok bool) {
 func (l *Lock) Detach() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.others > 0 {
+	if l.others.tickets > 0 {
 		return false
 	}
 	l.owner = nil
@@ -80,7 +80,7 @@ func (l *state) stateLocked() quorum.Hold {
 		Tokens: l.tokensLeft(), Proven: l.proven(),
 		Useful: t.MaxHold == 0 && t.MinHold == 0 && !t.Manual && !l.of.ended.Load() && l.machine.State() == quorum.StateHeld &&
 			l.machine.End()-l.of.clock.Now() > t.MinUseful,
-		Others: l.others, AnsweredAt: l.asOf,
+		Others: l.others.tickets, AnsweredAt: l.others.asOf,
 	}
 }
 
@@ -102,12 +102,12 @@ func (l *Lock) Work(t Tenant) bool {
 	if !l.bears(t) {
 		return false
 	}
-	l.tenancy.working = true
+	l.is.working = true
 	return true
 }
 
 // bears reports whether the lease t stands on the lock. l.mu is held.
-func (l *state) bears(t Tenant) bool { return l.tenancy.tenant == t && !l.tenancy.ended }
+func (l *state) bears(t Tenant) bool { return l.tenancy.tenant == t && !l.is.vacant }
 
 // Rest records that the function under the lease t has returned. If Close has ended the lock
 // meanwhile and waits for the function, the keys are deleted now.
@@ -117,8 +117,8 @@ func (l *Lock) Rest(t Tenant) {
 		l.mu.Unlock()
 		return
 	}
-	l.tenancy.working = false
-	stays := l.end.stays
+	l.is.working = false
+	stays := l.is.stays
 	if stays {
 		l.of.schedule.at(&l.slot, quorum.Never)
 	}

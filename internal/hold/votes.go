@@ -64,7 +64,7 @@ func (l *Lock) TakeReservations(nodes quorum.Set) {
 		}
 		nodes = nodes.Without(i)
 		l.mu.Lock()
-		if !l.end.over && l.machine.HeldUntil(i) == 0 && !l.ticket.taking.Has(i) {
+		if !l.is.over && l.machine.HeldUntil(i) == 0 && !l.ticket.taking.Has(i) {
 			l.ticket.taking = l.ticket.taking.With(i)
 			heal = heal.with(l, quorum.Set(0).With(i))
 		}

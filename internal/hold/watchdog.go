@@ -148,7 +148,7 @@ type tick struct {
 // together with other locks.
 func (l *Lock) tick(now time.Duration) (t tick) {
 	l.mu.Lock()
-	t.live, t.remains = !l.end.over, l.end.remains
+	t.live, t.remains = !l.is.over, l.remains
 	s := l.stepLocked(quorum.Input{Kind: quorum.InputTick}, nil)
 	t.heal = s.Heal
 	if t.live && !s.over && l.machine.Due(now+l.terms.Slack) {
@@ -166,7 +166,7 @@ func (d *Watchdog) NodeBack(i int) {
 	var renew, again []*Lock
 	for _, l := range d.schedule.all() {
 		l.mu.Lock()
-		risk := !l.end.over && l.machine.State() == quorum.StateAtRisk
+		risk := !l.is.over && l.machine.State() == quorum.StateAtRisk
 		waiting := l.machine.Waiting()
 		l.mu.Unlock()
 		switch {
