@@ -93,7 +93,7 @@ func TestTheDesignNamesFilesAndIdentifiersThatExist(t *testing.T) {
 	for _, name := range named {
 		assert.True(t, slices.ContainsFunc(files, func(f string) bool { return strings.HasSuffix(f, "/"+strings.TrimPrefix(name, "../")) }), "no file %s", name)
 	}
-	_, tables, found := strings.Cut(string(text), "\n## The files of the root")
+	_, tables, found := strings.Cut(string(text), "\n## The house")
 	require.True(t, found)
 	names := identifier.FindAllStringSubmatch(tables, -1)
 	assert.Greater(t, len(names), 20)
