@@ -172,17 +172,6 @@ func asErrors(nodes []*NodeError) []error {
 	return errs
 }
 
-// permanent reports whether no majority can come back by itself, so that waiting is of no use.
-func (e *QuorumError) permanent(nodes int) bool {
-	broken := 0
-	for _, n := range e.Nodes {
-		if n.Misconfigured() {
-			broken++
-		}
-	}
-	return broken > nodes-e.Need
-}
-
 // NodeError is the error of one node.
 type NodeError struct {
 	Node int    // index in the list given to New

@@ -361,7 +361,7 @@ func (t *telemetry) held(l leaseSpan, began, ended time.Duration, lost *LostErro
 	from, to := t.clock.Time(began), t.clock.Time(ended)
 	t.reporter.Add(func() {
 		_, span := tracer.Start(context.Background(), "quorumlock.hold", l.start(from, trace.WithNewRoot())...)
-		err := error(ErrReleased)
+		err := ErrReleased
 		if lost != nil {
 			err = lost
 			span.SetAttributes(attrReason.String(lost.Reason.slug()))

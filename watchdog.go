@@ -122,7 +122,7 @@ func (t *tenant) sendAtRisk(e *hold.Event) {
 // end ends the lease, in the order that readers rely on.
 func (t *tenant) end(e *hold.Event) {
 	l := (*Lease)(t)
-	err, lost := error(ErrReleased), (*LostError)(nil)
+	err, lost := ErrReleased, (*LostError)(nil)
 	if e.Is(hold.Lost) {
 		lost = t.lost(e)
 		err = lost

@@ -25,21 +25,23 @@ type Owner interface {
 type What uint16
 
 const (
-	// Opened means that the lease has been granted; Passed, in addition, that it was passed on
-	// by the lease before it, and Queued that a node's queue has led to it.
+	// Opened means that the lease has been granted.
 	Opened What = 1 << iota
+	// Passed means, with Opened, that the lease before has passed the lock on.
 	Passed
+	// Queued means, with Opened, that a ticket in the nodes' queues has led to the lease.
 	Queued
-	// Renewed and AtRisk are those of package quorum.
+	// Renewed is that of package quorum: a quorum has confirmed, or the risk is over.
 	Renewed
+	// AtRisk is that of package quorum: a round has missed its quorum, or the margin fell to 0.
 	AtRisk
-	// RoundOver means that a round of renewal has ended. It has missed its quorum if Missed is
-	// set as well.
+	// RoundOver means that a round of renewal has ended.
 	RoundOver
+	// Missed means, with RoundOver, that the round has missed its quorum.
 	Missed
-	// Lost means that the lock was lost, and Released that the lease was released: the lease is
-	// over.
+	// Lost means that the lock was lost: the lease is over.
 	Lost
+	// Released means that the lease was released: it is over.
 	Released
 )
 
