@@ -120,8 +120,9 @@ func (q *Queue) carryOut(s quorum.Step) *ensemble.Answers {
 		}
 		l := q.lock // lost, or doubtful, since the decision
 		q.drop()
+		pending := q.freeUnused(l) // before the caller asks: it would find our own keys
 		q.carryOut(q.local.NotPassed(q.now()))
-		return q.freeUnused(l)
+		return pending
 	case quorum.StepCheck:
 		if q.check == nil {
 			q.startCheck()
