@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock/internal/ensemble"
+	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -59,4 +60,30 @@ func TestAnAttemptIsReusedOnceNothingRefersToIt(t *testing.T) {
 	a.leave()
 	a.leave()
 	assert.True(t, inUse(a), "more answers may come")
+}
+
+// A majority has granted the lock, and the lease would be of no use. These nodes have not failed, but
+// the caller has to learn why their votes do not count.
+func TestAnAttemptThatWasWonInVainHasTheReason(t *testing.T) {
+	won := func(s *Campaigns, c *Campaign) *Failure {
+		a := s.newAttempt(c, quorum.Ask{}, nil)
+		for i := range 2 {
+			a.votes.ballot.Grant(i, a.votes.proposal, a.votes.proposal-1)
+		}
+		return a.conclude(false)
+	}
+	s := idle(3)
+	c := begin(s, &caller{})
+	c.Terms.MinUseful = 2 * c.Terms.TTL
+	f := won(s, c)
+	assert.Equal(t, NoQuorum, f.Kind)
+	assert.Equal(t, []error{hold.ErrTooSlow, hold.ErrTooSlow, errNotAwaited}, f.Errors)
+	assert.Equal(t, 2, f.Granted)
+	assert.False(t, f.Unanswered, "another attempt may be faster")
+
+	s = idle(3)
+	s.locks.End()
+	f = won(s, begin(s, &caller{}))
+	assert.Equal(t, CutShort, f.Kind, "Close has begun")
+	assert.Nil(t, f.Errors)
 }
