@@ -149,6 +149,34 @@ func TestALockThatIsLostBeforeItsQueueDecidesKeepsItsLockDelay(t *testing.T) {
 	assert.True(t, l.Over())
 }
 
+// The loss comes while a release waits for the queue's mutex, and the news of it comes behind.
+func TestALockWhoseLossIsOnTheWayToItsQueueKeepsItsLockDelay(t *testing.T) {
+	h := &hands{}
+	r := idle(t, h)
+	delayed := hour()
+	delayed.LockDelay = time.Minute
+	l, first, places, _ := r.held(delayed, 2)
+	q, state := places[0].queue, vacate(t, l, first)
+	state.Useful = false // so the queue decides to release the lock
+	released := make(chan bool)
+	told := make(chan struct{})
+	q.mu.Lock()
+	go func() { released <- q.Finish(l, state) != nil }()
+	time.Sleep(10 * time.Millisecond) // it waits for the mutex
+	h.move(2 * time.Hour)
+	go func() {
+		defer close(told)
+		l.Tick()
+	}()
+	require.Eventually(t, l.Over, 5*time.Second, time.Millisecond)
+	time.Sleep(10 * time.Millisecond)
+	q.mu.Unlock()
+	assert.False(t, <-released)
+	<-told
+	asks(t, places[0])
+	assert.False(t, places[1].Here(), "one at a time")
+}
+
 func TestACheckDecidesNothingOnceItsLockHasLeftTheQueue(t *testing.T) {
 	// checked returns a lock that waits for its check.
 	checked := func(h *hands, l *hold.Lock, of *lease, behind *Place) *hold.Check {
