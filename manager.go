@@ -373,9 +373,10 @@ func (m events) Woken(i int, kind wire.WakeKind, ticket, lock string) {
 
 // Subscribed handles the start of a node's messages.
 func (m events) Subscribed(i int) {
-	var waiting []*campaign.Campaign
-	m.queues.Each(func(c queue.Caller) { waiting = append(waiting, c.(interface{ asks() *campaign.Campaign }).asks()) })
-	m.campaigns.Subscribed(i, waiting)
+	m.campaigns.Subscribed(i, func() (waiting []*campaign.Campaign) {
+		m.queues.Each(func(c queue.Caller) { waiting = append(waiting, c.(interface{ asks() *campaign.Campaign }).asks()) })
+		return waiting
+	})
 }
 
 // warnOfSelf warns, once, that a caller waits for a name which its own Manager holds.

@@ -27,7 +27,7 @@ func (t *tenant) Report(e hold.Event) {
 		l.token = e.Token // nobody else sees the lease yet
 		t.opened(&e)
 	}
-	if risky := e.State == quorum.StateAtRisk; risky != l.risky {
+	if risky := e.State == quorum.StateAtRisk && !e.Is(hold.Lost|hold.Released); risky != l.risky { // the lock may outlive the lease
 		l.risky = risky
 		l.m.telemetry.meters.risk(l.label, risky)
 	}

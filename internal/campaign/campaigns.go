@@ -195,15 +195,18 @@ func (s *Campaigns) unused(i int, key, ticket string) {
 }
 
 // Subscribed handles the start of a node's messages. The node may have woken waiters before, and
-// removed them from its queue. others are the campaigns that wait in a queue of this process.
-func (s *Campaigns) Subscribed(i int, others []*Campaign) {
+// removed them from its queue. others returns the campaigns in the queues of this process. It runs
+// when the node is recorded: a campaign that comes to a queue later knows the node, and each other
+// one is among these.
+func (s *Campaigns) Subscribed(i int, others func() []*Campaign) {
 	s.mu.Lock()
 	s.subscribed = s.subscribed.With(i)
+	var all []*Campaign
 	for _, c := range s.byTicket {
-		others = append(others, c)
+		all = append(all, c)
 	}
 	s.mu.Unlock()
-	for _, c := range others {
+	for _, c := range append(all, others()...) {
 		c.mu.Lock()
 		reaction := c.machine.Subscribed(s.clock.Now(), i, mathrand.Float64())
 		c.mu.Unlock()

@@ -96,7 +96,10 @@ func (q *Queue) drop() { q.lock, q.check = nil, nil }
 func (q *Queue) Finish(l *hold.Lock, state quorum.Hold) *ensemble.Answers {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.lock != l { // granted is still running, so no other caller knows the lock
+	if l.Over() { // since its lease ended, and the news is on the way
+		q.lost(l)
+	}
+	if q.lock != l { // or granted is still running, so no other caller knows the lock
 		return q.freeUnused(l)
 	}
 	return q.carryOut(q.local.Finished(q.now(), q.complete(&state)))
@@ -120,8 +123,9 @@ func (q *Queue) carryOut(s quorum.Step) *ensemble.Answers {
 		}
 		l := q.lock // lost, or doubtful, since the decision
 		q.drop()
+		pending := q.freeUnused(l) // before the caller asks: it would find our own keys
 		q.carryOut(q.local.NotPassed(q.now()))
-		return q.freeUnused(l)
+		return pending
 	case quorum.StepCheck:
 		if q.check == nil {
 			q.startCheck()

@@ -1,0 +1,79 @@
+package campaign
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/closing"
+	"github.com/quorumlock/quorumlock/internal/config"
+	"github.com/quorumlock/quorumlock/internal/ensemble"
+	"github.com/quorumlock/quorumlock/internal/hold"
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/report"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// idle returns the campaigns of a process whose nodes never run: the test delivers their answers.
+func idle(nodes int) *Campaigns {
+	e := ensemble.New(&ensemble.Config{
+		Nodes: slices.Repeat([]rueidis.ClientOption{{InitAddress: []string{"127.0.0.1:1"}}}, nodes), Timeout: time.Hour, Clock: clock.New(),
+		Report: report.New(slog.New(slog.DiscardHandler)), Closing: func() bool { return false }, Events: deaf{},
+	})
+	return New(&Config{
+		Ensemble: e, Locks: hold.NewWatchdog(&hold.Config{Ensemble: e, Calls: &closing.Tally{}}).Locks,
+		Settings: &config.Config{Prefix: "p:"}, Manager: strings.Repeat("0", wire.ManagerLen), Closing: make(chan struct{}),
+	})
+}
+
+// deaf ignores the reports of an ensemble.
+type deaf struct{}
+
+func (deaf) NodeChanged(int, node.Health)               {}
+func (deaf) ClockStepped(*ensemble.Step) (apply func()) { return func() {} }
+func (deaf) Answered(int, *wire.Request, *wire.Reply)   {}
+func (deaf) Woken(int, wire.WakeKind, string, string)   {}
+func (deaf) Subscribed(int)                             {}
+
+// begin begins the campaign of a caller.
+func begin(s *Campaigns, by *caller) *Campaign {
+	c := &Campaign{}
+	s.Begin(c, Call{
+		Wait: context.Background(), Key: "p:job", Caller: by,
+		Terms: &config.Terms{Terms: quorum.Terms{Nodes: s.ensemble.Size(), TTL: time.Hour, Timeout: time.Hour}, Manual: true},
+	})
+	return c
+}
+
+// caller is a Caller that queues behind nobody.
+type caller struct{ lock *hold.Lock }
+
+func (c *caller) Open(time.Duration) (*hold.Lock, hold.Tenant) {
+	c.lock = &hold.Lock{}
+	return c.lock, lease{}
+}
+
+func (*caller) Owner() hold.Owner { return nil }
+
+// lease is a Tenant that nobody asks.
+type lease struct{}
+
+func (lease) Report(hold.Event) {}
+
+// granted opens the lock of an attempt that has its votes.
+func granted(t *testing.T, a *attempt) *hold.Lock {
+	t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l, err := a.grant()
+	require.NoError(t, err)
+	return l
+}

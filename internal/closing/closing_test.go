@@ -1,0 +1,50 @@
+package closing
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestATallyIsZeroOnceEverybodyHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var tally Tally
+		tally.Begin()
+		end := make(chan struct{})
+		tally.Run(func() { <-end })
+		tally.Enter()
+		tally.Leave()
+		tally.Leave()
+		synctest.Wait()
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, Before(ended, tally.Zero()), context.Canceled, "the goroutine runs")
+		close(end)
+		<-tally.Zero()
+		require.NoError(t, Before(ended, tally.Zero()), "both, and nothing is left")
+	})
+}
+
+// Usually a signal has ended the context, and the locks should be released all the same.
+func TestAWaitWhoseContextHasEndedGetsAGrace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cause := errors.New("told to stop")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		began := time.Now()
+		done := make(chan struct{})
+		time.AfterFunc(time.Hour, func() { cancel(cause) })
+		time.AfterFunc(time.Hour+Grace-1, func() { close(done) })
+		assert.True(t, Await(ctx, done))
+		assert.Equal(t, time.Hour+Grace-1, time.Since(began))
+
+		began = time.Now()
+		assert.False(t, Await(ctx, nil))
+		assert.Equal(t, Grace, time.Since(began))
+		require.ErrorIs(t, Before(ctx, nil), cause)
+	})
+}
