@@ -7,7 +7,7 @@ import "github.com/quorumlock/quorumlock/internal/wire"
 func LocalCallers(m *Manager, name string) int {
 	m.locals.mu.Lock()
 	defer m.locals.mu.Unlock()
-	q := m.locals.byLock[wire.LockKey(m.cfg.prefix, name)]
+	q := m.locals.byKey[wire.LockKey(m.cfg.Prefix, name)]
 	if q == nil {
 		return 0
 	}
@@ -20,5 +20,5 @@ func LocalCallers(m *Manager, name string) int {
 func LocalQueues(m *Manager) int {
 	m.locals.mu.Lock()
 	defer m.locals.mu.Unlock()
-	return len(m.locals.byLock)
+	return len(m.locals.byKey)
 }

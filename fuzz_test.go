@@ -10,6 +10,9 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/config"
+	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -33,6 +36,7 @@ func FuzzNames(f *testing.F) {
 		f.Add("", name)
 		f.Add("{app}:", name)
 	}
+	idle := idleManager(clock.New(), 1)
 	f.Fuzz(func(t *testing.T, prefix, name string) {
 		err := checkName(name)
 		if legal := len(name) > 0 && len(name) <= MaxNameLen && utf8.ValidString(name); legal != (err == nil) {
@@ -42,18 +46,20 @@ func FuzzNames(f *testing.F) {
 			explained(t, err)
 			return
 		}
-		cfg, err := newConfig(Addrs("a:1"), []Option{WithPrefix(prefix)})
+		cfg, err := newSettings(Addrs("a:1"), []Option{WithPrefix(prefix)})
 		if err != nil {
 			explained(t, err)
 			return
 		}
-		lock := wire.LockKey(cfg.prefix, name)
-		l := &Lease{hold: &hold{m: &Manager{cfg: cfg}, lock: lock}}
+		lock := wire.LockKey(cfg.Prefix, name)
+		m := &Manager{cfg: cfg, clock: idle.clock, telemetry: idle.telemetry}
+		m.dog = hold.NewWatchdog(&hold.Config{Ensemble: idle.ensemble})
+		l := idleLease(t, m, idleTerms(1, time.Hour), func(g *hold.Grant) { g.Key = lock })
 		if l.Name() != name {
 			t.Errorf("%q is called %q", name, l.Name())
 		}
 		for _, key := range []string{
-			wire.QueueKey(lock), wire.RegistersKey(cfg.prefix), wire.BaseKey(cfg.prefix), wire.HintKey(cfg.prefix), wire.GuardKey(cfg.prefix),
+			wire.QueueKey(lock), wire.RegistersKey(cfg.Prefix), wire.BaseKey(cfg.Prefix), wire.HintKey(cfg.Prefix), wire.GuardKey(cfg.Prefix),
 		} {
 			if utf8.ValidString(key) {
 				t.Errorf("the companion key %q could be the key of a lock", key)
@@ -170,53 +176,53 @@ func FuzzOptions(f *testing.F) {
 		opts = append(opts, nil, WithLogger(nil))
 
 		addrs = strings.ToValidUTF8(addrs, "?") // an error repeats the address unchanged
-		cfg, err := newConfig(Addrs(strings.Split(addrs, ",")...), opts)
+		cfg, err := newSettings(Addrs(strings.Split(addrs, ",")...), opts)
 		if err != nil {
 			explained(t, err)
 			return
 		}
-		terms, limit, err := cfg.termsFor(append(leaseOpts, nil))
+		terms, limit, err := cfg.lease(append(leaseOpts, nil))
 		if err != nil {
 			explained(t, err)
 			return
 		}
-		if limit.set && limit.most < 0 {
-			t.Errorf("a wait of %v", limit.most)
+		if limit.Set && limit.Most < 0 {
+			t.Errorf("a wait of %v", limit.Most)
 		}
 		works(t, cfg, terms)
 	})
 }
 
 // works fails unless a lease can live on these terms.
-func works(t *testing.T, c *config, terms *terms) {
+func works(t *testing.T, c *settings, terms *config.Terms) {
 	t.Helper()
 	const now = 1000 * time.Hour // a process that has run for long
 	m := quorum.NewMachine(&terms.Terms, make(quorum.Window, terms.Nodes), now, quorum.All(terms.Nodes), quorum.All(terms.Nodes))
 	m.SetLag(quorum.Never)
 	left := m.End() - now // the time left when the watchdog is as late as allowed
 	switch {
-	case terms.ttl < MinTTL || terms.ttl > MaxTTL || terms.lockDelay < 0 || terms.ttl+terms.lockDelay > MaxTTL:
-		t.Errorf("a TTL of %v and a lock delay of %v", terms.ttl, terms.lockDelay)
-	case !wholeMillis(terms.keyTTL):
-		t.Errorf("keys live %s ms", terms.keyTTL)
-	case terms.Timeout < MinNodeTimeout || terms.Timeout >= terms.ttl:
-		t.Errorf("a node timeout of %v with a TTL of %v", terms.Timeout, terms.ttl)
-	case left < terms.minUseful:
-		t.Errorf("a fresh lease has %v left of its TTL %v (maximum hold %v): it is never granted", left, terms.ttl, terms.maxHold)
-	case left > terms.ttl:
-		t.Errorf("a lease is valid for %v of its TTL %v", left, terms.ttl)
-	case terms.maxHold == 0 && terms.interval*11/10+terms.Timeout >= left:
-		t.Errorf("a round every %v, which takes %v, and %v to the loss", terms.interval, terms.Timeout, left)
-	case c.guarded && terms.ttl+terms.lockDelay > c.guard:
-		t.Errorf("keys that live %v under a restart guard of %v", terms.ttl+terms.lockDelay, c.guard)
-	case c.failoverSet && (!c.guarded || c.failover <= 0 || terms.ttl+terms.lockDelay+c.failover > c.guard):
-		t.Errorf("keys that live %v and a window of %v under a restart guard of %v", terms.ttl+terms.lockDelay, c.failover, c.guard)
-	case c.guarded && terms.minHold+c.failover > c.guard:
-		t.Errorf("a minimum hold of %v and a window of %v under a restart guard of %v", terms.minHold, c.failover, c.guard)
-	case terms.minHold < 0 || terms.minHold > MaxTTL:
-		t.Errorf("a minimum hold of %v", terms.minHold)
-	case len(terms.label) > MaxLabelLen || !utf8.ValidString(terms.label) || !utf8.ValidString(c.prefix):
-		t.Errorf("a label or a prefix that no key can have: %q, %q", terms.label, c.prefix)
+	case terms.TTL < MinTTL || terms.TTL > MaxTTL || terms.LockDelay < 0 || terms.TTL+terms.LockDelay > MaxTTL:
+		t.Errorf("a TTL of %v and a lock delay of %v", terms.TTL, terms.LockDelay)
+	case !wholeMillis(terms.KeyTTL):
+		t.Errorf("keys live %s ms", terms.KeyTTL)
+	case terms.Timeout < MinNodeTimeout || terms.Timeout >= terms.TTL:
+		t.Errorf("a node timeout of %v with a TTL of %v", terms.Timeout, terms.TTL)
+	case left < terms.MinUseful:
+		t.Errorf("a fresh lease has %v left of its TTL %v (maximum hold %v): it is never granted", left, terms.TTL, terms.MaxHold)
+	case left > terms.TTL:
+		t.Errorf("a lease is valid for %v of its TTL %v", left, terms.TTL)
+	case terms.MaxHold == 0 && terms.Interval*11/10+terms.Timeout >= left:
+		t.Errorf("a round every %v, which takes %v, and %v to the loss", terms.Interval, terms.Timeout, left)
+	case c.Guarded && terms.TTL+terms.LockDelay > c.Guard:
+		t.Errorf("keys that live %v under a restart guard of %v", terms.TTL+terms.LockDelay, c.Guard)
+	case c.FailoverSet && (!c.Guarded || c.Failover <= 0 || terms.TTL+terms.LockDelay+c.Failover > c.Guard):
+		t.Errorf("keys that live %v and a window of %v under a restart guard of %v", terms.TTL+terms.LockDelay, c.Failover, c.Guard)
+	case c.Guarded && terms.MinHold+c.Failover > c.Guard:
+		t.Errorf("a minimum hold of %v and a window of %v under a restart guard of %v", terms.MinHold, c.Failover, c.Guard)
+	case terms.MinHold < 0 || terms.MinHold > MaxTTL:
+		t.Errorf("a minimum hold of %v", terms.MinHold)
+	case len(terms.Label) > MaxLabelLen || !utf8.ValidString(terms.Label) || !utf8.ValidString(c.Prefix):
+		t.Errorf("a label or a prefix that no key can have: %q, %q", terms.Label, c.Prefix)
 	}
 }
 

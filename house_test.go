@@ -36,6 +36,7 @@ const (
 // notYet lists everything above a bound, with a ceiling. A ceiling may only go down, and an entry
 // that has come below its bound has to leave the list.
 var notYet = map[string]int{
+	"internal/hold: methods of Lock":               46,
 	"internal/redistest: files in a circle":        8,
 	"internal/redistest: methods of Proxy":         26,
 	"internal/redistest: methods of Server":        27,
@@ -48,15 +49,13 @@ var notYet = map[string]int{
 	"internal/sim: methods of node":                44,
 	"internal/sim: methods of world":               33,
 	"internal/wire/conformance: files in a circle": 22,
-	"internal/wire/conformance: lines of guard.go": 545,
+	"internal/wire/conformance: lines of guard.go": 538,
 	"internal/wire/conformance: methods of rig":    187,
-	"root: fields of Manager":                      24,
+	"root: fields of Manager":                      23,
 	"root: fields of attempt":                      21,
-	"root: fields of hold":                         27,
-	"root: files in a circle":                      29,
-	"root: methods of Lease":                       26,
-	"root: methods of Manager":                     43,
-	"root: methods of waiter":                      30,
+	"root: files in a circle":                      20,
+	"root: methods of Manager":                     40,
+	"root: methods of waiter":                      28,
 }
 
 // measured is a package of the root module, as go list has it.
