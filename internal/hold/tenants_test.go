@@ -42,7 +42,7 @@ func TestALockWhoseProofWasWithdrawnMeanwhileIsNotPassedOn(t *testing.T) {
 func TestALockIsPassedOnAsOftenAsItHasTokens(t *testing.T) {
 	p := idle(3)
 	l, current := queueing(t, p)
-	for token := int64(4); ; token++ {
+	for token := int64(4); token <= 7; token++ {
 		require.Len(t, current.events, 1)
 		assert.True(t, current.saw(Opened))
 		assert.Equal(t, token != 4, current.saw(Passed))
@@ -50,16 +50,12 @@ func TestALockIsPassedOnAsOftenAsItHasTokens(t *testing.T) {
 		_, state, ok := l.Vacate(current)
 		require.True(t, ok)
 		assert.Equal(t, int(7-token), state.Tokens)
-		next := &lease{}
-		if check, ok := l.Pass(next); !ok {
-			assert.EqualValues(t, 7, token, "the last one")
-			assert.Empty(t, next.events)
-			return
-		} else {
-			assert.True(t, check, "few tokens are left")
-		}
-		current = next
+		current = &lease{}
+		check, ok := l.Pass(current)
+		require.Equal(t, token < 7, ok)
+		assert.Equal(t, ok, check, "few tokens are left")
 	}
+	assert.Empty(t, current.events)
 }
 
 // The owner may have decided before the loss, or before Close has ended the lock.
