@@ -56,7 +56,7 @@ func begin(s *Campaigns, by *caller) *Campaign {
 // caller is a Caller that queues behind nobody.
 type caller struct{ lock *hold.Lock }
 
-func (c *caller) Open(time.Duration) (*hold.Lock, hold.Tenant) {
+func (c *caller) Open() (*hold.Lock, hold.Tenant) {
 	c.lock = &hold.Lock{}
 	return c.lock, lease{}
 }

@@ -27,7 +27,7 @@ func (c *asker) Carried(notBefore time.Duration) wire.TicketUpdate {
 	return c.campaign.Carried(notBefore)
 }
 
-func (*asker) Open(time.Duration) (*hold.Lock, hold.Tenant) { return &hold.Lock{}, &lease{} }
+func (*asker) Open() (*hold.Lock, hold.Tenant) { return &hold.Lock{}, &lease{} }
 
 func (*asker) Owner() hold.Owner { return nil }
 

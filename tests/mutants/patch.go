@@ -12,16 +12,16 @@ import (
 // A planted bug is a patch below tests/mutants/patches, in a directory that is named like the
 // file that it changes:
 //
-//	A doubt is of one node.
+//	A reset is of one node.
 //
-//	Caught by: go test . -run 'TestAProofCountsAnswersSinceItWasLastWithdrawn$'
+//	Caught by: go test ./internal/hold -run 'TestAProofCountsAnswersSinceItWasLastWithdrawn$'
 //
-//	--- a/hold.go
-//	+++ b/hold.go
-//	@@ -112,3 +112,3 @@
+//	--- a/internal/hold/proof.go
+//	+++ b/internal/hold/proof.go
+//	@@ -31,3 +31,3 @@
 //	 	default:
-//	-		h.resetProof()
-//	+		h.proof = h.proof.Without(i)
+//	-		p.reset(now)
+//	+		p.nodes = p.nodes.Without(i)
 //	 	}
 //
 // The lines without a sign and with a minus have to occur exactly once in the file; the line

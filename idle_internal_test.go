@@ -1,0 +1,56 @@
+package quorumlock
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/config"
+	"github.com/quorumlock/quorumlock/internal/ensemble"
+	"github.com/quorumlock/quorumlock/internal/hold"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/report"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// idleManager returns a Manager whose goroutines do not run, on nodes that never answer.
+func idleManager(c *clock.Clock, nodes int) *Manager {
+	m := &Manager{cfg: &settings{}, reporter: report.New(slog.New(slog.DiscardHandler)), telemetry: &telemetry{clock: c}}
+	m.life.closing = make(chan struct{})
+	m.life.calls.Begin()
+	m.ensemble = ensemble.New(&ensemble.Config{
+		Nodes: slices.Repeat(Addrs("127.0.0.1:1"), nodes), Clock: c, Report: m.reporter, Closing: m.ending, Events: events{m},
+	})
+	m.dog = hold.NewWatchdog(&hold.Config{Ensemble: m.ensemble, Calls: &m.life.calls})
+	return m
+}
+
+// idleTerms returns the terms of a lease that its holder renews.
+func idleTerms(nodes int, ttl time.Duration) *config.Terms {
+	return &config.Terms{Terms: quorum.Terms{Nodes: nodes, TTL: ttl, Timeout: ttl}, Manual: true}
+}
+
+// idleLease opens a lease of a lock that all nodes have granted. change may alter the grant.
+func idleLease(t testing.TB, m *Manager, terms *config.Terms, change func(*hold.Grant)) *Lease {
+	t.Helper()
+	ballot := quorum.NewBallot(terms.Nodes, true, 7)
+	for i := range terms.Nodes {
+		ballot.Grant(i, 7, 3)
+	}
+	began, steady := m.ensemble.Clock.Both()
+	g := &hold.Grant{
+		Terms: terms, Key: m.cfg.Prefix + "job", Value: strings.Repeat("0", wire.OwnerLen) + " 7 1 - ", Proposal: 7, Ballot: &ballot, Began: began, Steady: steady,
+	}
+	if change != nil {
+		change(g)
+	}
+	l := &Lease{m: m, lock: &hold.Lock{}, values: context.Background()}
+	require.NoError(t, m.dog.Open(g, l.lock, (*tenant)(l)))
+	return l
+}

@@ -1,0 +1,39 @@
+package hold
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// The release of a hold may itself find the hold lost, after a suspend for example. The
+// queue must not wait for itself then.
+func TestAHoldThatIsFoundLostWhenItIsReleasedHoldsUpNoCaller(t *testing.T) {
+	now := clock.Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second}
+	p := idleOn(clock.From(func() clock.Reading { return now }), 3)
+	g, q := p.grant(hour(3)), &queue{}
+	g.Owner = q
+	l, first := p.open(t, g)
+	_, _, ok := l.Vacate(first) // its last lease is released while a check is under way
+	require.True(t, ok)
+	now.Boot += 2 * time.Hour
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		l.Free(wire.TicketUpdate{})
+	}()
+	select {
+	case <-done:
+	case <-time.After(5 * time.Second):
+		require.Fail(t, "the queue waits for itself")
+	}
+	assert.True(t, l.Over())
+	assert.False(t, first.saw(Lost), "its lease was released before")
+}

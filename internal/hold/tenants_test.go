@@ -1,0 +1,148 @@
+package hold
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// queueing returns a lock of three nodes for which callers of the process queue. Its leases have the
+// tokens from 4 to 7.
+func queueing(t *testing.T, p process) (*Lock, *lease) {
+	t.Helper()
+	g := p.grant(hour(3))
+	g.Owner = &queue{}
+	return p.open(t, g)
+}
+
+// The owner decides by the state of the lock at the end of a lease. Until it passes the lock on, an
+// answer may show that another client may have had the lock.
+func TestALockWhoseProofWasWithdrawnMeanwhileIsNotPassedOn(t *testing.T) {
+	p := idle(3)
+	l, first := queueing(t, p)
+	_, state, ok := l.Vacate(first)
+	require.True(t, ok)
+	require.True(t, state.Proven, "the owner decides to pass it on")
+	p.stepClock(1, time.Second)
+	next := &lease{}
+	_, ok = l.Pass(next)
+	assert.False(t, ok)
+	assert.Empty(t, next.events)
+	assert.False(t, l.Over(), "its owner has to free it")
+	assert.Same(t, first, l.Tenant())
+}
+
+// A token is granted once, and none beyond the block: the nodes know of no other.
+func TestALockIsPassedOnAsOftenAsItHasTokens(t *testing.T) {
+	p := idle(3)
+	l, current := queueing(t, p)
+	for token := int64(4); token <= 7; token++ {
+		require.Len(t, current.events, 1)
+		assert.True(t, current.saw(Opened))
+		assert.Equal(t, token != 4, current.saw(Passed))
+		assert.Equal(t, token, current.events[0].Token)
+		_, state, ok := l.Vacate(current)
+		require.True(t, ok)
+		assert.Equal(t, int(7-token), state.Tokens)
+		current = &lease{}
+		check, ok := l.Pass(current)
+		require.Equal(t, token < 7, ok)
+		assert.Equal(t, ok, check, "few tokens are left")
+	}
+	assert.Empty(t, current.events)
+}
+
+// The owner may have decided before the loss, or before Close has ended the lock.
+func TestALockThatIsOverIsNotPassedOn(t *testing.T) {
+	for name, end := range map[string]func(process, *Lock){
+		"lost":     func(p process, _ *Lock) { p.stepClock(0, 2*time.Hour); p.stepClock(1, 2*time.Hour) },
+		"released": func(p process, _ *Lock) { p.End() },
+	} {
+		p := idle(3)
+		l, first := queueing(t, p)
+		_, _, ok := l.Vacate(first)
+		require.True(t, ok)
+		end(p, l)
+		require.True(t, l.Over())
+		l.proof.nodes = quorum.All(3)
+		next := &lease{}
+		_, ok = l.Pass(next)
+		assert.False(t, ok, name)
+		assert.Empty(t, next.events, name)
+	}
+}
+
+// The end of a lease must not end the one that the lock was passed on to.
+func TestALeaseEndsOnceAndNotThatOfTheNext(t *testing.T) {
+	p := idle(3)
+	l, first := queueing(t, p)
+	_, _, ok := l.Vacate(first)
+	require.True(t, ok)
+	_, _, ok = l.Vacate(first)
+	assert.False(t, ok)
+	next := &lease{}
+	_, ok = l.Pass(next)
+	require.True(t, ok)
+	_, _, ok = l.Vacate(first)
+	assert.False(t, ok)
+	assert.False(t, l.Work(first))
+	l.Rest(first)
+	assert.False(t, next.saw(Lost|Released))
+	p.stepClock(0, 2*time.Hour)
+	p.stepClock(1, 2*time.Hour)
+	assert.True(t, next.saw(Lost))
+	ends := slices.DeleteFunc(first.events, func(e Event) bool { return !e.Is(Lost | Released) })
+	require.Len(t, ends, 1)
+	assert.Equal(t, Released, ends[0].What, "the loss is the next lease's")
+}
+
+// A lease that is over has no loss, and the owner hears of one, because callers wait for it.
+func TestALossBetweenTwoLeasesIsTheOwnersAlone(t *testing.T) {
+	p := idle(3)
+	g, q := p.grant(hour(3)), &queue{}
+	g.Owner = q
+	l, first := p.open(t, g)
+	_, _, ok := l.Vacate(first)
+	require.True(t, ok)
+	p.stepClock(0, 2*time.Hour)
+	p.stepClock(1, 2*time.Hour)
+	assert.Equal(t, []*Lock{l}, q.lost)
+	assert.False(t, first.saw(Lost))
+}
+
+// Passing on a lock with a maximum or minimum hold, or without renewal, would give the next
+// caller less than it has asked for.
+func TestWhatMakesALockUselessForAnotherLease(t *testing.T) {
+	p := idle(3)
+	for name, c := range map[string]struct {
+		change func(*Grant)
+		after  time.Duration // how much earlier the keys end than the grant has promised
+		useful bool
+	}{
+		"nothing":            {func(*Grant) {}, 0, true},
+		"a maximum hold":     {func(g *Grant) { g.Terms.MaxHold = 2 * time.Hour }, 0, false},
+		"a minimum hold":     {func(g *Grant) { g.Terms.MinHold = time.Minute }, 0, false},
+		"its holder renews":  {func(g *Grant) { g.Terms.Manual = true }, 0, false},
+		"enough is left":     {func(g *Grant) { g.Terms.MinUseful = 40 * time.Minute }, 10 * time.Minute, true},
+		"too little is left": {func(g *Grant) { g.Terms.MinUseful = 40 * time.Minute }, 30 * time.Minute, false},
+	} {
+		g := p.grant(hour(3))
+		g.Owner, g.Terms.Manual, g.Terms.Interval = &queue{}, false, time.Hour
+		c.change(g)
+		l, first := p.open(t, g)
+		if c.after > 0 {
+			p.stepClock(0, c.after)
+			p.stepClock(1, c.after)
+		}
+		_, state, ok := l.Vacate(first)
+		require.True(t, ok, name)
+		assert.Equal(t, c.useful, state.Useful, name)
+		l.Free(wire.TicketUpdate{})
+	}
+}

@@ -1,0 +1,95 @@
+package hold
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/config"
+	"github.com/quorumlock/quorumlock/internal/ensemble"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// running returns a process on these servers, whose nodes run until the test ends.
+func running(t *testing.T, servers []*redistest.Server) process {
+	t.Helper()
+	options := make([]rueidis.ClientOption, len(servers))
+	for i, s := range servers {
+		options[i].InitAddress = []string{s.Addr()}
+	}
+	p := processOn(ensembleOf(clock.New(), options))
+	var all sync.WaitGroup
+	for _, n := range p.ensemble.Nodes() {
+		all.Go(n.Run)
+		all.Go(n.RunSubscriber)
+		all.Go(n.RunGroup)
+	}
+	t.Cleanup(func() {
+		for _, n := range p.ensemble.Nodes() {
+			n.Close(context.Background(), nil, ensemble.Nobody{})
+		}
+		all.Wait()
+	})
+	for i, n := range p.ensemble.Nodes() {
+		require.Eventually(t, func() bool { return n.Health().Err == nil }, 20*time.Second, time.Millisecond, "node %d votes", i)
+	}
+	return p
+}
+
+// The message that a node has reserved the lock for a ticket may arrive before the node's
+// refusal, which is older and travels on another connection.
+func TestALeaseTakesTheReservationOfANodeThatRefusesLate(t *testing.T) {
+	servers := redistest.Start(t, 3)
+	p, third, late := running(t, servers), quorum.Set(0).With(2), servers[2]
+	g := p.grant(&config.Terms{
+		Terms:  quorum.Terms{Nodes: 3, TTL: 5 * time.Minute, Timeout: 10 * time.Second},
+		KeyTTL: "300000", Manual: true, // no renewal heals it
+	})
+	g.Key = wire.LockKey("p:", "job")
+	*g.Ballot = quorum.NewBallot(3, true, 7)
+	g.Ballot.Grant(0, 7, 3)
+	g.Ballot.Grant(1, 7, 3)
+	l, first := p.open(t, g)
+	ticket := strings.Repeat("a", wire.TicketLen)
+	late.MustDo("SET", g.Key, ticket+" w ", "PX", "60000")
+	l.RecordTicket(ticket, third, third)
+	l.Vote(2, p.clock.Now(), &wire.Reply{Status: wire.Taken})
+	require.Eventually(t, func() bool {
+		return strings.HasPrefix(fmt.Sprint(late.MustDo("GET", g.Key)), owner)
+	}, 10*time.Second, time.Millisecond)
+	assert.Equal(t, g.Key, l.Key())
+	_, _, ok := l.Vacate(first)
+	require.True(t, ok)
+	answers := l.Free(wire.TicketUpdate{})
+	answers.Wait(context.Background(), 10*time.Second)
+	assert.GreaterOrEqual(t, answers.Got, 2)
+	require.Eventually(t, func() bool { return late.MustDo("EXISTS", g.Key) == int64(0) }, 10*time.Second, time.Millisecond)
+}
+
+// Late answers find the lock by its attempt, which is used again afterwards. A release must not
+// withdraw an acquisition of another lock.
+func TestALockForgetsItsAcquisitionOnceEveryNodeHasAnswered(t *testing.T) {
+	p := idle(3)
+	for _, answered := range []bool{false, true} {
+		g := p.grant(hour(3))
+		g.Acquire = &wire.Request{}
+		l, first := p.open(t, g)
+		if answered {
+			l.Answered()
+		}
+		_, _, ok := l.Vacate(first)
+		require.True(t, ok)
+		l.Free(wire.TicketUpdate{})
+		assert.Equal(t, !answered, g.Acquire.Withdrawn())
+	}
+}

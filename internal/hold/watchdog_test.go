@@ -1,0 +1,121 @@
+package hold
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/quorumlock/quorumlock/internal/config"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// lagging returns the terms of a lease whose loss may be reported two hours early.
+func lagging() *config.Terms {
+	t := hour(1)
+	t.MaxLag = 2 * time.Hour
+	return t
+}
+
+// The watchdog was so late that, if it kept its schedule, it would report the loss after
+// the stop.
+func TestALateWatchdogLooksForLossesEarlier(t *testing.T) {
+	p := idle(1)
+	l, first := p.open(t, p.grant(lagging()))
+	l.Tick()
+	assert.False(t, first.saw(Lost))
+	p.measure(p.clock.Now()-time.Minute, 0)
+	l.Tick()
+	assert.False(t, first.saw(Lost), "an hour is left, and two minutes are needed")
+	assert.LessOrEqual(t, l.machine.End(), l.machine.Stop()-2*time.Minute, "the check has to run two minutes earlier")
+	p.measure(p.clock.Now()-31*time.Minute, 0)
+	l.Tick()
+	assert.True(t, first.saw(Lost))
+}
+
+// An answer that confirms the lease must not end it because the watchdog was late
+// meanwhile.
+func TestAnAnswerIgnoresThatTheWatchdogIsLate(t *testing.T) {
+	p := idle(1)
+	l, first := p.open(t, p.grant(lagging()))
+	l.Tick()
+	p.measure(p.clock.Now()-31*time.Minute, 0)
+	l.Vote(0, p.clock.Now(), &wire.Reply{Status: wire.Granted})
+	assert.False(t, first.saw(Lost))
+}
+
+// Sleeping leases would otherwise wake by the delay that they knew before.
+func TestEveryLeaseLearnsAtOnceThatTheWatchdogIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const kept = 200 * time.Millisecond
+		p := idle(1)
+		l, first := p.open(t, p.grant(lagging()))
+		sleeper, _ := p.open(t, p.grant(lagging()))
+		first.then = func(Event) { first.then = nil; time.Sleep(kept) } // keeps the watchdog
+		p.schedule.at(&l.slot, p.clock.Now())
+		go p.Run()
+		defer p.Stop()
+		time.Sleep(2 * kept)
+		synctest.Wait()
+		assert.Less(t, sleeper.machine.End(), sleeper.machine.Stop()-kept/2)
+	})
+}
+
+// Every delay of the watchdog counts: a late timer, a late signal, and its own work while
+// a lease was due.
+func TestTheWatchdogMeasuresHowLateItIs(t *testing.T) {
+	p := idle(1)
+	l, _ := p.open(t, p.grant(hour(1)))
+	s, now := &p.schedule, p.clock.Now()
+	s.asleep = now - time.Minute
+	assert.Equal(t, now-time.Minute, s.overdue(), "the timer")
+	s.asleep = p.clock.Now() + time.Hour
+	s.at(&l.slot, now)
+	rung := s.overdue()
+	assert.LessOrEqual(t, rung, p.clock.Now(), "the signal")
+	s.at(&l.slot, now-time.Second)
+	assert.Equal(t, rung, s.overdue(), "the first one counts")
+	wait, _ := p.sleep()
+	assert.Zero(t, wait)
+	assert.Equal(t, now-time.Second, s.overdue(), "due while it was awake")
+	assert.True(t, p.measure(p.clock.Now()-time.Second, 0))
+	assert.GreaterOrEqual(t, p.expectedLag(), 2*time.Second)
+	assert.False(t, p.measure(p.clock.Now()-time.Second, 0), "hardly worse than before")
+}
+
+// A clock jump, by a suspend or by a change of the time, is no delay of the watchdog.
+func TestAJumpOfTheClockIsNoLateness(t *testing.T) {
+	p := idle(1)
+	p.measure(p.clock.Now()-time.Hour, -time.Hour)
+	assert.Less(t, p.expectedLag(), time.Minute)
+}
+
+// A watchdog without a lease does not measure, so it must not remember a delay. It
+// measures again at once with the next lease.
+func TestAWatchdogWithoutLeasesExpectsNothing(t *testing.T) {
+	p := idle(1)
+	p.measure(p.clock.Now()-time.Second, 0)
+	p.sleep()
+	assert.Zero(t, p.expectedLag())
+	l, _ := p.open(t, p.grant(hour(1)))
+	p.schedule.at(&l.slot, p.clock.Now())
+	assert.True(t, p.measure(p.schedule.overdue(), 0), "every lease has to be updated again")
+	assert.GreaterOrEqual(t, p.expectedLag(), 2*time.Second)
+}
+
+// However early a loss is reported, the rest of the lease keeps others out until the
+// guard after S, as Remaining has promised.
+func TestALossThatIsReportedEarlyKeepsOthersOutAsLong(t *testing.T) {
+	p, terms := idle(1), lagging()
+	terms.Guard = time.Minute
+	l, first := p.open(t, p.grant(terms))
+	p.schedule.at(&l.slot, quorum.Never) // as when the watchdog looks at it
+	stop := first.events[0].Stop
+	p.measure(p.clock.Now()-time.Hour, 0)
+	l.Tick()
+	assert.True(t, first.saw(Lost))
+	assert.Equal(t, stop+time.Minute, l.remains)
+	assert.EqualValues(t, l.remains, l.slot.wake.Load())
+}

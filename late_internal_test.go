@@ -1,0 +1,65 @@
+package quorumlock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+)
+
+// The watchdog's timer fires late, as after a resume.
+func TestAnOverdueLeaseIsNotValidBeforeItsLossIsReported(t *testing.T) {
+	l := idleLease(t, idleManager(clock.New(), 1), idleTerms(1, 50*time.Millisecond), nil)
+	assert.True(t, l.Valid())
+	done := l.Done()
+	time.Sleep(60 * time.Millisecond)
+	select {
+	case <-done:
+		require.Fail(t, "the loss was reported too early for this test")
+	default:
+	}
+	assert.False(t, l.Valid(), "by the clock")
+	select {
+	case <-done:
+	case <-time.After(10 * time.Second):
+		require.Fail(t, "the check that finds the loss reports it")
+	}
+	require.ErrorIs(t, l.Err(), ErrLost)
+}
+
+// The boot clock shows that a machine slept; the wall clock shows that somebody set it
+// forward. The first check after either, before any timer, finds the lease lost, and the
+// reason.
+func TestAfterAJumpOfAClockTheLeaseIsNotValidAndWasSuspended(t *testing.T) {
+	const ttl, guard = time.Hour, time.Minute
+	lease := func(now *clock.Reading) *Lease {
+		*now = clock.Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second}
+		terms := idleTerms(1, ttl)
+		terms.Guard = guard
+		return idleLease(t, idleManager(clock.From(func() clock.Reading { return *now }), 1), terms, nil)
+	}
+	for _, c := range []struct {
+		name string
+		jump func(r *clock.Reading, by time.Duration)
+	}{
+		{"boot", func(r *clock.Reading, by time.Duration) { r.Boot += by }},
+		{"wall", func(r *clock.Reading, by time.Duration) { r.Wall += by }},
+	} {
+		var now clock.Reading
+		for _, by := range []time.Duration{ttl - guard/2, ttl + guard} { // between the stop and the deadline, and past both
+			l := lease(&now)
+			assert.True(t, l.Valid())
+			c.jump(&now, by)
+			assert.False(t, l.Valid(), "%s clock, %v", c.name, by)
+			var lost *LostError
+			require.ErrorAs(t, l.Err(), &lost, "%s clock, %v", c.name, by)
+			assert.Equal(t, LostSuspended, lost.Reason, "%s clock, %v", c.name, by)
+		}
+		l := lease(&now)
+		c.jump(&now, ttl-2*guard)
+		assert.True(t, l.Valid(), "%s clock: a suspend that the lease outlives", c.name)
+	}
+}
