@@ -177,10 +177,10 @@ func (c *call) contend() (*Lease, error) {
 		if over || !c.campaign.Concede(delay) {
 			return nil, c.endError(c.last)
 		}
+		if failure.Refused && !c.campaign.Once {
+			c.campaign.Contends()
+		}
 		if c.place == nil && !c.campaign.Once { // from now on it waits behind the others of this process
-			if failure.Refused {
-				c.campaign.Contends()
-			}
 			if l, err := c.queueUp(); l != nil || err != nil {
 				return l, err
 			}

@@ -266,8 +266,8 @@ func (l *Lease) Verify(ctx context.Context) error {
 // Release gives the lease back: it ends at once, and its context and channels say so. Its
 // keys are deleted on every node, and the next waiter gets the lock; WithMinHold may keep
 // the name taken. Release returns when a majority of the nodes has confirmed. Where a caller
-// in this process waits for the same name, the lease may be passed on to it without asking
-// the nodes; Release returns at once then.
+// in this process waits for the same name, the lock may be passed on to it, perhaps after a
+// question to the nodes; Release returns at once then.
 //
 // It returns ErrLost (a *LostError) when the lease was lost before, and ErrReleased when it
 // was released before, both at once. It returns ErrNoQuorum (a *QuorumError) when too few

@@ -89,8 +89,7 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 		return nil, err
 	}
 	if len(nodes)%2 == 0 {
-		cfg.Log.Warn("quorumlock: an even number of nodes tolerates no more failures than one node less",
-			"nodes", len(nodes))
+		m.reporter.Warn("an even number of nodes tolerates no more failures than one node less", "nodes", len(nodes))
 	}
 	m.start()
 	first := startup{m: m, began: by.Steady(), wait: cfg.StartupWait}

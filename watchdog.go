@@ -161,15 +161,18 @@ func (t *tenant) lost(e *hold.Event) *LostError {
 
 // warnOfLoss logs a loss. This is the only place that does.
 func (t *tenant) warnOfLoss(lost *LostError, owner string) {
-	var evidence strings.Builder
-	for i, n := range lost.Nodes {
-		if i > 0 {
-			evidence.WriteString("; ")
+	log, label := t.m.cfg.Log, t.lock.Terms().Label
+	t.m.reporter.Add(func() { // the error of a user's dial function has methods of its own
+		var evidence strings.Builder
+		for i, n := range lost.Nodes {
+			if i > 0 {
+				evidence.WriteString("; ")
+			}
+			evidence.WriteString(n.Error())
 		}
-		evidence.WriteString(n.Error())
-	}
-	t.m.reporter.Warn("a lease was lost", "name", lost.Name, "token", lost.Token, "reason", lost.Reason.String(),
-		"holder", t.lock.Terms().Label, "owner", owner, "nodes", evidence.String())
+		log.Warn("quorumlock: a lease was lost", "name", lost.Name, "token", lost.Token, "reason", lost.Reason.String(),
+			"holder", label, "owner", owner, "nodes", evidence.String())
+	})
 }
 
 // forgottenAfter is how long a lease must have been renewed, at least, to look forgotten.

@@ -2,7 +2,9 @@ package quorumlock
 
 import (
 	"context"
+	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -25,4 +27,27 @@ func TestALeaseThatIsOverDoesNotCountAsAtRisk(t *testing.T) {
 	assert.True(t, l.risky)
 	(*tenant)(l).Report(hold.Event{What: hold.Released, State: quorum.StateAtRisk})
 	assert.False(t, l.risky)
+}
+
+// dialError is the error of a user's dial function. Its text needs the lease.
+type dialError struct{ lease **Lease }
+
+func (e dialError) Error() string { return "left: " + (*e.lease).lock.Left().String() }
+
+func TestTheErrorOfAUsersDialFunctionRunsUnderNoMutex(t *testing.T) {
+	var l *Lease
+	m := idleManager(clock.New(), 1)
+	m.cfg.Log = slog.New(slog.DiscardHandler)
+	l = idleLease(t, m, idleTerms(1, 50*time.Millisecond), func(g *hold.Grant) { g.Errors = []error{dialError{&l}} })
+	require.Eventually(t, func() bool {
+		done := make(chan bool, 1)
+		go func() { done <- l.Valid() }()
+		select {
+		case valid := <-done:
+			return !valid
+		case <-time.After(5 * time.Second):
+			t.Error("the loss waits for the text of the error")
+			return true
+		}
+	}, 20*time.Second, 10*time.Millisecond)
 }

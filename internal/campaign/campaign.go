@@ -80,8 +80,8 @@ func (c *Campaign) Restart(notBefore time.Duration) {
 	c.machine = quorum.NewWaiter(c.waiter(notBefore, false))
 }
 
-// Carried prepares a campaign whose ticket goes to the nodes with the release of the lock before. It
-// returns what that release carries.
+// Carried prepares a campaign whose ticket goes to the nodes with the release of the lock before, and
+// returns that ticket.
 func (c *Campaign) Carried(notBefore time.Duration) wire.TicketUpdate {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -13,8 +13,9 @@
 // the nodes; quorum.Ballot decides whether an attempt has won. A message of a node may make an
 // attempt due at once: Campaigns finds the Campaign by its ticket.
 //
-// Goroutines: none. A call runs in its caller's goroutine, and the workers of the nodes deliver
-// answers and messages.
+// Goroutines: one for each question to a user's backoff (delays.go); one that hangs is left behind.
+// Otherwise a call runs in its caller's goroutine, and the workers of the nodes deliver answers
+// and messages.
 //
 // Mutexes, in the order in which they are taken: an attempt, a Campaign, then those of package
 // hold, then that of Campaigns. No code of a user runs under them.

@@ -60,15 +60,18 @@ type registry struct {
 // Find returns this process's lock of a key, nil if there is none.
 func (s *Locks) Find(key string) *Lock {
 	r := &s.registry
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if !r.used.Swap(true) {
-		r.byKey = map[string]*Lock{}
-		// Later locks add themselves; earlier ones are in the schedule.
+		// Later locks add themselves; earlier ones are in the schedule, with some that are over.
 		for _, l := range s.schedule.all() {
-			r.byKey[l.key] = l
+			l.mu.Lock()
+			if !l.is.over {
+				r.add(l)
+			}
+			l.mu.Unlock()
 		}
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	return r.byKey[key]
 }
 
@@ -83,13 +86,16 @@ func (s *Locks) Has(key, owner string) bool {
 	return !l.is.over && wire.OwnerOf(l.value) == owner
 }
 
-// add adds a new lock. l.mu is held, and the schedule has the lock.
+// add adds a lock. l.mu is held.
 func (r *registry) add(l *Lock) {
 	if !r.used.Load() {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.byKey == nil {
+		r.byKey = map[string]*Lock{}
+	}
 	r.byKey[l.key] = l
 }
 

@@ -131,7 +131,8 @@ func (s *Locks) ReleaseAll() []*wire.Request {
 }
 
 // releaseAll returns requests that delete the keys of locks that are over, so that waiters need
-// not wait for the TTL. stayed is how many of the locks Close waits for.
+// not wait for the TTL. stayed is how many of the locks Close waits for: the caller calls
+// calls.Leave for each, when it has posted the requests.
 func (s *Locks) releaseAll(locks []*Lock) (requests []*wire.Request, stayed int) {
 	_, now := s.clock.Both()
 	for locks := range slices.Chunk(locks, wire.MaxLocks) {

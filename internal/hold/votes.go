@@ -35,8 +35,8 @@ func (l *Lock) Vote(i int, began time.Duration, reply *wire.Reply) {
 	l.TakeReservations(take)
 }
 
-// Answered says that every node has answered the acquisition, so nothing of it can be undone any
-// more.
+// Answered drops the acquisition, which every node has answered: its request is used again now, and
+// no release can skip a node because of it.
 func (l *Lock) Answered() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -54,7 +54,7 @@ func (l *Lock) RecordTicket(text string, queued, reserved quorum.Set) {
 }
 
 // TakeReservations has the lock take the reservations for its ticket on these nodes: a heal makes
-// each of them one more vote. A message causes it, so a node that has the lock, or has not
+// each of them one more vote. Messages cause most of them, so a node that has the lock, or has not
 // answered the last time, is not asked.
 func (l *Lock) TakeReservations(nodes quorum.Set) {
 	var heal healing

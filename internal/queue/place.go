@@ -15,8 +15,8 @@ import (
 type Caller interface {
 	// Tenant returns the lease to which the lock is passed on.
 	Tenant(l *hold.Lock) hold.Tenant
-	// Carried returns what the release of the lock carries for the caller, who asks from
-	// notBefore on: its ticket.
+	// Carried returns the caller's ticket. The release of the lock puts it into the nodes' queues, and
+	// the caller asks the nodes at notBefore or later.
 	Carried(notBefore time.Duration) wire.TicketUpdate
 	// Abandon releases a lease that came when the caller had given up. It runs without a mutex.
 	Abandon(lease hold.Tenant)
@@ -53,8 +53,8 @@ type Place struct {
 	Waiting
 	queue *Queue
 	id    quorum.CallerID
-	// turn has capacity 1: the caller's turn has come. Sent once for each time that the caller
-	// enters the Queue, never closed.
+	// turn has capacity 1: the caller's turn has come. Sent once at most, never
+	// closed.
 	turn chan Turn
 }
 

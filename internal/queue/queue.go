@@ -54,9 +54,7 @@ func (q *Queue) obstacle() Obstacle {
 func (q *Queue) enter(p *Place) {
 	q.callers[p.id] = p
 	q.carryOut(q.local.Enter(q.now(), quorum.Caller{ID: p.id, Arrived: p.Arrived, Terms: p.Terms.PassKey}))
-	if q.lock != nil {
-		q.tendBy(p.Arrived + p.Terms.TTL)
-	}
+	q.watch()
 	q.dismiss(p)
 }
 
@@ -67,6 +65,7 @@ func (q *Queue) granted(p *Place, l *hold.Lock) {
 	delete(q.callers, p.id)
 	q.local.Granted(q.now())
 	q.lock, q.check, q.setback = l, nil, Setback{}
+	q.watch()
 	if l.Over() {
 		q.lost(l)
 	}
@@ -99,7 +98,7 @@ func (q *Queue) Finish(l *hold.Lock, state quorum.Hold) *ensemble.Answers {
 	if l.Over() { // since its lease ended, and the news is on the way
 		q.lost(l)
 	}
-	if q.lock != l { // or granted is still running, so no other caller knows the lock
+	if q.lock != l { // it has left the Queue
 		return q.freeUnused(l)
 	}
 	return q.carryOut(q.local.Finished(q.now(), q.complete(&state)))
@@ -166,6 +165,7 @@ func (q *Queue) pass(id quorum.CallerID) bool {
 	}
 	delete(q.callers, id)
 	p.turn <- Turn{Lease: lease, Previous: previous}
+	q.watch()
 	if check && q.check == nil && q.local.Waiting() > 0 {
 		q.startCheck()
 	}
@@ -250,6 +250,13 @@ func (q *Queue) tend() {
 		overdue.End()
 	}
 	q.of.sweep(q, now)
+}
+
+// watch has the timer look for callers that may wait for themselves. q.mu is held.
+func (q *Queue) watch() {
+	if q.lock != nil && len(q.callers) > 0 {
+		q.tendBy(q.now() + q.lock.Terms().TTL)
+	}
 }
 
 // waitsForItself reports whether a caller has waited for a lease of this process for longer than a

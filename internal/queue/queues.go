@@ -59,30 +59,30 @@ func (s *Queues) Each(f func(Caller)) {
 	}
 }
 
-// find returns the queue of a lock, and creates it if necessary. s.mu is held.
-func (s *Queues) find(key string) *Queue {
-	q := s.byKey[key]
-	if q == nil {
-		if s.byKey == nil {
-			s.byKey = map[string]*Queue{}
-		}
-		q = &Queue{of: s, key: key, callers: map[quorum.CallerID]*Place{}}
-		s.byKey[key] = q
+// open returns the queue of a lock with its mutex held. It makes the queue if necessary, behind the
+// lock if this process holds it. s.mu is held.
+func (s *Queues) open(key string) (q *Queue, unlock func()) {
+	q = s.byKey[key]
+	if q != nil {
+		q.mu.Lock()
+		return q, q.mu.Unlock
 	}
-	return q
+	if s.byKey == nil {
+		s.byKey = map[string]*Queue{}
+	}
+	q = &Queue{of: s, key: key, callers: map[quorum.CallerID]*Place{}}
+	s.byKey[key] = q
+	q.mu.Lock()
+	q.attach(s.config.Locks.Find(key))
+	return q, q.mu.Unlock
 }
 
 // Enter puts a caller into the queue of its lock.
 func (s *Queues) Enter(key string, w Waiting) *Place {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	first := s.byKey[key] == nil
-	q := s.find(key)
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if first {
-		q.attach(s.config.Locks.Find(key))
-	}
+	q, unlock := s.open(key)
+	defer unlock()
 	s.last++
 	p := &Place{Waiting: w, queue: q, id: s.last, turn: make(chan Turn, 1)}
 	q.enter(p)
@@ -131,11 +131,13 @@ func (s *Queues) Busy(key string) (Obstacle, bool) {
 
 // HandedOn records that a node has reserved a lock for a waiter of another process.
 func (s *Queues) HandedOn(key string) {
+	if s.ending() {
+		return // Stop has stopped the timers, or will
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q := s.find(key)
-	q.mu.Lock()
-	defer q.mu.Unlock()
+	q, unlock := s.open(key)
+	defer unlock()
 	now := q.now()
 	q.local.HandedOn(now, s.config.Turn())
 	q.tendBy(now + idleFor)

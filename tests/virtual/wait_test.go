@@ -190,6 +190,33 @@ func TestAWaiterOfASplitComesNoLaterThanTheKnownKeysEnd(t *testing.T) {
 	})
 }
 
+// Its first attempt meets no holder, because no node answers it. A later one is refused.
+func TestAWaiterThatFoundNoNodeAtFirstIsWokenAllTheSame(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		holder := manager(t, c)
+		held := acquire(t, holder, "job")
+		options := c.OptionsFor("late")
+		m, err := quorumlock.New(background, options, quorumlock.WithTTL(ttl),
+			quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(3 * time.Second) }))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, m.Close(background)) })
+		c.Partition("late")
+		got := make(chan time.Time, 1)
+		go func() {
+			l, err := m.Acquire(background, "job")
+			assert.NoError(t, err)
+			got <- time.Now()
+			assert.NoError(t, l.Release(background))
+		}()
+		time.Sleep(2 * time.Second)
+		c.Rejoin("late")
+		time.Sleep(3 * time.Second) // it has asked again, and was refused
+		released := time.Now()
+		require.NoError(t, held.Release(background))
+		assert.Less(t, (<-got).Sub(released), 100*time.Millisecond, "woken, and not by its poll")
+	})
+}
+
 // Its queue was removed at the grant, because nobody waited.
 func TestACallerBehindALeaseThatNobodyContestedGetsItFromTheHolder(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
