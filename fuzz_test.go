@@ -36,7 +36,7 @@ func FuzzNames(f *testing.F) {
 		f.Add("", name)
 		f.Add("{app}:", name)
 	}
-	idle := idleManager(clock.New(), 1)
+	idle := idleManager(clock.New())
 	f.Fuzz(func(t *testing.T, prefix, name string) {
 		err := checkName(name)
 		if legal := len(name) > 0 && len(name) <= MaxNameLen && utf8.ValidString(name); legal != (err == nil) {
@@ -54,7 +54,7 @@ func FuzzNames(f *testing.F) {
 		lock := wire.LockKey(cfg.Prefix, name)
 		m := &Manager{cfg: cfg, ensemble: idle.ensemble, telemetry: idle.telemetry}
 		m.dog = hold.NewWatchdog(&hold.Config{Ensemble: idle.ensemble})
-		l := idleLease(t, m, idleTerms(1, time.Hour), func(g *hold.Grant) { g.Key = lock })
+		l := idleLease(t, m, idleTerms(time.Hour), func(g *hold.Grant) { g.Key = lock })
 		if l.Name() != name {
 			t.Errorf("%q is called %q", name, l.Name())
 		}

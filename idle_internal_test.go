@@ -3,7 +3,6 @@ package quorumlock
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,20 +19,20 @@ import (
 )
 
 // idleManager returns a Manager whose goroutines do not run, on nodes that never answer.
-func idleManager(c *clock.Clock, nodes int) *Manager {
+func idleManager(c *clock.Clock) *Manager {
 	m := &Manager{cfg: &settings{}, reporter: report.New(slog.New(slog.DiscardHandler)), telemetry: &telemetry{clock: c}}
 	m.life.closing = make(chan struct{})
 	m.life.calls.Begin()
 	m.ensemble = ensemble.New(&ensemble.Config{
-		Nodes: slices.Repeat(Addrs("127.0.0.1:1"), nodes), Clock: c, Report: m.reporter, Closing: m.ending, Events: events{m},
+		Nodes: Addrs("127.0.0.1:1"), Clock: c, Report: m.reporter, Closing: m.ending, Events: events{m},
 	})
 	m.dog = hold.NewWatchdog(&hold.Config{Ensemble: m.ensemble, Calls: &m.life.calls})
 	return m
 }
 
 // idleTerms returns the terms of a lease that its holder renews.
-func idleTerms(nodes int, ttl time.Duration) *config.Terms {
-	return &config.Terms{Terms: quorum.Terms{Nodes: nodes, TTL: ttl, Timeout: ttl}, Manual: true}
+func idleTerms(ttl time.Duration) *config.Terms {
+	return &config.Terms{Terms: quorum.Terms{Nodes: 1, TTL: ttl, Timeout: ttl}, Manual: true}
 }
 
 // idleLease opens a lease of a lock that all nodes have granted. change may alter the grant.

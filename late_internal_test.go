@@ -12,7 +12,7 @@ import (
 
 // The watchdog's timer fires late, as after a resume.
 func TestAnOverdueLeaseIsNotValidBeforeItsLossIsReported(t *testing.T) {
-	l := idleLease(t, idleManager(clock.New(), 1), idleTerms(1, 50*time.Millisecond), nil)
+	l := idleLease(t, idleManager(clock.New()), idleTerms(50*time.Millisecond), nil)
 	assert.True(t, l.Valid())
 	done := l.Done()
 	time.Sleep(60 * time.Millisecond)
@@ -37,9 +37,9 @@ func TestAfterAJumpOfAClockTheLeaseIsNotValidAndWasSuspended(t *testing.T) {
 	const ttl, guard = time.Hour, time.Minute
 	lease := func(now *clock.Reading) *Lease {
 		*now = clock.Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second}
-		terms := idleTerms(1, ttl)
+		terms := idleTerms(ttl)
 		terms.Guard = guard
-		return idleLease(t, idleManager(clock.From(func() clock.Reading { return *now }), 1), terms, nil)
+		return idleLease(t, idleManager(clock.From(func() clock.Reading { return *now })), terms, nil)
 	}
 	for _, c := range []struct {
 		name string

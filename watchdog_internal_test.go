@@ -36,9 +36,9 @@ func (e dialError) Error() string { return "left: " + (*e.lease).lock.Left().Str
 
 func TestTheErrorOfAUsersDialFunctionRunsUnderNoMutex(t *testing.T) {
 	var l *Lease
-	m := idleManager(clock.New(), 1)
+	m := idleManager(clock.New())
 	m.cfg.Log = slog.New(slog.DiscardHandler)
-	l = idleLease(t, m, idleTerms(1, 50*time.Millisecond), func(g *hold.Grant) { g.Errors = []error{dialError{&l}} })
+	l = idleLease(t, m, idleTerms(50*time.Millisecond), func(g *hold.Grant) { g.Errors = []error{dialError{&l}} })
 	require.Eventually(t, func() bool {
 		done := make(chan bool, 1)
 		go func() { done <- l.Valid() }()

@@ -14,11 +14,11 @@ func TestALockThatIsOverGetsNoQueue(t *testing.T) {
 	r := idle(t, h)
 	l, _ := r.open(hour(), nil)
 	lose(t, h, l)
-	r.Queues.mu.Lock()
+	r.mu.Lock()
 	q, unlock := r.Queues.open(key)
 	q.attach(l)
 	unlock()
-	r.Queues.mu.Unlock()
+	r.mu.Unlock()
 	p, _ := r.enter(hour())
 	asks(t, p)
 }
