@@ -1,9 +1,9 @@
 package quorumlock_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"strings"
 	"sync"
@@ -210,9 +210,39 @@ func TestNewEndsWithItsContext(t *testing.T) {
 }
 
 func TestAnEvenNumberOfNodesIsAWarning(t *testing.T) {
-	var log bytes.Buffer
+	var log testkit.Buffer
 	testkit.Manager(t, 2, quorumlock.WithLogger(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelWarn}))))
-	assert.Contains(t, log.String(), "even number")
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "even number") }, 10*time.Second, time.Millisecond)
+}
+
+// handler is a log handler that waits until it may go on.
+type handler struct {
+	slog.Handler
+	goOn chan struct{}
+}
+
+func (h handler) Handle(context.Context, slog.Record) error {
+	<-h.goOn
+	return nil
+}
+
+func TestALogHandlerThatHangsDoesNotHoldUpNew(t *testing.T) {
+	h := handler{slog.NewTextHandler(io.Discard, nil), make(chan struct{})}
+	addrs := redistest.Addrs(redistest.Start(t, 2)) // an even number, of which New warns
+	made := make(chan *quorumlock.Manager, 1)
+	go func() {
+		m, err := quorumlock.New(background, quorumlock.Addrs(addrs...), quorumlock.WithLogger(slog.New(h)))
+		assert.NoError(t, err)
+		made <- m
+	}()
+	select {
+	case m := <-made:
+		close(h.goOn)
+		require.NoError(t, m.Close(background))
+	case <-time.After(20 * time.Second):
+		close(h.goOn)
+		require.Fail(t, "New waits for the handler")
+	}
 }
 
 func TestALeaseExcludesOthersAndNamesItsHolder(t *testing.T) {
