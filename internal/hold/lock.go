@@ -24,20 +24,20 @@ type state struct {
 	key   string
 
 	mu      sync.Mutex
-	owner   Owner // nil while no other caller of this process is known to want the lock
+	owner   *Owner // nil while no other caller of this process is known to want the lock; a pointer, because most locks have none
 	tenancy tenancy
 	machine quorum.Machine
 	window  [5]time.Duration // the machine's window for up to 5 nodes: saves an allocation
 	jumped  time.Duration    // clock.Jumped at the last step
 	is      flags
-	remains time.Duration // when the watchdog deletes the keys of a lock that is over
-	value   string        // of the keys: owner value, token, metadata
-	retry   backoff.BackOff
-	nodes   []error // latest error of each node; nil until there is one
+	remains time.Duration               // when the watchdog deletes the keys of a lock that is over
+	value   string                      // of the keys: owner value, token, metadata
+	retry   *backoff.ExponentialBackOff // after a missed round; nil otherwise
+	nodes   []error                     // latest error of each node; nil until there is one
 	proof   proof
 	tokens  block
 	acquire *wire.Request // until every node has answered it
-	ticket  ticket        // of the waiter that acquired the lock
+	ticket  *ticket       // of the waiter that acquired the lock; nil for none
 	others  others
 	slot    slot[*Lock] // in the schedule
 }
@@ -56,10 +56,11 @@ type tenancy struct {
 
 // flags say how a lock stands.
 type flags struct {
-	vacant  bool // its lease is over, and it has not been passed on
-	working bool // a function of Do or Lead runs under its lease
-	over    bool // it was lost or released
-	stays   bool // Close waits until its keys are deleted, see Locks.End
+	taking  quorum.Set // nodes that were asked to let the lease take their reservations, and have not answered
+	vacant  bool       // its lease is over, and it has not been passed on
+	working bool       // a function of Do or Lead runs under its lease
+	over    bool       // it was lost or released
+	stays   bool       // Close waits until its keys are deleted, see Locks.End
 }
 
 // Key returns the key of the lock on the nodes.
@@ -146,7 +147,10 @@ func (l *state) stepLocked(in quorum.Input, with func()) (s transition) {
 	s.Output = l.machine.Step(s.now, in)
 	switch l.machine.State() {
 	case quorum.StateLost:
-		s.over, s.lost = true, l.owner
+		s.over = true
+		if l.owner != nil {
+			s.lost = *l.owner
+		}
 		l.lose(s.now)
 	case quorum.StateReleased:
 		s.over = true

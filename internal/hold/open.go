@@ -75,7 +75,11 @@ func (s *Locks) Open(g *Grant, l *Lock, t Tenant) error {
 // build fills in a Lock. No other goroutine sees it yet.
 func (s *Locks) build(g *Grant, l *Lock) {
 	t, votes := g.Terms, g.Ballot.Votes()
-	l.of, l.terms, l.key, l.owner, l.jumped = s, t, g.Key, g.Owner, s.clock.Jumped()
+	l.of, l.terms, l.key, l.jumped = s, t, g.Key, s.clock.Jumped()
+	if g.Owner != nil {
+		owner := g.Owner
+		l.owner = &owner
+	}
 	l.slot.of, l.slot.index = l, -1
 	l.tenancy.granted, l.value, l.others.tickets = g.Began, g.Value, g.Others
 	blocks := int64(1)

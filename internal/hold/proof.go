@@ -51,5 +51,4 @@ type ticket struct {
 	text     string     // "" for none
 	queued   quorum.Set // nodes that may have it in their queues, because they have not granted
 	reserved quorum.Set // nodes that reserved the lock for it before they answered the acquisition
-	taking   quorum.Set // nodes that were asked to let the lease take their reservations, and have not answered
 }

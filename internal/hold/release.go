@@ -53,19 +53,23 @@ func (l *state) releaseRequest(update wire.TicketUpdate) *wire.Request {
 	expires := now + l.terms.TTL + l.terms.LockDelay // after that the keys have expired
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ticket.queued != 0 {
+	if l.leavesTicket() {
 		if update.Ticket == "" {
 			update.Ticket = l.ticket.text // the release takes it along, at no cost
 		} else {
 			l.of.ensemble.LeaveQueues(l.key, l.ticket.text, l.ticket.queued)
 		}
-		l.ticket = ticket{}
+		l.ticket = nil
 	}
 	if l.acquire != nil {
 		l.acquire.Withdraw()
 	}
 	return wire.NewRelease(l.key, l.value, l.acquire, update, expires)
 }
+
+// leavesTicket reports whether the ticket of the waiter that acquired the lock may be in a queue.
+// l.mu is held.
+func (l *state) leavesTicket() bool { return l.ticket != nil && l.ticket.queued != 0 }
 
 // End ends every lock for Close, and posts the releases that need not wait. Afterwards no lock is
 // held, and none is opened: each one that is opened is among these, or finds that Close has begun.
@@ -140,7 +144,7 @@ func (s *Locks) releaseAll(locks []*Lock) (requests []*wire.Request, stayed int)
 		expires := now
 		for _, l := range locks {
 			l.mu.Lock()
-			special, value := l.ticket.queued != 0 || l.acquire != nil, l.value
+			special, value := l.leavesTicket() || l.acquire != nil, l.value
 			delayed := l.machine.State() == quorum.StateLost && l.terms.LockDelay > 0 && s.clock.Now() < l.remains
 			if l.is.stays {
 				l.is.stays = false

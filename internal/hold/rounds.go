@@ -179,7 +179,7 @@ func (l *Lock) take(m meaning) (heal quorum.Set) {
 	return l.step(m.in, func() {
 		l.note(m.in.Node, m.err)
 		if m.healed {
-			l.ticket.taking = l.ticket.taking.Without(m.in.Node)
+			l.is.taking = l.is.taking.Without(m.in.Node)
 		}
 		if m.in.Kind != quorum.InputNoAnswer {
 			l.proof.record(m.in.Node, m.shows, m.in.At, l.of.clock.Now())

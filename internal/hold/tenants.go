@@ -23,7 +23,10 @@ func (l *Lock) Vacate(t Tenant) (owner Owner, state quorum.Hold, ok bool) {
 	}
 	s := l.stepLocked(in, nil)
 	ok = l.machine.State() != quorum.StateLost
-	if owner = l.owner; owner != nil && ok {
+	if l.owner != nil {
+		owner = *l.owner
+	}
+	if owner != nil && ok {
 		l.report(s.now, Released)
 		state = l.stateLocked()
 	}
@@ -44,7 +47,7 @@ func (l *Lock) Pass(to Tenant) (check, ok bool) {
 		return false, false
 	}
 	now := l.of.clock.Now()
-	l.tenancy, l.is = tenancy{tenant: to, granted: now}, flags{}
+	l.tenancy, l.is.vacant, l.is.working = tenancy{tenant: to, granted: now}, false, false
 	l.report(now, Opened|Passed)
 	return now > l.others.asOf+quorum.CheckAfter/2 || l.tokensLeft() < 16, true
 }
@@ -57,7 +60,7 @@ func (l *Lock) Attach(o Owner) (granted time.Duration, ok bool) {
 	if l.is.over {
 		return 0, false
 	}
-	l.owner = o
+	l.owner = &o
 	return l.tenancy.granted, true
 }
 

@@ -27,9 +27,13 @@ func (l *Lock) Vote(i int, began time.Duration, reply *wire.Reply) {
 		switch in.Kind {
 		case quorum.InputTaken:
 			l.proof.nodes = l.proof.nodes.Without(i) // this key was never ours, so the other nodes' proof stands
-			take = l.ticket.reserved & quorum.Set(0).With(i)
+			if l.ticket != nil {
+				take = l.ticket.reserved & quorum.Set(0).With(i)
+			}
 		case quorum.InputConfirmed:
-			l.ticket.queued = l.ticket.queued.Without(i)
+			if l.ticket != nil {
+				l.ticket.queued = l.ticket.queued.Without(i)
+			}
 		}
 	})
 	l.TakeReservations(take)
@@ -48,7 +52,7 @@ func (l *Lock) Answered() {
 func (l *Lock) RecordTicket(text string, queued, reserved quorum.Set) {
 	if queued != 0 {
 		l.mu.Lock()
-		l.ticket = ticket{text: text, queued: queued, reserved: reserved}
+		l.ticket = &ticket{text: text, queued: queued, reserved: reserved}
 		l.mu.Unlock()
 	}
 }
@@ -64,8 +68,8 @@ func (l *Lock) TakeReservations(nodes quorum.Set) {
 		}
 		nodes = nodes.Without(i)
 		l.mu.Lock()
-		if !l.is.over && l.machine.HeldUntil(i) == 0 && !l.ticket.taking.Has(i) {
-			l.ticket.taking = l.ticket.taking.With(i)
+		if !l.is.over && l.machine.HeldUntil(i) == 0 && !l.is.taking.Has(i) {
+			l.is.taking = l.is.taking.With(i)
 			heal = heal.with(l, quorum.Set(0).With(i))
 		}
 		l.mu.Unlock()
