@@ -1,6 +1,7 @@
 package hold
 
 import (
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,8 +54,11 @@ func (s *Locks) ClockStepped(step *ensemble.Step) (apply func()) {
 type registry struct {
 	used atomic.Bool
 
-	mu    sync.Mutex // taken after a Lock's mutex
-	byKey map[string]*Lock
+	mu sync.Mutex // taken after a Lock's mutex
+	// byKey has a hash in place of the key, which would cost each lock 16 B more. Of two keys with one
+	// hash only the later lock is found.
+	byKey map[uint64]*Lock
+	seed  maphash.Seed
 }
 
 // Find returns this process's lock of a key, nil if there is none.
@@ -72,7 +76,10 @@ func (s *Locks) Find(key string) *Lock {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.byKey[key]
+	if l := r.byKey[maphash.String(r.seed, key)]; l != nil && l.key == key {
+		return l
+	}
+	return nil
 }
 
 // Has reports whether this process holds the lock of a key, with that owner value.
@@ -94,9 +101,9 @@ func (r *registry) add(l *Lock) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.byKey == nil {
-		r.byKey = map[string]*Lock{}
+		r.byKey = map[uint64]*Lock{}
 	}
-	r.byKey[l.key] = l
+	r.byKey[maphash.String(r.seed, l.key)] = l
 }
 
 // remove removes a lock that is over. l.mu is held.
@@ -106,7 +113,7 @@ func (r *registry) remove(l *Lock) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.byKey[l.key] == l {
-		delete(r.byKey, l.key)
+	if hash := maphash.String(r.seed, l.key); r.byKey[hash] == l {
+		delete(r.byKey, hash)
 	}
 }

@@ -1,6 +1,7 @@
 package hold
 
 import (
+	"hash/maphash"
 	"sync"
 	"time"
 
@@ -29,7 +30,7 @@ func NewWatchdog(c *Config) *Watchdog {
 	return &Watchdog{
 		Locks: &Locks{
 			ensemble: c.Ensemble, clock: clock, unfenced: c.Unfenced, calls: c.Calls, left: unreleased{ensemble: c.Ensemble},
-			schedule: newSchedule[*Lock](clock.Now),
+			schedule: newSchedule[*Lock](clock.Now), registry: registry{seed: maphash.MakeSeed()},
 		},
 		halt: make(chan struct{}), halted: make(chan struct{}),
 	}
