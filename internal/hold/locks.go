@@ -1,7 +1,6 @@
 package hold
 
 import (
-	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -54,11 +53,8 @@ func (s *Locks) ClockStepped(step *ensemble.Step) (apply func()) {
 type registry struct {
 	used atomic.Bool
 
-	mu sync.Mutex // taken after a Lock's mutex
-	// byKey has a hash in place of the key, which would cost each lock 16 B more. Of two keys with one
-	// hash only the later lock is found.
-	byKey map[uint64]*Lock
-	seed  maphash.Seed
+	mu    sync.Mutex // taken after a Lock's mutex
+	byKey map[string]*Lock
 }
 
 // Find returns this process's lock of a key, nil if there is none.
@@ -76,10 +72,7 @@ func (s *Locks) Find(key string) *Lock {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if l := r.byKey[maphash.String(r.seed, key)]; l != nil && l.key == key {
-		return l
-	}
-	return nil
+	return r.byKey[key]
 }
 
 // Has reports whether this process holds the lock of a key, with that owner value.
@@ -101,9 +94,9 @@ func (r *registry) add(l *Lock) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.byKey == nil {
-		r.byKey = map[uint64]*Lock{}
+		r.byKey = map[string]*Lock{}
 	}
-	r.byKey[maphash.String(r.seed, l.key)] = l
+	r.byKey[l.key] = l
 }
 
 // remove removes a lock that is over. l.mu is held.
@@ -113,7 +106,7 @@ func (r *registry) remove(l *Lock) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if hash := maphash.String(r.seed, l.key); r.byKey[hash] == l {
-		delete(r.byKey, hash)
+	if r.byKey[l.key] == l {
+		delete(r.byKey, l.key)
 	}
 }

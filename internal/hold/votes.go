@@ -31,8 +31,11 @@ func (l *Lock) Vote(i int, began time.Duration, reply *wire.Reply) {
 				take = l.ticket.reserved & quorum.Set(0).With(i)
 			}
 		case quorum.InputConfirmed:
-			if l.ticket != nil {
-				l.ticket.queued = l.ticket.queued.Without(i)
+			if l.ticket == nil {
+				break
+			}
+			if l.ticket.queued = l.ticket.queued.Without(i); l.ticket.queued == 0 {
+				l.ticket = nil // most tickets of leases end here, and each would cost its lease 72 B
 			}
 		}
 	})

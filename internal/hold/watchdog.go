@@ -1,7 +1,6 @@
 package hold
 
 import (
-	"hash/maphash"
 	"sync"
 	"time"
 
@@ -30,7 +29,7 @@ func NewWatchdog(c *Config) *Watchdog {
 	return &Watchdog{
 		Locks: &Locks{
 			ensemble: c.Ensemble, clock: clock, unfenced: c.Unfenced, calls: c.Calls, left: unreleased{ensemble: c.Ensemble},
-			schedule: newSchedule[*Lock](clock.Now), registry: registry{seed: maphash.MakeSeed()},
+			schedule: newSchedule[*Lock](clock.Now),
 		},
 		halt: make(chan struct{}), halted: make(chan struct{}),
 	}

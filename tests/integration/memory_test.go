@@ -79,7 +79,6 @@ func TestEndedCallsAndLeasesLeaveNothingInMemory(t *testing.T) {
 
 // A Manager that has met contention must not pay for it with each lease.
 func TestALeaseCostsNoMoreMemoryOnceItsManagerHasMetContention(t *testing.T) {
-	testkit.OnlyAddrs(t, "it is about the memory of this process, and longer prefixes cost more of it")
 	const leases, most = 10_000, 700
 	m, servers := testkit.Manager(t, 3, quorumlock.WithTTL(time.Minute))
 	perLease := func(what string) {
