@@ -258,12 +258,7 @@ func (m *Manager) enter() bool {
 
 // ending reports whether Close has begun.
 func (m *Manager) ending() bool {
-	select {
-	case <-m.life.closing:
-		return true
-	default:
-		return false
-	}
+	return closing.Begun(m.life.closing)
 }
 
 // Close refuses new calls, ends waiting ones with ErrClosed, ends and releases all leases, ends

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/closing"
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/hold"
@@ -95,12 +96,7 @@ func (s *Campaigns) used() {
 
 // ending reports whether Close has begun.
 func (s *Campaigns) ending() bool {
-	select {
-	case <-s.closing:
-		return true
-	default:
-		return false
-	}
+	return closing.Begun(s.closing)
 }
 
 func (s *Campaigns) find(ticket string) *Campaign {

@@ -47,6 +47,16 @@ func (t *Tally) Run(f func()) {
 	}()
 }
 
+// Begun reports whether Close has begun, which closes the channel.
+func Begun(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 // Graceful returns ctx, or a context of Grace if ctx has ended.
 func Graceful(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() == nil {

@@ -65,7 +65,7 @@ func (p *Place) Wait(ctx context.Context) (Turn, bool) {
 	case t := <-p.turn:
 		return t, true
 	case <-ctx.Done():
-	case <-p.queue.of.closing:
+	case <-p.queue.of.config.Closing:
 	}
 	p.Leave()
 	return Turn{}, false

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/closing"
 	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
@@ -25,8 +26,7 @@ type Config struct {
 
 // Queues finds the queues by the key of their lock. It is empty until a call has to wait.
 type Queues struct {
-	config  Config
-	closing <-chan struct{}
+	config Config
 
 	mu    sync.Mutex
 	byKey map[string]*Queue
@@ -34,16 +34,11 @@ type Queues struct {
 }
 
 // New returns the queues of a process that has none yet.
-func New(c *Config) *Queues { return &Queues{config: *c, closing: c.Closing} }
+func New(c *Config) *Queues { return &Queues{config: *c} }
 
 // ending reports whether Close has begun.
 func (s *Queues) ending() bool {
-	select {
-	case <-s.closing:
-		return true
-	default:
-		return false
-	}
+	return closing.Begun(s.config.Closing)
 }
 
 // Each calls f with every caller in a queue.
