@@ -186,8 +186,9 @@ func strangerAhead(refusals []Refusal) bool {
 
 // yield returns the update of the ticket after a failed attempt.
 func (w *Waiter) yield(r *AttemptResult) TicketUpdate {
-	// A quorum of refusals is no split: only a spare node was free.
-	if w.splits++; r.Outcome == OutcomeHeld || r.Granted == 0 {
+	// A quorum of refusals is no split: only a spare node was free. Of an even number of
+	// nodes, half can refuse the attempt without being a quorum.
+	if w.splits++; len(r.Refusals) >= Size(w.nodes) || r.Granted == 0 {
 		w.splits = 0
 	}
 	switch {

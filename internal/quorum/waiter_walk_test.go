@@ -246,8 +246,8 @@ func (w *waiterWalk) fail() string {
 		return "leaves the queues without need"
 	case !gone && w.ask.Ticket != (next.Ticket != quorum.TicketNone):
 		return "loses its ticket, or has one that it never sent"
-	case next.Ticket == quorum.TicketYield && (r.Granted == 0 || r.Outcome == quorum.OutcomeHeld):
-		return "yields without a grant"
+	case next.Ticket == quorum.TicketYield && (r.Granted == 0 || len(r.Refusals) >= q):
+		return "yields without a split"
 	case !gone && next.PassOn != 0:
 		return "passes on a reservation that it waits for"
 	}

@@ -125,10 +125,6 @@ func (c *client) answered(i int, m *message, now time.Duration) {
 	default:
 		c.untouched, c.notQueued = c.untouched.With(i), c.notQueued.With(i)
 		c.ballot.Fail(i)
-		if m.answer == markerChanged {
-			k.greeted = false
-			c.greet(i)
-		}
 	}
 	c.decide(now)
 }

@@ -325,9 +325,12 @@ func (c *client) receive(e *event) {
 	switch {
 	case c.dropped(i, m), m.op == opGreet && now-m.sent > greetTime:
 		return
-	case m.answer == notConnected:
-	case m.op == opExtend, m.op == opHeal, m.op == opGreet, m.answer == late, m.op == opAcquire && m.answer == granted:
+	case m.op != opWake && m.answer != notConnected:
 		c.observe(m, now)
+		if m.answer == markerChanged { // also in an answer to an attempt that is over
+			c.known[i].greeted = false
+			c.greet(i)
+		}
 	}
 	switch m.op {
 	case opGreet:

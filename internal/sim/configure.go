@@ -61,6 +61,7 @@ func (w *world) configure() {
 	w.p.Mutation.configure(w, &c)
 	if c.orderly {
 		c.calm()
+		c.fifo = true // a message that overtakes another of its connection is a fault
 	}
 	if c.instant > 0 {
 		c.together(w)

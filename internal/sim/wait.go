@@ -109,6 +109,7 @@ func (c *client) failed(outcome quorum.Outcome, now, poll time.Duration) {
 	}
 	if next.Missed {
 		w.stats[StartedOver]++
+		w.judge.startsOver(c)
 		c.enqueuedAt = c.clusterTime() + micros(next.At-now)
 	}
 	w.judge.over(c)
