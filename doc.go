@@ -11,13 +11,13 @@
 //     margin is how many of them may lose their data before another client could find a
 //     majority: 1 of 3, 2 of 5 when all hold the lease. With [WithRestartGuard], a node that
 //     was restarted or flushed does not count as lost data, nor does a failover of a
-//     [Sentinel] or [ClusterSlot]: the node gives no vote until every lease that it may
+//     [Sentinel] or [ClusterSlot]: the node does not vote until every lease that it may
 //     have forgotten is over.
 //   - Fencing tokens are unique for a name, and an attempt that began after a grant was over
 //     gets a larger one. Expiry, pauses, lost packets, ambiguous replies and clock steps do
 //     not break that. A node that loses its data can break it. [WithRestartGuard] with a time
 //     Z prevents that. Let C be the largest difference between two nodes' clocks: Z has to
-//     exceed C + 2 s, or C + Z/4 if Z is below 8 s, and the window of [WithFailover] besides.
+//     exceed C + 2 s, or C + Z/4 if Z is below 8 s, plus the window of [WithFailover].
 //     A lease can also pass from one caller to the next in a process. Its token is in order
 //     while the first promise holds; if that breaks, the lease that was passed on has the
 //     smaller token.
@@ -134,7 +134,7 @@
 // Each lease has channels for what concerns it; [Manager.Subscribe] delivers the events of
 // all leases and nodes, or those of some kinds. No reader can hold up a renewal: a channel of a
 // lease has a capacity of one and keeps the latest value, a Subscription counts what its buffer
-// could not take and keeps every loss, and the context and Done report a loss besides.
+// could not take and keeps every loss, and the context and Done also report a loss.
 //
 // A call makes OpenTelemetry spans with the provider of the span in its context, so a traced
 // request shows its lock waits by itself, linked to the holder that it waited behind;

@@ -197,7 +197,7 @@ func oneLine(text string) string {
 // Unwrap returns the error.
 func (e *NodeError) Unwrap() error { return e.Err }
 
-// Misconfigured reports whether somebody has to mend the node or its options: missing
+// Misconfigured reports whether somebody has to fix the node or its options: missing
 // rights, a replica, a key of another type. Waiting does not help.
 func (e *NodeError) Misconfigured() bool {
 	var config *wire.ConfigError
@@ -221,7 +221,7 @@ func (e *LostError) Is(target error) bool { return target == ErrLost }
 // Unwrap returns the errors of the nodes.
 func (e *LostError) Unwrap() []error { return asErrors(e.Nodes) }
 
-// InvalidError says what cannot be used, what its bound is and how to mend it. It is
+// InvalidError says what cannot be used, what its bound is and how to fix it. It is
 // ErrInvalid.
 type InvalidError struct {
 	What  string // the option, argument or node

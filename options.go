@@ -49,7 +49,7 @@ func Addrs(hostport ...string) []rueidis.ClientOption {
 // New returns an InvalidError for an empty master set, for no address, one that is not
 // host:port or is there twice, and for two addresses of one Sentinel. It also does so if no
 // majority is left without the Sentinels that do not know the set, that refuse the user, or
-// that are of another group, and without servers that are no Sentinels. Beside a majority, these
+// that are of another group, and without servers that are no Sentinels. If a majority remains, these
 // are a warning in NodeStatus. New returns a QuorumError if no majority answers.
 //
 // The Sentinels' user needs +sentinel|master, +sentinel|myid and +sentinel|sentinels. Without
@@ -75,7 +75,7 @@ func Sentinel(masterSet string, sentinels ...string) rueidis.ClientOption {
 // New returns an InvalidError for a tag without its braces, a prefix with another tag, no
 // seed, one that is not host:port or is there twice, and for two addresses of one seed. It
 // also does so if no majority is left without the seeds that refuse the user, that are in no
-// cluster, or in another one. Beside a majority, these are a warning in NodeStatus. New returns
+// cluster, or in another one. If a majority remains, these are a warning in NodeStatus. New returns
 // a QuorumError if no majority of the seeds answers.
 func ClusterSlot(tag string, seeds ...string) rueidis.ClientOption {
 	return master.SlotOption(tag, seeds)

@@ -45,7 +45,7 @@ func (e *StaleError) Error() string {
 // Is reports whether target is ErrStale.
 func (e *StaleError) Is(target error) bool { return target == ErrStale }
 
-// InvalidError says what cannot be used, what its bound is and how to mend it.
+// InvalidError says what cannot be used, what its bound is and how to fix it.
 // It is ErrInvalid.
 type InvalidError struct {
 	What  string // the argument or option

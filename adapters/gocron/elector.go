@@ -17,7 +17,7 @@ import (
 var ErrNotLeader = errors.New("gocronlock: not the leader")
 
 // campaignAgain is how long an Elector waits after Lead has given up: Lead does so when too
-// few nodes are left that work without being mended.
+// few nodes are left that work without being fixed.
 const campaignAgain = 5 * time.Second
 
 // Elector makes one process the leader. It campaigns from NewElector until Close,

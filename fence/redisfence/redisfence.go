@@ -51,7 +51,7 @@ var ErrRegister = errors.New("redisfence: the register holds no token")
 type (
 	// StaleError says which write was refused and why. It is ErrStale.
 	StaleError = fence.StaleError
-	// InvalidError says what cannot be used, and how to mend it. It is ErrInvalid.
+	// InvalidError says what cannot be used, and how to fix it. It is ErrInvalid.
 	InvalidError = fence.InvalidError
 )
 

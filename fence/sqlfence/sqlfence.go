@@ -47,7 +47,7 @@ var ErrInvalid = fence.ErrInvalid
 type (
 	// StaleError says which write was refused and why. It is ErrStale.
 	StaleError = fence.StaleError
-	// InvalidError says what cannot be used, and how to mend it. It is ErrInvalid.
+	// InvalidError says what cannot be used, and how to fix it. It is ErrInvalid.
 	InvalidError = fence.InvalidError
 )
 

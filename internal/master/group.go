@@ -19,7 +19,7 @@ var (
 	// is still the master of its group.
 	ErrUnconfirmed = errors.New("no majority confirms that this server is still the master: look at those who choose it, if this lasts")
 	// ErrNewTerm means that the master has just changed, and is used a little later.
-	ErrNewTerm = errors.New("the master of the group has just changed: it is used when the one before gives no vote any more")
+	ErrNewTerm = errors.New("the master of the group has just changed: it is used when the one before no longer votes")
 )
 
 // Dial is a dial function of rueidis.

@@ -18,7 +18,7 @@ func (p *program) doctorCommand() *cobra.Command {
 	o := failoverOptions{limit: 10 * time.Minute, settle: 10 * time.Second}
 	c := &cobra.Command{
 		Use:   "doctor",
-		Short: "Check the nodes, and say how to mend them",
+		Short: "Check the nodes, and say how to fix them",
 		Long: `Doctor asks each node what it is, what it keeps, what time it has and what the
 user may do there, and compares the nodes. It takes no lock and writes nothing;
 the server's ACL LOG gets a line for each right that is missing. Give it the
@@ -34,7 +34,7 @@ lost, what became of the open connection, whether two masters took writes at
 the same time, and what to set. It is true of the kind of failure that you
 forced, and of no other.
 
-It exits with 0 when nothing needs mending, with 1 when the nodes work and
+It exits with 0 when nothing needs fixing, with 1 when the nodes work and
 somebody should look (warn), or no failover was seen, and with 2 when a node
 cannot vote, the quorum is an illusion, or an endpoint must not be the only
 node (fail).`,

@@ -58,7 +58,7 @@ func exitCode(err error) int {
 	case errors.Is(err, quorumlock.ErrHeld):
 		return exitConflict
 	case errors.Is(err, quorumlock.ErrNoQuorum), errors.As(err, &node):
-		return exitNoQuorum // a node that somebody has to mend is no fault of the command line
+		return exitNoQuorum // a node that somebody has to fix is no fault of the command line
 	case errors.Is(err, quorumlock.ErrInvalid):
 		return exitUsage
 	case errors.Is(err, quorumlock.ErrLost):

@@ -45,7 +45,7 @@ func diagnose(ctx context.Context, option rueidis.ClientOption, err error) *Find
 	case option.TLSConfig == nil && speaksTLS(ctx, option):
 		f.Code, f.Problem, f.Fix = CodeTLSMissing, "the node speaks TLS at this port, and this command does not", "give --tls, and --tls-ca where needed"
 	case errors.As(err, &dns):
-		f.Code, f.Problem, f.Fix = CodeUnreachable, "the name has no address: "+text, "mend the name in --nodes, or the name service"
+		f.Code, f.Problem, f.Fix = CodeUnreachable, "the name has no address: "+text, "fix the name in --nodes, or the name service"
 	default:
 		f.Code, f.Problem, f.Fix = other(err)
 	}
@@ -58,14 +58,14 @@ func other(err error) (code, problem, fix string) {
 	switch {
 	case errors.As(err, &network), errors.Is(err, context.DeadlineExceeded), dropped(err.Error()):
 		return CodeUnreachable, "the node cannot be reached: " + err.Error(),
-			"start the server, or mend the address, the network or the firewall between"
+			"start the server, or fix the address, the network or the firewall between"
 	case rueidis.IsParseErr(err):
-		return CodeNotRedis, "what answers at this address is no Redis: " + err.Error(), "mend the address in --nodes"
+		return CodeNotRedis, "what answers at this address is no Redis: " + err.Error(), "fix the address in --nodes"
 	}
 	if _, answered := rueidis.IsRedisErr(err); answered {
 		return CodeRedisAnswered, "the node refuses to work: " + err.Error(), "look at the server's log"
 	}
-	return CodeNotRedis, "what answers at this address is no Redis: " + err.Error(), "mend the address in --nodes"
+	return CodeNotRedis, "what answers at this address is no Redis: " + err.Error(), "fix the address in --nodes"
 }
 
 // dropped reports whether an error is the end of a connection and no more.

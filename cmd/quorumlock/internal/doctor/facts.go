@@ -1,5 +1,5 @@
 // Package doctor checks the Redis masters that locks live on. Probe asks one node;
-// Judge says what is wrong with all of them together, and how to mend it.
+// Judge says what is wrong with all of them together, and how to fix it.
 package doctor
 
 import (

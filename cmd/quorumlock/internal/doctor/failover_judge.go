@@ -42,7 +42,7 @@ type FailoverReport struct {
 	Findings []Finding     // the worst first
 }
 
-// Worst returns the worst level of the findings, Note when nothing needs mending.
+// Worst returns the worst level of the findings, Note when nothing needs fixing.
 func (r FailoverReport) Worst() Level { return worst(r.Findings) }
 
 // JudgeFailover says what a failover of this endpoint does to a lock. It depends on the

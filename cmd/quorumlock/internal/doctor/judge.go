@@ -24,7 +24,7 @@ type Report struct {
 	Findings []Finding // the worst first, by node within a level
 }
 
-// Worst returns the worst level of the findings, Note when nothing needs mending.
+// Worst returns the worst level of the findings, Note when nothing needs fixing.
 func (r Report) Worst() Level { return worst(r.Findings) }
 
 // worst takes findings in their order, the worst first.
@@ -160,7 +160,7 @@ func (j *judge) data(i int, n Node) {
 		j.add(level, i, CodeEviction, problem+" (maxmemory-policy "+n.Eviction+")", "set maxmemory-policy noeviction")
 	}
 	if n.WriteFailed {
-		j.add(Warn, i, CodeWriteFailed, "the last write to the append-only file failed", "mend the disk of the node")
+		j.add(Warn, i, CodeWriteFailed, "the last write to the append-only file failed", "fix the disk of the node")
 	}
 	if j.settings.Guard > 0 {
 		return // it waits after every restart, whatever is on disk

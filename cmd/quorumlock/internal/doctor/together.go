@@ -75,6 +75,6 @@ func (j *judge) number(r Report) {
 	}
 	if r.Voting < r.Quorum {
 		j.add(Fail, -1, CodeNoQuorum, fmt.Sprintf("%d of %d nodes can vote, and a lock needs %d", r.Voting, len(j.nodes), r.Quorum),
-			"mend the nodes below")
+			"fix the nodes below")
 	}
 }
