@@ -169,6 +169,7 @@ func (c *call) contend() (*Lease, error) {
 			if c.place != nil {
 				c.place.Granted(c.lease.lock)
 			}
+			c.span.granted()
 			return c.lease, nil
 		}
 		c.failed(failure)
@@ -178,7 +179,7 @@ func (c *call) contend() (*Lease, error) {
 			return nil, c.endError(c.last)
 		}
 		if failure.Refused && !c.campaign.Once {
-			c.campaign.Contends()
+			c.campaign.Subscribe()
 		}
 		if c.place == nil && !c.campaign.Once { // from now on it waits behind the others of this process
 			if l, err := c.queueUp(); l != nil || err != nil {
@@ -256,12 +257,12 @@ func (c *call) Open() (*hold.Lock, hold.Tenant) {
 	return &both.lock, (*tenant)(c.lease)
 }
 
-// Owner implements campaign.Caller.
-func (c *call) Owner() hold.Owner {
+// Queue implements campaign.Caller.
+func (c *call) Queue() hold.Queue {
 	if c.place == nil {
 		return nil
 	}
-	return c.place.Owner()
+	return c.place.Queue()
 }
 
 // Tenant implements queue.Caller: another lease on the same lock.
@@ -269,9 +270,9 @@ func (c *call) Tenant(l *hold.Lock) hold.Tenant {
 	return (*tenant)(c.fill(&Lease{}, l))
 }
 
-// Carried implements queue.Caller.
-func (c *call) Carried(notBefore time.Duration) wire.TicketUpdate {
-	return c.campaign.Carried(notBefore)
+// CarryTicket implements queue.Caller.
+func (c *call) CarryTicket(notBefore time.Duration) wire.TicketUpdate {
+	return c.campaign.CarryTicket(notBefore)
 }
 
 // Abandon implements queue.Caller.
@@ -288,7 +289,7 @@ func (c *call) failed(f *campaign.Failure) {
 	}
 	c.last = c.m.failure(c.name, c.campaign.Key, f)
 	if c.place != nil {
-		c.place.Failed(queue.Setback{Why: c.last, NoQuorum: f.Kind == campaign.NoQuorum, Unanswered: f.Unanswered, Stranger: f.Stranger})
+		c.place.Failed(queue.Setback{Why: c.last, NoQuorum: f.Kind == campaign.NoQuorum, TooFewAnswered: f.TooFewAnswered, Stranger: f.Stranger})
 	}
 	c.span.refused(c.last)
 	if held := (*HeldError)(nil); errors.As(c.last, &held) && held.Self && !c.campaign.Once &&
@@ -311,7 +312,7 @@ func (m *Manager) failure(name, key string, f *campaign.Failure) error {
 
 // hopeless reports whether another attempt is of no use.
 func (c *call) hopeless(f *campaign.Failure) bool {
-	return f.Hopeless(c.m.ensemble.Size()) || c.failFast && f.Unanswered
+	return f.Hopeless(c.m.ensemble.Size()) || c.failFast && f.TooFewAnswered
 }
 
 // obstacle returns the error for what blocks a caller in the queue of this process.

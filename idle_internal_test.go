@@ -22,7 +22,7 @@ import (
 func idleManager(c *clock.Clock) *Manager {
 	m := &Manager{cfg: &settings{}, reporter: report.New(slog.New(slog.DiscardHandler)), telemetry: &telemetry{clock: c}}
 	m.life.closing = make(chan struct{})
-	m.life.calls.Begin()
+	m.life.calls.Start()
 	m.ensemble = ensemble.New(&ensemble.Config{
 		Nodes: Addrs("127.0.0.1:1"), Clock: c, Report: m.reporter, Closing: m.ending, Events: events{m},
 	})

@@ -47,8 +47,8 @@ type life struct {
 	closing chan struct{} // closed when Close begins
 	closed  chan struct{} // closed when Close has ended
 
-	running closing.Tally // the goroutines, apart from the reporter's
-	calls   closing.Tally // calls that may still produce a lease or post a release; and locks that end with Close, until their releases are posted
+	running closing.Counter // the goroutines, apart from the reporter's
+	calls   closing.Counter // calls that may still produce a lease or post a release; and locks that end with Close, until their releases are posted
 
 	mu   sync.Mutex
 	shut bool // Close has begun: no more calls
@@ -107,8 +107,8 @@ func build(by *clock.Clock, cfg *settings, nodes []rueidis.ClientOption) (*Manag
 		said: said{greeted: make(chan struct{}, 1), nodes: make([]nodeState, len(nodes))},
 		life: life{closing: make(chan struct{}), closed: make(chan struct{})},
 	}
-	m.life.running.Begin()
-	m.life.calls.Begin()
+	m.life.running.Start()
+	m.life.calls.Start()
 	id := make([]byte, wire.ManagerLen/2)
 	_, _ = rand.Read(id) // never fails since Go 1.24
 	manager := hex.EncodeToString(id)
@@ -314,7 +314,7 @@ func (m *Manager) Close(ctx context.Context) error {
 // means that there may be locks to release.
 func (m *Manager) closeNodes(ctx context.Context, used bool) bool {
 	last := m.dog.ReleaseAll()
-	limit, end := closing.Graceful(ctx)
+	limit, end := closing.AtLeast(ctx)
 	defer end()
 	patience, giveUp := context.WithCancel(limit)
 	defer giveUp()
@@ -331,7 +331,7 @@ func (m *Manager) closeNodes(ctx context.Context, used bool) bool {
 	}
 	m.life.running.Leave()
 	inTime := closing.Await(limit, m.life.running.Zero())
-	if leases, nodes := m.dog.Left(); leases > 0 || cut.Load() {
+	if leases, nodes := m.dog.Unreleased(); leases > 0 || cut.Load() {
 		m.reporter.Warn("closed without an answer from every node; the keys that are left expire by themselves", "leases", leases, "nodes", nodes)
 	}
 	return inTime && !cut.Load()

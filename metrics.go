@@ -323,17 +323,19 @@ func (i *instruments) waiter(label string, change int64) {
 // The ways in which a lease goes to a waiter.
 const (
 	pathProcess = "process" // passed on inside it
-	pathNodes   = "nodes"   // from a queue on the nodes
+	pathNodes   = "nodes"   // granted by the nodes
 )
 
-// opened counts a lease that was granted. path says how it came to a waiter; "" if nobody
-// waited.
-func (i *instruments) opened(label, path string) {
-	if i == nil {
-		return
+// opened counts a lease that was granted.
+func (i *instruments) opened(label string) {
+	if i != nil {
+		i.outbox.Count(sum{of: leasesActive, label: label}, 1)
 	}
-	i.outbox.Count(sum{of: leasesActive, label: label}, 1)
-	if path != "" {
+}
+
+// handedOver counts a lease that went to a waiter.
+func (i *instruments) handedOver(label, path string) {
+	if i != nil {
 		i.outbox.Count(sum{of: handovers, label: label, attr: path}, 1)
 	}
 }

@@ -240,6 +240,13 @@ func (s *acquireSpan) refused(err error) {
 	s.waits(err)
 }
 
+// granted counts a lease that the nodes have granted to a call which has waited.
+func (s *acquireSpan) granted() {
+	if s != nil && !s.waiting.IsZero() {
+		s.t.meters.handedOver(s.label, pathNodes)
+	}
+}
+
 // woken records that a node has reserved the lock for the call since its last attempt.
 func (s *acquireSpan) woken() {
 	if s != nil {

@@ -51,14 +51,10 @@ func (t *tenant) Report(e hold.Event) {
 // opened reports the start of a lease to metrics and subscriptions.
 func (t *tenant) opened(e *hold.Event) {
 	l, m := (*Lease)(t), t.m
-	path := ""
-	switch {
-	case e.Is(hold.Passed):
-		path = pathProcess
-	case e.Is(hold.Queued):
-		path = pathNodes
+	m.telemetry.meters.opened(l.label)
+	if e.Is(hold.Passed) {
+		m.telemetry.meters.handedOver(l.label, pathProcess)
 	}
-	m.telemetry.meters.opened(l.label, path)
 	if m.bus.watched.Load() > 0 {
 		m.bus.send(Acquired{Name: l.Name(), Token: l.token, ValidUntil: m.ensemble.Clock.Time(e.Stop), Margin: e.Margin})
 	}

@@ -76,8 +76,8 @@ func TestMyJobStopsWhenTheLeaseIsLost(t *testing.T) {
 
 func TestFaultsOfTheWholeClusterAreOneLine(t *testing.T) {
 	for name, fault := range map[string]struct {
-		begin, mend func(*quorumlocktest.Cluster)
-		reason      quorumlock.LostReason
+		begin, fix func(*quorumlocktest.Cluster)
+		reason     quorumlock.LostReason
 	}{
 		"kill": {func(c *quorumlocktest.Cluster) { c.Kill() }, func(c *quorumlocktest.Cluster) { c.Restart() }, quorumlock.LostExpired},
 		"hang": {func(c *quorumlocktest.Cluster) { c.Hang() }, func(c *quorumlocktest.Cluster) { c.Resume() }, quorumlock.LostExpired},
@@ -90,7 +90,7 @@ func TestFaultsOfTheWholeClusterAreOneLine(t *testing.T) {
 				l := acquired(t, m, "job")
 				fault.begin(c)
 				assert.Equal(t, fault.reason, (<-l.Lost()).Reason)
-				fault.mend(c)
+				fault.fix(c)
 				next, err := m.Acquire(context.Background(), "job", quorumlock.WithWait(time.Hour))
 				require.NoError(t, err)
 				require.NoError(t, next.Release(context.Background()))

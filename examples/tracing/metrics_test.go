@@ -279,3 +279,31 @@ func sets(m metricdata.Metrics) (all []attribute.Set) {
 	}
 	return all
 }
+
+// The calls of a process that has met contention have tickets, also where the lock is free.
+func TestOnlyALeaseThatACallHasWaitedForIsAHandOver(t *testing.T) {
+	bubble(t, func(t *testing.T, cluster *quorumlocktest.Cluster) {
+		reader := sdkmetric.NewManualReader()
+		holder, m := manager(t, cluster), manager(t, cluster, quorumlock.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
+		l, err := holder.Acquire(t.Context(), "job")
+		require.NoError(t, err)
+		var waiter sync.WaitGroup
+		waiter.Go(func() {
+			assert.NoError(t, m.Do(context.Background(), "job", func(context.Context, *quorumlock.Lease) error { return nil }))
+		})
+		time.Sleep(time.Second)
+		require.NoError(t, l.Release(t.Context()))
+		waiter.Wait()
+		for _, name := range []string{"free/1", "free/2"} {
+			l, err := m.Acquire(t.Context(), name)
+			require.NoError(t, err)
+			require.NoError(t, l.Release(t.Context()))
+		}
+		settle()
+		var handovers int64
+		for _, point := range collect(t, reader)["quorumlock.handover"].Data.(metricdata.Sum[int64]).DataPoints {
+			handovers += point.Value
+		}
+		assert.EqualValues(t, 1, handovers)
+	})
+}

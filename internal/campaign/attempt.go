@@ -16,7 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// attempt is one round of asking every node for a lock. The workers' goroutines deliver
+// attempt asks every node for a lock, once. The workers' goroutines deliver
 // the answers; one caller waits for the outcome.
 type attempt struct {
 	c      *Campaign
@@ -68,7 +68,7 @@ func (s *Campaigns) newAttempt(c *Campaign, ask quorum.Ask, before *attempt) *at
 		Lock: c.Key, Value: a.value, KeyTTL: c.Terms.KeyTTL, NotAfter: a.steady + c.Terms.Timeout, Token: a.token(),
 	}
 	if ask.Ticket {
-		acquisition.Ticket, acquisition.EnqueuedAt, acquisition.Lapsed = c.ticket, c.enqueuedAt, uint32(ask.Lapsed)
+		acquisition.Ticket, acquisition.EnqueuedAt, acquisition.Lapsed = c.ticket, c.score, uint32(ask.Lapsed)
 	}
 	a.req.Init(&acquisition)
 	for i := range nodes {
@@ -101,8 +101,8 @@ func (a *attempt) token() string {
 	return a.value[wire.OwnerLen+1 : end]
 }
 
-// leave ends one use of the attempt. The last use returns it to the pool.
-func (a *attempt) leave() {
+// unref ends one use of the attempt. The last use returns it to the pool.
+func (a *attempt) unref() {
 	if a.users.Add(-1) > 0 {
 		return
 	}
@@ -123,7 +123,7 @@ func (a *attempt) leave() {
 func (a *attempt) Receive(i int, req *wire.Request, reply *wire.Reply) {
 	a.receive(i, req, reply)
 	if req == &a.req {
-		a.leave()
+		a.unref()
 	}
 }
 
@@ -247,7 +247,7 @@ func (a *attempt) grant() (*hold.Lock, error) {
 	l, tenant := c.Caller.Open()
 	err := c.of.locks.Open(&hold.Grant{
 		Terms: c.Terms, Key: c.Key, Value: a.value, Proposal: a.votes.proposal, Ballot: &a.votes.ballot, Began: a.began, Steady: a.steady,
-		Owner: c.Caller.Owner(), Queued: c.ticket != "", Others: a.votes.others, Errors: a.votes.errs, Acquire: &a.req,
+		Queue: c.Caller.Queue(), Others: a.votes.others, Errors: a.votes.errs, Acquire: &a.req,
 	}, l, tenant)
 	if err != nil {
 		return nil, err
@@ -261,11 +261,11 @@ func (a *attempt) failure(outcome quorum.Outcome) *Failure {
 	v, nodes := &a.votes, a.c.Terms.Nodes
 	f := &Failure{
 		Granted: v.ballot.Votes().Granted().Len(), Refused: len(v.refusals) > 0, Stranger: v.strange(),
-		Unanswered: v.ballot.Outcome() == quorum.OutcomeNoQuorum,
+		TooFewAnswered: v.ballot.Outcome() == quorum.OutcomeNoQuorum,
 	}
 	switch tie := a.c.Once && quorum.Scattered(nodes, a.resultLocked(outcome)); {
 	case outcome == quorum.OutcomeHeld, tie:
-		f.Kind, f.Value, f.RetryAfter = Held, holder(v.refusals), free(nodes, left(v.refusals, a.c.of.clock.Now()))
+		f.Kind, f.Value, f.RetryAfter = Held, holder(v.refusals), free(nodes, remaining(v.refusals, a.c.of.clock.Now()))
 	case outcome == quorum.OutcomeWon, outcome == quorum.OutcomePending:
 		f.Kind = CutShort
 	default:

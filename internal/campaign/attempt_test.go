@@ -47,9 +47,9 @@ func TestAnAttemptIsReusedOnceNothingRefersToIt(t *testing.T) {
 	a.votes.ballot.Grant(0, a.votes.proposal, a.votes.proposal-1)
 	l := granted(t, a)
 	require.Same(t, by.lock, l)
-	a.leave()
+	a.unref()
 	assert.True(t, inUse(a), "the node has answered, but the caller has not finished")
-	a.leave()
+	a.unref()
 	assert.False(t, inUse(a))
 	assert.Zero(t, a.req.Locks(), "fully reset")
 	l.Free(wire.TicketUpdate{})
@@ -57,8 +57,8 @@ func TestAnAttemptIsReusedOnceNothingRefersToIt(t *testing.T) {
 
 	a = s.newAttempt(c, quorum.Ask{}, nil)
 	a.raise = &wire.Request{}
-	a.leave()
-	a.leave()
+	a.unref()
+	a.unref()
 	assert.True(t, inUse(a), "more answers may come")
 }
 
@@ -79,7 +79,7 @@ func TestAnAttemptThatWasWonInVainHasTheReason(t *testing.T) {
 	assert.Equal(t, NoQuorum, f.Kind)
 	assert.Equal(t, []error{hold.ErrTooSlow, hold.ErrTooSlow, errNotAwaited}, f.Errors)
 	assert.Equal(t, 2, f.Granted)
-	assert.False(t, f.Unanswered, "another attempt may be faster")
+	assert.False(t, f.TooFewAnswered, "another attempt may be faster")
 
 	s = idle(3)
 	s.locks.End()

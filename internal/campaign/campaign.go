@@ -27,21 +27,21 @@ type Call struct {
 type Caller interface {
 	// Open returns the lock to open, and the lease on it.
 	Open() (*hold.Lock, hold.Tenant)
-	// Owner returns the queue of callers of this process that want the lock, nil for none.
-	Owner() hold.Owner
+	// Queue returns that of callers of this process that want the lock, nil for none.
+	Queue() hold.Queue
 }
 
 // Campaign is one call that acquires. It lives until the call has its lock or gives up. Only its
 // caller uses it, except for messages of the nodes.
 type Campaign struct {
 	Call
-	of      *Campaigns
-	Arrived time.Duration // when the call came, by the validity clock
-	open    *attempt      // may hold locks and is not released yet; nil for none
+	of         *Campaigns
+	Arrived    time.Duration // when the call came, by the validity clock
+	unreleased *attempt      // may have locks on the nodes; nil for none
 
 	ticket     string        // the member of the nodes' queues; "" for none
-	enqueuedAt string        // the score in the queues: the place, µs of the cluster's time
-	place      time.Duration // the instant of enqueuedAt, by the validity clock: the call, or a later one after missed reservations
+	score      string        // in the queues: enqueuedAt, µs of the cluster's time
+	enqueuedAt time.Duration // the place in the queues, by the validity clock: the instant of the call, or a later one after missed reservations
 	number     uint64        // of the ticket
 
 	// bell has capacity 1: the time of the next attempt has changed. Never closed. nil before the
@@ -57,15 +57,15 @@ type Campaign struct {
 // Begin makes c the campaign of a call.
 func (s *Campaigns) Begin(c *Campaign, call Call) {
 	c.of, c.Call, c.Arrived = s, call, s.clock.Now()
-	c.place = c.Arrived
+	c.enqueuedAt = c.Arrived
 	c.machine = quorum.NewWaiter(c.waiter(0, false))
 }
 
 // waiter returns the configuration of the campaign's machine.
 func (c *Campaign) waiter(notBefore time.Duration, enqueued bool) quorum.WaiterConfig {
 	w := quorum.WaiterConfig{
-		Nodes: c.Terms.Nodes, Arrived: c.place, NotBefore: notBefore, Once: c.Once, Enqueued: enqueued,
-		Left: c.of.left.Load(), Timeout: c.Terms.Timeout, Grace: quorum.MinGrace,
+		Nodes: c.Terms.Nodes, Arrived: c.enqueuedAt, NotBefore: notBefore, Once: c.Once, Enqueued: enqueued,
+		Unanswered: c.of.unanswered.Load(), Timeout: c.Terms.Timeout, Grace: quorum.MinGrace,
 	}
 	if c.of.contended.Load() {
 		w.Grace, w.Subscribed = c.of.grace(c.Terms), c.of.subscribedNodes()
@@ -80,15 +80,15 @@ func (c *Campaign) Restart(notBefore time.Duration) {
 	c.machine = quorum.NewWaiter(c.waiter(notBefore, false))
 }
 
-// Carried prepares a campaign whose ticket goes to the nodes with the release of the lock before, and
+// CarryTicket prepares a campaign whose ticket goes to the nodes with the release of the lock before, and
 // returns that ticket.
-func (c *Campaign) Carried(notBefore time.Duration) wire.TicketUpdate {
+func (c *Campaign) CarryTicket(notBefore time.Duration) wire.TicketUpdate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.prepare()
 	c.machine = quorum.NewWaiter(c.waiter(notBefore, true))
 	c.enrol()
-	return wire.TicketUpdate{Ticket: c.ticket, EnqueuedAt: c.enqueuedAt}
+	return wire.TicketUpdate{Ticket: c.ticket, EnqueuedAt: c.score}
 }
 
 // Prepare makes the ticket of a call that will wait behind others, once.
@@ -98,8 +98,8 @@ func (c *Campaign) Prepare() {
 	c.prepare()
 }
 
-// Contends says that the call has met contention: from now on the nodes wake this process.
-func (c *Campaign) Contends() { c.of.subscribe() }
+// Subscribe has the nodes wake this process from now on, because the call has met contention.
+func (c *Campaign) Subscribe() { c.of.subscribe() }
 
 // Sleep waits until an attempt is due. It returns false when the caller's wait or the Manager
 // has ended first. woken means that a node has reserved the lock for the campaign since the last
@@ -146,18 +146,18 @@ func (c *Campaign) due() time.Duration {
 
 // Try makes one attempt, which ends with ctx. It returns nil when the lock is open.
 func (c *Campaign) Try(ctx context.Context) *Failure {
-	a := c.of.newAttempt(c, c.beginAttempt(), c.open)
-	if c.open != nil {
-		c.open.leave()
+	a := c.of.newAttempt(c, c.beginAttempt(), c.unreleased)
+	if c.unreleased != nil {
+		c.unreleased.unref()
 	}
-	c.open = a
+	c.unreleased = a
 	failure := a.run(ctx)
 	if failure == nil {
-		c.open = nil
-		if c.of.left.Load() {
-			c.of.left.Store(false)
+		c.unreleased = nil
+		if c.of.unanswered.Load() {
+			c.of.unanswered.Store(false)
 		}
-		a.leave()
+		a.unref()
 	}
 	return failure
 }
@@ -175,15 +175,15 @@ func (c *Campaign) beginAttempt() quorum.Ask {
 	return ask
 }
 
-// Concede ends the failed attempt. poll is when the campaign asks again if no message arrives. It
+// Concede ends the failed attempt. poll is how long the campaign waits if no message arrives. It
 // reports whether another attempt follows.
 func (c *Campaign) Concede(poll time.Duration) (again bool) {
-	a := c.open
+	a := c.unreleased
 	result := a.result()
 	c.mu.Lock()
 	next := c.machine.Ended(c.of.clock.Now(), result, max(poll, 0), mathrand.Float64())
 	if !c.Once {
-		c.of.left.Store(c.machine.Left())
+		c.of.unanswered.Store(c.machine.Unanswered())
 	}
 	c.mu.Unlock()
 	if next.Keep { // the next attempt keeps the votes
@@ -203,9 +203,9 @@ func (c *Campaign) concede(a *attempt, next quorum.Next) quorum.Set {
 	switch {
 	case c.ticket == "":
 	case next.Ticket == quorum.TicketKeep:
-		update = wire.TicketUpdate{Ticket: c.ticket, EnqueuedAt: c.enqueuedAt}
+		update = wire.TicketUpdate{Ticket: c.ticket, EnqueuedAt: c.score}
 	case next.Ticket == quorum.TicketYield:
-		update = wire.TicketUpdate{Ticket: c.ticket, EnqueuedAt: c.enqueuedAt, Yields: true}
+		update = wire.TicketUpdate{Ticket: c.ticket, EnqueuedAt: c.score, Yields: true}
 	case next.Ticket == quorum.TicketLeave:
 		update = wire.TicketUpdate{Ticket: c.ticket}
 	}
@@ -216,19 +216,19 @@ func (c *Campaign) concede(a *attempt, next quorum.Next) quorum.Set {
 // end ends the campaign's use of an attempt that has failed.
 func (c *Campaign) end(a *attempt, update wire.TicketUpdate) {
 	a.release(update)
-	a.leave()
-	c.open = nil
+	a.unref()
+	c.unreleased = nil
 }
 
-// Poll returns when a caller that asks once, and comes first in a tie, asks again: about a round
-// trip.
+// Poll returns how long a caller that asks once, and comes first in a tie, waits before it asks
+// again: about a round trip.
 func (c *Campaign) Poll() time.Duration { return max(c.of.ensemble.Trip(), quorum.MinGrace/4) }
 
 // GiveUp ends a campaign without a lock: its votes are released, and its ticket leaves the queues.
 func (c *Campaign) GiveUp() {
-	if c.open != nil {
+	if c.unreleased != nil {
 		// The machine does not learn of this attempt: nodes that have not answered are not late.
-		c.end(c.open, wire.TicketUpdate{})
+		c.end(c.unreleased, wire.TicketUpdate{})
 	}
 	c.mu.Lock()
 	leave, passOn := c.machine.Done()
@@ -265,7 +265,7 @@ func (c *Campaign) startOver(place time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.of.missed(c.of.grace(c.Terms))
-	c.place = place
+	c.enqueuedAt = place
 	c.write()
 	c.machine.SetGrace(c.of.grace(c.Terms))
 }
@@ -282,7 +282,7 @@ func (c *Campaign) prepare() {
 // write composes the ticket, and the score of its place.
 func (c *Campaign) write() {
 	_, steady := c.of.clock.Both()
-	c.enqueuedAt = strconv.FormatInt(c.of.ensemble.Time(steady+c.place-c.of.clock.Now()).Microseconds(), 10)
+	c.score = strconv.FormatInt(c.of.ensemble.Time(steady+c.enqueuedAt-c.of.clock.Now()).Microseconds(), 10)
 	number := strconv.FormatUint(c.number, 16)
 	b := make([]byte, 0, wire.TicketLen+3)
 	b = append(b, c.of.manager...)

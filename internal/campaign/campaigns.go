@@ -36,10 +36,10 @@ type Campaigns struct {
 	closing  <-chan struct{}
 	attempts sync.Pool // of *attempt
 
-	contended atomic.Bool   // there was contention, so the nodes are to wake this process
-	left      atomic.Bool   // the last attempt was not answered in time, see quorum.Waiter.Left
-	late      atomic.Int64  // by how much this process misses reservations, see quorum.Grace
-	last      atomic.Uint64 // the number of the last ticket
+	contended  atomic.Bool   // there was contention, so the nodes are to wake this process
+	unanswered atomic.Bool   // the last attempt was not answered in time, see quorum.Waiter.Unanswered
+	late       atomic.Int64  // by how much this process misses reservations, see quorum.Grace
+	last       atomic.Uint64 // the number of the last ticket
 
 	mu         sync.Mutex
 	byTicket   map[string]*Campaign
@@ -69,7 +69,7 @@ func (s *Campaigns) subscribe() {
 // Woken reports whether a quorum of nodes can wake a waiter of this process, and a waiter may be in
 // their queues.
 func (s *Campaigns) Woken() bool {
-	return s.subscribedNodes().Len() >= s.ensemble.Quorum() && !s.left.Load()
+	return s.subscribedNodes().Len() >= s.ensemble.Quorum() && !s.unanswered.Load()
 }
 
 // Turn is what a turn of this process costs the others, see quorum.Turn.

@@ -66,7 +66,7 @@ func (d *Delays) Next() time.Duration {
 	return a.delay
 }
 
-// answer waits for the answer, at most once in vain.
+// answer waits for the answer. After it has waited for nothing once, it waits no more.
 func (d *Delays) answer() (a answer, ok bool) {
 	patience := backoffPatience
 	if d.hangs {

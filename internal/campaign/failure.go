@@ -31,9 +31,9 @@ type Failure struct {
 	Granted    int     // how many nodes have granted the lock
 	Errors     []error // of the nodes; nil for none
 
-	Refused    bool // a node named another owner
-	Stranger   bool // one of these is a client without queue support
-	Unanswered bool // the nodes that have not failed are too few for a quorum
+	Refused        bool // a node named another owner
+	Stranger       bool // one of these is a client without queue support
+	TooFewAnswered bool // the nodes that have not failed are too few for a quorum
 }
 
 // Hopeless reports whether no quorum can come back by itself, so that another attempt is of no
@@ -51,7 +51,7 @@ func (f *Failure) Hopeless(nodes int) bool {
 
 // refusal is the answer of a node that named another owner.
 type refusal struct {
-	quorum.Refusal // Left is the instant at which the lock ends; left makes it a duration
+	quorum.Refusal // Left is the instant at which the lock ends; remaining makes it a duration
 	value          string
 }
 
@@ -67,8 +67,8 @@ func newRefusal(i int, reply *wire.Reply, now time.Duration) refusal {
 	return r
 }
 
-// left returns the refusals as they are at now.
-func left(refusals []refusal, now time.Duration) []quorum.Refusal {
+// remaining returns the refusals as they are at now.
+func remaining(refusals []refusal, now time.Duration) []quorum.Refusal {
 	all := make([]quorum.Refusal, len(refusals))
 	for i, r := range refusals {
 		all[i] = r.Refusal

@@ -29,7 +29,7 @@ func idle(nodes int) *Campaigns {
 		Report: report.New(slog.New(slog.DiscardHandler)), Closing: func() bool { return false }, Events: deaf{},
 	})
 	return New(&Config{
-		Ensemble: e, Locks: hold.NewWatchdog(&hold.Config{Ensemble: e, Calls: &closing.Tally{}}).Locks,
+		Ensemble: e, Locks: hold.NewWatchdog(&hold.Config{Ensemble: e, Calls: &closing.Counter{}}).Locks,
 		Settings: &config.Config{Prefix: "p:"}, Manager: strings.Repeat("0", wire.ManagerLen), Closing: make(chan struct{}),
 	})
 }
@@ -61,7 +61,7 @@ func (c *caller) Open() (*hold.Lock, hold.Tenant) {
 	return c.lock, lease{}
 }
 
-func (*caller) Owner() hold.Owner { return nil }
+func (*caller) Queue() hold.Queue { return nil }
 
 // lease is a Tenant that nobody asks.
 type lease struct{}

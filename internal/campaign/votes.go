@@ -105,7 +105,7 @@ func (v *votes) result(nodes int, outcome quorum.Outcome, owner string, now time
 	tally := v.ballot.Votes()
 	return &quorum.AttemptResult{
 		Outcome: outcome, Granted: tally.Granted(), Failed: quorum.All(nodes) &^ (tally.Granted() | tally.Refused() | tally.Silent()),
-		TooLate: outcome == quorum.OutcomeWon, Owner: owner, Unqueued: v.unqueued, Refusals: left(v.refusals, now),
+		TooLate: outcome == quorum.OutcomeWon, Owner: owner, Unqueued: v.unqueued, Refusals: remaining(v.refusals, now),
 	}
 }
 

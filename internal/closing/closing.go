@@ -7,42 +7,42 @@ import (
 	"time"
 )
 
-// Grace is how long each wait of Close lasts when its context has ended. Usually a signal has
+// MinWait is how long each wait of Close lasts when its context has ended. Usually a signal has
 // cancelled the context, and Close should still release the locks.
-const Grace = 100 * time.Millisecond
+const MinWait = 100 * time.Millisecond
 
-// Tally counts what Close waits for. It is a sync.WaitGroup whose wait can end early. It begins at
+// Counter counts what Close waits for. It is a sync.WaitGroup whose wait can end early. It begins at
 // one, which Close takes off.
-type Tally struct {
+type Counter struct {
 	n atomic.Int64
 	// zero is closed when nothing is left.
 	zero chan struct{}
 }
 
-// Begin makes a tally ready.
-func (t *Tally) Begin() {
-	t.n.Store(1)
-	t.zero = make(chan struct{})
+// Start makes a counter ready.
+func (c *Counter) Start() {
+	c.n.Store(1)
+	c.zero = make(chan struct{})
 }
 
 // Zero is closed when nothing is left.
-func (t *Tally) Zero() <-chan struct{} { return t.zero }
+func (c *Counter) Zero() <-chan struct{} { return c.zero }
 
-// Enter counts one more, while there is another.
-func (t *Tally) Enter() { t.n.Add(1) }
+// Enter adds one. The count must not have reached zero.
+func (c *Counter) Enter() { c.n.Add(1) }
 
 // Leave takes one off.
-func (t *Tally) Leave() {
-	if t.n.Add(-1) == 0 {
-		close(t.zero)
+func (c *Counter) Leave() {
+	if c.n.Add(-1) == 0 {
+		close(c.zero)
 	}
 }
 
 // Run counts a goroutine until it ends.
-func (t *Tally) Run(f func()) {
-	t.Enter()
+func (c *Counter) Run(f func()) {
+	c.Enter()
 	go func() {
-		defer t.Leave()
+		defer c.Leave()
 		f()
 	}()
 }
@@ -57,23 +57,23 @@ func Begun(c <-chan struct{}) bool {
 	}
 }
 
-// Graceful returns ctx, or a context of Grace if ctx has ended.
-func Graceful(ctx context.Context) (context.Context, context.CancelFunc) {
+// AtLeast returns ctx, or a context of MinWait if ctx has ended.
+func AtLeast(ctx context.Context) (context.Context, context.CancelFunc) {
 	if ctx.Err() == nil {
 		return context.WithCancel(ctx)
 	}
-	return context.WithTimeout(context.WithoutCancel(ctx), Grace)
+	return context.WithTimeout(context.WithoutCancel(ctx), MinWait)
 }
 
-// Await waits until done is closed, until ctx ends, and for Grace if it has ended. It reports
+// Await waits until done is closed, until ctx ends, and for MinWait if it has ended. It reports
 // whether done is closed.
 func Await(ctx context.Context, done <-chan struct{}) bool {
 	if Before(ctx, done) == nil {
 		return true
 	}
-	grace, cancel := Graceful(ctx)
+	longer, cancel := AtLeast(ctx)
 	defer cancel()
-	return Before(grace, done) == nil
+	return Before(longer, done) == nil
 }
 
 // Before waits until done is closed, and returns nil if that was before ctx ended. Otherwise it

@@ -13,20 +13,20 @@ import (
 
 func TestATallyIsZeroOnceEverybodyHasLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var tally Tally
-		tally.Begin()
+		var counter Counter
+		counter.Start()
 		end := make(chan struct{})
-		tally.Run(func() { <-end })
-		tally.Enter()
-		tally.Leave()
-		tally.Leave()
+		counter.Run(func() { <-end })
+		counter.Enter()
+		counter.Leave()
+		counter.Leave()
 		synctest.Wait()
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		require.ErrorIs(t, Before(ended, tally.Zero()), context.Canceled, "the goroutine runs")
+		require.ErrorIs(t, Before(ended, counter.Zero()), context.Canceled, "the goroutine runs")
 		close(end)
-		<-tally.Zero()
-		require.NoError(t, Before(ended, tally.Zero()), "both, and nothing is left")
+		<-counter.Zero()
+		require.NoError(t, Before(ended, counter.Zero()), "both, and nothing is left")
 	})
 }
 
@@ -38,13 +38,13 @@ func TestAWaitWhoseContextHasEndedGetsAGrace(t *testing.T) {
 		began := time.Now()
 		done := make(chan struct{})
 		time.AfterFunc(time.Hour, func() { cancel(cause) })
-		time.AfterFunc(time.Hour+Grace-1, func() { close(done) })
+		time.AfterFunc(time.Hour+MinWait-1, func() { close(done) })
 		assert.True(t, Await(ctx, done))
-		assert.Equal(t, time.Hour+Grace-1, time.Since(began))
+		assert.Equal(t, time.Hour+MinWait-1, time.Since(began))
 
 		began = time.Now()
 		assert.False(t, Await(ctx, nil))
-		assert.Equal(t, Grace, time.Since(began))
+		assert.Equal(t, MinWait, time.Since(began))
 		require.ErrorIs(t, Before(ctx, nil), cause)
 	})
 }

@@ -128,5 +128,5 @@ func (c *Check) endLocked() (ended bool, now time.Duration, state quorum.Hold) {
 	} else if c.raised != 0 {
 		l.proof.nodes &^= c.raised // these nodes now show another token than the rest
 	}
-	return true, now, l.stateLocked()
+	return true, now, l.holdLocked()
 }

@@ -21,7 +21,7 @@
 //
 // Mutexes, in the order in which they are taken: the ensemble's Steps, a Lock, then the registry of
 // Locks or the schedule. No code of a user runs under them. A Tenant is called with the mutex of
-// its Lock held, an Owner without.
+// its Lock held, a Queue without.
 //
 // This room decides nothing about who gets a lock next: package queue does.
 package hold

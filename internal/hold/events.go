@@ -14,9 +14,9 @@ type Tenant interface {
 	Report(e Event)
 }
 
-// An Owner decides what becomes of a Lock: the callers of this process that queue for it.
-type Owner interface {
-	// Lost says that the Lock has ended, and not because its Owner has released it. It runs
+// A Queue has the callers of this process that want a Lock, and decides what becomes of it.
+type Queue interface {
+	// Lost says that the Lock has ended, and not because its Queue has released it. It runs
 	// without a mutex.
 	Lost(l *Lock)
 }
@@ -29,8 +29,6 @@ const (
 	Opened What = 1 << iota
 	// Passed means, with Opened, that the lease before has passed the lock on.
 	Passed
-	// Queued means, with Opened, that a ticket in the nodes' queues has led to the lease.
-	Queued
 	// Renewed is that of package quorum: a quorum has confirmed, or the risk is over.
 	Renewed
 	// AtRisk is that of package quorum: a round has missed its quorum, or the margin fell to 0.

@@ -36,8 +36,8 @@ func idleOn(c *clock.Clock, nodes int) process {
 }
 
 func processOn(e *ensemble.Ensemble) process {
-	var calls closing.Tally
-	calls.Begin()
+	var calls closing.Counter
+	calls.Start()
 	return process{NewWatchdog(&Config{Ensemble: e, Calls: &calls})}
 }
 
@@ -112,7 +112,7 @@ func (t *lease) saw(what What) bool {
 	return slices.ContainsFunc(t.events, func(e Event) bool { return e.Is(what) })
 }
 
-// queue is an Owner, with the mutex under which it frees its lock.
+// queue is a Queue, with the mutex under which it frees its lock.
 type queue struct {
 	mu   sync.Mutex
 	lost []*Lock

@@ -16,30 +16,30 @@ import (
 // Lock is a lock that this process holds on the nodes, from Open until its keys are released.
 type Lock struct{ state }
 
-// state is the state of a Lock. Its methods are the steps of the machine and what follows from them;
-// those of Lock are what others do with it.
+// state is a Lock without the methods that others call: it has the steps of the machine, and what
+// follows from them.
 type state struct {
 	of    *Locks
 	terms *config.Terms
 	key   string
 
-	mu      sync.Mutex
-	owner   *Owner // nil while no other caller of this process is known to want the lock; a pointer, because most locks have none
-	tenancy tenancy
-	machine quorum.Machine
-	window  [5]time.Duration // the machine's window for up to 5 nodes: saves an allocation
-	jumped  time.Duration    // clock.Jumped at the last step
-	is      flags
-	remains time.Duration               // when the watchdog deletes the keys of a lock that is over
-	value   string                      // of the keys: owner value, token, metadata
-	retry   *backoff.ExponentialBackOff // after a missed round; nil otherwise
-	nodes   []error                     // latest error of each node; nil until there is one
-	proof   proof
-	tokens  block
-	acquire *wire.Request // until every node has answered it
-	ticket  *ticket       // of the waiter that acquired the lock; nil for none
-	others  others
-	slot    slot[*Lock] // in the schedule
+	mu       sync.Mutex
+	queue    *Queue // nil while no other caller of this process is known to want the lock; a pointer, because most locks have none
+	tenancy  tenancy
+	machine  quorum.Machine
+	window   [5]time.Duration // the machine's window for up to 5 nodes: saves an allocation
+	jumped   time.Duration    // clock.Jumped at the last step
+	is       flags
+	deleteAt time.Duration               // when the watchdog deletes the keys of a lock that is over
+	value    string                      // of the keys: owner value, token, metadata
+	retry    *backoff.ExponentialBackOff // after a missed round; nil otherwise
+	nodes    []error                     // latest error of each node; nil until there is one
+	proof    proof
+	tokens   block
+	acquire  *wire.Request // until every node has answered it
+	ticket   *ticket       // of the waiter that acquired the lock; nil for none
+	others   others
+	slot     slot[*Lock] // in the schedule
 }
 
 // others are the tickets of other processes in the queues.
@@ -112,7 +112,7 @@ type transition struct {
 	quorum.Output
 	now  time.Duration
 	over bool  // the step ended the lock
-	lost Owner // has to learn that the lock was lost; nil for none
+	lost Queue // has to learn that the lock was lost; nil for none
 }
 
 // step applies one input and carries out the effects, except Begin and Heal, which the caller
@@ -126,7 +126,7 @@ func (l *state) step(in quorum.Input, with func()) transition {
 	return s
 }
 
-// notify reports a loss to the owner. l.mu is not held.
+// notify reports a loss to the queue. l.mu is not held.
 func (l *state) notify(s *transition) {
 	if s.lost != nil {
 		s.lost.Lost(l.slot.of)
@@ -148,8 +148,8 @@ func (l *state) stepLocked(in quorum.Input, with func()) (s transition) {
 	switch l.machine.State() {
 	case quorum.StateLost:
 		s.over = true
-		if l.owner != nil {
-			s.lost = *l.owner
+		if l.queue != nil {
+			s.lost = *l.queue
 		}
 		l.lose(s.now)
 	case quorum.StateReleased:
@@ -196,12 +196,12 @@ func (l *state) release(now time.Duration) {
 
 // finish ends the lock, whose keys the watchdog deletes at an instant; quorum.Never if it does not
 // have to.
-func (l *state) finish(remains time.Duration) {
+func (l *state) finish(deleteAt time.Duration) {
 	l.is.over = true
-	if remains != quorum.Never {
-		l.remains = remains
+	if deleteAt != quorum.Never {
+		l.deleteAt = deleteAt
 	}
-	l.of.schedule.at(&l.slot, remains)
+	l.of.schedule.at(&l.slot, deleteAt)
 	l.of.registry.remove(l.slot.of)
 }
 

@@ -15,19 +15,19 @@ import (
 type Config struct {
 	Ensemble *ensemble.Ensemble
 	Unfenced bool
-	Calls    *closing.Tally // counts the locks whose keys Close has to wait for
+	Calls    *closing.Counter // counts the locks whose keys Close has to wait for
 }
 
 // Locks are the locks of this process.
 type Locks struct {
-	ensemble *ensemble.Ensemble
-	clock    *clock.Clock
-	unfenced bool
-	calls    *closing.Tally
-	left     unreleased // what Close could not release
-	schedule schedule[*Lock]
-	registry registry
-	lag      atomic.Int64 // the expected delay, which each step of a lock uses
+	ensemble   *ensemble.Ensemble
+	clock      *clock.Clock
+	unfenced   bool
+	calls      *closing.Counter
+	unreleased unreleased // what Close could not release
+	schedule   schedule[*Lock]
+	registry   registry
+	lag        atomic.Int64 // the expected delay, which each step of a lock uses
 	// ended means that Close has begun, and no lock is opened any more. Written with the mutex of
 	// Steps held: a lock is either among those that End ends, or Open finds this.
 	ended atomic.Bool

@@ -13,9 +13,9 @@ import (
 var (
 	// ErrTooSlow means that the majority came when too little of the lease was left.
 	ErrTooSlow = errors.New("granted too late for the lease to be of use")
-	// ErrNoneLeft means that the clock of a node that granted was stepped forward during the
+	// ErrStepped means that the clock of a node that granted was stepped forward during the
 	// attempt.
-	ErrNoneLeft = errors.New("granted, and the node's clock was stepped forward meanwhile")
+	ErrStepped = errors.New("granted, and the node's clock was stepped forward meanwhile")
 	// ErrEnded means that Close has begun.
 	ErrEnded = errors.New("closing")
 )
@@ -28,8 +28,7 @@ type Grant struct {
 	Proposal      int64  // the token in it
 	Ballot        *quorum.Ballot
 	Began, Steady time.Duration // before the first request was sent, by either clock
-	Owner         Owner         // the queue of callers that want the lock; nil for none
-	Queued        bool          // a node's queue has led to it
+	Queue         Queue         // the queue of callers that want the lock; nil for none
 	Others        int           // tickets in the queues, by the answers
 	Errors        []error       // of the nodes; nil for none
 	Acquire       *wire.Request // while nodes have not answered it
@@ -51,7 +50,7 @@ func (s *Locks) Open(g *Grant, l *Lock, t Tenant) error {
 		l.resetProof()
 	}
 	if l.machine.State() == quorum.StateLost {
-		return ErrNoneLeft
+		return ErrStepped
 	}
 	// The last check of the clock before the grant: a lease that was won too slowly is of
 	// no use (etcd-io/etcd#11456).
@@ -62,11 +61,7 @@ func (s *Locks) Open(g *Grant, l *Lock, t Tenant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.others.asOf, l.tenancy.tenant = now, t
-	what := Opened
-	if g.Queued {
-		what |= Queued
-	}
-	l.report(now, what)
+	l.report(now, Opened)
 	s.schedule.at(&l.slot, l.machine.Wake())
 	s.registry.add(l)
 	return nil
@@ -76,14 +71,14 @@ func (s *Locks) Open(g *Grant, l *Lock, t Tenant) error {
 func (s *Locks) build(g *Grant, l *Lock) {
 	t, votes := g.Terms, g.Ballot.Votes()
 	l.of, l.terms, l.key, l.jumped = s, t, g.Key, s.clock.Jumped()
-	if g.Owner != nil {
-		owner := g.Owner
-		l.owner = &owner
+	if g.Queue != nil {
+		queue := g.Queue
+		l.queue = &queue
 	}
 	l.slot.of, l.slot.index = l, -1
 	l.tenancy.granted, l.value, l.others.tickets = g.Began, g.Value, g.Others
 	blocks := int64(1)
-	if g.Owner != nil && !s.unfenced {
+	if g.Queue != nil && !s.unfenced {
 		blocks = blockSize // callers of this process queue for the lock
 	}
 	l.tokens.next, l.tokens.last = g.Ballot.Tokens(blocks)

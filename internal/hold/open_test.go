@@ -54,7 +54,7 @@ func TestAGrantThatAClockStepHasEndedIsNotReported(t *testing.T) {
 				assert.Zero(t, l.proof.nodes, "another client may have had the lock on that node")
 				return
 			}
-			require.ErrorIs(t, err, ErrNoneLeft)
+			require.ErrorIs(t, err, ErrStepped)
 			assert.Empty(t, first.events, "neither its grant nor its loss")
 			assert.Equal(t, []*Lock{before}, p.schedule.all(), "the watchdog does not schedule it")
 			assert.Same(t, before, p.Find("job"), "nor is it found by its key")
@@ -78,12 +78,12 @@ func TestAGrantRecordsTheTopTokenAndTheNodesAtIt(t *testing.T) {
 	assert.Equal(t, quorum.All(2), l.proof.nodes)
 
 	for _, c := range []struct {
-		owner Owner
+		queue Queue
 		first int64
 		more  int
 	}{{nil, 7, 0}, {&queue{}, 4, 3}} {
 		g := p.grant(hour(3))
-		g.Owner = c.owner
+		g.Queue = c.queue
 		*g.Ballot = quorum.NewBallot(3, true, 7)
 		g.Ballot.Grant(0, 7, 3)
 		g.Ballot.Grant(2, 7, 2)

@@ -43,8 +43,8 @@ type block struct {
 // in µs, so the lowest is 100 ms before it.
 const blockSize = int64(100 * time.Millisecond / time.Microsecond)
 
-// left returns how many tokens are unused.
-func (b *block) left() int { return int(max(b.last-b.next+1, 0)) }
+// size returns how many tokens are unused.
+func (b *block) size() int { return int(max(b.last-b.next+1, 0)) }
 
 // ticket is a ticket that a waiter which has its lease may have left in queues.
 type ticket struct {

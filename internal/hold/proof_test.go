@@ -67,7 +67,7 @@ func TestAProofCountsAnswersSinceItWasLastWithdrawn(t *testing.T) {
 		want  bool
 	}{{3, true}, {2, true}, {1, false}, {0, false}} {
 		g := p.grant(hour(3))
-		g.Owner = &queue{}
+		g.Queue = &queue{}
 		l, first := p.open(t, g)
 		l.proof.nodes = quorum.All(c.nodes)
 		_, state, ok := l.Vacate(first)

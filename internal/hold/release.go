@@ -18,7 +18,7 @@ import (
 // releases them, so that waiters are woken.
 func (l *Lock) Free(update wire.TicketUpdate) *ensemble.Answers {
 	l.mu.Lock()
-	l.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil) // no notify: the owner itself frees the lock
+	l.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil) // no notify: the queue itself frees the lock
 	l.mu.Unlock()
 	req := l.keepRequest()
 	if req == nil {
@@ -95,13 +95,13 @@ func (l *Lock) shut() (stays bool) {
 	s := l.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil)
 	lost := l.machine.State() == quorum.StateLost
 	if l.is.working && s.over && !lost {
-		l.remains = s.now + l.terms.Guard
+		l.deleteAt = s.now + l.terms.Guard
 	}
 	delayed := lost && l.terms.LockDelay > 0
-	stays = l.is.working && (s.over || lost) && !delayed && l.remains > s.now
+	stays = l.is.working && (s.over || lost) && !delayed && l.deleteAt > s.now
 	if l.is.stays = stays; stays {
 		l.of.calls.Enter()
-		l.of.schedule.at(&l.slot, l.remains)
+		l.of.schedule.at(&l.slot, l.deleteAt)
 	} else {
 		l.of.schedule.at(&l.slot, quorum.Never)
 	}
@@ -115,7 +115,7 @@ func (s *Locks) clear(locks []*Lock) {
 	requests, stayed := s.releaseAll(locks)
 	for _, req := range requests {
 		if s.ended.Load() {
-			s.ensemble.PostTo(quorum.All(s.ensemble.Size()), req, &s.left)
+			s.ensemble.PostTo(quorum.All(s.ensemble.Size()), req, &s.unreleased)
 		} else {
 			s.ensemble.PostTo(quorum.All(s.ensemble.Size()), req, ensemble.Nobody{})
 		}
@@ -145,7 +145,7 @@ func (s *Locks) releaseAll(locks []*Lock) (requests []*wire.Request, stayed int)
 		for _, l := range locks {
 			l.mu.Lock()
 			special, value := l.leavesTicket() || l.acquire != nil, l.value
-			delayed := l.machine.State() == quorum.StateLost && l.terms.LockDelay > 0 && s.clock.Now() < l.remains
+			delayed := l.machine.State() == quorum.StateLost && l.terms.LockDelay > 0 && s.clock.Now() < l.deleteAt
 			if l.is.stays {
 				l.is.stays = false
 				stayed++
@@ -173,7 +173,7 @@ func (s *Locks) releaseAll(locks []*Lock) (requests []*wire.Request, stayed int)
 }
 
 // Last receives the answers to the releases that Close posts.
-func (s *Locks) Last() node.Receiver { return &s.left }
+func (s *Locks) Last() node.Receiver { return &s.unreleased }
 
-// Left returns how many locks may remain after Close, and on how many nodes.
-func (s *Locks) Left() (locks, nodes int) { return s.left.count() }
+// Unreleased returns how many locks may remain after Close, and on how many nodes.
+func (s *Locks) Unreleased() (locks, nodes int) { return s.unreleased.count() }

@@ -17,7 +17,7 @@ func TestAHoldThatIsFoundLostWhenItIsReleasedHoldsUpNoCaller(t *testing.T) {
 	now := clock.Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second}
 	p := idleOn(clock.From(func() clock.Reading { return now }), 3)
 	g, q := p.grant(hour(3)), &queue{}
-	g.Owner = q
+	g.Queue = q
 	l, first := p.open(t, g)
 	_, _, ok := l.Vacate(first) // its last lease is released while a check is under way
 	require.True(t, ok)

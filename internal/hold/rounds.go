@@ -62,8 +62,8 @@ func (h healing) with(l *Lock, nodes quorum.Set) healing {
 }
 
 // heal posts requests that create lost keys again.
-func (s *Locks) heal(lost healing) {
-	for i, all := range lost {
+func (s *Locks) heal(keys healing) {
+	for i, all := range keys {
 		for locks := range slices.Chunk(all, wire.MaxLocks) {
 			s.healOn(i, locks)
 		}
@@ -110,7 +110,7 @@ func (l *state) healing(i int, began, steady time.Duration) wire.Healing {
 	}
 }
 
-// round is one extend or heal of several locks, and the receiver of its answers.
+// round is one extend or heal that was posted for several locks, and the receiver of its answers.
 type round struct {
 	of            *Locks
 	locks         []*Lock
@@ -123,14 +123,14 @@ func (r *round) Receive(i int, req *wire.Request, reply *wire.Reply) {
 	if reply.Status == wire.Done && len(reply.Answers) != len(r.locks) {
 		reply.Status, reply.Err = wire.Unknown, errors.New("answers for other locks")
 	}
-	var lost healing
+	var keys healing
 	missing := false
 	for j, l := range r.locks {
 		m := r.meaning(i, j, req.Kind, reply)
 		missing = missing || m.in.Kind == quorum.InputMissing
-		lost = lost.with(l, l.take(m))
+		keys = keys.with(l, l.take(m))
 	}
-	r.of.heal(lost)
+	r.of.heal(keys)
 	if missing {
 		r.of.ensemble.Nodes()[i].Check() // a flushed or evicting node is reported now, and not at the next regular check
 	}
@@ -192,7 +192,7 @@ func (l *Lock) take(m meaning) (heal quorum.Set) {
 func (l *Lock) Verify(ctx context.Context) *ensemble.Answers {
 	_, now := l.of.clock.Both()
 	answers := l.of.ensemble.Collect(ctx, wire.NewRead(l.key, now+l.terms.Timeout), l.terms.Timeout, l.of.ensemble.Quorum(), l.owns)
-	var lost healing
+	var keys healing
 	for i := range answers.Replies {
 		in := quorum.Input{Kind: quorum.InputTaken, Node: i, At: answers.Replies[i].Sent}
 		switch err := answers.Err(i); {
@@ -200,13 +200,13 @@ func (l *Lock) Verify(ctx context.Context) *ensemble.Answers {
 			in.Kind = quorum.InputMissing
 			fallthrough
 		case errors.Is(err, ErrTaken):
-			lost = lost.with(l, l.step(in, func() {
+			keys = keys.with(l, l.step(in, func() {
 				l.note(i, err)
 				l.resetProof()
 			}).Heal)
 		}
 	}
-	l.of.heal(lost)
+	l.of.heal(keys)
 	return answers
 }
 

@@ -8,32 +8,32 @@ import (
 
 // This file has what happens between the leases that stand on a lock one after the other.
 
-// Vacate ends the lease t by its release. If the lock has no Owner, it ends as well, and the
-// caller frees it. Otherwise the lock stays, and the Owner decides what becomes of it by its
+// Vacate ends the lease t by its release. If the lock has no Queue, it ends as well, and the
+// caller frees it. Otherwise the lock stays, and the Queue decides what becomes of it by its
 // state. ok is false if the lease had ended, or is found lost.
-func (l *Lock) Vacate(t Tenant) (owner Owner, state quorum.Hold, ok bool) {
+func (l *Lock) Vacate(t Tenant) (queue Queue, state quorum.Hold, ok bool) {
 	l.mu.Lock()
 	if !l.bears(t) {
 		l.mu.Unlock()
 		return nil, state, false
 	}
 	in := quorum.Input{Kind: quorum.InputTick}
-	if l.owner == nil {
+	if l.queue == nil {
 		in.Kind = quorum.InputRelease
 	}
 	s := l.stepLocked(in, nil)
 	ok = l.machine.State() != quorum.StateLost
-	if l.owner != nil {
-		owner = *l.owner
+	if l.queue != nil {
+		queue = *l.queue
 	}
-	if owner != nil && ok {
+	if queue != nil && ok {
 		l.report(s.now, Released)
-		state = l.stateLocked()
+		state = l.holdLocked()
 	}
 	l.mu.Unlock()
 	l.notify(&s)
 	l.of.heal(healing(nil).with(l, s.Heal))
-	return owner, state, ok
+	return queue, state, ok
 }
 
 // Pass gives the lock to the next lease, which gets the next token of the block. It returns false,
@@ -52,19 +52,19 @@ func (l *Lock) Pass(to Tenant) (check, ok bool) {
 	return now > l.others.asOf+quorum.CheckAfter/2 || l.tokensLeft() < 16, true
 }
 
-// Attach makes o the owner of the lock. It returns when the current lease began, and false if the
+// Attach has q decide what becomes of the lock. It returns when the current lease began, and false if the
 // lock is over.
-func (l *Lock) Attach(o Owner) (granted time.Duration, ok bool) {
+func (l *Lock) Attach(q Queue) (granted time.Duration, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.is.over {
 		return 0, false
 	}
-	l.owner = &o
+	l.queue = &q
 	return l.tenancy.granted, true
 }
 
-// Detach takes the owner away, unless another process is known to want the lock. It returns
+// Detach takes the queue away, unless another process is known to want the lock. It returns
 // whether it did.
 func (l *Lock) Detach() bool {
 	l.mu.Lock()
@@ -72,12 +72,12 @@ func (l *Lock) Detach() bool {
 	if l.others.tickets > 0 {
 		return false
 	}
-	l.owner = nil
+	l.queue = nil
 	return true
 }
 
-// stateLocked returns the state of the lock for the decision what becomes of it. l.mu is held.
-func (l *state) stateLocked() quorum.Hold {
+// holdLocked returns what decides what becomes of the lock. l.mu is held.
+func (l *state) holdLocked() quorum.Hold {
 	t := l.terms
 	return quorum.Hold{
 		Tokens: l.tokensLeft(), Proven: l.proven(),
@@ -95,7 +95,7 @@ func (l *state) tokensLeft() int {
 	if l.of.unfenced {
 		return 1
 	}
-	return l.tokens.left()
+	return l.tokens.size()
 }
 
 // Work records that a function begins under the lease t. It returns false if the lease has ended.

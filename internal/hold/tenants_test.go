@@ -17,24 +17,24 @@ import (
 func queueing(t *testing.T, p process) (*Lock, *lease) {
 	t.Helper()
 	g := p.grant(hour(3))
-	g.Owner = &queue{}
+	g.Queue = &queue{}
 	return p.open(t, g)
 }
 
-// The owner decides by the state of the lock at the end of a lease. Until it passes the lock on, an
+// The queue decides by the state of the lock at the end of a lease. Until it passes the lock on, an
 // answer may show that another client may have had the lock.
 func TestALockWhoseProofWasWithdrawnMeanwhileIsNotPassedOn(t *testing.T) {
 	p := idle(3)
 	l, first := queueing(t, p)
 	_, state, ok := l.Vacate(first)
 	require.True(t, ok)
-	require.True(t, state.Proven, "the owner decides to pass it on")
+	require.True(t, state.Proven, "the queue decides to pass it on")
 	p.stepClock(1, time.Second)
 	next := &lease{}
 	_, ok = l.Pass(next)
 	assert.False(t, ok)
 	assert.Empty(t, next.events)
-	assert.False(t, l.Over(), "its owner has to free it")
+	assert.False(t, l.Over(), "its queue has to free it")
 	assert.Same(t, first, l.Tenant())
 }
 
@@ -58,7 +58,7 @@ func TestALockIsPassedOnAsOftenAsItHasTokens(t *testing.T) {
 	assert.Empty(t, current.events)
 }
 
-// The owner may have decided before the loss, or before Close has ended the lock.
+// The queue may have decided before the loss, or before Close has ended the lock.
 func TestALockThatIsOverIsNotPassedOn(t *testing.T) {
 	for name, end := range map[string]func(process, *Lock){
 		"lost":     func(p process, _ *Lock) { p.stepClock(0, 2*time.Hour); p.stepClock(1, 2*time.Hour) },
@@ -102,11 +102,11 @@ func TestALeaseEndsOnceAndNotThatOfTheNext(t *testing.T) {
 	assert.Equal(t, Released, ends[0].What, "the loss is the next lease's")
 }
 
-// A lease that is over has no loss, and the owner hears of one, because callers wait for it.
+// A lease that is over has no loss, and the queue hears of one, because callers wait for it.
 func TestALossBetweenTwoLeasesIsTheOwnersAlone(t *testing.T) {
 	p := idle(3)
 	g, q := p.grant(hour(3)), &queue{}
-	g.Owner = q
+	g.Queue = q
 	l, first := p.open(t, g)
 	_, _, ok := l.Vacate(first)
 	require.True(t, ok)
@@ -133,7 +133,7 @@ func TestWhatMakesALockUselessForAnotherLease(t *testing.T) {
 		"too little is left": {func(g *Grant) { g.Terms.MinUseful = 40 * time.Minute }, 30 * time.Minute, false},
 	} {
 		g := p.grant(hour(3))
-		g.Owner, g.Terms.Manual, g.Terms.Interval = &queue{}, false, time.Hour
+		g.Queue, g.Terms.Manual, g.Terms.Interval = &queue{}, false, time.Hour
 		c.change(g)
 		l, first := p.open(t, g)
 		if c.after > 0 {

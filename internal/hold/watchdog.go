@@ -28,7 +28,7 @@ func NewWatchdog(c *Config) *Watchdog {
 	clock := c.Ensemble.Clock
 	return &Watchdog{
 		Locks: &Locks{
-			ensemble: c.Ensemble, clock: clock, unfenced: c.Unfenced, calls: c.Calls, left: unreleased{ensemble: c.Ensemble},
+			ensemble: c.Ensemble, clock: clock, unfenced: c.Unfenced, calls: c.Calls, unreleased: unreleased{ensemble: c.Ensemble},
 			schedule: newSchedule[*Lock](clock.Now),
 		},
 		halt: make(chan struct{}), halted: make(chan struct{}),
@@ -123,8 +123,8 @@ func (d *Watchdog) tend(now time.Duration, due []*slot[*Lock]) {
 			renew, heal = append(renew, l), heal.with(l, t.heal)
 		case t.live:
 			heal = heal.with(l, t.heal)
-		case now < t.remains:
-			d.schedule.at(one, t.remains)
+		case now < t.deleteAt:
+			d.schedule.at(one, t.deleteAt)
 		default:
 			remnants = append(remnants, l)
 		}
@@ -138,17 +138,17 @@ func (d *Watchdog) tend(now time.Duration, due []*slot[*Lock]) {
 
 // tick is what the passing of time means for a lock.
 type tick struct {
-	live    bool // the lock was not over before
-	begin   bool // a round begins
-	heal    quorum.Set
-	remains time.Duration // of a lock that was over: when its keys are to be deleted
+	live     bool // the lock was not over before
+	begin    bool // a round begins
+	heal     quorum.Set
+	deleteAt time.Duration // of a lock that was over: when its keys are to be deleted
 }
 
 // tick applies the passing of time. It begins a round that is due, or due soon enough to go
 // together with other locks.
 func (l *Lock) tick(now time.Duration) (t tick) {
 	l.mu.Lock()
-	t.live, t.remains = !l.is.over, l.remains
+	t.live, t.deleteAt = !l.is.over, l.deleteAt
 	s := l.stepLocked(quorum.Input{Kind: quorum.InputTick}, nil)
 	t.heal = s.Heal
 	if t.live && !s.over && l.machine.Due(now+l.terms.Slack) {

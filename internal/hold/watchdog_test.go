@@ -116,6 +116,6 @@ func TestALossThatIsReportedEarlyKeepsOthersOutAsLong(t *testing.T) {
 	p.measure(p.clock.Now()-time.Hour, 0)
 	l.Tick()
 	assert.True(t, first.saw(Lost))
-	assert.Equal(t, stop+time.Minute, l.remains)
-	assert.EqualValues(t, l.remains, l.slot.wake.Load())
+	assert.Equal(t, stop+time.Minute, l.deleteAt)
+	assert.EqualValues(t, l.deleteAt, l.slot.wake.Load())
 }

@@ -114,7 +114,7 @@ func TestAMajorityOfTheSentinelsNamesTheMaster(t *testing.T) {
 		answers []string
 		term    Term
 		text    string // of the error
-		config  bool   // somebody has to mend it
+		config  bool   // somebody has to fix it
 	}{
 		"all agree":                  {answers: []string{says("a", 7), says("a", 7), says("a", 7)}, term: Term{"a:6379", 7}},
 		"one is behind":              {answers: []string{says("old", 6), says("a", 7), says("a", 7)}, term: Term{"a:6379", 7}},
@@ -414,7 +414,7 @@ func TestSilenceDoesNotHideWhatHasToBeFixed(t *testing.T) {
 	testFaults(t, g, "the Sentinel at 2:1 knows no master set")
 }
 
-// The texts of Redis name a cause that no user can mend, and commands that no user sends.
+// The texts of Redis name a cause that no user can fix, and commands that no user sends.
 func TestAnErrorOfAServerBeginsWithWhatItMeans(t *testing.T) {
 	for text, c := range map[string]struct {
 		want   string

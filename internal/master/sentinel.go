@@ -81,7 +81,7 @@ func (a *view) identify(myself, others rueidis.RedisResult) error {
 
 const sentinelRights = "+sentinel|master, +sentinel|myid and +sentinel|sentinels"
 
-// explain adds to an error of a Sentinel which one it is, and how to mend it.
+// explain adds to an error of a Sentinel which one it is, and how to fix it.
 func (s *sentinels) explain(addr string, err error) error {
 	redis, ok := rueidis.IsRedisErr(err)
 	if !ok {

@@ -112,7 +112,7 @@ func owns(ranges []string, slot int) bool {
 	return false
 }
 
-// explain adds to an error of a cluster node which one it is, and how to mend it.
+// explain adds to an error of a cluster node which one it is, and how to fix it.
 func (s *slotOwner) explain(addr string, err error) error {
 	redis, ok := rueidis.IsRedisErr(err)
 	if !ok {

@@ -40,7 +40,7 @@ func (a view) strange(b view) bool {
 type resolver interface {
 	// ask returns what one of them knows.
 	ask(ctx context.Context, client rueidis.Client) (view, error)
-	// explain adds to an error which one it is from, and how to mend it.
+	// explain adds to an error which one it is from, and how to fix it.
 	explain(addr string, err error) error
 }
 

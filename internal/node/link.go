@@ -14,8 +14,8 @@ const (
 	// checkEvery is how often a node is greeted again over the same connection: its role,
 	// eviction policy, data and clock may have changed without traffic.
 	checkEvery = 10 * time.Second
-	// mendEvery is how often a node that needs an operator is greeted again.
-	mendEvery = time.Second
+	// retryEvery is how often a node that needs an operator is greeted again.
+	retryEvery = time.Second
 	// judgeEvery is how often, after a step of the node's clock, the Manager is asked
 	// whether the step is the node's own, and judgeFor for how long.
 	judgeEvery = 25 * time.Millisecond

@@ -185,18 +185,18 @@ func (w *worker) connect() {
 		switch {
 		case withheld != nil:
 			w.greeter.withheld, err = withheld, withheld
-			w.checkAt = w.now + mendEvery
+			w.checkAt = w.now + retryEvery
 		case w.greeter.unguarded:
-			w.checkAt = w.now + mendEvery
+			w.checkAt = w.now + retryEvery
 		case w.greeter.clockSuspect:
 			w.checkAt = w.now + judgeEvery
 		case w.greeter.unlisted() != nil && w.greeter.quarantine.reason == nil:
-			w.checkAt = w.now + mendEvery
+			w.checkAt = w.now + retryEvery
 		}
 	case errors.As(err, &refused):
 		w.debt.answered()
 		w.greeter.refusal = err
-		w.redialAt = w.now + mendEvery
+		w.redialAt = w.now + retryEvery
 	default:
 		w.greeter.refusal = nil
 		w.redialAt = w.now + w.redial.NextBackOff()

@@ -56,7 +56,7 @@ func roomOf(t *testing.T, c *clock.Clock, addrs ...string) *room {
 		Nodes: nodes, Timeout: time.Hour, Clock: c, Report: report.New(slog.New(slog.DiscardHandler)), Closing: func() bool { return false }, Events: events{r},
 		Node: node.Config{Prefix: "p:", Drift: 0.01, Cap: 2 * time.Second, Manager: strings.Repeat("0", wire.ManagerLen)},
 	})
-	r.dog = hold.NewWatchdog(&hold.Config{Ensemble: r.ensemble, Calls: &closing.Tally{}})
+	r.dog = hold.NewWatchdog(&hold.Config{Ensemble: r.ensemble, Calls: &closing.Counter{}})
 	r.Queues = New(&Config{
 		Clock: c, Locks: r.dog.Locks, Closing: make(chan struct{}), Turn: func() time.Duration { return time.Millisecond }, Woken: func() bool { return false },
 		WaitsForItself: func(key string) {
@@ -152,7 +152,7 @@ func (c *caller) Tenant(*hold.Lock) hold.Tenant {
 	return l
 }
 
-func (*caller) Carried(time.Duration) wire.TicketUpdate { return wire.TicketUpdate{} }
+func (*caller) CarryTicket(time.Duration) wire.TicketUpdate { return wire.TicketUpdate{} }
 
 func (c *caller) Abandon(l hold.Tenant) { c.abandoned = append(c.abandoned, l) }
 
@@ -174,7 +174,7 @@ func (r *room) enter(terms *config.Terms) (*Place, *caller) {
 
 // open opens the lock of a caller that has asked the nodes, with its first lease. Every node has moved
 // its register from 100 to 200.
-func (r *room) open(terms *config.Terms, owner hold.Owner) (*hold.Lock, *lease) {
+func (r *room) open(terms *config.Terms, queue hold.Queue) (*hold.Lock, *lease) {
 	r.t.Helper()
 	ballot := quorum.NewBallot(terms.Nodes, true, 200)
 	for i := range terms.Nodes {
@@ -184,7 +184,7 @@ func (r *room) open(terms *config.Terms, owner hold.Owner) (*hold.Lock, *lease) 
 	l, first := &hold.Lock{}, &lease{}
 	require.NoError(r.t, r.dog.Open(&hold.Grant{
 		Terms: terms, Key: key, Value: wire.Compose(strings.Repeat("0", wire.OwnerLen), 200, "1 - "), Proposal: 200,
-		Ballot: &ballot, Began: began, Steady: steady, Owner: owner,
+		Ballot: &ballot, Began: began, Steady: steady, Queue: queue,
 	}, l, first))
 	return l, first
 }
@@ -198,7 +198,7 @@ func (r *room) held(terms *config.Terms, behind int) (l *hold.Lock, first *lease
 		places, callers = append(places, p), append(callers, c)
 	}
 	asks(r.t, head)
-	l, first = r.open(terms, head.Owner())
+	l, first = r.open(terms, head.Queue())
 	head.Granted(l)
 	return l, first, places, callers
 }

@@ -15,9 +15,9 @@ import (
 type Caller interface {
 	// Tenant returns the lease to which the lock is passed on.
 	Tenant(l *hold.Lock) hold.Tenant
-	// Carried returns the caller's ticket. The release of the lock puts it into the nodes' queues, and
+	// CarryTicket returns the caller's ticket. The release of the lock puts it into the nodes' queues, and
 	// the caller asks the nodes at notBefore or later.
-	Carried(notBefore time.Duration) wire.TicketUpdate
+	CarryTicket(notBefore time.Duration) wire.TicketUpdate
 	// Abandon releases a lease that came when the caller had given up. It runs without a mutex.
 	Abandon(lease hold.Tenant)
 }
@@ -74,8 +74,8 @@ func (p *Place) Wait(ctx context.Context) (Turn, bool) {
 // Here reports whether the caller's turn has come.
 func (p *Place) Here() bool { return len(p.turn) > 0 }
 
-// Owner returns the Queue as the owner of the lock that the caller asks for.
-func (p *Place) Owner() hold.Owner { return p.queue }
+// Queue returns the queue of the place, which decides what becomes of the lock.
+func (p *Place) Queue() hold.Queue { return p.queue }
 
 // Obstacle returns what the caller waits for.
 func (p *Place) Obstacle() Obstacle {
@@ -103,10 +103,10 @@ func (p *Place) Leave() {
 
 // Setback is why an attempt has failed.
 type Setback struct {
-	Why        any  // for other callers, see Obstacle
-	NoQuorum   bool // it has not found another holder
-	Unanswered bool // because too few nodes have answered
-	Stranger   bool // a client without queue support has the lock
+	Why            any  // for other callers, see Obstacle
+	NoQuorum       bool // too few nodes gave an answer that counts
+	TooFewAnswered bool // because too few nodes have answered
+	Stranger       bool // a client without queue support has the lock
 }
 
 // Failed records why an attempt of the caller has failed. It ends the calls that do not wait for the

@@ -23,13 +23,13 @@ type asker struct {
 	campaign campaign.Campaign
 }
 
-func (c *asker) Carried(notBefore time.Duration) wire.TicketUpdate {
-	return c.campaign.Carried(notBefore)
+func (c *asker) CarryTicket(notBefore time.Duration) wire.TicketUpdate {
+	return c.campaign.CarryTicket(notBefore)
 }
 
 func (*asker) Open() (*hold.Lock, hold.Tenant) { return &hold.Lock{}, &lease{} }
 
-func (*asker) Owner() hold.Owner { return nil }
+func (*asker) Queue() hold.Queue { return nil }
 
 // A release has carried the caller's ticket to the nodes, and the caller gives up before
 // it takes its turn.
@@ -50,7 +50,7 @@ func TestACallerThatGivesUpAtItsTurnRemovesItsTicket(t *testing.T) {
 		c.campaign.Prepare()
 		p := r.Enter(key, Waiting{Caller: c, Terms: terms, Arrived: c.campaign.Arrived})
 		asks(t, p) // the queue was empty
-		carried := c.Carried(0)
+		carried := c.CarryTicket(0)
 		server.MustDo("ZADD", wire.QueueKey(key), carried.EnqueuedAt, carried.Ticket)
 		p.turn <- Turn{Enqueued: true}
 		cancel()

@@ -34,7 +34,7 @@ func (q *Queue) now() time.Duration { return q.of.config.Clock.Now() }
 // dismiss ends the call of a caller that does not wait for the nodes, if the last attempt from
 // this Queue was not answered. The caller that made it sees that itself. q.mu is held.
 func (q *Queue) dismiss(p *Place) {
-	if !p.FailFast || !q.setback.Unanswered || q.lock != nil || !q.local.Waits(p.id) {
+	if !p.FailFast || !q.setback.TooFewAnswered || q.lock != nil || !q.local.Waits(p.id) {
 		return
 	}
 	delete(q.callers, p.id)
@@ -204,7 +204,7 @@ func (q *Queue) freeUnused(l *hold.Lock) *ensemble.Answers {
 func (q *Queue) free(l *hold.Lock, s quorum.Step) *ensemble.Answers {
 	var update wire.TicketUpdate
 	if p := q.callers[s.Caller]; p != nil && s.Enqueue {
-		update = p.Caller.Carried(s.At) // before a node can wake the caller
+		update = p.Caller.CarryTicket(s.At) // before a node can wake the caller
 	}
 	update.LeavesFree = s.LeaveFree
 	return l.Free(update)

@@ -144,7 +144,7 @@ func TestALockThatIsLostBeforeItsQueueDecidesKeepsItsLockDelay(t *testing.T) {
 	assert.Nil(t, places[0].queue.Finish(l, state), "no release")
 
 	// A lock that the queue does not know yet is released.
-	l, first = r.open(delayed, places[0].Owner())
+	l, first = r.open(delayed, places[0].Queue())
 	assert.NotNil(t, places[0].queue.Finish(l, vacate(t, l, first)))
 	assert.True(t, l.Over())
 }
@@ -203,7 +203,7 @@ func TestACheckDecidesNothingOnceItsLockHasLeftTheQueue(t *testing.T) {
 		before := checked(h, l, first, places[0])
 		lose(t, h, l)
 		asks(t, places[0])
-		l, first = r.open(hour(), places[0].Owner())
+		l, first = r.open(hour(), places[0].Queue())
 		places[0].Granted(l)
 		check := checked(h, l, first, places[1])
 		before.End()

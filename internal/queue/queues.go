@@ -144,12 +144,13 @@ func (s *Queues) sweep(q *Queue, now time.Duration) {
 	defer s.mu.Unlock()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	switch {
-	case s.byKey[q.key] != q, len(q.callers) > 0, q.lock != nil:
-	case q.local.Idle(now):
+	if s.byKey[q.key] != q || len(q.callers) > 0 || q.lock != nil {
+		return
+	}
+	if idle := q.local.IdleFrom(); idle > now {
+		q.tendBy(idle)
+	} else {
 		delete(s.byKey, q.key)
-	default:
-		q.tendBy(now + quorum.ReacquireDelay)
 	}
 }
 

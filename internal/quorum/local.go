@@ -110,9 +110,13 @@ func (l *Local) Waits(id CallerID) bool {
 	return slices.ContainsFunc(l.waiting, func(c Caller) bool { return c.ID == id })
 }
 
-// Idle reports whether the queue is empty and remembers nothing of use.
-func (l *Local) Idle(now time.Duration) bool {
-	return l.phase == localIdle && now >= l.again
+// IdleFrom returns from when on the queue may go; Never while it has callers or a hold. With it
+// goes what it knows of clients without queue support: they only matter under contention.
+func (l *Local) IdleFrom() time.Duration {
+	if l.phase != localIdle {
+		return Never
+	}
+	return l.again
 }
 
 // Held returns the queue behind a hold that began at granted, when its first caller comes.

@@ -15,7 +15,7 @@ const (
 
 // Grace returns how long the nodes are to reserve a lock for a process. It is four times the
 // process's reach, and at most the node timeout: a process that needs longer gets no answer
-// in time either, and stays out of the queues (see Waiter.Left).
+// in time either, and stays out of the queues (see Waiter.Unanswered).
 func Grace(trip, late, timeout time.Duration) time.Duration {
 	return min(max(4*(trip+late), MinGrace), timeout, MaxGrace)
 }

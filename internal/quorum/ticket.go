@@ -1,15 +1,12 @@
 package quorum
 
-import "time"
-
 // ticket is what a Waiter knows about its ticket in the queues of the nodes.
 type ticket struct {
-	enqueuedAt time.Duration // the place in every queue: the instant of the call
-	subscribed Set           // nodes whose wake-ups arrive
-	queued     Set           // nodes in whose queues the ticket may be
-	earlier    Set           // the same when the attempt under way began
-	cleared    Set           // nodes that have sent WakeAskAgain since the attempt began
-	carried    bool          // the attempt under way carries the ticket
+	subscribed Set  // nodes whose wake-ups arrive
+	queued     Set  // nodes in whose queues the ticket may be
+	earlier    Set  // the same when the attempt under way began
+	cleared    Set  // nodes that have sent WakeAskAgain since the attempt began
+	carried    bool // the attempt under way carries the ticket
 }
 
 // useful reports whether an attempt should carry the ticket. It should not before a quorum

@@ -32,26 +32,26 @@ const (
 // the lease. The Waiter lives from the call to the grant or to the end of the wait. It is not
 // safe for concurrent use.
 type Waiter struct {
-	nodes    int
-	grace    time.Duration
-	phase    waiterPhase
-	once     bool
-	left     bool
-	hasty    bool // an attempt has begun on less than a quorum of reservations
-	ticket   ticket
-	reserved reservations
-	lapses   lapses
-	tie      tie           // of a caller that asks once
-	splits   int           // attempts in a row that some nodes but no quorum granted
-	stranger time.Duration // since then every attempt was refused by a stranger's lock; 0 for none
-	at       time.Duration // the next attempt; while one is under way, what a wake-up demands
+	nodes      int
+	grace      time.Duration
+	phase      waiterPhase
+	once       bool
+	unanswered bool
+	hasty      bool // an attempt has begun on less than a quorum of reservations
+	ticket     ticket
+	reserved   reservations
+	lapses     lapses
+	tie        tie           // of a caller that asks once
+	splits     int           // attempts in a row that some nodes but no quorum granted
+	stranger   time.Duration // since then every attempt was refused by a stranger's lock; 0 for none
+	at         time.Duration // the next attempt; while one is under way, what a wake-up demands
 }
 
 // NewWaiter returns the waiter of one call. Its first attempt is due at At.
 func NewWaiter(c WaiterConfig) Waiter {
 	w := Waiter{
-		nodes: c.Nodes, grace: c.Grace, ticket: ticket{enqueuedAt: c.Arrived, subscribed: c.Subscribed},
-		once: c.Once, tie: tie{timeout: c.Timeout}, left: c.Left, at: max(c.NotBefore, c.Arrived),
+		nodes: c.Nodes, grace: c.Grace, ticket: ticket{subscribed: c.Subscribed},
+		once: c.Once, tie: tie{timeout: c.Timeout}, unanswered: c.Unanswered, at: max(c.NotBefore, c.Arrived),
 	}
 	if c.Enqueued {
 		w.ticket.queued = All(c.Nodes)
@@ -68,19 +68,16 @@ func (w *Waiter) At() time.Duration {
 	return w.at
 }
 
-// Left reports whether the last attempt was not answered by a quorum in time. Such a
+// Unanswered reports whether the last attempt was not answered by a quorum in time. Such a
 // process stays out of the queues, because as their head it would delay all waiters.
-// Its later calls also stay out (WaiterConfig.Left), until an attempt is answered in
+// Its later calls also stay out (WaiterConfig.Unanswered), until an attempt is answered in
 // time.
-func (w *Waiter) Left() bool { return w.left }
-
-// Queued returns the nodes in whose queues the ticket may be.
-func (w *Waiter) Queued() Set { return w.ticket.queued }
+func (w *Waiter) Unanswered() bool { return w.unanswered }
 
 // Begin starts an attempt and returns what it carries.
 func (w *Waiter) Begin(now time.Duration) Ask {
 	w.hasty = w.hasty || w.reserved.by != 0 && w.reserved.by.Len() < Size(w.nodes)
-	ask := Ask{Ticket: w.mayQueue(), EnqueuedAt: w.ticket.enqueuedAt}
+	ask := Ask{Ticket: w.mayQueue()}
 	if !w.once {
 		ask.Lapsed = w.lapses.reached(now)
 	}
@@ -91,7 +88,7 @@ func (w *Waiter) Begin(now time.Duration) Ask {
 }
 
 // mayQueue reports whether the next attempt carries the ticket.
-func (w *Waiter) mayQueue() bool { return !w.once && !w.left && w.ticket.useful(w.nodes) }
+func (w *Waiter) mayQueue() bool { return !w.once && !w.unanswered && w.ticket.useful(w.nodes) }
 
 // Ended records the end of a failed attempt. poll is the delay of a waiter without any
 // other information (the caller's backoff, jittered). jitter lies in [0, 1).
@@ -104,7 +101,7 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 		w.at = next.At
 		return next
 	}
-	if w.left = !answeredInTime(w.nodes, r); w.left {
+	if w.unanswered = !answeredInTime(w.nodes, r); w.unanswered {
 		return w.leave(now, poll)
 	}
 	if w.reserved.missed(w.nodes, r.Refusals) {
@@ -133,7 +130,7 @@ func answeredInTime(nodes int, r *AttemptResult) bool {
 // always comes too late would cost all others a grace at each of their turns.
 func (w *Waiter) startOver(now time.Duration) Next {
 	next := w.leave(now, missedTurns*w.grace)
-	w.ticket.enqueuedAt, next.Missed = next.At, true
+	next.Missed = true
 	return next
 }
 
@@ -271,7 +268,7 @@ func behind(rank int, grace time.Duration) time.Duration {
 // wakeReserved handles the message that a node reserves the lock for the ticket, or that the
 // lock is free.
 func (w *Waiter) wakeReserved(now time.Duration, node int, free bool, jitter float64) Reaction {
-	if w.phase == phaseDone || w.left || w.once {
+	if w.phase == phaseDone || w.unanswered || w.once {
 		return ReactionUnused
 	}
 	w.reserved.add(node, free)

@@ -46,8 +46,8 @@ func waiterConfig(t *testing.T, head line) quorum.WaiterConfig {
 			c.Once = true
 		case "enqueued":
 			c.Enqueued = true
-		case "left":
-			c.Left = true
+		case "unanswered":
+			c.Unanswered = true
 		default:
 			t.Fatalf("unknown word %q", word)
 		}
@@ -114,7 +114,7 @@ func due(w *quorum.Waiter) string {
 func waiterAsk(ask quorum.Ask) string {
 	text := "without a ticket"
 	if ask.Ticket {
-		text = fmt.Sprintf("with a ticket of %v", ask.EnqueuedAt)
+		text = "with a ticket"
 	}
 	return text + nodesTo("lapsed on", ask.Lapsed)
 }

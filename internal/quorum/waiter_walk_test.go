@@ -22,15 +22,15 @@ type waiterWalk struct {
 	over   bool
 	ask    quorum.Ask
 
-	maybe    quorum.Set            // nodes in whose queues the ticket may be
-	earlier  quorum.Set            // the same when the attempt under way began
-	reserved quorum.Set            // nodes that have woken the waiter since the attempt began
-	relied   quorum.Set            // the same, when the attempt began
-	left     bool                  // the last attempt got no answer in time
-	evidence map[int]time.Duration // from these instants on an attempt may report that a node's reservation lapsed
-	attempts int
-	tie      dumbTie
-	seen     map[string]int
+	maybe      quorum.Set            // nodes in whose queues the ticket may be
+	earlier    quorum.Set            // the same when the attempt under way began
+	reserved   quorum.Set            // nodes that have woken the waiter since the attempt began
+	relied     quorum.Set            // the same, when the attempt began
+	unanswered bool                  // the last attempt got no answer in time
+	evidence   map[int]time.Duration // from these instants on an attempt may report that a node's reservation lapsed
+	attempts   int
+	tie        dumbTie
+	seen       map[string]int
 }
 
 func newWaiterWalk(c choices) *waiterWalk {
@@ -39,14 +39,14 @@ func newWaiterWalk(c choices) *waiterWalk {
 	w.grace = time.Duration(20+w.draw(180)) * ms
 	w.config = quorum.WaiterConfig{
 		Nodes: w.n, Arrived: w.now - time.Duration(w.draw(20))*ms, NotBefore: w.now, Grace: w.grace,
-		Subscribed: quorum.Set(w.draw(1 << w.n)), Once: w.draw(10) == 0, Left: w.draw(8) == 0,
+		Subscribed: quorum.Set(w.draw(1 << w.n)), Once: w.draw(10) == 0, Unanswered: w.draw(8) == 0,
 		Timeout: time.Duration(1+w.draw(500)) * ms,
 	}
-	if !w.config.Once && !w.config.Left && w.draw(4) == 0 {
+	if !w.config.Once && !w.config.Unanswered && w.draw(4) == 0 {
 		w.config.Enqueued = true
 		w.maybe = quorum.All(w.n)
 	}
-	w.left = w.config.Left
+	w.unanswered = w.config.Unanswered
 	w.waiter = quorum.NewWaiter(w.config)
 	return w
 }
@@ -92,7 +92,7 @@ func (w *waiterWalk) laws() string {
 		return "no attempt is due"
 	case !waits && at != quorum.Never:
 		return "an attempt is due while one is under way, or after the end"
-	case w.waiter.Left() != w.left && !w.asking && !w.over:
+	case w.waiter.Unanswered() != w.unanswered && !w.asking && !w.over:
 		return "it does not record whether the answer was in time"
 	}
 	return ""
@@ -124,12 +124,10 @@ func (w *waiterWalk) begin() string {
 	w.asking = true
 	w.attempts++
 	w.relied, w.reserved = w.reserved, 0
-	want := !w.config.Once && !w.left && (w.maybe != 0 || quorumWakes)
+	want := !w.config.Once && !w.unanswered && (w.maybe != 0 || quorumWakes)
 	switch {
 	case w.ask.Ticket != want:
 		return fmt.Sprintf("carries its ticket: %v, want %v", w.ask.Ticket, want)
-	case w.ask.Ticket && w.ask.EnqueuedAt != w.config.Arrived:
-		return "its place is not that of the call"
 	case w.config.Once && w.ask.Lapsed != 0:
 		return "TryAcquire reports a lapsed reservation"
 	}
@@ -224,9 +222,9 @@ func (w *waiterWalk) fail() string {
 	if w.config.Once {
 		return w.once(&r, next, poll)
 	}
-	w.left = r.TooLate || w.n-r.Failed.Len() < q
-	missed = missed && !w.left
-	gone := w.left || missed
+	w.unanswered = r.TooLate || w.n-r.Failed.Len() < q
+	missed = missed && !w.unanswered
+	gone := w.unanswered || missed
 	switch {
 	case missed != next.Missed:
 		return fmt.Sprintf("has missed its reservations: %v, reported: %v", missed, next.Missed)
@@ -236,7 +234,7 @@ func (w *waiterWalk) fail() string {
 		return "two different instants of the next attempt"
 	case next.At > w.now+max(poll, quorum.MaxPoll):
 		return "asks later than any poll"
-	case w.left && next.At < w.now+poll:
+	case w.unanswered && next.At < w.now+poll:
 		return "does not back off after an attempt that was not answered in time"
 	case gone && (next.Ticket == quorum.TicketKeep || next.Ticket == quorum.TicketYield):
 		return "stays in the queues after an attempt that was not answered in time"
@@ -356,7 +354,7 @@ func (w *waiterWalk) wake() string {
 	waits := !w.asking && !w.over
 	switch what {
 	case quorum.WakeReserved, quorum.WakeFree:
-		if !w.over && !w.left && !w.config.Once {
+		if !w.over && !w.unanswered && !w.config.Once {
 			delete(w.evidence, i)
 			if w.reserved = w.reserved.With(i); what == quorum.WakeFree {
 				w.reserved = w.reserved.Without(i)
@@ -373,7 +371,7 @@ func (w *waiterWalk) wake() string {
 		}
 	}
 	reserved := what == quorum.WakeReserved || what == quorum.WakeFree
-	unwanted := reserved && (w.over || w.left || w.config.Once)
+	unwanted := reserved && (w.over || w.unanswered || w.config.Once)
 	wanted := reserved && waits && !unwanted
 	w.seen[fmt.Sprint("reaction ", reaction)]++
 	switch {

@@ -62,14 +62,13 @@ type WaiterConfig struct {
 	Once       bool          // TryAcquire: asks once and never queues
 	Timeout    time.Duration // with Once: how long a node may take to answer
 	Enqueued   bool          // the release of the lease before carried the ticket to all nodes
-	Left       bool          // the last attempt of this process was not answered in time, see Waiter.Left
+	Unanswered bool          // the last attempt of this process was not answered in time, see Waiter.Unanswered
 }
 
 // Ask is what an attempt carries.
 type Ask struct {
-	Ticket     bool          // enter the queue where the lock is taken
-	EnqueuedAt time.Duration // the ticket's place: the instant of the call
-	Lapsed     Set           // nodes whose reservation was not used: if the lock is free, empty the queue
+	Ticket bool // enter the queue where the lock is taken
+	Lapsed Set  // nodes whose reservation was not used: if the lock is free, empty the queue
 }
 
 // AttemptResult describes a failed attempt.

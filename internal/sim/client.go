@@ -327,10 +327,6 @@ func (c *client) receive(e *event) {
 		return
 	case m.op != opWake && m.answer != notConnected:
 		c.observe(m, now)
-		if m.answer == markerChanged { // also in an answer to an attempt that is over
-			c.known[i].greeted = false
-			c.greet(i)
-		}
 	}
 	switch m.op {
 	case opGreet:

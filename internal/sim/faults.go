@@ -55,7 +55,6 @@ func (w *world) plan() {
 func (w *world) planTogether() {
 	c := &w.config
 	apart := []time.Duration{0, c.terms.Timeout / 20, c.terms.Timeout / 3}[w.rng.IntN(3)]
-	c.distant = 5*2*(apart+c.latency)/2 > c.terms.Timeout
 	for i := range c.clients {
 		w.schedule(c.instant+w.upTo(c.latency), &event{kind: evCall, client: int8(i), node: -1})
 		for k := range w.p.Nodes {

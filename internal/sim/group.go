@@ -256,8 +256,8 @@ func (g *group) namedAgo(at time.Duration) term {
 	return g.named
 }
 
-// mend ends the faults of a group.
-func (n *node) mend() {
+// repair ends the faults of a group.
+func (n *node) repair() {
 	g := &n.group
 	g.before, g.named, g.namedAt = g.named, g.current, n.w.now
 	for k := range g.members {

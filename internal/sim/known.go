@@ -166,7 +166,7 @@ func (c *client) clusterTime() int64 {
 const drift = 0.01
 
 // observe reads the clock of a node from an answer. A step backward makes keys live
-// longer, which is safe.
+// longer, which is safe. An answer that shows another marker has the node greeted again.
 func (c *client) observe(m *message, now time.Duration) {
 	sent := m.steady
 	if c.w.bugs.has(CommonStepUnseen) {
@@ -176,6 +176,10 @@ func (c *client) observe(m *message, now time.Duration) {
 	step, found := c.known[i].offset.Observe(time.Duration(m.clock)*time.Microsecond, sent, c.ruler())
 	if found && step.Forward() && c.w.config.stepAware && !c.w.bugs.has(BlindToSteps) {
 		c.applyClockStep(i, now, step.By)
+	}
+	if m.answer == markerChanged { // also in an answer to an attempt that is over
+		c.known[i].greeted = false
+		c.greet(i)
 	}
 }
 

@@ -117,7 +117,6 @@ type config struct {
 	orderly      bool          // no faults, and all clients queue
 	once         bool          // every caller asks once
 	instant      time.Duration // when all callers ask; 0 if each asks when it likes
-	distant      bool          // the node timeout may be shorter than two and a half round trips
 
 	fifo    bool // links keep the order of their messages
 	loss    int  // messages of 1000

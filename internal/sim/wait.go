@@ -43,7 +43,7 @@ func (c *client) startWait(now time.Duration, s quorum.Step) {
 	c.enqueuedAt = c.clusterTime() - micros(now-arrived)
 	config := quorum.WaiterConfig{
 		Nodes: c.w.p.Nodes, Arrived: arrived, NotBefore: s.At * c.w.config.pace, Grace: c.w.config.grace,
-		Enqueued: s.Enqueue, Left: c.tooLate, Once: c.w.config.once, Timeout: c.w.config.terms.Timeout,
+		Enqueued: s.Enqueue, Unanswered: c.tooLate, Once: c.w.config.once, Timeout: c.w.config.terms.Timeout,
 	}
 	if c.queues && c.contended {
 		config.Subscribed = quorum.All(c.w.p.Nodes)
@@ -93,7 +93,7 @@ func (c *client) result(outcome quorum.Outcome, now time.Duration) *quorum.Attem
 func (c *client) failed(outcome quorum.Outcome, now, poll time.Duration) {
 	w := c.w
 	next := c.wait.Ended(now, c.result(outcome, now), poll, c.jitter())
-	c.tooLate, c.yielded = c.wait.Left(), next.Ticket == quorum.TicketYield
+	c.tooLate, c.yielded = c.wait.Unanswered(), next.Ticket == quorum.TicketYield
 	if next.Keep && !w.bugs.has(TiesByChance) {
 		w.stats[VotesKept]++
 		c.keeps, c.kept = true, c.kept|quorum.All(w.p.Nodes)&^c.untouched

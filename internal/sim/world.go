@@ -189,7 +189,7 @@ func (w *world) calm() {
 		n := &w.nodes[i]
 		n.start()
 		n.stalled, n.freeze = 0, 0
-		n.mend()
+		n.repair()
 	}
 	for i := range w.config.clients {
 		c := &w.clients[i]

@@ -107,7 +107,7 @@ func (r *replyRig) put(c replyCase, client replyClient) bool {
 				right++
 			case right > 0 || !slices.Contains(passing, class):
 				c.end(r)
-				r.t.Errorf("%s: %s: %v, which is listed as %s, to be mended by %q; it said\n%s",
+				r.t.Errorf("%s: %s: %v, which is listed as %s, to be fixed by %q; it said\n%s",
 					client.kind(), class, err, want, c.fix, strings.Join(slices.Compact(noticed), "\n"))
 				return false
 			}

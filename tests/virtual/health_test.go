@@ -93,6 +93,7 @@ func TestANodeThatHasLostAKeyIsCheckedWithinOneInterval(t *testing.T) {
 				m := manager(t, c, quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes())
 				l := acquire(t, m, "job", quorumlock.WithTTL(3*time.Second))
 				events := m.Subscribe(100)
+				time.Sleep(3 * time.Second) // the clocks are compared, and the next regular check is far away
 				changes(events)
 				test.lose(t, c.Nodes()[1])
 				time.Sleep(time.Second + 100*time.Millisecond + 10*time.Millisecond) // the interval, its jitter, and a round trip
@@ -179,16 +180,16 @@ func TestChangesOfANodeAreFoundWhileItsConnectionStands(t *testing.T) {
 // and on any number of nodes.
 func TestAGuardThatDoesNotWorkCostsVotesButNoLease(t *testing.T) {
 	for name, test := range map[string]struct {
-		change, mend func(*testing.T, *quorumlocktest.Node)
-		want         string
-		after        string // the error after the repair; "" if the node votes
+		change, fix func(*testing.T, *quorumlocktest.Node)
+		want        string
+		after       string // the error after the repair; "" if the node votes
 	}{
 		"a policy that evicts": {
 			change: func(_ *testing.T, n *quorumlocktest.Node) {
 				n.SetInfo("maxmemory", "1000000")
 				n.SetInfo("maxmemory_policy", "allkeys-lru")
 			},
-			mend:  func(_ *testing.T, n *quorumlocktest.Node) { n.SetInfo("maxmemory_policy", "noeviction") },
+			fix:   func(_ *testing.T, n *quorumlocktest.Node) { n.SetInfo("maxmemory_policy", "noeviction") },
 			want:  "cannot see evictions (maxmemory-policy allkeys-lru)",
 			after: "able to evict",
 		},
@@ -196,12 +197,12 @@ func TestAGuardThatDoesNotWorkCostsVotesButNoLease(t *testing.T) {
 			change: func(_ *testing.T, n *quorumlocktest.Node) {
 				n.Fail(func(args []string) bool { return args[0] == "INFO" }, "NOPERM no INFO for you")
 			},
-			mend: func(_ *testing.T, n *quorumlocktest.Node) { n.Fail(nil, "") },
+			fix:  func(_ *testing.T, n *quorumlocktest.Node) { n.Fail(nil, "") },
 			want: "cannot read INFO",
 		},
 		"another longest lease": {
 			change: func(t *testing.T, n *quorumlocktest.Node) { remark(t, n, " 60000", " 61000") },
-			mend:   func(t *testing.T, n *quorumlocktest.Node) { remark(t, n, " 61000", " 60000") },
+			fix:    func(t *testing.T, n *quorumlocktest.Node) { remark(t, n, " 61000", " 60000") },
 			want:   "stands at 61000 ms, not 60000 ms",
 		},
 	} {
@@ -247,7 +248,7 @@ func TestAGuardThatDoesNotWorkCostsVotesButNoLease(t *testing.T) {
 				assert.ErrorContains(t, err, test.want)
 
 				node := c.Nodes()[0]
-				test.mend(t, node)
+				test.fix(t, node)
 				time.Sleep(time.Second + timeout)
 				now = changes(events)
 				require.Len(t, now, 1)

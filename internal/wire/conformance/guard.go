@@ -470,7 +470,7 @@ func (r *rig) guardWithholds() {
 	withheld(n)
 	withheld(r.connect(guarded(time.Hour)))
 	r.passed(time.Hour)
-	require.Eventually(r, func() bool { return n.Health().Err == nil }, 10*time.Second, 10*time.Millisecond, "mended")
+	require.Eventually(r, func() bool { return n.Health().Err == nil }, 10*time.Second, 10*time.Millisecond, "fixed")
 	assert.False(r, n.Health().Withheld)
 	assert.Equal(r, wire.Granted, r.vote(n, bob).Status)
 }
