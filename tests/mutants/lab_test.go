@@ -3,6 +3,8 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,8 +29,27 @@ func TestNoPatchIsStale(t *testing.T) {
 	for _, m := range all {
 		assert.False(t, names[m.name], "two planted bugs are called %q", m.name)
 		names[m.name] = true
-		assert.DirExists(t, filepath.Join(root, m.pkg))
+		top, _, _ := strings.Cut(m.run, "/")
+		assert.True(t, slices.ContainsFunc(testsOf(t, filepath.Join(root, m.pkg)), regexp.MustCompile(top).MatchString),
+			"%s: no test of %s is called %s", m.patch, m.pkg, m.run)
 	}
+}
+
+var testFunction = regexp.MustCompile(`(?m)^func (Test\w+|Fuzz\w+)\(`)
+
+// testsOf returns the names of the tests in a directory.
+func testsOf(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	require.NoError(t, err)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		for _, found := range testFunction.FindAllStringSubmatch(string(text), -1) {
+			names = append(names, found[1])
+		}
+	}
+	return names
 }
 
 const patch = `It adds where it should not.
