@@ -388,3 +388,14 @@ func TestAPassDoesNotAllocate(t *testing.T) {
 	})
 	assert.Zero(t, math.Floor(allocated))
 }
+
+// A queue that goes is made anew without these memories when the next caller comes.
+func TestAQueueIsNeededWhileItRemembersWhatOthersAreOwed(t *testing.T) {
+	l := quorum.Held(0, 0, 0)
+	assert.False(t, l.Needed(0))
+	l.StrangerSeen(0)
+	assert.True(t, l.Needed(10*time.Minute-1))
+	assert.False(t, l.Needed(10*time.Minute))
+	l.Finished(time.Hour, &quorum.Hold{Tokens: 1, Proven: true, Useful: true, Others: 8})
+	assert.True(t, l.Needed(2*time.Hour), "one of the next releases is to leave the lock free")
+}
