@@ -211,6 +211,19 @@ func TestACheckComesBehindTheRequestsInTheLanes(t *testing.T) {
 	answer.Next(t)
 }
 
+// A node may be down for days, and a release that waits for it takes memory.
+func TestAReleaseThatHasExpiredWaitsForNoNode(t *testing.T) {
+	server := redistest.Start(t, 1)[0]
+	n, now := greeted(t, server.Addr())
+	server.Kill()
+	require.Eventually(t, func() bool { return n.Health().Err != nil }, 20*time.Second, time.Millisecond)
+	replies := make(answers, 1)
+	require.True(t, n.Post(release("p:job", ownerA, now()+300*time.Millisecond), replies))
+	got := replies.Next(t)
+	assert.Equal(t, wire.NotApplied, got.Status)
+	assert.ErrorIs(t, got.Err, wire.ErrExpired)
+}
+
 // Releases are the only requests that delete a key early. They wait for a node that is
 // down.
 func TestReleasesSurviveABrokenConnection(t *testing.T) {
