@@ -247,21 +247,28 @@ func TestRetryAfterIsWhenAQuorumIsFree(t *testing.T) {
 }
 
 func TestTimeoutsOfNodesAreNotTheCallersDeadline(t *testing.T) {
-	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
-		m := manager(t, c)
-		for _, node := range c.Nodes() {
-			node.Cut()
-		}
-		time.Sleep(10 * time.Second) // connections are found dead, and dials time out
-		_, err := m.TryAcquire(background, "job")
-		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
-		assert.NotErrorIs(t, err, context.DeadlineExceeded)
-		ctx, cancel := context.WithTimeout(background, 5*time.Second)
-		defer cancel()
-		_, err = m.Acquire(ctx, "job")
-		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-	})
+	for name, fault := range map[string]func(*quorumlocktest.Node){
+		"cut":  (*quorumlocktest.Node).Cut,  // dials time out
+		"hung": (*quorumlocktest.Node).Hang, // greetings time out
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+				m := manager(t, c)
+				for _, node := range c.Nodes() {
+					fault(node)
+				}
+				time.Sleep(10 * time.Second) // connections are found dead
+				_, err := m.TryAcquire(background, "job")
+				require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+				assert.NotErrorIs(t, err, context.DeadlineExceeded)
+				ctx, cancel := context.WithTimeout(background, 5*time.Second)
+				defer cancel()
+				_, err = m.Acquire(ctx, "job")
+				require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+			})
+		})
+	}
 }
 
 func TestAReleaseNeverOvertakesItsAcquire(t *testing.T) {
