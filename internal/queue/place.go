@@ -104,7 +104,7 @@ func (p *Place) Leave() {
 // Setback is why an attempt has failed.
 type Setback struct {
 	Why            any  // for other callers, see Obstacle
-	NoQuorum       bool // too few nodes gave an answer that counts
+	NoQuorum       bool // it has found no other holder
 	TooFewAnswered bool // because too few nodes have answered
 	Stranger       bool // a client without queue support has the lock
 }
