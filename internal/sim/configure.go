@@ -152,7 +152,7 @@ func (c *config) drawClocks(w *world) {
 func (c *config) together(w *world) {
 	c.calm()
 	c.clients, c.queues = 2+w.rng.IntN(maxClients-1), 0
-	c.guard, c.amnesia, c.stepAware = false, false, false
+	c.guard, c.amnesia, c.stepAware, c.fifo = false, false, false, true
 	c.hold, c.terms.MaxHold = 4*c.terms.TTL, 0
 	c.everyTrim = 0 // a base that is ahead of the clocks fails the attempt for good
 	c.latency = min(c.latency, c.terms.Timeout/16)
@@ -197,7 +197,7 @@ func (c *config) calm() {
 	c.clients, c.queues, c.giveUp, c.unsubscribed = usualClients, 100, 0, 0
 	c.latency = min(c.latency, maxGrace/4)
 	c.lag, c.late = 0, time.Millisecond // a late timer lets a reservation lapse
-	c.loss, c.slow, c.repeat, c.service, c.fifo = 0, 0, 0, 0, true
+	c.loss, c.slow, c.repeat, c.service = 0, 0, 0, 0
 	c.misjudged, c.grain = 0, 0
 	c.everyPause, c.everyCrash, c.everyQuit, c.everyJump, c.everyDown = 0, 0, 0, 0, 0
 	c.everyFlush, c.everyStall, c.everyFreeze, c.everyCut, c.everyDistance = 0, 0, 0, 0, 0

@@ -53,8 +53,8 @@
 //   - liveness: the faults have stopped, and no client gets the lock; or none of those that
 //     ask at one instant gets it.
 //   - order: the lock is released, and a waiter other than the head of the queues of all
-//     nodes gets it; or a waiter starts over as if it had missed its reservations. Only runs
-//     without faults are checked, and in these a connection keeps the order of its messages.
+//     nodes gets it. Only runs without faults are checked. If connections keep the order of
+//     their messages, no waiter of these runs starts over as if it had missed its reservations.
 //   - marker: a client of an earlier term of a group replaces the restart guard's marker
 //     of a later one. This costs the group's votes, and no exclusion.
 //
