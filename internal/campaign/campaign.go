@@ -27,7 +27,7 @@ type Call struct {
 type Caller interface {
 	// Open returns the lock to open, and the lease on it.
 	Open() (*hold.Lock, hold.Tenant)
-	// Queue returns that of callers of this process that want the lock, nil for none.
+	// Queue returns the queue of the callers of this process that want the lock, nil for none.
 	Queue() hold.Queue
 }
 

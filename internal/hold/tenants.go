@@ -76,7 +76,7 @@ func (l *Lock) Detach() bool {
 	return true
 }
 
-// holdLocked returns what decides what becomes of the lock. l.mu is held.
+// holdLocked returns the facts by which the queue decides about the lock. l.mu is held.
 func (l *state) holdLocked() quorum.Hold {
 	t := l.terms
 	return quorum.Hold{
