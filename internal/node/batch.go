@@ -22,9 +22,6 @@ const fullFor = time.Second
 // become pointless: the release of an acquisition that was refused.
 const aheadFrom = 32
 
-// call is one run of the script, for a part of the batch.
-type call struct{ first, last, locks int }
-
 // transfer is a batch on the wire, and what is needed to read its answers.
 type transfer struct {
 	batch    []entry
@@ -115,13 +112,14 @@ func (c *courier) transmitter() {
 func (c *courier) arrived(t *transfer) {
 	c.now, c.pingAt = t.received, t.received+keepAlive
 	c.lanes.pace.observe(t.received - t.steady)
+	c.greeter.script.near = t.received-t.steady < leanBelow
 }
 
 // handOut delivers the answers.
 func (c *courier) handOut(t *transfer) {
 	t.unlisted = c.greeter.unlisted()
 	for i, part := range t.calls {
-		c.deliver(t, t.batch[part.first:part.last], part.locks, t.results[i])
+		c.deliver(t, t.batch[part.first:part.last], part, t.results[i])
 	}
 	if t.broken {
 		t.commands = nil // not reused: the call ended early, and rueidis may still read them
@@ -151,14 +149,20 @@ func (c *courier) pack(t *transfer) {
 	}
 	t.calls = append(t.calls, part)
 	sent := strconv.FormatInt(t.steady.Microseconds(), 10)
-	for _, part := range t.calls {
-		t.commands = append(t.commands, c.greeter.command(sent, t.batch[part.first:part.last], part.locks))
+	for i := range t.calls {
+		part := &t.calls[i]
+		t.commands = append(t.commands, c.greeter.command(sent, t.batch[part.first:part.last], part))
 	}
 }
 
 // deliver reads the reply to one call and delivers the answers.
-func (c *courier) deliver(t *transfer, entries []entry, locks int, result rueidis.RedisResult) {
-	all, failure := c.answers(t, locks, result)
+func (c *courier) deliver(t *transfer, entries []entry, part call, result rueidis.RedisResult) {
+	all, failure := c.answers(t, part.locks, result)
+	if part.lean && (all.Declined() || failure.Status == wire.Failed || failure.Status == wire.Misconfigured) {
+		c.greeter.script.lean = ""
+		c.resend = append(c.resend, entries...)
+		return
+	}
 	for i := range entries {
 		e := entries[i]
 		r := &c.reply
@@ -193,7 +197,9 @@ func (c *courier) answers(t *transfer, locks int, result rueidis.RedisResult) (w
 	if err != nil {
 		return wire.Answers{}, wire.Reply{Status: wire.Misconfigured, Err: wire.NotUnderstood("apply", err)}
 	}
-	c.meter.observe(clock, t.steady, t.received, c.greeter.stepped)
+	if clock != 0 { // a lean release does not read it
+		c.meter.observe(clock, t.steady, t.received, c.greeter.stepped)
+	}
 	return all, wire.Reply{}
 }
 

@@ -13,7 +13,7 @@
 // own clock, and the worker calls its receiver if the answer still comes.
 //
 // Before anything else is sent on a new connection, the worker greets the node: it loads
-// the script (the server returns its digest, so that this process computes no SHA-1),
+// the scripts (the server returns their digests, so that this process computes no SHA-1),
 // checks what kind of server answers, and runs the restart guard. A vote counts only if
 // the connection that carried the answer has passed the greeting.
 //

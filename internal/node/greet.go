@@ -49,8 +49,9 @@ func (g *greeter) greet() (withheld, err error) {
 		b.Info().Section("server").Build(),
 		b.Info().Section("replication").Build(),
 		b.Info().Section("memory").Build(),
-		b.ScriptLoad().Script(wire.Apply).Build())
-	const load = 4 // of the script
+		b.ScriptLoad().Script(wire.Apply).Build(),
+		b.ScriptLoad().Script(wire.Lean).Build())
+	const load = 4 // of the scripts
 	g.look()
 	if results[0].NonRedisError() == nil {
 		g.debt.answered()
@@ -74,11 +75,7 @@ func (g *greeter) greet() (withheld, err error) {
 		return nil, refusal("greeting", nil)
 	}
 	g.meter.observe(clock[0]*1e6+clock[1], sent, g.now, g.stepped)
-	message, err := results[load].ToMessage()
-	if err == nil {
-		g.script.digest, err = wire.StringOf(&message)
-	}
-	if err != nil {
+	if err := g.script.loaded(results[load:]); err != nil {
 		return nil, refusal("SCRIPT LOAD", timed(err, g.now-sent))
 	}
 	if g.identity = identity; unknown != nil {
@@ -136,7 +133,7 @@ func (g *greeter) run(ctx context.Context, what string, ops ...*wire.Request) ([
 		entries = append(entries, entry{req: op})
 	}
 	_, sent := g.cfg.Clock()
-	message, err := g.client.Do(ctx, g.command(wire.Micros(g.now), entries, len(entries))).ToMessage()
+	message, err := g.client.Do(ctx, g.command(wire.Micros(g.now), entries, &call{locks: len(entries)})).ToMessage()
 	if err != nil {
 		_, now := g.cfg.Clock()
 		return nil, wire.MissingRight(refusal(what, timed(err, now-sent)))
@@ -217,11 +214,11 @@ func (g *greeter) suits(id Identity) error {
 // ErrNotMaster means that the server is, for now, not the master of its group.
 var ErrNotMaster = errors.New("server is not the master of its group now: a failover ends this; if it lasts, look at the roles of the servers")
 
-// command makes one call of the script.
-func (g *greeter) command(sent string, entries []entry, locks int) rueidis.Completed {
+// command makes the call for a part of a batch.
+func (g *greeter) command(sent string, entries []entry, part *call) rueidis.Completed {
 	marker := g.marker
 	if g.quarantine.reason != nil || g.withheld != nil || g.termError() != nil || g.unlisted() != nil {
 		marker = quarantineMarker
 	}
-	return g.script.call(g.client, g.cfg.Index, head{g.meter.text, sent, marker, g.subscribed()}, entries, locks)
+	return g.script.call(g.client, g.cfg.Index, head{g.meter.text, sent, marker, g.subscribed()}, entries, part)
 }

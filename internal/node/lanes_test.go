@@ -61,7 +61,7 @@ func (tr *traffic) calls() (calls [][]string, operations []int) {
 	for _, call := range calls {
 		keys, err := strconv.Atoi(call[2])
 		require.NoError(tr.t, err)
-		operations = append(operations, keys-4)
+		operations = append(operations, max(keys-4, 1)) // the lean script has one
 	}
 	return calls, operations
 }
@@ -291,7 +291,8 @@ func TestAnAcquisitionThatWasRefusedIsNotReleased(t *testing.T) {
 			assert.Equal(t, c.held, asked.Next(t).Status == wire.Taken)
 			assert.Equal(t, wire.Done, released.Next(t).Status)
 			calls, _ := tr.calls()
-			assert.Equal(t, c.sent, len(calls) > 1, "%q", calls)
+			sent := slices.ContainsFunc(calls, func(cmd []string) bool { return slices.Contains(cmd, "release") || slices.Contains(cmd, "leave") })
+			assert.Equal(t, c.sent, sent, "%q", calls)
 		})
 	}
 }
@@ -377,6 +378,7 @@ func TestScriptsAreSplitAtTheLimitOfOperations(t *testing.T) {
 		}
 		return names
 	}
+	tr.server.MustDo("SET", "p:a", wire.Compose(ownerA, 7, metadata)) // the lean script would decline to release nothing
 	tr.whileBusy(func() {
 		post(release("p:a", ownerA, soon))
 		post(renewals(many(wire.MaxLocks), ownerA, 7, "1000", soon))

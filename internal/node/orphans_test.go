@@ -221,6 +221,7 @@ func TestARaiseOrAnExtendLeavesNoOrphan(t *testing.T) {
 				}
 				return false
 			}, 0)
+			server.MustDo("SET", "p:job", wire.Compose(ownerA, 7, metadata)) // the lean script would decline to release nothing
 			require.True(t, n.Post(release("p:job", ownerA, now()+time.Minute), answer))
 			assert.Equal(t, wire.Done, answer.Next(t).Status)
 			assert.True(t, n.Close(context.Background(), nil, nil))

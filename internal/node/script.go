@@ -2,6 +2,7 @@ package node
 
 import (
 	"strconv"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -13,9 +14,15 @@ import (
 // proves no token, and heals only what it has lost.
 const quarantineMarker = "quarantine"
 
+// leanBelow is the round trip from which the usual script runs everything: beside such a round
+// trip the lean script saves little, and each operation that it declines costs one more.
+const leanBelow = time.Millisecond
+
 // script is what each call of the script carries.
 type script struct {
-	digest                                              string // of the text, as the server has returned it
+	digest                                              string // of wire.Apply, as the server has returned it
+	lean                                                string // of wire.Lean; "" while it is not used
+	near                                                bool   // the last round trip was shorter than leanBelow
 	registersKey, baseKey, hintKey, markerKey, listsKey string
 	channels, flags, capText                            string
 }
@@ -35,16 +42,36 @@ func newScript(cfg *Config) script {
 	return s
 }
 
+// call is one run of a script, for a part of a batch.
+type call struct {
+	first, last, locks int
+	lean               bool // of wire.Lean; set by script.call
+}
+
+// loaded takes the digests from the replies to SCRIPT LOAD. Without the lean script the usual
+// one runs everything.
+func (s *script) loaded(results []rueidis.RedisResult) error {
+	message, err := results[0].ToMessage()
+	if err == nil {
+		s.digest, err = wire.StringOf(&message)
+	}
+	s.lean, _ = results[1].ToString()
+	return err
+}
+
 // head is what differs from call to call.
 type head struct {
 	offset, sent, marker string
 	subscribed           bool
 }
 
-// call makes one call of the script.
-func (s *script) call(client rueidis.Client, index int, h head, entries []entry, locks int) rueidis.Completed {
+// call makes the call for a part of a batch.
+func (s *script) call(client rueidis.Client, index int, h head, entries []entry, part *call) rueidis.Completed {
+	if part.lean = s.leans(entries); part.lean {
+		return s.leanCall(client, h, entries[0].req)
+	}
 	// The builder of EVALSHA would compute a cluster slot for every key.
-	words := client.B().Arbitrary("EVALSHA", s.digest, strconv.Itoa(4+locks), s.registersKey, s.baseKey, s.hintKey, s.markerKey)
+	words := client.B().Arbitrary("EVALSHA", s.digest, strconv.Itoa(4+part.locks), s.registersKey, s.baseKey, s.hintKey, s.markerKey)
 	for i := range entries {
 		words = words.Args(entries[i].req.Keys()...)
 	}
@@ -57,4 +84,20 @@ func (s *script) call(client rueidis.Client, index int, h head, entries []entry,
 		words = words.Args(entries[i].req.ArgsFor(1 << index)...)
 	}
 	return words.Build()
+}
+
+// leans reports whether the lean script may run the entries: a single one, until it has
+// declined one, and again from the next greeting on. It always moves a register.
+func (s *script) leans(entries []entry) bool {
+	return s.lean != "" && s.near && s.capText != "" && len(entries) == 1 && entries[0].req.Lean()
+}
+
+// leanCall makes one call of the lean script.
+func (s *script) leanCall(client rueidis.Client, h head, req *wire.Request) rueidis.Completed {
+	words := client.B().Arbitrary("EVALSHA", s.lean)
+	if req.Kind == wire.Release {
+		return words.Args("1", req.Lock(0)).Args(req.ArgsFor(0)...).Build()
+	}
+	words = words.Args("5", req.Lock(0), s.registersKey, s.baseKey, s.hintKey, s.markerKey)
+	return words.Args(req.ArgsFor(0)...).Args(h.offset, h.marker, s.capText).Build()
 }

@@ -166,7 +166,7 @@ func (s shape) classInScript() wire.Status {
 }
 
 // newParrot returns a parrot, and a client as in production.
-func newParrot(f *testing.F) (*redistest.Parrot, rueidis.Client) {
+func newParrot(tb testing.TB) (*redistest.Parrot, rueidis.Client) {
 	server := redistest.NewParrot(map[string][]byte{
 		"HELLO": []byte("%2\r\n$7\r\nversion\r\n$5\r\n7.0.0\r\n$5\r\nproto\r\n:3\r\n"),
 	})
@@ -181,8 +181,8 @@ func newParrot(f *testing.F) (*redistest.Parrot, rueidis.Client) {
 		},
 	})
 	if err != nil {
-		f.Fatal(err)
+		tb.Fatal(err)
 	}
-	f.Cleanup(func() { client.Close(); served.Wait() })
+	tb.Cleanup(func() { client.Close(); served.Wait() })
 	return server, client
 }

@@ -40,6 +40,9 @@ func (*Parrot) name(words []string) string {
 	switch command := strings.ToUpper(words[0]); command {
 	case "EVALSHA":
 		keys, _ := strconv.Atoi(words[2])
+		if op := words[3+keys]; op == "acquire" || op == "release" { // of the lean script
+			return command + " " + op
+		}
 		return command + " " + words[3+keys+6]
 	case "INFO", "SENTINEL":
 		return command + " " + words[1]

@@ -46,6 +46,9 @@ func Unpack(message *rueidis.RedisMessage, operations int) (clock int64, all Ans
 	return clock, all, nil
 }
 
+// Declined reports whether the script Lean has left its operation to Apply.
+func (a *Answers) Declined() bool { return a.codes == "?" }
+
 // Detail returns the parts of the only answer, which is not a number.
 func (a *Answers) Detail() ([]rueidis.RedisMessage, error) {
 	if len(a.details) != 1 {

@@ -1,7 +1,8 @@
 // Package wire is the language spoken with a Redis master: requests as arguments of the script,
 // replies and their meaning, keys, the value of a lock, and the messages that wake waiters.
 //
-// A node runs one script, [Apply], and nothing else changes its data. A [Request] is one or
+// A node runs the script [Apply], and nothing else changes its data but [Lean], which does the
+// same for single operations in the common cases. A [Request] is one or
 // more operations of the script, and [Unpack] and [Reader] turn the script's answer into a
 // [Reply]. The header of lua/head.lua describes a call and its reply, and each other file
 // below lua/ describes its operations.

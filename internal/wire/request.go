@@ -87,6 +87,11 @@ func (r *Request) ArgsFor(node uint32) []string {
 	return args
 }
 
+// Lean reports whether the script Lean knows the operation.
+func (r *Request) Lean() bool {
+	return len(r.keys) == 1 && (r.args[0] == "acquire" || r.args[0] == "release")
+}
+
 // Reset clears r for reuse. Every node must have answered it. A release that undoes r may
 // still wait somewhere; it recognises the reuse by the generation.
 func (r *Request) Reset() {

@@ -40,6 +40,12 @@ func operations(cmd []string) (all []operation, known bool) {
 		return nil, true
 	}
 	keys, err := strconv.Atoi(cmd[2])
+	if err == nil && keys > 0 && len(cmd) > 4+keys {
+		if op := cmd[3+keys]; op == "acquire" || op == "release" { // of the lean script, whose first key is the lock
+			n := arguments[op]
+			return []operation{{name: op, key: cmd[3], args: cmd[4+keys : min(4+keys+n, len(cmd))]}}, len(cmd) >= 4+keys+n
+		}
+	}
 	if err != nil || keys < companions || len(cmd) < 3+keys+frame {
 		return nil, false
 	}

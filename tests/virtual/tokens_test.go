@@ -141,6 +141,8 @@ func TestRegistersThatDisagreeAreRaisedBeforeTheGrant(t *testing.T) {
 		c.Nodes()[2].Delay(50 * time.Millisecond) // so that nodes 0 and 1 are the majority
 		c.Nodes()[0].Delay(10 * time.Millisecond)
 		c.Nodes()[1].Delay(10 * time.Millisecond)
+		_, err := m.Inspect(background, "job") // the nodes are distant, and their workers know that from now on
+		require.NoError(t, err)
 		began := time.Now()
 		l, err := m.Acquire(background, "job")
 		require.NoError(t, err)

@@ -44,7 +44,7 @@ func Run(t *testing.T, start func(testing.TB) Server) {
 	}
 	for _, topic := range [][]testCase{
 		acquireCases, waitCases, extendCases, healCases, raiseCases, releaseCases, leaveCases, passCases, recallCases, readCases,
-		forgetCases, guardCases, listCases, registerCases, reserveCases, wakeCases, batchCases, nodeCases,
+		forgetCases, guardCases, listCases, registerCases, reserveCases, wakeCases, batchCases, leanCases, nodeCases,
 	} {
 		for _, c := range topic {
 			t.Run(c.claim, func(t *testing.T) {

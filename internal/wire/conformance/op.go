@@ -43,6 +43,9 @@ const (
 	argMode     = 7 // of wait
 )
 
+// declined is the answer of the lean script to an operation that it leaves to the other.
+const declined = "declined"
+
 // failed is the answer of an operation that failed, which is not of interest otherwise.
 type failed string
 
@@ -60,15 +63,23 @@ func (r *rig) applySent(at int64, ops ...op) []any {
 	require.True(r, ok)
 	require.GreaterOrEqual(r, len(reply), 2)
 	assert.InDelta(r, r.micros(), reply[0], float64(5*second), "the node's clock")
+	return answersIn(r, reply, len(ops))
+}
+
+// answersIn returns the answers in a script's reply.
+func answersIn(r *rig, reply []any, operations int) []any {
+	r.Helper()
 	codes, ok := reply[1].(string)
 	require.True(r, ok)
-	require.Len(r, codes, len(ops))
+	require.Len(r, codes, operations)
 	details := reply[2:]
-	answers := make([]any, len(ops))
+	answers := make([]any, operations)
 	for i, code := range codes {
 		switch code {
 		case '-':
 			answers[i] = int64(-1)
+		case '?':
+			answers[i] = declined
 		case '*':
 			require.NotEmpty(r, details)
 			answers[i], details = details[0], details[1:]

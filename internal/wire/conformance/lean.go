@@ -1,0 +1,135 @@
+package conformance
+
+import (
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+var leanCases = []testCase{
+	{"the lean script answers and does the same as the usual one, or declines and does nothing", leanAgrees},
+	{"an acquisition of the lean script whose register cannot be read leaves no lock behind", leanUndoes},
+	{"a lean operation that is declined is done by the usual script", leanFallsBack},
+}
+
+// leanState is a state of a lock that one of the scripts tells from others.
+type leanState struct {
+	name  string
+	make  func(r *rig, t int64) // for an acquisition that proposes t
+	known string                // the marker that the client knows
+	// acquires and releases say that the lean script does it: each operation that it declines
+	// costs a round trip.
+	acquires, releases bool
+}
+
+const data = "run 0 60000 nonce" // a marker
+
+var leanStates = []leanState{
+	{name: "free", make: func(*rig, int64) {}, acquires: true},
+	{name: "free, held before", make: func(r *rig, t int64) { r.setRegister(t - 5) }, acquires: true},
+	{name: "free, a low base", make: func(r *rig, t int64) { r.admin("SET", r.base, micros(t-1)) }, acquires: true},
+	{name: "free, with a marker", make: func(r *rig, _ int64) { r.admin("SET", r.marker, data) }, known: data, acquires: true},
+	{name: "free, other data", make: func(r *rig, _ int64) { r.admin("SET", r.marker, data) }, known: "run 0 60000 another"},
+	{name: "free, lost data", make: func(*rig, int64) {}, known: data},
+	{name: "free, in quarantine", make: func(*rig, int64) {}, known: "quarantine"},
+	{name: "free, a guard that the client lacks", make: func(r *rig, _ int64) { r.admin("SET", r.marker, data) }},
+	{name: "free, a guard that is being rolled out", make: func(r *rig, _ int64) { r.admin("SET", r.marker, data+"open") }},
+	{name: "free, the hint is set", make: func(r *rig, _ int64) { r.admin("SET", r.hint, "1") }},
+	{name: "free, with a queue", make: func(r *rig, _ int64) { leanQueue(r) }},
+	{name: "free, the register is at the proposal", make: func(r *rig, t int64) { r.setRegister(t) }},
+	{name: "free, the register is ahead", make: func(r *rig, t int64) { r.setRegister(t + hour) }},
+	{name: "free, the base is at the proposal", make: func(r *rig, t int64) { r.admin("SET", r.base, micros(t)) }},
+	{name: "free, the base is a word", make: func(r *rig, _ int64) { r.admin("SET", r.base, "x") }},
+	{name: "free, the base is not a number", make: func(r *rig, _ int64) { r.admin("SET", r.base, "nan") }},
+	{name: "free, the base is infinite", make: func(r *rig, _ int64) { r.admin("SET", r.base, "inf") }},
+	{name: "another's", make: func(r *rig, _ int64) { r.admin("SET", r.lock, wire.Compose(bob, 7, metadata), "PX", "60000") }},
+	{name: "another's, of no form", make: func(r *rig, _ int64) { r.admin("SET", r.lock, "x") }},
+	{name: "another's, empty", make: func(r *rig, _ int64) { r.admin("SET", r.lock, "") }},
+	{name: "another's, a list", make: func(r *rig, _ int64) { r.admin("RPUSH", r.lock, "x") }},
+	{name: "reserved", make: func(r *rig, _ int64) { r.admin("SET", r.lock, ticket(1)[:wire.TicketLen]+" w ", "PX", "60000") }},
+	{name: "ours", make: func(r *rig, t int64) { leanOurs(r, t-5) }, releases: true},
+	{name: "ours, healed", make: func(r *rig, _ int64) { leanOurs(r, 0) }, releases: true},
+	{name: "ours, the hint is set", make: func(r *rig, _ int64) { r.admin("SET", r.hint, "1"); leanOurs(r, 0) }, releases: true},
+	{name: "ours, with a queue", make: func(r *rig, _ int64) { leanQueue(r); leanOurs(r, 0) }},
+}
+
+func leanOurs(r *rig, t int64) {
+	r.admin("SET", r.lock, wire.Compose(alice, t, metadata), "PX", "60000")
+}
+
+func leanQueue(r *rig) {
+	r.admin("SET", r.hint, "1")
+	r.admin("ZADD", r.queue, enqueuedAt(1), ticket(1))
+}
+
+func leanAgrees(r *rig) {
+	t := r.micros()
+	for _, s := range leanStates {
+		for _, o := range []struct {
+			op
+			common bool
+		}{
+			{r.acquire(alice, t), s.acquires},
+			{r.acquire(alice, t).with(argNotAfter, micros(t-second)), false},
+			{r.acquire(alice, t+hour), false},
+			{r.release(alice), s.releases},
+		} {
+			r.known = s.known
+			r.admin("FLUSHALL")
+			s.make(r, t)
+			before := r.dump()
+			got := lean(r, o.op)
+			after := r.dump()
+			if got == declined {
+				assert.False(r, o.common, "%s: %v is declined", s.name, o.args)
+				assert.Equal(r, before, after, "%s: %v", s.name, o.args)
+				continue
+			}
+			r.admin("FLUSHALL")
+			s.make(r, t)
+			assert.Equal(r, r.one(o.op), got, "%s: %v", s.name, o.args)
+			assert.Equal(r, r.dump(), after, "%s: %v", s.name, o.args)
+		}
+	}
+}
+
+// lean runs one operation in the lean script.
+func lean(r *rig, o op) any {
+	r.Helper()
+	command := append([]string{"EVAL", wire.Lean, "1", o.key}, o.args...)
+	if o.args[0] == "acquire" {
+		command = append([]string{"EVAL", wire.Lean, "5", o.key, r.registers, r.base, r.hint, r.marker}, o.args...)
+		command = append(command, "0", r.known, r.capText)
+	}
+	reply, err := r.server.Do(command...)
+	if err != nil {
+		return declined
+	}
+	parts, ok := reply.([]any)
+	require.True(r, ok)
+	return answersIn(r, parts, 1)[0]
+}
+
+func leanUndoes(r *rig) {
+	r.admin("RPUSH", r.registers, "x")
+	r.unchanged(func() { assert.Equal(r, declined, lean(r, r.acquire(alice, r.micros()))) })
+}
+
+// leanFallsBack has two nodes find what they have not met before: a register ahead, and a queue.
+func leanFallsBack(r *rig) {
+	t := r.micros()
+	near := wire.NewRead(r.lock, r.soon(10*time.Second)) // a node that has just been greeted has measured no round trip
+	n := r.connect()
+	r.on(n, near)
+	r.setRegister(t + hour)
+	got := r.on(n, r.request(bob, t))
+	assert.Equal(r, []int64{0, t + hour}, []int64{got.Moved, got.Before})
+	leanQueue(r)
+	n = r.connect()
+	r.on(n, near)
+	assert.EqualValues(r, wire.Ours, r.on(n, r.releasing(bob)).N)
+	r.absent(r.lock, r.queue)
+}
