@@ -57,6 +57,7 @@ func life(t *testing.T, nodes []rueidis.ClientOption, master *redistest.Server) 
 
 	l, err := m.Acquire(ctx, "job") // when the quarantine of a new term is over
 	require.NoError(t, err)
+	require.Eventually(t, func() bool { return other.Ready() == nil }, 10*time.Second, time.Millisecond, "the quarantine may last a moment longer for it")
 	_, err = other.TryAcquire(ctx, "job")
 	var held *quorumlock.HeldError
 	require.ErrorAs(t, err, &held)
