@@ -56,11 +56,11 @@ func (s *Queues) Each(f func(Caller)) {
 
 // open returns the queue of a lock with its mutex held. It makes the queue if necessary, behind the
 // lock if this process holds it. s.mu is held.
-func (s *Queues) open(key string) (q *Queue, unlock func()) {
-	q = s.byKey[key]
+func (s *Queues) open(key string) *Queue {
+	q := s.byKey[key]
 	if q != nil {
 		q.mu.Lock()
-		return q, q.mu.Unlock
+		return q
 	}
 	if s.byKey == nil {
 		s.byKey = map[string]*Queue{}
@@ -69,15 +69,15 @@ func (s *Queues) open(key string) (q *Queue, unlock func()) {
 	s.byKey[key] = q
 	q.mu.Lock()
 	q.attach(s.config.Locks.Find(key))
-	return q, q.mu.Unlock
+	return q
 }
 
 // Enter puts a caller into the queue of its lock.
 func (s *Queues) Enter(key string, w Waiting) *Place {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q, unlock := s.open(key)
-	defer unlock()
+	q := s.open(key)
+	defer q.mu.Unlock()
 	s.last++
 	p := &Place{Waiting: w, queue: q, id: s.last, turn: make(chan Turn, 1)}
 	q.enter(p)
@@ -131,8 +131,8 @@ func (s *Queues) HandedOn(key string) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	q, unlock := s.open(key)
-	defer unlock()
+	q := s.open(key)
+	defer q.mu.Unlock()
 	now := q.now()
 	q.local.HandedOn(now, s.config.Turn())
 	q.tendBy(now + idleFor)
