@@ -30,8 +30,8 @@ type attempt struct {
 	// until the attempt is concluded; never closed. It belongs to the Ensemble's pool.
 	decided chan struct{}
 
-	// users counts the campaign and the nodes that have not answered. The last one returns the
-	// attempt to the pool, unless something else may still refer to it.
+	// users counts the campaign and the nodes that have not answered. The last one returns an
+	// attempt that was granted to the pool, unless something else may still refer to it.
 	users     atomic.Int32
 	mu        sync.Mutex
 	votes     votes
@@ -106,9 +106,10 @@ func (a *attempt) unref() {
 	if a.users.Add(-1) > 0 {
 		return
 	}
-	if a.lock != nil {
-		a.lock.Answered()
+	if a.lock == nil {
+		return // its release may still wait for a node, and looks what that has answered
 	}
+	a.lock.Answered()
 	if a.raise != nil {
 		return // answers to it may still come
 	}

@@ -57,9 +57,16 @@ func TestAnAttemptIsReusedOnceNothingRefersToIt(t *testing.T) {
 
 	a = s.newAttempt(c, quorum.Ask{}, nil)
 	a.raise = &wire.Request{}
+	a.votes.ballot.Grant(0, a.votes.proposal, a.votes.proposal-1)
+	granted(t, a)
 	a.unref()
 	a.unref()
 	assert.True(t, inUse(a), "more answers may come")
+
+	a = s.newAttempt(c, quorum.Ask{}, nil)
+	a.unref()
+	a.unref()
+	assert.True(t, inUse(a), "the release of a failed attempt looks at its request")
 }
 
 // A majority has granted the lock, and the lease would be of no use. These nodes have not failed, but

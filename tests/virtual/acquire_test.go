@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -289,5 +290,41 @@ func TestAReleaseNeverOvertakesItsAcquire(t *testing.T) {
 		assert.Zero(t, holders(t, c, "job"))
 		assert.Nil(t, do(t, c.Nodes()[0], "ZSCORE", wire.RegistersKey(quorumlock.DefaultPrefix), "quorumlock:job"),
 			"the release has cancelled the acquisition, which was not sent")
+	})
+}
+
+// The call ends with the second refusal, and its release waits for the third node, which refuses
+// as well: then there is nothing to release.
+func TestANodeThatRefusesLateIsSentNoRelease(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		holder, asks, waits := manager(t, c), manager(t, c), manager(t, c)
+		acquire(t, holder, "job")
+		ctx, cancel := context.WithCancel(background)
+		var done sync.WaitGroup
+		done.Go(func() { _, err := waits.Acquire(ctx, "job"); assert.Error(t, err) })
+		time.Sleep(500 * time.Millisecond)      // its ticket is in the queues
+		asked, releases := map[string]bool{}, 0 // asked by owner
+		late := c.Nodes()[2]
+		late.Delay(10 * time.Millisecond)
+		late.Fail(func(args []string) bool {
+			for i, arg := range args[:len(args)-1] {
+				owner, _, _ := strings.Cut(args[i+1], " ")
+				switch {
+				case arg == "acquire", arg == "wait":
+					asked[owner] = true
+				case (arg == "release" || arg == "leave") && asked[owner]: // one that was never asked is told of the ticket
+					releases++
+				}
+			}
+			return false
+		}, "")
+		_, err := asks.TryAcquire(background, "job")
+		require.ErrorIs(t, err, quorumlock.ErrHeld)
+		time.Sleep(5 * time.Second)
+		late.Fail(nil, "")
+		assert.Greater(t, len(asked), 1, "the waiter asked as well")
+		assert.Zero(t, releases)
+		cancel()
+		done.Wait()
 	})
 }
