@@ -80,9 +80,10 @@ func TestAServerThatWasFrozenInAScriptBringsNoLockBack(t *testing.T) {
 			}
 			return heals(missing, ms, now+life/4)
 		},
-		"acquire": func(now time.Duration) *wire.Request {
+		"wait": func(now time.Duration) *wire.Request { // an acquire would be the lean script's
 			return acquisition(fmt.Sprint("p:", now), ownerA, now+life/4, func(a *wire.Acquisition) {
 				a.Value, a.KeyTTL = wire.Compose(ownerA, 1_000_000, "0 - "+strings.Repeat("x", 1<<18)), ms // large, so that it takes a while to write
+				a.Ticket, a.EnqueuedAt = ticketOf("000000000000000150"), "5"
 			})
 		},
 	} {
@@ -111,6 +112,12 @@ func TestAServerThatWasFrozenInAScriptBringsNoLockBack(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The lean script is too short for a server to be frozen in it by a test.
+func TestTheLeanScriptEndsALockAtAnInstant(t *testing.T) {
+	assert.Contains(t, wire.Lean, "'PXAT'")
+	assert.NotRegexp(t, `'(PX|EX)'`, wire.Lean)
 }
 
 // The server is frozen before the script reads the clock, when an expired key may still
