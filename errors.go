@@ -136,6 +136,8 @@ func (e *QuorumError) counted() string {
 		return "confirmed by"
 	case "ready":
 		return "votes of"
+	case "observe":
+		return "the same said by"
 	default:
 		return "reached"
 	}

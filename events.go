@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/observe"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -280,6 +281,8 @@ type bus struct {
 	// watched is how many subscriptions there are. While there are none, leases make no
 	// events for them.
 	watched atomic.Int32
+
+	observers *observe.Observers // of names
 
 	mu     sync.Mutex
 	subs   []*Subscription

@@ -20,6 +20,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/observe"
 	"github.com/quorumlock/quorumlock/internal/queue"
 	"github.com/quorumlock/quorumlock/internal/report"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -128,6 +129,7 @@ func build(by *clock.Clock, cfg *settings, nodes []rueidis.ClientOption) (*Manag
 		Clock: by, Locks: m.dog.Locks, Closing: m.life.closing, Turn: m.campaigns.Turn, Woken: m.campaigns.Woken,
 		WaitsForItself: func(key string) { m.warnOfSelf(key[len(cfg.Prefix):]) },
 	})
+	m.bus.observers = observe.New(m.ensemble, func() time.Duration { return m.cfg.At(m.ensemble.Trip(), &m.cfg.Terms).Timeout })
 	var err error
 	m.telemetry, err = newTelemetry(cfg, m.ensemble.Nodes(), by, m.reporter)
 	return m, err
@@ -299,6 +301,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	inTime := closing.Await(ctx, m.life.calls.Zero())
 	m.dog.Stop() // it calls no code of a user, and nothing that waits
 	m.queues.Stop()
+	m.bus.observers.Close()
 	inTime = m.closeNodes(ctx, used) && inTime
 	m.bus.close()
 	m.reporter.Stop() // last: what still reports belongs to calls that hang

@@ -1,0 +1,15 @@
+// Package observe tells those who observe a name who has its lock, by polls of all nodes. All
+// observers of a name share one poll, and quorum.Observer decides what is news.
+//
+//	timer ─▶ poll ─▶ one read on each node ─▶ the answers ─▶ quorum.Observer ─▶ Tell
+//	  ▲                                                                          │
+//	  └────────────── after the interval, or when the holder's keys end ◀────────┘
+//
+// A poll waits for every node that is not known to be silent, for one node timeout at most.
+//
+// # Goroutines and locks
+//
+// It has no goroutine of its own: a poll begins in that of a timer, and its answers arrive in
+// those of the nodes' workers. Close waits for polls that begin. Observers.mu goes before watch.mu,
+// and nothing else is locked under either.
+package observe

@@ -1,0 +1,264 @@
+package observe
+
+import (
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/ensemble"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// Report is what observers are told.
+type Report struct {
+	quorum.Holding
+	Value   string        // of the holder's keys; "" for none
+	Waiters int           // the most tickets in the queue of a node
+	Began   time.Duration // just before the nodes were asked, by the validity clock
+	Errors  []error       // why each node gave no answer, nil for those that did
+}
+
+// Observer is told who has a lock.
+type Observer struct {
+	Every time.Duration // between two polls, at most
+	// Tell takes a report, and End says that none follows because the Manager ends. Both run under
+	// the mutex of the name, and must not block.
+	Tell func(*Report)
+	End  func()
+
+	told bool
+}
+
+// Observers finds those who observe a lock.
+type Observers struct {
+	ensemble *ensemble.Ensemble
+	timeout  func() time.Duration
+	ticks    sync.WaitGroup // the polls that timers have begun
+
+	mu     sync.Mutex
+	byKey  map[string]*watch
+	closed bool
+}
+
+// New returns the observers of a process that has none yet. timeout returns how long a poll waits
+// for the nodes.
+func New(e *ensemble.Ensemble, timeout func() time.Duration) *Observers {
+	return &Observers{ensemble: e, timeout: timeout, byKey: map[string]*watch{}}
+}
+
+// watch polls the nodes for one lock while somebody observes it.
+type watch struct {
+	of  *Observers
+	key string
+
+	mu        sync.Mutex
+	observers map[*Observer]struct{}
+	decides   quorum.Observer
+	last      *Report // of the last poll with a result; nil for none
+	poll      *poll   // under way; nil between two
+	polledAt  time.Duration
+	timer     *time.Timer
+}
+
+// poll is one question to every node, and receives the answers.
+type poll struct {
+	watch    *watch
+	began    time.Duration
+	sights   []quorum.Sight
+	values   []string
+	errors   []error
+	answered quorum.Set // with success
+	left     int        // nodes that have not answered
+	waiters  int
+}
+
+// Add begins to tell o about a lock. It returns false after Close.
+func (s *Observers) Add(key string, o *Observer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	w := s.byKey[key]
+	if w == nil {
+		w = &watch{of: s, key: key, observers: map[*Observer]struct{}{}, decides: quorum.NewObserver(s.clock().Now())}
+		s.byKey[key] = w
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.observers[o] = struct{}{}
+	switch {
+	case w.timer == nil:
+		w.timer = time.AfterFunc(0, w.tick)
+	case w.last != nil && s.clock().Now()-w.last.Began < o.Every:
+		w.tell(o)
+		fallthrough
+	default:
+		w.schedule()
+	}
+	return true
+}
+
+func (s *Observers) clock() *clock.Clock { return s.ensemble.Clock }
+
+// Remove ends what Add began. It returns false if End has run, or will. No Tell follows.
+func (s *Observers) Remove(key string, o *Observer) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.byKey[key]
+	if w == nil {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, found := w.observers[o]
+	delete(w.observers, o)
+	if len(w.observers) == 0 {
+		w.timer.Stop()
+		delete(s.byKey, key)
+	}
+	return found
+}
+
+// Close ends all observers, and waits for the polls that begin.
+func (s *Observers) Close() {
+	s.mu.Lock()
+	s.closed = true
+	for _, w := range s.byKey {
+		w.end()
+	}
+	clear(s.byKey)
+	s.mu.Unlock()
+	s.ticks.Wait()
+}
+
+// end ends the observers of one lock.
+func (w *watch) end() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timer.Stop()
+	for o := range w.observers {
+		o.End()
+	}
+	clear(w.observers)
+}
+
+// tick begins a poll, or ends the one whose time is over. The timer runs it.
+func (w *watch) tick() {
+	w.mu.Lock()
+	if len(w.observers) == 0 {
+		w.mu.Unlock()
+		return
+	}
+	if w.poll != nil {
+		w.conclude()
+		w.mu.Unlock()
+		return
+	}
+	w.of.ticks.Add(1) // under w.mu: Close has not ended the observers yet
+	defer w.of.ticks.Done()
+	nodes, timeout := w.of.ensemble.Size(), w.of.timeout()
+	now, steady := w.of.clock().Both()
+	p := &poll{watch: w, began: now, sights: make([]quorum.Sight, nodes), values: make([]string, nodes), errors: make([]error, nodes), left: nodes}
+	w.poll = p
+	w.timer.Reset(timeout)
+	w.mu.Unlock()
+	w.of.ensemble.Ask(wire.NewRead(w.key, steady+timeout), p, steady)
+}
+
+// Receive records the answer of a node.
+func (p *poll) Receive(i int, req *wire.Request, reply *wire.Reply) {
+	w := p.watch
+	w.of.ensemble.Answered(i, req, reply)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.poll != p {
+		return
+	}
+	p.left--
+	if reply.Status == wire.Done {
+		p.answered = p.answered.With(i)
+		p.waiters = max(p.waiters, int(reply.Waiters))
+		p.sights[i], p.values[i] = sight(w.of.clock().Now(), reply), reply.Held
+	} else {
+		p.errors[i] = reply.Err
+	}
+	if p.left == 0 {
+		w.conclude()
+	}
+}
+
+// sight returns what an answer says.
+func sight(now time.Duration, reply *wire.Reply) quorum.Sight {
+	value := wire.ParseValue(reply.Held)
+	if reply.TTL == wire.Absent || value.Reserved {
+		return quorum.Sight{}
+	}
+	s := quorum.Sight{Held: true, Owner: value.Owner, Token: value.Token, Until: quorum.Never}
+	if reply.TTL >= 0 {
+		s.Until = now + reply.TTL
+	}
+	return s
+}
+
+// conclude ends the poll, tells what is new, and sets the time of the next one. w.mu is held.
+func (w *watch) conclude() {
+	p := w.poll
+	w.poll, w.polledAt = nil, p.began
+	if len(w.observers) == 0 {
+		return
+	}
+	news := w.decides.Polled(p.began, w.every(), p.sights, p.answered)
+	if h, _ := w.decides.Last(); news || w.decides.KnownAt() == p.began {
+		w.last = p.report(h)
+	}
+	for o := range w.observers {
+		if w.last != nil && (news || !o.told) {
+			w.tell(o)
+		}
+	}
+	w.schedule()
+}
+
+// tell tells an observer what is known. w.mu is held.
+func (w *watch) tell(o *Observer) {
+	o.told = true
+	o.Tell(w.last)
+}
+
+// schedule sets the time of the next poll: after the interval, or when the holder's keys end. w.mu is
+// held.
+func (w *watch) schedule() {
+	if w.poll != nil {
+		return // the timer bounds it
+	}
+	next, now := w.polledAt+w.every(), w.of.clock().Now()
+	if w.last != nil && w.last.Held && w.last.Until != quorum.Never && w.last.Until > w.polledAt {
+		next = min(next, w.last.Until+time.Millisecond)
+	}
+	w.timer.Reset(max(next-now, 0))
+}
+
+// every returns the shortest interval of the observers. w.mu is held.
+func (w *watch) every() time.Duration {
+	every := time.Duration(quorum.Never)
+	for o := range w.observers {
+		every = min(every, o.Every)
+	}
+	return every
+}
+
+// report returns what observers are told after the poll.
+func (p *poll) report(h quorum.Holding) *Report {
+	r := &Report{Holding: h, Waiters: p.waiters, Began: p.began, Errors: p.errors}
+	for i, s := range p.sights {
+		switch {
+		case !p.answered.Has(i) && p.errors[i] == nil:
+			p.errors[i] = ensemble.Silence(p.watch.of.timeout())
+		case h.Held && s.Held && s.Owner == h.Owner:
+			r.Value = p.values[i]
+		}
+	}
+	return r
+}

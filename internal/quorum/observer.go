@@ -1,0 +1,102 @@
+package quorum
+
+import "time"
+
+// Sight is what one node says about a name.
+type Sight struct {
+	Held  bool          // a lease has the lock; a reservation for a waiter is none
+	Owner string        // of the lease; another program's value as a whole
+	Token int64         // that the node shows; 0 if it shows none
+	Until time.Duration // when the node's key ends; Never for no end
+}
+
+// Holding is what the nodes say together about a name.
+type Holding struct {
+	// Known means that a majority names one owner, or that no owner can have a majority, however
+	// the nodes that did not answer would.
+	Known bool
+	Held  bool // a majority names Owner
+	Owner string
+	Token int64         // the largest that a node shows of this owner
+	Until time.Duration // until then a majority keeps the owner's keys; Never for no end
+	Agree int           // how many nodes say the same: the most
+}
+
+// Observer decides what the observers of a name are told. It never goes back in the order of
+// tokens: an owner with a smaller token than one that was told is an old one, whose key a node has
+// brought back. It is not safe for concurrent use.
+type Observer struct {
+	told    bool
+	last    Holding       // that was told
+	owner   string        // the last that was told, also while nobody holds the name
+	newest  int64         // the largest token that was told
+	knownAt time.Duration // when the last poll began that had a result
+}
+
+// NewObserver returns an observer that begins at an instant.
+func NewObserver(now time.Duration) Observer { return Observer{knownAt: now} }
+
+// Last returns what was told last, and false before the first time.
+func (o *Observer) Last() (Holding, bool) { return o.last, o.told }
+
+// KnownAt returns when the last poll began that had a result.
+func (o *Observer) KnownAt() time.Duration { return o.knownAt }
+
+// Polled takes the answers to a poll that began at an instant. sights has one for each node, and
+// answered the nodes that have answered. Once the polls of patience have had no result, the holder
+// is not known. Polled returns true if there is something new, see Last: another owner, another
+// token, or that the holder is known or not.
+func (o *Observer) Polled(began, patience time.Duration, sights []Sight, answered Set) bool {
+	h := holding(sights, answered)
+	switch {
+	case !h.Known && began-o.knownAt < patience:
+		return false
+	case h.Held && h.Owner == o.owner:
+		h.Token = max(h.Token, o.newest) // a node that has restored the key shows no token
+	case h.Held && h.Token != 0 && h.Token < o.newest:
+		return false
+	}
+	if h.Known {
+		o.knownAt = began
+	}
+	if h.Held {
+		o.owner, o.newest = h.Owner, max(h.Token, o.newest)
+	}
+	before, first := o.last, !o.told
+	o.last, o.told = h, true
+	before.Until, before.Agree = h.Until, h.Agree
+	return first || before != h
+}
+
+// holding returns what the nodes say together.
+func holding(sights []Sight, answered Set) Holding {
+	most, held, of := 0, 0, Sight{}
+	for i := range sights {
+		if !answered.Has(i) || !sights[i].Held {
+			continue
+		}
+		held++
+		votes := 0
+		for j := range sights {
+			if answered.Has(j) && sights[j].Held && sights[j].Owner == sights[i].Owner {
+				votes++
+			}
+		}
+		if votes > most {
+			most, of = votes, sights[i]
+		}
+	}
+	need, silent := Size(len(sights)), len(sights)-answered.Len()
+	if most < need {
+		return Holding{Known: most+silent < need, Agree: max(most, answered.Len()-held)}
+	}
+	h := Holding{Known: true, Held: true, Owner: of.Owner, Agree: most}
+	left := make(Window, len(sights))
+	for i, s := range sights {
+		if answered.Has(i) && s.Held && s.Owner == h.Owner {
+			left[i], h.Token = s.Until, max(h.Token, s.Token)
+		}
+	}
+	h.Until = left.Deadline()
+	return h
+}

@@ -1,0 +1,134 @@
+package quorum_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+// seen is what a node says: "a7" for owner a with token 7, "a" without a token, "-" for nobody, "?"
+// for no answer.
+func seen(text string) (s quorum.Sight, answered bool) {
+	switch text {
+	case "?":
+		return s, false
+	case "-":
+		return s, true
+	}
+	s = quorum.Sight{Held: true, Owner: text[:1], Until: time.Minute}
+	_, _ = fmt.Sscanf(text[1:], "%d", &s.Token)
+	return s, true
+}
+
+// polled tells an observer what each node says, and returns what it makes of it.
+func polled(o *quorum.Observer, at time.Duration, texts ...string) string {
+	sights, answered := make([]quorum.Sight, len(texts)), quorum.Set(0)
+	for i, text := range texts {
+		s, ok := seen(text)
+		if sights[i] = s; ok {
+			answered = answered.With(i)
+		}
+	}
+	if !o.Polled(at, time.Second, sights, answered) {
+		return "no news"
+	}
+	switch h, _ := o.Last(); {
+	case !h.Known:
+		return "unknown"
+	case !h.Held:
+		return "nobody"
+	default:
+		return fmt.Sprintf("%s%d", h.Owner, h.Token)
+	}
+}
+
+func TestAnObserverIsToldWhatAMajoritySays(t *testing.T) {
+	for _, c := range []struct {
+		nodes []string
+		want  string
+	}{
+		{[]string{"a7"}, "a7"},
+		{[]string{"-"}, "nobody"},
+		{[]string{"a7", "a7", "?"}, "a7"},
+		{[]string{"a7", "a", "b9"}, "a7"}, // a node that has restored the key shows no token
+		{[]string{"a7", "?", "?"}, "no news"},
+		{[]string{"a7", "-", "?"}, "no news"},
+		{[]string{"-", "-", "?"}, "nobody"},
+		{[]string{"a7", "-", "-"}, "nobody"},
+		{[]string{"a7", "b9", "-"}, "nobody"}, // two that ask at once
+		{[]string{"a7", "a7", "b9", "b9", "?"}, "no news"},
+		{[]string{"a7", "b9", "-", "-", "?"}, "nobody"},
+		{[]string{"a7", "a7", "-", "-"}, "nobody"}, // half of four is no majority
+		{[]string{"a7", "a7", "a7", "-"}, "a7"},
+	} {
+		o := quorum.NewObserver(0)
+		assert.Equal(t, c.want, polled(&o, 0, c.nodes...), "%v", c.nodes)
+	}
+}
+
+func TestAnObserverIsToldOfChangesOnly(t *testing.T) {
+	o := quorum.NewObserver(0)
+	for i, step := range []struct {
+		nodes [3]string
+		want  string
+	}{
+		{[3]string{"-", "-", "-"}, "nobody"},
+		{[3]string{"-", "-", "?"}, "no news"},
+		{[3]string{"a7", "a7", "-"}, "a7"},
+		{[3]string{"a7", "a7", "a7"}, "no news"},
+		{[3]string{"a9", "a9", "a9"}, "a9"}, // the next block of a process that passes leases on
+		{[3]string{"a", "a", "a9"}, "no news"},
+		{[3]string{"a", "a", "?"}, "no news"},
+		{[3]string{"-", "-", "a9"}, "nobody"},
+		{[3]string{"a", "a", "-"}, "a9"},        // a lease that outlived the data of two nodes
+		{[3]string{"b8", "b8", "-"}, "no news"}, // a node has brought back what is over
+		{[3]string{"b12", "b12", "-"}, "b12"},
+		{[3]string{"a9", "a9", "b12"}, "no news"},
+		{[3]string{"x", "x", "-"}, "x0"}, // another program's lock, or one without fencing
+	} {
+		assert.Equal(t, step.want, polled(&o, time.Duration(i)*time.Millisecond, step.nodes[:]...), "step %d: %v", i, step.nodes)
+	}
+}
+
+// A poll that has no result is no news: the next one may have one.
+func TestAnObserverIsToldThatTheHolderIsUnknownAfterAnInterval(t *testing.T) {
+	o := quorum.NewObserver(10 * time.Second)
+	at := func(ms int, nodes ...string) string {
+		return polled(&o, 10*time.Second+time.Duration(ms)*time.Millisecond, nodes...)
+	}
+	assert.Equal(t, "no news", at(0, "?", "?", "a7"))
+	assert.Equal(t, "no news", at(999, "?", "?", "a7"))
+	assert.Equal(t, "unknown", at(1000, "?", "?", "a7"))
+	assert.Equal(t, "no news", at(2000, "?", "?", "a7"))
+	assert.Equal(t, "a7", at(3000, "?", "a7", "a7"))
+	assert.Equal(t, "no news", at(3999, "?", "?", "a7"))
+	assert.Equal(t, "unknown", at(4000, "?", "?", "?"))
+	assert.Equal(t, "a7", at(5000, "a7", "a7", "a7"), "the same as before")
+	assert.Equal(t, "no news", at(5001, "a7", "a7", "a7"))
+}
+
+// However the answers of the polls are mixed, nobody is told of a smaller token after a larger one.
+func TestAnObserverNeverGoesBack(t *testing.T) {
+	for seed := range uint64(2000) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		o := quorum.NewObserver(0)
+		largest := int64(0)
+		for i := range 50 {
+			texts := make([]string, 3)
+			for n := range texts {
+				owner := r.IntN(10)
+				texts[n] = []string{"?", "-", fmt.Sprintf("%c%d", 'a'+owner, 10+owner), fmt.Sprintf("%c", 'a'+owner)}[r.IntN(4)]
+			}
+			polled(&o, time.Duration(i)*time.Second, texts...)
+			if h, told := o.Last(); told && h.Token != 0 {
+				assert.GreaterOrEqual(t, h.Token, largest, "seed %d", seed)
+				largest = h.Token
+			}
+		}
+	}
+}

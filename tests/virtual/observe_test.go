@@ -1,0 +1,240 @@
+package virtual
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/wire"
+	"github.com/quorumlock/quorumlock/quorumlocktest"
+)
+
+// next returns the next Holding, which comes within the bound.
+func next(t *testing.T, holdings <-chan quorumlock.Holding, within time.Duration) quorumlock.Holding {
+	t.Helper()
+	select {
+	case h, open := <-holdings:
+		require.True(t, open)
+		return h
+	case <-time.After(within):
+		require.Fail(t, "nothing new")
+		return quorumlock.Holding{}
+	}
+}
+
+// quiet checks that nothing is delivered for a time.
+func quiet(t *testing.T, holdings <-chan quorumlock.Holding, d time.Duration) {
+	t.Helper()
+	select {
+	case h := <-holdings:
+		assert.Fail(t, "something new", "%+v", h)
+	case <-time.After(d):
+	}
+}
+
+func TestObserveTellsWhoHoldsANameAndWhenNobodyDoes(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		a, b, o := manager(t, c, quorumlock.WithHolder("a")), manager(t, c, quorumlock.WithHolder("b")), manager(t, c)
+		ctx, cancel := context.WithCancel(background)
+		holdings, err := o.Observe(ctx, "job")
+		require.NoError(t, err)
+		const bound = quorumlock.DefaultObserveEvery + 600*time.Millisecond // an interval and a node timeout
+
+		h := next(t, holdings, bound)
+		assert.Equal(t, []any{"job", true, false}, []any{h.Name, h.Known, h.Held})
+		assert.Zero(t, h.Holder)
+		quiet(t, holdings, 5*time.Second)
+
+		for _, m := range []*quorumlock.Manager{a, b} {
+			l := acquire(t, m, "job")
+			h = next(t, holdings, bound)
+			require.True(t, h.Held)
+			assert.Equal(t, map[*quorumlock.Manager]string{a: "a", b: "b"}[m], h.Holder.Label)
+			assert.Equal(t, l.Token(), h.Token)
+			assert.WithinDuration(t, time.Now().Add(ttl), h.Until, 2*time.Second)
+			quiet(t, holdings, 3*ttl) // renewals are no news
+			require.NoError(t, l.Release(background))
+			h = next(t, holdings, bound)
+			assert.Equal(t, []any{true, false, int64(0)}, []any{h.Known, h.Held, h.Token})
+		}
+		cancel()
+		_, open := <-holdings
+		assert.False(t, open)
+	})
+}
+
+func TestAnObserverIsToldWhenNoMajorityAnswersAndWhenItDoesAgain(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		a, o := manager(t, c), managerFor(t, c, "observer")
+		l := acquire(t, a, "job")
+		holdings, err := o.Observe(background, "job", quorumlock.ObserveEvery(200*time.Millisecond))
+		require.NoError(t, err)
+		require.True(t, next(t, holdings, time.Second).Held)
+		c.Partition("observer")
+		h := next(t, holdings, 3*time.Second)
+		assert.False(t, h.Known)
+		assert.False(t, h.Held)
+		require.ErrorIs(t, h.Err, quorumlock.ErrNoQuorum)
+		c.Rejoin("observer")
+		h = next(t, holdings, 5*time.Second)
+		assert.True(t, h.Held)
+		assert.Equal(t, l.Token(), h.Token)
+		require.NoError(t, l.Release(background))
+	})
+}
+
+// A follower that reads slowly gets the latest.
+func TestAnObserverThatReadsSlowlyGetsTheLatest(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		a, o := manager(t, c), manager(t, c)
+		holdings, err := o.Observe(background, "job", quorumlock.ObserveEvery(50*time.Millisecond))
+		require.NoError(t, err)
+		var last int64
+		for range 5 {
+			l := acquire(t, a, "job")
+			last = l.Token()
+			time.Sleep(200 * time.Millisecond)
+			require.NoError(t, l.Release(background))
+			time.Sleep(200 * time.Millisecond)
+		}
+		l := acquire(t, a, "job")
+		time.Sleep(200 * time.Millisecond)
+		h := next(t, holdings, time.Nanosecond)
+		assert.Equal(t, l.Token(), h.Token)
+		assert.Greater(t, h.Token, last)
+		require.NoError(t, l.Release(background))
+	})
+}
+
+func TestAllObserversOfANameShareOnePoll(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		a, o := manager(t, c), manager(t, c)
+		l := acquire(t, a, "job")
+		const observers = 10_000
+		reads := reading(c.Nodes()[0], "job")
+		all := make([]<-chan quorumlock.Holding, observers)
+		for i := range all {
+			var err error
+			all[i], err = o.Observe(background, "job")
+			require.NoError(t, err)
+		}
+		time.Sleep(10*time.Second + 500*time.Millisecond)
+		assert.Equal(t, 11, reads())
+		for _, holdings := range all {
+			assert.True(t, next(t, holdings, time.Nanosecond).Held)
+		}
+		require.NoError(t, l.Release(background))
+		require.NoError(t, o.Close(background))
+		for _, holdings := range all {
+			for range holdings {
+			}
+		}
+		_, err := o.Observe(background, "job")
+		require.ErrorIs(t, err, quorumlock.ErrClosed)
+	})
+}
+
+// reading counts the reads of a name that a node gets from now on.
+func reading(n *quorumlocktest.Node, name string) (count func() int) {
+	reads := 0
+	n.Fail(func(args []string) bool {
+		if slices.Contains(args, "read") && slices.Contains(args, wire.LockKey(quorumlock.DefaultPrefix, name)) {
+			reads++
+		}
+		return false
+	}, "")
+	return func() int {
+		n.Fail(nil, "")
+		return reads
+	}
+}
+
+func TestObserveRefusesWhatCannotBeUsed(t *testing.T) {
+	run(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		for _, d := range []time.Duration{0, -time.Second, 49 * time.Millisecond, time.Minute + 1} {
+			_, err := m.Observe(background, "job", quorumlock.ObserveEvery(d))
+			require.ErrorIs(t, err, quorumlock.ErrInvalid, "%v", d)
+		}
+		_, err := m.Observe(background, "")
+		require.ErrorIs(t, err, quorumlock.ErrInvalid)
+		_, err = m.Observe(nil, "job") //nolint:staticcheck // what a nil context is answered
+		require.ErrorIs(t, err, quorumlock.ErrInvalid)
+	})
+}
+
+// The holder has died, and the next interval is far away.
+func TestAnObserverLooksWhenTheHoldersKeysEnd(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		dead, o := managerFor(t, c, "dead"), manager(t, c)
+		acquire(t, dead, "job", quorumlock.WithoutRenewal())
+		holdings, err := o.Observe(background, "job", quorumlock.ObserveEvery(time.Minute))
+		require.NoError(t, err)
+		h := next(t, holdings, time.Second)
+		require.True(t, h.Held)
+		h = next(t, holdings, ttl+10*time.Millisecond)
+		assert.Equal(t, []bool{true, false}, []bool{h.Known, h.Held})
+	})
+}
+
+// The nodes keep a free lock for the head of the queue for a while.
+func TestAReservationIsNoHolder(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		o := manager(t, c)
+		for _, n := range c.Nodes() {
+			do(t, n, "SET", wire.LockKey(quorumlock.DefaultPrefix, "job"), strings.Repeat("a", wire.TicketLen)+" w ")
+		}
+		holdings, err := o.Observe(background, "job")
+		require.NoError(t, err)
+		h := next(t, holdings, time.Second)
+		assert.Equal(t, []bool{true, false}, []bool{h.Known, h.Held})
+		assert.Zero(t, h.Holder)
+	})
+}
+
+// A context that has ended, and one that ends at once.
+func TestAnObservationEndsWithItsContext(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		o := manager(t, c)
+		ctx, cancel := context.WithCancel(background)
+		cancel()
+		for range 100 {
+			holdings, err := o.Observe(ctx, "job")
+			require.NoError(t, err)
+			for range holdings {
+			}
+		}
+		synctest.Wait() // for the polls that had begun
+		reads := reading(c.Nodes()[0], "job")
+		time.Sleep(5 * time.Second)
+		assert.Zero(t, reads(), "nobody observes the name any more")
+	})
+}
+
+// Nothing has changed since the others were told.
+func TestAnObserverThatComesLaterIsToldAtOnce(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		a, o := manager(t, c), manager(t, c)
+		l := acquire(t, a, "job")
+		first, err := o.Observe(background, "job", quorumlock.ObserveEvery(time.Minute))
+		require.NoError(t, err)
+		require.True(t, next(t, first, time.Second).Held)
+		for _, every := range []time.Duration{time.Minute, time.Second} { // what was heard last is fresh enough, or too old
+			time.Sleep(10 * time.Second)
+			later, err := o.Observe(background, "job", quorumlock.ObserveEvery(every))
+			require.NoError(t, err)
+			h := next(t, later, 10*time.Millisecond)
+			assert.Equal(t, l.Token(), h.Token)
+			assert.LessOrEqual(t, time.Since(h.AsOf), every)
+		}
+		quiet(t, first, 10*time.Second)
+		require.NoError(t, l.Release(background))
+	})
+}
