@@ -1,0 +1,85 @@
+// Package election elects a leader among processes, in the form that users of Kubernetes know: who
+// runs the work, who leads now, and a call when that changes. It is [quorumlock.Manager.Lead] and
+// [quorumlock.Manager.Observe] together, and adds nothing to what they promise.
+package election
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// Config is what an Elector is made from.
+type Config struct {
+	// Name is the name of the lease. Candidates with the same name, prefix and nodes compete.
+	Name string
+	// Lead is the leader's work. It runs under the lease, with a context that ends with it, and has
+	// to return then. When it returns while the lease is held, Run ends.
+	Lead func(ctx context.Context, l *quorumlock.Lease) error
+	// NewLeader is called for each holder, and for nobody, in the order in which they were
+	// observed; nil for no calls. It is also called when no majority of the nodes has said who
+	// leads for an interval (Known is false). While it runs, changes in between are skipped.
+	NewLeader func(quorumlock.Holding)
+	// Acquire are options of the lease, and Observe those of the observation.
+	Acquire []quorumlock.AcquireOption
+	Observe []quorumlock.ObserveOption
+}
+
+// Elector is a candidate. It is safe for concurrent use.
+type Elector struct {
+	m      *quorumlock.Manager
+	cfg    Config
+	lease  atomic.Pointer[quorumlock.Lease]
+	leader atomic.Pointer[quorumlock.Holding]
+}
+
+// New returns a candidate, which does nothing before Run.
+func New(m *quorumlock.Manager, cfg Config) *Elector {
+	e := &Elector{m: m, cfg: cfg}
+	e.leader.Store(&quorumlock.Holding{Name: cfg.Name})
+	return e
+}
+
+// Run campaigns, leads and observes until ctx ends or Lead returns while its lease is held. It
+// returns what [quorumlock.Manager.Lead] returns, after Lead and NewLeader have returned: a lost
+// lease is no end, and the candidate campaigns again. Call it once at a time.
+func (e *Elector) Run(ctx context.Context) error {
+	if e.cfg.Lead == nil {
+		return e.m.Lead(ctx, e.cfg.Name, nil) // which refuses it
+	}
+	observed, stop := context.WithCancel(ctx)
+	holdings, err := e.m.Observe(observed, e.cfg.Name, e.cfg.Observe...)
+	if err != nil {
+		stop()
+		return err
+	}
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for h := range holdings {
+			e.leader.Store(&h)
+			if e.cfg.NewLeader != nil {
+				e.cfg.NewLeader(h)
+			}
+		}
+	})
+	defer watching.Wait()
+	defer stop()
+	return e.m.Lead(ctx, e.cfg.Name, func(ctx context.Context, l *quorumlock.Lease) error {
+		e.lease.Store(l)
+		defer e.lease.Store(nil)
+		return e.cfg.Lead(ctx, l)
+	}, e.cfg.Acquire...)
+}
+
+// IsLeader reports whether this candidate leads now: its work runs, and its lease is valid by the
+// clocks at this call. Another candidate can lead from the lease's end on and not before.
+func (e *Elector) IsLeader() bool {
+	l := e.lease.Load()
+	return l != nil && l.Valid()
+}
+
+// Leader returns who led when the nodes were last asked. Known is false before the first answers.
+// It may be out of date, also about this candidate: IsLeader is exact.
+func (e *Elector) Leader() quorumlock.Holding { return *e.leader.Load() }
