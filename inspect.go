@@ -11,7 +11,6 @@ import (
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/node"
-	"github.com/quorumlock/quorumlock/internal/observe"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -155,130 +154,6 @@ func (m *Manager) enough(ctx context.Context, op, name string, a *ensemble.Answe
 		what += ", while the deletion goes on"
 	}
 	return errs.Ended(ctx, err, what)
-}
-
-// Holding is what a majority of the nodes says about a name, see Manager.Observe.
-type Holding struct {
-	Name string
-	// Known means that a majority of the nodes answered and agreed. While it is false, Err says
-	// why, and nothing else is set but Name and AsOf.
-	Known  bool
-	Held   bool   // a lease has the name
-	Holder Holder // of the lease; zero unless Held
-	// Token is at or above the fencing token of the lease that is held, and below that of the
-	// lease of any later holder. The nodes show the last token of a block of which one process
-	// uses one after the other: compare with "at most". 0 if they show none: without fencing,
-	// and for another program's lock.
-	Token int64
-	// Until is when the holder's keys end on the nodes unless it renews or releases. It is on the
-	// wall clock, for people. Zero unless Held, and for keys that never end.
-	Until   time.Time
-	Waiters int       // how many processes wait, as in Status
-	AsOf    time.Time // just before the nodes were asked
-	Err     error     // ErrNoQuorum (a *QuorumError); nil if Known
-}
-
-// The bounds and the default of ObserveEvery.
-const (
-	DefaultObserveEvery = time.Second
-	minObserveEvery     = 50 * time.Millisecond
-	maxObserveEvery     = time.Minute
-)
-
-// ObserveOption is an option of Observe.
-type ObserveOption func(*observing)
-
-type observing struct{ every time.Duration }
-
-// ObserveEvery sets how often the nodes are asked: from 50 ms to 1 min, 1 s by default. Observers of
-// one name share the shortest interval.
-func ObserveEvery(d time.Duration) ObserveOption { return func(o *observing) { o.every = d } }
-
-// Observe delivers who holds a name, now and at each change: a holder, nobody, or that it is not
-// known because no majority of the nodes has agreed for an interval. It asks every node once in
-// an interval (ObserveEvery), and when the holder's keys end; all observers of a name in this
-// Manager share these questions. Each costs a node about a microsecond.
-//
-// The channel has capacity 1: a Holding that is not read is replaced by the next one. It is closed
-// when ctx or the Manager ends. The first Holding comes with the first answers, and another one
-// when the holder or its token changes, or becomes known or unknown. While a majority answers,
-// that is within an interval and a node timeout of the change. Holders in between may be missed;
-// a holder is never followed by one with a smaller token. "Nobody" means that no holder has a
-// majority of the nodes: a new holder may be about to get one.
-//
-// A Holding is not a lease: it may be untrue by the time you read it. Whoever must be the only one
-// acquires; whoever must not follow a former leader compares tokens. An observer that starts
-// again compares the first Token with the last one that it has seen.
-//
-// It returns ErrInvalid (a name, or an interval out of bounds) and ErrClosed. It is safe for
-// concurrent use.
-func (m *Manager) Observe(ctx context.Context, name string, opts ...ObserveOption) (<-chan Holding, error) {
-	if ctx == nil {
-		return nil, errNilContext()
-	}
-	if err := checkName(name); err != nil {
-		return nil, err
-	}
-	o := observing{every: DefaultObserveEvery}
-	for _, opt := range opts {
-		opt(&o)
-	}
-	if o.every < minObserveEvery || o.every > maxObserveEvery {
-		return nil, &InvalidError{What: "ObserveEvery", Value: o.every.String(), Bound: "from 50ms to 1m0s", Fix: "choose an interval between them"}
-	}
-	if m.ending() {
-		return nil, ErrClosed
-	}
-	holdings := make(chan Holding, 1)
-	key := wire.LockKey(m.cfg.Prefix, name)
-	one := &observe.Observer{
-		Every: o.every,
-		Tell: func(r *observe.Report) {
-			select {
-			case <-holdings: // nobody has read it
-			default:
-			}
-			holdings <- m.holding(name, r)
-		},
-	}
-	leave := func() {
-		if m.bus.observers.Remove(key, one) {
-			close(holdings)
-		}
-	}
-	stop := context.AfterFunc(ctx, leave)
-	one.End = func() { stop(); close(holdings) }
-	if !m.bus.observers.Add(key, one) {
-		stop()
-		return nil, ErrClosed
-	}
-	if ctx.Err() != nil {
-		leave() // the first call may have come before Add
-	}
-	return holdings, nil
-}
-
-// holding returns a report for users.
-func (m *Manager) holding(name string, r *observe.Report) Holding {
-	h := Holding{Name: name, Known: r.Known, Held: r.Held, AsOf: m.ensemble.Clock.Time(r.Began)}
-	if !r.Known {
-		err := &QuorumError{Op: "observe", Name: name, Need: m.ensemble.Quorum(), Got: r.Agree, of: m.ensemble.Size()}
-		for i, bad := range r.Errors {
-			if bad != nil {
-				err.Nodes = append(err.Nodes, m.nodeError(i, bad))
-			}
-		}
-		h.Err = err
-		return h
-	}
-	h.Waiters = r.Waiters
-	if r.Held {
-		h.Holder, h.Token = holder(r.Value), r.Token
-		if r.Until != quorum.Never {
-			h.Until = m.ensemble.Clock.Time(r.Until)
-		}
-	}
-	return h
 }
 
 // Nodes returns the state of each node from memory, for a health endpoint for example. It

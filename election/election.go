@@ -31,7 +31,7 @@ type Config struct {
 type Elector struct {
 	m      *quorumlock.Manager
 	cfg    Config
-	lease  atomic.Pointer[quorumlock.Lease]
+	lease  atomic.Pointer[quorumlock.Lease] // the last; nil before the first
 	leader atomic.Pointer[quorumlock.Holding]
 }
 
@@ -68,13 +68,12 @@ func (e *Elector) Run(ctx context.Context) error {
 	defer stop()
 	return e.m.Lead(ctx, e.cfg.Name, func(ctx context.Context, l *quorumlock.Lease) error {
 		e.lease.Store(l)
-		defer e.lease.Store(nil)
 		return e.cfg.Lead(ctx, l)
 	}, e.cfg.Acquire...)
 }
 
-// IsLeader reports whether this candidate leads now: its work runs, and its lease is valid by the
-// clocks at this call. Another candidate can lead from the lease's end on and not before.
+// IsLeader reports whether this candidate leads now: its lease is valid by the clocks at this call.
+// It turns false before another candidate can lead, also while Lead still runs.
 func (e *Elector) IsLeader() bool {
 	l := e.lease.Load()
 	return l != nil && l.Valid()

@@ -16,6 +16,9 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
+// lastWords is how long the work of a candidate goes on after its lease.
+const lastWords = 500 * time.Millisecond
+
 // candidate is one process of an election.
 type candidate struct {
 	*election.Elector
@@ -33,10 +36,13 @@ func runCandidate(t *testing.T, c *quorumlocktest.Cluster, name string) *candida
 	one := &candidate{name: name, done: make(chan error, 1)}
 	var ctx context.Context
 	ctx, one.cut = context.WithCancel(background)
-	t.Cleanup(one.cut)
 	one.Elector = election.New(m, election.Config{
 		Name: "leader",
-		Lead: func(ctx context.Context, _ *quorumlock.Lease) error { <-ctx.Done(); return nil },
+		Lead: func(ctx context.Context, _ *quorumlock.Lease) error {
+			<-ctx.Done()
+			time.Sleep(lastWords)
+			return nil
+		},
 		NewLeader: func(h quorumlock.Holding) {
 			one.mu.Lock()
 			defer one.mu.Unlock()
@@ -50,7 +56,9 @@ func runCandidate(t *testing.T, c *quorumlocktest.Cluster, name string) *candida
 			}
 		},
 	})
-	go func() { one.done <- one.Run(ctx) }()
+	var running sync.WaitGroup
+	running.Go(func() { one.done <- one.Run(ctx) })
+	t.Cleanup(func() { one.cut(); running.Wait() })
 	return one
 }
 
@@ -107,6 +115,7 @@ func TestALeaderThatIsCutOffStopsAndAnotherFollows(t *testing.T) {
 		c.Partition("a")
 		for began := time.Now(); !b.IsLeader(); time.Sleep(10 * time.Millisecond) {
 			require.Less(t, time.Since(began), 2*ttl)
+			assert.LessOrEqual(t, len(leaders([]*candidate{a, b})), 1)
 		}
 		assert.False(t, a.IsLeader())
 		assert.False(t, a.Leader().Known)
