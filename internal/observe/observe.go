@@ -242,7 +242,7 @@ func (w *watch) schedule() {
 
 // every returns the shortest interval of the observers. w.mu is held.
 func (w *watch) every() time.Duration {
-	every := time.Duration(quorum.Never)
+	every := quorum.Never
 	for o := range w.observers {
 		every = min(every, o.Every)
 	}
