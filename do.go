@@ -183,8 +183,8 @@ func (e *FuncError) As(target any) bool {
 // Holding is what a majority of the nodes says about a name, see Manager.Observe.
 type Holding struct {
 	Name string
-	// Known means that a majority of the nodes answered and agreed. While it is false, Err says
-	// why, and nothing else is set but Name and AsOf.
+	// Known means that the answers decide it: a majority of the nodes names one holder, or no holder
+	// can have a majority. While it is false, Err says why, and only Name and AsOf are set beside.
 	Known  bool
 	Held   bool   // a lease has the name
 	Holder Holder // of the lease; zero unless Held
@@ -217,16 +217,17 @@ type observing struct{ every time.Duration }
 // one name share the shortest interval.
 func ObserveEvery(d time.Duration) ObserveOption { return func(o *observing) { o.every = d } }
 
-// Observe delivers who holds a name, now and at each change: a holder, nobody, or that it is not
-// known because no majority of the nodes has agreed for an interval. It asks every node once in
+// Observe delivers who holds a name, now and at each change: a holder, nobody, or that the holder is
+// unknown because the answers of an interval did not decide it. It asks every node once in
 // an interval (ObserveEvery), and when the holder's keys end; all observers of a name in this
 // Manager share these questions. Each costs a node about a microsecond.
 //
 // The channel has capacity 1: a Holding that is not read is replaced by the next one. It is closed
 // when ctx or the Manager ends. The first Holding comes with the first answers, and another one
 // when the holder or its token changes, or becomes known or unknown. While a majority answers,
-// that is within an interval and a node timeout of the change. Holders in between may be missed;
-// a holder is never followed by one with a smaller token. "Nobody" means that no holder has a
+// that is within an interval and a node timeout of the change. Holders in between may be missed. A
+// holder is never followed by one with a smaller token, whose keys have come back: the holder is
+// unknown then. "Nobody" means that no holder has a
 // majority of the nodes: a new holder may be about to get one.
 //
 // A Holding is not a lease: it may be untrue by the time you read it. Whoever must be the only one
@@ -256,7 +257,7 @@ func (m *Manager) Observe(ctx context.Context, name string, opts ...ObserveOptio
 	key := wire.LockKey(m.cfg.Prefix, name)
 	one := &observe.Observer{
 		Every: o.every,
-		Tell: func(r *observe.Report) {
+		Deliver: func(r *observe.Report) {
 			select {
 			case <-holdings: // nobody has read it
 			default:

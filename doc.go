@@ -51,8 +51,8 @@
 // the wait, and [WithFailFast] waits for a holder only, not for nodes. [Manager.Do] runs a
 // function under a lease; [Manager.Lead] campaigns for leadership again and again.
 // [Manager.Observe] follows who holds a name, and [Manager.Inspect] shows it once.
-// [Manager.Nodes] shows the health of the nodes, and [Manager.Ready] whether a majority votes. [WithStartupWait] lets a program start before its
-// Redis does.
+// [Manager.Nodes] shows the health of the nodes, and [Manager.Ready] whether a majority
+// votes. [WithStartupWait] lets a program start before its Redis does.
 //
 // # The life of a lease
 //

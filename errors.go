@@ -137,7 +137,7 @@ func (e *QuorumError) counted() string {
 	case "ready":
 		return "votes of"
 	case "observe":
-		return "the same said by"
+		return "agreed by"
 	default:
 		return "reached"
 	}

@@ -272,8 +272,9 @@ func WithStartupWait(d time.Duration) Option {
 // WithLogger sets where the Manager logs node changes, doubtful settings, losses of leases
 // (each once), unconfirmed releases, and leases that seem to be forgotten: changes for the
 // better at Info, the rest at Warn. Default slog.Default(), from Warn up; nil is ignored. A logger of
-// slog.DiscardHandler turns it off. The handler runs in a goroutine of its own: a slow one
-// holds nothing up, and what it cannot take is counted. It survives a panic of the handler.
+// slog.DiscardHandler turns it off. The handler runs in one goroutine with the hold spans and the
+// metrics: one that hangs delays no call and no lease, but those. What that goroutine cannot take
+// is dropped and counted. It survives a panic of the handler.
 func WithLogger(l *slog.Logger) Option {
 	return managerOption(func(c *settings) {
 		if l != nil {

@@ -67,7 +67,7 @@ type head struct {
 
 // call makes the call for a part of a batch.
 func (s *script) call(client rueidis.Client, index int, h head, entries []entry, part *call) rueidis.Completed {
-	if part.lean = s.leans(entries); part.lean {
+	if part.lean = s.runsLean(entries); part.lean {
 		return s.leanCall(client, h, entries[0].req)
 	}
 	// The builder of EVALSHA would compute a cluster slot for every key.
@@ -86,9 +86,9 @@ func (s *script) call(client rueidis.Client, index int, h head, entries []entry,
 	return words.Build()
 }
 
-// leans reports whether the lean script may run the entries: a single one, until it has
+// runsLean reports whether the lean script may run the entries: a single one, until it has
 // declined one, and again from the next greeting on. It always moves a register.
-func (s *script) leans(entries []entry) bool {
+func (s *script) runsLean(entries []entry) bool {
 	return s.lean != "" && s.near && s.capText != "" && len(entries) == 1 && entries[0].req.Lean()
 }
 

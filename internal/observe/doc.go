@@ -1,7 +1,7 @@
-// Package observe tells those who observe a name who has its lock, by polls of all nodes. All
-// observers of a name share one poll, and quorum.Observer decides what is news.
+// Package observe reports who has the locks that somebody observes, by polls of all nodes. All
+// observers of a lock share one poll, and quorum.Observer decides what has changed.
 //
-//	timer ─▶ poll ─▶ one read on each node ─▶ the answers ─▶ quorum.Observer ─▶ Tell
+//	timer ─▶ poll ─▶ one read on each node ─▶ the answers ─▶ quorum.Observer ─▶ Deliver
 //	  ▲                                                                          │
 //	  └────────────── after the interval, or when the holder's keys end ◀────────┘
 //

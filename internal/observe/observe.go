@@ -1,6 +1,7 @@
 package observe
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -10,7 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Report is what observers are told.
+// Report is what observers get.
 type Report struct {
 	quorum.Holding
 	Value   string        // of the holder's keys; "" for none
@@ -19,16 +20,23 @@ type Report struct {
 	Errors  []error       // why each node gave no answer, nil for those that did
 }
 
-// Observer is told who has a lock.
+// Observer gets reports of who has a lock.
 type Observer struct {
 	Every time.Duration // between two polls, at most
-	// Tell takes a report, and End says that none follows because the Manager ends. Both run under
+	// Deliver takes a report. End says that none follows, because the Manager ends. Both run under
 	// the mutex of the name, and must not block.
-	Tell func(*Report)
-	End  func()
+	Deliver func(*Report)
+	End     func()
 
-	told bool
+	served bool // it has had a report
 }
+
+// leastPause is between two polls at least, however soon a holder's keys end: another program may
+// set a lock for a millisecond, again and again.
+const leastPause = 50 * time.Millisecond
+
+// errOlder is why the answer of a node that names a holder does not count.
+var errOlder = errors.New("the holder that a majority names has a smaller token than an earlier holder: the nodes may have lost data")
 
 // Observers finds those who observe a lock.
 type Observers struct {
@@ -55,8 +63,9 @@ type watch struct {
 	mu        sync.Mutex
 	observers map[*Observer]struct{}
 	decides   quorum.Observer
-	last      *Report // of the last poll with a result; nil for none
-	poll      *poll   // under way; nil between two
+	last      *Report       // nil for none
+	every     time.Duration // between two polls: the shortest interval of the observers
+	poll      *poll         // under way; nil between two
 	polledAt  time.Duration
 	timer     *time.Timer
 }
@@ -73,7 +82,7 @@ type poll struct {
 	waiters  int
 }
 
-// Add begins to tell o about a lock. It returns false after Close.
+// Add has o get the reports of a lock. It returns false after Close.
 func (s *Observers) Add(key string, o *Observer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,27 +91,27 @@ func (s *Observers) Add(key string, o *Observer) bool {
 	}
 	w := s.byKey[key]
 	if w == nil {
-		w = &watch{of: s, key: key, observers: map[*Observer]struct{}{}, decides: quorum.NewObserver(s.clock().Now())}
+		w = &watch{of: s, key: key, observers: map[*Observer]struct{}{}, every: quorum.Never, decides: quorum.NewObserver(s.clock().Now())}
 		s.byKey[key] = w
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.observers[o] = struct{}{}
-	switch {
-	case w.timer == nil:
+	w.every = min(w.every, o.Every)
+	if w.timer == nil {
 		w.timer = time.AfterFunc(0, w.tick)
-	case w.last != nil && s.clock().Now()-w.last.Began < o.Every:
-		w.tell(o)
-		fallthrough
-	default:
-		w.schedule()
+		return true
 	}
+	if w.last != nil && s.clock().Now()-w.last.Began < o.Every {
+		w.deliver(o)
+	}
+	w.schedule()
 	return true
 }
 
 func (s *Observers) clock() *clock.Clock { return s.ensemble.Clock }
 
-// Remove ends what Add began. It returns false if End has run, or will. No Tell follows.
+// Remove ends what Add began. It returns false if End has run, or will. No report follows.
 func (s *Observers) Remove(key string, o *Observer) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,29 +211,31 @@ func sight(now time.Duration, reply *wire.Reply) quorum.Sight {
 	return s
 }
 
-// conclude ends the poll, tells what is new, and sets the time of the next one. w.mu is held.
+// conclude ends the poll, delivers what it has shown, and sets the time of the next one. w.mu is held.
 func (w *watch) conclude() {
 	p := w.poll
 	w.poll, w.polledAt = nil, p.began
 	if len(w.observers) == 0 {
 		return
 	}
-	news := w.decides.Polled(p.began, w.every(), p.sights, p.answered)
-	if h, _ := w.decides.Last(); news || w.decides.KnownAt() == p.began {
+	changed := w.decides.Polled(p.began, w.every, p.sights, p.answered)
+	if h, _ := w.decides.Last(); changed || w.decides.KnownAt() == p.began {
 		w.last = p.report(h)
 	}
+	w.every = quorum.Never // an observer with a shorter interval may have left
 	for o := range w.observers {
-		if w.last != nil && (news || !o.told) {
-			w.tell(o)
+		w.every = min(w.every, o.Every)
+		if w.last != nil && (changed || !o.served) {
+			w.deliver(o)
 		}
 	}
 	w.schedule()
 }
 
-// tell tells an observer what is known. w.mu is held.
-func (w *watch) tell(o *Observer) {
-	o.told = true
-	o.Tell(w.last)
+// deliver gives an observer the last report. w.mu is held.
+func (w *watch) deliver(o *Observer) {
+	o.served = true
+	o.Deliver(w.last)
 }
 
 // schedule sets the time of the next poll: after the interval, or when the holder's keys end. w.mu is
@@ -233,27 +244,20 @@ func (w *watch) schedule() {
 	if w.poll != nil {
 		return // the timer bounds it
 	}
-	next, now := w.polledAt+w.every(), w.of.clock().Now()
+	next := w.polledAt + w.every
 	if w.last != nil && w.last.Held && w.last.Until != quorum.Never && w.last.Until > w.polledAt {
-		next = min(next, w.last.Until+time.Millisecond)
+		next = min(next, max(w.last.Until+time.Millisecond, w.polledAt+leastPause))
 	}
-	w.timer.Reset(max(next-now, 0))
+	w.timer.Reset(max(next-w.of.clock().Now(), 0))
 }
 
-// every returns the shortest interval of the observers. w.mu is held.
-func (w *watch) every() time.Duration {
-	every := quorum.Never
-	for o := range w.observers {
-		every = min(every, o.Every)
-	}
-	return every
-}
-
-// report returns what observers are told after the poll.
+// report returns what observers get after the poll.
 func (p *poll) report(h quorum.Holding) *Report {
 	r := &Report{Holding: h, Waiters: p.waiters, Began: p.began, Errors: p.errors}
 	for i, s := range p.sights {
 		switch {
+		case h.Older && p.answered.Has(i):
+			p.errors[i] = errOlder
 		case !p.answered.Has(i) && p.errors[i] == nil:
 			p.errors[i] = ensemble.Silence(p.watch.of.timeout())
 		case h.Held && s.Held && s.Owner == h.Owner:

@@ -20,40 +20,42 @@ type Holding struct {
 	Token int64         // the largest that a node shows of this owner
 	Until time.Duration // until then a majority keeps the owner's keys; Never for no end
 	Agree int           // how many nodes say the same: the most
+	Older bool          // not Known because the owner that a majority names is older than an earlier one
 }
 
-// Observer decides what the observers of a name are told. It never goes back in the order of
-// tokens: an owner with a smaller token than one that was told is an old one, whose key a node has
-// brought back. It is not safe for concurrent use.
+// Observer decides what the observers of a name get. It never goes back in the order of tokens: an
+// owner with a smaller token than an earlier one is an old one, whose key has come back. It is not
+// safe for concurrent use.
 type Observer struct {
-	told    bool
-	last    Holding       // that was told
-	owner   string        // the last that was told, also while nobody holds the name
-	newest  int64         // the largest token that was told
-	knownAt time.Duration // when the last poll began that had a result
+	any     bool          // there was a result
+	last    Holding       // the last result
+	owner   string        // the last owner, also while nobody holds the name
+	newest  int64         // the largest token
+	knownAt time.Duration // when the last poll began after which the holder was known
 }
 
 // NewObserver returns an observer that begins at an instant.
 func NewObserver(now time.Duration) Observer { return Observer{knownAt: now} }
 
-// Last returns what was told last, and false before the first time.
-func (o *Observer) Last() (Holding, bool) { return o.last, o.told }
+// Last returns the last result, and false before the first one.
+func (o *Observer) Last() (Holding, bool) { return o.last, o.any }
 
-// KnownAt returns when the last poll began that had a result.
+// KnownAt returns when the last poll began after which the holder was known.
 func (o *Observer) KnownAt() time.Duration { return o.knownAt }
 
 // Polled takes the answers to a poll that began at an instant. sights has one for each node, and
-// answered the nodes that have answered. Once the polls of patience have had no result, the holder
-// is not known. Polled returns true if there is something new, see Last: another owner, another
-// token, or that the holder is known or not.
+// answered the nodes that have answered. The holder counts as unknown when the polls of patience
+// did not show it. Polled returns true if the result has changed: another owner, another token, or
+// that the holder is known or not.
 func (o *Observer) Polled(began, patience time.Duration, sights []Sight, answered Set) bool {
 	h := holding(sights, answered)
 	switch {
-	case !h.Known && began-o.knownAt < patience:
-		return false
 	case h.Held && h.Owner == o.owner:
 		h.Token = max(h.Token, o.newest) // a node that has restored the key shows no token
 	case h.Held && h.Token != 0 && h.Token < o.newest:
+		h = Holding{Older: true}
+	}
+	if !h.Known && began-o.knownAt < patience {
 		return false
 	}
 	if h.Known {
@@ -62,8 +64,8 @@ func (o *Observer) Polled(began, patience time.Duration, sights []Sight, answere
 	if h.Held {
 		o.owner, o.newest = h.Owner, max(h.Token, o.newest)
 	}
-	before, first := o.last, !o.told
-	o.last, o.told = h, true
+	before, first := o.last, !o.any
+	o.last, o.any = h, true
 	before.Until, before.Agree = h.Until, h.Agree
 	return first || before != h
 }

@@ -25,7 +25,7 @@ func seen(text string) (s quorum.Sight, answered bool) {
 	return s, true
 }
 
-// polled tells an observer what each node says, and returns what it makes of it.
+// polled gives an observer what each node says, and returns the result if it has changed.
 func polled(o *quorum.Observer, at time.Duration, texts ...string) string {
 	sights, answered := make([]quorum.Sight, len(texts)), quorum.Set(0)
 	for i, text := range texts {
@@ -35,7 +35,7 @@ func polled(o *quorum.Observer, at time.Duration, texts ...string) string {
 		}
 	}
 	if !o.Polled(at, time.Second, sights, answered) {
-		return "no news"
+		return "no change"
 	}
 	switch h, _ := o.Last(); {
 	case !h.Known:
@@ -47,7 +47,7 @@ func polled(o *quorum.Observer, at time.Duration, texts ...string) string {
 	}
 }
 
-func TestAnObserverIsToldWhatAMajoritySays(t *testing.T) {
+func TestAnObserverGetsWhatAMajoritySays(t *testing.T) {
 	for _, c := range []struct {
 		nodes []string
 		want  string
@@ -56,12 +56,12 @@ func TestAnObserverIsToldWhatAMajoritySays(t *testing.T) {
 		{[]string{"-"}, "nobody"},
 		{[]string{"a7", "a7", "?"}, "a7"},
 		{[]string{"a7", "a", "b9"}, "a7"}, // a node that has restored the key shows no token
-		{[]string{"a7", "?", "?"}, "no news"},
-		{[]string{"a7", "-", "?"}, "no news"},
+		{[]string{"a7", "?", "?"}, "no change"},
+		{[]string{"a7", "-", "?"}, "no change"},
 		{[]string{"-", "-", "?"}, "nobody"},
 		{[]string{"a7", "-", "-"}, "nobody"},
 		{[]string{"a7", "b9", "-"}, "nobody"}, // two that ask at once
-		{[]string{"a7", "a7", "b9", "b9", "?"}, "no news"},
+		{[]string{"a7", "a7", "b9", "b9", "?"}, "no change"},
 		{[]string{"a7", "b9", "-", "-", "?"}, "nobody"},
 		{[]string{"a7", "a7", "-", "-"}, "nobody"}, // half of four is no majority
 		{[]string{"a7", "a7", "a7", "-"}, "a7"},
@@ -71,48 +71,51 @@ func TestAnObserverIsToldWhatAMajoritySays(t *testing.T) {
 	}
 }
 
-func TestAnObserverIsToldOfChangesOnly(t *testing.T) {
+func TestAnObserverGetsChangesOnly(t *testing.T) {
 	o := quorum.NewObserver(0)
 	for i, step := range []struct {
 		nodes [3]string
 		want  string
 	}{
 		{[3]string{"-", "-", "-"}, "nobody"},
-		{[3]string{"-", "-", "?"}, "no news"},
+		{[3]string{"-", "-", "?"}, "no change"},
 		{[3]string{"a7", "a7", "-"}, "a7"},
-		{[3]string{"a7", "a7", "a7"}, "no news"},
+		{[3]string{"a7", "a7", "a7"}, "no change"},
 		{[3]string{"a9", "a9", "a9"}, "a9"}, // the next block of a process that passes leases on
-		{[3]string{"a", "a", "a9"}, "no news"},
-		{[3]string{"a", "a", "?"}, "no news"},
+		{[3]string{"a", "a", "a9"}, "no change"},
+		{[3]string{"a", "a", "?"}, "no change"},
 		{[3]string{"-", "-", "a9"}, "nobody"},
-		{[3]string{"a", "a", "-"}, "a9"},        // a lease that outlived the data of two nodes
-		{[3]string{"b8", "b8", "-"}, "no news"}, // a node has brought back what is over
+		{[3]string{"a", "a", "-"}, "a9"},          // a lease that outlived the data of two nodes
+		{[3]string{"b8", "b8", "-"}, "no change"}, // a node has brought back what is over
 		{[3]string{"b12", "b12", "-"}, "b12"},
-		{[3]string{"a9", "a9", "b12"}, "no news"},
+		{[3]string{"a9", "a9", "b12"}, "no change"},
 		{[3]string{"x", "x", "-"}, "x0"}, // another program's lock, or one without fencing
 	} {
 		assert.Equal(t, step.want, polled(&o, time.Duration(i)*time.Millisecond, step.nodes[:]...), "step %d: %v", i, step.nodes)
 	}
 }
 
-// A poll that has no result is no news: the next one may have one.
-func TestAnObserverIsToldThatTheHolderIsUnknownAfterAnInterval(t *testing.T) {
+// One poll without a result changes nothing: the next one may have a result.
+func TestAnObserverLearnsAfterAnIntervalThatTheHolderIsUnknown(t *testing.T) {
 	o := quorum.NewObserver(10 * time.Second)
 	at := func(ms int, nodes ...string) string {
 		return polled(&o, 10*time.Second+time.Duration(ms)*time.Millisecond, nodes...)
 	}
-	assert.Equal(t, "no news", at(0, "?", "?", "a7"))
-	assert.Equal(t, "no news", at(999, "?", "?", "a7"))
+	assert.Equal(t, "no change", at(0, "?", "?", "a7"))
+	assert.Equal(t, "no change", at(999, "?", "?", "a7"))
 	assert.Equal(t, "unknown", at(1000, "?", "?", "a7"))
-	assert.Equal(t, "no news", at(2000, "?", "?", "a7"))
+	assert.Equal(t, "no change", at(2000, "?", "?", "a7"))
 	assert.Equal(t, "a7", at(3000, "?", "a7", "a7"))
-	assert.Equal(t, "no news", at(3999, "?", "?", "a7"))
+	assert.Equal(t, "no change", at(3999, "?", "?", "a7"))
 	assert.Equal(t, "unknown", at(4000, "?", "?", "?"))
 	assert.Equal(t, "a7", at(5000, "a7", "a7", "a7"), "the same as before")
-	assert.Equal(t, "no news", at(5001, "a7", "a7", "a7"))
+	assert.Equal(t, "no change", at(5001, "a7", "a7", "a7"))
+	assert.Equal(t, "no change", at(6000, "b6", "b6", "b6"), "older, and the interval is not over")
+	assert.Equal(t, "unknown", at(6001, "b6", "b6", "b6"), "nothing newer came")
+	assert.Equal(t, "c8", at(7000, "c8", "c8", "b6"))
 }
 
-// However the answers of the polls are mixed, nobody is told of a smaller token after a larger one.
+// However the answers of the polls are mixed, no smaller token follows a larger one.
 func TestAnObserverNeverGoesBack(t *testing.T) {
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -125,7 +128,7 @@ func TestAnObserverNeverGoesBack(t *testing.T) {
 				texts[n] = []string{"?", "-", fmt.Sprintf("%c%d", 'a'+owner, 10+owner), fmt.Sprintf("%c", 'a'+owner)}[r.IntN(4)]
 			}
 			polled(&o, time.Duration(i)*time.Second, texts...)
-			if h, told := o.Last(); told && h.Token != 0 {
+			if h, any := o.Last(); any && h.Token != 0 {
 				assert.GreaterOrEqual(t, h.Token, largest, "seed %d", seed)
 				largest = h.Token
 			}

@@ -5,8 +5,9 @@
 // The decisions are the production ones. A simulated client drives quorum.Ballot,
 // quorum.Machine, quorum.Waiter, quorum.Local and clock.Offset as the
 // Manager does. The simulated nodes run the operations of the script apply. Production
-// makes two decisions outside of these types, and this package implements them again:
-// the restart guard's quarantine, and what the nodes have shown about a hold (proof.go).
+// makes three decisions outside of these types, and this package implements them again:
+// the restart guard's quarantine, what the nodes have shown about a hold (proof.go), and
+// the instant of a lease's next round.
 // A client is a process with a few callers. Clients queue or, by chance, poll. A wake-up
 // can be lost, late or doubled like any message. The expiry of a queue is not simulated.
 //

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
-// Servers that stop and go on, are killed and come back empty: an observer is told each time, and
+// Servers that stop and go on, are killed and come back empty: an observer learns of it each time, and
 // never of a smaller token.
 func TestObserveOnServersThatStopAndRestart(t *testing.T) {
 	t.Parallel()
@@ -35,7 +35,7 @@ func TestObserveOnServersThatStopAndRestart(t *testing.T) {
 					return
 				}
 			case <-deadline:
-				require.Fail(t, "not told: "+what)
+				require.Fail(t, "not delivered: "+what)
 			}
 		}
 	}

@@ -27,7 +27,7 @@ type candidate struct {
 	done chan error
 
 	mu   sync.Mutex
-	seen []string // the leaders, as NewLeader has told
+	seen []string // the leaders that NewLeader got
 }
 
 func runCandidate(t *testing.T, c *quorumlocktest.Cluster, name string) *candidate {

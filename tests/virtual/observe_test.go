@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,7 +40,7 @@ func quiet(t *testing.T, holdings <-chan quorumlock.Holding, d time.Duration) {
 	}
 }
 
-func TestObserveTellsWhoHoldsANameAndWhenNobodyDoes(t *testing.T) {
+func TestObserveDeliversWhoHoldsANameAndThatNobodyDoes(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		a, b, o := manager(t, c, quorumlock.WithHolder("a")), manager(t, c, quorumlock.WithHolder("b")), manager(t, c)
 		ctx, cancel := context.WithCancel(background)
@@ -59,7 +60,7 @@ func TestObserveTellsWhoHoldsANameAndWhenNobodyDoes(t *testing.T) {
 			assert.Equal(t, map[*quorumlock.Manager]string{a: "a", b: "b"}[m], h.Holder.Label)
 			assert.Equal(t, l.Token(), h.Token)
 			assert.WithinDuration(t, time.Now().Add(ttl), h.Until, 2*time.Second)
-			quiet(t, holdings, 3*ttl) // renewals are no news
+			quiet(t, holdings, 3*ttl) // renewals change nothing
 			require.NoError(t, l.Release(background))
 			h = next(t, holdings, bound)
 			assert.Equal(t, []any{true, false, int64(0)}, []any{h.Known, h.Held, h.Token})
@@ -70,7 +71,7 @@ func TestObserveTellsWhoHoldsANameAndWhenNobodyDoes(t *testing.T) {
 	})
 }
 
-func TestAnObserverIsToldWhenNoMajorityAnswersAndWhenItDoesAgain(t *testing.T) {
+func TestAnObserverLearnsThatNoMajorityAnswersAndThatItDoesAgain(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		a, o := manager(t, c), managerFor(t, c, "observer")
 		l := acquire(t, a, "job")
@@ -218,8 +219,8 @@ func TestAnObservationEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// Nothing has changed since the others were told.
-func TestAnObserverThatComesLaterIsToldAtOnce(t *testing.T) {
+// Nothing has changed since the others got the holder.
+func TestAnObserverThatComesLaterGetsTheHolderAtOnce(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		a, o := manager(t, c), manager(t, c)
 		l := acquire(t, a, "job")
@@ -236,5 +237,64 @@ func TestAnObserverThatComesLaterIsToldAtOnce(t *testing.T) {
 		}
 		quiet(t, first, 10*time.Second)
 		require.NoError(t, l.Release(background))
+	})
+}
+
+// Another program sets its lock for a few milliseconds, again and again.
+func TestAnObserverPausesHoweverSoonKeysEnd(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		o := manager(t, c)
+		ctx, cancel := context.WithCancel(background)
+		var setting sync.WaitGroup
+		for _, n := range c.Nodes() {
+			setting.Go(func() {
+				for ; ctx.Err() == nil; time.Sleep(2 * time.Millisecond) {
+					do(t, n, "SET", wire.LockKey(quorumlock.DefaultPrefix, "job"), "x", "PX", "3")
+				}
+			})
+		}
+		reads := reading(c.Nodes()[0], "job")
+		_, err := o.Observe(ctx, "job", quorumlock.ObserveEvery(time.Minute))
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		assert.InDelta(t, 20, reads(), 2)
+		cancel()
+		setting.Wait()
+	})
+}
+
+func TestAnIntervalEndsWithItsObserver(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		o := manager(t, c)
+		_, err := o.Observe(background, "job", quorumlock.ObserveEvery(10*time.Second))
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(background)
+		_, err = o.Observe(ctx, "job", quorumlock.ObserveEvery(50*time.Millisecond))
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		cancel()
+		time.Sleep(time.Second)
+		reads := reading(c.Nodes()[0], "job")
+		time.Sleep(time.Minute)
+		assert.Equal(t, 6, reads())
+	})
+}
+
+// The nodes have lost their data, and an old copy came back.
+func TestAFormerHolderIsNotDelivered(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		a, o := manager(t, c), manager(t, c)
+		l := acquire(t, a, "job")
+		holdings, err := o.Observe(background, "job")
+		require.NoError(t, err)
+		require.True(t, next(t, holdings, time.Second).Held)
+		require.NoError(t, l.Release(background))
+		require.False(t, next(t, holdings, 2*time.Second).Held)
+		for _, n := range c.Nodes() {
+			do(t, n, "SET", wire.LockKey(quorumlock.DefaultPrefix, "job"), wire.Compose(strings.Repeat("b", wire.OwnerLen), l.Token()-1, "1 - former"))
+		}
+		h := next(t, holdings, 3*time.Second)
+		assert.False(t, h.Known)
+		require.ErrorContains(t, h.Err, "smaller token")
 	})
 }

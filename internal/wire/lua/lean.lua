@@ -1,8 +1,8 @@
 -- This script runs one `acquire` or one `release`, as run.lua describes them, and only in the
 -- common case: a free lock under a prefix without queues, and one of ours without a queue. In
 -- all other cases it changes nothing, and answers '?' or an error; then the client asks the
--- usual script. A lone caller's operations come one by one, and the usual script takes longer
--- to start than to run one of them.
+-- usual script. A lone caller's operations come one by one, and for one operation the arguments
+-- and functions of the usual script cost a good part of the call.
 --
 -- KEYS[1]  the lock; for an acquire also
 -- KEYS[2…] the registers, the base, the hint and the marker, as in head.lua
