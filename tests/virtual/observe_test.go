@@ -249,10 +249,11 @@ func TestAnObserverPausesHoweverSoonKeysEnd(t *testing.T) {
 		for _, n := range c.Nodes() {
 			setting.Go(func() {
 				for ; ctx.Err() == nil; time.Sleep(2 * time.Millisecond) {
-					do(t, n, "SET", wire.LockKey(quorumlock.DefaultPrefix, "job"), "x", "PX", "3")
+					do(t, n, "SET", wire.LockKey(quorumlock.DefaultPrefix, "job"), "x", "PX", "10")
 				}
 			})
 		}
+		time.Sleep(5 * time.Millisecond) // every node has it
 		reads := reading(c.Nodes()[0], "job")
 		_, err := o.Observe(ctx, "job", quorumlock.ObserveEvery(time.Minute))
 		require.NoError(t, err)
