@@ -119,7 +119,7 @@ func TestAllObserversOfANameShareOnePoll(t *testing.T) {
 		a, o := manager(t, c), manager(t, c)
 		l := acquire(t, a, "job")
 		const observers = 10_000
-		reads := reading(c.Nodes()[0], "job")
+		reads := reading(c.Nodes()[0])
 		all := make([]<-chan quorumlock.Holding, observers)
 		for i := range all {
 			var err error
@@ -142,11 +142,11 @@ func TestAllObserversOfANameShareOnePoll(t *testing.T) {
 	})
 }
 
-// reading counts the reads of a name that a node gets from now on.
-func reading(n *quorumlocktest.Node, name string) (count func() int) {
+// reading counts the reads of the job that a node gets from now on.
+func reading(n *quorumlocktest.Node) (count func() int) {
 	reads := 0
 	n.Fail(func(args []string) bool {
-		if slices.Contains(args, "read") && slices.Contains(args, wire.LockKey(quorumlock.DefaultPrefix, name)) {
+		if slices.Contains(args, "read") && slices.Contains(args, wire.LockKey(quorumlock.DefaultPrefix, "job")) {
 			reads++
 		}
 		return false
@@ -213,7 +213,7 @@ func TestAnObservationEndsWithItsContext(t *testing.T) {
 			}
 		}
 		synctest.Wait() // for the polls that had begun
-		reads := reading(c.Nodes()[0], "job")
+		reads := reading(c.Nodes()[0])
 		time.Sleep(5 * time.Second)
 		assert.Zero(t, reads(), "nobody observes the name any more")
 	})
@@ -254,7 +254,7 @@ func TestAnObserverPausesHoweverSoonKeysEnd(t *testing.T) {
 			})
 		}
 		time.Sleep(5 * time.Millisecond) // every node has it
-		reads := reading(c.Nodes()[0], "job")
+		reads := reading(c.Nodes()[0])
 		_, err := o.Observe(ctx, "job", quorumlock.ObserveEvery(time.Minute))
 		require.NoError(t, err)
 		time.Sleep(time.Second)
@@ -275,7 +275,7 @@ func TestAnIntervalEndsWithItsObserver(t *testing.T) {
 		time.Sleep(time.Second)
 		cancel()
 		time.Sleep(time.Second)
-		reads := reading(c.Nodes()[0], "job")
+		reads := reading(c.Nodes()[0])
 		time.Sleep(time.Minute)
 		assert.Equal(t, 6, reads())
 	})
