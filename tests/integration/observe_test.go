@@ -16,8 +16,7 @@ import (
 // never of a smaller token.
 func TestObserveOnServersThatStopAndRestart(t *testing.T) {
 	t.Parallel()
-	servers := redistest.Start(t, 3)
-	holder := testkit.Connect(t, redistest.Addrs(servers), quorumlock.WithTTL(3*time.Second), quorumlock.WithHolder("holder"))
+	holder, servers := testkit.Manager(t, 3, quorumlock.WithTTL(3*time.Second), quorumlock.WithHolder("holder"))
 	observer := testkit.Connect(t, redistest.Addrs(servers))
 	holdings, err := observer.Observe(t.Context(), "job", quorumlock.ObserveEvery(50*time.Millisecond))
 	require.NoError(t, err)
