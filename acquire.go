@@ -294,7 +294,7 @@ func (c *call) failed(f *campaign.Failure) {
 	c.span.refused(c.last)
 	if held := (*HeldError)(nil); errors.As(c.last, &held) && held.Self && !c.campaign.Once &&
 		c.m.ensemble.Clock.Now()-c.campaign.Arrived > c.campaign.Terms.TTL {
-		c.m.warnOfSelf(c.name)
+		c.m.said.warnOfSelf(c.m.reporter, c.name)
 	}
 }
 
@@ -304,10 +304,9 @@ func (m *Manager) failure(name, key string, f *campaign.Failure) error {
 		by := holder(f.Value)
 		return &HeldError{Name: name, Holder: by, RetryAfter: f.RetryAfter, Self: m.dog.Has(key, by.Owner)}
 	}
-	return &QuorumError{
-		Op: "acquire", Name: name, Need: m.ensemble.Quorum(), Got: f.Granted, of: m.ensemble.Size(),
-		Nodes: m.nodeErrors(f.Errors), RetryAfter: f.RetryAfter,
-	}
+	err := noQuorum(m.ensemble, "acquire", name, f.Granted, f.Errors)
+	err.RetryAfter = f.RetryAfter
+	return err
 }
 
 // hopeless reports whether another attempt is of no use.

@@ -237,10 +237,7 @@ func ObserveEvery(d time.Duration) ObserveOption { return func(o *observing) { o
 // It returns ErrInvalid (a name, or an interval out of bounds) and ErrClosed. It is safe for
 // concurrent use.
 func (m *Manager) Observe(ctx context.Context, name string, opts ...ObserveOption) (<-chan Holding, error) {
-	if ctx == nil {
-		return nil, errNilContext()
-	}
-	if err := checkName(name); err != nil {
+	if err := m.inspectable(ctx, name); err != nil {
 		return nil, err
 	}
 	o := observing{every: DefaultObserveEvery}
@@ -249,9 +246,6 @@ func (m *Manager) Observe(ctx context.Context, name string, opts ...ObserveOptio
 	}
 	if o.every < minObserveEvery || o.every > maxObserveEvery {
 		return nil, &InvalidError{What: "ObserveEvery", Value: o.every.String(), Bound: "from 50ms to 1m0s", Fix: "choose an interval between them"}
-	}
-	if m.ending() {
-		return nil, ErrClosed
 	}
 	holdings := make(chan Holding, 1)
 	key := wire.LockKey(m.cfg.Prefix, name)
@@ -286,13 +280,7 @@ func (m *Manager) Observe(ctx context.Context, name string, opts ...ObserveOptio
 func holdingOf(m *Manager, name string, r *observe.Report) Holding {
 	h := Holding{Name: name, Known: r.Known, Held: r.Held, AsOf: m.ensemble.Clock.Time(r.Began)}
 	if !r.Known {
-		err := &QuorumError{Op: "observe", Name: name, Need: m.ensemble.Quorum(), Got: r.Agree, of: m.ensemble.Size()}
-		for i, bad := range r.Errors {
-			if bad != nil {
-				err.Nodes = append(err.Nodes, m.nodeError(i, bad))
-			}
-		}
-		h.Err = err
+		h.Err = noQuorum(m.ensemble, "observe", name, r.Agree, r.Errors)
 		return h
 	}
 	h.Waiters = r.Waiters

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -109,6 +110,22 @@ type QuorumError struct {
 	of         int // how many nodes there are; 0 if not known
 }
 
+// noQuorum returns the error of an operation in which got nodes gave the answer that counts.
+// problems has those of the others, by node.
+func noQuorum(e *ensemble.Ensemble, op, name string, got int, problems []error) *QuorumError {
+	return &QuorumError{Op: op, Name: name, Need: e.Quorum(), Got: got, of: e.Size(), Nodes: nodeErrors(e, problems)}
+}
+
+// nodeErrors lists the errors of the nodes that have one.
+func nodeErrors(e *ensemble.Ensemble, problems []error) (list []*NodeError) {
+	for i, err := range problems {
+		if err != nil {
+			list = append(list, &NodeError{Node: i, Addr: e.Nodes()[i].Addr(), Err: err})
+		}
+	}
+	return list
+}
+
 // Error names the operation, the count and every node's error.
 func (e *QuorumError) Error() string {
 	var b strings.Builder
@@ -138,6 +155,8 @@ func (e *QuorumError) counted() string {
 		return "votes of"
 	case "observe":
 		return "agreed by"
+	case "list":
+		return "scanned on"
 	default:
 		return "reached"
 	}

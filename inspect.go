@@ -1,16 +1,18 @@
 package quorumlock
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
-	"sync"
-	"sync/atomic"
+	"iter"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
-	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/observe"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -52,19 +54,19 @@ type NodeStatus struct {
 	Fence  int64         // fencing register, or the base that it counts from
 }
 
-func (m *Manager) nodeStatus(i int) NodeStatus {
-	h := m.ensemble.Nodes()[i].Health()
+func nodeStatus(e *ensemble.Ensemble, i int) NodeStatus {
+	h := e.Nodes()[i].Health()
 	s := NodeStatus{
-		Addr: m.ensemble.Nodes()[i].Addr(), Master: m.ensemble.Nodes()[i].Master(), Version: h.Identity.Version, QuarantinedFor: h.QuarantineLeft(), Err: h.Err, Warning: h.Warning,
+		Addr: e.Nodes()[i].Addr(), Master: e.Nodes()[i].Master(), Version: h.Identity.Version, QuarantinedFor: h.QuarantineLeft(), Err: h.Err, Warning: h.Warning,
 	}
 	s.Voting = s.Err == nil && s.QuarantinedFor == 0
 	if s.Err == nil && s.QuarantinedFor > 0 {
 		s.Err = h.Reason
 	}
-	if reading, ok := m.ensemble.Nodes()[i].Reading(); ok {
-		now, steady := m.ensemble.Clock.Both()
+	if reading, ok := e.Nodes()[i].Reading(); ok {
+		now, steady := e.Clock.Both()
 		s.RoundTrip = reading.RoundTrip
-		s.ClockOffset = steady + reading.Offset - time.Duration(m.ensemble.Clock.Time(now).UnixNano())
+		s.ClockOffset = steady + reading.Offset - time.Duration(e.Clock.Time(now).UnixNano())
 	}
 	return s
 }
@@ -75,14 +77,8 @@ func (m *Manager) nodeStatus(i int) NodeStatus {
 // answered, it also returns ErrNoQuorum (a *QuorumError), joined with ctx.Err() and ctx's
 // cause when ctx ended first.
 func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
-	if ctx == nil {
-		return Status{}, errNilContext()
-	}
-	if err := checkName(name); err != nil {
+	if err := m.inspectable(ctx, name); err != nil {
 		return Status{}, err
-	}
-	if m.ending() {
-		return Status{}, ErrClosed
 	}
 	_, now := m.ensemble.Clock.Both()
 	timeout := m.cfg.At(m.ensemble.Trip(), &m.cfg.Terms).Timeout
@@ -91,12 +87,113 @@ func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
 	return m.status(name, answers), m.enough(ctx, "inspect", name, answers)
 }
 
+// List yields the state of each name that begins with prefix ("" for all names) and is held or
+// waited for, once and in no order, as Inspect returns it. A name that is held all the time is
+// found; one that is acquired or released meanwhile may be missing. Status.Held is false for a name
+// that is just being acquired or released, and for what a crashed holder has left on a minority of
+// the nodes, until that ends.
+//
+// List looks at the names of all keys of a majority of the nodes, one node after the other, with
+// SCAN in steps of about 500 keys. Between two steps it waits for a millisecond, so that it takes a
+// small part of a server however many keys there are. Each name that is found costs every node a
+// read, as Inspect does. Break off when you have what you want; for one name, use Inspect or
+// Observe. The iterator keeps the names that it has found until it ends.
+//
+// The user of the nodes needs the right +scan beside those in docs/operations.md. It shows the names
+// of all keys of a server.
+//
+// If the list is not complete, the last pair has an error: ErrNoQuorum (a *QuorumError that counts
+// the nodes that were scanned, or those that answered about a name), joined with ctx.Err() and ctx's
+// cause if ctx ended; ErrClosed; or ErrInvalid, for a prefix with which no name can begin. Each range
+// over the iterator is a new scan. It is safe for concurrent use.
+func (m *Manager) List(ctx context.Context, prefix string) iter.Seq2[Status, error] {
+	return func(yield func(Status, error) bool) {
+		if err := m.inspectable(ctx, cmp.Or(prefix, "any name")); err != nil {
+			yield(Status{}, err)
+			return
+		}
+		l := &listing{m: m, ctx: ctx, yield: yield, names: m.bus.observers.Names(wire.LockKey(m.cfg.Prefix, prefix))}
+		for keys := range l.names.Pages(ctx) {
+			for group := range slices.Chunk(keys, listed) {
+				if !l.inspect(group) {
+					return
+				}
+			}
+		}
+		if !l.names.Complete() {
+			yield(Status{}, l.incomplete(prefix))
+		}
+	}
+}
+
+// listed is how many names List asks the nodes about at one time.
+const listed = 64
+
+// listing is a range over the names of List.
+type listing struct {
+	m     *Manager
+	ctx   context.Context //nolint:containedctx // it lives as long as the range
+	names *observe.Names
+	yield func(Status, error) bool
+}
+
+// inspect yields the states of locks, and returns false when nothing more is to be yielded.
+func (l *listing) inspect(keys []string) bool {
+	timeout := l.names.Timeout()
+	_, now := l.m.ensemble.Clock.Both()
+	all := make([]*ensemble.Answers, len(keys))
+	for i, key := range keys {
+		all[i] = l.m.ensemble.AskAll(wire.NewRead(key, now+timeout), l.m.ensemble.Size(), nil)
+	}
+	for _, answers := range all {
+		answers.Wait(l.ctx, timeout)
+	}
+	for i, answers := range all {
+		name := strings.TrimPrefix(keys[i], l.m.cfg.Prefix)
+		s, err := l.m.status(name, answers), l.m.enough(l.ctx, "list", name, answers)
+		if err != nil {
+			l.yield(s, err)
+			return false
+		}
+		if (s.Votes > 0 || s.Waiters > 0) && !l.yield(s, nil) {
+			return false
+		}
+	}
+	return true
+}
+
+// incomplete returns why too few nodes were scanned.
+func (l *listing) incomplete(prefix string) error {
+	if l.m.ending() {
+		return ErrClosed
+	}
+	err := noQuorum(l.m.ensemble, "list", prefix, l.names.Scanned, l.names.Problems)
+	if l.ctx.Err() != nil {
+		return errs.Ended(l.ctx, err, "stopped scanning")
+	}
+	return err
+}
+
+// inspectable returns why the nodes are not asked about a name.
+func (m *Manager) inspectable(ctx context.Context, name string) error {
+	if ctx == nil {
+		return errNilContext()
+	}
+	if err := checkName(name); err != nil {
+		return err
+	}
+	if m.ending() {
+		return ErrClosed
+	}
+	return nil
+}
+
 func (m *Manager) status(name string, answers *ensemble.Answers) Status {
 	s := Status{Name: name, Nodes: make([]NodeStatus, m.ensemble.Size())}
 	votes := map[string]int{}
 	for i := range answers.Replies {
 		r, n := &answers.Replies[i], &s.Nodes[i]
-		*n = m.nodeStatus(i)
+		*n = nodeStatus(m.ensemble, i)
 		n.TTL, n.Fence, n.Err = r.TTL, r.Register, nil
 		health := m.ensemble.Nodes()[i].Health()
 		s.Fence = max(s.Fence, r.Register)
@@ -140,12 +237,11 @@ func (m *Manager) enough(ctx context.Context, op, name string, a *ensemble.Answe
 	if a.Got >= m.ensemble.Quorum() {
 		return nil
 	}
-	err := &QuorumError{Op: op, Name: name, Need: m.ensemble.Quorum(), Got: a.Got, of: m.ensemble.Size()}
-	for i := range m.ensemble.Nodes() {
-		if bad := a.Err(i); bad != nil {
-			err.Nodes = append(err.Nodes, m.nodeError(i, bad))
-		}
+	problems := make([]error, m.ensemble.Size())
+	for i := range problems {
+		problems[i] = a.Err(i)
 	}
+	err := noQuorum(m.ensemble, op, name, a.Got, problems)
 	if ctx.Err() == nil || errors.Is(context.Cause(ctx), ErrReleased) {
 		return err
 	}
@@ -161,7 +257,7 @@ func (m *Manager) enough(ctx context.Context, op, name string, a *ensemble.Answe
 func (m *Manager) Nodes() []NodeStatus {
 	all := make([]NodeStatus, m.ensemble.Size())
 	for i := range all {
-		all[i] = m.nodeStatus(i)
+		all[i] = nodeStatus(m.ensemble, i)
 	}
 	return all
 }
@@ -178,20 +274,20 @@ func (m *Manager) Ready() error {
 	if m.ending() {
 		return ErrClosed
 	}
-	votes, errs := 0, make([]error, m.ensemble.Size())
+	votes, problems := 0, make([]error, m.ensemble.Size())
 	for i := range m.ensemble.Nodes() {
-		if s := m.nodeStatus(i); s.Voting {
+		if s := nodeStatus(m.ensemble, i); s.Voting {
 			votes++
 		} else {
-			errs[i] = s.Err
+			problems[i] = s.Err
 		}
 	}
 	if votes >= m.ensemble.Quorum() {
 		return nil
 	}
-	return &QuorumError{
-		Op: "ready", Need: m.ensemble.Quorum(), Got: votes, of: m.ensemble.Size(), Nodes: m.nodeErrors(errs), RetryAfter: m.ensemble.Quarantined(),
-	}
+	err := noQuorum(m.ensemble, "ready", "", votes, problems)
+	err.RetryAfter = m.ensemble.Quarantined()
+	return err
 }
 
 // MarshalJSON returns the status for a health endpoint or a log: the keys addr, master,
@@ -235,91 +331,4 @@ func textOf(err error) string {
 		return ""
 	}
 	return err.Error()
-}
-
-// said is what a Manager has said, and does not say again.
-type said struct {
-	greeted         chan struct{} // capacity 1: a node's state has changed; never closed
-	self, forgotten atomic.Bool   // hints about mistakes of the program, each given once
-
-	mu    sync.Mutex
-	nodes []nodeState // what the log says of each node
-}
-
-// NodeChanged reports a change of a node: it votes, stops voting, or has a warning.
-func (m events) NodeChanged(i int, h node.Health) {
-	select {
-	case m.said.greeted <- struct{}{}:
-	default:
-	}
-	e := NodeChanged{Node: i, Addr: m.ensemble.Nodes()[i].Addr(), Err: h.Err, QuarantinedFor: h.QuarantineLeft(), Warning: h.Warning, Master: h.Master}
-	if h.Err == nil {
-		e.Err = h.Reason
-	}
-	state := stateOf(h) // not under the mutex: a dial function's error has methods of its own
-	m.said.mu.Lock()
-	same := m.said.nodes[i] == state
-	m.said.nodes[i] = state
-	m.said.mu.Unlock()
-	if h.Err == nil {
-		m.dog.NodeBack(i)
-	}
-	m.reporter.Add(func() {
-		log := m.cfg.Log.With("node", i, "addr", e.Addr)
-		if h.Master != "" {
-			log = log.With("master", h.Master)
-		}
-		switch {
-		case same: // another error of the same outage is an event, and no second line
-		case h.Err != nil:
-			log.Warn("quorumlock: node does not vote", "error", h.Err)
-		case h.Reason != nil:
-			log.Warn("quorumlock: node in quarantine: it votes when that ends", "for", e.QuarantinedFor.Round(time.Millisecond), "error", h.Reason)
-		default:
-			log.Info("quorumlock: node votes", "version", h.Identity.Version)
-		}
-		if h.Warning != nil && !same {
-			log.Warn("quorumlock: node has a warning", "error", h.Warning)
-		}
-	})
-	m.bus.send(e)
-}
-
-// nodeState is what a log line about a node depends on.
-type nodeState struct {
-	greeted, votes                   bool
-	problem, reason, master, warning string
-}
-
-func stateOf(h node.Health) nodeState {
-	s := nodeState{greeted: true, votes: h.Err == nil}
-	var config *wire.ConfigError
-	if errors.As(h.Err, &config) { // a node that is down has many errors of one outage
-		s.problem = config.Error()
-	}
-	if s.votes {
-		s.master = h.Master
-	}
-	if h.Reason != nil {
-		s.reason = h.Reason.Error()
-	}
-	if h.Warning != nil {
-		s.warning = h.Warning.Error()
-	}
-	return s
-}
-
-// nodeErrors lists the errors of the nodes that have one.
-func (m *Manager) nodeErrors(errs []error) []*NodeError {
-	var list []*NodeError
-	for i, err := range errs {
-		if err != nil {
-			list = append(list, m.nodeError(i, err))
-		}
-	}
-	return list
-}
-
-func (m *Manager) nodeError(i int, err error) *NodeError {
-	return &NodeError{Node: i, Addr: m.ensemble.Nodes()[i].Addr(), Err: err}
 }

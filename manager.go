@@ -127,7 +127,7 @@ func build(by *clock.Clock, cfg *settings, nodes []rueidis.ClientOption) (*Manag
 	})
 	m.queues = queue.New(&queue.Config{
 		Clock: by, Locks: m.dog.Locks, Closing: m.life.closing, Turn: m.campaigns.Turn, Woken: m.campaigns.Woken,
-		WaitsForItself: func(key string) { m.warnOfSelf(key[len(cfg.Prefix):]) },
+		WaitsForItself: func(key string) { m.said.warnOfSelf(m.reporter, key[len(cfg.Prefix):]) },
 	})
 	m.bus.observers = observe.New(m.ensemble, func() time.Duration { return m.cfg.At(m.ensemble.Trip(), &m.cfg.Terms).Timeout })
 	var err error
@@ -226,7 +226,7 @@ func (s *startup) unreached() error {
 	if up >= m.ensemble.Quorum() {
 		return nil
 	}
-	return &QuorumError{Op: "connect", Need: m.ensemble.Quorum(), Got: up, of: m.ensemble.Size(), Nodes: m.nodeErrors(errs)}
+	return noQuorum(m.ensemble, "connect", "", up, errs)
 }
 
 // census counts the nodes that may vote, or be read by a client that lacks the guard of
@@ -374,12 +374,4 @@ func (m events) Subscribed(i int) {
 		m.queues.Each(func(c queue.Caller) { waiting = append(waiting, c.(interface{ asks() *campaign.Campaign }).asks()) })
 		return waiting
 	})
-}
-
-// warnOfSelf warns, once, that a caller waits for a name which its own Manager holds.
-func (m *Manager) warnOfSelf(name string) {
-	if !m.said.self.Swap(true) {
-		m.reporter.Warn("a caller waits for a name that this Manager holds itself; if the caller is the holder, it waits for ever, "+
-			"because a lease is not reentrant", "name", name)
-	}
 }

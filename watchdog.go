@@ -1,17 +1,22 @@
 package quorumlock
 
 import (
+	"errors"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/hold"
+	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/report"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // This file has what the watchdog's work means for a lease. A background watchdog (package hold)
 // renews every lock; each change of a lock comes to the lease that stands on it by Report, one
-// after the other.
+// after the other. At its end is what the changes of nodes mean for the log.
 
 // tenant is a Lease as package hold knows it. (Report is no method of Lease, which is public.)
 type tenant Lease
@@ -70,10 +75,7 @@ func (t *tenant) finishRounds(e *hold.Event) {
 	}
 	var err error
 	if e.Is(hold.Missed) {
-		err = &QuorumError{
-			Op: "renew", Name: l.Name(), Need: l.m.ensemble.Quorum(),
-			Got: e.Confirmed, of: l.m.ensemble.Size(), Nodes: l.m.nodeErrors(e.Errors),
-		}
+		err = noQuorum(l.m.ensemble, "renew", l.Name(), e.Confirmed, e.Errors)
 	}
 	for _, round := range l.watch.rounds {
 		round <- err
@@ -107,7 +109,7 @@ func (t *tenant) sendAtRisk(e *hold.Event) {
 	}
 	risk := AtRisk{
 		Name: l.Name(), Token: l.token, Remaining: e.Stop - e.Now,
-		Margin: e.Margin, Confirmed: e.Confirmed, Nodes: l.m.nodeErrors(e.Errors),
+		Margin: e.Margin, Confirmed: e.Confirmed, Nodes: nodeErrors(l.m.ensemble, e.Errors),
 	}
 	if l.watch != nil {
 		latest(l.watch.atRisk, risk)
@@ -152,7 +154,7 @@ func (t *tenant) lost(e *hold.Event) *LostError {
 	if stop := time.Duration(l.stop.Load()); stop < e.Now { // found late
 		until = at.Add(stop - e.Now)
 	}
-	return &LostError{Lost{Name: l.Name(), Token: l.token, Reason: lostReason(e.Reason), At: at, ValidUntil: until, Nodes: l.m.nodeErrors(e.Errors)}}
+	return &LostError{Lost{Name: l.Name(), Token: l.token, Reason: lostReason(e.Reason), At: at, ValidUntil: until, Nodes: nodeErrors(l.m.ensemble, e.Errors)}}
 }
 
 // warnOfLoss logs a loss. This is the only place that does.
@@ -196,4 +198,84 @@ func latest[T any](c chan T, v T) {
 	default:
 	}
 	c <- v
+}
+
+// said is what a Manager has said, and does not say again.
+type said struct {
+	greeted         chan struct{} // capacity 1: a node's state has changed; never closed
+	self, forgotten atomic.Bool   // hints about mistakes of the program, each given once
+
+	mu    sync.Mutex
+	nodes []nodeState // what the log says of each node
+}
+
+// warnOfSelf warns, once, that a caller waits for a name which its own Manager holds.
+func (s *said) warnOfSelf(r *report.Reporter, name string) {
+	if !s.self.Swap(true) {
+		r.Warn("a caller waits for a name that this Manager holds itself; if the caller is the holder, it waits for ever, "+
+			"because a lease is not reentrant", "name", name)
+	}
+}
+
+// NodeChanged reports a change of a node: it votes, stops voting, or has a warning.
+func (m events) NodeChanged(i int, h node.Health) {
+	select {
+	case m.said.greeted <- struct{}{}:
+	default:
+	}
+	e := NodeChanged{Node: i, Addr: m.ensemble.Nodes()[i].Addr(), Err: h.Err, QuarantinedFor: h.QuarantineLeft(), Warning: h.Warning, Master: h.Master}
+	if h.Err == nil {
+		e.Err = h.Reason
+	}
+	state := stateOf(h) // not under the mutex: a dial function's error has methods of its own
+	m.said.mu.Lock()
+	same := m.said.nodes[i] == state
+	m.said.nodes[i] = state
+	m.said.mu.Unlock()
+	if h.Err == nil {
+		m.dog.NodeBack(i)
+	}
+	m.reporter.Add(func() {
+		log := m.cfg.Log.With("node", i, "addr", e.Addr)
+		if h.Master != "" {
+			log = log.With("master", h.Master)
+		}
+		switch {
+		case same: // another error of the same outage is an event, and no second line
+		case h.Err != nil:
+			log.Warn("quorumlock: node does not vote", "error", h.Err)
+		case h.Reason != nil:
+			log.Warn("quorumlock: node in quarantine: it votes when that ends", "for", e.QuarantinedFor.Round(time.Millisecond), "error", h.Reason)
+		default:
+			log.Info("quorumlock: node votes", "version", h.Identity.Version)
+		}
+		if h.Warning != nil && !same {
+			log.Warn("quorumlock: node has a warning", "error", h.Warning)
+		}
+	})
+	m.bus.send(e)
+}
+
+// nodeState is what a log line about a node depends on.
+type nodeState struct {
+	greeted, votes                   bool
+	problem, reason, master, warning string
+}
+
+func stateOf(h node.Health) nodeState {
+	s := nodeState{greeted: true, votes: h.Err == nil}
+	var config *wire.ConfigError
+	if errors.As(h.Err, &config) { // a node that is down has many errors of one outage
+		s.problem = config.Error()
+	}
+	if s.votes {
+		s.master = h.Master
+	}
+	if h.Reason != nil {
+		s.reason = h.Reason.Error()
+	}
+	if h.Warning != nil {
+		s.warning = h.Warning.Error()
+	}
+	return s
 }

@@ -14,9 +14,10 @@ import (
 // Answers collects the answers of all nodes to one request that is not an attempt:
 // release, verify, inspect.
 type Answers struct {
-	e    *Ensemble
-	need int
-	good func(*wire.Reply) error // returns why a Done answer does not count; nil if every Done answer counts
+	e     *Ensemble
+	need  int
+	began time.Duration
+	good  func(*wire.Reply) error // returns why a Done answer does not count; nil if every Done answer counts
 	// decided has capacity 1. It is sent once, when enough answers are good or every node
 	// has answered. Never closed.
 	decided chan struct{}
@@ -32,11 +33,9 @@ type Answers struct {
 
 // AskAll posts req to every node.
 func (e *Ensemble) AskAll(req *wire.Request, need int, good func(*wire.Reply) error) *Answers {
-	a := &Answers{e: e, need: need, good: good, decided: e.Signal()}
+	a := &Answers{e: e, need: need, began: e.Clock.Now(), good: good, decided: e.Signal()}
 	if req.Kind == wire.Read {
 		a.Replies = make([]wire.Reply, len(e.nodes))
-	}
-	if req.Kind == wire.Read {
 		_, now := e.Clock.Both()
 		e.Ask(req, a, now)
 		return a
@@ -97,11 +96,10 @@ func (e *Ensemble) Collect(
 	return a
 }
 
-// Wait returns when there are enough good answers, after the timeout, or when
-// ctx ends.
+// Wait returns when there are enough good answers, when the timeout since the question is over,
+// or when ctx ends.
 func (a *Answers) Wait(ctx context.Context, timeout time.Duration) {
-	began := a.e.Clock.Now()
-	timer := a.e.Timer(timeout)
+	timer := a.e.Timer(a.began + timeout - a.e.Clock.Now())
 	defer a.e.PutTimer(timer)
 	done := ctx.Done()
 	for waiting := true; waiting; {
@@ -120,7 +118,31 @@ func (a *Answers) Wait(ctx context.Context, timeout time.Duration) {
 	}
 	a.mu.Lock()
 	a.over = true // later answers do not change what the caller reads
-	a.waited = min(a.e.Clock.Now()-began, timeout)
+	a.waited = min(a.e.Clock.Now()-a.began, timeout)
 	a.mu.Unlock()
 	a.e.PutSignal(a.decided)
 }
+
+// Call asks node i and waits for its answer, until the timeout or the end of ctx.
+func (e *Ensemble) Call(ctx context.Context, i int, req *wire.Request, timeout time.Duration) wire.Reply {
+	answer := make(only, 1)
+	e.Post(i, req, answer)
+	timer := e.Timer(timeout)
+	defer e.PutTimer(timer)
+	select {
+	case reply := <-answer:
+		e.events.Answered(i, req, &reply)
+		return reply
+	case <-timer.C:
+		return wire.Reply{Status: wire.Unknown, Err: Silence(timeout)}
+	case <-ctx.Done():
+		return wire.Reply{Status: wire.Unknown, Err: ctx.Err()}
+	}
+}
+
+// only takes the only answer to a request. Its capacity is 1, nothing is dropped, and it is never
+// closed.
+type only chan wire.Reply
+
+// Receive passes the answer on.
+func (o only) Receive(_ int, _ *wire.Request, reply *wire.Reply) { o <- *reply }

@@ -42,6 +42,8 @@ func requestOf(kind wire.Kind, locks int) *wire.Request {
 		return wire.NewPass("l", "t", time.Hour)
 	case wire.Read:
 		return wire.NewRead("l", time.Hour)
+	case wire.Scan:
+		return wire.NewScan("l", wire.LastPage, 10, time.Hour)
 	default:
 		return NewForget(time.Hour)
 	}
@@ -99,7 +101,7 @@ func verdict(kind wire.Kind, answers []reading) wire.Status {
 	held := func(s shape) bool { return s.isText() || s.isNull() }
 	text, failed := a.failed()
 	switch kind {
-	case wire.Acquire, wire.Raise, wire.Read:
+	case wire.Acquire, wire.Raise, wire.Read, wire.Scan:
 		if failed {
 			return text.classInScript()
 		}
@@ -122,6 +124,10 @@ func verdict(kind wire.Kind, answers []reading) wire.Status {
 		if integers(a.parts(2)) {
 			return wire.Done
 		}
+	case wire.Scan:
+		if parts := a.parts(2); parts != nil && parts[0].isText() && parts[1].isArray() && !slices.ContainsFunc(parts[1].parts, func(s shape) bool { return !s.isText() }) {
+			return wire.Done
+		}
 	default:
 		if parts := a.parts(4); parts != nil && held(parts[0]) && integers(parts[1:]) {
 			return wire.Done
@@ -135,7 +141,7 @@ func verdictOfMany(kind wire.Kind, answers []reading) wire.Status {
 	last := shape{}
 	for _, a := range answers {
 		text, failed := a.failed()
-		if !failed && !a.isNumber() && (a.code != '*' || !a.detail.isInteger()) {
+		if !failed && !a.isNumber() && (a.code != '*' || !a.detail.isInteger() || a.detail.integer() < 0) {
 			return wire.Misconfigured
 		}
 		if failed && !wrongType(text) {
@@ -167,6 +173,7 @@ func FuzzReplies(f *testing.F) {
 			"\x05\x04\x02\x03abc\x03\x07\x00\x00\x04\x03\x02\x00\x00", "\x05\x01\x02\x09WRONGTYPE", "\x05\x01\x01\x09WRONGTYPE", "\x05\x01\x09\x09WRONGTYPE", "\x05\x01\x05\x01\x02\x03OOM",
 			"\x0d", "\x0e", "\x08\x01\x00\x00", "\x07\x00", "\x0b\x02\x03\x07\x00\x00\x03\x07\x00\x00", "\x01\x03ERR",
 			"\x05\x02\x03\x01\x00\x00\x05\x01\x02\x03OOM", "\x05\x02\x02\x011\x03\x01\x00\x00", "\x05\x03\x03\x01\x00\x00\x03\x01\x00\x00\x03\x01\x00\x00",
+			"\x05\x02\x02\x010\x05\x02\x02\x01a\x02\x01b", "\x05\x02\x02\x010\x05\x00", "\x05\x02\x02\x010\x05\x01\x03\x01\x00\x00", "\x05\x02\x03\x01\x00\x00\x05\x00", "\x03\xfe\xff\xff", "\x05\x02\x02\x010\x02\x010",
 		} {
 			f.Add(byte(kind), byte(0), []byte("\x00"+seed))
 			f.Add(byte(kind)|whole, byte(0), []byte(seed))
@@ -293,6 +300,11 @@ func checkFields(t *testing.T, kind wire.Kind, r *wire.Reply, answers []reading,
 		checkHeld(t, r, a.detail, said)
 		same("register", r.Register, a.detail.parts[2].integer())
 		same("waiters", r.Waiters, a.detail.parts[3].integer())
+	case kind == wire.Scan:
+		if r.Page.Cursor != a.detail.parts[0].text {
+			t.Errorf("cursor %q: %s", r.Page.Cursor, said)
+		}
+		same("keys", int64(len(r.Page.Keys)), int64(len(a.detail.parts[1].parts)))
 	default:
 		same("answers", int64(len(r.Answers)), int64(len(answers)))
 		for i, a := range answers {

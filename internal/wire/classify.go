@@ -87,6 +87,20 @@ func classifyText(text string, err error) (Status, error) {
 	return Misconfigured, &ConfigError{Problem: text, Fix: defaultFix}
 }
 
+// missingScan names the right that only a Scan needs.
+func missingScan(err error) error {
+	var config *ConfigError
+	if !errors.As(err, &config) {
+		return err
+	}
+	for _, refusal := range []string{"can't run this command", "ACL failure in script", "NOPERM"} {
+		if strings.Contains(config.Problem, refusal) {
+			return &ConfigError{Problem: config.Problem, Fix: "give the user +scan, which a list of locks needs and locks do not"}
+		}
+	}
+	return err
+}
+
 // MissingRight names the right that the script lacks. Redis 7.0 reports only that the
 // user may not run a command, and the line of the script; 7.2 and later name the command.
 // If a single operation fails, the script names the rights.

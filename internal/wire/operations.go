@@ -191,6 +191,19 @@ func NewRead(lock string, expires time.Duration) *Request {
 	return &Request{Kind: Read, Expires: expires, Urgent: true, keys: []string{lock}, args: []string{"read"}}
 }
 
+// NewScan returns a request that looks at about count keys of the server, from a cursor on, for
+// locks whose keys begin with a prefix.
+func NewScan(prefix, cursor string, count int, expires time.Duration) *Request {
+	return &Request{
+		Kind: Scan, Expires: expires, Urgent: true, keys: []string{prefix}, args: []string{"scan", cursor, Literal(prefix) + "*", strconv.Itoa(count)},
+	}
+}
+
+// Literal returns a text as a pattern of Redis that fits this text alone.
+func Literal(text string) string { return signs.Replace(text) }
+
+var signs = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`)
+
 // NewPlainRelease returns a release of the same locks as another release that touches no
 // ticket: the wait may be over by then, and the ticket must not be put back.
 func NewPlainRelease(of *Request, expires time.Duration) *Request {

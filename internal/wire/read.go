@@ -34,6 +34,8 @@ func (d *Reader) Read(req *Request, all Answers, r *Reply) {
 		err = readRaise(all, r)
 	case Read:
 		err = readState(all, r)
+	case Scan:
+		r.Page, err = readPage(all)
 	default:
 		var failure Status
 		if failure, err = d.readMany(all, r); err == nil {
@@ -66,6 +68,9 @@ func misread(kind Kind, err error) (Status, error) {
 		return Misconfigured, NotUnderstood(kind.String(), err)
 	}
 	status, err := Classify(failed)
+	if kind == Scan {
+		return status, missingScan(err)
+	}
 	return status, MissingRight(err)
 }
 
@@ -146,6 +151,33 @@ func readState(all Answers, r *Reply) error {
 	return readHeld(parts, r)
 }
 
+// readPage reads the answer to a Scan.
+func readPage(all Answers) (*Page, error) {
+	parts, err := all.Detail()
+	if err != nil {
+		return nil, err
+	}
+	if len(parts) != 2 {
+		return nil, errReply
+	}
+	page := &Page{}
+	if page.Cursor, err = StringOf(&parts[0]); err != nil {
+		return nil, err
+	}
+	keys, err := parts[1].ToArray()
+	if err != nil {
+		return nil, err
+	}
+	for i := range keys {
+		key, err := StringOf(&keys[i])
+		if err != nil {
+			return nil, err
+		}
+		page.Keys = append(page.Keys, key)
+	}
+	return page, nil
+}
+
 func readRaise(all Answers, r *Reply) error {
 	parts, err := all.Detail()
 	if err != nil {
@@ -191,7 +223,9 @@ func (d *Reader) readMany(all Answers, r *Reply) (failure Status, err error) {
 // operation that failed; then r gets the error, and status is what it means.
 func numberOrFailure(message *rueidis.RedisMessage, r *Reply) (code int64, status Status, err error) {
 	if message.IsInt64() {
-		code, err = integerOf(message)
+		if code, err = integerOf(message); err == nil && code < 0 {
+			err = errReply // it has a character, or is none of the script's
+		}
 		return code, 0, err
 	}
 	parts, err := message.ToArray()

@@ -50,6 +50,15 @@ const (
 	Unanswered       = -2 // the operation failed; Reply.Err says how
 )
 
+// Page is the answer to a Scan.
+type Page struct {
+	Cursor string // where the next page begins; LastPage after the last one
+	Keys   []string
+}
+
+// LastPage is the cursor of the last page, and that of the first.
+const LastPage = "0"
+
 // Reply is the result of a Request on one node.
 type Reply struct {
 	Status  Status
@@ -64,5 +73,6 @@ type Reply struct {
 	// Position is how many tickets are before ours in the queue; −1 if ours is not in it.
 	Position int64 // Taken
 	Register int64 // Read
+	Page     *Page // Scan
 	Err      error // for NotApplied and all below
 }

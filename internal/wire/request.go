@@ -19,6 +19,7 @@ const (
 	Release
 	Pass
 	Read
+	Scan
 	Forget // posted by the node itself
 
 	// Kinds is the number of values of Kind, including 0 for none.
@@ -27,7 +28,7 @@ const (
 
 // String returns the name of the operation in errors and telemetry.
 func (k Kind) String() string {
-	return [...]string{"none", "acquire", "extend", "heal", "raise", "release", "pass", "read", "forget"}[k]
+	return [...]string{"none", "acquire", "extend", "heal", "raise", "release", "pass", "read", "scan", "forget"}[k]
 }
 
 // MaxLocks is the largest number of locks in one Extend, Heal or Release, and of

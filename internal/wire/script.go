@@ -17,6 +17,8 @@ var (
 	luaGuard string
 	//go:embed lua/lists.lua
 	luaLists string
+	//go:embed lua/names.lua
+	luaNames string
 	//go:embed lua/errors.lua
 	luaErrors string
 	//go:embed lua/run.lua
@@ -36,7 +38,7 @@ var Apply = luaHead + `
 local function rare()
 local f = {}
 
-` + luaAcquire + "\n" + luaQueue + "\n" + luaRegisters + "\n" + luaGuard + "\n" + luaLists + "\n" + luaErrors + `
+` + luaAcquire + "\n" + luaQueue + "\n" + luaRegisters + "\n" + luaGuard + "\n" + luaLists + "\n" + luaNames + "\n" + luaErrors + `
 rare = function() return f end
 return f
 end

@@ -115,6 +115,9 @@ local function run()
       local waiting = call('ZCARD', lock .. '\255q')
       local known, register = pcall(rare().register, lock) -- a read reports what exists
       reply = { held, left, known and register or -1, waiting }
+    elseif op == 'scan' then
+      arg = at + 4
+      reply = rare().scan(a, b, ARGV[at + 3])
     elseif op == 'forget' then
       arg = at + 3
       reply = rare().forget(a, b)

@@ -1,0 +1,75 @@
+package integration
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+)
+
+// held returns the names that a list shows as held, in their order, and its error.
+func held(t *testing.T, m *quorumlock.Manager, prefix string) (names []string, err error) {
+	t.Helper()
+	for s, problem := range m.List(t.Context(), prefix) {
+		if err = problem; err == nil && s.Held {
+			names = append(names, s.Name)
+		}
+	}
+	slices.Sort(names)
+	return names, err
+}
+
+func TestListOnServersWithOtherKeysAndOneThatIsDown(t *testing.T) {
+	t.Parallel()
+	m, servers := testkit.Manager(t, 3)
+	for _, s := range servers {
+		s.MustDo("EVAL", "for i = 1, 20000 do redis.call('SET', '"+testkit.Prefix[:len(testkit.Prefix)-1]+"/other/' .. i, i) end", "0")
+	}
+	var want []string
+	for i := range 600 {
+		name := fmt.Sprintf("jobs/%03d", i)
+		_, err := m.Acquire(t.Context(), name)
+		require.NoError(t, err)
+		want = append(want, name)
+	}
+	_, err := m.Acquire(t.Context(), "report")
+	require.NoError(t, err)
+
+	names, err := held(t, m, "jobs/")
+	require.NoError(t, err)
+	assert.Equal(t, want, names)
+	servers[0].Kill()
+	names, err = held(t, m, "jobs/")
+	require.NoError(t, err)
+	assert.Equal(t, want, names)
+	servers[1].Kill()
+	_, err = held(t, m, "jobs/")
+	require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+}
+
+// A lock's user need not scan. One that may not gets an error with the right, and the other requests of
+// the Manager go on.
+func TestListNeedsARightThatLocksDoNot(t *testing.T) {
+	t.Parallel()
+	rules := forConstructor(documented(t))
+	servers := testkit.Start(t, 1, append([]string{"--user", "quorumlock"}, rules...)...)
+	m := open(t, as(t, "quorumlock", redistest.Addrs(servers)), testkit.Options()...)
+	l, err := m.Acquire(t.Context(), "job")
+	require.NoError(t, err)
+	_, err = held(t, m, "")
+	require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+	require.ErrorContains(t, err, "give the user +scan")
+	require.NotContains(t, err.Error(), "+set", "a right that the user has")
+	require.NoError(t, l.Verify(t.Context()))
+
+	servers[0].MustDo("ACL", "SETUSER", "quorumlock", "+scan")
+	names, err := held(t, m, "")
+	require.NoError(t, err)
+	assert.Equal(t, []string{"job"}, names)
+}
