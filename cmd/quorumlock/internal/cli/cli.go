@@ -81,7 +81,7 @@ QUORUMLOCK_NODE_TIMEOUT. A flag on the command line wins.`,
 		return usagef("%s: see %s --help", oneLine(err), cmd.CommandPath())
 	})
 	p.connection.register(root.PersistentFlags())
-	root.AddCommand(p.runCommand(), p.inspectCommand(), p.doctorCommand(), p.watchCommand(), p.benchCommand(),
+	root.AddCommand(p.runCommand(), p.inspectCommand(), p.doctorCommand(), p.listCommand(), p.watchCommand(), p.benchCommand(),
 		p.versionCommand(), p.manCommand())
 	return root
 }

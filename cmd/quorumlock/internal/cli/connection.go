@@ -57,7 +57,7 @@ func (c *connection) register(f *pflag.FlagSet) {
 	f.BoolVar(&c.rollout, "guard-rollout", false, "admit clients without --restart-guard\nwhile it is rolled out to all")
 	f.Var(durationFlag{&c.window}, "failover-window", "leases of a group go on for this `TIME` while\nits Sentinels cannot be asked, such as 5s")
 	f.BoolVar(&c.noColor, "no-color", false, "print no colours, as the variable NO_COLOR does")
-	f.BoolVar(&c.json, "json", false, "print JSON: one object, or one a line (watch)")
+	f.BoolVar(&c.json, "json", false, "print JSON: an object, or one a line")
 }
 
 // durationFlag is a duration with an error that says how to write one.

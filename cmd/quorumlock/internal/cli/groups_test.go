@@ -34,7 +34,10 @@ func TestANodeMayBeAFailoverGroup(t *testing.T) {
 			got = invoke(t, addrs, append([]string{"inspect", "job"}, flags...)...)
 			assert.Equal(t, 0, got.code, got.stderr)
 			assert.Contains(t, got.stdout, "free")
-			for _, command := range []string{"watch", "bench", "doctor"} {
+			got = invoke(t, addrs, append([]string{"list"}, flags...)...)
+			assert.Equal(t, 0, got.code, got.stderr)
+			assert.Contains(t, got.stdout, "0 locks")
+			for _, command := range []string{"bench", "doctor"} {
 				got = invoke(t, addrs, append([]string{command}, flags...)...)
 				assert.Equal(t, exitUsage, got.code, got.stderr)
 				assert.Contains(t, got.stderr, addrs[0]+" is a failover group, and "+command+" speaks to one server of each node: give the address of its master")

@@ -6,7 +6,7 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
-// The JSON of inspect and watch. The keys are stable: a new one may come, and none
+// The JSON of inspect and list. The keys are stable: a new one may come, and none
 // changes its meaning.
 
 type holderJSON struct {

@@ -16,17 +16,35 @@ type view interface {
 	end()
 }
 
-// view returns a table for a terminal, and lines for everything else.
-func (w *watcher) view(once bool) view {
-	if _, _, terminal := size(w.stdout); (terminal || once) && !w.connection.json {
-		return &screen{watcher: w, redraw: terminal && !once}
+// view returns a table for people, redrawn at a terminal, or lines for everything else.
+func (l *lister) view(follow bool) view {
+	_, _, terminal := size(l.stdout)
+	switch {
+	case !follow && l.connection.json:
+		return &objects{lister: l}
+	case !l.connection.json && (terminal || !follow):
+		return &screen{lister: l, redraw: terminal && follow}
 	}
-	return &changes{watcher: w, before: map[string]quorumlock.Status{}, complained: map[string]bool{}}
+	return &changes{lister: l, before: map[string]quorumlock.Status{}}
 }
+
+// objects prints each lock as an object of JSON.
+type objects struct{ *lister }
+
+func (o *objects) show(l look) error {
+	for _, s := range l.locks {
+		if err := o.printJSON(lockJSON(s, o.connection.quorum())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *objects) end() {}
 
 // screen is a table that is redrawn in place.
 type screen struct {
-	*watcher
+	*lister
 	redraw bool
 	begun  bool
 }
@@ -70,11 +88,10 @@ func (s *screen) draw(l look, columns, rows int) []string {
 		t.row(lock.Name, who(lock), age(lock, l.at), left(lock.Held, lock.TTL), fmt.Sprintf("%d/%d", lock.Votes, len(lock.Nodes)), strconv.Itoa(lock.Waiters))
 	}
 	body := t.lines()
-	head := fmt.Sprintf("%s  %s, %d of %d nodes scanned, prefix %s", l.at.Format(time.TimeOnly), counted(len(l.locks), l.cut), l.nodes,
-		len(s.connection.options), s.connection.prefix+s.prefix)
+	head := fmt.Sprintf("%s  %s, prefix %s", l.at.Format(time.TimeOnly), counted(len(l.locks), l.cut), s.connection.prefix+s.prefix)
 	lines := []string{style.bold(cut(printable(head), columns)), ""}
-	for _, text := range l.errors {
-		lines = append(lines, style.red(cut(printable(text), columns)))
+	if l.err != nil {
+		lines = append(lines, style.red(cut(printable(oneLine(l.err)), columns)))
 	}
 	for i, line := range body {
 		if room := rows - len(lines) - 2; rows > 0 && room < 1 && i < len(body)-1 {
@@ -120,9 +137,9 @@ func age(s quorumlock.Status, now time.Time) string {
 
 // changes prints a line for every change since the look before.
 type changes struct {
-	*watcher
+	*lister
 	before     map[string]quorumlock.Status
-	complained map[string]bool
+	complained string
 }
 
 // change is one line of JSON. Its keys are stable.
@@ -133,8 +150,6 @@ type change struct {
 }
 
 func (c *changes) show(l look) error {
-	// Every majority shares a node with these: a lock that none of them has is free.
-	enough := len(c.connection.options) - c.connection.quorum() + 1
 	now := map[string]quorumlock.Status{}
 	for _, s := range l.locks {
 		now[s.Name] = s
@@ -148,8 +163,8 @@ func (c *changes) show(l look) error {
 		if _, still := now[name]; still {
 			continue
 		}
-		if l.cut || l.nodes < enough {
-			now[name] = s // perhaps it was not scanned: the next look tells
+		if l.cut || l.err != nil {
+			now[name] = s // perhaps it was not found: the next look tells
 			continue
 		}
 		if err := c.print(l.at, "free", quorumlock.Status{Name: name}); err != nil {
@@ -157,13 +172,11 @@ func (c *changes) show(l look) error {
 		}
 	}
 	c.before = now
-	complaints := map[string]bool{}
-	for _, text := range l.errors {
-		if complaints[text] = true; !c.complained[text] {
-			c.note("%s", text)
-		}
+	complaint := textOf(l.err)
+	if complaint != "" && complaint != c.complained {
+		c.note("%s", printable(complaint))
 	}
-	c.complained = complaints
+	c.complained = complaint
 	return nil
 }
 
@@ -187,14 +200,13 @@ func changed(a, b quorumlock.Status) string {
 }
 
 func (c *changes) print(at time.Time, event string, s quorumlock.Status) error {
-	stamp := at.UTC().Format("2006-01-02T15:04:05.000Z")
 	if c.connection.json {
-		return c.printJSON(change{At: stamp, Event: event, statusJSON: lockJSON(s, c.connection.quorum())})
+		return c.printJSON(change{At: stamp(at), Event: event, statusJSON: lockJSON(s, c.connection.quorum())})
 	}
 	if event == "free" {
-		c.printf("%s %-11s %s\n", stamp, event, printable(s.Name))
+		c.printf("%s %-11s %s\n", stamp(at), event, printable(s.Name))
 		return nil
 	}
-	c.printf("%s %-11s %s by %s, votes %d/%d, TTL %s, waiters %d\n", stamp, event, printable(s.Name), printable(who(s)), s.Votes, len(s.Nodes), left(s.Held, s.TTL), s.Waiters)
+	c.printf("%s %-11s %s by %s, votes %d/%d, TTL %s, waiters %d\n", stamp(at), event, printable(s.Name), printable(who(s)), s.Votes, len(s.Nodes), left(s.Held, s.TTL), s.Waiters)
 	return nil
 }

@@ -98,14 +98,14 @@ func TestDoctorExitsWithItsVerdict(t *testing.T) {
 	}
 }
 
-func TestWatchPrintsALineForEveryChange(t *testing.T) {
+func TestListFollowsEveryChange(t *testing.T) {
 	t.Parallel()
 	addrs := three(t)
 	m := open(t, addrs, quorumlock.WithTTL(30*time.Second), quorumlock.WithHolder("first"))
 	other := open(t, addrs, quorumlock.WithTTL(30*time.Second), quorumlock.WithHolder("second"))
 	_, err := m.TryAcquire(t.Context(), "elsewhere")
 	require.NoError(t, err)
-	c := commandLine(t, addrs, "watch", "--json", "--interval", "100ms", "reports/[a]*")
+	c := commandLine(t, addrs, "list", "--follow", "--json", "--interval", "100ms", "reports/[a]*")
 	stdout, err := c.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, c.Start())
@@ -135,10 +135,10 @@ func TestWatchPrintsALineForEveryChange(t *testing.T) {
 	require.NoError(t, (<-came).Release(t.Context()))
 	assert.False(t, next("free").Held)
 	require.NoError(t, c.Process.Signal(syscall.SIGINT))
-	require.NoError(t, c.Wait(), "the end of a watch is no failure")
+	require.NoError(t, c.Wait(), "the end of a list is no failure")
 }
 
-func TestWatchOnceIsATable(t *testing.T) {
+func TestListIsATable(t *testing.T) {
 	t.Parallel()
 	servers := redistest.Start(t, 3)
 	addrs := redistest.Addrs(servers)
@@ -147,18 +147,91 @@ func TestWatchOnceIsATable(t *testing.T) {
 	require.NoError(t, err)
 	servers[0].MustDo("SET", "quorumlock:a/minority", "stranger")
 	servers[1].Kill()
-	o := invoke(t, addrs, "watch", "--once", "a/")
+	o := invoke(t, addrs, "list", "a/")
 	require.Equal(t, 0, o.code, o.stderr)
 	plain(t, o.stdout)
-	assert.Contains(t, o.stdout, "2 locks, 2 of 3 nodes scanned")
+	assert.Contains(t, o.stdout, "2 locks, prefix quorumlock:a/")
 	assert.Contains(t, o.stdout, "no majority")
 	assert.Contains(t, o.stdout, "2/3")
+	o = invoke(t, addrs, "list", "--json", "a/j")
+	s := decoded[statusJSON](t, o.stdout)
+	assert.Equal(t, []any{"a/job", true, 2}, []any{s.Name, s.Held, s.Votes})
+	servers[2].Kill()
+	o = invoke(t, addrs, "list", "a/")
+	assert.Equal(t, exitNoQuorum, o.code)
 }
 
-func TestWatchMissesItsRightByName(t *testing.T) {
+func TestWatchFollowsTheHoldersOfALock(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 3)
+	addrs := redistest.Addrs(servers)
+	m := open(t, addrs, quorumlock.WithTTL(30*time.Second), quorumlock.WithHolder("first"))
+	other := open(t, addrs, quorumlock.WithTTL(30*time.Second), quorumlock.WithHolder(long))
+	c := commandLine(t, addrs, "watch", "--json", "--every", "50ms", "job")
+	stdout, err := c.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	lines := bufio.NewReader(stdout)
+	next := func(event string) (h holdingJSON) {
+		for h.Event != event {
+			line, err := lines.ReadString('\n')
+			require.NoError(t, err)
+			h = decoded[holdingJSON](t, line)
+			require.Equal(t, "job", h.Name)
+		}
+		return h
+	}
+	next("nobody")
+	for _, holder := range []*quorumlock.Manager{m, other} {
+		l, err := holder.Acquire(t.Context(), "job")
+		require.NoError(t, err)
+		h := next("held")
+		assert.Equal(t, l.Owner(), h.Holder.Owner)
+		assert.GreaterOrEqual(t, h.Token, l.Token())
+		assert.NotEmpty(t, h.Until)
+		require.NoError(t, l.Release(t.Context()))
+		next("nobody")
+	}
+	for _, s := range servers[1:] {
+		s.Stop()
+	}
+	assert.Contains(t, next("unknown").Error, "agreed by 1 node, need 2 of 3")
+	for _, s := range servers[1:] {
+		s.Continue()
+	}
+	next("nobody")
+	require.NoError(t, c.Process.Signal(syscall.SIGINT))
+	require.NoError(t, c.Wait(), "the end of a watch is no failure")
+
+	o := invoke(t, addrs, "watch", "--every", "1ms", "job")
+	assert.Equal(t, exitUsage, o.code)
+	assert.Contains(t, o.stderr, "from 50ms to 1m")
+}
+
+func TestWatchPrintsALineForPeople(t *testing.T) {
+	t.Parallel()
+	addrs := three(t)
+	m := open(t, addrs, quorumlock.WithTTL(30*time.Second), quorumlock.WithHolder("host \x1b[31mred"))
+	l, err := m.Acquire(t.Context(), "job")
+	require.NoError(t, err)
+	c := commandLine(t, addrs, "watch", "job")
+	stdout, err := c.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	assert.Contains(t, line, " held    job by host ")
+	assert.Contains(t, line, ", token at most ")
+	assert.NotContains(t, line, "\x1b")
+	require.NoError(t, l.Release(t.Context()))
+	require.NoError(t, c.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, c.Wait())
+}
+
+func TestListMissesItsRightByName(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, 1, "--user", "u", "on", ">word", "~*", "&*", "+@all", "-scan")[0]
-	o := invoke(t, []string{server.Addr()}, "watch", "--once", "--username", "u", "--password", "word")
+	o := invoke(t, []string{server.Addr()}, "list", "--username", "u", "--password", "word")
 	assert.Equal(t, exitNoQuorum, o.code)
 	assert.Contains(t, o.stderr, "give the user +scan")
 }
@@ -180,7 +253,7 @@ func TestBenchCountsPairs(t *testing.T) {
 func TestHelpVersionAndManPagesFit(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{nil, {"--help"}, {"version"}, {"run", "--help"}, {"inspect", "--help"}, {"doctor", "--help"},
-		{"watch", "--help"}, {"bench", "--help"}} {
+		{"list", "--help"}, {"watch", "--help"}, {"bench", "--help"}} {
 		o := within(t, args...)
 		assert.Equal(t, 0, o.code, args)
 		for _, line := range strings.Split(o.stdout, "\n") {

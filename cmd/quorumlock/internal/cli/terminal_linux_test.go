@@ -123,9 +123,9 @@ func TestTheTerminalIsGivenBack(t *testing.T) {
 	assert.Equal(t, 0, y.ends())
 }
 
-func TestWatchRedrawsInPlaceWithinTheTerminal(t *testing.T) {
+func TestListRedrawsInPlaceWithinTheTerminal(t *testing.T) {
 	t.Parallel()
-	y := atTerminal(t, commandLine(t, three(t), "watch", "--interval", "100ms"))
+	y := atTerminal(t, commandLine(t, three(t), "list", "--follow", "--interval", "100ms"))
 	eventually(t, "several looks", func() bool { return strings.Count(y.shown(), "\x1b[H") > 2 })
 	assert.Equal(t, 1, strings.Count(y.shown(), "\x1b[2J"), "the screen is emptied once")
 	assert.Contains(t, y.shown(), "\x1b[1m", "in colour")
