@@ -116,6 +116,26 @@ func noQuorum(e *ensemble.Ensemble, op, name string, got int, problems []error) 
 	return &QuorumError{Op: op, Name: name, Need: e.Quorum(), Got: got, of: e.Size(), Nodes: nodeErrors(e, problems)}
 }
 
+// enough returns nil when a quorum gave good answers, and the error otherwise.
+func enough(ctx context.Context, e *ensemble.Ensemble, op, name string, a *ensemble.Answers) error {
+	if a.Got >= e.Quorum() {
+		return nil
+	}
+	problems := make([]error, e.Size())
+	for i := range problems {
+		problems[i] = a.Err(i)
+	}
+	err := noQuorum(e, op, name, a.Got, problems)
+	if ctx.Err() == nil || errors.Is(context.Cause(ctx), ErrReleased) {
+		return err
+	}
+	what := "stopped waiting for answers"
+	if op == "release" {
+		what += ", while the deletion goes on"
+	}
+	return errs.Ended(ctx, err, what)
+}
+
 // nodeErrors lists the errors of the nodes that have one.
 func nodeErrors(e *ensemble.Ensemble, problems []error) (list []*NodeError) {
 	for i, err := range problems {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"iter"
 	"slices"
 	"strings"
@@ -84,7 +83,7 @@ func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
 	timeout := m.cfg.At(m.ensemble.Trip(), &m.cfg.Terms).Timeout
 	req := wire.NewRead(wire.LockKey(m.cfg.Prefix, name), now+timeout)
 	answers := m.ensemble.Collect(ctx, req, timeout, m.ensemble.Size(), nil)
-	return m.status(name, answers), m.enough(ctx, "inspect", name, answers)
+	return m.status(name, answers), enough(ctx, m.ensemble, "inspect", name, answers)
 }
 
 // List yields the state of each name that begins with prefix ("" for all names) and is held or
@@ -150,7 +149,7 @@ func (l *listing) inspect(keys []string) bool {
 	}
 	for i, answers := range all {
 		name := strings.TrimPrefix(keys[i], l.m.cfg.Prefix)
-		s, err := l.m.status(name, answers), l.m.enough(l.ctx, "list", name, answers)
+		s, err := l.m.status(name, answers), enough(l.ctx, l.m.ensemble, "list", name, answers)
 		if err != nil {
 			l.yield(s, err)
 			return false
@@ -230,26 +229,6 @@ func (m *Manager) status(name string, answers *ensemble.Answers) Status {
 		}
 	}
 	return s
-}
-
-// enough returns nil when a quorum gave good answers, and the error otherwise.
-func (m *Manager) enough(ctx context.Context, op, name string, a *ensemble.Answers) error {
-	if a.Got >= m.ensemble.Quorum() {
-		return nil
-	}
-	problems := make([]error, m.ensemble.Size())
-	for i := range problems {
-		problems[i] = a.Err(i)
-	}
-	err := noQuorum(m.ensemble, op, name, a.Got, problems)
-	if ctx.Err() == nil || errors.Is(context.Cause(ctx), ErrReleased) {
-		return err
-	}
-	what := "stopped waiting for answers"
-	if op == "release" {
-		what += ", while the deletion goes on"
-	}
-	return errs.Ended(ctx, err, what)
 }
 
 // Nodes returns the state of each node from memory, for a health endpoint for example. It

@@ -260,7 +260,7 @@ func (l *Lease) Verify(ctx context.Context) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	return l.m.enough(ctx, "verify", l.Name(), answers)
+	return enough(ctx, l.m.ensemble, "verify", l.Name(), answers)
 }
 
 // Release gives the lease back: it ends at once, and its context and channels say so. Its
@@ -301,7 +301,7 @@ func (l *Lease) release(ctx context.Context) error {
 		return err
 	}
 	pending.Wait(ctx, l.lock.Terms().Timeout)
-	return l.m.enough(ctx, "release", l.Name(), pending)
+	return enough(ctx, l.m.ensemble, "release", l.Name(), pending)
 }
 
 // span returns what spans say of the lease.

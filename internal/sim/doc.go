@@ -4,7 +4,7 @@
 //
 // The decisions are the production ones. A simulated client drives quorum.Ballot,
 // quorum.Machine, quorum.Waiter, quorum.Local and clock.Offset as the
-// Manager does. The simulated nodes run the operations of the script apply. Production
+// Manager does. In one run of four quorum.Observer polls the nodes; it takes no part in the run. The simulated nodes run the operations of the script apply. Production
 // makes three decisions outside of these types, and this package implements them again:
 // the restart guard's quarantine, what the nodes have shown about a hold (proof.go), and
 // the instant of a lease's next round.
@@ -56,6 +56,8 @@
 //   - order: the lock is released, and a waiter other than the head of the queues of all
 //     nodes gets it. Only runs without faults are checked. If connections keep the order of
 //     their messages, no waiter of these runs starts over as if it had missed its reservations.
+//   - sight: an observer reports an owner other than the one that has had a majority all the time of
+//     its poll, or nobody; or an owner with smaller tokens than one that it has reported.
 //   - marker: a client of an earlier term of a group replaces the restart guard's marker
 //     of a later one. This costs the group's votes, and no exclusion.
 //

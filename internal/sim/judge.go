@@ -9,7 +9,7 @@ import (
 
 // Violation is a promise that was broken.
 type Violation struct {
-	Oracle string // overlap, token, reported, leftover, alarm, liveness, order, marker
+	Oracle string // overlap, token, reported, leftover, alarm, liveness, order, marker, sight
 	At     time.Duration
 	Text   string
 }
@@ -20,6 +20,7 @@ func (v *Violation) Error() string { return fmt.Sprintf("%s at %v: %s", v.Oracle
 // grant is one granted lease with its block of tokens.
 type grant struct {
 	client      int8
+	owner       uint32
 	first, last int64
 	used        int64 // the last token in use
 	at          time.Duration
@@ -84,7 +85,7 @@ func (j *judge) granted(c *client, now time.Duration) {
 	j.newest = max(j.newest, c.lastToken)
 	j.inOrder(c)
 	j.current[c.id] = len(j.grants)
-	j.grants = append(j.grants, grant{c.id, c.token, c.lastToken, c.token, w.now})
+	j.grants = append(j.grants, grant{c.id, c.owner, c.token, c.lastToken, c.token, w.now})
 	j.valid(c, now)
 	j.alone(c)
 	if w.quiet {
@@ -130,7 +131,7 @@ func (j *judge) minted(c *client, since time.Duration) {
 	}
 	j.newest = max(j.newest, c.lastToken)
 	j.current[c.id] = len(j.grants)
-	j.grants = append(j.grants, grant{c.id, c.next, c.lastToken, c.next - 1, j.w.now})
+	j.grants = append(j.grants, grant{c.id, c.owner, c.next, c.lastToken, c.next - 1, j.w.now})
 }
 
 func (j *judge) valid(c *client, now time.Duration) {
@@ -323,4 +324,64 @@ func (j *judge) starved() {
 		j.violated("liveness", "no grant since the faults stopped at %v", j.w.config.faults)
 	}
 	j.w.over = true
+}
+
+// observe drives the observer. It polls until the faults stop.
+func (j *judge) observe(e *event) {
+	w, o := j.w, &j.w.observer
+	show := func(i int) sighted {
+		n := &w.nodes[i]
+		left := time.Duration(n.expires)*time.Millisecond - n.clock.read(w.now).Truncate(time.Millisecond)
+		if !n.locked() || left <= 0 {
+			return sighted{}
+		}
+		return sighted{n.owner, n.shown, left}
+	}
+	switch n := max(e.node, 0); e.kind {
+	case evPoll:
+		for i, at := range o.begin(w.now, show) {
+			if at >= 0 && i < w.p.Nodes {
+				w.schedule(at, &event{kind: evLook, client: -1, node: int8(i)})
+			}
+		}
+		w.schedule(w.now+w.config.terms.Timeout, &event{kind: evSeen, client: -1, node: -1})
+	case evLook:
+		if node := &w.nodes[n]; !node.down && w.now >= node.stalled {
+			o.look(int(n), w.now, show(int(n)))
+		}
+	default:
+		j.seen(o, show)
+		if !w.quiet {
+			w.schedule(w.now+w.config.terms.Timeout, &event{kind: evPoll, client: -1, node: -1})
+		}
+	}
+}
+
+// seen checks what the observer reports: the owner that had a majority all the time, and never one
+// whose tokens are below those of an owner that it has reported.
+func (j *judge) seen(o *observer, show func(int) sighted) {
+	owner, known := o.conclude()
+	j.w.trace("the observer sees owner %d, known %v", owner, known)
+	switch {
+	case !known:
+		j.w.stats[Unsighted]++
+		return
+	case owner == 0:
+		j.w.stats[Vacancies]++
+	default:
+		j.w.stats[Sightings]++
+	}
+	if kept := o.kept(show); kept != 0 && owner != kept {
+		j.violated("sight", "an observer sees owner %d (0: nobody), and owner %d had a majority since %v", owner, kept, o.began)
+	}
+	for k := range j.grants {
+		g := &j.grants[k]
+		if g.owner != owner || owner == 0 {
+			continue
+		}
+		if owner != o.seen && g.last < o.seenTop {
+			j.violated("sight", "an observer sees owner %d with tokens up to %d, after owner %d with %d", owner, g.last, o.seen, o.seenTop)
+		}
+		o.seen, o.seenTop = owner, max(o.seenTop, g.last)
+	}
 }

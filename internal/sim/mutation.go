@@ -174,6 +174,10 @@ const (
 	TiesByChance
 	// KeptForgotten does not release the votes that a caller has kept when it gives up.
 	KeptForgotten
+	// ForgetsTheNewest has an observer compare no token with earlier ones.
+	ForgetsTheNewest
+	// SilenceIsNobody has an observer count a silent node as one without a lock.
+	SilenceIsNobody
 )
 
 var mutationNames = [...]string{
@@ -197,6 +201,7 @@ var mutationNames = [...]string{
 	"the guard does not cover the window", "a marker without the epoch", "a group without the guard",
 	"an earlier term overwrites the marker", "no confirmation of the term", "a new term is used too early", "renewed for ever", "votes unguarded",
 	"ties by chance", "kept votes are forgotten",
+	"an observer forgets the newest token", "silence is nobody",
 }
 
 // Mutations returns every planted bug.

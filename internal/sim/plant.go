@@ -21,13 +21,16 @@ const Seeds = 20_000
 var lostOnTheWay = []Mutation{RaiseAnyOwner, RaiseDown, RaiseAtTop, RepeatMoves, BeforeOfTheVote}
 
 // amnesic are the bugs that show when nodes lose their data.
-var amnesic = []Mutation{NoGuard, NoFloor, FloorAtStart, NoCap, NoMarker, NoMarkerPasses, ReservationUnguarded, QuarantineJumps}
+var amnesic = []Mutation{NoGuard, NoFloor, FloorAtStart, NoCap, NoMarker, NoMarkerPasses, ReservationUnguarded, QuarantineJumps, ForgetsTheNewest}
 
 // unfair are the bugs that break only the order of the queue.
 var unfair = []Mutation{ReservedForAnybody, LastFirst, OwnHeadLeftFree}
 
 // passing are the bugs of local passes.
 var passing = []Mutation{HealMoves, HealShowsToken, OwnerIsEnough, PassUnchecked, NoProofReset, ResetOvertaken, CheckUnbounded}
+
+// ofObservers are the bugs of an observer.
+var ofObservers = []Mutation{ForgetsTheNewest, SilenceIsNobody}
 
 // ofGroups are the bugs of failover groups.
 var ofGroups = []Mutation{GuardWithoutWindow, MarkerWithoutEpoch, GroupUnguarded, EarlierTermOverwrites, NoConfirmation, UsedTooEarly, RenewedForEver, VotesUnguarded}
@@ -77,6 +80,10 @@ func (m Mutation) configure(w *world, c *config) {
 		m.passOften(w, c)
 	case m.among(ofGroups...):
 		m.failOften(w, c)
+	case m.has(ForgetsTheNewest):
+		// A majority comes back with the key of an earlier holder.
+		c.known, c.clients, c.everyDown, c.everyFlush = true, usualClients, ttl, 0
+		c.hold, c.backoffCap, c.latency = ttl/5, ttl/50, ttl/1000
 	case m.has(RemnantsAtOnce):
 		c.clients, c.backoffCap, c.hold = usualClients, ttl/50, 4*ttl
 		c.terms.MaxHold = ttl / 2
@@ -174,97 +181,103 @@ type Plant struct {
 	Oracles []string
 }
 
-// Plants returns every planted bug. Each must be caught.
-func Plants() []Plant {
-	var (
-		overlap         = []string{"overlap"}
-		token           = []string{"token"}
-		overlapOrToken  = []string{"overlap", "token"}
-		reported        = []string{"reported"}
-		leftover        = []string{"leftover"}
-		overlapOrReport = []string{"overlap", "reported"}
-		keysStay        = []string{"leftover", "liveness"}
-		anythingOfThese = []string{"overlap", "token", "leftover"}
-		liveness        = []string{"liveness"}
-		order           = []string{"order"}
-	)
-	return []Plant{
-		{FromReply, Inside, overlap},
-		{AmbiguousVotes, Inside, overlapOrToken},
-		{MovesLater, Inside, token},
-		{MovesNotStrictly, Inside, token},
-		{NoCap, Inside, token},
-		{NoRaise, Inside, token},
-		{RaiseAnyOwner, Anything, token},
-		{RaiseDown, Anything, token},
-		{RaiseAtTop, Anything, token},
-		{ProposalStays, Inside, token},
-		{AheadCounts, Inside, token},
-		{RepeatMoves, Anything, token},
-		{BlockUnbounded, Inside, token},
-		{BeforeOfTheVote, Anything, token},
-		{TrimForgets, Inside, token},
-		{ReleaseMovesBack, Inside, token},
-		{HealMoves, Anything, token},
-		{HealShowsToken, Anything, token},
-		{OwnerIsEnough, Anything, token},
-		{PassUnchecked, Anything, token},
-		{NoProofReset, Anything, token},
-		{ResetOvertaken, Anything, token},
-		{PassBeyondBlock, Inside, token},
-		{CheckOfOne, Inside, token},
-		{CheckUnbounded, Anything, token},
-		{ExtendCreates, Inside, leftover},
-		{ExtendForeign, Inside, overlap},
-		{ExtendZero, Inside, overlap},
-		{HalfQuorum, Inside, overlapOrToken},
-		{KeepFailed, Inside, keysStay},
-		{ReleaseForeign, Inside, overlapOrToken},
-		{UnLose, Inside, overlapOrReport},
-		{HealAnytime, Inside, leftover},
-		{AcquireAnytime, Inside, leftover},
-		{RelativeEnds, Inside, leftover},
-		{NoRetries, Inside, leftover},
-		{NoFinalCheck, Inside, reported},
-		{NoDrift, Inside, overlap},
-		{NoGuard, Inside, overlapOrToken},
-		{NoFloor, Inside, token},
-		{FloorAtStart, Inside, token},
-		{NoMarker, Inside, overlapOrToken},
-		{NoMarkerPasses, Inside, overlapOrToken},
-		{QuarantineJumps, Inside, overlapOrToken},
-		{BlindToSteps, Stepped, overlap},
-		{CommonStepUnseen, Stepped, overlap},
-		{CloseForgets, Inside, leftover},
-		{NotEarly, Inside, reported},
-		{IgnoresClock, Inside, reported},
-		{RemnantsAtOnce, Inside, overlap},
-		{ReservationVotes, Inside, overlapOrToken},
-		{ReservationOverwrites, Inside, overlap},
-		{ReservationUnmoved, Inside, token},
-		{ReservationUnguarded, Inside, overlapOrToken},
-		{ExtendReserved, Inside, leftover},
-		{ReservesAnyLock, Inside, overlapOrToken},
-		{LapsedTakesLock, Inside, overlapOrToken},
-		{PassOnDeletes, Inside, overlapOrToken},
-		{TakesTooLate, Inside, leftover},
-		{OneOwner, Inside, anythingOfThese},
-		{ReservedForEver, Inside, liveness},
-		{ReservedForAnybody, Inside, order},
-		{LastFirst, Inside, order},
-		{OwnHeadLeftFree, Inside, order},
-		{GuardWithoutWindow, Groups, overlapOrToken},
-		{MarkerWithoutEpoch, Groups, overlapOrToken},
-		{GroupUnguarded, Groups, overlapOrToken},
-		{EarlierTermOverwrites, Groups, []string{"marker"}},
-		{NoConfirmation, Groups, overlapOrToken},
-		{UsedTooEarly, Groups, overlapOrToken},
-		{RenewedForEver, Groups, overlapOrToken},
-		{VotesUnguarded, Groups, overlapOrToken},
-		{TiesByChance, Together, liveness},
-		{KeptForgotten, Together, leftover},
-	}
+// The oracles that notice the bugs.
+var (
+	overlap         = []string{"overlap"}
+	token           = []string{"token"}
+	overlapOrToken  = []string{"overlap", "token"}
+	reported        = []string{"reported"}
+	leftover        = []string{"leftover"}
+	overlapOrReport = []string{"overlap", "reported"}
+	keysStay        = []string{"leftover", "liveness"}
+	anythingOfThese = []string{"overlap", "token", "leftover"}
+	liveness        = []string{"liveness"}
+	order           = []string{"order"}
+	sight           = []string{"sight"}
+)
+
+// plants is every planted bug.
+var plants = []Plant{
+	{FromReply, Inside, overlap},
+	{AmbiguousVotes, Inside, overlapOrToken},
+	{MovesLater, Inside, token},
+	{MovesNotStrictly, Inside, token},
+	{NoCap, Inside, token},
+	{NoRaise, Inside, token},
+	{RaiseAnyOwner, Anything, token},
+	{RaiseDown, Anything, token},
+	{RaiseAtTop, Anything, token},
+	{ProposalStays, Inside, token},
+	{AheadCounts, Inside, token},
+	{RepeatMoves, Anything, token},
+	{BlockUnbounded, Inside, token},
+	{BeforeOfTheVote, Anything, token},
+	{TrimForgets, Inside, token},
+	{ReleaseMovesBack, Inside, token},
+	{HealMoves, Anything, token},
+	{HealShowsToken, Anything, token},
+	{OwnerIsEnough, Anything, token},
+	{PassUnchecked, Anything, token},
+	{NoProofReset, Anything, token},
+	{ResetOvertaken, Anything, token},
+	{PassBeyondBlock, Inside, token},
+	{CheckOfOne, Inside, token},
+	{CheckUnbounded, Anything, token},
+	{ExtendCreates, Inside, leftover},
+	{ExtendForeign, Inside, overlap},
+	{ExtendZero, Inside, overlap},
+	{HalfQuorum, Inside, overlapOrToken},
+	{KeepFailed, Inside, keysStay},
+	{ReleaseForeign, Inside, overlapOrToken},
+	{UnLose, Inside, overlapOrReport},
+	{HealAnytime, Inside, leftover},
+	{AcquireAnytime, Inside, leftover},
+	{RelativeEnds, Inside, leftover},
+	{NoRetries, Inside, leftover},
+	{NoFinalCheck, Inside, reported},
+	{NoDrift, Inside, overlap},
+	{NoGuard, Inside, overlapOrToken},
+	{NoFloor, Inside, token},
+	{FloorAtStart, Inside, token},
+	{NoMarker, Inside, overlapOrToken},
+	{NoMarkerPasses, Inside, overlapOrToken},
+	{QuarantineJumps, Inside, overlapOrToken},
+	{BlindToSteps, Stepped, overlap},
+	{CommonStepUnseen, Stepped, overlap},
+	{CloseForgets, Inside, leftover},
+	{NotEarly, Inside, reported},
+	{IgnoresClock, Inside, reported},
+	{RemnantsAtOnce, Inside, overlap},
+	{ReservationVotes, Inside, overlapOrToken},
+	{ReservationOverwrites, Inside, overlap},
+	{ReservationUnmoved, Inside, token},
+	{ReservationUnguarded, Inside, overlapOrToken},
+	{ExtendReserved, Inside, leftover},
+	{ReservesAnyLock, Inside, overlapOrToken},
+	{LapsedTakesLock, Inside, overlapOrToken},
+	{PassOnDeletes, Inside, overlapOrToken},
+	{TakesTooLate, Inside, leftover},
+	{OneOwner, Inside, anythingOfThese},
+	{ReservedForEver, Inside, liveness},
+	{ReservedForAnybody, Inside, order},
+	{LastFirst, Inside, order},
+	{OwnHeadLeftFree, Inside, order},
+	{GuardWithoutWindow, Groups, overlapOrToken},
+	{MarkerWithoutEpoch, Groups, overlapOrToken},
+	{GroupUnguarded, Groups, overlapOrToken},
+	{EarlierTermOverwrites, Groups, []string{"marker"}},
+	{NoConfirmation, Groups, overlapOrToken},
+	{UsedTooEarly, Groups, overlapOrToken},
+	{RenewedForEver, Groups, overlapOrToken},
+	{VotesUnguarded, Groups, overlapOrToken},
+	{TiesByChance, Together, liveness},
+	{KeptForgotten, Together, leftover},
+	{ForgetsTheNewest, Inside, sight},
+	{SilenceIsNobody, Inside, sight},
 }
+
+// Plants returns every planted bug. Each must be caught.
+func Plants() []Plant { return plants }
 
 // Sizes returns the numbers of nodes with which the bug is looked for.
 func (p Plant) Sizes() []int {

@@ -72,6 +72,9 @@ const (
 	evCheck                      // a failed attempt must have left nothing
 	evCalm                       // the faults stop
 	evVerdict                    // by now a client must have got the lock
+	evPoll                       // an observer begins to ask the nodes
+	evLook                       // a node answers it
+	evSeen                       // it has waited long enough
 )
 
 // event is something that happens at an instant. Which fields matter depends

@@ -82,6 +82,9 @@ const (
 	Settlings
 	Outlasted
 	Unguarded
+	Sightings
+	Vacancies
+	Unsighted
 	counters
 )
 
@@ -99,6 +102,7 @@ var counterNames = [counters]string{
 	"clock steps", "client clock steps", "common clock steps", "steps found",
 	"failovers", "splits", "failovers of a frozen master", "flaps to an own marker", "clients that cannot ask", "connections hung up", "later terms met",
 	"votes of an unconfirmed term", "terms that were too new to use", "renewals of a term that is not confirmed for the window", "greetings without the guard",
+	"holders seen by an observer", "polls in which nobody was seen", "polls that decided nothing",
 }
 
 // String returns the name of the counter.

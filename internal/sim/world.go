@@ -30,7 +30,9 @@ type world struct {
 	owners  uint32 // owner values and tickets in use
 	runs    uint32 // run_ids of nodes in use
 	judge   judge
-	stats   Stats
+	// observer takes no part in the run.
+	observer observer
+	stats    Stats
 }
 
 func newWorld() *world {
@@ -48,6 +50,9 @@ func (w *world) run(p Params) Result {
 	w.configure()
 	w.populate()
 	w.plan()
+	if w.observer.reset(p.Seed, &w.config.terms, w.bugs); p.Seed%observedRuns == 0 || p.Mutation.among(ofObservers...) {
+		w.schedule(0, &event{kind: evPoll, client: -1, node: -1})
+	}
 	a := &w.agenda
 	a.planned, a.heap = append(a.planned, a.heap...), a.heap[:0]
 	slices.SortFunc(a.planned, func(a, b slot) int {
@@ -165,6 +170,8 @@ func (w *world) handle(e *event) {
 		w.nodes[e.node].save()
 	case evCheck:
 		w.judge.leftover(e)
+	case evPoll, evLook, evSeen:
+		w.judge.observe(e)
 	case evCalm:
 		w.calm()
 	case evVerdict:

@@ -1,7 +1,11 @@
 package conformance
 
 import (
+	"slices"
+	"strconv"
+
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -23,4 +27,79 @@ func (r *rig) reads() {
 		assert.InDelta(r, 5000, got[1], 1000)
 		assert.Equal(r, answer(t, 2), got[2:])
 	})
+}
+
+var scanCases = []testCase{
+	{"scan answers the keys of a prefix, page by page, and changes nothing", scans},
+	{"scan leaves out what is no lock", scansLocksOnly},
+	{"scan takes a prefix word by word, whatever a pattern means by its signs", scansWordByWord},
+	{"a cursor that is none is an error of the scan alone", scansFromNowhere},
+}
+
+// scan is a page of the keys with a prefix.
+func scan(r *rig, prefix, cursor string, count int) op {
+	return op{r.lock, []string{"scan", cursor, wire.Literal(prefix) + "*", strconv.Itoa(count)}}
+}
+
+// scanned returns all keys with a prefix, in their order, and how many pages there were.
+func scanned(r *rig, prefix string, count int) (keys []string, pages int) {
+	r.Helper()
+	for cursor := wire.LastPage; ; {
+		pages++
+		page := r.one(scan(r, prefix, cursor, count)).([]any)
+		require.Len(r, page, 2)
+		for _, key := range page[1].([]any) {
+			keys = append(keys, key.(string))
+		}
+		if cursor = page[0].(string); cursor == wire.LastPage {
+			slices.Sort(keys)
+			return slices.Compact(keys), pages
+		}
+	}
+}
+
+func scans(r *rig) {
+	keys, _ := scanned(r, r.lock, 10)
+	assert.Empty(r, keys)
+	var want []string
+	for i := range 300 {
+		key := r.lock + "/" + strconv.Itoa(1000+i)
+		want = append(want, key)
+		r.admin("SET", key, "held")
+		r.admin("SET", "another "+key, "held")
+	}
+	r.unchanged(func() {
+		got, _ := scanned(r, r.lock, 10)
+		assert.Equal(r, want, got)
+		got, pages := scanned(r, r.lock, 10000)
+		assert.Equal(r, want, got)
+		assert.Equal(r, 1, pages)
+		got, _ = scanned(r, r.lock+"/120", 10)
+		assert.Equal(r, want[200:210], got)
+	})
+}
+
+func scansLocksOnly(r *rig) {
+	r.holds(alice)
+	r.one(r.wait(bob, 1))
+	r.admin("SET", wire.WatchKey(r.lock), "1")
+	r.admin("RPUSH", r.lock+"/list", "1")
+	keys, _ := scanned(r, r.lock, 100)
+	assert.Equal(r, []string{r.lock}, keys)
+}
+
+func scansWordByWord(r *rig) {
+	signs := r.lock + `*?[a-c]\^{x}`
+	r.admin("SET", signs, "held", "PX", "60000")
+	r.admin("SET", r.lock+`xxa\^{x}`, "held", "PX", "60000")
+	r.admin("SET", r.lock+`*?a^{x}`, "held", "PX", "60000")
+	keys, _ := scanned(r, signs, 100)
+	assert.Equal(r, []string{signs}, keys)
+}
+
+func scansFromNowhere(r *rig) {
+	answers := r.apply(scan(r, r.lock, "x", 10), r.read())
+	require.IsType(r, failed(""), answers[0])
+	assert.Contains(r, string(answers[0].(failed)), "cursor")
+	assert.Equal(r, answer(nil, -2, 0, 0), answers[1])
 }
