@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"syscall"
+	"time"
 
 	"github.com/redis/rueidis"
 
+	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
@@ -45,4 +47,49 @@ func Example() {
 	// 2 true
 	// refused: true
 	// restarted: <nil> <nil>
+}
+
+// A follower learns who leads, and that nobody does; an operator lists what is held.
+func Example_observe() {
+	cluster := quorumlocktest.NewCluster(3)
+	defer cluster.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	leader, err := quorumlock.New(ctx, cluster.Options(), quorumlock.WithHolder("host a"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer leader.Close(context.Background())
+	follower, err := quorumlock.New(ctx, cluster.Options(), quorumlock.WithHolder("host b"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer follower.Close(context.Background())
+
+	holdings, err := follower.Observe(ctx, "reports/leader", quorumlock.ObserveEvery(50*time.Millisecond))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("held:", (<-holdings).Held)
+	lease, err := leader.Acquire(ctx, "reports/leader")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	holding := <-holdings
+	fmt.Println("held:", holding.Held, "by", holding.Holder.Label, "with its token:", holding.Token >= lease.Token())
+	for status, err := range follower.List(ctx, "reports/") {
+		fmt.Println(status.Name, "by", status.Holder.Label, err)
+	}
+	fmt.Println(lease.Release(ctx))
+	fmt.Println("held:", (<-holdings).Held)
+	// Output:
+	// held: false
+	// held: true by host a with its token: true
+	// reports/leader by host a <nil>
+	// <nil>
+	// held: false
 }

@@ -3,7 +3,6 @@ package observe
 import (
 	"context"
 	"iter"
-	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -75,7 +74,7 @@ func (n *Names) page(ctx context.Context, i int, cursor string) (*wire.Page, err
 // fresh returns the keys that have not been seen, and that may be those of locks.
 func (n *Names) fresh(keys []string, seen map[string]struct{}) (fresh []string) {
 	for _, key := range keys {
-		if _, known := seen[key]; !known && utf8.ValidString(key) && strings.HasPrefix(key, n.prefix) {
+		if _, known := seen[key]; !known && utf8.ValidString(key) {
 			seen[key] = struct{}{}
 			fresh = append(fresh, key)
 		}

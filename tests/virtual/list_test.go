@@ -43,6 +43,9 @@ func TestListYieldsTheNamesOfAPrefixThatAreHeldOnce(t *testing.T) {
 		}
 		acquire(t, a, "report")
 		acquire(t, other, "jobs/other")
+		for _, n := range c.Nodes() {
+			do(t, n, "SET", quorumlock.DefaultPrefix+"jobs/\xfe", "another program's")
+		}
 		for prefix, want := range map[string][]string{
 			"": append(slices.Clone(jobs), "report"), "jobs/": jobs, "jobs/12": jobs[120:130], "report": {"report"}, "r*": nil, "nothing": nil,
 		} {
@@ -60,8 +63,9 @@ func TestListTellsWhoHoldsWhoWaitsAndWhatIsLeftBehind(t *testing.T) {
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
 			l, err := b.Acquire(background, "job")
-			assert.NoError(t, err)
-			assert.NoError(t, l.Release(background))
+			if assert.NoError(t, err) {
+				assert.NoError(t, l.Release(background))
+			}
 		})
 		time.Sleep(time.Second)
 		do(t, c.Nodes()[1], "SET", quorumlock.DefaultPrefix+"left", strings.Repeat("a", 32)+" 7 1700000000000000 - crashed", "PX", "9000")
@@ -100,6 +104,17 @@ func TestListNeedsAMajorityOfTheNodes(t *testing.T) {
 		require.ErrorAs(t, err, &few)
 		assert.Equal(t, "list", few.Op)
 		assert.Equal(t, 2, few.Need)
+	})
+}
+
+func TestListLeavesOutWhatEndsBeforeItIsRead(t *testing.T) {
+	run(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		c.Nodes()[0].Delay(10 * time.Millisecond)
+		do(t, c.Nodes()[0], "SET", quorumlock.DefaultPrefix+"brief", "somebody", "PX", "15")
+		for s, err := range m.List(background, "") {
+			assert.Fail(t, "it is gone", "%+v %v", s, err)
+		}
 	})
 }
 
