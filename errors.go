@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/meter"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -302,17 +303,7 @@ var descriptions = map[string]string{
 }
 
 // errorType returns the error.type of an error, "" for an outcome that is no failure.
-func errorType(err error) string { return failureOf(outcome(err)) }
-
-// failureOf returns the error.type of an outcome, "" if it is no failure.
-func failureOf(outcome string) string {
-	switch outcome {
-	case "ok", "held", "cancelled", "released", "closed":
-		return ""
-	default:
-		return outcome
-	}
-}
+func errorType(err error) string { return meter.Failure(outcome(err)) }
 
 // outcome returns the name of a call's outcome.
 func outcome(err error) string {

@@ -353,7 +353,7 @@ type events struct{ *Manager }
 // Answered counts a node's answer in the metrics.
 func (m events) Answered(i int, req *wire.Request, reply *wire.Reply) {
 	if m.telemetry.meters != nil {
-		m.telemetry.meters.node(i, req.Kind, reply, m.ensemble.Clock.Now)
+		m.telemetry.meters.Node(i, req.Kind, reply, m.ensemble.Clock.Now)
 	}
 	if req.Kind == wire.Release && reply.N == wire.HandedOn {
 		m.queues.HandedOn(req.Lock(0))

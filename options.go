@@ -7,6 +7,8 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 	"github.com/redis/rueidis"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/master"
@@ -342,4 +344,33 @@ func invalid(p *config.Problem) error {
 		return nil
 	}
 	return &InvalidError{What: p.What, Value: p.Value, Bound: p.Bound, Fix: p.Fix}
+}
+
+// WithMeterProvider makes metrics with this provider. Default none; nil is ignored. New makes
+// the instruments; a goroutine of the Manager's uses them, so they may be some milliseconds
+// behind. If they are slow, values of histograms are dropped, and the log counts them; changes
+// of the other metrics are not. A panic of theirs is logged.
+func WithMeterProvider(mp metric.MeterProvider) Option {
+	return managerOption(func(c *settings) {
+		if mp != nil {
+			c.telemetry.meters = mp
+		}
+	})
+}
+
+// WithNameAttribute puts names on metrics: f returns the attribute quorumlock.name for
+// the metrics of a lease. f should collapse variable parts ("invoice/4711" to
+// "invoice/*"), because each text makes time series of its own. "" leaves the attribute
+// out. Each acquisition calls f once, concurrently with others, before it asks for anything: a f
+// that hangs or panics stops that call and no other.
+// Default none; spans always show the whole name.
+func WithNameAttribute(f func(name string) string) Option {
+	return managerOption(func(c *settings) { c.telemetry.nameOf = f })
+}
+
+// providers are the providers of the options; nil for none.
+type providers struct {
+	tracers trace.TracerProvider
+	meters  metric.MeterProvider
+	nameOf  func(name string) string
 }

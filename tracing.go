@@ -11,27 +11,20 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/meter"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/report"
 )
 
-// Attributes of spans and metrics.
+// Attributes of spans, beside those of metrics.
 const (
-	attrName     = attribute.Key("quorumlock.name")
 	attrToken    = attribute.Key("quorumlock.token")
-	attrOutcome  = attribute.Key("quorumlock.outcome")
 	attrAttempts = attribute.Key("quorumlock.attempts")
 	attrWait     = attribute.Key("quorumlock.wait.duration") // seconds
 	attrNodes    = attribute.Key("quorumlock.nodes")
 	attrQuorum   = attribute.Key("quorumlock.quorum")
 	attrHolder   = attribute.Key("quorumlock.holder")
 	attrReached  = attribute.Key("quorumlock.reached")
-	attrReason   = attribute.Key("quorumlock.reason")
-	attrOp       = attribute.Key("quorumlock.operation")
-	attrPath     = attribute.Key("quorumlock.path")
-	attrError    = attribute.Key("error.type")
-	attrAddress  = attribute.Key("server.address")
-	attrPort     = attribute.Key("server.port")
 )
 
 // WithTracerProvider makes spans with this provider. Without it, a call makes spans with
@@ -57,8 +50,8 @@ func WithTracerProvider(tp trace.TracerProvider) Option {
 // telemetry makes the spans and metrics of a Manager. A call without a provider, neither
 // the Manager's nor one in its context, makes no span and costs one read of its context.
 type telemetry struct {
-	tracer trace.Tracer // of the option; nil without the option
-	meters *instruments // nil without a provider
+	tracer trace.Tracer       // of the option; nil without the option
+	meters *meter.Instruments // nil without a provider
 
 	clock    *clock.Clock
 	reporter *report.Reporter
@@ -73,12 +66,12 @@ func newTelemetry(c *settings, nodes []*node.Node, by *clock.Clock, reporter *re
 		return t, nil
 	}
 	var err error
-	t.meters, err = newInstruments(c.telemetry.meters, c.telemetry.nameOf, nodes)
+	t.meters, err = meter.New(c.telemetry.meters, c.telemetry.nameOf, nodes)
 	return t, err
 }
 
 func newTracer(tp trace.TracerProvider) trace.Tracer {
-	return tp.Tracer(scope, trace.WithInstrumentationVersion(version()))
+	return tp.Tracer(meter.Scope, trace.WithInstrumentationVersion(meter.Version()))
 }
 
 // tracerFor returns the tracer for a call, nil for none.
@@ -143,11 +136,11 @@ func (t *telemetry) startAcquire(ctx context.Context, name string, wait bool, qu
 	if tracer == nil && t.meters == nil {
 		return nil
 	}
-	s := &acquireSpan{t: t, ctx: ctx, label: t.meters.label(name), once: !wait, began: time.Now()}
+	s := &acquireSpan{t: t, ctx: ctx, label: t.meters.Label(name), once: !wait, began: time.Now()}
 	if tracer != nil {
 		s.ctx, s.span = tracer.Start(ctx, "quorumlock.acquire", trace.WithSpanKind(trace.SpanKindClient),
 			trace.WithTimestamp(s.began),
-			trace.WithAttributes(attrName.String(name), attrNodes.Int(nodes), attrQuorum.Int(quorum)))
+			trace.WithAttributes(meter.AttrName.String(name), attrNodes.Int(nodes), attrQuorum.Int(quorum)))
 		s.own, s.records = &spanRef{context: s.span.SpanContext(), tracer: tracer}, s.span.IsRecording()
 	}
 	return s
@@ -183,7 +176,7 @@ func (s *acquireSpan) waits(obstacle error) {
 	}
 	if !s.once && s.waiting.IsZero() {
 		s.waiting = time.Now()
-		s.t.meters.waiter(s.label, 1)
+		s.t.meters.Waiter(s.label, 1)
 	}
 	var held *HeldError
 	var short *QuorumError
@@ -243,7 +236,7 @@ func (s *acquireSpan) refused(err error) {
 // granted counts a lease that the nodes have granted to a call which has waited.
 func (s *acquireSpan) granted() {
 	if s != nil && !s.waiting.IsZero() {
-		s.t.meters.handedOver(s.label, pathNodes)
+		s.t.meters.HandedOver(s.label, meter.PathNodes)
 	}
 }
 
@@ -263,9 +256,9 @@ func (s *acquireSpan) measure(err error) {
 	s.ended = time.Now()
 	if !s.waiting.IsZero() {
 		s.waited = s.ended.Sub(s.waiting)
-		s.t.meters.waiter(s.label, -1)
+		s.t.meters.Waiter(s.label, -1)
 	}
-	s.t.meters.acquired(s.ctx, s.label, s.ended.Sub(s.began), s.waited, outcome(err))
+	s.t.meters.Acquired(s.ctx, s.label, s.ended.Sub(s.began), s.waited, outcome(err))
 }
 
 // end ends the span. token is that of the lease, if there is one.
@@ -284,7 +277,7 @@ func (s *acquireSpan) end(token int64, err error) {
 		s.attempts++ // the one that was granted
 		s.span.SetAttributes(attrToken.Int64(token))
 	}
-	s.span.SetAttributes(attrOutcome.String(outcome(err)), attrAttempts.Int(s.attempts), attrWait.Float64(s.waited.Seconds()))
+	s.span.SetAttributes(meter.AttrOutcome.String(outcome(err)), attrAttempts.Int(s.attempts), attrWait.Float64(s.waited.Seconds()))
 	setStatus(s.span, err)
 	s.span.End(trace.WithTimestamp(s.ended))
 }
@@ -338,7 +331,7 @@ type leaseSpan struct {
 
 // start returns what a span of the lease starts with.
 func (l leaseSpan) start(at time.Time, more ...trace.SpanStartOption) []trace.SpanStartOption {
-	return append(more, trace.WithTimestamp(at), trace.WithAttributes(attrName.String(l.name), attrToken.Int64(l.token)), l.acquired.link())
+	return append(more, trace.WithTimestamp(at), trace.WithAttributes(meter.AttrName.String(l.name), attrToken.Int64(l.token)), l.acquired.link())
 }
 
 // released makes the span of one call of Release, which has ended. It is made afterwards, so
@@ -349,7 +342,7 @@ func (t *telemetry) released(ctx context.Context, l leaseSpan, began, ended time
 		return
 	}
 	_, span := tracer.Start(ctx, "quorumlock.release", l.start(t.clock.Time(began), trace.WithSpanKind(trace.SpanKindClient))...)
-	span.SetAttributes(attrOutcome.String(outcome(err)))
+	span.SetAttributes(meter.AttrOutcome.String(outcome(err)))
 	setStatus(span, err)
 	span.End(trace.WithTimestamp(t.clock.Time(ended)))
 }
@@ -371,10 +364,10 @@ func (t *telemetry) held(l leaseSpan, began, ended time.Duration, lost *LostErro
 		err := ErrReleased
 		if lost != nil {
 			err = lost
-			span.SetAttributes(attrReason.String(lost.Reason.slug()))
+			span.SetAttributes(meter.AttrReason.String(lost.Reason.slug()))
 			setStatus(span, err)
 		}
-		span.SetAttributes(attrOutcome.String(outcome(err)))
+		span.SetAttributes(meter.AttrOutcome.String(outcome(err)))
 		span.End(trace.WithTimestamp(to))
 	})
 }
@@ -388,5 +381,5 @@ func setStatus(span trace.Span, err error) {
 		return
 	}
 	span.SetStatus(codes.Error, descriptions[kind])
-	span.SetAttributes(attrError.String(kind))
+	span.SetAttributes(meter.AttrError.String(kind))
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/hold"
+	"github.com/quorumlock/quorumlock/internal/meter"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/report"
@@ -34,7 +35,7 @@ func (t *tenant) Report(e hold.Event) {
 	}
 	if risky := e.State == quorum.StateAtRisk && !e.Is(hold.Lost|hold.Released); risky != l.risky { // the lock may outlive the lease
 		l.risky = risky
-		l.m.telemetry.meters.risk(l.label, risky)
+		l.m.telemetry.meters.Risk(l.label, risky)
 	}
 	if e.Is(hold.Lost | hold.Released) {
 		t.end(&e)
@@ -56,9 +57,9 @@ func (t *tenant) Report(e hold.Event) {
 // opened reports the start of a lease to metrics and subscriptions.
 func (t *tenant) opened(e *hold.Event) {
 	l, m := (*Lease)(t), t.m
-	m.telemetry.meters.opened(l.label)
+	m.telemetry.meters.Opened(l.label)
 	if e.Is(hold.Passed) {
-		m.telemetry.meters.handedOver(l.label, pathProcess)
+		m.telemetry.meters.HandedOver(l.label, meter.PathProcess)
 	}
 	if m.bus.watched.Load() > 0 {
 		m.bus.send(Acquired{Name: l.Name(), Token: l.token, ValidUntil: m.ensemble.Clock.Time(e.Stop), Margin: e.Margin})
@@ -86,7 +87,7 @@ func (t *tenant) finishRounds(e *hold.Event) {
 // sendRenewed sends Renewed.
 func (t *tenant) sendRenewed(e *hold.Event) {
 	l := (*Lease)(t)
-	l.m.telemetry.meters.renewed(l.label, e.Stop-e.Now)
+	l.m.telemetry.meters.Renewed(l.label, e.Stop-e.Now)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.watch == nil && l.m.bus.watched.Load() == 0 {
@@ -142,7 +143,11 @@ func (t *tenant) end(e *hold.Event) {
 		}
 		l.m.bus.send(last)
 	}
-	l.m.telemetry.meters.held(l.label, e.Now-e.Granted, lost)
+	lostBy := ""
+	if lost != nil {
+		lostBy = lost.Reason.slug()
+	}
+	l.m.telemetry.meters.Held(l.label, e.Now-e.Granted, lostBy)
 	l.m.telemetry.held(l.span(), e.Granted, e.Now, lost)
 }
 

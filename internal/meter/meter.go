@@ -1,4 +1,5 @@
-package quorumlock
+// Package meter has the instruments of a Manager, which are a user's code, and what is measured for them.
+package meter
 
 import (
 	"context"
@@ -11,67 +12,59 @@ import (
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
-	"go.opentelemetry.io/otel/trace"
 
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/report"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// scope names the library in telemetry: its module path, with the module's version.
-const scope = "github.com/quorumlock/quorumlock"
+// Scope names the library in telemetry: its module path, with the module's version.
+const Scope = "github.com/quorumlock/quorumlock"
 
-// version returns the version of this module in the running program, "" if the build does
+// Version returns the version of this module in the running program, "" if the build does
 // not record it.
-var version = sync.OnceValue(func() string {
+var Version = sync.OnceValue(func() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return ""
 	}
-	if info.Main.Path == scope {
+	if info.Main.Path == Scope {
 		return info.Main.Version
 	}
 	for _, dep := range info.Deps {
-		if dep.Path == scope {
+		if dep.Path == Scope {
 			return dep.Version
 		}
 	}
 	return ""
 })
 
-// WithMeterProvider makes metrics with this provider. Default none; nil is ignored. New makes
-// the instruments; a goroutine of the Manager's uses them, so they may be some milliseconds
-// behind. If they are slow, values of histograms are dropped, and the log counts them; changes
-// of the other metrics are not. A panic of theirs is logged.
-func WithMeterProvider(mp metric.MeterProvider) Option {
-	return managerOption(func(c *settings) {
-		if mp != nil {
-			c.telemetry.meters = mp
-		}
-	})
+// Attributes of metrics. The exported ones are those of spans as well.
+const (
+	AttrName    = attribute.Key("quorumlock.name")
+	AttrOutcome = attribute.Key("quorumlock.outcome")
+	AttrReason  = attribute.Key("quorumlock.reason")
+	AttrError   = attribute.Key("error.type")
+	attrOp      = attribute.Key("quorumlock.operation")
+	attrPath    = attribute.Key("quorumlock.path")
+	attrAddress = attribute.Key("server.address")
+	attrPort    = attribute.Key("server.port")
+)
+
+// Failure returns the error.type of an outcome, "" if it is no failure.
+func Failure(outcome string) string {
+	switch outcome {
+	case "ok", "held", "cancelled", "released", "closed":
+		return ""
+	default:
+		return outcome
+	}
 }
 
-// WithNameAttribute puts names on metrics: f returns the attribute quorumlock.name for
-// the metrics of a lease. f should collapse variable parts ("invoice/4711" to
-// "invoice/*"), because each text makes time series of its own. "" leaves the attribute
-// out. Each acquisition calls f once, concurrently with others, before it asks for anything: a f
-// that hangs or panics stops that call and no other.
-// Default none; spans always show the whole name.
-func WithNameAttribute(f func(name string) string) Option {
-	return managerOption(func(c *settings) { c.telemetry.nameOf = f })
-}
-
-// providers are the providers of the options; nil for none.
-type providers struct {
-	tracers trace.TracerProvider
-	meters  metric.MeterProvider
-	nameOf  func(name string) string
-}
-
-// instruments are the metrics of a Manager. With a nil pointer every method does nothing.
+// Instruments are the metrics of a Manager. With a nil pointer every method does nothing.
 // Only the reporter's goroutine uses the instruments themselves, because they are a user's
 // code; what is measured waits for it in the outbox.
-type instruments struct {
+type Instruments struct {
 	nameOf func(name string) string
 	outbox *report.Outbox[measurement, sum]
 
@@ -92,9 +85,10 @@ var (
 	nodeBuckets = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}
 )
 
-func newInstruments(mp metric.MeterProvider, nameOf func(string) string, nodes []*node.Node) (*instruments, error) {
-	meter := mp.Meter(scope, metric.WithInstrumentationVersion(version()))
-	i := &instruments{nameOf: nameOf, outbox: report.NewOutbox[measurement, sum]()}
+// New makes the instruments of a Manager over these nodes. nameOf is WithNameAttribute's, nil without it.
+func New(mp metric.MeterProvider, nameOf func(string) string, nodes []*node.Node) (*Instruments, error) {
+	meter := mp.Meter(Scope, metric.WithInstrumentationVersion(Version()))
+	i := &Instruments{nameOf: nameOf, outbox: report.NewOutbox[measurement, sum]()}
 	var errs []error
 	histogram := func(name string, buckets []float64, description string) metric.Float64Histogram {
 		h, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description),
@@ -166,25 +160,25 @@ func addressOf(addr string) []attribute.KeyValue {
 // because another owner has the lock, is an answer and no error; a missing answer is an
 // error.
 func operationAttributes(address []attribute.KeyValue, kind wire.Kind, status wire.Status) metric.MeasurementOption {
-	attrs := append([]attribute.KeyValue{attrOp.String(kind.String()), attrOutcome.String(status.String())}, address...)
+	attrs := append([]attribute.KeyValue{attrOp.String(kind.String()), AttrOutcome.String(status.String())}, address...)
 	switch status {
 	case wire.Done, wire.Granted, wire.Taken:
 	default:
-		attrs = append(attrs, attrError.String(status.String()))
+		attrs = append(attrs, AttrError.String(status.String()))
 	}
 	return metric.WithAttributeSet(attribute.NewSet(attrs...))
 }
 
 // Close implements report.Meters: it ends the callback.
-func (i *instruments) Close() {
+func (i *Instruments) Close() {
 	if i != nil {
 		_ = i.voting.Unregister()
 	}
 }
 
-// label returns the attribute of a name on metrics, "" for none. It calls the user's
+// Label returns the attribute of a name on metrics, "" for none. It calls the user's
 // function, so it must not be called under a mutex. Each acquisition calls it once.
-func (i *instruments) label(name string) string {
+func (i *Instruments) Label(name string) string {
 	if i == nil || i.nameOf == nil {
 		return ""
 	}
@@ -194,22 +188,22 @@ func (i *instruments) label(name string) string {
 // with returns the attributes of a measurement of a lease.
 func with(label string, attrs ...attribute.KeyValue) metric.MeasurementOption {
 	if label != "" {
-		attrs = append(attrs, attrName.String(label))
+		attrs = append(attrs, AttrName.String(label))
 	}
 	return metric.WithAttributes(attrs...)
 }
 
 // ending returns the attributes of how a call ended.
 func ending(outcome string) []attribute.KeyValue {
-	attrs := []attribute.KeyValue{attrOutcome.String(outcome)}
-	if kind := failureOf(outcome); kind != "" {
-		attrs = append(attrs, attrError.String(kind))
+	attrs := []attribute.KeyValue{AttrOutcome.String(outcome)}
+	if kind := Failure(outcome); kind != "" {
+		attrs = append(attrs, AttrError.String(kind))
 	}
 	return attrs
 }
 
 // record passes a measurement to its instrument. Only the reporter calls it.
-func (i *instruments) record(one *measurement) {
+func (i *Instruments) record(one *measurement) {
 	ctx, took := one.ctx, one.value.Seconds()
 	if ctx == nil {
 		ctx = context.Background()
@@ -220,7 +214,7 @@ func (i *instruments) record(one *measurement) {
 	case waitDuration:
 		i.wait.Record(ctx, took, with(one.label, ending(one.outcome)...))
 	case holdDuration:
-		i.hold.Record(ctx, took, with(one.label, attrOutcome.String(one.outcome)))
+		i.hold.Record(ctx, took, with(one.label, AttrOutcome.String(one.outcome)))
 	case renewalValidity:
 		i.validity.Record(ctx, took, with(one.label))
 	case operationDuration:
@@ -229,7 +223,7 @@ func (i *instruments) record(one *measurement) {
 }
 
 // add passes the change of a counter to its instrument. Only the reporter calls it.
-func (i *instruments) add(one sum, change int64) {
+func (i *Instruments) add(one sum, change int64) {
 	ctx := context.Background()
 	switch one.of {
 	case leasesActive:
@@ -239,14 +233,14 @@ func (i *instruments) add(one sum, change int64) {
 	case waitersActive:
 		i.waiters.Add(ctx, change, with(one.label))
 	case leasesLost:
-		i.lost.Add(ctx, change, with(one.label, attrReason.String(one.attr)))
+		i.lost.Add(ctx, change, with(one.label, AttrReason.String(one.attr)))
 	case handovers:
 		i.handovers.Add(ctx, change, with(one.label, attrPath.String(one.attr)))
 	}
 }
 
 // Pending implements report.Meters; nil without metrics.
-func (i *instruments) Pending() <-chan struct{} {
+func (i *Instruments) Pending() <-chan struct{} {
 	if i == nil {
 		return nil
 	}
@@ -254,7 +248,7 @@ func (i *instruments) Pending() <-chan struct{} {
 }
 
 // Flush implements report.Meters. Only the reporter calls it.
-func (i *instruments) Flush(call func(func())) (dropped int64) {
+func (i *Instruments) Flush(call func(func())) (dropped int64) {
 	if i == nil {
 		return 0
 	}
@@ -302,8 +296,8 @@ type sum struct {
 	attr  string // leasesLost: the reason; handovers: the path
 }
 
-// acquired measures a call that has ended.
-func (i *instruments) acquired(ctx context.Context, label string, took, waited time.Duration, outcome string) {
+// Acquired measures a call that has ended.
+func (i *Instruments) Acquired(ctx context.Context, label string, took, waited time.Duration, outcome string) {
 	if i == nil {
 		return
 	}
@@ -313,8 +307,8 @@ func (i *instruments) acquired(ctx context.Context, label string, took, waited t
 	}
 }
 
-// waiter counts a call that waits, or has waited.
-func (i *instruments) waiter(label string, change int64) {
+// Waiter counts a call that waits, or has waited.
+func (i *Instruments) Waiter(label string, change int64) {
 	if i != nil {
 		i.outbox.Count(sum{of: waitersActive, label: label}, change)
 	}
@@ -322,47 +316,47 @@ func (i *instruments) waiter(label string, change int64) {
 
 // The ways in which a lease goes to a waiter.
 const (
-	pathProcess = "process" // passed on inside it
-	pathNodes   = "nodes"   // granted by the nodes
+	PathProcess = "process" // passed on inside it
+	PathNodes   = "nodes"   // granted by the nodes
 )
 
-// opened counts a lease that was granted.
-func (i *instruments) opened(label string) {
+// Opened counts a lease that was granted.
+func (i *Instruments) Opened(label string) {
 	if i != nil {
 		i.outbox.Count(sum{of: leasesActive, label: label}, 1)
 	}
 }
 
-// handedOver counts a lease that went to a waiter.
-func (i *instruments) handedOver(label, path string) {
+// HandedOver counts a lease that went to a waiter.
+func (i *Instruments) HandedOver(label, path string) {
 	if i != nil {
 		i.outbox.Count(sum{of: handovers, label: label, attr: path}, 1)
 	}
 }
 
-// held measures a lease that has ended. lost is nil after a release.
-func (i *instruments) held(label string, took time.Duration, lost *LostError) {
+// Held measures a lease that has ended. lostBy is the reason of a loss, "" after a release.
+func (i *Instruments) Held(label string, took time.Duration, lostBy string) {
 	if i == nil {
 		return
 	}
 	i.outbox.Count(sum{of: leasesActive, label: label}, -1)
 	end := "released"
-	if lost != nil {
+	if lostBy != "" {
 		end = "lost"
-		i.outbox.Count(sum{of: leasesLost, label: label, attr: lost.Reason.slug()}, 1)
+		i.outbox.Count(sum{of: leasesLost, label: label, attr: lostBy}, 1)
 	}
 	i.outbox.Put(measurement{of: holdDuration, value: took, label: label, outcome: end})
 }
 
-// renewed measures a renewal.
-func (i *instruments) renewed(label string, validity time.Duration) {
+// Renewed measures a renewal.
+func (i *Instruments) Renewed(label string, validity time.Duration) {
 	if i != nil {
 		i.outbox.Put(measurement{of: renewalValidity, value: validity, label: label})
 	}
 }
 
-// risk counts a lease that is at risk, or no longer.
-func (i *instruments) risk(label string, risky bool) {
+// Risk counts a lease that is at risk, or no longer.
+func (i *Instruments) Risk(label string, risky bool) {
 	if i == nil {
 		return
 	}
@@ -373,8 +367,8 @@ func (i *instruments) risk(label string, risky bool) {
 	i.outbox.Count(sum{of: leasesAtRisk, label: label}, change)
 }
 
-// node measures how long node n took to answer a request; 0 if it was not sent.
-func (i *instruments) node(n int, kind wire.Kind, reply *wire.Reply, now func() time.Duration) {
+// Node measures how long node n took to answer a request; 0 if it was not sent.
+func (i *Instruments) Node(n int, kind wire.Kind, reply *wire.Reply, now func() time.Duration) {
 	if i == nil {
 		return
 	}
