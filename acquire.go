@@ -75,18 +75,26 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 	if err := m.reentered(ctx, name); err != nil {
 		return nil, err
 	}
-	waitCtx := ctx
-	switch {
-	case limit.Set && limit.Most == 0:
-		wait = false
-	case limit.Set && !wait:
+	if !wait && limit.Most > 0 {
 		return nil, &InvalidError{What: "WithWait", Value: limit.Most.String(), Bound: "has no use in TryAcquire, which asks once", Fix: "call Acquire"}
-	case limit.Set:
-		var cancel context.CancelFunc
-		waitCtx, cancel = context.WithTimeoutCause(ctx, limit.Most, errWaitOver)
-		defer cancel()
 	}
-	span := m.telemetry.startAcquire(ctx, name, wait, m.ensemble.Quorum(), m.ensemble.Size())
+	limit.Set = limit.Set || !wait
+	waitCtx, cancel := waiting(ctx, limit)
+	defer cancel()
+	return m.ask(ctx, waitCtx, name, t, limit)
+}
+
+// waiting returns the context of a wait.
+func waiting(ctx context.Context, limit config.Wait) (context.Context, context.CancelFunc) {
+	if limit.Most == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, limit.Most, errWaitOver)
+}
+
+// ask asks for a lease and waits for it, until waitCtx ends.
+func (m *Manager) ask(ctx, waitCtx context.Context, name string, t *config.Terms, limit config.Wait) (*Lease, error) {
+	span := m.telemetry.startAcquire(ctx, name, !limit.Once(), m.ensemble.Quorum(), m.ensemble.Size())
 	l, err := (*Lease)(nil), errPanicked
 	through := false
 	defer func() {
@@ -103,7 +111,7 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 		span.end(token, err)
 		through = true
 	}()
-	l, err = m.run(&call{m: m, ctx: ctx, name: name, span: span, failFast: limit.FailFast}, waitCtx, t, !wait)
+	l, err = m.run(&call{m: m, ctx: ctx, name: name, span: span, failFast: limit.FailFast}, waitCtx, t, limit.Once())
 	return l, err
 }
 
@@ -145,10 +153,8 @@ func (m *Manager) run(c *call, waitCtx context.Context, t *config.Terms, once bo
 			c.giveUp()
 		}
 	}()
-	if m.campaigns.Contended() {
-		if l, err := c.stepBack(); l != nil || err != nil {
-			return l, err
-		}
+	if l, err := c.stepBack(); l != nil || err != nil {
+		return l, err
 	}
 	return c.contend()
 }
@@ -189,9 +195,12 @@ func (c *call) contend() (*Lease, error) {
 	}
 }
 
-// stepBack lets the other callers of this process go first. It returns neither a lease nor an error
-// when the call has to ask the nodes.
+// stepBack lets the other callers of this process go first, once it has met contention. It returns
+// neither a lease nor an error when the call has to ask the nodes.
 func (c *call) stepBack() (*Lease, error) {
+	if !c.m.campaigns.Contended() {
+		return nil, nil
+	}
 	if !c.campaign.Once {
 		return c.queueUp()
 	}

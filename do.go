@@ -39,7 +39,7 @@ func (m *Manager) Do(ctx context.Context, name string, fn func(ctx context.Conte
 	if err != nil {
 		return err
 	}
-	lost, err := m.term(ctx, l, fn)
+	lost, err := m.term(ctx, l, func(ctx context.Context) error { return fn(ctx, l) })
 	if lost != nil {
 		return joinCause(err, lost)
 	}
@@ -64,7 +64,7 @@ func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Con
 		if err != nil {
 			return err
 		}
-		lost, err := m.term(ctx, l, fn)
+		lost, err := m.term(ctx, l, func(ctx context.Context) error { return fn(ctx, l) })
 		switch {
 		case ctx.Err() != nil && err != nil && (errors.Is(err, context.Cause(ctx)) || errors.Is(err, ctx.Err())):
 			if own := ofFunction(err); own != err { //nolint:errorlint // whether it is the same value
@@ -107,32 +107,53 @@ func (m *Manager) reentered(ctx context.Context, name string) error {
 	return nil
 }
 
-// term runs fn under the lease and releases it. lost is why the lease ended before the
-// release, nil if it lasted; err is fn's error.
-func (m *Manager) term(ctx context.Context, l *Lease, fn func(context.Context, *Lease) error) (lost, err error) {
-	outer, _ := ctx.Value(frameKey{}).(*frame)
-	if !l.lock.Work((*tenant)(l)) {
+// A tenure is what a function runs under: a *Lease, or *Leases.
+type tenure interface {
+	leases() []*Lease
+	WithContext(ctx context.Context) (context.Context, context.CancelFunc)
+	Err() error
+	Release(ctx context.Context) error
+}
+
+// term runs fn under leases and releases them. lost is why one of them ended before the release,
+// nil if all lasted; err is fn's error.
+func (m *Manager) term(ctx context.Context, t tenure, fn func(context.Context) error) (lost, err error) {
+	around, _ := ctx.Value(frameKey{}).(*frame)
+	leases := t.leases()
+	for i, l := range leases {
+		if l.lock.Work((*tenant)(l)) {
+			around = &frame{m: m, lease: l, outer: around}
+			continue
+		}
+		rest(leases[:i])
 		if m.ending() {
 			return ErrClosed, nil
 		}
-		return l.Err(), nil
+		return t.Err(), nil
 	}
-	fnCtx, cancel := l.WithContext(context.WithValue(ctx, frameKey{}, &frame{m: m, lease: l, outer: outer}))
+	fnCtx, cancel := t.WithContext(context.WithValue(ctx, frameKey{}, around))
 	defer func() {
 		cancel()
-		l.lock.Rest((*tenant)(l))
+		rest(leases)
 		// Not with ctx: usually ctx has ended at this point.
-		switch err := l.Release(context.WithoutCancel(ctx)); {
+		switch err := t.Release(context.WithoutCancel(ctx)); {
 		case errors.Is(err, ErrLost):
 			lost = err
 		case errors.Is(err, ErrReleased) && m.ending():
 			lost = ErrClosed // Close ended it, and not fn
 		case errors.Is(err, ErrNoQuorum):
 			m.reporter.Warn("no majority of the nodes confirmed a release; the keys expire by themselves",
-				"name", l.Name(), "token", l.Token(), "error", err)
+				"name", leases[0].Name(), "token", leases[0].Token(), "error", err)
 		}
 	}()
-	return nil, fn(fnCtx, l)
+	return nil, fn(fnCtx)
+}
+
+// rest ends the work under leases.
+func rest(leases []*Lease) {
+	for _, l := range leases {
+		l.lock.Rest((*tenant)(l))
+	}
 }
 
 // joinCause joins fn's error and the reason why the lease ended before fn returned.

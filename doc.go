@@ -50,6 +50,7 @@
 // [Manager.Acquire] waits for a lease and [Manager.TryAcquire] asks once; [WithWait] bounds
 // the wait, and [WithFailFast] waits for a holder only, not for nodes. [Manager.Do] runs a
 // function under a lease; [Manager.Lead] campaigns for leadership again and again.
+// [Manager.AcquireAll] and [Manager.DoAll] take several names, all or none.
 // [Manager.Observe] follows who holds a name, [Manager.Inspect] shows it once, and
 // [Manager.List] shows the names that are held.
 // [Manager.Nodes] shows the health of the nodes, and [Manager.Ready] whether a majority

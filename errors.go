@@ -10,7 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
-	"github.com/quorumlock/quorumlock/internal/meter"
+	"github.com/quorumlock/quorumlock/internal/otel"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -303,7 +303,7 @@ var descriptions = map[string]string{
 }
 
 // errorType returns the error.type of an error, "" for an outcome that is no failure.
-func errorType(err error) string { return meter.Failure(outcome(err)) }
+func errorType(err error) string { return otel.Failure(outcome(err)) }
 
 // outcome returns the name of a call's outcome.
 func outcome(err error) string {

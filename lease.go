@@ -109,8 +109,15 @@ func (l *Lease) Context() context.Context {
 // the work is done, or the lease keeps the context until it ends. Do and Lead make such a
 // context themselves. A nil ctx panics, as it does in context.WithCancel.
 func (l *Lease) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return either(ctx, l.Context())
+}
+
+// leases implements tenure.
+func (l *Lease) leases() []*Lease { return []*Lease{l} }
+
+// either returns a context that ends with ctx or with that of a lease.
+func either(ctx, leaseCtx context.Context) (context.Context, context.CancelFunc) {
 	either, cancel := context.WithCancelCause(ctx)
-	leaseCtx := l.Context()
 	stop := context.AfterFunc(leaseCtx, func() { cancel(context.Cause(leaseCtx)) })
 	if leaseCtx.Err() != nil { // AfterFunc cancels in a goroutine, and a lease that is over allows no work
 		cancel(context.Cause(leaseCtx))

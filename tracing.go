@@ -11,13 +11,14 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
-	"github.com/quorumlock/quorumlock/internal/meter"
 	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/otel"
 	"github.com/quorumlock/quorumlock/internal/report"
 )
 
 // Attributes of spans, beside those of metrics.
 const (
+	attrNames    = attribute.Key("quorumlock.names")
 	attrToken    = attribute.Key("quorumlock.token")
 	attrAttempts = attribute.Key("quorumlock.attempts")
 	attrWait     = attribute.Key("quorumlock.wait.duration") // seconds
@@ -50,8 +51,8 @@ func WithTracerProvider(tp trace.TracerProvider) Option {
 // telemetry makes the spans and metrics of a Manager. A call without a provider, neither
 // the Manager's nor one in its context, makes no span and costs one read of its context.
 type telemetry struct {
-	tracer trace.Tracer       // of the option; nil without the option
-	meters *meter.Instruments // nil without a provider
+	tracer trace.Tracer      // of the option; nil without the option
+	meters *otel.Instruments // nil without a provider
 
 	clock    *clock.Clock
 	reporter *report.Reporter
@@ -66,12 +67,12 @@ func newTelemetry(c *settings, nodes []*node.Node, by *clock.Clock, reporter *re
 		return t, nil
 	}
 	var err error
-	t.meters, err = meter.New(c.telemetry.meters, c.telemetry.nameOf, nodes)
+	t.meters, err = otel.New(c.telemetry.meters, c.telemetry.nameOf, nodes)
 	return t, err
 }
 
 func newTracer(tp trace.TracerProvider) trace.Tracer {
-	return tp.Tracer(meter.Scope, trace.WithInstrumentationVersion(meter.Version()))
+	return tp.Tracer(otel.Scope, trace.WithInstrumentationVersion(otel.Version()))
 }
 
 // tracerFor returns the tracer for a call, nil for none.
@@ -93,7 +94,7 @@ func (t *telemetry) tracerFor(ctx context.Context) trace.Tracer {
 type acquireSpan struct {
 	t            *telemetry
 	ctx          context.Context
-	span         trace.Span // nil without a tracer
+	span         trace.Span // nil without a tracer, and for a part of several
 	own          *spanRef   // of span; nil without a tracer
 	records      bool       // the span is sampled
 	label        string     // of the name on metrics, "" for none
@@ -132,15 +133,23 @@ func (s *acquireSpan) note(one note) {
 }
 
 func (t *telemetry) startAcquire(ctx context.Context, name string, wait bool, quorum, nodes int) *acquireSpan {
+	s := t.start(ctx, "quorumlock.acquire", otel.AttrName.String(name), quorum, nodes)
+	if s != nil {
+		s.label, s.once = t.meters.Label(name), !wait
+	}
+	return s
+}
+
+// start starts a span, nil if nobody wants telemetry.
+func (t *telemetry) start(ctx context.Context, span string, names attribute.KeyValue, quorum, nodes int) *acquireSpan {
 	tracer := t.tracerFor(ctx)
 	if tracer == nil && t.meters == nil {
 		return nil
 	}
-	s := &acquireSpan{t: t, ctx: ctx, label: t.meters.Label(name), once: !wait, began: time.Now()}
+	s := &acquireSpan{t: t, ctx: ctx, began: time.Now()}
 	if tracer != nil {
-		s.ctx, s.span = tracer.Start(ctx, "quorumlock.acquire", trace.WithSpanKind(trace.SpanKindClient),
-			trace.WithTimestamp(s.began),
-			trace.WithAttributes(meter.AttrName.String(name), attrNodes.Int(nodes), attrQuorum.Int(quorum)))
+		s.ctx, s.span = tracer.Start(ctx, span, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(s.began),
+			trace.WithAttributes(names, attrNodes.Int(nodes), attrQuorum.Int(quorum)))
 		s.own, s.records = &spanRef{context: s.span.SpanContext(), tracer: tracer}, s.span.IsRecording()
 	}
 	return s
@@ -160,11 +169,10 @@ func (s *acquireSpan) traceParent() string { return s.ref().traceParent() }
 
 // traceParent returns the W3C name of the span, empty without one.
 func (r *spanRef) traceParent() string {
-	if r == nil || !r.context.IsValid() {
+	if r == nil {
 		return ""
 	}
-	sc := r.context
-	return "00-" + sc.TraceID().String() + "-" + sc.SpanID().String() + "-" + sc.TraceFlags().String()
+	return otel.TraceParent(r.context)
 }
 
 // waits records that the call cannot have the lease at once. obstacle is the reason; nil
@@ -200,7 +208,7 @@ func (s *acquireSpan) behind(h *Holder) {
 	}
 	s.holder = h.Owner
 	s.note(note{name: "held", attrs: []attribute.KeyValue{attrHolder.String(h.Label)}})
-	if sc, ok := parseTraceParent(h.TraceParent); ok {
+	if sc, ok := otel.ParseTraceParent(h.TraceParent); ok {
 		s.link(sc, attrHolder.String(h.Label))
 	}
 }
@@ -236,7 +244,7 @@ func (s *acquireSpan) refused(err error) {
 // granted counts a lease that the nodes have granted to a call which has waited.
 func (s *acquireSpan) granted() {
 	if s != nil && !s.waiting.IsZero() {
-		s.t.meters.HandedOver(s.label, meter.PathNodes)
+		s.t.meters.HandedOver(s.label, otel.PathNodes)
 	}
 }
 
@@ -245,6 +253,22 @@ func (s *acquireSpan) woken() {
 	if s != nil {
 		s.note(note{name: "woken"})
 	}
+}
+
+// part returns the telemetry of a name that a call asks for with others: it has no span of its own.
+func (s *acquireSpan) part(name string) *acquireSpan {
+	if s == nil {
+		return nil
+	}
+	return &acquireSpan{t: s.t, ctx: s.ctx, own: s.own, label: s.t.meters.Label(name), once: true, began: time.Now()}
+}
+
+// context returns the context of what the call does; ctx without telemetry.
+func (s *acquireSpan) context(ctx context.Context) context.Context {
+	if s == nil {
+		return ctx
+	}
+	return s.ctx
 }
 
 // measure measures the call, which has ended. Close waits for it, so that the last values
@@ -259,6 +283,15 @@ func (s *acquireSpan) measure(err error) {
 		s.t.meters.Waiter(s.label, -1)
 	}
 	s.t.meters.Acquired(s.ctx, s.label, s.ended.Sub(s.began), s.waited, outcome(err))
+}
+
+// through ends the span of a call for several names.
+func (s *acquireSpan) through(err error) {
+	if s != nil && s.span != nil {
+		s.span.SetAttributes(otel.AttrOutcome.String(outcome(err)))
+		setStatus(s.span, err)
+		s.span.End()
+	}
 }
 
 // end ends the span. token is that of the lease, if there is one.
@@ -277,7 +310,7 @@ func (s *acquireSpan) end(token int64, err error) {
 		s.attempts++ // the one that was granted
 		s.span.SetAttributes(attrToken.Int64(token))
 	}
-	s.span.SetAttributes(meter.AttrOutcome.String(outcome(err)), attrAttempts.Int(s.attempts), attrWait.Float64(s.waited.Seconds()))
+	s.span.SetAttributes(otel.AttrOutcome.String(outcome(err)), attrAttempts.Int(s.attempts), attrWait.Float64(s.waited.Seconds()))
 	setStatus(s.span, err)
 	s.span.End(trace.WithTimestamp(s.ended))
 }
@@ -303,25 +336,6 @@ func (r *spanRef) link() trace.SpanStartOption {
 	return trace.WithLinks(trace.Link{SpanContext: r.context})
 }
 
-// parseTraceParent parses the text that a holder stores with its lock: version 00 of the
-// W3C header, or a later version that begins in the same way.
-func parseTraceParent(text string) (trace.SpanContext, bool) {
-	const size = len("00-0123456789abcdef0123456789abcdef-0123456789abcdef-01")
-	if len(text) < size || text[2] != '-' || text[35] != '-' || text[52] != '-' || text[:2] == "ff" {
-		return trace.SpanContext{}, false
-	}
-	traceID, err1 := trace.TraceIDFromHex(text[3:35])
-	spanID, err2 := trace.SpanIDFromHex(text[36:52])
-	if err1 != nil || err2 != nil {
-		return trace.SpanContext{}, false
-	}
-	var flags trace.TraceFlags
-	if text[54] == '1' || text[54] == '3' {
-		flags = trace.FlagsSampled
-	}
-	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: traceID, SpanID: spanID, TraceFlags: flags, Remote: true}), true
-}
-
 // leaseSpan is what spans say of a lease.
 type leaseSpan struct {
 	name     string
@@ -331,7 +345,7 @@ type leaseSpan struct {
 
 // start returns what a span of the lease starts with.
 func (l leaseSpan) start(at time.Time, more ...trace.SpanStartOption) []trace.SpanStartOption {
-	return append(more, trace.WithTimestamp(at), trace.WithAttributes(meter.AttrName.String(l.name), attrToken.Int64(l.token)), l.acquired.link())
+	return append(more, trace.WithTimestamp(at), trace.WithAttributes(otel.AttrName.String(l.name), attrToken.Int64(l.token)), l.acquired.link())
 }
 
 // released makes the span of one call of Release, which has ended. It is made afterwards, so
@@ -342,7 +356,7 @@ func (t *telemetry) released(ctx context.Context, l leaseSpan, began, ended time
 		return
 	}
 	_, span := tracer.Start(ctx, "quorumlock.release", l.start(t.clock.Time(began), trace.WithSpanKind(trace.SpanKindClient))...)
-	span.SetAttributes(meter.AttrOutcome.String(outcome(err)))
+	span.SetAttributes(otel.AttrOutcome.String(outcome(err)))
 	setStatus(span, err)
 	span.End(trace.WithTimestamp(t.clock.Time(ended)))
 }
@@ -364,10 +378,10 @@ func (t *telemetry) held(l leaseSpan, began, ended time.Duration, lost *LostErro
 		err := ErrReleased
 		if lost != nil {
 			err = lost
-			span.SetAttributes(meter.AttrReason.String(lost.Reason.slug()))
+			span.SetAttributes(otel.AttrReason.String(lost.Reason.slug()))
 			setStatus(span, err)
 		}
-		span.SetAttributes(meter.AttrOutcome.String(outcome(err)))
+		span.SetAttributes(otel.AttrOutcome.String(outcome(err)))
 		span.End(trace.WithTimestamp(to))
 	})
 }
@@ -381,5 +395,5 @@ func setStatus(span trace.Span, err error) {
 		return
 	}
 	span.SetStatus(codes.Error, descriptions[kind])
-	span.SetAttributes(meter.AttrError.String(kind))
+	span.SetAttributes(otel.AttrError.String(kind))
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/hold"
-	"github.com/quorumlock/quorumlock/internal/meter"
 	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/otel"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/report"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -59,7 +59,7 @@ func (t *tenant) opened(e *hold.Event) {
 	l, m := (*Lease)(t), t.m
 	m.telemetry.meters.Opened(l.label)
 	if e.Is(hold.Passed) {
-		m.telemetry.meters.HandedOver(l.label, meter.PathProcess)
+		m.telemetry.meters.HandedOver(l.label, otel.PathProcess)
 	}
 	if m.bus.watched.Load() > 0 {
 		m.bus.send(Acquired{Name: l.Name(), Token: l.token, ValidUntil: m.ensemble.Clock.Time(e.Stop), Margin: e.Margin})

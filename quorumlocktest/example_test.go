@@ -60,13 +60,13 @@ func Example_observe() {
 		fmt.Println(err)
 		return
 	}
-	defer leader.Close(context.Background())
+	defer func() { _ = leader.Close(context.Background()) }()
 	follower, err := quorumlock.New(ctx, cluster.Options(), quorumlock.WithHolder("host b"))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	defer follower.Close(context.Background())
+	defer func() { _ = follower.Close(context.Background()) }()
 
 	holdings, err := follower.Observe(ctx, "reports/leader", quorumlock.ObserveEvery(50*time.Millisecond))
 	if err != nil {
@@ -92,4 +92,31 @@ func Example_observe() {
 	// reports/leader by host a <nil>
 	// <nil>
 	// held: false
+}
+
+// A transfer needs both accounts: all or none, whatever order the callers name them in.
+func Example_several() {
+	cluster := quorumlocktest.NewCluster(3)
+	defer cluster.Close()
+	ctx := context.Background()
+	m, err := quorumlock.New(ctx, cluster.Options())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = m.Close(ctx) }()
+	err = m.DoAll(ctx, []string{"account/42", "account/17"}, func(ctx context.Context, all *quorumlock.Leases) error {
+		for _, l := range all.All() {
+			fmt.Println(l.Name(), l.Token() > 0)
+		}
+		_, err := m.TryAcquire(context.Background(), "account/17")
+		fmt.Println(errors.Is(err, quorumlock.ErrHeld))
+		return nil
+	})
+	fmt.Println(err)
+	// Output:
+	// account/42 true
+	// account/17 true
+	// true
+	// <nil>
 }

@@ -174,13 +174,14 @@ func (a *attempt) decide() {
 	a.decided <- struct{}{}
 }
 
-// run asks every node and waits for the outcome. It returns why the lock was not granted, nil when
-// it is open.
-func (a *attempt) run(ctx context.Context) *Failure {
+// ask asks every node.
+func (a *attempt) ask() { a.c.of.ensemble.Ask(&a.req, a, a.steady) }
+
+// await waits for the outcome. It returns why the lock was not granted, nil when it is open.
+func (a *attempt) await(ctx context.Context) *Failure {
 	e := a.c.of.ensemble
-	e.Ask(&a.req, a, a.steady)
 	timeout := a.c.Terms.Timeout
-	timer := e.Timer(timeout)
+	timer := e.Timer(a.began + timeout - a.c.of.clock.Now())
 	defer e.PutTimer(timer)
 	cut := false
 	for late, waiting := false, true; waiting; {

@@ -146,12 +146,24 @@ func (c *Campaign) due() time.Duration {
 
 // Try makes one attempt, which ends with ctx. It returns nil when the lock is open.
 func (c *Campaign) Try(ctx context.Context) *Failure {
+	c.Ask()
+	return c.Await(ctx)
+}
+
+// Ask begins an attempt. Await has to follow.
+func (c *Campaign) Ask() {
 	a := c.of.newAttempt(c, c.beginAttempt(), c.unreleased)
 	if c.unreleased != nil {
 		c.unreleased.unref()
 	}
 	c.unreleased = a
-	failure := a.run(ctx)
+	a.ask()
+}
+
+// Await ends the attempt that Ask has begun, as Try does.
+func (c *Campaign) Await(ctx context.Context) *Failure {
+	a := c.unreleased
+	failure := a.await(ctx)
 	if failure == nil {
 		c.unreleased = nil
 		if c.of.unanswered.Load() {

@@ -42,6 +42,9 @@ type Wait struct {
 	FailFast bool // it does not wait for a quorum
 }
 
+// Once reports whether the call asks once.
+func (w Wait) Once() bool { return w.Set && w.Most == 0 }
+
 // complete checks the terms of a lease and derives the rest.
 func (c *Config) complete(t *Terms) *Problem {
 	t.Nodes, t.Drift = c.Nodes, quorum.Drift(t.TTL, c.Drift)

@@ -124,7 +124,8 @@ func TestListEndsWithItsContextItsManagerAndItsCaller(t *testing.T) {
 		for i := range 10 {
 			acquire(t, m, fmt.Sprint("job ", i))
 		}
-		for range m.List(background, "") {
+		for _, err := range m.List(background, "") {
+			require.NoError(t, err)
 			break
 		}
 		cause := errors.New("enough")

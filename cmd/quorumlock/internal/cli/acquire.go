@@ -18,11 +18,11 @@ type interrupted struct{ signal os.Signal }
 
 func (i interrupted) Error() string { return "the wait was ended by a signal: " + i.signal.String() }
 
-// acquire connects to the nodes and takes the lock; --wait bounds both together. The caller
+// acquire connects to the nodes and takes the locks; --wait bounds both together. The caller
 // closes the Manager, if there is one, whatever the error is.
 func (p *program) acquire(
-	ctx context.Context, name string, o runOptions, signals <-chan os.Signal,
-) (*quorumlock.Lease, *quorumlock.Manager, error) {
+	ctx context.Context, names []string, o runOptions, signals <-chan os.Signal,
+) (*quorumlock.Leases, *quorumlock.Manager, error) {
 	ctx, stop := untilSignal(ctx, signals)
 	defer stop()
 	began := time.Now()
@@ -45,16 +45,16 @@ func (p *program) acquire(
 	if o.minHold > 0 {
 		opts = append(opts, quorumlock.WithMinHold(o.minHold))
 	}
-	lease, err := m.TryAcquire(ctx, name, opts...)
+	all, err := m.AcquireAll(ctx, names, append(opts, quorumlock.WithWait(0))...)
 	if o.waitGiven && o.wait == 0 || !worthWaiting(err) || ctx.Err() != nil {
-		return lease, m, waitEnded(err, o)
+		return all, m, waitEnded(err, o)
 	}
 	p.note("%s; waiting", oneLine(err))
 	if o.waitGiven {
 		opts = append(opts, quorumlock.WithWait(rest()))
 	}
-	lease, err = m.Acquire(ctx, name, opts...)
-	return lease, m, waitEnded(waitOver(ctx, err, o), o)
+	all, err = m.AcquireAll(ctx, names, opts...)
+	return all, m, waitEnded(waitOver(ctx, err, o), o)
 }
 
 // waitOver adds to the error of a wait that --wait has ended it.

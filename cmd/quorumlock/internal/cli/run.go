@@ -41,16 +41,18 @@ const (
 func (p *program) runCommand() *cobra.Command {
 	o := runOptions{ttl: quorumlock.DefaultTTL, conflict: exitConflict}
 	c := &cobra.Command{
-		Use:   "run NAME [flags] -- COMMAND [ARG...]",
+		Use:   "run NAME... [flags] -- COMMAND [ARG...]",
 		Short: "Run a command while holding a lock",
 		Long: `Run takes the lock NAME, runs COMMAND without a shell in a process group of
 its own, and releases the lock when every process of that group has ended.
+Several names are taken all or none, and never in a way that two commands wait
+for each other.
 
 COMMAND gets stdin, stdout and stderr as they are, and QUORUMLOCK_NAME,
 QUORUMLOCK_TOKEN (the fencing token: pass it along with every write) and
-QUORUMLOCK_OWNER in its environment, and not the variables with the passwords of
-the servers. The signals INT, TERM, HUP, QUIT, USR1 and USR2 go to the whole
-group.
+QUORUMLOCK_OWNER in its environment (QUORUMLOCK_NAME_1, _2 and so on for several
+names), and not the variables with the passwords of the servers. The signals
+INT, TERM, HUP, QUIT, USR1 and USR2 go to the whole group.
 
 When the lock cannot be renewed, the group gets TERM while --grace is left of
 the lease, and KILL shortly before its end: the group is dead before anybody
@@ -62,10 +64,11 @@ another user) are out of reach.`,
 		Args:        checkRunArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.waitGiven, o.graceGiven = cmd.Flags().Changed("wait"), cmd.Flags().Changed("grace")
-			if err := o.complete(args[1]); err != nil {
+			dash := cmd.ArgsLenAtDash()
+			if err := o.complete(args[dash]); err != nil {
 				return err
 			}
-			return p.run(cmd.Context(), args[0], args[1:], o)
+			return p.run(cmd.Context(), args[:dash], args[dash:], o)
 		},
 	}
 	f := c.Flags()
@@ -83,9 +86,9 @@ func checkRunArgs(cmd *cobra.Command, args []string) error {
 	switch dash := cmd.ArgsLenAtDash(); {
 	case dash < 0:
 		return usagef("no -- on the command line: write quorumlock run NAME -- COMMAND [ARG...]")
-	case dash != 1:
-		return usagef("%d names before the --: give exactly one, as in quorumlock run NAME -- COMMAND [ARG...]", dash)
-	case len(args) < 2:
+	case dash < 1 || dash > quorumlock.MaxNames:
+		return usagef("%d names before the --: give 1 to %d, as in quorumlock run NAME -- COMMAND [ARG...]", dash, quorumlock.MaxNames)
+	case len(args) == dash:
 		return usagef("no command after the --: write quorumlock run NAME -- COMMAND [ARG...]")
 	}
 	return nil
@@ -120,9 +123,11 @@ func (o *runOptions) complete(command string) error {
 func margin(ttl time.Duration) time.Duration { return min(max(ttl/20, minMargin), maxMargin) }
 
 // run takes the lock, runs the command, and releases.
-func (p *program) run(ctx context.Context, name string, argv []string, o runOptions) error {
-	if name == "" || len(name) > quorumlock.MaxNameLen { // before a wait for servers
-		return usagef("name of %d bytes: must have 1 to %d; use a short readable text", len(name), quorumlock.MaxNameLen)
+func (p *program) run(ctx context.Context, names, argv []string, o runOptions) error {
+	for _, name := range names {
+		if name == "" || len(name) > quorumlock.MaxNameLen { // before a wait for servers
+			return usagef("name of %d bytes: must have 1 to %d; use a short readable text", len(name), quorumlock.MaxNameLen)
+		}
 	}
 	path, err := lookUp(argv[0])
 	if err != nil {
@@ -132,15 +137,15 @@ func (p *program) run(ctx context.Context, name string, argv []string, o runOpti
 	signal.Notify(signals, slices.Concat(ending(), passedOn(), jobControl())...)
 	defer signal.Stop(signals)
 
-	lease, m, err := p.acquire(ctx, name, o, signals)
+	all, m, err := p.acquire(ctx, names, o, signals)
 	if m != nil {
 		defer closeManager(m)
 	}
 	if err != nil {
 		return err
 	}
-	code, err := p.underLease(lease, path, argv, o, signals)
-	p.giveBack(lease, o)
+	code, err := p.underLease(all, path, argv, o, signals)
+	p.giveBack(all, o)
 	if err != nil {
 		return err
 	}
@@ -169,18 +174,19 @@ func cannotRun(command string, err error) error {
 
 // underLease runs the command and returns the exit code when all of its processes
 // have ended.
-func (p *program) underLease(l *quorumlock.Lease, path string, argv []string, o runOptions, signals <-chan os.Signal) (int, error) {
-	if !l.Valid() {
-		return 0, &exitError{code: exitLost, text: fmt.Sprintf("%q was lost before the command began", l.Name())}
+func (p *program) underLease(all *quorumlock.Leases, path string, argv []string, o runOptions, signals <-chan os.Signal) (int, error) {
+	name := namesOf(all)
+	if !all.Valid() {
+		return 0, &exitError{code: exitLost, text: name + " was lost before the command began"}
 	}
 	process, err := child.Start(child.Command{
-		Path: path, Args: argv, Env: environment(l, o.keepPassword), Files: [3]*os.File{p.stdin, p.stdout, p.stderr},
+		Path: path, Args: argv, Env: environment(all, o.keepPassword), Files: [3]*os.File{p.stdin, p.stdout, p.stderr},
 	}, func(text string) { p.note("%s", text) })
 	if err != nil {
 		return 0, cannotRun(argv[0], err)
 	}
 	s := &supervisor{
-		name: l.Name(), nodes: len(p.connection.options), lease: l, group: process,
+		name: name, nodes: len(p.connection.options), lease: heldBy(all), group: process,
 		grace: o.grace, margin: margin(o.ttl), signals: signals, note: p.note,
 	}
 	lost := s.run()
@@ -188,7 +194,7 @@ func (p *program) underLease(l *quorumlock.Lease, path string, argv []string, o 
 	exit := process.Exit()
 	switch {
 	case lost:
-		return 0, &exitError{code: exitLost, text: fmt.Sprintf("%q was about to end or lost: the command was stopped (%s)", l.Name(), describe(exit))}
+		return 0, &exitError{code: exitLost, text: fmt.Sprintf("%s was about to end or lost: the command was stopped (%s)", name, describe(exit))}
 	case exit.Signal != 0:
 		return exitSignalBase + int(exit.Signal), nil
 	}
@@ -204,25 +210,41 @@ func describe(e child.Exit) string {
 
 // environment returns our environment with what the command may want to know, and without the
 // passwords of the servers: a command under a lock has no business there.
-func environment(l *quorumlock.Lease, keepPassword bool) []string {
-	inherited := slices.DeleteFunc(os.Environ(), func(entry string) bool {
+func environment(all *quorumlock.Leases, keepPassword bool) []string {
+	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
 		return !keepPassword && (name == variable("password") || name == variable("sentinel-password"))
 	})
-	return append(inherited,
-		"QUORUMLOCK_NAME="+l.Name(),
-		"QUORUMLOCK_TOKEN="+strconv.FormatInt(l.Token(), 10),
-		"QUORUMLOCK_OWNER="+l.Owner())
+	for i, l := range all.All() {
+		number := ""
+		if len(all.All()) > 1 {
+			number = "_" + strconv.Itoa(i+1)
+		}
+		env = append(env,
+			"QUORUMLOCK_NAME"+number+"="+l.Name(),
+			"QUORUMLOCK_TOKEN"+number+"="+strconv.FormatInt(l.Token(), 10),
+			"QUORUMLOCK_OWNER"+number+"="+l.Owner())
+	}
+	return env
 }
 
-// giveBack releases the lease, which may have ended already. With --min-hold the
+// namesOf writes the names of leases for people.
+func namesOf(all *quorumlock.Leases) string {
+	var names []string
+	for _, l := range all.All() {
+		names = append(names, strconv.Quote(l.Name()))
+	}
+	return strings.Join(names, " with ")
+}
+
+// giveBack releases the leases, which may have ended already. With --min-hold the
 // nodes keep the name taken until then, without this process.
-func (p *program) giveBack(l *quorumlock.Lease, o runOptions) {
+func (p *program) giveBack(all *quorumlock.Leases, o runOptions) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	err := l.Release(ctx)
+	err := all.Release(ctx)
 	if errors.Is(err, quorumlock.ErrNoQuorum) {
-		p.note("the release of %q is not confirmed, the lock is free after %v at the latest: %s", l.Name(), max(o.ttl, o.minHold), oneLine(err))
+		p.note("the release of %s is not confirmed, the lock is free after %v at the latest: %s", namesOf(all), max(o.ttl, o.minHold), oneLine(err))
 	}
 	var lost *quorumlock.LostError
 	if errors.As(err, &lost) {

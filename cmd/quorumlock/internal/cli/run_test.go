@@ -48,6 +48,8 @@ func TestTheExitCodeSaysHowTheRunEnded(t *testing.T) {
 		{"no program", []string{"job", "--", script}, 126, "cannot be executed"},
 		{"held", []string{"taken", "--wait", "0", "--", "true"}, 75, `"taken" is held by "somebody"`},
 		{"held, its own code", []string{"taken", "-E", "3", "--wait", "0s", "--", "true"}, 3, `"taken" is held by "somebody"`},
+		{"several names", []string{"b", "a c", "--", "sh", "-c", `test "$QUORUMLOCK_NAME_1 $QUORUMLOCK_NAME_2" = "b a c" && test $QUORUMLOCK_TOKEN_1 -gt 0 && test -z "$QUORUMLOCK_NAME" && exit 9`}, 9, ""},
+		{"one of several held", []string{"a", "taken", "z", "--wait", "0", "--", "true"}, 75, `"taken" is held by "somebody"`},
 		{"no quorum", []string{"job", "--wait", "0", "--nodes", addrs[0] + ",127.0.0.1:1,127.0.0.1:2", "--", "true"}, 69, "reached 1 node, need 2 of 3"},
 	} {
 		t.Run(c.claim, func(t *testing.T) {
@@ -79,7 +81,7 @@ func TestBadInputIsOneLineThatNamesTheValueAndTheFix(t *testing.T) {
 		{[]string{"run", "job", "--holder", strings.Repeat("x", 257), "--", "true"}, "--holder (257 bytes)"},
 		{[]string{"run", "job", "--nodes", "sentinel:locks@127.0.0.1:1", "--restart-guard", "30s", "--", "true"}, "--failover-window: is needed for node 0"},
 		{[]string{"run", "job", "true"}, "no -- on the command line: write"},
-		{[]string{"run", "job", "other", "--", "true"}, "2 names before the --: give exactly one"},
+		{[]string{"run", "--", "true"}, "0 names before the --: give 1 to 16"},
 		{[]string{"run", "job", "--"}, "no command after the --"},
 		{[]string{"run", strings.Repeat("x", 513), "--nodes", "127.0.0.1:1", "--", "true"}, "name of 513 bytes: must have 1 to 512"},
 		{[]string{"inspect"}, "0 arguments given: quorumlock inspect takes NAME"},

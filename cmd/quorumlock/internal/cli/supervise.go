@@ -16,6 +16,42 @@ type held interface {
 	Renewed() <-chan quorumlock.Renewed
 }
 
+// leases are what a command runs under. What happens to one of them happens to all.
+type leases struct {
+	*quorumlock.Leases
+	atRisk  chan quorumlock.AtRisk  // capacity 1, nothing dropped while the leases are held, closed by no one
+	renewed chan quorumlock.Renewed // the same
+}
+
+// heldBy returns leases for the supervisor. A single one is itself.
+func heldBy(all *quorumlock.Leases) held {
+	if one := all.All(); len(one) == 1 {
+		return one[0]
+	}
+	l := leases{all, make(chan quorumlock.AtRisk, 1), make(chan quorumlock.Renewed, 1)}
+	for _, one := range all.All() {
+		go forward(all, one.AtRisk(), l.atRisk)
+		go forward(all, one.Renewed(), l.renewed)
+	}
+	return l
+}
+
+// forward passes on what happens to one lease, until they end.
+func forward[T any](all *quorumlock.Leases, from <-chan T, to chan<- T) {
+	for e := range from {
+		select {
+		case to <- e:
+		case <-all.Done():
+		}
+	}
+}
+
+// AtRisk delivers the warnings of each lease.
+func (l leases) AtRisk() <-chan quorumlock.AtRisk { return l.atRisk }
+
+// Renewed delivers the renewals of each lease.
+func (l leases) Renewed() <-chan quorumlock.Renewed { return l.renewed }
+
 // group is what the supervisor needs of a process group.
 type group interface {
 	Signal(syscall.Signal)
@@ -54,15 +90,15 @@ type supervisor struct {
 	phase  phase
 	termAt time.Time
 	killAt time.Time
-	ended  bool // the command itself has ended
-	lost   bool // the group was stopped because of the lease
-	safe   bool // no warning stands
+	ended  bool            // the command itself has ended
+	lost   bool            // the group was stopped because of the lease
+	risky  map[string]bool // names of which a warning stands
 }
 
 // run returns when no process of the group runs any more. It reports whether the
 // group was stopped because the lease was lost or about to be.
 func (s *supervisor) run() (lost bool) {
-	s.phase, s.safe = phaseRunning, true
+	s.phase, s.risky = phaseRunning, map[string]bool{}
 	done, over := s.group.Done(), s.lease.Done()
 	atRisk, renewed := s.lease.AtRisk(), s.lease.Renewed()
 	timer := time.NewTimer(0)
@@ -126,7 +162,7 @@ func (s *supervisor) step() time.Duration {
 func (s *supervisor) terminate(left time.Duration) {
 	s.phase, s.termAt = phaseTerminating, time.Now()
 	if s.lost {
-		s.note("%q is not renewed, %v left: the command is stopped", s.name, left.Round(time.Millisecond))
+		s.note("%s is not renewed, %v left: the command is stopped", s.name, left.Round(time.Millisecond))
 	}
 	if s.grace > 0 {
 		s.group.Signal(syscall.SIGTERM)
@@ -157,20 +193,20 @@ func (s *supervisor) pass(signal os.Signal) {
 	}
 }
 
-// warn notes once that the lease is at risk.
+// warn notes once that a lease is at risk.
 func (s *supervisor) warn(e quorumlock.AtRisk, ok bool) {
-	if !ok || !s.safe {
+	if !ok || s.risky[e.Name] {
 		return
 	}
-	s.safe = false
+	s.risky[e.Name] = true
 	s.note("%q is at risk, start nothing irreversible: %d nodes confirmed it, margin %d, %v left",
-		s.name, e.Confirmed, e.Margin, e.Remaining.Round(time.Millisecond))
+		e.Name, e.Confirmed, e.Margin, e.Remaining.Round(time.Millisecond))
 }
 
 // calm notes that a warning is over.
 func (s *supervisor) calm(e quorumlock.Renewed, ok bool) {
-	if ok && !s.safe && (e.Margin > 0 || s.nodes == 1) { // a single node has no margin
-		s.safe = true
-		s.note("%q is safe again: %d nodes confirmed it, margin %d", s.name, e.Confirmed, e.Margin)
+	if ok && s.risky[e.Name] && (e.Margin > 0 || s.nodes == 1) { // a single node has no margin
+		delete(s.risky, e.Name)
+		s.note("%q is safe again: %d nodes confirmed it, margin %d", e.Name, e.Confirmed, e.Margin)
 	}
 }

@@ -188,12 +188,12 @@ func TestSignalsGoToTheGroupAndThoseOfJobControlDoNot(t *testing.T) {
 func TestARiskIsToldOnceAndSoIsItsEnd(t *testing.T) {
 	_, notes, _ := supervised(t, false, func(l *fakeLease, g *fakeGroup, _ chan<- os.Signal) {
 		for range 2 {
-			l.atRisk <- quorumlock.AtRisk{Remaining: 6 * time.Second, Confirmed: 1}
+			l.atRisk <- quorumlock.AtRisk{Name: "job", Remaining: 6 * time.Second, Confirmed: 1}
 			synctest.Wait()
 		}
-		l.renewed <- quorumlock.Renewed{Confirmed: 2}
+		l.renewed <- quorumlock.Renewed{Name: "job", Confirmed: 2}
 		synctest.Wait()
-		l.renewed <- quorumlock.Renewed{Confirmed: 3, Margin: 1}
+		l.renewed <- quorumlock.Renewed{Name: "job", Confirmed: 3, Margin: 1}
 		synctest.Wait()
 		g.end(false)
 	})

@@ -1,5 +1,6 @@
-// Package meter has the instruments of a Manager, which are a user's code, and what is measured for them.
-package meter
+// Package otel has what speaks OpenTelemetry below the root: the instruments of a Manager, which are
+// a user's code, with what is measured for them, and the text of a span in a lock's value.
+package otel
 
 import (
 	"context"

@@ -1,0 +1,389 @@
+package quorumlock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/campaign"
+	"github.com/quorumlock/quorumlock/internal/config"
+	"github.com/quorumlock/quorumlock/internal/ensemble"
+	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// MaxNames is how many names AcquireAll and DoAll take.
+const MaxNames = quorum.MaxSeveral
+
+// Leases are the leases of several names that one call has acquired. Each is a lease as any other,
+// with a token of its own. They end together: when one is lost or released, the others are
+// released. All methods are safe for concurrent use.
+type Leases struct {
+	m      *Manager
+	all    []*Lease // in the order of the call
+	ctx    context.Context
+	cancel context.CancelCauseFunc
+	// lost has capacity 1: one value if a lease is lost, then closed; closed without a value on a
+	// release. Nothing is dropped.
+	lost chan Lost
+
+	mu  sync.Mutex
+	err error // why they ended
+}
+
+// AcquireAll waits until it holds all the names, or until ctx ends: all of them or none. It takes
+// 1 to 16 names, in any order; a name that is given twice counts once. Options and errors are those
+// of Acquire, and WithWait bounds the whole call. A *HeldError names the name that is in the way.
+//
+// All callers take the names in one order, that of their bytes. A call asks for all names at once,
+// which takes one round trip if they are free. If one is taken, it waits for that one as Acquire
+// does, in its queue, and meanwhile holds only names before it. So calls of AcquireAll never wait
+// for each other in a circle. A caller that already holds a name, and calls Acquire or AcquireAll for more, may: give
+// all names to one call.
+func (m *Manager) AcquireAll(ctx context.Context, names []string, opts ...AcquireOption) (*Leases, error) {
+	if ctx == nil {
+		return nil, errNilContext()
+	}
+	sorted := slices.Compact(slices.Sorted(slices.Values(names)))
+	if len(sorted) == 0 || len(sorted) > MaxNames {
+		return nil, &InvalidError{What: "names", Value: strconv.Itoa(len(sorted)), Bound: "have to be 1 to " + strconv.Itoa(MaxNames) + " different ones",
+			Fix: "lock what they have in common, with one name"}
+	}
+	for _, name := range sorted {
+		if err := checkName(name); err != nil {
+			return nil, err
+		}
+	}
+	t, limit, err := m.cfg.lease(opts)
+	if err != nil {
+		return nil, err
+	}
+	if ctx.Err() != nil {
+		return nil, errs.Ended(ctx, nil, "quorumlock: acquire "+quoted(sorted))
+	}
+	for _, name := range sorted {
+		if err := m.reentered(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	waitCtx, cancel := waiting(ctx, limit)
+	defer cancel()
+	s := &several{
+		m: m, wait: waitCtx, names: sorted, terms: t, limit: limit, leases: make([]*Lease, len(sorted)),
+		decides: quorum.NewSeveral(len(sorted)), began: m.ensemble.Clock.Now(),
+	}
+	s.span = m.telemetry.start(ctx, "quorumlock.acquire_all", attrNames.StringSlice(sorted), m.ensemble.Quorum(), m.ensemble.Size())
+	s.ctx = s.span.context(ctx)
+	err = errPanicked
+	defer func() { s.span.through(err) }()
+	defer func() {
+		if err != nil { // also when a user's function, such as the backoff, has panicked
+			s.giveBack(quorum.All(len(s.names)))
+		}
+	}()
+	if err = s.run(); err != nil {
+		return nil, err
+	}
+	return s.together(ctx, names), nil
+}
+
+// quoted lists names in an error.
+func quoted(names []string) string {
+	all := make([]string, len(names))
+	for i, name := range names {
+		all[i] = strconv.Quote(name)
+	}
+	return strings.Join(all, ", ")
+}
+
+// several is one call of AcquireAll.
+type several struct {
+	m       *Manager
+	ctx     context.Context //nolint:containedctx // of the caller, with the span; it lives as long as the call
+	wait    context.Context //nolint:containedctx // ends the waiting
+	names   []string        // sorted
+	terms   *config.Terms
+	limit   config.Wait
+	span    *acquireSpan
+	leases  []*Lease // by name; nil where there is none
+	decides quorum.Several
+	began   time.Duration
+}
+
+// run returns when the call holds all names, or the error for which it gives up.
+func (s *several) run() error {
+	for {
+		for i, l := range s.leases {
+			if l != nil && l.Err() != nil { // lost while the call waited
+				s.leases[i] = nil
+				s.decides.Lost(i)
+			}
+		}
+		missing := s.decides.Missing()
+		if missing == 0 {
+			return nil
+		}
+		granted, problems, err := s.try(missing)
+		if err != nil {
+			return err
+		}
+		back, next := s.decides.Tried(granted)
+		s.giveBack(back)
+		if next < 0 {
+			continue // unless one was lost meanwhile, the call is through
+		}
+		if s.wait.Err() != nil {
+			return s.ended(s.names[next], problems[next])
+		}
+		l, err := s.m.ask(s.ctx, s.wait, s.names[next], s.terms, s.limit)
+		if err != nil {
+			return err
+		}
+		s.leases[next] = l
+		s.decides.Granted(next)
+	}
+}
+
+// try asks for several names at once. It returns those that were granted, and why the others were not.
+func (s *several) try(missing quorum.Set) (granted quorum.Set, problems []error, err error) {
+	calls := make([]*call, len(s.names))
+	for i, name := range s.names {
+		if missing.Has(i) {
+			calls[i] = &call{m: s.m, ctx: s.ctx, name: name, span: s.span.part(name), failFast: s.limit.FailFast}
+		}
+	}
+	m := s.m
+	if !m.enter() {
+		return 0, nil, ErrClosed
+	}
+	defer m.life.calls.Leave()
+	if problems = make([]error, len(s.names)); len(s.names) == 1 {
+		return 0, problems, nil // it is asked for alone anyway
+	}
+	terms := m.cfg.At(m.ensemble.Trip(), s.terms)
+	for i, c := range calls {
+		if c == nil {
+			continue
+		}
+		m.campaigns.Begin(&c.campaign, campaign.Call{
+			Wait: s.wait, Key: wire.LockKey(m.cfg.Prefix, c.name), Terms: terms, Once: true, TraceParent: c.span.traceParent(), Caller: c,
+		})
+		if _, problems[i] = c.stepBack(); problems[i] != nil {
+			calls[i] = nil
+			continue
+		}
+		c.campaign.Ask()
+	}
+	for i, c := range calls {
+		if c == nil {
+			continue
+		}
+		failure := c.campaign.Await(s.ctx)
+		if failure == nil {
+			s.leases[i], granted = c.lease, granted.With(i)
+			c.span.measure(nil)
+			continue
+		}
+		c.failed(failure)
+		problems[i] = c.last
+		c.giveUp()
+	}
+	return granted, problems, nil
+}
+
+// giveBack releases leases of the call that nobody has seen.
+func (s *several) giveBack(names quorum.Set) {
+	if names == 0 || !s.m.enter() {
+		return // Close has released them
+	}
+	defer s.m.life.calls.Leave()
+	for i, l := range s.leases {
+		if l != nil && names.Has(i) {
+			l.abandon()
+			s.leases[i] = nil
+		}
+	}
+}
+
+// ended returns the error of a call whose wait is over. problem is why a name was not granted, nil if that is not
+// known.
+func (s *several) ended(name string, problem error) error {
+	if context.Cause(s.wait) != errWaitOver { //nolint:errorlint // this very value, not another call's error that wraps it
+		return errs.Ended(s.wait, problem, "quorumlock: acquire "+quoted(s.names))
+	}
+	if problem == nil {
+		problem = &HeldError{Name: name}
+	}
+	return errs.Several(problem.Error()+"; waited "+errs.Readable(s.m.ensemble.Clock.Now()-s.began), problem)
+}
+
+// together returns the leases of the call.
+func (s *several) together(ctx context.Context, names []string) *Leases {
+	all := &Leases{m: s.m, lost: make(chan Lost, 1)}
+	all.ctx, all.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
+	for _, name := range names {
+		i, _ := slices.BinarySearch(s.names, name)
+		if l := s.leases[i]; !slices.Contains(all.all, l) {
+			all.all = append(all.all, l)
+		}
+	}
+	for _, l := range all.all {
+		leaseCtx := l.Context()
+		context.AfterFunc(leaseCtx, func() { all.end(context.Cause(leaseCtx)) })
+	}
+	return all
+}
+
+// end ends the leases. err is that of the one that has ended first.
+func (s *Leases) end(err error) {
+	if !s.claim(err) || !s.m.enter() {
+		return
+	}
+	defer s.m.life.calls.Leave()
+	for _, l := range s.all {
+		l.abandon()
+	}
+}
+
+// claim records why the leases end, once.
+func (s *Leases) claim(err error) (first bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return false
+	}
+	s.err = err
+	s.cancel(err)
+	var lost *LostError
+	if errors.As(err, &lost) {
+		s.lost <- lost.Lost
+	}
+	close(s.lost)
+	return true
+}
+
+// All returns the leases in the order in which the names were given.
+func (s *Leases) All() []*Lease { return slices.Clone(s.all) }
+
+// Lease returns the lease of a name, nil if the call did not ask for it.
+func (s *Leases) Lease(name string) *Lease {
+	for _, l := range s.all {
+		if l.Name() == name {
+			return l
+		}
+	}
+	return nil
+}
+
+// Valid reports whether work under the leases may go on: each is valid.
+func (s *Leases) Valid() bool { return s.Remaining() > 0 }
+
+// Remaining returns how long work may go on unless the leases are renewed: the least of all.
+func (s *Leases) Remaining() time.Duration {
+	least := s.all[0].Remaining()
+	for _, l := range s.all[1:] {
+		least = min(least, l.Remaining())
+	}
+	return least
+}
+
+// Context returns a context that ends when the first of the leases ends: context.Cause is then what
+// Err returns. It has the values of the context given to AcquireAll, but neither its deadline nor
+// its cancellation.
+func (s *Leases) Context() context.Context { return s.ctx }
+
+// WithContext returns a context that ends with ctx or with the leases, as Lease.WithContext does.
+func (s *Leases) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return either(ctx, s.ctx)
+}
+
+// Done returns a channel that is closed when the leases have ended.
+func (s *Leases) Done() <-chan struct{} { return s.ctx.Done() }
+
+// Err returns nil while the leases are held, then ErrReleased, or the *LostError of the lease that
+// was lost first.
+func (s *Leases) Err() error {
+	if err := s.firstEnd(); err != nil {
+		s.end(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+// firstEnd returns why a lease has ended, nil if none has.
+func (s *Leases) firstEnd() error {
+	for _, l := range s.all {
+		if err := l.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Lost returns a channel that delivers one value when a lease is lost, and is then closed. A
+// release closes it without a value.
+func (s *Leases) Lost() <-chan Lost { return s.lost }
+
+// Release gives all leases back, as Lease.Release does for one, at the same time. It returns what
+// that returns: ErrLost if one of the leases was lost before, and ErrReleased if they were released
+// before; ErrNoQuorum, a *QuorumError for each name of which too few nodes have confirmed the release.
+func (s *Leases) Release(ctx context.Context) error {
+	if ctx == nil {
+		return errNilContext()
+	}
+	began := s.m.ensemble.Clock.Now()
+	if !s.m.enter() { // Close ends every lease before it waits for anything
+		<-s.all[0].Done()
+		return s.Err()
+	}
+	ended := s.firstEnd()
+	first := s.claim(cmp.Or(ended, ErrReleased))
+	pending, failures := make([]*ensemble.Answers, len(s.all)), make([]error, len(s.all))
+	for i, l := range s.all {
+		pending[i], failures[i] = l.give()
+	}
+	s.m.life.calls.Leave()
+	for i, l := range s.all {
+		if pending[i] != nil {
+			pending[i].Wait(ctx, l.lock.Terms().Timeout)
+			failures[i] = enough(ctx, s.m.ensemble, "release", l.Name(), pending[i])
+		}
+		s.m.telemetry.released(ctx, l.span(), began, s.m.ensemble.Clock.Now(), failures[i])
+	}
+	if !first || ended != nil {
+		return s.Err()
+	}
+	failures = slices.DeleteFunc(failures, func(err error) bool { return err == nil })
+	if len(failures) == 0 {
+		return nil
+	}
+	return errs.Join(failures...)
+}
+
+// leases implements tenure.
+func (s *Leases) leases() []*Lease { return s.all }
+
+// DoAll acquires the leases as AcquireAll does, runs fn, and releases them when fn has returned or
+// panicked. It is Do for several names: fn's context ends with ctx or with the first of the leases
+// that ends, and the errors are those of Do.
+func (m *Manager) DoAll(ctx context.Context, names []string, fn func(ctx context.Context, all *Leases) error, opts ...AcquireOption) error {
+	if fn == nil {
+		return errNilFunction()
+	}
+	all, err := m.AcquireAll(ctx, names, opts...)
+	if err != nil {
+		return err
+	}
+	lost, err := m.term(ctx, all, func(ctx context.Context) error { return fn(ctx, all) })
+	if lost != nil {
+		return joinCause(err, lost)
+	}
+	return ofFunction(err)
+}

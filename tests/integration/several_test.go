@@ -1,0 +1,104 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+)
+
+// Eight clients take random pairs of five names while a server is killed and comes back: nobody waits
+// for ever, no name has two holders, and every client gets on. The battery's row is a minute long.
+func TestClientsThatTakeRandomPairsOfNames(t *testing.T) {
+	t.Parallel()
+	servers := testkit.Start(t, 3)
+	addrs := redistest.Addrs(servers)
+	var holders [5]atomic.Int32
+	var turns [8]atomic.Int32
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+	defer cancel()
+	var clients sync.WaitGroup
+	for p := range turns {
+		m := testkit.Connect(t, addrs, quorumlock.WithTTL(3*time.Second))
+		draw := rand.New(rand.NewPCG(uint64(p), 7))
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				pair := draw.Perm(5)[:2]
+				err := m.DoAll(ctx, []string{fmt.Sprint("name ", pair[0]), fmt.Sprint("name ", pair[1])}, func(context.Context, *quorumlock.Leases) error {
+					for _, name := range pair {
+						assert.EqualValues(t, 1, holders[name].Add(1))
+					}
+					time.Sleep(2 * time.Millisecond)
+					for _, name := range pair {
+						holders[name].Add(-1)
+					}
+					turns[p].Add(1)
+					return nil
+				})
+				if err != nil && ctx.Err() == nil {
+					assert.ErrorIs(t, err, quorumlock.ErrLost)
+				}
+			}
+		})
+	}
+	time.Sleep(2 * time.Second)
+	servers[0].Kill()
+	time.Sleep(time.Second)
+	servers[0].Restart()
+	clients.Wait()
+	var all []int32
+	for p := range turns {
+		all = append(all, turns[p].Load())
+	}
+	t.Log(all)
+	assert.Greater(t, slices.Min(all), int32(5))
+
+	m := testkit.Connect(t, addrs)
+	leases, err := m.AcquireAll(t.Context(), []string{"name 0", "name 1", "name 2", "name 3", "name 4"})
+	require.NoError(t, err)
+	require.NoError(t, leases.Release(t.Context()))
+}
+
+// One span for the call, and one below it for the name that it waited for, with a link to the holder.
+func TestTheSpanOfACallForSeveralNamesShowsWhichOneItWaitedFor(t *testing.T) {
+	r := &recorder{}
+	m, servers := testkit.Manager(t, 3, quorumlock.WithTracerProvider(r))
+	other := testkit.Connect(t, redistest.Addrs(servers), quorumlock.WithTracerProvider(r))
+	holding, holder := r.Start(background, "holder")
+	l, err := other.Acquire(holding, "b")
+	require.NoError(t, err)
+	r.mu.Lock()
+	r.ended = nil
+	r.mu.Unlock()
+	time.AfterFunc(200*time.Millisecond, func() { assert.NoError(t, l.Release(context.WithoutCancel(holding))) })
+
+	ctx, caller := r.Start(background, "caller")
+	all, err := m.AcquireAll(ctx, []string{"a", "b", "c"})
+	require.NoError(t, err)
+	together, waited := r.take(t, "quorumlock.acquire_all"), r.take(t, "quorumlock.acquire")
+	assert.Equal(t, caller.SpanContext().SpanID(), together.parent.SpanID())
+	assert.Equal(t, []string{"a", "b", "c"}, together.attrs["quorumlock.names"].AsStringSlice())
+	assert.Equal(t, "ok", together.attrs["quorumlock.outcome"].AsString())
+	assert.Equal(t, together.context.SpanID(), waited.parent.SpanID())
+	assert.Equal(t, "b", waited.attrs["quorumlock.name"].AsString())
+	assert.GreaterOrEqual(t, waited.attrs["quorumlock.wait.duration"].AsFloat64(), 0.1)
+	require.NotEmpty(t, waited.links)
+	assert.Equal(t, holder.SpanContext().TraceID(), waited.links[0].SpanContext.TraceID())
+	s, err := m.Inspect(background, "a")
+	require.NoError(t, err)
+	assert.Contains(t, s.Holder.TraceParent, together.context.SpanID().String(), "those who wait behind it find the call")
+	require.NoError(t, all.Release(background))
+	_, err = m.AcquireAll(ctx, []string{"a", "b"}, quorumlock.WithWait(0))
+	require.NoError(t, err)
+}
