@@ -81,11 +81,15 @@ func (m *Manager) AcquireAll(ctx context.Context, names []string, opts ...Acquir
 	s.span = m.telemetry.start(ctx, "quorumlock.acquire_all", attrNames.StringSlice(sorted), m.ensemble.Quorum(), m.ensemble.Size())
 	s.ctx = s.span.context(ctx)
 	err = errPanicked
-	defer func() { s.span.through(err) }()
+	through := false
 	defer func() {
-		if err != nil { // also when a user's function, such as the backoff, has panicked
+		if !through || err != nil { // also when a user's function, such as the backoff, has panicked
 			s.giveBack(quorum.All(len(s.names)))
 		}
+	}()
+	defer func() {
+		s.span.through(err)
+		through = true
 	}()
 	if err = s.run(); err != nil {
 		return nil, err
@@ -205,6 +209,7 @@ func (s *several) giveBack(names quorum.Set) {
 	defer s.m.life.calls.Leave()
 	for i, l := range s.leases {
 		if l != nil && names.Has(i) {
+			l.lock.Unused()
 			l.abandon()
 			s.leases[i] = nil
 		}

@@ -59,6 +59,7 @@ type flags struct {
 	taking  quorum.Set // nodes that were asked to let the lease take their reservations, and have not answered
 	vacant  bool       // its lease is over, and it has not been passed on
 	working bool       // a function of Do or Lead runs under its lease
+	unused  bool       // nobody has seen its lease, so there is no minimum hold
 	over    bool       // it was lost or released
 	stays   bool       // Close waits until its keys are deleted, see Locks.End
 }
@@ -186,7 +187,7 @@ func (l *state) lose(now time.Duration) {
 
 // release ends a lock that is released. With a minimum hold its keys stay. l.mu is held.
 func (l *state) release(now time.Duration) {
-	keep := l.tenancy.granted + l.terms.MinHold
+	keep := l.tenancy.granted + l.minHold()
 	if keep <= now {
 		keep = quorum.Never
 	}

@@ -36,12 +36,28 @@ func (l *state) keepRequest() *wire.Request {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, now := l.of.clock.Both()
-	left := l.tenancy.granted + l.terms.MinHold - l.of.clock.Now()
+	left := l.tenancy.granted + l.minHold() - l.of.clock.Now()
 	if left <= 0 || l.machine.State() != quorum.StateReleased {
 		return nil
 	}
 	left = left.Round(time.Millisecond) + time.Millisecond // never shorter than the rest
 	return wire.NewKeep(l.key, l.value, strconv.FormatInt(left.Milliseconds(), 10), now+left)
+}
+
+// minHold returns for how long the keys of a released lock stay. l.mu is held.
+func (l *state) minHold() time.Duration {
+	if l.is.unused {
+		return 0
+	}
+	return l.terms.MinHold
+}
+
+// Unused records that the lock is given back before anybody has seen its lease: a minimum hold does not
+// keep the name.
+func (l *Lock) Unused() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.is.unused = true
 }
 
 // releaseRequest returns a request that deletes the lock on every node that may have it. The

@@ -167,6 +167,27 @@ func TestOneOfThoseWhoAskOnceForTheSameNamesGetsThem(t *testing.T) {
 	})
 }
 
+// A minimum hold keeps the names of a call that got them, and none that it gave back.
+func TestAMinimumHoldKeepsNoNameThatWasGivenBack(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		a, b := manager(t, c), manager(t, c)
+		held := acquire(t, a, "b")
+		names := []string{"a", "b", "c"}
+		_, err := b.AcquireAll(background, names, quorumlock.WithMinHold(time.Minute), quorumlock.WithWait(0))
+		require.ErrorIs(t, err, quorumlock.ErrHeld)
+		synctest.Wait()
+		assert.Equal(t, []string{"b", "b", "b"}, locks(t, c))
+		require.NoError(t, held.Release(background))
+		all, err := b.AcquireAll(background, names, quorumlock.WithMinHold(time.Minute))
+		require.NoError(t, err)
+		require.NoError(t, all.Release(background))
+		for _, name := range names {
+			_, err := a.TryAcquire(background, name)
+			require.ErrorIs(t, err, quorumlock.ErrHeld)
+		}
+	})
+}
+
 func TestTheLossOfOneLeaseEndsAllOfTheCall(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
