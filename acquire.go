@@ -81,7 +81,8 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 	limit.Set = limit.Set || !wait
 	waitCtx, cancel := waiting(ctx, limit)
 	defer cancel()
-	return m.ask(ctx, waitCtx, name, t, limit)
+	span := m.telemetry.startAcquire(ctx, name, !limit.Once())
+	return m.ask(ctx, waitCtx, span, name, t, limit)
 }
 
 // waiting returns the context of a wait.
@@ -92,13 +93,13 @@ func waiting(ctx context.Context, limit config.Wait) (context.Context, context.C
 	return context.WithTimeoutCause(ctx, limit.Most, errWaitOver)
 }
 
-// ask asks for a lease and waits for it, until waitCtx ends.
-func (m *Manager) ask(ctx, waitCtx context.Context, name string, t *config.Terms, limit config.Wait) (*Lease, error) {
-	span := m.telemetry.startAcquire(ctx, name, !limit.Once(), m.ensemble.Quorum(), m.ensemble.Size())
+// ask asks for a lease and waits for it, until waitCtx ends. It ends the span.
+func (m *Manager) ask(ctx, waitCtx context.Context, span *acquireSpan, name string, t *config.Terms, limit config.Wait) (*Lease, error) {
 	l, err := (*Lease)(nil), errPanicked
 	through := false
 	defer func() {
 		if !through && l != nil && m.enter() { // the span has panicked, so nobody gets the lease
+			m.dog.Unused(l.lock, true)
 			l.abandon()
 			m.life.calls.Leave()
 		}

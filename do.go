@@ -46,6 +46,24 @@ func (m *Manager) Do(ctx context.Context, name string, fn func(ctx context.Conte
 	return ofFunction(err)
 }
 
+// DoAll acquires the leases as AcquireAll does, runs fn, and releases them when fn has returned or
+// panicked. It is Do for several names: fn's context ends with ctx or with the first of the leases
+// that ends, and the errors are those of Do.
+func (m *Manager) DoAll(ctx context.Context, names []string, fn func(ctx context.Context, all *Leases) error, opts ...AcquireOption) error {
+	if fn == nil {
+		return errNilFunction()
+	}
+	all, err := m.AcquireAll(ctx, names, opts...)
+	if err != nil {
+		return err
+	}
+	lost, err := m.term(ctx, all, func(ctx context.Context) error { return fn(ctx, all) })
+	if lost != nil {
+		return joinCause(err, lost)
+	}
+	return ofFunction(err)
+}
+
 // Lead campaigns for the lease until ctx ends, and runs fn in each term, with a context
 // that ends with ctx or with the lease. When the lease is lost, Lead waits for fn to
 // return, whatever fn returns, and campaigns again. When fn returns while the lease is
@@ -142,8 +160,7 @@ func (m *Manager) term(ctx context.Context, t tenure, fn func(context.Context) e
 		case errors.Is(err, ErrReleased) && m.ending():
 			lost = ErrClosed // Close ended it, and not fn
 		case errors.Is(err, ErrNoQuorum):
-			m.reporter.Warn("no majority of the nodes confirmed a release; the keys expire by themselves",
-				"name", leases[0].Name(), "token", leases[0].Token(), "error", err)
+			m.reporter.Warn("no majority of the nodes confirmed a release; the keys expire by themselves", "error", err)
 		}
 	}()
 	return nil, fn(fnCtx)

@@ -183,6 +183,15 @@ func (e *QuorumError) counted() string {
 	}
 }
 
+// quoted lists names in an error.
+func quoted(names []string) string {
+	all := make([]string, len(names))
+	for i, name := range names {
+		all[i] = strconv.Quote(name)
+	}
+	return strings.Join(all, ", ")
+}
+
 // plural writes a number of things.
 func plural(n int, thing string) string {
 	if n != 1 {

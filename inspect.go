@@ -138,18 +138,26 @@ type listing struct {
 
 // inspect yields the states of locks, and returns false when nothing more is to be yielded.
 func (l *listing) inspect(keys []string) bool {
+	names := make([]string, 0, len(keys))
+	for _, key := range keys {
+		if name := strings.TrimPrefix(key, l.m.cfg.Prefix); checkName(name) == nil { // another program's key may begin like ours
+			names = append(names, name)
+		}
+	}
 	timeout := l.names.Timeout()
 	_, now := l.m.ensemble.Clock.Both()
-	all := make([]*ensemble.Answers, len(keys))
-	for i, key := range keys {
-		all[i] = l.m.ensemble.AskAll(wire.NewRead(key, now+timeout), l.m.ensemble.Size(), nil)
+	all := make([]*ensemble.Answers, len(names))
+	for i, name := range names {
+		all[i] = l.m.ensemble.AskAll(wire.NewRead(wire.LockKey(l.m.cfg.Prefix, name), now+timeout), l.m.ensemble.Size(), nil)
 	}
 	for _, answers := range all {
 		answers.Wait(l.ctx, timeout)
 	}
 	for i, answers := range all {
-		name := strings.TrimPrefix(keys[i], l.m.cfg.Prefix)
-		s, err := l.m.status(name, answers), enough(l.ctx, l.m.ensemble, "list", name, answers)
+		s, err := l.m.status(names[i], answers), enough(l.ctx, l.m.ensemble, "inspect", names[i], answers)
+		if err != nil && l.m.ending() {
+			err = ErrClosed
+		}
 		if err != nil {
 			l.yield(s, err)
 			return false

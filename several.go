@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -22,8 +21,10 @@ import (
 const MaxNames = quorum.MaxSeveral
 
 // Leases are the leases of several names that one call has acquired. Each is a lease as any other,
-// with a token of its own. They end together: when one is lost or released, the others are
-// released. All methods are safe for concurrent use.
+// with a token of its own. They end together: when one is released, the others are, too; when one
+// is lost, the others end at once, and their names stay taken for as long as that of the lost one:
+// for 2 % of the TTL (at least 50 ms, at most a fifth of the TTL) and the lock delay, so that work can stop. All methods are
+// safe for concurrent use.
 type Leases struct {
 	m      *Manager
 	all    []*Lease // in the order of the call
@@ -33,8 +34,9 @@ type Leases struct {
 	// release. Nothing is dropped.
 	lost chan Lost
 
-	mu  sync.Mutex
-	err error // why they ended
+	mu        sync.Mutex
+	releasing bool  // a call of Release decides how they end
+	err       error // why they ended
 }
 
 // AcquireAll waits until it holds all the names, or until ctx ends: all of them or none. It takes
@@ -43,9 +45,12 @@ type Leases struct {
 //
 // All callers take the names in one order, that of their bytes. A call asks for all names at once,
 // which takes one round trip if they are free. If one is taken, it waits for that one as Acquire
-// does, in its queue, and meanwhile holds only names before it. So calls of AcquireAll never wait
-// for each other in a circle. A caller that already holds a name, and calls Acquire or AcquireAll for more, may: give
-// all names to one call.
+// does, in its queue, and meanwhile holds only names before it. So calls of AcquireAll never wait for
+// each other in a circle. A caller that already holds a name, and calls Acquire or AcquireAll for
+// more, may: give all names to one call.
+//
+// With WithWait(0) a call asks a second time for a name that was refused, by the rule of TryAcquire,
+// and gives up if that is refused. MaxHold and MinHold count from the grant of each name.
 func (m *Manager) AcquireAll(ctx context.Context, names []string, opts ...AcquireOption) (*Leases, error) {
 	if ctx == nil {
 		return nil, errNilContext()
@@ -78,8 +83,8 @@ func (m *Manager) AcquireAll(ctx context.Context, names []string, opts ...Acquir
 		m: m, wait: waitCtx, names: sorted, terms: t, limit: limit, leases: make([]*Lease, len(sorted)),
 		decides: quorum.NewSeveral(len(sorted)), began: m.ensemble.Clock.Now(),
 	}
-	s.span = m.telemetry.start(ctx, "quorumlock.acquire_all", attrNames.StringSlice(sorted), m.ensemble.Quorum(), m.ensemble.Size())
-	s.ctx = s.span.context(ctx)
+	s.span = m.telemetry.start(ctx, "quorumlock.acquire_all", attrNames.StringSlice(sorted))
+	s.ctx, s.parts = s.span.context(ctx), s.span.parts(sorted)
 	err = errPanicked
 	through := false
 	defer func() {
@@ -97,15 +102,6 @@ func (m *Manager) AcquireAll(ctx context.Context, names []string, opts ...Acquir
 	return s.together(ctx, names), nil
 }
 
-// quoted lists names in an error.
-func quoted(names []string) string {
-	all := make([]string, len(names))
-	for i, name := range names {
-		all[i] = strconv.Quote(name)
-	}
-	return strings.Join(all, ", ")
-}
-
 // several is one call of AcquireAll.
 type several struct {
 	m       *Manager
@@ -115,7 +111,9 @@ type several struct {
 	terms   *config.Terms
 	limit   config.Wait
 	span    *acquireSpan
-	leases  []*Lease // by name; nil where there is none
+	parts   []*acquireSpan // the telemetry of each name that is asked for with others
+	waited  quorum.Set     // names whose wait has measured them
+	leases  []*Lease       // by name; nil where there is none
 	decides quorum.Several
 	began   time.Duration
 }
@@ -124,8 +122,8 @@ type several struct {
 func (s *several) run() error {
 	for {
 		for i, l := range s.leases {
-			if l != nil && l.Err() != nil { // lost while the call waited
-				s.leases[i] = nil
+			if l != nil && l.Remaining() < s.terms.MinUseful { // the call has waited for another name for so long
+				s.giveBack(quorum.Set(0).With(i))
 				s.decides.Lost(i)
 			}
 		}
@@ -143,46 +141,44 @@ func (s *several) run() error {
 			continue // unless one was lost meanwhile, the call is through
 		}
 		if s.wait.Err() != nil {
-			return s.ended(s.names[next], problems[next])
+			err := s.ended(s.names[next], problems[next])
+			s.parts[next].measure(err)
+			return err
 		}
-		l, err := s.m.ask(s.ctx, s.wait, s.names[next], s.terms, s.limit)
+		l, err := s.m.ask(s.ctx, s.wait, s.span.child(s.parts[next], s.names[next], s.limit.Once()), s.names[next], s.terms, s.limit)
 		if err != nil {
 			return err
 		}
-		s.leases[next] = l
+		s.keep(next, l)
+		s.waited = s.waited.With(next)
 		s.decides.Granted(next)
 	}
 }
 
 // try asks for several names at once. It returns those that were granted, and why the others were not.
 func (s *several) try(missing quorum.Set) (granted quorum.Set, problems []error, err error) {
-	calls := make([]*call, len(s.names))
-	for i, name := range s.names {
-		if missing.Has(i) {
-			calls[i] = &call{m: s.m, ctx: s.ctx, name: name, span: s.span.part(name), failFast: s.limit.FailFast}
-		}
+	problems = make([]error, len(s.names))
+	if len(s.names) == 1 {
+		return 0, problems, nil // it is asked for alone
 	}
 	m := s.m
 	if !m.enter() {
 		return 0, nil, ErrClosed
 	}
 	defer m.life.calls.Leave()
-	if problems = make([]error, len(s.names)); len(s.names) == 1 {
-		return 0, problems, nil // it is asked for alone anyway
-	}
-	terms := m.cfg.At(m.ensemble.Trip(), s.terms)
-	for i, c := range calls {
-		if c == nil {
+	terms, calls := m.cfg.At(m.ensemble.Trip(), s.terms), make([]*call, len(s.names))
+	for i, name := range s.names {
+		if !missing.Has(i) {
 			continue
 		}
+		c := &call{m: m, ctx: s.ctx, name: name, span: s.parts[i], failFast: s.limit.FailFast}
 		m.campaigns.Begin(&c.campaign, campaign.Call{
-			Wait: s.wait, Key: wire.LockKey(m.cfg.Prefix, c.name), Terms: terms, Once: true, TraceParent: c.span.traceParent(), Caller: c,
+			Wait: s.wait, Key: wire.LockKey(m.cfg.Prefix, name), Terms: terms, Once: true, TraceParent: c.span.traceParent(), Caller: c,
 		})
-		if _, problems[i] = c.stepBack(); problems[i] != nil {
-			calls[i] = nil
-			continue
+		if _, problems[i] = c.stepBack(); problems[i] == nil {
+			c.campaign.Ask()
+			calls[i] = c
 		}
-		c.campaign.Ask()
 	}
 	for i, c := range calls {
 		if c == nil {
@@ -190,8 +186,8 @@ func (s *several) try(missing quorum.Set) (granted quorum.Set, problems []error,
 		}
 		failure := c.campaign.Await(s.ctx)
 		if failure == nil {
-			s.leases[i], granted = c.lease, granted.With(i)
-			c.span.measure(nil)
+			granted = granted.With(i)
+			s.keep(i, c.lease)
 			continue
 		}
 		c.failed(failure)
@@ -199,6 +195,12 @@ func (s *several) try(missing quorum.Set) (granted quorum.Set, problems []error,
 		c.giveUp()
 	}
 	return granted, problems, nil
+}
+
+// keep takes a lease, which nobody sees before the call has all.
+func (s *several) keep(i int, l *Lease) {
+	s.m.dog.Unused(l.lock, true)
+	s.leases[i] = l
 }
 
 // giveBack releases leases of the call that nobody has seen.
@@ -209,22 +211,19 @@ func (s *several) giveBack(names quorum.Set) {
 	defer s.m.life.calls.Leave()
 	for i, l := range s.leases {
 		if l != nil && names.Has(i) {
-			l.lock.Unused()
 			l.abandon()
 			s.leases[i] = nil
 		}
 	}
 }
 
-// ended returns the error of a call whose wait is over. problem is why a name was not granted, nil if that is not
-// known.
+// ended returns the error of a call whose wait is over. problem is why a name was not granted, nil if
+// that is not known.
 func (s *several) ended(name string, problem error) error {
 	if context.Cause(s.wait) != errWaitOver { //nolint:errorlint // this very value, not another call's error that wraps it
 		return errs.Ended(s.wait, problem, "quorumlock: acquire "+quoted(s.names))
 	}
-	if problem == nil {
-		problem = &HeldError{Name: name}
-	}
+	problem = cmp.Or[error](problem, &HeldError{Name: name})
 	return errs.Several(problem.Error()+"; waited "+errs.Readable(s.m.ensemble.Clock.Now()-s.began), problem)
 }
 
@@ -238,6 +237,12 @@ func (s *several) together(ctx context.Context, names []string) *Leases {
 			all.all = append(all.all, l)
 		}
 	}
+	for i, l := range s.leases {
+		s.m.dog.Unused(l.lock, false)
+		if !s.waited.Has(i) {
+			s.parts[i].measure(nil)
+		}
+	}
 	for _, l := range all.all {
 		leaseCtx := l.Context()
 		context.AfterFunc(leaseCtx, func() { all.end(context.Cause(leaseCtx)) })
@@ -245,22 +250,28 @@ func (s *several) together(ctx context.Context, names []string) *Leases {
 	return all
 }
 
-// end ends the leases. err is that of the one that has ended first.
+// end ends the leases. err is that of the one that has ended first. After a loss the keys of the others
+// stay for the guard and the lock delay, as its own do, so that work under them can stop.
 func (s *Leases) end(err error) {
-	if !s.claim(err) || !s.m.enter() {
+	if !s.claim(err, false) || !s.m.enter() {
 		return
 	}
 	defer s.m.life.calls.Leave()
+	lost := errors.Is(err, ErrLost)
 	for _, l := range s.all {
-		l.abandon()
+		if lost {
+			s.m.dog.Halt(l.lock, (*tenant)(l))
+		} else {
+			l.abandon()
+		}
 	}
 }
 
-// claim records why the leases end, once.
-func (s *Leases) claim(err error) (first bool) {
+// claim records why the leases end, once. While Release runs, only the call that it runs in does so.
+func (s *Leases) claim(err error, release bool) (first bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil {
+	if s.err != nil || s.releasing != release {
 		return false
 	}
 	s.err = err
@@ -301,15 +312,18 @@ func (s *Leases) Remaining() time.Duration {
 // Context returns a context that ends when the first of the leases ends: context.Cause is then what
 // Err returns. It has the values of the context given to AcquireAll, but neither its deadline nor
 // its cancellation.
-func (s *Leases) Context() context.Context { return s.ctx }
+func (s *Leases) Context() context.Context {
+	_ = s.Err() // a lease that is over allows no work
+	return s.ctx
+}
 
 // WithContext returns a context that ends with ctx or with the leases, as Lease.WithContext does.
 func (s *Leases) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return either(ctx, s.ctx)
+	return either(ctx, s.Context())
 }
 
 // Done returns a channel that is closed when the leases have ended.
-func (s *Leases) Done() <-chan struct{} { return s.ctx.Done() }
+func (s *Leases) Done() <-chan struct{} { return s.Context().Done() }
 
 // Err returns nil while the leases are held, then ErrReleased, or the *LostError of the lease that
 // was lost first.
@@ -322,14 +336,14 @@ func (s *Leases) Err() error {
 	return s.err
 }
 
-// firstEnd returns why a lease has ended, nil if none has.
-func (s *Leases) firstEnd() error {
+// firstEnd returns why a lease has ended, nil if none has: a loss if there is one.
+func (s *Leases) firstEnd() (first error) {
 	for _, l := range s.all {
-		if err := l.Err(); err != nil {
-			return err
+		if err := l.Err(); first == nil || errors.Is(err, ErrLost) {
+			first = cmp.Or(err, first)
 		}
 	}
-	return nil
+	return first
 }
 
 // Lost returns a channel that delivers one value when a lease is lost, and is then closed. A
@@ -348,12 +362,21 @@ func (s *Leases) Release(ctx context.Context) error {
 		<-s.all[0].Done()
 		return s.Err()
 	}
-	ended := s.firstEnd()
-	first := s.claim(cmp.Or(ended, ErrReleased))
+	s.mu.Lock()
+	first := s.err == nil && !s.releasing
+	s.releasing = s.releasing || first
+	s.mu.Unlock()
+	if !first {
+		s.m.life.calls.Leave()
+		<-s.ctx.Done() // the call that releases them is on its way
+		return s.Err()
+	}
 	pending, failures := make([]*ensemble.Answers, len(s.all)), make([]error, len(s.all))
 	for i, l := range s.all {
 		pending[i], failures[i] = l.give()
 	}
+	why := s.firstEnd()
+	s.claim(why, true)
 	s.m.life.calls.Leave()
 	for i, l := range s.all {
 		if pending[i] != nil {
@@ -362,8 +385,8 @@ func (s *Leases) Release(ctx context.Context) error {
 		}
 		s.m.telemetry.released(ctx, l.span(), began, s.m.ensemble.Clock.Now(), failures[i])
 	}
-	if !first || ended != nil {
-		return s.Err()
+	if errors.Is(why, ErrLost) {
+		return why
 	}
 	failures = slices.DeleteFunc(failures, func(err error) bool { return err == nil })
 	if len(failures) == 0 {
@@ -374,21 +397,3 @@ func (s *Leases) Release(ctx context.Context) error {
 
 // leases implements tenure.
 func (s *Leases) leases() []*Lease { return s.all }
-
-// DoAll acquires the leases as AcquireAll does, runs fn, and releases them when fn has returned or
-// panicked. It is Do for several names: fn's context ends with ctx or with the first of the leases
-// that ends, and the errors are those of Do.
-func (m *Manager) DoAll(ctx context.Context, names []string, fn func(ctx context.Context, all *Leases) error, opts ...AcquireOption) error {
-	if fn == nil {
-		return errNilFunction()
-	}
-	all, err := m.AcquireAll(ctx, names, opts...)
-	if err != nil {
-		return err
-	}
-	lost, err := m.term(ctx, all, func(ctx context.Context) error { return fn(ctx, all) })
-	if lost != nil {
-		return joinCause(err, lost)
-	}
-	return ofFunction(err)
-}

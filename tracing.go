@@ -3,7 +3,6 @@ package quorumlock
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -13,6 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/otel"
+	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/report"
 )
 
@@ -54,12 +54,13 @@ type telemetry struct {
 	tracer trace.Tracer      // of the option; nil without the option
 	meters *otel.Instruments // nil without a provider
 
+	nodes    int
 	clock    *clock.Clock
 	reporter *report.Reporter
 }
 
 func newTelemetry(c *settings, nodes []*node.Node, by *clock.Clock, reporter *report.Reporter) (*telemetry, error) {
-	t := &telemetry{clock: by, reporter: reporter}
+	t := &telemetry{nodes: len(nodes), clock: by, reporter: reporter}
 	if c.telemetry.tracers != nil {
 		t.tracer = newTracer(c.telemetry.tracers)
 	}
@@ -105,35 +106,11 @@ type acquireSpan struct {
 	attempts     int
 	holder       string            // the owner that the call waits behind
 	linked       trace.SpanContext // the target of the last link
-	notes        []note
+	notes        otel.Notes
 }
 
-// A note is an event of a span, or a link if it has no name.
-type note struct {
-	at      time.Time
-	name    string
-	attrs   []attribute.KeyValue
-	context trace.SpanContext // of a link
-}
-
-// maxNotes is how many notes a call keeps: a span of the SDK has room for as many events.
-// Later ones replace the oldest.
-const maxNotes = 128
-
-// note notes an event or a link for the end of the span.
-func (s *acquireSpan) note(one note) {
-	if !s.records {
-		return
-	}
-	if len(s.notes) == maxNotes {
-		s.notes = slices.Delete(s.notes, 0, 1)
-	}
-	one.at = time.Now()
-	s.notes = append(s.notes, one)
-}
-
-func (t *telemetry) startAcquire(ctx context.Context, name string, wait bool, quorum, nodes int) *acquireSpan {
-	s := t.start(ctx, "quorumlock.acquire", otel.AttrName.String(name), quorum, nodes)
+func (t *telemetry) startAcquire(ctx context.Context, name string, wait bool) *acquireSpan {
+	s := t.start(ctx, "quorumlock.acquire", otel.AttrName.String(name))
 	if s != nil {
 		s.label, s.once = t.meters.Label(name), !wait
 	}
@@ -141,7 +118,7 @@ func (t *telemetry) startAcquire(ctx context.Context, name string, wait bool, qu
 }
 
 // start starts a span, nil if nobody wants telemetry.
-func (t *telemetry) start(ctx context.Context, span string, names attribute.KeyValue, quorum, nodes int) *acquireSpan {
+func (t *telemetry) start(ctx context.Context, span string, names attribute.KeyValue) *acquireSpan {
 	tracer := t.tracerFor(ctx)
 	if tracer == nil && t.meters == nil {
 		return nil
@@ -149,7 +126,7 @@ func (t *telemetry) start(ctx context.Context, span string, names attribute.KeyV
 	s := &acquireSpan{t: t, ctx: ctx, began: time.Now()}
 	if tracer != nil {
 		s.ctx, s.span = tracer.Start(ctx, span, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(s.began),
-			trace.WithAttributes(names, attrNodes.Int(nodes), attrQuorum.Int(quorum)))
+			trace.WithAttributes(names, attrNodes.Int(t.nodes), attrQuorum.Int(quorum.Size(t.nodes))))
 		s.own, s.records = &spanRef{context: s.span.SpanContext(), tracer: tracer}, s.span.IsRecording()
 	}
 	return s
@@ -195,7 +172,7 @@ func (s *acquireSpan) waits(obstacle error) {
 	case errors.As(obstacle, &short):
 		if s.holder != "no quorum" { // not twice in a row
 			s.holder = "no quorum"
-			s.note(note{name: "no quorum", attrs: []attribute.KeyValue{attrReached.Int(short.Got)}})
+			s.event("no quorum", attrReached.Int(short.Got))
 		}
 	}
 }
@@ -207,7 +184,7 @@ func (s *acquireSpan) behind(h *Holder) {
 		return
 	}
 	s.holder = h.Owner
-	s.note(note{name: "held", attrs: []attribute.KeyValue{attrHolder.String(h.Label)}})
+	s.event("held", attrHolder.String(h.Label))
 	if sc, ok := otel.ParseTraceParent(h.TraceParent); ok {
 		s.link(sc, attrHolder.String(h.Label))
 	}
@@ -229,7 +206,9 @@ func (s *acquireSpan) link(to trace.SpanContext, attrs ...attribute.KeyValue) {
 		return
 	}
 	s.linked = to
-	s.note(note{context: to, attrs: attrs})
+	if s.records {
+		s.notes.Link(to, attrs...)
+	}
 }
 
 // refused counts a failed attempt.
@@ -251,16 +230,36 @@ func (s *acquireSpan) granted() {
 // woken records that a node has reserved the lock for the call since its last attempt.
 func (s *acquireSpan) woken() {
 	if s != nil {
-		s.note(note{name: "woken"})
+		s.event("woken")
 	}
 }
 
-// part returns the telemetry of a name that a call asks for with others: it has no span of its own.
-func (s *acquireSpan) part(name string) *acquireSpan {
+// event notes an event for the end of the span.
+func (s *acquireSpan) event(name string, attrs ...attribute.KeyValue) {
+	if s.records {
+		s.notes.Event(name, attrs...)
+	}
+}
+
+// child starts the span of a name that a call for several waits for.
+func (s *acquireSpan) child(part *acquireSpan, name string, once bool) *acquireSpan {
 	if s == nil {
 		return nil
 	}
-	return &acquireSpan{t: s.t, ctx: s.ctx, own: s.own, label: s.t.meters.Label(name), once: true, began: time.Now()}
+	c := s.t.start(s.ctx, "quorumlock.acquire", otel.AttrName.String(name))
+	c.label, c.once = part.label, once
+	return c
+}
+
+// parts returns the telemetry of names that a call asks for together: they have no spans of their own.
+func (s *acquireSpan) parts(names []string) []*acquireSpan {
+	all := make([]*acquireSpan, len(names))
+	for i, name := range names {
+		if s != nil {
+			all[i] = &acquireSpan{t: s.t, ctx: s.ctx, own: s.own, label: s.t.meters.Label(name), once: true, began: s.began}
+		}
+	}
+	return all
 }
 
 // context returns the context of what the call does; ctx without telemetry.
@@ -299,13 +298,7 @@ func (s *acquireSpan) end(token int64, err error) {
 	if s == nil || s.span == nil {
 		return
 	}
-	for _, one := range s.notes {
-		if one.name == "" {
-			s.span.AddLink(trace.Link{SpanContext: one.context, Attributes: one.attrs})
-		} else {
-			s.span.AddEvent(one.name, trace.WithTimestamp(one.at), trace.WithAttributes(one.attrs...))
-		}
-	}
+	s.notes.AddTo(s.span)
 	if err == nil {
 		s.attempts++ // the one that was granted
 		s.span.SetAttributes(attrToken.Int64(token))

@@ -193,7 +193,7 @@ func (a *attempt) await(ctx context.Context) *Failure {
 			// again.
 			a.expire(late)
 			late = true
-			timer.Reset(timeout)
+			timer.Reset(a.began + 2*timeout - a.c.of.clock.Now())
 		case <-ctx.Done():
 			cut, waiting = true, false
 		case <-a.c.of.closing:

@@ -125,13 +125,12 @@ func (a *Answers) Wait(ctx context.Context, timeout time.Duration) {
 
 // Call asks node i and waits for its answer, until the timeout or the end of ctx.
 func (e *Ensemble) Call(ctx context.Context, i int, req *wire.Request, timeout time.Duration) wire.Reply {
-	answer := make(only, 1)
-	e.Post(i, req, answer)
+	to := only{e, make(chan wire.Reply, 1)}
+	e.Post(i, req, to)
 	timer := e.Timer(timeout)
 	defer e.PutTimer(timer)
 	select {
-	case reply := <-answer:
-		e.events.Answered(i, req, &reply)
+	case reply := <-to.answer:
 		return reply
 	case <-timer.C:
 		return wire.Reply{Status: wire.Unknown, Err: Silence(timeout)}
@@ -140,9 +139,14 @@ func (e *Ensemble) Call(ctx context.Context, i int, req *wire.Request, timeout t
 	}
 }
 
-// only takes the only answer to a request. Its capacity is 1, nothing is dropped, and it is never
-// closed.
-type only chan wire.Reply
+// only takes the only answer to a request.
+type only struct {
+	e      *Ensemble
+	answer chan wire.Reply // capacity 1, nothing is dropped, never closed
+}
 
 // Receive passes the answer on.
-func (o only) Receive(_ int, _ *wire.Request, reply *wire.Reply) { o <- *reply }
+func (o only) Receive(i int, req *wire.Request, reply *wire.Reply) {
+	o.e.events.Answered(i, req, reply)
+	o.answer <- *reply
+}

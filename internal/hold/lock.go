@@ -60,6 +60,7 @@ type flags struct {
 	vacant  bool       // its lease is over, and it has not been passed on
 	working bool       // a function of Do or Lead runs under its lease
 	unused  bool       // nobody has seen its lease, so there is no minimum hold
+	stopped bool       // it has ended by Halt
 	over    bool       // it was lost or released
 	stays   bool       // Close waits until its keys are deleted, see Locks.End
 }
@@ -188,12 +189,27 @@ func (l *state) lose(now time.Duration) {
 // release ends a lock that is released. With a minimum hold its keys stay. l.mu is held.
 func (l *state) release(now time.Duration) {
 	keep := l.tenancy.granted + l.minHold()
+	if l.is.stopped {
+		keep = now + l.terms.Guard + l.terms.LockDelay
+	}
 	if keep <= now {
 		keep = quorum.Never
 	}
 	l.finish(keep)
 	l.report(now, Released)
 }
+
+// minHold returns for how long the keys of a released lock stay. l.mu is held.
+func (l *state) minHold() time.Duration {
+	if l.is.unused {
+		return 0
+	}
+	return l.terms.MinHold
+}
+
+// halted reports whether the lock has ended so that its keys stay for the guard and the lock delay.
+// l.mu is held.
+func (l *state) halted() bool { return l.machine.State() == quorum.StateLost || l.is.stopped }
 
 // finish ends the lock, whose keys the watchdog deletes at an instant; quorum.Never if it does not
 // have to.

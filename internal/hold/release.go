@@ -44,22 +44,6 @@ func (l *state) keepRequest() *wire.Request {
 	return wire.NewKeep(l.key, l.value, strconv.FormatInt(left.Milliseconds(), 10), now+left)
 }
 
-// minHold returns for how long the keys of a released lock stay. l.mu is held.
-func (l *state) minHold() time.Duration {
-	if l.is.unused {
-		return 0
-	}
-	return l.terms.MinHold
-}
-
-// Unused records that the lock is given back before anybody has seen its lease: a minimum hold does not
-// keep the name.
-func (l *Lock) Unused() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.is.unused = true
-}
-
 // releaseRequest returns a request that deletes the lock on every node that may have it. The
 // lock is over. The ticket of the waiter that acquired it leaves the queues of the nodes that
 // have not granted: otherwise a node could reserve the lock for a waiter that is gone, and keep
@@ -87,6 +71,31 @@ func (l *state) releaseRequest(update wire.TicketUpdate) *wire.Request {
 // l.mu is held.
 func (l *state) leavesTicket() bool { return l.ticket != nil && l.ticket.queued != 0 }
 
+// Unused records whether the lease of a lock is one that nobody has seen: then a minimum hold does not
+// keep the name.
+func (s *Locks) Unused(l *Lock, unused bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.is.unused = unused
+}
+
+// Halt ends a lock under the lease t, and its keys stay for the guard and the lock delay, as those of
+// a lost one do: work under the lease has to stop. It does nothing if the lease has ended.
+func (s *Locks) Halt(l *Lock, t Tenant) {
+	l.mu.Lock()
+	if !l.bears(t) || l.is.over {
+		l.mu.Unlock()
+		return
+	}
+	l.is.stopped = true
+	step := l.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil)
+	if l.queue != nil {
+		step.lost = *l.queue
+	}
+	l.mu.Unlock()
+	l.notify(&step)
+}
+
 // End ends every lock for Close, and posts the releases that need not wait. Afterwards no lock is
 // held, and none is opened: each one that is opened is among these, or finds that Close has begun.
 func (s *Locks) End() {
@@ -109,7 +118,7 @@ func (s *Locks) End() {
 func (l *Lock) shut() (stays bool) {
 	l.mu.Lock()
 	s := l.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil)
-	lost := l.machine.State() == quorum.StateLost
+	lost := l.halted()
 	if l.is.working && s.over && !lost {
 		l.deleteAt = s.now + l.terms.Guard
 	}
@@ -161,7 +170,7 @@ func (s *Locks) releaseAll(locks []*Lock) (requests []*wire.Request, stayed int)
 		for _, l := range locks {
 			l.mu.Lock()
 			special, value := l.leavesTicket() || l.acquire != nil, l.value
-			delayed := l.machine.State() == quorum.StateLost && l.terms.LockDelay > 0 && s.clock.Now() < l.deleteAt
+			delayed := l.halted() && l.terms.LockDelay > 0 && s.clock.Now() < l.deleteAt
 			if l.is.stays {
 				l.is.stays = false
 				stayed++

@@ -2,6 +2,7 @@ package observe
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"time"
 	"unicode/utf8"
@@ -15,7 +16,11 @@ import (
 const (
 	pageKeys  = 500
 	pagePause = time.Millisecond
+	// mostRestarts is how often a scan of a node begins again before it gives the node up.
+	mostRestarts = 3
 )
+
+var errRestarts = errors.New("another server process answered in the middle of the scan, several times")
 
 // Names finds the locks whose keys begin with a prefix.
 type Names struct {
@@ -42,25 +47,45 @@ func (n *Names) Pages(ctx context.Context) iter.Seq[[]string] {
 		n.Problems = make([]error, n.ensemble.Size())
 		seen := map[string]struct{}{}
 		for i := range n.Problems {
-			for cursor := wire.LastPage; ; {
-				page, err := n.page(ctx, i, cursor)
-				if n.Problems[i] = err; err != nil {
-					break
-				}
-				if keys := n.fresh(page.Keys, seen); len(keys) > 0 && !yield(keys) {
-					return
-				}
-				if cursor = page.Cursor; cursor == wire.LastPage {
-					n.Scanned++
-					break
-				}
-				n.pause(ctx)
-			}
-			if n.Complete() || ctx.Err() != nil {
+			if !n.node(ctx, i, seen, yield) || n.Complete() || ctx.Err() != nil {
 				return
 			}
 		}
 	}
+}
+
+// node scans node i. It returns false when nothing more is to be yielded. A cursor is worth nothing to
+// another server process, so the scan begins again where the node has restarted or has another master.
+func (n *Names) node(ctx context.Context, i int, seen map[string]struct{}, yield func([]string) bool) bool {
+	server, again := n.server(i), 0
+	for cursor := wire.LastPage; ; {
+		page, err := n.page(ctx, i, cursor)
+		if n.Problems[i] = err; err != nil {
+			return true
+		}
+		if keys := fresh(page.Keys, seen); len(keys) > 0 && !yield(keys) {
+			return false
+		}
+		if now := n.server(i); now != server {
+			if again++; again == mostRestarts {
+				n.Problems[i] = errRestarts
+				return true
+			}
+			server, cursor = now, wire.LastPage
+			continue
+		}
+		if cursor = page.Cursor; cursor == wire.LastPage {
+			n.Scanned++
+			return true
+		}
+		n.pause(ctx)
+	}
+}
+
+// server names the server process of node i, and its data.
+func (n *Names) server(i int) string {
+	id := n.ensemble.Nodes()[i].Health().Identity
+	return id.RunID + " " + id.ReplID
 }
 
 // page asks node i for a page.
@@ -72,7 +97,7 @@ func (n *Names) page(ctx context.Context, i int, cursor string) (*wire.Page, err
 }
 
 // fresh returns the keys that have not been seen, and that may be those of locks.
-func (n *Names) fresh(keys []string, seen map[string]struct{}) (fresh []string) {
+func fresh(keys []string, seen map[string]struct{}) (fresh []string) {
 	for _, key := range keys {
 		if _, known := seen[key]; !known && utf8.ValidString(key) {
 			seen[key] = struct{}{}

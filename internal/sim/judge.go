@@ -374,14 +374,17 @@ func (j *judge) seen(o *observer, show func(int) sighted) {
 	if kept := o.kept(show); kept != 0 && owner != kept {
 		j.violated("sight", "an observer sees owner %d (0: nobody), and owner %d had a majority since %v", owner, kept, o.began)
 	}
+	var top int64 // of the owner's last block, 0 if it was never granted
 	for k := range j.grants {
-		g := &j.grants[k]
-		if g.owner != owner || owner == 0 {
-			continue
+		if g := &j.grants[k]; g.owner == owner {
+			top = g.last
 		}
-		if owner != o.seen && g.last < o.seenTop {
-			j.violated("sight", "an observer sees owner %d with tokens up to %d, after owner %d with %d", owner, g.last, o.seen, o.seenTop)
-		}
-		o.seen, o.seenTop = owner, max(o.seenTop, g.last)
+	}
+	switch {
+	case owner == 0 || top == 0:
+	case owner != o.seen && top < o.seenTop:
+		j.violated("sight", "an observer sees owner %d with tokens up to %d, after owner %d with %d", owner, top, o.seen, o.seenTop)
+	default:
+		o.seen, o.seenTop = owner, max(o.seenTop, top)
 	}
 }

@@ -14,6 +14,7 @@ type observer struct {
 	nodes   int
 	timeout time.Duration
 	bug     Mutation
+	patient time.Duration // how long polls may decide nothing before the holder is unknown
 	pcg     rand.PCG
 	decides quorum.Observer
 
@@ -40,6 +41,7 @@ type sighted struct {
 func (o *observer) reset(seed int64, terms *quorum.Terms, bug Mutation) {
 	*o = observer{nodes: terms.Nodes, timeout: terms.Timeout, bug: bug, decides: quorum.NewObserver(0)}
 	o.pcg.Seed(uint64(seed), 0x0b5e)
+	o.patient = o.upTo(4 * o.timeout)
 }
 
 // upTo returns a time in [0, d).
@@ -81,7 +83,10 @@ func (o *observer) conclude() (owner uint32, known bool) {
 		answered = quorum.All(o.nodes)
 	default:
 	}
-	o.decides.Polled(o.began, 0, o.sights[:o.nodes], answered)
+	o.decides.Polled(o.began, o.patient, o.sights[:o.nodes], answered)
+	if o.decides.KnownAt() != o.began {
+		return 0, false
+	}
 	h, _ := o.decides.Last()
 	if h.Held {
 		n, _ := strconv.Atoi(h.Owner)

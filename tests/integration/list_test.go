@@ -73,3 +73,24 @@ func TestListNeedsARightThatLocksDoNot(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []string{"job"}, names)
 }
+
+// A cursor of SCAN is worth nothing to another process. A list that meets one in the middle begins again
+// at that node, and leaves out no name that is held all the time.
+func TestAListBeginsAgainAtAServerThatHasRestarted(t *testing.T) {
+	testkit.OnlyAddrs(t, "a restarted server gives its guarded locks to nobody, but it lists them")
+	t.Parallel()
+	server := redistest.Start(t, 1, "--appendonly", "yes", "--appendfsync", "always")[0]
+	m := testkit.Connect(t, []string{server.Addr()})
+	const locks = 3000
+	server.MustDo("EVAL", "for i = 1, ARGV[1] do redis.call('SET', KEYS[1] .. i, 'somebody') end", "1", testkit.Prefix+"job/", fmt.Sprint(locks))
+	found := map[string]bool{}
+	for s, err := range m.List(t.Context(), "job/") {
+		require.NoError(t, err)
+		require.False(t, found[s.Name], "twice")
+		if found[s.Name] = true; len(found) == 100 {
+			server.Restart()
+			testkit.Eventually(t, "it answers again", func() bool { _, err := m.Inspect(t.Context(), "job/1"); return err == nil })
+		}
+	}
+	assert.Len(t, found, locks)
+}

@@ -100,6 +100,8 @@ func TestListNeedsAMajorityOfTheNodes(t *testing.T) {
 		c.Kill(2)
 		time.Sleep(time.Second)
 		_, err = list(background, m, "job")
+		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+		_, err = list(background, m, "nothing")
 		var few *quorumlock.QuorumError
 		require.ErrorAs(t, err, &few)
 		assert.Equal(t, "list", few.Op)

@@ -167,6 +167,60 @@ func TestOneOfThoseWhoAskOnceForTheSameNamesGetsThem(t *testing.T) {
 	})
 }
 
+// What a call for several names had to wait for may have taken so long that its first leases are over or nearly so.
+func TestACallForSeveralNamesReturnsLeasesThatAreOfUse(t *testing.T) {
+	for _, wait := range []time.Duration{valid - 100*time.Millisecond, valid - ttl/20, 2 * ttl} {
+		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+			a, b := manager(t, c), manager(t, c)
+			held := acquire(t, a, "b")
+			time.AfterFunc(wait, func() { assert.NoError(t, held.Release(background)) })
+			all, err := b.AcquireAll(background, []string{"a", "b"}, quorumlock.WithoutRenewal())
+			require.NoError(t, err)
+			assert.GreaterOrEqual(t, all.Remaining(), ttl/10)
+			require.NoError(t, all.Release(background))
+		})
+	}
+}
+
+func TestOfConcurrentReleasesOneReleases(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		all, err := m.AcquireAll(background, []string{"a", "b", "c"})
+		require.NoError(t, err)
+		var calls sync.WaitGroup
+		var released atomic.Int32
+		for range 4 {
+			calls.Go(func() {
+				if err := all.Release(background); err == nil {
+					released.Add(1)
+				} else {
+					assert.ErrorIs(t, err, quorumlock.ErrReleased)
+				}
+			})
+		}
+		calls.Wait()
+		assert.EqualValues(t, 1, released.Load())
+		assert.Empty(t, locks(t, c))
+	})
+}
+
+// Close releases what a call holds that waits, at once: nobody has used it.
+func TestCloseKeepsNoNameOfACallThatWaits(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		a, b := manager(t, c), manager(t, c)
+		acquire(t, a, "b")
+		var calls sync.WaitGroup
+		calls.Go(func() {
+			_, err := b.AcquireAll(background, []string{"a", "b"}, quorumlock.WithMinHold(time.Minute))
+			assert.ErrorIs(t, err, quorumlock.ErrClosed)
+		})
+		time.Sleep(time.Second)
+		require.NoError(t, b.Close(background))
+		calls.Wait()
+		assert.Equal(t, []string{"b", "b", "b"}, locks(t, c))
+	})
+}
+
 // A minimum hold keeps the names of a call that got them, and none that it gave back.
 func TestAMinimumHoldKeepsNoNameThatWasGivenBack(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -207,6 +261,11 @@ func TestTheLossOfOneLeaseEndsAllOfTheCall(t *testing.T) {
 		require.ErrorIs(t, context.Cause(ctx), quorumlock.ErrLost)
 		for _, name := range []string{"a", "c"} {
 			require.ErrorIs(t, all.Lease(name).Err(), quorumlock.ErrReleased, name)
+			_, err := m.TryAcquire(background, name)
+			require.ErrorIs(t, err, quorumlock.ErrHeld, "the work under it may still be stopping")
+		}
+		time.Sleep(guard + 10*time.Millisecond)
+		for _, name := range []string{"a", "c"} {
 			l, err := m.TryAcquire(background, name)
 			require.NoError(t, err)
 			require.NoError(t, l.Release(background))

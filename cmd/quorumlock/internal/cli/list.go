@@ -68,8 +68,6 @@ func (p *program) list(ctx context.Context, prefix string, o listOptions) error 
 	l := &lister{program: p, prefix: prefix, limit: o.limit, manager: m}
 	view := l.view(o.follow)
 	defer view.end()
-	tick := time.NewTicker(o.interval)
-	defer tick.Stop()
 	for {
 		seen := l.look(ctx)
 		if ctx.Err() != nil {
@@ -78,11 +76,11 @@ func (p *program) list(ctx context.Context, prefix string, o listOptions) error 
 		if seen.err != nil && !o.follow {
 			return seen.err
 		}
-		if err := view.show(seen); err != nil || !o.follow {
+		if err := view.show(ctx, seen); err != nil || !o.follow {
 			return err
 		}
 		select {
-		case <-tick.C:
+		case <-time.After(o.interval):
 		case <-ctx.Done():
 			return nil
 		}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,7 +13,7 @@ import (
 
 // view shows looks, one after the other.
 type view interface {
-	show(look) error
+	show(context.Context, look) error
 	end()
 }
 
@@ -31,11 +32,14 @@ func (l *lister) view(follow bool) view {
 // objects prints each lock as an object of JSON.
 type objects struct{ *lister }
 
-func (o *objects) show(l look) error {
+func (o *objects) show(_ context.Context, l look) error {
 	for _, s := range l.locks {
 		if err := o.printJSON(lockJSON(s, o.connection.quorum())); err != nil {
 			return err
 		}
+	}
+	if l.cut {
+		o.note("there are more than %d: give a longer PREFIX, or a larger --limit", o.limit)
 	}
 	return nil
 }
@@ -49,7 +53,7 @@ type screen struct {
 	begun  bool
 }
 
-func (s *screen) show(l look) error {
+func (s *screen) show(_ context.Context, l look) error {
 	columns, rows := width, 0
 	if s.redraw {
 		columns, rows, _ = size(s.stdout)
@@ -149,7 +153,7 @@ type change struct {
 	statusJSON
 }
 
-func (c *changes) show(l look) error {
+func (c *changes) show(ctx context.Context, l look) error {
 	now := map[string]quorumlock.Status{}
 	for _, s := range l.locks {
 		now[s.Name] = s
@@ -163,9 +167,11 @@ func (c *changes) show(l look) error {
 		if _, still := now[name]; still {
 			continue
 		}
-		if l.cut || l.err != nil {
-			now[name] = s // perhaps it was not found: the next look tells
-			continue
+		if l.cut || l.err != nil { // perhaps it was not found
+			if state, err := c.manager.Inspect(ctx, name); err != nil || state.Votes > 0 || state.Waiters > 0 {
+				now[name] = s
+				continue
+			}
 		}
 		if err := c.print(l.at, "free", quorumlock.Status{Name: name}); err != nil {
 			return err
@@ -173,6 +179,9 @@ func (c *changes) show(l look) error {
 	}
 	c.before = now
 	complaint := textOf(l.err)
+	if l.cut {
+		complaint = fmt.Sprintf("more than %d locks: give a longer PREFIX, or a larger --limit", c.limit)
+	}
 	if complaint != "" && complaint != c.complained {
 		c.note("%s", printable(complaint))
 	}
