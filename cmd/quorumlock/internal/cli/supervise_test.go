@@ -100,7 +100,7 @@ func supervised(t *testing.T, ignoresTerm bool, script func(l *fakeLease, g *fak
 		g = &fakeGroup{begun: time.Now(), ignoresTerm: ignoresTerm, done: make(chan struct{})}
 		signals := make(chan os.Signal, 1)
 		s := &supervisor{
-			name: "job", nodes: 3, lease: l, group: g, grace: 2 * time.Second, margin: 500 * time.Millisecond, signals: signals,
+			name: `"job"`, nodes: 3, lease: l, group: g, grace: 2 * time.Second, margin: 500 * time.Millisecond, signals: signals,
 			note: func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) },
 		}
 		over := make(chan struct{})
