@@ -93,10 +93,10 @@ func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
 // the nodes, until that ends.
 //
 // List looks at the names of all keys of a majority of the nodes, one node after the other, with
-// SCAN in steps of about 500 keys. Between two steps it waits for a millisecond, so that it takes a
-// small part of a server however many keys there are. Each name that is found costs every node a
-// read, as Inspect does. Break off when you have what you want; for one name, use Inspect or
-// Observe. The iterator keeps the names that it has found until it ends.
+// SCAN in steps of about 250 keys and pauses of 2 ms. So it takes a server about a tenth of its
+// time, and about 10 s for a million keys. Each name that is found costs every node a read, as
+// Inspect does. Break off when you have what you want; for one name, use Inspect or Observe. The
+// iterator keeps the names that it has found until it ends.
 //
 // The user of the nodes needs the right +scan beside those in docs/operations.md. It shows the names
 // of all keys of a server.

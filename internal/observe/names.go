@@ -14,8 +14,8 @@ import (
 // A page is a step of a scan. It stops a server for pageKeys short steps, and the pause behind it
 // bounds what a scan takes of the server, however many keys there are.
 const (
-	pageKeys  = 500
-	pagePause = time.Millisecond
+	pageKeys  = 250
+	pagePause = 2 * time.Millisecond
 	// mostRestarts is how often a scan of a node begins again before it gives the node up.
 	mostRestarts = 3
 )
