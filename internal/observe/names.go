@@ -5,7 +5,6 @@ import (
 	"errors"
 	"iter"
 	"time"
-	"unicode/utf8"
 
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -96,10 +95,10 @@ func (n *Names) page(ctx context.Context, i int, cursor string) (*wire.Page, err
 	return reply.Page, reply.Err
 }
 
-// fresh returns the keys that have not been seen, and that may be those of locks.
+// fresh returns the keys that have not been seen.
 func fresh(keys []string, seen map[string]struct{}) (fresh []string) {
 	for _, key := range keys {
-		if _, known := seen[key]; !known && utf8.ValidString(key) {
+		if _, known := seen[key]; !known {
 			seen[key] = struct{}{}
 			fresh = append(fresh, key)
 		}
