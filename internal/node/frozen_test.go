@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -70,6 +71,8 @@ func TestAServerThatWasFrozenInAScriptBringsNoLockBack(t *testing.T) {
 	for i := range locks {
 		locks[i] = fmt.Sprint("p:", i)
 	}
+	var made atomic.Int64
+	made.Store(wire.MaxLocks)
 	for name, request := range map[string]func(now time.Duration) *wire.Request{
 		"extend": func(now time.Duration) *wire.Request { return renewals(locks, ownerA, 7, ms, now+time.Minute) },
 		"heal":   func(now time.Duration) *wire.Request { return heals(locks, ms, now+life/4) },
@@ -81,8 +84,8 @@ func TestAServerThatWasFrozenInAScriptBringsNoLockBack(t *testing.T) {
 			return heals(missing, ms, now+life/4)
 		},
 		"wait": func(now time.Duration) *wire.Request { // an acquire would be the lean script's
-			return acquisition(fmt.Sprint("p:", now), ownerA, now+life/4, func(a *wire.Acquisition) {
-				a.Value, a.KeyTTL = wire.Compose(ownerA, 1_000_000, "0 - "+strings.Repeat("x", 1<<18)), ms // large, so that it takes a while to write
+			return acquisition(fmt.Sprint("p:", made.Add(1)), ownerA, now+life/4, func(a *wire.Acquisition) {
+				a.Value, a.KeyTTL = wire.Compose(ownerA, 1_000_000, "0 - "+strings.Repeat("x", 1<<14)), ms // large, so that 32 of them take a script a while
 				a.Ticket, a.EnqueuedAt = ticketOf("000000000000000150"), "5"
 			})
 		},
@@ -96,7 +99,7 @@ func TestAServerThatWasFrozenInAScriptBringsNoLockBack(t *testing.T) {
 					server.MustDo("SET", key, wire.Compose(ownerA, 7, metadata), "PX", ms)
 				}
 				f := &flood{n: n, make: func() *wire.Request { return request(now()) }}
-				for range 16 { // so that the server runs a script most of the time
+				for range 32 { // so that the server runs a script most of the time
 					f.post()
 				}
 				time.Sleep(life / 10)
