@@ -97,13 +97,14 @@ func TestAWaiterThatIsFrozenCostsItsGraceAndNoMore(t *testing.T) {
 	go func() { _, err := frozen.Acquire(ctx, "job"); gone <- err }()
 	testkit.Queued(t, servers, 1)
 	came := make(chan time.Time, 1)
-	go func() {
+	var waiter sync.WaitGroup
+	waiter.Go(func() {
 		l, err := managers[1].Acquire(background, "job")
 		came <- time.Now()
 		if assert.NoError(t, err) {
 			assert.NoError(t, l.Release(background))
 		}
-	}()
+	})
 	testkit.Queued(t, servers, 2)
 	for _, p := range proxies {
 		p.Swallow()
@@ -116,6 +117,7 @@ func TestAWaiterThatIsFrozenCostsItsGraceAndNoMore(t *testing.T) {
 	}
 	cancel()
 	assert.ErrorIs(t, <-gone, context.Canceled)
+	waiter.Wait() // before Close releases its lease
 }
 
 func TestAWaiterThatLosesItsSubscriptionIsGrantedTheLockAnyway(t *testing.T) {
