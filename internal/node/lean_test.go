@@ -132,7 +132,8 @@ func TestALeanAcquisitionThatCannotBeTakenBackIsNoVote(t *testing.T) {
 	r, scripts := tr.ask(acquisition("p:job", ownerA, tr.now()+time.Minute))
 	assert.Equal(t, []string{"lean"}, scripts)
 	assert.Equal(t, wire.Misconfigured, r.Status)
-	assert.ErrorContains(t, r.Err, "can't run this command")
+	require.Error(t, r.Err)
+	assert.Regexp(t, "can't run this command|'del' command", r.Err.Error()) // Redis 7.0, and later versions
 }
 
 // A lean release reads no clock, which shows as the clock of 1970 in its reply.
