@@ -133,6 +133,10 @@ type tenure interface {
 	Release(ctx context.Context) error
 }
 
+func (l *Lease) leases() []*Lease { return []*Lease{l} }
+
+func (s *Leases) leases() []*Lease { return s.all }
+
 // term runs fn under leases and releases them. lost is why one of them ended before the release,
 // nil if all lasted; err is fn's error.
 func (m *Manager) term(ctx context.Context, t tenure, fn func(context.Context) error) (lost, err error) {
@@ -160,7 +164,11 @@ func (m *Manager) term(ctx context.Context, t tenure, fn func(context.Context) e
 		case errors.Is(err, ErrReleased) && m.ending():
 			lost = ErrClosed // Close ended it, and not fn
 		case errors.Is(err, ErrNoQuorum):
-			m.reporter.Warn("no majority of the nodes confirmed a release; the keys expire by themselves", "error", err)
+			attrs := []any{"name", leases[0].Name(), "token", leases[0].Token(), "error", err}
+			if len(leases) > 1 {
+				attrs = []any{"error", err} // it has the names
+			}
+			m.reporter.Warn("no majority of the nodes confirmed a release; the keys expire by themselves", attrs...)
 		}
 	}()
 	return nil, fn(fnCtx)

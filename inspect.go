@@ -107,7 +107,7 @@ func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
 // over the iterator is a new scan. It is safe for concurrent use.
 func (m *Manager) List(ctx context.Context, prefix string) iter.Seq2[Status, error] {
 	return func(yield func(Status, error) bool) {
-		if err := m.inspectable(ctx, cmp.Or(prefix, "any name")); err != nil {
+		if err := m.inspectable(ctx, cmp.Or(prefix, "any name")); err != nil { // every name begins with ""
 			yield(Status{}, err)
 			return
 		}

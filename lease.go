@@ -112,9 +112,6 @@ func (l *Lease) WithContext(ctx context.Context) (context.Context, context.Cance
 	return either(ctx, l.Context())
 }
 
-// leases implements tenure.
-func (l *Lease) leases() []*Lease { return []*Lease{l} }
-
 // either returns a context that ends with ctx or with that of a lease.
 func either(ctx, leaseCtx context.Context) (context.Context, context.CancelFunc) {
 	either, cancel := context.WithCancelCause(ctx)

@@ -134,8 +134,8 @@ func WithMinHold(d time.Duration) LeaseOption {
 	return leaseOption(func(t *config.Terms) { t.MinHold = d })
 }
 
-// WithWait bounds how long Acquire, AcquireAll, Do and DoAll wait, and each campaign of Lead, for a name that
-// is taken or for nodes that are missing: then they return ErrHeld or ErrNoQuorum. It
+// WithWait bounds how long Acquire, AcquireAll, Do and DoAll wait, and each campaign of Lead, for a
+// name that is taken or for nodes that are missing: then they return ErrHeld or ErrNoQuorum. It
 // bounds nothing else; the deadline of a context would cut the work of Do short as well. 0
 // asks once, as TryAcquire does. Default no bound. A negative time is ErrInvalid, and so is
 // one above 0 for TryAcquire.

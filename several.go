@@ -23,8 +23,8 @@ const MaxNames = quorum.MaxSeveral
 // Leases are the leases of several names that one call has acquired. Each is a lease as any other,
 // with a token of its own. They end together: when one is released, the others are, too; when one
 // is lost, the others end at once, and their names stay taken for as long as that of the lost one:
-// for 2 % of the TTL (at least 50 ms, at most a fifth of the TTL) and the lock delay, so that work can stop. All methods are
-// safe for concurrent use.
+// for 2 % of the TTL (at least 50 ms, at most a fifth of the TTL) and the lock delay, so that work
+// can stop. All methods are safe for concurrent use.
 type Leases struct {
 	m      *Manager
 	all    []*Lease // in the order of the call
@@ -50,7 +50,8 @@ type Leases struct {
 // more, may: give all names to one call.
 //
 // With WithWait(0) a call asks a second time for a name that was refused, by the rule of TryAcquire,
-// and gives up if that is refused. MaxHold and MinHold count from the grant of each name.
+// and gives up if that is refused. WithMaxHold and WithMinHold count from the grant of each name. It
+// is safe for concurrent use.
 func (m *Manager) AcquireAll(ctx context.Context, names []string, opts ...AcquireOption) (*Leases, error) {
 	if ctx == nil {
 		return nil, errNilContext()
@@ -246,6 +247,7 @@ func (s *several) together(ctx context.Context, names []string) *Leases {
 	for _, l := range all.all {
 		leaseCtx := l.Context()
 		context.AfterFunc(leaseCtx, func() { all.end(context.Cause(leaseCtx)) })
+		l.asked.Store(false) // this call has looked at the lease, and not its caller
 	}
 	return all
 }
@@ -360,6 +362,7 @@ func (s *Leases) Release(ctx context.Context) error {
 	began := s.m.ensemble.Clock.Now()
 	if !s.m.enter() { // Close ends every lease before it waits for anything
 		<-s.all[0].Done()
+		<-s.Done()
 		return s.Err()
 	}
 	s.mu.Lock()
@@ -394,6 +397,3 @@ func (s *Leases) Release(ctx context.Context) error {
 	}
 	return errs.Join(failures...)
 }
-
-// leases implements tenure.
-func (s *Leases) leases() []*Lease { return s.all }

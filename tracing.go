@@ -34,8 +34,9 @@ const (
 // everything else; those of quorumlock.hold in a goroutine of the Manager's. A processor that
 // hangs stops its call. One that panics does so too, and the lease of that call is released.
 //
-// The spans are quorumlock.acquire, quorumlock.release and quorumlock.hold. The acquire
-// span lasts from the call to the lease or the error. It links to the holders that the
+// The spans are quorumlock.acquire, quorumlock.release and quorumlock.hold, and for AcquireAll
+// quorumlock.acquire_all, with an acquire span below it for each name that the call waited for; a
+// processor runs in these while the call holds other names. The acquire span lasts from the call to the lease or the error. It links to the holders that the
 // call waited behind: each holder that a node named, and in the queue of this process the
 // holder at the call's arrival and the one right before it. Links and events are added at
 // the span's end. The hold span is made when a
@@ -89,9 +90,8 @@ func (t *telemetry) tracerFor(ctx context.Context) trace.Tracer {
 
 // acquireSpan is the telemetry of one call that acquires. With a nil pointer every method
 // does nothing. Only the goroutine of the call may use it. The code of the span may be a
-// user's, so it runs at the start and at the end only, when the call keeps nothing from
-// others: neither a mutex, nor a turn in a queue, nor Close. In between, the call notes its
-// events.
+// user's, so it runs at the start and at the end only, when the call keeps neither a mutex, nor a
+// turn in a queue, nor Close from others. In between, the call notes its events.
 type acquireSpan struct {
 	t            *telemetry
 	ctx          context.Context
@@ -247,7 +247,9 @@ func (s *acquireSpan) child(part *acquireSpan, name string, once bool) *acquireS
 		return nil
 	}
 	c := s.t.start(s.ctx, "quorumlock.acquire", otel.AttrName.String(name))
-	c.label, c.once = part.label, once
+	if c != nil { // a tracer may make spans that are not valid, and then has no provider to ask
+		c.label, c.once = part.label, once
+	}
 	return c
 }
 

@@ -16,7 +16,7 @@ import (
 type Answers struct {
 	e     *Ensemble
 	need  int
-	began time.Duration
+	began time.Duration           // when the nodes were asked, by the validity clock
 	good  func(*wire.Reply) error // returns why a Done answer does not count; nil if every Done answer counts
 	// decided has capacity 1. It is sent once, when enough answers are good or every node
 	// has answered. Never closed.

@@ -5,6 +5,8 @@
 //	  ▲                                                                          │
 //	  └────────────── after the interval, or when the holder's keys end ◀────────┘
 //
+// Names finds the locks that exist, for lists: it scans one node after the other.
+//
 // A poll waits for every node that is not known to be silent, for one node timeout at most.
 //
 // # Goroutines and locks

@@ -25,8 +25,8 @@ func (s *Several) Lost(name int) { s.held = s.held.Without(name) }
 // Granted records that the call holds a name for which it has waited.
 func (s *Several) Granted(name int) { s.held = s.held.With(name) }
 
-// Tried takes which of the missing names were granted. It returns the names to give back, and the one to wait for,
-// -1 for none: then the call holds all names.
+// Tried takes which of the missing names were granted. It returns the names to give back, and the
+// one to wait for, -1 for none: then the call holds all names.
 func (s *Several) Tried(granted Set) (back Set, wait int) {
 	s.held |= granted
 	missing := s.Missing()

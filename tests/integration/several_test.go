@@ -102,3 +102,26 @@ func TestTheSpanOfACallForSeveralNamesShowsWhichOneItWaitedFor(t *testing.T) {
 	_, err = m.AcquireAll(ctx, []string{"a", "b"}, quorumlock.WithWait(0))
 	require.NoError(t, err)
 }
+
+// Names that are free cost one round trip together: their requests leave as one batch.
+func TestSeveralFreeNamesLeaveInOneBatch(t *testing.T) {
+	testkit.OnlyAddrs(t, "it is about the requests to one server")
+	const there = 30 * time.Millisecond
+	proxies, addrs := testkit.Proxied(t, testkit.Start(t, 1))
+	m := testkit.Connect(t, addrs, quorumlock.WithTTL(10*time.Second))
+	proxies[0].Delay(there)
+	names := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
+	var slow int
+	for range 20 {
+		began := time.Now()
+		all, err := m.AcquireAll(t.Context(), names)
+		require.NoError(t, err)
+		took := time.Since(began)
+		t.Log(took)
+		if took > 3*there {
+			slow++
+		}
+		require.NoError(t, all.Release(t.Context()))
+	}
+	assert.LessOrEqual(t, slow, 2, "a busy machine may be late, but not often")
+}

@@ -85,6 +85,16 @@ func TestALeaseThatIsNeverCheckedIsWarnedAboutOnce(t *testing.T) {
 	})
 }
 
+func TestLeasesOfOneCallThatAreNeverCheckedAreWarnedAbout(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m, log := logOf(t, c)
+		_, err := m.AcquireAll(background, []string{"a", "b"})
+		require.NoError(t, err)
+		time.Sleep(10 * time.Minute)
+		assert.Regexp(t, `never asked whether it is still valid`, log())
+	})
+}
+
 func TestACallerThatMayWaitForItselfIsWarnedAboutOnce(t *testing.T) {
 	for name, queued := range map[string]bool{"the first refusal of the Manager": false, "in the queue of the process": true} {
 		t.Run(name, func(t *testing.T) {
