@@ -12,10 +12,12 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/master"
+	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
 // Defaults and bounds of the options.
 const (
+	MaxNames           = quorum.MaxSeveral         // 16: of one call of AcquireAll or DoAll
 	DefaultTTL         = config.DefaultTTL         // 10 s
 	MinTTL             = config.MinTTL             // 100 ms
 	MaxTTL             = config.MaxTTL             // 24 h

@@ -17,9 +17,6 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// MaxNames is how many names AcquireAll and DoAll take.
-const MaxNames = quorum.MaxSeveral
-
 // Leases are the leases of several names that one call has acquired. Each is a lease as any other,
 // with a token of its own. They end together: when one is released, the others are, too; when one
 // is lost, the others end at once, and their names stay taken for as long as that of the lost one:
@@ -142,9 +139,7 @@ func (s *several) run() error {
 			continue // unless one was lost meanwhile, the call is through
 		}
 		if s.wait.Err() != nil {
-			err := s.ended(s.names[next], problems[next])
-			s.parts[next].measure(err)
-			return err
+			return s.ended(next, problems[next])
 		}
 		l, err := s.m.ask(s.ctx, s.wait, s.span.child(s.parts[next], s.names[next], s.limit.Once()), s.names[next], s.terms, s.limit)
 		if err != nil {
@@ -168,6 +163,7 @@ func (s *several) try(missing quorum.Set) (granted quorum.Set, problems []error,
 	}
 	defer m.life.calls.Leave()
 	terms, calls := m.cfg.At(m.ensemble.Trip(), s.terms), make([]*call, len(s.names))
+	var asks []*campaign.Campaign
 	for i, name := range s.names {
 		if !missing.Has(i) {
 			continue
@@ -177,10 +173,10 @@ func (s *several) try(missing quorum.Set) (granted quorum.Set, problems []error,
 			Wait: s.wait, Key: wire.LockKey(m.cfg.Prefix, name), Terms: terms, Once: true, TraceParent: c.span.traceParent(), Caller: c,
 		})
 		if _, problems[i] = c.stepBack(); problems[i] == nil {
-			c.campaign.Ask()
-			calls[i] = c
+			asks, calls[i] = append(asks, &c.campaign), c
 		}
 	}
+	m.campaigns.Ask(asks...)
 	for i, c := range calls {
 		if c == nil {
 			continue
@@ -218,13 +214,14 @@ func (s *several) giveBack(names quorum.Set) {
 	}
 }
 
-// ended returns the error of a call whose wait is over. problem is why a name was not granted, nil if
-// that is not known.
-func (s *several) ended(name string, problem error) error {
+// ended returns the error of a call whose wait is over. problem is why the next name was not granted,
+// nil if that is not known.
+func (s *several) ended(next int, problem error) (err error) {
+	defer func() { s.parts[next].measure(err) }()
 	if context.Cause(s.wait) != errWaitOver { //nolint:errorlint // this very value, not another call's error that wraps it
 		return errs.Ended(s.wait, problem, "quorumlock: acquire "+quoted(s.names))
 	}
-	problem = cmp.Or[error](problem, &HeldError{Name: name})
+	problem = cmp.Or[error](problem, &HeldError{Name: s.names[next]})
 	return errs.Several(problem.Error()+"; waited "+errs.Readable(s.m.ensemble.Clock.Now()-s.began), problem)
 }
 
@@ -255,35 +252,37 @@ func (s *several) together(ctx context.Context, names []string) *Leases {
 // end ends the leases. err is that of the one that has ended first. After a loss the keys of the others
 // stay for the guard and the lock delay, as its own do, so that work under them can stop.
 func (s *Leases) end(err error) {
-	if !s.claim(err, false) || !s.m.enter() {
+	s.mu.Lock()
+	first := s.err == nil && !s.releasing
+	if first {
+		s.err = err
+	}
+	s.mu.Unlock()
+	if !first {
 		return
 	}
-	defer s.m.life.calls.Leave()
-	lost := errors.Is(err, ErrLost)
-	for _, l := range s.all {
-		if lost {
-			s.m.dog.Halt(l.lock, (*tenant)(l))
-		} else {
-			l.abandon()
+	if s.m.enter() { // otherwise Close ends them
+		lost := errors.Is(err, ErrLost)
+		for _, l := range s.all {
+			if lost {
+				s.m.dog.Halt(l.lock, (*tenant)(l))
+			} else {
+				l.abandon()
+			}
 		}
+		s.m.life.calls.Leave()
 	}
+	s.tell(err)
 }
 
-// claim records why the leases end, once. While Release runs, only the call that it runs in does so.
-func (s *Leases) claim(err error, release bool) (first bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.err != nil || s.releasing != release {
-		return false
-	}
-	s.err = err
+// tell ends the context and the channel, when each lease has ended.
+func (s *Leases) tell(err error) {
 	s.cancel(err)
 	var lost *LostError
 	if errors.As(err, &lost) {
 		s.lost <- lost.Lost
 	}
 	close(s.lost)
-	return true
 }
 
 // All returns the leases in the order in which the names were given.
@@ -379,8 +378,11 @@ func (s *Leases) Release(ctx context.Context) error {
 		pending[i], failures[i] = l.give()
 	}
 	why := s.firstEnd()
-	s.claim(why, true)
 	s.m.life.calls.Leave()
+	s.mu.Lock()
+	s.err = why
+	s.mu.Unlock()
+	s.tell(why)
 	for i, l := range s.all {
 		if pending[i] != nil {
 			pending[i].Wait(ctx, l.lock.Terms().Timeout)
@@ -391,9 +393,8 @@ func (s *Leases) Release(ctx context.Context) error {
 	if errors.Is(why, ErrLost) {
 		return why
 	}
-	failures = slices.DeleteFunc(failures, func(err error) bool { return err == nil })
-	if len(failures) == 0 {
-		return nil
+	if failures = slices.DeleteFunc(failures, func(err error) bool { return err == nil }); len(failures) > 0 {
+		return errs.Join(failures...)
 	}
-	return errs.Join(failures...)
+	return nil
 }

@@ -174,9 +174,6 @@ func (a *attempt) decide() {
 	a.decided <- struct{}{}
 }
 
-// ask asks every node.
-func (a *attempt) ask() { a.c.of.ensemble.Ask(&a.req, a, a.steady) }
-
 // await waits for the outcome. It returns why the lock was not granted, nil when it is open.
 func (a *attempt) await(ctx context.Context) *Failure {
 	e := a.c.of.ensemble

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/config"
+	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -146,21 +147,33 @@ func (c *Campaign) due() time.Duration {
 
 // Try makes one attempt, which ends with ctx. It returns nil when the lock is open.
 func (c *Campaign) Try(ctx context.Context) *Failure {
-	c.Ask()
+	a := c.begin()
+	c.of.ensemble.Ask(&a.req, a, a.steady)
 	return c.Await(ctx)
 }
 
-// Ask begins an attempt. Await has to follow.
-func (c *Campaign) Ask() {
+// Ask begins an attempt for each campaign, and their requests leave together. Await has to follow for each.
+func (s *Campaigns) Ask(campaigns ...*Campaign) {
+	_, now := s.clock.Both()
+	posts := make([]ensemble.Posting, len(campaigns))
+	for i, c := range campaigns {
+		a := c.begin()
+		posts[i] = ensemble.Posting{Req: &a.req, To: a}
+	}
+	s.ensemble.AskTogether(posts, now)
+}
+
+// begin makes an attempt, which has not asked yet.
+func (c *Campaign) begin() *attempt {
 	a := c.of.newAttempt(c, c.beginAttempt(), c.unreleased)
 	if c.unreleased != nil {
 		c.unreleased.unref()
 	}
 	c.unreleased = a
-	a.ask()
+	return a
 }
 
-// Await ends the attempt that Ask has begun, as Try does.
+// Await ends the attempt that was begun, as Try does.
 func (c *Campaign) Await(ctx context.Context) *Failure {
 	a := c.unreleased
 	failure := a.await(ctx)

@@ -124,12 +124,17 @@ func (e *Ensemble) Used() { e.lists.use() }
 // once.
 func (e *Ensemble) Post(i int, req *wire.Request, to node.Receiver) {
 	if !e.nodes[i].Post(req, to) {
-		err := errOverloaded
-		if e.closing() {
-			err = wire.ErrClosed
-		}
-		to.Receive(i, req, &wire.Reply{Status: wire.NotApplied, Err: err})
+		e.refuse(i, req, to)
 	}
+}
+
+// refuse answers a request that node i does not take.
+func (e *Ensemble) refuse(i int, req *wire.Request, to node.Receiver) {
+	err := errOverloaded
+	if e.closing() {
+		err = wire.ErrClosed
+	}
+	to.Receive(i, req, &wire.Reply{Status: wire.NotApplied, Err: err})
 }
 
 // PostTo queues a request for each of these nodes.
@@ -165,6 +170,25 @@ func (e *Ensemble) Ask(req *wire.Request, to node.Receiver, now time.Duration) {
 			to.Receive(i, req, &wire.Reply{Status: wire.NotApplied, Err: e.nodes[i].SilenceError(now)})
 		} else {
 			e.Post(i, req, to)
+		}
+	}
+}
+
+// Posting is a request, and who receives the answers.
+type Posting = node.Posting
+
+// AskTogether is Ask for several requests, which a node's worker finds at the same time.
+func (e *Ensemble) AskTogether(posts []node.Posting, now time.Duration) {
+	silent := e.silent(now)
+	for i, n := range e.nodes {
+		if silent.Has(i) {
+			for _, p := range posts {
+				p.To.Receive(i, p.Req, &wire.Reply{Status: wire.NotApplied, Err: n.SilenceError(now)})
+			}
+			continue
+		}
+		for _, p := range posts[n.PostTogether(posts):] {
+			e.refuse(i, p.Req, p.To)
 		}
 	}
 }

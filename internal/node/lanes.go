@@ -32,6 +32,12 @@ type Receiver interface {
 	Receive(node int, req *wire.Request, reply *wire.Reply)
 }
 
+// Posting is a request, and who receives its answer.
+type Posting struct {
+	Req *wire.Request
+	To  Receiver
+}
+
 // entry is a request in a lane.
 type entry struct {
 	req    *wire.Request
@@ -69,32 +75,43 @@ func (l *lanes) post(req *wire.Request, to Receiver) bool {
 	if req.Hint {
 		return l.postHint(entry{req: req, to: to})
 	}
+	if !req.Urgent {
+		return l.postTogether([]Posting{{req, to}}) == 1
+	}
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
 		return false
 	}
 	l.allAnswered, l.resting = false, false
-	if req.Urgent {
-		l.urgent = append(l.urgent, entry{req: req, to: to})
-		l.mu.Unlock()
-		l.wake()
-		return true
-	}
+	l.urgent = append(l.urgent, entry{req: req, to: to})
+	l.mu.Unlock()
+	l.wake()
+	return true
+}
+
+// postTogether is Node.PostTogether.
+func (l *lanes) postTogether(all []Posting) (taken int) {
 	var expired []entry
-	if len(l.acquire) >= acquireMax {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return 0
+	}
+	l.allAnswered, l.resting = false, false
+	if len(l.acquire)+len(all) > acquireMax {
 		expired = l.purge()
 	}
-	ok := len(l.acquire) < acquireMax
-	if ok {
-		l.acquire = append(l.acquire, entry{req: req, to: to})
+	for _, p := range all[:min(len(all), acquireMax-len(l.acquire))] {
+		l.acquire = append(l.acquire, entry{req: p.Req, to: p.To})
+		taken++
 	}
 	l.mu.Unlock()
 	fail(l.index, expired, wire.NotApplied, wire.ErrExpired)
-	if ok {
+	if taken > 0 {
 		l.wake()
 	}
-	return ok
+	return taken
 }
 
 // postHint queues a request that a message has caused, unless Close has begun, too many wait

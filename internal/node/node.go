@@ -75,6 +75,10 @@ func (n *Node) Run() {
 // is one too many.
 func (n *Node) Post(req *wire.Request, to Receiver) bool { return n.lanes.post(req, to) }
 
+// PostTogether is Post for acquisitions that the worker has to find at the same time. It returns how
+// many the node takes, from the first one on.
+func (n *Node) PostTogether(all []Posting) (taken int) { return n.lanes.postTogether(all) }
+
 // Reading returns the last measurement of the node's clock, and false before the first
 // answer.
 func (n *Node) Reading() (Reading, bool) { return n.link.meter.last() }
