@@ -12,7 +12,7 @@ import (
 )
 
 // Answers collects the answers of all nodes to one request that is not an attempt:
-// release, verify, inspect.
+// release, verify, inspect, revoke.
 type Answers struct {
 	e     *Ensemble
 	need  int
@@ -34,8 +34,10 @@ type Answers struct {
 // AskAll posts req to every node.
 func (e *Ensemble) AskAll(req *wire.Request, need int, good func(*wire.Reply) error) *Answers {
 	a := &Answers{e: e, need: need, began: e.Clock.Now(), good: good, decided: e.Signal()}
-	if req.Kind == wire.Read {
+	if req.Kind == wire.Read || req.Kind == wire.Mark {
 		a.Replies = make([]wire.Reply, len(e.nodes))
+	}
+	if req.Kind == wire.Read {
 		_, now := e.Clock.Both()
 		e.Ask(req, a, now)
 		return a

@@ -212,7 +212,7 @@ func (c *courier) conclude(t *transfer, e entry, r *wire.Reply) bool {
 		e.req.MarkRefused(1 << c.cfg.Index)
 	case r.Status == wire.MayRepeat:
 		r.Status = wire.NotApplied
-		if !e.resent && (e.req.Insists || e.req.Kind == wire.Acquire || e.req.Kind == wire.Extend || e.req.Kind == wire.Read || e.req.Kind == wire.Scan) {
+		if !e.resent && (e.req.Insists || e.req.Kind == wire.Acquire || e.req.Kind == wire.Extend || e.req.Kind == wire.Mark || e.req.Kind == wire.Read || e.req.Kind == wire.Scan) {
 			// A request that creates a lock for an existing lease is not sent again: the
 			// lease's release may be on its way.
 			e.resent = true

@@ -36,8 +36,9 @@ func newScript(cfg *Config) script {
 	if cfg.Cap > 0 {
 		s.capText = wire.Micros(cfg.Cap)
 	}
+	s.flags = "w"
 	if cfg.Only {
-		s.flags = "1"
+		s.flags = "1w"
 	}
 	return s
 }

@@ -186,6 +186,45 @@ func NewPassOn(lock, ticket string, expires time.Duration) *Request {
 	return &Request{Kind: Pass, Expires: expires, Hint: true, keys: []string{lock}, args: []string{"pass", ticket}}
 }
 
+// Note is what an operator has written into a lock, and who that is.
+type Note struct{ By, Reason string }
+
+// String returns the note for people: "who: why".
+func (n Note) String() string {
+	switch {
+	case n == Note{}:
+		return "no reason given"
+	case n.By == "":
+		return n.Reason
+	case n.Reason == "":
+		return n.By
+	}
+	return n.By + ": " + n.Reason
+}
+
+// MaxReasonLen bounds the reason of a Note, in bytes; MaxLabelLen bounds who it is by.
+const MaxReasonLen = 256
+
+// NewAsk returns a request that asks the owner of a lock to release it. Only that owner's lock gets
+// the note.
+func NewAsk(lock, owner string, note Note, notAfter time.Duration) *Request {
+	return newMark(lock, owner, "a", 0, note, notAfter)
+}
+
+// NewRevoke returns a request that revokes the lease of a lock's owner: the lock lives for at least
+// life from the arrival of the request, and is not renewed any more.
+func NewRevoke(lock, owner string, life time.Duration, note Note, notAfter time.Duration) *Request {
+	return newMark(lock, owner, "x", life, note, notAfter)
+}
+
+func newMark(lock, owner, kind string, life time.Duration, note Note, notAfter time.Duration) *Request {
+	ms := (life + time.Millisecond - 1).Milliseconds() // never shorter
+	return &Request{
+		Kind: Mark, Expires: notAfter, Urgent: true, keys: []string{lock},
+		args: []string{"mark", owner + " ", kind, strconv.FormatInt(ms, 10), Micros(notAfter), note.By + noteSeparator + note.Reason},
+	}
+}
+
 // NewRead returns a request that reads a lock and changes nothing.
 func NewRead(lock string, expires time.Duration) *Request {
 	return &Request{Kind: Read, Expires: expires, Urgent: true, keys: []string{lock}, args: []string{"read"}}

@@ -16,10 +16,11 @@ type Reader struct {
 	Unguarded bool
 
 	codes []int64
+	wants []Want
 }
 
 // Trim frees the buffer, which a burst may have made large.
-func (d *Reader) Trim() { d.codes = nil }
+func (d *Reader) Trim() { d.codes, d.wants = nil, nil }
 
 // Read fills r from the answers to the operations of req.
 func (d *Reader) Read(req *Request, all Answers, r *Reply) {
@@ -32,6 +33,8 @@ func (d *Reader) Read(req *Request, all Answers, r *Reply) {
 		_, err = d.readMany(all, r)
 	case Raise:
 		err = readRaise(all, r)
+	case Mark:
+		err = readMark(all, r)
 	case Read:
 		err = readState(all, r)
 	case Scan:
@@ -127,9 +130,7 @@ func readHeld(parts []rueidis.RedisMessage, r *Reply) (err error) {
 		}
 	}
 	ms, err := integerOf(&parts[1])
-	// Redis allows TTLs of up to 292 million years, which no Duration can hold. Half of
-	// the largest Duration leaves room to add to it.
-	r.TTL = time.Duration(min(max(ms, -2), math.MaxInt64/2/int64(time.Millisecond))) * time.Millisecond
+	r.TTL = lifeOf(ms)
 	return err
 }
 
@@ -197,7 +198,7 @@ func readRaise(all Answers, r *Reply) error {
 // operation that failed otherwise is Unanswered, and the others still count. failure is
 // what the last such failure means.
 func (d *Reader) readMany(all Answers, r *Reply) (failure Status, err error) {
-	d.codes = d.codes[:0]
+	d.codes, d.wants = d.codes[:0], d.wants[:0]
 	for i := range len(all.codes) {
 		code, known := numeral(all.codes[i])
 		if !known && all.codes[i] != '*' {
@@ -205,7 +206,7 @@ func (d *Reader) readMany(all Answers, r *Reply) (failure Status, err error) {
 		}
 		if !known {
 			var status Status
-			if code, status, err = numberOrFailure(&all.details[0], r); err != nil {
+			if code, status, err = d.readDetail(i, &all.details[0], r); err != nil {
 				return 0, err
 			}
 			if status != 0 {
@@ -215,13 +216,13 @@ func (d *Reader) readMany(all Answers, r *Reply) (failure Status, err error) {
 		}
 		d.codes = append(d.codes, code)
 	}
-	r.Answers = d.codes
+	r.Answers, r.Wants = d.codes, d.wants
 	return failure, nil
 }
 
-// numberOrFailure returns an answer that is a larger number, or the result of an
-// operation that failed; then r gets the error, and status is what it means.
-func numberOrFailure(message *rueidis.RedisMessage, r *Reply) (code int64, status Status, err error) {
+// readDetail returns an answer that is a larger number, or a number with what others want, or the
+// result of an operation that failed; then r gets the error, and status is what it means.
+func (d *Reader) readDetail(lock int, message *rueidis.RedisMessage, r *Reply) (code int64, status Status, err error) {
 	if message.IsInt64() {
 		if code, err = integerOf(message); err == nil && code < 0 {
 			err = errReply // it has a character, or is none of the script's
@@ -229,6 +230,10 @@ func numberOrFailure(message *rueidis.RedisMessage, r *Reply) (code int64, statu
 		return code, 0, err
 	}
 	parts, err := message.ToArray()
+	if err == nil && len(parts) == 3 {
+		code, err = d.readWant(lock, parts)
+		return code, 0, err
+	}
 	if err == nil {
 		err = operationFailure(parts)
 	}
@@ -242,4 +247,54 @@ func numberOrFailure(message *rueidis.RedisMessage, r *Reply) (code int64, statu
 	status, err = Classify(failed)
 	r.Err = MissingRight(err)
 	return Unanswered, status, nil
+}
+
+// readWant reads the answer to the extension of a lock that others want.
+func (d *Reader) readWant(lock int, parts []rueidis.RedisMessage) (code int64, err error) {
+	if code, err = integerOf(&parts[0]); err != nil {
+		return 0, err
+	}
+	if code < Another || code > OursWithoutToken {
+		return 0, errReply
+	}
+	w := Want{Lock: lock}
+	if w.Waiters, err = integerOf(&parts[1]); err != nil {
+		return 0, err
+	}
+	note, err := StringOf(&parts[2])
+	if err != nil {
+		return 0, err
+	}
+	if w.Marked = note != ""; w.Marked {
+		w.Note = readNote(note)
+	}
+	d.wants = append(d.wants, w)
+	return code, nil
+}
+
+// readMark reads the answer to a Mark.
+func readMark(all Answers, r *Reply) (err error) {
+	if code, known := numeral(all.codes[0]); known {
+		r.N = code
+		return nil
+	}
+	parts, err := all.Detail()
+	if err != nil {
+		return err
+	}
+	if len(parts) != 2 {
+		return errReply
+	}
+	if r.N, err = integerOf(&parts[0]); err != nil {
+		return err
+	}
+	ms, err := integerOf(&parts[1])
+	r.TTL = lifeOf(ms)
+	return err
+}
+
+// lifeOf returns how long a key lives. Redis allows TTLs of up to 292 million years, which no
+// Duration can hold. Half of the largest Duration leaves room to add to it.
+func lifeOf(ms int64) time.Duration {
+	return time.Duration(min(max(ms, -2), math.MaxInt64/2/int64(time.Millisecond))) * time.Millisecond
 }

@@ -39,16 +39,24 @@ func (s Status) String() string {
 	}[s]
 }
 
-// Answers of Extend, Heal, Release and Pass about one lock. For Heal, Missing
-// means that the request came too late to create the lock.
+// Answers of Extend, Heal, Release, Pass and Mark about one lock. For Heal and Mark, Missing
+// means that the request came too late.
 const (
 	Ours             = 1
 	OursWithoutToken = 2  // Extend: the node does not show the lease's token
 	HandedOn         = 2  // Release, Pass: the lock is now reserved for a waiter
 	Missing          = 0  // there is no lock; Extend: or it is reserved for a waiter
-	Another          = -1 // another owner has the lock
+	Another          = -1 // another owner has the lock, or the lease was revoked; Mark: or there is no lock
 	Unanswered       = -2 // the operation failed; Reply.Err says how
 )
+
+// Want says that others want a lock which a request prolongs.
+type Want struct {
+	Lock    int   // its index in the request
+	Waiters int64 // tickets in the queue
+	Marked  bool  // somebody has asked for the lock, or has revoked the lease
+	Note    Note  // who, and why
+}
 
 // Page is the answer to a Scan.
 type Page struct {
@@ -66,12 +74,14 @@ type Reply struct {
 	Moved   int64         // Granted: the value to which this request moved the register; 0 if the register was ahead
 	Before  int64         // Granted, Raise: the register's value before; Raise: −1 for a refusal
 	Waiters int64         // Granted, Raise, Read: tickets in the queue
-	N       int64         // Release, Pass on one lock: the answer
+	N       int64         // Release, Pass, Mark on one lock: the answer
 	Answers []int64       // Extend, Heal, Release on several locks: one for each; valid during Receive only
 	Held    string        // Taken, Read: the lock's value, "" for none
-	TTL     time.Duration // Taken, Read: how long the lock lives; negative for no end or no lock
+	TTL     time.Duration // Taken, Read, Mark: how long the lock lives, or had to live before the mark; negative for no end or no lock
 	// Position is how many tickets are before ours in the queue; −1 if ours is not in it.
 	Position int64 // Taken
+	// Wants are the locks of an Extend that others want, valid as long as Answers.
+	Wants    []Want
 	Register int64 // Read
 	Page     *Page // Scan
 	Err      error // for NotApplied and all below

@@ -18,6 +18,7 @@ const (
 	Raise
 	Release
 	Pass
+	Mark
 	Read
 	Scan
 	Forget // posted by the node itself
@@ -28,7 +29,7 @@ const (
 
 // String returns the name of the operation in errors and telemetry.
 func (k Kind) String() string {
-	return [...]string{"none", "acquire", "extend", "heal", "raise", "release", "pass", "read", "scan", "forget"}[k]
+	return [...]string{"none", "acquire", "extend", "heal", "raise", "release", "pass", "mark", "read", "scan", "forget"}[k]
 }
 
 // MaxLocks is the largest number of locks in one Extend, Heal or Release, and of

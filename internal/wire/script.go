@@ -13,6 +13,8 @@ var (
 	luaQueue string
 	//go:embed lua/registers.lua
 	luaRegisters string
+	//go:embed lua/mark.lua
+	luaMark string
 	//go:embed lua/guard.lua
 	luaGuard string
 	//go:embed lua/lists.lua
@@ -38,7 +40,7 @@ var Apply = luaHead + `
 local function rare()
 local f = {}
 
-` + luaAcquire + "\n" + luaQueue + "\n" + luaRegisters + "\n" + luaGuard + "\n" + luaLists + "\n" + luaNames + "\n" + luaErrors + `
+` + luaAcquire + "\n" + luaQueue + "\n" + luaRegisters + "\n" + luaMark + "\n" + luaGuard + "\n" + luaLists + "\n" + luaNames + "\n" + luaErrors + `
 rare = function() return f end
 return f
 end

@@ -17,6 +17,9 @@ import (
 //
 // While a node reserves the lock for the head of its queue, the value is "ticket w ":
 // neither a lease nor a vote.
+//
+// A lease that somebody has asked for is "owner a token since_µs traceparent label", and one that was
+// revoked is "owner x token …"; byte 255, who did that, byte 255 and the reason follow.
 type Value struct {
 	Owner       string // 32 hex digits
 	Reserved    bool   // for the waiter with the ticket Owner
@@ -24,6 +27,9 @@ type Value struct {
 	Since       time.Time
 	TraceParent string
 	Label       string
+	Asked       bool // somebody has asked the owner to release the lock
+	Revoked     bool // somebody has revoked the lease
+	Note        Note // of who has
 }
 
 // OwnerLen is the length of an owner value.
@@ -59,8 +65,15 @@ const (
 	Absent  = -2 * time.Millisecond
 )
 
-// reservedMark follows the ticket for which a node reserves a lock.
-const reservedMark = " w "
+// The marks behind an owner value, or behind the ticket for which a node reserves a lock.
+const (
+	reservedMark = " w "
+	askedMark    = " a "
+	revokedMark  = " x "
+)
+
+// noteSeparator is before each part of a note. No label has that byte: it is no UTF-8.
+const noteSeparator = "\xff"
 
 // MaxLabelLen and maxTraceParent bound parts of our values, in bytes.
 const (
@@ -91,7 +104,9 @@ func parseOwn(s string) (v Value, ok bool) {
 	if s[OwnerLen:] == reservedMark {
 		return Value{Owner: s[:OwnerLen], Reserved: true}, true
 	}
-	parts := strings.SplitN(s[OwnerLen+1:], " ", 4)
+	v.Owner = s[:OwnerLen]
+	s, v.Note = cutMark(s, &v)
+	parts := strings.SplitN(s, " ", 4)
 	if len(parts) != 4 || len(parts[2]) > maxTraceParent || len(parts[3]) > MaxLabelLen || !utf8.ValidString(s) {
 		return v, false
 	}
@@ -103,9 +118,33 @@ func parseOwn(s string) (v Value, ok bool) {
 	if err != nil {
 		return v, false
 	}
-	v = Value{Owner: s[:OwnerLen], Token: token, Since: time.UnixMicro(since), Label: parts[3]}
+	v.Token, v.Since, v.Label = token, time.UnixMicro(since), parts[3]
 	if parts[2] != "-" {
 		v.TraceParent = parts[2]
 	}
 	return v, true
+}
+
+// cutMark returns what follows the owner and a mark in a value of ours, without the note, and the
+// note. A node shows a long note shortened.
+func cutMark(s string, v *Value) (rest string, note Note) {
+	rest = s[OwnerLen+1:]
+	switch mark := s[OwnerLen:min(OwnerLen+3, len(s))]; mark {
+	case askedMark, revokedMark:
+		v.Asked, v.Revoked = mark == askedMark, mark == revokedMark
+		rest, text, _ := strings.Cut(rest[2:], noteSeparator)
+		return rest, readNote(text)
+	}
+	return rest, note
+}
+
+// readNote reads the note of a mark. Its text comes from other clients.
+func readNote(text string) Note {
+	by, reason, _ := strings.Cut(text, noteSeparator)
+	return Note{By: cleaned(by, MaxLabelLen), Reason: cleaned(reason, MaxReasonLen)}
+}
+
+// cleaned returns a text as valid UTF-8, with at most that many bytes.
+func cleaned(text string, most int) string {
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }

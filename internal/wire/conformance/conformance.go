@@ -43,7 +43,7 @@ func Run(t *testing.T, start func(testing.TB) Server) {
 		server.Prefix = "p:"
 	}
 	for _, topic := range [][]testCase{
-		acquireCases, waitCases, extendCases, healCases, raiseCases, releaseCases, leaveCases, passCases, recallCases, readCases, scanCases,
+		acquireCases, waitCases, extendCases, healCases, raiseCases, releaseCases, leaveCases, passCases, recallCases, markCases, readCases, scanCases,
 		forgetCases, guardCases, listCases, registerCases, reserveCases, wakeCases, batchCases, leanCases, nodeCases,
 	} {
 		for _, c := range topic {

@@ -184,7 +184,7 @@ type Replies chan wire.Reply
 // Receive implements node.Receiver.
 func (c Replies) Receive(_ int, _ *wire.Request, r *wire.Reply) {
 	copied := *r
-	copied.Answers = slices.Clone(r.Answers)
+	copied.Answers, copied.Wants = slices.Clone(r.Answers), slices.Clone(r.Wants)
 	c <- copied
 }
 

@@ -32,7 +32,7 @@ function f.contend(lock, value, duration, late, t, ticket, place, mode)
   local held = call('GETRANGE', lock, '0', '511') -- another client's value may be huge
   if held ~= '' or call('EXISTS', lock) == 1 then
     local reserved = ticket and held == string.sub(ticket, 1, 32) .. ' w '
-    local ours = string.sub(held, 1, 33) == string.sub(value, 1, 33)
+    local ours = string.sub(held, 1, 33) == string.sub(value, 1, 33) and string.sub(held, 33, 35) ~= ' x '
     if not ours and not reserved then
       return f.taken(lock, held, place and ticket, place)
     elseif late then

@@ -15,7 +15,7 @@
 -- ARGV[4]  the prefix of the channels on which waiters are woken
 -- ARGV[5]  how far a register may move ahead of this node's clock, µs; '' without fencing
 -- ARGV[6]  's' if the client is subscribed here, so that its tickets may queue; '1' if
---          this is the only node
+--          this is the only node; 'w' if it knows the answers of extend about who wants a lock
 -- ARGV[7…] each operation: its name, and its arguments, as the other files list them
 --
 -- Reply {now, codes, r…}: this node's clock, µs; one character for each operation: '1',

@@ -1,10 +1,13 @@
 -- extend   prefix ms               prolongs the lock; prefix is 'owner t '
 --     1 ours and at t, 2 ours and not at t (or the marker differs: the data may be old),
---     0 missing or reserved, -1 another's
+--     0 missing or reserved, -1 another's or revoked
+--     {code, tickets, note} where others want the lock, if the client says in ARGV[6] that it
+--                           knows this: one of these codes, how many tickets are queued, and the
+--                           note of a mark or ''
 -- heal     value ms not_after held   creates a lock again that this node has lost. If the
 --          marker differs (quarantine), only until held, the instant at which the lost key
 --          would have ended: a later heal would be a new vote
---     1 ours, 0 not_after has passed, -1 another's
+--     1 ours, 0 not_after has passed, -1 another's or revoked
 -- read                             {held or nil, ms, register, tickets}
 --
 -- This file runs the operations, one after the other. It decides the common cases without a
@@ -65,18 +68,22 @@ local function run()
       end
     elseif op == 'extend' then
       arg = at + 3
-      local held = call('GETRANGE', lock, '0', '49')
-      local same = held == a or string.sub(held, 1, #a) == a
-      local reserved = not same and string.sub(held, 33) == ' w '
-      if reserved then
+      local held = call('GETRANGE', lock, '0', '51')
+      local same, marked = held == a or string.sub(held, 1, #a) == a, nil
+      if not same then
+        reply, same, marked = rare().differs(lock, held, a)
+      end
+      if not reply and now > ARGV[2] + offset + b * 1000 then
         reply = 0
-      elseif not same and string.sub(held, 1, 33) ~= string.sub(a, 1, 33) then
-        reply = held == '' and call('EXISTS', lock) == 0 and 0 or -1
-      elseif now > ARGV[2] + offset + b * 1000 then
-        reply = 0
-      else
+      elseif not reply then
         call('PEXPIREAT', lock, after(b))
         reply = same and votes and 1 or 2
+      end
+      if (marked or hint and reply > 0) and string.find(ARGV[6], 'w', 1, true) then
+        local waiting = hint and reply > 0 and call('ZCARD', lock .. '\255q') or 0
+        if waiting > 0 or marked then
+          reply = { reply, waiting, marked and rare().note(lock) or '' }
+        end
       end
     elseif op == 'heal' then
       arg = at + 5
@@ -88,7 +95,7 @@ local function run()
       elseif string.sub(held, 33) == ' w ' then -- a lease takes precedence over a reservation
         call('SET', lock, a, 'PXAT', after(b))
         reply = 1
-      elseif string.sub(held, 1, 33) == string.sub(a, 1, 33) then
+      elseif string.sub(held, 1, 33) == string.sub(a, 1, 33) and string.sub(held, 33, 35) ~= ' x ' then
         call('PEXPIREAT', lock, after(b))
         reply = 1
       else
@@ -108,10 +115,13 @@ local function run()
     elseif op == 'pass' then
       arg = at + 2
       reply = rare().pass(lock, a)
+    elseif op == 'mark' then
+      arg = at + 6
+      reply = rare().mark(lock, a, b, ARGV[at + 3], now > ARGV[at + 4] + offset, ARGV[at + 5])
     elseif op == 'read' then
       arg = at + 1
       local left = call('PTTL', lock)
-      local held = left ~= -2 and call('GETRANGE', lock, '0', '511')
+      local held = left ~= -2 and call('GETRANGE', lock, '0', '1023')
       local waiting = call('ZCARD', lock .. '\255q')
       local known, register = pcall(rare().register, lock) -- a read reports what exists
       reply = { held, left, known and register or -1, waiting }

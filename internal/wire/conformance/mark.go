@@ -1,0 +1,222 @@
+package conformance
+
+import (
+	"strings"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+var markCases = []testCase{
+	{"an ask is told to the holder, whose lock goes on as before", (*rig).asks},
+	{"a revoked lock is not prolonged, healed, raised or granted again, and lives on", (*rig).revokes},
+	{"a mark touches nothing but the lock of the owner that it names", (*rig).marksOnlyTheOwners},
+	{"the latest mark counts, and nothing takes a revocation back", (*rig).marksAgain},
+	{"a revoked lock is free when its owner releases it, and its waiters are served", (*rig).releasesRevoked},
+	{"extend says how many wait, to clients that know this answer", (*rig).tellsWhoWaits},
+	{"a full server revokes", (*rig).revokesOnAFullServer},
+	{"a node reads marks, and the answers to a renewal of marked locks", (*rig).readsMarks},
+}
+
+// note is who a mark is by, and why, as the script has it.
+const note = "ops\xffthe job hangs"
+
+// argMarkNotAfter is an argument of mark.
+const argMarkNotAfter = 4
+
+// newClient has the rig's calls say that the client knows who wants a lock.
+func (r *rig) newClient() { r.flags = "sw" }
+
+func (r *rig) asks() {
+	t := r.holds(alice)
+	r.admin("PEXPIRE", r.lock, "100000")
+	left := r.one(r.ask(alice, note)).([]any)
+	assert.EqualValues(r, 1, left[0])
+	assert.InDelta(r, 100_000, left[1], 1000)
+	assert.Greater(r, r.pttl(r.lock), int64(50_000), "the lock lives as long as before")
+	want := wire.ParseValue(wire.Compose(alice, t, metadata))
+	want.Asked, want.Note = true, wire.Note{By: "ops", Reason: "the job hangs"}
+	assert.Equal(r, want, r.value())
+
+	assert.Equal(r, int64(1), r.one(r.extend(alice, t)), "of a client that does not know marks")
+	assert.InDelta(r, 5000, r.pttl(r.lock), 1000)
+	assert.Equal(r, int64(2), r.one(r.extend(alice, t-1)))
+	r.newClient()
+	r.unchanged(func() {
+		assert.Equal(r, answer(1, 0, note), r.one(r.extend(alice, t)))
+		assert.Equal(r, answer(2, 0, note), r.one(r.extend(alice, t/10)))
+		assert.Equal(r, int64(-1), r.one(r.extend(bob, t)), "not to another owner")
+		assert.Equal(r, int64(1), r.one(r.heal(alice)))
+	})
+	r.admin("PEXPIRE", r.lock, "100000")
+	assert.Equal(r, answer(t, 0), r.one(r.raise(alice, t+1)))
+	want.Token = t + 1
+	assert.Equal(r, want, r.value(), "the next lease on the lock learns it")
+	assert.Greater(r, r.pttl(r.lock), int64(50_000))
+	assert.Equal(r, answer(1, 0, note), r.one(r.extend(alice, t+1)))
+	r.unchanged(func() {
+		assert.Equal(r, granted(0, t+1), r.one(r.acquire(alice, t)), "its acquisition, asked again")
+		got := r.one(r.acquire(bob, t)).([]any)
+		assert.Equal(r, want, wire.ParseValue(got[0].(string)), "who is in the way")
+	})
+	assert.Equal(r, int64(1), r.one(r.release(alice)))
+	r.absent(r.lock)
+}
+
+func (r *rig) revokes() {
+	t := r.holds(alice)
+	for _, life := range []struct {
+		left, then int64
+	}{{2000, 60_000}, {100_000, 100_000}} {
+		r.admin("SET", r.lock, wire.Compose(alice, t, metadata), "PX", micros(life.left))
+		got := r.one(r.revoke(alice, "60000", note)).([]any)
+		assert.EqualValues(r, 1, got[0])
+		assert.InDelta(r, life.left, got[1], 1000)
+		assert.InDelta(r, life.then, r.pttl(r.lock), 1000)
+	}
+	want := wire.ParseValue(wire.Compose(alice, t, metadata))
+	want.Revoked, want.Note = true, wire.Note{By: "ops", Reason: "the job hangs"}
+	assert.Equal(r, want, r.value())
+	for _, flags := range []string{"s", "sw"} {
+		r.flags = flags
+		r.unchanged(func() {
+			if flags == "s" {
+				assert.Equal(r, int64(-1), r.one(r.extend(alice, t)))
+			} else {
+				assert.Equal(r, answer(-1, 0, note), r.one(r.extend(alice, t)))
+			}
+			assert.Equal(r, int64(-1), r.one(r.heal(alice)))
+			assert.Equal(r, answer(-1, 0), r.one(r.raise(alice, t+hour)))
+			assert.Equal(r, int64(-1), r.one(r.pass(9)))
+			for _, o := range []op{r.acquire(alice, t+1), r.acquire(bob, t+1)} {
+				got, ok := r.one(o).([]any)
+				require.True(r, ok, "refused, and not granted again")
+				assert.Equal(r, want, wire.ParseValue(got[0].(string)))
+			}
+		})
+		assert.Greater(r, r.pttl(r.lock), int64(50_000))
+	}
+}
+
+func (r *rig) marksOnlyTheOwners() {
+	r.newClient()
+	reserved := ticket(1)[:wire.TicketLen]
+	marks := func(owner string) []op { return []op{r.ask(owner, note), r.revoke(owner, "9000", note)} }
+	for _, o := range marks(alice) {
+		r.unchanged(func() { assert.Equal(r, int64(-1), r.one(o), "nobody has it") })
+	}
+	for _, value := range []string{"", "x", alice, alice + "x", wire.Compose(bob, 7, metadata), bob + " a 7 " + metadata + "\xffe\xfff", reserved + " w "} {
+		r.admin("SET", r.lock, value, "PX", "2000")
+		for _, o := range append(marks(alice), marks(reserved)...) {
+			r.unchanged(func() { assert.Equal(r, int64(-1), r.one(o), "%q", value) })
+		}
+		assert.LessOrEqual(r, r.pttl(r.lock), int64(2000))
+	}
+	r.admin("SET", r.lock, wire.Compose(alice, 7, metadata), "PX", "2000")
+	for _, o := range marks(alice) {
+		r.unchanged(func() { assert.Equal(r, int64(0), r.one(o.with(argMarkNotAfter, micros(r.micros()-1))), "too late") })
+		assert.LessOrEqual(r, r.pttl(r.lock), int64(2000))
+	}
+}
+
+func (r *rig) marksAgain() {
+	r.newClient()
+	t := r.holds(alice)
+	r.one(r.ask(alice, note))
+	r.one(r.ask(alice, "dev\xffmy turn"))
+	assert.Equal(r, answer(1, 0, "dev\xffmy turn"), r.one(r.extend(alice, t)))
+	assert.Equal(r, t, r.value().Token)
+	r.one(r.revoke(alice, "20000", note))
+	assert.Equal(r, answer(-1, 0, note), r.one(r.extend(alice, t)))
+	assert.InDelta(r, 20_000, r.pttl(r.lock), 1000)
+	assert.Equal(r, t, r.value().Token)
+	r.unchanged(func() {
+		got := r.one(r.ask(alice, "dev\xffmy turn")).([]any)
+		assert.EqualValues(r, 1, got[0], "it is on its way out")
+	})
+	got := r.one(r.revoke(alice, "40000", "dev\xff")).([]any)
+	assert.InDelta(r, 20_000, got[1], 1000)
+	assert.InDelta(r, 40_000, r.pttl(r.lock), 1000)
+	v := r.value()
+	assert.Equal(r, []any{true, wire.Note{By: "dev"}, t, "label with spaces"}, []any{v.Revoked, v.Note, v.Token, v.Label})
+}
+
+func (r *rig) releasesRevoked() {
+	r.holds(alice)
+	r.one(r.revoke(alice, "60000", note))
+	assert.Equal(r, int64(1), r.one(r.release(alice)))
+	r.absent(r.lock)
+	assert.Equal(r, int64(1), r.one(r.acquire(bob, r.micros())))
+	r.one(r.revoke(bob, "60000", note))
+	r.subscribe()
+	r.one(r.wait(carol, 1))
+	assert.Equal(r, int64(2), r.one(r.release(bob)))
+	assert.Equal(r, name(1), r.value().Owner, "reserved for the waiter")
+}
+
+func (r *rig) tellsWhoWaits() {
+	t := r.holds(alice)
+	r.newClient()
+	assert.Equal(r, int64(1), r.one(r.extend(alice, t)))
+	r.one(r.wait(bob, 1))
+	r.one(r.wait(carol, 2))
+	assert.Equal(r, answer(1, 2, ""), r.one(r.extend(alice, t)))
+	assert.Equal(r, answer(2, 2, ""), r.one(r.extend(alice, t/10)))
+	assert.Equal(r, int64(-1), r.one(r.extend(bob, t)), "another's")
+	other := wire.LockKey(r.server.Prefix, "other")
+	assert.Equal(r, []any{int64(0), answer(1, 2, "")}, r.apply(r.extend(alice, t).on(other), r.extend(alice, t)))
+	r.one(r.ask(alice, note))
+	assert.Equal(r, answer(1, 2, note), r.one(r.extend(alice, t)))
+	r.flags = "s"
+	assert.Equal(r, int64(1), r.one(r.extend(alice, t)))
+}
+
+func (r *rig) revokesOnAFullServer() {
+	if r.server.Fill == nil {
+		r.Skip("this server cannot be filled")
+	}
+	r.holds(alice)
+	r.server.Fill()
+	defer r.server.Drain()
+	got, ok := r.one(r.revoke(alice, "60000", note)).([]any)
+	require.True(r, ok)
+	assert.EqualValues(r, 1, got[0])
+	assert.True(r, r.value().Revoked)
+}
+
+func (r *rig) readsMarks() {
+	t := r.holds(alice)
+	byOps := wire.Note{By: "ops", Reason: strings.Repeat("ü", 200)}
+	soon := func() time.Duration { return r.soon(10 * time.Second) }
+	got := r.do(wire.NewAsk(r.lock, bob, byOps, soon()))
+	assert.Equal(r, []any{wire.Done, int64(wire.Another)}, []any{got.Status, got.N})
+	got = r.do(wire.NewAsk(r.lock, alice, byOps, soon()))
+	assert.Equal(r, []any{wire.Done, int64(wire.Ours)}, []any{got.Status, got.N})
+	assert.InDelta(r, 5*time.Second, got.TTL, float64(time.Second))
+	cut := wire.Note{By: "ops", Reason: strings.Repeat("ü", wire.MaxReasonLen/2)}
+	got = r.do(r.renewal(alice, t))
+	assert.Equal(r, []int64{wire.Ours}, got.Answers)
+	assert.Equal(r, []wire.Want{{Marked: true, Note: cut}}, got.Wants)
+
+	got = r.do(wire.NewRevoke(r.lock, alice, 9*time.Second+1, wire.Note{}, soon()))
+	assert.Equal(r, []any{wire.Done, int64(wire.Ours)}, []any{got.Status, got.N})
+	assert.InDelta(r, 9001, r.pttl(r.lock), 1000)
+	renewals := wire.NewRenewals(2)
+	renewals.Add(wire.LockKey(r.server.Prefix, "other"), wire.Compose(alice, t, metadata), keyTTL)
+	renewals.Add(r.lock, wire.Compose(alice, t, metadata), keyTTL)
+	got = r.do(renewals.Request(soon()))
+	assert.Equal(r, []int64{wire.Missing, wire.Another}, got.Answers)
+	assert.Equal(r, []wire.Want{{Lock: 1, Marked: true}}, got.Wants)
+	got = r.do(r.renewal(bob, t))
+	assert.Empty(r, got.Wants)
+	read := wire.ParseValue(r.do(wire.NewRead(r.lock, soon())).Held)
+	assert.Equal(r, []any{alice, true, false}, []any{read.Owner, read.Revoked, read.Asked})
+	r.admin("DEL", r.lock)
+	r.admin("HSET", r.lock, "a", "b")
+	got = r.do(wire.NewRevoke(r.lock, alice, time.Second, wire.Note{}, soon()))
+	assert.Equal(r, wire.Misconfigured, got.Status)
+	require.ErrorContains(r, got.Err, "WRONGTYPE")
+}
