@@ -72,7 +72,7 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 	if ctx.Err() != nil {
 		return nil, errs.Ended(ctx, nil, "quorumlock: acquire "+strconv.Quote(name))
 	}
-	if err := m.reentered(ctx, name); err != nil {
+	if err := reentered(ctx, m, name); err != nil {
 		return nil, err
 	}
 	if !wait && limit.Most > 0 {

@@ -39,7 +39,7 @@ func (m *Manager) Do(ctx context.Context, name string, fn func(ctx context.Conte
 	if err != nil {
 		return err
 	}
-	lost, err := m.term(ctx, l, func(ctx context.Context) error { return fn(ctx, l) })
+	lost, err := term(ctx, m, l, func(ctx context.Context) error { return fn(ctx, l) })
 	if lost != nil {
 		return joinCause(err, lost)
 	}
@@ -57,7 +57,7 @@ func (m *Manager) DoAll(ctx context.Context, names []string, fn func(ctx context
 	if err != nil {
 		return err
 	}
-	lost, err := m.term(ctx, all, func(ctx context.Context) error { return fn(ctx, all) })
+	lost, err := term(ctx, m, all, func(ctx context.Context) error { return fn(ctx, all) })
 	if lost != nil {
 		return joinCause(err, lost)
 	}
@@ -82,7 +82,7 @@ func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Con
 		if err != nil {
 			return err
 		}
-		lost, err := m.term(ctx, l, func(ctx context.Context) error { return fn(ctx, l) })
+		lost, err := term(ctx, m, l, func(ctx context.Context) error { return fn(ctx, l) })
 		switch {
 		case ctx.Err() != nil && err != nil && (errors.Is(err, context.Cause(ctx)) || errors.Is(err, ctx.Err())):
 			if own := ofFunction(err); own != err { //nolint:errorlint // whether it is the same value
@@ -112,7 +112,7 @@ type frameKey struct{} // of a *frame in the context of a function that Do or Le
 
 // reentered returns an error if ctx comes from Do or Lead of the same name: the call would
 // wait for itself.
-func (m *Manager) reentered(ctx context.Context, name string) error {
+func reentered(ctx context.Context, m *Manager, name string) error {
 	f, _ := ctx.Value(frameKey{}).(*frame)
 	for ; f != nil; f = f.outer {
 		if f.m != m || f.lease.Name() != name || f.lease.Err() != nil {
@@ -139,7 +139,7 @@ func (s *Leases) leases() []*Lease { return s.all }
 
 // term runs fn under leases and releases them. lost is why one of them ended before the release,
 // nil if all lasted; err is fn's error.
-func (m *Manager) term(ctx context.Context, t tenure, fn func(context.Context) error) (lost, err error) {
+func term(ctx context.Context, m *Manager, t tenure, fn func(context.Context) error) (lost, err error) {
 	around, _ := ctx.Value(frameKey{}).(*frame)
 	leases := t.leases()
 	for i, l := range leases {
@@ -283,7 +283,7 @@ func ObserveEvery(d time.Duration) ObserveOption { return func(o *observing) { o
 // It returns ErrInvalid (a name, or an interval out of bounds) and ErrClosed. It is safe for
 // concurrent use.
 func (m *Manager) Observe(ctx context.Context, name string, opts ...ObserveOption) (<-chan Holding, error) {
-	if err := m.inspectable(ctx, name); err != nil {
+	if err := inspectable(ctx, m, name); err != nil {
 		return nil, err
 	}
 	o := observing{every: DefaultObserveEvery}
@@ -306,13 +306,13 @@ func (m *Manager) Observe(ctx context.Context, name string, opts ...ObserveOptio
 		},
 	}
 	leave := func() {
-		if m.bus.observers.Remove(key, one) {
+		if m.out.observers.Remove(key, one) {
 			close(holdings)
 		}
 	}
 	stop := context.AfterFunc(ctx, leave)
 	one.End = func() { stop(); close(holdings) }
-	if !m.bus.observers.Add(key, one) {
+	if !m.out.observers.Add(key, one) {
 		stop()
 		return nil, ErrClosed
 	}

@@ -47,11 +47,22 @@ type Holder struct {
 	Owner       string    `json:"owner"`        // of another program's value: its first 32 bytes
 	TraceParent string    `json:"trace_parent"` // the span in which the lease was acquired, in W3C format
 	Since       time.Time `json:"since,omitzero"`
+	// Asked says who has asked the holder to release the lease, and why, as "who: why"; Revoked says
+	// the same of who has revoked it. Both are "" if nobody has.
+	Asked   string `json:"asked,omitempty"`
+	Revoked string `json:"revoked,omitempty"`
 }
 
 func holder(value string) Holder {
 	v := wire.ParseValue(value)
-	return Holder{Label: v.Label, Owner: v.Owner, TraceParent: v.TraceParent, Since: v.Since}
+	h := Holder{Label: v.Label, Owner: v.Owner, TraceParent: v.TraceParent, Since: v.Since}
+	if v.Asked {
+		h.Asked = v.Note.String()
+	}
+	if v.Revoked {
+		h.Revoked = v.Note.String()
+	}
+	return h
 }
 
 // HeldError says who holds the lease. It is ErrHeld.

@@ -1,11 +1,11 @@
 package quorumlock
 
 import (
-	"slices"
-	"sync"
-	"sync/atomic"
+	"encoding/json"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/bus"
+	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/observe"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
@@ -75,6 +75,17 @@ type Lost struct {
 	Nodes      []*NodeError
 }
 
+// Wanted says who wants a lease, see Lease.Wanted.
+type Wanted struct {
+	// Waiters is how many wait: the callers of this process, and the processes in the queue of the node
+	// that shows most of them. One that ended a moment ago may be counted.
+	Waiters int
+	// Asked means that somebody has asked for the lease with Manager.AskRelease: By is the label of
+	// that Manager, and Reason is the text given there.
+	Asked      bool
+	By, Reason string
+}
+
 // Released is sent when the holder has released the lease.
 type Released struct {
 	Name  string
@@ -103,14 +114,96 @@ func (Lost) kind() EventKind        { return EventLost }
 func (Released) kind() EventKind    { return EventReleased }
 func (NodeChanged) kind() EventKind { return EventNodeChanged }
 
+// NodeStatus is the state of one node; Inspect adds the node's answer about a name.
+type NodeStatus struct {
+	Addr    string // or the name of a failover group, such as "sentinel:mymaster"
+	Master  string // of a failover group: the server that was last its master; "" for a node that is one server
+	Version string // of the server; "" before the first connection, or if INFO is not allowed
+	Voting  bool   // its votes count now
+	// QuarantinedFor is how long the node does not vote because it may have lost locks:
+	// it was restarted or flushed or could evict (WithRestartGuard), or its clock was
+	// stepped forward.
+	QuarantinedFor time.Duration
+	Err            error // why it does not vote; in Inspect's answer, why it did not answer
+	Warning        error // a problem that needs attention, as in NodeChanged; in Inspect's answer, also why a node that answers does not vote
+	// RoundTrip is about how long the node takes to answer, and ClockOffset is the node's
+	// clock minus this machine's. Both are 0 before the first answer.
+	RoundTrip, ClockOffset time.Duration
+
+	// The node's answer about the name; zero from Manager.Nodes.
+	Holder Holder        // zero when the node has no lock
+	TTL    time.Duration // of the lock; negative if there is none or it has no end, 0 with Err
+	Fence  int64         // fencing register, or the base that it counts from
+}
+
+func nodeStatus(e *ensemble.Ensemble, i int) NodeStatus {
+	h := e.Nodes()[i].Health()
+	s := NodeStatus{
+		Addr: e.Nodes()[i].Addr(), Master: e.Nodes()[i].Master(), Version: h.Identity.Version, QuarantinedFor: h.QuarantineLeft(), Err: h.Err, Warning: h.Warning,
+	}
+	s.Voting = s.Err == nil && s.QuarantinedFor == 0
+	if s.Err == nil && s.QuarantinedFor > 0 {
+		s.Err = h.Reason
+	}
+	if reading, ok := e.Nodes()[i].Reading(); ok {
+		now, steady := e.Clock.Both()
+		s.RoundTrip = reading.RoundTrip
+		s.ClockOffset = steady + reading.Offset - time.Duration(e.Clock.Time(now).UnixNano())
+	}
+	return s
+}
+
+// MarshalJSON returns the status for a health endpoint or a log: the keys addr, master,
+// version, voting, quarantined_ms, error, warning, round_trip_ms and clock_offset_ms, and in
+// Inspect's answer holder, ttl_ms and fence. Durations are numbers of milliseconds with their
+// fractions, and errors are texts, "" for none. master, holder, ttl_ms and fence are left out
+// where there is none. The keys stay as they are; new ones may come.
+func (s NodeStatus) MarshalJSON() ([]byte, error) {
+	out := struct {
+		Addr        string   `json:"addr"`
+		Master      string   `json:"master,omitempty"`
+		Version     string   `json:"version"`
+		Voting      bool     `json:"voting"`
+		Quarantined float64  `json:"quarantined_ms"`
+		Error       string   `json:"error"`
+		Warning     string   `json:"warning"`
+		RoundTrip   float64  `json:"round_trip_ms"`
+		ClockOffset float64  `json:"clock_offset_ms"`
+		Holder      *Holder  `json:"holder,omitempty"`
+		TTL         *float64 `json:"ttl_ms,omitempty"`
+		Fence       int64    `json:"fence,omitempty"`
+	}{
+		Addr: s.Addr, Master: s.Master, Version: s.Version, Voting: s.Voting, Quarantined: milliseconds(s.QuarantinedFor),
+		Error: textOf(s.Err), Warning: textOf(s.Warning),
+		RoundTrip: milliseconds(s.RoundTrip), ClockOffset: milliseconds(s.ClockOffset), Fence: s.Fence,
+	}
+	if s.Holder != (Holder{}) {
+		out.Holder = &s.Holder
+		if ttl := milliseconds(s.TTL); ttl >= 0 {
+			out.TTL = &ttl
+		}
+	}
+	return json.Marshal(out)
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// textOf returns the text of an error, "" for none.
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
 // LostReason says why a lease was lost.
 type LostReason int
 
 const (
 	// LostExpired means that no majority of the nodes confirmed the lease in time.
 	LostExpired LostReason = iota + 1
-	// LostRevoked means that nodes have lost the key or have another's, and that no majority
-	// is left.
+	// LostRevoked means that nodes have lost the key or have another's, or that the lease was revoked
+	// there (Manager.Revoke), and that no majority is left. The errors of the nodes say which.
 	LostRevoked
 	// LostSuspended means that the process did not run when the lease ended: a suspend, a
 	// stop, or a clock that was set forward.
@@ -125,7 +218,7 @@ func (r LostReason) String() string {
 	case LostExpired:
 		return "not renewed in time"
 	case LostRevoked:
-		return "key gone or taken on a quorum of nodes"
+		return "key gone, taken or revoked on a quorum of nodes"
 	case LostSuspended:
 		return "process or clock stood still"
 	case LostMaxHold:
@@ -165,173 +258,32 @@ func lostReason(r quorum.Reason) LostReason {
 //
 // After the Manager's Close, the channel still has what its buffer holds, with the ends of
 // leases first to stay; a Lost that has found no room until then is dropped.
-type Subscription struct {
-	// events has the capacity given to Subscribe. Closed by end.
-	events  chan Event
-	kinds   []EventKind // none for all
-	dropped atomic.Uint64
-	bus     *bus
-
-	late    []Event        // losses that wait for room in events; guarded by the bus's mutex
-	feeding sync.WaitGroup // the goroutine of feed, which runs while late is not empty; Add with the bus's mutex held
-	over    chan struct{}  // closed by end; never sent on
-}
+type Subscription struct{ of *bus.Subscription[Event] }
 
 // C returns the channel of events. Close closes it, and so does the Manager when it has
 // closed and sent its last event.
-func (s *Subscription) C() <-chan Event { return s.events }
+func (s *Subscription) C() <-chan Event { return s.of.C() }
 
 // Dropped returns how many events were dropped because they were not read in time.
-func (s *Subscription) Dropped() uint64 { return s.dropped.Load() }
+func (s *Subscription) Dropped() uint64 { return s.of.Dropped() }
 
 // Close ends the subscription. It is idempotent and safe for concurrent use.
-func (s *Subscription) Close() { s.bus.remove(s) }
+func (s *Subscription) Close() { s.of.Close() }
 
-// longestTurn bounds how many events are looked at to find one that gives way.
-const longestTurn = 64
-
-// weight says which events give way: those of less weight to those of more.
-func weight(e Event) int {
+// weight says which events give way to others.
+func weight(e Event) bus.Weight {
 	switch e.kind() {
 	case EventLost:
-		return 2
+		return bus.Kept
 	case EventReleased:
-		return 1
+		return bus.End
 	default:
-		return 0
+		return bus.News
 	}
 }
 
-// put adds an event to the buffer, and never blocks. It returns false for a Lost that has found
-// no room. The caller is the only sender.
-func (s *Subscription) put(e Event) bool {
-	for range longestTurn {
-		select {
-		case s.events <- e:
-			return true
-		default:
-		}
-		select {
-		case oldest := <-s.events:
-			if weight(oldest) > min(weight(e), 1) {
-				// The end of a lease is its last event, so it may move behind others. The room
-				// is its own: only the sender fills it.
-				s.events <- oldest
-				continue
-			}
-			s.dropped.Add(1)
-		default: // a reader was faster
-		}
-	}
-	if weight(e) < 2 {
-		s.dropped.Add(1)
-		return true
-	}
-	return false
-}
-
-// send is put, except that losses wait for room. The bus's mutex is held.
-func (s *Subscription) send(e Event) {
-	switch {
-	case len(s.kinds) > 0 && !slices.Contains(s.kinds, e.kind()):
-	case len(s.late) == 0 && s.put(e):
-	case weight(e) < 2: // while losses wait, feed is the only sender
-		s.dropped.Add(1)
-	default:
-		if s.late = append(s.late, e); len(s.late) == 1 {
-			s.feeding.Go(s.feed)
-		}
-	}
-}
-
-// feed sends the losses that wait, and ends when none is left, or with the subscription.
-func (s *Subscription) feed() {
-	for sent := 0; ; sent = 1 {
-		s.bus.mu.Lock()
-		if s.late = s.late[sent:]; len(s.late) == 0 {
-			s.late = nil
-			s.bus.mu.Unlock()
-			return
-		}
-		next := s.late[0]
-		s.bus.mu.Unlock()
-		select {
-		case s.events <- next:
-		case <-s.over:
-			return
-		}
-	}
-}
-
-// end closes the channel. The subscription is no longer one of the bus's, and the bus's mutex is
-// not held.
-func (s *Subscription) end() {
-	close(s.over)
-	s.feeding.Wait()
-	for _, e := range s.late {
-		if !s.put(e) {
-			s.dropped.Add(1)
-		}
-	}
-	close(s.events)
-}
-
-// bus hands events to the subscriptions.
-type bus struct {
-	// watched is how many subscriptions there are. While there are none, leases make no
-	// events for them.
-	watched atomic.Int32
-
-	observers *observe.Observers // of names
-
-	mu     sync.Mutex
-	subs   []*Subscription
-	closed bool
-}
-
-func (b *bus) add(buffer int, kinds []EventKind) *Subscription {
-	s := &Subscription{events: make(chan Event, max(buffer, 1)), kinds: slices.Clone(kinds), bus: b, over: make(chan struct{})}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		close(s.events)
-		return s
-	}
-	b.subs = append(b.subs, s)
-	b.watched.Add(1)
-	return s
-}
-
-func (b *bus) remove(s *Subscription) {
-	b.mu.Lock()
-	i := slices.Index(b.subs, s)
-	if i >= 0 {
-		b.subs = slices.Delete(b.subs, i, i+1)
-		b.watched.Add(-1)
-	}
-	b.mu.Unlock()
-	if i >= 0 {
-		s.end()
-	}
-}
-
-// send never blocks. The mutex makes it the only sender of the subscriptions for which no loss
-// waits.
-func (b *bus) send(e Event) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, s := range b.subs {
-		s.send(e)
-	}
-}
-
-func (b *bus) close() {
-	b.mu.Lock()
-	subs := b.subs
-	b.subs, b.closed = nil, true
-	b.watched.Store(0)
-	b.mu.Unlock()
-	for _, s := range subs {
-		s.end()
-	}
+// outlets are where this Manager's events go, and what it learns about names that it does not hold.
+type outlets struct {
+	*bus.Bus[Event]
+	observers *observe.Observers
 }

@@ -127,7 +127,7 @@ func ExampleLostReason() {
 	}
 	// Output:
 	// not renewed in time
-	// key gone or taken on a quorum of nodes
+	// key gone, taken or revoked on a quorum of nodes
 	// process or clock stood still
 	// maximum hold reached
 }

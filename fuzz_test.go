@@ -52,7 +52,7 @@ func FuzzNames(f *testing.F) {
 			return
 		}
 		lock := wire.LockKey(cfg.Prefix, name)
-		m := &Manager{cfg: cfg, ensemble: idle.ensemble, telemetry: idle.telemetry}
+		m := &Manager{cfg: cfg, ensemble: idle.ensemble, telemetry: idle.telemetry, out: idle.out}
 		m.dog = hold.NewWatchdog(&hold.Config{Ensemble: idle.ensemble})
 		l := idleLease(t, m, idleTerms(time.Hour), func(g *hold.Grant) { g.Key = lock })
 		if l.Name() != name {

@@ -46,7 +46,6 @@ var notYet = map[string]int{
 	"internal/sim: methods of client":              110,
 	"internal/sim: methods of node":                44,
 	"internal/sim: methods of world":               33,
-	"internal/wire/conformance: files in a circle": 23,
 	"internal/wire/conformance: lines of guard.go": 545,
 	"internal/wire/conformance: methods of rig":    187,
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock/internal/bus"
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
@@ -20,7 +21,7 @@ import (
 
 // idleManager returns a Manager whose goroutines do not run, on nodes that never answer.
 func idleManager(c *clock.Clock) *Manager {
-	m := &Manager{cfg: &settings{}, reporter: report.New(slog.New(slog.DiscardHandler)), telemetry: &telemetry{clock: c}}
+	m := &Manager{cfg: &settings{}, reporter: report.New(slog.New(slog.DiscardHandler)), telemetry: &telemetry{clock: c}, out: outlets{Bus: bus.New(weight)}}
 	m.life.closing = make(chan struct{})
 	m.life.calls.Start()
 	m.ensemble = ensemble.New(&ensemble.Config{

@@ -3,11 +3,12 @@ package quorumlock
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"iter"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
@@ -31,59 +32,112 @@ type Status struct {
 	Nodes   []NodeStatus
 }
 
-// NodeStatus is the state of one node; Inspect adds the node's answer about a name.
-type NodeStatus struct {
-	Addr    string // or the name of a failover group, such as "sentinel:mymaster"
-	Master  string // of a failover group: the server that was last its master; "" for a node that is one server
-	Version string // of the server; "" before the first connection, or if INFO is not allowed
-	Voting  bool   // its votes count now
-	// QuarantinedFor is how long the node does not vote because it may have lost locks:
-	// it was restarted or flushed or could evict (WithRestartGuard), or its clock was
-	// stepped forward.
-	QuarantinedFor time.Duration
-	Err            error // why it does not vote; in Inspect's answer, why it did not answer
-	Warning        error // a problem that needs attention, as in NodeChanged; in Inspect's answer, also why a node that answers does not vote
-	// RoundTrip is about how long the node takes to answer, and ClockOffset is the node's
-	// clock minus this machine's. Both are 0 before the first answer.
-	RoundTrip, ClockOffset time.Duration
-
-	// The node's answer about the name; zero from Manager.Nodes.
-	Holder Holder        // zero when the node has no lock
-	TTL    time.Duration // of the lock; negative if there is none or it has no end, 0 with Err
-	Fence  int64         // fencing register, or the base that it counts from
-}
-
-func nodeStatus(e *ensemble.Ensemble, i int) NodeStatus {
-	h := e.Nodes()[i].Health()
-	s := NodeStatus{
-		Addr: e.Nodes()[i].Addr(), Master: e.Nodes()[i].Master(), Version: h.Identity.Version, QuarantinedFor: h.QuarantineLeft(), Err: h.Err, Warning: h.Warning,
-	}
-	s.Voting = s.Err == nil && s.QuarantinedFor == 0
-	if s.Err == nil && s.QuarantinedFor > 0 {
-		s.Err = h.Reason
-	}
-	if reading, ok := e.Nodes()[i].Reading(); ok {
-		now, steady := e.Clock.Both()
-		s.RoundTrip = reading.RoundTrip
-		s.ClockOffset = steady + reading.Offset - time.Duration(e.Clock.Time(now).UnixNano())
-	}
-	return s
-}
-
 // Inspect asks every node for the holder of a name, and changes nothing. It waits for all
 // nodes, one node timeout at most, and returns their answers. It does not wait for a node that
 // has been silent for a node timeout already, unless too few others are left. When fewer than a majority
 // answered, it also returns ErrNoQuorum (a *QuorumError), joined with ctx.Err() and ctx's
 // cause when ctx ended first.
 func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
-	if err := m.inspectable(ctx, name); err != nil {
+	if err := inspectable(ctx, m, name); err != nil {
 		return Status{}, err
 	}
 	_, now := m.ensemble.Clock.Both()
 	timeout := m.cfg.At(m.ensemble.Trip(), &m.cfg.Terms).Timeout
 	req := wire.NewRead(wire.LockKey(m.cfg.Prefix, name), now+timeout)
 	answers := m.ensemble.Collect(ctx, req, timeout, m.ensemble.Size(), nil)
-	return m.status(name, answers), enough(ctx, m.ensemble, "inspect", name, answers)
+	return status(m, name, answers), enough(ctx, m.ensemble, "inspect", name, answers)
+}
+
+// AskRelease asks the holder of a name to release it: the holder's lease gets it on Lease.Wanted, with
+// its next renewal, and does what it likes. reason is a text for people, of at most 256 bytes; the
+// label of this Manager goes along. Only the holder of now is asked, and no later one. A second
+// request replaces the first.
+//
+// It returns nil when a majority of the nodes has the request, and when nobody holds the name;
+// ErrNoQuorum (a *QuorumError) when too few nodes have it, joined with ctx.Err() and ctx's cause when
+// ctx ended first: the holder may learn it all the same; ErrClosed; and ErrInvalid for a name or a
+// reason out of bounds, and for a name that another program holds. It is safe for concurrent use.
+func (m *Manager) AskRelease(ctx context.Context, name, reason string) error {
+	s, note, err := noted(ctx, m, "ask", name, reason)
+	if err != nil || !s.Held {
+		return err
+	}
+	answers := m.out.observers.Ask(ctx, wire.LockKey(m.cfg.Prefix, name), s.Holder.Owner, note)
+	return enough(ctx, m.ensemble, "ask", name, answers)
+}
+
+// Revocation is the answer of Revoke.
+type Revocation struct {
+	Holder Holder // whose lease was revoked; zero if nobody holds the name
+	// Until is when the lease is over at the latest: nobody works under it from then on. Zero if that is
+	// not known.
+	Until  time.Time
+	Marked int // how many nodes do not renew the lease any more
+}
+
+// Revoke takes a lease away from its holder, for a name that is stuck. It deletes nothing, because
+// another client would then get the name while the holder still works: the nodes renew the lease no
+// more. A holder that lives finds out with its next renewal, after a third of its TTL: its lease is
+// lost, with LostRevoked, and the name is free a moment later. If it does not, its lease is over at
+// Until: its TTL and a node timeout after the call. Nobody gets the name before that.
+//
+// Only the holder of now is hit, and no later one. A process that passes the name from one of its callers
+// to the next is one holder. A holder whose work goes on, such as one in Lead, may acquire again, behind
+// those who wait. If the data of a node that was marked is lost before Until, and the nodes have no restart
+// guard, the holder may renew there; it is then still the only one. reason is as for AskRelease, and in
+// the errors of the nodes of the holder's Lost.
+//
+// Marked has the number of nodes that were marked. With a majority Until is known, and the error is nil;
+// it is nil, too, and Holder zero, when nobody holds the name. The errors are those of AskRelease: after
+// ErrNoQuorum the nodes that were marked stay so, and the call can be repeated. It is safe for
+// concurrent use.
+func (m *Manager) Revoke(ctx context.Context, name, reason string) (Revocation, error) {
+	s, note, err := noted(ctx, m, "revoke", name, reason)
+	if err != nil || !s.Held {
+		return Revocation{}, err
+	}
+	longest := time.Duration(0)
+	for _, n := range s.Nodes {
+		if n.Holder.Owner == s.Holder.Owner {
+			longest = max(longest, n.TTL)
+		}
+	}
+	result := m.out.observers.Revoke(ctx, wire.LockKey(m.cfg.Prefix, name), s.Holder.Owner, longest, m.cfg.Drift, note)
+	r := Revocation{Holder: s.Holder, Marked: result.Marked}
+	if result.Until == 0 {
+		return r, enough(ctx, m.ensemble, "revoke", name, result.Answers)
+	}
+	r.Until = m.ensemble.Clock.Time(result.Until)
+	m.reporter.Warn("a lease was revoked", "name", name, "holder", r.Holder.Label, "owner", r.Holder.Owner, "reason", reason, "until", r.Until)
+	return r, nil
+}
+
+// maxReasonLen bounds the reason of AskRelease and Revoke.
+const maxReasonLen = wire.MaxReasonLen
+
+// noted returns the state of a name for a note to its holder. Without an error the name is held by a lease
+// of this package, or nobody can hold it.
+func noted(ctx context.Context, m *Manager, op, name, reason string) (s Status, note wire.Note, err error) {
+	if len(reason) > maxReasonLen || !utf8.ValidString(reason) {
+		return s, note, &InvalidError{What: "reason", Value: strconv.Quote(reason), Bound: "has to be UTF-8 of at most " + strconv.Itoa(maxReasonLen) + " bytes", Fix: "shorten it"}
+	}
+	s, err = m.Inspect(ctx, name)
+	if err != nil {
+		return s, note, err
+	}
+	problems, unknown := make([]error, len(s.Nodes)), 0
+	for i, n := range s.Nodes {
+		if problems[i] = n.Err; n.Err != nil {
+			unknown++
+		}
+	}
+	switch {
+	case s.Held && s.Holder.Since.IsZero():
+		err = &InvalidError{What: "the holder of " + strconv.Quote(name), Value: strconv.Quote(s.Holder.Owner), Bound: "has to be a lease of this package", Fix: "ask the program that holds it"}
+	case !s.Held && s.Votes > 0 && s.Votes+unknown >= m.ensemble.Quorum():
+		err = noQuorum(m.ensemble, op, name, s.Votes, problems)
+	}
+	return s, wire.Note{By: m.cfg.Terms.Label, Reason: reason}, err
 }
 
 // List yields the state of each name that begins with prefix ("" for all names) and is held or
@@ -107,11 +161,11 @@ func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
 // over the iterator is a new scan. It is safe for concurrent use.
 func (m *Manager) List(ctx context.Context, prefix string) iter.Seq2[Status, error] {
 	return func(yield func(Status, error) bool) {
-		if err := m.inspectable(ctx, cmp.Or(prefix, "any name")); err != nil { // every name begins with ""
+		if err := inspectable(ctx, m, cmp.Or(prefix, "any name")); err != nil { // every name begins with ""
 			yield(Status{}, err)
 			return
 		}
-		l := &listing{m: m, ctx: ctx, yield: yield, names: m.bus.observers.Names(wire.LockKey(m.cfg.Prefix, prefix))}
+		l := &listing{m: m, ctx: ctx, yield: yield, names: m.out.observers.Names(wire.LockKey(m.cfg.Prefix, prefix))}
 		for keys := range l.names.Pages(ctx) {
 			for group := range slices.Chunk(keys, listed) {
 				if !l.inspect(group) {
@@ -154,7 +208,7 @@ func (l *listing) inspect(keys []string) bool {
 		answers.Wait(l.ctx, timeout)
 	}
 	for i, answers := range all {
-		s, err := l.m.status(names[i], answers), enough(l.ctx, l.m.ensemble, "inspect", names[i], answers)
+		s, err := status(l.m, names[i], answers), enough(l.ctx, l.m.ensemble, "inspect", names[i], answers)
 		if err != nil && l.m.ending() {
 			err = ErrClosed
 		}
@@ -182,7 +236,7 @@ func (l *listing) incomplete(prefix string) error {
 }
 
 // inspectable returns why the nodes are not asked about a name.
-func (m *Manager) inspectable(ctx context.Context, name string) error {
+func inspectable(ctx context.Context, m *Manager, name string) error {
 	if ctx == nil {
 		return errNilContext()
 	}
@@ -195,7 +249,7 @@ func (m *Manager) inspectable(ctx context.Context, name string) error {
 	return nil
 }
 
-func (m *Manager) status(name string, answers *ensemble.Answers) Status {
+func status(m *Manager, name string, answers *ensemble.Answers) Status {
 	s := Status{Name: name, Nodes: make([]NodeStatus, m.ensemble.Size())}
 	votes := map[string]int{}
 	for i := range answers.Replies {
@@ -275,47 +329,4 @@ func (m *Manager) Ready() error {
 	err := noQuorum(m.ensemble, "ready", "", votes, problems)
 	err.RetryAfter = m.ensemble.Quarantined()
 	return err
-}
-
-// MarshalJSON returns the status for a health endpoint or a log: the keys addr, master,
-// version, voting, quarantined_ms, error, warning, round_trip_ms and clock_offset_ms, and in
-// Inspect's answer holder, ttl_ms and fence. Durations are numbers of milliseconds with their
-// fractions, and errors are texts, "" for none. master, holder, ttl_ms and fence are left out
-// where there is none. The keys stay as they are; new ones may come.
-func (s NodeStatus) MarshalJSON() ([]byte, error) {
-	out := struct {
-		Addr        string   `json:"addr"`
-		Master      string   `json:"master,omitempty"`
-		Version     string   `json:"version"`
-		Voting      bool     `json:"voting"`
-		Quarantined float64  `json:"quarantined_ms"`
-		Error       string   `json:"error"`
-		Warning     string   `json:"warning"`
-		RoundTrip   float64  `json:"round_trip_ms"`
-		ClockOffset float64  `json:"clock_offset_ms"`
-		Holder      *Holder  `json:"holder,omitempty"`
-		TTL         *float64 `json:"ttl_ms,omitempty"`
-		Fence       int64    `json:"fence,omitempty"`
-	}{
-		Addr: s.Addr, Master: s.Master, Version: s.Version, Voting: s.Voting, Quarantined: milliseconds(s.QuarantinedFor),
-		Error: textOf(s.Err), Warning: textOf(s.Warning),
-		RoundTrip: milliseconds(s.RoundTrip), ClockOffset: milliseconds(s.ClockOffset), Fence: s.Fence,
-	}
-	if s.Holder != (Holder{}) {
-		out.Holder = &s.Holder
-		if ttl := milliseconds(s.TTL); ttl >= 0 {
-			out.TTL = &ttl
-		}
-	}
-	return json.Marshal(out)
-}
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// textOf returns the text of an error, "" for none.
-func textOf(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }

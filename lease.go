@@ -53,6 +53,8 @@ type watch struct {
 	// Closed at the end, before everything else.
 	renewed chan Renewed
 	atRisk  chan AtRisk
+	// wanted is the same; nil before the first request for it.
+	wanted chan Wanted
 	// rounds are the channels of Renew calls that wait for the end of the round: capacity
 	// 1, one value, never closed.
 	rounds []chan error
@@ -168,6 +170,31 @@ func (l *Lease) AtRisk() <-chan AtRisk {
 	return l.watched().atRisk
 }
 
+// Wanted returns a channel that tells who waits for the lease, and who has asked for it with
+// Manager.AskRelease; the holder does what it likes. It delivers a value now if somebody does, and at
+// each change, also when nobody wants the lease any more. A value that was not read is replaced by the
+// next. It is closed when the lease ends, as that of Renewed is.
+//
+// A caller of this process is told at once. What happens in other processes comes with the answers to
+// the next renewal, so after a third of the TTL, and never with WithoutRenewal unless Renew is called.
+// All callers get the same channel.
+func (l *Lease) Wanted() <-chan Wanted {
+	l.mu.Lock()
+	w := l.watched()
+	first := w.wanted == nil
+	if first {
+		w.wanted = make(chan Wanted, 1)
+		if l.err != nil {
+			close(w.wanted)
+		}
+	}
+	l.mu.Unlock()
+	if first {
+		l.m.dog.Listen(l.lock, (*tenant)(l))
+	}
+	return w.wanted
+}
+
 // watched returns l.watch, and makes it if necessary. l.mu is held.
 func (l *Lease) watched() *watch {
 	l.asked.Store(true)
@@ -185,11 +212,14 @@ func (l *Lease) watched() *watch {
 	return l.watch
 }
 
-// end closes everything, in the order that readers rely on: first Renewed and AtRisk,
+// end closes everything, in the order that readers rely on: first Renewed, AtRisk and Wanted,
 // then (Err was set before) the context, Done, Lost.
 func (w *watch) end(err error) {
 	close(w.renewed)
 	close(w.atRisk)
+	if w.wanted != nil {
+		close(w.wanted)
+	}
 	w.cancel(err)
 	close(w.done)
 	for _, round := range w.rounds {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/quorumlock/quorumlock/internal/bus"
 	"github.com/quorumlock/quorumlock/internal/campaign"
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/closing"
@@ -36,7 +38,7 @@ type Manager struct {
 	campaigns *campaign.Campaigns // calls that ask the nodes
 	queues    *queue.Queues       // calls that wait behind each other
 	dog       *hold.Watchdog      // the locks of this process, and what renews them
-	bus       bus
+	out       outlets
 	telemetry *telemetry
 	reporter  *report.Reporter
 	said      said
@@ -129,7 +131,8 @@ func build(by *clock.Clock, cfg *settings, nodes []rueidis.ClientOption) (*Manag
 		Clock: by, Locks: m.dog.Locks, Closing: m.life.closing, Turn: m.campaigns.Turn, Woken: m.campaigns.Woken,
 		WaitsForItself: func(key string) { m.said.warnOfSelf(m.reporter, key[len(cfg.Prefix):]) },
 	})
-	m.bus.observers = observe.New(m.ensemble, func() time.Duration { return m.cfg.At(m.ensemble.Trip(), &m.cfg.Terms).Timeout })
+	m.out.Bus = bus.New(weight)
+	m.out.observers = observe.New(m.ensemble, func() time.Duration { return m.cfg.At(m.ensemble.Trip(), &m.cfg.Terms).Timeout })
 	var err error
 	m.telemetry, err = newTelemetry(cfg, m.ensemble.Nodes(), by, m.reporter)
 	return m, err
@@ -301,9 +304,9 @@ func (m *Manager) Close(ctx context.Context) error {
 	inTime := closing.Await(ctx, m.life.calls.Zero())
 	m.dog.Stop() // it calls no code of a user, and nothing that waits
 	m.queues.Stop()
-	m.bus.observers.Close()
+	m.out.observers.Close()
 	inTime = m.closeNodes(ctx, used) && inTime
-	m.bus.close()
+	m.out.Close()
 	m.reporter.Stop() // last: what still reports belongs to calls that hang
 	inTime = closing.Await(ctx, m.reporter.Done()) && inTime
 	if !inTime && ctx.Err() != nil {
@@ -344,7 +347,12 @@ func (m *Manager) closeNodes(ctx context.Context, used bool) bool {
 // given kinds. Its buffer holds that many events (at least 1); Subscription says what happens
 // when it is full. Unknown kinds select nothing.
 func (m *Manager) Subscribe(buffer int, kinds ...EventKind) *Subscription {
-	return m.bus.add(buffer, kinds)
+	var wants func(Event) bool
+	if len(kinds) > 0 {
+		kinds = slices.Clone(kinds)
+		wants = func(e Event) bool { return slices.Contains(kinds, e.kind()) }
+	}
+	return &Subscription{m.out.Add(buffer, wants)}
 }
 
 // events are the reports of the ensemble. (They are no methods of Manager, which is public.)

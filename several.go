@@ -71,7 +71,7 @@ func (m *Manager) AcquireAll(ctx context.Context, names []string, opts ...Acquir
 		return nil, errs.Ended(ctx, nil, "quorumlock: acquire "+quoted(sorted))
 	}
 	for _, name := range sorted {
-		if err := m.reentered(ctx, name); err != nil {
+		if err := reentered(ctx, m, name); err != nil {
 			return nil, err
 		}
 	}

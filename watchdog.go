@@ -52,6 +52,9 @@ func (t *tenant) Report(e hold.Event) {
 	if e.Is(hold.AtRisk) {
 		t.sendAtRisk(&e)
 	}
+	if e.Is(hold.Wanted) {
+		t.sendWanted(e.Want)
+	}
 }
 
 // opened reports the start of a lease to metrics and subscriptions.
@@ -61,8 +64,8 @@ func (t *tenant) opened(e *hold.Event) {
 	if e.Is(hold.Passed) {
 		m.telemetry.meters.HandedOver(l.label, otel.PathProcess)
 	}
-	if m.bus.watched.Load() > 0 {
-		m.bus.send(Acquired{Name: l.Name(), Token: l.token, ValidUntil: m.ensemble.Clock.Time(e.Stop), Margin: e.Margin})
+	if m.out.Watched() {
+		m.out.Send(Acquired{Name: l.Name(), Token: l.token, ValidUntil: m.ensemble.Clock.Time(e.Stop), Margin: e.Margin})
 	}
 }
 
@@ -90,14 +93,14 @@ func (t *tenant) sendRenewed(e *hold.Event) {
 	l.m.telemetry.meters.Renewed(l.label, e.Stop-e.Now)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.watch == nil && l.m.bus.watched.Load() == 0 {
+	if l.watch == nil && !l.m.out.Watched() {
 		return
 	}
 	renewed := Renewed{Name: l.Name(), Token: l.token, ValidUntil: l.m.ensemble.Clock.Time(e.Stop), Margin: e.Margin, Confirmed: e.Confirmed}
 	if l.watch != nil {
 		latest(l.watch.renewed, renewed)
 	}
-	l.m.bus.send(renewed)
+	l.m.out.Send(renewed)
 }
 
 // sendAtRisk sends AtRisk.
@@ -105,7 +108,7 @@ func (t *tenant) sendAtRisk(e *hold.Event) {
 	l := (*Lease)(t)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.watch == nil && l.m.bus.watched.Load() == 0 {
+	if l.watch == nil && !l.m.out.Watched() {
 		return
 	}
 	risk := AtRisk{
@@ -115,7 +118,17 @@ func (t *tenant) sendAtRisk(e *hold.Event) {
 	if l.watch != nil {
 		latest(l.watch.atRisk, risk)
 	}
-	l.m.bus.send(risk)
+	l.m.out.Send(risk)
+}
+
+// sendWanted sends Wanted.
+func (t *tenant) sendWanted(w *hold.Want) {
+	l := (*Lease)(t)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.watch != nil && l.watch.wanted != nil {
+		latest(l.watch.wanted, Wanted{Waiters: w.Waiters, Asked: w.Asked, By: w.Note.By, Reason: w.Note.Reason})
+	}
 }
 
 // end ends the lease, in the order that readers rely on.
@@ -136,12 +149,12 @@ func (t *tenant) end(e *hold.Event) {
 	if lost != nil {
 		t.warnOfLoss(lost, wire.OwnerOf(e.Value))
 	}
-	if l.m.bus.watched.Load() > 0 {
+	if l.m.out.Watched() {
 		var last Event = Released{Name: l.Name(), Token: l.token}
 		if lost != nil {
 			last = lost.Lost
 		}
-		l.m.bus.send(last)
+		l.m.out.Send(last)
 	}
 	lostBy := ""
 	if lost != nil {
@@ -258,7 +271,7 @@ func (m events) NodeChanged(i int, h node.Health) {
 			log.Warn("quorumlock: node has a warning", "error", h.Warning)
 		}
 	})
-	m.bus.send(e)
+	m.out.Send(e)
 }
 
 // nodeState is what a log line about a node depends on.

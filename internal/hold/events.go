@@ -41,6 +41,8 @@ const (
 	Lost
 	// Released means that the lease was released: it is over.
 	Released
+	// Wanted means that others want the lock, or do not want it any more.
+	Wanted
 )
 
 // An Event is what has happened, and how the lock stands then. With an empty What only the stop
@@ -57,6 +59,7 @@ type Event struct {
 	// lose their data, and how many have confirmed the round.
 	Margin, Confirmed int
 	Value             string // of the lock's keys
+	Want              *Want  // with Wanted; valid during the call
 	// Errors are the latest errors of the nodes, by node; nil for none. Valid during the call.
 	Errors []error
 }

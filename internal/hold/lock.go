@@ -42,10 +42,12 @@ type state struct {
 	slot     slot[*Lock] // in the schedule
 }
 
-// others are the tickets of other processes in the queues.
+// others are who waits: the tickets of other processes in the queues, and callers of this one.
 type others struct {
 	tickets int           // by the latest answers
 	asOf    time.Duration // when these arrived
+	callers int           // of this process that wait for the lock
+	wants   *wants        // nil while no lease has asked to be told
 }
 
 // tenancy is the lease that stands on the lock.
@@ -225,6 +227,9 @@ func (l *state) finish(deleteAt time.Duration) {
 // carryOut reports the effects of a step of a live lock, and schedules the next step. l.mu is
 // held.
 func (l *state) carryOut(now time.Duration, out quorum.Output) {
+	if l.others.wants != nil && out.Silent != 0 {
+		l.others.wants.forget(out.Silent)
+	}
 	for i := 0; out.Silent>>i != 0; i++ {
 		if out.Silent.Has(i) && (l.nodes == nil || l.nodes[i] == nil) {
 			l.note(i, ensemble.Silence(l.terms.Timeout))
@@ -246,6 +251,7 @@ func (l *state) carryOut(now time.Duration, out quorum.Output) {
 		l.retry = nil
 	}
 	l.report(now, happened(out))
+	tellWant(l, now)
 	l.of.schedule.at(&l.slot, max(now, l.machine.Wake())) // the watchdog measures its own delay from this instant, so it must not lie in the past
 }
 
@@ -285,6 +291,18 @@ func (l *state) report(now time.Duration, what What) {
 	l.tenancy.tenant.Report(e)
 	if e.Is(Lost | Released) {
 		l.is.vacant, l.retry = true, nil
+	}
+}
+
+// tellWant tells the lease who wants the lock, if that has changed. l.mu is held.
+func tellWant(l *state, now time.Duration) {
+	if l.others.wants == nil || l.is.over || l.is.vacant {
+		return
+	}
+	if want, changed := l.others.wants.news(l.others.callers); changed {
+		l.tenancy.tenant.Report(Event{
+			What: Wanted, Want: &want, State: l.machine.State(), Now: now, Granted: l.tenancy.granted, Stop: l.machine.Stop(), Value: l.value,
+		})
 	}
 }
 

@@ -139,9 +139,10 @@ func (r *round) Receive(i int, req *wire.Request, reply *wire.Reply) {
 // meaning is what the answer of a node means for one lock of a round.
 type meaning struct {
 	in     quorum.Input
-	err    error // evidence; nil if the node has confirmed the lock
-	shows  int64 // what the node shows of our owner value and token, see proof; wire.Unanswered for nothing
-	healed bool  // it is the answer to a heal
+	err    error     // evidence; nil if the node has confirmed the lock
+	shows  int64     // what the node shows of our owner value and token, see proof; wire.Unanswered for nothing
+	want   wire.Want // who wants the lock
+	healed bool      // it is the answer to a heal
 }
 
 // meaning returns what node i has answered about lock j.
@@ -151,6 +152,9 @@ func (r *round) meaning(i, j int, kind wire.Kind, reply *wire.Reply) meaning {
 		return m
 	}
 	m.in.At, m.shows = reply.Sent, reply.Answers[j]
+	if k := slices.IndexFunc(reply.Wants, func(w wire.Want) bool { return w.Lock == j }); k >= 0 {
+		m.want = reply.Wants[k]
+	}
 	switch m.shows {
 	case wire.Ours, wire.OursWithoutToken:
 		m.in.Kind, m.err = quorum.InputConfirmed, nil
@@ -158,7 +162,9 @@ func (r *round) meaning(i, j int, kind wire.Kind, reply *wire.Reply) meaning {
 			m.shows = wire.OursWithoutToken
 		}
 	case wire.Another:
-		m.in.Kind, m.err = quorum.InputTaken, ErrTaken
+		if m.in.Kind, m.err = quorum.InputTaken, ErrTaken; m.want.Marked {
+			m.err = &RevokedError{m.want.Note}
+		}
 	case wire.Missing:
 		if m.healed {
 			m.err = wire.ErrLate
@@ -180,6 +186,8 @@ func (l *Lock) take(m meaning) (heal quorum.Set) {
 		l.note(m.in.Node, m.err)
 		if m.healed {
 			l.is.taking = l.is.taking.Without(m.in.Node)
+		} else if l.others.wants != nil {
+			l.others.wants.record(m.in.Node, m.want, l.ticket != nil && l.ticket.queued.Has(m.in.Node))
 		}
 		if m.in.Kind != quorum.InputNoAnswer {
 			l.proof.record(m.in.Node, m.shows, m.in.At, l.of.clock.Now())

@@ -52,6 +52,28 @@ func (l *Lock) Pass(to Tenant) (check, ok bool) {
 	return now > l.others.asOf+quorum.CheckAfter/2 || l.tokensLeft() < 16, true
 }
 
+// Listen has the lease t told who wants its lock, now if that is known, and at each change.
+func (s *Locks) Listen(l *Lock, t Tenant) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.is.over || !l.bears(t) {
+		return
+	}
+	if l.others.wants == nil {
+		l.others.wants = newWants(l.terms.Nodes, l.others.tickets)
+	}
+	l.others.wants.told = Want{}
+	tellWant(&l.state, s.clock.Now())
+}
+
+// Wait records how many callers of this process wait for a lock.
+func (s *Locks) Wait(l *Lock, callers int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.others.callers = callers
+	tellWant(&l.state, s.clock.Now())
+}
+
 // Attach has q decide what becomes of the lock. It returns when the current lease began, and false if the
 // lock is over.
 func (l *Lock) Attach(q Queue) (granted time.Duration, ok bool) {

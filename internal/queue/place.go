@@ -89,6 +89,7 @@ func (p *Place) Leave() {
 	q := p.queue
 	q.mu.Lock()
 	delete(q.callers, p.id)
+	q.watch()
 	q.carryOut(q.local.Leave(q.now(), p.id))
 	q.tendBy(q.now() + idleFor)
 	q.mu.Unlock()

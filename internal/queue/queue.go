@@ -38,6 +38,7 @@ func (q *Queue) dismiss(p *Place) {
 		return
 	}
 	delete(q.callers, p.id)
+	q.watch()
 	q.carryOut(q.local.Leave(q.now(), p.id))
 	p.turn <- Turn{Ends: true, Why: q.setback.Why}
 }
@@ -252,9 +253,14 @@ func (q *Queue) tend() {
 	q.of.sweep(q, now)
 }
 
-// watch has the timer look for callers that may wait for themselves. q.mu is held.
+// watch follows a change of the callers: the holder learns how many wait, and the timer looks for
+// those that may wait for themselves. q.mu is held.
 func (q *Queue) watch() {
-	if q.lock != nil && len(q.callers) > 0 {
+	if q.lock == nil {
+		return
+	}
+	q.of.config.Locks.Wait(q.lock, len(q.callers))
+	if len(q.callers) > 0 {
 		q.tendBy(q.now() + q.lock.Terms().TTL)
 	}
 }

@@ -7,34 +7,10 @@ package conformance
 import (
 	"testing"
 
-	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
 )
-
-// Server is a server under test.
-type Server struct {
-	Option rueidis.ClientOption
-	// Prefix begins every key that the client under test sends; "p:" if empty.
-	Prefix string
-	// Group means that the node is a failover group, whose marker names the term as well.
-	Group bool
-	// Do runs a command past the client under test.
-	Do func(args ...string) (any, error)
-	// Restart starts the server again, empty, as another process. Nil for a server whose
-	// place another one would take.
-	Restart func()
-	// Fill makes the server refuse commands that need memory, and Drain ends that. Nil
-	// for a server that cannot: the cases about a full server do not run then.
-	Fill, Drain func()
-}
-
-// testCase is one claim about a node.
-type testCase struct {
-	claim string
-	test  func(*rig)
-}
 
 // Run runs every case. The cases share one server, which is emptied before each.
 func Run(t *testing.T, start func(testing.TB) Server) {

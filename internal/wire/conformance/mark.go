@@ -11,29 +11,29 @@ import (
 )
 
 var markCases = []testCase{
-	{"an ask is told to the holder, whose lock goes on as before", (*rig).asks},
-	{"a revoked lock is not prolonged, healed, raised or granted again, and lives on", (*rig).revokes},
-	{"a mark touches nothing but the lock of the owner that it names", (*rig).marksOnlyTheOwners},
-	{"the latest mark counts, and nothing takes a revocation back", (*rig).marksAgain},
-	{"a revoked lock is free when its owner releases it, and its waiters are served", (*rig).releasesRevoked},
-	{"extend says how many wait, to clients that know this answer", (*rig).tellsWhoWaits},
-	{"a full server revokes", (*rig).revokesOnAFullServer},
-	{"a node reads marks, and the answers to a renewal of marked locks", (*rig).readsMarks},
+	{"an ask is told to the holder, whose lock goes on as before", asks},
+	{"a revoked lock is not prolonged, healed, raised or granted again, and lives on", revokes},
+	{"a mark touches nothing but the lock of the owner that it names", marksOnlyTheOwners},
+	{"the latest mark counts, and nothing takes a revocation back", marksAgain},
+	{"a revoked lock is free when its owner releases it, and its waiters are served", releasesRevoked},
+	{"extend says how many wait, to clients that know this answer", tellsWhoWaits},
+	{"a full server revokes", revokesOnAFullServer},
+	{"a node reads marks, and the answers to a renewal of marked locks", readsMarks},
 }
 
 // note is who a mark is by, and why, as the script has it.
 const note = "ops\xffthe job hangs"
 
+// knows are the flags of a client that knows who wants a lock.
+const knows = "sw"
+
 // argMarkNotAfter is an argument of mark.
 const argMarkNotAfter = 4
 
-// newClient has the rig's calls say that the client knows who wants a lock.
-func (r *rig) newClient() { r.flags = "sw" }
-
-func (r *rig) asks() {
+func asks(r *rig) {
 	t := r.holds(alice)
 	r.admin("PEXPIRE", r.lock, "100000")
-	left := r.one(r.ask(alice, note)).([]any)
+	left := r.one(ask(r, alice, note)).([]any)
 	assert.EqualValues(r, 1, left[0])
 	assert.InDelta(r, 100_000, left[1], 1000)
 	assert.Greater(r, r.pttl(r.lock), int64(50_000), "the lock lives as long as before")
@@ -44,7 +44,7 @@ func (r *rig) asks() {
 	assert.Equal(r, int64(1), r.one(r.extend(alice, t)), "of a client that does not know marks")
 	assert.InDelta(r, 5000, r.pttl(r.lock), 1000)
 	assert.Equal(r, int64(2), r.one(r.extend(alice, t-1)))
-	r.newClient()
+	r.flags = knows
 	r.unchanged(func() {
 		assert.Equal(r, answer(1, 0, note), r.one(r.extend(alice, t)))
 		assert.Equal(r, answer(2, 0, note), r.one(r.extend(alice, t/10)))
@@ -66,13 +66,13 @@ func (r *rig) asks() {
 	r.absent(r.lock)
 }
 
-func (r *rig) revokes() {
+func revokes(r *rig) {
 	t := r.holds(alice)
 	for _, life := range []struct {
 		left, then int64
 	}{{2000, 60_000}, {100_000, 100_000}} {
 		r.admin("SET", r.lock, wire.Compose(alice, t, metadata), "PX", micros(life.left))
-		got := r.one(r.revoke(alice, "60000", note)).([]any)
+		got := r.one(revoke(r, alice, "60000", note)).([]any)
 		assert.EqualValues(r, 1, got[0])
 		assert.InDelta(r, life.left, got[1], 1000)
 		assert.InDelta(r, life.then, r.pttl(r.lock), 1000)
@@ -80,7 +80,7 @@ func (r *rig) revokes() {
 	want := wire.ParseValue(wire.Compose(alice, t, metadata))
 	want.Revoked, want.Note = true, wire.Note{By: "ops", Reason: "the job hangs"}
 	assert.Equal(r, want, r.value())
-	for _, flags := range []string{"s", "sw"} {
+	for _, flags := range []string{"s", knows} {
 		r.flags = flags
 		r.unchanged(func() {
 			if flags == "s" {
@@ -101,10 +101,10 @@ func (r *rig) revokes() {
 	}
 }
 
-func (r *rig) marksOnlyTheOwners() {
-	r.newClient()
+func marksOnlyTheOwners(r *rig) {
+	r.flags = knows
 	reserved := ticket(1)[:wire.TicketLen]
-	marks := func(owner string) []op { return []op{r.ask(owner, note), r.revoke(owner, "9000", note)} }
+	marks := func(owner string) []op { return []op{ask(r, owner, note), revoke(r, owner, "9000", note)} }
 	for _, o := range marks(alice) {
 		r.unchanged(func() { assert.Equal(r, int64(-1), r.one(o), "nobody has it") })
 	}
@@ -122,44 +122,44 @@ func (r *rig) marksOnlyTheOwners() {
 	}
 }
 
-func (r *rig) marksAgain() {
-	r.newClient()
+func marksAgain(r *rig) {
+	r.flags = knows
 	t := r.holds(alice)
-	r.one(r.ask(alice, note))
-	r.one(r.ask(alice, "dev\xffmy turn"))
+	r.one(ask(r, alice, note))
+	r.one(ask(r, alice, "dev\xffmy turn"))
 	assert.Equal(r, answer(1, 0, "dev\xffmy turn"), r.one(r.extend(alice, t)))
 	assert.Equal(r, t, r.value().Token)
-	r.one(r.revoke(alice, "20000", note))
+	r.one(revoke(r, alice, "20000", note))
 	assert.Equal(r, answer(-1, 0, note), r.one(r.extend(alice, t)))
 	assert.InDelta(r, 20_000, r.pttl(r.lock), 1000)
 	assert.Equal(r, t, r.value().Token)
 	r.unchanged(func() {
-		got := r.one(r.ask(alice, "dev\xffmy turn")).([]any)
+		got := r.one(ask(r, alice, "dev\xffmy turn")).([]any)
 		assert.EqualValues(r, 1, got[0], "it is on its way out")
 	})
-	got := r.one(r.revoke(alice, "40000", "dev\xff")).([]any)
+	got := r.one(revoke(r, alice, "40000", "dev\xff")).([]any)
 	assert.InDelta(r, 20_000, got[1], 1000)
 	assert.InDelta(r, 40_000, r.pttl(r.lock), 1000)
 	v := r.value()
 	assert.Equal(r, []any{true, wire.Note{By: "dev"}, t, "label with spaces"}, []any{v.Revoked, v.Note, v.Token, v.Label})
 }
 
-func (r *rig) releasesRevoked() {
+func releasesRevoked(r *rig) {
 	r.holds(alice)
-	r.one(r.revoke(alice, "60000", note))
+	r.one(revoke(r, alice, "60000", note))
 	assert.Equal(r, int64(1), r.one(r.release(alice)))
 	r.absent(r.lock)
 	assert.Equal(r, int64(1), r.one(r.acquire(bob, r.micros())))
-	r.one(r.revoke(bob, "60000", note))
+	r.one(revoke(r, bob, "60000", note))
 	r.subscribe()
 	r.one(r.wait(carol, 1))
 	assert.Equal(r, int64(2), r.one(r.release(bob)))
 	assert.Equal(r, name(1), r.value().Owner, "reserved for the waiter")
 }
 
-func (r *rig) tellsWhoWaits() {
+func tellsWhoWaits(r *rig) {
 	t := r.holds(alice)
-	r.newClient()
+	r.flags = knows
 	assert.Equal(r, int64(1), r.one(r.extend(alice, t)))
 	r.one(r.wait(bob, 1))
 	r.one(r.wait(carol, 2))
@@ -168,26 +168,26 @@ func (r *rig) tellsWhoWaits() {
 	assert.Equal(r, int64(-1), r.one(r.extend(bob, t)), "another's")
 	other := wire.LockKey(r.server.Prefix, "other")
 	assert.Equal(r, []any{int64(0), answer(1, 2, "")}, r.apply(r.extend(alice, t).on(other), r.extend(alice, t)))
-	r.one(r.ask(alice, note))
+	r.one(ask(r, alice, note))
 	assert.Equal(r, answer(1, 2, note), r.one(r.extend(alice, t)))
 	r.flags = "s"
 	assert.Equal(r, int64(1), r.one(r.extend(alice, t)))
 }
 
-func (r *rig) revokesOnAFullServer() {
+func revokesOnAFullServer(r *rig) {
 	if r.server.Fill == nil {
 		r.Skip("this server cannot be filled")
 	}
 	r.holds(alice)
 	r.server.Fill()
 	defer r.server.Drain()
-	got, ok := r.one(r.revoke(alice, "60000", note)).([]any)
+	got, ok := r.one(revoke(r, alice, "60000", note)).([]any)
 	require.True(r, ok)
 	assert.EqualValues(r, 1, got[0])
 	assert.True(r, r.value().Revoked)
 }
 
-func (r *rig) readsMarks() {
+func readsMarks(r *rig) {
 	t := r.holds(alice)
 	byOps := wire.Note{By: "ops", Reason: strings.Repeat("ü", 200)}
 	soon := func() time.Duration { return r.soon(10 * time.Second) }

@@ -179,11 +179,11 @@ func (r *rig) stay(owner string, n int, mode string) op {
 func (r *rig) pass(n int) op { return op{r.lock, []string{"pass", ticket(n)}} }
 
 // ask and revoke mark the lock of an owner.
-func (r *rig) ask(owner, note string) op { return r.mark(owner, "a", "0", note) }
+func ask(r *rig, owner, note string) op { return mark(r, owner, "a", "0", note) }
 
-func (r *rig) revoke(owner, life, note string) op { return r.mark(owner, "x", life, note) }
+func revoke(r *rig, owner, life, note string) op { return mark(r, owner, "x", life, note) }
 
-func (r *rig) mark(owner, kind, life, note string) op {
+func mark(r *rig, owner, kind, life, note string) op {
 	return op{r.lock, []string{"mark", owner + " ", kind, life, micros(r.micros() + 60*second), note}}
 }
 
@@ -198,7 +198,7 @@ func (r *rig) everyOperation(owner string) map[string]op {
 	ops := map[string]op{}
 	for _, o := range []op{
 		r.acquire(owner, r.micros()), r.wait(owner, 9), r.extend(owner, 7), r.heal(owner), r.raise(owner, r.micros()+hour),
-		r.release(owner), r.leave(owner, 9), r.pass(9), r.ask(owner, "note"), r.read(),
+		r.release(owner), r.leave(owner, 9), r.pass(9), ask(r, owner, "note"), r.read(),
 	} {
 		ops[o.args[0]] = o
 	}

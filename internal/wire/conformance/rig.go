@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -24,6 +25,29 @@ var (
 	bob   = strings.Repeat("b", wire.OwnerLen)
 	carol = strings.Repeat("c", wire.OwnerLen)
 )
+
+// Server is a server under test.
+type Server struct {
+	Option rueidis.ClientOption
+	// Prefix begins every key that the client under test sends; "p:" if empty.
+	Prefix string
+	// Group means that the node is a failover group, whose marker names the term as well.
+	Group bool
+	// Do runs a command past the client under test.
+	Do func(args ...string) (any, error)
+	// Restart starts the server again, empty, as another process. Nil for a server whose
+	// place another one would take.
+	Restart func()
+	// Fill makes the server refuse commands that need memory, and Drain ends that. Nil
+	// for a server that cannot: the cases about a full server do not run then.
+	Fill, Drain func()
+}
+
+// testCase is one claim about a node.
+type testCase struct {
+	claim string
+	test  func(*rig)
+}
 
 // rig is one case: a server, the keys of one lock, and the nodes that the case makes.
 type rig struct {

@@ -1,0 +1,70 @@
+package hold
+
+import (
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// This file has what a holder learns from others: who waits for the lock, who has asked for it, and who
+// has revoked the lease.
+
+// A Want says who wants a lock from its holder.
+type Want struct {
+	Waiters int // callers of this process, and tickets in the queue of the node that shows most of them
+	Asked   bool
+	Note    wire.Note // of who has asked
+}
+
+// RevokedError is why a node denies a lock: the lease was revoked.
+type RevokedError struct{ Note wire.Note }
+
+// Error names who has revoked the lease, and why.
+func (e *RevokedError) Error() string { return "lease was revoked: " + e.Note.String() }
+
+// wants is who wants a lock, for a lease that has asked to be told.
+type wants struct {
+	nodes []wire.Want // the latest answers to renewals, by node
+	told  Want        // the last one that the lease was told
+}
+
+// newWants returns what is known before the first answer: how many tickets a node has shown.
+func newWants(nodes, tickets int) *wants {
+	w := &wants{nodes: make([]wire.Want, nodes)}
+	for i := range w.nodes {
+		w.nodes[i].Waiters = int64(tickets)
+	}
+	return w
+}
+
+// record records what node i has answered. own is whether the holder's own ticket may be in its queue.
+func (w *wants) record(i int, want wire.Want, own bool) {
+	if own {
+		want.Waiters = max(want.Waiters-1, 0)
+	}
+	w.nodes[i] = want
+}
+
+// forget forgets the answers of nodes that do not answer any more.
+func (w *wants) forget(silent quorum.Set) {
+	for i := range w.nodes {
+		if silent.Has(i) {
+			w.nodes[i] = wire.Want{}
+		}
+	}
+}
+
+// news returns who wants the lock, beside that many callers of this process, and whether the lease has to
+// be told.
+func (w *wants) news(callers int) (now Want, changed bool) {
+	for i := range w.nodes {
+		n := &w.nodes[i]
+		now.Waiters = max(now.Waiters, int(n.Waiters))
+		if n.Marked && !now.Asked {
+			now.Asked, now.Note = true, n.Note
+		}
+	}
+	now.Waiters += callers
+	changed = now != w.told
+	w.told = now
+	return now, changed
+}
