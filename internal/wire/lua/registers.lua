@@ -45,13 +45,11 @@ end
 function f.raise(lock, owner, t, metadata)
   local from = -1
   local held = call('GETRANGE', lock, '0', '35')
-  local mark = string.sub(held, 33, 35)
-  if votes and string.sub(held, 1, 33) == owner and string.sub(held, 33) ~= ' w ' and mark ~= ' x ' then
+  if votes and string.sub(held, 1, 33) == owner and string.sub(held, 33) ~= ' w ' and string.sub(held, 33, 35) ~= ' x ' then
     local register = f.register(lock)
     if register < tonumber(t) then
       from = register
-      local asked = mark == ' a ' -- the lock is passed on in the holder's process, and the next lease learns it
-      call('SET', lock, owner .. (asked and 'a ' or '') .. t .. ' ' .. metadata .. (asked and '\255' .. f.note(lock) or ''), 'XX', 'KEEPTTL')
+      call('SET', lock, owner .. t .. ' ' .. metadata, 'XX', 'KEEPTTL')
       call('ZADD', KEYS[1], t, lock)
     end
   end
