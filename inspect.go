@@ -79,12 +79,14 @@ type Revocation struct {
 // another client would then get the name while the holder still works: the nodes renew the lease no
 // more. A holder that lives finds out with its next renewal, after a third of its TTL: its lease is
 // lost, with LostRevoked, and the name is free a moment later. If it does not, its lease is over at
-// Until: its TTL and a node timeout after the call. Nobody gets the name before that.
+// Until, and nobody gets the name before that: as long as its keys had to live, and two node timeouts,
+// after the call; with failover groups the time of the guard in place of the keys'.
 //
 // Only the holder of now is hit, and no later one. A process that passes the name from one of its callers
 // to the next is one holder. A holder whose work goes on, such as one in Lead, may acquire again, behind
-// those who wait. If the data of a node that was marked is lost before Until, and the nodes have no restart
-// guard, the holder may renew there; it is then still the only one. reason is as for AskRelease, and in
+// those who wait. A node that loses its latest data before Until, by a restart or a failover, loses the mark,
+// and renews the lease again. With marks on fewer than a majority the holder goes on, and is still the only
+// one: revoke again. reason is as for AskRelease, and in
 // the errors of the nodes of the holder's Lost.
 //
 // Marked has the number of nodes that were marked. With a majority Until is known, and the error is nil;
@@ -101,6 +103,9 @@ func (m *Manager) Revoke(ctx context.Context, name, reason string) (Revocation, 
 		if n.Holder.Owner == s.Holder.Owner {
 			longest = max(longest, n.TTL)
 		}
+	}
+	if m.cfg.Failover > 0 { // a master that was replaced may go on renewing for the window, which the guard covers
+		longest = max(longest, m.cfg.Guard)
 	}
 	result := m.out.observers.Revoke(ctx, wire.LockKey(m.cfg.Prefix, name), s.Holder.Owner, longest, m.cfg.Drift, note)
 	r := Revocation{Holder: s.Holder, Marked: result.Marked}

@@ -255,11 +255,11 @@ func (c *courier) conclude(t *transfer, e entry, r *wire.Reply) bool {
 	return true
 }
 
-// outlasted reports whether no lease may rely on an answer: when the request was sent, no
+// outlasted reports whether no lease, and no revocation, may rely on an answer: when the request was sent, no
 // majority had confirmed the term for the window, and another master may be about to vote. A
 // request that insists prolongs no lease: it is a release, or keeps keys whose lease is over.
 func (c *courier) outlasted(req *wire.Request, t *transfer) bool {
-	if c.group == nil || req.Insists || req.Kind != wire.Extend && req.Kind != wire.Heal && req.Kind != wire.Raise {
+	if c.group == nil || req.Insists || req.Kind != wire.Extend && req.Kind != wire.Heal && req.Kind != wire.Raise && req.Kind != wire.Mark {
 		return false
 	}
 	return !c.group.Renews(t.term, t.validity, c.cfg.Window)

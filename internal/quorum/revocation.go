@@ -4,7 +4,7 @@ import "time"
 
 // Revocation decides when a lease that is taken away by force is over. Each round asks the nodes to
 // mark the lock of its owner: a marked lock is neither prolonged nor healed, and lives for Life from
-// then on. A node marks no later than the window after the round has begun.
+// then on. A mark counts if its answer has come within the window: so no counted mark is later.
 //
 // A marked node has confirmed the lease for the last time before the mark, so what the lock had to
 // live then bounds that vote. With marks on a quorum the other nodes are too few to keep the lease. The
@@ -42,8 +42,11 @@ func (r *Revocation) Begin(now time.Duration) {
 	r.began, r.marked, r.long = now, 0, false
 }
 
-// Marked records that a node has marked the lock, which had that long to live.
-func (r *Revocation) Marked(node int, lived time.Duration) {
+// Marked records that a node has marked the lock, which had that long to live. Its answer had come by now.
+func (r *Revocation) Marked(now time.Duration, node int, lived time.Duration) {
+	if now > r.began+r.window {
+		return
+	}
 	r.marked = r.marked.With(node)
 	if lived > r.longest {
 		r.long = true

@@ -58,6 +58,8 @@
 //     their messages, no waiter of these runs starts over as if it had missed its reservations.
 //   - sight: an observer reports an owner other than the one that has had a majority all the time of
 //     its poll, or nobody; or an owner with smaller tokens than one that it has reported.
+//   - revocation: a lease that an operator has revoked is valid after the instant by which it had
+//     to be over.
 //   - marker: a client of an earlier term of a group replaces the restart guard's marker
 //     of a later one. This costs the group's votes, and no exclusion.
 //

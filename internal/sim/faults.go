@@ -225,3 +225,90 @@ func (w *world) watched(node int) bool {
 	}
 	return true
 }
+
+// operate drives the operator, who revokes leases until the faults stop.
+func operate(w *world, e *event) {
+	o := &w.operator
+	switch e.kind {
+	case evRevoke:
+		if w.quiet {
+			return
+		}
+		again := event{kind: evRevoke, client: -1, node: -1}
+		if !o.reads(w.p.Nodes, func(i int) sighted { return shows(w, i) }) {
+			w.schedule(w.now+w.config.terms.TTL/4, &again)
+			return
+		}
+		beginMarks(w)
+		w.schedule(w.now+8*w.config.terms.TTL+o.upTo(w.config.terms.TTL), &again)
+	case evMark:
+		markLock(w, &w.nodes[e.node], e)
+	case evMarked:
+		switch at, known, repeat := o.until(w.now); {
+		case known:
+			w.stats[Revocations]++
+			w.trace("the lease of owner %d was revoked, and is over in %v", o.owner, at-w.now)
+			over := event{kind: evRevoked, client: -1, node: -1}
+			over.owner = o.owner
+			w.schedule(at, &over)
+		case repeat && !w.quiet:
+			w.stats[MoreRounds]++
+			beginMarks(w)
+		}
+	default:
+		for i := range w.config.clients {
+			c := &w.clients[i]
+			if c.owner != e.owner || c.phase != holding {
+				continue
+			}
+			if left := c.machine.Stop() - c.now(); left > 0 {
+				w.judge.violated("revocation", "client %d has a lease for %v more, as owner %d, whose lease was revoked and is over", c.id, left, c.owner)
+			}
+		}
+	}
+}
+
+// beginMarks sends the requests of a round.
+func beginMarks(w *world) {
+	o := &w.operator
+	for i, at := range o.begin(w.now, w.p.Nodes) {
+		if i < w.p.Nodes && at >= 0 {
+			mark := event{kind: evMark, client: -1, node: int8(i), duration: o.life}
+			mark.owner, mark.issued = o.owner, w.now
+			w.schedule(at, &mark)
+		}
+	}
+	w.schedule(w.now+2*o.timeout, &event{kind: evMarked, client: -1, node: -1})
+}
+
+// markLock runs the operation mark on a node, unless it is void.
+func markLock(w *world, n *node, e *event) {
+	if w.now < n.stalled {
+		w.schedule(n.stalled, e)
+		return
+	}
+	wall := n.clock.read(w.now)
+	if n.expire(wall); n.down || w.now > e.issued+w.operator.timeout || n.owner != e.owner || n.reserved {
+		return
+	}
+	w.stats[Marks]++
+	left := time.Duration(n.expires)*time.Millisecond - wall.Truncate(time.Millisecond)
+	n.marked, n.expires = true, max(n.expires, (wall+e.duration).Milliseconds())
+	w.trace("node %d marks the lock of owner %d, which had %v to live", n.id, n.owner, left)
+	if w.bugs.has(RevokeDeletes) {
+		n.unlock()
+	}
+	if w.operator.owner == e.owner {
+		w.operator.marked(int(n.id), w.now, left)
+	}
+}
+
+// shows returns what an operator reads on a node.
+func shows(w *world, i int) sighted {
+	n := &w.nodes[i]
+	left := time.Duration(n.expires)*time.Millisecond - n.clock.read(w.now).Truncate(time.Millisecond)
+	if !n.locked() || left <= 0 || n.down {
+		return sighted{}
+	}
+	return sighted{n.owner, n.shown, left}
+}

@@ -178,6 +178,16 @@ const (
 	ForgetsTheNewest
 	// SilenceIsNobody has an observer count a silent node as one without a lock.
 	SilenceIsNobody
+	// ExtendIgnoresMarks extends the lock of a lease that was revoked.
+	ExtendIgnoresMarks
+	// RevokeDeletes deletes the lock of a lease that is revoked.
+	RevokeDeletes
+	// OneMarkIsEnough counts a lease as revoked that one node has marked.
+	OneMarkIsEnough
+	// OneRoundIsEnough does not repeat a round in which a lock lives longer than the marks.
+	OneRoundIsEnough
+	// MarksLiveTooShort makes marks that end with the lock that they find.
+	MarksLiveTooShort
 )
 
 var mutationNames = [...]string{
@@ -202,6 +212,7 @@ var mutationNames = [...]string{
 	"an earlier term overwrites the marker", "no confirmation of the term", "a new term is used too early", "renewed for ever", "votes unguarded",
 	"ties by chance", "kept votes are forgotten",
 	"an observer forgets the newest token", "silence is nobody",
+	"extend ignores marks", "a revocation deletes", "one mark is enough", "one round of marks is enough", "marks end with the lock",
 }
 
 // Mutations returns every planted bug.

@@ -8,6 +8,7 @@ type data struct {
 	owner    uint32 // 0: no lock
 	reserved bool   // owner is the ticket that the lock is reserved for
 	shown    int64  // the token in the lock's value: the position that its attempt moved the register to, or 0
+	marked   bool   // the lease was revoked
 	expires  int64  // ms of the node's clock
 
 	register int64 // position of the name, µs; 0 before the first move and after a trim
@@ -220,4 +221,4 @@ func (n *node) expire(wall time.Duration) {
 }
 
 // unlock drops the lock, or the reservation.
-func (n *node) unlock() { n.owner, n.reserved, n.shown = 0, false, 0 }
+func (n *node) unlock() { n.owner, n.reserved, n.marked, n.shown = 0, false, false, 0 }

@@ -32,6 +32,9 @@ var passing = []Mutation{HealMoves, HealShowsToken, OwnerIsEnough, PassUnchecked
 // ofObservers are the bugs of an observer.
 var ofObservers = []Mutation{ForgetsTheNewest, SilenceIsNobody}
 
+// ofOperators are the bugs of revocations.
+var ofOperators = []Mutation{ExtendIgnoresMarks, RevokeDeletes, OneMarkIsEnough, OneRoundIsEnough, MarksLiveTooShort}
+
 // ofGroups are the bugs of failover groups.
 var ofGroups = []Mutation{GuardWithoutWindow, MarkerWithoutEpoch, GroupUnguarded, EarlierTermOverwrites, NoConfirmation, UsedTooEarly, RenewedForEver, VotesUnguarded}
 
@@ -84,6 +87,10 @@ func (m Mutation) configure(w *world, c *config) {
 		// A majority comes back with the key of an earlier holder.
 		c.known, c.clients, c.everyDown, c.everyFlush = true, usualClients, ttl, 0
 		c.hold, c.backoffCap, c.latency = ttl/5, ttl/50, ttl/1000
+	case m.among(ofOperators...):
+		// Holders renew at different times on different nodes, and work for long.
+		c.amnesia, c.everyFlush, c.everyCrash, c.everyQuit, c.everyDown = false, 0, 0, 0, 0
+		c.hold, c.terms.MaxHold, c.everyCut, c.loss = 4*ttl, 0, ttl, 200
 	case m.has(RemnantsAtOnce):
 		c.clients, c.backoffCap, c.hold = usualClients, ttl/50, 4*ttl
 		c.terms.MaxHold = ttl / 2
@@ -169,7 +176,7 @@ func (m Mutation) failOften(w *world, c *config) {
 // a change of the simulation it may be another one, and the search takes longer.
 var rare = map[Mutation]int64{
 	RaiseAnyOwner: 516, ResetOvertaken: 685, CheckOfOne: 854, RaiseAtTop: 1060,
-	UsedTooEarly:   524,
+	UsedTooEarly: 524, OneRoundIsEnough: 1092, MarksLiveTooShort: 18_722,
 	VotesUnguarded: 787, HealShowsToken: 1692, OwnerIsEnough: 1692, HealMoves: 2258, EarlierTermOverwrites: 2723, CheckUnbounded: 3002, RenewedForEver: 11_525,
 }
 
@@ -194,6 +201,9 @@ var (
 	liveness        = []string{"liveness"}
 	order           = []string{"order"}
 	sight           = []string{"sight"}
+	revocation      = []string{"revocation"}
+
+	overlapOrRevocation = []string{"overlap", "revocation"}
 )
 
 // plants is every planted bug.
@@ -224,7 +234,7 @@ var plants = []Plant{
 	{CheckOfOne, Inside, token},
 	{CheckUnbounded, Anything, token},
 	{ExtendCreates, Inside, leftover},
-	{ExtendForeign, Inside, overlap},
+	{ExtendForeign, Inside, overlapOrRevocation},
 	{ExtendZero, Inside, overlap},
 	{HalfQuorum, Inside, overlapOrToken},
 	{KeepFailed, Inside, keysStay},
@@ -274,6 +284,11 @@ var plants = []Plant{
 	{KeptForgotten, Together, leftover},
 	{ForgetsTheNewest, Inside, sight},
 	{SilenceIsNobody, Inside, sight},
+	{ExtendIgnoresMarks, Inside, revocation},
+	{RevokeDeletes, Inside, overlapOrRevocation},
+	{OneMarkIsEnough, Inside, revocation},
+	{OneRoundIsEnough, Inside, revocation},
+	{MarksLiveTooShort, Inside, revocation},
 }
 
 // Plants returns every planted bug. Each must be caught.

@@ -75,6 +75,10 @@ const (
 	evPoll                       // an observer begins to ask the nodes
 	evLook                       // a node answers it
 	evSeen                       // it has waited long enough
+	evRevoke                     // an operator revokes the lease of a majority
+	evMark                       // a node gets its request
+	evMarked                     // the operator has waited long enough
+	evRevoked                    // the lease must be over
 )
 
 // event is something that happens at an instant. Which fields matter depends

@@ -85,6 +85,9 @@ const (
 	Sightings
 	Vacancies
 	Unsighted
+	Marks
+	Revocations
+	MoreRounds
 	counters
 )
 
@@ -103,6 +106,7 @@ var counterNames = [counters]string{
 	"failovers", "splits", "failovers of a frozen master", "flaps to an own marker", "clients that cannot ask", "connections hung up", "later terms met",
 	"votes of an unconfirmed term", "terms that were too new to use", "renewals of a term that is not confirmed for the window", "greetings without the guard",
 	"holders seen by an observer", "polls in which nobody was seen", "polls that decided nothing",
+	"locks marked by an operator", "leases taken away", "rounds of marks that were repeated",
 }
 
 // String returns the name of the counter.

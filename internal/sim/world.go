@@ -32,6 +32,7 @@ type world struct {
 	judge   judge
 	// observer takes no part in the run.
 	observer observer
+	operator operator
 	stats    Stats
 }
 
@@ -52,6 +53,9 @@ func (w *world) run(p Params) Result {
 	w.plan()
 	if w.observer.reset(p.Seed, &w.config.terms, w.bugs); p.Seed%observedRuns == 0 || p.Mutation.among(ofObservers...) {
 		w.schedule(0, &event{kind: evPoll, client: -1, node: -1})
+	}
+	if w.operator.reset(p.Seed, w.config.terms.Timeout, w.bugs); p.World == Inside && !w.config.amnesia && (p.Seed%revokedRuns == 5 || p.Mutation.among(ofOperators...)) {
+		w.schedule(w.operator.upTo(4*w.config.terms.TTL), &event{kind: evRevoke, client: -1, node: -1})
 	}
 	a := &w.agenda
 	a.planned, a.heap = append(a.planned, a.heap...), a.heap[:0]
@@ -172,6 +176,8 @@ func (w *world) handle(e *event) {
 		w.judge.leftover(e)
 	case evPoll, evLook, evSeen:
 		w.judge.observe(e)
+	case evRevoke, evMark, evMarked, evRevoked:
+		operate(w, e)
 	case evCalm:
 		w.calm()
 	case evVerdict:
