@@ -175,9 +175,9 @@ func (m Mutation) failOften(w *world, c *config) {
 // rare has, for bugs that few runs notice, a seed that does: the search begins there. After
 // a change of the simulation it may be another one, and the search takes longer.
 var rare = map[Mutation]int64{
-	RaiseAnyOwner: 516, ResetOvertaken: 685, CheckOfOne: 854, RaiseAtTop: 1060,
-	UsedTooEarly: 524, OneRoundIsEnough: 1092, MarksLiveTooShort: 18_722,
-	VotesUnguarded: 787, HealShowsToken: 1692, OwnerIsEnough: 1692, HealMoves: 2258, EarlierTermOverwrites: 2723, CheckUnbounded: 3002, RenewedForEver: 11_525,
+	RaiseAnyOwner: 861, RaiseAtTop: 1172, UsedTooEarly: 1315, BeforeOfTheVote: 1771, CheckOfOne: 1779, ForgetsTheNewest: 611, VotesUnguarded: 787,
+	HealMoves: 3212, EarlierTermOverwrites: 3382, CheckUnbounded: 7449, ResetOvertaken: 11_459, RenewedForEver: 11_525,
+	HealShowsToken: 15_753, OwnerIsEnough: 15_753, OneRoundIsEnough: 1092, MarksLiveTooShort: 18_722,
 }
 
 // Plant is a planted bug, the world in which it is looked for, and the oracles that may
