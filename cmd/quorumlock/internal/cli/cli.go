@@ -81,7 +81,8 @@ QUORUMLOCK_NODE_TIMEOUT. A flag on the command line wins.`,
 		return usagef("%s: see %s --help", oneLine(err), cmd.CommandPath())
 	})
 	p.connection.register(root.PersistentFlags())
-	root.AddCommand(p.runCommand(), p.inspectCommand(), p.doctorCommand(), p.listCommand(), p.watchCommand(), p.benchCommand(),
+	root.AddCommand(p.runCommand(), p.inspectCommand(), p.doctorCommand(), p.listCommand(), p.watchCommand(), p.askReleaseCommand(), p.revokeCommand(),
+		p.releaseCommand(), p.benchCommand(),
 		p.versionCommand(), p.manCommand())
 	return root
 }

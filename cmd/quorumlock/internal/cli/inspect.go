@@ -64,6 +64,12 @@ func (p *program) inspection(s quorumlock.Status) string {
 		fact("owner", cut(printable(s.Holder.Owner), width-9))
 		fact("since", since(s.Holder.Since))
 		fact("TTL", ttl(s.TTL))
+		if s.Holder.Asked != "" {
+			fact("asked by", cut(printable(s.Holder.Asked), width-9))
+		}
+		if s.Holder.Revoked != "" {
+			fact("revoked", cut(printable("by "+s.Holder.Revoked), width-9))
+		}
 		if s.Holder.TraceParent != "" {
 			fact("trace", s.Holder.TraceParent)
 		}

@@ -13,7 +13,9 @@ type holderJSON struct {
 	Label       string `json:"label"`
 	Owner       string `json:"owner"`
 	TraceParent string `json:"trace_parent"`
-	Since       string `json:"since"` // RFC 3339, empty when it is not known
+	Since       string `json:"since"`   // RFC 3339, empty when it is not known
+	Asked       string `json:"asked"`   // who has asked for the lock, and why
+	Revoked     string `json:"revoked"` // who has revoked the lease, and why
 }
 
 type statusJSON struct {
@@ -42,7 +44,7 @@ func holderOf(h quorumlock.Holder) *holderJSON {
 	if h == (quorumlock.Holder{}) {
 		return nil
 	}
-	j := &holderJSON{Label: h.Label, Owner: h.Owner, TraceParent: h.TraceParent}
+	j := &holderJSON{Label: h.Label, Owner: h.Owner, TraceParent: h.TraceParent, Asked: h.Asked, Revoked: h.Revoked}
 	if !h.Since.IsZero() {
 		j.Since = h.Since.UTC().Format(time.RFC3339Nano)
 	}

@@ -26,7 +26,7 @@ type runOptions struct {
 	waitGiven, graceGiven     bool
 	holder                    string
 	conflict                  int
-	keepPassword              bool
+	keepPassword, yields      bool
 }
 
 // Bounds and defaults of run. A command takes time to end, so a lease that runs
@@ -78,6 +78,7 @@ another user) are out of reach.`,
 	f.StringVar(&o.holder, "holder", "", "`LABEL` that others see\n(default: host, process id, command)")
 	f.Var(durationFlag{&o.grace}, "grace", "what is left of the lease at TERM, at most\nhalf the TTL; 0 is KILL alone\n(default: a fifth of the TTL, at most 10s)")
 	f.BoolVar(&o.keepPassword, "keep-password", false, "leave QUORUMLOCK_PASSWORD and QUORUMLOCK_\nSENTINEL_PASSWORD in the command's environment")
+	f.BoolVar(&o.yields, "release-when-asked", false, "stop the command when somebody asks\nfor the lock (ask-release)")
 	f.IntVarP(&o.conflict, "conflict-exit-code", "E", o.conflict, "exit `CODE` when another holds the lock\n")
 	return c
 }
@@ -187,7 +188,7 @@ func (p *program) underLease(all *quorumlock.Leases, path string, argv []string,
 	}
 	s := &supervisor{
 		name: name, nodes: len(p.connection.options), lease: heldBy(all), group: process,
-		grace: o.grace, margin: margin(o.ttl), signals: signals, note: p.note,
+		grace: o.grace, margin: margin(o.ttl), yields: o.yields, signals: signals, note: p.note,
 	}
 	lost := s.run()
 	process.Close()

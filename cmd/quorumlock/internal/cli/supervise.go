@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"os"
 	"syscall"
 	"time"
@@ -14,6 +15,7 @@ type held interface {
 	Done() <-chan struct{}
 	AtRisk() <-chan quorumlock.AtRisk
 	Renewed() <-chan quorumlock.Renewed
+	Wanted() <-chan quorumlock.Wanted
 }
 
 // leases are what a command runs under. What happens to one of them happens to all.
@@ -21,6 +23,7 @@ type leases struct {
 	*quorumlock.Leases
 	atRisk  chan quorumlock.AtRisk  // capacity 1, nothing dropped while the leases are held, closed by no one
 	renewed chan quorumlock.Renewed // the same
+	wanted  chan quorumlock.Wanted  // the same
 }
 
 // heldBy returns leases for the supervisor. A single one is itself.
@@ -28,10 +31,11 @@ func heldBy(all *quorumlock.Leases) held {
 	if one := all.All(); len(one) == 1 {
 		return one[0]
 	}
-	l := leases{all, make(chan quorumlock.AtRisk, 1), make(chan quorumlock.Renewed, 1)}
+	l := leases{all, make(chan quorumlock.AtRisk, 1), make(chan quorumlock.Renewed, 1), make(chan quorumlock.Wanted, 1)}
 	for _, one := range all.All() {
 		go forward(all, one.AtRisk(), l.atRisk)
 		go forward(all, one.Renewed(), l.renewed)
+		go forward(all, one.Wanted(), l.wanted)
 	}
 	return l
 }
@@ -51,6 +55,9 @@ func (l leases) AtRisk() <-chan quorumlock.AtRisk { return l.atRisk }
 
 // Renewed delivers the renewals of each lease.
 func (l leases) Renewed() <-chan quorumlock.Renewed { return l.renewed }
+
+// Wanted delivers who wants each lease.
+func (l leases) Wanted() <-chan quorumlock.Wanted { return l.wanted }
 
 // group is what the supervisor needs of a process group.
 type group interface {
@@ -84,6 +91,7 @@ type supervisor struct {
 	group   group
 	grace   time.Duration // left of the lease at TERM
 	margin  time.Duration // left of the lease at KILL
+	yields  bool          // the command is stopped when somebody asks for the lease
 	signals <-chan os.Signal
 	note    func(format string, args ...any)
 
@@ -91,6 +99,7 @@ type supervisor struct {
 	termAt time.Time
 	killAt time.Time
 	ended  bool            // the command itself has ended
+	noted  bool            // that somebody asks for the lease
 	lost   bool            // the group was stopped because of the lease
 	risky  map[string]bool // names of which a warning stands
 }
@@ -100,7 +109,7 @@ type supervisor struct {
 func (s *supervisor) run() (lost bool) {
 	s.phase, s.risky = phaseRunning, map[string]bool{}
 	done, over := s.group.Done(), s.lease.Done()
-	atRisk, renewed := s.lease.AtRisk(), s.lease.Renewed()
+	atRisk, renewed, wanted := s.lease.AtRisk(), s.lease.Renewed(), s.lease.Wanted()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -119,6 +128,11 @@ func (s *supervisor) run() (lost bool) {
 				renewed = nil
 			}
 			s.calm(e, ok)
+		case e, ok := <-wanted:
+			if !ok {
+				wanted = nil
+			}
+			s.asked(e)
 		case signal := <-s.signals:
 			s.pass(signal)
 		case <-timer.C:
@@ -191,6 +205,27 @@ func (s *supervisor) pass(signal os.Signal) {
 	default:
 		s.group.Signal(number)
 	}
+}
+
+// asked notes once that somebody has asked for the lease, and stops the command if it yields.
+func (s *supervisor) asked(e quorumlock.Wanted) {
+	if !e.Asked || s.noted {
+		return
+	}
+	s.noted = true
+	s.note("%s is asked for by %s", s.name, askedBy(e))
+	if s.yields && s.phase == phaseRunning {
+		s.terminate(s.lease.Remaining())
+	}
+}
+
+// askedBy says who asks, and why.
+func askedBy(e quorumlock.Wanted) string {
+	text := cmp.Or(e.By, "somebody")
+	if e.Reason != "" {
+		text += ": " + e.Reason
+	}
+	return printable(text)
 }
 
 // warn notes once that a lease is at risk.

@@ -25,6 +25,7 @@ type fakeLease struct {
 	done    chan struct{}
 	atRisk  chan quorumlock.AtRisk
 	renewed chan quorumlock.Renewed
+	wanted  chan quorumlock.Wanted
 }
 
 func (l *fakeLease) Remaining() time.Duration {
@@ -35,6 +36,7 @@ func (l *fakeLease) Remaining() time.Duration {
 func (l *fakeLease) Done() <-chan struct{}              { return l.done }
 func (l *fakeLease) AtRisk() <-chan quorumlock.AtRisk   { return l.atRisk }
 func (l *fakeLease) Renewed() <-chan quorumlock.Renewed { return l.renewed }
+func (l *fakeLease) Wanted() <-chan quorumlock.Wanted   { return l.wanted }
 
 func (l *fakeLease) renew(d time.Duration) {
 	l.mu.Lock()
@@ -95,7 +97,7 @@ func supervised(t *testing.T, ignoresTerm bool, script func(l *fakeLease, g *fak
 	synctest.Test(t, func(t *testing.T) {
 		l := &fakeLease{
 			end: time.Now().Add(10 * time.Second), done: make(chan struct{}),
-			atRisk: make(chan quorumlock.AtRisk, 1), renewed: make(chan quorumlock.Renewed, 1),
+			atRisk: make(chan quorumlock.AtRisk, 1), renewed: make(chan quorumlock.Renewed, 1), wanted: make(chan quorumlock.Wanted, 1),
 		}
 		g = &fakeGroup{begun: time.Now(), ignoresTerm: ignoresTerm, done: make(chan struct{})}
 		signals := make(chan os.Signal, 1)
@@ -201,4 +203,38 @@ func TestARiskIsToldOnceAndSoIsItsEnd(t *testing.T) {
 		`"job" is at risk, start nothing irreversible: 1 nodes confirmed it, margin 0, 6s left`,
 		`"job" is safe again: 3 nodes confirmed it, margin 1`,
 	}, notes)
+}
+
+func TestAnAskIsNotedOnceAndStopsACommandThatYields(t *testing.T) {
+	for _, yields := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			l := &fakeLease{end: time.Now().Add(time.Hour), done: make(chan struct{}), wanted: make(chan quorumlock.Wanted, 1)}
+			g := &fakeGroup{begun: time.Now(), ignoresTerm: true, done: make(chan struct{})}
+			var notes []string
+			s := &supervisor{
+				name: `"job"`, nodes: 3, lease: l, group: g, grace: 2 * time.Second, margin: 500 * time.Millisecond, yields: yields,
+				note: func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) },
+			}
+			over := make(chan bool, 1)
+			go func() { over <- s.run() }()
+			for _, w := range []quorumlock.Wanted{
+				{Waiters: 1}, {Waiters: 1, Asked: true, By: "ops\x1b", Reason: "deploy"}, {Waiters: 2, Asked: true, By: "ops", Reason: "deploy"},
+			} {
+				time.Sleep(time.Second)
+				l.wanted <- w
+			}
+			time.Sleep(time.Minute)
+			if !yields {
+				assert.Empty(t, g.got)
+				g.end(false)
+			}
+			assert.False(t, <-over, "the lease was not lost")
+			if yields {
+				assert.Equal(t, []string{"terminated at 2s", "killed at 4s"}, slices.Compact(g.got))
+			}
+			require.Len(t, notes, 1)
+			assert.Regexp(t, `^"job" is asked for by ops.*: deploy$`, notes[0])
+			assert.NotContains(t, notes[0], "\x1b")
+		})
+	}
 }

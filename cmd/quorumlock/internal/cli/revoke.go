@@ -1,0 +1,223 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"os/user"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/spf13/cobra"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// reasonFlags are those of a note to a holder.
+type reasonFlags struct{ reason, by string }
+
+func (r *reasonFlags) register(c *cobra.Command) {
+	c.Flags().StringVar(&r.reason, "reason", "", "a `TEXT` for the holder, at most 256 bytes")
+	c.Flags().StringVar(&r.by, "by", "", "who you are, for the holder\n(default: user@host)")
+}
+
+// me names the user of this process.
+func me() string {
+	host, _ := os.Hostname()
+	if u, err := user.Current(); err == nil {
+		return u.Username + "@" + host
+	}
+	return host
+}
+
+func (p *program) askReleaseCommand() *cobra.Command {
+	var r reasonFlags
+	c := &cobra.Command{
+		Use:   "ask-release NAME",
+		Short: "Ask the holder of a lock to release it",
+		Long: `Ask-release tells the holder of the lock NAME, with its next renewal, that
+somebody wants it: a program gets it on Lease.Wanted, and quorumlock run prints
+it, or stops its command if it was started with --release-when-asked. The
+holder decides. To take the lock away, use revoke.`,
+		Annotations: needsNodes,
+		Args:        exactly("NAME"),
+		RunE:        func(cmd *cobra.Command, args []string) error { return p.askRelease(cmd.Context(), args[0], r) },
+	}
+	r.register(c)
+	return c
+}
+
+func (p *program) askRelease(ctx context.Context, name string, r reasonFlags) error {
+	m, err := p.connection.manager(ctx, quorumlock.WithHolder(cmp.Or(r.by, me())))
+	if err != nil {
+		return err
+	}
+	defer closeManager(m)
+	if err := m.AskRelease(ctx, name, r.reason); err != nil {
+		return err
+	}
+	s, err := m.Inspect(ctx, name)
+	if err != nil {
+		return err
+	}
+	if p.connection.json {
+		return p.printJSON(lockJSON(s, p.connection.quorum()))
+	}
+	if !s.Held {
+		p.printf("nobody holds %s\n", printable(strconv.Quote(name)))
+		return nil
+	}
+	p.printf("asked %s to release %s; it learns that with its next renewal\n", printable(called(s.Holder)), printable(strconv.Quote(name)))
+	return nil
+}
+
+// called returns what a holder is called.
+func called(h quorumlock.Holder) string { return cmp.Or(h.Label, "owner "+h.Owner) }
+
+func (p *program) revokeCommand() *cobra.Command {
+	var r reasonFlags
+	var wait bool
+	c := &cobra.Command{
+		Use:   "revoke NAME",
+		Short: "Take a lock away from its holder, safely",
+		Long: `Revoke has the nodes renew the lease of the lock NAME no more. It deletes
+nothing: nobody gets the lock while its holder may still work. A holder that
+lives learns it with its next renewal, stops, and the lock is free. If it does
+not, its lease is over at the instant that is printed. A later holder is not
+hit.`,
+		Annotations: needsNodes,
+		Args:        exactly("NAME"),
+		RunE:        func(cmd *cobra.Command, args []string) error { return p.revoke(cmd.Context(), args[0], wait, r) },
+	}
+	r.register(c)
+	c.Flags().BoolVar(&wait, "wait", false, "return when the holder has lost the lock")
+	return c
+}
+
+// revocationJSON is the answer of revoke. Its keys are stable.
+type revocationJSON struct {
+	Name   string      `json:"name"`
+	Holder *holderJSON `json:"holder"` // null if nobody holds the lock
+	Until  string      `json:"until"`  // RFC 3339, when the lease is over at the latest; empty without a holder
+	Marked int         `json:"marked"` // nodes
+}
+
+func (p *program) revoke(ctx context.Context, name string, wait bool, f reasonFlags) error {
+	ctx, stop := signal.NotifyContext(ctx, ending()...)
+	defer stop()
+	m, err := p.connection.manager(ctx, quorumlock.WithHolder(cmp.Or(f.by, me())))
+	if err != nil {
+		return err
+	}
+	defer closeManager(m)
+	r, err := m.Revoke(ctx, name, f.reason)
+	if err != nil {
+		if r.Marked > 0 {
+			p.note("%d nodes have marked the lock, and the holder may go on: call it again when more nodes answer", r.Marked)
+		}
+		return err
+	}
+	if p.connection.json {
+		j := revocationJSON{Name: name, Holder: holderOf(r.Holder), Marked: r.Marked}
+		if !r.Until.IsZero() {
+			j.Until = stamp(r.Until)
+		}
+		err = p.printJSON(j)
+	} else if r.Marked == 0 {
+		p.printf("nobody holds %s\n", printable(strconv.Quote(name)))
+	} else {
+		p.printf("revoked %s of %s: over by %s, in %s, and when it notices\n",
+			printable(strconv.Quote(name)), printable(called(r.Holder)), stamp(r.Until), short(time.Until(r.Until)))
+	}
+	if err != nil || !wait || r.Marked == 0 {
+		return err
+	}
+	holdings, err := m.Observe(ctx, name, quorumlock.ObserveEvery(minInterval))
+	if err != nil {
+		return err
+	}
+	for h := range holdings {
+		if h.Known && h.Holder.Owner != r.Holder.Owner {
+			return p.holding(h)
+		}
+	}
+	return ctx.Err()
+}
+
+func (p *program) releaseCommand() *cobra.Command {
+	var force, stopped bool
+	c := &cobra.Command{
+		Use:   "release NAME --force --holder-is-stopped",
+		Short: "Delete the keys of a holder that is known to be dead",
+		Long: `Release deletes the keys of the lock NAME on every server, so that the next
+client gets it at once. It breaks the lock: IF ITS HOLDER STILL RUNS, TWO WORK AT
+THE SAME TIME, and only resources that check the fencing token are safe. First
+make sure that the process is stopped: killed, its machine off. Otherwise use
+revoke, which waits for the holder's end, and needs no such promise.`,
+		Annotations: needsServers,
+		Args:        exactly("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !force || !stopped {
+				return usagef("release deletes the keys of a lock: stop its holder first, then give --force and --holder-is-stopped; or use quorumlock revoke, which is safe while it runs")
+			}
+			return p.breakLock(cmd.Context(), args[0])
+		},
+	}
+	c.Flags().BoolVar(&force, "force", false, "delete without the holder")
+	c.Flags().BoolVar(&stopped, "holder-is-stopped", false, "you have made sure that the holder does not run")
+	return c
+}
+
+// deleteOwner deletes a lock of an owner, and of nobody else.
+var deleteOwner = rueidis.NewLuaScript(`if redis.call('GETRANGE', KEYS[1], 0, #ARGV[1] - 1) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
+
+// breakLock deletes the keys of a lock's holder.
+func (p *program) breakLock(ctx context.Context, name string) error {
+	m, err := p.connection.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeManager(m)
+	s, err := m.Inspect(ctx, name)
+	if err != nil && !errors.Is(err, quorumlock.ErrNoQuorum) {
+		return err
+	}
+	if s.Votes == 0 {
+		p.printf("no node that answers has a holder of %s\n", printable(strconv.Quote(name)))
+		return err
+	}
+	deleted, problems := 0, []error(nil)
+	for i := range p.connection.options {
+		n, err := p.deleteOn(ctx, i, name, s.Holder.Owner)
+		if deleted += n; err != nil {
+			problems = append(problems, err)
+		}
+	}
+	p.printf("deleted the keys of %s on %d of %d nodes\n", printable(called(s.Holder)), deleted, len(s.Nodes))
+	if l, err := m.TryAcquire(ctx, name); err == nil { // wakes those who wait
+		_ = l.Release(ctx)
+	}
+	return errors.Join(problems...)
+}
+
+// deleteOn deletes the lock of an owner on a server.
+func (p *program) deleteOn(ctx context.Context, i int, name, owner string) (int, error) {
+	option := p.connection.options[i]
+	option.DisableCache, option.ForceSingleClient = true, true
+	client, err := rueidis.NewClient(option)
+	if err != nil {
+		return 0, &exitError{code: exitNoQuorum, text: p.connection.addr(i) + ": " + strings.TrimSpace(err.Error())}
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	defer cancel()
+	n, err := deleteOwner.Exec(ctx, client, []string{p.connection.prefix + name}, []string{owner}).AsInt64()
+	if err != nil {
+		return 0, &exitError{code: exitNoQuorum, text: p.connection.addr(i) + ": " + err.Error()}
+	}
+	return int(n), nil
+}

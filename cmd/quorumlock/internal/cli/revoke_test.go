@@ -1,0 +1,98 @@
+//go:build unix
+
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+)
+
+func TestAskReleaseReachesACommandThatRunsUnderALock(t *testing.T) {
+	t.Parallel()
+	addrs := three(t)
+	o := invoke(t, addrs, "ask-release", "job")
+	assert.Equal(t, outcome{stdout: "nobody holds \"job\"\n"}, o)
+	run := commandLine(t, addrs, "run", "job", "--ttl", "3s", "--holder", "nightly", "--release-when-asked", "--", "sleep", "600")
+	var stderr bytes.Buffer
+	run.Stderr = &stderr
+	require.NoError(t, run.Start())
+	m := open(t, addrs)
+	eventually(t, "the lock", func() bool { s, err := m.Inspect(t.Context(), "job"); return err == nil && s.Held })
+	o = invoke(t, addrs, "ask-release", "job", "--reason", "deploy", "--by", "ops")
+	assert.Equal(t, outcome{stdout: "asked nightly to release \"job\"; it learns that with its next renewal\n"}, o)
+	o = invoke(t, addrs, "inspect", "job")
+	assert.Contains(t, o.stdout, "asked by ops: deploy\n")
+	plain(t, o.stdout)
+	_ = run.Wait()
+	assert.Equal(t, exitSignalBase+15, run.ProcessState.ExitCode(), stderr.String())
+	assert.Contains(t, stderr.String(), "\"job\" is asked for by ops: deploy\n")
+	s, err := m.Inspect(t.Context(), "job")
+	require.NoError(t, err)
+	assert.False(t, s.Held)
+}
+
+func TestRevokeTakesALockAwayAndWaitsForItsEnd(t *testing.T) {
+	t.Parallel()
+	addrs := three(t)
+	assert.Equal(t, outcome{stdout: "nobody holds \"job\"\n"}, invoke(t, addrs, "revoke", "job", "--wait"))
+	m := open(t, addrs, quorumlock.WithTTL(3*time.Second), quorumlock.WithHolder("nightly"))
+	l, err := m.TryAcquire(t.Context(), "job")
+	require.NoError(t, err)
+	o := invoke(t, addrs, "revoke", "job", "--reason", "it hangs", "--by", "ops", "--wait")
+	require.Equal(t, 0, o.code, o.stderr)
+	assert.Regexp(t, `^revoked "job" of nightly: over by \S+Z, in \S+, and when it notices\n\S+Z nobody  job\n$`, o.stdout)
+	lost := <-l.Lost()
+	assert.Equal(t, quorumlock.LostRevoked, lost.Reason)
+	require.ErrorContains(t, lost.Nodes[0], "ops: it hangs")
+
+	l, err = m.TryAcquire(t.Context(), "job")
+	require.NoError(t, err)
+	r := decoded[revocationJSON](t, invoke(t, addrs, "revoke", "job", "--json").stdout)
+	assert.Equal(t, l.Owner(), r.Holder.Owner)
+	assert.Equal(t, 3, r.Marked)
+	until, err := time.Parse(time.RFC3339Nano, r.Until)
+	require.NoError(t, err)
+	assert.WithinDuration(t, time.Now(), until, time.Minute)
+	<-l.Done()
+}
+
+func TestReleaseBreaksALockOnlyWithBothPromises(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 3)
+	addrs := redistest.Addrs(servers)
+	for _, args := range [][]string{{}, {"--force"}, {"--holder-is-stopped"}} {
+		o := invoke(t, addrs, append([]string{"release", "job"}, args...)...)
+		assert.Equal(t, exitUsage, o.code)
+		assert.Contains(t, o.stderr, "use quorumlock revoke, which is safe while it runs")
+	}
+	promised := []string{"release", "job", "--force", "--holder-is-stopped"}
+	assert.Equal(t, outcome{stdout: "no node that answers has a holder of \"job\"\n"}, invoke(t, addrs, promised...))
+	owner := strings.Repeat("a", 32)
+	for _, s := range servers[:2] { // a holder that died with a long lease
+		s.MustDo("SET", quorumlock.DefaultPrefix+"job", owner+" 1 1700000000000000 - dead", "PX", "600000")
+	}
+	m := open(t, addrs)
+	granted := make(chan *quorumlock.Lease, 1)
+	go func() {
+		l, err := m.Acquire(t.Context(), "job")
+		assert.NoError(t, err)
+		granted <- l
+	}()
+	eventually(t, "the waiter", func() bool { s, err := m.Inspect(t.Context(), "job"); return err == nil && s.Waiters == 1 })
+	o := invoke(t, addrs, promised...)
+	assert.Equal(t, outcome{stdout: "deleted the keys of dead on 2 of 3 nodes\n"}, o)
+	select {
+	case l := <-granted:
+		assert.NotEqual(t, owner, l.Owner())
+	case <-time.After(patience):
+		t.Error("the waiter was not woken")
+	}
+}
