@@ -77,7 +77,7 @@ func TestNothingThatWasSentAfterTheWindowKeepsALease(t *testing.T) {
 	confirmed := time.Hour - time.Minute
 	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, confirmed)
 	last := confirmed + 9500*time.Millisecond // the clocks of two machines run at different rates
-	for kind, counts := range map[wire.Kind]bool{wire.Extend: false, wire.Heal: false, wire.Raise: false, wire.Release: true, wire.Read: true} {
+	for kind, counts := range map[wire.Kind]bool{wire.Extend: false, wire.Heal: false, wire.Raise: false, wire.Mark: false, wire.Release: true, wire.Read: true} {
 		for sent, inTime := range map[time.Duration]bool{last: true, last + 1: false} {
 			r := wire.Reply{Status: wire.Done, N: wire.Ours, Answers: []int64{wire.Ours}}
 			require.True(t, n.courier.conclude(&transfer{validity: sent, term: master.Term{Addr: "a:6379", Epoch: 7}}, entry{req: &wire.Request{Kind: kind}}, &r))

@@ -35,7 +35,7 @@ type Revoked struct {
 func (s *Observers) Revoke(ctx context.Context, key, owner string, longest time.Duration, drift float64, note wire.Note) (result Revoked) {
 	e, timeout := s.ensemble, s.timeout()
 	r := quorum.NewRevocation(e.Size(), 2*timeout, longest, drift) // this process may be late, too
-	for range e.Size() + 1 { // each further round is for a node that has renewed the lock since the one before
+	for range e.Size() + 1 {                                       // each further round is for a node that has renewed the lock since the one before
 		validity, steady := e.Clock.Both()
 		r.Begin(validity)
 		answers := e.Collect(ctx, wire.NewRevoke(key, owner, r.Life(), note, steady+timeout), timeout, e.Size(), marked)

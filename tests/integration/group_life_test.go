@@ -119,6 +119,18 @@ func life(t *testing.T, nodes []rueidis.ClientOption, master *redistest.Server) 
 		require.NoError(t, l.Err())
 	}
 
+	l = testkit.Acquired(t, m, "stuck")
+	revoked, err := other.Revoke(ctx, "stuck", "it hangs")
+	require.NoError(t, err)
+	assert.Greater(t, time.Until(revoked.Until), ttl+window, "a master that was replaced may go on renewing for the window")
+	select {
+	case lost := <-l.Lost():
+		assert.Equal(t, quorumlock.LostRevoked, lost.Reason)
+		assert.ErrorContains(t, lost.Nodes[0], "lease was revoked: it hangs")
+	case <-ctx.Done():
+		assert.Fail(t, "no loss was reported")
+	}
+
 	_ = testkit.Acquired(t, m, "open at the end")
 	require.NoError(t, m.Close(ctx))
 	l = testkit.Acquired(t, other, "open at the end")

@@ -209,6 +209,11 @@ func TestARevocationOutlivesARenewalThatCameBetween(t *testing.T) {
 					revoked <- r
 				}()
 				time.Sleep(250 * time.Millisecond) // the reads are back, and the marks are on their way to the far nodes
+				for ; late < 3; time.Sleep(time.Millisecond) {
+					if v, _ := do(t, c.Nodes()[2], "GET", quorumlock.DefaultPrefix+"job").(string); strings.Contains(v, " x ") {
+						break
+					}
+				}
 				err := l.Renew(background)
 				assert.Equal(t, late >= 2, err == nil, "%v", err)
 				c.Partition("holder")
@@ -275,6 +280,15 @@ func TestARevocationNeedsAMajority(t *testing.T) {
 		assert.True(t, l.Valid())
 		c.Nodes()[0].Fail(nil, "")
 		c.Nodes()[1].Fail(nil, "")
+
+		// One node has lost the key, and one does not answer: the holder may have a majority.
+		do(t, c.Nodes()[0], "DEL", quorumlock.DefaultPrefix+"job")
+		c.Partition("operator", 1)
+		r, err = operator.Revoke(background, "job", "")
+		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+		assert.Zero(t, r)
+		c.Rejoin("operator")
+		time.Sleep(2 * interval) // the holder has healed it
 
 		c.Kill(2)
 		r, err = operator.Revoke(background, "job", "")
