@@ -52,7 +52,8 @@
 // function under a lease; [Manager.Lead] campaigns for leadership again and again.
 // [Manager.AcquireAll] and [Manager.DoAll] take several names, all or none.
 // [Manager.Observe] follows who holds a name, [Manager.Inspect] shows it once, and
-// [Manager.List] shows the names that are held.
+// [Manager.List] shows the names that are held. [Lease.Wanted] tells a holder who waits for its
+// lease; [Manager.AskRelease] asks for it, and [Manager.Revoke] takes it away, safely.
 // [Manager.Nodes] shows the health of the nodes, and [Manager.Ready] whether a majority
 // votes. [WithStartupWait] lets a program start before its Redis does.
 //
@@ -69,8 +70,8 @@
 //	released         │ lost │               released
 //	                 └──────┘
 //
-// Lost and released are final. At the end of a lease, in this order: the channels of Renewed
-// and AtRisk are closed, [Lease.Err] is set, the context ends with Err as its cause, Done is
+// Lost and released are final. At the end of a lease, in this order: the channels of Renewed,
+// AtRisk and Wanted are closed, [Lease.Err] is set, the context ends with Err as its cause, Done is
 // closed, Lost delivers its value (on a loss) and is closed.
 //
 // A closed channel is always ready. A loop that reads Renewed or AtRisk therefore has a case

@@ -94,6 +94,55 @@ func Example_observe() {
 	// held: false
 }
 
+// A job hangs and keeps its lease: an operator asks for it, and then takes it away. Nobody else gets the name
+// while the job may still work.
+func Example_revoke() {
+	cluster := quorumlocktest.NewCluster(3)
+	defer cluster.Close()
+	ctx := context.Background()
+	job, err := quorumlock.New(ctx, cluster.Options(), quorumlock.WithTTL(time.Second), quorumlock.WithHolder("job"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = job.Close(ctx) }()
+	operator, err := quorumlock.New(ctx, cluster.Options(), quorumlock.WithHolder("ops"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = operator.Close(ctx) }()
+
+	lease, err := job.Acquire(ctx, "reports/leader")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	wanted := lease.Wanted()
+	fmt.Println(operator.AskRelease(ctx, "reports/leader", "deploy"))
+	w := <-wanted // with the next renewal
+	fmt.Printf("%s asks: %s\n", w.By, w.Reason)
+
+	revocation, err := operator.Revoke(ctx, "reports/leader", "it hangs")
+	fmt.Println("revoked:", revocation.Holder.Label, err)
+	lost := <-lease.Lost()
+	fmt.Println(lost.Reason)
+	next, err := operator.Acquire(ctx, "reports/leader")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("a larger token:", next.Token() > lease.Token())
+	fmt.Println(next.Release(ctx))
+	// Output:
+	// <nil>
+	// ops asks: deploy
+	// revoked: job <nil>
+	// key gone, taken or revoked on a quorum of nodes
+	// a larger token: true
+	// <nil>
+}
+
 // A transfer needs both accounts: all or none, whatever order the callers name them in.
 func Example_several() {
 	cluster := quorumlocktest.NewCluster(3)

@@ -1,9 +1,12 @@
-// Package observe reports who has the locks that somebody observes, by polls of all nodes. All
+// Package observe has what is asked about locks that others hold. It reports who has the locks that
+// somebody observes, by polls of all nodes. All
 // observers of a lock share one poll, and quorum.Observer decides what has changed.
 //
 //	timer ─▶ poll ─▶ one read on each node ─▶ the answers ─▶ quorum.Observer ─▶ Deliver
 //	  ▲                                                                          │
 //	  └────────────── after the interval, or when the holder's keys end ◀────────┘
+//
+// Ask and Revoke mark the lock of a holder; quorum.Revocation decides when a revoked lease is over.
 //
 // Names finds the locks that exist, for lists: it scans one node after the other.
 //
