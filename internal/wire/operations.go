@@ -16,6 +16,8 @@ type Acquisition struct {
 	// Ticket waits in the node's queue while the lock is taken; "" for none.
 	Ticket     string
 	EnqueuedAt string // the score in the queue: when the wait began, µs, the same for every node
+	// From is the owner value of a detached lease, which the acquisition resumes; "" for none.
+	From string
 	// Lapsed has a bit for each node whose reservation for another ticket lapsed unused
 	// while the client waited.
 	Lapsed uint32
@@ -27,6 +29,10 @@ func (r *Request) Init(a *Acquisition) {
 	r.room[0] = a.Lock
 	r.keys = r.room[:1:1]
 	notAfter := Micros(a.NotAfter)
+	if a.From != "" {
+		r.args = append(r.room[1:1], "resume", a.Value, a.KeyTTL, notAfter, a.Token, a.From+" ")
+		return
+	}
 	if a.Ticket == "" {
 		r.args = append(r.room[1:1], "acquire", a.Value, a.KeyTTL, notAfter, a.Token)
 		return

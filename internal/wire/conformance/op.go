@@ -164,6 +164,12 @@ func (r *rig) raise(owner string, t int64) op {
 	return op{r.lock, []string{"raise", owner + " ", micros(t), metadata}}
 }
 
+// resume takes the lock over from an owner.
+func resume(r *rig, owner, from string, t int64) op {
+	o := r.acquire(owner, t)
+	return op{r.lock, append(append([]string{"resume"}, o.args[1:]...), from+" ")}
+}
+
 func (r *rig) release(owner string) op { return op{r.lock, []string{"release", owner + " "}} }
 
 // leave is the end of the n-th wait, and of the lock if it is the owner's.
@@ -198,7 +204,7 @@ func (r *rig) everyOperation(owner string) map[string]op {
 	ops := map[string]op{}
 	for _, o := range []op{
 		r.acquire(owner, r.micros()), r.wait(owner, 9), r.extend(owner, 7), r.heal(owner), r.raise(owner, r.micros()+hour),
-		r.release(owner), r.leave(owner, 9), r.pass(9), ask(r, owner, "note"), r.read(),
+		r.release(owner), r.leave(owner, 9), r.pass(9), ask(r, owner, "note"), resume(r, owner, owner, r.micros()), r.read(),
 	} {
 		ops[o.args[0]] = o
 	}

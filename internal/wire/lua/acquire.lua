@@ -11,6 +11,10 @@
 --     -1                    the marker differs: this is not the data that the client knows,
 --                           or the client lacks the guard that the others rely on
 --
+-- resume   value ms not_after t from    replaces the owner of a lock that shows from, 'owner ':
+--          the same answers, and taken ('' for a missing lock) if the lock shows another owner or
+--          is marked as revoked
+--
 -- run.lua grants a free lock that has no queue. This file decides all other cases: who has
 -- the lock, or for whom it is reserved. It reads and writes the lock, its queue, and by way
 -- of registers.lua the registers.
@@ -22,6 +26,23 @@ function f.taken(lock, held, ticket, place)
     position = call('ZRANK', lock .. '\255q', ticket) or -1
   end
   return { held, call('PTTL', lock), position }
+end
+
+-- Gives the lock of a lease that was detached to the one that resumes it. No lock is created: a node
+-- that has lost it cannot say that nobody else has had it since.
+function f.resume(lock, value, duration, late, t, from)
+  local held = call('GETRANGE', lock, '0', '511')
+  local mark = string.sub(held, 33, 35)
+  if string.sub(held, 1, 33) == string.sub(value, 1, 33) then
+    return f.contend(lock, value, duration, late, t) -- asked again
+  elseif string.sub(held, 1, 33) ~= from or mark == ' x ' or mark == ' w ' then
+    return f.taken(lock, held)
+  elseif late then
+    return 0
+  end
+  call('SET', lock, value, 'XX', 'PXAT', after(duration))
+  made = lock
+  return f.move(lock, value, t)
 end
 
 -- Acquires a lock that exists, or has a queue, or whose request is late.

@@ -104,6 +104,12 @@ local function run()
     elseif op == 'raise' then
       arg = at + 4
       reply = rare().raise(lock, a, b, ARGV[at + 3])
+    elseif op == 'resume' then
+      arg, reply = at + 6, -1
+      if votes then
+        reply = rare().resume(lock, a, b, now > ARGV[at + 3] + offset, ARGV[at + 4], ARGV[at + 5])
+      end
+      made = nil
     elseif op == 'leave' then
       arg = at + 5
       local held = call('GETRANGE', lock, '0', '32')

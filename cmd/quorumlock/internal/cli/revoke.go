@@ -121,15 +121,16 @@ func (p *program) revoke(ctx context.Context, name string, wait bool, f reasonFl
 		}
 		return err
 	}
-	if p.connection.json {
+	switch {
+	case p.connection.json:
 		j := revocationJSON{Name: name, Holder: holderOf(r.Holder), Marked: r.Marked}
 		if !r.Until.IsZero() {
 			j.Until = stamp(r.Until)
 		}
 		err = p.printJSON(j)
-	} else if r.Marked == 0 {
+	case r.Marked == 0:
 		p.printf("nobody holds %s\n", printable(strconv.Quote(name)))
-	} else {
+	default:
 		p.printf("revoked %s of %s: over by %s, in %s, and when it notices\n",
 			printable(strconv.Quote(name)), printable(called(r.Holder)), stamp(r.Until), short(time.Until(r.Until)))
 	}
