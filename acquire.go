@@ -82,7 +82,7 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 	waitCtx, cancel := waiting(ctx, limit)
 	defer cancel()
 	span := m.telemetry.startAcquire(ctx, name, !limit.Once())
-	return m.ask(ctx, waitCtx, span, name, t, limit)
+	return m.ask(waitCtx, &call{ctx: ctx, name: name, span: span}, t, limit)
 }
 
 // waiting returns the context of a wait.
@@ -94,7 +94,7 @@ func waiting(ctx context.Context, limit config.Wait) (context.Context, context.C
 }
 
 // ask asks for a lease and waits for it, until waitCtx ends. It ends the span.
-func (m *Manager) ask(ctx, waitCtx context.Context, span *acquireSpan, name string, t *config.Terms, limit config.Wait) (*Lease, error) {
+func (m *Manager) ask(waitCtx context.Context, c *call, t *config.Terms, limit config.Wait) (*Lease, error) {
 	l, err := (*Lease)(nil), errPanicked
 	through := false
 	defer func() {
@@ -109,10 +109,11 @@ func (m *Manager) ask(ctx, waitCtx context.Context, span *acquireSpan, name stri
 		if l != nil {
 			token = l.token
 		}
-		span.end(token, err)
+		c.span.end(token, err)
 		through = true
 	}()
-	l, err = m.run(&call{m: m, ctx: ctx, name: name, span: span, failFast: limit.FailFast}, waitCtx, t, limit.Once())
+	c.m, c.failFast = m, limit.FailFast
+	l, err = m.run(c, waitCtx, t, limit.Once())
 	return l, err
 }
 
@@ -128,6 +129,7 @@ type call struct {
 	name     string
 	span     *acquireSpan // nil without telemetry
 	failFast bool         // it has WithFailFast
+	from     string       // the owner value of a detached lease, which the call resumes; "" for none
 	campaign campaign.Campaign
 	place    *queue.Place     // nil before it waits behind others
 	lease    *Lease           // that the campaign opens
@@ -146,7 +148,7 @@ func (m *Manager) run(c *call, waitCtx context.Context, t *config.Terms, once bo
 	err = errPanicked
 	defer func() { c.span.measure(err) }()
 	m.campaigns.Begin(&c.campaign, campaign.Call{
-		Wait: waitCtx, Key: wire.LockKey(m.cfg.Prefix, c.name), Terms: m.cfg.At(m.ensemble.Trip(), t), Once: once,
+		Wait: waitCtx, Key: wire.LockKey(m.cfg.Prefix, c.name), Terms: m.cfg.At(m.ensemble.Trip(), t), Once: once, From: c.from,
 		TraceParent: c.span.traceParent(), Caller: c,
 	})
 	defer func() {
@@ -181,7 +183,7 @@ func (c *call) contend() (*Lease, error) {
 		}
 		c.failed(failure)
 		delay, stop := c.poll()
-		over := stop || c.campaign.Wait.Err() != nil || c.m.ending() || c.last == nil || c.hopeless(failure)
+		over := stop || c.campaign.Wait.Err() != nil || c.m.ending() || c.last == nil || c.hopeless(failure) || c.from != ""
 		if over || !c.campaign.Concede(delay) {
 			return nil, c.endError(c.last)
 		}
@@ -199,7 +201,7 @@ func (c *call) contend() (*Lease, error) {
 // stepBack lets the other callers of this process go first, once it has met contention. It returns
 // neither a lease nor an error when the call has to ask the nodes.
 func (c *call) stepBack() (*Lease, error) {
-	if !c.m.campaigns.Contended() {
+	if !c.m.campaigns.Contended() || c.from != "" {
 		return nil, nil
 	}
 	if !c.campaign.Once {

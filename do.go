@@ -3,11 +3,11 @@ package quorumlock
 import (
 	"context"
 	"errors"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/observe"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -193,37 +193,85 @@ func joinCause(err, cause error) error {
 	}
 }
 
-// FuncError is the error of a function that Do or Lead has run, if that error is one of this
-// package's, such as the HeldError of another name. errors.Is and errors.As do not find those
-// in it: they would seem to speak of the lease of Do or Lead. They find everything else that
-// fn's error wraps.
-type FuncError struct{ Err error }
+// Resume takes over a lease that was detached (Lease.Detach), usually in another process. The lease that
+// it returns is a new one, with a larger token: nobody else has had the name in between. Options are
+// those of Acquire; WithWait is refused, because Resume asks once.
+//
+// Of several calls with copies of one handle at most one gets the lease. The others get ErrLost (a
+// *LostError, joined with a *HeldError), as does a call after the keys have ended or were revoked. It returns
+// ErrNoQuorum (a *QuorumError) when too few nodes answered: the call may be repeated, as long as a majority
+// has the keys. ErrInvalid is for a text that is no handle, and for a handle of another prefix. It is safe
+// for concurrent use.
+func (m *Manager) Resume(ctx context.Context, h Handle, opts ...AcquireOption) (*Lease, error) {
+	held, err := parseHandle(ctx, m, h)
+	if err != nil {
+		return nil, err
+	}
+	t, limit, err := m.cfg.lease(opts)
+	if err == nil && limit.Most > 0 {
+		err = &InvalidError{What: "WithWait", Value: limit.Most.String(), Bound: "has no use in Resume, which asks once", Fix: "call Resume again after ErrNoQuorum"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	limit.Set = true
+	span := m.telemetry.startAcquire(ctx, held.Name, false)
+	span.resumes(held.TraceParent)
+	l, err := m.ask(ctx, &call{ctx: ctx, name: held.Name, span: span, from: held.Owner}, t, limit)
+	if errors.Is(err, ErrHeld) {
+		err = errs.Several("quorumlock: resume "+strconv.Quote(held.Name)+": the handle is of no use any more; "+err.Error(), handleLost(m, &held), err)
+	}
+	return l, err
+}
 
-// ofFunction returns an error of a user's function as Do and Lead return it.
-func ofFunction(err error) error {
-	if err == nil || !slices.ContainsFunc(sentinels, func(own error) bool { return errors.Is(err, own) }) {
+// ReleaseHandle gives the lock of a detached lease back, for one that is not to be resumed. It returns
+// ErrLost when another process has resumed it, or its keys have ended; and otherwise what Resume returns.
+func (m *Manager) ReleaseHandle(ctx context.Context, h Handle) error {
+	held, err := parseHandle(ctx, m, h)
+	if err != nil {
 		return err
 	}
-	return &FuncError{Err: err}
-}
-
-var sentinels = []error{ErrHeld, ErrNoQuorum, ErrLost, ErrReleased, ErrClosed, ErrInvalid}
-
-// Error returns the text of the function's error.
-func (e *FuncError) Error() string { return e.Err.Error() }
-
-// Is reports whether the function's error is target, and target is no error of this package.
-func (e *FuncError) Is(target error) bool {
-	return !slices.Contains(sentinels, target) && errors.Is(e.Err, target)
-}
-
-// As is errors.As of the function's error, for targets that are no errors of this package.
-func (e *FuncError) As(target any) bool {
-	switch target.(type) {
-	case **HeldError, **QuorumError, **NodeError, **LostError, **InvalidError:
-		return false
+	if !m.enter() {
+		return ErrClosed
 	}
-	return errors.As(e.Err, target)
+	defer m.life.calls.Leave()
+	timeout := m.cfg.At(m.ensemble.Trip(), &m.cfg.Terms).Timeout
+	_, now := m.ensemble.Clock.Both()
+	req := wire.NewRelease(wire.LockKey(m.cfg.Prefix, held.Name), held.Owner+" ", nil, wire.TicketUpdate{}, now+m.cfg.Terms.TTL)
+	missing := 0
+	answers := m.ensemble.Collect(ctx, req, timeout, m.ensemble.Quorum(), func(reply *wire.Reply) error { // one after the other
+		if reply.N >= wire.Ours {
+			return nil
+		}
+		missing++
+		return hold.ErrMissing
+	})
+	if err = enough(ctx, m.ensemble, "release", held.Name, answers); err != nil && missing >= m.ensemble.Quorum() {
+		return handleLost(m, &held)
+	}
+	return err
+}
+
+// parseHandle reads a handle of this Manager's prefix.
+func parseHandle(ctx context.Context, m *Manager, h Handle) (wire.Handle, error) {
+	held, ok := wire.ParseHandle(string(h))
+	switch {
+	case ctx == nil:
+		return held, errNilContext()
+	case !ok || checkName(held.Name) != nil:
+		return held, &InvalidError{What: "handle", Value: strconv.Itoa(len(h)) + " bytes", Bound: "has to be what Detach has returned", Fix: "pass the whole text on"}
+	case held.Prefix != m.cfg.Prefix:
+		return held, &InvalidError{What: "handle", Value: "of the prefix " + strconv.Quote(held.Prefix), Bound: "has to be of " + strconv.Quote(m.cfg.Prefix), Fix: "give both programs one WithPrefix"}
+	case ctx.Err() != nil:
+		return held, errs.Ended(ctx, nil, "quorumlock: resume "+strconv.Quote(held.Name))
+	}
+	return held, nil
+}
+
+// handleLost returns the error of a handle that is of no use any more.
+func handleLost(m *Manager, h *wire.Handle) error {
+	now := m.ensemble.Clock.Time(m.ensemble.Clock.Now())
+	return &LostError{Lost{Name: h.Name, Token: h.Token, Reason: LostRevoked, At: now, ValidUntil: now}}
 }
 
 // Holding is what a majority of the nodes says about a name, see Manager.Observe.

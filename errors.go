@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,6 +26,8 @@ var (
 	ErrLost = errors.New("quorumlock: lease lost")
 	// ErrReleased means that the lease was released.
 	ErrReleased = errs.ErrReleased
+	// ErrDetached means that the lease was detached for another process. It is an ErrReleased.
+	ErrDetached = fmt.Errorf("%w here, and detached for another process", ErrReleased)
 	// ErrClosed means that the Manager is closed.
 	ErrClosed = errors.New("quorumlock: manager closed")
 	// ErrInvalid means that a name, an option, an argument or a node cannot be used.
@@ -311,6 +314,39 @@ func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
 
 // Unwrap returns the node's own error, nil if there is none.
 func (e *InvalidError) Unwrap() error { return e.Err }
+
+// FuncError is the error of a function that Do or Lead has run, if that error is one of this
+// package's, such as the HeldError of another name. errors.Is and errors.As do not find those
+// in it: they would seem to speak of the lease of Do or Lead. They find everything else that
+// fn's error wraps.
+type FuncError struct{ Err error }
+
+// ofFunction returns an error of a user's function as Do and Lead return it.
+func ofFunction(err error) error {
+	if err == nil || !slices.ContainsFunc(sentinels, func(own error) bool { return errors.Is(err, own) }) {
+		return err
+	}
+	return &FuncError{Err: err}
+}
+
+var sentinels = []error{ErrHeld, ErrNoQuorum, ErrLost, ErrReleased, ErrClosed, ErrInvalid}
+
+// Error returns the text of the function's error.
+func (e *FuncError) Error() string { return e.Err.Error() }
+
+// Is reports whether the function's error is target, and target is no error of this package.
+func (e *FuncError) Is(target error) bool {
+	return !slices.Contains(sentinels, target) && errors.Is(e.Err, target)
+}
+
+// As is errors.As of the function's error, for targets that are no errors of this package.
+func (e *FuncError) As(target any) bool {
+	switch target.(type) {
+	case **HeldError, **QuorumError, **NodeError, **LostError, **InvalidError:
+		return false
+	}
+	return errors.As(e.Err, target)
+}
 
 // The outcomes of calls, as spans and metrics name them.
 

@@ -338,6 +338,44 @@ func (l *Lease) release(ctx context.Context) error {
 	return enough(ctx, l.m.ensemble, "release", l.Name(), pending)
 }
 
+// Handle is a lease that was detached, as text that goes to another process: by a pipe, a file, an
+// environment variable. It is a secret: whoever has it, and may use the nodes, can take the lock.
+type Handle string
+
+// Detach ends the lease here and keeps its lock for another process, which calls Manager.Resume with the
+// handle within keep: nobody else gets the name in between. The lease is over before Detach returns: stop
+// the work under it first. keep is 100 ms to 24 h, and with WithRestartGuard at most the time of the guard
+// (less the window of WithFailover). If nobody resumes, the lock is free after keep.
+//
+// It returns ErrLost or ErrReleased when the lease has ended before; ErrNoQuorum when too few nodes have
+// confirmed within the node timeout, and the lock is then released; and ErrInvalid for keep out of bounds or
+// a nil ctx, which end nothing. Err is ErrDetached afterwards, which is an ErrReleased.
+func (l *Lease) Detach(ctx context.Context, keep time.Duration) (Handle, error) {
+	if ctx == nil {
+		return "", errNilContext()
+	}
+	if err := invalid(l.m.cfg.CheckKeep(keep)); err != nil {
+		return "", err
+	}
+	if !l.m.enter() {
+		<-l.Done()
+		return "", l.Err()
+	}
+	defer l.m.life.calls.Leave()
+	value := l.lock.Value()
+	pending, ok := l.m.dog.Detach(l.lock, (*tenant)(l), keep)
+	if !ok {
+		return "", l.Err()
+	}
+	pending.Wait(ctx, l.lock.Terms().Timeout)
+	if err := enough(ctx, l.m.ensemble, "detach", l.Name(), pending); err != nil {
+		l.lock.Free(wire.TicketUpdate{})
+		return "", err
+	}
+	h := wire.Handle{Prefix: l.m.cfg.Prefix, Name: l.Name(), Owner: wire.OwnerOf(value), Token: l.token, TraceParent: l.acquired.traceParent()}
+	return Handle(h.Text()), nil
+}
+
 // span returns what spans say of the lease.
 func (l *Lease) span() leaseSpan {
 	return leaseSpan{name: l.Name(), token: l.token, acquired: l.acquired}

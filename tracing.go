@@ -190,13 +190,19 @@ func (s *acquireSpan) behind(h *Holder) {
 	}
 }
 
+// resumes links the span to the one in which a detached lease was acquired.
+func (s *acquireSpan) resumes(traceParent string) {
+	if sc, ok := otel.ParseTraceParent(traceParent); ok && s != nil {
+		s.link(sc)
+	}
+}
+
 // follows links the span to the previous lease of this process, which ended before the
 // call's turn.
 func (s *acquireSpan) follows(previous *spanRef) {
-	if s == nil || previous == nil {
-		return
+	if s != nil && previous != nil {
+		s.link(previous.context)
 	}
-	s.link(previous.context)
 }
 
 // link links the span to a holder's span, but not twice in a row: the holder at the

@@ -135,6 +135,9 @@ func (t *tenant) sendWanted(w *hold.Want) {
 func (t *tenant) end(e *hold.Event) {
 	l := (*Lease)(t)
 	err, lost := ErrReleased, (*LostError)(nil)
+	if e.Is(hold.Detached) {
+		err = ErrDetached
+	}
 	if e.Is(hold.Lost) {
 		lost = t.lost(e)
 		err = lost

@@ -65,7 +65,7 @@ func (s *Campaigns) newAttempt(c *Campaign, ask quorum.Ask, before *attempt) *at
 	}
 	a.votes.ballot = quorum.NewBallot(nodes, !s.settings.Unfenced, a.votes.proposal)
 	acquisition := wire.Acquisition{
-		Lock: c.Key, Value: a.value, KeyTTL: c.Terms.KeyTTL, NotAfter: a.steady + c.Terms.Timeout, Token: a.token(),
+		Lock: c.Key, Value: a.value, KeyTTL: c.Terms.KeyTTL, NotAfter: a.steady + c.Terms.Timeout, Token: a.token(), From: c.From,
 	}
 	if ask.Ticket {
 		acquisition.Ticket, acquisition.EnqueuedAt, acquisition.Lapsed = c.ticket, c.score, uint32(ask.Lapsed)

@@ -20,6 +20,7 @@ type Call struct {
 	Key         string
 	Terms       *config.Terms
 	Once        bool   // it asks once, as TryAcquire does
+	From        string // the owner value of a detached lease, which it resumes; "" for none
 	TraceParent string // of the call's span, for those who wait behind the lock; "" for none
 	Caller      Caller
 }

@@ -137,3 +137,16 @@ func unit(d time.Duration) string {
 	}
 	return fmt.Sprintf("write %d*time.Second if seconds were meant, because a bare number counts nanoseconds; ", d.Nanoseconds())
 }
+
+// CheckKeep returns what is wrong with the time for which a detached lease keeps its lock, nil for nothing.
+// With the restart guard no key may live longer than the guard says.
+func (c *Config) CheckKeep(keep time.Duration) *Problem {
+	most := MaxTTL
+	if c.Guarded {
+		most = min(most, c.Guard-c.Failover)
+	}
+	if keep < MinTTL || keep > most {
+		return &Problem{What: "keep", Value: keep.String(), Bound: "has to be within " + MinTTL.String() + " … " + most.String(), Fix: "choose how long the other process may take to resume"}
+	}
+	return nil
+}

@@ -41,6 +41,8 @@ const (
 	Lost
 	// Released means that the lease was released: it is over.
 	Released
+	// Detached means, with Released, that the keys stay for the process that resumes the lease.
+	Detached
 	// Wanted means that others want the lock, or do not want it any more.
 	Wanted
 )

@@ -63,6 +63,7 @@ type flags struct {
 	working bool       // a function of Do or Lead runs under its lease
 	unused  bool       // nobody has seen its lease, so there is no minimum hold
 	stopped bool       // it has ended by Halt
+	left    bool       // it has ended by Detach, and its keys are not deleted
 	over    bool       // it was lost or released
 	stays   bool       // Close waits until its keys are deleted, see Locks.End
 }
@@ -194,11 +195,15 @@ func (l *state) release(now time.Duration) {
 	if l.is.stopped {
 		keep = now + l.terms.Guard + l.terms.LockDelay
 	}
-	if keep <= now {
+	if keep <= now || l.is.left {
 		keep = quorum.Never
 	}
 	l.finish(keep)
-	l.report(now, Released)
+	if l.is.left {
+		l.report(now, Released|Detached)
+	} else {
+		l.report(now, Released)
+	}
 }
 
 // minHold returns for how long the keys of a released lock stay. l.mu is held.

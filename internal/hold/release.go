@@ -96,6 +96,46 @@ func (s *Locks) Halt(l *Lock, t Tenant) {
 	l.notify(&step)
 }
 
+// Detach ends a lock under the lease t, whose keys stay on the nodes for keep from the arrival of a
+// request; the answers to it are pending. It returns false if the lease has ended.
+func (s *Locks) Detach(l *Lock, t Tenant, keep time.Duration) (pending *ensemble.Answers, ok bool) {
+	l.mu.Lock()
+	if !l.bears(t) || l.is.over {
+		l.mu.Unlock()
+		return nil, false
+	}
+	l.is.left = true
+	step := l.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil)
+	ok = l.machine.State() == quorum.StateReleased
+	if l.queue != nil {
+		step.lost = *l.queue // its callers ask the nodes
+	}
+	if l.leavesTicket() {
+		s.ensemble.LeaveQueues(l.key, l.ticket.text, l.ticket.queued)
+		l.ticket = nil
+	}
+	value := l.value
+	l.mu.Unlock()
+	l.notify(&step)
+	if !ok {
+		return nil, false
+	}
+	_, now := s.clock.Both()
+	req := wire.NewKeep(l.key, value, strconv.FormatInt(keep.Milliseconds(), 10), now+keep)
+	return s.ensemble.AskAll(req, s.ensemble.Quorum(), confirms), true
+}
+
+// confirms returns why a node has not prolonged a lock, nil if it has.
+func confirms(reply *wire.Reply) error {
+	switch {
+	case len(reply.Answers) == 1 && reply.Answers[0] > wire.Missing:
+		return nil
+	case len(reply.Answers) == 1 && reply.Answers[0] == wire.Another:
+		return ErrTaken
+	}
+	return ErrMissing
+}
+
 // End ends every lock for Close, and posts the releases that need not wait. Afterwards no lock is
 // held, and none is opened: each one that is opened is among these, or finds that Close has begun.
 func (s *Locks) End() {

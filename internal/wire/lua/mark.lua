@@ -15,7 +15,8 @@ function f.note(lock)
 end
 
 function f.mark(lock, owner, kind, duration, late, note)
-  local held, left = call('GETRANGE', lock, '0', '1023'), call('PTTL', lock)
+  local held = call('GETRANGE', lock, '0', '1023')
+  local left = call('PTTL', lock)
   local mark = string.sub(held, 33, 35)
   if string.sub(held, 1, 33) ~= owner or mark == ' w ' or left == -2 then
     return -1
