@@ -183,7 +183,7 @@ func (c *call) contend() (*Lease, error) {
 		}
 		c.failed(failure)
 		delay, stop := c.poll()
-		over := stop || c.campaign.Wait.Err() != nil || c.m.ending() || c.last == nil || c.hopeless(failure) || c.from != ""
+		over := stop || c.campaign.Wait.Err() != nil || c.m.ending() || c.last == nil || c.hopeless(failure)
 		if over || !c.campaign.Concede(delay) {
 			return nil, c.endError(c.last)
 		}

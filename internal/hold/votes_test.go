@@ -93,3 +93,24 @@ func TestALockForgetsItsAcquisitionOnceEveryNodeHasAnswered(t *testing.T) {
 		assert.Equal(t, !answered, g.Acquire.Withdrawn())
 	}
 }
+
+// A heal that was decided before the lease was detached is posted after it. It is void, and no release may
+// follow it: the keys are those of the handle.
+func TestAHealOfADetachedLockIsFollowedByNoRelease(t *testing.T) {
+	servers := redistest.Start(t, 1)
+	p := running(t, servers)
+	g := p.grant(&config.Terms{Terms: quorum.Terms{Nodes: 1, TTL: 5 * time.Minute, Timeout: 10 * time.Second}, KeyTTL: "300000", Manual: true})
+	g.Key = wire.LockKey("p:", "job")
+	l, first := p.open(t, g)
+	servers[0].MustDo("SET", g.Key, g.Value, "PX", "60000")
+	pending, ok := p.Detach(l, first, 2*time.Minute)
+	require.True(t, ok)
+	pending.Wait(context.Background(), 10*time.Second)
+	require.Equal(t, 1, pending.Got)
+	assert.True(t, first.saw(Detached))
+	p.heal(healing(nil).with(l, quorum.All(1)))
+	after := p.ensemble.Collect(context.Background(), wire.NewRead(g.Key, p.clock.Steady()+time.Minute), 10*time.Second, 1, nil)
+	require.Equal(t, 1, after.Got, "what was posted before has run")
+	assert.Equal(t, g.Value, after.Replies[0].Held)
+	assert.Greater(t, after.Replies[0].TTL, time.Minute)
+}
