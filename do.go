@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/errs"
@@ -219,7 +220,7 @@ func (m *Manager) Resume(ctx context.Context, h Handle, opts ...AcquireOption) (
 	span.resumes(held.TraceParent)
 	l, err := m.ask(ctx, &call{ctx: ctx, name: held.Name, span: span, from: held.Owner}, t, limit)
 	if errors.Is(err, ErrHeld) {
-		err = errs.Several("quorumlock: resume "+strconv.Quote(held.Name)+": the handle is of no use any more; "+err.Error(), handleLost(m, &held), err)
+		err = errs.Several("quorumlock: resume "+strconv.Quote(held.Name)+": the handle is of no use any more; "+strings.TrimPrefix(err.Error(), "quorumlock: "), handleLost(m, &held), err)
 	}
 	return l, err
 }

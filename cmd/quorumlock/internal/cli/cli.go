@@ -82,7 +82,7 @@ QUORUMLOCK_NODE_TIMEOUT. A flag on the command line wins.`,
 	})
 	p.connection.register(root.PersistentFlags())
 	root.AddCommand(p.runCommand(), p.inspectCommand(), p.doctorCommand(), p.listCommand(), p.watchCommand(), p.askReleaseCommand(), p.revokeCommand(),
-		p.releaseCommand(), p.benchCommand(),
+		p.acquireCommand(), p.renewCommand(), p.releaseCommand(), p.benchCommand(),
 		p.versionCommand(), p.manCommand())
 	return root
 }

@@ -55,14 +55,14 @@ func exitCode(err error) int {
 		return exitOK
 	case errors.As(err, &exit):
 		return exit.code
+	case errors.Is(err, quorumlock.ErrLost):
+		return exitLost // also where somebody else has the lock since
 	case errors.Is(err, quorumlock.ErrHeld):
 		return exitConflict
 	case errors.Is(err, quorumlock.ErrNoQuorum), errors.As(err, &node):
 		return exitNoQuorum // a node that somebody has to fix is no fault of the command line
 	case errors.Is(err, quorumlock.ErrInvalid):
 		return exitUsage
-	case errors.Is(err, quorumlock.ErrLost):
-		return exitLost
 	}
 	return exitInternal
 }

@@ -52,7 +52,7 @@ holder decides. To take the lock away, use revoke.`,
 }
 
 func (p *program) askRelease(ctx context.Context, name string, r reasonFlags) error {
-	m, err := p.connection.manager(ctx, quorumlock.WithHolder(cmp.Or(r.by, me())))
+	m, err := p.connection.manager(ctx, quorumlock.WithHolder(orMe(r.by)))
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ type revocationJSON struct {
 func (p *program) revoke(ctx context.Context, name string, wait bool, f reasonFlags) error {
 	ctx, stop := signal.NotifyContext(ctx, ending()...)
 	defer stop()
-	m, err := p.connection.manager(ctx, quorumlock.WithHolder(cmp.Or(f.by, me())))
+	m, err := p.connection.manager(ctx, quorumlock.WithHolder(orMe(f.by)))
 	if err != nil {
 		return err
 	}
@@ -147,30 +147,6 @@ func (p *program) revoke(ctx context.Context, name string, wait bool, f reasonFl
 		}
 	}
 	return ctx.Err()
-}
-
-func (p *program) releaseCommand() *cobra.Command {
-	var force, stopped bool
-	c := &cobra.Command{
-		Use:   "release NAME --force --holder-is-stopped",
-		Short: "Delete the keys of a holder that is known to be dead",
-		Long: `Release deletes the keys of the lock NAME on every server, so that the next
-client gets it at once. It breaks the lock: IF ITS HOLDER STILL RUNS, TWO WORK AT
-THE SAME TIME, and only resources that check the fencing token are safe. First
-make sure that the process is stopped: killed, its machine off. Otherwise use
-revoke, which waits for the holder's end, and needs no such promise.`,
-		Annotations: needsServers,
-		Args:        exactly("NAME"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if !force || !stopped {
-				return usagef("release deletes the keys of a lock: stop its holder first, then give --force and --holder-is-stopped; or use quorumlock revoke, which is safe while it runs")
-			}
-			return p.breakLock(cmd.Context(), args[0])
-		},
-	}
-	c.Flags().BoolVar(&force, "force", false, "delete without the holder")
-	c.Flags().BoolVar(&stopped, "holder-is-stopped", false, "you have made sure that the holder does not run")
-	return c
 }
 
 // deleteOwner deletes a lock of an owner, and of nobody else.

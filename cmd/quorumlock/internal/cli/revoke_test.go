@@ -96,3 +96,41 @@ func TestReleaseBreaksALockOnlyWithBothPromises(t *testing.T) {
 		t.Error("the waiter was not woken")
 	}
 }
+
+func TestALockGoesFromOneCommandToTheNextByItsHandle(t *testing.T) {
+	t.Parallel()
+	addrs := three(t)
+	m := open(t, addrs)
+	o := invoke(t, addrs, "acquire", "job", "--ttl", "10m", "--holder", "script")
+	require.Equal(t, 0, o.code, o.stderr)
+	first := strings.TrimSpace(o.stdout)
+	s, err := m.Inspect(t.Context(), "job")
+	require.NoError(t, err)
+	assert.Equal(t, "script", s.Holder.Label)
+	assert.Greater(t, s.TTL, 9*time.Minute)
+	o = invoke(t, addrs, "acquire", "job", "--wait", "0")
+	assert.Equal(t, exitConflict, o.code)
+
+	renew := commandLine(t, addrs, "renew", "-", "--ttl", "20m")
+	renew.Stdin = strings.NewReader(first + "\n")
+	o = finish(t, renew)
+	require.Equal(t, 0, o.code, o.stderr)
+	second := strings.TrimSpace(o.stdout)
+	assert.NotEqual(t, first, second)
+	s, err = m.Inspect(t.Context(), "job")
+	require.NoError(t, err)
+	assert.Greater(t, s.TTL, 19*time.Minute)
+	for _, command := range []string{"renew", "release"} {
+		o = invoke(t, addrs, command, first)
+		assert.Equal(t, exitLost, o.code, "%s: %s", command, o.stderr)
+		assert.Equal(t, 1, strings.Count(o.stderr, "\n"))
+		assert.NotContains(t, o.stderr, first[5:20])
+	}
+	assert.Equal(t, outcome{}, invoke(t, addrs, "release", second))
+	s, err = m.Inspect(t.Context(), "job")
+	require.NoError(t, err)
+	assert.False(t, s.Held)
+	for _, args := range [][]string{{"renew", "job"}, {"release", "job"}} {
+		assert.Equal(t, exitUsage, invoke(t, addrs, args...).code)
+	}
+}

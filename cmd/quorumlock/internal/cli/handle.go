@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os/signal"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// handlePrefix begins every handle.
+const handlePrefix = "ql1."
+
+// maxHandle bounds how much of stdin is read for a handle.
+const maxHandle = 4096
+
+func (p *program) acquireCommand() *cobra.Command {
+	ttl, wait := time.Minute, time.Duration(0)
+	var holder string
+	c := &cobra.Command{
+		Use:   "acquire NAME",
+		Short: "Take a lock for a script whose steps are different processes",
+		Long: `Acquire takes the lock NAME for --ttl and prints its handle, which is a secret:
+whoever has it can prolong the lock with renew, give it back with release, or
+resume it in a program (Manager.Resume). Nobody renews the lock meanwhile. A
+single command is safer under run, which renews the lock and stops the command
+when it is lost.`,
+		Example: `  handle=$(quorumlock acquire deploy --ttl 10m) || exit
+  ./build && handle=$(quorumlock renew "$handle" --ttl 10m) && ./roll-out
+  quorumlock release "$handle"`,
+		Annotations: needsNodes,
+		Args:        exactly("NAME"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			opts := []quorumlock.AcquireOption{quorumlock.WithHolder(orMe(holder))}
+			if cmd.Flags().Changed("wait") {
+				opts = append(opts, quorumlock.WithWait(wait))
+			}
+			return p.detached(cmd.Context(), ttl, func(ctx context.Context, m *quorumlock.Manager) (*quorumlock.Lease, error) {
+				return m.Acquire(ctx, args[0], opts...)
+			})
+		},
+	}
+	c.Flags().Var(durationFlag{&ttl}, "ttl", "how long the lock lives, 100ms to 24h")
+	c.Flags().Var(durationFlag{&wait}, "wait", "how long to wait for the lock; 0 asks once\n(default: for ever)")
+	c.Flags().StringVar(&holder, "holder", "", "`LABEL` that others see (default: user@host)")
+	return c
+}
+
+// orMe returns a label, the user of this process for none.
+func orMe(label string) string {
+	if label == "" {
+		return me()
+	}
+	return label
+}
+
+func (p *program) renewCommand() *cobra.Command {
+	ttl := time.Minute
+	c := &cobra.Command{
+		Use:   "renew HANDLE",
+		Short: "Prolong a lock that acquire has taken",
+		Long: `Renew prolongs the lock of HANDLE (or of the line on stdin, for -) by --ttl from
+now, and prints its new handle; the old one is of no use any more. Its fencing
+token has grown. It exits with 76 if the lock was lost.`,
+		Annotations: needsNodes,
+		Args:        exactly("HANDLE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			h, err := p.handle(args[0])
+			if err != nil {
+				return err
+			}
+			return p.detached(cmd.Context(), ttl, func(ctx context.Context, m *quorumlock.Manager) (*quorumlock.Lease, error) {
+				return m.Resume(ctx, h, quorumlock.WithHolder(me()))
+			})
+		},
+	}
+	c.Flags().Var(durationFlag{&ttl}, "ttl", "how long the lock lives from now, 100ms to 24h")
+	return c
+}
+
+// detached takes a lock, detaches it, and prints its handle.
+func (p *program) detached(ctx context.Context, ttl time.Duration, take func(context.Context, *quorumlock.Manager) (*quorumlock.Lease, error)) error {
+	ctx, stop := signal.NotifyContext(ctx, ending()...)
+	defer stop()
+	m, err := p.connection.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeManager(m)
+	l, err := take(ctx, m)
+	if err != nil {
+		return err
+	}
+	h, err := l.Detach(ctx, ttl)
+	if err != nil {
+		return err
+	}
+	p.printf("%s\n", h)
+	return nil
+}
+
+// handle returns the handle of an argument, or the one on stdin for "-".
+func (p *program) handle(text string) (quorumlock.Handle, error) {
+	if text == "-" {
+		line := bufio.NewScanner(p.stdin)
+		line.Buffer(nil, maxHandle)
+		line.Scan()
+		text = line.Text()
+	}
+	if text = strings.TrimSpace(text); !strings.HasPrefix(text, handlePrefix) {
+		return "", usagef("%d bytes that do not begin with %s are no handle: give the line that acquire or renew has printed", len(text), handlePrefix)
+	}
+	return quorumlock.Handle(text), nil
+}
+
+func (p *program) releaseCommand() *cobra.Command {
+	var force, stopped bool
+	c := &cobra.Command{
+		Use:   "release HANDLE | NAME --force --holder-is-stopped",
+		Short: "Give back a lock of acquire, or break a dead holder's",
+		Long: `Release gives the lock of HANDLE (or of the line on stdin, for -) back.
+
+With --force and --holder-is-stopped it deletes the keys of the lock NAME on
+every server, so that the next client gets it at once. It breaks the lock: IF
+ITS HOLDER STILL RUNS, TWO WORK AT THE SAME TIME, and only resources that check
+the fencing token are safe. First make sure that the process is stopped: killed,
+its machine off. Otherwise use revoke, which waits for the holder's end, and
+needs no such promise.`,
+		Annotations: needsNodes,
+		Args:        exactly("HANDLE"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case force && stopped:
+				if err := p.connection.onlyServers("release --force"); err != nil {
+					return err
+				}
+				return p.breakLock(cmd.Context(), args[0])
+			case force || stopped || args[0] != "-" && !strings.HasPrefix(args[0], handlePrefix):
+				return usagef("release of a name deletes the keys of its holder: stop that first, then give --force and --holder-is-stopped; or use quorumlock revoke, which is safe while it runs")
+			}
+			return p.release(cmd.Context(), args[0])
+		},
+	}
+	c.Flags().BoolVar(&force, "force", false, "delete without the holder")
+	c.Flags().BoolVar(&stopped, "holder-is-stopped", false, "you have made sure that the holder does not run")
+	return c
+}
+
+func (p *program) release(ctx context.Context, text string) error {
+	h, err := p.handle(text)
+	if err != nil {
+		return err
+	}
+	m, err := p.connection.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeManager(m)
+	if err := m.ReleaseHandle(ctx, h); err != nil {
+		return fmt.Errorf("release: %w", err)
+	}
+	return nil
+}
