@@ -53,7 +53,8 @@
 // [Manager.AcquireAll] and [Manager.DoAll] take several names, all or none.
 // [Manager.Observe] follows who holds a name, [Manager.Inspect] shows it once, and
 // [Manager.List] shows the names that are held. [Lease.Wanted] tells a holder who waits for its
-// lease; [Manager.AskRelease] asks for it, and [Manager.Revoke] takes it away, safely.
+// lease; [Manager.AskRelease] asks for it, and [Manager.Revoke] takes it away, safely. [Lease.Detach] and
+// [Manager.Resume] hand a lease to another process.
 // [Manager.Nodes] shows the health of the nodes, and [Manager.Ready] whether a majority
 // votes. [WithStartupWait] lets a program start before its Redis does.
 //

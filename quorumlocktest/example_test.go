@@ -143,6 +143,48 @@ func Example_revoke() {
 	// <nil>
 }
 
+// A leader is restarted: the process that ends detaches its lease, and the one that starts resumes it.
+func Example_handover() {
+	cluster := quorumlocktest.NewCluster(3)
+	defer cluster.Close()
+	ctx := context.Background()
+	before, err := quorumlock.New(ctx, cluster.Options())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	lease, err := before.Acquire(ctx, "reports/leader")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	handle, err := lease.Detach(ctx, 30*time.Second) // nobody else gets the name
+	fmt.Println(err, "valid:", lease.Valid())
+	_ = before.Close(ctx)
+
+	after, err := quorumlock.New(ctx, cluster.Options())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = after.Close(ctx) }()
+	_, err = after.TryAcquire(ctx, "reports/leader")
+	fmt.Println("held:", errors.Is(err, quorumlock.ErrHeld))
+	next, err := after.Resume(ctx, handle)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("a larger token:", next.Token() > lease.Token())
+	_, err = after.Resume(ctx, handle)
+	fmt.Println("a second time:", errors.Is(err, quorumlock.ErrLost))
+	// Output:
+	// <nil> valid: false
+	// held: true
+	// a larger token: true
+	// a second time: true
+}
+
 // A transfer needs both accounts: all or none, whatever order the callers name them in.
 func Example_several() {
 	cluster := quorumlocktest.NewCluster(3)
