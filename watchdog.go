@@ -126,7 +126,7 @@ func (t *tenant) sendWanted(w *hold.Want) {
 	l := (*Lease)(t)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.watch != nil && l.watch.wanted != nil {
+	if l.err == nil && l.watch != nil && l.watch.wanted != nil {
 		latest(l.watch.wanted, Wanted{Waiters: w.Waiters, Asked: w.Asked, By: w.Note.By, Reason: w.Note.Reason})
 	}
 }

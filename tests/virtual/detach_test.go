@@ -19,7 +19,7 @@ func TestADetachedLeaseIsResumedInAnotherProcess(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		before, after, other := manager(t, c), manager(t, c, quorumlock.WithTTL(3*time.Second)), manager(t, c)
 		l := acquire(t, before, "job")
-		granted := grantTo(other, "job")
+		granted := grantTo(other)
 		h, err := l.Detach(background, 30*time.Second)
 		require.NoError(t, err)
 		assert.True(t, strings.HasPrefix(string(h), "ql1."))
@@ -60,7 +60,7 @@ func TestAHandleIsOfNoUseAfterItsKeysHaveEnded(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
 		l := acquire(t, m, "job")
-		granted := grantTo(manager(t, c), "job")
+		granted := grantTo(manager(t, c))
 		began := time.Now()
 		h, err := l.Detach(background, 2*time.Second)
 		require.NoError(t, err)
@@ -158,7 +158,7 @@ func TestACallerThatWaitsInTheProcessDoesNotGetADetachedLock(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
 		l := acquire(t, m, "job")
-		granted := grantTo(m, "job")
+		granted := grantTo(m)
 		h, err := l.Detach(background, time.Minute)
 		require.NoError(t, err)
 		time.Sleep(30 * time.Second)
@@ -184,7 +184,7 @@ func TestALateHealOfADetachedLeaseDeletesNothing(t *testing.T) {
 		require.NoError(t, err)
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		<-renewed
+		require.NoError(t, <-renewed, "two nodes have confirmed it")
 		assert.Equal(t, 3, holders(t, c, "job"))
 		next, err := m.Resume(background, h)
 		require.NoError(t, err)

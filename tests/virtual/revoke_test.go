@@ -123,11 +123,11 @@ func TestAnAskReachesTheHolderOfNowAlone(t *testing.T) {
 	})
 }
 
-// grantTo has a Manager wait for a name, and returns a channel for the instant of the grant.
-func grantTo(m *quorumlock.Manager, name string) <-chan time.Time {
+// grantTo has a Manager wait for "job", and returns a channel for the instant of the grant.
+func grantTo(m *quorumlock.Manager) <-chan time.Time {
 	granted := make(chan time.Time, 1)
 	go func() {
-		if l, err := m.Acquire(background, name); err == nil {
+		if l, err := m.Acquire(background, "job"); err == nil {
 			granted <- time.Now()
 			_ = l.Release(background)
 		}
@@ -140,7 +140,7 @@ func TestARevokedHolderThatLivesIsOverWithItsNextRenewal(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		holder, operator := manager(t, c), manager(t, c, quorumlock.WithHolder("ops-1"))
 		l := acquire(t, holder, "job")
-		granted := grantTo(operator, "job")
+		granted := grantTo(operator)
 		time.Sleep(time.Second)
 		began := time.Now()
 		r, err := operator.Revoke(background, "job", "it hangs")
@@ -173,7 +173,7 @@ func TestNobodyIsGrantedTheNameOfARevokedHolderBeforeItIsOver(t *testing.T) {
 			run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 				holder, operator := managerFor(t, c, "holder"), manager(t, c)
 				l := acquire(t, holder, "job")
-				granted := grantTo(operator, "job")
+				granted := grantTo(operator)
 				time.Sleep(after)
 				c.Partition("holder")
 				r, err := operator.Revoke(background, "job", "it hangs")
@@ -197,7 +197,7 @@ func TestARevocationOutlivesARenewalThatCameBetween(t *testing.T) {
 			run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 				holder, operator := managerFor(t, c, "holder"), managerFor(t, c, "operator")
 				l := acquire(t, holder, "job", quorumlock.WithoutRenewal())
-				granted := grantTo(manager(t, c), "job")
+				granted := grantTo(manager(t, c))
 				time.Sleep(ttl - time.Second)
 				for i := range late {
 					c.Distance("operator", 100*time.Millisecond, i)
