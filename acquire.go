@@ -129,7 +129,6 @@ type call struct {
 	name     string
 	span     *acquireSpan // nil without telemetry
 	failFast bool         // it has WithFailFast
-	from     string       // the owner value of a detached lease, which the call resumes; "" for none
 	campaign campaign.Campaign
 	place    *queue.Place     // nil before it waits behind others
 	lease    *Lease           // that the campaign opens
@@ -148,7 +147,7 @@ func (m *Manager) run(c *call, waitCtx context.Context, t *config.Terms, once bo
 	err = errPanicked
 	defer func() { c.span.measure(err) }()
 	m.campaigns.Begin(&c.campaign, campaign.Call{
-		Wait: waitCtx, Key: wire.LockKey(m.cfg.Prefix, c.name), Terms: m.cfg.At(m.ensemble.Trip(), t), Once: once, From: c.from,
+		Wait: waitCtx, Key: wire.LockKey(m.cfg.Prefix, c.name), Terms: m.cfg.At(m.ensemble.Trip(), t), Once: once, From: c.campaign.From,
 		TraceParent: c.span.traceParent(), Caller: c,
 	})
 	defer func() {
@@ -201,7 +200,7 @@ func (c *call) contend() (*Lease, error) {
 // stepBack lets the other callers of this process go first, once it has met contention. It returns
 // neither a lease nor an error when the call has to ask the nodes.
 func (c *call) stepBack() (*Lease, error) {
-	if !c.m.campaigns.Contended() || c.from != "" {
+	if !c.m.campaigns.Contended() || c.campaign.From != "" {
 		return nil, nil
 	}
 	if !c.campaign.Once {

@@ -218,7 +218,9 @@ func (m *Manager) Resume(ctx context.Context, h Handle, opts ...AcquireOption) (
 	limit.Set = true
 	span := m.telemetry.startAcquire(ctx, held.Name, false)
 	span.resumes(held.TraceParent)
-	l, err := m.ask(ctx, &call{ctx: ctx, name: held.Name, span: span, from: held.Owner}, t, limit)
+	c := &call{ctx: ctx, name: held.Name, span: span}
+	c.campaign.From = held.Owner
+	l, err := m.ask(ctx, c, t, limit)
 	if errors.Is(err, ErrHeld) {
 		err = errs.Several("quorumlock: resume "+strconv.Quote(held.Name)+": the handle is of no use any more; "+strings.TrimPrefix(err.Error(), "quorumlock: "), handleLost(m, &held), err)
 	}

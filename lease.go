@@ -191,6 +191,7 @@ func (l *Lease) Wanted() <-chan Wanted {
 	l.mu.Unlock()
 	if first {
 		l.m.dog.Listen(l.lock, (*tenant)(l))
+		l.m.queues.Tell(l.lock.Key())
 	}
 	return w.wanted
 }
@@ -362,7 +363,6 @@ func (l *Lease) Detach(ctx context.Context, keep time.Duration) (Handle, error) 
 		return "", l.Err()
 	}
 	defer l.m.life.calls.Leave()
-	value := l.lock.Value()
 	pending, ok := l.m.dog.Detach(l.lock, (*tenant)(l), keep)
 	if !ok {
 		return "", l.Err()
@@ -372,7 +372,7 @@ func (l *Lease) Detach(ctx context.Context, keep time.Duration) (Handle, error) 
 		l.lock.Free(wire.TicketUpdate{})
 		return "", err
 	}
-	h := wire.Handle{Prefix: l.m.cfg.Prefix, Name: l.Name(), Owner: wire.OwnerOf(value), Token: l.token, TraceParent: l.acquired.traceParent()}
+	h := wire.Handle{Prefix: l.m.cfg.Prefix, Name: l.Name(), Owner: l.Owner(), Token: l.token, TraceParent: l.acquired.traceParent()}
 	return Handle(h.Text()), nil
 }
 

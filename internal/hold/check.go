@@ -117,7 +117,7 @@ func (c *Check) endLocked() (ended bool, now time.Duration, state quorum.Hold) {
 	l := c.lock
 	now = l.of.clock.Now() // read once, so that the answers have no age when they are used
 	if c.raised.Len() >= quorum.Size(l.terms.Nodes) {
-		l.others = others{tickets: c.others, asOf: now}
+		l.others.tickets, l.others.asOf = c.others, now
 		if c.sent >= l.proof.from { // no reset since
 			l.proof = proof{nodes: c.raised, from: c.sent}
 		}

@@ -3,6 +3,7 @@ package hold
 import (
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
@@ -44,10 +45,9 @@ type state struct {
 
 // others are who waits: the tickets of other processes in the queues, and callers of this one.
 type others struct {
-	tickets int           // by the latest answers
-	asOf    time.Duration // when these arrived
-	callers int           // of this process that wait for the lock
-	wants   *wants        // nil while no lease has asked to be told
+	tickets int                   // by the latest answers
+	asOf    time.Duration         // when these arrived
+	wants   atomic.Pointer[wants] // nil while no lease has asked to be told; written with the lock's mutex held
 }
 
 // tenancy is the lease that stands on the lock.
@@ -232,8 +232,8 @@ func (l *state) finish(deleteAt time.Duration) {
 // carryOut reports the effects of a step of a live lock, and schedules the next step. l.mu is
 // held.
 func (l *state) carryOut(now time.Duration, out quorum.Output) {
-	if l.others.wants != nil && out.Silent != 0 {
-		l.others.wants.forget(out.Silent)
+	if w := l.others.wants.Load(); w != nil && out.Silent != 0 {
+		w.forget(out.Silent)
 	}
 	for i := 0; out.Silent>>i != 0; i++ {
 		if out.Silent.Has(i) && (l.nodes == nil || l.nodes[i] == nil) {
@@ -301,10 +301,11 @@ func (l *state) report(now time.Duration, what What) {
 
 // tellWant tells the lease who wants the lock, if that has changed. l.mu is held.
 func tellWant(l *state, now time.Duration) {
-	if l.others.wants == nil || l.is.over || l.is.vacant {
+	w := l.others.wants.Load()
+	if w == nil || l.is.over || l.is.vacant {
 		return
 	}
-	if want, changed := l.others.wants.news(l.others.callers); changed {
+	if want, changed := w.news(); changed {
 		l.tenancy.tenant.Report(Event{
 			What: Wanted, Want: &want, State: l.machine.State(), Now: now, Granted: l.tenancy.granted, Stop: l.machine.Stop(), Value: l.value,
 		})

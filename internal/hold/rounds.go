@@ -193,8 +193,8 @@ func (l *Lock) take(m meaning) (heal quorum.Set) {
 		l.note(m.in.Node, m.err)
 		if m.healed {
 			l.is.taking = l.is.taking.Without(m.in.Node)
-		} else if l.others.wants != nil {
-			l.others.wants.record(m.in.Node, m.want, l.ticket != nil && l.ticket.queued.Has(m.in.Node))
+		} else if w := l.others.wants.Load(); w != nil {
+			w.record(m.in.Node, m.want, l.ticket != nil && l.ticket.queued.Has(m.in.Node))
 		}
 		if m.in.Kind != quorum.InputNoAnswer {
 			l.proof.record(m.in.Node, m.shows, m.in.At, l.of.clock.Now())

@@ -23,8 +23,9 @@ func (e *RevokedError) Error() string { return "lease was revoked: " + e.Note.St
 
 // wants is who wants a lock, for a lease that has asked to be told.
 type wants struct {
-	nodes []wire.Want // the latest answers to renewals, by node
-	told  Want        // the last one that the lease was told
+	nodes   []wire.Want // the latest answers to renewals, by node
+	callers int         // of this process that wait for the lock
+	told    Want        // the last one that the lease was told
 }
 
 // newWants returns what is known before the first answer: how many tickets a node has shown.
@@ -53,9 +54,8 @@ func (w *wants) forget(silent quorum.Set) {
 	}
 }
 
-// news returns who wants the lock, beside that many callers of this process, and whether the lease has to
-// be told.
-func (w *wants) news(callers int) (now Want, changed bool) {
+// news returns who wants the lock, and whether the lease has to be told.
+func (w *wants) news() (now Want, changed bool) {
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		now.Waiters = max(now.Waiters, int(n.Waiters))
@@ -63,7 +63,7 @@ func (w *wants) news(callers int) (now Want, changed bool) {
 			now.Asked, now.Note = true, n.Note
 		}
 	}
-	now.Waiters += callers
+	now.Waiters += w.callers
 	changed = now != w.told
 	w.told = now
 	return now, changed

@@ -167,6 +167,17 @@ func (s *Queues) Stop() {
 	}
 }
 
+// Tell tells the lock of a key how many callers of this process wait for it.
+func (s *Queues) Tell(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if q := s.byKey[key]; q != nil {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.watch()
+	}
+}
+
 // Callers returns how many callers queue for a lock in this process: the one that asks the nodes,
 // and those behind it.
 func (s *Queues) Callers(key string) int {
