@@ -240,7 +240,7 @@ func (m *Manager) ReleaseHandle(ctx context.Context, h Handle) error {
 	defer m.life.calls.Leave()
 	timeout := m.cfg.At(m.ensemble.Trip(), &m.cfg.Terms).Timeout
 	_, now := m.ensemble.Clock.Both()
-	req := wire.NewRelease(wire.LockKey(m.cfg.Prefix, held.Name), held.Owner+" ", nil, wire.TicketUpdate{}, now+m.cfg.Terms.TTL)
+	req := wire.NewDrop(wire.LockKey(m.cfg.Prefix, held.Name), held.Owner, now+m.cfg.Terms.TTL)
 	missing := 0
 	answers := m.ensemble.Collect(ctx, req, timeout, m.ensemble.Quorum(), func(reply *wire.Reply) error { // one after the other
 		if reply.N >= wire.Ours {

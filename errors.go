@@ -54,11 +54,13 @@ type Holder struct {
 	// the same of who has revoked it. Both are "" if nobody has.
 	Asked   string `json:"asked,omitempty"`
 	Revoked string `json:"revoked,omitempty"`
+	// Detached means that the lock is kept for the process that resumes it (Lease.Detach).
+	Detached bool `json:"detached,omitempty"`
 }
 
 func holder(value string) Holder {
 	v := wire.ParseValue(value)
-	h := Holder{Label: v.Label, Owner: v.Owner, TraceParent: v.TraceParent, Since: v.Since}
+	h := Holder{Label: v.Label, Owner: v.Owner, TraceParent: v.TraceParent, Since: v.Since, Detached: v.Detached}
 	if v.Asked {
 		h.Asked = v.Note.String()
 	}

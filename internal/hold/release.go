@@ -107,6 +107,7 @@ func (s *Locks) Detach(l *Lock, t Tenant, keep time.Duration) (pending *ensemble
 	l.is.left = true
 	step := l.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil)
 	ok = l.machine.State() == quorum.StateReleased
+	l.is.left = ok
 	if l.queue != nil {
 		step.lost = *l.queue // its callers ask the nodes
 	}
@@ -114,26 +115,36 @@ func (s *Locks) Detach(l *Lock, t Tenant, keep time.Duration) (pending *ensemble
 		s.ensemble.LeaveQueues(l.key, l.ticket.text, l.ticket.queued)
 		l.ticket = nil
 	}
-	value := l.value
+	owner := wire.OwnerOf(l.value)
 	l.mu.Unlock()
 	l.notify(&step)
 	if !ok {
 		return nil, false
 	}
 	_, now := s.clock.Both()
-	req := wire.NewKeep(l.key, value, strconv.FormatInt(keep.Milliseconds(), 10), now+keep)
-	return s.ensemble.AskAll(req, s.ensemble.Quorum(), confirms), true
+	return s.ensemble.AskAll(wire.NewDetach(l.key, owner, keep, now+l.terms.Timeout), s.ensemble.Quorum(), detached), true
 }
 
-// confirms returns why a node has not prolonged a lock, nil if it has.
-func confirms(reply *wire.Reply) error {
-	switch {
-	case len(reply.Answers) == 1 && reply.Answers[0] > wire.Missing:
+// detached returns why a node does not keep a lock for the process that resumes it, nil if it does.
+func detached(reply *wire.Reply) error {
+	switch reply.N {
+	case wire.Ours:
 		return nil
-	case len(reply.Answers) == 1 && reply.Answers[0] == wire.Another:
-		return ErrTaken
+	case wire.Missing:
+		return wire.ErrLate
 	}
 	return ErrMissing
+}
+
+// Drop deletes the keys of a lock that no majority keeps for another process.
+func (s *Locks) Drop(l *Lock) {
+	l.mu.Lock()
+	l.is.left = false
+	owner := wire.OwnerOf(l.value)
+	l.mu.Unlock()
+	_, now := s.clock.Both()
+	s.ensemble.PostTo(quorum.All(s.ensemble.Size()), wire.NewDrop(l.key, owner, now+l.terms.TTL), ensemble.Nobody{})
+	l.Free(wire.TicketUpdate{})
 }
 
 // End ends every lock for Close, and posts the releases that need not wait. Afterwards no lock is
@@ -210,13 +221,14 @@ func (s *Locks) releaseAll(locks []*Lock) (requests []*wire.Request, stayed int)
 		for _, l := range locks {
 			l.mu.Lock()
 			special, value := l.leavesTicket() || l.acquire != nil, l.value
+			left := l.is.left // its keys are another process's
 			delayed := l.halted() && l.terms.LockDelay > 0 && s.clock.Now() < l.deleteAt
 			if l.is.stays {
 				l.is.stays = false
 				stayed++
 			}
 			l.mu.Unlock()
-			if delayed { // Close: the keys of a lost lease expire by themselves, after the delay
+			if left || delayed { // Close: the keys of a lost lease expire by themselves, after the delay
 				continue
 			}
 			if keep := l.keepRequest(); keep != nil {

@@ -111,6 +111,6 @@ func TestAHealOfADetachedLockIsFollowedByNoRelease(t *testing.T) {
 	p.heal(healing(nil).with(l, quorum.All(1)))
 	after := p.ensemble.Collect(context.Background(), wire.NewRead(g.Key, p.clock.Steady()+time.Minute), 10*time.Second, 1, nil)
 	require.Equal(t, 1, after.Got, "what was posted before has run")
-	assert.Equal(t, g.Value, after.Replies[0].Held)
+	assert.Equal(t, "d "+g.Value, after.Replies[0].Held)
 	assert.Greater(t, after.Replies[0].TTL, time.Minute)
 }

@@ -223,6 +223,17 @@ func NewRevoke(lock, owner string, life time.Duration, note Note, notAfter time.
 	return newMark(lock, owner, "x", life, note, notAfter)
 }
 
+// NewDetach returns a request that detaches the lease of a lock's owner: the lock lives for keep from the
+// arrival of the request, for whoever resumes it.
+func NewDetach(lock, owner string, keep, notAfter time.Duration) *Request {
+	return newMark(lock, owner, "d", keep, Note{}, notAfter)
+}
+
+// NewDrop returns a request that deletes a detached lock of this owner.
+func NewDrop(lock, owner string, expires time.Duration) *Request {
+	return &Request{Kind: Release, Expires: expires, Urgent: true, keys: []string{lock}, args: []string{"drop", owner + " "}}
+}
+
 func newMark(lock, owner, kind string, life time.Duration, note Note, notAfter time.Duration) *Request {
 	ms := (life + time.Millisecond - 1).Milliseconds() // never shorter
 	return &Request{

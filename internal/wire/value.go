@@ -19,7 +19,8 @@ import (
 // neither a lease nor a vote.
 //
 // A lease that somebody has asked for is "owner a token since_µs traceparent label", and one that was
-// revoked is "owner x token …"; byte 255, who did that, byte 255 and the reason follow.
+// revoked is "x owner token …"; byte 255, who did that, byte 255 and the reason follow. A lease that was
+// detached is "d owner token …". The last two begin like another owner's value.
 type Value struct {
 	Owner       string // 32 hex digits
 	Reserved    bool   // for the waiter with the ticket Owner
@@ -30,6 +31,7 @@ type Value struct {
 	Asked       bool // somebody has asked the owner to release the lock
 	Revoked     bool // somebody has revoked the lease
 	Note        Note // of who has
+	Detached    bool // it is kept for the process that resumes it
 }
 
 // OwnerLen is the length of an owner value.
@@ -65,11 +67,13 @@ const (
 	Absent  = -2 * time.Millisecond
 )
 
-// The marks behind an owner value, or behind the ticket for which a node reserves a lock.
+// The marks behind an owner value, or behind the ticket for which a node reserves a lock; and the forms
+// before it.
 const (
 	reservedMark = " w "
 	askedMark    = " a "
-	revokedMark  = " x "
+	revokedForm  = "x "
+	detachedForm = "d "
 )
 
 // noteSeparator is before each part of a note. No label has that byte: it is no UTF-8.
@@ -98,6 +102,11 @@ func ParseValue(s string) Value {
 }
 
 func parseOwn(s string) (v Value, ok bool) {
+	if rest, found := strings.CutPrefix(s, revokedForm); found {
+		s, v.Revoked = rest, true
+	} else if rest, found := strings.CutPrefix(s, detachedForm); found {
+		s, v.Detached = rest, true
+	}
 	if len(s) <= OwnerLen || s[OwnerLen] != ' ' || strings.Trim(s[:OwnerLen], "0123456789abcdef") != "" {
 		return v, false
 	}
@@ -105,7 +114,7 @@ func parseOwn(s string) (v Value, ok bool) {
 		return Value{Owner: s[:OwnerLen], Reserved: true}, true
 	}
 	v.Owner = s[:OwnerLen]
-	s, v.Note = cutMark(s, &v)
+	s = cutNote(s, &v)
 	parts := strings.SplitN(s, " ", 4)
 	if len(parts) != 4 || len(parts[2]) > maxTraceParent || len(parts[3]) > MaxLabelLen || !utf8.ValidString(s) {
 		return v, false
@@ -125,17 +134,20 @@ func parseOwn(s string) (v Value, ok bool) {
 	return v, true
 }
 
-// cutMark returns what follows the owner and a mark in a value of ours, without the note, and the
-// note. A node shows a long note shortened.
-func cutMark(s string, v *Value) (rest string, note Note) {
+// cutNote returns what follows the owner and a mark in a value of ours, and reads the note behind it. A node
+// shows a long note shortened.
+func cutNote(s string, v *Value) (rest string) {
+	v.Asked = strings.HasPrefix(s[OwnerLen:], askedMark)
 	rest = s[OwnerLen+1:]
-	switch mark := s[OwnerLen:min(OwnerLen+3, len(s))]; mark {
-	case askedMark, revokedMark:
-		v.Asked, v.Revoked = mark == askedMark, mark == revokedMark
-		rest, text, _ := strings.Cut(rest[2:], noteSeparator)
-		return rest, readNote(text)
+	if v.Asked {
+		rest = s[OwnerLen+len(askedMark):]
 	}
-	return rest, note
+	if !v.Asked && !v.Revoked {
+		return rest
+	}
+	rest, text, _ := strings.Cut(rest, noteSeparator)
+	v.Note = readNote(text)
+	return rest
 }
 
 // readNote reads the note of a mark. Its text comes from other clients.

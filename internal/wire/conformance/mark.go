@@ -81,6 +81,7 @@ func revokes(r *rig) {
 	want := wire.ParseValue(wire.Compose(alice, t, metadata))
 	want.Revoked, want.Note = true, wire.Note{By: "ops", Reason: "the job hangs"}
 	assert.Equal(r, want, r.value())
+	assert.NotEqual(r, alice, r.admin("GETRANGE", r.lock, "0", "31"), "the script of an older client sees another owner")
 	for _, flags := range []string{"s", knows} {
 		r.flags = flags
 		r.unchanged(func() {

@@ -189,9 +189,13 @@ func ask(r *rig, owner, note string) op { return mark(r, owner, "a", "0", note) 
 
 func revoke(r *rig, owner, life, note string) op { return mark(r, owner, "x", life, note) }
 
+func detach(r *rig, owner, life string) op { return mark(r, owner, "d", life, "") }
+
 func mark(r *rig, owner, kind, life, note string) op {
 	return op{r.lock, []string{"mark", owner + " ", kind, life, micros(r.micros() + 60*second), note}}
 }
+
+func drop(r *rig, owner string) op { return op{r.lock, []string{"drop", owner + " "}} }
 
 func (r *rig) read() op { return op{r.lock, []string{"read"}} }
 
@@ -204,7 +208,7 @@ func (r *rig) everyOperation(owner string) map[string]op {
 	ops := map[string]op{}
 	for _, o := range []op{
 		r.acquire(owner, r.micros()), r.wait(owner, 9), r.extend(owner, 7), r.heal(owner), r.raise(owner, r.micros()+hour),
-		r.release(owner), r.leave(owner, 9), r.pass(9), ask(r, owner, "note"), resume(r, owner, owner, r.micros()), r.read(),
+		r.release(owner), r.leave(owner, 9), r.pass(9), ask(r, owner, "note"), resume(r, owner, owner, r.micros()), drop(r, owner), r.read(),
 	} {
 		ops[o.args[0]] = o
 	}

@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"time"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -8,16 +10,50 @@ import (
 )
 
 var resumeCases = []testCase{
+	{"a detached lock lives as long as asked for, whatever its holder has sent", detaches},
 	{"resume replaces the owner that it names, and moves the register", resumes},
 	{"resume takes no lock that is missing, another's, reserved or revoked", resumesOnlyTheOwners},
 	{"of two that resume one lock, the second is refused", resumesOnce},
 	{"resume is refused where the data may be old, and when it is late", resumesOnlyKnownData},
+	{"drop deletes a detached lock of its owner, and serves the waiters", drops},
 	{"a node reads the answers to a resume", readsResumes},
+}
+
+func detaches(r *rig) {
+	t := r.holds(alice)
+	for _, left := range []string{"2000", "200000"} {
+		r.admin("DEL", r.lock)
+		r.admin("SET", r.lock, wire.Compose(alice, t, metadata), "PX", left)
+		got := r.one(detach(r, alice, "100000")).([]any)
+		assert.EqualValues(r, 1, got[0])
+		assert.InDelta(r, 100_000, r.pttl(r.lock), 1000)
+	}
+	want := wire.ParseValue(wire.Compose(alice, t, metadata))
+	want.Detached = true
+	assert.Equal(r, want, r.value())
+	assert.NotEqual(r, alice, r.admin("GETRANGE", r.lock, "0", "31"), "the script of an older client sees another owner")
+	r.unchanged(func() {
+		for _, o := range []op{r.extend(alice, t), r.heal(alice), r.release(alice), r.leave(alice, 9)} {
+			assert.Equal(r, int64(-1), r.one(o), "%v", o.args[0])
+		}
+		assert.Equal(r, answer(-1, 0), r.one(r.raise(alice, t+hour)))
+		assert.IsType(r, []any{}, r.one(r.acquire(alice, t)))
+		r.one(ask(r, alice, note))
+	})
+	assert.Greater(r, r.pttl(r.lock), int64(90_000))
+	r.one(revoke(r, alice, "200000", note))
+	r.unchanged(func() {
+		assert.Equal(r, int64(-1), r.one(detach(r, alice, "300000")), "a revoked lease is not handed on")
+		assert.Equal(r, int64(-1), r.one(drop(r, alice)))
+	})
+	v := r.value()
+	assert.Equal(r, []any{true, false, t}, []any{v.Revoked, v.Detached, v.Token})
 }
 
 func resumes(r *rig) {
 	t := r.holds(alice)
-	r.admin("PEXPIRE", r.lock, "100000")
+	r.one(ask(r, alice, note))
+	r.one(detach(r, alice, "100000"))
 	assert.Equal(r, granted(t+1, t), r.one(resume(r, bob, alice, t+1)))
 	assert.Equal(r, wire.Compose(bob, t+1, metadata), r.admin("GET", r.lock))
 	assert.Equal(r, t+1, r.register())
@@ -27,12 +63,11 @@ func resumes(r *rig) {
 		assert.Equal(r, int64(-1), r.one(r.extend(alice, t)), "a late renewal of the one that has detached it")
 		assert.Equal(r, int64(-1), r.one(r.heal(alice)))
 		assert.Equal(r, int64(-1), r.one(r.release(alice)))
+		assert.Equal(r, int64(-1), r.one(drop(r, alice)))
 	})
+	r.one(detach(r, bob, "100000"))
 	assert.Equal(r, granted(0, t+1), r.one(resume(r, carol, bob, t)), "the register is ahead")
 	assert.Zero(r, r.value().Token)
-	r.one(ask(r, carol, note))
-	assert.Equal(r, granted(t+9, t+1), r.one(resume(r, alice, carol, t+9)))
-	assert.False(r, r.value().Asked, "who was asked has given it up")
 }
 
 func resumesOnlyTheOwners(r *rig) {
@@ -40,7 +75,10 @@ func resumesOnlyTheOwners(r *rig) {
 	r.unchanged(func() {
 		assert.Equal(r, answer("", -2, -1), r.one(resume(r, bob, alice, t)), "it may have been another's since")
 	})
-	for _, value := range []string{"", "x", alice, alice + "x", alice + " w ", alice + " x 7 - - ", wire.Compose(carol, 7, metadata)} {
+	for _, value := range []string{
+		"", "x", alice, alice + "x", alice + " w ", wire.Compose(alice, 7, metadata), "x " + wire.Compose(alice, 7, metadata), wire.Compose(carol, 7, metadata),
+		"d " + wire.Compose(carol, 7, metadata),
+	} {
 		r.admin("SET", r.lock, value, "PX", "2000")
 		r.unchanged(func() {
 			got, ok := r.one(resume(r, bob, alice, t)).([]any)
@@ -57,6 +95,7 @@ func resumesOnlyTheOwners(r *rig) {
 
 func resumesOnce(r *rig) {
 	t := r.holds(alice)
+	r.one(detach(r, alice, "100000"))
 	got := r.apply(resume(r, bob, alice, t+1), resume(r, carol, alice, t+2))
 	assert.Equal(r, granted(t+1, t), got[0])
 	assert.Equal(r, wire.Compose(bob, t+1, metadata), got[1].([]any)[0])
@@ -64,6 +103,7 @@ func resumesOnce(r *rig) {
 
 func resumesOnlyKnownData(r *rig) {
 	t := r.holds(alice)
+	r.one(detach(r, alice, "100000"))
 	r.unchanged(func() {
 		assert.Equal(r, int64(0), r.one(resume(r, bob, alice, t+1).with(argNotAfter, micros(r.micros()-1))))
 		r.known = "another marker"
@@ -71,15 +111,32 @@ func resumesOnlyKnownData(r *rig) {
 	})
 }
 
+func drops(r *rig) {
+	r.holds(alice)
+	r.unchanged(func() { assert.Equal(r, int64(-1), r.one(drop(r, alice)), "it was not detached") })
+	r.subscribe()
+	r.one(r.wait(carol, 1))
+	r.one(detach(r, alice, "100000"))
+	r.unchanged(func() { assert.Equal(r, int64(-1), r.one(drop(r, bob))) })
+	assert.Equal(r, int64(2), r.one(drop(r, alice)))
+	assert.Equal(r, name(1), r.value().Owner, "reserved for the waiter")
+	r.admin("DEL", r.lock)
+	assert.Equal(r, int64(0), r.one(drop(r, alice)))
+}
+
 func readsResumes(r *rig) {
 	t := r.holds(alice)
 	from := func(owner string) func(*wire.Acquisition) { return func(a *wire.Acquisition) { a.From = owner } }
-	got := r.do(r.request(bob, t+second, from(carol)))
+	got := r.do(r.request(bob, t+second, from(alice)))
 	assert.Equal(r, wire.Taken, got.Status)
 	assert.Equal(r, wire.Compose(alice, t, metadata), got.Held)
+	got = r.do(wire.NewDetach(r.lock, alice, 90*time.Second, r.soon(10*time.Second)))
+	assert.Equal(r, []any{wire.Done, int64(wire.Ours)}, []any{got.Status, got.N})
+	assert.InDelta(r, 90_000, r.pttl(r.lock), 1000)
 	got = r.do(r.request(bob, t+second, from(alice)))
 	assert.Equal(r, []any{wire.Granted, t + second, t}, []any{got.Status, got.Moved, got.Before})
-	got = r.do(r.releasing(bob))
+	r.do(wire.NewDetach(r.lock, bob, 90*time.Second, r.soon(10*time.Second)))
+	got = r.do(wire.NewDrop(r.lock, bob, r.soon(10*time.Second)))
 	assert.EqualValues(r, wire.Ours, got.N)
 	got = r.do(r.request(bob, t+2*second, from(alice)))
 	assert.Equal(r, []any{wire.Taken, ""}, []any{got.Status, got.Held})

@@ -11,9 +11,9 @@
 --     -1                    the marker differs: this is not the data that the client knows,
 --                           or the client lacks the guard that the others rely on
 --
--- resume   value ms not_after t from    replaces the owner of a lock that shows from, 'owner ':
---          the same answers, and taken ('' for a missing lock) if the lock shows another owner or
---          is marked as revoked
+-- resume   value ms not_after t from    replaces the owner of a lock that was detached, 'd from',
+--          from is 'owner ': the same answers, and taken ('' for a missing lock) if the lock
+--          shows anything else
 --
 -- run.lua grants a free lock that has no queue. This file decides all other cases: who has
 -- the lock, or for whom it is reserved. It reads and writes the lock, its queue, and by way
@@ -32,10 +32,9 @@ end
 -- that has lost it cannot say that nobody else has had it since.
 function f.resume(lock, value, duration, late, t, from)
   local held = call('GETRANGE', lock, '0', '511')
-  local mark = string.sub(held, 33, 35)
   if string.sub(held, 1, 33) == string.sub(value, 1, 33) then
     return f.contend(lock, value, duration, late, t) -- asked again
-  elseif string.sub(held, 1, 33) ~= from or mark == ' x ' or mark == ' w ' then
+  elseif string.sub(held, 1, 35) ~= 'd ' .. from then
     return f.taken(lock, held)
   elseif late then
     return 0
@@ -53,7 +52,7 @@ function f.contend(lock, value, duration, late, t, ticket, place, mode)
   local held = call('GETRANGE', lock, '0', '511') -- another client's value may be huge
   if held ~= '' or call('EXISTS', lock) == 1 then
     local reserved = ticket and held == string.sub(ticket, 1, 32) .. ' w '
-    local ours = string.sub(held, 1, 33) == string.sub(value, 1, 33) and string.sub(held, 33, 35) ~= ' x '
+    local ours = string.sub(held, 1, 33) == string.sub(value, 1, 33)
     if not ours and not reserved then
       return f.taken(lock, held, place and ticket, place)
     elseif late then

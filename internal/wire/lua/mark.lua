@@ -1,14 +1,17 @@
--- mark     owner kind ms not_after note   writes a note into the lock that an owner holds; owner
---          is 'owner '. Kind 'a' asks the holder to release the lock. Kind 'x' revokes the
---          lease: the lock is neither prolonged nor healed any more, and lives for ms at least
---     {1, left}  marked; left is how long the lock had to live, ms (-1: no end)
+-- mark     owner kind ms not_after note   marks the lock of an owner; owner is 'owner '. Kind 'a' asks
+--          the holder to release it. Kind 'x' revokes the lease, and the lock lives for ms at
+--          least. Kind 'd' detaches it, and the lock lives for ms, for whoever resumes it
+--     {1, left}  marked, or revoked already; left is how long the lock had to live, ms (-1: no end)
 --     0     not_after has passed
---     -1    missing, or another's
+--     -1    missing, or another's; kind 'd': or revoked
+-- drop     owner                   deletes a detached lock: as release
 --
 -- This file decides what becomes of a marked lock, and how a lease is taken away: not by deleting
--- the lock, which would let another client in while the holder still works. A marked lock is
--- 'owner a …' or 'owner x …'; byte 255 and the note follow the rest of its value. The file reads
--- and writes the lock.
+-- the lock, which would let another client in while the holder still works. A lock that was asked
+-- for is 'owner a …'; byte 255 and the note follow the rest of its value. One that was revoked is
+-- 'x owner …', and one that was detached 'd owner …': they begin like another owner's, so whatever
+-- the holder has sent neither prolongs nor restores them, also by a script of an older client. The
+-- file reads and writes the lock.
 
 function f.note(lock)
   return string.match(call('GETRANGE', lock, '0', '1023'), '\255(.*)$') or ''
@@ -17,33 +20,45 @@ end
 function f.mark(lock, owner, kind, duration, late, note)
   local held = call('GETRANGE', lock, '0', '1023')
   local left = call('PTTL', lock)
-  local mark = string.sub(held, 33, 35)
-  if string.sub(held, 1, 33) ~= owner or mark == ' w ' or left == -2 then
+  local form, shown = string.match(held, '^([xd]) (.*)$')
+  shown = shown or held
+  if string.sub(shown, 1, 33) ~= owner or string.sub(shown, 33) == ' w ' or left == -2 or form == 'x' and kind == 'd' then
     return -1
   elseif late then
     return 0
-  elseif mark ~= ' x ' or kind == 'x' then
-    local rest = string.match(held, '^[^\255]*', (mark == ' a ' or mark == ' x ') and 36 or 34)
-    if kind == 'x' and left >= 0 and left < tonumber(duration) then
-      call('PEXPIREAT', lock, after(duration)) -- before the SET, which a full server then allows
-    end
-    call('SET', lock, owner .. kind .. ' ' .. rest .. '\255' .. note, 'XX', 'KEEPTTL')
+  elseif form == 'x' and kind == 'a' or form == 'd' and kind == 'a' then
+    return { 1, left }
   end
+  local rest = string.match(shown, '^[^\255]*', string.sub(shown, 33, 35) == ' a ' and 36 or 34)
+  if kind == 'd' or kind == 'x' and left >= 0 and left < tonumber(duration) then
+    call('PEXPIREAT', lock, after(duration)) -- before the SET, which a full server then allows
+  end
+  local value = kind == 'a' and owner .. 'a ' or kind .. ' ' .. owner
+  call('SET', lock, value .. rest .. (kind == 'd' and '' or '\255' .. note), 'XX', 'KEEPTTL')
   return { 1, left }
+end
+
+function f.drop(lock, owner)
+  local held = call('GETRANGE', lock, '0', '34')
+  local ours = held == 'd ' .. owner
+  if ours then
+    call('DEL', lock)
+  end
+  return f.hand(lock, held, ours)
 end
 
 -- What extend makes of a lock that does not begin with proof, 'owner t ': its answer, or nil if
 -- the lock is ours; whether it shows t behind a mark; and whether it has a mark.
 function f.differs(lock, held, proof)
-  local mark = string.sub(held, 33, 35)
+  local owner = string.sub(proof, 1, 33)
   if string.sub(held, 33) == ' w ' then
     return 0
-  elseif string.sub(held, 1, 33) ~= string.sub(proof, 1, 33) then
-    return held == '' and call('EXISTS', lock) == 0 and 0 or -1
-  elseif mark == ' x ' then
+  elseif string.sub(held, 1, 35) == 'x ' .. owner then
     return -1, false, true
-  elseif mark == ' a ' then
+  elseif string.sub(held, 1, 33) ~= owner then
+    return held == '' and call('EXISTS', lock) == 0 and 0 or -1
+  elseif string.sub(held, 33, 35) == ' a ' then
     local shown = call('GETRANGE', lock, '35', tostring(#proof + 1))
-    return nil, string.sub(held, 1, 33) .. shown == proof, true
+    return nil, owner .. shown == proof, true
   end
 end

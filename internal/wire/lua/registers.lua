@@ -45,7 +45,7 @@ end
 function f.raise(lock, owner, t, metadata)
   local from = -1
   local held = call('GETRANGE', lock, '0', '35')
-  if votes and string.sub(held, 1, 33) == owner and string.sub(held, 33) ~= ' w ' and string.sub(held, 33, 35) ~= ' x ' then
+  if votes and string.sub(held, 1, 33) == owner and string.sub(held, 33) ~= ' w ' then
     local register = f.register(lock)
     if register < tonumber(t) then
       from = register

@@ -57,7 +57,7 @@ local function run()
     elseif op == 'release' then
       arg = at + 2
       local held = call('GETRANGE', lock, '0', '32')
-      local ours = held == a
+      local ours = held == a or string.sub(held, 1, 2) == 'x ' and call('GETRANGE', lock, '2', '34') == a
       if ours then
         call('DEL', lock)
       end
@@ -95,7 +95,7 @@ local function run()
       elseif string.sub(held, 33) == ' w ' then -- a lease takes precedence over a reservation
         call('SET', lock, a, 'PXAT', after(b))
         reply = 1
-      elseif string.sub(held, 1, 33) == string.sub(a, 1, 33) and string.sub(held, 33, 35) ~= ' x ' then
+      elseif string.sub(held, 1, 33) == string.sub(a, 1, 33) then
         call('PEXPIREAT', lock, after(b))
         reply = 1
       else
@@ -113,7 +113,7 @@ local function run()
     elseif op == 'leave' then
       arg = at + 5
       local held = call('GETRANGE', lock, '0', '32')
-      local ours = held == a
+      local ours = held == a or string.sub(held, 1, 2) == 'x ' and call('GETRANGE', lock, '2', '34') == a
       if ours then
         call('DEL', lock)
       end
@@ -124,6 +124,9 @@ local function run()
     elseif op == 'mark' then
       arg = at + 6
       reply = rare().mark(lock, a, b, ARGV[at + 3], now > ARGV[at + 4] + offset, ARGV[at + 5])
+    elseif op == 'drop' then
+      arg = at + 2
+      reply = rare().drop(lock, a)
     elseif op == 'read' then
       arg = at + 1
       local left = call('PTTL', lock)
