@@ -162,6 +162,7 @@ func term(ctx context.Context, m *Manager, t tenure, fn func(context.Context) er
 		switch err := t.Release(context.WithoutCancel(ctx)); {
 		case errors.Is(err, ErrLost):
 			lost = err
+		case errors.Is(err, ErrDetached): // by fn
 		case errors.Is(err, ErrReleased) && m.ending():
 			lost = ErrClosed // Close ended it, and not fn
 		case errors.Is(err, ErrNoQuorum):
@@ -200,8 +201,8 @@ func joinCause(err, cause error) error {
 //
 // Of several calls with copies of one handle at most one gets the lease. The others get ErrLost (a
 // *LostError, joined with a *HeldError), as does a call after the keys have ended or were revoked. It returns
-// ErrNoQuorum (a *QuorumError) when too few nodes answered: the call may be repeated, as long as a majority
-// has the keys. ErrInvalid is for a text that is no handle, and for a handle of another prefix. It is safe
+// ErrNoQuorum (a *QuorumError) when too few nodes answered. A call that fails gives back what it has got, so
+// repeat it only while a majority still has the keys; and of several calls at one instant all may fail. ErrInvalid is for a text that is no handle, and for a handle of another prefix. It is safe
 // for concurrent use.
 func (m *Manager) Resume(ctx context.Context, h Handle, opts ...AcquireOption) (*Lease, error) {
 	held, err := parseHandle(ctx, m, h)

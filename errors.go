@@ -331,7 +331,7 @@ func ofFunction(err error) error {
 	return &FuncError{Err: err}
 }
 
-var sentinels = []error{ErrHeld, ErrNoQuorum, ErrLost, ErrReleased, ErrClosed, ErrInvalid}
+var sentinels = []error{ErrHeld, ErrNoQuorum, ErrLost, ErrReleased, ErrDetached, ErrClosed, ErrInvalid}
 
 // Error returns the text of the function's error.
 func (e *FuncError) Error() string { return e.Err.Error() }

@@ -63,7 +63,11 @@ func (m *Manager) AskRelease(ctx context.Context, name, reason string) error {
 		return err
 	}
 	answers := m.out.observers.Ask(ctx, wire.LockKey(m.cfg.Prefix, name), s.Holder.Owner, note)
-	return enough(ctx, m.ensemble, "ask", name, answers)
+	err = enough(ctx, m.ensemble, "ask", name, answers)
+	if err != nil && gone(ctx, m, &s) {
+		return nil // it has just been released
+	}
+	return err
 }
 
 // Revocation is the answer of Revoke.
@@ -90,7 +94,7 @@ type Revocation struct {
 // the errors of the nodes of the holder's Lost.
 //
 // Marked has the number of nodes that were marked. With a majority Until is known, and the error is nil;
-// it is nil, too, and Holder zero, when nobody holds the name. The errors are those of AskRelease: after
+// it is nil, too, and Holder zero, when nobody holds the name, or the holder has just released it. The errors are those of AskRelease: after
 // ErrNoQuorum the nodes that were marked stay so, and the call can be repeated. It is safe for
 // concurrent use.
 func (m *Manager) Revoke(ctx context.Context, name, reason string) (Revocation, error) {
@@ -98,23 +102,43 @@ func (m *Manager) Revoke(ctx context.Context, name, reason string) (Revocation, 
 	if err != nil || !s.Held {
 		return Revocation{}, err
 	}
-	longest := time.Duration(0)
+	l, marks := observe.Lease{Key: wire.LockKey(m.cfg.Prefix, name), Owner: s.Holder.Owner}, 0
+	reaches := time.Duration(0)
 	for _, n := range s.Nodes {
 		if n.Holder.Owner == s.Holder.Owner {
-			longest = max(longest, n.TTL)
+			l.Longest = max(l.Longest, n.TTL)
+			if n.Holder.Revoked != "" {
+				marks++
+			}
+		}
+		if n.QuarantinedFor > 0 || m.cfg.Failover > 0 { // the node may have lost a renewal; and a master that was replaced goes on renewing for the window
+			reaches = m.cfg.Guard
 		}
 	}
-	if m.cfg.Failover > 0 { // a master that was replaced may go on renewing for the window, which the guard covers
-		longest = max(longest, m.cfg.Guard)
+	if l.Again = marks >= m.ensemble.Quorum(); !l.Again {
+		l.Longest = max(l.Longest, reaches)
 	}
-	result := m.out.observers.Revoke(ctx, wire.LockKey(m.cfg.Prefix, name), s.Holder.Owner, longest, m.cfg.Drift, note)
+	result := m.out.observers.Revoke(ctx, l, m.cfg.Drift, note)
 	r := Revocation{Holder: s.Holder, Marked: result.Marked}
+	if result.Until == 0 && result.Gone >= m.ensemble.Quorum() && gone(ctx, m, &s) {
+		return Revocation{}, nil // it has just been released
+	}
 	if result.Until == 0 {
-		return r, enough(ctx, m.ensemble, "revoke", name, result.Answers)
+		err := error(noQuorum(m.ensemble, "revoke", name, result.Marked, result.Errors))
+		if ctx.Err() != nil {
+			err = errs.Ended(ctx, err, "stopped waiting for answers")
+		}
+		return r, err
 	}
 	r.Until = m.ensemble.Clock.Time(result.Until)
 	m.reporter.Warn("a lease was revoked", "name", name, "holder", r.Holder.Label, "owner", r.Holder.Owner, "reason", reason, "until", r.Until)
 	return r, nil
+}
+
+// gone reports whether a majority says that the holder of before does not hold the name any more.
+func gone(ctx context.Context, m *Manager, before *Status) bool {
+	now, err := m.Inspect(ctx, before.Name)
+	return err == nil && now.Holder.Owner != before.Holder.Owner
 }
 
 // maxReasonLen bounds the reason of AskRelease and Revoke.

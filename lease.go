@@ -135,7 +135,7 @@ func (l *Lease) Done() <-chan struct{} {
 	return l.watched().done
 }
 
-// Err returns nil while the lease is held, then ErrReleased or a *LostError.
+// Err returns nil while the lease is held, then ErrReleased, ErrDetached or a *LostError.
 func (l *Lease) Err() error {
 	l.Remaining()
 	l.mu.Lock()
@@ -346,7 +346,7 @@ type Handle string
 // Detach ends the lease here and keeps its lock for another process, which calls Manager.Resume with the
 // handle within keep: nobody else gets the name in between. The lease is over before Detach returns: stop
 // the work under it first. keep is 100 ms to 24 h, and with WithRestartGuard at most the time of the guard
-// (less the window of WithFailover). If nobody resumes, the lock is free after keep.
+// (less the window of WithFailover). If nobody resumes, the lock is free after keep, also with WithMinHold.
 //
 // It returns ErrLost or ErrReleased when the lease has ended before; ErrNoQuorum when too few nodes have
 // confirmed within the node timeout, and the lock is then released; and ErrInvalid for keep out of bounds or

@@ -14,6 +14,8 @@ import (
 var (
 	errGone    = errors.New("the lease is not there any more")
 	errEndless = errors.New("its key has no end: another program has changed it")
+	// errNotInTime is why a mark does not count.
+	errNotInTime = errors.New("marked, and not known in time when the lease is over")
 )
 
 // Ask writes a note into the lock that an owner holds, and waits for all nodes.
@@ -23,34 +25,49 @@ func (s *Observers) Ask(ctx context.Context, key, owner string, note wire.Note) 
 	return s.ensemble.Collect(ctx, wire.NewAsk(key, owner, note, steady+timeout), timeout, s.ensemble.Size(), marked)
 }
 
-// Revoked is what became of a revocation.
-type Revoked struct {
-	Until   time.Duration     // from then on the lease is not valid, by the validity clock; 0 if that is not known
-	Marked  int               // how many nodes do not renew it any more
-	Answers *ensemble.Answers // of the last round
+// Lease is the lease that is to be revoked, as the nodes were read.
+type Lease struct {
+	Key, Owner string
+	Longest    time.Duration // how long its lock lives on any node, at most
+	Again      bool          // a majority has marked it already
 }
 
-// Revoke marks the lock of an owner on the nodes, see quorum.Revocation. longest is how long the lock
-// lives on any node, and drift the factor of quorum.Drift.
-func (s *Observers) Revoke(ctx context.Context, key, owner string, longest time.Duration, drift float64, note wire.Note) (result Revoked) {
+// Revoked is what became of a revocation.
+type Revoked struct {
+	Until  time.Duration // from then on the lease is not valid, by the validity clock; 0 if that is not known
+	Marked int           // how many nodes do not renew it any more
+	Gone   int           // how many nodes have answered that the lease is not there
+	Errors []error       // why nodes have not marked it, by node; without Until there are some
+}
+
+// Revoke marks the lock of a lease on the nodes, see quorum.Revocation. drift is the factor of quorum.Drift.
+func (s *Observers) Revoke(ctx context.Context, l Lease, drift float64, note wire.Note) (result Revoked) {
 	e, timeout := s.ensemble, s.timeout()
-	r := quorum.NewRevocation(e.Size(), 2*timeout, longest, drift) // this process may be late, too
-	for range e.Size() + 1 {                                       // each further round is for a node that has renewed the lock since the one before
+	r := quorum.NewRevocation(e.Size(), 2*timeout, l.Longest, drift, l.Again) // this process may be late, too
+	for range e.Size() + 1 {                                                  // a further round is for a node that has renewed the lock since the one before, or for late answers
 		validity, steady := e.Clock.Both()
 		r.Begin(validity)
-		answers := e.Collect(ctx, wire.NewRevoke(key, owner, r.Life(), note, steady+timeout), timeout, e.Size(), marked)
+		answers := e.Collect(ctx, wire.NewRevoke(l.Key, l.Owner, r.Life(), note, steady+timeout), timeout, e.Size(), marked)
 		now := e.Clock.Now()
+		result = Revoked{Errors: make([]error, e.Size())}
 		for i := range answers.Replies {
-			if answers.Err(i) == nil && answers.Replies[i].Status == wire.Done {
+			switch err := answers.Err(i); {
+			case err == nil:
+				result.Marked++
+				result.Errors[i] = errNotInTime // unless the lease is over
 				r.Marked(now, i, answers.Replies[i].TTL)
+			case errors.Is(err, errGone):
+				result.Gone++
+				fallthrough
+			default:
+				result.Errors[i] = err
 			}
 		}
-		result = Revoked{Marked: r.Count(), Answers: answers}
 		if at, known := r.Until(); known {
 			result.Until = at
 			return result
 		}
-		if !r.Repeat() {
+		if result.Marked < e.Quorum() || ctx.Err() != nil {
 			return result
 		}
 	}

@@ -18,18 +18,24 @@ type Revocation struct {
 	drift   float64
 	began   time.Duration
 	nodes   int
+	again   bool // a majority had marked it before
 	marked  Set
 	long    bool // a node of this round has shown a longer life
 }
 
 // NewRevocation returns the decisions about a lock that lives for longest at most on the nodes that
-// were read. drift is the factor of Drift.
-func NewRevocation(nodes int, window, longest time.Duration, drift float64) Revocation {
-	return Revocation{nodes: nodes, window: window, longest: longest, drift: drift}
+// were read. drift is the factor of Drift. again means that a majority has marked the lock already: no
+// vote outlives these marks, which nobody prolongs, so they need no window, and a call that is repeated
+// does not keep the lock.
+func NewRevocation(nodes int, window, longest time.Duration, drift float64, again bool) Revocation {
+	return Revocation{nodes: nodes, window: window, longest: longest, drift: drift, again: again}
 }
 
 // Life returns how long the marks of the next round have to live.
 func (r *Revocation) Life() time.Duration {
+	if r.again {
+		return r.longest + Drift(0, r.drift)
+	}
 	sum := r.window + r.longest
 	return sum + Drift(sum, r.drift)
 }

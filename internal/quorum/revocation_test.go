@@ -11,7 +11,7 @@ const s = time.Second
 
 // The lease is over when the longest vote of a marked node is, and each mark lives until then.
 func TestARevokedLeaseIsOverWhenItsLastVoteIs(t *testing.T) {
-	r := NewRevocation(3, s, 9*s, 0.01)
+	r := NewRevocation(3, s, 9*s, 0.01, false)
 	life := r.Life()
 	assert.Equal(t, 10*s+Drift(10*s, 0.01), life)
 	r.Begin(100 * s)
@@ -29,7 +29,7 @@ func TestARevokedLeaseIsOverWhenItsLastVoteIs(t *testing.T) {
 }
 
 func TestAMarkWhoseAnswerIsLateDoesNotCount(t *testing.T) {
-	r := NewRevocation(1, s, 9*s, 0.01)
+	r := NewRevocation(1, s, 9*s, 0.01, false)
 	r.Begin(100 * s)
 	r.Marked(101*s+1, 0, s)
 	_, known := r.Until()
@@ -39,7 +39,7 @@ func TestAMarkWhoseAnswerIsLateDoesNotCount(t *testing.T) {
 // The holder has renewed the lock before the mark: the marks of the round do not outlive that vote, so
 // another round makes longer ones.
 func TestARoundInWhichALockLivesLongerIsRepeated(t *testing.T) {
-	r := NewRevocation(3, s, 2*s, 0.01)
+	r := NewRevocation(3, s, 2*s, 0.01, false)
 	before := r.Life()
 	r.Begin(0)
 	r.Marked(0, 0, 2*s)
@@ -60,8 +60,21 @@ func TestARoundInWhichALockLivesLongerIsRepeated(t *testing.T) {
 
 // One mark is no majority, however long the lock lives there.
 func TestARoundWithoutAMajorityIsNotRepeated(t *testing.T) {
-	r := NewRevocation(3, s, 2*s, 0.01)
+	r := NewRevocation(3, s, 2*s, 0.01, false)
 	r.Begin(0)
 	r.Marked(0, 1, 9*s)
 	assert.False(t, r.Repeat())
+}
+
+// The marks that are there bound all votes. With the window of each call they would last for ever.
+func TestARevocationThatIsRepeatedKeepsTheLockNoLonger(t *testing.T) {
+	r := NewRevocation(3, s, 9*s, 0.01, true)
+	r.Begin(100 * s)
+	life := r.Life()
+	assert.Less(t, life, 9*s+10*time.Millisecond)
+	r.Marked(101*s, 0, 9*s)
+	r.Marked(101*s, 1, 8*s)
+	at, known := r.Until()
+	assert.True(t, known)
+	assert.Equal(t, 100*s+life, at)
 }

@@ -48,7 +48,7 @@ func (o *operator) reads(nodes int, show func(node int) sighted) bool {
 			longest = max(longest, s.left)
 		}
 	}
-	o.decides = quorum.NewRevocation(nodes, 2*o.timeout, longest, 0.01)
+	o.decides = quorum.NewRevocation(nodes, 2*o.timeout, longest, 0.01, false)
 	return o.owner != 0
 }
 

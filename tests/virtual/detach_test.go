@@ -113,6 +113,7 @@ func TestOfManyThatResumeOneHandleOneGetsIt(t *testing.T) {
 					c.Distance(client, time.Duration(10*((i+k)%3))*time.Millisecond, k) // each is the first somewhere
 				}
 			}
+			won := 0
 			for range 20 {
 				l := acquire(t, managers[0], "job")
 				h, err := l.Detach(background, 20*time.Second)
@@ -129,12 +130,14 @@ func TestOfManyThatResumeOneHandleOneGetsIt(t *testing.T) {
 				all.Wait()
 				assert.LessOrEqual(t, len(got), 1)
 				if len(got) == 1 {
+					won++
 					next := <-got
 					assert.Greater(t, next.Token(), l.Token())
 					require.NoError(t, next.Release(background))
 				}
 				time.Sleep(25 * time.Second)
 			}
+			assert.Positive(t, won, "with %d nodes", nodes)
 		})
 	}
 }
@@ -248,5 +251,30 @@ func TestHandlesAreRefusedWithTheFix(t *testing.T) {
 		_, err = m.Resume(background, h)
 		require.ErrorIs(t, err, quorumlock.ErrClosed)
 		require.ErrorIs(t, m.ReleaseHandle(background, h), quorumlock.ErrClosed)
+	})
+}
+
+// A function of Do that has detached its lease has ended it: Close has not.
+func TestDoReturnsNothingForALeaseThatItsFunctionHasDetached(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		detached, goOn := make(chan struct{}), make(chan struct{})
+		done := make(chan error, 1)
+		go func() {
+			done <- m.Do(background, "job", func(_ context.Context, l *quorumlock.Lease) error {
+				_, err := l.Detach(background, time.Minute)
+				close(detached)
+				<-goOn
+				return err
+			})
+		}()
+		<-detached
+		closed := make(chan error, 1)
+		go func() { closed <- m.Close(background) }()
+		synctest.Wait()
+		close(goOn)
+		require.NoError(t, <-done)
+		require.NoError(t, <-closed)
+		assert.Equal(t, 3, holders(t, c, "job"))
 	})
 }

@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os/signal"
 	"strings"
@@ -61,6 +62,7 @@ func orMe(label string) string {
 
 func (p *program) renewCommand() *cobra.Command {
 	ttl := time.Minute
+	var holder string
 	c := &cobra.Command{
 		Use:   "renew HANDLE",
 		Short: "Prolong a lock that acquire has taken",
@@ -75,16 +77,24 @@ token has grown. It exits with 76 if the lock was lost.`,
 				return err
 			}
 			return p.detached(cmd.Context(), ttl, func(ctx context.Context, m *quorumlock.Manager) (*quorumlock.Lease, error) {
-				return m.Resume(ctx, h, quorumlock.WithHolder(me()))
+				return m.Resume(ctx, h, quorumlock.WithHolder(orMe(holder)))
 			})
 		},
 	}
 	c.Flags().Var(durationFlag{&ttl}, "ttl", "how long the lock lives from now, 100ms to 24h")
+	c.Flags().StringVar(&holder, "holder", "", "`LABEL` that others see (default: user@host)")
 	return c
 }
 
-// detached takes a lock, detaches it, and prints its handle.
+// detached takes a lock, detaches it, and prints its handle. A lock whose handle nobody gets is released.
 func (p *program) detached(ctx context.Context, ttl time.Duration, take func(context.Context, *quorumlock.Manager) (*quorumlock.Lease, error)) error {
+	longest := quorumlock.MaxTTL
+	if p.connection.guard > 0 {
+		longest = min(longest, p.connection.guard-p.connection.window)
+	}
+	if ttl < quorumlock.MinTTL || ttl > longest { // before anything is taken
+		return usagef("--ttl %v: must be %v to %v; with a restart guard it is at most the guard's time", ttl, quorumlock.MinTTL, longest)
+	}
 	ctx, stop := signal.NotifyContext(ctx, ending()...)
 	defer stop()
 	m, err := p.connection.manager(ctx)
@@ -96,11 +106,15 @@ func (p *program) detached(ctx context.Context, ttl time.Duration, take func(con
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout) // it is printed, or released
+	defer cancel()
 	h, err := l.Detach(ctx, ttl)
 	if err != nil {
-		return err
+		return &exitError{code: exitLost, text: "the lock was released again: " + oneLine(err)}
 	}
-	p.printf("%s\n", h)
+	if _, err := fmt.Fprintln(p.stdout, h); err != nil {
+		return errors.Join(&exitError{code: exitInternal, text: "the handle cannot be written, and the lock was released: " + err.Error()}, m.ReleaseHandle(ctx, h))
+	}
 	return nil
 }
 

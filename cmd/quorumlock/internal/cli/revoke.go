@@ -128,13 +128,13 @@ func (p *program) revoke(ctx context.Context, name string, wait bool, f reasonFl
 			j.Until = stamp(r.Until)
 		}
 		err = p.printJSON(j)
-	case r.Marked == 0:
+	case r.Holder == (quorumlock.Holder{}):
 		p.printf("nobody holds %s\n", printable(strconv.Quote(name)))
 	default:
 		p.printf("revoked %s of %s: over by %s, in %s, and when it notices\n",
 			printable(strconv.Quote(name)), printable(called(r.Holder)), stamp(r.Until), short(time.Until(r.Until)))
 	}
-	if err != nil || !wait || r.Marked == 0 {
+	if err != nil || !wait || r.Until.IsZero() {
 		return err
 	}
 	holdings, err := m.Observe(ctx, name, quorumlock.ObserveEvery(minInterval))

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bytes"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -108,6 +109,9 @@ func TestALockGoesFromOneCommandToTheNextByItsHandle(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "script", s.Holder.Label)
 	assert.Greater(t, s.TTL, 9*time.Minute)
+	for _, ttl := range []string{"1ms", "48h"} {
+		assert.Equal(t, exitUsage, invoke(t, addrs, "renew", first, "--ttl", ttl).code, "and the lock is as it was")
+	}
 	o = invoke(t, addrs, "acquire", "job", "--wait", "0")
 	assert.Equal(t, exitConflict, o.code)
 
@@ -133,4 +137,20 @@ func TestALockGoesFromOneCommandToTheNextByItsHandle(t *testing.T) {
 	for _, args := range [][]string{{"renew", "job"}, {"release", "job"}} {
 		assert.Equal(t, exitUsage, invoke(t, addrs, args...).code)
 	}
+}
+
+func TestALockWhoseHandleCannotBeWrittenIsReleased(t *testing.T) {
+	t.Parallel()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip("this system has no /dev/full")
+	}
+	defer func() { _ = full.Close() }()
+	addrs := three(t)
+	acquire := commandLine(t, addrs, "acquire", "job", "--ttl", "10m")
+	acquire.Stdout = full
+	require.Error(t, acquire.Run())
+	s, err := open(t, addrs).Inspect(t.Context(), "job")
+	require.NoError(t, err)
+	assert.False(t, s.Held)
 }
