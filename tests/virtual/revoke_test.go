@@ -210,7 +210,7 @@ func TestARevocationOutlivesARenewalThatCameBetween(t *testing.T) {
 				}()
 				time.Sleep(250 * time.Millisecond) // the reads are back, and the marks are on their way to the far nodes
 				for ; late < 3; time.Sleep(time.Millisecond) {
-					if v, _ := do(t, c.Nodes()[2], "GET", quorumlock.DefaultPrefix+"job").(string); strings.Contains(v, " x ") {
+					if v, _ := do(t, c.Nodes()[2], "GET", quorumlock.DefaultPrefix+"job").(string); strings.HasPrefix(v, "x ") {
 						break
 					}
 				}
