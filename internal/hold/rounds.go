@@ -79,19 +79,12 @@ func (s *Locks) healOn(i int, locks []*Lock) {
 	}
 	s.ensemble.Post(i, wire.NewHeal(keys, expires), &round{of: s, locks: locks, began: began, steady: steady})
 	for _, l := range locks {
-		if gone(l) {
+		if l.Over() {
 			// The lock ended meanwhile, and its release may be ahead of the heal in the
 			// queue. So another release follows the heal.
 			s.ensemble.Post(i, l.releaseRequest(wire.TicketUpdate{}), ensemble.Nobody{})
 		}
 	}
-}
-
-// gone reports whether the lock is over, and its keys have to be deleted.
-func gone(l *Lock) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.is.over && !l.is.left
 }
 
 // healing returns what creates the key again on node i.

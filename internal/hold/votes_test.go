@@ -94,9 +94,9 @@ func TestALockForgetsItsAcquisitionOnceEveryNodeHasAnswered(t *testing.T) {
 	}
 }
 
-// A heal that was decided before the lease was detached is posted after it. It is void, and no release may
-// follow it: the keys are those of the handle.
-func TestAHealOfADetachedLockIsFollowedByNoRelease(t *testing.T) {
+// A heal that was decided before the lease was detached is posted after it, and a release follows. Neither
+// touches the keys of the handle.
+func TestAHealOfADetachedLockLeavesItsKeys(t *testing.T) {
 	servers := redistest.Start(t, 1)
 	p := running(t, servers)
 	g := p.grant(&config.Terms{Terms: quorum.Terms{Nodes: 1, TTL: 5 * time.Minute, Timeout: 10 * time.Second}, KeyTTL: "300000", Manual: true})
