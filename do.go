@@ -200,10 +200,11 @@ func joinCause(err, cause error) error {
 // those of Acquire; WithWait is refused, because Resume asks once.
 //
 // Of several calls with copies of one handle at most one gets the lease. The others get ErrLost (a
-// *LostError, joined with a *HeldError), as does a call after the keys have ended or were revoked. It returns
-// ErrNoQuorum (a *QuorumError) when too few nodes answered. A call that fails gives back what it has got, so
-// repeat it only while a majority still has the keys; and of several calls at one instant all may fail. ErrInvalid is for a text that is no handle, and for a handle of another prefix. It is safe
-// for concurrent use.
+// *LostError, joined with a *HeldError), as does a call after the keys have ended or were revoked. It
+// returns ErrNoQuorum (a *QuorumError) when too few nodes answered. A call that fails gives back what it
+// has got, so repeat it only while a majority still has the keys; of several calls at one instant all may
+// fail. ErrInvalid is for a text that is no handle, and for a handle of another prefix. It is safe for
+// concurrent use.
 func (m *Manager) Resume(ctx context.Context, h Handle, opts ...AcquireOption) (*Lease, error) {
 	held, err := parseHandle(ctx, m, h)
 	if err != nil {
