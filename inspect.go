@@ -93,10 +93,10 @@ type Revocation struct {
 // one: revoke again. reason is as for AskRelease, and in
 // the errors of the nodes of the holder's Lost.
 //
-// Marked has the number of nodes that were marked. With a majority Until is known, and the error is nil;
-// it is nil, too, and Holder zero, when nobody holds the name, or the holder has just released it. The errors are those of AskRelease: after
-// ErrNoQuorum the nodes that were marked stay so, and the call can be repeated. It is safe for
-// concurrent use.
+// Marked has the number of nodes that were marked. With a majority Until is known, and the error is nil; it
+// is nil, too, and Holder zero, when nobody holds the name, or the holder has just released it. The errors
+// are those of AskRelease: after ErrNoQuorum the nodes that were marked stay so, and the call can be
+// repeated. It is safe for concurrent use.
 func (m *Manager) Revoke(ctx context.Context, name, reason string) (Revocation, error) {
 	s, note, err := noted(ctx, m, "revoke", name, reason)
 	if err != nil || !s.Held {
@@ -111,7 +111,8 @@ func (m *Manager) Revoke(ctx context.Context, name, reason string) (Revocation, 
 				marks++
 			}
 		}
-		if n.QuarantinedFor > 0 || m.cfg.Failover > 0 { // the node may have lost a renewal; and a master that was replaced goes on renewing for the window
+		// The node may have lost a renewal; and a master that was replaced goes on renewing for the window.
+		if n.QuarantinedFor > 0 || m.cfg.Failover > 0 {
 			reaches = m.cfg.Guard
 		}
 	}

@@ -44,7 +44,8 @@ type Revoked struct {
 func (s *Observers) Revoke(ctx context.Context, l Lease, drift float64, note wire.Note) (result Revoked) {
 	e, timeout := s.ensemble, s.timeout()
 	r := quorum.NewRevocation(e.Size(), 2*timeout, l.Longest, drift, l.Again) // this process may be late, too
-	for range e.Size() + 1 {                                                  // a further round is for a node that has renewed the lock since the one before, or for late answers
+	// A further round is for a node that has renewed the lock since the one before, or for late answers.
+	for range e.Size() + 1 {
 		validity, steady := e.Clock.Both()
 		r.Begin(validity)
 		answers := e.Collect(ctx, wire.NewRevoke(l.Key, l.Owner, r.Life(), note, steady+timeout), timeout, e.Size(), marked)
