@@ -84,14 +84,15 @@ type Revocation struct {
 // more. A holder that lives finds out with its next renewal, after a third of its TTL: its lease is
 // lost, with LostRevoked, and the name is free a moment later. If it does not, its lease is over at
 // Until, and nobody gets the name before that: as long as its keys had to live, and two node timeouts,
-// after the call; with failover groups the time of the guard in place of the keys'.
+// after the call; with failover groups, or a node in quarantine, the time of the guard in place of the
+// keys'.
 //
 // Only the holder of now is hit, and no later one. A process that passes the name from one of its callers
 // to the next is one holder. A holder whose work goes on, such as one in Lead, may acquire again, behind
-// those who wait. A node that loses its latest data before Until, by a restart or a failover, loses the mark,
-// and renews the lease again. With marks on fewer than a majority the holder goes on, and is still the only
-// one: revoke again. reason is as for AskRelease, and in
-// the errors of the nodes of the holder's Lost.
+// those who wait. A node that loses its latest data before Until, by a restart or a failover, loses the
+// mark, and renews the lease again. With marks on fewer than a majority the holder goes on, and is still
+// the only one: revoke again. reason is as for AskRelease; the holder finds it in the errors of the nodes
+// of its Lost.
 //
 // Marked has the number of nodes that were marked. With a majority Until is known, and the error is nil; it
 // is nil, too, and Holder zero, when nobody holds the name, or the holder has just released it. The errors
@@ -142,14 +143,11 @@ func gone(ctx context.Context, m *Manager, before *Status) bool {
 	return err == nil && now.Holder.Owner != before.Holder.Owner
 }
 
-// maxReasonLen bounds the reason of AskRelease and Revoke.
-const maxReasonLen = wire.MaxReasonLen
-
 // noted returns the state of a name for a note to its holder. Without an error the name is held by a lease
 // of this package, or nobody can hold it.
 func noted(ctx context.Context, m *Manager, op, name, reason string) (s Status, note wire.Note, err error) {
-	if len(reason) > maxReasonLen || !utf8.ValidString(reason) {
-		return s, note, &InvalidError{What: "reason", Value: strconv.Quote(reason), Bound: "has to be UTF-8 of at most " + strconv.Itoa(maxReasonLen) + " bytes", Fix: "shorten it"}
+	if len(reason) > MaxReasonLen || !utf8.ValidString(reason) {
+		return s, note, &InvalidError{What: "reason", Value: strconv.Quote(reason), Bound: "has to be UTF-8 of at most " + strconv.Itoa(MaxReasonLen) + " bytes", Fix: "shorten it"}
 	}
 	s, err = m.Inspect(ctx, name)
 	if err != nil {

@@ -369,7 +369,7 @@ func (l *Lease) Detach(ctx context.Context, keep time.Duration) (Handle, error) 
 	}
 	pending.Wait(ctx, l.lock.Terms().Timeout)
 	if err := enough(ctx, l.m.ensemble, "detach", l.Name(), pending); err != nil {
-		l.m.dog.Drop(l.lock)
+		l.m.dog.Drop(l.lock, keep)
 		return "", err
 	}
 	h := wire.Handle{Prefix: l.m.cfg.Prefix, Name: l.Name(), Owner: l.Owner(), Token: l.token, TraceParent: l.acquired.traceParent()}

@@ -13,6 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Defaults and bounds of the options.
@@ -27,6 +28,7 @@ const (
 	MinNodeTimeout     = config.MinNodeTimeout     // 5 ms
 	MaxNameLen         = config.MaxNameLen         // 512 bytes
 	MaxLabelLen        = config.MaxLabelLen        // 256 bytes
+	MaxReasonLen       = wire.MaxReasonLen         // 256 bytes, of AskRelease and Revoke
 	MaxNodes           = config.MaxNodes           // 15
 )
 

@@ -8,11 +8,13 @@
  *
  * At any time s the operator asks all nodes to mark the key. It has read that the key lives for
  * `known` at most, which may be too little by now. A mark counts until s + WINDOW. A marked key is not
- * extended or healed any more; the mark lives for known + WINDOW from then on. If a node that is marked
- * had longer to live, the operator asks once more, and knows the longest time.
+ * extended or healed any more; the mark lives for known + WINDOW from then on. A mark on a key that had
+ * longer to live does not count. After a round that has marked a majority there may be another one, at any
+ * time: it knows the longest life of the marks, its marks live for known, and only keys that are marked
+ * already count.
  *
- * Claims: at most one valid lease; if a majority was marked in a round in which no key lived longer
- * than known, the holder is not valid from s + WINDOW + known on.
+ * Claims: at most one valid lease; if the marks that count are a majority, the holder is not valid from
+ * s + WINDOW + known on; in the other round from s + known on.
  */
 #define NODES 3
 #define CLIENTS 3
@@ -97,8 +99,8 @@ inline renew(c, n)
 byte marks;		/* bit n: node n was marked in this round */
 byte asked;		/* the tick + 1 at which the round began */
 byte known;		/* how long the key lives at most, as far as the operator knows */
-bool longer;		/* a node of this round has shown more */
-bool again;		/* this is the second round */
+byte counted;		/* the marks that count */
+bool other;		/* this is the other round */
 #define WINDOW 1
 #define MAJORITY(v) ((v) == 3 || (v) == 5 || (v) == 6 || (v) == 7)
 #ifdef MUTANT_ONE_MARK_IS_ENOUGH
@@ -114,22 +116,31 @@ bool again;		/* this is the second round */
 #ifdef MUTANT_A_MARK_LIVES_AS_LONG_AS_THE_KEY
 #define LIVES known
 #else
-#define LIVES (known + WINDOW)
+#define LIVES (other -> known : known + WINDOW)
 #endif
-#ifdef MUTANT_THE_ROUND_IS_NOT_REPEATED
-#define LONGER false
+#ifdef MUTANT_A_LONGER_LIFE_COUNTS
+#define LONGER(n) false
 #else
-#define LONGER longer
+#define LONGER(n) (ends[n] > now + known)
 #endif
+#ifdef MUTANT_NEW_MARKS_COUNT_IN_THE_OTHER_ROUND
+#define NEW(n) false
+#else
+#define NEW(n) (other && !marked[n])
+#endif
+#define ENDED (asked - 1 + known + (other -> 0 : WINDOW))
 #define MAYMARK(n) (asked != 0 && INTIME && OURS(0, n) && (marks & (1 << (n))) == 0)
 inline mark(n)
 {
 	marks = marks | (1 << (n));
 #ifdef MUTANT_REVOKE_DELETES	/* A revocation deletes the key. */
-	owner[n] = 0; ends[n] = 0
+	owner[n] = 0; ends[n] = 0; counted = counted | (1 << (n))
 #else
+	if
+	:: !LONGER(n) && !NEW(n) -> counted = counted | (1 << (n))
+	:: else
+	fi;
 	marked[n] = true;
-	longer = longer || ends[n] > now + known;
 	if
 	:: ends[n] < now + LIVES -> ends[n] = now + LIVES
 	:: else
@@ -138,7 +149,15 @@ inline mark(n)
 }
 inline ask(life)
 {
-	asked = now + 1; known = life; marks = 0; longer = false
+	asked = now + 1; known = life; marks = 0; counted = 0
+}
+inline askagain()	/* the marks of the first round live no longer than this */
+{
+	if
+	:: known + WINDOW > TTL -> known = known + WINDOW
+	:: else -> known = TTL
+	fi;
+	other = true; asked = now + 1; marks = 0; counted = 0
 }
 inline grant(c)
 {
@@ -148,7 +167,7 @@ inline grant(c)
 inline settle()
 {
 	assert(VALID(0) + VALID(1) + VALID(2) <= 1);
-	assert(asked == 0 || LONGER || !ENOUGH(marks) || now < asked - 1 + WINDOW + known || !VALID(0))
+	assert(asked == 0 || !ENOUGH(counted) || now < ENDED || !VALID(0))
 }
 #define FORLINK(c, n) \
 	:: d_step { MAYTAKE(c, n) -> take(c, n) } \
@@ -172,7 +191,7 @@ end:	do
 		FORCLIENT(2)
 		:: d_step { asked == 0 -> ask(1) }
 		:: d_step { asked == 0 -> ask(TTL) }
-		:: d_step { LONGER && !again -> again = true; ask(TTL) }
+		:: d_step { !other && MAJORITY(marks) -> askagain() }
 		:: d_step { MAYMARK(0) -> mark(0) }
 		:: d_step { MAYMARK(1) -> mark(1) }
 		:: d_step { MAYMARK(2) -> mark(2) }

@@ -199,11 +199,11 @@ func (l *state) release(now time.Duration) {
 		keep = quorum.Never
 	}
 	l.finish(keep)
+	what := Released
 	if l.is.left {
-		l.report(now, Released|Detached)
-	} else {
-		l.report(now, Released)
+		what |= Detached
 	}
+	l.report(now, what)
 }
 
 // minHold returns for how long the keys of a released lock stay. l.mu is held.

@@ -136,14 +136,15 @@ func detached(reply *wire.Reply) error {
 	return ErrMissing
 }
 
-// Drop deletes the keys of a lock that no majority keeps for another process.
-func (s *Locks) Drop(l *Lock) {
+// Drop deletes the keys of a lock that no majority keeps for another process. Some nodes may keep it
+// for keep.
+func (s *Locks) Drop(l *Lock, keep time.Duration) {
 	l.mu.Lock()
 	l.is.left = false
 	owner := wire.OwnerOf(l.value)
 	l.mu.Unlock()
 	_, now := s.clock.Both()
-	s.ensemble.PostTo(quorum.All(s.ensemble.Size()), wire.NewDrop(l.key, owner, now+l.terms.TTL), ensemble.Nobody{})
+	s.ensemble.PostTo(quorum.All(s.ensemble.Size()), wire.NewDrop(l.key, owner, now+keep), ensemble.Nobody{})
 	l.Free(wire.TicketUpdate{})
 }
 

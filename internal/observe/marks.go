@@ -29,7 +29,7 @@ func (s *Observers) Ask(ctx context.Context, key, owner string, note wire.Note) 
 type Lease struct {
 	Key, Owner string
 	Longest    time.Duration // how long its lock lives on any node, at most
-	Again      bool          // a majority has marked it already
+	Again      bool          // a majority has revoked it already
 }
 
 // Revoked is what became of a revocation.
@@ -54,9 +54,8 @@ func (s *Observers) Revoke(ctx context.Context, l Lease, drift float64, note wir
 		for i := range answers.Replies {
 			switch err := answers.Err(i); {
 			case err == nil:
-				result.Marked++
 				result.Errors[i] = errNotInTime // unless the lease is over
-				r.Marked(now, i, answers.Replies[i].TTL)
+				r.Marked(now, i, answers.Replies[i].TTL, answers.Replies[i].N == wire.RevokedBefore)
 			case errors.Is(err, errGone):
 				result.Gone++
 				fallthrough
@@ -64,11 +63,11 @@ func (s *Observers) Revoke(ctx context.Context, l Lease, drift float64, note wir
 				result.Errors[i] = err
 			}
 		}
+		result.Marked = r.Count()
 		if at, known := r.Until(); known {
 			result.Until = at
-			return result
 		}
-		if result.Marked < e.Quorum() || ctx.Err() != nil {
+		if !r.Repeat() || ctx.Err() != nil {
 			return result
 		}
 	}
@@ -80,7 +79,7 @@ func marked(reply *wire.Reply) error {
 	switch {
 	case reply.N == wire.Missing:
 		return wire.ErrLate
-	case reply.N != wire.Ours:
+	case reply.N < wire.Ours:
 		return errGone
 	case reply.TTL < 0:
 		return errEndless

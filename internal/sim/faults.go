@@ -235,7 +235,13 @@ func operate(w *world, e *event) {
 			return
 		}
 		again := event{kind: evRevoke, client: -1, node: -1}
-		if !o.reads(w.p.Nodes, func(i int) sighted { return shows(w, i) }) {
+		answers := func(i int) sighted {
+			if w.nodes[i].down {
+				return sighted{}
+			}
+			return shows(w, i)
+		}
+		if !o.reads(w.p.Nodes, answers) {
 			w.schedule(w.now+w.config.terms.TTL/4, &again)
 			return
 		}
@@ -293,21 +299,22 @@ func markLock(w *world, n *node, e *event) {
 	}
 	w.stats[Marks]++
 	left := time.Duration(n.expires)*time.Millisecond - wall.Truncate(time.Millisecond)
+	already := n.marked
 	n.marked, n.expires = true, max(n.expires, (wall+e.duration).Milliseconds())
 	w.trace("node %d marks the lock of owner %d, which had %v to live", n.id, n.owner, left)
 	if w.bugs.has(RevokeDeletes) {
 		n.unlock()
 	}
 	if w.operator.owner == e.owner {
-		w.operator.marked(int(n.id), w.now, left)
+		w.operator.marked(int(n.id), w.now, left, already)
 	}
 }
 
-// shows returns what an operator reads on a node.
+// shows returns what a node would answer to somebody who reads it now.
 func shows(w *world, i int) sighted {
 	n := &w.nodes[i]
 	left := time.Duration(n.expires)*time.Millisecond - n.clock.read(w.now).Truncate(time.Millisecond)
-	if !n.locked() || left <= 0 || n.down {
+	if !n.locked() || left <= 0 {
 		return sighted{}
 	}
 	return sighted{n.owner, n.shown, left}

@@ -329,14 +329,7 @@ func (j *judge) starved() {
 // observe drives the observer. It polls until the faults stop.
 func (j *judge) observe(e *event) {
 	w, o := j.w, &j.w.observer
-	show := func(i int) sighted {
-		n := &w.nodes[i]
-		left := time.Duration(n.expires)*time.Millisecond - n.clock.read(w.now).Truncate(time.Millisecond)
-		if !n.locked() || left <= 0 {
-			return sighted{}
-		}
-		return sighted{n.owner, n.shown, left}
-	}
+	show := func(i int) sighted { return shows(w, i) }
 	switch n := max(e.node, 0); e.kind {
 	case evPoll:
 		for i, at := range o.begin(w.now, show) {

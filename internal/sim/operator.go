@@ -16,6 +16,7 @@ type operator struct {
 	decides quorum.Revocation
 	owner   uint32                         // the victim
 	lived   [quorum.MaxNodes]time.Duration // what its lock had to live on each node that has marked it
+	already quorum.Set                     // nodes that had marked it before
 	answers [quorum.MaxNodes]time.Duration // when each answer comes; 0 for none
 	life    time.Duration                  // of the marks of this round
 }
@@ -55,7 +56,7 @@ func (o *operator) reads(nodes int, show func(node int) sighted) bool {
 // begin begins a round. It returns the instants at which the nodes get the request, or -1.
 func (o *operator) begin(now time.Duration, nodes int) (arrives [quorum.MaxNodes]time.Duration) {
 	o.decides.Begin(now)
-	o.answers = [quorum.MaxNodes]time.Duration{}
+	o.answers, o.already = [quorum.MaxNodes]time.Duration{}, 0
 	o.life = o.decides.Life()
 	if o.bug == MarksLiveTooShort {
 		o.life = time.Millisecond
@@ -70,7 +71,10 @@ func (o *operator) begin(now time.Duration, nodes int) (arrives [quorum.MaxNodes
 }
 
 // marked records that a node has marked the lock.
-func (o *operator) marked(node int, now, lived time.Duration) {
+func (o *operator) marked(node int, now, lived time.Duration, already bool) {
+	if already {
+		o.already = o.already.With(node)
+	}
 	o.lived[node], o.answers[node] = lived, now+o.upTo(2*o.timeout)
 }
 
@@ -83,7 +87,7 @@ func (o *operator) until(now time.Duration) (at time.Duration, known, repeat boo
 			if o.bug == OneRoundIsEnough {
 				lived = 0
 			}
-			o.decides.Marked(came, i, lived)
+			o.decides.Marked(came, i, lived, o.already.Has(i))
 		}
 	}
 	at, known = o.decides.Until()

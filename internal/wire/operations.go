@@ -231,7 +231,7 @@ func NewDetach(lock, owner string, keep, notAfter time.Duration) *Request {
 
 // NewDrop returns a request that deletes a detached lock of this owner.
 func NewDrop(lock, owner string, expires time.Duration) *Request {
-	return &Request{Kind: Release, Expires: expires, Urgent: true, keys: []string{lock}, args: []string{"drop", owner + " "}}
+	return &Request{Kind: Release, Expires: expires, Urgent: true, Insists: true, keys: []string{lock}, args: []string{"drop", owner + " "}}
 }
 
 func newMark(lock, owner, kind string, life time.Duration, note Note, notAfter time.Duration) *Request {

@@ -143,6 +143,7 @@ func revokeOnce(ctx context.Context, m *quorumlock.Manager, victim *child, name 
 		granted <- at
 		failed <- err
 	}()
+	// At any instant of the holder's round of renewal.
 	time.Sleep(time.Duration(rand.Int64N(int64(3 * time.Second))))
 	if frozen {
 		if _, err := victim.pause(); err != nil {

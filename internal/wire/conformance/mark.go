@@ -137,9 +137,10 @@ func marksAgain(r *rig) {
 	assert.Equal(r, t, r.value().Token)
 	r.unchanged(func() {
 		got := r.one(ask(r, alice, "dev\xffmy turn")).([]any)
-		assert.EqualValues(r, 1, got[0], "it is on its way out")
+		assert.EqualValues(r, wire.RevokedBefore, got[0], "it is on its way out")
 	})
 	got := r.one(revoke(r, alice, "40000", "dev\xff")).([]any)
+	assert.EqualValues(r, wire.RevokedBefore, got[0])
 	assert.InDelta(r, 20_000, got[1], 1000)
 	assert.InDelta(r, 40_000, r.pttl(r.lock), 1000)
 	v := r.value()

@@ -1,7 +1,8 @@
 -- mark     owner kind ms not_after note   marks the lock of an owner; owner is 'owner '. Kind 'a' asks
 --          the holder to release it. Kind 'x' revokes the lease, and the lock lives for ms at
 --          least. Kind 'd' detaches it, and the lock lives for ms, for whoever resumes it
---     {1, left}  marked, or revoked already; left is how long the lock had to live, ms (-1: no end)
+--     {1, left}  marked, {2, left} it was revoked already; left is how long the lock had to live,
+--                ms (-1: no end)
 --     0     not_after has passed
 --     -1    missing, or another's; kind 'd': or revoked
 -- drop     owner                   deletes a detached lock: as release
@@ -26,8 +27,10 @@ function f.mark(lock, owner, kind, duration, late, note)
     return -1
   elseif late then
     return 0
-  elseif form == 'x' and kind == 'a' or form == 'd' and kind == 'a' then
-    return { 1, left }
+  end
+  local code = form == 'x' and 2 or 1
+  if kind == 'a' and form then
+    return { code, left }
   end
   local rest = string.match(shown, '^[^\255]*', string.sub(shown, 33, 35) == ' a ' and 36 or 34)
   if kind == 'd' or kind == 'x' and left >= 0 and left < tonumber(duration) then
@@ -35,7 +38,7 @@ function f.mark(lock, owner, kind, duration, late, note)
   end
   local value = kind == 'a' and owner .. 'a ' or kind .. ' ' .. owner
   call('SET', lock, value .. rest .. (kind == 'd' and '' or '\255' .. note), 'XX', 'KEEPTTL')
-  return { 1, left }
+  return { code, left }
 end
 
 function f.drop(lock, owner)

@@ -67,6 +67,9 @@ func (p *program) inspection(s quorumlock.Status) string {
 		if s.Holder.Asked != "" {
 			fact("asked by", cut(printable(s.Holder.Asked), width-9))
 		}
+		if s.Holder.Detached {
+			fact("detached", "kept for the process that resumes it")
+		}
 		if s.Holder.Revoked != "" {
 			fact("revoked", cut(printable("by "+s.Holder.Revoked), width-9))
 		}

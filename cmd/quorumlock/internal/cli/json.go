@@ -16,6 +16,7 @@ type holderJSON struct {
 	Since       string `json:"since"`   // RFC 3339, empty when it is not known
 	Asked       string `json:"asked"`   // who has asked for the lock, and why
 	Revoked     string `json:"revoked"` // who has revoked the lease, and why
+	Detached    bool   `json:"detached"`
 }
 
 type statusJSON struct {
@@ -44,7 +45,7 @@ func holderOf(h quorumlock.Holder) *holderJSON {
 	if h == (quorumlock.Holder{}) {
 		return nil
 	}
-	j := &holderJSON{Label: h.Label, Owner: h.Owner, TraceParent: h.TraceParent, Asked: h.Asked, Revoked: h.Revoked}
+	j := &holderJSON{Label: h.Label, Owner: h.Owner, TraceParent: h.TraceParent, Asked: h.Asked, Revoked: h.Revoked, Detached: h.Detached}
 	if !h.Since.IsZero() {
 		j.Since = h.Since.UTC().Format(time.RFC3339Nano)
 	}

@@ -109,6 +109,9 @@ func TestALockGoesFromOneCommandToTheNextByItsHandle(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "script", s.Holder.Label)
 	assert.Greater(t, s.TTL, 9*time.Minute)
+	o = invoke(t, addrs, "inspect", "job")
+	assert.Contains(t, o.stdout, "detached kept for the process that resumes it\n")
+	plain(t, o.stdout)
 	for _, ttl := range []string{"1ms", "48h"} {
 		assert.Equal(t, exitUsage, invoke(t, addrs, "renew", first, "--ttl", ttl).code, "and the lock is as it was")
 	}
