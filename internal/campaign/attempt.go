@@ -59,7 +59,7 @@ func (s *Campaigns) newAttempt(c *Campaign, ask quorum.Ask, before *attempt) *at
 		before.mu.Unlock()
 	} else {
 		if !s.settings.Unfenced {
-			a.votes.proposal = s.ensemble.Time(a.steady).Microseconds()
+			a.votes.proposal = quorum.Register(s.ensemble.Time(a.steady).Microseconds())
 		}
 		a.write(c.TraceParent, c.Terms.Label)
 	}
@@ -151,7 +151,7 @@ func (a *attempt) receive(i int, req *wire.Request, reply *wire.Reply) {
 	}
 	if raise != 0 && a.raise == nil {
 		_, now := c.of.clock.Both()
-		a.raise = wire.NewRaise(c.Key, wire.OwnerOf(a.value), a.votes.ballot.Token(), wire.MetadataOf(a.value), now+c.Terms.Timeout)
+		a.raise = wire.NewRaise(c.Key, wire.OwnerOf(a.value), a.votes.ballot.Top(), wire.MetadataOf(a.value), now+c.Terms.Timeout)
 	}
 	req = a.raise
 	a.decide()

@@ -32,7 +32,7 @@ func (l *Lock) Check(then func(c *Check, now time.Duration, state quorum.Hold)) 
 	c := &Check{lock: l, then: then, sent: validity, until: validity + l.terms.Timeout}
 	l.mu.Lock()
 	value := l.value
-	c.token = max(l.of.ensemble.Time(steady).Microseconds(), l.tokens.last+1)
+	c.token = max(quorum.Register(l.of.ensemble.Time(steady).Microseconds()), quorum.NextRegister(l.tokens.last))
 	l.mu.Unlock()
 	var req *wire.Request
 	if l.of.unfenced {
@@ -123,7 +123,7 @@ func (c *Check) endLocked() (ended bool, now time.Duration, state quorum.Hold) {
 		}
 		if !l.of.unfenced {
 			l.value = wire.Compose(wire.OwnerOf(l.value), c.token, wire.MetadataOf(l.value))
-			l.tokens = block{next: max(l.tokens.next, c.before+1, c.token-blockSize+1), last: c.token}
+			l.tokens = block{next: max(l.tokens.next, quorum.NextRegister(c.before), c.token-blockSize+1), last: c.token}
 		}
 	} else if c.raised != 0 {
 		l.proof.nodes &^= c.raised // these nodes now show another token than the rest

@@ -18,13 +18,21 @@ const MaxToken = 1<<53 - 1
 // larger top. The argument uses no clock.
 //
 // The first quorum of votes fixes the top: the largest value that any of them
-// moved to, or one more than the largest value that any of them was ahead at.
+// moved to, or the next one after the largest value that any of them was ahead at.
 // Nodes that voted below the top are then asked to raise their register to it,
 // while they hold the lock for this attempt. A vote above the top cannot count
 // for the token, but it counts as a vote.
+//
+// Registers are even numbers, and the odd ones are tokens of shared leases. A shared
+// ballot moves no register of itself, because concurrent readers would race for the
+// values: its top is the largest register of the first quorum, nodes that are below it
+// are raised to it, also if another reader has raised them meanwhile, and its token is the
+// top + 1. So that token is above those of all writers before and below those of all after,
+// and readers between the same two writers share it.
 type Ballot struct {
 	votes    Tally
 	fenced   bool
+	shared   bool
 	decided  bool  // the top is fixed
 	proposal int64 // the top, once it is fixed
 	highest  int64 // until then: the largest value that a vote moved to
@@ -35,8 +43,14 @@ type Ballot struct {
 	refused  Set   // the asked votes that did not raise, or did not answer
 }
 
+// NextRegister returns the smallest value to which an attempt can move a register from v.
+func NextRegister(v int64) int64 { return v | 1 + 1 }
+
+// Register returns the largest value of a register that is not above v.
+func Register(v int64) int64 { return v &^ 1 }
+
 // NewBallot returns an attempt on n nodes, 1 ≤ n ≤ MaxNodes, that proposes the
-// token proposal, 1 ≤ proposal ≤ MaxToken. Without fencing it has no token and
+// token proposal, an even number up to MaxToken. Without fencing it has no token and
 // is won by its votes alone.
 func NewBallot(n int, fenced bool, proposal int64) Ballot {
 	b := Ballot{votes: NewTally(n), fenced: fenced}
@@ -46,15 +60,20 @@ func NewBallot(n int, fenced bool, proposal int64) Ballot {
 	return b
 }
 
+// NewSharedBallot returns an attempt to take a shared lease on n nodes.
+func NewSharedBallot(n int, fenced bool) Ballot {
+	return Ballot{votes: NewTally(n), fenced: fenced, shared: true}
+}
+
 // Grant records that node i granted the lock. The node moved its register from
 // before up to moved. If moved is 0, the node is ahead and its register stays at
-// before. Grant returns the nodes to ask now to raise their register to Token,
-// each node once.
+// before, as it always does for a shared lease. Grant returns the nodes to ask now to
+// raise their register to Top, each node once.
 //
 // Values that no register can have count as a failure of the node. They come from
 // a broken or a hostile node, and must not become a token.
 func (b *Ballot) Grant(i int, moved, before int64) (raise Set) {
-	if b.fenced && !plausible(moved, before) {
+	if b.fenced && !b.plausible(moved, before) {
 		b.votes.Fail(i)
 		return 0
 	}
@@ -65,6 +84,11 @@ func (b *Ballot) Grant(i int, moved, before int64) (raise Set) {
 		return b.record(i, moved, before)
 	}
 	switch {
+	case b.shared && before > b.highest:
+		b.highest, b.at = before, Set(0).With(i)
+	case b.shared && before == b.highest:
+		b.at = b.at.With(i)
+	case b.shared:
 	case moved == 0:
 		b.ahead = max(b.ahead, before)
 	case moved > b.highest:
@@ -75,19 +99,36 @@ func (b *Ballot) Grant(i int, moved, before int64) (raise Set) {
 	if b.votes.Granted().Len() < Size(int(b.votes.n)) {
 		return 0
 	}
-	b.decided, b.proposal = true, max(b.highest, b.ahead+1)
-	if b.proposal > b.highest {
-		b.before, b.at = 0, 0
+	if b.shared {
+		return b.align()
+	}
+	b.decided, b.proposal = true, b.highest
+	if b.ahead >= b.highest {
+		b.proposal, b.before, b.at = NextRegister(b.ahead), 0, 0
 	}
 	b.asked = b.votes.Granted() &^ b.at // all of them are below the top
 	return b.asked
 }
 
+// align fixes the top of a shared ballot. An odd register is an old client's, or the base of a
+// node, and no reader's token may equal it.
+func (b *Ballot) align() (raise Set) {
+	b.decided, b.proposal = true, Register(b.highest+1)
+	if b.proposal > b.highest {
+		b.at = 0
+	}
+	b.asked = b.votes.Granted() &^ b.at
+	return b.asked
+}
+
 // plausible reports whether a register can have moved from before up to moved. With
 // moved 0 it reports whether a register can be ahead at before and still be raised.
-func plausible(moved, before int64) bool {
-	if moved == 0 {
-		return 1 <= before && before < MaxToken
+func (b *Ballot) plausible(moved, before int64) bool {
+	switch {
+	case b.shared:
+		return moved == 0 && 0 <= before && before < MaxToken-1
+	case moved == 0:
+		return 1 <= before && before < MaxToken-1
 	}
 	return 0 <= before && before < moved && moved <= MaxToken
 }
@@ -95,7 +136,7 @@ func plausible(moved, before int64) bool {
 // record records the vote of node i, which arrived after the top was fixed.
 func (b *Ballot) record(i int, moved, before int64) (raise Set) {
 	switch {
-	case moved == b.proposal:
+	case moved == b.proposal, b.shared && before == b.proposal:
 		b.count(i, before)
 	case max(moved, before) < b.proposal:
 		raise = raise.With(i)
@@ -121,12 +162,12 @@ func (b *Ballot) Refuse(i int) { b.votes.Refuse(i) }
 func (b *Ballot) Fail(i int) { b.votes.Fail(i) }
 
 // Raised records the first answer of node i to the raise. ok says that its register
-// moved from before up to Token while the node held the lock for this attempt. An
-// answer that was not requested changes nothing.
+// moved from before up to Top while the node held the lock for this attempt; for a shared
+// lease it may have been there. An answer that was not requested changes nothing.
 func (b *Ballot) Raised(i int, before int64, ok bool) {
 	switch {
 	case !b.asked.Has(i) || b.at.Has(i) || b.refused.Has(i):
-	case ok && plausible(b.proposal, before):
+	case ok && b.shared && 0 <= before && before <= b.proposal, ok && !b.shared && b.plausible(b.proposal, before):
 		b.count(i, before)
 	default:
 		b.refused = b.refused.With(i)
@@ -140,18 +181,23 @@ func (b *Ballot) Expire() {
 	b.refused |= b.asked &^ b.at
 }
 
-// Token returns the top. It is the proposal until the first quorum of votes fixes
+// Top returns the top. It is the proposal until the first quorum of votes fixes
 // another value, and 0 without fencing.
-func (b *Ballot) Token() int64 { return b.proposal }
+func (b *Ballot) Top() int64 { return b.proposal }
 
 // Tokens returns the first and the last usable token of a block of block tokens that
 // ends at the top. Fewer are usable if the register of a counted node was inside the
-// block before it moved. Both are 0 without fencing and until the ballot is won.
+// block before it moved; the token that follows that register may be a reader's. A shared
+// ballot has one token, behind the top. Both are 0 without fencing and until the ballot is
+// won.
 func (b *Ballot) Tokens(block int64) (first, last int64) {
-	if b.at.Len() < Size(int(b.votes.n)) || !b.decided {
+	switch {
+	case b.at.Len() < Size(int(b.votes.n)) || !b.decided:
 		return 0, 0
+	case b.shared:
+		return b.proposal + 1, b.proposal + 1
 	}
-	return max(b.before, b.proposal-max(block, 1)) + 1, b.proposal
+	return min(max(NextRegister(b.before), b.proposal-max(block, 1)+1), b.proposal), b.proposal
 }
 
 // Votes returns the tally of the attempt.
@@ -167,12 +213,15 @@ func (b *Ballot) Outcome() Outcome {
 	if b.at.Len() >= q {
 		return OutcomeWon
 	}
-	open := b.votes.Silent() | b.asked&^(b.at|b.refused)
+	open := b.votes.Silent() | b.Asked()
 	if b.at.Len()+open.Len() >= q {
 		return OutcomePending
 	}
 	return OutcomeNoQuorum // a quorum voted, but no quorum can reach the token
 }
+
+// Asked returns the nodes that were asked to raise their register, and have not answered.
+func (b *Ballot) Asked() Set { return b.asked &^ (b.at | b.refused) }
 
 // Counted returns the nodes that this attempt has moved to the token.
 func (b *Ballot) Counted() Set {

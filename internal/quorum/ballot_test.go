@@ -50,9 +50,9 @@ func TestBallotAgreesWithItsHistory(t *testing.T) {
 			}
 			slices.Sort(asked)
 			top, _ := dumb.top()
-			if b.Token() != top || b.Outcome() != dumb.outcome() || !slices.Equal(asked, dumb.asked()) {
+			if b.Top() != top || b.Outcome() != dumb.outcome() || !slices.Equal(asked, dumb.asked()) {
 				t.Logf("after vote %d: got %v token=%d asked=%v, history says %v token=%d asked=%v", i,
-					b.Outcome(), b.Token(), asked, dumb.outcome(), top, dumb.asked())
+					b.Outcome(), b.Top(), asked, dumb.outcome(), top, dumb.asked())
 				return false
 			}
 			first, last := b.Tokens(block)
@@ -98,8 +98,8 @@ func TestBallotIsWonOnlyWhereAQuorumWasMovedToTheTop(t *testing.T) {
 				moved[v.node] = map[int64]int64{}
 				fallthrough
 			case v.what == raised && open:
-				if _, twice := moved[v.node][b.Token()]; !twice {
-					moved[v.node][b.Token()] = v.before
+				if _, twice := moved[v.node][b.Top()]; !twice {
+					moved[v.node][b.Top()] = v.before
 				}
 			}
 			first, last := b.Tokens(100)
@@ -112,7 +112,50 @@ func TestBallotIsWonOnlyWhereAQuorumWasMovedToTheTop(t *testing.T) {
 					at++
 				}
 			}
-			if last != b.Token() || at < dumbQuorum(p.N) {
+			if last != b.Top() || at < dumbQuorum(p.N) {
+				return false
+			}
+		}
+		return true
+	}
+	if err := quick.Check(holds, quickConfig); err != nil {
+		t.Error(err)
+	}
+}
+
+// The register of a node that counts is the top, so a writer's token is not the reader's, is below
+// it where the writer was before the reader on that node, and above it where it comes after.
+func TestAReadersTokenIsBehindAQuorumOfEqualRegisters(t *testing.T) {
+	holds := func(p poll) bool {
+		b := quorum.NewSharedBallot(p.N, true)
+		at, shown := map[int]int64{}, []int64(nil) // node → its register when it last counted for the top
+		for _, v := range p.Votes {
+			fresh, open := b.Votes().Silent().Has(v.node), b.Asked().Has(v.node)
+			if v.what == granted {
+				v.moved = 0
+			}
+			take(&b, v)
+			switch {
+			case v.what == granted && fresh && b.Votes().Granted().Has(v.node):
+				at[v.node] = v.before
+				if len(shown) < dumbQuorum(p.N) {
+					shown = append(shown, v.before)
+				}
+			case v.what == raised && open && v.before >= 0 && v.before <= b.Top():
+				at[v.node] = b.Top()
+			}
+			if b.Outcome() != quorum.OutcomeWon {
+				continue
+			}
+			first, token := b.Tokens(100)
+			equal := 0
+			for _, register := range at {
+				if register == token-1 {
+					equal++
+				}
+			}
+			if first != token || token%2 == 0 || equal < dumbQuorum(p.N) || slices.Max(shown) > token {
+				t.Logf("token %d, registers %v", token, at)
 				return false
 			}
 		}
@@ -139,7 +182,7 @@ func TestUnfencedBallotIsItsTally(t *testing.T) {
 				tally.Fail(v.node)
 			}
 			first, last := b.Tokens(1)
-			if b.Outcome() != tally.Outcome() || b.Token() != 0 || first != 0 || last != 0 || *b.Votes() != tally {
+			if b.Outcome() != tally.Outcome() || b.Top() != 0 || first != 0 || last != 0 || *b.Votes() != tally {
 				return false
 			}
 		}

@@ -40,6 +40,10 @@ func TestBallot(t *testing.T) {
 	golden(t, "ballot", func(t *testing.T, head line) func(line) string {
 		fenced := head.words[0] == "ballot"
 		b := quorum.NewBallot(number(t, head.named["n"]), fenced, value(t, head, "t"))
+		if head.words[0] == "shared" {
+			fenced = true
+			b = quorum.NewSharedBallot(number(t, head.named["n"]), true)
+		}
 		return func(step line) string {
 			var raise quorum.Set
 			for _, i := range step.nodes(t, 1) {
@@ -65,7 +69,7 @@ func TestBallot(t *testing.T) {
 			}
 			result := b.Outcome().String()
 			if fenced {
-				result += fmt.Sprintf(" token=%d", b.Token())
+				result += fmt.Sprintf(" token=%d", b.Top())
 			}
 			if raise != 0 {
 				result += " raise" + members(raise)

@@ -25,7 +25,7 @@ func (v vote) usable(top int64) bool {
 	const exact = 9007199254740991
 	switch {
 	case v.what == granted && v.moved == 0:
-		return v.before > 0 && v.before <= exact-1
+		return v.before > 0 && v.before <= exact-2
 	case v.what == granted:
 		return v.moved > 0 && v.moved <= exact && v.before >= 0 && v.moved-v.before > 0
 	default:
@@ -88,7 +88,19 @@ func (d *dumbBallot) top() (int64, bool) {
 			candidates = append(candidates, v.moved)
 		}
 	}
-	return slices.Max(candidates), true
+	top := slices.Max(candidates)
+	if !slices.ContainsFunc(first, func(v vote) bool { return v.moved == top }) {
+		top = following(top - 1)
+	}
+	return top, true
+}
+
+// following returns the first even number after v: odd ones are tokens of readers.
+func following(v int64) int64 {
+	for v++; v%2 != 0; {
+		v++
+	}
+	return v
 }
 
 // asked returns the nodes whose registers are below the top.
@@ -166,14 +178,14 @@ func (d *dumbBallot) tokens(block int64) (first, last int64) {
 		for _, i := range at {
 			for _, v := range order {
 				if v.node == i && v.moved == top {
-					first = max(first, v.before+1)
+					first = max(first, following(v.before))
 				}
 			}
 			if answer, before := past.raise(i); answer == raised {
-				first = max(first, before+1)
+				first = max(first, following(before))
 			}
 		}
-		return first, top
+		return min(first, top), top
 	}
 	return 0, 0
 }

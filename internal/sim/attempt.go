@@ -143,7 +143,7 @@ func (c *client) vote(i int, m *message) {
 	if below == 0 {
 		return
 	}
-	raise := message{op: opRaise, owner: c.owner, t: c.ballot.Token()}
+	raise := message{op: opRaise, owner: c.owner, t: c.ballot.Top()}
 	for j := range c.w.p.Nodes {
 		if below.Has(j) {
 			c.w.stats[Raises]++
@@ -158,7 +158,7 @@ func (c *client) raised(i int, m *message) {
 	ok := m.answer == done
 	c.raises = c.raises.Without(i)
 	c.ballot.Raised(i, m.before, ok)
-	if ok && m.t == c.ballot.Token() && m.before < m.t {
+	if ok && m.t == c.ballot.Top() && m.before < m.t {
 		c.stands[i], c.lastBefore[i] = m.t, m.before
 		c.wasRaised = c.wasRaised.With(i)
 	}
@@ -183,7 +183,7 @@ func (c *client) expire(now time.Duration) {
 func (c *client) inventVotes(nodes quorum.Set) {
 	for i := range c.w.p.Nodes {
 		if nodes.Has(i) {
-			c.vote(i, &message{moved: c.ballot.Token(), before: c.ballot.Token() - 1})
+			c.vote(i, &message{moved: c.ballot.Top(), before: c.ballot.Top() - 1})
 		}
 	}
 }
@@ -253,7 +253,7 @@ type verdict struct {
 
 func (c *client) verdict() verdict {
 	b, bugs := &c.ballot, c.w.bugs
-	v := verdict{outcome: b.Outcome(), voters: b.Votes().Granted(), top: b.Token()}
+	v := verdict{outcome: b.Outcome(), voters: b.Votes().Granted(), top: b.Top()}
 	v.first, v.latest = b.Tokens(c.w.config.block)
 	n, q := c.w.p.Nodes, quorum.Size(c.w.p.Nodes)
 	votes := b.Votes().Outcome() == quorum.OutcomeWon

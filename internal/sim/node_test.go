@@ -54,18 +54,18 @@ func TestRaiseIsRefusedAtTheTop(t *testing.T) {
 		clocks[1] = epoch
 		vote(&ballotY, 1, y)
 		vote(&ballotY, 2, y)
-		if ballotY.Outcome() != quorum.OutcomeWon || ballotY.Token() != top {
-			t.Fatalf("Y: %v, token %d", ballotY.Outcome(), ballotY.Token()-base)
+		if ballotY.Outcome() != quorum.OutcomeWon || ballotY.Top() != top {
+			t.Fatalf("Y: %v, token %d", ballotY.Outcome(), ballotY.Top()-base)
 		}
 		send(1, opRelease, y, 0)
 		send(1, opAcquire, x, top)
-		a, m := send(1, opRaise, x, ballotX.Token())
+		a, m := send(1, opRaise, x, ballotX.Top())
 		ballotX.Raised(1, m.before, a == done)
 
-		twice := ballotX.Outcome() == quorum.OutcomeWon && ballotX.Token() == ballotY.Token()
+		twice := ballotX.Outcome() == quorum.OutcomeWon && ballotX.Top() == ballotY.Top()
 		if twice != (bug == RaiseAtTop) {
 			t.Errorf("with %q: X is %v with token %d, Y had %d",
-				bug, ballotX.Outcome(), ballotX.Token()-base, ballotY.Token()-base)
+				bug, ballotX.Outcome(), ballotX.Top()-base, ballotY.Top()-base)
 		}
 	}
 }

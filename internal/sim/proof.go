@@ -103,7 +103,7 @@ func (c *client) startCheck(now time.Duration) {
 func (c *client) checked(i int, m *message, now time.Duration) {
 	k, ok := &c.check, m.answer == done
 	switch {
-	case m.t == c.ballot.Token():
+	case m.t == c.ballot.Top():
 	case k.open && m.sent == k.sent: // the check before may have proposed the same token
 		k.answered = k.answered.With(i)
 		if ok {

@@ -203,9 +203,9 @@ func (r *rig) readsOnlyNode() {
 	r.node = r.connect(func(c *node.Config) { c.Only = true })
 	t := r.micros() + hour/3600
 	r.setRegister(t)
-	got := r.do(r.request(alice, t-1))
-	assert.Equal(r, []int64{t + 1, t}, []int64{got.Moved, got.Before})
-	assert.Equal(r, []int64{wire.Ours}, r.do(r.renewal(alice, t+1)).Answers)
+	got := r.do(r.request(alice, t-2))
+	assert.Equal(r, []int64{t + 2, t}, []int64{got.Moved, got.Before})
+	assert.Equal(r, []int64{wire.Ours}, r.do(r.renewal(alice, t+2)).Answers)
 }
 
 func (r *rig) reloads() {

@@ -29,7 +29,7 @@ func (r *rig) recallsAndGrants() {
 	r.subscribe()
 	r.holdsAgainst(1, 2, 3, 4)
 	r.admin("DEL", r.lock)
-	t := r.micros() + 1
+	t := r.micros() + 2
 	got := r.one(r.waitFor(carol, 2, t).with(argMode, "l")).([]any)
 	assert.Equal(r, t, got[0])
 	assert.Equal(r, carol, r.value().Owner)

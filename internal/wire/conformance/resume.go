@@ -54,19 +54,19 @@ func resumes(r *rig) {
 	t := r.holds(alice)
 	r.one(ask(r, alice, note))
 	r.one(detach(r, alice, "100000"))
-	assert.Equal(r, granted(t+1, t), r.one(resume(r, bob, alice, t+1)))
-	assert.Equal(r, wire.Compose(bob, t+1, metadata), r.admin("GET", r.lock))
-	assert.Equal(r, t+1, r.register())
+	assert.Equal(r, granted(t+2, t), r.one(resume(r, bob, alice, t+2)))
+	assert.Equal(r, wire.Compose(bob, t+2, metadata), r.admin("GET", r.lock))
+	assert.Equal(r, t+2, r.register())
 	assert.InDelta(r, 5000, r.pttl(r.lock), 1000)
 	r.unchanged(func() {
-		assert.Equal(r, granted(t+1, t), r.one(resume(r, bob, alice, t+1)), "asked again, the same answer")
+		assert.Equal(r, granted(t+2, t+1), r.one(resume(r, bob, alice, t+2)), "asked again, the same answer")
 		assert.Equal(r, int64(-1), r.one(r.extend(alice, t)), "a late renewal of the one that has detached it")
 		assert.Equal(r, int64(-1), r.one(r.heal(alice)))
 		assert.Equal(r, int64(-1), r.one(r.release(alice)))
 		assert.Equal(r, int64(-1), r.one(drop(r, alice)))
 	})
 	r.one(detach(r, bob, "100000"))
-	assert.Equal(r, granted(0, t+1), r.one(resume(r, carol, bob, t)), "the register is ahead")
+	assert.Equal(r, granted(0, t+2), r.one(resume(r, carol, bob, t)), "the register is ahead")
 	assert.Zero(r, r.value().Token)
 }
 
@@ -96,18 +96,18 @@ func resumesOnlyTheOwners(r *rig) {
 func resumesOnce(r *rig) {
 	t := r.holds(alice)
 	r.one(detach(r, alice, "100000"))
-	got := r.apply(resume(r, bob, alice, t+1), resume(r, carol, alice, t+2))
-	assert.Equal(r, granted(t+1, t), got[0])
-	assert.Equal(r, wire.Compose(bob, t+1, metadata), got[1].([]any)[0])
+	got := r.apply(resume(r, bob, alice, t+2), resume(r, carol, alice, t+4))
+	assert.Equal(r, granted(t+2, t), got[0])
+	assert.Equal(r, wire.Compose(bob, t+2, metadata), got[1].([]any)[0])
 }
 
 func resumesOnlyKnownData(r *rig) {
 	t := r.holds(alice)
 	r.one(detach(r, alice, "100000"))
 	r.unchanged(func() {
-		assert.Equal(r, int64(0), r.one(resume(r, bob, alice, t+1).with(argNotAfter, micros(r.micros()-1))))
+		assert.Equal(r, int64(0), r.one(resume(r, bob, alice, t+2).with(argNotAfter, micros(r.micros()-1))))
 		r.known = "another marker"
-		assert.Equal(r, int64(-1), r.one(resume(r, bob, alice, t+1)))
+		assert.Equal(r, int64(-1), r.one(resume(r, bob, alice, t+2)))
 	})
 }
 
@@ -138,6 +138,6 @@ func readsResumes(r *rig) {
 	r.do(wire.NewDetach(r.lock, bob, 90*time.Second, r.soon(10*time.Second)))
 	got = r.do(wire.NewDrop(r.lock, bob, r.soon(10*time.Second)))
 	assert.EqualValues(r, wire.Ours, got.N)
-	got = r.do(r.request(bob, t+2*second, from(alice)))
+	got = r.do(r.request(bob, t+4*second, from(alice)))
 	assert.Equal(r, []any{wire.Taken, ""}, []any{got.Status, got.Held})
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -76,7 +77,7 @@ func newRig(t *testing.T, server Server, c *clock.Clock) *rig {
 	}
 }
 
-// micros is the server's clock.
+// micros is the server's clock, as the value of a register.
 func (r *rig) micros() int64 {
 	r.Helper()
 	parts, ok := r.admin("TIME").([]any)
@@ -85,7 +86,7 @@ func (r *rig) micros() int64 {
 	require.NoError(r, err)
 	us, err := strconv.ParseInt(parts[1].(string), 10, 64)
 	require.NoError(r, err)
-	return s*1e6 + us
+	return quorum.Register(s*1e6 + us)
 }
 
 func (r *rig) admin(args ...string) any {

@@ -137,7 +137,7 @@ func (r *rig) grantsAndDequeues() {
 		r.admin("DEL", r.registers, r.queue, r.lock)
 		r.holdsAgainst(1, 2)
 		prepare()
-		t := r.micros() + 1
+		t := r.micros() + 2
 		assert.IsType(r, []any{}, r.one(r.waitFor(carol, 1, t)), what)
 		assert.Equal(r, carol, r.value().Owner, what)
 		r.queued(2)
@@ -226,7 +226,7 @@ func (r *rig) skipsSoMany() {
 	r.holdsAgainst(1, 2)
 	stuff(64)
 	r.admin("DEL", r.lock)
-	t := r.micros() + 1
+	t := r.micros() + 2
 	assert.IsType(r, []any{}, r.one(r.waitFor(carol, 2, t)))
 	assert.Equal(r, carol, r.value().Owner)
 	r.queued()

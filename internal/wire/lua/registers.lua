@@ -5,8 +5,9 @@
 --          them: how many it dropped
 --
 -- This file decides which value a fencing register gets: it only grows, and none is below
--- the base. It reads and writes the registers, KEYS[1], the base, KEYS[2], and the lock,
--- which shows the register's value; it reads the queue's length.
+-- the base. Values are even: the odd numbers are tokens of readers, which move no register.
+-- It reads and writes the registers, KEYS[1], the base, KEYS[2], and the lock, which shows
+-- the register's value; it reads the queue's length.
 
 function f.register(lock)
   if base == 1 / 0 then
@@ -25,8 +26,10 @@ function f.move(lock, value, t)
   t = tonumber(t)
   local from = f.register(lock)
   local target = math.min(t, now + cap)
-  if string.find(ARGV[6], '1', 1, true) then
-    target = math.max(target, from + 1)
+  target = target - target % 2
+  local following = from + 2 - from % 2
+  if following > target and following < 9007199254740992 and string.find(ARGV[6], '1', 1, true) then
+    target = following
   end
   if target <= from then
     target = 0
