@@ -13,8 +13,9 @@ const (
 	listsTag    = "\xffl"
 	wakeTag     = "\xffw" // of channels
 	// Behind the lock's key: the script appends them.
-	queueTag = "\xffq"
-	watchTag = "\xffn"
+	queueTag   = "\xffq"
+	watchTag   = "\xffn"
+	readersTag = "\xffs"
 )
 
 // LockKey returns the key of a lock: prefix and name and nothing else. So this package
@@ -27,6 +28,9 @@ func QueueKey(lock string) string { return lock + queueTag }
 // WatchKey returns the key that exists while some of a lock's waiters have just been woken: it
 // has the place of the middle one of them.
 func WatchKey(lock string) string { return lock + watchTag }
+
+// ReadersKey returns the key of the set of those who have a lock together.
+func ReadersKey(lock string) string { return lock + readersTag }
 
 // RegistersKey returns the key of the sorted set that holds the fencing register of
 // every lock of a prefix.
@@ -50,7 +54,7 @@ func WakeChannel(prefix, manager string) string { return prefix + wakeTag + mana
 
 // A ticket is a member of a lock's queue: 16 hex digits of the Manager that a node wakes,
 // 16 of the wait, and then the grace: how long the node reserves the lock for it, in ms
-// (see lua/queue.lua). The name of a ticket does not include the grace.
+// (see lua/queue.lua), and ReaderMark for a shared lease. The name of a ticket does not include these.
 const (
 	ManagerLen = 16
 	TicketLen  = 32

@@ -17,7 +17,8 @@ type Acquisition struct {
 	Ticket     string
 	EnqueuedAt string // the score in the queue: when the wait began, µs, the same for every node
 	// From is the owner value of a detached lease, which the acquisition resumes; "" for none.
-	From string
+	From   string
+	Shared bool // it asks for a shared lease
 	// Lapsed has a bit for each node whose reservation for another ticket lapsed unused
 	// while the client waited.
 	Lapsed uint32
@@ -28,6 +29,10 @@ func (r *Request) Init(a *Acquisition) {
 	r.Kind, r.Expires = Acquire, a.NotAfter
 	r.room[0] = a.Lock
 	r.keys = r.room[:1:1]
+	if a.Shared {
+		r.initShared(a)
+		return
+	}
 	notAfter := Micros(a.NotAfter)
 	if a.From != "" {
 		r.args = append(r.room[1:1], "resume", a.Value, a.KeyTTL, notAfter, a.Token, a.From+" ")
@@ -79,6 +84,7 @@ type Healing struct {
 	Owner    string
 	Metadata string
 	KeyTTL   string
+	Shared   bool
 	NotAfter time.Duration // on the steady clock
 	// HeldUntil is when the lock on the node would have ended, on the steady clock; 0 if
 	// the node had none. A node in quarantine creates the lock no later than that.
@@ -93,8 +99,12 @@ func NewHeal(locks []Healing, expires time.Duration) *Request {
 		keys: make([]string, 0, len(locks)), args: make([]string, 0, 5*len(locks)),
 	}
 	for _, h := range locks {
+		op := "heal"
+		if h.Shared {
+			op = "restore"
+		}
 		r.keys = append(r.keys, h.Lock)
-		r.args = append(r.args, "heal", Compose(h.Owner, 0, h.Metadata), h.KeyTTL, Micros(h.NotAfter), Micros(h.HeldUntil))
+		r.args = append(r.args, op, Compose(h.Owner, 0, h.Metadata), h.KeyTTL, Micros(h.NotAfter), Micros(h.HeldUntil))
 	}
 	return r
 }
@@ -133,15 +143,18 @@ func NewRelease(lock, value string, undoes *Request, ticket TicketUpdate, expire
 		r.args = append(r.room[1:1], "release", owner)
 		return r
 	}
-	mode := ""
-	switch {
-	case ticket.Yields:
-		mode = "y"
-	case ticket.LeavesFree:
-		mode = "f"
-	}
-	r.args = append(r.room[1:1], "leave", owner, ticket.Ticket, ticket.EnqueuedAt, mode)
+	r.args = append(r.room[1:1], "leave", owner, ticket.Ticket, ticket.EnqueuedAt, ticket.mode())
 	return r
+}
+
+func (u TicketUpdate) mode() string {
+	switch {
+	case u.Yields:
+		return "y"
+	case u.LeavesFree:
+		return "f"
+	}
+	return ""
 }
 
 // NewUndo returns the release of a failed acquisition, see NewRelease. A node that has
@@ -149,8 +162,13 @@ func NewRelease(lock, value string, undoes *Request, ticket TicketUpdate, expire
 // if the release changes the ticket, except when the ticket only stays in the queue where
 // the acquisition has put it.
 func NewUndo(lock, value string, undoes *Request, ticket TicketUpdate, expires time.Duration) *Request {
-	r := NewRelease(lock, value, undoes, ticket, expires)
-	keeps := ticket.EnqueuedAt != "" && !ticket.Yields && undoes.args[0] == "wait" && undoes.args[5] == ticket.Ticket
+	return NewRelease(lock, value, undoes, ticket, expires).afterFailure(undoes, ticket)
+}
+
+// afterFailure makes a release one of a failed acquisition.
+func (r *Request) afterFailure(undoes *Request, ticket TicketUpdate) *Request {
+	waited := undoes.args[0] == "wait" || undoes.args[0] == "share"
+	keeps := ticket.EnqueuedAt != "" && !ticket.Yields && waited && undoes.args[5] == ticket.Ticket
 	if keeps {
 		r.undoes, r.undoesGeneration, r.sameTicket = undoes, undoes.generation.Load(), true
 	}
@@ -264,6 +282,10 @@ var signs = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`,
 // ticket: the wait may be over by then, and the ticket must not be put back.
 func NewPlainRelease(of *Request, expires time.Duration) *Request {
 	r := &Request{Kind: Release, Expires: expires, Urgent: true, Insists: true, keys: of.keys}
+	if of.args[0] == "quit" {
+		r.args = []string{"quit", of.args[1], "", "", ""}
+		return r
+	}
 	of.Owners(func(owner string) { r.args = append(r.args, "release", owner+" ") })
 	return r
 }

@@ -98,9 +98,9 @@ func (d *Reader) readVote(all Answers, r *Reply) error {
 		return err
 	}
 	switch {
-	case len(parts) != 3:
+	case len(parts) != 3 && len(parts) != 5:
 		return errReply
-	case parts[0].IsInt64():
+	case parts[0].IsInt64() && len(parts) == 3:
 		r.Status = Granted
 		if r.Moved, err = integerOf(&parts[0]); err == nil {
 			r.Before, err = integerOf(&parts[1])
@@ -113,6 +113,9 @@ func (d *Reader) readVote(all Answers, r *Reply) error {
 		r.Status = Taken
 		if r.Position, err = integerOf(&parts[2]); err == nil {
 			err = readHeld(parts, r)
+		}
+		if err == nil && len(parts) == 5 {
+			err = readCount(&parts[3], r, parts[4])
 		}
 		return err
 	}
@@ -134,14 +137,36 @@ func readHeld(parts []rueidis.RedisMessage, r *Reply) (err error) {
 	return err
 }
 
+// readCount reads how many readers have a lock, and the values of some.
+func readCount(count *rueidis.RedisMessage, r *Reply, some ...rueidis.RedisMessage) error {
+	n, err := integerOf(count)
+	values := make([]string, len(some))
+	for i := range some {
+		if err == nil {
+			values[i], err = StringOf(&some[i])
+		}
+	}
+	r.Readers = readReaders(n, values)
+	return err
+}
+
 // readState reads the answer to a Read.
 func readState(all Answers, r *Reply) error {
 	parts, err := all.Detail()
 	if err != nil {
 		return err
 	}
-	if len(parts) != 4 {
+	if len(parts) != 4 && len(parts) != 6 {
 		return errReply
+	}
+	if len(parts) == 6 {
+		values, err := parts[5].ToArray()
+		if err == nil {
+			err = readCount(&parts[4], r, values...)
+		}
+		if err != nil {
+			return err
+		}
 	}
 	if r.Register, err = integerOf(&parts[2]); err != nil {
 		return err

@@ -78,6 +78,7 @@ type Reply struct {
 	N       int64         // Release, Pass, Mark on one lock: the answer
 	Answers []int64       // Extend, Heal, Release on several locks: one for each; valid during Receive only
 	Held    string        // Taken, Read: the lock's value, "" for none
+	Readers *Readers      // Taken, Read: those who have the lock together; nil for none
 	TTL     time.Duration // Taken, Read, Mark: how long the lock lives, or had to live before the mark; negative for no end or no lock
 	// Position is how many tickets are before ours in the queue; −1 if ours is not in it.
 	Position int64 // Taken

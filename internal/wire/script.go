@@ -15,6 +15,8 @@ var (
 	luaRegisters string
 	//go:embed lua/mark.lua
 	luaMark string
+	//go:embed lua/shared.lua
+	luaShared string
 	//go:embed lua/guard.lua
 	luaGuard string
 	//go:embed lua/lists.lua
@@ -33,9 +35,10 @@ var (
 var Lean string
 
 // Apply is the script that runs every operation; lua/head.lua describes its keys, arguments
-// and replies. The functions for rare cases are made when a call first needs one, because
-// most calls need none.
+// and replies. The functions for rare cases, and those for readers, are made when a call first
+// needs one, because most calls need none.
 var Apply = luaHead + `
+local shared
 -- The functions for rare cases; most calls need none of them.
 local function rare()
 local f = {}
@@ -45,4 +48,4 @@ rare = function() return f end
 return f
 end
 
-` + luaRun
+` + luaShared + "\n" + luaRun

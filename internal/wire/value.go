@@ -20,7 +20,8 @@ import (
 //
 // A lease that somebody has asked for is "owner a token since_µs traceparent label", and one that was
 // revoked is "x owner token …"; byte 255, who did that, byte 255 and the reason follow. A lease that was
-// detached is "d owner token …". The last two begin like another owner's value.
+// detached is "d owner token …". The last two begin like another owner's value, as does that of a lock
+// which readers have: "s ", 32 zeros, and the rest, see lua/shared.lua.
 type Value struct {
 	Owner       string // 32 hex digits
 	Reserved    bool   // for the waiter with the ticket Owner
@@ -32,6 +33,7 @@ type Value struct {
 	Revoked     bool // somebody has revoked the lease
 	Note        Note // of who has
 	Detached    bool // it is kept for the process that resumes it
+	Shared      bool // readers have it, and Owner is Nobody
 }
 
 // OwnerLen is the length of an owner value.
@@ -106,6 +108,8 @@ func parseOwn(s string) (v Value, ok bool) {
 		s, v.Revoked = rest, true
 	} else if rest, found := strings.CutPrefix(s, detachedForm); found {
 		s, v.Detached = rest, true
+	} else if rest, found := strings.CutPrefix(s, sharedForm); found {
+		s, v.Shared = rest, true
 	}
 	if len(s) <= OwnerLen || s[OwnerLen] != ' ' || strings.Trim(s[:OwnerLen], "0123456789abcdef") != "" {
 		return v, false

@@ -6,7 +6,8 @@
 --                           has not moved and is ahead, at `from`); `tickets` are queued.
 --                           Without fencing {0, 0, tickets}, if there are tickets
 --     {held, ms, position}  taken: the first 512 bytes of the value in the way, how long
---                           the lock lives (-1: no end), our rank in the queue (-1: none)
+--                           the lock lives (-1: no end), our rank in the queue (-1: none);
+--                           where readers have it, also how many, and the value of one
 --     0                     not_after has passed
 --     -1                    the marker differs: this is not the data that the client knows,
 --                           or the client lacks the guard that the others rely on
@@ -25,7 +26,11 @@ function f.taken(lock, held, ticket, place)
     f.enqueue(lock, ticket, place)
     position = call('ZRANK', lock .. '\255q', ticket) or -1
   end
-  return { held, call('PTTL', lock), position }
+  if string.sub(held, 1, 2) ~= 's ' then
+    return { held, call('PTTL', lock), position }
+  end
+  local readers, values = shared().trim(lock, 1)
+  return { held, call('PTTL', lock), position, readers, values[1] or '' }
 end
 
 -- Gives the lock of a lease that was detached to the one that resumes it. No lock is created: a node
@@ -50,6 +55,9 @@ function f.contend(lock, value, duration, late, t, ticket, place, mode)
     place = nil
   end
   local held = call('GETRANGE', lock, '0', '511') -- another client's value may be huge
+  if string.sub(held, 1, 2) == 's ' and shared().clear(lock) then
+    held = '' -- the reader that would have lasted longest has left, and the others have ended
+  end
   if held ~= '' or call('EXISTS', lock) == 1 then
     local reserved = ticket and held == string.sub(ticket, 1, 32) .. ' w '
     local ours = string.sub(held, 1, 33) == string.sub(value, 1, 33)
@@ -60,7 +68,7 @@ function f.contend(lock, value, duration, late, t, ticket, place, mode)
     elseif ours then -- asked again: give the first answer again
       call('PEXPIREAT', lock, after(duration)) -- a replica refuses this: its copy is no vote
       local shown = tonumber(string.match(held, '^%d+', 34) or 0)
-      return cap and { shown, shown > 0 and shown - 1 or f.register(lock), 0 } or 1
+      return cap and { shown, shown > 0 and shown - 1 or register(lock), 0 } or 1
     end
     call('SET', lock, value, 'XX', 'PXAT', after(duration))
     made = lock
@@ -75,7 +83,7 @@ function f.contend(lock, value, duration, late, t, ticket, place, mode)
       end
       local first = f.serve(lock, ticket)
       if first and first ~= ticket then
-        return f.taken(lock, string.sub(first, 1, 32) .. ' w ', place and ticket, place)
+        return f.taken(lock, call('GETRANGE', lock, '0', '511'), place and ticket, place)
       end
     end
     call('SET', lock, value, 'PXAT', after(duration))

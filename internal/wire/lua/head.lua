@@ -34,12 +34,20 @@ local offset, cap = ARGV[1] + 0, tonumber(ARGV[5])
 local known = call('MGET', KEYS[2], KEYS[3], KEYS[4])
 local base, hint, marker = tonumber(known[1] or 0), known[2], known[3]
 if not base or not (base < 1 / 0) then
-  base = 1 / 0 -- no number, or no usable one: see f.register
+  base = 1 / 0 -- no number, or no usable one: see register
 end
 local votes = ARGV[3] == marker or ARGV[3] == '' and (not marker or string.sub(marker, -4) == 'open')
 local codes, details = '', nil
 local key, arg = 5, 7 -- of the next operation
 local made -- the lock that an unfinished acquisition has created
+
+-- The fencing register of a lock: none is below the base.
+local function register(lock)
+  if base == 1 / 0 then
+    error('quorumlock: the base of the registers is no number', 0)
+  end
+  return math.max(tonumber(call('ZSCORE', KEYS[1], lock) or 0), base)
+end
 
 -- The instant that many ms from now, as text: Redis before 7.2 converts numbers slowly,
 -- and most locks of a call have the same duration.

@@ -1,4 +1,5 @@
--- mark     owner kind ms not_after note   marks the lock of an owner; owner is 'owner '. Kind 'a' asks
+-- mark     owner kind ms not_after note   marks the lock of an owner; owner is 'owner ', and 32 zeros
+--          for readers. Kind 'a' asks
 --          the holder to release it. Kind 'x' revokes the lease, and the lock lives for ms at
 --          least. Kind 'd' detaches it, and the lock lives for ms, for whoever resumes it
 --     {1, left}  marked, {2, left} it was revoked already; left is how long the lock had to live,
@@ -21,7 +22,7 @@ end
 function f.mark(lock, owner, kind, duration, late, note)
   local held = call('GETRANGE', lock, '0', '1023')
   local left = call('PTTL', lock)
-  local form, shown = string.match(held, '^([xd]) (.*)$')
+  local form, shown = string.match(held, '^([xds]) (.*)$')
   shown = shown or held
   if string.sub(shown, 1, 33) ~= owner or string.sub(shown, 33) == ' w ' or left == -2 or form == 'x' and kind == 'd' then
     return -1
@@ -29,14 +30,14 @@ function f.mark(lock, owner, kind, duration, late, note)
     return 0
   end
   local code = form == 'x' and 2 or 1
-  if kind == 'a' and form then
+  if kind == 'a' and form and form ~= 's' then
     return { code, left }
   end
   local rest = string.match(shown, '^[^\255]*', string.sub(shown, 33, 35) == ' a ' and 36 or 34)
   if kind == 'd' or kind == 'x' and left >= 0 and left < tonumber(duration) then
     call('PEXPIREAT', lock, after(duration)) -- before the SET, which a full server then allows
   end
-  local value = kind == 'a' and owner .. 'a ' or kind .. ' ' .. owner
+  local value = kind ~= 'a' and kind .. ' ' .. owner or (form and 's ' or '') .. owner .. 'a '
   call('SET', lock, value .. rest .. (kind == 'd' and '' or '\255' .. note), 'XX', 'KEEPTTL')
   return { code, left }
 end

@@ -18,7 +18,7 @@ end
 
 -- A queue holds the tickets of a lock's waiters, scored by the time of their calls.
 -- Every node gets the same score, so all nodes have the same order. A ticket is 16 hex
--- digits of the Manager, 16 of the wait, and its grace in ms.
+-- digits of the Manager, 16 of the wait, its grace in ms, and 's' if it wants to read.
 function f.enqueue(lock, ticket, place)
   local stop = after('60000') -- waiters poll more often than that
   call('ZADD', lock .. '\255q', 'NX', place, ticket)
@@ -32,27 +32,68 @@ end
 -- dropped, but at most 64 of them, because a script stops the server. After 64 the queue
 -- is recalled: living waiters come back. me is the asker's ticket, which needs no wake-up.
 function f.serve(lock, me)
-  local queue = lock .. '\255q'
-  for _ = 1, 64 do
+  local queue, dropped = lock .. '\255q', 0
+  while dropped < 64 do
     local ahead = call('ZRANGE', queue, '0', '1', 'WITHSCORES')
     local first, place, second = ahead[1], ahead[2], ahead[3]
     if not first then
       return nil
-    end
-    call('ZREM', queue, first)
-    if first == me then
-      return first
-    end
-    local grace = string.match(first, '^[1-9]%d?%d?$', 33)
-    if grace and f.publish('r', first, lock) > 0 then
-      call('SET', lock, string.sub(first, 1, 32) .. ' w ', 'PXAT', after(grace))
-      if second then
-        f.watch(lock, place, second, me)
+    elseif string.sub(first, -1) == 's' then
+      local head, asked = f.admit(lock)
+      if head then
+        return head
       end
-      return first
+      dropped = dropped + asked
+    else
+      call('ZREM', queue, first)
+      if first == me then
+        return first
+      end
+      local grace = string.match(first, '^[1-9]%d?%d?$', 33)
+      if grace and f.publish('r', first, lock) > 0 then
+        call('SET', lock, string.sub(first, 1, 32) .. ' w ', 'PXAT', after(grace))
+        if second then
+          f.watch(lock, place, second, me)
+        end
+        return first
+      end
+      dropped = dropped + 1
     end
   end
   f.recall(lock)
+end
+
+-- Wakes the readers at the head of the queue, up to the first writer, and has the lock wait for
+-- each as if it read already. Each reader that comes admits more, so 64 at a time are enough.
+-- Returns the first that can be woken, and how many have left the queue.
+function f.admit(lock)
+  local queue = lock .. '\255q'
+  local ahead = call('ZRANGE', queue, '0', '64', 'WITHSCORES')
+  local i, gone, woken, longest = 1, {}, {}, 0
+  while i < 128 and ahead[i] and string.sub(ahead[i], -1) == 's' do
+    local grace = string.match(ahead[i], '^([1-9]%d?%d?)s$', 33)
+    if grace and f.publish('r', ahead[i], lock) > 0 then
+      woken[#woken + 1] = after(grace)
+      woken[#woken + 1] = string.sub(ahead[i], 1, 32) .. ' w '
+      longest = math.max(longest, grace + 0)
+    end
+    gone[#gone + 1], i = ahead[i], i + 2
+  end
+  if gone[1] then
+    call('ZREM', queue, unpack(gone))
+  end
+  if not woken[1] then
+    return nil, #gone
+  end
+  if call('GETRANGE', lock, '0', '1') ~= 's ' then
+    shared().open(lock, longest)
+  end
+  call('ZADD', lock .. '\255s', unpack(woken))
+  shared().stretch(lock, longest)
+  if ahead[i] then
+    f.watch(lock, ahead[i - 1], ahead[i])
+  end
+  return string.sub(woken[2], 1, 32), #gone
 end
 
 -- The head may be dead. So the node also wakes waiters behind it, and each asks when its
@@ -100,12 +141,22 @@ function f.recall(lock, me)
 end
 
 -- Finishes a release: held is the value that was there; if it was ours, it is deleted.
--- A client that cannot be woken here keeps no place in the queue.
 function f.hand(lock, held, ours, ticket, place, mode)
-  local free = ours or held == '' and call('EXISTS', lock) == 0
+  return f.settle(lock, ours or held == '' and call('EXISTS', lock) == 0, ours, ticket, place, mode)
+end
+
+function f.reserved(lock, ticket)
+  local reservation = string.sub(ticket, 1, 32) .. ' w '
+  local held = call('GETRANGE', lock, '0', '35')
+  return held == reservation or string.sub(held, 1, 2) == 's ' and shared().reads(lock, reservation)
+end
+
+-- Brings the queue up to date after a release. free means that the lock is, and ours that it was
+-- ours. A client that cannot be woken here keeps no place in the queue.
+function f.settle(lock, free, ours, ticket, place, mode)
   local stays = place and place ~= '' and string.find(ARGV[6], 's', 1, true)
   local yields = stays and mode == 'y'
-  if stays and call('GETRANGE', lock, '0', '35') == string.sub(ticket, 1, 32) .. ' w ' then
+  if stays and f.reserved(lock, ticket) then
     return -1 -- reserved for it meanwhile: if it also stayed, it would get two turns
   end
   if stays and not yields then
@@ -123,18 +174,27 @@ function f.hand(lock, held, ours, ticket, place, mode)
     end
   elseif free then
     head = f.serve(lock)
+  elseif call('GETRANGE', lock, '0', '1') == 's ' then
+    f.admit(lock)
   end
   if yields then
     f.enqueue(lock, ticket, place)
   end
-  return ours and (head and head ~= ticket and 2 or 1) or free and 0 or -1
+  return ours and (head and string.sub(head, 1, 32) ~= string.sub(ticket or '', 1, 32) and 2 or 1) or free and 0 or -1
 end
 
 function f.pass(lock, ticket)
   call('ZREM', lock .. '\255q', ticket)
   local held = call('GETRANGE', lock, '0', '35')
-  if held == string.sub(ticket, 1, 32) .. ' w ' then
+  local reservation = string.sub(ticket, 1, 32) .. ' w '
+  if held == reservation then
     call('DEL', lock)
+  elseif string.sub(held, 1, 2) == 's ' then
+    call('ZREM', lock .. '\255s', reservation)
+    if not shared().clear(lock) then
+      f.admit(lock)
+      return -1
+    end
   elseif held ~= '' or call('EXISTS', lock) == 1 then
     return -1
   end

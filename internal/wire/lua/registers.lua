@@ -9,13 +9,6 @@
 -- It reads and writes the registers, KEYS[1], the base, KEYS[2], and the lock, which shows
 -- the register's value; it reads the queue's length.
 
-function f.register(lock)
-  if base == 1 / 0 then
-    error('quorumlock: the base of the registers is no number', 0)
-  end
-  return math.max(tonumber(call('ZSCORE', KEYS[1], lock) or 0), base)
-end
-
 -- Moves the register of a lock that was just created with value. If the register ends
 -- up at another value than t, the lock shows that value.
 function f.move(lock, value, t)
@@ -24,7 +17,7 @@ function f.move(lock, value, t)
     return waiting == 0 and 1 or { 0, 0, waiting }
   end
   t = tonumber(t)
-  local from = f.register(lock)
+  local from = register(lock)
   local target = math.min(t, now + cap)
   target = target - target % 2
   local following = from + 2 - from % 2
@@ -49,9 +42,9 @@ function f.raise(lock, owner, t, metadata)
   local from = -1
   local held = call('GETRANGE', lock, '0', '35')
   if votes and string.sub(held, 1, 33) == owner and string.sub(held, 33) ~= ' w ' then
-    local register = f.register(lock)
-    if register < tonumber(t) then
-      from = register
+    local at = register(lock)
+    if at < tonumber(t) then
+      from = at
       call('SET', lock, owner .. t .. ' ' .. metadata, 'XX', 'KEEPTTL')
       call('ZADD', KEYS[1], t, lock)
     end

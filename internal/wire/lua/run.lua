@@ -8,7 +8,8 @@
 --          marker differs (quarantine), only until held, the instant at which the lost key
 --          would have ended: a later heal would be a new vote
 --     1 ours, 0 not_after has passed, -1 another's or revoked
--- read                             {held or nil, ms, register, tickets}
+-- read                             {held or nil, ms, register, tickets}; where readers have the
+--                                  lock, also how many, and the values of 16 of them
 --
 -- This file runs the operations, one after the other. It decides the common cases without a
 -- function of the other files: the grant of a free lock, its renewal, its restoration and its
@@ -20,6 +21,18 @@ local function answer(reply)
   details = details or { 0, 0 }
   details[#details + 1] = reply
   codes = codes .. '*'
+end
+
+-- The answer of a renewal where others may want the lock.
+local function wanted(lock, code, marked)
+  if not string.find(ARGV[6], 'w', 1, true) then
+    return code
+  end
+  local waiting = hint and code > 0 and call('ZCARD', lock .. '\255q') or 0
+  if waiting == 0 and not marked then
+    return code
+  end
+  return { code, waiting, marked and rare().note(lock) or '' }
 end
 
 -- Runs the remaining operations.
@@ -79,11 +92,8 @@ local function run()
         call('PEXPIREAT', lock, after(b))
         reply = same and votes and 1 or 2
       end
-      if (marked or hint and reply > 0) and string.find(ARGV[6], 'w', 1, true) then
-        local waiting = hint and reply > 0 and call('ZCARD', lock .. '\255q') or 0
-        if waiting > 0 or marked then
-          reply = { reply, waiting, marked and rare().note(lock) or '' }
-        end
+      if marked or hint and reply > 0 then
+        reply = wanted(lock, reply, marked)
       end
     elseif op == 'heal' then
       arg = at + 5
@@ -110,6 +120,28 @@ local function run()
         reply = rare().resume(lock, a, b, now > ARGV[at + 3] + offset, ARGV[at + 4], ARGV[at + 5])
       end
       made = nil
+    elseif op == 'share' then
+      arg, reply = at + 8, -1
+      if votes then
+        reply = shared().share(lock, a, b, now > ARGV[at + 3] + offset, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7])
+      end
+      made = nil
+    elseif op == 'prolong' then
+      arg = at + 3
+      local marked
+      reply, marked = shared().prolong(lock, a, b)
+      made = nil
+      reply = wanted(lock, reply, marked)
+    elseif op == 'restore' then
+      arg = at + 5
+      reply = shared().restore(lock, a, b, now > ARGV[at + 3] + offset or not votes and now > ARGV[at + 4] + offset)
+      made = nil
+    elseif op == 'align' then
+      arg = at + 3
+      reply = shared().align(lock, a, b)
+    elseif op == 'quit' then
+      arg = at + 5
+      reply = shared().quit(lock, a, b, ARGV[at + 3], ARGV[at + 4])
     elseif op == 'leave' then
       arg = at + 5
       local held = call('GETRANGE', lock, '0', '32')
@@ -127,13 +159,16 @@ local function run()
     elseif op == 'drop' then
       arg = at + 2
       reply = rare().drop(lock, a)
-    elseif op == 'read' then
-      arg = at + 1
+    elseif op == 'read' or op == 'look' then
+      arg = at + (op == 'look' and 2 or 1)
       local left = call('PTTL', lock)
       local held = left ~= -2 and call('GETRANGE', lock, '0', '1023')
       local waiting = call('ZCARD', lock .. '\255q')
-      local known, register = pcall(rare().register, lock) -- a read reports what exists
-      reply = { held, left, known and register or -1, waiting }
+      local known, value = pcall(register, lock) -- a read reports what exists
+      reply = { held, left, known and value or -1, waiting }
+      if held and string.sub(held, 1, 2) == 's ' then
+        reply = shared().list(lock, op == 'look' and a, reply)
+      end
     elseif op == 'scan' then
       arg = at + 4
       reply = rare().scan(a, b, ARGV[at + 3])

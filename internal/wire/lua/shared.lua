@@ -1,0 +1,215 @@
+-- share    value ms not_after t ticket place mode   adds a reader to the lock; ticket is '' for
+--          a client that does not queue, and t is not used. A lock of our own becomes shared
+--     {0, register, tickets}    granted; the register has not moved. Without fencing it is 0
+--     {held, ms, position, readers, value}  taken, as for acquire; `value` is that of one of the
+--                               `readers`, where the lock is shared
+--     0, -1                     as for acquire
+-- prolong  value ms                extend of a reader; a lock of our own becomes shared
+-- restore  value ms not_after held heal of a reader
+-- align    value t                 moves the register to t, where the reader is: the same answer
+--                                  as raise, also if the register is at t already
+-- quit     value ticket place mode leave of a reader, with '' for no ticket
+-- look     value                   read that shows our value, where the reader is
+--
+-- This file decides who reads. A lock of readers is the string `readers`, which is another owner's
+-- for every other operation, also in the scripts of older clients. Beside it is the set of the
+-- readers ('\255s'), by the instants at which they end, ms. A reader counts only while the string
+-- is there: whoever makes the string makes the set anew. Among the readers are the reservations of
+-- those who were woken, 'ticket w '. The file reads and writes the lock, the set and the
+-- registers, KEYS[1], and reads the queue.
+function shared()
+  local s = {}
+  local nobody = string.rep('0', 32)
+  local readers, revoked = 's ' .. nobody .. ' 0 0 - ', 'x ' .. nobody
+
+  -- Makes the lock one of readers, for `duration` ms at least.
+  function s.open(lock, duration)
+    call('SET', lock, readers, 'PXAT', after(duration))
+    made = lock
+    call('DEL', lock .. '\255s')
+  end
+
+  -- Lets the lock live as long as a reader that has just got `duration` ms. (The server's clock may
+  -- have moved by a millisecond since it began the script.)
+  function s.stretch(lock, duration)
+    if call('PTTL', lock) < duration + 2 then
+      call('PEXPIREAT', lock, after(duration))
+      call('PEXPIREAT', lock .. '\255s', after(duration))
+    end
+  end
+
+  function s.add(lock, value, duration)
+    call('ZADD', lock .. '\255s', after(duration), value)
+    s.stretch(lock, duration)
+  end
+
+  function s.reads(lock, value)
+    local stop = call('ZSCORE', lock .. '\255s', value)
+    return stop and tonumber(stop) > ms
+  end
+
+  -- Deletes a lock of readers if none is left, and reports whether it has.
+  function s.clear(lock)
+    local stop = call('ZRANGE', lock .. '\255s', '-1', '-1', 'WITHSCORES')[2]
+    if stop and tonumber(stop) > ms then
+      return false
+    end
+    call('DEL', lock, lock .. '\255s')
+    return true
+  end
+
+  -- Drops readers that have ended, and returns how many are left and up to `most` of them, the last
+  -- to end first. The lock then ends with the last one.
+  function s.trim(lock, most)
+    local set = lock .. '\255s'
+    local ended = call('ZRANGE', set, '-inf', string.format('%.0f', ms), 'BYSCORE', 'LIMIT', '0', '500')
+    if ended[1] then
+      call('ZREM', set, unpack(ended))
+    end
+    local left = call('ZRANGE', set, tostring(-most), '-1', 'WITHSCORES')
+    if left[1] then
+      call('PEXPIREAT', lock, left[#left])
+    end
+    local values = {}
+    for i = #left - 1, 1, -2 do
+      values[#values + 1] = left[i]
+    end
+    return call('ZCARD', set), values
+  end
+
+  -- Reports whether a writer that came before has to be let in first.
+  function s.barred(lock, value, ticket, place)
+    local ahead
+    if place ~= '' then
+      ahead = call('ZRANGE', lock .. '\255q', '-inf', '(' .. place, 'BYSCORE', 'LIMIT', '0', '64')
+    else
+      ahead = call('ZRANGE', lock .. '\255q', '0', '63')
+    end
+    for _, other in ipairs(ahead) do
+      if string.sub(other, -1) ~= 's' then
+        return not s.reads(lock, value) and not s.reads(lock, string.sub(ticket, 1, 32) .. ' w ')
+      end
+    end
+    return false
+  end
+
+  -- Reports whether a lock that shows held is this owner's alone.
+  function s.alone(held, value)
+    return string.sub(held, 1, 33) == string.sub(value, 1, 33) and string.sub(held, 33) ~= ' w '
+  end
+
+  function s.share(lock, value, duration, late, ticket, place, mode)
+    local held = call('GETRANGE', lock, '0', '511')
+    local open, alone = string.sub(held, 1, 2) == 's ', s.alone(held, value)
+    local free = held == '' and call('EXISTS', lock) == 0
+    if free and mode == 'l' and not late then
+      rare().recall(lock, ticket)
+    end
+    local barred = hint and not alone and s.barred(lock, value, ticket, place)
+    if barred or not (open or alone or free) then
+      local queues = place ~= '' and not late and string.find(ARGV[6], 's', 1, true)
+      if free and not late then
+        if queues then
+          rare().enqueue(lock, ticket, place)
+        end
+        rare().serve(lock, ticket)
+        held = call('GETRANGE', lock, '0', '511')
+      end
+      return rare().taken(lock, held, queues and ticket, place)
+    elseif late then
+      return 0
+    end
+    if not open then
+      s.open(lock, duration)
+    end
+    s.add(lock, value, duration)
+    local waiting = 0
+    if ticket ~= '' then
+      call('ZREM', lock .. '\255s', string.sub(ticket, 1, 32) .. ' w ')
+      call('ZREM', lock .. '\255q', ticket)
+    end
+    if hint then
+      rare().admit(lock)
+      waiting = call('ZCARD', lock .. '\255q')
+    end
+    return { 0, cap and register(lock) or 0, waiting }
+  end
+
+  -- Also returns whether the lock was revoked, or asked for.
+  function s.prolong(lock, value, duration)
+    local held = call('GETRANGE', lock, '0', '36')
+    local open, alone = string.sub(held, 1, 2) == 's ', s.alone(held, value)
+    if string.sub(held, 33) == ' w ' or held == '' and call('EXISTS', lock) == 0 then
+      return 0
+    elseif not (open or alone) then
+      return -1, string.sub(held, 1, 34) == revoked
+    elseif open and not s.reads(lock, value) or now > ARGV[2] + offset + duration * 1000 then
+      return 0
+    end
+    call('ZREM', lock .. '\255s', '') -- removes nothing; but after a write a full server allows ZADD
+    if alone then
+      s.open(lock, duration)
+    end
+    s.add(lock, value, duration)
+    return votes and 1 or 2, string.sub(held, 35) == ' a '
+  end
+
+  function s.restore(lock, value, duration, late)
+    local held = call('GETRANGE', lock, '0', '36')
+    local open = string.sub(held, 1, 2) == 's '
+    local gone = held == '' and call('EXISTS', lock) == 0
+    if late then
+      return 0
+    elseif not (open or gone or string.sub(held, 33) == ' w ' or s.alone(held, value)) then
+      return -1
+    end
+    if not open then
+      s.open(lock, duration)
+    end
+    s.add(lock, value, duration)
+    return 1
+  end
+
+  function s.align(lock, value, t)
+    local from = -1
+    if votes and call('GETRANGE', lock, '0', '1') == 's ' and s.reads(lock, value) then
+      local at = register(lock)
+      if at <= tonumber(t) then
+        from = at
+        call('ZADD', KEYS[1], t, lock)
+      end
+    end
+    return { from, hint and call('ZCARD', lock .. '\255q') or 0 }
+  end
+
+  function s.quit(lock, value, ticket, place, mode)
+    local held = call('GETRANGE', lock, '0', '36')
+    local alone, ours, free = s.alone(held, value), call('ZREM', lock .. '\255s', value) == 1, false
+    if alone then
+      call('DEL', lock)
+      ours, free = true, true
+    elseif string.sub(held, 1, 2) == 's ' then
+      if ticket ~= '' and place == '' then
+        call('ZREM', lock .. '\255s', string.sub(ticket, 1, 32) .. ' w ')
+      end
+      free = s.clear(lock)
+    elseif string.sub(held, 1, 34) ~= revoked then -- which stays: this node may not know all that were revoked
+      ours, free = false, held == '' and call('EXISTS', lock) == 0
+    end
+    if not hint and ticket == '' then
+      return ours and 1 or free and 0 or -1
+    end
+    return rare().settle(lock, free, ours, ticket ~= '' and ticket, place, mode)
+  end
+
+  -- Completes a read of a lock of readers: how many there are, and the 16 that last longest.
+  function s.list(lock, value, reply)
+    reply[1] = value and s.reads(lock, value) and value or reply[1]
+    reply[5] = call('ZCARD', lock .. '\255s')
+    reply[6] = call('ZRANGE', lock .. '\255s', '-16', '-1')
+    return reply
+  end
+
+  shared = function() return s end
+  return s
+end

@@ -1,0 +1,110 @@
+package wire
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Entry is what a node keeps for a lease. For an exclusive lease it is the lock itself. For a shared
+// one it is a reader of the lock; its value shows no token, and stays the same for its life.
+type Entry struct {
+	Lock   string
+	Value  string // from Compose
+	Shared bool
+}
+
+// Nobody stands for an owner in the value of a lock that readers have. It is smaller than any owner
+// value.
+const Nobody = "00000000000000000000000000000000"
+
+// sharedForm begins the value of a lock that readers have, see lua/shared.lua.
+const sharedForm = "s "
+
+// ReaderMark ends the ticket of a waiter that wants a shared lease.
+const ReaderMark = 's'
+
+// initShared makes r the request for a shared lease.
+func (r *Request) initShared(a *Acquisition) {
+	r.lapsed = a.Lapsed
+	r.args = []string{"share", a.Value, a.KeyTTL, Micros(a.NotAfter), a.Token, a.Ticket, a.EnqueuedAt, ""}
+}
+
+// Extend adds the entry to a request that prolongs several.
+func (e Entry) Extend(r *Renewals, keyTTL string) {
+	if !e.Shared {
+		r.Add(e.Lock, e.Value, keyTTL)
+		return
+	}
+	r.req.keys = append(r.req.keys, e.Lock)
+	r.req.args = append(r.req.args, "prolong", e.Value, keyTTL)
+}
+
+// Raise returns a request that moves the register of the lock to a value. For a reader, the register
+// may be there already.
+func (e Entry) Raise(to int64, expires time.Duration) *Request {
+	if !e.Shared {
+		return NewRaise(e.Lock, OwnerOf(e.Value), to, MetadataOf(e.Value), expires)
+	}
+	return e.request(Raise, expires, "align", e.Value, strconv.FormatInt(to, 10))
+}
+
+// Release returns a request that deletes the entry, see NewRelease.
+func (e Entry) Release(undoes *Request, ticket TicketUpdate, expires time.Duration) *Request {
+	if !e.Shared {
+		return NewRelease(e.Lock, e.Value, undoes, ticket, expires)
+	}
+	r := e.request(Release, expires, "quit", e.Value, ticket.Ticket, ticket.EnqueuedAt, ticket.mode())
+	r.Insists = true
+	if undoes != nil && ticket == (TicketUpdate{}) {
+		r.undoes, r.undoesGeneration = undoes, undoes.generation.Load()
+	}
+	return r
+}
+
+// Undo returns the release of a failed acquisition, see NewUndo.
+func (e Entry) Undo(undoes *Request, ticket TicketUpdate, expires time.Duration) *Request {
+	return e.Release(undoes, ticket, expires).afterFailure(undoes, ticket)
+}
+
+// Keep returns a request that keeps the entry for ms milliseconds, see NewKeep.
+func (e Entry) Keep(ms string, expires time.Duration) *Request {
+	if !e.Shared {
+		return NewKeep(e.Lock, e.Value, ms, expires)
+	}
+	r := e.request(Extend, expires, "prolong", e.Value, ms)
+	r.Insists = true
+	return r
+}
+
+// Read returns a request that reads the lock and changes nothing. It shows the entry's value where the
+// node has it.
+func (e Entry) Read(expires time.Duration) *Request {
+	if !e.Shared {
+		return NewRead(e.Lock, expires)
+	}
+	return e.request(Read, expires, "look", e.Value)
+}
+
+func (e Entry) request(kind Kind, expires time.Duration, args ...string) *Request {
+	return &Request{Kind: kind, Expires: expires, Urgent: true, keys: []string{e.Lock}, args: args}
+}
+
+// Readers are those who have a lock together.
+type Readers struct {
+	Count  int64    // with those who were woken and have not come yet
+	Values []string // of some, those that last longest first; a Read has 16, and a refusal one
+}
+
+// readReaders reads how many readers a lock has, and their values. Reservations are none.
+func readReaders(count int64, values []string) *Readers {
+	r := &Readers{Count: count}
+	for _, v := range values {
+		if !strings.HasSuffix(v, reservedMark) && v != "" {
+			r.Values = append(r.Values, v)
+		}
+	}
+	slices.Reverse(r.Values)
+	return r
+}
