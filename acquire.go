@@ -12,6 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/hold"
+	"github.com/quorumlock/quorumlock/internal/otel"
 	"github.com/quorumlock/quorumlock/internal/queue"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -42,7 +43,7 @@ import (
 // reentrant: a caller that asks for a name which it holds waits for itself, and a warning
 // in the log says so.
 func (m *Manager) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
-	return m.acquire(ctx, name, opts, true)
+	return acquire(ctx, m, &call{name: name}, opts, true)
 }
 
 // TryAcquire does not wait for a holder. If several callers ask at the same instant and none
@@ -52,17 +53,18 @@ func (m *Manager) Acquire(ctx context.Context, name string, opts ...AcquireOptio
 // wait for it; ErrNoQuorum (a *QuorumError) when too few nodes gave an answer that counts
 // within the node timeout; and otherwise what Acquire returns.
 func (m *Manager) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
-	return m.acquire(ctx, name, opts, false)
+	return acquire(ctx, m, &call{name: name}, opts, false)
 }
 
 // errWaitOver is the cause with which the context of a wait ends at WithWait's bound.
 var errWaitOver = errors.New("quorumlock: waited as long as WithWait allows")
 
-func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption, wait bool) (*Lease, error) {
+// acquire carries out a call, which has a name and a mode.
+func acquire(ctx context.Context, m *Manager, c *call, opts []AcquireOption, wait bool) (*Lease, error) {
 	if ctx == nil {
 		return nil, errNilContext()
 	}
-	if err := checkName(name); err != nil {
+	if err := checkName(c.name); err != nil {
 		return nil, err
 	}
 	t, limit, err := m.cfg.lease(opts)
@@ -70,9 +72,9 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, errs.Ended(ctx, nil, "quorumlock: acquire "+strconv.Quote(name))
+		return nil, errs.Ended(ctx, nil, "quorumlock: acquire "+strconv.Quote(c.name))
 	}
-	if err := reentered(ctx, m, name); err != nil {
+	if err := reentered(ctx, m, c.name); err != nil {
 		return nil, err
 	}
 	if !wait && limit.Most > 0 {
@@ -81,8 +83,8 @@ func (m *Manager) acquire(ctx context.Context, name string, opts []AcquireOption
 	limit.Set = limit.Set || !wait
 	waitCtx, cancel := waiting(ctx, limit)
 	defer cancel()
-	span := m.telemetry.startAcquire(ctx, name, !limit.Once())
-	return m.ask(waitCtx, &call{ctx: ctx, name: name, span: span}, t, limit)
+	c.ctx, c.span = ctx, m.telemetry.startAcquire(ctx, c.name, c.mode(), !limit.Once())
+	return ask(waitCtx, m, c, t, limit)
 }
 
 // waiting returns the context of a wait.
@@ -94,7 +96,7 @@ func waiting(ctx context.Context, limit config.Wait) (context.Context, context.C
 }
 
 // ask asks for a lease and waits for it, until waitCtx ends. It ends the span.
-func (m *Manager) ask(waitCtx context.Context, c *call, t *config.Terms, limit config.Wait) (*Lease, error) {
+func ask(waitCtx context.Context, m *Manager, c *call, t *config.Terms, limit config.Wait) (*Lease, error) {
 	l, err := (*Lease)(nil), errPanicked
 	through := false
 	defer func() {
@@ -113,7 +115,7 @@ func (m *Manager) ask(waitCtx context.Context, c *call, t *config.Terms, limit c
 		through = true
 	}()
 	c.m, c.failFast = m, limit.FailFast
-	l, err = m.run(c, waitCtx, t, limit.Once())
+	l, err = run(waitCtx, c, t, limit.Once())
 	return l, err
 }
 
@@ -127,18 +129,29 @@ type call struct {
 	m        *Manager
 	ctx      context.Context // the caller's
 	name     string
+	reads    bool         // it wants a shared lease
 	span     *acquireSpan // nil without telemetry
 	failFast bool         // it has WithFailFast
 	campaign campaign.Campaign
 	place    *queue.Place     // nil before it waits behind others
+	alone    bool             // it waits, and not behind others of this process
 	lease    *Lease           // that the campaign opens
 	last     error            // of the last completed attempt; nil for none
 	delays   *campaign.Delays // nil before the first wait
 }
 
+// mode returns what telemetry calls the kind of lease that the call wants.
+func (c *call) mode() otel.Mode {
+	if c.reads {
+		return otel.Shared
+	}
+	return otel.Exclusive
+}
+
 // run runs a call until it has its lease or gives up. waitCtx ends its wait. Close waits for run,
 // but not for the span processors before and after it.
-func (m *Manager) run(c *call, waitCtx context.Context, t *config.Terms, once bool) (l *Lease, err error) {
+func run(waitCtx context.Context, c *call, t *config.Terms, once bool) (l *Lease, err error) {
+	m := c.m
 	if !m.enter() {
 		c.span.measure(ErrClosed)
 		return nil, ErrClosed
@@ -148,6 +161,7 @@ func (m *Manager) run(c *call, waitCtx context.Context, t *config.Terms, once bo
 	defer func() { c.span.measure(err) }()
 	m.campaigns.Begin(&c.campaign, campaign.Call{
 		Wait: waitCtx, Key: wire.LockKey(m.cfg.Prefix, c.name), Terms: m.cfg.At(m.ensemble.Trip(), t), Once: once, From: c.campaign.From,
+		Shared: c.reads, Value: c.campaign.Value,
 		TraceParent: c.span.traceParent(), Caller: c,
 	})
 	defer func() {
@@ -189,7 +203,7 @@ func (c *call) contend() (*Lease, error) {
 		if failure.Refused && !c.campaign.Once {
 			c.campaign.Subscribe()
 		}
-		if c.place == nil && !c.campaign.Once { // from now on it waits behind the others of this process
+		if c.place == nil && !c.campaign.Once && !c.alone { // from now on it waits behind the others of this process
 			if l, err := c.queueUp(); l != nil || err != nil {
 				return l, err
 			}
@@ -206,6 +220,9 @@ func (c *call) stepBack() (*Lease, error) {
 	if !c.campaign.Once {
 		return c.queueUp()
 	}
+	if c.reads {
+		return nil, nil
+	}
 	obstacle, busy := c.m.queues.Busy(c.campaign.Key)
 	if !busy {
 		return nil, nil
@@ -216,8 +233,13 @@ func (c *call) stepBack() (*Lease, error) {
 }
 
 // queueUp waits behind the other callers of this process. It returns neither a lease nor an error
-// when the call has to ask the nodes.
+// when the call has to ask the nodes. Readers do not wait for each other, so each asks the nodes itself.
 func (c *call) queueUp() (*Lease, error) {
+	if c.reads {
+		c.alone = true
+		c.campaign.WaitAlone()
+		return nil, nil
+	}
 	c.campaign.Prepare()
 	c.place = c.m.queues.Enter(c.campaign.Key, queue.Waiting{Caller: c, Terms: c.campaign.Terms, Arrived: c.campaign.Arrived, FailFast: c.failFast})
 	if c.span != nil && !c.place.Here() {
@@ -298,7 +320,7 @@ func (c *call) failed(f *campaign.Failure) {
 	if f.Kind == campaign.CutShort {
 		return
 	}
-	c.last = c.m.failure(c.name, c.campaign.Key, f)
+	c.last = failure(c.m, c.name, c.campaign.Key, f)
 	if c.place != nil {
 		c.place.Failed(queue.Setback{Why: c.last, NoQuorum: f.Kind == campaign.NoQuorum, TooFewAnswered: f.TooFewAnswered, Stranger: f.Stranger})
 	}
@@ -310,10 +332,10 @@ func (c *call) failed(f *campaign.Failure) {
 }
 
 // failure returns the error of an attempt.
-func (m *Manager) failure(name, key string, f *campaign.Failure) error {
+func failure(m *Manager, name, key string, f *campaign.Failure) error {
 	if f.Kind == campaign.Held {
 		by := holder(f.Value)
-		return &HeldError{Name: name, Holder: by, RetryAfter: f.RetryAfter, Self: m.dog.Has(key, by.Owner)}
+		return &HeldError{Name: name, Holder: by, Readers: f.Readers, RetryAfter: f.RetryAfter, Self: m.dog.Has(key, by.Owner)}
 	}
 	err := noQuorum(m.ensemble, "acquire", name, f.Granted, f.Errors)
 	err.RetryAfter = f.RetryAfter

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/observe"
+	"github.com/quorumlock/quorumlock/internal/otel"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -33,10 +33,17 @@ import (
 // of another call, Do returns a *FuncError, which has it in its field Err and does not show it
 // to errors.Is and errors.As. Any other error of fn is returned as it is.
 func (m *Manager) Do(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...AcquireOption) error {
+	return do(ctx, m, m.Acquire, name, fn, opts)
+}
+
+// do is Do with the call that acquires.
+func do(ctx context.Context, m *Manager, acquire func(context.Context, string, ...AcquireOption) (*Lease, error), name string,
+	fn func(ctx context.Context, l *Lease) error, opts []AcquireOption,
+) error {
 	if fn == nil {
 		return errNilFunction()
 	}
-	l, err := m.Acquire(ctx, name, opts...)
+	l, err := acquire(ctx, name, opts...)
 	if err != nil {
 		return err
 	}
@@ -218,13 +225,13 @@ func (m *Manager) Resume(ctx context.Context, h Handle, opts ...AcquireOption) (
 		return nil, err
 	}
 	limit.Set = true
-	span := m.telemetry.startAcquire(ctx, held.Name, false)
+	span := m.telemetry.startAcquire(ctx, held.Name, otel.Exclusive, false)
 	span.resumes(held.TraceParent)
 	c := &call{ctx: ctx, name: held.Name, span: span}
 	c.campaign.From = held.Owner
-	l, err := m.ask(ctx, c, t, limit)
+	l, err := ask(ctx, m, c, t, limit)
 	if errors.Is(err, ErrHeld) {
-		err = errs.Several("quorumlock: resume "+strconv.Quote(held.Name)+": the handle is of no use any more; "+strings.TrimPrefix(err.Error(), "quorumlock: "), handleLost(m, &held), err)
+		err = errs.Several("quorumlock: resume "+strconv.Quote(held.Name)+": the handle is of no use any more; "+withoutPrefix(err), handleLost(m, &held), err)
 	}
 	return l, err
 }

@@ -39,6 +39,9 @@ func errNilContext() error {
 	return &InvalidError{What: "context", Bound: "is nil", Fix: "pass context.Background() where nothing ends the call"}
 }
 
+// withoutPrefix returns the text of an error of this package for the middle of another one.
+func withoutPrefix(err error) string { return strings.TrimPrefix(err.Error(), "quorumlock: ") }
+
 func errNilFunction() error {
 	return &InvalidError{What: "function", Bound: "is nil", Fix: "pass the work to run under the lease"}
 }
@@ -74,6 +77,9 @@ func holder(value string) Holder {
 type HeldError struct {
 	Name   string
 	Holder Holder // zero when nobody holds it: it is reserved for a waiter
+	// Readers is how many hold it together, each with a shared lease, and Holder is one of them; 0 if
+	// Holder has it alone. Some of them may just be about to come.
+	Readers int
 	// RetryAfter is the end of the holder's keys: the time until a majority of the nodes is
 	// free, if the holder neither renews nor releases. A node that granted or failed counts as
 	// free. A holder that lives renews every third of its TTL, so the lease may be held for
@@ -98,6 +104,11 @@ func (e *HeldError) Error() string {
 	}
 	if e.Self {
 		holder += " (this very Manager)"
+	}
+	if e.Readers > 1 {
+		holder += fmt.Sprintf(" and %d others, to read", e.Readers-1)
+	} else if e.Readers == 1 {
+		holder += ", to read"
 	}
 	return fmt.Sprintf("quorumlock: %q is held by %s%s", e.Name, holder, e.until(" unless renewed"))
 }

@@ -54,7 +54,7 @@ func FuzzNames(f *testing.F) {
 		lock := wire.LockKey(cfg.Prefix, name)
 		m := &Manager{cfg: cfg, ensemble: idle.ensemble, telemetry: idle.telemetry, out: idle.out}
 		m.dog = hold.NewWatchdog(&hold.Config{Ensemble: idle.ensemble})
-		l := idleLease(t, m, idleTerms(time.Hour), func(g *hold.Grant) { g.Key = lock })
+		l := idleLease(t, m, idleTerms(time.Hour), func(g *hold.Grant) { g.Entry.Lock = lock })
 		if l.Name() != name {
 			t.Errorf("%q is called %q", name, l.Name())
 		}

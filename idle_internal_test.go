@@ -45,7 +45,7 @@ func idleLease(t testing.TB, m *Manager, terms *config.Terms, change func(*hold.
 	}
 	began, steady := m.ensemble.Clock.Both()
 	g := &hold.Grant{
-		Terms: terms, Key: m.cfg.Prefix + "job", Value: strings.Repeat("0", wire.OwnerLen) + " 7 1 - ", Proposal: 7, Ballot: &ballot, Began: began, Steady: steady,
+		Terms: terms, Entry: wire.Entry{Lock: m.cfg.Prefix + "job", Value: strings.Repeat("0", wire.OwnerLen) + " 7 1 - "}, Proposal: 7, Ballot: &ballot, Began: began, Steady: steady,
 	}
 	if change != nil {
 		change(g)

@@ -11,6 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/hold"
+	"github.com/quorumlock/quorumlock/internal/otel"
 	"github.com/quorumlock/quorumlock/internal/queue"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -23,7 +24,7 @@ type Lease struct {
 	m        *Manager
 	lock     *hold.Lock
 	token    int64
-	label    string          // of the name on metrics, "" for none
+	label    otel.Label      // on metrics
 	values   context.Context // Acquire's context, for its values
 	acquired *spanRef        // of the acquire span; nil without tracing
 
@@ -349,14 +350,17 @@ type Handle string
 // (less the window of WithFailover). If nobody resumes, the lock is free after keep, also with WithMinHold.
 //
 // It returns ErrLost or ErrReleased when the lease has ended before; ErrNoQuorum when too few nodes have
-// confirmed within the node timeout, and the lock is then released; and ErrInvalid for keep out of bounds or
-// a nil ctx, which end nothing. Err is ErrDetached afterwards, which is an ErrReleased.
+// confirmed within the node timeout, and the lock is then released; and ErrInvalid for keep out of bounds,
+// a shared lease or a nil ctx, which end nothing. Err is ErrDetached afterwards, which is an ErrReleased.
 func (l *Lease) Detach(ctx context.Context, keep time.Duration) (Handle, error) {
 	if ctx == nil {
 		return "", errNilContext()
 	}
 	if err := invalid(l.m.cfg.CheckKeep(keep)); err != nil {
 		return "", err
+	}
+	if l.Shared() {
+		return "", &InvalidError{What: "Detach", Value: "a shared lease", Bound: "needs an exclusive lease", Fix: "let the other process acquire a shared lease as well, and then release"}
 	}
 	if !l.m.enter() {
 		<-l.Done()
@@ -378,7 +382,7 @@ func (l *Lease) Detach(ctx context.Context, keep time.Duration) (Handle, error) 
 
 // span returns what spans say of the lease.
 func (l *Lease) span() leaseSpan {
-	return leaseSpan{name: l.Name(), token: l.token, acquired: l.acquired}
+	return leaseSpan{name: l.Name(), token: l.token, mode: l.label.Mode, acquired: l.acquired}
 }
 
 // give ends the lease. The lock goes to the next caller of this process, or back to the nodes,

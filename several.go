@@ -141,7 +141,7 @@ func (s *several) run() error {
 		if s.wait.Err() != nil {
 			return s.ended(next, problems[next])
 		}
-		l, err := s.m.ask(s.wait, &call{ctx: s.ctx, name: s.names[next], span: s.span.child(s.parts[next], s.names[next], s.limit.Once())}, s.terms, s.limit)
+		l, err := ask(s.wait, s.m, &call{ctx: s.ctx, name: s.names[next], span: s.span.child(s.parts[next], s.names[next], s.limit.Once())}, s.terms, s.limit)
 		if err != nil {
 			return err
 		}

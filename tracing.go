@@ -98,7 +98,7 @@ type acquireSpan struct {
 	span         trace.Span // nil without a tracer, and for a part of several
 	own          *spanRef   // of span; nil without a tracer
 	records      bool       // the span is sampled
-	label        string     // of the name on metrics, "" for none
+	label        otel.Label // on metrics
 	began, ended time.Time
 	once         bool      // it does not wait
 	waiting      time.Time // since the first refusal; zero before
@@ -109,16 +109,16 @@ type acquireSpan struct {
 	notes        otel.Notes
 }
 
-func (t *telemetry) startAcquire(ctx context.Context, name string, wait bool) *acquireSpan {
-	s := t.start(ctx, "quorumlock.acquire", otel.AttrName.String(name))
+func (t *telemetry) startAcquire(ctx context.Context, name string, mode otel.Mode, wait bool) *acquireSpan {
+	s := t.start(ctx, "quorumlock.acquire", append(mode.Attributes(), otel.AttrName.String(name))...)
 	if s != nil {
-		s.label, s.once = t.meters.Label(name), !wait
+		s.label, s.once = t.meters.Label(name, mode), !wait
 	}
 	return s
 }
 
 // start starts a span, nil if nobody wants telemetry.
-func (t *telemetry) start(ctx context.Context, span string, names attribute.KeyValue) *acquireSpan {
+func (t *telemetry) start(ctx context.Context, span string, attrs ...attribute.KeyValue) *acquireSpan {
 	tracer := t.tracerFor(ctx)
 	if tracer == nil && t.meters == nil {
 		return nil
@@ -126,16 +126,16 @@ func (t *telemetry) start(ctx context.Context, span string, names attribute.KeyV
 	s := &acquireSpan{t: t, ctx: ctx, began: time.Now()}
 	if tracer != nil {
 		s.ctx, s.span = tracer.Start(ctx, span, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(s.began),
-			trace.WithAttributes(names, attrNodes.Int(t.nodes), attrQuorum.Int(quorum.Size(t.nodes))))
+			trace.WithAttributes(append(attrs, attrNodes.Int(t.nodes), attrQuorum.Int(quorum.Size(t.nodes)))...))
 		s.own, s.records = &spanRef{context: s.span.SpanContext(), tracer: tracer}, s.span.IsRecording()
 	}
 	return s
 }
 
-// metricLabel returns the label of the call's name on metrics, "" for none.
-func (s *acquireSpan) metricLabel() string {
+// metricLabel returns the label of the lease on metrics.
+func (s *acquireSpan) metricLabel() otel.Label {
 	if s == nil {
-		return ""
+		return otel.Label{}
 	}
 	return s.label
 }
@@ -264,7 +264,7 @@ func (s *acquireSpan) parts(names []string) []*acquireSpan {
 	all := make([]*acquireSpan, len(names))
 	for i, name := range names {
 		if s != nil {
-			all[i] = &acquireSpan{t: s.t, ctx: s.ctx, own: s.own, label: s.t.meters.Label(name), once: true, began: s.began}
+			all[i] = &acquireSpan{t: s.t, ctx: s.ctx, own: s.own, label: s.t.meters.Label(name, otel.Exclusive), once: true, began: s.began}
 		}
 	}
 	return all
@@ -341,12 +341,14 @@ func (r *spanRef) link() trace.SpanStartOption {
 type leaseSpan struct {
 	name     string
 	token    int64
+	mode     otel.Mode
 	acquired *spanRef // of the acquire span; nil without tracing
 }
 
 // start returns what a span of the lease starts with.
 func (l leaseSpan) start(at time.Time, more ...trace.SpanStartOption) []trace.SpanStartOption {
-	return append(more, trace.WithTimestamp(at), trace.WithAttributes(otel.AttrName.String(l.name), attrToken.Int64(l.token)), l.acquired.link())
+	attrs := append(l.mode.Attributes(), otel.AttrName.String(l.name), attrToken.Int64(l.token))
+	return append(more, trace.WithTimestamp(at), trace.WithAttributes(attrs...), l.acquired.link())
 }
 
 // released makes the span of one call of Release, which has ended. It is made afterwards, so

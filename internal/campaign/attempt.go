@@ -58,14 +58,20 @@ func (s *Campaigns) newAttempt(c *Campaign, ask quorum.Ask, before *attempt) *at
 		a.value, a.votes.proposal, a.kept = before.value, before.votes.proposal, before.kept|quorum.All(nodes)&^before.votes.notApplied
 		before.mu.Unlock()
 	} else {
-		if !s.settings.Unfenced {
+		a.value = c.Value
+		if !s.settings.Unfenced && !c.Shared {
 			a.votes.proposal = quorum.Register(s.ensemble.Time(a.steady).Microseconds())
 		}
-		a.write(c.TraceParent, c.Terms.Label)
+		if a.value == "" {
+			a.write(c.TraceParent, c.Terms.Label)
+		}
 	}
 	a.votes.ballot = quorum.NewBallot(nodes, !s.settings.Unfenced, a.votes.proposal)
+	if c.Shared {
+		a.votes.ballot = quorum.NewSharedBallot(nodes, !s.settings.Unfenced)
+	}
 	acquisition := wire.Acquisition{
-		Lock: c.Key, Value: a.value, KeyTTL: c.Terms.KeyTTL, NotAfter: a.steady + c.Terms.Timeout, Token: a.token(), From: c.From,
+		Lock: c.Key, Value: a.value, KeyTTL: c.Terms.KeyTTL, NotAfter: a.steady + c.Terms.Timeout, Token: a.token(), From: c.From, Shared: c.Shared,
 	}
 	if ask.Ticket {
 		acquisition.Ticket, acquisition.EnqueuedAt, acquisition.Lapsed = c.ticket, c.score, uint32(ask.Lapsed)
@@ -77,6 +83,11 @@ func (s *Campaigns) newAttempt(c *Campaign, ask quorum.Ask, before *attempt) *at
 		}
 	}
 	return a
+}
+
+// entry is what the nodes keep for the attempt.
+func (a *attempt) entry() wire.Entry {
+	return wire.Entry{Lock: a.c.Key, Value: a.value, Shared: a.c.Shared}
 }
 
 // write composes the value of the lock in one allocation.
@@ -151,7 +162,7 @@ func (a *attempt) receive(i int, req *wire.Request, reply *wire.Reply) {
 	}
 	if raise != 0 && a.raise == nil {
 		_, now := c.of.clock.Both()
-		a.raise = wire.NewRaise(c.Key, wire.OwnerOf(a.value), a.votes.ballot.Top(), wire.MetadataOf(a.value), now+c.Terms.Timeout)
+		a.raise = a.entry().Raise(a.votes.ballot.Top(), now+c.Terms.Timeout)
 	}
 	req = a.raise
 	a.decide()
@@ -245,7 +256,7 @@ func (a *attempt) grant() (*hold.Lock, error) {
 	c := a.c
 	l, tenant := c.Caller.Open()
 	err := c.of.locks.Open(&hold.Grant{
-		Terms: c.Terms, Key: c.Key, Value: a.value, Proposal: a.votes.proposal, Ballot: &a.votes.ballot, Began: a.began, Steady: a.steady,
+		Terms: c.Terms, Entry: a.entry(), Proposal: a.votes.proposal, Ballot: &a.votes.ballot, Began: a.began, Steady: a.steady,
 		Queue: c.Caller.Queue(), Others: a.votes.others, Errors: a.votes.errs, Acquire: &a.req,
 	}, l, tenant)
 	if err != nil {
@@ -264,7 +275,8 @@ func (a *attempt) failure(outcome quorum.Outcome) *Failure {
 	}
 	switch tie := a.c.Once && quorum.Scattered(nodes, a.resultLocked(outcome)); {
 	case outcome == quorum.OutcomeHeld, tie:
-		f.Kind, f.Value, f.RetryAfter = Held, holder(v.refusals), free(nodes, remaining(v.refusals, a.c.of.clock.Now()))
+		f.Kind, f.RetryAfter = Held, free(nodes, remaining(v.refusals, a.c.of.clock.Now()))
+		f.Value, f.Readers = holder(v.refusals)
 	case outcome == quorum.OutcomeWon, outcome == quorum.OutcomePending:
 		f.Kind = CutShort
 	default:
@@ -282,7 +294,11 @@ func (a *attempt) result() *quorum.AttemptResult {
 }
 
 func (a *attempt) resultLocked(outcome quorum.Outcome) *quorum.AttemptResult {
-	return a.votes.result(a.c.Terms.Nodes, outcome, wire.OwnerOf(a.value), a.c.of.clock.Now())
+	owner := wire.OwnerOf(a.value)
+	if a.c.Shared { // what refuses it is a writer's, or becomes readers'
+		owner = wire.Nobody
+	}
+	return a.votes.result(a.c.Terms.Nodes, outcome, owner, a.c.of.clock.Now())
 }
 
 // release releases the locks that the attempt has created or may have created. It skips
@@ -293,6 +309,6 @@ func (a *attempt) release(update wire.TicketUpdate) {
 	a.mu.Unlock()
 	e, t := a.c.of.ensemble, a.c.Terms
 	_, now := a.c.of.clock.Both()
-	req := wire.NewUndo(a.c.Key, a.value, &a.req, update, now+t.TTL+t.LockDelay)
+	req := a.entry().Undo(&a.req, update, now+t.TTL+t.LockDelay)
 	e.PostTo(quorum.All(t.Nodes)&^notApplied, req, ensemble.Nobody{})
 }

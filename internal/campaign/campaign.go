@@ -21,6 +21,8 @@ type Call struct {
 	Terms       *config.Terms
 	Once        bool   // it asks once, as TryAcquire does
 	From        string // the owner value of a detached lease, which it resumes; "" for none
+	Shared      bool   // it asks for a shared lease
+	Value       string // of the locks that it asks for, where these are its own already and become shared; "" for a new one
 	TraceParent string // of the call's span, for those who wait behind the lock; "" for none
 	Caller      Caller
 }
@@ -98,6 +100,16 @@ func (c *Campaign) Prepare() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.prepare()
+}
+
+// WaitAlone prepares a call that waits for the nodes and not behind others of this process. The next
+// attempt begins when it would have begun.
+func (c *Campaign) WaitAlone() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.prepare()
+	c.enrol() // before the machine learns which nodes are subscribed: each later one finds it
+	c.machine = quorum.NewWaiter(c.waiter(c.machine.At(), false))
 }
 
 // Subscribe has the nodes wake this process from now on, because the call has met contention.
@@ -310,11 +322,15 @@ func (c *Campaign) write() {
 	_, steady := c.of.clock.Both()
 	c.score = strconv.FormatInt(c.of.ensemble.Time(steady+c.enqueuedAt-c.of.clock.Now()).Microseconds(), 10)
 	number := strconv.FormatUint(c.number, 16)
-	b := make([]byte, 0, wire.TicketLen+3)
+	b := make([]byte, 0, wire.TicketLen+len("999s"))
 	b = append(b, c.of.manager...)
 	b = append(b, "0000000000000000"[len(number):]...)
 	b = append(b, number...)
-	c.ticket = string(strconv.AppendInt(b, c.of.grace(c.Terms).Milliseconds(), 10))
+	b = strconv.AppendInt(b, c.of.grace(c.Terms).Milliseconds(), 10)
+	if c.Shared {
+		b = append(b, wire.ReaderMark)
+	}
+	c.ticket = string(b)
 }
 
 // enrol directs messages about the ticket to this campaign. c.mu is held.

@@ -25,6 +25,9 @@ type Failure struct {
 	Kind Kind
 	// Value is the value of the lock that most refusals name; "" if it is reserved for a waiter.
 	Value string
+	// Readers is how many readers have that lock together, and Value is that of one of them; 0 for a
+	// writer's.
+	Readers int
 	// RetryAfter is when a majority of the nodes could be free (Held) or could vote (NoQuorum); 0
 	// if that is not known.
 	RetryAfter time.Duration
@@ -53,6 +56,7 @@ func (f *Failure) Hopeless(nodes int) bool {
 type refusal struct {
 	quorum.Refusal // Left is the instant at which the lock ends; remaining makes it a duration
 	value          string
+	readers        int // 0 for a writer's lock
 }
 
 func newRefusal(i int, reply *wire.Reply, now time.Duration) refusal {
@@ -63,6 +67,11 @@ func newRefusal(i int, reply *wire.Reply, now time.Duration) refusal {
 	}}
 	if reply.TTL >= 0 {
 		r.Left = now + reply.TTL
+	}
+	if readers := reply.Readers; readers != nil && len(readers.Values) > 0 {
+		r.value, r.readers = readers.Values[0], int(readers.Count)
+	} else if readers != nil {
+		r.Reserved = true // for readers that have been woken
 	}
 	return r
 }
@@ -79,9 +88,10 @@ func remaining(refusals []refusal, now time.Duration) []quorum.Refusal {
 	return all
 }
 
-// holder returns the value that most refusals name, "" if the lock is reserved.
-func holder(refusals []refusal) string {
-	best, votes := "", 0
+// holder returns the value that most refusals name, "" if the lock is reserved; and of how many
+// readers it is one.
+func holder(refusals []refusal) (best string, readers int) {
+	votes := 0
 	for _, r := range refusals {
 		if r.Reserved {
 			continue
@@ -93,10 +103,10 @@ func holder(refusals []refusal) string {
 			}
 		}
 		if n > votes {
-			best, votes = r.value, n
+			best, readers, votes = r.value, r.readers, n
 		}
 	}
-	return best
+	return best, readers
 }
 
 // free returns when a majority of the nodes could be free, 0 if that is not known. Nodes that

@@ -71,7 +71,7 @@ func (p process) grant(terms *config.Terms) *Grant {
 		ballot.Grant(i, 7, 3)
 	}
 	began, steady := p.clock.Both()
-	return &Grant{Terms: terms, Key: "job", Value: wire.Compose(owner, 7, "1 - "), Proposal: 7, Ballot: &ballot, Began: began, Steady: steady}
+	return &Grant{Terms: terms, Entry: wire.Entry{Lock: "job", Value: wire.Compose(owner, 7, "1 - ")}, Proposal: 7, Ballot: &ballot, Began: began, Steady: steady}
 }
 
 // open opens the lock of a grant, with its first lease.

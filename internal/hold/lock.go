@@ -58,14 +58,16 @@ type tenancy struct {
 
 // flags say how a lock stands.
 type flags struct {
-	taking  quorum.Set // nodes that were asked to let the lease take their reservations, and have not answered
-	vacant  bool       // its lease is over, and it has not been passed on
-	working bool       // a function of Do or Lead runs under its lease
-	unused  bool       // nobody has seen its lease, so there is no minimum hold
-	stopped bool       // it has ended by Halt
-	left    bool       // it has ended by Detach, and its keys are not deleted
-	over    bool       // it was lost or released
-	stays   bool       // Close waits until its keys are deleted, see Locks.End
+	taking   quorum.Set // nodes that were asked to let the lease take their reservations, and have not answered
+	vacant   bool       // its lease is over, and it has not been passed on
+	working  bool       // a function of Do or Lead runs under its lease
+	unused   bool       // nobody has seen its lease, so there is no minimum hold
+	stopped  bool       // it has ended by Halt
+	left     bool       // it has ended by Leave, and its keys are not deleted
+	detached bool       // by Detach
+	over     bool       // it was lost or released
+	shared   bool       // it is one of several leases that read
+	stays    bool       // Close waits until its keys are deleted, see Locks.End
 }
 
 // Key returns the key of the lock on the nodes.
@@ -93,6 +95,14 @@ func (l *Lock) Value() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.value
+}
+
+// Shared reports whether the lock is one of several that read.
+func (l *Lock) Shared() bool { return l.is.shared }
+
+// entry is what the nodes keep for the lock. l.mu is held.
+func (l *state) entry() wire.Entry {
+	return wire.Entry{Lock: l.key, Value: l.value, Shared: l.is.shared}
 }
 
 // Left returns how long a quorum of nodes keeps the keys, 0 if it does not.
@@ -200,7 +210,7 @@ func (l *state) release(now time.Duration) {
 	}
 	l.finish(keep)
 	what := Released
-	if l.is.left {
+	if l.is.detached {
 		what |= Detached
 	}
 	l.report(now, what)

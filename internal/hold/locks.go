@@ -86,9 +86,9 @@ func (s *Locks) Has(key, owner string) bool {
 	return !l.is.over && wire.OwnerOf(l.value) == owner
 }
 
-// add adds a lock. l.mu is held.
+// add adds a lock, unless it is shared: nobody waits behind that one here. l.mu is held.
 func (r *registry) add(l *Lock) {
-	if !r.used.Load() {
+	if !r.used.Load() || l.is.shared {
 		return
 	}
 	r.mu.Lock()

@@ -23,9 +23,8 @@ var (
 // Grant is an attempt that was won.
 type Grant struct {
 	Terms         *config.Terms
-	Key           string
-	Value         string // as proposed to the nodes
-	Proposal      int64  // the token in it
+	Entry         wire.Entry // as proposed to the nodes
+	Proposal      int64      // the token in it
 	Ballot        *quorum.Ballot
 	Began, Steady time.Duration // before the first request was sent, by either clock
 	Queue         Queue         // the queue of callers that want the lock; nil for none
@@ -70,20 +69,21 @@ func (s *Locks) Open(g *Grant, l *Lock, t Tenant) error {
 // build fills in a Lock. No other goroutine sees it yet.
 func (s *Locks) build(g *Grant, l *Lock) {
 	t, votes := g.Terms, g.Ballot.Votes()
-	l.of, l.terms, l.key, l.jumped = s, t, g.Key, s.clock.Jumped()
+	l.of, l.terms, l.key, l.jumped = s, t, g.Entry.Lock, s.clock.Jumped()
+	l.is.shared = g.Entry.Shared
 	if g.Queue != nil {
 		queue := g.Queue
 		l.queue = &queue
 	}
 	l.slot.of, l.slot.index = l, -1
-	l.tenancy.granted, l.value, l.others.tickets = g.Began, g.Value, g.Others
+	l.tenancy.granted, l.value, l.others.tickets = g.Began, g.Entry.Value, g.Others
 	blocks := int64(1)
 	if g.Queue != nil && !s.unfenced {
 		blocks = blockSize // callers of this process queue for the lock
 	}
 	l.tokens.next, l.tokens.last = g.Ballot.Tokens(blocks)
-	if l.tokens.last != g.Proposal {
-		l.value = wire.Compose(wire.OwnerOf(g.Value), l.tokens.last, wire.MetadataOf(g.Value))
+	if l.tokens.last != g.Proposal && !l.is.shared {
+		l.value = wire.Compose(wire.OwnerOf(l.value), l.tokens.last, wire.MetadataOf(l.value))
 	}
 	l.proof.nodes = g.Ballot.Counted()
 	if s.unfenced {

@@ -41,7 +41,7 @@ func (l *state) keepRequest() *wire.Request {
 		return nil
 	}
 	left = left.Round(time.Millisecond) + time.Millisecond // never shorter than the rest
-	return wire.NewKeep(l.key, l.value, strconv.FormatInt(left.Milliseconds(), 10), now+left)
+	return l.entry().Keep(strconv.FormatInt(left.Milliseconds(), 10), now+left)
 }
 
 // releaseRequest returns a request that deletes the lock on every node that may have it. The
@@ -64,7 +64,7 @@ func (l *state) releaseRequest(update wire.TicketUpdate) *wire.Request {
 	if l.acquire != nil {
 		l.acquire.Withdraw()
 	}
-	return wire.NewRelease(l.key, l.value, l.acquire, update, expires)
+	return l.entry().Release(l.acquire, update, expires)
 }
 
 // leavesTicket reports whether the ticket of the waiter that acquired the lock may be in a queue.
@@ -99,12 +99,23 @@ func (s *Locks) Halt(l *Lock, t Tenant) {
 // Detach ends a lock under the lease t, whose keys stay on the nodes for keep from the arrival of a
 // request; the answers to it are pending. It returns false if the lease has ended.
 func (s *Locks) Detach(l *Lock, t Tenant, keep time.Duration) (pending *ensemble.Answers, ok bool) {
+	value, ok := s.Leave(l, t, Detached)
+	if !ok {
+		return nil, false
+	}
+	_, now := s.clock.Both()
+	return s.ensemble.AskAll(wire.NewDetach(l.key, wire.OwnerOf(value), keep, now+l.terms.Timeout), s.ensemble.Quorum(), detached), true
+}
+
+// Leave ends a lock under the lease t and leaves its keys on the nodes, for what follows. as is Released or
+// Detached. It returns the value of a reader with the same owner, and false if the lease has ended.
+func (s *Locks) Leave(l *Lock, t Tenant, as What) (value string, ok bool) {
 	l.mu.Lock()
 	if !l.bears(t) || l.is.over {
 		l.mu.Unlock()
-		return nil, false
+		return "", false
 	}
-	l.is.left = true
+	l.is.left, l.is.detached = true, as == Detached
 	step := l.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil)
 	ok = l.machine.State() == quorum.StateReleased
 	l.is.left = ok
@@ -115,14 +126,10 @@ func (s *Locks) Detach(l *Lock, t Tenant, keep time.Duration) (pending *ensemble
 		s.ensemble.LeaveQueues(l.key, l.ticket.text, l.ticket.queued)
 		l.ticket = nil
 	}
-	owner := wire.OwnerOf(l.value)
+	value = wire.Compose(wire.OwnerOf(l.value), 0, wire.MetadataOf(l.value))
 	l.mu.Unlock()
 	l.notify(&step)
-	if !ok {
-		return nil, false
-	}
-	_, now := s.clock.Both()
-	return s.ensemble.AskAll(wire.NewDetach(l.key, owner, keep, now+l.terms.Timeout), s.ensemble.Quorum(), detached), true
+	return value, ok
 }
 
 // detached returns why a node does not keep a lock for the process that resumes it, nil if it does.
@@ -139,12 +146,16 @@ func detached(reply *wire.Reply) error {
 // Drop deletes the keys of a lock that no majority keeps for another process. Some nodes may keep it
 // for keep.
 func (s *Locks) Drop(l *Lock, keep time.Duration) {
+	_, now := s.clock.Both()
+	s.ensemble.PostTo(quorum.All(s.ensemble.Size()), wire.NewDrop(l.key, wire.OwnerOf(l.Value()), now+keep), ensemble.Nobody{})
+	s.Abandon(l)
+}
+
+// Abandon deletes the keys of a lock after Leave.
+func (s *Locks) Abandon(l *Lock) {
 	l.mu.Lock()
 	l.is.left = false
-	owner := wire.OwnerOf(l.value)
 	l.mu.Unlock()
-	_, now := s.clock.Both()
-	s.ensemble.PostTo(quorum.All(s.ensemble.Size()), wire.NewDrop(l.key, owner, now+keep), ensemble.Nobody{})
 	l.Free(wire.TicketUpdate{})
 }
 
@@ -221,7 +232,7 @@ func (s *Locks) releaseAll(locks []*Lock) (requests []*wire.Request, stayed int)
 		expires := now
 		for _, l := range locks {
 			l.mu.Lock()
-			special, value := l.leavesTicket() || l.acquire != nil, l.value
+			special, value := l.leavesTicket() || l.acquire != nil || l.is.shared, l.value
 			left := l.is.left // its keys are another process's
 			delayed := l.halted() && l.terms.LockDelay > 0 && s.clock.Now() < l.deleteAt
 			if l.is.stays {

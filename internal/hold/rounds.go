@@ -36,7 +36,9 @@ func (s *Locks) extend(locks []*Lock, nodes quorum.Set) {
 		began, steady := s.clock.Both()
 		renewals, expires := wire.NewRenewals(len(locks)), steady
 		for _, l := range locks {
-			renewals.Add(l.key, l.Value(), l.terms.KeyTTL)
+			l.mu.Lock()
+			l.entry().Extend(renewals, l.terms.KeyTTL)
+			l.mu.Unlock()
 			// A late renewal still prolongs the lease, until the next round.
 			expires = max(expires, steady+max(l.terms.Timeout, l.terms.TTL/4))
 		}
@@ -107,6 +109,7 @@ func (l *state) healing(i int, began, steady time.Duration) wire.Healing {
 	}
 	return wire.Healing{
 		HeldUntil: heldUntil, Lock: l.key, Owner: wire.OwnerOf(l.value), Metadata: wire.MetadataOf(l.value), KeyTTL: l.terms.KeyTTL, NotAfter: steady + left,
+		Shared: l.is.shared,
 	}
 }
 
@@ -199,7 +202,10 @@ func (l *Lock) take(m meaning) (heal quorum.Set) {
 // a node denies may end the lease.
 func (l *Lock) Verify(ctx context.Context) *ensemble.Answers {
 	_, now := l.of.clock.Both()
-	answers := l.of.ensemble.Collect(ctx, wire.NewRead(l.key, now+l.terms.Timeout), l.terms.Timeout, l.of.ensemble.Quorum(), l.owns)
+	l.mu.Lock()
+	req := l.entry().Read(now + l.terms.Timeout)
+	l.mu.Unlock()
+	answers := l.of.ensemble.Collect(ctx, req, l.terms.Timeout, l.of.ensemble.Quorum(), l.owns)
 	var keys healing
 	for i := range answers.Replies {
 		in := quorum.Input{Kind: quorum.InputTaken, Node: i, At: answers.Replies[i].Sent}
@@ -226,7 +232,7 @@ func (l *state) owns(reply *wire.Reply) error {
 	switch {
 	case strings.HasPrefix(reply.Held, owner+" "):
 		return nil
-	case reply.TTL == wire.Absent, wire.ParseValue(reply.Held).Reserved:
+	case reply.TTL == wire.Absent, wire.ParseValue(reply.Held).Reserved, reply.Readers != nil && l.is.shared:
 		return ErrMissing
 	default:
 		return ErrTaken

@@ -47,6 +47,7 @@ const (
 	AttrReason  = attribute.Key("quorumlock.reason")
 	AttrError   = attribute.Key("error.type")
 	attrOp      = attribute.Key("quorumlock.operation")
+	attrMode    = attribute.Key("quorumlock.mode")
 	attrPath    = attribute.Key("quorumlock.path")
 	attrAddress = attribute.Key("server.address")
 	attrPort    = attribute.Key("server.port")
@@ -177,21 +178,44 @@ func (i *Instruments) Close() {
 	}
 }
 
-// Label returns the attribute of a name on metrics, "" for none. It calls the user's
-// function, so it must not be called under a mutex. Each acquisition calls it once.
-func (i *Instruments) Label(name string) string {
-	if i == nil || i.nameOf == nil {
-		return ""
+// Label has the attributes of a lease on metrics.
+type Label struct {
+	Name string // "" for none
+	Mode Mode
+}
+
+// Mode is a kind of lease.
+type Mode uint8
+
+// The modes. Spans and metrics of exclusive leases have no attribute for it.
+const (
+	Exclusive Mode = iota
+	Shared
+)
+
+// Attributes returns the attribute of the mode, none for Exclusive.
+func (m Mode) Attributes() []attribute.KeyValue {
+	if m == Exclusive {
+		return nil
 	}
-	return i.nameOf(name)
+	return []attribute.KeyValue{attrMode.String([...]string{"exclusive", "shared"}[m])}
+}
+
+// Label returns the label of a name. It calls the user's function, so it must not be called under a
+// mutex. Each acquisition calls it once.
+func (i *Instruments) Label(name string, mode Mode) Label {
+	if i == nil || i.nameOf == nil {
+		return Label{Mode: mode}
+	}
+	return Label{Name: i.nameOf(name), Mode: mode}
 }
 
 // with returns the attributes of a measurement of a lease.
-func with(label string, attrs ...attribute.KeyValue) metric.MeasurementOption {
-	if label != "" {
-		attrs = append(attrs, AttrName.String(label))
+func with(label Label, attrs ...attribute.KeyValue) metric.MeasurementOption {
+	if label.Name != "" {
+		attrs = append(attrs, AttrName.String(label.Name))
 	}
-	return metric.WithAttributes(attrs...)
+	return metric.WithAttributes(append(attrs, label.Mode.Attributes()...)...)
 }
 
 // ending returns the attributes of how a call ended.
@@ -274,7 +298,7 @@ type measurement struct {
 	kind    wire.Kind
 	status  wire.Status
 	value   time.Duration
-	label   string          // of the name, "" for none
+	label   Label
 	outcome string          // of a call or a hold
 	ctx     context.Context // of the call, for exemplars; nil for none
 }
@@ -293,12 +317,12 @@ const (
 // A sum is one series of a counter.
 type sum struct {
 	of    counter
-	label string // of the name, "" for none
+	label Label  // of the name, "" for none
 	attr  string // leasesLost: the reason; handovers: the path
 }
 
 // Acquired measures a call that has ended.
-func (i *Instruments) Acquired(ctx context.Context, label string, took, waited time.Duration, outcome string) {
+func (i *Instruments) Acquired(ctx context.Context, label Label, took, waited time.Duration, outcome string) {
 	if i == nil {
 		return
 	}
@@ -309,7 +333,7 @@ func (i *Instruments) Acquired(ctx context.Context, label string, took, waited t
 }
 
 // Waiter counts a call that waits, or has waited.
-func (i *Instruments) Waiter(label string, change int64) {
+func (i *Instruments) Waiter(label Label, change int64) {
 	if i != nil {
 		i.outbox.Count(sum{of: waitersActive, label: label}, change)
 	}
@@ -322,21 +346,21 @@ const (
 )
 
 // Opened counts a lease that was granted.
-func (i *Instruments) Opened(label string) {
+func (i *Instruments) Opened(label Label) {
 	if i != nil {
 		i.outbox.Count(sum{of: leasesActive, label: label}, 1)
 	}
 }
 
 // HandedOver counts a lease that went to a waiter.
-func (i *Instruments) HandedOver(label, path string) {
+func (i *Instruments) HandedOver(label Label, path string) {
 	if i != nil {
 		i.outbox.Count(sum{of: handovers, label: label, attr: path}, 1)
 	}
 }
 
 // Held measures a lease that has ended. lostBy is the reason of a loss, "" after a release.
-func (i *Instruments) Held(label string, took time.Duration, lostBy string) {
+func (i *Instruments) Held(label Label, took time.Duration, lostBy string) {
 	if i == nil {
 		return
 	}
@@ -350,14 +374,14 @@ func (i *Instruments) Held(label string, took time.Duration, lostBy string) {
 }
 
 // Renewed measures a renewal.
-func (i *Instruments) Renewed(label string, validity time.Duration) {
+func (i *Instruments) Renewed(label Label, validity time.Duration) {
 	if i != nil {
 		i.outbox.Put(measurement{of: renewalValidity, value: validity, label: label})
 	}
 }
 
 // Risk counts a lease that is at risk, or no longer.
-func (i *Instruments) Risk(label string, risky bool) {
+func (i *Instruments) Risk(label Label, risky bool) {
 	if i == nil {
 		return
 	}

@@ -183,7 +183,7 @@ func (r *room) open(terms *config.Terms, queue hold.Queue) (*hold.Lock, *lease) 
 	began, steady := r.clock.Both()
 	l, first := &hold.Lock{}, &lease{}
 	require.NoError(r.t, r.dog.Open(&hold.Grant{
-		Terms: terms, Key: key, Value: wire.Compose(strings.Repeat("0", wire.OwnerLen), 200, "1 - "), Proposal: 200,
+		Terms: terms, Entry: wire.Entry{Lock: key, Value: wire.Compose(strings.Repeat("0", wire.OwnerLen), 200, "1 - ")}, Proposal: 200,
 		Ballot: &ballot, Began: began, Steady: steady, Queue: queue,
 	}, l, first))
 	return l, first

@@ -510,10 +510,13 @@ func sharesOnAFullServer(r *rig) {
 	}
 	r.one(share(r, alice).with(argTTL, "60000"))
 	r.one(share(r, bob))
+	n := r.connect()
 	r.server.Fill()
 	defer r.server.Drain()
-	for _, o := range []op{share(r, carol), share(r, carol).on(r.lock + "2"), restore(r, carol)} {
-		assert.IsType(r, failed(""), r.one(o))
+	for _, lock := range []string{r.lock, r.lock + "2"} {
+		got := r.on(n, r.request(carol, 0, func(a *wire.Acquisition) { a.Lock, a.Value, a.Shared = lock, reader(carol), true }))
+		assert.Equal(r, wire.Failed, got.Status, "%v", got.Err)
+		assert.ErrorContains(r, got.Err, "OOM")
 	}
 	r.absent(r.lock + "2")
 	assert.Equal(r, int64(1), r.one(prolong(r, bob)))

@@ -1,0 +1,212 @@
+package integration
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
+)
+
+// resource is what a resource sees: who uses it, and with which tokens.
+type resource struct {
+	t       *testing.T
+	readers atomic.Int32
+	writers atomic.Int32
+	turns   struct{ reads, writes, together atomic.Int32 }
+
+	mu   sync.Mutex
+	last int64 // of the last writer
+}
+
+func (r *resource) read(l *quorumlock.Lease) {
+	if r.readers.Add(1) > 1 {
+		r.turns.together.Add(1)
+	}
+	assert.Zero(r.t, r.writers.Load(), "a writer beside a reader")
+	r.mu.Lock()
+	assert.Greater(r.t, l.Token(), r.last, "a reader's token is above that of the writer before it")
+	r.mu.Unlock()
+	assert.EqualValues(r.t, 1, l.Token()%2)
+	time.Sleep(time.Millisecond)
+	assert.Zero(r.t, r.writers.Load(), "a writer beside a reader")
+	r.readers.Add(-1)
+	r.turns.reads.Add(1)
+}
+
+func (r *resource) write(l *quorumlock.Lease) {
+	assert.EqualValues(r.t, 1, r.writers.Add(1), "two writers")
+	assert.Zero(r.t, r.readers.Load(), "a reader beside a writer")
+	r.mu.Lock()
+	assert.Greater(r.t, l.Token(), r.last)
+	r.last = l.Token()
+	r.mu.Unlock()
+	time.Sleep(time.Millisecond)
+	assert.Zero(r.t, r.readers.Load(), "a reader beside a writer")
+	r.writers.Add(-1)
+	r.turns.writes.Add(1)
+}
+
+// Two writers and six readers in a process each, while a server is killed and comes back.
+func TestReadersShareANameThatWritersHaveAlone(t *testing.T) {
+	t.Parallel()
+	servers := testkit.Start(t, 3)
+	addrs := redistest.Addrs(servers)
+	of := &resource{t: t}
+	ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+	defer cancel()
+	var clients sync.WaitGroup
+	for p := range 8 {
+		m := testkit.Connect(t, addrs, quorumlock.WithTTL(3*time.Second))
+		do, use := m.DoShared, of.read
+		if p < 2 {
+			do, use = m.Do, of.write
+		}
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				err := do(ctx, "job", func(_ context.Context, l *quorumlock.Lease) error { use(l); return nil })
+				if err != nil && ctx.Err() == nil {
+					assert.ErrorIs(t, err, quorumlock.ErrLost)
+				}
+				time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
+			}
+		})
+	}
+	time.Sleep(2 * time.Second)
+	servers[0].Kill()
+	time.Sleep(time.Second)
+	servers[0].Restart()
+	clients.Wait()
+	turns := &of.turns
+	t.Log(turns.reads.Load(), turns.writes.Load(), turns.together.Load())
+	assert.Greater(t, turns.reads.Load(), int32(100))
+	assert.Greater(t, turns.writes.Load(), int32(50))
+	assert.Greater(t, turns.together.Load(), int32(20))
+	testkit.Eventually(t, "clean", func() bool { return len(keysBut(t, servers, "\xffr", "\xffb", "\xffh", "\xffl")) == 0 })
+}
+
+// A writer gets its turn among readers that never pause, and they all go on.
+func TestAWriterGetsItsTurnAmongReadersThatNeverPause(t *testing.T) {
+	t.Parallel()
+	servers := testkit.Start(t, 3)
+	addrs := redistest.Addrs(servers)
+	const readers, lease = 16, 20 * time.Millisecond
+	var reads [readers]atomic.Int32
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var clients sync.WaitGroup
+	for p := range readers {
+		m := testkit.Connect(t, addrs)
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				err := m.DoShared(ctx, "job", func(ctx context.Context, _ *quorumlock.Lease) error {
+					reads[p].Add(1)
+					select {
+					case <-time.After(lease):
+					case <-ctx.Done():
+					}
+					return nil
+				})
+				if ctx.Err() == nil {
+					assert.NoError(t, err)
+				}
+			}
+		})
+	}
+	writer := testkit.Connect(t, addrs)
+	time.Sleep(500 * time.Millisecond)
+	for range 20 {
+		began := time.Now()
+		l, err := writer.Acquire(t.Context(), "job")
+		require.NoError(t, err)
+		assert.Less(t, time.Since(began), lease+time.Second)
+		require.NoError(t, l.Release(t.Context()))
+	}
+	cancel()
+	clients.Wait()
+	for p := range reads {
+		assert.Greater(t, reads[p].Load(), int32(20), "reader %d", p)
+	}
+}
+
+// Readers behind a writer are let in together.
+func TestReadersBehindAWriterAreLetInTogether(t *testing.T) {
+	t.Parallel()
+	m, servers := testkit.Manager(t, 3)
+	other := testkit.Connect(t, redistest.Addrs(servers))
+	l, err := other.Acquire(t.Context(), "job")
+	require.NoError(t, err)
+	const readers = 64
+	granted := make(chan time.Duration, readers)
+	began := make(chan time.Time, 1)
+	var clients sync.WaitGroup
+	for range readers {
+		clients.Go(func() {
+			reader, err := m.AcquireShared(t.Context(), "job")
+			require.NoError(t, err)
+			at := <-began
+			began <- at
+			granted <- time.Since(at)
+			time.Sleep(time.Second)
+			assert.NoError(t, reader.Release(t.Context()))
+		})
+	}
+	testkit.Eventually(t, "queued", func() bool {
+		s, err := other.Inspect(t.Context(), "job")
+		return err == nil && s.Waiters == readers
+	})
+	began <- time.Now()
+	require.NoError(t, l.Release(t.Context()))
+	var last time.Duration
+	for range readers {
+		last = max(last, <-granted)
+	}
+	t.Log("the last of 64 after ", last)
+	assert.Less(t, last, 500*time.Millisecond, "a loaded machine; polls would take seconds")
+	clients.Wait()
+}
+
+// Nobody else writes between the end of an exclusive lease and the shared one that replaces it.
+func TestDowngradeLetsNoWriterIn(t *testing.T) {
+	t.Parallel()
+	m, servers := testkit.Manager(t, 3)
+	other := testkit.Connect(t, redistest.Addrs(servers))
+	for range 20 {
+		writer, err := m.Acquire(t.Context(), "job")
+		require.NoError(t, err)
+		waiting := make(chan *quorumlock.Lease, 1)
+		go func() {
+			l, err := other.Acquire(t.Context(), "job")
+			assert.NoError(t, err)
+			waiting <- l
+		}()
+		testkit.Eventually(t, "queued", func() bool {
+			s, err := other.Inspect(t.Context(), "job")
+			return err == nil && s.Waiters == 1
+		})
+		reader, err := writer.Downgrade(t.Context())
+		require.NoError(t, err)
+		assert.ErrorIs(t, writer.Err(), quorumlock.ErrReleased)
+		assert.True(t, reader.Shared())
+		assert.Greater(t, reader.Token(), writer.Token())
+		require.NoError(t, reader.Verify(t.Context()))
+		require.NoError(t, reader.Renew(t.Context()))
+		select {
+		case <-waiting:
+			require.Fail(t, "a writer beside a reader")
+		case <-time.After(20 * time.Millisecond):
+		}
+		require.NoError(t, reader.Release(t.Context()))
+		next := <-waiting
+		assert.Greater(t, next.Token(), reader.Token())
+		require.NoError(t, next.Release(t.Context()))
+	}
+}
