@@ -91,6 +91,7 @@ const (
 	Fenced         = "quorumlock"
 	Unfenced       = "quorumlock, no fencing"
 	Unpassed       = "quorumlock, one by one" // each grant is the nodes', none passed on in the process
+	Readers        = "quorumlock, readers of one name"
 	RedsyncGoredis = "redsync/goredis"
 	RedsyncRueidis = "redsync/rueidis"
 	Redislock      = "redislock"
@@ -105,6 +106,7 @@ func All() []Contestant {
 		{Name: Unfenced, Kind: Own, Connect: connectQuorumlock(quorumlock.WithoutFencing())},
 		// A lease with a maximum age is never passed on: the next holder would inherit it.
 		{Name: Unpassed, Kind: Own, ByName: true, Connect: connectQuorumlock(quorumlock.WithMaxHold(time.Hour))},
+		{Name: Readers, Kind: Own, ByName: true, Connect: connectReaders},
 		{Name: RedsyncGoredis, Kind: Peer, Connect: connectRedsyncGoredis},
 		{Name: RedsyncRueidis, Kind: Peer, Connect: connectRedsyncRueidis},
 		{Name: Redislock, Kind: Peer, MaxNodes: 1, Connect: connectRedislock},

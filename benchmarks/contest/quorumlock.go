@@ -38,6 +38,26 @@ func (c quorumlockClient) Lock(ctx context.Context, name string) (Held, error) {
 	return lease, nil
 }
 
+// readersClient acquires a shared lease of one name, whatever name it is given.
+type readersClient struct{ quorumlockClient }
+
+func connectReaders(ctx context.Context, addrs []string, s Settings) (Client, error) {
+	c, err := connectQuorumlock()(ctx, addrs, s)
+	if err != nil {
+		return nil, err
+	}
+	return readersClient{c.(quorumlockClient)}, nil
+}
+
+// Lock implements Client.
+func (c readersClient) Lock(ctx context.Context, _ string) (Held, error) {
+	lease, err := c.manager.AcquireShared(ctx, "read by all")
+	if err != nil {
+		return nil, err
+	}
+	return lease, nil
+}
+
 type quorumlockKept struct{ *quorumlock.Lease }
 
 // Keep implements Keeper.

@@ -15,7 +15,8 @@ func throughput() Workload {
 	w := Workload{
 		Name:  "throughput",
 		Title: "Throughput of many callers",
-		About: "Callers of one process acquire and release locks as fast as they can, each a name of its own. An operation is a pair of " +
+		About: "Callers of one process acquire and release locks as fast as they can, each a name of its own; " +
+			"the readers acquire shared leases of one name. An operation is a pair of " +
 			"acquire and release; the CPU of the servers is that of all nodes together.",
 		Columns: []report.Column{
 			{Key: "ops", Title: "ops/s"},
@@ -27,10 +28,14 @@ func throughput() Workload {
 	}
 	for _, callers := range []int{64, 512} {
 		for _, nodes := range []int{1, 3, 5} {
-			w.Cases = append(w.Cases, Case{
+			c := Case{
 				Name: ThroughputCase(callers, nodes), Nodes: nodes,
 				Contestants: contest.ForNodes(nodes), Measure: measureThroughput(callers),
-			})
+			}
+			if callers == 512 {
+				c.Contestants = append(c.Contestants, contest.Readers)
+			}
+			w.Cases = append(w.Cases, c)
 		}
 	}
 	return w

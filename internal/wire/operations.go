@@ -165,10 +165,20 @@ func NewUndo(lock, value string, undoes *Request, ticket TicketUpdate, expires t
 	return NewRelease(lock, value, undoes, ticket, expires).afterFailure(undoes, ticket)
 }
 
+// ticket returns the ticket that an acquisition carries, "" for none.
+func (r *Request) ticket() string {
+	switch r.args[0] {
+	case "wait":
+		return r.args[5]
+	case "share":
+		return r.args[4]
+	}
+	return ""
+}
+
 // afterFailure makes a release one of a failed acquisition.
 func (r *Request) afterFailure(undoes *Request, ticket TicketUpdate) *Request {
-	waited := undoes.args[0] == "wait" || undoes.args[0] == "share"
-	keeps := ticket.EnqueuedAt != "" && !ticket.Yields && waited && undoes.args[5] == ticket.Ticket
+	keeps := ticket.EnqueuedAt != "" && !ticket.Yields && undoes.ticket() == ticket.Ticket
 	if keeps {
 		r.undoes, r.undoesGeneration, r.sameTicket = undoes, undoes.generation.Load(), true
 	}

@@ -78,7 +78,7 @@ func misread(kind Kind, err error) (Status, error) {
 }
 
 // readVote reads the answer to an acquisition. MayRepeat means that the markers differ.
-func (d *Reader) readVote(all Answers, r *Reply) error {
+func (d *Reader) readVote(all Answers, r *Reply) (err error) {
 	switch all.codes[0] {
 	case '1':
 		r.Status, r.Moved, r.Before = Granted, AsProposed, AsProposed
@@ -92,6 +92,11 @@ func (d *Reader) readVote(all Answers, r *Reply) error {
 			r.Err = ErrUnguarded
 		}
 		return nil
+	}
+	if len(all.details) == 1 && all.details[0].IsInt64() {
+		r.Status = Granted
+		r.Before, err = integerOf(&all.details[0])
+		return err
 	}
 	parts, err := all.Detail()
 	if err != nil {

@@ -28,7 +28,7 @@ const ReaderMark = 's'
 // initShared makes r the request for a shared lease.
 func (r *Request) initShared(a *Acquisition) {
 	r.lapsed = a.Lapsed
-	r.args = []string{"share", a.Value, a.KeyTTL, Micros(a.NotAfter), a.Token, a.Ticket, a.EnqueuedAt, ""}
+	r.args = append(r.room[1:1], "share", a.Value, a.KeyTTL, Micros(a.NotAfter), a.Ticket, a.EnqueuedAt, "")
 }
 
 // Extend adds the entry to a request that prolongs several.
@@ -88,7 +88,11 @@ func (e Entry) Read(expires time.Duration) *Request {
 }
 
 func (e Entry) request(kind Kind, expires time.Duration, args ...string) *Request {
-	return &Request{Kind: kind, Expires: expires, Urgent: true, keys: []string{e.Lock}, args: args}
+	r := &Request{Kind: kind, Expires: expires, Urgent: true}
+	r.room[0] = e.Lock
+	r.keys = r.room[:1:1]
+	r.args = append(r.room[1:1], args...)
+	return r
 }
 
 // Readers are those who have a lock together.

@@ -39,18 +39,29 @@ var sharedCases = []testCase{
 	{"a node reads the answers about readers", readsAboutReaders},
 }
 
+// argReader is the ticket of share; its place and the mode follow.
+const argReader = 4
+
+// sharesAt is the answer to a reader that is let in, where nobody waits.
+func sharesAt(register int64) any {
+	if register <= 2 {
+		return granted(0, register)
+	}
+	return register
+}
+
 // reader is the value of a reader of the cases.
 func reader(owner string) string { return wire.Compose(owner, 0, metadata) }
 
 func share(r *rig, owner string) op {
-	return op{r.lock, []string{"share", reader(owner), keyTTL, micros(r.micros() + 60*second), "0", "", "", ""}}
+	return op{r.lock, []string{"share", reader(owner), keyTTL, micros(r.micros() + 60*second), "", "", ""}}
 }
 
 // readerTicket is that of the n-th wait, if it is a reader's.
 func readerTicket(n int) string { return ticket(n) + "s" }
 
 func shareFor(r *rig, owner string, n int) op {
-	return share(r, owner).with(argTicket, readerTicket(n)).with(argTicket+1, enqueuedAt(n))
+	return share(r, owner).with(argReader, readerTicket(n)).with(argReader+1, enqueuedAt(n))
 }
 
 func prolong(r *rig, owner string) op { return op{r.lock, []string{"prolong", reader(owner), keyTTL}} }
@@ -92,8 +103,9 @@ func sharesTogether(r *rig) {
 	assert.Equal(r, theirs, r.admin("GET", r.lock))
 	assert.Equal(r, wire.Value{Shared: true, Owner: wire.Nobody, Since: time.UnixMicro(0)}, r.value())
 	for _, key := range []string{r.lock, wire.ReadersKey(r.lock)} {
-		assert.InDelta(r, 30_000, r.pttl(key), 1000)
+		assert.GreaterOrEqual(r, r.pttl(key), int64(29_000))
 	}
+	assert.Less(r, r.pttl(r.lock), int64(34_000), "a little longer, so that not every reader has to prolong it")
 	assert.Nil(r, r.admin("SET", r.lock, "another client's", "NX"))
 	r.absent(r.queue, r.hint, r.registers)
 }
@@ -102,15 +114,15 @@ func sharesWithoutMove(r *rig) {
 	t := r.micros() - hour
 	r.setRegister(t)
 	r.unchanged(func() {
-		assert.Equal(r, granted(0, t), r.one(share(r, alice)))
+		assert.Equal(r, sharesAt(t), r.one(share(r, alice)))
 		assert.Equal(r, int64(1), r.one(quit(r, alice)))
 	})
 	r.admin("SET", r.base, micros(t+7))
-	assert.Equal(r, granted(0, t+7), r.one(share(r, alice)), "no register is below the base")
+	assert.Equal(r, sharesAt(t+7), r.one(share(r, alice)), "no register is below the base")
 	r.admin("SET", r.base, "no number")
 	assert.IsType(r, failed(""), r.one(share(r, bob)))
 	r.capText = ""
-	assert.Equal(r, granted(0, 0), r.one(share(r, carol)), "without fencing")
+	assert.Equal(r, int64(1), r.one(share(r, carol)), "without fencing")
 }
 
 func sharesNothingElse(r *rig) {
@@ -151,7 +163,7 @@ func sharesWithNoWriter(r *rig) {
 	}
 	got := r.one(r.acquire(carol, r.micros())).([]any)
 	assert.Equal(r, answer(theirs, got[1], -1, 2, reader(bob)), got)
-	assert.InDelta(r, 5000, got[1], 1000)
+	assert.InDelta(r, 5000, got[1], 1000, "exactly, for those who wait")
 	got = r.one(r.wait(carol, 1)).([]any)
 	assert.Equal(r, answer(theirs, got[1], 0, 2, reader(bob)), got)
 }
@@ -161,8 +173,8 @@ func sharesAgain(r *rig) {
 	r.setRegister(t)
 	late := share(r, alice).with(argNotAfter, micros(t-1))
 	r.unchanged(func() { assert.Equal(r, int64(0), r.one(late)) })
-	assert.Equal(r, granted(0, t), r.one(share(r, alice)))
-	assert.Equal(r, granted(0, t), r.one(share(r, alice)))
+	assert.Equal(r, sharesAt(t), r.one(share(r, alice)))
+	assert.Equal(r, sharesAt(t), r.one(share(r, alice)))
 	reads(r, alice)
 	r.unchanged(func() {
 		assert.Equal(r, int64(0), r.one(late))
@@ -224,7 +236,7 @@ func prolongs(r *rig) {
 	assert.Equal(r, int64(1), r.one(prolong(r, alice).with(argTTL, "20000")))
 	reads(r, alice, bob)
 	for _, key := range []string{r.lock, wire.ReadersKey(r.lock)} {
-		assert.InDelta(r, 60_000, r.pttl(key), 1000)
+		assert.GreaterOrEqual(r, r.pttl(key), int64(59_000))
 	}
 	assert.Equal(r, int64(1), r.one(prolong(r, bob).with(argTTL, "100")), "a minimum hold that ends soon")
 	reads(r, bob, alice)
@@ -298,13 +310,13 @@ func countsWithTheLock(r *rig) {
 
 func downgrades(r *rig) {
 	t := r.holds(alice)
-	assert.Equal(r, granted(0, t), r.one(share(r, alice)))
+	assert.Equal(r, sharesAt(t), r.one(share(r, alice)))
 	reads(r, alice)
-	assert.Equal(r, granted(0, t), r.one(share(r, alice)), "asked again")
+	assert.Equal(r, sharesAt(t), r.one(share(r, alice)), "asked again")
 	for what, o := range map[string]op{"a renewal": r.extend(alice, t), "a heal": r.heal(alice), "a release": r.release(alice)} {
 		r.unchanged(func() { assert.Equal(r, int64(-1), r.one(o), "%s of the writer that it was", what) })
 	}
-	assert.Equal(r, granted(0, t), r.one(share(r, bob)), "others join")
+	assert.Equal(r, sharesAt(t), r.one(share(r, bob)), "others join")
 	r.one(quit(r, alice))
 	r.one(quit(r, bob))
 	for what, o := range map[string]op{"a renewal": prolong(r, carol), "a heal": restore(r, carol)} {
@@ -319,7 +331,7 @@ func downgrades(r *rig) {
 	r.subscribe()
 	r.holdsAgainst(1)
 	r.one(shareFor(r, bob, 2))
-	r.one(shareFor(r, carol, 3).with(argTicket+1, enqueuedAt(0)))
+	r.one(shareFor(r, carol, 3).with(argReader+1, enqueuedAt(0)))
 	assert.Equal(r, granted(0, r.register(), 2), r.one(share(r, alice)))
 	r.woken(r.reservedFor(3), r.nextIs(1, 1), r.nextIs(2, 2))
 	reads(r, name(3), alice)
@@ -386,7 +398,7 @@ func admitsTogether(r *rig) {
 	assert.Equal(r, int64(wire.HandedOn), r.one(r.release(alice)))
 	r.woken(r.reservedFor(1), r.reservedFor(2), r.reservedFor(3), r.nextIs(4, 1), r.nextIs(5, 2))
 	reads(r, name(1), name(2), name(3))
-	assert.LessOrEqual(r, r.pttl(r.lock), int64(grace))
+	assert.LessOrEqual(r, r.pttl(r.lock), int64(grace+grace/8))
 	got := r.one(share(r, carol)).([]any)
 	assert.Equal(r, theirs, got[0], "it has to wait behind the writer")
 	assert.IsType(r, []any{}, r.one(r.wait(carol, 4)), "the writer itself waits for the readers")
@@ -434,7 +446,7 @@ func admitsTheNext(r *rig) {
 	dead := strings.Repeat("e", wire.ManagerLen) + readerTicket(1)[wire.ManagerLen:]
 	r.subscribe()
 	r.holds(alice)
-	r.one(shareFor(r, bob, 1).with(argTicket, dead))
+	r.one(shareFor(r, bob, 1).with(argReader, dead))
 	r.enqueues(bob, 2)
 	r.one(r.release(alice))
 	r.reserved(2)
@@ -490,7 +502,7 @@ func recallsForAReader(r *rig) {
 	r.reserves(1, 2)
 	r.one(shareFor(r, bob, 3))
 	r.admin("DEL", r.lock)
-	assert.Equal(r, granted(0, r.register()), r.one(shareFor(r, bob, 3).with(argMode, "l")))
+	assert.Equal(r, sharesAt(r.register()), r.one(shareFor(r, bob, 3).with(argReader+2, "l")))
 	reads(r, bob)
 	r.woken(r.asksAgain(2))
 }
@@ -567,5 +579,5 @@ func readsAboutReaders(r *rig) {
 	assert.EqualValues(r, wire.Ours, r.on(n, entry(carol).Release(nil, wire.TicketUpdate{}, r.soon(time.Second))).N)
 	assert.EqualValues(r, 20, r.admin("ZCARD", wire.ReadersKey(r.lock)))
 	assert.Equal(r, []int64{wire.Ours}, r.on(n, entry(first).Keep("60000", r.soon(time.Second))).Answers)
-	assert.InDelta(r, 60_000, r.pttl(r.lock), 1000)
+	assert.GreaterOrEqual(r, r.pttl(r.lock), int64(59_000))
 }

@@ -121,9 +121,9 @@ local function run()
       end
       made = nil
     elseif op == 'share' then
-      arg, reply = at + 8, -1
+      arg, reply = at + 7, -1
       if votes then
-        reply = shared().share(lock, a, b, now > ARGV[at + 3] + offset, ARGV[at + 5], ARGV[at + 6], ARGV[at + 7])
+        reply = shared().share(lock, a, b, now > ARGV[at + 3] + offset, ARGV[at + 4], ARGV[at + 5], ARGV[at + 6])
       end
       made = nil
     elseif op == 'prolong' then

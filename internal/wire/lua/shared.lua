@@ -1,6 +1,7 @@
--- share    value ms not_after t ticket place mode   adds a reader to the lock; ticket is '' for
---          a client that does not queue, and t is not used. A lock of our own becomes shared
---     {0, register, tickets}    granted; the register has not moved. Without fencing it is 0
+-- share    value ms not_after ticket place mode   adds a reader to the lock; ticket is '' for a
+--          client that does not queue. A lock of our own becomes shared
+--     {0, register, tickets}    granted; the register has not moved. Where no tickets are queued,
+--                               the register alone if it is above 2, and 1 without fencing
 --     {held, ms, position, readers, value}  taken, as for acquire; `value` is that of one of the
 --                               `readers`, where the lock is shared
 --     0, -1                     as for acquire
@@ -29,12 +30,13 @@ function shared()
     call('DEL', lock .. '\255s')
   end
 
-  -- Lets the lock live as long as a reader that has just got `duration` ms. (The server's clock may
-  -- have moved by a millisecond since it began the script.)
+  -- Lets the lock live as long as a reader that has just got `duration` ms, and a little longer, so
+  -- that not each reader has to do this: trim makes it exact when a writer asks. The set lives longer
+  -- still. (The server's clock may have moved by a millisecond since it began the script.)
   function s.stretch(lock, duration)
     if call('PTTL', lock) < duration + 2 then
-      call('PEXPIREAT', lock, after(duration))
-      call('PEXPIREAT', lock .. '\255s', after(duration))
+      call('PEXPIREAT', lock, string.format('%.0f', ms + duration + math.floor(duration / 8)))
+      call('PEXPIREAT', lock .. '\255s', after(2 * duration))
     end
   end
 
@@ -98,8 +100,20 @@ function shared()
     return string.sub(held, 1, 33) == string.sub(value, 1, 33) and string.sub(held, 33) ~= ' w '
   end
 
+  function s.granted(lock, waiting)
+    if not cap then
+      return waiting > 0 and { 0, 0, waiting } or 1
+    end
+    local at = register(lock)
+    return (waiting > 0 or at <= 2) and { 0, at, waiting } or at
+  end
+
   function s.share(lock, value, duration, late, ticket, place, mode)
     local held = call('GETRANGE', lock, '0', '511')
+    if not hint and not late and string.sub(held, 1, 2) == 's ' then
+      s.add(lock, value, duration)
+      return s.granted(lock, 0)
+    end
     local open, alone = string.sub(held, 1, 2) == 's ', s.alone(held, value)
     local free = held == '' and call('EXISTS', lock) == 0
     if free and mode == 'l' and not late then
@@ -123,16 +137,14 @@ function shared()
       s.open(lock, duration)
     end
     s.add(lock, value, duration)
-    local waiting = 0
     if ticket ~= '' then
       call('ZREM', lock .. '\255s', string.sub(ticket, 1, 32) .. ' w ')
       call('ZREM', lock .. '\255q', ticket)
     end
     if hint then
       rare().admit(lock)
-      waiting = call('ZCARD', lock .. '\255q')
     end
-    return { 0, cap and register(lock) or 0, waiting }
+    return s.granted(lock, hint and call('ZCARD', lock .. '\255q') or 0)
   end
 
   -- Also returns whether the lock was revoked, or asked for.
@@ -167,6 +179,7 @@ function shared()
       s.open(lock, duration)
     end
     s.add(lock, value, duration)
+    call('PEXPIREAT', lock .. '\255s', after(2 * duration)) -- the set may have been lost alone
     return 1
   end
 
@@ -183,8 +196,12 @@ function shared()
   end
 
   function s.quit(lock, value, ticket, place, mode)
+    local ours = call('ZREM', lock .. '\255s', value) == 1
+    if ours and not hint and ticket == '' and call('ZCARD', lock .. '\255s') > 0 then
+      return 1
+    end
     local held = call('GETRANGE', lock, '0', '36')
-    local alone, ours, free = s.alone(held, value), call('ZREM', lock .. '\255s', value) == 1, false
+    local alone, free = s.alone(held, value), false
     if alone then
       call('DEL', lock)
       ours, free = true, true
