@@ -83,7 +83,7 @@ func acquire(ctx context.Context, m *Manager, c *call, opts []AcquireOption, wai
 	limit.Set = limit.Set || !wait
 	waitCtx, cancel := waiting(ctx, limit)
 	defer cancel()
-	c.ctx, c.span = ctx, m.telemetry.startAcquire(ctx, c.name, c.mode(), !limit.Once())
+	c.ctx, c.span = ctx, m.telemetry.startAcquire(ctx, c.name, c.mode, !limit.Once())
 	return ask(waitCtx, m, c, t, limit)
 }
 
@@ -129,23 +129,15 @@ type call struct {
 	m        *Manager
 	ctx      context.Context // the caller's
 	name     string
-	reads    bool         // it wants a shared lease
 	span     *acquireSpan // nil without telemetry
-	failFast bool         // it has WithFailFast
+	mode     otel.Mode
+	failFast bool // it has WithFailFast
+	alone    bool // it waits, and not behind others of this process
 	campaign campaign.Campaign
 	place    *queue.Place     // nil before it waits behind others
-	alone    bool             // it waits, and not behind others of this process
 	lease    *Lease           // that the campaign opens
 	last     error            // of the last completed attempt; nil for none
 	delays   *campaign.Delays // nil before the first wait
-}
-
-// mode returns what telemetry calls the kind of lease that the call wants.
-func (c *call) mode() otel.Mode {
-	if c.reads {
-		return otel.Shared
-	}
-	return otel.Exclusive
 }
 
 // run runs a call until it has its lease or gives up. waitCtx ends its wait. Close waits for run,
@@ -161,7 +153,7 @@ func run(waitCtx context.Context, c *call, t *config.Terms, once bool) (l *Lease
 	defer func() { c.span.measure(err) }()
 	m.campaigns.Begin(&c.campaign, campaign.Call{
 		Wait: waitCtx, Key: wire.LockKey(m.cfg.Prefix, c.name), Terms: m.cfg.At(m.ensemble.Trip(), t), Once: once, From: c.campaign.From,
-		Shared: c.reads, Value: c.campaign.Value,
+		Shared:      c.mode == otel.Shared,
 		TraceParent: c.span.traceParent(), Caller: c,
 	})
 	defer func() {
@@ -220,7 +212,7 @@ func (c *call) stepBack() (*Lease, error) {
 	if !c.campaign.Once {
 		return c.queueUp()
 	}
-	if c.reads {
+	if c.mode == otel.Shared {
 		return nil, nil
 	}
 	obstacle, busy := c.m.queues.Busy(c.campaign.Key)
@@ -235,12 +227,11 @@ func (c *call) stepBack() (*Lease, error) {
 // queueUp waits behind the other callers of this process. It returns neither a lease nor an error
 // when the call has to ask the nodes. Readers do not wait for each other, so each asks the nodes itself.
 func (c *call) queueUp() (*Lease, error) {
-	if c.reads {
+	c.campaign.Prepare()
+	if c.mode == otel.Shared {
 		c.alone = true
-		c.campaign.WaitAlone()
 		return nil, nil
 	}
-	c.campaign.Prepare()
 	c.place = c.m.queues.Enter(c.campaign.Key, queue.Waiting{Caller: c, Terms: c.campaign.Terms, Arrived: c.campaign.Arrived, FailFast: c.failFast})
 	if c.span != nil && !c.place.Here() {
 		c.span.waits(c.obstacle(c.place.Obstacle()))
@@ -276,7 +267,7 @@ func (c *call) giveUp() {
 
 // fill makes l the lease of the call on a lock.
 func (c *call) fill(l *Lease, lock *hold.Lock) *Lease {
-	l.m, l.lock, l.label, l.values, l.acquired = c.m, lock, c.span.metricLabel(), c.ctx, c.span.ref()
+	l.m, l.lock, l.mode, l.label, l.values, l.acquired = c.m, lock, c.mode, c.span.nameOnMetrics(), c.ctx, c.span.ref()
 	return l
 }
 

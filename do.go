@@ -7,9 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/errs"
-	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/observe"
-	"github.com/quorumlock/quorumlock/internal/otel"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -202,90 +200,6 @@ func joinCause(err, cause error) error {
 	}
 }
 
-// Resume takes over a lease that was detached (Lease.Detach), usually in another process. The lease that
-// it returns is a new one, with a larger token: nobody else has had the name in between. Options are
-// those of Acquire; WithWait is refused, because Resume asks once.
-//
-// Of several calls with copies of one handle at most one gets the lease. The others get ErrLost (a
-// *LostError, joined with a *HeldError), as does a call after the keys have ended or were revoked. It
-// returns ErrNoQuorum (a *QuorumError) when too few nodes answered. A call that fails gives back what it
-// has got, so repeat it only while a majority still has the keys; of several calls at one instant all may
-// fail. ErrInvalid is for a text that is no handle, and for a handle of another prefix. It is safe for
-// concurrent use.
-func (m *Manager) Resume(ctx context.Context, h Handle, opts ...AcquireOption) (*Lease, error) {
-	held, err := parseHandle(ctx, m, h)
-	if err != nil {
-		return nil, err
-	}
-	t, limit, err := m.cfg.lease(opts)
-	if err == nil && limit.Most > 0 {
-		err = &InvalidError{What: "WithWait", Value: limit.Most.String(), Bound: "has no use in Resume, which asks once", Fix: "call Resume again after ErrNoQuorum"}
-	}
-	if err != nil {
-		return nil, err
-	}
-	limit.Set = true
-	span := m.telemetry.startAcquire(ctx, held.Name, otel.Exclusive, false)
-	span.resumes(held.TraceParent)
-	c := &call{ctx: ctx, name: held.Name, span: span}
-	c.campaign.From = held.Owner
-	l, err := ask(ctx, m, c, t, limit)
-	if errors.Is(err, ErrHeld) {
-		err = errs.Several("quorumlock: resume "+strconv.Quote(held.Name)+": the handle is of no use any more; "+withoutPrefix(err), handleLost(m, &held), err)
-	}
-	return l, err
-}
-
-// ReleaseHandle gives the lock of a detached lease back, for one that is not to be resumed. It returns
-// ErrLost when another process has resumed it, or its keys have ended; and otherwise what Resume returns.
-func (m *Manager) ReleaseHandle(ctx context.Context, h Handle) error {
-	held, err := parseHandle(ctx, m, h)
-	if err != nil {
-		return err
-	}
-	if !m.enter() {
-		return ErrClosed
-	}
-	defer m.life.calls.Leave()
-	timeout := m.cfg.At(m.ensemble.Trip(), &m.cfg.Terms).Timeout
-	_, now := m.ensemble.Clock.Both()
-	req := wire.NewDrop(wire.LockKey(m.cfg.Prefix, held.Name), held.Owner, now+m.cfg.Terms.TTL)
-	missing := 0
-	answers := m.ensemble.Collect(ctx, req, timeout, m.ensemble.Quorum(), func(reply *wire.Reply) error { // one after the other
-		if reply.N >= wire.Ours {
-			return nil
-		}
-		missing++
-		return hold.ErrMissing
-	})
-	if err = enough(ctx, m.ensemble, "release", held.Name, answers); err != nil && missing >= m.ensemble.Quorum() {
-		return handleLost(m, &held)
-	}
-	return err
-}
-
-// parseHandle reads a handle of this Manager's prefix.
-func parseHandle(ctx context.Context, m *Manager, h Handle) (wire.Handle, error) {
-	held, ok := wire.ParseHandle(string(h))
-	switch {
-	case ctx == nil:
-		return held, errNilContext()
-	case !ok || checkName(held.Name) != nil:
-		return held, &InvalidError{What: "handle", Value: strconv.Itoa(len(h)) + " bytes", Bound: "has to be what Detach has returned", Fix: "pass the whole text on"}
-	case held.Prefix != m.cfg.Prefix:
-		return held, &InvalidError{What: "handle", Value: "of the prefix " + strconv.Quote(held.Prefix), Bound: "has to be of " + strconv.Quote(m.cfg.Prefix), Fix: "give both programs one WithPrefix"}
-	case ctx.Err() != nil:
-		return held, errs.Ended(ctx, nil, "quorumlock: resume "+strconv.Quote(held.Name))
-	}
-	return held, nil
-}
-
-// handleLost returns the error of a handle that is of no use any more.
-func handleLost(m *Manager, h *wire.Handle) error {
-	now := m.ensemble.Clock.Time(m.ensemble.Clock.Now())
-	return &LostError{Lost{Name: h.Name, Token: h.Token, Reason: LostRevoked, At: now, ValidUntil: now}}
-}
-
 // Holding is what a majority of the nodes says about a name, see Manager.Observe.
 type Holding struct {
 	Name string
@@ -294,6 +208,9 @@ type Holding struct {
 	Known  bool
 	Held   bool   // a lease has the name
 	Holder Holder // of the lease; zero unless Held
+	// Readers is how many hold the name together, each with a shared lease, and Holder is one of them;
+	// 0 if Holder has it alone. They count as one holder: who comes and goes among them is no change.
+	Readers int
 	// Token is at or above the fencing token of the lease that is held, and below that of the
 	// lease of any later holder. The nodes show the last token of a block of which one process
 	// uses one after the other: compare with "at most". 0 if they show none: without fencing,
@@ -391,7 +308,7 @@ func holdingOf(m *Manager, name string, r *observe.Report) Holding {
 	}
 	h.Waiters = r.Waiters
 	if r.Held {
-		h.Holder, h.Token = holder(r.Value), r.Token
+		h.Holder, h.Readers, h.Token = holder(r.Value), r.Readers, r.Token
 		if r.Until != quorum.Never {
 			h.Until = m.ensemble.Clock.Time(r.Until)
 		}

@@ -33,6 +33,7 @@ type Acquired struct {
 	Token      int64
 	ValidUntil time.Time
 	Margin     int
+	Shared     bool // it is a shared lease
 }
 
 // Renewed is sent when a majority of the nodes has confirmed the lease, or when it is no
@@ -131,9 +132,10 @@ type NodeStatus struct {
 	RoundTrip, ClockOffset time.Duration
 
 	// The node's answer about the name; zero from Manager.Nodes.
-	Holder Holder        // zero when the node has no lock
-	TTL    time.Duration // of the lock; negative if there is none or it has no end, 0 with Err
-	Fence  int64         // fencing register, or the base that it counts from
+	Holder  Holder        // zero when the node has no lock
+	Readers int           // how many hold the name together there, with Holder; 0 if Holder has it alone
+	TTL     time.Duration // of the lock; negative if there is none or it has no end, 0 with Err
+	Fence   int64         // fencing register, or the base that it counts from
 }
 
 func nodeStatus(e *ensemble.Ensemble, i int) NodeStatus {
@@ -155,8 +157,8 @@ func nodeStatus(e *ensemble.Ensemble, i int) NodeStatus {
 
 // MarshalJSON returns the status for a health endpoint or a log: the keys addr, master,
 // version, voting, quarantined_ms, error, warning, round_trip_ms and clock_offset_ms, and in
-// Inspect's answer holder, ttl_ms and fence. Durations are numbers of milliseconds with their
-// fractions, and errors are texts, "" for none. master, holder, ttl_ms and fence are left out
+// Inspect's answer holder, readers, ttl_ms and fence. Durations are numbers of milliseconds with their
+// fractions, and errors are texts, "" for none. master, holder, readers, ttl_ms and fence are left out
 // where there is none. The keys stay as they are; new ones may come.
 func (s NodeStatus) MarshalJSON() ([]byte, error) {
 	out := struct {
@@ -170,12 +172,13 @@ func (s NodeStatus) MarshalJSON() ([]byte, error) {
 		RoundTrip   float64  `json:"round_trip_ms"`
 		ClockOffset float64  `json:"clock_offset_ms"`
 		Holder      *Holder  `json:"holder,omitempty"`
+		Readers     int      `json:"readers,omitempty"`
 		TTL         *float64 `json:"ttl_ms,omitempty"`
 		Fence       int64    `json:"fence,omitempty"`
 	}{
 		Addr: s.Addr, Master: s.Master, Version: s.Version, Voting: s.Voting, Quarantined: milliseconds(s.QuarantinedFor),
 		Error: textOf(s.Err), Warning: textOf(s.Warning),
-		RoundTrip: milliseconds(s.RoundTrip), ClockOffset: milliseconds(s.ClockOffset), Fence: s.Fence,
+		RoundTrip: milliseconds(s.RoundTrip), ClockOffset: milliseconds(s.ClockOffset), Readers: s.Readers, Fence: s.Fence,
 	}
 	if s.Holder != (Holder{}) {
 		out.Holder = &s.Holder

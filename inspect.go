@@ -5,10 +5,8 @@ import (
 	"context"
 	"iter"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
@@ -20,11 +18,16 @@ import (
 // Status is the answer of Inspect: the state of a name on the nodes.
 type Status struct {
 	Name   string
-	Held   bool          // a majority of the nodes names the same owner
-	Holder Holder        // the holder that most nodes name, even without a majority
-	Votes  int           // how many nodes name Holder
-	TTL    time.Duration // how long a majority keeps Holder's key; negative for no end, 0 unless Held
-	Fence  int64         // the highest fencing register of the nodes that answered; with a majority of answers, no token is above it
+	Held   bool   // a majority of the nodes names the same owner
+	Holder Holder // the holder that most nodes name, even without a majority
+	Votes  int    // how many nodes name Holder, or say that readers have the name
+	// Readers is how many hold the name together, each with a shared lease: the most on any node, with those
+	// who are just about to come. Holders are those that a majority of the nodes names, 16 at most, the
+	// longest first; Holder is one of them. 0 and nil if Holder has the name alone.
+	Readers int
+	Holders []Holder
+	TTL     time.Duration // how long a majority keeps Holder's key; negative for no end, 0 unless Held
+	Fence   int64         // the highest fencing register of the nodes that answered; with a majority of answers, no token is above it
 	// Waiters is how many processes wait in the queue, this one included: the largest number
 	// on any node. Of the callers of one process only the first is in it. A call that was not
 	// refused yet may be missing, and one that ended a moment ago may be counted.
@@ -46,126 +49,6 @@ func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
 	req := wire.NewRead(wire.LockKey(m.cfg.Prefix, name), now+timeout)
 	answers := m.ensemble.Collect(ctx, req, timeout, m.ensemble.Size(), nil)
 	return status(m, name, answers), enough(ctx, m.ensemble, "inspect", name, answers)
-}
-
-// AskRelease asks the holder of a name to release it: the holder's lease gets it on Lease.Wanted, with
-// its next renewal, and does what it likes. reason is a text for people, of at most 256 bytes; the
-// label of this Manager goes along. Only the holder of now is asked, and no later one. A second
-// request replaces the first.
-//
-// It returns nil when a majority of the nodes has the request, and when nobody holds the name;
-// ErrNoQuorum (a *QuorumError) when too few nodes have it, joined with ctx.Err() and ctx's cause when
-// ctx ended first: the holder may learn it all the same; ErrClosed; and ErrInvalid for a name or a
-// reason out of bounds, and for a name that another program holds. It is safe for concurrent use.
-func (m *Manager) AskRelease(ctx context.Context, name, reason string) error {
-	s, note, err := noted(ctx, m, "ask", name, reason)
-	if err != nil || !s.Held {
-		return err
-	}
-	answers := m.out.observers.Ask(ctx, wire.LockKey(m.cfg.Prefix, name), s.Holder.Owner, note)
-	err = enough(ctx, m.ensemble, "ask", name, answers)
-	if err != nil && gone(ctx, m, &s) {
-		return nil // it has just been released
-	}
-	return err
-}
-
-// Revocation is the answer of Revoke.
-type Revocation struct {
-	Holder Holder // whose lease was revoked; zero if nobody holds the name
-	// Until is when the lease is over at the latest: nobody works under it from then on. Zero if that is
-	// not known.
-	Until  time.Time
-	Marked int // how many nodes do not renew the lease any more
-}
-
-// Revoke takes a lease away from its holder, for a name that is stuck. It deletes nothing, because
-// another client would then get the name while the holder still works: the nodes renew the lease no
-// more. A holder that lives finds out with its next renewal, after a third of its TTL: its lease is
-// lost, with LostRevoked, and the name is free a moment later. If it does not, its lease is over at
-// Until, and nobody gets the name before that: as long as its keys had to live, and two node timeouts,
-// after the call; with failover groups, or a node in quarantine, the time of the guard in place of the
-// keys'.
-//
-// Only the holder of now is hit, and no later one. A process that passes the name from one of its callers
-// to the next is one holder. A holder whose work goes on, such as one in Lead, may acquire again, behind
-// those who wait. A node that loses its latest data before Until, by a restart or a failover, loses the
-// mark, and renews the lease again. With marks on fewer than a majority the holder goes on, and is still
-// the only one: revoke again. reason is as for AskRelease; the holder finds it in the errors of the nodes
-// of its Lost.
-//
-// Marked has the number of nodes that were marked. With a majority Until is known, and the error is nil; it
-// is nil, too, and Holder zero, when nobody holds the name, or the holder has just released it. The errors
-// are those of AskRelease: after ErrNoQuorum the nodes that were marked stay so, and the call can be
-// repeated. It is safe for concurrent use.
-func (m *Manager) Revoke(ctx context.Context, name, reason string) (Revocation, error) {
-	s, note, err := noted(ctx, m, "revoke", name, reason)
-	if err != nil || !s.Held {
-		return Revocation{}, err
-	}
-	l, marks := observe.Lease{Key: wire.LockKey(m.cfg.Prefix, name), Owner: s.Holder.Owner}, 0
-	reaches := time.Duration(0)
-	for _, n := range s.Nodes {
-		if n.Holder.Owner == s.Holder.Owner {
-			l.Longest = max(l.Longest, n.TTL)
-			if n.Holder.Revoked != "" {
-				marks++
-			}
-		}
-		// The node may have lost a renewal; and a master that was replaced goes on renewing for the window.
-		if n.QuarantinedFor > 0 || m.cfg.Failover > 0 {
-			reaches = m.cfg.Guard
-		}
-	}
-	if l.Again = marks >= m.ensemble.Quorum(); !l.Again {
-		l.Longest = max(l.Longest, reaches)
-	}
-	result := m.out.observers.Revoke(ctx, l, m.cfg.Drift, note)
-	r := Revocation{Holder: s.Holder, Marked: result.Marked}
-	if result.Until == 0 && result.Gone >= m.ensemble.Quorum() && gone(ctx, m, &s) {
-		return Revocation{}, nil // it has just been released
-	}
-	if result.Until == 0 {
-		err := error(noQuorum(m.ensemble, "revoke", name, result.Marked, result.Errors))
-		if ctx.Err() != nil {
-			err = errs.Ended(ctx, err, "stopped waiting for answers")
-		}
-		return r, err
-	}
-	r.Until = m.ensemble.Clock.Time(result.Until)
-	m.reporter.Warn("a lease was revoked", "name", name, "holder", r.Holder.Label, "owner", r.Holder.Owner, "reason", reason, "until", r.Until)
-	return r, nil
-}
-
-// gone reports whether a majority says that the holder of before does not hold the name any more.
-func gone(ctx context.Context, m *Manager, before *Status) bool {
-	now, err := m.Inspect(ctx, before.Name)
-	return err == nil && now.Holder.Owner != before.Holder.Owner
-}
-
-// noted returns the state of a name for a note to its holder. Without an error the name is held by a lease
-// of this package, or nobody can hold it.
-func noted(ctx context.Context, m *Manager, op, name, reason string) (s Status, note wire.Note, err error) {
-	if len(reason) > MaxReasonLen || !utf8.ValidString(reason) {
-		return s, note, &InvalidError{What: "reason", Value: strconv.Quote(reason), Bound: "has to be UTF-8 of at most " + strconv.Itoa(MaxReasonLen) + " bytes", Fix: "shorten it"}
-	}
-	s, err = m.Inspect(ctx, name)
-	if err != nil {
-		return s, note, err
-	}
-	problems, unknown := make([]error, len(s.Nodes)), 0
-	for i, n := range s.Nodes {
-		if problems[i] = n.Err; n.Err != nil {
-			unknown++
-		}
-	}
-	switch {
-	case s.Held && s.Holder.Since.IsZero():
-		err = &InvalidError{What: "the holder of " + strconv.Quote(name), Value: strconv.Quote(s.Holder.Owner), Bound: "has to be a lease of this package", Fix: "ask the program that holds it"}
-	case !s.Held && s.Votes > 0 && s.Votes+unknown >= m.ensemble.Quorum():
-		err = noQuorum(m.ensemble, op, name, s.Votes, problems)
-	}
-	return s, wire.Note{By: m.cfg.Terms.Label, Reason: reason}, err
 }
 
 // List yields the state of each name that begins with prefix ("" for all names) and is held or
@@ -277,6 +160,36 @@ func inspectable(ctx context.Context, m *Manager, name string) error {
 	return nil
 }
 
+// ownerOn returns the owner value that a node shows for a holder. Readers have one for all.
+func ownerOn(h Holder, readers int) string {
+	if readers > 0 {
+		return wire.Nobody
+	}
+	return h.Owner
+}
+
+// together returns the readers that a majority of the nodes names.
+func together(m *Manager, answers *ensemble.Answers) (all []Holder) {
+	votes := map[string]int{}
+	for i := range answers.Replies {
+		r := &answers.Replies[i]
+		if r.Status != wire.Done || r.Readers == nil {
+			continue
+		}
+		for _, value := range r.Readers.Values {
+			h := holder(value)
+			if votes[h.Owner]++; votes[h.Owner] == m.ensemble.Quorum() {
+				all = append(all, h)
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b Holder) int { return a.Since.Compare(b.Since) })
+	return all[:min(len(all), listedReaders)]
+}
+
+// listedReaders is how many readers Inspect names.
+const listedReaders = 16
+
 func status(m *Manager, name string, answers *ensemble.Answers) Status {
 	s := Status{Name: name, Nodes: make([]NodeStatus, m.ensemble.Size())}
 	votes := map[string]int{}
@@ -296,19 +209,32 @@ func status(m *Manager, name string, answers *ensemble.Answers) Status {
 			continue
 		}
 		s.Waiters = max(s.Waiters, int(r.Waiters))
-		if r.TTL == wire.Absent || wire.ParseValue(r.Held).Reserved {
+		if r.Free() {
 			n.TTL = wire.Absent // a reservation is no lease
 			continue
 		}
 		n.Holder = holder(r.Held)
-		if votes[n.Holder.Owner]++; votes[n.Holder.Owner] > s.Votes {
-			s.Votes, s.Holder = votes[n.Holder.Owner], n.Holder
+		if r.Readers != nil {
+			asked := n.Holder.Asked
+			value, count := r.Reading()
+			n.Holder, n.Readers = holder(value), count
+			n.Holder.Asked = asked
+		}
+		owner := ownerOn(n.Holder, n.Readers)
+		if votes[owner]++; votes[owner] > s.Votes {
+			s.Votes, s.Holder, s.Readers = votes[owner], n.Holder, n.Readers
+		}
+	}
+	if s.Readers > 0 {
+		s.Holders = together(m, answers)
+		for _, n := range s.Nodes {
+			s.Readers = max(s.Readers, n.Readers)
 		}
 	}
 	if s.Held = s.Votes >= m.ensemble.Quorum(); s.Held {
 		left := make(quorum.Window, m.ensemble.Size())
 		for i, n := range s.Nodes {
-			if n.Holder.Owner == s.Holder.Owner {
+			if ownerOn(n.Holder, n.Readers) == ownerOn(s.Holder, s.Readers) {
 				if left[i] = n.TTL; n.TTL < 0 {
 					left[i] = quorum.Never
 				}

@@ -24,7 +24,7 @@ type Lease struct {
 	m        *Manager
 	lock     *hold.Lock
 	token    int64
-	label    otel.Label      // on metrics
+	label    string          // of the name on metrics, "" for none
 	values   context.Context // Acquire's context, for its values
 	acquired *spanRef        // of the acquire span; nil without tracing
 
@@ -34,6 +34,7 @@ type Lease struct {
 	// asked means that the program has checked the lease, so it is not forgotten.
 	asked atomic.Bool
 	risky bool // counted as at risk; only Report uses it
+	mode  otel.Mode
 
 	mu    sync.Mutex // taken after the lock's
 	err   error      // why it ended
@@ -73,6 +74,9 @@ func (l *Lease) Owner() string { return wire.OwnerOf(l.lock.Value()) }
 // that was over when this attempt began. Pass it along with every write; the resource must
 // refuse a token below the highest that it has seen. 0 with WithoutFencing.
 func (l *Lease) Token() int64 { return l.token }
+
+// Shared reports whether the lease is a shared one, of AcquireShared or Downgrade.
+func (l *Lease) Shared() bool { return l.mode == otel.Shared }
 
 // Valid reports whether work under the lease may go on. It reads the clocks at the call: it
 // is false at the first call after a suspend that was too long, even before Lost delivers.
@@ -251,7 +255,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 		return errs.Ended(ctx, nil, "quorumlock: renew "+strconv.Quote(l.Name()))
 	}
 	round := make(chan error, 1)
-	if err := l.renew(round); err != nil {
+	if err := renew(l, round); err != nil {
 		return err
 	}
 	select {
@@ -264,7 +268,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 
 // renew begins a round, unless one is running, and adds the channel to those that receive
 // its result.
-func (l *Lease) renew(round chan error) error {
+func renew(l *Lease, round chan error) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
@@ -340,49 +344,9 @@ func (l *Lease) release(ctx context.Context) error {
 	return enough(ctx, l.m.ensemble, "release", l.Name(), pending)
 }
 
-// Handle is a lease that was detached, as text that goes to another process: by a pipe, a file, an
-// environment variable. It is a secret: whoever has it, and may use the nodes, can take the lock.
-type Handle string
-
-// Detach ends the lease here and keeps its lock for another process, which calls Manager.Resume with the
-// handle within keep: nobody else gets the name in between. The lease is over before Detach returns: stop
-// the work under it first. keep is 100 ms to 24 h, and with WithRestartGuard at most the time of the guard
-// (less the window of WithFailover). If nobody resumes, the lock is free after keep, also with WithMinHold.
-//
-// It returns ErrLost or ErrReleased when the lease has ended before; ErrNoQuorum when too few nodes have
-// confirmed within the node timeout, and the lock is then released; and ErrInvalid for keep out of bounds,
-// a shared lease or a nil ctx, which end nothing. Err is ErrDetached afterwards, which is an ErrReleased.
-func (l *Lease) Detach(ctx context.Context, keep time.Duration) (Handle, error) {
-	if ctx == nil {
-		return "", errNilContext()
-	}
-	if err := invalid(l.m.cfg.CheckKeep(keep)); err != nil {
-		return "", err
-	}
-	if l.Shared() {
-		return "", &InvalidError{What: "Detach", Value: "a shared lease", Bound: "needs an exclusive lease", Fix: "let the other process acquire a shared lease as well, and then release"}
-	}
-	if !l.m.enter() {
-		<-l.Done()
-		return "", l.Err()
-	}
-	defer l.m.life.calls.Leave()
-	pending, ok := l.m.dog.Detach(l.lock, (*tenant)(l), keep)
-	if !ok {
-		return "", l.Err()
-	}
-	pending.Wait(ctx, l.lock.Terms().Timeout)
-	if err := enough(ctx, l.m.ensemble, "detach", l.Name(), pending); err != nil {
-		l.m.dog.Drop(l.lock, keep)
-		return "", err
-	}
-	h := wire.Handle{Prefix: l.m.cfg.Prefix, Name: l.Name(), Owner: l.Owner(), Token: l.token, TraceParent: l.acquired.traceParent()}
-	return Handle(h.Text()), nil
-}
-
 // span returns what spans say of the lease.
 func (l *Lease) span() leaseSpan {
-	return leaseSpan{name: l.Name(), token: l.token, mode: l.label.Mode, acquired: l.acquired}
+	return leaseSpan{name: l.Name(), token: l.token, mode: l.mode, acquired: l.acquired}
 }
 
 // give ends the lease. The lock goes to the next caller of this process, or back to the nodes,

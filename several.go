@@ -13,6 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/otel"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -81,7 +82,7 @@ func (m *Manager) AcquireAll(ctx context.Context, names []string, opts ...Acquir
 		m: m, wait: waitCtx, names: sorted, terms: t, limit: limit, leases: make([]*Lease, len(sorted)),
 		decides: quorum.NewSeveral(len(sorted)), began: m.ensemble.Clock.Now(),
 	}
-	s.span = m.telemetry.start(ctx, "quorumlock.acquire_all", attrNames.StringSlice(sorted))
+	s.span = m.telemetry.start(ctx, "quorumlock.acquire_all", otel.Exclusive, attrNames.StringSlice(sorted))
 	s.ctx, s.parts = s.span.context(ctx), s.span.parts(sorted)
 	err = errPanicked
 	through := false
@@ -249,8 +250,8 @@ func (s *several) together(ctx context.Context, names []string) *Leases {
 	return all
 }
 
-// end ends the leases. err is that of the one that has ended first. After a loss the keys of the others
-// stay for the guard and the lock delay, as its own do, so that work under them can stop.
+// end ends the leases for the error of the first that has ended. After a loss the keys of the others stay
+// for the guard and the lock delay, as its own do.
 func (s *Leases) end(err error) {
 	s.mu.Lock()
 	first := s.err == nil && !s.releasing
@@ -347,8 +348,7 @@ func (s *Leases) firstEnd() (first error) {
 	return first
 }
 
-// Lost returns a channel that delivers one value when a lease is lost, and is then closed. A
-// release closes it without a value.
+// Lost returns a channel that delivers one value when a lease is lost. A release closes it without one.
 func (s *Leases) Lost() <-chan Lost { return s.lost }
 
 // Release gives all leases back, as Lease.Release does for one, at the same time. It returns what

@@ -31,22 +31,19 @@ import (
 // Clients of other Redlock libraries, and of this one before it had shared leases, are kept out by
 // readers, and keep them out. They stand in no queue with readers, or leave it, and then poll.
 func (m *Manager) AcquireShared(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
-	return acquire(ctx, m, &call{name: name, reads: true}, opts, true)
+	return acquire(ctx, m, &call{name: name, mode: otel.Shared}, opts, true)
 }
 
 // TryAcquireShared asks for a shared lease once, as TryAcquire does for an exclusive one. It returns
 // ErrHeld (a *HeldError) also when a writer waits for the name.
 func (m *Manager) TryAcquireShared(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
-	return acquire(ctx, m, &call{name: name, reads: true}, opts, false)
+	return acquire(ctx, m, &call{name: name, mode: otel.Shared}, opts, false)
 }
 
 // DoShared acquires a shared lease as AcquireShared does, and runs fn under it as Do does.
 func (m *Manager) DoShared(ctx context.Context, name string, fn func(ctx context.Context, l *Lease) error, opts ...AcquireOption) error {
 	return do(ctx, m, m.AcquireShared, name, fn, opts)
 }
-
-// Shared reports whether the lease is a shared one.
-func (l *Lease) Shared() bool { return l.lock.Shared() }
 
 // Downgrade gives an exclusive lease up for a shared one of the same name, without a moment in which
 // another writer could get it: for a writer that goes on as a reader. l ends as released before the nodes
@@ -74,8 +71,8 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	if !ok {
 		return nil, l.Err()
 	}
-	c := &call{ctx: ctx, name: l.Name(), reads: true, span: m.telemetry.startAcquire(ctx, l.Name(), otel.Shared, false)}
-	c.campaign.Value = value
+	c := &call{ctx: ctx, name: l.Name(), mode: otel.Shared, span: m.telemetry.startAcquire(ctx, l.Name(), otel.Shared, false)}
+	c.campaign.From = value
 	reader, err := ask(ctx, m, c, l.lock.Terms(), config.Wait{Set: true})
 	if err != nil {
 		m.dog.Abandon(l.lock)

@@ -110,7 +110,7 @@ type acquireSpan struct {
 }
 
 func (t *telemetry) startAcquire(ctx context.Context, name string, mode otel.Mode, wait bool) *acquireSpan {
-	s := t.start(ctx, "quorumlock.acquire", append(mode.Attributes(), otel.AttrName.String(name))...)
+	s := t.start(ctx, "quorumlock.acquire", mode, otel.AttrName.String(name))
 	if s != nil {
 		s.label, s.once = t.meters.Label(name, mode), !wait
 	}
@@ -118,7 +118,7 @@ func (t *telemetry) startAcquire(ctx context.Context, name string, mode otel.Mod
 }
 
 // start starts a span, nil if nobody wants telemetry.
-func (t *telemetry) start(ctx context.Context, span string, attrs ...attribute.KeyValue) *acquireSpan {
+func (t *telemetry) start(ctx context.Context, span string, mode otel.Mode, names attribute.KeyValue) *acquireSpan {
 	tracer := t.tracerFor(ctx)
 	if tracer == nil && t.meters == nil {
 		return nil
@@ -126,22 +126,21 @@ func (t *telemetry) start(ctx context.Context, span string, attrs ...attribute.K
 	s := &acquireSpan{t: t, ctx: ctx, began: time.Now()}
 	if tracer != nil {
 		s.ctx, s.span = tracer.Start(ctx, span, trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(s.began),
-			trace.WithAttributes(append(attrs, attrNodes.Int(t.nodes), attrQuorum.Int(quorum.Size(t.nodes)))...))
+			trace.WithAttributes(append(mode.Attributes(), names, attrNodes.Int(t.nodes), attrQuorum.Int(quorum.Size(t.nodes)))...))
 		s.own, s.records = &spanRef{context: s.span.SpanContext(), tracer: tracer}, s.span.IsRecording()
 	}
 	return s
 }
 
-// metricLabel returns the label of the lease on metrics.
-func (s *acquireSpan) metricLabel() otel.Label {
+// nameOnMetrics returns the label of the call's name on metrics, "" for none.
+func (s *acquireSpan) nameOnMetrics() string {
 	if s == nil {
-		return otel.Label{}
+		return ""
 	}
-	return s.label
+	return s.label.Name
 }
 
-// traceParent returns the W3C name of the span: it goes into the lock's value, for those
-// who wait behind it. Empty without a span.
+// traceParent returns the name of the span in the lock's value, for those who wait behind it.
 func (s *acquireSpan) traceParent() string { return s.ref().traceParent() }
 
 // traceParent returns the W3C name of the span, empty without one.
@@ -252,7 +251,7 @@ func (s *acquireSpan) child(part *acquireSpan, name string, once bool) *acquireS
 	if s == nil {
 		return nil
 	}
-	c := s.t.start(s.ctx, "quorumlock.acquire", otel.AttrName.String(name))
+	c := s.t.start(s.ctx, "quorumlock.acquire", otel.Exclusive, otel.AttrName.String(name))
 	if c != nil { // a tracer may make spans that are not valid, and then has no provider to ask
 		c.label, c.once = part.label, once
 	}
@@ -351,8 +350,7 @@ func (l leaseSpan) start(at time.Time, more ...trace.SpanStartOption) []trace.Sp
 	return append(more, trace.WithTimestamp(at), trace.WithAttributes(attrs...), l.acquired.link())
 }
 
-// released makes the span of one call of Release, which has ended. It is made afterwards, so
-// that a span processor that hangs or panics does not keep the lease from being released.
+// released makes the span of one call of Release afterwards, so that no span processor keeps the lease.
 func (t *telemetry) released(ctx context.Context, l leaseSpan, began, ended time.Duration, err error) {
 	tracer := t.tracerFor(ctx)
 	if tracer == nil {

@@ -35,7 +35,7 @@ func (t *tenant) Report(e hold.Event) {
 	}
 	if risky := e.State == quorum.StateAtRisk && !e.Is(hold.Lost|hold.Released); risky != l.risky { // the lock may outlive the lease
 		l.risky = risky
-		l.m.telemetry.meters.Risk(l.label, risky)
+		l.m.telemetry.meters.Risk(onMetrics(l), risky)
 	}
 	if e.Is(hold.Lost | hold.Released) {
 		t.end(&e)
@@ -57,15 +57,18 @@ func (t *tenant) Report(e hold.Event) {
 	}
 }
 
+// onMetrics returns the label of a lease on metrics.
+func onMetrics(l *Lease) otel.Label { return otel.Label{Name: l.label, Mode: l.mode} }
+
 // opened reports the start of a lease to metrics and subscriptions.
 func (t *tenant) opened(e *hold.Event) {
 	l, m := (*Lease)(t), t.m
-	m.telemetry.meters.Opened(l.label)
+	m.telemetry.meters.Opened(onMetrics(l))
 	if e.Is(hold.Passed) {
-		m.telemetry.meters.HandedOver(l.label, otel.PathProcess)
+		m.telemetry.meters.HandedOver(onMetrics(l), otel.PathProcess)
 	}
 	if m.out.Watched() {
-		m.out.Send(Acquired{Name: l.Name(), Token: l.token, ValidUntil: m.ensemble.Clock.Time(e.Stop), Margin: e.Margin})
+		m.out.Send(Acquired{Name: l.Name(), Token: l.token, ValidUntil: m.ensemble.Clock.Time(e.Stop), Margin: e.Margin, Shared: l.Shared()})
 	}
 }
 
@@ -90,7 +93,7 @@ func (t *tenant) finishRounds(e *hold.Event) {
 // sendRenewed sends Renewed.
 func (t *tenant) sendRenewed(e *hold.Event) {
 	l := (*Lease)(t)
-	l.m.telemetry.meters.Renewed(l.label, e.Stop-e.Now)
+	l.m.telemetry.meters.Renewed(onMetrics(l), e.Stop-e.Now)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.watch == nil && !l.m.out.Watched() {
@@ -163,7 +166,7 @@ func (t *tenant) end(e *hold.Event) {
 	if lost != nil {
 		lostBy = lost.Reason.slug()
 	}
-	l.m.telemetry.meters.Held(l.label, e.Now-e.Granted, lostBy)
+	l.m.telemetry.meters.Held(onMetrics(l), e.Now-e.Granted, lostBy)
 	l.m.telemetry.held(l.span(), e.Granted, e.Now, lost)
 }
 

@@ -58,11 +58,12 @@ func (s *Campaigns) newAttempt(c *Campaign, ask quorum.Ask, before *attempt) *at
 		a.value, a.votes.proposal, a.kept = before.value, before.votes.proposal, before.kept|quorum.All(nodes)&^before.votes.notApplied
 		before.mu.Unlock()
 	} else {
-		a.value = c.Value
 		if !s.settings.Unfenced && !c.Shared {
 			a.votes.proposal = quorum.Register(s.ensemble.Time(a.steady).Microseconds())
 		}
-		if a.value == "" {
+		if c.Shared && c.From != "" {
+			a.value = c.From
+		} else {
 			a.write(c.TraceParent, c.Terms.Label)
 		}
 	}

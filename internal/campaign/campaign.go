@@ -16,13 +16,14 @@ import (
 
 // Call is what a call asks for.
 type Call struct {
-	Wait        context.Context // ends with the caller's context, or with the time for which it waits
-	Key         string
-	Terms       *config.Terms
-	Once        bool   // it asks once, as TryAcquire does
-	From        string // the owner value of a detached lease, which it resumes; "" for none
-	Shared      bool   // it asks for a shared lease
-	Value       string // of the locks that it asks for, where these are its own already and become shared; "" for a new one
+	Wait   context.Context // ends with the caller's context, or with the time for which it waits
+	Key    string
+	Terms  *config.Terms
+	Once   bool // it asks once, as TryAcquire does
+	Shared bool // it asks for a shared lease
+	// From is the owner value of a detached lease, which it resumes. For a shared lease it is the value of
+	// locks that are its own, and become shared. "" for none.
+	From        string
 	TraceParent string // of the call's span, for those who wait behind the lock; "" for none
 	Caller      Caller
 }
@@ -95,21 +96,16 @@ func (c *Campaign) CarryTicket(notBefore time.Duration) wire.TicketUpdate {
 	return wire.TicketUpdate{Ticket: c.ticket, EnqueuedAt: c.score}
 }
 
-// Prepare makes the ticket of a call that will wait behind others, once.
+// Prepare makes the ticket of a call that will wait behind others, once. A reader waits for the nodes
+// alone: they wake it from now on, and its next attempt begins when it would have begun.
 func (c *Campaign) Prepare() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.prepare()
-}
-
-// WaitAlone prepares a call that waits for the nodes and not behind others of this process. The next
-// attempt begins when it would have begun.
-func (c *Campaign) WaitAlone() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.prepare()
-	c.enrol() // before the machine learns which nodes are subscribed: each later one finds it
-	c.machine = quorum.NewWaiter(c.waiter(c.machine.At(), false))
+	if c.Shared {
+		c.enrol() // before the machine learns which nodes are subscribed: each later one finds it
+		c.machine = quorum.NewWaiter(c.waiter(c.machine.At(), false))
+	}
 }
 
 // Subscribe has the nodes wake this process from now on, because the call has met contention.

@@ -68,10 +68,9 @@ func newRefusal(i int, reply *wire.Reply, now time.Duration) refusal {
 	if reply.TTL >= 0 {
 		r.Left = now + reply.TTL
 	}
-	if readers := reply.Readers; readers != nil && len(readers.Values) > 0 {
-		r.value, r.readers = readers.Values[0], int(readers.Count)
-	} else if readers != nil {
-		r.Reserved = true // for readers that have been woken
+	if reply.Readers != nil {
+		r.value, r.readers = reply.Reading()
+		r.Reserved = r.readers == 0 // for readers that have been woken
 	}
 	return r
 }

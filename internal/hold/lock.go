@@ -97,11 +97,8 @@ func (l *Lock) Value() string {
 	return l.value
 }
 
-// Shared reports whether the lock is one of several that read.
-func (l *Lock) Shared() bool { return l.is.shared }
-
-// entry is what the nodes keep for the lock. l.mu is held.
-func (l *state) entry() wire.Entry {
+// entryOf is what the nodes keep for a lock. l.mu is held.
+func entryOf(l *state) wire.Entry {
 	return wire.Entry{Lock: l.key, Value: l.value, Shared: l.is.shared}
 }
 

@@ -41,7 +41,7 @@ func (l *state) keepRequest() *wire.Request {
 		return nil
 	}
 	left = left.Round(time.Millisecond) + time.Millisecond // never shorter than the rest
-	return l.entry().Keep(strconv.FormatInt(left.Milliseconds(), 10), now+left)
+	return entryOf(l).Keep(strconv.FormatInt(left.Milliseconds(), 10), now+left)
 }
 
 // releaseRequest returns a request that deletes the lock on every node that may have it. The
@@ -64,7 +64,7 @@ func (l *state) releaseRequest(update wire.TicketUpdate) *wire.Request {
 	if l.acquire != nil {
 		l.acquire.Withdraw()
 	}
-	return l.entry().Release(l.acquire, update, expires)
+	return entryOf(l).Release(l.acquire, update, expires)
 }
 
 // leavesTicket reports whether the ticket of the waiter that acquired the lock may be in a queue.

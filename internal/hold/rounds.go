@@ -37,7 +37,7 @@ func (s *Locks) extend(locks []*Lock, nodes quorum.Set) {
 		renewals, expires := wire.NewRenewals(len(locks)), steady
 		for _, l := range locks {
 			l.mu.Lock()
-			l.entry().Extend(renewals, l.terms.KeyTTL)
+			entryOf(&l.state).Extend(renewals, l.terms.KeyTTL)
 			l.mu.Unlock()
 			// A late renewal still prolongs the lease, until the next round.
 			expires = max(expires, steady+max(l.terms.Timeout, l.terms.TTL/4))
@@ -203,7 +203,7 @@ func (l *Lock) take(m meaning) (heal quorum.Set) {
 func (l *Lock) Verify(ctx context.Context) *ensemble.Answers {
 	_, now := l.of.clock.Both()
 	l.mu.Lock()
-	req := l.entry().Read(now + l.terms.Timeout)
+	req := entryOf(&l.state).Read(now + l.terms.Timeout)
 	l.mu.Unlock()
 	answers := l.of.ensemble.Collect(ctx, req, l.terms.Timeout, l.of.ensemble.Quorum(), l.owns)
 	var keys healing
@@ -232,7 +232,7 @@ func (l *state) owns(reply *wire.Reply) error {
 	switch {
 	case strings.HasPrefix(reply.Held, owner+" "):
 		return nil
-	case reply.TTL == wire.Absent, wire.ParseValue(reply.Held).Reserved, reply.Readers != nil && l.is.shared:
+	case reply.Free(), reply.Readers != nil && l.is.shared:
 		return ErrMissing
 	default:
 		return ErrTaken

@@ -111,13 +111,15 @@ func verdict(kind wire.Kind, answers []reading) wire.Status {
 	switch kind {
 	case wire.Acquire:
 		switch {
-		case a.code == '1', integers(a.parts(3)):
+		case a.code == '1', integers(a.parts(3)), a.code == '*' && a.detail.isInteger() && a.detail.integer() > 2:
 			return wire.Granted
 		case a.code == '0':
 			return wire.NotApplied
 		case a.code == '-':
 			return wire.MayRepeat
 		case a.parts(3) != nil && held(a.parts(3)[0]) && integers(a.parts(3)[1:]):
+			return wire.Taken
+		case a.parts(5) != nil && held(a.parts(5)[0]) && integers(a.parts(5)[1:4]) && a.parts(5)[4].isText():
 			return wire.Taken
 		}
 	case wire.Raise:
@@ -130,6 +132,10 @@ func verdict(kind wire.Kind, answers []reading) wire.Status {
 		}
 	default:
 		if parts := a.parts(4); parts != nil && held(parts[0]) && integers(parts[1:]) {
+			return wire.Done
+		}
+		if parts := a.parts(6); parts != nil && held(parts[0]) && integers(parts[1:5]) && parts[5].isArray() &&
+			!slices.ContainsFunc(parts[5].parts, func(s shape) bool { return !s.isText() }) {
 			return wire.Done
 		}
 	}
@@ -169,6 +175,8 @@ func FuzzReplies(f *testing.F) {
 			"", "\x05\x02\x03\x07\x00\x00\x02\x011", "\x05\x02\x03\x07\x00\x00\x02\x01*", "\x05\x03\x03\x07\x00\x00\x02\x01*\x05\x01\x02\x03OOM", "\x05\x02\x03\x07\x00\x00\x02\x01x", "\x05\x03\x03\x07\x00\x00\x02\x011\x0d", "\x05\x02\x03\x07\x00\x00\x02\x0211", "\x03\x01\x00\x00", "\x03\x00\x00\x01", "\x03\x00\x00\x00", "\x03\x02\x00\x00", "\x02\x011", "\x00\x011", "\x04", "\x0b\x00", "\x0c\x01\x02\x01a\x03\x01\x00\x00",
 			"\x05\x00", "\x05\x01\x03\x07\x00\x00", "\x05\x02\x03\x07\x00\x00\x03\x07\x00\x00", "\x05\x02\x02\x017\x03\x07\x00\x00", "\x05\x02\x03\x07\x00\x00\x06\x00",
 			"\x05\x03\x02\x03abc\x03\x07\x00\x00\x03\x02\x00\x00", "\x05\x03\x04\x03\x07\x00\x00\x03\x02\x00\x00", "\x05\x03\x0d\x03\xff\x37\x00\x03\xff\x37\x00",
+			"\x05\x05\x02\x03abc\x03\x07\x00\x00\x03\x02\x00\x00\x03\x02\x00\x00\x02\x01a", "\x05\x05\x02\x03abc\x03\x07\x00\x00\x03\x02\x00\x00\x02\x01a\x02\x01a", "\x05\x05\x03\x07\x00\x00\x03\x07\x00\x00\x03\x02\x00\x00\x03\x02\x00\x00\x02\x01a", "\x05\x05\x02\x03abc\x03\x07\x00\x00\x03\x02\x00\x00\x03\x02\x00\x00\x03\x02\x00\x00",
+			"\x05\x06\x02\x03abc\x03\x07\x00\x00\x03\x09\x00\x00\x03\x02\x00\x00\x03\x02\x00\x00\x05\x02\x02\x01a\x02\x01b", "\x05\x06\x02\x03abc\x03\x07\x00\x00\x03\x09\x00\x00\x03\x02\x00\x00\x03\x02\x00\x00\x02\x01b", "\x05\x06\x02\x03abc\x03\x07\x00\x00\x03\x09\x00\x00\x03\x02\x00\x00\x02\x012\x05\x00",
 			"\x05\x03\x02\x03abc\x02\x017\x03\x02\x00\x00", "\x05\x04\x02\x03abc\x03\x07\x00\x00\x03\x09\x00\x00\x03\x02\x00\x00", "\x05\x04\x04\x03\x00\x00\x02\x03\x00\x00\x00\x03\x00\x00\x00",
 			"\x05\x04\x02\x03abc\x03\x07\x00\x00\x04\x03\x02\x00\x00", "\x05\x01\x02\x09WRONGTYPE", "\x05\x01\x01\x09WRONGTYPE", "\x05\x01\x09\x09WRONGTYPE", "\x05\x01\x05\x01\x02\x03OOM",
 			"\x0d", "\x0e", "\x08\x01\x00\x00", "\x07\x00", "\x0b\x02\x03\x07\x00\x00\x03\x07\x00\x00", "\x01\x03ERR",
@@ -286,6 +294,9 @@ func checkFields(t *testing.T, kind wire.Kind, r *wire.Reply, answers []reading,
 	case r.Status == wire.Granted && a.code == '1':
 		same("moved", r.Moved, wire.AsProposed)
 		same("before", r.Before, wire.AsProposed)
+	case r.Status == wire.Granted && a.detail.isInteger():
+		same("moved", r.Moved, 0)
+		same("before", r.Before, a.detail.integer())
 	case r.Status == wire.Granted:
 		same("moved", r.Moved, a.detail.parts[0].integer())
 		same("before", r.Before, a.detail.parts[1].integer())
@@ -293,6 +304,7 @@ func checkFields(t *testing.T, kind wire.Kind, r *wire.Reply, answers []reading,
 	case r.Status == wire.Taken:
 		checkHeld(t, r, a.detail, said)
 		same("position", r.Position, a.detail.parts[2].integer())
+		checkReaders(t, r, a.detail.parts[3:], said)
 	case kind == wire.Raise:
 		same("before", r.Before, a.detail.parts[0].integer())
 		same("waiters", r.Waiters, a.detail.parts[1].integer())
@@ -300,6 +312,7 @@ func checkFields(t *testing.T, kind wire.Kind, r *wire.Reply, answers []reading,
 		checkHeld(t, r, a.detail, said)
 		same("register", r.Register, a.detail.parts[2].integer())
 		same("waiters", r.Waiters, a.detail.parts[3].integer())
+		checkReaders(t, r, a.detail.parts[4:], said)
 	case kind == wire.Scan:
 		if r.Page.Cursor != a.detail.parts[0].text {
 			t.Errorf("cursor %q: %s", r.Page.Cursor, said)
@@ -319,6 +332,17 @@ func checkFields(t *testing.T, kind wire.Kind, r *wire.Reply, answers []reading,
 		if kind != wire.Extend && kind != wire.Heal {
 			same("N", r.N, r.Answers[0])
 		}
+	}
+}
+
+// checkReaders checks what a reply says of the readers of a lock.
+func checkReaders(t *testing.T, r *wire.Reply, parts []shape, said string) {
+	if (r.Readers != nil) != (len(parts) > 0) {
+		t.Errorf("readers %v: %s", r.Readers, said)
+		return
+	}
+	if len(parts) > 0 && r.Readers.Count != parts[0].integer() {
+		t.Errorf("%d readers: %s", r.Readers.Count, said)
 	}
 }
 

@@ -14,7 +14,8 @@ import (
 // Report is what observers get.
 type Report struct {
 	quorum.Holding
-	Value   string        // of the holder's keys; "" for none
+	Value   string        // of the holder's keys, or of a reader; "" for none
+	Readers int           // how many hold the lock together; 0 for none
 	Waiters int           // the most tickets in the queue of a node
 	Began   time.Duration // just before the nodes were asked, by the validity clock
 	Errors  []error       // why each node gave no answer, nil for those that did
@@ -76,6 +77,7 @@ type poll struct {
 	began    time.Duration
 	sights   []quorum.Sight
 	values   []string
+	readers  []int
 	errors   []error
 	answered quorum.Set // with success
 	left     int        // nodes that have not answered
@@ -169,7 +171,7 @@ func (w *watch) tick() {
 	defer w.of.ticks.Done()
 	nodes, timeout := w.of.ensemble.Size(), w.of.timeout()
 	now, steady := w.of.clock().Both()
-	p := &poll{watch: w, began: now, sights: make([]quorum.Sight, nodes), values: make([]string, nodes), errors: make([]error, nodes), left: nodes}
+	p := &poll{watch: w, began: now, sights: make([]quorum.Sight, nodes), values: make([]string, nodes), readers: make([]int, nodes), errors: make([]error, nodes), left: nodes}
 	w.poll = p
 	w.timer.Reset(timeout)
 	w.mu.Unlock()
@@ -190,6 +192,9 @@ func (p *poll) Receive(i int, req *wire.Request, reply *wire.Reply) {
 		p.answered = p.answered.With(i)
 		p.waiters = max(p.waiters, int(reply.Waiters))
 		p.sights[i], p.values[i] = sight(w.of.clock().Now(), reply), reply.Held
+		if reply.Readers != nil {
+			p.values[i], p.readers[i] = reply.Reading()
+		}
 	} else {
 		p.errors[i] = reply.Err
 	}
@@ -198,11 +203,15 @@ func (p *poll) Receive(i int, req *wire.Request, reply *wire.Reply) {
 	}
 }
 
-// sight returns what an answer says.
+// sight returns what an answer says. All readers of a lock count as one owner, and the register shows their
+// token.
 func sight(now time.Duration, reply *wire.Reply) quorum.Sight {
-	value := wire.ParseValue(reply.Held)
-	if reply.TTL == wire.Absent || value.Reserved {
+	if reply.Free() {
 		return quorum.Sight{}
+	}
+	value := wire.ParseValue(reply.Held)
+	if value.Shared && reply.Register > 0 {
+		value.Token = reply.Register + 1
 	}
 	s := quorum.Sight{Held: true, Owner: value.Owner, Token: value.Token, Until: quorum.Never}
 	if reply.TTL >= 0 {
@@ -261,7 +270,7 @@ func (p *poll) report(h quorum.Holding) *Report {
 		case !p.answered.Has(i) && p.errors[i] == nil:
 			p.errors[i] = ensemble.Silence(p.watch.of.timeout())
 		case h.Held && s.Held && s.Owner == h.Owner:
-			r.Value = p.values[i]
+			r.Value, r.Readers = p.values[i], max(r.Readers, p.readers[i])
 		}
 	}
 	return r

@@ -60,6 +60,9 @@ const (
 	TicketLen  = 32
 )
 
+// ReaderMark ends the ticket of a waiter that wants a shared lease.
+const ReaderMark = 's'
+
 // PrefixShards reports whether a prefix is fit for hash slots: it puts all its keys into
 // one slot, or does not affect the slot. A brace must belong to a whole hash tag.
 func PrefixShards(prefix string) bool {

@@ -18,7 +18,7 @@ type Acquisition struct {
 	EnqueuedAt string // the score in the queue: when the wait began, µs, the same for every node
 	// From is the owner value of a detached lease, which the acquisition resumes; "" for none.
 	From   string
-	Shared bool // it asks for a shared lease
+	Shared bool // it asks for a shared lease, and From does not count
 	// Lapsed has a bit for each node whose reservation for another ticket lapsed unused
 	// while the client waited.
 	Lapsed uint32
@@ -29,11 +29,12 @@ func (r *Request) Init(a *Acquisition) {
 	r.Kind, r.Expires = Acquire, a.NotAfter
 	r.room[0] = a.Lock
 	r.keys = r.room[:1:1]
+	notAfter := Micros(a.NotAfter)
 	if a.Shared {
-		r.initShared(a)
+		r.lapsed = a.Lapsed
+		r.args = append(r.room[1:1], "share", a.Value, a.KeyTTL, notAfter, a.Ticket, a.EnqueuedAt, "")
 		return
 	}
-	notAfter := Micros(a.NotAfter)
 	if a.From != "" {
 		r.args = append(r.room[1:1], "resume", a.Value, a.KeyTTL, notAfter, a.Token, a.From+" ")
 		return

@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -95,7 +96,9 @@ func (d *Reader) readVote(all Answers, r *Reply) (err error) {
 	}
 	if len(all.details) == 1 && all.details[0].IsInt64() {
 		r.Status = Granted
-		r.Before, err = integerOf(&all.details[0])
+		if r.Before, err = integerOf(&all.details[0]); err == nil && r.Before <= 2 {
+			err = errReply // it has a character, or is no register
+		}
 		return err
 	}
 	parts, err := all.Detail()
@@ -153,6 +156,18 @@ func readCount(count *rueidis.RedisMessage, r *Reply, some ...rueidis.RedisMessa
 	}
 	r.Readers = readReaders(n, values)
 	return err
+}
+
+// readReaders reads how many readers a lock has, and their values. Reservations are none.
+func readReaders(count int64, values []string) *Readers {
+	r := &Readers{Count: count}
+	for _, v := range values {
+		if !strings.HasSuffix(v, reservedMark) && v != "" {
+			r.Values = append(r.Values, v)
+		}
+	}
+	slices.Reverse(r.Values)
+	return r
 }
 
 // readState reads the answer to a Read.
@@ -327,4 +342,18 @@ func readMark(all Answers, r *Reply) (err error) {
 // Duration can hold. Half of the largest Duration leaves room to add to it.
 func lifeOf(ms int64) time.Duration {
 	return time.Duration(min(max(ms, -2), math.MaxInt64/2/int64(time.Millisecond))) * time.Millisecond
+}
+
+// Reading returns the value of a reader of the lock, and how many there are, for a lock that readers have;
+// "" and 0 for any other. A lock whose readers have not come yet is reserved for them.
+func (r *Reply) Reading() (value string, readers int) {
+	if r.Readers == nil || len(r.Readers.Values) == 0 {
+		return "", 0
+	}
+	return r.Readers.Values[0], int(r.Readers.Count)
+}
+
+// Free reports whether no lease has the lock of a Read: at most it is reserved for a waiter.
+func (r *Reply) Free() bool {
+	return r.TTL == Absent || ParseValue(r.Held).Reserved || r.Readers != nil && len(r.Readers.Values) == 0
 }

@@ -68,6 +68,12 @@ type Page struct {
 // LastPage is the cursor of the last page, and that of the first.
 const LastPage = "0"
 
+// Readers are those who have a lock together.
+type Readers struct {
+	Count  int64    // with those who were woken and have not come yet
+	Values []string // of some, those that last longest first; a Read has 16, and a refusal one
+}
+
 // Reply is the result of a Request on one node.
 type Reply struct {
 	Status  Status

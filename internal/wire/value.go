@@ -78,6 +78,13 @@ const (
 	detachedForm = "d "
 )
 
+// Nobody stands for an owner in the value of a lock that readers have. It is smaller than any owner
+// value.
+const Nobody = "00000000000000000000000000000000"
+
+// sharedForm begins the value of a lock that readers have, see lua/shared.lua.
+const sharedForm = "s "
+
 // noteSeparator is before each part of a note. No label has that byte: it is no UTF-8.
 const noteSeparator = "\xff"
 

@@ -18,6 +18,7 @@ var markCases = []testCase{
 	{"a revoked lock is free when its owner releases it, and its waiters are served", releasesRevoked},
 	{"extend says how many wait, to clients that know this answer", tellsWhoWaits},
 	{"a full server revokes", revokesOnAFullServer},
+	{"readers are asked and revoked together", marksReaders},
 	{"a node reads marks, and the answers to a renewal of marked locks", readsMarks},
 }
 
@@ -222,4 +223,32 @@ func readsMarks(r *rig) {
 	got = r.do(wire.NewRevoke(r.lock, alice, time.Second, wire.Note{}, soon()))
 	assert.Equal(r, wire.Misconfigured, got.Status)
 	require.ErrorContains(r, got.Err, "WRONGTYPE")
+}
+
+func marksReaders(r *rig) {
+	r.one(share(r, alice))
+	r.flags = knows
+	assert.EqualValues(r, 1, r.one(ask(r, wire.Nobody, note)).([]any)[0])
+	v := r.value()
+	assert.Equal(r, []any{true, true, wire.Note{By: "ops", Reason: "the job hangs"}}, []any{v.Shared, v.Asked, v.Note})
+	assert.Equal(r, answer(1, 0, note), r.one(prolong(r, alice)))
+	assert.Equal(r, granted(0, 0), r.one(share(r, bob)), "it goes on as before")
+	assert.Equal(r, answer(1, 0, note), r.one(prolong(r, bob)))
+	assert.EqualValues(r, 1, r.one(revoke(r, wire.Nobody, "60000", note)).([]any)[0])
+	v = r.value()
+	assert.Equal(r, []any{false, true, wire.Nobody}, []any{v.Shared, v.Revoked, v.Owner})
+	assert.InDelta(r, 60_000, r.pttl(r.lock), 1000)
+	r.unchanged(func() {
+		assert.Equal(r, answer(-1, 0, note), r.one(prolong(r, alice)))
+		assert.Equal(r, int64(-1), r.one(restore(r, alice)))
+		assert.IsType(r, []any{}, r.one(share(r, carol)))
+		assert.Equal(r, int64(-1), r.one(restore(r, carol)))
+	})
+	assert.Equal(r, int64(1), r.one(quit(r, alice)))
+	assert.Equal(r, int64(1), r.one(quit(r, bob)))
+	r.absent(wire.ReadersKey(r.lock))
+	r.unchanged(func() {
+		assert.Equal(r, int64(-1), r.one(quit(r, bob)))
+		assert.True(r, r.value().Revoked, "another one, of which this node has lost the entry, may still be at work")
+	})
 }

@@ -1,9 +1,7 @@
 package wire
 
 import (
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 )
 
@@ -13,22 +11,6 @@ type Entry struct {
 	Lock   string
 	Value  string // from Compose
 	Shared bool
-}
-
-// Nobody stands for an owner in the value of a lock that readers have. It is smaller than any owner
-// value.
-const Nobody = "00000000000000000000000000000000"
-
-// sharedForm begins the value of a lock that readers have, see lua/shared.lua.
-const sharedForm = "s "
-
-// ReaderMark ends the ticket of a waiter that wants a shared lease.
-const ReaderMark = 's'
-
-// initShared makes r the request for a shared lease.
-func (r *Request) initShared(a *Acquisition) {
-	r.lapsed = a.Lapsed
-	r.args = append(r.room[1:1], "share", a.Value, a.KeyTTL, Micros(a.NotAfter), a.Ticket, a.EnqueuedAt, "")
 }
 
 // Extend adds the entry to a request that prolongs several.
@@ -92,23 +74,5 @@ func (e Entry) request(kind Kind, expires time.Duration, args ...string) *Reques
 	r.room[0] = e.Lock
 	r.keys = r.room[:1:1]
 	r.args = append(r.room[1:1], args...)
-	return r
-}
-
-// Readers are those who have a lock together.
-type Readers struct {
-	Count  int64    // with those who were woken and have not come yet
-	Values []string // of some, those that last longest first; a Read has 16, and a refusal one
-}
-
-// readReaders reads how many readers a lock has, and their values. Reservations are none.
-func readReaders(count int64, values []string) *Readers {
-	r := &Readers{Count: count}
-	for _, v := range values {
-		if !strings.HasSuffix(v, reservedMark) && v != "" {
-			r.Values = append(r.Values, v)
-		}
-	}
-	slices.Reverse(r.Values)
 	return r
 }

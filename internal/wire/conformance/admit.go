@@ -1,0 +1,172 @@
+package conformance
+
+import (
+	"strings"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+var admitCases = []testCase{
+	{"a writer that waits bars the readers that come later", barsLaterReaders},
+	{"readers at the head of the queue are let in together, up to the first writer", admitsTogether},
+	{"a reader that comes lets more of them in", admitsMore},
+	{"a reader that was woken and does not come keeps nobody out", admitsTheNext},
+	{"when a writer leaves the queue, the readers behind it are let in", admitsBehindAWriter},
+	{"a reader that keeps its place is not let in twice", keepsAReadersPlace},
+	{"a reader that has waited out a reservation empties the queue", recallsForAReader},
+	{"a script that does not know readers leaves them out of its queue", dropsUnknownTickets},
+}
+
+func barsLaterReaders(r *rig) {
+	r.subscribe()
+	r.one(share(r, alice))
+	assert.EqualValues(r, 0, r.one(r.wait(carol, 5)).([]any)[2])
+	for what, o := range map[string]op{"without a ticket": share(r, bob), "later": shareFor(r, bob, 6)} {
+		got := r.one(o).([]any)
+		require.Len(r, got, 5, what)
+		assert.Equal(r, theirs, got[0], what)
+	}
+	reads(r, alice)
+	assert.Equal(r, granted(0, 0, 2), r.one(share(r, alice)), "it reads already")
+	assert.Equal(r, granted(0, 0, 2), r.one(shareFor(r, bob, 4)), "it came before the writer")
+	reads(r, alice, bob)
+	r.woken()
+	assert.Equal(r, int64(1), r.one(quit(r, alice)))
+	assert.Equal(r, int64(wire.HandedOn), r.one(quit(r, bob)))
+	r.admin("ZREM", r.queue, readerTicket(6))
+	r.woken(r.reservedFor(5), r.nextIs(6, 1))
+	assert.Equal(r, name(5)+" w ", r.admin("GET", r.lock))
+	r.absent(wire.ReadersKey(r.lock))
+}
+
+func admitsTogether(r *rig) {
+	r.subscribe()
+	r.holds(alice)
+	for _, n := range []int{1, 2, 3} {
+		assert.EqualValues(r, n-1, r.one(shareFor(r, bob, n)).([]any)[2])
+	}
+	r.enqueues(bob, 4)
+	r.one(shareFor(r, bob, 5))
+	assert.Equal(r, int64(wire.HandedOn), r.one(r.release(alice)))
+	r.woken(r.reservedFor(1), r.reservedFor(2), r.reservedFor(3), r.nextIs(4, 1), r.nextIs(5, 2))
+	reads(r, name(1), name(2), name(3))
+	assert.LessOrEqual(r, r.pttl(r.lock), int64(grace+grace/8))
+	got := r.one(share(r, carol)).([]any)
+	assert.Equal(r, theirs, got[0], "it has to wait behind the writer")
+	assert.IsType(r, []any{}, r.one(r.wait(carol, 4)), "the writer itself waits for the readers")
+	reg := r.register()
+	assert.Equal(r, granted(0, reg, 2), r.one(shareFor(r, bob, 2)))
+	assert.Equal(r, granted(0, reg, 2), r.one(shareFor(r, carol, 1)))
+	reads(r, name(3), bob, carol)
+	assert.Equal(r, int64(1), r.one(quit(r, bob)))
+	assert.Equal(r, int64(1), r.one(quit(r, carol)), "the third has not come yet")
+	reads(r, name(3))
+	assert.Equal(r, int64(wire.HandedOn), r.one(op{r.lock, []string{"pass", readerTicket(3)}}), "it does not come")
+	r.woken(r.reservedFor(4), r.nextIs(5, 1))
+}
+
+func admitsMore(r *rig) {
+	r.subscribe()
+	r.holds(alice)
+	for n := range 100 {
+		r.admin("ZADD", r.queue, enqueuedAt(n), readerTicket(n))
+	}
+	r.admin("SET", r.hint, "1")
+	r.one(r.release(alice))
+	var first []wake
+	for n := range 64 {
+		first = append(first, r.reservedFor(n))
+	}
+	assert.EqualValues(r, 36, r.admin("ZCARD", r.queue))
+	first = append(first, r.nextIs(64, 1))
+	for rank, at := 2, 0; at < 35; rank++ {
+		at = min(2*at+1, 35)
+		first = append(first, r.nextIs(64+at, rank))
+	}
+	r.woken(first...)
+	r.one(shareFor(r, bob, 7))
+	first = nil
+	for n := 64; n < 100; n++ {
+		first = append(first, r.reservedFor(n))
+	}
+	r.woken(first...)
+	assert.EqualValues(r, 100, r.admin("ZCARD", wire.ReadersKey(r.lock)))
+	assert.EqualValues(r, 0, r.admin("ZCARD", r.queue))
+}
+
+func admitsTheNext(r *rig) {
+	dead := strings.Repeat("e", wire.ManagerLen) + readerTicket(1)[wire.ManagerLen:]
+	r.subscribe()
+	r.holds(alice)
+	r.one(shareFor(r, bob, 1).with(argReader, dead))
+	r.enqueues(bob, 2)
+	r.one(r.release(alice))
+	r.reserved(2)
+	r.one(r.pass(2))
+	r.absent(r.lock)
+
+	r.holds(alice)
+	r.one(shareFor(r, bob, 1))
+	r.enqueues(bob, 2)
+	r.one(r.release(alice))
+	r.woken(r.reservedFor(1), r.nextIs(2, 1))
+	r.admin("DEL", r.lock) // its grace ends
+	t := r.micros()
+	assert.Equal(r, granted(t, r.register()), r.one(r.waitFor(bob, 2, t).with(argMode, "l")))
+}
+
+func admitsBehindAWriter(r *rig) {
+	r.subscribe()
+	for what, leaves := range map[string]func(){
+		"by pass":         func() { assert.Equal(r, int64(-1), r.one(r.pass(2))) },
+		"with a release":  func() { assert.Equal(r, int64(-1), r.one(r.leave(carol, 2))) },
+		"as a reader's":   func() { r.admin("ZREM", r.queue, ticket(2)); r.one(shareFor(r, alice, 1)) },
+		"with its grant":  func() { r.admin("ZREM", r.queue, ticket(2)); r.one(quit(r, carol).with(2, readerTicket(9))) },
+		"and the readers": func() { r.admin("ZREM", r.queue, ticket(2)); r.one(op{r.lock, []string{"pass", readerTicket(9)}}) },
+	} {
+		r.one(share(r, alice))
+		r.one(r.wait(bob, 2))
+		r.one(shareFor(r, bob, 3))
+		reads(r, alice)
+		leaves()
+		r.woken(r.reservedFor(3))
+		assert.EqualValues(r, 2, r.admin("ZCARD", wire.ReadersKey(r.lock)), what)
+		r.admin("DEL", r.lock, r.queue, wire.ReadersKey(r.lock))
+	}
+}
+
+func keepsAReadersPlace(r *rig) {
+	r.subscribe()
+	stays := func(owner string, n int) op {
+		return op{r.lock, []string{"quit", reader(owner), readerTicket(n), enqueuedAt(n), ""}}
+	}
+	r.one(share(r, alice))
+	assert.Equal(r, int64(1), r.one(stays(alice, 1)), "it is the first itself")
+	reads(r, name(1))
+	r.woken(r.reservedFor(1))
+	r.unchanged(func() { assert.Equal(r, int64(-1), r.one(stays(alice, 1)), "reserved for it: no second turn") })
+	assert.Equal(r, int64(0), r.one(quit(r, alice).with(2, readerTicket(1))), "it gives up")
+	r.absent(r.lock, wire.ReadersKey(r.lock), r.queue)
+}
+
+func recallsForAReader(r *rig) {
+	r.subscribe()
+	r.reserves(1, 2)
+	r.one(shareFor(r, bob, 3))
+	r.admin("DEL", r.lock)
+	assert.Equal(r, sharesAt(r.register()), r.one(shareFor(r, bob, 3).with(argReader+2, "l")))
+	reads(r, bob)
+	r.woken(r.asksAgain(2))
+}
+
+func dropsUnknownTickets(r *rig) {
+	r.subscribe()
+	r.holds(alice)
+	r.admin("ZADD", r.queue, enqueuedAt(1), ticket(1)+"?", enqueuedAt(2), ticket(2))
+	r.admin("SET", r.hint, "1")
+	r.one(r.release(alice))
+	r.reserved(2)
+}

@@ -1,0 +1,135 @@
+package quorumlock
+
+import (
+	"context"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/observe"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// AskRelease asks the holder of a name to release it: the holder's lease gets it on Lease.Wanted, with
+// its next renewal, and does what it likes. reason is a text for people, of at most 256 bytes; the
+// label of this Manager goes along. Only the holder of now is asked, and no later one. A second
+// request replaces the first.
+//
+// It returns nil when a majority of the nodes has the request, and when nobody holds the name;
+// ErrNoQuorum (a *QuorumError) when too few nodes have it, joined with ctx.Err() and ctx's cause when
+// ctx ended first: the holder may learn it all the same; ErrClosed; and ErrInvalid for a name or a
+// reason out of bounds, and for a name that another program holds. It is safe for concurrent use.
+func (m *Manager) AskRelease(ctx context.Context, name, reason string) error {
+	s, note, err := noted(ctx, m, "ask", name, reason)
+	if err != nil || !s.Held {
+		return err
+	}
+	answers := m.out.observers.Ask(ctx, wire.LockKey(m.cfg.Prefix, name), ownerOn(s.Holder, s.Readers), note)
+	err = enough(ctx, m.ensemble, "ask", name, answers)
+	if err != nil && gone(ctx, m, &s) {
+		return nil // it has just been released
+	}
+	return err
+}
+
+// Revocation is the answer of Revoke.
+type Revocation struct {
+	Holder Holder // whose lease was revoked; zero if nobody holds the name
+	// Until is when the lease is over at the latest: nobody works under it from then on. Zero if that is
+	// not known.
+	Until  time.Time
+	Marked int // how many nodes do not renew the lease any more
+}
+
+// Revoke takes a lease away from its holder, for a name that is stuck. It deletes nothing, because
+// another client would then get the name while the holder still works: the nodes renew the lease no
+// more. A holder that lives finds out with its next renewal, after a third of its TTL: its lease is
+// lost, with LostRevoked, and the name is free a moment later. If it does not, its lease is over at
+// Until, and nobody gets the name before that: as long as its keys had to live, and two node timeouts,
+// after the call; with failover groups, or a node in quarantine, the time of the guard in place of the
+// keys'.
+//
+// Only the holder of now is hit, and no later one. A process that passes the name from one of its callers
+// to the next is one holder. A holder whose work goes on, such as one in Lead, may acquire again, behind
+// those who wait. A node that loses its latest data before Until, by a restart or a failover, loses the
+// mark, and renews the lease again. With marks on fewer than a majority the holder goes on, and is still
+// the only one: revoke again. reason is as for AskRelease; the holder finds it in the errors of the nodes
+// of its Lost.
+//
+// Where readers have the name together, all of them are hit, also those that join meanwhile, and the name is
+// free at Until, and not before. AskRelease asks all of them, and those that join later.
+//
+// Marked has the number of nodes that were marked. With a majority Until is known, and the error is nil; it
+// is nil, too, and Holder zero, when nobody holds the name, or the holder has just released it. The errors
+// are those of AskRelease: after ErrNoQuorum the nodes that were marked stay so, and the call can be
+// repeated. It is safe for concurrent use.
+func (m *Manager) Revoke(ctx context.Context, name, reason string) (Revocation, error) {
+	s, note, err := noted(ctx, m, "revoke", name, reason)
+	if err != nil || !s.Held {
+		return Revocation{}, err
+	}
+	l, marks := observe.Lease{Key: wire.LockKey(m.cfg.Prefix, name), Owner: ownerOn(s.Holder, s.Readers)}, 0
+	reaches := time.Duration(0)
+	for _, n := range s.Nodes {
+		if ownerOn(n.Holder, n.Readers) == l.Owner {
+			l.Longest = max(l.Longest, n.TTL)
+			if n.Holder.Revoked != "" {
+				marks++
+			}
+		}
+		// The node may have lost a renewal; and a master that was replaced goes on renewing for the window.
+		if n.QuarantinedFor > 0 || m.cfg.Failover > 0 {
+			reaches = m.cfg.Guard
+		}
+	}
+	if l.Again = marks >= m.ensemble.Quorum(); !l.Again {
+		l.Longest = max(l.Longest, reaches)
+	}
+	result := m.out.observers.Revoke(ctx, l, m.cfg.Drift, note)
+	r := Revocation{Holder: s.Holder, Marked: result.Marked}
+	if result.Until == 0 && result.Gone >= m.ensemble.Quorum() && gone(ctx, m, &s) {
+		return Revocation{}, nil // it has just been released
+	}
+	if result.Until == 0 {
+		err := error(noQuorum(m.ensemble, "revoke", name, result.Marked, result.Errors))
+		if ctx.Err() != nil {
+			err = errs.Ended(ctx, err, "stopped waiting for answers")
+		}
+		return r, err
+	}
+	r.Until = m.ensemble.Clock.Time(result.Until)
+	m.reporter.Warn("a lease was revoked", "name", name, "holder", r.Holder.Label, "owner", r.Holder.Owner, "reason", reason, "until", r.Until)
+	return r, nil
+}
+
+// gone reports whether a majority says that the holder of before does not hold the name any more.
+func gone(ctx context.Context, m *Manager, before *Status) bool {
+	now, err := m.Inspect(ctx, before.Name)
+	return err == nil && ownerOn(now.Holder, now.Readers) != ownerOn(before.Holder, before.Readers)
+}
+
+// noted returns the state of a name for a note to its holder. Without an error the name is held by a lease
+// of this package, or nobody can hold it.
+func noted(ctx context.Context, m *Manager, op, name, reason string) (s Status, note wire.Note, err error) {
+	if len(reason) > MaxReasonLen || !utf8.ValidString(reason) {
+		return s, note, &InvalidError{What: "reason", Value: strconv.Quote(reason), Bound: "has to be UTF-8 of at most " + strconv.Itoa(MaxReasonLen) + " bytes", Fix: "shorten it"}
+	}
+	s, err = m.Inspect(ctx, name)
+	if err != nil {
+		return s, note, err
+	}
+	problems, unknown := make([]error, len(s.Nodes)), 0
+	for i, n := range s.Nodes {
+		if problems[i] = n.Err; n.Err != nil {
+			unknown++
+		}
+	}
+	switch {
+	case s.Held && s.Holder.Since.IsZero():
+		err = &InvalidError{What: "the holder of " + strconv.Quote(name), Value: strconv.Quote(s.Holder.Owner), Bound: "has to be a lease of this package", Fix: "ask the program that holds it"}
+	case !s.Held && s.Votes > 0 && s.Votes+unknown >= m.ensemble.Quorum():
+		err = noQuorum(m.ensemble, op, name, s.Votes, problems)
+	}
+	return s, wire.Note{By: m.cfg.Terms.Label, Reason: reason}, err
+}
