@@ -1,6 +1,9 @@
 package wire
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // Companion keys contain a byte that is not valid UTF-8. Lock names and prefixes are
 // valid UTF-8, so no valid name of any prefix can collide with them. They begin with the
@@ -13,9 +16,11 @@ const (
 	listsTag    = "\xffl"
 	wakeTag     = "\xffw" // of channels
 	// Behind the lock's key: the script appends them.
-	queueTag   = "\xffq"
-	watchTag   = "\xffn"
-	readersTag = "\xffs"
+	queueTag    = "\xffq"
+	watchTag    = "\xffn"
+	readersTag  = "\xffs"
+	permitTag   = "\xffp"
+	admittedTag = "\xffa"
 )
 
 // LockKey returns the key of a lock: prefix and name and nothing else. So this package
@@ -31,6 +36,27 @@ func WatchKey(lock string) string { return lock + watchTag }
 
 // ReadersKey returns the key of the set of those who have a lock together.
 func ReadersKey(lock string) string { return lock + readersTag }
+
+// FamilyKey returns what the slots of a name have in common: their queue is that of this key, and a message
+// to all waiters names it.
+func FamilyKey(lock string) string { return lock + permitTag }
+
+// SlotKey returns the key of the lock of a slot, counted from 0.
+func SlotKey(lock string, slot int) string { return FamilyKey(lock) + strconv.Itoa(slot) }
+
+// SlotOf splits the key of a slot, or of a family, into the key of the name and the slot. It is -1 for a
+// family, and ok is false for any other key.
+func SlotOf(key string) (lock string, slot int, ok bool) {
+	lock, digits, ok := strings.Cut(key, permitTag)
+	if !ok || digits == "" {
+		return lock, -1, ok
+	}
+	slot, err := strconv.Atoi(digits)
+	return lock, slot, err == nil && slot >= 0 && strconv.Itoa(slot) == digits
+}
+
+// AdmittedKey returns the key of the set of waiters that may take a slot of a name.
+func AdmittedKey(lock string) string { return FamilyKey(lock) + admittedTag }
 
 // RegistersKey returns the key of the sorted set that holds the fencing register of
 // every lock of a prefix.

@@ -17,6 +17,8 @@ var (
 	luaMark string
 	//go:embed lua/shared.lua
 	luaShared string
+	//go:embed lua/permits.lua
+	luaPermits string
 	//go:embed lua/guard.lua
 	luaGuard string
 	//go:embed lua/lists.lua
@@ -35,10 +37,10 @@ var (
 var Lean string
 
 // Apply is the script that runs every operation; lua/head.lua describes its keys, arguments
-// and replies. The functions for rare cases, and those for readers, are made when a call first
+// and replies. The functions for rare cases, for readers and for permits are made when a call first
 // needs one, because most calls need none.
 var Apply = luaHead + `
-local shared
+local shared, permits
 -- The functions for rare cases; most calls need none of them.
 local function rare()
 local f = {}
@@ -48,4 +50,4 @@ rare = function() return f end
 return f
 end
 
-` + luaShared + "\n" + luaRun
+` + luaShared + "\n" + luaPermits + "\n" + luaRun

@@ -19,7 +19,7 @@ func Run(t *testing.T, start func(testing.TB) Server) {
 		server.Prefix = "p:"
 	}
 	for _, topic := range [][]testCase{
-		acquireCases, waitCases, extendCases, healCases, raiseCases, releaseCases, leaveCases, passCases, recallCases, markCases, resumeCases, sharedCases, admitCases, readCases, scanCases,
+		acquireCases, waitCases, extendCases, healCases, raiseCases, releaseCases, leaveCases, passCases, recallCases, markCases, resumeCases, sharedCases, admitCases, permitCases, readCases, scanCases,
 		forgetCases, guardCases, listCases, registerCases, reserveCases, wakeCases, batchCases, leanCases, nodeCases,
 	} {
 		for _, c := range topic {

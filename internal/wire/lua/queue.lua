@@ -142,7 +142,11 @@ end
 
 -- Finishes a release: held is the value that was there; if it was ours, it is deleted.
 function f.hand(lock, held, ours, ticket, place, mode)
-  return f.settle(lock, ours or held == '' and call('EXISTS', lock) == 0, ours, ticket, place, mode)
+  local free = ours or held == '' and call('EXISTS', lock) == 0
+  if string.find(lock, '\255p', 1, true) then
+    return permits().settle(lock, free, ours, ticket, place, mode)
+  end
+  return f.settle(lock, free, ours, ticket, place, mode)
 end
 
 function f.reserved(lock, ticket)
@@ -184,6 +188,9 @@ function f.settle(lock, free, ours, ticket, place, mode)
 end
 
 function f.pass(lock, ticket)
+  if string.find(lock, '\255p', 1, true) then
+    return permits().settle(lock, false, false, ticket)
+  end
   call('ZREM', lock .. '\255q', ticket)
   local held = call('GETRANGE', lock, '0', '35')
   local reservation = string.sub(ticket, 1, 32) .. ' w '

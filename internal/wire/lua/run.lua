@@ -28,7 +28,7 @@ local function wanted(lock, code, marked)
   if not string.find(ARGV[6], 'w', 1, true) then
     return code
   end
-  local waiting = hint and code > 0 and call('ZCARD', lock .. '\255q') or 0
+  local waiting = hint and code > 0 and call('ZCARD', string.gsub(lock, '\255p%d+$', '\255p') .. '\255q') or 0
   if waiting == 0 and not marked then
     return code
   end
@@ -124,6 +124,14 @@ local function run()
       arg, reply = at + 7, -1
       if votes then
         reply = shared().share(lock, a, b, now > ARGV[at + 3] + offset, ARGV[at + 4], ARGV[at + 5], ARGV[at + 6])
+      end
+      made = nil
+    elseif op == 'permit' then
+      arg, reply = at + 9, -1
+      if votes then
+        reply = permits().permit(
+          lock, a, b, now > ARGV[at + 3] + offset, ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7], ARGV[at + 8] + 0
+        )
       end
       made = nil
     elseif op == 'prolong' then

@@ -1,0 +1,266 @@
+package conformance
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+var permitCases = []testCase{
+	{"a free slot is a lock as any other", takesSlots},
+	{"a slot that is taken names one that is free", namesAFreeSlot},
+	{"a waiter is let in to any slot that is free", letsIn},
+	{"slots that are freed together go to different waiters", letsInOneForEachSlot},
+	{"nobody comes before those who wait", refusesNewcomers},
+	{"a waiter that asks again for another slot keeps its right", keepsTheRight},
+	{"a waiter that was let in and goes makes way for the next", passesTheRightOn},
+	{"a waiter with a smaller limit is not let in to the slots above", letsInBelowTheLimit},
+	{"a waiter that yields keeps its place behind the others", yieldsASlot},
+	{"an asker that has waited out a right empties the queue of the slots", recallsForASlot},
+	{"a slot is prolonged, restored and raised like a lock, and shows who waits", keepsSlots},
+	{"permits and the lock of their name are apart", permitsAreApart},
+}
+
+// family is the name of the queue of all slots, and slot the lock of one.
+func family(r *rig) string { return wire.FamilyKey(r.lock) }
+
+func slot(r *rig, i int) string { return wire.SlotKey(r.lock, i) }
+
+// permitTicket is that of the n-th wait for one of that many permits.
+func permitTicket(n, limit int) string { return ticket(n) + "p" + strconv.Itoa(limit) }
+
+// permit asks for a slot without a ticket.
+func permit(r *rig, owner string, i, limit int) op {
+	o := r.acquire(owner, r.micros())
+	return op{slot(r, i), append(append([]string{"permit"}, o.args[1:]...), "", "", "", strconv.Itoa(limit))}
+}
+
+// permitFor is permit of the n-th waiter.
+func permitFor(r *rig, owner string, n, i, limit int) op {
+	return permit(r, owner, i, limit).with(argTicket, permitTicket(n, limit)).with(argTicket+1, enqueuedAt(n))
+}
+
+// owned returns the owners of the first slots, "" for a free one.
+func owned(r *rig, limit int) (owners []string) {
+	for i := range limit {
+		text, _ := r.admin("GET", slot(r, i)).(string)
+		owners = append(owners, wire.ParseValue(text).Owner)
+	}
+	return owners
+}
+
+// full has owners 0, 1, … take all slots.
+func full(r *rig, limit int) (owners []string) {
+	r.Helper()
+	for i := range limit {
+		owners = append(owners, fmt.Sprintf("%032x", 0xe0+i))
+		require.Equal(r, int64(1), r.one(permit(r, owners[i], i, limit)))
+	}
+	return owners
+}
+
+// admitted checks who is let in.
+func admitted(r *rig, waiters ...int) {
+	r.Helper()
+	want := []any{}
+	for _, n := range waiters {
+		want = append(want, name(n))
+	}
+	assert.ElementsMatch(r, want, r.admin("ZRANGE", wire.AdmittedKey(r.lock), "0", "-1"))
+}
+
+// slotFor is the message that the n-th waiter may take a slot, and names one.
+func slotFor(r *rig, n, i int) wake { return wake{wire.WakeReserved, name(n), slot(r, i)} }
+
+func takesSlots(r *rig) {
+	t := r.micros()
+	assert.Equal(r, int64(1), r.one(permit(r, alice, 0, 2)))
+	assert.Equal(r, int64(1), r.one(permit(r, bob, 1, 2)))
+	assert.Equal(r, []string{alice, bob}, owned(r, 2))
+	assert.GreaterOrEqual(r, r.admin("ZSCORE", r.registers, slot(r, 0)), micros(t), "each slot has a register")
+	assert.InDelta(r, 5000, r.pttl(slot(r, 1)), 1000)
+	r.unchanged(func() {
+		assert.Equal(r, int64(0), r.one(permit(r, carol, 2, 3).with(argNotAfter, micros(t-1))))
+		r.known = "another marker"
+		assert.Equal(r, int64(-1), r.one(permit(r, carol, 2, 3)))
+		r.known = ""
+		got := r.one(permit(r, carol, 0, 2)).([]any)
+		assert.Equal(r, []any{int64(-1), int64(-1)}, got[2:], "no ticket, and no slot is free")
+		assert.Equal(r, alice, wire.ParseValue(got[0].(string)).Owner)
+	})
+	again := r.one(permit(r, alice, 0, 2))
+	assert.IsType(r, []any{}, again, "asked again: the same answer")
+	assert.Equal(r, int64(1), r.one(r.release(alice).on(slot(r, 0))))
+	assert.Equal(r, []string{"", bob}, owned(r, 2))
+	r.absent(family(r)+"\xffq", r.hint, wire.AdmittedKey(r.lock))
+}
+
+func namesAFreeSlot(r *rig) {
+	for _, i := range []int{1, 2} {
+		r.one(permit(r, alice, i, 4))
+	}
+	free := func(i, limit int) any { return r.one(permit(r, bob, i, limit)).([]any)[3] }
+	r.unchanged(func() {
+		assert.EqualValues(r, 3, free(1, 4))
+		assert.EqualValues(r, 3, free(2, 4))
+		assert.EqualValues(r, 0, free(2, 3), "it goes on from the first one")
+	})
+}
+
+func letsIn(r *rig) {
+	r.subscribe()
+	owners := full(r, 2)
+	assert.EqualValues(r, 0, r.one(permitFor(r, alice, 1, 0, 2)).([]any)[2])
+	assert.EqualValues(r, 1, r.one(permitFor(r, bob, 2, 1, 2)).([]any)[2])
+	assert.Equal(r, int64(wire.HandedOn), r.one(r.release(owners[1]).on(slot(r, 1))))
+	r.woken(slotFor(r, 1, 1), wake{wire.WakeNext, name(2), family(r)})
+	admitted(r, 1)
+	got := r.one(permitFor(r, bob, 2, 1, 2)).([]any)
+	assert.Equal(r, []any{int64(0), int64(-1)}, got[2:], "the slot is kept for the first")
+	got = r.one(permitFor(r, alice, 1, 1, 2)).([]any)
+	assert.IsType(r, int64(0), got[0])
+	assert.EqualValues(r, 1, got[2], "one more waits")
+	assert.Equal(r, []string{owners[0], alice}, owned(r, 2))
+	admitted(r)
+}
+
+func letsInOneForEachSlot(r *rig) {
+	r.subscribe()
+	owners := full(r, 3)
+	for n := range 4 {
+		r.one(permitFor(r, alice, n, 0, 3))
+	}
+	for _, i := range []int{2, 0} {
+		r.one(r.release(owners[i]).on(slot(r, i)))
+	}
+	admitted(r, 0, 1)
+	r.admin("DEL", wire.WatchKey(family(r)))
+	got := r.one(permitFor(r, alice, 1, 2, 3)).([]any)
+	assert.IsType(r, int64(0), got[0], "another slot than the one that the message named")
+	got = r.one(permitFor(r, bob, 0, 2, 3)).([]any)
+	assert.EqualValues(r, 0, got[3], "so the other one may be asked for")
+	admitted(r, 0)
+	got = r.one(permitFor(r, bob, 0, 0, 3)).([]any)
+	assert.IsType(r, int64(0), got[0])
+	assert.Equal(r, []string{bob, owners[1], alice}, owned(r, 3))
+}
+
+func refusesNewcomers(r *rig) {
+	r.subscribe()
+	owners := full(r, 2)
+	r.one(permitFor(r, alice, 1, 0, 2))
+	r.one(r.release(owners[0]).on(slot(r, 0)))
+	got := r.one(permit(r, carol, 0, 2)).([]any)
+	assert.Equal(r, []any{"", int64(-2), int64(-1), int64(-1)}, got, "free, and kept")
+	r.admin("DEL", wire.AdmittedKey(r.lock)) // its grace ends
+	got = r.one(permit(r, carol, 0, 2)).([]any)
+	assert.IsType(r, int64(0), got[0])
+}
+
+func keepsTheRight(r *rig) {
+	r.subscribe()
+	owners := full(r, 2)
+	r.one(permitFor(r, alice, 1, 0, 2))
+	r.admin("DEL", slot(r, 1)) // it expires, and nobody is woken
+	got := r.one(permitFor(r, alice, 1, 0, 2)).([]any)
+	assert.EqualValues(r, 1, got[3], "it is the head, and a slot is free")
+	admitted(r, 1)
+	got = r.one(permit(r, carol, 1, 2)).([]any)
+	assert.EqualValues(r, -1, got[3])
+	got = r.one(permitFor(r, alice, 1, 1, 2)).([]any)
+	assert.IsType(r, int64(0), got[0])
+	assert.Equal(r, []string{owners[0], alice}, owned(r, 2))
+	admitted(r)
+	r.absent(family(r) + "\xffq")
+}
+
+func passesTheRightOn(r *rig) {
+	r.subscribe()
+	owners := full(r, 2)
+	for n := range 3 {
+		r.one(permitFor(r, alice, n, 0, 2))
+	}
+	r.one(r.release(owners[0]).on(slot(r, 0)))
+	admitted(r, 0)
+	r.one(r.pass(0).on(family(r)).with(1, permitTicket(0, 2)))
+	admitted(r, 1)
+	r.one(r.pass(1).on(slot(r, 0)).with(1, name(1)))
+	admitted(r, 2)
+	r.one(r.leave(alice, 2).on(slot(r, 0)).with(2, permitTicket(2, 2)))
+	admitted(r)
+	r.absent(family(r) + "\xffq")
+}
+
+func letsInBelowTheLimit(r *rig) {
+	r.subscribe()
+	owners := full(r, 3)
+	r.one(permitFor(r, alice, 1, 0, 2))
+	r.one(permitFor(r, alice, 2, 0, 3))
+	r.one(r.release(owners[2]).on(slot(r, 2)))
+	admitted(r)
+	r.one(r.release(owners[1]).on(slot(r, 1)))
+	admitted(r, 1, 2)
+	r.one(r.release(owners[0]).on(slot(r, 0)))
+	admitted(r, 1, 2)
+}
+
+func yieldsASlot(r *rig) {
+	r.subscribe()
+	owners := full(r, 1)
+	r.one(permitFor(r, alice, 1, 0, 1))
+	r.one(permitFor(r, alice, 2, 0, 1))
+	stays := func(n int, mode string) op {
+		return r.stay(owners[0], n, mode).on(slot(r, 0)).with(2, permitTicket(n, 1))
+	}
+	assert.Equal(r, int64(wire.HandedOn), r.one(stays(0, "y")))
+	admitted(r, 1)
+	assert.Equal(r, []any{permitTicket(0, 1), permitTicket(2, 1)}, r.admin("ZRANGE", family(r)+"\xffq", "0", "-1"))
+	r.one(stays(1, ""))
+	admitted(r, 1)
+	assert.EqualValues(r, 2, r.admin("ZCARD", family(r)+"\xffq"), "let in meanwhile: no second turn")
+}
+
+func recallsForASlot(r *rig) {
+	r.subscribe()
+	owners := full(r, 1)
+	for n := 1; n <= 3; n++ {
+		r.one(permitFor(r, alice, n, 0, 1))
+	}
+	r.one(r.release(owners[0]).on(slot(r, 0)))
+	r.admin("DEL", wire.AdmittedKey(r.lock))
+	r.woken(slotFor(r, 1, 0), wake{wire.WakeNext, name(2), family(r)}, wake{wire.WakeNext + 1, name(3), family(r)})
+	got := r.one(permitFor(r, alice, 3, 0, 1).with(argMode, "l")).([]any)
+	assert.IsType(r, int64(0), got[0])
+	r.woken(wake{wire.WakeAskAgain, name(2), family(r)})
+	r.absent(family(r)+"\xffq", wire.AdmittedKey(r.lock))
+}
+
+func keepsSlots(r *rig) {
+	r.flags = knows
+	t := r.micros()
+	on := func(o op) op { return o.on(slot(r, 0)) }
+	r.one(permit(r, alice, 0, 1).with(1, wire.Compose(alice, t, metadata)).with(4, micros(t)))
+	assert.Equal(r, int64(1), r.one(on(r.extend(alice, t))))
+	r.one(permitFor(r, bob, 1, 0, 1))
+	assert.Equal(r, answer(1, 1, ""), r.one(on(r.extend(alice, t))), "one waits")
+	assert.Equal(r, answer(t, 0), r.one(on(r.raise(alice, t+2))))
+	r.admin("DEL", slot(r, 0))
+	assert.Equal(r, int64(1), r.one(on(r.heal(alice))))
+	assert.Equal(r, []string{alice}, owned(r, 1))
+}
+
+func permitsAreApart(r *rig) {
+	r.subscribe()
+	r.holdsAgainst(1)
+	assert.IsType(r, int64(0), r.one(permit(r, bob, 0, 1)).([]any)[0])
+	r.one(permitFor(r, carol, 2, 0, 1))
+	assert.Equal(r, int64(wire.HandedOn), r.one(r.release(alice)))
+	r.reserved(1)
+	admitted(r)
+	assert.Equal(r, int64(wire.HandedOn), r.one(r.release(bob).on(slot(r, 0))))
+	admitted(r, 2)
+}
