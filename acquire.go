@@ -131,6 +131,7 @@ type call struct {
 	name     string
 	span     *acquireSpan // nil without telemetry
 	mode     otel.Mode
+	limit    int  // of permits; 0 for none
 	failFast bool // it has WithFailFast
 	alone    bool // it waits, and not behind others of this process
 	campaign campaign.Campaign
@@ -151,9 +152,13 @@ func run(waitCtx context.Context, c *call, t *config.Terms, once bool) (l *Lease
 	defer m.life.calls.Leave()
 	err = errPanicked
 	defer func() { c.span.measure(err) }()
+	key := wire.LockKey(m.cfg.Prefix, c.name)
+	if c.mode == otel.Permit {
+		key = wire.FamilyKey(key)
+	}
 	m.campaigns.Begin(&c.campaign, campaign.Call{
-		Wait: waitCtx, Key: wire.LockKey(m.cfg.Prefix, c.name), Terms: m.cfg.At(m.ensemble.Trip(), t), Once: once, From: c.campaign.From,
-		Shared:      c.mode == otel.Shared,
+		Wait: waitCtx, Key: key, Terms: m.cfg.At(m.ensemble.Trip(), t), Once: once, From: c.campaign.From,
+		Shared: c.mode == otel.Shared, Limit: c.limit,
 		TraceParent: c.span.traceParent(), Caller: c,
 	})
 	defer func() {
@@ -212,7 +217,7 @@ func (c *call) stepBack() (*Lease, error) {
 	if !c.campaign.Once {
 		return c.queueUp()
 	}
-	if c.mode == otel.Shared {
+	if c.mode != otel.Exclusive {
 		return nil, nil
 	}
 	obstacle, busy := c.m.queues.Busy(c.campaign.Key)
@@ -225,10 +230,11 @@ func (c *call) stepBack() (*Lease, error) {
 }
 
 // queueUp waits behind the other callers of this process. It returns neither a lease nor an error
-// when the call has to ask the nodes. Readers do not wait for each other, so each asks the nodes itself.
+// when the call has to ask the nodes. Those who may have the
+// lock together do not wait for each other: each asks the nodes itself.
 func (c *call) queueUp() (*Lease, error) {
 	c.campaign.Prepare()
-	if c.mode == otel.Shared {
+	if c.mode != otel.Exclusive {
 		c.alone = true
 		return nil, nil
 	}
@@ -311,7 +317,7 @@ func (c *call) failed(f *campaign.Failure) {
 	if f.Kind == campaign.CutShort {
 		return
 	}
-	c.last = failure(c.m, c.name, c.campaign.Key, f)
+	c.last = failure(c.m, c.name, f)
 	if c.place != nil {
 		c.place.Failed(queue.Setback{Why: c.last, NoQuorum: f.Kind == campaign.NoQuorum, TooFewAnswered: f.TooFewAnswered, Stranger: f.Stranger})
 	}
@@ -323,10 +329,10 @@ func (c *call) failed(f *campaign.Failure) {
 }
 
 // failure returns the error of an attempt.
-func failure(m *Manager, name, key string, f *campaign.Failure) error {
+func failure(m *Manager, name string, f *campaign.Failure) error {
 	if f.Kind == campaign.Held {
 		by := holder(f.Value)
-		return &HeldError{Name: name, Holder: by, Readers: f.Readers, RetryAfter: f.RetryAfter, Self: m.dog.Has(key, by.Owner)}
+		return &HeldError{Name: name, Holder: by, Readers: f.Readers, RetryAfter: f.RetryAfter, Self: m.dog.Has(f.Key, by.Owner)}
 	}
 	err := noQuorum(m.ensemble, "acquire", name, f.Granted, f.Errors)
 	err.RetryAfter = f.RetryAfter

@@ -23,7 +23,7 @@ type Handle string
 //
 // It returns ErrLost or ErrReleased when the lease has ended before; ErrNoQuorum when too few nodes have
 // confirmed within the node timeout, and the lock is then released; and ErrInvalid for keep out of bounds,
-// a shared lease or a nil ctx, which end nothing. Err is ErrDetached afterwards, which is an ErrReleased.
+// a shared lease or a permit, and a nil ctx, which end nothing. Err is ErrDetached afterwards, which is an ErrReleased.
 func (l *Lease) Detach(ctx context.Context, keep time.Duration) (Handle, error) {
 	if ctx == nil {
 		return "", errNilContext()
@@ -31,8 +31,8 @@ func (l *Lease) Detach(ctx context.Context, keep time.Duration) (Handle, error) 
 	if err := invalid(l.m.cfg.CheckKeep(keep)); err != nil {
 		return "", err
 	}
-	if l.Shared() {
-		return "", &InvalidError{What: "Detach", Value: "a shared lease", Bound: "needs an exclusive lease", Fix: "let the other process acquire a shared lease as well, and then release"}
+	if l.mode != otel.Exclusive {
+		return "", &InvalidError{What: "Detach", Value: "a shared lease or a permit", Bound: "needs an exclusive lease", Fix: "let the other process acquire one as well, and then release"}
 	}
 	if !l.m.enter() {
 		<-l.Done()

@@ -63,7 +63,10 @@ type watch struct {
 }
 
 // Name returns the name of the lease.
-func (l *Lease) Name() string { return l.lock.Key()[len(l.m.cfg.Prefix):] }
+func (l *Lease) Name() string {
+	lock, _, _ := wire.SlotOf(l.lock.Key())
+	return lock[len(l.m.cfg.Prefix):]
+}
 
 // Owner returns the random value that marks the keys on the nodes. Leases that were
 // passed on inside this process, without asking the nodes again, share it; their tokens
@@ -77,6 +80,12 @@ func (l *Lease) Token() int64 { return l.token }
 
 // Shared reports whether the lease is a shared one, of AcquireShared or Downgrade.
 func (l *Lease) Shared() bool { return l.mode == otel.Shared }
+
+// Slot returns the number of the permit, from 0, and -1 for a lease that is none.
+func (l *Lease) Slot() int {
+	_, slot, _ := wire.SlotOf(l.lock.Key())
+	return slot
+}
 
 // Valid reports whether work under the lease may go on. It reads the clocks at the call: it
 // is false at the first call after a suspend that was too long, even before Lost delivers.

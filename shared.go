@@ -53,13 +53,13 @@ func (m *Manager) DoShared(ctx context.Context, name string, fn func(ctx context
 // It asks the nodes once. After an error nothing is held, and the name is released: ErrNoQuorum (a
 // *QuorumError) when too few nodes answered, joined with ctx.Err() and ctx's cause when ctx ended first, or
 // ErrHeld when another holder has the name on too many of them. It returns ErrLost or ErrReleased when l has
-// ended before, and ErrInvalid for a shared lease or a nil ctx, which it leaves as it is.
+// ended before, and ErrInvalid for a shared lease, a permit or a nil ctx, which end nothing.
 func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	if ctx == nil {
 		return nil, errNilContext()
 	}
-	if l.Shared() {
-		return nil, &InvalidError{What: "Downgrade", Value: "a shared lease of " + strconv.Quote(l.Name()), Bound: "needs an exclusive lease", Fix: "use the lease as it is"}
+	if l.mode != otel.Exclusive {
+		return nil, &InvalidError{What: "Downgrade", Value: "a shared lease or a permit of " + strconv.Quote(l.Name()), Bound: "needs an exclusive lease", Fix: "use the lease as it is"}
 	}
 	m := l.m
 	if !m.enter() {

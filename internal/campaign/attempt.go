@@ -20,6 +20,8 @@ import (
 // the answers; one caller waits for the outcome.
 type attempt struct {
 	c      *Campaign
+	key    string // of the lock: the campaign's, or that of a slot
+	ask    quorum.Ask
 	value  string        // the lock's value: owner, proposal, metadata
 	began  time.Duration // before the first request was sent: validity counts from here
 	steady time.Duration // the same instant on the steady clock
@@ -44,18 +46,18 @@ type attempt struct {
 
 // newAttempt returns an attempt that has not asked yet. before is the attempt whose votes
 // it keeps, nil for none: nodes that have granted it grant the same value again.
-func (s *Campaigns) newAttempt(c *Campaign, ask quorum.Ask, before *attempt) *attempt {
+func (s *Campaigns) newAttempt(c *Campaign, key string, ask quorum.Ask, before *attempt) *attempt {
 	a, _ := s.attempts.Get().(*attempt)
 	if a == nil {
 		a = &attempt{}
 	}
 	nodes := c.Terms.Nodes
-	a.c, a.decided = c, s.ensemble.Signal()
+	a.c, a.key, a.ask, a.decided = c, key, ask, s.ensemble.Signal()
 	a.users.Store(int32(nodes) + 1)
 	a.began, a.steady = s.clock.Both()
 	if before != nil {
 		before.mu.Lock()
-		a.value, a.votes.proposal, a.kept = before.value, before.votes.proposal, before.kept|quorum.All(nodes)&^before.votes.notApplied
+		a.key, a.value, a.votes.proposal, a.kept = before.key, before.value, before.votes.proposal, before.kept|quorum.All(nodes)&^before.votes.notApplied
 		before.mu.Unlock()
 	} else {
 		if !s.settings.Unfenced && !c.Shared {
@@ -72,7 +74,8 @@ func (s *Campaigns) newAttempt(c *Campaign, ask quorum.Ask, before *attempt) *at
 		a.votes.ballot = quorum.NewSharedBallot(nodes, !s.settings.Unfenced)
 	}
 	acquisition := wire.Acquisition{
-		Lock: c.Key, Value: a.value, KeyTTL: c.Terms.KeyTTL, NotAfter: a.steady + c.Terms.Timeout, Token: a.token(), From: c.From, Shared: c.Shared,
+		Lock: a.key, Value: a.value, KeyTTL: c.Terms.KeyTTL, NotAfter: a.steady + c.Terms.Timeout, Token: a.token(), From: c.From, Shared: c.Shared,
+		Limit: c.Limit,
 	}
 	if ask.Ticket {
 		acquisition.Ticket, acquisition.EnqueuedAt, acquisition.Lapsed = c.ticket, c.score, uint32(ask.Lapsed)
@@ -88,7 +91,7 @@ func (s *Campaigns) newAttempt(c *Campaign, ask quorum.Ask, before *attempt) *at
 
 // entry is what the nodes keep for the attempt.
 func (a *attempt) entry() wire.Entry {
-	return wire.Entry{Lock: a.c.Key, Value: a.value, Shared: a.c.Shared}
+	return wire.Entry{Lock: a.key, Value: a.value, Shared: a.c.Shared}
 }
 
 // write composes the value of the lock in one allocation.
@@ -127,7 +130,7 @@ func (a *attempt) unref() {
 	}
 	pool := &a.c.of.attempts
 	a.req.Reset()
-	a.c, a.value, a.decided, a.votes, a.lock = nil, "", nil, votes{}, nil
+	a.c, a.key, a.value, a.decided, a.votes, a.lock = nil, "", "", nil, votes{}, nil
 	a.announced, a.concluded, a.kept = false, false, 0
 	pool.Put(a)
 }
@@ -159,7 +162,7 @@ func (a *attempt) receive(i int, req *wire.Request, reply *wire.Reply) {
 	if req.Kind == wire.Raise {
 		a.votes.countRaise(i, nodes, reply)
 	} else {
-		raise = a.votes.count(i, nodes, reply, c.of.clock.Now())
+		raise = a.votes.count(i, nodes, c.slots != nil, reply, c.of.clock.Now())
 	}
 	if raise != 0 && a.raise == nil {
 		_, now := c.of.clock.Both()
@@ -234,7 +237,7 @@ func (a *attempt) conclude(cut bool) *Failure {
 			tally := a.votes.ballot.Votes()
 			reserved := a.c.won(l, tally.Granted())
 			a.mu.Unlock()
-			l.TakeReservations(reserved & tally.Refused())
+			a.c.takeUp(l, reserved&tally.Refused())
 			return nil
 		}
 		if !errors.Is(err, hold.ErrEnded) { // nodes have granted it, and that is of no use
@@ -271,6 +274,7 @@ func (a *attempt) grant() (*hold.Lock, error) {
 func (a *attempt) failure(outcome quorum.Outcome) *Failure {
 	v, nodes := &a.votes, a.c.Terms.Nodes
 	f := &Failure{
+		Key:     a.key,
 		Granted: v.ballot.Votes().Granted().Len(), Refused: len(v.refusals) > 0, Stranger: v.strange(),
 		TooFewAnswered: v.ballot.Outcome() == quorum.OutcomeNoQuorum,
 	}
@@ -300,6 +304,22 @@ func (a *attempt) resultLocked(outcome quorum.Outcome) *quorum.AttemptResult {
 		owner = wire.Nobody
 	}
 	return a.votes.result(a.c.Terms.Nodes, outcome, owner, a.c.of.clock.Now())
+}
+
+// freeSlots returns the slot that each node has offered in place of the one that it refused, −1 for none.
+func (a *attempt) freeSlots() []int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	all := make([]int, a.c.Terms.Nodes)
+	for i := range all {
+		all[i] = -1
+	}
+	for _, r := range a.votes.refusals {
+		if r.freeSlot < a.c.Limit {
+			all[r.Node] = r.freeSlot
+		}
+	}
+	return all
 }
 
 // release releases the locks that the attempt has created or may have created. It skips

@@ -43,7 +43,7 @@ func TestAnAttemptIsReusedOnceNothingRefersToIt(t *testing.T) {
 	c := begin(s, by)
 	inUse := func(a *attempt) bool { return a.c != nil }
 
-	a := s.newAttempt(c, quorum.Ask{}, nil)
+	a := s.newAttempt(c, c.Key, quorum.Ask{}, nil)
 	a.votes.ballot.Grant(0, a.votes.proposal, a.votes.proposal-1)
 	l := granted(t, a)
 	require.Same(t, by.lock, l)
@@ -55,7 +55,7 @@ func TestAnAttemptIsReusedOnceNothingRefersToIt(t *testing.T) {
 	l.Free(wire.TicketUpdate{})
 	assert.False(t, a.req.Withdrawn(), "its release has nothing to undo")
 
-	a = s.newAttempt(c, quorum.Ask{}, nil)
+	a = s.newAttempt(c, c.Key, quorum.Ask{}, nil)
 	a.raise = &wire.Request{}
 	a.votes.ballot.Grant(0, a.votes.proposal, a.votes.proposal-1)
 	granted(t, a)
@@ -63,7 +63,7 @@ func TestAnAttemptIsReusedOnceNothingRefersToIt(t *testing.T) {
 	a.unref()
 	assert.True(t, inUse(a), "more answers may come")
 
-	a = s.newAttempt(c, quorum.Ask{}, nil)
+	a = s.newAttempt(c, c.Key, quorum.Ask{}, nil)
 	a.unref()
 	a.unref()
 	assert.True(t, inUse(a), "the release of a failed attempt looks at its request")
@@ -73,7 +73,7 @@ func TestAnAttemptIsReusedOnceNothingRefersToIt(t *testing.T) {
 // the caller has to learn why their votes do not count.
 func TestAnAttemptThatWasWonInVainHasTheReason(t *testing.T) {
 	won := func(s *Campaigns, c *Campaign) *Failure {
-		a := s.newAttempt(c, quorum.Ask{}, nil)
+		a := s.newAttempt(c, c.Key, quorum.Ask{}, nil)
 		for i := range 2 {
 			a.votes.ballot.Grant(i, a.votes.proposal, a.votes.proposal-1)
 		}

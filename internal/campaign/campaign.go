@@ -21,6 +21,7 @@ type Call struct {
 	Terms  *config.Terms
 	Once   bool // it asks once, as TryAcquire does
 	Shared bool // it asks for a shared lease
+	Limit  int  // it asks for a permit, one of that many, and Key is that of the family; 0 for none
 	// From is the owner value of a detached lease, which it resumes. For a shared lease it is the value of
 	// locks that are its own, and become shared. "" for none.
 	From        string
@@ -54,6 +55,7 @@ type Campaign struct {
 	bell chan struct{}
 
 	mu       sync.Mutex
+	slots    *quorum.Slots // of a permit; nil for none
 	machine  quorum.Waiter
 	enrolled bool // Campaigns finds the campaign by its ticket
 	reserved bool // a node has reserved the lock since the last attempt began
@@ -64,6 +66,10 @@ func (s *Campaigns) Begin(c *Campaign, call Call) {
 	c.of, c.Call, c.Arrived = s, call, s.clock.Now()
 	c.enqueuedAt = c.Arrived
 	c.machine = quorum.NewWaiter(c.waiter(0, false))
+	if c.Limit > 0 {
+		slots := quorum.NewSlots(s.ensemble.Order(), mathrand.IntN(c.Limit))
+		c.slots = &slots
+	}
 }
 
 // waiter returns the configuration of the campaign's machine.
@@ -96,13 +102,14 @@ func (c *Campaign) CarryTicket(notBefore time.Duration) wire.TicketUpdate {
 	return wire.TicketUpdate{Ticket: c.ticket, EnqueuedAt: c.score}
 }
 
-// Prepare makes the ticket of a call that will wait behind others, once. A reader waits for the nodes
-// alone: they wake it from now on, and its next attempt begins when it would have begun.
+// Prepare makes the ticket of a call that will wait behind others, once. One that may get the lock beside
+// others waits for the nodes alone: they wake it from now on, and its next attempt begins when it would have
+// begun.
 func (c *Campaign) Prepare() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.prepare()
-	if c.Shared {
+	if c.Shared || c.Limit > 0 {
 		c.enrol() // before the machine learns which nodes are subscribed: each later one finds it
 		c.machine = quorum.NewWaiter(c.waiter(c.machine.At(), false))
 	}
@@ -174,7 +181,8 @@ func (s *Campaigns) Ask(campaigns ...*Campaign) {
 
 // begin makes an attempt, which has not asked yet.
 func (c *Campaign) begin() *attempt {
-	a := c.of.newAttempt(c, c.beginAttempt(), c.unreleased)
+	ask, key := c.beginAttempt()
+	a := c.of.newAttempt(c, key, ask, c.unreleased)
 	if c.unreleased != nil {
 		c.unreleased.unref()
 	}
@@ -186,6 +194,10 @@ func (c *Campaign) begin() *attempt {
 func (c *Campaign) Await(ctx context.Context) *Failure {
 	a := c.unreleased
 	failure := a.await(ctx)
+	for failure != nil && c.askElsewhere(a, failure) {
+		a = c.unreleased
+		failure = a.await(ctx)
+	}
 	if failure == nil {
 		c.unreleased = nil
 		if c.of.unanswered.Load() {
@@ -196,17 +208,46 @@ func (c *Campaign) Await(ctx context.Context) *Failure {
 	return failure
 }
 
-// beginAttempt starts an attempt of the machine.
-func (c *Campaign) beginAttempt() quorum.Ask {
+// askElsewhere begins an attempt for another slot, if the nodes have refused the one before and named one
+// that is free. For the machine both are one attempt.
+func (c *Campaign) askElsewhere(a *attempt, f *Failure) bool {
+	if c.slots == nil || f.Kind != Held || c.Wait.Err() != nil || c.of.ending() {
+		return false
+	}
+	c.mu.Lock()
+	slot, again := c.slots.Refused(a.freeSlots())
+	c.mu.Unlock()
+	if !again {
+		return false
+	}
+	update := wire.TicketUpdate{}
+	if a.ask.Ticket {
+		update = wire.TicketUpdate{Ticket: c.ticket, EnqueuedAt: c.score}
+	}
+	c.end(a, update)
+	next := c.of.newAttempt(c, c.slotKey(slot), quorum.Ask{Ticket: a.ask.Ticket}, nil)
+	c.unreleased = next
+	c.of.ensemble.Ask(&next.req, next, next.steady)
+	return true
+}
+
+// slotKey returns the key of a slot.
+func (c *Campaign) slotKey(slot int) string { return c.Key + strconv.Itoa(slot) }
+
+// beginAttempt starts an attempt of the machine, and returns the key to ask for.
+func (c *Campaign) beginAttempt() (ask quorum.Ask, key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ask := c.machine.Begin(c.of.clock.Now())
+	ask, key = c.machine.Begin(c.of.clock.Now()), c.Key
+	if c.slots != nil {
+		key = c.slotKey(c.slots.Begin())
+	}
 	c.reserved = false
 	if ask.Ticket {
 		c.prepare()
 		c.enrol()
 	}
-	return ask
+	return ask, key
 }
 
 // Concede ends the failed attempt. poll is how long the campaign waits if no message arrives. It
@@ -288,9 +329,22 @@ func (c *Campaign) won(l *hold.Lock, granted quorum.Set) (reserved quorum.Set) {
 	enrolled := c.forget()
 	c.mu.Unlock()
 	if enrolled {
-		l.RecordTicket(c.ticket, quorum.All(c.Terms.Nodes)&^granted, reserved)
+		taken := reserved
+		if c.slots != nil {
+			taken = 0 // they are rights to any slot
+		}
+		l.RecordTicket(c.ticket, quorum.All(c.Terms.Nodes)&^granted, taken)
 	}
 	return reserved
+}
+
+// takeUp has a lock take the reservations for its ticket on these nodes. The rights to other slots pass on.
+func (c *Campaign) takeUp(l *hold.Lock, reserved quorum.Set) {
+	if c.slots == nil {
+		l.TakeReservations(reserved)
+	} else if reserved != 0 {
+		c.of.ensemble.LeaveQueues(c.Key, c.ticket, reserved)
+	}
 }
 
 // startOver gives the campaign a ticket with a longer grace and a later place, because it has
@@ -318,13 +372,16 @@ func (c *Campaign) write() {
 	_, steady := c.of.clock.Both()
 	c.score = strconv.FormatInt(c.of.ensemble.Time(steady+c.enqueuedAt-c.of.clock.Now()).Microseconds(), 10)
 	number := strconv.FormatUint(c.number, 16)
-	b := make([]byte, 0, wire.TicketLen+len("999s"))
+	b := make([]byte, 0, wire.TicketLen+len("999p128"))
 	b = append(b, c.of.manager...)
 	b = append(b, "0000000000000000"[len(number):]...)
 	b = append(b, number...)
 	b = strconv.AppendInt(b, c.of.grace(c.Terms).Milliseconds(), 10)
-	if c.Shared {
+	switch {
+	case c.Shared:
 		b = append(b, wire.ReaderMark)
+	case c.Limit > 0:
+		b = strconv.AppendInt(append(b, wire.PermitMark), int64(c.Limit), 10)
 	}
 	c.ticket = string(b)
 }
@@ -346,9 +403,12 @@ func (c *Campaign) forget() (was bool) {
 	return was
 }
 
-// wake handles a message of node i about the ticket.
-func (c *Campaign) wake(i int, what quorum.WakeUp, rank int) quorum.Reaction {
+// wake handles a message of node i about the ticket. It may name a slot; −1 if it does not.
+func (c *Campaign) wake(i int, what quorum.WakeUp, rank, slot int) quorum.Reaction {
 	c.mu.Lock()
+	if c.slots != nil && slot >= 0 && slot < c.Limit {
+		c.slots.Named(i, slot)
+	}
 	reaction := c.machine.Wake(c.of.clock.Now(), i, what, rank, mathrand.Float64())
 	c.reserved = c.reserved || what == quorum.WakeReserved || what == quorum.WakeFree
 	c.mu.Unlock()

@@ -136,6 +136,7 @@ func (s *Campaigns) Wake(i int, kind wire.WakeKind, ticket, key string) {
 	if what == 0 || !s.issued(ticket) || !s.mayLock(key) {
 		return
 	}
+	lock, slot, ofSlots := wire.SlotOf(key)
 	c := s.find(ticket)
 	if c == nil {
 		if what == quorum.WakeReserved || what == quorum.WakeFree {
@@ -143,7 +144,10 @@ func (s *Campaigns) Wake(i int, kind wire.WakeKind, ticket, key string) {
 		}
 		return
 	}
-	if c.Key == key && c.wake(i, what, rank) == quorum.ReactionUnused {
+	if ofSlots {
+		lock = wire.FamilyKey(lock)
+	}
+	if c.Key == lock && c.wake(i, what, rank, slot) == quorum.ReactionUnused {
 		s.unused(i, key, ticket)
 	}
 }
@@ -173,7 +177,8 @@ func (s *Campaigns) issued(ticket string) bool {
 
 // mayLock reports whether a key may be that of a lock of this process.
 func (s *Campaigns) mayLock(key string) bool {
-	name, ours := strings.CutPrefix(key, s.settings.Prefix)
+	lock, _, _ := wire.SlotOf(key)
+	name, ours := strings.CutPrefix(lock, s.settings.Prefix)
 	return ours && config.CheckName(name) == nil
 }
 
@@ -182,7 +187,8 @@ func (s *Campaigns) mayLock(key string) bool {
 // touches a lease. The node drops the request when it has enough of them: the reservation ends
 // with the grace.
 func (s *Campaigns) unused(i int, key, ticket string) {
-	if l := s.locks.Find(key); l != nil && !l.Over() {
+	_, _, ofSlots := wire.SlotOf(key)
+	if l := s.locks.Find(key); l != nil && !l.Over() && !ofSlots {
 		l.TakeReservations(quorum.Set(0).With(i))
 		return
 	}

@@ -23,6 +23,7 @@ const (
 // Failure is why an attempt has failed.
 type Failure struct {
 	Kind Kind
+	Key  string // of the lock that was asked for last
 	// Value is the value of the lock that most refusals name; "" if it is reserved for a waiter.
 	Value string
 	// Readers is how many readers have that lock together, and Value is that of one of them; 0 for a
@@ -57,11 +58,12 @@ type refusal struct {
 	quorum.Refusal // Left is the instant at which the lock ends; remaining makes it a duration
 	value          string
 	readers        int // 0 for a writer's lock
+	freeSlot       int // of a permit, −1 for none
 }
 
 func newRefusal(i int, reply *wire.Reply, now time.Duration) refusal {
 	v := wire.ParseValue(reply.Held)
-	r := refusal{value: reply.Held, Refusal: quorum.Refusal{
+	r := refusal{value: reply.Held, freeSlot: int(reply.FreeSlot), Refusal: quorum.Refusal{
 		Node: i, Left: quorum.Never, Position: int(reply.Position), Reserved: v.Reserved,
 		Stranger: v.Since.IsZero() && !v.Reserved, Owner: v.Owner,
 	}}

@@ -36,7 +36,7 @@ type votes struct {
 }
 
 // count counts the answer of node i to the acquisition, and returns the nodes to ask for a raise.
-func (v *votes) count(i, nodes int, reply *wire.Reply, now time.Duration) (raise quorum.Set) {
+func (v *votes) count(i, nodes int, permit bool, reply *wire.Reply, now time.Duration) (raise quorum.Set) {
 	switch reply.Status {
 	case wire.Granted:
 		moved, before := reply.Moved, reply.Before
@@ -53,7 +53,11 @@ func (v *votes) count(i, nodes int, reply *wire.Reply, now time.Duration) (raise
 		v.ballot.Refuse(i)
 		v.fail(i, nodes, hold.ErrTaken)
 		v.notApplied = v.notApplied.With(i)
-		v.refusals = append(v.refusals, newRefusal(i, reply, now))
+		r := newRefusal(i, reply, now)
+		if permit && reply.Held == "" { // a slot that is free is kept for waiters
+			r.Reserved, r.Stranger = true, false
+		}
+		v.refusals = append(v.refusals, r)
 		return 0
 	case wire.NotApplied:
 		v.notApplied, v.unqueued = v.notApplied.With(i), v.unqueued.With(i)

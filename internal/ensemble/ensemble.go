@@ -193,6 +193,10 @@ func (e *Ensemble) AskTogether(posts []node.Posting, now time.Duration) {
 	}
 }
 
+// Order returns the nodes in an order that all clients of these nodes have: by their identities, as far as
+// these are known.
+func (e *Ensemble) Order() []int { return e.lists.order() }
+
 // Quorum returns the size of a majority.
 func (e *Ensemble) Quorum() int { return quorum.Size(len(e.nodes)) }
 

@@ -2,6 +2,8 @@ package ensemble
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +25,18 @@ type lists struct {
 	ids     []string // the identity that each node had last, "" before the first
 	refusal []error  // of each node, while the rule says that it refuses
 	copied  []error  // why a node is none of its own, nil if it is
+}
+
+// order returns the nodes by their identities.
+func (l *lists) order() []int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]int, len(l.ids))
+	for i := range all {
+		all[i] = i
+	}
+	slices.SortStableFunc(all, func(a, b int) int { return strings.Compare(l.ids[a], l.ids[b]) })
+	return all
 }
 
 func newLists(c *clock.Clock, nodes []*node.Node) *lists {

@@ -119,6 +119,8 @@ func verdict(kind wire.Kind, answers []reading) wire.Status {
 			return wire.MayRepeat
 		case a.parts(3) != nil && held(a.parts(3)[0]) && integers(a.parts(3)[1:]):
 			return wire.Taken
+		case a.parts(4) != nil && held(a.parts(4)[0]) && integers(a.parts(4)[1:]):
+			return wire.Taken
 		case a.parts(5) != nil && held(a.parts(5)[0]) && integers(a.parts(5)[1:4]) && a.parts(5)[4].isText():
 			return wire.Taken
 		}
@@ -304,6 +306,10 @@ func checkFields(t *testing.T, kind wire.Kind, r *wire.Reply, answers []reading,
 	case r.Status == wire.Taken:
 		checkHeld(t, r, a.detail, said)
 		same("position", r.Position, a.detail.parts[2].integer())
+		if len(a.detail.parts) == 4 {
+			same("free slot", r.FreeSlot, a.detail.parts[3].integer())
+			break
+		}
 		checkReaders(t, r, a.detail.parts[3:], said)
 	case kind == wire.Raise:
 		same("before", r.Before, a.detail.parts[0].integer())

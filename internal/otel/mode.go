@@ -15,6 +15,7 @@ type Mode uint8
 const (
 	Exclusive Mode = iota
 	Shared
+	Permit
 )
 
 // Attributes returns the attribute of the mode, none for Exclusive.
@@ -22,5 +23,5 @@ func (m Mode) Attributes() []attribute.KeyValue {
 	if m == Exclusive {
 		return nil
 	}
-	return []attribute.KeyValue{attrMode.String([...]string{"exclusive", "shared"}[m])}
+	return []attribute.KeyValue{attrMode.String([...]string{"exclusive", "shared", "permit"}[m])}
 }

@@ -80,7 +80,7 @@ func WakeChannel(prefix, manager string) string { return prefix + wakeTag + mana
 
 // A ticket is a member of a lock's queue: 16 hex digits of the Manager that a node wakes,
 // 16 of the wait, and then the grace: how long the node reserves the lock for it, in ms
-// (see lua/queue.lua), and ReaderMark for a shared lease. The name of a ticket does not include these.
+// (see lua/queue.lua), and ReaderMark for a shared lease or PermitMark and the limit for a permit. The name of a ticket does not include these.
 const (
 	ManagerLen = 16
 	TicketLen  = 32
@@ -88,6 +88,9 @@ const (
 
 // ReaderMark ends the ticket of a waiter that wants a shared lease.
 const ReaderMark = 's'
+
+// PermitMark is before the limit at the end of a ticket that waits for a permit.
+const PermitMark = 'p'
 
 // PrefixShards reports whether a prefix is fit for hash slots: it puts all its keys into
 // one slot, or does not affect the slot. A brace must belong to a whole hash tag.

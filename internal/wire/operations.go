@@ -19,6 +19,7 @@ type Acquisition struct {
 	// From is the owner value of a detached lease, which the acquisition resumes; "" for none.
 	From   string
 	Shared bool // it asks for a shared lease, and From does not count
+	Limit  int  // it asks for a permit, of that many; 0 for none
 	// Lapsed has a bit for each node whose reservation for another ticket lapsed unused
 	// while the client waited.
 	Lapsed uint32
@@ -30,6 +31,11 @@ func (r *Request) Init(a *Acquisition) {
 	r.room[0] = a.Lock
 	r.keys = r.room[:1:1]
 	notAfter := Micros(a.NotAfter)
+	if a.Limit > 0 {
+		r.lapsed = a.Lapsed
+		r.args = []string{"permit", a.Value, a.KeyTTL, notAfter, a.Token, a.Ticket, a.EnqueuedAt, strconv.Itoa(a.Limit), ""}
+		return
+	}
 	if a.Shared {
 		r.lapsed = a.Lapsed
 		r.args = append(r.room[1:1], "share", a.Value, a.KeyTTL, notAfter, a.Ticket, a.EnqueuedAt, "")
@@ -169,7 +175,7 @@ func NewUndo(lock, value string, undoes *Request, ticket TicketUpdate, expires t
 // ticket returns the ticket that an acquisition carries, "" for none.
 func (r *Request) ticket() string {
 	switch r.args[0] {
-	case "wait":
+	case "wait", "permit":
 		return r.args[5]
 	case "share":
 		return r.args[4]

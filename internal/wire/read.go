@@ -106,7 +106,7 @@ func (d *Reader) readVote(all Answers, r *Reply) (err error) {
 		return err
 	}
 	switch {
-	case len(parts) != 3 && len(parts) != 5:
+	case len(parts) < 3 || len(parts) > 5:
 		return errReply
 	case parts[0].IsInt64() && len(parts) == 3:
 		r.Status = Granted
@@ -121,6 +121,10 @@ func (d *Reader) readVote(all Answers, r *Reply) (err error) {
 		r.Status = Taken
 		if r.Position, err = integerOf(&parts[2]); err == nil {
 			err = readHeld(parts, r)
+		}
+		r.FreeSlot = -1
+		if err == nil && len(parts) == 4 {
+			r.FreeSlot, err = integerOf(&parts[3])
 		}
 		if err == nil && len(parts) == 5 {
 			err = readCount(&parts[3], r, parts[4])

@@ -1,8 +1,9 @@
--- permit   value ms not_after t ticket place mode limit   acquires the slot of a permit, of which
+-- permit   value ms not_after t ticket place limit mode   acquires the slot of a permit, of which
 --          there are `limit`; ticket is '' for a client that does not queue
 --     granted, late and the marker as for acquire
 --     {held, ms, position, free}  taken, as for acquire, and a slot that may be asked for at once,
---                                 -1 if there is none
+--                                 -1 if there is none. A slot that is free and kept for others
+--                                 has '' for held, and ms until their rights end
 --
 -- This file decides which waiters may take a slot. A slot is a lock as any other, 'name\255p3', and
 -- all slots of a name have one queue, that of 'name\255p'. A waiter is let in to the name and not to
@@ -95,7 +96,7 @@ function permits()
     return mine or call('ZCARD', family .. '\255q') == 0 and p.free(family, limit) > p.admitted(family)
   end
 
-  function p.permit(lock, value, duration, late, t, ticket, place, mode, limit)
+  function p.permit(lock, value, duration, late, t, ticket, place, limit, mode)
     if not hint and not late and call('SET', lock, value, 'NX', 'PXAT', after(duration)) then
       made = lock
       if cap and (t + 0 <= base or t + 0 > now + cap or call('ZADD', KEYS[1], 'GT', 'CH', t, lock) ~= 1) then
@@ -124,7 +125,12 @@ function permits()
       rare().enqueue(family, ticket, place)
     end
     local position = queues and call('ZRANK', family .. '\255q', ticket) or -1
-    return { held, call('PTTL', lock), position, mine and p.slot(family, slot, limit, 0) or -1 }
+    local left = call('PTTL', lock)
+    if left == -2 then
+      local stop = call('ZRANGE', family .. '\255a', '-1', '-1', 'WITHSCORES')[2]
+      left = stop and math.max(stop - ms, 0) or 0
+    end
+    return { held, left, position, mine and p.slot(family, slot, limit, 0) or -1 }
   end
 
   -- What a release, a leave and a pass do behind the slot: see settle in queue.lua.

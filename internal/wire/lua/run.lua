@@ -23,12 +23,18 @@ local function answer(reply)
   codes = codes .. '*'
 end
 
+-- How many wait for a lock. The slots of a name have one queue.
+local function waiters(lock)
+  local family = string.gsub(lock, '\255p%d+$', '\255p')
+  return call('ZCARD', family .. '\255q')
+end
+
 -- The answer of a renewal where others may want the lock.
 local function wanted(lock, code, marked)
   if not string.find(ARGV[6], 'w', 1, true) then
     return code
   end
-  local waiting = hint and code > 0 and call('ZCARD', string.gsub(lock, '\255p%d+$', '\255p') .. '\255q') or 0
+  local waiting = hint and code > 0 and waiters(lock) or 0
   if waiting == 0 and not marked then
     return code
   end
@@ -130,7 +136,7 @@ local function run()
       arg, reply = at + 9, -1
       if votes then
         reply = permits().permit(
-          lock, a, b, now > ARGV[at + 3] + offset, ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7], ARGV[at + 8] + 0
+          lock, a, b, now > ARGV[at + 3] + offset, ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7] + 0, ARGV[at + 8]
         )
       end
       made = nil
@@ -171,7 +177,7 @@ local function run()
       arg = at + (op == 'look' and 2 or 1)
       local left = call('PTTL', lock)
       local held = left ~= -2 and call('GETRANGE', lock, '0', '1023')
-      local waiting = call('ZCARD', lock .. '\255q')
+      local waiting = waiters(lock)
       local known, value = pcall(register, lock) -- a read reports what exists
       reply = { held, left, known and value or -1, waiting }
       if held and string.sub(held, 1, 2) == 's ' then
