@@ -100,7 +100,7 @@ func ask(waitCtx context.Context, m *Manager, c *call, t *config.Terms, limit co
 	l, err := (*Lease)(nil), errPanicked
 	through := false
 	defer func() {
-		if !through && l != nil && m.enter() { // the span has panicked, so nobody gets the lease
+		if !through && l != nil && enter(m) { // the span has panicked, so nobody gets the lease
 			m.dog.Unused(l.lock, true)
 			l.abandon()
 			m.life.calls.Leave()
@@ -141,11 +141,10 @@ type call struct {
 	delays   *campaign.Delays // nil before the first wait
 }
 
-// run runs a call until it has its lease or gives up. waitCtx ends its wait. Close waits for run,
-// but not for the span processors before and after it.
+// run runs a call until it has its lease or gives up. Close waits for it, and for no span processor.
 func run(waitCtx context.Context, c *call, t *config.Terms, once bool) (l *Lease, err error) {
 	m := c.m
-	if !m.enter() {
+	if !enter(m) {
 		c.span.measure(ErrClosed)
 		return nil, ErrClosed
 	}
@@ -193,7 +192,7 @@ func (c *call) contend() (*Lease, error) {
 		}
 		c.failed(failure)
 		delay, stop := c.poll()
-		over := stop || c.campaign.Wait.Err() != nil || c.m.ending() || c.last == nil || c.hopeless(failure)
+		over := stop || c.campaign.Wait.Err() != nil || c.m.life.ending() || c.last == nil || c.hopeless(failure)
 		if over || !c.campaign.Concede(delay) {
 			return nil, c.endError(c.last)
 		}
@@ -381,7 +380,7 @@ func (c *call) endError(err error) error {
 		return errs.Ended(wait, nil, "quorumlock: acquire "+strconv.Quote(c.name))
 	case wait.Err() != nil:
 		return errs.Ended(wait, err, "stopped waiting")
-	case err == nil || c.m.ending():
+	case err == nil || c.m.life.ending():
 		return ErrClosed
 	}
 	return err

@@ -99,7 +99,7 @@ func (m *Manager) Lead(ctx context.Context, name string, fn func(ctx context.Con
 			return errs.Ended(ctx, ofFunction(err), "leadership of "+strconv.Quote(name)+" ended")
 		case lost == nil:
 			return ofFunction(err)
-		case m.ending(): // Close ended the term, and the next Acquire says so
+		case m.life.ending(): // Close ended the term, and the next Acquire says so
 			continue
 		case err != nil && !errors.Is(err, lost) && !errors.Is(err, context.Canceled): // that would repeat the loss, which is logged
 			m.reporter.Warn("the function of Lead has failed after the loss of its lease", "name", name, "token", l.Token(), "error", err)
@@ -154,7 +154,7 @@ func term(ctx context.Context, m *Manager, t tenure, fn func(context.Context) er
 			continue
 		}
 		rest(leases[:i])
-		if m.ending() {
+		if m.life.ending() {
 			return ErrClosed, nil
 		}
 		return t.Err(), nil
@@ -168,7 +168,7 @@ func term(ctx context.Context, m *Manager, t tenure, fn func(context.Context) er
 		case errors.Is(err, ErrLost):
 			lost = err
 		case errors.Is(err, ErrDetached): // by fn
-		case errors.Is(err, ErrReleased) && m.ending():
+		case errors.Is(err, ErrReleased) && m.life.ending():
 			lost = ErrClosed // Close ended it, and not fn
 		case errors.Is(err, ErrNoQuorum):
 			attrs := []any{"name", leases[0].Name(), "token", leases[0].Token(), "error", err}

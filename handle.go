@@ -34,7 +34,7 @@ func (l *Lease) Detach(ctx context.Context, keep time.Duration) (Handle, error) 
 	if l.mode != otel.Exclusive {
 		return "", &InvalidError{What: "Detach", Value: "a shared lease or a permit", Bound: "needs an exclusive lease", Fix: "let the other process acquire one as well, and then release"}
 	}
-	if !l.m.enter() {
+	if !enter(l.m) {
 		<-l.Done()
 		return "", l.Err()
 	}
@@ -93,7 +93,7 @@ func (m *Manager) ReleaseHandle(ctx context.Context, h Handle) error {
 	if err != nil {
 		return err
 	}
-	if !m.enter() {
+	if !enter(m) {
 		return ErrClosed
 	}
 	defer m.life.calls.Leave()

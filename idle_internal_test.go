@@ -25,7 +25,7 @@ func idleManager(c *clock.Clock) *Manager {
 	m.life.closing = make(chan struct{})
 	m.life.calls.Start()
 	m.ensemble = ensemble.New(&ensemble.Config{
-		Nodes: Addrs("127.0.0.1:1"), Clock: c, Report: m.reporter, Closing: m.ending, Events: events{m},
+		Nodes: Addrs("127.0.0.1:1"), Clock: c, Report: m.reporter, Closing: m.life.ending, Events: events{m},
 	})
 	m.dog = hold.NewWatchdog(&hold.Config{Ensemble: m.ensemble, Calls: &m.life.calls})
 	return m

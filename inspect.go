@@ -120,7 +120,7 @@ func (l *listing) inspect(keys []string) bool {
 	}
 	for i, answers := range all {
 		s, err := status(l.m, names[i], answers), enough(l.ctx, l.m.ensemble, "inspect", names[i], answers)
-		if err != nil && l.m.ending() {
+		if err != nil && l.m.life.ending() {
 			err = ErrClosed
 		}
 		if err != nil {
@@ -136,7 +136,7 @@ func (l *listing) inspect(keys []string) bool {
 
 // incomplete returns why too few nodes were scanned.
 func (l *listing) incomplete(prefix string) error {
-	if l.m.ending() {
+	if l.m.life.ending() {
 		return ErrClosed
 	}
 	err := noQuorum(l.m.ensemble, "list", prefix, l.names.Scanned, l.names.Problems)
@@ -154,7 +154,7 @@ func inspectable(ctx context.Context, m *Manager, name string) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
-	if m.ending() {
+	if m.life.ending() {
 		return ErrClosed
 	}
 	return nil
@@ -266,7 +266,7 @@ func (m *Manager) Nodes() []NodeStatus {
 // WithRestartGuard, nodes that are new are in quarantine, and a Manager is not ready, for the
 // time of the guard.
 func (m *Manager) Ready() error {
-	if m.ending() {
+	if m.life.ending() {
 		return ErrClosed
 	}
 	votes, problems := 0, make([]error, m.ensemble.Size())

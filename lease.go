@@ -335,12 +335,12 @@ func (l *Lease) Release(ctx context.Context) error {
 	clock := l.m.ensemble.Clock
 	began := clock.Now()
 	err := l.release(ctx)
-	l.m.telemetry.released(ctx, l.span(), began, clock.Now(), err)
+	l.m.telemetry.released(ctx, spanOf(l), began, clock.Now(), err)
 	return err
 }
 
 func (l *Lease) release(ctx context.Context) error {
-	if !l.m.enter() { // Close ends every lease before it waits for anything
+	if !enter(l.m) { // Close ends every lease before it waits for anything
 		<-l.Done()
 		return l.Err()
 	}
@@ -354,7 +354,7 @@ func (l *Lease) release(ctx context.Context) error {
 }
 
 // span returns what spans say of the lease.
-func (l *Lease) span() leaseSpan {
+func spanOf(l *Lease) leaseSpan {
 	return leaseSpan{name: l.Name(), token: l.token, mode: l.mode, acquired: l.acquired}
 }
 

@@ -94,7 +94,7 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 	if len(nodes)%2 == 0 {
 		m.reporter.Warn("an even number of nodes tolerates no more failures than one node less", "nodes", len(nodes))
 	}
-	m.start()
+	start(m)
 	first := startup{m: m, began: by.Steady(), wait: cfg.StartupWait}
 	if err := first.await(ctx); err != nil {
 		_ = m.Close(ctx)
@@ -116,7 +116,7 @@ func build(by *clock.Clock, cfg *settings, nodes []rueidis.ClientOption) (*Manag
 	_, _ = rand.Read(id) // never fails since Go 1.24
 	manager := hex.EncodeToString(id)
 	m.ensemble = ensemble.New(&ensemble.Config{
-		Nodes: nodes, Timeout: cfg.Terms.Timeout, Clock: by, Report: m.reporter, Closing: m.ending, Events: events{m},
+		Nodes: nodes, Timeout: cfg.Terms.Timeout, Clock: by, Report: m.reporter, Closing: m.life.ending, Events: events{m},
 		Node: node.Config{
 			Prefix: cfg.Prefix, Drift: cfg.Drift, Cap: cfg.RegisterCap(), Manager: manager,
 			Guard: cfg.Guard, Window: cfg.Failover, Trust: cfg.Trust, StepQuarantine: max(cfg.Guard, cfg.Terms.TTL+cfg.Terms.LockDelay),
@@ -139,7 +139,7 @@ func build(by *clock.Clock, cfg *settings, nodes []rueidis.ClientOption) (*Manag
 }
 
 // start starts all goroutines of a Manager, for Close to join.
-func (m *Manager) start() {
+func start(m *Manager) {
 	go m.reporter.Run(m.telemetry.meters)  // not in running: it ends last, because the others report to it
 	for _, n := range m.ensemble.Nodes() { // only now: the handlers of their reports use all nodes
 		m.life.running.Run(n.Run)
@@ -247,7 +247,7 @@ func (s *startup) census() (up, silent int) {
 }
 
 // enter admits a call that may produce a lease. The call ends with calls.Leave.
-func (m *Manager) enter() bool {
+func enter(m *Manager) bool {
 	m.life.mu.Lock()
 	defer m.life.mu.Unlock()
 	if m.life.shut {
@@ -262,8 +262,8 @@ func (m *Manager) enter() bool {
 }
 
 // ending reports whether Close has begun.
-func (m *Manager) ending() bool {
-	return closing.Begun(m.life.closing)
+func (l *life) ending() bool {
+	return closing.Begun(l.closing)
 }
 
 // Close refuses new calls, ends waiting ones with ErrClosed, ends and releases all leases, ends
@@ -305,7 +305,7 @@ func (m *Manager) Close(ctx context.Context) error {
 	m.dog.Stop() // it calls no code of a user, and nothing that waits
 	m.queues.Stop()
 	m.out.observers.Close()
-	inTime = m.closeNodes(ctx, used) && inTime
+	inTime = closeNodes(ctx, m, used) && inTime
 	m.out.Close()
 	m.reporter.Stop() // last: what still reports belongs to calls that hang
 	inTime = closing.Await(ctx, m.reporter.Done()) && inTime
@@ -318,7 +318,7 @@ func (m *Manager) Close(ctx context.Context) error {
 // closeNodes releases what is left, and ends the connections and all goroutines but the
 // reporter's. It reports whether every node has answered, and every goroutine has ended. used
 // means that there may be locks to release.
-func (m *Manager) closeNodes(ctx context.Context, used bool) bool {
+func closeNodes(ctx context.Context, m *Manager, used bool) bool {
 	last := m.dog.ReleaseAll()
 	limit, end := closing.AtLeast(ctx)
 	defer end()

@@ -159,7 +159,7 @@ func (s *several) try(missing quorum.Set) (granted quorum.Set, problems []error,
 		return 0, problems, nil // it is asked for alone
 	}
 	m := s.m
-	if !m.enter() {
+	if !enter(m) {
 		return 0, nil, ErrClosed
 	}
 	defer m.life.calls.Leave()
@@ -203,7 +203,7 @@ func (s *several) keep(i int, l *Lease) {
 
 // giveBack releases leases of the call that nobody has seen.
 func (s *several) giveBack(names quorum.Set) {
-	if names == 0 || !s.m.enter() {
+	if names == 0 || !enter(s.m) {
 		return // Close has released them
 	}
 	defer s.m.life.calls.Leave()
@@ -262,7 +262,7 @@ func (s *Leases) end(err error) {
 	if !first {
 		return
 	}
-	if s.m.enter() { // otherwise Close ends them
+	if enter(s.m) { // otherwise Close ends them
 		lost := errors.Is(err, ErrLost)
 		for _, l := range s.all {
 			if lost {
@@ -359,7 +359,7 @@ func (s *Leases) Release(ctx context.Context) error {
 		return errNilContext()
 	}
 	began := s.m.ensemble.Clock.Now()
-	if !s.m.enter() { // Close ends every lease before it waits for anything
+	if !enter(s.m) { // Close ends every lease before it waits for anything
 		<-s.all[0].Done()
 		<-s.Done()
 		return s.Err()
@@ -388,7 +388,7 @@ func (s *Leases) Release(ctx context.Context) error {
 			pending[i].Wait(ctx, l.lock.Terms().Timeout)
 			failures[i] = enough(ctx, s.m.ensemble, "release", l.Name(), pending[i])
 		}
-		s.m.telemetry.released(ctx, l.span(), began, s.m.ensemble.Clock.Now(), failures[i])
+		s.m.telemetry.released(ctx, spanOf(l), began, s.m.ensemble.Clock.Now(), failures[i])
 	}
 	if errors.Is(why, ErrLost) {
 		return why

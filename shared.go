@@ -62,7 +62,7 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 		return nil, &InvalidError{What: "Downgrade", Value: "a shared lease or a permit of " + strconv.Quote(l.Name()), Bound: "needs an exclusive lease", Fix: "use the lease as it is"}
 	}
 	m := l.m
-	if !m.enter() {
+	if !enter(m) {
 		<-l.Done()
 		return nil, l.Err()
 	}

@@ -167,7 +167,7 @@ func (t *tenant) end(e *hold.Event) {
 		lostBy = lost.Reason.slug()
 	}
 	l.m.telemetry.meters.Held(onMetrics(l), e.Now-e.Granted, lostBy)
-	l.m.telemetry.held(l.span(), e.Granted, e.Now, lost)
+	l.m.telemetry.held(spanOf(l), e.Granted, e.Now, lost)
 }
 
 // lost returns the error of a lease whose lock was lost.

@@ -237,7 +237,7 @@ func (a *attempt) conclude(cut bool) *Failure {
 			tally := a.votes.ballot.Votes()
 			reserved := a.c.won(l, tally.Granted())
 			a.mu.Unlock()
-			a.c.takeUp(l, reserved&tally.Refused())
+			takeUp(a.c, l, reserved&tally.Refused())
 			return nil
 		}
 		if !errors.Is(err, hold.ErrEnded) { // nodes have granted it, and that is of no use
@@ -306,22 +306,6 @@ func (a *attempt) resultLocked(outcome quorum.Outcome) *quorum.AttemptResult {
 	return a.votes.result(a.c.Terms.Nodes, outcome, owner, a.c.of.clock.Now())
 }
 
-// freeSlots returns the slot that each node has offered in place of the one that it refused, −1 for none.
-func (a *attempt) freeSlots() []int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	all := make([]int, a.c.Terms.Nodes)
-	for i := range all {
-		all[i] = -1
-	}
-	for _, r := range a.votes.refusals {
-		if r.freeSlot < a.c.Limit {
-			all[r.Node] = r.freeSlot
-		}
-	}
-	return all
-}
-
 // release releases the locks that the attempt has created or may have created. It skips
 // nodes that certainly hold nothing of the attempt.
 func (a *attempt) release(update wire.TicketUpdate) {
@@ -332,4 +316,42 @@ func (a *attempt) release(update wire.TicketUpdate) {
 	_, now := a.c.of.clock.Both()
 	req := a.entry().Undo(&a.req, update, now+t.TTL+t.LockDelay)
 	e.PostTo(quorum.All(t.Nodes)&^notApplied, req, ensemble.Nobody{})
+}
+
+// askElsewhere begins an attempt for another slot, if the nodes have refused the one before and named one
+// that is free. For the machine both are one attempt.
+func askElsewhere(c *Campaign, a *attempt, f *Failure) bool {
+	if c.slots == nil || f.Kind != Held || c.Wait.Err() != nil || c.of.ending() {
+		return false
+	}
+	a.mu.Lock()
+	free := freeSlots(c.Terms.Nodes, c.Limit, a.votes.refusals)
+	a.mu.Unlock()
+	c.mu.Lock()
+	slot, again := c.slots.Refused(free)
+	c.mu.Unlock()
+	if !again {
+		return false
+	}
+	update := wire.TicketUpdate{}
+	if a.ask.Ticket {
+		update = wire.TicketUpdate{Ticket: c.ticket, EnqueuedAt: c.score}
+	}
+	c.end(a, update)
+	next := c.of.newAttempt(c, slotKey(c, slot), quorum.Ask{Ticket: a.ask.Ticket}, nil)
+	c.unreleased = next
+	c.of.ensemble.Ask(&next.req, next, next.steady)
+	return true
+}
+
+// slotKey returns the key of a slot.
+func slotKey(c *Campaign, slot int) string { return c.Key + strconv.Itoa(slot) }
+
+// takeUp has a lock take the reservations for its ticket on these nodes. The rights to other slots pass on.
+func takeUp(c *Campaign, l *hold.Lock, reserved quorum.Set) {
+	if c.slots == nil {
+		l.TakeReservations(reserved)
+	} else if reserved != 0 {
+		c.of.ensemble.LeaveQueues(c.Key, c.ticket, reserved)
+	}
 }

@@ -194,7 +194,7 @@ func (c *Campaign) begin() *attempt {
 func (c *Campaign) Await(ctx context.Context) *Failure {
 	a := c.unreleased
 	failure := a.await(ctx)
-	for failure != nil && c.askElsewhere(a, failure) {
+	for failure != nil && askElsewhere(c, a, failure) {
 		a = c.unreleased
 		failure = a.await(ctx)
 	}
@@ -208,39 +208,13 @@ func (c *Campaign) Await(ctx context.Context) *Failure {
 	return failure
 }
 
-// askElsewhere begins an attempt for another slot, if the nodes have refused the one before and named one
-// that is free. For the machine both are one attempt.
-func (c *Campaign) askElsewhere(a *attempt, f *Failure) bool {
-	if c.slots == nil || f.Kind != Held || c.Wait.Err() != nil || c.of.ending() {
-		return false
-	}
-	c.mu.Lock()
-	slot, again := c.slots.Refused(a.freeSlots())
-	c.mu.Unlock()
-	if !again {
-		return false
-	}
-	update := wire.TicketUpdate{}
-	if a.ask.Ticket {
-		update = wire.TicketUpdate{Ticket: c.ticket, EnqueuedAt: c.score}
-	}
-	c.end(a, update)
-	next := c.of.newAttempt(c, c.slotKey(slot), quorum.Ask{Ticket: a.ask.Ticket}, nil)
-	c.unreleased = next
-	c.of.ensemble.Ask(&next.req, next, next.steady)
-	return true
-}
-
-// slotKey returns the key of a slot.
-func (c *Campaign) slotKey(slot int) string { return c.Key + strconv.Itoa(slot) }
-
 // beginAttempt starts an attempt of the machine, and returns the key to ask for.
 func (c *Campaign) beginAttempt() (ask quorum.Ask, key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	ask, key = c.machine.Begin(c.of.clock.Now()), c.Key
 	if c.slots != nil {
-		key = c.slotKey(c.slots.Begin())
+		key = slotKey(c, c.slots.Begin())
 	}
 	c.reserved = false
 	if ask.Ticket {
@@ -336,15 +310,6 @@ func (c *Campaign) won(l *hold.Lock, granted quorum.Set) (reserved quorum.Set) {
 		l.RecordTicket(c.ticket, quorum.All(c.Terms.Nodes)&^granted, taken)
 	}
 	return reserved
-}
-
-// takeUp has a lock take the reservations for its ticket on these nodes. The rights to other slots pass on.
-func (c *Campaign) takeUp(l *hold.Lock, reserved quorum.Set) {
-	if c.slots == nil {
-		l.TakeReservations(reserved)
-	} else if reserved != 0 {
-		c.of.ensemble.LeaveQueues(c.Key, c.ticket, reserved)
-	}
 }
 
 // startOver gives the campaign a ticket with a longer grace and a later place, because it has

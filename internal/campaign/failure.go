@@ -122,3 +122,17 @@ func free(nodes int, refusals []quorum.Refusal) time.Duration {
 	}
 	return 0
 }
+
+// freeSlots returns the slot that each node has offered in place of the one that it refused, −1 for none.
+func freeSlots(nodes, limit int, refusals []refusal) []int {
+	all := make([]int, nodes)
+	for i := range all {
+		all[i] = -1
+	}
+	for _, r := range refusals {
+		if r.freeSlot < limit {
+			all[r.Node] = r.freeSlot
+		}
+	}
+	return all
+}
