@@ -92,6 +92,7 @@ const (
 	Unfenced       = "quorumlock, no fencing"
 	Unpassed       = "quorumlock, one by one" // each grant is the nodes', none passed on in the process
 	Readers        = "quorumlock, readers of one name"
+	Permits        = "quorumlock, 4 permits"
 	RedsyncGoredis = "redsync/goredis"
 	RedsyncRueidis = "redsync/rueidis"
 	Redislock      = "redislock"
@@ -106,6 +107,7 @@ func All() []Contestant {
 		{Name: Unfenced, Kind: Own, Connect: connectQuorumlock(quorumlock.WithoutFencing())},
 		// A lease with a maximum age is never passed on: the next holder would inherit it.
 		{Name: Unpassed, Kind: Own, ByName: true, Connect: connectQuorumlock(quorumlock.WithMaxHold(time.Hour))},
+		{Name: Permits, Kind: Own, ByName: true, Connect: connectPermits},
 		{Name: Readers, Kind: Own, ByName: true, Connect: connectReaders},
 		{Name: RedsyncGoredis, Kind: Peer, Connect: connectRedsyncGoredis},
 		{Name: RedsyncRueidis, Kind: Peer, Connect: connectRedsyncRueidis},

@@ -38,6 +38,29 @@ func (c quorumlockClient) Lock(ctx context.Context, name string) (Held, error) {
 	return lease, nil
 }
 
+// permits is how many of those callers who want one name work at once.
+const permits = 4
+
+// permitsClient acquires a permit of the name.
+type permitsClient struct{ quorumlockClient }
+
+func connectPermits(ctx context.Context, addrs []string, s Settings) (Client, error) {
+	c, err := connectQuorumlock()(ctx, addrs, s)
+	if err != nil {
+		return nil, err
+	}
+	return permitsClient{c.(quorumlockClient)}, nil
+}
+
+// Lock implements Client.
+func (c permitsClient) Lock(ctx context.Context, name string) (Held, error) {
+	lease, err := c.manager.AcquirePermit(ctx, name, permits)
+	if err != nil {
+		return nil, err
+	}
+	return lease, nil
+}
+
 // readersClient acquires a shared lease of one name, whatever name it is given.
 type readersClient struct{ quorumlockClient }
 

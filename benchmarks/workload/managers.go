@@ -28,7 +28,7 @@ func managers() Workload {
 	for _, nodes := range []int{3, 5} {
 		w.Cases = append(w.Cases, Case{
 			Name: nodesName(nodes), Nodes: nodes,
-			Contestants: []string{contest.Fenced, contest.Unfenced, contest.RedsyncRueidis},
+			Contestants: []string{contest.Fenced, contest.Unfenced, contest.Permits, contest.RedsyncRueidis},
 			Measure:     contend(managerClients, managerCallers, managerHold),
 		})
 	}

@@ -73,6 +73,7 @@ func (s *Campaigns) newAttempt(c *Campaign, key string, ask quorum.Ask, before *
 	if c.Shared {
 		a.votes.ballot = quorum.NewSharedBallot(nodes, !s.settings.Unfenced)
 	}
+	a.votes.slots, a.votes.ticket = c.slots != nil, ask.Ticket
 	acquisition := wire.Acquisition{
 		Lock: a.key, Value: a.value, KeyTTL: c.Terms.KeyTTL, NotAfter: a.steady + c.Terms.Timeout, Token: a.token(), From: c.From, Shared: c.Shared,
 		Limit: c.Limit,
@@ -162,7 +163,7 @@ func (a *attempt) receive(i int, req *wire.Request, reply *wire.Reply) {
 	if req.Kind == wire.Raise {
 		a.votes.countRaise(i, nodes, reply)
 	} else {
-		raise = a.votes.count(i, nodes, c.slots != nil, reply, c.of.clock.Now())
+		raise = a.votes.count(i, nodes, reply, c.of.clock.Now())
 	}
 	if raise != 0 && a.raise == nil {
 		_, now := c.of.clock.Both()
@@ -347,11 +348,12 @@ func askElsewhere(c *Campaign, a *attempt, f *Failure) bool {
 // slotKey returns the key of a slot.
 func slotKey(c *Campaign, slot int) string { return c.Key + strconv.Itoa(slot) }
 
-// takeUp has a lock take the reservations for its ticket on these nodes. The rights to other slots pass on.
-func takeUp(c *Campaign, l *hold.Lock, reserved quorum.Set) {
-	if c.slots == nil {
-		l.TakeReservations(reserved)
-	} else if reserved != 0 {
-		c.of.ensemble.LeaveQueues(c.Key, c.ticket, reserved)
+// takeUp has a lock take the reservations for its ticket on nodes that have refused it. Of a slot it is most
+// likely that its last holder's release was on its way: while the node shows it as free, others ask for it in
+// vain. The rights to other slots pass on.
+func takeUp(c *Campaign, l *hold.Lock, refused quorum.Set) {
+	l.TakeReservations(refused)
+	if c.slots != nil && c.ticket != "" && refused != 0 {
+		c.of.ensemble.LeaveQueues(c.Key, c.ticket, refused)
 	}
 }

@@ -75,7 +75,7 @@ func (s *Campaigns) Begin(c *Campaign, call Call) {
 // waiter returns the configuration of the campaign's machine.
 func (c *Campaign) waiter(notBefore time.Duration, enqueued bool) quorum.WaiterConfig {
 	w := quorum.WaiterConfig{
-		Nodes: c.Terms.Nodes, Arrived: c.enqueuedAt, NotBefore: notBefore, Once: c.Once, Enqueued: enqueued,
+		Nodes: c.Terms.Nodes, Arrived: c.enqueuedAt, NotBefore: notBefore, Once: c.Once, Enqueued: enqueued, Sure: c.Limit > 0,
 		Unanswered: c.of.unanswered.Load(), Timeout: c.Terms.Timeout, Grace: quorum.MinGrace,
 	}
 	if c.of.contended.Load() {
@@ -303,11 +303,11 @@ func (c *Campaign) won(l *hold.Lock, granted quorum.Set) (reserved quorum.Set) {
 	enrolled := c.forget()
 	c.mu.Unlock()
 	if enrolled {
-		taken := reserved
+		others := quorum.All(c.Terms.Nodes) &^ granted
 		if c.slots != nil {
-			taken = 0 // they are rights to any slot
+			reserved = others // their answers may still come, and the slot may be free there by then
 		}
-		l.RecordTicket(c.ticket, quorum.All(c.Terms.Nodes)&^granted, taken)
+		l.RecordTicket(c.ticket, others, reserved)
 	}
 	return reserved
 }

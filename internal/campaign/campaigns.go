@@ -187,10 +187,11 @@ func (s *Campaigns) mayLock(key string) bool {
 // touches a lease. The node drops the request when it has enough of them: the reservation ends
 // with the grace.
 func (s *Campaigns) unused(i int, key, ticket string) {
-	_, _, ofSlots := wire.SlotOf(key)
-	if l := s.locks.Find(key); l != nil && !l.Over() && !ofSlots {
+	if l := s.locks.Find(key); l != nil && !l.Over() {
 		l.TakeReservations(quorum.Set(0).With(i))
-		return
+		if _, _, ofSlots := wire.SlotOf(key); !ofSlots {
+			return // that was all for which the ticket had a reservation
+		}
 	}
 	_, now := s.clock.Both()
 	s.ensemble.Nodes()[i].Post(wire.NewPassOn(key, ticket, now+quorum.MaxGrace), ensemble.Nobody{})

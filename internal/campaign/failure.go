@@ -77,6 +77,15 @@ func newRefusal(i int, reply *wire.Reply, now time.Duration) refusal {
 	return r
 }
 
+// slot makes it the refusal of a slot. One that is free is kept for waiters: when they do not come, others
+// are let in and woken. A waiter that is not in the queue has been let in.
+func (r *refusal) slot(reply *wire.Reply, ticket bool) {
+	if reply.Held == "" {
+		r.Stranger, r.Left = false, quorum.Never
+	}
+	r.LetIn = ticket && r.Position < 0
+}
+
 // remaining returns the refusals as they are at now.
 func remaining(refusals []refusal, now time.Duration) []quorum.Refusal {
 	all := make([]quorum.Refusal, len(refusals))

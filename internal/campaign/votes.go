@@ -32,11 +32,13 @@ type votes struct {
 	errs       []error
 	refusals   []refusal
 	notApplied quorum.Set // nodes that certainly did not apply the acquisition
+	slots      bool       // it asks for a permit
+	ticket     bool       // with a ticket
 	unqueued   quorum.Set // failed nodes that certainly did not queue the ticket
 }
 
 // count counts the answer of node i to the acquisition, and returns the nodes to ask for a raise.
-func (v *votes) count(i, nodes int, permit bool, reply *wire.Reply, now time.Duration) (raise quorum.Set) {
+func (v *votes) count(i, nodes int, reply *wire.Reply, now time.Duration) (raise quorum.Set) {
 	switch reply.Status {
 	case wire.Granted:
 		moved, before := reply.Moved, reply.Before
@@ -54,8 +56,8 @@ func (v *votes) count(i, nodes int, permit bool, reply *wire.Reply, now time.Dur
 		v.fail(i, nodes, hold.ErrTaken)
 		v.notApplied = v.notApplied.With(i)
 		r := newRefusal(i, reply, now)
-		if permit && reply.Held == "" { // a slot that is free is kept for waiters
-			r.Reserved, r.Stranger = true, false
+		if v.slots {
+			r.slot(reply, v.ticket)
 		}
 		v.refusals = append(v.refusals, r)
 		return 0

@@ -30,7 +30,9 @@ func (r *reservations) add(node int, free bool) {
 func (r *reservations) missed(nodes int, refusals []Refusal) bool {
 	unused := r.relied
 	for _, refusal := range refusals {
-		unused = unused.Without(refusal.Node)
+		if !refusal.LetIn {
+			unused = unused.Without(refusal.Node)
+		}
 	}
 	return r.relied.Len() >= Size(nodes) && unused == 0
 }

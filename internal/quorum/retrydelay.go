@@ -34,6 +34,7 @@ type Refusal struct {
 	Reserved bool          // the lock is reserved for the ticket of another waiter
 	Stranger bool          // the blocking value does not have this library's format
 	Owner    string        // of the blocking value
+	LetIn    bool          // of a slot: the waiter may take another one that is free
 }
 
 // RetryDelay returns how long a waiter waits before it asks again, if no wake-up

@@ -1,6 +1,9 @@
 package quorum
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 const (
 	// yieldAfter is how many attempts in a row may be granted by some nodes but no quorum
@@ -37,7 +40,7 @@ type Waiter struct {
 	phase      waiterPhase
 	once       bool
 	unanswered bool
-	hasty      bool // an attempt has begun on less than a quorum of reservations
+	hasty      bool // no attempt begins at once on less than a quorum of reservations: one has, or the call is for a permit
 	ticket     ticket
 	reserved   reservations
 	lapses     lapses
@@ -51,7 +54,7 @@ type Waiter struct {
 func NewWaiter(c WaiterConfig) Waiter {
 	w := Waiter{
 		nodes: c.Nodes, grace: c.Grace, ticket: ticket{subscribed: c.Subscribed},
-		once: c.Once, tie: tie{timeout: c.Timeout}, unanswered: c.Unanswered, at: max(c.NotBefore, c.Arrived),
+		once: c.Once, hasty: c.Sure, tie: tie{timeout: c.Timeout}, unanswered: c.Unanswered, at: max(c.NotBefore, c.Arrived),
 	}
 	if c.Enqueued {
 		w.ticket.queued = All(c.Nodes)
@@ -114,6 +117,9 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 		w.at = min(w.at, now+min(poll, w.grace))
 	}
 	w.applyReservations(now, jitter)
+	if slices.ContainsFunc(r.Refusals, func(r Refusal) bool { return r.LetIn }) {
+		w.at = min(w.at, now+spread(w.grace/2, jitter))
+	}
 	return Next{At: w.at, Ticket: w.yield(r)}
 }
 

@@ -61,6 +61,7 @@ type WaiterConfig struct {
 	Subscribed Set           // nodes whose wake-ups arrive
 	Once       bool          // TryAcquire: asks once and never queues
 	Timeout    time.Duration // with Once: how long a node may take to answer
+	Sure       bool          // for a permit: no attempt begins at once on less than a quorum of wake-ups, because nodes may let different waiters in
 	Enqueued   bool          // the release of the lease before carried the ticket to all nodes
 	Unanswered bool          // the last attempt of this process was not answered in time, see Waiter.Unanswered
 }

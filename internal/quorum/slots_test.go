@@ -1,0 +1,73 @@
+package quorum_test
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
+
+func TestACallAsksForTheSlotThatMostNodesName(t *testing.T) {
+	s := quorum.NewSlots([]int{2, 0, 1}, 5)
+	assert.Equal(t, 5, s.Begin(), "nothing speaks for another one")
+	s.Named(0, 3)
+	assert.Equal(t, 3, s.Begin())
+	assert.Equal(t, 3, s.Begin(), "a message counts for one attempt")
+	s.Named(0, 1)
+	s.Named(1, 2)
+	s.Named(2, 2)
+	assert.Equal(t, 2, s.Begin())
+	s.Named(0, 7)
+	s.Named(0, 1)
+	s.Named(1, 2)
+	s.Named(2, 3)
+	assert.Equal(t, 3, s.Begin(), "of several, that of the first node in the order of all clients")
+}
+
+func TestACallAsksForOtherSlotsAtOnceAFewTimes(t *testing.T) {
+	s := quorum.NewSlots([]int{0, 1, 2}, 0)
+	s.Begin()
+	_, again := s.Refused([]int{-1, -1, -1})
+	assert.False(t, again, "no slot is free")
+	for _, free := range [][]int{{4, -1, 6}, {-1, 5, 5}, {1, 2, 2}} {
+		slot, again := s.Refused(free)
+		assert.True(t, again)
+		assert.Contains(t, []int{4, 5, 2}, slot)
+	}
+	_, again = s.Refused([]int{1, 1, 1})
+	assert.False(t, again, "it has to wait")
+	assert.Equal(t, 2, s.Begin())
+	_, again = s.Refused([]int{1, 1, 1})
+	assert.True(t, again, "after a wait it asks around again")
+}
+
+// Each node names a slot to each of those whom it lets in together. Whatever the order of a node, those who
+// have the messages of all nodes and no majority for one slot follow the first node, so they choose
+// different ones.
+func TestThoseWhoFollowTheSameNodeAskForDifferentSlots(t *testing.T) {
+	for range 2000 {
+		const waiters, nodes = 4, 3
+		var slots [waiters]quorum.Slots
+		for w := range slots {
+			slots[w] = quorum.NewSlots([]int{1, 2, 0}, 0)
+		}
+		named := [nodes][]int{}
+		for n := range nodes {
+			named[n] = rand.Perm(waiters)
+			for w, slot := range named[n] {
+				slots[w].Named(n, slot)
+			}
+		}
+		chosen := map[int]int{}
+		for w := range slots {
+			scattered := named[0][w] != named[1][w] && named[1][w] != named[2][w] && named[0][w] != named[2][w]
+			if slot := slots[w].Begin(); scattered {
+				assert.Equal(t, named[1][w], slot)
+				chosen[slot]++
+				assert.Equal(t, 1, chosen[slot])
+			}
+		}
+	}
+}
