@@ -1,9 +1,9 @@
 -- permit   value ms not_after t ticket place limit mode   acquires the slot of a permit, of which
 --          there are `limit`; ticket is '' for a client that does not queue
 --     granted, late and the marker as for acquire
---     {held, ms, position, free}  taken, as for acquire, and a slot that may be asked for at once,
---                                 -1 if there is none. A slot that is free and kept for others
---                                 has '' for held, and ms until their rights end
+--     {held, ms, position, free}  taken: as for acquire, but ms is that of the slot that ends first;
+--                                 and a slot that may be asked for at once, -1 if there is none.
+--                                 A slot that is free and kept for others has '' for held
 --
 -- This file decides which waiters may take a slot. A slot is a lock as any other, 'name\255p3', and
 -- all slots of a name have one queue, that of 'name\255p'. A waiter is let in to the name and not to
@@ -125,12 +125,19 @@ function permits()
       rare().enqueue(family, ticket, place)
     end
     local position = queues and call('ZRANK', family .. '\255q', ticket) or -1
-    local left = call('PTTL', lock)
-    if left == -2 then
-      local stop = call('ZRANGE', family .. '\255a', '-1', '-1', 'WITHSCORES')[2]
-      left = stop and math.max(stop - ms, 0) or 0
+    return { held, p.left(family, limit), position, mine and p.slot(family, slot, limit, 0) or -1 }
+  end
+
+  -- How long the slot lives that ends first, ms; -1 if none ends.
+  function p.left(family, limit)
+    local least = -1
+    for i = 0, limit - 1 do
+      local left = call('PTTL', family .. i)
+      if left >= 0 and (least < 0 or left < least) then
+        least = left
+      end
     end
-    return { held, left, position, mine and p.slot(family, slot, limit, 0) or -1 }
+    return least
   end
 
   -- What a release, a leave and a pass do behind the slot: see settle in queue.lua.

@@ -161,6 +161,7 @@ function shared()
     call('ZREM', lock .. '\255s', '') -- removes nothing; but after a write a full server allows ZADD
     if alone then
       s.open(lock, duration)
+      made = nil -- it is a vote already, which an error does not take away
     end
     s.add(lock, value, duration)
     return votes and 1 or 2, string.sub(held, 35) == ' a '
@@ -177,6 +178,7 @@ function shared()
     end
     if not open then
       s.open(lock, duration)
+      made = nil
     end
     s.add(lock, value, duration)
     call('PEXPIREAT', lock .. '\255s', after(2 * duration)) -- the set may have been lost alone
