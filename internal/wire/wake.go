@@ -16,6 +16,8 @@ const (
 	// WakeAskAgain means that the node has emptied the queue. Waiters that ask again get
 	// their places back.
 	WakeAskAgain WakeKind = 'a'
+	// WakePing means nothing: the node asks whether the process of the ticket is there.
+	WakePing WakeKind = 'p'
 )
 
 // Rank returns which of the waiters behind the head is woken, from 1 to 9; 0 for a message of

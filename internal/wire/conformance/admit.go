@@ -11,6 +11,7 @@ import (
 
 var admitCases = []testCase{
 	{"a writer that waits bars the readers that come later", barsLaterReaders},
+	{"a writer whose process has ended bars nobody", isNotBarredByTheDead},
 	{"readers at the head of the queue are let in together, up to the first writer", admitsTogether},
 	{"a reader that comes lets more of them in", admitsMore},
 	{"a reader that was woken and does not come keeps nobody out", admitsTheNext},
@@ -30,6 +31,7 @@ func barsLaterReaders(r *rig) {
 		assert.Equal(r, theirs, got[0], what)
 	}
 	reads(r, alice)
+	r.woken(r.pinged(5), r.pinged(5))
 	assert.Equal(r, granted(0, 0, 2), r.one(share(r, alice)), "it reads already")
 	assert.Equal(r, granted(0, 0, 2), r.one(shareFor(r, bob, 4)), "it came before the writer")
 	reads(r, alice, bob)
@@ -40,6 +42,23 @@ func barsLaterReaders(r *rig) {
 	r.woken(r.reservedFor(5), r.nextIs(6, 1))
 	assert.Equal(r, name(5)+" w ", r.admin("GET", r.lock))
 	r.absent(wire.ReadersKey(r.lock))
+}
+
+func isNotBarredByTheDead(r *rig) {
+	dead := strings.Repeat("e", wire.ManagerLen) + ticket(1)[wire.ManagerLen:]
+	r.subscribe()
+	r.one(share(r, alice))
+	for _, n := range []int{1, 2} { // the second one lives
+		r.one(r.wait(carol, n).with(argTicket, strings.Replace(ticket(n), ticket(1), dead, 1)))
+	}
+	assert.IsType(r, []any{}, r.one(share(r, bob)))
+	r.woken(r.pinged(2))
+	assert.Equal(r, []any{ticket(2)}, r.admin("ZRANGE", r.queue, "0", "-1"))
+	r.one(r.pass(2))
+	r.one(r.wait(carol, 1).with(argTicket, dead))
+	assert.Equal(r, granted(0, 0), r.one(share(r, bob)))
+	reads(r, alice, bob)
+	r.absent(r.queue)
 }
 
 func admitsTogether(r *rig) {
@@ -65,7 +84,7 @@ func admitsTogether(r *rig) {
 	assert.Equal(r, int64(1), r.one(quit(r, carol)), "the third has not come yet")
 	reads(r, name(3))
 	assert.Equal(r, int64(wire.HandedOn), r.one(op{r.lock, []string{"pass", readerTicket(3)}}), "it does not come")
-	r.woken(r.reservedFor(4), r.nextIs(5, 1))
+	r.woken(r.pinged(4), r.reservedFor(4), r.nextIs(5, 1))
 }
 
 func admitsMore(r *rig) {
@@ -132,7 +151,7 @@ func admitsBehindAWriter(r *rig) {
 		r.one(shareFor(r, bob, 3))
 		reads(r, alice)
 		leaves()
-		r.woken(r.reservedFor(3))
+		r.woken(r.pinged(2), r.reservedFor(3))
 		assert.EqualValues(r, 2, r.admin("ZCARD", wire.ReadersKey(r.lock)), what)
 		r.admin("DEL", r.lock, r.queue, wire.ReadersKey(r.lock))
 	}

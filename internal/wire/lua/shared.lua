@@ -16,8 +16,8 @@
 -- for every other operation, also in the scripts of older clients. Beside it is the set of the
 -- readers ('\255s'), by the instants at which they end, ms. A reader counts only while the string
 -- is there: whoever makes the string makes the set anew. Among the readers are the reservations of
--- those who were woken, 'ticket w '. The file reads and writes the lock, the set and the
--- registers, KEYS[1], and reads the queue.
+-- those who were woken, 'ticket w '. The file reads and writes the lock, the set, the queue and
+-- the registers, KEYS[1].
 function shared()
   local s = {}
   local nobody = string.rep('0', 32)
@@ -79,7 +79,8 @@ function shared()
     return call('ZCARD', set), values
   end
 
-  -- Reports whether a writer that came before has to be let in first.
+  -- Reports whether a writer that came before has to be let in first. One whose process has ended
+  -- leaves the queue: nobody else looks at it before the last reader has left, which may take hours.
   function s.barred(lock, value, ticket, place)
     local ahead
     if place ~= '' then
@@ -89,7 +90,12 @@ function shared()
     end
     for _, other in ipairs(ahead) do
       if string.sub(other, -1) ~= 's' then
-        return not s.reads(lock, value) and not s.reads(lock, string.sub(ticket, 1, 32) .. ' w ')
+        if s.reads(lock, value) or s.reads(lock, string.sub(ticket, 1, 32) .. ' w ') then
+          return false
+        elseif rare().publish('p', other, lock) > 0 then
+          return true
+        end
+        call('ZREM', lock .. '\255q', other)
       end
     end
     return false
@@ -119,7 +125,7 @@ function shared()
     if free and mode == 'l' and not late then
       rare().recall(lock, ticket)
     end
-    local barred = hint and not alone and s.barred(lock, value, ticket, place)
+    local barred = hint and (open or free) and s.barred(lock, value, ticket, place)
     if barred or not (open or alone or free) then
       local queues = place ~= '' and not late and string.find(ARGV[6], 's', 1, true)
       if free and not late then
