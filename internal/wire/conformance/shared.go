@@ -261,6 +261,11 @@ func restores(r *rig) {
 	r.known = "another marker"
 	assert.Equal(r, int64(1), r.one(restore(r, bob)), "in quarantine, while the lost one would be there")
 	reads(r, bob)
+	r.admin("DEL", r.lock)
+	r.known = ""
+	r.one(share(r, alice).with(argTTL, "60000"))
+	assert.Equal(r, int64(1), r.one(restore(r, bob)))
+	assert.GreaterOrEqual(r, r.pttl(wire.ReadersKey(r.lock)), int64(60_000), "one that lasts longer stays")
 }
 
 func aligns(r *rig) {

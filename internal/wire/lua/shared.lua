@@ -187,7 +187,9 @@ function shared()
       made = nil
     end
     s.add(lock, value, duration)
-    call('PEXPIREAT', lock .. '\255s', after(2 * duration)) -- the set may have been lost alone
+    if call('PTTL', lock .. '\255s') < 2 * duration then -- it may have been lost alone; or others in it last longer
+      call('PEXPIREAT', lock .. '\255s', after(2 * duration))
+    end
     return 1
   end
 
