@@ -3,6 +3,7 @@ package quorumlocktest
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -71,9 +72,9 @@ const forcePatience = 10 * time.Second
 
 // ForceLost replaces the lock on every node, as if another client had it, and returns
 // when the lease has noticed: its context has ended, and Err is a *quorumlock.LostError
-// with the reason LostRevoked. The name stays taken until the lock expires. The nodes
-// have to answer; if they do not, the lease is lost when its time is over (see
-// [Cluster.Cut]).
+// with the reason LostRevoked. The name stays taken until the lock expires. With a shared
+// lease, all shared leases of the name are lost. The nodes have to answer; if they do not, the
+// lease is lost when its time is over (see [Cluster.Cut]).
 func (c *Cluster) ForceLost(tb testing.TB, l *quorumlock.Lease) {
 	tb.Helper()
 	found := 0
@@ -121,6 +122,27 @@ func (c *Cluster) ForceLostByName(tb testing.TB, m *quorumlock.Manager, name str
 	}
 }
 
+// readersTag is behind the key of a lock in that of the set of those who read.
+const readersTag = "\xffs"
+
+// heldBy returns the key of the lock that an owner has if this is its key, or that of the set of its
+// readers; "" if it is neither.
+func (n *Node) heldBy(key, owner string) string {
+	if lock, ofReaders := strings.CutSuffix(key, readersTag); ofReaders {
+		values, _ := n.Do("ZRANGE", key, "0", "-1")
+		readers, _ := values.([]any)
+		if slices.ContainsFunc(readers, func(v any) bool { text, _ := v.(string); return strings.HasPrefix(text, owner+" ") }) {
+			return lock
+		}
+		return ""
+	}
+	value, err := n.Do("GET", key)
+	if text, ok := value.(string); err == nil && ok && strings.HasPrefix(text, owner+" ") {
+		return key
+	}
+	return ""
+}
+
 // revoke replaces the locks of an owner by foreign ones, and returns their number.
 func (n *Node) revoke(tb testing.TB, owner string) (found int) {
 	tb.Helper()
@@ -131,10 +153,8 @@ func (n *Node) revoke(tb testing.TB, owner string) (found int) {
 	list, _ := keys.([]any)
 	for _, key := range list {
 		name, _ := key.(string)
-		value, err := n.Do("GET", name)
-		text, ok := value.(string)
-		if err != nil || !ok || !strings.HasPrefix(text, owner+" ") {
-			continue // another lock, or another type
+		if name = n.heldBy(name, owner); name == "" {
+			continue
 		}
 		if _, err := n.Do("SET", name, "taken by quorumlocktest", "XX", "KEEPTTL"); err != nil {
 			tb.Fatalf("quorumlocktest: %s: %v", n.addr, err)

@@ -50,6 +50,30 @@ func TestForceLostEndsThatLeaseAndNoOther(t *testing.T) {
 	}
 }
 
+func TestForceLostEndsSharedLeasesAndPermits(t *testing.T) {
+	nodes(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := c.Manager(t)
+		reader, err := m.AcquireShared(context.Background(), "job")
+		require.NoError(t, err)
+		beside, err := m.AcquireShared(context.Background(), "job")
+		require.NoError(t, err)
+		permit, err := m.AcquirePermit(context.Background(), "job", 2)
+		require.NoError(t, err)
+		other, err := m.AcquirePermit(context.Background(), "job", 2)
+		require.NoError(t, err)
+		synctest.Wait()
+		c.ForceLost(t, permit)
+		assert.Equal(t, quorumlock.LostRevoked, (<-permit.Lost()).Reason)
+		assert.True(t, other.Valid(), "another slot")
+		assert.True(t, reader.Valid())
+		c.ForceLost(t, reader)
+		assert.Equal(t, quorumlock.LostRevoked, (<-reader.Lost()).Reason)
+		<-beside.Lost()
+		_, err = m.TryAcquire(context.Background(), "job")
+		require.ErrorIs(t, err, quorumlock.ErrHeld, "the name stays taken until the lock expires")
+	})
+}
+
 // An example of a user's test: the job has to stop when its lease is lost.
 func TestMyJobStopsWhenTheLeaseIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
