@@ -31,7 +31,8 @@ func (p *program) listCommand() *cobra.Command {
 		Use:   "list [PREFIX]",
 		Short: "Show which locks are held",
 		Long: `List shows the locks whose names begin with PREFIX: who holds them by the word
-of a majority, how long they live, and how many wait. With --follow it looks
+of a majority, how long they live, and how many wait. Readers that hold a lock
+together are counted; inspect names them. With --follow it looks
 again every --interval: on a terminal it redraws its table; piped, or with
 --json, it prints a line for every change. A lock that came and went between
 two looks is not seen.

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"bufio"
 	"fmt"
 	"os"
 	"os/exec"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // reads starts a command under a shared lease of "job", and returns when it runs.
@@ -132,4 +134,184 @@ func TestARiskOfASharedLeaseIsNotedAsOne(t *testing.T) {
 		`the shared lease of "job" is at risk, start nothing irreversible: 1 nodes confirmed it, margin 0, 6s left`,
 		`the shared lease of "job" is safe again: 3 nodes confirmed it, margin 1`,
 	}, notes)
+}
+
+// readerOf returns a reader of "job", in a process of its own as far as the nodes can see. The nodes name the
+// one with the longest TTL.
+func readerOf(t *testing.T, addrs []string, label string, ttl time.Duration) *quorumlock.Lease {
+	t.Helper()
+	l, err := open(t, addrs, quorumlock.WithTTL(ttl), quorumlock.WithHolder(label)).AcquireShared(t.Context(), "job")
+	require.NoError(t, err)
+	return l
+}
+
+// afterAWriter moves the fencing registers of "job", which readers leave as they are.
+func afterAWriter(t *testing.T, addrs []string) {
+	t.Helper()
+	l, err := open(t, addrs).TryAcquire(t.Context(), "job")
+	require.NoError(t, err)
+	require.NoError(t, l.Release(t.Context()))
+}
+
+func TestInspectNamesTheReadersOfALock(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 3)
+	addrs := redistest.Addrs(servers)
+	afterAWriter(t, addrs)
+	first := readerOf(t, addrs, "first", time.Minute)
+	o := invoke(t, addrs, "inspect", "job")
+	assert.Contains(t, o.stdout, "state    held by 1 reader\n")
+	readers := []*quorumlock.Lease{first, readerOf(t, addrs, long, 3*time.Minute), readerOf(t, addrs, "", 2*time.Minute)}
+	o = invoke(t, addrs, "inspect", "job")
+	require.Equal(t, 0, o.code, o.stderr)
+	plain(t, o.stdout)
+	assert.Contains(t, o.stdout, "state    held by 3 readers\n")
+	assert.Regexp(t, `(?m)^READER +OWNER +SINCE\nfirst +`+first.Owner()+` +\S+s ago\nhost .*`+readers[1].Owner()+` .*\n- +`+readers[2].Owner()+` +\S+s ago\n\n`, o.stdout)
+	assert.Contains(t, o.stdout, fmt.Sprintf("token    %d at the most\n", first.Token()))
+	assert.Equal(t, 3, strings.Count(o.stdout, " 3 readers  "), "on each node: %s", o.stdout)
+	assert.NotContains(t, o.stdout, "holder ")
+
+	s := decoded[statusJSON](t, invoke(t, addrs, "inspect", "--json", "job").stdout)
+	assert.Equal(t, []any{true, 3, 3, readers[1].Owner()}, []any{s.Held, s.Readers, s.Votes, s.Holder.Owner})
+	require.Len(t, s.Holders, 3)
+	for i, h := range s.Holders {
+		assert.Equal(t, readers[i].Owner(), h.Owner)
+		assert.NotEmpty(t, h.Since)
+		assert.Equal(t, 3, s.NodeTable[i].Readers)
+	}
+	assert.Equal(t, "first", s.Holders[0].Label)
+
+	for range 17 {
+		readerOf(t, addrs, "another", time.Minute)
+	}
+	o = invoke(t, addrs, "inspect", "job")
+	plain(t, o.stdout)
+	assert.Contains(t, o.stdout, "state    held by 20 readers\n")
+	assert.Contains(t, o.stdout, "\nand 4 more\n")
+
+	m := open(t, addrs)
+	_, err := m.TryAcquire(t.Context(), "alone")
+	require.NoError(t, err)
+	o = invoke(t, addrs, "inspect", "--json", "alone")
+	assert.Contains(t, o.stdout, `"readers":0,"holders":[]`)
+	o = invoke(t, addrs, "inspect", "alone")
+	assert.NotContains(t, strings.ToLower(o.stdout), "reader")
+
+	servers[0].MustDo("SET", "quorumlock:few", "s "+strings.Repeat("0", 32)+" 0 0 - ", "PX", "60000")
+	servers[0].MustDo("ZADD", wire.ReadersKey("quorumlock:few"), strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10), strings.Repeat("a", 32)+" 0 1700000000000000 - lonely")
+	o = invoke(t, addrs, "inspect", "few")
+	plain(t, o.stdout)
+	assert.Contains(t, o.stdout, "state    no majority\n")
+	assert.Regexp(t, `(?m)^lonely +a{32} +\S+ ago$`, o.stdout)
+	assert.Contains(t, o.stdout, " 1 reader ")
+}
+
+func TestInspectSaysThatReadersWereRevoked(t *testing.T) {
+	t.Parallel()
+	addrs := three(t)
+	afterAWriter(t, addrs)
+	reader := readerOf(t, addrs, "first", 30*time.Second)
+	_, err := open(t, addrs, quorumlock.WithHolder("ops")).Revoke(t.Context(), "job", "it hangs")
+	require.NoError(t, err)
+	o := invoke(t, addrs, "inspect", "job")
+	plain(t, o.stdout)
+	assert.Contains(t, o.stdout, "state    held\nholder   revoked readers\nTTL ")
+	assert.Contains(t, o.stdout, "revoked  by ops: it hangs\n")
+	assert.Contains(t, o.stdout, fmt.Sprintf("token    %d at the most\n", reader.Token()))
+	assert.Equal(t, 4, strings.Count(o.stdout, "revoked readers"))
+	assert.NotContains(t, o.stdout, "1970")
+	o = invoke(t, addrs, "list")
+	assert.Regexp(t, `(?m)^job +revoked readers +- +`, o.stdout)
+	o = invoke(t, addrs, "run", "job", "--wait", "0", "--", "true")
+	assert.Equal(t, exitConflict, o.code)
+	assert.Contains(t, o.stderr, `"job" is held by readers whose leases were revoked, for `)
+}
+
+func TestListCountsTheReadersOfALock(t *testing.T) {
+	t.Parallel()
+	addrs := three(t)
+	c := commandLine(t, addrs, "list", "--follow", "--json", "--interval", "100ms")
+	stdout, err := c.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	lines := bufio.NewReader(stdout)
+	var events []string
+	next := func(event string) (s change) {
+		for s.Event != event {
+			line, err := lines.ReadString('\n')
+			require.NoError(t, err)
+			s = decoded[change](t, line)
+			events = append(events, s.Event)
+		}
+		return s
+	}
+	writer := open(t, addrs, quorumlock.WithTTL(30*time.Second), quorumlock.WithHolder("writer"))
+	l, err := writer.TryAcquire(t.Context(), "job")
+	require.NoError(t, err)
+	assert.Zero(t, next("held").Readers)
+	first, err := l.Downgrade(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, 1, next("readers").Readers)
+	second := readerOf(t, addrs, "second", time.Minute)
+	s := next("readers")
+	assert.Equal(t, []any{2, 2, second.Owner()}, []any{s.Readers, len(s.Holders), s.Holder.Owner})
+	o := invoke(t, addrs, "list")
+	plain(t, o.stdout)
+	assert.Regexp(t, `(?m)^job +2 readers +\d+s +\S+s +3/3 +0$`, o.stdout)
+	require.NoError(t, second.Release(t.Context()))
+	assert.Equal(t, first.Owner(), next("readers").Holder.Owner)
+	require.NoError(t, first.Release(t.Context()))
+	next("free")
+	assert.NotContains(t, events, "passed_on", "among readers")
+	require.NoError(t, c.Process.Signal(syscall.SIGINT))
+	require.NoError(t, c.Wait())
+}
+
+func TestAChangeFromReadersToAWriterIsSeen(t *testing.T) {
+	alone := quorumlock.Status{Name: "job", Held: true, Votes: 3, Holder: quorumlock.Holder{Owner: "a"}}
+	readers := quorumlock.Status{Name: "job", Held: true, Votes: 3, Holder: quorumlock.Holder{Owner: "b"}, Readers: 2}
+	others := readers
+	others.Holder.Owner = "c"
+	revoked := quorumlock.Status{Name: "job", Held: true, Votes: 3, Holder: quorumlock.Holder{Owner: nobody}}
+	assert.Equal(t, []string{"passed_on", "passed_on", "", "readers", "passed_on"},
+		[]string{changed(alone, readers), changed(readers, alone), changed(readers, others), changed(readers, revoked), changed(revoked, alone)})
+}
+
+func TestWatchCountsReadersAsOneHolder(t *testing.T) {
+	t.Parallel()
+	addrs := three(t)
+	afterAWriter(t, addrs)
+	first := readerOf(t, addrs, "first", 30*time.Second)
+	follow := func(args ...string) (next func() string, end func()) {
+		c := commandLine(t, addrs, append([]string{"watch", "--every", "50ms", "job"}, args...)...)
+		stdout, err := c.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, c.Start())
+		lines := bufio.NewReader(stdout)
+		return func() string {
+				line, err := lines.ReadString('\n')
+				require.NoError(t, err)
+				return line
+			}, func() {
+				require.NoError(t, c.Process.Signal(syscall.SIGINT))
+				require.NoError(t, c.Wait())
+			}
+	}
+	next, end := follow("--json")
+	h := decoded[holdingJSON](t, next())
+	assert.Equal(t, []any{"held", 1, first.Owner(), first.Token()}, []any{h.Event, h.Readers, h.Holder.Owner, h.Token})
+	second := readerOf(t, addrs, "second", time.Minute)
+	text, endText := follow()
+	assert.Contains(t, text(), fmt.Sprintf(" held    job by second and 1 other reader, token at most %d, waiters 0\n", second.Token()))
+	time.Sleep(200 * time.Millisecond)
+	require.NoError(t, second.Release(t.Context()))
+	time.Sleep(200 * time.Millisecond)
+	require.NoError(t, first.Release(t.Context()))
+	assert.Equal(t, "nobody", decoded[holdingJSON](t, next()).Event, "readers that come and go are no change")
+	assert.Contains(t, text(), " nobody ")
+	reader := readerOf(t, addrs, "third", time.Minute)
+	assert.Contains(t, text(), " held    job by the reader third, token at most ")
+	assert.Equal(t, reader.Owner(), decoded[holdingJSON](t, next()).Holder.Owner)
+	end()
+	endText()
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -71,12 +70,9 @@ func (p *program) askRelease(ctx context.Context, name string, r reasonFlags) er
 		p.printf("nobody holds %s\n", printable(strconv.Quote(name)))
 		return nil
 	}
-	p.printf("asked %s to release %s; it learns that with its next renewal\n", printable(called(s.Holder)), printable(strconv.Quote(name)))
+	p.printf("asked %s to release %s; it learns that with its next renewal\n", printable(called(s.Holder, s.Readers)), printable(strconv.Quote(name)))
 	return nil
 }
-
-// called returns what a holder is called.
-func called(h quorumlock.Holder) string { return cmp.Or(h.Label, "owner "+h.Owner) }
 
 func (p *program) revokeCommand() *cobra.Command {
 	var r reasonFlags
@@ -132,7 +128,7 @@ func (p *program) revoke(ctx context.Context, name string, wait bool, f reasonFl
 		p.printf("nobody holds %s\n", printable(strconv.Quote(name)))
 	default:
 		p.printf("revoked %s of %s: over by %s, in %s, and when it notices\n",
-			printable(strconv.Quote(name)), printable(called(r.Holder)), stamp(r.Until), short(time.Until(r.Until)))
+			printable(strconv.Quote(name)), printable(called(r.Holder, 0)), stamp(r.Until), short(time.Until(r.Until)))
 	}
 	if err != nil || !wait || r.Until.IsZero() {
 		return err
@@ -174,7 +170,7 @@ func (p *program) breakLock(ctx context.Context, name string) error {
 			problems = append(problems, err)
 		}
 	}
-	p.printf("deleted the keys of %s on %d of %d nodes\n", printable(called(s.Holder)), deleted, len(s.Nodes))
+	p.printf("deleted the keys of %s on %d of %d nodes\n", printable(called(s.Holder, s.Readers)), deleted, len(s.Nodes))
 	if l, err := m.TryAcquire(ctx, name); err == nil { // wakes those who wait
 		_ = l.Release(ctx)
 	}
