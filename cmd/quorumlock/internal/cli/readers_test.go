@@ -315,3 +315,68 @@ func TestWatchCountsReadersAsOneHolder(t *testing.T) {
 	end()
 	endText()
 }
+
+func TestAnAskReachesEveryCommandThatReads(t *testing.T) {
+	t.Parallel()
+	addrs := three(t)
+	patient, stderr := reads(t, addrs, "--ttl", "3s", "--holder", "patient")
+	var yielding [2]*exec.Cmd
+	var notes [2]string
+	for i := range yielding {
+		yielding[i], notes[i] = reads(t, addrs, "--ttl", "3s", "--holder", "patient", "--release-when-asked")
+	}
+	o := invoke(t, addrs, "ask-release", "job", "--reason", "deploy", "--by", "ops")
+	assert.Equal(t, outcome{stdout: "asked patient and 2 other readers to release \"job\"; they learn that with their next renewals\n"}, o)
+	for i, c := range yielding {
+		_ = c.Wait()
+		assert.Equal(t, exitSignalBase+15, c.ProcessState.ExitCode())
+		said, err := os.ReadFile(notes[i])
+		require.NoError(t, err)
+		assert.Equal(t, "quorumlock: the shared lease of \"job\" is asked for by ops: deploy\n", string(said))
+	}
+	eventually(t, "the third is asked, too", func() bool {
+		said, _ := os.ReadFile(stderr)
+		return string(said) == "quorumlock: the shared lease of \"job\" is asked for by ops: deploy\n"
+	})
+	o = invoke(t, addrs, "inspect", "job")
+	assert.Contains(t, o.stdout, "asked by ops: deploy\n")
+	plain(t, o.stdout)
+	stop(t, patient)
+	assert.Equal(t, outcome{stdout: "nobody holds \"job\"\n"}, invoke(t, addrs, "ask-release", "job"))
+}
+
+func TestRevokeTakesALockAwayFromItsReadersAndWaitsForTheirEnd(t *testing.T) {
+	t.Parallel()
+	addrs := three(t)
+	first, second := readerOf(t, addrs, "first", 2*time.Second), readerOf(t, addrs, "second", 3*time.Second)
+	begun := time.Now()
+	o := invoke(t, addrs, "revoke", "job", "--reason", "it hangs", "--by", "ops", "--wait")
+	require.Equal(t, 0, o.code, o.stderr)
+	assert.Regexp(t, `^revoked "job" of second and 1 other reader: over by \S+Z, in \S+, and nobody gets it before\n\S+Z nobody  job\n$`, o.stdout)
+	assert.Greater(t, time.Since(begun), 3*time.Second, "nobody holds the lock, but for those who do not notice")
+	for _, l := range []*quorumlock.Lease{first, second} {
+		lost := <-l.Lost()
+		assert.Equal(t, quorumlock.LostRevoked, lost.Reason)
+		require.ErrorContains(t, lost.Nodes[0], "ops: it hangs")
+	}
+
+	third := readerOf(t, addrs, "third", time.Minute)
+	readerOf(t, addrs, "fourth", 30*time.Second)
+	r := decoded[revocationJSON](t, invoke(t, addrs, "revoke", "job", "--json").stdout)
+	assert.Equal(t, []any{third.Owner(), 2, 3}, []any{r.Holder.Owner, r.Readers, r.Marked})
+	o = invoke(t, addrs, "revoke", "job")
+	assert.Regexp(t, `^the leases of the readers of "job" were revoked before: over by \S+Z, in \S+, and nobody gets it before\n$`, o.stdout)
+}
+
+func TestACommandThatReadsEndsWhenItIsRevoked(t *testing.T) {
+	t.Parallel()
+	addrs := three(t)
+	c, stderr := reads(t, addrs, "--ttl", "2s", "--holder", "nightly")
+	o := invoke(t, addrs, "revoke", "job")
+	assert.Regexp(t, `^revoked "job" of the reader nightly: over by `, o.stdout)
+	_ = c.Wait()
+	assert.Equal(t, exitLost, c.ProcessState.ExitCode())
+	said, err := os.ReadFile(stderr)
+	require.NoError(t, err)
+	assert.Contains(t, string(said), `the shared lease of "job" was about to end or lost: the command was stopped`)
+}
