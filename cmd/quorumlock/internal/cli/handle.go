@@ -143,8 +143,9 @@ With --force and --holder-is-stopped it deletes the keys of the lock NAME on
 every server, so that the next client gets it at once. It breaks the lock: IF
 ITS HOLDER STILL RUNS, TWO WORK AT THE SAME TIME, and only resources that check
 the fencing token are safe. First make sure that the process is stopped: killed,
-its machine off. Otherwise use revoke, which waits for the holder's end, and
-needs no such promise.`,
+its machine off. Of a lock that readers hold together, all of them lose it: make
+sure of each that inspect names. Otherwise use revoke, which waits for the
+holder's end, and needs no such promise.`,
 		Annotations: needsNodes,
 		Args:        exactly("HANDLE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
