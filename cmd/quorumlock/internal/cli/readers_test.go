@@ -206,6 +206,21 @@ func TestInspectNamesTheReadersOfALock(t *testing.T) {
 	assert.Contains(t, o.stdout, " 1 reader ")
 }
 
+func TestAHandleIsOfALockThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	addrs := three(t)
+	l := readerOf(t, addrs, "first", time.Minute)
+	o := invoke(t, addrs, "acquire", "job", "--wait", "0")
+	assert.Equal(t, exitConflict, o.code)
+	assert.Regexp(t, `^quorumlock: "job" is held by "first", to read, for \S+ more unless renewed\n$`, o.stderr)
+	require.NoError(t, l.Release(t.Context()))
+	o = invoke(t, addrs, "acquire", "job")
+	require.Equal(t, 0, o.code, o.stderr)
+	assert.Equal(t, exitConflict, invoke(t, addrs, "run", "--shared", "job", "--wait", "0", "--", "true").code)
+	assert.Equal(t, 0, invoke(t, addrs, "release", strings.TrimSpace(o.stdout)).code)
+	assert.Equal(t, exitUsage, within(t, "acquire", "--shared", "job").code)
+}
+
 func TestInspectSaysThatReadersWereRevoked(t *testing.T) {
 	t.Parallel()
 	addrs := three(t)
