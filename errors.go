@@ -99,6 +99,8 @@ func (e *HeldError) Error() string {
 	switch {
 	case e.Holder == Holder{}:
 		return fmt.Sprintf("quorumlock: %q is reserved for a waiter%s", e.Name, e.until(""))
+	case e.Holder.Owner == wire.Nobody:
+		holder = "readers whose leases were revoked"
 	case e.Holder.Label == "":
 		holder = "owner " + strconv.Quote(e.Holder.Owner)
 	}
@@ -106,7 +108,7 @@ func (e *HeldError) Error() string {
 		holder += " (this very Manager)"
 	}
 	if e.Readers > 1 {
-		holder += fmt.Sprintf(" and %d others, to read", e.Readers-1)
+		holder += " and " + plural(e.Readers-1, "other") + ", to read"
 	} else if e.Readers == 1 {
 		holder += ", to read"
 	}
@@ -361,9 +363,7 @@ func (e *FuncError) As(target any) bool {
 	return errors.As(e.Err, target)
 }
 
-// The outcomes of calls, as spans and metrics name them.
-
-// descriptions are the texts of a failed span's status.
+// descriptions are the texts of a failed span's status, by outcome.
 var descriptions = map[string]string{
 	"timeout":   "the context's deadline passed before the call was through",
 	"no_quorum": "too few nodes gave an answer that counts",

@@ -27,7 +27,9 @@ type Status struct {
 	Readers int
 	Holders []Holder
 	TTL     time.Duration // how long a majority keeps Holder's key; negative for no end, 0 unless Held
-	Fence   int64         // the highest fencing register of the nodes that answered; with a majority of answers, no token is above it
+	// Fence is the highest fencing register of the nodes that answered. With a majority of answers no token
+	// is above it, but that of readers, which is one more.
+	Fence int64
 	// Waiters is how many processes wait in the queue, this one included: the largest number
 	// on any node. Of the callers of one process only the first is in it. A call that was not
 	// refused yet may be missing, and one that ended a moment ago may be counted.

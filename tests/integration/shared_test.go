@@ -210,3 +210,25 @@ func TestDowngradeLetsNoWriterIn(t *testing.T) {
 		require.NoError(t, next.Release(t.Context()))
 	}
 }
+
+func TestARefusalByReadersSaysHowManyThereAre(t *testing.T) {
+	t.Parallel()
+	writer, servers := testkit.Manager(t, 3)
+	refusal := func() string {
+		_, err := writer.TryAcquire(t.Context(), "job")
+		var held *quorumlock.HeldError
+		require.ErrorAs(t, err, &held)
+		held.RetryAfter = 0
+		return held.Error()
+	}
+	for i, want := range []string{`"a", to read`, `"b" and 1 other, to read`, `"c" and 2 others, to read`} {
+		ttl := time.Duration(i+1) * time.Minute // the nodes name the reader that lasts longest
+		reader := testkit.Connect(t, redistest.Addrs(servers), quorumlock.WithTTL(ttl), quorumlock.WithHolder(want[1:2]))
+		_, err := reader.AcquireShared(t.Context(), "job")
+		require.NoError(t, err)
+		assert.Equal(t, `quorumlock: "job" is held by `+want, refusal())
+	}
+	_, err := writer.Revoke(t.Context(), "job", "")
+	require.NoError(t, err)
+	assert.Equal(t, `quorumlock: "job" is held by readers whose leases were revoked`, refusal())
+}

@@ -18,11 +18,35 @@ type interrupted struct{ signal os.Signal }
 
 func (i interrupted) Error() string { return "the wait was ended by a signal: " + i.signal.String() }
 
+// taken is what a command runs under: the leases of all names, or a shared lease.
+type taken interface {
+	All() []*quorumlock.Lease
+	Valid() bool
+	Remaining() time.Duration
+	Done() <-chan struct{}
+	Release(ctx context.Context) error
+}
+
+// reader is a shared lease.
+type reader struct{ *quorumlock.Lease }
+
+// All returns the lease.
+func (r reader) All() []*quorumlock.Lease { return []*quorumlock.Lease{r.Lease} }
+
+// take takes the locks, or a shared lease of the only name.
+func take(ctx context.Context, m *quorumlock.Manager, names []string, o runOptions, opts []quorumlock.AcquireOption) (taken, error) {
+	if o.shared {
+		l, err := m.AcquireShared(ctx, names[0], opts...)
+		return reader{l}, err
+	}
+	return m.AcquireAll(ctx, names, opts...)
+}
+
 // acquire connects to the nodes and takes the locks; --wait bounds both together. The caller
 // closes the Manager, if there is one, whatever the error is.
 func (p *program) acquire(
 	ctx context.Context, names []string, o runOptions, signals <-chan os.Signal,
-) (*quorumlock.Leases, *quorumlock.Manager, error) {
+) (taken, *quorumlock.Manager, error) {
 	ctx, stop := untilSignal(ctx, signals)
 	defer stop()
 	began := time.Now()
@@ -45,7 +69,7 @@ func (p *program) acquire(
 	if o.minHold > 0 {
 		opts = append(opts, quorumlock.WithMinHold(o.minHold))
 	}
-	all, err := m.AcquireAll(ctx, names, append(opts, quorumlock.WithWait(0))...)
+	all, err := take(ctx, m, names, o, append(opts, quorumlock.WithWait(0)))
 	if o.waitGiven && o.wait == 0 || !worthWaiting(err) || ctx.Err() != nil {
 		return all, m, waitEnded(err, o)
 	}
@@ -53,7 +77,7 @@ func (p *program) acquire(
 	if o.waitGiven {
 		opts = append(opts, quorumlock.WithWait(rest()))
 	}
-	all, err = m.AcquireAll(ctx, names, opts...)
+	all, err = take(ctx, m, names, o, opts)
 	return all, m, waitEnded(waitOver(ctx, err, o), o)
 }
 

@@ -30,7 +30,7 @@ func (p *program) acquireCommand() *cobra.Command {
 whoever has it can prolong the lock with renew, give it back with release, or
 resume it in a program (Manager.Resume). Nobody renews the lock meanwhile. A
 single command is safer under run, which renews the lock and stops the command
-when it is lost.`,
+when it is lost. A shared lease has no handle: to read, use run --shared.`,
 		Example: `  handle=$(quorumlock acquire deploy --ttl 10m) || exit
   ./build && handle=$(quorumlock renew "$handle" --ttl 10m) && ./roll-out
   quorumlock release "$handle"`,
@@ -81,7 +81,7 @@ token has grown. It exits with 76 if the lock was lost.`,
 			})
 		},
 	}
-	c.Flags().Var(durationFlag{&ttl}, "ttl", "how long the lock lives from now, 100ms to 24h")
+	c.Flags().Var(durationFlag{&ttl}, "ttl", "how long the lock lives from now,\n100ms to 24h")
 	c.Flags().StringVar(&holder, "holder", "", "`LABEL` that others see (default: user@host)")
 	return c
 }
@@ -143,8 +143,9 @@ With --force and --holder-is-stopped it deletes the keys of the lock NAME on
 every server, so that the next client gets it at once. It breaks the lock: IF
 ITS HOLDER STILL RUNS, TWO WORK AT THE SAME TIME, and only resources that check
 the fencing token are safe. First make sure that the process is stopped: killed,
-its machine off. Otherwise use revoke, which waits for the holder's end, and
-needs no such promise.`,
+its machine off. Of a lock that readers hold together, all of them lose it: make
+sure of each of them. Otherwise use revoke, which waits for the holder's end,
+and needs no such promise.`,
 		Annotations: needsNodes,
 		Args:        exactly("HANDLE"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -19,7 +19,8 @@ func (p *program) inspectCommand() *cobra.Command {
 		Use:   "inspect NAME",
 		Short: "Show who holds a lock, and what each node says of it",
 		Long: `Inspect asks every node who holds the lock NAME, and takes nothing. It exits
-with 0 whether the lock is held or free, and with 69 when too few nodes answer.`,
+with 0 whether the lock is held or free, and with 69 when too few nodes answer.
+Of readers that hold it together it names up to 16.`,
 		Annotations: needsNodes,
 		Args:        exactly("NAME"),
 		RunE:        func(cmd *cobra.Command, args []string) error { return p.inspect(cmd.Context(), args[0]) },
@@ -48,6 +49,8 @@ func (p *program) inspection(s quorumlock.Status) string {
 	style := p.style()
 	state := style.green("free")
 	switch {
+	case s.Held && s.Readers > 0:
+		state = style.bold("held by " + countedReaders(s.Readers))
 	case s.Held:
 		state = style.bold("held")
 	case s.Votes > 0:
@@ -56,26 +59,11 @@ func (p *program) inspection(s quorumlock.Status) string {
 		state = "free, reserved for a waiter"
 	}
 	var facts strings.Builder
-	fact := func(key, value string) { fmt.Fprintf(&facts, "%-8s %s\n", key, value) }
-	fact("name", cut(printable(s.Name), width-9))
+	fact := func(key, value string) { fmt.Fprintf(&facts, "%-8s %s\n", key, cut(value, width-9)) }
+	fact("name", printable(s.Name))
 	fact("state", state)
 	if s.Votes > 0 {
-		fact("holder", cut(printable(cmp.Or(s.Holder.Label, "-")), width-9))
-		fact("owner", cut(printable(s.Holder.Owner), width-9))
-		fact("since", since(s.Holder.Since))
-		fact("TTL", ttl(s.TTL))
-		if s.Holder.Asked != "" {
-			fact("asked by", cut(printable(s.Holder.Asked), width-9))
-		}
-		if s.Holder.Detached {
-			fact("detached", "kept for the process that resumes it")
-		}
-		if s.Holder.Revoked != "" {
-			fact("revoked", cut(printable("by "+s.Holder.Revoked), width-9))
-		}
-		if s.Holder.TraceParent != "" {
-			fact("trace", s.Holder.TraceParent)
-		}
+		holderFacts(fact, s)
 	}
 	fact("token", token(s))
 	fact("votes", fmt.Sprintf("%d of %d nodes, %d needed", s.Votes, len(s.Nodes), p.connection.quorum()))
@@ -85,7 +73,7 @@ func (p *program) inspection(s quorumlock.Status) string {
 	for i, n := range s.Nodes {
 		nodes.row(strconv.Itoa(i), n.Addr, nodeHolder(n), left(n.Err == nil && n.Holder != quorumlock.Holder{}, n.TTL), nodeToken(n))
 	}
-	text := facts.String() + "\n" + nodes.String()
+	text := facts.String() + readersOf(s) + "\n" + nodes.String()
 	for i, n := range s.Nodes {
 		if n.Err != nil {
 			text += "\n" + style.red("node "+strconv.Itoa(i)) + " gives no answer\n" + wrap("  ", oneLine(n.Err))
@@ -100,10 +88,59 @@ func (p *program) inspection(s quorumlock.Status) string {
 	return text
 }
 
+// holderFacts says who holds a lock, and for how long. Readers have a table, see readersOf.
+func holderFacts(fact func(key, value string), s quorumlock.Status) {
+	switch {
+	case s.Readers > 0:
+	case s.Holder.Owner == nobody:
+		fact("holder", cell(s.Holder, 0))
+	default:
+		fact("holder", printable(cmp.Or(s.Holder.Label, "-")))
+		fact("owner", printable(s.Holder.Owner))
+		fact("since", since(s.Holder.Since))
+	}
+	fact("TTL", ttl(s.TTL))
+	if s.Holder.Asked != "" {
+		fact("asked by", printable(s.Holder.Asked))
+	}
+	if s.Holder.Detached {
+		fact("detached", "kept for the process that resumes it")
+	}
+	if s.Holder.Revoked != "" {
+		fact("revoked", printable("by "+s.Holder.Revoked))
+	}
+	if s.Holder.TraceParent != "" && s.Readers == 0 {
+		fact("trace", s.Holder.TraceParent)
+	}
+}
+
+// readersOf returns a line for each reader of a lock that is known, empty for none.
+func readersOf(s quorumlock.Status) string {
+	if s.Readers == 0 {
+		return ""
+	}
+	known := s.Holders
+	if len(known) == 0 { // no majority names any
+		known = []quorumlock.Holder{s.Holder}
+	}
+	t := &table{width: width}
+	t.row("READER", "OWNER", "SINCE")
+	for _, h := range known {
+		t.row(cmp.Or(h.Label, "-"), h.Owner, short(max(time.Since(h.Since), 0))+" ago")
+	}
+	text := "\n" + t.String()
+	if more := s.Readers - len(known); more > 0 {
+		text += "and " + strconv.Itoa(more) + " more\n"
+	}
+	return text
+}
+
 // token words the fencing register: while nobody holds the lock it is what the last
 // holder had at the most.
 func token(s quorumlock.Status) string {
 	switch {
+	case s.Held && (s.Readers > 0 || s.Holder.Owner == nobody): // the token of readers is one above the register
+		return strconv.FormatInt(s.Fence+1, 10) + " at the most"
 	case s.Fence == 0:
 		return "none so far"
 	case s.Held:
@@ -130,7 +167,7 @@ func nodeHolder(n quorumlock.NodeStatus) string {
 	if n.Err != nil {
 		return "no answer"
 	}
-	return cmp.Or(n.Holder.Label, n.Holder.Owner, "-")
+	return cell(n.Holder, n.Readers)
 }
 
 // left words how long a lock lives.

@@ -20,20 +20,24 @@ type holderJSON struct {
 }
 
 type statusJSON struct {
-	Name      string      `json:"name"`
-	Held      bool        `json:"held"`
-	Holder    *holderJSON `json:"holder"` // null when no node names one
-	Votes     int         `json:"votes"`
-	Quorum    int         `json:"quorum"`
-	TTLms     *float64    `json:"ttl_ms"` // null when the lock has no end, or is not held
-	Fence     int64       `json:"fence"`
-	Waiters   int         `json:"waiters"`
-	NodeTable []nodeJSON  `json:"nodes"`
+	Name    string      `json:"name"`
+	Held    bool        `json:"held"`
+	Holder  *holderJSON `json:"holder"`  // null when no node names one
+	Readers int         `json:"readers"` // how many hold the lock together, 0 if the holder has it alone
+	// Holders are the readers that a majority names, 16 at most, the longest first; Holder is one of them.
+	Holders   []*holderJSON `json:"holders"`
+	Votes     int           `json:"votes"`
+	Quorum    int           `json:"quorum"`
+	TTLms     *float64      `json:"ttl_ms"` // null when the lock has no end, or is not held
+	Fence     int64         `json:"fence"`
+	Waiters   int           `json:"waiters"`
+	NodeTable []nodeJSON    `json:"nodes"`
 }
 
 type nodeJSON struct {
 	Addr          string      `json:"addr"`
 	Holder        *holderJSON `json:"holder"`
+	Readers       int         `json:"readers"`
 	TTLms         *float64    `json:"ttl_ms"`
 	Fence         int64       `json:"fence"`
 	QuarantinedMs float64     `json:"quarantined_ms"`
@@ -70,13 +74,16 @@ func textOf(err error) string {
 
 func lockJSON(s quorumlock.Status, quorum int) statusJSON {
 	j := statusJSON{
-		Name: s.Name, Held: s.Held, Holder: holderOf(s.Holder), Votes: s.Votes, Quorum: quorum,
+		Name: s.Name, Held: s.Held, Holder: holderOf(s.Holder), Readers: s.Readers, Holders: []*holderJSON{}, Votes: s.Votes, Quorum: quorum,
 		TTLms: end(s.Held, s.TTL), Fence: s.Fence, Waiters: s.Waiters, NodeTable: []nodeJSON{},
+	}
+	for _, h := range s.Holders {
+		j.Holders = append(j.Holders, holderOf(h))
 	}
 	for _, n := range s.Nodes {
 		held := n.Holder != quorumlock.Holder{}
 		j.NodeTable = append(j.NodeTable, nodeJSON{
-			Addr: n.Addr, Holder: holderOf(n.Holder), TTLms: end(held, n.TTL), Fence: n.Fence,
+			Addr: n.Addr, Holder: holderOf(n.Holder), Readers: n.Readers, TTLms: end(held, n.TTL), Fence: n.Fence,
 			QuarantinedMs: ms(n.QuarantinedFor), Warning: textOf(n.Warning), Error: textOf(n.Err),
 		})
 	}

@@ -31,10 +31,11 @@ func (p *program) listCommand() *cobra.Command {
 		Use:   "list [PREFIX]",
 		Short: "Show which locks are held",
 		Long: `List shows the locks whose names begin with PREFIX: who holds them by the word
-of a majority, how long they live, and how many wait. With --follow it looks
-again every --interval: on a terminal it redraws its table; piped, or with
---json, it prints a line for every change. A lock that came and went between
-two looks is not seen.
+of a majority, how long they live, and how many wait. Readers that hold a lock
+together are counted; inspect names them. With --follow it looks again every
+--interval: on a terminal it redraws its table; piped, or with --json, it prints
+a line for every change. A lock that came and went between two looks is not
+seen.
 
 Each look scans the keys of a majority of the nodes with SCAN, 250 at a time
 with pauses of 2 ms: about a tenth of a server's time, and 10 s for a

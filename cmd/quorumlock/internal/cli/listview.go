@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -125,7 +124,7 @@ func counted(n int, more bool) string {
 func who(s quorumlock.Status) string {
 	switch {
 	case s.Held:
-		return cmp.Or(s.Holder.Label, s.Holder.Owner)
+		return cell(s.Holder, s.Readers)
 	case s.Votes > 0:
 		return "no majority"
 	}
@@ -133,10 +132,11 @@ func who(s quorumlock.Status) string {
 }
 
 func age(s quorumlock.Status, now time.Time) string {
-	if !s.Held || s.Holder.Since.IsZero() {
+	at := begun(s)
+	if !s.Held || at.IsZero() {
 		return "-"
 	}
-	return short(max(now.Sub(s.Holder.Since), 0).Round(time.Second))
+	return short(max(now.Sub(at), 0).Round(time.Second))
 }
 
 // changes prints a line for every change since the look before.
@@ -149,7 +149,7 @@ type changes struct {
 // change is one line of JSON. Its keys are stable.
 type change struct {
 	At    string `json:"at"`    // RFC 3339, when it was seen
-	Event string `json:"event"` // held, passed_on, no_majority, votes, waiters or free
+	Event string `json:"event"` // held, passed_on, no_majority, votes, waiters, readers or free
 	statusJSON
 }
 
@@ -196,7 +196,7 @@ func changed(a, b quorumlock.Status) string {
 	switch {
 	case b.Held && !a.Held:
 		return "held"
-	case b.Held && a.Holder.Owner != b.Holder.Owner:
+	case b.Held && !sameHolder(a, b):
 		return "passed_on"
 	case !b.Held && (a.Held || a.Name == ""):
 		return "no_majority"
@@ -204,6 +204,8 @@ func changed(a, b quorumlock.Status) string {
 		return "votes"
 	case a.Waiters != b.Waiters:
 		return "waiters"
+	case a.Readers != b.Readers:
+		return "readers"
 	}
 	return ""
 }

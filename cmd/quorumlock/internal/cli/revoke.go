@@ -1,17 +1,13 @@
 package cli
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"os"
 	"os/signal"
 	"os/user"
 	"strconv"
-	"strings"
 	"time"
 
-	"github.com/redis/rueidis"
 	"github.com/spf13/cobra"
 
 	"github.com/quorumlock/quorumlock"
@@ -42,7 +38,8 @@ func (p *program) askReleaseCommand() *cobra.Command {
 		Long: `Ask-release tells the holder of the lock NAME, with its next renewal, that
 somebody wants it: a program gets it on Lease.Wanted, and quorumlock run prints
 it, or stops its command if it was started with --release-when-asked. The
-holder decides. To take the lock away, use revoke.`,
+holder decides. Readers that hold NAME together are all asked, and those that
+come later. To take the lock away, use revoke.`,
 		Annotations: needsNodes,
 		Args:        exactly("NAME"),
 		RunE:        func(cmd *cobra.Command, args []string) error { return p.askRelease(cmd.Context(), args[0], r) },
@@ -71,12 +68,13 @@ func (p *program) askRelease(ctx context.Context, name string, r reasonFlags) er
 		p.printf("nobody holds %s\n", printable(strconv.Quote(name)))
 		return nil
 	}
-	p.printf("asked %s to release %s; it learns that with its next renewal\n", printable(called(s.Holder)), printable(strconv.Quote(name)))
+	learns := "it learns that with its next renewal"
+	if s.Readers > 1 {
+		learns = "they learn that with their next renewals"
+	}
+	p.printf("asked %s to release %s; %s\n", printable(called(s.Holder, s.Readers)), printable(strconv.Quote(name)), learns)
 	return nil
 }
-
-// called returns what a holder is called.
-func called(h quorumlock.Holder) string { return cmp.Or(h.Label, "owner "+h.Owner) }
 
 func (p *program) revokeCommand() *cobra.Command {
 	var r reasonFlags
@@ -88,7 +86,10 @@ func (p *program) revokeCommand() *cobra.Command {
 nothing: nobody gets the lock while its holder may still work. A holder that
 lives learns it with its next renewal, stops, and the lock is free. If it does
 not, its lease is over at the instant that is printed. A later holder is not
-hit.`,
+hit.
+
+Readers that hold NAME together are all hit. Nobody gets the lock before that
+instant then, also if all of them stop at once.`,
 		Annotations: needsNodes,
 		Args:        exactly("NAME"),
 		RunE:        func(cmd *cobra.Command, args []string) error { return p.revoke(cmd.Context(), args[0], wait, r) },
@@ -100,10 +101,11 @@ hit.`,
 
 // revocationJSON is the answer of revoke. Its keys are stable.
 type revocationJSON struct {
-	Name   string      `json:"name"`
-	Holder *holderJSON `json:"holder"` // null if nobody holds the lock
-	Until  string      `json:"until"`  // RFC 3339, when the lease is over at the latest; empty without a holder
-	Marked int         `json:"marked"` // nodes
+	Name    string      `json:"name"`
+	Holder  *holderJSON `json:"holder"`  // null if nobody holds the lock
+	Readers int         `json:"readers"` // how many held the lock together, 0 if the holder had it alone, or for a repeated revocation
+	Until   string      `json:"until"`   // RFC 3339, when the lease is over at the latest; empty without a holder
+	Marked  int         `json:"marked"`  // nodes
 }
 
 func (p *program) revoke(ctx context.Context, name string, wait bool, f reasonFlags) error {
@@ -114,6 +116,7 @@ func (p *program) revoke(ctx context.Context, name string, wait bool, f reasonFl
 		return err
 	}
 	defer closeManager(m)
+	before, _ := m.Inspect(ctx, name) // Revoke returns an error of its own
 	r, err := m.Revoke(ctx, name, f.reason)
 	if err != nil {
 		if r.Marked > 0 {
@@ -121,19 +124,11 @@ func (p *program) revoke(ctx context.Context, name string, wait bool, f reasonFl
 		}
 		return err
 	}
-	switch {
-	case p.connection.json:
-		j := revocationJSON{Name: name, Holder: holderOf(r.Holder), Marked: r.Marked}
-		if !r.Until.IsZero() {
-			j.Until = stamp(r.Until)
-		}
-		err = p.printJSON(j)
-	case r.Holder == (quorumlock.Holder{}):
-		p.printf("nobody holds %s\n", printable(strconv.Quote(name)))
-	default:
-		p.printf("revoked %s of %s: over by %s, in %s, and when it notices\n",
-			printable(strconv.Quote(name)), printable(called(r.Holder)), stamp(r.Until), short(time.Until(r.Until)))
+	readers := before.Readers
+	if r.Holder == (quorumlock.Holder{}) { // they have just left
+		readers = 0
 	}
+	err = p.revocation(name, r, readers)
 	if err != nil || !wait || r.Until.IsZero() {
 		return err
 	}
@@ -142,59 +137,33 @@ func (p *program) revoke(ctx context.Context, name string, wait bool, f reasonFl
 		return err
 	}
 	for h := range holdings {
-		if h.Known && h.Holder.Owner != r.Holder.Owner {
+		if h.Known && h.Holder.Owner != r.Holder.Owner && h.Holder.Owner != nobody { // the marks stand until the readers are over
 			return p.holding(h)
 		}
 	}
 	return ctx.Err()
 }
 
-// deleteOwner deletes a lock of an owner, and of nobody else.
-var deleteOwner = rueidis.NewLuaScript(`if redis.call('GETRANGE', KEYS[1], 0, #ARGV[1] - 1) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0`)
-
-// breakLock deletes the keys of a lock's holder.
-func (p *program) breakLock(ctx context.Context, name string) error {
-	m, err := p.connection.manager(ctx)
-	if err != nil {
-		return err
-	}
-	defer closeManager(m)
-	s, err := m.Inspect(ctx, name)
-	if err != nil && !errors.Is(err, quorumlock.ErrNoQuorum) {
-		return err
-	}
-	if s.Votes == 0 {
-		p.printf("no node that answers has a holder of %s\n", printable(strconv.Quote(name)))
-		return err
-	}
-	deleted, problems := 0, []error(nil)
-	for i := range p.connection.options {
-		n, err := p.deleteOn(ctx, i, name, s.Holder.Owner)
-		if deleted += n; err != nil {
-			problems = append(problems, err)
+// revocation prints what a revocation of a holder, or of so many readers, has done.
+func (p *program) revocation(name string, r quorumlock.Revocation, readers int) error {
+	if p.connection.json {
+		j := revocationJSON{Name: name, Holder: holderOf(r.Holder), Readers: readers, Marked: r.Marked}
+		if !r.Until.IsZero() {
+			j.Until = stamp(r.Until)
 		}
+		return p.printJSON(j)
 	}
-	p.printf("deleted the keys of %s on %d of %d nodes\n", printable(called(s.Holder)), deleted, len(s.Nodes))
-	if l, err := m.TryAcquire(ctx, name); err == nil { // wakes those who wait
-		_ = l.Release(ctx)
+	quoted := printable(strconv.Quote(name))
+	done, then := "revoked "+quoted+" of "+printable(called(r.Holder, readers)), "and when it notices"
+	switch {
+	case r.Holder == (quorumlock.Holder{}):
+		p.printf("nobody holds %s\n", quoted)
+		return nil
+	case r.Holder.Owner == nobody:
+		done, then = "the leases of the readers of "+quoted+" were revoked before", "and nobody gets it before"
+	case readers > 0:
+		then = "and nobody gets it before"
 	}
-	return errors.Join(problems...)
-}
-
-// deleteOn deletes the lock of an owner on a server.
-func (p *program) deleteOn(ctx context.Context, i int, name, owner string) (int, error) {
-	option := p.connection.options[i]
-	option.DisableCache, option.ForceSingleClient = true, true
-	client, err := rueidis.NewClient(option)
-	if err != nil {
-		return 0, &exitError{code: exitNoQuorum, text: p.connection.addr(i) + ": " + strings.TrimSpace(err.Error())}
-	}
-	defer client.Close()
-	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
-	defer cancel()
-	n, err := deleteOwner.Exec(ctx, client, []string{p.connection.prefix + name}, []string{owner}).AsInt64()
-	if err != nil {
-		return 0, &exitError{code: exitNoQuorum, text: p.connection.addr(i) + ": " + err.Error()}
-	}
-	return int(n), nil
+	p.printf("%s: over by %s, in %s, %s\n", done, stamp(r.Until), short(time.Until(r.Until)), then)
+	return nil
 }

@@ -74,7 +74,6 @@ func TestReleaseBreaksALockOnlyWithBothPromises(t *testing.T) {
 		assert.Equal(t, exitUsage, o.code)
 		assert.Contains(t, o.stderr, "use quorumlock revoke, which is safe while it runs")
 	}
-	promised := []string{"release", "job", "--force", "--holder-is-stopped"}
 	assert.Equal(t, outcome{stdout: "no node that answers has a holder of \"job\"\n"}, invoke(t, addrs, promised...))
 	owner := strings.Repeat("a", 32)
 	for _, s := range servers[:2] { // a holder that died with a long lease

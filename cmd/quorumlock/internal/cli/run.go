@@ -27,6 +27,7 @@ type runOptions struct {
 	holder                    string
 	conflict                  int
 	keepPassword, yields      bool
+	shared                    bool
 }
 
 // Bounds and defaults of run. A command takes time to end, so a lease that runs
@@ -48,6 +49,11 @@ its own, and releases the lock when every process of that group has ended.
 Several names are taken all or none, and never in a way that two commands wait
 for each other.
 
+With --shared, COMMAND runs under a shared lease, a read lock: any number of
+readers have NAME together, and nobody has it alone meanwhile. A run without
+--shared waits for the readers that came before it, and the readers that come
+after it wait for its end.
+
 COMMAND gets stdin, stdout and stderr as they are, and QUORUMLOCK_NAME,
 QUORUMLOCK_TOKEN (the fencing token: pass it along with every write) and
 QUORUMLOCK_OWNER in its environment (QUORUMLOCK_NAME_1, _2 and so on for several
@@ -59,12 +65,17 @@ the lease, and KILL shortly before its end: the group is dead before anybody
 else can get the lock. Processes that leave the group (setsid, daemons, sudo to
 another user) are out of reach.`,
 		Example: `  quorumlock run nightly-report --wait 0 -- /usr/local/bin/report --all
-  quorumlock run deploy --ttl 30s -- sh -c 'make && make deploy'`,
+  quorumlock run deploy --ttl 30s -- sh -c 'make && make deploy'
+  quorumlock run --shared prices -- ./report`,
 		Annotations: needsNodes,
 		Args:        checkRunArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.waitGiven, o.graceGiven = cmd.Flags().Changed("wait"), cmd.Flags().Changed("grace")
 			dash := cmd.ArgsLenAtDash()
+			if o.shared && dash > 1 {
+				return usagef("--shared with %d names: it takes one; leave --shared out, or let each command run the next, "+
+					"in one order everywhere: quorumlock run --shared A -- quorumlock run --shared B -- COMMAND", dash)
+			}
 			if err := o.complete(args[dash]); err != nil {
 				return err
 			}
@@ -74,6 +85,7 @@ another user) are out of reach.`,
 	f := c.Flags()
 	f.Var(durationFlag{&o.ttl}, "ttl", "how long the lock outlives a holder that died,\n1s to 24h")
 	f.Var(durationFlag{&o.wait}, "wait", "how long to wait for the lock, and for servers\nthat start later; 0 asks once\n(default: for ever)")
+	f.BoolVar(&o.shared, "shared", false, "take a shared lease, beside other readers:\nnobody has NAME alone meanwhile")
 	f.Var(durationFlag{&o.minHold}, "min-hold", "keep the name taken for at least this long")
 	f.StringVar(&o.holder, "holder", "", "`LABEL` that others see\n(default: host, process id, command)")
 	f.Var(durationFlag{&o.grace}, "grace", "what is left of the lease at TERM, at most\nhalf the TTL; 0 is KILL alone\n(default: a fifth of the TTL, at most 10s)")
@@ -175,7 +187,7 @@ func cannotRun(command string, err error) error {
 
 // underLease runs the command and returns the exit code when all of its processes
 // have ended.
-func (p *program) underLease(all *quorumlock.Leases, path string, argv []string, o runOptions, signals <-chan os.Signal) (int, error) {
+func (p *program) underLease(all taken, path string, argv []string, o runOptions, signals <-chan os.Signal) (int, error) {
 	name := namesOf(all)
 	if !all.Valid() {
 		return 0, &exitError{code: exitLost, text: name + " was lost before the command began"}
@@ -187,7 +199,7 @@ func (p *program) underLease(all *quorumlock.Leases, path string, argv []string,
 		return 0, cannotRun(argv[0], err)
 	}
 	s := &supervisor{
-		name: name, nodes: len(p.connection.options), lease: heldBy(all), group: process,
+		name: name, what: whatOf(all), nodes: len(p.connection.options), lease: heldBy(all), group: process,
 		grace: o.grace, margin: margin(o.ttl), yields: o.yields, signals: signals, note: p.note,
 	}
 	lost := s.run()
@@ -211,7 +223,7 @@ func describe(e child.Exit) string {
 
 // environment returns our environment with what the command may want to know, and without the
 // passwords of the servers: a command under a lock has no business there.
-func environment(all *quorumlock.Leases, keepPassword bool) []string {
+func environment(all taken, keepPassword bool) []string {
 	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
 		return !keepPassword && (name == variable("password") || name == variable("sentinel-password"))
@@ -229,23 +241,35 @@ func environment(all *quorumlock.Leases, keepPassword bool) []string {
 	return env
 }
 
-// namesOf writes the names of leases for people.
-func namesOf(all *quorumlock.Leases) string {
+// namesOf writes what run has taken for people.
+func namesOf(all taken) string {
 	var names []string
 	for _, l := range all.All() {
 		names = append(names, strconv.Quote(l.Name()))
 	}
-	return strings.Join(names, " with ")
+	return whatOf(all) + strings.Join(names, " with ")
+}
+
+// whatOf writes before a name that run has only a shared lease of it.
+func whatOf(all taken) string {
+	if _, shared := all.(reader); shared {
+		return "the shared lease of "
+	}
+	return ""
 }
 
 // giveBack releases the leases, which may have ended already. With --min-hold the
 // nodes keep the name taken until then, without this process.
-func (p *program) giveBack(all *quorumlock.Leases, o runOptions) {
+func (p *program) giveBack(all taken, o runOptions) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	err := all.Release(ctx)
 	if errors.Is(err, quorumlock.ErrNoQuorum) {
-		p.note("the release of %s is not confirmed, the lock is free after %v at the latest: %s", namesOf(all), max(o.ttl, o.minHold), oneLine(err))
+		end := "the lock is free"
+		if o.shared {
+			end = "it ends"
+		}
+		p.note("the release of %s is not confirmed, %s after %v at the latest: %s", namesOf(all), end, max(o.ttl, o.minHold), oneLine(err))
 	}
 	var lost *quorumlock.LostError
 	if errors.As(err, &lost) {

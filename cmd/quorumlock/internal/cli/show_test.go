@@ -253,7 +253,8 @@ func TestBenchCountsPairs(t *testing.T) {
 func TestHelpVersionAndManPagesFit(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{nil, {"--help"}, {"version"}, {"run", "--help"}, {"inspect", "--help"}, {"doctor", "--help"},
-		{"list", "--help"}, {"watch", "--help"}, {"bench", "--help"}} {
+		{"list", "--help"}, {"watch", "--help"}, {"bench", "--help"}, {"ask-release", "--help"}, {"revoke", "--help"}, {"acquire", "--help"},
+		{"renew", "--help"}, {"release", "--help"}} {
 		o := within(t, args...)
 		assert.Equal(t, 0, o.code, args)
 		for _, line := range strings.Split(o.stdout, "\n") {
@@ -266,6 +267,7 @@ func TestHelpVersionAndManPagesFit(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(page), "process group")
 	assert.Contains(t, within(t, "completion", "bash").stdout, "quorumlock")
+	assert.Contains(t, within(t, "__complete", "run", "--sh").stdout, "--shared\t")
 }
 
 func TestThePasswordComesFromAFileOrTheEnvironment(t *testing.T) {

@@ -18,16 +18,16 @@ type held interface {
 	Wanted() <-chan quorumlock.Wanted
 }
 
-// leases are what a command runs under. What happens to one of them happens to all.
+// leases are several leases that a command runs under. What happens to one of them happens to all.
 type leases struct {
-	*quorumlock.Leases
+	taken
 	atRisk  chan quorumlock.AtRisk  // capacity 1, nothing dropped while the leases are held, closed by no one
 	renewed chan quorumlock.Renewed // the same
 	wanted  chan quorumlock.Wanted  // the same
 }
 
 // heldBy returns leases for the supervisor. A single one is itself.
-func heldBy(all *quorumlock.Leases) held {
+func heldBy(all taken) held {
 	if one := all.All(); len(one) == 1 {
 		return one[0]
 	}
@@ -41,7 +41,7 @@ func heldBy(all *quorumlock.Leases) held {
 }
 
 // forward passes on what happens to one lease, until they end.
-func forward[T any](all *quorumlock.Leases, from <-chan T, to chan<- T) {
+func forward[T any](all taken, from <-chan T, to chan<- T) {
 	for e := range from {
 		select {
 		case to <- e:
@@ -86,6 +86,7 @@ const (
 // lease is over.
 type supervisor struct {
 	name    string
+	what    string // before the name of a lease, for those that are shared
 	nodes   int
 	lease   held
 	group   group
@@ -234,14 +235,14 @@ func (s *supervisor) warn(e quorumlock.AtRisk, ok bool) {
 		return
 	}
 	s.risky[e.Name] = true
-	s.note("%q is at risk, start nothing irreversible: %d nodes confirmed it, margin %d, %v left",
-		e.Name, e.Confirmed, e.Margin, e.Remaining.Round(time.Millisecond))
+	s.note("%s%q is at risk, start nothing irreversible: %d nodes confirmed it, margin %d, %v left",
+		s.what, e.Name, e.Confirmed, e.Margin, e.Remaining.Round(time.Millisecond))
 }
 
 // calm notes that a warning is over.
 func (s *supervisor) calm(e quorumlock.Renewed, ok bool) {
 	if ok && s.risky[e.Name] && (e.Margin > 0 || s.nodes == 1) { // a single node has no margin
 		delete(s.risky, e.Name)
-		s.note("%q is safe again: %d nodes confirmed it, margin %d", e.Name, e.Confirmed, e.Margin)
+		s.note("%s%q is safe again: %d nodes confirmed it, margin %d", s.what, e.Name, e.Confirmed, e.Margin)
 	}
 }

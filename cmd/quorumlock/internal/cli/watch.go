@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"os/signal"
 	"strconv"
@@ -20,6 +19,9 @@ func (p *program) watchCommand() *cobra.Command {
 		Long: `Watch prints who holds the lock NAME, and a line for each change: another
 holder, nobody, or that it is not known because too few nodes answer. It ends
 with Ctrl-C.
+
+Readers that hold NAME together count as one holder: a line says how many there
+are, and none is printed when one comes or goes beside others.
 
 It asks every node once in --every. A holder that came and went in between is
 not seen; the order of the holders is that of their tokens.`,
@@ -56,16 +58,17 @@ type holdingJSON struct {
 	At      string      `json:"at"`    // RFC 3339, when the nodes were asked
 	Event   string      `json:"event"` // held, nobody or unknown
 	Name    string      `json:"name"`
-	Holder  *holderJSON `json:"holder"` // null unless held
-	Token   int64       `json:"token"`  // at or above that of the lease, 0 if none is known
-	Until   string      `json:"until"`  // RFC 3339, empty unless held, and for keys without an end
+	Holder  *holderJSON `json:"holder"`  // null unless held
+	Readers int         `json:"readers"` // how many hold the lock together, 0 if the holder has it alone
+	Token   int64       `json:"token"`   // at or above that of the lease, 0 if none is known
+	Until   string      `json:"until"`   // RFC 3339, empty unless held, and for keys without an end
 	Waiters int         `json:"waiters"`
 	Error   string      `json:"error"` // of unknown
 }
 
 // holding prints one line.
 func (p *program) holding(h quorumlock.Holding) error {
-	j := holdingJSON{At: stamp(h.AsOf), Name: h.Name, Holder: holderOf(h.Holder), Token: h.Token, Waiters: h.Waiters, Error: textOf(h.Err)}
+	j := holdingJSON{At: stamp(h.AsOf), Name: h.Name, Holder: holderOf(h.Holder), Readers: h.Readers, Token: h.Token, Waiters: h.Waiters, Error: textOf(h.Err)}
 	if !h.Until.IsZero() {
 		j.Until = stamp(h.Until)
 	}
@@ -74,7 +77,7 @@ func (p *program) holding(h quorumlock.Holding) error {
 	case !h.Known:
 		j.Event, text = "unknown", ": "+j.Error
 	case h.Held:
-		j.Event, text = "held", " by "+cmp.Or(h.Holder.Label, h.Holder.Owner)
+		j.Event, text = "held", " by "+called(h.Holder, h.Readers)
 		if h.Token > 0 {
 			text += ", token at most " + strconv.FormatInt(h.Token, 10)
 		}

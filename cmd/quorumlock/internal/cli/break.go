@@ -1,0 +1,132 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock"
+)
+
+// deleteOwner deletes a lock of an owner, also one that was revoked ('x ') or detached ('d '), and of nobody else.
+var deleteOwner = rueidis.NewLuaScript(`
+local held = redis.call('GETRANGE', KEYS[1], 0, #ARGV[1] + 1)
+local form, shown = string.match(held, '^([xd] )(.*)$')
+if string.sub(held, 1, #ARGV[1]) == ARGV[1] or form and shown == ARGV[1] then
+  return redis.call('DEL', KEYS[1])
+end
+return 0`)
+
+// deleteReaders deletes readers of a lock, and the lock when no other is left: waiters that were just woken (' w ')
+// have no lease. A lock whose readers were revoked has no others.
+var deleteReaders = rueidis.NewLuaScript(`
+local held = redis.call('GETRANGE', KEYS[1], 0, 34)
+if held == 's ` + nobody + ` ' then
+  local deleted = 0
+  for _, reader in ipairs(ARGV) do
+    deleted = deleted + redis.call('ZREM', KEYS[2], reader)
+  end
+  for _, other in ipairs(redis.call('ZRANGE', KEYS[2], '0', '-1')) do
+    if string.sub(other, -3) ~= ' w ' then
+      return math.min(deleted, 1)
+    end
+  end
+elseif held ~= 'x ` + nobody + ` ' then
+  return 0
+end
+redis.call('DEL', KEYS[1], KEYS[2])
+return 1`)
+
+// readersTag is behind a lock's key in that of the set of its readers.
+const readersTag = "\xffs"
+
+// victims are the holder of a lock, or its readers.
+type victims struct {
+	name    string
+	owner   string
+	shared  bool
+	readers []string // as any server has them
+}
+
+// breakLock deletes the keys of a lock's holder, or of its readers.
+func (p *program) breakLock(ctx context.Context, name string) error {
+	m, err := p.connection.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeManager(m)
+	s, err := m.Inspect(ctx, name)
+	if err != nil && !errors.Is(err, quorumlock.ErrNoQuorum) {
+		return err
+	}
+	if s.Votes == 0 {
+		p.printf("no node that answers has a holder of %s\n", printable(strconv.Quote(name)))
+		return err
+	}
+	of := victims{name: name, owner: s.Holder.Owner, shared: s.Readers > 0 || s.Holder.Owner == nobody}
+	p.see(ctx, &of)
+	deleted, problems := 0, []error(nil)
+	for i := range p.connection.options {
+		n, err := p.deleteOn(ctx, i, &of)
+		if deleted += n; err != nil {
+			problems = append(problems, err)
+		}
+	}
+	p.printf("deleted the keys of %s on %d of %d nodes\n", printable(called(s.Holder, s.Readers)), deleted, len(s.Nodes))
+	if l, err := m.TryAcquire(ctx, name); err == nil { // wakes those who wait
+		_ = l.Release(ctx)
+	}
+	return errors.Join(problems...)
+}
+
+// see lists the readers that are to be deleted. One that comes later is none of them, and neither is one of a server
+// that does not answer: deleteOn says so.
+func (p *program) see(ctx context.Context, of *victims) {
+	if !of.shared {
+		return
+	}
+	for i := range p.connection.options {
+		_ = p.onServer(ctx, i, func(ctx context.Context, client rueidis.Client) error {
+			readers, err := client.Do(ctx, client.B().Zrange().Key(p.connection.prefix+of.name+readersTag).Min("0").Max("-1").Build()).AsStrSlice()
+			of.readers = append(of.readers, slices.DeleteFunc(readers, func(m string) bool { return strings.HasSuffix(m, " w ") })...)
+			return err
+		})
+	}
+}
+
+// deleteOn deletes a lock on a server, and returns 1 if it was that of the victims.
+func (p *program) deleteOn(ctx context.Context, i int, of *victims) (deleted int, err error) {
+	key := p.connection.prefix + of.name
+	script, exec := deleteOwner, rueidis.LuaExec{Keys: []string{key}, Args: []string{of.owner}}
+	if of.shared {
+		script, exec = deleteReaders, rueidis.LuaExec{Keys: []string{key, key + readersTag}, Args: of.readers}
+	}
+	err = p.onServer(ctx, i, func(ctx context.Context, client rueidis.Client) error {
+		// ExecMulti loads the script, as locks do: Exec would need the right to EVAL.
+		n, err := script.ExecMulti(ctx, client, exec)[0].AsInt64()
+		deleted = int(n)
+		return err
+	})
+	return deleted, err
+}
+
+// onServer does something on a server.
+func (p *program) onServer(ctx context.Context, i int, do func(context.Context, rueidis.Client) error) error {
+	option := p.connection.options[i]
+	option.DisableCache, option.ForceSingleClient = true, true
+	client, err := rueidis.NewClient(option)
+	if err == nil {
+		defer client.Close()
+		ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+		defer cancel()
+		err = do(ctx, client)
+	}
+	if err != nil {
+		return &exitError{code: exitNoQuorum, text: p.connection.addr(i) + ": " + strings.TrimSpace(err.Error())}
+	}
+	return nil
+}
