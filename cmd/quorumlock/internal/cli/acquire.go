@@ -18,7 +18,7 @@ type interrupted struct{ signal os.Signal }
 
 func (i interrupted) Error() string { return "the wait was ended by a signal: " + i.signal.String() }
 
-// taken is what a command runs under: the leases of all names, or a shared lease.
+// taken is what a command runs under: the leases of all names, a shared lease or a permit.
 type taken interface {
 	All() []*quorumlock.Lease
 	Valid() bool
@@ -27,17 +27,21 @@ type taken interface {
 	Release(ctx context.Context) error
 }
 
-// reader is a shared lease.
-type reader struct{ *quorumlock.Lease }
+// single is a shared lease, or a permit.
+type single struct{ *quorumlock.Lease }
 
 // All returns the lease.
-func (r reader) All() []*quorumlock.Lease { return []*quorumlock.Lease{r.Lease} }
+func (s single) All() []*quorumlock.Lease { return []*quorumlock.Lease{s.Lease} }
 
-// take takes the locks, or a shared lease of the only name.
+// take takes the locks, or a shared lease or a permit of the only name.
 func take(ctx context.Context, m *quorumlock.Manager, names []string, o runOptions, opts []quorumlock.AcquireOption) (taken, error) {
 	if o.shared {
 		l, err := m.AcquireShared(ctx, names[0], opts...)
-		return reader{l}, err
+		return single{l}, err
+	}
+	if o.permits > 0 {
+		l, err := m.AcquirePermit(ctx, names[0], o.permits, opts...)
+		return single{l}, err
 	}
 	return m.AcquireAll(ctx, names, opts...)
 }

@@ -15,16 +15,70 @@ import (
 )
 
 func (p *program) inspectCommand() *cobra.Command {
-	return &cobra.Command{
+	permits := 0
+	c := &cobra.Command{
 		Use:   "inspect NAME",
 		Short: "Show who holds a lock, and what each node says of it",
 		Long: `Inspect asks every node who holds the lock NAME, and takes nothing. It exits
 with 0 whether the lock is held or free, and with 69 when too few nodes answer.
-Of readers that hold it together it names up to 16.`,
+Of readers that hold it together it names up to 16.
+
+With --permits N it shows the first N permits of NAME, as run --permits takes
+them.`,
 		Annotations: needsNodes,
 		Args:        exactly("NAME"),
-		RunE:        func(cmd *cobra.Command, args []string) error { return p.inspect(cmd.Context(), args[0]) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("permits") {
+				return p.inspectPermits(cmd.Context(), args[0], permits)
+			}
+			return p.inspect(cmd.Context(), args[0])
+		},
 	}
+	c.Flags().IntVar(&permits, "permits", 0, "show the first `N` permits, 1 to 128")
+	return c
+}
+
+func (p *program) inspectPermits(ctx context.Context, name string, limit int) error {
+	if limit < 1 || limit > quorumlock.MaxPermits {
+		return usagef("--permits %d: must be 1 to %d", limit, quorumlock.MaxPermits)
+	}
+	m, err := p.connection.manager(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeManager(m)
+	taken, slots, err := m.InspectPermits(ctx, name, limit)
+	if err != nil && !errors.Is(err, quorumlock.ErrNoQuorum) {
+		return err
+	}
+	if p.connection.json {
+		all := permitsJSON{Name: name, Held: taken, Limit: limit, Slots: []statusJSON{}}
+		for _, s := range slots {
+			all.Slots = append(all.Slots, lockJSON(s, p.connection.quorum()))
+		}
+		return errors.Join(p.printJSON(all), err)
+	}
+	writeAll(p.stdout, permitsOf(name, taken, slots))
+	return err
+}
+
+// permitsOf is the state of the permits of a name for people.
+func permitsOf(name string, taken int, slots []quorumlock.Status) string {
+	waiters := 0
+	t := &table{width: width}
+	t.row("SLOT", "HOLDER", "OWNER", "TTL", "SINCE")
+	for i, s := range slots {
+		waiters = max(waiters, s.Waiters)
+		switch {
+		case s.Held:
+			t.row(strconv.Itoa(i), cmp.Or(s.Holder.Label, "-"), s.Holder.Owner, ttl(s.TTL), short(max(time.Since(s.Holder.Since), 0))+" ago")
+		case s.Votes > 0:
+			t.row(strconv.Itoa(i), "no majority", "", "", "")
+		default:
+			t.row(strconv.Itoa(i), "free", "", "", "")
+		}
+	}
+	return fmt.Sprintf("%-8s %s\n%-8s %d of %d permits\n%-8s %d\n\n", "name", cut(printable(name), width-9), "held", taken, len(slots), "waiters", waiters) + t.String()
 }
 
 func (p *program) inspect(ctx context.Context, name string) error {

@@ -34,6 +34,14 @@ type statusJSON struct {
 	NodeTable []nodeJSON    `json:"nodes"`
 }
 
+// permitsJSON is the answer of inspect --permits.
+type permitsJSON struct {
+	Name  string       `json:"name"`
+	Held  int          `json:"held"`
+	Limit int          `json:"limit"`
+	Slots []statusJSON `json:"slots"`
+}
+
 type nodeJSON struct {
 	Addr          string      `json:"addr"`
 	Holder        *holderJSON `json:"holder"`

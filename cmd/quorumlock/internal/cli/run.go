@@ -28,6 +28,7 @@ type runOptions struct {
 	conflict                  int
 	keepPassword, yields      bool
 	shared                    bool
+	permits                   int // 0 for none
 }
 
 // Bounds and defaults of run. A command takes time to end, so a lease that runs
@@ -54,6 +55,10 @@ readers have NAME together, and nobody has it alone meanwhile. A run without
 --shared waits for the readers that came before it, and the readers that come
 after it wait for its end.
 
+With --permits N, COMMAND runs under one of N permits of NAME: at most N such
+commands run at once. QUORUMLOCK_SLOT has the number of the permit, 0 to N-1,
+which no other command has at the same time. Give every run of NAME the same N.
+
 COMMAND gets stdin, stdout and stderr as they are, and QUORUMLOCK_NAME,
 QUORUMLOCK_TOKEN (the fencing token: pass it along with every write) and
 QUORUMLOCK_OWNER in its environment (QUORUMLOCK_NAME_1, _2 and so on for several
@@ -66,15 +71,15 @@ else can get the lock. Processes that leave the group (setsid, daemons, sudo to
 another user) are out of reach.`,
 		Example: `  quorumlock run nightly-report --wait 0 -- /usr/local/bin/report --all
   quorumlock run deploy --ttl 30s -- sh -c 'make && make deploy'
-  quorumlock run --shared prices -- ./report`,
+  quorumlock run --shared prices -- ./report
+  quorumlock run --permits 4 encode -- ./encode`,
 		Annotations: needsNodes,
 		Args:        checkRunArgs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.waitGiven, o.graceGiven = cmd.Flags().Changed("wait"), cmd.Flags().Changed("grace")
 			dash := cmd.ArgsLenAtDash()
-			if o.shared && dash > 1 {
-				return usagef("--shared with %d names: it takes one; leave --shared out, or let each command run the next, "+
-					"in one order everywhere: quorumlock run --shared A -- quorumlock run --shared B -- COMMAND", dash)
+			if err := o.checkKind(dash, cmd.Flags().Changed("permits")); err != nil {
+				return err
 			}
 			if err := o.complete(args[dash]); err != nil {
 				return err
@@ -86,6 +91,7 @@ another user) are out of reach.`,
 	f.Var(durationFlag{&o.ttl}, "ttl", "how long the lock outlives a holder that died,\n1s to 24h")
 	f.Var(durationFlag{&o.wait}, "wait", "how long to wait for the lock, and for servers\nthat start later; 0 asks once\n(default: for ever)")
 	f.BoolVar(&o.shared, "shared", false, "take a shared lease, beside other readers:\nnobody has NAME alone meanwhile")
+	f.IntVar(&o.permits, "permits", 0, "take one of `N` permits, 1 to 128:\nN commands run at once")
 	f.Var(durationFlag{&o.minHold}, "min-hold", "keep the name taken for at least this long")
 	f.StringVar(&o.holder, "holder", "", "`LABEL` that others see\n(default: host, process id, command)")
 	f.Var(durationFlag{&o.grace}, "grace", "what is left of the lease at TERM, at most\nhalf the TTL; 0 is KILL alone\n(default: a fifth of the TTL, at most 10s)")
@@ -93,6 +99,22 @@ another user) are out of reach.`,
 	f.BoolVar(&o.yields, "release-when-asked", false, "stop the command when somebody asks\nfor the lock (ask-release)")
 	f.IntVarP(&o.conflict, "conflict-exit-code", "E", o.conflict, "exit `CODE` when another holds the lock\n")
 	return c
+}
+
+// checkKind checks the flags that say which kind of lease the command runs under.
+func (o *runOptions) checkKind(names int, permits bool) error {
+	switch {
+	case o.shared && permits:
+		return usagef("--shared and --permits together: a permit is no read lock; leave one of them out")
+	case o.shared && names > 1:
+		return usagef("--shared with %d names: it takes one; leave --shared out, or let each command run the next, "+
+			"in one order everywhere: quorumlock run --shared A -- quorumlock run --shared B -- COMMAND", names)
+	case permits && names > 1:
+		return usagef("--permits with %d names: it takes one; let each command run the next, in one order everywhere", names)
+	case permits && (o.permits < 1 || o.permits > quorumlock.MaxPermits):
+		return usagef("--permits %d: must be 1 to %d", o.permits, quorumlock.MaxPermits)
+	}
+	return nil
 }
 
 func checkRunArgs(cmd *cobra.Command, args []string) error {
@@ -237,6 +259,9 @@ func environment(all taken, keepPassword bool) []string {
 			"QUORUMLOCK_NAME"+number+"="+l.Name(),
 			"QUORUMLOCK_TOKEN"+number+"="+strconv.FormatInt(l.Token(), 10),
 			"QUORUMLOCK_OWNER"+number+"="+l.Owner())
+		if l.Slot() >= 0 {
+			env = append(env, "QUORUMLOCK_SLOT="+strconv.Itoa(l.Slot()))
+		}
 	}
 	return env
 }
@@ -250,12 +275,16 @@ func namesOf(all taken) string {
 	return whatOf(all) + strings.Join(names, " with ")
 }
 
-// whatOf writes before a name that run has only a shared lease of it.
+// whatOf writes before a name that run has only a shared lease or a permit of it.
 func whatOf(all taken) string {
-	if _, shared := all.(reader); shared {
+	one, ok := all.(single)
+	switch {
+	case !ok:
+		return ""
+	case one.Shared():
 		return "the shared lease of "
 	}
-	return ""
+	return fmt.Sprintf("permit %d of ", one.Slot())
 }
 
 // giveBack releases the leases, which may have ended already. With --min-hold the
@@ -266,7 +295,7 @@ func (p *program) giveBack(all taken, o runOptions) {
 	err := all.Release(ctx)
 	if errors.Is(err, quorumlock.ErrNoQuorum) {
 		end := "the lock is free"
-		if o.shared {
+		if o.shared || o.permits > 0 {
 			end = "it ends"
 		}
 		p.note("the release of %s is not confirmed, %s after %v at the latest: %s", namesOf(all), end, max(o.ttl, o.minHold), oneLine(err))

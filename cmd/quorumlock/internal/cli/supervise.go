@@ -86,7 +86,7 @@ const (
 // lease is over.
 type supervisor struct {
 	name    string
-	what    string // before the name of a lease, for those that are shared
+	what    string // before the name of a lease, for those that are not exclusive
 	nodes   int
 	lease   held
 	group   group
