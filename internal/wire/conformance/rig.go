@@ -16,7 +16,6 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
-	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -86,7 +85,7 @@ func (r *rig) micros() int64 {
 	require.NoError(r, err)
 	us, err := strconv.ParseInt(parts[1].(string), 10, 64)
 	require.NoError(r, err)
-	return quorum.Register(s*1e6 + us)
+	return (s*1e6 + us) &^ 1
 }
 
 func (r *rig) admin(args ...string) any {

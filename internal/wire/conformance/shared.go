@@ -316,7 +316,7 @@ func downgrades(r *rig) {
 	r.one(quit(r, alice))
 	r.one(quit(r, bob))
 	for what, o := range map[string]op{"a renewal": prolong(r, carol), "a heal": restore(r, carol)} {
-		t = r.holds(carol)
+		r.holds(carol)
 		assert.Equal(r, int64(1), r.one(o), "%s of a node that has missed it", what)
 		reads(r, carol)
 		r.one(quit(r, carol))
