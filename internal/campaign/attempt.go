@@ -352,6 +352,9 @@ func slotKey(c *Campaign, slot int) string { return c.Key + strconv.Itoa(slot) }
 // likely that its last holder's release was on its way: while the node shows it as free, others ask for it in
 // vain. The rights to other slots pass on.
 func takeUp(c *Campaign, l *hold.Lock, refused quorum.Set) {
+	if c.ticket == "" && c.slots == nil {
+		return // it has no reservation
+	}
 	l.TakeReservations(refused)
 	if c.slots != nil && c.ticket != "" && refused != 0 {
 		c.of.ensemble.LeaveQueues(c.Key, c.ticket, refused)

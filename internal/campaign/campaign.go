@@ -292,8 +292,12 @@ func (c *Campaign) GiveUp() {
 // won records that an attempt has opened the lock l. It returns the nodes that reserve the lock for
 // the ticket.
 func (c *Campaign) won(l *hold.Lock, granted quorum.Set) (reserved quorum.Set) {
+	others := quorum.All(c.Terms.Nodes) &^ granted
 	if c.ticket == "" {
-		return 0
+		if c.slots != nil {
+			l.RecordTicket("", others, others)
+		}
+		return others
 	}
 	c.mu.Lock()
 	reserved = c.machine.Won(granted)
@@ -303,7 +307,6 @@ func (c *Campaign) won(l *hold.Lock, granted quorum.Set) (reserved quorum.Set) {
 	enrolled := c.forget()
 	c.mu.Unlock()
 	if enrolled {
-		others := quorum.All(c.Terms.Nodes) &^ granted
 		if c.slots != nil {
 			reserved = others // their answers may still come, and the slot may be free there by then
 		}

@@ -3,6 +3,7 @@ package quorum_test
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -70,4 +71,34 @@ func TestThoseWhoFollowTheSameNodeAskForDifferentSlots(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Nodes that let a waiter in to different slots would have it go round for ever, in no time.
+func TestAWaiterThatIsLetInAndNotGrantedPausesLongerAndLonger(t *testing.T) {
+	const grace = 20 * time.Millisecond
+	w := quorum.NewWaiter(quorum.WaiterConfig{Nodes: 3, Grace: grace, Subscribed: quorum.All(3), Sure: true})
+	w.Begin(0)
+	w.Ended(0, &quorum.AttemptResult{Outcome: quorum.OutcomeHeld, Refusals: []quorum.Refusal{{Node: 0, Left: time.Hour}, {Node: 1, Left: time.Hour}}}, time.Second, 0.9)
+	now := time.Millisecond
+	w.Wake(now, 0, quorum.WakeReserved, 0, 0.9)
+	assert.Greater(t, w.At(), now, "one node is not enough for a permit")
+	w.Wake(now, 1, quorum.WakeReserved, 0, 0.9)
+	assert.Equal(t, now, w.At())
+	before := time.Duration(0)
+	for round := range 8 {
+		w.Begin(now)
+		w.Ended(now, &quorum.AttemptResult{
+			Outcome: quorum.OutcomeHeld, Granted: quorum.Set(0).With(2),
+			Refusals: []quorum.Refusal{{Node: 0, Position: -1, LetIn: true, Left: time.Hour}, {Node: 1, Position: 0, Left: time.Hour}},
+		}, time.Second, 0.9)
+		for i := range 3 {
+			w.Wake(now, i, quorum.WakeReserved, 0, 0.9) // for what it has given up
+		}
+		pause := w.At() - now
+		assert.GreaterOrEqual(t, pause, before, "round %d", round)
+		assert.Positive(t, pause)
+		assert.LessOrEqual(t, pause, grace/2)
+		now, before = w.At(), pause
+	}
+	assert.Equal(t, grace*9/20, before)
 }

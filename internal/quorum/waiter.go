@@ -40,7 +40,10 @@ type Waiter struct {
 	phase      waiterPhase
 	once       bool
 	unanswered bool
-	hasty      bool // no attempt begins at once on less than a quorum of reservations: one has, or the call is for a permit
+	sure       bool          // it waits for a permit
+	rounds     int           // attempts of such a waiter that were let in and not granted
+	pause      time.Duration // until then it does not use its right to enter
+	hasty      bool          // no attempt begins at once on less than a quorum of reservations: one has, or the call is for a permit
 	ticket     ticket
 	reserved   reservations
 	lapses     lapses
@@ -54,7 +57,7 @@ type Waiter struct {
 func NewWaiter(c WaiterConfig) Waiter {
 	w := Waiter{
 		nodes: c.Nodes, grace: c.Grace, ticket: ticket{subscribed: c.Subscribed},
-		once: c.Once, hasty: c.Sure, tie: tie{timeout: c.Timeout}, unanswered: c.Unanswered, at: max(c.NotBefore, c.Arrived),
+		once: c.Once, hasty: c.Sure, sure: c.Sure, tie: tie{timeout: c.Timeout}, unanswered: c.Unanswered, at: max(c.NotBefore, c.Arrived),
 	}
 	if c.Enqueued {
 		w.ticket.queued = All(c.Nodes)
@@ -116,11 +119,21 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 		// The ticket's place counts from the call, and others enter the queue meanwhile.
 		w.at = min(w.at, now+min(poll, w.grace))
 	}
+	w.pauseForSlots(now, r, jitter)
 	w.applyReservations(now, jitter)
-	if slices.ContainsFunc(r.Refusals, func(r Refusal) bool { return r.LetIn }) {
-		w.at = min(w.at, now+spread(w.grace/2, jitter))
-	}
 	return Next{At: w.at, Ticket: w.yield(r)}
+}
+
+// pauseForSlots has a waiter for a permit pause before it uses its right to enter again. Nodes that let it
+// in may have different slots free, and let it in again when it gives up what it got there: without a
+// pause it would go round for ever.
+func (w *Waiter) pauseForSlots(now time.Duration, r *AttemptResult, jitter float64) {
+	if !slices.ContainsFunc(r.Refusals, func(r Refusal) bool { return r.LetIn }) && w.reserved.relied == 0 || !w.sure {
+		return
+	}
+	w.rounds++
+	w.pause = now + spread(min(time.Millisecond<<min(w.rounds, 10), w.grace/2), jitter)
+	w.at = min(w.at, w.pause)
 }
 
 // answeredInTime reports whether a quorum of nodes has answered in time, and early enough
@@ -306,7 +319,7 @@ func (w *Waiter) applyReservations(now time.Duration, jitter float64) {
 	}
 	switch {
 	case w.reserved.by.Len() >= need:
-		w.at = min(w.at, now)
+		w.at = min(w.at, max(now, w.pause))
 	case w.reserved.by != 0:
 		w.at = min(w.at, now+w.grace/2+spread(wakeSpread, jitter))
 	}
