@@ -51,6 +51,8 @@
 // the wait, and [WithFailFast] waits for a holder only, not for nodes. [Manager.Do] runs a
 // function under a lease; [Manager.Lead] campaigns for leadership again and again.
 // [Manager.AcquireAll] and [Manager.DoAll] take several names, all or none.
+// [Manager.AcquireShared] is a read lock beside the write lock of Acquire, and
+// [Manager.AcquirePermit] a semaphore.
 // [Manager.Observe] follows who holds a name, [Manager.Inspect] shows it once, and
 // [Manager.List] shows the names that are held. [Lease.Wanted] tells a holder who waits for its
 // lease; [Manager.AskRelease] asks for it, and [Manager.Revoke] takes it away, safely. [Lease.Detach] and

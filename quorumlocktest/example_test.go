@@ -211,3 +211,60 @@ func Example_several() {
 	// true
 	// <nil>
 }
+
+// A cache has many readers, and a writer that needs it alone.
+func Example_shared() {
+	cluster := quorumlocktest.NewCluster(3)
+	defer cluster.Close()
+	ctx := context.Background()
+	m, err := quorumlock.New(ctx, cluster.Options())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = m.Close(ctx) }()
+	writer, err := m.Acquire(ctx, "cache")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	first, err := writer.Downgrade(ctx) // it goes on as a reader
+	fmt.Println(err, "writer:", writer.Valid(), "reader:", first.Shared())
+	second, err := m.AcquireShared(ctx, "cache")
+	fmt.Println(err, "a token behind the writer's:", second.Token() > writer.Token())
+	_, err = m.TryAcquire(ctx, "cache")
+	var held *quorumlock.HeldError
+	fmt.Println(errors.As(err, &held), held.Readers, "readers")
+	// Output:
+	// <nil> writer: false reader: true
+	// <nil> a token behind the writer's: true
+	// true 2 readers
+}
+
+// Two encoders at a time, wherever they run.
+func Example_permits() {
+	cluster := quorumlocktest.NewCluster(3)
+	defer cluster.Close()
+	ctx := context.Background()
+	m, err := quorumlock.New(ctx, cluster.Options())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer func() { _ = m.Close(ctx) }()
+	const limit = 2
+	first, err := m.AcquirePermit(ctx, "encode", limit)
+	fmt.Println(err)
+	second, err := m.AcquirePermit(ctx, "encode", limit)
+	fmt.Println(err, "slots:", first.Slot()+second.Slot())
+	_, err = m.TryAcquirePermit(ctx, "encode", limit)
+	fmt.Println(errors.Is(err, quorumlock.ErrHeld))
+	_ = first.Release(ctx)
+	third, err := m.AcquirePermit(ctx, "encode", limit)
+	fmt.Println(err, third.Slot() == first.Slot())
+	// Output:
+	// <nil>
+	// <nil> slots: 1
+	// true
+	// <nil> true
+}
