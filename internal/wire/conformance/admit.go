@@ -203,6 +203,9 @@ func admitsBehindAWriter(r *rig) {
 		assert.EqualValues(r, 2, r.admin("ZCARD", wire.ReadersKey(r.lock)), what)
 		r.admin("DEL", r.lock, r.queue, wire.ReadersKey(r.lock))
 	}
+	// In one call: the reader before has 100 ms.
+	r.apply(share(r, alice).with(argTTL, "100"), r.wait(bob, 2), shareFor(r, bob, 3), r.pass(2))
+	assert.Greater(r, r.pttl(r.lock), int64(200), "the lock lasts for the one that was woken")
 }
 
 func keepsAReadersPlace(r *rig) {
