@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/stretchr/testify/assert"
@@ -12,8 +13,11 @@ import (
 var admitCases = []testCase{
 	{"a writer that waits bars the readers that come later", barsLaterReaders},
 	{"a writer whose process has ended bars nobody", isNotBarredByTheDead},
+	{"a reader that finds the lock free leaves it to the writer before it", leavesItToTheWriter},
 	{"readers at the head of the queue are let in together, up to the first writer", admitsTogether},
 	{"a reader that comes lets more of them in", admitsMore},
+	{"a reader that comes unasked waits behind no other reader, and for no message", comesUnasked},
+	{"a reader that was woken comes before a writer with an earlier place", comesBeforeAnEarlierWriter},
 	{"a reader that was woken and does not come keeps nobody out", admitsTheNext},
 	{"when a writer leaves the queue, the readers behind it are let in", admitsBehindAWriter},
 	{"a reader that keeps its place is not let in twice", keepsAReadersPlace},
@@ -25,14 +29,22 @@ func barsLaterReaders(r *rig) {
 	r.subscribe()
 	r.one(share(r, alice))
 	assert.EqualValues(r, 0, r.one(r.wait(carol, 5)).([]any)[2])
-	for what, o := range map[string]op{"without a ticket": share(r, bob), "later": shareFor(r, bob, 6)} {
+	for what, o := range map[string]op{
+		"without a ticket": share(r, bob), "later": shareFor(r, bob, 6), "too late": shareFor(r, bob, 7).with(argNotAfter, micros(r.micros()-1)),
+	} {
 		got := r.one(o).([]any)
 		require.Len(r, got, 5, what)
 		assert.Equal(r, theirs, got[0], what)
 	}
+	r.flags = ""
+	assert.EqualValues(r, -1, r.one(shareFor(r, bob, 8)).([]any)[2], "no message reaches it")
+	r.flags = "s"
+	assert.Equal(r, []any{ticket(5), readerTicket(6)}, r.admin("ZRANGE", r.queue, "0", "-1"))
 	reads(r, alice)
-	r.woken(r.pinged(5), r.pinged(5))
+	r.woken(slices.Repeat([]wake{r.pinged(5)}, 4)...)
 	assert.Equal(r, granted(0, 0, 2), r.one(share(r, alice)), "it reads already")
+	r.capText = ""
+	assert.Equal(r, granted(0, 0, 2), r.one(share(r, alice)), "without fencing")
 	assert.Equal(r, granted(0, 0, 2), r.one(shareFor(r, bob, 4)), "it came before the writer")
 	reads(r, alice, bob)
 	r.woken()
@@ -59,6 +71,17 @@ func isNotBarredByTheDead(r *rig) {
 	assert.Equal(r, granted(0, 0), r.one(share(r, bob)))
 	reads(r, alice, bob)
 	r.absent(r.queue)
+}
+
+func leavesItToTheWriter(r *rig) {
+	r.subscribe()
+	r.holdsAgainst(1, 2)
+	r.admin("DEL", r.lock) // it expires
+	got := r.one(shareFor(r, carol, 3)).([]any)
+	require.Len(r, got, 3)
+	assert.Equal(r, name(1)+" w ", got[0])
+	assert.EqualValues(r, 1, got[2])
+	r.woken(r.pinged(1), r.reservedFor(1), r.nextIs(2, 1))
 }
 
 func admitsTogether(r *rig) {
@@ -116,6 +139,31 @@ func admitsMore(r *rig) {
 	assert.EqualValues(r, 0, r.admin("ZCARD", r.queue))
 }
 
+func comesUnasked(r *rig) {
+	r.subscribe()
+	r.one(share(r, alice))
+	r.one(r.wait(carol, 2))
+	for _, n := range []int{3, 4} {
+		r.one(shareFor(r, bob, n))
+	}
+	r.admin("ZREM", r.queue, ticket(2)) // as a message that was lost
+	assert.Equal(r, granted(0, 0), r.one(shareFor(r, bob, 4)))
+	r.woken(r.pinged(2), r.pinged(2), r.reservedFor(3))
+	reads(r, name(3), alice, bob)
+}
+
+// Its call came earlier, and its ticket later: others have been let in meanwhile.
+func comesBeforeAnEarlierWriter(r *rig) {
+	r.subscribe()
+	reg := r.holds(alice)
+	r.one(shareFor(r, bob, 2))
+	r.one(r.release(alice))
+	r.one(r.wait(carol, 1))
+	assert.IsType(r, []any{}, r.one(shareFor(r, carol, 3)), "it was not woken")
+	assert.Equal(r, granted(0, reg, 2), r.one(shareFor(r, bob, 2)))
+	reads(r, bob)
+}
+
 func admitsTheNext(r *rig) {
 	dead := strings.Repeat("e", wire.ManagerLen) + readerTicket(1)[wire.ManagerLen:]
 	r.subscribe()
@@ -155,6 +203,9 @@ func admitsBehindAWriter(r *rig) {
 		assert.EqualValues(r, 2, r.admin("ZCARD", wire.ReadersKey(r.lock)), what)
 		r.admin("DEL", r.lock, r.queue, wire.ReadersKey(r.lock))
 	}
+	// In one call: the reader before has 100 ms.
+	r.apply(share(r, alice).with(argTTL, "100"), r.wait(bob, 2), shareFor(r, bob, 3), r.pass(2))
+	assert.Greater(r, r.pttl(r.lock), int64(200), "the lock lasts for the one that was woken")
 }
 
 func keepsAReadersPlace(r *rig) {
@@ -176,9 +227,11 @@ func recallsForAReader(r *rig) {
 	r.reserves(1, 2)
 	r.one(shareFor(r, bob, 3))
 	r.admin("DEL", r.lock)
-	assert.Equal(r, sharesAt(r.register()), r.one(shareFor(r, bob, 3).with(argReader+2, "l")))
+	lapsed := shareFor(r, bob, 3).with(argReader+2, "l")
+	r.unchanged(func() { assert.IsType(r, []any{}, r.one(lapsed.with(argNotAfter, micros(r.micros()-1))), "too late") })
+	assert.Equal(r, sharesAt(r.register()), r.one(lapsed))
 	reads(r, bob)
-	r.woken(r.asksAgain(2))
+	r.woken(r.pinged(2), r.asksAgain(2))
 }
 
 func dropsUnknownTickets(r *rig) {

@@ -112,6 +112,9 @@ func sharesWithoutMove(r *rig) {
 	assert.Equal(r, sharesAt(t+7), r.one(share(r, alice)), "no register is below the base")
 	r.admin("SET", r.base, "no number")
 	assert.IsType(r, failed(""), r.one(share(r, bob)))
+	r.admin("DEL", r.lock)
+	assert.IsType(r, failed(""), r.one(share(r, bob)))
+	r.absent(r.lock)
 	r.capText = ""
 	assert.Equal(r, int64(1), r.one(share(r, carol)), "without fencing")
 }

@@ -199,32 +199,34 @@ func (r *rig) skips() {
 
 func (r *rig) skipsSoMany() {
 	r.subscribe()
-	stuff := func(dead int) {
+	stuff := func(dead int, mark string) {
 		for n := range dead {
-			r.admin("ZADD", r.queue, "5", strconv.Itoa(n))
+			r.admin("ZADD", r.queue, "5", strconv.Itoa(n)+mark)
 		}
 	}
-	for i, c := range []struct {
-		dead int
-		want int64
-	}{{63, wire.HandedOn}, {64, 1}} {
-		r.admin("DEL", r.lock, r.queue, r.registers)
-		r.holdsAgainst(1)
-		stuff(c.dead)
-		assert.Equal(r, c.want, r.one(r.release(alice)), "case %d", i)
-		if c.want == 1 {
-			r.absent(r.lock)
-			r.woken(r.asksAgain(1)) // who knows how many are behind it that do not listen
+	for _, mark := range []string{"", "s"} { // a writer's, a reader's
+		for _, c := range []struct {
+			dead int
+			want int64
+		}{{63, wire.HandedOn}, {64, 1}} {
+			r.admin("DEL", r.lock, r.queue, r.registers)
+			r.holdsAgainst(1)
+			stuff(c.dead, mark)
+			assert.Equal(r, c.want, r.one(r.release(alice)), "%d%s", c.dead, mark)
+			if c.want == 1 {
+				r.absent(r.lock)
+				r.woken(r.asksAgain(1)) // who knows how many are behind it that do not listen
+				r.queued()
+				break
+			}
+			r.reserved(1)
 			r.queued()
-			break
 		}
-		r.reserved(1)
-		r.queued()
 	}
 
 	r.admin("DEL", r.lock, r.queue, r.registers)
 	r.holdsAgainst(1, 2)
-	stuff(64)
+	stuff(64, "")
 	r.admin("DEL", r.lock)
 	t := r.micros() + 2
 	assert.IsType(r, []any{}, r.one(r.waitFor(carol, 2, t)))
