@@ -26,6 +26,7 @@ type contention struct {
 	enough                int // if not 0: that many holds end it earlier
 	seed                  uint64
 	faults                bool
+	shared                float64 // this part of the leases
 }
 
 // contend lets clients contend on real servers, and returns the holds. Each client is a
@@ -50,7 +51,7 @@ func contend(t *testing.T, c contention) []hold {
 		rng := rand.New(rand.NewPCG(c.seed, uint64(i)))
 		running.Go(func() {
 			for ctx.Err() == nil {
-				h, err := contendOnce(ctx, m, i, fmt.Sprintf("%d-%s", c.seed, lockName(rng.IntN(c.locks))), rng)
+				h, err := contendOnce(ctx, m, i, fmt.Sprintf("%d-%s", c.seed, lockName(rng.IntN(c.locks))), c.shared, rng)
 				if err != nil {
 					t.Errorf("client %d: %v", i, err)
 					return
@@ -75,7 +76,11 @@ func contend(t *testing.T, c contention) []hold {
 
 // contendOnce asks for a lock, holds it for a while, and ends the hold: by a release, by
 // a loss, or, now and then, by waiting for the loss of a lease that is not renewed.
-func contendOnce(ctx context.Context, m *quorumlock.Manager, client int, lock string, rng *rand.Rand) (*hold, error) {
+func contendOnce(ctx context.Context, m *quorumlock.Manager, client int, lock string, shared float64, rng *rand.Rand) (*hold, error) {
+	acquire := m.Acquire
+	if shared > 0 && rng.Float64() < shared { // the other histories stay what their seeds make them
+		acquire = m.AcquireShared
+	}
 	var opts []quorumlock.AcquireOption
 	abandoned := rng.Float64() < 0.02
 	if abandoned {
@@ -90,7 +95,7 @@ func contendOnce(ctx context.Context, m *quorumlock.Manager, client int, lock st
 	patient, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	began := now()
-	l, err := m.Acquire(patient, lock, opts...)
+	l, err := acquire(patient, lock, opts...)
 	switch {
 	case errors.Is(err, quorumlock.ErrHeld), errors.Is(err, quorumlock.ErrNoQuorum), patient.Err() != nil && err != nil:
 		return nil, nil //nolint:nilnil // not granted is no error here
@@ -185,35 +190,48 @@ func isScript(cmd []string) bool { return len(cmd) > 0 && cmd[0] == "EVALSHA" }
 // Row 19: the observations of eight clients under faults form a possible history of one
 // mutex with growing tokens.
 func TestHistoriesOfContendingClientsAreLinearizable(t *testing.T) {
+	forSizes(t, true, func(t *testing.T, n int) { histories(t, n, "histories of 8 clients under faults", 0) })
+}
+
+// The same where more than half of the leases are shared. The others are a mutex, and exclude all.
+func TestHistoriesOfReadersAndWritersAreLinearizable(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
-		r := newRow(t, fmt.Sprintf("histories of 8 clients under faults, N=%d", n))
-		var all []hold
-		ends := map[string]int{}
-		histories, operations := 0, 0
-		var illegal []string
-		rounds := count(20, 1)
-		for round := range rounds {
-			holds := contend(t, contention{
-				nodes: n, clients: 8, locks: 2, lasting: 2500 * time.Millisecond, ttl: 400 * time.Millisecond,
-				seed: uint64(1000*n + round), faults: true,
-			})
-			h, o, bad := linearizable(holds)
-			histories, operations, illegal = histories+h, operations+o, append(illegal, bad...)
-			all = append(all, holds...)
-		}
-		for i := range all {
-			ends[all[i].End]++
-		}
-		seen, wrong := overlaps(all), disorders(all)
-		for _, complaint := range slices.Concat(seen, wrong, illegal) {
-			t.Log(complaint)
-		}
-		t.Logf("N=%d: ends of leases: %v", n, ends)
-		r.figure(fmt.Sprintf("linearizable %d/%d, %d operations", histories-len(illegal), histories, operations),
-			fmt.Sprintf("%d/%d", 2*rounds, 2*rounds), len(illegal) == 0 && histories == 2*rounds)
-		r.figure(fmt.Sprintf("overlaps %d, token errors %d of %d holds", len(seen), len(wrong), len(all)), "0, 0",
-			len(seen) == 0 && len(wrong) == 0)
-		lost := len(all) - ends[released]
-		r.figure(fmt.Sprintf("%d of the leases were lost", lost), atLeastInFull("> 0"), lost > 0 || !full)
+		histories(t, n, "histories of 8 clients that read and write, under faults", .6)
 	})
+}
+
+func histories(t *testing.T, n int, title string, shared float64) {
+	t.Helper()
+	r := newRow(t, fmt.Sprintf("%s, N=%d", title, n))
+	var all []hold
+	ends := map[string]int{}
+	histories, operations := 0, 0
+	var illegal []string
+	rounds := count(20, 1)
+	for round := range rounds {
+		holds := contend(t, contention{
+			nodes: n, clients: 8, locks: 2, lasting: 2500 * time.Millisecond, ttl: 400 * time.Millisecond,
+			seed: uint64(1000*n + round), faults: true, shared: shared,
+		})
+		h, o, bad := linearizable(holds)
+		histories, operations, illegal = histories+h, operations+o, append(illegal, bad...)
+		all = append(all, holds...)
+	}
+	for i := range all {
+		ends[all[i].End]++
+	}
+	seen, wrong := overlaps(all), disorders(all)
+	for _, complaint := range slices.Concat(seen, wrong, illegal) {
+		t.Log(complaint)
+	}
+	t.Logf("N=%d: ends of leases: %v", n, ends)
+	r.figure(fmt.Sprintf("linearizable %d/%d, %d operations", histories-len(illegal), histories, operations),
+		fmt.Sprintf("%d/%d", 2*rounds, 2*rounds), len(illegal) == 0 && histories == 2*rounds)
+	r.figure(fmt.Sprintf("overlaps %d, token errors %d of %d holds", len(seen), len(wrong), len(all)), "0, 0",
+		len(seen) == 0 && len(wrong) == 0)
+	if shared > 0 {
+		r.together(all)
+	}
+	lost := len(all) - ends[released]
+	r.figure(fmt.Sprintf("%d of the leases were lost", lost), atLeastInFull("> 0"), lost > 0 || !full)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -16,7 +17,8 @@ import (
 
 // A hold is one lease from its acquisition to its end, as its holder saw it.
 //
-// Two holds overlap if and only if the library reports both leases valid at one instant.
+// Two holds overlap if and only if the library reports both leases valid at one instant. Those of
+// two readers may.
 // Its reports are the results of Valid, and ValidUntil of a loss. So a hold lasts from
 // Granted to Ended: at each instant of it Valid was true, or would have been if it had
 // been called. If a process acts later, because it was stopped or checked too late, that
@@ -24,6 +26,7 @@ import (
 type hold struct {
 	Lock   string
 	Client int
+	Shared bool // a reader's
 	Token  int64
 	// Began is before the call of Acquire, Granted after its return.
 	Began, Granted instant
@@ -41,8 +44,12 @@ type hold struct {
 const released = "released"
 
 func (h *hold) String() string {
-	return fmt.Sprintf("%s: client %d, token %d, began %d, granted %d (+%v), ended %d (+%v, %s), reported +%v",
-		h.Lock, h.Client, h.Token, h.Began, h.Granted, h.Granted.since(h.Began),
+	what := "writes"
+	if h.Shared {
+		what = "reads"
+	}
+	return fmt.Sprintf("%s: client %d %s, token %d, began %d, granted %d (+%v), ended %d (+%v, %s), reported +%v",
+		h.Lock, h.Client, what, h.Token, h.Began, h.Granted, h.Granted.since(h.Began),
 		h.Ended, h.Ended.since(h.Granted), h.End, h.Reported.since(h.Granted))
 }
 
@@ -55,45 +62,87 @@ func byLock(holds []hold) map[string][]hold {
 	return locks
 }
 
+// kind is the place of a reader or a writer in what is kept for both.
+func (h *hold) kind() int {
+	if h.Shared {
+		return 1
+	}
+	return 0
+}
+
 // overlaps is the interval oracle. It finds every hold during which another hold of the
-// same lock was valid, and names one such. It takes O(n log n).
+// same lock was valid, unless both read, and names one such. It takes O(n log n).
 func overlaps(holds []hold) (found []string) {
 	for _, of := range byLock(holds) {
 		slices.SortFunc(of, func(a, b hold) int { return cmp.Compare(a.Granted, b.Granted) })
-		latest := -1 // the earlier hold that ended last
+		var latest [2]*hold // the earlier writer that ended last, and the earlier reader
 		for i := range of {
-			if of[i].Ended <= of[i].Granted {
+			h := &of[i]
+			if h.Ended <= h.Granted {
 				continue // it had ended before its holder ran on
 			}
-			if latest >= 0 && of[i].Granted < of[latest].Ended {
-				both := min(of[i].Ended, of[latest].Ended).since(of[i].Granted)
-				found = append(found, fmt.Sprintf("both valid for %v:\n\t%v\n\t%v", both, &of[latest], &of[i]))
+			for _, other := range latest {
+				if other != nil && !(other.Shared && h.Shared) && h.Granted < other.Ended {
+					both := min(h.Ended, other.Ended).since(h.Granted)
+					found = append(found, fmt.Sprintf("both valid for %v:\n\t%v\n\t%v", both, other, h))
+					break
+				}
 			}
-			if latest < 0 || of[i].Ended > of[latest].Ended {
-				latest = i
+			if of := &latest[h.kind()]; *of == nil || h.Ended > (*of).Ended {
+				*of = h
 			}
 		}
 	}
 	return found
 }
 
-// disorders is the token oracle. It finds tokens of a lock that are not distinct, and
-// grants whose token is below that of a grant which had returned before their acquire
-// began. It takes O(n log n).
+// disorders is the token oracle. It finds tokens of a lock that are not distinct, unless
+// their holders read, and grants whose token is below that of a grant which had returned
+// before their acquire began. Of two holds that were valid, and not both of readers, the
+// later one has to have the higher token. It takes O(n log n).
 func disorders(holds []hold) (found []string) {
 	for _, of := range byLock(holds) {
 		slices.SortFunc(of, func(a, b hold) int { return cmp.Compare(a.Token, b.Token) })
-		latest := 0 // among the lower tokens, the grant whose acquire began last
-		for i := 1; i < len(of); i++ {
-			if of[i].Token == of[i-1].Token {
-				found = append(found, fmt.Sprintf("one token, two grants:\n\t%v\n\t%v", &of[i-1], &of[i]))
+		var below, latest *hold // of the lower tokens, and of those up to here: the grant whose acquire began last
+		for i := range of {
+			h := &of[i]
+			if i > 0 && of[i-1].Token == h.Token {
+				if !of[i-1].Shared || !h.Shared {
+					found = append(found, fmt.Sprintf("one token, two grants:\n\t%v\n\t%v", &of[i-1], h))
+				}
+			} else {
+				below = latest
 			}
-			if of[latest].Began > of[i].Granted {
-				found = append(found, fmt.Sprintf("the later grant has the lower token:\n\t%v\n\t%v", &of[i], &of[latest]))
+			if below != nil && below.Began > h.Granted {
+				found = append(found, fmt.Sprintf("the later grant has the lower token:\n\t%v\n\t%v", h, below))
 			}
-			if of[i].Began > of[latest].Began {
-				latest = i
+			if latest == nil || h.Began > latest.Began {
+				latest = h
 			}
+		}
+		found = append(found, inversions(of)...)
+	}
+	return found
+}
+
+// inversions finds valid holds of one lock whose token is not above that of an earlier one, unless
+// both read. It sorts them by their grants.
+func inversions(of []hold) (found []string) {
+	slices.SortFunc(of, func(a, b hold) int { return cmp.Compare(a.Granted, b.Granted) })
+	var highest [2]*hold // the earlier writer with the highest token, and the earlier reader
+	for i := range of {
+		h := &of[i]
+		if h.Ended <= h.Granted {
+			continue
+		}
+		for _, other := range highest {
+			if other != nil && !(other.Shared && h.Shared) && h.Token <= other.Token {
+				found = append(found, fmt.Sprintf("the later hold has the lower token:\n\t%v\n\t%v", other, h))
+				break
+			}
+		}
+		if of := &highest[h.kind()]; *of == nil || h.Token > (*of).Token {
+			*of = h
 		}
 	}
 	return found
@@ -110,40 +159,70 @@ const (
 )
 
 type mutexInput struct {
-	op    mutexOp
-	token int64 // of the lease that is released or expires
+	op     mutexOp
+	client rune
+	shared bool
+	token  int64 // of the lease that is released or expires
 }
 
 type mutexState struct {
-	held    bool
-	token   int64 // of the holder
-	highest int64 // of all grants so far
+	held    bool   // by a writer
+	readers string // the clients that read, sorted
+	token   int64  // of the writer
+	highest int64  // of all grants so far
+	written int64  // of all writers so far
 }
 
-// mutexModel is a mutex with growing tokens.
+// mutexModel is a mutex with growing tokens, or readers in its place. Each reader's token is above
+// those of all writers before, and not below that of another reader.
 var mutexModel = porcupine.Model{
 	Init: func() any { return mutexState{} },
 	Step: func(state, input, output any) (bool, any) {
 		s, in := state.(mutexState), input.(mutexInput)
-		switch in.op {
-		case opAcquire:
+		if in.op == opAcquire {
 			token := output.(int64)
-			return !s.held && token > s.highest, mutexState{held: true, token: token, highest: token}
-		default:
-			return s.held && s.token == in.token, mutexState{token: s.token, highest: s.highest}
+			return s.acquire(in, token)
 		}
+		return s.end(in)
 	},
 	DescribeOperation: func(input, output any) string {
 		in := input.(mutexInput)
+		shared := ""
+		if in.shared {
+			shared = "shared "
+		}
 		switch in.op {
 		case opAcquire:
-			return fmt.Sprintf("acquire() -> %v", output)
+			return fmt.Sprintf("%sacquire() -> %v", shared, output)
 		case opRelease:
-			return fmt.Sprintf("release(%d)", in.token)
+			return fmt.Sprintf("%srelease(%d)", shared, in.token)
 		default:
-			return fmt.Sprintf("expire(%d)", in.token)
+			return fmt.Sprintf("%sexpire(%d)", shared, in.token)
 		}
 	},
+}
+
+func (s mutexState) acquire(in mutexInput, token int64) (bool, mutexState) {
+	if !in.shared {
+		ok := !s.held && s.readers == "" && token > s.highest
+		return ok, mutexState{held: true, token: token, highest: token, written: token}
+	}
+	ok := !s.held && token > s.written && token >= s.highest
+	readers := append([]rune(s.readers), in.client)
+	slices.Sort(readers)
+	s.readers, s.highest = string(readers), token
+	return ok, s
+}
+
+func (s mutexState) end(in mutexInput) (bool, mutexState) {
+	if !in.shared {
+		ok := s.held && s.token == in.token
+		s.held = false
+		return ok, s
+	}
+	before, after, ok := strings.Cut(s.readers, string(in.client))
+	s.readers = before + after
+	return ok, s
 }
 
 // maxOperations bounds a history. Longer histories take the search seconds, mostly those
@@ -182,13 +261,16 @@ func mutexHistory(holds []hold) []porcupine.Operation {
 		if h.End == released {
 			end = opRelease
 		}
+		in := mutexInput{op: opAcquire, client: rune(h.Client), shared: h.Shared, token: h.Token}
+		out := in
+		out.op = end
 		history = append(history,
 			porcupine.Operation{
-				ClientId: h.Client, Input: mutexInput{op: opAcquire}, Output: h.Token,
+				ClientId: h.Client, Input: in, Output: h.Token,
 				Call: int64(h.Began), Return: int64(h.Granted),
 			},
 			porcupine.Operation{
-				ClientId: h.Client, Input: mutexInput{op: end, token: h.Token},
+				ClientId: h.Client, Input: out,
 				Call: int64(max(h.Ended, h.Began)), Return: int64(max(h.Reported, h.Granted)),
 			})
 	}
@@ -196,24 +278,23 @@ func mutexHistory(holds []hold) []porcupine.Operation {
 }
 
 // An oracle that never complains is worthless. All oracles accept the history of a real
-// contention. Then one change is made: a grant is added inside a hold with a token in
+// contention. Then one change is made: a grant is added inside a writer's hold with a token in
 // order, two tokens are exchanged, or one token is granted twice. porcupine and the
-// matching plain oracle must both find it, and the other plain oracle must not.
+// matching plain oracle must both find it, and the other plain oracle must not. In every other
+// history half of the clients read, and the grant that is added is a reader's.
 func TestAnInjectedDoubleGrantIsFlaggedByBoth(t *testing.T) {
 	r := newRow(t, "injected into real histories")
 	rng := rand.New(rand.NewPCG(1, 2))
 	seen := map[string]int{}
 	rounds := count(20, 2)
 	for round := range rounds {
+		shared := float64(round%2) / 2
 		honest := contend(t, contention{
 			nodes: 3, clients: 8, locks: 1, lasting: 30 * time.Second, enough: 60, ttl: 400 * time.Millisecond, seed: uint64(round),
+			shared: shared,
 		})
 		require.GreaterOrEqual(t, len(honest), 60, "an empty history proves nothing")
-		for i := range honest {
-			honest[i].Token *= 2 // room for one more between two
-		}
-		slices.SortFunc(honest, func(a, b hold) int { return cmp.Compare(a.Granted, b.Granted) })
-		judge := func(what string, history []hold) {
+		for what, history := range injected(t, honest, rng, shared > 0) {
 			_, _, illegal := linearizable(history)
 			for oracle, complaints := range map[string][]string{
 				"intervals": overlaps(history), "tokens": disorders(history), "porcupine": illegal,
@@ -223,35 +304,6 @@ func TestAnInjectedDoubleGrantIsFlaggedByBoth(t *testing.T) {
 				}
 			}
 		}
-		judge("nothing", slices.Clone(honest))
-
-		double := slices.Clone(honest)
-		victim := rng.IntN(len(honest))
-		for honest[victim].Ended.since(honest[victim].Granted) < 10*time.Microsecond {
-			victim = rng.IntN(len(honest))
-		}
-		v := honest[victim]
-		third := (v.Ended - v.Granted) / 3
-		double = append(double, hold{
-			Lock: v.Lock, Client: v.Client + 100, Token: v.Token + 1, End: released,
-			Began: v.Granted + 1, Granted: v.Granted + third, Ended: v.Granted + 2*third, Reported: v.Granted + 2*third,
-		})
-		judge("double grant", double)
-
-		first, last := 0, 0
-		for i := range honest {
-			if honest[i].Began > honest[last].Began {
-				last = i
-			}
-		}
-		swapped := slices.Clone(honest)
-		require.Greater(t, honest[last].Began, honest[first].Granted)
-		swapped[first].Token, swapped[last].Token = swapped[last].Token, swapped[first].Token
-		judge("tokens out of order", swapped)
-
-		twice := slices.Clone(honest)
-		twice[last].Token = twice[first].Token
-		judge("token given twice", twice)
 	}
 	all := fmt.Sprintf("%d/%d", rounds, rounds)
 	for _, c := range []struct{ what, by, notBy string }{
@@ -265,4 +317,38 @@ func TestAnInjectedDoubleGrantIsFlaggedByBoth(t *testing.T) {
 	}
 	untouched := seen["nothing/intervals"] + seen["nothing/tokens"] + seen["nothing/porcupine"]
 	r.figure(fmt.Sprintf("untouched histories flagged %d", untouched), "0", untouched == 0)
+}
+
+// injected returns a history, and copies of it with one error each.
+func injected(t *testing.T, honest []hold, rng *rand.Rand, reader bool) map[string][]hold {
+	t.Helper()
+	slices.SortFunc(honest, func(a, b hold) int { return cmp.Compare(a.Granted, b.Granted) })
+	var writers []int // that held it for long enough to put a grant into
+	for i := range honest {
+		honest[i].Token *= 2 // room for one more between two
+		if h := &honest[i]; !h.Shared && h.Ended.since(h.Granted) >= 10*time.Microsecond {
+			writers = append(writers, i)
+		}
+	}
+	require.Greater(t, len(writers), 2)
+	v := honest[writers[rng.IntN(len(writers))]]
+	third := (v.Ended - v.Granted) / 3
+	double := append(slices.Clone(honest), hold{
+		Lock: v.Lock, Client: v.Client + 100, Shared: reader, Token: v.Token + 1, End: released,
+		Began: v.Granted + 1, Granted: v.Granted + third, Ended: v.Granted + 2*third, Reported: v.Granted + 2*third,
+	})
+
+	first, last := writers[0], writers[0]
+	for _, i := range writers {
+		if honest[i].Began > honest[last].Began {
+			last = i
+		}
+	}
+	require.Greater(t, honest[last].Began, honest[first].Granted)
+	swapped, twice := slices.Clone(honest), slices.Clone(honest)
+	swapped[first].Token, swapped[last].Token = swapped[last].Token, swapped[first].Token
+	twice[last].Token = twice[first].Token
+	return map[string][]hold{
+		"nothing": slices.Clone(honest), "double grant": double, "tokens out of order": swapped, "token given twice": twice,
+	}
 }

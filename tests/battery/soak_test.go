@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,8 +19,8 @@ import (
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
-// The soak: processes that hold many locks, servers, and a fault every two seconds, for
-// any duration.
+// The soak: processes that hold many locks, a third of them as readers, servers, and a fault
+// every two seconds, for any duration.
 const (
 	soakWorkers = 4
 	soakTTL     = 2 * time.Second
@@ -94,19 +93,37 @@ func (f *soakFault) engaged() time.Duration {
 	}
 }
 
-// planSoak makes the list of faults from the seed alone. The plan stays inside the fault
+// faultPlan is what a plan of faults is drawn from.
+type faultPlan struct {
+	seed           uint64
+	lasting, pace  time.Duration
+	longest        time.Duration // of a fault
+	nodes, workers int
+	kinds          []soakKind
+}
+
+// planSoak is the plan of a soak.
+func planSoak(seed uint64, lasting time.Duration, nodes int) []soakFault {
+	kinds := make([]soakKind, soakKinds)
+	for kind := range kinds {
+		kinds[kind] = soakKind(kind)
+	}
+	return faultPlan{seed: seed, lasting: lasting, pace: soakPace, longest: 3 * soakTTL, nodes: nodes, workers: soakWorkers, kinds: kinds}.draw()
+}
+
+// draw makes the list of faults from the seed alone. The plan stays inside the fault
 // model: at any time at most a minority of the nodes is stopped, down, or within one
 // guard of a data loss. If there is no room for a fault, the next random fault replaces
-// it.
-func planSoak(seed uint64, lasting time.Duration, nodes int) (plan []soakFault) {
-	rng := rand.New(rand.NewPCG(seed, seed))
-	disturbed := make([]time.Duration, nodes)
-	engaged := make([]time.Duration, soakWorkers)
-	for at := soakPace; at < lasting; at += soakPace {
-		for {
+// it, and none if none fits.
+func (p faultPlan) draw() (plan []soakFault) {
+	rng := rand.New(rand.NewPCG(p.seed, p.seed))
+	disturbed := make([]time.Duration, p.nodes)
+	engaged := make([]time.Duration, p.workers)
+	for at := p.pace; at < p.lasting; at += p.pace {
+		for range 1000 {
 			f := soakFault{
-				at: at, kind: soakKind(rng.IntN(int(soakKinds))), node: rng.IntN(nodes), worker: rng.IntN(soakWorkers),
-				lasting: time.Duration(rng.Int64N(int64(3 * soakTTL))), replies: 1 + rng.IntN(5),
+				at: at, kind: p.kinds[rng.IntN(len(p.kinds))], node: rng.IntN(p.nodes), worker: rng.IntN(p.workers),
+				lasting: time.Duration(rng.Int64N(int64(p.longest))), replies: 1 + rng.IntN(5),
 			}
 			switch f.kind {
 			case soakKill:
@@ -124,7 +141,7 @@ func planSoak(seed uint64, lasting time.Duration, nodes int) (plan []soakFault) 
 						busy++
 					}
 				}
-				if busy >= nodes/2 || disturbed[f.node] > at {
+				if busy >= p.nodes/2 || disturbed[f.node] > at {
 					continue
 				}
 				disturbed[f.node] = f.disturbed()
@@ -309,7 +326,7 @@ func TestSoak(t *testing.T) {
 	configs := make([]workerConfig, soakWorkers)
 	for i := range configs {
 		configs[i] = workerConfig{
-			Client: i, Addrs: proxyAddrs(grid[i]), Witness: w.addr, Seed: seed, Locks: locks,
+			Client: i, Addrs: proxyAddrs(grid[i]), Witness: w.addr, Seed: seed, Locks: locks, Shared: 1. / 3,
 			TTL: soakTTL, Guard: soakTTL, Patience: 10 * time.Second, Think: 400 * time.Millisecond,
 			Hold: [2]time.Duration{5 * time.Millisecond, 50 * time.Millisecond},
 			Long: 0.02, LongHold: [2]time.Duration{soakTTL, 4 * soakTTL},
@@ -318,22 +335,7 @@ func TestSoak(t *testing.T) {
 	}
 	nem := &nemesis{servers: servers, grid: grid, workers: startWorkers(t, configs), trouble: map[int]time.Time{}}
 	begun := now()
-
-	var faults sync.WaitGroup
-	var done atomic.Int64
-	for i := range plan {
-		begun.after(plan[i].at).wait()
-		faults.Go(func() { nem.do(&plan[i]); done.Add(1) })
-	}
-	faults.Wait()
-	nem.mu.Lock()
-	skipped, trouble := nem.skipped, nem.errors
-	nem.mu.Unlock()
-	assert.Empty(t, trouble, "faults that could not be made") // the figures are useful anyway
-	time.Sleep(soakTTL + soakRecovery)                        // the last quarantine, and its effects
-	for _, child := range nem.workers {
-		require.NoError(t, child.send(workerCalm))
-	}
+	made := nem.carryOut(t, plan)
 	calmBegan := now()
 	time.Sleep(max(calm-soakTTL-soakRecovery, 4*time.Second))
 	calmed := now().since(calmBegan)
@@ -342,16 +344,59 @@ func TestSoak(t *testing.T) {
 	total := now().since(begun)
 
 	exclusion(t, r, &tally, holds, writes)
-	acknowledged, grants, calmGrants := map[string]int{}, make([]int, soakWorkers), map[string]int{}
+	r.together(holds)
+	registers(t, r, &tally, summaries, locks)
+	history(t, r, holds)
+	grants, calmGrants := make([]int, soakWorkers), map[string]int{}
 	ends, failures := map[string]int{}, map[string]int{}
 	for i := range summaries {
 		for lock, k := range summaries[i].Grants {
 			grants[i] += k
 			calmGrants[lock] += summaries[i].CalmGrants[lock]
-			acknowledged[lock] += summaries[i].Acknowledged[lock]
 		}
 		merge(ends, summaries[i].Ends)
 		merge(failures, summaries[i].Failures)
+	}
+	granted := 0
+	for _, k := range calmGrants {
+		if k > 0 {
+			granted++
+		}
+	}
+	r.figure(fmt.Sprintf("locks granted in the last %v, after the faults: %d/%d; grants by worker %v",
+		calmed.Round(time.Second), granted, locks, grants), "all, every worker", granted == locks && slices.Min(grants) > 0)
+	r.figure(fmt.Sprintf("faults made %d of %d; leases: %v; acquisitions: %d, not granted: %v",
+		made, len(plan), ends, len(holds), failures), "reported", true)
+	judgeSamples(r, samples, begun, total)
+}
+
+// carryOut causes the faults of a plan, waits until the nodes vote again, and has the workers
+// calm. It returns how many faults it has caused.
+func (n *nemesis) carryOut(t *testing.T, plan []soakFault) (made int) {
+	t.Helper()
+	var faults sync.WaitGroup
+	begun := now()
+	for i := range plan {
+		begun.after(plan[i].at).wait()
+		faults.Go(func() { n.do(&plan[i]) })
+	}
+	faults.Wait()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	assert.Empty(t, n.errors, "faults that could not be made") // the figures are useful anyway
+	time.Sleep(soakTTL + soakRecovery)                         // the last quarantine, and its effects
+	for _, child := range n.workers {
+		require.NoError(t, child.send(workerCalm))
+	}
+	return len(plan) - n.skipped
+}
+
+// registers compares the witness's registers with the writes that it has confirmed.
+func registers(t *testing.T, r *row, tally *witnessTally, summaries []workerSummary, locks int) {
+	t.Helper()
+	acknowledged := map[string]int{}
+	for i := range summaries {
+		merge(acknowledged, summaries[i].Acknowledged)
 	}
 	wrong := 0
 	for lock, stands := range tally.Registers {
@@ -362,22 +407,16 @@ func TestSoak(t *testing.T) {
 	}
 	r.figure(fmt.Sprintf("registers that do not stand at the number of their writes %d/%d", wrong, len(tally.Registers)),
 		"0", wrong == 0 && len(tally.Registers) == locks)
+}
+
+// history checks the history of each lock.
+func history(t *testing.T, r *row, holds []hold) {
+	t.Helper()
 	histories, operations, illegal := linearizable(holds)
 	for _, bad := range illegal {
 		t.Log(bad)
 	}
 	r.figure(fmt.Sprintf("linearizable %d/%d, %d operations", histories-len(illegal), histories, operations), "all", len(illegal) == 0)
-	granted := 0
-	for _, k := range calmGrants {
-		if k > 0 {
-			granted++
-		}
-	}
-	r.figure(fmt.Sprintf("locks granted in the last %v, after the faults: %d/%d; grants by worker %v",
-		calmed.Round(time.Second), granted, locks, grants), "all, every worker", granted == locks && slices.Min(grants) > 0)
-	r.figure(fmt.Sprintf("faults made %d of %d; leases: %v; acquisitions: %d, not granted: %v",
-		int(done.Load())-skipped, len(plan), ends, len(holds), failures), "reported", true)
-	judgeSamples(r, samples, begun, total)
 }
 
 func merge(into, from map[string]int) {

@@ -4,6 +4,7 @@ package battery
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/gob"
 	"errors"
 	"fmt"
@@ -23,15 +24,16 @@ import (
 // they write to. It handles one event at a time.
 //
 // For each lock it keeps a fenced register: it accepts an access with a token if it has
-// seen no higher token. A holder reads the register when it enters, and writes the value
-// that it read, plus one.
+// seen no higher token; from a reader, if it has seen no higher one of a writer. A holder reads
+// the register when it enters. A writer writes the value that it read, plus one, and a reader
+// reads once more.
 //
 // The witness keeps the order of the tokens apart from the real order. It uses the
 // instants that the holders report, and so finds wrong tokens. It counts, independently
 // and at once:
 //   - overlaps: two holds that were valid at one instant (see hold);
-//   - token errors: a token twice, or below that of a grant that had returned
-//     before this acquire began;
+//   - token errors: a token twice, and not of two readers, or below that of a grant that
+//     had returned before this acquire began;
 //   - stale accesses that the register accepted: a holder that was certainly
 //     granted the lock later had accessed it before;
 //   - lost updates: a write that was accepted although it is not based on what
@@ -51,7 +53,7 @@ type witnessTally struct {
 	Grants, Holds                      int
 	Accepted, Refused                  int // accesses to the registers
 	Overlaps, TokenErrors, Stale, Lost int
-	RefusedWhileValid                  int
+	RefusedWhileValid                  int // or the register has changed under a reader
 	Crossings                          int // entered while another had not left yet; no error by itself
 	Registers                          map[string]int64
 	Complaints                         []string
@@ -66,14 +68,20 @@ type ledger struct {
 	// them.
 	grants []hold
 	began  []instant
-	// holds has the holds that were ever valid, in the order of Granted; ended is the
-	// latest Ended up to each of them.
+	spans  [2]spans // of writers, and of readers
+
+	value int64
+	// The highest token, and the latest Began, among the accepted accesses of writers, and of
+	// readers.
+	highest [2]int64
+	newest  [2]instant
+}
+
+// spans has the holds that were ever valid, in the order of Granted; ended is the latest Ended
+// up to each of them.
+type spans struct {
 	holds []hold
 	ended []instant
-
-	value   int64
-	highest int64   // token
-	newest  instant // the latest Began among the accepted accesses
 }
 
 // visit is one holder between enter and exit.
@@ -131,24 +139,19 @@ func (w *witness) enter(h hold) (v *visit, accepted bool, value int64) {
 	v = &visit{h}
 	l.inside[v] = struct{}{}
 
-	at, twice := slices.BinarySearchFunc(l.grants, h.Token, func(g hold, token int64) int {
-		switch {
-		case g.Token < token:
-			return -1
-		case g.Token > token:
-			return 1
-		}
-		return 0
-	})
+	byToken := func(g hold, token int64) int { return cmp.Compare(g.Token, token) }
+	at, _ := slices.BinarySearchFunc(l.grants, h.Token, byToken)
+	above, _ := slices.BinarySearchFunc(l.grants, h.Token+1, byToken)
+	same := slices.IndexFunc(l.grants[at:above], func(g hold) bool { return !g.Shared || !h.Shared })
 	switch {
-	case twice:
+	case same >= 0:
 		w.tally.TokenErrors++
-		w.complain("token given twice:\n\t%v\n\t%v", &l.grants[at], &h)
+		w.complain("token given twice:\n\t%v\n\t%v", &l.grants[at+same], &h)
 	case at > 0 && l.began[at-1] > h.Granted:
 		w.tally.TokenErrors++
 		w.complain("a token above that of a later grant: %v", &h)
 	default:
-		for i := at; i < len(l.grants); i++ { // few: those that overtook this holder's report
+		for i := above; i < len(l.grants); i++ { // few: those that overtook this holder's report
 			if l.grants[i].Granted < h.Began {
 				w.tally.TokenErrors++
 				w.complain("a token below that of an earlier grant:\n\t%v\n\t%v", &l.grants[i], &h)
@@ -168,20 +171,30 @@ func (w *witness) enter(h hold) (v *visit, accepted bool, value int64) {
 	return v, accepted, l.value
 }
 
-// access asks the fence.
+// access asks the fence. Readers need not be in the order of their tokens.
 func (w *witness) access(l *ledger, h *hold) bool {
-	if h.Token < l.highest {
+	highest, newest := l.highest[0], l.newest[0]
+	if !h.Shared {
+		highest, newest = max(highest, l.highest[1]), max(newest, l.newest[1])
+	}
+	if h.Token < highest {
 		w.tally.Refused++
 		return false
 	}
 	w.tally.Accepted++
-	l.highest = h.Token
-	if h.Granted < l.newest {
+	if h.Granted < newest {
 		w.tally.Stale++
 		w.complain("access accepted after one by a later grant: %v", h)
 	}
-	l.newest = max(l.newest, h.Began)
+	l.highest[h.kind()] = max(l.highest[h.kind()], h.Token)
+	l.newest[h.kind()] = max(l.newest[h.kind()], h.Began)
 	return true
+}
+
+// read reads the register, if the fence allows it.
+func (w *witness) read(v *visit) (accepted bool, stands int64) {
+	l := w.ledger(v.h.Lock)
+	return w.access(l, &v.h), l.value
 }
 
 // write sets the register, if the fence allows it.
@@ -210,33 +223,52 @@ func (w *witness) exit(v *visit, h hold) {
 	if h.Ended <= h.Granted {
 		return
 	}
-	at, _ := slices.BinarySearchFunc(l.holds, h.Granted, func(g hold, granted instant) int {
+	other := l.spans[0].beside(&h)
+	if other == nil && !h.Shared {
+		other = l.spans[1].beside(&h)
+	}
+	if other != nil {
+		w.tally.Overlaps++
+		w.complain("valid beside another:\n\t%v\n\t%v", other, &h)
+	}
+	l.spans[h.kind()].add(h)
+}
+
+// place returns where a hold belongs.
+func (s *spans) place(h *hold) int {
+	at, _ := slices.BinarySearchFunc(s.holds, h.Granted, func(g hold, granted instant) int {
 		if g.Granted < granted {
 			return -1
 		}
 		return 1
 	})
-	before := at > 0 && l.ended[at-1] > h.Granted
-	behind := at < len(l.holds) && l.holds[at].Granted < h.Ended
-	if before || behind {
-		w.tally.Overlaps++
-		other := &l.holds[min(at, len(l.holds)-1)]
-		if before {
-			for i := at - 1; i >= 0; i-- {
-				if l.holds[i].Ended > h.Granted {
-					other = &l.holds[i]
-					break
-				}
+	return at
+}
+
+// beside returns one that was valid at an instant at which h was, or nil.
+func (s *spans) beside(h *hold) *hold {
+	at := s.place(h)
+	if at > 0 && s.ended[at-1] > h.Granted {
+		for i := at - 1; ; i-- {
+			if s.holds[i].Ended > h.Granted {
+				return &s.holds[i]
 			}
 		}
-		w.complain("valid beside another:\n\t%v\n\t%v", other, &h)
 	}
-	l.holds = slices.Insert(l.holds, at, h)
-	l.ended = slices.Insert(l.ended, at, 0)
-	for i := at; i < len(l.holds); i++ {
-		l.ended[i] = l.holds[i].Ended
+	if at < len(s.holds) && s.holds[at].Granted < h.Ended {
+		return &s.holds[at]
+	}
+	return nil
+}
+
+func (s *spans) add(h hold) {
+	at := s.place(&h)
+	s.holds = slices.Insert(s.holds, at, h)
+	s.ended = slices.Insert(s.ended, at, 0)
+	for i := at; i < len(s.holds); i++ {
+		s.ended[i] = s.holds[i].Ended
 		if i > 0 {
-			l.ended[i] = max(l.ended[i], l.ended[i-1])
+			s.ended[i] = max(s.ended[i], s.ended[i-1])
 		}
 	}
 }
@@ -261,8 +293,9 @@ type witnessCallKind int
 const (
 	callEnter witnessCallKind = iota + 1
 	callWrite
+	callRead
 	callExit
-	callDenied // a refusal while the lease was valid
+	callDenied // a refusal, or a change under a reader, while the lease was valid
 	callSample
 	callReport
 )
@@ -297,11 +330,13 @@ func (w *witness) handle(conn net.Conn) {
 			v, reply.Accepted, reply.Value = w.enter(call.Hold)
 		case callWrite:
 			reply.Accepted, reply.Value = w.write(v, call.Base, call.Value)
+		case callRead:
+			reply.Accepted, reply.Value = w.read(v)
 		case callExit:
 			w.exit(v, call.Hold)
 		case callDenied:
 			w.tally.RefusedWhileValid++
-			w.complain("access refused, and the lease was valid afterwards: %v", &v.h)
+			w.complain("access refused, or the register changed under a reader, and the lease was valid afterwards: %v", &v.h)
 		case callSample:
 			w.record(witnessLine{Sample: &call.Sample})
 		case callReport:
@@ -463,6 +498,7 @@ func TestTheWitnessFindsEveryKindOfError(t *testing.T) {
 		v, _, _ := w.enter(h)
 		return v
 	}
+	reader := func(h hold) hold { h.Shared = true; return h }
 	t.Run("overlap", func(t *testing.T) {
 		a, b := grant(1, 1, 0, 10, 20), grant(2, 2, 5, 20, 30)
 		for _, late := range []instant{0, 1} {
@@ -489,6 +525,21 @@ func TestTheWitnessFindsEveryKindOfError(t *testing.T) {
 		})
 		assert.Equal(t, 1, got.Overlaps, "the third was valid inside the first")
 	})
+	t.Run("two readers may overlap, a reader and a writer not", func(t *testing.T) {
+		a, b := grant(1, 1, 0, 10, 50), grant(2, 3, 5, 40, 70)
+		for overlaps, pairs := range [][][2]hold{{{reader(a), reader(b)}}, {{reader(a), b}, {a, reader(b)}, {a, b}}} {
+			for _, pair := range pairs {
+				for _, order := range [][2]hold{pair, {pair[1], pair[0]}} {
+					got := run(func(w *witness) {
+						for _, h := range order {
+							w.exit(enter(w, h), h)
+						}
+					})
+					assert.Equal(t, overlaps, got.Overlaps, "%v", order)
+				}
+			}
+		}
+	})
 	t.Run("a lease that had ended on arrival overlaps no other", func(t *testing.T) {
 		a, b := grant(1, 1, 0, 10, 50), grant(2, 2, 5, 30, 20)
 		got := run(func(w *witness) { w.exit(enter(w, b), b); w.exit(enter(w, a), a) })
@@ -507,6 +558,12 @@ func TestTheWitnessFindsEveryKindOfError(t *testing.T) {
 			{"out of order, reported the other way round", grant(2, 1, 11, 30, 40), grant(1, 2, 0, 10, 20), 1},
 			{"of calls at the same time", grant(1, 2, 0, 10, 20), grant(2, 1, 9, 30, 40), 0},
 			{"reported the other way round", grant(2, 2, 11, 30, 40), grant(1, 1, 0, 10, 20), 0},
+			{"one of two readers", reader(grant(1, 1, 0, 10, 20)), reader(grant(2, 1, 11, 30, 40)), 0},
+			{"one of a reader and a writer", reader(grant(1, 1, 0, 10, 20)), grant(2, 1, 11, 30, 40), 1},
+			{"one of a writer and a reader", grant(1, 1, 0, 10, 20), reader(grant(2, 1, 11, 30, 40)), 1},
+			{"of readers, out of order", reader(grant(1, 3, 0, 10, 20)), reader(grant(2, 1, 11, 30, 40)), 1},
+			{"of a reader below that of the writer before", grant(1, 2, 0, 10, 20), reader(grant(2, 1, 11, 30, 40)), 1},
+			{"of a reader above that of the next writer", grant(2, 2, 11, 30, 40), reader(grant(1, 3, 0, 10, 20)), 1},
 		} {
 			got := run(func(w *witness) { enter(w, c.first); enter(w, c.second) })
 			assert.Equal(t, c.errors, got.TokenErrors, c.what)
@@ -535,6 +592,35 @@ func TestTheWitnessFindsEveryKindOfError(t *testing.T) {
 			assert.Equal(t, c.lost, got.Lost, c.what)
 			assert.Equal(t, c.refusals, got.Refused, c.what)
 		}
+	})
+	t.Run("stale reads", func(t *testing.T) {
+		old := reader(grant(1, 1, 0, 10, 20))
+		for _, c := range []struct {
+			what     string
+			next     hold
+			accepted bool
+			stale    int
+		}{
+			{"fenced by a writer", grant(2, 2, 11, 30, 40), false, 0},
+			{"behind a writer with the same token", grant(2, 1, 11, 30, 40), true, 1},
+			{"behind a reader", reader(grant(2, 1, 11, 30, 40)), true, 0},
+			{"behind a reader with a higher token, which a writer that failed has caused", reader(grant(2, 3, 11, 30, 40)), true, 0},
+		} {
+			got := run(func(w *witness) {
+				a := enter(w, old)
+				enter(w, c.next)
+				accepted, _ := w.read(a)
+				assert.Equal(t, c.accepted, accepted, c.what)
+			})
+			assert.Equal(t, c.stale, got.Stale, c.what)
+		}
+		got := run(func(w *witness) {
+			writer := enter(w, grant(2, 2, 0, 10, 20))
+			enter(w, reader(grant(1, 3, 21, 30, 40)))
+			accepted, _ := w.write(writer, 0, 1)
+			assert.False(t, accepted, "a writer is fenced by a later reader")
+		})
+		assert.Equal(t, 1, got.Refused)
 	})
 	t.Run("lost updates, once more", func(t *testing.T) {
 		assert.Zero(t, lostUpdates([]registerWrite{

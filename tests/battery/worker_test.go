@@ -32,7 +32,7 @@ type tenure struct {
 func newTenure(l *quorumlock.Lease, client int, began instant) *tenure {
 	granted := now()
 	return &tenure{l, hold{
-		Lock: l.Name(), Client: client, Token: l.Token(), Began: began, Granted: granted,
+		Lock: l.Name(), Client: client, Shared: l.Shared(), Token: l.Token(), Began: began, Granted: granted,
 		Ended: granted - 1, // not valid until seen valid
 	}}
 }
@@ -73,13 +73,15 @@ func (g *tenure) release(ctx context.Context) error {
 }
 
 // workerConfig configures a worker process. For each lock it has one goroutine that
-// acquires it, reads the witness's register, waits, writes, and releases.
+// acquires it, reads the witness's register, waits, writes, and releases. Where it shares the
+// lock, it reads again in place of the write.
 type workerConfig struct {
 	Client      int
 	Addrs       []string
 	Witness     string
 	Seed        uint64
 	Locks       int
+	Shared      float64 // this part of the sections reads
 	TTL, Guard  time.Duration
 	Patience    time.Duration    // of an Acquire
 	Think       time.Duration    // the longest pause between two sections
@@ -237,9 +239,13 @@ func (w *worker) dwell(d time.Duration, lease <-chan struct{}) {
 
 // section is one critical section, from the acquisition to the release.
 func (w *worker) section(lock string, rng *rand.Rand, link *witnessLink) error {
+	acquire := w.m.Acquire
+	if w.config.Shared > 0 && rng.Float64() < w.config.Shared {
+		acquire = w.m.AcquireShared
+	}
 	began := now()
 	ctx, cancel := context.WithTimeout(w.ctx, w.config.Patience)
-	l, err := w.m.Acquire(ctx, lock)
+	l, err := acquire(ctx, lock)
 	cancel()
 	if err != nil {
 		return w.refused(err)
@@ -260,20 +266,12 @@ func (w *worker) section(lock string, rng *rand.Rand, link *witnessLink) error {
 	}
 	w.stay(g, rng)
 	base := read.Value
-	write := func() (witnessReply, error) {
-		reply, err := link.call(witnessCall{Kind: callWrite, Base: base, Value: base + 1})
-		if err == nil && reply.Accepted {
-			base++
-			w.add(w.summary.Acknowledged, lock)
-		}
-		return reply, err
-	}
 	if read.Accepted && g.valid() {
-		reply, err := write()
+		accepted, err := w.use(g, &base, link)
 		if err != nil {
 			return err
 		}
-		if err := g.denied(reply.Accepted, link); err != nil {
+		if err := g.denied(accepted, link); err != nil {
 			return err
 		}
 	}
@@ -284,12 +282,27 @@ func (w *worker) section(lock string, rng *rand.Rand, link *witnessLink) error {
 	if read.Accepted && g.h.End != released {
 		// A program that does not check its lease: the fence has to refuse it, if there
 		// is a successor.
-		if _, err := write(); err != nil {
+		if _, err := w.use(g, &base, link); err != nil {
 			return err
 		}
 	}
 	_, err = link.call(witnessCall{Kind: callExit, Hold: g.h})
 	return err
+}
+
+// use writes the register, or reads it again: then the value of the first time is the only right
+// one.
+func (w *worker) use(g *tenure, base *int64, link *witnessLink) (right bool, err error) {
+	if g.h.Shared {
+		reply, err := link.call(witnessCall{Kind: callRead})
+		return reply.Accepted && reply.Value == *base, err
+	}
+	reply, err := link.call(witnessCall{Kind: callWrite, Base: *base, Value: *base + 1})
+	if err == nil && reply.Accepted {
+		*base++
+		w.add(w.summary.Acknowledged, g.h.Lock)
+	}
+	return reply.Accepted, err
 }
 
 // stay is the work of a section: short, or sometimes several TTLs long.
@@ -312,11 +325,11 @@ func (w *worker) stay(g *tenure, rng *rand.Rand) {
 	}
 }
 
-// denied reports to the witness an access that was refused while the lease was valid. A
-// holder with a higher token has accessed the register, so either the tokens are wrong or
-// two leases are valid at once.
-func (g *tenure) denied(accepted bool, link *witnessLink) error {
-	if accepted || !g.valid() {
+// denied reports to the witness an access that was refused, or found another value than a
+// reader may, while the lease was valid. A holder with a higher token has accessed the register,
+// so either the tokens are wrong or two leases are valid at once.
+func (g *tenure) denied(right bool, link *witnessLink) error {
+	if right || !g.valid() {
 		return nil
 	}
 	_, err := link.call(witnessCall{Kind: callDenied})
