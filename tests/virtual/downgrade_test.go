@@ -58,6 +58,32 @@ func TestDowngradeToASharedLeaseLetsReadersInAndNoWriter(t *testing.T) {
 	}
 }
 
+// Do's context ends with its lease, which the call ends itself.
+func TestDowngradeToASharedLeaseInsideDo(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m, other := manager(t, c), manager(t, c)
+		for range 3 {
+			require.NoError(t, m.Do(background, "job", func(ctx context.Context, l *quorumlock.Lease) error {
+				below, err := l.Downgrade(ctx)
+				require.NoError(t, err)
+				<-ctx.Done()
+				require.ErrorIs(t, context.Cause(ctx), quorumlock.ErrReleased)
+				again, err := other.TryAcquireShared(background, "job")
+				require.NoError(t, err)
+				time.Sleep(2 * ttl)
+				require.NoError(t, below.Verify(background))
+				release(t, below, again)
+				return nil
+			}))
+			l := acquire(t, m, "job")
+			below, err := l.Downgrade(l.Context())
+			require.NoError(t, err)
+			release(t, below)
+			assert.Empty(t, left(t, c))
+		}
+	})
+}
+
 // The third node has not got the request for the shared lease yet, and still has the exclusive lock.
 func TestASharedLeaseThatIsReleasedRightAfterADowngradeLeavesNothing(t *testing.T) {
 	for slow := range 3 {
@@ -140,7 +166,7 @@ func TestADowngradeToASharedLeaseIsRefusedWithTheReason(t *testing.T) {
 		var invalid *quorumlock.InvalidError
 		_, err := reader.Downgrade(background)
 		require.ErrorAs(t, err, &invalid)
-		assert.Equal(t, `quorumlock: Downgrade a shared lease of "job": needs an exclusive lease; use the lease as it is`, err.Error())
+		assert.Equal(t, `quorumlock: Downgrade a shared lease or a permit of "job": needs an exclusive lease; use the lease as it is`, err.Error())
 		require.NoError(t, reader.Verify(background), "it stays as it is")
 		_, err = reader.Detach(background, time.Minute)
 		require.ErrorAs(t, err, &invalid)
