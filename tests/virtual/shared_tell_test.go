@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -237,8 +238,18 @@ func TestErrorsNameTheHoldersOfSharedLeases(t *testing.T) {
 		assert.Equal(t, `quorumlock: "job" is held by "a" (this very Manager), to read, for 9s more unless renewed`, text(a))
 		time.Sleep(time.Second)
 		second := acquireShared(t, b)
-		assert.Equal(t, `quorumlock: "job" is held by owner "`+second.Owner()+`" and 1 others, to read, for 9s more unless renewed`, text(a))
-		release(t, first, second)
+		assert.Equal(t, `quorumlock: "job" is held by owner "`+second.Owner()+`" and 1 other, to read, for 9s more unless renewed`, text(a))
+		for _, n := range c.Nodes() { // of which each reader has a majority
+			value := do(t, n, "ZRANGE", quorumlock.DefaultPrefix+"job\xffs", "0", "0").([]any)[0].(string)
+			do(t, n, "ZREM", quorumlock.DefaultPrefix+"job\xffs", value)
+			for range 10 {
+				assert.Contains(t, text(a), "and 1 other", "the nodes that show most")
+			}
+			do(t, n, "ZADD", quorumlock.DefaultPrefix+"job\xffs", strconv.FormatInt(time.Now().Add(ttl).UnixMilli(), 10), value)
+		}
+		third := acquireShared(t, b)
+		assert.Contains(t, text(a), `" and 2 others, to read, for `)
+		release(t, first, second, third)
 		writer := acquire(t, a, "job")
 		_, err := b.TryAcquireShared(background, "job")
 		assert.Equal(t, `quorumlock: "job" is held by "a", for 9s more unless renewed`, err.Error())
