@@ -126,6 +126,9 @@ func reentered(ctx context.Context, m *Manager, name string) error {
 		}
 		lock := f.lease.lock
 		held := &HeldError{Name: name, Holder: holder(lock.Value()), RetryAfter: lock.Left(), Self: true}
+		if f.lease.Shared() {
+			held.Readers = 1 // there may be more
+		}
 		return errs.Several(held.Error()+"; this call runs under that very lease, which is not reentrant", held)
 	}
 	return nil

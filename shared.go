@@ -2,6 +2,7 @@ package quorumlock
 
 import (
 	"context"
+	"errors"
 	"strconv"
 
 	"github.com/quorumlock/quorumlock/internal/config"
@@ -52,8 +53,9 @@ func (m *Manager) DoShared(ctx context.Context, name string, fn func(ctx context
 //
 // It asks the nodes once. After an error nothing is held, and the name is released: ErrNoQuorum (a
 // *QuorumError) when too few nodes answered, joined with ctx.Err() and ctx's cause when ctx ended first, or
-// ErrHeld when another holder has the name on too many of them. It returns ErrLost or ErrReleased when l has
-// ended before, and ErrInvalid for a shared lease, a permit or a nil ctx, which end nothing.
+// ErrHeld when another holder has the name on too many of them. A context that the end of l itself ends, such
+// as its own or that of Do, is no reason to stop. It returns ErrLost or ErrReleased when l has ended before,
+// and ErrInvalid for a shared lease, a permit or a nil ctx, which end nothing.
 func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	if ctx == nil {
 		return nil, errNilContext()
@@ -71,6 +73,8 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 	if !ok {
 		return nil, l.Err()
 	}
+	ctx, cancel := pastRelease(ctx)
+	defer cancel()
 	c := &call{ctx: ctx, name: l.Name(), mode: otel.Shared, span: m.telemetry.startAcquire(ctx, l.Name(), otel.Shared, false)}
 	c.campaign.From = value
 	reader, err := ask(ctx, m, c, l.lock.Terms(), config.Wait{Set: true})
@@ -79,4 +83,23 @@ func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
 		return nil, errs.Several("quorumlock: downgrade "+strconv.Quote(l.Name())+": the lease is released; "+withoutPrefix(err), err)
 	}
 	return reader, nil
+}
+
+// pastRelease returns a context that ends with ctx, but not with the release of the lease to which ctx
+// belongs.
+func pastRelease(ctx context.Context) (context.Context, context.CancelFunc) {
+	past, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	end := func() {
+		if cause := context.Cause(ctx); !errors.Is(cause, ErrReleased) {
+			cancel(cause)
+		}
+	}
+	stop := context.AfterFunc(ctx, end)
+	if ctx.Err() != nil { // AfterFunc ends it in a goroutine
+		end()
+	}
+	return past, func() {
+		stop()
+		cancel(nil)
+	}
 }

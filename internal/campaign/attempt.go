@@ -41,7 +41,7 @@ type attempt struct {
 	concluded bool       // without a lock, later answers do not count
 	lock      *hold.Lock // once it was opened
 	raise     *wire.Request
-	kept      quorum.Set // nodes that may have the lock from an earlier attempt with this value
+	kept      quorum.Set // nodes that may have a lock with this value: from an earlier attempt, or from the lease that becomes shared
 }
 
 // newAttempt returns an attempt that has not asked yet. before is the attempt whose votes
@@ -64,7 +64,7 @@ func (s *Campaigns) newAttempt(c *Campaign, key string, ask quorum.Ask, before *
 			a.votes.proposal = quorum.Register(s.ensemble.Time(a.steady).Microseconds())
 		}
 		if c.Shared && c.From != "" {
-			a.value = c.From
+			a.value, a.kept = c.From, quorum.All(nodes)
 		} else {
 			a.write(c.TraceParent, c.Terms.Label)
 		}

@@ -99,21 +99,21 @@ func remaining(refusals []refusal, now time.Duration) []quorum.Refusal {
 }
 
 // holder returns the value that most refusals name, "" if the lock is reserved; and of how many
-// readers it is one.
+// readers it is one, by the node that shows most.
 func holder(refusals []refusal) (best string, readers int) {
 	votes := 0
 	for _, r := range refusals {
 		if r.Reserved {
 			continue
 		}
-		n := 0
+		n, together := 0, 0
 		for _, other := range refusals {
 			if !other.Reserved && other.Owner == r.Owner {
-				n++
+				n, together = n+1, max(together, other.readers)
 			}
 		}
 		if n > votes {
-			best, readers, votes = r.value, r.readers, n
+			best, readers, votes = r.value, together, n
 		}
 	}
 	return best, readers

@@ -53,11 +53,12 @@ func (s *Locks) ClockStepped(step *ensemble.Step) (apply func()) {
 type registry struct {
 	used atomic.Bool
 
-	mu    sync.Mutex // taken after a Lock's mutex
-	byKey map[string]*Lock
+	mu      sync.Mutex // taken after a Lock's mutex
+	byKey   map[string]*Lock
+	readers map[string]struct{} // the owner values of shared locks: nobody waits behind those here
 }
 
-// Find returns this process's lock of a key, nil if there is none.
+// Find returns this process's lock of a key, nil if there is none. Shared locks do not count.
 func (s *Locks) Find(key string) *Lock {
 	r := &s.registry
 	if !r.used.Swap(true) {
@@ -79,22 +80,29 @@ func (s *Locks) Find(key string) *Lock {
 func (s *Locks) Has(key, owner string) bool {
 	l := s.Find(key)
 	if l == nil {
-		return false
+		s.registry.mu.Lock()
+		defer s.registry.mu.Unlock()
+		_, reads := s.registry.readers[owner]
+		return reads
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.is.over && wire.OwnerOf(l.value) == owner
 }
 
-// add adds a lock, unless it is shared: nobody waits behind that one here. l.mu is held.
+// add adds a lock. l.mu is held.
 func (r *registry) add(l *Lock) {
-	if !r.used.Load() || l.is.shared {
+	if !r.used.Load() {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.byKey == nil {
-		r.byKey = map[string]*Lock{}
+		r.byKey, r.readers = map[string]*Lock{}, map[string]struct{}{}
+	}
+	if l.is.shared {
+		r.readers[wire.OwnerOf(l.value)] = struct{}{}
+		return
 	}
 	r.byKey[l.key] = l
 }
@@ -108,5 +116,8 @@ func (r *registry) remove(l *Lock) {
 	defer r.mu.Unlock()
 	if r.byKey[l.key] == l {
 		delete(r.byKey, l.key)
+	}
+	if l.is.shared {
+		delete(r.readers, wire.OwnerOf(l.value))
 	}
 }

@@ -25,6 +25,13 @@ var admitCases = []testCase{
 	{"a script that does not know readers leaves them out of its queue", dropsUnknownTickets},
 }
 
+// readerTicket is that of the n-th wait, if it is a reader's.
+func readerTicket(n int) string { return ticket(n) + "s" }
+
+func shareFor(r *rig, owner string, n int) op {
+	return share(r, owner).with(argReader, readerTicket(n)).with(argReader+1, enqueuedAt(n))
+}
+
 func barsLaterReaders(r *rig) {
 	r.subscribe()
 	r.one(share(r, alice))
@@ -41,7 +48,7 @@ func barsLaterReaders(r *rig) {
 	r.flags = "s"
 	assert.Equal(r, []any{ticket(5), readerTicket(6)}, r.admin("ZRANGE", r.queue, "0", "-1"))
 	reads(r, alice)
-	r.woken(slices.Repeat([]wake{r.pinged(5)}, 4)...)
+	r.woken(slices.Repeat([]wake{pinged(r, 5)}, 4)...)
 	assert.Equal(r, granted(0, 0, 2), r.one(share(r, alice)), "it reads already")
 	r.capText = ""
 	assert.Equal(r, granted(0, 0, 2), r.one(share(r, alice)), "without fencing")
@@ -64,7 +71,7 @@ func isNotBarredByTheDead(r *rig) {
 		r.one(r.wait(carol, n).with(argTicket, strings.Replace(ticket(n), ticket(1), dead, 1)))
 	}
 	assert.IsType(r, []any{}, r.one(share(r, bob)))
-	r.woken(r.pinged(2))
+	r.woken(pinged(r, 2))
 	assert.Equal(r, []any{ticket(2)}, r.admin("ZRANGE", r.queue, "0", "-1"))
 	r.one(r.pass(2))
 	r.one(r.wait(carol, 1).with(argTicket, dead))
@@ -81,7 +88,7 @@ func leavesItToTheWriter(r *rig) {
 	require.Len(r, got, 3)
 	assert.Equal(r, name(1)+" w ", got[0])
 	assert.EqualValues(r, 1, got[2])
-	r.woken(r.pinged(1), r.reservedFor(1), r.nextIs(2, 1))
+	r.woken(pinged(r, 1), r.reservedFor(1), r.nextIs(2, 1))
 }
 
 func admitsTogether(r *rig) {
@@ -107,7 +114,7 @@ func admitsTogether(r *rig) {
 	assert.Equal(r, int64(1), r.one(quit(r, carol)), "the third has not come yet")
 	reads(r, name(3))
 	assert.Equal(r, int64(wire.HandedOn), r.one(op{r.lock, []string{"pass", readerTicket(3)}}), "it does not come")
-	r.woken(r.pinged(4), r.reservedFor(4), r.nextIs(5, 1))
+	r.woken(pinged(r, 4), r.reservedFor(4), r.nextIs(5, 1))
 }
 
 func admitsMore(r *rig) {
@@ -148,7 +155,7 @@ func comesUnasked(r *rig) {
 	}
 	r.admin("ZREM", r.queue, ticket(2)) // as a message that was lost
 	assert.Equal(r, granted(0, 0), r.one(shareFor(r, bob, 4)))
-	r.woken(r.pinged(2), r.pinged(2), r.reservedFor(3))
+	r.woken(pinged(r, 2), pinged(r, 2), r.reservedFor(3))
 	reads(r, name(3), alice, bob)
 }
 
@@ -199,7 +206,7 @@ func admitsBehindAWriter(r *rig) {
 		r.one(shareFor(r, bob, 3))
 		reads(r, alice)
 		leaves()
-		r.woken(r.pinged(2), r.reservedFor(3))
+		r.woken(pinged(r, 2), r.reservedFor(3))
 		assert.EqualValues(r, 2, r.admin("ZCARD", wire.ReadersKey(r.lock)), what)
 		r.admin("DEL", r.lock, r.queue, wire.ReadersKey(r.lock))
 	}
@@ -231,7 +238,7 @@ func recallsForAReader(r *rig) {
 	r.unchanged(func() { assert.IsType(r, []any{}, r.one(lapsed.with(argNotAfter, micros(r.micros()-1))), "too late") })
 	assert.Equal(r, sharesAt(r.register()), r.one(lapsed))
 	reads(r, bob)
-	r.woken(r.pinged(2), r.asksAgain(2))
+	r.woken(pinged(r, 2), r.asksAgain(2))
 }
 
 func dropsUnknownTickets(r *rig) {

@@ -48,13 +48,6 @@ func share(r *rig, owner string) op {
 	return op{r.lock, []string{"share", reader(owner), keyTTL, micros(r.micros() + 60*second), "", "", ""}}
 }
 
-// readerTicket is that of the n-th wait, if it is a reader's.
-func readerTicket(n int) string { return ticket(n) + "s" }
-
-func shareFor(r *rig, owner string, n int) op {
-	return share(r, owner).with(argReader, readerTicket(n)).with(argReader+1, enqueuedAt(n))
-}
-
 func prolong(r *rig, owner string) op { return op{r.lock, []string{"prolong", reader(owner), keyTTL}} }
 
 func restore(r *rig, owner string) op {

@@ -54,7 +54,9 @@ func (r *rig) subscribe(change ...func(*node.Config)) {
 func (r *rig) reservedFor(n int) wake { return wake{wire.WakeReserved, name(n), r.lock} }
 func (r *rig) freeFor(n int) wake     { return wake{wire.WakeFree, name(n), r.lock} }
 func (r *rig) asksAgain(n int) wake   { return wake{wire.WakeAskAgain, name(n), r.lock} }
-func (r *rig) pinged(n int) wake      { return wake{wire.WakePing, name(n), r.lock} }
+
+// pinged is what a node asks the process of the n-th waiter.
+func pinged(r *rig, n int) wake { return wake{wire.WakePing, name(n), r.lock} }
 
 // nextIs is the message to the n-th waiter that it is of a rank among those behind the head.
 func (r *rig) nextIs(n, rank int) wake {

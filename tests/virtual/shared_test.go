@@ -1,0 +1,348 @@
+package virtual
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/quorumlocktest"
+)
+
+func acquireShared(t *testing.T, m *quorumlock.Manager, opts ...quorumlock.AcquireOption) *quorumlock.Lease {
+	t.Helper()
+	l, err := m.AcquireShared(background, "job", opts...)
+	require.NoError(t, err)
+	synctest.Wait() // late votes have arrived
+	return l
+}
+
+// grant is a lease of "job", and when it came.
+type grant struct {
+	*quorumlock.Lease
+	at time.Time
+}
+
+// asks has a Manager wait for "job", and returns a channel for its lease.
+func asks(t *testing.T, call func(context.Context, string, ...quorumlock.AcquireOption) (*quorumlock.Lease, error)) <-chan grant {
+	t.Helper()
+	granted := make(chan grant, 1)
+	go func() {
+		if l, err := call(background, "job"); err == nil {
+			granted <- grant{l, time.Now()}
+		}
+	}()
+	synctest.Wait()
+	time.Sleep(100 * time.Millisecond) // its ticket is in the queues, also if it is the first to wait in its process
+	return granted
+}
+
+// release releases leases.
+func release(t *testing.T, leases ...*quorumlock.Lease) {
+	t.Helper()
+	for _, l := range leases {
+		require.NoError(t, l.Release(background))
+	}
+	synctest.Wait()
+}
+
+// left returns the keys on all nodes that belong to a name.
+func left(t *testing.T, c *quorumlocktest.Cluster) (keys []string) {
+	t.Helper()
+	time.Sleep(100 * time.Millisecond)
+	synctest.Wait()
+	for _, n := range c.Nodes() {
+		for _, key := range do(t, n, "KEYS", quorumlock.DefaultPrefix+"*").([]any) {
+			if name := strings.TrimPrefix(key.(string), quorumlock.DefaultPrefix); name[0] != '\xff' {
+				keys = append(keys, name)
+			}
+		}
+	}
+	return keys
+}
+
+// A token of readers is between those of the writers before and after.
+func TestSharedLeasesOfANameAreHeldTogether(t *testing.T) {
+	for _, nodes := range []int{1, 3, 5} {
+		run(t, nodes, func(t *testing.T, c *quorumlocktest.Cluster) {
+			a, b := manager(t, c), manager(t, c)
+			before := acquire(t, a, "job")
+			assert.False(t, before.Shared())
+			release(t, before)
+			readers := []*quorumlock.Lease{acquireShared(t, a), acquireShared(t, a), acquireShared(t, b)}
+			for _, l := range readers {
+				assert.True(t, l.Shared())
+				assert.True(t, l.Valid())
+				assert.Equal(t, "job", l.Name())
+				assert.Equal(t, readers[0].Token(), l.Token(), "no writer came between")
+				require.NoError(t, l.Verify(background))
+			}
+			assert.Greater(t, readers[0].Token(), before.Token())
+			for _, m := range []*quorumlock.Manager{a, b} {
+				_, err := m.TryAcquire(background, "job")
+				require.ErrorIs(t, err, quorumlock.ErrHeld)
+			}
+			release(t, readers[1:]...)
+			require.NoError(t, readers[0].Verify(background), "who leaves takes nobody along")
+			_, err := b.TryAcquire(background, "job")
+			require.ErrorIs(t, err, quorumlock.ErrHeld)
+			release(t, readers[0])
+			require.ErrorIs(t, readers[0].Release(background), quorumlock.ErrReleased)
+			assert.Empty(t, left(t, c))
+			after, err := b.TryAcquire(background, "job")
+			require.NoError(t, err)
+			assert.Greater(t, after.Token(), readers[0].Token())
+			release(t, after)
+			assert.Greater(t, acquireShared(t, a).Token(), after.Token())
+		})
+	}
+}
+
+// Registers that differ, as nodes leave them that were away: readers have one token all the same, and the writer
+// after them has a larger one, whichever nodes it asks.
+func TestSharedLeasesHaveOneTokenOverRegistersThatDiffer(t *testing.T) {
+	for slow := range 3 {
+		for away := range 3 {
+			run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+				m := manager(t, c)
+				largest := unlevel(t, c, m)
+				for i, n := range c.Nodes() {
+					n.Delay(10 * time.Millisecond)
+					if i == slow {
+						n.Delay(200 * time.Millisecond) // the other two are the majority
+					}
+				}
+				var managers []*quorumlock.Manager
+				for range 4 {
+					m := manager(t, c)
+					_, err := m.Inspect(background, "job") // the nodes are distant, and its workers know that from now on
+					require.NoError(t, err)
+					managers = append(managers, m)
+				}
+				began := time.Now()
+				granted := make(chan *quorumlock.Lease, len(managers))
+				for _, m := range managers {
+					go func() {
+						l, err := m.AcquireShared(background, "job")
+						assert.NoError(t, err)
+						granted <- l
+					}()
+				}
+				var readers []*quorumlock.Lease
+				for range managers {
+					readers = append(readers, <-granted)
+					assert.Equal(t, readers[0].Token(), readers[len(readers)-1].Token())
+				}
+				assert.LessOrEqual(t, time.Since(began), 60*time.Millisecond, "votes, and a node that is behind is aligned for all; a PING may be before")
+				assert.LessOrEqual(t, readers[0].Token(), largest+1)
+				time.Sleep(time.Second)
+				release(t, readers...)
+				time.Sleep(time.Second)
+				c.Hang(away)
+				writer := acquire(t, m, "job")
+				assert.Greater(t, writer.Token(), readers[0].Token(), "node %d was slow, and node %d is away", slow, away)
+				c.Resume(away)
+			})
+		}
+	}
+}
+
+// Readers that come later wait behind the writer, and it gets the name when the last of those before it leaves.
+func TestAWriterThatWaitsBarsLaterSharedLeases(t *testing.T) {
+	for _, nodes := range []int{1, 3, 5} {
+		run(t, nodes, func(t *testing.T, c *quorumlocktest.Cluster) {
+			a, b, w := manager(t, c), manager(t, c), manager(t, c)
+			first, second := acquireShared(t, a), acquireShared(t, b)
+			writer := asks(t, w.Acquire)
+			here, there := asks(t, a.AcquireShared), asks(t, b.AcquireShared)
+			_, err := b.TryAcquireShared(background, "job")
+			require.ErrorIs(t, err, quorumlock.ErrHeld, "a writer waits")
+			time.Sleep(2 * ttl)
+			release(t, first)
+			time.Sleep(2 * ttl)
+			assert.Empty(t, writer)
+			assert.Empty(t, here)
+			assert.Empty(t, there)
+
+			released := time.Now()
+			release(t, second)
+			got := <-writer
+			assert.Less(t, got.at.Sub(released), 5*time.Millisecond)
+			assert.Greater(t, got.Token(), second.Token())
+			time.Sleep(2 * ttl)
+			assert.Empty(t, here)
+			assert.Empty(t, there)
+			released = time.Now()
+			release(t, got.Lease)
+			for _, waiting := range []<-chan grant{here, there} {
+				reader := <-waiting
+				assert.Less(t, reader.at.Sub(released), 5*time.Millisecond)
+				assert.Greater(t, reader.Token(), got.Token())
+				defer release(t, reader.Lease)
+			}
+		})
+	}
+}
+
+// A batch of readers, a writer, and the next batch: each gets the name at once and together.
+func TestSharedLeasesBetweenTwoWritersAreGrantedTogether(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		managers := []*quorumlock.Manager{manager(t, c), manager(t, c), manager(t, c)}
+		for _, n := range c.Nodes() {
+			n.Delay(5 * time.Millisecond)
+		}
+		const turn = 30 * time.Millisecond // the ways of a release, of a message, and of the requests, which two batches carry
+		writer := acquire(t, managers[0], "job")
+		batch := func() (waiting []<-chan grant) {
+			for i := range 24 {
+				waiting = append(waiting, asks(t, managers[i%3].AcquireShared))
+			}
+			return waiting
+		}
+		var waiting [2][]<-chan grant
+		waiting[0] = batch()
+		next := asks(t, managers[1].Acquire)
+		waiting[1] = batch()
+		for i, readers := range waiting {
+			time.Sleep(time.Second)
+			released := time.Now()
+			release(t, writer)
+			var all []*quorumlock.Lease
+			for _, one := range readers {
+				got := <-one
+				all = append(all, got.Lease)
+				assert.LessOrEqual(t, got.at.Sub(released), turn)
+				assert.Equal(t, all[0].Token(), got.Token())
+				assert.Greater(t, got.Token(), writer.Token())
+			}
+			time.Sleep(time.Second)
+			assert.Empty(t, next)
+			if i == 1 {
+				release(t, all...)
+				break
+			}
+			for _, later := range waiting[1] {
+				assert.Empty(t, later, "a writer is before them")
+			}
+			release(t, all[1:]...)
+			released = time.Now()
+			release(t, all[0])
+			got := <-next
+			assert.LessOrEqual(t, got.at.Sub(released), turn)
+			writer = got.Lease
+		}
+		assert.Empty(t, left(t, c))
+	})
+}
+
+// A writer that dies in the queue bars nobody, however long the readers before it stay.
+func TestAWriterThatDiesWhileItWaitsBarsNoSharedLease(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		a, b := manager(t, c), manager(t, c)
+		acquireShared(t, a)
+		dead, err := quorumlock.New(background, c.OptionsFor("dead"))
+		require.NoError(t, err)
+		writer := asks(t, dead.Acquire)
+		c.Partition("dead")
+		require.NoError(t, dead.Close(background)) // which no node learns
+		c.Rejoin("dead")                           // its connections are reset, as at the end of a process
+		assert.Empty(t, writer)
+		s, err := b.Inspect(background, "job")
+		require.NoError(t, err)
+		require.Equal(t, 1, s.Waiters)
+		_, err = b.AcquireShared(background, "job", quorumlock.WithWait(time.Second))
+		require.NoError(t, err)
+		_, err = b.TryAcquireShared(background, "job")
+		require.NoError(t, err)
+	})
+}
+
+// A writer that gives up lets those in that came behind it.
+func TestAWriterThatGivesUpLetsSharedLeasesIn(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		a, b, w := manager(t, c), manager(t, c), manager(t, c)
+		first := acquireShared(t, a)
+		ctx, cancel := context.WithCancel(background)
+		gone := make(chan error, 1)
+		go func() {
+			_, err := w.Acquire(ctx, "job")
+			gone <- err
+		}()
+		time.Sleep(time.Second)
+		here, there := asks(t, a.AcquireShared), asks(t, b.AcquireShared)
+		time.Sleep(time.Second)
+		assert.Empty(t, here)
+		left := time.Now()
+		cancel()
+		var held *quorumlock.HeldError
+		require.ErrorAs(t, <-gone, &held)
+		assert.Equal(t, 1, held.Readers)
+		for _, waiting := range []<-chan grant{here, there} {
+			got := <-waiting
+			assert.Less(t, got.at.Sub(left), 10*time.Millisecond)
+			release(t, got.Lease)
+		}
+		release(t, first)
+	})
+}
+
+// Many processes read and write at random, and one node after the other is away.
+func TestSharedLeasesNeverMeetAWriter(t *testing.T) {
+	for _, nodes := range []int{1, 3, 5} {
+		run(t, nodes, func(t *testing.T, c *quorumlocktest.Cluster) {
+			ctx, cancel := context.WithTimeout(background, 4*time.Second)
+			defer cancel()
+			var mu sync.Mutex
+			reads, writes, most, turns := 0, 0, 0, 0
+			var clients sync.WaitGroup
+			for p := range 9 {
+				m := manager(t, c, quorumlock.WithTTL(2*time.Second))
+				do, readers, writers := m.DoShared, 1, 0
+				if p%3 == 0 {
+					do, readers, writers = m.Do, 0, 1
+				}
+				use := func(by int) {
+					mu.Lock()
+					defer mu.Unlock()
+					reads, writes = reads+by*readers, writes+by*writers
+					most = max(most, reads)
+					turns++
+					assert.False(t, writes > 1 || writes == 1 && reads > 0, "%d readers and %d writers", reads, writes)
+				}
+				for range 2 {
+					clients.Go(func() {
+						for i := 0; ctx.Err() == nil; i++ {
+							err := do(ctx, "job", func(ctx context.Context, _ *quorumlock.Lease) error {
+								use(1)
+								defer use(-1)
+								time.Sleep(time.Duration(1+(7*p+i)%11) * 3 * time.Millisecond)
+								return nil
+							})
+							if ctx.Err() == nil {
+								assert.NoError(t, err)
+							}
+						}
+					})
+				}
+			}
+			if nodes > 1 {
+				for i := range 2 {
+					time.Sleep(time.Second)
+					c.Hang(i)
+					time.Sleep(time.Duration(300*(i+1)) * time.Millisecond)
+					c.Resume(i)
+				}
+			}
+			clients.Wait()
+			assert.Greater(t, turns, 200)
+			assert.Greater(t, most, 5, "they read together")
+			assert.Empty(t, left(t, c))
+		})
+	}
+}
