@@ -3,6 +3,7 @@ package integration
 import (
 	"context"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -231,4 +232,36 @@ func TestARefusalByReadersSaysHowManyThereAre(t *testing.T) {
 	_, err := writer.Revoke(t.Context(), "job", "")
 	require.NoError(t, err)
 	assert.Equal(t, `quorumlock: "job" is held by readers whose leases were revoked`, refusal())
+}
+
+// A node that has lost a writer's lock wakes the readers that wait. They find the writer on the other
+// nodes, and stay in the queue: that does not keep the writer from getting its node back.
+func TestReadersThatWaitDoNotKeepANodeFromAWriter(t *testing.T) {
+	t.Parallel()
+	servers := testkit.Start(t, 3)
+	ttl := quorumlock.WithTTL(3 * time.Second)
+	writer, reader := testkit.Connect(t, redistest.Addrs(servers), ttl), testkit.Connect(t, redistest.Addrs(servers), ttl)
+	servers[0].MustDo("SET", testkit.Prefix+"job", "somebody else")
+	l, err := writer.Acquire(t.Context(), "job")
+	require.NoError(t, err)
+	granted := make(chan error, 1)
+	go func() {
+		waiting, err := reader.AcquireShared(t.Context(), "job")
+		if err == nil {
+			err = waiting.Release(t.Context())
+		}
+		granted <- err
+	}()
+	testkit.Queued(t, servers, 1)
+	servers[0].MustDo("DEL", testkit.Prefix+"job")
+	testkit.Eventually(t, "the node has the lock again", func() bool {
+		value, _ := servers[0].MustDo("GET", testkit.Prefix+"job").(string)
+		return strings.HasPrefix(value, l.Owner())
+	})
+	time.Sleep(100 * time.Millisecond)
+	before := testkit.ScriptCalls(t, servers[0])
+	time.Sleep(time.Second)
+	assert.Less(t, testkit.ScriptCalls(t, servers[0])-before, 50, "nobody asks without a pause")
+	require.NoError(t, l.Release(t.Context()))
+	require.NoError(t, <-granted)
 }

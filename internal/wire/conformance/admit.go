@@ -20,6 +20,7 @@ var admitCases = []testCase{
 	{"a reader that was woken comes before a writer with an earlier place", comesBeforeAnEarlierWriter},
 	{"a reader that was woken and does not come keeps nobody out", admitsTheNext},
 	{"when a writer leaves the queue, the readers behind it are let in", admitsBehindAWriter},
+	{"a lease takes precedence over readers that were woken, and not over one that has come", healsOverWokenReaders},
 	{"a reader that keeps its place is not let in twice", keepsAReadersPlace},
 	{"a reader that has waited out a reservation empties the queue", recallsForAReader},
 	{"a script that does not know readers leaves them out of its queue", dropsUnknownTickets},
@@ -213,6 +214,35 @@ func admitsBehindAWriter(r *rig) {
 	// In one call: the reader before has 100 ms.
 	r.apply(share(r, alice).with(argTTL, "100"), r.wait(bob, 2), shareFor(r, bob, 3), r.pass(2))
 	assert.Greater(r, r.pttl(r.lock), int64(200), "the lock lasts for the one that was woken")
+}
+
+func healsOverWokenReaders(r *rig) {
+	r.subscribe()
+	admitted := func() (t int64) {
+		t = r.holds(alice)
+		r.one(shareFor(r, bob, 1))
+		r.one(shareFor(r, carol, 2))
+		r.one(r.release(alice))
+		reads(r, name(1), name(2))
+		return t
+	}
+	t := admitted()
+	r.unchanged(func() {
+		assert.Equal(r, int64(0), r.one(r.extend(alice, t)))
+		assert.Equal(r, int64(0), r.one(r.heal(alice).with(argNotAfter, micros(t))))
+	})
+	assert.Equal(r, int64(1), r.one(r.heal(alice)))
+	assert.Equal(r, wire.Compose(alice, 0, metadata), r.admin("GET", r.lock))
+	assert.Equal(r, wire.Compose(alice, 0, metadata), r.one(shareFor(r, bob, 1)).([]any)[0], "it has come too late")
+	assert.Equal(r, int64(wire.HandedOn), r.one(r.release(alice)))
+	r.admin("DEL", r.lock, r.queue)
+
+	t = admitted()
+	r.one(shareFor(r, bob, 1))
+	r.unchanged(func() {
+		assert.Equal(r, int64(-1), r.one(r.extend(alice, t)))
+		assert.Equal(r, int64(-1), r.one(r.heal(alice)))
+	})
 }
 
 func keepsAReadersPlace(r *rig) {

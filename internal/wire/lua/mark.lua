@@ -55,7 +55,7 @@ end
 -- the lock is ours; whether it shows t behind a mark; and whether it has a mark.
 function f.differs(lock, held, proof)
   local owner = string.sub(proof, 1, 33)
-  if string.sub(held, 33) == ' w ' then
+  if string.sub(held, 33) == ' w ' or shared().reserved(lock, held) then
     return 0
   elseif string.sub(held, 1, 35) == 'x ' .. owner then
     return -1, false, true

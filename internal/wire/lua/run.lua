@@ -108,7 +108,7 @@ local function run()
         reply = 0
       elseif held == '' then -- missing, or another client's empty value
         reply = call('SET', lock, a, 'NX', 'PXAT', after(b)) and 1 or -1
-      elseif string.sub(held, 33) == ' w ' then -- a lease takes precedence over a reservation
+      elseif string.sub(held, 33) == ' w ' or shared().reserved(lock, held) then -- a lease takes precedence
         call('SET', lock, a, 'PXAT', after(b))
         reply = 1
       elseif string.sub(held, 1, 33) == string.sub(a, 1, 33) then

@@ -50,6 +50,22 @@ function shared()
     return stop and tonumber(stop) > ms
   end
 
+  -- Reports whether the lock is one of readers, and all of them have been woken and have not come yet.
+  -- A lease takes precedence over that, as over the reservation of a writer: otherwise a holder could not
+  -- restore a lock that this node has lost for as long as readers wait.
+  function s.reserved(lock, held)
+    if string.sub(held, 1, 2) ~= 's ' then
+      return false
+    end
+    local all = call('ZRANGE', lock .. '\255s', string.format('(%.0f', ms), '+inf', 'BYSCORE', 'LIMIT', '0', '129')
+    for _, value in ipairs(all) do
+      if string.sub(value, 33) ~= ' w ' then
+        return false
+      end
+    end
+    return #all < 129
+  end
+
   -- Deletes a lock of readers if none is left, and reports whether it has.
   function s.clear(lock)
     local stop = call('ZRANGE', lock .. '\255s', '-1', '-1', 'WITHSCORES')[2]
