@@ -153,6 +153,21 @@ func TestACheckMintsTokensAboveWhereTheNodesStood(t *testing.T) {
 	assert.Zero(t, l.proof.nodes)
 }
 
+// Odd numbers are the tokens of readers.
+func TestACheckMintsAnEvenTokenAboveTheLast(t *testing.T) {
+	p := idle(3)
+	l, _ := p.open(t, p.grant(hour(3)))
+	for _, last := range []int64{0, 1 << 52, 1<<52 + 1} { // the last two are above the clocks
+		for range 16 {
+			l.tokens = block{next: last, last: last}
+			token := l.Check(nil).token
+			assert.Zero(t, token%2)
+			assert.Greater(t, token, last)
+			time.Sleep(time.Microsecond)
+		}
+	}
+}
+
 // A node that reserves the lock for a waiter has lost our key. The key is restored; the
 // reservation is no sign that another client holds the lock.
 func TestVerifyTakesAReservationForAMissingKey(t *testing.T) {

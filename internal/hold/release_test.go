@@ -37,3 +37,20 @@ func TestAHoldThatIsFoundLostWhenItIsReleasedHoldsUpNoCaller(t *testing.T) {
 	assert.True(t, l.Over())
 	assert.False(t, first.saw(Lost), "its lease was released before")
 }
+
+// A lease that is found lost is not handed on, so its keys are released like those of any other.
+func TestALeaseThatIsFoundLostWhenItIsHandedOnIsReleased(t *testing.T) {
+	for _, as := range []What{Released, Detached} {
+		for _, late := range []time.Duration{0, 2 * time.Hour} {
+			now := clock.Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second}
+			p := idleOn(clock.From(func() clock.Reading { return now }), 3)
+			l, first := p.open(t, p.grant(hour(3)))
+			now.Boot += late
+			_, ok := p.Leave(l, first, as)
+			assert.Equal(t, late == 0, ok)
+			requests, _ := p.releaseAll([]*Lock{l})
+			assert.Equal(t, !ok, len(requests) == 1, "%v", as)
+			assert.Equal(t, !ok, first.saw(Lost))
+		}
+	}
+}

@@ -25,6 +25,12 @@ func TestACallAsksForTheSlotThatMostNodesName(t *testing.T) {
 	s.Named(1, 2)
 	s.Named(2, 3)
 	assert.Equal(t, 3, s.Begin(), "of several, that of the first node in the order of all clients")
+	s.Named(2, 1)
+	s.Named(0, 6)
+	s.Named(1, 6)
+	assert.Equal(t, 6, s.Begin(), "most nodes, and not the first")
+	s.Refused([]int{4, 4, 4})
+	assert.Equal(t, 4, s.Begin(), "what a node has offered is later than its message")
 }
 
 func TestACallAsksForOtherSlotsAtOnceAFewTimes(t *testing.T) {
@@ -87,10 +93,15 @@ func TestAWaiterThatIsLetInAndNotGrantedPausesLongerAndLonger(t *testing.T) {
 	before := time.Duration(0)
 	for round := range 8 {
 		w.Begin(now)
-		w.Ended(now, &quorum.AttemptResult{
+		result := &quorum.AttemptResult{
 			Outcome: quorum.OutcomeHeld, Granted: quorum.Set(0).With(2),
 			Refusals: []quorum.Refusal{{Node: 0, Position: -1, LetIn: true, Left: time.Hour}, {Node: 1, Position: 0, Left: time.Hour}},
-		}, time.Second, 0.9)
+		}
+		if round%2 == 1 { // it was let in before, and granted there only
+			result.Granted, result.Refusals = quorum.Set(0).With(0), result.Refusals[1:]
+		}
+		next := w.Ended(now, result, time.Second, 0.9)
+		assert.LessOrEqual(t, next.At, now+grace/2, "it may enter again")
 		for i := range 3 {
 			w.Wake(now, i, quorum.WakeReserved, 0, 0.9) // for what it has given up
 		}

@@ -23,3 +23,11 @@ func TestABufferDoesNotStayAsLargeAsTheLargestRequest(t *testing.T) {
 	d.Trim()
 	assert.Zero(t, cap(d.codes))
 }
+
+// A node counts those for whom the lock waits among the readers, and shows some values, the last to end first.
+func TestThoseForWhomALockWaitsAreNoReaders(t *testing.T) {
+	reserved := Nobody + reservedMark
+	assert.Equal(t, &Readers{Count: 5, Values: []string{"second", "first"}}, readReaders(5, []string{reserved, "first", "", reserved, "second"}))
+	assert.True(t, (&Reply{TTL: 1, Readers: readReaders(1, []string{reserved})}).Free())
+	assert.False(t, (&Reply{TTL: 1, Readers: readReaders(2, []string{reserved, "first"})}).Free())
+}

@@ -14,23 +14,58 @@ import (
 func TestAReleaseOfAnEarlierUseIsSent(t *testing.T) {
 	const asked, untouched = 1, 2 // nodes, by their bits
 	value := Compose(strings.Repeat("0", OwnerLen), 0, "0 - -")
-	acquisition := Acquisition{Lock: "p:job", Value: value, KeyTTL: "1000", Token: "0", NotAfter: time.Minute}
-	r := &Request{}
-	r.Init(&acquisition)
-	r.sent.Store(asked)
-	release := NewRelease("p:job", value, r, TicketUpdate{}, time.Minute)
-	assert.False(t, release.UndoesNothing(untouched), "it may still be sent")
-	r.Withdraw()
-	assert.True(t, release.UndoesNothing(untouched))
-	assert.False(t, release.UndoesNothing(asked))
+	for _, shared := range []bool{false, true} {
+		entry := Entry{Lock: "p:job", Value: value, Shared: shared}
+		acquisition := Acquisition{Lock: "p:job", Value: value, KeyTTL: "1000", Token: "0", NotAfter: time.Minute, Shared: shared}
+		r := &Request{}
+		r.Init(&acquisition)
+		r.sent.Store(asked)
+		release := entry.Release(r, TicketUpdate{}, time.Minute)
+		assert.False(t, release.UndoesNothing(untouched), "it may still be sent")
+		r.Withdraw()
+		assert.True(t, release.UndoesNothing(untouched))
+		assert.False(t, release.UndoesNothing(asked))
+		assert.False(t, entry.Release(r, TicketUpdate{Ticket: "t"}, time.Minute).UndoesNothing(untouched), "the ticket may be there")
 
-	r.Reset()
-	assert.False(t, r.Withdrawn())
-	assert.Zero(t, r.sent.Load())
-	r.Init(&acquisition)
-	r.Withdraw()
-	assert.False(t, release.UndoesNothing(asked), "the first use was sent to this node")
-	assert.True(t, NewRelease("p:job", value, r, TicketUpdate{}, time.Minute).UndoesNothing(asked), "the second use was not")
+		r.Reset()
+		assert.False(t, r.Withdrawn())
+		assert.Zero(t, r.sent.Load())
+		r.Init(&acquisition)
+		r.Withdraw()
+		assert.False(t, release.UndoesNothing(asked), "the first use was sent to this node")
+		assert.True(t, entry.Release(r, TicketUpdate{}, time.Minute).UndoesNothing(asked), "the second use was not")
+	}
+}
+
+// A refusal has put the ticket of the acquisition into the queue, so a release that keeps it there has
+// nothing to do. Any other one has.
+func TestANodeThatHasRefusedAnAcquisitionNeedsNoRelease(t *testing.T) {
+	const refused, other = 1, 2 // nodes, by their bits
+	value := Compose(strings.Repeat("0", OwnerLen), 0, "0 - -")
+	for what, a := range map[string]Acquisition{"a writer": {}, "a reader": {Shared: true}, "a permit": {Limit: 3}} {
+		a.Lock, a.Value, a.NotAfter, a.Ticket, a.EnqueuedAt = "p:job", value, time.Minute, "t", "5"
+		r := &Request{}
+		r.Init(&a)
+		r.MarkSent(refused | other)
+		r.MarkRefused(refused)
+		entry := Entry{Lock: a.Lock, Value: value, Shared: a.Shared}
+		undo := func(u TicketUpdate) *Request { return entry.Undo(r, u, time.Minute) }
+		assert.True(t, undo(TicketUpdate{Ticket: "t", EnqueuedAt: "5"}).UndoesNothing(refused), what)
+		assert.False(t, undo(TicketUpdate{Ticket: "t", EnqueuedAt: "5"}).UndoesNothing(other), what)
+		for _, u := range []TicketUpdate{{Ticket: "t"}, {Ticket: "u", EnqueuedAt: "5"}, {Ticket: "t", EnqueuedAt: "5", Yields: true}} {
+			assert.False(t, undo(u).UndoesNothing(refused), "%s: %+v", what, u)
+		}
+	}
+}
+
+// When the wait may be over, the ticket must not come back.
+func TestAPlainReleaseTouchesNoTicket(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		entry := Entry{Lock: "p:job", Value: Compose(strings.Repeat("0", OwnerLen), 0, "0 - -"), Shared: shared}
+		plain := NewPlainRelease(entry.Release(nil, TicketUpdate{Ticket: "t", EnqueuedAt: "5", Yields: true}, time.Minute), time.Hour)
+		assert.True(t, plain.Same(entry.Release(nil, TicketUpdate{}, time.Minute)))
+		assert.Equal(t, time.Hour, plain.Expires)
+	}
 }
 
 // An unused reservation lapses on one node only: the other queues have another head.

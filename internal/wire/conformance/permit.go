@@ -3,6 +3,7 @@ package conformance
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,9 +16,13 @@ var permitCases = []testCase{
 	{"a slot that is taken names one that is free", namesAFreeSlot},
 	{"a waiter is let in to any slot that is free", letsIn},
 	{"slots that are freed together go to different waiters", letsInOneForEachSlot},
+	{"those who are let in together are told of different slots", namesDifferentSlots},
 	{"nobody comes before those who wait", refusesNewcomers},
 	{"a waiter that asks again for another slot keeps its right", keepsTheRight},
 	{"a waiter that was let in and goes makes way for the next", passesTheRightOn},
+	{"a right that was not used in time is the next waiter's", endsWithTheGrace},
+	{"waiters for a permit that do not listen any more are skipped, 64 at the most", skipsForASlot},
+	{"a waiter for a permit that is late, or that no message reaches, keeps no place", queuesNobodyForASlot},
 	{"a waiter with a smaller limit is not let in to the slots above", letsInBelowTheLimit},
 	{"a waiter that yields keeps its place behind the others", yieldsASlot},
 	{"an asker that has waited out a right empties the queue of the slots", recallsForASlot},
@@ -73,6 +78,27 @@ func admitted(r *rig, waiters ...int) {
 	assert.ElementsMatch(r, want, r.admin("ZRANGE", wire.AdmittedKey(r.lock), "0", "-1"))
 }
 
+// nextForAny is the message to the n-th waiter that it is of a rank among those behind one that is let in.
+func nextForAny(r *rig, n, rank int) wake {
+	return wake{wire.WakeNext + wire.WakeKind(rank-1), name(n), family(r)}
+}
+
+// slotQueue checks who waits, in this order.
+func slotQueue(r *rig, tickets ...string) {
+	r.Helper()
+	want := []any{}
+	for _, t := range tickets {
+		want = append(want, t)
+	}
+	assert.Equal(r, want, r.admin("ZRANGE", wire.QueueKey(family(r)), "0", "-1"))
+}
+
+// lapses has the right of the n-th waiter end.
+func lapses(r *rig, n int) {
+	r.Helper()
+	r.admin("ZADD", wire.AdmittedKey(r.lock), "XX", strconv.FormatInt(r.micros()/1000-1, 10), name(n))
+}
+
 // slotFor is the message that the n-th waiter may take a slot, and names one.
 func slotFor(r *rig, n, i int) wake { return wake{wire.WakeReserved, name(n), slot(r, i)} }
 
@@ -92,8 +118,8 @@ func takesSlots(r *rig) {
 		assert.Equal(r, []any{int64(-1), int64(-1)}, got[2:], "no ticket, and no slot is free")
 		assert.Equal(r, alice, wire.ParseValue(got[0].(string)).Owner)
 	})
-	again := r.one(permit(r, alice, 0, 2))
-	assert.IsType(r, []any{}, again, "asked again: the same answer")
+	again := r.one(permit(r, alice, 0, 2)).([]any)
+	assert.IsType(r, int64(0), again[0], "asked again: the same answer")
 	assert.Equal(r, int64(1), r.one(r.release(alice).on(slot(r, 0))))
 	assert.Equal(r, []string{"", bob}, owned(r, 2))
 	r.absent(family(r)+"\xffq", r.hint, wire.AdmittedKey(r.lock))
@@ -109,6 +135,11 @@ func namesAFreeSlot(r *rig) {
 		assert.EqualValues(r, 3, free(2, 4))
 		assert.EqualValues(r, 0, free(2, 3), "it goes on from the first one")
 	})
+	for _, ends := range []int{1, 2} {
+		r.admin("PEXPIRE", slot(r, ends), "2000")
+		r.admin("PEXPIRE", slot(r, 3-ends), "60000")
+		assert.InDelta(r, 2000, r.one(permit(r, bob, 1, 4)).([]any)[1], 1000, "the slot that ends first")
+	}
 }
 
 func letsIn(r *rig) {
@@ -117,8 +148,12 @@ func letsIn(r *rig) {
 	assert.EqualValues(r, 0, r.one(permitFor(r, alice, 1, 0, 2)).([]any)[2])
 	assert.EqualValues(r, 1, r.one(permitFor(r, bob, 2, 1, 2)).([]any)[2])
 	assert.Equal(r, int64(wire.HandedOn), r.one(r.release(owners[1]).on(slot(r, 1))))
-	r.woken(slotFor(r, 1, 1), wake{wire.WakeNext, name(2), family(r)})
+	r.woken(slotFor(r, 1, 1), nextForAny(r, 2, 1))
 	admitted(r, 1)
+	until, err := strconv.ParseInt(r.admin("ZSCORE", wire.AdmittedKey(r.lock), name(1)).(string), 10, 64)
+	require.NoError(r, err)
+	assert.InDelta(r, r.micros()/1000, until, 2*grace, "for the grace")
+	assert.Greater(r, r.pttl(wire.AdmittedKey(r.lock)), int64(grace))
 	got := r.one(permitFor(r, bob, 2, 1, 2)).([]any)
 	assert.Equal(r, []any{int64(0), int64(-1)}, got[2:], "the slot is kept for the first")
 	got = r.one(permitFor(r, alice, 1, 1, 2)).([]any)
@@ -149,6 +184,19 @@ func letsInOneForEachSlot(r *rig) {
 	assert.Equal(r, []string{bob, owners[1], alice}, owned(r, 3))
 }
 
+func namesDifferentSlots(r *rig) {
+	r.subscribe()
+	owners := full(r, 3)
+	for n := range 4 {
+		r.one(permitFor(r, alice, n, 0, 3))
+	}
+	r.admin("DEL", slot(r, 0), slot(r, 2)) // they expire
+	r.one(r.release(owners[1]).on(slot(r, 1)))
+	admitted(r, 0, 1, 2)
+	r.woken(slotFor(r, 0, 1), nextForAny(r, 1, 1), nextForAny(r, 2, 2), nextForAny(r, 3, 3),
+		slotFor(r, 1, 2), nextForAny(r, 2, 1), slotFor(r, 2, 0), nextForAny(r, 3, 1))
+}
+
 func refusesNewcomers(r *rig) {
 	r.subscribe()
 	owners := full(r, 2)
@@ -160,7 +208,7 @@ func refusesNewcomers(r *rig) {
 	r.admin("PEXPIRE", slot(r, 1), "2000")
 	got = r.one(permit(r, carol, 0, 2)).([]any)
 	assert.InDelta(r, 2000, got[1], 1000)
-	r.admin("DEL", wire.AdmittedKey(r.lock)) // its grace ends
+	lapses(r, 1)
 	got = r.one(permit(r, carol, 0, 2)).([]any)
 	assert.IsType(r, int64(0), got[0])
 }
@@ -172,6 +220,8 @@ func keepsTheRight(r *rig) {
 	r.admin("DEL", slot(r, 1)) // it expires, and nobody is woken
 	got := r.one(permitFor(r, alice, 1, 0, 2)).([]any)
 	assert.EqualValues(r, 1, got[3], "it is the head, and a slot is free")
+	assert.EqualValues(r, -1, got[2], "and it does not wait any more")
+	slotQueue(r)
 	admitted(r, 1)
 	got = r.one(permit(r, carol, 1, 2)).([]any)
 	assert.EqualValues(r, -1, got[3])
@@ -197,6 +247,70 @@ func passesTheRightOn(r *rig) {
 	r.one(r.leave(alice, 2).on(slot(r, 0)).with(2, permitTicket(2, 2)))
 	admitted(r)
 	r.absent(family(r) + "\xffq")
+
+	r.one(permit(r, owners[0], 0, 2))
+	for n := range 3 {
+		r.one(permitFor(r, alice, n, 0, 2))
+	}
+	r.one(r.pass(0).on(family(r)).with(1, permitTicket(0, 2)))
+	slotQueue(r, permitTicket(1, 2), permitTicket(2, 2))
+	r.one(r.leave(alice, 1).on(slot(r, 0)).with(2, permitTicket(1, 2)))
+	slotQueue(r, permitTicket(2, 2))
+	admitted(r)
+}
+
+func endsWithTheGrace(r *rig) {
+	r.subscribe()
+	owners := full(r, 1)
+	for n := 1; n <= 3; n++ {
+		r.one(permitFor(r, alice, n, 0, 1))
+	}
+	r.one(r.release(owners[0]).on(slot(r, 0)))
+	admitted(r, 1)
+	lapses(r, 1)
+	got := r.one(permitFor(r, alice, 1, 0, 1)).([]any)
+	assert.Equal(r, []any{"", int64(-1), int64(0), int64(-1)}, got, "it comes too late, and waits again where its place is")
+	admitted(r, 2)
+	slotQueue(r, permitTicket(1, 1), permitTicket(3, 1))
+}
+
+func skipsForASlot(r *rig) {
+	r.subscribe()
+	for _, c := range []struct {
+		dead int
+		want int64
+	}{{63, wire.HandedOn}, {64, 1}} {
+		r.admin("FLUSHALL")
+		owners := full(r, 1)
+		r.one(permitFor(r, alice, 1, 0, 1))
+		for n := range c.dead {
+			dead := strings.Repeat("e", wire.ManagerLen) + permitTicket(n, 1)[wire.ManagerLen:]
+			r.admin("ZADD", wire.QueueKey(family(r)), "5", dead)
+		}
+		assert.Equal(r, c.want, r.one(r.release(owners[0]).on(slot(r, 0))), "%d", c.dead)
+		slotQueue(r)
+		if c.want == 1 {
+			admitted(r)
+			r.woken(wake{wire.WakeAskAgain, name(1), family(r)})
+		} else {
+			admitted(r, 1)
+			r.woken(slotFor(r, 1, 0))
+		}
+	}
+}
+
+func queuesNobodyForASlot(r *rig) {
+	full(r, 1)
+	asks := permitFor(r, alice, 1, 0, 1)
+	r.unchanged(func() {
+		assert.EqualValues(r, -1, r.one(asks.with(argNotAfter, micros(r.micros()-1))).([]any)[2])
+		r.flags = ""
+		assert.EqualValues(r, -1, r.one(asks).([]any)[2])
+		r.one(r.stay(alice, 1, "").on(slot(r, 0)).with(2, permitTicket(1, 1)))
+		r.one(r.stay(alice, 1, "y").on(slot(r, 0)).with(2, permitTicket(1, 1)))
+	})
+	r.flags = "s"
+	assert.EqualValues(r, 0, r.one(asks).([]any)[2])
 }
 
 func letsInBelowTheLimit(r *rig) {
@@ -206,6 +320,7 @@ func letsInBelowTheLimit(r *rig) {
 	r.one(permitFor(r, alice, 2, 0, 3))
 	r.one(r.release(owners[2]).on(slot(r, 2)))
 	admitted(r)
+	assert.EqualValues(r, -1, r.one(permit(r, carol, 2, 3)).([]any)[3], "nobody comes before the one with the smaller limit")
 	r.one(r.release(owners[1]).on(slot(r, 1)))
 	admitted(r, 1, 2)
 	r.one(r.release(owners[0]).on(slot(r, 0)))
@@ -226,6 +341,8 @@ func yieldsASlot(r *rig) {
 	r.one(stays(1, ""))
 	admitted(r, 1)
 	assert.EqualValues(r, 2, r.admin("ZCARD", family(r)+"\xffq"), "let in meanwhile: no second turn")
+	r.one(stays(1, "y"))
+	assert.Nil(r, r.admin("ZSCORE", wire.AdmittedKey(r.lock), name(1)), "it gives its right up")
 }
 
 func recallsForASlot(r *rig) {
@@ -236,7 +353,7 @@ func recallsForASlot(r *rig) {
 	}
 	r.one(r.release(owners[0]).on(slot(r, 0)))
 	r.admin("DEL", wire.AdmittedKey(r.lock))
-	r.woken(slotFor(r, 1, 0), wake{wire.WakeNext, name(2), family(r)}, wake{wire.WakeNext + 1, name(3), family(r)})
+	r.woken(slotFor(r, 1, 0), nextForAny(r, 2, 1), nextForAny(r, 3, 2))
 	got := r.one(permitFor(r, alice, 3, 0, 1).with(argMode+1, "l")).([]any)
 	assert.IsType(r, int64(0), got[0])
 	r.woken(wake{wire.WakeAskAgain, name(2), family(r)})

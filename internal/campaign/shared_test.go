@@ -1,0 +1,91 @@
+package campaign
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/config"
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// beginAs begins the campaign of a call of another kind.
+func beginAs(s *Campaigns, call Call) *Campaign {
+	c := &Campaign{}
+	call.Wait, call.Key, call.Caller = context.Background(), "p:job", &caller{}
+	call.Terms = &config.Terms{Terms: quorum.Terms{Nodes: s.ensemble.Size(), TTL: time.Hour, Timeout: time.Hour}, Manual: true}
+	s.Begin(c, call)
+	return c
+}
+
+// Odd numbers are the tokens of readers.
+func TestAProposalIsEven(t *testing.T) {
+	s := idle(1)
+	c := begin(s, &caller{})
+	for range 64 {
+		require.Zero(t, s.newAttempt(c, c.Key, quorum.Ask{}, nil).votes.proposal%2)
+		time.Sleep(time.Microsecond)
+	}
+}
+
+// A node serves readers that wait together, and lets a call for a permit in below its limit.
+func TestATicketSaysForWhatItWaits(t *testing.T) {
+	s := idle(3)
+	for mark, call := range map[string]Call{"s": {Shared: true}, "p7": {Limit: 7}, "p128": {Limit: 128}, "": {}} {
+		c := beginAs(s, call)
+		c.Prepare()
+		assert.Regexp(t, "^[0-9a-f]{32}[1-9][0-9]*"+mark+"$", c.ticket)
+		assert.Equal(t, mark != "", s.find(c.ticket[:wire.TicketLen]) == c, "the nodes wake it from now on, and no other caller of this process does")
+	}
+}
+
+// A call that waits for the nodes alone must not miss both a node whose messages begin and the news of
+// it: with two of three nodes its attempts carry a ticket.
+func TestAReaderThatComesWhileANodeIsSubscribedKnowsTheNode(t *testing.T) {
+	s := idle(3)
+	s.contended.Store(true)
+	for range 20_000 {
+		s.subscribed = quorum.Set(0).With(0)
+		c := beginAs(s, Call{Shared: true})
+		var both sync.WaitGroup
+		both.Go(func() { s.Subscribed(1, func() []*Campaign { return nil }) })
+		both.Go(c.Prepare)
+		both.Wait()
+		require.True(t, c.machine.Begin(s.clock.Now()).Ticket)
+		c.GiveUp()
+	}
+}
+
+// Of a reader and writers that ask at one instant, the reader comes first, because they see no owner
+// value of it.
+func TestAReaderComesFirstInATie(t *testing.T) {
+	for shared, keeps := range map[bool]bool{true: true, false: false} {
+		s := idle(3)
+		c := beginAs(s, Call{Shared: shared, Once: true})
+		a := s.newAttempt(c, c.Key, quorum.Ask{}, nil)
+		c.machine.Begin(s.clock.Now())
+		a.votes.ballot.Grant(0, a.votes.proposal, 0)
+		for i, digit := range []string{"1", "2"} {
+			value := wire.Compose(strings.Repeat("0", wire.OwnerLen-1)+digit, 7, "1 - ")
+			a.votes.count(1+i, 3, &wire.Reply{Status: wire.Taken, Held: value, TTL: time.Second, Position: -1}, s.clock.Now())
+		}
+		assert.Equal(t, keeps, c.machine.Ended(s.clock.Now(), a.result(), time.Second, 0).Keep)
+	}
+}
+
+func TestALockThatWaitsForReadersIsReserved(t *testing.T) {
+	reply := &wire.Reply{Status: wire.Taken, Held: "s " + wire.Nobody + " 0 0 - ", TTL: time.Second, Readers: &wire.Readers{Count: 1}}
+	r := newRefusal(0, reply, 0)
+	assert.Equal(t, []any{true, false, ""}, []any{r.Reserved, r.Stranger, r.value})
+	reply.Readers.Values = []string{"a reader's"}
+	r = newRefusal(0, reply, 0)
+	assert.Equal(t, []any{false, false, "a reader's"}, []any{r.Reserved, r.Stranger, r.value})
+	value, readers := holder([]refusal{r})
+	assert.Equal(t, []any{"a reader's", 1}, []any{value, readers})
+}
