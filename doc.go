@@ -5,10 +5,10 @@
 //
 // # What it promises
 //
-//   - At most one lease for a name is valid, if no more of the nodes that hold it than the
-//     margin lose their data or have their clock stepped forward, clock rates differ by
-//     less than 1 %, and work stops when [Lease.Valid] is false or the context ends. The
-//     margin is how many of them may lose their data before another client could find a
+//   - At most one lease for a name is valid, or only shared ones, if no more of the nodes that
+//     hold it than the margin lose their data or have their clock stepped forward, clock rates
+//     differ by less than 1 %, and work stops when [Lease.Valid] is false or the context ends.
+//     The margin is how many of them may lose their data before another client could find a
 //     majority: 1 of 3, 2 of 5 when all hold the lease. With [WithRestartGuard], a node that
 //     was restarted or flushed does not count as lost data, nor does a failover of a
 //     [Sentinel] or [ClusterSlot]: the node does not vote until every lease that it may
@@ -20,7 +20,8 @@
 //     exceed C + 2 s, or C + Z/4 if Z is below 8 s, plus the window of [WithFailover].
 //     A lease can also pass from one caller to the next in a process. Its token is in order
 //     while the first promise holds; if that breaks, the lease that was passed on has the
-//     smaller token.
+//     smaller token. A shared lease has a token between those of the writers before and after
+//     it, and shares it with the other readers between these two.
 //   - A loss is reported in time: [Lease.Lost] delivers, and the lease's context ends, before
 //     another client can be granted the lease, even if every node is silent. This holds
 //     within the bounds above, and while the process runs. If a process was stopped until
@@ -162,6 +163,8 @@
 //     [WithTrustEmptyNodes] skips it for a node without any key, for a first deployment.
 //   - reservation: a node keeps a released lock free for the head of its queue for a short
 //     time. It is no lease.
+//   - reader, writer: a reader holds a shared lease, as with the read lock of others, and a
+//     writer the exclusive lease of the same name.
 //
 // # Compatibility
 //

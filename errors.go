@@ -87,8 +87,8 @@ type HeldError struct {
 	// not know how long the holder will work. To wait for the release, call Acquire, which the
 	// nodes wake. 0 means unknown: another client's keys may never expire.
 	RetryAfter time.Duration
-	// Self means that the holder is this very Manager. A lease is not reentrant: a caller
-	// that holds a name and asks for it again waits for its own release.
+	// Self means that the holder is this very Manager; of several readers, that Holder is. A lease is
+	// not reentrant: a caller that holds a name and asks for it again waits for its own release.
 	Self bool
 }
 

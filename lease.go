@@ -75,7 +75,8 @@ func (l *Lease) Owner() string { return wire.OwnerOf(l.lock.Value()) }
 
 // Token returns the fencing token: unique for the name, and larger than that of every grant
 // that was over when this attempt began. Pass it along with every write; the resource must
-// refuse a token below the highest that it has seen. 0 with WithoutFencing.
+// refuse a token below the highest that it has seen. The token of a shared lease is between those of the
+// writers before and after it, and is that of all readers between these two. 0 with WithoutFencing.
 func (l *Lease) Token() int64 { return l.token }
 
 // Shared reports whether the lease is a shared one, of AcquireShared or Downgrade.
@@ -189,8 +190,9 @@ func (l *Lease) AtRisk() <-chan AtRisk {
 // each change, also when nobody wants the lease any more. A value that was not read is replaced by the
 // next. It is closed when the lease ends, as that of Renewed is.
 //
-// A caller of this process is told at once. What happens in other processes comes with the answers to
-// the next renewal, so after a third of the TTL, and never with WithoutRenewal unless Renew is called.
+// The holder learns at once of a caller of this process, and of what happens in other processes with the
+// answers to the next renewal, so after a third of the TTL, and never with WithoutRenewal unless Renew is
+// called. The holder of a shared lease learns of every caller with its next renewal.
 // All callers get the same channel.
 func (l *Lease) Wanted() <-chan Wanted {
 	l.mu.Lock()

@@ -67,7 +67,41 @@ func fromRueidislock(ctx context.Context, name string, work func(context.Context
 	return m.Do(ctx, name, func(ctx context.Context, _ *quorumlock.Lease) error { return work(ctx) })
 }
 
-var _, _ = fromRedsync, fromRueidislock
+// readThenWrite is the recipe for a reader that wants to write.
+func readThenWrite(ctx context.Context, m *quorumlock.Manager, decide func(context.Context, int64) (func(context.Context, int64) error, error)) error {
+	return m.Do(ctx, "prices/intent", func(ctx context.Context, _ *quorumlock.Lease) error {
+		reader, err := m.AcquireShared(ctx, "prices")
+		if err != nil {
+			return err
+		}
+		change, err := decide(reader.Context(), reader.Token())
+		if err := errors.Join(err, reader.Release(ctx)); err != nil || change == nil {
+			return err
+		}
+		return m.Do(ctx, "prices", func(ctx context.Context, l *quorumlock.Lease) error { return change(ctx, l.Token()) })
+	})
+}
+
+// fromReadWriteLock has the calls for readers, and those for permits.
+func fromReadWriteLock(ctx context.Context, m *quorumlock.Manager, name string) error {
+	writer, err := m.Acquire(ctx, name)
+	if err != nil {
+		return err
+	}
+	reader, err := writer.Downgrade(ctx)
+	if err != nil {
+		return err
+	}
+	err = m.DoShared(ctx, name, func(ctx context.Context, l *quorumlock.Lease) error { return l.Verify(ctx) })
+	permit, failed := m.AcquirePermit(ctx, name, 4)
+	if failed != nil {
+		return errors.Join(err, failed)
+	}
+	log.Print(permit.Slot())
+	return errors.Join(err, permit.Release(ctx), reader.Release(ctx))
+}
+
+var _, _, _, _ = fromRedsync, fromRueidislock, fromReadWriteLock, readThenWrite
 
 // both takes the old lock, then ours: the first step of a rollout with two locks.
 func both(ctx context.Context, locker rueidislock.Locker, m *quorumlock.Manager, name string, work func(context.Context) error) error {
