@@ -299,8 +299,8 @@ func markLock(w *world, n *node, e *event) {
 	}
 	w.stats[Marks]++
 	left := time.Duration(n.expires)*time.Millisecond - wall.Truncate(time.Millisecond)
-	already := n.marked
-	n.marked, n.expires = true, max(n.expires, (wall+e.duration).Milliseconds())
+	already := n.form == revokedForm
+	n.form, n.expires = revokedForm, max(n.expires, (wall+e.duration).Milliseconds())
 	w.trace("node %d marks the lock of owner %d, which had %v to live", n.id, n.owner, left)
 	if w.bugs.has(RevokeDeletes) {
 		n.unlock()

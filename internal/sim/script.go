@@ -59,7 +59,7 @@ func (n *node) votes(m *message) bool { return !n.w.config.votesMatch || n.marke
 
 // lock creates the lock. It shows no token yet.
 func (n *node) lock(m *message, end int64) {
-	n.owner, n.reserved, n.marked, n.shown, n.expires = m.owner, false, false, 0, end
+	n.owner, n.reserved, n.form, n.shown, n.expires = m.owner, false, ownedForm, 0, end
 }
 
 // value returns the position that an attempt has to exceed.
@@ -105,7 +105,7 @@ func (n *node) move(m *message, wall time.Duration) {
 
 func (n *node) acquire(m *message, wall time.Duration, end int64) answer {
 	w, bugs := n.w, n.w.bugs
-	ours := n.owner == m.owner && !n.reserved && !n.marked
+	ours := n.owner == m.owner && !n.reserved && n.form == ownedForm
 	forUs := n.reserved && m.ticket != 0 && (n.owner == m.ticket || bugs.has(ReservedForAnybody)) ||
 		bugs.has(ReservationOverwrites) && m.ticket != 0 && n.reservedFor == m.ticket ||
 		bugs.has(LapsedTakesLock) && m.lapsed
@@ -173,7 +173,7 @@ func (n *node) taken(m *message, wall time.Duration, inTime bool) answer {
 // extend never creates a lock, and touches no register.
 func (n *node) extend(m *message, end int64) answer {
 	bugs := n.w.bugs
-	ours := n.owner == m.owner && !n.reserved && (!n.marked || bugs.has(ExtendIgnoresMarks))
+	ours := n.owner == m.owner && !n.reserved && (n.form == ownedForm || n.form == revokedForm && bugs.has(ExtendIgnoresMarks))
 	switch {
 	case n.owner == 0 && bugs.has(ExtendCreates), n.reserved && bugs.has(ExtendReserved):
 		n.lock(m, end)
@@ -210,7 +210,7 @@ func (n *node) heal(m *message, wall time.Duration, end int64) answer {
 			n.register = m.t
 		}
 		return confirmed
-	case n.owner == m.owner && !n.marked:
+	case n.owner == m.owner && n.form == ownedForm:
 		n.expires = end
 		return confirmed
 	}
@@ -222,7 +222,7 @@ func (n *node) raise(m *message) answer {
 	bugs := n.w.bugs
 	value := n.value()
 	switch {
-	case (n.owner != m.owner || n.reserved || n.marked) && !bugs.has(RaiseAnyOwner), !n.votes(m):
+	case (n.owner != m.owner || n.reserved || n.form != ownedForm) && !bugs.has(RaiseAnyOwner), !n.votes(m):
 		return notDone
 	case value < m.t:
 	case value == m.t && bugs.has(RaiseAtTop):
