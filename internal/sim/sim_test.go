@@ -129,7 +129,7 @@ func seeds(t *testing.T, usual int) int64 {
 	t.Helper()
 	n := usual / slowdown
 	if testing.Short() {
-		n = min(n, 500/8) // of four tests, three and five nodes
+		n = min(n, 250) // 220 have no round of marks that was repeated
 	}
 	if word := os.Getenv("QUORUMLOCK_SIM_SEEDS"); word != "" {
 		seeds, err := strconv.Atoi(word)
