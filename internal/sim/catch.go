@@ -14,7 +14,8 @@ const Seeds = 20_000
 var rare = map[Mutation]int64{
 	RaiseAnyOwner: 861, RaiseAtTop: 1172, UsedTooEarly: 1315, BeforeOfTheVote: 1771, CheckOfOne: 1779, ForgetsTheNewest: 611, VotesUnguarded: 787,
 	HealMoves: 3212, EarlierTermOverwrites: 3382, CheckUnbounded: 7449, ResetOvertaken: 11_459, RenewedForEver: 11_525,
-	HealShowsToken: 15_753, OwnerIsEnough: 15_753, OneRoundIsEnough: 1092, MarksLiveTooShort: 18_722,
+	HealShowsToken: 15_753, OwnerIsEnough: 15_753, OneRoundIsEnough: 1092, MarksLiveTooShort: 18_722, ResumesUnguarded: 1594,
+	KeepOutlivesGuard: 1537,
 }
 
 // Plant is a planted bug, the world in which it is looked for, and the oracles that may
@@ -39,8 +40,13 @@ var (
 	order           = []string{"order"}
 	sight           = []string{"sight"}
 	revocation      = []string{"revocation"}
+	handled         = []string{"handles"}
 
 	overlapOrRevocation = []string{"overlap", "revocation"}
+	anybodysLock        = []string{"overlap", "revocation", "handles"}
+	overlapOrHandles    = []string{"overlap", "handles"}
+	tokenOrHandles      = []string{"token", "handles"}
+	anythingOrHandles   = []string{"overlap", "token", "handles"}
 )
 
 // plants is every planted bug.
@@ -71,7 +77,7 @@ var plants = []Plant{
 	{CheckOfOne, Inside, token},
 	{CheckUnbounded, Anything, token},
 	{ExtendCreates, Inside, leftover},
-	{ExtendForeign, Inside, overlapOrRevocation},
+	{ExtendForeign, Inside, anybodysLock},
 	{ExtendZero, Inside, overlap},
 	{HalfQuorum, Inside, overlapOrToken},
 	{KeepFailed, Inside, keysStay},
@@ -102,7 +108,7 @@ var plants = []Plant{
 	{ExtendReserved, Inside, leftover},
 	{ReservesAnyLock, Inside, overlapOrToken},
 	{LapsedTakesLock, Inside, overlapOrToken},
-	{PassOnDeletes, Inside, overlapOrToken},
+	{PassOnDeletes, Inside, anythingOrHandles},
 	{TakesTooLate, Inside, leftover},
 	{OneOwner, Inside, anythingOfThese},
 	{ReservedForEver, Inside, liveness},
@@ -126,6 +132,19 @@ var plants = []Plant{
 	{OneMarkIsEnough, Inside, revocation},
 	{OneRoundIsEnough, Inside, revocation},
 	{MarksLiveTooShort, Inside, revocation},
+	{ResumeKeepsOwner, Inside, anythingOrHandles},
+	{HandleBeforeTheEnd, Inside, overlap},
+	{ResumesMissing, Inside, handled},
+	{ResumesAnyLock, Inside, overlapOrHandles},
+	{ResumesAnyHandle, Inside, handled},
+	{ResumesRevoked, Inside, handled},
+	{ResumesUnmoved, Inside, token},
+	{ResumesUnguarded, Inside, tokenOrHandles},
+	{ExtendsDetached, Inside, handled},
+	{AcquiresDetached, Inside, handled},
+	{DropsAnyLock, Inside, overlapOrHandles},
+	{FailedDetachStays, Inside, leftover},
+	{KeepOutlivesGuard, Inside, handled},
 }
 
 // Plants returns every planted bug. Each must be caught.

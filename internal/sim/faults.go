@@ -257,6 +257,9 @@ func operate(w *world, e *event) {
 			over := event{kind: evRevoked, client: -1, node: -1}
 			over.owner = o.owner
 			w.schedule(at, &over)
+			if one := w.handles.find(o.owner); one != nil {
+				w.handles.ended(w, one, wasRevoked)
+			}
 		case repeat && !w.quiet:
 			w.stats[MoreRounds]++
 			beginMarks(w)

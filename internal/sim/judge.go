@@ -9,7 +9,7 @@ import (
 
 // Violation is a promise that was broken.
 type Violation struct {
-	Oracle string // overlap, token, reported, leftover, alarm, liveness, order, marker, sight, revocation
+	Oracle string // overlap, token, reported, leftover, alarm, liveness, order, marker, sight, revocation, handles
 	At     time.Duration
 	Text   string
 }

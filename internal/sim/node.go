@@ -28,8 +28,9 @@ type data struct {
 type form uint8
 
 const (
-	ownedForm   form = iota
-	revokedForm      // an operator has revoked the lease
+	ownedForm    form = iota
+	revokedForm       // an operator has revoked the lease
+	detachedForm      // the lease was detached, and the lock is kept for the client that resumes it
 )
 
 // locked reports whether a lease or an attempt has the lock. A reservation is not a
@@ -199,7 +200,7 @@ func (n *node) serve(e *event) {
 	}
 	n.expire(wall)
 	before := n.locked()
-	a := n.execute(m, wall, frozen)
+	a := serveLock(n, m, wall, frozen)
 	if a == granted || m.op == opRaise {
 		m.position = int64(n.queued)
 	}

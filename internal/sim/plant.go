@@ -15,7 +15,7 @@ const Span = 25
 var lostOnTheWay = []Mutation{RaiseAnyOwner, RaiseDown, RaiseAtTop, RepeatMoves, BeforeOfTheVote}
 
 // amnesic are the bugs that show when nodes lose their data.
-var amnesic = []Mutation{NoGuard, NoFloor, FloorAtStart, NoCap, NoMarker, NoMarkerPasses, ReservationUnguarded, QuarantineJumps, ForgetsTheNewest}
+var amnesic = []Mutation{NoGuard, NoFloor, FloorAtStart, NoCap, NoMarker, NoMarkerPasses, ReservationUnguarded, QuarantineJumps, ForgetsTheNewest, ResumesUnguarded, KeepOutlivesGuard}
 
 // unfair are the bugs that break only the order of the queue.
 var unfair = []Mutation{ReservedForAnybody, LastFirst, OwnHeadLeftFree}
@@ -28,6 +28,12 @@ var ofObservers = []Mutation{ForgetsTheNewest, SilenceIsNobody}
 
 // ofOperators are the bugs of revocations.
 var ofOperators = []Mutation{ExtendIgnoresMarks, RevokeDeletes, OneMarkIsEnough, OneRoundIsEnough, MarksLiveTooShort}
+
+// ofHandles are the bugs of handles.
+var ofHandles = []Mutation{
+	ResumeKeepsOwner, HandleBeforeTheEnd, ResumesMissing, ResumesAnyLock, ResumesAnyHandle, ResumesRevoked, ResumesUnmoved,
+	ResumesUnguarded, ExtendsDetached, AcquiresDetached, DropsAnyLock, FailedDetachStays, KeepOutlivesGuard,
+}
 
 // ofGroups are the bugs of failover groups.
 var ofGroups = []Mutation{GuardWithoutWindow, MarkerWithoutEpoch, GroupUnguarded, EarlierTermOverwrites, NoConfirmation, UsedTooEarly, RenewedForEver, VotesUnguarded}
@@ -85,6 +91,8 @@ func (m Mutation) configure(w *world, c *config) {
 		// Holders renew at different times on different nodes, and work for long.
 		c.amnesia, c.everyFlush, c.everyCrash, c.everyQuit, c.everyDown = false, 0, 0, 0, 0
 		c.hold, c.terms.MaxHold, c.everyCut, c.loss = 4*ttl, 0, ttl, 200
+	case m.among(ofHandles...):
+		m.detachOften(c)
 	case m.has(RemnantsAtOnce):
 		c.clients, c.backoffCap, c.hold = usualClients, ttl/50, 4*ttl
 		c.terms.MaxHold = ttl / 2
@@ -163,5 +171,26 @@ func (m Mutation) failOften(w *world, c *config) {
 		}
 	case w.bugs.has(GroupUnguarded):
 		c.guard = false
+	}
+}
+
+// detachOften makes a run of holders that work for long and do not vanish.
+func (m Mutation) detachOften(c *config) {
+	ttl := c.terms.TTL
+	c.clients, c.hold, c.terms.MaxHold, c.everyCrash, c.everyQuit = usualClients, 4*ttl, 0, 0, 0
+	switch m {
+	case ResumeKeepsOwner, HandleBeforeTheEnd:
+		c.fifo = false // otherwise the keys that a second lease leaves are noticed first
+	case ResumesRevoked:
+		c.amnesia, c.everyFlush = false, 0
+	case ResumesUnguarded:
+		// Nodes lose their registers, the holder restores the lock, and the successor has not greeted them since.
+		c.known, c.everyFlush, c.everyDown, c.everyCheck = true, 3*ttl, 0, 0
+		c.misjudged, c.everyCut, c.loss, c.backoffCap, c.queues = 3*ttl, 0, 0, 8*ttl, 0
+	case KeepOutlivesGuard:
+		// A node comes back with a detached lock that was resumed on it. Another one has missed the resume.
+		c.known, c.everyFlush, c.everyDown, c.maxTTL = true, 0, 8*ttl, ttl
+		c.everyPause, c.everyCut, c.everyFreeze, c.everyStall, c.everyDistance = 0, 0, 0, 0, 0
+		c.loss, c.slow = 150, 0
 	}
 }
