@@ -54,6 +54,9 @@ func (c *client) try(now time.Duration) {
 	if w.bugs.has(OneOwner) && c.carried != 0 {
 		c.owner = c.carried
 	}
+	if w.bugs.has(ResumeKeepsOwner) && c.from != 0 {
+		c.owner = c.from
+	}
 	c.until = now + w.config.terms.Timeout
 	w.judge.begins(c)
 	if w.p.Trace != nil {
@@ -100,6 +103,9 @@ func (c *client) ask(i int, t int64, lapsed bool, bound time.Duration) bool {
 		op: opAcquire, owner: c.owner, ticket: c.carried, enqueuedAt: c.enqueuedAt, t: t, lapsed: lapsed,
 		marker:     c.known[i].marker,
 		subscribed: w.config.unsubscribed == 0 || w.rng.IntN(1000) >= w.config.unsubscribed,
+	}
+	if c.from != 0 {
+		m.op, m.holder = opResume, c.from
 	}
 	c.limit(i, &m, bound)
 	c.request(i, &m)
@@ -198,7 +204,7 @@ func (c *client) decide(now time.Duration) {
 		return
 	}
 	w := c.w
-	if w.config.once && verdict.outcome == quorum.OutcomeHeld && quorum.AwaitsVotes(w.p.Nodes, c.result(verdict.outcome, 0)) {
+	if asksOnce(c) && verdict.outcome == quorum.OutcomeHeld && quorum.AwaitsVotes(w.p.Nodes, c.result(verdict.outcome, 0)) {
 		return
 	}
 	terms := &w.config.terms
@@ -223,7 +229,7 @@ func (c *client) decide(now time.Duration) {
 	}
 	c.failures++
 	wait := min(terms.TTL/20<<min(c.failures, 10), w.config.backoffCap)
-	if w.config.once {
+	if asksOnce(c) {
 		wait = w.config.grace / 4
 	}
 	c.failed(verdict.outcome, now, wait/2+w.upTo(wait/2))

@@ -291,12 +291,12 @@ func (c *client) file(truth, at time.Duration) {
 func (c *client) request(i int, m *message) {
 	m.client, m.node, m.life, m.line = c.id, int8(i), c.life, c.w.nodes[i].line
 	m.sent, m.steady, m.issued = c.now(), c.steady(), c.w.now
-	if c.w.config.votesMatch && m.op != opGreet && m.op != opAcquire {
+	if c.w.config.votesMatch && m.op != opGreet && !m.op.asks() {
 		m.marker = c.markerFor(i)
 	}
 	c.known[i].asks(c.steady())
 	up := !c.grouped(i) || c.carries(i, m)
-	if m.op == opRelease || m.op == opPassOn {
+	if m.op.insists() {
 		c.orphans.sent(i, m)
 	}
 	if up {
@@ -329,12 +329,8 @@ func (c *client) receive(e *event) {
 		c.observe(m, now)
 	}
 	switch m.op {
-	case opGreet:
-		c.greeted(i, m, now)
-		return
-	case opWake:
-		c.woken(m, now)
-		c.sleep()
+	case opGreet, opWake, opDetach, opDrop:
+		receiveAside(c, m, now)
 		return
 	case opRelease, opPassOn:
 		if m.answer != notConnected {
@@ -349,7 +345,7 @@ func (c *client) receive(e *event) {
 		w.trace("client %d receives from node %d: %v %v, moved %d, before %d", c.id, i, m.op, m.answer, m.moved, m.before)
 	}
 	switch {
-	case c.phase == trying && m.op == opAcquire:
+	case c.phase == trying && m.op.asks():
 		c.answered(i, m, now)
 	case c.phase == trying && m.op == opRaise:
 		c.raised(i, m)
@@ -362,4 +358,20 @@ func (c *client) receive(e *event) {
 		c.unlose(m)
 	}
 	c.sleep()
+}
+
+// receiveAside handles a message that is not about the attempt or the lease of the client.
+func receiveAside(c *client, m *message, now time.Duration) {
+	switch i := int(m.node); m.op {
+	case opGreet:
+		c.greeted(i, m, now)
+	case opWake:
+		c.woken(m, now)
+		c.sleep()
+	default:
+		if m.op.insists() && m.answer != notConnected {
+			c.orphans.answered(i, m)
+		}
+		c.w.handles.answered(c, m)
+	}
 }

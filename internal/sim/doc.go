@@ -4,7 +4,9 @@
 //
 // The decisions are the production ones. A simulated client drives quorum.Ballot,
 // quorum.Machine, quorum.Waiter, quorum.Local and clock.Offset as the
-// Manager does. In one run of four quorum.Observer polls the nodes; it takes no part in the run. The simulated nodes run the operations of the script apply. Production
+// Manager does. In one run of four quorum.Observer polls the nodes; it takes no part in the run. In one
+// run of seven, leases are detached, and other clients use copies of their handles: they resume the lease, or
+// give the lock back. The simulated nodes run the operations of the script apply. Production
 // makes three decisions outside of these types, and this package implements them again:
 // the restart guard's quarantine, what the nodes have shown about a hold (proof.go), and
 // the instant of a lease's next round.
@@ -60,15 +62,20 @@
 //     its poll, or nobody; or an owner with smaller tokens than one that it has reported.
 //   - revocation: a lease that an operator has revoked is valid after the instant by which it had
 //     to be over.
+//   - handles: two of these happen to one handle: the lease is resumed, the lock is given back, the lease
+//     is revoked (a node that comes back with old data may also take a lock back that was resumed). Or
+//     another client is granted the lock between a handle and the lease that it resumes; the token of
+//     that lease is not above that of the detached one; or a request that concerns no handle changes a
+//     detached lock.
 //   - marker: a client of an earlier term of a group replaces the restart guard's marker
 //     of a later one. This costs the group's votes, and no exclusion.
 //
 // In the world [Inside] every fault of the fault model occurs, and all of them must hold.
 // In the world [Anything] the nodes' clocks also step and run at any rate. Then
-// exclusion cannot hold, but the tokens must. In the world [Stepped] the clocks of nodes
-// are set far ahead and back, some of them together with a client's, while all clients
+// exclusion cannot hold, but the tokens must, also those of leases that are resumed. In the
+// world [Stepped] the clocks of nodes are set far ahead and back, some of them together with a client's, while all clients
 // know them. Then exclusion also holds, because no client counts the vote of a node whose
-// clock it sees ahead. In the world [Groups] overlap, token, reported, alarm, marker and
+// clock it sees ahead. In the world [Groups] overlap, token, reported, alarm, handles, marker and
 // liveness must hold, the last one if clients do not look for steps.
 //
 // These bounds of the world [Groups] are assumptions. A majority names each new master, and

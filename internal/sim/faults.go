@@ -257,6 +257,9 @@ func operate(w *world, e *event) {
 			over := event{kind: evRevoked, client: -1, node: -1}
 			over.owner = o.owner
 			w.schedule(at, &over)
+			if one := w.handles.find(o.owner); one != nil {
+				w.handles.ended(w, one, wasRevoked)
+			}
 		case repeat && !w.quiet:
 			w.stats[MoreRounds]++
 			beginMarks(w)
@@ -299,8 +302,8 @@ func markLock(w *world, n *node, e *event) {
 	}
 	w.stats[Marks]++
 	left := time.Duration(n.expires)*time.Millisecond - wall.Truncate(time.Millisecond)
-	already := n.marked
-	n.marked, n.expires = true, max(n.expires, (wall+e.duration).Milliseconds())
+	already := n.form == revokedForm
+	n.form, n.expires = revokedForm, max(n.expires, (wall+e.duration).Milliseconds())
 	w.trace("node %d marks the lock of owner %d, which had %v to live", n.id, n.owner, left)
 	if w.bugs.has(RevokeDeletes) {
 		n.unlock()

@@ -9,7 +9,7 @@ import (
 
 // Violation is a promise that was broken.
 type Violation struct {
-	Oracle string // overlap, token, reported, leftover, alarm, liveness, order, marker, sight, revocation
+	Oracle string // overlap, token, reported, leftover, alarm, liveness, order, marker, sight, revocation, handles
 	At     time.Duration
 	Text   string
 }
@@ -351,7 +351,8 @@ func (j *judge) observe(e *event) {
 }
 
 // seen checks what the observer reports: the owner that had a majority all the time, and never one
-// whose tokens are below those of an owner that it has reported.
+// whose tokens are below those of an owner that it has reported. Where clocks of nodes are set back, a late
+// request of an owner may lock again, and the node then shows a token that is not of the owner's grant.
 func (j *judge) seen(o *observer, show func(int) sighted) {
 	owner, known := o.conclude()
 	j.w.trace("the observer sees owner %d, known %v", owner, known)
@@ -375,7 +376,7 @@ func (j *judge) seen(o *observer, show func(int) sighted) {
 	}
 	switch {
 	case owner == 0 || top == 0:
-	case owner != o.seen && top < o.seenTop:
+	case owner != o.seen && top < o.seenTop && j.inside():
 		j.violated("sight", "an observer sees owner %d with tokens up to %d, after owner %d with %d", owner, top, o.seen, o.seenTop)
 	default:
 		o.seen, o.seenTop = owner, max(o.seenTop, top)

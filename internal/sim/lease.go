@@ -50,6 +50,9 @@ func (c *client) granted(now time.Duration, v verdict) {
 			c.id, c.owner, c.token, c.lastToken, c.machine.Stop()-now)
 	}
 	w.judge.granted(c, now)
+	if c.from != 0 {
+		w.handles.granted(c, now)
+	}
 	for i := range w.p.Nodes {
 		// The step was found while the lease was being granted.
 		if k := &c.known[i]; k.jumped > c.began && c.phase == holding {
@@ -144,7 +147,7 @@ func (c *client) confirm(i int, m *message, now time.Duration) {
 	switch {
 	case m.answer == granted && c.unconfirmed(i):
 		return // the term may be over
-	case m.op != opAcquire:
+	case !m.op.asks():
 		c.recordProof(i, m)
 	case m.answer == granted:
 		c.voted = c.voted.With(i)
@@ -155,7 +158,7 @@ func (c *client) confirm(i int, m *message, now time.Duration) {
 		return
 	}
 	in := quorum.Input{Kind: quorum.InputNoAnswer, Node: i, At: m.sent}
-	if m.op == opAcquire {
+	if m.op.asks() {
 		in.At = c.began
 	}
 	switch m.answer {

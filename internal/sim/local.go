@@ -29,8 +29,8 @@ func (c *client) localTime(at time.Duration) time.Duration { return at / c.w.con
 
 // callLater schedules a call of a caller within d.
 func (c *client) callLater(caller int, d time.Duration) {
-	if c.w.config.instant > 0 {
-		return // each caller asks once in the run
+	if c.w.config.instant > 0 || succeeds(c) {
+		return // each caller asks once in the run, or the client has none
 	}
 	c.plan(evCall, caller, c.w.upTo(d))
 }

@@ -12,29 +12,41 @@ const (
 	opRaise
 	opRelease
 	opPassOn
+	opDetach // mark, of the kind 'd'
+	opResume // an acquire that replaces the owner of a detached lock
+	opDrop
 	opGreet // runs the restart guard and reads the clock, on a new connection
 	opWake  // no request: the node wakes a waiter
 )
 
-var opNames = [...]string{"?", "acquire", "extend", "heal", "raise", "release", "pass on", "greet", "wake"}
+var opNames = [...]string{"?", "acquire", "extend", "heal", "raise", "release", "pass on", "detach", "resume", "drop", "greet", "wake"}
 
 func (o op) String() string { return opNames[o] }
+
+// asks reports whether it is a request of an attempt for the lock.
+func (o op) asks() bool { return o == opAcquire || o == opResume }
+
+// insists reports whether it is sent again over a new connection if its answer is missing.
+func (o op) insists() bool { return o == opRelease || o == opPassOn || o == opDrop }
+
+// usesHandle reports whether it may change a detached lock, if it names the right owner.
+func (o op) usesHandle() bool { return o == opDetach || o == opResume || o == opDrop }
 
 // answer of a node.
 type answer uint8
 
 const (
-	granted       answer = iota + 1 // acquire
-	taken                           // acquire, extend, heal: another owner's, or reserved for another ticket
-	late                            // acquire, heal: arrived after its limit. Not applied
-	markerChanged                   // acquire: the marker differs from the one that the client knows. Not applied
+	granted       answer = iota + 1 // acquire, resume
+	taken                           // acquire, resume, extend, heal: another owner's, or reserved for another ticket
+	late                            // acquire, resume, heal, detach: arrived after its limit. Not applied
+	markerChanged                   // acquire, resume: the marker differs from the one that the client knows. Not applied
 	notConnected                    // any: not applied
 	notMaster                       // any: not applied, and the connection to the group has ended
 	confirmed                       // extend: our owner and our token; heal
 	withoutToken                    // extend: our owner, and another token
 	missing                         // extend: no lock, or a reservation
-	done                            // raise, release, pass on, greet
-	notDone                         // raise, release, pass on
+	done                            // raise, release, pass on, greet, detach, drop
+	notDone                         // raise, release, pass on, detach, drop
 	forTicket                       // wake: the lock is reserved for the ticket
 	leftFree                        // wake: the lock is free, and the ticket is the head
 	forNext                         // wake: the lock is reserved for a ticket before it
@@ -79,19 +91,19 @@ type message struct {
 	epoch  uint32 // of the term whose master was dialled
 	line   uint32 // the connection: it breaks when the node goes down
 	owner  uint32
-	holder uint32 // taken: the owner of the lock in the way
+	holder uint32 // taken: the owner of the lock in the way; resume: the owner that has detached the lock
 	ticket uint32 // of the waiter; 0 for none
 
 	enqueuedAt int64 // acquire, release: the score of the ticket, µs
 	position   int64 // taken: the number of tickets before ours, or -1; granted, raise: how many wait
-	left       int64 // taken: how long the blocking lock lives, ms
+	left       int64 // taken: how long the blocking lock lives, ms; detach: how long it is kept
 
-	t      int64  // acquire: the proposal; raise: the new top; extend, heal: the token of the lease. µs
+	t      int64  // acquire, resume: the proposal; raise: the new top; extend, heal: the token of the lease. µs
 	moved  int64  // granted: the position that this attempt moved the register to; 0 if the node was ahead
 	before int64  // granted, raise: the position before
 	held   int64  // heal: where the marker differs, void after this, µs of the node's clock
-	marker marker // acquire: as the client knows it; to a group every request; reply to greet: as the node has it
-	after  int64  // acquire, heal: void after this, µs of the node's clock
+	marker marker // acquire, resume: as the client knows it; to a group every request; reply to greet: as the node has it
+	after  int64  // acquire, resume, heal, detach: void after this, µs of the node's clock
 	clock  int64  // reply: the node's clock, µs
 
 	sent   time.Duration // by the client's validity clock

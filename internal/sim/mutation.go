@@ -188,6 +188,32 @@ const (
 	OneRoundIsEnough
 	// MarksLiveTooShort makes marks that end with the lock that they find.
 	MarksLiveTooShort
+	// ResumeKeepsOwner resumes a lease as its old owner.
+	ResumeKeepsOwner
+	// HandleBeforeTheEnd gives the handle away while the old lease goes on.
+	HandleBeforeTheEnd
+	// ResumesMissing grants a resume on a node that lacks the lock.
+	ResumesMissing
+	// ResumesAnyLock grants a resume on a node where another lease has the lock.
+	ResumesAnyLock
+	// ResumesAnyHandle grants a resume of a lock that another owner has detached.
+	ResumesAnyHandle
+	// ResumesRevoked grants a resume of a lock that was revoked.
+	ResumesRevoked
+	// ResumesUnmoved resumes a lock without moving the register.
+	ResumesUnmoved
+	// ResumesUnguarded does not compare the marker for a resume.
+	ResumesUnguarded
+	// ExtendsDetached extends a lock that its owner has detached.
+	ExtendsDetached
+	// AcquiresDetached grants a detached lock to any client.
+	AcquiresDetached
+	// DropsAnyLock deletes any lock when a handle is given back.
+	DropsAnyLock
+	// FailedDetachStays leaves the locks of a lease that too few nodes have detached.
+	FailedDetachStays
+	// KeepOutlivesGuard keeps detached locks for longer than a quarantine.
+	KeepOutlivesGuard
 )
 
 var mutationNames = [...]string{
@@ -213,6 +239,8 @@ var mutationNames = [...]string{
 	"ties by chance", "kept votes are forgotten",
 	"an observer forgets the newest token", "silence is nobody",
 	"extend ignores marks", "a revocation deletes", "one mark is enough", "one round of marks is enough", "marks end with the lock",
+	"resume keeps the owner", "the handle exists before the end", "resume of a missing lock", "resume of any lock", "resume of any handle", "resume of a revoked lock",
+	"a resumed lock moves nothing", "resume passes the marker", "extend of a detached lock", "acquire of a detached lock", "drop of any lock", "a failed detach stays", "a detached lock outlives the guard",
 }
 
 // Mutations returns every planted bug.

@@ -8,8 +8,8 @@ type data struct {
 	owner    uint32 // 0: no lock
 	reserved bool   // owner is the ticket that the lock is reserved for
 	shown    int64  // the token in the lock's value: the position that its attempt moved the register to, or 0
-	marked   bool   // the lease was revoked
-	expires  int64  // ms of the node's clock
+	form     form
+	expires  int64 // ms of the node's clock
 
 	register int64 // position of the name, µs; 0 before the first move and after a trim
 	base     int64 // one for all names: never below a register that was trimmed
@@ -22,6 +22,16 @@ type data struct {
 
 	marker marker
 }
+
+// form is what the value of a lock shows beside its owner. A lock that is not ownedForm begins like
+// another owner's, so what the owner has sent before finds another owner.
+type form uint8
+
+const (
+	ownedForm    form = iota
+	revokedForm       // an operator has revoked the lease
+	detachedForm      // the lease was detached, and the lock is kept for the client that resumes it
+)
 
 // locked reports whether a lease or an attempt has the lock. A reservation is not a
 // lock.
@@ -190,7 +200,7 @@ func (n *node) serve(e *event) {
 	}
 	n.expire(wall)
 	before := n.locked()
-	a := n.execute(m, wall, frozen)
+	a := serveLock(n, m, wall, frozen)
 	if a == granted || m.op == opRaise {
 		m.position = int64(n.queued)
 	}
@@ -221,4 +231,4 @@ func (n *node) expire(wall time.Duration) {
 }
 
 // unlock drops the lock, or the reservation.
-func (n *node) unlock() { n.owner, n.reserved, n.marked, n.shown = 0, false, false, 0 }
+func (n *node) unlock() { n.owner, n.reserved, n.form, n.shown = 0, false, ownedForm, 0 }

@@ -46,7 +46,9 @@ func (c *client) retryReleases(i int) {
 			m.ticket = 0
 		}
 		*r = orphan{}
-		c.w.judge.retried(c, i, m.owner)
+		if c.w.handles.find(m.owner) == nil { // a detached lock stays if its drop was not among the latest
+			c.w.judge.retried(c, i, m.owner)
+		}
 		if !c.w.bugs.has(NoRetries) {
 			c.request(i, &m)
 		}

@@ -78,6 +78,13 @@ func (p Params) String() string {
 	return s
 }
 
+// Result is the outcome of a run.
+type Result struct {
+	Params
+	Stats
+	Violation *Violation // the first; nil if there was none
+}
+
 // maxNodes and maxClients bound the arrays of a world. Most runs have at most
 // usualClients clients.
 const (

@@ -79,6 +79,9 @@ const (
 	evMark                       // a node gets its request
 	evMarked                     // the operator has waited long enough
 	evRevoked                    // the lease must be over
+	evDetach                     // a holder detaches its lease
+	evDetached                   // it has waited long enough
+	evUse                        // a client uses a handle
 )
 
 // event is something that happens at an instant. Which fields matter depends

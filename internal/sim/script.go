@@ -22,6 +22,12 @@ func (n *node) execute(m *message, wall, frozen time.Duration) answer {
 		return n.raise(m)
 	case opPassOn:
 		return n.passOn(m, wall)
+	case opDetach:
+		return detachLock(n, m, wall)
+	case opResume:
+		return resumeLock(n, m, wall, end)
+	case opDrop:
+		return dropLock(n, m, wall)
 	default:
 		return n.release(m, wall)
 	}
@@ -59,7 +65,7 @@ func (n *node) votes(m *message) bool { return !n.w.config.votesMatch || n.marke
 
 // lock creates the lock. It shows no token yet.
 func (n *node) lock(m *message, end int64) {
-	n.owner, n.reserved, n.marked, n.shown, n.expires = m.owner, false, false, 0, end
+	n.owner, n.reserved, n.form, n.shown, n.expires = m.owner, false, ownedForm, 0, end
 }
 
 // value returns the position that an attempt has to exceed.
@@ -103,16 +109,21 @@ func (n *node) move(m *message, wall time.Duration) {
 	}
 }
 
+// trusts reports whether the marker is the one that the client of an acquire or a resume knows.
+func trusts(n *node, m *message) bool {
+	bugs := n.w.bugs
+	return !n.w.config.guard || n.marker == m.marker || bugs.has(NoMarker) || bugs.has(NoMarkerPasses) && n.marker.run == 0
+}
+
 func (n *node) acquire(m *message, wall time.Duration, end int64) answer {
 	w, bugs := n.w, n.w.bugs
-	ours := n.owner == m.owner && !n.reserved && !n.marked
+	ours := n.owner == m.owner && !n.reserved && n.form == ownedForm
 	forUs := n.reserved && m.ticket != 0 && (n.owner == m.ticket || bugs.has(ReservedForAnybody)) ||
 		bugs.has(ReservationOverwrites) && m.ticket != 0 && n.reservedFor == m.ticket ||
-		bugs.has(LapsedTakesLock) && m.lapsed
+		bugs.has(LapsedTakesLock) && m.lapsed || bugs.has(AcquiresDetached) && n.form == detachedForm
 	tooLate := micros(wall) > m.after && !bugs.has(AcquireAnytime)
 	switch {
-	case w.config.guard && n.marker != m.marker && !bugs.has(NoMarker) &&
-		!(bugs.has(NoMarkerPasses) && n.marker.run == 0) && !(bugs.has(ReservationUnguarded) && forUs):
+	case !trusts(n, m) && !(bugs.has(ReservationUnguarded) && forUs):
 		w.stats[MarkerChanges]++
 		return markerChanged
 	case n.owner != 0 && !ours && !forUs:
@@ -173,7 +184,8 @@ func (n *node) taken(m *message, wall time.Duration, inTime bool) answer {
 // extend never creates a lock, and touches no register.
 func (n *node) extend(m *message, end int64) answer {
 	bugs := n.w.bugs
-	ours := n.owner == m.owner && !n.reserved && (!n.marked || bugs.has(ExtendIgnoresMarks))
+	ours := n.owner == m.owner && !n.reserved && (n.form == ownedForm ||
+		n.form == revokedForm && bugs.has(ExtendIgnoresMarks) || n.form == detachedForm && bugs.has(ExtendsDetached))
 	switch {
 	case n.owner == 0 && bugs.has(ExtendCreates), n.reserved && bugs.has(ExtendReserved):
 		n.lock(m, end)
@@ -210,7 +222,7 @@ func (n *node) heal(m *message, wall time.Duration, end int64) answer {
 			n.register = m.t
 		}
 		return confirmed
-	case n.owner == m.owner && !n.marked:
+	case n.owner == m.owner && n.form == ownedForm:
 		n.expires = end
 		return confirmed
 	}
@@ -222,7 +234,7 @@ func (n *node) raise(m *message) answer {
 	bugs := n.w.bugs
 	value := n.value()
 	switch {
-	case (n.owner != m.owner || n.reserved || n.marked) && !bugs.has(RaiseAnyOwner), !n.votes(m):
+	case (n.owner != m.owner || n.reserved || n.form != ownedForm) && !bugs.has(RaiseAnyOwner), !n.votes(m):
 		return notDone
 	case value < m.t:
 	case value == m.t && bugs.has(RaiseAtTop):
@@ -245,7 +257,7 @@ func (n *node) raise(m *message) answer {
 func (n *node) release(m *message, wall time.Duration) answer {
 	bugs := n.w.bugs
 	free := n.owner == 0
-	ours := !free && (n.owner == m.owner && !n.reserved || bugs.has(ReleaseForeign))
+	ours := !free && (n.owner == m.owner && !n.reserved && n.form != detachedForm || bugs.has(ReleaseForeign))
 	if ours {
 		if bugs.has(ReleaseMovesBack) && n.shown == n.register {
 			n.register = n.shown - 1
@@ -296,6 +308,66 @@ func (n *node) passOn(m *message, wall time.Duration) answer {
 	if n.owner == m.ticket && n.reserved || n.owner != 0 && n.w.bugs.has(PassOnDeletes) {
 		n.unlock()
 		n.reserve(0, wall)
+		return done
+	}
+	return notDone
+}
+
+// detachLock runs the operation mark with the kind 'd'.
+func detachLock(n *node, m *message, wall time.Duration) answer {
+	switch {
+	case n.owner != m.owner, n.reserved, n.form == revokedForm:
+		return notDone
+	case micros(wall) > m.after:
+		n.w.stats[TooLate]++
+		return late
+	}
+	n.form, n.expires = detachedForm, wall.Milliseconds()+m.left
+	return done
+}
+
+// resumeLock gives the detached lock of m.holder another owner.
+func resumeLock(n *node, m *message, wall time.Duration, end int64) answer {
+	bugs := n.w.bugs
+	ours := n.owner == m.owner && !n.reserved && n.form == ownedForm
+	may := n.form == detachedForm && (n.owner == m.holder || bugs.has(ResumesAnyHandle)) ||
+		n.form == revokedForm && n.owner == m.holder && bugs.has(ResumesRevoked) ||
+		n.form == ownedForm && n.locked() && bugs.has(ResumesAnyLock) ||
+		n.owner == 0 && bugs.has(ResumesMissing)
+	switch {
+	case !trusts(n, m) && !bugs.has(ResumesUnguarded):
+		n.w.stats[MarkerChanges]++
+		return markerChanged
+	case !ours && !may:
+		return n.taken(m, wall, false)
+	case micros(wall) > m.after:
+		n.w.stats[TooLate]++
+		return late
+	case ours:
+		n.repeat(m, end)
+		return granted
+	}
+	n.lock(m, end)
+	if bugs.has(ResumesUnmoved) {
+		m.moved, m.before = m.t, m.t-1
+		n.shown = m.t
+		return granted
+	}
+	n.move(m, wall)
+	return granted
+}
+
+// dropLock deletes a detached lock, and reserves it for the head of the queue.
+func dropLock(n *node, m *message, wall time.Duration) answer {
+	free := n.owner == 0
+	ours := n.owner == m.owner && n.form == detachedForm || n.locked() && n.w.bugs.has(DropsAnyLock)
+	if ours {
+		n.unlock()
+	}
+	if ours || free {
+		n.reserve(0, wall)
+	}
+	if ours {
 		return done
 	}
 	return notDone

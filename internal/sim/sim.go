@@ -1,12 +1,5 @@
 package sim
 
-// Result is the outcome of a run.
-type Result struct {
-	Params
-	Stats
-	Violation *Violation // the first; nil if there was none
-}
-
 // Runner plays runs one after the other and reuses their memory.
 type Runner struct{ w *world }
 

@@ -12,9 +12,10 @@ import (
 
 // waiter is what a client knows about its wait and its earlier waits.
 type waiter struct {
-	queues     bool // the client queues, it does not only poll
-	contended  bool // the client has been refused, so it subscribes
-	waits      bool // the wait or its lease is under way
+	queues     bool   // the client queues, it does not only poll
+	contended  bool   // the client has been refused, so it subscribes
+	waits      bool   // the wait or its lease is under way
+	from       uint32 // the owner that has detached the lease that is resumed; 0 in a wait of a caller
 	wait       quorum.Waiter
 	ticket     uint32 // 0 while the client does not queue
 	enqueuedAt int64  // the score of the ticket: when the wait began, µs
@@ -43,7 +44,7 @@ func (c *client) startWait(now time.Duration, s quorum.Step) {
 	c.enqueuedAt = c.clusterTime() - micros(now-arrived)
 	config := quorum.WaiterConfig{
 		Nodes: c.w.p.Nodes, Arrived: arrived, NotBefore: s.At * c.w.config.pace, Grace: c.w.config.grace,
-		Enqueued: s.Enqueue, Unanswered: c.tooLate, Once: c.w.config.once, Timeout: c.w.config.terms.Timeout,
+		Enqueued: s.Enqueue, Unanswered: c.tooLate, Once: asksOnce(c), Timeout: c.w.config.terms.Timeout,
 	}
 	if c.queues && c.contended {
 		config.Subscribed = quorum.All(c.w.p.Nodes)
@@ -139,7 +140,7 @@ func (c *client) releaseKept() {
 // text returns an owner value as the nodes show it. Values are random in production, so
 // their order is not that of the attempts.
 func (c *client) text(owner uint32) string {
-	if !c.w.config.once {
+	if !asksOnce(c) {
 		return ""
 	}
 	return fmt.Sprintf("%08x", bits.Reverse32(owner*2654435761))

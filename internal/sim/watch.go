@@ -72,7 +72,7 @@ func (c *client) hangUp(i int) {
 func (c *client) carries(i int, m *message) bool {
 	k := &c.known[i]
 	m.line, m.server, m.epoch = k.conn.line, k.conn.server, k.conn.epoch
-	retried := !k.conn.pending && (m.op == opRelease || m.op == opPassOn)
+	retried := !k.conn.pending && m.op.insists()
 	if k.conn.line != 0 && (k.greeted || m.op == opGreet || retried) {
 		return true
 	}

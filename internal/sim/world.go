@@ -33,6 +33,7 @@ type world struct {
 	// observer takes no part in the run.
 	observer observer
 	operator operator
+	handles  handles
 	stats    Stats
 }
 
@@ -49,12 +50,13 @@ func (w *world) schedule(at time.Duration, e *event) { w.agenda.add(max(at, w.no
 func (w *world) run(p Params) Result {
 	w.reset(p)
 	w.configure()
+	w.handles.reset(w)
 	w.populate()
 	w.plan()
 	if w.observer.reset(p.Seed, &w.config.terms, w.bugs); p.Seed%observedRuns == 0 || p.Mutation.among(ofObservers...) {
 		w.schedule(0, &event{kind: evPoll, client: -1, node: -1})
 	}
-	if w.operator.reset(p.Seed, w.config.terms.Timeout, w.bugs); p.World == Inside && !w.config.amnesia && (p.Seed%revokedRuns == 5 || p.Mutation.among(ofOperators...)) {
+	if w.operator.reset(p.Seed, w.config.terms.Timeout, w.bugs); p.World == Inside && !w.config.amnesia && (p.Seed%revokedRuns == 5 || p.Mutation.among(ofOperators...) || p.Mutation.has(ResumesRevoked)) {
 		w.schedule(w.operator.upTo(4*w.config.terms.TTL), &event{kind: evRevoke, client: -1, node: -1})
 	}
 	a := &w.agenda
@@ -178,6 +180,8 @@ func (w *world) handle(e *event) {
 		w.judge.observe(e)
 	case evRevoke, evMark, evMarked, evRevoked:
 		operate(w, e)
+	case evDetach, evDetached, evUse:
+		useHandles(w, e)
 	case evCalm:
 		w.calm()
 	case evVerdict:
@@ -216,7 +220,7 @@ func (w *world) calm() {
 		c.sleep()
 	}
 	c := &w.config
-	w.schedule(w.ready()+2*c.terms.TTL+c.backoffCap+3*c.terms.Timeout, &event{kind: evVerdict, client: -1, node: -1})
+	w.schedule(max(w.ready(), w.handles.ends)+2*c.terms.TTL+c.backoffCap+3*c.terms.Timeout, &event{kind: evVerdict, client: -1, node: -1})
 }
 
 // ready returns the instant at which a quorum of nodes is out of quarantine for every
