@@ -25,7 +25,7 @@ type operation struct {
 // arguments returns how many arguments each operation has.
 var arguments = map[string]int{
 	"acquire": 4, "wait": 7, "extend": 2, "heal": 4, "raise": 3, "release": 1, "leave": 4, "pass": 1, "read": 0,
-	"forget": 2, "guard": 7, "list": 9,
+	"share": 6, "prolong": 2, "restore": 4, "align": 2, "quit": 4, "look": 1, "forget": 2, "guard": 7, "list": 9,
 }
 
 const (
@@ -65,7 +65,7 @@ func operations(cmd []string) (all []operation, known bool) {
 }
 
 // asks reports whether a command has an operation of this kind. A client with queues
-// acquires by "wait", and releases by "leave".
+// acquires by "wait", and releases by "leave". A reader has operations of its own.
 func asks(cmd []string, kind string) bool {
 	all, _ := operations(cmd)
 	return slices.ContainsFunc(all, func(op operation) bool { return op.kind() == kind })
@@ -73,10 +73,18 @@ func asks(cmd []string, kind string) bool {
 
 func (op operation) kind() string {
 	switch op.name {
-	case "wait":
+	case "wait", "share":
 		return "acquire"
-	case "leave":
+	case "leave", "quit":
 		return "release"
+	case "prolong":
+		return "extend"
+	case "restore":
+		return "heal"
+	case "align":
+		return "raise"
+	case "look":
+		return "read"
 	default:
 		return op.name
 	}
@@ -97,8 +105,12 @@ func TestTheRowsKnowEveryOperationOfTheScript(t *testing.T) {
 		return false
 	}, 0)
 	m := testkit.Connect(t, addrs, quorumlock.WithRestartGuard(quorumlock.DefaultTTL), quorumlock.WithTrustEmptyNodes())
-	for range 2 { // the second one is refused, and waits
-		l, err := m.Acquire(t.Context(), "job")
+	for i := range 4 { // each second one is refused, and waits
+		acquire := m.Acquire
+		if i > 1 {
+			acquire = m.AcquireShared
+		}
+		l, err := acquire(t.Context(), "job")
 		require.NoError(t, err)
 		require.NoError(t, l.Renew(t.Context()))
 		require.NoError(t, l.Verify(t.Context()))
@@ -109,13 +121,13 @@ func TestTheRowsKnowEveryOperationOfTheScript(t *testing.T) {
 		all, known := operations(<-commands)
 		assert.True(t, known)
 		for _, op := range all {
-			seen[op.kind()] = true
+			seen[op.kind()], seen[op.name] = true, true
 			if op.name != "guard" && op.name != "list" && op.name != "forget" && op.key != wire.GuardKey(quorumlock.DefaultPrefix) {
 				assert.Equal(t, lockKey("job"), op.key, op.name)
 			}
 		}
 	}
-	for _, kind := range []string{"acquire", "extend", "release", "read", "guard"} {
+	for _, kind := range []string{"acquire", "extend", "release", "read", "guard", "share", "prolong", "quit", "look"} {
 		assert.True(t, seen[kind], kind)
 	}
 }

@@ -63,44 +63,58 @@ func TestANodeThatEvictsCausesNoSecondLease(t *testing.T) {
 		r.figure(fmt.Sprintf("leases granted with its vote %d/%d; refused by the name of the policy %d", granted, tries, named), "0, all",
 			granted == 0 && named == tries)
 
-		var tally amnesiacs
-		for range count(30, 2) {
-			pressed(t, victim, servers[len(servers)-1], holder, competitor, policy, &tally)
+		for _, shared := range []bool{false, true} {
+			evictions(t, n, servers, holder, competitor, policy, shared)
 		}
-		r.figure(fmt.Sprintf("overlaps %d in %d rounds, in which it dropped a lock", tally.overlaps.Load(), tally.rounds.Load()), "0",
-			tally.overlaps.Load() == 0)
-
-		teeth := newRow(t, fmt.Sprintf("%s pressure on one node, holder with a bare majority, guard off, N=%d", policy, n))
-		dropped := amnesia{lose: func(w *amnesiaWorld, victim int, _ int64) {
-			s, key := w.servers[victim], quorumlock.DefaultPrefix+w.job
-			held := s.MustDo("GET", key)
-			if held == nil {
-				return // the server is full since the round before, and has dropped it already
-			}
-			s.Fill(policy, func() bool { return s.MustDo("GET", key) != held })
-		}}
-		least := count(10, 2)
-		off := dropped.rounds(t, n, false, func(off *amnesiacs) bool {
-			done := off.rounds.Load()
-			return done < int64(least) || off.overlaps.Load() == 0 && done < 100
-		})
-		teeth.figure(fmt.Sprintf("overlaps %d in %d rounds", off.overlaps.Load(), off.rounds.Load()), "at least 1: the test has teeth",
-			off.overlaps.Load() > 0)
 	})
+}
+
+// evictions has one node drop locks, under the guard and without it, while two clients want a lease, or
+// one of the two reads.
+func evictions(t *testing.T, n int, servers []*redistest.Server, holder, competitor *quorumlock.Manager, policy string, shared bool) {
+	t.Helper()
+	under := policy + " pressure on one node"
+	if shared {
+		under += ", one of the two reads"
+	}
+	r := newRow(t, fmt.Sprintf("%s, guard on, N=%d", under, n))
+	var tally amnesiacs
+	for range count(30, 2) {
+		pressed(t, servers[0], servers[len(servers)-1], draw(holder, competitor, shared), policy, &tally)
+	}
+	r.figure(fmt.Sprintf("overlaps %d in %d rounds, in which it dropped a lock", tally.overlaps.Load(), tally.rounds.Load()), "0",
+		tally.overlaps.Load() == 0)
+
+	teeth := newRow(t, fmt.Sprintf("%s, holder with a bare majority, guard off, N=%d", under, n))
+	dropped := amnesia{shared: shared, lose: func(w *amnesiaWorld, victim int, _ int64) {
+		s, key := w.servers[victim], quorumlock.DefaultPrefix+w.job
+		held := s.MustDo("GET", key)
+		if held == nil {
+			return // the server is full since the round before, and has dropped it already
+		}
+		s.Fill(policy, func() bool { return s.MustDo("GET", key) != held })
+	}}
+	least := count(10, 2)
+	off := dropped.rounds(t, n, false, func(off *amnesiacs) bool {
+		done := off.rounds.Load()
+		return done < int64(least) || off.overlaps.Load() == 0 && done < 100
+	})
+	teeth.figure(fmt.Sprintf("overlaps %d in %d rounds", off.overlaps.Load(), off.rounds.Load()), "at least 1: the test has teeth",
+		off.overlaps.Load() > 0)
 }
 
 // pressed has the holder hold a lease, the competitor ask for it all the time, and the
 // victim evict it.
-func pressed(t *testing.T, victim, other *redistest.Server, holder, competitor *quorumlock.Manager, policy string, tally *amnesiacs) {
+func pressed(t *testing.T, victim, other *redistest.Server, ask pair, policy string, tally *amnesiacs) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	held, err := holder.Acquire(ctx, "job")
+	held, err := ask.holder(ctx, "job")
 	require.NoError(t, err)
 	var competing sync.WaitGroup
 	competing.Go(func() {
 		for ctx.Err() == nil {
-			next, err := competitor.TryAcquire(ctx, "job")
+			next, err := ask.competitor(ctx, "job")
 			if err == nil {
 				overlap(held, next, tally)
 				_ = next.Release(ctx)

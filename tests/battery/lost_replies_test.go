@@ -29,11 +29,7 @@ func TestALostReplyIsNeitherARefusalNorALeftover(t *testing.T) {
 		unguardedServers, servers := redistest.Start(t, n), guardedServers(t, n, ttl)
 		plain := newDroppers(t, unguardedServers, count(4, 10), quorumlock.WithTTL(ttl))
 		guarded := newDroppers(t, servers, count(2, 10), quorumlock.WithTTL(ttl), quorumlock.WithRestartGuard(ttl))
-		for _, scenario := range []struct {
-			kind string
-			all  []*dropper
-			run  func(d *dropper, name string)
-		}{
+		dropReplies(t, n, slices.Concat(unguardedServers, servers), []droppedKind{
 			{"acquire", plain, (*dropper).acquire},
 			{"raise", plain, (*dropper).raise},
 			{"extend", plain, (*dropper).extend},
@@ -42,43 +38,75 @@ func TestALostReplyIsNeitherARefusalNorALeftover(t *testing.T) {
 			{"release", plain, (*dropper).release},
 			{"guarded acquire", guarded, (*dropper).acquire},
 			{"guard", guarded, (*dropper).guard},
-		} {
-			r := newRow(t, fmt.Sprintf("replies dropped, %s, N=%d", scenario.kind, n))
-			target := int64(count(1000, 15))
-			var tally dropTally
-			var wg sync.WaitGroup
-			for _, d := range scenario.all {
-				wg.Go(func() {
-					d.tally = &tally
-					for i := 0; tally.drops.Load() < target && !t.Failed(); i++ {
-						if !within(20*time.Second, func() bool { return everybodyVotes(d.m, n) }) {
-							t.Errorf("the nodes do not come back after replies of %s were lost", scenario.kind)
-							return
-						}
-						d.disarm()
-						scenario.run(d, fmt.Sprintf("%s-%d-%d", scenario.kind, d.index, i))
-						tally.calls.Add(1)
-					}
-				})
-			}
-			wg.Wait()
-			left := 0
-			for _, s := range slices.Concat(unguardedServers, servers) {
-				left += len(locksOn(s))
-			}
-			r.figure(fmt.Sprintf("%d dropped in %d cases, %d names asked for again at once: taken by myself %d", tally.drops.Load(),
-				tally.calls.Load(), tally.again.Load(), tally.myself.Load()),
-				"0", tally.myself.Load() == 0)
-			r.figure(fmt.Sprintf("keys gone after a failed acquire (%d) or a release (%d): %s; left for good %d",
-				tally.failed.Load(), len(tally.gone)-int(tally.failed.Load()), spread(tally.gone), left),
-				limit(100*time.Millisecond)+", 0 left", at(1, tally.gone) <= limitOf(100*time.Millisecond) && left == 0)
-			r.figure(fmt.Sprintf("leases lost by a lost reply %d, errors of another class %d", tally.lost.Load(), tally.odd.Load()),
-				"0", tally.lost.Load() == 0 && tally.odd.Load() == 0)
-			if first := tally.firstOdd.Load(); first != nil {
-				t.Logf("the first of another class: %v", first)
-			}
-		}
+		})
 	})
+}
+
+// The same for the operations of readers.
+func TestALostReplyToAReaderIsNeitherARefusalNorALeftover(t *testing.T) {
+	forSizes(t, true, func(t *testing.T, n int) {
+		const ttl = time.Hour
+		servers := redistest.Start(t, n)
+		readers := newDroppers(t, servers, count(4, 10), quorumlock.WithTTL(ttl))
+		for _, d := range readers {
+			d.shared = true
+		}
+		dropReplies(t, n, servers, []droppedKind{
+			{"shared acquire", readers, (*dropper).acquire},
+			{"shared raise", readers, (*dropper).raise},
+			{"shared extend", readers, (*dropper).extend},
+			{"shared heal", readers, (*dropper).heal},
+			{"shared read", readers, (*dropper).read},
+			{"shared release", readers, (*dropper).release},
+		})
+	})
+}
+
+// droppedKind is a kind of operation whose replies are lost, and what clients do meanwhile.
+type droppedKind struct {
+	kind string
+	all  []*dropper
+	run  func(d *dropper, name string)
+}
+
+func dropReplies(t *testing.T, n int, servers []*redistest.Server, scenarios []droppedKind) {
+	t.Helper()
+	for _, scenario := range scenarios {
+		r := newRow(t, fmt.Sprintf("replies dropped, %s, N=%d", scenario.kind, n))
+		target := int64(count(1000, 15))
+		var tally dropTally
+		var wg sync.WaitGroup
+		for _, d := range scenario.all {
+			wg.Go(func() {
+				d.tally = &tally
+				for i := 0; tally.drops.Load() < target && !t.Failed(); i++ {
+					if !within(20*time.Second, func() bool { return everybodyVotes(d.m, n) }) {
+						t.Errorf("the nodes do not come back after replies of %s were lost", scenario.kind)
+						return
+					}
+					d.disarm()
+					scenario.run(d, fmt.Sprintf("%s-%d-%d", scenario.kind, d.index, i))
+					tally.calls.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		left := 0
+		for _, s := range servers {
+			left += len(locksOn(s))
+		}
+		r.figure(fmt.Sprintf("%d dropped in %d cases, %d names asked for again at once: taken by myself %d", tally.drops.Load(),
+			tally.calls.Load(), tally.again.Load(), tally.myself.Load()),
+			"0", tally.myself.Load() == 0)
+		r.figure(fmt.Sprintf("keys gone after a failed acquire (%d) or a release (%d): %s; left for good %d",
+			tally.failed.Load(), len(tally.gone)-int(tally.failed.Load()), spread(tally.gone), left),
+			limit(100*time.Millisecond)+", 0 left", at(1, tally.gone) <= limitOf(100*time.Millisecond) && left == 0)
+		r.figure(fmt.Sprintf("leases lost by a lost reply %d, errors of another class %d", tally.lost.Load(), tally.odd.Load()),
+			"0", tally.lost.Load() == 0 && tally.odd.Load() == 0)
+		if first := tally.firstOdd.Load(); first != nil {
+			t.Logf("the first of another class: %v", first)
+		}
+	}
 }
 
 // The lost reply of the guard may be the one that reports a quarantine. The node must not
@@ -143,6 +171,7 @@ type dropper struct {
 	proxies []*redistest.Proxy
 	m       *quorumlock.Manager
 	index   int
+	shared  bool // it reads
 	tally   *dropTally
 	era     atomic.Int64 // faults of an earlier era are void
 }
@@ -221,11 +250,39 @@ func (d *dropper) gone(name string) {
 	d.tally.gone = append(d.tally.gone, took)
 }
 
+// ask asks for a name, once or until it is granted.
+func (d *dropper) ask(ctx context.Context, name string, once bool) (*quorumlock.Lease, error) {
+	switch {
+	case d.shared && once:
+		return d.m.TryAcquireShared(ctx, name)
+	case d.shared:
+		return d.m.AcquireShared(ctx, name)
+	case once:
+		return d.m.TryAcquire(ctx, name)
+	default:
+		return d.m.Acquire(ctx, name)
+	}
+}
+
+// has reports whether a server holds the lease.
+func (d *dropper) has(s *redistest.Server, l *quorumlock.Lease) bool {
+	value, err := s.Do("GET", lockKey(l.Name()))
+	text, _ := value.(string)
+	if err != nil || !d.shared {
+		return err == nil && strings.HasPrefix(text, l.Owner()+" ")
+	}
+	value, err = s.Do("ZRANGE", wire.ReadersKey(lockKey(l.Name())), "0", "-1")
+	readers, _ := value.([]any)
+	return err == nil && wire.ParseValue(text).Shared && slices.ContainsFunc(readers, func(reader any) bool {
+		return strings.HasPrefix(reader.(string), l.Owner()+" ")
+	})
+}
+
 // grant returns a lease that all nodes hold, or nil if the test has failed.
 func (d *dropper) grant(name string) *quorumlock.Lease {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	l, err := d.m.Acquire(ctx, name)
+	l, err := d.ask(ctx, name, false)
 	if err != nil {
 		d.judge(err)
 		d.t.Errorf("%s is not granted: %v", name, err)
@@ -234,11 +291,7 @@ func (d *dropper) grant(name string) *quorumlock.Lease {
 	// By this lease: on a busy machine the key of a failed attempt may still be there,
 	// and a node may have missed its vote.
 	everywhere := func() bool {
-		return !slices.ContainsFunc(d.servers, func(s *redistest.Server) bool {
-			value, err := s.Do("GET", lockKey(name))
-			text, ok := value.(string)
-			return err != nil || !ok || !strings.HasPrefix(text, l.Owner()+" ")
-		})
+		return !slices.ContainsFunc(d.servers, func(s *redistest.Server) bool { return !d.has(s, l) })
 	}
 	// The lease also has to know it: the nodes that forget next must be a minority of its
 	// votes.
@@ -270,11 +323,7 @@ func (d *dropper) end(l *quorumlock.Lease) {
 func (d *dropper) attempt(name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	ask := d.m.TryAcquire
-	if rand.IntN(2) == 0 {
-		ask = d.m.Acquire
-	}
-	l, err := ask(ctx, name)
+	l, err := d.ask(ctx, name, rand.IntN(2) == 1)
 	d.judge(err)
 	if err != nil {
 		d.tally.failed.Add(1)
@@ -292,7 +341,7 @@ func (d *dropper) again(name string) {
 		return
 	}
 	d.tally.again.Add(1)
-	l, err := d.m.TryAcquire(context.Background(), name)
+	l, err := d.ask(context.Background(), name, true)
 	d.judge(err)
 	if err == nil {
 		d.judge(l.Release(context.Background()))

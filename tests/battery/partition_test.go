@@ -21,13 +21,18 @@ import (
 // The holder of 50 leases at a time is cut off from every node, at a random moment, while
 // a connected competitor wants each of them.
 func TestAPartitionedHolderIsNotifiedBeforeItsSuccessorIsGranted(t *testing.T) {
-	forSizes(t, false, func(t *testing.T, n int) { partitions(t, n, false) })
+	forSizes(t, false, func(t *testing.T, n int) { partitions(t, n, false, false) })
+}
+
+// The same where the holder reads, and the competitor wants to write.
+func TestAPartitionedReaderIsNotifiedBeforeAWriterIsGranted(t *testing.T) {
+	forSizes(t, false, func(t *testing.T, n int) { partitions(t, n, false, true) })
 }
 
 // The same while twice as many goroutines spin as there are cores, in the process of
 // holder and competitor: timers fire late, and replies wait.
 func TestAPartitionedHolderIsNotifiedInTimeOnABusyMachine(t *testing.T) {
-	forSizes(t, false, func(t *testing.T, n int) { partitions(t, n, true) })
+	forSizes(t, false, func(t *testing.T, n int) { partitions(t, n, true, false) })
 }
 
 const partitionTTL = time.Second
@@ -45,8 +50,11 @@ type partition struct {
 	handOver time.Duration // from the cut to the competitor's grant
 }
 
-func partitions(t *testing.T, n int, busy bool) {
+func partitions(t *testing.T, n int, busy, shared bool) {
 	name := fmt.Sprintf("partition of the holder, N=%d", n)
+	if shared {
+		name = fmt.Sprintf("partition of a reader, N=%d", n)
+	}
 	if busy {
 		name += ", cores spinning, node timeout 400ms"
 	}
@@ -59,13 +67,17 @@ func partitions(t *testing.T, n int, busy bool) {
 	}
 	holder := testkit.Connect(t, addrs, opts...)
 	competitor := testkit.Connect(t, redistest.Addrs(servers), opts...)
+	acquire := holder.Acquire
+	if shared {
+		acquire = holder.AcquireShared
+	}
 
 	total := count(1000, 20)
 	var all []*partition
 	before := 0 // lost before the cut, because the machine was too busy to renew: not counted
 	for round := 0; len(all) < total; round++ {
 		require.Less(t, round, 10*total, "hardly a lease lives until the cut")
-		for _, p := range cutOff(t, fmt.Sprintf("job-%d", round), min(50, total-len(all)), busy, servers, proxies, holder, competitor) {
+		for _, p := range cutOff(t, fmt.Sprintf("job-%d", round), min(50, total-len(all)), busy, servers, proxies, holder, acquire, competitor) {
 			if p == nil {
 				before++
 			} else {
@@ -135,7 +147,8 @@ func readStops(parts []*partition) {
 // before the cut.
 func cutOff(
 	t *testing.T, round string, leases int, busy bool, servers []*redistest.Server, proxies []*redistest.Proxy,
-	holder, competitor *quorumlock.Manager,
+	holder *quorumlock.Manager, acquire func(context.Context, string, ...quorumlock.AcquireOption) (*quorumlock.Lease, error),
+	competitor *quorumlock.Manager,
 ) []*partition {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -144,7 +157,7 @@ func cutOff(
 	names := make([]string, leases)
 	for i := range parts {
 		names[i] = fmt.Sprintf("%s-%d", round, i)
-		l, err := holder.Acquire(ctx, names[i])
+		l, err := acquire(ctx, names[i])
 		require.NoError(t, err)
 		parts[i] = &partition{lease: l}
 		time.Sleep(time.Duration(rand.Int64N(int64(8 * time.Millisecond)))) // each lease in another phase of its renewals
@@ -214,10 +227,17 @@ func cutOff(
 }
 
 // expiries returns for each name when, by the servers' reports, fewer than a majority of
-// them will have its key.
+// them will have its key, or its reader.
 func expiries(t *testing.T, servers []*redistest.Server, names []string) []time.Time {
 	t.Helper()
-	const script = `local r = {} for i, k in ipairs(KEYS) do r[i] = redis.call('PTTL', k) end return r`
+	const script = `local r, t = {}, redis.call('TIME')
+		for i, k in ipairs(KEYS) do
+			r[i] = redis.call('PTTL', k)
+			if redis.call('GETRANGE', k, 0, 1) == 's ' then
+				r[i] = redis.call('ZRANGE', k .. '\255s', -1, -1, 'WITHSCORES')[2] - t[1] * 1000 - math.floor(t[2] / 1000)
+			end
+		end
+		return r`
 	args := []string{"EVAL", script, fmt.Sprint(len(names))}
 	for _, name := range names {
 		args = append(args, lockKey(name))

@@ -92,6 +92,7 @@ func TestAReplicaThatIsPromotedCausesNoSecondLease(t *testing.T) {
 // amnesia is a way in which a node forgets.
 type amnesia struct {
 	name     string
+	shared   bool       // one of the two clients reads, in each round another one
 	args     [][]string // of the servers: each set of servers has the next ones
 	log      bool       // the size of the append-only file matters
 	reported bool       // the competitor must report the quarantine within a renewal interval
@@ -117,10 +118,18 @@ func (a *amnesiacs) add(after time.Duration) {
 	a.reported = append(a.reported, after)
 }
 
+// run has two clients want a lease, and then one of them only read.
 func (a amnesia) run(t *testing.T, n int) {
 	t.Helper()
+	a.runOnce(t, n)
+	a.name, a.shared = a.name+", one of the two reads", true
+	a.runOnce(t, n)
+}
+
+func (a amnesia) runOnce(t *testing.T, n int) {
+	t.Helper()
 	guarded := newRow(t, fmt.Sprintf("%s, holder with a bare majority, guard on, N=%d", a.name, n))
-	rounds := count(300, 10)
+	rounds := count(300, 5)
 	on := a.rounds(t, n, true, func(on *amnesiacs) bool { return on.rounds.Load() < int64(rounds) })
 	guarded.figure(fmt.Sprintf("overlaps %d in %d rounds (the holder was valid with the node back in %d)",
 		on.overlaps.Load(), on.rounds.Load(), on.open.Load()), "0, the node back in at least half", on.overlaps.Load() == 0 &&
@@ -134,7 +143,7 @@ func (a amnesia) run(t *testing.T, n int) {
 	}
 
 	bare := newRow(t, fmt.Sprintf("%s, holder with a bare majority, guard off, N=%d", a.name, n))
-	least := count(30, 4)
+	least := count(30, 2)
 	off := a.rounds(t, n, false, func(off *amnesiacs) bool {
 		done := off.rounds.Load()
 		return done < int64(least) || off.overlaps.Load() == 0 && done < 100
@@ -170,7 +179,26 @@ type amnesiaWorld struct {
 	changes            *quorumlock.Subscription // the competitor's
 	guarded            bool
 	job                string
-	token              int64 // of the latest grant
+	shared             bool
+	ask                pair
+	last               *quorumlock.Lease // the latest that was granted
+}
+
+// pair is how the two clients ask in a round.
+type pair struct {
+	holder, competitor func(ctx context.Context, name string, opts ...quorumlock.AcquireOption) (*quorumlock.Lease, error)
+}
+
+// draw returns how they ask: one of the two reads if shared is true.
+func draw(holder, competitor *quorumlock.Manager, shared bool) pair {
+	switch {
+	case !shared:
+		return pair{holder.Acquire, competitor.TryAcquire}
+	case rand.IntN(2) == 0:
+		return pair{holder.AcquireShared, competitor.TryAcquire}
+	default:
+		return pair{holder.Acquire, competitor.TryAcquireShared}
+	}
 }
 
 func (a amnesia) world(t *testing.T, n, set int, guard bool) *amnesiaWorld {
@@ -179,7 +207,7 @@ func (a amnesia) world(t *testing.T, n, set int, guard bool) *amnesiaWorld {
 	if len(a.args) > 0 {
 		args = a.args[set%len(a.args)]
 	}
-	w := &amnesiaWorld{servers: redistest.Start(t, n, args...), job: "job", guarded: guard, ways: make([][]*redistest.Proxy, n)}
+	w := &amnesiaWorld{servers: redistest.Start(t, n, args...), job: "job", guarded: guard, shared: a.shared, ways: make([][]*redistest.Proxy, n)}
 	proxies, addrs := testkit.Proxied(t, w.servers)
 	direct := redistest.Addrs(w.servers)
 	if a.spare {
@@ -214,6 +242,7 @@ func (w *amnesiaWorld) round(t *testing.T, a amnesia, tally *amnesiacs) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	victim := w.majority[rand.IntN(len(w.majority))]
+	w.ask = draw(w.holder, w.competitor, w.shared)
 	var opts []quorumlock.AcquireOption
 	if rand.IntN(2) == 0 {
 		// The holder checks nothing until its time is over: no holder can believe in its
@@ -230,7 +259,7 @@ func (w *amnesiaWorld) round(t *testing.T, a amnesia, tally *amnesiacs) {
 	if a.spare {
 		w.follow(t, victim)
 	}
-	held, err := w.holder.Acquire(ctx, w.job, opts...)
+	held, err := w.ask.holder(ctx, w.job, opts...)
 	if err != nil {
 		t.Error("the holder is not granted the lease again: ", err)
 		tally.broken.Store(true)
@@ -241,7 +270,7 @@ func (w *amnesiaWorld) round(t *testing.T, a amnesia, tally *amnesiacs) {
 	var competing sync.WaitGroup
 	competing.Go(func() {
 		for {
-			next, err := w.competitor.TryAcquire(ctx, w.job)
+			next, err := w.ask.competitor(ctx, w.job)
 			if err == nil {
 				overlap(held, next, tally)
 				w.granted(next, tally)
@@ -305,12 +334,12 @@ func (w *amnesiaWorld) follow(t *testing.T, victim int) {
 }
 
 // granted compares the token with that of the previous grant. The grants of a round are
-// sequential: the competitor asks when the holder has its lease.
+// sequential: the competitor asks when the holder has its lease. Two readers may have one token.
 func (w *amnesiaWorld) granted(l *quorumlock.Lease, tally *amnesiacs) {
-	if l.Token() <= w.token {
+	if w.last != nil && (l.Token() < w.last.Token() || l.Token() == w.last.Token() && !(l.Shared() && w.last.Shared())) {
 		tally.inversions.Add(1)
 	}
-	w.token = l.Token()
+	w.last = l
 }
 
 // overlap checks whether both leases are valid at the same instant.

@@ -24,16 +24,22 @@ const stepTTL = 500 * time.Millisecond
 // hold the lease and a competitor asks for it all the time.
 func TestAClockThatIsSetOnAMinorityCausesNoSecondLease(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
-		r := newRow(t, fmt.Sprintf("clocks of a minority stepped by TTL to 1h, lease on all nodes, N=%d", n))
-		tally := steps(t, n, count(200, 10), minority, (*stepWorld).minority)
-		r.figure(fmt.Sprintf("overlaps %d in %d rounds, %d of them with a clock set forward", tally.overlaps.Load(),
-			tally.rounds.Load(), tally.forward.Load()), "0", tally.overlaps.Load() == 0)
-		r.figure(fmt.Sprintf("tokens out of order %d", tally.inversions.Load()), "0", tally.inversions.Load() == 0)
-		r.figure(fmt.Sprintf("steps forward reported by NodeChanged %d/%d: %s", len(tally.noticed), tally.noticeable, spread(tally.noticed)),
-			fmt.Sprintf("all, %s", reportBar()), len(tally.noticed) == tally.noticeable && (!full || len(tally.noticed) > 0) && at(1, tally.noticed) <= reportWithin())
-		tally.backFigure(r)
-		r.figure(fmt.Sprintf("leases lost %d", tally.lost.Load()), atLeastInFull("0"), !full || tally.lost.Load() == 0)
+		stepMinority(t, fmt.Sprintf("clocks of a minority stepped by TTL to 1h, lease on all nodes, N=%d", n), n, false)
+		stepMinority(t, fmt.Sprintf("clocks of a minority stepped by TTL to 1h, lease on all nodes, one of the two reads, N=%d", n), n, true)
 	})
+}
+
+func stepMinority(t *testing.T, name string, n int, shared bool) {
+	t.Helper()
+	r := newRow(t, name)
+	tally := steps(t, n, count(200, 5), shared, minority, (*stepWorld).minority)
+	r.figure(fmt.Sprintf("overlaps %d in %d rounds, %d of them with a clock set forward", tally.overlaps.Load(),
+		tally.rounds.Load(), tally.forward.Load()), "0", tally.overlaps.Load() == 0)
+	r.figure(fmt.Sprintf("tokens out of order %d", tally.inversions.Load()), "0", tally.inversions.Load() == 0)
+	r.figure(fmt.Sprintf("steps forward reported by NodeChanged %d/%d: %s", len(tally.noticed), tally.noticeable, spread(tally.noticed)),
+		fmt.Sprintf("all, %s", reportBar()), len(tally.noticed) == tally.noticeable && (!full || len(tally.noticed) > 0) && at(1, tally.noticed) <= reportWithin())
+	tally.backFigure(r)
+	r.figure(fmt.Sprintf("leases lost %d", tally.lost.Load()), atLeastInFull("0"), !full || tally.lost.Load() == 0)
 }
 
 // reportWithin is the longest interval between renewals with its jitter, plus a round trip.
@@ -48,7 +54,7 @@ func reportBar() string {
 func TestAClockThatIsSetOnAMajorityIsReportedAndFoolsNoRegister(t *testing.T) {
 	forSizes(t, true, func(t *testing.T, n int) {
 		r := newRow(t, fmt.Sprintf("clocks of a majority stepped by TTL to 1h, N=%d", n))
-		tally := steps(t, n, count(200, 10), majority, (*stepWorld).majority)
+		tally := steps(t, n, count(200, 10), false, majority, (*stepWorld).majority)
 		r.figure(fmt.Sprintf("losses reported after a step forward %d/%d: %s; kept, with a quorum that confirms it and no successor: %d",
 			len(tally.reported), tally.forward.Load(), spread(tally.reported), tally.kept.Load()), fmt.Sprintf("all others, %s", reportBar()),
 			int64(len(tally.reported))+tally.kept.Load() == tally.forward.Load() && at(1, tally.reported) <= reportWithin())
@@ -87,9 +93,9 @@ type stepWorld struct {
 }
 
 // steps runs rounds on several sets of servers at once. choose selects the servers whose
-// clocks are set.
+// clocks are set. One of the two clients reads if shared is true.
 func steps(
-	t *testing.T, n, rounds int, choose func([]*redistest.Server) []*redistest.Server,
+	t *testing.T, n, rounds int, shared bool, choose func([]*redistest.Server) []*redistest.Server,
 	play func(*stepWorld, context.Context, *testing.T, *quorumlock.Lease, []*redistest.Server, *stepTally),
 ) *stepTally {
 	t.Helper()
@@ -100,7 +106,7 @@ func steps(
 			offset: map[*redistest.Server]time.Duration{}, awaits: map[string]time.Time{}, backs: map[string]time.Time{},
 			log: stepLog{back: map[string]time.Time{}},
 		}
-		w.servers, w.job = redistest.StartWith(t, n, redistest.Options{Clock: true}), "job"
+		w.servers, w.job, w.shared = redistest.StartWith(t, n, redistest.Options{Clock: true}), "job", shared
 		opts := []quorumlock.Option{quorumlock.WithTTL(stepTTL)}
 		if set%2 == 1 { // the result must be the same with and without the guard
 			opts = append(opts, quorumlock.WithRestartGuard(stepTTL+100*time.Millisecond))
@@ -125,7 +131,8 @@ func (w *stepWorld) stepRound(
 ) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	held, err := w.holder.Acquire(ctx, w.job)
+	w.ask = draw(w.holder, w.competitor, w.shared)
+	held, err := w.ask.holder(ctx, w.job)
 	if err != nil {
 		t.Error("the holder is not granted the lease: ", err)
 		tally.broken.Store(true)
@@ -288,7 +295,7 @@ func (v *votes) since(addr string) time.Time {
 // compete asks until it is granted or ctx ends, and then checks for an overlap.
 func (w *stepWorld) compete(ctx context.Context, held *quorumlock.Lease, tally *stepTally, work func(next *quorumlock.Lease)) (granted bool) {
 	for ctx.Err() == nil {
-		next, err := w.competitor.TryAcquire(ctx, w.job)
+		next, err := w.ask.competitor(ctx, w.job)
 		if err == nil {
 			w.granted(next, &tally.amnesiacs)
 			overlap(held, next, &tally.amnesiacs)
