@@ -77,11 +77,15 @@ func newRefusal(i int, reply *wire.Reply, now time.Duration) refusal {
 	return r
 }
 
-// slot makes it the refusal of a slot. One that is free is kept for waiters: when they do not come, others
-// are let in and woken. A waiter that is not in the queue has been let in.
+// slot makes it the refusal of a slot. One that is free is kept for waiters that were let in: the next one
+// asks again when their rights end, and the others are woken then. A waiter that is not in the queue has
+// been let in itself.
 func (r *refusal) slot(reply *wire.Reply, ticket bool) {
 	if reply.Held == "" {
-		r.Stranger, r.Left = false, quorum.Never
+		r.Stranger, r.Reserved = false, r.Position == 0
+		if !r.Reserved {
+			r.Left = quorum.Never
+		}
 	}
 	r.LetIn = ticket && r.Position < 0
 }

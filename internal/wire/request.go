@@ -3,6 +3,7 @@ package wire
 import (
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 )
@@ -89,9 +90,10 @@ func (r *Request) ArgsFor(node uint32) []string {
 	return args
 }
 
-// Lean reports whether the script Lean knows the operation.
+// Lean reports whether the script Lean knows the operation. It knows no slots: it would release one and
+// wake nobody, because their queue is that of the name.
 func (r *Request) Lean() bool {
-	return len(r.keys) == 1 && (r.args[0] == "acquire" || r.args[0] == "release")
+	return len(r.keys) == 1 && (r.args[0] == "acquire" || r.args[0] == "release") && !strings.Contains(r.keys[0], permitTag)
 }
 
 // Reset clears r for reuse. Every node must have answered it. A release that undoes r may

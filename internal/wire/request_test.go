@@ -77,3 +77,11 @@ func TestALapseIsReportedToItsNodeAlone(t *testing.T) {
 		assert.Equal(t, want, args[len(args)-1], "node %b", node)
 	}
 }
+
+// The lean script looks for a queue behind the lock, and the slots of a name have one for all.
+func TestALoneReleaseOfASlotIsNotLean(t *testing.T) {
+	value := Compose(strings.Repeat("a", OwnerLen), 8, "0 - -")
+	release := func(lock string) *Request { return NewRelease(lock, value, nil, TicketUpdate{}, time.Hour) }
+	assert.True(t, release("p:job").Lean())
+	assert.False(t, release(SlotKey("p:job", 3)).Lean())
+}

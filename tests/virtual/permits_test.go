@@ -166,7 +166,8 @@ func TestASlotOfADeadHolderIsFreeWhenItsLeaseEnds(t *testing.T) {
 	})
 }
 
-func TestADeadWaiterForAPermitCostsItsGrace(t *testing.T) {
+// Nearly always that costs the grace of its right; an attempt that is under way when the right ends costs a poll.
+func TestADeadWaiterForAPermitIsPassedOver(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
 		leases := permits(t, m, 2)
@@ -178,7 +179,7 @@ func TestADeadWaiterForAPermitCostsItsGrace(t *testing.T) {
 		c.Partition("dead") // it does not answer, and its connections look open
 		released := time.Now()
 		require.NoError(t, leases[0].Release(background))
-		assert.Less(t, (<-second).Sub(released), 100*time.Millisecond)
+		assert.Less(t, (<-second).Sub(released), time.Second)
 		assert.Empty(t, first)
 		c.Rejoin("dead")
 		<-first

@@ -3,7 +3,8 @@
 --     granted, late and the marker as for acquire
 --     {held, ms, position, free}  taken: as for acquire, but ms is that of the slot that ends first;
 --                                 and a slot that may be asked for at once, -1 if there is none.
---                                 A slot that is free and kept for others has '' for held
+--                                 A slot that is free and kept for others has '' for held, and ms
+--                                 until their rights end
 --
 -- This file decides which waiters may take a slot. A slot is a lock as any other, 'name\255p3', and
 -- all slots of a name have one queue, that of 'name\255p'. A waiter is let in to the name and not to
@@ -125,7 +126,14 @@ function permits()
       rare().enqueue(family, ticket, place)
     end
     local position = queues and call('ZRANK', family .. '\255q', ticket) or -1
-    return { held, p.left(family, limit), position, mine and p.slot(family, slot, limit, 0) or -1 }
+    local left = held == '' and p.kept(family) or p.left(family, limit)
+    return { held, left, position, mine and p.slot(family, slot, limit, 0) or -1 }
+  end
+
+  -- How long waiters are let in, ms, for the last of them; nil if none is.
+  function p.kept(family)
+    local stop = call('ZRANGE', family .. '\255a', '-1', '-1', 'WITHSCORES')[2]
+    return stop and math.max(stop - ms, 0)
   end
 
   -- How long the slot lives that ends first, ms; -1 if none ends.
