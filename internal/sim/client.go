@@ -104,6 +104,9 @@ func (c *client) begin() {
 		c.w.schedule(c.w.now+c.w.upTo(failover.ConfirmEvery), &e)
 	}
 	for caller := range c.w.config.callers {
+		if caller > 0 && c.w.readership.has(c.id) {
+			break // readers of a process do not wait for each other
+		}
 		if c.w.config.instant > 0 {
 			break // see planTogether
 		}
@@ -291,12 +294,12 @@ func (c *client) file(truth, at time.Duration) {
 func (c *client) request(i int, m *message) {
 	m.client, m.node, m.life, m.line = c.id, int8(i), c.life, c.w.nodes[i].line
 	m.sent, m.steady, m.issued = c.now(), c.steady(), c.w.now
-	if c.w.config.votesMatch && m.op != opGreet && m.op != opAcquire {
+	if c.w.config.votesMatch && m.op != opGreet && m.op.plain() != opAcquire {
 		m.marker = c.markerFor(i)
 	}
 	c.known[i].asks(c.steady())
 	up := !c.grouped(i) || c.carries(i, m)
-	if m.op == opRelease || m.op == opPassOn {
+	if m.op.plain() == opRelease || m.op == opPassOn {
 		c.orphans.sent(i, m)
 	}
 	if up {
@@ -328,7 +331,7 @@ func (c *client) receive(e *event) {
 	case m.op != opWake && m.answer != notConnected:
 		c.observe(m, now)
 	}
-	switch m.op {
+	switch m.op.plain() {
 	case opGreet:
 		c.greeted(i, m, now)
 		return
@@ -348,15 +351,15 @@ func (c *client) receive(e *event) {
 	if w.p.Trace != nil {
 		w.trace("client %d receives from node %d: %v %v, moved %d, before %d", c.id, i, m.op, m.answer, m.moved, m.before)
 	}
-	switch {
-	case c.phase == trying && m.op == opAcquire:
+	switch o := m.op.plain(); {
+	case c.phase == trying && o == opAcquire:
 		c.answered(i, m, now)
-	case c.phase == trying && m.op == opRaise:
+	case c.phase == trying && o == opRaise:
 		c.raised(i, m)
 		c.decide(now)
-	case c.phase == holding && m.op == opRaise:
+	case c.phase == holding && o == opRaise:
 		c.checked(i, m, now)
-	case c.phase == holding && m.op != opRelease && m.op != opPassOn:
+	case c.phase == holding && o != opRelease && o != opPassOn:
 		c.confirm(i, m, now)
 	case c.phase == resting && m.answer == confirmed && w.bugs.has(UnLose):
 		c.unlose(m)

@@ -9,7 +9,7 @@ import (
 
 // Violation is a promise that was broken.
 type Violation struct {
-	Oracle string // overlap, token, reported, leftover, alarm, liveness, order, marker, sight, revocation
+	Oracle string // overlap, readers, token, reported, leftover, alarm, liveness, order, marker, sight, revocation
 	At     time.Duration
 	Text   string
 }
@@ -23,6 +23,7 @@ type grant struct {
 	owner       uint32
 	first, last int64
 	used        int64 // the last token in use
+	reads       bool
 	at          time.Duration
 }
 
@@ -73,19 +74,22 @@ func (j *judge) granted(c *client, now time.Duration) {
 		j.violated("token", "client %d is granted tokens %d to %d", c.id, c.token, c.lastToken)
 	}
 	for k := range j.grants {
-		if g := &j.grants[k]; g.first <= c.lastToken && c.token <= g.last {
+		if g := &j.grants[k]; g.first <= c.lastToken && c.token <= g.last && !(g.reads && c.reads) {
 			j.violated("token", "%d to %d of client %d at %v and %d to %d of client %d have tokens in common",
 				g.first, g.last, g.client, g.at, c.token, c.lastToken, c.id)
 		}
 	}
-	if c.token <= j.before[c.id] {
+	if c.token < j.before[c.id] || c.token == j.before[c.id] && !c.reads {
 		j.violated("token", "%d of client %d is not above %d, which had returned when its attempt began at %v",
 			c.token, c.id, j.before[c.id], c.started)
+	}
+	if c.reads && c.token%2 == 0 {
+		j.violated("token", "client %d reads with token %d, which a writer can have", c.id, c.token)
 	}
 	j.newest = max(j.newest, c.lastToken)
 	j.inOrder(c)
 	j.current[c.id] = len(j.grants)
-	j.grants = append(j.grants, grant{c.id, c.owner, c.token, c.lastToken, c.token, w.now})
+	j.grants = append(j.grants, grant{c.id, c.owner, c.token, c.lastToken, c.token, c.reads, w.now})
 	j.valid(c, now)
 	j.alone(c)
 	if w.quiet {
@@ -131,7 +135,7 @@ func (j *judge) minted(c *client, since time.Duration) {
 	}
 	j.newest = max(j.newest, c.lastToken)
 	j.current[c.id] = len(j.grants)
-	j.grants = append(j.grants, grant{c.id, c.owner, c.next, c.lastToken, c.next - 1, j.w.now})
+	j.grants = append(j.grants, grant{c.id, c.owner, c.next, c.lastToken, c.next - 1, false, j.w.now})
 }
 
 func (j *judge) valid(c *client, now time.Duration) {
@@ -151,7 +155,7 @@ func (j *judge) alone(c *client) {
 		if other != c && other.working() {
 			until = other.machine.Stop() + w.config.terms.Guard
 		}
-		if left := until - other.now(); left > 0 && until > 0 {
+		if left := until - other.now(); left > 0 && until > 0 && !(c.reads && other.read) {
 			w.stats[Overlaps]++
 			if j.inside() {
 				j.violated("overlap", "client %d is granted token %d while client %d works on under token %d, for %v more",
@@ -247,14 +251,14 @@ func (j *judge) created(n *node, m *message) {
 	if !j.w.p.World.plain() {
 		return // the node's clock, by which the limit is checked, may step
 	}
-	if m.op != opExtend {
+	if m.op.plain() != opExtend {
 		latest := m.after/1000 + j.w.config.terms.TTL.Milliseconds() + 1
-		if over := n.expires - latest; over > 0 {
+		if over := endOf(n, m) - latest; over > 0 {
 			j.violated("leftover", "%v of client %d makes a key on node %d that ends %d ms too late", m.op, m.client, n.id, over)
 		}
 	}
 	bound := m.bound
-	if m.op == opExtend {
+	if m.op.plain() == opExtend {
 		bound = m.steady + j.w.config.terms.Timeout
 	}
 	c := &j.w.clients[m.client]
@@ -300,8 +304,9 @@ func (j *judge) leftover(e *event) {
 		if e.node >= 0 && int(e.node) != i {
 			continue
 		}
-		if n.owner == e.owner && !n.reserved && links[requests].fault < e.duration && links[replies].fault < e.duration {
-			if n.expire(n.clock.read(w.now)); n.owner == e.owner {
+		wall := n.clock.read(w.now)
+		if keeps(n, e.owner, wall) && links[requests].fault < e.duration && links[replies].fault < e.duration {
+			if n.expire(wall); keeps(n, e.owner, wall) {
 				j.violated("leftover", "owner %d of client %d, looked at since %v, is over and has its key on node %d",
 					e.owner, c.id, e.duration, i)
 			}
@@ -324,30 +329,6 @@ func (j *judge) starved() {
 		j.violated("liveness", "no grant since the faults stopped at %v", j.w.config.faults)
 	}
 	j.w.over = true
-}
-
-// observe drives the observer. It polls until the faults stop.
-func (j *judge) observe(e *event) {
-	w, o := j.w, &j.w.observer
-	show := func(i int) sighted { return shows(w, i) }
-	switch n := max(e.node, 0); e.kind {
-	case evPoll:
-		for i, at := range o.begin(w.now, show) {
-			if at >= 0 && i < w.p.Nodes {
-				w.schedule(at, &event{kind: evLook, client: -1, node: int8(i)})
-			}
-		}
-		w.schedule(w.now+w.config.terms.Timeout, &event{kind: evSeen, client: -1, node: -1})
-	case evLook:
-		if node := &w.nodes[n]; !node.down && w.now >= node.stalled {
-			o.look(int(n), w.now, show(int(n)))
-		}
-	default:
-		j.seen(o, show)
-		if !w.quiet {
-			w.schedule(w.now+w.config.terms.Timeout, &event{kind: evPoll, client: -1, node: -1})
-		}
-	}
 }
 
 // seen checks what the observer reports: the owner that had a majority all the time, and never one
@@ -379,5 +360,12 @@ func (j *judge) seen(o *observer, show func(int) sighted) {
 		j.violated("sight", "an observer sees owner %d with tokens up to %d, after owner %d with %d", owner, top, o.seen, o.seenTop)
 	default:
 		o.seen, o.seenTop = owner, max(o.seenTop, top)
+	}
+}
+
+// counts checks a reader that a node counts: it has joined the readers that have the lock.
+func (j *judge) counts(n *node, m *message) {
+	if i := n.set.find(m.owner, false); i >= 0 && n.set.members[i].made != n.set.made {
+		j.violated("readers", "node %d counts owner %d of client %d, whose lock was lost, and is other readers' now", n.id, m.owner, m.client)
 	}
 }

@@ -158,6 +158,9 @@ func (c *client) state(now time.Duration) *quorum.Hold {
 		Others: c.others, AnsweredAt: c.localTime(c.answeredAt),
 		Subscribed: c.queues && c.contended,
 	}
+	if c.reads { // no reader passes its lease on, or leaves the lock to others
+		h.Others, h.Useful = 0, false
+	}
 	if w.bugs.has(PassBeyondBlock) {
 		h.Tokens++
 	}

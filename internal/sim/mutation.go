@@ -188,6 +188,26 @@ const (
 	OneRoundIsEnough
 	// MarksLiveTooShort makes marks that end with the lock that they find.
 	MarksLiveTooShort
+	// JoinsWriter lets a reader in where a writer has the lock.
+	JoinsWriter
+	// TakesReaders gives a writer the lock that readers have.
+	TakesReaders
+	// SetStays makes a lock of readers and keeps the set of an earlier one.
+	SetStays
+	// QuitDeletes deletes the lock at the release of any reader.
+	QuitDeletes
+	// WokenVotes counts a node that has woken a reader as a vote.
+	WokenVotes
+	// RestoreForeign makes any lock one of readers when a reader heals its own.
+	RestoreForeign
+	// AlignsDown confirms an align where the register is above.
+	AlignsDown
+	// RegisterIsToken gives a reader the top itself as its token.
+	RegisterIsToken
+	// UnalignedCounts grants a reader as soon as a quorum has voted.
+	UnalignedCounts
+	// PassesWriters lets readers in beside others while a writer waits that came before.
+	PassesWriters
 )
 
 var mutationNames = [...]string{
@@ -213,6 +233,9 @@ var mutationNames = [...]string{
 	"ties by chance", "kept votes are forgotten",
 	"an observer forgets the newest token", "silence is nobody",
 	"extend ignores marks", "a revocation deletes", "one mark is enough", "one round of marks is enough", "marks end with the lock",
+	"a reader joins a writer", "a writer takes the readers' lock", "the set is not made anew", "a reader's release deletes the lock",
+	"a woken reader has a vote", "a reader's heal takes any lock", "an align goes down", "the register is a reader's token",
+	"readers do not align", "a reader passes a waiting writer",
 }
 
 // Mutations returns every planted bug.

@@ -86,6 +86,9 @@ const (
 	usualClients = 4
 )
 
+// nodeSet is a set of nodes, one bit for each.
+type nodeSet uint8
+
 // config has the settings of a run. They are drawn from its seed first.
 type config struct {
 	clients    int

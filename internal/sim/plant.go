@@ -24,7 +24,7 @@ var lostOnTheWay = []Mutation{RaiseAnyOwner, RaiseDown, RaiseAtTop, RepeatMoves,
 var amnesic = []Mutation{NoGuard, NoFloor, FloorAtStart, NoCap, NoMarker, NoMarkerPasses, ReservationUnguarded, QuarantineJumps, ForgetsTheNewest}
 
 // unfair are the bugs that break only the order of the queue.
-var unfair = []Mutation{ReservedForAnybody, LastFirst, OwnHeadLeftFree}
+var unfair = []Mutation{ReservedForAnybody, LastFirst, OwnHeadLeftFree, PassesWriters}
 
 // passing are the bugs of local passes.
 var passing = []Mutation{HealMoves, HealShowsToken, OwnerIsEnough, PassUnchecked, NoProofReset, ResetOvertaken, CheckUnbounded}
@@ -34,6 +34,9 @@ var ofObservers = []Mutation{ForgetsTheNewest, SilenceIsNobody}
 
 // ofOperators are the bugs of revocations.
 var ofOperators = []Mutation{ExtendIgnoresMarks, RevokeDeletes, OneMarkIsEnough, OneRoundIsEnough, MarksLiveTooShort}
+
+// ofReaders are the bugs of shared leases.
+var ofReaders = []Mutation{JoinsWriter, TakesReaders, SetStays, QuitDeletes, WokenVotes, RestoreForeign, AlignsDown, RegisterIsToken, UnalignedCounts, PassesWriters}
 
 // ofGroups are the bugs of failover groups.
 var ofGroups = []Mutation{GuardWithoutWindow, MarkerWithoutEpoch, GroupUnguarded, EarlierTermOverwrites, NoConfirmation, UsedTooEarly, RenewedForEver, VotesUnguarded}
@@ -289,6 +292,16 @@ var plants = []Plant{
 	{OneMarkIsEnough, Inside, revocation},
 	{OneRoundIsEnough, Inside, revocation},
 	{MarksLiveTooShort, Inside, revocation},
+	{JoinsWriter, Inside, overlapOrToken},
+	{TakesReaders, Inside, overlapOrToken},
+	{SetStays, Anything, []string{"readers"}},
+	{QuitDeletes, Inside, overlapOrToken},
+	{WokenVotes, Inside, overlapOrToken},
+	{RestoreForeign, Inside, overlapOrToken},
+	{AlignsDown, Anything, token},
+	{RegisterIsToken, Inside, token},
+	{UnalignedCounts, Inside, token},
+	{PassesWriters, Inside, order},
 }
 
 // Plants returns every planted bug. Each must be caught.

@@ -1,6 +1,10 @@
 package sim
 
-import "time"
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
 
 // execute runs one operation of the script apply. Its time is wall, the instant at which
 // the script began. The script may stall for frozen before it writes.
@@ -10,6 +14,16 @@ func (n *node) execute(m *message, wall, frozen time.Duration) answer {
 		end += frozen.Milliseconds()
 	}
 	switch m.op {
+	case opAcquire | reads:
+		return share(n, m, wall, end)
+	case opExtend | reads:
+		return prolong(n, m, wall, end)
+	case opHeal | reads:
+		return restore(n, m, wall, end)
+	case opRaise | reads:
+		return align(n, m, wall)
+	case opRelease | reads:
+		return quit(n, m, wall)
 	case opGreet:
 		return n.greet(m, wall)
 	case opAcquire:
@@ -83,12 +97,12 @@ func (n *node) value() int64 {
 func (n *node) move(m *message, wall time.Duration) {
 	w := n.w
 	value := n.value()
-	target := min(m.t, micros(wall+w.config.ahead))
+	target := quorum.Register(min(m.t, micros(wall+w.config.ahead)))
 	if w.bugs.has(NoCap) {
 		target = m.t
 	}
 	if w.p.Nodes == 1 {
-		target = max(target, value+1)
+		target = max(target, quorum.NextRegister(value))
 	}
 	m.moved, m.before = 0, value
 	if value < target || w.bugs.has(MovesNotStrictly) && value == target {
@@ -105,10 +119,13 @@ func (n *node) move(m *message, wall time.Duration) {
 
 func (n *node) acquire(m *message, wall time.Duration, end int64) answer {
 	w, bugs := n.w, n.w.bugs
-	ours := n.owner == m.owner && !n.reserved && !n.marked
+	if shared(n) {
+		vacate(n, wall)
+	}
+	ours := alone(n, m)
 	forUs := n.reserved && m.ticket != 0 && (n.owner == m.ticket || bugs.has(ReservedForAnybody)) ||
 		bugs.has(ReservationOverwrites) && m.ticket != 0 && n.reservedFor == m.ticket ||
-		bugs.has(LapsedTakesLock) && m.lapsed
+		bugs.has(LapsedTakesLock) && m.lapsed || bugs.has(TakesReaders) && shared(n)
 	tooLate := micros(wall) > m.after && !bugs.has(AcquireAnytime)
 	switch {
 	case w.config.guard && n.marker != m.marker && !bugs.has(NoMarker) &&
@@ -166,7 +183,12 @@ func (n *node) taken(m *message, wall time.Duration, inTime bool) answer {
 	if inTime && n.enqueue(m) {
 		m.position = n.rank(m.ticket)
 	}
-	m.left, m.reservation, m.holder = n.expires-wall.Milliseconds(), n.reserved, n.owner
+	woken := false
+	if shared(n) {
+		trim(n, wall)
+		woken = n.set.last().woken
+	}
+	m.left, m.reservation, m.holder = n.expires-wall.Milliseconds(), n.reserved || woken, n.owner
 	return taken
 }
 
@@ -252,8 +274,15 @@ func (n *node) release(m *message, wall time.Duration) answer {
 		}
 		n.unlock()
 	}
+	return settle(n, m, wall, free || ours, ours)
+}
+
+// settle brings the queue up to date after a release. free means that the lock is, and ours that it was the
+// client's.
+func settle(n *node, m *message, wall time.Duration, free, ours bool) answer {
+	bugs := n.w.bugs
 	stays := m.update != leaves
-	if stays && n.reserved && n.owner == m.ticket {
+	if stays && turns(n, m.ticket, wall) {
 		return notDone // reserved for this ticket meanwhile: in the queue it would get two turns
 	}
 	if stays && m.update != yields {
@@ -261,7 +290,7 @@ func (n *node) release(m *message, wall time.Duration) answer {
 	} else {
 		n.dequeue(m.ticket)
 	}
-	switch available := ours || free || bugs.has(ReservesAnyLock); {
+	switch available := free || bugs.has(ReservesAnyLock); {
 	case available && m.leaveFree:
 		if n.queued > 0 {
 			n.wake(&n.queue[0], leftFree, 0)
@@ -279,8 +308,10 @@ func (n *node) release(m *message, wall time.Duration) answer {
 			n.enqueue(m)
 		}
 		m.reservation = head != 0 && n.reservedClient != m.client
+	case shared(n):
+		admit(n, wall)
 	}
-	if m.update == yields && !(n.reserved && n.owner == m.ticket) {
+	if m.update == yields && !turns(n, m.ticket, wall) {
 		n.enqueue(m)
 	}
 	if ours {
@@ -293,6 +324,15 @@ func (n *node) release(m *message, wall time.Duration) answer {
 // ticket, passOn reserves it for the next one.
 func (n *node) passOn(m *message, wall time.Duration) answer {
 	n.dequeue(m.ticket)
+	if shared(n) && !n.w.bugs.has(PassOnDeletes) {
+		n.set.drop(m.ticket, true)
+		if !vacate(n, wall) {
+			admit(n, wall)
+			return notDone
+		}
+		n.reserve(0, wall)
+		return done
+	}
 	if n.owner == m.ticket && n.reserved || n.owner != 0 && n.w.bugs.has(PassOnDeletes) {
 		n.unlock()
 		n.reserve(0, wall)

@@ -88,6 +88,10 @@ const (
 	Marks
 	Revocations
 	MoreRounds
+	ReadersGranted
+	ReadersTogether
+	ReadersBarred
+	ReadersAdmitted
 	counters
 )
 
@@ -107,6 +111,7 @@ var counterNames = [counters]string{
 	"votes of an unconfirmed term", "terms that were too new to use", "renewals of a term that is not confirmed for the window", "greetings without the guard",
 	"holders seen by an observer", "polls in which nobody was seen", "polls that decided nothing",
 	"locks marked by an operator", "leases taken away", "rounds of marks that were repeated",
+	"leases that read", "readers that joined others", "readers that a waiting writer barred", "readers that were woken",
 }
 
 // String returns the name of the counter.

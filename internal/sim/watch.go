@@ -72,7 +72,7 @@ func (c *client) hangUp(i int) {
 func (c *client) carries(i int, m *message) bool {
 	k := &c.known[i]
 	m.line, m.server, m.epoch = k.conn.line, k.conn.server, k.conn.epoch
-	retried := !k.conn.pending && (m.op == opRelease || m.op == opPassOn)
+	retried := !k.conn.pending && (m.op.plain() == opRelease || m.op == opPassOn)
 	if k.conn.line != 0 && (k.greeted || m.op == opGreet || retried) {
 		return true
 	}
@@ -111,7 +111,7 @@ func (c *client) dropped(i int, m *message) bool {
 // outlasted reports whether no lease may rely on an answer, because no majority has confirmed
 // the term for the window.
 func (c *client) outlasted(i int, m *message) bool {
-	switch m.op {
+	switch m.op.plain() {
 	case opExtend, opHeal, opRaise:
 		if c.known[i].terms.Renews(m.sent, c.w.config.window) || c.w.bugs.has(RenewedForEver) {
 			return false

@@ -33,7 +33,9 @@ type world struct {
 	// observer takes no part in the run.
 	observer observer
 	operator operator
-	stats    Stats
+	// readership decides which clients read.
+	readership readership
+	stats      Stats
 }
 
 func newWorld() *world {
@@ -49,6 +51,7 @@ func (w *world) schedule(at time.Duration, e *event) { w.agenda.add(max(at, w.no
 func (w *world) run(p Params) Result {
 	w.reset(p)
 	w.configure()
+	w.readership.draw(&w.p, w.config.clients)
 	w.populate()
 	w.plan()
 	if w.observer.reset(p.Seed, &w.config.terms, w.bugs); p.Seed%observedRuns == 0 || p.Mutation.among(ofObservers...) {
@@ -175,7 +178,7 @@ func (w *world) handle(e *event) {
 	case evCheck:
 		w.judge.leftover(e)
 	case evPoll, evLook, evSeen:
-		w.judge.observe(e)
+		observe(w, e)
 	case evRevoke, evMark, evMarked, evRevoked:
 		operate(w, e)
 	case evCalm:
