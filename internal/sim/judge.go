@@ -32,11 +32,13 @@ type judge struct {
 	w       *world
 	found   *Violation
 	grants  []grant
-	newest  int64             // highest token so far
-	before  [maxClients]int64 // highest token when the client's attempt began
-	current [maxClients]int   // index of the client's last grant
-	ended   [maxClients]bool  // the end of the client's lease was reported
-	next    waiting           // head of every queue when the last lease was released, in an orderly run
+	newest  int64               // highest token so far
+	before  [maxClients]int64   // highest token when the client's attempt began
+	current [maxClients]int     // index of the client's last grant
+	ended   [maxClients]bool    // the end of the client's lease was reported
+	next    waiting             // head of every queue when the last lease was released, in an orderly run
+	until   int64               // readers before this place may come in beside next, a reader
+	ahead   [maxClients]waiting // the first writer in every queue when a reader's attempt began, in an orderly run
 }
 
 func (j *judge) reset(w *world) {
@@ -62,7 +64,12 @@ func (j *judge) alarmed(c *client, node int) {
 }
 
 // begins records that an attempt begins.
-func (j *judge) begins(c *client) { j.before[c.id] = j.newest }
+func (j *judge) begins(c *client) {
+	j.before[c.id], j.ahead[c.id] = j.newest, waiting{}
+	if j.w.config.orderly && c.reads {
+		j.ahead[c.id] = writerAhead(c)
+	}
+}
 
 // granted checks a grant at the instant at which it returns. Any token of its block may
 // be used later. So all of them must be new, and above the blocks of all grants that had
@@ -184,18 +191,21 @@ func (j *judge) lost(c *client, now, stop, keys time.Duration) {
 
 // released records the head of the queues. It must get the lock next, unless the lock is
 // left free.
-func (j *judge) released(leftFree bool) {
+func (j *judge) released(c *client, leftFree bool) {
 	j.next = waiting{}
+	if leftFree {
+		j.ahead = [maxClients]waiting{}
+	}
 	if !j.w.config.orderly || leftFree {
 		return
 	}
 	head := &j.w.nodes[0].queue[0]
 	for i := range j.w.p.Nodes {
-		if n := &j.w.nodes[i]; n.queued == 0 || n.queue[0].ticket != head.ticket {
+		if n := &j.w.nodes[i]; n.queued == 0 || n.queue[0].ticket != head.ticket || c.reads && !last(n, c.owner) {
 			return
 		}
 	}
-	j.next = *head
+	j.next, j.until = *head, writersFrom(j.w)
 	if waiter := &j.w.clients[head.client]; waiter.yielded {
 		j.yields(waiter)
 	}
@@ -205,6 +215,16 @@ func (j *judge) released(leftFree bool) {
 func (j *judge) yields(c *client) {
 	if c.ticket == j.next.ticket {
 		j.next = waiting{}
+	}
+	j.settled(c)
+}
+
+// settled records that no reader has to wait for a client any more.
+func (j *judge) settled(c *client) {
+	for i := range j.ahead {
+		if !c.reads && j.ahead[i].ticket == c.ticket {
+			j.ahead[i] = waiting{}
+		}
 	}
 }
 
@@ -216,13 +236,20 @@ func (j *judge) startsOver(c *client) {
 	}
 }
 
-// inOrder checks that no other client gets the lock before the head of every queue.
+// inOrder checks that no other client gets the lock before the head of every queue, and that no reader gets it
+// before a writer that came before and was in every queue.
 func (j *judge) inOrder(c *client) {
+	if v := &j.ahead[c.id]; c.reads && v.ticket != 0 && (c.carried == 0 || c.enqueuedAt > v.enqueuedAt) {
+		j.violated("order", "client %d reads with ticket %d, enqueued at %d, before client %d writes with ticket %d, enqueued at %d",
+			c.id, c.carried, c.enqueuedAt, v.client, v.ticket, v.enqueuedAt)
+	}
+	j.settled(c)
 	if j.next.ticket == 0 {
 		return
 	}
 	j.w.stats[ServedInOrder]++
-	if c.ticket != j.next.ticket && (c.ticket == 0 || c.enqueuedAt > j.next.enqueuedAt) {
+	beside := c.reads && j.next.reads && (c.carried != 0 && c.enqueuedAt < j.until || j.until == none)
+	if !beside && c.ticket != j.next.ticket && (c.ticket == 0 || c.enqueuedAt > j.next.enqueuedAt) {
 		j.violated("order", "client %d is granted with ticket %d, enqueued at %d, before client %d with ticket %d, enqueued at %d",
 			c.id, c.ticket, c.enqueuedAt, j.next.client, j.next.ticket, j.next.enqueuedAt)
 	}

@@ -205,7 +205,7 @@ func (c *client) giveBack(now time.Duration, s quorum.Step) {
 	if c.working() { // the process is closed
 		w.judge.once(c)
 	}
-	w.judge.released(s.LeaveFree)
+	w.judge.released(c, s.LeaveFree)
 	c.endWait()
 	c.released = c.owner
 	w.judge.over(c)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -362,3 +363,54 @@ func (r *readership) draw(p *Params, clients int) {
 
 // reads reports whether a client is one of the readers.
 func (r *readership) has(client int8) bool { return r.clients&(1<<client) != 0 }
+
+// The rest is what the judge asks about readers.
+
+// none is a place behind every other.
+const none = math.MaxInt64
+
+// last reports whether a reader is the last one that a node has.
+func last(n *node, owner uint32) bool {
+	wall := n.clock.read(n.w.now)
+	for _, r := range n.set.members[:n.set.count] {
+		if r.ends > wall.Milliseconds() && (r.owner != owner || r.woken) {
+			return false
+		}
+	}
+	return true
+}
+
+// writersFrom returns the place before which no writer stands in every queue.
+func writersFrom(w *world) (place int64) {
+	for i := range w.p.Nodes {
+		n, first := &w.nodes[i], int64(none)
+		for k := n.queued - 1; k >= 0; k-- {
+			if !n.queue[k].reads {
+				first = n.queue[k].enqueuedAt
+			}
+		}
+		place = max(place, first)
+	}
+	return place
+}
+
+// writerAhead returns the first writer that is in every queue while a reader's attempt begins, unless a node
+// waits for that reader, or is free: whoever finds it so may take the head for dead.
+func writerAhead(c *client) (first waiting) {
+	w := c.w
+	for i := range w.p.Nodes {
+		if n := &w.nodes[i]; turns(n, c.ticket, 0) || keeps(n, c.owner, 0) || n.owner == 0 {
+			return waiting{}
+		}
+	}
+	for _, v := range w.nodes[0].queue[:w.nodes[0].queued] {
+		everywhere := !v.reads && !w.clients[v.client].yielded
+		for i := range w.p.Nodes {
+			everywhere = everywhere && w.nodes[i].rank(v.ticket) >= 0
+		}
+		if everywhere {
+			return v
+		}
+	}
+	return waiting{}
+}

@@ -51,6 +51,7 @@ func (n *node) greet(m *message, wall time.Duration) answer {
 		if w.bugs.has(MarkerWithoutEpoch) {
 			n.marker.epoch = 0
 		}
+		rebase(n)
 		w.judge.marked(n, m, before)
 	}
 	m.marker = n.marker
@@ -77,19 +78,18 @@ func (n *node) lock(m *message, end int64) {
 }
 
 // value returns the position that an attempt has to exceed.
-func (n *node) value() int64 {
-	value := max(n.register, n.base)
-	if n.w.config.guard {
-		floor := n.marker.until
-		switch {
-		case n.w.bugs.has(NoFloor):
-			floor = 0
-		case n.w.bugs.has(FloorAtStart) && floor > 0:
-			floor -= micros(n.w.config.maxTTL)
-		}
-		value = max(value, floor)
+func (n *node) value() int64 { return max(n.register, n.base) }
+
+// rebase raises the base to the end of a quarantine.
+func rebase(n *node) {
+	floor := n.marker.until
+	switch {
+	case n.w.bugs.has(NoFloor):
+		floor = 0
+	case n.w.bugs.has(FloorAtStart):
+		floor -= micros(n.w.config.maxTTL)
 	}
-	return value
+	n.base = max(n.base, floor)
 }
 
 // move moves the register up to the proposal, but not far ahead of the node's clock. If
