@@ -37,6 +37,7 @@ type judge struct {
 	current [maxClients]int     // index of the client's last grant
 	ended   [maxClients]bool    // the end of the client's lease was reported
 	next    waiting             // head of every queue when the last lease was released, in an orderly run
+	free    time.Duration       // a release that leaves the lock free may arrive until then
 	until   int64               // readers before this place may come in beside next, a reader
 	ahead   [maxClients]waiting // the first writer in every queue when a reader's attempt began, in an orderly run
 }
@@ -66,7 +67,7 @@ func (j *judge) alarmed(c *client, node int) {
 // begins records that an attempt begins.
 func (j *judge) begins(c *client) {
 	j.before[c.id], j.ahead[c.id] = j.newest, waiting{}
-	if j.w.config.orderly && c.reads {
+	if j.w.config.orderly && c.reads && j.w.now > j.free {
 		j.ahead[c.id] = writerAhead(c)
 	}
 }
@@ -194,7 +195,7 @@ func (j *judge) lost(c *client, now, stop, keys time.Duration) {
 func (j *judge) released(c *client, leftFree bool) {
 	j.next = waiting{}
 	if leftFree {
-		j.ahead = [maxClients]waiting{}
+		j.ahead, j.free = [maxClients]waiting{}, j.w.now+j.w.config.latency
 	}
 	if !j.w.config.orderly || leftFree {
 		return
@@ -216,16 +217,7 @@ func (j *judge) yields(c *client) {
 	if c.ticket == j.next.ticket {
 		j.next = waiting{}
 	}
-	j.settled(c)
-}
-
-// settled records that no reader has to wait for a client any more.
-func (j *judge) settled(c *client) {
-	for i := range j.ahead {
-		if !c.reads && j.ahead[i].ticket == c.ticket {
-			j.ahead[i] = waiting{}
-		}
-	}
+	settled(j, c)
 }
 
 // startsOver checks that no client loses its place in a run without faults. Where a message may
@@ -243,7 +235,7 @@ func (j *judge) inOrder(c *client) {
 		j.violated("order", "client %d reads with ticket %d, enqueued at %d, before client %d writes with ticket %d, enqueued at %d",
 			c.id, c.carried, c.enqueuedAt, v.client, v.ticket, v.enqueuedAt)
 	}
-	j.settled(c)
+	settled(j, c)
 	if j.next.ticket == 0 {
 		return
 	}
@@ -387,12 +379,5 @@ func (j *judge) seen(o *observer, show func(int) sighted) {
 		j.violated("sight", "an observer sees owner %d with tokens up to %d, after owner %d with %d", owner, top, o.seen, o.seenTop)
 	default:
 		o.seen, o.seenTop = owner, max(o.seenTop, top)
-	}
-}
-
-// counts checks a reader that a node counts: it has joined the readers that have the lock.
-func (j *judge) counts(n *node, m *message) {
-	if i := n.set.find(m.owner, false); i >= 0 && n.set.members[i].made != n.set.made {
-		j.violated("readers", "node %d counts owner %d of client %d, whose lock was lost, and is other readers' now", n.id, m.owner, m.client)
 	}
 }

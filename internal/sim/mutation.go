@@ -200,7 +200,7 @@ const (
 	WokenVotes
 	// RestoreForeign makes any lock one of readers when a reader heals its own.
 	RestoreForeign
-	// AlignsDown confirms an align where the register is above.
+	// AlignsDown aligns a register that is above, downwards.
 	AlignsDown
 	// RegisterIsToken gives a reader the top itself as its token.
 	RegisterIsToken

@@ -18,7 +18,7 @@ const Seeds = 20_000
 
 // lostOnTheWay are the bugs that show when an attempt loses keys before it is
 // over.
-var lostOnTheWay = []Mutation{RaiseAnyOwner, RaiseDown, RaiseAtTop, RepeatMoves, BeforeOfTheVote}
+var lostOnTheWay = []Mutation{RaiseAnyOwner, RaiseDown, RaiseAtTop, RepeatMoves, BeforeOfTheVote, AlignsDown}
 
 // amnesic are the bugs that show when nodes lose their data.
 var amnesic = []Mutation{NoGuard, NoFloor, FloorAtStart, NoCap, NoMarker, NoMarkerPasses, ReservationUnguarded, QuarantineJumps, ForgetsTheNewest}
@@ -94,6 +94,9 @@ func (m Mutation) configure(w *world, c *config) {
 		// Holders renew at different times on different nodes, and work for long.
 		c.amnesia, c.everyFlush, c.everyCrash, c.everyQuit, c.everyDown = false, 0, 0, 0, 0
 		c.hold, c.terms.MaxHold, c.everyCut, c.loss = 4*ttl, 0, ttl, 200
+	case m.has(RestoreForeign):
+		// A reader's lock ends too early, and a writer gets it before the reader's heal comes.
+		c.clients, c.everyBlip, c.hold, c.renew, c.loss = usualClients, ttl/4, 4*ttl, ttl/10, min(c.loss, 50)
 	case m.has(RemnantsAtOnce):
 		c.clients, c.backoffCap, c.hold = usualClients, ttl/50, 4*ttl
 		c.terms.MaxHold = ttl / 2
@@ -180,7 +183,7 @@ func (m Mutation) failOften(w *world, c *config) {
 var rare = map[Mutation]int64{
 	RaiseAnyOwner: 861, RaiseAtTop: 1172, UsedTooEarly: 1315, BeforeOfTheVote: 1771, CheckOfOne: 1779, ForgetsTheNewest: 611, VotesUnguarded: 787,
 	HealMoves: 3212, EarlierTermOverwrites: 3382, CheckUnbounded: 7449, ResetOvertaken: 11_459, RenewedForEver: 11_525,
-	HealShowsToken: 15_753, OwnerIsEnough: 15_753, OneRoundIsEnough: 1092, MarksLiveTooShort: 18_722,
+	HealShowsToken: 15_753, OwnerIsEnough: 15_753, OneRoundIsEnough: 1092, MarksLiveTooShort: 18_722, AlignsDown: 110,
 }
 
 // Plant is a planted bug, the world in which it is looked for, and the oracles that may
@@ -297,7 +300,7 @@ var plants = []Plant{
 	{SetStays, Anything, []string{"readers"}},
 	{QuitDeletes, Inside, overlapOrToken},
 	{WokenVotes, Inside, overlapOrToken},
-	{RestoreForeign, Inside, overlapOrToken},
+	{RestoreForeign, Anything, []string{"readers"}},
 	{AlignsDown, Anything, token},
 	{RegisterIsToken, Inside, token},
 	{UnalignedCounts, Inside, token},

@@ -54,7 +54,8 @@ func TestNoOverlapInsideTheFaultModel(t *testing.T) {
 		Expired, Revoked, Suspended, Lost, Late, Repeated, TooLate, LateAnswers,
 		Pauses, Crashes, Quits, Downs, Stalls, Freezes, Cuts, Distances, Queued, Trims, ClientSteps,
 		Wipes, Truncations, Flushes, Quarantines, NotAsked, MarkerChanges, Abandoned,
-		Reservations, WakeUps, WokenAttempts, PassedOn, QueuesCleared, QueuesLeft, StartedOver, WaitsGivenUp, ReservationsTaken, ServedInOrder, Sightings, Vacancies, Unsighted, Marks, Revocations, MoreRounds)
+		Reservations, WakeUps, WokenAttempts, PassedOn, QueuesCleared, QueuesLeft, StartedOver, WaitsGivenUp, ReservationsTaken, ServedInOrder, Sightings, Vacancies, Unsighted, Marks, Revocations, MoreRounds,
+		ReadersGranted, ReadersTogether, ReadersBarred, ReadersAdmitted)
 }
 
 // The clocks of any number of nodes are set ahead and back, some of them together with a
@@ -63,7 +64,7 @@ func TestNoOverlapInsideTheFaultModel(t *testing.T) {
 func TestNoOverlapWhenNodesAreSeenToStep(t *testing.T) {
 	total := sweep(t, 2000, Params{World: Stepped, Span: Span}, 3, 5)
 	mustHave(t, &total, Grants, Passes, Renewals, Heals, Revoked, Steps, CommonSteps, StepsFound, Pauses,
-		Quarantines, Reservations, ReservationsTaken)
+		Quarantines, Reservations, ReservationsTaken, ReadersGranted, ReadersTogether)
 }
 
 // Nodes are failover groups. The restart guard covers the longest lease and the time for
@@ -71,14 +72,14 @@ func TestNoOverlapWhenNodesAreSeenToStep(t *testing.T) {
 func TestNoOverlapWhenGroupsFailOver(t *testing.T) {
 	total := sweep(t, 3000, Params{World: Groups, Span: Span}, 1, 3)
 	mustHave(t, &total, Grants, Passes, Raises, Renewals, Heals, ProofResets, ReleaseRetries, Quarantines, MarkerChanges,
-		Failovers, Splits, GroupFreezes, Flaps, Blinds, HangUps, LaterTerms, Unconfirmed, Settlings, Outlasted, Unguarded)
+		Failovers, Splits, GroupFreezes, Flaps, Blinds, HangUps, LaterTerms, Unconfirmed, Settlings, Outlasted, Unguarded, ReadersGranted)
 }
 
 func TestTokensAreUniqueAndOrderedWhateverHappens(t *testing.T) {
 	total := sweep(t, most, Params{World: Anything, Span: Span}, 3, 5)
 	// Exclusion breaks in these worlds, which is the reason for tokens.
 	mustHave(t, &total, Grants, Steps, Overlaps, Wipes, Truncations, Flushes, Trims, Raises, Passes, ProofResets, StepsFound,
-		Reservations, ReservationsTaken)
+		Reservations, ReservationsTaken, ReadersGranted, ReadersTogether)
 }
 
 func TestLockIsGrantedAfterFaultsStop(t *testing.T) {
@@ -91,7 +92,7 @@ func TestLockIsGrantedAfterFaultsStop(t *testing.T) {
 // minority of the nodes does not answer.
 func TestOneOfThoseWhoAskTogetherIsGranted(t *testing.T) {
 	total := sweep(t, most, Params{World: Together, Span: briefly}, 3, 4, 5)
-	mustHave(t, &total, Grants, AskedOnce, VotesKept, Downs, Stalls, Silences, Distances, Pauses, Crashes, Lost, Raises)
+	mustHave(t, &total, Grants, AskedOnce, VotesKept, Downs, Stalls, Silences, Distances, Pauses, Crashes, Lost, Raises, ReadersGranted)
 }
 
 // A single node decides alone, and even numbers need more than half.

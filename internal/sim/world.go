@@ -51,7 +51,7 @@ func (w *world) schedule(at time.Duration, e *event) { w.agenda.add(max(at, w.no
 func (w *world) run(p Params) Result {
 	w.reset(p)
 	w.configure()
-	w.readership.draw(&w.p, w.config.clients)
+	w.readership.draw(&w.p, w.config.clients, p.Mutation.among(ofReaders...))
 	w.populate()
 	w.plan()
 	if w.observer.reset(p.Seed, &w.config.terms, w.bugs); p.Seed%observedRuns == 0 || p.Mutation.among(ofObservers...) {
