@@ -373,6 +373,9 @@ func (j *judge) seen(o *observer, show func(int) sighted) {
 			top = g.last
 		}
 	}
+	if top > 0 && !j.inside() { // a late copy of its request may have taken the free lock again
+		top = max(top, o.shown)
+	}
 	switch {
 	case owner == 0 || top == 0:
 	case owner != o.seen && top < o.seenTop:

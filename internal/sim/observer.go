@@ -26,6 +26,7 @@ type observer struct {
 
 	seen    uint32 // the last owner that was reported
 	seenTop int64  // the last token of its grant
+	shown   int64  // the token that the last poll has found
 }
 
 const observedRuns = 4
@@ -88,6 +89,7 @@ func (o *observer) conclude() (owner uint32, known bool) {
 		return 0, false
 	}
 	h, _ := o.decides.Last()
+	o.shown = h.Token
 	if h.Held {
 		n, _ := strconv.Atoi(h.Owner)
 		owner = uint32(n)
