@@ -206,7 +206,7 @@ func (c *client) decide(now time.Duration) {
 		return
 	}
 	w := c.w
-	if w.config.once && verdict.outcome == quorum.OutcomeHeld && quorum.AwaitsVotes(w.p.Nodes, c.result(verdict.outcome, 0)) {
+	if (w.config.once || c.downgrade) && verdict.outcome == quorum.OutcomeHeld && quorum.AwaitsVotes(w.p.Nodes, c.result(verdict.outcome, 0)) {
 		return
 	}
 	terms := &w.config.terms
@@ -231,7 +231,7 @@ func (c *client) decide(now time.Duration) {
 	}
 	c.failures++
 	wait := min(terms.TTL/20<<min(c.failures, 10), w.config.backoffCap)
-	if w.config.once {
+	if w.config.once || c.downgrade {
 		wait = w.config.grace / 4
 	}
 	c.failed(verdict.outcome, now, wait/2+w.upTo(wait/2))
@@ -239,6 +239,10 @@ func (c *client) decide(now time.Duration) {
 	if over || !w.quiet && w.rng.IntN(1000) < w.config.giveUp {
 		if w.stats[WaitsGivenUp]++; over {
 			w.stats[AskedOnce]++
+		}
+		if c.downgrade {
+			abandon(c, now)
+			return
 		}
 		c.releaseKept()
 		c.leave()

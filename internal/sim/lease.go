@@ -31,6 +31,10 @@ func (c *client) granted(now time.Duration, v verdict) {
 	if c.reads {
 		w.stats[ReadersGranted]++
 	}
+	if c.downgrade {
+		w.stats[Downgrades]++
+		c.downgrade = false
+	}
 	c.phase = holding
 	c.top, c.token, c.next, c.lastToken = v.top, v.first, v.first+1, v.latest
 	c.others, c.answeredAt = c.waiters, now

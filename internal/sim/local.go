@@ -138,6 +138,10 @@ func (c *client) finish(now time.Duration) {
 		return
 	}
 	c.w.judge.once(c)
+	if downgrades(c) {
+		downgrade(c, now)
+		return
+	}
 	c.vacant = true
 	c.callLater(c.current, c.w.config.terms.TTL/4)
 	c.do(now, c.local.Finished(c.localTime(now), c.state(now)))

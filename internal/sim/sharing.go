@@ -3,6 +3,8 @@ package sim
 import (
 	"math"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
 // This file is what nodes do for clients that read: those who have the lock together. The lock is then
@@ -252,6 +254,47 @@ func quit(n *node, m *message, wall time.Duration) answer {
 		ours, free = false, n.owner == 0
 	}
 	return settle(n, m, wall, free, ours)
+}
+
+// downgrades reports whether a writer that has finished goes on as a reader. Only processes with one caller do.
+func downgrades(c *client) bool {
+	w := c.w
+	return w.readership.clients != 0 && !c.reads && w.config.callers == 1 && !w.quiet && w.readership.pcg.Uint64()%4 == 0
+}
+
+// downgrade ends the lease of a writer, whose lock stays, and asks once to have it as a reader.
+func downgrade(c *client, now time.Duration) {
+	if c.stepHold(quorum.Input{Kind: quorum.InputRelease}); c.machine.State() != quorum.StateReleased {
+		c.do(now, c.local.Lost(c.localTime(now)))
+		return
+	}
+	c.w.trace("client %d goes on as a reader, as owner %d", c.id, c.owner)
+	ticket, all := c.ticket, quorum.All(c.w.p.Nodes)
+	c.endWait()
+	if c.ticket != 0 {
+		c.passOn(all&^c.voted, ticket)
+	}
+	c.waits, c.reads, c.downgrade, c.ticket = true, true, true, 0
+	c.wait = quorum.NewWaiter(quorum.WaiterConfig{
+		Nodes: c.w.p.Nodes, Arrived: now, Once: true, Timeout: c.w.config.terms.Timeout, Grace: c.w.config.grace,
+	})
+	c.keeps, c.kept, c.released = true, all, c.owner
+	c.try(now)
+}
+
+// abandon releases the lock of a writer that has not become a reader.
+func abandon(c *client, now time.Duration) {
+	w := c.w
+	w.stats[DowngradesFailed]++
+	c.releaseKept()
+	m := message{op: opRelease, owner: c.released}
+	for i := range w.p.Nodes {
+		c.request(i, &m)
+	}
+	c.endWait()
+	c.ticket, c.downgrade = 0, false
+	c.callLater(c.current, w.config.terms.TTL/4)
+	c.do(now, c.local.Lost(c.localTime(now)))
 }
 
 // The rest is what the judge asks about readers.

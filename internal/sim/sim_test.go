@@ -55,7 +55,7 @@ func TestNoOverlapInsideTheFaultModel(t *testing.T) {
 		Pauses, Crashes, Quits, Downs, Stalls, Freezes, Cuts, Distances, Queued, Trims, ClientSteps,
 		Wipes, Truncations, Flushes, Quarantines, NotAsked, MarkerChanges, Abandoned,
 		Reservations, WakeUps, WokenAttempts, PassedOn, QueuesCleared, QueuesLeft, StartedOver, WaitsGivenUp, ReservationsTaken, ServedInOrder, Sightings, Vacancies, Unsighted, Marks, Revocations, MoreRounds,
-		ReadersGranted, ReadersTogether, ReadersBarred, ReadersAdmitted)
+		ReadersGranted, ReadersTogether, ReadersBarred, ReadersAdmitted, Downgrades, DowngradesFailed)
 }
 
 // The clocks of any number of nodes are set ahead and back, some of them together with a

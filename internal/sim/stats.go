@@ -92,6 +92,8 @@ const (
 	ReadersTogether
 	ReadersBarred
 	ReadersAdmitted
+	Downgrades
+	DowngradesFailed
 	counters
 )
 
@@ -112,6 +114,7 @@ var counterNames = [counters]string{
 	"holders seen by an observer", "polls in which nobody was seen", "polls that decided nothing",
 	"locks marked by an operator", "leases taken away", "rounds of marks that were repeated",
 	"leases that read", "readers that joined others", "readers that a waiting writer barred", "readers that were woken",
+	"writers that went on as readers", "writers that wanted to, in vain",
 }
 
 // String returns the name of the counter.

@@ -14,6 +14,7 @@ import (
 type waiter struct {
 	queues     bool // the client queues, it does not only poll
 	reads      bool // the attempt or the lease is a reader's
+	downgrade  bool // and it began as a writer's
 	contended  bool // the client has been refused, so it subscribes
 	waits      bool // the wait or its lease is under way
 	wait       quorum.Waiter
@@ -41,7 +42,7 @@ func (c *client) jitter() float64 { return float64(c.w.rng.IntN(1000)) / 1000 }
 func (c *client) startWait(now time.Duration, s quorum.Step) {
 	arrived := c.arrived[c.current]
 	c.waits, c.ticket, c.voted, c.yielded = true, 0, 0, false
-	c.reads = c.w.readership.has(c.id)
+	c.reads, c.downgrade = c.w.readership.has(c.id), false
 	c.enqueuedAt = c.clusterTime() - micros(now-arrived)
 	config := quorum.WaiterConfig{
 		Nodes: c.w.p.Nodes, Arrived: arrived, NotBefore: s.At * c.w.config.pace, Grace: c.w.config.grace,
@@ -145,7 +146,7 @@ func (c *client) releaseKept() {
 // their order is not that of the attempts.
 func (c *client) text(owner uint32) string {
 	switch {
-	case !c.w.config.once:
+	case !c.w.config.once && !c.downgrade:
 		return ""
 	case owner == everybody:
 		return "00000000"
