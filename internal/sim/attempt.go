@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/quorum"
@@ -50,6 +51,9 @@ func (c *client) try(now time.Duration) {
 		c.owner, c.proposal, c.kept, c.started = before.owner, before.proposal, before.kept, before.started
 	}
 	c.ballot = quorum.NewBallot(w.p.Nodes, true, c.proposal)
+	if c.reads {
+		c.proposal, c.ballot = 0, quorum.NewSharedBallot(w.p.Nodes, true)
+	}
 	asks := c.beginAsk(now)
 	if w.bugs.has(OneOwner) && c.carried != 0 {
 		c.owner = c.carried
@@ -90,7 +94,7 @@ func (c *client) propose(t int64) int64 {
 	if grain := micros(w.config.grain); grain > 0 {
 		t -= t % grain
 	}
-	return max(t, 1)
+	return max(quorum.Register(t), 2)
 }
 
 // ask sends an acquire to node i, if the node may vote.
@@ -100,7 +104,7 @@ func (c *client) ask(i int, t int64, lapsed bool, bound time.Duration) bool {
 	}
 	w := c.w
 	m := message{
-		op: opAcquire, owner: c.owner, ticket: c.carried, enqueuedAt: c.enqueuedAt, t: t, lapsed: lapsed,
+		op: opAcquire.of(c.reads), owner: c.owner, ticket: c.carried, enqueuedAt: c.enqueuedAt, t: t, lapsed: lapsed,
 		marker:     c.known[i].marker,
 		subscribed: w.config.unsubscribed == 0 || w.rng.IntN(1000) >= w.config.unsubscribed,
 	}
@@ -149,7 +153,7 @@ func (c *client) vote(i int, m *message) {
 	if below == 0 {
 		return
 	}
-	raise := message{op: opRaise, owner: c.owner, t: c.ballot.Top()}
+	raise := message{op: opRaise.of(c.reads), owner: c.owner, t: c.ballot.Top()}
 	for j := range c.w.p.Nodes {
 		if below.Has(j) {
 			c.w.stats[Raises]++
@@ -189,14 +193,18 @@ func (c *client) expire(now time.Duration) {
 func (c *client) inventVotes(nodes quorum.Set) {
 	for i := range c.w.p.Nodes {
 		if nodes.Has(i) {
-			c.vote(i, &message{moved: c.ballot.Top(), before: c.ballot.Top() - 1})
+			m := message{moved: c.ballot.Top(), before: c.ballot.Top() - 1}
+			if c.reads {
+				m.moved, m.before = 0, slices.Max(c.lastBefore[:])
+			}
+			c.vote(i, &m)
 		}
 	}
 }
 
 // decide ends the attempt when its outcome is certain.
 func (c *client) decide(now time.Duration) {
-	if c.w.bugs.has(ReservationVotes) {
+	if c.w.bugs.has(ReservationVotes) || c.reads && c.w.bugs.has(WokenVotes) {
 		c.countReservations()
 	}
 	verdict := c.verdict()
@@ -238,6 +246,10 @@ func (c *client) decide(now time.Duration) {
 		if w.stats[WaitsGivenUp]++; over {
 			w.stats[AskedOnce]++
 		}
+		if c.downgrade {
+			abandon(c, now)
+			return
+		}
 		c.releaseKept()
 		c.leave()
 		c.callLater(c.current, terms.TTL/4)
@@ -265,6 +277,10 @@ func (c *client) verdict() verdict {
 	votes := b.Votes().Outcome() == quorum.OutcomeWon
 	override := func() { v.outcome, v.first, v.latest = quorum.OutcomeWon, v.top, v.top }
 	switch {
+	case bugs.has(UnalignedCounts) && c.reads && votes:
+		v.outcome, v.first, v.latest = quorum.OutcomeWon, v.top+1, v.top+1
+	case bugs.has(RegisterIsToken) && c.reads:
+		v.first, v.latest = v.top, v.top
 	case bugs.has(NoRaise) && votes:
 		override()
 	case bugs.has(ProposalStays) && v.outcome == quorum.OutcomeWon:

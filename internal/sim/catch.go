@@ -15,7 +15,7 @@ var rare = map[Mutation]int64{
 	RaiseAnyOwner: 861, RaiseAtTop: 1172, UsedTooEarly: 1315, BeforeOfTheVote: 1771, CheckOfOne: 1779, ForgetsTheNewest: 611, VotesUnguarded: 787,
 	HealMoves: 3212, EarlierTermOverwrites: 3382, CheckUnbounded: 7449, ResetOvertaken: 11_459, RenewedForEver: 11_525,
 	HealShowsToken: 15_753, OwnerIsEnough: 15_753, OneRoundIsEnough: 1092, MarksLiveTooShort: 18_722, ResumesUnguarded: 1594,
-	KeepOutlivesGuard: 1537,
+	KeepOutlivesGuard: 1537, AlignsDown: 232,
 }
 
 // Plant is a planted bug, the world in which it is looked for, and the oracles that may
@@ -145,6 +145,16 @@ var plants = []Plant{
 	{DropsAnyLock, Inside, overlapOrHandles},
 	{FailedDetachStays, Inside, leftover},
 	{KeepOutlivesGuard, Inside, handled},
+	{JoinsWriter, Inside, overlapOrToken},
+	{TakesReaders, Inside, overlapOrToken},
+	{SetStays, Anything, []string{"readers"}},
+	{QuitDeletes, Inside, overlapOrToken},
+	{WokenVotes, Inside, overlapOrToken},
+	{RestoreForeign, Anything, []string{"readers"}},
+	{AlignsDown, Anything, token},
+	{RegisterIsToken, Inside, token},
+	{UnalignedCounts, Inside, token},
+	{PassesWriters, Inside, order},
 }
 
 // Plants returns every planted bug. Each must be caught.

@@ -104,6 +104,9 @@ func (c *client) begin() {
 		c.w.schedule(c.w.now+c.w.upTo(failover.ConfirmEvery), &e)
 	}
 	for caller := range c.w.config.callers {
+		if caller > 0 && c.w.readership.has(c.id) {
+			break // readers of a process do not wait for each other
+		}
 		if c.w.config.instant > 0 {
 			break // see planTogether
 		}
@@ -328,7 +331,7 @@ func (c *client) receive(e *event) {
 	case m.op != opWake && m.answer != notConnected:
 		c.observe(m, now)
 	}
-	switch m.op {
+	switch m.op.plain() {
 	case opGreet, opWake, opDetach, opDrop:
 		receiveAside(c, m, now)
 		return
@@ -344,15 +347,15 @@ func (c *client) receive(e *event) {
 	if w.p.Trace != nil {
 		w.trace("client %d receives from node %d: %v %v, moved %d, before %d", c.id, i, m.op, m.answer, m.moved, m.before)
 	}
-	switch {
-	case c.phase == trying && m.op.asks():
+	switch o := m.op.plain(); {
+	case c.phase == trying && o.asks():
 		c.answered(i, m, now)
-	case c.phase == trying && m.op == opRaise:
+	case c.phase == trying && o == opRaise:
 		c.raised(i, m)
 		c.decide(now)
-	case c.phase == holding && m.op == opRaise:
+	case c.phase == holding && o == opRaise:
 		c.checked(i, m, now)
-	case c.phase == holding && m.op != opRelease && m.op != opPassOn:
+	case c.phase == holding && o != opRelease && o != opPassOn:
 		c.confirm(i, m, now)
 	case c.phase == resting && m.answer == confirmed && w.bugs.has(UnLose):
 		c.unlose(m)

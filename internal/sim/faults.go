@@ -79,9 +79,6 @@ func (w *world) planTogether() {
 	w.schedule(c.instant+2*c.terms.TTL, &event{kind: evVerdict, client: -1, node: -1})
 }
 
-// nodeSet is a set of nodes, one bit for each.
-type nodeSet uint8
-
 func (w *world) planClient(i int8) {
 	c := &w.config
 	ttl := c.terms.TTL
@@ -226,6 +223,30 @@ func (w *world) watched(node int) bool {
 	return true
 }
 
+// observe drives the observer. It polls until the faults stop.
+func observe(w *world, e *event) {
+	o := &w.observer
+	show := func(i int) sighted { return shows(w, i) }
+	switch n := max(e.node, 0); e.kind {
+	case evPoll:
+		for i, at := range o.begin(w.now, show) {
+			if at >= 0 && i < w.p.Nodes {
+				w.schedule(at, &event{kind: evLook, client: -1, node: int8(i)})
+			}
+		}
+		w.schedule(w.now+w.config.terms.Timeout, &event{kind: evSeen, client: -1, node: -1})
+	case evLook:
+		if node := &w.nodes[n]; !node.down && w.now >= node.stalled {
+			o.look(int(n), w.now, show(int(n)))
+		}
+	default:
+		w.judge.seen(o, show)
+		if !w.quiet {
+			w.schedule(w.now+w.config.terms.Timeout, &event{kind: evPoll, client: -1, node: -1})
+		}
+	}
+}
+
 // operate drives the operator, who revokes leases until the faults stop.
 func operate(w *world, e *event) {
 	o := &w.operator
@@ -241,6 +262,7 @@ func operate(w *world, e *event) {
 			}
 			return shows(w, i)
 		}
+		o.began = w.now
 		if !o.reads(w.p.Nodes, answers) {
 			w.schedule(w.now+w.config.terms.TTL/4, &again)
 			return
@@ -255,7 +277,7 @@ func operate(w *world, e *event) {
 			w.stats[Revocations]++
 			w.trace("the lease of owner %d was revoked, and is over in %v", o.owner, at-w.now)
 			over := event{kind: evRevoked, client: -1, node: -1}
-			over.owner = o.owner
+			over.owner, over.issued = o.owner, o.began
 			w.schedule(at, &over)
 			if one := w.handles.find(o.owner); one != nil {
 				w.handles.ended(w, one, wasRevoked)
@@ -267,7 +289,8 @@ func operate(w *world, e *event) {
 	default:
 		for i := range w.config.clients {
 			c := &w.clients[i]
-			if c.owner != e.owner || c.phase != holding {
+			hit := c.owner == e.owner || c.reads && e.owner == everybody && c.started < e.issued
+			if !hit || c.phase != holding {
 				continue
 			}
 			if left := c.machine.Stop() - c.now(); left > 0 {

@@ -104,8 +104,9 @@ func (h *handles) keep(w *world) time.Duration {
 // succeeds reports whether a client only uses handles.
 func succeeds(c *client) bool { return int(c.id) >= c.w.handles.first }
 
-// asksOnce reports whether the caller that contends asks once: in the runs in which all do, and to resume.
-func asksOnce(c *client) bool { return c.w.config.once || c.from != 0 }
+// asksOnce reports whether the caller that contends asks once: in the runs in which all do, to resume, and to
+// go on as a reader.
+func asksOnce(c *client) bool { return c.w.config.once || c.from != 0 || c.downgrade }
 
 // useHandles drives the handles. Leases are detached until the faults stop; a handle may be used later.
 func useHandles(w *world, e *event) {
@@ -117,7 +118,7 @@ func useHandles(w *world, e *event) {
 		}
 		next := ttl / 8
 		for i := range w.config.clients {
-			if c := &w.clients[i]; c.working() && w.now >= c.paused {
+			if c := &w.clients[i]; c.working() && !c.reads && w.now >= c.paused {
 				detach(c)
 				next = ttl/2 + h.upTo(3*ttl)
 				break
@@ -183,7 +184,7 @@ func detach(c *client) {
 func endForSuccessor(c *client, now time.Duration) {
 	w := c.w
 	w.judge.once(c)
-	w.judge.released(true)
+	w.judge.released(c, true)
 	c.endWait()
 	caller, ticket := c.current, c.ticket
 	c.phase, c.owner, c.ticket = resting, 0, 0
@@ -335,4 +336,64 @@ func serveLock(n *node, m *message, wall, frozen time.Duration) answer {
 		n.w.judge.violated("handles", "%v of client %d by owner %d changes the detached lock of owner %d on node %d", m.op, m.client, m.owner, owner, n.id)
 	}
 	return a
+}
+
+// detachLock runs the operation mark with the kind 'd'.
+func detachLock(n *node, m *message, wall time.Duration) answer {
+	switch {
+	case n.owner != m.owner, n.reserved, n.form == revokedForm:
+		return notDone
+	case micros(wall) > m.after:
+		n.w.stats[TooLate]++
+		return late
+	}
+	n.form, n.expires = detachedForm, wall.Milliseconds()+m.left
+	return done
+}
+
+// resumeLock gives the detached lock of m.holder another owner.
+func resumeLock(n *node, m *message, wall time.Duration, end int64) answer {
+	bugs := n.w.bugs
+	ours := n.owner == m.owner && !n.reserved && n.form == ownedForm
+	may := n.form == detachedForm && (n.owner == m.holder || bugs.has(ResumesAnyHandle)) ||
+		n.form == revokedForm && n.owner == m.holder && bugs.has(ResumesRevoked) ||
+		n.form == ownedForm && n.locked() && bugs.has(ResumesAnyLock) ||
+		n.owner == 0 && bugs.has(ResumesMissing)
+	switch {
+	case !trusts(n, m) && !bugs.has(ResumesUnguarded):
+		n.w.stats[MarkerChanges]++
+		return markerChanged
+	case !ours && !may:
+		return n.taken(m, wall, false)
+	case micros(wall) > m.after:
+		n.w.stats[TooLate]++
+		return late
+	case ours:
+		n.repeat(m, end)
+		return granted
+	}
+	n.lock(m, end)
+	if bugs.has(ResumesUnmoved) {
+		m.moved, m.before = m.t, m.t-1
+		n.shown = m.t
+		return granted
+	}
+	n.move(m, wall)
+	return granted
+}
+
+// dropLock deletes a detached lock, and reserves it for the head of the queue.
+func dropLock(n *node, m *message, wall time.Duration) answer {
+	free := n.owner == 0
+	ours := n.owner == m.owner && n.form == detachedForm || n.locked() && n.w.bugs.has(DropsAnyLock)
+	if ours {
+		n.unlock()
+	}
+	if ours || free {
+		n.reserve(0, wall)
+	}
+	if ours {
+		return done
+	}
+	return notDone
 }

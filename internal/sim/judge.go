@@ -7,22 +7,13 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
-// Violation is a promise that was broken.
-type Violation struct {
-	Oracle string // overlap, token, reported, leftover, alarm, liveness, order, marker, sight, revocation, handles
-	At     time.Duration
-	Text   string
-}
-
-// Error returns the text of the violation.
-func (v *Violation) Error() string { return fmt.Sprintf("%s at %v: %s", v.Oracle, v.At, v.Text) }
-
 // grant is one granted lease with its block of tokens.
 type grant struct {
 	client      int8
 	owner       uint32
 	first, last int64
 	used        int64 // the last token in use
+	reads       bool
 	at          time.Duration
 }
 
@@ -31,11 +22,14 @@ type judge struct {
 	w       *world
 	found   *Violation
 	grants  []grant
-	newest  int64             // highest token so far
-	before  [maxClients]int64 // highest token when the client's attempt began
-	current [maxClients]int   // index of the client's last grant
-	ended   [maxClients]bool  // the end of the client's lease was reported
-	next    waiting           // head of every queue when the last lease was released, in an orderly run
+	newest  int64               // highest token so far
+	before  [maxClients]int64   // highest token when the client's attempt began
+	current [maxClients]int     // index of the client's last grant
+	ended   [maxClients]bool    // the end of the client's lease was reported
+	next    waiting             // head of every queue when the last lease was released, in an orderly run
+	free    time.Duration       // a release that leaves the lock free may arrive until then
+	until   int64               // readers before this place may come in beside next, a reader
+	ahead   [maxClients]waiting // the first writer in every queue when a reader's attempt began, in an orderly run
 }
 
 func (j *judge) reset(w *world) {
@@ -61,7 +55,12 @@ func (j *judge) alarmed(c *client, node int) {
 }
 
 // begins records that an attempt begins.
-func (j *judge) begins(c *client) { j.before[c.id] = j.newest }
+func (j *judge) begins(c *client) {
+	j.before[c.id], j.ahead[c.id] = j.newest, waiting{}
+	if j.w.config.orderly && c.reads && j.w.now > j.free {
+		j.ahead[c.id] = writerAhead(c)
+	}
+}
 
 // granted checks a grant at the instant at which it returns. Any token of its block may
 // be used later. So all of them must be new, and above the blocks of all grants that had
@@ -73,19 +72,22 @@ func (j *judge) granted(c *client, now time.Duration) {
 		j.violated("token", "client %d is granted tokens %d to %d", c.id, c.token, c.lastToken)
 	}
 	for k := range j.grants {
-		if g := &j.grants[k]; g.first <= c.lastToken && c.token <= g.last {
+		if g := &j.grants[k]; g.first <= c.lastToken && c.token <= g.last && !(g.reads && c.reads) {
 			j.violated("token", "%d to %d of client %d at %v and %d to %d of client %d have tokens in common",
 				g.first, g.last, g.client, g.at, c.token, c.lastToken, c.id)
 		}
 	}
-	if c.token <= j.before[c.id] {
+	if c.token < j.before[c.id] || c.token == j.before[c.id] && !c.reads {
 		j.violated("token", "%d of client %d is not above %d, which had returned when its attempt began at %v",
 			c.token, c.id, j.before[c.id], c.started)
+	}
+	if c.reads && c.token%2 == 0 {
+		j.violated("token", "client %d reads with token %d, which a writer can have", c.id, c.token)
 	}
 	j.newest = max(j.newest, c.lastToken)
 	j.inOrder(c)
 	j.current[c.id] = len(j.grants)
-	j.grants = append(j.grants, grant{c.id, c.owner, c.token, c.lastToken, c.token, w.now})
+	j.grants = append(j.grants, grant{c.id, c.owner, c.token, c.lastToken, c.token, c.reads, w.now})
 	j.valid(c, now)
 	j.alone(c)
 	if w.quiet {
@@ -131,7 +133,7 @@ func (j *judge) minted(c *client, since time.Duration) {
 	}
 	j.newest = max(j.newest, c.lastToken)
 	j.current[c.id] = len(j.grants)
-	j.grants = append(j.grants, grant{c.id, c.owner, c.next, c.lastToken, c.next - 1, j.w.now})
+	j.grants = append(j.grants, grant{c.id, c.owner, c.next, c.lastToken, c.next - 1, false, j.w.now})
 }
 
 func (j *judge) valid(c *client, now time.Duration) {
@@ -151,7 +153,7 @@ func (j *judge) alone(c *client) {
 		if other != c && other.working() {
 			until = other.machine.Stop() + w.config.terms.Guard
 		}
-		if left := until - other.now(); left > 0 && until > 0 {
+		if left := until - other.now(); left > 0 && until > 0 && !(c.reads && other.read) {
 			w.stats[Overlaps]++
 			if j.inside() {
 				j.violated("overlap", "client %d is granted token %d while client %d works on under token %d, for %v more",
@@ -180,18 +182,21 @@ func (j *judge) lost(c *client, now, stop, keys time.Duration) {
 
 // released records the head of the queues. It must get the lock next, unless the lock is
 // left free.
-func (j *judge) released(leftFree bool) {
+func (j *judge) released(c *client, leftFree bool) {
 	j.next = waiting{}
+	if leftFree {
+		j.ahead, j.free = [maxClients]waiting{}, j.w.now+j.w.config.latency
+	}
 	if !j.w.config.orderly || leftFree {
 		return
 	}
 	head := &j.w.nodes[0].queue[0]
 	for i := range j.w.p.Nodes {
-		if n := &j.w.nodes[i]; n.queued == 0 || n.queue[0].ticket != head.ticket {
+		if n := &j.w.nodes[i]; n.queued == 0 || n.queue[0].ticket != head.ticket || c.reads && !last(n, c.owner) {
 			return
 		}
 	}
-	j.next = *head
+	j.next, j.until = *head, writersFrom(j.w)
 	if waiter := &j.w.clients[head.client]; waiter.yielded {
 		j.yields(waiter)
 	}
@@ -202,6 +207,7 @@ func (j *judge) yields(c *client) {
 	if c.ticket == j.next.ticket {
 		j.next = waiting{}
 	}
+	settled(j, c)
 }
 
 // startsOver checks that no client loses its place in a run without faults. Where a message may
@@ -212,13 +218,20 @@ func (j *judge) startsOver(c *client) {
 	}
 }
 
-// inOrder checks that no other client gets the lock before the head of every queue.
+// inOrder checks that no other client gets the lock before the head of every queue, and that no reader gets it
+// before a writer that came before and was in every queue.
 func (j *judge) inOrder(c *client) {
+	if v := &j.ahead[c.id]; c.reads && v.ticket != 0 && (c.carried == 0 || c.enqueuedAt > v.enqueuedAt) {
+		j.violated("order", "client %d reads with ticket %d, enqueued at %d, before client %d writes with ticket %d, enqueued at %d",
+			c.id, c.carried, c.enqueuedAt, v.client, v.ticket, v.enqueuedAt)
+	}
+	settled(j, c)
 	if j.next.ticket == 0 {
 		return
 	}
 	j.w.stats[ServedInOrder]++
-	if c.ticket != j.next.ticket && (c.ticket == 0 || c.enqueuedAt > j.next.enqueuedAt) {
+	beside := c.reads && j.next.reads && (c.carried != 0 && c.enqueuedAt < j.until || j.until == none)
+	if !beside && c.ticket != j.next.ticket && (c.ticket == 0 || c.enqueuedAt > j.next.enqueuedAt) {
 		j.violated("order", "client %d is granted with ticket %d, enqueued at %d, before client %d with ticket %d, enqueued at %d",
 			c.id, c.ticket, c.enqueuedAt, j.next.client, j.next.ticket, j.next.enqueuedAt)
 	}
@@ -247,14 +260,14 @@ func (j *judge) created(n *node, m *message) {
 	if !j.w.p.World.plain() {
 		return // the node's clock, by which the limit is checked, may step
 	}
-	if m.op != opExtend {
+	if m.op.plain() != opExtend {
 		latest := m.after/1000 + j.w.config.terms.TTL.Milliseconds() + 1
-		if over := n.expires - latest; over > 0 {
+		if over := endOf(n, m) - latest; over > 0 {
 			j.violated("leftover", "%v of client %d makes a key on node %d that ends %d ms too late", m.op, m.client, n.id, over)
 		}
 	}
 	bound := m.bound
-	if m.op == opExtend {
+	if m.op.plain() == opExtend {
 		bound = m.steady + j.w.config.terms.Timeout
 	}
 	c := &j.w.clients[m.client]
@@ -300,8 +313,9 @@ func (j *judge) leftover(e *event) {
 		if e.node >= 0 && int(e.node) != i {
 			continue
 		}
-		if n.owner == e.owner && !n.reserved && links[requests].fault < e.duration && links[replies].fault < e.duration {
-			if n.expire(n.clock.read(w.now)); n.owner == e.owner {
+		wall := n.clock.read(w.now)
+		if keeps(n, e.owner, wall) && links[requests].fault < e.duration && links[replies].fault < e.duration {
+			if n.expire(wall); keeps(n, e.owner, wall) {
 				j.violated("leftover", "owner %d of client %d, looked at since %v, is over and has its key on node %d",
 					e.owner, c.id, e.duration, i)
 			}
@@ -324,30 +338,6 @@ func (j *judge) starved() {
 		j.violated("liveness", "no grant since the faults stopped at %v", j.w.config.faults)
 	}
 	j.w.over = true
-}
-
-// observe drives the observer. It polls until the faults stop.
-func (j *judge) observe(e *event) {
-	w, o := j.w, &j.w.observer
-	show := func(i int) sighted { return shows(w, i) }
-	switch n := max(e.node, 0); e.kind {
-	case evPoll:
-		for i, at := range o.begin(w.now, show) {
-			if at >= 0 && i < w.p.Nodes {
-				w.schedule(at, &event{kind: evLook, client: -1, node: int8(i)})
-			}
-		}
-		w.schedule(w.now+w.config.terms.Timeout, &event{kind: evSeen, client: -1, node: -1})
-	case evLook:
-		if node := &w.nodes[n]; !node.down && w.now >= node.stalled {
-			o.look(int(n), w.now, show(int(n)))
-		}
-	default:
-		j.seen(o, show)
-		if !w.quiet {
-			w.schedule(w.now+w.config.terms.Timeout, &event{kind: evPoll, client: -1, node: -1})
-		}
-	}
 }
 
 // seen checks what the observer reports: the owner that had a majority all the time, and never one

@@ -19,6 +19,7 @@ type lease struct {
 	worksUntil time.Duration // after a loss, by the validity clock
 	others     int           // tickets of other clients in the queues, by the nodes' last answers
 	answeredAt time.Duration // when those answers had arrived
+	read       bool          // it is, or was, a reader's
 	vacant     bool          // the hold has no lease: its last one was released
 	check      check         // under way
 	proof
@@ -27,6 +28,13 @@ type lease struct {
 func (c *client) granted(now time.Duration, v verdict) {
 	w := c.w
 	w.stats[Grants]++
+	if c.reads {
+		w.stats[ReadersGranted]++
+	}
+	if c.downgrade {
+		w.stats[Downgrades]++
+		c.downgrade = false
+	}
 	c.phase = holding
 	c.top, c.token, c.next, c.lastToken = v.top, v.first, v.first+1, v.latest
 	c.others, c.answeredAt = c.waiters, now
@@ -38,7 +46,7 @@ func (c *client) granted(now time.Duration, v verdict) {
 	reserved := c.wait.Won(c.voted)
 	c.tooLate = false
 	c.local.Granted(c.localTime(now))
-	c.failures, c.misses, c.jumped = 0, 0, false
+	c.failures, c.misses, c.jumped, c.read = 0, 0, false, c.reads
 	c.startLease(now)
 	for i := range w.p.Nodes {
 		if reserved.Has(i) {
@@ -136,7 +144,7 @@ func (c *client) renew() {
 	if !c.step(quorum.Input{Kind: quorum.InputBegin}).Begin {
 		return
 	}
-	m := message{op: opExtend, owner: c.owner, t: c.top}
+	m := message{op: opExtend.of(c.reads), owner: c.owner, t: c.top}
 	for i := range c.w.p.Nodes {
 		c.request(i, &m)
 	}
@@ -204,11 +212,11 @@ func (c *client) giveBack(now time.Duration, s quorum.Step) {
 	if c.working() { // the process is closed
 		w.judge.once(c)
 	}
-	w.judge.released(s.LeaveFree)
+	w.judge.released(c, s.LeaveFree)
 	c.endWait()
 	c.released = c.owner
 	w.judge.over(c)
-	m := message{op: opRelease, owner: c.owner, ticket: c.ticket, update: leaves, leaveFree: s.LeaveFree}
+	m := message{op: opRelease.of(c.reads), owner: c.owner, ticket: c.ticket, update: leaves, leaveFree: s.LeaveFree}
 	c.phase, c.owner, c.ticket = resting, 0, 0
 	if s.Caller != 0 {
 		c.contend(now, s)
@@ -275,7 +283,7 @@ func (c *client) unlose(m *message) {
 
 // releaseAll deletes the locks of an attempt or a lease, and updates its ticket.
 func (c *client) releaseAll(untouched quorum.Set, update ticketUpdate) {
-	m := message{op: opRelease, owner: c.owner, ticket: c.ticket, enqueuedAt: c.enqueuedAt, update: update}
+	m := message{op: opRelease.of(c.reads), owner: c.owner, ticket: c.ticket, enqueuedAt: c.enqueuedAt, update: update}
 	if c.ticket == 0 {
 		m.update = leaves
 	}
@@ -291,6 +299,7 @@ func (c *client) releaseAll(untouched quorum.Set, update ticketUpdate) {
 
 // remnant is a lost lease whose locks are not released yet.
 type remnant struct {
+	reads         bool
 	owner, ticket uint32
 	at            time.Duration // true time
 }
@@ -303,7 +312,7 @@ func (c *client) leaveRemnants(at time.Duration) {
 		if r.owner != 0 {
 			continue
 		}
-		*r = remnant{owner: c.owner, ticket: c.ticket, at: max(c.when(at), w.now) + 1}
+		*r = remnant{reads: c.reads, owner: c.owner, ticket: c.ticket, at: max(c.when(at), w.now) + 1}
 		e := event{kind: evRemnants, client: c.id, node: -1}
 		e.life = c.life
 		w.schedule(r.at, &e)
@@ -333,7 +342,7 @@ func (c *client) releaseRemnant(r *remnant) {
 	if r.owner == 0 {
 		return
 	}
-	m := message{op: opRelease, owner: r.owner, ticket: r.ticket}
+	m := message{op: opRelease.of(r.reads), owner: r.owner, ticket: r.ticket}
 	for i := range c.w.p.Nodes {
 		c.request(i, &m)
 	}

@@ -138,6 +138,10 @@ func (c *client) finish(now time.Duration) {
 		return
 	}
 	c.w.judge.once(c)
+	if downgrades(c) {
+		downgrade(c, now)
+		return
+	}
 	c.vacant = true
 	c.callLater(c.current, c.w.config.terms.TTL/4)
 	c.do(now, c.local.Finished(c.localTime(now), c.state(now)))
@@ -157,6 +161,9 @@ func (c *client) state(now time.Duration) *quorum.Hold {
 			c.machine.End()-now > terms.TTL/10,
 		Others: c.others, AnsweredAt: c.localTime(c.answeredAt),
 		Subscribed: c.queues && c.contended,
+	}
+	if c.reads { // no reader passes its lease on, or leaves the lock to others
+		h.Others, h.Useful = 0, false
 	}
 	if w.bugs.has(PassBeyondBlock) {
 		h.Tokens++

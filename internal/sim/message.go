@@ -17,17 +17,39 @@ const (
 	opDrop
 	opGreet // runs the restart guard and reads the clock, on a new connection
 	opWake  // no request: the node wakes a waiter
+
+	// reads makes the operation of a reader out of that of a writer: share, prolong, restore, align
+	// and quit out of acquire, extend, heal, raise and release.
+	reads op = 1 << 4
 )
 
 var opNames = [...]string{"?", "acquire", "extend", "heal", "raise", "release", "pass on", "detach", "resume", "drop", "greet", "wake"}
 
-func (o op) String() string { return opNames[o] }
+var readerNames = [...]string{"?", "share", "prolong", "restore", "align", "quit"}
+
+func (o op) String() string {
+	if o&reads != 0 {
+		return readerNames[o&^reads]
+	}
+	return opNames[o]
+}
+
+// of returns the operation as a client asks for it.
+func (o op) of(reader bool) op {
+	if reader {
+		return o | reads
+	}
+	return o
+}
+
+// plain returns the operation without regard to whether a reader asks.
+func (o op) plain() op { return o &^ reads }
 
 // asks reports whether it is a request of an attempt for the lock.
-func (o op) asks() bool { return o == opAcquire || o == opResume }
+func (o op) asks() bool { return o.plain() == opAcquire || o == opResume }
 
 // insists reports whether it is sent again over a new connection if its answer is missing.
-func (o op) insists() bool { return o == opRelease || o == opPassOn || o == opDrop }
+func (o op) insists() bool { return o.plain() == opRelease || o == opPassOn || o == opDrop }
 
 // usesHandle reports whether it may change a detached lock, if it names the right owner.
 func (o op) usesHandle() bool { return o == opDetach || o == opResume || o == opDrop }

@@ -214,6 +214,26 @@ const (
 	FailedDetachStays
 	// KeepOutlivesGuard keeps detached locks for longer than a quarantine.
 	KeepOutlivesGuard
+	// JoinsWriter lets a reader in where a writer has the lock.
+	JoinsWriter
+	// TakesReaders gives a writer the lock that readers have.
+	TakesReaders
+	// SetStays makes a lock of readers and keeps the set of an earlier one.
+	SetStays
+	// QuitDeletes deletes the lock at the release of any reader.
+	QuitDeletes
+	// WokenVotes counts a node that has woken a reader as a vote.
+	WokenVotes
+	// RestoreForeign makes any lock one of readers when a reader heals its own.
+	RestoreForeign
+	// AlignsDown aligns a register that is above, downwards.
+	AlignsDown
+	// RegisterIsToken gives a reader the top itself as its token.
+	RegisterIsToken
+	// UnalignedCounts grants a reader as soon as a quorum has voted.
+	UnalignedCounts
+	// PassesWriters lets readers in beside others while a writer waits that came before.
+	PassesWriters
 )
 
 var mutationNames = [...]string{
@@ -241,6 +261,9 @@ var mutationNames = [...]string{
 	"extend ignores marks", "a revocation deletes", "one mark is enough", "one round of marks is enough", "marks end with the lock",
 	"resume keeps the owner", "the handle exists before the end", "resume of a missing lock", "resume of any lock", "resume of any handle", "resume of a revoked lock",
 	"a resumed lock moves nothing", "resume passes the marker", "extend of a detached lock", "acquire of a detached lock", "drop of any lock", "a failed detach stays", "a detached lock outlives the guard",
+	"a reader joins a writer", "a writer takes the readers' lock", "the set is not made anew", "a reader's release deletes the lock",
+	"a woken reader has a vote", "a reader's heal takes any lock", "an align goes down", "the register is a reader's token",
+	"readers do not align", "a reader passes a waiting writer",
 }
 
 // Mutations returns every planted bug.

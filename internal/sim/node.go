@@ -21,6 +21,8 @@ type data struct {
 	watchedUntil time.Duration
 
 	marker marker
+
+	set readers // a key of its own, beside that of the lock
 }
 
 // form is what the value of a lock shows beside its owner. A lock that is not ownedForm begins like
@@ -199,17 +201,17 @@ func (n *node) serve(e *event) {
 		n.faulted()
 	}
 	n.expire(wall)
-	before := n.locked()
+	before := holds(n, m, wall)
 	a := serveLock(n, m, wall, frozen)
-	if a == granted || m.op == opRaise {
+	if a == granted || m.op.plain() == opRaise {
 		m.position = int64(n.queued)
 	}
 	if w.p.Trace != nil {
-		w.trace("node %d: %v of client %d to server %d in term %d by owner %d, ticket %d, t %d: %v, moved %d, before %d; now %d|%d, reserved %v, for %dms, register %d, base %d, queue %v, frozen %v",
+		w.trace("node %d: %v of client %d to server %d in term %d by owner %d, ticket %d, t %d: %v, moved %d, before %d; now %d|%d, reserved %v, for %dms, register %d, base %d, queue %v, readers %v, frozen %v",
 			n.id, m.op, m.client, m.server, m.epoch, m.owner, m.ticket, m.t, a, m.moved, m.before,
-			n.owner, n.shown, n.reserved, n.expires-wall.Milliseconds(), n.register, n.base, n.queue[:n.queued], frozen)
+			n.owner, n.shown, n.reserved, n.expires-wall.Milliseconds(), n.register, n.base, n.queue[:n.queued], n.set.members[:n.set.count], frozen)
 	}
-	if !before && n.locked() {
+	if !before && holds(n, m, wall) {
 		w.judge.created(n, m)
 	}
 	n.answer(m, a, frozen)
@@ -227,6 +229,9 @@ func (n *node) answer(m *message, a answer, frozen time.Duration) {
 func (n *node) expire(wall time.Duration) {
 	if n.owner != 0 && wall.Milliseconds() >= n.expires {
 		n.unlock()
+	}
+	if wall.Milliseconds() >= n.set.ends {
+		n.set.count = 0
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 // A register that is already at the top must not confirm a raise. The shortest sequence
 // in which that grants one token twice:
 //
-//  1. X proposes 6. Node 0 moves to 6; the clock of node 1 lets it move to 5
+//  1. X proposes 6. Node 0 moves to 6; the clock of node 1 lets it move to 4
 //     only. X has to raise node 1 to 6.
 //  2. Node 1 loses the key of X (its clock jumps ahead and back). Y proposes 6,
 //     and moves nodes 1 and 2 to it: its token is 6. It works, and releases.
@@ -27,7 +27,7 @@ func TestRaiseIsRefusedAtTheTop(t *testing.T) {
 		base := micros(epoch)
 		for i := range 3 {
 			w.nodes[i] = node{w: w, id: int8(i)}
-			w.nodes[i].register = base + 4
+			w.nodes[i].register = base + 2
 		}
 		clocks := [3]time.Duration{epoch, epoch - time.Hour + 5*time.Microsecond, epoch}
 		send := func(i int, o op, owner uint32, t int64) (answer, message) {

@@ -15,6 +15,7 @@ type operator struct {
 	pcg     rand.PCG
 	decides quorum.Revocation
 	owner   uint32                         // the victim
+	began   time.Duration                  // when the nodes were read
 	lived   [quorum.MaxNodes]time.Duration // what its lock had to live on each node that has marked it
 	already quorum.Set                     // nodes that had marked it before
 	answers [quorum.MaxNodes]time.Duration // when each answer comes; 0 for none

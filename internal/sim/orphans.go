@@ -42,7 +42,7 @@ func (c *client) retryReleases(i int) {
 		}
 		c.w.stats[ReleaseRetries]++
 		m := message{op: r.op, owner: r.owner, ticket: r.ticket}
-		if r.op == opRelease && (r.update != leaves || r.ticket == c.ticket) {
+		if r.op.plain() == opRelease && (r.update != leaves || r.ticket == c.ticket) {
 			m.ticket = 0
 		}
 		*r = orphan{}

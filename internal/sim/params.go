@@ -93,6 +93,9 @@ const (
 	usualClients = 4
 )
 
+// nodeSet is a set of nodes, one bit for each.
+type nodeSet uint8
+
 // config has the settings of a run. They are drawn from its seed first.
 type config struct {
 	clients    int
@@ -169,3 +172,13 @@ const (
 // modelRate is the largest error of a clock's rate inside the fault model, in
 // millionths. Two such clocks differ by less than 1 %.
 const modelRate = 4900
+
+// Violation is a promise that was broken.
+type Violation struct {
+	Oracle string // overlap, readers, token, reported, leftover, alarm, liveness, order, marker, sight, revocation, handles
+	At     time.Duration
+	Text   string
+}
+
+// Error returns the text of the violation.
+func (v *Violation) Error() string { return fmt.Sprintf("%s at %v: %s", v.Oracle, v.At, v.Text) }

@@ -12,13 +12,13 @@ const Span = 25
 
 // lostOnTheWay are the bugs that show when an attempt loses keys before it is
 // over.
-var lostOnTheWay = []Mutation{RaiseAnyOwner, RaiseDown, RaiseAtTop, RepeatMoves, BeforeOfTheVote}
+var lostOnTheWay = []Mutation{RaiseAnyOwner, RaiseDown, RaiseAtTop, RepeatMoves, BeforeOfTheVote, AlignsDown}
 
 // amnesic are the bugs that show when nodes lose their data.
 var amnesic = []Mutation{NoGuard, NoFloor, FloorAtStart, NoCap, NoMarker, NoMarkerPasses, ReservationUnguarded, QuarantineJumps, ForgetsTheNewest, ResumesUnguarded, KeepOutlivesGuard}
 
 // unfair are the bugs that break only the order of the queue.
-var unfair = []Mutation{ReservedForAnybody, LastFirst, OwnHeadLeftFree}
+var unfair = []Mutation{ReservedForAnybody, LastFirst, OwnHeadLeftFree, PassesWriters}
 
 // passing are the bugs of local passes.
 var passing = []Mutation{HealMoves, HealShowsToken, OwnerIsEnough, PassUnchecked, NoProofReset, ResetOvertaken, CheckUnbounded}
@@ -35,6 +35,9 @@ var ofHandles = []Mutation{
 	ResumesUnguarded, ExtendsDetached, AcquiresDetached, DropsAnyLock, FailedDetachStays, KeepOutlivesGuard,
 }
 
+// ofReaders are the bugs of shared leases.
+var ofReaders = []Mutation{JoinsWriter, TakesReaders, SetStays, QuitDeletes, WokenVotes, RestoreForeign, AlignsDown, RegisterIsToken, UnalignedCounts, PassesWriters}
+
 // ofGroups are the bugs of failover groups.
 var ofGroups = []Mutation{GuardWithoutWindow, MarkerWithoutEpoch, GroupUnguarded, EarlierTermOverwrites, NoConfirmation, UsedTooEarly, RenewedForEver, VotesUnguarded}
 
@@ -44,17 +47,7 @@ func (m Mutation) configure(w *world, c *config) {
 	c.orderly = c.orderly && m == 0 || m.among(unfair...)
 	switch {
 	case m.has(NoDrift):
-		if w.bugs.has(NoDrift) {
-			c.terms.Drift = 0
-			c.rate = 10_000
-		}
-		c.stepAware = false // that much drift looks like a step
-		c.guard, c.amnesia, c.everyFlush = false, false, 0
-		c.clients = usualClients
-		c.backoffCap, c.latency = ttl/50, ttl/1000 // some client always asks soon
-		c.hold = 4 * ttl
-		c.everyPause = ttl
-		c.everyCut = ttl
+		driftApart(c, w.bugs.has(NoDrift))
 	case m.among(NoMarker, NoMarkerPasses):
 		c.everyFlush = 2 * ttl
 	case m.has(ReservationUnguarded):
@@ -93,10 +86,30 @@ func (m Mutation) configure(w *world, c *config) {
 		c.hold, c.terms.MaxHold, c.everyCut, c.loss = 4*ttl, 0, ttl, 200
 	case m.among(ofHandles...):
 		m.detachOften(c)
+	case m.has(RestoreForeign):
+		// A reader's lock ends too early, and a writer gets it before the reader's heal comes.
+		c.clients, c.everyBlip, c.hold, c.renew, c.loss = usualClients, ttl/4, 4*ttl, ttl/10, min(c.loss, 50)
 	case m.has(RemnantsAtOnce):
 		c.clients, c.backoffCap, c.hold = usualClients, ttl/50, 4*ttl
 		c.terms.MaxHold = ttl / 2
 	}
+}
+
+// driftApart makes a run in which some client always asks while others hold for long. If the bug is planted, clocks
+// drift further apart than the terms allow for.
+func driftApart(c *config, planted bool) {
+	ttl := c.terms.TTL
+	if planted {
+		c.terms.Drift = 0
+		c.rate = 10_000
+	}
+	c.stepAware = false // that much drift looks like a step
+	c.guard, c.amnesia, c.everyFlush = false, false, 0
+	c.clients = usualClients
+	c.backoffCap, c.latency = ttl/50, ttl/1000 // some client always asks soon
+	c.hold = 4 * ttl
+	c.everyPause = ttl
+	c.everyCut = ttl
 }
 
 // restartInTurn makes a run in which nodes restart one after the other and registers are

@@ -89,7 +89,7 @@ func (c *client) startCheck(now time.Duration) {
 	w.stats[Checks]++
 	clusterTime := c.clusterTime()
 	c.check = check{
-		open: true, token: max(min(c.propose(clusterTime), clusterTime), c.lastToken+1),
+		open: true, token: max(quorum.Register(min(c.propose(clusterTime), clusterTime)), quorum.NextRegister(c.lastToken)),
 		sent: now, issued: w.now, until: now + w.config.terms.Timeout,
 	}
 	m := message{op: opRaise, owner: c.owner, t: c.check.token}
@@ -152,7 +152,7 @@ func (c *client) mint(k *check, now time.Duration) {
 	if w.bugs.has(CheckUnbounded) {
 		before = 0
 	}
-	c.top, c.next, c.lastToken = k.token, max(c.next, before+1, k.token-w.config.block+1), k.token
+	c.top, c.next, c.lastToken = k.token, max(c.next, quorum.NextRegister(before), k.token-w.config.block+1), k.token
 	if w.p.Trace != nil {
 		w.trace("client %d has checked owner %d: tokens %d to %d, %d wait elsewhere", c.id, c.owner, c.next, c.lastToken, c.others)
 	}

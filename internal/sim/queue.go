@@ -8,6 +8,7 @@ type waiting struct {
 	ticket     uint32
 	life       uint32
 	client     int8
+	reads      bool
 }
 
 // maxQueue bounds the queue of a node. It leaves room for all clients and for as many
@@ -28,7 +29,7 @@ func (n *node) rank(ticket uint32) int64 {
 // enqueue puts the ticket of m into the queue, once, and reports whether the ticket may
 // wait.
 func (n *node) enqueue(m *message) bool {
-	if m.ticket == 0 || m.op == opAcquire && !m.subscribed {
+	if m.ticket == 0 || m.op.plain() == opAcquire && !m.subscribed {
 		return false
 	}
 	if n.rank(m.ticket) >= 0 || n.queued == maxQueue {
@@ -39,7 +40,7 @@ func (n *node) enqueue(m *message) bool {
 	for ; i > 0 && n.queue[i-1].enqueuedAt > m.enqueuedAt; i-- {
 		n.queue[i] = n.queue[i-1]
 	}
-	n.queue[i] = waiting{enqueuedAt: m.enqueuedAt, ticket: m.ticket, life: m.life, client: m.client}
+	n.queue[i] = waiting{enqueuedAt: m.enqueuedAt, ticket: m.ticket, life: m.life, client: m.client, reads: m.op&reads != 0}
 	return true
 }
 
@@ -59,6 +60,12 @@ func (n *node) reserve(me uint32, wall time.Duration) uint32 {
 		head := n.queue[0]
 		if w.bugs.has(LastFirst) {
 			head = n.queue[n.queued-1]
+		}
+		if head.reads {
+			if first := admit(n, wall); first != 0 {
+				return first
+			}
+			continue
 		}
 		n.dequeue(head.ticket)
 		if head.ticket == me {

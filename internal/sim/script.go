@@ -1,6 +1,10 @@
 package sim
 
-import "time"
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+)
 
 // execute runs one operation of the script apply. Its time is wall, the instant at which
 // the script began. The script may stall for frozen before it writes.
@@ -10,6 +14,16 @@ func (n *node) execute(m *message, wall, frozen time.Duration) answer {
 		end += frozen.Milliseconds()
 	}
 	switch m.op {
+	case opAcquire | reads:
+		return share(n, m, wall, end)
+	case opExtend | reads:
+		return prolong(n, m, wall, end)
+	case opHeal | reads:
+		return restore(n, m, wall, end)
+	case opRaise | reads:
+		return align(n, m, wall)
+	case opRelease | reads:
+		return quit(n, m, wall)
 	case opGreet:
 		return n.greet(m, wall)
 	case opAcquire:
@@ -43,6 +57,7 @@ func (n *node) greet(m *message, wall time.Duration) answer {
 		if w.bugs.has(MarkerWithoutEpoch) {
 			n.marker.epoch = 0
 		}
+		rebase(n)
 		w.judge.marked(n, m, before)
 	}
 	m.marker = n.marker
@@ -69,19 +84,18 @@ func (n *node) lock(m *message, end int64) {
 }
 
 // value returns the position that an attempt has to exceed.
-func (n *node) value() int64 {
-	value := max(n.register, n.base)
-	if n.w.config.guard {
-		floor := n.marker.until
-		switch {
-		case n.w.bugs.has(NoFloor):
-			floor = 0
-		case n.w.bugs.has(FloorAtStart) && floor > 0:
-			floor -= micros(n.w.config.maxTTL)
-		}
-		value = max(value, floor)
+func (n *node) value() int64 { return max(n.register, n.base) }
+
+// rebase raises the base to the end of a quarantine.
+func rebase(n *node) {
+	floor := n.marker.until
+	switch {
+	case n.w.bugs.has(NoFloor):
+		floor = 0
+	case n.w.bugs.has(FloorAtStart):
+		floor -= micros(n.w.config.maxTTL)
 	}
-	return value
+	n.base = max(n.base, floor)
 }
 
 // move moves the register up to the proposal, but not far ahead of the node's clock. If
@@ -89,12 +103,12 @@ func (n *node) value() int64 {
 func (n *node) move(m *message, wall time.Duration) {
 	w := n.w
 	value := n.value()
-	target := min(m.t, micros(wall+w.config.ahead))
+	target := quorum.Register(min(m.t, micros(wall+w.config.ahead)))
 	if w.bugs.has(NoCap) {
 		target = m.t
 	}
 	if w.p.Nodes == 1 {
-		target = max(target, value+1)
+		target = max(target, quorum.NextRegister(value))
 	}
 	m.moved, m.before = 0, value
 	if value < target || w.bugs.has(MovesNotStrictly) && value == target {
@@ -117,10 +131,14 @@ func trusts(n *node, m *message) bool {
 
 func (n *node) acquire(m *message, wall time.Duration, end int64) answer {
 	w, bugs := n.w, n.w.bugs
-	ours := n.owner == m.owner && !n.reserved && n.form == ownedForm
+	if shared(n) {
+		vacate(n, wall)
+	}
+	ours := alone(n, m)
 	forUs := n.reserved && m.ticket != 0 && (n.owner == m.ticket || bugs.has(ReservedForAnybody)) ||
 		bugs.has(ReservationOverwrites) && m.ticket != 0 && n.reservedFor == m.ticket ||
-		bugs.has(LapsedTakesLock) && m.lapsed || bugs.has(AcquiresDetached) && n.form == detachedForm
+		bugs.has(LapsedTakesLock) && m.lapsed || bugs.has(TakesReaders) && shared(n) ||
+		bugs.has(AcquiresDetached) && n.form == detachedForm
 	tooLate := micros(wall) > m.after && !bugs.has(AcquireAnytime)
 	switch {
 	case !trusts(n, m) && !(bugs.has(ReservationUnguarded) && forUs):
@@ -177,7 +195,12 @@ func (n *node) taken(m *message, wall time.Duration, inTime bool) answer {
 	if inTime && n.enqueue(m) {
 		m.position = n.rank(m.ticket)
 	}
-	m.left, m.reservation, m.holder = n.expires-wall.Milliseconds(), n.reserved, n.owner
+	woken := false
+	if shared(n) {
+		trim(n, wall)
+		woken = n.set.last().woken
+	}
+	m.left, m.reservation, m.holder = n.expires-wall.Milliseconds(), n.reserved || woken, n.owner
 	return taken
 }
 
@@ -264,8 +287,15 @@ func (n *node) release(m *message, wall time.Duration) answer {
 		}
 		n.unlock()
 	}
+	return settle(n, m, wall, free || ours, ours)
+}
+
+// settle brings the queue up to date after a release. free means that the lock is, and ours that it was the
+// client's.
+func settle(n *node, m *message, wall time.Duration, free, ours bool) answer {
+	bugs := n.w.bugs
 	stays := m.update != leaves
-	if stays && n.reserved && n.owner == m.ticket {
+	if stays && turns(n, m.ticket, wall) {
 		return notDone // reserved for this ticket meanwhile: in the queue it would get two turns
 	}
 	if stays && m.update != yields {
@@ -273,7 +303,7 @@ func (n *node) release(m *message, wall time.Duration) answer {
 	} else {
 		n.dequeue(m.ticket)
 	}
-	switch available := ours || free || bugs.has(ReservesAnyLock); {
+	switch available := free || bugs.has(ReservesAnyLock); {
 	case available && m.leaveFree:
 		if n.queued > 0 {
 			n.wake(&n.queue[0], leftFree, 0)
@@ -291,8 +321,10 @@ func (n *node) release(m *message, wall time.Duration) answer {
 			n.enqueue(m)
 		}
 		m.reservation = head != 0 && n.reservedClient != m.client
+	case shared(n):
+		admit(n, wall)
 	}
-	if m.update == yields && !(n.reserved && n.owner == m.ticket) {
+	if m.update == yields && !turns(n, m.ticket, wall) {
 		n.enqueue(m)
 	}
 	if ours {
@@ -305,69 +337,18 @@ func (n *node) release(m *message, wall time.Duration) answer {
 // ticket, passOn reserves it for the next one.
 func (n *node) passOn(m *message, wall time.Duration) answer {
 	n.dequeue(m.ticket)
-	if n.owner == m.ticket && n.reserved || n.owner != 0 && n.w.bugs.has(PassOnDeletes) {
-		n.unlock()
+	if shared(n) && !n.w.bugs.has(PassOnDeletes) {
+		n.set.drop(m.ticket, true)
+		if !vacate(n, wall) {
+			admit(n, wall)
+			return notDone
+		}
 		n.reserve(0, wall)
 		return done
 	}
-	return notDone
-}
-
-// detachLock runs the operation mark with the kind 'd'.
-func detachLock(n *node, m *message, wall time.Duration) answer {
-	switch {
-	case n.owner != m.owner, n.reserved, n.form == revokedForm:
-		return notDone
-	case micros(wall) > m.after:
-		n.w.stats[TooLate]++
-		return late
-	}
-	n.form, n.expires = detachedForm, wall.Milliseconds()+m.left
-	return done
-}
-
-// resumeLock gives the detached lock of m.holder another owner.
-func resumeLock(n *node, m *message, wall time.Duration, end int64) answer {
-	bugs := n.w.bugs
-	ours := n.owner == m.owner && !n.reserved && n.form == ownedForm
-	may := n.form == detachedForm && (n.owner == m.holder || bugs.has(ResumesAnyHandle)) ||
-		n.form == revokedForm && n.owner == m.holder && bugs.has(ResumesRevoked) ||
-		n.form == ownedForm && n.locked() && bugs.has(ResumesAnyLock) ||
-		n.owner == 0 && bugs.has(ResumesMissing)
-	switch {
-	case !trusts(n, m) && !bugs.has(ResumesUnguarded):
-		n.w.stats[MarkerChanges]++
-		return markerChanged
-	case !ours && !may:
-		return n.taken(m, wall, false)
-	case micros(wall) > m.after:
-		n.w.stats[TooLate]++
-		return late
-	case ours:
-		n.repeat(m, end)
-		return granted
-	}
-	n.lock(m, end)
-	if bugs.has(ResumesUnmoved) {
-		m.moved, m.before = m.t, m.t-1
-		n.shown = m.t
-		return granted
-	}
-	n.move(m, wall)
-	return granted
-}
-
-// dropLock deletes a detached lock, and reserves it for the head of the queue.
-func dropLock(n *node, m *message, wall time.Duration) answer {
-	free := n.owner == 0
-	ours := n.owner == m.owner && n.form == detachedForm || n.locked() && n.w.bugs.has(DropsAnyLock)
-	if ours {
+	if n.owner == m.ticket && n.reserved || n.owner != 0 && n.w.bugs.has(PassOnDeletes) {
 		n.unlock()
-	}
-	if ours || free {
 		n.reserve(0, wall)
-	}
-	if ours {
 		return done
 	}
 	return notDone

@@ -55,7 +55,8 @@ func TestNoOverlapInsideTheFaultModel(t *testing.T) {
 		Pauses, Crashes, Quits, Downs, Stalls, Freezes, Cuts, Distances, Queued, Trims, ClientSteps,
 		Wipes, Truncations, Flushes, Quarantines, NotAsked, MarkerChanges, Abandoned,
 		Reservations, WakeUps, WokenAttempts, PassedOn, QueuesCleared, QueuesLeft, StartedOver, WaitsGivenUp, ReservationsTaken, ServedInOrder, Sightings, Vacancies, Unsighted, Marks, Revocations, MoreRounds,
-		Detached, DetachesFailed, Resumes, GivenBack, AskedOnce)
+		Detached, DetachesFailed, Resumes, GivenBack, AskedOnce,
+		ReadersGranted, ReadersTogether, ReadersBarred, ReadersAdmitted, Downgrades, DowngradesFailed)
 }
 
 // The clocks of any number of nodes are set ahead and back, some of them together with a
@@ -64,7 +65,7 @@ func TestNoOverlapInsideTheFaultModel(t *testing.T) {
 func TestNoOverlapWhenNodesAreSeenToStep(t *testing.T) {
 	total := sweep(t, 2000, Params{World: Stepped, Span: Span}, 3, 5)
 	mustHave(t, &total, Grants, Passes, Renewals, Heals, Revoked, Steps, CommonSteps, StepsFound, Pauses,
-		Quarantines, Reservations, ReservationsTaken, Resumes)
+		Quarantines, Reservations, ReservationsTaken, Resumes, ReadersGranted, ReadersTogether)
 }
 
 // Nodes are failover groups. The restart guard covers the longest lease and the time for
@@ -72,14 +73,14 @@ func TestNoOverlapWhenNodesAreSeenToStep(t *testing.T) {
 func TestNoOverlapWhenGroupsFailOver(t *testing.T) {
 	total := sweep(t, 3000, Params{World: Groups, Span: Span}, 1, 3)
 	mustHave(t, &total, Grants, Passes, Raises, Renewals, Heals, ProofResets, ReleaseRetries, Quarantines, MarkerChanges,
-		Failovers, Splits, GroupFreezes, Flaps, Blinds, HangUps, LaterTerms, Unconfirmed, Settlings, Outlasted, Unguarded, Resumes)
+		Failovers, Splits, GroupFreezes, Flaps, Blinds, HangUps, LaterTerms, Unconfirmed, Settlings, Outlasted, Unguarded, Resumes, ReadersGranted)
 }
 
 func TestTokensAreUniqueAndOrderedWhateverHappens(t *testing.T) {
 	total := sweep(t, most, Params{World: Anything, Span: Span}, 3, 5)
 	// Exclusion breaks in these worlds, which is the reason for tokens.
 	mustHave(t, &total, Grants, Steps, Overlaps, Wipes, Truncations, Flushes, Trims, Raises, Passes, ProofResets, StepsFound,
-		Reservations, ReservationsTaken, Resumes)
+		Reservations, ReservationsTaken, Resumes, ReadersGranted, ReadersTogether)
 }
 
 func TestLockIsGrantedAfterFaultsStop(t *testing.T) {
@@ -92,7 +93,7 @@ func TestLockIsGrantedAfterFaultsStop(t *testing.T) {
 // minority of the nodes does not answer.
 func TestOneOfThoseWhoAskTogetherIsGranted(t *testing.T) {
 	total := sweep(t, most, Params{World: Together, Span: briefly}, 3, 4, 5)
-	mustHave(t, &total, Grants, AskedOnce, VotesKept, Downs, Stalls, Silences, Distances, Pauses, Crashes, Lost, Raises)
+	mustHave(t, &total, Grants, AskedOnce, VotesKept, Downs, Stalls, Silences, Distances, Pauses, Crashes, Lost, Raises, ReadersGranted)
 }
 
 // A single node decides alone, and even numbers need more than half.

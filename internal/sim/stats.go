@@ -92,6 +92,12 @@ const (
 	DetachesFailed
 	Resumes
 	GivenBack
+	ReadersGranted
+	ReadersTogether
+	ReadersBarred
+	ReadersAdmitted
+	Downgrades
+	DowngradesFailed
 	counters
 )
 
@@ -112,6 +118,8 @@ var counterNames = [counters]string{
 	"holders seen by an observer", "polls in which nobody was seen", "polls that decided nothing",
 	"locks marked by an operator", "leases taken away", "rounds of marks that were repeated",
 	"leases detached", "detached leases that too few nodes kept", "leases resumed", "detached leases given back",
+	"leases that read", "readers that joined others", "readers that a waiting writer barred", "readers that were woken",
+	"writers that went on as readers", "writers that wanted to, in vain",
 }
 
 // String returns the name of the counter.

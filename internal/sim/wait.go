@@ -13,6 +13,8 @@ import (
 // waiter is what a client knows about its wait and its earlier waits.
 type waiter struct {
 	queues     bool   // the client queues, it does not only poll
+	reads      bool   // the attempt or the lease is a reader's
+	downgrade  bool   // and it began as a writer's
 	contended  bool   // the client has been refused, so it subscribes
 	waits      bool   // the wait or its lease is under way
 	from       uint32 // the owner that has detached the lease that is resumed; 0 in a wait of a caller
@@ -41,6 +43,7 @@ func (c *client) jitter() float64 { return float64(c.w.rng.IntN(1000)) / 1000 }
 func (c *client) startWait(now time.Duration, s quorum.Step) {
 	arrived := c.arrived[c.current]
 	c.waits, c.ticket, c.voted, c.yielded = true, 0, 0, false
+	c.reads, c.downgrade = c.w.readership.has(c.id), false
 	c.enqueuedAt = c.clusterTime() - micros(now-arrived)
 	config := quorum.WaiterConfig{
 		Nodes: c.w.p.Nodes, Arrived: arrived, NotBefore: s.At * c.w.config.pace, Grace: c.w.config.grace,
@@ -81,6 +84,9 @@ func (c *client) result(outcome quorum.Outcome, now time.Duration) *quorum.Attem
 		Outcome: outcome, TooLate: outcome == quorum.OutcomeWon, Granted: votes.Granted(),
 		Failed:   quorum.All(c.w.p.Nodes)&^(votes.Granted()|votes.Refused()|votes.Silent()) | c.raiseLate,
 		Unqueued: c.notQueued, Owner: c.text(c.owner),
+	}
+	if c.reads { // what refuses it is a writer's, or becomes readers'
+		r.Owner = c.text(everybody)
 	}
 	for i := range c.refused {
 		r.Refusals = append(r.Refusals, c.refusals[i])
@@ -140,8 +146,11 @@ func (c *client) releaseKept() {
 // text returns an owner value as the nodes show it. Values are random in production, so
 // their order is not that of the attempts.
 func (c *client) text(owner uint32) string {
-	if !asksOnce(c) {
+	switch {
+	case !asksOnce(c):
 		return ""
+	case owner == everybody:
+		return "00000000"
 	}
 	return fmt.Sprintf("%08x", bits.Reverse32(owner*2654435761))
 }
@@ -262,7 +271,7 @@ func (c *client) takeReservation(i int, now time.Duration) {
 
 // take creates the lock of a lease on a node again, or in the place of a reservation.
 func (c *client) take(i int, owner uint32, bound time.Duration) {
-	m := message{op: opHeal, owner: owner, t: c.top}
+	m := message{op: opHeal.of(c.reads), owner: owner, t: c.top}
 	c.limit(i, &m, bound)
 	c.request(i, &m)
 }

@@ -111,7 +111,7 @@ func (c *client) dropped(i int, m *message) bool {
 // outlasted reports whether no lease may rely on an answer, because no majority has confirmed
 // the term for the window.
 func (c *client) outlasted(i int, m *message) bool {
-	switch m.op {
+	switch m.op.plain() {
 	case opExtend, opHeal, opRaise:
 		if c.known[i].terms.Renews(m.sent, c.w.config.window) || c.w.bugs.has(RenewedForEver) {
 			return false

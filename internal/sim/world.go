@@ -30,11 +30,16 @@ type world struct {
 	owners  uint32 // owner values and tickets in use
 	runs    uint32 // run_ids of nodes in use
 	judge   judge
-	// observer takes no part in the run.
-	observer observer
-	operator operator
-	handles  handles
-	stats    Stats
+	guests
+	stats Stats
+}
+
+// guests are the parts of a run that draw from generators of their own.
+type guests struct {
+	observer   observer // takes no part in the run
+	operator   operator
+	handles    handles
+	readership readership // decides which clients read
 }
 
 func newWorld() *world {
@@ -51,6 +56,7 @@ func (w *world) run(p Params) Result {
 	w.reset(p)
 	w.configure()
 	w.handles.reset(w)
+	w.readership.draw(&w.p, min(w.config.clients, w.handles.first), p.Mutation.among(ofReaders...))
 	w.populate()
 	w.plan()
 	if w.observer.reset(p.Seed, &w.config.terms, w.bugs); p.Seed%observedRuns == 0 || p.Mutation.among(ofObservers...) {
@@ -177,7 +183,7 @@ func (w *world) handle(e *event) {
 	case evCheck:
 		w.judge.leftover(e)
 	case evPoll, evLook, evSeen:
-		w.judge.observe(e)
+		observe(w, e)
 	case evRevoke, evMark, evMarked, evRevoked:
 		operate(w, e)
 	case evDetach, evDetached, evUse:
