@@ -19,6 +19,9 @@ import (
 func beginAs(s *Campaigns, call Call) *Campaign {
 	c := &Campaign{}
 	call.Wait, call.Key, call.Caller = context.Background(), "p:job", &caller{}
+	if call.Limit > 0 {
+		call.Key = wire.FamilyKey(call.Key)
+	}
 	call.Terms = &config.Terms{Terms: quorum.Terms{Nodes: s.ensemble.Size(), TTL: time.Hour, Timeout: time.Hour}, Manual: true}
 	s.Begin(c, call)
 	return c

@@ -146,3 +146,19 @@ func TestProofIsOwnerAndToken(t *testing.T) {
 		assert.Equal(t, want, proof(value))
 	}
 }
+
+// Messages, which anybody may send, have such keys.
+func TestTheKeyOfASlotNamesIt(t *testing.T) {
+	for _, i := range []int{0, 7, 10, 127, 1 << 40} {
+		lock, slot, ok := SlotOf(SlotKey("p:job", i))
+		assert.Equal(t, []any{"p:job", i, true}, []any{lock, slot, ok})
+	}
+	lock, slot, ok := SlotOf(FamilyKey("p:job"))
+	assert.Equal(t, []any{"p:job", -1, true}, []any{lock, slot, ok})
+	for _, key := range []string{"p:job", "p:job\xffq", "", "p:job\xffp-1", "p:job\xffp01", "p:job\xffp+1", "p:job\xffp1x", "p:job\xffp1\xffp2", "p:job\xffp99999999999999999999"} {
+		_, _, ok = SlotOf(key)
+		assert.False(t, ok, "%q", key)
+	}
+	_, slot, _ = SlotOf("p:job")
+	assert.Equal(t, -1, slot, "a lease that is no permit")
+}

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -28,6 +30,7 @@ var permitCases = []testCase{
 	{"an asker that has waited out a right empties the queue of the slots", recallsForASlot},
 	{"a slot is prolonged, restored and raised like a lock, and shows who waits", keepsSlots},
 	{"permits and the lock of their name are apart", permitsAreApart},
+	{"a node reads the answers about slots", readsAboutSlots},
 }
 
 // family is the name of the queue of all slots, and slot the lock of one.
@@ -384,4 +387,30 @@ func permitsAreApart(r *rig) {
 	admitted(r)
 	assert.Equal(r, int64(wire.HandedOn), r.one(r.release(bob).on(slot(r, 0))))
 	admitted(r, 2)
+}
+
+func readsAboutSlots(r *rig) {
+	r.subscribe(func(c *node.Config) { c.Cap = moveCap })
+	ask := func(owner string, n, i int) wire.Reply {
+		return r.on(r.node, r.request(owner, r.micros(), func(a *wire.Acquisition) {
+			const limit = 2
+			a.Lock, a.Limit, a.Ticket, a.EnqueuedAt = slot(r, i), limit, permitTicket(n, limit), enqueuedAt(n)
+		}))
+	}
+	for i, owner := range []string{alice, bob} {
+		got := ask(owner, i, i)
+		require.Equal(r, wire.Granted, got.Status, "%v", got.Err)
+		assert.EqualValues(r, wire.AsProposed, got.Moved)
+	}
+	got := ask(carol, 5, 0)
+	require.Equal(r, wire.Taken, got.Status, "%v", got.Err)
+	assert.Equal(r, []any{alice, int64(0), int64(-1)}, []any{wire.ParseValue(got.Held).Owner, got.Position, got.FreeSlot}, "the third slot is above its limit")
+	assert.InDelta(r, 5*time.Second, got.TTL, float64(time.Second))
+	r.admin("DEL", slot(r, 1))
+	got = ask(carol, 5, 0)
+	assert.Equal(r, []any{wire.Taken, int64(-1), int64(1)}, []any{got.Status, got.Position, got.FreeSlot}, "it is let in")
+	got = ask(carol, 5, 1)
+	assert.Equal(r, wire.Granted, got.Status, "%v", got.Err)
+	r.holds(alice)
+	assert.EqualValues(r, -1, r.vote(r.node, bob).FreeSlot, "no permit")
 }

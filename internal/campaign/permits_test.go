@@ -1,0 +1,159 @@
+package campaign
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// holders is the value of a holder.
+var holders = wire.Compose("0123456789abcdef0123456789abcdef", 7, "1 - ")
+
+// taken is the refusal of a slot.
+func taken(held string, position, free int64) *wire.Reply {
+	return &wire.Reply{Status: wire.Taken, Held: held, TTL: time.Second, Position: position, FreeSlot: free}
+}
+
+func TestARefusalOfASlotSaysWhetherTheCallIsLetIn(t *testing.T) {
+	for _, c := range []struct {
+		held     string
+		position int64
+		ticket   bool
+		letIn    bool
+		left     time.Duration
+	}{
+		{holders, 0, true, false, time.Second},
+		{holders, -1, true, true, time.Second},
+		{holders, -1, false, false, time.Second},
+		{"", 0, true, false, quorum.Never},
+		{"", -1, true, true, quorum.Never},
+		{"", -1, false, false, quorum.Never},
+	} {
+		v := votes{ballot: quorum.NewBallot(3, true, 8), slots: true, ticket: c.ticket}
+		v.count(0, 3, taken(c.held, c.position, -1), 0)
+		assert.Equal(t, c.letIn, v.refusals[0].LetIn, "%+v", c)
+		assert.Equal(t, c.left, v.refusals[0].Left, "a slot that is free is kept for somebody, nobody knows how long: %+v", c)
+		assert.False(t, v.strange(), "%+v", c)
+	}
+	v := votes{ballot: quorum.NewBallot(3, true, 8), slots: true, ticket: true}
+	v.count(0, 3, taken("a stranger's", 0, -1), 0)
+	assert.True(t, v.strange())
+}
+
+// refusedOn begins an attempt that one node grants and the others refuse, with what they offer.
+func refusedOn(c *Campaign, free ...int64) (*attempt, *Failure) {
+	a := c.begin()
+	a.votes.ballot.Grant(0, a.votes.proposal, 0)
+	for i, slot := range free {
+		a.votes.count(1+i, 3, taken("x", -1, slot), c.of.clock.Now())
+	}
+	return a, a.conclude(false)
+}
+
+func TestACallThatIsRefusedAsksForTheSlotThatIsOffered(t *testing.T) {
+	for what, c := range map[string]struct {
+		free  []int64
+		slot  string // "" for none
+		until func(*Campaign, *Failure)
+	}{
+		"one is free":           {free: []int64{2, 2}, slot: "2"},
+		"one node names it":     {free: []int64{-1, 1}, slot: "1"},
+		"none is free":          {free: []int64{-1, -1}},
+		"it is above the limit": {free: []int64{3, 3}},
+		"the nodes are too few": {free: []int64{2, 2}, until: func(_ *Campaign, f *Failure) { f.Kind = NoQuorum }},
+		"the wait is over": {free: []int64{2, 2}, until: func(c *Campaign, _ *Failure) {
+			ended, end := context.WithCancel(context.Background())
+			end()
+			c.Wait = ended
+		}},
+		"it asks for no permit": {free: []int64{2, 2}, until: func(c *Campaign, _ *Failure) { c.slots = nil }},
+	} {
+		s := idle(3)
+		campaign := beginAs(s, Call{Limit: 3})
+		a, f := refusedOn(campaign, c.free...)
+		require.Equal(t, Held, f.Kind)
+		if c.until != nil {
+			c.until(campaign, f)
+		}
+		again := askElsewhere(campaign, a, f)
+		assert.Equal(t, c.slot != "", again, what)
+		if again {
+			next := campaign.unreleased
+			assert.NotSame(t, a, next, what)
+			assert.Equal(t, campaign.Key+c.slot, next.key, what)
+			assert.NotEqual(t, a.value, next.value, "the votes for the slot before are released: %s", what)
+			assert.True(t, a.req.Withdrawn(), what)
+		}
+	}
+}
+
+// A call keeps its right to enter when it asks for another slot.
+func TestACallThatAsksForAnotherSlotKeepsItsTicket(t *testing.T) {
+	s := idle(3)
+	s.contended.Store(true)
+	s.subscribed = quorum.All(3)
+	c := beginAs(s, Call{Limit: 3})
+	a, f := refusedOn(c, 2, 2)
+	require.True(t, a.ask.Ticket)
+	require.True(t, askElsewhere(c, a, f))
+	assert.True(t, c.unreleased.ask.Ticket)
+	assert.True(t, c.unreleased.votes.ticket)
+}
+
+func TestAMessageNamesASlotBelowTheLimit(t *testing.T) {
+	s := idle(3)
+	s.subscribed = quorum.All(3)
+	c := beginAs(s, Call{Limit: 3})
+	c.Prepare()
+	names := func(slot int) string {
+		key := wire.SlotKey("p:job", slot)
+		if slot < 0 {
+			key = wire.FamilyKey("p:job")
+		}
+		for i := range 3 {
+			s.Wake(i, wire.WakeReserved, c.ticket[:wire.TicketLen], key)
+		}
+		_, key = c.beginAttempt()
+		return key
+	}
+	for _, slot := range []int{0, 1, 2} {
+		assert.Equal(t, wire.SlotKey("p:job", slot), names(slot))
+	}
+	assert.Equal(t, wire.SlotKey("p:job", 2), names(3), "another client's limit is larger")
+	assert.Equal(t, wire.SlotKey("p:job", 2), names(-1))
+	s.Wake(0, wire.WakeReserved, c.ticket[:wire.TicketLen], wire.SlotKey("p:job", 1))
+	s.Wake(0, wire.WakeNext, c.ticket[:wire.TicketLen], wire.FamilyKey("p:job"))
+	_, key := c.beginAttempt()
+	assert.Equal(t, wire.SlotKey("p:job", 1), key, "a later message that names none takes nothing back")
+	c.Key = wire.FamilyKey("p:job2")
+	assert.Equal(t, wire.SlotKey("p:job2", 1), names(2), "of another name")
+}
+
+// Nodes may let different waiters in, so one less than a majority is not enough here.
+func TestACallForAPermitWaitsForAMajorityOfMessages(t *testing.T) {
+	for limit, hasty := range map[int]bool{3: false, 0: true} {
+		s := idle(3)
+		s.contended.Store(true)
+		s.subscribed = quorum.All(3)
+		c := beginAs(s, Call{Limit: limit})
+		a := c.begin()
+		for i := range 3 {
+			a.votes.count(i, 3, taken(holders, 0, -1), s.clock.Now())
+		}
+		require.Equal(t, Held, a.conclude(false).Kind)
+		require.True(t, c.Concede(time.Hour))
+		woken := func(i int) bool {
+			now := s.clock.Now()
+			s.Wake(i, wire.WakeReserved, c.ticket[:wire.TicketLen], c.Key)
+			return c.machine.At() < now+quorum.MinGrace/2
+		}
+		assert.Equal(t, hasty, woken(0))
+		assert.True(t, woken(1))
+	}
+}

@@ -1,0 +1,149 @@
+package virtual
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/wire"
+	"github.com/quorumlock/quorumlock/quorumlocktest"
+)
+
+// The keys of the permits of "job".
+var (
+	lockOfJob = wire.LockKey(quorumlock.DefaultPrefix, "job")
+	slotQueue = wire.QueueKey(wire.FamilyKey(lockOfJob))
+	admitted  = wire.AdmittedKey(lockOfJob)
+)
+
+// keepsFor has a node keep a slot for a waiter that nobody else has heard of.
+func keepsFor(t *testing.T, n *quorumlocktest.Node, waiter string) {
+	t.Helper()
+	until := strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10)
+	do(t, n, "ZADD", admitted, until, strings.Repeat(waiter, wire.TicketLen))
+	do(t, n, "SET", wire.HintKey(quorumlock.DefaultPrefix), "1", "PX", "60000")
+}
+
+// waitsFor has a caller wait for a permit, which it keeps.
+func waitsFor(m *quorumlock.Manager, limit int) <-chan *quorumlock.Lease {
+	granted := make(chan *quorumlock.Lease, 1)
+	go func() {
+		if l, err := m.AcquirePermit(background, "job", limit); err == nil {
+			granted <- l
+		}
+	}()
+	synctest.Wait()
+	return granted
+}
+
+// Nobody waits for a permit because another caller of its process does, or holds one.
+func TestCallersOfAProcessWaitForPermitsBesideEachOther(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		other, m := manager(t, c), manager(t, c)
+		leases := permits(t, other, 3)
+		waiting := []<-chan *quorumlock.Lease{waitsFor(m, 3), waitsFor(m, 3), waitsFor(m, 3)}
+		time.Sleep(time.Second)
+		for _, l := range leases {
+			require.NoError(t, l.Release(background))
+		}
+		time.Sleep(time.Second)
+		for i, granted := range waiting {
+			assert.Len(t, granted, 1, "caller %d", i)
+		}
+	})
+}
+
+// A node had granted the slot that two others refused.
+func TestTheVotesForASlotThatIsTakenAreReleased(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		for _, n := range c.Nodes()[:2] {
+			do(t, n, "SET", wire.SlotKey(lockOfJob, 0), "another program's")
+		}
+		for range 16 { // half of them ask for the slot that is free first
+			l, err := m.TryAcquirePermit(background, "job", 2)
+			require.NoError(t, err)
+			assert.Equal(t, 1, l.Slot())
+			synctest.Wait()
+			assert.Equal(t, 2, holders(t, c, "job\xffp0"))
+			require.NoError(t, l.Release(background))
+			synctest.Wait()
+		}
+	})
+}
+
+// A node that keeps the slot for another waiter would show it as free to others, in vain. So it becomes
+// one more vote, however its refusal and those grants come in, and the waiter leaves its queue.
+func TestANodeThatKeepsASlotForAnotherWaiterGivesItsVote(t *testing.T) {
+	for _, waits := range []bool{false, true} {
+		for _, late := range []bool{false, true} {
+			run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+				said := fmt.Sprintf("waits %v, late %v", waits, late)
+				m, other := manager(t, c), manager(t, c)
+				third := c.Nodes()[2]
+				slow := []*quorumlocktest.Node{third}
+				if !late {
+					slow = c.Nodes()[:2]
+				}
+				var l *quorumlock.Lease
+				if waits {
+					held := permit(t, other, 1)
+					granted := waitsFor(m, 1)
+					time.Sleep(time.Second)
+					keepsFor(t, third, "f")
+					for _, n := range slow {
+						n.Delay(2 * time.Millisecond)
+					}
+					require.NoError(t, held.Release(background))
+					l = <-granted
+				} else {
+					keepsFor(t, third, "f")
+					for _, n := range slow {
+						n.Delay(2 * time.Millisecond)
+					}
+					var err error
+					l, err = m.TryAcquirePermit(background, "job", 1)
+					require.NoError(t, err)
+				}
+				time.Sleep(50 * time.Millisecond)
+				held, _ := do(t, third, "GET", wire.SlotKey(lockOfJob, 0)).(string)
+				assert.Equal(t, l.Owner(), wire.ParseValue(held).Owner, said)
+				assert.Equal(t, strings.Repeat("f", wire.TicketLen), fmt.Sprint(do(t, third, "ZRANGE", admitted, "0", "-1").([]any)...), said)
+				if !late {
+					assert.EqualValues(t, 0, do(t, third, "ZCARD", slotQueue), "%s: the ticket has left at once", said)
+				}
+			})
+		}
+	}
+}
+
+// A node that has refused the holder lets it in once more, when the slot is free there.
+func TestARightThatNobodyNeedsIsPassedOn(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		other, m := manager(t, c), manager(t, c)
+		third, slot := c.Nodes()[2], wire.SlotKey(lockOfJob, 0)
+		held := permit(t, other, 1)
+		granted := waitsFor(m, 1)
+		time.Sleep(time.Second)
+		waiter := do(t, third, "ZRANGE", slotQueue, "0", "0").([]any)[0].(string)
+		do(t, third, "SET", slot, "another program's")
+		require.NoError(t, held.Release(background))
+		l := <-granted
+		time.Sleep(50 * time.Millisecond)
+		require.Equal(t, "another program's", do(t, third, "GET", slot))
+		do(t, third, "DEL", slot)
+		do(t, third, "ZADD", admitted, strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10), waiter[:wire.TicketLen])
+		do(t, third, "PUBLISH", wire.WakeChannel(quorumlock.DefaultPrefix, waiter[:wire.ManagerLen]), string(wire.WakeReserved)+waiter[:wire.TicketLen]+slot)
+		time.Sleep(50 * time.Millisecond)
+		text, _ := do(t, third, "GET", slot).(string)
+		assert.Equal(t, l.Owner(), wire.ParseValue(text).Owner, "one more vote")
+		assert.EqualValues(t, 0, do(t, third, "EXISTS", admitted))
+	})
+}
