@@ -31,14 +31,15 @@ func TestARefusalOfASlotSaysWhetherTheCallIsLetIn(t *testing.T) {
 		{holders, 0, true, false, time.Second},
 		{holders, -1, true, true, time.Second},
 		{holders, -1, false, false, time.Second},
-		{"", 0, true, false, quorum.Never},
+		{"", 0, true, false, time.Second},
+		{"", 1, true, false, quorum.Never},
 		{"", -1, true, true, quorum.Never},
 		{"", -1, false, false, quorum.Never},
 	} {
 		v := votes{ballot: quorum.NewBallot(3, true, 8), slots: true, ticket: c.ticket}
 		v.count(0, 3, taken(c.held, c.position, -1), 0)
 		assert.Equal(t, c.letIn, v.refusals[0].LetIn, "%+v", c)
-		assert.Equal(t, c.left, v.refusals[0].Left, "a slot that is free is kept for somebody, nobody knows how long: %+v", c)
+		assert.Equal(t, c.left, v.refusals[0].Left, "a slot that is free is kept for others, whose rights only the next one waits out: %+v", c)
 		assert.False(t, v.strange(), "%+v", c)
 	}
 	v := votes{ballot: quorum.NewBallot(3, true, 8), slots: true, ticket: true}

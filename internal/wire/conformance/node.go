@@ -255,3 +255,29 @@ func (r *rig) readsManyBatches() {
 	}
 	assert.Len(r, left, 1+(locks+2)/3)
 }
+
+func readsAboutSlots(r *rig) {
+	r.subscribe(func(c *node.Config) { c.Cap = moveCap })
+	ask := func(owner string, n, i int) wire.Reply {
+		return r.on(r.node, r.request(owner, r.micros(), func(a *wire.Acquisition) {
+			const limit = 2
+			a.Lock, a.Limit, a.Ticket, a.EnqueuedAt = slot(r, i), limit, permitTicket(n, limit), enqueuedAt(n)
+		}))
+	}
+	for i, owner := range []string{alice, bob} {
+		got := ask(owner, i, i)
+		require.Equal(r, wire.Granted, got.Status, "%v", got.Err)
+		assert.EqualValues(r, wire.AsProposed, got.Moved)
+	}
+	got := ask(carol, 5, 0)
+	require.Equal(r, wire.Taken, got.Status, "%v", got.Err)
+	assert.Equal(r, []any{alice, int64(0), int64(-1)}, []any{wire.ParseValue(got.Held).Owner, got.Position, got.FreeSlot}, "the third slot is above its limit")
+	assert.InDelta(r, 5*time.Second, got.TTL, float64(time.Second))
+	r.admin("DEL", slot(r, 1))
+	got = ask(carol, 5, 0)
+	assert.Equal(r, []any{wire.Taken, int64(-1), int64(1)}, []any{got.Status, got.Position, got.FreeSlot}, "it is let in")
+	got = ask(carol, 5, 1)
+	assert.Equal(r, wire.Granted, got.Status, "%v", got.Err)
+	r.holds(alice)
+	assert.EqualValues(r, -1, r.vote(r.node, bob).FreeSlot, "no permit")
+}
