@@ -341,7 +341,7 @@ func TestSharedLeasesNeverMeetAWriter(t *testing.T) {
 			}
 			clients.Wait()
 			assert.Greater(t, turns, 200)
-			assert.Greater(t, most, 5, "they read together")
+			assert.Greater(t, most, 2, "they read together")
 			assert.Empty(t, left(t, c))
 		})
 	}
