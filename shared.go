@@ -22,7 +22,8 @@ import (
 // hours: WithMaxHold ends it, and Lease.Wanted tells it that somebody waits.
 //
 // The fencing token of a shared lease is larger than that of every writer before it, and smaller than that
-// of every writer after it; readers between the same two writers have the same token.
+// of every writer after it. Readers between the same two writers have the same token, or the later ones a
+// larger one, if an attempt to write failed in between.
 //
 // There is no upgrade: two readers that each wait for the other to leave would wait for ever. To read
 // first and perhaps write, hold another name as well that all writers take, release the shared lease, and

@@ -28,7 +28,8 @@ const MaxToken = 1<<53 - 1
 // values: its top is the largest register of the first quorum, nodes that are below it
 // are raised to it, also if another reader has raised them meanwhile, and its token is the
 // top + 1. So that token is above those of all writers before and below those of all after,
-// and readers between the same two writers share it.
+// and readers between the same two writers share it, unless an attempt of a writer that failed in
+// between has moved a register: the later ones have a larger one then.
 type Ballot struct {
 	votes    Tally
 	fenced   bool

@@ -265,3 +265,36 @@ func TestReadersThatWaitDoNotKeepANodeFromAWriter(t *testing.T) {
 	require.NoError(t, l.Release(t.Context()))
 	require.NoError(t, <-granted)
 }
+
+// A writer's attempt that fails moves the register of a node that did not show the readers. The readers
+// who come later may have a larger token then, and those before them are no less valid.
+func TestAFailedAttemptToWriteGivesLaterReadersALargerToken(t *testing.T) {
+	t.Parallel()
+	servers := testkit.Start(t, 3)
+	m, writer := testkit.Connect(t, redistest.Addrs(servers)), testkit.Connect(t, redistest.Addrs(servers))
+	proxies, addrs := testkit.Proxied(t, servers)
+	far := testkit.Connect(t, addrs)
+	before, err := writer.Acquire(t.Context(), "job")
+	require.NoError(t, err)
+	require.NoError(t, before.Release(t.Context()))
+	servers[2].MustDo("SET", testkit.Prefix+"job", "somebody else")
+	first, err := m.AcquireShared(t.Context(), "job")
+	require.NoError(t, err)
+	servers[2].MustDo("DEL", testkit.Prefix+"job")
+	_, err = writer.TryAcquire(t.Context(), "job")
+	require.ErrorIs(t, err, quorumlock.ErrHeld)
+	testkit.Eventually(t, "the attempt is released", func() bool { return servers[2].MustDo("EXISTS", testkit.Prefix+"job") == int64(0) })
+	proxies[0].Delay(100 * time.Millisecond) // the other two are the first majority
+	second, err := far.AcquireShared(t.Context(), "job")
+	require.NoError(t, err)
+	assert.Greater(t, first.Token(), before.Token())
+	assert.Greater(t, second.Token(), first.Token())
+	require.NoError(t, first.Verify(t.Context()))
+	require.NoError(t, second.Verify(t.Context()))
+	require.NoError(t, first.Release(t.Context()))
+	require.NoError(t, second.Release(t.Context()))
+	after, err := writer.Acquire(t.Context(), "job")
+	require.NoError(t, err)
+	assert.Greater(t, after.Token(), second.Token())
+	require.NoError(t, after.Release(t.Context()))
+}
