@@ -13,6 +13,9 @@
 // A client is a process with a few callers. Clients queue or, by chance, poll. A wake-up
 // can be lost, late or doubled like any message. The expiry of a queue is not simulated.
 //
+// In one run of four some clients read: they ask for shared leases, and a writer may go on as a
+// reader. Who does is drawn from a generator of its own, so that the other runs stay what they are.
+//
 // A run is a function of its [Params]: it has one goroutine and no real clock, and
 // draws every choice from one seed. So a run that failed fails again:
 //
@@ -40,13 +43,16 @@
 // # Oracles
 //
 //   - overlap: two clients, or two callers of one client, work under one lock at the
-//     same instant of true time. Work goes on until the lease ends, and then for the
+//     same instant of true time, and not both read. Work goes on until the lease ends, and then for the
 //     whole guard, because the guard exists for that.
 //   - token: two grants have a token of their blocks in common, or a token is not above
 //     the tokens of a grant that had returned before its attempt began. A lease that is
 //     passed on inside a process counts as a grant. Its attempt began when a quorum last
 //     showed the token. A block of tokens that a check of a hold has minted also counts
-//     as a grant, and its attempt is the check.
+//     as a grant, and its attempt is the check. A reader's token is odd, and only other readers
+//     may have the same one, also those that ask later.
+//   - readers: a node counts a reader that has not joined the readers who have the lock, or a
+//     reader's heal takes a lock that the lease of a writer counts on.
 //   - reported: a caller gets a lease that is not valid, a loss is reported after the
 //     stop, or something is reported after the end.
 //   - leftover: a request creates a key after its limit, or for too long. Or an attempt
@@ -56,7 +62,9 @@
 //   - liveness: the faults have stopped, and no client gets the lock; or none of those that
 //     ask at one instant gets it.
 //   - order: the lock is released, and a waiter other than the head of the queues of all
-//     nodes gets it. Only runs without faults are checked. If connections keep the order of
+//     nodes gets it; readers may come in beside one at the head, up to the first writer. Or a
+//     reader gets it before a writer that came before and was in all queues when the reader asked.
+//     Only runs without faults are checked. If connections keep the order of
 //     their messages, no waiter of these runs starts over as if it had missed its reservations.
 //   - sight: an observer reports an owner other than the one that has had a majority all the time of
 //     its poll, or nobody; or an owner with smaller tokens than one that it has reported.
