@@ -154,17 +154,17 @@ function permits()
     local _, head
     local stays = place and place ~= '' and string.find(ARGV[6], 's', 1, true)
     local set, name = family .. '\255a', string.sub(ticket or '', 1, 32)
-    if stays and mode ~= 'y' and (tonumber(call('ZSCORE', set, name) or 0) <= ms) then
-      rare().enqueue(family, ticket, place)
-    elseif ticket and not stays then
+    local yields = stays and mode == 'y'
+    if ticket and (yields or not stays) then
       call('ZREM', family .. '\255q', ticket)
       call('ZREM', set, name)
+    elseif stays and tonumber(call('ZSCORE', set, name) or 0) <= ms then
+      rare().enqueue(family, ticket, place)
     end
     if free or ticket then
       _, head = p.serve(family, slot or 0)
     end
-    if stays and mode == 'y' then
-      call('ZREM', set, name)
+    if yields then
       rare().enqueue(family, ticket, place)
     end
     return ours and (head and string.sub(head, 1, 32) ~= name and 2 or 1) or free and 0 or -1
