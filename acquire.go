@@ -157,8 +157,7 @@ func run(waitCtx context.Context, c *call, t *config.Terms, once bool) (l *Lease
 	}
 	m.campaigns.Begin(&c.campaign, campaign.Call{
 		Wait: waitCtx, Key: key, Terms: m.cfg.At(m.ensemble.Trip(), t), Once: once, From: c.campaign.From,
-		Shared: c.mode == otel.Shared, Limit: c.limit,
-		TraceParent: c.span.traceParent(), Caller: c,
+		Shared: c.mode == otel.Shared, Limit: c.limit, TraceParent: c.span.traceParent(), Caller: c,
 	})
 	defer func() {
 		if l == nil { // also when a user's function, such as the backoff, has panicked
@@ -191,9 +190,7 @@ func (c *call) contend() (*Lease, error) {
 			return c.lease, nil
 		}
 		c.failed(failure)
-		delay, stop := c.poll()
-		over := stop || c.campaign.Wait.Err() != nil || c.m.life.ending() || c.last == nil || c.hopeless(failure)
-		if over || !c.campaign.Concede(delay) {
+		if !c.goesOn(failure) {
 			return nil, c.endError(c.last)
 		}
 		if failure.Refused && !c.campaign.Once {
@@ -338,9 +335,12 @@ func failure(m *Manager, name string, f *campaign.Failure) error {
 	return err
 }
 
-// hopeless reports whether another attempt is of no use.
-func (c *call) hopeless(f *campaign.Failure) bool {
-	return f.Hopeless(c.m.ensemble.Size()) || c.failFast && f.TooFewAnswered
+// goesOn ends a failed attempt. It reports whether another one follows, which may be of use.
+func (c *call) goesOn(f *campaign.Failure) bool {
+	delay, stop := c.poll()
+	over := stop || c.campaign.Wait.Err() != nil || c.m.life.ending() || c.last == nil
+	hopeless := f.Hopeless(c.m.ensemble.Size()) || c.failFast && f.TooFewAnswered
+	return !over && !hopeless && c.campaign.Concede(delay)
 }
 
 // obstacle returns the error for what blocks a caller in the queue of this process.

@@ -3,39 +3,17 @@ package quorumlock
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/campaign"
 	"github.com/quorumlock/quorumlock/internal/config"
-	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/otel"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
-
-// Leases are the leases of several names that one call has acquired. Each is a lease as any other,
-// with a token of its own. They end together: when one is released, the others are, too; when one
-// is lost, the others end at once, and their names stay taken for as long as that of the lost one:
-// for 2 % of the TTL (at least 50 ms, at most a fifth of the TTL) and the lock delay, so that work
-// can stop. All methods are safe for concurrent use.
-type Leases struct {
-	m      *Manager
-	all    []*Lease // in the order of the call
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	// lost has capacity 1: one value if a lease is lost, then closed; closed without a value on a
-	// release. Nothing is dropped.
-	lost chan Lost
-
-	mu        sync.Mutex
-	releasing bool  // a call of Release decides how they end
-	err       error // why they ended
-}
 
 // AcquireAll waits until it holds all the names, or until ctx ends: all of them or none. It takes
 // 1 to 16 names, in any order; a name that is given twice counts once. Options and errors are those
@@ -47,8 +25,8 @@ type Leases struct {
 // each other in a circle. A caller that already holds a name, and calls Acquire or AcquireAll for
 // more, may: give all names to one call.
 //
-// With WithWait(0) a call asks a second time for a name that was refused, by the rule of TryAcquire,
-// and gives up if that is refused. WithMaxHold and WithMinHold count from the grant of each name. It
+// With WithWait(0) a call asks a second time for a name that was refused, and gives up if that is
+// refused. Of calls that split the nodes of a name between them one goes on, as with TryAcquire. WithMaxHold and WithMinHold count from the grant of each name. It
 // is safe for concurrent use.
 func (m *Manager) AcquireAll(ctx context.Context, names []string, opts ...AcquireOption) (*Leases, error) {
 	if ctx == nil {
@@ -183,12 +161,19 @@ func (s *several) try(missing quorum.Set) (granted quorum.Set, problems []error,
 			continue
 		}
 		failure := c.campaign.Await(s.ctx)
-		if failure == nil {
+		lease := c.lease
+		if failure != nil {
+			c.failed(failure)
+			lease = nil
+			if first := (missing &^ granted).First() == i; first && s.limit.Once() && c.goesOn(failure) {
+				lease, _ = c.contend() // it has split the nodes with others, and they give way
+			}
+		}
+		if lease != nil {
 			granted = granted.With(i)
-			s.keep(i, c.lease)
+			s.keep(i, lease)
 			continue
 		}
-		c.failed(failure)
 		problems[i] = c.last
 		c.giveUp()
 	}
@@ -248,153 +233,4 @@ func (s *several) together(ctx context.Context, names []string) *Leases {
 		l.asked.Store(false) // this call has looked at the lease, and not its caller
 	}
 	return all
-}
-
-// end ends the leases for the error of the first that has ended. After a loss the keys of the others stay
-// for the guard and the lock delay, as its own do.
-func (s *Leases) end(err error) {
-	s.mu.Lock()
-	first := s.err == nil && !s.releasing
-	if first {
-		s.err = err
-	}
-	s.mu.Unlock()
-	if !first {
-		return
-	}
-	if enter(s.m) { // otherwise Close ends them
-		lost := errors.Is(err, ErrLost)
-		for _, l := range s.all {
-			if lost {
-				s.m.dog.Halt(l.lock, (*tenant)(l))
-			} else {
-				l.abandon()
-			}
-		}
-		s.m.life.calls.Leave()
-	}
-	s.tell(err)
-}
-
-// tell ends the context and the channel, when each lease has ended.
-func (s *Leases) tell(err error) {
-	s.cancel(err)
-	var lost *LostError
-	if errors.As(err, &lost) {
-		s.lost <- lost.Lost
-	}
-	close(s.lost)
-}
-
-// All returns the leases in the order in which the names were given.
-func (s *Leases) All() []*Lease { return slices.Clone(s.all) }
-
-// Lease returns the lease of a name, nil if the call did not ask for it.
-func (s *Leases) Lease(name string) *Lease {
-	for _, l := range s.all {
-		if l.Name() == name {
-			return l
-		}
-	}
-	return nil
-}
-
-// Valid reports whether work under the leases may go on: each is valid.
-func (s *Leases) Valid() bool { return s.Remaining() > 0 }
-
-// Remaining returns how long work may go on unless the leases are renewed: the least of all.
-func (s *Leases) Remaining() time.Duration {
-	least := s.all[0].Remaining()
-	for _, l := range s.all[1:] {
-		least = min(least, l.Remaining())
-	}
-	return least
-}
-
-// Context returns a context that ends when the first of the leases ends: context.Cause is then what
-// Err returns. It has the values of the context given to AcquireAll, but neither its deadline nor
-// its cancellation.
-func (s *Leases) Context() context.Context {
-	_ = s.Err() // a lease that is over allows no work
-	return s.ctx
-}
-
-// WithContext returns a context that ends with ctx or with the leases, as Lease.WithContext does.
-func (s *Leases) WithContext(ctx context.Context) (context.Context, context.CancelFunc) {
-	return either(ctx, s.Context())
-}
-
-// Done returns a channel that is closed when the leases have ended.
-func (s *Leases) Done() <-chan struct{} { return s.Context().Done() }
-
-// Err returns nil while the leases are held, then ErrReleased, or the *LostError of the lease that
-// was lost first.
-func (s *Leases) Err() error {
-	if err := s.firstEnd(); err != nil {
-		s.end(err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.err
-}
-
-// firstEnd returns why a lease has ended, nil if none has: a loss if there is one.
-func (s *Leases) firstEnd() (first error) {
-	for _, l := range s.all {
-		if err := l.Err(); first == nil || errors.Is(err, ErrLost) {
-			first = cmp.Or(err, first)
-		}
-	}
-	return first
-}
-
-// Lost returns a channel that delivers one value when a lease is lost. A release closes it without one.
-func (s *Leases) Lost() <-chan Lost { return s.lost }
-
-// Release gives all leases back, as Lease.Release does for one, at the same time. It returns what
-// that returns: ErrLost if one of the leases was lost before, and ErrReleased if they were released
-// before; ErrNoQuorum, a *QuorumError for each name of which too few nodes have confirmed the release.
-func (s *Leases) Release(ctx context.Context) error {
-	if ctx == nil {
-		return errNilContext()
-	}
-	began := s.m.ensemble.Clock.Now()
-	if !enter(s.m) { // Close ends every lease before it waits for anything
-		<-s.all[0].Done()
-		<-s.Done()
-		return s.Err()
-	}
-	s.mu.Lock()
-	first := s.err == nil && !s.releasing
-	s.releasing = s.releasing || first
-	s.mu.Unlock()
-	if !first {
-		s.m.life.calls.Leave()
-		<-s.ctx.Done() // the call that releases them is on its way
-		return s.Err()
-	}
-	pending, failures := make([]*ensemble.Answers, len(s.all)), make([]error, len(s.all))
-	for i, l := range s.all {
-		pending[i], failures[i] = l.give()
-	}
-	why := s.firstEnd()
-	s.m.life.calls.Leave()
-	s.mu.Lock()
-	s.err = why
-	s.mu.Unlock()
-	s.tell(why)
-	for i, l := range s.all {
-		if pending[i] != nil {
-			pending[i].Wait(ctx, l.lock.Terms().Timeout)
-			failures[i] = enough(ctx, s.m.ensemble, "release", l.Name(), pending[i])
-		}
-		s.m.telemetry.released(ctx, spanOf(l), began, s.m.ensemble.Clock.Now(), failures[i])
-	}
-	if errors.Is(why, ErrLost) {
-		return why
-	}
-	if failures = slices.DeleteFunc(failures, func(err error) bool { return err == nil }); len(failures) > 0 {
-		return errs.Join(failures...)
-	}
-	return nil
 }

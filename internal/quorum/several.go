@@ -1,7 +1,5 @@
 package quorum
 
-import "math/bits"
-
 // MaxSeveral is how many names one call may ask for.
 const MaxSeveral = 16
 
@@ -33,7 +31,7 @@ func (s *Several) Tried(granted Set) (back Set, wait int) {
 	if missing == 0 {
 		return 0, -1
 	}
-	wait = bits.TrailingZeros32(uint32(missing))
+	wait = missing.First()
 	back = s.held &^ All(wait)
 	s.held &^= back
 	return back, wait

@@ -24,6 +24,9 @@ func (s Set) Without(i int) Set { return s &^ (1 << i) }
 // Len returns the number of nodes in s.
 func (s Set) Len() int { return bits.OnesCount32(uint32(s)) }
 
+// First returns the least number in the set; at least 32 if it is empty.
+func (s Set) First() int { return bits.TrailingZeros32(uint32(s)) }
+
 // All returns the set of the nodes 0 … n−1.
 func All(n int) Set { return Set(uint64(1)<<n - 1) }
 

@@ -135,36 +135,41 @@ func TestACallForSeveralNamesThatGivesUpLeavesNothing(t *testing.T) {
 
 // Callers that ask once, at one instant, for the same names: one of them gets all.
 func TestOneOfThoseWhoAskOnceForTheSameNamesGetsThem(t *testing.T) {
-	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
-		managers := []*quorumlock.Manager{managerFor(t, c, "a"), managerFor(t, c, "b"), managerFor(t, c, "c")}
-		for i, m := range managers { // each is nearest to another node
-			require.NoError(t, m.Ready())
-			for n := range managers {
-				c.Distance(string(rune('a'+i)), time.Duration(1+(i+n)%3)*time.Millisecond, n)
+	for far, rounds := range []int{50, 10} { // all are as near, or each is nearest to another node
+		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+			managers := []*quorumlock.Manager{managerFor(t, c, "a"), managerFor(t, c, "b"), managerFor(t, c, "c")}
+			for i, m := range managers {
+				require.NoError(t, m.Ready())
+				for n := range managers {
+					c.Distance(string(rune('a'+i)), time.Duration(1+far*((i+n)%3))*time.Millisecond, n)
+				}
 			}
-		}
-		for range 20 {
-			var calls sync.WaitGroup
-			var mu sync.Mutex
-			var won []*quorumlock.Leases
-			for _, m := range managers {
-				calls.Go(func() {
-					all, err := m.AcquireAll(background, []string{"x", "y"}, quorumlock.WithWait(0))
-					if err != nil {
-						assert.ErrorIs(t, err, quorumlock.ErrHeld)
-						return
-					}
-					mu.Lock()
-					defer mu.Unlock()
-					won = append(won, all)
-				})
+			for range rounds {
+				require.NoError(t, askOnce(t, managers, "x", "y").Release(background))
+				time.Sleep(time.Minute + time.Second) // longer than the hint at queues lives
 			}
-			calls.Wait()
-			require.Len(t, won, 1)
-			require.NoError(t, won[0].Release(background))
-			time.Sleep(time.Minute + time.Second) // longer than the hint at queues lives
-		}
-	})
+		})
+	}
+}
+
+// askOnce has each Manager ask once, at one instant, and returns what the only one has that got the names.
+func askOnce(t *testing.T, managers []*quorumlock.Manager, names ...string) *quorumlock.Leases {
+	t.Helper()
+	won := make(chan *quorumlock.Leases, len(managers))
+	var calls sync.WaitGroup
+	for _, m := range managers {
+		calls.Go(func() {
+			all, err := m.AcquireAll(background, names, quorumlock.WithWait(0))
+			if err == nil {
+				won <- all
+			} else {
+				assert.ErrorIs(t, err, quorumlock.ErrHeld)
+			}
+		})
+	}
+	calls.Wait()
+	require.Len(t, won, 1)
+	return <-won
 }
 
 // What a call for several names had to wait for may have taken so long that its first leases are over or nearly so.
