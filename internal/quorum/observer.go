@@ -1,6 +1,9 @@
 package quorum
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Sight is what one node says about a name.
 type Sight struct {
@@ -23,14 +26,21 @@ type Holding struct {
 	Older bool          // not Known because the owner that a majority names is older than an earlier one
 }
 
+// maxFormer is how many former owners an Observer remembers. It gets one in a poll at the most, and
+// the keys of a former owner end with its TTL.
+const maxFormer = 64
+
 // Observer decides what the observers of a name get. It never goes back in the order of tokens: an
-// owner with a smaller token than an earlier one is an old one, whose key has come back. It is not
+// owner with a smaller token than an earlier one is an old one, whose key has come back. If no node
+// shows a token of it, because each has restored the key, the Observer knows it by its name. It is not
 // safe for concurrent use.
 type Observer struct {
 	any     bool          // there was a result
 	last    Holding       // the last result
 	owner   string        // the last owner, also while nobody holds the name
+	token   int64         // its largest token
 	newest  int64         // the largest token
+	former  []string      // owners before it that had tokens, the oldest first
 	knownAt time.Duration // when the last poll began after which the holder was known
 }
 
@@ -52,7 +62,7 @@ func (o *Observer) Polled(began, patience time.Duration, sights []Sight, answere
 	switch {
 	case h.Held && h.Owner == o.owner:
 		h.Token = max(h.Token, o.newest) // a node that has restored the key shows no token
-	case h.Held && h.Token != 0 && h.Token < o.newest:
+	case h.Held && h.Token != 0 && h.Token < o.newest, h.Held && slices.Contains(o.former, h.Owner):
 		h = Holding{Older: true}
 	}
 	if !h.Known && began-o.knownAt < patience {
@@ -62,7 +72,11 @@ func (o *Observer) Polled(began, patience time.Duration, sights []Sight, answere
 		o.knownAt = began
 	}
 	if h.Held {
-		o.owner, o.newest = h.Owner, max(h.Token, o.newest)
+		if h.Owner != o.owner && o.token != 0 {
+			o.former = append(o.former, o.owner)
+			o.former = o.former[max(len(o.former)-maxFormer, 0):]
+		}
+		o.owner, o.token, o.newest = h.Owner, h.Token, max(h.Token, o.newest)
 	}
 	before, first := o.last, !o.any
 	o.last, o.any = h, true

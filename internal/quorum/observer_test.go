@@ -89,7 +89,11 @@ func TestAnObserverGetsChangesOnly(t *testing.T) {
 		{[3]string{"b8", "b8", "-"}, "no change"}, // a node has brought back what is over
 		{[3]string{"b12", "b12", "-"}, "b12"},
 		{[3]string{"a9", "a9", "b12"}, "no change"},
-		{[3]string{"x", "x", "-"}, "x0"}, // another program's lock, or one without fencing
+		{[3]string{"a", "a", "b12"}, "no change"}, // nor does it go back where no node shows a token
+		{[3]string{"x", "x", "-"}, "x0"},          // another program's lock, or one without fencing
+		{[3]string{"b", "b", "-"}, "no change"},
+		{[3]string{"y", "y", "-"}, "y0"},
+		{[3]string{"x", "x", "-"}, "x0"}, // another program may have one value for all its locks
 	} {
 		assert.Equal(t, step.want, polled(&o, time.Duration(i)*time.Millisecond, step.nodes[:]...), "step %d: %v", i, step.nodes)
 	}
