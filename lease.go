@@ -76,7 +76,7 @@ func (l *Lease) Owner() string { return wire.OwnerOf(l.lock.Value()) }
 // Token returns the fencing token: unique for the name, and larger than that of every grant
 // that was over when this attempt began. Pass it along with every write; the resource must
 // refuse a token below the highest that it has seen. The token of a shared lease is between those of the
-// writers before and after it, and is that of all readers between these two. 0 with WithoutFencing.
+// writers before and after it; readers between these two may have the same one. 0 with WithoutFencing.
 func (l *Lease) Token() int64 { return l.token }
 
 // Shared reports whether the lease is a shared one, of AcquireShared or Downgrade.

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// readerProcesses is how many processes read and write one name under faults.
+// kindProcesses is how many processes want one name under faults, for leases of any kind.
 const (
-	readerProcesses = 6
-	readerTTL       = time.Second
+	kindProcesses = 6
+	kindTTL       = time.Second
 )
 
-// readerFaults are the faults of the soak, each by itself.
-var readerFaults = []struct {
+// kindFaults are the faults of the soak, each by itself.
+var kindFaults = []struct {
 	name  string
 	kinds []soakKind
 }{
@@ -32,37 +32,51 @@ var readerFaults = []struct {
 // Processes read and write one name, while faults hit the nodes, the connections and the
 // processes. In full each kind of fault has a run of its own; otherwise all are in one.
 func TestNoProcessReadsBesideOneThatWrites(t *testing.T) {
+	underFaults(t, "%d processes read and write one name, %s, N=%d", func(c *workerConfig) { c.Shared = .7 },
+		func(r *row, holds []hold) int {
+			r.together(holds)
+			return 1
+		})
+}
+
+// underFaults has processes work under one name. title has places for the number of processes, the
+// faults and the number of nodes. set says which leases a process asks for. judge looks at the leases
+// of a run, and returns how many locks there are.
+func underFaults(t *testing.T, title string, set func(*workerConfig), judge func(r *row, holds []hold) (locks int)) {
 	forSizes(t, true, func(t *testing.T, n int) {
-		if !full {
-			var kinds []soakKind
-			for _, f := range readerFaults {
-				kinds = append(kinds, f.kinds...)
+		run := func(t *testing.T, name string, kinds []soakKind, lasting, pace time.Duration) {
+			workUnderFaults(t, newRow(t, fmt.Sprintf(title, kindProcesses, name, n)), n, kinds, lasting, pace, set, judge)
+		}
+		if full {
+			for _, f := range kindFaults {
+				t.Run(f.name, func(t *testing.T) { run(t, f.name, f.kinds, 40*time.Second, time.Second) })
 			}
-			readAndWrite(t, n, "all faults", kinds, 6*time.Second, 500*time.Millisecond)
 			return
 		}
-		for _, f := range readerFaults {
-			t.Run(f.name, func(t *testing.T) { readAndWrite(t, n, f.name, f.kinds, 40*time.Second, time.Second) })
+		var kinds []soakKind
+		for _, f := range kindFaults {
+			kinds = append(kinds, f.kinds...)
 		}
+		run(t, "all faults", kinds, 6*time.Second, 500*time.Millisecond)
 	})
 }
 
-func readAndWrite(t *testing.T, n int, fault string, kinds []soakKind, lasting, pace time.Duration) {
-	r := newRow(t, fmt.Sprintf("%d processes read and write one name, %s, N=%d", readerProcesses, fault, n))
+func workUnderFaults(t *testing.T, r *row, n int, kinds []soakKind, lasting, pace time.Duration, set func(*workerConfig), judge func(*row, []hold) int) {
 	seed := uint64(time.Now().UnixNano()) % 1_000_000
-	plan := faultPlan{seed: seed, lasting: lasting, pace: pace, longest: 3 * readerTTL, nodes: n, workers: readerProcesses, kinds: kinds}.draw()
+	plan := faultPlan{seed: seed, lasting: lasting, pace: pace, longest: 3 * kindTTL, nodes: n, workers: kindProcesses, kinds: kinds}.draw()
 	t.Logf("seed %d, %d faults", seed, len(plan))
 	w := startWitness(t)
-	servers := guardedServers(t, n, readerTTL)
-	grid := proxyGrid(t, readerProcesses, servers)
-	configs := make([]workerConfig, readerProcesses)
+	servers := guardedServers(t, n, kindTTL)
+	grid := proxyGrid(t, kindProcesses, servers)
+	configs := make([]workerConfig, kindProcesses)
 	for i := range configs {
 		configs[i] = workerConfig{
-			Client: i, Addrs: proxyAddrs(grid[i]), Witness: w.addr, Seed: seed, Locks: 1, Shared: .7,
-			TTL: readerTTL, Guard: readerTTL, Patience: 10 * time.Second, Think: 20 * time.Millisecond,
+			Client: i, Addrs: proxyAddrs(grid[i]), Witness: w.addr, Seed: seed, Locks: 1,
+			TTL: kindTTL, Guard: kindTTL, Patience: 10 * time.Second, Think: 20 * time.Millisecond,
 			Hold: [2]time.Duration{time.Millisecond, 20 * time.Millisecond},
-			Long: 0.1, LongHold: [2]time.Duration{readerTTL / 4, readerTTL * 5 / 2},
+			Long: 0.1, LongHold: [2]time.Duration{kindTTL / 4, kindTTL * 5 / 2},
 		}
+		set(&configs[i])
 	}
 	nem := &nemesis{servers: servers, grid: grid, workers: startWorkers(t, configs), trouble: map[int]time.Time{}}
 	made := nem.carryOut(t, plan)
@@ -72,10 +86,9 @@ func readAndWrite(t *testing.T, n int, fault string, kinds []soakKind, lasting, 
 	tally, holds, writes, _ := w.finish(t)
 
 	exclusion(t, r, &tally, holds, writes)
-	r.together(holds)
-	registers(t, r, &tally, summaries, 1)
+	registers(t, r, &tally, summaries, judge(r, holds))
 	history(t, r, holds)
-	after := make([]int, readerProcesses)
+	after := make([]int, kindProcesses)
 	for i := range holds {
 		if holds[i].Began > calm {
 			after[holds[i].Client]++

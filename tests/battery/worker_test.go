@@ -30,9 +30,12 @@ type tenure struct {
 
 // newTenure begins the record of a lease that was just returned.
 func newTenure(l *quorumlock.Lease, client int, began instant) *tenure {
-	granted := now()
+	granted, lock := now(), l.Name()
+	if slot := l.Slot(); slot >= 0 { // each is a lock of its own
+		lock = fmt.Sprintf("%s slot %d", lock, slot)
+	}
 	return &tenure{l, hold{
-		Lock: l.Name(), Client: client, Shared: l.Shared(), Token: l.Token(), Began: began, Granted: granted,
+		Lock: lock, Client: client, Shared: l.Shared(), Token: l.Token(), Began: began, Granted: granted,
 		Ended: granted - 1, // not valid until seen valid
 	}}
 }
@@ -72,7 +75,7 @@ func (g *tenure) release(ctx context.Context) error {
 	return nil
 }
 
-// workerConfig configures a worker process. For each lock it has one goroutine that
+// workerConfig configures a worker process. For each lock it has a goroutine that
 // acquires it, reads the witness's register, waits, writes, and releases. Where it shares the
 // lock, it reads again in place of the write.
 type workerConfig struct {
@@ -82,6 +85,8 @@ type workerConfig struct {
 	Seed        uint64
 	Locks       int
 	Shared      float64 // this part of the sections reads
+	Permits     int     // there are so many permits of each lock; 0 for a lock without
+	Callers     int     // so many goroutines work under each lock; 0 for one
 	TTL, Guard  time.Duration
 	Patience    time.Duration    // of an Acquire
 	Think       time.Duration    // the longest pause between two sections
@@ -156,7 +161,11 @@ func workerRole() int {
 	}
 	var running sync.WaitGroup
 	for i := range w.config.Locks {
-		running.Go(func() { w.run(lockName(i), rand.New(rand.NewPCG(w.config.Seed, uint64(w.config.Client*1000+i)))) })
+		for k := range max(w.config.Callers, 1) {
+			running.Go(func() {
+				w.run(lockName(i), rand.New(rand.NewPCG(w.config.Seed, uint64(w.config.Client*1000+i+k*1_000_000))))
+			})
+		}
 	}
 	if w.config.SampleEvery > 0 {
 		running.Go(w.sample)
@@ -242,6 +251,10 @@ func (w *worker) section(lock string, rng *rand.Rand, link *witnessLink) error {
 	acquire := w.m.Acquire
 	if w.config.Shared > 0 && rng.Float64() < w.config.Shared {
 		acquire = w.m.AcquireShared
+	} else if w.config.Permits > 0 {
+		acquire = func(ctx context.Context, name string, opts ...quorumlock.AcquireOption) (*quorumlock.Lease, error) {
+			return w.m.AcquirePermit(ctx, name, w.config.Permits, opts...)
+		}
 	}
 	began := now()
 	ctx, cancel := context.WithTimeout(w.ctx, w.config.Patience)
