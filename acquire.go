@@ -204,8 +204,7 @@ func (c *call) contend() (*Lease, error) {
 	}
 }
 
-// stepBack lets the other callers of this process go first, once it has met contention. It returns
-// neither a lease nor an error when the call has to ask the nodes.
+// stepBack lets the other callers of this process go first, once it has met contention. It returns as queueUp does.
 func (c *call) stepBack() (*Lease, error) {
 	if !c.m.campaigns.Contended() || c.campaign.From != "" {
 		return nil, nil
@@ -225,9 +224,8 @@ func (c *call) stepBack() (*Lease, error) {
 	return nil, err
 }
 
-// queueUp waits behind the other callers of this process. It returns neither a lease nor an error
-// when the call has to ask the nodes. Those who may have the
-// lock together do not wait for each other: each asks the nodes itself.
+// queueUp waits behind the other callers of this process, unless they may have the lock together. It
+// returns neither a lease nor an error when the call has to ask the nodes.
 func (c *call) queueUp() (*Lease, error) {
 	c.campaign.Prepare()
 	if c.mode != otel.Exclusive {
@@ -313,7 +311,7 @@ func (c *call) failed(f *campaign.Failure) {
 	if f.Kind == campaign.CutShort {
 		return
 	}
-	c.last = failure(c.m, c.name, f)
+	c.last = failure(c, f)
 	if c.place != nil {
 		c.place.Failed(queue.Setback{Why: c.last, NoQuorum: f.Kind == campaign.NoQuorum, TooFewAnswered: f.TooFewAnswered, Stranger: f.Stranger})
 	}
@@ -325,12 +323,12 @@ func (c *call) failed(f *campaign.Failure) {
 }
 
 // failure returns the error of an attempt.
-func failure(m *Manager, name string, f *campaign.Failure) error {
+func failure(c *call, f *campaign.Failure) error {
 	if f.Kind == campaign.Held {
-		by := holder(f.Value)
-		return &HeldError{Name: name, Holder: by, Readers: f.Readers, RetryAfter: f.RetryAfter, Self: m.dog.Has(f.Key, by.Owner)}
+		by, reads := holder(f.Value), c.mode == otel.Shared && f.Readers > 0
+		return &HeldError{Name: c.name, Holder: by, Readers: f.Readers, RetryAfter: f.RetryAfter, Self: c.m.dog.Has(f.Key, by.Owner), barred: reads}
 	}
-	err := noQuorum(m.ensemble, "acquire", name, f.Granted, f.Errors)
+	err := noQuorum(c.m.ensemble, "acquire", c.name, f.Granted, f.Errors)
 	err.RetryAfter = f.RetryAfter
 	return err
 }

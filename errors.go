@@ -90,6 +90,8 @@ type HeldError struct {
 	// Self means that the holder is this very Manager; of several readers, that Holder is. A lease is
 	// not reentrant: a caller that holds a name and asks for it again waits for its own release.
 	Self bool
+
+	barred bool // the caller wants to read beside the readers, and a writer waits that came first
 }
 
 // Error names the lease, its holder and when to come back. The holder's label is another
@@ -111,6 +113,9 @@ func (e *HeldError) Error() string {
 		holder += " and " + plural(e.Readers-1, "other") + ", to read"
 	} else if e.Readers == 1 {
 		holder += ", to read"
+	}
+	if e.barred {
+		holder += ", and a writer waits for the name"
 	}
 	return fmt.Sprintf("quorumlock: %q is held by %s%s", e.Name, holder, e.until(" unless renewed"))
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -249,9 +250,19 @@ func TestErrorsNameTheHoldersOfSharedLeases(t *testing.T) {
 		}
 		third := acquireShared(t, b)
 		assert.Contains(t, text(a), ` and 2 others, to read, for `)
-		release(t, first, second, third)
+		release(t, first, second)
+		ctx, giveUp := context.WithCancel(background)
+		var writes sync.WaitGroup
+		writes.Go(func() { _, _ = b.Acquire(ctx, "job") })
+		time.Sleep(time.Second)
+		_, err := a.TryAcquireShared(background, "job")
+		require.ErrorIs(t, err, quorumlock.ErrHeld)
+		assert.Contains(t, err.Error(), `"`+third.Owner()+`", to read, and a writer waits for the name, for `)
+		giveUp()
+		writes.Wait()
+		release(t, third)
 		writer := acquire(t, a, "job")
-		_, err := b.TryAcquireShared(background, "job")
+		_, err = b.TryAcquireShared(background, "job")
 		assert.Equal(t, `quorumlock: "job" is held by "a", for 9s more unless renewed`, err.Error())
 		release(t, writer)
 		l, err := b.TryAcquireShared(background, "job")
