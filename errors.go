@@ -61,18 +61,6 @@ type Holder struct {
 	Detached bool `json:"detached,omitempty"`
 }
 
-func holder(value string) Holder {
-	v := wire.ParseValue(value)
-	h := Holder{Label: v.Label, Owner: v.Owner, TraceParent: v.TraceParent, Since: v.Since, Detached: v.Detached}
-	if v.Asked {
-		h.Asked = v.Note.String()
-	}
-	if v.Revoked {
-		h.Revoked = v.Note.String()
-	}
-	return h
-}
-
 // HeldError says who holds the lease. It is ErrHeld.
 type HeldError struct {
 	Name   string

@@ -286,3 +286,15 @@ func (m *Manager) Ready() error {
 	err.RetryAfter = m.ensemble.Quarantined()
 	return err
 }
+
+func holder(value string) Holder {
+	v := wire.ParseValue(value)
+	h := Holder{Label: v.Label, Owner: v.Owner, TraceParent: v.TraceParent, Since: v.Since, Detached: v.Detached}
+	if v.Asked {
+		h.Asked = v.Note.String()
+	}
+	if v.Revoked {
+		h.Revoked = v.Note.String()
+	}
+	return h
+}

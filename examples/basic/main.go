@@ -1,46 +1,31 @@
-// Basic takes a lease, works under it, and releases it.
+// Basic works under a lease, on a local Redis. Stop that Redis meanwhile, and see how the work ends.
 //
-//	go run ./examples/basic -nodes host-a:6379,host-b:6379,host-c:6379
+//	go run ./examples/basic
 package main
 
 import (
 	"context"
-	"flag"
 	"fmt"
-	"os"
-	"strings"
+	"log"
 	"time"
 
 	"github.com/quorumlock/quorumlock"
 )
 
 func main() {
-	nodes := flag.String("nodes", "127.0.0.1:6379", "comma-separated host:port of independent Redis masters")
-	flag.Parse()
-	if err := run(context.Background(), strings.Split(*nodes, ",")); err != nil {
-		fmt.Fprintln(os.Stderr, "basic:", err)
-		os.Exit(1)
-	}
-}
-
-func run(ctx context.Context, nodes []string) error {
-	m, err := quorumlock.New(ctx, quorumlock.Addrs(nodes...), quorumlock.WithHolder("basic"))
+	ctx := context.Background()
+	m, err := quorumlock.New(ctx, quorumlock.Addrs("localhost:6379")) // or three or five independent servers
 	if err != nil {
-		return err
+		log.Fatal(err)
 	}
-	defer func() { _ = m.Close(ctx) }()
+	defer m.Close(ctx)
 
-	lease, err := m.Acquire(ctx, "example/basic", quorumlock.WithWait(5*time.Second))
-	if err != nil {
-		return err // names the holder
-	}
-	fmt.Println("granted, token", lease.Token(), "valid for", lease.Remaining().Round(time.Millisecond))
-
-	select {
-	case <-time.After(2 * time.Second): // the work
-		fmt.Println("done")
-	case lost := <-lease.Lost(): // a value: no other goroutine releases it
-		return fmt.Errorf("stopped: %v", lost.Reason)
-	}
-	return lease.Release(ctx)
+	err = m.Do(ctx, "reports/daily", func(ctx context.Context, lease *quorumlock.Lease) error {
+		for ctx.Err() == nil { // ends when the lease is lost
+			fmt.Println("working, token", lease.Token())
+			time.Sleep(time.Second)
+		}
+		return context.Cause(ctx)
+	})
+	fmt.Println("the end:", err)
 }

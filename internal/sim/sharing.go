@@ -242,7 +242,7 @@ func align(n *node, m *message, wall time.Duration) answer {
 func quit(n *node, m *message, wall time.Duration) answer {
 	ours, free := n.set.drop(m.owner, false), false
 	switch {
-	case alone(n, m), shared(n) && ours && n.w.bugs.has(QuitDeletes):
+	case n.owner == m.owner && !n.reserved && n.form != detachedForm, shared(n) && ours && n.w.bugs.has(QuitDeletes):
 		n.unlock()
 		ours, free = true, true
 	case shared(n):

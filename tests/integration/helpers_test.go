@@ -96,3 +96,11 @@ func keysBut(t *testing.T, servers []*redistest.Server, texts ...string) []strin
 		return slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(key, text) })
 	})
 }
+
+// clean waits until no lock, queue or right is left on the servers.
+func clean(t *testing.T, servers []*redistest.Server) {
+	t.Helper()
+	testkit.Eventually(t, "clean", func() bool {
+		return len(keysBut(t, servers, registersKey, baseKey, hintKey, markerKey, listsKey)) == 0
+	})
+}

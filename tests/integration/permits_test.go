@@ -64,7 +64,7 @@ func TestPermitsBoundHowManyWorkAtOnce(t *testing.T) {
 		t.Log(limit, sum, all)
 		assert.EqualValues(t, limit, most.Load())
 		assert.Greater(t, slices.Min(all), int32(5))
-		testkit.Eventually(t, "clean", func() bool { return len(keysBut(t, servers, "\xffr", "\xffb", "\xffh", "\xffl")) == 0 })
+		clean(t, servers)
 	}
 }
 

@@ -227,8 +227,8 @@ function shared()
       return 1
     end
     local held = call('GETRANGE', lock, '0', '36')
-    local alone, free = s.alone(held, value), false
-    if alone then
+    local free = false
+    if s.alone(held, value) or string.sub(held, 1, 2) == 'x ' and s.alone(string.sub(held, 3), value) then
       call('DEL', lock)
       ours, free = true, true
     elseif string.sub(held, 1, 2) == 's ' then
