@@ -273,7 +273,7 @@ fmt: ## Format all Go files.
 	gofmt -s -w .
 
 .PHONY: lint
-lint: lint-fmt lint-vet lint-tidy lint-work lint-golangci ## Check formatting, vet, golangci-lint, go.mod and go.work.
+lint: lint-fmt lint-vet lint-tidy lint-work lint-systems lint-golangci ## Check formatting, vet, golangci-lint, go.mod and go.work, and build for other systems.
 
 .PHONY: lint-fmt
 lint-fmt:
@@ -286,6 +286,14 @@ lint-vet:
 # Outside of the workspace: a module has to be complete by itself. The command's
 # module has no replace directive, because go install refuses a module that has
 # one: it is checked in a copy of its go.mod that has.
+# The systems that README names, beside the one that this runs on.
+.PHONY: lint-systems
+lint-systems:
+	@for system in linux/arm64 darwin/arm64 windows/amd64; do \
+		echo "-- build for $$system"; \
+		GOOS=$${system%/*} GOARCH=$${system#*/} $(GO) build . ./election ./quorumlocktest/... ./cmd/quorumlock/... || exit 1; \
+	done
+
 .PHONY: lint-tidy
 lint-tidy:
 	$(call each-module,if grep -q '^replace' go.mod || [ "$$module" = github.com/quorumlock/quorumlock ]; then \

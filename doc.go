@@ -21,7 +21,7 @@
 //     A lease can also pass from one caller to the next in a process. Its token is in order
 //     while the first promise holds; if that breaks, the lease that was passed on has the
 //     smaller token. A shared lease has a token between those of the writers before and after
-//     it, and shares it with the other readers between these two.
+//     it; readers between these two may have the same one.
 //   - A loss is reported in time: [Lease.Lost] delivers, and the lease's context ends, before
 //     another client can be granted the lease, even if every node is silent. This holds
 //     within the bounds above, and while the process runs. If a process was stopped until
