@@ -77,7 +77,11 @@ QUORUMLOCK_NODE_TIMEOUT. A flag on the command line wins.`,
 		RunE: unknownCommand,
 		Args: cobra.ArbitraryArgs,
 	}
+	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if cmd.Name() == "run" && cmd.Flags().NArg() > 1 && cmd.ArgsLenAtDash() < 0 { // it reads the command's own flags
+			return usagef("%s: "+noDash, oneLine(err))
+		}
 		return usagef("%s: see %s --help", oneLine(err), cmd.CommandPath())
 	})
 	p.connection.register(root.PersistentFlags())
@@ -92,6 +96,9 @@ QUORUMLOCK_NODE_TIMEOUT. A flag on the command line wins.`,
 func unknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
+	}
+	if meant := cmd.SuggestionsFor(args[0]); len(meant) > 0 {
+		return usagef("%q is not a command: did you mean %s?", args[0], strings.Join(meant, " or "))
 	}
 	var names []string
 	for _, c := range cmd.Commands() {

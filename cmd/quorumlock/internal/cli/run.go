@@ -117,10 +117,12 @@ func (o *runOptions) checkKind(names int, permits bool) error {
 	return nil
 }
 
+const noDash = "no -- on the command line: write quorumlock run NAME -- COMMAND [ARG...]"
+
 func checkRunArgs(cmd *cobra.Command, args []string) error {
 	switch dash := cmd.ArgsLenAtDash(); {
 	case dash < 0:
-		return usagef("no -- on the command line: write quorumlock run NAME -- COMMAND [ARG...]")
+		return usagef(noDash)
 	case dash < 1 || dash > quorumlock.MaxNames:
 		return usagef("%d names before the --: give 1 to %d, as in quorumlock run NAME -- COMMAND [ARG...]", dash, quorumlock.MaxNames)
 	case len(args) == dash:
