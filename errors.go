@@ -86,6 +86,10 @@ type HeldError struct {
 // client's text, and an owner may be any program's value: both are quoted.
 func (e *HeldError) Error() string {
 	holder := strconv.Quote(e.Holder.Label)
+	unless := " unless renewed"
+	if e.Holder.Owner == wire.Nobody || e.Holder.Revoked != "" {
+		unless = "" // nobody renews it
+	}
 	switch {
 	case e.Holder == Holder{}:
 		return fmt.Sprintf("quorumlock: %q is reserved for a waiter%s", e.Name, e.until(""))
@@ -105,7 +109,7 @@ func (e *HeldError) Error() string {
 	if e.barred {
 		holder += ", and a writer waits for the name"
 	}
-	return fmt.Sprintf("quorumlock: %q is held by %s%s", e.Name, holder, e.until(" unless renewed"))
+	return fmt.Sprintf("quorumlock: %q is held by %s%s", e.Name, holder, e.until(unless))
 }
 
 // until writes when a majority of the nodes is free.
@@ -113,7 +117,7 @@ func (e *HeldError) until(unless string) string {
 	if e.RetryAfter <= 0 {
 		return ""
 	}
-	return ", for " + errs.Readable(e.RetryAfter) + " more" + unless
+	return ", expires in " + errs.Readable(e.RetryAfter) + unless
 }
 
 // Is reports whether target is ErrHeld.
