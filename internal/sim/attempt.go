@@ -38,6 +38,12 @@ type attempt struct {
 
 // try begins an attempt: it asks every node.
 func (c *client) try(now time.Duration) {
+	newAttempt(c, now)
+	askNodes(c, now, c.beginAsk(now).Lapsed)
+}
+
+// newAttempt makes an attempt, which has not asked yet.
+func newAttempt(c *client, now time.Duration) {
 	w := c.w
 	w.stats[Attempts]++
 	w.owners++
@@ -54,7 +60,11 @@ func (c *client) try(now time.Duration) {
 	if c.reads {
 		c.proposal, c.ballot = 0, quorum.NewSharedBallot(w.p.Nodes, true)
 	}
-	asks := c.beginAsk(now)
+}
+
+// askNodes asks every node for its vote.
+func askNodes(c *client, now time.Duration, lapsed quorum.Set) {
+	w := c.w
 	if w.bugs.has(OneOwner) && c.carried != 0 {
 		c.owner = c.carried
 	}
@@ -64,13 +74,13 @@ func (c *client) try(now time.Duration) {
 	c.until = now + w.config.terms.Timeout
 	w.judge.begins(c)
 	if w.p.Trace != nil {
-		w.trace("client %d tries as owner %d, ticket %d, enqueued at %d, lapsed on %b, proposes %d",
-			c.id, c.owner, c.carried, c.enqueuedAt, asks.Lapsed, c.proposal)
+		w.trace("client %d tries as owner %d, ticket %d, slot %d, enqueued at %d, lapsed on %b, proposes %d",
+			c.id, c.owner, c.carried, c.slot, c.enqueuedAt, lapsed, c.proposal)
 	}
 	silent := c.silent()
 	for i := range w.p.Nodes {
 		k := &c.known[i]
-		if !silent.Has(i) && c.ask(i, c.proposal, asks.Lapsed.Has(i), c.until) {
+		if !silent.Has(i) && c.ask(i, c.proposal, lapsed.Has(i), c.until) {
 			continue
 		}
 		if silent.Has(i) {
@@ -207,8 +217,9 @@ func (c *client) decide(now time.Duration) {
 	if c.w.bugs.has(ReservationVotes) || c.reads && c.w.bugs.has(WokenVotes) {
 		c.countReservations()
 	}
+	countRights(c)
 	verdict := c.verdict()
-	if verdict.outcome == quorum.OutcomePending {
+	if verdict.outcome == quorum.OutcomePending || askElsewhere(c, now, verdict.outcome) {
 		return
 	}
 	w := c.w

@@ -15,7 +15,7 @@ var rare = map[Mutation]int64{
 	RaiseAnyOwner: 861, RaiseAtTop: 1172, UsedTooEarly: 1315, BeforeOfTheVote: 1771, CheckOfOne: 1779, ForgetsTheNewest: 611, VotesUnguarded: 787,
 	HealMoves: 3212, EarlierTermOverwrites: 3382, CheckUnbounded: 7449, ResetOvertaken: 11_459, RenewedForEver: 11_525,
 	HealShowsToken: 15_753, OwnerIsEnough: 15_753, OneRoundIsEnough: 1092, MarksLiveTooShort: 18_722, ResumesUnguarded: 1594,
-	KeepOutlivesGuard: 1537, AlignsDown: 232,
+	KeepOutlivesGuard: 1537, AlignsDown: 232, RightUnguarded: 2867,
 }
 
 // Plant is a planted bug, the world in which it is looked for, and the oracles that may
@@ -41,6 +41,7 @@ var (
 	sight           = []string{"sight"}
 	revocation      = []string{"revocation"}
 	handled         = []string{"handles"}
+	permitted       = []string{"permits"}
 
 	overlapOrRevocation = []string{"overlap", "revocation"}
 	anybodysLock        = []string{"overlap", "revocation", "handles"}
@@ -155,6 +156,16 @@ var plants = []Plant{
 	{RegisterIsToken, Inside, token},
 	{UnalignedCounts, Inside, token},
 	{PassesWriters, Inside, order},
+	{MoreThanFree, Inside, permitted},
+	{RightForEver, Inside, liveness},
+	{NewcomersTake, Inside, permitted},
+	{LateTakesSlot, Inside, leftover},
+	{AsksAtLimit, Inside, permitted},
+	{RightOverwrites, Inside, overlapOrToken},
+	{RightVotes, Inside, overlapOrToken},
+	{SlotUnmoved, Inside, token},
+	{RightUnguarded, Inside, overlapOrToken},
+	{ElsewhereKeeps, Inside, keysStay},
 }
 
 // Plants returns every planted bug. Each must be caught.

@@ -294,6 +294,9 @@ func (c *client) file(truth, at time.Duration) {
 func (c *client) request(i int, m *message) {
 	m.client, m.node, m.life, m.line = c.id, int8(i), c.life, c.w.nodes[i].line
 	m.sent, m.steady, m.issued = c.now(), c.steady(), c.w.now
+	if m.limit = limit(c); m.slot == 0 {
+		m.slot = c.slot
+	}
 	if c.w.config.votesMatch && m.op != opGreet && !m.op.asks() {
 		m.marker = c.markerFor(i)
 	}

@@ -16,6 +16,11 @@
 // In one run of four some clients read: they ask for shared leases, and a writer may go on as a
 // reader. Who does is drawn from a generator of its own, so that the other runs stay what they are.
 //
+// In one run of eight or so all leases are permits: clients ask for one of up to three slots with
+// quorum.Slots, some of them with a smaller limit, and the nodes let them in as permits.lua does. These runs have no readers, handles,
+// observers, operators, callers that ask once, or several callers of one client, and none of them is without faults. So nobody
+// checks in which order waiters get permits, and the simulation has no TryAcquirePermit.
+//
 // A run is a function of its [Params]: it has one goroutine and no real clock, and
 // draws every choice from one seed. So a run that failed fails again:
 //
@@ -53,6 +58,10 @@
 //     may have the same one, also those that ask later.
 //   - readers: a node counts a reader that has not joined the readers who have the lock, or a
 //     reader's heal takes a lock that the lease of a writer counts on.
+//   - permits: a client gets a slot that is not below its limit, or more permits are valid at once than the largest
+//     limit. Or a node lets more waiters in than slots are free, or gives a slot to a client that it has not let in, before
+//     another that came earlier, or as the last one for which it has let somebody in. The oracles overlap, token and leftover
+//     judge each slot as they judge a lock.
 //   - reported: a caller gets a lease that is not valid, a loss is reported after the
 //     stop, or something is reported after the end.
 //   - leftover: a request creates a key after its limit, or for too long. Or an attempt
@@ -60,7 +69,8 @@
 //     is in reach again.
 //   - alarm: a client finds a step of a clock that did not step.
 //   - liveness: the faults have stopped, and no client gets the lock; or none of those that
-//     ask at one instant gets it.
+//     ask at one instant gets it; or a client waits for a permit while fewer are in use than there are below its
+//     limit. This last is not looked for where the number of nodes is even, or a client with a smaller limit waits for its slots.
 //   - order: the lock is released, and a waiter other than the head of the queues of all
 //     nodes gets it; readers may come in beside one at the head, up to the first writer. Or a
 //     reader gets it before a writer that came before and was in all queues when the reader asked.

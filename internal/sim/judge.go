@@ -15,6 +15,7 @@ type grant struct {
 	used        int64 // the last token in use
 	reads       bool
 	at          time.Duration
+	slot        int8
 }
 
 // judge observes the whole world and looks for broken promises.
@@ -22,7 +23,7 @@ type judge struct {
 	w       *world
 	found   *Violation
 	grants  []grant
-	newest  int64               // highest token so far
+	newest  [slotIDs]int64      // highest token so far, by slot
 	before  [maxClients]int64   // highest token when the client's attempt began
 	current [maxClients]int     // index of the client's last grant
 	ended   [maxClients]bool    // the end of the client's lease was reported
@@ -56,7 +57,7 @@ func (j *judge) alarmed(c *client, node int) {
 
 // begins records that an attempt begins.
 func (j *judge) begins(c *client) {
-	j.before[c.id], j.ahead[c.id] = j.newest, waiting{}
+	j.before[c.id], j.ahead[c.id] = j.newest[c.slot], waiting{}
 	if j.w.config.orderly && c.reads && j.w.now > j.free {
 		j.ahead[c.id] = writerAhead(c)
 	}
@@ -72,7 +73,7 @@ func (j *judge) granted(c *client, now time.Duration) {
 		j.violated("token", "client %d is granted tokens %d to %d", c.id, c.token, c.lastToken)
 	}
 	for k := range j.grants {
-		if g := &j.grants[k]; g.first <= c.lastToken && c.token <= g.last && !(g.reads && c.reads) {
+		if g := &j.grants[k]; g.slot == c.slot && g.first <= c.lastToken && c.token <= g.last && !(g.reads && c.reads) {
 			j.violated("token", "%d to %d of client %d at %v and %d to %d of client %d have tokens in common",
 				g.first, g.last, g.client, g.at, c.token, c.lastToken, c.id)
 		}
@@ -84,13 +85,14 @@ func (j *judge) granted(c *client, now time.Duration) {
 	if c.reads && c.token%2 == 0 {
 		j.violated("token", "client %d reads with token %d, which a writer can have", c.id, c.token)
 	}
-	j.newest = max(j.newest, c.lastToken)
+	j.newest[c.slot] = max(j.newest[c.slot], c.lastToken)
 	j.inOrder(c)
 	j.current[c.id] = len(j.grants)
-	j.grants = append(j.grants, grant{c.id, c.owner, c.token, c.lastToken, c.token, c.reads, w.now})
+	j.grants = append(j.grants, grant{c.id, c.owner, c.token, c.lastToken, c.token, c.reads, w.now, c.slot})
 	j.valid(c, now)
 	j.alone(c)
-	if w.quiet {
+	bounded(j, c)
+	if w.quiet && w.permits.limit == 0 {
 		w.over = true
 	}
 }
@@ -131,9 +133,9 @@ func (j *judge) minted(c *client, since time.Duration) {
 				g.first, g.last, g.client, g.at, c.next, c.lastToken, c.id, since)
 		}
 	}
-	j.newest = max(j.newest, c.lastToken)
+	j.newest[c.slot] = max(j.newest[c.slot], c.lastToken)
 	j.current[c.id] = len(j.grants)
-	j.grants = append(j.grants, grant{c.id, c.owner, c.next, c.lastToken, c.next - 1, false, j.w.now})
+	j.grants = append(j.grants, grant{c.id, c.owner, c.next, c.lastToken, c.next - 1, false, j.w.now, c.slot})
 }
 
 func (j *judge) valid(c *client, now time.Duration) {
@@ -149,10 +151,7 @@ func (j *judge) alone(c *client) {
 	w := j.w
 	for i := range w.config.clients {
 		other := &w.clients[i]
-		until := other.worksUntil
-		if other != c && other.working() {
-			until = other.machine.Stop() + w.config.terms.Guard
-		}
+		until := worksOn(other, c.slot, other != c)
 		if left := until - other.now(); left > 0 && until > 0 && !(c.reads && other.read) {
 			w.stats[Overlaps]++
 			if j.inside() {
@@ -283,19 +282,19 @@ func (j *judge) over(c *client) {
 		return // without message order a release may overtake its acquire
 	}
 	e := event{kind: evCheck, client: c.id, node: -1, duration: c.started}
-	e.owner = c.owner
+	e.owner, e.slot = c.owner, c.slot
 	w.schedule(c.when(max(c.began, c.now()-2*w.config.terms.Timeout)+3*w.config.terms.Timeout), &e)
 }
 
 // retried schedules a check of a node to which a client sends a release again, because a
 // connection broke.
-func (j *judge) retried(c *client, node int, owner uint32) {
+func (j *judge) retried(c *client, node int, m *message) {
 	w := j.w
-	if owner == 0 || !w.config.fifo || w.quiet || !w.p.World.plain() {
+	if m.owner == 0 || !w.config.fifo || w.quiet || !w.p.World.plain() {
 		return
 	}
 	e := event{kind: evCheck, client: c.id, node: int8(node), duration: w.now}
-	e.owner = owner
+	e.owner, e.slot = m.owner, m.slot
 	w.schedule(w.now+w.config.terms.Timeout, &e)
 }
 
@@ -313,6 +312,7 @@ func (j *judge) leftover(e *event) {
 		if e.node >= 0 && int(e.node) != i {
 			continue
 		}
+		n.slots.turnTo(&n.lot, e.slot)
 		wall := n.clock.read(w.now)
 		if keeps(n, e.owner, wall) && links[requests].fault < e.duration && links[replies].fault < e.duration {
 			if n.expire(wall); keeps(n, e.owner, wall) {
@@ -330,6 +330,10 @@ func (j *judge) starved() {
 			j.violated("liveness", "%d clients asked at one instant, at %v, and none got the lock", j.w.config.clients, j.w.config.instant)
 		}
 		j.w.over = true
+		return
+	}
+	if j.w.permits.limit > 0 && j.w.permits.granted {
+		j.w.over = !watchPermits(j.w)
 		return
 	}
 	// Servers of a group have clocks of their own. A client that looks for steps takes

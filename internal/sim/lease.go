@@ -49,10 +49,11 @@ func (c *client) granted(now time.Duration, v verdict) {
 	c.failures, c.misses, c.jumped, c.read = 0, 0, false, c.reads
 	c.startLease(now)
 	for i := range w.p.Nodes {
-		if reserved.Has(i) {
+		if reserved.Has(i) && limit(c) == 0 {
 			c.takeReservation(i, now)
 		}
 	}
+	takeUp(c, c.ballot.Votes().Refused(), now)
 	if w.p.Trace != nil {
 		w.trace("client %d holds as owner %d, tokens %d to %d, stops in %v",
 			c.id, c.owner, c.token, c.lastToken, c.machine.Stop()-now)
@@ -75,6 +76,9 @@ func (c *client) startLease(now time.Duration) {
 	c.until = now + c.w.upTo(c.w.config.hold)
 	if c.w.quiet {
 		c.until = now
+		if limit(c) > 0 {
+			c.until += holdsOn * c.w.config.terms.TTL
+		}
 	}
 }
 
@@ -181,6 +185,9 @@ func (c *client) confirm(i int, m *message, now time.Duration) {
 		in.At = now
 	}
 	c.step(in)
+	if m.op.asks() && m.answer == taken && limit(c) > 0 && c.working() {
+		c.takeReservation(i, now)
+	}
 }
 
 // ignoresClock reports whether a planted bug hides the end of the lease from the machine.
@@ -245,7 +252,7 @@ func (c *client) lost(now, stop, keys time.Duration) {
 	c.worksUntil = 0
 	if c.working() {
 		if reason != quorum.ReasonRevoked { // another client may hold the lock already
-			c.worksUntil = stop + guard
+			c.worksUntil, c.lostIn = stop+guard, c.slot
 		}
 		w.judge.once(c)
 		c.callLater(c.current, w.config.terms.TTL/4)
@@ -300,6 +307,7 @@ func (c *client) releaseAll(untouched quorum.Set, update ticketUpdate) {
 // remnant is a lost lease whose locks are not released yet.
 type remnant struct {
 	reads         bool
+	slot          int8
 	owner, ticket uint32
 	at            time.Duration // true time
 }
@@ -312,7 +320,7 @@ func (c *client) leaveRemnants(at time.Duration) {
 		if r.owner != 0 {
 			continue
 		}
-		*r = remnant{reads: c.reads, owner: c.owner, ticket: c.ticket, at: max(c.when(at), w.now) + 1}
+		*r = remnant{reads: c.reads, slot: c.slot, owner: c.owner, ticket: c.ticket, at: max(c.when(at), w.now) + 1}
 		e := event{kind: evRemnants, client: c.id, node: -1}
 		e.life = c.life
 		w.schedule(r.at, &e)
@@ -343,6 +351,7 @@ func (c *client) releaseRemnant(r *remnant) {
 		return
 	}
 	m := message{op: opRelease.of(r.reads), owner: r.owner, ticket: r.ticket}
+	m.slot = r.slot
 	for i := range c.w.p.Nodes {
 		c.request(i, &m)
 	}

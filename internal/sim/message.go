@@ -128,6 +128,19 @@ type message struct {
 	after  int64  // acquire, resume, heal, detach: void after this, µs of the node's clock
 	clock  int64  // reply: the node's clock, µs
 
+	ofSlot
+	stamps
+}
+
+// ofSlot is what a message says about slots.
+type ofSlot struct {
+	slot  int8 // that is asked for, or that a wake-up names; 0 for none
+	limit int8 // acquire: of the client
+	free  int8 // taken: a slot that may be asked for at once, 0 if there is none
+}
+
+// stamps are the instants of a message.
+type stamps struct {
 	sent   time.Duration // by the client's validity clock
 	steady time.Duration // and by its steady clock
 	issued time.Duration // and in true time, for the judge

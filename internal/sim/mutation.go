@@ -234,6 +234,26 @@ const (
 	UnalignedCounts
 	// PassesWriters lets readers in beside others while a writer waits that came before.
 	PassesWriters
+	// MoreThanFree lets every waiter in, however few slots are free.
+	MoreThanFree
+	// RightForEver lets a waiter in without an end.
+	RightForEver
+	// NewcomersTake gives a free slot to any client, whoever waits.
+	NewcomersTake
+	// LateTakesSlot gives a slot however late the request arrives.
+	LateTakesSlot
+	// AsksAtLimit asks for the slot behind the last one.
+	AsksAtLimit
+	// RightOverwrites gives a waiter that was let in a slot that is taken.
+	RightOverwrites
+	// RightVotes counts a node that has let the waiter in as a vote.
+	RightVotes
+	// SlotUnmoved gives a slot to a waiter that was let in without moving the register.
+	SlotUnmoved
+	// RightUnguarded does not compare the marker for a waiter that was let in.
+	RightUnguarded
+	// ElsewhereKeeps asks for another slot and does not release the votes for the one before.
+	ElsewhereKeeps
 )
 
 var mutationNames = [...]string{
@@ -264,6 +284,9 @@ var mutationNames = [...]string{
 	"a reader joins a writer", "a writer takes the readers' lock", "the set is not made anew", "a reader's release deletes the lock",
 	"a woken reader has a vote", "a reader's heal takes any lock", "an align goes down", "the register is a reader's token",
 	"readers do not align", "a reader passes a waiting writer",
+	"more are let in than slots are free", "a right has no end", "a newcomer takes a slot whoever waits", "a late request takes a slot",
+	"a client asks for a slot at its limit", "a right takes any slot", "a right is a vote", "a slot moves nothing", "a right passes the marker",
+	"votes for another slot stay",
 }
 
 // Mutations returns every planted bug.

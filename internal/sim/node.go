@@ -5,13 +5,8 @@ import "time"
 // data is the state of a node: the one lock of a run, its register, and the
 // marker.
 type data struct {
-	owner    uint32 // 0: no lock
-	reserved bool   // owner is the ticket that the lock is reserved for
-	shown    int64  // the token in the lock's value: the position that its attempt moved the register to, or 0
-	form     form
-	expires  int64 // ms of the node's clock
-
-	register int64 // position of the name, µs; 0 before the first move and after a trim
+	lot
+	reserved bool  // the owner is the ticket that the lock is reserved for
 	base     int64 // one for all names: never below a register that was trimmed
 
 	queue  [maxQueue]waiting // the first is the head
@@ -23,17 +18,9 @@ type data struct {
 	marker marker
 
 	set readers // a key of its own, beside that of the lock
+
+	slots slots // of permits; the lock and the register are those of one slot
 }
-
-// form is what the value of a lock shows beside its owner. A lock that is not ownedForm begins like
-// another owner's, so what the owner has sent before finds another owner.
-type form uint8
-
-const (
-	ownedForm    form = iota
-	revokedForm       // an operator has revoked the lease
-	detachedForm      // the lease was detached, and the lock is kept for the client that resumes it
-)
 
 // locked reports whether a lease or an attempt has the lock. A reservation is not a
 // lock.
@@ -201,15 +188,16 @@ func (n *node) serve(e *event) {
 		n.faulted()
 	}
 	n.expire(wall)
+	n.slots.turnTo(&n.lot, m.slot)
 	before := holds(n, m, wall)
 	a := serveLock(n, m, wall, frozen)
 	if a == granted || m.op.plain() == opRaise {
 		m.position = int64(n.queued)
 	}
 	if w.p.Trace != nil {
-		w.trace("node %d: %v of client %d to server %d in term %d by owner %d, ticket %d, t %d: %v, moved %d, before %d; now %d|%d, reserved %v, for %dms, register %d, base %d, queue %v, readers %v, frozen %v",
+		w.trace("node %d: %v of client %d to server %d in term %d by owner %d, ticket %d, t %d: %v, moved %d, before %d; now %d|%d, reserved %v, for %dms, register %d, base %d, queue %v, readers %v, slot %d, let in %v, frozen %v",
 			n.id, m.op, m.client, m.server, m.epoch, m.owner, m.ticket, m.t, a, m.moved, m.before,
-			n.owner, n.shown, n.reserved, n.expires-wall.Milliseconds(), n.register, n.base, n.queue[:n.queued], n.set.members[:n.set.count], frozen)
+			n.owner, n.shown, n.reserved, n.expires-wall.Milliseconds(), n.register, n.base, n.queue[:n.queued], n.set.members[:n.set.count], n.slots.in, n.slots.rights[:n.slots.let], frozen)
 	}
 	if !before && holds(n, m, wall) {
 		w.judge.created(n, m)
@@ -227,6 +215,7 @@ func (n *node) answer(m *message, a answer, frozen time.Duration) {
 // expire drops the lock when its time is over. The key disappears in the millisecond of
 // its end, the earliest instant at which Redis may drop it.
 func (n *node) expire(wall time.Duration) {
+	n.slots.expire(wall)
 	if n.owner != 0 && wall.Milliseconds() >= n.expires {
 		n.unlock()
 	}

@@ -175,7 +175,7 @@ const modelRate = 4900
 
 // Violation is a promise that was broken.
 type Violation struct {
-	Oracle string // overlap, readers, token, reported, leftover, alarm, liveness, order, marker, sight, revocation, handles
+	Oracle string // overlap, readers, token, reported, leftover, alarm, liveness, order, marker, sight, revocation, handles, permits
 	At     time.Duration
 	Text   string
 }

@@ -38,6 +38,9 @@ var ofHandles = []Mutation{
 // ofReaders are the bugs of shared leases.
 var ofReaders = []Mutation{JoinsWriter, TakesReaders, SetStays, QuitDeletes, WokenVotes, RestoreForeign, AlignsDown, RegisterIsToken, UnalignedCounts, PassesWriters}
 
+// ofPermits are the bugs of permits.
+var ofPermits = []Mutation{MoreThanFree, RightForEver, NewcomersTake, LateTakesSlot, AsksAtLimit, RightOverwrites, RightVotes, SlotUnmoved, RightUnguarded, ElsewhereKeeps}
+
 // ofGroups are the bugs of failover groups.
 var ofGroups = []Mutation{GuardWithoutWindow, MarkerWithoutEpoch, GroupUnguarded, EarlierTermOverwrites, NoConfirmation, UsedTooEarly, RenewedForEver, VotesUnguarded}
 

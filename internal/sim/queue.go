@@ -8,6 +8,7 @@ type waiting struct {
 	ticket     uint32
 	life       uint32
 	client     int8
+	limit      int8 // of its client, if it waits for a permit
 	reads      bool
 }
 
@@ -40,7 +41,7 @@ func (n *node) enqueue(m *message) bool {
 	for ; i > 0 && n.queue[i-1].enqueuedAt > m.enqueuedAt; i-- {
 		n.queue[i] = n.queue[i-1]
 	}
-	n.queue[i] = waiting{enqueuedAt: m.enqueuedAt, ticket: m.ticket, life: m.life, client: m.client, reads: m.op&reads != 0}
+	n.queue[i] = waiting{enqueuedAt: m.enqueuedAt, ticket: m.ticket, life: m.life, client: m.client, limit: m.limit, reads: m.op&reads != 0}
 	return true
 }
 

@@ -131,6 +131,9 @@ func trusts(n *node, m *message) bool {
 
 func (n *node) acquire(m *message, wall time.Duration, end int64) answer {
 	w, bugs := n.w, n.w.bugs
+	if w.permits.limit > 0 {
+		return permit(n, m, wall, end)
+	}
 	if shared(n) {
 		vacate(n, wall)
 	}
@@ -294,6 +297,9 @@ func (n *node) release(m *message, wall time.Duration) answer {
 // client's.
 func settle(n *node, m *message, wall time.Duration, free, ours bool) answer {
 	bugs := n.w.bugs
+	if n.w.permits.limit > 0 {
+		return settleSlot(n, m, wall, free, ours)
+	}
 	stays := m.update != leaves
 	if stays && turns(n, m.ticket, wall) {
 		return notDone // reserved for this ticket meanwhile: in the queue it would get two turns
@@ -336,6 +342,9 @@ func settle(n *node, m *message, wall time.Duration, free, ours bool) answer {
 // passOn removes an unused ticket from the queue. If the lock is reserved for that
 // ticket, passOn reserves it for the next one.
 func (n *node) passOn(m *message, wall time.Duration) answer {
+	if n.w.permits.limit > 0 {
+		return settleSlot(n, m, wall, false, false)
+	}
 	n.dequeue(m.ticket)
 	if shared(n) && !n.w.bugs.has(PassOnDeletes) {
 		n.set.drop(m.ticket, true)

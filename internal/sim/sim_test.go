@@ -56,7 +56,8 @@ func TestNoOverlapInsideTheFaultModel(t *testing.T) {
 		Wipes, Truncations, Flushes, Quarantines, NotAsked, MarkerChanges, Abandoned,
 		Reservations, WakeUps, WokenAttempts, PassedOn, QueuesCleared, QueuesLeft, StartedOver, WaitsGivenUp, ReservationsTaken, ServedInOrder, Sightings, Vacancies, Unsighted, Marks, Revocations, MoreRounds,
 		Detached, DetachesFailed, Resumes, GivenBack, AskedOnce,
-		ReadersGranted, ReadersTogether, ReadersBarred, ReadersAdmitted, Downgrades, DowngradesFailed)
+		ReadersGranted, ReadersTogether, ReadersBarred, ReadersAdmitted, Downgrades, DowngradesFailed,
+		PermitsGranted, PermitsTogether, LetIn, SlotsKept, AskedElsewhere)
 }
 
 // The clocks of any number of nodes are set ahead and back, some of them together with a
@@ -65,7 +66,7 @@ func TestNoOverlapInsideTheFaultModel(t *testing.T) {
 func TestNoOverlapWhenNodesAreSeenToStep(t *testing.T) {
 	total := sweep(t, 2000, Params{World: Stepped, Span: Span}, 3, 5)
 	mustHave(t, &total, Grants, Passes, Renewals, Heals, Revoked, Steps, CommonSteps, StepsFound, Pauses,
-		Quarantines, Reservations, ReservationsTaken, Resumes, ReadersGranted, ReadersTogether)
+		Quarantines, Reservations, ReservationsTaken, Resumes, ReadersGranted, ReadersTogether, PermitsTogether)
 }
 
 // Nodes are failover groups. The restart guard covers the longest lease and the time for
@@ -73,19 +74,19 @@ func TestNoOverlapWhenNodesAreSeenToStep(t *testing.T) {
 func TestNoOverlapWhenGroupsFailOver(t *testing.T) {
 	total := sweep(t, 3000, Params{World: Groups, Span: Span}, 1, 3)
 	mustHave(t, &total, Grants, Passes, Raises, Renewals, Heals, ProofResets, ReleaseRetries, Quarantines, MarkerChanges,
-		Failovers, Splits, GroupFreezes, Flaps, Blinds, HangUps, LaterTerms, Unconfirmed, Settlings, Outlasted, Unguarded, Resumes, ReadersGranted)
+		Failovers, Splits, GroupFreezes, Flaps, Blinds, HangUps, LaterTerms, Unconfirmed, Settlings, Outlasted, Unguarded, Resumes, ReadersGranted, PermitsTogether)
 }
 
 func TestTokensAreUniqueAndOrderedWhateverHappens(t *testing.T) {
 	total := sweep(t, most, Params{World: Anything, Span: Span}, 3, 5)
 	// Exclusion breaks in these worlds, which is the reason for tokens.
 	mustHave(t, &total, Grants, Steps, Overlaps, Wipes, Truncations, Flushes, Trims, Raises, Passes, ProofResets, StepsFound,
-		Reservations, ReservationsTaken, Resumes, ReadersGranted, ReadersTogether)
+		Reservations, ReservationsTaken, Resumes, ReadersGranted, ReadersTogether, PermitsTogether)
 }
 
 func TestLockIsGrantedAfterFaultsStop(t *testing.T) {
 	total := sweep(t, most, Params{World: Inside, Span: briefly}, 3, 5)
-	mustHave(t, &total, Grants, Pauses, Downs, WakeUps, Resumes)
+	mustHave(t, &total, Grants, Pauses, Downs, WakeUps, Resumes, PermitsTogether)
 }
 
 // Callers ask once, and where nobody gets a majority the smallest owner value decides. In

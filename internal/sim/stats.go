@@ -98,6 +98,11 @@ const (
 	ReadersAdmitted
 	Downgrades
 	DowngradesFailed
+	PermitsGranted
+	PermitsTogether
+	LetIn
+	SlotsKept
+	AskedElsewhere
 	counters
 )
 
@@ -120,6 +125,7 @@ var counterNames = [counters]string{
 	"leases detached", "detached leases that too few nodes kept", "leases resumed", "detached leases given back",
 	"leases that read", "readers that joined others", "readers that a waiting writer barred", "readers that were woken",
 	"writers that went on as readers", "writers that wanted to, in vain",
+	"permits", "permits beside others", "waiters let in", "free slots kept for others", "attempts for another slot",
 }
 
 // String returns the name of the counter.

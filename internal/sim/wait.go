@@ -27,6 +27,7 @@ type waiter struct {
 	before     [4]formerWait // earlier waits, the latest first
 	last       struct{ ticket, owner uint32 }
 	released   uint32 // owner value of the last released lease
+	claim
 }
 
 // formerWait is a wait that is over. It is kept for wake-ups that arrive later.
@@ -52,6 +53,7 @@ func (c *client) startWait(now time.Duration, s quorum.Step) {
 	if c.queues && c.contended {
 		config.Subscribed = quorum.All(c.w.p.Nodes)
 	}
+	chooseSlots(c, &config)
 	c.wait = quorum.NewWaiter(config)
 	if s.Enqueue {
 		c.makeTicket()
@@ -74,6 +76,9 @@ func (c *client) beginAsk(now time.Duration) quorum.Ask {
 	if ask.Ticket {
 		c.carried = c.ticket
 	}
+	if limit(c) > 0 {
+		claimSlot(c, c.choice.Begin())
+	}
 	return ask
 }
 
@@ -90,7 +95,9 @@ func (c *client) result(outcome quorum.Outcome, now time.Duration) *quorum.Attem
 	}
 	for i := range c.refused {
 		r.Refusals = append(r.Refusals, c.refusals[i])
-		r.Refusals[i].Left = max(c.refusals[i].Left-now, time.Microsecond)
+		if c.refusals[i].Left != quorum.Never {
+			r.Refusals[i].Left = max(c.refusals[i].Left-now, time.Microsecond)
+		}
 	}
 	return r
 }
@@ -189,6 +196,9 @@ func (c *client) woken(m *message, now time.Duration) {
 		return
 	}
 	own := ticket == c.ticket && c.waits
+	if own {
+		named(c, m)
+	}
 	reaction := quorum.ReactionNone
 	switch wait := c.find(ticket); {
 	case wait != nil:
@@ -203,7 +213,9 @@ func (c *client) woken(m *message, now time.Duration) {
 	case quorum.ReactionReschedule:
 		c.reschedule(now)
 	case quorum.ReactionUnused:
-		if c.phase == holding && ticket == c.ticket {
+		if limit(c) > 0 {
+			passRight(c, m, now)
+		} else if c.phase == holding && ticket == c.ticket {
 			c.takeReservation(i, now)
 		} else {
 			c.passOn(quorum.Set(0).With(i), ticket)
@@ -315,6 +327,7 @@ func (c *client) refuse(i int, m *message, now time.Duration) {
 		Node: i, Left: now + time.Duration(m.left)*time.Millisecond, Position: int(m.position), Reserved: m.reservation,
 		Owner: c.text(m.holder),
 	}
+	refuseSlot(c, m, &c.refusals[c.refused])
 	c.refused++
 }
 

@@ -40,6 +40,7 @@ type guests struct {
 	operator   operator
 	handles    handles
 	readership readership // decides which clients read
+	permits    permits    // and which ask for permits
 }
 
 func newWorld() *world {
@@ -57,12 +58,13 @@ func (w *world) run(p Params) Result {
 	w.configure()
 	w.handles.reset(w)
 	w.readership.draw(&w.p, min(w.config.clients, w.handles.first), p.Mutation.among(ofReaders...))
+	w.permits.draw(&w.p, &w.config, w.handles.first == maxClients && w.readership.clients == 0, p.Mutation.among(ofPermits...))
 	w.populate()
 	w.plan()
-	if w.observer.reset(p.Seed, &w.config.terms, w.bugs); p.Seed%observedRuns == 0 || p.Mutation.among(ofObservers...) {
+	if w.observer.reset(p.Seed, &w.config.terms, w.bugs); (p.Seed%observedRuns == 0 || p.Mutation.among(ofObservers...)) && w.permits.limit == 0 {
 		w.schedule(0, &event{kind: evPoll, client: -1, node: -1})
 	}
-	if w.operator.reset(p.Seed, w.config.terms.Timeout, w.bugs); p.World == Inside && !w.config.amnesia && (p.Seed%revokedRuns == 5 || p.Mutation.among(ofOperators...) || p.Mutation.has(ResumesRevoked)) {
+	if w.operator.reset(p.Seed, w.config.terms.Timeout, w.bugs); p.World == Inside && !w.config.amnesia && w.permits.limit == 0 && (p.Seed%revokedRuns == 5 || p.Mutation.among(ofOperators...) || p.Mutation.has(ResumesRevoked)) {
 		w.schedule(w.operator.upTo(4*w.config.terms.TTL), &event{kind: evRevoke, client: -1, node: -1})
 	}
 	a := &w.agenda
