@@ -219,11 +219,12 @@ func (c *client) decide(now time.Duration) {
 	}
 	countRights(c)
 	verdict := c.verdict()
-	if verdict.outcome == quorum.OutcomePending || askElsewhere(c, now, verdict.outcome) {
+	if verdict.outcome == quorum.OutcomePending {
 		return
 	}
 	w := c.w
-	if asksOnce(c) && verdict.outcome == quorum.OutcomeHeld && quorum.AwaitsVotes(w.p.Nodes, c.result(verdict.outcome, 0)) {
+	awaits := asksOnce(c) && verdict.outcome == quorum.OutcomeHeld && quorum.AwaitsVotes(w.p.Nodes, c.result(verdict.outcome, 0))
+	if awaits || askElsewhere(c, now, verdict.outcome) {
 		return
 	}
 	terms := &w.config.terms

@@ -166,6 +166,7 @@ var plants = []Plant{
 	{SlotUnmoved, Inside, token},
 	{RightUnguarded, Inside, overlapOrToken},
 	{ElsewhereKeeps, Inside, keysStay},
+	{LastLetIn, Inside, permitted},
 }
 
 // Plants returns every planted bug. Each must be caught.

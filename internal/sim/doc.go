@@ -18,8 +18,9 @@
 //
 // In one run of eight or so all leases are permits: clients ask for one of up to three slots with
 // quorum.Slots, some of them with a smaller limit, and the nodes let them in as permits.lua does. These runs have no readers, handles,
-// observers, operators, callers that ask once, or several callers of one client, and none of them is without faults. So nobody
-// checks in which order waiters get permits, and the simulation has no TryAcquirePermit.
+// observers, operators, or several callers of one client. The order in which waiters get permits is not checked, but for that
+// in which a node lets them in: those who are let in together may change places. Nor is it that a release lets somebody in
+// at once, because waiters ask by themselves as well.
 //
 // A run is a function of its [Params]: it has one goroutine and no real clock, and
 // draws every choice from one seed. So a run that failed fails again:
@@ -59,9 +60,9 @@
 //   - readers: a node counts a reader that has not joined the readers who have the lock, or a
 //     reader's heal takes a lock that the lease of a writer counts on.
 //   - permits: a client gets a slot that is not below its limit, or more permits are valid at once than the largest
-//     limit. Or a node lets more waiters in than slots are free, or gives a slot to a client that it has not let in, before
-//     another that came earlier, or as the last one for which it has let somebody in. The oracles overlap, token and leftover
-//     judge each slot as they judge a lock.
+//     limit. Or a node lets more waiters in than slots are free, or one before another that came earlier. Or it gives a slot to
+//     a client that was not let in, before one that came earlier, or where as many are let in as slots are free.
+//     The oracles overlap, token and leftover judge each slot as they judge a lock.
 //   - reported: a caller gets a lease that is not valid, a loss is reported after the
 //     stop, or something is reported after the end.
 //   - leftover: a request creates a key after its limit, or for too long. Or an attempt

@@ -186,7 +186,7 @@ func (j *judge) released(c *client, leftFree bool) {
 	if leftFree {
 		j.ahead, j.free = [maxClients]waiting{}, j.w.now+j.w.config.latency
 	}
-	if !j.w.config.orderly || leftFree {
+	if !j.w.config.orderly || leftFree || j.w.permits.limit > 0 {
 		return
 	}
 	head := &j.w.nodes[0].queue[0]

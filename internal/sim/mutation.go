@@ -254,6 +254,8 @@ const (
 	RightUnguarded
 	// ElsewhereKeeps asks for another slot and does not release the votes for the one before.
 	ElsewhereKeeps
+	// LastLetIn lets the last ticket of the queue in first.
+	LastLetIn
 )
 
 var mutationNames = [...]string{
@@ -286,7 +288,7 @@ var mutationNames = [...]string{
 	"readers do not align", "a reader passes a waiting writer",
 	"more are let in than slots are free", "a right has no end", "a newcomer takes a slot whoever waits", "a late request takes a slot",
 	"a client asks for a slot at its limit", "a right takes any slot", "a right is a vote", "a slot moves nothing", "a right passes the marker",
-	"votes for another slot stay",
+	"votes for another slot stay", "the last is let in first",
 }
 
 // Mutations returns every planted bug.

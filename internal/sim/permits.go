@@ -19,7 +19,12 @@ func letIn(n *node, first int8, me uint32, wall time.Duration) (mine bool, head 
 		if n.slots.vacancies(&n.lot, v.limit) <= s.admitted(wall) && !w.bugs.has(MoreThanFree) {
 			return false, head
 		}
-		n.dequeue(v.ticket)
+		if w.bugs.has(LastLetIn) {
+			v = n.queue[n.queued-1]
+		}
+		if n.dequeue(v.ticket); n.queued > 0 && n.queue[0].enqueuedAt < v.enqueuedAt {
+			w.judge.violated("permits", "node %d comes to ticket %d before ticket %d", n.id, v.ticket, n.queue[0].ticket)
+		}
 		slot := n.slots.vacancy(&n.lot, first, v.limit, served)
 		if v.ticket != me && (slot == 0 && !w.bugs.has(MoreThanFree) || !n.subscribed(&v)) {
 			continue
@@ -41,13 +46,6 @@ func letIn(n *node, first int8, me uint32, wall time.Duration) (mine bool, head 
 		n.watch(&v, me, wall)
 	}
 	return false, head
-}
-
-// wakeFor tells a waiter that it is let in, and names a slot.
-func wakeFor(n *node, v *waiting, slot int8) {
-	m := message{op: opWake, answer: forTicket, reply: true, client: v.client, node: n.id, life: v.life, line: n.line, ticket: v.ticket}
-	m.slot = slot
-	n.w.transmit(&m, 0)
 }
 
 // entitled reports whether a client may take a free slot: it was let in, or nobody is before it.
@@ -245,17 +243,22 @@ func refuseSlot(c *client, m *message, r *quorum.Refusal) {
 	c.offered[m.node] = m.free
 }
 
+// freeSlots returns the slot that each node has offered in place of the one that it refused, -1 for none.
+func freeSlots(c *client) []int {
+	free := [maxNodes]int{-1, -1, -1, -1, -1}
+	for _, r := range c.refusals[:c.refused] {
+		free[r.Node] = int(c.offered[r.Node]) - 1
+	}
+	return free[:c.w.p.Nodes]
+}
+
 // askElsewhere begins an attempt for another slot, if the nodes have refused the one before and named one
 // that is free. For the waiter both are one attempt.
 func askElsewhere(c *client, now time.Duration, outcome quorum.Outcome) bool {
-	if limit(c) == 0 || outcome != quorum.OutcomeHeld {
+	if limit(c) == 0 || outcome != quorum.OutcomeHeld && !(asksOnce(c) && quorum.Scattered(c.w.p.Nodes, c.result(outcome, 0))) {
 		return false
 	}
-	free := make([]int, c.w.p.Nodes)
-	for i := range free {
-		free[i] = int(c.offered[i]) - 1
-	}
-	slot, again := c.choice.Refused(free)
+	slot, again := c.choice.Refused(freeSlots(c))
 	if !again {
 		return false
 	}
@@ -267,13 +270,13 @@ func askElsewhere(c *client, now time.Duration, outcome quorum.Outcome) bool {
 		m.update = leaves
 	}
 	for i := range w.p.Nodes {
-		if !c.untouched.Has(i) && !w.bugs.has(ElsewhereKeeps) {
+		if !(c.untouched &^ c.kept).Has(i) && !w.bugs.has(ElsewhereKeeps) {
 			c.request(i, &m)
 		}
 	}
-	carried := c.carried
+	ticket := c.carried
 	newAttempt(c, now)
-	c.carried = carried
+	c.carried = ticket
 	claimSlot(c, slot)
 	askNodes(c, now, 0)
 	return true
@@ -319,8 +322,8 @@ func bounded(j *judge, c *client) {
 	if limit(c) == 0 {
 		return
 	}
-	w.stats[PermitsGranted]++
 	w.permits.granted = w.permits.granted || w.quiet
+	w.stats[PermitsGranted]++
 	if c.slot < 1 || c.slot > limit(c) {
 		j.violated("permits", "client %d, with the limit %d, is granted slot %d", c.id, limit(c), c.slot)
 	}
@@ -349,9 +352,9 @@ func worksOn(c *client, slot int8, leased bool) time.Duration {
 	return 0
 }
 
-// holdsOn returns for how many TTLs the clients hold their permits after the faults: for longer than a free
-// slot may wait for its next holder.
-const holdsOn = 5
+// holdsOn is for how many TTLs clients hold their permits after the faults: for longer than a free slot may
+// wait for its next holder, so that nobody gets another one meanwhile.
+const holdsOn = 2
 
 // watchPermits looks, after the faults, for a client that waits while a slot below its limit is free. It is
 // called again and again, and reports whether the run goes on.
@@ -361,7 +364,7 @@ func watchPermits(w *world) bool {
 		return false
 	}
 	if p.watched == 0 {
-		p.watched = w.now + (holdsOn+3)*ttl
+		p.watched = w.now + 4*holdsOn*ttl
 	}
 	var used [slotIDs]int // by limit: how many of the slots up to it are held
 	for i := range w.config.clients {
@@ -385,7 +388,7 @@ func watchPermits(w *world) bool {
 			*since = 0
 		case *since == 0:
 			*since = w.now
-		case w.now-*since > 2*ttl+w.config.backoffCap:
+		case w.now-*since > ttl+w.config.backoffCap:
 			w.judge.violated("liveness", "client %d waits since %v for one of %d permits, of which %d are in use", c.id, *since, limit(c), used[limit(c)])
 		}
 	}

@@ -39,7 +39,7 @@ var ofHandles = []Mutation{
 var ofReaders = []Mutation{JoinsWriter, TakesReaders, SetStays, QuitDeletes, WokenVotes, RestoreForeign, AlignsDown, RegisterIsToken, UnalignedCounts, PassesWriters}
 
 // ofPermits are the bugs of permits.
-var ofPermits = []Mutation{MoreThanFree, RightForEver, NewcomersTake, LateTakesSlot, AsksAtLimit, RightOverwrites, RightVotes, SlotUnmoved, RightUnguarded, ElsewhereKeeps}
+var ofPermits = []Mutation{MoreThanFree, RightForEver, NewcomersTake, LateTakesSlot, AsksAtLimit, RightOverwrites, RightVotes, SlotUnmoved, RightUnguarded, ElsewhereKeeps, LastLetIn}
 
 // ofGroups are the bugs of failover groups.
 var ofGroups = []Mutation{GuardWithoutWindow, MarkerWithoutEpoch, GroupUnguarded, EarlierTermOverwrites, NoConfirmation, UsedTooEarly, RenewedForEver, VotesUnguarded}

@@ -138,6 +138,14 @@ func (n *node) wake(v *waiting, what answer, rank int8) {
 	}, 0)
 }
 
+// wakeFor tells a client that it is let in, and names a slot that is free.
+func wakeFor(n *node, v *waiting, slot int8) {
+	n.w.transmit(&message{
+		op: opWake, answer: forTicket, reply: true, client: v.client, node: n.id, life: v.life, line: n.line, ticket: v.ticket,
+		ofSlot: ofSlot{slot: slot},
+	}, 0)
+}
+
 // subscribed reports whether the channel of a ticket seems to have a subscriber. The
 // answer may be wrong for the waiting client: the node may take a broken connection for
 // an open one.

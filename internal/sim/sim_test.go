@@ -94,7 +94,7 @@ func TestLockIsGrantedAfterFaultsStop(t *testing.T) {
 // minority of the nodes does not answer.
 func TestOneOfThoseWhoAskTogetherIsGranted(t *testing.T) {
 	total := sweep(t, most, Params{World: Together, Span: briefly}, 3, 4, 5)
-	mustHave(t, &total, Grants, AskedOnce, VotesKept, Downs, Stalls, Silences, Distances, Pauses, Crashes, Lost, Raises, ReadersGranted)
+	mustHave(t, &total, Grants, AskedOnce, VotesKept, Downs, Stalls, Silences, Distances, Pauses, Crashes, Lost, Raises, ReadersGranted, PermitsTogether)
 }
 
 // A single node decides alone, and even numbers need more than half.

@@ -14,8 +14,7 @@ const (
 	slotIDs    = maxPermits + 2
 )
 
-// permitRuns is how many runs there are for one with permits, among those without readers, handles, and callers
-// that ask once, and with faults.
+// permitRuns is how many runs there are for one with permits, among those without readers and handles.
 const permitRuns = 5
 
 // permits is who asks for how many permits in a run. It draws from a generator of its own.
@@ -33,7 +32,7 @@ type permits struct {
 func (p *permits) draw(of *Params, c *config, may, always bool) {
 	*p = permits{}
 	p.pcg.Seed(uint64(of.Seed), 0x9e41)
-	if !may || c.orderly || c.once || !always && (of.Mutation != 0 || p.pcg.Uint64()%permitRuns != 0) {
+	if !may || !always && (of.Mutation != 0 || p.pcg.Uint64()%permitRuns != 0) {
 		return
 	}
 	p.limit = int8(1 + p.pcg.Uint64()%maxPermits)

@@ -77,7 +77,9 @@ func (c *client) beginAsk(now time.Duration) quorum.Ask {
 		c.carried = c.ticket
 	}
 	if limit(c) > 0 {
-		claimSlot(c, c.choice.Begin())
+		if slot := c.choice.Begin(); c.kept == 0 { // votes that an attempt keeps are for its slot
+			claimSlot(c, slot)
+		}
 	}
 	return ask
 }
