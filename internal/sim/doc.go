@@ -20,7 +20,7 @@
 // quorum.Slots, some of them with a smaller limit, and the nodes let them in as permits.lua does. These runs have no readers, handles,
 // observers, operators, or several callers of one client. The order in which waiters get permits is not checked, but for that
 // in which a node lets them in: those who are let in together may change places. Nor is it that a release lets somebody in
-// at once, because waiters ask by themselves as well.
+// at once, because waiters ask by themselves as well. All runs have tokens, also these: WithoutFencing is not simulated.
 //
 // A run is a function of its [Params]: it has one goroutine and no real clock, and
 // draws every choice from one seed. So a run that failed fails again:

@@ -215,11 +215,12 @@ func (c *client) woken(m *message, now time.Duration) {
 	case quorum.ReactionReschedule:
 		c.reschedule(now)
 	case quorum.ReactionUnused:
-		if limit(c) > 0 {
+		switch {
+		case limit(c) > 0:
 			passRight(c, m, now)
-		} else if c.phase == holding && ticket == c.ticket {
+		case c.phase == holding && ticket == c.ticket:
 			c.takeReservation(i, now)
-		} else {
+		default:
 			c.passOn(quorum.Set(0).With(i), ticket)
 		}
 	}
