@@ -88,10 +88,10 @@ func TestOtherPeoplesTextIsQuoted(t *testing.T) {
 	const hostile = "\x1b[2J\r\nforged"
 	held := put(strings.Repeat("a", 32) + " 7 1 - " + hostile)
 	assert.Equal(t, hostile, held.Holder.Label)
-	assert.Contains(t, held.Error(), `is held by "\x1b[2J\r\nforged", for`)
+	assert.Contains(t, held.Error(), `is held by "\x1b[2J\r\nforged", expires in `)
 	held = put("secret of another program \n" + strings.Repeat("s", 500))
 	assert.Equal(t, "secret of another program \nsssss", held.Holder.Owner)
-	assert.Contains(t, held.Error(), `is held by owner "secret of another program \nsssss", for`)
+	assert.Contains(t, held.Error(), `is held by owner "secret of another program \nsssss", expires in `)
 	assert.NotContains(t, held.Error(), "ssssss")
 	inspected := testkit.Inspected(t, m)
 	assert.Equal(t, held.Holder, inspected.Holder)

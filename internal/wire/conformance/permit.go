@@ -28,6 +28,7 @@ var permitCases = []testCase{
 	{"an asker that has waited out a right empties the queue of the slots", recallsForASlot},
 	{"a slot is prolonged, restored and raised like a lock, and shows who waits", keepsSlots},
 	{"permits and the lock of their name are apart", permitsAreApart},
+	{"without fencing a right is used up", unfencedRight},
 	{"a node reads the answers about slots", readsAboutSlots},
 }
 
@@ -386,5 +387,20 @@ func permitsAreApart(r *rig) {
 	r.reserved(1)
 	admitted(r)
 	assert.Equal(r, int64(wire.HandedOn), r.one(r.release(bob).on(slot(r, 0))))
+	admitted(r, 2)
+}
+
+func unfencedRight(r *rig) {
+	r.capText = ""
+	r.subscribe()
+	owners := full(r, 1)
+	r.one(permitFor(r, alice, 1, 0, 1))
+	r.one(permitFor(r, bob, 2, 0, 1))
+	assert.Equal(r, int64(wire.HandedOn), r.one(r.release(owners[0]).on(slot(r, 0))))
+	admitted(r, 1)
+	r.one(permitFor(r, alice, 1, 0, 1))
+	assert.Equal(r, []string{alice}, owned(r, 1))
+	admitted(r)
+	r.one(r.release(alice).on(slot(r, 0)))
 	admitted(r, 2)
 }

@@ -122,7 +122,7 @@ func sharesNothingElse(r *rig) {
 			assert.Equal(r, value, r.one(share(r, alice)).([]any)[0], "%q", value)
 			assert.Contains(r, []any{int64(-1), int64(0)}, r.one(prolong(r, alice)), "%q", value)
 			assert.Equal(r, answer(-1, 0), r.one(align(r, alice, r.micros())), "%q", value)
-			if value != alice { // its empty tail makes it ours
+			if value != alice && value != "x "+wire.Compose(alice, 7, metadata) { // these it may delete
 				assert.Equal(r, int64(-1), r.one(quit(r, alice)), "%q", value)
 			}
 		})

@@ -114,12 +114,16 @@ function permits()
     if ours or late or mine then
       reply = rare().contend(lock, value, duration, late, t)
     end
-    if type(reply) ~= 'table' and reply ~= lock then
-      return reply -- granted as proposed, or late
-    elseif reply ~= lock and type(reply[1]) == 'number' then
+    if type(reply) ~= 'table' and reply ~= lock and reply ~= 1 then
+      return reply -- late
+    elseif reply == 1 or reply ~= lock and type(reply[1]) == 'number' then
       call('ZREM', family .. '\255a', string.sub(ticket, 1, 32))
       call('ZREM', family .. '\255q', ticket)
-      reply[3] = call('ZCARD', family .. '\255q')
+      local waiting = call('ZCARD', family .. '\255q')
+      if reply == 1 then -- without fencing
+        return waiting == 0 and 1 or { 0, 0, waiting }
+      end
+      reply[3] = waiting
       return reply
     end
     if queues and not mine then

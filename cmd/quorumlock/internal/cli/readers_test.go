@@ -76,7 +76,7 @@ func TestACommandThatReadsWaitsForAWriter(t *testing.T) {
 	require.NoError(t, err)
 	o := invoke(t, addrs, "run", "--shared", "job", "--wait", "300ms", "--", "true")
 	assert.Equal(t, exitConflict, o.code)
-	assert.Contains(t, o.stderr, `"job" is held by "writer", for `)
+	assert.Contains(t, o.stderr, `"job" is held by "writer", expires in `)
 	assert.Contains(t, o.stderr, "--wait 300ms is over")
 	readers := make([]*exec.Cmd, 2)
 	for i := range readers {
