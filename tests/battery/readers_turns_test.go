@@ -58,7 +58,8 @@ func TestAWriterGetsItsTurnAmongProcessesThatReadWithoutAPause(t *testing.T) {
 			}
 		}
 		r.figure(fmt.Sprintf("%d turns of the writer, after %s; the longest lease of a reader: %v", len(waits), spread(waits), brief(held)),
-			fmt.Sprintf("at least %d, each within that lease + 1s", count(20, 5)), len(waits) >= count(20, 5) && at(1, waits) <= held+time.Second)
+			fmt.Sprintf("at least %d, each within that lease + %v", count(20, 5), limitOf(time.Second)),
+			len(waits) >= count(20, 5) && at(1, waits) <= held+limitOf(time.Second))
 		r.figure(fmt.Sprintf("each process reads %d to %d times", slices.Min(reads), slices.Max(reads)), "more often than the writer has a turn, or as often",
 			slices.Min(reads) >= len(waits)-1)
 	})

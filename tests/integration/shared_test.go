@@ -94,50 +94,6 @@ func TestReadersShareANameThatWritersHaveAlone(t *testing.T) {
 	clean(t, servers)
 }
 
-// A writer gets its turn among readers that never pause, and they all go on.
-func TestAWriterGetsItsTurnAmongReadersThatNeverPause(t *testing.T) {
-	t.Parallel()
-	servers := testkit.Start(t, 3)
-	addrs := redistest.Addrs(servers)
-	const readers, lease = 16, 20 * time.Millisecond
-	var reads [readers]atomic.Int32
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	var clients sync.WaitGroup
-	for p := range readers {
-		m := testkit.Connect(t, addrs)
-		clients.Go(func() {
-			for ctx.Err() == nil {
-				err := m.DoShared(ctx, "job", func(ctx context.Context, _ *quorumlock.Lease) error {
-					reads[p].Add(1)
-					select {
-					case <-time.After(lease):
-					case <-ctx.Done():
-					}
-					return nil
-				})
-				if ctx.Err() == nil {
-					assert.NoError(t, err)
-				}
-			}
-		})
-	}
-	writer := testkit.Connect(t, addrs)
-	time.Sleep(500 * time.Millisecond)
-	for range 20 {
-		began := time.Now()
-		l, err := writer.Acquire(t.Context(), "job")
-		require.NoError(t, err)
-		assert.Less(t, time.Since(began), lease+time.Second)
-		require.NoError(t, l.Release(t.Context()))
-	}
-	cancel()
-	clients.Wait()
-	for p := range reads {
-		assert.Greater(t, reads[p].Load(), int32(20), "reader %d", p)
-	}
-}
-
 // Readers behind a writer are let in together.
 func TestReadersBehindAWriterAreLetInTogether(t *testing.T) {
 	t.Parallel()
