@@ -170,7 +170,7 @@ func TestReadersBehindAWriterAreLetInTogether(t *testing.T) {
 			require.NoError(t, c.end())
 		}
 		r.figure(fmt.Sprintf("%d rounds, from the first grant to the last: %s; from the release to the last: %s", rounds, spread(apart), spread(after)),
-			atLeastInFull("max two round trips, "+brief(2*trip).String()), at(1, apart) <= 2*trip || !full && at(1, apart) <= time.Second)
+			"two round trips: "+limit(2*trip), at(1, apart) <= limitOf(2*trip))
 	})
 }
 

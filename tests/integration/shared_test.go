@@ -94,43 +94,6 @@ func TestReadersShareANameThatWritersHaveAlone(t *testing.T) {
 	clean(t, servers)
 }
 
-// Readers behind a writer are let in together.
-func TestReadersBehindAWriterAreLetInTogether(t *testing.T) {
-	t.Parallel()
-	m, servers := testkit.Manager(t, 3)
-	other := testkit.Connect(t, redistest.Addrs(servers))
-	l, err := other.Acquire(t.Context(), "job")
-	require.NoError(t, err)
-	const readers = 64
-	granted := make(chan time.Duration, readers)
-	began := make(chan time.Time, 1)
-	var clients sync.WaitGroup
-	for range readers {
-		clients.Go(func() {
-			reader, err := m.AcquireShared(t.Context(), "job")
-			require.NoError(t, err)
-			at := <-began
-			began <- at
-			granted <- time.Since(at)
-			time.Sleep(time.Second)
-			assert.NoError(t, reader.Release(t.Context()))
-		})
-	}
-	testkit.Eventually(t, "queued", func() bool {
-		s, err := other.Inspect(t.Context(), "job")
-		return err == nil && s.Waiters == readers
-	})
-	began <- time.Now()
-	require.NoError(t, l.Release(t.Context()))
-	var last time.Duration
-	for range readers {
-		last = max(last, <-granted)
-	}
-	t.Log("the last of 64 after ", last)
-	assert.Less(t, last, 500*time.Millisecond, "a loaded machine; polls would take seconds")
-	clients.Wait()
-}
-
 // Nobody else writes between the end of an exclusive lease and the shared one that replaces it.
 func TestDowngradeLetsNoWriterIn(t *testing.T) {
 	t.Parallel()
