@@ -93,7 +93,7 @@ func Forgotten(tb testing.TB, l *quorumlock.Lease, servers []*redistest.Server) 
 // Eventually waits for a condition, long enough for a loaded machine.
 func Eventually(tb testing.TB, what string, condition func() bool) {
 	tb.Helper()
-	require.Eventually(tb, condition, 20*time.Second, 5*time.Millisecond, what)
+	require.Eventually(tb, condition, time.Minute, 5*time.Millisecond, what)
 }
 
 // ScriptCalls returns how many scripts a server has run since CONFIG RESETSTAT.
