@@ -20,6 +20,7 @@ SEED ?= 1
 NODES ?= 3
 RACE ?= -race
 FUZZTIME ?= 30s
+VERSION ?=
 BASE ?= $(shell git describe --tags --abbrev=0 --match 'v*' 2>/dev/null)
 
 # Runs a command in the directory of each module of go.work that has packages,
@@ -201,6 +202,10 @@ bench-gate: deps bench-build ## Check the goals for speed in a short form, four 
 vuln: ## Look for known weaknesses in what each module compiles (needs the network).
 	$(call each-module,$(GO) run golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION) ./...)
 
+.PHONY: release
+release: ## Make a version ready to be tagged (VERSION=v0.2.0).
+	scripts/release.sh $(VERSION)
+
 .PHONY: apidiff
 apidiff: ## Compare the exported API with a release: what breaks its users fails (BASE=v0.1.0).
 	scripts/apidiff.sh $(BASE)
@@ -283,9 +288,6 @@ lint-fmt:
 lint-vet:
 	$(call each-module,$(GO) vet ./...)
 
-# Outside of the workspace: a module has to be complete by itself. The command's
-# module has no replace directive, because go install refuses a module that has
-# one: it is checked in a copy of its go.mod that has.
 # The systems that README names, beside the one that this runs on.
 .PHONY: lint-systems
 lint-systems:
@@ -294,6 +296,9 @@ lint-systems:
 		GOOS=$${system%/*} GOARCH=$${system#*/} $(GO) build . ./election ./quorumlocktest/... ./cmd/quorumlock/... || exit 1; \
 	done
 
+# Outside of the workspace: a module has to be complete by itself. The command's
+# module has no replace directive, because go install refuses a module that has
+# one: it is checked in a copy of its go.mod that has.
 .PHONY: lint-tidy
 lint-tidy:
 	$(call each-module,if grep -q '^replace' go.mod || [ "$$module" = github.com/quorumlock/quorumlock ]; then \

@@ -168,9 +168,21 @@
 //
 // # Compatibility
 //
+// Until version 1.0 a minor version may change the API, and [CHANGELOG.md] says how; a patch
+// version does not.
+//
+// Clients of different versions may use the same nodes while they speak the same version of
+// the protocol. It changes only where old and new leases would not exclude each other. With
+// [WithRestartGuard] the nodes know which version is in use, and a client of another one gets
+// no lease, and an error that names both versions; without the guard, stop all clients first.
+// A client that is older than a kind of lock still excludes it: shared leases keep it out,
+// though it cannot ask for one.
+//
 // The key of a lock is the prefix and the name, its value begins with the random owner
 // value, and acquiring and releasing are SET NX PX and compare-and-delete in effect. Other
 // Redlock clients on the same keys and this package exclude each other.
+//
+// [CHANGELOG.md]: https://github.com/quorumlock/quorumlock/blob/main/CHANGELOG.md
 //
 // Sources: redis.io, "Distributed Locks with Redis"; Gray and Cheriton, "Leases", SOSP 1989;
 // Burrows, "The Chubby lock service", OSDI 2006; Attiya, Bar-Noy and Dolev, "Sharing Memory

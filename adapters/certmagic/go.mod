@@ -9,8 +9,8 @@ replace (
 
 require (
 	github.com/caddyserver/certmagic v0.25.4
-	github.com/quorumlock/quorumlock v0.0.0-00010101000000-000000000000
-	github.com/quorumlock/quorumlock/quorumlocktest v0.0.0-00010101000000-000000000000
+	github.com/quorumlock/quorumlock v0.1.0
+	github.com/quorumlock/quorumlock/quorumlocktest v0.1.0
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0
 	go.uber.org/zap v1.27.1

@@ -3,7 +3,7 @@ module github.com/quorumlock/quorumlock/cmd/quorumlock
 go 1.25.0
 
 require (
-	github.com/quorumlock/quorumlock v0.0.0-00010101000000-000000000000
+	github.com/quorumlock/quorumlock v0.1.0
 	github.com/redis/rueidis v1.0.79
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9

@@ -154,6 +154,36 @@ func TestDifferentListsOfNodesNeverHoldOneLeaseBesideEachOther(t *testing.T) {
 	assert.GreaterOrEqual(t, refusals, rounds, "of two, at least one is refused")
 }
 
+// A client of another version of the protocol has the same nodes in use. This one gets no lease beside
+// it, and an error that names both versions.
+func TestClientsThatSpeakAnotherVersionOfTheProtocolAreRefused(t *testing.T) {
+	testkit.OnlyAddrs(t, "it starts with empty databases")
+	servers := redistest.Start(t, 3)
+	addrs := pick(servers, 0, 1, 2)
+	guard := 5 * time.Second
+	first, err := quorumlock.New(background, quorumlock.Addrs(addrs...), listing(guard)...)
+	require.NoError(t, err)
+	testkit.Acquired(t, first, "job")
+	require.NoError(t, first.Close(background))
+	const lists = "quorumlock:\xffl"
+	for _, s := range servers {
+		for _, member := range s.MustDo("ZRANGE", lists, "0", "-1").([]any) {
+			if list, found := strings.CutPrefix(member.(string), "1 "); found {
+				score := s.MustDo("ZSCORE", lists, member.(string)).(string)
+				s.MustDo("ZREM", lists, member.(string))
+				s.MustDo("ZADD", lists, score, "2 "+list)
+			}
+		}
+	}
+	m, err := quorumlock.New(background, quorumlock.Addrs(addrs...), listing(guard)...)
+	if err == nil {
+		defer func() { assert.NoError(t, m.Close(background)) }()
+		_, err = m.TryAcquire(background, "job")
+	}
+	require.ErrorContains(t, err, `other clients of this node speak version "2" of the protocol, and this one speaks version 1`)
+	require.NotErrorIs(t, err, quorumlock.ErrHeld)
+}
+
 // fleet replaces its clients one after the other, and always has one that works.
 type fleet struct {
 	*testing.T

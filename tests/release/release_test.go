@@ -1,0 +1,180 @@
+// Package release shows that the modules can be installed as they would be tagged.
+package release
+
+import (
+	"go/parser"
+	"go/token"
+	"io"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/module"
+	"golang.org/x/mod/zip"
+)
+
+const root = "../.."
+
+// unpublished are the directories whose modules nobody imports: they are not tagged.
+var unpublished = []string{"benchmarks", "examples", "interop", "tests"}
+
+// A user outside the checkout gets each module, and installs the command, from a module proxy that has
+// the checkout's files under the version that the modules require of each other.
+func TestModulesInstallFromAProxy(t *testing.T) {
+	modules := checkout(t)
+	version := required(t, modules)
+	proxy, elsewhere := t.TempDir(), t.TempDir()
+	for _, m := range modules {
+		m.serve(t, proxy, version)
+	}
+	u := user{t: t, dir: elsewhere, env: append(os.Environ(), "GOWORK=off", "GOFLAGS=-modcacherw -trimpath", "GOBIN="+elsewhere,
+		"GOMODCACHE="+filepath.Join(elsewhere, "cache"), "GONOSUMDB=github.com/quorumlock/*", "GOPRIVATE=", "GONOPROXY=",
+		// What this machine has already is not fetched again.
+		"GOPROXY=file://"+proxy+",file://"+filepath.Join(output(t, "go", "env", "GOMODCACHE"), "cache", "download")+","+output(t, "go", "env", "GOPROXY"))}
+
+	u.run("go", "mod", "init", "example.com/user")
+	var imports []string
+	for _, m := range modules {
+		if strings.HasPrefix(m.dir, "cmd/") {
+			u.run("go", "install", m.name()+"@"+version)
+		} else {
+			u.run("go", "get", m.name()+"@"+version)
+			imports = append(imports, m.packages(t)...)
+		}
+	}
+	program := "package main\n\nimport (\n\t_ \"" + strings.Join(imports, "\"\n\t_ \"") + "\"\n)\n\nfunc main() {}\n"
+	require.NoError(t, os.WriteFile(filepath.Join(elsewhere, "main.go"), []byte(program), 0o600))
+	u.run("go", "mod", "tidy")
+	u.run("go", "build", "-o", os.DevNull, ".")
+	assert.Contains(t, u.run(filepath.Join(elsewhere, "quorumlock"), "version"), version)
+}
+
+// published is a module of the checkout that is tagged.
+type published struct {
+	dir   string // of the root it is "."
+	mod   *modfile.File
+	files []string // from the root
+}
+
+func (m *published) name() string { return m.mod.Module.Mod.Path }
+
+// checkout returns the modules with the files that git knows or would add.
+func checkout(t *testing.T) (modules []*published) {
+	t.Helper()
+	files := strings.Fields(output(t, "git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard"))
+	owners := map[string]*published{}
+	for _, name := range files {
+		if path.Base(name) == "go.mod" {
+			text, err := os.ReadFile(filepath.Join(root, name))
+			require.NoError(t, err)
+			m := &published{dir: path.Dir(name)}
+			m.mod, err = modfile.Parse(name, text, nil)
+			require.NoError(t, err)
+			owners[m.dir] = m
+			if !slices.Contains(unpublished, strings.Split(name, "/")[0]) {
+				modules = append(modules, m)
+			}
+		}
+	}
+	for _, name := range files {
+		dir := path.Dir(name)
+		for owners[dir] == nil {
+			dir = path.Dir(dir)
+		}
+		owners[dir].files = append(owners[dir].files, name)
+	}
+	return modules
+}
+
+// required returns the one version that all modules require of each other.
+func required(t *testing.T, modules []*published) (version string) {
+	t.Helper()
+	for _, m := range modules {
+		if strings.HasPrefix(m.dir, "cmd/") {
+			assert.Empty(t, m.mod.Replace, "go install refuses a module that replaces others")
+		}
+		for _, r := range m.mod.Require {
+			if slices.ContainsFunc(modules, func(of *published) bool { return of.name() == r.Mod.Path }) {
+				if version == "" {
+					version = r.Mod.Version
+				}
+				assert.Equal(t, version, r.Mod.Version, "%s in %s", r.Mod.Path, m.name())
+			}
+		}
+	}
+	require.NotEmpty(t, version)
+	return version
+}
+
+// packages returns what users import of the module.
+func (m *published) packages(t *testing.T) (imports []string) {
+	t.Helper()
+	for _, name := range m.files {
+		if strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go") && !strings.Contains(name, "internal/") {
+			parsed, err := parser.ParseFile(token.NewFileSet(), filepath.Join(root, name), nil, parser.PackageClauseOnly)
+			require.NoError(t, err)
+			of := path.Join(m.name(), strings.TrimPrefix(path.Dir(name), m.dir))
+			if parsed.Name.Name != "main" && !slices.Contains(imports, of) {
+				imports = append(imports, of)
+			}
+		}
+	}
+	return imports
+}
+
+// serve writes what a module proxy answers about the module.
+func (m *published) serve(t *testing.T, proxy, version string) {
+	t.Helper()
+	dir := filepath.Join(proxy, m.name(), "@v")
+	require.NoError(t, os.MkdirAll(dir, 0o700))
+	archive, err := os.Create(filepath.Join(dir, version+".zip"))
+	require.NoError(t, err)
+	files := make([]zip.File, len(m.files))
+	for i, name := range m.files {
+		files[i] = file{name, strings.TrimPrefix(name, m.dir+"/")}
+	}
+	require.NoError(t, zip.Create(archive, module.Version{Path: m.name(), Version: version}, files))
+	require.NoError(t, archive.Close())
+	text, err := m.mod.Format()
+	require.NoError(t, err)
+	for name, text := range map[string]string{"list": version, version + ".info": `{"Version": "` + version + `"}`, version + ".mod": string(text)} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+}
+
+// file is a file of a module.
+type file struct{ name, path string }
+
+func (f file) Path() string                 { return f.path }
+func (f file) Lstat() (os.FileInfo, error)  { return os.Lstat(filepath.Join(root, f.name)) }
+func (f file) Open() (io.ReadCloser, error) { return os.Open(filepath.Join(root, f.name)) }
+
+// user runs commands in a directory outside the checkout.
+type user struct {
+	t   *testing.T
+	dir string
+	env []string
+}
+
+func (u *user) run(name string, args ...string) string {
+	u.t.Helper()
+	c := exec.CommandContext(u.t.Context(), name, args...)
+	c.Dir, c.Env = u.dir, u.env
+	out, err := c.CombinedOutput()
+	require.NoError(u.t, err, "%s: %s", c, out)
+	return string(out)
+}
+
+func output(t *testing.T, name string, args ...string) string {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), name, args...).Output()
+	require.NoError(t, err)
+	return strings.TrimSpace(string(out))
+}
