@@ -242,7 +242,7 @@ func (r *benchResult) text(nodes []rueidis.ClientOption) string {
 		b.WriteString(wrap(strings.Repeat(" ", 10), "the first: "+oneLine(r.firstErr)))
 	}
 	t := &table{width: width}
-	t.row("", "NODE", "CPU A PAIR")
+	t.row("", "NODE", "CPU PER PAIR")
 	for i, cpu := range r.CPUus {
 		text := fmt.Sprintf("%.1f µs", cpu)
 		if cpu < 0 {

@@ -60,8 +60,9 @@ func (p *program) root() *cobra.Command {
 		Long: `Quorumlock takes locks on a majority of independent Redis masters, runs
 commands under them, and shows and checks the masters.
 
-Every flag of this list has a variable: --node-timeout is
-QUORUMLOCK_NODE_TIMEOUT. A flag on the command line wins.`,
+The flags below say how to reach the nodes, and every command has them. Each has
+a variable, too: --node-timeout is QUORUMLOCK_NODE_TIMEOUT. A flag on the
+command line wins over its variable.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -87,8 +88,16 @@ QUORUMLOCK_NODE_TIMEOUT. A flag on the command line wins.`,
 	p.connection.register(root.PersistentFlags())
 	root.AddCommand(p.runCommand(), p.inspectCommand(), p.doctorCommand(), p.listCommand(), p.watchCommand(), p.askReleaseCommand(), p.revokeCommand(),
 		p.acquireCommand(), p.renewCommand(), p.releaseCommand(), p.benchCommand(),
-		p.versionCommand(), p.manCommand())
+		p.versionCommand(), p.installDocsCommand())
+	root.SetUsageTemplate(ownFlags(root.UsageTemplate()))
 	return root
+}
+
+// ownFlags has a command's help show its own flags, and one line for those of the connection.
+func ownFlags(template string) string {
+	template = strings.Replace(template, "{{if .HasAvailableInheritedFlags}}", "{{if .Annotations}}", 1)
+	return strings.Replace(template, "Global Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}",
+		`Flags for the connection, such as --nodes, and for --json: quorumlock --help`, 1)
 }
 
 // unknownCommand is what is left for the root command: help, or an error that

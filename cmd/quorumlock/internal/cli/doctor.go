@@ -98,7 +98,7 @@ func verdict(worst doctor.Level) (word string, code int) {
 // checkup is the report for people.
 func checkup(style style, nodes []doctor.Node, r doctor.Report) string {
 	t := &table{width: width}
-	t.row("", "NODE", "ROLE", "VERSION", "TRIP", "CLOCK", "DISK", "FULL", "REPLICAS")
+	t.row("", "NODE", "ROLE", "VERSION", "PING", "CLOCK", "AOF", "WHEN FULL", "REPLICAS")
 	for i, n := range nodes {
 		if !n.Answers() {
 			t.row(strconv.Itoa(i), n.Addr, "no answer")
@@ -191,17 +191,17 @@ func clock(n doctor.Node) string {
 	return short(n.Clock)
 }
 
-// disk words what a restart keeps.
+// disk words whether there is an append-only file, and when it reaches the disk.
 func disk(n doctor.Node) string {
 	switch {
 	case n.Unchecked != "":
 		return "-"
 	case !n.AOF:
-		return "no log"
+		return "off"
 	case n.Fsync == "":
-		return "log"
+		return "on"
 	}
-	return "log " + n.Fsync
+	return n.Fsync
 }
 
 // full words what happens when the memory is full.

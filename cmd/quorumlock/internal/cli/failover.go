@@ -66,7 +66,7 @@ func (p *program) failover(ctx context.Context, o failoverOptions) error {
 func aftermath(style style, f doctor.Failover, r doctor.FailoverReport) string {
 	n := f.Before
 	t := &table{width: width}
-	t.row("", "NODE", "ROLE", "VERSION", "FULL", "REPLICAS", "FENCED")
+	t.row("", "NODE", "ROLE", "VERSION", "WHEN FULL", "REPLICAS", "FENCED")
 	if n.Answers() {
 		t.row("0", n.Addr, cmp.Or(n.Role, "-"), cmp.Or(n.Version, "-"), full(n), replicas(n), fenced(n))
 	} else {

@@ -66,12 +66,12 @@ func (p *program) inspectPermits(ctx context.Context, name string, limit int) er
 func permitsOf(name string, taken int, slots []quorumlock.Status) string {
 	waiters := 0
 	t := &table{width: width}
-	t.row("SLOT", "HOLDER", "OWNER", "TTL", "SINCE")
+	t.row("SLOT", "HOLDER", "OWNER", "EXPIRES IN", "SINCE")
 	for i, s := range slots {
 		waiters = max(waiters, s.Waiters)
 		switch {
 		case s.Held:
-			t.row(strconv.Itoa(i), cmp.Or(s.Holder.Label, "-"), s.Holder.Owner, ttl(s.TTL), short(max(time.Since(s.Holder.Since), 0))+" ago")
+			t.row(strconv.Itoa(i), cmp.Or(s.Holder.Label, "-"), s.Holder.Owner, left(true, s.TTL), short(max(time.Since(s.Holder.Since), 0))+" ago")
 		case s.Votes > 0:
 			t.row(strconv.Itoa(i), "no majority", "", "", "")
 		default:
@@ -123,14 +123,14 @@ func (p *program) inspection(s quorumlock.Status) string {
 	fact("votes", fmt.Sprintf("%d of %d nodes, %d needed", s.Votes, len(s.Nodes), p.connection.quorum()))
 	fact("waiters", strconv.Itoa(s.Waiters))
 	nodes := &table{width: width}
-	nodes.row("", "NODE", "HOLDER", "TTL", "TOKEN")
+	nodes.row("", "NODE", "HOLDER", "EXPIRES IN", "TOKEN")
 	for i, n := range s.Nodes {
 		nodes.row(strconv.Itoa(i), n.Addr, nodeHolder(n), left(n.Err == nil && n.Holder != quorumlock.Holder{}, n.TTL), nodeToken(n))
 	}
 	text := facts.String() + readersOf(s) + "\n" + nodes.String()
 	for i, n := range s.Nodes {
 		if n.Err != nil {
-			text += "\n" + style.red("node "+strconv.Itoa(i)) + " gives no answer\n" + wrap("  ", oneLine(n.Err))
+			text += "\n" + style.red("node "+strconv.Itoa(i)) + " does not answer\n" + wrap("  ", oneLine(n.Err))
 		}
 		if n.Warning != nil {
 			text += "\n" + style.yellow("node "+strconv.Itoa(i)) + " has a warning\n" + wrap("  ", oneLine(n.Warning))
@@ -153,7 +153,7 @@ func holderFacts(fact func(key, value string), s quorumlock.Status) {
 		fact("owner", printable(s.Holder.Owner))
 		fact("since", since(s.Holder.Since))
 	}
-	fact("TTL", ttl(s.TTL))
+	fact("expires", expires(s))
 	if s.Holder.Asked != "" {
 		fact("asked by", printable(s.Holder.Asked))
 	}
@@ -189,18 +189,18 @@ func readersOf(s quorumlock.Status) string {
 	return text
 }
 
-// token words the fencing register: while nobody holds the lock it is what the last
-// holder had at the most.
+// token words the fencing register: while nobody holds the lock it is an upper bound
+// of the last holder's token.
 func token(s quorumlock.Status) string {
 	switch {
 	case s.Held && (s.Readers > 0 || s.Holder.Owner == nobody): // the token of readers is one above the register
-		return strconv.FormatInt(s.Fence+1, 10) + " at the most"
+		return "at most " + strconv.FormatInt(s.Fence+1, 10)
 	case s.Fence == 0:
 		return "none so far"
 	case s.Held:
-		return strconv.FormatInt(s.Fence, 10) + " at the most"
+		return "at most " + strconv.FormatInt(s.Fence, 10)
 	}
-	return strconv.FormatInt(s.Fence, 10) + " at the most, the next is larger"
+	return "at most " + strconv.FormatInt(s.Fence, 10) + ", the next is larger"
 }
 
 func since(t time.Time) string {
@@ -210,11 +210,15 @@ func since(t time.Time) string {
 	return fmt.Sprintf("%s (%s ago by this clock)", t.UTC().Format(time.RFC3339), short(time.Since(t)))
 }
 
-func ttl(d time.Duration) string {
-	if d < 0 {
-		return "no end: the holder is another client"
+// expires words when the key expires. Nobody renews what was revoked or detached.
+func expires(s quorumlock.Status) string {
+	switch {
+	case s.TTL < 0:
+		return "never: the holder is another client"
+	case s.Holder.Revoked != "" || s.Holder.Detached:
+		return "in " + short(s.TTL)
 	}
-	return short(d)
+	return "in " + short(s.TTL) + " unless renewed"
 }
 
 func nodeHolder(n quorumlock.NodeStatus) string {
@@ -224,13 +228,13 @@ func nodeHolder(n quorumlock.NodeStatus) string {
 	return cell(n.Holder, n.Readers)
 }
 
-// left words how long a lock lives.
+// left words when a lock expires.
 func left(held bool, ttl time.Duration) string {
 	switch {
 	case !held:
 		return "-"
 	case ttl < 0:
-		return "no end"
+		return "never"
 	}
 	return short(ttl)
 }

@@ -65,7 +65,7 @@ func TestInspectSaysWhoHoldsALock(t *testing.T) {
 	servers[2].Kill()
 	o = invoke(t, addrs, "inspect", "job")
 	assert.Equal(t, 0, o.code)
-	assert.Contains(t, o.stdout, "node 2 gives no answer")
+	assert.Contains(t, o.stdout, "node 2 does not answer")
 	plain(t, o.stdout)
 	servers[1].Kill()
 	o = invoke(t, addrs, "inspect", "job")
@@ -254,7 +254,7 @@ func TestHelpVersionAndManPagesFit(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{nil, {"--help"}, {"version"}, {"run", "--help"}, {"inspect", "--help"}, {"doctor", "--help"},
 		{"list", "--help"}, {"watch", "--help"}, {"bench", "--help"}, {"ask-release", "--help"}, {"revoke", "--help"}, {"acquire", "--help"},
-		{"renew", "--help"}, {"release", "--help"}} {
+		{"renew", "--help"}, {"release", "--help"}, {"install-docs", "--help"}} {
 		o := within(t, args...)
 		assert.Equal(t, 0, o.code, args)
 		for _, line := range strings.Split(o.stdout, "\n") {
@@ -262,10 +262,17 @@ func TestHelpVersionAndManPagesFit(t *testing.T) {
 		}
 	}
 	dir := t.TempDir()
-	require.Equal(t, 0, within(t, "man", dir).code)
-	page, err := os.ReadFile(filepath.Join(dir, "quorumlock-run.1"))
+	o := within(t, "install-docs", dir)
+	require.Equal(t, 0, o.code)
+	assert.Len(t, strings.Fields(o.stdout), 4)
+	for _, path := range strings.Fields(o.stdout) {
+		assert.FileExists(t, path)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "share/man/man1/quorumlock-run.1"))
 	require.NoError(t, err)
 	assert.Contains(t, string(page), "process group")
+	assert.NotContains(t, within(t, "run", "--help").stdout, "--tls-ca", "it says where these are")
+	assert.Contains(t, within(t, "run", "--help").stdout, "such as --nodes")
 	assert.Contains(t, within(t, "completion", "bash").stdout, "quorumlock")
 	assert.Contains(t, within(t, "__complete", "run", "--sh").stdout, "--shared\t")
 }

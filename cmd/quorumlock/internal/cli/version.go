@@ -1,12 +1,10 @@
 package cli
 
 import (
-	"os"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/cobra/doc"
 )
 
 const module = "github.com/quorumlock/quorumlock"
@@ -47,22 +45,4 @@ func versions() (command, library string) {
 		}
 	}
 	return command, library
-}
-
-// manCommand writes the man pages. It is for packagers, and hidden.
-func (p *program) manCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:    "man DIR",
-		Short:  "Write the man pages into a directory",
-		Hidden: true,
-		Args:   exactly("DIR"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return usagef("%v: name a directory that this user may write", err)
-			}
-			root := cmd.Root()
-			root.DisableAutoGenTag = true // a page is the same whenever it is made
-			return doc.GenManTree(root, &doc.GenManHeader{Title: "QUORUMLOCK", Section: "1", Source: "quorumlock", Manual: "quorumlock"}, args[0])
-		},
-	}
 }

@@ -1,0 +1,54 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+)
+
+// installDocsCommand writes what man and the shells read.
+func (p *program) installDocsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "install-docs [DIR]",
+		Short: "Install the man pages and the completions of bash, zsh and fish",
+		Long: `Install-docs writes the man pages and the completions for bash, zsh and fish
+below DIR, which is ~/.local by default, and /usr/local for all users. Man, bash
+and fish find them there; zsh needs the directory in its fpath.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				home, err := os.UserHomeDir()
+				if err != nil {
+					return usagef("%v: name the directory", err)
+				}
+				args = []string{filepath.Join(home, ".local")}
+			}
+			root := cmd.Root()
+			root.DisableAutoGenTag = true // a page is the same whenever it is made
+			for _, file := range []struct {
+				path  string
+				write func(path string) error
+			}{
+				{"man/man1/quorumlock.1", func(path string) error {
+					return doc.GenManTree(root, &doc.GenManHeader{Title: "QUORUMLOCK", Section: "1", Source: "quorumlock", Manual: "quorumlock"}, filepath.Dir(path))
+				}},
+				{"bash-completion/completions/quorumlock", func(path string) error { return root.GenBashCompletionFileV2(path, true) }},
+				{"zsh/site-functions/_quorumlock", root.GenZshCompletionFile},
+				{"fish/vendor_completions.d/quorumlock.fish", func(path string) error { return root.GenFishCompletionFile(path, true) }},
+			} {
+				path := filepath.Join(args[0], "share", file.path)
+				err := os.MkdirAll(filepath.Dir(path), 0o755)
+				if err == nil {
+					err = file.write(path)
+				}
+				if err != nil {
+					return usagef("%v: name a directory that this user may write", err)
+				}
+				p.printf("%s\n", path)
+			}
+			return nil
+		},
+	}
+}
