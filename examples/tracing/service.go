@@ -39,7 +39,10 @@ type service struct {
 
 func newService(ctx context.Context, name string, s *settings, kept *recorder, nodes []rueidis.ClientOption) (*service, error) {
 	of := resource.NewSchemaless(attribute.String("service.name", name))
-	tracing := []sdktrace.TracerProviderOption{sdktrace.WithResource(of), sdktrace.WithSyncer(kept)}
+	tracing := []sdktrace.TracerProviderOption{
+		sdktrace.WithResource(of), sdktrace.WithSyncer(kept),
+		sdktrace.WithSampler(holdsOfKeptRequests{sdktrace.ParentBased(sdktrace.AlwaysSample())}), // TraceIDRatioBased keeps fewer
+	}
 	if s.endpoint != "none" {
 		exporter, err := otlptracehttp.New(ctx, otlptracehttp.WithEndpointURL(strings.TrimSuffix(s.endpoint, "/")+"/v1/traces"),
 			otlptracehttp.WithTimeout(2*time.Second), otlptracehttp.WithRetry(otlptracehttp.RetryConfig{}))
