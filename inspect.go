@@ -65,7 +65,7 @@ func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
 // Inspect does. Break off when you have what you want; for one name, use Inspect or Observe. The
 // iterator keeps the names that it has found until it ends.
 //
-// The user of the nodes needs the right +scan beside those in docs/operations.md. It shows the names
+// The user of the nodes needs the right +scan beside those in docs/reference.md. It shows the names
 // of all keys of a server.
 //
 // If the list is not complete, the last pair has an error: ErrNoQuorum (a *QuorumError that counts

@@ -20,7 +20,7 @@ var (
 	// the register or the base.
 	errRegister = &wire.ConfigError{
 		Problem: "granted, but its fencing register is no valid token",
-		Fix:     "another program wrote to our keys: choose another prefix, or repair the register (see docs/operations.md)",
+		Fix:     "another program wrote to our keys: choose another prefix, or repair the register (see docs/runbook.md)",
 	}
 )
 

@@ -141,7 +141,7 @@ var complaints = []string{
 	"-OOM command not allowed when used memory > 'maxmemory'.", "ERR Error running script: -BUSY Redis is busy running a script.",
 }
 
-// class returns the status of a server's error, by the table of docs/operations.md, as an
+// class returns the status of a server's error, by the table of docs/reference.md, as an
 // operator would read it.
 func (s shape) class() wire.Status {
 	if strings.HasPrefix(s.text, "NOSCRIPT") || strings.HasPrefix(s.text, "ERR NOSCRIPT") {

@@ -120,7 +120,7 @@ func TestASubscriberThatMayNotSubscribeIsAWarning(t *testing.T) {
 				require.ErrorAs(t, h.Warning, &config)
 				assert.Contains(t, config.Problem, "this node sends no wake-ups")
 				assert.Contains(t, config.Problem, "NOPERM")
-				assert.Contains(t, config.Fix, "docs/operations.md")
+				assert.Contains(t, config.Fix, "docs/reference.md#access-rights")
 				assert.Equal(t, h, l.Health())
 				assert.False(t, l.queues())
 

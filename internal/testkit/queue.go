@@ -20,7 +20,7 @@ func Queueing(t *testing.T, n int, opts ...quorumlock.Option) (*quorumlock.Manag
 	return m, servers
 }
 
-// QueueKey is the key of the waiters for a name, as docs/operations.md has it.
+// QueueKey is the key of the waiters for a name, as docs/reference.md has it.
 func QueueKey(name string) string { return Prefix + name + "\xffq" }
 
 // Lazily returns an option with which waiters poll so seldom that only a wake-up lets

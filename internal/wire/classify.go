@@ -29,14 +29,14 @@ const halfMoved = "Script attempted to access a non local key"
 var fixes = []struct{ prefix, fix string }{
 	{"CROSSSLOT", "list standalone masters: this node is part of a cluster"},
 	{"WRONGPASS", "set Username and Password of the node"},
-	{"NOPERM", "give the user the rights in docs/operations.md"},
-	{"ACL failure in script", "give the user the rights in docs/operations.md"}, // the text of NOPERM since 7.2
+	{"NOPERM", "give the user the rights in docs/reference.md#access-rights"},
+	{"ACL failure in script", "give the user the rights in docs/reference.md#access-rights"}, // the text of NOPERM since 7.2
 	{"WRONGTYPE", "another program uses this key: choose another prefix or name"},
-	{"The user executing the script can't access at least one of the keys", "give the user the keys in docs/operations.md"},
+	{"The user executing the script can't access at least one of the keys", "give the user the keys in docs/reference.md#access-rights"},
 	{"quorumlock:", "another program wrote to our keys: choose another prefix"},
 }
 
-const defaultFix = "see docs/operations.md for what a node has to allow"
+const defaultFix = "see docs/reference.md for what a node has to allow"
 
 // Classify returns what an error of the server means for the request that it answers; 0 for an
 // error that is not the server's. NotApplied needs certainty: a failed attempt sends no release to
@@ -110,7 +110,7 @@ func MissingRight(err error) error {
 		return err
 	}
 	if _, rights, found := strings.Cut(config.Problem, "subcommand +"); found {
-		return &ConfigError{Problem: config.Problem, Fix: "give the user +" + rights + ", and what else docs/operations.md lists"}
+		return &ConfigError{Problem: config.Problem, Fix: "give the user +" + rights + ", and what else docs/reference.md#access-rights lists"}
 	}
 	_, rest, _ := strings.Cut(config.Problem, "@user_script:")
 	number := 0
@@ -128,7 +128,7 @@ func MissingRight(err error) error {
 	if command, _, found := strings.Cut(rest, "'"); found {
 		return &ConfigError{
 			Problem: config.Problem,
-			Fix:     "give the user +" + strings.ToLower(command) + ", and what else docs/operations.md lists",
+			Fix:     "give the user +" + strings.ToLower(command) + ", and what else docs/reference.md#access-rights lists",
 		}
 	}
 	return err

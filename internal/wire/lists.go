@@ -80,7 +80,7 @@ func OtherList(other string, n int, ids []string, left time.Duration) *ConfigErr
 	return &ConfigError{
 		Problem: fmt.Sprintf("other clients of this node use a list of %.3s nodes, and this one uses a list of %d, with %d nodes that are known to be in both: "+
 			"a majority of each need not share a node", size, n, shared),
-		Fix: "give every client the same nodes, and change them by one at a time, see docs/operations.md; the other list is remembered: " + until, Err: ErrOtherList,
+		Fix: "give every client the same nodes, and change them by one at a time, see docs/runbook.md#from-3-to-5-nodes; the other list is remembered: " + until, Err: ErrOtherList,
 	}
 }
 

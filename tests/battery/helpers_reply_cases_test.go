@@ -38,7 +38,7 @@ type replyCase struct {
 // breaking has the statuses while a connection breaks and another one is made.
 var breaking = []wire.Status{wire.NotApplied, wire.Unknown}
 
-// replyCases are those of the table in docs/operations.md: all replies that a server can
+// replyCases are those of the table in docs/reference.md: all replies that a server can
 // send us, and all that can happen to the connection.
 var replyCases = []replyCase{
 	{
@@ -305,7 +305,7 @@ var replyCases = []replyCase{
 	},
 	{
 		name: "value is not an integer", status: wire.Misconfigured, text: []string{"not an integer"},
-		fix:   []string{"docs/operations.md"},
+		fix:   []string{"docs/reference.md"},
 		via:   viaBoard,
 		begin: func(r *replyRig) { r.board.quote(r.quotes["integer"], r.ours) },
 		end:   func(r *replyRig) { r.board.pass() },

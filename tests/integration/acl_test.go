@@ -21,15 +21,15 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire/conformance"
 )
 
-// documented returns the minimal rules of the user in docs/operations.md, without the
-// words "user" and the name.
+// documented returns the minimal rules of the user, which docs/reference.md has as a command for
+// a shell.
 func documented(t *testing.T) (rules []string) {
 	t.Helper()
-	text, err := os.ReadFile("../../docs/operations.md")
+	text, err := os.ReadFile("../../docs/reference.md")
 	require.NoError(t, err)
-	lines := regexp.MustCompile(`(?m)^user quorumlock .*$`).FindAllString(string(text), -1)
-	require.Len(t, lines, 1, "the documentation has one such line")
-	return strings.Fields(lines[0])[2:]
+	commands := regexp.MustCompile("(?s)redis-cli ACL SETUSER quorumlock (.*?)\n```").FindAllStringSubmatch(string(text), -1)
+	require.Len(t, commands, 1, "the documentation has one such command")
+	return strings.Fields(strings.NewReplacer("\\\n", " ", "'", "").Replace(commands[0][1]))
 }
 
 // forConstructor returns the documented rules for the keys of the tests, with the right that

@@ -148,7 +148,7 @@ func TestARegisterThatTurnsInvalidUnderALeaseDoesNotEndIt(t *testing.T) {
 }
 
 // A base was a year ahead while a name was locked, and somebody has lowered it as
-// docs/operations.md says. The tokens of that name go on increasing, because its register has
+// docs/runbook.md says. The tokens of that name go on increasing, because its register has
 // stayed; a new name has an ordinary token.
 func TestTokensGoOnIncreasingWhenABaseThatWasAYearAheadIsLowered(t *testing.T) {
 	servers := testkit.Start(t, 3)

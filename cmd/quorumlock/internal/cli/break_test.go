@@ -21,7 +21,7 @@ var promised = []string{"release", "job", "--force", "--holder-is-stopped"}
 
 const key = quorumlock.DefaultPrefix + "job"
 
-// rights are those of docs/operations.md.
+// rights are those of docs/reference.md.
 const rights = "on >word resetchannels &quorumlock:* ~quorumlock:* -@all +evalsha +script|load +time +info +ping +getrange +mget +set +del " +
 	"+exists +pexpireat +pttl +dbsize +zadd +zcard +zrange +zrank +zrem +zscore +publish +subscribe"
 

@@ -27,7 +27,7 @@ func diagnose(ctx context.Context, option rueidis.ClientOption, err error) *Find
 		f.Code, f.Problem = CodePassword, "the node refuses the user or the password: "+text
 		f.Fix = "give --username and --password, or --password-file, as the node's ACL has them"
 	case strings.HasPrefix(text, "NOPERM"):
-		f.Code, f.Problem, f.Fix = CodeMissingRights, text, "give the user the rights in docs/operations.md"
+		f.Code, f.Problem, f.Fix = CodeMissingRights, text, "give the user the rights in docs/reference.md#access-rights"
 	case strings.HasPrefix(text, "LOADING"):
 		f.Code, f.Problem, f.Fix = CodeLoading, "the node reads its data from disk and answers nothing else", "wait, and ask again"
 	case errors.As(err, &unknown), errors.As(err, &invalid):

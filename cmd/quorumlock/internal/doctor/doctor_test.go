@@ -202,14 +202,15 @@ func TestCredentialsAndTLSThatDoNotFitAreNamed(t *testing.T) {
 	}
 }
 
-// documented returns the rules of the user that docs/operations.md gives as the least.
+// documented returns the minimal rules of the user, which docs/reference.md has as a command for
+// a shell.
 func documented(t *testing.T) []string {
 	t.Helper()
-	text, err := os.ReadFile("../../../../docs/operations.md")
+	text, err := os.ReadFile("../../../../docs/reference.md")
 	require.NoError(t, err)
-	line := regexp.MustCompile(`(?m)^user quorumlock .*$`).FindString(string(text))
-	require.NotEmpty(t, line)
-	return strings.Fields(line)[2:]
+	command := regexp.MustCompile("(?s)redis-cli ACL SETUSER quorumlock (.*?)\n```").FindStringSubmatch(string(text))
+	require.NotNil(t, command)
+	return strings.Fields(strings.NewReplacer("\\\n", " ", "'", "").Replace(command[1]))
 }
 
 func TestEveryMissingRightIsNamedAndNoOther(t *testing.T) {
@@ -302,10 +303,10 @@ func TestSomethingThatIsNoRedisIsNamed(t *testing.T) {
 	assert.Contains(t, []string{CodeNotRedis, CodeUnreachable}, n.Fault.Code)
 }
 
-// The command that docs/operations.md has for a base that is far ahead.
+// repair returns the script that docs/runbook.md has for a base that is far ahead.
 func repair(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../../../docs/operations.md")
+	text, err := os.ReadFile("../../../../docs/runbook.md")
 	require.NoError(t, err)
 	found := regexp.MustCompile(`(?s)redis-cli EVAL "(.*?)" 1 `).FindSubmatch(text)
 	require.NotNil(t, found)

@@ -67,7 +67,7 @@ func JudgeFailover(f Failover) FailoverReport {
 	case f.NotWritable != "":
 		r.Row, r.Meaning = RowNotTried, "nothing could be written"
 		j.add(Fail, 0, CodeNotWritable, "the first write failed, so nothing was tried: "+f.NotWritable,
-			"list an endpoint that leads to the master, and give the user the rights in docs/operations.md")
+			"list an endpoint that leads to the master, and give the user the rights in docs/reference.md#access-rights")
 	default:
 		fenced := j.fence(n)
 		r.row(n, fenced)

@@ -143,7 +143,7 @@ func (j *judge) rights(i int, n Node) {
 	}
 	if len(missing) > 0 && n.Mode != "sentinel" {
 		j.add(Fail, i, CodeMissingRights, "the user lacks rights that locks need: "+strings.Join(missing, " "),
-			"give the user "+strings.Join(missing, " ")+", see docs/operations.md")
+			"give the user "+strings.Join(missing, " ")+", see docs/reference.md#access-rights")
 	}
 }
 
@@ -224,7 +224,7 @@ func (j *judge) guard(i int, n Node) {
 			fmt.Sprintf("give --restart-guard %v to check for it", n.Marker))
 	default:
 		j.add(Fail, i, CodeGuardDiffers, fmt.Sprintf("the restart guard of this node stands at %v, not %v, so the node does not vote", n.Marker, given),
-			"give all clients the same time; docs/operations.md says how to change it")
+			"give all clients the same time; \"Change maxTTL\" in docs/runbook.md says how")
 	}
 }
 
@@ -233,7 +233,7 @@ func (j *judge) guard(i int, n Node) {
 func (j *judge) registers(i int, n Node) {
 	days := func(d time.Duration) string { return counted(int(d/(24*time.Hour)), "day") }
 	const cost = "until the clock gets there, names cost one more round trip for each lease and their registers stay in memory"
-	const fix = `see "Registers that are far ahead" in docs/operations.md before anything is changed: what is done wrong there makes tokens go back`
+	const fix = `see "Registers that are far ahead" in docs/runbook.md before anything is changed: what is done wrong there makes tokens go back`
 	if n.BaseAhead > farAhead {
 		j.add(Warn, i, CodeBaseAhead, "the base of the fencing registers is "+days(n.BaseAhead)+" ahead of the node's clock, which was wrong once: "+cost, fix)
 	}

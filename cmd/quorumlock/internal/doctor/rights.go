@@ -11,7 +11,7 @@ import (
 	"github.com/redis/rueidis"
 )
 
-// right is one rule of docs/operations.md, and a command that needs it and
+// right is one rule of docs/reference.md, and a command that needs it and
 // changes nothing.
 type right struct {
 	rule    string

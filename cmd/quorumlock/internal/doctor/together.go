@@ -55,7 +55,7 @@ func (j *judge) clocks() {
 		for i, n := range j.nodes {
 			if off := n.Clock - median; n.Answers() && n.RoundTrip > 0 && off.Abs() > MaxSkew+n.RoundTrip {
 				j.add(Warn, i, CodeClock, fmt.Sprintf("the clock of the node is %v off the median of the nodes", off.Round(10*time.Millisecond)),
-					"synchronise it with a time service that slews, see docs/operations.md")
+					"synchronise it with a time service that slews, see docs/setup.md#clocks")
 			}
 		}
 	}
