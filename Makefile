@@ -140,7 +140,7 @@ compat: ## Run the suites on Redis 7.0, 8.0 and Valkey 8.1, with RESP2 and RESP3
 # Rows with a rate, of which the race detector would take much: they run without it as well, one of
 # them with 3,000 callers in place of 500.
 RATES = TestEightProcessesShareOneLock|TestAcquisitionsStarveNoRenewal
-# The rows of failover groups are in make failover, which has a report of its own (docs/managed.md).
+# The rows of failover groups are in make failover, which has a report of its own (docs/reports/failovers.md).
 FAILOVER_ROWS = TestAMaster|TestALeaseThatIsLonger|TestALockThatRepl|TestAFailoverIn
 .PHONY: battery
 battery: deps ## Try to break it on real servers, full counts: a line for each figure (ROWS=regexp, about an hour).
@@ -154,7 +154,7 @@ battery: deps ## Try to break it on real servers, full counts: a line for each f
 
 FAILOVERS ?= 5
 .PHONY: failover
-failover: deps ## Try every failover of docs/managed.md, FAILOVERS=5 times each, and run the integration tests through Sentinel and ClusterSlot.
+failover: deps ## Try every failover of docs/reports/failovers.md, FAILOVERS=5 times each, and run the integration tests through Sentinel and ClusterSlot.
 	cd tests/battery && QUORUMLOCK_BATTERY=full QUORUMLOCK_FAILOVERS=$(FAILOVERS) $(GO) test -race -vet=off -count=1 -parallel 12 -timeout 60m \
 		-run '$(FAILOVER_ROWS)' $(TESTFLAGS)
 	QUORUMLOCK_CONSTRUCTOR=Sentinel $(GO) test -race -vet=off -count=1 $(TESTFLAGS) ./tests/integration

@@ -23,8 +23,8 @@ import (
 
 // Failover groups under real Sentinels. A holds a lease, B waits for it, and a fault makes
 // another server the master. Two leases at once are an overlap. With the guard off there
-// have to be some, where docs/managed.md says so: otherwise the row could not see them. No
-// server has min-replicas, so an old master goes on until it is demoted.
+// have to be some, where docs/reports/failovers.md says so: otherwise the row could not see
+// them. No server has min-replicas, so an old master goes on until it is demoted.
 
 // failover is a fault of a group.
 type failover struct {
