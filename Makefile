@@ -194,6 +194,10 @@ bench-peers: DURATION := $(if $(filter file,$(origin DURATION)),2s,$(DURATION))
 bench-peers: deps bench-build ## Measure against other lock libraries, and write docs/benchmarks.md: an hour (COUNT=5 DURATION=2s WORKLOADS=regexp LEASES=50000,100000).
 	bin/benchmarks -count $(COUNT) -duration $(DURATION) -leases $(LEASES) -workloads '$(WORKLOADS)'
 
+.PHONY: bench-charts
+bench-charts: bench-build ## Write docs/benchmarks.md and its charts again from docs/benchmarks/results.json, without measuring.
+	bin/benchmarks -render
+
 .PHONY: bench-gate
 bench-gate: deps bench-build ## Check the goals for speed in a short form, four minutes: one missed by more than a third fails.
 	bin/benchmarks -gate -workloads '$(WORKLOADS)'

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"time"
 
-	"github.com/quorumlock/quorumlock/benchmarks/contest"
 	"github.com/quorumlock/quorumlock/benchmarks/goals"
 	"github.com/quorumlock/quorumlock/benchmarks/report"
 	"github.com/quorumlock/quorumlock/benchmarks/stats"
@@ -109,13 +108,11 @@ func sections(plan []job, values []map[string][]float64, problems [][]string, ab
 	for i, j := range plan {
 		if w := j.workload; len(all) == 0 || all[len(all)-1].Workload != w.Name {
 			all = append(all, report.Section{
-				Workload: w.Name, Title: w.Title, About: w.About, Columns: w.Columns, Chart: w.Chart, Log: w.Log, Run: about,
+				Workload: w.Name, Title: w.Title, About: w.About, Columns: w.Columns, Chart: w.Chart, Log: w.Log, Lines: w.Lines, Run: about,
 			})
 		}
-		contestant, _ := contest.Named(j.contestant)
 		row := report.Row{
-			Case: j.name, Contestant: j.contestant, Kind: string(contestant.Kind),
-			Values: make(map[string]stats.Summary), Errors: problems[i],
+			Case: j.name, Contestant: j.contestant, Values: make(map[string]stats.Summary), Errors: problems[i],
 		}
 		for key, rounds := range values[i] {
 			row.Values[key] = stats.Summarise(rounds)

@@ -38,8 +38,8 @@ func (r *Results) Markdown(dir string) string {
 	return strings.Join(sections, "\n")
 }
 
-// Write rewrites the generated part of the document at path, and draws the chart
-// of each section into charts, a directory beside the document.
+// Write rewrites the generated part of the document at path, and draws the charts
+// into charts, a directory beside the document.
 func (r *Results) Write(path, charts string) error {
 	document, err := os.ReadFile(path)
 	if err != nil {
@@ -54,6 +54,9 @@ func (r *Results) Write(path, charts string) error {
 		return err
 	}
 	for i := range r.Sections {
+		if !r.Sections[i].drawn() {
+			continue
+		}
 		chart := filepath.Join(dir, r.Sections[i].Workload+".svg")
 		if err := os.WriteFile(chart, []byte(r.Sections[i].SVG()), 0o644); err != nil {
 			return err

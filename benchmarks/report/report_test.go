@@ -17,9 +17,9 @@ import (
 
 // section returns one with two cases: in each, "fast" reaches twice of "slow".
 func section(workload string) report.Section {
-	row := func(name, contestant, kind string, rounds ...float64) report.Row {
+	row := func(name, contestant string, rounds ...float64) report.Row {
 		return report.Row{
-			Case: name, Contestant: contestant, Kind: kind,
+			Case: name, Contestant: contestant,
 			Values: map[string]stats.Summary{"ops": stats.Summarise(rounds)},
 		}
 	}
@@ -31,8 +31,8 @@ func section(workload string) report.Section {
 			Go: "go1.26", Redis: "7.0.15", Libraries: []string{"redsync 4.17.0"}, Rounds: 3, Others: 12.4,
 		},
 		Rows: []report.Row{
-			row("N=1", "fast", "own", 20_000, 24_000, 22_000), row("N=1", "slow", "peer", 11_000),
-			row("N=3", "fast", "own", 2_000), {Case: "N=3", Contestant: "broken", Kind: "peer", Errors: []string{"no\nroute"}},
+			row("N=1", "fast", 20_000, 24_000, 22_000), row("N=1", "slow", 11_000),
+			row("N=3", "fast", 2_000), {Case: "N=3", Contestant: "broken", Errors: []string{"no\nroute"}},
 		},
 	}
 }
@@ -140,4 +140,17 @@ func TestTheDocumentGetsAChartForEachSection(t *testing.T) {
 		assert.Contains(t, string(text), "(charts/"+name+".svg)")
 		assert.FileExists(t, filepath.Join(dir, "charts", name+".svg"))
 	}
+}
+
+func TestOneOrTwoFiguresAreSentences(t *testing.T) {
+	s := section("speed")
+	s.Chart, s.Columns = "", s.Columns[:1]
+	text := s.Markdown("charts")
+	assert.NotContains(t, text, ".svg")
+	assert.NotContains(t, text, "| case |")
+	assert.Contains(t, text, "- N=3, fast: 2,000 ops/s.\n")
+
+	s = section("speed")
+	s.Rows = s.Rows[:2]
+	assert.NotContains(t, s.Markdown("charts"), ".svg", "a table is enough")
 }

@@ -20,6 +20,8 @@ type Column struct {
 	Key    string `json:"key"`
 	Title  string `json:"title"`            // with the unit
 	Digits int    `json:"digits,omitempty"` // behind the decimal point
+	// Library says whose figure it is, if it is not the contestant's.
+	Library string `json:"library,omitempty"`
 }
 
 // A Run says under which circumstances something was measured.
@@ -40,7 +42,6 @@ type Run struct {
 type Row struct {
 	Case       string                   `json:"case"`
 	Contestant string                   `json:"contestant"`
-	Kind       string                   `json:"kind"` // of the contestant: own, peer or limit
 	Values     map[string]stats.Summary `json:"values"`
 	Errors     []string                 `json:"errors,omitempty"` // of the rounds that failed
 }
@@ -59,11 +60,15 @@ type Section struct {
 	Title    string   `json:"title"`
 	About    string   `json:"about"`
 	Columns  []Column `json:"columns"`
-	Chart    string   `json:"chart"` // the key of the column that the chart shows
+	Chart    string   `json:"chart,omitempty"` // the key of the column that the bar chart shows
 	Log      bool     `json:"log,omitempty"`
+	Lines    []string `json:"lines,omitempty"` // the keys of the columns that line charts show in its place
 	Run      Run      `json:"run"`
 	Rows     []Row    `json:"rows"` // those of a case follow each other
 }
+
+// drawn reports whether the section has a picture. One or two figures need none.
+func (s *Section) drawn() bool { return len(s.Rows) > 2 && (s.Chart != "" || len(s.Lines) > 0) }
 
 // column returns the column with this key.
 func (s *Section) column(key string) Column {

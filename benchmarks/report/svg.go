@@ -1,48 +1,27 @@
 package report
 
 import (
-	"fmt"
-	"html"
 	"math"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/quorumlock/quorumlock/benchmarks/stats"
 )
 
-// Sizes of a chart in pixels.
+// Sizes of a bar chart in pixels.
 const (
-	chartWidth  = 800
-	labelWidth  = 190 // for the contestants' names, left of the bars
-	valueWidth  = 190 // for the figures, right of the longest bar
-	barWidth    = chartWidth - labelWidth - valueWidth
-	barHeight   = 16
+	barHeight   = 14
 	rowHeight   = 22
-	groupHeight = 30 // the name of a case, above its bars
-	titleHeight = 44
-	bottom      = 12
-	charWidth   = 7 // of the font size used, about
+	groupHeight = 34 // the name of a case, above its bars
+	titleHeight = 56
 )
 
-// chartStyle makes a chart readable on light and dark pages: no background, greys
-// that can be read on both, and sharper ones for viewers that say which it is.
-const chartStyle = `<style>
-text { font: 12px system-ui, -apple-system, "Segoe UI", Helvetica, Arial, sans-serif; fill: #6e7781 }
-.title { font-size: 15px; font-weight: 600 } .case { font-weight: 600 }
-.own { fill: #1f9d6b } .peer { fill: #8c959f } .limit { fill: none; stroke: #8c959f; stroke-dasharray: 3 2 }
-.spread { stroke: #57606a; stroke-width: 1.2 } .axis { stroke: #8c959f; stroke-width: 1 }
-@media (prefers-color-scheme: light) { text { fill: #1f2328 } .unit, .value { fill: #59636e } .spread { stroke: #1f2328 } }
-@media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .unit, .value { fill: #9198a1 } .peer { fill: #6e7681 } .spread { stroke: #e6edf3 } }
-</style>
-`
-
-// A scale turns figures into lengths.
+// A scale turns figures into parts of its length.
 type scale struct {
 	least, most float64 // least is 0 unless logarithmic
 	log         bool
 }
 
-func (s scale) length(v float64) float64 {
+func (s scale) part(v float64) float64 {
 	part := v / s.most
 	if s.log {
 		part = 0
@@ -50,7 +29,7 @@ func (s scale) length(v float64) float64 {
 			part = math.Log(v/s.least) / math.Log(s.most/s.least)
 		}
 	}
-	return barWidth * min(max(part, 0), 1)
+	return min(max(part, 0), 1)
 }
 
 // scaleOf returns a scale that all figures of the chart fit into.
@@ -72,69 +51,131 @@ func (s *Section) scaleOf() scale {
 	if !s.Log || math.IsInf(least, 1) {
 		return scale{most: most}
 	}
-	// A power of ten below, so that the smallest bar can be seen.
-	return scale{least: math.Pow(10, math.Floor(math.Log10(least)-0.3)), most: most, log: true}
+	return scale{least: math.Pow(10, math.Floor(math.Log10(least))), most: most, log: true}
 }
 
-// SVG draws the chart of a section: a group of bars for each case, with the
-// spread of the rounds as a line across the end of each bar.
+// bars is a bar chart under construction. A bar from a logarithmic scale would say nothing by its
+// length, so there it is a dot on a grid.
+type bars struct {
+	canvas
+	*Section
+	column         Column
+	scale          scale
+	left, width, y float64 // of the plot; y of the next row
+}
+
+// SVG draws the chart of a section: line charts if it has them, and otherwise a group of bars for
+// each case, with the spread of the rounds as a line across the end of each bar.
 func (s *Section) SVG() string {
-	column, scale := s.column(s.Chart), s.scaleOf()
-	var b strings.Builder
-	y := titleHeight
-	last := ""
+	if len(s.Lines) > 0 {
+		return s.lineCharts()
+	}
+	b := &bars{Section: s, column: s.column(s.Chart), scale: s.scaleOf(), y: titleHeight}
+	values := 0.0
+	for i := range s.Rows {
+		b.left = max(b.left, margin+widthOf(b.label(&s.Rows[i]))+8)
+		values = max(values, widthOf(b.value(&s.Rows[i])))
+	}
+	b.width = chartWidth - b.left - values - margin - 12
+	under := b.column.Title + better(b.column.Title) + "; the thin line: from the smallest to the largest round"
+	if b.scale.log {
+		under += "; logarithmic"
+		b.ticks(func(x float64, label string) { b.text(x, b.y+16, "middle", "quiet", label) })
+		b.y += 16
+	}
 	for i := range s.Rows {
 		row := &s.Rows[i]
-		if row.Case != last {
-			last = row.Case
-			fmt.Fprintf(&b, `<text class="case" x="%d" y="%d">%s</text>`+"\n", 8, y+groupHeight-10, html.EscapeString(row.Case))
-			y += groupHeight
+		if i == 0 || row.Case != s.Rows[i-1].Case {
+			b.group(i)
 		}
-		s.bar(&b, row, column, scale, y)
-		y += rowHeight
+		b.row(row)
 	}
-	unit := column.Title
-	if scale.log {
-		unit += ", logarithmic"
-	}
-	height := y + bottom
-	head := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-label="%s">`+"\n",
-		chartWidth, height, chartWidth, height, html.EscapeString(s.Title+": "+unit))
-	head += chartStyle
-	head += fmt.Sprintf(`<text class="title" x="8" y="22">%s</text><text class="unit" x="8" y="40">%s</text>`+"\n",
-		html.EscapeString(s.Title), html.EscapeString(unit))
-	axis := fmt.Sprintf(`<line class="axis" x1="%d" y1="%d" x2="%d" y2="%d"/>`+"\n", labelWidth, titleHeight+groupHeight-4, labelWidth, y)
-	return head + b.String() + axis + "</svg>\n"
+	return b.svg(s.Title, under, s.About+" The table beside the picture has the figures.", b.y+margin-4)
 }
 
-// bar draws one contestant.
-func (s *Section) bar(b *strings.Builder, row *Row, column Column, scale scale, y int) {
-	const middle = barHeight / 2
-	label := row.Contestant
-	if most := (labelWidth - 16) / charWidth; utf8.RuneCountInString(label) > most {
-		label = string([]rune(label)[:most-1]) + "…"
+// better says which figures are the good ones.
+func better(unit string) string {
+	switch {
+	case strings.Contains(unit, "/s"):
+		return " (more is better)"
+	case strings.Contains(unit, "µs"):
+		return " (less is better)"
+	case strings.Contains(unit, "fair share"):
+		return " (1 is fair)"
 	}
-	fmt.Fprintf(b, `<text x="%d" y="%d" text-anchor="end">%s</text>`, labelWidth-8, y+middle+4, html.EscapeString(label))
-	value, end := "not measured", 0.0
-	if summary, ok := row.Values[s.Chart]; ok {
-		value = cell(summary, column.Digits)
-		end = scale.length(summary.Max)
-		fmt.Fprintf(b, `<rect class="%s" x="%d" y="%d" width="%.1f" height="%d"/>`,
-			html.EscapeString(row.Kind), labelWidth, y, scale.length(summary.Median), barHeight)
-		b.WriteString(spread(summary, scale, y+middle))
+	return ""
+}
+
+// label returns whose figure a row has. Beside another library it may be that library's.
+func (b *bars) label(row *Row) string {
+	if b.column.Library != "" {
+		return b.column.Library + " beside " + row.Contestant
 	}
-	fmt.Fprintf(b, `<text class="value" x="%.1f" y="%d">%s</text>`+"\n", labelWidth+end+6, y+middle+4, html.EscapeString(value))
+	return row.Contestant
+}
+
+func (b *bars) value(row *Row) string {
+	if summary, ok := row.Values[b.Chart]; ok {
+		return cell(summary, b.column.Digits)
+	}
+	return "not measured"
+}
+
+// ticks calls draw with the powers of ten.
+func (b *bars) ticks(draw func(x float64, label string)) {
+	for v := b.scale.least; v <= b.scale.most; v *= 10 {
+		draw(b.left+b.width*b.scale.part(v), Number(v, 0))
+	}
+}
+
+// group writes the name of the case that begins at a row, and draws the axis of its rows.
+func (b *bars) group(first int) {
+	b.text(margin, b.y+groupHeight-10, "start", "case", b.Rows[first].Case)
+	b.y += groupHeight
+	end := b.y
+	for i := first; i < len(b.Rows) && b.Rows[i].Case == b.Rows[first].Case; i++ {
+		end += rowHeight
+	}
+	grid := func(x float64, _ string) { b.line("grid", x, b.y-2, x, end-4) }
+	if b.scale.log {
+		b.ticks(grid)
+	} else {
+		grid(b.left, "")
+	}
+}
+
+// row draws one contestant.
+func (b *bars) row(row *Row) {
+	middle := b.y + barHeight/2
+	b.text(b.left-8, middle+4, "end", "", b.label(row))
+	end := b.width + 4 // of a dot that is at the right end
+	if summary, ok := row.Values[b.Chart]; ok {
+		length := b.width * b.scale.part(summary.Median)
+		owner := row.Contestant
+		if b.column.Library != "" {
+			owner = b.column.Library
+		}
+		b.printf(`<g class="%s">`, library(owner))
+		if b.scale.log {
+			b.printf(`<circle class="mark" cx="%.1f" cy="%.1f" r="5"/></g>`+"\n", b.left+length, middle)
+		} else {
+			b.printf(`<rect class="mark" x="%.1f" y="%.1f" width="%.1f" height="%d"/></g>`+"\n", b.left, b.y, length, barHeight)
+			end = b.width * b.scale.part(summary.Max)
+		}
+		b.spread(summary, middle)
+	}
+	b.text(b.left+end+8, middle+4, "start", "quiet", b.value(row))
+	b.y += rowHeight
 }
 
 // spread draws a line from the smallest to the largest round, if they differ.
-func spread(s stats.Summary, scale scale, y int) string {
-	from, to := scale.length(s.Min), scale.length(s.Max)
+func (b *bars) spread(s stats.Summary, y float64) {
+	from, to := b.left+b.width*b.scale.part(s.Min), b.left+b.width*b.scale.part(s.Max)
 	if to-from < 1 {
-		return ""
+		return
 	}
 	const tick = 3
-	line := func(x1, x2 float64, y1, y2 int) string {
-		return fmt.Sprintf(`<line class="spread" x1="%.1f" y1="%d" x2="%.1f" y2="%d"/>`, labelWidth+x1, y1, labelWidth+x2, y2)
-	}
-	return line(from, to, y, y) + line(from, from, y-tick, y+tick) + line(to, to, y-tick, y+tick)
+	b.line("spread", from, y, to, y)
+	b.line("spread", from, y-tick, from, y+tick)
+	b.line("spread", to, y-tick, to, y+tick)
 }

@@ -17,17 +17,18 @@ import (
 
 // A drawing is what a chart consists of.
 type drawing struct {
-	bars  []float64 // their lengths
-	kinds []string
-	texts []string
-	lines int // of spreads
+	bars   []float64 // their lengths
+	owners []string  // their libraries
+	dots   []float64 // the left of dots
+	texts  []string
+	lines  int // of spreads
 }
 
 // draw parses a chart, which has to be well-formed.
 func draw(t *testing.T, svg string) (d drawing) {
 	t.Helper()
 	decoder := xml.NewDecoder(strings.NewReader(svg))
-	within := ""
+	within, owner := "", ""
 	for {
 		token, err := decoder.Token()
 		if errors.Is(err, io.EOF) {
@@ -45,7 +46,15 @@ func draw(t *testing.T, svg string) (d drawing) {
 			case within == "rect":
 				length, err := strconv.ParseFloat(attributes["width"], 64)
 				require.NoError(t, err)
-				d.bars, d.kinds = append(d.bars, length), append(d.kinds, attributes["class"])
+				if attributes["class"] == "mark" {
+					d.bars, d.owners = append(d.bars, length), append(d.owners, owner)
+				}
+			case within == "circle":
+				at, err := strconv.ParseFloat(attributes["cx"], 64)
+				require.NoError(t, err)
+				d.dots = append(d.dots, at)
+			case within == "g":
+				owner = attributes["class"]
 			case within == "line" && attributes["class"] == "spread":
 				d.lines++
 			}
@@ -65,7 +74,7 @@ func TestABarIsAsLongAsItsFigure(t *testing.T) {
 	require.Len(t, d.bars, 3)
 	assert.InDelta(t, 2, d.bars[0]/d.bars[1], 0.01, "22,000 and 11,000")
 	assert.InDelta(t, 11, d.bars[0]/d.bars[2], 0.2, "22,000 and 2,000")
-	assert.Equal(t, []string{"own", "peer", "own"}, d.kinds)
+	assert.Equal(t, []string{"fast", "slow", "fast"}, d.owners, "each library has its colour")
 	assert.Equal(t, 3, d.lines, "only one bar has a spread: a line and its two ends")
 }
 
@@ -73,7 +82,7 @@ func TestAChartNamesEverything(t *testing.T) {
 	s := section("speed")
 	d := draw(t, s.SVG())
 	for _, text := range []string{
-		"How <fast>", "ops/s", "N=1", "N=3", "fast", "slow", "broken", "22,000 (20,000–24,000)", "11,000", "not measured",
+		"How <fast>", "ops/s (more is better); the thin line: from the smallest to the largest round", "N=1", "N=3", "fast", "slow", "broken", "22,000 (20,000–24,000)", "11,000", "not measured",
 	} {
 		assert.Contains(t, d.texts, text)
 	}
@@ -84,13 +93,15 @@ func TestOnALogarithmicScaleEqualRatiosAreEqualLengths(t *testing.T) {
 	s.Log = true
 	s.Rows = nil
 	for _, value := range []float64{10, 100, 1000} {
-		s.Rows = append(s.Rows, report.Row{Case: "N=1", Contestant: "c", Kind: "peer", Values: map[string]stats.Summary{"ops": stats.Summarise([]float64{value})}})
+		s.Rows = append(s.Rows, report.Row{Case: "N=1", Contestant: "c", Values: map[string]stats.Summary{"ops": stats.Summarise([]float64{value})}})
 	}
 	d := draw(t, s.SVG())
-	require.Len(t, d.bars, 3)
-	assert.Positive(t, d.bars[0])
-	assert.InDelta(t, d.bars[1]-d.bars[0], d.bars[2]-d.bars[1], 0.3)
-	assert.Contains(t, d.texts, "ops/s, logarithmic")
+	require.Len(t, d.dots, 3)
+	assert.InDelta(t, d.dots[1]-d.dots[0], d.dots[2]-d.dots[1], 0.3)
+	assert.Greater(t, d.dots[1], d.dots[0])
+	for _, power := range []string{"10", "100", "1,000"} {
+		assert.Contains(t, d.texts, power, "the grid")
+	}
 }
 
 func TestAChartOfNothingIsStillAChart(t *testing.T) {
@@ -98,10 +109,28 @@ func TestAChartOfNothingIsStillAChart(t *testing.T) {
 		for _, log := range []bool{false, true} {
 			s := section("speed")
 			s.Log = log
-			s.Rows = []report.Row{{Case: "N=1", Contestant: "c", Kind: "peer", Values: values}}
+			s.Rows = []report.Row{{Case: "N=1", Contestant: "c", Values: values}}
 			for _, length := range draw(t, s.SVG()).bars {
 				assert.Zero(t, length)
 			}
 		}
+	}
+}
+
+func TestWhatGrowsHasALineChart(t *testing.T) {
+	s := section("speed")
+	s.Lines = []string{"ops", "cpu"}
+	s.Rows = nil
+	for _, name := range []string{"1 nodes", "3 nodes", "7 nodes", "round trip 0s", "round trip 20ms", "1000 leases", "100000 leases"} {
+		s.Rows = append(s.Rows, report.Row{Case: name, Contestant: "quorumlock", Values: map[string]stats.Summary{"ops": stats.Summarise([]float64{3, 4})}})
+	}
+	svg := s.SVG()
+	d := draw(t, svg)
+	assert.Empty(t, d.bars)
+	assert.Len(t, d.dots, len(s.Rows))
+	assert.InDelta(t, 3, (d.dots[2]-d.dots[0])/(d.dots[1]-d.dots[0]), 0.1, "1, 3 and 7 nodes")
+	assert.Equal(t, 3, strings.Count(svg, "<polyline class=\"curve\""), "one for each number that grows")
+	for _, text := range []string{"nodes", "round trip, ms", "20", "leases (logarithmic)", "100k", "µs"} {
+		assert.Contains(t, d.texts, text)
 	}
 }

@@ -89,10 +89,41 @@ func Align(lines [][]string) string {
 	return b.String()
 }
 
-// Markdown returns a section for a document, with a link to its chart in dir.
+// Markdown returns a section for a document, with a link to its chart in dir. A section that no
+// chart is meant for has sentences in place of a table, too.
 func (s *Section) Markdown(dir string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "### %s\n\n%s\n\n![%s](%s/%s.svg)\n\n", s.Title, s.About, s.Title, dir, s.Workload)
+	fmt.Fprintf(&b, "### %s\n\n%s\n\n", s.Title, s.About)
+	if s.drawn() {
+		fmt.Fprintf(&b, "![%s](%s/%s.svg)\n\n", s.Title, dir, s.Workload)
+	}
+	if s.Chart == "" && len(s.Lines) == 0 {
+		s.sentences(&b)
+	} else {
+		s.table(&b)
+	}
+	b.WriteByte('\n')
+	for _, row := range s.Rows {
+		for _, problem := range row.Errors {
+			fmt.Fprintf(&b, "- %s, %s: a round failed: %s\n", row.Case, row.Contestant, oneLine(problem))
+		}
+	}
+	b.WriteString(s.Run.sentence() + "\n")
+	return b.String()
+}
+
+// sentences writes a line for each row, whose columns have titles that follow a number.
+func (s *Section) sentences(b *strings.Builder) {
+	for i := range s.Rows {
+		texts := s.cells(&s.Rows[i])
+		for j, c := range s.Columns {
+			texts[j] += " " + c.Title
+		}
+		fmt.Fprintf(b, "- %s, %s: %s.\n", s.Rows[i].Case, s.Rows[i].Contestant, strings.Join(texts, ", "))
+	}
+}
+
+func (s *Section) table(b *strings.Builder) {
 	b.WriteString("| case | contestant |")
 	for _, c := range s.Columns {
 		b.WriteString(" " + c.Title + " |")
@@ -106,16 +137,8 @@ func (s *Section) Markdown(dir string) string {
 			name = ""
 		}
 		last = row.Case
-		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, row.Contestant, strings.Join(s.cells(row), " | "))
+		fmt.Fprintf(b, "| %s | %s | %s |\n", name, row.Contestant, strings.Join(s.cells(row), " | "))
 	}
-	b.WriteByte('\n')
-	for _, row := range s.Rows {
-		for _, problem := range row.Errors {
-			fmt.Fprintf(&b, "- %s, %s: a round failed: %s\n", row.Case, row.Contestant, oneLine(problem))
-		}
-	}
-	b.WriteString(s.Run.sentence() + "\n")
-	return b.String()
 }
 
 // sentence says under which circumstances something was measured.

@@ -26,9 +26,8 @@ func closing(o Options) Workload {
 		About: fmt.Sprintf("A client with that many leases is closed, with a context of %v, and the locks that are still there afterwards are "+
 			"counted on all nodes together.", closeBound),
 		Columns: []report.Column{
-			{Key: "seconds", Title: "s to return", Digits: 2}, {Key: "left", Title: "locks left"}, {Key: "failed", Title: "returned an error"},
+			{Key: "seconds", Title: "s to return", Digits: 2}, {Key: "left", Title: "locks left"}, {Key: "failed", Title: "errors"},
 		},
-		Chart: "seconds",
 	}
 	const nodes = 5
 	for _, leases := range o.Leases[:min(1, len(o.Leases))] {

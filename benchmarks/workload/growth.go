@@ -35,7 +35,7 @@ func growth() Workload {
 			{Key: "ops", Title: "ops/s"}, {Key: "client", Title: "client CPU, µs per op", Digits: 1},
 			{Key: "server", Title: "CPU of a server, µs", Digits: 1},
 		},
-		Chart: "ops", Log: true,
+		Lines: []string{"client", "server"},
 	}
 	add := func(nodes int, measure func(*Bench) (span, error), what string, args ...any) {
 		w.Cases = append(w.Cases, Case{

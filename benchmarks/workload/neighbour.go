@@ -27,7 +27,7 @@ func neighbour() Workload {
 		About: fmt.Sprintf("%d clients of the contestant want one lock all the time and hold it for %v; redsync clients want it as well. "+
 			"The fair share of a client is that of one among all of them; 1 is a fair share for redsync.", neighbourOwn, managerHold),
 		Columns: []report.Column{
-			{Key: "share", Title: "redsync's share / fair share", Digits: 2},
+			{Key: "share", Title: "redsync's share / fair share", Digits: 2, Library: "redsync"},
 			{Key: "strangers", Title: "redsync, grants/s", Digits: 1}, {Key: "own", Title: "ours, grants/s", Digits: 1},
 		},
 		Chart: "share",

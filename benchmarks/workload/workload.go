@@ -38,8 +38,9 @@ type Workload struct {
 	Title   string
 	About   string // what is measured, for readers of the tables
 	Columns []report.Column
-	Chart   string // the key of the column that the chart shows
-	Log     bool   // the chart has a logarithmic scale
+	Chart   string   // the key of the column that the bar chart shows
+	Log     bool     // the chart has a logarithmic scale
+	Lines   []string // the keys of the columns that line charts show in its place
 	Cases   []Case
 }
 

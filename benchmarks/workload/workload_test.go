@@ -23,7 +23,10 @@ func TestEveryCaseCanBeFoundAndItsContestantsCanTakePart(t *testing.T) {
 	for _, w := range All(o) {
 		assert.NotEmpty(t, w.Title)
 		assert.NotEmpty(t, w.About)
-		assert.True(t, slices.ContainsFunc(w.Columns, func(c report.Column) bool { return c.Key == w.Chart }), "%s: chart of %q", w.Name, w.Chart)
+		for _, key := range append(w.Lines, w.Chart) {
+			known := key == "" || slices.ContainsFunc(w.Columns, func(c report.Column) bool { return c.Key == key })
+			assert.True(t, known, "%s: chart of %q", w.Name, key)
+		}
 		for _, c := range w.Cases {
 			assert.False(t, names[w.Name+c.Name], "%s/%s twice", w.Name, c.Name)
 			names[w.Name+c.Name] = true
