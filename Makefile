@@ -273,6 +273,10 @@ metrics: metrics-deps tracing ## Test the alerts, and check on a real Prometheus
 	$(PROMTOOL) test rules docs/grafana/alerts_test.yaml
 	$(TELEMETRY) TestAPrometheus -example $(CURDIR)/bin/tracing -prometheus $(PROMETHEUS)
 
+.PHONY: failover-picture
+failover-picture: ## Draw docs/failover.svg from the events of one run of examples/failover.
+	$(GO) run ./examples/failover -svg docs/failover.svg
+
 .PHONY: trace-picture
 trace-picture: tracing ## Draw docs/traces.svg from the spans of one run of examples/tracing.
 	bin/tracing -endpoint none -svg docs/traces.svg

@@ -88,7 +88,7 @@ func (s *story) play(ctx context.Context, w world) error {
 	}
 	s.say("", "the renewal has put the lock back: it is on all %d nodes again", n)
 
-	s.note("the network cuts alice off from %d of %d nodes, without a word", n/2+1, n)
+	s.note("the network cuts alice off from %d of %d nodes", n/2+1, n)
 	w.cut("alice", n/2+1)
 	lost, err := wait(ctx, s, "alice", func(quorumlock.Lost) bool { return true })
 	if err != nil {

@@ -14,25 +14,38 @@ import (
 // Sizes of the picture, in pixels.
 const (
 	width    = 800
-	plotLeft = 236 // the labels are left of it
-	plotEnd  = 780
+	plotLeft = 270 // the labels are left of it
+	plotEnd  = 690 // the durations are right of it
 	rowStep  = 20
 	barHigh  = 13
 	top      = 64
 )
 
-const style = `<style>
-text { font: 12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1f2937 }
+// The colours are those of the other pictures: green is the library at work.
+const style = `<title id="title">Requests of two services wait for one lock</title>
+<desc id="desc">Four requests over time, each with its wait for the lock and the time it held it. Links lead from each waiter to the holders before it.</desc>
+<style>
+text { font: 12px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1f2328 }
 .title { font-size: 15px; font-weight: 600 }
 .service { font-size: 13px; font-weight: 600 }
-.small { font-size: 11px; fill: #6b7280 }
-.tick { stroke: #e5e7eb }
-.band { fill: #f3f4f6 }
-.request { fill: #cbd5e1 }
-.acquire { fill: #f59e0b }
-.hold { fill: #10b981 }
-.link { fill: none; stroke: #1d4ed8; stroke-width: 1.4; marker-end: url(#head) }
-.head { fill: #1d4ed8 }
+.small { font-size: 11px; fill: #59636e }
+.card { fill: #ffffff; stroke: #d1d9e0 }
+.tick { stroke: #d1d9e0 }
+.band { fill: #eff2f5 }
+.request { fill: #aeb6c0 }
+.acquire { fill: #e69f00 }
+.hold { fill: #009e73 }
+.link { fill: none; stroke: #1f2328; stroke-width: 1.4; marker-end: url(#head) }
+.head { fill: #1f2328 }
+@media (prefers-color-scheme: dark) {
+text, .head { fill: #f0f6fc }
+.small { fill: #9198a1 }
+.card { fill: #0d1117; stroke: #3d444d }
+.tick { stroke: #3d444d }
+.band { fill: #212830 }
+.request { fill: #656c76 }
+.link { stroke: #f0f6fc }
+}
 </style>
 <defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path class="head" d="M0,0 8,4 0,8z"/></marker></defs>
 `
@@ -68,7 +81,7 @@ func render(all []*visit) string {
 			}
 		}
 	}
-	p.perPixel = max(last.Sub(p.began)/(plotEnd-plotLeft-4), 1)
+	p.perPixel = max(last.Sub(p.began)/(plotEnd-plotLeft), 1)
 
 	var services []string
 	for _, v := range all {
@@ -95,11 +108,10 @@ func render(all []*visit) string {
 		}
 	}
 	p.legend(end + 26)
-	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img">
-<title>Requests of two services wait for one lock; links lead from each waiter to the holders before it</title>
-%s<rect width="%d" height="%d" fill="#ffffff"/>
+	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" width="%d" height="%d" role="img" aria-labelledby="title desc">
+%s<rect class="card" x="0.5" y="0.5" width="%d" height="%d" rx="6"/>
 %s</svg>
-`, width, end+44, width, end+44, style, width, end+44, p.text.String())
+`, width, end+44, width, end+44, style, width-1, end+43, p.text.String())
 }
 
 // x returns the horizontal position of an instant.
@@ -121,13 +133,13 @@ func (p *picture) axis(length time.Duration, end int) {
 	for at := time.Duration(0); at <= length; at += step {
 		x := p.x(p.began.Add(at))
 		fmt.Fprintf(&p.text, "<line x1=\"%.1f\" x2=\"%.1f\" y1=\"%d\" y2=\"%d\" class=\"tick\"/>\n", x, x, top-12, end)
-		p.print(x-8, top-17, "small", fmt.Sprintf("%.3gs", at.Seconds()))
+		fmt.Fprintf(&p.text, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\" class=\"small\">%.3g s</text>\n", x, top-17, at.Seconds())
 	}
 }
 
 // service draws the heading of a service.
 func (p *picture) service(name string) {
-	fmt.Fprintf(&p.text, "<rect x=\"0\" y=\"%d\" width=\"%d\" height=\"20\" class=\"band\"/>\n", p.y, width)
+	fmt.Fprintf(&p.text, "<rect x=\"1\" y=\"%d\" width=\"%d\" height=\"20\" class=\"band\"/>\n", p.y, width-2)
 	p.print(12, p.y+14, "service", "service "+name)
 	p.y += 28
 }
@@ -150,22 +162,13 @@ func (p *picture) visit(v *visit) {
 	p.y += 10
 }
 
-// bar draws a span in its own row, with its text inside if there is room.
+// bar draws a span in its own row, and its text behind the plot, where no line crosses it.
 func (p *picture) bar(class string, s sdktrace.ReadOnlySpan, text string) {
 	x, end := p.x(s.StartTime()), p.x(s.EndTime())
 	fmt.Fprintf(&p.text, "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\" rx=\"2\" class=\"%s\"><title>%s %v, trace %s span %s</title></rect>\n",
 		x, p.y, max(end-x, 3), barHigh, class, html.EscapeString(s.Name()), lengthOf(s), s.SpanContext().TraceID(), s.SpanContext().SpanID())
 	if text != "" {
-		room := 7 * float64(len(text))
-		at := end - room // inside, at the right: the links begin at the left
-		switch {
-		case at >= x+4:
-		case end+room < width:
-			at = end + 6
-		default:
-			at = x - room - 4
-		}
-		p.print(at, p.y+11, "", text)
+		p.print(plotEnd+10, p.y+11, "small", text)
 	}
 	p.y += rowStep
 }
