@@ -1,12 +1,19 @@
 package quorumlock_test
 
 import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -37,4 +44,84 @@ func TestTheFirstPageIsShort(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	require.NoError(t, err)
 	assert.LessOrEqual(t, len(strings.Fields(string(page))), 800)
+}
+
+// Pictures can be read on light and dark pages, and by those who hear them. No text is cut off, and no line crosses one.
+func TestPicturesAreForEveryReader(t *testing.T) {
+	pictures := 0
+	require.NoError(t, filepath.WalkDir("docs", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".svg" {
+			return err
+		}
+		pictures++
+		picture, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for _, want := range []string{
+			`role="img"`, `aria-labelledby="title desc"`, `<title id="title">`, `<desc id="desc">`, "(prefers-color-scheme: dark)",
+		} {
+			if !strings.Contains(string(picture), want) {
+				t.Errorf("%s lacks %s", path, want)
+			}
+		}
+		page, texts, lines := boxes(t, path, picture)
+		for text, b := range texts {
+			assert.True(t, b.left >= 0 && b.right <= page.right && b.top >= 0 && b.bottom <= page.bottom, "%s: %s is cut off", path, text)
+			for _, l := range lines {
+				crossed := l.left < b.right && l.right > b.left && l.top < b.bottom && l.bottom > b.top
+				assert.False(t, crossed, "%s: a line crosses %s", path, text)
+			}
+		}
+		return nil
+	}))
+	assert.Positive(t, pictures)
+}
+
+type box struct{ left, top, right, bottom float64 }
+
+// boxes returns the size of a picture, and where its texts are, by about the width of
+// their font, and its lines.
+func boxes(t *testing.T, path string, picture []byte) (page box, texts map[string]box, lines []box) {
+	t.Helper()
+	const charWidth, charHeight = 6.2, 9
+	texts = map[string]box{}
+	for decoder := xml.NewDecoder(bytes.NewReader(picture)); ; {
+		token, err := decoder.Token()
+		if errors.Is(err, io.EOF) {
+			return page, texts, lines
+		}
+		require.NoError(t, err, path)
+		element, ok := token.(xml.StartElement)
+		if !ok {
+			continue
+		}
+		number, anchor := map[string]float64{}, 0.0
+		for _, a := range element.Attr {
+			number[a.Name.Local], _ = strconv.ParseFloat(a.Value, 64)
+			switch {
+			case a.Name.Local == "viewBox":
+				var v box
+				_, err := fmt.Sscan(a.Value, &v.left, &v.top, &v.right, &v.bottom)
+				require.NoError(t, err, path)
+				page.right, page.bottom = max(page.right, v.right), max(page.bottom, v.bottom)
+			case a.Value == "middle":
+				anchor = 0.5
+			case a.Value == "end":
+				anchor = 1
+			}
+		}
+		switch element.Name.Local {
+		case "line":
+			x1, x2, y1, y2 := number["x1"], number["x2"], number["y1"], number["y2"]
+			lines = append(lines, box{min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)})
+		case "text":
+			var text string
+			require.NoError(t, decoder.DecodeElement(&text, &element), path)
+			width := number["textLength"]
+			if width == 0 {
+				width = charWidth * float64(utf8.RuneCountInString(text))
+			}
+			left, bottom := number["x"]-anchor*width, number["y"]
+			texts[fmt.Sprintf("%q at %v", text, number)] = box{left, max(bottom-charHeight, 0), left + width, bottom}
+		}
+	}
 }

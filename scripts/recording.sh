@@ -8,7 +8,20 @@ set -eu
 cd "$(dirname "$0")/.."
 
 if [ "${1:-}" != play ]; then
-	exec termtosvg docs/cli.svg -g 80x24 -M 1200 -t window_frame -c "sh $0 play"
+	recorded=$(mktemp)
+	termtosvg "$recorded" -g 84x34 -m 400 -M 2500 -D 2500 -t window_frame -c "sh $0 play"
+	# It begins with its last frame, which has everything, and stays there for readers who want no motion.
+	sed -e '1s|<svg |&role="img" aria-labelledby="title desc" |' -e '1s|>|>\
+<title id="title">The command line: doctor, run, inspect, and a lock that is held</title>\
+<desc id="desc">A terminal. quorumlock doctor checks three servers, run prints a fencing token under a lock, inspect names the\
+holder of another lock, and a second run gives up after a second, because that lock is held.</desc>\
+<style>\
+#screen_view { animation-delay: calc(var(--animation-duration) * -0.97) }\
+@media (prefers-reduced-motion: reduce) { #screen_view { animation-play-state: paused } }\
+@media (prefers-color-scheme: dark) { #terminalui { stroke: #75715e } }\
+</style>|' "$recorded" >docs/cli.svg
+	rm "$recorded"
+	exit
 fi
 
 work=$(mktemp -d)
@@ -27,7 +40,6 @@ sleep 1
 # types shows a command as if it was typed, and runs it.
 types() {
 	printf '$ %s\n' "$1"
-	sleep 1
 	sh -c "$1" || :
 	sleep 2
 	printf '\n'
