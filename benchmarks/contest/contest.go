@@ -66,7 +66,7 @@ type Settings struct {
 	Poll time.Duration
 }
 
-// Kind says what a contestant is in a chart.
+// Kind says what a contestant is.
 type Kind string
 
 // The kinds of contestant.
