@@ -9,7 +9,7 @@ old=$(mktemp -d)
 trap 'git -C "$root" worktree remove --force "$old/tree" 2>/dev/null; rm -rf "$old"' EXIT
 git worktree add --quiet --detach "$old/tree" "$base"
 status=0
-for dir in . quorumlocktest fence adapters/gocron adapters/certmagic; do
+for dir in . quorumlocktest fence adapters/gocron adapters/certmagic adapters/cron; do
 	if [ ! -f "$old/tree/$dir/go.mod" ]; then
 		echo "-- $dir: new since $base"
 		continue
