@@ -4,6 +4,10 @@
 //	go run ./asynq -nodes host-a:6379,host-b:6379,host-c:6379 -queue host-q:6379
 //
 // Start it twice, stop one with ctrl-C or kill -9, and watch the other.
+//
+// Asynq has no interface for a lock. Its own locks, such as asynq.Unique, are keys of its
+// one Redis, and a Scheduler or a PeriodicTaskManager enqueues in each process that starts
+// it.
 package main
 
 import (
@@ -18,6 +22,7 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock"
 )
@@ -31,7 +36,7 @@ func main() {
 	if *queue == "" {
 		*queue = addrs[0]
 	}
-	err := run(ctx, addrs, *queue)
+	err := run(ctx, quorumlock.Addrs(addrs...), asynq.RedisClientOpt{Addr: *queue})
 	stop()
 	if err != nil && !errors.Is(err, context.Canceled) {
 		fmt.Fprintln(os.Stderr, "asynq:", err)
@@ -39,8 +44,8 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, nodes []string, queue string) error {
-	m, err := quorumlock.New(ctx, quorumlock.Addrs(nodes...))
+func run(ctx context.Context, nodes []rueidis.ClientOption, queue asynq.RedisConnOpt) error {
+	m, err := quorumlock.New(ctx, nodes)
 	if err != nil {
 		return err
 	}
@@ -57,9 +62,9 @@ func run(ctx context.Context, nodes []string, queue string) error {
 }
 
 // schedule enqueues until the term ends. A scheduler cannot be restarted after its end,
-// so each term has its own.
-func schedule(ctx context.Context, queue string) error {
-	scheduler := asynq.NewScheduler(asynq.RedisClientOpt{Addr: queue}, &asynq.SchedulerOpts{LogLevel: asynq.WarnLevel})
+// so each term has its own; an asynq.PeriodicTaskManager likewise.
+func schedule(ctx context.Context, queue asynq.RedisConnOpt) error {
+	scheduler := asynq.NewScheduler(queue, &asynq.SchedulerOpts{LogLevel: asynq.WarnLevel})
 	// A leader that was paused can still enqueue one task too late. If that matters, add
 	// asynq.Unique with a bit less than the interval: asynq then refuses the same task,
 	// which is a check at the resource.
