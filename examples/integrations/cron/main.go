@@ -1,5 +1,6 @@
 // Cron runs the jobs of robfig/cron in one of several processes. When the leader stops,
-// it waits for its running jobs before it releases the lease.
+// it waits for its running jobs before it releases the lease. To share the jobs among the
+// processes, use adapters/cron.
 //
 //	go run ./cron -nodes host-a:6379,host-b:6379,host-c:6379
 //
