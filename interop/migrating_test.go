@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v4"
+	"github.com/redis/go-redis/v9"
 	"github.com/redis/rueidis"
 	"github.com/redis/rueidis/rueidislock"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/election"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
@@ -69,8 +71,8 @@ func fromRueidislock(ctx context.Context, name string, work func(context.Context
 
 // readThenWrite is the recipe for a reader that wants to write.
 func readThenWrite(ctx context.Context, m *quorumlock.Manager, decide func(context.Context, int64) (func(context.Context, int64) error, error)) error {
-	return m.Do(ctx, "prices/intent", func(ctx context.Context, _ *quorumlock.Lease) error {
-		reader, err := m.AcquireShared(ctx, "prices")
+	err := m.Do(ctx, "prices/intent", func(ctx context.Context, _ *quorumlock.Lease) error { // nobody else writes
+		reader, err := m.AcquireShared(ctx, "prices") // beside those who only read
 		if err != nil {
 			return err
 		}
@@ -80,6 +82,7 @@ func readThenWrite(ctx context.Context, m *quorumlock.Manager, decide func(conte
 		}
 		return m.Do(ctx, "prices", func(ctx context.Context, l *quorumlock.Lease) error { return change(ctx, l.Token()) })
 	})
+	return err
 }
 
 // fromReadWriteLock has the calls for readers, and those for permits.
@@ -101,7 +104,71 @@ func fromReadWriteLock(ctx context.Context, m *quorumlock.Manager, name string) 
 	return errors.Join(err, permit.Release(ctx), reader.Release(ctx))
 }
 
-var _, _, _, _ = fromRedsync, fromRueidislock, fromReadWriteLock, readThenWrite
+// fromGoRedis shares the options of a client for data.
+func fromGoRedis(o *redis.Options) rueidis.ClientOption {
+	return rueidis.ClientOption{
+		InitAddress: []string{o.Addr}, Username: o.Username, Password: o.Password, SelectDB: o.DB, TLSConfig: o.TLSConfig,
+	}
+}
+
+// fromElections has the calls for client-go's leaderelection, etcd's elections and Curator's.
+func fromElections(ctx context.Context, m *quorumlock.Manager, name string, serve func(context.Context, *quorumlock.Lease) error) error {
+	e := election.New(m, election.Config{
+		Name: name, Lead: serve, NewLeader: func(h quorumlock.Holding) { log.Print(h.Holder.Label, h.Token) },
+		Acquire: []quorumlock.AcquireOption{quorumlock.WithTTL(15 * time.Second), quorumlock.WithHolder("host-7")},
+	})
+	if err := e.Run(ctx); err != nil {
+		log.Print(e.IsLeader(), e.Leader())
+	}
+	holdings, err := m.Observe(ctx, name)
+	if err != nil {
+		return err
+	}
+	log.Print(<-holdings)
+	return m.Lead(ctx, name, serve, quorumlock.WithHolder("host-7"))
+}
+
+// fromSessions has the calls for Consul, etcd's sessions, Curator and Redisson.
+func fromSessions(ctx context.Context, m *quorumlock.Manager, name string) error {
+	lease, err := m.Acquire(ctx, name, quorumlock.WithLockDelay(15*time.Second), quorumlock.WithMaxHold(time.Hour))
+	if err != nil {
+		return err
+	}
+	select {
+	case lost := <-lease.Lost():
+		return errors.New(lost.Reason.String())
+	case risk := <-lease.AtRisk():
+		log.Print(risk)
+	case wanted := <-lease.Wanted():
+		log.Print(wanted.Waiters)
+	}
+	handle, err := lease.Detach(ctx, time.Minute)
+	if err != nil {
+		return err
+	}
+	_, err = m.Resume(ctx, handle)
+	_, failed := m.Revoke(ctx, name, "stuck")
+	return errors.Join(err, failed, m.AskRelease(ctx, name, "deployment"))
+}
+
+var (
+	_, _, _ = fromRedsync, fromRueidislock, fromReadWriteLock
+	_, _, _ = readThenWrite, fromElections, fromSessions
+)
+
+func TestOptionsOfGoRedisReachTheServer(t *testing.T) {
+	options := &redis.Options{Addr: redistest.Start(t, 1)[0].Addr(), DB: 2}
+	data := redis.NewClient(options)
+	defer func() { require.NoError(t, data.Close()) }()
+	m, err := quorumlock.New(t.Context(), []rueidis.ClientOption{fromGoRedis(options)})
+	require.NoError(t, err)
+	_, err = m.TryAcquire(t.Context(), "job")
+	require.NoError(t, err)
+	found, err := data.Exists(t.Context(), quorumlock.DefaultPrefix+"job").Result()
+	require.NoError(t, err)
+	require.Equal(t, int64(1), found)
+	require.NoError(t, m.Close(t.Context()))
+}
 
 // both takes the old lock, then ours: the first step of a rollout with two locks.
 func both(ctx context.Context, locker rueidislock.Locker, m *quorumlock.Manager, name string, work func(context.Context) error) error {

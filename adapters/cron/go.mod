@@ -8,8 +8,8 @@ replace (
 )
 
 require (
-	github.com/quorumlock/quorumlock v0.0.0-00010101000000-000000000000
-	github.com/quorumlock/quorumlock/quorumlocktest v0.0.0-00010101000000-000000000000
+	github.com/quorumlock/quorumlock v0.1.0
+	github.com/quorumlock/quorumlock/quorumlocktest v0.1.0
 	github.com/robfig/cron/v3 v3.0.1
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0

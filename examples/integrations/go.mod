@@ -9,8 +9,8 @@ replace (
 
 require (
 	github.com/hibiken/asynq v0.26.0
-	github.com/quorumlock/quorumlock v0.0.0-00010101000000-000000000000
-	github.com/quorumlock/quorumlock/quorumlocktest v0.0.0-00010101000000-000000000000
+	github.com/quorumlock/quorumlock v0.1.0
+	github.com/quorumlock/quorumlock/quorumlocktest v0.1.0
 	github.com/redis/go-redis/v9 v9.22.0
 	github.com/redis/rueidis v1.0.79
 	github.com/robfig/cron/v3 v3.0.1
