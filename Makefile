@@ -185,8 +185,8 @@ bench: deps ## Run the benchmarks of the root package (BENCH=regexp BENCHFLAGS="
 LEASES ?= 50000,100000
 WORKLOADS ?= .
 .PHONY: bench-build
-bench-build:
-	@$(GO) build -o bin/benchmarks ./benchmarks
+bench-build: # with the newest versions of the peers, see benchmarks/newest.mod
+	@cd benchmarks && GOWORK=off $(GO) build -modfile=newest.mod -o ../bin/benchmarks .
 
 .PHONY: bench-peers
 bench-peers: COUNT := $(if $(filter file,$(origin COUNT)),5,$(COUNT))
@@ -316,6 +316,7 @@ lint-tidy:
 			$(GO) mod edit -replace=github.com/quorumlock/quorumlock=$(CURDIR) "$$copy/go.mod" && \
 			GOWORK=off $(GO) mod tidy -diff -modfile="$$copy/go.mod"; tidy=$$?; rm -rf "$$copy"; [ $$tidy -eq 0 ]; \
 		fi)
+	cd benchmarks && GOWORK=off $(GO) mod tidy -diff -modfile=newest.mod
 
 # All modules have to require the versions that the workspace builds with. Done
 # in a copy, because go work sync can only write.

@@ -76,7 +76,7 @@ func TestTheGateMeasuresOnlyWhatItsGoalsNeed(t *testing.T) {
 }
 
 func TestContestantsTakeTurns(t *testing.T) {
-	s, err := parse([]string{"-workloads", "latency/N=3"})
+	s, err := parse([]string{"-workloads", "latency/N=3/"})
 	require.NoError(t, err)
 	plan := newPlan(&s)
 	require.NotEmpty(t, plan)

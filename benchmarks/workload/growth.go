@@ -75,14 +75,22 @@ func growth() Workload {
 func (b *Bench) distant(trip time.Duration) (span, error) {
 	ctx, stop := context.WithCancel(b.Context)
 	defer stop()
+	if err := b.stretch(ctx, trip); err != nil {
+		return span{}, err
+	}
+	return b.saturate(distantFrom)
+}
+
+// stretch leads later connections over lines with a round trip that is so much longer, until ctx ends.
+func (b *Bench) stretch(ctx context.Context, trip time.Duration) error {
 	for _, addr := range redistest.Addrs(b.Servers) {
 		line, err := delayed(ctx, addr, trip/2)
 		if err != nil {
-			return span{}, err
+			return err
 		}
 		b.via = append(b.via, line)
 	}
-	return b.saturate(distantFrom)
+	return nil
 }
 
 // amongRegisters is saturate on a node that has the registers of many other names.

@@ -35,7 +35,24 @@ func latency() Workload {
 			Contestants: contest.ForNodes(nodes), Measure: measureLatency,
 		})
 	}
+	w.Cases = append(w.Cases, Case{
+		Name: "N=3, links of 1 ms", Nodes: 3, Pinned: true, Contestants: contest.ForNodes(3), Measure: measureDistantLatency,
+	})
 	return w
+}
+
+// measureDistantLatency is measureLatency over links with a round trip of a millisecond. The links are goroutines
+// of this process, so it has no figures of memory.
+func measureDistantLatency(b *Bench) (Values, error) {
+	ctx, stop := context.WithCancel(b.Context)
+	defer stop()
+	if err := b.stretch(ctx, time.Millisecond); err != nil {
+		return nil, err
+	}
+	v, err := measureLatency(b)
+	delete(v, "allocs")
+	delete(v, "bytes")
+	return v, err
 }
 
 func nodesName(nodes int) string { return "N=" + strconv.Itoa(nodes) }
