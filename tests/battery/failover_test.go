@@ -362,6 +362,12 @@ func TestAMasterThatIsCutOffCausesNoSecondLease(t *testing.T) {
 	inFull(t)
 	split := failover{name: "group: split, A at the old master", ttl: 2 * time.Second, direct: true, harmful: true,
 		fault: func(t *testing.T, g *redistest.Group) {
+			// A group whose new master does not know the identity is refused until the list of before has ended.
+			patiently(t, "the replicas know the group's identity", func() bool {
+				return !slices.ContainsFunc(g.Servers()[1:], func(replica *redistest.Server) bool {
+					return replica.MustDo("EXISTS", slotTag+"\xffl") != g.Servers()[0].MustDo("EXISTS", slotTag+"\xffl")
+				})
+			})
 			g.Isolate(0)
 			t.Cleanup(func() { g.Rejoin(0) })
 			g.AwaitMaster(0, 30*time.Second)
