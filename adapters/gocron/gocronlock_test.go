@@ -88,8 +88,7 @@ func TestWithALockerAJobRunsOncePerTickOnRealServers(t *testing.T) {
 	r.requireOnce(t, begun, ended.Add(-900*time.Millisecond))
 }
 
-// Five schedulers at one instant split the votes now and then; no run
-// may be left out for that.
+// Five schedulers ask at one instant, and each gets some of the nodes now and then.
 func TestWithALockerNoTickIsLeftOutAndNoneRunsTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := quorumlocktest.Start(t, 3)
@@ -164,8 +163,7 @@ func TestUnlockReleasesUnderACancelledContextAndTheNameStaysTakenLongEnough(t *t
 		require.Zero(t, time.Since(begun), "the job's end is not held up")
 		_, err = lockers[1].Lock(t.Context(), "job")
 		require.ErrorIs(t, err, quorumlock.ErrHeld)
-		require.Equal(t, time.Second, time.Since(begun), "half of it, because votes may split")
-		time.Sleep(1100 * time.Millisecond)
+		time.Sleep(2100 * time.Millisecond)
 		lock, err = lockers[1].Lock(t.Context(), "job")
 		require.NoError(t, err)
 		require.NoError(t, lock.Unlock(t.Context()))
