@@ -21,7 +21,7 @@ var (
 )
 
 // A lemma is worth what its tests are worth: docs/safety.md says where each is, and which
-// planted bugs show that it can fail.
+// planted bugs show that it can fail. Each lemma has the same parts and a name of its own.
 func TestEveryLemmaNamesTestsAndPlantedBugsThatExist(t *testing.T) {
 	root, err := findRoot()
 	require.NoError(t, err)
@@ -35,12 +35,20 @@ func TestEveryLemmaNamesTestsAndPlantedBugsThatExist(t *testing.T) {
 	}
 	lemmas := strings.Split(string(text), "\n### ")[1:]
 	require.NotEmpty(t, lemmas)
+	ids := map[string]bool{}
 	for _, lemma := range lemmas {
 		title, body, _ := strings.Cut(lemma, "\n")
+		id, _, _ := strings.Cut(title, ". ")
+		assert.False(t, ids[id], "two lemmas are called %s", id)
+		ids[id] = true
+		body = strings.ReplaceAll(body, "\n  ", " ") // an item of a list may have several lines
+		for _, part := range []string{"\n**Claim.** ", "\n**Argument.**", "\n- Code: ", "\n- Tests: ", "\n- Planted bugs: "} {
+			assert.Contains(t, body, part, title)
+		}
 		var tests, planted int
 		for line := range strings.Lines(body) {
 			switch {
-			case strings.HasPrefix(line, "- Test: "):
+			case strings.HasPrefix(line, "- Tests: "):
 				for _, in := range testsInFile.FindAllStringSubmatch(line, -1) {
 					source, err := os.ReadFile(filepath.Join(root, in[2]))
 					require.NoError(t, err, title)
@@ -50,7 +58,7 @@ func TestEveryLemmaNamesTestsAndPlantedBugsThatExist(t *testing.T) {
 					}
 				}
 				assert.Len(t, testName.FindAllString(line, -1), tests, "%s: tests that name no file", title)
-			case strings.HasPrefix(line, "- Planted: "):
+			case strings.HasPrefix(line, "- Planted bugs: "):
 				for _, name := range quoted.FindAllStringSubmatch(line, -1) {
 					planted++
 					assert.Contains(t, bugs, strings.ToLower(name[1]), title)
