@@ -8,7 +8,7 @@ import (
 )
 
 // full reports whether this is "make battery", with the counts in the table of
-// docs/testing.md. Otherwise the counts are small enough for every CI run.
+// docs/reports/battery.md. Otherwise the counts are small enough for every CI run.
 var full = os.Getenv("QUORUMLOCK_BATTERY") == "full"
 
 // count returns how often a row repeats its case.
