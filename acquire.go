@@ -21,15 +21,15 @@ import (
 // wait independently of ctx.
 //
 // Callers get a taken name in the order in which they came, whichever client of the same
-// prefix they use: a release reserves the lock for the next waiter, and the node wakes
-// it. Waiters that have died are skipped. A process that is 5 ms or more away from the nodes
-// has a share of the time and not of the turns: after a lease it asks again a little later.
-// One whose round trip is longer than 400 ms, or 40 % of a WithNodeTimeout, may get next to
-// nothing. A waiter also polls, because a holder may die, a
-// client may release without a wake-up, and nodes may be missing: by jittered exponential
-// backoff, and at the latest when the holder's keys end (see WithRetryBackoff). The order
-// follows the nodes' clocks; faults may disturb it, and it is not guaranteed. A lease may pass
-// to a few more callers of the same process first, for some milliseconds while others wait.
+// prefix they use: a release reserves the lock for the next waiter, and the node wakes it.
+// Waiters that have died are skipped. A process that is 5 ms or more away from the nodes gets
+// a share of the time, not of the turns: after a lease it waits before it asks again. A
+// process whose round trip is longer than 400 ms, or 40 % of a WithNodeTimeout, may rarely get
+// a lease. A waiter also polls, because a holder may die, a client may release without a
+// wake-up, and nodes may be missing: by jittered exponential backoff, and at the latest when
+// the holder's keys end (see WithRetryBackoff). The order follows the nodes' clocks; faults
+// may disturb it, and it is not guaranteed. A lease may pass to a few more callers of the same
+// process first, for some milliseconds while others wait.
 //
 // When ctx ends, the error is the last obstacle, ErrHeld (a *HeldError) or ErrNoQuorum (a
 // *QuorumError), joined with ctx.Err() and context.Cause(ctx). When the time of WithWait
@@ -48,7 +48,7 @@ func (m *Manager) Acquire(ctx context.Context, name string, opts ...AcquireOptio
 
 // TryAcquire does not wait for a holder. If several callers ask at the same instant and none
 // gets a majority, chance chooses one of those with votes: it asks again until the others have
-// released theirs, for two node timeouts at most, and the others get ErrHeld. TryAcquire
+// released theirs, for at most two node timeouts, and the others get ErrHeld. TryAcquire
 // returns ErrHeld (a *HeldError) when another holder has the name, or other callers ask or
 // wait for it; ErrNoQuorum (a *QuorumError) when too few nodes gave an answer that counts
 // within the node timeout; and otherwise what Acquire returns.

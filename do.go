@@ -26,7 +26,7 @@ import (
 // release that no majority of the nodes confirmed is logged and not returned: the work
 // was done under the lease, and its keys expire by themselves. A nil fn is ErrInvalid.
 //
-// errors.Is of Do's error with an error of this package speaks of Do's own lease: ErrHeld and
+// errors.Is of Do's error with an error of this package is about Do's own lease: ErrHeld and
 // ErrNoQuorum mean that it was not acquired, and fn did not run. If fn's error is such an error
 // of another call, Do returns a *FuncError, which has it in its field Err and does not show it
 // to errors.Is and errors.As. Any other error of fn is returned as it is.
@@ -129,7 +129,7 @@ func reentered(ctx context.Context, m *Manager, name string) error {
 		if f.lease.Shared() {
 			held.Readers = 1 // there may be more
 		}
-		return errs.Several(held.Error()+"; this call runs under that very lease, which is not reentrant", held)
+		return errs.Several(held.Error()+"; this call runs under that lease, which is not reentrant", held)
 	}
 	return nil
 }
@@ -207,17 +207,18 @@ func joinCause(err, cause error) error {
 type Holding struct {
 	Name string
 	// Known means that the answers decide it: a majority of the nodes names one holder, or no holder
-	// can have a majority. While it is false, Err says why, and only Name and AsOf are set beside.
+	// can have a majority. While it is false, Err says why, and otherwise only Name and AsOf are
+	// set.
 	Known  bool
 	Held   bool   // a lease has the name
 	Holder Holder // of the lease; zero unless Held
 	// Readers is how many hold the name together, each with a shared lease, and Holder is one of them;
-	// 0 if Holder has it alone. They count as one holder: who comes and goes among them is no change.
+	// 0 if Holder has it alone. They count as one holder: a reader that comes or goes is no change.
 	Readers int
 	// Token is at or above the fencing token of the lease that is held, and below that of the
-	// lease of any later holder. The nodes show the last token of a block of which one process
-	// uses one after the other: compare with "at most". 0 if they show none: without fencing,
-	// and for another program's lock.
+	// lease of any later holder. The nodes show the last token of a block, whose tokens one
+	// process uses one after the other: so compare with "at most". 0 if they show none:
+	// without fencing, and for another program's lock.
 	Token int64
 	// Until is when the holder's keys end on the nodes unless it renews or releases. It is on the
 	// wall clock, for people. Zero unless Held, and for keys that never end.
@@ -256,9 +257,9 @@ func ObserveEvery(d time.Duration) ObserveOption { return func(o *observing) { o
 // unknown then. "Nobody" means that no holder has a
 // majority of the nodes: a new holder may be about to get one.
 //
-// A Holding is not a lease: it may be untrue by the time you read it. Whoever must be the only one
-// acquires; whoever must not follow a former leader compares tokens. An observer that starts
-// again compares the first Token with the last one that it has seen.
+// A Holding is not a lease: it may be untrue by the time you read it. A process that must be the
+// only one acquires; a process that must not follow a former leader compares tokens. An observer
+// that starts again compares the first Token with the last one that it has seen.
 //
 // It returns ErrInvalid (a name, or an interval out of bounds) and ErrClosed. It is safe for
 // concurrent use.

@@ -1,18 +1,17 @@
 // Package quorumlock is a distributed lock manager on Redis. A majority of independent
-// masters grants each lease (the Redlock algorithm), a background watchdog renews it, you
-// are told that it is lost before anyone else can get the lock, and every grant carries a
-// fencing token.
+// masters grants each lease (the Redlock algorithm). A background watchdog renews it, and
+// reports a loss before anyone else can get the lock. Every grant carries a fencing token.
 //
 // # What it promises
 //
-//   - At most one lease for a name is valid, or only shared ones, if no more of the nodes that
-//     hold it than the margin lose their data or have their clock stepped forward, clock rates
-//     differ by less than 1 %, and work stops when [Lease.Valid] is false or the context ends.
-//     The margin is how many of them may lose their data before another client could find a
-//     majority: 1 of 3, 2 of 5 when all hold the lease. With [WithRestartGuard], a node that
-//     was restarted or flushed does not count as lost data, nor does a failover of a
-//     [Sentinel] or [ClusterSlot]: the node does not vote until every lease that it may
-//     have forgotten is over.
+//   - At most one lease for a name is valid, or only shared ones. The conditions: of the nodes
+//     that hold it, at most the margin lose their data or have their clock stepped forward;
+//     clock rates differ by less than 1 %; and work stops when [Lease.Valid] is false or the
+//     context ends. The margin is how many of them may lose their data before another client
+//     could find a majority: 1 of 3, 2 of 5 when all hold the lease. With [WithRestartGuard],
+//     a node that was restarted or flushed does not count as lost data, nor does a failover of
+//     a [Sentinel] or [ClusterSlot]: the node does not vote until every lease that it may have
+//     forgotten is over.
 //   - Fencing tokens are unique for a name, and an attempt that began after a grant was over
 //     gets a larger one. Expiry, pauses, lost packets, ambiguous replies and clock steps do
 //     not break that. A node that loses its data can break it. [WithRestartGuard] with a time
@@ -151,19 +150,19 @@
 // # For readers of other libraries' code
 //
 //   - lease: what other libraries call a mutex or a lock; it ends by itself unless renewed.
-//   - holder, owner: the holder is who has the lease, and [WithHolder] sets a label for
-//     people. The owner is the random value of one grant that marks its keys; redsync calls
-//     it Value.
+//   - holder, owner: the holder is the client that has the lease, and [WithHolder] sets a
+//     label for people. The owner is the random value of one grant that marks its keys;
+//     redsync calls it Value.
 //   - fencing token: a number that grows with each grant, for the resource to check. It is
-//     not the owner value, which redislock calls Token. [WithoutFencing] mints none, and
-//     waiters queue all the same.
+//     not the owner value, which redislock calls Token. [WithoutFencing] turns tokens off;
+//     waiters still queue.
 //   - margin: how many nodes that hold the lease may lose their data before another client
 //     could be granted it.
 //   - restart guard: the delayed restart of the Redlock paper, enforced by the clients.
 //     [WithTrustEmptyNodes] skips it for a node without any key, for a first deployment.
 //   - reservation: a node keeps a released lock free for the head of its queue for a short
-//     time. It is no lease.
-//   - reader, writer: a reader holds a shared lease, as with the read lock of others, and a
+//     time. It is not a lease.
+//   - reader, writer: a reader holds a shared lease, which others call a read lock, and a
 //     writer the exclusive lease of the same name.
 //
 // # Compatibility

@@ -66,23 +66,24 @@ type HeldError struct {
 	Name   string
 	Holder Holder // zero when nobody holds it: it is reserved for a waiter
 	// Readers is how many hold it together, each with a shared lease, and Holder is one of them; 0 if
-	// Holder has it alone. Some of them may just be about to come.
+	// Holder has it alone. Some of them may still be acquiring.
 	Readers int
 	// RetryAfter is the end of the holder's keys: the time until a majority of the nodes is
 	// free, if the holder neither renews nor releases. A node that granted or failed counts as
-	// free. A holder that lives renews every third of its TTL, so the lease may be held for
-	// much longer; it may be released earlier, too. There is no better estimate: the nodes do
-	// not know how long the holder will work. To wait for the release, call Acquire, which the
+	// free. A live holder renews every third of its TTL, so the lease may be held for much
+	// longer; it may also be released earlier. There is no better estimate: the nodes do not
+	// know how long the holder will work. To wait for the release, call Acquire, which the
 	// nodes wake. 0 means unknown: another client's keys may never expire.
 	RetryAfter time.Duration
-	// Self means that the holder is this very Manager; of several readers, that Holder is. A lease is
-	// not reentrant: a caller that holds a name and asks for it again waits for its own release.
+	// Self means that this Manager holds the lease; with several readers, that Holder is this
+	// Manager. A lease is not reentrant: a caller that holds a name and asks for it again waits for
+	// its own release.
 	Self bool
 
 	barred bool // the caller wants to read beside the readers, and a writer waits that came first
 }
 
-// Error names the lease, its holder and when to come back. The holder's label is another
+// Error names the lease, its holder and when to try again. The holder's label is another
 // client's text, and an owner may be any program's value: both are quoted.
 func (e *HeldError) Error() string {
 	holder := strconv.Quote(e.Holder.Label)
@@ -99,7 +100,7 @@ func (e *HeldError) Error() string {
 		holder = "owner " + strconv.Quote(e.Holder.Owner)
 	}
 	if e.Self {
-		holder += " (this very Manager)"
+		holder += " (this Manager)"
 	}
 	if e.Readers > 1 {
 		holder += " and " + plural(e.Readers-1, "other") + ", to read"
@@ -329,7 +330,7 @@ func (e *InvalidError) Unwrap() error { return e.Err }
 
 // FuncError is the error of a function that Do or Lead has run, if that error is one of this
 // package's, such as the HeldError of another name. errors.Is and errors.As do not find those
-// in it: they would seem to speak of the lease of Do or Lead. They find everything else that
+// in it: they would seem to be about the lease of Do or Lead. They find everything else that
 // fn's error wraps.
 type FuncError struct{ Err error }
 
@@ -362,7 +363,7 @@ func (e *FuncError) As(target any) bool {
 
 // descriptions are the texts of a failed span's status, by outcome.
 var descriptions = map[string]string{
-	"timeout":   "the context's deadline passed before the call was through",
+	"timeout":   "the context's deadline passed before the call ended",
 	"no_quorum": "too few nodes gave an answer that counts",
 	"lost":      "the lease ended before it was released",
 	"other":     "the call failed",

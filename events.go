@@ -44,9 +44,9 @@ type Renewed struct {
 	// ValidUntil is when work has to stop unless the lease is renewed again. It is on the
 	// wall clock, for people: programs call Valid and Remaining.
 	ValidUntil time.Time
-	// Margin is how many of the nodes that hold the lease may lose their data before
-	// another client could be granted it. With 0 the lease is valid and at risk; but a single
-	// node always has 0, and is not at risk for it.
+	// Margin is how many of the nodes that hold the lease may lose their data before another
+	// client could be granted it. With 0 the lease is valid and at risk. With a single node
+	// it is always 0, which does not put the lease at risk.
 	Margin int
 	// Confirmed is how many nodes have confirmed the lease in this round.
 	Confirmed int
@@ -93,8 +93,8 @@ type Released struct {
 	Token int64
 }
 
-// NodeChanged is sent when a node begins to vote (Err is nil), stops voting, or has
-// something that somebody should look at.
+// NodeChanged is sent when a node begins to vote (Err is nil), stops voting, or has a
+// problem that needs attention.
 type NodeChanged struct {
 	Node int
 	Addr string
@@ -102,7 +102,7 @@ type NodeChanged struct {
 	// QuarantinedFor is how long its votes do not count yet, because it may
 	// have lost locks: Err says how. 0 without a quarantine.
 	QuarantinedFor time.Duration
-	Warning        error // what somebody should look at, though the node votes
+	Warning        error // a problem that needs attention, although the node votes
 	// Master is the address of the master that a failover group was last connected to; ""
 	// for a node that is one server.
 	Master string
@@ -155,11 +155,11 @@ func nodeStatus(e *ensemble.Ensemble, i int) NodeStatus {
 	return s
 }
 
-// MarshalJSON returns the status for a health endpoint or a log: the keys addr, master,
-// version, voting, quarantined_ms, error, warning, round_trip_ms and clock_offset_ms, and in
-// Inspect's answer holder, readers, ttl_ms and fence. Durations are numbers of milliseconds with their
-// fractions, and errors are texts, "" for none. master, holder, readers, ttl_ms and fence are left out
-// where there is none. The keys stay as they are; new ones may come.
+// MarshalJSON returns the status for a health endpoint or a log: the keys addr, master, version,
+// voting, quarantined_ms, error, warning, round_trip_ms and clock_offset_ms, and in Inspect's answer
+// holder, readers, ttl_ms and fence. Durations are numbers of milliseconds with their fractions, and
+// errors are texts, "" for none. master, holder, readers, ttl_ms and fence are left out where there is
+// none. The keys are stable; new ones may be added.
 func (s NodeStatus) MarshalJSON() ([]byte, error) {
 	out := struct {
 		Addr        string   `json:"addr"`
@@ -205,8 +205,9 @@ type LostReason int
 const (
 	// LostExpired means that no majority of the nodes confirmed the lease in time.
 	LostExpired LostReason = iota + 1
-	// LostRevoked means that nodes have lost the key or have another's, or that the lease was revoked
-	// there (Manager.Revoke), and that no majority is left. The errors of the nodes say which.
+	// LostRevoked means that nodes have lost the key or have that of another owner, or that the lease
+	// was revoked there (Manager.Revoke), and that no majority is left. The errors of the nodes say
+	// which.
 	LostRevoked
 	// LostSuspended means that the process did not run when the lease ended: a suspend, a
 	// stop, or a clock that was set forward.
@@ -259,8 +260,8 @@ func lostReason(r quorum.Reason) LostReason {
 // lease only. Of the other events the newest replaces the oldest, or is dropped itself if the
 // buffer is full of ends.
 //
-// After the Manager's Close, the channel still has what its buffer holds, with the ends of
-// leases first to stay; a Lost that has found no room until then is dropped.
+// After the Manager's Close, the channel still delivers the events in its buffer, in which
+// the ends of leases have priority; a Lost that has found no room until then is dropped.
 type Subscription struct{ of *bus.Subscription[Event] }
 
 // C returns the channel of events. Close closes it, and so does the Manager when it has

@@ -13,7 +13,8 @@ import (
 )
 
 // Handle is a lease that was detached, as text that goes to another process: by a pipe, a file, an
-// environment variable. It is a secret: whoever has it, and may use the nodes, can take the lock.
+// environment variable. It is a secret: a process that has it and may use the nodes can take the
+// lock.
 type Handle string
 
 // Detach ends the lease here and keeps its lock for another process, which calls Manager.Resume with the
@@ -58,10 +59,10 @@ func (l *Lease) Detach(ctx context.Context, keep time.Duration) (Handle, error) 
 //
 // Of several calls with copies of one handle at most one gets the lease. The others get ErrLost (a
 // *LostError, joined with a *HeldError), as does a call after the keys have ended or were revoked. It
-// returns ErrNoQuorum (a *QuorumError) when too few nodes answered. A call that fails gives back what it
-// has got, so repeat it only while a majority still has the keys; of several calls at one instant all may
-// fail. ErrInvalid is for a text that is no handle, and for a handle of another prefix. It is safe for
-// concurrent use.
+// returns ErrNoQuorum (a *QuorumError) when too few nodes answered. A call that fails gives back the keys
+// that it got, so repeat it only while a majority still has the keys; of several calls at one instant all
+// may fail. ErrInvalid is for a text that is no handle, and for a handle of another prefix. It is safe
+// for concurrent use.
 func (m *Manager) Resume(ctx context.Context, h Handle, opts ...AcquireOption) (*Lease, error) {
 	held, err := parseHandle(ctx, m, h)
 	if err != nil {
@@ -81,13 +82,13 @@ func (m *Manager) Resume(ctx context.Context, h Handle, opts ...AcquireOption) (
 	c.campaign.From = held.Owner
 	l, err := ask(ctx, m, c, t, limit)
 	if errors.Is(err, ErrHeld) {
-		err = errs.Several("quorumlock: resume "+strconv.Quote(held.Name)+": the handle is of no use any more; "+withoutPrefix(err), handleLost(m, &held), err)
+		err = errs.Several("quorumlock: resume "+strconv.Quote(held.Name)+": the handle no longer works; "+withoutPrefix(err), handleLost(m, &held), err)
 	}
 	return l, err
 }
 
-// ReleaseHandle gives the lock of a detached lease back, for one that is not to be resumed. It returns
-// ErrLost when another process has resumed it, or its keys have ended; and otherwise what Resume returns.
+// ReleaseHandle gives the lock of a detached lease back, if nobody is to resume it. It returns ErrLost
+// when another process has resumed it, or its keys have ended; and otherwise what Resume returns.
 func (m *Manager) ReleaseHandle(ctx context.Context, h Handle) error {
 	held, err := parseHandle(ctx, m, h)
 	if err != nil {
@@ -121,7 +122,7 @@ func parseHandle(ctx context.Context, m *Manager, h Handle) (wire.Handle, error)
 	case ctx == nil:
 		return held, errNilContext()
 	case !ok || checkName(held.Name) != nil:
-		return held, &InvalidError{What: "handle", Value: strconv.Itoa(len(h)) + " bytes", Bound: "has to be what Detach has returned", Fix: "pass the whole text on"}
+		return held, &InvalidError{What: "handle", Value: strconv.Itoa(len(h)) + " bytes", Bound: "has to be the text that Detach returned", Fix: "pass the whole text on"}
 	case held.Prefix != m.cfg.Prefix:
 		return held, &InvalidError{What: "handle", Value: "of the prefix " + strconv.Quote(held.Prefix), Bound: "has to be of " + strconv.Quote(m.cfg.Prefix), Fix: "give both programs one WithPrefix"}
 	case ctx.Err() != nil:
@@ -130,7 +131,7 @@ func parseHandle(ctx context.Context, m *Manager, h Handle) (wire.Handle, error)
 	return held, nil
 }
 
-// handleLost returns the error of a handle that is of no use any more.
+// handleLost returns the error of a handle that no longer works.
 func handleLost(m *Manager, h *wire.Handle) error {
 	now := m.ensemble.Clock.Time(m.ensemble.Clock.Now())
 	return &LostError{Lost{Name: h.Name, Token: h.Token, Reason: LostRevoked, At: now, ValidUntil: now}}

@@ -21,14 +21,14 @@ type Status struct {
 	Held   bool   // a majority of the nodes names the same owner
 	Holder Holder // the holder that most nodes name, even without a majority
 	Votes  int    // how many nodes name Holder, or say that readers have the name
-	// Readers is how many hold the name together, each with a shared lease: the most on any node, with those
-	// who are just about to come. Holders are those that a majority of the nodes names, 16 at most, the
+	// Readers is how many hold the name together, each with a shared lease: the most on any node, including
+	// those that are still acquiring. Holders are those that a majority of the nodes names, at most 16, the
 	// longest first; Holder is one of them. 0 and nil if Holder has the name alone.
 	Readers int
 	Holders []Holder
 	TTL     time.Duration // how long a majority keeps Holder's key; negative for no end, 0 unless Held
 	// Fence is the highest fencing register of the nodes that answered. With a majority of answers no token
-	// is above it, but that of readers, which is one more.
+	// is above it, except that of readers, which is one more.
 	Fence int64
 	// Waiters is how many processes wait in the queue, this one included: the largest number
 	// on any node. Of the callers of one process only the first is in it. A call that was not
@@ -62,11 +62,11 @@ func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
 // List looks at the names of all keys of a majority of the nodes, one node after the other, with
 // SCAN in steps of about 250 keys and pauses of 2 ms. So it takes a server about a tenth of its
 // time, and about 10 s for a million keys. Each name that is found costs every node a read, as
-// Inspect does. Break off when you have what you want; for one name, use Inspect or Observe. The
-// iterator keeps the names that it has found until it ends.
+// Inspect does. Stop the iteration when you have what you need; for one name, use Inspect or
+// Observe. The iterator keeps the names that it has found until it ends.
 //
-// The user of the nodes needs the right +scan beside those in docs/reference.md. It shows the names
-// of all keys of a server.
+// The user of the nodes needs the right +scan in addition to those in docs/operations.md. This right
+// shows the names of all keys of a server.
 //
 // If the list is not complete, the last pair has an error: ErrNoQuorum (a *QuorumError that counts
 // the nodes that were scanned, or those that answered about a name), joined with ctx.Err() and ctx's

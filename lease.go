@@ -82,7 +82,7 @@ func (l *Lease) Token() int64 { return l.token }
 // Shared reports whether the lease is a shared one, of AcquireShared or Downgrade.
 func (l *Lease) Shared() bool { return l.mode == otel.Shared }
 
-// Slot returns the number of the permit, from 0, and -1 for a lease that is none.
+// Slot returns the number of the permit, from 0, and -1 for a lease that is not a permit.
 func (l *Lease) Slot() int {
 	_, slot, _ := wire.SlotOf(l.lock.Key())
 	return slot
@@ -185,15 +185,15 @@ func (l *Lease) AtRisk() <-chan AtRisk {
 	return l.watched().atRisk
 }
 
-// Wanted returns a channel that tells who waits for the lease, and who has asked for it with
-// Manager.AskRelease; the holder does what it likes. It delivers a value now if somebody does, and at
-// each change, also when nobody wants the lease any more. A value that was not read is replaced by the
-// next. It is closed when the lease ends, as that of Renewed is.
+// Wanted returns a channel that reports how many wait for the lease, and who has asked for it with
+// Manager.AskRelease; the holder may ignore both. It delivers a value now if somebody waits or has
+// asked, and at each change, also when nobody wants the lease any more. A value that was not read is
+// replaced by the next. It is closed when the lease ends, as that of Renewed is.
 //
-// The holder learns at once of a caller of this process, and of what happens in other processes with the
-// answers to the next renewal, so after a third of the TTL, and never with WithoutRenewal unless Renew is
-// called. The holder of a shared lease learns of every caller with its next renewal.
-// All callers get the same channel.
+// The channel reports a caller of this process at once, and a change in other processes with the answers
+// to the next renewal: after a third of the TTL, or with WithoutRenewal only when Renew is called. The
+// holder of a shared lease learns of every caller with its next renewal. All callers get the same
+// channel.
 func (l *Lease) Wanted() <-chan Wanted {
 	l.mu.Lock()
 	w := l.watched()
@@ -318,15 +318,15 @@ func (l *Lease) Verify(ctx context.Context) error {
 // keys are deleted on every node, and the next waiter gets the lock; WithMinHold may keep
 // the name taken. Release returns when a majority of the nodes has confirmed. Where a caller
 // in this process waits for the same name, the lock may be passed on to it, perhaps after a
-// question to the nodes; Release returns at once then.
+// request to the nodes; Release then returns at once.
 //
 // It returns ErrLost (a *LostError) when the lease was lost before, and ErrReleased when it
 // was released before, both at once. It returns ErrNoQuorum (a *QuorumError) when too few
 // nodes confirmed within the node timeout, joined with ctx.Err() and ctx's cause when ctx
-// ended first; the deletion then goes on in the background, and what it misses expires with
-// the TTL. A context that the release itself ends, such as the lease's own or that of Do, is
-// no reason to stop. The lease is over in all these cases. A nil ctx is ErrInvalid, and
-// releases nothing.
+// ended first; the deletion then goes on in the background, and keys that it does not reach
+// expire with the TTL. A context that the release itself ends, such as the lease's own or
+// that of Do, is no reason to stop. The lease is over in all these cases. A nil ctx is
+// ErrInvalid, and releases nothing.
 //
 // Of concurrent calls one releases, and the others return ErrReleased, as all do once Close has
 // begun.

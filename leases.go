@@ -12,11 +12,11 @@ import (
 	"github.com/quorumlock/quorumlock/internal/errs"
 )
 
-// Leases are the leases of several names that one call has acquired. Each is a lease as any other,
-// with a token of its own. They end together: when one is released, the others are, too; when one
-// is lost, the others end at once, and their names stay taken for as long as that of the lost one:
-// for 2 % of the TTL (at least 50 ms, at most a fifth of the TTL) and the lock delay, so that work
-// can stop. All methods are safe for concurrent use.
+// Leases are the leases of several names that one call has acquired. Each is a lease like any
+// other, with a token of its own. They end together: when one is released, the others are, too;
+// when one is lost, the others end at once, and their names stay taken for as long as that of the
+// lost one: for 2 % of the TTL (at least 50 ms, at most a fifth of the TTL) and the lock delay, so
+// that work can stop. All methods are safe for concurrent use.
 type Leases struct {
 	m      *Manager
 	all    []*Lease // in the order of the call

@@ -28,10 +28,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Manager acquires and renews leases on a fixed set of Redis masters. Make one for each
-// set of nodes and share it: all methods are safe for concurrent use. It runs a few
-// goroutines for each node and two more, whatever the number of leases; Close ends them
-// all.
+// Manager acquires and renews leases on a fixed set of Redis masters. Make one for each set
+// of nodes and share it: all methods are safe for concurrent use. It runs a few goroutines
+// for each node and two more, however many leases it holds; Close ends them all.
 type Manager struct {
 	cfg       *settings
 	ensemble  *ensemble.Ensemble  // the nodes
@@ -267,9 +266,9 @@ func (l *life) ending() bool {
 }
 
 // Close refuses new calls, ends waiting ones with ErrClosed, ends and releases all leases, ends
-// the connections and waits for every goroutine of the Manager. Each lease gets its last
-// event before the subscriptions end; in a Subscription that is not read, these replace earlier
-// events that are no losses.
+// the connections and waits for every goroutine of the Manager. Each lease gets its last event
+// before the subscriptions end; in a Subscription that is not read, these replace earlier
+// events that are not losses.
 //
 // All leases end first: their contexts end, and no call gets a lease afterwards. A lease held
 // outside of Do and Lead is released at once, as by its own Release: stop the work under

@@ -52,11 +52,11 @@ func Addrs(hostport ...string) []rueidis.ClientOption {
 // Such a node needs WithRestartGuard and WithFailover, and Redis 7.0 or newer.
 // docs/managed.md says what keeps a lock safe through a failover, and what it costs.
 //
-// New returns an InvalidError for an empty master set, for no address, one that is not
-// host:port or is there twice, and for two addresses of one Sentinel. It also does so if no
-// majority is left without the Sentinels that do not know the set, that refuse the user, or
-// that are of another group, and without servers that are no Sentinels. If a majority remains, these
-// are a warning in NodeStatus. New returns a QuorumError if no majority answers.
+// New returns an InvalidError for an empty master set, for no address, an address that is not
+// host:port or is listed twice, and for two addresses of one Sentinel. It also does so if no
+// majority is left without the Sentinels that do not know the set, that refuse the user, or that are
+// of another group, and without servers that are not Sentinels. If a majority remains, these are a
+// warning in NodeStatus. New returns a QuorumError if no majority answers.
 //
 // The Sentinels' user needs +sentinel|master, +sentinel|myid and +sentinel|sentinels. Without
 // the last two, a warning says that a Sentinel which is listed twice would not be noticed.
@@ -67,22 +67,22 @@ func Sentinel(masterSet string, sentinels ...string) rueidis.ClientOption {
 	return rueidis.ClientOption{InitAddress: sentinels, Sentinel: rueidis.SentinelOption{MasterSet: masterSet}}
 }
 
-// ClusterSlot returns the option of one node that is a failover group: the master that
-// owns the hash slot of tag in a Redis Cluster, whichever server that is now. The tag has
-// its braces, as in "{locks}", and WithPrefix has to begin with it, so that all keys lie
-// in that slot. The seeds are nodes of the cluster; a majority of them has to name the same
-// owner, so list three or more, and the same ones on every client. A cluster
-// is one failure domain: its slots are no independent nodes. An address that leads to
-// changing nodes of the cluster, such as a configuration endpoint, is no seed: two of its
-// answers are not one voter's.
+// ClusterSlot returns the option of one node that is a failover group: the master that owns
+// the hash slot of tag in a Redis Cluster, whichever server that is now. The tag has its
+// braces, as in "{locks}", and WithPrefix has to begin with it, so that all keys lie in
+// that slot. The seeds are nodes of the cluster; a majority of them has to name the same
+// owner, so list three or more, and the same ones on every client. A cluster is one failure
+// domain: its slots are not independent nodes. An address that leads to different nodes of
+// the cluster, such as a configuration endpoint, is not a seed, because its answers come
+// from different voters.
 //
 // Such a node needs WithRestartGuard and WithFailover, and Redis 7.0 or newer.
 //
-// New returns an InvalidError for a tag without its braces, a prefix with another tag, no
-// seed, one that is not host:port or is there twice, and for two addresses of one seed. It
-// also does so if no majority is left without the seeds that refuse the user, that are in no
-// cluster, or in another one. If a majority remains, these are a warning in NodeStatus. New returns
-// a QuorumError if no majority of the seeds answers.
+// New returns an InvalidError for a tag without its braces, a prefix with another tag, no seed, a
+// seed that is not host:port or is listed twice, and for two addresses of one seed. It also does so
+// if no majority is left without the seeds that refuse the user, that are in no cluster, or in
+// another one. If a majority remains, these are a warning in NodeStatus. New returns a QuorumError
+// if no majority of the seeds answers.
 func ClusterSlot(tag string, seeds ...string) rueidis.ClientOption {
 	return master.SlotOption(tag, seeds)
 }
@@ -116,7 +116,7 @@ func (o managerOption) manager(c *settings) { o(c) }
 
 // WithTTL sets how long a lease outlives a holder that has died, and so the longest wait
 // for its successor. Default 10 s, bounds 100 ms … 24 h, whole milliseconds, as Redis
-// counts them. A holder that lives renews the lease every third of the TTL.
+// counts them. A live holder renews the lease every third of the TTL.
 func WithTTL(d time.Duration) LeaseOption {
 	return leaseOption(func(t *config.Terms) { t.TTL = d })
 }
@@ -148,19 +148,18 @@ func WithWait(d time.Duration) AcquireOption {
 }
 
 // WithFailFast lets Acquire, Do and each campaign of Lead return ErrNoQuorum (a *QuorumError)
-// as soon as an attempt gets no answer that counts from a majority of the nodes. They wait for
-// a holder all the same, as long as the context and WithWait allow. Without it they wait for
-// the nodes, too. TryAcquire never waits for them.
+// as soon as an attempt gets no answer that counts from a majority of the nodes. They still
+// wait for a holder, as long as the context and WithWait allow. Without it they wait for the
+// nodes, too. TryAcquire never waits for them.
 func WithFailFast() AcquireOption {
 	return acquireOption(func(t *config.Terms) { t.Wait.FailFast = true })
 }
 
 // WithLockDelay keeps a name taken for this much longer than its lease was valid, so that
-// what the holder had in flight can run out: after the holder died, and after every loss
+// the holder's requests in flight can finish: after the holder died, and after every loss
 // in a process that goes on or calls Close. A release is not delayed. Where the keys are
-// gone, as after LostRevoked, nothing keeps the name.
-// Default 0, at most 24 h together with the TTL. (Burrows, "The Chubby lock service",
-// section 2.4.)
+// gone, as after LostRevoked, nothing keeps the name. Default 0, at most 24 h together with
+// the TTL. (Burrows, "The Chubby lock service", section 2.4.)
 func WithLockDelay(d time.Duration) LeaseOption {
 	return leaseOption(func(t *config.Terms) { t.LockDelay = d })
 }
@@ -177,9 +176,9 @@ func WithoutRenewal() LeaseOption {
 }
 
 // WithPrefix sets what the keys of all locks begin with. Default "quorumlock:"; "" is
-// allowed. A lock's key is the prefix and the name, so that other Redlock clients on the
-// same key exclude this one and the other way round. All users of a name need the same
-// prefix. A brace is allowed as part of a whole hash tag.
+// allowed. A lock's key is the prefix and the name, so that this client and other Redlock
+// clients on the same key exclude each other. All users of a name need the same prefix. A
+// brace is allowed as part of a whole hash tag.
 func WithPrefix(s string) Option {
 	return managerOption(func(c *settings) { c.Prefix = s })
 }
@@ -221,14 +220,14 @@ func WithRetryBackoff(f func() backoff.BackOff) Option {
 
 // WithRestartGuard keeps a node that may have lost its data from voting for maxTTL: after a
 // restart, a FLUSHALL, a failover of a Sentinel or ClusterSlot, and at first use (see
-// WithTrustEmptyNodes). Behind an address from Addrs it sees most failovers, and not all:
-// see docs/managed.md.
-// A marker in the database shows it, and every vote is compared with the marker, at no
-// extra command. The guard does not see an eviction, so New refuses a node that may evict,
-// and one that becomes such loses its vote. No lease may be longer than maxTTL, lock delay
-// included, and all clients of a node must give the same value, in whole milliseconds, 100
-// ms … 48 h. Without the guard, a node that restarts empty can give away a lease that is
-// held (redis.io "Distributed Locks", delayed restarts). Default off.
+// WithTrustEmptyNodes). Behind an address from Addrs it sees most failovers, but not all:
+// see docs/managed.md. A marker in the database shows the loss, and every vote compares the
+// marker, without an extra command. The guard does not see an eviction, so New refuses a
+// node that may evict, and a node that starts to evict loses its vote. No lease may be
+// longer than maxTTL, lock delay included, and all clients of a node must give the same
+// value, in whole milliseconds, 100 ms … 48 h. Without the guard, a node that restarts
+// empty can give away a lease that is held (redis.io "Distributed Locks", delayed
+// restarts). Default off.
 func WithRestartGuard(maxTTL time.Duration) Option {
 	return managerOption(func(c *settings) { c.Guard = maxTTL; c.Guarded = true })
 }
@@ -242,14 +241,14 @@ func WithTrustEmptyNodes() Option {
 	return managerOption(func(c *settings) { c.Trust = true })
 }
 
-// WithGuardRollout lets clients without WithRestartGuard go on voting beside this one, while
-// the guard is rolled out to a fleet that runs: give it to the first deployment with the
-// guard, and leave it out of the next. Meanwhile each client, with the guard and without
-// it, warns of every node, and the guard protects nobody fully, because clients without it
-// may be granted a lease that a node has forgotten. The first client without this option
-// ends the rollout for all: a node then refuses the votes of clients without the guard,
-// with an error that names the option that they lack. New refuses it without
-// WithRestartGuard. Default off.
+// WithGuardRollout lets clients without WithRestartGuard keep voting beside this one, while
+// you roll the guard out to a running fleet: give it to the first deployment with the guard,
+// and leave it out of the next. Meanwhile each client, with the guard and without it, warns
+// of every node, and the guard protects nobody fully, because clients without it may be
+// granted a lease that a node has forgotten. The first client without this option ends the
+// rollout for all: a node then refuses the votes of clients without the guard, with an error
+// that names the option that they lack. New refuses it without WithRestartGuard. Default
+// off.
 func WithGuardRollout() Option {
 	return managerOption(func(c *settings) { c.Rollout = true })
 }
@@ -268,19 +267,19 @@ func WithFailover(window time.Duration) Option {
 // WithStartupWait lets New wait up to d for a majority of the nodes, for a deployment in which
 // the program may start before its Redis does: nodes that refuse connections, do not answer,
 // have no address in the name service yet, or load their data. A configuration that can never
-// work is refused at once all the same. Default 0: New fails as soon as every node has answered
-// or failed, within a second or so. A negative d is ErrInvalid. The context of New bounds the
-// wait as well.
+// work is still refused at once. Default 0: New fails as soon as every node has answered or
+// failed, within a second or so. A negative d is ErrInvalid. The context of New bounds the wait
+// as well.
 func WithStartupWait(d time.Duration) Option {
 	return managerOption(func(c *settings) { c.StartupWait = d })
 }
 
-// WithLogger sets where the Manager logs node changes, doubtful settings, losses of leases
-// (each once), unconfirmed releases, and leases that seem to be forgotten: changes for the
-// better at Info, the rest at Warn. Default slog.Default(), from Warn up; nil is ignored. A logger of
+// WithLogger sets where the Manager logs node changes, doubtful settings, losses of leases (each
+// once), unconfirmed releases, and leases that seem to be forgotten: changes for the better at Info,
+// the rest at Warn. Default slog.Default(), from Warn up; nil is ignored. A logger of
 // slog.DiscardHandler turns it off. The handler runs in one goroutine with the hold spans and the
-// metrics: one that hangs delays no call and no lease, but those. What that goroutine cannot take
-// is dropped and counted. It survives a panic of the handler.
+// metrics: a handler that hangs delays only these, and no call or lease. The Manager drops and counts
+// what that goroutine cannot take. It survives a panic of the handler.
 func WithLogger(l *slog.Logger) Option {
 	return managerOption(func(c *settings) {
 		if l != nil {

@@ -17,10 +17,10 @@ const MaxPermits = 128
 // those of Acquire.
 //
 // A permit is a lease on one of the slots 0 to limit-1 of the name (Lease.Slot), each of which is an exclusive
-// lease of its own: the nodes do not count holders, because a majority of each holder's votes would let
-// more than limit of them in. Fencing tokens are ordered within a slot: a resource that checks them keeps the
-// highest token of each slot. Nodes wake waiters in the order in which they came; which slot a waiter gets is
-// open, and two that are woken together may change places.
+// lease of its own: the nodes do not count holders, because a majority of each holder's votes would let more
+// than limit of them in. Fencing tokens are ordered within a slot: a resource that checks them keeps the
+// highest token of each slot. Nodes wake waiters in the order in which they came; any waiter may get any slot,
+// and two that are woken together may change places.
 //
 // Clients with different limits are safe for the largest: a client never takes a slot at or above its own
 // limit. While the one at the head of the queue has a smaller limit than those behind it, slots above its limit

@@ -11,10 +11,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// AskRelease asks the holder of a name to release it: the holder's lease gets it on Lease.Wanted, with
-// its next renewal, and does what it likes. reason is a text for people, of at most 256 bytes; the
-// label of this Manager goes along. Only the holder of now is asked, and no later one. A second
-// request replaces the first.
+// AskRelease asks the holder of a name to release it. The request arrives on the holder's Lease.Wanted
+// with its next renewal, and the holder may ignore it. reason is a text for people, of at most 256
+// bytes; the request also carries the label of this Manager. It goes to the present holder only, not
+// to a later one. A second request replaces the first.
 //
 // It returns nil when a majority of the nodes has the request, and when nobody holds the name;
 // ErrNoQuorum (a *QuorumError) when too few nodes have it, joined with ctx.Err() and ctx's cause when
@@ -43,22 +43,22 @@ type Revocation struct {
 }
 
 // Revoke takes a lease away from its holder, for a name that is stuck. It deletes nothing, because
-// another client would then get the name while the holder still works: the nodes renew the lease no
-// more. A holder that lives finds out with its next renewal, after a third of its TTL: its lease is
-// lost, with LostRevoked, and the name is free a moment later. If it does not, its lease is over at
-// Until, and nobody gets the name before that: as long as its keys had to live, and two node timeouts,
-// after the call; with failover groups, or a node in quarantine, the time of the guard in place of the
-// keys'.
+// another client would then get the name while the holder still works. Instead, the nodes stop
+// renewing the lease. A live holder finds out with its next renewal, after a third of its TTL: its
+// lease is lost, with LostRevoked, and the name is free a moment later. If it does not, its lease is
+// over at Until, and nobody gets the name before that. Until is the call's time plus the life that
+// the keys had left and two node timeouts; with failover groups, or a node in quarantine, the time
+// of the guard replaces the life of the keys.
 //
-// Only the holder of now is hit, and no later one. A process that passes the name from one of its callers
-// to the next is one holder. A holder whose work goes on, such as one in Lead, may acquire again, behind
-// those who wait. A node that loses its latest data before Until, by a restart or a failover, loses the
-// mark, and renews the lease again. With marks on fewer than a majority the holder goes on, and is still
-// the only one: revoke again. reason is as for AskRelease; the holder finds it in the errors of the nodes
-// of its Lost.
+// Revoke hits the present holder only, not a later one. A process that passes the name from one of its
+// callers to the next is one holder. A holder whose work goes on, such as one in Lead, may acquire again,
+// behind those who wait. A node that loses its latest data before Until, by a restart or a failover,
+// loses the mark, and renews the lease again. With marks on fewer than a majority the holder goes on, and
+// is still the only one: revoke again. reason is as for AskRelease; the holder finds it in the errors of
+// the nodes of its Lost.
 //
-// Where readers have the name together, all of them are hit, also those that join meanwhile, and the name is
-// free at Until, and not before. AskRelease asks all of them, and those that join later.
+// If readers have the name together, Revoke hits all of them, also those that join meanwhile, and the name
+// is free at Until and not before. AskRelease asks all of them, and those that join later.
 //
 // Marked has the number of nodes that were marked. With a majority Until is known, and the error is nil; it
 // is nil, too, and Holder zero, when nobody holds the name, or the holder has just released it. The errors

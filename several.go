@@ -36,7 +36,7 @@ func (m *Manager) AcquireAll(ctx context.Context, names []string, opts ...Acquir
 	sorted := slices.Compact(slices.Sorted(slices.Values(names)))
 	if len(sorted) == 0 || len(sorted) > MaxNames {
 		return nil, &InvalidError{What: "names", Value: strconv.Itoa(len(sorted)), Bound: "have to be 1 to " + strconv.Itoa(MaxNames) + " different ones",
-			Fix: "lock what they have in common, with one name"}
+			Fix: "lock their common resource under one name"}
 	}
 	for _, name := range sorted {
 		if err := checkName(name); err != nil {

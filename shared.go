@@ -16,10 +16,10 @@ import (
 // exclusively meanwhile. Acquire is the write lock of the same name. Options and errors are those of
 // Acquire; a *HeldError says of a shared holder how many there are.
 //
-// Writers and readers get the name in the order in which they came: a writer that waits bars the readers
-// that come later, and the readers before it, or between two writers, get it together. So neither waits
-// for more than the leases before it. A reader that holds its lease for hours keeps a writer out for
-// hours: WithMaxHold ends it, and Lease.Wanted tells it that somebody waits.
+// Writers and readers get the name in the order in which they came: readers that come after a waiting
+// writer wait for it, and the readers before it, or between two writers, get it together. So both wait
+// only for the leases before them. A reader that holds its lease for hours keeps a writer out for hours:
+// WithMaxHold ends it, and Lease.Wanted tells it that somebody waits.
 //
 // The fencing token of a shared lease is larger than that of every writer before it, and smaller than that
 // of every writer after it. Readers between the same two writers have the same token, or the later ones a
@@ -31,7 +31,7 @@ import (
 // does: the call might wait behind a writer that waits for its own caller. It is safe for concurrent use.
 //
 // Clients of other Redlock libraries, and of this one before it had shared leases, are kept out by
-// readers, and keep them out. They stand in no queue with readers, or leave it, and then poll.
+// readers, and keep them out. They do not queue with readers, or leave the queue, and then poll.
 func (m *Manager) AcquireShared(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
 	return acquire(ctx, m, &call{name: name, mode: otel.Shared}, opts, true)
 }

@@ -18,9 +18,10 @@ type Config struct {
 	// Lead is the leader's work. It runs under the lease, with a context that ends with it, and has
 	// to return then. When it returns while the lease is held, Run ends.
 	Lead func(ctx context.Context, l *quorumlock.Lease) error
-	// NewLeader is called for each holder, and for nobody, in the order in which they were
-	// observed; nil for no calls. It is also called when no majority of the nodes has said who
-	// leads for an interval (Known is false). While it runs, changes in between are skipped.
+	// NewLeader is called with each holder, and when nobody holds the name, in the order in
+	// which they were observed; nil means no calls. It is also called when no majority of the
+	// nodes has said who leads for an interval (Known is false). While it runs, changes in
+	// between are skipped.
 	NewLeader func(quorumlock.Holding)
 	// Acquire are options of the lease, and Observe those of the observation.
 	Acquire []quorumlock.AcquireOption
@@ -43,8 +44,8 @@ func New(m *quorumlock.Manager, cfg Config) *Elector {
 }
 
 // Run campaigns, leads and observes until ctx ends or Lead returns while its lease is held. It
-// returns what [quorumlock.Manager.Lead] returns, after Lead and NewLeader have returned: a lost
-// lease is no end, and the candidate campaigns again. Call it once at a time.
+// returns what [quorumlock.Manager.Lead] returns, after Lead and NewLeader have returned. After
+// a lost lease the candidate campaigns again. Call it once at a time.
 func (e *Elector) Run(ctx context.Context) error {
 	if e.cfg.Lead == nil {
 		return e.m.Lead(ctx, e.cfg.Name, nil) // which refuses it

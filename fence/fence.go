@@ -28,8 +28,8 @@ var (
 
 // StaleError says which write was refused and why. It is ErrStale.
 //
-// The holder must not try again with the same token, which will never pass any
-// more. It has to stop its work and acquire the lock again.
+// The holder must not try again with the same token, because it will never pass again. It
+// has to stop its work and acquire the lock again.
 type StaleError struct {
 	Resource string
 	Token    int64 // of the refused write

@@ -79,10 +79,9 @@ func (s *Storage) TryLock(ctx context.Context, name string) (bool, error) {
 	return true, nil
 }
 
-// Unlock implements certmagic.Locker. It releases the lock apart from ctx's
-// cancellation. It returns quorumlock.ErrLost when the lock was lost before, so
-// that CertMagic logs it; ErrNotLocked for a name that is not locked; and
-// otherwise the errors of Lease.Release.
+// Unlock implements certmagic.Locker. A cancelled ctx does not stop the release. It returns
+// quorumlock.ErrLost when the lock was lost before, so that CertMagic logs it; ErrNotLocked
+// for a name that is not locked; and otherwise the errors of Lease.Release.
 func (s *Storage) Unlock(ctx context.Context, name string) error {
 	lease := s.pop(name)
 	if lease == nil {
@@ -108,7 +107,7 @@ func (s *Storage) RenewLockLease(_ context.Context, lockKey string, _ time.Durat
 			return err
 		}
 		if !lease.Valid() {
-			return fmt.Errorf("%w: %q: its time is over", quorumlock.ErrLost, lockKey)
+			return fmt.Errorf("%w: %q: its lease has expired", quorumlock.ErrLost, lockKey)
 		}
 	}
 	return nil

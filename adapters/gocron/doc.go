@@ -12,7 +12,7 @@
 //
 // With both, gocron uses the Elector only.
 //
-// gocron cannot stop a job whose lock is lost. A job that must not run on looks
-// at [Elector.Lease] or [Locker.Lease]: it has the context that ends with the
-// lease, and the fencing token to pass along with each write.
+// gocron cannot stop a job whose lock is lost. A job that must stop then uses
+// [Elector.Lease] or [Locker.Lease]: the lease has the context that ends with it, and the
+// fencing token to pass along with each write.
 package gocronlock

@@ -78,10 +78,10 @@ func (e *Elector) setErr(err error) {
 	e.mu.Unlock()
 }
 
-// IsLeader implements gocron.Elector. It returns nil while this process is the
-// leader, by the clocks at the call (Lease.Valid), without a round trip. Otherwise
-// it returns ErrNotLeader, joined with what ended the campaign or stands in its
-// way, if anything does.
+// IsLeader implements gocron.Elector. It returns nil while this process is the leader, by
+// the clocks at the call (Lease.Valid), without a round trip. Otherwise it returns
+// ErrNotLeader, joined with the error that ended the campaign or holds it up, if there is
+// one.
 func (e *Elector) IsLeader(context.Context) error {
 	if lease := e.lease.Load(); lease != nil && lease.Valid() {
 		return nil

@@ -12,10 +12,10 @@
 //		return err // somebody else has taken over
 //	}
 //
-// The data need not be on the nodes that grant the leases, and better is not.
-// A register has no end of life, and takes about 100 bytes. A Redis that evicts
-// keys, or that loses its newest writes in a failover, can lose registers and
-// then accepts a stale token.
+// The data does not have to be on the nodes that grant the leases; a separate Redis is
+// better. A register has no end of life, and takes about 100 bytes. A Redis that evicts
+// keys, or that loses its newest writes in a failover, can lose registers and then accepts
+// a stale token.
 package redisfence
 
 import (
@@ -44,8 +44,8 @@ var ErrStale = fence.ErrStale
 // ErrInvalid means that an argument or option cannot be used. See InvalidError.
 var ErrInvalid = fence.ErrInvalid
 
-// ErrRegister means that the key of a register holds something else than a
-// token: another program has written there.
+// ErrRegister means that the key of a register holds something other than a token: another
+// program has written there.
 var ErrRegister = errors.New("redisfence: the register holds no token")
 
 type (

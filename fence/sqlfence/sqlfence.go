@@ -181,9 +181,8 @@ func (f *Fence) Check(ctx context.Context, tx *sql.Tx, resource string, token in
 	return stale
 }
 
-// Seen returns the highest token that resource has seen, 0 if none. It is for
-// people and health checks: the answer may be out of date when it arrives, and
-// takes the place of no Check.
+// Seen returns the highest token that resource has seen, 0 if none. It is for people and
+// health checks: the answer may be out of date when it arrives, and does not replace Check.
 func (f *Fence) Seen(ctx context.Context, db *sql.DB, resource string) (int64, error) {
 	var seen int64
 	err := db.QueryRowContext(ctx, f.read, resource).Scan(&seen)

@@ -25,7 +25,7 @@ func TestAnEndedWaitHasAllItsCausesOnOneLine(t *testing.T) {
 	require.ErrorIs(t, err, quorumlock.ErrHeld)
 	require.ErrorIs(t, err, context.DeadlineExceeded, "a cause does not hide the context's error")
 	require.ErrorIs(t, err, mine)
-	assert.Regexp(t, `^quorumlock: "job" is held by "web-1" \(this very Manager\), expires in 9\.\d+s unless renewed; `+
+	assert.Regexp(t, `^quorumlock: "job" is held by "web-1" \(this Manager\), expires in 9\.\d+s unless renewed; `+
 		`stopped waiting: context deadline exceeded \(the request is over\)$`, err.Error())
 
 	_, err = m.Acquire(ctx, "other")

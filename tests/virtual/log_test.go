@@ -109,7 +109,7 @@ func TestACallerThatMayWaitForItselfIsWarnedAboutOnce(t *testing.T) {
 				var held *quorumlock.HeldError
 				require.ErrorAs(t, err, &held)
 				assert.True(t, held.Self)
-				assert.Contains(t, err.Error(), "(this very Manager)")
+				assert.Contains(t, err.Error(), "(this Manager)")
 				assert.Empty(t, log(), "the lease may be another caller's, and end soon")
 				for range 2 {
 					_, err = m.Acquire(background, "job", quorumlock.WithWait(3*ttl))

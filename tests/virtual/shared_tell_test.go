@@ -236,7 +236,7 @@ func TestErrorsNameTheHoldersOfSharedLeases(t *testing.T) {
 		}
 		first := acquireShared(t, a)
 		assert.Equal(t, `quorumlock: "job" is held by "a", to read, expires in 9s unless renewed`, text(b))
-		assert.Equal(t, `quorumlock: "job" is held by "a" (this very Manager), to read, expires in 9s unless renewed`, text(a))
+		assert.Equal(t, `quorumlock: "job" is held by "a" (this Manager), to read, expires in 9s unless renewed`, text(a))
 		time.Sleep(time.Second)
 		second := acquireShared(t, b)
 		assert.Equal(t, `quorumlock: "job" is held by owner "`+second.Owner()+`" and 1 other, to read, expires in 9s unless renewed`, text(a))

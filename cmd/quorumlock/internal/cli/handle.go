@@ -67,7 +67,7 @@ func (p *program) renewCommand() *cobra.Command {
 		Use:   "renew HANDLE",
 		Short: "Prolong a lock that acquire has taken",
 		Long: `Renew prolongs the lock of HANDLE (or of the line on stdin, for -) by --ttl from
-now, and prints its new handle; the old one is of no use any more. Its fencing
+now, and prints its new handle; the old one no longer works. Its fencing
 token has grown. It exits with 76 if the lock was lost.`,
 		Annotations: needsNodes,
 		Args:        exactly("HANDLE"),
