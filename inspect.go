@@ -264,7 +264,7 @@ func (m *Manager) Nodes() []NodeStatus {
 //
 // It returns ErrNoQuorum (a *QuorumError with each node that does not vote, and RetryAfter if
 // quarantines are the only reason), and ErrClosed after Close has begun. A lease that is held
-// may be valid all the same: do not restart a program because it is not ready. With
+// may still be valid: do not restart a program because it is not ready. With
 // WithRestartGuard, nodes that are new are in quarantine, and a Manager is not ready, for the
 // time of the guard.
 func (m *Manager) Ready() error {

@@ -170,7 +170,7 @@ func WithHolder(label string) LeaseOption {
 	return leaseOption(func(t *config.Terms) { t.Label = label })
 }
 
-// WithoutRenewal leaves renewing to Lease.Renew. A loss is reported in time all the same.
+// WithoutRenewal leaves renewing to Lease.Renew. A loss is still reported in time.
 func WithoutRenewal() LeaseOption {
 	return leaseOption(func(t *config.Terms) { t.Manual = true })
 }
@@ -183,8 +183,8 @@ func WithPrefix(s string) Option {
 	return managerOption(func(c *settings) { c.Prefix = s })
 }
 
-// WithoutFencing mints no tokens: Lease.Token is 0, and the nodes keep no register. A lock
-// is SET NX PX and a compare-and-delete in effect. Waiters queue all the same.
+// WithoutFencing turns tokens off: Lease.Token is 0, and the nodes keep no register. A lock
+// is SET NX PX and a compare-and-delete in effect. Waiters still queue.
 func WithoutFencing() Option {
 	return managerOption(func(c *settings) { c.Unfenced = true })
 }

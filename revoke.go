@@ -18,8 +18,8 @@ import (
 //
 // It returns nil when a majority of the nodes has the request, and when nobody holds the name;
 // ErrNoQuorum (a *QuorumError) when too few nodes have it, joined with ctx.Err() and ctx's cause when
-// ctx ended first: the holder may learn it all the same; ErrClosed; and ErrInvalid for a name or a
-// reason out of bounds, and for a name that another program holds. It is safe for concurrent use.
+// ctx ended first: the holder may still receive it; ErrClosed; and ErrInvalid for a name or a reason
+// out of bounds, and for a name that another program holds. It is safe for concurrent use.
 func (m *Manager) AskRelease(ctx context.Context, name, reason string) error {
 	s, note, err := noted(ctx, m, "ask", name, reason)
 	if err != nil || !s.Held {

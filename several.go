@@ -26,9 +26,9 @@ import (
 // more, may: give all names to one call.
 //
 // With WithWait(0) a call asks a second time for a name that was refused, and gives up if that is
-// refused. Of calls that split the nodes of a name between them one goes on, as with TryAcquire.
-// WithMaxHold and WithMinHold count from the grant of each name. It
-// is safe for concurrent use.
+// refused. If several calls split the nodes of a name between them, one of them goes on, as with
+// TryAcquire. WithMaxHold and WithMinHold count from the grant of each name. It is safe for
+// concurrent use.
 func (m *Manager) AcquireAll(ctx context.Context, names []string, opts ...AcquireOption) (*Leases, error) {
 	if ctx == nil {
 		return nil, errNilContext()

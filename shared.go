@@ -47,10 +47,10 @@ func (m *Manager) DoShared(ctx context.Context, name string, fn func(ctx context
 	return do(ctx, m, m.AcquireShared, name, fn, opts)
 }
 
-// Downgrade gives an exclusive lease up for a shared one of the same name, without a moment in which
-// another writer could get it: for a writer that goes on as a reader. l ends as released before the nodes
-// are asked, so work under it has to stop before the call. The lease that is returned is a new one, with the
-// same options and a larger token; readers that wait at the head of the queue come in beside it.
+// Downgrade gives an exclusive lease up for a shared one of the same name, without a moment in which another
+// writer could get it: for a writer that goes on as a reader. l ends as released before the nodes are asked,
+// so work under it has to stop before the call. The lease that is returned is a new one, with the same
+// options and a larger token; readers that wait at the head of the queue join it.
 //
 // It asks the nodes once. After an error nothing is held, and the name is released: ErrNoQuorum (a
 // *QuorumError) when too few nodes answered, joined with ctx.Err() and ctx's cause when ctx ended first, or

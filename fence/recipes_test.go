@@ -84,9 +84,9 @@ func (c column) read(t *testing.T) (token int64) {
 }
 
 func TestTheTokenInAColumnOfTheRowRefusesStaleWrites(t *testing.T) {
-	for driver, dsn := range map[string]string{"postgres": pgtest.Start(t), "sqlite3": sqliteFile(t)} {
+	for driver, start := range map[string]func(*testing.T) string{"postgres": startPostgres, "sqlite3": sqliteFile} {
 		t.Run(driver, func(t *testing.T) {
-			db, err := sql.Open(driver, dsn)
+			db, err := sql.Open(driver, start(t))
 			require.NoError(t, err)
 			defer func() { assert.NoError(t, db.Close()) }()
 			_, err = db.ExecContext(t.Context(), `CREATE TABLE account (id BIGINT PRIMARY KEY, balance BIGINT NOT NULL, fence BIGINT NOT NULL)`)
@@ -97,6 +97,9 @@ func TestTheTokenInAColumnOfTheRowRefusesStaleWrites(t *testing.T) {
 		})
 	}
 }
+
+// startPostgres returns the data source name of an empty database; without PostgreSQL it skips the test.
+func startPostgres(t *testing.T) string { t.Helper(); return pgtest.Start(t) }
 
 func sqliteFile(t *testing.T) string {
 	t.Helper()
