@@ -181,9 +181,9 @@
 // value, and acquiring and releasing are SET NX PX and compare-and-delete in effect. Other
 // Redlock clients on the same keys and this package exclude each other.
 //
-// [CHANGELOG.md]: https://github.com/quorumlock/quorumlock/blob/main/CHANGELOG.md
-//
 // Sources: redis.io, "Distributed Locks with Redis"; Gray and Cheriton, "Leases", SOSP 1989;
 // Burrows, "The Chubby lock service", OSDI 2006; Attiya, Bar-Noy and Dolev, "Sharing Memory
 // Robustly in Message-Passing Systems", JACM 1995.
+//
+// [CHANGELOG.md]: https://github.com/quorumlock/quorumlock/blob/main/CHANGELOG.md
 package quorumlock

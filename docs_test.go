@@ -125,3 +125,61 @@ func boxes(t *testing.T, path string, picture []byte) (page box, texts map[strin
 		}
 	}
 }
+
+// pages are the documents, but for decisions, which say what was true then.
+func pages(t *testing.T, read func(path, text string)) {
+	t.Helper()
+	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && (path == "bin" || strings.HasPrefix(d.Name(), ".") && path != "." || d.Name() == "node_modules") {
+			return filepath.SkipDir
+		}
+		if err != nil || filepath.Ext(path) != ".md" {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		read(path, string(text))
+		return err
+	}))
+}
+
+// A link leads to a file that is there, and to a heading that is in it.
+func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
+	code, link := regexp.MustCompile("(?s)```.*?```|`[^`\n]*`"), regexp.MustCompile(`\]\(([^)\s#]*)(#[^)\s]*)?\)`)
+	pages(t, func(path, text string) {
+		for _, found := range link.FindAllStringSubmatch(code.ReplaceAllString(text, ""), -1) {
+			if strings.Contains(found[1], "://") {
+				continue
+			}
+			target := path
+			if found[1] != "" {
+				target = filepath.Join(filepath.Dir(path), found[1])
+			}
+			_, err := os.Stat(target)
+			require.NoError(t, err, "%s: %s", path, found[0])
+			if found[2] != "" && filepath.Ext(target) == ".md" {
+				to, err := os.ReadFile(target)
+				require.NoError(t, err)
+				assert.Contains(t, anchors(string(to)), found[2], "%s: %s", path, found[0])
+			}
+		}
+	})
+}
+
+// anchors are those that GitHub makes of the headings.
+func anchors(text string) (all []string) {
+	heading, dropped := regexp.MustCompile("(?m)^#+ (.*)$"), regexp.MustCompile("[^a-z0-9 _-]")
+	for _, h := range heading.FindAllStringSubmatch(text, -1) {
+		all = append(all, "#"+strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-"))
+	}
+	return all
+}
+
+// Words that no native engineer would use here, or that have a plainer one.
+func TestTheDocumentsSpeakPlainly(t *testing.T) {
+	strange := regexp.MustCompile(`(?i)\b(mend(s|ed)?|at the most|besides|whoever|is told|gives no vote|comes out|in vain)\b`)
+	pages(t, func(path, text string) {
+		if !strings.HasPrefix(path, filepath.Join("docs", "adr")) {
+			assert.Empty(t, strange.FindAllString(text, -1), path)
+		}
+	})
+}

@@ -65,7 +65,7 @@ func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
 // Inspect does. Stop the iteration when you have what you need; for one name, use Inspect or
 // Observe. The iterator keeps the names that it has found until it ends.
 //
-// The user of the nodes needs the right +scan in addition to those in docs/operations.md. This right
+// The user of the nodes needs the right +scan in addition to those in docs/reference.md. This right
 // shows the names of all keys of a server.
 //
 // If the list is not complete, the last pair has an error: ErrNoQuorum (a *QuorumError that counts

@@ -33,16 +33,16 @@ var (
 // NewLocker returns a Locker for gocron.WithDistributedLocker or
 // gocron.WithDistributedJobLocker. The options are those of each job's lease.
 //
-// All schedulers come for the same run at nearly the same time. HoldAtLeast is how long the
+// The schedulers ask for a run at nearly the same time. One of them gets the lock, and
+// the others do not wait for it (quorumlock.WithWait(0)). HoldAtLeast is how long the
 // name stays taken even if the job ends sooner (quorumlock.WithMinHold), in whole
-// milliseconds: longer than twice the difference between the clocks of the hosts, so that
-// the last scheduler does not find the name free again and run the job a second time;
-// shorter than the job's interval. One second suits most hosts with NTP.
+// milliseconds. Choose it well above the difference between the hosts' clocks, so that
+// the last scheduler does not find the name free again and run the job a second time, and
+// below the job's interval. One second suits most hosts with NTP. With 0, a short job may
+// run in every process.
 //
-// A scheduler that finds the name taken waits half of that (quorumlock.WithWait) before it
-// gives up, because votes may split: of several schedulers that come at the same instant
-// none may get a majority at first. With 0 the Locker asks once and releases at once, and
-// both accidents can happen.
+// gocron.DurationJob counts from the start of each scheduler, so every process has runs
+// of its own: use gocron.CronJob, or an [Elector].
 func NewLocker(m *quorumlock.Manager, holdAtLeast time.Duration, options ...quorumlock.AcquireOption) *Locker {
 	all := append([]quorumlock.AcquireOption{quorumlock.WithMinHold(holdAtLeast), quorumlock.WithWait(0)}, options...)
 	return &Locker{manager: m, options: all, leases: map[string]*quorumlock.Lease{}}

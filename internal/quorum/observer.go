@@ -26,7 +26,7 @@ type Holding struct {
 	Older bool          // not Known because the owner that a majority names is older than an earlier one
 }
 
-// maxFormer is how many former owners an Observer remembers. It gets one in a poll at the most, and
+// maxFormer is how many former owners an Observer remembers. It gets one in a poll at most, and
 // the keys of a former owner end with its TTL.
 const maxFormer = 64
 

@@ -238,7 +238,7 @@ const (
 	MoreThanFree
 	// RightForEver lets a waiter in without an end.
 	RightForEver
-	// NewcomersTake gives a free slot to any client, whoever waits.
+	// NewcomersTake gives a free slot to any client, before others that wait.
 	NewcomersTake
 	// LateTakesSlot gives a slot however late the request arrives.
 	LateTakesSlot
@@ -286,7 +286,7 @@ var mutationNames = [...]string{
 	"a reader joins a writer", "a writer takes the readers' lock", "the set is not made anew", "a reader's release deletes the lock",
 	"a woken reader has a vote", "a reader's heal takes any lock", "an align goes down", "the register is a reader's token",
 	"readers do not align", "a reader passes a waiting writer",
-	"more are let in than slots are free", "a right has no end", "a newcomer takes a slot whoever waits", "a late request takes a slot",
+	"more are let in than slots are free", "a right has no end", "a newcomer takes a slot before others that wait", "a late request takes a slot",
 	"a client asks for a slot at its limit", "a right takes any slot", "a right is a vote", "a slot moves nothing", "a right passes the marker",
 	"votes for another slot stay", "the last is let in first",
 }

@@ -489,7 +489,7 @@ func judgeSamples(r *row, samples []workerSample, begun instant, total time.Dura
 		if kind.name == stacks {
 			limit, bar = math.Inf(1), "none: spans of the runtime"
 		}
-		r.figure(fmt.Sprintf("growth of %s %+.1f %% at the most (%s)", kind.name, 100*worst, strings.Join(text, ", ")), bar, worst <= limit)
+		r.figure(fmt.Sprintf("growth of %s %+.1f %% at most (%s)", kind.name, 100*worst, strings.Join(text, ", ")), bar, worst <= limit)
 	}
 }
 

@@ -57,7 +57,7 @@ func TestAStoppedNodeHoldsUpNoCallOfTenThousand(t *testing.T) {
 		}
 		lost := lostOf(live)
 		r.figure(fmt.Sprintf("leases lost %d/%d", lost, stuckLeases), "0", lost == 0)
-		r.figure(fmt.Sprintf("goroutines %d before, %d after, %d at the most beside the callers", before, after, peak),
+		r.figure(fmt.Sprintf("goroutines %d before, %d after, %d at most beside the callers", before, after, peak),
 			"after: not above before by more than one for each node; most: neither, in full", after <= before+n && (!full || peak <= before+n))
 		r.grown(mib)
 		back := recovered(victim, live, 10*time.Second)

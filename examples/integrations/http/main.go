@@ -8,7 +8,7 @@
 //	curl -i -X POST -H 'Idempotency-Key: 4711' localhost:8080/payments
 //
 // Each key is a name of its own, and with fencing a node remembers a name for a day, in
-// some 140 bytes: see docs/operations.md.
+// some 140 bytes: see docs/reference.md.
 package main
 
 import (

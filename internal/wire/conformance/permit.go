@@ -21,7 +21,7 @@ var permitCases = []testCase{
 	{"a waiter that asks again for another slot keeps its right", keepsTheRight},
 	{"a waiter that was let in and goes makes way for the next", passesTheRightOn},
 	{"a right that was not used in time is the next waiter's", endsWithTheGrace},
-	{"waiters for a permit that do not listen any more are skipped, 64 at the most", skipsForASlot},
+	{"waiters for a permit that do not listen any more are skipped, 64 at most", skipsForASlot},
 	{"a waiter for a permit that is late, or that no message reaches, keeps no place", queuesNobodyForASlot},
 	{"a waiter with a smaller limit is not let in to the slots above", letsInBelowTheLimit},
 	{"a waiter that yields keeps its place behind the others", yieldsASlot},

@@ -21,7 +21,7 @@ var waitCases = []testCase{
 	{"a waiter that is granted a lock leaves the queue", (*rig).grantsAndDequeues},
 	{"the next waiter of the releaser's own process enters the queue, and may get the lock", (*rig).enters},
 	{"waiters that do not listen any more are skipped, and so is what is no ticket", (*rig).skips},
-	{"a script skips 64 tickets at the most, and the asker's own ticket leaves", (*rig).skipsSoMany},
+	{"a script skips 64 tickets at most, and the asker's own ticket leaves", (*rig).skipsSoMany},
 	{"a queue of another type is an error and leaves no lock", (*rig).queueOfAnotherType},
 }
 
