@@ -1,4 +1,4 @@
-// Basic works under a lease, on a local Redis. Stop that Redis meanwhile, and see how the work ends.
+// Basic works under a lease, on a local Redis. Freeze that Redis (kill -STOP), and see how the work ends.
 //
 //	go run ./examples/basic
 package main
@@ -21,11 +21,14 @@ func main() {
 	defer m.Close(ctx)
 
 	err = m.Do(ctx, "reports/daily", func(ctx context.Context, lease *quorumlock.Lease) error {
-		for ctx.Err() == nil { // ends when the lease is lost
+		for {
 			fmt.Println("working, token", lease.Token())
-			time.Sleep(time.Second)
+			select {
+			case <-ctx.Done(): // the lease is lost: stop
+				return context.Cause(ctx)
+			case <-time.After(time.Second):
+			}
 		}
-		return context.Cause(ctx)
 	})
 	fmt.Println("the end:", err)
 }

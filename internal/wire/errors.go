@@ -13,7 +13,7 @@ var (
 	ErrExpired     = errors.New("not sent in time")
 	ErrWithdrawn   = errors.New("withdrawn before it was sent")
 	ErrLate        = errors.New("refused by the node as too late")
-	ErrQuarantined = errors.New("in quarantine: the node was restarted, failed over, flushed, able to evict, or never used before")
+	ErrQuarantined = errors.New("in quarantine: the node is new, or may have lost locks by a restart, a failover, a flush or an eviction")
 	ErrClockStep   = errors.New("in quarantine: the node's clock was stepped forward")
 	ErrReconnected = errors.New("connection changed on the way")
 	// ErrUnguarded means that a client without the restart guard asks for votes of a node

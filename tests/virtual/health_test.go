@@ -192,7 +192,7 @@ func TestAGuardThatDoesNotWorkCostsVotesButNoLease(t *testing.T) {
 			},
 			fix:   func(_ *testing.T, n *quorumlocktest.Node) { n.SetInfo("maxmemory_policy", "noeviction") },
 			want:  "cannot see evictions (maxmemory-policy allkeys-lru)",
-			after: "able to evict",
+			after: "an eviction",
 		},
 		"no right to INFO": {
 			change: func(_ *testing.T, n *quorumlocktest.Node) {

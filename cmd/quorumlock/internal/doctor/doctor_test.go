@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
@@ -82,7 +83,7 @@ func TestThreeSoundNodesNeedNothing(t *testing.T) {
 	} {
 		servers := redistest.Start(t, 3, c.args...)
 		nodes, r := examine(t, options(addrs(servers), nil), c.settings)
-		assert.Empty(t, r.Findings, claim)
+		assert.Empty(t, found(r), claim)
 		assert.Equal(t, 3, r.Voting)
 		for i, n := range nodes {
 			assert.Positive(t, n.RoundTrip)
@@ -261,6 +262,33 @@ func TestARestartGuardThatDiffersIsNamed(t *testing.T) {
 	assert.Equal(t, []string{"fail restart_guard_differs 2"}, found(r))
 	_, r = examine(t, options(addrs(servers), nil), Settings{Guard: time.Minute})
 	assert.Empty(t, found(r))
+}
+
+// A node that does not vote yet, or will not once a client comes, is named.
+func TestAQuarantineIsNamed(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 3)
+	quarantines := func() (all []string) {
+		_, r := examine(t, options(addrs(servers), nil), Settings{Guard: time.Minute})
+		for _, f := range r.Findings {
+			if f.Code == CodeQuarantine {
+				all = append(all, string(f.Level)+" "+strconv.Itoa(f.Node))
+			}
+		}
+		return all
+	}
+	assert.Equal(t, []string{"note 0", "note 1", "note 2"}, quarantines())
+	m, err := quorumlock.New(t.Context(), quorumlock.Addrs(addrs(servers)...), quorumlock.WithPrefix(prefix), quorumlock.WithRestartGuard(time.Minute))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(quarantines()) == 3 && quarantines()[0] == "warn 0" }, time.Minute, 50*time.Millisecond)
+	require.NoError(t, m.Close(t.Context()))
+	servers[1].Kill()
+	servers[1].Restart()
+	assert.Equal(t, []string{"warn 0", "warn 2", "note 1"}, quarantines())
+	text := servers[0].MustDo("GET", prefix+"\xffg").(string)
+	fields := strings.Fields(text)
+	servers[0].MustDo("SET", prefix+"\xffg", strings.Join([]string{fields[0], "1", fields[2], fields[3]}, " "))
+	assert.Equal(t, []string{"warn 2", "note 1"}, quarantines())
 }
 
 func TestASentinelIsNamed(t *testing.T) {

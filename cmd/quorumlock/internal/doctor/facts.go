@@ -35,11 +35,13 @@ type Node struct {
 	Fenced      bool          // INFO counts good replicas, as it does with both min-replicas settings on
 	MaxLag      time.Duration // min-replicas-max-lag, 0 when the user may not read the configuration
 
-	RoundTrip time.Duration // the shortest of a few
-	Clock     time.Duration // this node's clock minus the clock of this machine
-	Unchecked string        // why INFO could not be read
-	Missing   []string      // rights that the user lacks, as ACL rules
-	Marker    time.Duration // the time of the restart guard's marker, 0 for none
+	RoundTrip  time.Duration // the shortest of a few
+	Clock      time.Duration // this node's clock minus the clock of this machine
+	Unchecked  string        // why INFO could not be read
+	Missing    []string      // rights that the user lacks, as ACL rules
+	Marker     time.Duration // the time of the restart guard's marker, 0 for none
+	Process    string        // the server's process that the marker names, empty for none
+	Quarantine time.Duration // how long the node does not vote, by the marker; 0 or less for a node that votes
 
 	BaseAhead     time.Duration // how far the base of the registers is ahead of this node's clock
 	RegisterAhead time.Duration // the same of the highest register

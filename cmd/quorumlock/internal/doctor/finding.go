@@ -50,6 +50,7 @@ const (
 	CodeSingle        = "single_node"
 	CodeGuardDiffers  = "restart_guard_differs"
 	CodeGuardUnused   = "restart_guard_not_given"
+	CodeQuarantine    = "in_quarantine"
 	CodeBaseAhead     = "base_ahead"
 	CodeRegisterAhead = "register_ahead"
 	CodeNoQuorum      = "no_quorum"

@@ -218,7 +218,14 @@ func counted(n int, what string) string {
 // guard compares the marker of the restart guard with what is given.
 func (j *judge) guard(i int, n Node) {
 	switch given := j.settings.Guard; {
-	case n.Marker == 0 || n.Marker == given:
+	case given == 0 && n.Marker == 0:
+	case n.Marker == 0, given == n.Marker && n.Process != n.RunID:
+		j.add(Note, i, CodeQuarantine, fmt.Sprintf("the node is new or was restarted: from the first client with the restart guard on, it does not vote for %v", given),
+			"start the clients and wait. For the very first deployment, WithTrustEmptyNodes skips it")
+	case given == n.Marker && n.Quarantine > 0:
+		j.add(Warn, i, CodeQuarantine, fmt.Sprintf("the node is in quarantine and does not vote for %v more: it is new, or may have lost locks",
+			n.Quarantine.Round(100*time.Millisecond)), "wait")
+	case given == n.Marker:
 	case given == 0:
 		j.add(Note, i, CodeGuardUnused, fmt.Sprintf("clients use a restart guard of %v here", n.Marker),
 			fmt.Sprintf("give --restart-guard %v to check for it", n.Marker))

@@ -110,8 +110,8 @@ func (n *Node) config(ctx context.Context, client rueidis.Client) {
 	n.readConfig(values)
 }
 
-// marker reads the time of the restart guard's marker: run id, end, time in
-// milliseconds, nonce.
+// marker reads the restart guard's marker: run id, end in microseconds of the node's clock,
+// time in milliseconds, nonce.
 func (n *Node) marker(ctx context.Context, client rueidis.Client, prefix string) {
 	values, err := client.Do(ctx, client.B().Mget().Key(prefix+"\xffg").Build()).ToArray()
 	if err != nil || len(values) != 1 {
@@ -119,7 +119,9 @@ func (n *Node) marker(ctx context.Context, client rueidis.Client, prefix string)
 	}
 	text, err := values[0].ToString()
 	if fields := strings.Fields(text); err == nil && len(fields) == 4 {
-		n.Marker = time.Duration(number(fields[2])) * time.Millisecond
+		n.Process, n.Marker = fields[0], time.Duration(number(fields[2]))*time.Millisecond
+		end, _ := strconv.ParseInt(fields[1], 10, 64)
+		n.Quarantine = time.UnixMicro(end).Sub(time.Now().Add(n.Clock))
 	}
 }
 
