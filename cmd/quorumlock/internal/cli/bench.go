@@ -37,15 +37,15 @@ func (p *program) benchCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure how fast the nodes grant and release locks",
-		Long: `Bench has --callers acquire and release locks for --duration, and prints pairs
-a second, their latency, and the CPU that a pair costs each server by INFO cpu.
-The CPU counts all that the server did meanwhile, for others too.
+		Long: `Bench acquires and releases locks from --callers at once for --duration. It
+prints the pairs per second, their latency, and each server's CPU time per pair,
+from INFO cpu. That includes the server's work for other clients.
 
 Callers that share a name pass the lock on inside this process, mostly without
 the nodes: with fewer --names than --callers it measures that.
 
-It loads the nodes, so nodes that are not on this machine need --yes. It leaves
-nothing behind but one fencing register a name, for a day.`,
+It loads the nodes, so nodes on other machines need --yes. It leaves one fencing
+register for each name, which expires after a day.`,
 		Annotations: needsServers,
 		Args:        exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -54,6 +54,7 @@ var (
 )
 
 func (p *program) root() *cobra.Command {
+	version, _ := versions()
 	root := &cobra.Command{
 		Use:   "quorumlock",
 		Short: "Run commands under a distributed lock on independent Redis masters",
@@ -63,6 +64,7 @@ commands under them, and shows and checks the masters.
 The flags below say how to reach the nodes, and every command has them. Each has
 a variable, too: --node-timeout is QUORUMLOCK_NODE_TIMEOUT. A flag on the
 command line wins over its variable.`,
+		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
@@ -81,7 +83,7 @@ command line wins over its variable.`,
 	root.SuggestionsMinimumDistance = 2
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		if cmd.Name() == "run" && cmd.Flags().NArg() > 1 && cmd.ArgsLenAtDash() < 0 { // it reads the command's own flags
-			return usagef("%s: "+noDash, oneLine(err))
+			return usagef(noDash)
 		}
 		return usagef("%s: see %s --help", oneLine(err), cmd.CommandPath())
 	})

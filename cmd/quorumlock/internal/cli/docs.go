@@ -3,9 +3,11 @@ package cli
 import (
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+	"github.com/spf13/pflag"
 )
 
 // installDocsCommand writes what man and the shells read.
@@ -14,7 +16,7 @@ func (p *program) installDocsCommand() *cobra.Command {
 		Use:   "install-docs [DIR]",
 		Short: "Install the man pages and the completions of bash, zsh and fish",
 		Long: `Install-docs writes the man pages and the completions for bash, zsh and fish
-below DIR, which is ~/.local by default, and /usr/local for all users. Man, bash
+under DIR: ~/.local by default, or /usr/local for all users. Man, bash
 and fish find them there; zsh needs the directory in its fpath.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -27,6 +29,7 @@ and fish find them there; zsh needs the directory in its fpath.`,
 			}
 			root := cmd.Root()
 			root.DisableAutoGenTag = true // a page is the same whenever it is made
+			forMan(root)
 			for _, file := range []struct {
 				path  string
 				write func(path string) error
@@ -50,5 +53,17 @@ and fish find them there; zsh needs the directory in its fpath.`,
 			}
 			return nil
 		},
+	}
+}
+
+// forMan escapes what is an emphasis in Markdown, from which the man pages are made.
+func forMan(c *cobra.Command) {
+	escape := func(text *string) { *text = strings.ReplaceAll(*text, "_", `\_`) }
+	escape(&c.Long)
+	escape(&c.Short)
+	c.Flags().VisitAll(func(f *pflag.Flag) { escape(&f.Usage) })
+	c.PersistentFlags().VisitAll(func(f *pflag.Flag) { escape(&f.Usage) })
+	for _, sub := range c.Commands() {
+		forMan(sub)
 	}
 }

@@ -19,8 +19,8 @@ func (p *program) doctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check the nodes, and say how to fix them",
-		Long: `Doctor asks each node what it is, what it keeps, what time it has and what the
-user may do there, and compares the nodes. It takes no lock and writes nothing;
+		Long: `Doctor asks each node for its role, persistence, clock and the rights of the
+user, and compares the nodes. It takes no lock and writes nothing;
 the server's ACL LOG gets a line for each right that is missing. Give it the
 user and the --restart-guard of your clients: what is wrong depends on them.
 
@@ -28,15 +28,15 @@ With --failover it says what a failover of one endpoint does to a lock. That is
 for managed services, which have replicas behind one address: force a failover
 in the service's console when the command asks for it. Until the failover is
 over, the command writes one key 20 times a second, and dials 4 times a second.
-The key is none of a lock, and is deleted. The report says whether run_id
+It is not the key of a lock, and is deleted. The report says whether run_id
 changed, for how long writes were refused, whether acknowledged writes were
 lost, what became of the open connection, whether two masters took writes at
-the same time, and what to set. It is true of the kind of failure that you
-forced, and of no other.
+the same time, and what to set. It holds only for the kind of failure that
+you forced.
 
 It exits with 0 when nothing needs fixing, with 1 when the nodes work and
 somebody should look (warn), or no failover was seen, and with 2 when a node
-cannot vote, the quorum is an illusion, or an endpoint must not be the only
+cannot vote, the nodes are not independent, or an endpoint must not be the only
 node (fail).`,
 		Annotations: needsServers,
 		Args:        exactly(),

@@ -13,7 +13,7 @@ import (
 const (
 	exitOK         = 0
 	exitWarnings   = 1 // doctor: the nodes work, and somebody should look, or no failover was seen
-	exitBroken     = 2 // doctor: a node cannot vote, the quorum is an illusion, or an endpoint must not be the only node
+	exitBroken     = 2 // doctor: a node cannot vote, the nodes are not independent, or an endpoint must not be the only node
 	exitUsage      = 64
 	exitNoQuorum   = 69
 	exitInternal   = 70

@@ -27,7 +27,7 @@ func (p *program) acquireCommand() *cobra.Command {
 		Use:   "acquire NAME",
 		Short: "Take a lock for a script whose steps are different processes",
 		Long: `Acquire takes the lock NAME for --ttl and prints its handle, which is a secret:
-whoever has it can prolong the lock with renew, give it back with release, or
+its owner can prolong the lock with renew, give it back with release, or
 resume it in a program (Manager.Resume). Nobody renews the lock meanwhile. A
 single command is safer under run, which renews the lock and stops the command
 when it is lost. A shared lease has no handle: to read, use run --shared.`,
@@ -137,15 +137,17 @@ func (p *program) releaseCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "release HANDLE | NAME --force --holder-is-stopped",
 		Short: "Give back a lock of acquire, or break a dead holder's",
+
+		SuggestFor: []string{"unlock"},
 		Long: `Release gives the lock of HANDLE (or of the line on stdin, for -) back.
 
 With --force and --holder-is-stopped it deletes the keys of the lock NAME on
 every server, so that the next client gets it at once. It breaks the lock: IF
 ITS HOLDER STILL RUNS, TWO WORK AT THE SAME TIME, and only resources that check
 the fencing token are safe. First make sure that the process is stopped: killed,
-its machine off. Of a lock that readers hold together, all of them lose it: make
-sure of each of them. Otherwise use revoke, which waits for the holder's end,
-and needs no such promise.`,
+its machine off. If readers share the lock, all of them lose it: make sure of
+each of them. Otherwise use revoke, which waits for the holder's end and needs
+no such promise.`,
 		Annotations: needsNodes,
 		Args:        exactly("HANDLE"),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -18,10 +18,12 @@ func (p *program) inspectCommand() *cobra.Command {
 	permits := 0
 	c := &cobra.Command{
 		Use:   "inspect NAME",
-		Short: "Show who holds a lock, and what each node says of it",
+		Short: "Show who holds a lock, and the answer of each node",
+
+		SuggestFor: []string{"status", "show"},
 		Long: `Inspect asks every node who holds the lock NAME, and takes nothing. It exits
 with 0 whether the lock is held or free, and with 69 when too few nodes answer.
-Of readers that hold it together it names up to 16.
+If readers share it, inspect names up to 16 of them.
 
 With --permits N it shows the first N permits of NAME, as run --permits takes
 them.`,

@@ -30,17 +30,16 @@ func (p *program) listCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list [PREFIX]",
 		Short: "Show which locks are held",
-		Long: `List shows the locks whose names begin with PREFIX: who holds them by the word
-of a majority, how long they live, and how many wait. Readers that hold a lock
-together are counted; inspect names them. With --follow it looks again every
---interval: on a terminal it redraws its table; piped, or with --json, it prints
-a line for every change. A lock that came and went between two looks is not
-seen.
+		Long: `List shows the locks whose names begin with PREFIX: the holder that a majority
+of the nodes reports, the time to its expiry and the number of waiters. Readers
+that share a lock are counted; inspect names them. With --follow it scans again
+every --interval: on a terminal it redraws its table; piped, or with --json, it
+prints a line for every change. It misses locks that are held only between two
+scans.
 
-Each look scans the keys of a majority of the nodes with SCAN, 250 at a time
-with pauses of 2 ms: about a tenth of a server's time, and 10 s for a
-million keys. Locks do not need that right: give the user +scan. A look ends
-after --limit names.`,
+Each scan reads the keys of a majority of the nodes with SCAN, 250 at a time
+with pauses of 2 ms: about a tenth of a server's time, and 10 s for a million
+keys. It ends after --limit names. Only list needs the ACL right +scan.`,
 		Annotations: needsNodes,
 		Args:        cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

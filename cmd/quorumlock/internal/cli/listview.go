@@ -86,7 +86,9 @@ func (s *screen) end() {
 func (s *screen) draw(l look, columns, rows int) []string {
 	style := s.style()
 	t := &table{width: columns}
-	t.row("NAME", "HOLDER", "HELD FOR", "EXPIRES IN", "VOTES", "WAITING")
+	if len(l.locks) > 0 {
+		t.row("NAME", "HOLDER", "HELD FOR", "EXPIRES IN", "VOTES", "WAITING")
+	}
 	for _, lock := range l.locks {
 		t.row(lock.Name, who(lock), age(lock, l.at), left(lock.Held, lock.TTL), fmt.Sprintf("%d/%d", lock.Votes, len(lock.Nodes)), strconv.Itoa(lock.Waiters))
 	}

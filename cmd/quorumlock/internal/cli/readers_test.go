@@ -111,7 +111,7 @@ func TestACommandThatReadsIsStoppedWhenItsLeaseIsLost(t *testing.T) {
 	require.NoError(t, err)
 	assert.Regexp(t, `(?m)^quorumlock: the shared lease of "job" is not renewed, \S+ left: the command is stopped$`, string(said))
 	assert.Contains(t, string(said), `quorumlock: the release of the shared lease of "job" is not confirmed, it ends after 3s at the latest: `)
-	assert.Contains(t, string(said), `quorumlock: the shared lease of "job" was about to end or lost: the command was stopped (signal 15, terminated)`)
+	assert.Contains(t, string(said), `quorumlock: the shared lease of "job" was lost, or about to be: the command was stopped (signal 15, terminated)`)
 }
 
 func TestMinHoldKeepsWritersOutAfterACommandThatReads(t *testing.T) {
@@ -127,11 +127,11 @@ func TestMinHoldKeepsWritersOutAfterACommandThatReads(t *testing.T) {
 
 func TestARiskOfASharedLeaseIsNotedAsOne(t *testing.T) {
 	var notes []string
-	s := &supervisor{what: "the shared lease of ", risky: map[string]bool{}, note: func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }}
+	s := &supervisor{nodes: 3, what: "the shared lease of ", risky: map[string]bool{}, note: func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }}
 	s.warn(quorumlock.AtRisk{Name: "job", Remaining: 6 * time.Second, Confirmed: 1}, true)
 	s.calm(quorumlock.Renewed{Name: "job", Confirmed: 3, Margin: 1}, true)
 	assert.Equal(t, []string{
-		`the shared lease of "job" is at risk, start nothing irreversible: 1 nodes confirmed it, margin 0, 6s left`,
+		`the shared lease of "job" is at risk: 1 of 3 nodes confirmed its renewal, 6s left`,
 		`the shared lease of "job" is safe again: 3 nodes confirmed it, margin 1`,
 	}, notes)
 }
@@ -394,5 +394,5 @@ func TestACommandThatReadsEndsWhenItIsRevoked(t *testing.T) {
 	assert.Equal(t, exitLost, c.ProcessState.ExitCode())
 	said, err := os.ReadFile(stderr)
 	require.NoError(t, err)
-	assert.Contains(t, string(said), `the shared lease of "job" was about to end or lost: the command was stopped`)
+	assert.Contains(t, string(said), `the shared lease of "job" was lost, or about to be: the command was stopped`)
 }

@@ -35,11 +35,11 @@ func (p *program) askReleaseCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "ask-release NAME",
 		Short: "Ask the holder of a lock to release it",
-		Long: `Ask-release tells the holder of the lock NAME, with its next renewal, that
-somebody wants it: a program gets it on Lease.Wanted, and quorumlock run prints
-it, or stops its command if it was started with --release-when-asked. The
-holder decides. Readers that hold NAME together are all asked, and those that
-come later. To take the lock away, use revoke.`,
+		Long: `Ask-release tells the holder of the lock NAME, at its next renewal, that
+somebody wants it. A program gets that on Lease.Wanted; quorumlock run prints
+it, or stops its command if it was started with --release-when-asked. The holder
+decides. If readers share NAME, all of them are asked, also later ones. To take
+the lock away, use revoke.`,
 		Annotations: needsNodes,
 		Args:        exactly("NAME"),
 		RunE:        func(cmd *cobra.Command, args []string) error { return p.askRelease(cmd.Context(), args[0], r) },
@@ -82,14 +82,13 @@ func (p *program) revokeCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "revoke NAME",
 		Short: "Take a lock away from its holder, safely",
-		Long: `Revoke has the nodes renew the lease of the lock NAME no more. It deletes
-nothing: nobody gets the lock while its holder may still work. A holder that
-lives learns it with its next renewal, stops, and the lock is free. If it does
-not, its lease is over at the instant that is printed. A later holder is not
-hit.
+		Long: `Revoke makes the nodes refuse further renewals of the lease of the lock NAME. It
+deletes nothing: nobody gets the lock while its holder may still work. A live
+holder finds out at its next renewal, stops, and the lock is free. Otherwise its
+lease is over at the instant that revoke prints. Later holders are not affected.
 
-Readers that hold NAME together are all hit. Nobody gets the lock before that
-instant then, also if all of them stop at once.`,
+If readers share NAME, all of them lose it, and nobody gets the lock before that
+instant, even if all of them stop at once.`,
 		Annotations: needsNodes,
 		Args:        exactly("NAME"),
 		RunE:        func(cmd *cobra.Command, args []string) error { return p.revoke(cmd.Context(), args[0], wait, r) },

@@ -43,8 +43,10 @@ const (
 func (p *program) runCommand() *cobra.Command {
 	o := runOptions{ttl: quorumlock.DefaultTTL, conflict: exitConflict}
 	c := &cobra.Command{
-		Use:   "run NAME... [flags] -- COMMAND [ARG...]",
-		Short: "Run a command while holding a lock",
+		Use: "run NAME... [flags] -- COMMAND [ARG...]",
+
+		SuggestFor: []string{"lock", "exec"},
+		Short:      "Run a command while holding a lock",
 		Long: `Run takes the lock NAME, runs COMMAND without a shell in a process group of
 its own, and releases the lock when every process of that group has ended.
 Several names are taken all or none, and never in a way that two commands wait
@@ -68,7 +70,11 @@ INT, TERM, HUP, QUIT, USR1 and USR2 go to the whole group.
 When the lock cannot be renewed, the group gets TERM while --grace is left of
 the lease, and KILL shortly before its end: the group is dead before anybody
 else can get the lock. Processes that leave the group (setsid, daemons, sudo to
-another user) are out of reach.`,
+another user) are out of reach.
+
+Run exits with the code of COMMAND, 128 and the number of the signal that ended
+it, 75 when another client holds the lock (-E sets another code), 76 when the
+lock was lost, and 69 when too few nodes answer.`,
 		Example: `  quorumlock run nightly-report --wait 0 -- /usr/local/bin/report --all
   quorumlock run deploy --ttl 30s -- sh -c 'make && make deploy'
   quorumlock run --shared prices -- ./report
@@ -95,7 +101,7 @@ another user) are out of reach.`,
 	f.Var(durationFlag{&o.minHold}, "min-hold", "keep the name taken for at least this long")
 	f.StringVar(&o.holder, "holder", "", "`LABEL` that others see\n(default: host, process id, command)")
 	f.Var(durationFlag{&o.grace}, "grace", "what is left of the lease at TERM, at most\nhalf the TTL; 0 is KILL alone\n(default: a fifth of the TTL, at most 10s)")
-	f.BoolVar(&o.keepPassword, "keep-password", false, "leave QUORUMLOCK_PASSWORD and QUORUMLOCK_\nSENTINEL_PASSWORD in the command's environment")
+	f.BoolVar(&o.keepPassword, "keep-password", false, "leave QUORUMLOCK_PASSWORD and\nQUORUMLOCK_SENTINEL_PASSWORD in the command's\nenvironment")
 	f.BoolVar(&o.yields, "release-when-asked", false, "stop the command when somebody asks\nfor the lock (ask-release)")
 	f.IntVarP(&o.conflict, "conflict-exit-code", "E", o.conflict, "exit `CODE` when another holds the lock\n")
 	return c
@@ -231,7 +237,7 @@ func (p *program) underLease(all taken, path string, argv []string, o runOptions
 	exit := process.Exit()
 	switch {
 	case lost:
-		return 0, &exitError{code: exitLost, text: fmt.Sprintf("%s was about to end or lost: the command was stopped (%s)", name, describe(exit))}
+		return 0, &exitError{code: exitLost, text: fmt.Sprintf("%s was lost, or about to be: the command was stopped (%s)", name, describe(exit))}
 	case exit.Signal != 0:
 		return exitSignalBase + int(exit.Signal), nil
 	}

@@ -235,8 +235,8 @@ func (s *supervisor) warn(e quorumlock.AtRisk, ok bool) {
 		return
 	}
 	s.risky[e.Name] = true
-	s.note("%s%q is at risk, start nothing irreversible: %d nodes confirmed it, margin %d, %v left",
-		s.what, e.Name, e.Confirmed, e.Margin, e.Remaining.Round(time.Millisecond))
+	s.note("%s%q is at risk: %d of %d nodes confirmed its renewal, %v left",
+		s.what, e.Name, e.Confirmed, s.nodes, e.Remaining.Round(time.Millisecond))
 }
 
 // calm notes that a warning is over.

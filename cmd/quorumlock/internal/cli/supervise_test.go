@@ -200,7 +200,7 @@ func TestARiskIsToldOnceAndSoIsItsEnd(t *testing.T) {
 		g.end(false)
 	})
 	assert.Equal(t, []string{
-		`"job" is at risk, start nothing irreversible: 1 nodes confirmed it, margin 0, 6s left`,
+		`"job" is at risk: 1 of 3 nodes confirmed its renewal, 6s left`,
 		`"job" is safe again: 3 nodes confirmed it, margin 1`,
 	}, notes)
 }

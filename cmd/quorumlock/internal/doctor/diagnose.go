@@ -57,8 +57,8 @@ func other(err error) (code, problem, fix string) {
 	var network net.Error
 	switch {
 	case errors.As(err, &network), errors.Is(err, context.DeadlineExceeded), dropped(err.Error()):
-		return CodeUnreachable, "the node cannot be reached: " + err.Error(),
-			"start the server, or fix the address, the network or the firewall between"
+		return CodeUnreachable, "the node does not answer: " + err.Error(),
+			"start the server, or fix the address, the network or the firewall between; end a server that hangs"
 	case rueidis.IsParseErr(err):
 		return CodeNotRedis, "what answers at this address is no Redis: " + err.Error(), "fix the address in --nodes"
 	}

@@ -16,9 +16,9 @@ func (j *judge) pairs() {
 			with := fmt.Sprintf("node %d (%s)", k, a.Addr)
 			switch {
 			case a.RunID != "" && a.RunID == b.RunID:
-				j.add(Fail, i, CodeSameServer, "the quorum is an illusion: this address and "+with+" lead to the same server", "list each server once")
+				j.add(Fail, i, CodeSameServer, "the nodes are not independent: this address and "+with+" lead to the same server", "list each server once")
 			case a.ReplID != "" && a.ReplID == b.ReplID:
-				j.add(Fail, i, CodeReplicaOf, "the quorum is an illusion: this node and "+with+" share one data set, "+relation(a, b),
+				j.add(Fail, i, CodeReplicaOf, "the nodes are not independent: this node and "+with+" share one data set, "+relation(a, b),
 					"list independent masters")
 			case a.Former != "" && a.Former == b.ReplID, b.Former != "" && b.Former == a.ReplID:
 				j.add(Warn, i, CodeFormerReplica, "this node and "+with+" were master and replica once", "make sure that they are never made master and replica again")
@@ -69,12 +69,12 @@ func (j *judge) clocks() {
 func (j *judge) number(r Report) {
 	switch n := len(j.nodes); {
 	case n == 1:
-		j.add(Note, -1, CodeSingle, "one node is no quorum: its failure stops every lock", "list 3 or 5 independent masters")
+		j.add(Note, -1, CodeSingle, "there is one node: its failure stops every lock", "list 3 or 5 independent masters")
 	case n%2 == 0:
-		j.add(Warn, -1, CodeEven, fmt.Sprintf("%d nodes survive no more failures than %d", n, n-1), fmt.Sprintf("list %d or %d nodes", n-1, n+1))
+		j.add(Warn, -1, CodeEven, fmt.Sprintf("%d nodes survive as many failures as %d: %d", n, n-1, (n-1)/2), fmt.Sprintf("list %d nodes", n+1))
 	}
 	if r.Voting < r.Quorum {
 		j.add(Fail, -1, CodeNoQuorum, fmt.Sprintf("%d of %d nodes can vote, and a lock needs %d", r.Voting, len(j.nodes), r.Quorum),
-			"fix the nodes below")
+			"see the nodes below")
 	}
 }
