@@ -91,7 +91,7 @@ func (l *lists) record(i int, e wire.ListEntry, sent, now time.Duration, a wire.
 	}
 	l.rule.Record(i, quorum.Enlisting{Members: quorum.Set(e.Members).Without(i), Adds: e.Adds, Keeps: e.Keeps}, sent, now, answer)
 	if l.refusal[i] = nil; a.Refused > 0 {
-		l.refusal[i] = wire.OtherList(a.Other, len(l.ids), append(e.IDs, a.ID), a.Refused)
+		l.refusal[i] = wire.OtherList(a.Other, len(l.ids), a.Refused)
 	}
 	return l.refusal[i]
 }

@@ -68,7 +68,7 @@ func (n *listNode) list(i int, size int, members Set, e Enlisting, now time.Dura
 	members = members.With(i)
 	var kept []remembered
 	var parts []int
-	cover := -1
+	same := -1
 	answer := Listed{Known: true}
 	end := now + walkLife
 	for _, other := range n.entries {
@@ -77,19 +77,19 @@ func (n *listNode) list(i int, size int, members Set, e Enlisting, now time.Dura
 			continue
 		case !Beside(size, other.size, both):
 			answer.Refused = max(answer.Refused, other.end-now)
-		case other.size == size && other.members&members == members:
-			cover = len(kept)
+		case other.size == size && other.members == members:
+			same = len(kept)
 		case other.size == size && other.members&members == other.members:
 			parts = append(parts, len(kept))
 		}
 		kept = append(kept, other)
 	}
 	adds := e.Adds && answer.Refused == 0
-	if cover >= 0 {
-		parts = append(parts, cover)
+	if same >= 0 {
+		parts = append(parts, same)
 	}
 	switch {
-	case adds && cover < 0: // without its parts
+	case adds && same < 0: // without its parts
 		kept = slices.DeleteFunc(kept, func(r remembered) bool { return r.size == size && r.members&members == r.members })
 		kept = append(kept, remembered{size, members, end})
 	case adds || e.Keeps:
@@ -98,7 +98,7 @@ func (n *listNode) list(i int, size int, members Set, e Enlisting, now time.Dura
 		}
 	}
 	n.entries = kept
-	answer.Stands = answer.Refused == 0 && (adds || e.Keeps && cover >= 0)
+	answer.Stands = answer.Refused == 0 && (adds || e.Keeps && same >= 0)
 	return answer
 }
 

@@ -59,27 +59,20 @@ func ReadListed(reply []rueidis.RedisMessage) (a ListAnswer, err error) {
 // maxRefused bounds what a node says about the time of a refusal, in ms: a year.
 const maxRefused = 365 * 24 * 3600 * 1000
 
-// OtherList returns the error about a list of other clients that is in the way of one of
-// n nodes, whose known identities are ids.
-func OtherList(other string, n int, ids []string, left time.Duration) *ConfigError {
+// OtherList returns the error about a list of other clients that is in the way of one of n nodes.
+func OtherList(other string, n int, left time.Duration) *ConfigError {
 	version, rest, _ := strings.Cut(other, " ")
 	size, _, _ := strings.Cut(rest, " ")
-	until := fmt.Sprintf("it stands until %v after its last client has ended", left.Round(time.Second))
+	until := fmt.Sprintf("it ends in %v, unless a client with it asks again", left.Round(time.Second))
 	if version != listVersion {
 		return &ConfigError{
 			Problem: fmt.Sprintf("other clients of this node speak version %.16q of the protocol, and this one speaks version %s", version, listVersion),
 			Fix:     "give every client a release of one version; the other list is remembered: " + until, Err: ErrOtherList,
 		}
 	}
-	shared := 0
-	for _, id := range ids {
-		if id != "" && strings.Contains(other, id) {
-			shared++
-		}
-	}
 	return &ConfigError{
-		Problem: fmt.Sprintf("other clients of this node use a list of %.3s nodes, and this one uses a list of %d, with %d nodes that are known to be in both: "+
-			"a majority of each need not share a node", size, n, shared),
+		Problem: fmt.Sprintf("other clients of this node use a list of %.3s nodes, and this one uses another list of %d: "+
+			"a majority of each need not share a node", size, n),
 		Fix: "give every client the same nodes, and change them by one at a time, see docs/runbook.md#from-3-to-5-nodes; the other list is remembered: " + until, Err: ErrOtherList,
 	}
 }

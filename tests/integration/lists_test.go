@@ -133,7 +133,7 @@ func TestDifferentListsOfNodesNeverHoldOneLeaseBesideEachOther(t *testing.T) {
 				}
 				if err != nil && !errors.Is(err, quorumlock.ErrHeld) {
 					refused.Add(1)
-					assert.ErrorContains(t, err, "other clients of this node use a list of 3 nodes, and this one uses a list of 3", "round %d", round)
+					assert.ErrorContains(t, err, "other clients of this node use a list of 3 nodes, and this one uses another list of 3: a majority of each need not share a node", "round %d", round)
 					assert.ErrorContains(t, err, "change them by one at a time")
 				}
 				held.Done()
@@ -182,6 +182,46 @@ func TestClientsThatSpeakAnotherVersionOfTheProtocolAreRefused(t *testing.T) {
 	}
 	require.ErrorContains(t, err, `other clients of this node speak version "2" of the protocol, and this one speaks version 1`)
 	require.NotErrorIs(t, err, quorumlock.ErrHeld)
+}
+
+// Only short-lived clients use the nodes, as commands of cron. One node comes back empty, and gets another
+// identity from a client that never met it before. The list of before ends although clients ask meanwhile.
+func TestAFleetOfShortCommandsGoesOnAfterANodeWasLost(t *testing.T) {
+	testkit.OnlyAddrs(t, "it starts with empty databases")
+	t.Parallel()
+	servers := redistest.Start(t, 3)
+	addrs := pick(servers, 0, 1, 2)
+	guard := time.Second
+	command := func() error {
+		m, err := quorumlock.New(background, quorumlock.Addrs(addrs...), quorumlock.WithTTL(guard), quorumlock.WithRestartGuard(guard),
+			quorumlock.WithLogger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			return err
+		}
+		defer func() { assert.NoError(t, m.Close(background)) }()
+		l, err := m.TryAcquire(background, "job")
+		if err != nil {
+			return err
+		}
+		return l.Release(background)
+	}
+	testkit.Eventually(t, "the first quarantine is over, and two nodes know all three", func() bool {
+		return command() == nil && !slices.ContainsFunc(servers[:2], func(s *redistest.Server) bool {
+			return strings.Count(fmt.Sprint(s.MustDo("ZRANGE", "quorumlock:\xffl", "0", "-1")), ",") != 2 // one list of three
+		})
+	})
+	servers[2].Kill()
+	servers[2].Restart() // it keeps nothing
+	refused, since := 0, time.Now()
+	require.Eventually(t, func() bool {
+		err := command()
+		if err != nil && strings.Contains(err.Error(), "use a list of") {
+			refused++
+		}
+		return err == nil && time.Since(since) > 5*guard
+	}, 2*time.Minute, 500*time.Millisecond)
+	assert.Positive(t, refused, "the node has another identity")
+	t.Log(refused, time.Since(since))
 }
 
 // fleet replaces its clients one after the other, and always has one that works.
@@ -257,7 +297,7 @@ func TestNodesAreAddedAndTakenAwayOneByOneUnderLoad(t *testing.T) {
 		clients = f.replace(clients, pick(servers, step...))
 		t.Logf("%v: %d grants, longest without one %v", step, f.grants.Load()-before, time.Duration(f.longest.Load())*time.Microsecond)
 		_, err := quorumlock.New(background, quorumlock.Addrs(pick(servers, step[0])...), f.opts...)
-		require.ErrorContains(t, err, "and this one uses a list of 1", "beside %v", step)
+		require.ErrorContains(t, err, "and this one uses another list of 1", "beside %v", step)
 		forgetOtherLists(t, servers, len(step))
 	}
 	for _, stop := range clients {

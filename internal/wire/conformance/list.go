@@ -162,8 +162,10 @@ func (r *rig) listGrows() {
 	r.one(r.listed(3, "c", "b"))
 	assert.Equal(r, map[string]int64{whole: end}, r.entries(), "it ends as late as its parts")
 	r.one(r.listed(3, "c").with(argLife, "180000"))
-	assert.Len(r, r.entries(), 1, "a part prolongs the whole")
-	assert.Greater(r, r.entries()[whole], end)
+	assert.Len(r, r.entries(), 2, "who has met two nodes only may have another third one")
+	assert.Equal(r, end, r.entries()[whole], "a part does not prolong the whole")
+	r.one(r.listed(3, "b", "c"))
+	assert.Len(r, r.entries(), 1, "it was a part of this one")
 	r.one(r.listed(4, "c", "b"))
 	assert.Len(r, r.entries(), 2, "a list of another size is another list")
 }

@@ -45,7 +45,9 @@ end
 -- Two lists may be used side by side if every majority of one shares a node with every
 -- majority of the other: if both majorities have more nodes than both lists together.
 -- Nodes that a client has not met yet give it no vote, so they do not count. A list
--- takes the place of its parts, with which the same client began.
+-- takes the place of its parts, with which the same client began. A part prolongs no list
+-- of which it may be a part: commands that meet the nodes for the first time would keep
+-- a list for ever that no client has any more.
 function f.list(lists, version, size, ids, known, fresh, lifetime, adds, keeps)
   local stored, others, gone = f.entries(lists)
   local own = f.identity(lists, stored, known, fresh)
@@ -58,7 +60,7 @@ function f.list(lists, version, size, ids, known, fresh, lifetime, adds, keeps)
       names[#names + 1], mine[name] = name, true
     end
   end
-  local stop, parts, refused, cover = now + lifetime * 1000, {}, nil, nil
+  local stop, parts, refused, same = now + lifetime * 1000, {}, nil, nil
   for _, other in ipairs(others) do
     local form, length, theirs = string.match(other.text, '^(%d+) (%d+) (.*)$')
     local both, shared = #names, 0
@@ -71,13 +73,15 @@ function f.list(lists, version, size, ids, known, fresh, lifetime, adds, keeps)
     end
     if form ~= version or math.floor(size / 2) + math.floor(length / 2) + 2 <= both then
       refused = refused and refused.stop > other.stop and refused or other
-    elseif length == size and shared == #names then
-      cover = other
     elseif length == size and both == #names then
-      parts[#parts + 1] = other
+      if shared == #names then
+        same = other
+      else
+        parts[#parts + 1] = other
+      end
     end
   end
-  if not refused and not cover and adds == '1' and #others >= 64 then
+  if not refused and not same and adds == '1' and #others >= 64 then
     refused = others[1] -- it ends first
   end
   local function prolong(entry)
@@ -91,18 +95,18 @@ function f.list(lists, version, size, ids, known, fresh, lifetime, adds, keeps)
       call('ZREM', lists, unpack(gone))
     end
     table.sort(names)
-    cover = cover or { text = version .. ' ' .. size .. ' ' .. table.concat(names, ',') }
-    prolong(cover)
+    same = same or { text = version .. ' ' .. size .. ' ' .. table.concat(names, ',') }
+    prolong(same)
   elseif keeps == '1' then -- leases of the client rely on what stands
-    parts[#parts + 1] = cover
+    parts[#parts + 1] = same
     for _, entry in ipairs(parts) do
       prolong(entry)
     end
   else
-    cover = nil
+    same = nil
   end
   if refused then
     return { own, math.ceil((refused.stop - now) / 1000), refused.text, 0 }
   end
-  return { own, 0, '', cover and 1 or 0 }
+  return { own, 0, '', same and 1 or 0 }
 end
