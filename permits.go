@@ -34,7 +34,8 @@ func (m *Manager) AcquirePermit(ctx context.Context, name string, limit int, opt
 }
 
 // TryAcquirePermit asks for a permit without waiting, as TryAcquire does for an exclusive lease. It returns ErrHeld
-// (a *HeldError that names the holder of one slot) when no slot is free, and when others wait.
+// (a *HeldError that names the holder of one slot) when no slot is free, and when others wait. Calls at the same
+// instant may take votes from each other: then some of them, in rare cases all, are refused although a slot is free.
 func (m *Manager) TryAcquirePermit(ctx context.Context, name string, limit int, opts ...AcquireOption) (*Lease, error) {
 	return permit(ctx, m, name, limit, opts, false)
 }

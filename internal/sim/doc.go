@@ -19,7 +19,8 @@
 // In one run of eight or so all leases are permits: clients ask for one of up to three slots with
 // quorum.Slots, some of them with a smaller limit, and the nodes let them in as permits.lua does. These runs have no readers, handles,
 // observers, operators, or several callers of one client. The order in which waiters get permits is not checked, but for that
-// in which a node lets them in: those who are let in together may change places. Nor is it that a release lets somebody in
+// in which a node lets them in: those who are let in together may change places. Nor is it that one of the calls that ask
+// once at one instant gets a permit. Nor is it that a release lets somebody in
 // at once, because waiters ask by themselves as well. All runs have tokens, also these: WithoutFencing is not simulated.
 //
 // A run is a function of its [Params]: it has one goroutine and no real clock, and
