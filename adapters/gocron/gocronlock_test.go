@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,7 +79,7 @@ func TestWithALockerAJobRunsOncePerTickOnRealServers(t *testing.T) {
 	r := &runs{times: map[time.Time]int{}}
 	var schedulers []gocron.Scheduler
 	for range 2 {
-		locker := gocronlock.NewLocker(newManager(t, addrs), 800*time.Millisecond)
+		locker := gocronlock.NewLocker(newManager(t, addrs), 300*time.Millisecond)
 		schedulers = append(schedulers, schedule(t, gocron.WithDistributedLocker(locker), r.job))
 	}
 	begun := time.Now()
@@ -109,6 +110,45 @@ func TestWithALockerNoTickIsLeftOutAndNoneRunsTwice(t *testing.T) {
 			require.NoError(t, m.Close(t.Context()))
 		}
 		r.requireOnce(t, begun, ended.Add(-time.Second))
+	})
+}
+
+// The grant of one tick came 250 ms late, and the name stays taken until 50 ms after the next tick.
+func TestWithALockerALateGrantDoesNotLoseTheNextTick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := quorumlocktest.Start(t, 3)
+		var lockers []*gocronlock.Locker
+		var managers []*quorumlock.Manager
+		for i := range 3 {
+			m, err := quorumlock.New(t.Context(), cluster.OptionsFor(fmt.Sprint(i)))
+			require.NoError(t, err)
+			managers = append(managers, m)
+			lockers = append(lockers, gocronlock.NewLocker(m, 800*time.Millisecond))
+		}
+		tick := time.Now()
+		time.Sleep(250 * time.Millisecond)
+		lock, err := lockers[0].Lock(t.Context(), "job")
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(t.Context()))
+		time.Sleep(time.Until(tick.Add(time.Second)))
+		var granted atomic.Int32
+		var all sync.WaitGroup
+		for _, l := range lockers {
+			all.Go(func() {
+				lock, err := l.Lock(t.Context(), "job")
+				if err != nil {
+					assert.ErrorIs(t, err, quorumlock.ErrHeld)
+					return
+				}
+				granted.Add(1)
+				assert.NoError(t, lock.Unlock(t.Context()))
+			})
+		}
+		all.Wait()
+		assert.Equal(t, int32(1), granted.Load())
+		for _, m := range managers {
+			require.NoError(t, m.Close(t.Context()))
+		}
 	})
 }
 
@@ -163,7 +203,8 @@ func TestUnlockReleasesUnderACancelledContextAndTheNameStaysTakenLongEnough(t *t
 		require.Zero(t, time.Since(begun), "the job's end is not held up")
 		_, err = lockers[1].Lock(t.Context(), "job")
 		require.ErrorIs(t, err, quorumlock.ErrHeld)
-		time.Sleep(2100 * time.Millisecond)
+		require.Equal(t, time.Second, time.Since(begun), "half of the hold, because the earlier grant may have come late")
+		time.Sleep(1100 * time.Millisecond)
 		lock, err = lockers[1].Lock(t.Context(), "job")
 		require.NoError(t, err)
 		require.NoError(t, lock.Unlock(t.Context()))
