@@ -5,8 +5,8 @@
 // A [Locker] makes a job ([Locker.Job]) or a wrapper for a chain ([Locker.Wrapper]).
 // At a tick, one process gets the lock and runs the job; the others skip the tick. All of
 // them skip it while an earlier run goes on. So a job does not run twice at once while its
-// lease is valid, nor twice for one tick while the clocks of the hosts differ by less than
-// the minimum hold ([NewLocker]).
+// lease is valid, nor twice for one tick while the processes reach the tick less than
+// half of the minimum hold apart ([NewLocker]).
 //
 // Use schedules of the wall clock, such as "0 3 * * *", in one time zone
 // (cron.WithLocation). "@every 1h" counts from the start of each process, so every

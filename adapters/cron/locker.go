@@ -23,21 +23,27 @@ type Locker struct {
 }
 
 // NewLocker returns a Locker. The options are those of each job's lease. The logger gets
-// a line at Info for each tick that is skipped, and one at Error for a tick without a
-// quorum and for a lease that is lost; nil means cron.DefaultLogger.
+// a line at Info for each tick that is skipped because another process has the lock. It
+// gets one at Error if the job did not run for another reason, such as
+// quorumlock.ErrNoQuorum, and if the lease was lost while the job ran. A nil logger means
+// cron.DefaultLogger.
 //
-// The processes reach a tick at nearly the same time. One of them gets the lock, and the
-// others do not wait for it (quorumlock.WithWait(0)). HoldAtLeast is how long the name
-// stays taken even if the job ends sooner (quorumlock.WithMinHold), in whole
-// milliseconds. Choose it well above the difference between the hosts' clocks, so that
-// the last process does not find the name free again and run the job a second time, and
-// below the interval. One second suits most hosts with NTP. With 0, a short job may run
-// in every process.
+// The processes reach a tick at nearly the same time, and one of them gets the lock.
+// HoldAtLeast is how long the name stays taken even if the job ends sooner
+// (quorumlock.WithMinHold), in whole milliseconds. It is longer than twice the difference
+// between the hosts' clocks, so that the last process does not find the name free again
+// and run the job a second time, and shorter than half of the interval. One second suits
+// most hosts with NTP. With 0, a short job may run in every process.
+//
+// A process that finds the name taken waits for half of HoldAtLeast (quorumlock.WithWait):
+// the previous grant may have come late, so that the name is still taken for a moment, or
+// no majority of the nodes may answer for a moment. With 0 it asks once, and then no process
+// may run the job.
 func NewLocker(m *quorumlock.Manager, logger cron.Logger, holdAtLeast time.Duration, options ...quorumlock.AcquireOption) *Locker {
 	if logger == nil {
 		logger = cron.DefaultLogger
 	}
-	all := append([]quorumlock.AcquireOption{quorumlock.WithMinHold(holdAtLeast), quorumlock.WithWait(0)}, options...)
+	all := append([]quorumlock.AcquireOption{quorumlock.WithMinHold(holdAtLeast), quorumlock.WithWait(holdAtLeast / 2)}, options...)
 	return &Locker{manager: m, logger: logger, options: all}
 }
 
@@ -50,7 +56,9 @@ func NewLocker(m *quorumlock.Manager, logger cron.Logger, holdAtLeast time.Durat
 // Manager afterwards, or before if the jobs should be cut short.
 func (l *Locker) Job(name string, work func(ctx context.Context, lease *quorumlock.Lease)) cron.Job {
 	return cron.FuncJob(func() {
+		began := false
 		err := l.manager.Do(context.Background(), namePrefix+name, func(ctx context.Context, lease *quorumlock.Lease) error {
+			began = true
 			work(ctx, lease)
 			return nil
 		}, l.options...)
@@ -58,8 +66,10 @@ func (l *Locker) Job(name string, work func(ctx context.Context, lease *quorumlo
 		case err == nil:
 		case errors.Is(err, quorumlock.ErrHeld):
 			l.logger.Info("skip", "job", name, "reason", err)
+		case began: // work itself returns no error
+			l.logger.Error(err, "the lease was lost while the job ran", "job", name)
 		default:
-			l.logger.Error(err, "job without its lock", "job", name)
+			l.logger.Error(err, "the job did not run", "job", name)
 		}
 	})
 }

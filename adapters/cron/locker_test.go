@@ -26,6 +26,7 @@ type messages struct {
 	skipped atomic.Int32
 	mu      sync.Mutex
 	err     error
+	text    string
 }
 
 func (m *messages) Info(msg string, _ ...any) {
@@ -34,10 +35,10 @@ func (m *messages) Info(msg string, _ ...any) {
 	}
 }
 
-func (m *messages) Error(err error, _ string, _ ...any) {
+func (m *messages) Error(err error, text string, _ ...any) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.err = err
+	m.err, m.text = err, text
 }
 
 func (m *messages) last() error {
@@ -146,6 +147,7 @@ func TestALostLeaseEndsTheContextOfTheJobAndIsLogged(t *testing.T) {
 			assert.ErrorIs(t, context.Cause(ctx), quorumlock.ErrLost)
 		}).Run()
 		require.ErrorIs(t, p.last(), quorumlock.ErrLost)
+		assert.Equal(t, "the lease was lost while the job ran", p.text)
 		p.stop(t)
 	})
 }
@@ -164,6 +166,55 @@ func TestAPanicReleasesTheLock(t *testing.T) {
 	})
 }
 
+// The grant of one tick came 250 ms late, and the name stays taken until 50 ms after the next tick.
+func TestALateGrantDoesNotLoseTheNextTick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := quorumlocktest.Start(t, 3)
+		var runs atomic.Int32
+		var processes []*process
+		var jobs []cron.Job
+		for i := range 3 {
+			p := start(t, cluster, fmt.Sprint(i), 800*time.Millisecond)
+			processes = append(processes, p)
+			jobs = append(jobs, p.locker.Job("job", func(context.Context, *quorumlock.Lease) { runs.Add(1) }))
+		}
+		tick := time.Now()
+		time.Sleep(250 * time.Millisecond)
+		jobs[0].Run()
+		require.Equal(t, int32(1), runs.Load())
+		time.Sleep(time.Until(tick.Add(time.Second)))
+		runAll(jobs)
+		assert.Equal(t, int32(2), runs.Load())
+		for _, p := range processes {
+			assert.NoError(t, p.last())
+			p.stop(t)
+		}
+	})
+}
+
+func TestAMomentWithoutAQuorumDoesNotLoseTheTick(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := quorumlocktest.Start(t, 3)
+		p := start(t, cluster, "a", time.Second)
+		cluster.Partition("a", 0, 1)
+		time.AfterFunc(100*time.Millisecond, func() { cluster.Rejoin("a") })
+		var runs atomic.Int32
+		p.locker.Job("job", func(context.Context, *quorumlock.Lease) { runs.Add(1) }).Run()
+		assert.Equal(t, int32(1), runs.Load())
+		assert.NoError(t, p.last())
+		p.stop(t)
+	})
+}
+
+// runAll runs jobs at the same time.
+func runAll(jobs []cron.Job) {
+	var all sync.WaitGroup
+	for _, job := range jobs {
+		all.Go(job.Run)
+	}
+	all.Wait()
+}
+
 func TestATickWithoutAQuorumRunsNothingAndIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cluster := quorumlocktest.Start(t, 3)
@@ -171,6 +222,7 @@ func TestATickWithoutAQuorumRunsNothingAndIsLogged(t *testing.T) {
 		cluster.Kill(0, 1)
 		p.locker.Job("job", func(context.Context, *quorumlock.Lease) { t.Error("ran") }).Run()
 		require.ErrorIs(t, p.last(), quorumlock.ErrNoQuorum)
+		assert.Equal(t, "the job did not run", p.text)
 		p.stop(t)
 	})
 }
