@@ -1,5 +1,9 @@
-// Http serves payments, each once: requests with one Idempotency-Key are served one after
-// the other, on all hosts together, and a repeated request gets the first one's answer.
+// Http serves payments. While leases last, requests with one Idempotency-Key run one at a time,
+// on all hosts together. A repeated request gets the stored answer.
+//
+// A handler that stalls may outlive its lease, and the next request begins. Then the store
+// refuses the answer of the late handler, because its fencing token is lower. The lock cannot
+// stop its payment: the handler passes the key to the payment provider, which pays once for it.
 //
 // It needs no Redis: the nodes run in this process. With -nodes it uses real servers.
 //
@@ -58,7 +62,8 @@ func run(ctx context.Context, nodes string, listener net.Listener) error {
 		return err
 	}
 	defer func() { _ = m.Close(context.WithoutCancel(ctx)) }()
-	server := &http.Server{Handler: service(m, &payments{}), ReadHeaderTimeout: 5 * time.Second}
+	psp := &provider{takes: 500 * time.Millisecond}
+	server := &http.Server{Handler: service(m, &payments{pay: psp.pay}), ReadHeaderTimeout: 5 * time.Second}
 	stopped := make(chan error, 1)
 	go func() {
 		<-ctx.Done()
@@ -74,75 +79,105 @@ func run(ctx context.Context, nodes string, listener net.Listener) error {
 
 // service has one route with the lock around it.
 func service(m *quorumlock.Manager, p *payments) http.Handler {
-	one := onePerKey{manager: m, wait: 2 * time.Second, conflict: http.StatusConflict, key: func(r *http.Request) string {
-		key := r.Header.Get("Idempotency-Key")
-		if key == "" {
-			return ""
-		}
-		return "payments/" + key // and the tenant, where there are several
-	}}
+	one := onePerKey{
+		manager: m, prefix: "payments/", wait: 2 * time.Second, conflict: http.StatusConflict,
+		key: func(r *http.Request) string { return r.Header.Get("Idempotency-Key") }, // and the tenant, where there are several
+	}
 	mux := http.NewServeMux()
 	mux.Handle("POST /payments", one.wrap(p))
 	return mux
 }
 
-// payments is the resource, in a real program a database. It keeps the answer to each key, and the
-// highest token of a key that it has seen.
+// payments is the resource, in a real program a database, where begin and store are a transaction
+// each. It does not compare the payloads of requests with one key: a real service keeps a hash of
+// the first one, and answers 422 to another.
 type payments struct {
-	mu      sync.Mutex
-	answers map[string]string
-	tokens  map[string]int64
-	pay     func(context.Context) error // nil waits half a second
+	pay func(ctx context.Context, key string) error // pays once for each key
+
+	mu   sync.Mutex
+	keys map[string]record
 }
+
+// record is what payments remembers about a key.
+type record struct {
+	token  int64  // the highest that a request has shown
+	answer string // "" before a request has paid
+}
+
+// errStale means that a later request with the key has begun.
+var errStale = errors.New("a later request with this key has begun")
 
 // ServeHTTP pays, unless a request with this key has paid before.
 func (p *payments) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	ctx, key := r.Context(), r.Header.Get("Idempotency-Key")
-	if answer, paid := p.answer(key); paid {
-		_, _ = fmt.Fprintln(w, answer)
-		return
+	answer, err := p.begin(key, token(ctx))
+	if err == nil && answer == "" {
+		answer = "paid"
+		if err = p.pay(ctx, key); err == nil {
+			err = p.store(key, answer, token(ctx))
+		}
 	}
-	pay := p.pay
-	if pay == nil {
-		pay = half
-	}
-	err := pay(ctx)
-	if err == nil {
-		err = p.store(key, "paid", token(ctx))
-	}
-	if err != nil { // such as quorumlock.ErrLost: the next request decides what has happened
+	if err != nil { // such as quorumlock.ErrLost or errStale: the next request finds out what has happened
+		retryAfter(w, 2*time.Second)
 		http.Error(w, err.Error(), http.StatusServiceUnavailable)
 		return
 	}
-	_, _ = fmt.Fprintln(w, "paid")
+	_, _ = fmt.Fprintln(w, answer)
 }
 
-func half(ctx context.Context) error {
-	select {
-	case <-time.After(500 * time.Millisecond):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (p *payments) answer(key string) (string, bool) {
+// begin raises the remembered token before the request does anything: from then on, store refuses
+// the requests before it. It returns the stored answer, "" if there is none.
+func (p *payments) begin(key string, token int64) (string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	answer, ok := p.answers[key]
-	return answer, ok
+	known := p.keys[key]
+	return known.answer, p.put(key, record{token: token, answer: known.answer})
 }
 
-// store refuses a token below the highest: a later request with the key has been here.
+// store keeps the answer to a key.
 func (p *payments) store(key, answer string, token int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if token < p.tokens[key] {
-		return errors.New("a later request has been here")
+	return p.put(key, record{token: token, answer: answer})
+}
+
+// put refuses a token below the remembered one, and 0, which is no token.
+func (p *payments) put(key string, r record) error {
+	if r.token <= 0 || r.token < p.keys[key].token {
+		return errStale
 	}
-	if p.answers == nil {
-		p.answers, p.tokens = map[string]string{}, map[string]int64{}
+	if p.keys == nil {
+		p.keys = map[string]record{}
 	}
-	p.answers[key], p.tokens[key] = answer, token
+	p.keys[key] = r
+	return nil
+}
+
+// provider stands for the payment provider. It cannot check fencing tokens. It pays once for each
+// idempotency key: see docs/fencing.md, "When the resource cannot check".
+type provider struct {
+	takes time.Duration // each call
+
+	mu   sync.Mutex
+	paid map[string]bool
+	made int // payments
+}
+
+func (p *provider) pay(ctx context.Context, key string) error {
+	select {
+	case <-time.After(p.takes):
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.paid[key] {
+		return nil
+	}
+	if p.paid == nil {
+		p.paid = map[string]bool{}
+	}
+	p.paid[key] = true
+	p.made++
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,23 +28,19 @@ type bank struct {
 	cluster *quorumlocktest.Cluster
 	hosts   [2]http.Handler
 	*payments
-	runs int // of pay; guarded by payments.mu
+	provider *provider
+	runs     int // of pay; guarded by payments.mu
 }
 
 // inBubble runs a test of a bank, in which a payment takes a second.
 func inBubble(t *testing.T, test func(t *testing.T, b *bank)) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &bank{cluster: quorumlocktest.Start(t, 3), payments: &payments{}}
-		b.pay = func(ctx context.Context) error {
+		b := &bank{cluster: quorumlocktest.Start(t, 3), payments: &payments{}, provider: &provider{takes: time.Second}}
+		b.pay = func(ctx context.Context, key string) error {
 			b.mu.Lock()
 			b.runs++
 			b.mu.Unlock()
-			select {
-			case <-time.After(time.Second):
-				return nil
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
+			return b.provider.pay(ctx, key)
 		}
 		for i := range b.hosts {
 			m := b.cluster.ManagerFor(t, fmt.Sprint(i))
@@ -92,7 +89,7 @@ func TestOtherKeysDoNotWait(t *testing.T) {
 func TestARequestThatHasWaitedLongEnoughIsAConflict(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bank) {
 		release := make(chan struct{})
-		b.pay = func(context.Context) error { <-release; return nil }
+		b.pay = func(context.Context, string) error { <-release; return nil }
 		first := make(chan int)
 		go func() { first <- b.post(t.Context(), 0, "4711").Code }()
 		synctest.Wait()
@@ -108,7 +105,7 @@ func TestARequestThatHasWaitedLongEnoughIsAConflict(t *testing.T) {
 
 func TestALostLeaseEndsTheRequest(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bank) {
-		b.pay = func(ctx context.Context) error {
+		b.pay = func(ctx context.Context, _ string) error {
 			assert.Positive(t, token(ctx))
 			b.cluster.Partition("0")
 			<-ctx.Done()
@@ -117,16 +114,59 @@ func TestALostLeaseEndsTheRequest(t *testing.T) {
 		}
 		w := b.post(t.Context(), 0, "4711")
 		assert.Equal(t, http.StatusServiceUnavailable, w.Code)
-		assert.Empty(t, b.answers)
+		assert.Empty(t, b.keys["4711"].answer)
 		b.cluster.Rejoin("0")
 	})
 }
 
-func TestALateWriteOfAnEarlierRequestIsRefused(t *testing.T) {
+// The handler on host 0 stalls for 30 s, and its lease ends. The request on host 1 begins before
+// the late handler answers, and has not paid by then.
+func TestAStalledHandlerNeitherPaysTwiceNorAnswers(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bank) {
+		pay := b.pay
+		var stalled atomic.Bool
+		b.pay = func(ctx context.Context, key string) error {
+			if stalled.CompareAndSwap(false, true) {
+				b.cluster.Partition("0")
+				time.Sleep(29 * time.Second) // pay takes another second
+				ctx = context.WithoutCancel(ctx)
+			}
+			return pay(ctx, key)
+		}
+		begun := time.Now()
+		late := make(chan *httptest.ResponseRecorder, 1)
+		go func() { late <- b.post(t.Context(), 0, "4711") }()
+		time.Sleep(29500 * time.Millisecond)
+		next := make(chan *httptest.ResponseRecorder, 1)
+		go func() { next <- b.post(t.Context(), 1, "4711") }()
+		w := <-late
+		assert.Equal(t, http.StatusServiceUnavailable, w.Code)
+		assert.Contains(t, w.Body.String(), errStale.Error())
+		assert.Less(t, time.Since(begun), 30400*time.Millisecond, "before the next request has paid")
+		w = <-next
+		assert.Equal(t, http.StatusOK, w.Code)
+		assert.Equal(t, "paid\n", w.Body.String())
+		b.cluster.Rejoin("0")
+		assert.Equal(t, http.StatusOK, b.post(t.Context(), 1, "4711").Code)
+		assert.Equal(t, 2, b.runs)
+		assert.Equal(t, 1, b.provider.made)
+	})
+}
+
+func TestTheStoreRefusesALowerTokenAndNone(t *testing.T) {
 	p := &payments{}
+	_, err := p.begin("4711", 8)
+	require.NoError(t, err)
+	require.ErrorIs(t, p.store("4711", "paid by the earlier", 7), errStale)
 	require.NoError(t, p.store("4711", "paid by the later", 8))
-	require.Error(t, p.store("4711", "paid by the earlier", 7))
-	assert.Equal(t, "paid by the later", p.answers["4711"])
+	_, err = p.begin("4711", 7)
+	require.ErrorIs(t, err, errStale)
+	answer, err := p.begin("4711", 9)
+	require.NoError(t, err)
+	assert.Equal(t, "paid by the later", answer)
+	require.ErrorIs(t, p.store("4711", "paid by the later", 8), errStale)
+	_, err = p.begin("4712", 0)
+	require.ErrorIs(t, err, errStale)
 }
 
 func TestTheLockIsFreeAfterAClientHasGoneOrTheHandlerPanicked(t *testing.T) {
@@ -135,7 +175,7 @@ func TestTheLockIsFreeAfterAClientHasGoneOrTheHandlerPanicked(t *testing.T) {
 		defer cancel()
 		assert.Equal(t, http.StatusServiceUnavailable, b.post(ctx, 0, "4711").Code)
 		pay := b.pay
-		b.pay = func(context.Context) error { panic(http.ErrAbortHandler) }
+		b.pay = func(context.Context, string) error { panic(http.ErrAbortHandler) }
 		assert.PanicsWithValue(t, http.ErrAbortHandler, func() { b.post(t.Context(), 0, "4711") })
 		b.pay = pay
 		begun := time.Now()
@@ -146,9 +186,24 @@ func TestTheLockIsFreeAfterAClientHasGoneOrTheHandlerPanicked(t *testing.T) {
 
 func TestAKeyThatCannotBeUsedIsABadRequest(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bank) {
-		for _, key := range []string{"", strings.Repeat("x", 600), "\xff"} {
-			assert.Equal(t, http.StatusBadRequest, b.post(t.Context(), 0, key).Code, "%q", key)
+		for key, want := range map[string]string{
+			"": "is missing", strings.Repeat("x", 504): "is longer than 503 bytes", "\xff": "is not UTF-8",
+		} {
+			w := b.post(t.Context(), 0, key)
+			assert.Equal(t, http.StatusBadRequest, w.Code, "%q", key)
+			assert.Equal(t, "the key "+want+"\n", w.Body.String())
 		}
+		assert.Equal(t, http.StatusOK, b.post(t.Context(), 0, strings.Repeat("x", 503)).Code)
+	})
+}
+
+func TestAnInvalidSettingIsAnErrorOfTheServer(t *testing.T) {
+	inBubble(t, func(t *testing.T, b *bank) {
+		one := onePerKey{manager: b.cluster.Manager(t), wait: -time.Second, key: func(*http.Request) string { return "4711" }}
+		w := httptest.NewRecorder()
+		one.wrap(b.payments).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/payments", http.NoBody))
+		assert.Equal(t, http.StatusInternalServerError, w.Code)
+		assert.Zero(t, b.runs)
 	})
 }
 

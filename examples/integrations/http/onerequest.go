@@ -3,10 +3,12 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"net/http"
 	"strconv"
 	"time"
+	"unicode/utf8"
 
 	"github.com/quorumlock/quorumlock"
 )
@@ -18,7 +20,9 @@ import (
 // last two have Retry-After.
 type onePerKey struct {
 	manager *quorumlock.Manager
-	// key returns the name to lock, "" for a request that has none. Put the tenant into
+	// prefix and the key are the name to lock.
+	prefix string
+	// key returns the key of a request, "" for a request that has none. Put the tenant into
 	// it, or one tenant can block the other by using its keys.
 	key func(*http.Request) string
 	// wait is how long a request waits for the one before it; 0 asks once.
@@ -32,25 +36,41 @@ type onePerKey struct {
 // and also ends when the lease is lost: the handler has to stop then, because another
 // request may begin. token returns the fencing token of its context, for each write.
 //
-// The lock keeps two requests with one key from running at the same time. It does not
-// remember the first one: the handler looks up whether the key has been served before.
+// The lock keeps two requests with one key from running at the same time, while handlers stop
+// with their leases. A store that checks the token refuses a handler that does not. The lock does
+// not remember the first request: the handler looks up whether the key has been served before.
 func (o onePerKey) wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		lease, err := o.manager.Acquire(r.Context(), o.key(r), quorumlock.WithWait(o.wait))
-		if err != nil {
-			o.refuse(w, err)
+		key := o.key(r)
+		if problem := o.problem(key); problem != "" {
+			http.Error(w, "the key "+problem, http.StatusBadRequest)
 			return
 		}
-		ctx, cancel := lease.WithContext(r.Context())
-		defer func() { // also if the handler panics, as with http.ErrAbortHandler
-			cancel()
-			// Not with the request's context: if the client is gone, Release would not wait for
-			// the nodes. An error means that the lease was lost, which the handler has seen, or
-			// that keys stay until they expire.
-			_ = lease.Release(context.WithoutCancel(ctx))
-		}()
-		next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, tokenKey{}, lease.Token())))
+		served := false
+		err := o.manager.Do(r.Context(), o.prefix+key, func(ctx context.Context, lease *quorumlock.Lease) error {
+			served = true
+			next.ServeHTTP(w, r.WithContext(context.WithValue(ctx, tokenKey{}, lease.Token())))
+			return nil
+		}, quorumlock.WithWait(o.wait))
+		if !served { // otherwise an error is a lost lease, and the handler has answered
+			o.refuse(w, err)
+		}
 	})
+}
+
+// problem says why a key cannot be part of a name, "" if it can.
+func (o onePerKey) problem(key string) string {
+	longest := quorumlock.MaxNameLen - len(o.prefix)
+	switch {
+	case key == "":
+		return "is missing"
+	case len(key) > longest:
+		return fmt.Sprintf("is longer than %d bytes", longest)
+	case !utf8.ValidString(key):
+		return "is not UTF-8"
+	default:
+		return ""
+	}
 }
 
 // refuse answers a request that did not get the lock.
@@ -58,8 +78,8 @@ func (o onePerKey) refuse(w http.ResponseWriter, err error) {
 	var held *quorumlock.HeldError
 	var few *quorumlock.QuorumError
 	switch {
-	case errors.Is(err, quorumlock.ErrInvalid): // no key, one that is too long, or no UTF-8
-		http.Error(w, "a key of 1 to 512 bytes is missing", http.StatusBadRequest)
+	case errors.Is(err, quorumlock.ErrInvalid): // the key is checked: the server's own settings
+		http.Error(w, "the server has an invalid setting", http.StatusInternalServerError)
 	case errors.As(err, &held):
 		// When the holder's keys end is no estimate of when it is done: try again soon.
 		retryAfter(w, time.Second)
@@ -67,9 +87,9 @@ func (o onePerKey) refuse(w http.ResponseWriter, err error) {
 	case errors.As(err, &few):
 		retryAfter(w, max(few.RetryAfter, 2*time.Second))
 		http.Error(w, "the lock service does not answer", http.StatusServiceUnavailable)
-	default: // the client is gone, or the Manager is closed
+	default: // the client is gone, the Manager is closed, or the lease ended at once
 		retryAfter(w, 2*time.Second)
-		http.Error(w, "shutting down", http.StatusServiceUnavailable)
+		http.Error(w, "the request was not served", http.StatusServiceUnavailable)
 	}
 }
 
