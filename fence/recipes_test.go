@@ -290,15 +290,23 @@ func TestAConditionalWriteToAnObjectWithItsTokenRefusesStaleWrites(t *testing.T)
 type files struct{ dir string }
 
 func (f files) write(_ context.Context, token int64) error {
-	name := filepath.Join(f.dir, fmt.Sprintf("state.%016d", token))
-	temporary, err := os.CreateTemp(f.dir, "new")
+	return replace(filepath.Join(f.dir, fmt.Sprintf("state.%016d", token)), token)
+}
+
+// replace renames a complete file into place. After an error the old file stays: a torn one must not take its name.
+func replace(name string, token int64) error {
+	temporary, err := os.CreateTemp(filepath.Dir(name), "new")
 	if err != nil {
 		return err
 	}
-	if _, err := temporary.WriteString(strconv.FormatInt(token, 10)); err != nil {
-		return err
+	_, err = temporary.WriteString(strconv.FormatInt(token, 10))
+	if err == nil {
+		err = temporary.Sync()
 	}
-	return errors.Join(temporary.Sync(), temporary.Close(), os.Rename(temporary.Name(), name))
+	if err := errors.Join(err, temporary.Close()); err != nil {
+		return errors.Join(err, os.Remove(temporary.Name()))
+	}
+	return os.Rename(temporary.Name(), name)
 }
 
 func (f files) read(t *testing.T) int64 {
@@ -339,15 +347,18 @@ func (f flocked) write(_ context.Context, token int64) error {
 		return err
 	}
 	if text, err := os.ReadFile(filepath.Join(f.dir, "token")); err == nil {
-		if seen, err := strconv.ParseInt(string(text), 10, 64); err != nil || seen > token {
-			return errors.Join(err, &fence.StaleError{Resource: f.dir, Token: token, Seen: seen})
+		seen, err := strconv.ParseInt(string(text), 10, 64)
+		if err != nil {
+			return err
+		}
+		if seen > token {
+			return &fence.StaleError{Resource: f.dir, Token: token, Seen: seen}
 		}
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	for _, name := range []string{"token", "state"} { // the token first: a crash in between must not lower it
-		err := os.WriteFile(filepath.Join(f.dir, name+".new"), []byte(strconv.FormatInt(token, 10)), 0o600)
-		if err := errors.Join(err, os.Rename(filepath.Join(f.dir, name+".new"), filepath.Join(f.dir, name))); err != nil {
+		if err := replace(filepath.Join(f.dir, name), token); err != nil {
 			return err
 		}
 	}
@@ -361,4 +372,12 @@ func (f flocked) read(t *testing.T) int64 {
 
 func TestAFileBehindALockOfTheKernelRefusesStaleWrites(t *testing.T) {
 	checkStore(t, flocked{t.TempDir()})
+}
+
+func TestAFileWithoutATokenIsAnErrorAndNotStale(t *testing.T) {
+	f := flocked{t.TempDir()}
+	require.NoError(t, os.WriteFile(filepath.Join(f.dir, "token"), []byte("?"), 0o600))
+	err := f.write(t.Context(), 33)
+	require.ErrorIs(t, err, strconv.ErrSyntax)
+	require.NotErrorIs(t, err, fence.ErrStale)
 }
