@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Whoever copies a program from the first page gets one that was compiled: it stands in an example.
+// A user who copies a program from the first page gets one that was compiled: it stands in an example.
 func TestSnippetsOfTheFirstPageAreCompiled(t *testing.T) {
 	var compiled strings.Builder
 	require.NoError(t, filepath.WalkDir("examples", func(path string, _ fs.DirEntry, err error) error {
@@ -46,7 +46,8 @@ func TestTheFirstPageIsShort(t *testing.T) {
 	assert.LessOrEqual(t, len(strings.Fields(string(page))), 800)
 }
 
-// Pictures can be read on light and dark pages, and by those who hear them. No text is cut off, and no line crosses one.
+// Pictures have colours for light and dark pages, and a title and a description for screen readers.
+// No text is cut off, and no line crosses a text.
 func TestPicturesAreForEveryReader(t *testing.T) {
 	pictures := 0
 	require.NoError(t, filepath.WalkDir("docs", func(path string, _ fs.DirEntry, err error) error {

@@ -72,7 +72,7 @@ func fromRueidislock(ctx context.Context, name string, work func(context.Context
 // readThenWrite is the recipe for a reader that wants to write.
 func readThenWrite(ctx context.Context, m *quorumlock.Manager, decide func(context.Context, int64) (func(context.Context, int64) error, error)) error {
 	err := m.Do(ctx, "prices/intent", func(ctx context.Context, _ *quorumlock.Lease) error { // nobody else writes
-		reader, err := m.AcquireShared(ctx, "prices") // beside those who only read
+		reader, err := m.AcquireShared(ctx, "prices") // other readers may hold it too
 		if err != nil {
 			return err
 		}
