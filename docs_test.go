@@ -64,67 +64,232 @@ func TestPicturesAreForEveryReader(t *testing.T) {
 				t.Errorf("%s lacks %s", path, want)
 			}
 		}
-		page, texts, lines := boxes(t, path, picture)
-		for text, b := range texts {
-			assert.True(t, b.left >= 0 && b.right <= page.right && b.top >= 0 && b.bottom <= page.bottom, "%s: %s is cut off", path, text)
-			for _, l := range lines {
-				crossed := l.left < b.right && l.right > b.left && l.top < b.bottom && l.bottom > b.top
-				assert.False(t, crossed, "%s: a line crosses %s", path, text)
-			}
+		for _, fault := range faults(t, path, picture) {
+			t.Errorf("%s: %s", path, fault)
 		}
 		return nil
 	}))
 	assert.Positive(t, pictures)
 }
 
-type box struct{ left, top, right, bottom float64 }
+func TestFaultsOfPicturesAreFound(t *testing.T) {
+	const head = `<svg viewBox="0 0 200 100"><style>text { font: 12px serif } .title { font-size: 15px; font-weight: 600 }</style>`
+	for body, want := range map[string]string{
+		`<text x="4" y="50">twenty characters ok</text>`:                                           "",
+		`<text x="4" y="8">top</text>`:                                                             "cut off",
+		`<text x="4" y="101">bottom</text>`:                                                        "cut off",
+		`<text x="4" y="50" class="title">a title of 26 characters.</text>`:                        "cut off",
+		`<text x="4" y="50">crossed</text><line x1="9" x2="9" y1="0" y2="90"/>`:                    "crosses",
+		`<text x="4" y="50">crossed</text><polyline points="0,90 9,48 9,90"/>`:                     "crosses",
+		`<text x="4" y="50">crossed</text><path d="M9,90 V60 h3 V45"/>`:                            "crosses",
+		`<text x="20" y="50">beside a diagonal</text><polyline points="0,45 10,60 60,90 190,70"/>`: "",
+	} {
+		found := faults(t, body, []byte(head+body+"</svg>"))
+		if want == "" {
+			assert.Empty(t, found, body)
+			continue
+		}
+		require.Len(t, found, 1, body)
+		assert.Contains(t, found[0], want)
+	}
+}
 
-// boxes returns the size of a picture, and where its texts are, by about the width of
-// their font, and its lines.
-func boxes(t *testing.T, path string, picture []byte) (page box, texts map[string]box, lines []box) {
+// faults returns the texts of a picture that are cut off, and those that a line crosses.
+func faults(t *testing.T, path string, picture []byte) (found []string) {
 	t.Helper()
-	const charWidth, charHeight = 6.2, 9
-	texts = map[string]box{}
+	d := drawing{fonts: fontsOf(picture), hanging: bytes.Contains(picture, []byte("text-before-edge")), texts: map[string]box{}}
 	for decoder := xml.NewDecoder(bytes.NewReader(picture)); ; {
 		token, err := decoder.Token()
 		if errors.Is(err, io.EOF) {
-			return page, texts, lines
+			break
 		}
 		require.NoError(t, err, path)
-		element, ok := token.(xml.StartElement)
-		if !ok {
-			continue
-		}
-		number, anchor := map[string]float64{}, 0.0
-		for _, a := range element.Attr {
-			number[a.Name.Local], _ = strconv.ParseFloat(a.Value, 64)
-			switch {
-			case a.Name.Local == "viewBox":
-				var v box
-				_, err := fmt.Sscan(a.Value, &v.left, &v.top, &v.right, &v.bottom)
-				require.NoError(t, err, path)
-				page.right, page.bottom = max(page.right, v.right), max(page.bottom, v.bottom)
-			case a.Value == "middle":
-				anchor = 0.5
-			case a.Value == "end":
-				anchor = 1
-			}
-		}
-		switch element.Name.Local {
-		case "line":
-			x1, x2, y1, y2 := number["x1"], number["x2"], number["y1"], number["y2"]
-			lines = append(lines, box{min(x1, x2), min(y1, y2), max(x1, x2), max(y1, y2)})
-		case "text":
-			var text string
-			require.NoError(t, decoder.DecodeElement(&text, &element), path)
-			width := number["textLength"]
-			if width == 0 {
-				width = charWidth * float64(utf8.RuneCountInString(text))
-			}
-			left, bottom := number["x"]-anchor*width, number["y"]
-			texts[fmt.Sprintf("%q at %v", text, number)] = box{left, max(bottom-charHeight, 0), left + width, bottom}
+		if element, ok := token.(xml.StartElement); ok {
+			d.add(t, decoder, element)
 		}
 	}
+	for text, b := range d.texts {
+		if b.left < 0 || b.right > d.page.right || b.top < 0 || b.bottom > d.page.bottom {
+			found = append(found, text+" is cut off")
+		}
+		for _, l := range d.lines {
+			if l.crosses(b) {
+				found = append(found, fmt.Sprintf("the line %v crosses %s", l, text))
+				break
+			}
+		}
+	}
+	return found
+}
+
+type box struct{ left, top, right, bottom float64 }
+
+// line is a straight line between two points.
+type line struct{ x1, y1, x2, y2 float64 }
+
+// crosses reports whether a part of the line is inside a box (the algorithm of Liang and Barsky).
+func (l line) crosses(b box) bool {
+	from, to := 0.0, 1.0
+	for _, side := range [][2]float64{
+		{l.x1 - l.x2, l.x1 - b.left}, {l.x2 - l.x1, b.right - l.x1}, {l.y1 - l.y2, l.y1 - b.top}, {l.y2 - l.y1, b.bottom - l.y1},
+	} {
+		switch step, room := side[0], side[1]; {
+		case step == 0 && room <= 0:
+			return false
+		case step < 0:
+			from = max(from, room/step)
+		case step > 0:
+			to = min(to, room/step)
+		}
+	}
+	return from < to
+}
+
+// font is what a style sheet says about a class, or about all texts.
+type font struct {
+	size float64 // 0 if it does not say
+	bold bool
+}
+
+// fontsOf returns the fonts of a picture, by selector: "text" or ".class".
+func fontsOf(picture []byte) map[string]font {
+	fonts := map[string]font{}
+	size := regexp.MustCompile(`font(?:-size)?:\s*([\d.]+)px`)
+	for _, rule := range regexp.MustCompile(`(text|\.\w+)\s*\{([^}]*)\}`).FindAllSubmatch(picture, -1) {
+		f := fonts[string(rule[1])]
+		if m := size.FindSubmatch(rule[2]); m != nil {
+			f.size, _ = strconv.ParseFloat(string(m[1]), 64)
+		}
+		f.bold = f.bold || bytes.Contains(rule[2], []byte("font-weight: 600"))
+		fonts[string(rule[1])] = f
+	}
+	return fonts
+}
+
+// drawing is what the test knows about a picture: its size, its texts by about the width of their font, and
+// its straight lines.
+type drawing struct {
+	fonts   map[string]font
+	hanging bool // the y of a text is its top, and not its baseline
+	page    box
+	texts   map[string]box
+	lines   []line
+}
+
+func (d *drawing) add(t *testing.T, decoder *xml.Decoder, element xml.StartElement) {
+	t.Helper()
+	attr, number := map[string]string{}, map[string]float64{}
+	for _, a := range element.Attr {
+		attr[a.Name.Local] = a.Value
+		number[a.Name.Local], _ = strconv.ParseFloat(a.Value, 64)
+	}
+	switch element.Name.Local {
+	case "svg":
+		if attr["viewBox"] == "" {
+			return
+		}
+		var v box
+		_, err := fmt.Sscan(attr["viewBox"], &v.left, &v.top, &v.right, &v.bottom)
+		require.NoError(t, err)
+		d.page.right, d.page.bottom = max(d.page.right, v.right), max(d.page.bottom, v.bottom)
+	case "line":
+		d.lines = append(d.lines, line{number["x1"], number["y1"], number["x2"], number["y2"]})
+	case "polyline":
+		d.path("M" + attr["points"])
+	case "path":
+		d.path(attr["d"])
+	case "text":
+		var text string
+		require.NoError(t, decoder.DecodeElement(&text, &element))
+		if text != "" {
+			d.text(text, attr, number)
+		}
+	}
+}
+
+// text adds a text. A character is about half as wide as the font is high, and a bold one a little wider.
+func (d *drawing) text(text string, attr map[string]string, number map[string]float64) {
+	const charWidth, boldWidth, charHeight = 0.517, 0.55, 0.75
+	f := font{size: 12}
+	for _, selector := range append([]string{"text"}, strings.Fields(attr["class"])...) {
+		own, ok := d.fonts[selector]
+		if !ok {
+			own = d.fonts["."+selector]
+		}
+		if own.size > 0 {
+			f.size = own.size
+		}
+		f.bold = f.bold || own.bold
+	}
+	if number["font-size"] > 0 {
+		f.size = number["font-size"]
+	}
+	width := number["textLength"]
+	if width == 0 {
+		each := charWidth
+		if f.bold {
+			each = boldWidth
+		}
+		width = each * f.size * float64(utf8.RuneCountInString(text))
+	}
+	b := box{left: number["x"], bottom: number["y"]}
+	if d.hanging {
+		b.bottom += charHeight * f.size
+	}
+	switch attr["text-anchor"] {
+	case "middle":
+		b.left -= width / 2
+	case "end":
+		b.left -= width
+	}
+	b.right, b.top = b.left+width, b.bottom-charHeight*f.size
+	d.texts[fmt.Sprintf("%q at %v", text, number)] = b
+}
+
+// path adds the lines of a path, unless it has curves.
+func (d *drawing) path(commands string) {
+	if strings.Trim(commands, "MLHVmlhv0123456789.,- \n") != "" {
+		return
+	}
+	var x, y float64
+	for _, c := range regexp.MustCompile(`([A-Za-z])([^A-Za-z]*)`).FindAllStringSubmatch(commands, -1) {
+		var numbers []float64
+		for _, field := range strings.FieldsFunc(c[2], func(r rune) bool { return strings.ContainsRune(" ,\n", r) }) {
+			n, _ := strconv.ParseFloat(field, 64)
+			numbers = append(numbers, n)
+		}
+		pen := c[1] != "M" && c[1] != "m" // the first point of a move draws nothing
+		for _, to := range points(c[1], numbers, x, y) {
+			if pen {
+				d.lines = append(d.lines, line{x, y, to[0], to[1]})
+			}
+			x, y, pen = to[0], to[1], true
+		}
+	}
+}
+
+// points returns where a command of a path leads from a point.
+func points(command string, numbers []float64, x, y float64) (to [][2]float64) {
+	for len(numbers) > 0 {
+		var base [2]float64
+		if command == strings.ToLower(command) {
+			base = [2]float64{x, y}
+		}
+		used := 1
+		switch strings.ToUpper(command) {
+		case "H":
+			x = base[0] + numbers[0]
+		case "V":
+			y = base[1] + numbers[0]
+		default:
+			if len(numbers) == 1 {
+				return to
+			}
+			x, y, used = base[0]+numbers[0], base[1]+numbers[1], 2
+		}
+		to, numbers = append(to, [2]float64{x, y}), numbers[used:]
+	}
+	return to
 }
 
 // pages are the documents, but for decisions, which say what was true then.
