@@ -190,7 +190,9 @@ func (l *Lock) take(m meaning) (heal quorum.Set) {
 		if m.healed {
 			l.is.taking = l.is.taking.Without(m.in.Node)
 		} else if w := l.others.wants.Load(); w != nil {
-			w.record(m.in.Node, m.want, l.ticket != nil && l.ticket.queued.Has(m.in.Node))
+			want := m.want
+			want.Marked = want.Marked && m.in.Kind != quorum.InputTaken // a revocation is no request
+			w.record(m.in.Node, want, l.ticket != nil && l.ticket.queued.Has(m.in.Node))
 		}
 		if m.in.Kind != quorum.InputNoAnswer {
 			l.proof.record(m.in.Node, m.shows, m.in.At, l.of.clock.Now())

@@ -140,6 +140,7 @@ func TestARevokedHolderThatLivesIsOverWithItsNextRenewal(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		holder, operator := manager(t, c), manager(t, c, quorumlock.WithHolder("ops-1"))
 		l := acquire(t, holder, "job")
+		wanted := l.Wanted()
 		granted := grantTo(operator)
 		time.Sleep(time.Second)
 		began := time.Now()
@@ -154,6 +155,9 @@ func TestARevokedHolderThatLivesIsOverWithItsNextRenewal(t *testing.T) {
 
 		lost := <-l.Lost()
 		assert.Equal(t, quorumlock.LostRevoked, lost.Reason)
+		for w := range wanted {
+			assert.False(t, w.Asked, "a revocation is no request")
+		}
 		require.NotEmpty(t, lost.Nodes)
 		for _, n := range lost.Nodes {
 			require.ErrorContains(t, n, "lease was revoked: ops-1: it hangs")

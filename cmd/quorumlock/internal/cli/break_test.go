@@ -22,7 +22,7 @@ var promised = []string{"release", "job", "--force", "--holder-is-stopped"}
 const key = quorumlock.DefaultPrefix + "job"
 
 // rights are those of docs/reference.md.
-const rights = "on >word resetchannels &quorumlock:* ~quorumlock:* -@all +evalsha +script|load +time +info +ping +getrange +mget +set +del " +
+const rights = "reset on >word resetchannels &quorumlock:* ~quorumlock:* +evalsha +script|load +time +info +ping +getrange +mget +set +del " +
 	"+exists +pexpireat +pttl +dbsize +zadd +zcard +zrange +zrank +zrem +zscore +publish +subscribe"
 
 // keysLeft returns how many of the keys of the lock "job" servers have.

@@ -122,7 +122,7 @@ func (p *program) inspection(s quorumlock.Status) string {
 		holderFacts(fact, s)
 	}
 	fact("token", token(s))
-	fact("votes", fmt.Sprintf("%d of %d nodes, %d needed", s.Votes, len(s.Nodes), p.connection.quorum()))
+	fact("held on", heldOn(s, p.connection.quorum()))
 	fact("waiters", strconv.Itoa(s.Waiters))
 	nodes := &table{width: width}
 	nodes.row("", "NODE", "HOLDER", "EXPIRES IN", "TOKEN")
@@ -187,6 +187,15 @@ func readersOf(s quorumlock.Status) string {
 	text := "\n" + t.String()
 	if more := s.Readers - len(known); more > 0 {
 		text += "and " + strconv.Itoa(more) + " more\n"
+	}
+	return text
+}
+
+// heldOn words how many nodes say that somebody holds a lock. Of a free lock none do, which is no outage.
+func heldOn(s quorumlock.Status, quorum int) string {
+	text := fmt.Sprintf("%d of %d nodes", s.Votes, len(s.Nodes))
+	if s.Votes > 0 {
+		text += fmt.Sprintf(", %d needed", quorum)
 	}
 	return text
 }

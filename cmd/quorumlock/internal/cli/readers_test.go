@@ -368,7 +368,7 @@ func TestRevokeTakesALockAwayFromItsReadersAndWaitsForTheirEnd(t *testing.T) {
 	begun := time.Now()
 	o := invoke(t, addrs, "revoke", "job", "--reason", "it hangs", "--by", "ops", "--wait")
 	require.Equal(t, 0, o.code, o.stderr)
-	assert.Regexp(t, `^revoked "job" of second and 1 other reader: over by \S+Z, in \S+, and nobody gets it before\n\S+Z nobody  job\n$`, o.stdout)
+	assert.Regexp(t, `^revoked "job" of second and 1 other reader: ends at the latest at \S+Z, in \S+, and nobody gets it before\n\S+Z nobody  job\n$`, o.stdout)
 	assert.Greater(t, time.Since(begun), 3*time.Second, "nobody holds the lock, but for those who do not notice")
 	for _, l := range []*quorumlock.Lease{first, second} {
 		lost := <-l.Lost()
@@ -381,7 +381,7 @@ func TestRevokeTakesALockAwayFromItsReadersAndWaitsForTheirEnd(t *testing.T) {
 	r := decoded[revocationJSON](t, invoke(t, addrs, "revoke", "job", "--json").stdout)
 	assert.Equal(t, []any{third.Owner(), 2, 3}, []any{r.Holder.Owner, r.Readers, r.Marked})
 	o = invoke(t, addrs, "revoke", "job")
-	assert.Regexp(t, `^the leases of the readers of "job" were revoked before: over by \S+Z, in \S+, and nobody gets it before\n$`, o.stdout)
+	assert.Regexp(t, `^the leases of the readers of "job" were revoked before: end at the latest at \S+Z, in \S+, and nobody gets it before\n$`, o.stdout)
 }
 
 func TestACommandThatReadsEndsWhenItIsRevoked(t *testing.T) {
@@ -389,10 +389,13 @@ func TestACommandThatReadsEndsWhenItIsRevoked(t *testing.T) {
 	addrs := three(t)
 	c, stderr := reads(t, addrs, "--ttl", "2s", "--holder", "nightly")
 	o := invoke(t, addrs, "revoke", "job")
-	assert.Regexp(t, `^revoked "job" of the reader nightly: over by `, o.stdout)
+	assert.Regexp(t, `^revoked "job" of the reader nightly: ends at the latest at `, o.stdout)
 	_ = c.Wait()
 	assert.Equal(t, exitLost, c.ProcessState.ExitCode())
 	said, err := os.ReadFile(stderr)
 	require.NoError(t, err)
 	assert.Contains(t, string(said), `the shared lease of "job" was lost, or about to be: the command was stopped`)
+	assert.Contains(t, string(said), "lease was revoked: ")
+	assert.NotContains(t, string(said), "asked for")
+	t.Log(string(said))
 }

@@ -153,16 +153,16 @@ func (p *program) revocation(name string, r quorumlock.Revocation, readers int) 
 		return p.printJSON(j)
 	}
 	quoted := printable(strconv.Quote(name))
-	done, then := "revoked "+quoted+" of "+printable(called(r.Holder, readers)), "and when it notices"
+	done, ends, then := "revoked "+quoted+" of "+printable(called(r.Holder, readers)), "ends", "or when the holder notices"
 	switch {
 	case r.Holder == (quorumlock.Holder{}):
 		p.printf("nobody holds %s\n", quoted)
 		return nil
 	case r.Holder.Owner == nobody:
-		done, then = "the leases of the readers of "+quoted+" were revoked before", "and nobody gets it before"
+		done, ends, then = "the leases of the readers of "+quoted+" were revoked before", "end", "and nobody gets it before"
 	case readers > 0:
 		then = "and nobody gets it before"
 	}
-	p.printf("%s: over by %s, in %s, %s\n", done, stamp(r.Until), short(time.Until(r.Until)), then)
+	p.printf("%s: %s at the latest at %s, in %s, %s\n", done, ends, stamp(r.Until), short(time.Until(r.Until)), then)
 	return nil
 }

@@ -49,7 +49,7 @@ func TestRevokeTakesALockAwayAndWaitsForItsEnd(t *testing.T) {
 	require.NoError(t, err)
 	o := invoke(t, addrs, "revoke", "job", "--reason", "it hangs", "--by", "ops", "--wait")
 	require.Equal(t, 0, o.code, o.stderr)
-	assert.Regexp(t, `^revoked "job" of nightly: over by \S+Z, in \S+, and when it notices\n\S+Z nobody  job\n$`, o.stdout)
+	assert.Regexp(t, `^revoked "job" of nightly: ends at the latest at \S+Z, in \S+, or when the holder notices\n\S+Z nobody  job\n$`, o.stdout)
 	lost := <-l.Lost()
 	assert.Equal(t, quorumlock.LostRevoked, lost.Reason)
 	require.ErrorContains(t, lost.Nodes[0], "ops: it hangs")

@@ -41,6 +41,7 @@ func TestInspectSaysWhoHoldsALock(t *testing.T) {
 	o := invoke(t, addrs, "inspect", "job")
 	require.Equal(t, 0, o.code, o.stderr)
 	assert.Contains(t, o.stdout, "state    free\n")
+	assert.Contains(t, o.stdout, "held on  0 of 3 nodes\n", "a free lock needs no node")
 	plain(t, o.stdout)
 
 	m := open(t, addrs, quorumlock.WithTTL(30*time.Second), quorumlock.WithHolder(long))
@@ -49,6 +50,7 @@ func TestInspectSaysWhoHoldsALock(t *testing.T) {
 	o = invoke(t, addrs, "inspect", "job")
 	require.Equal(t, 0, o.code, o.stderr)
 	assert.Contains(t, o.stdout, "state    held\n")
+	assert.Contains(t, o.stdout, "held on  3 of 3 nodes, 2 needed\n")
 	assert.Contains(t, o.stdout, l.Owner())
 	plain(t, o.stdout)
 
