@@ -23,7 +23,8 @@ const (
 const (
 	// fenceDelay is what min-replicas needs beyond min-replicas-max-lag: 2 s, because Redis
 	// counts the lag in whole seconds and checks it once a second, and 2 s for the commands
-	// that a frozen master may run before it checks.
+	// that a frozen master may run before it checks. It is no bound for a master that is stopped
+	// again and again, see docs/managed.md.
 	fenceDelay = 4 * time.Second
 	// defaultLag is Redis's own min-replicas-max-lag.
 	defaultLag = 10 * time.Second
