@@ -85,7 +85,7 @@ func TestAnErrorNamesEveryDocumentedRightThatIsMissing(t *testing.T) {
 		"on": "WRONGPASS.*; set Username and Password", ">" + documentedPassword: "WRONGPASS.*; set Username and Password",
 		"~quorumlock:*": "access (one of the keys|a key)",
 		"&quorumlock:*": "channel",
-		"reset": "", "resetchannels": "", // these remove rights, and a new user has none
+		"reset":         "", "resetchannels": "", // these remove rights, and a new user has none
 		"+ping": "", // only the server complains, see below
 	}
 	// named finds the rights that an error names. The server writes them in quotes, the

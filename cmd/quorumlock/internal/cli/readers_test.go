@@ -396,6 +396,6 @@ func TestACommandThatReadsEndsWhenItIsRevoked(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, string(said), `the shared lease of "job" was lost, or about to be: the command was stopped`)
 	assert.Contains(t, string(said), "lease was revoked: ")
+	assert.Contains(t, string(said), `the shared lease of "job" is lost: the command is stopped`)
 	assert.NotContains(t, string(said), "asked for")
-	t.Log(string(said))
 }

@@ -176,7 +176,10 @@ func (s *supervisor) step() time.Duration {
 // asked to stop is killed after the grace, even if the lease recovers.
 func (s *supervisor) terminate(left time.Duration) {
 	s.phase, s.termAt = phaseTerminating, time.Now()
-	if s.lost {
+	switch {
+	case s.lost && left == 0: // revoked, for example; the error of the lease says why
+		s.note("%s is lost: the command is stopped", s.name)
+	case s.lost:
 		s.note("%s is not renewed, %v left: the command is stopped", s.name, left.Round(time.Millisecond))
 	}
 	if s.grace > 0 {

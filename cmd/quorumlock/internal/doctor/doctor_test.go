@@ -332,13 +332,32 @@ func TestSomethingThatIsNoRedisIsNamed(t *testing.T) {
 }
 
 // repair returns the script that docs/runbook.md has for a base that is far ahead.
-func repair(t *testing.T) string {
+func repair(t *testing.T) string { return inRunbook(t, `(?s)redis-cli EVAL "(.*?)" 1 `) }
+
+// inRunbook returns what docs/runbook.md has where a pattern has its group.
+func inRunbook(t *testing.T, pattern string) string {
 	t.Helper()
 	text, err := os.ReadFile("../../../../docs/runbook.md")
 	require.NoError(t, err)
-	found := regexp.MustCompile(`(?s)redis-cli EVAL "(.*?)" 1 `).FindSubmatch(text)
+	found := regexp.MustCompile(pattern).FindSubmatch(text)
 	require.NotNil(t, found)
 	return string(found[1])
+}
+
+// The script for another maxTTL changes the time in the marker and nothing else, so that the
+// node goes on to vote.
+func TestTheScriptForAnotherMaxTTLKeepsTheNodeVoting(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, 1)[0]
+	other := Settings{Guard: time.Minute}
+	nodes, _ := examine(t, options([]string{server.Addr()}, nil), other)
+	server.MustDo("SET", prefix+"\xffg", nodes[0].RunID+" 1 30000 NONCE")
+	_, r := examine(t, options([]string{server.Addr()}, nil), other)
+	assert.Contains(t, found(r), "fail restart_guard_differs 0")
+	script := inRunbook(t, `(?s)--askpass EVAL "([^"]*?ARGV.*?)" 1 `)
+	server.MustDo("EVAL", script, "1", prefix+"\xffg", "60000")
+	_, r = examine(t, options([]string{server.Addr()}, nil), other)
+	assert.Empty(t, found(r))
 }
 
 // A clock was a year ahead when the restart guard wrote its marker, or when the register was
