@@ -30,23 +30,22 @@ var unpublished = []string{"benchmarks", "examples", "interop", "tests"}
 func TestModulesInstallFromAProxy(t *testing.T) {
 	modules := checkout(t)
 	version := required(t, modules)
-	proxy, cache := t.TempDir(), t.TempDir()
+	proxy, cache, programs := t.TempDir(), t.TempDir(), t.TempDir()
 	for _, m := range modules {
 		m.serve(t, proxy, version)
 	}
 	// The modules that this machine has already are not fetched again. The go.sum files of the checkout
 	// guard their versions, so that the test needs no checksum database, and no network.
 	known := filepath.Join(output(t, "go", "env", "GOMODCACHE"), "cache", "download")
-	env := append(os.Environ(), "GOENV=off", "GOWORK=off", "GOFLAGS=-modcacherw -trimpath", "GOMODCACHE="+cache,
+	env := append(os.Environ(), "GOBIN="+programs, "GOENV=off", "GOWORK=off", "GOFLAGS=-modcacherw -trimpath", "GOMODCACHE="+cache,
 		"GOCACHE="+output(t, "go", "env", "GOCACHE"), "GONOSUMDB=*", "GOPRIVATE=", "GONOPROXY=",
 		"GOPROXY=file://"+proxy+",file://"+known+","+output(t, "go", "env", "GOPROXY"))
 	for _, m := range modules {
 		t.Run(m.dir, func(t *testing.T) {
-			u := user{t: t, dir: t.TempDir()}
-			u.env = append(env, "GOBIN="+u.dir)
+			u := user{t: t, dir: t.TempDir(), env: env}
 			if strings.HasPrefix(m.dir, "cmd/") {
 				u.run("go", "install", m.name()+"@"+version)
-				assert.Contains(t, u.run(filepath.Join(u.dir, path.Base(m.dir)), "version"), version)
+				assert.Contains(t, u.run(filepath.Join(programs, path.Base(m.dir)), "version"), version)
 				return
 			}
 			imports := m.packages(t)
