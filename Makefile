@@ -68,18 +68,20 @@ deps: ## Install redis-server and PostgreSQL if they are missing (REDIS_SERVER a
 # that compute; the longest first. gotestsum prints a line for each package as it ends; go
 # test holds lines back to keep their order. What is pure starts no goroutine, and what runs in
 # virtual time computes all the time: the race detector would make the one ten times as long, and
-# the other four times. The latter runs under it every night (make stress COUNT=1). tests/mutants reads
-# files of the whole tree, of which the cache of go test knows nothing: -count=1. make lint runs vet.
+# the other four times. The latter runs under it every night (make stress COUNT=1). The packages of
+# WHOLE_TREE read files outside their module, of which the cache of go test knows nothing: -count=1.
+# make lint runs vet.
 PACKAGES = $$($(GO) list -m | sed 's,$$,/...,')
+WHOLE_TREE = ./tests/mutants ./tests/release
 UNRACED = ./internal/sim ./internal/quorum ./tests/virtual
 LONGEST = ./tests/battery ./tests/integration ./internal/node ./internal/redistest
 GOTESTSUM = $(GO) run gotest.tools/gotestsum@v1.13.0 --format pkgname --hide-summary skipped -- -vet=off
 .PHONY: test
 test: deps ## Test every module, with the race detector but for what computes all the time: five minutes.
 	$(GOTESTSUM) -timeout $(TIMEOUT) $(TESTFLAGS) $(UNRACED)
-	$(GOTESTSUM) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) ./tests/mutants
+	$(GOTESTSUM) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $(WHOLE_TREE)
 	$(GOTESTSUM) -race -p 4 -timeout $(TIMEOUT) $(TESTFLAGS) $(LONGEST) \
-		$$($(GO) list $(PACKAGES) | grep -v $$(printf ' -e %s$$' $(UNRACED:.%=%) $(LONGEST:.%=%) /tests/mutants))
+		$$($(GO) list $(PACKAGES) | grep -v $$(printf ' -e %s$$' $(patsubst .%,%,$(UNRACED) $(LONGEST) $(WHOLE_TREE))))
 
 .PHONY: test-short
 test-short: deps ## Test every module with -short and without the race detector.
@@ -188,6 +190,10 @@ WORKLOADS ?= .
 bench-build: # with the newest versions of the peers, see benchmarks/newest.mod
 	@cd benchmarks && GOWORK=off $(GO) build -modfile=newest.mod -o ../bin/benchmarks .
 
+.PHONY: bench-newest
+bench-newest: ## Tidy benchmarks/newest.mod after a change to the imports or to its versions.
+	cd benchmarks && GOWORK=off $(GO) mod tidy -modfile=newest.mod
+
 .PHONY: bench-peers
 bench-peers: COUNT := $(if $(filter file,$(origin COUNT)),5,$(COUNT))
 bench-peers: DURATION := $(if $(filter file,$(origin DURATION)),2s,$(DURATION))
@@ -295,6 +301,7 @@ lint-fmt:
 .PHONY: lint-vet
 lint-vet:
 	$(call each-module,$(GO) vet ./...)
+	cd benchmarks && GOWORK=off $(GO) vet -modfile=newest.mod ./...
 
 # The systems that README names, beside the one that this runs on.
 .PHONY: lint-systems
