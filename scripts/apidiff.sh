@@ -4,12 +4,13 @@
 set -eu
 base=${1:?usage: scripts/apidiff.sh TAG}
 tool=golang.org/x/exp/cmd/apidiff@v0.0.0-20261014143641-f0251eb4aa3e
+cd "$(dirname "$0")/.."
 root=$(pwd)
 old=$(mktemp -d)
 trap 'git -C "$root" worktree remove --force "$old/tree" 2>/dev/null; rm -rf "$old"' EXIT
 git worktree add --quiet --detach "$old/tree" "$base"
 status=0
-for dir in . quorumlocktest fence adapters/gocron adapters/certmagic adapters/cron; do
+for dir in $(scripts/published.sh -imported); do
 	if [ ! -f "$old/tree/$dir/go.mod" ]; then
 		echo "-- $dir: new since $base"
 		continue

@@ -2,19 +2,31 @@
 # Makes a version ready to be tagged: the modules require that version of each other, a user outside the
 # checkout can install them, and the tags to set on the commit are printed.
 set -eu
+cd "$(dirname "$0")/.."
 version=${1:?usage: scripts/release.sh v0.2.0}
-case $version in v[0-9]*.[0-9]*.[0-9]*) ;; *) echo "$version: a version is v0.2.0" >&2; exit 2 ;; esac
-grep -q "^## \[${version#v}\]" CHANGELOG.md || { echo "CHANGELOG.md has no section [${version#v}]" >&2; exit 1; }
-published=$(git ls-files '*go.mod' | grep -v -e '^benchmarks/' -e '^examples/' -e '^interop/' -e '^tests/')
-for file in $(git ls-files '*go.mod'); do
-	for module in $published; do
-		module=$(sed -n 's/^module //p' "$module")
+echo "$version" | grep -qxE 'v(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)(-[0-9A-Za-z.-]+)?' || {
+	echo "$version: a version is v0.2.0, or v0.2.0-rc.1" >&2
+	exit 2
+}
+refuse() { echo "$1" >&2; exit 1; }
+heading=$(grep -F "## [${version#v}]" CHANGELOG.md) || refuse "CHANGELOG.md has no section [${version#v}]"
+case $heading in *" - "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]) ;; *)
+	refuse "CHANGELOG.md: give the section a date, such as: ## [${version#v}] - $(date +%Y-%m-%d)" ;;
+esac
+published=$(scripts/published.sh)
+tags=$(for dir in $published; do if [ "$dir" = . ]; then echo "$version"; else echo "$dir/$version"; fi; done)
+for tag in $tags; do
+	[ -z "$(git tag --list "$tag")" ] || refuse "the tag $tag exists: choose another version"
+done
+# The go.mod files may be those that an earlier run has written.
+changed=$(git status --porcelain | grep -v '\.mod$') && refuse "commit or remove these first:
+$changed"
+for file in $(git ls-files '*.mod'); do
+	for dir in $published; do
+		module=$(sed -n 's/^module //p' "$dir/go.mod")
 		if grep -q "^	$module v" "$file"; then go mod edit -require="$module@$version" "$file"; fi
 	done
 done
 go test -count=1 ./tests/release
 echo "make lint, commit, and set these tags:"
-for file in $published; do
-	dir=$(dirname "$file")
-	if [ "$dir" = . ]; then echo "$version"; else echo "$dir/$version"; fi
-done
+echo "$tags"
