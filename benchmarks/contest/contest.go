@@ -66,20 +66,10 @@ type Settings struct {
 	Poll time.Duration
 }
 
-// Kind says what a contestant is.
-type Kind string
-
-// The kinds of contestant.
-const (
-	Own   Kind = "own"   // this library
-	Peer  Kind = "peer"  // another library
-	Limit Kind = "limit" // no library at all
-)
-
 // A Contestant is a library with the settings that suit it best.
 type Contestant struct {
 	Name     string
-	Kind     Kind
+	Peer     bool // another library
 	MaxNodes int  // the most nodes that it can use; 0 for any number
 	ByName   bool // it takes part only where a workload names it
 	// Connect returns a client of the nodes at addrs.
@@ -103,17 +93,17 @@ const (
 // All returns the contestants in the order of the tables.
 func All() []Contestant {
 	return []Contestant{
-		{Name: Fenced, Kind: Own, Connect: connectQuorumlock()},
-		{Name: Unfenced, Kind: Own, Connect: connectQuorumlock(quorumlock.WithoutFencing())},
+		{Name: Fenced, Connect: connectQuorumlock()},
+		{Name: Unfenced, Connect: connectQuorumlock(quorumlock.WithoutFencing())},
 		// A lease with a maximum age is never passed on: the next holder would inherit it.
-		{Name: Unpassed, Kind: Own, ByName: true, Connect: connectQuorumlock(quorumlock.WithMaxHold(time.Hour))},
-		{Name: Permits, Kind: Own, ByName: true, Connect: connectPermits},
-		{Name: Readers, Kind: Own, ByName: true, Connect: connectReaders},
-		{Name: RedsyncGoredis, Kind: Peer, Connect: connectRedsyncGoredis},
-		{Name: RedsyncRueidis, Kind: Peer, Connect: connectRedsyncRueidis},
-		{Name: Redislock, Kind: Peer, MaxNodes: 1, Connect: connectRedislock},
-		{Name: Rueidislock, Kind: Peer, MaxNodes: 1, Connect: connectRueidislock},
-		{Name: Sockets, Kind: Limit, Connect: connectSockets},
+		{Name: Unpassed, ByName: true, Connect: connectQuorumlock(quorumlock.WithMaxHold(time.Hour))},
+		{Name: Permits, ByName: true, Connect: connectPermits},
+		{Name: Readers, ByName: true, Connect: connectReaders},
+		{Name: RedsyncGoredis, Peer: true, Connect: connectRedsyncGoredis},
+		{Name: RedsyncRueidis, Peer: true, Connect: connectRedsyncRueidis},
+		{Name: Redislock, Peer: true, MaxNodes: 1, Connect: connectRedislock},
+		{Name: Rueidislock, Peer: true, MaxNodes: 1, Connect: connectRueidislock},
+		{Name: Sockets, Connect: connectSockets},
 	}
 }
 
@@ -143,6 +133,6 @@ func ForNodes(nodes int) []string {
 func PeersForNodes(nodes int) []string {
 	return slices.DeleteFunc(ForNodes(nodes), func(name string) bool {
 		c, _ := Named(name)
-		return c.Kind != Peer
+		return !c.Peer
 	})
 }

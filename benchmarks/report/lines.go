@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"math"
 	"regexp"
 	"strconv"
@@ -82,7 +83,7 @@ func curve(i int) string {
 
 // draw draws a chart with its left upper corner at x, y.
 func (p *panel) draw(c *canvas, s *Section, x, y float64) {
-	across := scale{most: p.at[len(p.at)-1]}
+	across := scale{most: cmp.Or(p.at[len(p.at)-1], 1)} // with 0 alone it is at the left
 	title := p.what
 	if p.at[0] > 0 && across.most >= 100*p.at[0] {
 		across.least, across.log = p.at[0], true

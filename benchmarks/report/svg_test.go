@@ -134,3 +134,12 @@ func TestWhatGrowsHasALineChart(t *testing.T) {
 		assert.Contains(t, d.texts, text)
 	}
 }
+
+func TestALineChartOfZeroAloneHasNumbersOnly(t *testing.T) {
+	s := section("speed")
+	s.Lines = []string{"ops"}
+	for _, values := range []map[string]stats.Summary{nil, {"ops": stats.Summarise([]float64{0})}} {
+		s.Rows = []report.Row{{Case: "round trip 0s", Contestant: "quorumlock", Values: values}}
+		assert.NotContains(t, s.SVG(), "NaN")
+	}
+}

@@ -71,7 +71,7 @@ func growth() Workload {
 	return w
 }
 
-// distant is saturate over lines that are so long.
+// distant is saturate over lines with that round trip.
 func (b *Bench) distant(trip time.Duration) (span, error) {
 	ctx, stop := context.WithCancel(b.Context)
 	defer stop()
@@ -81,7 +81,7 @@ func (b *Bench) distant(trip time.Duration) (span, error) {
 	return b.saturate(distantFrom)
 }
 
-// stretch leads later connections over lines with a round trip that is so much longer, until ctx ends.
+// stretch leads later connections over lines that add trip to each round trip, until ctx ends.
 func (b *Bench) stretch(ctx context.Context, trip time.Duration) error {
 	for _, addr := range redistest.Addrs(b.Servers) {
 		line, err := delayed(ctx, addr, trip/2)
