@@ -97,7 +97,7 @@ command line wins over its variable.`,
 
 // ownFlags has a command's help show its own flags, and one line for those of the connection.
 func ownFlags(template string) string {
-	template = strings.Replace(template, "{{if .HasAvailableInheritedFlags}}", "{{if .Annotations}}", 1)
+	template = strings.Replace(template, "{{if .HasAvailableInheritedFlags}}", `{{if index .Annotations "nodes"}}`, 1)
 	return strings.Replace(template, "Global Flags:\n{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}",
 		`Flags for the connection, such as --nodes, and for --json: quorumlock --help`, 1)
 }

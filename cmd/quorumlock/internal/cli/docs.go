@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
@@ -28,7 +31,7 @@ and fish find them there; zsh needs the directory in its fpath.`,
 				args = []string{filepath.Join(home, ".local")}
 			}
 			root := cmd.Root()
-			root.DisableAutoGenTag = true // a page is the same whenever it is made
+			root.DisableAutoGenTag = true // it has the day; the header has a month, and SOURCE_DATE_EPOCH sets that
 			forMan(root)
 			for _, file := range []struct {
 				path  string
@@ -46,8 +49,10 @@ and fish find them there; zsh needs the directory in its fpath.`,
 				if err == nil {
 					err = file.write(path)
 				}
-				if err != nil {
+				if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) {
 					return usagef("%v: name a directory that this user may write", err)
+				} else if err != nil {
+					return err // it has the path
 				}
 				p.printf("%s\n", path)
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -273,10 +274,40 @@ func TestHelpVersionAndManPagesFit(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(dir, "share/man/man1/quorumlock-run.1"))
 	require.NoError(t, err)
 	assert.Contains(t, string(page), "process group")
-	assert.NotContains(t, within(t, "run", "--help").stdout, "--tls-ca", "it says where these are")
-	assert.Contains(t, within(t, "run", "--help").stdout, "such as --nodes")
 	assert.Contains(t, within(t, "completion", "bash").stdout, "quorumlock")
 	assert.Contains(t, within(t, "__complete", "run", "--sh").stdout, "--shared\t")
+}
+
+func TestInstallDocsSaysWhatItCouldNotWrite(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	page := filepath.Join(dir, "share/man/man1/quorumlock.1")
+	require.NoError(t, os.MkdirAll(page, 0o700))
+	o := within(t, "install-docs", dir)
+	assert.Equal(t, exitInternal, o.code)
+	assert.Equal(t, "quorumlock: open "+page+": is a directory\n", o.stderr)
+	file := filepath.Join(dir, "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	o = within(t, "install-docs", file)
+	assert.Equal(t, exitUsage, o.code)
+	assert.Equal(t, "quorumlock: mkdir "+file+": not a directory: name a directory that this user may write\n", o.stderr)
+}
+
+func TestTheHelpOfACommandHasOneLineForTheConnection(t *testing.T) {
+	t.Parallel()
+	root := (&program{}).root()
+	root.AddCommand(&cobra.Command{Use: "other", Annotations: map[string]string{"other": "annotation"}, RunE: unknownCommand})
+	assert.Contains(t, root.UsageString(), "--tls-ca")
+	connecting := 0
+	for _, c := range root.Commands() {
+		usage := c.UsageString()
+		assert.NotContains(t, usage, "--tls-ca", c.Name())
+		assert.Equal(t, c.Annotations["nodes"] != "", strings.Contains(usage, "Flags for the connection, such as --nodes"), c.Name())
+		if c.Annotations["nodes"] != "" {
+			connecting++
+		}
+	}
+	assert.Equal(t, 11, connecting)
 }
 
 func TestThePasswordComesFromAFileOrTheEnvironment(t *testing.T) {
