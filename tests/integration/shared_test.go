@@ -17,6 +17,14 @@ import (
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
+// beforePolls is much longer than a wake-up takes on a loaded machine, and half as long as the shortest
+// pause between two polls of a waiter with testkit.Lazily. A waiter also polls when the lease that it
+// waits for would end, therefore leases live longer.
+const (
+	beforePolls = 10 * time.Second
+	beyondPolls = time.Minute
+)
+
 // resource is what a resource sees: who uses it, and with which tokens.
 type resource struct {
 	t       *testing.T
@@ -65,7 +73,7 @@ func TestReadersShareANameThatWritersHaveAlone(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
 	for p := range 8 {
-		m := testkit.Connect(t, addrs, quorumlock.WithTTL(3*time.Second))
+		m := testkit.Connect(t, addrs, testkit.Lazily(), quorumlock.WithTTL(3*time.Second))
 		do, use := m.DoShared, of.read
 		if p < 2 {
 			do, use = m.Do, of.write
@@ -84,6 +92,92 @@ func TestReadersShareANameThatWritersHaveAlone(t *testing.T) {
 	cancel()
 	clients.Wait()
 	clean(t, servers)
+}
+
+// A writer gets its turn among readers that never pause, and they all go on. All poll so seldom that only
+// a wake-up gives them a turn in time.
+func TestAWriterGetsItsTurnAmongReadersThatNeverPause(t *testing.T) {
+	t.Parallel()
+	servers := testkit.Start(t, 3)
+	addrs := redistest.Addrs(servers)
+	var reads [16]atomic.Int32
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var clients sync.WaitGroup
+	for p := range reads {
+		m := testkit.Connect(t, addrs, testkit.Lazily(), quorumlock.WithTTL(beyondPolls))
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				err := m.DoShared(ctx, "job", func(ctx context.Context, _ *quorumlock.Lease) error {
+					reads[p].Add(1)
+					select {
+					case <-time.After(20 * time.Millisecond):
+					case <-ctx.Done():
+					}
+					return nil
+				})
+				if ctx.Err() == nil {
+					assert.NoError(t, err)
+				}
+			}
+		})
+	}
+	writer := testkit.Connect(t, addrs, testkit.Lazily(), quorumlock.WithTTL(beyondPolls))
+	for range 10 {
+		began := time.Now()
+		before := make([]int32, len(reads))
+		for p := range reads {
+			before[p] = reads[p].Load()
+		}
+		testkit.Eventually(t, "all read again", func() bool {
+			for p := range reads {
+				if reads[p].Load() == before[p] {
+					return false
+				}
+			}
+			return true
+		})
+		assert.Less(t, time.Since(began), beforePolls, "until all have read")
+		turn, stop := context.WithTimeout(t.Context(), beforePolls)
+		l, err := writer.Acquire(turn, "job")
+		stop()
+		require.NoError(t, err, "the writer has its turn")
+		require.NoError(t, l.Release(t.Context()))
+	}
+	cancel()
+	clients.Wait()
+	clean(t, servers)
+}
+
+// Readers behind a writer are let in together, by wake-ups alone.
+func TestReadersBehindAWriterAreLetInTogether(t *testing.T) {
+	t.Parallel()
+	m, servers := testkit.Queueing(t, 3, testkit.Lazily())
+	other := testkit.Connect(t, redistest.Addrs(servers), quorumlock.WithTTL(beyondPolls))
+	l, err := other.Acquire(t.Context(), "job")
+	require.NoError(t, err)
+	const readers = 32
+	var reading, clients sync.WaitGroup
+	reading.Add(readers)
+	leave := make(chan struct{})
+	for range readers {
+		clients.Go(func() {
+			reader, err := m.AcquireShared(t.Context(), "job")
+			reading.Done()
+			if assert.NoError(t, err) {
+				<-leave
+				assert.NoError(t, reader.Release(t.Context()))
+			}
+		})
+	}
+	testkit.Queued(t, servers, readers)
+	began := time.Now()
+	require.NoError(t, l.Release(t.Context()))
+	reading.Wait()
+	t.Log("the last of them after ", time.Since(began))
+	assert.Less(t, time.Since(began), beforePolls)
+	close(leave)
+	clients.Wait()
 }
 
 // Nobody else writes between the end of an exclusive lease and the shared one that replaces it.
