@@ -267,7 +267,7 @@ func TestAPlannedFailoverEndsNoWaitAndIsLoggedOnce(t *testing.T) {
 	_, err = m.TryAcquire(ctx, "other")
 	var quorum *quorumlock.QuorumError
 	require.ErrorAs(t, err, &quorum)
-	assert.Contains(t, err.Error(), "in quarantine: the node was restarted, failed over,")
+	assert.Contains(t, err.Error(), "in quarantine: the node is new, or may have lost locks")
 	assert.Regexp(t, `; a majority votes in \d+(\.\d+)?s$`, err.Error())
 	assert.InDelta(t, m.Nodes()[0].QuarantinedFor, quorum.RetryAfter, float64(5*time.Second))
 	for e := range events.C() {
