@@ -207,7 +207,7 @@ func joinCause(err, cause error) error {
 type Holding struct {
 	Name string
 	// Known means that the answers decide it: a majority of the nodes names one holder, or no holder
-	// can have a majority. While it is false, Err says why, and otherwise only Name and AsOf are
+	// can have a majority. While it is false, only Name, AsOf and Err, which says why, are
 	// set.
 	Known  bool
 	Held   bool   // a lease has the name

@@ -331,6 +331,29 @@ func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
 	})
 }
 
+// Errors and comments name a page and a heading of it. Both are there.
+func TestPagesThatTheCodeNamesAreThere(t *testing.T) {
+	named := regexp.MustCompile(`\bdocs/[a-z/-]+\.md(#[a-z0-9-]+)?`)
+	found := 0
+	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".go" {
+			return err
+		}
+		code, err := os.ReadFile(path)
+		for _, name := range named.FindAllString(string(code), -1) {
+			page, anchor, _ := strings.Cut(name, "#")
+			text, missing := os.ReadFile(page)
+			if !assert.NoError(t, missing, path) || anchor == "" {
+				continue
+			}
+			found++
+			assert.Contains(t, anchors(string(text)), "#"+anchor, "%s: %s", path, name)
+		}
+		return err
+	}))
+	assert.Positive(t, found)
+}
+
 // anchors are those that GitHub makes of the headings.
 func anchors(text string) (all []string) {
 	heading, dropped := regexp.MustCompile("(?m)^#+ (.*)$"), regexp.MustCompile("[^a-z0-9 _-]")

@@ -26,7 +26,7 @@ import (
 func idle(nodes int) *Campaigns {
 	e := ensemble.New(&ensemble.Config{
 		Nodes: slices.Repeat([]rueidis.ClientOption{{InitAddress: []string{"127.0.0.1:1"}}}, nodes), Timeout: time.Hour, Clock: clock.New(),
-		Report: report.New(slog.New(slog.DiscardHandler)), Closing: func() bool { return false }, Events: deaf{},
+		Report: report.New(slog.New(slog.DiscardHandler)), Closing: func() bool { return false }, Events: noEvents{},
 	})
 	return New(&Config{
 		Ensemble: e, Locks: hold.NewWatchdog(&hold.Config{Ensemble: e, Calls: &closing.Counter{}}).Locks,
@@ -34,14 +34,14 @@ func idle(nodes int) *Campaigns {
 	})
 }
 
-// deaf ignores the reports of an ensemble.
-type deaf struct{}
+// noEvents ignores the reports of an ensemble.
+type noEvents struct{}
 
-func (deaf) NodeChanged(int, node.Health)               {}
-func (deaf) ClockStepped(*ensemble.Step) (apply func()) { return func() {} }
-func (deaf) Answered(int, *wire.Request, *wire.Reply)   {}
-func (deaf) Woken(int, wire.WakeKind, string, string)   {}
-func (deaf) Subscribed(int)                             {}
+func (noEvents) NodeChanged(int, node.Health)               {}
+func (noEvents) ClockStepped(*ensemble.Step) (apply func()) { return func() {} }
+func (noEvents) Answered(int, *wire.Request, *wire.Reply)   {}
+func (noEvents) Woken(int, wire.WakeKind, string, string)   {}
+func (noEvents) Subscribed(int)                             {}
 
 // begin begins the campaign of a caller.
 func begin(s *Campaigns, by *caller) *Campaign {

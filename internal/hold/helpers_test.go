@@ -43,19 +43,19 @@ func processOn(e *ensemble.Ensemble) process {
 
 func ensembleOf(c *clock.Clock, nodes []rueidis.ClientOption) *ensemble.Ensemble {
 	return ensemble.New(&ensemble.Config{
-		Nodes: nodes, Timeout: time.Hour, Clock: c, Report: report.New(slog.New(slog.DiscardHandler)), Closing: func() bool { return false }, Events: deaf{},
+		Nodes: nodes, Timeout: time.Hour, Clock: c, Report: report.New(slog.New(slog.DiscardHandler)), Closing: func() bool { return false }, Events: noEvents{},
 		Node: node.Config{Prefix: "p:", Drift: 0.01, Cap: 2 * time.Second, Manager: strings.Repeat("0", wire.ManagerLen)},
 	})
 }
 
-// deaf ignores the reports of an ensemble.
-type deaf struct{}
+// noEvents ignores the reports of an ensemble.
+type noEvents struct{}
 
-func (deaf) NodeChanged(int, node.Health)               {}
-func (deaf) ClockStepped(*ensemble.Step) (apply func()) { return func() {} }
-func (deaf) Answered(int, *wire.Request, *wire.Reply)   {}
-func (deaf) Woken(int, wire.WakeKind, string, string)   {}
-func (deaf) Subscribed(int)                             {}
+func (noEvents) NodeChanged(int, node.Health)               {}
+func (noEvents) ClockStepped(*ensemble.Step) (apply func()) { return func() {} }
+func (noEvents) Answered(int, *wire.Request, *wire.Reply)   {}
+func (noEvents) Woken(int, wire.WakeKind, string, string)   {}
+func (noEvents) Subscribed(int)                             {}
 
 // hour returns the terms of a lease of an hour that its holder renews, so the watchdog only looks
 // for its loss.

@@ -89,10 +89,13 @@ func (n *listNode) list(i int, size int, members Set, e Enlisting, now time.Dura
 		parts = append(parts, same)
 	}
 	switch {
-	case adds && same < 0: // without its parts
+	case adds: // in place of its parts, and as long as the longest of them
+		for _, i := range parts {
+			end = max(end, kept[i].end)
+		}
 		kept = slices.DeleteFunc(kept, func(r remembered) bool { return r.size == size && r.members&members == r.members })
 		kept = append(kept, remembered{size, members, end})
-	case adds || e.Keeps:
+	case e.Keeps:
 		for _, i := range parts {
 			kept[i].end = max(kept[i].end, end)
 		}

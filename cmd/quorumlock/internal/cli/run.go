@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/cmd/quorumlock/internal/child"
@@ -93,7 +94,11 @@ lock was lost, and 69 when too few nodes answer.`,
 			return p.run(cmd.Context(), args[:dash], args[dash:], o)
 		},
 	}
-	f := c.Flags()
+	o.register(c.Flags())
+	return c
+}
+
+func (o *runOptions) register(f *pflag.FlagSet) {
 	f.Var(durationFlag{&o.ttl}, "ttl", "how long the lock outlives a holder that died,\n1s to 24h")
 	f.Var(durationFlag{&o.wait}, "wait", "how long to wait for the lock, and for servers\nthat start later; 0 asks once\n(default: for ever)")
 	f.BoolVar(&o.shared, "shared", false, "take a shared lease, beside other readers:\nnobody has NAME alone meanwhile")
@@ -104,7 +109,6 @@ lock was lost, and 69 when too few nodes answer.`,
 	f.BoolVar(&o.keepPassword, "keep-password", false, "leave QUORUMLOCK_PASSWORD and\nQUORUMLOCK_SENTINEL_PASSWORD in the command's\nenvironment")
 	f.BoolVar(&o.yields, "release-when-asked", false, "stop the command when somebody asks\nfor the lock (ask-release)")
 	f.IntVarP(&o.conflict, "conflict-exit-code", "E", o.conflict, "exit `CODE` when another holds the lock\n")
-	return c
 }
 
 // checkKind checks the flags that say which kind of lease the command runs under.

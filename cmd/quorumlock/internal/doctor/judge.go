@@ -223,7 +223,7 @@ func (j *judge) guard(i int, n Node) {
 		j.add(Note, i, CodeQuarantine, fmt.Sprintf("the node is new or was restarted: from the first client with the restart guard on, it does not vote for %v", given),
 			"start the clients and wait. For the very first deployment, WithTrustEmptyNodes skips it")
 	case given == n.Marker && n.Quarantine > 0:
-		j.add(Warn, i, CodeQuarantine, fmt.Sprintf("the node is in quarantine and does not vote for %v more: it is new, or may have lost locks",
+		j.add(Warn, i, CodeQuarantine, fmt.Sprintf("the node is in quarantine and does not vote for %v more: it is new, may have lost locks, or its clock stepped",
 			n.Quarantine.Round(100*time.Millisecond)), "wait")
 	case given == n.Marker:
 	case given == 0:

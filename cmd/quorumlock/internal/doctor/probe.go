@@ -121,7 +121,8 @@ func (n *Node) marker(ctx context.Context, client rueidis.Client, prefix string)
 	if fields := strings.Fields(text); err == nil && len(fields) == 4 {
 		n.Process, n.Marker = fields[0], time.Duration(number(fields[2]))*time.Millisecond
 		end, _ := strconv.ParseInt(fields[1], 10, 64)
-		n.Quarantine = time.UnixMicro(end).Sub(time.Now().Add(n.Clock))
+		// An end that is further away was written before the node's clock was set back.
+		n.Quarantine = min(time.UnixMicro(end).Sub(time.Now().Add(n.Clock)), n.Marker)
 	}
 }
 
