@@ -101,7 +101,7 @@ func (s *story) play(ctx context.Context, w world) error {
 	if next.Token <= first.Token {
 		return fmt.Errorf("token %d after token %d", next.Token, first.Token)
 	}
-	s.say("", "bob leads %v after alice's loss was reported; his token is higher by %d, so the resource can refuse a late write of alice's",
+	s.say("", "bob leads %v after alice's loss was reported; his token is larger by %d, so the resource can refuse a late write of alice's",
 		time.Since(lost.At).Round(time.Millisecond), next.Token-first.Token)
 	if _, err := wait(ctx, s, "bob", func(quorumlock.Renewed) bool { return true }); err != nil {
 		return err
@@ -231,10 +231,9 @@ func (s *story) print(t message) {
 	case quorumlock.Renewed:
 		s.say(t.who, "renewed: valid for %v, margin %d", left(e.ValidUntil), e.Margin)
 	case quorumlock.AtRisk:
-		s.say(t.who, "at risk: %v left, margin %d, %d nodes do not confirm", e.Remaining.Round(time.Millisecond),
-			e.Margin, len(e.Nodes))
+		s.say(t.who, "at risk: %v left, %d nodes do not confirm", e.Remaining.Round(time.Millisecond), len(e.Nodes))
 	case quorumlock.Lost:
-		when := "reported as its validity ended"
+		when := "reported before anybody else can get it"
 		if late := e.At.Sub(e.ValidUntil).Round(time.Millisecond); late > 0 {
 			when = fmt.Sprintf("reported %v too late", late)
 		}
