@@ -28,7 +28,7 @@ func TestPermitsBoundHowManyWorkAtOnce(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var clients sync.WaitGroup
 		for p := range turns {
-			m := testkit.Connect(t, addrs, testkit.Lazily(), quorumlock.WithTTL(3*time.Second))
+			m := testkit.Connect(t, addrs, quorumlock.WithTTL(3*time.Second))
 			clients.Go(func() {
 				for ctx.Err() == nil {
 					err := m.DoPermit(ctx, "job", limit, func(_ context.Context, l *quorumlock.Lease) error {

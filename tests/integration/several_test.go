@@ -28,7 +28,7 @@ func TestClientsThatTakeRandomPairsOfNames(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
 	for p := range turns {
-		m := testkit.Connect(t, addrs, testkit.Lazily(), quorumlock.WithTTL(3*time.Second))
+		m := testkit.Connect(t, addrs, quorumlock.WithTTL(3*time.Second))
 		draw := rand.New(rand.NewPCG(uint64(p), 7))
 		clients.Go(func() {
 			for ctx.Err() == nil {
