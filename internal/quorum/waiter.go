@@ -46,6 +46,7 @@ type Waiter struct {
 	hasty      bool          // no attempt begins at once on less than a quorum of reservations: one has, or the call is for a permit
 	ticket     ticket
 	reserved   reservations
+	spare      Set // nodes without the lock that one owner had on a quorum of the others at the last attempt
 	lapses     lapses
 	tie        tie           // of a caller that asks once
 	splits     int           // attempts in a row that some nodes but no quorum granted
@@ -82,7 +83,7 @@ func (w *Waiter) Unanswered() bool { return w.unanswered }
 
 // Begin starts an attempt and returns what it carries.
 func (w *Waiter) Begin(now time.Duration) Ask {
-	w.hasty = w.hasty || w.reserved.by != 0 && w.reserved.by.Len() < Size(w.nodes)
+	w.hasty = w.hasty || w.hopes() && w.reserved.by.Len() < Size(w.nodes)
 	ask := Ask{Ticket: w.mayQueue()}
 	if !w.once {
 		ask.Lapsed = w.lapses.reached(now)
@@ -102,6 +103,10 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 	w.phase = phaseWaiting
 	w.ticket.ended(r)
 	w.reserved.by &^= r.Granted // those reservations were used, and have been released
+	w.spare = 0
+	if held := owned(w.nodes, r.Refusals); held != 0 && !w.sure {
+		w.spare = All(w.nodes) &^ held
+	}
 	if w.once {
 		next := w.tie.onceMore(w.nodes, now, r, poll)
 		w.at = next.At
@@ -121,6 +126,9 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 	}
 	w.pauseForSlots(now, r, jitter)
 	w.applyReservations(now, jitter)
+	if w.ticket.forgotten(w.nodes) {
+		w.at = min(w.at, now+spread(w.grace/2, jitter))
+	}
 	return Next{At: w.at, Ticket: w.yield(r)}
 }
 
@@ -263,6 +271,9 @@ func (w *Waiter) Wake(now time.Duration, node int, what WakeUp, rank int, jitter
 		// asks after one grace. If it is dead as well, another asks before three are over.
 		lapse := now + w.grace + time.Millisecond
 		w.lapses.endsBy(w.nodes, node, lapse)
+		if w.spare.Has(node) {
+			return ReactionNone
+		}
 		return w.sooner(lapse + time.Millisecond + behind(rank, w.grace) + spread(wakeSpread, jitter))
 	case WakeAskAgain:
 		w.ticket.cleared = w.ticket.cleared.With(node)
@@ -312,21 +323,24 @@ func (w *Waiter) wakeReserved(now time.Duration, node int, free bool, jitter flo
 //   - Fewer nodes reserve it: the others have a different head, or their wake-ups were
 //     lost. The attempt begins after half the grace. After a whole grace, the second in
 //     the queue would consider this waiter dead.
+//   - Only spare nodes reserve it: they have it free because the lease is not on them. A waiter that
+//     asked would get them, give them back, and have them reserved for it again, 90 times a second.
 func (w *Waiter) applyReservations(now time.Duration, jitter float64) {
 	need := Size(w.nodes)
 	if !w.hasty {
-		need = max(1, need-1)
+		need--
 	}
 	switch {
+	case !w.hopes():
 	case w.reserved.by.Len() >= need:
 		w.at = min(w.at, max(now, w.pause))
-	case w.reserved.by != 0:
+	default:
 		w.at = min(w.at, now+w.grace/2+spread(wakeSpread, jitter))
 	}
-	if w.ticket.forgotten(w.nodes) {
-		w.at = min(w.at, now+spread(w.grace/2, jitter))
-	}
 }
+
+// hopes reports whether a reservation is a reason to ask.
+func (w *Waiter) hopes() bool { return w.reserved.by&^w.spare != 0 }
 
 // sooner moves the next attempt forward.
 func (w *Waiter) sooner(at time.Duration) Reaction {

@@ -46,6 +46,8 @@ func waiterConfig(t *testing.T, head line) quorum.WaiterConfig {
 			c.Once = true
 		case "enqueued":
 			c.Enqueued = true
+		case "permit":
+			c.Sure = true
 		case "unanswered":
 			c.Unanswered = true
 		default:

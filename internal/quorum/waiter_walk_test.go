@@ -26,6 +26,8 @@ type waiterWalk struct {
 	earlier    quorum.Set            // the same when the attempt under way began
 	reserved   quorum.Set            // nodes that have woken the waiter since the attempt began
 	relied     quorum.Set            // the same, when the attempt began
+	told       quorum.Set            // nodes that reserve the lock for it, or have it free, since the attempt began
+	spare      quorum.Set            // nodes that the owner of the others does not need
 	unanswered bool                  // the last attempt got no answer in time
 	evidence   map[int]time.Duration // from these instants on an attempt may report that a node's reservation lapsed
 	attempts   int
@@ -123,7 +125,7 @@ func (w *waiterWalk) begin() string {
 	w.ask = w.waiter.Begin(w.now)
 	w.asking = true
 	w.attempts++
-	w.relied, w.reserved = w.reserved, 0
+	w.relied, w.reserved, w.told = w.reserved, 0, 0
 	want := !w.config.Once && !w.unanswered && (w.maybe != 0 || quorumWakes)
 	switch {
 	case w.ask.Ticket != want:
@@ -208,7 +210,20 @@ func (w *waiterWalk) fail() string {
 		missed = missed && (refused || !w.relied.Has(i))
 	}
 	w.reserved &^= r.Granted
+	w.told &^= r.Granted
 	q := quorum.Size(w.n)
+	w.spare = 0
+	for _, owner := range []string{"b", "c", "d"} {
+		of := quorum.Set(0)
+		for _, f := range r.Refusals {
+			if f.Owner == owner && !f.Reserved {
+				of = of.With(f.Node)
+			}
+		}
+		if of.Len() >= q {
+			w.spare = quorum.All(w.n) &^ of
+		}
+	}
 	switch {
 	case len(r.Refusals) >= w.n-q+1:
 		r.Outcome = quorum.OutcomeHeld
@@ -255,7 +270,7 @@ func (w *waiterWalk) fail() string {
 	}
 	if gone {
 		w.seen["left"]++
-		w.maybe, w.reserved = 0, 0
+		w.maybe, w.reserved, w.told = 0, 0, 0
 		clear(w.evidence)
 	}
 	if next.Ticket == quorum.TicketYield {
@@ -356,6 +371,7 @@ func (w *waiterWalk) wake() string {
 	case quorum.WakeReserved, quorum.WakeFree:
 		if !w.over && !w.unanswered && !w.config.Once {
 			delete(w.evidence, i)
+			w.told = w.told.With(i)
 			if w.reserved = w.reserved.With(i); what == quorum.WakeFree {
 				w.reserved = w.reserved.Without(i)
 			}
@@ -367,7 +383,7 @@ func (w *waiterWalk) wake() string {
 	case quorum.WakeAskAgain:
 		if (waits || w.asking) && w.maybe.Has(i) {
 			delete(w.evidence, i)
-			w.reserved = w.reserved.Without(i)
+			w.reserved, w.told = w.reserved.Without(i), w.told.Without(i)
 		}
 	}
 	reserved := what == quorum.WakeReserved || what == quorum.WakeFree
@@ -381,8 +397,13 @@ func (w *waiterWalk) wake() string {
 		return "the reported change of the next attempt is wrong"
 	case unwanted != (reaction == quorum.ReactionUnused):
 		return fmt.Sprintf("an unwanted reservation: %v, reported: %v", unwanted, reaction == quorum.ReactionUnused)
-	case wanted && at > w.now+w.grace/2+3*ms:
+	case wanted && at > w.now+w.grace/2+3*ms && w.told&^w.spare != 0:
 		return "a reservation for it goes by unused"
+	case at < before && w.spare.Has(i) && (what == quorum.WakeNext || reserved && w.told&^w.spare == 0):
+		return "asks because a node is free that a lease does not need"
+	}
+	if waits && w.spare.Has(i) {
+		w.seen["spare"]++
 	}
 	return ""
 }
@@ -394,7 +415,7 @@ func TestWaiterKeepsItsLawsOnRandomWalks(t *testing.T) {
 		problem := w.walk(steps)
 		return w.seen, problem
 	})
-	for _, what := range []string{"ticket", "lapsed", "won", "left", "missed", "yield", "give way", "keep", "reaction 1", "reaction 2"} {
+	for _, what := range []string{"ticket", "lapsed", "won", "left", "missed", "yield", "give way", "keep", "spare", "reaction 1", "reaction 2"} {
 		if seen[what] < walks/100 {
 			t.Errorf("%q only %d times: the walks miss something", what, seen[what])
 		}

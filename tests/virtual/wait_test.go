@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -253,4 +254,45 @@ func TestACallerBehindALeaseThatNobodyContestedGetsItFromTheHolder(t *testing.T)
 			time.Sleep(time.Minute)
 		}
 	})
+}
+
+// A node without the key grants each waiter, and the others refuse it. It gives the lock back, and the node
+// then reserves it for the head of its queue: that must not be a reason to ask again. (It was: 8 waiters had
+// each node run 3,700 scripts in these 10 s, and 8 readers 9,400.)
+func TestWaitersLeaveANodeAloneThatTheLeaseDoesNotNeed(t *testing.T) {
+	for _, waiters := range []int{1, 8} {
+		for _, take := range []func(*quorumlock.Manager, context.Context) error{
+			func(m *quorumlock.Manager, ctx context.Context) error { _, err := m.Acquire(ctx, "job"); return err },
+			func(m *quorumlock.Manager, ctx context.Context) error {
+				_, err := m.AcquireShared(ctx, "job")
+				return err
+			},
+		} {
+			run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+				l := acquire(t, manager(t, c), "job", quorumlock.WithTTL(time.Minute), quorumlock.WithoutRenewal())
+				c.Nodes()[2].FlushAll()
+				ctx, stop := context.WithCancel(background)
+				var gone sync.WaitGroup
+				for range waiters {
+					m := manager(t, c)
+					gone.Go(func() { assert.ErrorIs(t, take(m, ctx), context.Canceled) })
+				}
+				time.Sleep(5 * time.Second)
+				var asked atomic.Int32 // each node counts in a goroutine of its own
+				for _, n := range c.Nodes() {
+					n.Fail(func(args []string) bool {
+						if args[0] == "EVALSHA" {
+							asked.Add(1)
+						}
+						return false
+					}, "")
+				}
+				time.Sleep(10 * time.Second)
+				assert.Less(t, asked.Load()/3, int32(100+10*waiters), "scripts a node in 10 s")
+				stop()
+				gone.Wait()
+				require.NoError(t, l.Release(background))
+			})
+		}
+	}
 }
