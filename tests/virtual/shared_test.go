@@ -197,7 +197,7 @@ func TestSharedLeasesBetweenTwoWritersAreGrantedTogether(t *testing.T) {
 		for _, n := range c.Nodes() {
 			n.Delay(5 * time.Millisecond)
 		}
-		const turn = 30 * time.Millisecond // the ways of a release, of a message, and of the requests, which two batches carry
+		const turn = 45 * time.Millisecond // the ways of a release, of a message, and of the requests, which two batches carry, or three
 		writer := acquire(t, managers[0], "job")
 		batch := func() (waiting []<-chan grant) {
 			for i := range 24 {
