@@ -104,7 +104,7 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 	w.ticket.ended(r)
 	w.reserved.by &^= r.Granted // those reservations were used, and have been released
 	w.spare = 0
-	if held := owned(w.nodes, r.Refusals); held != 0 && !w.sure {
+	if held := owned(w.nodes, r.Refusals); held != 0 {
 		w.spare = All(w.nodes) &^ held
 	}
 	if w.once {
@@ -136,7 +136,7 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 // in may have different slots free, and let it in again when it gives up what it got there: without a
 // pause it would go round for ever.
 func (w *Waiter) pauseForSlots(now time.Duration, r *AttemptResult, jitter float64) {
-	if !slices.ContainsFunc(r.Refusals, func(r Refusal) bool { return r.LetIn }) && w.reserved.relied == 0 || !w.sure {
+	if !slices.ContainsFunc(r.Refusals, func(r Refusal) bool { return r.LetIn }) && w.reserved.relied&^w.spare == 0 || !w.sure {
 		return
 	}
 	w.rounds++

@@ -168,7 +168,7 @@ func attemptResult(t *testing.T, step line) *quorum.AttemptResult {
 			refusal.Left = duration(t, parts[1])
 		}
 		if len(parts) > 2 {
-			refusal.Reserved, refusal.Stranger = parts[2] == "reserved", parts[2] == "stranger"
+			refusal.Reserved, refusal.Stranger, refusal.LetIn = parts[2] == "reserved", parts[2] == "stranger", parts[2] == "let-in"
 		}
 		r.Refusals = append(r.Refusals, refusal)
 	}
