@@ -1,9 +1,6 @@
 package quorum
 
-import (
-	"slices"
-	"time"
-)
+import "time"
 
 // tiePatience is for how many node timeouts a caller that comes first in a tie asks again:
 // the others learn of the tie within one timeout, and then their releases need to arrive.
@@ -50,24 +47,18 @@ func Scattered(nodes int, r *AttemptResult) bool {
 	if len(r.Refusals) == 0 || r.Granted.Len() >= need || nodes-r.Failed.Len() < need {
 		return false
 	}
-	return !slices.ContainsFunc(r.Refusals, func(r Refusal) bool { return r.Reserved }) && owned(nodes, r.Refusals) == 0
-}
-
-// owned returns the nodes of the owner that has a quorum of them, 0 if none has. All readers of a lock
-// count as one owner.
-func owned(nodes int, refusals []Refusal) Set {
-	for _, refusal := range refusals {
-		var of Set
-		for _, other := range refusals {
-			if other.Owner == refusal.Owner && !other.Reserved {
-				of = of.With(other.Node)
+	for _, refusal := range r.Refusals {
+		votes := 0
+		for _, other := range r.Refusals {
+			if other.Owner == refusal.Owner {
+				votes++
 			}
 		}
-		if of.Len() >= Size(nodes) {
-			return of
+		if refusal.Reserved || votes >= need {
+			return false
 		}
 	}
-	return 0
+	return true
 }
 
 // AwaitsVotes reports whether a caller that asks once waits for the other answers, although

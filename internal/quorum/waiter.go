@@ -46,7 +46,7 @@ type Waiter struct {
 	hasty      bool          // no attempt begins at once on less than a quorum of reservations: one has, or the call is for a permit
 	ticket     ticket
 	reserved   reservations
-	spare      Set // nodes without the lock that one owner had on a quorum of the others at the last attempt
+	blocked    Set // nodes that refused the last attempt, if they are a quorum; otherwise 0
 	lapses     lapses
 	tie        tie           // of a caller that asks once
 	splits     int           // attempts in a row that some nodes but no quorum granted
@@ -83,7 +83,7 @@ func (w *Waiter) Unanswered() bool { return w.unanswered }
 
 // Begin starts an attempt and returns what it carries.
 func (w *Waiter) Begin(now time.Duration) Ask {
-	w.hasty = w.hasty || w.hopes() && w.reserved.by.Len() < Size(w.nodes)
+	w.hasty = w.hasty || w.counts(w.reserved.by) && w.reserved.by.Len() < Size(w.nodes)
 	ask := Ask{Ticket: w.mayQueue()}
 	if !w.once {
 		ask.Lapsed = w.lapses.reached(now)
@@ -103,10 +103,7 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 	w.phase = phaseWaiting
 	w.ticket.ended(r)
 	w.reserved.by &^= r.Granted // those reservations were used, and have been released
-	w.spare = 0
-	if held := owned(w.nodes, r.Refusals); held != 0 {
-		w.spare = All(w.nodes) &^ held
-	}
+	w.blocked = blockers(w.nodes, r.Refusals)
 	if w.once {
 		next := w.tie.onceMore(w.nodes, now, r, poll)
 		w.at = next.At
@@ -136,7 +133,7 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 // in may have different slots free, and let it in again when it gives up what it got there: without a
 // pause it would go round for ever.
 func (w *Waiter) pauseForSlots(now time.Duration, r *AttemptResult, jitter float64) {
-	if !slices.ContainsFunc(r.Refusals, func(r Refusal) bool { return r.LetIn }) && w.reserved.relied&^w.spare == 0 || !w.sure {
+	if !slices.ContainsFunc(r.Refusals, func(r Refusal) bool { return r.LetIn }) && !w.counts(w.reserved.relied) || !w.sure {
 		return
 	}
 	w.rounds++
@@ -271,7 +268,7 @@ func (w *Waiter) Wake(now time.Duration, node int, what WakeUp, rank int, jitter
 		// asks after one grace. If it is dead as well, another asks before three are over.
 		lapse := now + w.grace + time.Millisecond
 		w.lapses.endsBy(w.nodes, node, lapse)
-		if w.spare.Has(node) {
+		if !w.counts(Set(0).With(node)) {
 			return ReactionNone
 		}
 		return w.sooner(lapse + time.Millisecond + behind(rank, w.grace) + spread(wakeSpread, jitter))
@@ -323,15 +320,14 @@ func (w *Waiter) wakeReserved(now time.Duration, node int, free bool, jitter flo
 //   - Fewer nodes reserve it: the others have a different head, or their wake-ups were
 //     lost. The attempt begins after half the grace. After a whole grace, the second in
 //     the queue would consider this waiter dead.
-//   - Only spare nodes reserve it: they have it free because the lease is not on them. A waiter that
-//     asked would get them, give them back, and have them reserved for it again, 90 times a second.
+//   - Only nodes that cannot be enough reserve it, see counts.
 func (w *Waiter) applyReservations(now time.Duration, jitter float64) {
 	need := Size(w.nodes)
 	if !w.hasty {
 		need--
 	}
 	switch {
-	case !w.hopes():
+	case !w.counts(w.reserved.by):
 	case w.reserved.by.Len() >= need:
 		w.at = min(w.at, max(now, w.pause))
 	default:
@@ -339,8 +335,27 @@ func (w *Waiter) applyReservations(now time.Duration, jitter float64) {
 	}
 }
 
-// hopes reports whether a reservation is a reason to ask.
-func (w *Waiter) hopes() bool { return w.reserved.by&^w.spare != 0 }
+// counts reports whether reservations of these nodes are a reason to ask. A quorum has one of the nodes that
+// have blocked the last attempt, if these were a quorum. The others may be free because the lease is not on
+// them: a waiter that asked would get those, give them back, and have them reserved for it again, 90 times a
+// second.
+func (w *Waiter) counts(nodes Set) bool {
+	if w.blocked != 0 {
+		nodes &= w.blocked
+	}
+	return nodes != 0
+}
+
+// blockers returns the nodes of the refusals if they are a quorum, 0 otherwise.
+func blockers(nodes int, refusals []Refusal) (by Set) {
+	if len(refusals) < Size(nodes) {
+		return 0
+	}
+	for _, r := range refusals {
+		by = by.With(r.Node)
+	}
+	return by
+}
 
 // sooner moves the next attempt forward.
 func (w *Waiter) sooner(at time.Duration) Reaction {

@@ -27,7 +27,7 @@ type waiterWalk struct {
 	reserved   quorum.Set            // nodes that have woken the waiter since the attempt began
 	relied     quorum.Set            // the same, when the attempt began
 	told       quorum.Set            // nodes that reserve the lock for it, or have it free, since the attempt began
-	spare      quorum.Set            // nodes that the owner of the others does not need
+	needed     quorum.Set            // nodes of which one must have the lock free before a quorum can grant it
 	unanswered bool                  // the last attempt got no answer in time
 	evidence   map[int]time.Duration // from these instants on an attempt may report that a node's reservation lapsed
 	attempts   int
@@ -36,7 +36,7 @@ type waiterWalk struct {
 }
 
 func newWaiterWalk(c choices) *waiterWalk {
-	w := &waiterWalk{choices: c, now: origin, evidence: map[int]time.Duration{}, seen: map[string]int{}}
+	w := &waiterWalk{choices: c, now: origin, needed: quorum.All(quorum.MaxNodes), evidence: map[int]time.Duration{}, seen: map[string]int{}}
 	w.n = []int{3, 5, 1, 2, 4}[w.draw(5)]
 	w.grace = time.Duration(20+w.draw(180)) * ms
 	w.config = quorum.WaiterConfig{
@@ -212,17 +212,12 @@ func (w *waiterWalk) fail() string {
 	w.reserved &^= r.Granted
 	w.told &^= r.Granted
 	q := quorum.Size(w.n)
-	w.spare = 0
-	for _, owner := range []string{"b", "c", "d"} {
-		of := quorum.Set(0)
-		for _, f := range r.Refusals {
-			if f.Owner == owner && !f.Reserved {
-				of = of.With(f.Node)
-			}
-		}
-		if of.Len() >= q {
-			w.spare = quorum.All(w.n) &^ of
-		}
+	w.needed = quorum.All(w.n)
+	if len(r.Refusals) >= q {
+		w.needed = 0
+	}
+	for _, f := range r.Refusals {
+		w.needed = w.needed.With(f.Node)
 	}
 	switch {
 	case len(r.Refusals) >= w.n-q+1:
@@ -397,13 +392,13 @@ func (w *waiterWalk) wake() string {
 		return "the reported change of the next attempt is wrong"
 	case unwanted != (reaction == quorum.ReactionUnused):
 		return fmt.Sprintf("an unwanted reservation: %v, reported: %v", unwanted, reaction == quorum.ReactionUnused)
-	case wanted && at > w.now+w.grace/2+3*ms && w.told&^w.spare != 0:
+	case wanted && at > w.now+w.grace/2+3*ms && w.told&w.needed != 0:
 		return "a reservation for it goes by unused"
-	case at < before && w.spare.Has(i) && (what == quorum.WakeNext || reserved && w.told&^w.spare == 0):
-		return "asks because a node is free that a lease does not need"
+	case at < before && !w.needed.Has(i) && (what == quorum.WakeNext || reserved && w.told&w.needed == 0):
+		return "asks because a node is free that is not enough"
 	}
-	if waits && w.spare.Has(i) {
-		w.seen["spare"]++
+	if waits && !w.needed.Has(i) {
+		w.seen["not needed"]++
 	}
 	return ""
 }
@@ -415,7 +410,7 @@ func TestWaiterKeepsItsLawsOnRandomWalks(t *testing.T) {
 		problem := w.walk(steps)
 		return w.seen, problem
 	})
-	for _, what := range []string{"ticket", "lapsed", "won", "left", "missed", "yield", "give way", "keep", "spare", "reaction 1", "reaction 2"} {
+	for _, what := range []string{"ticket", "lapsed", "won", "left", "missed", "yield", "give way", "keep", "not needed", "reaction 1", "reaction 2"} {
 		if seen[what] < walks/100 {
 			t.Errorf("%q only %d times: the walks miss something", what, seen[what])
 		}

