@@ -2,6 +2,8 @@ package integration
 
 import (
 	"context"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -188,4 +190,41 @@ func TestARefusalByAReservationSaysSo(t *testing.T) {
 	assert.Equal(t, `quorumlock: "job" is held by "me", expires in 1s unless renewed`, held.Error())
 	held.Holder = quorumlock.Holder{Owner: "abc"}
 	assert.Equal(t, `quorumlock: "job" is held by owner "abc", expires in 1s unless renewed`, held.Error())
+}
+
+// One server has lost the key of a lease. Each waiter gets the lock there, is refused elsewhere, and gives it
+// back; the server then reserves it for one of them. They must not go round (ADR 47).
+func TestAServerThatHasLostTheKeyIsNotAskedAgainAndAgain(t *testing.T) {
+	m, servers := testkit.Manager(t, 3)
+	l := testkit.Acquired(t, m, "job", quorumlock.WithTTL(time.Minute)) // renewed after 20 s
+	testkit.Eventually(t, "all votes are in", func() bool { return testkit.Locks(t, servers, "job") == 3 })
+	servers[2].MustDo("DEL", testkit.Prefix+"job")
+	ctx, stop := context.WithCancel(background)
+	gone := make(chan error)
+	const waiters = 8
+	for range waiters {
+		waiter := testkit.Connect(t, redistest.Addrs(servers))
+		go func() { _, err := waiter.Acquire(ctx, "job"); gone <- err }()
+	}
+	testkit.Eventually(t, "they queue", func() bool {
+		return servers[0].MustDo("ZCARD", testkit.QueueKey("job")) == int64(waiters)
+	})
+	scripts := func() (all int) {
+		for _, s := range servers {
+			calls := regexp.MustCompile(`cmdstat_evalsha:calls=(\d+)`).FindStringSubmatch(s.MustDo("INFO", "commandstats").(string))
+			n, err := strconv.Atoi(calls[1])
+			require.NoError(t, err)
+			all += n
+		}
+		return all
+	}
+	time.Sleep(time.Second) // they have all met the third server
+	before := scripts()
+	time.Sleep(4 * time.Second)
+	assert.Less(t, scripts()-before, 600, "on three servers in 4 s; it was 2,800")
+	stop()
+	for range waiters {
+		assert.ErrorIs(t, <-gone, context.Canceled)
+	}
+	testkit.Released(t, l)
 }
