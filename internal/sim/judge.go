@@ -210,10 +210,14 @@ func (j *judge) yields(c *client) {
 }
 
 // startsOver checks that no client loses its place in a run without faults. Where a message may
-// overtake another of its connection, a key of the client's own earlier attempt can refuse it.
+// overtake another of its connection, a key of the client's own earlier attempt can refuse it: it has
+// another place from then on, and need not be the next.
 func (j *judge) startsOver(c *client) {
 	if j.w.config.orderly && j.w.config.fifo {
 		j.violated("order", "client %d has missed its reservations for ticket %d, and starts over", c.id, c.ticket)
+	}
+	if c.ticket == j.next.ticket {
+		j.next = waiting{}
 	}
 }
 
