@@ -214,13 +214,16 @@ func TestSharedLeasesBetweenTwoWritersAreGrantedTogether(t *testing.T) {
 			released := time.Now()
 			release(t, writer)
 			var all []*quorumlock.Lease
+			first, last := turn, time.Duration(0)
 			for _, one := range readers {
 				got := <-one
 				all = append(all, got.Lease)
+				first, last = min(first, got.at.Sub(released)), max(last, got.at.Sub(released))
 				assert.LessOrEqual(t, got.at.Sub(released), turn)
 				assert.Equal(t, all[0].Token(), got.Token())
 				assert.Greater(t, got.Token(), writer.Token())
 			}
+			assert.LessOrEqual(t, last-first, 20*time.Millisecond, "within two round trips of each other")
 			time.Sleep(time.Second)
 			assert.Empty(t, next)
 			if i == 1 {
