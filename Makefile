@@ -7,7 +7,7 @@ GOVULNCHECK_VERSION := v1.9.0
 GOLANGCI := $(CURDIR)/bin/golangci-lint-$(GOLANGCI_VERSION)
 
 # Knobs, for example: make stress PKG=./internal/node COUNT=100
-TIMEOUT ?= 10m
+TIMEOUT ?= 15m
 TESTFLAGS ?=
 PKG ?=
 COUNT ?= 20
@@ -64,32 +64,47 @@ deps: ## Install redis-server and PostgreSQL if they are missing (REDIS_SERVER a
 		echo "make deps: there is still no redis-server in PATH: install it by hand, or name it in REDIS_SERVER" >&2; exit 1; \
 	} # without PostgreSQL its tests say that they are skipped, and fail where CI=true
 
-# All modules in one call, four packages at a time, so that tests that wait run beside tests
+# All modules in one call, two packages at a time, so that tests that wait run beside tests
 # that compute; the longest first. gotestsum prints a line for each package as it ends; go
 # test holds lines back to keep their order. What is pure starts no goroutine, and what runs in
 # virtual time computes all the time: the race detector would make the one ten times as long, and
-# the other four times. The latter runs under it every night (make stress COUNT=1). The packages of
-# WHOLE_TREE read files outside their module, of which the cache of go test knows nothing: -count=1.
-# make lint runs vet.
+# the other four times. All of it runs under it every night, with the tests and
+# the counts that make test has no time for (make test-nightly). The packages of WHOLE_TREE read
+# files outside their module, of which the cache of go test knows nothing: -count=1. make lint runs
+# vet. The last line says how many tests were skipped, and why.
 PACKAGES = $$($(GO) list -m | sed 's,$$,/...,')
 WHOLE_TREE = ./tests/mutants ./tests/release
 UNRACED = ./internal/sim ./internal/quorum ./tests/virtual
 LONGEST = ./tests/battery ./tests/integration ./internal/node ./internal/redistest
-GOTESTSUM = $(GO) run gotest.tools/gotestsum@v1.13.0 --format pkgname --hide-summary skipped -- -vet=off
+GOTESTSUM = $(GO) run gotest.tools/gotestsum@v1.13.0 --format pkgname --hide-summary skipped
+RESULTS = bin/test
+SKIPPED = @$(GO) run ./tests/skipped $(RESULTS)/*.json
 .PHONY: test
-test: deps ## Test every module, with the race detector but for what computes all the time: five minutes.
-	$(GOTESTSUM) -timeout $(TIMEOUT) $(TESTFLAGS) $(UNRACED)
-	$(GOTESTSUM) -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $(WHOLE_TREE)
-	$(GOTESTSUM) -race -p 4 -timeout $(TIMEOUT) $(TESTFLAGS) $(LONGEST) \
+test: deps ## Test every module, with the race detector but for what computes all the time.
+	@rm -rf $(RESULTS) && mkdir -p $(RESULTS)
+	$(GOTESTSUM) --jsonfile $(RESULTS)/unraced.json -- -vet=off -timeout $(TIMEOUT) $(TESTFLAGS) $(UNRACED)
+	$(GOTESTSUM) --jsonfile $(RESULTS)/whole.json -- -vet=off -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $(WHOLE_TREE)
+	$(GOTESTSUM) --jsonfile $(RESULTS)/raced.json -- -vet=off -race -p 2 -timeout $(TIMEOUT) $(TESTFLAGS) $(LONGEST) \
 		$$($(GO) list $(PACKAGES) | grep -v $$(printf ' -e %s$$' $(patsubst .%,%,$(UNRACED) $(LONGEST) $(WHOLE_TREE))))
+	$(SKIPPED)
+
+.PHONY: test-nightly
+test-nightly: deps ## Test every module whole and under the race detector, with what make test has no time for.
+	@rm -rf $(RESULTS) && mkdir -p $(RESULTS)
+	QUORUMLOCK_NIGHTLY=1 $(GOTESTSUM) --jsonfile $(RESULTS)/nightly.json -- -vet=off -count=1 -race -timeout 2h $(TESTFLAGS) $(PACKAGES)
+	$(SKIPPED)
 
 .PHONY: test-short
 test-short: deps ## Test every module with -short and without the race detector.
-	$(GOTESTSUM) -short -timeout $(TIMEOUT) $(TESTFLAGS) $(PACKAGES)
+	$(GOTESTSUM) -- -vet=off -short -timeout $(TIMEOUT) $(TESTFLAGS) $(PACKAGES)
 
 .PHONY: sim
 sim: ## Simulate the protocol with many seeds (SEEDS=200000).
 	QUORUMLOCK_SIM_SEEDS=$(SEEDS) $(GO) test -count=1 -timeout 2h $(TESTFLAGS) ./internal/sim/...
+
+.PHONY: differential
+differential: deps ## Compare the Lua with the simulation's script on a real server (DURATION=30m SEED=1).
+	cd tests/differential && $(GO) test -count=1 -timeout 0 -v -run OfAServer $(TESTFLAGS) . -during $(DURATION) -seed $(SEED)
 
 .PHONY: mutants
 mutants: deps ## Plant known bugs, one after another; each has to be caught, or this fails.

@@ -9,6 +9,7 @@ import (
 	"github.com/cenkalti/backoff/v4"
 
 	"github.com/quorumlock/quorumlock/internal/campaign"
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/hold"
@@ -34,16 +35,18 @@ import (
 // When ctx ends, the error is the last obstacle, ErrHeld (a *HeldError) or ErrNoQuorum (a
 // *QuorumError), joined with ctx.Err() and context.Cause(ctx). When the time of WithWait
 // is over, the error is the last obstacle. Acquire returns at once: ErrInvalid (an
-// *InvalidError) for a bad name, option or context; ErrNoQuorum when too many nodes are
-// misconfigured for waiting to help; ErrClosed; and ErrHeld inside Do or Lead of the same
-// name, with their context. Failed attempts are released on every node, even after ctx
+// *InvalidError) for a bad name, option or context; ErrNoQuorum when the list of nodes is wrong,
+// or when so many nodes that have never voted for this Manager refuse it (rights, password) that
+// the others are no majority; ErrClosed; and ErrHeld inside Do or Lead of the same name, with
+// their context. It waits, by the backoff, for an operator to repair nodes that have voted before,
+// and the log warns once a minute. Failed attempts are released on every node, even after ctx
 // has ended.
 //
 // A name is 1 to 512 bytes of valid UTF-8. The lease does not end with ctx. It is not
 // reentrant: a caller that asks for a name which it holds waits for itself, and a warning
 // in the log says so.
 func (m *Manager) Acquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
-	return acquire(ctx, m, &call{name: name}, opts, true)
+	return acquire(ctx, m, name, opts, true)
 }
 
 // TryAcquire does not wait for a holder. If several callers ask at the same instant and none
@@ -53,18 +56,15 @@ func (m *Manager) Acquire(ctx context.Context, name string, opts ...AcquireOptio
 // wait for it; ErrNoQuorum (a *QuorumError) when too few nodes gave an answer that counts
 // within the node timeout; and otherwise what Acquire returns.
 func (m *Manager) TryAcquire(ctx context.Context, name string, opts ...AcquireOption) (*Lease, error) {
-	return acquire(ctx, m, &call{name: name}, opts, false)
+	return acquire(ctx, m, name, opts, false)
 }
 
-// errWaitOver is the cause with which the context of a wait ends at WithWait's bound.
-var errWaitOver = errors.New("quorumlock: waited as long as WithWait allows")
-
-// acquire carries out a call, which has a name and a mode.
-func acquire(ctx context.Context, m *Manager, c *call, opts []AcquireOption, wait bool) (*Lease, error) {
+// acquire carries out Acquire, or TryAcquire, which does not wait.
+func acquire(ctx context.Context, m *Manager, name string, opts []AcquireOption, wait bool) (*Lease, error) {
 	if ctx == nil {
 		return nil, errNilContext()
 	}
-	if err := checkName(c.name); err != nil {
+	if err := checkName(name); err != nil {
 		return nil, err
 	}
 	t, limit, err := m.cfg.lease(opts)
@@ -72,56 +72,43 @@ func acquire(ctx context.Context, m *Manager, c *call, opts []AcquireOption, wai
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		return nil, errs.Ended(ctx, nil, "quorumlock: acquire "+strconv.Quote(c.name))
+		return nil, errs.Ended(ctx, nil, "quorumlock: acquire "+strconv.Quote(name))
 	}
-	if err := reentered(ctx, m, c.name); err != nil {
+	if err := m.reentered(ctx, name); err != nil {
 		return nil, err
 	}
 	if !wait && limit.Most > 0 {
 		return nil, &InvalidError{What: "WithWait", Value: limit.Most.String(), Bound: "has no use in TryAcquire, which asks once", Fix: "call Acquire"}
 	}
 	limit.Set = limit.Set || !wait
-	waitCtx, cancel := waiting(ctx, limit)
+	waitCtx, cancel := waiting(ctx, limit.Wait)
 	defer cancel()
-	c.ctx, c.span = ctx, m.telemetry.startAcquire(ctx, c.name, c.mode, !limit.Once())
+	c := &call{ctx: ctx, name: name, kind: asked(limit.Kind), span: m.telemetry.startAcquire(ctx, name, modeOf(limit.Kind), !limit.Once())}
 	return ask(waitCtx, m, c, t, limit)
 }
 
-// waiting returns the context of a wait.
-func waiting(ctx context.Context, limit config.Wait) (context.Context, context.CancelFunc) {
-	if limit.Most == 0 {
-		return ctx, func() {}
-	}
-	return context.WithTimeoutCause(ctx, limit.Most, errWaitOver)
-}
-
 // ask asks for a lease and waits for it, until waitCtx ends. It ends the span.
-func ask(waitCtx context.Context, m *Manager, c *call, t *config.Terms, limit config.Wait) (*Lease, error) {
+func ask(waitCtx context.Context, m *Manager, c *call, t *config.Terms, limit config.Call) (*Lease, error) {
 	l, err := (*Lease)(nil), errPanicked
 	through := false
 	defer func() {
-		if !through && l != nil && enter(m) { // the span has panicked, so nobody gets the lease
-			m.dog.Unused(l.lock, true)
+		if !through && l != nil && m.enter() { // the span has panicked, so nobody gets the lease
 			l.abandon()
 			m.life.calls.Leave()
 		}
 	}()
 	defer func() {
-		token := int64(0)
+		token, owner := int64(0), ""
 		if l != nil {
-			token = l.token
+			token, owner = l.token, l.Owner()
 		}
-		c.span.end(token, err)
+		c.span.end(token, owner, err)
 		through = true
 	}()
-	c.m, c.failFast = m, limit.FailFast
-	l, err = run(waitCtx, c, t, limit.Once())
+	c.m, c.failFast, c.mode = m, limit.FailFast, modeOf(limit.Kind)
+	l, err = c.run(waitCtx, t, limit.Once())
 	return l, err
 }
-
-// errPanicked is the outcome that telemetry shows when a user's function, such as the
-// backoff, panics during the call.
-var errPanicked = errors.New("quorumlock: a function of the caller has panicked")
 
 // call is one call that acquires: a campaign that asks the nodes, and a place among the other
 // callers of this process once it has to wait.
@@ -131,7 +118,7 @@ type call struct {
 	name     string
 	span     *acquireSpan // nil without telemetry
 	mode     otel.Mode
-	limit    int  // of permits; 0 for none
+	kind     campaign.Kind
 	failFast bool // it has WithFailFast
 	alone    bool // it waits, and not behind others of this process
 	campaign campaign.Campaign
@@ -142,22 +129,17 @@ type call struct {
 }
 
 // run runs a call until it has its lease or gives up. Close waits for it, and for no span processor.
-func run(waitCtx context.Context, c *call, t *config.Terms, once bool) (l *Lease, err error) {
+func (c *call) run(waitCtx context.Context, t *config.Terms, once bool) (l *Lease, err error) {
 	m := c.m
-	if !enter(m) {
+	if !m.enter() {
 		c.span.measure(ErrClosed)
 		return nil, ErrClosed
 	}
 	defer m.life.calls.Leave()
 	err = errPanicked
 	defer func() { c.span.measure(err) }()
-	key := wire.LockKey(m.cfg.Prefix, c.name)
-	if c.mode == otel.Permit {
-		key = wire.FamilyKey(key)
-	}
 	m.campaigns.Begin(&c.campaign, campaign.Call{
-		Wait: waitCtx, Key: key, Terms: m.cfg.At(m.ensemble.Trip(), t), Once: once, From: c.campaign.From,
-		Shared: c.mode == otel.Shared, Limit: c.limit, TraceParent: c.span.traceParent(), Caller: c,
+		Wait: waitCtx, Key: wire.LockKey(m.cfg.Prefix, c.name), Terms: m.cfg.At(m.ensemble.Trip(), t), Once: once, Kind: c.kind, TraceParent: c.span.traceParent(), Caller: c,
 	})
 	defer func() {
 		if l == nil { // also when a user's function, such as the backoff, has panicked
@@ -206,13 +188,13 @@ func (c *call) contend() (*Lease, error) {
 
 // stepBack lets the other callers of this process go first, once it has met contention. It returns as queueUp does.
 func (c *call) stepBack() (*Lease, error) {
-	if !c.m.campaigns.Contended() || c.campaign.From != "" {
+	if !c.m.campaigns.Contended() {
 		return nil, nil
 	}
 	if !c.campaign.Once {
 		return c.queueUp()
 	}
-	if c.mode != otel.Exclusive {
+	if !c.campaign.Kind.Queues() {
 		return nil, nil
 	}
 	obstacle, busy := c.m.queues.Busy(c.campaign.Key)
@@ -228,7 +210,7 @@ func (c *call) stepBack() (*Lease, error) {
 // returns neither a lease nor an error when the call has to ask the nodes.
 func (c *call) queueUp() (*Lease, error) {
 	c.campaign.Prepare()
-	if c.mode != otel.Exclusive {
+	if !c.campaign.Kind.Queues() {
 		c.alone = true
 		return nil, nil
 	}
@@ -295,38 +277,43 @@ func (c *call) Tenant(l *hold.Lock) hold.Tenant {
 }
 
 // CarryTicket implements queue.Caller.
-func (c *call) CarryTicket(notBefore time.Duration) wire.TicketUpdate {
+func (c *call) CarryTicket(notBefore clock.Validity) wire.TicketUpdate {
 	return c.campaign.CarryTicket(notBefore)
 }
 
 // Abandon implements queue.Caller.
 func (c *call) Abandon(lease hold.Tenant) { (*Lease)(lease.(*tenant)).abandon() }
 
-// asks returns the campaign, for messages of the nodes.
-func (c *call) asks() *campaign.Campaign { return &c.campaign }
+// Subscribed handles the start of a node's messages.
+func (m events) Subscribed(i int) {
+	m.campaigns.Subscribed(i, func() (waiting []*campaign.Campaign) {
+		m.queues.Each(func(c queue.Caller) { waiting = append(waiting, &c.(*call).campaign) })
+		return waiting
+	})
+}
 
 // failed records why an attempt has failed. An attempt that was cut short says nothing: the one
 // before names the obstacle.
 func (c *call) failed(f *campaign.Failure) {
-	if f.Kind == campaign.CutShort {
+	if f.Reason == campaign.CutShort {
 		return
 	}
-	c.last = failure(c, f)
+	c.last = c.failure(f)
 	if c.place != nil {
-		c.place.Failed(queue.Setback{Why: c.last, NoQuorum: f.Kind == campaign.NoQuorum, TooFewAnswered: f.TooFewAnswered, Stranger: f.Stranger})
+		c.place.Failed(queue.Setback{Why: c.last, NoQuorum: f.Reason == campaign.NoQuorum, TooFewAnswered: f.TooFewAnswered, Stranger: f.Stranger})
 	}
 	c.span.refused(c.last)
 	if held := (*HeldError)(nil); errors.As(c.last, &held) && held.Self && !c.campaign.Once &&
-		c.m.ensemble.Clock.Now()-c.campaign.Arrived > c.campaign.Terms.TTL {
+		c.m.ensemble.Clock.Now().Sub(c.campaign.Arrived) > c.campaign.Terms.TTL {
 		c.m.said.warnOfSelf(c.m.reporter, c.name)
 	}
 }
 
 // failure returns the error of an attempt.
-func failure(c *call, f *campaign.Failure) error {
-	if f.Kind == campaign.Held {
+func (c *call) failure(f *campaign.Failure) error {
+	if f.Reason == campaign.Held {
 		by, reads := holder(f.Value), c.mode == otel.Shared && f.Readers > 0
-		return &HeldError{Name: c.name, Holder: by, Readers: f.Readers, RetryAfter: f.RetryAfter, Self: c.m.dog.Has(f.Key, by.Owner), barred: reads}
+		return &HeldError{Name: c.name, Holder: by, Readers: f.Readers, RetryAfter: f.RetryAfter, Self: c.m.dog.Has(f.Key, by.Owner), barred: reads, blank: f.Blank}
 	}
 	err := noQuorum(c.m.ensemble, "acquire", c.name, f.Granted, f.Errors)
 	err.RetryAfter = f.RetryAfter
@@ -337,8 +324,14 @@ func failure(c *call, f *campaign.Failure) error {
 func (c *call) goesOn(f *campaign.Failure) bool {
 	delay, stop := c.poll()
 	over := stop || c.campaign.Wait.Err() != nil || c.m.life.ending() || c.last == nil
-	hopeless := f.Hopeless(c.m.ensemble.Size()) || c.failFast && f.TooFewAnswered
-	return !over && !hopeless && c.campaign.Concede(delay)
+	misconfigured, hopeless := f.Misconfigured(c.m.ensemble.Size(), c.m.campaigns.Voted())
+	if over || hopeless || c.failFast && f.TooFewAnswered || !c.campaign.Concede(delay) {
+		return false
+	}
+	if misconfigured {
+		c.m.said.warnOfRepair(c.m, c.last)
+	}
+	return true
 }
 
 // obstacle returns the error for what blocks a caller in the queue of this process.
@@ -373,7 +366,7 @@ func (c *call) endError(err error) error {
 		if err == nil {
 			err = &HeldError{Name: c.name} // no attempt was made, so the lock is reserved for another waiter
 		}
-		return errs.Several(err.Error()+"; waited "+errs.Readable(c.m.ensemble.Clock.Now()-c.campaign.Arrived), err)
+		return errs.Several(err.Error()+"; waited "+errs.Readable(c.m.ensemble.Clock.Now().Sub(c.campaign.Arrived)), err)
 	case wait.Err() != nil && err == nil:
 		return errs.Ended(wait, nil, "quorumlock: acquire "+strconv.Quote(c.name))
 	case wait.Err() != nil:

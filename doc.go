@@ -27,7 +27,7 @@
 //     after the end of its lease, its first call of [Lease.Valid] returns false. If the
 //     clocks of too many nodes were stepped forward, the next renewal finds it.
 //   - No deadlock: the keys of a holder that died expire. Locks are granted while a majority
-//     of the nodes is up and votes; [New] also refuses a node that is misconfigured.
+//     of the nodes is up and votes.
 //
 // # What it does not promise
 //
@@ -51,8 +51,8 @@
 // the wait, and [WithFailFast] waits for a holder only, not for nodes. [Manager.Do] runs a
 // function under a lease; [Manager.Lead] campaigns for leadership again and again.
 // [Manager.AcquireAll] and [Manager.DoAll] take several names, all or none.
-// [Manager.AcquireShared] is a read lock beside the write lock of Acquire, and
-// [Manager.AcquirePermit] a semaphore.
+// Two options say what is asked of a name: [Shared] is a read lock, and a call without it the write lock of the
+// same name; [Permits] is a semaphore, and elects several leaders in Lead.
 // [Manager.Observe] follows who holds a name, [Manager.Inspect] shows it once, and
 // [Manager.List] shows the names that are held. [Lease.Wanted] tells a holder who waits for its
 // lease; [Manager.AskRelease] asks for it, and [Manager.Revoke] takes it away, safely. [Lease.Detach] and
@@ -73,9 +73,10 @@
 //	released         │ lost │               released
 //	                 └──────┘
 //
-// Lost and released are final. At the end of a lease, in this order: the channels of Renewed,
-// AtRisk and Wanted are closed, [Lease.Err] is set, the context ends with Err as its cause, Done is
-// closed, Lost delivers its value (on a loss) and is closed.
+// Lost and released are final. At the end of a lease, in this order: [Lease.Err] is set, the channels
+// of Renewed, AtRisk and Wanted are closed, the context ends with Err as its cause, Done is closed,
+// Lost delivers its value (on a loss) and is closed. After a release, Lost waits for the answers of
+// the nodes, which may turn Err into a loss.
 //
 // A closed channel is always ready. A loop that reads Renewed or AtRisk therefore has a case
 // for Lost or Done that leaves the loop:

@@ -17,6 +17,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // A user who copies a program from the first page gets one that was compiled: it stands in an example.
@@ -332,6 +334,19 @@ func TestLinksOfTheDocumentsLeadSomewhere(t *testing.T) {
 }
 
 // Errors and comments name a page and a heading of it. Both are there.
+// One constant says which servers may vote: the library refuses others, and doctor fails them.
+func TestThePagesNameTheOldestServer(t *testing.T) {
+	for page, text := range map[string]string{
+		"README.md": "Redis " + wire.OldestServer + "+ or Valkey", "docs/setup.md": "Use Redis " + wire.OldestServer + " or later, or Valkey",
+		"docs/managed.md":   "**Redis.** Version " + wire.OldestServer + " or newer.",
+		"docs/reference.md": "locks need " + wire.OldestServer + " or later`", "options.go": "and Redis " + wire.OldestServer + " or newer",
+	} {
+		content, err := os.ReadFile(page)
+		require.NoError(t, err)
+		assert.Contains(t, string(content), text, page)
+	}
+}
+
 func TestPagesThatTheCodeNamesAreThere(t *testing.T) {
 	named := regexp.MustCompile(`\bdocs/[a-z/-]+\.md(#[a-z0-9-]+)?`)
 	found := 0

@@ -64,7 +64,7 @@ type Holder struct {
 // HeldError says who holds the lease. It is ErrHeld.
 type HeldError struct {
 	Name   string
-	Holder Holder // zero when nobody holds it: it is reserved for a waiter
+	Holder Holder // zero when the name is reserved for a waiter, or another program's key has no value
 	// Readers is how many hold it together, each with a shared lease, and Holder is one of them; 0 if
 	// Holder has it alone. Some of them may still be acquiring.
 	Readers int
@@ -81,6 +81,7 @@ type HeldError struct {
 	Self bool
 
 	barred bool // the caller wants to read beside the readers, and a writer waits that came first
+	blank  bool // the key is another program's, and its value is empty
 }
 
 // Error names the lease, its holder and when to try again. The holder's label is another
@@ -92,6 +93,8 @@ func (e *HeldError) Error() string {
 		unless = "" // nobody renews it
 	}
 	switch {
+	case e.blank:
+		holder = "another program, whose key has an empty value"
 	case e.Holder == Holder{}:
 		return fmt.Sprintf("quorumlock: %q is reserved for a waiter%s", e.Name, e.until(""))
 	case e.Holder.Owner == wire.Nobody:
@@ -275,8 +278,8 @@ func oneLine(text string) string {
 // Unwrap returns the error.
 func (e *NodeError) Unwrap() error { return e.Err }
 
-// Misconfigured reports whether somebody has to fix the node or its options: missing
-// rights, a replica, a key of another type. Waiting does not help.
+// Misconfigured reports whether an operator must fix the node or its options: missing
+// rights, a replica, a key of another type.
 func (e *NodeError) Misconfigured() bool {
 	var config *wire.ConfigError
 	return errors.As(e.Err, &config)

@@ -73,13 +73,17 @@ type Lost struct {
 	Reason     LostReason
 	At         time.Time // when it was found lost
 	ValidUntil time.Time // when it stopped being valid
-	Nodes      []*NodeError
+	// AnotherFrom is the instant from which another client may hold the lock: the D of docs/lease.svg, later by
+	// WithLockDelay; or the instant at which this process deletes the keys, if that is earlier. It is At if the
+	// nodes have denied the key (LostRevoked, LostTaken, LostMissing), and another client may hold it by then.
+	AnotherFrom time.Time
+	Nodes       []*NodeError
 }
 
 // Wanted says who wants a lease, see Lease.Wanted.
 type Wanted struct {
 	// Waiters is how many wait: the callers of this process, and the processes in the queue of the node
-	// that shows most of them. One that ended a moment ago may be counted.
+	// that shows most of them, as Status counts them. One that ended a moment ago may be counted.
 	Waiters int
 	// Asked means that somebody has asked for the lease with Manager.AskRelease: By is the label of
 	// that Manager, and Reason is the text given there.
@@ -150,12 +154,12 @@ func nodeStatus(e *ensemble.Ensemble, i int) NodeStatus {
 	if reading, ok := e.Nodes()[i].Reading(); ok {
 		now, steady := e.Clock.Both()
 		s.RoundTrip = reading.RoundTrip
-		s.ClockOffset = steady + reading.Offset - time.Duration(e.Clock.Time(now).UnixNano())
+		s.ClockOffset = time.Duration(steady) + reading.Offset - time.Duration(e.Clock.Time(now).UnixNano())
 	}
 	return s
 }
 
-// MarshalJSON returns the status for a health endpoint or a log: the keys addr, master, version,
+// MarshalJSON returns the status for a health endpoint or a log, as the other types do: the keys addr, master, version,
 // voting, quarantined_ms, error, warning, round_trip_ms and clock_offset_ms, and in Inspect's answer
 // holder, readers, ttl_ms and fence. Durations are numbers of milliseconds with their fractions, and
 // errors are texts, "" for none. master, holder, readers, ttl_ms and fence are left out where there is
@@ -205,15 +209,19 @@ type LostReason int
 const (
 	// LostExpired means that no majority of the nodes confirmed the lease in time.
 	LostExpired LostReason = iota + 1
-	// LostRevoked means that nodes have lost the key or have that of another owner, or that the lease
-	// was revoked there (Manager.Revoke), and that no majority is left. The errors of the nodes say
-	// which.
+	// LostRevoked means that an operator has revoked the lease (Manager.Revoke). The errors of the nodes
+	// say who, and why.
 	LostRevoked
 	// LostSuspended means that the process did not run when the lease ended: a suspend, a
 	// stop, or a clock that was set forward.
 	LostSuspended
 	// LostMaxHold means that the lease reached the age set by WithMaxHold.
 	LostMaxHold
+	// LostTaken means that a node has the key of another owner, and that no majority has ours.
+	LostTaken
+	// LostMissing means that nodes have lost the key, or have ended it early because their clocks were set
+	// forward, and that no majority is left. Another owner may have had the lock, or may get it now.
+	LostMissing
 )
 
 // String returns the reason in words.
@@ -222,11 +230,15 @@ func (r LostReason) String() string {
 	case LostExpired:
 		return "not renewed in time"
 	case LostRevoked:
-		return "key gone, taken or revoked on a quorum of nodes"
+		return "revoked by an operator"
 	case LostSuspended:
 		return "process or clock stood still"
 	case LostMaxHold:
 		return "maximum hold reached"
+	case LostTaken:
+		return "taken by another owner: no majority of the nodes has our key"
+	case LostMissing:
+		return "key gone: no majority of the nodes has it"
 	default:
 		return "unknown"
 	}
@@ -234,7 +246,7 @@ func (r LostReason) String() string {
 
 // slug returns the reason as a telemetry attribute.
 func (r LostReason) slug() string {
-	return [...]string{"unknown", "expired", "revoked", "suspended", "max_hold"}[max(0, min(int(r), 4))]
+	return [...]string{"unknown", "expired", "revoked", "suspended", "max_hold", "taken", "missing"}[max(0, min(int(r), 6))]
 }
 
 // lostReason translates the decision's reason.
@@ -246,6 +258,10 @@ func lostReason(r quorum.Reason) LostReason {
 		return LostSuspended
 	case quorum.ReasonMaxHold:
 		return LostMaxHold
+	case quorum.ReasonTaken:
+		return LostTaken
+	case quorum.ReasonMissing:
+		return LostMissing
 	default:
 		return LostExpired
 	}

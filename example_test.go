@@ -118,19 +118,77 @@ func ExampleManager_Lead() {
 	log.Print("no longer a candidate: ", err)
 }
 
+// Readers read the prices together, while no writer has them.
+func ExampleShared() {
+	ctx := context.Background()
+	var m *quorumlock.Manager // from New
+	read := func(ctx context.Context, l *quorumlock.Lease) error { return nil }
+	if err := m.Do(ctx, "prices", read, quorumlock.Shared()); err != nil {
+		log.Print(err)
+	}
+}
+
+// Four encoders at a time, wherever they run. Each has a number of its own.
+func ExamplePermits() {
+	ctx := context.Background()
+	var m *quorumlock.Manager // from New
+	lease, err := m.Acquire(ctx, "encode", quorumlock.Permits(4))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = lease.Release(ctx) }()
+	fmt.Println("encoder", lease.Slot())
+}
+
+// Three leaders, each for a third of the queues, and a follower that knows them.
+func ExampleManager_Lead_several() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	var m *quorumlock.Manager // from New
+	three := quorumlock.Permits(3)
+	go func() {
+		err := m.Lead(ctx, "drain", func(ctx context.Context, l *quorumlock.Lease) error {
+			return drain(ctx, l.Slot(), l.Token()) // until ctx ends
+		}, three)
+		log.Print("no longer a candidate: ", err)
+	}()
+	holdings, err := m.Observe(ctx, "drain", three)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	for h := range holdings {
+		for slot, leader := range h.Slots {
+			log.Print(slot, " is led by ", leader.Holder.Label)
+		}
+	}
+}
+
+// One option, which the caller of a function chooses.
+func ExampleKind() {
+	var m *quorumlock.Manager // from New
+	take := func(ctx context.Context, name string, kind quorumlock.Kind) (*quorumlock.Lease, error) {
+		return m.TryAcquire(ctx, name, kind) // the zero Kind is an exclusive lease
+	}
+	_, _ = take(context.Background(), "prices", quorumlock.Kind{})
+}
+
 // The texts of the reasons, as logs and errors show them.
 func ExampleLostReason() {
 	for _, r := range []quorumlock.LostReason{
-		quorumlock.LostExpired, quorumlock.LostRevoked, quorumlock.LostSuspended, quorumlock.LostMaxHold,
+		quorumlock.LostExpired, quorumlock.LostMissing, quorumlock.LostTaken, quorumlock.LostRevoked, quorumlock.LostSuspended, quorumlock.LostMaxHold,
 	} {
 		fmt.Println(r)
 	}
 	// Output:
 	// not renewed in time
-	// key gone, taken or revoked on a quorum of nodes
+	// key gone: no majority of the nodes has it
+	// taken by another owner: no majority of the nodes has our key
+	// revoked by an operator
 	// process or clock stood still
 	// maximum hold reached
 }
 
+func drain(context.Context, int, int64) error { return nil }
 func closeMonth(context.Context, int64) error { return nil }
 func step(context.Context, bool, int64)       {}

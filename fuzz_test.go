@@ -197,9 +197,9 @@ func FuzzOptions(f *testing.F) {
 func works(t *testing.T, c *settings, terms *config.Terms) {
 	t.Helper()
 	const now = 1000 * time.Hour // a process that has run for long
-	m := quorum.NewMachine(&terms.Terms, make(quorum.Window, terms.Nodes), now, quorum.All(terms.Nodes), quorum.All(terms.Nodes))
-	m.SetLag(quorum.Never)
-	left := m.End() - now // the time left when the watchdog is as late as allowed
+	m := quorum.NewMachine(&terms.Terms, make(quorum.Window[clock.Validity], terms.Nodes), clock.Validity(now), quorum.All(terms.Nodes), quorum.All(terms.Nodes))
+	m.SetLag(time.Duration(quorum.Never))
+	left := m.End().Add(-now) // the time left when the watchdog is as late as allowed
 	switch {
 	case terms.TTL < MinTTL || terms.TTL > MaxTTL || terms.LockDelay < 0 || terms.TTL+terms.LockDelay > MaxTTL:
 		t.Errorf("a TTL of %v and a lock delay of %v", terms.TTL, terms.LockDelay)
@@ -207,11 +207,11 @@ func works(t *testing.T, c *settings, terms *config.Terms) {
 		t.Errorf("keys live %s ms", terms.KeyTTL)
 	case terms.Timeout < MinNodeTimeout || terms.Timeout >= terms.TTL:
 		t.Errorf("a node timeout of %v with a TTL of %v", terms.Timeout, terms.TTL)
-	case left < terms.MinUseful:
+	case left < clock.Validity(terms.MinUseful):
 		t.Errorf("a fresh lease has %v left of its TTL %v (maximum hold %v): it is never granted", left, terms.TTL, terms.MaxHold)
-	case left > terms.TTL:
+	case left > clock.Validity(terms.TTL):
 		t.Errorf("a lease is valid for %v of its TTL %v", left, terms.TTL)
-	case terms.MaxHold == 0 && terms.Interval*11/10+terms.Timeout >= left:
+	case terms.MaxHold == 0 && clock.Validity(terms.Interval*11/10+terms.Timeout) >= left:
 		t.Errorf("a round every %v, which takes %v, and %v to the loss", terms.Interval, terms.Timeout, left)
 	case c.Guarded && terms.TTL+terms.LockDelay > c.Guard:
 		t.Errorf("keys that live %v under a restart guard of %v", terms.TTL+terms.LockDelay, c.Guard)

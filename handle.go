@@ -6,9 +6,12 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/campaign"
+	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/otel"
+	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -22,8 +25,12 @@ type Handle string
 // the work under it first. keep is 100 ms to 24 h, and with WithRestartGuard at most the time of the guard
 // (less the window of WithFailover). If nobody resumes, the lock is free after keep, also with WithMinHold.
 //
-// It returns ErrLost or ErrReleased when the lease has ended before; ErrNoQuorum when too few nodes have
-// confirmed within the node timeout, and the lock is then released; and ErrInvalid for keep out of bounds,
+// It waits for every node, for a node timeout at most, so that no node keeps the lock later than the handle is used.
+//
+// It returns ErrLost or ErrReleased when the lease has ended before; ctx.Err() and ctx's cause when ctx ended
+// before every node had confirmed; ErrNoQuorum when too few nodes have
+// confirmed within the node timeout, joined with ErrLost when so many have lost
+// the key that another client may have had the lock; the lock is then released; and ErrInvalid for keep out of bounds,
 // a shared lease or a permit, and a nil ctx, which end nothing. Err is ErrDetached afterwards, which is an ErrReleased.
 func (l *Lease) Detach(ctx context.Context, keep time.Duration) (Handle, error) {
 	if ctx == nil {
@@ -35,40 +42,71 @@ func (l *Lease) Detach(ctx context.Context, keep time.Duration) (Handle, error) 
 	if l.mode != otel.Exclusive {
 		return "", &InvalidError{What: "Detach", Value: "a shared lease or a permit", Bound: "needs an exclusive lease", Fix: "let the other process acquire one as well, and then release"}
 	}
-	if !enter(l.m) {
+	if !l.m.mayEnd(l) {
 		<-l.Done()
 		return "", l.Err()
 	}
 	defer l.m.life.calls.Leave()
-	pending, ok := l.m.dog.Detach(l.lock, (*tenant)(l), keep)
-	if !ok {
-		return "", l.Err()
+	left := hold.Ending{What: hold.Released | hold.Detached, Keys: hold.Left, Keep: keep}
+	pending, err := l.end(left)
+	if err != nil {
+		return "", err
 	}
 	pending.Wait(ctx, l.lock.Terms().Timeout)
-	if err := enough(ctx, l.m.ensemble, "detach", l.Name(), pending); err != nil {
-		l.m.dog.Drop(l.lock, keep)
-		return "", err
+	err = enough(ctx, l.m.ensemble, "detach", l.Name(), pending)
+	if err == nil && pending.Got < l.m.ensemble.Size() && ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrReleased) {
+		err = errs.Ended(ctx, nil, "quorumlock: detach "+strconv.Quote(l.Name())) // a node may mark the lock when the handle has been used
+	}
+	if err != nil {
+		l.lock.DeleteKeys(left)
+		return "", l.deniedDetach(pending, err)
 	}
 	h := wire.Handle{Prefix: l.m.cfg.Prefix, Name: l.Name(), Owner: l.Owner(), Token: l.token, TraceParent: l.acquired.traceParent()}
 	return Handle(h.Text()), nil
+}
+
+// deniedDetach adds a LostError to the error of Detach, if another client may have had the lock.
+func (l *Lease) deniedDetach(pending *ensemble.Answers, err error) error {
+	e := l.m.ensemble
+	problems, kept, why := make([]error, e.Size()), e.Size(), LostMissing
+	for i := range problems {
+		problems[i] = pending.Err(i)
+		revoked := errors.Is(problems[i], hold.ErrRevoked)
+		if revoked {
+			why = LostRevoked
+		}
+		if revoked || errors.Is(problems[i], hold.ErrMissing) {
+			kept--
+		}
+	}
+	if quorum.Margin(e.Size(), kept) >= 0 {
+		return err
+	}
+	now := e.Clock.Time(e.Clock.Now())
+	return errs.Several(err.Error(), &LostError{Lost{
+		Name: l.Name(), Token: l.token, Reason: why, At: now, ValidUntil: now, AnotherFrom: now, Nodes: nodeErrors(e, problems),
+	}}, err)
 }
 
 // Resume takes over a lease that was detached (Lease.Detach), usually in another process. The lease that
 // it returns is a new one, with a larger token: nobody else has had the name in between. Options are
 // those of Acquire; WithWait is refused, because Resume asks once.
 //
-// Of several calls with copies of one handle at most one gets the lease. The others get ErrLost (a
-// *LostError, joined with a *HeldError), as does a call after the keys have ended or were revoked. It
-// returns ErrNoQuorum (a *QuorumError) when too few nodes answered. A call that fails gives back the keys
-// that it got, so repeat it only while a majority still has the keys; of several calls at one instant all
-// may fail. ErrInvalid is for a text that is no handle, and for a handle of another prefix. It is safe
+// Of several calls with copies of one handle one gets the lease, also if they come at one instant; this takes
+// two node timeouts at most. The others get ErrLost (a *LostError, joined with a *HeldError), as does a call
+// after the keys have ended or were revoked. It returns ErrNoQuorum (a *QuorumError) when too few nodes
+// answered, and ctx.Err() when ctx ended first: it may be repeated, and the nodes that it got keep the lock for
+// that for a TTL. ErrInvalid is for a text that is no handle, and for a handle of another prefix. It is safe
 // for concurrent use.
 func (m *Manager) Resume(ctx context.Context, h Handle, opts ...AcquireOption) (*Lease, error) {
-	held, err := parseHandle(ctx, m, h)
+	held, err := m.parseHandle(ctx, h)
 	if err != nil {
 		return nil, err
 	}
 	t, limit, err := m.cfg.lease(opts)
+	if err == nil {
+		err = exclusiveOnly(limit.Kind, "Resume", "leave it out")
+	}
 	if err == nil && limit.Most > 0 {
 		err = &InvalidError{What: "WithWait", Value: limit.Most.String(), Bound: "has no use in Resume, which asks once", Fix: "call Resume again after ErrNoQuorum"}
 	}
@@ -78,11 +116,14 @@ func (m *Manager) Resume(ctx context.Context, h Handle, opts ...AcquireOption) (
 	limit.Set = true
 	span := m.telemetry.startAcquire(ctx, held.Name, otel.Exclusive, false)
 	span.resumes(held.TraceParent)
-	c := &call{ctx: ctx, name: held.Name, span: span}
-	c.campaign.From = held.Owner
+	c := &call{ctx: ctx, name: held.Name, kind: campaign.Resumed(held.Owner), span: span}
 	l, err := ask(ctx, m, c, t, limit)
 	if errors.Is(err, ErrHeld) {
-		err = errs.Several("quorumlock: resume "+strconv.Quote(held.Name)+": the handle no longer works; "+withoutPrefix(err), handleLost(m, &held), err)
+		why := "; " + withoutPrefix(err)
+		if other := (*HeldError)(nil); errors.As(err, &other) && other.Holder == (Holder{}) {
+			why = ": its lock has ended" // and may be reserved for a waiter
+		}
+		err = errs.Several("quorumlock: resume "+strconv.Quote(held.Name)+": the handle no longer works"+why, m.handleLost(&held, heldReason(err)), err)
 	}
 	return l, err
 }
@@ -90,33 +131,35 @@ func (m *Manager) Resume(ctx context.Context, h Handle, opts ...AcquireOption) (
 // ReleaseHandle gives the lock of a detached lease back, if nobody is to resume it. It returns ErrLost
 // when another process has resumed it, or its keys have ended; and otherwise what Resume returns.
 func (m *Manager) ReleaseHandle(ctx context.Context, h Handle) error {
-	held, err := parseHandle(ctx, m, h)
+	held, err := m.parseHandle(ctx, h)
 	if err != nil {
 		return err
 	}
-	if !enter(m) {
+	if !m.enter() {
 		return ErrClosed
 	}
 	defer m.life.calls.Leave()
 	timeout := m.cfg.At(m.ensemble.Trip(), &m.cfg.Terms).Timeout
 	_, now := m.ensemble.Clock.Both()
-	req := wire.NewDrop(wire.LockKey(m.cfg.Prefix, held.Name), held.Owner, now+m.cfg.Terms.TTL)
-	missing := 0
+	req := wire.NewDrop(wire.LockKey(m.cfg.Prefix, held.Name), held.Owner, now.Add(m.cfg.Terms.TTL))
+	missing, why := 0, LostMissing
 	answers := m.ensemble.Collect(ctx, req, timeout, m.ensemble.Quorum(), func(reply *wire.Reply) error { // one after the other
-		if reply.N >= wire.Ours {
+		if reply.N >= wire.Ours || reply.Again { // an earlier copy may have given it back
 			return nil
 		}
-		missing++
+		if missing++; reply.N == wire.Another {
+			why = LostTaken
+		}
 		return hold.ErrMissing
 	})
 	if err = enough(ctx, m.ensemble, "release", held.Name, answers); err != nil && missing >= m.ensemble.Quorum() {
-		return handleLost(m, &held)
+		return m.handleLost(&held, why)
 	}
 	return err
 }
 
 // parseHandle reads a handle of this Manager's prefix.
-func parseHandle(ctx context.Context, m *Manager, h Handle) (wire.Handle, error) {
+func (m *Manager) parseHandle(ctx context.Context, h Handle) (wire.Handle, error) {
 	held, ok := wire.ParseHandle(string(h))
 	switch {
 	case ctx == nil:
@@ -132,7 +175,19 @@ func parseHandle(ctx context.Context, m *Manager, h Handle) (wire.Handle, error)
 }
 
 // handleLost returns the error of a handle that no longer works.
-func handleLost(m *Manager, h *wire.Handle) error {
+func (m *Manager) handleLost(h *wire.Handle, why LostReason) error {
 	now := m.ensemble.Clock.Time(m.ensemble.Clock.Now())
-	return &LostError{Lost{Name: h.Name, Token: h.Token, Reason: LostRevoked, At: now, ValidUntil: now}}
+	return &LostError{Lost{Name: h.Name, Token: h.Token, Reason: why, At: now, ValidUntil: now, AnotherFrom: now}}
+}
+
+// heldReason returns why a handle no longer works, from the refusal of the call that resumes it.
+func heldReason(err error) LostReason {
+	var held *HeldError
+	switch {
+	case !errors.As(err, &held) || held.Holder == Holder{}:
+		return LostMissing
+	case held.Holder.Revoked != "":
+		return LostRevoked
+	}
+	return LostTaken
 }

@@ -22,7 +22,8 @@ import (
 // idleManager returns a Manager whose goroutines do not run, on nodes that never answer.
 func idleManager(c *clock.Clock) *Manager {
 	m := &Manager{cfg: &settings{}, reporter: report.New(slog.New(slog.DiscardHandler)), telemetry: &telemetry{clock: c}, out: outlets{Bus: bus.New(weight)}}
-	m.life.closing = make(chan struct{})
+	m.life.work, m.life.end = context.WithCancelCause(context.Background())
+	m.life.closing = m.life.work.Done()
 	m.life.calls.Start()
 	m.ensemble = ensemble.New(&ensemble.Config{
 		Nodes: Addrs("127.0.0.1:1"), Clock: c, Report: m.reporter, Closing: m.life.ending, Events: events{m},

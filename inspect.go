@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/observe"
@@ -32,9 +33,15 @@ type Status struct {
 	Fence int64
 	// Waiters is how many processes wait in the queue, this one included: the largest number
 	// on any node. Of the callers of one process only the first is in it. A call that was not
-	// refused yet may be missing, and one that ended a moment ago may be counted.
+	// refused yet may be missing, and one that ended a moment ago may be counted. A node leaves out
+	// processes whose connection has ended, such as killed ones. One that is stopped, or cut off
+	// without an end of its connection, counts until its turn comes or nothing waits for a minute; so
+	// do killed ones behind the first 500 in a queue, and where the user lacks +pubsub|numsub.
 	Waiters int
 	Nodes   []NodeStatus
+	// Slots has the state of each slot, for an Inspect with Permits; nil otherwise. Then Held means that one of them
+	// is held, and Holder, Votes, Readers, Holders, TTL and Fence are those of the slots only.
+	Slots []Status
 }
 
 // Inspect asks every node for the holder of a name, and changes nothing. It waits for all
@@ -42,15 +49,48 @@ type Status struct {
 // has been silent for a node timeout already, unless too few others are left. When fewer than a majority
 // answered, it also returns ErrNoQuorum (a *QuorumError), joined with ctx.Err() and ctx's
 // cause when ctx ended first.
-func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
-	if err := inspectable(ctx, m, name); err != nil {
+//
+// With Permits(n) it asks for the first n slots of the name: Status.Slots has the state of each, and the error is
+// that of the first slot with one.
+func (m *Manager) Inspect(ctx context.Context, name string, kind ...Kind) (Status, error) {
+	if err := m.inspectable(ctx, name); err != nil {
 		return Status{}, err
+	}
+	var wanted config.Kind
+	for _, k := range kind {
+		wanted = wanted.With(k.kind)
+	}
+	if err := invalid(wanted.Check()); err != nil {
+		return Status{}, err
+	}
+	if wanted.Permits {
+		return m.inspectSlots(ctx, name, keysOf(m.cfg.Prefix, name, wanted))
 	}
 	_, now := m.ensemble.Clock.Both()
 	timeout := m.cfg.At(m.ensemble.Trip(), &m.cfg.Terms).Timeout
-	req := wire.NewRead(wire.LockKey(m.cfg.Prefix, name), now+timeout)
+	req := wire.NewRead(wire.LockKey(m.cfg.Prefix, name), now.Add(timeout))
 	answers := m.ensemble.Collect(ctx, req, timeout, m.ensemble.Size(), nil)
-	return status(m, name, answers), enough(ctx, m.ensemble, "inspect", name, answers)
+	return m.status(name, answers), enough(ctx, m.ensemble, "inspect", name, answers)
+}
+
+// inspectSlots asks for all slots at once.
+func (m *Manager) inspectSlots(ctx context.Context, name string, keys []string) (s Status, err error) {
+	_, now := m.ensemble.Clock.Both()
+	timeout := m.cfg.At(m.ensemble.Trip(), &m.cfg.Terms).Timeout
+	all := make([]*ensemble.Answers, len(keys))
+	for i, key := range keys {
+		all[i] = m.ensemble.AskAll(wire.NewRead(key, now.Add(timeout)), m.ensemble.Size(), nil)
+	}
+	s = Status{Name: name, Nodes: m.Nodes()}
+	for _, answers := range all {
+		answers.Wait(ctx, timeout)
+		slot := m.status(name, answers)
+		s.Slots, s.Held, s.Waiters = append(s.Slots, slot), s.Held || slot.Held, max(s.Waiters, slot.Waiters)
+		if err == nil {
+			err = enough(ctx, m.ensemble, "inspect", name, answers)
+		}
+	}
+	return s, err
 }
 
 // List yields the state of each name that begins with prefix ("" for all names) and is held or
@@ -74,7 +114,7 @@ func (m *Manager) Inspect(ctx context.Context, name string) (Status, error) {
 // over the iterator is a new scan. It is safe for concurrent use.
 func (m *Manager) List(ctx context.Context, prefix string) iter.Seq2[Status, error] {
 	return func(yield func(Status, error) bool) {
-		if err := inspectable(ctx, m, cmp.Or(prefix, "any name")); err != nil { // every name begins with ""
+		if err := m.inspectable(ctx, cmp.Or(prefix, "any name")); err != nil { // every name begins with ""
 			yield(Status{}, err)
 			return
 		}
@@ -115,13 +155,13 @@ func (l *listing) inspect(keys []string) bool {
 	_, now := l.m.ensemble.Clock.Both()
 	all := make([]*ensemble.Answers, len(names))
 	for i, name := range names {
-		all[i] = l.m.ensemble.AskAll(wire.NewRead(wire.LockKey(l.m.cfg.Prefix, name), now+timeout), l.m.ensemble.Size(), nil)
+		all[i] = l.m.ensemble.AskAll(wire.NewRead(wire.LockKey(l.m.cfg.Prefix, name), now.Add(timeout)), l.m.ensemble.Size(), nil)
 	}
 	for _, answers := range all {
 		answers.Wait(l.ctx, timeout)
 	}
 	for i, answers := range all {
-		s, err := status(l.m, names[i], answers), enough(l.ctx, l.m.ensemble, "inspect", names[i], answers)
+		s, err := l.m.status(names[i], answers), enough(l.ctx, l.m.ensemble, "inspect", names[i], answers)
 		if err != nil && l.m.life.ending() {
 			err = ErrClosed
 		}
@@ -149,7 +189,7 @@ func (l *listing) incomplete(prefix string) error {
 }
 
 // inspectable returns why the nodes are not asked about a name.
-func inspectable(ctx context.Context, m *Manager, name string) error {
+func (m *Manager) inspectable(ctx context.Context, name string) error {
 	if ctx == nil {
 		return errNilContext()
 	}
@@ -170,8 +210,8 @@ func ownerOn(h Holder, readers int) string {
 	return h.Owner
 }
 
-// together returns the readers that a majority of the nodes names.
-func together(m *Manager, answers *ensemble.Answers) (all []Holder) {
+// readersOf returns the readers that a majority of the nodes names.
+func (m *Manager) readersOf(answers *ensemble.Answers) (all []Holder) {
 	votes := map[string]int{}
 	for i := range answers.Replies {
 		r := &answers.Replies[i]
@@ -192,7 +232,7 @@ func together(m *Manager, answers *ensemble.Answers) (all []Holder) {
 // listedReaders is how many readers Inspect names.
 const listedReaders = 16
 
-func status(m *Manager, name string, answers *ensemble.Answers) Status {
+func (m *Manager) status(name string, answers *ensemble.Answers) Status {
 	s := Status{Name: name, Nodes: make([]NodeStatus, m.ensemble.Size())}
 	votes := map[string]int{}
 	for i := range answers.Replies {
@@ -228,21 +268,21 @@ func status(m *Manager, name string, answers *ensemble.Answers) Status {
 		}
 	}
 	if s.Readers > 0 {
-		s.Holders = together(m, answers)
+		s.Holders = m.readersOf(answers)
 		for _, n := range s.Nodes {
 			s.Readers = max(s.Readers, n.Readers)
 		}
 	}
 	if s.Held = s.Votes >= m.ensemble.Quorum(); s.Held {
-		left := make(quorum.Window, m.ensemble.Size())
+		left := make(quorum.Window[time.Duration], m.ensemble.Size())
 		for i, n := range s.Nodes {
 			if ownerOn(n.Holder, n.Readers) == ownerOn(s.Holder, s.Readers) {
 				if left[i] = n.TTL; n.TTL < 0 {
-					left[i] = quorum.Never
+					left[i] = quorum.Endless
 				}
 			}
 		}
-		if s.TTL = left.Deadline(); s.TTL == quorum.Never {
+		if s.TTL = left.Deadline(); s.TTL == quorum.Endless {
 			s.TTL = wire.Endless
 		}
 	}

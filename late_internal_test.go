@@ -1,6 +1,7 @@
 package quorumlock
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -61,5 +62,41 @@ func TestAfterAJumpOfAClockTheLeaseIsNotValidAndWasSuspended(t *testing.T) {
 		l := lease(&now)
 		c.jump(&now, ttl-2*guard)
 		assert.True(t, l.Valid(), "%s clock: a suspend that the lease outlives", c.name)
+	}
+}
+
+// The release finds the loss before a timer does, as after a resume of the machine. Its end is reported once.
+func TestALossThatTheReleaseFindsIsReportedOnce(t *testing.T) {
+	now := clock.Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second}
+	l := idleLease(t, idleManager(clock.From(func() clock.Reading { return now })), idleTerms(time.Hour), nil)
+	lost := l.Lost()
+	now.Boot += 2 * time.Hour
+	require.ErrorIs(t, l.Release(t.Context()), ErrLost)
+	assert.Equal(t, LostSuspended, (<-lost).Reason)
+	_, more := <-lost
+	assert.False(t, more)
+}
+
+// Done tells a goroutine that the lease has ended; by then the loss lies in the channel.
+func TestWhoSeesDoneOfALostLeaseFindsItsLoss(t *testing.T) {
+	var now clock.Reading
+	for range 5000 {
+		now = clock.Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second}
+		l := idleLease(t, idleManager(clock.From(func() clock.Reading { return now })), idleTerms(time.Hour), nil)
+		found := make(chan bool)
+		done := l.Done()
+		go func() {
+			<-done
+			select {
+			case _, open := <-l.Lost():
+				found <- open
+			default:
+				found <- false
+			}
+		}()
+		runtime.Gosched()
+		now.Boot += 2 * time.Hour
+		require.ErrorIs(t, l.Err(), ErrLost)
+		require.True(t, <-found, "done, and no loss in the channel")
 	}
 }

@@ -3,16 +3,17 @@ package quorumlock
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/otel"
-	"github.com/quorumlock/quorumlock/internal/queue"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -36,30 +37,10 @@ type Lease struct {
 	risky bool // counted as at risk; only Report uses it
 	mode  otel.Mode
 
-	mu    sync.Mutex // taken after the lock's
-	err   error      // why it ended
-	watch *watch     // nil until the first request for a channel or the context
-}
-
-// watch has the channels and the context of a lease. It is made at the first request,
-// because most leases are never watched and have to stay small.
-type watch struct {
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	// done has capacity 0, carries nothing, and is closed at the end.
-	done chan struct{}
-	// lost has capacity 1: exactly one value on a loss, then closed; closed without a
-	// value on release. Nothing is dropped.
-	lost chan Lost
-	// renewed and atRisk have capacity 1: a new value replaces one that was not read.
-	// Closed at the end, before everything else.
-	renewed chan Renewed
-	atRisk  chan AtRisk
-	// wanted is the same; nil before the first request for it.
-	wanted chan Wanted
-	// rounds are the channels of Renew calls that wait for the end of the round: capacity
-	// 1, one value, never closed.
-	rounds []chan error
+	mu      sync.Mutex // taken after the lock's
+	err     error      // why it ended
+	settled bool       // err is final: after a release, the nodes have answered, or Release waits no longer
+	watch   *watch     // nil until the first request for a channel or the context
 }
 
 // Name returns the name of the lease.
@@ -79,7 +60,7 @@ func (l *Lease) Owner() string { return wire.OwnerOf(l.lock.Value()) }
 // writers before and after it; readers between these two may have the same one. 0 with WithoutFencing.
 func (l *Lease) Token() int64 { return l.token }
 
-// Shared reports whether the lease is a shared one, of AcquireShared or Downgrade.
+// Shared reports whether the lease is a shared one, of the option Shared or of Downgrade.
 func (l *Lease) Shared() bool { return l.mode == otel.Shared }
 
 // Slot returns the number of the permit, from 0, and -1 for a lease that is not a permit.
@@ -100,11 +81,11 @@ func (l *Lease) Remaining() time.Duration {
 	if !l.asked.Load() {
 		l.asked.Store(true)
 	}
-	stop := time.Duration(l.stop.Load())
+	stop := clock.Validity(l.stop.Load())
 	if stop == 0 {
 		return 0
 	}
-	if left := stop - l.m.ensemble.Clock.Now(); left > 0 {
+	if left := stop.Sub(l.m.ensemble.Clock.Now()); left > 0 {
 		return left
 	}
 	l.lock.Tick() // whichever caller notices the loss reports it
@@ -150,7 +131,8 @@ func (l *Lease) Done() <-chan struct{} {
 	return l.watched().done
 }
 
-// Err returns nil while the lease is held, then ErrReleased, ErrDetached or a *LostError.
+// Err returns nil while the lease is held, then ErrReleased, ErrDetached or a *LostError. After a release, the
+// answers of the nodes may turn ErrReleased into a *LostError, see Release.
 func (l *Lease) Err() error {
 	l.Remaining()
 	l.mu.Lock()
@@ -159,8 +141,8 @@ func (l *Lease) Err() error {
 }
 
 // Lost returns a channel that delivers exactly one value if the lease is lost, at or before
-// the instant at which another client could be granted it, and is then closed. A release
-// closes it without a value. All callers get the same channel, so one of several readers
+// the instant at which another client could be granted it, and is then closed. A release closes it
+// without a value when the nodes have answered, unless they show that the lease was lost before. All callers get the same channel, so one of several readers
 // gets the value; Err, Done and the context inform all of them.
 func (l *Lease) Lost() <-chan Lost {
 	l.mu.Lock()
@@ -206,7 +188,7 @@ func (l *Lease) Wanted() <-chan Wanted {
 	}
 	l.mu.Unlock()
 	if first {
-		l.m.dog.Listen(l.lock, (*tenant)(l))
+		l.lock.Listen((*tenant)(l))
 		l.m.queues.Tell(l.lock.Key())
 	}
 	return w.wanted
@@ -225,29 +207,13 @@ func (l *Lease) watched() *watch {
 		if l.err != nil {
 			w.end(l.err)
 		}
+		if l.settled {
+			var lost *LostError
+			_ = errors.As(l.err, &lost)
+			w.settle(lost)
+		}
 	}
 	return l.watch
-}
-
-// end closes everything, in the order that readers rely on: first Renewed, AtRisk and Wanted,
-// then (Err was set before) the context, Done, Lost.
-func (w *watch) end(err error) {
-	close(w.renewed)
-	close(w.atRisk)
-	if w.wanted != nil {
-		close(w.wanted)
-	}
-	w.cancel(err)
-	close(w.done)
-	for _, round := range w.rounds {
-		round <- err
-	}
-	w.rounds = nil
-	var lost *LostError
-	if errors.As(err, &lost) {
-		w.lost <- lost.Lost
-	}
-	close(w.lost)
 }
 
 // Renew extends the lease on every node now and returns when a majority has confirmed. It
@@ -266,7 +232,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 		return errs.Ended(ctx, nil, "quorumlock: renew "+strconv.Quote(l.Name()))
 	}
 	round := make(chan error, 1)
-	if err := renew(l, round); err != nil {
+	if err := l.renew(round); err != nil {
 		return err
 	}
 	select {
@@ -279,7 +245,7 @@ func (l *Lease) Renew(ctx context.Context) error {
 
 // renew begins a round, unless one is running, and adds the channel to those that receive
 // its result.
-func renew(l *Lease, round chan error) error {
+func (l *Lease) renew(round chan error) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
@@ -321,7 +287,11 @@ func (l *Lease) Verify(ctx context.Context) error {
 // request to the nodes; Release then returns at once.
 //
 // It returns ErrLost (a *LostError) when the lease was lost before, and ErrReleased when it
-// was released before, both at once. It returns ErrNoQuorum (a *QuorumError) when too few
+// was released before, both at once. It also returns ErrLost when the nodes show that the key was gone, or
+// another owner's, on so many of them that another client may have had a majority: Err then returns the
+// same error, and Lost delivers it. nil means that this is excluded by the answers of a majority, unless an
+// answer was lost on the way, came after the key's end, or the lock was passed on, which asks no node.
+// Release returns ErrNoQuorum (a *QuorumError) when too few
 // nodes confirmed within the node timeout, joined with ctx.Err() and ctx's cause when ctx
 // ended first; the deletion then goes on in the background, and keys that it does not reach
 // expire with the TTL. A context that the release itself ends, such as the lease's own or
@@ -337,43 +307,57 @@ func (l *Lease) Release(ctx context.Context) error {
 	clock := l.m.ensemble.Clock
 	began := clock.Now()
 	err := l.release(ctx)
-	l.m.telemetry.released(ctx, spanOf(l), began, clock.Now(), err)
+	l.m.telemetry.released(ctx, l.span(l.Owner()), began, clock.Now(), err)
 	return err
 }
 
+// mayEnd admits a call that ends leases: before Close has begun, and afterwards while a function runs under
+// one of them. The call ends with calls.Leave.
+func (m *Manager) mayEnd(leases ...*Lease) bool {
+	return m.enter() || slices.ContainsFunc(leases, func(l *Lease) bool { return l.lock.Enter((*tenant)(l)) })
+}
+
 func (l *Lease) release(ctx context.Context) error {
-	if !enter(l.m) { // Close ends every lease before it waits for anything
+	if !l.m.mayEnd(l) { // Close ends it
 		<-l.Done()
 		return l.Err()
 	}
-	pending, err := l.give()
+	pending, err := l.end(hold.Ending{What: hold.Released, Keys: hold.Deleted})
 	l.m.life.calls.Leave() // Close waits until the release is posted, and then for its answers
 	if pending == nil {
 		return err
 	}
+	return l.returned(ctx, pending)
+}
+
+// returned waits for the answers to a release.
+func (l *Lease) returned(ctx context.Context, pending *ensemble.Answers) error {
 	pending.Wait(ctx, l.lock.Terms().Timeout)
+	if err := l.Err(); errors.Is(err, ErrLost) {
+		return err
+	}
 	return enough(ctx, l.m.ensemble, "release", l.Name(), pending)
 }
 
-// span returns what spans say of the lease.
-func spanOf(l *Lease) leaseSpan {
-	return leaseSpan{name: l.Name(), token: l.token, mode: l.mode, acquired: l.acquired}
+// span returns what spans say of a lease.
+func (l *Lease) span(owner string) leaseSpan {
+	return leaseSpan{name: l.Name(), token: l.token, owner: owner, mode: l.mode, acquired: l.acquired}
 }
 
-// give ends the lease. The lock goes to the next caller of this process, or back to the nodes,
-// whose answers are pending then. If the lease has ended already, give returns the error that
-// Release has to return.
-func (l *Lease) give() (*ensemble.Answers, error) {
-	owner, state, ok := l.lock.Vacate((*tenant)(l))
-	switch q, queued := owner.(*queue.Queue); {
-	case !ok:
+// end ends the lease in the way of e. With hold.Deleted the lock goes to the next caller of this process, or
+// back to the nodes, whose answers are pending then. If the lease has ended already, end returns the error
+// that Release must return.
+func (l *Lease) end(e hold.Ending) (pending *ensemble.Answers, err error) {
+	pending, ok := l.lock.End((*tenant)(l), e)
+	if !ok {
 		return nil, l.Err()
-	case queued:
-		return q.Finish(l.lock, state), nil
-	default:
-		return l.lock.Free(wire.TicketUpdate{}), nil
+	}
+	return pending, nil
+}
+
+// abandon releases a lease that no caller has seen.
+func (l *Lease) abandon() {
+	if pending, _ := l.end(hold.Ending{What: hold.Released, Keys: hold.Unseen}); pending != nil {
+		pending.Abandon()
 	}
 }
-
-// abandon releases a lease whose caller has given up.
-func (l *Lease) abandon() { _, _ = l.give() }

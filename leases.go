@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/hold"
 )
 
 // Leases are the leases of several names that one call has acquired. Each is a lease like any
@@ -43,28 +44,35 @@ func (s *Leases) end(err error) {
 	if !first {
 		return
 	}
-	if enter(s.m) { // otherwise Close ends them
-		lost := errors.Is(err, ErrLost)
+	if s.m.enter() { // otherwise Close ends them
+		how := hold.Ending{What: hold.Released, Keys: hold.Deleted}
+		if errors.Is(err, ErrLost) {
+			how.Keys = hold.Guarded
+		}
 		for _, l := range s.all {
-			if lost {
-				s.m.dog.Halt(l.lock, (*tenant)(l))
-			} else {
-				l.abandon()
-			}
+			_, _ = l.end(how)
 		}
 		s.m.life.calls.Leave()
 	}
+	s.cancel(err)
 	s.tell(err)
 }
 
-// tell ends the context and the channel, when each lease has ended.
+// tell ends the channel.
 func (s *Leases) tell(err error) {
-	s.cancel(err)
 	var lost *LostError
 	if errors.As(err, &lost) {
 		s.lost <- lost.Lost
 	}
 	close(s.lost)
+}
+
+// ended records why the leases have ended, by Release, and ends their context.
+func (s *Leases) ended(why error) {
+	s.mu.Lock()
+	s.err = why
+	s.mu.Unlock()
+	s.cancel(why)
 }
 
 // All returns the leases in the order in which the names were given.
@@ -133,14 +141,14 @@ func (s *Leases) firstEnd() (first error) {
 func (s *Leases) Lost() <-chan Lost { return s.lost }
 
 // Release gives all leases back, as Lease.Release does for one, at the same time. It returns what
-// that returns: ErrLost if one of the leases was lost before, and ErrReleased if they were released
-// before; ErrNoQuorum, a *QuorumError for each name of which too few nodes have confirmed the release.
+// that returns: ErrLost if one of the leases was lost before, or the nodes say so now, and ErrReleased if
+// they were released before; ErrNoQuorum, a *QuorumError for each name of which too few nodes have confirmed the release.
 func (s *Leases) Release(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext()
 	}
 	began := s.m.ensemble.Clock.Now()
-	if !enter(s.m) { // Close ends every lease before it waits for anything
+	if !s.m.mayEnd(s.all...) { // Close ends them
 		<-s.all[0].Done()
 		<-s.Done()
 		return s.Err()
@@ -156,21 +164,19 @@ func (s *Leases) Release(ctx context.Context) error {
 	}
 	pending, failures := make([]*ensemble.Answers, len(s.all)), make([]error, len(s.all))
 	for i, l := range s.all {
-		pending[i], failures[i] = l.give()
+		pending[i], failures[i] = l.end(hold.Ending{What: hold.Released, Keys: hold.Deleted})
 	}
-	why := s.firstEnd()
+	s.ended(s.firstEnd())
 	s.m.life.calls.Leave()
-	s.mu.Lock()
-	s.err = why
-	s.mu.Unlock()
-	s.tell(why)
 	for i, l := range s.all {
 		if pending[i] != nil {
-			pending[i].Wait(ctx, l.lock.Terms().Timeout)
-			failures[i] = enough(ctx, s.m.ensemble, "release", l.Name(), pending[i])
+			failures[i] = l.returned(ctx, pending[i])
 		}
-		s.m.telemetry.released(ctx, spanOf(l), began, s.m.ensemble.Clock.Now(), failures[i])
+		s.m.telemetry.released(ctx, l.span(l.Owner()), began, s.m.ensemble.Clock.Now(), failures[i])
 	}
+	why := s.firstEnd()
+	s.ended(why)
+	s.tell(why)
 	if errors.Is(why, ErrLost) {
 		return why
 	}

@@ -44,34 +44,35 @@ type Manager struct {
 	life      life
 }
 
-// life is the life of a Manager.
 type life struct {
-	closing chan struct{} // closed when Close begins
-	closed  chan struct{} // closed when Close has ended
+	closing <-chan struct{}         // closed when Close begins
+	work    context.Context         // ends then, with ErrClosed; the contexts of functions end with it
+	end     context.CancelCauseFunc // of work
+	closed  chan struct{}           // closed when Close has ended
 
 	running closing.Counter // the goroutines, apart from the reporter's
-	calls   closing.Counter // calls that may still produce a lease or post a release; and locks that end with Close, until their releases are posted
-
-	mu   sync.Mutex
-	shut bool // Close has begun: no more calls
-	used bool // there may be locks to release
+	calls   closing.Counter // calls that may still produce a lease or post a release, and functions that run under leases
+	mu      sync.Mutex
+	shut    bool // Close has begun
+	used    bool // there may be locks to release
 }
 
 // newPatience is how much longer New waits for slow nodes once a quorum has answered.
 const newPatience = 250 * time.Millisecond
 
-// New connects to the nodes: 1, 3 or 5 independent Redis masters, one option each (Addrs
-// makes plain ones; Sentinel and ClusterSlot make failover groups). Of the options it uses addresses, TLS, credentials, database, names
-// and dial functions; it sets the connection and retry options as the protocol needs
-// them. Four nodes work, survive no more failures than three, and a warning says so.
+// New connects to the nodes: 1, 3 or 5 independent Redis masters, one option each (Addrs makes plain
+// ones; Sentinel and ClusterSlot make failover groups). It uses their addresses, TLS, credentials, database,
+// names and dial functions, and sets the other connection options as the protocol needs them. Four
+// nodes work, survive no more failures than three, and a warning says so.
 //
 // New returns when every node has answered or failed, or a little after a majority has
 // answered; nodes that are down join when they come back. It returns ErrNoQuorum (a
 // *QuorumError) when it reaches fewer than a majority: at once, or at the end of
 // WithStartupWait. It returns ErrInvalid (an *InvalidError) at once when an option cannot
-// work or a node cannot vote (a replica, a cluster, the same server twice, missing rights),
-// and when ctx ends first, ctx.Err() and ctx's cause, joined with ErrNoQuorum if a majority
-// is missing. After an error, only the markers of WithRestartGuard remain on the nodes. ctx
+// work, when the list of nodes is wrong (a cluster, the same server twice), or when so many
+// nodes need an operator (password, missing rights, a replica) that the others are no majority:
+// fewer of these count as down, and the log warns of them. When ctx ends first, it returns ctx.Err()
+// and ctx's cause, joined with ErrNoQuorum if a majority is missing. After an error, only the markers of WithRestartGuard remain on the nodes. ctx
 // bounds New alone.
 func New(ctx context.Context, nodes []rueidis.ClientOption, opts ...Option) (*Manager, error) {
 	return newOn(ctx, clock.New(), nodes, opts)
@@ -93,7 +94,7 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 	if len(nodes)%2 == 0 {
 		m.reporter.Warn("an even number of nodes tolerates no more failures than one node less", "nodes", len(nodes))
 	}
-	start(m)
+	m.start()
 	first := startup{m: m, began: by.Steady(), wait: cfg.StartupWait}
 	if err := first.await(ctx); err != nil {
 		_ = m.Close(ctx)
@@ -107,8 +108,10 @@ func build(by *clock.Clock, cfg *settings, nodes []rueidis.ClientOption) (*Manag
 	m := &Manager{
 		cfg: cfg, reporter: report.New(cfg.Log),
 		said: said{greeted: make(chan struct{}, 1), nodes: make([]nodeState, len(nodes))},
-		life: life{closing: make(chan struct{}), closed: make(chan struct{})},
+		life: life{closed: make(chan struct{})},
 	}
+	m.life.work, m.life.end = context.WithCancelCause(context.Background())
+	m.life.closing = m.life.work.Done()
 	m.life.running.Start()
 	m.life.calls.Start()
 	id := make([]byte, wire.ManagerLen/2)
@@ -138,7 +141,7 @@ func build(by *clock.Clock, cfg *settings, nodes []rueidis.ClientOption) (*Manag
 }
 
 // start starts all goroutines of a Manager, for Close to join.
-func start(m *Manager) {
+func (m *Manager) start() {
 	go m.reporter.Run(m.telemetry.meters)  // not in running: it ends last, because the others report to it
 	for _, n := range m.ensemble.Nodes() { // only now: the handlers of their reports use all nodes
 		m.life.running.Run(n.Run)
@@ -151,12 +154,12 @@ func start(m *Manager) {
 // startup waits for New.
 type startup struct {
 	m     *Manager
-	began time.Duration // on the steady clock
+	began clock.Steady  // on the steady clock
 	wait  time.Duration // of WithStartupWait
 }
 
 // waited returns how long New has waited.
-func (s *startup) waited() time.Duration { return s.m.ensemble.Clock.Steady() - s.began }
+func (s *startup) waited() time.Duration { return s.m.ensemble.Clock.Steady().Sub(s.began) }
 
 // await waits for the first greeting of each node, and with WithStartupWait for a majority.
 // It returns an error if New cannot succeed.
@@ -198,19 +201,31 @@ func (s *startup) await(ctx context.Context) error {
 	return err
 }
 
-// misconfigured returns the error of the first node that somebody has to correct, nil for none.
-func (s *startup) misconfigured() error {
+// misconfigured returns the error of the first node that an operator must correct, if the list of nodes
+// is wrong or no majority is left without such nodes; otherwise nil.
+func (s *startup) misconfigured() (first error) {
+	broken := 0
 	for i, n := range s.m.ensemble.Nodes() {
 		var config *wire.ConfigError
 		if err := n.Health().Err; errors.As(err, &config) && !errors.Is(err, wire.ErrUnguarded) { // without votes, the nodes can be read all the same
-			return &InvalidError{
+			broken++
+			if first != nil && !config.List {
+				continue
+			}
+			first = &InvalidError{
 				What: "node", Value: fmt.Sprintf("%d (%s)", i, n.Addr()),
 				Bound: strings.TrimSuffix(err.Error(), ": "+config.Fix), Fix: config.Fix, // and with which other node
 				Err: &NodeError{Node: i, Addr: n.Addr(), Err: err},
 			}
+			if config.List {
+				return first
+			}
 		}
 	}
-	return nil
+	if s.m.ensemble.Size()-broken >= s.m.ensemble.Quorum() {
+		return nil
+	}
+	return first
 }
 
 // unreached returns a QuorumError after New has waited, nil if a majority is up.
@@ -246,7 +261,7 @@ func (s *startup) census() (up, silent int) {
 }
 
 // enter admits a call that may produce a lease. The call ends with calls.Leave.
-func enter(m *Manager) bool {
+func (m *Manager) enter() bool {
 	m.life.mu.Lock()
 	defer m.life.mu.Unlock()
 	if m.life.shut {
@@ -265,25 +280,23 @@ func (l *life) ending() bool {
 	return closing.Begun(l.closing)
 }
 
-// Close refuses new calls, ends waiting ones with ErrClosed, ends and releases all leases, ends
-// the connections and waits for every goroutine of the Manager. Each lease gets its last event
-// before the subscriptions end; in a Subscription that is not read, these replace earlier
-// events that are not losses.
+// Close refuses new calls, ends waiting ones with ErrClosed, and releases every lease under which
+// no function runs, as its own Release does, but without a look whether the nodes had lost its keys: stop
+// the work under it before Close.
 //
-// All leases end first: their contexts end, and no call gets a lease afterwards. A lease held
-// outside of Do and Lead is released at once, as by its own Release: stop the work under
-// it before Close. While Do or Lead runs its function, the lease's keys stay until the
-// function has returned, for at most 2 % of the TTL (at least 50 ms, at most a fifth of the TTL),
-// so that no successor works at the same time.
+// It waits for the functions of Do, Lead and their kin as http.Server.Shutdown waits for handlers. Their
+// contexts end at once, with the cause ErrClosed. Their leases are renewed until they have returned, so
+// that no successor works at the same time; they may also release or detach them. Functions that run on
+// when ctx ends lose their leases then, and the keys stay until they expire, for at most a TTL: give ctx
+// a deadline. A function that calls Close itself waits for itself until then.
 //
-// Close goes on while a node answers releases, until ctx ends. It gives up an unreachable
-// node at once, and a silent one after a second. It waits until log handlers, span
-// processors and instruments return. When ctx ends, Close stops waiting for all of them, and
-// returns within 0.4 s, whatever hangs. If ctx had ended before the call, it waits 100 ms for
-// functions and 100 ms for nodes. Everything else is still done. Close returns ctx's cause if
-// the end of ctx left something undone: keys that remain on a node keep a name taken there
-// until they expire, and a warning in the log counts them. Close is idempotent: later and
-// concurrent calls wait for the first and return nil, or ctx's cause. A nil ctx is ErrInvalid,
+// Close then ends the connections, and waits for every goroutine of the Manager, while a node answers
+// releases. It gives up an unreachable node at once, and a silent one after a second. Each lease gets
+// its last event before the subscriptions end, if need be in the place of earlier ones. Last come log
+// handlers, span processors and instruments. When ctx ends, Close stops waiting for them, and returns
+// within 0.4 s; if ctx had ended before the call, it waits 100 ms for functions, and for nodes. Close returns ctx's cause if the end of ctx left something undone;
+// a warning counts the keys that remain, and keep names taken until they expire. Close is idempotent:
+// later and concurrent calls wait for the first and return nil, or ctx's cause. A nil ctx is ErrInvalid,
 // and closes nothing.
 func (m *Manager) Close(ctx context.Context) error {
 	if ctx == nil {
@@ -297,14 +310,17 @@ func (m *Manager) Close(ctx context.Context) error {
 		return closing.Before(ctx, m.life.closed)
 	}
 	defer close(m.life.closed)
-	close(m.life.closing)
+	m.life.end(ErrClosed)
 	m.dog.End()
 	m.life.calls.Leave()
 	inTime := closing.Await(ctx, m.life.calls.Zero())
+	if deserted := m.dog.Desert(); deserted > 0 {
+		m.reporter.Warn("closed while functions ran under their leases; their names stay taken until the keys expire", "leases", deserted)
+	}
 	m.dog.Stop() // it calls no code of a user, and nothing that waits
 	m.queues.Stop()
 	m.out.observers.Close()
-	inTime = closeNodes(ctx, m, used) && inTime
+	inTime = m.closeNodes(ctx, used) && inTime
 	m.out.Close()
 	m.reporter.Stop() // last: what still reports belongs to calls that hang
 	inTime = closing.Await(ctx, m.reporter.Done()) && inTime
@@ -317,7 +333,7 @@ func (m *Manager) Close(ctx context.Context) error {
 // closeNodes releases what is left, and ends the connections and all goroutines but the
 // reporter's. It reports whether every node has answered, and every goroutine has ended. used
 // means that there may be locks to release.
-func closeNodes(ctx context.Context, m *Manager, used bool) bool {
+func (m *Manager) closeNodes(ctx context.Context, used bool) bool {
 	last := m.dog.ReleaseAll()
 	limit, end := closing.AtLeast(ctx)
 	defer end()
@@ -362,10 +378,10 @@ func (m events) Answered(i int, req *wire.Request, reply *wire.Reply) {
 	if m.telemetry.meters != nil {
 		m.telemetry.meters.Node(i, req.Kind, reply, m.ensemble.Clock.Now)
 	}
-	if req.Kind == wire.Release && reply.N == wire.HandedOn {
-		m.queues.HandedOn(req.Lock(0))
-	}
 }
+
+// HandedOn has the callers of this process stand back for a waiter of another one.
+func (m events) HandedOn(lock string) { m.queues.HandedOn(lock) }
 
 // ClockStepped shortens the leases by a step of a node's clock.
 func (m events) ClockStepped(step *ensemble.Step) (apply func()) { return m.dog.ClockStepped(step) }
@@ -373,12 +389,4 @@ func (m events) ClockStepped(step *ensemble.Step) (apply func()) { return m.dog.
 // Woken handles a message about a ticket.
 func (m events) Woken(i int, kind wire.WakeKind, ticket, lock string) {
 	m.campaigns.Wake(i, kind, ticket, lock)
-}
-
-// Subscribed handles the start of a node's messages.
-func (m events) Subscribed(i int) {
-	m.campaigns.Subscribed(i, func() (waiting []*campaign.Campaign) {
-		m.queues.Each(func(c queue.Caller) { waiting = append(waiting, c.(interface{ asks() *campaign.Campaign }).asks()) })
-		return waiting
-	})
 }

@@ -512,7 +512,7 @@ func TestVerifyAsksTheNodes(t *testing.T) {
 	assert.False(t, l.Valid())
 	var lost *quorumlock.LostError
 	require.ErrorAs(t, l.Err(), &lost)
-	assert.Equal(t, quorumlock.LostRevoked, lost.Reason)
+	assert.Equal(t, quorumlock.LostMissing, lost.Reason)
 	assert.Len(t, lost.Nodes, 2, "the error has the nodes' answers")
 
 	l, err = m.Acquire(background, "again")

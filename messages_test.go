@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -126,4 +127,92 @@ func written(t *testing.T, text string) bool {
 		found = found || all
 	})
 	return found
+}
+
+// Who reads the problem of a node finds it on the page to which the texts refer: the page quotes a part of it.
+func TestEachProblemOfANodeIsInTheReference(t *testing.T) {
+	page, err := os.ReadFile("docs/reference.md")
+	require.NoError(t, err)
+	text := regexp.MustCompile("(?s)\n```.*?\n```").ReplaceAllString(string(page), "")
+	text = regexp.MustCompile(`\s+`).ReplaceAllString(text, " ")
+	var quoted [][]string
+	for _, span := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(text, -1) {
+		parts := strings.Split(span[1], "…")
+		if words := strings.TrimSpace(strings.Join(parts, "")); len(words) > 10 && strings.Contains(words, " ") {
+			quoted = append(quoted, parts)
+		}
+	}
+	found := 0
+	library(t, func(path string, code []byte) {
+		file, err := parser.ParseFile(token.NewFileSet(), path, code, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			pair, ok := n.(*ast.KeyValueExpr)
+			if !ok {
+				return true
+			}
+			key, ok := pair.Key.(*ast.Ident)
+			if problem := constants(pair.Value); ok && key.Name == "Problem" && problem != "" {
+				found++
+				assert.True(t, slices.ContainsFunc(quoted, func(parts []string) bool { return inOrder(problem, parts) }),
+					"docs/reference.md quotes no part of %q of %s", problem, path)
+			}
+			return true
+		})
+	})
+	require.Greater(t, found, 20)
+}
+
+// constants returns what is constant in an expression that makes a text.
+func constants(text ast.Expr) (all string) {
+	ast.Inspect(text, func(n ast.Node) bool {
+		if value, ok := n.(*ast.BasicLit); ok && value.Kind == token.STRING {
+			part, _ := strconv.Unquote(value.Value)
+			all += part
+		}
+		return true
+	})
+	return strings.Trim(all, " :")
+}
+
+// inOrder reports whether a text has all parts, one after the other.
+func inOrder(text string, parts []string) bool {
+	for _, part := range parts {
+		_, rest, found := strings.Cut(text, strings.TrimSpace(part))
+		if !found {
+			return false
+		}
+		text = rest
+	}
+	return true
+}
+
+// The token of a line may be below the one that the nodes show, so a line with a token has the owner as well.
+func TestEachMessageWithATokenHasTheOwner(t *testing.T) {
+	found := 0
+	library(t, func(path string, text []byte) {
+		file, err := parser.ParseFile(token.NewFileSet(), path, text, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			var words []ast.Expr
+			switch n := n.(type) {
+			case *ast.CallExpr:
+				if method, ok := n.Fun.(*ast.SelectorExpr); ok && (method.Sel.Name == "Warn" || method.Sel.Name == "Info") {
+					words = n.Args
+				}
+			case *ast.CompositeLit:
+				words = n.Elts
+			}
+			has := map[string]bool{}
+			for _, w := range words {
+				has[literal(w)] = true
+			}
+			if has["token"] && has["name"] {
+				found++
+				assert.True(t, has["owner"], "%s logs a token without its owner", path)
+			}
+			return true
+		})
+	})
+	assert.GreaterOrEqual(t, found, 4)
 }

@@ -19,6 +19,7 @@ import (
 // Defaults and bounds of the options.
 const (
 	MaxNames           = quorum.MaxSeveral         // 16: of one call of AcquireAll or DoAll
+	MaxPermits         = config.MaxPermits         // 1024: of a name
 	DefaultTTL         = config.DefaultTTL         // 10 s
 	MinTTL             = config.MinTTL             // 100 ms
 	MaxTTL             = config.MaxTTL             // 24 h
@@ -32,9 +33,9 @@ const (
 	MaxNodes           = config.MaxNodes           // 15
 )
 
-// Addrs returns the options of nodes that need nothing but an address. Each is one server, or
-// the endpoint of a managed service; one that fails over must not be the only node, see
-// docs/managed.md.
+// Addrs returns the options of nodes that need nothing but an address: host:port, or the absolute
+// path of a Unix socket, which unix:// may precede. Each is one server, or the endpoint of a managed
+// service; one that fails over must not be the only node, see docs/managed.md.
 func Addrs(hostport ...string) []rueidis.ClientOption {
 	nodes := make([]rueidis.ClientOption, len(hostport))
 	for i, addr := range hostport {
@@ -144,7 +145,7 @@ func WithMinHold(d time.Duration) LeaseOption {
 // asks once, as TryAcquire does. Default no bound. A negative time is ErrInvalid, and so is
 // one above 0 for TryAcquire.
 func WithWait(d time.Duration) AcquireOption {
-	return acquireOption(func(t *config.Terms) { t.Wait.Set, t.Wait.Most = true, d })
+	return acquireOption(func(t *config.Terms) { t.Call.Set, t.Call.Most = true, d })
 }
 
 // WithFailFast lets Acquire, Do and each campaign of Lead return ErrNoQuorum (a *QuorumError)
@@ -152,13 +153,13 @@ func WithWait(d time.Duration) AcquireOption {
 // wait for a holder, as long as the context and WithWait allow. Without it they wait for the
 // nodes, too. TryAcquire never waits for them.
 func WithFailFast() AcquireOption {
-	return acquireOption(func(t *config.Terms) { t.Wait.FailFast = true })
+	return acquireOption(func(t *config.Terms) { t.Call.FailFast = true })
 }
 
 // WithLockDelay keeps a name taken for this much longer than its lease was valid, so that
 // the holder's requests in flight can finish: after the holder died, and after every loss
 // in a process that goes on or calls Close. A release is not delayed. Where the keys are
-// gone, as after LostRevoked, nothing keeps the name. Default 0, at most 24 h together with
+// gone, as after LostMissing, nothing keeps the name. Default 0, at most 24 h together with
 // the TTL. (Burrows, "The Chubby lock service", section 2.4.)
 func WithLockDelay(d time.Duration) LeaseOption {
 	return leaseOption(func(t *config.Terms) { t.LockDelay = d })
@@ -266,8 +267,8 @@ func WithFailover(window time.Duration) Option {
 
 // WithStartupWait lets New wait up to d for a majority of the nodes, for a deployment in which
 // the program may start before its Redis does: nodes that refuse connections, do not answer,
-// have no address in the name service yet, or load their data. A configuration that can never
-// work is still refused at once. Default 0: New fails as soon as every node has answered or
+// have no address in the name service yet, or load their data. New does not wait for nodes that an
+// operator must repair: it still fails at once if the others are no majority. Default 0: New fails as soon as every node has answered or
 // failed, within a second or so. A negative d is ErrInvalid. The context of New bounds the wait
 // as well.
 func WithStartupWait(d time.Duration) Option {
@@ -323,10 +324,10 @@ func newSettings(nodes []rueidis.ClientOption, opts []Option) (*settings, error)
 	return s, invalid(s.Complete(nodes))
 }
 
-// lease returns the terms of a lease with these options, and what its call waits for.
-func (s *settings) lease(opts []AcquireOption) (*config.Terms, config.Wait, error) {
+// lease returns the terms of a lease with these options, and what its call asks for.
+func (s *settings) lease(opts []AcquireOption) (*config.Terms, config.Call, error) {
 	if len(opts) == 0 {
-		return &s.Terms, config.Wait{}, nil
+		return &s.Terms, config.Call{}, nil
 	}
 	t := s.Terms
 	for _, o := range opts {
@@ -334,8 +335,8 @@ func (s *settings) lease(opts []AcquireOption) (*config.Terms, config.Wait, erro
 			o.acquire(&t)
 		}
 	}
-	terms, wait, problem := s.Lease(t)
-	return terms, wait, invalid(problem)
+	terms, call, problem := s.Lease(t)
+	return terms, call, invalid(problem)
 }
 
 // checkName refuses a name that is no legal key.

@@ -21,13 +21,13 @@ import (
 // ctx ended first: the holder may still receive it; ErrClosed; and ErrInvalid for a name or a reason
 // out of bounds, and for a name that another program holds. It is safe for concurrent use.
 func (m *Manager) AskRelease(ctx context.Context, name, reason string) error {
-	s, note, err := noted(ctx, m, "ask", name, reason)
+	s, note, err := m.noted(ctx, "ask", name, reason)
 	if err != nil || !s.Held {
 		return err
 	}
 	answers := m.out.observers.Ask(ctx, wire.LockKey(m.cfg.Prefix, name), ownerOn(s.Holder, s.Readers), note)
 	err = enough(ctx, m.ensemble, "ask", name, answers)
-	if err != nil && gone(ctx, m, &s) {
+	if err != nil && m.gone(ctx, &s) {
 		return nil // it has just been released
 	}
 	return err
@@ -65,7 +65,7 @@ type Revocation struct {
 // are those of AskRelease: after ErrNoQuorum the nodes that were marked stay so, and the call can be
 // repeated. It is safe for concurrent use.
 func (m *Manager) Revoke(ctx context.Context, name, reason string) (Revocation, error) {
-	s, note, err := noted(ctx, m, "revoke", name, reason)
+	s, note, err := m.noted(ctx, "revoke", name, reason)
 	if err != nil || !s.Held {
 		return Revocation{}, err
 	}
@@ -88,7 +88,7 @@ func (m *Manager) Revoke(ctx context.Context, name, reason string) (Revocation, 
 	}
 	result := m.out.observers.Revoke(ctx, l, m.cfg.Drift, note)
 	r := Revocation{Holder: s.Holder, Marked: result.Marked}
-	if result.Until == 0 && result.Gone >= m.ensemble.Quorum() && gone(ctx, m, &s) {
+	if result.Until == 0 && result.Gone >= m.ensemble.Quorum() && m.gone(ctx, &s) {
 		return Revocation{}, nil // it has just been released
 	}
 	if result.Until == 0 {
@@ -104,14 +104,14 @@ func (m *Manager) Revoke(ctx context.Context, name, reason string) (Revocation, 
 }
 
 // gone reports whether a majority says that the holder of before does not hold the name any more.
-func gone(ctx context.Context, m *Manager, before *Status) bool {
+func (m *Manager) gone(ctx context.Context, before *Status) bool {
 	now, err := m.Inspect(ctx, before.Name)
 	return err == nil && ownerOn(now.Holder, now.Readers) != ownerOn(before.Holder, before.Readers)
 }
 
 // noted returns the state of a name for a note to its holder. Without an error the name is held by a lease
 // of this package, or nobody can hold it.
-func noted(ctx context.Context, m *Manager, op, name, reason string) (s Status, note wire.Note, err error) {
+func (m *Manager) noted(ctx context.Context, op, name, reason string) (s Status, note wire.Note, err error) {
 	if len(reason) > MaxReasonLen || !utf8.ValidString(reason) {
 		return s, note, &InvalidError{What: "reason", Value: strconv.Quote(reason), Bound: "has to be UTF-8 of at most " + strconv.Itoa(MaxReasonLen) + " bytes", Fix: "shorten it"}
 	}

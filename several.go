@@ -3,13 +3,15 @@ package quorumlock
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/quorumlock/quorumlock/internal/campaign"
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/otel"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -24,6 +26,9 @@ import (
 // does, in its queue, and meanwhile holds only names before it. So calls of AcquireAll never wait for
 // each other in a circle. A caller that already holds a name, and calls Acquire or AcquireAll for
 // more, may: give all names to one call.
+//
+// While many callers want the same names, a call for k names waits more than k times as long as a call
+// for one, because it holds the names before while it waits for the next (docs/adr/0042 has figures).
 //
 // With WithWait(0) a call asks a second time for a name that was refused, and gives up if that is
 // refused. If several calls split the nodes of a name between them, one of them goes on, as with
@@ -44,6 +49,9 @@ func (m *Manager) AcquireAll(ctx context.Context, names []string, opts ...Acquir
 		}
 	}
 	t, limit, err := m.cfg.lease(opts)
+	if err == nil {
+		err = exclusiveOnly(limit.Kind, "AcquireAll", "leave it out, or acquire one name after the other, in one order everywhere")
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -51,11 +59,11 @@ func (m *Manager) AcquireAll(ctx context.Context, names []string, opts ...Acquir
 		return nil, errs.Ended(ctx, nil, "quorumlock: acquire "+quoted(sorted))
 	}
 	for _, name := range sorted {
-		if err := reentered(ctx, m, name); err != nil {
+		if err := m.reentered(ctx, name); err != nil {
 			return nil, err
 		}
 	}
-	waitCtx, cancel := waiting(ctx, limit)
+	waitCtx, cancel := waiting(ctx, limit.Wait)
 	defer cancel()
 	s := &several{
 		m: m, wait: waitCtx, names: sorted, terms: t, limit: limit, leases: make([]*Lease, len(sorted)),
@@ -87,13 +95,13 @@ type several struct {
 	wait    context.Context //nolint:containedctx // ends the waiting
 	names   []string        // sorted
 	terms   *config.Terms
-	limit   config.Wait
+	limit   config.Call
 	span    *acquireSpan
 	parts   []*acquireSpan // the telemetry of each name that is asked for with others
 	waited  quorum.Set     // names whose wait has measured them
 	leases  []*Lease       // by name; nil where there is none
 	decides quorum.Several
-	began   time.Duration
+	began   clock.Validity
 }
 
 // run returns when the call holds all names, or the error for which it gives up.
@@ -121,7 +129,7 @@ func (s *several) run() error {
 		if s.wait.Err() != nil {
 			return s.ended(next, problems[next])
 		}
-		l, err := ask(s.wait, s.m, &call{ctx: s.ctx, name: s.names[next], span: s.span.child(s.parts[next], s.names[next], s.limit.Once())}, s.terms, s.limit)
+		l, err := ask(s.wait, s.m, &call{ctx: s.ctx, name: s.names[next], kind: campaign.Exclusive, span: s.span.child(s.parts[next], s.names[next], s.limit.Once())}, s.terms, s.limit)
 		if err != nil {
 			return err
 		}
@@ -138,7 +146,7 @@ func (s *several) try(missing quorum.Set) (granted quorum.Set, problems []error,
 		return 0, problems, nil // it is asked for alone
 	}
 	m := s.m
-	if !enter(m) {
+	if !m.enter() {
 		return 0, nil, ErrClosed
 	}
 	defer m.life.calls.Leave()
@@ -148,9 +156,9 @@ func (s *several) try(missing quorum.Set) (granted quorum.Set, problems []error,
 		if !missing.Has(i) {
 			continue
 		}
-		c := &call{m: m, ctx: s.ctx, name: name, span: s.parts[i], failFast: s.limit.FailFast}
+		c := &call{m: m, ctx: s.ctx, name: name, kind: campaign.Exclusive, span: s.parts[i], failFast: s.limit.FailFast}
 		m.campaigns.Begin(&c.campaign, campaign.Call{
-			Wait: s.wait, Key: wire.LockKey(m.cfg.Prefix, name), Terms: terms, Once: true, TraceParent: c.span.traceParent(), Caller: c,
+			Wait: s.wait, Key: wire.LockKey(m.cfg.Prefix, name), Terms: terms, Once: true, Kind: c.kind, TraceParent: c.span.traceParent(), Caller: c,
 		})
 		if _, problems[i] = c.stepBack(); problems[i] == nil {
 			asks, calls[i] = append(asks, &c.campaign), c
@@ -183,13 +191,13 @@ func (s *several) try(missing quorum.Set) (granted quorum.Set, problems []error,
 
 // keep takes a lease, which nobody sees before the call has all.
 func (s *several) keep(i int, l *Lease) {
-	s.m.dog.Unused(l.lock, true)
+	l.lock.OnClose(hold.Unseen)
 	s.leases[i] = l
 }
 
 // giveBack releases leases of the call that nobody has seen.
 func (s *several) giveBack(names quorum.Set) {
-	if names == 0 || !enter(s.m) {
+	if names == 0 || !s.m.enter() {
 		return // Close has released them
 	}
 	defer s.m.life.calls.Leave()
@@ -201,6 +209,21 @@ func (s *several) giveBack(names quorum.Set) {
 	}
 }
 
+// errPanicked is the outcome that telemetry shows when a user's function, such as the
+// backoff, panics during the call.
+var errPanicked = errors.New("quorumlock: a function of the caller has panicked")
+
+// errWaitOver is the cause with which the context of a wait ends at WithWait's bound.
+var errWaitOver = errors.New("quorumlock: waited as long as WithWait allows")
+
+// waiting returns the context of a wait.
+func waiting(ctx context.Context, limit config.Wait) (context.Context, context.CancelFunc) {
+	if limit.Most == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, limit.Most, errWaitOver)
+}
+
 // ended returns the error of a call whose wait is over. problem is why the next name was not granted,
 // nil if that is not known.
 func (s *several) ended(next int, problem error) (err error) {
@@ -209,7 +232,7 @@ func (s *several) ended(next int, problem error) (err error) {
 		return errs.Ended(s.wait, problem, "quorumlock: acquire "+quoted(s.names))
 	}
 	problem = cmp.Or[error](problem, &HeldError{Name: s.names[next]})
-	return errs.Several(problem.Error()+"; waited "+errs.Readable(s.m.ensemble.Clock.Now()-s.began), problem)
+	return errs.Several(problem.Error()+"; waited "+errs.Readable(s.m.ensemble.Clock.Now().Sub(s.began)), problem)
 }
 
 // together returns the leases of the call.
@@ -223,7 +246,7 @@ func (s *several) together(ctx context.Context, names []string) *Leases {
 		}
 	}
 	for i, l := range s.leases {
-		s.m.dog.Unused(l.lock, false)
+		l.lock.OnClose(hold.Deleted)
 		if !s.waited.Has(i) {
 			s.parts[i].measure(nil)
 		}

@@ -23,7 +23,7 @@ func TestAStepCommonToClientAndNodeIsNoticed(t *testing.T) {
 	real := clock.New()
 	c := clock.From(func() clock.Reading {
 		mono := real.Steady()
-		return clock.Reading{Mono: mono, Boot: mono, Wall: mono + time.Duration(step.Load())}
+		return clock.Reading{Mono: time.Duration(mono), Boot: time.Duration(mono), Wall: time.Duration(mono.Add(time.Duration(step.Load())))}
 	})
 	m, err := newOn(context.Background(), c, Addrs(redistest.Addrs(servers)...), nil)
 	require.NoError(t, err)

@@ -18,14 +18,14 @@ import (
 
 // Attributes of spans, beside those of metrics.
 const (
-	attrNames    = attribute.Key("quorumlock.names")
-	attrToken    = attribute.Key("quorumlock.token")
-	attrAttempts = attribute.Key("quorumlock.attempts")
-	attrWait     = attribute.Key("quorumlock.wait.duration") // seconds
-	attrNodes    = attribute.Key("quorumlock.nodes")
-	attrQuorum   = attribute.Key("quorumlock.quorum")
-	attrHolder   = attribute.Key("quorumlock.holder")
-	attrReached  = attribute.Key("quorumlock.reached")
+	attrNames             = attribute.Key("quorumlock.names")
+	attrToken             = attribute.Key("quorumlock.token")
+	attrOwner             = attribute.Key("quorumlock.owner")
+	attrAttempts          = attribute.Key("quorumlock.attempts")
+	attrWait              = attribute.Key("quorumlock.wait.duration") // seconds
+	attrNodes, attrQuorum = attribute.Key("quorumlock.nodes"), attribute.Key("quorumlock.quorum")
+	attrHolder            = attribute.Key("quorumlock.holder")
+	attrReached           = attribute.Key("quorumlock.reached")
 )
 
 // WithTracerProvider makes spans with this provider. Without it, a call makes spans with
@@ -300,15 +300,15 @@ func (s *acquireSpan) through(err error) {
 	}
 }
 
-// end ends the span. token is that of the lease, if there is one.
-func (s *acquireSpan) end(token int64, err error) {
+// end ends the span. token and owner are those of the lease, if there is one.
+func (s *acquireSpan) end(token int64, owner string, err error) {
 	if s == nil || s.span == nil {
 		return
 	}
 	s.notes.AddTo(s.span)
 	if err == nil {
 		s.attempts++ // the one that was granted
-		s.span.SetAttributes(attrToken.Int64(token))
+		s.span.SetAttributes(attrToken.Int64(token), attrOwner.String(owner))
 	}
 	s.span.SetAttributes(otel.AttrOutcome.String(outcome(err)), attrAttempts.Int(s.attempts), attrWait.Float64(s.waited.Seconds()))
 	setStatus(s.span, err)
@@ -338,20 +338,20 @@ func (r *spanRef) link() trace.SpanStartOption {
 
 // leaseSpan is what spans say of a lease.
 type leaseSpan struct {
-	name     string
-	token    int64
-	mode     otel.Mode
-	acquired *spanRef // of the acquire span; nil without tracing
+	name, owner string
+	token       int64
+	mode        otel.Mode
+	acquired    *spanRef // of the acquire span; nil without tracing
 }
 
 // start returns what a span of the lease starts with.
 func (l leaseSpan) start(at time.Time, more ...trace.SpanStartOption) []trace.SpanStartOption {
-	attrs := append(l.mode.Attributes(), otel.AttrName.String(l.name), attrToken.Int64(l.token))
+	attrs := append(l.mode.Attributes(), otel.AttrName.String(l.name), attrToken.Int64(l.token), attrOwner.String(l.owner))
 	return append(more, trace.WithTimestamp(at), trace.WithAttributes(attrs...), l.acquired.link())
 }
 
 // released makes the span of one call of Release afterwards, so that no span processor keeps the lease.
-func (t *telemetry) released(ctx context.Context, l leaseSpan, began, ended time.Duration, err error) {
+func (t *telemetry) released(ctx context.Context, l leaseSpan, began, ended clock.Validity, err error) {
 	tracer := t.tracerFor(ctx)
 	if tracer == nil {
 		return
@@ -365,7 +365,7 @@ func (t *telemetry) released(ctx context.Context, l leaseSpan, began, ended time
 // held has the reporter make the hold span of a lease that has ended: a root span with the true
 // times, linked to the acquire span, because no span stays open for the hours that a lease may
 // last. lost is nil after a release.
-func (t *telemetry) held(l leaseSpan, began, ended time.Duration, lost *LostError) {
+func (t *telemetry) held(l leaseSpan, began, ended clock.Validity, lost *LostError) {
 	tracer := t.tracer
 	if l.acquired != nil {
 		tracer = l.acquired.tracer

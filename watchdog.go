@@ -2,11 +2,14 @@ package quorumlock
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/otel"
@@ -29,13 +32,24 @@ func leaseOn(lock *hold.Lock) *Lease { return (*Lease)(lock.Tenant().(*tenant)) 
 // lock's mutex is held.
 func (t *tenant) Report(e hold.Event) {
 	l := (*Lease)(t)
+	if e.Is(hold.Settled) { // the lock may be another lease's by now
+		var lost *LostError
+		if e.Is(hold.Lost) {
+			lost = t.lost(&e)
+		}
+		l.mu.Lock()
+		t.settle(lost)
+		l.mu.Unlock()
+		t.conclude(&e, lost)
+		return
+	}
 	if e.Is(hold.Opened) {
 		l.token = e.Token // nobody else sees the lease yet
 		t.opened(&e)
 	}
 	if risky := e.State == quorum.StateAtRisk && !e.Is(hold.Lost|hold.Released); risky != l.risky { // the lock may outlive the lease
 		l.risky = risky
-		l.m.telemetry.meters.Risk(onMetrics(l), risky)
+		l.m.telemetry.meters.Risk(l.onMetrics(), risky)
 	}
 	if e.Is(hold.Lost | hold.Released) {
 		t.end(&e)
@@ -46,7 +60,7 @@ func (t *tenant) Report(e hold.Event) {
 		t.finishRounds(&e)
 	}
 	if e.Is(hold.Renewed) {
-		t.remind(e.Now - e.Granted)
+		t.remind(&e)
 		t.sendRenewed(&e)
 	}
 	if e.Is(hold.AtRisk) {
@@ -58,14 +72,14 @@ func (t *tenant) Report(e hold.Event) {
 }
 
 // onMetrics returns the label of a lease on metrics.
-func onMetrics(l *Lease) otel.Label { return otel.Label{Name: l.label, Mode: l.mode} }
+func (l *Lease) onMetrics() otel.Label { return otel.Label{Name: l.label, Mode: l.mode} }
 
 // opened reports the start of a lease to metrics and subscriptions.
 func (t *tenant) opened(e *hold.Event) {
 	l, m := (*Lease)(t), t.m
-	m.telemetry.meters.Opened(onMetrics(l))
+	m.telemetry.meters.Opened(l.onMetrics())
 	if e.Is(hold.Passed) {
-		m.telemetry.meters.HandedOver(onMetrics(l), otel.PathProcess)
+		m.telemetry.meters.HandedOver(l.onMetrics(), otel.PathProcess)
 	}
 	if m.out.Watched() {
 		m.out.Send(Acquired{Name: l.Name(), Token: l.token, ValidUntil: m.ensemble.Clock.Time(e.Stop), Margin: e.Margin, Shared: l.Shared()})
@@ -93,7 +107,7 @@ func (t *tenant) finishRounds(e *hold.Event) {
 // sendRenewed sends Renewed.
 func (t *tenant) sendRenewed(e *hold.Event) {
 	l := (*Lease)(t)
-	l.m.telemetry.meters.Renewed(onMetrics(l), e.Stop-e.Now)
+	l.m.telemetry.meters.Renewed(l.onMetrics(), e.Stop.Sub(e.Now))
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.watch == nil && !l.m.out.Watched() {
@@ -115,7 +129,7 @@ func (t *tenant) sendAtRisk(e *hold.Event) {
 		return
 	}
 	risk := AtRisk{
-		Name: l.Name(), Token: l.token, Remaining: e.Stop - e.Now,
+		Name: l.Name(), Token: l.token, Remaining: e.Stop.Sub(e.Now),
 		Margin: e.Margin, Confirmed: e.Confirmed, Nodes: nodeErrors(l.m.ensemble, e.Errors),
 	}
 	if l.watch != nil {
@@ -151,7 +165,31 @@ func (t *tenant) end(e *hold.Event) {
 	if l.watch != nil {
 		l.watch.end(err)
 	}
+	asking := e.Is(hold.Asking)
+	if !asking { // under the same mutex, so that no reader finds Done closed and Lost open
+		t.settle(lost)
+	}
 	l.mu.Unlock()
+	if !asking {
+		t.conclude(e, lost)
+	}
+}
+
+// settle makes the error of an ended lease final and ends the Lost channel. lost is nil after a release, unless
+// the nodes have shown that the lease was lost before. l.mu is held.
+func (t *tenant) settle(lost *LostError) {
+	t.settled = true
+	if lost != nil {
+		t.err = lost
+	}
+	if t.watch != nil {
+		t.watch.settle(lost)
+	}
+}
+
+// conclude reports the end of a lease, which is settled, to the log, subscriptions, metrics and traces.
+func (t *tenant) conclude(e *hold.Event, lost *LostError) {
+	l := (*Lease)(t)
 	if lost != nil {
 		t.warnOfLoss(lost, wire.OwnerOf(e.Value))
 	}
@@ -166,8 +204,8 @@ func (t *tenant) end(e *hold.Event) {
 	if lost != nil {
 		lostBy = lost.Reason.slug()
 	}
-	l.m.telemetry.meters.Held(onMetrics(l), e.Now-e.Granted, lostBy)
-	l.m.telemetry.held(spanOf(l), e.Granted, e.Now, lost)
+	l.m.telemetry.meters.Held(l.onMetrics(), e.Now.Sub(e.Granted), lostBy)
+	l.m.telemetry.held(l.span(wire.OwnerOf(e.Value)), e.Granted, e.Now, lost)
 }
 
 // lost returns the error of a lease whose lock was lost.
@@ -175,10 +213,33 @@ func (t *tenant) lost(e *hold.Event) *LostError {
 	l := (*Lease)(t)
 	at := l.m.ensemble.Clock.Time(e.Now)
 	until := at
-	if stop := time.Duration(l.stop.Load()); stop < e.Now { // found late
-		until = at.Add(stop - e.Now)
+	if e.Is(hold.Settled) {
+		at = l.m.ensemble.Clock.Time(l.m.ensemble.Clock.Now())
+	} else if stop := clock.Validity(l.stop.Load()); stop < e.Now { // found late
+		until = at.Add(stop.Sub(e.Now))
 	}
-	return &LostError{Lost{Name: l.Name(), Token: l.token, Reason: lostReason(e.Reason), At: at, ValidUntil: until, Nodes: nodeErrors(l.m.ensemble, e.Errors)}}
+	free := at
+	if !e.Reason.Denied() {
+		free = l.m.ensemble.Clock.Time(e.Free)
+	}
+	nodes := nodeErrors(l.m.ensemble, e.Errors)
+	if e.Reason == quorum.ReasonExpired {
+		shortOfCPU(l.m.ensemble, nodes, t.lock.Terms().Timeout)
+	}
+	return &LostError{Lost{Name: l.Name(), Token: l.token, Reason: lostReason(e.Reason), At: at, ValidUntil: until, AnotherFrom: free, Nodes: nodes}}
+}
+
+// shortOfCPU says of nodes that have not answered in time why that may be this process's fault.
+func shortOfCPU(e *ensemble.Ensemble, nodes []*NodeError, timeout time.Duration) {
+	late := e.Late(e.Clock.Steady())
+	for _, n := range nodes {
+		switch {
+		case e.Nodes()[n.Node].Unread():
+			n.Err = fmt.Errorf("%w; this process was short of CPU: an answer lies unread", n.Err)
+		case late >= timeout/2:
+			n.Err = fmt.Errorf("%w; this process was short of CPU: it has read answers %v late", n.Err, late.Round(time.Millisecond))
+		}
+	}
 }
 
 // warnOfLoss logs a loss. This is the only place that does.
@@ -202,15 +263,15 @@ const forgottenAfter = time.Minute
 
 // remind warns, once, when a lease that was renewed looks forgotten: a hint for the author of the
 // program.
-func (t *tenant) remind(age time.Duration) {
-	l, m := (*Lease)(t), t.m
+func (t *tenant) remind(e *hold.Event) {
+	l, m, age := (*Lease)(t), t.m, e.Now.Sub(e.Granted)
 	if l.asked.Load() || m.said.forgotten.Load() {
 		return
 	}
 	if age > max(forgottenAfter, 10*l.lock.Terms().TTL) && !m.said.forgotten.Swap(true) {
 		m.reporter.Warn("a lease was renewed for long, and the program has never asked whether it is still valid; "+
 			"if it is forgotten, release it; if work runs under it, watch its Context or Lost",
-			"name", l.Name(), "token", l.token, "for", age.Round(time.Second))
+			"name", l.Name(), "token", l.token, "owner", wire.OwnerOf(e.Value), "for", age.Round(time.Second))
 	}
 }
 
@@ -229,8 +290,20 @@ type said struct {
 	greeted         chan struct{} // capacity 1: a node's state has changed; never closed
 	self, forgotten atomic.Bool   // hints about mistakes of the program, each given once
 
-	mu    sync.Mutex
-	nodes []nodeState // what the log says of each node
+	mu     sync.Mutex
+	nodes  []nodeState  // what the log says of each node
+	repair clock.Steady // before this instant on the steady clock, warnOfRepair says nothing
+}
+
+// warnOfRepair warns, at most once a minute, that calls wait for an operator.
+func (s *said) warnOfRepair(m *Manager, why error) {
+	now := m.ensemble.Clock.Steady()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now >= s.repair {
+		s.repair = now.Add(time.Minute)
+		m.reporter.Warn("a call waits for nodes that an operator must repair", "error", why)
+	}
 }
 
 // warnOfSelf warns, once, that a caller waits for a name which its own Manager holds.

@@ -3,6 +3,7 @@ package quorumlock
 import (
 	"context"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // A lease may be released while its lock is at risk, and callers of its process wait for the lock: the
@@ -25,7 +27,7 @@ func TestALeaseThatIsOverDoesNotCountAsAtRisk(t *testing.T) {
 	l := &Lease{m: m, lock: &hold.Lock{}, values: context.Background()}
 	(*tenant)(l).Report(hold.Event{What: hold.AtRisk, State: quorum.StateAtRisk})
 	assert.True(t, l.risky)
-	(*tenant)(l).Report(hold.Event{What: hold.Released, State: quorum.StateAtRisk})
+	(*tenant)(l).Report(hold.Event{What: hold.Released, State: quorum.StateAtRisk, Value: strings.Repeat("a", wire.OwnerLen)})
 	assert.False(t, l.risky)
 }
 

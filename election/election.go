@@ -23,7 +23,8 @@ type Config struct {
 	// nodes has said who leads for an interval (Known is false). While it runs, changes in
 	// between are skipped.
 	NewLeader func(quorumlock.Holding)
-	// Acquire are options of the lease, and Observe those of the observation.
+	// Acquire are options of the lease, and Observe those of the observation. With Permits(n) in Acquire, up to n
+	// candidates lead at the same time, and a Holding has all of them (Slots).
 	Acquire []quorumlock.AcquireOption
 	Observe []quorumlock.ObserveOption
 }
@@ -51,7 +52,7 @@ func (e *Elector) Run(ctx context.Context) error {
 		return e.m.Lead(ctx, e.cfg.Name, nil) // which refuses it
 	}
 	observed, stop := context.WithCancel(ctx)
-	holdings, err := e.m.Observe(observed, e.cfg.Name, e.cfg.Observe...)
+	holdings, err := e.m.Observe(observed, e.cfg.Name, e.observe()...)
 	if err != nil {
 		stop()
 		return err
@@ -71,6 +72,16 @@ func (e *Elector) Run(ctx context.Context) error {
 		e.lease.Store(l)
 		return e.cfg.Lead(ctx, l)
 	}, e.cfg.Acquire...)
+}
+
+// observe returns the options of the observation: it looks at what the candidates acquire.
+func (e *Elector) observe() (opts []quorumlock.ObserveOption) {
+	for _, o := range e.cfg.Acquire {
+		if kind, ok := o.(quorumlock.Kind); ok {
+			opts = append(opts, kind)
+		}
+	}
+	return append(opts, e.cfg.Observe...)
 }
 
 // IsLeader reports whether this candidate leads now: its lease is valid by the clocks at this call.

@@ -72,7 +72,7 @@ func fromRueidislock(ctx context.Context, name string, work func(context.Context
 // readThenWrite is the recipe for a reader that wants to write.
 func readThenWrite(ctx context.Context, m *quorumlock.Manager, decide func(context.Context, int64) (func(context.Context, int64) error, error)) error {
 	err := m.Do(ctx, "prices/intent", func(ctx context.Context, _ *quorumlock.Lease) error { // nobody else writes
-		reader, err := m.AcquireShared(ctx, "prices") // other readers may hold it too
+		reader, err := m.Acquire(ctx, "prices", quorumlock.Shared()) // other readers may hold it too
 		if err != nil {
 			return err
 		}
@@ -95,8 +95,8 @@ func fromReadWriteLock(ctx context.Context, m *quorumlock.Manager, name string) 
 	if err != nil {
 		return err
 	}
-	err = m.DoShared(ctx, name, func(ctx context.Context, l *quorumlock.Lease) error { return l.Verify(ctx) })
-	permit, failed := m.AcquirePermit(ctx, name, 4)
+	err = m.Do(ctx, name, func(ctx context.Context, l *quorumlock.Lease) error { return l.Verify(ctx) }, quorumlock.Shared())
+	permit, failed := m.Acquire(ctx, name, quorumlock.Permits(4))
 	if failed != nil {
 		return errors.Join(err, failed)
 	}

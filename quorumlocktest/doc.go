@@ -23,7 +23,8 @@
 // Everything here runs on the clock of the process. Inside a [testing/synctest] bubble
 // that clock is virtual: an hour of renewals takes about a second. A cluster belongs to
 // the bubble in which it was created. Outside a bubble the package works in the same way,
-// in real time.
+// in real time. Under GODEBUG=fips140=on or only it must be outside: Go then draws random
+// numbers from the time that its own work takes, of which a bubble has none.
 //
 // Keys expire by the clock of their node: the clock of the process, plus the steps of
 // [Node.StepClock]. It stands still while a script runs.

@@ -138,7 +138,7 @@ func Example_revoke() {
 	// <nil>
 	// ops asks: deploy
 	// revoked: job <nil>
-	// key gone, taken or revoked on a quorum of nodes
+	// revoked by an operator
 	// a larger token: true
 	// <nil>
 }
@@ -230,7 +230,7 @@ func Example_shared() {
 	}
 	first, err := writer.Downgrade(ctx) // it goes on as a reader
 	fmt.Println(err, "writer:", writer.Valid(), "reader:", first.Shared())
-	second, err := m.AcquireShared(ctx, "cache")
+	second, err := m.Acquire(ctx, "cache", quorumlock.Shared())
 	fmt.Println(err, "a token behind the writer's:", second.Token() > writer.Token())
 	_, err = m.TryAcquire(ctx, "cache")
 	var held *quorumlock.HeldError
@@ -253,14 +253,14 @@ func Example_permits() {
 	}
 	defer func() { _ = m.Close(ctx) }()
 	const limit = 2
-	first, err := m.AcquirePermit(ctx, "encode", limit)
+	first, err := m.Acquire(ctx, "encode", quorumlock.Permits(limit))
 	fmt.Println(err)
-	second, err := m.AcquirePermit(ctx, "encode", limit)
+	second, err := m.Acquire(ctx, "encode", quorumlock.Permits(limit))
 	fmt.Println(err, "slots:", first.Slot()+second.Slot())
-	_, err = m.TryAcquirePermit(ctx, "encode", limit)
+	_, err = m.TryAcquire(ctx, "encode", quorumlock.Permits(limit))
 	fmt.Println(errors.Is(err, quorumlock.ErrHeld))
 	_ = first.Release(ctx)
-	third, err := m.AcquirePermit(ctx, "encode", limit)
+	third, err := m.Acquire(ctx, "encode", quorumlock.Permits(limit))
 	fmt.Println(err, third.Slot() == first.Slot())
 	// Output:
 	// <nil>

@@ -41,7 +41,7 @@ func TestForceLostEndsThatLeaseAndNoOther(t *testing.T) {
 			require.NoError(t, err)
 			other := acquired(t, m, "other")
 			c.ForceLost(t, l)
-			assert.Equal(t, quorumlock.LostRevoked, (<-l.Lost()).Reason)
+			assert.Equal(t, quorumlock.LostTaken, (<-l.Lost()).Reason)
 			require.ErrorIs(t, context.Cause(l.Context()), quorumlock.ErrLost)
 			assert.True(t, other.Valid())
 			_, err = m.TryAcquire(context.Background(), "job")
@@ -53,21 +53,21 @@ func TestForceLostEndsThatLeaseAndNoOther(t *testing.T) {
 func TestForceLostEndsSharedLeasesAndPermits(t *testing.T) {
 	nodes(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := c.Manager(t)
-		reader, err := m.AcquireShared(context.Background(), "job")
+		reader, err := m.Acquire(context.Background(), "job", quorumlock.Shared())
 		require.NoError(t, err)
-		beside, err := m.AcquireShared(context.Background(), "job")
+		beside, err := m.Acquire(context.Background(), "job", quorumlock.Shared())
 		require.NoError(t, err)
-		permit, err := m.AcquirePermit(context.Background(), "job", 2)
+		permit, err := m.Acquire(context.Background(), "job", quorumlock.Permits(2))
 		require.NoError(t, err)
-		other, err := m.AcquirePermit(context.Background(), "job", 2)
+		other, err := m.Acquire(context.Background(), "job", quorumlock.Permits(2))
 		require.NoError(t, err)
 		synctest.Wait()
 		c.ForceLost(t, permit)
-		assert.Equal(t, quorumlock.LostRevoked, (<-permit.Lost()).Reason)
+		assert.Equal(t, quorumlock.LostTaken, (<-permit.Lost()).Reason)
 		assert.True(t, other.Valid(), "another slot")
 		assert.True(t, reader.Valid())
 		c.ForceLost(t, reader)
-		assert.Equal(t, quorumlock.LostRevoked, (<-reader.Lost()).Reason)
+		assert.Equal(t, quorumlock.LostTaken, (<-reader.Lost()).Reason)
 		<-beside.Lost()
 		_, err = m.TryAcquire(context.Background(), "job")
 		require.ErrorIs(t, err, quorumlock.ErrHeld, "the name stays taken until the lock expires")
@@ -106,7 +106,7 @@ func TestFaultsOfTheWholeClusterAreOneLine(t *testing.T) {
 		"kill": {func(c *quorumlocktest.Cluster) { c.Kill() }, func(c *quorumlocktest.Cluster) { c.Restart() }, quorumlock.LostExpired},
 		"hang": {func(c *quorumlocktest.Cluster) { c.Hang() }, func(c *quorumlocktest.Cluster) { c.Resume() }, quorumlock.LostExpired},
 		"cut":  {func(c *quorumlocktest.Cluster) { c.Cut(0, 1) }, func(c *quorumlocktest.Cluster) { c.Heal() }, quorumlock.LostExpired},
-		"step": {func(c *quorumlocktest.Cluster) { c.StepClock(time.Minute) }, func(*quorumlocktest.Cluster) {}, quorumlock.LostRevoked},
+		"step": {func(c *quorumlocktest.Cluster) { c.StepClock(time.Minute) }, func(*quorumlocktest.Cluster) {}, quorumlock.LostMissing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			nodes(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -139,7 +139,7 @@ func TestForceLostByNameEndsTheLeaseOfCodeThatShowsNone(t *testing.T) {
 		c.ForceLostByName(t, m, "my-job")
 		var lost *quorumlock.LostError
 		require.ErrorAs(t, <-stopped, &lost)
-		assert.Equal(t, quorumlock.LostRevoked, lost.Reason)
+		assert.Equal(t, quorumlock.LostTaken, lost.Reason)
 		assert.True(t, other.Valid())
 	})
 }

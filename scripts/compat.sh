@@ -150,8 +150,8 @@ run() {
 	constructor=
 	case $3 in Sentinel | ClusterSlot) constructor=$3 ;; esac
 	( # shellcheck disable=SC2086 # TESTFLAGS are several words
-		REDIS_SERVER=$dir/$1-resp$2 QUORUMLOCK_COMPAT_STARTS=$starts QUORUMLOCK_RESP=$2 QUORUMLOCK_CONSTRUCTOR=$constructor \
-			"$go" test -count=1 -v -run "$pattern" -timeout "${TIMEOUT:-10m}" ${TESTFLAGS:-} $at
+		QUORUMLOCK_NIGHTLY=1 REDIS_SERVER=$dir/$1-resp$2 QUORUMLOCK_COMPAT_STARTS=$starts QUORUMLOCK_RESP=$2 QUORUMLOCK_CONSTRUCTOR=$constructor \
+			"$go" test -count=1 -v -run "$pattern" -timeout "${TIMEOUT:-30m}" ${TESTFLAGS:-} $at
 	) >"$log" 2>&1 || status=$?
 	passed=$(grep -c '^ *--- PASS' "$log") || :
 	failed=$(grep -c '^ *--- FAIL' "$log") || :

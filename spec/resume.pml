@@ -4,7 +4,8 @@
  * Three nodes, a majority is two; leases of TTL ticks. Client 0 is the holder that detaches: it ends its lease,
  * then gives out its handle. Clients 1 and 2 acquire when nodes are free; they also know the handle, and may adopt
  * its keys: an adoption replaces the owner of a key, in one step, if the key shows the old owner. (Resume takes no
- * free node; the clients here do.) A client counts a vote for TTL from before it sent the request, and the node
+ * free node; the clients here do.) A valid lease also adopts by a heal, and an attempt that ends without a lease
+ * gives keys back to the handle, at any time. A client counts a vote for TTL from before it sent the request, and the node
  * keeps the key as long. Requests are late or lost.
  *
  * Claim: at most one valid lease, whoever has copies of the handle.
@@ -22,6 +23,7 @@ byte ends[NODES];	/* the tick at which the key ends */
 #define ASKED 1
 #define HOLDS 2
 #define OVER 3
+#define GAVE 4	/* an attempt that has ended without a lease */
 byte phase[CLIENTS];
 byte start[CLIENTS];
 #define LINK(c, n) ((c) * NODES + (n))
@@ -87,8 +89,8 @@ inline adopt(c, n)
 	take(c, n)
 }
 #endif
-/* A renewal: an extension, or a heal of a missing key. */
-#define MAYRENEW(c, n) (VALID(c) && ((OURS(c, n)) || FREE(n)) && credit[LINK(c, n)] != now + TTL)
+/* A renewal: an extension, or a heal of a missing key or of one that shows the handle. */
+#define MAYRENEW(c, n) (VALID(c) && (OURS(c, n) || FREE(n) || (handle && (c) != 0 && OURS(0, n))) && credit[LINK(c, n)] != now + TTL)
 inline renew(c, n)
 {
 	set(c, n);
@@ -96,6 +98,11 @@ inline renew(c, n)
 }
 /* An extension that was sent before the lease ended arrives late: it only keeps the key longer. */
 #define MAYLATE(c, n) (phase[c] == OVER && OURS(c, n) && ends[n] != now + TTL)
+#ifdef MUTANT_A_LEASE_GIVES_BACK	/* An attempt that has won gives its keys back. */
+#define MAYBACK(c, n) (handle && (c) != 0 && (phase[c] == GAVE || phase[c] == HOLDS) && OURS(c, n))
+#else
+#define MAYBACK(c, n) (handle && (c) != 0 && phase[c] == GAVE && OURS(c, n))
+#endif
 
 inline grant(c)
 {
@@ -110,11 +117,13 @@ inline settle()
 	:: d_step { MAYTAKE(c, n) -> take(c, n) } \
 	:: d_step { MAYRENEW(c, n) -> renew(c, n) } \
 	:: d_step { MAYLATE(c, n) -> ends[n] = now + TTL } \
-	:: d_step { (phase[c] == OVER) && OURS(c, n) -> owner[n] = 0; ends[n] = 0 }
+	:: d_step { MAYBACK(c, n) -> owner[n] = 1 } \
+	:: d_step { (phase[c] == OVER || phase[c] == GAVE) && OURS(c, n) -> owner[n] = 0; ends[n] = 0 }
 #define FORCLIENT(c) \
 	:: d_step { phase[c] == IDLE && ((c) != 2 || phase[1] != IDLE) -> phase[c] = ASKED; start[c] = now } \
 	:: d_step { phase[c] == ASKED && VOTE(c, 0) + VOTE(c, 1) + VOTE(c, 2) >= 2 -> grant(c) } \
-	:: d_step { phase[c] == HOLDS || phase[c] == ASKED -> phase[c] = OVER; forget(c) } \
+	:: d_step { phase[c] == HOLDS -> phase[c] = OVER; forget(c) } \
+	:: d_step { phase[c] == ASKED -> phase[c] = GAVE; forget(c) } \
 	FORLINK(c, 0) FORLINK(c, 1) FORLINK(c, 2)
 
 active proctype world()

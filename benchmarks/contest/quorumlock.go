@@ -54,7 +54,7 @@ func connectPermits(ctx context.Context, addrs []string, s Settings) (Client, er
 
 // Lock implements Client.
 func (c permitsClient) Lock(ctx context.Context, name string) (Held, error) {
-	lease, err := c.manager.AcquirePermit(ctx, name, permits)
+	lease, err := c.manager.Acquire(ctx, name, quorumlock.Permits(permits))
 	if err != nil {
 		return nil, err
 	}
@@ -74,7 +74,7 @@ func connectReaders(ctx context.Context, addrs []string, s Settings) (Client, er
 
 // Lock implements Client.
 func (c readersClient) Lock(ctx context.Context, _ string) (Held, error) {
-	lease, err := c.manager.AcquireShared(ctx, "read by all")
+	lease, err := c.manager.Acquire(ctx, "read by all", quorumlock.Shared())
 	if err != nil {
 		return nil, err
 	}

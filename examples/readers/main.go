@@ -103,7 +103,7 @@ func (s *story) play(ctx context.Context) error {
 	shops, editor := s.processes[:3], s.processes[3]
 	var first [2]*quorumlock.Lease
 	for i := range first {
-		l, err := shops[i].AcquireShared(ctx, name)
+		l, err := shops[i].Acquire(ctx, name, quorumlock.Shared())
 		if err != nil {
 			return err
 		}
@@ -122,11 +122,11 @@ func (s *story) play(ctx context.Context) error {
 		return fmt.Errorf("a writer beside readers: %w", err)
 	}
 	s.say("the editor finds %d readers, and waits", held.Readers)
-	writer := wait(ctx, editor.Acquire)
+	writer := wait(ctx, editor, quorumlock.Kind{})
 	if err := s.queued(ctx, 1); err != nil {
 		return err
 	}
-	later := wait(ctx, shops[2].AcquireShared)
+	later := wait(ctx, shops[2], quorumlock.Shared())
 	if err := s.queued(ctx, 2); err != nil {
 		return err
 	}
@@ -177,10 +177,10 @@ type lease struct {
 }
 
 // wait makes a call that waits, and returns a channel for its lease.
-func wait(ctx context.Context, acquire func(context.Context, string, ...quorumlock.AcquireOption) (*quorumlock.Lease, error)) <-chan lease {
+func wait(ctx context.Context, m *quorumlock.Manager, kind quorumlock.Kind) <-chan lease {
 	got := make(chan lease, 1)
 	go func() {
-		l, err := acquire(ctx, name)
+		l, err := m.Acquire(ctx, name, kind)
 		got <- lease{l, err}
 	}()
 	return got

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/quorum"
@@ -22,9 +23,9 @@ type attempt struct {
 	c      *Campaign
 	key    string // of the lock: the campaign's, or that of a slot
 	ask    quorum.Ask
-	value  string        // the lock's value: owner, proposal, metadata
-	began  time.Duration // before the first request was sent: validity counts from here
-	steady time.Duration // the same instant on the steady clock
+	value  string         // the lock's value: owner, proposal, metadata
+	began  clock.Validity // before the first request was sent: validity counts from here
+	steady clock.Steady   // the same instant on the steady clock
 
 	req wire.Request // acquire
 
@@ -60,24 +61,12 @@ func (s *Campaigns) newAttempt(c *Campaign, key string, ask quorum.Ask, before *
 		a.key, a.value, a.votes.proposal, a.kept = before.key, before.value, before.votes.proposal, before.kept|quorum.All(nodes)&^before.votes.notApplied
 		before.mu.Unlock()
 	} else {
-		if !s.settings.Unfenced && !c.Shared {
-			a.votes.proposal = quorum.Register(s.ensemble.Time(a.steady).Microseconds())
-		}
-		if c.Shared && c.From != "" {
-			a.value, a.kept = c.From, quorum.All(nodes)
-		} else {
-			a.write(c.TraceParent, c.Terms.Label)
-		}
+		c.Kind.propose(a)
 	}
-	a.votes.ballot = quorum.NewBallot(nodes, !s.settings.Unfenced, a.votes.proposal)
-	if c.Shared {
-		a.votes.ballot = quorum.NewSharedBallot(nodes, !s.settings.Unfenced)
-	}
-	a.votes.slots, a.votes.ticket = c.slots != nil, ask.Ticket
-	acquisition := wire.Acquisition{
-		Lock: a.key, Value: a.value, KeyTTL: c.Terms.KeyTTL, NotAfter: a.steady + c.Terms.Timeout, Token: a.token(), From: c.From, Shared: c.Shared,
-		Limit: c.Limit,
-	}
+	a.votes.ballot, a.votes.meaning, a.votes.ticket = c.Kind.ballot(a), c.Kind, ask.Ticket
+	acquisition := c.Kind.acquisition(wire.Acquisition{
+		Lock: a.key, Value: a.value, KeyTTL: c.Terms.KeyTTL, NotAfter: a.steady.Add(c.Terms.Timeout), Token: a.token(),
+	})
 	if ask.Ticket {
 		acquisition.Ticket, acquisition.EnqueuedAt, acquisition.Lapsed = c.ticket, c.score, uint32(ask.Lapsed)
 	}
@@ -88,11 +77,6 @@ func (s *Campaigns) newAttempt(c *Campaign, key string, ask quorum.Ask, before *
 		}
 	}
 	return a
-}
-
-// entry is what the nodes keep for the attempt.
-func (a *attempt) entry() wire.Entry {
-	return wire.Entry{Lock: a.key, Value: a.value, Shared: a.c.Shared}
 }
 
 // write composes the value of the lock in one allocation.
@@ -147,11 +131,17 @@ func (a *attempt) Receive(i int, req *wire.Request, reply *wire.Reply) {
 func (a *attempt) receive(i int, req *wire.Request, reply *wire.Reply) {
 	c, nodes := a.c, a.c.Terms.Nodes
 	c.of.ensemble.Answered(i, req, reply)
+	if (reply.Status == wire.Granted || reply.Status == wire.Taken) && !c.of.Voted().Has(i) {
+		c.of.voted.Or(1 << i)
+	}
 	a.mu.Lock()
 	if l := a.lock; l != nil {
 		a.mu.Unlock()
 		if req.Kind == wire.Acquire { // one more vote for the lease
 			l.Vote(i, a.began, reply)
+			if reply.Status != wire.Granted {
+				c.Kind.passedBy(c, quorum.Set(0).With(i))
+			}
 		}
 		return
 	}
@@ -167,7 +157,7 @@ func (a *attempt) receive(i int, req *wire.Request, reply *wire.Reply) {
 	}
 	if raise != 0 && a.raise == nil {
 		_, now := c.of.clock.Both()
-		a.raise = a.entry().Raise(a.votes.ballot.Top(), now+c.Terms.Timeout)
+		a.raise = c.Kind.entry(a).Raise(a.votes.ballot.Top(), now.Add(c.Terms.Timeout))
 	}
 	req = a.raise
 	a.decide()
@@ -194,7 +184,7 @@ func (a *attempt) decide() {
 func (a *attempt) await(ctx context.Context) *Failure {
 	e := a.c.of.ensemble
 	timeout := a.c.Terms.Timeout
-	timer := e.Timer(a.began + timeout - a.c.of.clock.Now())
+	timer := e.Timer(a.began.Add(timeout).Sub(a.c.of.clock.Now()))
 	defer e.PutTimer(timer)
 	cut := false
 	for late, waiting := false, true; waiting; {
@@ -206,7 +196,7 @@ func (a *attempt) await(ctx context.Context) *Failure {
 			// again.
 			a.expire(late)
 			late = true
-			timer.Reset(a.began + 2*timeout - a.c.of.clock.Now())
+			timer.Reset(a.began.Add(2 * timeout).Sub(a.c.of.clock.Now()))
 		case <-ctx.Done():
 			cut, waiting = true, false
 		case <-a.c.of.closing:
@@ -238,7 +228,8 @@ func (a *attempt) conclude(cut bool) *Failure {
 			tally := a.votes.ballot.Votes()
 			reserved := a.c.won(l, tally.Granted())
 			a.mu.Unlock()
-			takeUp(a.c, l, reserved&tally.Refused())
+			a.c.Kind.takeUp(a.c, l, reserved&tally.Refused())
+			a.c.Kind.passedBy(a.c, quorum.All(a.c.Terms.Nodes)&^(tally.Granted()|tally.Silent()))
 			return nil
 		}
 		if !errors.Is(err, hold.ErrEnded) { // nodes have granted it, and that is of no use
@@ -261,7 +252,7 @@ func (a *attempt) grant() (*hold.Lock, error) {
 	c := a.c
 	l, tenant := c.Caller.Open()
 	err := c.of.locks.Open(&hold.Grant{
-		Terms: c.Terms, Entry: a.entry(), Proposal: a.votes.proposal, Ballot: &a.votes.ballot, Began: a.began, Steady: a.steady,
+		Terms: c.Terms, Entry: c.Kind.entry(a), Proposal: a.votes.proposal, Ballot: &a.votes.ballot, Began: a.began, Steady: a.steady,
 		Queue: c.Caller.Queue(), Others: a.votes.others, Errors: a.votes.errs, Acquire: &a.req,
 	}, l, tenant)
 	if err != nil {
@@ -281,13 +272,15 @@ func (a *attempt) failure(outcome quorum.Outcome) *Failure {
 	}
 	switch tie := a.c.Once && quorum.Scattered(nodes, a.resultLocked(outcome)); {
 	case outcome == quorum.OutcomeHeld, tie:
-		f.Kind, f.RetryAfter = Held, free(nodes, remaining(v.refusals, a.c.of.clock.Now()))
-		f.Value, f.Readers = holder(v.refusals)
+		f.Reason, f.RetryAfter = Held, free(nodes, remaining(v.refusals, a.c.of.clock.Now()))
+		var named bool
+		f.Value, f.Readers, named = holder(v.refusals)
+		f.Blank = named && f.Value == ""
 	case outcome == quorum.OutcomeWon, outcome == quorum.OutcomePending:
-		f.Kind = CutShort
+		f.Reason = CutShort
 	default:
 		v.failSilent(nodes, errNotAwaited)
-		f.Kind, f.Errors, f.RetryAfter = NoQuorum, v.errs, a.c.of.ensemble.Quarantined()
+		f.Reason, f.Errors, f.RetryAfter = NoQuorum, v.errs, a.c.of.ensemble.Quarantined()
 	}
 	return f
 }
@@ -300,63 +293,19 @@ func (a *attempt) result() *quorum.AttemptResult {
 }
 
 func (a *attempt) resultLocked(outcome quorum.Outcome) *quorum.AttemptResult {
-	owner := wire.OwnerOf(a.value)
-	if a.c.Shared { // what refuses it is a writer's, or becomes readers'
-		owner = wire.Nobody
-	}
-	return a.votes.result(a.c.Terms.Nodes, outcome, owner, a.c.of.clock.Now())
+	r := a.votes.result(a.c.Terms.Nodes, outcome, wire.OwnerOf(a.value), a.c.of.clock.Now())
+	a.c.Kind.result(a, r)
+	return r
 }
 
 // release releases the locks that the attempt has created or may have created. It skips
 // nodes that certainly hold nothing of the attempt.
 func (a *attempt) release(update wire.TicketUpdate) {
+	e, t := a.c.of.ensemble, a.c.Terms
 	a.mu.Lock()
 	notApplied := a.votes.notApplied &^ a.kept
-	a.mu.Unlock()
-	e, t := a.c.of.ensemble, a.c.Terms
 	_, now := a.c.of.clock.Both()
-	req := a.entry().Undo(&a.req, update, now+t.TTL+t.LockDelay)
-	e.PostTo(quorum.All(t.Nodes)&^notApplied, req, ensemble.Nobody{})
-}
-
-// askElsewhere begins an attempt for another slot, if the nodes have refused the one before and named one
-// that is free. For the machine both are one attempt.
-func askElsewhere(c *Campaign, a *attempt, f *Failure) bool {
-	if c.slots == nil || f.Kind != Held || c.Wait.Err() != nil || c.of.ending() {
-		return false
-	}
-	a.mu.Lock()
-	free := freeSlots(c.Terms.Nodes, c.Limit, a.votes.refusals)
+	req := a.c.Kind.undo(a, update, now.Add(t.TTL+t.LockDelay))
 	a.mu.Unlock()
-	c.mu.Lock()
-	slot, again := c.slots.Refused(free)
-	c.mu.Unlock()
-	if !again {
-		return false
-	}
-	update := wire.TicketUpdate{}
-	if a.ask.Ticket {
-		update = wire.TicketUpdate{Ticket: c.ticket, EnqueuedAt: c.score}
-	}
-	c.end(a, update)
-	next := c.of.newAttempt(c, slotKey(c, slot), quorum.Ask{Ticket: a.ask.Ticket}, nil)
-	c.unreleased = next
-	c.of.ensemble.Ask(&next.req, next, next.steady)
-	return true
-}
-
-// slotKey returns the key of a slot.
-func slotKey(c *Campaign, slot int) string { return c.Key + strconv.Itoa(slot) }
-
-// takeUp has a lock take the reservations for its ticket on nodes that have refused it. Of a slot it is most
-// likely that its last holder's release was on its way: while the node shows it as free, others ask for it in
-// vain. The rights to other slots pass on.
-func takeUp(c *Campaign, l *hold.Lock, refused quorum.Set) {
-	if c.ticket == "" && c.slots == nil {
-		return // it has no reservation
-	}
-	l.TakeReservations(refused)
-	if c.slots != nil && c.ticket != "" && refused != 0 {
-		c.of.ensemble.LeaveQueues(c.Key, c.ticket, refused)
-	}
+	e.PostTo(quorum.All(t.Nodes)&^notApplied, req, ensemble.Nobody{})
 }

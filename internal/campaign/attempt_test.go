@@ -20,7 +20,7 @@ func TestARaiseCountsOnlyWhenTheNodeConfirmsIt(t *testing.T) {
 	}{
 		"raised":       {wire.Reply{Status: wire.Done, Before: 7}, true},
 		"refused":      {wire.Reply{Status: wire.Done, Before: -1}, false},
-		"lost":         {wire.Reply{Status: wire.Unknown, Err: wire.ErrReconnected}, false},
+		"lost":         {wire.Reply{Status: wire.Unknown, Err: wire.ErrClosed}, false},
 		"not sent":     {wire.Reply{Status: wire.NotApplied, Err: wire.ErrExpired}, false},
 		"failed":       {wire.Reply{Status: wire.Failed, Err: ensemble.Silence(0)}, false},
 		"not possible": {wire.Reply{Status: wire.Misconfigured, Err: ensemble.Silence(0)}, false},
@@ -83,7 +83,7 @@ func TestAnAttemptThatWasWonInVainHasTheReason(t *testing.T) {
 	c := begin(s, &caller{})
 	c.Terms.MinUseful = 2 * c.Terms.TTL
 	f := won(s, c)
-	assert.Equal(t, NoQuorum, f.Kind)
+	assert.Equal(t, NoQuorum, f.Reason)
 	assert.Equal(t, []error{hold.ErrTooSlow, hold.ErrTooSlow, errNotAwaited}, f.Errors)
 	assert.Equal(t, 2, f.Granted)
 	assert.False(t, f.TooFewAnswered, "another attempt may be faster")
@@ -91,6 +91,6 @@ func TestAnAttemptThatWasWonInVainHasTheReason(t *testing.T) {
 	s = idle(3)
 	s.locks.End()
 	f = won(s, begin(s, &caller{}))
-	assert.Equal(t, CutShort, f.Kind, "Close has begun")
+	assert.Equal(t, CutShort, f.Reason, "Close has begun")
 	assert.Nil(t, f.Errors)
 }

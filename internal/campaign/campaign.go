@@ -7,55 +7,31 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quorumlock/quorumlock/internal/config"
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Call is what a call asks for.
-type Call struct {
-	Wait   context.Context // ends with the caller's context, or with the time for which it waits
-	Key    string
-	Terms  *config.Terms
-	Once   bool // it asks once, as TryAcquire does
-	Shared bool // it asks for a shared lease
-	Limit  int  // it asks for a permit, one of that many, and Key is that of the family; 0 for none
-	// From is the owner value of a detached lease, which it resumes. For a shared lease it is the value of
-	// locks that are its own, and become shared. "" for none.
-	From        string
-	TraceParent string // of the call's span, for those who wait behind the lock; "" for none
-	Caller      Caller
-}
-
-// Caller takes what a campaign wins. The methods run once an attempt has won, under its mutex.
-type Caller interface {
-	// Open returns the lock to open, and the lease on it.
-	Open() (*hold.Lock, hold.Tenant)
-	// Queue returns the queue of the callers of this process that want the lock, nil for none.
-	Queue() hold.Queue
-}
-
 // Campaign is one call that acquires. It lives until the call has its lock or gives up. Only its
 // caller uses it, except for messages of the nodes.
 type Campaign struct {
 	Call
 	of         *Campaigns
-	Arrived    time.Duration // when the call came, by the validity clock
-	unreleased *attempt      // may have locks on the nodes; nil for none
+	Arrived    clock.Validity // when the call came, by the validity clock
+	unreleased *attempt       // may have locks on the nodes; nil for none
 
-	ticket     string        // the member of the nodes' queues; "" for none
-	score      string        // in the queues: enqueuedAt, µs of the cluster's time
-	enqueuedAt time.Duration // the place in the queues, by the validity clock: the instant of the call, or a later one after missed reservations
-	number     uint64        // of the ticket
+	ticket     string         // the member of the nodes' queues; "" for none
+	score      string         // in the queues: enqueuedAt, µs of the cluster's time
+	enqueuedAt clock.Validity // the place in the queues, by the validity clock: the instant of the call, or a later one after missed reservations
+	number     uint64         // of the ticket
 
 	// bell has capacity 1: the time of the next attempt has changed. Never closed. nil before the
 	// campaign has a ticket.
 	bell chan struct{}
 
 	mu       sync.Mutex
-	slots    *quorum.Slots // of a permit; nil for none
 	machine  quorum.Waiter
 	enrolled bool // Campaigns finds the campaign by its ticket
 	reserved bool // a node has reserved the lock since the last attempt began
@@ -65,17 +41,14 @@ type Campaign struct {
 func (s *Campaigns) Begin(c *Campaign, call Call) {
 	c.of, c.Call, c.Arrived = s, call, s.clock.Now()
 	c.enqueuedAt = c.Arrived
+	c.Kind.begin(c)
 	c.machine = quorum.NewWaiter(c.waiter(0, false))
-	if c.Limit > 0 {
-		slots := quorum.NewSlots(s.ensemble.Order(), mathrand.IntN(c.Limit))
-		c.slots = &slots
-	}
 }
 
 // waiter returns the configuration of the campaign's machine.
-func (c *Campaign) waiter(notBefore time.Duration, enqueued bool) quorum.WaiterConfig {
+func (c *Campaign) waiter(notBefore clock.Validity, enqueued bool) quorum.WaiterConfig {
 	w := quorum.WaiterConfig{
-		Nodes: c.Terms.Nodes, Arrived: c.enqueuedAt, NotBefore: notBefore, Once: c.Once, Enqueued: enqueued, Sure: c.Limit > 0,
+		Nodes: c.Terms.Nodes, Arrived: c.enqueuedAt, NotBefore: notBefore, Once: c.Once, Enqueued: enqueued, Sure: c.Kind.sure(),
 		Unanswered: c.of.unanswered.Load(), Timeout: c.Terms.Timeout, Grace: quorum.MinGrace,
 	}
 	if c.of.contended.Load() {
@@ -85,7 +58,7 @@ func (c *Campaign) waiter(notBefore time.Duration, enqueued bool) quorum.WaiterC
 }
 
 // Restart has the next attempt begin at an instant, when the call's turn in this process has come.
-func (c *Campaign) Restart(notBefore time.Duration) {
+func (c *Campaign) Restart(notBefore clock.Validity) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.machine = quorum.NewWaiter(c.waiter(notBefore, false))
@@ -93,7 +66,7 @@ func (c *Campaign) Restart(notBefore time.Duration) {
 
 // CarryTicket prepares a campaign whose ticket goes to the nodes with the release of the lock before, and
 // returns that ticket.
-func (c *Campaign) CarryTicket(notBefore time.Duration) wire.TicketUpdate {
+func (c *Campaign) CarryTicket(notBefore clock.Validity) wire.TicketUpdate {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.prepare()
@@ -109,7 +82,7 @@ func (c *Campaign) Prepare() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.prepare()
-	if c.Shared || c.Limit > 0 {
+	if !c.Kind.Queues() {
 		c.enrol() // before the machine learns which nodes are subscribed: each later one finds it
 		c.machine = quorum.NewWaiter(c.waiter(c.machine.At(), false))
 	}
@@ -131,9 +104,10 @@ func (c *Campaign) Sleep() (due, woken bool) {
 }
 
 func (c *Campaign) sleep() bool {
-	delay := c.due() - c.of.clock.Now()
+	delay := c.due().Sub(c.of.clock.Now())
 	if delay <= 0 {
-		return c.Wait.Err() == nil && !c.of.ending()
+		// A wait of 1 ns has ended by now. It still asks once, as a wait of 0 does.
+		return (c.Wait.Err() == nil || c.unreleased == nil) && !c.of.ending()
 	}
 	timer := c.of.ensemble.Timer(delay)
 	defer c.of.ensemble.PutTimer(timer)
@@ -147,7 +121,7 @@ func (c *Campaign) sleep() bool {
 			return false
 		case <-c.bell:
 		}
-		if delay = c.due() - c.of.clock.Now(); delay <= 0 {
+		if delay = c.due().Sub(c.of.clock.Now()); delay <= 0 {
 			return true
 		}
 		timer.Reset(delay)
@@ -155,7 +129,7 @@ func (c *Campaign) sleep() bool {
 }
 
 // due returns when the next attempt is due.
-func (c *Campaign) due() time.Duration {
+func (c *Campaign) due() clock.Validity {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.machine.At()
@@ -194,7 +168,7 @@ func (c *Campaign) begin() *attempt {
 func (c *Campaign) Await(ctx context.Context) *Failure {
 	a := c.unreleased
 	failure := a.await(ctx)
-	for failure != nil && askElsewhere(c, a, failure) {
+	for failure != nil && c.Kind.elsewhere(c, a, failure) {
 		a = c.unreleased
 		failure = a.await(ctx)
 	}
@@ -212,10 +186,7 @@ func (c *Campaign) Await(ctx context.Context) *Failure {
 func (c *Campaign) beginAttempt() (ask quorum.Ask, key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	ask, key = c.machine.Begin(c.of.clock.Now()), c.Key
-	if c.slots != nil {
-		key = slotKey(c, c.slots.Begin())
-	}
+	ask, key = c.machine.Begin(c.of.clock.Now()), c.Kind.key(c)
 	c.reserved = false
 	if ask.Ticket {
 		c.prepare()
@@ -294,10 +265,7 @@ func (c *Campaign) GiveUp() {
 func (c *Campaign) won(l *hold.Lock, granted quorum.Set) (reserved quorum.Set) {
 	others := quorum.All(c.Terms.Nodes) &^ granted
 	if c.ticket == "" {
-		if c.slots != nil {
-			l.RecordTicket("", others, others)
-		}
-		return others
+		return c.Kind.record(l, "", others, others)
 	}
 	c.mu.Lock()
 	reserved = c.machine.Won(granted)
@@ -307,17 +275,14 @@ func (c *Campaign) won(l *hold.Lock, granted quorum.Set) (reserved quorum.Set) {
 	enrolled := c.forget()
 	c.mu.Unlock()
 	if enrolled {
-		if c.slots != nil {
-			reserved = others // their answers may still come, and the slot may be free there by then
-		}
-		l.RecordTicket(c.ticket, others, reserved)
+		reserved = c.Kind.record(l, c.ticket, others, reserved)
 	}
 	return reserved
 }
 
 // startOver gives the campaign a ticket with a longer grace and a later place, because it has
 // missed its reservations. Its ticket has left the queues.
-func (c *Campaign) startOver(place time.Duration) {
+func (c *Campaign) startOver(place clock.Validity) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.of.missed(c.of.grace(c.Terms))
@@ -337,21 +302,15 @@ func (c *Campaign) prepare() {
 
 // write composes the ticket, and the score of its place.
 func (c *Campaign) write() {
-	_, steady := c.of.clock.Both()
-	c.score = strconv.FormatInt(c.of.ensemble.Time(steady+c.enqueuedAt-c.of.clock.Now()).Microseconds(), 10)
+	validity, steady := c.of.clock.Both()
+	c.score = strconv.FormatInt(c.of.ensemble.Time(steady.Add(c.enqueuedAt.Sub(validity))).Microseconds(), 10)
 	number := strconv.FormatUint(c.number, 16)
-	b := make([]byte, 0, wire.TicketLen+len("999p128"))
+	b := make([]byte, 0, wire.TicketLen+len("999p1024"))
 	b = append(b, c.of.manager...)
 	b = append(b, "0000000000000000"[len(number):]...)
 	b = append(b, number...)
 	b = strconv.AppendInt(b, c.of.grace(c.Terms).Milliseconds(), 10)
-	switch {
-	case c.Shared:
-		b = append(b, wire.ReaderMark)
-	case c.Limit > 0:
-		b = strconv.AppendInt(append(b, wire.PermitMark), int64(c.Limit), 10)
-	}
-	c.ticket = string(b)
+	c.ticket = string(c.Kind.mark(b))
 }
 
 // enrol directs messages about the ticket to this campaign. c.mu is held.
@@ -374,9 +333,7 @@ func (c *Campaign) forget() (was bool) {
 // wake handles a message of node i about the ticket. It may name a slot; −1 if it does not.
 func (c *Campaign) wake(i int, what quorum.WakeUp, rank, slot int) quorum.Reaction {
 	c.mu.Lock()
-	if c.slots != nil && slot >= 0 && slot < c.Limit {
-		c.slots.Named(i, slot)
-	}
+	c.Kind.named(i, slot)
 	reaction := c.machine.Wake(c.of.clock.Now(), i, what, rank, mathrand.Float64())
 	c.reserved = c.reserved || what == quorum.WakeReserved || what == quorum.WakeFree
 	c.mu.Unlock()

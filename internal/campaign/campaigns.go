@@ -1,6 +1,7 @@
 package campaign
 
 import (
+	"context"
 	mathrand "math/rand/v2"
 	"strconv"
 	"strings"
@@ -16,6 +17,71 @@ import (
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
+
+// Call is what a call asks for.
+type Call struct {
+	Wait        context.Context // ends with the caller's context, or with the time for which it waits
+	Key         string          // of the lock of the name
+	Terms       *config.Terms
+	Once        bool   // it asks once, as TryAcquire does
+	Kind        Kind   // nil for Exclusive
+	TraceParent string // of the call's span, for those who wait behind the lock; "" for none
+	Caller      Caller
+}
+
+// Caller takes what a campaign wins. The methods run once an attempt has won, under its mutex.
+type Caller interface {
+	// Open returns the lock to open, and the lease on it.
+	Open() (*hold.Lock, hold.Tenant)
+	// Queue returns the queue of the callers of this process that want the lock, nil for none.
+	Queue() hold.Queue
+}
+
+// Kind is what a call asks the nodes for. A campaign and its attempts do not know which kind they have: each place
+// where the kinds differ is a method here. Methods that take a campaign run under its mutex, and methods that take
+// an attempt under that of the attempt, unless they say otherwise.
+type Kind interface {
+	// Queues reports whether the call waits behind the other callers of this process that want the name. Otherwise
+	// it waits for the nodes alone, because it may get the lock together with others.
+	Queues() bool
+
+	// begin prepares a campaign whose key is that of the name.
+	begin(c *Campaign)
+	// key returns the key of the lock that the next attempt asks for.
+	key(c *Campaign) string
+	// named records that a message of node i has named a slot; -1 if it has not.
+	named(i, slot int)
+	// mark appends what a ticket says of the kind.
+	mark(ticket []byte) []byte
+	// sure reports whether only a majority of messages is a reason to ask.
+	sure() bool
+
+	// propose makes the value of the lock, and proposes a token. No other goroutine has the attempt yet.
+	propose(a *attempt)
+	ballot(a *attempt) quorum.Ballot
+	// acquisition completes the first request.
+	acquisition(of wire.Acquisition) wire.Acquisition
+	// entry returns what the nodes keep for the attempt. It needs no mutex.
+	entry(a *attempt) wire.Entry
+
+	// refused completes what the refusal of a node means. ticket is whether the request had one.
+	refused(r refusal, reply *wire.Reply, ticket bool) refusal
+	// result completes what the Waiter's decisions need to know.
+	result(a *attempt, r *quorum.AttemptResult)
+	// elsewhere begins an attempt for another lock, if the one before was refused and that may help. It locks both
+	// mutexes.
+	elsewhere(c *Campaign, a *attempt, f *Failure) bool
+	// undo returns the request that releases what an attempt has made, after it has failed.
+	undo(a *attempt, update wire.TicketUpdate, expires clock.Steady) *wire.Request
+
+	// record has a lock that was won remember its ticket. others are the nodes that have not granted it, and
+	// reserved those that may have reserved it. It returns those of which takeUp is to know. It needs no mutex.
+	record(l *hold.Lock, ticket string, others, reserved quorum.Set) quorum.Set
+	// takeUp uses the reservations on nodes that have refused a lock that was won. It needs no mutex.
+	takeUp(c *Campaign, l *hold.Lock, refused quorum.Set)
+	// passedBy handles nodes that have not granted a lock that was won. It needs no mutex.
+	passedBy(c *Campaign, nodes quorum.Set)
+}
 
 // Config is what campaigns need.
 type Config struct {
@@ -40,6 +106,7 @@ type Campaigns struct {
 	unanswered atomic.Bool   // the last attempt was not answered in time, see quorum.Waiter.Unanswered
 	late       atomic.Int64  // by how much this process misses reservations, see quorum.Grace
 	last       atomic.Uint64 // the number of the last ticket
+	voted      atomic.Uint32 // the quorum.Set of nodes that have ever answered a call with their vote or a refusal
 
 	mu         sync.Mutex
 	byTicket   map[string]*Campaign
@@ -55,6 +122,9 @@ func New(c *Config) *Campaigns {
 
 // Contended reports whether this process has met contention.
 func (s *Campaigns) Contended() bool { return s.contended.Load() }
+
+// Voted returns the nodes that have ever granted a name to this client, or refused it for another's sake.
+func (s *Campaigns) Voted() quorum.Set { return quorum.Set(s.voted.Load()) }
 
 // subscribe makes the nodes wake this process from now on, because there is contention.
 func (s *Campaigns) subscribe() {
@@ -194,7 +264,7 @@ func (s *Campaigns) unused(i int, key, ticket string) {
 		}
 	}
 	_, now := s.clock.Both()
-	s.ensemble.Nodes()[i].Post(wire.NewPassOn(key, ticket, now+quorum.MaxGrace), ensemble.Nobody{})
+	s.ensemble.Nodes()[i].Post(wire.NewPassOn(key, ticket, now.Add(quorum.MaxGrace)), ensemble.Nobody{})
 }
 
 // Subscribed handles the start of a node's messages. The node may have woken waiters before, and

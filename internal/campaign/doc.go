@@ -13,6 +13,9 @@
 // the nodes; quorum.Ballot decides whether an attempt has won. A message of a node may make an
 // attempt due at once: Campaigns finds the Campaign by its ticket.
 //
+// A Kind says what the call asks for: an exclusive lease, a shared one, a permit, or one that was
+// detached. Campaign and attempt do not know which of them they have.
+//
 // Goroutines: one for each question to a user's backoff (delays.go); one that hangs is left behind.
 // Otherwise a call runs in its caller's goroutine, and the workers of the nodes deliver answers
 // and messages.

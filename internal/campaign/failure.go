@@ -4,16 +4,17 @@ import (
 	"errors"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Kind says why an attempt has failed.
-type Kind uint8
+// Reason says why an attempt has failed.
+type Reason uint8
 
 const (
 	// Held means that another owner has the lock, or that it is reserved for a waiter.
-	Held Kind = iota + 1
+	Held Reason = iota + 1
 	// NoQuorum means that too few nodes gave an answer that counts.
 	NoQuorum
 	// CutShort means that the caller's context or the Manager ended before the outcome was known.
@@ -22,10 +23,12 @@ const (
 
 // Failure is why an attempt has failed.
 type Failure struct {
-	Kind Kind
-	Key  string // of the lock that was asked for last
-	// Value is the value of the lock that most refusals name; "" if it is reserved for a waiter.
+	Reason Reason
+	Key    string // of the lock that was asked for last
+	// Value is the value of the lock that most refusals name; "" if it is reserved for a waiter, or
+	// Blank.
 	Value string
+	Blank bool // another program's lock, whose value is empty
 	// Readers is how many readers have that lock together, and Value is that of one of them; 0 for a
 	// writer's.
 	Readers int
@@ -40,79 +43,78 @@ type Failure struct {
 	TooFewAnswered bool // the nodes that have not failed are too few for a quorum
 }
 
-// Hopeless reports whether no quorum can come back by itself, so that another attempt is of no
-// use: somebody has to correct the configuration of too many nodes.
-func (f *Failure) Hopeless(nodes int) bool {
-	broken := 0
-	for _, err := range f.Errors {
+// Misconfigured reports whether no quorum comes back without an operator. hopeless means that no repair
+// is to be expected either: the list of nodes is wrong, or too many nodes have never voted for this client.
+func (f *Failure) Misconfigured(nodes int, voted quorum.Set) (misconfigured, hopeless bool) {
+	broken, never := 0, 0
+	for i, err := range f.Errors {
 		var config *wire.ConfigError
 		if errors.As(err, &config) {
 			broken++
+			if config.List || !voted.Has(i) {
+				never++
+			}
 		}
 	}
-	return f.Kind == NoQuorum && broken > nodes-quorum.Size(nodes)
+	most := nodes - quorum.Size(nodes)
+	return f.Reason == NoQuorum && broken > most, f.Reason == NoQuorum && never > most
 }
 
 // refusal is the answer of a node that named another owner.
 type refusal struct {
-	quorum.Refusal // Left is the instant at which the lock ends; remaining makes it a duration
+	quorum.Refusal                // without Left, which remaining adds
+	ends           clock.Validity // when the lock ends
 	value          string
-	readers        int // 0 for a writer's lock
-	freeSlot       int // of a permit, −1 for none
+	readers        int  // 0 for a writer's lock
+	freeSlot       int  // that may be asked for in place of this one, −1 for none
+	vacant         bool // no lease has the lock: it is kept for waiters
 }
 
-func newRefusal(i int, reply *wire.Reply, now time.Duration) refusal {
+// meaning is the part of a Kind that understands a refusal.
+type meaning interface {
+	refused(r refusal, reply *wire.Reply, ticket bool) refusal
+}
+
+func newRefusal(i int, reply *wire.Reply, now clock.Validity) refusal {
 	v := wire.ParseValue(reply.Held)
-	r := refusal{value: reply.Held, freeSlot: int(reply.FreeSlot), Refusal: quorum.Refusal{
-		Node: i, Left: quorum.Never, Position: int(reply.Position), Reserved: v.Reserved,
+	r := refusal{ends: quorum.Never, value: reply.Held, freeSlot: int(reply.FreeSlot), Refusal: quorum.Refusal{
+		Node: i, Position: int(reply.Position), Reserved: v.Reserved,
 		Stranger: v.Since.IsZero() && !v.Reserved, Owner: v.Owner,
 	}}
 	if reply.TTL >= 0 {
-		r.Left = now + reply.TTL
+		r.ends = now.Add(reply.TTL)
 	}
 	if reply.Readers != nil {
 		r.value, r.readers = reply.Reading()
 		r.Reserved = r.readers == 0 // for readers that have been woken
 	}
+	r.vacant = r.Reserved
 	return r
 }
 
-// slot makes it the refusal of a slot. One that is free is kept for waiters that were let in: the next one
-// asks again when their rights end, and the others are woken then. A waiter that is not in the queue has
-// been let in itself.
-func (r *refusal) slot(reply *wire.Reply, ticket bool) {
-	if reply.Held == "" {
-		r.Stranger, r.Reserved = false, r.Position == 0
-		if !r.Reserved {
-			r.Left = quorum.Never
-		}
-	}
-	r.LetIn = ticket && r.Position < 0
-}
-
 // remaining returns the refusals as they are at now.
-func remaining(refusals []refusal, now time.Duration) []quorum.Refusal {
+func remaining(refusals []refusal, now clock.Validity) []quorum.Refusal {
 	all := make([]quorum.Refusal, len(refusals))
 	for i, r := range refusals {
 		all[i] = r.Refusal
-		if r.Left != quorum.Never {
-			all[i].Left = max(r.Left-now, time.Microsecond) // 0 would mean unknown
+		if all[i].Left = quorum.Endless; r.ends != quorum.Never {
+			all[i].Left = max(r.ends.Sub(now), time.Microsecond) // 0 would mean unknown
 		}
 	}
 	return all
 }
 
-// holder returns the value that most refusals name, "" if the lock is reserved; and of how many
-// readers it is one, by the node that shows most.
-func holder(refusals []refusal) (best string, readers int) {
+// holder returns the value that most refusals name, and of how many readers it is one, by the node
+// that shows most. named is false if no lease has it.
+func holder(refusals []refusal) (best string, readers int, named bool) {
 	votes := 0
 	for _, r := range refusals {
-		if r.Reserved {
+		if r.vacant {
 			continue
 		}
 		n, together := 0, 0
 		for _, other := range refusals {
-			if !other.Reserved && other.Owner == r.Owner {
+			if !other.vacant && other.Owner == r.Owner {
 				n, together = n+1, max(together, other.readers)
 			}
 		}
@@ -120,32 +122,18 @@ func holder(refusals []refusal) (best string, readers int) {
 			best, readers, votes = r.value, together, n
 		}
 	}
-	return best, readers
+	return best, readers, votes > 0
 }
 
 // free returns when a majority of the nodes could be free, 0 if that is not known. Nodes that
 // granted or failed count as free now.
 func free(nodes int, refusals []quorum.Refusal) time.Duration {
-	window := make(quorum.Window, nodes)
+	window := make(quorum.Window[time.Duration], nodes)
 	for i, r := range refusals {
 		window[i] = r.Left
 	}
-	if d := window.Free(); d != quorum.Never {
+	if d := window.Free(); d != quorum.Endless {
 		return d
 	}
 	return 0
-}
-
-// freeSlots returns the slot that each node has offered in place of the one that it refused, −1 for none.
-func freeSlots(nodes, limit int, refusals []refusal) []int {
-	all := make([]int, nodes)
-	for i := range all {
-		all[i] = -1
-	}
-	for _, r := range refusals {
-		if r.freeSlot < limit {
-			all[r.Node] = r.freeSlot
-		}
-	}
-	return all
 }

@@ -40,13 +40,14 @@ type noEvents struct{}
 func (noEvents) NodeChanged(int, node.Health)               {}
 func (noEvents) ClockStepped(*ensemble.Step) (apply func()) { return func() {} }
 func (noEvents) Answered(int, *wire.Request, *wire.Reply)   {}
+func (noEvents) HandedOn(string)                            {}
 func (noEvents) Woken(int, wire.WakeKind, string, string)   {}
 func (noEvents) Subscribed(int)                             {}
 
 // begin begins the campaign of a caller.
 func begin(s *Campaigns, by *caller) *Campaign {
 	c := &Campaign{}
-	s.Begin(c, Call{
+	s.Begin(c, Call{Kind: Exclusive,
 		Wait: context.Background(), Key: "p:job", Caller: by,
 		Terms: &config.Terms{Terms: quorum.Terms{Nodes: s.ensemble.Size(), TTL: time.Hour, Timeout: time.Hour}, Manual: true},
 	})

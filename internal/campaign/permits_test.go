@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -26,23 +27,25 @@ func TestARefusalOfASlotSaysWhetherTheCallIsLetIn(t *testing.T) {
 		position int64
 		ticket   bool
 		letIn    bool
-		left     time.Duration
+		ends     clock.Validity
 	}{
-		{holders, 0, true, false, time.Second},
-		{holders, -1, true, true, time.Second},
-		{holders, -1, false, false, time.Second},
-		{"", 0, true, false, time.Second},
+		{holders, 0, true, false, clock.Validity(time.Second)},
+		{holders, -1, true, true, clock.Validity(time.Second)},
+		{holders, -1, false, false, clock.Validity(time.Second)},
+		{"", 0, true, false, clock.Validity(time.Second)},
 		{"", 1, true, false, quorum.Never},
 		{"", -1, true, true, quorum.Never},
 		{"", -1, false, false, quorum.Never},
 	} {
-		v := votes{ballot: quorum.NewBallot(3, true, 8), slots: true, ticket: c.ticket}
+		v := votes{ballot: quorum.NewBallot(3, true, 8), meaning: Permit(3), ticket: c.ticket}
 		v.count(0, 3, taken(c.held, c.position, -1), 0)
 		assert.Equal(t, c.letIn, v.refusals[0].LetIn, "%+v", c)
-		assert.Equal(t, c.left, v.refusals[0].Left, "a slot that is free is kept for others, whose rights only the next one waits out: %+v", c)
+		assert.Equal(t, c.ends, v.refusals[0].ends, "a slot that is free is kept for others, whose rights only the next one waits out: %+v", c)
 		assert.False(t, v.strange(), "%+v", c)
+		_, _, named := holder(v.refusals)
+		assert.Equal(t, c.held != "", named, "a slot that is kept has no key that could be another program's: %+v", c)
 	}
-	v := votes{ballot: quorum.NewBallot(3, true, 8), slots: true, ticket: true}
+	v := votes{ballot: quorum.NewBallot(3, true, 8), meaning: Permit(3), ticket: true}
 	v.count(0, 3, taken("a stranger's", 0, -1), 0)
 	assert.True(t, v.strange())
 }
@@ -67,22 +70,22 @@ func TestACallThatIsRefusedAsksForTheSlotThatIsOffered(t *testing.T) {
 		"one node names it":     {free: []int64{-1, 1}, slot: "1"},
 		"none is free":          {free: []int64{-1, -1}},
 		"it is above the limit": {free: []int64{3, 3}},
-		"the nodes are too few": {free: []int64{2, 2}, until: func(_ *Campaign, f *Failure) { f.Kind = NoQuorum }},
+		"the nodes are too few": {free: []int64{2, 2}, until: func(_ *Campaign, f *Failure) { f.Reason = NoQuorum }},
 		"the wait is over": {free: []int64{2, 2}, until: func(c *Campaign, _ *Failure) {
 			ended, end := context.WithCancel(context.Background())
 			end()
 			c.Wait = ended
 		}},
-		"it asks for no permit": {free: []int64{2, 2}, until: func(c *Campaign, _ *Failure) { c.slots = nil }},
+		"it asks for no permit": {free: []int64{2, 2}, until: func(c *Campaign, _ *Failure) { c.Kind = Exclusive }},
 	} {
 		s := idle(3)
-		campaign := beginAs(s, Call{Limit: 3})
+		campaign := beginAs(s, Call{Kind: Permit(3)})
 		a, f := refusedOn(campaign, c.free...)
-		require.Equal(t, Held, f.Kind)
+		require.Equal(t, Held, f.Reason)
 		if c.until != nil {
 			c.until(campaign, f)
 		}
-		again := askElsewhere(campaign, a, f)
+		again := campaign.Kind.elsewhere(campaign, a, f)
 		assert.Equal(t, c.slot != "", again, what)
 		if again {
 			next := campaign.unreleased
@@ -99,10 +102,10 @@ func TestACallThatAsksForAnotherSlotKeepsItsTicket(t *testing.T) {
 	s := idle(3)
 	s.contended.Store(true)
 	s.subscribed = quorum.All(3)
-	c := beginAs(s, Call{Limit: 3})
+	c := beginAs(s, Call{Kind: Permit(3)})
 	a, f := refusedOn(c, 2, 2)
 	require.True(t, a.ask.Ticket)
-	require.True(t, askElsewhere(c, a, f))
+	require.True(t, c.Kind.elsewhere(c, a, f))
 	assert.True(t, c.unreleased.ask.Ticket)
 	assert.True(t, c.unreleased.votes.ticket)
 }
@@ -110,7 +113,7 @@ func TestACallThatAsksForAnotherSlotKeepsItsTicket(t *testing.T) {
 func TestAMessageNamesASlotBelowTheLimit(t *testing.T) {
 	s := idle(3)
 	s.subscribed = quorum.All(3)
-	c := beginAs(s, Call{Limit: 3})
+	c := beginAs(s, Call{Kind: Permit(3)})
 	c.Prepare()
 	names := func(slot int) string {
 		key := wire.SlotKey("p:job", slot)
@@ -138,21 +141,21 @@ func TestAMessageNamesASlotBelowTheLimit(t *testing.T) {
 
 // Nodes may let different waiters in, so one less than a majority is not enough here.
 func TestACallForAPermitWaitsForAMajorityOfMessages(t *testing.T) {
-	for limit, hasty := range map[int]bool{3: false, 0: true} {
+	for kind, hasty := range map[Kind]bool{Permit(3): false, Exclusive: true} {
 		s := idle(3)
 		s.contended.Store(true)
 		s.subscribed = quorum.All(3)
-		c := beginAs(s, Call{Limit: limit})
+		c := beginAs(s, Call{Kind: kind})
 		a := c.begin()
 		for i := range 3 {
 			a.votes.count(i, 3, taken(holders, 0, -1), s.clock.Now())
 		}
-		require.Equal(t, Held, a.conclude(false).Kind)
+		require.Equal(t, Held, a.conclude(false).Reason)
 		require.True(t, c.Concede(time.Hour))
 		woken := func(i int) bool {
 			now := s.clock.Now()
 			s.Wake(i, wire.WakeReserved, c.ticket[:wire.TicketLen], c.Key)
-			return c.machine.At() < now+quorum.MinGrace/2
+			return c.machine.At() < now.Add(quorum.MinGrace/2)
 		}
 		assert.Equal(t, hasty, woken(0))
 		assert.True(t, woken(1))

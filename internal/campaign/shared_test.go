@@ -19,9 +19,6 @@ import (
 func beginAs(s *Campaigns, call Call) *Campaign {
 	c := &Campaign{}
 	call.Wait, call.Key, call.Caller = context.Background(), "p:job", &caller{}
-	if call.Limit > 0 {
-		call.Key = wire.FamilyKey(call.Key)
-	}
 	call.Terms = &config.Terms{Terms: quorum.Terms{Nodes: s.ensemble.Size(), TTL: time.Hour, Timeout: time.Hour}, Manual: true}
 	s.Begin(c, call)
 	return c
@@ -40,7 +37,7 @@ func TestAProposalIsEven(t *testing.T) {
 // A node serves readers that wait together, and lets a call for a permit in below its limit.
 func TestATicketSaysForWhatItWaits(t *testing.T) {
 	s := idle(3)
-	for mark, call := range map[string]Call{"s": {Shared: true}, "p7": {Limit: 7}, "p128": {Limit: 128}, "": {}} {
+	for mark, call := range map[string]Call{"s": {Kind: Shared("")}, "p7": {Kind: Permit(7)}, "p128": {Kind: Permit(128)}, "": {Kind: Exclusive}} {
 		c := beginAs(s, call)
 		c.Prepare()
 		assert.Regexp(t, "^[0-9a-f]{32}[1-9][0-9]*"+mark+"$", c.ticket)
@@ -55,7 +52,7 @@ func TestAReaderThatComesWhileANodeIsSubscribedKnowsTheNode(t *testing.T) {
 	s.contended.Store(true)
 	for range 20_000 {
 		s.subscribed = quorum.Set(0).With(0)
-		c := beginAs(s, Call{Shared: true})
+		c := beginAs(s, Call{Kind: Shared("")})
 		var both sync.WaitGroup
 		both.Go(func() { s.Subscribed(1, func() []*Campaign { return nil }) })
 		both.Go(c.Prepare)
@@ -68,9 +65,9 @@ func TestAReaderThatComesWhileANodeIsSubscribedKnowsTheNode(t *testing.T) {
 // Of a reader and writers that ask at one instant, the reader comes first, because they see no owner
 // value of it.
 func TestAReaderComesFirstInATie(t *testing.T) {
-	for shared, keeps := range map[bool]bool{true: true, false: false} {
+	for kind, keeps := range map[Kind]bool{Shared(""): true, Exclusive: false} {
 		s := idle(3)
-		c := beginAs(s, Call{Shared: shared, Once: true})
+		c := beginAs(s, Call{Kind: kind, Once: true})
 		a := s.newAttempt(c, c.Key, quorum.Ask{}, nil)
 		c.machine.Begin(s.clock.Now())
 		a.votes.ballot.Grant(0, a.votes.proposal, 0)
@@ -89,6 +86,6 @@ func TestALockThatWaitsForReadersIsReserved(t *testing.T) {
 	reply.Readers.Values = []string{"a reader's"}
 	r = newRefusal(0, reply, 0)
 	assert.Equal(t, []any{false, false, "a reader's"}, []any{r.Reserved, r.Stranger, r.value})
-	value, readers := holder([]refusal{r})
+	value, readers, _ := holder([]refusal{r})
 	assert.Equal(t, []any{"a reader's", 1}, []any{value, readers})
 }

@@ -2,8 +2,8 @@ package campaign
 
 import (
 	"errors"
-	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -32,13 +32,13 @@ type votes struct {
 	errs       []error
 	refusals   []refusal
 	notApplied quorum.Set // nodes that certainly did not apply the acquisition
-	slots      bool       // it asks for a permit
+	meaning    meaning
 	ticket     bool       // with a ticket
 	unqueued   quorum.Set // failed nodes that certainly did not queue the ticket
 }
 
 // count counts the answer of node i to the acquisition, and returns the nodes to ask for a raise.
-func (v *votes) count(i, nodes int, reply *wire.Reply, now time.Duration) (raise quorum.Set) {
+func (v *votes) count(i, nodes int, reply *wire.Reply, now clock.Validity) (raise quorum.Set) {
 	switch reply.Status {
 	case wire.Granted:
 		moved, before := reply.Moved, reply.Before
@@ -55,11 +55,7 @@ func (v *votes) count(i, nodes int, reply *wire.Reply, now time.Duration) (raise
 		v.ballot.Refuse(i)
 		v.fail(i, nodes, hold.ErrTaken)
 		v.notApplied = v.notApplied.With(i)
-		r := newRefusal(i, reply, now)
-		if v.slots {
-			r.slot(reply, v.ticket)
-		}
-		v.refusals = append(v.refusals, r)
+		v.refusals = append(v.refusals, v.meaning.refused(newRefusal(i, reply, now), reply, v.ticket))
 		return 0
 	case wire.NotApplied:
 		v.notApplied, v.unqueued = v.notApplied.With(i), v.unqueued.With(i)
@@ -107,7 +103,7 @@ func (v *votes) failSilent(nodes int, why error) {
 }
 
 // result returns what the Waiter's decisions need to know of a failed attempt.
-func (v *votes) result(nodes int, outcome quorum.Outcome, owner string, now time.Duration) *quorum.AttemptResult {
+func (v *votes) result(nodes int, outcome quorum.Outcome, owner string, now clock.Validity) *quorum.AttemptResult {
 	tally := v.ballot.Votes()
 	return &quorum.AttemptResult{
 		Outcome: outcome, Granted: tally.Granted(), Failed: quorum.All(nodes) &^ (tally.Granted() | tally.Refused() | tally.Silent()),

@@ -15,7 +15,7 @@ func TestSuspendCountsWhateverTheWallClockSays(t *testing.T) {
 		r := Reading{}
 		c := at(&r)
 		r = Reading{Mono: time.Second, Boot: time.Hour + time.Second, Wall: wall}
-		assert.Equal(t, time.Hour+time.Second, c.Now(), "wall clock at %v", wall)
+		assert.Equal(t, Validity(time.Hour+time.Second), c.Now(), "wall clock at %v", wall)
 	}
 }
 
@@ -33,7 +33,7 @@ func TestInABubbleTheSystemsClockDoesNotCount(t *testing.T) {
 		time.Sleep(2 * bootTick)
 		assert.Zero(t, c.Jumped())
 		validity, steady := c.Both()
-		assert.Equal(t, 2*bootTick+1, validity)
-		assert.Equal(t, validity, steady)
+		assert.Equal(t, Validity(2*bootTick+1), validity)
+		assert.EqualValues(t, validity, steady)
 	})
 }

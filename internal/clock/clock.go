@@ -97,26 +97,26 @@ func (c *Clock) accept() *Clock {
 }
 
 // Now returns the instant by which validity counts, since the clock's origin.
-func (c *Clock) Now() time.Duration {
+func (c *Clock) Now() Validity {
 	validity, _ := c.Both()
 	return validity
 }
 
 // Steady returns the instant by which node clocks are measured, since the
 // clock's origin. It is never ahead of [Clock.Now].
-func (c *Clock) Steady() time.Duration {
+func (c *Clock) Steady() Steady {
 	_, steady := c.Both()
 	return steady
 }
 
 // Both returns the instants of Now and of Steady from one reading of the clocks.
-func (c *Clock) Both() (validity, steady time.Duration) {
+func (c *Clock) Both() (validity Validity, steady Steady) {
 	mono, wall := c.glance()
 	j := c.jumps.Load()
 	if j.differs(wall-mono) || int64(mono) >= c.due.Load() {
 		mono, j = c.look()
 	}
-	return mono + j.validity, mono + j.steady
+	return Validity(mono + j.validity), Steady(mono + j.steady)
 }
 
 // Jumped returns the sum of the jumps in Now: time in which no timer of this
@@ -125,8 +125,8 @@ func (c *Clock) Jumped() time.Duration { return c.jumps.Load().validity }
 
 // Time returns the wall-clock time of an instant of Now, for reports. No decision may
 // compare it with anything.
-func (c *Clock) Time(at time.Duration) time.Time {
-	return time.Now().Add(at - c.Now())
+func (c *Clock) Time(at Validity) time.Time {
+	return time.Now().Add(at.Sub(c.Now()))
 }
 
 // differs reports whether the wall clock's lead over the monotonic clock has changed from

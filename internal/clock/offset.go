@@ -37,7 +37,7 @@ type Offset struct {
 // sighting is one reading of a node's clock.
 type sighting struct {
 	low, width time.Duration // the difference lay in [low, low+width]
-	sent, at   time.Duration // the node read its clock between these instants
+	sent, at   Steady        // the node read its clock between these instants
 }
 
 // Step is a jump of a node's clock.
@@ -72,7 +72,17 @@ func (o *Offset) Width() time.Duration { return o.best.width }
 
 // At returns the steady instant at which the answer behind the interval arrived; 0 if
 // there was none.
-func (o *Offset) At() time.Duration { return o.best.at }
+func (o *Offset) At() Steady { return o.best.at }
+
+// Late returns by how much at least the way back of a reading, which is received now, took longer than that
+// of the sharpest one; 0 before the first reading. A node that is slow to answer makes no reading late: it
+// reads its clock when it answers.
+func (o *Offset) Late(nodeClock time.Duration, received Steady) time.Duration {
+	if !o.Known() {
+		return 0
+	}
+	return max(time.Duration(received)+o.Low()-nodeClock, 0)
+}
 
 // Observe takes a reading of the node's clock, as time since 1970, that the node made
 // between the steady instants sent and received. It reports a step when no clock whose
@@ -83,10 +93,10 @@ func (o *Offset) At() time.Duration { return o.best.at }
 // The new reading replaces the old one if the two contradict each other, if the new one
 // is much sharper, or if the old one has aged so far that it is no longer the sharper
 // one.
-func (o *Offset) Observe(nodeClock, sent, received time.Duration) (step Step, found bool) {
+func (o *Offset) Observe(nodeClock time.Duration, sent, received Steady) (step Step, found bool) {
 	nodeClock = min(max(nodeClock, 0), lastInstant)
 	next := sighting{
-		low: nodeClock - received, width: max(received-sent, 0) + grain,
+		low: nodeClock - time.Duration(received), width: max(received.Sub(sent), 0) + grain,
 		sent: min(sent, received), at: received,
 	}
 	if !o.Known() {
@@ -112,7 +122,7 @@ func (o *Offset) Observe(nodeClock, sent, received time.Duration) (step Step, fo
 // if it need not have jumped.
 func (s *sighting) jump(next sighting, rate float64) time.Duration {
 	// The instants of the two readings are no further apart than this.
-	drift := drifted(max(next.at-s.sent, s.at-next.sent), rate)
+	drift := drifted(max(next.at.Sub(s.sent), s.at.Sub(next.sent)), rate)
 	switch least, most := next.low-s.low-s.width, next.low+next.width-s.low; {
 	case least > drift:
 		return most + drift
@@ -128,7 +138,7 @@ func (s *sighting) yields(next sighting, rate float64) bool {
 	if 2*next.width < s.width {
 		return true
 	}
-	age := next.at - s.at
+	age := next.at.Sub(s.at)
 	return age >= freshFor && next.width <= s.width+drifted(age, rate)
 }
 

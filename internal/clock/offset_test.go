@@ -91,12 +91,12 @@ func TestOffset(t *testing.T) {
 			sent := time.Hour + r.sent*ms
 			received := sent + r.took*ms
 			low := epoch + r.ahead*ms
-			step, found := o.Observe(low+received, sent, received)
+			step, found := o.Observe(low+received, Steady(sent), Steady(received))
 			assert.Equal(t, r.step, step.By.Round(ms)/ms, "%s reading %d", c.name, i)
 			assert.Equal(t, r.step != 0, found, "%s reading %d", c.name, i)
 			assert.Equal(t, r.step > 0, step.Forward(), "%s reading %d", c.name, i)
-			assert.Equal(t, time.Hour+r.bestAt*ms, o.At(), "%s reading %d: the reading that stays", c.name, i)
-			if o.At() == received {
+			assert.Equal(t, Steady(time.Hour+r.bestAt*ms), o.At(), "%s reading %d: the reading that stays", c.name, i)
+			if o.At() == Steady(received) {
 				assert.Equal(t, low, o.Low(), "%s reading %d", c.name, i)
 				assert.Equal(t, r.took*ms+grain, o.Width(), "%s reading %d", c.name, i)
 				assert.Equal(t, low+r.took*ms/2, o.Mid().Truncate(grain), "%s reading %d", c.name, i)
@@ -132,7 +132,7 @@ func (c *nodeClock) ask(o *Offset, width time.Duration) (step Step, found bool, 
 	c.advance(time.Duration(c.rng.Int64N(int64(width))))
 	reading, truth := (c.now + c.ahead).Truncate(grain), c.ahead
 	c.advance(time.Duration(c.rng.Int64N(int64(width))))
-	step, found = o.Observe(reading, sent, c.now)
+	step, found = o.Observe(reading, Steady(sent), Steady(c.now))
 	return step, found, truth
 }
 
@@ -154,14 +154,14 @@ func TestAClockWithinTheBoundNeverSeemsToStepAndLiesWithinItsInterval(t *testing
 			c.advance(pick(rng, time.Minute))
 			step, found, truth := c.ask(&o, pick(rng, 500*ms))
 			require.False(t, found, "a step by %v of a clock that made none", step.By)
-			if o.At() == c.now {
+			if o.At() == Steady(c.now) {
 				replaced++
 				require.GreaterOrEqual(t, truth, o.Low())
 				require.LessOrEqual(t, truth, o.Low()+o.Width())
 			}
 			// The bounds stay true afterwards, within the drift over the age of the
 			// reading that stays.
-			age := time.Duration(math.Ceil(float64(c.now-o.At()+o.Width()) * drift))
+			age := time.Duration(math.Ceil(float64((Steady(c.now) - o.At()).Add(o.Width())) * drift))
 			require.GreaterOrEqual(t, c.ahead, o.Low()-age)
 			require.LessOrEqual(t, c.ahead, o.Low()+o.Width()+age)
 		}
@@ -182,10 +182,10 @@ func TestAStepAboveTheWidthsAndTheLeastIsAlwaysFound(t *testing.T) {
 			_, found, _ := c.ask(&o, widest)
 			require.False(t, found)
 		}
-		before := c.now - o.At()
+		before := Steady(c.now) - o.At()
 		c.advance(pick(rng, 10*time.Second))
 		// Two widths of up to two halves each, and the drift since the reading that stays.
-		elapsed := c.now - o.At() + o.Width() + 2*widest
+		elapsed := Steady(c.now).Sub(o.At()) + o.Width() + 2*widest
 		sure := 4*widest + 2*grain + 2*drifted(elapsed, drift)
 		by := pick(rng, time.Hour)
 		if rng.IntN(2) == 0 {
@@ -207,7 +207,7 @@ func TestAStepAboveTheWidthsAndTheLeastIsAlwaysFound(t *testing.T) {
 		require.Equal(t, !back, step.Forward())
 		require.GreaterOrEqual(t, step.By.Abs(), by.Abs(), "the upper bound of the step")
 		require.LessOrEqual(t, step.By.Abs(), by.Abs()+sure, "the bound is close")
-		require.Equal(t, c.now, o.At(), "earlier readings are void")
+		require.Equal(t, Steady(c.now), o.At(), "earlier readings are void")
 		require.GreaterOrEqual(t, truth, o.Low())
 		require.LessOrEqual(t, truth, o.Low()+o.Width())
 		c.advance(pick(rng, time.Second))
@@ -243,7 +243,7 @@ func TestAFoundStepContradictsAnEarlierReading(t *testing.T) {
 			r.clock = (now + ahead).Truncate(grain)
 			now += pick(rng, 50*ms)
 			r.received = now
-			step, found := o.Observe(r.clock, r.sent, r.received)
+			step, found := o.Observe(r.clock, Steady(r.sent), Steady(r.received))
 			if found {
 				steps++
 				contradicts := false
@@ -274,7 +274,7 @@ func TestAClockThatIsSlewedBeyondTheBoundIsFoundHoweverOftenItIsRead(t *testing.
 		for now := time.Hour; now < time.Hour+30*time.Second; now += every {
 			ahead += every * 8 / 100
 			hidden += every * 7 / 100
-			step, found := o.Observe(now+ahead, now-ms/2, now+ms/2)
+			step, found := o.Observe(now+ahead, Steady(now-ms/2), Steady(now+ms/2))
 			if found {
 				assert.True(t, step.Forward())
 				assert.GreaterOrEqual(t, step.By, LeastStep)
@@ -298,7 +298,7 @@ func TestTheGivenBoundOnRatesIsUsed(t *testing.T) {
 		for i := range 3000 {
 			now := time.Hour + time.Duration(i)*10*ms
 			ahead := epoch + time.Duration(float64(now-time.Hour)*c.rate)
-			_, found := o.Observe(now+ahead, now-ms/10, now)
+			_, found := o.Observe(now+ahead, Steady(now-ms/10), Steady(now))
 			any = any || found
 		}
 		assert.Equal(t, c.found, any, "bound %v, rate %v", c.drift, c.rate)
@@ -320,7 +320,7 @@ func TestAStepThatClientAndNodeMakeTogetherIsFound(t *testing.T) {
 			r.Wall += after
 			receivedV, receivedS := c.Both()
 			reading := epoch + r.Wall
-			_, there := jumping.Observe(reading, sentV, receivedV)
+			_, there := jumping.Observe(reading, Steady(sentV), Steady(receivedV))
 			assert.False(t, there, "measured by the clock that makes the same jump")
 			step, found := steady.Observe(reading, sentS, receivedS)
 			assert.Equal(t, found, step.Forward())
@@ -357,19 +357,19 @@ func TestASuspendOfTheClientIsNoStepOfANode(t *testing.T) {
 func TestAReadingBeyondAllTimeIsAStepLikeAnyOther(t *testing.T) {
 	for _, far := range []time.Duration{math.MaxInt64, math.MaxInt64 / 2, math.MinInt64, -1, 0} {
 		o := NewOffset(0.01)
-		o.Observe(epoch, time.Hour, time.Hour+ms)
-		step, found := o.Observe(far, time.Hour+ms, time.Hour+2*ms)
+		o.Observe(epoch, Steady(time.Hour), Steady(time.Hour+ms))
+		step, found := o.Observe(far, Steady(time.Hour+ms), Steady(time.Hour+2*ms))
 		assert.True(t, found, "%d", far)
 		assert.Equal(t, far > epoch, step.Forward(), "%d", far)
-		step, found = o.Observe(epoch, time.Hour+2*ms, time.Hour+3*ms)
+		step, found = o.Observe(epoch, Steady(time.Hour+2*ms), Steady(time.Hour+3*ms))
 		assert.True(t, found, "%d", far)
 		assert.Equal(t, far < epoch, step.Forward(), "%d", far)
 	}
 	o := NewOffset(0.01)
-	o.Observe(0, time.Hour, time.Hour)
-	step, found := o.Observe(math.MaxInt64, time.Hour, time.Hour)
+	o.Observe(0, Steady(time.Hour), Steady(time.Hour))
+	step, found := o.Observe(math.MaxInt64, Steady(time.Hour), Steady(time.Hour))
 	assert.True(t, found && step.Forward())
-	_, found = o.Observe(0, time.Hour+ms, time.Hour)
+	_, found = o.Observe(0, Steady(time.Hour+ms), Steady(time.Hour))
 	assert.True(t, found, "sent after it was received: a mistake of the caller must not panic")
 }
 
@@ -379,6 +379,6 @@ func BenchmarkObserve(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		now += 100 * time.Microsecond
-		o.Observe(epoch+now, now-50*time.Microsecond, now)
+		o.Observe(epoch+now, Steady(now-50*time.Microsecond), Steady(now))
 	}
 }

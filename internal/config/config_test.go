@@ -48,7 +48,7 @@ func TestALockIsPassedOnBetweenEqualTermsOnly(t *testing.T) {
 	base := Terms{MinHold: time.Second, LockDelay: time.Second, Label: "a"}
 	base.TTL = time.Minute
 	same := base
-	same.Wait, same.Trip = Wait{Set: true, Most: time.Second}, time.Second
+	same.Call.Wait, same.Trip = Wait{Set: true, Most: time.Second}, time.Second
 	assert.Equal(t, passKey(&base), passKey(&same), "how long a call waits, and how far the nodes are")
 	for name, change := range map[string]func(*Terms){
 		"TTL":        func(t *Terms) { t.TTL++ },

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,16 +74,17 @@ func checkAddresses(i int, o *rueidis.ClientOption) *Problem {
 func checkAddress(i int, addr string, dialled bool) *Problem {
 	bad := &Problem{What: "node", Value: fmt.Sprintf("%d (%q)", i, addr)}
 	_, port, err := net.SplitHostPort(addr)
+	socket := node.IsSocket(addr)
 	switch {
-	case strings.Contains(addr, "://") || strings.Contains(addr, "@"):
+	case !socket && (strings.Contains(addr, "://") || strings.Contains(addr, "@")):
 		bad.Value = fmt.Sprintf("%d: InitAddress", i) // without the address: it may hold a password
-		bad.Bound, bad.Fix = "has to be host:port and no URL", "put credentials into Username and Password, or take rueidis.ParseURL"
+		bad.Bound, bad.Fix = "must be host:port and no URL", "put credentials into Username and Password, or take rueidis.ParseURL"
 	case strings.Contains(addr, ","):
 		bad.Bound, bad.Fix = "is a list of addresses", `split it: Addrs(strings.Split(list, ",")...)`
 	case strings.TrimSpace(addr) != addr:
 		bad.Bound, bad.Fix = "has a space around the address", "trim it"
-	case (err != nil || port == "") && !dialled: // a user's dial function may use other names
-		bad.Bound, bad.Fix = "has to be host:port", "add the port, 6379 as a rule; an IPv6 address stands in brackets: [::1]:6379"
+	case (err != nil || port == "") && !socket && !dialled: // a user's dial function may use other names
+		bad.Bound, bad.Fix = "must be host:port", "add the port, 6379 as a rule; an IPv6 address stands in brackets: [::1]:6379; a Unix socket is an absolute path"
 	default:
 		return nil
 	}
@@ -91,6 +93,9 @@ func checkAddress(i int, addr string, dialled bool) *Problem {
 
 // normalise returns the same text for different spellings of one address.
 func normalise(addr string) string {
+	if node.IsSocket(addr) {
+		return path.Clean(strings.TrimPrefix(addr, "unix://"))
+	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return addr

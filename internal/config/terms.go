@@ -21,7 +21,7 @@ type Terms struct {
 	MinHold, LockDelay time.Duration
 	Label              string
 	Manual             bool          // the holder renews
-	Wait               Wait          // of one call: Lease takes it out
+	Call               Call          // what one call asks for: Lease takes it out
 	Trip               time.Duration // to the nodes, where it lengthens the node timeout: see At
 
 	// Derived by complete.
@@ -34,6 +34,12 @@ type Terms struct {
 }
 
 var defaultTerms = Terms{Terms: quorum.Terms{TTL: DefaultTTL}}
+
+// Call is what the options of one call set, and not those of its lease.
+type Call struct {
+	Wait
+	Kind Kind
+}
 
 // Wait says what a call waits for, and how long.
 type Wait struct {
@@ -115,20 +121,23 @@ func (c *Config) lessWindow() string {
 }
 
 // Lease returns the terms of a lease whose options have changed those of the Manager to t, and
-// how long its call may wait.
-func (c *Config) Lease(t Terms) (*Terms, Wait, *Problem) {
-	wait := t.Wait
-	t.Wait = Wait{}
-	if wait.Most < 0 {
-		return nil, wait, &Problem{What: "WithWait", Value: wait.Most.String(), Bound: "has to be 0 or more", Fix: "0 asks once; leave it out to wait until the context ends"}
+// what its call asks for.
+func (c *Config) Lease(t Terms) (*Terms, Call, *Problem) {
+	call := t.Call
+	t.Call = Call{}
+	if call.Most < 0 {
+		return nil, call, &Problem{What: "WithWait", Value: call.Most.String(), Bound: "has to be 0 or more", Fix: "0 asks once; leave it out to wait until the context ends"}
+	}
+	if p := call.Kind.Check(); p != nil {
+		return nil, call, p
 	}
 	if t == c.Terms {
-		return &c.Terms, wait, nil
+		return &c.Terms, call, nil
 	}
 	if p := c.complete(&t); p != nil {
-		return nil, wait, p
+		return nil, call, p
 	}
-	return &t, wait, nil
+	return &t, call, nil
 }
 
 // At returns the terms for a client that is a round trip of trip away from the nodes.
@@ -170,6 +179,48 @@ func CheckName(name string) *Problem {
 			Bound: nameBound, Fix: fix}
 	case !utf8.ValidString(name):
 		return &Problem{What: "name", Value: strconv.Quote(name), Bound: "has to be valid UTF-8", Fix: fix}
+	}
+	return nil
+}
+
+// MaxPermits bounds the permits of a name.
+const MaxPermits = 1024
+
+// Kind is what a call asks of a name. The zero Kind is an exclusive lease.
+type Kind struct {
+	Shared  bool // a shared lease
+	Permits bool // one of Limit permits
+	Limit   int
+}
+
+// With adds what another option asks of the name. A later limit of permits replaces an earlier one, as a later
+// value of any option does.
+func (k Kind) With(other Kind) Kind {
+	k.Shared = k.Shared || other.Shared
+	if other.Permits {
+		k.Permits, k.Limit = true, other.Limit
+	}
+	return k
+}
+
+// Option returns the name of the option that asks for the kind, "" for an exclusive lease.
+func (k Kind) Option() string {
+	switch {
+	case k.Shared:
+		return "Shared"
+	case k.Permits:
+		return "Permits"
+	}
+	return ""
+}
+
+// Check returns why a name has no lease of this kind.
+func (k Kind) Check() *Problem {
+	switch {
+	case k.Shared && k.Permits:
+		return &Problem{What: "Shared", Value: "with Permits", Bound: "a lease is either a shared one or a permit", Fix: "leave one of the two out"}
+	case k.Permits && (k.Limit < 1 || k.Limit > MaxPermits):
+		return &Problem{What: "Permits", Value: strconv.Itoa(k.Limit), Bound: "has to be 1 to " + strconv.Itoa(MaxPermits), Fix: "use several names for more permits"}
 	}
 	return nil
 }

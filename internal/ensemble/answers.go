@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/errs"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -15,9 +16,8 @@ import (
 // release, verify, inspect, revoke.
 type Answers struct {
 	e     *Ensemble
-	need  int
-	began time.Duration           // when the nodes were asked, by the validity clock
-	good  func(*wire.Reply) error // returns why a Done answer does not count; nil if every Done answer counts
+	began clock.Validity // when the nodes were asked, by the validity clock
+	judge Judge
 	// decided has capacity 1. It is sent once, when enough answers are good or every node
 	// has answered. Never closed.
 	decided chan struct{}
@@ -29,37 +29,72 @@ type Answers struct {
 	Replies  []wire.Reply // by node, if they are wanted; read after Wait
 	over     bool         // later answers are ignored
 	waited   time.Duration
+	ended    bool // the context had ended before the wait
 }
+
+// errEnded is the error of a node whose answer the caller did not await at all.
+var errEnded = errors.New("its answer was not awaited, because the context had ended before the call")
+
+// A Judge says what the answers to a request mean. Its methods run with the mutex of the Answers held.
+type Judge interface {
+	// Judge returns why an answer does not count, nil if it does.
+	Judge(i int, req *wire.Request, reply *wire.Reply) error
+	// Decides reports whether this number of answers that count is enough.
+	Decides(got int) bool
+	// End says that later answers are ignored: enough have arrived, or all, or the call stops waiting.
+	End()
+}
+
+// count is the Judge of most requests: it needs a number of answers, and good returns why a Done answer does
+// not count; nil if every Done answer counts.
+type count struct {
+	need int
+	good func(*wire.Reply) error
+}
+
+func (c count) Judge(_ int, _ *wire.Request, reply *wire.Reply) error {
+	if reply.Err != nil || c.good == nil {
+		return reply.Err
+	}
+	return c.good(reply)
+}
+
+func (c count) Decides(got int) bool { return got >= c.need }
+
+func (count) End() {}
 
 // AskAll posts req to every node.
 func (e *Ensemble) AskAll(req *wire.Request, need int, good func(*wire.Reply) error) *Answers {
-	a := &Answers{e: e, need: need, began: e.Clock.Now(), good: good, decided: e.Signal()}
+	a := &Answers{}
+	a.Ask(e, req, count{need, good})
+	return a
+}
+
+// Ask posts req to every node, for a Judge that has the zero Answers.
+func (a *Answers) Ask(e *Ensemble, req *wire.Request, judge Judge) {
+	a.e, a.began, a.judge, a.decided = e, e.Clock.Now(), judge, e.Signal()
 	if req.Kind == wire.Read || req.Kind == wire.Mark {
 		a.Replies = make([]wire.Reply, len(e.nodes))
 	}
 	if req.Kind == wire.Read {
 		_, now := e.Clock.Both()
 		e.Ask(req, a, now)
-		return a
+		return
 	}
 	for i := range e.nodes {
 		e.Post(i, req, a)
 	}
-	return a
 }
 
 // Receive records one answer.
 func (a *Answers) Receive(i int, req *wire.Request, reply *wire.Reply) {
-	a.e.events.Answered(i, req, reply)
+	a.e.Answered(i, req, reply)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.over {
 		return
 	}
-	err := reply.Err
-	if err == nil && a.good != nil {
-		err = a.good(reply)
-	}
+	err := a.judge.Judge(i, req, reply)
 	if err == nil {
 		a.Got++
 	} else {
@@ -72,15 +107,32 @@ func (a *Answers) Receive(i int, req *wire.Request, reply *wire.Reply) {
 		a.Replies[i] = *reply
 	}
 	a.answered = a.answered.With(i)
-	if a.Got >= a.need || a.answered == quorum.All(len(a.e.nodes)) {
-		a.over = true
+	if a.judge.Decides(a.Got) || a.answered == quorum.All(len(a.e.nodes)) {
+		a.end()
 		a.decided <- struct{}{}
 	}
+}
+
+// end ends the collection, unless it has ended. a.mu is held.
+func (a *Answers) end() {
+	if !a.over {
+		a.over, a.waited = true, a.e.Clock.Now().Sub(a.began)
+		a.judge.End()
+	}
+}
+
+// Abandon ends the collection for a caller that does not Wait.
+func (a *Answers) Abandon() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.end()
 }
 
 // Err returns why node i has no good answer, nil if it has one.
 func (a *Answers) Err(i int) error {
 	switch {
+	case !a.answered.Has(i) && a.ended:
+		return errEnded
 	case !a.answered.Has(i):
 		return Silence(a.waited)
 	case a.errors != nil:
@@ -101,9 +153,10 @@ func (e *Ensemble) Collect(
 // Wait returns when there are enough good answers, when the timeout since the question is over,
 // or when ctx ends.
 func (a *Answers) Wait(ctx context.Context, timeout time.Duration) {
-	timer := a.e.Timer(a.began + timeout - a.e.Clock.Now())
+	timer := a.e.Timer(a.began.Add(timeout).Sub(a.e.Clock.Now()))
 	defer a.e.PutTimer(timer)
 	done := ctx.Done()
+	before, ended := ctx.Err() != nil, false
 	for waiting := true; waiting; {
 		select {
 		case <-a.decided:
@@ -116,11 +169,13 @@ func (a *Answers) Wait(ctx context.Context, timeout time.Duration) {
 			if waiting = errors.Is(context.Cause(ctx), errs.ErrReleased); waiting {
 				done = nil
 			}
+			ended = before && !waiting
 		}
 	}
 	a.mu.Lock()
-	a.over = true // later answers do not change what the caller reads
-	a.waited = min(a.e.Clock.Now()-a.began, timeout)
+	a.ended = ended
+	a.end() // later answers do not change what the caller reads
+	a.waited = min(a.waited, timeout)
 	a.mu.Unlock()
 	a.e.PutSignal(a.decided)
 }
@@ -149,6 +204,6 @@ type only struct {
 
 // Receive passes the answer on.
 func (o only) Receive(i int, req *wire.Request, reply *wire.Reply) {
-	o.e.events.Answered(i, req, reply)
+	o.e.Answered(i, req, reply)
 	o.answer <- *reply
 }

@@ -22,7 +22,7 @@ const stallWindow = 30 * time.Second
 type Step struct {
 	Node int
 	By   time.Duration
-	At   time.Duration // when it was found, on the steady clock
+	At   clock.Steady // when it was found, on the steady clock
 }
 
 // Error returns the step as evidence of a loss.
@@ -39,7 +39,7 @@ type Steps struct {
 
 // Add adds a step, and drops those that are too old to be needed. The mutex is held.
 func (c *Steps) Add(step *Step) {
-	c.recent = slices.DeleteFunc(c.recent, func(old *Step) bool { return old.At < step.At-time.Minute })
+	c.recent = slices.DeleteFunc(c.recent, func(old *Step) bool { return old.At < step.At.Add(-time.Minute) })
 	c.recent = append(c.recent, step)
 }
 
@@ -56,7 +56,7 @@ func (c *Steps) last(node int) *Step {
 }
 
 // Since returns the steps that were found at an instant or later. The mutex is held.
-func (c *Steps) Since(at time.Duration) (steps []*Step) {
+func (c *Steps) Since(at clock.Steady) (steps []*Step) {
 	for _, step := range c.recent {
 		if step.At >= at {
 			steps = append(steps, step)
@@ -79,13 +79,13 @@ func (c *clocks) LastStep(i int) *Step { return c.Steps.last(i) }
 // Otherwise it was the clock of this process, and then all nodes seem to be stepped. So the
 // clock is the node's own if a quorum of the other nodes has answered since without a step.
 // sure means that this answer will not change.
-func (c *clocks) ownClockStepped(i int, since time.Duration) (own, sure bool) {
+func (c *clocks) ownClockStepped(i int, since clock.Steady) (own, sure bool) {
 	steady, stepped, need := 0, 1, quorum.Size(len(c.nodes))
 	for j, n := range c.nodes {
 		reading, _ := n.Reading()
 		switch step := c.Steps.last(j); {
 		case j == i:
-		case step != nil && step.At > since-stallWindow:
+		case step != nil && step.At > since.Add(-stallWindow):
 			stepped++
 		case reading.At >= since:
 			steady++
@@ -98,9 +98,9 @@ func (c *clocks) ownClockStepped(i int, since time.Duration) (own, sure bool) {
 // Time returns the nodes' time at an instant of our steady clock: the median of
 // the known node clocks. So all clients agree on it, whatever this machine's wall clock
 // shows.
-func (c *clocks) Time(at time.Duration) time.Duration {
+func (c *clocks) Time(at clock.Steady) time.Duration {
 	if median, known := c.medianOffset(); known > 0 {
-		return at + median
+		return time.Duration(at) + median
 	}
 	return time.Duration(c.Clock.Time(c.Clock.Now()).UnixNano())
 }
@@ -137,6 +137,21 @@ func (c *clocks) skew(i int) time.Duration {
 	}
 	return own.Offset - median
 }
+
+// Late returns by how much this process has lately read a majority's answers late. One wrong clock makes no
+// majority late, and a node that is slow to answer makes nothing late.
+func (c *clocks) Late(now clock.Steady) time.Duration {
+	var lates [maxNodes]time.Duration
+	for i, n := range c.nodes {
+		if reading, ok := n.Reading(); ok && now.Sub(reading.At) < lateFor {
+			lates[i] = reading.Late
+		}
+	}
+	return quorum.Window[time.Duration](lates[:len(c.nodes)]).Deadline()
+}
+
+// lateFor is how long a late answer counts.
+const lateFor = 10 * time.Second
 
 // Trip is the median round trip to the nodes, 0 if none is known.
 func (c *clocks) Trip() time.Duration {

@@ -5,13 +5,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
 func TestStepsAreRememberedForAsLongAsAnAttemptTakes(t *testing.T) {
 	c := &Steps{}
 	var steps []*Step
 	for i, at := range []time.Duration{0, 59 * time.Second, 61 * time.Second} {
-		steps = append(steps, &Step{Node: i % 2, At: at})
+		steps = append(steps, &Step{Node: i % 2, At: clock.Steady(at)})
 		c.Add(steps[i])
 		if i == 1 {
 			assert.Equal(t, steps, c.recent, "an attempt under a long TTL may have begun before both")

@@ -32,6 +32,8 @@ type Events interface {
 	ClockStepped(step *Step) (apply func())
 	// Answered says that node i has answered a request, or that it will not.
 	Answered(i int, req *wire.Request, reply *wire.Reply)
+	// HandedOn says that a node has reserved a lock, which was released, for a waiter of another process.
+	HandedOn(lock string)
 	// Woken says that a node has sent a message about a ticket. Anybody may send such messages.
 	Woken(i int, kind wire.WakeKind, ticket, lock string)
 	// Subscribed says that the messages of a node arrive from now on.
@@ -69,7 +71,7 @@ func New(c *Config) *Ensemble {
 	nodes := make([]*node.Node, len(c.Nodes))
 	e := &Ensemble{
 		clocks: clocks{Clock: c.Clock, nodes: nodes}, nodes: nodes, timeout: c.Timeout, report: c.Report, closing: c.Closing, events: c.Events,
-		lists: newLists(c.Clock, nodes),
+		lists: newLists(c.Clock, nodes, c.Node.Guard > 0),
 	}
 	e.members = newMembers(&e.clocks, c.Nodes, c.Node.Guard > 0)
 	for i := range c.Nodes {
@@ -152,7 +154,7 @@ func (e *Ensemble) LeaveQueues(lock, ticket string, nodes quorum.Set) {
 		return
 	}
 	_, now := e.Clock.Both()
-	e.PostTo(nodes, wire.NewPass(lock, ticket, now+time.Minute), Nobody{})
+	e.PostTo(nodes, wire.NewPass(lock, ticket, now.Add(time.Minute)), Nobody{})
 }
 
 // Nobody is a receiver that discards the answers.
@@ -163,7 +165,7 @@ func (Nobody) Receive(int, *wire.Request, *wire.Reply) {}
 
 // Ask queues a request for every node, for a caller that waits for the answers. Silent
 // nodes are not asked: to receives their answers at once. now is of the steady clock.
-func (e *Ensemble) Ask(req *wire.Request, to node.Receiver, now time.Duration) {
+func (e *Ensemble) Ask(req *wire.Request, to node.Receiver, now clock.Steady) {
 	silent := e.silent(now)
 	for i := range e.nodes {
 		if silent.Has(i) {
@@ -178,7 +180,7 @@ func (e *Ensemble) Ask(req *wire.Request, to node.Receiver, now time.Duration) {
 type Posting = node.Posting
 
 // AskTogether is Ask for several requests, which a node's worker finds at the same time.
-func (e *Ensemble) AskTogether(posts []node.Posting, now time.Duration) {
+func (e *Ensemble) AskTogether(posts []node.Posting, now clock.Steady) {
 	silent := e.silent(now)
 	for i, n := range e.nodes {
 		if silent.Has(i) {
@@ -202,7 +204,7 @@ func (e *Ensemble) Quorum() int { return quorum.Size(len(e.nodes)) }
 
 // silent returns the nodes that have owed an answer for a node timeout. A call that waited
 // for them too would take as long again. now is of the steady clock.
-func (e *Ensemble) silent(now time.Duration) (silent quorum.Set) {
+func (e *Ensemble) silent(now clock.Steady) (silent quorum.Set) {
 	for i, n := range e.nodes {
 		if n.Silence(now) >= e.timeout {
 			silent = silent.With(i)
@@ -214,22 +216,25 @@ func (e *Ensemble) silent(now time.Duration) (silent quorum.Set) {
 // Quarantined returns how long it takes until a majority of the nodes votes, 0 if that does
 // not depend on quarantines alone.
 func (e *Ensemble) Quarantined() time.Duration {
-	left := make(quorum.Window, len(e.nodes))
+	left := make(quorum.Window[time.Duration], len(e.nodes))
 	for i, n := range e.nodes {
 		switch h := n.Health(); {
 		case h.QuarantineLeft() > 0:
 			left[i] = h.QuarantineLeft()
 		case h.Err != nil:
-			left[i] = quorum.Never
+			left[i] = quorum.Endless
 		}
 	}
-	if d := left.Free(); d != quorum.Never {
+	if d := left.Free(); d != quorum.Endless {
 		return d
 	}
 	return 0
 }
 
-// Answered reports an answer upward, for receivers other than Answers.
+// Answered reports an answer upward. Each receiver calls it first.
 func (e *Ensemble) Answered(i int, req *wire.Request, reply *wire.Reply) {
 	e.events.Answered(i, req, reply)
+	if req.Kind == wire.Release && reply.N == wire.HandedOn {
+		e.events.HandedOn(req.Lock(0))
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
@@ -25,6 +24,13 @@ type lists struct {
 	ids     []string // the identity that each node had last, "" before the first
 	refusal []error  // of each node, while the rule says that it refuses
 	copied  []error  // why a node is none of its own, nil if it is
+	rivals  []quorum.Rivals
+	guarded bool // this client has the guard; never changes
+	// bound is why a client without the guard does not vote until then: others have the guard.
+	// boundBy is the node that has shown it.
+	bound      *wire.ConfigError
+	boundBy    int
+	boundUntil clock.Steady
 }
 
 // order returns the nodes by their identities.
@@ -39,10 +45,11 @@ func (l *lists) order() []int {
 	return all
 }
 
-func newLists(c *clock.Clock, nodes []*node.Node) *lists {
+func newLists(c *clock.Clock, nodes []*node.Node, guarded bool) *lists {
 	n := len(nodes)
 	return &lists{
 		clock: c, nodes: nodes, rule: quorum.NewLists(n, node.ListAge), ids: make([]string, n), refusal: make([]error, n), copied: make([]error, n),
+		rivals: make([]quorum.Rivals, n), guarded: guarded,
 	}
 }
 
@@ -62,7 +69,7 @@ func (l *lists) Entry(i int) wire.ListEntry {
 }
 
 // Listed implements node.Lists.
-func (l *lists) Listed(i int, e wire.ListEntry, sent time.Duration, a wire.ListAnswer) error {
+func (l *lists) Listed(i int, e wire.ListEntry, sent clock.Steady, a wire.ListAnswer) error {
 	_, now := l.clock.Both()
 	l.mu.Lock()
 	err := l.record(i, e, sent, now, a)
@@ -73,13 +80,13 @@ func (l *lists) Listed(i int, e wire.ListEntry, sent time.Duration, a wire.ListA
 
 // record is Listed with the mutex held. A node with the identity of another one takes no
 // part: together they would be fewer nodes than they seem.
-func (l *lists) record(i int, e wire.ListEntry, sent, now time.Duration, a wire.ListAnswer) error {
+func (l *lists) record(i int, e wire.ListEntry, sent, now clock.Steady, a wire.ListAnswer) error {
 	for j, id := range l.ids {
 		if j != i && a.ID != "" && a.ID == id {
 			l.rule.Gone(i)
 			l.copied[i] = &wire.ConfigError{
-				Problem: fmt.Sprintf("this node has the identity of node %d (%s): its data is a copy", j, l.nodes[j].Addr()),
-				Fix:     "start it empty: a node with the data of another one may show locks and tokens that it never granted",
+				Problem: fmt.Sprintf("this node and node %d (%s) have one identity: one of them was started with the other's data", j, l.nodes[j].Addr()),
+				Fix:     "start that one empty: it may show locks and tokens that it never granted",
 			}
 			return l.copied[i]
 		}
@@ -115,11 +122,38 @@ func (l *lists) wake(i int) {
 	}
 }
 
+// Bind implements node.Lists. What one node shows binds the client on all of them: another one may
+// have come back empty, while a lease that it has forgotten is valid on the rest.
+func (l *lists) Bind(i int, until clock.Steady, err *wire.ConfigError) {
+	l.mu.Lock()
+	if until >= l.boundUntil {
+		l.bound, l.boundBy, l.boundUntil = err, i, until
+	}
+	l.mu.Unlock()
+	l.wake(i)
+}
+
+// unbound returns why a client without the guard does not vote on node i, nil if it does.
+func (l *lists) unbound(i int, now clock.Steady) error {
+	switch {
+	case now >= l.boundUntil:
+		return nil
+	case i == l.boundBy:
+		return l.bound
+	}
+	elsewhere := *l.bound
+	elsewhere.Problem = fmt.Sprintf("node %d (%s): %s", l.boundBy, l.nodes[l.boundBy].Addr(), l.bound.Problem)
+	return &elsewhere
+}
+
 // Votes implements node.Lists.
 func (l *lists) Votes(i int) error {
 	_, now := l.clock.Both()
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.guarded {
+		return l.unbound(i, now)
+	}
 	if l.copied[i] != nil {
 		return l.copied[i]
 	}
@@ -138,6 +172,49 @@ func (l *lists) Stale(i int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.rule.Stale(i, now)
+}
+
+// Announcement implements node.Lists. A client that has asked for no lease holds none, so no other client needs to know
+// which nodes it looks at.
+func (l *lists) Announcement(i int, runID string) *wire.Announcement {
+	l.mu.Lock()
+	used := l.rule.Used()
+	l.mu.Unlock()
+	a := &wire.Announcement{Guarded: l.guarded, Nodes: len(l.nodes)}
+	addrs := make([]string, len(l.nodes))
+	for j, n := range l.nodes {
+		addrs[j] = n.Addr()
+		h := n.Health()
+		if j == i {
+			h = node.Health{Identity: node.Identity{RunID: runID}}
+		}
+		if id := h.Identity.RunID; id != "" && !strings.ContainsAny(id, " ,") && (h.Err == nil || h.Withheld) {
+			a.IDs = append(a.IDs, id)
+		}
+	}
+	if !used || len(a.IDs) == 0 {
+		return nil
+	}
+	slices.Sort(a.IDs)
+	slices.Sort(addrs)
+	a.Addrs = strings.Join(addrs, ", ")
+	return a
+}
+
+// Announced implements node.Lists. Between two clients with the guard the lists themselves are compared.
+func (l *lists) Announced(i int, own *wire.Announcement, all map[string]clock.Steady) error {
+	for text := range all {
+		other, ok := wire.ParseAnnouncement(text)
+		if !ok || own.Guarded && other.Guarded || !quorum.Apart(own.Nodes, own.IDs, other.Nodes, other.IDs) {
+			delete(all, text)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if other, ok := wire.ParseAnnouncement(l.rivals[i].Look(all)); ok {
+		return wire.Apart(own.Addrs, other.Addrs)
+	}
+	return nil
 }
 
 // use records that the Manager asks for leases.

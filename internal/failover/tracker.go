@@ -3,7 +3,12 @@
 // drive it alike. docs/safety.md has the proof, in lemma FO.
 package failover
 
-import "time"
+import (
+	"errors"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+)
 
 const (
 	// ConfirmEvery is how often a client asks a majority whether the term goes on.
@@ -25,31 +30,54 @@ const (
 	LeastWindow = 2 * time.Second
 )
 
+var (
+	// ErrUnconfirmed means that no majority has confirmed lately that the connected server
+	// is still the master of its group.
+	ErrUnconfirmed = errors.New("no majority confirms that this server is still the master: look at those who choose it, if this lasts")
+	// ErrMoved means that keys of the slot may have left the master since the marker was written.
+	ErrMoved = errors.New("keys of the slot may have left the server")
+)
+
 // Tracker is what a client knows of the terms of one group. T names a term, and its zero
 // value none. It is not safe for concurrent use.
 type Tracker[T comparable] struct {
-	met       T             // the newest that a majority has named
-	metAt     time.Duration // when, on the steady clock; long ago for the first one
-	used      T             // the term that was dialled last
-	confirmed time.Duration // when a majority was last asked for it and named it, on the validity clock
+	met       T              // the newest that a majority has named
+	metAt     clock.Steady   // when, on the steady clock; long ago for the first one
+	used      T              // the term that was dialled last
+	confirmed clock.Validity // when a majority was last asked for it and named it, on the validity clock
+	move      Move           // of the term in use
+}
+
+// Move is what a client knows of a hash slot whose keys are being moved to another server. Meanwhile single
+// keys leave the master, and a move that is taken back leaves it with the process, the data's name and the
+// epoch that it had: only a new marker tells the clients that locks may be missing.
+type Move struct {
+	open   bool           // the last look showed it
+	met    bool           // keys may have left since the client's marker was written
+	looked clock.Validity // when the master was last asked, on the validity clock
 }
 
 // Meet records that a majority names the term now, on the steady clock. It returns whether
 // the term may be used.
-func (t *Tracker[T]) Meet(term T, now time.Duration) bool {
+func (t *Tracker[T]) Meet(term T, now clock.Steady) bool {
 	var none T
 	if term != t.met {
 		if t.metAt = now; t.met == none {
-			t.metAt -= SettleFor // this client has no lease of a term before
+			t.metAt = t.metAt.Add(-SettleFor) // this client has no lease of a term before
 		}
 		t.met = term
 	}
-	return now >= t.metAt+SettleFor
+	return now >= t.metAt.Add(SettleFor)
 }
 
 // Use records a connection to the master of a term. A majority was asked for the term at
-// this instant of the validity clock.
-func (t *Tracker[T]) Use(term T, asked time.Duration) { t.used, t.confirmed = term, asked }
+// this instant of the validity clock. A new term has a marker of its own.
+func (t *Tracker[T]) Use(term T, asked clock.Validity) {
+	if term != t.used {
+		t.move = Move{}
+	}
+	t.used, t.confirmed = term, asked
+}
 
 // Used returns the term that was dialled last; none before the first.
 func (t *Tracker[T]) Used() T { return t.used }
@@ -57,8 +85,8 @@ func (t *Tracker[T]) Used() T { return t.used }
 // Record records the answer of a majority that was asked at this instant of the validity
 // clock. It returns whether the term in use goes on; otherwise its connections have to end.
 // They also end when the group names an older term, because it has forgotten the newer one.
-func (t *Tracker[T]) Record(term T, asked, steady time.Duration) (goesOn bool) {
-	t.Meet(term, steady)
+func (t *Tracker[T]) Record(term T, asked clock.Validity, now clock.Steady) (goesOn bool) {
+	t.Meet(term, now)
 	if term != t.used {
 		return false
 	}
@@ -68,13 +96,53 @@ func (t *Tracker[T]) Record(term T, asked, steady time.Duration) (goesOn bool) {
 
 // Confirmed returns whether votes of the term in use count now, on the validity clock: a
 // suspend must not hide how long ago the last confirmation was.
-func (t *Tracker[T]) Confirmed(now time.Duration) bool { return now <= t.confirmed+ConfirmedFor }
+func (t *Tracker[T]) Confirmed(now clock.Validity) bool { return now <= t.confirmed.Add(ConfirmedFor) }
+
+// Votes returns why votes of the term in use do not count now, on the validity clock: ErrUnconfirmed or ErrMoved, nil
+// if they count. The master of a slot must also be asked whether keys leave it.
+func (t *Tracker[T]) Votes(now clock.Validity, slot bool) error {
+	switch {
+	case !t.Confirmed(now) || slot && !t.Watched(now):
+		return ErrUnconfirmed
+	case t.Moved():
+		return ErrMoved
+	}
+	return nil
+}
 
 // Renews returns whether a lease may rely on what the term in use confirms to a request that
 // was sent at this instant of the validity clock. No later term is used before a majority
 // has named this one for the last time. So a guard that covers the window outlasts every such
 // lease, whatever the old master does. The window is 5 % shorter here, because the clocks of
 // this client and of the new master run at different rates.
-func (t *Tracker[T]) Renews(sent, window time.Duration) bool {
-	return sent <= t.confirmed+window-window/20
+func (t *Tracker[T]) Renews(sent clock.Validity, window time.Duration) bool {
+	return sent <= t.confirmed.Add(window-window/20)
 }
+
+// Look records what the master said to a question that was asked at this instant of the validity clock: whether
+// keys leave it. It returns whether that is another answer than before.
+func (t *Tracker[T]) Look(open bool, asked clock.Validity) (changed bool) {
+	changed = open != t.move.open
+	t.move.open, t.move.met, t.move.looked = open, t.move.met || open, asked
+	return changed
+}
+
+// FoundMove records an answer that only a half-moved slot gives. It returns whether that is new.
+func (t *Tracker[T]) FoundMove() (first bool) {
+	first = !t.move.met
+	t.move.met = true
+	return first
+}
+
+// Moving returns whether keys may leave the master now, as far as the last look shows.
+func (t *Tracker[T]) Moving() bool { return t.move.open }
+
+// Moved returns whether keys may have left the master since the marker was written: votes do not count, and the
+// next marker must start a quarantine.
+func (t *Tracker[T]) Moved() bool { return t.move.met }
+
+// Marked records a new marker, which was written after the last look.
+func (t *Tracker[T]) Marked() { t.move.met = t.move.open }
+
+// Watched returns whether a move that lasts longer than ConfirmedFor would be known now, on the validity clock.
+func (t *Tracker[T]) Watched(now clock.Validity) bool { return now <= t.move.looked.Add(ConfirmedFor) }

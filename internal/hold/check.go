@@ -1,8 +1,7 @@
 package hold
 
 import (
-	"time"
-
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -12,10 +11,10 @@ import (
 // or by End.
 type Check struct {
 	lock  *Lock
-	then  func(c *Check, now time.Duration, state quorum.Hold)
-	token int64         // of the raises; 0 without fencing
-	sent  time.Duration // by the validity clock
-	until time.Duration // an answer comes by then, or not in time
+	then  func(c *Check, now clock.Validity, state quorum.Hold)
+	token int64          // of the raises; 0 without fencing
+	sent  clock.Validity // by the validity clock
+	until clock.Validity // an answer comes by then, or not in time
 
 	// Guarded by the lock's mutex.
 	answered quorum.Set
@@ -27,9 +26,9 @@ type Check struct {
 
 // Check begins a check. then gets the state of the lock at its end, once, without a mutex. The
 // caller calls End when Until has come.
-func (l *Lock) Check(then func(c *Check, now time.Duration, state quorum.Hold)) *Check {
+func (l *Lock) Check(then func(c *Check, now clock.Validity, state quorum.Hold)) *Check {
 	validity, steady := l.of.clock.Both()
-	c := &Check{lock: l, then: then, sent: validity, until: validity + l.terms.Timeout}
+	c := &Check{lock: l, then: then, sent: validity, until: validity.Add(l.terms.Timeout)}
 	l.mu.Lock()
 	value := l.value
 	c.token = max(quorum.Register(l.of.ensemble.Time(steady).Microseconds()), quorum.NextRegister(l.tokens.last))
@@ -37,9 +36,9 @@ func (l *Lock) Check(then func(c *Check, now time.Duration, state quorum.Hold)) 
 	var req *wire.Request
 	if l.of.unfenced {
 		c.token = 0
-		req = wire.NewRead(l.key, steady+l.terms.Timeout)
+		req = wire.NewRead(l.key, steady.Add(l.terms.Timeout))
 	} else {
-		req = wire.NewRaise(l.key, wire.OwnerOf(value), c.token, wire.MetadataOf(value), steady+l.terms.Timeout)
+		req = wire.NewRaise(l.key, wire.OwnerOf(value), c.token, wire.MetadataOf(value), steady.Add(l.terms.Timeout))
 	}
 	for _, n := range l.of.ensemble.Nodes() {
 		n.Post(req, c) // a closed node does not answer
@@ -48,7 +47,7 @@ func (l *Lock) Check(then func(c *Check, now time.Duration, state quorum.Hold)) 
 }
 
 // Until returns when the check has to end.
-func (c *Check) Until() time.Duration { return c.until }
+func (c *Check) Until() clock.Validity { return c.until }
 
 // End ends the check with the answers that have arrived.
 func (c *Check) End() {
@@ -68,7 +67,7 @@ func (c *Check) Receive(i int, req *wire.Request, reply *wire.Reply) {
 	if req.Kind == wire.Read {
 		ok = reply.Status == wire.Done && l.owns(reply) == nil
 	}
-	var now time.Duration
+	var now clock.Validity
 	var state quorum.Hold
 	ended := false
 	l.mu.Lock()
@@ -83,7 +82,8 @@ func (c *Check) Receive(i int, req *wire.Request, reply *wire.Reply) {
 	}
 }
 
-// count counts an answer. The lock's mutex is held.
+// count counts an answer. A refusal ends no lease, because it may also mean that the node's marker has changed: the
+// next renewal, or the release, finds out. The lock's mutex is held.
 func (c *Check) count(i int, ok bool, reply *wire.Reply) {
 	c.answered = c.answered.With(i)
 	if ok {
@@ -109,7 +109,7 @@ func (c *Check) late(i int, raised bool) {
 
 // endLocked ends the check, unless it has ended, and applies its answers. The lock's mutex is
 // held.
-func (c *Check) endLocked() (ended bool, now time.Duration, state quorum.Hold) {
+func (c *Check) endLocked() (ended bool, now clock.Validity, state quorum.Hold) {
 	if c.over {
 		return false, 0, state
 	}

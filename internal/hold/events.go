@@ -3,6 +3,8 @@ package hold
 import (
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -10,7 +12,7 @@ import (
 type Tenant interface {
 	// Report tells the lease what has happened to its lock. It runs with the Lock's mutex held,
 	// and the events of a lease come in the order in which they happened. The end, Lost or
-	// Released, is the last.
+	// Released, is the last but for Settled.
 	Report(e Event)
 }
 
@@ -19,6 +21,33 @@ type Queue interface {
 	// Lost says that the Lock has ended, and not because its Queue has released it. It runs
 	// without a mutex.
 	Lost(l *Lock)
+	// Finish decides what becomes of the Lock, whose lease was released. It returns the answers that
+	// are pending if that is the Lock's release, nil otherwise. It runs without a mutex.
+	Finish(l *Lock, state quorum.Hold) *ensemble.Answers
+}
+
+// Keys says what becomes of the keys of a lock when it ends.
+type Keys uint8
+
+const (
+	// Deleted means that they are deleted, at the end of the minimum hold if there is one.
+	Deleted Keys = iota
+	// Unseen means that they are deleted at once: no caller has seen the lease, so no minimum hold
+	// keeps the name.
+	Unseen
+	// Guarded means that they stay for the guard and the lock delay, so that work under the lease can
+	// stop. Then the watchdog deletes them.
+	Guarded
+	// Left means that they stay until they expire, or until DeleteKeys: work under them continues, here or in
+	// another process.
+	Left
+)
+
+// An Ending is how a lease ends, and what becomes of the keys of its lock.
+type Ending struct {
+	What What          // Released, with Detached if another process resumes the lease; Lost, which the machine finds
+	Keys Keys          // with Lost they are Guarded
+	Keep time.Duration // with Detached: for how long each node keeps the keys, from the arrival of its request
 }
 
 // What is a set of things that have happened.
@@ -43,6 +72,11 @@ const (
 	Released
 	// Detached means, with Released, that the keys stay for the process that resumes the lease.
 	Detached
+	// Asking means, with Released, that Settled follows.
+	Asking
+	// Settled means that the answers to a release are in, or that there are none. With Lost, the lease was
+	// lost before it was released; Now is the instant of the release.
+	Settled
 	// Wanted means that others want the lock, or do not want it any more.
 	Wanted
 )
@@ -52,10 +86,11 @@ const (
 type Event struct {
 	What   What
 	State  quorum.State
-	Reason quorum.Reason // with Lost
+	Reason quorum.Reason  // with Lost
+	Free   clock.Validity // with Lost, unless the nodes have denied the lock: when another client can get it at the earliest
 	// By the validity clock: when the lease began, when this happened, and when work under the lease
 	// has to stop.
-	Granted, Now, Stop time.Duration
+	Granted, Now, Stop clock.Validity
 	Token              int64 // with Opened
 	// With Opened, Renewed, AtRisk and RoundOver: how many of the nodes that hold the lock may
 	// lose their data, and how many have confirmed the round.

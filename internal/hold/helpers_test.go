@@ -22,7 +22,7 @@ import (
 )
 
 // owner is the owner value of every lock here.
-var owner = strings.Repeat("0", wire.OwnerLen)
+var owner = strings.Repeat("2", wire.OwnerLen)
 
 // process is the locks of a process, and its watchdog.
 type process struct{ *Watchdog }
@@ -54,6 +54,7 @@ type noEvents struct{}
 func (noEvents) NodeChanged(int, node.Health)               {}
 func (noEvents) ClockStepped(*ensemble.Step) (apply func()) { return func() {} }
 func (noEvents) Answered(int, *wire.Request, *wire.Reply)   {}
+func (noEvents) HandedOn(string)                            {}
 func (noEvents) Woken(int, wire.WakeKind, string, string)   {}
 func (noEvents) Subscribed(int)                             {}
 
@@ -116,10 +117,18 @@ func (t *lease) saw(what What) bool {
 type queue struct {
 	mu   sync.Mutex
 	lost []*Lock
+	next wire.TicketUpdate // of the caller for whom it frees a lock
 }
 
 func (q *queue) Lost(l *Lock) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.lost = append(q.lost, l)
+}
+
+// Finish releases the lock.
+func (q *queue) Finish(l *Lock, _ quorum.Hold) *ensemble.Answers {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return l.Free(q.next)
 }

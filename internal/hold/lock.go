@@ -8,6 +8,7 @@ import (
 
 	"github.com/cenkalti/backoff/v4"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/quorum"
@@ -15,11 +16,7 @@ import (
 )
 
 // Lock is a lock that this process holds on the nodes, from Open until its keys are released.
-type Lock struct{ state }
-
-// state is a Lock without the methods that others call: it has the steps of the machine, and what
-// follows from them.
-type state struct {
+type Lock struct {
 	of    *Locks
 	terms *config.Terms
 	key   string
@@ -28,10 +25,10 @@ type state struct {
 	queue    *Queue // nil while no other caller of this process is known to want the lock; a pointer, because most locks have none
 	tenancy  tenancy
 	machine  quorum.Machine
-	window   [5]time.Duration // the machine's window for up to 5 nodes: saves an allocation
-	jumped   time.Duration    // clock.Jumped at the last step
+	window   [5]clock.Validity // the machine's window for up to 5 nodes: saves an allocation
+	jumped   time.Duration     // clock.Jumped at the last step
 	is       flags
-	deleteAt time.Duration               // when the watchdog deletes the keys of a lock that is over
+	deleteAt clock.Validity              // when the watchdog deletes the keys of a lock that is over
 	value    string                      // of the keys: owner value, token, metadata
 	retry    *backoff.ExponentialBackOff // after a missed round; nil otherwise
 	nodes    []error                     // latest error of each node; nil until there is one
@@ -40,34 +37,33 @@ type state struct {
 	acquire  *wire.Request // until every node has answered it
 	ticket   *ticket       // of the waiter that acquired the lock; nil for none
 	others   others
-	slot     slot[*Lock] // in the schedule
+	alarm    alarm[*Lock] // in the schedule
 }
 
 // others are who waits: the tickets of other processes in the queues, and callers of this one.
 type others struct {
 	tickets int                   // by the latest answers
-	asOf    time.Duration         // when these arrived
+	asOf    clock.Validity        // when these arrived
 	wants   atomic.Pointer[wants] // nil while no lease has asked to be told; written with the lock's mutex held
 }
 
 // tenancy is the lease that stands on the lock.
 type tenancy struct {
-	tenant  Tenant        // this lease, or the last one
-	granted time.Duration // when it began
+	tenant  Tenant         // this lease, or the last one
+	granted clock.Validity // when it began
+	ended   clock.Validity // when it was released
 }
 
 // flags say how a lock stands.
 type flags struct {
-	taking   quorum.Set // nodes that were asked to let the lease take their reservations, and have not answered
-	vacant   bool       // its lease is over, and it has not been passed on
-	working  bool       // a function of Do or Lead runs under its lease
-	unused   bool       // nobody has seen its lease, so there is no minimum hold
-	stopped  bool       // it has ended by Halt
-	left     bool       // it has ended by Leave, and its keys are not deleted
-	detached bool       // by Detach
-	over     bool       // it was lost or released
-	shared   bool       // it is one of several leases that read
-	stays    bool       // Close waits until its keys are deleted, see Locks.End
+	taking    quorum.Set // nodes that were asked to let the lease take their reservations, and have not answered
+	vacant    bool       // its lease is over, and it has not been passed on
+	unsettled bool       // its lease was released, and does not know yet what the nodes say of it
+	working   bool       // a function of Do or Lead runs under its lease, and counts among calls
+	what      What       // of its Ending; before the end, of the one by Close
+	keys      Keys       // the same
+	over      bool       // it was lost or released
+	shared    bool       // it is one of several leases that read
 }
 
 // Key returns the key of the lock on the nodes.
@@ -84,7 +80,7 @@ func (l *Lock) Tenant() Tenant {
 }
 
 // Granted returns when the lease that stands on the lock, or the last one, began.
-func (l *Lock) Granted() time.Duration {
+func (l *Lock) Granted() clock.Validity {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.tenancy.granted
@@ -97,8 +93,8 @@ func (l *Lock) Value() string {
 	return l.value
 }
 
-// entryOf is what the nodes keep for a lock. l.mu is held.
-func entryOf(l *state) wire.Entry {
+// entry is what the nodes keep for a lock. l.mu is held.
+func (l *Lock) entry() wire.Entry {
 	return wire.Entry{Lock: l.key, Value: l.value, Shared: l.is.shared}
 }
 
@@ -106,7 +102,7 @@ func entryOf(l *state) wire.Entry {
 func (l *Lock) Left() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return max(l.machine.Deadline()-l.of.clock.Now(), 0)
+	return max(l.machine.Deadline().Sub(l.of.clock.Now()), 0)
 }
 
 // Over reports whether the lock was lost or released.
@@ -122,7 +118,7 @@ func (l *Lock) Tick() { l.step(quorum.Input{Kind: quorum.InputTick}, nil) }
 // transition is the result of a step.
 type transition struct {
 	quorum.Output
-	now  time.Duration
+	now  clock.Validity
 	over bool  // the step ended the lock
 	lost Queue // has to learn that the lock was lost; nil for none
 }
@@ -130,7 +126,7 @@ type transition struct {
 // step applies one input and carries out the effects, except Begin and Heal, which the caller
 // posts. After Open the machine changes nowhere else. with runs under the mutex before the
 // step, unless the lock is over.
-func (l *state) step(in quorum.Input, with func()) transition {
+func (l *Lock) step(in quorum.Input, with func()) transition {
 	l.mu.Lock()
 	s := l.stepLocked(in, with)
 	l.mu.Unlock()
@@ -139,15 +135,15 @@ func (l *state) step(in quorum.Input, with func()) transition {
 }
 
 // notify reports a loss to the queue. l.mu is not held.
-func (l *state) notify(s *transition) {
+func (l *Lock) notify(s *transition) {
 	if s.lost != nil {
-		s.lost.Lost(l.slot.of)
+		s.lost.Lost(l)
 	}
 }
 
 // stepLocked is step for a caller that holds l.mu. The caller calls notify, or does the same
 // itself.
-func (l *state) stepLocked(in quorum.Input, with func()) (s transition) {
+func (l *Lock) stepLocked(in quorum.Input, with func()) (s transition) {
 	s.now = l.of.clock.Now()
 	if l.is.over {
 		return s
@@ -174,7 +170,7 @@ func (l *state) stepLocked(in quorum.Input, with func()) (s transition) {
 }
 
 // clockJumped reports whether the clock has jumped since the last step.
-func (l *state) clockJumped() bool {
+func (l *Lock) clockJumped() bool {
 	before := l.jumped
 	l.jumped = l.of.clock.Jumped()
 	return l.jumped != before
@@ -182,63 +178,54 @@ func (l *state) clockJumped() bool {
 
 // deadlinePassed reports whether the watchdog has not run for so long that the process must have
 // been suspended: otherwise the loss would have been found before.
-func (l *state) deadlinePassed(now time.Duration) bool {
+func (l *Lock) deadlinePassed(now clock.Validity) bool {
 	deadline := l.machine.Deadline()
 	return now > deadline && deadline > 0
 }
 
 // lose ends a lock that was lost. l.mu is held.
-func (l *state) lose(now time.Duration) {
+func (l *Lock) lose(now clock.Validity) {
+	was := l.unsettled() // a lease that was released before
 	// The guard starts at S, because Remaining allowed work until then. The keys stay for
 	// the guard, so that work can stop, and for the lock delay, as they would if the process had
 	// died.
-	l.finish(max(now, l.machine.Stop()) + l.terms.Guard + l.terms.LockDelay)
+	l.is.what, l.is.keys = Lost, Guarded
+	l.finish(max(now, l.machine.Stop()).Add(l.terms.Guard + l.terms.LockDelay))
 	l.report(now, Lost)
+	l.settle(was, Event{What: Settled})
 }
 
-// release ends a lock that is released. With a minimum hold its keys stay. l.mu is held.
-func (l *state) release(now time.Duration) {
-	keep := l.tenancy.granted + l.minHold()
-	if l.is.stopped {
-		keep = now + l.terms.Guard + l.terms.LockDelay
+// release ends a lock that is released. l.mu is held.
+func (l *Lock) release(now clock.Validity) {
+	keep := now
+	switch l.is.keys {
+	case Deleted:
+		keep = l.tenancy.granted.Add(l.terms.MinHold)
+	case Guarded:
+		keep = now.Add(l.terms.Guard + l.terms.LockDelay)
+	case Unseen, Left:
 	}
-	if keep <= now || l.is.left {
+	if keep <= now {
 		keep = quorum.Never
 	}
 	l.finish(keep)
-	what := Released
-	if l.is.detached {
-		what |= Detached
-	}
-	l.report(now, what)
+	l.report(now, l.is.what)
 }
-
-// minHold returns for how long the keys of a released lock stay. l.mu is held.
-func (l *state) minHold() time.Duration {
-	if l.is.unused {
-		return 0
-	}
-	return l.terms.MinHold
-}
-
-// halted reports whether the lock has ended so that its keys stay for the guard and the lock delay.
-// l.mu is held.
-func (l *state) halted() bool { return l.machine.State() == quorum.StateLost || l.is.stopped }
 
 // finish ends the lock, whose keys the watchdog deletes at an instant; quorum.Never if it does not
 // have to.
-func (l *state) finish(deleteAt time.Duration) {
+func (l *Lock) finish(deleteAt clock.Validity) {
 	l.is.over = true
 	if deleteAt != quorum.Never {
 		l.deleteAt = deleteAt
 	}
-	l.of.schedule.at(&l.slot, deleteAt)
-	l.of.registry.remove(l.slot.of)
+	l.of.schedule.at(&l.alarm, deleteAt)
+	l.of.registry.remove(l)
 }
 
 // carryOut reports the effects of a step of a live lock, and schedules the next step. l.mu is
 // held.
-func (l *state) carryOut(now time.Duration, out quorum.Output) {
+func (l *Lock) carryOut(now clock.Validity, out quorum.Output) {
 	if w := l.others.wants.Load(); w != nil && out.Silent != 0 {
 		w.forget(out.Silent)
 	}
@@ -250,21 +237,22 @@ func (l *state) carryOut(now time.Duration, out quorum.Output) {
 	switch {
 	case l.terms.Manual:
 	case out.Begin:
-		l.machine.Arm(now + l.nextRound())
+		l.machine.Arm(now.Add(l.nextRound()))
 	case out.Missed:
 		if l.retry == nil {
 			l.retry = backoff.NewExponentialBackOff(
 				backoff.WithInitialInterval(l.terms.TTL/20), backoff.WithMaxInterval(l.terms.Interval),
 				backoff.WithMaxElapsedTime(0))
 		}
-		l.machine.Arm(now + l.retry.NextBackOff())
+		// No later than the next round would have been: a process that reads late misses each round.
+		l.machine.Arm(min(l.machine.Wake(), now.Add(l.retry.NextBackOff())))
 	}
 	if out.Confirmed {
 		l.retry = nil
 	}
 	l.report(now, happened(out))
-	tellWant(l, now)
-	l.of.schedule.at(&l.slot, max(now, l.machine.Wake())) // the watchdog measures its own delay from this instant, so it must not lie in the past
+	l.tellWant(now)
+	l.of.schedule.at(&l.alarm, max(now, l.machine.Wake())) // the watchdog measures its own delay from this instant, so it must not lie in the past
 }
 
 // happened returns what a step of a live lock means for its lease.
@@ -285,7 +273,7 @@ func happened(out quorum.Output) (what What) {
 }
 
 // report tells the lease what has happened. Its end is the last event. l.mu is held.
-func (l *state) report(now time.Duration, what What) {
+func (l *Lock) report(now clock.Validity, what What) {
 	if l.is.vacant {
 		return
 	}
@@ -294,7 +282,12 @@ func (l *state) report(now time.Duration, what What) {
 		e.Margin, e.Confirmed = l.machine.Margin(now), l.machine.Confirmed()
 	}
 	if e.Is(Lost) {
-		e.Reason = l.machine.Reason()
+		e.Reason, e.Free = l.machine.Reason(), min(l.deleteAt, l.machine.Deadline().Add(l.terms.LockDelay))
+	}
+	if e.Is(Released) {
+		if l.tenancy.ended = now; l.is.unsettled {
+			e.What |= Asking
+		}
 	}
 	if e.Is(Opened) && !l.of.unfenced {
 		e.Token = l.tokens.next
@@ -306,8 +299,25 @@ func (l *state) report(now time.Duration, what What) {
 	}
 }
 
+// unsettled returns the tenancy whose release waits to be settled, and that no longer waits in the lock; the
+// zero tenancy for none. l.mu is held.
+func (l *Lock) unsettled() (was tenancy) {
+	if l.is.unsettled && l.is.vacant {
+		l.is.unsettled, was = false, l.tenancy
+	}
+	return was
+}
+
+// settle reports the last that is known of a lease that was released. l.mu is held.
+func (l *Lock) settle(was tenancy, e Event) {
+	if was.tenant != nil {
+		e.Granted, e.Now, e.Value = was.granted, was.ended, l.value
+		was.tenant.Report(e)
+	}
+}
+
 // tellWant tells the lease who wants the lock, if that has changed. l.mu is held.
-func tellWant(l *state, now time.Duration) {
+func (l *Lock) tellWant(now clock.Validity) {
 	w := l.others.wants.Load()
 	if w == nil || l.is.over || l.is.vacant {
 		return
@@ -321,12 +331,12 @@ func tellWant(l *state, now time.Duration) {
 
 // nextRound returns a renewal interval with its jitter, −5 % … +10 %. A round may start up
 // to 5 % of the interval earlier still, to go together with other locks.
-func (l *state) nextRound() time.Duration {
+func (l *Lock) nextRound() time.Duration {
 	return time.Duration(float64(l.terms.Interval) * (0.95 + 0.15*rand.Float64()))
 }
 
 // note records the latest error of a node as evidence; nil clears it. l.mu is held.
-func (l *state) note(i int, err error) {
+func (l *Lock) note(i int, err error) {
 	if l.nodes == nil {
 		if err == nil {
 			return
@@ -337,11 +347,11 @@ func (l *state) note(i int, err error) {
 }
 
 // resetProof resets the proof: another client may have had the lock since. l.mu is held.
-func (l *state) resetProof() { l.proof.reset(l.of.clock.Now()) }
+func (l *Lock) resetProof() { l.proof.reset(l.of.clock.Now()) }
 
 // applyClockStep shortens a node's vote: the node's clock was stepped forward, so the key
 // expires that much earlier.
-func (l *state) applyClockStep(step *ensemble.Step) {
+func (l *Lock) applyClockStep(step *ensemble.Step) {
 	l.step(quorum.Input{Kind: quorum.InputClockStep, Node: step.Node, By: step.By}, func() {
 		l.note(step.Node, step)
 		l.resetProof()

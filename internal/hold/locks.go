@@ -15,7 +15,7 @@ import (
 type Config struct {
 	Ensemble *ensemble.Ensemble
 	Unfenced bool
-	Calls    *closing.Counter // counts the locks whose keys Close has to wait for
+	Calls    *closing.Counter // counts the functions that run under locks: Close waits for them
 }
 
 // Locks are the locks of this process.

@@ -2,8 +2,8 @@ package hold
 
 import (
 	"errors"
-	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -22,15 +22,16 @@ var (
 
 // Grant is an attempt that was won.
 type Grant struct {
-	Terms         *config.Terms
-	Entry         wire.Entry // as proposed to the nodes
-	Proposal      int64      // the token in it
-	Ballot        *quorum.Ballot
-	Began, Steady time.Duration // before the first request was sent, by either clock
-	Queue         Queue         // the queue of callers that want the lock; nil for none
-	Others        int           // tickets in the queues, by the answers
-	Errors        []error       // of the nodes; nil for none
-	Acquire       *wire.Request // while nodes have not answered it
+	Terms    *config.Terms
+	Entry    wire.Entry // as proposed to the nodes
+	Proposal int64      // the token in it
+	Ballot   *quorum.Ballot
+	Began    clock.Validity // before the first request was sent
+	Steady   clock.Steady   // the same instant
+	Queue    Queue          // the queue of callers that want the lock; nil for none
+	Others   int            // tickets in the queues, by the answers
+	Errors   []error        // of the nodes; nil for none
+	Acquire  *wire.Request  // while nodes have not answered it
 }
 
 // Open makes a Lock of a grant, and reports it to its first lease. It is the only place that grants
@@ -54,14 +55,14 @@ func (s *Locks) Open(g *Grant, l *Lock, t Tenant) error {
 	// The last check of the clock before the grant: a lease that was won too slowly is of
 	// no use (etcd-io/etcd#11456).
 	now := s.clock.Now()
-	if l.machine.End()-now < l.terms.MinUseful {
+	if l.machine.End().Sub(now) < l.terms.MinUseful {
 		return ErrTooSlow
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.others.asOf, l.tenancy.tenant = now, t
 	l.report(now, Opened)
-	s.schedule.at(&l.slot, l.machine.Wake())
+	s.schedule.at(&l.alarm, l.machine.Wake())
 	s.registry.add(l)
 	return nil
 }
@@ -70,12 +71,12 @@ func (s *Locks) Open(g *Grant, l *Lock, t Tenant) error {
 func (s *Locks) build(g *Grant, l *Lock) {
 	t, votes := g.Terms, g.Ballot.Votes()
 	l.of, l.terms, l.key, l.jumped = s, t, g.Entry.Lock, s.clock.Jumped()
-	l.is.shared = g.Entry.Shared
+	l.is.shared, l.is.what = g.Entry.Shared, Released
 	if g.Queue != nil {
 		queue := g.Queue
 		l.queue = &queue
 	}
-	l.slot.of, l.slot.index = l, -1
+	l.alarm.of, l.alarm.index = l, -1
 	l.tenancy.granted, l.value, l.others.tickets = g.Began, g.Entry.Value, g.Others
 	blocks := int64(1)
 	if g.Queue != nil && !s.unfenced {
@@ -89,15 +90,15 @@ func (s *Locks) build(g *Grant, l *Lock) {
 	if s.unfenced {
 		l.proof.nodes = votes.Granted()
 	}
-	window := quorum.Window(l.window[:min(t.Nodes, len(l.window))])
+	window := quorum.Window[clock.Validity](l.window[:min(t.Nodes, len(l.window))])
 	if t.Nodes > len(l.window) {
-		window = make(quorum.Window, t.Nodes)
+		window = make(quorum.Window[clock.Validity], t.Nodes)
 	}
 	l.machine = quorum.NewMachine(&t.Terms, window, g.Began, votes.Granted(), quorum.All(t.Nodes)&^votes.Silent())
 	l.machine.SetLag(s.expectedLag())
 	l.nodes = g.Errors // evidence, if the lease is at risk from the start
 	l.acquire = g.Acquire
 	if !t.Manual {
-		l.machine.Arm(g.Began + l.nextRound())
+		l.machine.Arm(g.Began.Add(l.nextRound()))
 	}
 }

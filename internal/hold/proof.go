@@ -3,6 +3,7 @@ package hold
 import (
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -13,15 +14,15 @@ type proof struct {
 	nodes quorum.Set // that have shown both since the proof was last reset
 	// from is the earliest send time of a request whose answer counts: the last reset, or the
 	// check that moved the token.
-	from time.Duration
+	from clock.Validity
 }
 
 // reset forgets what was shown. Answers to requests that were sent before now do not count any more.
-func (p *proof) reset(now time.Duration) { p.nodes, p.from = 0, now }
+func (p *proof) reset(now clock.Validity) { p.nodes, p.from = 0, now }
 
 // record records whether node i shows our owner value and our token, in answer to a request that was
 // sent at sent.
-func (p *proof) record(i int, answer int64, sent, now time.Duration) {
+func (p *proof) record(i int, answer int64, sent, now clock.Validity) {
 	switch {
 	case answer == wire.Ours && sent >= p.from:
 		p.nodes = p.nodes.With(i)

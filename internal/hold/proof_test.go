@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -38,7 +39,7 @@ func TestAProofCountsAnswersSinceItWasLastWithdrawn(t *testing.T) {
 		l, _ := p.open(t, p.grant(hour(3)))
 		l.proof.nodes = c.before
 		r := &round{of: p.Locks, locks: []*Lock{l}, began: p.clock.Now(), steady: p.clock.Steady()}
-		c.reply.Sent = p.clock.Now()
+		c.reply.Sent = clock.Validity(time.Duration(p.clock.Now()))
 		r.Receive(1, &wire.Request{Kind: c.kind}, &c.reply)
 		assert.Equal(t, c.want, l.proof.nodes, name)
 	}
@@ -48,15 +49,17 @@ func TestAProofCountsAnswersSinceItWasLastWithdrawn(t *testing.T) {
 	p := idle(3)
 	l, _ := p.open(t, p.grant(hour(3)))
 	sent := p.clock.Now()
-	record := func(i int, answer int64, sent time.Duration) { l.proof.record(i, answer, sent, p.clock.Now()) }
-	record(2, wire.Another, sent)
+	record := func(i int, answer int64, sent time.Duration) {
+		l.proof.record(i, answer, clock.Validity(sent), p.clock.Now())
+	}
+	record(2, wire.Another, time.Duration(sent))
 	require.Zero(t, l.proof.nodes)
 	assert.Greater(t, l.proof.from, sent)
-	record(0, wire.Ours, sent)
-	record(1, wire.OursWithoutToken, sent)
+	record(0, wire.Ours, time.Duration(sent))
+	record(1, wire.OursWithoutToken, time.Duration(sent))
 	assert.Zero(t, l.proof.nodes)
-	record(0, wire.Ours, p.clock.Now())
-	record(0, wire.OursWithoutToken, sent)
+	record(0, wire.Ours, time.Duration(p.clock.Now()))
+	record(0, wire.OursWithoutToken, time.Duration(sent))
 	assert.Equal(t, quorum.Set(0).With(0), l.proof.nodes, "the node has shown the token since then")
 
 	p.stepClock(2, time.Second)
@@ -70,7 +73,7 @@ func TestAProofCountsAnswersSinceItWasLastWithdrawn(t *testing.T) {
 		g.Queue = &queue{}
 		l, first := p.open(t, g)
 		l.proof.nodes = quorum.All(c.nodes)
-		_, state, ok := l.Vacate(first)
+		_, state, ok := l.Vacate(first, Ending{What: Released})
 		require.True(t, ok)
 		assert.Equal(t, c.want, state.Proven, "%d nodes", c.nodes)
 	}
@@ -94,9 +97,9 @@ func TestACheckMintsTokensAboveWhereTheNodesStood(t *testing.T) {
 	var at time.Duration
 	var state quorum.Hold
 	check := func(token int64) *Check {
-		c := l.Check(func(c *Check, now time.Duration, s quorum.Hold) {
+		c := l.Check(func(c *Check, now clock.Validity, s quorum.Hold) {
 			assert.NotSame(t, ended, c, "it ends once")
-			ended, at, state = c, now, s
+			ended, at, state = c, time.Duration(now), s
 		})
 		c.token = token // no node runs, so nobody has seen another
 		return c
@@ -113,8 +116,8 @@ func TestACheckMintsTokensAboveWhereTheNodesStood(t *testing.T) {
 	assert.Equal(t, 9, state.Tokens, "the first behind where a node stood may be a reader's")
 	assert.True(t, state.Proven)
 	assert.Equal(t, 2, state.Others)
-	assert.Equal(t, at, state.AnsweredAt)
-	assert.Greater(t, at, first.sent)
+	assert.Equal(t, clock.Validity(at), state.AnsweredAt)
+	assert.Greater(t, clock.Validity(at), first.sent)
 	first.Receive(2, raise, raised(token-70, 0))
 	assert.Equal(t, quorum.All(3), l.proof.nodes, "late, but at the token")
 	assert.Equal(t, block{next: token - 8, last: token}, l.tokens, "the block is in use")

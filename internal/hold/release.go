@@ -15,42 +15,112 @@ import (
 
 // Free ends the lock, unless it is over, and posts its release, which carries the ticket of the
 // next caller of this process. With a minimum hold the keys stay until then, and the watchdog
-// releases them, so that waiters are woken.
+// releases them, so that waiters are woken. The answers are pending.
 func (l *Lock) Free(update wire.TicketUpdate) *ensemble.Answers {
+	r := &Return{lock: l}
 	l.mu.Lock()
 	l.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil) // no notify: the queue itself frees the lock
+	r.was = l.unsettled()
+	r.votes = l.machine.Release(r.was.ended)
 	l.mu.Unlock()
-	req := l.keepRequest()
-	if req == nil {
+	req, keep := l.keepRequest()
+	if r.keep = keep; req == nil {
 		req = l.releaseRequest(update)
 	}
-	return l.of.ensemble.AskAll(req, l.of.ensemble.Quorum(), nil)
+	r.Ask(l.of.ensemble, req, r)
+	return &r.Answers
+}
+
+// A Return is a lock on its way back to the nodes. Their answers say whether the lease that was released
+// had it until then.
+type Return struct {
+	ensemble.Answers
+
+	lock *Lock
+	was  tenancy       // whose release waits for the answers; no tenant if none does
+	keep time.Duration // for which the nodes keep the keys; 0 if they delete them
+
+	// Guarded by the mutex of the Answers.
+	votes  quorum.Release
+	denied []error // why the key on a node was not ours; nil until there is a reason
+}
+
+// Judge implements ensemble.Judge. A node that does not have the key confirms the release all the same.
+func (r *Return) Judge(i int, req *wire.Request, reply *wire.Reply) error {
+	if reply.Err != nil {
+		r.votes.Unclear(i)
+		return reply.Err
+	}
+	found := reply.N
+	if req.Kind == wire.Extend {
+		found = reply.Answers[0]
+	}
+	now := r.lock.of.clock.Now()
+	switch {
+	case found > wire.Missing, len(reply.Wants) > 0 && reply.Wants[0].Marked: // ours, or revoked, so that no other client has had it
+		r.votes.Deleted(i)
+	case reply.Again, r.keep > 0 && now > r.was.ended.Add(r.keep/2): // an earlier copy may have deleted it; or the request came too late
+		r.votes.Unclear(i)
+	default:
+		r.votes.Denied(i, found == wire.Another, now)
+		if r.denied == nil {
+			r.denied = make([]error, r.lock.terms.Nodes)
+		}
+		if r.denied[i] = ErrMissing; found == wire.Another {
+			r.denied[i] = ErrTaken
+		}
+	}
+	return nil
+}
+
+// Decides implements ensemble.Judge. A loss waits for each node's answer, as evidence.
+func (r *Return) Decides(got int) bool {
+	return got >= quorum.Size(r.lock.terms.Nodes) && r.votes.Kept()
+}
+
+// End implements ensemble.Judge: the lease learns whether it was lost.
+func (r *Return) End() {
+	if r.was.tenant == nil {
+		return
+	}
+	e := Event{What: Settled}
+	if r.votes.Lost() {
+		e.What, e.Reason, e.Errors = Settled|Lost, r.votes.Reason(), make([]error, r.lock.terms.Nodes)
+		for i := range e.Errors {
+			if e.Errors[i] = r.Err(i); r.denied[i] != nil {
+				e.Errors[i] = r.denied[i]
+			}
+		}
+	}
+	r.lock.mu.Lock()
+	defer r.lock.mu.Unlock()
+	r.lock.settle(r.was, e)
 }
 
 // keepRequest returns a request that keeps the keys of a released lock until its lease reaches
-// the minimum hold. It returns nil when the lease is that old, or was lost.
-func (l *state) keepRequest() *wire.Request {
+// the minimum hold, and for how long that is. It returns nil when the lease is that old, or was lost.
+func (l *Lock) keepRequest() (keep *wire.Request, left time.Duration) {
 	if l.terms.MinHold == 0 {
-		return nil
+		return nil, 0
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	_, now := l.of.clock.Both()
-	left := l.tenancy.granted + l.minHold() - l.of.clock.Now()
-	if left <= 0 || l.machine.State() != quorum.StateReleased {
-		return nil
+	left = l.tenancy.granted.Add(l.terms.MinHold).Sub(l.of.clock.Now())
+	if left <= 0 || l.is.keys == Unseen || l.machine.State() != quorum.StateReleased {
+		return nil, 0
 	}
 	left = left.Round(time.Millisecond) + time.Millisecond // never shorter than the rest
-	return entryOf(l).Keep(strconv.FormatInt(left.Milliseconds(), 10), now+left)
+	return l.entry().Keep(strconv.FormatInt(left.Milliseconds(), 10), now.Add(left)), left
 }
 
 // releaseRequest returns a request that deletes the lock on every node that may have it. The
 // lock is over. The ticket of the waiter that acquired it leaves the queues of the nodes that
 // have not granted: otherwise a node could reserve the lock for a waiter that is gone, and keep
 // the others waiting.
-func (l *state) releaseRequest(update wire.TicketUpdate) *wire.Request {
+func (l *Lock) releaseRequest(update wire.TicketUpdate) *wire.Request {
 	_, now := l.of.clock.Both()
-	expires := now + l.terms.TTL + l.terms.LockDelay // after that the keys have expired
+	expires := now.Add(l.terms.TTL + l.terms.LockDelay) // after that the keys have expired
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.leavesTicket() {
@@ -64,186 +134,41 @@ func (l *state) releaseRequest(update wire.TicketUpdate) *wire.Request {
 	if l.acquire != nil {
 		l.acquire.Withdraw()
 	}
-	return entryOf(l).Release(l.acquire, update, expires)
+	return l.entry().Release(l.acquire, update, expires)
 }
 
 // leavesTicket reports whether the ticket of the waiter that acquired the lock may be in a queue.
 // l.mu is held.
-func (l *state) leavesTicket() bool { return l.ticket != nil && l.ticket.queued != 0 }
+func (l *Lock) leavesTicket() bool { return l.ticket != nil && l.ticket.queued != 0 }
 
-// Unused records whether the lease of a lock is one that nobody has seen: then a minimum hold does not
-// keep the name.
-func (s *Locks) Unused(l *Lock, unused bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.is.unused = unused
-}
-
-// Halt ends a lock under the lease t, and its keys stay for the guard and the lock delay, as those of
-// a lost one do: work under the lease has to stop. It does nothing if the lease has ended.
-func (s *Locks) Halt(l *Lock, t Tenant) {
-	l.mu.Lock()
-	if !l.bears(t) || l.is.over {
-		l.mu.Unlock()
-		return
-	}
-	l.is.stopped = true
-	step := l.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil)
-	if l.queue != nil {
-		step.lost = *l.queue
-	}
-	l.mu.Unlock()
-	l.notify(&step)
-}
-
-// Detach ends a lock under the lease t, whose keys stay on the nodes for keep from the arrival of a
-// request; the answers to it are pending. It returns false if the lease has ended.
-func (s *Locks) Detach(l *Lock, t Tenant, keep time.Duration) (pending *ensemble.Answers, ok bool) {
-	value, ok := s.Leave(l, t, Detached)
-	if !ok {
-		return nil, false
-	}
-	_, now := s.clock.Both()
-	return s.ensemble.AskAll(wire.NewDetach(l.key, wire.OwnerOf(value), keep, now+l.terms.Timeout), s.ensemble.Quorum(), detached), true
-}
-
-// Leave ends a lock under the lease t and leaves its keys on the nodes, for what follows. as is Released or
-// Detached. It returns the value of a reader with the same owner, and false if the lease has ended.
-func (s *Locks) Leave(l *Lock, t Tenant, as What) (value string, ok bool) {
-	l.mu.Lock()
-	if !l.bears(t) || l.is.over {
-		l.mu.Unlock()
-		return "", false
-	}
-	l.is.left, l.is.detached = true, as == Detached
-	step := l.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil)
-	ok = l.machine.State() == quorum.StateReleased
-	l.is.left = ok
-	if l.queue != nil {
-		step.lost = *l.queue // its callers ask the nodes
-	}
-	if l.leavesTicket() {
-		s.ensemble.LeaveQueues(l.key, l.ticket.text, l.ticket.queued)
-		l.ticket = nil
-	}
-	value = wire.Compose(wire.OwnerOf(l.value), 0, wire.MetadataOf(l.value))
-	l.mu.Unlock()
-	l.notify(&step)
-	return value, ok
-}
-
-// detached returns why a node does not keep a lock for the process that resumes it, nil if it does.
-func detached(reply *wire.Reply) error {
-	switch reply.N {
-	case wire.Ours:
-		return nil
-	case wire.Missing:
-		return wire.ErrLate
-	}
-	return ErrMissing
-}
-
-// Drop deletes the keys of a lock that no majority keeps for another process. Some nodes may keep it
-// for keep.
-func (s *Locks) Drop(l *Lock, keep time.Duration) {
-	_, now := s.clock.Both()
-	s.ensemble.PostTo(quorum.All(s.ensemble.Size()), wire.NewDrop(l.key, wire.OwnerOf(l.Value()), now+keep), ensemble.Nobody{})
-	s.Abandon(l)
-}
-
-// Abandon deletes the keys of a lock after Leave.
-func (s *Locks) Abandon(l *Lock) {
-	l.mu.Lock()
-	l.is.left = false
-	l.mu.Unlock()
-	l.Free(wire.TicketUpdate{})
-}
-
-// End ends every lock for Close, and posts the releases that need not wait. Afterwards no lock is
-// held, and none is opened: each one that is opened is among these, or finds that Close has begun.
-func (s *Locks) End() {
-	s.ensemble.Steps.Lock()
-	s.ended.Store(true)
-	locks := s.schedule.all()
-	s.ensemble.Steps.Unlock()
-	now := locks[:0]
-	for _, l := range locks {
-		if !l.shut() {
-			now = append(now, l)
-		}
-	}
-	s.clear(now)
-}
-
-// shut ends a lock for Close. It reports whether the keys stay for a while, because a function of
-// Do or Lead still runs: then the end of the function clears them, or the watchdog when the
-// guard is over. Keys that a lock delay keeps after a loss outlive Close, so it need not wait.
-func (l *Lock) shut() (stays bool) {
-	l.mu.Lock()
-	s := l.stepLocked(quorum.Input{Kind: quorum.InputRelease}, nil)
-	lost := l.halted()
-	if l.is.working && s.over && !lost {
-		l.deleteAt = s.now + l.terms.Guard
-	}
-	delayed := lost && l.terms.LockDelay > 0
-	stays = l.is.working && (s.over || lost) && !delayed && l.deleteAt > s.now
-	if l.is.stays = stays; stays {
-		l.of.calls.Enter()
-		l.of.schedule.at(&l.slot, l.deleteAt)
-	} else {
-		l.of.schedule.at(&l.slot, quorum.Never)
-	}
-	l.mu.Unlock()
-	l.notify(&s)
-	return stays
-}
-
-// clear posts the releases of locks that are over.
+// clear posts the releases of locks that have ended.
 func (s *Locks) clear(locks []*Lock) {
-	requests, stayed := s.releaseAll(locks)
-	for _, req := range requests {
-		if s.ended.Load() {
-			s.ensemble.PostTo(quorum.All(s.ensemble.Size()), req, &s.unreleased)
-		} else {
-			s.ensemble.PostTo(quorum.All(s.ensemble.Size()), req, ensemble.Nobody{})
-		}
-	}
-	for range stayed {
-		s.calls.Leave()
+	for _, req := range s.releaseAll(locks) {
+		s.ensemble.PostTo(quorum.All(s.ensemble.Size()), req, ensemble.Nobody{})
 	}
 }
 
 // ReleaseAll returns requests that delete the keys of all that are left, for Close.
-func (s *Locks) ReleaseAll() []*wire.Request {
-	requests, stayed := s.releaseAll(s.schedule.all())
-	for range stayed {
-		s.calls.Leave()
-	}
-	return requests
-}
+func (s *Locks) ReleaseAll() []*wire.Request { return s.releaseAll(s.schedule.all()) }
 
 // releaseAll returns requests that delete the keys of locks that are over, so that waiters need
-// not wait for the TTL. stayed is how many of the locks Close waits for: the caller calls
-// calls.Leave for each, when it has posted the requests.
-func (s *Locks) releaseAll(locks []*Lock) (requests []*wire.Request, stayed int) {
+// not wait for the TTL.
+func (s *Locks) releaseAll(locks []*Lock) (requests []*wire.Request) {
 	_, now := s.clock.Both()
 	for locks := range slices.Chunk(locks, wire.MaxLocks) {
 		plain := make([][2]string, 0, len(locks))
 		expires := now
 		for _, l := range locks {
 			l.mu.Lock()
-			special, value := l.leavesTicket() || l.acquire != nil || l.is.shared, l.value
-			left := l.is.left // its keys are another process's
-			delayed := l.halted() && l.terms.LockDelay > 0 && s.clock.Now() < l.deleteAt
-			if l.is.stays {
-				l.is.stays = false
-				stayed++
-			}
+			_, _, permit := wire.SlotOf(l.key) // a request cannot be divided, and a release of a permit has more weight
+			special, value := l.leavesTicket() || l.acquire != nil || l.is.shared || permit, l.value
+			left := l.is.keys == Left
+			delayed := l.is.keys == Guarded && l.terms.LockDelay > 0 && s.clock.Now() < l.deleteAt
 			l.mu.Unlock()
 			if left || delayed { // Close: the keys of a lost lease expire by themselves, after the delay
 				continue
 			}
-			if keep := l.keepRequest(); keep != nil {
+			if keep, _ := l.keepRequest(); keep != nil {
 				requests = append(requests, keep)
 				continue
 			}
@@ -252,13 +177,13 @@ func (s *Locks) releaseAll(locks []*Lock) (requests []*wire.Request, stayed int)
 				continue
 			}
 			plain = append(plain, [2]string{l.key, value})
-			expires = max(expires, now+l.terms.TTL+l.terms.LockDelay)
+			expires = max(expires, now.Add(l.terms.TTL+l.terms.LockDelay))
 		}
 		if len(plain) > 0 {
 			requests = append(requests, wire.NewReleases(plain, expires))
 		}
 	}
-	return requests, stayed
+	return requests
 }
 
 // Last receives the answers to the releases that Close posts.

@@ -19,7 +19,7 @@ func TestAHoldThatIsFoundLostWhenItIsReleasedHoldsUpNoCaller(t *testing.T) {
 	g, q := p.grant(hour(3)), &queue{}
 	g.Queue = q
 	l, first := p.open(t, g)
-	_, _, ok := l.Vacate(first) // its last lease is released while a check is under way
+	_, _, ok := l.Vacate(first, Ending{What: Released}) // its last lease is released while a check is under way
 	require.True(t, ok)
 	now.Boot += 2 * time.Hour
 	done := make(chan struct{})
@@ -40,17 +40,58 @@ func TestAHoldThatIsFoundLostWhenItIsReleasedHoldsUpNoCaller(t *testing.T) {
 
 // A lease that is found lost is not handed on, so its keys are released like those of any other.
 func TestALeaseThatIsFoundLostWhenItIsHandedOnIsReleased(t *testing.T) {
-	for _, as := range []What{Released, Detached} {
+	for _, as := range []What{Released, Released | Detached} {
 		for _, late := range []time.Duration{0, 2 * time.Hour} {
 			now := clock.Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second}
 			p := idleOn(clock.From(func() clock.Reading { return now }), 3)
 			l, first := p.open(t, p.grant(hour(3)))
 			now.Boot += late
-			_, ok := p.Leave(l, first, as)
+			_, ok := l.End(first, Ending{What: as, Keys: Left, Keep: time.Minute})
 			assert.Equal(t, late == 0, ok)
-			requests, _ := p.releaseAll([]*Lock{l})
+			requests := p.releaseAll([]*Lock{l})
 			assert.Equal(t, !ok, len(requests) == 1, "%v", as)
 			assert.Equal(t, !ok, first.saw(Lost))
 		}
+	}
+}
+
+// A release of a permit may wake many waiters. The nodes put few of them into a script, and cannot divide a
+// request.
+func TestPermitsAreReleasedOneByOne(t *testing.T) {
+	now := clock.Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second}
+	p := idleOn(clock.From(func() clock.Reading { return now }), 3)
+	var locks []*Lock
+	for i := range 3 {
+		g := p.grant(hour(3))
+		g.Entry.Lock = wire.SlotKey("job", i)
+		l, first := p.open(t, g)
+		_, _, ok := l.Vacate(first, Ending{What: Released})
+		require.True(t, ok)
+		locks = append(locks, l)
+	}
+	requests := p.releaseAll(locks)
+	require.Len(t, requests, 3)
+	for _, req := range requests {
+		assert.Less(t, req.Weight(), wire.MaxLocks)
+	}
+}
+
+// A lease that was valid when it was released is not lost because the process is late to post the release, or the
+// machine sleeps before: no node has denied it.
+func TestALeaseIsNotLostByALateRelease(t *testing.T) {
+	for _, queued := range []bool{false, true} {
+		now := clock.Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second}
+		p := idleOn(clock.From(func() clock.Reading { return now }), 3)
+		g := p.grant(hour(3))
+		if queued {
+			g.Queue = &queue{}
+		}
+		l, first := p.open(t, g)
+		_, _, ok := l.Vacate(first, Ending{What: Released})
+		require.True(t, ok)
+		now.Boot += 2 * time.Hour
+		l.Free(wire.TicketUpdate{}).Abandon()
+		assert.False(t, first.saw(Lost))
+		assert.Equal(t, Settled, first.events[len(first.events)-1].What)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -18,6 +18,8 @@ import (
 // Why a key on a node is not ours.
 var (
 	ErrMissing = errors.New("key is missing")
+	// ErrRevoked is the answer to a Detach of a lease that was revoked; a RevokedError also says by whom.
+	ErrRevoked = errors.New("lease was revoked")
 	ErrTaken   = errors.New("key belongs to another owner")
 )
 
@@ -35,12 +37,14 @@ func (s *Locks) extend(locks []*Lock, nodes quorum.Set) {
 		// Read after InputBegin: answers from before the machine's round do not count for it.
 		began, steady := s.clock.Both()
 		renewals, expires := wire.NewRenewals(len(locks)), steady
+		late := s.ensemble.Late(steady)
 		for _, l := range locks {
 			l.mu.Lock()
-			entryOf(&l.state).Extend(renewals, l.terms.KeyTTL)
+			l.entry().Extend(renewals, l.terms.KeyTTL)
 			l.mu.Unlock()
-			// A late renewal still prolongs the lease, until the next round.
-			expires = max(expires, steady+max(l.terms.Timeout, l.terms.TTL/4))
+			// A late renewal still prolongs the lease, until the next round. This process may be late itself,
+			// with what is ahead of it.
+			expires = max(expires, steady.Add(max(l.terms.Timeout, l.terms.TTL/4)+min(late, l.terms.TTL/4)))
 		}
 		s.ensemble.PostTo(nodes, renewals.Request(expires), &round{of: s, locks: locks, began: began, steady: steady})
 	}
@@ -77,7 +81,7 @@ func (s *Locks) healOn(i int, locks []*Lock) {
 	keys, expires := make([]wire.Healing, 0, len(locks)), steady
 	for _, l := range locks {
 		keys = append(keys, l.healing(i, began, steady))
-		expires = max(expires, steady+l.terms.Timeout)
+		expires = max(expires, steady.Add(l.terms.Timeout))
 	}
 	s.ensemble.Post(i, wire.NewHeal(keys, expires), &round{of: s, locks: locks, began: began, steady: steady})
 	for _, l := range locks {
@@ -90,34 +94,35 @@ func (s *Locks) healOn(i int, locks []*Lock) {
 }
 
 // healing returns what creates the key again on node i.
-func (l *state) healing(i int, began, steady time.Duration) wire.Healing {
+func (l *Lock) healing(i int, began clock.Validity, steady clock.Steady) wire.Healing {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	// A heal that arrives after the lock is over must not lock. So it is void after the node
 	// timeout, and by the stop at the latest: a release may end the lock earlier, and overtake
 	// the heal on another connection.
-	left := min(l.machine.Stop()-began, l.terms.Timeout)
+	left := min(l.machine.Stop().Sub(began), l.terms.Timeout)
 	if l.is.over {
 		left = 0
 	}
 	if l.acquire != nil {
 		l.acquire.MadeElsewhere(i)
 	}
-	heldUntil := time.Duration(0)
+	var heldUntil clock.Steady
 	if until := l.machine.HeldUntil(i); until > 0 {
-		heldUntil = max(steady+until-began, 0)
+		heldUntil = max(steady.Add(until.Sub(began)), 0)
 	}
 	return wire.Healing{
-		HeldUntil: heldUntil, Lock: l.key, Owner: wire.OwnerOf(l.value), Metadata: wire.MetadataOf(l.value), KeyTTL: l.terms.KeyTTL, NotAfter: steady + left,
+		HeldUntil: heldUntil, Lock: l.key, Owner: wire.OwnerOf(l.value), Metadata: wire.MetadataOf(l.value), KeyTTL: l.terms.KeyTTL, NotAfter: steady.Add(left),
 		Shared: l.is.shared,
 	}
 }
 
 // round is one extend or heal that was posted for several locks, and the receiver of its answers.
 type round struct {
-	of            *Locks
-	locks         []*Lock
-	began, steady time.Duration // the instant before it was posted, by either clock
+	of     *Locks
+	locks  []*Lock
+	began  clock.Validity // the instant before it was posted
+	steady clock.Steady   // the same
 }
 
 // Receive steps every lock of the round.
@@ -166,7 +171,7 @@ func (r *round) meaning(i, j int, kind wire.Kind, reply *wire.Reply) meaning {
 		}
 	case wire.Another:
 		if m.in.Kind, m.err = quorum.InputTaken, ErrTaken; m.want.Marked {
-			m.err = &RevokedError{m.want.Note}
+			m.in.Kind, m.err = quorum.InputRevoked, &RevokedError{m.want.Note}
 		}
 	case wire.Missing:
 		if m.healed {
@@ -191,7 +196,7 @@ func (l *Lock) take(m meaning) (heal quorum.Set) {
 			l.is.taking = l.is.taking.Without(m.in.Node)
 		} else if w := l.others.wants.Load(); w != nil {
 			want := m.want
-			want.Marked = want.Marked && m.in.Kind != quorum.InputTaken // a revocation is no request
+			want.Marked = want.Marked && m.in.Kind != quorum.InputRevoked // a revocation is no request
 			w.record(m.in.Node, want, l.ticket != nil && l.ticket.queued.Has(m.in.Node))
 		}
 		if m.in.Kind != quorum.InputNoAnswer {
@@ -205,36 +210,41 @@ func (l *Lock) take(m meaning) (heal quorum.Set) {
 func (l *Lock) Verify(ctx context.Context) *ensemble.Answers {
 	_, now := l.of.clock.Both()
 	l.mu.Lock()
-	req := entryOf(&l.state).Read(now + l.terms.Timeout)
+	req := l.entry().Read(now.Add(l.terms.Timeout))
 	l.mu.Unlock()
 	answers := l.of.ensemble.Collect(ctx, req, l.terms.Timeout, l.of.ensemble.Quorum(), l.owns)
 	var keys healing
 	for i := range answers.Replies {
 		in := quorum.Input{Kind: quorum.InputTaken, Node: i, At: answers.Replies[i].Sent}
-		switch err := answers.Err(i); {
+		err := answers.Err(i)
+		switch revoked := (*RevokedError)(nil); {
+		case errors.As(err, &revoked):
+			in.Kind = quorum.InputRevoked
 		case errors.Is(err, ErrMissing):
 			in.Kind = quorum.InputMissing
-			fallthrough
-		case errors.Is(err, ErrTaken):
-			keys = keys.with(l, l.step(in, func() {
-				l.note(i, err)
-				l.resetProof()
-			}).Heal)
+		case !errors.Is(err, ErrTaken):
+			continue // it has not answered, or it is ours
 		}
+		keys = keys.with(l, l.step(in, func() {
+			l.note(i, err)
+			l.resetProof()
+		}).Heal)
 	}
 	l.of.heal(keys)
 	return answers
 }
 
 // owns returns nil if the key on a node is ours, and the reason if not.
-func (l *state) owns(reply *wire.Reply) error {
+func (l *Lock) owns(reply *wire.Reply) error {
 	l.mu.Lock()
 	owner := wire.OwnerOf(l.value)
 	l.mu.Unlock()
-	switch {
+	switch held := wire.ParseValue(reply.Held); {
 	case strings.HasPrefix(reply.Held, owner+" "):
 		return nil
-	case reply.Free(), reply.Readers != nil && l.is.shared:
+	case held.Revoked && (held.Owner == owner || l.is.shared && held.Owner == wire.Nobody):
+		return &RevokedError{held.Note}
+	case reply.Free(), reply.Readers != nil && l.is.shared, held.Detached: // a heal takes it
 		return ErrMissing
 	default:
 		return ErrTaken

@@ -6,37 +6,38 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
 // schedule says when each of its members needs the watchdog next. It is a heap by the instant of
-// the wake; each member has a slot that says where it is.
+// the wake; each member has an alarm, which says when it is due and where it is.
 type schedule[T any] struct {
-	now    func() time.Duration
+	now    func() clock.Validity
 	signal chan struct{} // capacity 1: an earlier wake than the timer's; never closed
 
 	mu     sync.Mutex // taken after a member's mutex, never before
-	heap   slots[T]
-	due    []*slot[T]    // members that are being processed; some are back in the heap
-	asleep time.Duration // the end of the sleep; 0 while awake, when it needs no signal
-	used   bool          // a member was added since the last sleep began
-	rung   time.Duration // the first signal since the sleep began; 0 for none
+	heap   alarms[T]
+	due    []*alarm[T]    // members that are being processed; some are back in the heap
+	asleep clock.Validity // the end of the sleep; 0 while awake, when it needs no signal
+	used   bool           // a member was added since the last sleep began
+	rung   clock.Validity // the first signal since the sleep began; 0 for none
 }
 
-// slot is the place of one member. wake is written with the schedule's mutex held, and also
+// alarm is when one member is due, and its place in the heap. wake is written with the schedule's mutex held, and also
 // read without it: 0 means that the member is not in the heap.
-type slot[T any] struct {
+type alarm[T any] struct {
 	of    T
 	wake  atomic.Int64
 	index int // in the heap; −1 when not in it
 }
 
-func newSchedule[T any](now func() time.Duration) schedule[T] {
+func newSchedule[T any](now func() clock.Validity) schedule[T] {
 	return schedule[T]{now: now, signal: make(chan struct{}, 1)}
 }
 
 // at has the watchdog look at a member at an instant, or earlier. quorum.Never takes it out.
-func (s *schedule[T]) at(one *slot[T], wake time.Duration) {
+func (s *schedule[T]) at(one *alarm[T], wake clock.Validity) {
 	// A wake that is too early is harmless: the member is scheduled anew then. So the mutex is not
 	// taken only to move a wake to a later instant. Most calls end here.
 	if known := one.wake.Load(); known != 0 && int64(wake) >= known && wake != quorum.Never {
@@ -62,12 +63,12 @@ func (s *schedule[T]) at(one *slot[T], wake time.Duration) {
 }
 
 // take removes the members that wake by then. The slice is valid until the next sleep.
-func (s *schedule[T]) take(then time.Duration) []*slot[T] {
+func (s *schedule[T]) take(then clock.Validity) []*alarm[T] {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asleep = 0
 	for len(s.heap) > 0 && s.heap[0].wake <= then {
-		one := s.heap[0].slot
+		one := s.heap[0].alarm
 		s.heap.remove(one)
 		s.due = append(s.due, one)
 	}
@@ -80,7 +81,7 @@ func (s *schedule[T]) all() []T {
 	defer s.mu.Unlock()
 	all := make([]T, 0, len(s.heap)+len(s.due))
 	for i := range s.heap {
-		all = append(all, s.heap[i].slot.of)
+		all = append(all, s.heap[i].alarm.of)
 	}
 	for _, one := range s.due {
 		if one.index < 0 { // otherwise it is back in the heap
@@ -100,12 +101,12 @@ func (s *schedule[T]) sleep(longest time.Duration) (wait time.Duration, empty, o
 	now := s.now()
 	switch {
 	case len(s.heap) > 0:
-		s.asleep = min(s.heap[0].wake, now+longest) // possibly in the past
-		return max(s.asleep-now, 0), false, true
+		s.asleep = min(s.heap[0].wake, now.Add(longest)) // possibly in the past
+		return max(s.asleep.Sub(now), 0), false, true
 	case s.used:
 		// The watchdog wakes once more: otherwise a single caller that acquires and releases in
 		// turn would signal it every time.
-		s.asleep, s.used = now+longest, false
+		s.asleep, s.used = now.Add(longest), false
 		return longest, true, true
 	default:
 		s.asleep = quorum.Never
@@ -115,7 +116,7 @@ func (s *schedule[T]) sleep(longest time.Duration) (wait time.Duration, empty, o
 
 // overdue returns when the sleep should have ended: by the timer or by a signal, whichever was
 // first.
-func (s *schedule[T]) overdue() time.Duration {
+func (s *schedule[T]) overdue() clock.Validity {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rung != 0 {
@@ -124,52 +125,52 @@ func (s *schedule[T]) overdue() time.Duration {
 	return s.asleep
 }
 
-// slots is the heap. It has a copy of each wake, because reading it from the slot costs a cache
+// alarms is the heap. It has a copy of each wake, because reading it from the alarm costs a cache
 // miss.
-type slots[T any] []scheduled[T]
+type alarms[T any] []scheduled[T]
 
 type scheduled[T any] struct {
-	wake time.Duration
-	slot *slot[T]
+	wake  clock.Validity
+	alarm *alarm[T]
 }
 
 // file puts a member into the heap under its wake, or moves it there.
-func (h *slots[T]) file(one *slot[T], wake time.Duration) {
+func (h *alarms[T]) file(one *alarm[T], wake clock.Validity) {
 	one.wake.Store(int64(wake))
 	if one.index < 0 { // heap.Push would allocate
 		one.index = len(*h)
-		*h = append(*h, scheduled[T]{slot: one})
+		*h = append(*h, scheduled[T]{alarm: one})
 	}
 	(*h)[one.index].wake = wake
 	heap.Fix(h, one.index)
 }
 
 // remove removes a member.
-func (h *slots[T]) remove(one *slot[T]) {
+func (h *alarms[T]) remove(one *alarm[T]) {
 	heap.Remove(h, one.index)
 	one.wake.Store(0)
 }
 
-func (h slots[T]) Len() int { return len(h) }
+func (h alarms[T]) Len() int { return len(h) }
 
-func (h slots[T]) Less(i, j int) bool { return h[i].wake < h[j].wake }
+func (h alarms[T]) Less(i, j int) bool { return h[i].wake < h[j].wake }
 
-func (h slots[T]) Swap(i, j int) {
+func (h alarms[T]) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].slot.index, h[j].slot.index = i, j
+	h[i].alarm.index, h[j].alarm.index = i, j
 }
 
 // Push is part of heap.Interface; file does not use it.
-func (h *slots[T]) Push(x any) {
+func (h *alarms[T]) Push(x any) {
 	one := x.(scheduled[T])
-	one.slot.index = len(*h)
+	one.alarm.index = len(*h)
 	*h = append(*h, one)
 }
 
 // Pop is part of heap.Interface.
-func (h *slots[T]) Pop() any {
+func (h *alarms[T]) Pop() any {
 	last := len(*h) - 1
-	one := (*h)[last].slot
+	one := (*h)[last].alarm
 	(*h)[last] = scheduled[T]{}
 	*h = (*h)[:last]
 	one.index = -1

@@ -83,7 +83,7 @@ func TestAReaderIsRenewedRestoredKeptAndReleasedAsAReader(t *testing.T) {
 	server.MustDo("DEL", lock, wire.ReadersKey(lock))
 	p.heal(healing(nil).with(l, quorum.All(1)))
 	require.Eventually(t, func() bool { return server.MustDo("EXISTS", lock) == int64(1) && left(l) > 4*time.Minute }, 10*time.Second, time.Millisecond)
-	_, _, ok := l.Vacate(first)
+	_, _, ok := l.Vacate(first, Ending{What: Released})
 	require.True(t, ok)
 	l.Free(wire.TicketUpdate{}).Wait(context.Background(), 10*time.Second)
 	assert.InDelta(t, time.Minute, left(l), float64(10*time.Second), "the minimum hold")

@@ -26,7 +26,7 @@ func queueing(t *testing.T, p process) (*Lock, *lease) {
 func TestALockWhoseProofWasWithdrawnMeanwhileIsNotPassedOn(t *testing.T) {
 	p := idle(3)
 	l, first := queueing(t, p)
-	_, state, ok := l.Vacate(first)
+	_, state, ok := l.Vacate(first, Ending{What: Released})
 	require.True(t, ok)
 	require.True(t, state.Proven, "the queue decides to pass it on")
 	p.stepClock(1, time.Second)
@@ -47,7 +47,7 @@ func TestALockIsPassedOnAsOftenAsItHasTokens(t *testing.T) {
 		assert.True(t, current.saw(Opened))
 		assert.Equal(t, token != 4, current.saw(Passed))
 		assert.Equal(t, token, current.events[0].Token)
-		_, state, ok := l.Vacate(current)
+		_, state, ok := l.Vacate(current, Ending{What: Released})
 		require.True(t, ok)
 		assert.Equal(t, int(7-token), state.Tokens)
 		current = &lease{}
@@ -66,7 +66,7 @@ func TestALockThatIsOverIsNotPassedOn(t *testing.T) {
 	} {
 		p := idle(3)
 		l, first := queueing(t, p)
-		_, _, ok := l.Vacate(first)
+		_, _, ok := l.Vacate(first, Ending{What: Released})
 		require.True(t, ok)
 		end(p, l)
 		require.True(t, l.Over())
@@ -82,14 +82,14 @@ func TestALockThatIsOverIsNotPassedOn(t *testing.T) {
 func TestALeaseEndsOnceAndNotThatOfTheNext(t *testing.T) {
 	p := idle(3)
 	l, first := queueing(t, p)
-	_, _, ok := l.Vacate(first)
+	_, _, ok := l.Vacate(first, Ending{What: Released})
 	require.True(t, ok)
-	_, _, ok = l.Vacate(first)
+	_, _, ok = l.Vacate(first, Ending{What: Released})
 	assert.False(t, ok)
 	next := &lease{}
 	_, ok = l.Pass(next)
 	require.True(t, ok)
-	_, _, ok = l.Vacate(first)
+	_, _, ok = l.Vacate(first, Ending{What: Released})
 	assert.False(t, ok)
 	assert.False(t, l.Work(first))
 	l.Rest(first)
@@ -97,9 +97,10 @@ func TestALeaseEndsOnceAndNotThatOfTheNext(t *testing.T) {
 	p.stepClock(0, 2*time.Hour)
 	p.stepClock(1, 2*time.Hour)
 	assert.True(t, next.saw(Lost))
+	assert.Equal(t, Settled, first.events[len(first.events)-1].What, "before the pass, which asks no node")
 	ends := slices.DeleteFunc(first.events, func(e Event) bool { return !e.Is(Lost | Released) })
 	require.Len(t, ends, 1)
-	assert.Equal(t, Released, ends[0].What, "the loss is the next lease's")
+	assert.Equal(t, Released|Asking, ends[0].What, "the loss is the next lease's")
 }
 
 // A lease that is over has no loss, and the queue hears of one, because callers wait for it.
@@ -108,7 +109,7 @@ func TestALossBetweenTwoLeasesIsTheOwnersAlone(t *testing.T) {
 	g, q := p.grant(hour(3)), &queue{}
 	g.Queue = q
 	l, first := p.open(t, g)
-	_, _, ok := l.Vacate(first)
+	_, _, ok := l.Vacate(first, Ending{What: Released})
 	require.True(t, ok)
 	p.stepClock(0, 2*time.Hour)
 	p.stepClock(1, 2*time.Hour)
@@ -140,7 +141,7 @@ func TestWhatMakesALockUselessForAnotherLease(t *testing.T) {
 			p.stepClock(0, c.after)
 			p.stepClock(1, c.after)
 		}
-		_, state, ok := l.Vacate(first)
+		_, state, ok := l.Vacate(first, Ending{What: Released})
 		require.True(t, ok, name)
 		assert.Equal(t, c.useful, state.Useful, name)
 		l.Free(wire.TicketUpdate{})

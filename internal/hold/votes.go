@@ -1,8 +1,7 @@
 package hold
 
 import (
-	"time"
-
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -12,7 +11,7 @@ import (
 
 // Vote handles an answer to the acquisition that arrives after the grant: one more node that
 // holds the lock raises the margin.
-func (l *Lock) Vote(i int, began time.Duration, reply *wire.Reply) {
+func (l *Lock) Vote(i int, began clock.Validity, reply *wire.Reply) {
 	in := quorum.Input{Kind: quorum.InputNoAnswer, Node: i, At: began}
 	err := reply.Err
 	switch reply.Status {

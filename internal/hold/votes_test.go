@@ -23,9 +23,19 @@ import (
 // running returns a process on these servers, whose nodes run until the test ends.
 func running(t *testing.T, servers []*redistest.Server) process {
 	t.Helper()
-	options := make([]rueidis.ClientOption, len(servers))
+	addrs := make([]string, len(servers))
 	for i, s := range servers {
-		options[i].InitAddress = []string{s.Addr()}
+		addrs[i] = s.Addr()
+	}
+	return runningOn(t, addrs...)
+}
+
+// runningOn is running for servers behind proxies.
+func runningOn(t *testing.T, addrs ...string) process {
+	t.Helper()
+	options := make([]rueidis.ClientOption, len(addrs))
+	for i, addr := range addrs {
+		options[i].InitAddress = []string{addr}
 	}
 	p := processOn(ensembleOf(clock.New(), options))
 	var all sync.WaitGroup
@@ -68,7 +78,7 @@ func TestALeaseTakesTheReservationOfANodeThatRefusesLate(t *testing.T) {
 		return strings.HasPrefix(fmt.Sprint(late.MustDo("GET", g.Entry.Lock)), owner)
 	}, 10*time.Second, time.Millisecond)
 	assert.Equal(t, g.Entry.Lock, l.Key())
-	_, _, ok := l.Vacate(first)
+	_, _, ok := l.Vacate(first, Ending{What: Released})
 	require.True(t, ok)
 	answers := l.Free(wire.TicketUpdate{})
 	answers.Wait(context.Background(), 10*time.Second)
@@ -87,7 +97,7 @@ func TestALockForgetsItsAcquisitionOnceEveryNodeHasAnswered(t *testing.T) {
 		if answered {
 			l.Answered()
 		}
-		_, _, ok := l.Vacate(first)
+		_, _, ok := l.Vacate(first, Ending{What: Released})
 		require.True(t, ok)
 		l.Free(wire.TicketUpdate{})
 		assert.Equal(t, !answered, g.Acquire.Withdrawn())
@@ -103,13 +113,13 @@ func TestAHealOfADetachedLockLeavesItsKeys(t *testing.T) {
 	g.Entry.Lock = wire.LockKey("p:", "job")
 	l, first := p.open(t, g)
 	servers[0].MustDo("SET", g.Entry.Lock, g.Entry.Value, "PX", "60000")
-	pending, ok := p.Detach(l, first, 2*time.Minute)
+	pending, ok := l.End(first, Ending{What: Released | Detached, Keys: Left, Keep: 2 * time.Minute})
 	require.True(t, ok)
 	pending.Wait(context.Background(), 10*time.Second)
 	require.Equal(t, 1, pending.Got)
 	assert.True(t, first.saw(Detached))
 	p.heal(healing(nil).with(l, quorum.All(1)))
-	after := p.ensemble.Collect(context.Background(), wire.NewRead(g.Entry.Lock, p.clock.Steady()+time.Minute), 10*time.Second, 1, nil)
+	after := p.ensemble.Collect(context.Background(), wire.NewRead(g.Entry.Lock, p.clock.Steady().Add(time.Minute)), 10*time.Second, 1, nil)
 	require.Equal(t, 1, after.Got, "what was posted before has run")
 	assert.Equal(t, "d "+g.Entry.Value, after.Replies[0].Held)
 	assert.Greater(t, after.Replies[0].TTL, time.Minute)

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
@@ -49,7 +50,7 @@ func (d *Watchdog) Run() {
 	due, jumped := d.clock.Now(), d.clock.Jumped() // the instant of the due wake, and the clock's jumps until then
 	for {
 		now := d.clock.Now()
-		d.tend(now, d.schedule.take(now+config.Together))
+		d.tend(now, d.schedule.take(now.Add(config.Together)))
 		if d.measure(due, jumped) {
 			d.stepAll()
 		}
@@ -86,9 +87,9 @@ func (d *Watchdog) sleep() (time.Duration, bool) {
 // read do not count, because they are no sign of load. It reports whether the delay has
 // grown so much that every lock has to be stepped now: its next wake was computed with the
 // old, shorter delay, and would be too late.
-func (d *Watchdog) measure(due, jumped time.Duration) bool {
+func (d *Watchdog) measure(due clock.Validity, jumped time.Duration) bool {
 	now := d.clock.Now()
-	late := now - due - (d.clock.Jumped() - jumped)
+	late := now.Sub(due) - (d.clock.Jumped() - jumped)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.delays.Saw(now, late)
@@ -113,7 +114,7 @@ func (d *Watchdog) stepAll() {
 
 // tend steps the locks that are due, and renews those whose round is due. Each step returns the
 // lock to the schedule, unless the lock is over.
-func (d *Watchdog) tend(now time.Duration, due []*slot[*Lock]) {
+func (d *Watchdog) tend(now clock.Validity, due []*alarm[*Lock]) {
 	var renew, remnants []*Lock
 	var heal healing
 	for _, one := range due {
@@ -141,17 +142,17 @@ type tick struct {
 	live     bool // the lock was not over before
 	begin    bool // a round begins
 	heal     quorum.Set
-	deleteAt time.Duration // of a lock that was over: when its keys are to be deleted
+	deleteAt clock.Validity // of a lock that was over: when its keys are to be deleted
 }
 
 // tick applies the passing of time. It begins a round that is due, or due soon enough to go
 // together with other locks.
-func (l *Lock) tick(now time.Duration) (t tick) {
+func (l *Lock) tick(now clock.Validity) (t tick) {
 	l.mu.Lock()
 	t.live, t.deleteAt = !l.is.over, l.deleteAt
 	s := l.stepLocked(quorum.Input{Kind: quorum.InputTick}, nil)
 	t.heal = s.Heal
-	if t.live && !s.over && l.machine.Due(now+l.terms.Slack) {
+	if t.live && !s.over && l.machine.Due(now.Add(l.terms.Slack)) {
 		s = l.stepLocked(quorum.Input{Kind: quorum.InputBegin}, nil)
 		t.begin = s.Begin
 	}

@@ -21,7 +21,7 @@ func (v *voters) count(answers []answer) (votes map[Term]int, faults []error) {
 		if j, again := seen[a.id]; again && a.id != "" {
 			faults[i] = &doubleError{wire.ConfigError{
 				Problem: fmt.Sprintf("%s and %s lead to one of the %s (id %s)", v.addrs[j], v.addrs[i], v.who, a.id),
-				Fix:     "list each once, and each under one address: one alone would be a majority",
+				Fix:     "list each once, and each under one address: one alone would be a majority", List: true,
 			}}
 			continue
 		}
@@ -51,7 +51,7 @@ func (v *voters) findStrangers(answers []answer, faults []error) {
 		if faults[i] == nil && i != best && a.strange(answers[best].view) {
 			faults[i] = &wire.ConfigError{
 				Problem: fmt.Sprintf("the %s at %s and %s are of two groups: neither knows the other", v.who, v.addrs[best], v.addrs[i]),
-				Fix:     "list those of one group; a second group is a node of its own",
+				Fix:     "list voters of one group; a second group is a node of its own", List: true,
 			}
 		}
 	}

@@ -11,16 +11,16 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/failover"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-var (
-	// ErrUnconfirmed means that nobody has confirmed for a while that the connected server
-	// is still the master of its group.
-	ErrUnconfirmed = errors.New("no majority confirms that this server is still the master: look at those who choose it, if this lasts")
-	// ErrNewTerm means that the master has just changed, and is used a little later.
-	ErrNewTerm = errors.New("the master of the group has just changed: it is used when the one before no longer votes")
-)
+// LookEvery is how often a client asks the owner of a slot whether keys leave it.
+const LookEvery = failover.ConfirmEvery
+
+// ErrNewTerm means that the master has just changed, and is used a little later.
+var ErrNewTerm = errors.New("the master of the group has just changed: it is used when the one before no longer votes")
 
 // Dial is a dial function of rueidis.
 type Dial = func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error)
@@ -29,7 +29,7 @@ type Dial = func(ctx context.Context, addr string, d *net.Dialer, config *tls.Co
 // node that is one server: it has no voters, and nobody has to confirm it.
 type Group struct {
 	life   context.Context // of the node
-	now    func() time.Duration
+	clock  func() (clock.Validity, clock.Steady)
 	kind   string // as Name has it
 	voters *voters
 
@@ -38,11 +38,13 @@ type Group struct {
 	unconfirmedBecause error // why the last question confirmed nothing
 }
 
-// New returns the group of the node with this option, nil if the node is one server. now reads
-// the validity clock. aside completes the option of a connection to a voter. Nothing is dialled
+// New returns the group of the node with this option, nil if the node is one server. by reads
+// both clocks. aside completes the option of a connection to a voter. Nothing is dialled
 // before the first question; the questions end with life.
-func New(life context.Context, o *rueidis.ClientOption, now func() time.Duration, aside func(rueidis.ClientOption) rueidis.ClientOption) *Group {
-	g := &Group{life: life, now: now}
+func New(
+	life context.Context, o *rueidis.ClientOption, by func() (clock.Validity, clock.Steady), aside func(rueidis.ClientOption) rueidis.ClientOption,
+) *Group {
+	g := &Group{life: life, clock: by}
 	switch g.kind, _ = Name(o); g.kind {
 	case "sentinel":
 		g.voters = newSentinels(life, o, aside)
@@ -86,7 +88,7 @@ func (g *Group) Used() Term {
 }
 
 // Use records that the worker uses a term that was confirmed when somebody asked at asked.
-func (g *Group) Use(term Term, asked time.Duration) {
+func (g *Group) Use(term Term, asked clock.Validity) {
 	g.mu.Lock()
 	g.terms.Use(term, asked)
 	g.mu.Unlock()
@@ -101,12 +103,12 @@ func (g *Group) resolve(ctx context.Context) (Term, error) {
 // dials set the term.
 func (g *Group) Dial(dial Dial, worker bool) Dial {
 	return func(ctx context.Context, _ string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
-		asked := g.now()
+		asked, _ := g.clock()
 		master, err := g.resolve(ctx)
 		if err != nil {
 			return nil, err
 		}
-		now := g.now()
+		_, now := g.clock()
 		g.mu.Lock()
 		usable := g.terms.Meet(master, now)
 		g.mu.Unlock()
@@ -118,6 +120,13 @@ func (g *Group) Dial(dial Dial, worker bool) Dial {
 			g.Use(master, asked)
 		}
 		return conn, err
+	}
+}
+
+// DialAgain returns a function that dials the master of the term in use, whatever the address.
+func (g *Group) DialAgain(dial Dial) Dial {
+	return func(ctx context.Context, _ string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
+		return dial(ctx, g.Used().Addr, d, config)
 	}
 }
 
@@ -141,7 +150,7 @@ func (g *Group) Run(changed, over func()) {
 		if !g.Confirm() {
 			over()
 		}
-		confirmedNow, faultsNow := g.Unconfirmed() == nil, fmt.Sprint(g.Faults())
+		confirmedNow, faultsNow := !g.Unconfirmed(), fmt.Sprint(g.Faults())
 		if confirmedNow != confirmed || faultsNow != faults {
 			changed()
 		}
@@ -153,38 +162,92 @@ func (g *Group) Run(changed, over func()) {
 // use meanwhile; then it has just been confirmed.
 func (g *Group) Confirm() (goesOn bool) {
 	before := g.Used()
-	asked := g.now()
+	asked, _ := g.clock()
 	master, err := g.resolve(g.life)
-	now := g.now()
+	_, now := g.clock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.unconfirmedBecause = err
 	return err != nil || before == (Term{}) || g.terms.Used() != before || g.terms.Record(master, asked, now)
 }
 
-// Unconfirmed returns why votes may not count, because nobody has confirmed the term; nil
-// if they do.
-func (g *Group) Unconfirmed() error {
+// Votes returns why votes of the term in use do not count now: no majority has confirmed it, or keys may have left the
+// master since the marker was written. It returns nil if they count.
+func (g *Group) Votes() error {
 	if g == nil {
 		return nil
 	}
-	now := g.now()
+	now, _ := g.clock()
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	switch {
-	case g.terms.Confirmed(now):
-		return nil
-	case g.unconfirmedBecause != nil:
-		return fmt.Errorf("%w: %w", ErrUnconfirmed, g.unconfirmedBecause)
+	switch err := g.terms.Votes(now, g.Watches()); {
+	case errors.Is(err, failover.ErrMoved):
+		return wire.ErrMoving
+	case err != nil && g.unconfirmedBecause != nil:
+		return fmt.Errorf("%w: %w", err, g.unconfirmedBecause)
 	default:
-		return ErrUnconfirmed
+		return err
 	}
 }
 
-// Renews reports whether a lease may rely on an answer of that term to what was sent at sent:
-// a majority had confirmed the term within the window.
-func (g *Group) Renews(term Term, sent, window time.Duration) bool {
+// Unconfirmed reports whether no majority has confirmed the term lately.
+func (g *Group) Unconfirmed() bool { return errors.Is(g.Votes(), failover.ErrUnconfirmed) }
+
+// Watches reports whether the master must be asked, by Look, whether keys leave it: it owns a slot.
+func (g *Group) Watches() bool { return g != nil && g.kind == "slot" }
+
+// Look records the master's reply to CLUSTER NODES, which was asked at this instant of the validity clock. It
+// returns whether a move of the slot has begun, or has ended.
+func (g *Group) Look(text string, asked clock.Validity) (changed bool) {
+	open := movesAway(text, g.voters.resolver.(*slotOwner).slot)
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.terms.Used() == term && g.terms.Renews(sent, window)
+	return g.terms.Look(open, asked)
+}
+
+// FoundMove records an answer that only a half-moved slot gives. It returns whether that is new.
+func (g *Group) FoundMove() (first bool) {
+	if g == nil {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.terms.FoundMove()
+}
+
+// Moving reports whether keys may leave the master now, and Moved whether they may have left since the marker
+// was written; then no vote counts.
+func (g *Group) Moving() bool { return g.move((*failover.Tracker[Term]).Moving) }
+
+// Moved is described at Moving.
+func (g *Group) Moved() bool { return g.move((*failover.Tracker[Term]).Moved) }
+
+func (g *Group) move(is func(*failover.Tracker[Term]) bool) bool {
+	if g == nil {
+		return false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return is(&g.terms)
+}
+
+// Marked records that the guard has written a new marker since the last Look.
+func (g *Group) Marked() {
+	if g != nil {
+		g.mu.Lock()
+		g.terms.Marked()
+		g.mu.Unlock()
+	}
+}
+
+// Since returns what has become of the term in which a request was sent at sent: whether it is not the one in use, and
+// whether no lease may rely on the answer, because of that, or because no majority had confirmed the term within the window.
+func (g *Group) Since(term Term, sent clock.Validity, window time.Duration) (former, outlasted bool) {
+	if g == nil {
+		return false, false
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	former = g.terms.Used() != term
+	return former, former || !g.terms.Renews(sent, window)
 }

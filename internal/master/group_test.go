@@ -19,6 +19,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/failover"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -79,7 +81,7 @@ func votingAs(t *testing.T, option rueidis.ClientOption, voters ...voter) *Group
 		return here, nil
 	}
 	life, end := context.WithCancel(t.Context())
-	g := New(life, &option, func() time.Duration { return time.Hour }, func(o rueidis.ClientOption) rueidis.ClientOption {
+	g := New(life, &option, func() (_ clock.Validity, _ clock.Steady) { return clock.Validity(time.Hour), clock.Steady(time.Hour) }, func(o rueidis.ClientOption) rueidis.ClientOption {
 		o.DialCtxFn, o.AlwaysRESP2 = option.DialCtxFn, true
 		o.ForceSingleClient, o.DisableCache, o.DisableRetry, o.PipelineMultiplex = true, true, true, -1
 		o.ClientSetInfo = rueidis.DisableClientSetInfo
@@ -249,7 +251,7 @@ func TestAVoterUnderTwoAddressesIsRefusedAndNeverCountsTwice(t *testing.T) {
 				assert.Regexp(t, `^(0:1 and [123]:1|2:1 and 3:1) lead to one of the `+kind+` \(id x\)$`, config.Problem)
 				assert.Contains(t, config.Fix, "list each once")
 
-				g.Use(c.term, time.Hour) // a name that leads to another voter for a while ends no lease
+				g.Use(c.term, clock.Validity(time.Hour)) // a name that leads to another voter for a while ends no lease
 				term, err := g.resolve(t.Context())
 				if !l.another {
 					require.Error(t, err)
@@ -386,7 +388,7 @@ func TestTheSlowestVoterIsHeardAsWell(t *testing.T) {
 		<-named
 		return dial(ctx, addr, d, c)
 	}
-	g.Use(Term{"a:6379", 7}, time.Hour) // the first question waits for the others
+	g.Use(Term{"a:6379", 7}, clock.Validity(time.Hour)) // the first question waits for the others
 	_, err := g.resolve(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, g.Faults())
@@ -412,6 +414,27 @@ func TestSilenceDoesNotHideWhatHasToBeFixed(t *testing.T) {
 	_, err = g.resolve(t.Context())
 	require.NoError(t, err)
 	testFaults(t, g, "the Sentinel at 2:1 knows no master set")
+}
+
+// A step of the wall clock moves the validity clock alone. Leases move to the new master when
+// the old one no longer votes for others, which the step does not bring nearer.
+func TestAStepOfTheWallClockDoesNotShortenTheWaitForANewTerm(t *testing.T) {
+	validity, steady := time.Hour, time.Hour
+	g := voting(t, rueidis.ClientOption{Sentinel: rueidis.SentinelOption{MasterSet: "m"}}, says("a", 7))
+	g.clock = func() (_ clock.Validity, _ clock.Steady) { return clock.Validity(validity), clock.Steady(steady) }
+	g.terms.Meet(Term{"old:6379", 6}, clock.Steady(steady))
+	g.Use(Term{"old:6379", 6}, clock.Validity(validity))
+	require.False(t, g.Confirm(), "the answer that names the new term first")
+	dialled := errors.New("dialled")
+	dial := g.Dial(func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) { return nil, dialled }, true)
+
+	validity += 2 * failover.SettleFor
+	_, err := dial(t.Context(), "", nil, nil)
+	require.ErrorIs(t, err, ErrNewTerm, "the wall clock was stepped, and no time has passed")
+
+	steady += failover.SettleFor
+	_, err = dial(t.Context(), "", nil, nil)
+	require.ErrorIs(t, err, dialled)
 }
 
 // The texts of Redis name a cause that no user can fix, and commands that no user sends.

@@ -91,12 +91,12 @@ func (s *sentinels) explain(addr string, err error) error {
 	case strings.Contains(text, "No such master"):
 		return &wire.ConfigError{
 			Problem: fmt.Sprintf("the Sentinel at %s knows no master set %q", addr, s.set),
-			Fix:     "name the master set as `sentinel monitor` does, and the Sentinels of one group",
+			Fix:     "name the master set as `sentinel monitor` does, and the Sentinels of one group", List: true,
 		}
 	case strings.Contains(text, "unknown command"):
 		return &wire.ConfigError{
 			Problem: "the server at " + addr + " is no Sentinel",
-			Fix:     "name the Sentinels, at port 26379 as a rule; a server without Sentinels belongs into Addrs",
+			Fix:     "name the Sentinels, at port 26379 as a rule; a server without Sentinels belongs into Addrs", List: true,
 		}
 	case strings.HasPrefix(text, "NOAUTH"):
 		return wire.PasswordError("the Sentinel at "+addr, "Sentinel.Username and Sentinel.Password of the option; Username and Password are the master's")

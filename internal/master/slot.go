@@ -112,6 +112,19 @@ func owns(ranges []string, slot int) bool {
 	return false
 }
 
+// movesAway reports whether the node that gave this reply to CLUSTER NODES is about to move the slot to another
+// one. Only its own line says that: [slot->-id].
+func movesAway(text string, slot int) bool {
+	move := fmt.Sprintf("[%d->-", slot)
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line)
+		if len(fields) > 8 && slices.Contains(strings.Split(fields[2], ","), "myself") {
+			return slices.ContainsFunc(fields[8:], func(s string) bool { return strings.HasPrefix(s, move) })
+		}
+	}
+	return false
+}
+
 // explain adds to an error of a cluster node which one it is, and how to fix it.
 func (s *slotOwner) explain(addr string, err error) error {
 	redis, ok := rueidis.IsRedisErr(err)
@@ -122,7 +135,7 @@ func (s *slotOwner) explain(addr string, err error) error {
 	case strings.Contains(text, "cluster support disabled"), strings.Contains(text, "unknown command"):
 		return &wire.ConfigError{
 			Problem: "the server at " + addr + " is not part of a cluster",
-			Fix:     "name nodes of the cluster; a server without a cluster belongs into Addrs",
+			Fix:     "name nodes of the cluster; a server without a cluster belongs into Addrs", List: true,
 		}
 	case strings.HasPrefix(text, "NOAUTH"):
 		return wire.PasswordError("the node at "+addr, "Username and Password of the option")

@@ -2,14 +2,16 @@ package node
 
 import (
 	"context"
+	"errors"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/master"
+	"github.com/quorumlock/quorumlock/internal/vote"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -27,18 +29,22 @@ type transfer struct {
 	batch    []entry
 	calls    []call
 	commands rueidis.Commands
+	loads    int // commands before the calls, which load the script
 	single   [1]rueidis.RedisResult
 	results  []rueidis.RedisResult
 
-	validity, steady time.Duration // when it was sent, by either clock
-	at               time.Time
-	greeted          uint64        // the connection that it was meant for
-	term             master.Term   // of the group then
-	received         time.Duration // on the steady clock
+	validity clock.Validity // when it was sent
+	steady   clock.Steady   // the same instant
+	at       time.Time
+	mono     clock.Mono   // the same instant
+	greeted  uint64       // the connection that it was meant for
+	term     master.Term  // of the group then
+	received clock.Steady // on the steady clock
 	// changed means that the client has redialled. Some replies may have come over a
 	// connection that was never greeted, perhaps from another server.
 	changed bool
 	broken  bool // a reply is missing
+	flushed bool // the server had lost the script: what goes again comes before the next batch
 	// unlisted is why votes do not count when the answers are delivered, because of the
 	// lists of nodes.
 	unlisted error
@@ -60,11 +66,11 @@ type courier struct {
 	transfers  [2]transfer // one on the wire, and one whose answers are being delivered
 	reader     wire.Reader
 	reply      wire.Reply
-	fullUntil  time.Duration // until then the server counts as out of memory
-	forgetting bool          // a request to drop old registers is queued
-	resend     []entry       // requests to send once more
-	retryQueue []entry       // requests that insist and wait for a connection, or for retryAt
-	retryAt    time.Duration
+	fullUntil  clock.Steady // until then the server counts as out of memory
+	forgetting bool         // a request to drop old registers is queued
+	resend     []entry      // requests to send once more
+	retryQueue []entry      // requests that insist and wait for a connection, or for retryAt
+	retryAt    clock.Steady
 	retries    retries
 }
 
@@ -74,6 +80,7 @@ func (c *courier) load(t *transfer) {
 	// made.
 	t.validity, t.steady = c.cfg.Clock()
 	t.at, t.greeted = time.Now(), c.greeted
+	t.mono = clock.Mono(t.at.Sub(c.start))
 	t.term = c.group.Used()
 	t.batch, c.batch = c.batch, t.batch[:0]
 	c.pack(t)
@@ -93,6 +100,7 @@ func (c *courier) transmit(t *transfer) {
 	}
 	_, t.received = c.cfg.Clock()
 	t.changed = c.conns.dialed.Load() != t.greeted
+	t.flushed = slices.ContainsFunc(t.results, func(r rueidis.RedisResult) bool { return noScript(r.Error()) })
 	t.broken = slices.ContainsFunc(t.results, func(r rueidis.RedisResult) bool { return r.NonRedisError() != nil })
 	if !t.broken {
 		c.debt.answered()
@@ -110,16 +118,17 @@ func (c *courier) transmitter() {
 
 // arrived records that the replies to a transfer have arrived.
 func (c *courier) arrived(t *transfer) {
-	c.now, c.pingAt = t.received, t.received+keepAlive
-	c.lanes.pace.observe(t.received - t.steady)
-	c.greeter.script.near = t.received-t.steady < leanBelow
+	c.now = t.received
+	c.pingAt = c.testAt(slices.ContainsFunc(t.batch, func(e entry) bool { return e.req.Kind == wire.Extend || e.asks() }))
+	c.lanes.pace.observe(t.received.Sub(t.steady))
+	c.greeter.script.near = t.received.Sub(t.steady) < leanBelow
 }
 
 // handOut delivers the answers.
 func (c *courier) handOut(t *transfer) {
 	t.unlisted = c.greeter.unlisted()
 	for i, part := range t.calls {
-		c.deliver(t, t.batch[part.first:part.last], part, t.results[i])
+		c.deliver(t, t.batch[part.first:part.last], part, t.results[t.loads+i])
 	}
 	if t.broken {
 		t.commands = nil // not reused: the call ended early, and rueidis may still read them
@@ -135,20 +144,24 @@ func (c *courier) handOut(t *transfer) {
 // script may run.
 func (c *courier) pack(t *transfer) {
 	t.calls, t.commands = t.calls[:0], t.commands[:0]
-	part := call{}
+	part, weight := call{}, 0
 	// A script that has written may go on to write, whatever memory that takes. So a full
 	// server would grant locks that follow an extension or a release in the same script.
 	full := t.steady < c.fullUntil
 	for i := range t.batch {
-		locks := t.batch[i].req.Locks()
-		if part.locks > 0 && (part.locks+locks > wire.MaxLocks || full && t.batch[i].asks() != t.batch[i-1].asks()) {
+		req := t.batch[i].req
+		if part.locks > 0 && (weight+req.Weight() > wire.MaxLocks || full && t.batch[i].asks() != t.batch[i-1].asks()) {
 			t.calls = append(t.calls, part)
-			part = call{first: i}
+			part, weight = call{first: i}, 0
 		}
-		part.last, part.locks = i+1, part.locks+locks
+		part.last, part.locks, weight = i+1, part.locks+req.Locks(), weight+req.Weight()
 	}
 	t.calls = append(t.calls, part)
-	sent := strconv.FormatInt(t.steady.Microseconds(), 10)
+	if t.loads = 0; c.greeter.script.lost {
+		t.loads, c.greeter.script.lost = 1, false
+		t.commands = append(t.commands, c.greeter.script.load(c.client))
+	}
+	sent := wire.Micros(t.steady)
 	for i := range t.calls {
 		part := &t.calls[i]
 		t.commands = append(t.commands, c.greeter.command(sent, t.batch[part.first:part.last], part))
@@ -166,7 +179,7 @@ func (c *courier) deliver(t *transfer, entries []entry, part call, result rueidi
 	for i := range entries {
 		e := entries[i]
 		r := &c.reply
-		*r = wire.Reply{Sent: t.validity}
+		*r = wire.Reply{Sent: t.validity, Again: e.again}
 		if failure.Status != 0 {
 			r.Status, r.Err = failure.Status, failure.Err
 		} else {
@@ -186,11 +199,11 @@ func (c *courier) deliver(t *transfer, entries []entry, part call, result rueidi
 func (c *courier) answers(t *transfer, locks int, result rueidis.RedisResult) (wire.Answers, wire.Reply) {
 	message, err := result.ToMessage()
 	if err != nil {
-		if noScript(err) { // SCRIPT FLUSH or a restart: greet again, then send again
-			c.regreet()
+		if noScript(err) { // SCRIPT FLUSH: send again, behind the script
+			c.greeter.script.flushed()
 			return wire.Answers{}, wire.Reply{Status: wire.MayRepeat, Err: err}
 		}
-		status, err := classify(timed(err, t.received-t.steady))
+		status, err := classify(timed(err, t.received.Sub(t.steady)))
 		return wire.Answers{}, wire.Reply{Status: status, Err: wire.MissingRight(err)}
 	}
 	clock, all, err := wire.Unpack(&message, locks)
@@ -210,57 +223,74 @@ func (c *courier) conclude(t *transfer, e entry, r *wire.Reply) bool {
 	switch {
 	case r.Status == wire.Taken:
 		e.req.MarkRefused(1 << c.cfg.Index)
+	case r.Status == wire.MayRepeat && e.flushed < flushedMax && e.req.Kind != wire.Heal && noScript(r.Err):
+		e.flushed++
+		c.resend = append(c.resend, e)
+		return false
 	case r.Status == wire.MayRepeat:
 		r.Status = wire.NotApplied
-		if !e.resent && (e.req.Insists || e.req.Kind == wire.Acquire || e.req.Kind == wire.Extend || e.req.Kind == wire.Mark || e.req.Kind == wire.Read || e.req.Kind == wire.Scan) {
-			// A request that creates a lock for an existing lease is not sent again: the
-			// lease's release may be on its way.
+		if !e.resent && repeatable(e.req) {
 			e.resent = true
 			c.resend = append(c.resend, e)
 			return false
 		}
 	case r.Status == wire.Unknown:
 		c.retries.orphans.add(e.req, c.voidAt(e.req, t.steady, t.at))
-	case r.Status == wire.Granted && t.changed:
-		r.Status, r.Err = wire.Unknown, wire.ErrReconnected
-	case r.Status == wire.Granted && c.greeter.quarantine.reason != nil:
-		// This reply or an earlier one shows that the clock was stepped.
-		r.Status, r.Err = wire.Unknown, c.greeter.quarantine.reason
-	case r.Status == wire.Done && c.outlasted(e.req, t):
-		r.Status, r.Err, r.Answers = wire.Unknown, master.ErrUnconfirmed, nil
-	case r.Status == wire.Granted && (c.greeter.termError() != nil || c.group.Used() != t.term):
-		r.Status, r.Err = wire.Unknown, master.ErrUnconfirmed
-	case r.Status == wire.Granted && t.unlisted != nil:
-		r.Status, r.Err = wire.Unknown, t.unlisted
+	case r.Status == wire.Granted:
+		if err := c.vote.Counts(c.cast(t), vote.Others{Term: c.group.Votes(), Lists: t.unlisted}); err != nil {
+			r.Status, r.Err = wire.Unknown, err
+		}
+	case r.Status == wire.Done && keeps(e.req):
+		if err := c.vote.Keeps(c.cast(t), e.req.Lifetime); err != nil {
+			r.Status, r.Err, r.Answers = wire.Unknown, err, nil
+		}
 	case r.Status == wire.Done && e.req.Kind == wire.Release:
 		c.retries.released(e.req, t.at)
 	}
 	if wire.Away(r.Err) { // renewals have such an error for each lock, and are Done
 		c.conns.hangUp()
 	}
+	if r.Err != nil && errors.Is(r.Err, wire.ErrMoving) && c.group.FoundMove() {
+		c.regreet()
+	}
 	if r.Status == wire.Failed && strings.Contains(r.Err.Error(), "OOM") {
-		c.fullUntil = t.received + fullFor
+		c.fullUntil = t.received.Add(fullFor)
 		c.forget()
 	}
 	switch {
 	case !e.req.Insists:
 	case (r.Status == wire.Unknown || r.Status == wire.NotApplied) && c.life.Err() == nil:
+		e.again = e.again || r.Status == wire.Unknown
 		c.resend = append(c.resend, e)
 		return false
 	case r.Status == wire.Failed && len(c.retryQueue) < retryMax:
+		e.again = true // an operation may fail after its first write
 		c.retryQueue = append(c.retryQueue, e)
-		c.retryAt = t.received + retryAfter
+		c.retryAt = t.received.Add(retryAfter)
 		return false
 	}
 	return true
 }
 
-// outlasted reports whether no lease, and no revocation, may rely on an answer: when the request was sent, no
-// majority had confirmed the term for the window, and another master may be about to vote. A
-// request that insists prolongs no lease: it is a release, or keeps keys whose lease is over.
-func (c *courier) outlasted(req *wire.Request, t *transfer) bool {
-	if c.group == nil || req.Insists || req.Kind != wire.Extend && req.Kind != wire.Heal && req.Kind != wire.Raise && req.Kind != wire.Mark {
-		return false
+// cast returns what a transfer was sent on.
+func (c *courier) cast(t *transfer) vote.Cast {
+	former, outlasted := c.group.Since(t.term, t.validity, c.cfg.Window)
+	return vote.Cast{Sent: t.mono, Steady: t.steady, Changed: t.changed, Former: former, Outlasted: outlasted}
+}
+
+// repeatable reports whether a request that was not applied may be sent again. One that creates a lock for
+// an existing lease may not: the lease's release may be on its way.
+func repeatable(req *wire.Request) bool {
+	switch req.Kind {
+	case wire.Acquire, wire.Extend, wire.Mark, wire.Read, wire.Scan:
+		return true
+	default:
+		return req.Insists
 	}
-	return !c.group.Renews(t.term, t.validity, c.cfg.Window)
+}
+
+// keeps reports whether a lease, or a revocation, may rely on the answer to a request. A request that
+// insists prolongs no lease: it is a release, or keeps keys whose lease has ended.
+func keeps(req *wire.Request) bool {
+	return !req.Insists && (req.Kind == wire.Extend || req.Kind == wire.Heal || req.Kind == wire.Raise || req.Kind == wire.Mark)
 }

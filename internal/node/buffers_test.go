@@ -59,11 +59,11 @@ func (b *burster) post(requests int) {
 	for i := range requests {
 		key := fmt.Sprintf("p:%s-%d", strings.Repeat("k", 64), i)
 		value := wire.Compose(strings.Repeat("0", wire.OwnerLen), 0, "0 - -")
-		req := wire.NewRelease(key, value, nil, wire.TicketUpdate{}, now+time.Minute)
+		req := wire.NewRelease(key, value, nil, wire.TicketUpdate{}, now.Add(time.Minute))
 		lane := &b.lanes.urgent
 		if i%2 == 1 {
 			req = &wire.Request{}
-			req.Init(&wire.Acquisition{Lock: key, Value: value, KeyTTL: "1000", Token: "0", NotAfter: now + time.Minute})
+			req.Init(&wire.Acquisition{Lock: key, Value: value, KeyTTL: "1000", Token: "0", NotAfter: now.Add(time.Minute)})
 			lane = &b.lanes.acquire
 		}
 		req.Insists = false // without a connection, it would wait for the next one

@@ -3,8 +3,11 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -45,6 +48,24 @@ func timed(err error, took time.Duration) error {
 	default:
 		return err
 	}
+}
+
+// noRedis returns the error of a server that does not speak Redis's protocol at all, nil for every
+// other error. rueidis then reports the first byte of the answer, in decimal.
+func noRedis(err error) *wire.ConfigError {
+	number, found := strings.CutPrefix(err.Error(), "received unknown message type: ")
+	first, parsed := strconv.Atoi(number)
+	if !found || parsed != nil {
+		return nil
+	}
+	what, fix := "another kind of server", "name the host and port of a Redis server"
+	switch first {
+	case 'H':
+		what = "an HTTP server"
+	case 0x15: // an alert
+		what, fix = "a TLS port", "set TLSConfig, or name the port without TLS"
+	}
+	return &wire.ConfigError{Problem: fmt.Sprintf("the answer is not Redis's protocol (it begins with %q, as from %s)", rune(first), what), Fix: fix}
 }
 
 // noScript reports whether the server has lost our script. It has not applied the request

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -47,7 +48,7 @@ func TestCloseSendsReleasesOfManyLocks(t *testing.T) {
 		for j := i; j < min(i+wire.MaxLocks, locks); j++ {
 			pairs = append(pairs, [2]string{fmt.Sprint("p:", j), wire.Compose(ownerA, 0, metadata)})
 		}
-		last = append(last, wire.NewReleases(pairs, now()+time.Minute))
+		last = append(last, wire.NewReleases(pairs, clock.Steady(now()+time.Minute)))
 	}
 	var answers tally
 	assert.True(t, n.Close(context.Background(), last, &answers), "in time")
@@ -122,7 +123,7 @@ func TestCloseSendsNoAcquisitions(t *testing.T) {
 	n, now := greeted(t, proxy.Addr())
 	proxy.Delay(50 * time.Millisecond)
 	busy, asks := make(answers, 1), make(answers, 2)
-	require.True(t, n.Post(wire.NewRead("p:job", now()+time.Minute), busy))
+	require.True(t, n.Post(wire.NewRead("p:job", clock.Steady(now()+time.Minute)), busy))
 	require.Eventually(t, func() bool { return len(busy) == 0 }, time.Second, time.Millisecond)
 	time.Sleep(10 * time.Millisecond) // the read is on its way
 	require.True(t, n.Post(acquisition("p:job", ownerA, now()+time.Minute), asks))

@@ -5,6 +5,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -15,7 +16,7 @@ type Config struct {
 	Prefix string               // of all keys
 	// Clock returns an instant of the client's validity clock and of its steady one, both
 	// of the same moment. Requests expire by the steady one.
-	Clock func() (validity, steady time.Duration)
+	Clock func() (validity clock.Validity, steady clock.Steady)
 	Drift float64 // bound on the difference of clock rates
 	// Cap is how far a grant may move a fencing register ahead of the node's clock; 0
 	// mints no tokens.
@@ -47,7 +48,7 @@ type Config struct {
 	// process, and all nodes seem to be stepped. The guard's marker reports only a step of
 	// the node's clock to other clients. Nil means that no step is the node's own. Called
 	// in the worker's goroutine; it must not block.
-	OwnStep func(index int, since time.Duration) (own, sure bool)
+	OwnStep func(index int, since clock.Steady) (own, sure bool)
 	// OnClockStep is called when a step of the node's clock is found; by is the most that
 	// it can be. The reply that shows the step is delivered afterwards. Called in the
 	// worker's goroutine; it must not block.
@@ -71,12 +72,21 @@ type Lists interface {
 	Entry(i int) wire.ListEntry
 	// Listed records the answer to an entry that was sent at sent, on the steady clock. It
 	// returns why the list is refused, nil if it is not.
-	Listed(i int, e wire.ListEntry, sent time.Duration, a wire.ListAnswer) error
+	Listed(i int, e wire.ListEntry, sent clock.Steady, a wire.ListAnswer) error
 	// Gone records that node i is not connected, or may not vote.
 	Gone(i int)
 	// Votes returns why the votes of node i do not count: ErrConnecting for what passes in
 	// a moment, a ConfigError for a refusal; nil if they count.
 	Votes(i int) error
+	// Bind records that the clients of node i have the guard, and this one has not: until then, none
+	// of its votes count on any node. err says so.
+	Bind(i int, until clock.Steady, err *wire.ConfigError)
 	// Stale reports whether node i has to be asked again at once.
 	Stale(i int) bool
+	// Announcement returns what to announce on node i, which is the server with this run_id: nil if the client
+	// has asked for no lease.
+	Announcement(i int, runID string) *wire.Announcement
+	// Announced takes what node i shows when this client announces own, and until when each of it stands. It
+	// returns a warning, nil for none.
+	Announced(i int, own *wire.Announcement, all map[string]clock.Steady) error
 }

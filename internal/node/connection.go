@@ -8,10 +8,14 @@ import (
 	"io"
 	"maps"
 	"net"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // conns are the connections of a node to its server, and to those that choose the server.
@@ -106,6 +110,22 @@ func (c *conns) hangUp() {
 	}
 }
 
+// peek reports of the worker's connection whether an answer lies in its socket, which this process has not had the
+// CPU to read, and whether it has ended.
+func (c *conns) peek() (unread, ended bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for conn := range c.open {
+		if socket, ok := raw(conn.Conn).(syscall.Conn); ok && conn.number > 0 {
+			if inside, err := socket.SyscallConn(); err == nil {
+				some, over := peek(inside)
+				unread, ended = unread || some, ended || over
+			}
+		}
+	}
+	return unread, ended
+}
+
 // watchedConn wakes the worker when its connection ends. So the worker redials before the
 // next request needs the connection: without traffic, a restarted node still starts its
 // quarantine, and a lost node is found.
@@ -117,18 +137,42 @@ type watchedConn struct {
 	heard  bool   // something has arrived; used only by the goroutine that reads
 }
 
-// Read explains the end of a connection over which nothing has ever arrived: a server that
-// speaks TLS at its port ends one that begins otherwise, and says nothing.
+// Read explains an alert of TLS, and the end of a connection over which nothing has ever arrived: a
+// server that speaks TLS at its port ends one that begins otherwise, and says nothing.
 func (c *watchedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if _, secure := c.Conn.(*tls.Conn); n > 0 || secure {
-		c.heard = true
+	if errors.Is(err, os.ErrDeadlineExceeded) && c.SetReadDeadline(time.Now().Add(lastLook)) == nil {
+		n, err = c.Conn.Read(p) // this process may be late itself: what has come is read
+	}
+	_, secure := c.Conn.(*tls.Conn)
+	c.heard = c.heard || n > 0 || secure
+	if err != nil && secure { // not at each read: errors.As allocates
+		err = refusedTLS(err)
 	}
 	if err != nil && !c.heard && (errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)) {
-		err = fmt.Errorf("the server ended the connection before any answer (%w); if it speaks TLS at this port, set TLSConfig, or name its other port", err)
+		err = fmt.Errorf("the server ended the connection before any answer (%w); if it speaks TLS at this port, set TLSConfig or name its other port; if it is a proxy, name the server itself", err)
 	}
 	return n, err
 }
+
+// Write explains an alert of TLS as Read does. A write may meet the end of the connection before a
+// read has met the alert, which the kernel still has.
+func (c *watchedConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if _, secure := c.Conn.(*tls.Conn); err != nil && secure && c.SetReadDeadline(time.Now().Add(alertTimeout)) == nil {
+		var refused *wire.ConfigError
+		if _, alert := c.Conn.Read(make([]byte, 1)); errors.As(refusedTLS(alert), &refused) {
+			err = refused
+		}
+	}
+	return n, err
+}
+
+// lastLook is how long past its deadline a connection is read for what has already come.
+const lastLook = time.Millisecond
+
+// alertTimeout is how long a connection that has ended is read for an alert.
+const alertTimeout = 10 * time.Millisecond
 
 // Close ends the connection. rueidis calls it whatever the cause: no answer in time, an
 // error, or credentials that could not be renewed.

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"net"
 	"testing"
 	"time"
 
@@ -36,4 +37,14 @@ func TestConnectionsThatHaveEndedAreForgotten(t *testing.T) {
 	n.link.conns.mu.Lock()
 	defer n.link.conns.mu.Unlock()
 	assert.LessOrEqual(t, len(n.link.conns.open), 1)
+}
+
+// endless is a connection from which everything can be read at once.
+type endless struct{ net.Conn }
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }
+
+func TestAReadOfAConnectionAllocatesNothing(t *testing.T) {
+	c, p := &watchedConn{Conn: endless{}}, make([]byte, 64)
+	assert.Zero(t, testing.AllocsPerRun(100, func() { _, _ = c.Read(p) }))
 }

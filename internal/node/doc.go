@@ -28,7 +28,7 @@
 //	lanes       the requests that wait, in three lanes; the size of a batch (pace)
 //	worker      the loop: connect, take a batch, send it; reports the health
 //	courier     the batch on the wire, its answers, and the requests that are sent again (retries)
-//	greeter     the greeting: identity, restart guard, quarantine, lists of nodes
+//	greeter     the greeting: identity, one server at the address, restart guard, quarantine, lists of nodes
 //	link        the connection: dialled, greeted, tested; the node's clock (meter), the answers
 //	            that the node owes (debt), and all open connections (conns)
 //	subscriber  the wake-ups, over a connection of its own
@@ -37,8 +37,8 @@
 //
 // # Goroutines and locks
 //
-// The worker, its transmitter, the subscriber, and for a failover group the one that asks for
-// the master. The transmitter works while the worker delivers the answers to the batch before;
+// The worker, its transmitter, the subscriber, now and then one that compares another connection
+// to the address (oneServer), and for a failover group the one that asks for the master. The transmitter works while the worker delivers the answers to the batch before;
 // it uses nothing of the worker's but the transfer and the link's client. lanes and conns have a
 // mutex each. They are never held together, and nothing is called under one of them: receivers
 // and the functions of [Config] run without a lock.

@@ -3,6 +3,7 @@ package node
 import (
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -11,7 +12,7 @@ const HintMax = hintMax
 
 // NewForget returns the request with which a node drops old registers.
 func NewForget(expires time.Duration) *wire.Request {
-	return wire.NewForget(wire.RegistersKey("p:"), registerAge, forgetMost, expires)
+	return wire.NewForget(wire.RegistersKey("p:"), registerAge, forgetMost, clock.Steady(expires))
 }
 
 // AcquireMax is the length of the lane of acquisitions.

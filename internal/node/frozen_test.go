@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -53,9 +54,9 @@ func (f *flood) end() {
 func heals(locks []string, ms string, notAfter time.Duration) *wire.Request {
 	var all []wire.Healing
 	for _, lock := range locks {
-		all = append(all, wire.Healing{Lock: lock, Owner: ownerA, Metadata: metadata, KeyTTL: ms, NotAfter: notAfter})
+		all = append(all, wire.Healing{Lock: lock, Owner: ownerA, Metadata: metadata, KeyTTL: ms, NotAfter: clock.Steady(notAfter)})
 	}
-	return wire.NewHeal(all, notAfter)
+	return wire.NewHeal(all, clock.Steady(notAfter))
 }
 
 // A server may be frozen anywhere, also between a script's reading of the clock and its
@@ -152,7 +153,7 @@ func TestARequestThatArrivesTooLateIsVoid(t *testing.T) {
 	reply := answer.Next(t)
 	assert.Equal(t, wire.NotApplied, reply.Status)
 	require.ErrorIs(t, reply.Err, wire.ErrLate)
-	late := wire.Healing{Lock: "p:job", Owner: ownerA, Metadata: metadata, KeyTTL: "1000", NotAfter: now() + 100*time.Millisecond}
+	late := wire.Healing{Lock: "p:job", Owner: ownerA, Metadata: metadata, KeyTTL: "1000", NotAfter: clock.Steady(now() + 100*time.Millisecond)}
 	require.True(t, n.Post(wire.NewHeal([]wire.Healing{late}, late.NotAfter), answer))
 	assert.Equal(t, []int64{wire.Missing}, answer.Next(t).Answers)
 	assert.EqualValues(t, 0, server.MustDo("DBSIZE"))
@@ -164,7 +165,7 @@ func TestARequestThatHasExpiredIsNotSent(t *testing.T) {
 	answer := make(answers, 4)
 	tr.watch(60 * time.Millisecond)
 	busy := make(answers, 1)
-	tr.post(wire.NewRead("p:busy", tr.now()+time.Minute), busy)
+	tr.post(wire.NewRead("p:busy", clock.Steady(tr.now()+time.Minute)), busy)
 	require.Eventually(t, func() bool { calls, _ := tr.calls(); return len(calls) > 0 }, 20*time.Second, time.Millisecond)
 	gone := tr.now() + 20*time.Millisecond
 	tr.post(acquisition("p:job", ownerA, gone), answer)

@@ -1,8 +1,12 @@
 package node
 
 import (
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,6 +15,8 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/vote"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -39,6 +45,9 @@ func (g *greeting) findings(guarded bool, longest string) (v finding, known bool
 	if role := identity["role"]; role != "" && role != "master" {
 		return finding{status: wire.Misconfigured}, true
 	}
+	if wire.TooOld(identity["redis_version"]) != nil {
+		return finding{status: wire.Misconfigured}, true
+	}
 	numbers := func(parts []shape) bool {
 		return !slices.ContainsFunc(parts, func(s shape) bool { return !s.isNumber() })
 	}
@@ -57,6 +66,9 @@ func (g *greeting) findings(guarded bool, longest string) (v finding, known bool
 		v.withheld = true
 	default:
 		parts, bad, known := g.marker.operation()
+		if v.withheld = bad.withheld; v.withheld {
+			break
+		}
 		if parts == nil {
 			return bad, known
 		}
@@ -68,7 +80,10 @@ func (g *greeting) findings(guarded bool, longest string) (v finding, known bool
 			v.waits = stop > 0 && stop > g.clock.parts[0].integer()*1_000_000+g.clock.parts[1].integer()
 		}
 	}
-	if parts, bad, known := g.rehearsal.operation(); parts == nil {
+	switch parts, bad, known := g.rehearsal.operation(); {
+	case bad.withheld:
+		v.withheld = true
+	case parts == nil:
 		return bad, known
 	}
 	v.status = wire.Done
@@ -121,7 +136,9 @@ func (s shape) operation() (parts []shape, bad finding, known bool) {
 	}
 	switch answer := s.parts[2]; {
 	case answer.failed():
-		return nil, finding{status: answer.parts[0].classInScript()}, true
+		status := answer.parts[0].classInScript()
+		moved := regexp.MustCompile(`^(ERR )?(READONLY|MOVED)`).MatchString(answer.parts[0].text)
+		return nil, finding{status: status, withheld: !moved}, true
 	case !answer.isArray() || len(answer.parts) == 1:
 		return nil, finding{status: wire.Misconfigured}, false
 	default:
@@ -180,7 +197,7 @@ func FuzzGreeting(f *testing.F) {
 		rehearsal := g.rehearsal
 		if !guarded && rehearsal.isArray() && len(rehearsal.parts) == 3 && rehearsal.parts[1].isText() { // it looks for a marker in the same call
 			said := rehearsal.parts
-			rehearsal = array(said[0], bulk(said[1].text+"*"), said[2], array(number(0), number(0), bulk("")))
+			rehearsal = array(said[0], bulk(said[1].text+"*"), said[2], array(number(0), number(0), bulk(""), number(0)))
 		}
 		server.Forget()
 		for command, reply := range map[string]shape{
@@ -190,16 +207,21 @@ func FuzzGreeting(f *testing.F) {
 			server.Set(command, reply.encode(nil))
 		}
 		n := New(Config{
-			Option: rueidis.ClientOption{InitAddress: []string{"parrot:1"}},
-			Clock:  func() (validity, steady time.Duration) { return time.Hour, time.Hour },
+			Option: rueidis.ClientOption{InitAddress: []string{"parrot:1"}, DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
+				return nil, net.ErrClosed // a connection next to the worker's
+			}},
+			Clock: func() (validity clock.Validity, steady clock.Steady) {
+				return clock.Validity(time.Hour), clock.Steady(time.Hour)
+			},
 		})
 		defer n.cancel()
 		n.link.client = client
 		n.link.conns.dialed.Store(1)
 		if guarded {
 			n.cfg.Guard = longest * time.Millisecond
+			n.link.vote = vote.New(n.cfg.Guard, 0)
 		}
-		withheld, err := n.greeter.greet()
+		withheld, err := n.greeter.greet(false)
 
 		said := fmt.Sprintf("guard %v: %q is %v, withheld: %v", guarded, drawn.encode(nil), err, withheld)
 		want, known := g.findings(guarded, strconv.Itoa(longest))
@@ -214,8 +236,8 @@ func FuzzGreeting(f *testing.F) {
 			t.Errorf("%s, want %v", said, want.status)
 		case err == nil && (withheld != nil) != want.withheld:
 			t.Errorf("%s, want votes withheld: %v", said, want.withheld)
-		case err == nil && field != 0 && (n.greeter.quarantine.reason != nil) != want.waits: // a random clock makes random sums
-			t.Errorf("%s, in quarantine %v, want %v", said, n.greeter.quarantine.reason, want.waits)
+		case err == nil && field != 0 && n.link.vote.Lasts() != want.waits: // a random clock makes random sums
+			t.Errorf("%s, in quarantine %v, want %v", said, n.link.vote.Lasts(), want.waits)
 		}
 		for _, err := range []error{err, withheld} {
 			if errors.As(err, &config) && (config.Problem == "" || config.Fix == "") {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -21,29 +22,29 @@ func requestOf(kind wire.Kind, locks int) *wire.Request {
 	switch kind {
 	case wire.Acquire:
 		r := &wire.Request{}
-		r.Init(&wire.Acquisition{Lock: "l", Value: value, KeyTTL: "1000", Token: "7", NotAfter: time.Hour})
+		r.Init(&wire.Acquisition{Lock: "l", Value: value, KeyTTL: "1000", Token: "7", NotAfter: clock.Steady(time.Hour)})
 		return r
 	case wire.Extend:
 		r := wire.NewRenewals(locks)
 		for range locks {
 			r.Add("l", value, "1000")
 		}
-		return r.Request(time.Hour)
+		return r.Request(clock.Steady(time.Hour))
 	case wire.Heal:
-		return wire.NewHeal(make([]wire.Healing, locks), time.Hour)
+		return wire.NewHeal(make([]wire.Healing, locks), clock.Steady(time.Hour))
 	case wire.Raise:
-		return wire.NewRaise("l", owner, 7, "0 - -", time.Hour)
+		return wire.NewRaise("l", owner, 7, "0 - -", clock.Steady(time.Hour))
 	case wire.Release:
 		if locks == 1 {
-			return wire.NewRelease("l", value, nil, wire.TicketUpdate{}, time.Hour)
+			return wire.NewRelease("l", value, nil, wire.TicketUpdate{}, clock.Steady(time.Hour))
 		}
-		return wire.NewReleases(slices.Repeat([][2]string{{"l", value}}, locks), time.Hour)
+		return wire.NewReleases(slices.Repeat([][2]string{{"l", value}}, locks), clock.Steady(time.Hour))
 	case wire.Pass:
-		return wire.NewPass("l", "t", time.Hour)
+		return wire.NewPass("l", "t", clock.Steady(time.Hour))
 	case wire.Read:
-		return wire.NewRead("l", time.Hour)
+		return wire.NewRead("l", clock.Steady(time.Hour))
 	case wire.Scan:
-		return wire.NewScan("l", wire.LastPage, 10, time.Hour)
+		return wire.NewScan("l", wire.LastPage, 10, clock.Steady(time.Hour))
 	default:
 		return NewForget(time.Hour)
 	}
@@ -203,11 +204,13 @@ func FuzzReplies(f *testing.F) {
 		server.Set("EVALSHA x", reply.encode(nil))
 		n := New(Config{
 			Option: rueidis.ClientOption{InitAddress: []string{"parrot:1"}},
-			Clock:  func() (validity, steady time.Duration) { return time.Hour, time.Hour },
+			Clock: func() (validity clock.Validity, steady clock.Steady) {
+				return clock.Validity(time.Hour), clock.Steady(time.Hour)
+			},
 		})
 		defer n.cancel()
 		result := client.Do(t.Context(), client.B().Evalsha().Sha1("0").Numkeys(0).Arg("", "", "", "", "", "", "x").Build())
-		all, failure := n.courier.answers(&transfer{steady: time.Hour, received: time.Hour + time.Millisecond}, req.Locks(), result)
+		all, failure := n.courier.answers(&transfer{steady: clock.Steady(time.Hour), received: clock.Steady(time.Hour + time.Millisecond)}, req.Locks(), result)
 		r := wire.Reply{Status: failure.Status, Err: failure.Err}
 		if failure.Status == 0 {
 			n.courier.reader.Read(req, all.Next(req.Locks()), &r)

@@ -1,13 +1,15 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/vote"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -20,38 +22,28 @@ type greeter struct {
 	// collect drops more old registers if the answer to a NewForget shows that there may be some.
 	collect func(*wire.Reply)
 
-	refusal      error // why the node was not greeted, when it needs an operator
-	withheld     error // why the greeted node may not vote; everything else goes on
-	identity     Identity
-	warning      error // a problem that does not keep the node from voting
-	quarantine   quarantine
-	marker       string // what the restart guard's marker says, "" before the first greeting
-	unguarded    bool   // the last greeting ran no guard, because nobody confirmed the term
-	clockSuspect bool   // a greeting may have to start a quarantine for all clients
-	suspectSince time.Duration
-	evicted      bool // under the guard, the node may have dropped locks
-	named        bool // the node has an identity for lists of nodes
+	identity  Identity
+	warning   error  // a problem that does not keep the node from voting
+	marker    string // what the restart guard's marker says, "" before the first greeting
+	named     bool   // the node has an identity for lists of nodes
+	oneServer oneServer
+	early     early // what the greeting under way has asked together with INFO
 }
 
 // greet prepares a connection for use. err is why no request may use the connection;
-// withheld is why votes may not use it when other requests may.
-func (g *greeter) greet() (withheld, err error) {
-	ctx, cancel := context.WithTimeout(g.life, greetMax)
-	defer cancel()
-	b := g.client.B()
+// withheld is why votes may not use it when other requests may. A connection is sound if it has passed a
+// greeting whose votes count: then everything is asked at once, because the renewals wait for each answer. No
+// exchange has a bound but that of its socket: a process that is late itself must not give up what it can read.
+func (g *greeter) greet(sound bool) (withheld, err error) {
 	if g.conns.severed.Swap(false) { // rueidis notices at its next command, and dials at the one after that
-		_ = g.client.Do(ctx, b.Ping().Build())
+		_ = g.client.Do(context.Background(), g.client.B().Ping().Build())
 	}
 	g.look()
 	sent := g.now
-	results := g.client.DoMulti(ctx,
-		b.Time().Build(),
-		b.Info().Section("server").Build(),
-		b.Info().Section("replication").Build(),
-		b.Info().Section("memory").Build(),
-		b.ScriptLoad().Script(wire.Apply).Build(),
-		b.ScriptLoad().Script(wire.Lean).Build())
-	const load = 4 // of the scripts
+	asked, _ := g.cfg.Clock()
+	results := g.ask(sound)
+	defer func() { g.early = early{} }()
+	const load, look = 4, 6 // of the scripts; for a move of the slot
 	g.look()
 	if results[0].NonRedisError() == nil {
 		g.debt.answered()
@@ -68,100 +60,139 @@ func (g *greeter) greet() (withheld, err error) {
 	// The first command also shows a failed dial, and a failed AUTH or SELECT of rueidis.
 	reply, err := results[0].ToArray()
 	if err != nil {
-		return nil, refusal("greeting", timed(err, g.now-sent))
+		return nil, refusal("greeting", timed(err, g.now.Sub(sent)))
 	}
 	clock, ok := wire.Integers(reply)
 	if !ok || len(clock) != 2 {
 		return nil, refusal("greeting", nil)
 	}
 	g.meter.observe(clock[0]*1e6+clock[1], sent, g.now, g.stepped)
-	if err := g.script.loaded(results[load:]); err != nil {
-		return nil, refusal("SCRIPT LOAD", timed(err, g.now-sent))
-	}
-	if g.identity = identity; unknown != nil {
-		return nil, unknown
-	}
-	g.debt.asked(g.now)
-	if withheld, err = g.admitted(ctx); err != nil {
+	unloaded, err := g.loaded(results[load:], g.now.Sub(sent))
+	if err != nil {
 		return nil, err
 	}
+	several, moved := g.oneServer.several(g.link, identity, connection)
+	if g.identity = identity; cmp.Or(unknown, moved) != nil {
+		return nil, cmp.Or(unknown, moved)
+	}
+	unlooked, err := g.looked(results[look:], asked, g.now.Sub(sent))
+	if err != nil {
+		return nil, err
+	}
+	g.debt.asked(g.now)
+	if withheld, err = g.admitted(); err != nil {
+		return nil, explained(err, unloaded)
+	}
+	g.announce()
 	if g.conns.dialed.Load() != connection || g.conns.lost.Load() >= connection {
-		return nil, wire.ErrReconnected
+		return nil, vote.ErrReconnected
 	}
 	g.greeted = connection
-	return withheld, nil
+	return cmp.Or(several, withheld, unloaded, unlooked), nil
+}
+
+// questions returns what a greeting asks at first.
+func (g *greeter) questions() rueidis.Commands {
+	b := g.client.B()
+	commands := rueidis.Commands{
+		b.Time().Build(),
+		b.Info().Section("server").Build(),
+		b.Info().Section("replication").Build(),
+		b.Info().Section("memory").Build(),
+		b.ScriptLoad().Script(wire.Apply).Build(),
+		b.ScriptLoad().Script(wire.Lean).Build(),
+	}
+	if g.group.Watches() {
+		commands = append(commands, b.Arbitrary("CLUSTER", "NODES").Build())
+	}
+	return commands
+}
+
+// looked takes the answer to CLUSTER NODES, if the group's slot is watched. Without the right to it, only votes are
+// withheld.
+func (g *greeter) looked(results []rueidis.RedisResult, asked clock.Validity, took time.Duration) (withheld, err error) {
+	if len(results) == 0 {
+		return nil, nil
+	}
+	text, err := results[0].ToString()
+	if err == nil {
+		g.group.Look(text, asked)
+		return nil, nil
+	}
+	err = refusal("CLUSTER NODES", timed(err, took))
+	if config := (*wire.ConfigError)(nil); errors.As(err, &config) {
+		return err, nil
+	}
+	return nil, err
+}
+
+// loaded takes the digests of the scripts. A user who may not load them any more continues with what
+// the server has: only votes are withheld.
+func (g *greeter) loaded(results []rueidis.RedisResult, took time.Duration) (withheld, err error) {
+	before := g.script.digest
+	if err = g.script.loaded(results); err == nil {
+		return nil, nil
+	}
+	err = refusal("SCRIPT LOAD", timed(err, took))
+	if config := (*wire.ConfigError)(nil); before != "" && errors.As(err, &config) {
+		return err, nil
+	}
+	return nil, err
+}
+
+// explained returns why a greeting has failed: a script that is missing could not be loaded.
+func explained(err, unloaded error) error {
+	if unloaded != nil && noScript(err) {
+		return unloaded
+	}
+	return err
 }
 
 // admitted checks the node with the Manager, the restart guard, the lists of other clients
-// and the script.
-func (g *greeter) admitted(ctx context.Context) (withheld, err error) {
+// and the script. An operation that the server refuses withholds votes and nothing else: a
+// check must not end a lease by needing more than its renewals do.
+func (g *greeter) admitted() (withheld, err error) {
 	if g.cfg.Admit != nil {
 		if g.warning, err = g.cfg.Admit(g.cfg.Index, g.identity); err != nil {
 			return nil, err
 		}
 	}
 	if g.cfg.Guard == 0 {
-		return g.compare(ctx)
+		return refused(g.compare())
 	}
-	if withheld, err = g.guard(ctx); err != nil {
-		return withheld, err
+	if withheld, err = refused(g.guard()); err != nil {
+		return nil, err
 	}
-	if withheld == nil && !g.unguarded {
-		return nil, g.enlist(ctx)
+	if g.group.Moving() { // neither votes nor scripts, most of which a half-moved slot refuses
+		g.withdraw()
+		g.unlist()
+		return withheld, nil
 	}
-	g.unlist()
-	_, err = g.run(ctx, "script", wire.NewRehearsal(g.script.markerKey))
+	unlisted, err := refused(nil, g.enlist(withheld == nil))
+	if withheld == nil {
+		withheld = unlisted
+	}
 	return withheld, err
 }
 
-// greetMax is how long a greeting may take.
-const greetMax = 2 * maxDial
+// errRefused is the error of an operation that the server has refused in a script that it ran.
+type errRefused struct{ error }
+
+// Unwrap returns why.
+func (e errRefused) Unwrap() error { return e.error }
+
+// refused turns a refusal into a reason to withhold votes, unless another server is the master.
+func refused(withheld, err error) (_, _ error) {
+	var refusal errRefused
+	if errors.As(err, &refusal) && !wire.Away(err) {
+		return refusal.error, nil
+	}
+	return withheld, err
+}
 
 // notAfter returns the instant after which an operation of a greeting does nothing: a
 // packet that is delayed must not write a marker or a list later.
-func (g *greeter) notAfter() time.Duration { return g.now + greetMax }
-
-// run runs operations at a greeting, and returns the parts of their answers. Before that,
-// the same call drops old registers: on a full server they make room for the guard's marker.
-func (g *greeter) run(ctx context.Context, what string, ops ...*wire.Request) ([][]rueidis.RedisMessage, error) {
-	var entries []entry
-	collects := g.cfg.Cap > 0
-	if collects {
-		entries = append(entries, entry{req: newForget(g.script.registersKey, g.now)})
-	}
-	for _, op := range ops {
-		entries = append(entries, entry{req: op})
-	}
-	_, sent := g.cfg.Clock()
-	message, err := g.client.Do(ctx, g.command(wire.Micros(g.now), entries, &call{locks: len(entries)})).ToMessage()
-	if err != nil {
-		_, now := g.cfg.Clock()
-		return nil, wire.MissingRight(refusal(what, timed(err, now-sent)))
-	}
-	_, all, err := wire.Unpack(&message, len(entries))
-	if err != nil {
-		return nil, refusal(what, nil)
-	}
-	if collects {
-		var r wire.Reply
-		var reader wire.Reader
-		reader.Read(entries[0].req, all.Next(1), &r)
-		g.collect(&r) // an error is that of the registers: acquisitions report it
-	}
-	replies := make([][]rueidis.RedisMessage, len(ops))
-	for i := range ops {
-		one := all.Next(1)
-		replies[i], err = one.Detail()
-		var failed wire.OperationError
-		switch {
-		case errors.As(err, &failed):
-			return nil, wire.MissingRight(refusal(what, failed))
-		case err != nil:
-			return nil, refusal(what, nil)
-		}
-	}
-	return replies, nil
-}
+func (g *greeter) notAfter() clock.Steady { return g.now.Add(greetMax) }
 
 // refusal returns what an error of a greeting means: the node is down, or needs an
 // operator.
@@ -169,10 +200,13 @@ func refusal(what string, err error) error {
 	if err == nil {
 		err = wire.ErrNotUnderstood
 	}
+	if config := noRedis(err); config != nil {
+		return config
+	}
 	_, err = classify(err)
 	var config *wire.ConfigError
 	if errors.As(err, &config) {
-		return &wire.ConfigError{Problem: what + ": " + config.Problem, Fix: config.Fix}
+		return &wire.ConfigError{Problem: what + ": " + config.Problem, Fix: config.Fix, List: config.List}
 	}
 	return err
 }
@@ -192,20 +226,17 @@ func (g *greeter) suits(id Identity) error {
 		return err
 	}
 	kind := g.group.Kind()
-	switch major, _, _ := strings.Cut(id.Version, "."); {
+	switch {
 	case id.Unchecked != nil:
 		return nil // the guard withholds the votes
 	case id.replica():
 		return &wire.AwayError{Err: ErrNotMaster}
-	case len(major) == 1 && major < "7" && major != "":
-		return &wire.ConfigError{
-			Problem: "server is version " + id.Version + ", and failovers of such servers are not tested",
-			Fix:     "use Redis 7.0 or newer for a failover group",
-		}
+	case wire.TooOld(id.Version) != nil:
+		return wire.TooOld(id.Version)
 	case (kind == "slot") != (id.Mode == "cluster"):
 		return &wire.ConfigError{
 			Problem: "server runs in " + id.Mode + " mode",
-			Fix:     "list the nodes of a cluster with ClusterSlot, and a master under Sentinels with Sentinel",
+			Fix:     "list the nodes of a cluster with ClusterSlot, and a master under Sentinels with Sentinel", List: true,
 		}
 	}
 	return nil
@@ -216,9 +247,22 @@ var ErrNotMaster = errors.New("server is not the master of its group now: a fail
 
 // command makes the call for a part of a batch.
 func (g *greeter) command(sent string, entries []entry, part *call) rueidis.Completed {
+	return g.script.call(g.client, g.cfg.Index, g.head(sent), entries, part)
+}
+
+// head returns what a call that is sent then carries.
+func (g *greeter) head(sent string) head {
 	marker := g.marker
-	if g.quarantine.reason != nil || g.withheld != nil || g.termError() != nil || g.unlisted() != nil {
+	if g.mayVote() != nil {
 		marker = quarantineMarker
 	}
-	return g.script.call(g.client, g.cfg.Index, head{g.meter.text, sent, marker, g.subscribed()}, entries, part)
+	return head{g.meter.text, sent, marker, g.subscribed()}
 }
+
+// others returns what is decided elsewhere about the node's votes.
+func (g *greeter) others() vote.Others {
+	return vote.Others{Term: g.group.Votes(), Lists: g.unlisted()}
+}
+
+// mayVote returns why the node must not be asked for a vote now, nil if it may.
+func (g *greeter) mayVote() error { return g.vote.May(g.mono(), g.others()) }

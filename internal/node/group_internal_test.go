@@ -13,9 +13,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/failover"
 	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/vote"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -44,7 +46,7 @@ func voting(t *testing.T, option rueidis.ClientOption, answer string) *Node {
 		served.Go(func() { p.Serve(there) })
 		return here, nil
 	}
-	n := New(Config{Option: option, Clock: func() (_, _ time.Duration) { return time.Hour, time.Hour }})
+	n := New(Config{Option: option, Clock: func() (_ clock.Validity, _ clock.Steady) { return clock.Validity(time.Hour), clock.Steady(time.Hour) }})
 	t.Cleanup(func() {
 		n.cancel()
 		n.link.group.Run(func() {}, func() {}) // ends at once, and closes the connection
@@ -61,29 +63,29 @@ const says = "*8\r\n$4\r\nname\r\n$1\r\nm\r\n$2\r\nip\r\n$1\r\na\r\n$4\r\nport\r
 
 func TestAnUnconfirmedTermGivesNoVote(t *testing.T) {
 	n := voting(t, masterSet, says)
-	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, time.Hour-failover.ConfirmedFor) // it is one hour now
-	require.NoError(t, n.worker.paused())
-	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, time.Hour-failover.ConfirmedFor-1)
-	require.ErrorIs(t, n.worker.paused(), master.ErrUnconfirmed)
+	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, clock.Validity(time.Hour-failover.ConfirmedFor)) // it is one hour now
+	require.NoError(t, n.greeter.mayVote())
+	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, clock.Validity(time.Hour-failover.ConfirmedFor-1))
+	require.ErrorIs(t, n.greeter.mayVote(), failover.ErrUnconfirmed)
 	r := wire.Reply{Status: wire.Granted}
 	require.True(t, n.courier.conclude(&transfer{}, entry{req: &wire.Request{Kind: wire.Acquire}}, &r))
 	assert.Equal(t, wire.Unknown, r.Status, "a grant that comes then does not count, and is released")
-	require.ErrorIs(t, r.Err, master.ErrUnconfirmed)
+	require.ErrorIs(t, r.Err, failover.ErrUnconfirmed)
 }
 
 func TestNothingThatWasSentAfterTheWindowKeepsALease(t *testing.T) {
 	n := voting(t, masterSet, says)
 	n.cfg.Window = 10 * time.Second
 	confirmed := time.Hour - time.Minute
-	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, confirmed)
+	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, clock.Validity(confirmed))
 	last := confirmed + 9500*time.Millisecond // the clocks of two machines run at different rates
 	for kind, counts := range map[wire.Kind]bool{wire.Extend: false, wire.Heal: false, wire.Raise: false, wire.Mark: false, wire.Release: true, wire.Read: true} {
 		for sent, inTime := range map[time.Duration]bool{last: true, last + 1: false} {
 			r := wire.Reply{Status: wire.Done, N: wire.Ours, Answers: []int64{wire.Ours}}
-			require.True(t, n.courier.conclude(&transfer{validity: sent, term: master.Term{Addr: "a:6379", Epoch: 7}}, entry{req: &wire.Request{Kind: kind}}, &r))
+			require.True(t, n.courier.conclude(&transfer{validity: clock.Validity(sent), term: master.Term{Addr: "a:6379", Epoch: 7}}, entry{req: &wire.Request{Kind: kind}}, &r))
 			assert.Equal(t, counts || inTime, r.Status == wire.Done, "%v, sent %v after the confirmation", kind, sent-confirmed)
 			if r.Status != wire.Done {
-				require.ErrorIs(t, r.Err, master.ErrUnconfirmed)
+				require.ErrorIs(t, r.Err, failover.ErrUnconfirmed)
 				assert.Nil(t, r.Answers)
 			}
 		}
@@ -93,16 +95,16 @@ func TestNothingThatWasSentAfterTheWindowKeepsALease(t *testing.T) {
 func TestAnAnswerOfAFormerTermKeepsNoLease(t *testing.T) {
 	n := voting(t, masterSet, says)
 	n.cfg.Window = 10 * time.Second
-	n.link.group.Use(master.Term{Addr: "b:6379", Epoch: 8}, time.Hour)
+	n.link.group.Use(master.Term{Addr: "b:6379", Epoch: 8}, clock.Validity(time.Hour))
 	r := wire.Reply{Status: wire.Done, N: wire.Ours}
-	require.True(t, n.courier.conclude(&transfer{validity: time.Hour, term: master.Term{Addr: "a:6379", Epoch: 7}}, entry{req: &wire.Request{Kind: wire.Extend}}, &r))
-	require.ErrorIs(t, r.Err, master.ErrUnconfirmed)
+	require.True(t, n.courier.conclude(&transfer{validity: clock.Validity(time.Hour), term: master.Term{Addr: "a:6379", Epoch: 7}}, entry{req: &wire.Request{Kind: wire.Extend}}, &r))
+	require.ErrorIs(t, r.Err, failover.ErrUnconfirmed)
 }
 
 func TestAVoteOfAFormerTermDoesNotCount(t *testing.T) {
 	n := voting(t, masterSet, says)
-	n.link.group.Use(master.Term{Addr: "b:6379", Epoch: 8}, time.Hour)
-	require.NoError(t, n.worker.paused())
+	n.link.group.Use(master.Term{Addr: "b:6379", Epoch: 8}, clock.Validity(time.Hour))
+	require.NoError(t, n.greeter.mayVote())
 	for term, want := range map[master.Term]wire.Status{{Addr: "a:6379", Epoch: 7}: wire.Unknown, {Addr: "b:6379", Epoch: 8}: wire.Granted} {
 		r := wire.Reply{Status: wire.Granted}
 		require.True(t, n.courier.conclude(&transfer{term: term}, entry{req: &wire.Request{Kind: wire.Acquire}}, &r))
@@ -115,11 +117,45 @@ func TestAListOutlivesTheLeasesThatRelyOnIt(t *testing.T) {
 		for _, drift := range []float64{0, 0.01, 0.1} {
 			n := New(Config{Option: rueidis.ClientOption{InitAddress: []string{"a:1"}}, Guard: guard, Drift: drift})
 			needed := float64(ListAge+guard) * (1 + max(drift, 0.01)) // by a node's clock that is fast
-			assert.Greater(t, float64(n.greeter.listLife()), needed, "guard %v, drift %v", guard, drift)
+			assert.Greater(t, float64(listLife(guard, drift)), needed, "guard %v, drift %v", guard, drift)
 			n.cancel()
 		}
 	}
 	assert.Greater(t, ListAge, checkEvery+2*answerTimeout, "a look comes before a registration is too old")
+}
+
+// The node may forget the list a while after it was last asked to remember it. Until then, and not
+// longer, a lease may rely on renewals there.
+func TestARenewalReliesOnANodeWhileThatRemembersTheList(t *testing.T) {
+	n := New(Config{Option: rueidis.ClientOption{InitAddress: []string{"a:1"}}, Guard: time.Minute, Clock: func() (_ clock.Validity, _ clock.Steady) { return clock.Validity(time.Hour), clock.Steady(time.Hour) }})
+	defer n.cancel()
+	renewals := wire.NewRenewals(2)
+	renewals.Add("l", wire.Compose("owner", 1, ""), "1000")
+	renewals.Add("m", wire.Compose("owner", 1, ""), "20000")
+	heal := wire.NewHeal([]wire.Healing{{KeyTTL: "20000"}}, clock.Steady(2*time.Hour))
+	status := func(req *wire.Request, sent time.Duration) wire.Status {
+		r := wire.Reply{Status: wire.Done, N: wire.Ours, Answers: []int64{wire.Ours}}
+		require.True(t, n.courier.conclude(&transfer{steady: clock.Steady(sent)}, entry{req: req}, &r))
+		if r.Status != wire.Done {
+			require.ErrorIs(t, r.Err, vote.ErrLapsed)
+			assert.Nil(t, r.Answers)
+		}
+		return r.Status
+	}
+	const listed = 10 * time.Minute
+	last := listed + n.cfg.Guard + looksPerList*checkEvery - 20*time.Second
+	for _, req := range []*wire.Request{renewals.Request(clock.Steady(2 * time.Hour)), heal} {
+		assert.Equal(t, wire.Done, status(req, last+1), "it has registered nothing there")
+		n.link.vote.Remembers = clock.Steady(last + 20*time.Second)
+		assert.Equal(t, wire.Done, status(req, last))
+		assert.Equal(t, wire.Unknown, status(req, last+1))
+		n.link.vote.Remembers = 0
+	}
+	n.link.vote.Remembers = clock.Steady(last + 20*time.Second)
+	for _, kind := range []wire.Kind{wire.Release, wire.Read, wire.Mark, wire.Raise} {
+		assert.Equal(t, wire.Done, status(&wire.Request{Kind: kind}, time.Hour), "%v", kind)
+	}
+	assert.Greater(t, listLife(n.cfg.Guard, n.cfg.Drift), last-listed+20*time.Second, "the entry stands for longer")
 }
 
 // A keep prolongs no lease, and is sent until it is answered: an answer that did not count
@@ -128,7 +164,7 @@ func TestAKeepIsAnsweredWithoutAConfirmation(t *testing.T) {
 	n := voting(t, masterSet, says)
 	n.cfg.Window = 10 * time.Second
 	r := wire.Reply{Status: wire.Done, N: wire.Ours}
-	require.True(t, n.courier.conclude(&transfer{validity: time.Hour}, entry{req: wire.NewKeep("l", wire.Compose("owner", 1, ""), "1000", 2*time.Hour)}, &r))
+	require.True(t, n.courier.conclude(&transfer{validity: clock.Validity(time.Hour)}, entry{req: wire.NewKeep("l", wire.Compose("owner", 1, ""), "1000", clock.Steady(2*time.Hour))}, &r))
 	assert.Equal(t, wire.Done, r.Status)
 }
 
@@ -136,17 +172,17 @@ func TestNoVoteCountsBeforeTheGuardHasRun(t *testing.T) {
 	n := voting(t, masterSet, says)
 	n.cfg.Guard, n.greeter.identity = time.Hour, Identity{RunID: "run", ReplID: "data"}
 	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, 0)
-	withheld, err := n.greeter.guard(t.Context()) // without a connection it would fail
+	withheld, err := n.greeter.guard() // without a connection it would fail
 	require.NoError(t, err)
 	require.NoError(t, withheld, "what keeps a lease goes on")
 	n.link.group.Confirm()
-	require.NoError(t, n.link.group.Unconfirmed())
-	require.ErrorIs(t, n.worker.paused(), master.ErrUnconfirmed)
+	require.False(t, n.link.group.Unconfirmed())
+	require.ErrorIs(t, n.greeter.mayVote(), failover.ErrUnconfirmed)
 	n.worker.report(nil)
-	require.ErrorIs(t, n.Health().Err, master.ErrUnconfirmed)
+	require.ErrorIs(t, n.Health().Err, failover.ErrUnconfirmed)
 	r := wire.Reply{Status: wire.Granted}
 	require.True(t, n.courier.conclude(&transfer{}, entry{req: &wire.Request{Kind: wire.Acquire}}, &r))
-	require.ErrorIs(t, r.Err, master.ErrUnconfirmed)
+	require.ErrorIs(t, r.Err, failover.ErrUnconfirmed)
 }
 
 func TestTheMarkerOfAGroupNamesServerDataAndEpoch(t *testing.T) {
@@ -172,7 +208,7 @@ func TestOnlyASafeMasterIsTheNodeOfAGroup(t *testing.T) {
 	}{
 		"a master":                        {sentinel, func(*Identity) {}, "", false},
 		"a replica":                       {sentinel, func(id *Identity) { id.Role = "slave" }, "not the master of its group now", true},
-		"Redis 6":                         {sentinel, func(id *Identity) { id.Version = "6.2.14" }, "use Redis 7.0 or newer", false},
+		"Redis 6":                         {sentinel, func(id *Identity) { id.Version = "6.2.14" }, "locks need 7.0 or later", false},
 		"Redis 10":                        {sentinel, func(id *Identity) { id.Version = "10.0.0" }, "", false},
 		"no INFO":                         {sentinel, func(id *Identity) { *id = Identity{Unchecked: errors.New("NOPERM")} }, "", false},
 		"a cluster under Sentinels":       {sentinel, func(id *Identity) { id.Mode = "cluster" }, "with ClusterSlot", false},
@@ -205,7 +241,7 @@ func TestOnlyASafeMasterIsTheNodeOfAGroup(t *testing.T) {
 }
 
 func TestAnAnswerWithoutAnErrorAllocatesNothing(t *testing.T) {
-	n := New(Config{Option: rueidis.ClientOption{InitAddress: []string{"a:1"}}, Clock: func() (_, _ time.Duration) { return 0, 0 }})
+	n := New(Config{Option: rueidis.ClientOption{InitAddress: []string{"a:1"}}, Clock: func() (_ clock.Validity, _ clock.Steady) { return 0, 0 }})
 	defer n.cancel()
 	for _, kind := range []wire.Kind{wire.Acquire, wire.Extend, wire.Release} {
 		var r wire.Reply
@@ -219,7 +255,7 @@ func TestAnAnswerWithoutAnErrorAllocatesNothing(t *testing.T) {
 
 func TestAnUnconfirmedTermIsReportedWithItsCause(t *testing.T) {
 	n := voting(t, masterSet, "-NOAUTH Authentication required.\r\n")
-	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, time.Hour-failover.ConfirmedFor) // it is one hour now
+	n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, clock.Validity(time.Hour-failover.ConfirmedFor)) // it is one hour now
 	n.link.group.Confirm()
 	n.worker.report(nil)
 	require.NoError(t, n.Health().Err)
@@ -227,10 +263,39 @@ func TestAnUnconfirmedTermIsReportedWithItsCause(t *testing.T) {
 	n.worker.report(nil)
 	h := n.Health()
 	assert.True(t, h.Withheld, "leases go on")
-	require.ErrorIs(t, h.Err, master.ErrUnconfirmed)
+	require.ErrorIs(t, h.Err, failover.ErrUnconfirmed)
 	assert.ErrorContains(t, h.Err, "set Sentinel.Username")
-	assert.Equal(t, h.Err.Error(), n.worker.paused().Error())
-	withheld, err := n.greeter.guard(t.Context()) // without a connection it would fail
+	assert.Equal(t, h.Err.Error(), n.greeter.mayVote().Error())
+	withheld, err := n.greeter.guard() // without a connection it would fail
 	require.NoError(t, err)
 	require.NoError(t, withheld, "a client of an old term starts no quarantine")
+}
+
+// Keys have left the slot, and an answer shows it. If the move is taken back, nothing else does.
+func TestAnAnswerFromAHalfMovedSlotEndsTheVotes(t *testing.T) {
+	for _, text := range []string{"TRYAGAIN Multiple keys request", "ASK 1 a:1", "Script attempted to access a non local key in a cluster node"} {
+		n := voting(t, master.SlotOption("{a}", nil), "")
+		n.link.group.Use(master.Term{Addr: "a:6379", Epoch: 7}, clock.Validity(time.Hour))
+		require.ErrorIs(t, n.greeter.mayVote(), failover.ErrUnconfirmed, "it has not been asked for a move")
+		n.link.group.Look("", clock.Validity(time.Hour))
+		require.NoError(t, n.greeter.mayVote())
+		n.link.greeted = 1
+		status, err := wire.Classify(wire.OperationError(text))
+		require.True(t, n.courier.conclude(&transfer{}, entry{req: &wire.Request{Kind: wire.Acquire}}, &wire.Reply{Status: status, Err: err}))
+		require.ErrorIs(t, n.greeter.mayVote(), wire.ErrMoving)
+		assert.Zero(t, n.link.greeted, "the next greeting writes a new marker")
+		r := wire.Reply{Status: wire.Granted}
+		require.True(t, n.courier.conclude(&transfer{term: n.link.group.Used()}, entry{req: &wire.Request{Kind: wire.Acquire}}, &r))
+		assert.Equal(t, wire.Unknown, r.Status, "a grant of a later request, which was on the wire")
+	}
+}
+
+func TestAnOldServerIsRefusedAtTheGreeting(t *testing.T) {
+	for _, option := range []rueidis.ClientOption{{InitAddress: []string{"a:1"}}, masterSet} {
+		n := voting(t, option, "")
+		require.ErrorContains(t, n.greeter.suits(Identity{Version: "6.0.16", Role: "master"}), `server is Redis "6.0.16", and locks need 7.0 or later`)
+		for _, version := range []string{"7.0.15", "7.2.4", ""} { // the second is the one of every Valkey
+			require.NoError(t, n.greeter.suits(Identity{Version: version, Role: "master"}))
+		}
+	}
 }

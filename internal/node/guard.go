@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strconv"
@@ -10,7 +9,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
-	"github.com/quorumlock/quorumlock/internal/master"
+	"github.com/quorumlock/quorumlock/internal/vote"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -18,8 +17,8 @@ import (
 // votes are withheld: the guard protects votes, and leases that are held on the node
 // stay. To refuse the node as a whole would lose every lease when somebody changes the
 // policy of all nodes.
-func (g *greeter) guard(ctx context.Context) (withheld, err error) {
-	if g.unguarded = g.group.Unconfirmed() != nil; g.unguarded {
+func (g *greeter) guard() (withheld, err error) {
+	if g.vote.Unguarded = g.group.Unconfirmed() || g.group.Moving(); g.vote.Unguarded {
 		return nil, nil // no vote counts now, and a client of an old term starts no quarantine
 	}
 	if err := g.unguardable(); err != nil {
@@ -27,16 +26,16 @@ func (g *greeter) guard(ctx context.Context) (withheld, err error) {
 	}
 	longest := g.cfg.Guard.Milliseconds()
 	toAll, sure := false, true
-	if g.clockSuspect && g.cfg.OwnStep != nil {
-		toAll, sure = g.cfg.OwnStep(g.cfg.Index, g.suspectSince)
+	if since, suspect := g.vote.Suspected(); suspect && g.cfg.OwnStep != nil {
+		toAll, sure = g.cfg.OwnStep(g.cfg.Index, since)
 	}
 	// A client that has seen this node's data does not take an empty database for a first
 	// deployment.
-	stop, agreed, marker, err := g.runGuard(ctx, longest, g.cfg.Trust && g.marker == "", toAll || g.evicted)
+	stop, agreed, marker, err := g.runGuard(g.cfg.Trust && g.marker == "", toAll || g.vote.Evicted || g.group.Moved())
 	if err == nil && g.marker != "" && !wire.SameData(marker, g.marker) && stop == 0 && agreed == longest {
 		// The same holds when another client has just trusted the empty database: the
 		// data that this client has seen is lost.
-		stop, agreed, marker, err = g.runGuard(ctx, longest, false, true)
+		stop, agreed, marker, err = g.runGuard(false, true)
 	}
 	if err != nil {
 		return nil, err
@@ -50,11 +49,9 @@ func (g *greeter) guard(ctx context.Context) (withheld, err error) {
 			Fix:     "give every client the same WithRestartGuard; to change it, stop all clients and delete the marker key",
 		}, nil
 	}
-	g.evicted = false
+	g.group.Marked()
 	g.look()
-	if sure || g.now > g.suspectSince+judgeFor {
-		g.clockSuspect = false
-	}
+	g.vote.Guarded(g.now, sure)
 	if strings.HasSuffix(marker, wire.OpenMark) {
 		g.warn(errors.New("clients without the restart guard may vote here: they can be granted a lease that the node has forgotten; " +
 			"when every client has the guard, leave WithGuardRollout out"))
@@ -63,13 +60,8 @@ func (g *greeter) guard(ctx context.Context) (withheld, err error) {
 		return nil, nil // our clock already counts its quarantine
 	}
 	g.marker = marker
-	if left := g.quarantineLeft(stop); left > 0 {
-		reason := g.quarantine.reason
-		if reason == nil {
-			reason = wire.ErrQuarantined
-		}
-		g.quarantine.extend(left, g.cfg.Drift, reason)
-	}
+	now := time.Duration(g.now) + g.meter.offset.Low() // of the node's clock
+	g.vote.Marked(g.mono(), stop, now.Microseconds(), wire.ErrQuarantined)
 	return nil, nil
 }
 
@@ -89,7 +81,7 @@ func (g *greeter) unguardable() error {
 		}
 	}
 	if g.identity.Evicts() {
-		g.evicted = true // until the policy is fixed, it may drop locks unnoticed
+		g.vote.Evicted = true // until the policy is fixed, it may drop locks unnoticed
 		return &wire.ConfigError{
 			Problem: "the restart guard cannot see evictions (maxmemory-policy " + g.identity.Eviction + ")",
 			Fix:     "set maxmemory-policy noeviction, or do without WithRestartGuard",
@@ -100,14 +92,8 @@ func (g *greeter) unguardable() error {
 
 // runGuard runs the restart guard on the node. stop is the end of the quarantine in µs of
 // the node's clock, 0 for an empty database that is trusted.
-func (g *greeter) runGuard(ctx context.Context, longest int64, trust, force bool) (stop, agreed int64, marker string, err error) {
-	open := ""
-	if g.cfg.Rollout {
-		open = wire.OpenMark
-	}
-	replies, err := g.run(ctx, "restart guard", wire.NewGuard(g.script.markerKey, &wire.Guard{
-		Word: g.markerWord(), Longest: longest, Trust: trust, Force: force, Nonce: rand.Text(), Open: open, NotAfter: g.notAfter(),
-	}))
+func (g *greeter) runGuard(trust, force bool) (stop, agreed int64, marker string, err error) {
+	replies, _, err := g.run("restart guard", g.guarding(trust, force))
 	if err != nil {
 		return 0, 0, "", err
 	}
@@ -120,41 +106,29 @@ func (g *greeter) runGuard(ctx context.Context, longest int64, trust, force bool
 
 // compare looks at what the clients with the guard have left on the node, for a client
 // without it, and writes nothing.
-func (g *greeter) compare(ctx context.Context) (withheld, err error) {
-	ops := []*wire.Request{wire.NewRehearsal(g.script.markerKey), wire.NewLook(g.script.markerKey, g.notAfter())}
-	var e wire.ListEntry
-	if g.cfg.Lists != nil {
-		var list *wire.Request
-		list, e = g.listing()
-		ops = append(ops, list)
-	}
-	sent := g.now
-	replies, err := g.run(ctx, "script", ops...)
+func (g *greeter) compare() (withheld, err error) {
+	replies, _, err := g.run("script", g.rehearsal(), g.looking())
 	if err != nil {
 		return nil, err
 	}
-	_, agreed, marker, err := wire.ReadMarker(replies[1])
+	agreed, marker, binds, err := wire.ReadLook(replies[1])
 	if err != nil {
 		return nil, err
 	}
-	if g.cfg.Lists != nil {
-		a, err := wire.ReadListed(replies[2])
-		if err != nil {
-			return nil, err
-		}
-		if err := g.cfg.Lists.Listed(g.cfg.Index, e, sent, a); err != nil {
-			g.warn(err)
-		}
-	}
-	fix := "set WithRestartGuard to " + (time.Duration(agreed) * time.Millisecond).String() + " on this client as well"
+	g.look()
 	switch {
-	case agreed == 0 || marker == "":
-		return nil, nil
 	case strings.HasSuffix(marker, wire.OpenMark):
-		g.warn(&wire.ConfigError{Problem: wire.ErrUnguarded.Error(), Fix: fix + ", before WithGuardRollout is taken from them", Err: wire.ErrUnguarded})
+		fix := "set WithRestartGuard to " + agreed.String() + " on this client as well, before WithGuardRollout is taken from them"
+		g.warn(&wire.ConfigError{Problem: wire.ErrUnguarded.Error(), Fix: fix, Err: wire.ErrUnguarded})
+		return nil, nil
+	case binds == 0:
 		return nil, nil
 	}
-	return &wire.ConfigError{Problem: wire.ErrUnguarded.Error(), Fix: fix + "; WithGuardRollout on them admits it for the time of a rollout", Err: wire.ErrUnguarded}, nil
+	reason := wire.Unguarded(agreed, max(listLife(agreed, g.cfg.Drift)-binds, 0), binds)
+	if g.cfg.Lists != nil { // a node that came back empty shows no marker
+		g.cfg.Lists.Bind(g.cfg.Index, g.now.Add(time.Duration(float64(binds)*(1+max(g.cfg.Drift, vote.MinDrift)))), reason)
+	}
+	return reason, nil
 }
 
 // warn adds a warning to those of the Manager. It runs at a greeting.
@@ -165,27 +139,14 @@ func (g *greeter) warn(warning error) {
 	g.warning = warning
 }
 
-// quarantineLeft returns how long a quarantine lasts that ends at stop, in µs of the
-// node's clock. The marker was written in the past. So if the end is further away than
-// the longest lease, the node's clock was set back, and the longest lease counts.
-func (g *greeter) quarantineLeft(stop int64) time.Duration {
-	if stop <= 0 {
-		return 0
+// withdraw makes the marker name no server, while keys of the slot are leaving it: so no other client votes by
+// it either when the move is taken back, and the next one to connect starts a quarantine. It is one command,
+// because the half-moved slot refuses a script that names a key which is not there. If it fails, this
+// client at least writes a new marker.
+func (g *greeter) withdraw() {
+	if g.marker != "" {
+		g.client.Do(context.Background(), g.client.B().Set().Key(g.script.markerKey).Value("moved."+g.marker).Build())
 	}
-	now := (g.now + g.meter.offset.Low()).Microseconds()
-	if left := stop - now; left < g.cfg.Guard.Microseconds() {
-		return time.Duration(left) * time.Microsecond
-	}
-	return g.cfg.Guard
-}
-
-// termError returns why the term of a group gives no vote: no majority confirms it, or none did
-// when the guard should have run on this connection. It returns nil if votes count.
-func (g *greeter) termError() error {
-	if err := g.group.Unconfirmed(); err != nil || !g.unguarded {
-		return err
-	}
-	return master.ErrUnconfirmed
 }
 
 // markerWord returns the word that names the server, its data and the group's epoch in the
@@ -216,8 +177,7 @@ var ErrLaterTerm = errors.New("a later master of the group has been here: a fail
 func (g *greeter) stepped(step clock.Step) {
 	_, steady := g.cfg.Clock()
 	if step.Forward() {
-		g.quarantine.extend(g.cfg.StepQuarantine, g.cfg.Drift, wire.ErrClockStep)
-		g.clockSuspect, g.suspectSince = g.cfg.Guard > 0, steady
+		g.vote.Stepped(g.mono(), steady, g.cfg.StepQuarantine, wire.ErrClockStep)
 		g.regreet()
 	}
 	if g.cfg.OnClockStep != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -76,7 +77,7 @@ func TestARaiseIsRefusedInQuarantine(t *testing.T) {
 	before := wire.Compose(ownerA, 7, metadata)
 	server.MustDo("SET", "p:job", before, "PX", "60000")
 	answer := make(answers, 1)
-	require.True(t, n.Post(wire.NewRaise("p:job", ownerA, 9, metadata, now()+time.Minute), answer))
+	require.True(t, n.Post(wire.NewRaise("p:job", ownerA, 9, metadata, clock.Steady(now()+time.Minute)), answer))
 	assert.EqualValues(t, -1, answer.Next(t).Before)
 	assert.Equal(t, before, server.MustDo("GET", "p:job"))
 	assert.EqualValues(t, 0, server.MustDo("EXISTS", wire.RegistersKey("p:")))
@@ -95,7 +96,7 @@ func TestARaiseIsRefusedWhereVotesAreWithheld(t *testing.T) {
 	server.MustDo("SET", "p:job", wire.Compose(ownerA, 7, metadata), "PX", "60000")
 	answer := make(answers, 1)
 	raise := func(to int64) int64 {
-		require.True(t, n.Post(wire.NewRaise("p:job", ownerA, to, metadata, now()+time.Minute), answer))
+		require.True(t, n.Post(wire.NewRaise("p:job", ownerA, to, metadata, clock.Steady(now()+time.Minute)), answer))
 		return answer.Next(t).Before
 	}
 	require.EqualValues(t, 0, raise(9))

@@ -1,8 +1,12 @@
 package node
 
 import (
+	"errors"
+	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Health is the last known fitness of a node to vote.
@@ -43,9 +47,14 @@ func (b *bulletin) publish(now *Health) {
 	}
 }
 
+// text returns the text of an error, "" for nil, without what changes from check to check.
 func text(err error) string {
 	if err == nil {
 		return ""
+	}
+	var config *wire.ConfigError
+	if errors.As(err, &config) && config.Moment != "" {
+		return strings.ReplaceAll(err.Error(), config.Moment, "")
 	}
 	return err.Error()
 }

@@ -73,7 +73,7 @@ func run(t testing.TB, cfg node.Config) (*node.Node, func() time.Duration) {
 	case <-time.After(20 * time.Second):
 		require.Fail(t, "the node is neither greeted nor refused")
 	}
-	return n, func() time.Duration { _, now := cfg.Clock(); return now }
+	return n, func() time.Duration { _, now := cfg.Clock(); return time.Duration(now) }
 }
 
 // greeted is run for a node that can be greeted.
@@ -90,7 +90,7 @@ const metadata = "0 - -"
 func acquisition(lock, owner string, until time.Duration, change ...func(*wire.Acquisition)) *wire.Request {
 	const token = 1_000_000
 	a := &wire.Acquisition{
-		Lock: lock, Value: wire.Compose(owner, token, metadata), KeyTTL: "10000", NotAfter: until, Token: strconv.Itoa(token),
+		Lock: lock, Value: wire.Compose(owner, token, metadata), KeyTTL: "10000", NotAfter: clock.Steady(until), Token: strconv.Itoa(token),
 	}
 	for _, c := range change {
 		c(a)
@@ -102,7 +102,7 @@ func acquisition(lock, owner string, until time.Duration, change ...func(*wire.A
 
 // release returns a request that releases a lock.
 func release(lock, owner string, until time.Duration) *wire.Request {
-	return wire.NewRelease(lock, wire.Compose(owner, 0, metadata), nil, wire.TicketUpdate{}, until)
+	return wire.NewRelease(lock, wire.Compose(owner, 0, metadata), nil, wire.TicketUpdate{}, clock.Steady(until))
 }
 
 // renewals returns a request that extends locks by ms.
@@ -111,7 +111,7 @@ func renewals(locks []string, owner string, token int64, ms string, until time.D
 	for _, lock := range locks {
 		r.Add(lock, wire.Compose(owner, token, metadata), ms)
 	}
-	return r.Request(until)
+	return r.Request(clock.Steady(until))
 }
 
 // tally counts answers by their result.
@@ -143,4 +143,4 @@ func (c *tally) counts() (done, others int) {
 	return c.done, c.others
 }
 
-func steadyClock() func() (validity, steady time.Duration) { return clock.New().Both }
+func steadyClock() func() (validity clock.Validity, steady clock.Steady) { return clock.New().Both }

@@ -35,12 +35,12 @@ func (id Identity) Check() error {
 	case id.Mode == "sentinel":
 		return &wire.ConfigError{
 			Problem: "server runs in sentinel mode",
-			Fix:     "name the Sentinels with quorumlock.Sentinel, and masters alone with Addrs",
+			Fix:     "name the Sentinels with quorumlock.Sentinel, and masters alone with Addrs", List: true,
 		}
 	case id.Mode != "" && id.Mode != "standalone":
 		return &wire.ConfigError{
 			Problem: "server runs in " + id.Mode + " mode",
-			Fix:     "list standalone masters, or one slot of the cluster with quorumlock.ClusterSlot: in a cluster the votes are not independent",
+			Fix:     "list standalone masters, or one slot of the cluster with quorumlock.ClusterSlot: in a cluster the votes are not independent", List: true,
 		}
 	case id.replica():
 		return &wire.ConfigError{
@@ -48,7 +48,7 @@ func (id Identity) Check() error {
 			Fix:     "list the master only: a replica has no vote of its own",
 		}
 	}
-	return nil
+	return wire.TooOld(id.Version)
 }
 
 // Evicts reports whether the server may drop locks to make room. Every lock has a TTL, so
@@ -69,7 +69,7 @@ func Same(a, b Identity) error {
 	case a.RunID != "" && a.RunID == b.RunID:
 		return &wire.ConfigError{
 			Problem: "both addresses lead to the same server (run_id " + a.RunID + ")",
-			Fix:     "list each server once: one server with two votes is no quorum",
+			Fix:     "list each server once: one server with two votes is no quorum", List: true,
 		}
 	case a.ReplID != "" && a.ReplID == b.ReplID:
 		return &wire.ConfigError{

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -43,6 +44,9 @@ type entry struct {
 	req    *wire.Request
 	to     Receiver
 	resent bool // it was sent before, and was certainly not applied
+	again  bool // it was sent before, and may have been applied
+
+	flushed uint8 // how often the server had lost the script
 }
 
 // asks reports whether the request asks for a lock.
@@ -53,7 +57,7 @@ func (e entry) asks() bool { return e.req.Kind == wire.Acquire }
 // of messages nor a burst of acquisitions must cost a lease that is held.
 type lanes struct {
 	index  int // of the node
-	steady func() time.Duration
+	steady func() clock.Steady
 	signal chan struct{} // capacity 1: there is something to do; never closed
 	pace   pace          // used only by the worker
 
@@ -63,7 +67,7 @@ type lanes struct {
 	urgent      []entry
 	hints       []entry
 	acquire     []entry
-	purgeAt     time.Duration
+	purgeAt     clock.Steady
 	leaving     bool // Close has begun: no more votes, and the worker ends after the other requests
 	allAnswered bool // everything was answered, except retried releases
 	resting     bool // the same, and no retried release is queued
@@ -136,7 +140,7 @@ func (l *lanes) purge() (expired []entry) {
 	if now < l.purgeAt {
 		return nil
 	}
-	l.purgeAt = now + purgeEvery
+	l.purgeAt = now.Add(purgeEvery)
 	rest := l.acquire[:0]
 	for _, e := range l.acquire {
 		if e.req.Expires <= now || e.req.Withdrawn() {
@@ -171,21 +175,21 @@ func (l *lanes) requeue(entries []entry) {
 
 // rejected collects the requests that take answers without sending them.
 type rejected struct {
-	expired, withdrawn, withheld, paused, closing []entry
-	undone                                        []entry
+	expired, withdrawn, barred, closing []entry
+	undone                              []entry
 }
 
 // take moves requests from the front of the lanes into the batch, and returns it. It answers at
-// once requests that expired or were withdrawn, and votes while the node is closing, paused (in
-// quarantine, for example), or withholds votes.
-func (l *lanes) take(batch []entry, now time.Duration, paused, withheld error) []entry {
+// once requests that expired or were withdrawn, and votes while the node is closing or must not vote: barred says
+// why, nil if it may.
+func (l *lanes) take(batch []entry, now clock.Steady, barred error) []entry {
 	var out rejected
 	size := 0
 	l.mu.Lock()
 	fill := func(lane []entry, most int) []entry {
 		i := 0
 		for ; i < most && size < batchBytes; i++ {
-			if e := lane[i]; l.admit(e, now, paused != nil, withheld != nil, &out) {
+			if e := lane[i]; l.admit(e, now, barred != nil, &out) {
 				batch = append(batch, e)
 				size += e.req.Bytes()
 			}
@@ -195,7 +199,7 @@ func (l *lanes) take(batch []entry, now time.Duration, paused, withheld error) [
 	l.urgent = fill(l.urgent, len(l.urgent))
 	l.hints = fill(l.hints, len(l.hints))
 	others, most := len(batch), len(l.acquire)
-	if paused == nil && withheld == nil {
+	if barred == nil {
 		most = l.shed(now, &out)
 	}
 	l.acquire = fill(l.acquire, most)
@@ -203,8 +207,7 @@ func (l *lanes) take(batch []entry, now time.Duration, paused, withheld error) [
 	l.mu.Unlock()
 	fail(l.index, out.expired, wire.NotApplied, wire.ErrExpired)
 	fail(l.index, out.withdrawn, wire.NotApplied, wire.ErrWithdrawn)
-	fail(l.index, out.withheld, wire.Misconfigured, withheld)
-	fail(l.index, out.paused, pausedStatus(paused), paused)
+	fail(l.index, out.barred, barredStatus(barred), barred)
 	fail(l.index, out.closing, wire.NotApplied, wire.ErrClosed)
 	for _, e := range out.undone {
 		e.to.Receive(l.index, e.req, &wire.Reply{Status: wire.Done, N: wire.Missing})
@@ -212,8 +215,8 @@ func (l *lanes) take(batch []entry, now time.Duration, paused, withheld error) [
 	return batch
 }
 
-// pausedStatus returns what a vote is answered that is not asked for now.
-func pausedStatus(err error) wire.Status {
+// barredStatus returns what a vote is answered that is not asked for now.
+func barredStatus(err error) wire.Status {
 	if err == nil { // before config, which is allocated, at each batch
 		return wire.NotApplied
 	}
@@ -225,7 +228,7 @@ func pausedStatus(err error) wire.Status {
 
 // admit returns whether an entry is to be sent; otherwise it adds the entry to out. An
 // admitted acquisition counts as sent. l.mu is held.
-func (l *lanes) admit(e entry, now time.Duration, paused, withheld bool, out *rejected) bool {
+func (l *lanes) admit(e entry, now clock.Steady, barred bool, out *rejected) bool {
 	bit := uint32(1) << l.index
 	switch req := e.req; {
 	case req.Expires <= now:
@@ -242,10 +245,8 @@ func (l *lanes) admit(e entry, now time.Duration, paused, withheld bool, out *re
 		out.withdrawn = append(out.withdrawn, e)
 	case l.leaving:
 		out.closing = append(out.closing, e)
-	case withheld:
-		out.withheld = append(out.withheld, e)
-	case paused:
-		out.paused = append(out.paused, e)
+	case barred:
+		out.barred = append(out.barred, e)
 	default:
 		req.MarkSent(bit)
 		return true
@@ -257,13 +258,13 @@ func (l *lanes) admit(e entry, now time.Duration, paused, withheld bool, out *re
 // returns how many these are; the others stay behind them. Nodes choose by the owner
 // value, which is random, so that all nodes choose the same acquisitions: if each node
 // chose by itself, few acquisitions would reach a quorum. l.mu is held.
-func (l *lanes) shed(now time.Duration, out *rejected) int {
+func (l *lanes) shed(now clock.Steady, out *rejected) int {
 	lane := l.acquire
 	l.pace.cut = false
 	if len(lane) == 0 || l.leaving {
 		return len(lane)
 	}
-	l.pace.await(lane[len(lane)-1].req.Expires - now)
+	l.pace.await(lane[len(lane)-1].req.Expires.Sub(now))
 	most, takes := l.pace.most, l.pace.took
 	if len(lane) <= most {
 		return len(lane)
@@ -274,7 +275,7 @@ func (l *lanes) shed(now time.Duration, out *rejected) int {
 		switch {
 		case e.req.Withdrawn():
 			out.withdrawn = append(out.withdrawn, e)
-		case e.req.Expires < now+takes:
+		case e.req.Expires < now.Add(takes):
 			out.expired = append(out.expired, e) // the answer would come too late
 		default:
 			live = append(live, e)

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -70,7 +71,7 @@ func (tr *traffic) calls() (calls [][]string, operations []int) {
 func (tr *traffic) whileBusy(post func()) {
 	tr.t.Helper()
 	done := make(chan struct{})
-	require.True(tr.t, tr.Post(wire.NewRead("p:busy", tr.now()+time.Minute), receiver(func(*wire.Reply) {
+	require.True(tr.t, tr.Post(wire.NewRead("p:busy", clock.Steady(tr.now()+time.Minute)), receiver(func(*wire.Reply) {
 		defer close(done)
 		tr.calls()
 		post()
@@ -97,15 +98,15 @@ func TestAcquisitionsGoLast(t *testing.T) {
 	value := wire.Compose(ownerA, 7, metadata)
 	tr.whileBusy(func() {
 		tr.post(acquisition("p:1", ownerA, soon), to("acquire"))
-		tr.post(wire.NewPassOn("p:11", ticketOf("000000000000000150"), soon), to("pass on"))
+		tr.post(wire.NewPassOn("p:11", ticketOf("000000000000000150"), clock.Steady(soon)), to("pass on"))
 		tr.post(acquisition("p:2", ownerA, soon, func(a *wire.Acquisition) { a.Ticket, a.EnqueuedAt = ticketOf("000000000000000150"), "5" }), to("wait"))
 		tr.post(renewals([]string{"p:3"}, ownerA, 7, "1000", soon), to("extend"))
-		tr.post(wire.NewHeal([]wire.Healing{{Lock: "p:4", Owner: ownerA, Metadata: metadata, KeyTTL: "1000", NotAfter: soon}}, soon), to("heal"))
-		tr.post(wire.NewRaise("p:3", ownerA, 9, metadata, soon), to("raise"))
+		tr.post(wire.NewHeal([]wire.Healing{{Lock: "p:4", Owner: ownerA, Metadata: metadata, KeyTTL: "1000", NotAfter: clock.Steady(soon)}}, clock.Steady(soon)), to("heal"))
+		tr.post(wire.NewRaise("p:3", ownerA, 9, metadata, clock.Steady(soon)), to("raise"))
 		tr.post(release("p:5", ownerA, soon), to("release"))
-		tr.post(wire.NewReleases([][2]string{{"p:7", value}}, soon), to("releases"))
-		tr.post(wire.NewPass("p:8", ticketOf("000000000000000150"), soon), to("pass"))
-		tr.post(wire.NewRead("p:10", soon), to("read"))
+		tr.post(wire.NewReleases([][2]string{{"p:7", value}}, clock.Steady(soon)), to("releases"))
+		tr.post(wire.NewPass("p:8", ticketOf("000000000000000150"), clock.Steady(soon)), to("pass"))
+		tr.post(wire.NewRead("p:10", clock.Steady(soon)), to("read"))
 	})
 	for _, want := range []string{"extend", "heal", "raise", "release", "releases", "pass", "read", "pass on", "acquire", "wait"} {
 		assert.Equal(t, want, <-order)
@@ -122,7 +123,7 @@ func TestRequestsThatMessagesCauseAreFew(t *testing.T) {
 	answered := make(chan string, 2*node.HintMax)
 	passOn := func(lock string, number int) bool {
 		ticket := ticketOf(fmt.Sprintf("%016x", number))[:wire.TicketLen]
-		return tr.Post(wire.NewPassOn(lock, ticket, soon), receiver(func(*wire.Reply) { answered <- lock }))
+		return tr.Post(wire.NewPassOn(lock, ticket, clock.Steady(soon)), receiver(func(*wire.Reply) { answered <- lock }))
 	}
 	tr.whileBusy(func() {
 		for i := range node.HintMax {
@@ -210,7 +211,7 @@ func TestAReleaseCancelsAnAcquisitionThatStillWaits(t *testing.T) {
 	ask := acquisition("p:job", ownerA, soon)
 	asked, released := make(answers, 2), make(answers, 2)
 	undo := func(ask *wire.Request) *wire.Request {
-		return wire.NewRelease("p:job", wire.Compose(ownerA, 0, metadata), ask, wire.TicketUpdate{}, soon)
+		return wire.NewRelease("p:job", wire.Compose(ownerA, 0, metadata), ask, wire.TicketUpdate{}, clock.Steady(soon))
 	}
 	tr.whileBusy(func() {
 		tr.post(ask, asked)
@@ -240,7 +241,7 @@ func TestAReleaseCancelsAnAcquisitionThatStillWaits(t *testing.T) {
 		tr.post(ask, asked)
 		ask.Withdraw()
 		tr.post(wire.NewRelease("p:job", wire.Compose(ownerA, 0, metadata), ask,
-			wire.TicketUpdate{Ticket: ticketOf("000000000000000150")}, soon), released)
+			wire.TicketUpdate{Ticket: ticketOf("000000000000000150")}, clock.Steady(soon)), released)
 	})
 	require.ErrorIs(t, asked.Next(t).Err, wire.ErrWithdrawn)
 	assert.EqualValues(t, wire.Missing, released.Next(t).N)
@@ -259,7 +260,7 @@ func TestAnAcquisitionThatWasRefusedIsNotReleased(t *testing.T) {
 		ticket string // of the acquisition
 		held   bool
 		update wire.TicketUpdate
-		make   func(lock, value string, undoes *wire.Request, ticket wire.TicketUpdate, expires time.Duration) *wire.Request
+		make   func(lock, value string, undoes *wire.Request, ticket wire.TicketUpdate, expires clock.Steady) *wire.Request
 		sent   bool
 	}{
 		"refused":                       {held: true, make: wire.NewUndo},
@@ -284,7 +285,7 @@ func TestAnAcquisitionThatWasRefusedIsNotReleased(t *testing.T) {
 			tr.whileBusy(func() {
 				tr.post(ask, receiver(func(r *wire.Reply) {
 					ask.Withdraw()
-					tr.post(c.make("p:job", wire.Compose(ownerA, 0, metadata), ask, c.update, soon), released)
+					tr.post(c.make("p:job", wire.Compose(ownerA, 0, metadata), ask, c.update, clock.Steady(soon)), released)
 					asked.Receive(0, ask, r)
 				}))
 			})
@@ -314,7 +315,7 @@ func TestAReleaseIsSentToTheNodesThatWereAsked(t *testing.T) {
 	ask.Withdraw()
 	servers[1].MustDo("SET", "p:job", wire.Compose(ownerA, 0, metadata)) // a release would delete it
 	for _, n := range nodes {
-		require.True(t, n.Post(wire.NewRelease("p:job", wire.Compose(ownerA, 0, metadata), ask, wire.TicketUpdate{}, soon), released))
+		require.True(t, n.Post(wire.NewRelease("p:job", wire.Compose(ownerA, 0, metadata), ask, wire.TicketUpdate{}, clock.Steady(soon)), released))
 	}
 	assert.ElementsMatch(t, []int64{wire.Ours, wire.Missing}, []int64{released.Next(t).N, released.Next(t).N})
 	assert.EqualValues(t, 0, servers[0].MustDo("EXISTS", "p:job"))
@@ -394,6 +395,33 @@ func TestScriptsAreSplitAtTheLimitOfOperations(t *testing.T) {
 	assert.Equal(t, []int{1, 128, 128, 128, 2}, operations)
 }
 
+// An operation that may wake the waiters for permits takes longer than others.
+func TestScriptsHaveFewerOperationsOnPermits(t *testing.T) {
+	tr := newTraffic(t)
+	soon := tr.now() + time.Minute
+	var all sync.WaitGroup
+	slot := wire.SlotKey("p:a", 0)
+	ticket := wire.TicketUpdate{Ticket: ticketOf("0000000000000000999p4")}
+	tr.whileBusy(func() {
+		for _, req := range []*wire.Request{
+			acquisition(slot, ownerA, soon, func(a *wire.Acquisition) { a.Limit = 4 }),
+			release(slot, ownerA, soon),
+			wire.NewRelease(slot, wire.Compose(ownerA, 0, metadata), nil, ticket, clock.Steady(soon)),
+			wire.NewPass(wire.FamilyKey("p:a"), ticket.Ticket, clock.Steady(soon)),
+			renewals([]string{slot, slot}, ownerA, 7, "1000", soon),
+		} {
+			for range 20 {
+				all.Add(1)
+				tr.post(req, receiver(func(r *wire.Reply) { assert.NoError(t, r.Err); all.Done() }))
+			}
+		}
+	})
+	all.Wait()
+	_, operations := tr.calls()
+	// 60 releases and passes, 20 renewals of two, then 20 acquisitions.
+	assert.Equal(t, []int{16, 16, 16, 12 + 32, 8 + 15, 5}, operations)
+}
+
 // Large requests go out in several batches, because a request behind a batch waits for
 // all of its answers. The second batch is on the wire while the answers of the first are
 // delivered, since many requests wait. An urgent request goes before the third.
@@ -410,7 +438,7 @@ func TestABatchHasALimitOnItsSize(t *testing.T) {
 			all.Add(1)
 			tr.post(acquisition(fmt.Sprint("p:", i), ownerA, soon, long), receiver(func(r *wire.Reply) {
 				if i == 0 { // in the middle of the first batch
-					tr.post(wire.NewRead("p:x", soon), receiver(func(*wire.Reply) { order <- "read" }))
+					tr.post(wire.NewRead("p:x", clock.Steady(soon)), receiver(func(*wire.Reply) { order <- "read" }))
 				}
 				order <- fmt.Sprint(i)
 				all.Done()
@@ -450,7 +478,7 @@ func TestAFullScriptStopsTheServerForLessThanTenSetsAnOperation(t *testing.T) {
 		posted := make(chan struct{})
 		server.MustDo("SLOWLOG", "RESET")
 		all.Add(len(requests))
-		require.True(t, n.Post(wire.NewRead("p:busy", now()+time.Minute), receiver(func(*wire.Reply) {
+		require.True(t, n.Post(wire.NewRead("p:busy", clock.Steady(now()+time.Minute)), receiver(func(*wire.Reply) {
 			defer close(posted)
 			for _, req := range requests {
 				assert.True(t, n.Post(req, receiver(func(r *wire.Reply) { assert.NoError(t, r.Err); all.Done() })))
@@ -486,7 +514,7 @@ func TestAFullScriptStopsTheServerForLessThanTenSetsAnOperation(t *testing.T) {
 			}))
 			releases = append(releases, release(lock, ownerA, soon))
 			leaves = append(leaves, wire.NewRelease(lock, wire.Compose(ownerA, 0, metadata), nil,
-				wire.TicketUpdate{Ticket: ticketOf(fmt.Sprintf("%016x50", i))}, soon))
+				wire.TicketUpdate{Ticket: ticketOf(fmt.Sprintf("%016x50", i))}, clock.Steady(soon)))
 		}
 		call("acquire", acquires)
 		call("taken", taken)

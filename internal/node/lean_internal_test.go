@@ -7,6 +7,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -21,7 +22,9 @@ func TestOnlyTheLeanScriptDeclines(t *testing.T) {
 	server.Set("EVALSHA x", array(number(1_700_000_000_000_000), bulk("?")).encode(nil))
 	n := New(Config{
 		Option: rueidis.ClientOption{InitAddress: []string{"parrot:1"}},
-		Clock:  func() (validity, steady time.Duration) { return time.Hour, time.Hour },
+		Clock: func() (validity clock.Validity, steady clock.Steady) {
+			return clock.Validity(time.Hour), clock.Steady(time.Hour)
+		},
 	})
 	defer n.cancel()
 	for lean, status := range map[bool]wire.Status{true: 0, false: wire.Misconfigured} {
@@ -29,7 +32,7 @@ func TestOnlyTheLeanScriptDeclines(t *testing.T) {
 		n.courier.resend = nil
 		var to collector
 		e := entry{req: requestOf(wire.Acquire, 1), to: &to}
-		n.courier.deliver(&transfer{steady: time.Hour, received: time.Hour + time.Millisecond}, []entry{e}, call{last: 1, locks: 1, lean: lean}, result)
+		n.courier.deliver(&transfer{steady: clock.Steady(time.Hour), received: clock.Steady(time.Hour + time.Millisecond)}, []entry{e}, call{last: 1, locks: 1, lean: lean}, result)
 		assert.Equal(t, status, to.last.Status)
 		assert.Equal(t, lean, len(n.courier.resend) == 1)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -41,7 +42,7 @@ func (tr *traffic) isNear() {
 	tr.t.Helper()
 	require.Eventually(tr.t, func() bool {
 		began := time.Now()
-		tr.ask(wire.NewRead("p:job", tr.now()+time.Minute))
+		tr.ask(wire.NewRead("p:job", clock.Steady(tr.now()+time.Minute)))
 		return time.Since(began) < time.Millisecond
 	}, 20*time.Second, time.Millisecond)
 }
@@ -57,9 +58,9 @@ func TestACallOfOneCommonOperationTakesTheLeanScript(t *testing.T) {
 		{"acquire", acquisition("p:job", ownerA, soon), "lean"},
 		{"release", release("p:job", ownerA, soon), "lean"},
 		{"wait", acquisition("p:job", ownerA, soon, func(a *wire.Acquisition) { a.Ticket, a.EnqueuedAt = ticketOf("000000000000000150"), "5" }), "usual"},
-		{"leave", wire.NewRelease("p:job", wire.Compose(ownerA, 7, metadata), nil, wire.TicketUpdate{Ticket: ticketOf("000000000000000150")}, soon), "usual"},
+		{"leave", wire.NewRelease("p:job", wire.Compose(ownerA, 7, metadata), nil, wire.TicketUpdate{Ticket: ticketOf("000000000000000150")}, clock.Steady(soon)), "usual"},
 		{"extend", renewals([]string{"p:job"}, ownerA, 7, "1000", soon), "usual"},
-		{"two", wire.NewReleases([][2]string{{"p:a", ownerA + " "}, {"p:b", ownerA + " "}}, soon), "usual"},
+		{"two", wire.NewReleases([][2]string{{"p:a", ownerA + " "}, {"p:b", ownerA + " "}}, clock.Steady(soon)), "usual"},
 	} {
 		tr.isNear()
 		r, scripts := tr.ask(c.req)
@@ -98,7 +99,7 @@ func TestADistantNodeTakesTheUsualScript(t *testing.T) {
 	tr := newTraffic(t)
 	tr.proxy.Delay(time.Millisecond)
 	soon := tr.now() + time.Minute
-	tr.ask(wire.NewRead("p:job", soon))
+	tr.ask(wire.NewRead("p:job", clock.Steady(soon)))
 	r, scripts := tr.ask(acquisition("p:job", ownerA, soon))
 	require.Equal(t, wire.Granted, r.Status, "%v", r.Err)
 	assert.Equal(t, []string{"usual"}, scripts)

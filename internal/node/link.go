@@ -7,19 +7,17 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"github.com/redis/rueidis"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/master"
+	"github.com/quorumlock/quorumlock/internal/vote"
 )
 
 const (
 	// checkEvery is how often a node is greeted again over the same connection: its role,
 	// eviction policy, data and clock may have changed without traffic.
 	checkEvery = 10 * time.Second
-	// retryEvery is how often a node that needs an operator is greeted again.
-	retryEvery = time.Second
-	// judgeEvery is how often, after a step of the node's clock, the Manager is asked
-	// whether the step is the node's own, and judgeFor for how long.
-	judgeEvery = 25 * time.Millisecond
-	judgeFor   = 2 * time.Second
+	// greetMax is how long after it was asked an operation of a greeting may still run on the server.
+	greetMax = 2 * maxDial
 )
 
 // link is the worker's connection to the master, and when it is dialled, greeted and tested. It
@@ -34,17 +32,24 @@ type link struct {
 	conns  conns
 	debt   debt
 	meter  meter
+	vote   vote.Vote // whether votes over this connection count; only the worker uses it
+	start  time.Time // the origin of mono
 
-	now      time.Duration // the steady clock when it was last read
-	greeted  uint64        // the connection that has passed the greeting
-	checkAt  time.Duration
+	now      clock.Steady // the steady clock when it was last read
+	greeted  uint64       // the connection that has passed the greeting
+	checkAt  clock.Steady
 	redial   backoff.BackOff
-	redialAt time.Duration
-	pingAt   time.Duration // when a connection that stays idle is tested
+	redialAt clock.Steady
+	pingAt   clock.Steady // when a connection that stays idle is tested
+	renewed  clock.Steady // until then the test is a look, see testAt
+	lookAt   clock.Steady // when the owner of a slot is asked for a move of it
 }
 
 // look reads the steady clock.
 func (l *link) look() { _, l.now = l.cfg.Clock() }
+
+// mono reads the monotonic clock.
+func (l *link) mono() clock.Mono { return clock.Mono(time.Since(l.start)) }
 
 // regreet makes the worker greet once more before the next batch.
 func (l *link) regreet() { l.greeted, l.redialAt = 0, l.now }
@@ -55,12 +60,37 @@ func (l *link) connected() bool { return l.greeted != 0 && l.conns.up(l.greeted)
 // ping tests an idle connection. Nothing reads from it meanwhile, so its end would
 // otherwise show only with the next request. Any answer will do.
 func (l *link) ping() {
+	if l.now < l.renewed {
+		if unread, ended := l.conns.peek(); !unread && !ended {
+			l.pingAt = min(l.renewed, l.now.Add(keepAlive))
+			return
+		}
+	}
 	l.debt.asked(l.now)
 	if l.client.Do(context.Background(), l.client.B().Ping().Build()).NonRedisError() == nil {
 		l.debt.answered()
 	}
 	l.look()
-	l.pingAt = l.now + keepAlive
+	l.pingAt = l.testAt(false)
+}
+
+// nextCheck returns when a sound connection is greeted again. A renewal waits behind a greeting, and a process that
+// is short of CPU takes long for it: so no two nodes of five are greeted at one time.
+func (l *link) nextCheck() clock.Steady {
+	phase := time.Duration(l.cfg.Index%5) * checkEvery / 5
+	return l.now.Add(checkEvery - (time.Duration(l.now)+checkEvery-phase)%checkEvery)
+}
+
+// testAt returns when a connection that stays idle from now on is tested. A renewal would wait for the answer to
+// the PING: so a process that reads answers late tests later. One that has just renewed a lease only looks for a
+// while whether the connection has ended, because the next renewal tests it as well.
+func (l *link) testAt(renewed bool) clock.Steady {
+	idle := keepAlive + 2*min(l.meter.recent(l.now), greetMax)
+	l.renewed = l.now
+	if renewed {
+		l.renewed = l.now.Add(idle + renewalTests)
+	}
+	return l.now.Add(idle)
 }
 
 // option returns the node's option; if the node is a group, a dial goes to its master. The
@@ -74,6 +104,15 @@ func (l *link) option(own bool) rueidis.ClientOption {
 	o.Sentinel, o.DialFn = rueidis.SentinelOption{}, nil
 	o.InitAddress = []string{l.addr}
 	o.DialCtxFn = l.group.Dial(dial, own)
+	return o
+}
+
+// optionAgain returns the option of a connection to the server that the worker has dialled.
+func (l *link) optionAgain() rueidis.ClientOption {
+	o := l.option(false)
+	if l.group != nil {
+		o.DialCtxFn = l.group.DialAgain(dialer(l.cfg.Option))
+	}
 	return o
 }
 

@@ -10,7 +10,9 @@ import (
 	"github.com/cenkalti/backoff/v4"
 	"github.com/redis/rueidis"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/master"
+	"github.com/quorumlock/quorumlock/internal/vote"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -35,19 +37,20 @@ type Node struct {
 // New returns a node. Nothing is sent before Run.
 func New(cfg Config) *Node {
 	n := &Node{cfg: cfg, done: make(chan struct{})}
-	n.link = link{cfg: &n.cfg, meter: newMeter(cfg.Drift)}
+	n.link = link{cfg: &n.cfg, meter: newMeter(cfg.Drift), vote: vote.New(cfg.Guard, cfg.Drift), start: time.Now()}
 	n.link.life, n.cancel = context.WithCancel(context.Background())
 	_, n.link.addr = master.Name(&cfg.Option)
-	n.link.group = master.New(n.link.life, &n.cfg.Option, func() time.Duration { validity, _ := n.cfg.Clock(); return validity }, n.link.asideOption)
+	n.link.group = master.New(n.link.life, &n.cfg.Option, n.cfg.Clock, n.link.asideOption)
 	n.link.redial = backoff.NewExponentialBackOff(
 		backoff.WithInitialInterval(20*time.Millisecond), backoff.WithMaxInterval(500*time.Millisecond),
 		backoff.WithMaxElapsedTime(0))
 	n.link.conns.life, n.link.conns.wake, n.link.conns.open = n.link.life, n.lanes.wake, map[*watchedConn]struct{}{}
 	n.lanes.index, n.lanes.signal, n.lanes.pace.most = cfg.Index, make(chan struct{}, 1), paceFirst
-	n.lanes.steady = func() time.Duration { _, steady := n.cfg.Clock(); return steady }
+	n.lanes.steady = func() clock.Steady { _, steady := n.cfg.Clock(); return steady }
 	n.health.index, n.health.onHealth = cfg.Index, cfg.OnHealth
 	n.health.last.Store(&Health{Err: wire.ErrConnecting})
 	n.greeter = greeter{link: &n.link, script: newScript(&cfg), subscribed: n.subscriber.confirmed.Load, collect: n.courier.forgetMore}
+	n.greeter.oneServer.check = n.Check
 	n.courier = courier{
 		link: &n.link, greeter: &n.greeter, lanes: &n.lanes,
 		toSend: make(chan *transfer), replied: make(chan struct{}), reader: wire.Reader{Unguarded: cfg.Guard == 0},
@@ -58,6 +61,9 @@ func New(cfg Config) *Node {
 	}
 	n.subscriber.cfg, n.subscriber.life, n.subscriber.channel = &n.cfg, n.link.life, n.greeter.script.channels+cfg.Manager
 	n.subscriber.check, n.subscriber.start = n.Check, make(chan struct{})
+	if n.link.group == nil { // that of a group may go to the next master already
+		n.subscriber.compare = n.greeter.oneServer.compare
+	}
 	n.subscriber.option = func() rueidis.ClientOption {
 		return requiredOptions(n.link.life, n.link.option(false), n.link.conns.watchSubscriber)
 	}
@@ -128,15 +134,21 @@ func (n *Node) Health() Health { return n.health.load() }
 // Silence returns for how long the node has owed an answer: to a batch, a PING or a
 // greeting. A failed connection is no answer. It is 0 if nothing was asked since the last
 // answer. now is of the steady clock.
-func (n *Node) Silence(now time.Duration) time.Duration { return n.link.debt.age(now) }
+func (n *Node) Silence(now clock.Steady) time.Duration { return n.link.debt.age(now) }
 
 // SilenceError returns the error of a request that is not sent because the node is silent.
-func (n *Node) SilenceError(now time.Duration) error {
+func (n *Node) SilenceError(now clock.Steady) error {
 	owed := max(n.Silence(now), 0).Round(time.Millisecond)
 	if h := n.Health(); !h.up() && !errors.Is(h.Err, wire.ErrConnecting) {
 		return fmt.Errorf("no answer for %v: %w", owed, h.Err)
 	}
 	return fmt.Errorf("no answer for %v", owed)
+}
+
+// Unread reports whether an answer of the node has come and is not read yet.
+func (n *Node) Unread() bool {
+	unread, _ := n.link.conns.peek()
+	return unread
 }
 
 // Relist makes the worker look at the Manager's list again: another node has answered.

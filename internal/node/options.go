@@ -3,17 +3,14 @@ package node
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock/internal/master"
-	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Refuse returns the first option in o that cannot work here and how to fix it, "" if
@@ -23,7 +20,7 @@ func Refuse(o *rueidis.ClientOption) (field, fix string) {
 	kind, _ := master.Name(o)
 	switch {
 	case len(o.InitAddress) == 0 || o.InitAddress[0] == "":
-		return "InitAddress is empty", "name one host:port for each node, or the Sentinels of a master set"
+		return "InitAddress is empty", "name one host:port or Unix socket for each node, or the Sentinels of a master set"
 	case strings.TrimSpace(o.Sentinel.MasterSet) == "" && o.Sentinel.MasterSet != "":
 		return "an empty master set", "name the master set as `sentinel monitor` does, such as mymaster"
 	case kind == "slot" && !master.WholeTag(master.SlotTag(o)):
@@ -34,6 +31,8 @@ func Refuse(o *rueidis.ClientOption) (field, fix string) {
 		return "SelectDB", "leave it 0: a cluster has one database"
 	case kind == "" && len(o.InitAddress) > 1:
 		return "InitAddress", "name one host:port for each node; several addresses are several nodes"
+	case o.TLSConfig != nil && o.DialCtxFn == nil && o.DialFn == nil && IsSocket(o.InitAddress[0]):
+		return "TLSConfig", "leave it nil: a server speaks no TLS at a Unix socket"
 	case len(o.Standalone.ReplicaAddress) > 0:
 		return "Standalone.ReplicaAddress", "list independent masters: a replica has no vote"
 	case o.Standalone.EnableRedirect:
@@ -57,6 +56,8 @@ func Refuse(o *rueidis.ClientOption) (field, fix string) {
 const (
 	// keepAlive is how long a connection is idle before a PING goes over it.
 	keepAlive = 500 * time.Millisecond
+	// renewalTests is how much later the PING comes behind a renewal: with a TTL of 3 s, the next one comes before.
+	renewalTests = time.Second
 	// answerTimeout is how long the worker waits for the answer to a batch or a PING
 	// before it abandons the connection.
 	answerTimeout = time.Second
@@ -115,65 +116,6 @@ func forWorker(o rueidis.ClientOption) rueidis.ClientOption {
 	o.ConnWriteTimeout = answerTimeout // also bounds the wait for the answer
 	o.Dialer.KeepAlive = -1
 	return o
-}
-
-// dialer returns the dial function that rueidis would have used.
-func dialer(o rueidis.ClientOption) func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) {
-	switch {
-	case o.DialCtxFn != nil:
-		return o.DialCtxFn
-	case o.DialFn != nil:
-		return func(_ context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
-			return o.DialFn(addr, d, config)
-		}
-	default:
-		return func(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
-			if config == nil {
-				return d.DialContext(ctx, "tcp", addr)
-			}
-			return dialTLS(ctx, addr, d, config)
-		}
-	}
-}
-
-// dialTLS is tls.Dialer, which does not say whether the connection or the handshake has
-// failed. A Redis that speaks no TLS does not answer a handshake: it waits for a line feed.
-func dialTLS(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, d.Timeout)
-	defer cancel()
-	conn, err := d.DialContext(ctx, "tcp", addr)
-	if err != nil {
-		return nil, err
-	}
-	if config.ServerName == "" {
-		config = config.Clone()
-		config.ServerName = addr[:strings.LastIndexByte(addr, ':')]
-	}
-	secure := tls.Client(conn, config)
-	err = secure.HandshakeContext(ctx)
-	if err == nil {
-		return secure, nil
-	}
-	_ = conn.Close()
-	const fix = "leave TLSConfig out, or name the port at which it speaks TLS"
-	var header tls.RecordHeaderError
-	switch {
-	case errors.As(err, &header):
-		return nil, &wire.ConfigError{Problem: "the server does not speak TLS at this port", Fix: fix}
-	case errors.Is(err, context.DeadlineExceeded):
-		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: conn.RemoteAddr(), Err: fmt.Errorf(
-			"connected, but no TLS handshake within %v; if the server does not speak TLS at this port, %s", d.Timeout, fix)}
-	default:
-		return nil, err
-	}
-}
-
-// dialFailed returns the error of a dial. If the dial has reached its bound, the error says so.
-func dialFailed(err error, bound time.Duration) error {
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) {
-		return &net.OpError{Op: "dial", Net: "tcp", Err: fmt.Errorf("no connection within %v", bound)}
-	}
-	return err
 }
 
 // callOrAbandon calls a function that may be the user's, and stops waiting for it when

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -42,10 +43,10 @@ var orphanKinds = map[string]func(notAfter time.Duration) *wire.Request{
 		})
 	},
 	"heal": func(notAfter time.Duration) *wire.Request {
-		h := wire.Healing{Owner: ownerA, Metadata: metadata, KeyTTL: "60000", NotAfter: notAfter}
+		h := wire.Healing{Owner: ownerA, Metadata: metadata, KeyTTL: "60000", NotAfter: clock.Steady(notAfter)}
 		other := h
 		h.Lock, other.Lock = "p:job", "p:other"
-		return wire.NewHeal([]wire.Healing{other, h}, notAfter)
+		return wire.NewHeal([]wire.Healing{other, h}, clock.Steady(notAfter))
 	},
 }
 
@@ -54,7 +55,7 @@ func newOrphan(t *testing.T, request func(notAfter time.Duration) *wire.Request)
 	o := &orphan{server: redistest.Start(t, 1)[0]}
 	proxy := redistest.NewProxy(t, o.server.Addr())
 	var mu sync.Mutex
-	var newest net.Conn
+	var first net.Conn
 	subscribed := make(chan struct{}, 4)
 	o.Node, o.now = run(t, node.Config{
 		Manager: subscriberManager, OnSubscribed: func(int) { subscribed <- struct{}{} },
@@ -64,7 +65,9 @@ func newOrphan(t *testing.T, request func(notAfter time.Duration) *wire.Request)
 			DialCtxFn: func(ctx context.Context, addr string, d *net.Dialer, _ *tls.Config) (net.Conn, error) {
 				conn, err := d.DialContext(ctx, "tcp", addr)
 				mu.Lock()
-				newest = conn
+				if first == nil {
+					first = conn
+				}
 				mu.Unlock()
 				return conn, err
 			},
@@ -72,7 +75,7 @@ func newOrphan(t *testing.T, request func(notAfter time.Duration) *wire.Request)
 	})
 	require.Eventually(t, func() bool { return o.Health().Err == nil }, 20*time.Second, 5*time.Millisecond)
 	mu.Lock()
-	worker := newest
+	worker := first
 	mu.Unlock()
 	o.Subscribe() // its tickets may queue
 	<-subscribed
@@ -140,11 +143,11 @@ func TestEveryKindOfReleaseIsRetried(t *testing.T) {
 		"many": func(until time.Duration) *wire.Request {
 			return wire.NewReleases([][2]string{
 				{"p:a", wire.Compose(ownerB, 0, metadata)}, {"p:job", wire.Compose(ownerA, 0, metadata)},
-			}, until)
+			}, clock.Steady(until))
 		},
 		"with a ticket": func(until time.Duration) *wire.Request {
 			return wire.NewRelease("p:job", wire.Compose(ownerA, 0, metadata), nil,
-				wire.TicketUpdate{Ticket: ticketOf("000000000000000150"), EnqueuedAt: "5"}, until)
+				wire.TicketUpdate{Ticket: ticketOf("000000000000000150"), EnqueuedAt: "5"}, clock.Steady(until))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -203,7 +206,9 @@ func TestCloseIsInTimeWhenOnlyASecondReleaseIsMissing(t *testing.T) {
 // A lock that may still be made is released again, whichever kind of request makes it.
 func TestARaiseOrAnExtendLeavesNoOrphan(t *testing.T) {
 	for name, request := range map[string]func(until time.Duration) *wire.Request{
-		"raise":  func(until time.Duration) *wire.Request { return wire.NewRaise("p:job", ownerA, 9, metadata, until) },
+		"raise": func(until time.Duration) *wire.Request {
+			return wire.NewRaise("p:job", ownerA, 9, metadata, clock.Steady(until))
+		},
 		"extend": func(until time.Duration) *wire.Request { return renewals([]string{"p:job"}, ownerA, 7, "1000", until) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/rueidis"
 	"github.com/stretchr/testify/assert"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -71,7 +72,7 @@ func (c *crowd) serve(i int) {
 		n.lanes.pace.most = acquireMax
 	}
 	c.busy[i] = true // answers to dropped requests lead to more requests
-	n.link.now = c.now
+	n.link.now = clock.Steady(c.now)
 	if n.worker.take(); len(n.courier.batch) == 0 {
 		c.busy[i] = false
 		return
@@ -104,7 +105,7 @@ type pacedAttempt struct {
 
 func (c *crowd) attempt(caller int) {
 	a := &pacedAttempt{c: c, caller: caller, value: wire.Compose(fmt.Sprintf("%016x%016x", c.rng.Uint64(), caller), 1, "1 - "), req: &wire.Request{}}
-	a.req.Init(&wire.Acquisition{Lock: fmt.Sprint(caller), Value: a.value, KeyTTL: "2000", NotAfter: c.now + c.timeout, Token: "1"})
+	a.req.Init(&wire.Acquisition{Lock: fmt.Sprint(caller), Value: a.value, KeyTTL: "2000", NotAfter: clock.Steady(c.now + c.timeout), Token: "1"})
 	for i := range c.nodes {
 		c.post(i, a.req, a)
 	}
@@ -140,7 +141,7 @@ func (a *pacedAttempt) conclude(granted bool) {
 	} else {
 		a.req.Withdraw()
 	}
-	release := wire.NewRelease(fmt.Sprint(a.caller), a.value, a.req, wire.TicketUpdate{}, a.c.now+time.Second)
+	release := wire.NewRelease(fmt.Sprint(a.caller), a.value, a.req, wire.TicketUpdate{}, clock.Steady(a.c.now+time.Second))
 	for i := range a.c.nodes {
 		a.c.post(i, release, discard{})
 	}
@@ -160,7 +161,7 @@ func (r renewal) Receive(int, *wire.Request, *wire.Reply) { r.c.late = max(r.c.l
 func (c *crowd) run(callers int, lasting time.Duration) float64 {
 	c.rng = rand.New(rand.NewPCG(1, 2))
 	for i := range c.nodes {
-		c.nodes[i] = New(Config{Index: i, Option: rueidis.ClientOption{InitAddress: []string{"127.0.0.1:1"}}, Prefix: "p:", Clock: func() (a, b time.Duration) { return c.now, c.now }})
+		c.nodes[i] = New(Config{Index: i, Option: rueidis.ClientOption{InitAddress: []string{"127.0.0.1:1"}}, Prefix: "p:", Clock: func() (a clock.Validity, b clock.Steady) { return clock.Validity(c.now), clock.Steady(c.now) }})
 	}
 	for i := range callers {
 		c.after(time.Duration(c.rng.Int64N(int64(c.timeout))), func() { c.attempt(i) })
@@ -170,7 +171,7 @@ func (c *crowd) run(callers int, lasting time.Duration) float64 {
 		req := wire.NewRenewals(1)
 		req.Add("held", wire.Compose("0123456789abcdef0123456789abcdef", 1, "1 - "), "2000")
 		for i := range c.nodes {
-			c.post(i, req.Request(c.now+time.Second), renewal{c, c.now})
+			c.post(i, req.Request(clock.Steady(c.now+time.Second)), renewal{c, c.now})
 		}
 		c.after(100*time.Millisecond, renew)
 	}

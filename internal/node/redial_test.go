@@ -19,6 +19,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/vote"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -92,7 +93,7 @@ func TestAVoteOverAConnectionThatWasNotGreetedDoesNotCount(t *testing.T) {
 		var countdown atomic.Int64
 		n, _ := run(t, node.Config{
 			Cap: time.Second,
-			Clock: func() (validity, steady time.Duration) {
+			Clock: func() (validity clock.Validity, steady clock.Steady) {
 				if countdown.Add(-1) == 0 {
 					conns := dialer.all()
 					ended()
@@ -119,7 +120,7 @@ func TestAVoteOverAConnectionThatWasNotGreetedDoesNotCount(t *testing.T) {
 		require.Eventually(t, func() bool { return n.Health().Err == nil && renewals.Load() >= 2 }, 10*time.Second, time.Millisecond)
 		owner := ownerA[1:] + string(rune('0'+look))
 		answer := make(answers, 1)
-		req := acquisition("p:job", owner, real.Steady()+10*time.Second)
+		req := acquisition("p:job", owner, time.Duration(real.Steady().Add(10*time.Second)))
 		countdown.Store(look)
 		require.True(t, n.Post(req, answer))
 		got := answer.Next(t)
@@ -127,7 +128,7 @@ func TestAVoteOverAConnectionThatWasNotGreetedDoesNotCount(t *testing.T) {
 			if c.ungreeted(owner) {
 				refused++
 				assert.Equal(t, wire.Unknown, got.Status, "look %d", look)
-				assert.ErrorIs(t, got.Err, wire.ErrReconnected)
+				assert.ErrorIs(t, got.Err, vote.ErrReconnected)
 			}
 		}
 		n.Close(context.Background(), nil, nil)
@@ -194,10 +195,10 @@ func TestACheckComesBehindTheRequestsInTheLanes(t *testing.T) {
 		return cmd[0] == "EVALSHA"
 	}, 100*time.Millisecond)
 	answer := make(answers, 2)
-	require.True(t, n.Post(wire.NewRead("p:job", now()+time.Minute), answer))
+	require.True(t, n.Post(wire.NewRead("p:job", clock.Steady(now()+time.Minute)), answer))
 	require.Equal(t, "EVALSHA", <-seen) // in flight: the worker waits
 	n.Check()
-	require.True(t, n.Post(wire.NewRead("p:job", now()+time.Minute), answer))
+	require.True(t, n.Post(wire.NewRead("p:job", clock.Steady(now()+time.Minute)), answer))
 	for next := <-seen; ; next = <-seen {
 		if next != "PING" {
 			assert.Equal(t, "EVALSHA", next)

@@ -3,6 +3,7 @@ package node
 import (
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -16,6 +17,6 @@ const (
 )
 
 // newForget returns a request that drops old registers.
-func newForget(registers string, now time.Duration) *wire.Request {
-	return wire.NewForget(registers, registerAge, forgetMost, now+time.Minute)
+func newForget(registers string, now clock.Steady) *wire.Request {
+	return wire.NewForget(registers, registerAge, forgetMost, now.Add(time.Minute))
 }

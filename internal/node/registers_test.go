@@ -31,10 +31,10 @@ func TestOldRegistersAreForgotten(t *testing.T) {
 			var ahead atomic.Int64
 			n := New(Config{
 				Option: rueidis.ClientOption{InitAddress: []string{server.Addr()}}, Prefix: "p:", Drift: 0.01, Cap: c.fenced,
-				Clock: func() (validity, steady time.Duration) {
+				Clock: func() (validity clock.Validity, steady clock.Steady) {
 					by := time.Duration(ahead.Load())
 					validity, steady = real.Both()
-					return validity + by, steady + by
+					return validity.Add(by), steady.Add(by)
 				},
 			})
 			ended := make(chan struct{})

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -53,29 +54,26 @@ func TestTheProtocolIsTheOneAskedFor(t *testing.T) {
 	}
 }
 
-// Another client flushes the scripts repeatedly. That is no misconfiguration, and nothing
-// was applied.
-func TestScriptsThatAreFlushedTwiceAreNoMisconfiguration(t *testing.T) {
+// Another client flushes the scripts before each call: the script goes with the call then.
+func TestScriptsThatAreFlushedOverAndOverAreSentWithTheCall(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
 	proxy := redistest.NewProxy(t, server.Addr())
 	n, now := greeted(t, proxy.Addr())
 	sent := 0
 	proxy.DelayCommand(func(cmd []string) bool {
 		if slices.Contains(cmd, "acquire") {
-			sent++
-			server.MustDo("SCRIPT", "FLUSH")
+			if sent++; sent <= 5 {
+				server.MustDo("SCRIPT", "FLUSH")
+			}
 		}
 		return false
 	}, 0)
 	answer := make(answers, 1)
 	require.True(t, n.Post(acquisition("p:job", ownerA, now()+time.Minute), answer))
 	got := answer.Next(t)
-	assert.Equal(t, 2, sent)
-	assert.Equal(t, wire.NotApplied, got.Status)
-	var config *wire.ConfigError
-	assert.NotErrorAs(t, got.Err, &config)
-	assert.ErrorContains(t, got.Err, "NOSCRIPT")
-	assert.EqualValues(t, 0, server.MustDo("EXISTS", "p:job"))
+	assert.Equal(t, 2, sent, "with the script in front")
+	assert.Equal(t, wire.Granted, got.Status)
+	assert.EqualValues(t, 1, server.MustDo("EXISTS", "p:job"))
 }
 
 // A batch reads the node's clock once, for all its answers.
@@ -86,7 +84,7 @@ func TestEveryAnswerCarriesTheNodesClock(t *testing.T) {
 	require.True(t, known)
 	time.Sleep(20 * time.Millisecond)
 	answer := make(answers, 1)
-	require.True(t, n.Post(wire.NewRead("p:job", now()+time.Minute), answer))
+	require.True(t, n.Post(wire.NewRead("p:job", clock.Steady(now()+time.Minute)), answer))
 	answer.Next(t)
 	after, _ := n.Reading()
 	assert.Greater(t, after.At, before.At)

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -21,9 +22,9 @@ const (
 func (c *courier) postpone(err error) {
 	status := wire.NotApplied
 	switch {
-	case c.greeter.refusal != nil:
+	case c.vote.Refused:
 		status = wire.Misconfigured
-	case err == nil || c.greeter.withheld != nil:
+	case err == nil || c.vote.Withheld != nil:
 		err = wire.ErrConnecting // the connection has just broken
 	}
 	failed := c.batch[:0]
@@ -68,12 +69,12 @@ func (c *courier) trim() {
 // voidAt returns when a request that was sent at sent is void: from then on it creates no
 // lock, even if it arrives later. By then the node's clock has passed the request's "not
 // after", if the rates of the clocks differ by no more than the drift factor allows.
-func (c *courier) voidAt(req *wire.Request, sent time.Duration, at time.Time) time.Time {
+func (c *courier) voidAt(req *wire.Request, sent clock.Steady, at time.Time) time.Time {
 	stale := voidAfter
 	if c.meter.offset.Known() {
-		stale += time.Duration(float64(req.Expires-c.meter.offset.At()) * c.cfg.Drift)
+		stale += time.Duration(float64(req.Expires.Sub(c.meter.offset.At())) * c.cfg.Drift)
 	}
-	return at.Add(req.Expires - sent + stale)
+	return at.Add(req.Expires.Sub(sent) + stale)
 }
 
 // forget drops old registers when a greeting has left some, or the server is full. Each

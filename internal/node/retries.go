@@ -84,7 +84,7 @@ func (r *retries) released(req *wire.Request, sent time.Time) {
 	if latest.IsZero() {
 		return
 	}
-	again := wire.NewPlainRelease(req, req.Expires+latest.Sub(sent)) // a lock that is created later also expires later
+	again := wire.NewPlainRelease(req, req.Expires.Add(latest.Sub(sent))) // a lock that is created later also expires later
 	if len(r.waiting) == 0 || latest.Before(r.due) {
 		r.due = latest
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -86,10 +87,10 @@ func live(t *testing.T, server *redistest.Server) (errs []error) {
 	server.MustDo("SET", "p:job", wire.Compose(ownerA, 7, metadata))
 	do(acquisition("p:job", ownerB, soon, waits))
 	do(renewals([]string{"p:job"}, ownerA, 7, "10000", soon))
-	do(wire.NewHeal([]wire.Healing{{Lock: "p:healed", Owner: ownerA, Metadata: metadata, KeyTTL: "10000", NotAfter: soon}}, soon))
-	do(wire.NewRaise("p:job", ownerA, 1<<52, metadata, soon))
-	do(wire.NewRead("p:job", soon))
-	do(wire.NewScan("p:", wire.LastPage, 10, soon))
+	do(wire.NewHeal([]wire.Healing{{Lock: "p:healed", Owner: ownerA, Metadata: metadata, KeyTTL: "10000", NotAfter: clock.Steady(soon)}}, clock.Steady(soon)))
+	do(wire.NewRaise("p:job", ownerA, 1<<52, metadata, clock.Steady(soon)))
+	do(wire.NewRead("p:job", clock.Steady(soon)))
+	do(wire.NewScan("p:", wire.LastPage, 10, clock.Steady(soon)))
 	server.MustDo("ZADD", wire.QueueKey("p:job"), "5", ticket)
 	server.MustDo("SET", wire.HintKey("p:"), "1")
 	do(release("p:job", ownerA, soon))

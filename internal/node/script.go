@@ -9,6 +9,10 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
+// flushedMax is how often a request is sent again behind the script: a neighbour may flush the scripts in
+// a loop, but hardly each time between two commands that arrive together.
+const flushedMax = 50
+
 // quarantineMarker matches no marker. The calls carry it while a node is in quarantine, its
 // votes are withheld, or its term is not confirmed: the node then raises no register,
 // proves no token, and heals only what it has lost.
@@ -20,18 +24,19 @@ const leanBelow = time.Millisecond
 
 // script is what each call of the script carries.
 type script struct {
-	digest                                              string // of wire.Apply, as the server has returned it
-	lean                                                string // of wire.Lean; "" while it is not used
-	near                                                bool   // the last round trip was shorter than leanBelow
-	registersKey, baseKey, hintKey, markerKey, listsKey string
-	channels, flags, capText                            string
+	digest                                                        string // of wire.Apply, as the server has returned it
+	lean                                                          string // of wire.Lean; "" while it is not used
+	lost                                                          bool   // the next call goes behind the script: the server has lost it
+	near                                                          bool   // the last round trip was shorter than leanBelow
+	registersKey, baseKey, hintKey, markerKey, listsKey, inUseKey string
+	channels, flags, capText                                      string
 }
 
 // newScript returns what the calls of a node carry.
 func newScript(cfg *Config) script {
 	s := script{
 		registersKey: wire.RegistersKey(cfg.Prefix), baseKey: wire.BaseKey(cfg.Prefix), hintKey: wire.HintKey(cfg.Prefix),
-		markerKey: wire.GuardKey(cfg.Prefix), listsKey: wire.ListsKey(cfg.Prefix), channels: wire.WakeChannel(cfg.Prefix, ""),
+		markerKey: wire.GuardKey(cfg.Prefix), listsKey: wire.ListsKey(cfg.Prefix), inUseKey: wire.InUseKey(cfg.Prefix), channels: wire.WakeChannel(cfg.Prefix, ""),
 	}
 	if cfg.Cap > 0 {
 		s.capText = wire.Micros(cfg.Cap)
@@ -59,6 +64,14 @@ func (s *script) loaded(results []rueidis.RedisResult) error {
 	s.lean, _ = results[1].ToString()
 	return err
 }
+
+// load returns the command that loads the script.
+func (s *script) load(client rueidis.Client) rueidis.Completed {
+	return client.B().ScriptLoad().Script(wire.Apply).Build()
+}
+
+// flushed records that the server has lost the scripts. The lean one is loaded with the next greeting.
+func (s *script) flushed() { s.lost, s.lean = true, "" }
 
 // head is what differs from call to call.
 type head struct {

@@ -20,6 +20,7 @@ type subscriber struct {
 	channel string
 	option  func() rueidis.ClientOption // of the next connection
 	check   func()                      // makes the worker report a warning, or its end
+	compare func(ask func() Identity)   // with the server of the worker; nil if another one may be right
 
 	start     chan struct{} // closed by subscribe
 	startOnce sync.Once
@@ -67,6 +68,9 @@ func (s *subscriber) receive(confirmed func()) error {
 	defer client.Close()
 	if err != nil {
 		return err
+	}
+	if s.compare != nil {
+		s.compare(func() Identity { return masterAt(s.life, client) })
 	}
 	ctx := rueidis.WithOnSubscriptionHook(s.life, func(one rueidis.PubSubSubscription) {
 		if one.Kind == "subscribe" {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/redis/rueidis"
 
+	"github.com/quorumlock/quorumlock/internal/master"
+	"github.com/quorumlock/quorumlock/internal/vote"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -42,6 +45,7 @@ func (w *worker) run() {
 	}
 	w.client = client
 	defer client.Close()
+	defer w.greeter.oneServer.looks.Wait()
 	defer w.cut() // first, because Close of rueidis would send another command
 	var transmitter sync.WaitGroup
 	transmitter.Go(w.courier.transmitter)
@@ -71,6 +75,8 @@ func (w *worker) serve() {
 		checkNow := w.checkNow.Swap(false)
 		if !w.connected() {
 			w.look() // regreet may have set redialAt meanwhile
+		} else if w.group.Watches() && w.now >= w.lookAt {
+			w.lookForMove()
 		}
 		if w.connected() && w.now >= w.checkAt || !w.connected() && w.now >= w.redialAt {
 			w.connect()
@@ -105,17 +111,20 @@ func (w *worker) serve() {
 // idle returns how long the worker may sleep without a signal.
 func (w *worker) idle() time.Duration {
 	if !w.connected() {
-		return max(w.redialAt-w.now, 0)
+		return max(w.redialAt.Sub(w.now), 0)
 	}
-	wait := min(w.checkAt, w.pingAt) - w.now
+	wait := min(w.checkAt, w.pingAt).Sub(w.now)
+	if w.group.Watches() {
+		wait = min(wait, w.lookAt.Sub(w.now))
+	}
 	if len(w.courier.retryQueue) > 0 {
-		wait = min(wait, w.courier.retryAt-w.now)
+		wait = min(wait, w.courier.retryAt.Sub(w.now))
 	}
 	if w.courier.retries.count() > 0 {
 		wait = min(wait, time.Until(w.courier.retries.due))
 	}
-	if w.greeter.quarantine.reason != nil {
-		wait = min(wait, time.Until(w.greeter.quarantine.until))
+	if w.vote.Lasts() {
+		wait = min(wait, w.vote.Left(w.mono()))
 	}
 	return max(wait, 0)
 }
@@ -130,7 +139,7 @@ func (w *worker) send() {
 	w.courier.transmit(t)
 	for {
 		w.courier.arrived(t)
-		if t.broken || !w.undisturbed() || w.lanes.queued() < aheadFrom {
+		if t.broken || t.flushed || !w.undisturbed() || w.lanes.queued() < aheadFrom {
 			break
 		}
 		if w.take(); len(w.courier.batch) == 0 {
@@ -150,56 +159,52 @@ func (w *worker) send() {
 // undisturbed reports whether the worker has nothing else to do than to send the next
 // batch.
 func (w *worker) undisturbed() bool {
-	return w.life.Err() == nil && w.connected() && !w.checkNow.Load() && !w.listNow.Load() && w.now < w.checkAt &&
-		len(w.courier.retryQueue) == 0 && w.courier.retries.count() == 0 && w.greeter.quarantine.reason == nil
+	return w.life.Err() == nil && w.connected() && !w.checkNow.Load() && !w.listNow.Load() && w.now < w.checkAt && !(w.group.Watches() && w.now >= w.lookAt) &&
+		len(w.courier.retryQueue) == 0 && w.courier.retries.count() == 0 && !w.vote.Lasts()
 }
 
 // take moves requests from the lanes into the batch.
 func (w *worker) take() {
-	w.courier.batch = w.lanes.take(w.courier.batch[:0], w.now, w.paused(), w.greeter.withheld)
+	w.noticeEnd()
+	w.courier.batch = w.lanes.take(w.courier.batch[:0], w.now, w.greeter.mayVote())
 }
 
 // connect dials, unless a connection is up, and greets. Afterwards the node is connected,
 // or refused, or has the time of the next try.
 func (w *worker) connect() {
-	w.greeted, w.greeter.withheld = 0, nil
+	sound := w.connected() && w.vote.Barred(vote.Others{Term: w.group.Votes()}) == nil
+	w.greeted, w.vote.Withheld = 0, nil
 	w.debt.asked(w.now)
-	withheld, err := w.greeter.greet()
+	withheld, err := w.greeter.greet(sound)
 	if wire.Away(err) {
 		w.conns.hangUp() // the next connection goes to the master of that time
 	}
+	if errors.Is(cmp.Or(err, withheld), wire.ErrMoving) {
+		w.group.FoundMove()
+	}
 	w.look()
-	w.checkAt, w.pingAt = w.now+checkEvery, w.now+keepAlive
+	w.checkAt, w.pingAt, w.lookAt = w.nextCheck(), w.testAt(false), w.now.Add(master.LookEvery)
 	if err != nil {
 		w.greeter.unlist()
 	}
-	var refused *wire.ConfigError
+	var config *wire.ConfigError
+	w.vote.Refused = errors.As(err, &config)
 	switch {
 	case err == nil:
 		w.debt.answered()
-		w.greeter.refusal = nil
 		w.redial.Reset()
 		w.lanes.requeue(w.courier.retryQueue)
 		w.courier.retryQueue = nil
 		w.courier.trim()
-		switch {
-		case withheld != nil:
-			w.greeter.withheld, err = withheld, withheld
-			w.checkAt = w.now + retryEvery
-		case w.greeter.unguarded:
-			w.checkAt = w.now + retryEvery
-		case w.greeter.clockSuspect:
-			w.checkAt = w.now + judgeEvery
-		case w.greeter.unlisted() != nil && w.greeter.quarantine.reason == nil:
-			w.checkAt = w.now + retryEvery
+		w.vote.Withheld, err = withheld, withheld
+		if soon := w.vote.Recheck(w.greeter.others()); soon > 0 {
+			w.checkAt = w.now.Add(soon)
 		}
-	case errors.As(err, &refused):
+	case w.vote.Refused:
 		w.debt.answered()
-		w.greeter.refusal = err
-		w.redialAt = w.now + retryEvery
+		w.redialAt = w.now.Add(vote.RetryEvery)
 	default:
-		w.greeter.refusal = nil
-		w.redialAt = w.now + w.redial.NextBackOff()
+		w.redialAt = w.now.Add(w.redial.NextBackOff())
 	}
 	w.courier.expireRetries()
 	if w.life.Err() == nil {
@@ -210,69 +215,69 @@ func (w *worker) connect() {
 // relist registers the list again when the Manager has met another node, and reports
 // whether votes count.
 func (w *worker) relist() {
-	if w.cfg.Lists == nil || w.cfg.Guard == 0 || !w.connected() {
+	if w.cfg.Lists == nil || !w.connected() {
 		return
 	}
-	if w.greeter.withheld == nil && !w.greeter.unguarded && w.cfg.Lists.Stale(w.cfg.Index) {
-		ctx, cancel := context.WithTimeout(w.life, greetMax)
-		defer cancel()
-		if err := w.greeter.enlist(ctx); err != nil {
+	if w.cfg.Guard > 0 && w.vote.Withheld == nil && !w.vote.Unguarded && w.cfg.Lists.Stale(w.cfg.Index) {
+		if err := w.greeter.enlist(true); err != nil {
 			w.checkAt = w.now // the greeting says what is wrong
 		}
 		w.look()
 	}
 	if reason := text(w.greeter.unlisted()); reason != w.unlistedWas {
-		w.report(w.greeter.withheld)
+		w.report(w.vote.Withheld)
+		if w.cfg.Guard == 0 { // look often for the end of what binds this client
+			w.checkAt = min(w.checkAt, w.now.Add(vote.RetryEvery))
+		}
 	}
 }
 
-// paused returns why votes do not count, nil if they do. It reports the end of a quarantine.
-func (w *worker) paused() error {
-	if w.quarantined() {
-		return w.greeter.quarantine.reason
+// lookForMove asks the owner of a slot whether keys leave it. It asks over the connection of the votes, before the
+// next batch: so no later vote can count before the answer is known.
+func (w *worker) lookForMove() {
+	w.debt.asked(w.now)
+	asked, _ := w.cfg.Clock()
+	result := w.client.Do(context.Background(), w.client.B().Arbitrary("CLUSTER", "NODES").Build())
+	if result.NonRedisError() == nil {
+		w.debt.answered()
 	}
-	if err := w.greeter.termError(); err != nil {
-		return err
+	w.look()
+	w.lookAt = w.now.Add(master.LookEvery)
+	if text, err := result.ToString(); err != nil || w.group.Look(text, asked) {
+		w.checkAt = w.now // the greeting withdraws the marker, writes a new one, or says what is wrong
 	}
-	return w.greeter.unlisted()
 }
 
-// quarantined returns whether votes do not count now. It reports the end of a quarantine.
-func (w *worker) quarantined() bool {
-	if !w.greeter.quarantine.over() {
-		return w.greeter.quarantine.reason != nil
+// noticeEnd reports the end of a quarantine.
+func (w *worker) noticeEnd() {
+	if !w.vote.Ended(w.mono()) {
+		return
 	}
 	if w.connected() {
 		if w.cfg.Lists != nil && !w.greeter.named {
 			w.checkAt = w.now // the node gets an identity now
 		}
-		w.report(w.greeter.withheld)
+		w.report(w.vote.Withheld)
 	} else {
 		w.report(w.health.load().Err)
 	}
-	return false
 }
 
-// report publishes the health of the node, and calls OnHealth if it has changed.
+// report publishes the health of the node, and calls OnHealth if it has changed. err is why it is down, or withholds
+// its votes.
 func (w *worker) report(err error) {
-	now := &Health{
-		Err: err, Withheld: w.greeter.withheld != nil,
-		Quarantined: w.greeter.quarantine.until, Reason: w.greeter.quarantine.reason, Warning: w.greeter.warning, Identity: w.greeter.identity,
-		Master: w.group.Used().Addr,
+	now := &Health{Err: err, Withheld: w.vote.Withheld != nil, Warning: w.greeter.warning, Identity: w.greeter.identity, Master: w.group.Used().Addr}
+	if at := w.mono(); w.vote.Left(at) > 0 {
+		now.Reason, now.Quarantined = w.vote.Quarantined(at), w.start.Add(time.Duration(at)+w.vote.Left(at))
 	}
-	if reason := w.greeter.termError(); err == nil && reason != nil {
-		now.Err, now.Withheld = reason, true
-	}
-	unlisted := w.greeter.unlisted()
-	w.unlistedWas = text(unlisted)
-	switch {
-	case now.Err != nil || unlisted == nil:
-	case errors.Is(unlisted, wire.ErrConnecting):
-		if w.greeter.quarantine.reason == nil {
+	others := w.greeter.others()
+	w.unlistedWas = text(others.Lists)
+	if barred := w.vote.Barred(others); err == nil && errors.Is(barred, wire.ErrConnecting) {
+		if now.Reason == nil {
 			return // the greeting is over when the other nodes know of this one: in a moment
 		}
-	default:
-		now.Err, now.Withheld = unlisted, true
+	} else if err == nil && barred != nil {
+		now.Err, now.Withheld = barred, true
 	}
 	if reason := w.warn(); reason != nil {
 		now.Warning = reason

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -22,7 +23,7 @@ var (
 func (s *Observers) Ask(ctx context.Context, key, owner string, note wire.Note) *ensemble.Answers {
 	_, steady := s.ensemble.Clock.Both()
 	timeout := s.timeout()
-	return s.ensemble.Collect(ctx, wire.NewAsk(key, owner, note, steady+timeout), timeout, s.ensemble.Size(), marked)
+	return s.ensemble.Collect(ctx, wire.NewAsk(key, owner, note, steady.Add(timeout)), timeout, s.ensemble.Size(), marked)
 }
 
 // Lease is the lease that is to be revoked, as the nodes were read.
@@ -34,10 +35,10 @@ type Lease struct {
 
 // Revoked is what became of a revocation.
 type Revoked struct {
-	Until  time.Duration // from then on the lease is not valid, by the validity clock; 0 if that is not known
-	Marked int           // how many nodes do not renew it any more
-	Gone   int           // how many nodes have answered that the lease is not there
-	Errors []error       // why nodes have not marked it, by node; without Until there are some
+	Until  clock.Validity // from then on the lease is not valid, by the validity clock; 0 if that is not known
+	Marked int            // how many nodes do not renew it any more
+	Gone   int            // how many nodes have answered that the lease is not there
+	Errors []error        // why nodes have not marked it, by node; without Until there are some
 }
 
 // Revoke marks the lock of a lease on the nodes, see quorum.Revocation. drift is the factor of quorum.Drift.
@@ -48,7 +49,7 @@ func (s *Observers) Revoke(ctx context.Context, l Lease, drift float64, note wir
 	for range e.Size() + 1 {
 		validity, steady := e.Clock.Both()
 		r.Begin(validity)
-		answers := e.Collect(ctx, wire.NewRevoke(l.Key, l.Owner, r.Life(), note, steady+timeout), timeout, e.Size(), marked)
+		answers := e.Collect(ctx, wire.NewRevoke(l.Key, l.Owner, r.Life(), note, steady.Add(timeout)), timeout, e.Size(), marked)
 		now := e.Clock.Now()
 		result = Revoked{Errors: make([]error, e.Size())}
 		for i := range answers.Replies {

@@ -91,7 +91,7 @@ func (n *Names) server(i int) string {
 func (n *Names) page(ctx context.Context, i int, cursor string) (*wire.Page, error) {
 	timeout := n.Timeout()
 	_, now := n.ensemble.Clock.Both()
-	reply := n.ensemble.Call(ctx, i, wire.NewScan(n.prefix, cursor, pageKeys, now+timeout), timeout)
+	reply := n.ensemble.Call(ctx, i, wire.NewScan(n.prefix, cursor, pageKeys, now.Add(timeout)), timeout)
 	return reply.Page, reply.Err
 }
 

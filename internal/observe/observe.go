@@ -14,11 +14,11 @@ import (
 // Report is what observers get.
 type Report struct {
 	quorum.Holding
-	Value   string        // of the holder's keys, or of a reader; "" for none
-	Readers int           // how many hold the lock together; 0 for none
-	Waiters int           // the most tickets in the queue of a node
-	Began   time.Duration // just before the nodes were asked, by the validity clock
-	Errors  []error       // why each node gave no answer, nil for those that did
+	Value   string         // of the holder's keys, or of a reader; "" for none
+	Readers int            // how many hold the lock together; 0 for none
+	Waiters int            // the most tickets in the queue of a node
+	Began   clock.Validity // just before the nodes were asked, by the validity clock
+	Errors  []error        // why each node gave no answer, nil for those that did
 }
 
 // Observer gets reports of who has a lock.
@@ -67,14 +67,14 @@ type watch struct {
 	last      *Report       // nil for none
 	every     time.Duration // between two polls: the shortest interval of the observers
 	poll      *poll         // under way; nil between two
-	polledAt  time.Duration
+	polledAt  clock.Validity
 	timer     *time.Timer
 }
 
 // poll is one question to every node, and receives the answers.
 type poll struct {
 	watch    *watch
-	began    time.Duration
+	began    clock.Validity
 	sights   []quorum.Sight
 	values   []string
 	readers  []int
@@ -93,7 +93,7 @@ func (s *Observers) Add(key string, o *Observer) bool {
 	}
 	w := s.byKey[key]
 	if w == nil {
-		w = &watch{of: s, key: key, observers: map[*Observer]struct{}{}, every: quorum.Never, decides: quorum.NewObserver(s.clock().Now())}
+		w = &watch{of: s, key: key, observers: map[*Observer]struct{}{}, every: quorum.Endless, decides: quorum.NewObserver(s.clock().Now())}
 		s.byKey[key] = w
 	}
 	w.mu.Lock()
@@ -104,7 +104,7 @@ func (s *Observers) Add(key string, o *Observer) bool {
 		w.timer = time.AfterFunc(0, w.tick)
 		return true
 	}
-	if w.last != nil && s.clock().Now()-w.last.Began < o.Every {
+	if w.last != nil && s.clock().Now().Sub(w.last.Began) < o.Every {
 		w.deliver(o)
 	}
 	w.schedule()
@@ -175,7 +175,7 @@ func (w *watch) tick() {
 	w.poll = p
 	w.timer.Reset(timeout)
 	w.mu.Unlock()
-	w.of.ensemble.Ask(wire.NewRead(w.key, steady+timeout), p, steady)
+	w.of.ensemble.Ask(wire.NewRead(w.key, steady.Add(timeout)), p, steady)
 }
 
 // Receive records the answer of a node.
@@ -205,7 +205,7 @@ func (p *poll) Receive(i int, req *wire.Request, reply *wire.Reply) {
 
 // sight returns what an answer says. All readers of a lock count as one owner, and the register shows their
 // token.
-func sight(now time.Duration, reply *wire.Reply) quorum.Sight {
+func sight(now clock.Validity, reply *wire.Reply) quorum.Sight {
 	if reply.Free() {
 		return quorum.Sight{}
 	}
@@ -215,7 +215,7 @@ func sight(now time.Duration, reply *wire.Reply) quorum.Sight {
 	}
 	s := quorum.Sight{Held: true, Owner: value.Owner, Token: value.Token, Until: quorum.Never}
 	if reply.TTL >= 0 {
-		s.Until = now + reply.TTL
+		s.Until = now.Add(reply.TTL)
 	}
 	return s
 }
@@ -231,7 +231,7 @@ func (w *watch) conclude() {
 	if h, _ := w.decides.Last(); changed || w.decides.KnownAt() == p.began {
 		w.last = p.report(h)
 	}
-	w.every = quorum.Never // an observer with a shorter interval may have left
+	w.every = quorum.Endless // an observer with a shorter interval may have left
 	for o := range w.observers {
 		w.every = min(w.every, o.Every)
 		if w.last != nil && (changed || !o.served) {
@@ -253,11 +253,11 @@ func (w *watch) schedule() {
 	if w.poll != nil {
 		return // the timer bounds it
 	}
-	next := w.polledAt + w.every
+	next := w.polledAt.Add(w.every)
 	if w.last != nil && w.last.Held && w.last.Until != quorum.Never && w.last.Until > w.polledAt {
-		next = min(next, max(w.last.Until+time.Millisecond, w.polledAt+leastPause))
+		next = min(next, max(w.last.Until.Add(time.Millisecond), w.polledAt.Add(leastPause)))
 	}
-	w.timer.Reset(max(next-w.of.clock().Now(), 0))
+	w.timer.Reset(max(next.Sub(w.of.clock().Now()), 0))
 }
 
 // report returns what observers get after the poll.

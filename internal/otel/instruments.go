@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/report"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -370,13 +371,13 @@ func (i *Instruments) Risk(label Label, risky bool) {
 }
 
 // Node measures how long node n took to answer a request; 0 if it was not sent.
-func (i *Instruments) Node(n int, kind wire.Kind, reply *wire.Reply, now func() time.Duration) {
+func (i *Instruments) Node(n int, kind wire.Kind, reply *wire.Reply, now func() clock.Validity) {
 	if i == nil {
 		return
 	}
 	var took time.Duration
 	if reply.Sent > 0 {
-		took = max(now()-reply.Sent, 0)
+		took = max(now().Sub(reply.Sent), 0)
 	}
 	i.outbox.Put(measurement{of: operationDuration, node: uint8(n), kind: kind, status: reply.Status, value: took})
 }

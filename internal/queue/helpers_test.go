@@ -76,6 +76,7 @@ func (events) NodeChanged(int, node.Health)               {}
 func (events) ClockStepped(*ensemble.Step) (apply func()) { return func() {} }
 func (events) Woken(int, wire.WakeKind, string, string)   {}
 func (events) Subscribed(int)                             {}
+func (events) HandedOn(string)                            {}
 
 func (e events) Answered(_ int, req *wire.Request, _ *wire.Reply) {
 	if e.r.answered != nil {
@@ -152,7 +153,7 @@ func (c *caller) Tenant(*hold.Lock) hold.Tenant {
 	return l
 }
 
-func (*caller) CarryTicket(time.Duration) wire.TicketUpdate { return wire.TicketUpdate{} }
+func (*caller) CarryTicket(clock.Validity) wire.TicketUpdate { return wire.TicketUpdate{} }
 
 func (c *caller) Abandon(l hold.Tenant) { c.abandoned = append(c.abandoned, l) }
 
@@ -217,7 +218,7 @@ func asks(t *testing.T, p *Place) {
 // vacate ends a lease by its release, and returns the state of its lock.
 func vacate(t *testing.T, l *hold.Lock, of hold.Tenant) quorum.Hold {
 	t.Helper()
-	owner, state, ok := l.Vacate(of)
+	owner, state, ok := l.Vacate(of, hold.Ending{What: hold.Released})
 	require.True(t, ok)
 	require.NotNil(t, owner)
 	return state

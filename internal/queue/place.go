@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/quorum"
@@ -17,7 +18,7 @@ type Caller interface {
 	Tenant(l *hold.Lock) hold.Tenant
 	// CarryTicket returns the caller's ticket. The release of the lock puts it into the nodes' queues, and
 	// the caller asks the nodes at notBefore or later.
-	CarryTicket(notBefore time.Duration) wire.TicketUpdate
+	CarryTicket(notBefore clock.Validity) wire.TicketUpdate
 	// Abandon releases a lease that came when the caller had given up. It runs without a mutex.
 	Abandon(lease hold.Tenant)
 }
@@ -26,7 +27,7 @@ type Caller interface {
 type Waiting struct {
 	Caller   Caller
 	Terms    *config.Terms
-	Arrived  time.Duration
+	Arrived  clock.Validity
 	FailFast bool // its call ends when too few nodes answer
 }
 
@@ -37,7 +38,7 @@ type Turn struct {
 	Why      any         // that reason, as Failed got it
 	Previous hold.Tenant // the lease of this process before; nil for none
 	// NotBefore is when the caller may ask, and Enqueued means that the nodes have its ticket.
-	NotBefore time.Duration
+	NotBefore clock.Validity
 	Enqueued  bool
 }
 
@@ -91,7 +92,7 @@ func (p *Place) Leave() {
 	delete(q.callers, p.id)
 	q.watch()
 	q.carryOut(q.local.Leave(q.now(), p.id))
-	q.tendBy(q.now() + idleFor)
+	q.tendBy(q.now().Add(idleFor))
 	q.mu.Unlock()
 	select {
 	case t := <-p.turn:
@@ -130,5 +131,5 @@ func (p *Place) Failed(s Setback) {
 // its lease.
 func (p *Place) Granted(l *hold.Lock) {
 	p.queue.granted(p, l)
-	p.queue.of.detach(p.queue, l)
+	p.queue.of.retire(p.queue, l)
 }

@@ -23,7 +23,7 @@ type asker struct {
 	campaign campaign.Campaign
 }
 
-func (c *asker) CarryTicket(notBefore time.Duration) wire.TicketUpdate {
+func (c *asker) CarryTicket(notBefore clock.Validity) wire.TicketUpdate {
 	return c.campaign.CarryTicket(notBefore)
 }
 
@@ -46,7 +46,7 @@ func TestACallerThatGivesUpAtItsTurnRemovesItsTicket(t *testing.T) {
 	for range 20 { // select chooses at random
 		ctx, cancel := context.WithCancel(context.Background())
 		c := &asker{}
-		campaigns.Begin(&c.campaign, campaign.Call{Wait: ctx, Key: key, Terms: terms, Caller: c})
+		campaigns.Begin(&c.campaign, campaign.Call{Wait: ctx, Key: key, Terms: terms, Kind: campaign.Exclusive, Caller: c})
 		c.campaign.Prepare()
 		p := r.Enter(key, Waiting{Caller: c, Terms: terms, Arrived: c.campaign.Arrived})
 		asks(t, p) // the queue was empty

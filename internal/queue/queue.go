@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/hold"
 	"github.com/quorumlock/quorumlock/internal/quorum"
@@ -19,17 +20,17 @@ type Queue struct {
 	mu      sync.Mutex
 	local   quorum.Local
 	callers map[quorum.CallerID]*Place
-	lock    *hold.Lock    // that this process holds; nil for none
-	check   *hold.Check   // the running check of lock; nil for none
-	awaited bool          // the lock has no lease until the check ends
-	timer   *time.Timer   // runs tend; nil before its first use
-	tendAt  time.Duration // when the timer runs, 0 for never
+	lock    *hold.Lock     // that this process holds; nil for none
+	check   *hold.Check    // the running check of lock; nil for none
+	awaited bool           // the lock has no lease until the check ends
+	timer   *time.Timer    // runs tend; nil before its first use
+	tendAt  clock.Validity // when the timer runs, 0 for never
 
-	setback  Setback       // of the last attempt from this Queue since the last grant; zero for none
-	failedAt time.Duration // when that attempt had failed
+	setback  Setback        // of the last attempt from this Queue since the last grant; zero for none
+	failedAt clock.Validity // when that attempt had failed
 }
 
-func (q *Queue) now() time.Duration { return q.of.config.Clock.Now() }
+func (q *Queue) now() clock.Validity { return q.of.config.Clock.Now() }
 
 // dismiss ends the call of a caller that does not wait for the nodes, if the last attempt from
 // this Queue was not answered. The caller that made it sees that itself. q.mu is held.
@@ -48,7 +49,7 @@ func (q *Queue) obstacle() Obstacle {
 	if q.lock != nil {
 		return Obstacle{Lock: q.lock}
 	}
-	return Obstacle{Why: q.setback.Why, Age: q.now() - q.failedAt}
+	return Obstacle{Why: q.setback.Why, Age: q.now().Sub(q.failedAt)}
 }
 
 // enter puts a caller into the Queue. q.mu is held.
@@ -83,7 +84,7 @@ func (q *Queue) lost(l *hold.Lock) {
 	if q.lock == l {
 		q.drop()
 		q.carryOut(q.local.Lost(q.now()))
-		q.tendBy(q.now() + idleFor)
+		q.tendBy(q.now().Add(idleFor))
 	}
 }
 
@@ -139,7 +140,7 @@ func (q *Queue) carryOut(s quorum.Step) *ensemble.Answers {
 		if s.Caller != 0 {
 			q.send(s.Caller, Turn{Previous: previous, NotBefore: s.At, Enqueued: s.Enqueue})
 		}
-		q.tendBy(q.now() + idleFor)
+		q.tendBy(q.now().Add(idleFor))
 		return pending
 	}
 	return nil
@@ -180,7 +181,7 @@ func (q *Queue) startCheck() {
 }
 
 // checked handles the end of a check.
-func (q *Queue) checked(c *hold.Check, now time.Duration, state quorum.Hold) {
+func (q *Queue) checked(c *hold.Check, now clock.Validity, state quorum.Hold) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.check != c { // the lock has left the Queue
@@ -215,12 +216,12 @@ func (q *Queue) free(l *hold.Lock, s quorum.Step) *ensemble.Answers {
 const idleFor = time.Second
 
 // tendBy has the Queue's timer run tend at an instant, or earlier. q.mu is held.
-func (q *Queue) tendBy(at time.Duration) {
+func (q *Queue) tendBy(at clock.Validity) {
 	if q.tendAt != 0 && q.tendAt <= at {
 		return
 	}
 	q.tendAt = at
-	after := max(at-q.now(), 0)
+	after := max(at.Sub(q.now()), 0)
 	if q.timer == nil {
 		q.timer = time.AfterFunc(after, q.tend)
 	} else {
@@ -259,21 +260,21 @@ func (q *Queue) watch() {
 	if q.lock == nil {
 		return
 	}
-	q.of.config.Locks.Wait(q.lock, len(q.callers))
+	q.lock.SetCallers(len(q.callers))
 	if len(q.callers) > 0 {
-		q.tendBy(q.now() + q.lock.Terms().TTL)
+		q.tendBy(q.now().Add(q.lock.Terms().TTL))
 	}
 }
 
 // waitsForItself reports whether a caller has waited for a lease of this process for longer than a
 // TTL. If one waits for less, the timer looks again. q.mu is held.
-func (q *Queue) waitsForItself(now time.Duration) bool {
+func (q *Queue) waitsForItself(now clock.Validity) bool {
 	if q.lock == nil {
 		return false
 	}
 	granted := q.lock.Granted()
 	for _, p := range q.callers {
-		due := max(p.Arrived, granted) + p.Terms.TTL
+		due := max(p.Arrived, granted).Add(p.Terms.TTL)
 		if due < now {
 			return true
 		}

@@ -95,13 +95,13 @@ func (q *Queue) attach(l *hold.Lock) {
 	}
 }
 
-// detach removes the queue of a lock that no other caller and no other process is known to want.
-func (s *Queues) detach(q *Queue, l *hold.Lock) {
+// retire removes the queue of a lock that no other caller and no other process is known to want.
+func (s *Queues) retire(q *Queue, l *hold.Lock) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.lock == l && len(q.callers) == 0 && q.check == nil && !q.local.Needed(q.now()) && l.Detach() {
+	if q.lock == l && len(q.callers) == 0 && q.check == nil && !q.local.Needed(q.now()) && l.Unqueue() {
 		delete(s.byKey, q.key)
 	}
 }
@@ -135,11 +135,11 @@ func (s *Queues) HandedOn(key string) {
 	defer q.mu.Unlock()
 	now := q.now()
 	q.local.HandedOn(now, s.config.Turn())
-	q.tendBy(now + idleFor)
+	q.tendBy(now.Add(idleFor))
 }
 
 // sweep removes a queue that nobody uses, and that remembers nothing of use.
-func (s *Queues) sweep(q *Queue, now time.Duration) {
+func (s *Queues) sweep(q *Queue, now clock.Validity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	q.mu.Lock()

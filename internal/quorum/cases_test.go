@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -104,12 +105,12 @@ func members(s quorum.Set) string {
 
 func TestWindow(t *testing.T) {
 	golden(t, "window", func(t *testing.T, head line) func(line) string {
-		var window quorum.Window
+		var window quorum.Window[clock.Validity]
 		for _, word := range head.words[1:] {
 			if word == "-" {
 				word = "0"
 			}
-			window = append(window, duration(t, word))
+			window = append(window, clock.Validity(duration(t, word)))
 		}
 		return func(step line) string {
 			switch step.words[0] {
@@ -119,7 +120,7 @@ func TestWindow(t *testing.T) {
 				}
 				return "none"
 			case "held":
-				held := window.Held(duration(t, step.words[1]))
+				held := window.Held(clock.Validity(duration(t, step.words[1])))
 				return fmt.Sprintf("%d margin=%d", held, quorum.Margin(len(window), held))
 			case "drift":
 				return quorum.Drift(duration(t, step.words[1]), 0.01).String()
@@ -138,7 +139,7 @@ const origin = time.Hour
 
 var kinds = map[string]quorum.Kind{
 	"tick": quorum.InputTick, "begin": quorum.InputBegin, "release": quorum.InputRelease,
-	"confirmed": quorum.InputConfirmed, "missing": quorum.InputMissing, "taken": quorum.InputTaken,
+	"confirmed": quorum.InputConfirmed, "missing": quorum.InputMissing, "taken": quorum.InputTaken, "revoked": quorum.InputRevoked,
 	"no-answer": quorum.InputNoAnswer, "clock-step": quorum.InputClockStep,
 }
 
@@ -162,12 +163,12 @@ func TestMachine(t *testing.T) {
 		for word := range strings.SplitSeq(head.named["voters"], ",") {
 			voters = voters.With(number(t, word))
 		}
-		m := quorum.NewMachine(terms, make(quorum.Window, terms.Nodes), origin, voters, voters)
+		m := quorum.NewMachine(terms, make(quorum.Window[clock.Validity], terms.Nodes), clock.Validity(origin), voters, voters)
 		var lag time.Duration // stays until a step sets another
 		return func(step line) string {
 			now := origin + duration(t, step.words[0])
 			if step.words[1] == "arm" {
-				m.Arm(origin + duration(t, step.words[2]))
+				m.Arm(clock.Validity(origin + duration(t, step.words[2])))
 				return strings.Join(standing(&m, now), " ")
 			}
 			in := quorum.Input{Kind: kinds[step.words[1]]}
@@ -186,10 +187,10 @@ func TestMachine(t *testing.T) {
 				in.Node = number(t, step.words[2])
 				in.At, _, _ = m.Round()
 				if word, ok := step.named["sent"]; ok {
-					in.At = origin + duration(t, word)
+					in.At = clock.Validity(origin + duration(t, word))
 				}
 			}
-			out := m.Step(now, in)
+			out := m.Step(clock.Validity(now), in)
 			var words []string
 			for _, flag := range []struct {
 				set  bool
@@ -219,9 +220,9 @@ func standing(m *quorum.Machine, now time.Duration) []string {
 		return words
 	}
 	words = append(words,
-		"stop="+(m.Stop()-origin).String(), "wake="+(m.Wake()-origin).String(),
-		fmt.Sprintf("margin=%d", m.Margin(now)))
-	if m.Due(now) {
+		"stop="+m.Stop().Add(-origin).String(), "wake="+m.Wake().Add(-origin).String(),
+		fmt.Sprintf("margin=%d", m.Margin(clock.Validity(now))))
+	if m.Due(clock.Validity(now)) {
 		words = append(words, "due")
 	}
 	return words
@@ -243,7 +244,7 @@ func TestLists(t *testing.T) {
 				a := quorum.Listed{Known: true}
 				switch step.words[0] {
 				case "ask":
-					asked[i] = lists.Entry(i, now)
+					asked[i] = lists.Entry(i, clock.Steady(now))
 					fmt.Fprintf(&result, "%03b adds %v keeps %v  ", asked[i].Members, asked[i].Adds, asked[i].Keeps)
 					continue
 				case "gone":
@@ -261,7 +262,7 @@ func TestLists(t *testing.T) {
 				default:
 					t.Fatalf("unknown step %q", step.words[0])
 				}
-				lists.Record(i, asked[i], now, now, a)
+				lists.Record(i, asked[i], clock.Steady(now), clock.Steady(now), a)
 			}
 			switch step.words[0] {
 			case "wait":
@@ -271,15 +272,15 @@ func TestLists(t *testing.T) {
 			}
 			var votes, stale quorum.Set
 			for i := range n {
-				if lists.Votes(i, now) {
+				if lists.Votes(i, clock.Steady(now)) {
 					votes = votes.With(i)
 				}
-				if lists.Stale(i, now) {
+				if lists.Stale(i, clock.Steady(now)) {
 					stale = stale.With(i)
 				}
 			}
 			fmt.Fprintf(&result, "votes %03b stale %03b", votes, stale)
-			if i, refused := lists.Refused(now); refused {
+			if i, refused := lists.Refused(clock.Steady(now)); refused {
 				fmt.Fprintf(&result, " refused by %d", i)
 			}
 			return result.String()

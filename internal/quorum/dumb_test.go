@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -122,7 +123,9 @@ type dumbLease struct {
 
 	ended    quorum.State // 0 while live
 	why      quorum.Reason
-	unquorum bool // the last round that closed or confirmed had no majority
+	had      map[int]bool        // nodes that have confirmed
+	denials  map[int]quorum.Kind // the latest denial of each of them, since it has confirmed
+	unquorum bool                // the last round that closed or confirmed had no majority
 	thin     bool
 }
 
@@ -134,7 +137,10 @@ type dumbRound struct {
 }
 
 func newDumbLease(terms quorum.Terms, began time.Duration, voters, answered []int) *dumbLease {
-	d := &dumbLease{terms: terms, since: began, kept: map[int][]time.Duration{}, lacking: map[int]bool{}, next: quorum.Never}
+	d := &dumbLease{
+		terms: terms, since: began, kept: map[int][]time.Duration{}, lacking: map[int]bool{}, next: time.Duration(quorum.Never),
+		had: map[int]bool{}, denials: map[int]quorum.Kind{},
+	}
 	first := &dumbRound{began: began, good: map[int]bool{}, all: map[int]bool{}, confirmed: true}
 	for _, i := range voters {
 		d.confirm(i, began)
@@ -150,7 +156,22 @@ func newDumbLease(terms quorum.Terms, began time.Duration, voters, answered []in
 func (d *dumbLease) round() *dumbRound { return d.rounds[len(d.rounds)-1] }
 
 func (d *dumbLease) confirm(i int, sent time.Duration) {
-	d.kept[i] = append(d.kept[i], sent+d.terms.TTL-d.terms.Drift)
+	d.kept[i], d.had[i] = append(d.kept[i], sent+d.terms.TTL-d.terms.Drift), true
+}
+
+// denial is the strongest of the latest denials.
+func (d *dumbLease) denial() quorum.Reason {
+	why := quorum.ReasonMissing
+	for _, kind := range d.denials {
+		switch kind {
+		case quorum.InputRevoked:
+			return quorum.ReasonRevoked
+		case quorum.InputTaken:
+			why = quorum.ReasonTaken
+		default:
+		}
+	}
+	return why
 }
 
 func (d *dumbLease) keeps(i int) time.Duration {
@@ -211,7 +232,7 @@ func (d *dumbLease) due(now time.Duration) bool {
 
 func (d *dumbLease) wake() time.Duration {
 	if d.ended != 0 {
-		return quorum.Never
+		return time.Duration(quorum.Never)
 	}
 	if r := d.round(); !r.closed {
 		return min(d.end(), r.began+d.terms.Timeout)
@@ -252,9 +273,9 @@ func (d *dumbLease) take(now time.Duration, in quorum.Input) (out quorum.Output)
 		out.Events = quorum.Ended
 		return out
 	}
-	answer := in.Kind == quorum.InputConfirmed || in.Kind == quorum.InputMissing || in.Kind == quorum.InputTaken || in.Kind == quorum.InputNoAnswer
+	answer := in.Kind == quorum.InputConfirmed || in.Kind == quorum.InputMissing || in.Kind == quorum.InputTaken || in.Kind == quorum.InputRevoked || in.Kind == quorum.InputNoAnswer
 	r := d.round()
-	ours := answer && in.At >= r.began
+	ours := answer && in.At >= clock.Validity(r.began)
 	switch in.Kind {
 	case quorum.InputRelease:
 		d.ended = quorum.StateReleased
@@ -269,7 +290,8 @@ func (d *dumbLease) take(now time.Duration, in quorum.Input) (out quorum.Output)
 		d.lacking = map[int]bool{}
 		out.Begin = true
 	case quorum.InputConfirmed:
-		d.confirm(in.Node, in.At)
+		d.confirm(in.Node, time.Duration(in.At))
+		delete(d.denials, in.Node)
 		d.lacking[in.Node] = false
 		if ours {
 			r.good[in.Node], r.all[in.Node] = true, true
@@ -284,26 +306,29 @@ func (d *dumbLease) take(now time.Duration, in quorum.Input) (out quorum.Output)
 		}
 		if len(d.kept[in.Node]) > 0 && d.keeps(in.Node) <= now {
 			d.kept[in.Node] = nil
-			if d.next != quorum.Never {
+			if clock.Validity(d.next) != quorum.Never {
 				d.next = now
 			}
 		}
 		if now >= d.end() {
-			d.ended, d.why = quorum.StateLost, quorum.ReasonRevoked
+			d.ended, d.why = quorum.StateLost, d.denial()
 			out.Events = quorum.Ended
 			return out
 		}
-	case quorum.InputMissing, quorum.InputTaken:
-		if in.At+d.terms.TTL-d.terms.Drift < d.keeps(in.Node) {
+	case quorum.InputMissing, quorum.InputTaken, quorum.InputRevoked:
+		if in.At.Add(d.terms.TTL-d.terms.Drift) < clock.Validity(d.keeps(in.Node)) {
 			break
 		}
 		d.kept[in.Node] = nil
+		if d.had[in.Node] {
+			d.denials[in.Node] = in.Kind
+		}
 		if ours {
 			r.all[in.Node] = true
 			delete(r.good, in.Node)
 		}
 		if now >= d.end() {
-			d.ended, d.why = quorum.StateLost, quorum.ReasonRevoked
+			d.ended, d.why = quorum.StateLost, d.denial()
 			out.Events = quorum.Ended
 			return out
 		}

@@ -1,6 +1,10 @@
 package quorum
 
-import "time"
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+)
 
 // This file is what goes into a Machine and what comes out of it.
 
@@ -19,7 +23,7 @@ type Terms struct {
 
 // Keeps returns the instant until which a node keeps the key at least, if the node
 // confirmed a request sent at sent.
-func (t *Terms) Keeps(sent time.Duration) time.Duration { return sent + t.TTL - t.Drift }
+func (t *Terms) Keeps(sent clock.Validity) clock.Validity { return sent.Add(t.TTL - t.Drift) }
 
 // State is the state of a lease: held ⇄ at risk → lost | released.
 type State uint8
@@ -48,20 +52,30 @@ type Reason uint8
 const (
 	// ReasonExpired means that no quorum confirmed in time.
 	ReasonExpired Reason = iota + 1
-	// ReasonRevoked means that a node no longer keeps the key, and that the other
-	// nodes are no quorum. The key is missing or another owner's, or the node's
-	// clock has moved past the key's end.
+	// ReasonRevoked means that a node denies the key, because the lease was revoked, and
+	// that the other nodes are no quorum.
 	ReasonRevoked
 	// ReasonSuspended means that the clock jumped past the stop, as after a
 	// suspend.
 	ReasonSuspended
 	// ReasonMaxHold means that the lease reached the age Terms.MaxHold.
 	ReasonMaxHold
+	// ReasonTaken is ReasonRevoked for a node that has another owner's key, and no node
+	// shows a revocation.
+	ReasonTaken
+	// ReasonMissing is ReasonRevoked where the nodes have no key at all, or their clocks
+	// have moved past its end.
+	ReasonMissing
 )
+
+// Denied reports whether nodes have denied the key: another client may have it already.
+func (r Reason) Denied() bool {
+	return r == ReasonRevoked || r == ReasonTaken || r == ReasonMissing
+}
 
 // String returns the reason as the golden cases spell it.
 func (r Reason) String() string {
-	return [...]string{"none", "expired", "revoked", "suspended", "max-hold"}[r]
+	return [...]string{"none", "expired", "revoked", "suspended", "max-hold", "taken", "missing"}[r]
 }
 
 // Kind is a kind of Input.
@@ -78,6 +92,8 @@ const (
 	InputMissing
 	// InputTaken means that the key on Node is another owner's.
 	InputTaken
+	// InputRevoked means that the lease was revoked on Node.
+	InputRevoked
 	// InputNoAnswer means that Node gave no usable answer to a request sent at At.
 	InputNoAnswer
 	// InputClockStep means that the clock of Node stepped forward, by at most By.
@@ -89,9 +105,9 @@ const (
 // Input is what happened.
 type Input struct {
 	Kind Kind
-	Node int           // for InputConfirmed, InputMissing, InputTaken, InputNoAnswer, InputClockStep
-	At   time.Duration // when the answered request was sent; for the same kinds but InputClockStep
-	By   time.Duration // for InputClockStep
+	Node int            // for InputConfirmed, InputMissing, InputTaken, InputRevoked, InputNoAnswer, InputClockStep
+	At   clock.Validity // when the answered request was sent; for the same kinds but InputClockStep
+	By   time.Duration  // for InputClockStep
 	// Lag is the delay that the caller expects of its timers. The machine reports a
 	// loss earlier by this delay, up to Terms.MaxLag. A smaller lag counts at once. A
 	// larger one must not end a lease that is being confirmed. So it counts only with

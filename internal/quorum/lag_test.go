@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -15,7 +16,7 @@ import (
 func TestLagRemembersTheWorstOfTheLastSeconds(t *testing.T) {
 	const ms = time.Millisecond
 	var l quorum.Lag
-	assert.Zero(t, l.Expect(time.Hour))
+	assert.Zero(t, l.Expect(clock.Validity(time.Hour)))
 	for _, step := range []struct {
 		now, late, expect time.Duration
 	}{
@@ -29,8 +30,8 @@ func TestLagRemembersTheWorstOfTheLastSeconds(t *testing.T) {
 		{time.Hour + 20000*ms, 0, 0}, // no wake in between
 		{time.Hour + 20001*ms, 0, 0},
 	} {
-		l.Saw(step.now, step.late)
-		assert.Equal(t, step.expect, l.Expect(step.now), "at %v", step.now)
+		l.Saw(clock.Validity(step.now), step.late)
+		assert.Equal(t, step.expect, l.Expect(clock.Validity(step.now)), "at %v", step.now)
 	}
 }
 
@@ -38,12 +39,12 @@ func TestLagRemembersTheWorstOfTheLastSeconds(t *testing.T) {
 func TestLagFadesByItself(t *testing.T) {
 	const ms = time.Millisecond
 	var l quorum.Lag
-	l.Saw(time.Hour, 30*ms)
-	l.Saw(time.Hour+5*time.Second, 10*ms)
-	assert.Equal(t, 60*ms, l.Expect(time.Hour+9999*ms))
-	assert.Equal(t, 20*ms, l.Expect(time.Hour+10*time.Second))
-	assert.Equal(t, 20*ms, l.Expect(time.Hour+14999*ms))
-	assert.Zero(t, l.Expect(time.Hour+15*time.Second))
+	l.Saw(clock.Validity(time.Hour), 30*ms)
+	l.Saw(clock.Validity(time.Hour+5*time.Second), 10*ms)
+	assert.Equal(t, 60*ms, l.Expect(clock.Validity(time.Hour+9999*ms)))
+	assert.Equal(t, 20*ms, l.Expect(clock.Validity(time.Hour+10*time.Second)))
+	assert.Equal(t, 20*ms, l.Expect(clock.Validity(time.Hour+14999*ms)))
+	assert.Zero(t, l.Expect(clock.Validity(time.Hour+15*time.Second)))
 }
 
 func TestMaxLagLeavesRoomForARound(t *testing.T) {

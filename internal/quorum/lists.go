@@ -1,11 +1,55 @@
 package quorum
 
-import "time"
+import (
+	"slices"
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+)
 
 // Beside reports whether clients of two lists, of n and m nodes, may hold leases of one
 // name side by side, when both lists together have that many nodes: whether every
 // majority of one shares a node with every majority of the other.
 func Beside(n, m, together int) bool { return Size(n)+Size(m) > together }
+
+// Apart reports whether two lists, of n and m nodes, may not be used side by side by what is known of their
+// nodes: ids that differ are different nodes.
+func Apart(n int, ids []string, m int, others []string) bool {
+	together := len(ids)
+	for _, id := range others {
+		if !slices.Contains(ids, id) {
+			together++
+		}
+	}
+	return !Beside(n, m, together)
+}
+
+// Rivals decides which of the lists that a node shows, and that exclude this client's, are worth a warning.
+type Rivals struct {
+	first map[string]clock.Steady // by text, its end when it was first seen
+}
+
+// rivalFor is how much longer a list must stand than when it was first seen: a living client prolongs it. What
+// clients have left behind is not prolonged, and neither is a list from before a node came back as another
+// process, once both clients have seen that.
+const rivalFor = 5 * time.Second
+
+// Look takes the ends of all that the node shows now. It returns the first by its text that is worth a warning,
+// "" for none.
+func (r *Rivals) Look(ends map[string]clock.Steady) (lasting string) {
+	first := make(map[string]clock.Steady, len(ends))
+	for text, end := range ends {
+		first[text] = end
+		if before, seen := r.first[text]; seen {
+			first[text] = before
+		}
+		if end.Sub(first[text]) >= rivalFor && (lasting == "" || text < lasting) {
+			lasting = text
+		}
+	}
+	r.first = first
+	return lasting
+}
 
 // Listed is what a node has answered about the list of a Manager.
 type Listed struct {
@@ -45,9 +89,9 @@ type Lists struct {
 
 type listed struct {
 	up      bool
-	has     Set           // what the node has registered for this Manager
-	at      time.Duration // when that was sent
-	refused time.Duration // the end of a refusal
+	has     Set          // what the node has registered for this Manager
+	at      clock.Steady // when that was sent
+	refused clock.Steady // the end of a refusal
 }
 
 // NewLists returns the lists of a Manager with n nodes, before the first answer. A
@@ -57,13 +101,13 @@ func NewLists(n int, age time.Duration) *Lists {
 }
 
 // Entry returns what to ask node i to register.
-func (l *Lists) Entry(i int, now time.Duration) Enlisting {
+func (l *Lists) Entry(i int, now clock.Steady) Enlisting {
 	_, refused := l.Refused(now)
 	return Enlisting{Members: l.known, Adds: !l.refusedBut(i, now), Keeps: !refused || l.used}
 }
 
 // refusedBut reports whether a node other than i refuses the list.
-func (l *Lists) refusedBut(i int, now time.Duration) bool {
+func (l *Lists) refusedBut(i int, now clock.Steady) bool {
 	for j := range l.nodes {
 		if j != i && l.nodes[j].refused > now {
 			return true
@@ -73,7 +117,7 @@ func (l *Lists) refusedBut(i int, now time.Duration) bool {
 }
 
 // Record records the answer of node i to what it was asked at sent.
-func (l *Lists) Record(i int, e Enlisting, sent, now time.Duration, a Listed) {
+func (l *Lists) Record(i int, e Enlisting, sent, now clock.Steady, a Listed) {
 	n := &l.nodes[i]
 	n.up, n.at, n.refused, n.has = true, sent, 0, 0
 	if a.Renamed {
@@ -88,7 +132,7 @@ func (l *Lists) Record(i int, e Enlisting, sent, now time.Duration, a Listed) {
 	l.known = l.known.With(i)
 	switch {
 	case a.Refused > 0:
-		n.refused = now + a.Refused
+		n.refused = now.Add(a.Refused)
 	case a.Stands:
 		n.has = e.Members.With(i)
 	}
@@ -96,6 +140,9 @@ func (l *Lists) Record(i int, e Enlisting, sent, now time.Duration, a Listed) {
 
 // Use records that the Manager asks for a lease.
 func (l *Lists) Use() { l.used = true }
+
+// Used reports whether it has asked for one.
+func (l *Lists) Used() bool { return l.used }
 
 // Gone records that node i is not connected, or gives no votes for another reason. Its
 // last refusal stands until it ends. It returns whether the node took part before.
@@ -106,7 +153,7 @@ func (l *Lists) Gone(i int) (was bool) {
 }
 
 // Refused returns a node that refuses the list; false if none does.
-func (l *Lists) Refused(now time.Duration) (i int, ok bool) {
+func (l *Lists) Refused(now clock.Steady) (i int, ok bool) {
 	for i := range l.nodes {
 		if l.nodes[i].refused > now {
 			return i, true
@@ -116,13 +163,13 @@ func (l *Lists) Refused(now time.Duration) (i int, ok bool) {
 }
 
 // Votes reports whether the votes of node i count.
-func (l *Lists) Votes(i int, now time.Duration) bool {
+func (l *Lists) Votes(i int, now clock.Steady) bool {
 	if _, refused := l.Refused(now); refused || !l.nodes[i].up || !l.known.Has(i) {
 		return false
 	}
 	for j := range l.nodes {
 		n := &l.nodes[j]
-		if n.up && l.known.Has(j) && (!n.has.Has(i) || now-n.at > l.age) {
+		if n.up && l.known.Has(j) && (!n.has.Has(i) || now.Sub(n.at) > l.age) {
 			return false
 		}
 	}
@@ -131,7 +178,7 @@ func (l *Lists) Votes(i int, now time.Duration) bool {
 
 // Stale reports whether node i should be asked again now, because it lacks a node that
 // the Manager has met since.
-func (l *Lists) Stale(i int, now time.Duration) bool {
+func (l *Lists) Stale(i int, now clock.Steady) bool {
 	n := &l.nodes[i]
 	return n.up && l.known.Has(i) && n.refused <= now && n.has != l.known|n.has && !l.refusedBut(i, now)
 }

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
 // disjoint reports whether a majority of one list and a majority of the other need not
@@ -167,7 +169,7 @@ func (w *listWalk) greet(k int, c *listClient, nodes ...int) {
 	entries, answers := map[int]Enlisting{}, map[int]Listed{}
 	for _, i := range nodes {
 		if w.reaches(c, i) {
-			entries[i] = c.lists.Entry(i, w.now)
+			entries[i] = c.lists.Entry(i, clock.Steady(w.now))
 		}
 	}
 	for i, e := range entries {
@@ -175,7 +177,7 @@ func (w *listWalk) greet(k int, c *listClient, nodes ...int) {
 	}
 	for _, i := range nodes {
 		if e, ok := entries[i]; ok {
-			c.lists.Record(i, e, w.now, w.now, answers[i])
+			c.lists.Record(i, e, clock.Steady(w.now), clock.Steady(w.now), answers[i])
 			w.note("client %d %v asks node %d: %+v is %+v", k, c.nodes, c.nodes[i], e, answers[i])
 		}
 	}
@@ -196,7 +198,7 @@ func (w *listWalk) look(k int, c *listClient) {
 	for again := true; again; {
 		again = false
 		for i := range c.nodes {
-			if c.lists.Stale(i, w.now) && w.reaches(c, i) {
+			if c.lists.Stale(i, clock.Steady(w.now)) && w.reaches(c, i) {
 				w.greet(k, c, i)
 				again = true
 			}
@@ -210,7 +212,7 @@ func (w *listWalk) look(k int, c *listClient) {
 // votes returns the nodes whose votes count and which are not locked by another client.
 func (w *listWalk) votes(c *listClient) (s Set) {
 	for i, n := range c.nodes {
-		if !w.reaches(c, i) || !c.lists.Votes(i, w.now) {
+		if !w.reaches(c, i) || !c.lists.Votes(i, clock.Steady(w.now)) {
 			continue
 		}
 		free := true
@@ -294,7 +296,7 @@ func (w *listWalk) tend(k int, c *listClient) {
 		w.acquire(k, c) // the first of its goroutines that goes on
 	}
 	for i := range c.nodes {
-		if l := &c.lists.nodes[i]; w.reaches(c, i) && c.ready && (!l.up || w.now-l.at > walkLook) {
+		if l := &c.lists.nodes[i]; w.reaches(c, i) && c.ready && (!l.up || clock.Steady(clock.Steady(w.now).Sub(l.at)) > clock.Steady(walkLook)) {
 			due = true
 		}
 	}
@@ -338,5 +340,51 @@ func TestListsKeepTheirLawsOnRandomWalks(t *testing.T) {
 	t.Logf("leases %d, of these beside another one without a common node %d", grants[0], grants[1])
 	if grants[0] < 10_000 || grants[1] < 10 {
 		t.Errorf("the walks grant too little to show anything: %v", grants)
+	}
+}
+
+func TestListsAreApartByTheServersThatAreKnown(t *testing.T) {
+	abc := []string{"a", "b", "c"}
+	for _, c := range []struct {
+		m      int
+		others []string
+		apart  bool
+	}{
+		{3, abc, false}, {3, []string{"c", "a"}, false}, {3, []string{"c", "d"}, true}, {3, []string{"c"}, false},
+		{3, []string{"c", "d", "e"}, true}, {4, []string{"a", "b", "c", "d"}, false}, {1, []string{"a"}, true}, {5, []string{"a", "b", "c", "d", "e"}, true},
+		{5, []string{"a", "b", "d", "e", "f"}, true},
+	} {
+		if Apart(3, abc, c.m, c.others) != c.apart {
+			t.Errorf("%v of %d: want %v", c.others, c.m, c.apart)
+		}
+	}
+}
+
+func TestARivalIsAListThatIsProlonged(t *testing.T) {
+	var r Rivals
+	at := func(seconds int) clock.Steady { return clock.Steady(time.Duration(seconds) * time.Second) }
+	ends := func(pairs map[string]int) map[string]clock.Steady {
+		all := map[string]clock.Steady{}
+		for text, end := range pairs {
+			all[text] = at(end)
+		}
+		return all
+	}
+	for _, step := range []struct {
+		shown map[string]int
+		want  string
+	}{
+		{map[string]int{"b": 30}, ""},
+		{map[string]int{"b": 30}, ""},
+		{map[string]int{"b": 34, "a": 30}, ""}, // prolonged by a client that has not seen a restart yet
+		{map[string]int{"b": 44, "a": 30}, "b"},
+		{map[string]int{"b": 44, "a": 40}, "a"},
+		{map[string]int{"b": 44}, "b"},
+		{nil, ""},
+		{map[string]int{"b": 90}, ""}, // it begins anew
+	} {
+		if got := r.Look(ends(step.shown)); got != step.want {
+			t.Errorf("%v: %q, want %q", step.shown, got, step.want)
+		}
 	}
 }

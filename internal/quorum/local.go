@@ -3,6 +3,8 @@ package quorum
 import (
 	"slices"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
 const (
@@ -33,20 +35,20 @@ type CallerID uint64
 // Caller is a call that acquires.
 type Caller struct {
 	ID      CallerID
-	Arrived time.Duration
+	Arrived clock.Validity
 	Terms   uint64 // equal for calls that may share a hold: TTL, label, renewal, …
 }
 
 // Hold is what a process knows about a lock that it holds, at the end of one of its
 // leases on it.
 type Hold struct {
-	Tokens     int           // left in the block of tokens; any positive number without fencing
-	Proven     bool          // q nodes have shown our owner and token since the proof was last reset
-	Useful     bool          // enough validity is left for another lease, and nothing else forbids one
-	Others     int           // tickets of other processes in the queues, by the nodes' last answers
-	Turn       time.Duration // what this process's turn costs the others, see Turn
-	AnsweredAt time.Duration // when those answers had arrived
-	Subscribed bool          // a quorum of nodes can wake a waiter of this process
+	Tokens     int            // left in the block of tokens; any positive number without fencing
+	Proven     bool           // q nodes have shown our owner and token since the proof was last reset
+	Useful     bool           // enough validity is left for another lease, and nothing else forbids one
+	Others     int            // tickets of other processes in the queues, by the nodes' last answers
+	Turn       time.Duration  // what this process's turn costs the others, see Turn
+	AnsweredAt clock.Validity // when those answers had arrived
+	Subscribed bool           // a quorum of nodes can wake a waiter of this process
 }
 
 // StepKind is what a Step demands.
@@ -71,7 +73,7 @@ const (
 type Step struct {
 	Kind      StepKind
 	Caller    CallerID
-	At        time.Duration
+	At        clock.Validity
 	Enqueue   bool // with StepRelease: the release carries Caller's ticket into the queues (WaiterConfig.Enqueued)
 	LeaveFree bool // with StepRelease: the nodes wake the head and make no reservation
 }
@@ -92,14 +94,14 @@ const (
 // processes. The zero value is an empty queue. It is not safe for concurrent use.
 type Local struct {
 	phase    localPhase
-	head     Caller        // the caller that contends or holds
-	waiting  []Caller      // behind the head
-	granted  time.Duration // when the hold began
-	since    time.Duration // from then on passes count: when the hold began, or no other process waited
+	head     Caller         // the caller that contends or holds
+	waiting  []Caller       // behind the head
+	granted  clock.Validity // when the hold began
+	since    clock.Validity // from then on passes count: when the hold began, or no other process waited
 	passes   int
-	again    time.Duration // not to be asked for before, because it was left to other processes
-	releases int           // while other processes waited, since the lock was last left free
-	stranger time.Duration // until then clients without queue support are assumed to be active
+	again    clock.Validity // not to be asked for before, because it was left to other processes
+	releases int            // while other processes waited, since the lock was last left free
+	stranger clock.Validity // until then clients without queue support are assumed to be active
 }
 
 // Waiting returns how many callers wait behind the head.
@@ -112,7 +114,7 @@ func (l *Local) Waits(id CallerID) bool {
 
 // IdleFrom returns from when on the queue may go; Never while it has callers or a hold. With it
 // goes what it knows of clients without queue support: they only matter under contention.
-func (l *Local) IdleFrom() time.Duration {
+func (l *Local) IdleFrom() clock.Validity {
 	if l.phase != localIdle {
 		return Never
 	}
@@ -120,18 +122,18 @@ func (l *Local) IdleFrom() time.Duration {
 }
 
 // Held returns the queue behind a hold that began at granted, when its first caller comes.
-func Held(now, granted time.Duration, terms uint64) Local {
+func Held(now, granted clock.Validity, terms uint64) Local {
 	return Local{phase: localHeld, head: Caller{Terms: terms}, granted: granted, since: now}
 }
 
 // Needed reports whether the queue of a holder has callers, or remembers anything of use.
 // Without a queue, one is made by Held when the next caller comes.
-func (l *Local) Needed(now time.Duration) bool {
+func (l *Local) Needed(now clock.Validity) bool {
 	return len(l.waiting) > 0 || now < l.again || now < l.stranger || l.releases > 0
 }
 
 // Enter takes a new caller.
-func (l *Local) Enter(now time.Duration, c Caller) Step {
+func (l *Local) Enter(now clock.Validity, c Caller) Step {
 	if l.phase == localIdle {
 		return l.contend(now, c)
 	}
@@ -141,7 +143,7 @@ func (l *Local) Enter(now time.Duration, c Caller) Step {
 
 // Leave removes a caller whose wait was cancelled or whose attempts failed. It must
 // not be called for the holder.
-func (l *Local) Leave(now time.Duration, id CallerID) Step {
+func (l *Local) Leave(now clock.Validity, id CallerID) Step {
 	if l.phase == localContending && l.head.ID == id {
 		return l.next(now)
 	}
@@ -155,14 +157,14 @@ func (l *Local) Leave(now time.Duration, id CallerID) Step {
 }
 
 // Granted records that the contender has the lease.
-func (l *Local) Granted(now time.Duration) {
+func (l *Local) Granted(now clock.Validity) {
 	if l.phase == localContending {
 		l.phase, l.granted, l.since, l.passes = localHeld, now, now, 0
 	}
 }
 
 // Finished records that the holder has released its lease, while the hold continues.
-func (l *Local) Finished(now time.Duration, h *Hold) Step {
+func (l *Local) Finished(now clock.Validity, h *Hold) Step {
 	if l.phase != localHeld {
 		return Step{}
 	}
@@ -171,7 +173,7 @@ func (l *Local) Finished(now time.Duration, h *Hold) Step {
 
 // Checked records the answer to a StepCheck. Without a quorum of answers the hold
 // stays unproven.
-func (l *Local) Checked(now time.Duration, h *Hold) Step {
+func (l *Local) Checked(now clock.Validity, h *Hold) Step {
 	if l.phase != localChecking {
 		return Step{}
 	}
@@ -179,7 +181,7 @@ func (l *Local) Checked(now time.Duration, h *Hold) Step {
 }
 
 // Lost records that the hold has ended.
-func (l *Local) Lost(now time.Duration) Step {
+func (l *Local) Lost(now clock.Validity) Step {
 	if l.phase != localHeld && l.phase != localChecking {
 		return Step{}
 	}
@@ -188,7 +190,7 @@ func (l *Local) Lost(now time.Duration) Step {
 
 // NotPassed records that a StepPass failed because the hold was lost meanwhile. Its
 // caller stays the head, and contends.
-func (l *Local) NotPassed(now time.Duration) Step {
+func (l *Local) NotPassed(now clock.Validity) Step {
 	if l.phase != localHeld {
 		return Step{}
 	}
@@ -197,29 +199,29 @@ func (l *Local) NotPassed(now time.Duration) Step {
 
 // HandedOn records that a node has left the lock, which was just released, to a waiter
 // of another process. turn is as in Hold.
-func (l *Local) HandedOn(now, turn time.Duration) { l.leaveTo(1, now, turn) }
+func (l *Local) HandedOn(now clock.Validity, turn time.Duration) { l.leaveTo(1, now, turn) }
 
 // leaveTo records that the lock was left to that many other processes. This one asks for it
 // again when each of them has had as much of the time as its own turn took. Turn by turn, a
 // distant process would have the lock most of the time: with one 50 ms away, three near
 // ones got a third of what they get alone.
-func (l *Local) leaveTo(others int, now, turn time.Duration) {
-	l.again = max(l.again, now+max(ReacquireDelay, min(time.Duration(others)*turn, MaxPoll)))
+func (l *Local) leaveTo(others int, now clock.Validity, turn time.Duration) {
+	l.again = max(l.again, now.Add(max(ReacquireDelay, min(time.Duration(others)*turn, MaxPoll))))
 }
 
 // StrangerSeen records that a client without queue support holds the lock.
-func (l *Local) StrangerSeen(now time.Duration) { l.stranger = now + strangerMemory }
+func (l *Local) StrangerSeen(now clock.Validity) { l.stranger = now.Add(strangerMemory) }
 
 // decide returns the next step for a hold whose lease has ended. check allows a round
 // trip first, which refreshes h.
-func (l *Local) decide(now time.Duration, h *Hold, check bool) Step {
+func (l *Local) decide(now clock.Validity, h *Hold, check bool) Step {
 	if h.Others == 0 && h.AnsweredAt > l.since {
 		l.since, l.passes = h.AnsweredAt, 0
 	}
 	if len(l.waiting) == 0 || l.waiting[0].Terms != l.head.Terms || !h.Useful {
 		return l.release(now, h)
 	}
-	if now >= l.granted+PassFor {
+	if now >= l.granted.Add(PassFor) {
 		l.leaveTo(0, now, 0)
 		return l.release(now, h)
 	}
@@ -227,7 +229,7 @@ func (l *Local) decide(now time.Duration, h *Hold, check bool) Step {
 	switch {
 	case h.Others > 0 && !(proven && l.fair(now)):
 		return l.release(now, h)
-	case h.Others > 0, proven && now < h.AnsweredAt+CheckAfter:
+	case h.Others > 0, proven && now < h.AnsweredAt.Add(CheckAfter):
 		return l.pass()
 	case check:
 		l.phase = localChecking
@@ -241,8 +243,8 @@ func (l *Local) decide(now time.Duration, h *Hold, check bool) Step {
 // The caller must have called before the hold began, so that callers which come back
 // at once do not get the lease twice in a row. And the hold must not have been passed
 // on too often or for too long.
-func (l *Local) fair(now time.Duration) bool {
-	return l.waiting[0].Arrived <= l.since && l.passes < maxPasses && now < l.since+CheckAfter
+func (l *Local) fair(now clock.Validity) bool {
+	return l.waiting[0].Arrived <= l.since && l.passes < maxPasses && now < l.since.Add(CheckAfter)
 }
 
 // pass makes the first of the waiting callers the holder.
@@ -255,14 +257,14 @@ func (l *Local) pass() Step {
 // release releases the lock, and the next caller contends. When another process waits,
 // the release carries the next caller's ticket. That saves an attempt that would be
 // refused.
-func (l *Local) release(now time.Duration, h *Hold) Step {
+func (l *Local) release(now clock.Validity, h *Hold) Step {
 	if h.Others > 0 {
 		l.leaveTo(h.Others, now, h.Turn)
 	}
 	s := l.next(now)
 	s.Kind = StepRelease
 	if h.Others > 0 {
-		s.Enqueue, s.LeaveFree = s.Caller != 0 && h.Subscribed && s.At <= now+ReacquireDelay, l.leaveFree(now, h.Others)
+		s.Enqueue, s.LeaveFree = s.Caller != 0 && h.Subscribed && s.At <= now.Add(ReacquireDelay), l.leaveFree(now, h.Others)
 	}
 	return s
 }
@@ -278,7 +280,7 @@ func (l *Local) release(now time.Duration, h *Hold) Step {
 // grants, and one that asks three times per hand-over of 1 ms about half a fair share. While
 // no stranger has been seen, it is one release in 2(others+1): a waiter that asks in such a
 // moment may take the head for dead.
-func (l *Local) leaveFree(now time.Duration, others int) bool {
+func (l *Local) leaveFree(now clock.Validity, others int) bool {
 	every := 2 * (others + 1)
 	if now < l.stranger {
 		every = (others + 1) / 8
@@ -291,7 +293,7 @@ func (l *Local) leaveFree(now time.Duration, others int) bool {
 }
 
 // next makes the first of the waiting callers contend, if there is one.
-func (l *Local) next(now time.Duration) Step {
+func (l *Local) next(now clock.Validity) Step {
 	l.phase, l.head = localIdle, Caller{}
 	if len(l.waiting) == 0 {
 		return Step{}
@@ -299,7 +301,7 @@ func (l *Local) next(now time.Duration) Step {
 	return l.contend(now, l.dequeue())
 }
 
-func (l *Local) contend(now time.Duration, c Caller) Step {
+func (l *Local) contend(now clock.Validity, c Caller) Step {
 	l.phase, l.head = localContending, c
 	return Step{Kind: StepContend, Caller: c.ID, At: max(now, l.again)}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -22,27 +23,27 @@ func TestLocal(t *testing.T) {
 			now := instant(t, step, "at")
 			switch step.words[0] {
 			case "enter":
-				c := quorum.Caller{ID: caller(t, step), Arrived: now}
+				c := quorum.Caller{ID: caller(t, step), Arrived: clock.Validity(now)}
 				if text, ok := step.named["terms"]; ok {
 					c.Terms = uint64(number(t, text))
 				}
-				return stepText(l.Enter(now, c))
+				return stepText(l.Enter(clock.Validity(now), c))
 			case "leave":
-				return stepText(l.Leave(now, caller(t, step)))
+				return stepText(l.Leave(clock.Validity(now), caller(t, step)))
 			case "granted":
-				l.Granted(now)
+				l.Granted(clock.Validity(now))
 				return fmt.Sprintf("%d wait", l.Waiting())
 			case "finished":
-				return stepText(l.Finished(now, hold(t, step)))
+				return stepText(l.Finished(clock.Validity(now), hold(t, step)))
 			case "checked":
-				return stepText(l.Checked(now, hold(t, step)))
+				return stepText(l.Checked(clock.Validity(now), hold(t, step)))
 			case "lost":
-				return stepText(l.Lost(now))
+				return stepText(l.Lost(clock.Validity(now)))
 			case "handed-on":
-				l.HandedOn(now, turn(t, step))
+				l.HandedOn(clock.Validity(now), turn(t, step))
 				return "nothing"
 			case "idle":
-				return strconv.FormatBool(l.IdleFrom() <= now)
+				return strconv.FormatBool(l.IdleFrom() <= clock.Validity(now))
 			default:
 				t.Fatalf("unknown step %q", step.words[0])
 				return ""
@@ -66,7 +67,7 @@ func turn(t *testing.T, step line) time.Duration {
 
 func hold(t *testing.T, step line) *quorum.Hold {
 	t.Helper()
-	h := &quorum.Hold{Turn: turn(t, step), Tokens: 100, Proven: true, Useful: true, Subscribed: true, AnsweredAt: instant(t, step, "answered")}
+	h := &quorum.Hold{Turn: turn(t, step), Tokens: 100, Proven: true, Useful: true, Subscribed: true, AnsweredAt: clock.Validity(instant(t, step, "answered"))}
 	if text, ok := step.named["others"]; ok {
 		h.Others = number(t, text)
 	}
@@ -147,8 +148,8 @@ func (w *localWalk) step() string {
 	switch what := w.draw(10); {
 	case what < 3:
 		w.last++
-		c := quorum.Caller{ID: w.last, Arrived: w.now, Terms: uint64(w.draw(8) / 7)}
-		s := w.local.Enter(w.now, c)
+		c := quorum.Caller{ID: w.last, Arrived: clock.Validity(w.now), Terms: uint64(w.draw(8) / 7)}
+		s := w.local.Enter(clock.Validity(w.now), c)
 		w.fifo = append(w.fifo, c)
 		return w.judge(s, nil, w.state != "idle")
 	case what == 3 && len(w.fifo) > 0:
@@ -161,25 +162,25 @@ func (w *localWalk) step() string {
 		if i == 0 {
 			w.state = "idle"
 		}
-		return w.judge(w.local.Leave(w.now, c.ID), nil, i > 0)
+		return w.judge(w.local.Leave(clock.Validity(w.now), c.ID), nil, i > 0)
 	case what == 4 && w.draw(4) == 0:
-		w.local.HandedOn(w.now, 0)
+		w.local.HandedOn(clock.Validity(w.now), 0)
 		return ""
 	case what == 5 && (w.state == "held" || w.state == "checking") && w.draw(3) == 0:
 		w.state = "idle"
 		w.fifo = w.fifo[1:]
-		return w.judge(w.local.Lost(w.now), nil, false)
+		return w.judge(w.local.Lost(clock.Validity(w.now)), nil, false)
 	case w.state == "contending":
-		w.local.Granted(w.now)
+		w.local.Granted(clock.Validity(w.now))
 		w.state, w.granted, w.quiet, w.passes = "held", w.now, w.now, 0
 		return ""
 	case w.state == "held":
 		h := w.hold()
-		return w.judge(w.local.Finished(w.now, h), h, false)
+		return w.judge(w.local.Finished(clock.Validity(w.now), h), h, false)
 	case w.state == "checking":
 		h := w.hold()
-		h.AnsweredAt = w.now - time.Duration(w.draw(2))*ms
-		return w.judge(w.local.Checked(w.now, h), h, false)
+		h.AnsweredAt = clock.Validity(w.now - time.Duration(w.draw(2))*ms)
+		return w.judge(w.local.Checked(clock.Validity(w.now), h), h, false)
 	}
 	return ""
 }
@@ -187,7 +188,7 @@ func (w *localWalk) step() string {
 func (w *localWalk) hold() *quorum.Hold {
 	h := &quorum.Hold{
 		Tokens: w.draw(4), Proven: w.draw(8) != 0, Useful: w.draw(16) != 0, Subscribed: w.draw(2) == 0,
-		AnsweredAt: w.granted + time.Duration(w.draw(int((w.now-w.granted)/ms)+1))*ms,
+		AnsweredAt: clock.Validity(w.granted + time.Duration(w.draw(int((w.now-w.granted)/ms)+1))*ms),
 	}
 	if w.draw(2) == 0 {
 		h.Others = 1 + w.draw(20)
@@ -199,8 +200,8 @@ func (w *localWalk) hold() *quorum.Hold {
 // head.
 func (w *localWalk) judge(s quorum.Step, h *quorum.Hold, quiet bool) string {
 	w.seen[strconv.Itoa(int(s.Kind))]++
-	if h != nil && h.Others == 0 && h.AnsweredAt > w.quiet {
-		w.quiet, w.passes = h.AnsweredAt, 0
+	if h != nil && h.Others == 0 && h.AnsweredAt > clock.Validity(w.quiet) {
+		w.quiet, w.passes = time.Duration(h.AnsweredAt), 0
 	}
 	if h != nil && s.Kind != quorum.StepCheck {
 		w.fifo = w.fifo[1:] // the head has finished
@@ -225,7 +226,7 @@ func (w *localWalk) judge(s quorum.Step, h *quorum.Hold, quiet bool) string {
 			return "contends for a lock that it holds"
 		case s.Caller != first.ID:
 			return "the wrong caller contends"
-		case s.At > w.now+quorum.ReacquireDelay || s.At < w.now:
+		case s.At > clock.Validity(w.now+quorum.ReacquireDelay) || s.At < clock.Validity(w.now):
 			return "contends too late"
 		}
 		w.state = "contending"
@@ -248,7 +249,7 @@ func (w *localWalk) judge(s quorum.Step, h *quorum.Hold, quiet bool) string {
 			return "releases a lock that it does not hold"
 		case s.Caller != first.ID:
 			return "the wrong caller contends, or a caller is forgotten"
-		case s.Caller != 0 && (s.At > w.now+quorum.ReacquireDelay || s.At < w.now):
+		case s.Caller != 0 && (s.At > clock.Validity(w.now+quorum.ReacquireDelay) || s.At < clock.Validity(w.now)):
 			return "contends too late"
 		case s.Enqueue && (s.Caller == 0 || h.Others == 0 || !h.Subscribed):
 			return "a release carries a ticket without a caller, a queue or wake-ups"
@@ -279,9 +280,9 @@ func (w *localWalk) passed(s quorum.Step, h *quorum.Hold, first quorum.Caller) s
 		return "passes for so long that clients without queues get no turn"
 	case h.Others > 0 && (w.passes > 16 || w.now >= w.quiet+quorum.CheckAfter):
 		return "passes for too long although callers wait elsewhere"
-	case h.Others > 0 && first.Arrived > w.quiet:
+	case h.Others > 0 && first.Arrived > clock.Validity(w.quiet):
 		return "passes to a caller that came after the hold, although callers wait elsewhere"
-	case h.Others == 0 && w.now >= h.AnsweredAt+quorum.CheckAfter:
+	case h.Others == 0 && clock.Validity(w.now) >= h.AnsweredAt.Add(quorum.CheckAfter):
 		return "passes without a recent answer of the nodes"
 	}
 	return ""
@@ -290,24 +291,24 @@ func (w *localWalk) passed(s quorum.Step, h *quorum.Hold, first quorum.Caller) s
 // finish lets all remaining callers finish.
 func (w *localWalk) finish() string {
 	for range 2*len(w.fifo) + 4 {
-		h := &quorum.Hold{Tokens: 1, Proven: true, Useful: true, AnsweredAt: w.now, Others: w.draw(2)}
+		h := &quorum.Hold{Tokens: 1, Proven: true, Useful: true, AnsweredAt: clock.Validity(w.now), Others: w.draw(2)}
 		var problem string
 		switch w.state {
 		case "idle":
 			if len(w.fifo) != 0 {
 				return "callers are forgotten at the end"
 			}
-			if w.local.IdleFrom() > w.now+time.Second {
+			if w.local.IdleFrom() > clock.Validity(w.now+time.Second) {
 				return "not idle at the end"
 			}
 			return ""
 		case "contending":
-			w.local.Granted(w.now)
+			w.local.Granted(clock.Validity(w.now))
 			w.state, w.granted, w.quiet, w.passes = "held", w.now, w.now, 0
 		case "held":
-			problem = w.judge(w.local.Finished(w.now, h), h, false)
+			problem = w.judge(w.local.Finished(clock.Validity(w.now), h), h, false)
 		case "checking":
-			problem = w.judge(w.local.Checked(w.now, h), h, false)
+			problem = w.judge(w.local.Checked(clock.Validity(w.now), h), h, false)
 		}
 		if problem != "" {
 			return problem
@@ -348,16 +349,16 @@ func TestOneReleaseInAnEighthOfTheContendersLeavesItFreeForStrangers(t *testing.
 	} {
 		var l quorum.Local
 		if c.strangers {
-			l.StrangerSeen(origin - 9*time.Minute)
+			l.StrangerSeen(clock.Validity(origin - 9*time.Minute))
 		} else {
-			l.StrangerSeen(origin - 10*time.Minute)
+			l.StrangerSeen(clock.Validity(origin - 10*time.Minute))
 		}
 		var free, want []int
 		for i := range 64 {
 			now := origin + time.Duration(i)*100*ms
-			l.Enter(now, quorum.Caller{ID: 1, Arrived: now})
-			l.Granted(now)
-			if s := l.Finished(now+ms, &quorum.Hold{Others: c.others, AnsweredAt: now}); s.LeaveFree {
+			l.Enter(clock.Validity(now), quorum.Caller{ID: 1, Arrived: clock.Validity(now)})
+			l.Granted(clock.Validity(now))
+			if s := l.Finished(clock.Validity(now+ms), &quorum.Hold{Others: c.others, AnsweredAt: clock.Validity(now)}); s.LeaveFree {
 				free = append(free, i)
 			}
 		}
@@ -371,18 +372,18 @@ func TestOneReleaseInAnEighthOfTheContendersLeavesItFreeForStrangers(t *testing.
 func TestAPassDoesNotAllocate(t *testing.T) {
 	var l quorum.Local
 	now := origin
-	l.Enter(now, quorum.Caller{ID: 1, Arrived: now})
-	l.Granted(now)
+	l.Enter(clock.Validity(now), quorum.Caller{ID: 1, Arrived: clock.Validity(now)})
+	l.Granted(clock.Validity(now))
 	next := quorum.CallerID(2)
-	h := &quorum.Hold{Tokens: math.MaxInt, Proven: true, Useful: true, AnsweredAt: now}
+	h := &quorum.Hold{Tokens: math.MaxInt, Proven: true, Useful: true, AnsweredAt: clock.Validity(now)}
 	for range 64 {
-		l.Enter(now, quorum.Caller{ID: next, Arrived: now})
+		l.Enter(clock.Validity(now), quorum.Caller{ID: next, Arrived: clock.Validity(now)})
 		next++
 	}
 	allocated := testing.AllocsPerRun(10_000, func() {
-		l.Enter(now, quorum.Caller{ID: next, Arrived: now})
+		l.Enter(clock.Validity(now), quorum.Caller{ID: next, Arrived: clock.Validity(now)})
 		next++
-		if l.Finished(now, h).Kind != quorum.StepPass {
+		if l.Finished(clock.Validity(now), h).Kind != quorum.StepPass {
 			t.Fatal("no pass")
 		}
 	})
@@ -394,8 +395,8 @@ func TestAQueueIsNeededWhileItRemembersWhatOthersAreOwed(t *testing.T) {
 	l := quorum.Held(0, 0, 0)
 	assert.False(t, l.Needed(0))
 	l.StrangerSeen(0)
-	assert.True(t, l.Needed(10*time.Minute-1))
-	assert.False(t, l.Needed(10*time.Minute))
-	l.Finished(time.Hour, &quorum.Hold{Tokens: 1, Proven: true, Useful: true, Others: 8})
-	assert.True(t, l.Needed(2*time.Hour), "one of the next releases is to leave the lock free")
+	assert.True(t, l.Needed(clock.Validity(10*time.Minute-1)))
+	assert.False(t, l.Needed(clock.Validity(10*time.Minute)))
+	l.Finished(clock.Validity(time.Hour), &quorum.Hold{Tokens: 1, Proven: true, Useful: true, Others: 8})
+	assert.True(t, l.Needed(clock.Validity(2*time.Hour)), "one of the next releases is to leave the lock free")
 }

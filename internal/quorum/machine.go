@@ -3,28 +3,38 @@ package quorum
 import (
 	"math"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
-// Never is an instant after every other one.
-const Never = time.Duration(math.MaxInt64)
+const (
+	// Never is an instant after every other one.
+	Never = clock.Validity(math.MaxInt64)
+	// Endless is the life of a key without an end.
+	Endless = time.Duration(math.MaxInt64)
+)
 
 // Machine is the life of one granted lease. It is not safe for concurrent
 // use.
 type Machine struct {
 	terms   *Terms
-	window  Window
-	ceiling time.Duration // when MaxHold ends the lease
-	next    time.Duration // when the next round is due; Never without renewal
-	lag     time.Duration // added to Early
+	window  Window[clock.Validity]
+	ceiling clock.Validity // when MaxHold ends the lease
+	next    clock.Validity // when the next round is due; Never without renewal
+	lag     time.Duration  // added to Early
 
 	// The current round. The acquisition is round zero: its late votes count as
 	// answers.
-	began     time.Duration
+	began     clock.Validity
 	answered  Set
 	good      Set
 	open      bool
 	announced bool // its quorum was reported
 	missing   Set  // nodes that have lost the key and need a heal
+
+	// Nodes that have confirmed the key; and of these, by their latest answers, the ones that have another
+	// owner's, and that show a revocation.
+	had, taken, revoked Set
 
 	missed bool
 	thin   bool // margin 0, and n > 1: a single node never has a margin
@@ -35,14 +45,14 @@ type Machine struct {
 // NewMachine returns the machine of a lease whose attempt began at began and was
 // granted by voters. Every voter's request counts as sent at began. The caller
 // allocates the window, terms.Nodes long. The machine owns it from then on.
-func NewMachine(terms *Terms, window Window, began time.Duration, voters, answered Set) Machine {
+func NewMachine(terms *Terms, window Window[clock.Validity], began clock.Validity, voters, answered Set) Machine {
 	m := Machine{
 		terms: terms, window: window, ceiling: Never, next: Never,
-		began: began, open: true, announced: true, answered: answered, good: voters,
+		began: began, open: true, announced: true, answered: answered, good: voters, had: voters,
 		state: StateHeld,
 	}
-	if terms.MaxHold > 0 && terms.MaxHold < Never-began {
-		m.ceiling = began + terms.MaxHold
+	if terms.MaxHold > 0 && terms.MaxHold < Never.Sub(began) {
+		m.ceiling = began.Add(terms.MaxHold)
 	}
 	for i := range window {
 		window[i] = 0
@@ -61,26 +71,26 @@ func (m *Machine) Reason() Reason { return m.reason }
 
 // Stop returns S, the instant at which work has to stop. It moves forward. It moves
 // back only if a node denies our key or a node's clock steps.
-func (m *Machine) Stop() time.Duration {
-	return min(m.window.Deadline()-m.terms.Guard, m.ceiling)
+func (m *Machine) Stop() clock.Validity {
+	return min(m.window.Deadline().Add(-m.terms.Guard), m.ceiling)
 }
 
 // End returns the first instant at which Step declares the lease lost. It is before the
 // stop, so that late timers still report the loss by the stop. MaxHold is not early, because
 // safety does not depend on the age of a lease.
-func (m *Machine) End() time.Duration { return min(m.keys(), m.ceiling) }
+func (m *Machine) End() clock.Validity { return min(m.keys(), m.ceiling) }
 
 // keys returns the end without regard to MaxHold.
-func (m *Machine) keys() time.Duration {
-	return m.window.Deadline() - m.terms.Guard - m.terms.Early - m.lag
+func (m *Machine) keys() clock.Validity {
+	return m.window.Deadline().Add(-m.terms.Guard - m.terms.Early - m.lag)
 }
 
 // Deadline returns D, until which a quorum keeps the key.
-func (m *Machine) Deadline() time.Duration { return m.window.Deadline() }
+func (m *Machine) Deadline() clock.Validity { return m.window.Deadline() }
 
 // Margin returns how many of the nodes that keep the key at now may lose their data
 // before another client can get the lease.
-func (m *Machine) Margin(now time.Duration) int {
+func (m *Machine) Margin(now clock.Validity) int {
 	return Margin(m.terms.Nodes, m.window.Held(now))
 }
 
@@ -88,23 +98,23 @@ func (m *Machine) Margin(now time.Duration) int {
 func (m *Machine) SetLag(lag time.Duration) { m.lag = min(lag, m.terms.MaxLag) }
 
 // Arm sets the instant at which the next round is due.
-func (m *Machine) Arm(at time.Duration) { m.next = at }
+func (m *Machine) Arm(at clock.Validity) { m.next = at }
 
 // Due reports whether a round is due at now.
-func (m *Machine) Due(now time.Duration) bool { return m.live() && !m.open && m.next <= now }
+func (m *Machine) Due(now clock.Validity) bool { return m.live() && !m.open && m.next <= now }
 
 // Confirmed returns how many nodes have confirmed the current or last round.
 func (m *Machine) Confirmed() int { return m.good.Len() }
 
 // Wake returns the next instant at which the machine needs an InputTick or a
 // round.
-func (m *Machine) Wake() time.Duration {
+func (m *Machine) Wake() clock.Validity {
 	if !m.live() {
 		return Never
 	}
 	wake := m.End()
 	if m.open {
-		wake = min(wake, m.began+m.terms.Timeout)
+		wake = min(wake, m.began.Add(m.terms.Timeout))
 	} else {
 		wake = min(wake, m.next)
 	}
@@ -116,7 +126,7 @@ func (m *Machine) Wake() time.Duration {
 //
 // Step checks the end before the input. So an answer that is processed too late
 // cannot revive a lease, and a release that comes too late finds the lease lost.
-func (m *Machine) Step(now time.Duration, in Input) Output {
+func (m *Machine) Step(now clock.Validity, in Input) Output {
 	var out Output
 	if !m.live() {
 		return out
@@ -134,7 +144,7 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 		m.state = StateReleased
 		return out
 	case InputBegin:
-		if m.open && !m.announced && now < m.began+m.terms.Timeout {
+		if m.open && !m.announced && now < m.began.Add(m.terms.Timeout) {
 			break // the round under way serves as well, and ending it would look like a miss
 		}
 		m.close(&out)
@@ -144,17 +154,18 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 	case InputConfirmed:
 		m.window[in.Node] = max(m.window[in.Node], m.terms.Keeps(in.At))
 		m.missing = m.missing.Without(in.Node)
+		m.had, m.taken, m.revoked = m.had.With(in.Node), m.taken.Without(in.Node), m.revoked.Without(in.Node)
 		if current {
 			m.answered, m.good = m.answered.With(in.Node), m.good.With(in.Node)
 		}
-	case InputMissing, InputTaken:
+	case InputMissing, InputTaken, InputRevoked:
 		if m.denied(now, in) {
-			m.lose(ReasonRevoked, &out)
+			m.lose(m.denial(), &out)
 			return out
 		}
 	case InputClockStep:
 		if m.stepped(now, in) {
-			m.lose(ReasonRevoked, &out)
+			m.lose(m.denial(), &out)
 			return out
 		}
 	case InputNoAnswer:
@@ -172,7 +183,7 @@ func (m *Machine) Step(now time.Duration, in Input) Output {
 // lostAt returns the window entry of a node that does not have our key. It is 0, or, if the
 // node lost the key too early, −until: the entry then does not count as held, and HeldUntil
 // can still return the instant until which the node should have kept the key.
-func (m *Machine) lostAt(in Input, now time.Duration) time.Duration {
+func (m *Machine) lostAt(in Input, now clock.Validity) clock.Validity {
 	until := m.window[in.Node]
 	switch {
 	case in.Kind != InputMissing || until > 0 && until <= now:
@@ -185,11 +196,19 @@ func (m *Machine) lostAt(in Input, now time.Duration) time.Duration {
 }
 
 // denied records that a node does not have our key, and reports whether no quorum is left.
-func (m *Machine) denied(now time.Duration, in Input) bool {
+func (m *Machine) denied(now clock.Validity, in Input) bool {
 	if m.window[in.Node] > m.terms.Keeps(in.At) {
 		return false // this answer is older than the one that confirmed the key
 	}
 	m.window[in.Node] = m.lostAt(in, now)
+	m.taken, m.revoked = m.taken.Without(in.Node), m.revoked.Without(in.Node)
+	switch {
+	case !m.had.Has(in.Node): // a competitor's
+	case in.Kind == InputTaken:
+		m.taken = m.taken.With(in.Node)
+	case in.Kind == InputRevoked:
+		m.revoked = m.revoked.With(in.Node)
+	}
 	if in.At >= m.began {
 		m.answered, m.good = m.answered.With(in.Node), m.good.Without(in.Node)
 	}
@@ -203,15 +222,26 @@ func (m *Machine) denied(now time.Duration, in Input) bool {
 	return false
 }
 
+// denial returns why too few nodes have the key.
+func (m *Machine) denial() Reason {
+	switch {
+	case m.revoked != 0:
+		return ReasonRevoked
+	case m.taken != 0:
+		return ReasonTaken
+	}
+	return ReasonMissing
+}
+
 // stepped records that a node's clock has stepped forward, and reports whether no quorum
 // is left. Keys expire by the node's clock, so the step ends this one earlier. If the key
 // has ended, a round is due now: it asks every node, and its answers show what to heal.
-func (m *Machine) stepped(now time.Duration, in Input) bool {
+func (m *Machine) stepped(now clock.Validity, in Input) bool {
 	until := m.window[in.Node]
 	if until <= 0 {
 		return false
 	}
-	if m.window[in.Node] = until - in.By; m.window[in.Node] <= now {
+	if m.window[in.Node] = until.Add(-in.By); m.window[in.Node] <= now {
 		m.window[in.Node] = 0
 		if until > now {
 			m.window[in.Node] = -until // gone before its time, see HeldUntil
@@ -227,7 +257,7 @@ func (m *Machine) stepped(now time.Duration, in Input) bool {
 // not lost the key early; 0 if the node had no key. A node in quarantine heals a key up to
 // this instant only: beyond it the heal would be a new vote for the lease, and such a node
 // may have forgotten another client's vote.
-func (m *Machine) HeldUntil(node int) time.Duration { return max(m.window[node], -m.window[node]) }
+func (m *Machine) HeldUntil(node int) clock.Validity { return max(m.window[node], -m.window[node]) }
 
 // Waiting reports whether a round may still reach its quorum.
 func (m *Machine) Waiting() bool { return m.open && !m.announced }
@@ -236,7 +266,7 @@ func (m *Machine) live() bool { return m.state == StateHeld || m.state == StateA
 
 // lapsed ends the lease if now is at or after its end, and reports whether it
 // did.
-func (m *Machine) lapsed(now time.Duration, jump bool, out *Output) bool {
+func (m *Machine) lapsed(now clock.Validity, jump bool, out *Output) bool {
 	if now < m.End() {
 		return false
 	}
@@ -260,14 +290,14 @@ func (m *Machine) lose(why Reason, out *Output) {
 }
 
 // evaluate reports the changes that follow from the answers so far.
-func (m *Machine) evaluate(now time.Duration, out *Output) {
+func (m *Machine) evaluate(now clock.Validity, out *Output) {
 	if m.open {
 		if !m.announced && m.good.Len() >= Size(m.terms.Nodes) {
 			m.announced, m.missed = true, false
 			out.Confirmed = true
 			out.Events |= Renewed
 		}
-		if m.answered == All(m.terms.Nodes) || now >= m.began+m.terms.Timeout {
+		if m.answered == All(m.terms.Nodes) || now >= m.began.Add(m.terms.Timeout) {
 			m.close(out)
 		}
 	}

@@ -3,14 +3,16 @@ package quorum
 import (
 	"slices"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
 // Sight is what one node says about a name.
 type Sight struct {
-	Held  bool          // a lease has the lock; a reservation for a waiter is none
-	Owner string        // of the lease; another program's value as a whole
-	Token int64         // that the node shows; 0 if it shows none
-	Until time.Duration // when the node's key ends; Never for no end
+	Held  bool           // a lease has the lock; a reservation for a waiter is none
+	Owner string         // of the lease; another program's value as a whole
+	Token int64          // that the node shows; 0 if it shows none
+	Until clock.Validity // when the node's key ends; Never for no end
 }
 
 // Holding is what the nodes say together about a name.
@@ -20,10 +22,10 @@ type Holding struct {
 	Known bool
 	Held  bool // a majority names Owner
 	Owner string
-	Token int64         // the largest that a node shows of this owner
-	Until time.Duration // until then a majority keeps the owner's keys; Never for no end
-	Agree int           // how many nodes say the same: the most
-	Older bool          // not Known because the owner that a majority names is older than an earlier one
+	Token int64          // the largest that a node shows of this owner
+	Until clock.Validity // until then a majority keeps the owner's keys; Never for no end
+	Agree int            // how many nodes say the same: the most
+	Older bool           // not Known because the owner that a majority names is older than an earlier one
 }
 
 // maxFormer is how many former owners an Observer remembers. It gets one in a poll at most, and
@@ -35,29 +37,29 @@ const maxFormer = 64
 // shows a token of it, because each has restored the key, the Observer knows it by its name. It is not
 // safe for concurrent use.
 type Observer struct {
-	any     bool          // there was a result
-	last    Holding       // the last result
-	owner   string        // the last owner, also while nobody holds the name
-	token   int64         // its largest token
-	newest  int64         // the largest token
-	former  []string      // owners before it that had tokens, the oldest first
-	knownAt time.Duration // when the last poll began after which the holder was known
+	any     bool           // there was a result
+	last    Holding        // the last result
+	owner   string         // the last owner, also while nobody holds the name
+	token   int64          // its largest token
+	newest  int64          // the largest token
+	former  []string       // owners before it that had tokens, the oldest first
+	knownAt clock.Validity // when the last poll began after which the holder was known
 }
 
 // NewObserver returns an observer that begins at an instant.
-func NewObserver(now time.Duration) Observer { return Observer{knownAt: now} }
+func NewObserver(now clock.Validity) Observer { return Observer{knownAt: now} }
 
 // Last returns the last result, and false before the first one.
 func (o *Observer) Last() (Holding, bool) { return o.last, o.any }
 
 // KnownAt returns when the last poll began after which the holder was known.
-func (o *Observer) KnownAt() time.Duration { return o.knownAt }
+func (o *Observer) KnownAt() clock.Validity { return o.knownAt }
 
 // Polled takes the answers to a poll that began at an instant. sights has one for each node, and
 // answered the nodes that have answered. The holder counts as unknown when the polls of patience
 // did not show it. Polled returns true if the result has changed: another owner, another token, or
 // that the holder is known or not.
-func (o *Observer) Polled(began, patience time.Duration, sights []Sight, answered Set) bool {
+func (o *Observer) Polled(began clock.Validity, patience time.Duration, sights []Sight, answered Set) bool {
 	h := holding(sights, answered)
 	switch {
 	case h.Held && h.Owner == o.owner:
@@ -65,7 +67,7 @@ func (o *Observer) Polled(began, patience time.Duration, sights []Sight, answere
 	case h.Held && h.Token != 0 && h.Token < o.newest, h.Held && slices.Contains(o.former, h.Owner):
 		h = Holding{Older: true}
 	}
-	if !h.Known && began-o.knownAt < patience {
+	if !h.Known && began.Sub(o.knownAt) < patience {
 		return false
 	}
 	if h.Known {
@@ -107,7 +109,7 @@ func holding(sights []Sight, answered Set) Holding {
 		return Holding{Known: most+silent < need, Agree: max(most, answered.Len()-held)}
 	}
 	h := Holding{Known: true, Held: true, Owner: of.Owner, Agree: most}
-	left := make(Window, len(sights))
+	left := make(Window[clock.Validity], len(sights))
 	for i, s := range sights {
 		if answered.Has(i) && s.Held && s.Owner == h.Owner {
 			left[i], h.Token = s.Until, max(h.Token, s.Token)

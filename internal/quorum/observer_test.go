@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -20,7 +21,7 @@ func seen(text string) (s quorum.Sight, answered bool) {
 	case "-":
 		return s, true
 	}
-	s = quorum.Sight{Held: true, Owner: text[:1], Until: time.Minute}
+	s = quorum.Sight{Held: true, Owner: text[:1], Until: clock.Validity(time.Minute)}
 	_, _ = fmt.Sscanf(text[1:], "%d", &s.Token)
 	return s, true
 }
@@ -34,7 +35,7 @@ func polled(o *quorum.Observer, at time.Duration, texts ...string) string {
 			answered = answered.With(i)
 		}
 	}
-	if !o.Polled(at, time.Second, sights, answered) {
+	if !o.Polled(clock.Validity(at), time.Second, sights, answered) {
 		return "no change"
 	}
 	switch h, _ := o.Last(); {
@@ -101,7 +102,7 @@ func TestAnObserverGetsChangesOnly(t *testing.T) {
 
 // One poll without a result changes nothing: the next one may have a result.
 func TestAnObserverLearnsAfterAnIntervalThatTheHolderIsUnknown(t *testing.T) {
-	o := quorum.NewObserver(10 * time.Second)
+	o := quorum.NewObserver(clock.Validity(10 * time.Second))
 	at := func(ms int, nodes ...string) string {
 		return polled(&o, 10*time.Second+time.Duration(ms)*time.Millisecond, nodes...)
 	}

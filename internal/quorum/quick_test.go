@@ -146,7 +146,7 @@ func increment(digits []int, limit int) bool {
 
 func TestDeadlineIsTheLastInstantWithAQuorumAndFreeTheFirstWithAnother(t *testing.T) {
 	same := func(raw []uint8) bool {
-		window := make(quorum.Window, 1+len(raw)%quorum.MaxNodes)
+		window := make(quorum.Window[time.Duration], 1+len(raw)%quorum.MaxNodes)
 		for i := range window {
 			if i < len(raw) {
 				window[i] = time.Duration(raw[i]) * time.Second
@@ -175,7 +175,7 @@ func TestFreedByIsTheFirstInstantWithSoManyKeysGone(t *testing.T) {
 		ends := make([]time.Duration, len(raw))
 		finite := 0
 		for i, r := range raw {
-			ends[i] = quorum.Never
+			ends[i] = quorum.Endless
 			if r >= 64 {
 				ends[i] = time.Duration(r) * time.Second
 				finite++

@@ -29,7 +29,7 @@ const (
 // Refusal is the answer of a node that did not grant the lock.
 type Refusal struct {
 	Node     int
-	Left     time.Duration // how long the blocking key lives; Never if it does not expire
+	Left     time.Duration // how long the blocking key lives; Endless if it does not expire
 	Position int           // how many tickets are before ours in the node's queue; −1 if ours is not in it
 	Reserved bool          // the lock is reserved for the ticket of another waiter
 	Stranger bool          // the blocking value does not have this library's format
@@ -61,7 +61,7 @@ func RetryDelay(refusals []Refusal, need int, poll, grace time.Duration) time.Du
 			queued++
 		}
 		ends[i] = r.Left
-		if r.Left != Never {
+		if r.Left != Endless {
 			ends[i] += time.Millisecond + stagger(position, grace)
 		}
 		first = min(first, position)

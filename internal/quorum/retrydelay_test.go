@@ -26,7 +26,7 @@ func behind(position int, left time.Duration) quorum.Refusal {
 }
 
 func TestAWaiterAsksAgainWhenEnoughOfTheKeysInItsWayHaveEnded(t *testing.T) {
-	const never = quorum.Never
+	const never = quorum.Endless
 	for _, c := range []struct {
 		what     string
 		refusals []quorum.Refusal
@@ -58,7 +58,7 @@ func TestWaitersForAKeyThatEndsAskOneAfterAnotherWithinHalfAGrace(t *testing.T) 
 }
 
 func TestAWaiterThatQueuesOnAQuorumPollsTheLessTheMoreTicketsAreBeforeIt(t *testing.T) {
-	const never = quorum.Never
+	const never = quorum.Endless
 	for _, c := range []struct {
 		what      string
 		positions [3]int
@@ -108,7 +108,7 @@ func (failure) Generate(r *rand.Rand, _ int) reflect.Value {
 	for range r.Intn(6) {
 		left := time.Duration(r.Intn(20)) * 10 * ms
 		if r.Intn(4) == 0 {
-			left = quorum.Never
+			left = quorum.Endless
 		}
 		position := r.Intn(5) - 1
 		if r.Intn(4) == 0 {
@@ -128,7 +128,7 @@ func dumbRetryDelay(f failure) time.Duration {
 			queued++
 		}
 		first = min(first, max(0, r.Position))
-		if r.Left != quorum.Never {
+		if r.Left != quorum.Endless {
 			end++
 		}
 	}
@@ -149,7 +149,7 @@ func dumbRetryDelay(f failure) time.Duration {
 			if later > f.Grace/2 {
 				later = f.Grace / 2
 			}
-			if r.Left != quorum.Never && r.Left+ms+later <= d {
+			if r.Left != quorum.Endless && r.Left+ms+later <= d {
 				ended++
 			}
 		}

@@ -1,6 +1,10 @@
 package quorum
 
-import "time"
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+)
 
 // Revocation decides when a lease that is taken away by force is over. Each round asks the nodes to
 // mark the lock of its owner: a marked lock is neither prolonged nor healed, and lives for Life from
@@ -22,7 +26,7 @@ type Revocation struct {
 	longest time.Duration // life of the lock on any node, as far as it is known when a round begins
 	seen    time.Duration // the longest life that a node of this round has shown
 	drift   float64
-	began   time.Duration
+	began   clock.Validity
 	again   bool // a quorum is marked already
 	marked  Set
 	counted Set
@@ -44,7 +48,7 @@ func (r *Revocation) Life() time.Duration {
 }
 
 // Begin begins a round.
-func (r *Revocation) Begin(now time.Duration) {
+func (r *Revocation) Begin(now clock.Validity) {
 	if r.Repeat() {
 		r.longest = max(r.seen, r.Life()) // no mark of the round before lives longer
 		r.again = true
@@ -54,9 +58,9 @@ func (r *Revocation) Begin(now time.Duration) {
 
 // Marked records that a node has marked the lock, which had that long to live, and whether it was marked
 // already. The answer had come by now.
-func (r *Revocation) Marked(now time.Duration, node int, lived time.Duration, already bool) {
+func (r *Revocation) Marked(now clock.Validity, node int, lived time.Duration, already bool) {
 	r.marked, r.seen = r.marked.With(node), max(r.seen, lived)
-	if now <= r.began+r.window && lived <= r.longest && (already || !r.again) {
+	if now <= r.began.Add(r.window) && lived <= r.longest && (already || !r.again) {
 		r.counted = r.counted.With(node)
 	}
 }
@@ -66,8 +70,8 @@ func (r *Revocation) Count() int { return r.marked.Len() }
 
 // Until returns the instant from which on the lease is not valid, and whether it is known: not if too
 // few marks count.
-func (r *Revocation) Until() (at time.Duration, known bool) {
-	return r.began + r.Life(), r.counted.Len() >= Size(r.nodes)
+func (r *Revocation) Until() (at clock.Validity, known bool) {
+	return r.began.Add(r.Life()), r.counted.Len() >= Size(r.nodes)
 }
 
 // Repeat reports whether another round may find what this one has not: a quorum is marked.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -86,13 +87,13 @@ func TestAWaiterThatIsLetInAndNotGrantedPausesLongerAndLonger(t *testing.T) {
 	w.Begin(0)
 	w.Ended(0, &quorum.AttemptResult{Outcome: quorum.OutcomeHeld, Refusals: []quorum.Refusal{{Node: 0, Left: time.Hour}, {Node: 1, Left: time.Hour}}}, time.Second, 0.9)
 	now := time.Millisecond
-	w.Wake(now, 0, quorum.WakeReserved, 0, 0.9)
-	assert.Greater(t, w.At(), now, "one node is not enough for a permit")
-	w.Wake(now, 1, quorum.WakeReserved, 0, 0.9)
-	assert.Equal(t, now, w.At())
+	w.Wake(clock.Validity(now), 0, quorum.WakeReserved, 0, 0.9)
+	assert.Greater(t, w.At(), clock.Validity(now), "one node is not enough for a permit")
+	w.Wake(clock.Validity(now), 1, quorum.WakeReserved, 0, 0.9)
+	assert.Equal(t, clock.Validity(now), w.At())
 	before := time.Duration(0)
 	for round := range 8 {
-		w.Begin(now)
+		w.Begin(clock.Validity(now))
 		result := &quorum.AttemptResult{
 			Outcome: quorum.OutcomeHeld, Granted: quorum.Set(0).With(2),
 			Refusals: []quorum.Refusal{{Node: 0, Position: -1, LetIn: true, Left: time.Hour}, {Node: 1, Position: 0, Left: time.Hour}},
@@ -100,16 +101,16 @@ func TestAWaiterThatIsLetInAndNotGrantedPausesLongerAndLonger(t *testing.T) {
 		if round%2 == 1 { // it was let in before, and granted there only
 			result.Granted, result.Refusals = quorum.Set(0).With(0), result.Refusals[1:]
 		}
-		next := w.Ended(now, result, time.Second, 0.9)
-		assert.LessOrEqual(t, next.At, now+grace/2, "it may enter again")
+		next := w.Ended(clock.Validity(now), result, time.Second, 0.9)
+		assert.LessOrEqual(t, next.At, clock.Validity(now+grace/2), "it may enter again")
 		for i := range 3 {
-			w.Wake(now, i, quorum.WakeReserved, 0, 0.9) // for what it has given up
+			w.Wake(clock.Validity(now), i, quorum.WakeReserved, 0, 0.9) // for what it has given up
 		}
-		pause := w.At() - now
-		assert.GreaterOrEqual(t, pause, before, "round %d", round)
+		pause := w.At().Add(-now)
+		assert.GreaterOrEqual(t, pause, clock.Validity(before), "round %d", round)
 		assert.Positive(t, pause)
-		assert.LessOrEqual(t, pause, grace/2)
-		now, before = w.At(), pause
+		assert.LessOrEqual(t, pause, clock.Validity(grace/2))
+		now, before = time.Duration(w.At()), time.Duration(pause)
 	}
 	assert.Equal(t, grace*9/20, before)
 }

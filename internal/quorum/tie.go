@@ -1,6 +1,10 @@
 package quorum
 
-import "time"
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+)
 
 // tiePatience is for how many node timeouts a caller that comes first in a tie asks again:
 // the others learn of the tie within one timeout, and then their releases need to arrive.
@@ -17,26 +21,26 @@ const tiePatience = 2
 // The smallest value of all never gives way to another one. So one caller gets the lock,
 // unless the caller with the smallest value dies.
 type tie struct {
-	timeout time.Duration // of a node
-	since   time.Duration // when the first attempt of the tie had failed; 0 for none
-	pause   time.Duration // before the next attempt
+	timeout time.Duration  // of a node
+	since   clock.Validity // when the first attempt of the tie had failed; 0 for none
+	pause   time.Duration  // before the next attempt
 }
 
 // onceMore returns what follows a failed attempt: another one that keeps the votes, if
 // they are scattered and this caller comes first, and otherwise none. The pauses begin with
 // a quarter of poll and double up to it, because the distance of the others is not known.
-func (t *tie) onceMore(nodes int, now time.Duration, r *AttemptResult, poll time.Duration) Next {
+func (t *tie) onceMore(nodes int, now clock.Validity, r *AttemptResult, poll time.Duration) Next {
 	if !Scattered(nodes, r) || !comesFirst(r) {
 		return Next{At: Never}
 	}
 	if t.since == 0 {
 		t.since, t.pause = max(now, 1), poll/8
 	}
-	if now-t.since >= tiePatience*t.timeout {
+	if now.Sub(t.since) >= tiePatience*t.timeout {
 		return Next{At: Never}
 	}
 	t.pause = min(2*t.pause, poll)
-	return Next{At: now + t.pause, Keep: true}
+	return Next{At: now.Add(t.pause), Keep: true}
 }
 
 // Scattered reports whether several callers asked at one instant, so that each of them has

@@ -3,6 +3,8 @@ package quorum
 import (
 	"slices"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
 const (
@@ -40,18 +42,18 @@ type Waiter struct {
 	phase      waiterPhase
 	once       bool
 	unanswered bool
-	sure       bool          // it waits for a permit
-	rounds     int           // attempts of such a waiter that were let in and not granted
-	pause      time.Duration // until then it does not use its right to enter
-	hasty      bool          // no attempt begins at once on less than a quorum of reservations: one has, or the call is for a permit
+	sure       bool           // it waits for a permit
+	rounds     int            // attempts of such a waiter that were let in and not granted
+	pause      clock.Validity // until then it does not use its right to enter
+	hasty      bool           // no attempt begins at once on less than a quorum of reservations: one has, or the call is for a permit
 	ticket     ticket
 	reserved   reservations
 	blocked    Set // nodes that refused the last attempt, if they are a quorum; otherwise 0
 	lapses     lapses
-	tie        tie           // of a caller that asks once
-	splits     int           // attempts in a row that some nodes but no quorum granted
-	stranger   time.Duration // since then every attempt was refused by a stranger's lock; 0 for none
-	at         time.Duration // the next attempt; while one is under way, what a wake-up demands
+	tie        tie            // of a caller that asks once
+	splits     int            // attempts in a row that some nodes but no quorum granted
+	stranger   clock.Validity // since then every attempt was refused by a stranger's lock; 0 for none
+	at         clock.Validity // the next attempt; while one is under way, what a wake-up demands
 }
 
 // NewWaiter returns the waiter of one call. Its first attempt is due at At.
@@ -62,13 +64,13 @@ func NewWaiter(c WaiterConfig) Waiter {
 	}
 	if c.Enqueued {
 		w.ticket.queued = All(c.Nodes)
-		w.at += firstPoll
+		w.at = w.at.Add(firstPoll)
 	}
 	return w
 }
 
 // At returns the instant of the next attempt; Never when none follows.
-func (w *Waiter) At() time.Duration {
+func (w *Waiter) At() clock.Validity {
 	if w.phase != phaseWaiting {
 		return Never
 	}
@@ -82,7 +84,7 @@ func (w *Waiter) At() time.Duration {
 func (w *Waiter) Unanswered() bool { return w.unanswered }
 
 // Begin starts an attempt and returns what it carries.
-func (w *Waiter) Begin(now time.Duration) Ask {
+func (w *Waiter) Begin(now clock.Validity) Ask {
 	w.hasty = w.hasty || w.counts(w.reserved.by) && w.reserved.by.Len() < Size(w.nodes)
 	ask := Ask{Ticket: w.mayQueue()}
 	if !w.once {
@@ -99,7 +101,7 @@ func (w *Waiter) mayQueue() bool { return !w.once && !w.unanswered && w.ticket.u
 
 // Ended records the end of a failed attempt. poll is the delay of a waiter without any
 // other information (the caller's backoff, jittered). jitter lies in [0, 1).
-func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, jitter float64) Next {
+func (w *Waiter) Ended(now clock.Validity, r *AttemptResult, poll time.Duration, jitter float64) Next {
 	w.phase = phaseWaiting
 	w.ticket.ended(r)
 	w.reserved.by &^= r.Granted // those reservations were used, and have been released
@@ -115,16 +117,16 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 	if w.reserved.missed(w.nodes, r.Refusals) {
 		return w.startOver(now)
 	}
-	w.at = min(w.at, now+w.retryDelay(now, r, poll))
+	w.at = min(w.at, now.Add(w.retryDelay(now, r, poll)))
 	w.lapses.refused(w.nodes, now, r.Refusals)
 	if w.mayQueue() && !w.ticket.carried {
 		// The ticket's place counts from the call, and others enter the queue meanwhile.
-		w.at = min(w.at, now+min(poll, w.grace))
+		w.at = min(w.at, now.Add(min(poll, w.grace)))
 	}
 	w.pauseForSlots(now, r, jitter)
 	w.applyReservations(now, jitter)
 	if w.ticket.forgotten(w.nodes) {
-		w.at = min(w.at, now+spread(w.grace/2, jitter))
+		w.at = min(w.at, now.Add(spread(w.grace/2, jitter)))
 	}
 	return Next{At: w.at, Ticket: w.yield(r)}
 }
@@ -132,12 +134,12 @@ func (w *Waiter) Ended(now time.Duration, r *AttemptResult, poll time.Duration, 
 // pauseForSlots has a waiter for a permit pause before it uses its right to enter again. Nodes that let it
 // in may have different slots free, and let it in again when it gives up what it got there: without a
 // pause it would go round for ever.
-func (w *Waiter) pauseForSlots(now time.Duration, r *AttemptResult, jitter float64) {
+func (w *Waiter) pauseForSlots(now clock.Validity, r *AttemptResult, jitter float64) {
 	if !slices.ContainsFunc(r.Refusals, func(r Refusal) bool { return r.LetIn }) && !w.counts(w.reserved.relied) || !w.sure {
 		return
 	}
 	w.rounds++
-	w.pause = now + spread(min(time.Millisecond<<min(w.rounds, 10), w.grace/2), jitter)
+	w.pause = now.Add(spread(min(time.Millisecond<<min(w.rounds, 10), w.grace/2), jitter))
 	w.at = min(w.at, w.pause)
 }
 
@@ -152,7 +154,7 @@ func answeredInTime(nodes int, r *AttemptResult) bool {
 // startOver takes the ticket out of the queues after it has missed its reservations. It comes
 // back with a new place. Otherwise it would be the head again at once, and a process that
 // always comes too late would cost all others a grace at each of their turns.
-func (w *Waiter) startOver(now time.Duration) Next {
+func (w *Waiter) startOver(now clock.Validity) Next {
 	next := w.leave(now, missedTurns*w.grace)
 	next.Missed = true
 	return next
@@ -165,8 +167,8 @@ func (w *Waiter) Relied() bool { return w.reserved.relied != 0 }
 func (w *Waiter) SetGrace(grace time.Duration) { w.grace = grace }
 
 // leave removes the ticket from the queues until an attempt is answered in time.
-func (w *Waiter) leave(now, poll time.Duration) Next {
-	next := Next{At: now + poll, PassOn: w.reserved.by}
+func (w *Waiter) leave(now clock.Validity, poll time.Duration) Next {
+	next := Next{At: now.Add(poll), PassOn: w.reserved.by}
 	if w.ticket.queued != 0 {
 		next.Ticket, next.Leave = TicketLeave, w.ticket.queued
 	}
@@ -176,7 +178,7 @@ func (w *Waiter) leave(now, poll time.Duration) Next {
 }
 
 // retryDelay returns how long to wait if no wake-up arrives.
-func (w *Waiter) retryDelay(now time.Duration, r *AttemptResult, poll time.Duration) time.Duration {
+func (w *Waiter) retryDelay(now clock.Validity, r *AttemptResult, poll time.Duration) time.Duration {
 	// If refusals alone block the attempt, a failed node counts as free. Otherwise its
 	// state is unknown.
 	need := Size(w.nodes) - r.Granted.Len()
@@ -191,7 +193,7 @@ func (w *Waiter) retryDelay(now time.Duration, r *AttemptResult, poll time.Durat
 	if w.stranger == 0 {
 		w.stranger = now
 	}
-	return min(delay, max(StrangerPoll, (now-w.stranger)/16))
+	return min(delay, max(StrangerPoll, now.Sub(w.stranger)/16))
 }
 
 // strangerAhead reports whether only a stranger's lock is before the waiter on some
@@ -243,19 +245,19 @@ func (w *Waiter) Done() (leave, passOn Set) {
 // Subscribed records that wake-ups of a node arrive from now on. The waiter may have
 // missed an earlier one, so it asks soon. The jitter keeps all waiters from asking at
 // once.
-func (w *Waiter) Subscribed(now time.Duration, node int, jitter float64) Reaction {
+func (w *Waiter) Subscribed(now clock.Validity, node int, jitter float64) Reaction {
 	w.ticket.subscribed = w.ticket.subscribed.With(node)
 	if w.phase == phaseDone || !w.mayQueue() {
 		return ReactionNone
 	}
-	return w.sooner(now + spread(w.grace, jitter))
+	return w.sooner(now.Add(spread(w.grace, jitter)))
 }
 
 // Wake handles a message of a node about the waiter's ticket. rank is that of a WakeNext, and
 // jitter lies in [0, 1).
 // For an unknown ticket the caller does with a WakeReserved or WakeFree as for ReactionUnused,
 // and ignores every other message.
-func (w *Waiter) Wake(now time.Duration, node int, what WakeUp, rank int, jitter float64) Reaction {
+func (w *Waiter) Wake(now clock.Validity, node int, what WakeUp, rank int, jitter float64) Reaction {
 	if what == WakeReserved || what == WakeFree {
 		return w.wakeReserved(now, node, what == WakeFree, jitter)
 	}
@@ -266,18 +268,18 @@ func (w *Waiter) Wake(now time.Duration, node int, what WakeUp, rank int, jitter
 	case WakeNext:
 		// The tickets before this one may belong to dead processes. The waiter of rank 1
 		// asks after one grace. If it is dead as well, another asks before three are over.
-		lapse := now + w.grace + time.Millisecond
+		lapse := now.Add(w.grace + time.Millisecond)
 		w.lapses.endsBy(w.nodes, node, lapse)
 		if !w.counts(Set(0).With(node)) {
 			return ReactionNone
 		}
-		return w.sooner(lapse + time.Millisecond + behind(rank, w.grace) + spread(wakeSpread, jitter))
+		return w.sooner(lapse.Add(time.Millisecond + behind(rank, w.grace) + spread(wakeSpread, jitter)))
 	case WakeAskAgain:
 		w.ticket.cleared = w.ticket.cleared.With(node)
 		w.reserved.by = w.reserved.by.Without(node)
 		w.lapses.moves(node)
 		if w.ticket.forgotten(w.nodes) {
-			return w.sooner(now + spread(w.grace/2, jitter))
+			return w.sooner(now.Add(spread(w.grace/2, jitter)))
 		}
 	}
 	return ReactionNone
@@ -294,7 +296,7 @@ func behind(rank int, grace time.Duration) time.Duration {
 
 // wakeReserved handles the message that a node reserves the lock for the ticket, or that the
 // lock is free.
-func (w *Waiter) wakeReserved(now time.Duration, node int, free bool, jitter float64) Reaction {
+func (w *Waiter) wakeReserved(now clock.Validity, node int, free bool, jitter float64) Reaction {
 	if w.phase == phaseDone || w.unanswered || w.once {
 		return ReactionUnused
 	}
@@ -321,7 +323,7 @@ func (w *Waiter) wakeReserved(now time.Duration, node int, free bool, jitter flo
 //     lost. The attempt begins after half the grace. After a whole grace, the second in
 //     the queue would consider this waiter dead.
 //   - Only nodes that cannot be enough reserve it, see counts.
-func (w *Waiter) applyReservations(now time.Duration, jitter float64) {
+func (w *Waiter) applyReservations(now clock.Validity, jitter float64) {
 	need := Size(w.nodes)
 	if !w.hasty {
 		need--
@@ -331,7 +333,7 @@ func (w *Waiter) applyReservations(now time.Duration, jitter float64) {
 	case w.reserved.by.Len() >= need:
 		w.at = min(w.at, max(now, w.pause))
 	default:
-		w.at = min(w.at, now+w.grace/2+spread(wakeSpread, jitter))
+		w.at = min(w.at, now.Add(w.grace/2+spread(wakeSpread, jitter)))
 	}
 }
 
@@ -358,7 +360,7 @@ func blockers(nodes int, refusals []Refusal) (by Set) {
 }
 
 // sooner moves the next attempt forward.
-func (w *Waiter) sooner(at time.Duration) Reaction {
+func (w *Waiter) sooner(at clock.Validity) Reaction {
 	if at >= w.at {
 		return ReactionNone
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -31,8 +32,8 @@ func TestWaiter(t *testing.T) {
 func waiterConfig(t *testing.T, head line) quorum.WaiterConfig {
 	t.Helper()
 	c := quorum.WaiterConfig{
-		Nodes: number(t, head.named["n"]), Grace: 20 * ms, Arrived: instant(t, head, "arrived"),
-		NotBefore: instant(t, head, "notbefore"), Subscribed: quorum.All(number(t, head.named["n"])),
+		Nodes: number(t, head.named["n"]), Grace: 20 * ms, Arrived: clock.Validity(instant(t, head, "arrived")),
+		NotBefore: clock.Validity(instant(t, head, "notbefore")), Subscribed: quorum.All(number(t, head.named["n"])),
 	}
 	if text, ok := head.named["timeout"]; ok {
 		c.Timeout = duration(t, text)
@@ -75,16 +76,16 @@ func waiterStep(t *testing.T, w *quorum.Waiter, step line) string {
 	case "due":
 		return due(w)
 	case "begin":
-		return waiterAsk(w.Begin(now))
+		return waiterAsk(w.Begin(clock.Validity(now)))
 	case "held", "split", "no-quorum":
-		return waiterNext(w.Ended(now, attemptResult(t, step), duration(t, step.named["poll"]), jitter))
+		return waiterNext(w.Ended(clock.Validity(now), attemptResult(t, step), duration(t, step.named["poll"]), jitter))
 	case "won":
 		if reserved := w.Won(nodeSet(t, step, "granted")); reserved != 0 {
 			return "takes the reservations of" + members(reserved)
 		}
 		return "nothing"
 	case "subscribed":
-		return reaction(w.Subscribed(now, number(t, step.words[1]), jitter))
+		return reaction(w.Subscribed(clock.Validity(now), number(t, step.words[1]), jitter))
 	case "reserved", "free", "next", "ask-again":
 		kind := map[string]quorum.WakeUp{
 			"reserved": quorum.WakeReserved, "free": quorum.WakeFree, "next": quorum.WakeNext, "ask-again": quorum.WakeAskAgain,
@@ -93,7 +94,7 @@ func waiterStep(t *testing.T, w *quorum.Waiter, step line) string {
 		if text, ok := step.named["rank"]; ok {
 			rank = number(t, text)
 		}
-		return reaction(w.Wake(now, number(t, step.words[1]), kind, rank, jitter))
+		return reaction(w.Wake(clock.Validity(now), number(t, step.words[1]), kind, rank, jitter))
 	case "done":
 		leave, passOn := w.Done()
 		if leave|passOn == 0 {
@@ -163,7 +164,7 @@ func attemptResult(t *testing.T, step line) *quorum.AttemptResult {
 		}
 		text, owner, _ := strings.Cut(text, "@")
 		parts := strings.Split(text, "/")
-		refusal := quorum.Refusal{Node: i, Position: number(t, parts[0]), Left: quorum.Never, Owner: owner}
+		refusal := quorum.Refusal{Node: i, Position: number(t, parts[0]), Left: time.Duration(quorum.Never), Owner: owner}
 		if parts[1] != "never" {
 			refusal.Left = duration(t, parts[1])
 		}
@@ -207,10 +208,10 @@ func TestOneNodeLessThanAQuorumOfReservationsIsEnoughOnce(t *testing.T) {
 		need := func() int {
 			w.Begin(0)
 			w.Ended(0, &held, time.Second, 0)
-			assert.Greater(t, w.At(), ms, "of %d: nothing is reserved", n)
+			assert.Greater(t, w.At(), clock.Validity(ms), "of %d: nothing is reserved", n)
 			for i := range n {
 				for range 2 { // repeated reports of one node count once
-					if w.Wake(ms, i, quorum.WakeReserved, 0, 0); w.At() <= ms {
+					if w.Wake(clock.Validity(ms), i, quorum.WakeReserved, 0, 0); w.At() <= clock.Validity(ms) {
 						return i + 1
 					}
 				}

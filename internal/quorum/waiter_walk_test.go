@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -40,7 +41,7 @@ func newWaiterWalk(c choices) *waiterWalk {
 	w.n = []int{3, 5, 1, 2, 4}[w.draw(5)]
 	w.grace = time.Duration(20+w.draw(180)) * ms
 	w.config = quorum.WaiterConfig{
-		Nodes: w.n, Arrived: w.now - time.Duration(w.draw(20))*ms, NotBefore: w.now, Grace: w.grace,
+		Nodes: w.n, Arrived: clock.Validity(w.now - time.Duration(w.draw(20))*ms), NotBefore: clock.Validity(w.now), Grace: w.grace,
 		Subscribed: quorum.Set(w.draw(1 << w.n)), Once: w.draw(10) == 0, Unanswered: w.draw(8) == 0,
 		Timeout: time.Duration(1+w.draw(500)) * ms,
 	}
@@ -65,7 +66,7 @@ func (w *waiterWalk) pass() {
 		w.now += time.Duration(w.draw(300)) * ms
 	default:
 		if at := w.waiter.At(); at != quorum.Never {
-			w.now = max(w.now, at)
+			w.now = time.Duration(max(clock.Validity(w.now), at))
 		}
 	}
 }
@@ -122,7 +123,7 @@ func (w *waiterWalk) step() string {
 
 func (w *waiterWalk) begin() string {
 	quorumWakes := (w.config.Subscribed).Len() >= quorum.Size(w.n)
-	w.ask = w.waiter.Begin(w.now)
+	w.ask = w.waiter.Begin(clock.Validity(w.now))
 	w.asking = true
 	w.attempts++
 	w.relied, w.reserved, w.told = w.reserved, 0, 0
@@ -191,12 +192,12 @@ func (w *waiterWalk) fail() string {
 				f.Position = -1
 			}
 			if w.draw(8) == 0 {
-				f.Left = quorum.Never
+				f.Left = time.Duration(quorum.Never)
 			}
 			if f.Position < 0 && w.ask.Ticket {
 				w.maybe = w.maybe.Without(i)
 			}
-			if f.Reserved && f.Left != quorum.Never {
+			if f.Reserved && clock.Validity(f.Left) != quorum.Never {
 				w.reservedElsewhere(i, w.now+f.Left+ms)
 			} else {
 				delete(w.evidence, i)
@@ -227,7 +228,7 @@ func (w *waiterWalk) fail() string {
 	}
 	r.Owner = string(rune('a'+w.draw(3))) + "a" // never one of the others
 	poll := time.Duration(1+w.draw(1000)) * ms
-	next := w.waiter.Ended(w.now, &r, poll, w.jitter())
+	next := w.waiter.Ended(clock.Validity(w.now), &r, poll, w.jitter())
 	w.asking = false
 	if w.config.Once {
 		return w.once(&r, next, poll)
@@ -238,13 +239,13 @@ func (w *waiterWalk) fail() string {
 	switch {
 	case missed != next.Missed:
 		return fmt.Sprintf("has missed its reservations: %v, reported: %v", missed, next.Missed)
-	case missed && next.At != w.now+4*w.grace:
+	case missed && next.At != clock.Validity(w.now+4*w.grace):
 		return "comes back too soon after it has missed its reservations"
 	case next.At != w.waiter.At():
 		return "two different instants of the next attempt"
-	case next.At > w.now+max(poll, quorum.MaxPoll):
+	case next.At > clock.Validity(w.now+max(poll, quorum.MaxPoll)):
 		return "asks later than any poll"
-	case w.unanswered && next.At < w.now+poll:
+	case w.unanswered && next.At < clock.Validity(w.now+poll):
 		return "does not back off after an attempt that was not answered in time"
 	case gone && (next.Ticket == quorum.TicketKeep || next.Ticket == quorum.TicketYield):
 		return "stays in the queues after an attempt that was not answered in time"
@@ -316,8 +317,8 @@ func (w *waiterWalk) once(r *quorum.AttemptResult, next quorum.Next, poll time.D
 		if next.Keep != (w.now-w.tie.since < 2*w.config.Timeout) {
 			return fmt.Sprintf("goes on after %v: %v", w.now-w.tie.since, next.Keep)
 		}
-		if w.tie.gap = min(2*w.tie.gap, poll); next.Keep && next.At-w.now != w.tie.gap {
-			return fmt.Sprintf("asks again after %v, want %v", next.At-w.now, w.tie.gap)
+		if w.tie.gap = min(2*w.tie.gap, poll); next.Keep && next.At.Add(-w.now) != clock.Validity(w.tie.gap) {
+			return fmt.Sprintf("asks again after %v, want %v", next.At.Add(-w.now), w.tie.gap)
 		}
 	}
 	return ""
@@ -346,7 +347,7 @@ func (w *waiterWalk) subscribe() string {
 	before := w.waiter.At()
 	i := w.draw(w.n)
 	w.config.Subscribed = w.config.Subscribed.With(i)
-	reaction := w.waiter.Subscribed(w.now, i, w.jitter())
+	reaction := w.waiter.Subscribed(clock.Validity(w.now), i, w.jitter())
 	if w.waiter.At() > before {
 		return "asks later because it is woken"
 	}
@@ -359,7 +360,7 @@ func (w *waiterWalk) subscribe() string {
 func (w *waiterWalk) wake() string {
 	before := w.waiter.At()
 	i, what := w.draw(w.n), quorum.WakeUp(1+w.draw(4))
-	reaction := w.waiter.Wake(w.now, i, what, 1+w.draw(9), w.jitter())
+	reaction := w.waiter.Wake(clock.Validity(w.now), i, what, 1+w.draw(9), w.jitter())
 	at := w.waiter.At()
 	waits := !w.asking && !w.over
 	switch what {
@@ -388,11 +389,11 @@ func (w *waiterWalk) wake() string {
 	switch {
 	case at > before:
 		return "asks later because it is woken"
-	case (reaction == quorum.ReactionReschedule) != (at < before || wanted && at <= w.now):
+	case (reaction == quorum.ReactionReschedule) != (at < before || wanted && at <= clock.Validity(w.now)):
 		return "the reported change of the next attempt is wrong"
 	case unwanted != (reaction == quorum.ReactionUnused):
 		return fmt.Sprintf("an unwanted reservation: %v, reported: %v", unwanted, reaction == quorum.ReactionUnused)
-	case wanted && at > w.now+w.grace/2+3*ms && w.told&w.needed != 0:
+	case wanted && at > clock.Validity(w.now+w.grace/2+3*ms) && w.told&w.needed != 0:
 		return "a reservation for it goes by unused"
 	case at < before && !w.needed.Has(i) && (what == quorum.WakeNext || reserved && w.told&w.needed == 0):
 		return "asks because a node is free that is not enough"

@@ -1,6 +1,10 @@
 package quorum
 
-import "time"
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+)
 
 // This file has the inputs and outputs of a Waiter.
 
@@ -55,15 +59,15 @@ const (
 // WaiterConfig describes a waiter. Its zero fields are the usual case.
 type WaiterConfig struct {
 	Nodes      int
-	Arrived    time.Duration // the instant of the call: the place in the queues
-	NotBefore  time.Duration // the earliest start of the first attempt
-	Grace      time.Duration // how long the nodes reserve the lock for this ticket
-	Subscribed Set           // nodes whose wake-ups arrive
-	Once       bool          // TryAcquire: asks once and never queues
-	Timeout    time.Duration // with Once: how long a node may take to answer
-	Sure       bool          // for a permit: no attempt begins at once on less than a quorum of wake-ups, because nodes may let different waiters in
-	Enqueued   bool          // the release of the lease before carried the ticket to all nodes
-	Unanswered bool          // the last attempt of this process was not answered in time, see Waiter.Unanswered
+	Arrived    clock.Validity // the instant of the call: the place in the queues
+	NotBefore  clock.Validity // the earliest start of the first attempt
+	Grace      time.Duration  // how long the nodes reserve the lock for this ticket
+	Subscribed Set            // nodes whose wake-ups arrive
+	Once       bool           // TryAcquire: asks once and never queues
+	Timeout    time.Duration  // with Once: how long a node may take to answer
+	Sure       bool           // for a permit: no attempt begins at once on less than a quorum of wake-ups, because nodes may let different waiters in
+	Enqueued   bool           // the release of the lease before carried the ticket to all nodes
+	Unanswered bool           // the last attempt of this process was not answered in time, see Waiter.Unanswered
 }
 
 // Ask is what an attempt carries.
@@ -87,7 +91,7 @@ type AttemptResult struct {
 
 // Next is what follows a failed attempt.
 type Next struct {
-	At     time.Duration // the next attempt
+	At     clock.Validity // the next attempt
 	Ticket TicketUpdate
 	Leave  Set // with TicketLeave: the nodes in whose queues the ticket may be
 	PassOn Set // nodes that reserve the lock for a ticket that has left the queue

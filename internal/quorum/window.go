@@ -39,28 +39,29 @@ func MaxLag(ttl, spare time.Duration) time.Duration {
 func Margin(n, held int) int { return Size(n) + held - n - 1 }
 
 // Window holds, for each node, the instant until which the node keeps the key at least.
-// If the node does not keep it, the entry is zero or negative, see [Machine.HeldUntil].
-type Window []time.Duration
+// If the node does not keep it, the entry is zero or negative, see [Machine.HeldUntil]. T is an
+// instant, or how long the key has to live yet.
+type Window[T ~int64] []T
 
 // Deadline returns the q-th largest instant: until then a quorum keeps the
 // key.
-func (w Window) Deadline() time.Duration {
+func (w Window[T]) Deadline() T {
 	sorted := w.descending()
 	return sorted[Size(len(w))-1]
 }
 
 // Free returns the q-th smallest instant: from then on a quorum no longer keeps the
 // key. It equals Deadline if n is odd.
-func (w Window) Free() time.Duration {
+func (w Window[T]) Free() T {
 	sorted := w.descending()
 	return sorted[len(w)-Size(len(w))]
 }
 
-// FreedBy returns the k-th smallest of the instants at which keys end: from then on k
-// of them have ended. If fewer than k end, because the others are at Never, FreedBy
+// FreedBy returns the k-th shortest life of keys: after it k
+// of them have ended. If fewer than k end, because the others are Endless, FreedBy
 // returns the last end. It returns zero if no key ends.
 func FreedBy(ends []time.Duration, k int) time.Duration {
-	ends = slices.DeleteFunc(slices.Clone(ends), func(e time.Duration) bool { return e == Never })
+	ends = slices.DeleteFunc(slices.Clone(ends), func(e time.Duration) bool { return e == Endless })
 	if len(ends) == 0 {
 		return 0
 	}
@@ -69,7 +70,7 @@ func FreedBy(ends []time.Duration, k int) time.Duration {
 }
 
 // descending returns the instants from the largest on, by insertion: n is small.
-func (w Window) descending() (sorted [MaxNodes]time.Duration) {
+func (w Window[T]) descending() (sorted [MaxNodes]T) {
 	for i, e := range w {
 		e = max(e, 0) // not held now
 		j := i
@@ -82,7 +83,7 @@ func (w Window) descending() (sorted [MaxNodes]time.Duration) {
 }
 
 // Held returns how many nodes keep the key at now.
-func (w Window) Held(now time.Duration) int {
+func (w Window[T]) Held(now T) int {
 	held := 0
 	for _, e := range w {
 		if e > now {

@@ -313,6 +313,23 @@ func (c *Cluster) Migrate(slot, to int) (epoch int64) {
 	return epoch
 }
 
+// HalfMove begins to move a slot to the next server, and moves these keys. undo takes the move back, as an
+// operator does who gives up: the keys stay where they are, and are not found any more.
+func (c *Cluster) HalfMove(slot int, keys ...string) (undo func()) {
+	c.tb.Helper()
+	owner, _ := c.Owner(slot)
+	source, target, number := c.servers[owner], c.servers[(owner+1)%3], strconv.Itoa(slot)
+	target.MustDo("CLUSTER", "SETSLOT", number, "IMPORTING", c.ids[owner])
+	source.MustDo("CLUSTER", "SETSLOT", number, "MIGRATING", c.ids[(owner+1)%3])
+	host, port, _ := net.SplitHostPort(target.Addr())
+	source.MustDo(append([]string{"MIGRATE", host, port, "", "0", "5000", "KEYS"}, keys...)...)
+	return func() {
+		c.tb.Helper()
+		source.MustDo("CLUSTER", "SETSLOT", number, "STABLE")
+		target.MustDo("CLUSTER", "SETSLOT", number, "STABLE")
+	}
+}
+
 // Slot returns the slot of a key: of its part in the first braces, if there is one, and
 // else of the whole key.
 func Slot(key string) int {

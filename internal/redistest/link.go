@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net"
 	"os"
 	"sync"
@@ -92,6 +93,12 @@ func (l *link) run(ctx context.Context, swallowed bool) {
 	var dialer net.Dialer
 	l.p.mu.Lock()
 	target := l.p.target
+	if n := len(l.p.turns); n > 0 && l.p.random {
+		target = l.p.turns[rand.IntN(n)]
+	} else if n > 0 {
+		target = l.p.turns[0]
+		l.p.turns = append(l.p.turns[1:], target)
+	}
 	l.p.mu.Unlock()
 	server, err := dialer.DialContext(ctx, "tcp", target)
 	if err != nil {

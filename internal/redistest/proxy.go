@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -30,6 +31,8 @@ type Proxy struct {
 	mode   mode
 	cut    map[string]bool // IP addresses whose connections are swallowed in any mode
 	target string          // of new connections
+	turns  []string        // in place of target: the first one is for the next connection
+	random bool            // in place of the first one, any
 	ln     net.Listener    // nil while refusing
 	links  map[*link]struct{}
 	armed  []trap                  // faults of single future commands
@@ -142,7 +145,14 @@ func (p *Proxy) HalfOpenServer() {
 func (p *Proxy) Retarget(target string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.target = target
+	p.target, p.turns = target, nil
+}
+
+// Balance makes each new connection go to any of these servers, at random or in turn.
+func (p *Proxy) Balance(random bool, targets ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.turns, p.random = slices.Clone(targets), random
 }
 
 // Delay holds back each chunk, in each direction, by d from its arrival. 0 ends the delay

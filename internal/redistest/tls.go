@@ -44,6 +44,11 @@ func NewCA(tb testing.TB) *CA {
 	return ca
 }
 
+// PEM returns the certificate of the authority, for a file.
+func (ca *CA) PEM() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.cert.Raw})
+}
+
 // Certificate issues a certificate with a key of its own, for a server with
 // these host names or IP addresses, or for a client.
 func (ca *CA) Certificate(names ...string) tls.Certificate {

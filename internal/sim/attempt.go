@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -26,6 +27,7 @@ type attempt struct {
 	carried    uint32     // the attempt's ticket; 0 for none
 	notQueued  quorum.Set // nodes without an answer whose queue certainly lacks the ticket
 	keeps      bool       // its votes stay for the next attempt
+	back       uint32     // the owner of the handle to which it gives its locks back when it fails; 0 for none
 	kept       quorum.Set // nodes that may have the lock from earlier attempts as this owner
 	raises     quorum.Set // nodes that were asked to raise and have not answered
 	raiseLate  quorum.Set // nodes whose answer to a raise did not come in time
@@ -128,12 +130,9 @@ func (c *client) ask(i int, t int64, lapsed bool, bound time.Duration) bool {
 
 // answered handles a node's answer to the attempt.
 func (c *client) answered(i int, m *message, now time.Duration) {
-	switch k := &c.known[i]; {
-	case m.answer == granted && c.quarantined(k):
-		c.ballot.Fail(i) // this answer or an earlier one shows that the clock stepped
-	case m.answer == granted && c.unconfirmed(i):
-		c.w.stats[Unconfirmed]++
-		c.ballot.Fail(i) // the term may be over
+	switch {
+	case m.answer == granted && !c.counts(i, m):
+		c.ballot.Fail(i)
 	case m.answer == granted:
 		c.vote(i, m)
 	case m.answer == taken:
@@ -235,13 +234,13 @@ func (c *client) decide(now time.Duration) {
 			since = now
 		}
 		if c.window == nil {
-			c.window = make(quorum.Window, maxNodes)
+			c.window = make(quorum.Window[clock.Validity], maxNodes)
 		}
 		c.window = c.window[:w.p.Nodes]
-		c.machine = quorum.NewMachine(terms, c.window, since, verdict.voters, quorum.All(w.p.Nodes)&^votes.Silent())
+		c.machine = quorum.NewMachine(terms, c.window, clock.Validity(since), verdict.voters, quorum.All(w.p.Nodes)&^votes.Silent())
 		c.machine.SetLag(w.config.lag)
-		c.machine.Arm(since + c.interval())
-		if c.machine.End()-now >= terms.TTL/10 || w.bugs.has(NoFinalCheck) {
+		c.machine.Arm(clock.Validity(since + c.interval()))
+		if c.machine.End().Sub(clock.Validity(now)) >= terms.TTL/10 || w.bugs.has(NoFinalCheck) {
 			c.granted(now, verdict)
 			return
 		}
@@ -265,7 +264,7 @@ func (c *client) decide(now time.Duration) {
 		c.releaseKept()
 		c.leave()
 		c.callLater(c.current, terms.TTL/4)
-		c.do(now, c.local.Leave(c.localTime(now), quorum.CallerID(c.current+1)))
+		c.do(now, c.local.Leave(clock.Validity(c.localTime(now)), quorum.CallerID(c.current+1)))
 		return
 	}
 	if c.until <= now {

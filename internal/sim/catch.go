@@ -142,6 +142,7 @@ var plants = []Plant{
 	{ResumesUnmoved, Inside, token},
 	{ResumesUnguarded, Inside, tokenOrHandles},
 	{ExtendsDetached, Inside, handled},
+	{HealsDetached, Inside, handled},
 	{AcquiresDetached, Inside, handled},
 	{DropsAnyLock, Inside, overlapOrHandles},
 	{FailedDetachStays, Inside, leftover},
@@ -167,6 +168,8 @@ var plants = []Plant{
 	{RightUnguarded, Inside, overlapOrToken},
 	{ElsewhereKeeps, Inside, keysStay},
 	{LastLetIn, Inside, permitted},
+	{ReleaseUnread, Anything, []string{"returned"}},
+	{MovesIgnored, Groups, overlapOrToken},
 }
 
 // Plants returns every planted bug. Each must be caught.

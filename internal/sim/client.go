@@ -6,6 +6,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/failover"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/vote"
 )
 
 // phase of a client.
@@ -39,6 +40,7 @@ type client struct {
 	known    [maxNodes]known
 	orphans  orphans
 	remnants [4]remnant
+	returns  returning
 	callers
 	attempt
 	waiter
@@ -91,11 +93,15 @@ func (c *client) begin() {
 	c.callers = callers{}
 	c.attempt = attempt{}
 	c.waiter = waiter{queues: c.w.rng.IntN(100) < c.w.config.queues}
-	c.orphans = orphans{}
+	c.orphans, c.returns = orphans{}, returning{}
 	c.remnants = [len(c.remnants)]remnant{}
 	c.w.trace("client %d starts", c.id)
+	var guard time.Duration
+	if c.w.config.guard {
+		guard = c.w.config.maxTTL
+	}
 	for i := range c.w.p.Nodes {
-		c.known[i] = known{offset: clock.NewOffset(drift)}
+		c.known[i] = known{offset: clock.NewOffset(drift), vote: vote.New(guard, drift)}
 		c.greet(i)
 	}
 	if c.w.config.groups != 0 {
@@ -237,7 +243,7 @@ func (c *client) wake(e *event) {
 		if !c.ignoresClock(now) && c.step(quorum.Input{Kind: quorum.InputTick}).Events&quorum.Ended != 0 {
 			break
 		}
-		if c.machine.Due(now) {
+		if c.machine.Due(clock.Validity(now)) {
 			c.renew()
 		}
 	}
@@ -252,7 +258,7 @@ func (c *client) sleep() {
 	case gone:
 		return
 	case holding:
-		at = c.machine.Wake()
+		at = time.Duration(c.machine.Wake())
 		if w.bugs.has(IgnoresClock) && at <= c.now() {
 			at = c.now() + w.config.terms.Timeout
 		}
@@ -297,7 +303,7 @@ func (c *client) request(i int, m *message) {
 	if m.limit = limit(c); m.slot == 0 {
 		m.slot = c.slot
 	}
-	if c.w.config.votesMatch && m.op != opGreet && !m.op.asks() {
+	if c.w.config.votesMatch && !m.op.aside() && !m.op.asks() {
 		m.marker = c.markerFor(i)
 	}
 	c.known[i].asks(c.steady())
@@ -335,13 +341,14 @@ func (c *client) receive(e *event) {
 		c.observe(m, now)
 	}
 	switch m.op.plain() {
-	case opGreet, opWake, opDetach, opDrop:
+	case opGreet, opWake, opDetach, opDrop, opLook, opWithdraw:
 		receiveAside(c, m, now)
 		return
 	case opRelease, opPassOn:
 		if m.answer != notConnected {
 			c.orphans.answered(i, m)
 			c.handedOn(m, now)
+			c.returns.answered(c, i, m, now)
 		}
 	}
 	if m.owner != c.owner || c.kept != 0 && m.issued < c.issuedFrom {
@@ -371,6 +378,9 @@ func receiveAside(c *client, m *message, now time.Duration) {
 	switch i := int(m.node); m.op {
 	case opGreet:
 		c.greeted(i, m, now)
+	case opLook:
+		c.looked(i, m)
+	case opWithdraw:
 	case opWake:
 		c.woken(m, now)
 		c.sleep()

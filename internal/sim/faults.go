@@ -189,6 +189,14 @@ func (w *world) step(e *event) {
 	w.trace("clock of node %d is off by %v", e.node, e.duration)
 }
 
+// blip moves the clock of a node ahead, and back before a client reads it.
+func blip(w *world, e *event) {
+	w.stats[Steps]++
+	n := &w.nodes[e.node]
+	n.expire(n.clock.read(w.now) + e.duration)
+	w.trace("clock of node %d jumps ahead by %v and back", e.node, e.duration)
+}
+
 // stepAhead moves the clock of a node, if every client knows that clock.
 func (w *world) stepAhead(node int, by time.Duration) {
 	if !w.watched(node) {
@@ -293,7 +301,7 @@ func operate(w *world, e *event) {
 			if !hit || c.phase != holding {
 				continue
 			}
-			if left := c.machine.Stop() - c.now(); left > 0 {
+			if left := time.Duration(c.machine.Stop()) - c.now(); left > 0 {
 				w.judge.violated("revocation", "client %d has a lease for %v more, as owner %d, whose lease was revoked and is over", c.id, left, c.owner)
 			}
 		}
@@ -326,7 +334,7 @@ func markLock(w *world, n *node, e *event) {
 	w.stats[Marks]++
 	left := time.Duration(n.expires)*time.Millisecond - wall.Truncate(time.Millisecond)
 	already := n.form == revokedForm
-	n.form, n.expires = revokedForm, max(n.expires, (wall+e.duration).Milliseconds())
+	revokeLock(n, wall, e.duration)
 	w.trace("node %d marks the lock of owner %d, which had %v to live", n.id, n.owner, left)
 	if w.bugs.has(RevokeDeletes) {
 		n.unlock()
@@ -334,6 +342,11 @@ func markLock(w *world, n *node, e *event) {
 	if w.operator.owner == e.owner {
 		w.operator.marked(int(n.id), w.now, left, already)
 	}
+}
+
+// revokeLock marks the lock, which lives on for a while.
+func revokeLock(n *node, wall, life time.Duration) {
+	n.form, n.expires = revokedForm, max(n.expires, (wall+life).Milliseconds())
 }
 
 // shows returns what a node would answer to somebody who reads it now.

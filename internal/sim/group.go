@@ -14,6 +14,7 @@ type server struct {
 	stalled time.Duration // until this true time
 	busy    time.Duration // until this true time, with earlier requests
 	freeze  time.Duration // how long the next script stalls
+	half    halfMove
 }
 
 // term names a stretch in which one server of a group is the master.

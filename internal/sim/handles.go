@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -31,8 +32,7 @@ type handle struct {
 	used    use
 }
 
-// use is the end of a handle. Each of these ends takes a majority of the detached locks away, in steps
-// in which the nodes compare the owner: so a handle has one end.
+// use is the end of a handle: each takes a majority of the detached locks away, where they show the owner.
 type use uint8
 
 const (
@@ -173,6 +173,7 @@ func detach(c *client) {
 		c.limit(i, &m, now+timeout)
 		c.request(i, &m)
 	}
+	tellAll(c, message{op: opRelease, owner: one.owner}) // where the lock has not been marked
 	h.all = append(h.all, one)
 	h.ends = max(h.ends, w.now+2*timeout+one.keep+one.keep/50) // clocks run at different rates
 	e := event{kind: evDetached, client: c.id, node: -1}
@@ -192,7 +193,7 @@ func endForSuccessor(c *client, now time.Duration) {
 		c.passOn(quorum.All(w.p.Nodes)&^c.voted, ticket)
 	}
 	c.callLater(caller, w.config.terms.TTL/4)
-	c.do(now, c.local.Lost(c.localTime(now)))
+	c.do(now, c.local.Lost(clock.Validity(c.localTime(now))))
 	c.sleep()
 }
 
@@ -234,7 +235,7 @@ func (h *handles) answered(c *client, m *message) {
 
 // endDetach ends the call that detaches a lease, when a majority keeps the lock or the others cannot
 // complete one. In the second case the lock is released: as a detached one, and as the owner's where
-// the request has not arrived.
+// it was revoked or the request has not arrived.
 func endDetach(c *client, one *handle, late bool) {
 	w, h, timeout := c.w, &c.w.handles, c.w.config.terms.Timeout
 	switch {
@@ -299,7 +300,7 @@ func (h *handles) granted(c *client, now time.Duration) {
 	w, one := c.w, h.find(c.from)
 	w.stats[Resumes]++
 	w.trace("client %d has resumed the lease of owner %d as owner %d", c.id, c.from, c.owner)
-	c.local = quorum.Held(c.localTime(now), c.localTime(now), 0)
+	c.local = quorum.Held(clock.Validity(c.localTime(now)), clock.Validity(c.localTime(now)), 0)
 	h.ended(w, one, wasResumed)
 	if c.token <= one.token {
 		w.judge.violated("handles", "client %d resumes token %d as %d, which is not above it", c.id, one.token, c.token)
@@ -327,12 +328,15 @@ func (h *handles) ended(w *world, one *handle, how use) {
 }
 
 // serveLock runs a request on a node, and checks that a detached lock is as it was. Only requests that
-// name its handle may change it: what the owner has sent before may arrive at any time.
+// name its handle may change it, and heals of other leases: what the owner has sent before may arrive at any time.
 func serveLock(n *node, m *message, wall, frozen time.Duration) answer {
 	detached, owner, expires := n.form == detachedForm, n.owner, n.expires
 	a := n.execute(m, wall, frozen)
+	if a == granted && !m.again || m.op.plain() == opRaise {
+		m.position = int64(n.queued)
+	}
 	stays := n.form == detachedForm && n.owner == owner && n.expires == expires
-	if detached && !stays && !m.op.usesHandle() {
+	if detached && !stays && !m.op.usesHandle() && (m.op.plain() != opHeal || m.owner == owner) {
 		n.w.judge.violated("handles", "%v of client %d by owner %d changes the detached lock of owner %d on node %d", m.op, m.client, m.owner, owner, n.id)
 	}
 	return a
@@ -389,11 +393,5 @@ func dropLock(n *node, m *message, wall time.Duration) answer {
 	if ours {
 		n.unlock()
 	}
-	if ours || free {
-		n.reserve(0, wall)
-	}
-	if ours {
-		return done
-	}
-	return notDone
+	return settle(n, m, wall, free || ours, ours)
 }

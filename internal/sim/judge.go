@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -16,6 +17,7 @@ type grant struct {
 	reads       bool
 	at          time.Duration
 	slot        int8
+	began       time.Duration // of its attempt, also for a block that a check has minted later
 }
 
 // judge observes the whole world and looks for broken promises.
@@ -88,7 +90,7 @@ func (j *judge) granted(c *client, now time.Duration) {
 	j.newest[c.slot] = max(j.newest[c.slot], c.lastToken)
 	j.inOrder(c)
 	j.current[c.id] = len(j.grants)
-	j.grants = append(j.grants, grant{c.id, c.owner, c.token, c.lastToken, c.token, c.reads, w.now, c.slot})
+	j.grants = append(j.grants, grant{c.id, c.owner, c.token, c.lastToken, c.token, c.reads, w.now, c.slot, c.started})
 	j.valid(c, now)
 	j.alone(c)
 	bounded(j, c)
@@ -135,12 +137,12 @@ func (j *judge) minted(c *client, since time.Duration) {
 	}
 	j.newest[c.slot] = max(j.newest[c.slot], c.lastToken)
 	j.current[c.id] = len(j.grants)
-	j.grants = append(j.grants, grant{c.id, c.owner, c.next, c.lastToken, c.next - 1, false, j.w.now, c.slot})
+	j.grants = append(j.grants, grant{c.id, c.owner, c.next, c.lastToken, c.next - 1, false, j.w.now, c.slot, own.began})
 }
 
 func (j *judge) valid(c *client, now time.Duration) {
-	if now >= c.machine.Stop() {
-		j.violated("reported", "client %d is handed a lease that ended %v ago", c.id, now-c.machine.Stop())
+	if clock.Validity(now) >= c.machine.Stop() {
+		j.violated("reported", "client %d is handed a lease that ended %v ago", c.id, clock.Validity(now).Sub(c.machine.Stop()))
 	}
 }
 
@@ -166,7 +168,7 @@ func (j *judge) alone(c *client) {
 // stop. Without MaxHold it had to stop at keys.
 func (j *judge) lost(c *client, now, stop, keys time.Duration) {
 	j.next = waiting{}
-	if c.machine.Reason() == quorum.ReasonRevoked {
+	if c.machine.Reason().Denied() {
 		return
 	}
 	// A timer may be late for the stop by MaxHold, because safety does not depend on it.
@@ -319,7 +321,8 @@ func (j *judge) leftover(e *event) {
 		n.slots.turnTo(&n.lot, e.slot)
 		wall := n.clock.read(w.now)
 		if keeps(n, e.owner, wall) && links[requests].fault < e.duration && links[replies].fault < e.duration {
-			if n.expire(wall); keeps(n, e.owner, wall) {
+			// A lock that was revoked while a handle was resumed in vain is not given back: it ends by itself.
+			if n.expire(wall); keeps(n, e.owner, wall) && n.form != revokedForm {
 				j.violated("leftover", "owner %d of client %d, looked at since %v, is over and has its key on node %d",
 					e.owner, c.id, e.duration, i)
 			}

@@ -1,11 +1,13 @@
 package sim
 
 import (
+	"errors"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/failover"
 	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/vote"
 )
 
 // known is what a client knows about a node.
@@ -20,10 +22,8 @@ type known struct {
 	jumped  time.Duration // when the client last found the node's clock set ahead
 	jump    time.Duration // and by how much
 
-	unguarded    bool          // the last greeting ran no guard
-	marker       marker        // of the restart guard
-	quarantine   time.Duration // votes do not count before this instant, by the steady clock
-	clockSuspect bool          // the next greeting starts a quarantine for every client
+	marker marker    // of the restart guard
+	vote   vote.Vote // whether the node may vote
 }
 
 // greetTime bounds a greeting. A slower answer is ignored.
@@ -31,13 +31,15 @@ const greetTime = time.Second
 
 // greet sends the greeting of a connection.
 func (c *client) greet(i int) {
-	m := message{op: opGreet, clockSuspect: c.known[i].clockSuspect}
+	m := message{op: opGreet}
+	_, m.clockSuspect = c.known[i].vote.Suspected()
 	c.known[i].asked = c.now()
 	if c.grouped(i) {
 		if !c.connect(i) {
 			return
 		}
-		m.unguarded = !c.known[i].terms.Confirmed(c.now())
+		m.unguarded = !c.known[i].terms.Confirmed(clock.Validity(c.now()))
+		m.forced = c.known[i].terms.Moved()
 	}
 	c.request(i, &m)
 }
@@ -60,39 +62,66 @@ func (c *client) greeted(i int, m *message, now time.Duration) {
 		c.listens(i, now) // its wake-ups were not received meanwhile
 	}
 	k.greeted, k.line = true, m.line
-	if k.unguarded = m.unguarded && !c.w.bugs.has(VotesUnguarded); m.unguarded {
+	if c.w.moves.on {
+		if c.looked(i, m); k.terms.Moving() {
+			k.vote.Unguarded = !c.w.bugs.has(NoConfirmation)
+			return
+		}
+	}
+	if k.vote.Unguarded = m.unguarded && !c.w.bugs.has(VotesUnguarded) && !c.w.bugs.has(NoConfirmation); m.unguarded {
 		c.w.stats[Unguarded]++
 		return
 	}
 	if m.clockSuspect {
-		k.clockSuspect = false
+		k.vote.Guarded(clock.Steady(c.steady()), true)
+	}
+	if m.forced {
+		k.terms.Marked()
 	}
 	if m.marker == k.marker {
 		return // the quarantine is known already
 	}
 	k.marker = m.marker
-	left := min(time.Duration(m.marker.until-m.clock)*time.Microsecond, c.w.config.maxTTL)
-	if left > 0 && !c.w.bugs.has(NoGuard) {
-		c.quarantine(k, left)
+	if !c.w.bugs.has(NoGuard) {
+		k.vote.Marked(c.waited(), m.marker.until, m.clock, errQuarantined)
 	}
 }
 
-// quarantine excludes a node from voting for d. It is measured on the steady clock, so
-// that a jump of the wall clock does not end it.
-func (c *client) quarantine(k *known, d time.Duration) {
-	// Add 1 %, because clock rates differ.
-	k.quarantine = max(k.quarantine, c.quarantineClock()+d+d/100)
-}
+var (
+	errQuarantined = errors.New("in quarantine")
+	errStepped     = errors.New("the node's clock was stepped")
+)
 
-func (c *client) quarantineClock() time.Duration {
+// waited returns the time of the clock that measures quarantines. It does not jump, so that a jump of
+// the wall clock does not end them.
+func (c *client) waited() clock.Mono { return c.waitedAt(c.steady(), c.now()) }
+
+func (c *client) waitedAt(steady, validity time.Duration) clock.Mono {
 	if c.w.bugs.has(QuarantineJumps) {
-		return c.now()
+		return clock.Mono(validity)
 	}
-	return c.steady()
+	return clock.Mono(steady)
 }
 
-// quarantined reports whether a vote of the node does not count.
-func (c *client) quarantined(k *known) bool { return c.quarantineClock() < k.quarantine }
+// othersOf returns what is decided elsewhere about the votes of a node: whether the term of a group may vote. Lists of
+// nodes are not simulated.
+func (c *client) othersOf(i int) (o vote.Others) {
+	if c.grouped(i) && !c.w.bugs.has(NoConfirmation) {
+		o.Term = c.known[i].terms.Votes(clock.Validity(c.now()), c.w.moves.on)
+	}
+	return o
+}
+
+// cast returns what a request was sent on.
+func (c *client) cast(i int, m *message) vote.Cast {
+	sent := vote.Cast{Sent: c.waitedAt(m.steady, m.sent), Steady: clock.Steady(m.steady)}
+	if c.grouped(i) {
+		terms := &c.known[i].terms
+		sent.Former = terms.Used() != term{server: m.server, epoch: m.epoch}
+		sent.Outlasted = !terms.Renews(clock.Validity(m.sent), c.w.config.window) && !c.w.bugs.has(RenewedForEver)
+	}
+	return sent
+}
 
 // asks records that the node owes an answer from now on, unless it already does.
 func (k *known) asks(now time.Duration) {
@@ -114,7 +143,7 @@ func (c *client) silent() (silent quorum.Set) {
 // mayVote reports whether the client may ask node i for its vote.
 func (c *client) mayVote(i int) bool {
 	k := &c.known[i]
-	return k.greeted && k.line == c.lineTo(i) && !c.quarantined(k) && !c.unconfirmed(i)
+	return k.greeted && k.line == c.lineTo(i) && k.vote.May(c.waited(), c.othersOf(i)) == nil
 }
 
 // limit makes m void after the instant bound of the validity clock.
@@ -122,11 +151,11 @@ func (c *client) limit(i int, m *message, bound time.Duration) {
 	o := &c.known[i].offset
 	left := bound - c.now()
 	if c.w.config.votesMatch && c.phase == holding {
-		m.held = micros(c.ruler() + c.machine.HeldUntil(i) - c.now() + o.Low())
+		m.held = micros(time.Duration(c.machine.HeldUntil(i).Add(c.ruler() - c.now() + o.Low())))
 	}
 	m.bound = c.steady() + left
 	m.after = micros(c.ruler() + left + o.Low())
-	m.slack = time.Millisecond + (c.ruler()+left-o.At())/1e6*time.Duration(3*c.w.config.rate) + o.Width()
+	m.slack = time.Millisecond + clock.Steady(c.ruler()+left).Sub(o.At())/1e6*time.Duration(3*c.w.config.rate) + o.Width()
 }
 
 // ruler returns the time of the clock that measures the nodes' clocks: the steady clock.
@@ -173,7 +202,7 @@ func (c *client) observe(m *message, now time.Duration) {
 		sent = m.sent
 	}
 	i := int(m.node)
-	step, found := c.known[i].offset.Observe(time.Duration(m.clock)*time.Microsecond, sent, c.ruler())
+	step, found := c.known[i].offset.Observe(time.Duration(m.clock)*time.Microsecond, clock.Steady(sent), clock.Steady(c.ruler()))
 	if found && step.Forward() && c.w.config.stepAware && !c.w.bugs.has(BlindToSteps) {
 		c.applyClockStep(i, now, step.By)
 	}
@@ -194,11 +223,12 @@ func (c *client) applyClockStep(i int, now, by time.Duration) {
 	k.jumped, k.jump = now, by
 	longest := w.config.terms.TTL
 	if w.config.guard {
-		longest = w.config.maxTTL
-		// With one node nobody can tell whose clock it was.
-		k.clockSuspect, k.greeted = w.p.Nodes > 1 || !c.grouped(i), false
+		longest, k.greeted = w.config.maxTTL, false
 	}
-	c.quarantine(k, longest)
+	k.vote.Stepped(c.waited(), clock.Steady(c.steady()), longest, errStepped)
+	if w.p.Nodes == 1 && c.grouped(i) { // nobody can tell whose clock it was
+		k.vote.Guarded(clock.Steady(c.steady()), true)
+	}
 	if c.phase == holding {
 		c.clockStep(i, by)
 		c.sleep()

@@ -3,6 +3,7 @@ package sim
 import (
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -10,12 +11,13 @@ import (
 type lease struct {
 	voted      quorum.Set // nodes that have granted the attempt; the ticket may be in the queues of the others
 	machine    quorum.Machine
-	window     quorum.Window
+	window     quorum.Window[clock.Validity]
 	top        int64 // the token that the nodes show
 	token      int64 // of the current holder in this process
 	next       int64 // the next unused token of the block, up to lastToken
 	lastToken  int64
 	misses     int
+	healed     bool          // a node was asked to restore the key: it may have lost it to others before
 	worksUntil time.Duration // after a loss, by the validity clock
 	others     int           // tickets of other clients in the queues, by the nodes' last answers
 	answeredAt time.Duration // when those answers had arrived
@@ -36,7 +38,7 @@ func (c *client) granted(now time.Duration, v verdict) {
 		c.downgrade = false
 	}
 	c.phase = holding
-	c.top, c.token, c.next, c.lastToken = v.top, v.first, v.first+1, v.latest
+	c.top, c.token, c.next, c.lastToken, c.healed = v.top, v.first, v.first+1, v.latest, false
 	c.others, c.answeredAt = c.waiters, now
 	c.voted, c.check = c.ballot.Votes().Granted(), check{}
 	c.proof = proof{provenBy: c.ballot.Counted()}
@@ -45,7 +47,7 @@ func (c *client) granted(now time.Duration, v verdict) {
 	}
 	reserved := c.wait.Won(c.voted)
 	c.tooLate = false
-	c.local.Granted(c.localTime(now))
+	c.local.Granted(clock.Validity(c.localTime(now)))
 	c.failures, c.misses, c.jumped, c.read = 0, 0, false, c.reads
 	c.startLease(now)
 	for i := range w.p.Nodes {
@@ -56,7 +58,7 @@ func (c *client) granted(now time.Duration, v verdict) {
 	takeUp(c, c.ballot.Votes().Refused(), now)
 	if w.p.Trace != nil {
 		w.trace("client %d holds as owner %d, tokens %d to %d, stops in %v",
-			c.id, c.owner, c.token, c.lastToken, c.machine.Stop()-now)
+			c.id, c.owner, c.token, c.lastToken, c.machine.Stop().Add(-now))
 	}
 	w.judge.granted(c, now)
 	if c.from != 0 {
@@ -103,7 +105,7 @@ func (c *client) step(in quorum.Input) quorum.Output {
 	out := c.stepHold(in)
 	if out.Events&quorum.Ended != 0 {
 		now := c.now()
-		c.do(now, c.local.Lost(c.localTime(now)))
+		c.do(now, c.local.Lost(clock.Validity(c.localTime(now))))
 	}
 	return out
 }
@@ -114,17 +116,17 @@ func (c *client) stepHold(in quorum.Input) quorum.Output {
 	now := c.now()
 	in.Jump, in.Lag = c.jumped, w.config.lag
 	c.jumped = false
-	stop, keys := c.machine.Stop(), c.machine.Deadline()-w.config.terms.Guard
-	out := c.machine.Step(now, in)
+	stop, keys := c.machine.Stop(), c.machine.Deadline().Add(-w.config.terms.Guard)
+	out := c.machine.Step(clock.Validity(now), in)
 	if out.Begin {
-		c.machine.Arm(now + c.interval())
+		c.machine.Arm(clock.Validity(now + c.interval()))
 	}
 	if out.Missed {
 		w.stats[Missed]++
 		if !out.Begin {
 			terms := &w.config.terms
 			wait := min(terms.TTL/20<<min(c.misses, 10), terms.TTL/3)
-			c.machine.Arm(now + wait/2 + w.upTo(wait))
+			c.machine.Arm(clock.Validity(now + wait/2 + w.upTo(wait)))
 		}
 		c.misses++
 	}
@@ -135,11 +137,12 @@ func (c *client) stepHold(in quorum.Input) quorum.Output {
 	for i := range w.p.Nodes {
 		if out.Heal.Has(i) {
 			w.stats[Heals]++
-			c.take(i, c.owner, min(c.machine.Stop(), now+w.config.terms.Timeout))
+			c.healed = true
+			c.take(i, c.owner, min(time.Duration(c.machine.Stop()), now+w.config.terms.Timeout))
 		}
 	}
 	if out.Events&quorum.Ended != 0 {
-		c.lost(now, stop, keys)
+		c.lost(now, time.Duration(stop), time.Duration(keys))
 	}
 	return out
 }
@@ -157,8 +160,8 @@ func (c *client) renew() {
 // confirm handles an answer that concerns the lease.
 func (c *client) confirm(i int, m *message, now time.Duration) {
 	switch {
-	case m.answer == granted && c.unconfirmed(i):
-		return // the term may be over
+	case m.answer == granted && !c.counts(i, m):
+		return
 	case !m.op.asks():
 		c.recordProof(i, m)
 	case m.answer == granted:
@@ -169,9 +172,9 @@ func (c *client) confirm(i int, m *message, now time.Duration) {
 	if c.ignoresClock(now) {
 		return
 	}
-	in := quorum.Input{Kind: quorum.InputNoAnswer, Node: i, At: m.sent}
+	in := quorum.Input{Kind: quorum.InputNoAnswer, Node: i, At: clock.Validity(m.sent)}
 	if m.op.asks() {
-		in.At = c.began
+		in.At = clock.Validity(c.began)
 	}
 	switch m.answer {
 	case granted, confirmed, withoutToken:
@@ -182,7 +185,7 @@ func (c *client) confirm(i int, m *message, now time.Duration) {
 		in.Kind = quorum.InputMissing
 	}
 	if in.Kind == quorum.InputConfirmed && c.w.bugs.has(FromReply) {
-		in.At = now
+		in.At = clock.Validity(now)
 	}
 	c.step(in)
 	if m.op.asks() && m.answer == taken && limit(c) > 0 && c.working() {
@@ -193,7 +196,7 @@ func (c *client) confirm(i int, m *message, now time.Duration) {
 // ignoresClock reports whether a planted bug hides the end of the lease from the machine.
 func (c *client) ignoresClock(now time.Duration) bool {
 	terms := &c.w.config.terms
-	return c.w.bugs.has(IgnoresClock) && now >= c.machine.End() && now < c.machine.Stop()+terms.TTL/3
+	return c.w.bugs.has(IgnoresClock) && clock.Validity(now) >= c.machine.End() && clock.Validity(now) < c.machine.Stop().Add(terms.TTL/3)
 }
 
 // release releases the lock, unless the lock turns out to be lost. Then the next caller
@@ -222,6 +225,7 @@ func (c *client) giveBack(now time.Duration, s quorum.Step) {
 	w.judge.released(c, s.LeaveFree)
 	c.endWait()
 	c.released = c.owner
+	c.returns.begin(c, c.now())
 	w.judge.over(c)
 	m := message{op: opRelease.of(c.reads), owner: c.owner, ticket: c.ticket, update: leaves, leaveFree: s.LeaveFree}
 	c.phase, c.owner, c.ticket = resting, 0, 0
@@ -251,16 +255,16 @@ func (c *client) lost(now, stop, keys time.Duration) {
 	guard := w.config.terms.Guard
 	c.worksUntil = 0
 	if c.working() {
-		if reason != quorum.ReasonRevoked { // another client may hold the lock already
+		if !reason.Denied() { // another client may hold the lock already
 			c.worksUntil, c.lostIn = stop+guard, c.slot
 		}
 		w.judge.once(c)
 		c.callLater(c.current, w.config.terms.TTL/4)
 	}
-	switch reason {
-	case quorum.ReasonRevoked:
+	switch {
+	case reason.Denied():
 		w.stats[Revoked]++
-	case quorum.ReasonSuspended:
+	case reason == quorum.ReasonSuspended:
 		w.stats[Suspended]++
 	default:
 		w.stats[Expired]++
@@ -282,15 +286,15 @@ func (c *client) lost(now, stop, keys time.Duration) {
 func (c *client) unlose(m *message) {
 	terms := &c.w.config.terms
 	all := quorum.All(c.w.p.Nodes)
-	c.machine = quorum.NewMachine(terms, c.window, m.sent, all, all)
+	c.machine = quorum.NewMachine(terms, c.window, clock.Validity(m.sent), all, all)
 	c.machine.SetLag(c.w.config.lag)
-	c.machine.Arm(m.sent + c.interval())
-	c.phase, c.until, c.check, c.vacant = holding, quorum.Never, check{}, false
+	c.machine.Arm(clock.Validity(m.sent + c.interval()))
+	c.phase, c.until, c.check, c.vacant = holding, time.Duration(quorum.Never), check{}, false
 }
 
 // releaseAll deletes the locks of an attempt or a lease, and updates its ticket.
 func (c *client) releaseAll(untouched quorum.Set, update ticketUpdate) {
-	m := message{op: opRelease.of(c.reads), owner: c.owner, ticket: c.ticket, enqueuedAt: c.enqueuedAt, update: update}
+	m := message{op: opRelease.of(c.reads), owner: c.owner, ticket: c.ticket, enqueuedAt: c.enqueuedAt, update: update, holder: c.back}
 	if c.ticket == 0 {
 		m.update = leaves
 	}

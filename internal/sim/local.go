@@ -3,6 +3,7 @@ package sim
 import (
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -57,11 +58,11 @@ func (c *client) serve(e *event) {
 	switch {
 	case e.kind == evCall:
 		c.behind[caller], c.arrived[caller] = true, now
-		call := quorum.Caller{ID: id, Arrived: c.localTime(now)}
+		call := quorum.Caller{ID: id, Arrived: clock.Validity(c.localTime(now))}
 		if w.rng.IntN(8) == 0 {
 			call.Terms = 1
 		}
-		c.do(now, c.local.Enter(c.localTime(now), call))
+		c.do(now, c.local.Enter(clock.Validity(c.localTime(now)), call))
 		if !w.quiet && w.rng.IntN(200) < w.config.giveUp {
 			c.plan(evLeave, caller, w.upTo(w.config.terms.TTL))
 		}
@@ -69,7 +70,7 @@ func (c *client) serve(e *event) {
 		w.stats[CallersGone]++
 		c.behind[caller] = false
 		c.callLater(caller, w.config.terms.TTL/4)
-		c.do(now, c.local.Leave(c.localTime(now), id))
+		c.do(now, c.local.Leave(clock.Validity(c.localTime(now)), id))
 	}
 	c.sleep()
 }
@@ -101,7 +102,7 @@ func (c *client) contend(now time.Duration, s quorum.Step) {
 	c.turn(s.Caller)
 	c.phase, c.owner, c.failures = resting, 0, 0
 	c.startWait(now, s)
-	c.until = c.wait.At()
+	c.until = time.Duration(c.wait.At())
 }
 
 // pass gives a caller the next lease on the hold, unless the hold was lost since the
@@ -114,7 +115,7 @@ func (c *client) pass(now time.Duration, s quorum.Step) {
 	}
 	if c.stepHold(quorum.Input{Kind: quorum.InputTick}).Events&quorum.Ended != 0 {
 		w.stats[PassesRefused]++
-		c.do(now, c.local.NotPassed(c.localTime(now)))
+		c.do(now, c.local.NotPassed(clock.Validity(c.localTime(now))))
 		return
 	}
 	w.stats[Passes]++
@@ -144,7 +145,7 @@ func (c *client) finish(now time.Duration) {
 	}
 	c.vacant = true
 	c.callLater(c.current, c.w.config.terms.TTL/4)
-	c.do(now, c.local.Finished(c.localTime(now), c.state(now)))
+	c.do(now, c.local.Finished(clock.Validity(c.localTime(now)), c.state(now)))
 }
 
 // tokens returns how many tokens of the block are left.
@@ -158,8 +159,8 @@ func (c *client) state(now time.Duration) *quorum.Hold {
 		Tokens: int(c.tokens()),
 		Proven: c.provenBy.Len() >= quorum.Size(w.p.Nodes) || w.bugs.has(PassUnchecked),
 		Useful: !w.quiet && terms.MaxHold == 0 && c.machine.State() == quorum.StateHeld &&
-			c.machine.End()-now > terms.TTL/10,
-		Others: c.others, AnsweredAt: c.localTime(c.answeredAt),
+			c.machine.End().Sub(clock.Validity(now)) > terms.TTL/10,
+		Others: c.others, AnsweredAt: clock.Validity(c.localTime(c.answeredAt)),
 		Subscribed: c.queues && c.contended,
 	}
 	if c.reads { // no reader passes its lease on, or leaves the lock to others

@@ -15,15 +15,17 @@ const (
 	opDetach // mark, of the kind 'd'
 	opResume // an acquire that replaces the owner of a detached lock
 	opDrop
-	opGreet // runs the restart guard and reads the clock, on a new connection
-	opWake  // no request: the node wakes a waiter
+	opGreet    // runs the restart guard and reads the clock, on a new connection
+	opWake     // no request: the node wakes a waiter
+	opLook     // asks whether keys of the slot are leaving
+	opWithdraw // makes the marker name no server
 
 	// reads makes the operation of a reader out of that of a writer: share, prolong, restore, align
 	// and quit out of acquire, extend, heal, raise and release.
 	reads op = 1 << 4
 )
 
-var opNames = [...]string{"?", "acquire", "extend", "heal", "raise", "release", "pass on", "detach", "resume", "drop", "greet", "wake"}
+var opNames = [...]string{"?", "acquire", "extend", "heal", "raise", "release", "pass on", "detach", "resume", "drop", "greet", "wake", "look", "withdraw"}
 
 var readerNames = [...]string{"?", "share", "prolong", "restore", "align", "quit"}
 
@@ -48,6 +50,9 @@ func (o op) plain() op { return o &^ reads }
 // asks reports whether it is a request of an attempt for the lock.
 func (o op) asks() bool { return o.plain() == opAcquire || o == opResume }
 
+// aside reports whether it is a question about the node, and concerns no lease.
+func (o op) aside() bool { return o == opGreet || o == opLook || o == opWithdraw }
+
 // insists reports whether it is sent again over a new connection if its answer is missing.
 func (o op) insists() bool { return o.plain() == opRelease || o == opPassOn || o == opDrop }
 
@@ -64,6 +69,7 @@ const (
 	markerChanged                   // acquire, resume: the marker differs from the one that the client knows. Not applied
 	notConnected                    // any: not applied
 	notMaster                       // any: not applied, and the connection to the group has ended
+	halfMoved                       // any: not applied, keys of the slot are leaving
 	confirmed                       // extend: our owner and our token; heal
 	withoutToken                    // extend: our owner, and another token
 	missing                         // extend: no lock, or a reservation
@@ -76,7 +82,7 @@ const (
 )
 
 var answerNames = [...]string{
-	"?", "granted", "taken", "late", "marker changed", "not connected", "not the master", "confirmed", "confirmed without token",
+	"?", "granted", "taken", "late", "marker changed", "not connected", "not the master", "half moved", "confirmed", "confirmed without token",
 	"missing", "done", "not done", "reserved", "free", "next", "ask again",
 }
 
@@ -103,9 +109,12 @@ type message struct {
 	lapsed       bool // acquire: the client has waited for the end of an unused reservation
 	clockSuspect bool // greet: start a quarantine
 	unguarded    bool // greet: nobody confirms the term, so the restart guard does not run
+	forced       bool // greet: keys may have left since the marker was written, so start a quarantine
+	open         bool // reply to greet and look: keys of the slot are leaving
 	reservation  bool // taken: by a reservation; release: the lock is reserved for another client now
 	leaveFree    bool // release: wake the head of the queue, and make no reservation
 	update       ticketUpdate
+	again        bool // granted: the second copy of a request has found its lock
 	rank         int8 // wake: of a ticket behind the head, among those that are woken
 
 	life   uint32 // of the client; a crash starts a new one, without state
@@ -113,11 +122,11 @@ type message struct {
 	epoch  uint32 // of the term whose master was dialled
 	line   uint32 // the connection: it breaks when the node goes down
 	owner  uint32
-	holder uint32 // taken: the owner of the lock in the way; resume: the owner that has detached the lock
+	holder uint32 // taken: the owner of the lock in the way; resume: the owner that has detached the lock; release: the owner of the handle to which it is given back
 	ticket uint32 // of the waiter; 0 for none
 
 	enqueuedAt int64 // acquire, release: the score of the ticket, µs
-	position   int64 // taken: the number of tickets before ours, or -1; granted, raise: how many wait
+	position   int64 // taken: the number of tickets before ours, or -1; granted, raise: how many wait, 0 for a second copy
 	left       int64 // taken: how long the blocking lock lives, ms; detach: how long it is kept
 
 	t      int64  // acquire, resume: the proposal; raise: the new top; extend, heal: the token of the lease. µs

@@ -206,6 +206,8 @@ const (
 	ResumesUnguarded
 	// ExtendsDetached extends a lock that its owner has detached.
 	ExtendsDetached
+	// HealsDetached has a late heal of the owner take the lock that it has detached.
+	HealsDetached
 	// AcquiresDetached grants a detached lock to any client.
 	AcquiresDetached
 	// DropsAnyLock deletes any lock when a handle is given back.
@@ -256,6 +258,10 @@ const (
 	ElsewhereKeeps
 	// LastLetIn lets the last ticket of the queue in first.
 	LastLetIn
+	// ReleaseUnread takes each answer to a release as from a node that had the lock.
+	ReleaseUnread
+	// MovesIgnored relies on a slot's owner although keys have left it.
+	MovesIgnored
 )
 
 var mutationNames = [...]string{
@@ -282,13 +288,15 @@ var mutationNames = [...]string{
 	"an observer forgets the newest token", "silence is nobody",
 	"extend ignores marks", "a revocation deletes", "one mark is enough", "one round of marks is enough", "marks end with the lock",
 	"resume keeps the owner", "the handle exists before the end", "resume of a missing lock", "resume of any lock", "resume of any handle", "resume of a revoked lock",
-	"a resumed lock moves nothing", "resume passes the marker", "extend of a detached lock", "acquire of a detached lock", "drop of any lock", "a failed detach stays", "a detached lock outlives the guard",
+	"a resumed lock moves nothing", "resume passes the marker", "extend of a detached lock", "heal of a detached lock", "acquire of a detached lock", "drop of any lock", "a failed detach stays", "a detached lock outlives the guard",
 	"a reader joins a writer", "a writer takes the readers' lock", "the set is not made anew", "a reader's release deletes the lock",
 	"a woken reader has a vote", "a reader's heal takes any lock", "an align goes down", "the register is a reader's token",
 	"readers do not align", "a reader passes a waiting writer",
 	"more are let in than slots are free", "a right has no end", "a newcomer takes a slot before others that wait", "a late request takes a slot",
 	"a client asks for a slot at its limit", "a right takes any slot", "a right is a vote", "a slot moves nothing", "a right passes the marker",
 	"votes for another slot stay", "the last is let in first",
+	"the answers to a release are not read",
+	"a half move is ignored",
 }
 
 // Mutations returns every planted bug.

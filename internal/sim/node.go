@@ -178,6 +178,10 @@ func (n *node) serve(e *event) {
 		}
 		return
 	}
+	if n.half.open && !m.op.aside() { // the script names keys that are not there
+		n.answer(m, halfMoved, 0)
+		return
+	}
 	wall := n.clock.read(w.now)
 	var frozen time.Duration
 	if n.freeze > 0 && m.op != opGreet {
@@ -191,9 +195,6 @@ func (n *node) serve(e *event) {
 	n.slots.turnTo(&n.lot, m.slot)
 	before := holds(n, m, wall)
 	a := serveLock(n, m, wall, frozen)
-	if a == granted || m.op.plain() == opRaise {
-		m.position = int64(n.queued)
-	}
 	if w.p.Trace != nil {
 		w.trace("node %d: %v of client %d to server %d in term %d by owner %d, ticket %d, t %d: %v, moved %d, before %d; now %d|%d, reserved %v, for %dms, register %d, base %d, queue %v, readers %v, slot %d, let in %v, frozen %v",
 			n.id, m.op, m.client, m.server, m.epoch, m.owner, m.ticket, m.t, a, m.moved, m.before,
@@ -220,7 +221,7 @@ func (n *node) expire(wall time.Duration) {
 		n.unlock()
 	}
 	if wall.Milliseconds() >= n.set.ends {
-		n.set.count = 0
+		n.set.clear()
 	}
 }
 

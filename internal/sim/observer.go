@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -69,7 +70,7 @@ func (o *observer) look(node int, now time.Duration, s sighted) {
 	o.answered = o.answered.With(node)
 	o.owners[node] = s.owner
 	if s.owner != 0 {
-		o.sights[node] = quorum.Sight{Held: true, Owner: strconv.Itoa(int(s.owner)), Token: s.shown, Until: now + s.left}
+		o.sights[node] = quorum.Sight{Held: true, Owner: strconv.Itoa(int(s.owner)), Token: s.shown, Until: clock.Validity(now + s.left)}
 	}
 }
 
@@ -83,8 +84,8 @@ func (o *observer) conclude() (owner uint32, known bool) {
 		answered = quorum.All(o.nodes)
 	default:
 	}
-	o.decides.Polled(o.began, o.patient, o.sights[:o.nodes], answered)
-	if o.decides.KnownAt() != o.began {
+	o.decides.Polled(clock.Validity(o.began), o.patient, o.sights[:o.nodes], answered)
+	if o.decides.KnownAt() != clock.Validity(o.began) {
 		return 0, false
 	}
 	h, _ := o.decides.Last()

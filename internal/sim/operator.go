@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -56,7 +57,7 @@ func (o *operator) reads(nodes int, show func(node int) sighted) bool {
 
 // begin begins a round. It returns the instants at which the nodes get the request, or -1.
 func (o *operator) begin(now time.Duration, nodes int) (arrives [quorum.MaxNodes]time.Duration) {
-	o.decides.Begin(now)
+	o.decides.Begin(clock.Validity(now))
 	o.answers, o.already = [quorum.MaxNodes]time.Duration{}, 0
 	o.life = o.decides.Life()
 	if o.bug == MarksLiveTooShort {
@@ -88,9 +89,9 @@ func (o *operator) until(now time.Duration) (at time.Duration, known, repeat boo
 			if o.bug == OneRoundIsEnough {
 				lived = 0
 			}
-			o.decides.Marked(came, i, lived, o.already.Has(i))
+			o.decides.Marked(clock.Validity(came), i, lived, o.already.Has(i))
 		}
 	}
-	at, known = o.decides.Until()
-	return at, known || o.bug == OneMarkIsEnough && o.decides.Count() > 0, o.decides.Repeat()
+	over, known := o.decides.Until()
+	return time.Duration(over), known || o.bug == OneMarkIsEnough && o.decides.Count() > 0, o.decides.Repeat()
 }

@@ -7,7 +7,8 @@ import (
 )
 
 // This file mirrors permits.lua as queue.go mirrors queue.lua, and has clients ask for permits as internal/campaign
-// does. A slot is a lock with a register of its own, and all slots have one queue. Who is let in may take any
+// does. A slot is a lock with a register of its own, and all slots have one queue. The nodes here have no index
+// of the slots: it is made of their keys, and conformance compares the two. Who is let in may take any
 // slot that is free, and there are never more of them than free slots.
 
 // letIn lets the waiters at the head of the queue in, one for each slot that is free. It returns whether me is
@@ -68,8 +69,7 @@ func permit(n *node, m *message, wall time.Duration, end int64) answer {
 		w.stats[MarkerChanges]++
 		return markerChanged
 	}
-	tooLate := micros(wall) > m.after && !bugs.has(LateTakesSlot)
-	ours := alone(n, m)
+	tooLate, ours := micros(wall) > m.after && !bugs.has(LateTakesSlot), alone(n, m)
 	mine := !ours && !tooLate && entitled(n, m, wall)
 	free := n.owner == 0 || bugs.has(RightOverwrites) && check.had
 	switch {
@@ -78,6 +78,7 @@ func permit(n *node, m *message, wall time.Duration, end int64) answer {
 		return late
 	case ours:
 		n.repeat(m, end)
+		m.again = false // this answer says how many wait
 	case mine && free:
 		n.lock(m, end)
 		if n.move(m, wall); bugs.has(SlotUnmoved) && check.had {
@@ -237,7 +238,7 @@ func refuseSlot(c *client, m *message, r *quorum.Refusal) {
 		return
 	}
 	if r.Reserved = m.holder == 0 && m.position == 0; m.left < 0 || m.holder == 0 && !r.Reserved {
-		r.Left = quorum.Never
+		r.Left = quorum.Endless
 	}
 	r.LetIn = c.carried != 0 && m.position < 0
 	c.offered[m.node] = m.free
@@ -252,8 +253,7 @@ func freeSlots(c *client) []int {
 	return free[:c.w.p.Nodes]
 }
 
-// askElsewhere begins an attempt for another slot, if the nodes have refused the one before and named one
-// that is free. For the waiter both are one attempt.
+// askElsewhere begins an attempt for another slot that nodes have named. For the waiter both are one attempt.
 func askElsewhere(c *client, now time.Duration, outcome quorum.Outcome) bool {
 	if limit(c) == 0 || outcome != quorum.OutcomeHeld && !(asksOnce(c) && quorum.Scattered(c.w.p.Nodes, c.result(outcome, 0))) {
 		return false
@@ -329,7 +329,7 @@ func bounded(j *judge, c *client) {
 	}
 	valid := 0
 	for i := range w.config.clients {
-		if other := &w.clients[i]; other.working() && other.now() < other.machine.Stop() {
+		if other := &w.clients[i]; other.working() && other.now() < time.Duration(other.machine.Stop()) {
 			valid++
 		}
 	}
@@ -345,7 +345,7 @@ func bounded(j *judge, c *client) {
 func worksOn(c *client, slot int8, leased bool) time.Duration {
 	switch {
 	case leased && c.working() && c.slot == slot:
-		return c.machine.Stop() + c.w.config.terms.Guard
+		return time.Duration(c.machine.Stop().Add(c.w.config.terms.Guard))
 	case c.lostIn == slot:
 		return c.worksUntil
 	}

@@ -32,7 +32,7 @@ var ofOperators = []Mutation{ExtendIgnoresMarks, RevokeDeletes, OneMarkIsEnough,
 // ofHandles are the bugs of handles.
 var ofHandles = []Mutation{
 	ResumeKeepsOwner, HandleBeforeTheEnd, ResumesMissing, ResumesAnyLock, ResumesAnyHandle, ResumesRevoked, ResumesUnmoved,
-	ResumesUnguarded, ExtendsDetached, AcquiresDetached, DropsAnyLock, FailedDetachStays, KeepOutlivesGuard,
+	ResumesUnguarded, ExtendsDetached, HealsDetached, AcquiresDetached, DropsAnyLock, FailedDetachStays, KeepOutlivesGuard,
 }
 
 // ofReaders are the bugs of shared leases.
@@ -43,6 +43,9 @@ var ofPermits = []Mutation{MoreThanFree, RightForEver, NewcomersTake, LateTakesS
 
 // ofGroups are the bugs of failover groups.
 var ofGroups = []Mutation{GuardWithoutWindow, MarkerWithoutEpoch, GroupUnguarded, EarlierTermOverwrites, NoConfirmation, UsedTooEarly, RenewedForEver, VotesUnguarded}
+
+// ofMoves are the bugs of moves of a slot that are taken back.
+var ofMoves = []Mutation{MovesIgnored}
 
 // configure changes the settings of a run so that the bug can show.
 func (m Mutation) configure(w *world, c *config) {

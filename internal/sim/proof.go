@@ -3,6 +3,7 @@ package sim
 import (
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -134,7 +135,7 @@ func (c *client) endCheck(now time.Duration) {
 		c.provenBy &^= k.raised // these nodes show another token than the others
 	}
 	if c.vacant { // the queue waits for the answer
-		c.do(now, c.local.Checked(c.localTime(now), c.state(now)))
+		c.do(now, c.local.Checked(clock.Validity(c.localTime(now)), c.state(now)))
 	}
 }
 

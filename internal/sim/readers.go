@@ -25,7 +25,18 @@ type readers struct {
 	count   int
 	ends    int64
 	made    uint32 // how often a lock of readers was made. For the judge
+	probe   probe
 }
+
+// probe asks a writer that bars readers for a sign of life.
+type probe struct {
+	ticket uint32 // 0 for none
+	told   bool   // to ask again
+	since  int64  // ms of the node's clock
+}
+
+// clear drops the members.
+func (s *readers) clear() { s.count, s.probe = 0, probe{} }
 
 // find returns the index of a member, or -1.
 func (s *readers) find(owner uint32, woken bool) int {
@@ -86,6 +97,16 @@ func (s *readers) last() (last reader) {
 func (s *readers) has(owner uint32, woken bool, wall time.Duration) bool {
 	i := s.find(owner, woken)
 	return i >= 0 && s.members[i].ends > wall.Milliseconds()
+}
+
+// reads reports whether a member reads, and not all have been woken and have not come yet.
+func (s *readers) reads(wall time.Duration) bool {
+	for _, r := range s.members[:s.count] {
+		if !r.woken && r.ends > wall.Milliseconds() {
+			return true
+		}
+	}
+	return false
 }
 
 // readership is who reads in a run. It draws from a generator of its own.

@@ -82,6 +82,8 @@ const (
 	evDetach                     // a holder detaches its lease
 	evDetached                   // it has waited long enough
 	evUse                        // a client uses a handle
+	evMove                       // the key of a lock leaves a server
+	evMoveBack                   // and the move of its slot is taken back
 )
 
 // event is something that happens at an instant. Which fields matter depends

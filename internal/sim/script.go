@@ -26,10 +26,15 @@ func (n *node) execute(m *message, wall, frozen time.Duration) answer {
 		return quit(n, m, wall)
 	case opGreet:
 		return n.greet(m, wall)
+	case opLook:
+		m.open = n.half.open
+		return done
+	case opWithdraw:
+		return n.withdraw()
 	case opAcquire:
 		return n.acquire(m, wall, end)
 	case opExtend:
-		return n.extend(m, end)
+		return n.extend(m, wall, end)
 	case opHeal:
 		return n.heal(m, wall, end)
 	case opRaise:
@@ -51,7 +56,8 @@ func (n *node) execute(m *message, wall, frozen time.Duration) answer {
 // another process or an earlier term, or if the client has seen the node's clock jump ahead.
 func (n *node) greet(m *message, wall time.Duration) answer {
 	w := n.w
-	if before := n.marker; w.config.guard && !m.unguarded && n.renews(m) {
+	m.open = n.half.open
+	if before := n.marker; w.config.guard && !m.unguarded && !m.open && n.renews(m) {
 		w.stats[Quarantines]++
 		n.marker = marker{run: n.run, epoch: m.epoch, until: micros(wall + w.config.maxTTL)}
 		if w.bugs.has(MarkerWithoutEpoch) {
@@ -71,7 +77,7 @@ func (n *node) renews(m *message) bool {
 	if m.epoch < n.marker.epoch && !bugs.has(EarlierTermOverwrites) {
 		return false
 	}
-	return n.marker.run != n.run || m.clockSuspect || n.marker.epoch != m.epoch && !bugs.has(MarkerWithoutEpoch)
+	return n.marker.run != n.run || m.clockSuspect || m.forced || n.marker.epoch != m.epoch && !bugs.has(MarkerWithoutEpoch)
 }
 
 // votes reports whether the marker is the one that the client of an extend, a raise or a
@@ -134,7 +140,7 @@ func (n *node) acquire(m *message, wall time.Duration, end int64) answer {
 	if w.permits.limit > 0 {
 		return permit(n, m, wall, end)
 	}
-	if shared(n) {
+	if shared(n) && trusts(n, m) {
 		vacate(n, wall)
 	}
 	ours := alone(n, m)
@@ -181,7 +187,7 @@ func (n *node) acquire(m *message, wall time.Duration, end int64) answer {
 // repeat answers a second copy of a granted request. It repeats the first answer, with
 // the smallest block that this answer can have meant.
 func (n *node) repeat(m *message, end int64) {
-	n.expires = end
+	n.expires, m.again = end, true
 	m.moved, m.before = n.shown, n.shown-1
 	if n.shown == 0 {
 		m.before = n.value()
@@ -200,6 +206,9 @@ func (n *node) taken(m *message, wall time.Duration, inTime bool) answer {
 	}
 	woken := false
 	if shared(n) {
+		if m.position >= 0 && n.set.probe.ticket == m.ticket {
+			n.set.probe = probe{} // it lives
+		}
 		trim(n, wall)
 		woken = n.set.last().woken
 	}
@@ -207,8 +216,14 @@ func (n *node) taken(m *message, wall time.Duration, inTime bool) answer {
 	return taken
 }
 
+// takeable reports whether a node has no lease in the way of one that is valid: a lock that another owner has
+// detached is none, and neither is one that waits for readers.
+func takeable(n *node, m *message, wall time.Duration) bool {
+	return !n.locked() || n.form == detachedForm && n.owner != m.owner || shared(n) && !n.set.reads(wall)
+}
+
 // extend never creates a lock, and touches no register.
-func (n *node) extend(m *message, end int64) answer {
+func (n *node) extend(m *message, wall time.Duration, end int64) answer {
 	bugs := n.w.bugs
 	ours := n.owner == m.owner && !n.reserved && (n.form == ownedForm ||
 		n.form == revokedForm && bugs.has(ExtendIgnoresMarks) || n.form == detachedForm && bugs.has(ExtendsDetached))
@@ -216,7 +231,7 @@ func (n *node) extend(m *message, end int64) answer {
 	case n.owner == 0 && bugs.has(ExtendCreates), n.reserved && bugs.has(ExtendReserved):
 		n.lock(m, end)
 		return confirmed
-	case !n.locked():
+	case takeable(n, m, wall):
 		return missing
 	case !ours && !bugs.has(ExtendForeign):
 		return taken
@@ -239,7 +254,7 @@ func (n *node) heal(m *message, wall time.Duration, end int64) answer {
 	case micros(wall) > m.after && !bugs.has(HealAnytime), !n.votes(m) && micros(wall) > m.held:
 		n.w.stats[TooLate]++
 		return late
-	case !n.locked():
+	case takeable(n, m, wall), n.form == detachedForm && bugs.has(HealsDetached):
 		n.lock(m, end)
 		if bugs.has(HealShowsToken) {
 			n.shown = m.t
@@ -282,6 +297,9 @@ func (n *node) raise(m *message) answer {
 // head. The registers do not change.
 func (n *node) release(m *message, wall time.Duration) answer {
 	bugs := n.w.bugs
+	if m.holder != 0 {
+		return giveBack(n, m)
+	}
 	free := n.owner == 0
 	ours := !free && (n.owner == m.owner && !n.reserved && n.form != detachedForm || bugs.has(ReleaseForeign))
 	if ours {
@@ -291,6 +309,17 @@ func (n *node) release(m *message, wall time.Duration) answer {
 		n.unlock()
 	}
 	return settle(n, m, wall, free || ours, ours)
+}
+
+// giveBack makes the lock of a failed resume a detached one again.
+func giveBack(n *node, m *message) answer {
+	if n.owner != m.owner || n.reserved || n.form != ownedForm {
+		return notDone
+	}
+	n.owner, n.form = m.holder, detachedForm
+	ttl := n.w.config.terms.TTL
+	n.w.handles.ends = max(n.w.handles.ends, n.w.now+ttl+ttl/50)
+	return done
 }
 
 // settle brings the queue up to date after a release. free means that the lock is, and ours that it was the
@@ -355,9 +384,11 @@ func (n *node) passOn(m *message, wall time.Duration) answer {
 		n.reserve(0, wall)
 		return done
 	}
-	if n.owner == m.ticket && n.reserved || n.owner != 0 && n.w.bugs.has(PassOnDeletes) {
+	ours := n.owner == m.ticket && n.reserved || n.owner != 0 && n.w.bugs.has(PassOnDeletes)
+	if ours {
 		n.unlock()
-		n.reserve(0, wall)
+	}
+	if n.owner == 0 && n.reserve(0, wall) != 0 || ours {
 		return done
 	}
 	return notDone

@@ -4,6 +4,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -48,7 +49,7 @@ func open(n *node, end int64) {
 	n.owner, n.reserved, n.form, n.shown, n.expires = everybody, false, ownedForm, 0, end
 	n.set.made++
 	if !n.w.bugs.has(SetStays) {
-		n.set.count = 0
+		n.set.clear()
 	}
 }
 
@@ -71,7 +72,7 @@ func vacate(n *node, wall time.Duration) bool {
 		return false
 	}
 	n.unlock()
-	n.set.count = 0
+	n.set.clear()
 	return true
 }
 
@@ -88,8 +89,25 @@ func trim(n *node, wall time.Duration) {
 	}
 }
 
-// barred reports whether a writer that came before the reader has to be let in first.
-func barred(n *node, m *message, wall time.Duration) bool {
+// stopped reports whether a writer that bars a reader of an open lock is taken for one that is stopped: it was told
+// to ask again after 2 s, and has not within 1 s.
+func stopped(n *node, v *waiting, wall time.Duration) bool {
+	p, now := &n.set.probe, wall.Milliseconds()
+	switch {
+	case p.ticket != v.ticket:
+		*p = probe{ticket: v.ticket, since: now}
+	case p.told && now-p.since >= 1000:
+		*p = probe{}
+		return true
+	case !p.told && now-p.since >= 2000:
+		*p = probe{ticket: v.ticket, told: true, since: now}
+		n.wake(v, askAgain, 0)
+	}
+	return false
+}
+
+// barred reports whether a writer that came before the reader must be let in first.
+func barred(n *node, m *message, wall time.Duration, probes bool) bool {
 	if n.w.bugs.has(PassesWriters) {
 		return false
 	}
@@ -102,7 +120,7 @@ func barred(n *node, m *message, wall time.Duration) bool {
 			i++
 		case n.set.has(m.owner, false, wall), n.set.has(m.ticket, true, wall):
 			return false
-		case n.subscribed(v):
+		case (!probes || !stopped(n, v, wall)) && n.subscribed(v):
 			n.w.stats[ReadersBarred]++
 			return true
 		default:
@@ -125,7 +143,7 @@ func share(n *node, m *message, wall time.Duration, end int64) answer {
 	if free && m.lapsed && !tooLate {
 		n.clearQueue(m.ticket)
 	}
-	if (isOpen || free) && barred(n, m, wall) || !isOpen && !free && !own {
+	if (isOpen || free) && barred(n, m, wall, isOpen && !tooLate) || !isOpen && !free && !own {
 		if free && !tooLate {
 			n.enqueue(m)
 			n.reserve(m.ticket, wall)
@@ -186,7 +204,7 @@ func admit(n *node, wall time.Duration) (first uint32) {
 func prolong(n *node, m *message, wall time.Duration, end int64) answer {
 	own := alone(n, m)
 	switch {
-	case n.reserved, n.owner == 0:
+	case !shared(n) && takeable(n, m, wall):
 		return missing
 	case !shared(n) && !own:
 		return taken
@@ -209,7 +227,7 @@ func restore(n *node, m *message, wall time.Duration, end int64) answer {
 	case micros(wall) > m.after, !n.votes(m) && micros(wall) > m.held:
 		n.w.stats[TooLate]++
 		return late
-	case n.locked() && !shared(n) && !alone(n, m) && !n.w.bugs.has(RestoreForeign):
+	case !takeable(n, m, wall) && !shared(n) && !alone(n, m) && !n.w.bugs.has(RestoreForeign):
 		return taken
 	case !shared(n):
 		heals(n, m)
@@ -265,7 +283,7 @@ func downgrades(c *client) bool {
 // downgrade ends the lease of a writer, whose lock stays, and asks once to have it as a reader.
 func downgrade(c *client, now time.Duration) {
 	if c.stepHold(quorum.Input{Kind: quorum.InputRelease}); c.machine.State() != quorum.StateReleased {
-		c.do(now, c.local.Lost(c.localTime(now)))
+		c.do(now, c.local.Lost(clock.Validity(c.localTime(now))))
 		return
 	}
 	c.w.trace("client %d goes on as a reader, as owner %d", c.id, c.owner)
@@ -276,7 +294,7 @@ func downgrade(c *client, now time.Duration) {
 	}
 	c.waits, c.reads, c.downgrade, c.ticket = true, true, true, 0
 	c.wait = quorum.NewWaiter(quorum.WaiterConfig{
-		Nodes: c.w.p.Nodes, Arrived: now, Once: true, Timeout: c.w.config.terms.Timeout, Grace: c.w.config.grace,
+		Nodes: c.w.p.Nodes, Arrived: clock.Validity(now), Once: true, Timeout: c.w.config.terms.Timeout, Grace: c.w.config.grace,
 	})
 	c.keeps, c.kept, c.released = true, all, c.owner
 	c.try(now)
@@ -294,7 +312,7 @@ func abandon(c *client, now time.Duration) {
 	c.endWait()
 	c.ticket, c.downgrade = 0, false
 	c.callLater(c.current, w.config.terms.TTL/4)
-	c.do(now, c.local.Lost(c.localTime(now)))
+	c.do(now, c.local.Lost(clock.Validity(c.localTime(now))))
 }
 
 // The rest is what the judge asks about readers.

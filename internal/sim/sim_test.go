@@ -74,7 +74,8 @@ func TestNoOverlapWhenNodesAreSeenToStep(t *testing.T) {
 func TestNoOverlapWhenGroupsFailOver(t *testing.T) {
 	total := sweep(t, 3000, Params{World: Groups, Span: Span}, 1, 3)
 	mustHave(t, &total, Grants, Passes, Raises, Renewals, Heals, ProofResets, ReleaseRetries, Quarantines, MarkerChanges,
-		Failovers, Splits, GroupFreezes, Flaps, Blinds, HangUps, LaterTerms, Unconfirmed, Settlings, Outlasted, Unguarded, Resumes, ReadersGranted, PermitsTogether)
+		Failovers, Splits, GroupFreezes, Flaps, Blinds, HangUps, LaterTerms, Unconfirmed, Settlings, Outlasted, Unguarded, Resumes, ReadersGranted, PermitsTogether,
+		HalfMoves, KeysGone, MovesMet, MovesSeen)
 }
 
 func TestTokensAreUniqueAndOrderedWhateverHappens(t *testing.T) {
@@ -131,6 +132,9 @@ const most = 5000
 func seeds(t *testing.T, usual int) int64 {
 	t.Helper()
 	n := usual / slowdown
+	if slowdown == 1 && os.Getenv("QUORUMLOCK_NIGHTLY") == "" {
+		n = n * 2 / 5 // make sim plays more of them each night
+	}
 	if testing.Short() {
 		n = min(n, 250) // 220 have no round of marks that was repeated
 	}

@@ -103,6 +103,11 @@ const (
 	LetIn
 	SlotsKept
 	AskedElsewhere
+	LostAtRelease
+	HalfMoves
+	KeysGone
+	MovesMet
+	MovesSeen
 	counters
 )
 
@@ -126,6 +131,8 @@ var counterNames = [counters]string{
 	"leases that read", "readers that joined others", "readers that a waiting writer barred", "readers that were woken",
 	"writers that went on as readers", "writers that wanted to, in vain",
 	"permits", "permits beside others", "waiters let in", "free slots kept for others", "attempts for another slot",
+	"leases found lost at their release",
+	"half moves", "half moves taken back without the key", "requests that a half-moved slot refused", "looks at a half-moved slot",
 }
 
 // String returns the name of the counter.

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -47,7 +48,7 @@ func (c *client) startWait(now time.Duration, s quorum.Step) {
 	c.reads, c.downgrade = c.w.readership.has(c.id), false
 	c.enqueuedAt = c.clusterTime() - micros(now-arrived)
 	config := quorum.WaiterConfig{
-		Nodes: c.w.p.Nodes, Arrived: arrived, NotBefore: s.At * c.w.config.pace, Grace: c.w.config.grace,
+		Nodes: c.w.p.Nodes, Arrived: clock.Validity(arrived), NotBefore: s.At * clock.Validity(c.w.config.pace), Grace: c.w.config.grace,
 		Enqueued: s.Enqueue, Unanswered: c.tooLate, Once: asksOnce(c), Timeout: c.w.config.terms.Timeout,
 	}
 	if c.queues && c.contended {
@@ -68,7 +69,7 @@ func (c *client) makeTicket() {
 // beginAsk gives an attempt its ticket.
 func (c *client) beginAsk(now time.Duration) quorum.Ask {
 	c.wokenBy = 0
-	ask := c.wait.Begin(now)
+	ask := c.wait.Begin(clock.Validity(now))
 	if ask.Ticket && c.ticket == 0 {
 		c.makeTicket()
 	}
@@ -97,7 +98,7 @@ func (c *client) result(outcome quorum.Outcome, now time.Duration) *quorum.Attem
 	}
 	for i := range c.refused {
 		r.Refusals = append(r.Refusals, c.refusals[i])
-		if c.refusals[i].Left != quorum.Never {
+		if c.refusals[i].Left != quorum.Endless {
 			r.Refusals[i].Left = max(c.refusals[i].Left-now, time.Microsecond)
 		}
 	}
@@ -108,12 +109,16 @@ func (c *client) result(outcome quorum.Outcome, now time.Duration) *quorum.Attem
 // poll is the delay of a client without other information.
 func (c *client) failed(outcome quorum.Outcome, now, poll time.Duration) {
 	w := c.w
-	next := c.wait.Ended(now, c.result(outcome, now), poll, c.jitter())
+	result := c.result(outcome, now)
+	if outcome != quorum.OutcomeHeld || quorum.Scattered(w.p.Nodes, result) {
+		c.back = c.from
+	}
+	next := c.wait.Ended(clock.Validity(now), result, poll, c.jitter())
 	c.tooLate, c.yielded = c.wait.Unanswered(), next.Ticket == quorum.TicketYield
 	if next.Keep && !w.bugs.has(TiesByChance) {
 		w.stats[VotesKept]++
 		c.keeps, c.kept = true, c.kept|quorum.All(w.p.Nodes)&^c.untouched
-		c.phase, c.until = resting, c.wait.At()
+		c.phase, c.until = resting, time.Duration(c.wait.At())
 		return
 	}
 	if !w.bugs.has(KeepFailed) {
@@ -126,17 +131,17 @@ func (c *client) failed(outcome quorum.Outcome, now, poll time.Duration) {
 	if next.Missed {
 		w.stats[StartedOver]++
 		w.judge.startsOver(c)
-		c.enqueuedAt = c.clusterTime() + micros(next.At-now)
+		c.enqueuedAt = c.clusterTime() + micros(time.Duration(next.At)-now)
 	}
 	w.judge.over(c)
 	if c.refused > 0 && c.queues && !c.contended {
 		c.contended = true
 		for i := range w.p.Nodes {
-			c.wait.Subscribed(now, i, c.jitter())
+			c.wait.Subscribed(clock.Validity(now), i, c.jitter())
 		}
 	}
 	c.phase, c.owner, c.keeps = resting, 0, false
-	c.until = c.wait.At()
+	c.until = time.Duration(c.wait.At())
 }
 
 // releaseKept releases the votes that a caller has kept for its next attempt, which it will
@@ -204,7 +209,7 @@ func (c *client) woken(m *message, now time.Duration) {
 	reaction := quorum.ReactionNone
 	switch wait := c.find(ticket); {
 	case wait != nil:
-		reaction = wait.Wake(now, i, kind, int(m.rank), c.jitter())
+		reaction = wait.Wake(clock.Validity(now), i, kind, int(m.rank), c.jitter())
 	case reserves(kind):
 		reaction = quorum.ReactionUnused
 	}
@@ -260,7 +265,7 @@ func (c *client) reschedule(now time.Duration) {
 	if c.phase != resting {
 		return
 	}
-	c.until = c.wait.At()
+	c.until = time.Duration(c.wait.At())
 	if c.until <= now {
 		c.w.stats[WokenAttempts]++
 		c.try(now)
@@ -269,7 +274,7 @@ func (c *client) reschedule(now time.Duration) {
 
 // listens records that wake-ups of node i arrive again.
 func (c *client) listens(i int, now time.Duration) {
-	if c.waits && c.queues && c.contended && c.wait.Subscribed(now, i, c.jitter()) == quorum.ReactionReschedule {
+	if c.waits && c.queues && c.contended && c.wait.Subscribed(clock.Validity(now), i, c.jitter()) == quorum.ReactionReschedule {
 		c.reschedule(now)
 	}
 }
@@ -278,9 +283,9 @@ func (c *client) listens(i int, now time.Duration) {
 // have granted it. The request must not lock after the end of the lease, because the release
 // of the lease may arrive before it.
 func (c *client) takeReservation(i int, now time.Duration) {
-	if bound := min(c.machine.Stop(), now+c.w.config.terms.Timeout); now < bound && c.machine.HeldUntil(i) == 0 {
+	if bound := min(c.machine.Stop(), clock.Validity(now+c.w.config.terms.Timeout)); clock.Validity(now) < bound && c.machine.HeldUntil(i) == 0 {
 		c.w.stats[ReservationsTaken]++
-		c.take(i, c.owner, bound)
+		c.take(i, c.owner, time.Duration(bound))
 	}
 }
 
@@ -337,7 +342,7 @@ func (c *client) refuse(i int, m *message, now time.Duration) {
 // handedOn records that a node has left this client's lock to another client.
 func (c *client) handedOn(m *message, now time.Duration) {
 	if m.op == opRelease && m.reservation && m.owner == c.released {
-		c.local.HandedOn(c.localTime(now), 0)
+		c.local.HandedOn(clock.Validity(c.localTime(now)), 0)
 	}
 }
 

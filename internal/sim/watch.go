@@ -1,8 +1,10 @@
 package sim
 
 import (
+	"errors"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/failover"
 )
 
@@ -50,13 +52,13 @@ func (c *client) connect(i int) bool {
 	}
 	g.lines++
 	k.conn = connection{line: g.lines, term: named, pending: true}
-	k.terms.Use(named, asked)
+	k.terms.Use(named, clock.Validity(asked))
 	return true
 }
 
 // meets records the term that a majority has named, and reports whether it may be used yet.
 func (c *client) meets(i int, named term) bool {
-	settled := c.known[i].terms.Meet(named, c.steady())
+	settled := c.known[i].terms.Meet(named, clock.Steady(c.steady()))
 	return settled || c.w.bugs.has(UsedTooEarly)
 }
 
@@ -73,7 +75,7 @@ func (c *client) carries(i int, m *message) bool {
 	k := &c.known[i]
 	m.line, m.server, m.epoch = k.conn.line, k.conn.server, k.conn.epoch
 	retried := !k.conn.pending && m.op.insists()
-	if k.conn.line != 0 && (k.greeted || m.op == opGreet || retried) {
+	if k.conn.line != 0 && (k.greeted || m.op.aside() || retried) {
 		return true
 	}
 	m.line = 0 // a release waits for the next connection
@@ -86,7 +88,7 @@ const noProcess = ^uint32(0)
 // markerFor returns the marker that a request for a lease carries: one that no node has
 // while the node must not vote.
 func (c *client) markerFor(i int) marker {
-	if k := &c.known[i]; !c.quarantined(k) && !c.unconfirmed(i) {
+	if k := &c.known[i]; k.vote.May(c.waited(), c.othersOf(i)) == nil {
 		return k.marker
 	}
 	return marker{run: noProcess}
@@ -101,8 +103,12 @@ func (c *client) dropped(i int, m *message) bool {
 	if m.line != c.known[i].conn.line {
 		return true
 	}
-	if m.answer == notMaster {
+	switch m.answer {
+	case notMaster:
 		c.hangUp(i)
+		m.answer = notConnected
+	case halfMoved:
+		c.metMove(i)
 		m.answer = notConnected
 	}
 	return c.outlasted(i, m)
@@ -113,7 +119,7 @@ func (c *client) dropped(i int, m *message) bool {
 func (c *client) outlasted(i int, m *message) bool {
 	switch m.op.plain() {
 	case opExtend, opHeal, opRaise:
-		if c.known[i].terms.Renews(m.sent, c.w.config.window) || c.w.bugs.has(RenewedForEver) {
+		if c.known[i].vote.Keeps(c.cast(i, m), nil) == nil {
 			return false
 		}
 		c.w.stats[Outlasted]++
@@ -138,11 +144,13 @@ func (c *client) outdated(i int, m *message) bool {
 	return true
 }
 
-// unconfirmed reports whether votes do not count because no majority has confirmed the
-// term of a group lately, or none had when the guard should have run.
-func (c *client) unconfirmed(i int) bool {
-	k := &c.known[i]
-	return c.grouped(i) && (k.unguarded || !k.terms.Confirmed(c.now())) && !c.w.bugs.has(NoConfirmation)
+// counts reports whether a vote counts that has come.
+func (c *client) counts(i int, m *message) bool {
+	err := c.known[i].vote.Counts(c.cast(i, m), c.othersOf(i))
+	if errors.Is(err, failover.ErrUnconfirmed) {
+		c.w.stats[Unconfirmed]++
+	}
+	return err == nil
 }
 
 // watch asks a majority whether the terms of the groups go on.
@@ -168,10 +176,11 @@ func (c *client) watch(e *event) {
 		switch {
 		case !c.grouped(i):
 		case k.conn.line == 0 && !c.meets(i, w.nodes[i].group.named):
-		case k.conn.line != 0 && !k.terms.Record(w.nodes[i].group.named, c.now(), c.steady()):
+		case k.conn.line != 0 && !k.terms.Record(w.nodes[i].group.named, clock.Validity(c.now()), clock.Steady(c.steady())):
 			c.hangUp(i)
 		default:
-			if (k.unguarded || !k.greeted) && c.now() >= k.asked+w.config.terms.Timeout {
+			c.look(i)
+			if (k.vote.Unguarded || !k.greeted || k.terms.Moved()) && c.now() >= k.asked+w.config.terms.Timeout {
 				c.greet(i)
 			}
 		}

@@ -41,6 +41,7 @@ type guests struct {
 	handles    handles
 	readership readership // decides which clients read
 	permits    permits    // and which ask for permits
+	moves      moves      // whose slots are half moved
 }
 
 func newWorld() *world {
@@ -61,6 +62,7 @@ func (w *world) run(p Params) Result {
 	w.permits.draw(&w.p, &w.config, w.handles.first == maxClients && w.readership.clients == 0, p.Mutation.among(ofPermits...))
 	w.populate()
 	w.plan()
+	w.moves.plan(w)
 	if w.observer.reset(p.Seed, &w.config.terms, w.bugs); (p.Seed%observedRuns == 0 || p.Mutation.among(ofObservers...)) && w.permits.limit == 0 {
 		w.schedule(0, &event{kind: evPoll, client: -1, node: -1})
 	}
@@ -170,10 +172,7 @@ func (w *world) handle(e *event) {
 	case evCommonStep:
 		w.commonStep(e)
 	case evBlip:
-		w.stats[Steps]++
-		n := &w.nodes[e.node]
-		n.expire(n.clock.read(w.now) + e.duration)
-		w.trace("clock of node %d jumps ahead by %v and back", e.node, e.duration)
+		blip(w, e)
 	case evFailover:
 		w.failover(e)
 	case evNamed:
@@ -182,6 +181,8 @@ func (w *world) handle(e *event) {
 		w.nodes[e.node].replicate(e.caller)
 	case evSave:
 		w.nodes[e.node].save()
+	case evMove, evMoveBack:
+		w.nodes[e.node].moveSlot(e)
 	case evCheck:
 		w.judge.leftover(e)
 	case evPoll, evLook, evSeen:
@@ -214,6 +215,7 @@ func (w *world) calm() {
 		n := &w.nodes[i]
 		n.start()
 		n.stalled, n.freeze = 0, 0
+		n.endMoves()
 		n.repair()
 	}
 	for i := range w.config.clients {
@@ -256,7 +258,7 @@ func (w *world) ready() time.Duration {
 		}
 		for k := range c.clients {
 			client := &w.clients[k]
-			at = max(at, client.mono.when(client.known[i].quarantine))
+			at = max(at, client.mono.when(client.steady()+client.known[i].vote.Left(client.waited())))
 		}
 		if c.groups&(1<<i) != 0 {
 			at += longest - greeted // a client in quarantine does not see yet that it needs another one

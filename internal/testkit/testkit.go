@@ -5,6 +5,7 @@ package testkit
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -37,6 +38,16 @@ func Connect(tb testing.TB, addrs []string, opts ...quorumlock.Option) *quorumlo
 func New(tb testing.TB, addrs []string, opts ...quorumlock.Option) (*quorumlock.Manager, error) {
 	tb.Helper()
 	return quorumlock.New(context.Background(), Nodes(tb, addrs...), Options(opts...)...)
+}
+
+// Acquiring is a method of a Manager that acquires.
+type Acquiring = func(ctx context.Context, name string, opts ...quorumlock.AcquireOption) (*quorumlock.Lease, error)
+
+// With returns an acquisition with more options.
+func With(acquire Acquiring, more ...quorumlock.AcquireOption) Acquiring {
+	return func(ctx context.Context, name string, opts ...quorumlock.AcquireOption) (*quorumlock.Lease, error) {
+		return acquire(ctx, name, slices.Concat(more, opts)...)
+	}
 }
 
 // Proxied puts a proxy before each server.

@@ -10,20 +10,21 @@ import (
 
 // moved lists the prefixes of errors from a server that is not the master now, or does not
 // own the slot. Another server does, so the node is dialled again.
-var moved = []string{"READONLY", "MOVED", "ASK"}
+var moved = []string{"READONLY", "MOVED"}
 
 // transient lists how Redis errors begin that pass by themselves; rueidis has removed a
 // leading ERR. An error in neither transient nor fixes comes from our own script, or from
 // an ACL inside it (Redis 7.0 has no NOPERM there, only ERR), and an operator must act.
 var transient = []string{
-	"LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "CLUSTERDOWN", "TRYAGAIN",
+	"LOADING", "BUSY", "MASTERDOWN", "NOREPLICAS", "MISCONF", "CLUSTERDOWN",
 	"UNKILLABLE", "OOM", "Script killed by user",
 }
 
-// halfMoved is how the error of a script begins that finds the keys of a slot in two places:
-// those that it names are still here, and another one has been moved or does not exist. All our
-// keys lie in one slot, so the error means nothing else.
-const halfMoved = "Script attempted to access a non local key"
+// halfMoved lists how the errors begin of a server that finds the keys of a slot in two places. TRYAGAIN: some of
+// the keys are here, and others have been moved or do not exist. ASK: none is here. The last one is
+// the error of a script whose keys are here, and that uses another one. All our keys lie in one slot, so
+// the errors mean nothing else.
+var halfMoved = []string{"TRYAGAIN", "ASK", "Script attempted to access a non local key"}
 
 // fixes lists what to do about an error, by how it begins.
 var fixes = []struct{ prefix, fix string }{
@@ -32,11 +33,20 @@ var fixes = []struct{ prefix, fix string }{
 	{"NOPERM", "give the user the rights in docs/reference.md#access-rights"},
 	{"ACL failure in script", "give the user the rights in docs/reference.md#access-rights"}, // the text of NOPERM since 7.2
 	{"WRONGTYPE", "another program uses this key: choose another prefix or name"},
+	{"DB index is out of range", "set SelectDB to a database that the server has: 0 always exists"},
+	{"unknown command", unknownCommand},
+	{"Unknown Redis command called from script", unknownCommand},
+	{"unsupported command", unknownCommand}, // of proxies
+	{"invalid request", unknownCommand},
+	{"NOPROTO", "set AlwaysRESP2: the server or proxy does not speak RESP3"},
 	{"The user executing the script can't access at least one of the keys", "give the user the keys in docs/reference.md#access-rights"},
 	{"quorumlock:", "another program wrote to our keys: choose another prefix"},
 }
 
-const defaultFix = "see docs/reference.md for what a node has to allow"
+const unknownCommand = "rename no command that locks need (docs/reference.md#access-rights); if a proxy answers, name the server itself, " +
+	"or set AlwaysRESP2 where the proxy lacks only HELLO"
+
+const defaultFix = "no supported server answers so: see docs/reference.md#an-unknown-answer"
 
 // Classify returns what an error of the server means for the request that it answers; 0 for an
 // error that is not the server's. NotApplied needs certainty: a failed attempt sends no release to
@@ -68,8 +78,10 @@ func classifyText(text string, err error) (Status, error) {
 			return Failed, &AwayError{err}
 		}
 	}
-	if strings.HasPrefix(text, halfMoved) {
-		return Failed, fmt.Errorf("the keys of the slot are being moved to another server, and requests pass again afterwards: %w", err)
+	for _, words := range halfMoved {
+		if strings.HasPrefix(text, words) {
+			return Failed, fmt.Errorf("%w: %w", ErrMoving, err)
+		}
 	}
 	for _, word := range transient {
 		if strings.HasPrefix(text, word) {
@@ -79,12 +91,13 @@ func classifyText(text string, err error) (Status, error) {
 	if strings.HasPrefix(text, "NOAUTH") {
 		return Misconfigured, PasswordError("server", "Username and Password of the node")
 	}
+	problem := strings.TrimSuffix(text, ".") // the fix follows
 	for _, f := range fixes {
 		if strings.HasPrefix(text, f.prefix) {
-			return Misconfigured, &ConfigError{Problem: text, Fix: f.fix}
+			return Misconfigured, &ConfigError{Problem: problem, Fix: f.fix, List: f.prefix == "CROSSSLOT"}
 		}
 	}
-	return Misconfigured, &ConfigError{Problem: text, Fix: defaultFix}
+	return Misconfigured, &ConfigError{Problem: problem, Fix: defaultFix}
 }
 
 // missingScan names the right that only a Scan needs.

@@ -2,7 +2,8 @@ package wire
 
 import (
 	"strconv"
-	"time"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
 // Entry is what a node keeps for a lease. For an exclusive lease it is the lock itself. For a shared
@@ -25,7 +26,7 @@ func (e Entry) Extend(r *Renewals, keyTTL string) {
 
 // Raise returns a request that moves the register of the lock to a value. For a reader, the register
 // may be there already.
-func (e Entry) Raise(to int64, expires time.Duration) *Request {
+func (e Entry) Raise(to int64, expires clock.Steady) *Request {
 	if !e.Shared {
 		return NewRaise(e.Lock, OwnerOf(e.Value), to, MetadataOf(e.Value), expires)
 	}
@@ -33,7 +34,7 @@ func (e Entry) Raise(to int64, expires time.Duration) *Request {
 }
 
 // Release returns a request that deletes the entry, see NewRelease.
-func (e Entry) Release(undoes *Request, ticket TicketUpdate, expires time.Duration) *Request {
+func (e Entry) Release(undoes *Request, ticket TicketUpdate, expires clock.Steady) *Request {
 	if !e.Shared {
 		return NewRelease(e.Lock, e.Value, undoes, ticket, expires)
 	}
@@ -46,12 +47,12 @@ func (e Entry) Release(undoes *Request, ticket TicketUpdate, expires time.Durati
 }
 
 // Undo returns the release of a failed acquisition, see NewUndo.
-func (e Entry) Undo(undoes *Request, ticket TicketUpdate, expires time.Duration) *Request {
+func (e Entry) Undo(undoes *Request, ticket TicketUpdate, expires clock.Steady) *Request {
 	return e.Release(undoes, ticket, expires).afterFailure(undoes, ticket)
 }
 
 // Keep returns a request that keeps the entry for ms milliseconds, see NewKeep.
-func (e Entry) Keep(ms string, expires time.Duration) *Request {
+func (e Entry) Keep(ms string, expires clock.Steady) *Request {
 	if !e.Shared {
 		return NewKeep(e.Lock, e.Value, ms, expires)
 	}
@@ -62,14 +63,14 @@ func (e Entry) Keep(ms string, expires time.Duration) *Request {
 
 // Read returns a request that reads the lock and changes nothing. It shows the entry's value where the
 // node has it.
-func (e Entry) Read(expires time.Duration) *Request {
+func (e Entry) Read(expires clock.Steady) *Request {
 	if !e.Shared {
 		return NewRead(e.Lock, expires)
 	}
 	return e.request(Read, expires, "look", e.Value)
 }
 
-func (e Entry) request(kind Kind, expires time.Duration, args ...string) *Request {
+func (e Entry) request(kind Kind, expires clock.Steady, args ...string) *Request {
 	r := &Request{Kind: kind, Expires: expires, Urgent: true}
 	r.room[0] = e.Lock
 	r.keys = r.room[:1:1]

@@ -15,7 +15,8 @@ var (
 	ErrLate        = errors.New("refused by the node as too late")
 	ErrQuarantined = errors.New("in quarantine: the node is new, or may have lost locks by a restart, a failover, a flush or an eviction")
 	ErrClockStep   = errors.New("in quarantine: the node's clock was stepped forward")
-	ErrReconnected = errors.New("connection changed on the way")
+	// ErrMoving means that the keys of a slot are in two places. Only that has such answers.
+	ErrMoving = errors.New("the keys of the slot are being moved to another server, and requests pass again afterwards")
 	// ErrUnguarded means that a client without the restart guard asks for votes of a node
 	// on which others rely on the guard. Everything but votes goes on.
 	ErrUnguarded = errors.New("the other clients of this node use the restart guard, and this one does not")
@@ -25,11 +26,13 @@ var (
 type ConfigError struct {
 	Problem string // what is wrong, in the server's own words if it sent any
 	Fix     string // what to do
+	Moment  string // follows the fix, and changes from check to check: no change of it is reported
 	Err     error  // an error of this package to tell it by, nil for most
+	List    bool   // the client's list of nodes is wrong, and no repair of the node helps
 }
 
 // Error returns the problem and the fix.
-func (e *ConfigError) Error() string { return e.Problem + ": " + e.Fix }
+func (e *ConfigError) Error() string { return e.Problem + ": " + e.Fix + e.Moment }
 
 // Unwrap returns Err.
 func (e *ConfigError) Unwrap() error { return e.Err }

@@ -2,11 +2,14 @@ package wire
 
 import (
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
 // OpenMark ends a marker under which clients without the guard vote as well, while the
@@ -22,7 +25,7 @@ type Guard struct {
 	Nonce   string // makes the marker new
 	Open    string // OpenMark, or "" to end that
 	// NotAfter is the instant on the steady clock after which the node does nothing.
-	NotAfter time.Duration
+	NotAfter clock.Steady
 }
 
 // NewGuard returns a request that runs the restart guard on its marker. Only a greeting sends
@@ -33,7 +36,7 @@ func NewGuard(marker string, g *Guard) *Request {
 }
 
 // NewLook returns a request that reads the marker and writes nothing.
-func NewLook(marker string, notAfter time.Duration) *Request {
+func NewLook(marker string, notAfter clock.Steady) *Request {
 	return NewGuard(marker, &Guard{NotAfter: notAfter})
 }
 
@@ -54,6 +57,31 @@ func ReadMarker(reply []rueidis.RedisMessage) (stop, agreed int64, marker string
 		return 0, 0, "", ErrNotUnderstood
 	}
 	return numbers[0], numbers[1], marker, nil
+}
+
+// ReadLook reads the answer to a NewLook; binds is for how long the marker binds clients without the
+// guard.
+func ReadLook(reply []rueidis.RedisMessage) (agreed time.Duration, marker string, binds time.Duration, err error) {
+	if len(reply) != 4 {
+		return 0, "", 0, ErrNotUnderstood
+	}
+	_, longest, marker, err := ReadMarker(reply[:3])
+	left, ok := Integers(reply[3:])
+	if err != nil || !ok {
+		return 0, "", 0, ErrNotUnderstood
+	}
+	return time.Duration(longest) * time.Millisecond, marker, time.Duration(min(max(left[0], 0), maxRefused)) * time.Millisecond, nil
+}
+
+// Unguarded returns the error of a client without the guard about a node that others use with it: the
+// last of them was there used ago.
+func Unguarded(agreed, used, binds time.Duration) *ConfigError {
+	return &ConfigError{
+		Problem: ErrUnguarded.Error(), Err: ErrUnguarded,
+		Fix: "set WithRestartGuard to " + agreed.String() + " on this client as well; WithGuardRollout on them admits it for the time of a rollout. " +
+			"To turn the guard off, stop every client with it and wait",
+		Moment: fmt.Sprintf(": one was last here about %v ago, and if none comes, the guard ends in %v", used.Round(time.Second), binds.Round(time.Second)),
+	}
 }
 
 // ErrNotUnderstood means that an answer at a greeting has another shape than the script's.

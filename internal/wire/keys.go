@@ -14,6 +14,7 @@ const (
 	hintTag     = "\xffh"
 	guardTag    = "\xffg"
 	listsTag    = "\xffl"
+	inUseTag    = "\xffu"
 	wakeTag     = "\xffw" // of channels
 	// Behind the lock's key: the script appends them.
 	queueTag    = "\xffq"
@@ -21,6 +22,7 @@ const (
 	readersTag  = "\xffs"
 	permitTag   = "\xffp"
 	admittedTag = "\xffa"
+	indexTag    = "\xfft"
 )
 
 // LockKey returns the key of a lock: prefix and name and nothing else. So this package
@@ -58,6 +60,9 @@ func SlotOf(key string) (lock string, slot int, ok bool) {
 // AdmittedKey returns the key of the set of waiters that may take a slot of a name.
 func AdmittedKey(lock string) string { return FamilyKey(lock) + admittedTag }
 
+// IndexKey returns the key of the index of a name's slots, which says which of them are free.
+func IndexKey(lock string) string { return FamilyKey(lock) + indexTag }
+
 // RegistersKey returns the key of the sorted set that holds the fencing register of
 // every lock of a prefix.
 func RegistersKey(prefix string) string { return prefix + registerTag }
@@ -74,6 +79,9 @@ func GuardKey(prefix string) string { return prefix + guardTag }
 // ListsKey returns the key of the lists of nodes that clients use, and of the node's
 // identity.
 func ListsKey(prefix string) string { return prefix + listsTag }
+
+// InUseKey returns the key of the lists of nodes that clients announce, with the guard or without.
+func InUseKey(prefix string) string { return prefix + inUseTag }
 
 // WakeChannel returns the channel on which nodes wake the waiters of a Manager.
 func WakeChannel(prefix, manager string) string { return prefix + wakeTag + manager }

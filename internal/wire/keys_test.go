@@ -82,6 +82,7 @@ func FuzzParseValue(f *testing.F) {
 		owner + " -1 2 - l", owner + " 1 x - l", owner + " 99999999999999999999 2 - l", owner + " 1 2 -", "\xff", strings.Repeat("\xffa", 300),
 		strings.Repeat("é", 100), strings.Repeat("v", 127) + "é", strings.ToUpper(owner) + " 1 2 - l",
 		owner + " 1 2 - \xff", owner + " 1 2 \xff l", owner + " 1 2 - " + strings.Repeat("x", 100_000), owner + " 1 9223372036854775807 - l",
+		"s " + Nobody + " 0 0 - ", "x " + owner + " w ",
 		owner + " w ", owner + " w", owner + " w  ", owner + " w 2 - l", strings.ToUpper(owner) + " w ", owner[1:] + "x w ", " w ", owner + "0 w ",
 	} {
 		f.Add(value)
@@ -107,6 +108,26 @@ func FuzzParseValue(f *testing.F) {
 			t.Errorf("%q is %+v", value, v)
 		}
 	})
+}
+
+// What begins like a value of ours, and is none to the last byte, is another program's.
+func TestOnlyAWholeValueIsOurs(t *testing.T) {
+	owner := strings.Repeat("0f", OwnerLen/2)
+	theirs, lease := "s "+Nobody+" 0 0 - ", owner+" 1 2 - l"
+	for _, value := range []string{
+		"s hello", "s ", "s " + Nobody, theirs[:len(theirs)-1], theirs + "x", "s " + owner + " 0 0 - ", "s " + Nobody + " 1 0 - ",
+		"s " + Nobody + " a 0 0 - ", "s " + Nobody + " w ", "s " + owner + " w ", "x " + Nobody + " 1 0 - \xff", "x " + Nobody + " 0 0 - ", "x " + lease,
+		"x " + owner + " w ", "x " + owner + " a 1 2 - l\xff", "d " + owner + " w ", "d " + owner + " a 1 2 - l\xff", owner + " a 1 2 - l", owner + " +1 2 - l",
+	} {
+		if got, want := ParseValue(value), (Value{Owner: value[:min(len(value), 32)]}); got != want {
+			t.Errorf("%q is %+v", value, got)
+		}
+	}
+	for _, value := range []string{theirs, "s " + Nobody + " a 0 0 - \xffe\xfff", "x " + Nobody + " 0 0 - \xff", "x " + lease + "\xff", "d " + lease, owner + " a 1 2 - l\xff", owner + " w "} {
+		if got := ParseValue(value); !got.Shared && !got.Revoked && !got.Detached && !got.Asked && !got.Reserved {
+			t.Errorf("%q is %+v", value, got)
+		}
+	}
 }
 
 func FuzzValueRoundTrip(f *testing.F) {

@@ -3,11 +3,14 @@ package wire
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
 // ListEntry is what a node registers: a list of nodes, as far as their identities are
@@ -28,7 +31,7 @@ const listVersion = "1"
 
 // NewList returns a request that registers an entry for that long. fresh is the identity that
 // the node gets if it has none.
-func NewList(lists string, e *ListEntry, fresh string, life, notAfter time.Duration) *Request {
+func NewList(lists string, e *ListEntry, fresh string, life time.Duration, notAfter clock.Steady) *Request {
 	return &Request{keys: []string{lists}, args: []string{"list", listVersion, strconv.Itoa(e.Nodes), strings.Join(e.IDs, ","), e.Known, fresh,
 		strconv.FormatInt(life.Milliseconds(), 10), flag(e.Adds), flag(e.Keeps), Micros(notAfter)}}
 }
@@ -73,10 +76,73 @@ func OtherList(other string, n int, left time.Duration) *ConfigError {
 	return &ConfigError{
 		Problem: fmt.Sprintf("other clients of this node use a list of %.3s nodes, and this one uses another list of %d: "+
 			"a majority of each need not share a node", size, n),
-		Fix: "give every client the same nodes, and change them by one at a time, see docs/runbook.md#from-3-to-5-nodes; the other list is remembered: " + until, Err: ErrOtherList,
+		Fix: fixLists + "; the other list is remembered: " + until, Err: ErrOtherList,
+		List: true,
 	}
 }
+
+const fixLists = "give every client the same nodes, and change them by one at a time, see docs/runbook.md#from-3-to-5-nodes"
 
 // ErrOtherList means that other clients use a list of nodes beside which this one must
 // not be used.
 var ErrOtherList = errors.New("other clients of this node use another list of nodes")
+
+// AnnouncedFor is how long an announcement stands.
+const AnnouncedFor = 30 * time.Second
+
+// Announcement is a list of nodes as its clients announce it to those with other lists. No vote depends on it.
+type Announcement struct {
+	Guarded bool
+	Nodes   int      // in the list
+	IDs     []string // run_ids of its servers, as far as the client is connected to them
+	Addrs   string   // of all nodes, as the client lists them
+}
+
+// announcers are the first words of announcements, without the guard and with it.
+var announcers = [...]string{"plain", "guarded"}
+
+// String returns the text on the nodes. It is the same for all clients with the same list.
+func (a *Announcement) String() string {
+	who := announcers[0]
+	if a.Guarded {
+		who = announcers[1]
+	}
+	return fmt.Sprintf("%s %d %s %.1000s", who, a.Nodes, strings.Join(a.IDs, ","), a.Addrs)
+}
+
+// ParseAnnouncement reads the text of an announcement. ok is false for any other text.
+func ParseAnnouncement(text string) (a Announcement, ok bool) {
+	words := strings.SplitN(text, " ", 4)
+	if len(words) != 4 || words[2] == "" || !slices.Contains(announcers[:], words[0]) {
+		return a, false
+	}
+	n, err := strconv.Atoi(words[1])
+	return Announcement{Guarded: words[0] == announcers[1], Nodes: n, IDs: strings.Split(words[2], ","), Addrs: words[3]}, err == nil
+}
+
+// NewAnnounce returns a request that announces a list, and asks for those of others.
+func NewAnnounce(key string, a *Announcement, notAfter clock.Steady) *Request {
+	return &Request{keys: []string{key}, args: []string{"announce", a.String(), strconv.FormatInt(AnnouncedFor.Milliseconds(), 10), Micros(notAfter)}}
+}
+
+// ReadAnnounced reads the answer to a NewAnnounce: how much longer each text stands.
+func ReadAnnounced(reply []rueidis.RedisMessage) map[string]time.Duration {
+	all := map[string]time.Duration{}
+	for i := 0; i+1 < len(reply); i += 2 {
+		text, err := StringOf(&reply[i])
+		left, wrong := reply[i+1].AsInt64()
+		if err == nil && wrong == nil {
+			all[text] = time.Duration(min(max(left, 0), maxRefused)) * time.Millisecond
+		}
+	}
+	return all
+}
+
+// Apart returns the warning about clients with other nodes, which may hold a lock that clients with these hold.
+func Apart(own, other string) *ConfigError {
+	return &ConfigError{
+		Problem: fmt.Sprintf("other clients of this node list the nodes %.400q, and this one lists %.400q: a majority of each need not share a node, "+
+			"so two clients can hold one lock", other, own),
+		Fix: fixLists,
+	}
+}

@@ -4,15 +4,17 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
 // Acquisition has the parameters of a request for a lock.
 type Acquisition struct {
 	Lock     string
-	Value    string        // the lock's value, from Compose, with Token
-	KeyTTL   string        // how long the lock lives, ms
-	NotAfter time.Duration // on the steady clock; after it the request is void
-	Token    string        // the proposal; "0" without fencing
+	Value    string       // the lock's value, from Compose, with Token
+	KeyTTL   string       // how long the lock lives, ms
+	NotAfter clock.Steady // on the steady clock; after it the request is void
+	Token    string       // the proposal; "0" without fencing
 	// Ticket waits in the node's queue while the lock is taken; "" for none.
 	Ticket     string
 	EnqueuedAt string // the score in the queue: when the wait began, µs, the same for every node
@@ -70,9 +72,22 @@ func (r *Renewals) Add(lock, value, keyTTL string) {
 }
 
 // Request returns the request, which expires at expires.
-func (r *Renewals) Request(expires time.Duration) *Request {
+func (r *Renewals) Request(expires clock.Steady) *Request {
 	r.req.Expires = expires
 	return r.req
+}
+
+// Lifetime returns how long an Extend or a Heal keeps one of its locks, the longest; 0 for other
+// requests.
+func (r *Request) Lifetime() (longest time.Duration) {
+	if r.Kind != Extend && r.Kind != Heal {
+		return 0
+	}
+	for i := 2; i < len(r.args); i += len(r.args) / len(r.keys) {
+		ms, _ := strconv.ParseInt(r.args[i], 10, 64)
+		longest = max(longest, time.Duration(ms)*time.Millisecond)
+	}
+	return longest
 }
 
 // proof returns the part of a value that shows owner and token: "owner token ".
@@ -92,15 +107,15 @@ type Healing struct {
 	Metadata string
 	KeyTTL   string
 	Shared   bool
-	NotAfter time.Duration // on the steady clock
+	NotAfter clock.Steady // on the steady clock
 	// HeldUntil is when the lock on the node would have ended, on the steady clock; 0 if
 	// the node had none. A node in quarantine creates the lock no later than that.
-	HeldUntil time.Duration
+	HeldUntil clock.Steady
 }
 
 // NewHeal returns a request that creates the locks again. They show no token: the node's
 // register may be lost as well.
-func NewHeal(locks []Healing, expires time.Duration) *Request {
+func NewHeal(locks []Healing, expires clock.Steady) *Request {
 	r := &Request{
 		Kind: Heal, Expires: expires, Urgent: true,
 		keys: make([]string, 0, len(locks)), args: make([]string, 0, 5*len(locks)),
@@ -117,7 +132,7 @@ func NewHeal(locks []Healing, expires time.Duration) *Request {
 }
 
 // NewRaise returns a request that moves the register of a lock that owner holds.
-func NewRaise(lock, owner string, token int64, metadata string, expires time.Duration) *Request {
+func NewRaise(lock, owner string, token int64, metadata string, expires clock.Steady) *Request {
 	return &Request{
 		Kind: Raise, Expires: expires, Urgent: true, keys: []string{lock},
 		args: []string{"raise", owner + " ", strconv.FormatInt(token, 10), metadata},
@@ -138,7 +153,7 @@ type TicketUpdate struct {
 // the head of its queue. The value comes from Compose; only its owner counts. If undoes
 // is not nil, nodes that have not sent that acquisition and find it withdrawn need no
 // release.
-func NewRelease(lock, value string, undoes *Request, ticket TicketUpdate, expires time.Duration) *Request {
+func NewRelease(lock, value string, undoes *Request, ticket TicketUpdate, expires clock.Steady) *Request {
 	r := &Request{Kind: Release, Expires: expires, Urgent: true, Insists: true}
 	r.room[0] = lock
 	r.keys = r.room[:1:1]
@@ -168,7 +183,7 @@ func (u TicketUpdate) mode() string {
 // refused the acquisition needs no release: it has no lock of ours. This does not apply
 // if the release changes the ticket, except when the ticket only stays in the queue where
 // the acquisition has put it.
-func NewUndo(lock, value string, undoes *Request, ticket TicketUpdate, expires time.Duration) *Request {
+func NewUndo(lock, value string, undoes *Request, ticket TicketUpdate, expires clock.Steady) *Request {
 	return NewRelease(lock, value, undoes, ticket, expires).afterFailure(undoes, ticket)
 }
 
@@ -195,7 +210,7 @@ func (r *Request) afterFailure(undoes *Request, ticket TicketUpdate) *Request {
 
 // NewReleases returns a request that deletes several locks, given as pairs of lock and
 // value.
-func NewReleases(locks [][2]string, expires time.Duration) *Request {
+func NewReleases(locks [][2]string, expires clock.Steady) *Request {
 	r := &Request{
 		Kind: Release, Expires: expires, Urgent: true, Insists: true,
 		keys: make([]string, 0, len(locks)), args: make([]string, 0, 2*len(locks)),
@@ -209,7 +224,7 @@ func NewReleases(locks [][2]string, expires time.Duration) *Request {
 
 // NewKeep returns a request that keeps a lock of ours for ms milliseconds from its
 // arrival, though its lease is over. No other client gets the name until then.
-func NewKeep(lock, value, ms string, expires time.Duration) *Request {
+func NewKeep(lock, value, ms string, expires clock.Steady) *Request {
 	return &Request{
 		Kind: Extend, Expires: expires, Urgent: true, Insists: true, keys: []string{lock}, args: []string{"extend", proof(value), ms},
 	}
@@ -217,13 +232,13 @@ func NewKeep(lock, value, ms string, expires time.Duration) *Request {
 
 // NewPass returns a request that removes a ticket from the queue. What is reserved for
 // the ticket is then reserved for the next waiter. The request never touches a lease.
-func NewPass(lock, ticket string, expires time.Duration) *Request {
+func NewPass(lock, ticket string, expires clock.Steady) *Request {
 	return &Request{Kind: Pass, Expires: expires, Urgent: true, Insists: true, keys: []string{lock}, args: []string{"pass", ticket}}
 }
 
 // NewPassOn is NewPass for a ticket that a message names. Few of these requests wait for a
 // node; Post refuses more, and a second one for the same ticket.
-func NewPassOn(lock, ticket string, expires time.Duration) *Request {
+func NewPassOn(lock, ticket string, expires clock.Steady) *Request {
 	return &Request{Kind: Pass, Expires: expires, Hint: true, keys: []string{lock}, args: []string{"pass", ticket}}
 }
 
@@ -248,28 +263,36 @@ const MaxReasonLen = 256
 
 // NewAsk returns a request that asks the owner of a lock to release it. Only that owner's lock gets
 // the note.
-func NewAsk(lock, owner string, note Note, notAfter time.Duration) *Request {
+func NewAsk(lock, owner string, note Note, notAfter clock.Steady) *Request {
 	return newMark(lock, owner, "a", 0, note, notAfter)
 }
 
 // NewRevoke returns a request that revokes the lease of a lock's owner: the lock lives for at least
 // life from the arrival of the request, and is not renewed any more.
-func NewRevoke(lock, owner string, life time.Duration, note Note, notAfter time.Duration) *Request {
+func NewRevoke(lock, owner string, life time.Duration, note Note, notAfter clock.Steady) *Request {
 	return newMark(lock, owner, "x", life, note, notAfter)
 }
 
 // NewDetach returns a request that detaches the lease of a lock's owner: the lock lives for keep from the
 // arrival of the request, for whoever resumes it.
-func NewDetach(lock, owner string, keep, notAfter time.Duration) *Request {
+func NewDetach(lock, owner string, keep time.Duration, notAfter clock.Steady) *Request {
 	return newMark(lock, owner, "d", keep, Note{}, notAfter)
 }
 
 // NewDrop returns a request that deletes a detached lock of this owner.
-func NewDrop(lock, owner string, expires time.Duration) *Request {
+func NewDrop(lock, owner string, expires clock.Steady) *Request {
 	return &Request{Kind: Release, Expires: expires, Urgent: true, Insists: true, keys: []string{lock}, args: []string{"drop", owner + " "}}
 }
 
-func newMark(lock, owner, kind string, life time.Duration, note Note, notAfter time.Duration) *Request {
+// NewBack returns a request that undoes a failed attempt to resume: nodes that have made the lock the
+// attempt's make it a detached one of its former owner again, so that another attempt may resume it.
+func NewBack(lock, value, from string, undoes *Request, expires clock.Steady) *Request {
+	r := NewRelease(lock, value, undoes, TicketUpdate{}, expires).afterFailure(undoes, TicketUpdate{})
+	r.args = append(r.room[1:1], "back", value[:OwnerLen+1], from+" ")
+	return r
+}
+
+func newMark(lock, owner, kind string, life time.Duration, note Note, notAfter clock.Steady) *Request {
 	ms := (life + time.Millisecond - 1).Milliseconds() // never shorter
 	return &Request{
 		Kind: Mark, Expires: notAfter, Urgent: true, keys: []string{lock},
@@ -278,13 +301,13 @@ func newMark(lock, owner, kind string, life time.Duration, note Note, notAfter t
 }
 
 // NewRead returns a request that reads a lock and changes nothing.
-func NewRead(lock string, expires time.Duration) *Request {
+func NewRead(lock string, expires clock.Steady) *Request {
 	return &Request{Kind: Read, Expires: expires, Urgent: true, keys: []string{lock}, args: []string{"read"}}
 }
 
 // NewScan returns a request that looks at about count keys of the server, from a cursor on, for
 // locks whose keys begin with a prefix.
-func NewScan(prefix, cursor string, count int, expires time.Duration) *Request {
+func NewScan(prefix, cursor string, count int, expires clock.Steady) *Request {
 	return &Request{
 		Kind: Scan, Expires: expires, Urgent: true, keys: []string{prefix}, args: []string{"scan", cursor, Literal(prefix) + "*", strconv.Itoa(count)},
 	}
@@ -297,7 +320,7 @@ var signs = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`,
 
 // NewPlainRelease returns a release of the same locks as another release that touches no
 // ticket: the wait may be over by then, and the ticket must not be put back.
-func NewPlainRelease(of *Request, expires time.Duration) *Request {
+func NewPlainRelease(of *Request, expires clock.Steady) *Request {
 	r := &Request{Kind: Release, Expires: expires, Urgent: true, Insists: true, keys: of.keys}
 	if of.args[0] == "quit" {
 		r.args = []string{"quit", of.args[1], "", "", ""}
@@ -309,11 +332,14 @@ func NewPlainRelease(of *Request, expires time.Duration) *Request {
 
 // NewForget returns a request that drops registers older than age, at most that many. A TTL of
 // Redis could not do this: the base has to be raised with each drop.
-func NewForget(registers string, age time.Duration, most int, expires time.Duration) *Request {
+func NewForget(registers string, age time.Duration, most int, expires clock.Steady) *Request {
 	return &Request{
 		Kind: Forget, Expires: expires, Urgent: true, keys: []string{registers}, args: []string{"forget", Micros(age), strconv.Itoa(most)},
 	}
 }
 
-// Micros returns a duration in µs, as the script has all instants.
-func Micros(d time.Duration) string { return strconv.FormatInt(d.Microseconds(), 10) }
+// Micros returns an instant or a duration in µs, as the script has them. It knows the node's clock
+// against the steady one, so no instant of the validity clock is sent.
+func Micros[T clock.Steady | time.Duration](t T) string {
+	return strconv.FormatInt(time.Duration(t).Microseconds(), 10)
+}

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
 // Otherwise the largest request so far would stay in memory.
@@ -18,7 +20,7 @@ func TestABufferDoesNotStayAsLargeAsTheLargestRequest(t *testing.T) {
 	}
 	var d Reader
 	var r Reply
-	d.Read(renewals.Request(time.Hour), Answers{codes: string(codes)}, &r)
+	d.Read(renewals.Request(clock.Steady(time.Hour)), Answers{codes: string(codes)}, &r)
 	assert.Len(t, r.Answers, MaxLocks)
 	d.Trim()
 	assert.Zero(t, cap(d.codes))

@@ -1,6 +1,10 @@
 package wire
 
-import "time"
+import (
+	"time"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+)
 
 // Status says what a Reply means.
 type Status uint8
@@ -77,16 +81,17 @@ type Readers struct {
 // Reply is the result of a Request on one node.
 type Reply struct {
 	Status   Status
-	Sent     time.Duration // an instant before the request was sent, on the validity clock
-	Moved    int64         // Granted: the value to which this request moved the register; 0 if the register was ahead
-	Before   int64         // Granted, Raise: the register's value before; Raise: −1 for a refusal
-	Waiters  int64         // Granted, Raise, Read: tickets in the queue
-	N        int64         // Release, Pass, Mark on one lock: the answer
-	Answers  []int64       // Extend, Heal, Release on several locks: one for each; valid during Receive only
-	Held     string        // Taken, Read: the lock's value, "" for none
-	Readers  *Readers      // Taken, Read: those who have the lock together; nil for none
-	TTL      time.Duration // Taken, Read, Mark: how long the lock lives, or had to live before the mark; negative for no end or no lock
-	FreeSlot int64         // Taken: a slot that may be asked for at once; −1 for none
+	Sent     clock.Validity // an instant before the request was sent, on the validity clock
+	Moved    int64          // Granted: the value to which this request moved the register; 0 if the register was ahead
+	Before   int64          // Granted, Raise: the register's value before; Raise: −1 for a refusal
+	Waiters  int64          // Granted, Raise, Read: tickets in the queue
+	N        int64          // Release, Pass, Mark on one lock: the answer
+	Again    bool           // the node may have run the request before, and its answer was lost
+	Answers  []int64        // Extend, Heal, Release on several locks: one for each; valid during Receive only
+	Held     string         // Taken, Read: the lock's value, "" for none
+	Readers  *Readers       // Taken, Read: those who have the lock together; nil for none
+	TTL      time.Duration  // Taken, Read, Mark: how long the lock lives, or had to live before the mark; negative for no end or no lock
+	FreeSlot int64          // Taken: a slot that may be asked for at once; −1 for none
 	// Position is how many tickets are before ours in the queue; −1 if ours is not in it.
 	Position int64 // Taken
 	// Wants are the locks of an Extend that others want, valid as long as Answers.

@@ -5,7 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
-	"time"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
 // Kind is a kind of operation.
@@ -44,7 +45,7 @@ type Request struct {
 	Kind Kind
 	// Expires is the instant on the steady clock after which the request is not sent any
 	// more. By then, a request that creates a lock is void on the node, too.
-	Expires time.Duration
+	Expires clock.Steady
 
 	keys []string // one for each operation
 	args []string // of all operations, each with its name
@@ -140,6 +141,18 @@ func (r *Request) UndoesNothing(node uint32) bool {
 
 // Locks returns the number of locks in the request.
 func (r *Request) Locks() int { return len(r.keys) }
+
+// permitWeight is for how many other operations one counts that may let waiters in to slots. It keeps a
+// script well below 2 ms.
+const permitWeight = 8
+
+// Weight returns how many of the MaxLocks operations of a script the request takes up.
+func (r *Request) Weight() int {
+	if (r.Kind == Acquire || r.Kind == Release || r.Kind == Pass) && strings.Contains(r.keys[0], permitTag) {
+		return permitWeight * len(r.keys)
+	}
+	return len(r.keys)
+}
 
 // Keys returns the keys of the locks, one for each operation.
 func (r *Request) Keys() []string { return r.keys }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
 )
 
 // An acquisition's request is reused for the next one. A release that undoes the first
@@ -16,16 +18,16 @@ func TestAReleaseOfAnEarlierUseIsSent(t *testing.T) {
 	value := Compose(strings.Repeat("0", OwnerLen), 0, "0 - -")
 	for _, shared := range []bool{false, true} {
 		entry := Entry{Lock: "p:job", Value: value, Shared: shared}
-		acquisition := Acquisition{Lock: "p:job", Value: value, KeyTTL: "1000", Token: "0", NotAfter: time.Minute, Shared: shared}
+		acquisition := Acquisition{Lock: "p:job", Value: value, KeyTTL: "1000", Token: "0", NotAfter: clock.Steady(time.Minute), Shared: shared}
 		r := &Request{}
 		r.Init(&acquisition)
 		r.sent.Store(asked)
-		release := entry.Release(r, TicketUpdate{}, time.Minute)
+		release := entry.Release(r, TicketUpdate{}, clock.Steady(time.Minute))
 		assert.False(t, release.UndoesNothing(untouched), "it may still be sent")
 		r.Withdraw()
 		assert.True(t, release.UndoesNothing(untouched))
 		assert.False(t, release.UndoesNothing(asked))
-		assert.False(t, entry.Release(r, TicketUpdate{Ticket: "t"}, time.Minute).UndoesNothing(untouched), "the ticket may be there")
+		assert.False(t, entry.Release(r, TicketUpdate{Ticket: "t"}, clock.Steady(time.Minute)).UndoesNothing(untouched), "the ticket may be there")
 
 		r.Reset()
 		assert.False(t, r.Withdrawn())
@@ -33,7 +35,7 @@ func TestAReleaseOfAnEarlierUseIsSent(t *testing.T) {
 		r.Init(&acquisition)
 		r.Withdraw()
 		assert.False(t, release.UndoesNothing(asked), "the first use was sent to this node")
-		assert.True(t, entry.Release(r, TicketUpdate{}, time.Minute).UndoesNothing(asked), "the second use was not")
+		assert.True(t, entry.Release(r, TicketUpdate{}, clock.Steady(time.Minute)).UndoesNothing(asked), "the second use was not")
 	}
 }
 
@@ -43,13 +45,13 @@ func TestANodeThatHasRefusedAnAcquisitionNeedsNoRelease(t *testing.T) {
 	const refused, other = 1, 2 // nodes, by their bits
 	value := Compose(strings.Repeat("0", OwnerLen), 0, "0 - -")
 	for what, a := range map[string]Acquisition{"a writer": {}, "a reader": {Shared: true}, "a permit": {Limit: 3}} {
-		a.Lock, a.Value, a.NotAfter, a.Ticket, a.EnqueuedAt = "p:job", value, time.Minute, "t", "5"
+		a.Lock, a.Value, a.NotAfter, a.Ticket, a.EnqueuedAt = "p:job", value, clock.Steady(time.Minute), "t", "5"
 		r := &Request{}
 		r.Init(&a)
 		r.MarkSent(refused | other)
 		r.MarkRefused(refused)
 		entry := Entry{Lock: a.Lock, Value: value, Shared: a.Shared}
-		undo := func(u TicketUpdate) *Request { return entry.Undo(r, u, time.Minute) }
+		undo := func(u TicketUpdate) *Request { return entry.Undo(r, u, clock.Steady(time.Minute)) }
 		assert.True(t, undo(TicketUpdate{Ticket: "t", EnqueuedAt: "5"}).UndoesNothing(refused), what)
 		assert.False(t, undo(TicketUpdate{Ticket: "t", EnqueuedAt: "5"}).UndoesNothing(other), what)
 		for _, u := range []TicketUpdate{{Ticket: "t"}, {Ticket: "u", EnqueuedAt: "5"}, {Ticket: "t", EnqueuedAt: "5", Yields: true}} {
@@ -62,9 +64,9 @@ func TestANodeThatHasRefusedAnAcquisitionNeedsNoRelease(t *testing.T) {
 func TestAPlainReleaseTouchesNoTicket(t *testing.T) {
 	for _, shared := range []bool{false, true} {
 		entry := Entry{Lock: "p:job", Value: Compose(strings.Repeat("0", OwnerLen), 0, "0 - -"), Shared: shared}
-		plain := NewPlainRelease(entry.Release(nil, TicketUpdate{Ticket: "t", EnqueuedAt: "5", Yields: true}, time.Minute), time.Hour)
-		assert.True(t, plain.Same(entry.Release(nil, TicketUpdate{}, time.Minute)))
-		assert.Equal(t, time.Hour, plain.Expires)
+		plain := NewPlainRelease(entry.Release(nil, TicketUpdate{Ticket: "t", EnqueuedAt: "5", Yields: true}, clock.Steady(time.Minute)), clock.Steady(time.Hour))
+		assert.True(t, plain.Same(entry.Release(nil, TicketUpdate{}, clock.Steady(time.Minute))))
+		assert.Equal(t, clock.Steady(time.Hour), plain.Expires)
 	}
 }
 
@@ -81,7 +83,9 @@ func TestALapseIsReportedToItsNodeAlone(t *testing.T) {
 // The lean script looks for a queue behind the lock, and the slots of a name have one for all.
 func TestALoneReleaseOfASlotIsNotLean(t *testing.T) {
 	value := Compose(strings.Repeat("a", OwnerLen), 8, "0 - -")
-	release := func(lock string) *Request { return NewRelease(lock, value, nil, TicketUpdate{}, time.Hour) }
+	release := func(lock string) *Request {
+		return NewRelease(lock, value, nil, TicketUpdate{}, clock.Steady(time.Hour))
+	}
 	assert.True(t, release("p:job").Lean())
 	assert.False(t, release(SlotKey("p:job", 3)).Lean())
 }

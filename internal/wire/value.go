@@ -82,8 +82,11 @@ const (
 // value.
 const Nobody = "00000000000000000000000000000000"
 
-// sharedForm begins the value of a lock that readers have, see lua/shared.lua.
-const sharedForm = "s "
+// sharedForm begins the value of a lock that readers have, see lua/shared.lua; Nobody and noLease follow.
+const (
+	sharedForm = "s "
+	noLease    = "0 0 - "
+)
 
 // noteSeparator is before each part of a note. No label has that byte: it is no UTF-8.
 const noteSeparator = "\xff"
@@ -121,24 +124,24 @@ func parseOwn(s string) (v Value, ok bool) {
 	if len(s) <= OwnerLen || s[OwnerLen] != ' ' || strings.Trim(s[:OwnerLen], "0123456789abcdef") != "" {
 		return v, false
 	}
-	if s[OwnerLen:] == reservedMark {
-		return Value{Owner: s[:OwnerLen], Reserved: true}, true
-	}
 	v.Owner = s[:OwnerLen]
-	s = cutNote(s, &v)
+	if s[OwnerLen:] == reservedMark {
+		v.Reserved = true
+		return v, v == Value{Owner: v.Owner, Reserved: true}
+	}
+	if s, ok = cutNote(s, &v); !ok {
+		return v, false
+	}
 	parts := strings.SplitN(s, " ", 4)
 	if len(parts) != 4 || len(parts[2]) > maxTraceParent || len(parts[3]) > MaxLabelLen || !utf8.ValidString(s) {
 		return v, false
 	}
-	token, err := strconv.ParseInt(parts[0], 10, 64)
-	if err != nil || token < 0 {
+	token, err := strconv.ParseUint(parts[0], 10, 63)
+	since, wrong := strconv.ParseInt(parts[1], 10, 64)
+	if err != nil || wrong != nil || v.Shared && v.Owner != Nobody || (v.Shared || v.Revoked) && v.Owner == Nobody && s != noLease {
 		return v, false
 	}
-	since, err := strconv.ParseInt(parts[1], 10, 64)
-	if err != nil {
-		return v, false
-	}
-	v.Token, v.Since, v.Label = token, time.UnixMicro(since), parts[3]
+	v.Token, v.Since, v.Label = int64(token), time.UnixMicro(since), parts[3]
 	if parts[2] != "-" {
 		v.TraceParent = parts[2]
 	}
@@ -147,18 +150,18 @@ func parseOwn(s string) (v Value, ok bool) {
 
 // cutNote returns what follows the owner and a mark in a value of ours, and reads the note behind it. A node
 // shows a long note shortened.
-func cutNote(s string, v *Value) (rest string) {
+func cutNote(s string, v *Value) (rest string, ok bool) {
 	v.Asked = strings.HasPrefix(s[OwnerLen:], askedMark)
 	rest = s[OwnerLen+1:]
 	if v.Asked {
 		rest = s[OwnerLen+len(askedMark):]
 	}
 	if !v.Asked && !v.Revoked {
-		return rest
+		return rest, true
 	}
-	rest, text, _ := strings.Cut(rest, noteSeparator)
+	rest, text, noted := strings.Cut(rest, noteSeparator)
 	v.Note = readNote(text)
-	return rest
+	return rest, noted && v.Asked != (v.Revoked || v.Detached)
 }
 
 // readNote reads the note of a mark. Its text comes from other clients.

@@ -25,7 +25,7 @@ type operation struct {
 // arguments returns how many arguments each operation has.
 var arguments = map[string]int{
 	"acquire": 4, "wait": 7, "extend": 2, "heal": 4, "raise": 3, "release": 1, "leave": 4, "pass": 1, "read": 0,
-	"share": 6, "prolong": 2, "restore": 4, "align": 2, "quit": 4, "look": 1, "forget": 2, "guard": 7, "list": 9,
+	"share": 6, "prolong": 2, "restore": 4, "align": 2, "quit": 4, "look": 1, "forget": 2, "guard": 7, "list": 9, "announce": 3,
 }
 
 const (
@@ -108,7 +108,7 @@ func TestTheRowsKnowEveryOperationOfTheScript(t *testing.T) {
 	for i := range 4 { // each second one is refused, and waits
 		acquire := m.Acquire
 		if i > 1 {
-			acquire = m.AcquireShared
+			acquire = testkit.With(m.Acquire, quorumlock.Shared())
 		}
 		l, err := acquire(t.Context(), "job")
 		require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestTheRowsKnowEveryOperationOfTheScript(t *testing.T) {
 		assert.True(t, known)
 		for _, op := range all {
 			seen[op.kind()], seen[op.name] = true, true
-			if op.name != "guard" && op.name != "list" && op.name != "forget" && op.key != wire.GuardKey(quorumlock.DefaultPrefix) {
+			if op.name != "guard" && op.name != "list" && op.name != "announce" && op.name != "forget" && op.key != wire.GuardKey(quorumlock.DefaultPrefix) {
 				assert.Equal(t, lockKey("job"), op.key, op.name)
 			}
 		}

@@ -35,7 +35,9 @@ func TestANodeThatEvictsCausesNoSecondLease(t *testing.T) {
 		bare := testkit.Connect(t, addrs, guard...)
 		holder, competitor := testkit.Connect(t, redistest.Addrs(servers), guard...), testkit.Connect(t, redistest.Addrs(servers), guard...)
 		victim.Fill(policy, nil)
-		_, err := quorumlock.New(t.Context(), quorumlock.Addrs(redistest.Addrs(servers)...), guard...)
+		late := testkit.Connect(t, redistest.Addrs(servers), guard...)
+		patiently(t, "the node is checked", func() bool { return late.Nodes()[0].Version != "" })
+		err := late.Nodes()[0].Err
 		r.figure(fmt.Sprintf("New refuses it by the name of the policy: %v", err != nil && strings.Contains(err.Error(), policy)), "true",
 			err != nil && strings.Contains(err.Error(), policy))
 		for _, m := range []*quorumlock.Manager{bare, holder, competitor} { // no lease is held yet, so the next check finds the policy

@@ -57,7 +57,7 @@ type failovers struct {
 
 	mu      sync.Mutex
 	longest time.Duration   // overlap
-	waited  []time.Duration // until B was granted, from the fault
+	waited  []time.Duration // until B was granted, from the fault, where A has lost its lease
 }
 
 // run runs the rounds of a row. With the guard, nodes is 1 or 3; without it, the group is
@@ -208,6 +208,9 @@ func (f failover) round(t *testing.T, nodes int, guard bool, sum *failovers) {
 	var got grant
 	select {
 	case got = <-granted:
+		sum.mu.Lock()
+		sum.waited = append(sum.waited, got.at.Sub(begun))
+		sum.mu.Unlock()
 		late := nodes == 1 && failover > f.ttl-toRenew
 		if f.kept {
 			t.Logf("A has lost its lease: %v; the next master after %v, B granted after %v", held.Err(), brief(failover), brief(got.at.Sub(begun)))
@@ -225,9 +228,6 @@ func (f failover) round(t *testing.T, nodes int, guard bool, sum *failovers) {
 	}
 	require.NoError(t, got.err)
 	sum.rounds.Add(1)
-	sum.mu.Lock()
-	sum.waited = append(sum.waited, got.at.Sub(begun))
-	sum.mu.Unlock()
 	if got.valid {
 		sum.overlaps.Add(1)
 		select {

@@ -263,7 +263,7 @@ func (c replies) Receive(_ int, _ *wire.Request, r *wire.Reply) { c <- *r }
 
 // ask acquires a lock, and then releases it whatever the answer was.
 func (c *nodeClient) ask(name string) (string, error) {
-	lock, until := wire.LockKey(quorumlock.DefaultPrefix, name), c.clock.Steady()+10*time.Second
+	lock, until := wire.LockKey(quorumlock.DefaultPrefix, name), c.clock.Steady().Add(10*time.Second)
 	now := time.Now()
 	value := wire.Compose(strings.Repeat("c", wire.OwnerLen), now.UnixMicro(), string(wire.AppendMetadata(nil, now, "", "")))
 	acquire := &wire.Request{}

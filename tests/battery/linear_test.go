@@ -17,6 +17,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 // contention describes a number of clients that want a few locks, for a while.
@@ -79,7 +80,7 @@ func contend(t *testing.T, c contention) []hold {
 func contendOnce(ctx context.Context, m *quorumlock.Manager, client int, lock string, shared float64, rng *rand.Rand) (*hold, error) {
 	acquire := m.Acquire
 	if shared > 0 && rng.Float64() < shared { // the other histories stay what their seeds make them
-		acquire = m.AcquireShared
+		acquire = testkit.With(m.Acquire, quorumlock.Shared())
 	}
 	var opts []quorumlock.AcquireOption
 	abandoned := rng.Float64() < 0.02
@@ -207,7 +208,7 @@ func histories(t *testing.T, n int, title string, shared float64) {
 	ends := map[string]int{}
 	histories, operations := 0, 0
 	var illegal []string
-	rounds := count(20, 1)
+	rounds := count(20, 3)
 	for round := range rounds {
 		holds := contend(t, contention{
 			nodes: n, clients: 8, locks: 2, lasting: 2500 * time.Millisecond, ttl: 400 * time.Millisecond,

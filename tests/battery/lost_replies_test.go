@@ -252,16 +252,14 @@ func (d *dropper) gone(name string) {
 
 // ask asks for a name, once or until it is granted.
 func (d *dropper) ask(ctx context.Context, name string, once bool) (*quorumlock.Lease, error) {
-	switch {
-	case d.shared && once:
-		return d.m.TryAcquireShared(ctx, name)
-	case d.shared:
-		return d.m.AcquireShared(ctx, name)
-	case once:
-		return d.m.TryAcquire(ctx, name)
-	default:
-		return d.m.Acquire(ctx, name)
+	var kind quorumlock.Kind
+	if d.shared {
+		kind = quorumlock.Shared()
 	}
+	if once {
+		return d.m.TryAcquire(ctx, name, kind)
+	}
+	return d.m.Acquire(ctx, name, kind)
 }
 
 // has reports whether a server holds the lease.

@@ -69,7 +69,7 @@ func partitions(t *testing.T, n int, busy, shared bool) {
 	competitor := testkit.Connect(t, redistest.Addrs(servers), opts...)
 	acquire := holder.Acquire
 	if shared {
-		acquire = holder.AcquireShared
+		acquire = testkit.With(holder.Acquire, quorumlock.Shared())
 	}
 
 	total := count(1000, 20)

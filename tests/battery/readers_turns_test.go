@@ -86,7 +86,7 @@ func crowdRole() int {
 		return roleFailed(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	_, err = m.AcquireShared(ctx, "held")
+	_, err = m.Acquire(ctx, "held", quorumlock.Shared())
 	cancel()
 	if !errors.Is(err, quorumlock.ErrHeld) {
 		return roleFailed(fmt.Errorf("not refused: %w", err))
@@ -102,7 +102,7 @@ func crowdRole() int {
 	}
 	for commands := bufio.NewScanner(os.Stdin); commands.Scan(); {
 		err := each(func(i int) (err error) {
-			leases[i], err = m.AcquireShared(context.Background(), "job")
+			leases[i], err = m.Acquire(context.Background(), "job", quorumlock.Shared())
 			granted[i] = now()
 			return err
 		})
@@ -220,7 +220,7 @@ func actorRole() int {
 		case actorAcquire:
 			l, err = m.Acquire(ctx, "job")
 		case actorShare:
-			l, err = m.AcquireShared(ctx, "job")
+			l, err = m.Acquire(ctx, "job", quorumlock.Shared())
 		case actorDowngrade:
 			l, err = held.Downgrade(ctx)
 		case actorRelease:

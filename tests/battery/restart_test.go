@@ -195,9 +195,9 @@ func draw(holder, competitor *quorumlock.Manager, shared bool) pair {
 	case !shared:
 		return pair{holder.Acquire, competitor.TryAcquire}
 	case rand.IntN(2) == 0:
-		return pair{holder.AcquireShared, competitor.TryAcquire}
+		return pair{testkit.With(holder.Acquire, quorumlock.Shared()), competitor.TryAcquire}
 	default:
-		return pair{holder.Acquire, competitor.TryAcquireShared}
+		return pair{holder.Acquire, testkit.With(competitor.TryAcquire, quorumlock.Shared())}
 	}
 }
 

@@ -27,7 +27,7 @@ var silences = []silence{
 	{"cut", func(_ *redistest.Server, p *redistest.Proxy) { p.Swallow() }},
 }
 
-// One of three nodes does not answer. After the first second no call takes longer because of
+// One of three nodes does not answer. After the first calls that meet it, no call takes longer because of
 // it, whatever the call finds: a free name, one that is taken, or one that others want too.
 func TestANodeThatDoesNotAnswerDelaysNoCall(t *testing.T) {
 	for _, s := range silences {
@@ -45,6 +45,7 @@ func TestANodeThatDoesNotAnswerDelaysNoCall(t *testing.T) {
 			healthy := w.run(count(2000, 60))
 			s.begin(servers[1], proxies[1])
 			time.Sleep(time.Second)
+			w.run(len(w.managers)) // a node that hangs costs one node timeout, once: a busy process tests an idle connection later
 			down := w.run(count(2000, 60))
 			servers[1].Continue()
 			for kind, name := range timedKinds {

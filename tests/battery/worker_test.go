@@ -20,6 +20,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 // A tenure is a lease that a holder has, and its record.
@@ -250,11 +251,9 @@ func (w *worker) dwell(d time.Duration, lease <-chan struct{}) {
 func (w *worker) section(lock string, rng *rand.Rand, link *witnessLink) error {
 	acquire := w.m.Acquire
 	if w.config.Shared > 0 && rng.Float64() < w.config.Shared {
-		acquire = w.m.AcquireShared
+		acquire = testkit.With(w.m.Acquire, quorumlock.Shared())
 	} else if w.config.Permits > 0 {
-		acquire = func(ctx context.Context, name string, opts ...quorumlock.AcquireOption) (*quorumlock.Lease, error) {
-			return w.m.AcquirePermit(ctx, name, w.config.Permits, opts...)
-		}
+		acquire = testkit.With(w.m.Acquire, quorumlock.Permits(w.config.Permits))
 	}
 	began := now()
 	ctx, cancel := context.WithTimeout(w.ctx, w.config.Patience)

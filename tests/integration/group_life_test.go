@@ -110,7 +110,7 @@ func life(t *testing.T, nodes []rueidis.ClientOption, master *redistest.Server) 
 	if len(nodes) == 1 {
 		select {
 		case lost := <-l.Lost():
-			assert.Equal(t, quorumlock.LostRevoked, lost.Reason)
+			assert.Equal(t, quorumlock.LostMissing, lost.Reason)
 		case <-ctx.Done():
 			assert.Fail(t, "no loss was reported")
 		}

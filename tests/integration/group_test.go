@@ -74,7 +74,7 @@ func TestAGroupThatCannotBeSafeIsRefusedWithTheFix(t *testing.T) {
 		"a Sentinel in Addrs":           {quorumlock.Addrs(sentinels[0])[0], nil, "sentinel mode; name the Sentinels with quorumlock.Sentinel"},
 		"a Sentinel named twice":        {quorumlock.Sentinel(g.Name(), sentinels[0], sentinels[0]), []quorumlock.Option{guard, failover}, "is named twice"},
 		"no Sentinel":                   {quorumlock.Sentinel(g.Name()), []quorumlock.Option{guard, failover}, "InitAddress is empty"},
-		"an address without a port":     {quorumlock.Sentinel(g.Name(), "localhost"), []quorumlock.Option{guard, failover}, "has to be host:port"},
+		"an address without a port":     {quorumlock.Sentinel(g.Name(), "localhost"), []quorumlock.Option{guard, failover}, "must be host:port"},
 	} {
 		t.Run(claim, func(t *testing.T) {
 			m, err := quorumlock.New(background, []rueidis.ClientOption{c.node}, c.opts...)
@@ -241,7 +241,7 @@ func TestAPlannedFailoverEndsNoWaitAndIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	g := redistest.StartGroup(t, redistest.GroupOptions{Args: quick})
 	var log transcript
-	const ttl = 8 * time.Second
+	const ttl = 15 * time.Second // longer than a failover on a busy machine
 	m := open(t, []rueidis.ClientOption{quorumlock.Sentinel(g.Name(), g.SentinelAddrs()...)}, quorumlock.WithTTL(ttl),
 		quorumlock.WithRestartGuard(ttl+window), quorumlock.WithFailover(window), quorumlock.WithLogger(log.logger()))
 	assert.Positive(t, m.Nodes()[0].QuarantinedFor)

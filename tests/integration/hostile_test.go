@@ -234,10 +234,7 @@ func TestAHugeValueCostsTheNodeNothing(t *testing.T) {
 	server := testkit.Start(t, 1)[0]
 	m := open(t, testkit.Nodes(t, server.Addr()), patient()...)
 	sizes := []int{64 << 20, 512 << 20}
-	if testing.Short() {
-		sizes = sizes[:1]
-	}
-	for _, size := range sizes {
+	for _, size := range sizes[:testkit.Count(2, 1)] {
 		key := testkit.Prefix + "job"
 		// A machine that is short of memory may need longer for this than the limit of a
 		// command in tests.

@@ -32,8 +32,8 @@ func TestBadInputIsRefusedWithTheFix(t *testing.T) {
 		assert.Contains(t, err.Error(), what)
 	}
 	refused(`node 0: InitAddress is empty`, quorumlock.Addrs(""))
-	refused(`node 0 ("`+host+`"): has to be host:port; add the port, 6379 as a rule`, quorumlock.Addrs(host))
-	refused(`has to be host:port`, quorumlock.Addrs("::1"))
+	refused(`node 0 ("`+host+`"): must be host:port; add the port, 6379 as a rule`, quorumlock.Addrs(host))
+	refused(`must be host:port`, quorumlock.Addrs("::1"))
 	refused(`is a list of addresses; split it`, quorumlock.Addrs(addr+",b:"+port))
 	refused(`has a space around the address; trim it`, quorumlock.Addrs(" "+addr))
 	good := quorumlock.Addrs(addr)

@@ -27,7 +27,7 @@ func held(t *testing.T, m *quorumlock.Manager, prefix string) (names []string, e
 
 func TestListOnServersWithOtherKeysAndOneThatIsDown(t *testing.T) {
 	t.Parallel()
-	m, servers := testkit.Manager(t, 3)
+	m, servers := testkit.Manager(t, 3, patient()...)
 	for _, s := range servers {
 		s.MustDo("EVAL", "for i = 1, 20000 do redis.call('SET', '"+testkit.Prefix[:len(testkit.Prefix)-1]+"/other/' .. i, i) end", "0")
 	}

@@ -79,6 +79,7 @@ func TestEndedCallsAndLeasesLeaveNothingInMemory(t *testing.T) {
 
 // A Manager that has met contention must not pay for it with each lease.
 func TestALeaseCostsNoMoreMemoryOnceItsManagerHasMetContention(t *testing.T) {
+	testkit.OnlyNightly(t, "it measures memory, which takes 20,000 leases")
 	const leases, most = 10_000, 700
 	m, servers := testkit.Manager(t, 3, quorumlock.WithTTL(time.Minute))
 	perLease := func(what string) {

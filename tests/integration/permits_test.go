@@ -31,7 +31,7 @@ func TestPermitsBoundHowManyWorkAtOnce(t *testing.T) {
 			m := testkit.Connect(t, addrs, quorumlock.WithTTL(3*time.Second))
 			clients.Go(func() {
 				for ctx.Err() == nil {
-					err := m.DoPermit(ctx, "job", limit, func(_ context.Context, l *quorumlock.Lease) error {
+					err := m.Do(ctx, "job", func(_ context.Context, l *quorumlock.Lease) error {
 						n := atWork.Add(1)
 						assert.LessOrEqual(t, n, int32(limit))
 						most.Store(max(most.Load(), n))
@@ -41,14 +41,14 @@ func TestPermitsBoundHowManyWorkAtOnce(t *testing.T) {
 						atWork.Add(-1)
 						turns[p].Add(1)
 						return nil
-					})
+					}, quorumlock.Permits(limit))
 					if err != nil && ctx.Err() == nil {
 						assert.ErrorIs(t, err, quorumlock.ErrLost)
 					}
 				}
 			})
 		}
-		workThroughARestart(t, servers[0], 5, turns[:])
+		workThroughARestart(t, servers[0], 3, turns[:])
 		testkit.Eventually(t, "all permits in use", func() bool { return most.Load() == int32(limit) })
 		cancel()
 		clients.Wait()
@@ -68,22 +68,67 @@ func TestAllPermitsAreUsedWithANodeDown(t *testing.T) {
 		if i%2 == 0 {
 			by = other
 		}
-		l, err := by.TryAcquirePermit(t.Context(), "job", 10)
+		l, err := by.TryAcquire(t.Context(), "job", quorumlock.Permits(10))
 		require.NoError(t, err, "permit %d", i)
 		leases = append(leases, l)
 	}
-	_, err := m.TryAcquirePermit(t.Context(), "job", 10)
+	_, err := m.TryAcquire(t.Context(), "job", quorumlock.Permits(10))
 	require.ErrorIs(t, err, quorumlock.ErrHeld)
-	held, slots, err := m.InspectPermits(t.Context(), "job", 10)
+	s, err := m.Inspect(t.Context(), "job", quorumlock.Permits(10))
 	require.NoError(t, err)
-	assert.Equal(t, 10, held)
-	for i := range slots {
-		assert.True(t, slots[i].Held, "slot %d", i)
+	assert.Len(t, s.Slots, 10)
+	for i := range s.Slots {
+		assert.True(t, s.Slots[i].Held, "slot %d", i)
 	}
 	for _, l := range leases {
 		assert.Equal(t, "job", l.Name())
-		require.NoError(t, l.Verify(t.Context()))
-		require.NoError(t, l.Renew(t.Context()))
-		require.NoError(t, l.Release(t.Context()))
+		testkit.Confirmed(t, l.Verify)
+		testkit.Confirmed(t, l.Renew)
+		testkit.Released(t, l)
+	}
+}
+
+// More callers than free permits come at one instant, in several processes: soon all permits are in use at once.
+// Then they are released together, and the other callers get theirs. Of MaxPermits, most are in use before.
+func TestAllPermitsAreInUseWhenCallersAreEnough(t *testing.T) {
+	t.Parallel()
+	const free = 128
+	for _, limit := range []int{free, quorumlock.MaxPermits} {
+		servers := testkit.Start(t, 3)
+		managers := testkit.Crowd(t, servers, 8, quorumlock.WithTTL(30*time.Second), quorumlock.WithNodeTimeout(5*time.Second))
+		var inUse atomic.Int32
+		var calls sync.WaitGroup
+		full := make(chan struct{})
+		once := sync.OnceFunc(func() { close(full) })
+		use := func(l *quorumlock.Lease, err error) {
+			if !assert.NoError(t, err) {
+				return
+			}
+			calls.Go(func() {
+				n := inUse.Add(1)
+				assert.LessOrEqual(t, n, int32(limit))
+				if n == int32(limit) {
+					once()
+				}
+				<-full
+				inUse.Add(-1)
+				assert.NoError(t, l.Release(t.Context()))
+			})
+		}
+		for i := range limit - free {
+			use(managers[i%len(managers)].TryAcquire(t.Context(), "job", quorumlock.Permits(limit)))
+		}
+		began := time.Now()
+		for i := range free + free/4 {
+			calls.Go(func() { use(managers[i%len(managers)].Acquire(t.Context(), "job", quorumlock.Permits(limit))) })
+		}
+		select {
+		case <-full:
+			t.Logf("%d permits in use after %v", limit, time.Since(began))
+		case <-time.After(2 * time.Minute):
+			assert.Fail(t, "not all permits are in use", "%d of %d", inUse.Load(), limit)
+			once()
+		}
+		calls.Wait()
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -117,25 +119,46 @@ func TestTheSpanOfACallForSeveralNamesShowsWhichOneItWaitedFor(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Names that are free cost one round trip together: their requests leave as one batch.
-func TestSeveralFreeNamesLeaveInOneBatch(t *testing.T) {
-	testkit.OnlyAddrs(t, "it is about the requests to one server")
-	const there = 30 * time.Millisecond
-	proxies, addrs := testkit.Proxied(t, testkit.Start(t, 1))
-	m := testkit.Connect(t, addrs, quorumlock.WithTTL(10*time.Second))
-	proxies[0].Delay(there)
-	names := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
-	var slow int
-	for range 20 {
-		began := time.Now()
-		all, err := m.AcquireAll(t.Context(), names)
-		require.NoError(t, err)
-		took := time.Since(began)
-		t.Log(took)
-		if took > 3*there {
-			slow++
-		}
-		require.NoError(t, all.Release(t.Context()))
+// Calls for one or for three of six names, by 32 callers in 8 processes that work for 10 ms: how long they wait,
+// and how much of the names' time is work. ADR 42 has figures.
+func BenchmarkHotNames(b *testing.B) {
+	const names, callers, work = 6, 32, 10 * time.Millisecond
+	for _, wanted := range []int{1, 3} {
+		b.Run(strconv.Itoa(wanted), func(b *testing.B) {
+			addrs := redistest.Addrs(testkit.Start(b, 3))
+			var managers []*quorumlock.Manager
+			for range 8 {
+				managers = append(managers, testkit.Connect(b, addrs))
+			}
+			waits := make([]time.Duration, b.N)
+			var next atomic.Int64
+			var all sync.WaitGroup
+			b.ResetTimer()
+			for i := range callers {
+				all.Go(func() {
+					for n := next.Add(1); n <= int64(b.N); n = next.Add(1) {
+						var of []string
+						for _, k := range rand.Perm(names)[:wanted] {
+							of = append(of, strconv.Itoa(k))
+						}
+						began := time.Now()
+						l, err := managers[i%len(managers)].AcquireAll(b.Context(), of)
+						if !assert.NoError(b, err) {
+							return
+						}
+						waits[n-1] = time.Since(began)
+						time.Sleep(work)
+						assert.NoError(b, l.Release(b.Context()))
+					}
+				})
+			}
+			all.Wait()
+			took := b.Elapsed()
+			slices.Sort(waits)
+			b.ReportMetric(float64(b.N)/took.Seconds(), "calls/s")
+			b.ReportMetric(float64(waits[b.N/2].Milliseconds()), "p50-ms")
+			b.ReportMetric(float64(waits[b.N*9/10].Milliseconds()), "p90-ms")
+			b.ReportMetric(100*float64(b.N*wanted)*work.Seconds()/(names*took.Seconds()), "%work")
+		})
 	}
-	assert.LessOrEqual(t, slow, 2, "a busy machine may be late, but not often")
 }

@@ -74,13 +74,13 @@ func TestReadersShareANameThatWritersHaveAlone(t *testing.T) {
 	var clients sync.WaitGroup
 	for p := range 8 {
 		m := testkit.Connect(t, addrs, quorumlock.WithTTL(3*time.Second))
-		do, use := m.DoShared, of.read
+		kind, use := quorumlock.Shared(), of.read
 		if p < 2 {
-			do, use = m.Do, of.write
+			kind, use = quorumlock.Kind{}, of.write
 		}
 		clients.Go(func() {
 			for ctx.Err() == nil {
-				err := do(ctx, "job", func(_ context.Context, l *quorumlock.Lease) error { use(l); return nil })
+				err := m.Do(ctx, "job", func(_ context.Context, l *quorumlock.Lease) error { use(l); return nil }, kind)
 				if err != nil && ctx.Err() == nil {
 					assert.ErrorIs(t, err, quorumlock.ErrLost)
 				}
@@ -108,14 +108,14 @@ func TestAWriterGetsItsTurnAmongReadersThatNeverPause(t *testing.T) {
 		m := testkit.Connect(t, addrs)
 		clients.Go(func() {
 			for ctx.Err() == nil {
-				err := m.DoShared(ctx, "job", func(ctx context.Context, _ *quorumlock.Lease) error {
+				err := m.Do(ctx, "job", func(ctx context.Context, _ *quorumlock.Lease) error {
 					reads[p].Add(1)
 					select {
 					case <-time.After(20 * time.Millisecond):
 					case <-ctx.Done():
 					}
 					return nil
-				})
+				}, quorumlock.Shared())
 				if ctx.Err() == nil {
 					assert.NoError(t, err)
 				}
@@ -160,7 +160,7 @@ func TestReadersBehindAWriterAreLetInTogether(t *testing.T) {
 	leave := make(chan struct{})
 	for range readers {
 		clients.Go(func() {
-			reader, err := m.AcquireShared(t.Context(), "job")
+			reader, err := m.Acquire(t.Context(), "job", quorumlock.Shared())
 			reading.Done()
 			if assert.NoError(t, err) {
 				<-leave
@@ -228,7 +228,7 @@ func TestARefusalByReadersSaysHowManyThereAre(t *testing.T) {
 	for i, want := range []string{`"a", to read`, `"b" and 1 other, to read`, `"c" and 2 others, to read`} {
 		ttl := time.Duration(i+1) * time.Minute // the nodes name the reader that lasts longest
 		reader := testkit.Connect(t, redistest.Addrs(servers), quorumlock.WithTTL(ttl), quorumlock.WithHolder(want[1:2]))
-		_, err := reader.AcquireShared(t.Context(), "job")
+		_, err := reader.Acquire(t.Context(), "job", quorumlock.Shared())
 		require.NoError(t, err)
 		testkit.Eventually(t, want, func() bool { return refusal() == `quorumlock: "job" is held by `+want }) // the last node has it, too
 	}
@@ -249,7 +249,7 @@ func TestReadersThatWaitDoNotKeepANodeFromAWriter(t *testing.T) {
 	require.NoError(t, err)
 	granted := make(chan error, 1)
 	go func() {
-		waiting, err := reader.AcquireShared(t.Context(), "job")
+		waiting, err := reader.Acquire(t.Context(), "job", quorumlock.Shared())
 		if err == nil {
 			err = waiting.Release(t.Context())
 		}
@@ -281,7 +281,7 @@ func TestAFailedAttemptToWriteGivesLaterReadersALargerToken(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, before.Release(t.Context()))
 	servers[2].MustDo("SET", testkit.Prefix+"job", "somebody else")
-	first, err := m.AcquireShared(t.Context(), "job")
+	first, err := m.Acquire(t.Context(), "job", quorumlock.Shared())
 	require.NoError(t, err)
 	servers[2].MustDo("DEL", testkit.Prefix+"job")
 	testkit.Eventually(t, "an attempt has reached the node, and is released", func() bool {
@@ -294,7 +294,7 @@ func TestAFailedAttemptToWriteGivesLaterReadersALargerToken(t *testing.T) {
 	})
 	testkit.Eventually(t, "all nodes vote", func() bool { return far.Nodes()[1].Voting && far.Nodes()[2].Voting })
 	proxies[0].Delay(100 * time.Millisecond) // the other two are the first majority
-	second, err := far.AcquireShared(t.Context(), "job")
+	second, err := far.Acquire(t.Context(), "job", quorumlock.Shared())
 	require.NoError(t, err)
 	assert.Greater(t, first.Token(), before.Token())
 	assert.Greater(t, second.Token(), first.Token())

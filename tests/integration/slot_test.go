@@ -232,3 +232,86 @@ func TestAConnectionThatOutlivesTwoFailoversGivesNoVote(t *testing.T) {
 	require.NoError(t, err, "it has dialled anew, and the quarantine of the term is over")
 	testkit.Released(t, l)
 }
+
+// A slot move that is taken back leaves the server, its process and its epoch as they were, without some of
+// its keys. Another client waits until the lease that lost its key ends.
+func TestASlotMoveThatIsTakenBackCausesNoSecondLease(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has clusters of its own")
+	const ttl, lost = 6 * time.Second, 2 * time.Second
+	for claim, k := range map[string]struct {
+		asks, late bool          // the other client asks while the slot is half moved, or starts afterwards
+		open       time.Duration // for so long
+	}{
+		"an answer says so to the other client": {asks: true},
+		"it stays open longer than the poll":    {open: 1200 * time.Millisecond},
+		"the other client starts afterwards":    {open: 1200 * time.Millisecond, late: true},
+	} {
+		t.Run(claim, func(t *testing.T) {
+			t.Parallel()
+			c := redistest.StartCluster(t, redistest.ClusterOptions{Args: []string{"--repl-diskless-sync-delay", "0"}})
+			opts := []quorumlock.Option{quorumlock.WithPrefix(tag + ":"), quorumlock.WithTTL(ttl), quorumlock.WithNodeTimeout(time.Second),
+				quorumlock.WithRestartGuard(ttl + lost), quorumlock.WithFailover(lost)}
+			nodes := []rueidis.ClientOption{quorumlock.ClusterSlot(tag, c.Addrs()[:3]...)}
+			m := open(t, nodes, opts...)
+			ctx, cancel := context.WithTimeout(background, 3*time.Minute)
+			defer cancel()
+			l, err := m.Acquire(ctx, "job")
+			require.NoError(t, err)
+			var other *quorumlock.Manager
+			if !k.late {
+				other = open(t, nodes, opts...)
+				testkit.Eventually(t, "the other client may vote", func() bool {
+					_, err := other.TryAcquire(ctx, "job")
+					return errors.Is(err, quorumlock.ErrHeld)
+				})
+			}
+			testkit.Confirmed(t, l.Renew)
+			undo := c.HalfMove(redistest.Slot(tag), tag+":job")
+			if k.asks {
+				_, err := other.TryAcquire(ctx, "job")
+				require.ErrorContains(t, err, "the keys of the slot are being moved")
+			}
+			time.Sleep(k.open)
+			undo()
+			require.True(t, l.Valid(), "the machine is too slow for the test")
+			if k.late {
+				other = open(t, nodes, opts...)
+			}
+			next, err := other.Acquire(ctx, "job")
+			assert.False(t, l.Valid(), "two leases are valid for %v", l.Remaining())
+			require.NoError(t, err)
+			testkit.Released(t, next)
+		})
+	}
+}
+
+// A master that does not say whether keys leave it gives no vote. The leases there stay.
+func TestAMasterThatHidesItsSlotsGivesNoVoteAndEndsNoLease(t *testing.T) {
+	testkit.OnlyAddrs(t, "it has clusters of its own")
+	t.Parallel()
+	c := redistest.StartCluster(t, redistest.ClusterOptions{Args: []string{"--repl-diskless-sync-delay", "0"}})
+	owner, _ := c.Owner(redistest.Slot(tag))
+	const lost, ttl = 2 * time.Second, 3 * time.Second
+	seeds := []string{c.Addrs()[(owner+1)%3], c.Addrs()[(owner+2)%3]} // which may be asked all the time
+	m := open(t, []rueidis.ClientOption{quorumlock.ClusterSlot(tag, seeds...)}, quorumlock.WithPrefix(tag+":"), quorumlock.WithTTL(ttl),
+		quorumlock.WithRestartGuard(ttl+lost), quorumlock.WithFailover(lost))
+	ctx, cancel := context.WithTimeout(background, time.Minute)
+	defer cancel()
+	l, err := m.Acquire(ctx, "job")
+	require.NoError(t, err)
+	c.Servers()[owner].MustDo("ACL", "SETUSER", "default", "-cluster|nodes")
+	require.Eventually(t, func() bool {
+		err := m.Nodes()[0].Err
+		return err != nil && strings.Contains(err.Error(), "CLUSTER NODES: NOPERM")
+	}, 20*time.Second, 5*time.Millisecond, "no vote")
+	_, err = m.TryAcquire(ctx, "other")
+	require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+	time.Sleep(ttl + lost)
+	require.NoError(t, l.Err(), "renewals continue")
+	testkit.Confirmed(t, l.Renew)
+	c.Servers()[owner].MustDo("ACL", "SETUSER", "default", "+cluster|nodes")
+	next, err := m.Acquire(ctx, "other")
+	require.NoError(t, err)
+	testkit.Released(t, next)
+	testkit.Released(t, l)
+}

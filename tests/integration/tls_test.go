@@ -44,6 +44,7 @@ func TestALeaseLivesItsWholeLifeOverTLS(t *testing.T) {
 		{"with client certificates", redistest.TLS{CA: ca, Clients: clients}, ca.ClientConfig(clients.Certificate("client"))},
 	} {
 		t.Run(c.claim, func(t *testing.T) {
+			t.Parallel()
 			servers := redistest.StartWith(t, 3, redistest.Options{TLS: &c.server})
 			nodes := over(t, tlsAddrs(servers), func(o *rueidis.ClientOption) { o.TLSConfig = c.config })
 			live(t, open(t, nodes, lively...), open(t, nodes, lively...), servers)
@@ -120,7 +121,7 @@ func TestATLSNodeThatCannotBeTrustedIsRefusedAndTheErrorSaysWhy(t *testing.T) {
 		{"another name", servers[0].TLSAddr(), named("other.test"), new(x509.HostnameError), "not other.test"},
 		{"no TLS there", servers[0].Addr(), ca.ClientConfig(), nil,
 			"connected, but no TLS handshake within 500ms; if the server does not speak TLS at this port, leave TLSConfig out, or name the port at which it speaks TLS"},
-		{"no TLS here", servers[0].TLSAddr(), nil, nil, "if it speaks TLS at this port, set TLSConfig, or name its other port"},
+		{"no TLS here", servers[0].TLSAddr(), nil, nil, "if it speaks TLS at this port, set TLSConfig or name its other port"},
 		{"no client certificate", strict[0].TLSAddr(), old(ca.ClientConfig()), nil, "tls: "},
 		{"a client certificate of another CA", strict[0].TLSAddr(), old(ca.ClientConfig(ca.Certificate("client"))), nil, "tls: "},
 		{"no client certificate, TLS 1.3", strict[0].TLSAddr(), ca.ClientConfig(), nil, ""},

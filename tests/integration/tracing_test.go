@@ -190,7 +190,7 @@ func TestSpansShowWhoWaitedAndHowLongALeaseWasHeld(t *testing.T) {
 	require.Error(t, l.Renew(background))
 	testkit.Eventually(t, "hold span", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.ended) == 2 })
 	hold = r.take(t, "quorumlock.hold")
-	assert.Equal(t, "revoked", hold.attrs["quorumlock.reason"].AsString())
+	assert.Equal(t, "taken", hold.attrs["quorumlock.reason"].AsString())
 	assert.Equal(t, codes.Error, hold.status)
 }
 
@@ -348,7 +348,7 @@ func TestASpanProcessorThatHangsHoldsUpNoLoss(t *testing.T) {
 		leases = append(leases, l)
 	}
 	for _, l := range leases {
-		assert.Equal(t, quorumlock.LostRevoked, testkit.Forgotten(t, l, servers[:2]).Reason)
+		assert.Equal(t, quorumlock.LostMissing, testkit.Forgotten(t, l, servers[:2]).Reason)
 	}
 	next, err := m.Acquire(background, "a")
 	require.NoError(t, err)

@@ -195,6 +195,7 @@ func TestARefusalByAReservationSaysSo(t *testing.T) {
 // One server has lost the key of a lease. Each waiter gets the lock there, is refused elsewhere, and gives it
 // back; the server then reserves it for one of them. They must not go round (ADR 47).
 func TestAServerThatHasLostTheKeyIsNotAskedAgainAndAgain(t *testing.T) {
+	t.Parallel()
 	m, servers := testkit.Manager(t, 3)
 	l := testkit.Acquired(t, m, "job", quorumlock.WithTTL(time.Minute)) // renewed after 20 s
 	testkit.Eventually(t, "all votes are in", func() bool { return testkit.Locks(t, servers, "job") == 3 })

@@ -83,7 +83,7 @@ func TestClocksThatStepOnAMajorityAreALossOfEveryLeaseWithinOneRound(t *testing.
 			for _, l := range []*quorumlock.Lease{renewed, manual} {
 				var lost *quorumlock.LostError
 				require.ErrorAs(t, l.Err(), &lost, l.Name())
-				assert.Equal(t, quorumlock.LostRevoked, lost.Reason)
+				assert.Equal(t, quorumlock.LostMissing, lost.Reason)
 				require.Len(t, lost.Nodes, n/2+1)
 				assert.ErrorContains(t, lost.Nodes[0], "stepped forward by 1h")
 			}

@@ -158,32 +158,34 @@ func TestTheEndOfALeasesContextIsFoundInTheErrorOfLead(t *testing.T) {
 	})
 }
 
-// While the function of Do runs, Close leaves its keys for the guard. The successor is granted
-// the name when the function has returned, when the guard is over, or when the context of
-// Close and a grace have ended.
-func TestCloseLeavesAFunctionTheGuardToReturn(t *testing.T) {
-	const never = 10 * time.Second
+// Close renews the lease of a function until it has returned, at most until its own context and a grace have
+// ended: then the keys stay until they expire, because the function may still work.
+func TestCloseWaitsForAFunctionWhoseLeaseIsRenewed(t *testing.T) {
+	const never, long, expire = time.Hour, 4 * ttl, -1
 	for name, tt := range map[string]struct {
-		returns, within, granted time.Duration
-		err                      error
+		returns, within, closed, granted time.Duration
+		err                              error
 	}{
-		"returns in time": {70 * time.Millisecond, never, 70 * time.Millisecond, nil},
-		"returns at once": {0, never, 0, nil},
-		"returns late":    {never, never, guard, nil},
-		"Close is short":  {never, 20 * time.Millisecond, 120 * time.Millisecond, context.DeadlineExceeded},
-		"Close has ended": {70 * time.Millisecond, 0, 70 * time.Millisecond, nil},
-		"and never ends":  {never, 0, 100 * time.Millisecond, context.DeadlineExceeded},
+		"returns soon":      {70 * time.Millisecond, never, 70 * time.Millisecond, 70 * time.Millisecond, nil},
+		"returns at once":   {0, never, 0, 0, nil},
+		"returns after 4 ×": {long, never, long, long, nil},
+		"Close is short":    {long, 10 * time.Second, 10*time.Second + 100*time.Millisecond, expire, context.DeadlineExceeded},
+		"Close has ended":   {70 * time.Millisecond, 0, 70 * time.Millisecond, 70 * time.Millisecond, nil},
+		"and never ends":    {long, 0, 100 * time.Millisecond, expire, context.DeadlineExceeded},
 	} {
 		for _, lead := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, Lead %t", name, lead), func(t *testing.T) {
 				run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
-					m, next := manager(t, c), manager(t, c)
-					ended := make(chan time.Time, 1)
+					log, text := logged()
+					m, next := manager(t, c, log), manager(t, c)
+					ended, returned := make(chan time.Time, 1), make(chan bool, 1)
 					work := func(ctx context.Context, l *quorumlock.Lease) error {
 						<-ctx.Done()
 						ended <- time.Now()
-						assert.False(t, l.Valid())
+						assert.ErrorIs(t, context.Cause(ctx), quorumlock.ErrClosed)
+						assert.True(t, l.Valid())
 						time.Sleep(tt.returns)
+						returned <- l.Valid()
 						return context.Cause(ctx)
 					}
 					var calls sync.WaitGroup
@@ -195,7 +197,8 @@ func TestCloseLeavesAFunctionTheGuardToReturn(t *testing.T) {
 						}
 					})
 					time.Sleep(time.Second)
-					granted := make(chan time.Time, 1)
+					waiting, granted := make(chan error, 1), make(chan time.Time, 1)
+					calls.Go(func() { _, err := m.Acquire(background, "job"); waiting <- err })
 					calls.Go(func() {
 						l, err := next.Acquire(background, "job")
 						granted <- time.Now()
@@ -208,10 +211,19 @@ func TestCloseLeavesAFunctionTheGuardToReturn(t *testing.T) {
 					defer cancel()
 					began := time.Now()
 					require.ErrorIs(t, m.Close(ctx), tt.err)
-					assert.Equal(t, tt.granted, time.Since(began), "Close returns")
+					assert.Equal(t, tt.closed, time.Since(began), "Close returns")
 					synctest.Wait()
+					require.ErrorIs(t, <-waiting, quorumlock.ErrClosed)
 					assert.Equal(t, began, <-ended, "the context ends at once")
-					assert.Equal(t, tt.granted, (<-granted).Sub(began), "the successor is granted")
+					assert.Equal(t, tt.granted == expire, strings.Contains(text.String(), "closed while functions ran"))
+					if after := (<-granted).Sub(began); tt.granted == expire {
+						assert.Greater(t, after, tt.closed+ttl-interval-time.Second, "the keys are not deleted")
+						assert.Less(t, after, tt.closed+ttl+time.Second)
+						assert.False(t, <-returned, "it has lost its lease")
+					} else {
+						assert.Equal(t, tt.granted, after, "the successor is granted when the function has returned")
+						assert.True(t, <-returned)
+					}
 					calls.Wait()
 				})
 			})
@@ -219,15 +231,67 @@ func TestCloseLeavesAFunctionTheGuardToReturn(t *testing.T) {
 	}
 }
 
+// What a function does at the end of its work, it may do while Close waits for it.
+func TestAFunctionEndsItsLeaseWhileCloseWaits(t *testing.T) {
+	for name, end := range map[string]func(context.Context, *quorumlock.Lease) error{
+		"release": func(ctx context.Context, l *quorumlock.Lease) error { return l.Release(ctx) },
+		"renew": func(ctx context.Context, l *quorumlock.Lease) error {
+			return errors.Join(l.Renew(ctx), l.Verify(ctx))
+		},
+		"detach": func(ctx context.Context, l *quorumlock.Lease) error { _, err := l.Detach(ctx, time.Minute); return err },
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+				m := manager(t, c)
+				var calls sync.WaitGroup
+				calls.Go(func() {
+					err := m.Do(background, "job", func(ctx context.Context, l *quorumlock.Lease) error {
+						<-ctx.Done()
+						assert.NoError(t, end(background, l))
+						time.Sleep(time.Second)
+						return nil
+					})
+					if name == "detach" {
+						assert.NoError(t, err)
+					} else {
+						assert.ErrorIs(t, err, quorumlock.ErrClosed)
+					}
+				})
+				calls.Go(func() {
+					assert.ErrorIs(t, m.DoAll(background, []string{"a", "b"}, func(ctx context.Context, all *quorumlock.Leases) error {
+						<-ctx.Done()
+						time.Sleep(100 * time.Millisecond)
+						assert.True(t, all.Valid())
+						assert.NoError(t, all.Release(background))
+						return nil
+					}), quorumlock.ErrClosed)
+				})
+				time.Sleep(time.Second)
+				began := time.Now()
+				require.NoError(t, m.Close(background))
+				assert.LessOrEqual(t, time.Since(began), time.Second)
+				for _, lease := range []string{"job", "a", "b"} {
+					left := 0
+					if lease == "job" && name == "detach" {
+						left = 3
+					}
+					assert.Equal(t, left, holders(t, c, lease), lease)
+				}
+				calls.Wait()
+			})
+		})
+	}
+}
+
 // The same for a function whose lease was lost a moment before.
-func TestCloseLeavesTheGuardToAFunctionWhoseLeaseWasLost(t *testing.T) {
+func TestCloseWaitsForAFunctionWhoseLeaseWasLost(t *testing.T) {
 	for name, tt := range map[string]struct {
-		returns, delay, closed time.Duration
-		left                   int
+		returns, delay time.Duration
+		left           int
 	}{
-		"returns in time":   {50 * time.Millisecond, 0, 30 * time.Millisecond, 0},
-		"returns late":      {10 * time.Second, 0, guard - 20*time.Millisecond, 0},
-		"with a lock delay": {10 * time.Second, time.Minute, 0, 3}, // the keys stay after Close
+		"returns soon":      {50 * time.Millisecond, 0, 0},
+		"returns late":      {10 * time.Second, 0, 0},
+		"with a lock delay": {10 * time.Second, time.Minute, 3}, // the keys stay after Close
 	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
@@ -246,7 +310,7 @@ func TestCloseLeavesTheGuardToAFunctionWhoseLeaseWasLost(t *testing.T) {
 				time.Sleep(20 * time.Millisecond)
 				began := time.Now()
 				require.NoError(t, m.Close(background))
-				assert.Equal(t, tt.closed, time.Since(began))
+				assert.Equal(t, tt.returns-20*time.Millisecond, time.Since(began))
 				assert.Equal(t, tt.left, holders(t, c, "job"))
 				calls.Wait()
 			})

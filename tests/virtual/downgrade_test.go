@@ -19,9 +19,9 @@ func TestDowngradeToASharedLeaseLetsReadersInAndNoWriter(t *testing.T) {
 		run(t, nodes, func(t *testing.T, c *quorumlocktest.Cluster) {
 			m, other := manager(t, c), manager(t, c)
 			l := acquire(t, m, "job")
-			readers := []<-chan grant{asks(t, other.AcquireShared), asks(t, m.AcquireShared)}
+			readers := []<-chan grant{asks(t, other.Acquire, quorumlock.Shared()), asks(t, m.Acquire, quorumlock.Shared())}
 			writers := []<-chan grant{asks(t, other.Acquire), asks(t, m.Acquire)}
-			later := asks(t, other.AcquireShared)
+			later := asks(t, other.Acquire, quorumlock.Shared())
 			time.Sleep(time.Second)
 			began := time.Now()
 			below, err := l.Downgrade(background)
@@ -68,7 +68,7 @@ func TestDowngradeToASharedLeaseInsideDo(t *testing.T) {
 				require.NoError(t, err)
 				<-ctx.Done()
 				require.ErrorIs(t, context.Cause(ctx), quorumlock.ErrReleased)
-				again, err := other.TryAcquireShared(background, "job")
+				again, err := other.TryAcquire(background, "job", quorumlock.Shared())
 				require.NoError(t, err)
 				time.Sleep(2 * ttl)
 				require.NoError(t, below.Verify(background))
@@ -157,6 +157,22 @@ func TestADowngradeToASharedLeaseThatFailsReleasesTheName(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A writer whose keys were lost learns that another client has the name since.
+func TestADowngradeToASharedLeaseThatFindsAnotherHolderSaysThatTheLeaseWasLost(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		l, other := acquire(t, manager(t, c), "job"), manager(t, c)
+		flush(t, c, "job", 0, 1, 2)
+		next := acquire(t, other, "job")
+		_, err := l.Downgrade(background)
+		require.ErrorIs(t, err, quorumlock.ErrHeld)
+		var lost *quorumlock.LostError
+		require.ErrorAs(t, err, &lost)
+		assert.Equal(t, quorumlock.LostTaken, lost.Reason)
+		assert.Equal(t, l.Token(), lost.Token)
+		require.NoError(t, next.Release(background))
+	})
 }
 
 func TestADowngradeToASharedLeaseIsRefusedWithTheReason(t *testing.T) {

@@ -177,7 +177,7 @@ func TestEachLossIsLoggedOnceWithItsNameItsReasonAndItsHolder(t *testing.T) {
 		text := log.String()
 		assert.Equal(t, 3, strings.Count(text, "lease was lost"), text)
 		assert.Regexp(t, `level=WARN msg="quorumlock: a lease was lost" name=expired token=\d+ reason="maximum hold reached" holder=web-1 owner=[0-9a-f]{32} nodes=""`, text)
-		assert.Regexp(t, `msg="quorumlock: a lease was lost" name=led token=\d+ reason="key gone, taken or revoked on a quorum of nodes" holder=web-1 owner=\w+ nodes="node `, text)
+		assert.Regexp(t, `msg="quorumlock: a lease was lost" name=led token=\d+ reason="taken by another owner: no majority of the nodes has our key" holder=web-1 owner=\w+ nodes="node `, text)
 		assert.Equal(t, 1, strings.Count(text, "row 17 not written"), text)
 		assert.NotContains(t, text, "name=released")
 		assert.NotContains(t, text, "name=closed")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -77,7 +78,7 @@ func TestTheEndIsReportedInTheOrderThatReadersRelyOn(t *testing.T) {
 		all.Go(func() {
 			v, open := <-lost
 			assert.True(t, open)
-			assert.Equal(t, quorumlock.LostRevoked, v.Reason)
+			assert.Equal(t, quorumlock.LostMissing, v.Reason)
 			<-done // closed before
 			_, open = <-lost
 			assert.False(t, open, "exactly one")
@@ -125,4 +126,79 @@ func TestASlowReaderOfEventsGetsTheLatestAndTheNumberOfMissedOnes(t *testing.T) 
 		assert.True(t, open, "the latest renewal was kept")
 		assert.Less(t, time.Since(e.ValidUntil), time.Duration(0))
 	})
+}
+
+// Another client that asks all the time is granted the lock at that instant, or later by the drift that the
+// holder allows for, and not before.
+func TestALossSaysWhenAnotherClientMayHoldTheLock(t *testing.T) {
+	for _, delay := range []time.Duration{0, 3 * time.Second} {
+		for name, lose := range map[string]func(*quorumlocktest.Cluster){
+			"expired":  func(c *quorumlocktest.Cluster) { c.Partition("holder") },
+			"too long": func(*quorumlocktest.Cluster) {},
+		} {
+			run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+				holder, other := managerFor(t, c, "holder"), managerFor(t, c, "other")
+				l := acquire(t, holder, "job", quorumlock.WithLockDelay(delay), quorumlock.WithMaxHold(20*time.Second))
+				lose(c)
+				lost := <-l.Lost()
+				assert.True(t, lost.AnotherFrom.After(lost.At), name)
+				for {
+					next, err := other.TryAcquire(background, "job")
+					if err == nil {
+						assert.GreaterOrEqual(t, time.Since(lost.AnotherFrom), time.Duration(0), "%s, %v", name, delay)
+						assert.LessOrEqual(t, time.Since(lost.AnotherFrom), drift+10*time.Millisecond, "%s, %v", name, delay)
+						require.NoError(t, next.Release(background))
+						break
+					}
+					time.Sleep(max(time.Millisecond, min(time.Until(lost.AnotherFrom)-time.Second, 100*time.Millisecond)))
+				}
+				c.Rejoin("holder")
+			})
+		}
+	}
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		l := acquire(t, manager(t, c), "job", quorumlock.WithLockDelay(time.Minute))
+		flush(t, c, "job", 0, 1, 2)
+		lost := <-l.Lost()
+		assert.Equal(t, lost.At, lost.AnotherFrom, "it may have been there for long")
+	})
+}
+
+// Each reason has a name of its own. What most of the evidence says does not matter: a revocation, or another
+// owner's key, explains the rest.
+func TestALossSaysWhetherTheKeyIsGoneTakenOrRevoked(t *testing.T) {
+	for want, lose := range map[quorumlock.LostReason]func(*testing.T, *quorumlocktest.Cluster, *quorumlock.Manager){
+		quorumlock.LostMissing: func(t *testing.T, c *quorumlocktest.Cluster, _ *quorumlock.Manager) {
+			t.Helper()
+			flush(t, c, "job", 0, 1)
+		},
+		quorumlock.LostTaken: func(t *testing.T, c *quorumlocktest.Cluster, _ *quorumlock.Manager) {
+			t.Helper()
+			flush(t, c, "job", 0)
+			do(t, c.Nodes()[1], "SET", quorumlock.DefaultPrefix+"job", "another's")
+		},
+		quorumlock.LostRevoked: func(t *testing.T, c *quorumlocktest.Cluster, operator *quorumlock.Manager) {
+			t.Helper()
+			go func() { _, _ = operator.Revoke(background, "job", "it hangs") }()
+			synctest.Wait()
+			flush(t, c, "job", 0)
+		},
+	} {
+		for name, ask := range map[string]func(*quorumlock.Lease) error{
+			"renewal": func(l *quorumlock.Lease) error { return l.Renew(background) },
+			"verify":  func(l *quorumlock.Lease) error { return l.Verify(background) },
+			"release": func(l *quorumlock.Lease) error { return l.Release(background) },
+		} {
+			if want == quorumlock.LostRevoked && name == "release" {
+				continue // no other client can have had it, so it is no loss
+			}
+			run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+				l := acquire(t, manager(t, c), "job")
+				lose(t, c, manager(t, c))
+				var lost *quorumlock.LostError
+				require.ErrorAs(t, ask(l), &lost, "%v, by %s", want, name)
+				assert.Equal(t, want, lost.Reason, "by %s", name)
+			})
+		}
+	}
 }

@@ -18,7 +18,7 @@ import (
 
 func permit(t *testing.T, m *quorumlock.Manager, limit int, opts ...quorumlock.AcquireOption) *quorumlock.Lease {
 	t.Helper()
-	l, err := m.AcquirePermit(background, "job", limit, opts...)
+	l, err := m.Acquire(background, "job", append(opts, quorumlock.Permits(limit))...)
 	require.NoError(t, err)
 	synctest.Wait()
 	return l
@@ -34,11 +34,15 @@ func permits(t *testing.T, m *quorumlock.Manager, limit int) (leases []*quorumlo
 }
 
 // permitTo is grantTo for a permit.
-func permitTo(m *quorumlock.Manager, limit int) <-chan time.Time {
+func permitTo(m *quorumlock.Manager, limit int) <-chan time.Time { return permitFor(m, limit, 0) }
+
+// permitFor keeps the permit for a while: a call that begins at the instant of the grant meets it.
+func permitFor(m *quorumlock.Manager, limit int, while time.Duration) <-chan time.Time {
 	granted := make(chan time.Time, 1)
 	go func() {
-		if l, err := m.AcquirePermit(background, "job", limit); err == nil {
+		if l, err := m.Acquire(background, "job", quorumlock.Permits(limit)); err == nil {
 			granted <- time.Now()
+			time.Sleep(while)
 			_ = l.Release(background)
 		}
 	}()
@@ -58,11 +62,11 @@ func TestPermitsAreSlotsOfAName(t *testing.T) {
 				slots[l.Slot()] = true
 			}
 			assert.Equal(t, map[int]bool{0: true, 1: true, 2: true}, slots)
-			_, err := other.TryAcquirePermit(background, "job", 3)
+			_, err := other.TryAcquire(background, "job", quorumlock.Permits(3))
 			var held *quorumlock.HeldError
 			require.ErrorAs(t, err, &held)
 			assert.Positive(t, held.RetryAfter)
-			more, err := other.TryAcquirePermit(background, "job", 4)
+			more, err := other.TryAcquire(background, "job", quorumlock.Permits(4))
 			require.NoError(t, err, "with a larger limit there is one more")
 			assert.Equal(t, 3, more.Slot())
 			lock := acquire(t, other, "job")
@@ -70,11 +74,14 @@ func TestPermitsAreSlotsOfAName(t *testing.T) {
 			require.NoError(t, lock.Release(background), "the lock of that name is another one")
 
 			synctest.Wait()
-			number, states, err := m.InspectPermits(background, "job", 5)
+			status, err := m.Inspect(background, "job", quorumlock.Permits(5))
 			require.NoError(t, err)
-			assert.Equal(t, 4, number)
+			assert.True(t, status.Held)
+			states := status.Slots
 			assert.Len(t, states, 5)
-			assert.False(t, states[4].Held)
+			for i := range states {
+				assert.Equal(t, i < 4, states[i].Held)
+			}
 			assert.Equal(t, leases[0].Owner(), states[leases[0].Slot()].Holder.Owner)
 
 			time.Sleep(time.Minute) // all are renewed
@@ -93,23 +100,27 @@ func TestAWaiterGetsTheSlotThatIsReleased(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
 		leases := permits(t, m, 2)
-		first, second := permitTo(manager(t, c), 2), permitTo(manager(t, c), 2)
+		first := permitFor(manager(t, c), 2, time.Millisecond)
+		time.Sleep(time.Millisecond) // calls of one instant may be served in any order
+		second := permitFor(manager(t, c), 2, time.Millisecond)
 		newcomer := manager(t, c)
 		time.Sleep(5 * time.Second)
 		assert.Empty(t, first)
 		states := func() int {
-			_, slots, err := m.InspectPermits(background, "job", 2)
+			status, err := m.Inspect(background, "job", quorumlock.Permits(2))
 			require.NoError(t, err)
-			return slots[0].Waiters
+			assert.Equal(t, status.Waiters, status.Slots[0].Waiters)
+			return status.Waiters
 		}
 		assert.Equal(t, 2, states())
 		released := time.Now()
 		require.NoError(t, leases[1].Release(background))
-		_, err := newcomer.TryAcquirePermit(background, "job", 2)
+		_, err := newcomer.TryAcquire(background, "job", quorumlock.Permits(2))
 		require.ErrorIs(t, err, quorumlock.ErrHeld, "others wait")
+		assert.NotContains(t, err.Error(), "another program", "a slot that is kept has no key")
 		assert.Less(t, (<-first).Sub(released), time.Millisecond)
 		assert.Less(t, (<-second).Sub(released), 50*time.Millisecond, "the first has given it back")
-		synctest.Wait()
+		time.Sleep(2 * time.Millisecond) // and so has the second
 		assert.Zero(t, states())
 		require.NoError(t, leases[0].Err())
 	})
@@ -127,14 +138,14 @@ func TestNoMoreThanTheLimitWorkAtOnce(t *testing.T) {
 				for range 3 {
 					callers.Go(func() {
 						for turn := range 5 {
-							err := m.DoPermit(background, "job", limit, func(_ context.Context, l *quorumlock.Lease) error {
+							err := m.Do(background, "job", func(_ context.Context, l *quorumlock.Lease) error {
 								assert.LessOrEqual(t, inside.Add(1), int32(limit))
 								assert.EqualValues(t, 1, slots[l.Slot()].Add(1))
 								time.Sleep(time.Duration(1+(i+turn)%7) * time.Millisecond)
 								slots[l.Slot()].Add(-1)
 								inside.Add(-1)
 								return nil
-							})
+							}, quorumlock.Permits(limit))
 							assert.NoError(t, err)
 						}
 					})
@@ -205,15 +216,18 @@ func TestAPermitIsALeaseLikeAnyOther(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m, other := manager(t, c), manager(t, c)
 		for limit, bad := range map[int]bool{-1: true, 0: true, 1: false, quorumlock.MaxPermits: false, quorumlock.MaxPermits + 1: true} {
-			l, err := m.TryAcquirePermit(background, "limits", limit)
-			_, _, inspected := m.InspectPermits(background, "limits", limit)
+			l, err := m.TryAcquire(background, "limits", quorumlock.Permits(limit))
+			_, inspected := m.Inspect(background, "limits", quorumlock.Permits(limit))
+			_, observed := m.Observe(t.Context(), "limits", quorumlock.Permits(limit))
 			if bad {
 				require.ErrorIs(t, err, quorumlock.ErrInvalid)
 				require.ErrorIs(t, inspected, quorumlock.ErrInvalid)
+				require.ErrorIs(t, observed, quorumlock.ErrInvalid)
 				continue
 			}
 			require.NoError(t, err)
 			require.NoError(t, inspected)
+			require.NoError(t, observed)
 			require.NoError(t, l.Release(background))
 			synctest.Wait()
 		}
@@ -230,11 +244,11 @@ func TestAPermitIsALeaseLikeAnyOther(t *testing.T) {
 		require.NoError(t, l.Release(background))
 		<-granted
 
-		require.NoError(t, m.DoPermit(background, "job", 2, func(ctx context.Context, _ *quorumlock.Lease) error {
-			err := m.DoPermit(ctx, "job", 2, func(context.Context, *quorumlock.Lease) error { return nil })
+		require.NoError(t, m.Do(background, "job", func(ctx context.Context, _ *quorumlock.Lease) error {
+			err := m.Do(ctx, "job", func(context.Context, *quorumlock.Lease) error { return nil }, quorumlock.Permits(2))
 			assert.ErrorIs(t, err, quorumlock.ErrHeld)
 			return nil
-		}))
+		}, quorumlock.Permits(2)))
 		ages := permit(t, m, 1, quorumlock.WithMaxHold(2*time.Second))
 		granted = permitTo(other, 1)
 		began := time.Now()

@@ -18,7 +18,7 @@ import (
 // readersOn returns how many readers of "job" a node has.
 func readersOn(t *testing.T, n *quorumlocktest.Node) any {
 	t.Helper()
-	return do(t, n, "ZCARD", wire.ReadersKey(wire.LockKey(quorumlock.DefaultPrefix, "job")))
+	return int64(len(do(t, n, "ZRANGE", wire.ReadersKey(wire.LockKey(quorumlock.DefaultPrefix, "job")), "(0", "+inf", "BYSCORE").([]any)))
 }
 
 func TestSharedLeasesAreRenewedAndRestored(t *testing.T) {
@@ -99,7 +99,7 @@ func TestALossOfASharedLeaseIsReportedBeforeAWriterGetsTheName(t *testing.T) {
 			assert.Empty(t, writer)
 			got := <-writer
 			assert.GreaterOrEqual(t, got.at.Sub(lost.At), guard)
-			_, err := m.TryAcquireShared(background, "job")
+			_, err := m.TryAcquire(background, "job", quorumlock.Shared())
 			require.Error(t, err)
 			c.Rejoin("cut off")
 			time.Sleep(2 * ttl)
@@ -142,7 +142,7 @@ func TestAMinimumHoldOfASharedLeaseKeepsWritersOutAndNoReader(t *testing.T) {
 					assert.Less(t, time.Since(began), time.Second)
 					writer := asks(t, other.Acquire)
 					time.Sleep(time.Second)
-					_, err := other.TryAcquireShared(background, "job")
+					_, err := other.TryAcquire(background, "job", quorumlock.Shared())
 					require.ErrorIs(t, err, quorumlock.ErrHeld, "a writer waits")
 					got := <-writer
 					assert.InDelta(t, least, got.at.Sub(began), float64(200*time.Millisecond))
@@ -168,7 +168,7 @@ func TestSharedLeasesWithoutFencingHaveNoToken(t *testing.T) {
 		first, second := acquireShared(t, a), acquireShared(t, b)
 		assert.Zero(t, first.Token())
 		writer := asks(t, a.Acquire)
-		reader := asks(t, b.AcquireShared)
+		reader := asks(t, b.Acquire, quorumlock.Shared())
 		time.Sleep(time.Minute)
 		assert.Empty(t, writer)
 		assert.Empty(t, reader)
@@ -194,15 +194,15 @@ func TestCloseReleasesSharedLeases(t *testing.T) {
 		readers := []*quorumlock.Lease{acquireShared(t, m), acquireShared(t, m), acquireShared(t, m)}
 		goOn, done := make(chan struct{}), make(chan error, 1)
 		go func() {
-			done <- m.DoShared(background, "job", func(ctx context.Context, l *quorumlock.Lease) error {
+			done <- m.Do(background, "job", func(ctx context.Context, l *quorumlock.Lease) error {
 				<-goOn
 				return nil
-			})
+			}, quorumlock.Shared())
 		}()
 		writer := asks(t, other.Acquire)
 		waiting := make(chan error, 1)
 		go func() {
-			_, err := m.AcquireShared(background, "job")
+			_, err := m.Acquire(background, "job", quorumlock.Shared())
 			waiting <- err
 		}()
 		time.Sleep(time.Second)
@@ -233,7 +233,7 @@ func TestCloseReleasesSharedLeases(t *testing.T) {
 			}
 		}
 		assert.Equal(t, []int{4, 4}, []int{began, ends})
-		_, err := m.AcquireShared(background, "job")
+		_, err := m.Acquire(background, "job", quorumlock.Shared())
 		require.ErrorIs(t, err, quorumlock.ErrClosed)
 	})
 }

@@ -36,7 +36,7 @@ func TestAHolderOfASharedLeaseIsToldThatAWriterWaits(t *testing.T) {
 			got, _ := unread(one)
 			assert.Equal(t, quorumlock.Wanted{Waiters: 1}, got, "reader %d, with its next renewal", i)
 		}
-		reader := asks(t, b.AcquireShared)
+		reader := asks(t, b.Acquire, quorumlock.Shared())
 		time.Sleep(interval * 11 / 10)
 		for _, one := range wanted {
 			got, _ := unread(one)
@@ -100,7 +100,7 @@ func TestRevokedSharedLeasesAreOverBeforeAnybodyGetsTheName(t *testing.T) {
 				frozen, lives, operator := managerFor(t, c, "frozen"), manager(t, c), manager(t, c, quorumlock.WithHolder("ops-1"))
 				readers := []*quorumlock.Lease{acquireShared(t, frozen), acquireShared(t, lives), acquireShared(t, lives, quorumlock.WithTTL(ttl/2))}
 				writer := asks(t, operator.Acquire)
-				reader := asks(t, lives.AcquireShared)
+				reader := asks(t, lives.Acquire, quorumlock.Shared())
 				time.Sleep(after)
 				c.Partition("frozen")
 				began := time.Now()
@@ -115,7 +115,7 @@ func TestRevokedSharedLeasesAreOverBeforeAnybodyGetsTheName(t *testing.T) {
 					require.NotEmpty(t, lost.Nodes)
 					require.ErrorContains(t, lost.Nodes[0], "lease was revoked: ops-1: they hang")
 				}
-				_, err = lives.TryAcquireShared(background, "job")
+				_, err = lives.TryAcquire(background, "job", quorumlock.Shared())
 				require.ErrorIs(t, err, quorumlock.ErrHeld)
 				again, err := operator.Revoke(background, "job", "they hang")
 				require.NoError(t, err)
@@ -132,6 +132,37 @@ func TestRevokedSharedLeasesAreOverBeforeAnybodyGetsTheName(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A reader that was killed is counted until its own lease has ended, however long others read.
+func TestAReaderThatWasKilledIsNotCountedWhileOthersRead(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		a, b := managerFor(t, c, "killed"), manager(t, c)
+		for range 3 {
+			acquireShared(t, a)
+		}
+		second := acquireShared(t, b)
+		c.Partition("killed")
+		time.Sleep(ttl + time.Second)
+		s, err := b.Inspect(background, "job")
+		require.NoError(t, err)
+		assert.Equal(t, []int{1, 1, 1}, []int{s.Readers, len(s.Holders), s.Nodes[0].Readers})
+		assert.Equal(t, second.Owner(), s.Holder.Owner)
+		for s, err := range b.List(background, "") {
+			require.NoError(t, err)
+			assert.Equal(t, 1, s.Readers)
+		}
+		holdings, err := b.Observe(t.Context(), "job", quorumlock.ObserveEvery(time.Second))
+		require.NoError(t, err)
+		assert.Equal(t, 1, (<-holdings).Readers)
+		_, err = b.TryAcquire(background, "job")
+		var held *quorumlock.HeldError
+		require.ErrorAs(t, err, &held)
+		assert.Equal(t, 1, held.Readers)
+		release(t, second)
+		assert.Equal(t, 0, holders(t, c, "job"))
+		c.Rejoin("killed")
+	})
 }
 
 func TestInspectTellsOfSharedLeases(t *testing.T) {
@@ -255,17 +286,17 @@ func TestErrorsNameTheHoldersOfSharedLeases(t *testing.T) {
 		var writes sync.WaitGroup
 		writes.Go(func() { _, _ = b.Acquire(ctx, "job") })
 		time.Sleep(time.Second)
-		_, err := a.TryAcquireShared(background, "job")
+		_, err := a.TryAcquire(background, "job", quorumlock.Shared())
 		require.ErrorIs(t, err, quorumlock.ErrHeld)
 		assert.Contains(t, err.Error(), `"`+third.Owner()+`", to read, and a writer waits for the name, expires in `)
 		giveUp()
 		writes.Wait()
 		release(t, third)
 		writer := acquire(t, a, "job")
-		_, err = b.TryAcquireShared(background, "job")
+		_, err = b.TryAcquire(background, "job", quorumlock.Shared())
 		assert.Equal(t, `quorumlock: "job" is held by "a", expires in 9s unless renewed`, err.Error())
 		release(t, writer)
-		l, err := b.TryAcquireShared(background, "job")
+		l, err := b.TryAcquire(background, "job", quorumlock.Shared())
 		require.NoError(t, err)
 		release(t, l)
 	})
@@ -278,11 +309,11 @@ func TestACallInsideASharedLeaseOfTheNameFailsAtOnce(t *testing.T) {
 		inside := func(t *testing.T, ctx context.Context, readers int) {
 			began := time.Now()
 			for what, call := range map[string]func() error{
-				"Acquire":          func() error { _, err := m.Acquire(ctx, "job"); return err },
-				"AcquireShared":    func() error { _, err := m.AcquireShared(ctx, "job"); return err },
-				"TryAcquireShared": func() error { _, err := m.TryAcquireShared(ctx, "job"); return err },
-				"DoShared": func() error {
-					return m.DoShared(ctx, "job", func(context.Context, *quorumlock.Lease) error { return nil })
+				"Acquire":        func() error { _, err := m.Acquire(ctx, "job"); return err },
+				"a reader":       func() error { _, err := m.Acquire(ctx, "job", quorumlock.Shared()); return err },
+				"a reader, once": func() error { _, err := m.TryAcquire(ctx, "job", quorumlock.Shared()); return err },
+				"Do of a reader": func() error {
+					return m.Do(ctx, "job", func(context.Context, *quorumlock.Lease) error { return nil }, quorumlock.Shared())
 				},
 				"AcquireAll": func() error { _, err := m.AcquireAll(ctx, []string{"a", "job"}); return err },
 			} {
@@ -291,22 +322,22 @@ func TestACallInsideASharedLeaseOfTheNameFailsAtOnce(t *testing.T) {
 				assert.True(t, held.Self, what)
 				assert.Equal(t, readers, held.Readers, what)
 			}
-			require.NoError(t, m.DoShared(ctx, "another", func(context.Context, *quorumlock.Lease) error { return nil }))
-			l, err := other.AcquireShared(ctx, "another")
+			require.NoError(t, m.Do(ctx, "another", func(context.Context, *quorumlock.Lease) error { return nil }, quorumlock.Shared()))
+			l, err := other.Acquire(ctx, "another", quorumlock.Shared())
 			require.NoError(t, err)
 			release(t, l)
 			assert.Less(t, time.Since(began), time.Millisecond)
 		}
-		require.NoError(t, m.DoShared(background, "job", func(ctx context.Context, l *quorumlock.Lease) error {
+		require.NoError(t, m.Do(background, "job", func(ctx context.Context, l *quorumlock.Lease) error {
 			assert.True(t, l.Shared())
 			inside(t, ctx, 1)
 			return l.Verify(ctx)
-		}))
+		}, quorumlock.Shared()))
 		require.NoError(t, m.Do(background, "job", func(ctx context.Context, l *quorumlock.Lease) error {
 			inside(t, ctx, 0)
 			return l.Verify(ctx)
 		}))
-		assert.ErrorIs(t, m.DoShared(background, "job", nil), quorumlock.ErrInvalid)
+		assert.ErrorIs(t, m.Do(background, "job", nil, quorumlock.Shared()), quorumlock.ErrInvalid)
 		assert.Empty(t, left(t, c))
 	})
 }
@@ -317,7 +348,7 @@ func TestASecondNameOfAllWritersReplacesTheUpgradeOfASharedLease(t *testing.T) {
 		version := 0
 		write := func(m *quorumlock.Manager) error { // every writer does so
 			return m.Do(background, "job/intent", func(ctx context.Context, _ *quorumlock.Lease) error {
-				reader, err := m.AcquireShared(ctx, "job")
+				reader, err := m.Acquire(ctx, "job", quorumlock.Shared())
 				if err != nil {
 					return err
 				}

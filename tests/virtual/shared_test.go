@@ -8,16 +8,18 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/cenkalti/backoff/v4"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
 func acquireShared(t *testing.T, m *quorumlock.Manager, opts ...quorumlock.AcquireOption) *quorumlock.Lease {
 	t.Helper()
-	l, err := m.AcquireShared(background, "job", opts...)
+	l, err := m.Acquire(background, "job", append(opts, quorumlock.Shared())...)
 	require.NoError(t, err)
 	synctest.Wait() // late votes have arrived
 	return l
@@ -30,11 +32,13 @@ type grant struct {
 }
 
 // asks has a Manager wait for "job", and returns a channel for its lease.
-func asks(t *testing.T, call func(context.Context, string, ...quorumlock.AcquireOption) (*quorumlock.Lease, error)) <-chan grant {
+func asks(
+	t *testing.T, call func(context.Context, string, ...quorumlock.AcquireOption) (*quorumlock.Lease, error), opts ...quorumlock.AcquireOption,
+) <-chan grant {
 	t.Helper()
 	granted := make(chan grant, 1)
 	go func() {
-		if l, err := call(background, "job"); err == nil {
+		if l, err := call(background, "job", opts...); err == nil {
 			granted <- grant{l, time.Now()}
 		}
 	}()
@@ -129,7 +133,7 @@ func TestSharedLeasesHaveOneTokenOverRegistersThatDiffer(t *testing.T) {
 				granted := make(chan *quorumlock.Lease, len(managers))
 				for _, m := range managers {
 					go func() {
-						l, err := m.AcquireShared(background, "job")
+						l, err := m.Acquire(background, "job", quorumlock.Shared())
 						assert.NoError(t, err)
 						granted <- l
 					}()
@@ -160,8 +164,8 @@ func TestAWriterThatWaitsBarsLaterSharedLeases(t *testing.T) {
 			a, b, w := manager(t, c), manager(t, c), manager(t, c)
 			first, second := acquireShared(t, a), acquireShared(t, b)
 			writer := asks(t, w.Acquire)
-			here, there := asks(t, a.AcquireShared), asks(t, b.AcquireShared)
-			_, err := b.TryAcquireShared(background, "job")
+			here, there := asks(t, a.Acquire, quorumlock.Shared()), asks(t, b.Acquire, quorumlock.Shared())
+			_, err := b.TryAcquire(background, "job", quorumlock.Shared())
 			require.ErrorIs(t, err, quorumlock.ErrHeld, "a writer waits")
 			time.Sleep(2 * ttl)
 			release(t, first)
@@ -201,7 +205,7 @@ func TestSharedLeasesBetweenTwoWritersAreGrantedTogether(t *testing.T) {
 		writer := acquire(t, managers[0], "job")
 		batch := func() (waiting []<-chan grant) {
 			for i := range 24 {
-				waiting = append(waiting, asks(t, managers[i%3].AcquireShared))
+				waiting = append(waiting, asks(t, managers[i%3].Acquire, quorumlock.Shared()))
 			}
 			return waiting
 		}
@@ -259,9 +263,9 @@ func TestAWriterThatDiesWhileItWaitsBarsNoSharedLease(t *testing.T) {
 		s, err := b.Inspect(background, "job")
 		require.NoError(t, err)
 		require.Equal(t, 1, s.Waiters)
-		_, err = b.AcquireShared(background, "job", quorumlock.WithWait(time.Second))
+		_, err = b.Acquire(background, "job", quorumlock.Shared(), quorumlock.WithWait(time.Second))
 		require.NoError(t, err)
-		_, err = b.TryAcquireShared(background, "job")
+		_, err = b.TryAcquire(background, "job", quorumlock.Shared())
 		require.NoError(t, err)
 	})
 }
@@ -278,7 +282,7 @@ func TestAWriterThatGivesUpLetsSharedLeasesIn(t *testing.T) {
 			gone <- err
 		}()
 		time.Sleep(time.Second)
-		here, there := asks(t, a.AcquireShared), asks(t, b.AcquireShared)
+		here, there := asks(t, a.Acquire, quorumlock.Shared()), asks(t, b.Acquire, quorumlock.Shared())
 		time.Sleep(time.Second)
 		assert.Empty(t, here)
 		left := time.Now()
@@ -297,7 +301,8 @@ func TestAWriterThatGivesUpLetsSharedLeasesIn(t *testing.T) {
 
 // Many processes read and write at random, and one node after the other is away.
 func TestSharedLeasesNeverMeetAWriter(t *testing.T) {
-	for _, nodes := range []int{1, 3, 5} {
+	sizes := []int{3, 1, 5}
+	for _, nodes := range sizes[:testkit.Count(len(sizes), 1)] {
 		run(t, nodes, func(t *testing.T, c *quorumlocktest.Cluster) {
 			ctx, cancel := context.WithTimeout(background, 4*time.Second)
 			defer cancel()
@@ -306,9 +311,9 @@ func TestSharedLeasesNeverMeetAWriter(t *testing.T) {
 			var clients sync.WaitGroup
 			for p := range 9 {
 				m := manager(t, c, quorumlock.WithTTL(2*time.Second))
-				do, readers, writers := m.DoShared, 1, 0
+				kind, readers, writers := quorumlock.Shared(), 1, 0
 				if p%3 == 0 {
-					do, readers, writers = m.Do, 0, 1
+					kind, readers, writers = quorumlock.Kind{}, 0, 1
 				}
 				use := func(by int) {
 					mu.Lock()
@@ -321,12 +326,12 @@ func TestSharedLeasesNeverMeetAWriter(t *testing.T) {
 				for range 2 {
 					clients.Go(func() {
 						for i := 0; ctx.Err() == nil; i++ {
-							err := do(ctx, "job", func(ctx context.Context, _ *quorumlock.Lease) error {
+							err := m.Do(ctx, "job", func(ctx context.Context, _ *quorumlock.Lease) error {
 								use(1)
 								defer use(-1)
 								time.Sleep(time.Duration(1+(7*p+i)%11) * 3 * time.Millisecond)
 								return nil
-							})
+							}, kind)
 							if ctx.Err() == nil {
 								assert.NoError(t, err)
 							}
@@ -348,4 +353,53 @@ func TestSharedLeasesNeverMeetAWriter(t *testing.T) {
 			assert.Empty(t, left(t, c))
 		})
 	}
+}
+
+// A writer whose process is stopped while it waits keeps its connections. It bars no reader for as long as that.
+func TestAWriterThatIsStoppedWhileItWaitsBarsReadersForSeconds(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		first := acquireShared(t, manager(t, c))
+		stopped := asks(t, managerFor(t, c, "stopped").Acquire)
+		time.Sleep(time.Second)
+		c.Partition("stopped")
+		began := time.Now()
+		for range 3 { // it bars them all together
+			reader, err := manager(t, c).Acquire(background, "job", quorumlock.Shared(), quorumlock.WithWait(25*time.Second))
+			require.NoError(t, err)
+			release(t, reader)
+		}
+		assert.Less(t, time.Since(began), 10*time.Second)
+		assert.Greater(t, time.Since(began), 2*time.Second, "it may have been late")
+
+		c.Rejoin("stopped")
+		time.Sleep(10 * time.Second)
+		later := asks(t, manager(t, c).Acquire, quorumlock.Shared())
+		time.Sleep(time.Second)
+		assert.Empty(t, later, "it has its place again")
+		release(t, first)
+		got := <-stopped
+		release(t, got.Lease)
+		release(t, (<-later).Lease)
+	})
+}
+
+// A writer that lives bars the readers that come later for as long as it waits, also if it polls rarely.
+func TestAWriterThatLivesBarsReadersForAsLongAsItWaits(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		first := acquireShared(t, manager(t, c))
+		rarely := quorumlock.WithRetryBackoff(func() backoff.BackOff { return backoff.NewConstantBackOff(15 * time.Second) })
+		writer := asks(t, manager(t, c, rarely).Acquire)
+		time.Sleep(time.Second)
+		later := asks(t, manager(t, c).Acquire, quorumlock.Shared())
+		for range 30 {
+			time.Sleep(time.Second)
+			_, err := manager(t, c).TryAcquire(background, "job", quorumlock.Shared())
+			require.ErrorIs(t, err, quorumlock.ErrHeld)
+		}
+		assert.Empty(t, later)
+		assert.Empty(t, writer)
+		release(t, first)
+		release(t, (<-writer).Lease)
+		release(t, (<-later).Lease)
+	})
 }

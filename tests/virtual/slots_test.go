@@ -35,7 +35,7 @@ func keepsFor(t *testing.T, n *quorumlocktest.Node, waiter string) {
 func waitsFor(m *quorumlock.Manager, limit int) <-chan *quorumlock.Lease {
 	granted := make(chan *quorumlock.Lease, 1)
 	go func() {
-		if l, err := m.AcquirePermit(background, "job", limit); err == nil {
+		if l, err := m.Acquire(background, "job", quorumlock.Permits(limit)); err == nil {
 			granted <- l
 		}
 	}()
@@ -68,7 +68,7 @@ func TestTheVotesForASlotThatIsTakenAreReleased(t *testing.T) {
 			do(t, n, "SET", wire.SlotKey(lockOfJob, 0), "another program's")
 		}
 		for range 16 { // half of them ask for the slot that is free first
-			l, err := m.TryAcquirePermit(background, "job", 2)
+			l, err := m.TryAcquire(background, "job", quorumlock.Permits(2))
 			require.NoError(t, err)
 			assert.Equal(t, 1, l.Slot())
 			synctest.Wait()
@@ -109,7 +109,7 @@ func TestANodeThatKeepsASlotForAnotherWaiterGivesItsVote(t *testing.T) {
 						n.Delay(2 * time.Millisecond)
 					}
 					var err error
-					l, err = m.TryAcquirePermit(background, "job", 1)
+					l, err = m.TryAcquire(background, "job", quorumlock.Permits(1))
 					require.NoError(t, err)
 				}
 				time.Sleep(50 * time.Millisecond)

@@ -67,11 +67,26 @@ func TestNewGivesUpAtTheEndOfItsStartupWaitAndSaysWhy(t *testing.T) {
 
 func TestWhatCanNeverWorkIsRefusedWithoutWaitingForTheOtherNodes(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
-		c.Kill(0, 1)
-		c.Nodes()[2].SetRole("slave")
+		c.Kill(0)
+		for _, wrong := range c.Nodes()[1:] {
+			wrong.SetRole("slave")
+		}
 		took, err := begin(background, t, c, quorumlock.WithStartupWait(time.Hour))
-		require.ErrorIs(t, err, quorumlock.ErrInvalid)
+		require.ErrorIs(t, err, quorumlock.ErrInvalid, "no majority without them")
 		assert.LessOrEqual(t, took, 2*time.Second)
+
+		c.Nodes()[1].SetRole("master")
+		c.Nodes()[2].SetInfo("redis_mode", "cluster")
+		took, err = begin(background, t, c, quorumlock.WithStartupWait(time.Hour))
+		require.ErrorIs(t, err, quorumlock.ErrInvalid, "the list is wrong")
+		assert.LessOrEqual(t, took, 2*time.Second)
+
+		c.Nodes()[1].Kill()
+		c.Nodes()[2].SetInfo("redis_mode", "standalone")
+		time.AfterFunc(30*time.Second, func() { c.Restart(0, 1) })
+		took, err = begin(background, t, c, quorumlock.WithStartupWait(time.Hour))
+		require.NoError(t, err, "the nodes that are down are a majority without the replica")
+		assert.InDelta(t, 30, took.Seconds(), 2)
 	})
 }
 

@@ -50,10 +50,10 @@ func places() map[string]place {
 				return m.Acquire(background, "trouble")
 			},
 		},
-		"function of Do": {call: func(m *quorumlock.Manager, p *trap) (*quorumlock.Lease, error) {
+		"function of Do": {waits: true, call: func(m *quorumlock.Manager, p *trap) (*quorumlock.Lease, error) {
 			return nil, m.Do(background, "trouble", func(context.Context, *quorumlock.Lease) error { p.spring(); return nil })
 		}},
-		"function of Lead": {call: func(m *quorumlock.Manager, p *trap) (*quorumlock.Lease, error) {
+		"function of Lead": {waits: true, call: func(m *quorumlock.Manager, p *trap) (*quorumlock.Lease, error) {
 			return nil, m.Lead(background, "trouble", func(context.Context, *quorumlock.Lease) error { p.spring(); return nil })
 		}},
 		"DialCtxFn": {node: func(o *rueidis.ClientOption, p *trap) {

@@ -261,26 +261,15 @@ func TestACallerBehindALeaseThatNobodyContestedGetsItFromTheHolder(t *testing.T)
 // then reserves it for the head of its queue: that must not be a reason to ask again. (It was, and 8 waiters had
 // each node run 3,700 scripts in these 10 s, 8 readers 9,400 and 8 waiters for four permits 11,500.)
 func TestWaitersLeaveANodeAloneThatTheLeaseDoesNotNeed(t *testing.T) {
-	type call func(*quorumlock.Manager, context.Context, ...quorumlock.AcquireOption) (*quorumlock.Lease, error)
-	named := func(acquire func(*quorumlock.Manager, context.Context, string, ...quorumlock.AcquireOption) (*quorumlock.Lease, error)) call {
-		return func(m *quorumlock.Manager, ctx context.Context, opts ...quorumlock.AcquireOption) (*quorumlock.Lease, error) {
-			return acquire(m, ctx, "job", opts...)
-		}
-	}
-	permit := func(limit int) call {
-		return func(m *quorumlock.Manager, ctx context.Context, opts ...quorumlock.AcquireOption) (*quorumlock.Lease, error) {
-			return m.AcquirePermit(ctx, "job", limit, opts...)
-		}
-	}
-	exclusive, shared := named((*quorumlock.Manager).Acquire), named((*quorumlock.Manager).AcquireShared)
+	exclusive, shared, permit := quorumlock.Kind{}, quorumlock.Shared(), quorumlock.Permits
 	for _, kind := range []struct {
 		holders    int
-		hold, wait call
+		hold, wait quorumlock.Kind
 	}{{1, exclusive, exclusive}, {1, exclusive, shared}, {1, permit(1), permit(1)}, {4, permit(4), permit(4)}} {
 		for _, waiters := range []int{1, 8} {
 			run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 				for range kind.holders {
-					l, err := kind.hold(manager(t, c), background, quorumlock.WithTTL(time.Minute), quorumlock.WithoutRenewal())
+					l, err := manager(t, c).Acquire(background, "job", kind.hold, quorumlock.WithTTL(time.Minute), quorumlock.WithoutRenewal())
 					require.NoError(t, err)
 					defer release(t, l)
 				}
@@ -290,7 +279,7 @@ func TestWaitersLeaveANodeAloneThatTheLeaseDoesNotNeed(t *testing.T) {
 				for range waiters {
 					m := manager(t, c)
 					gone.Go(func() {
-						_, err := kind.wait(m, ctx)
+						_, err := m.Acquire(ctx, "job", kind.wait)
 						assert.ErrorIs(t, err, context.Canceled)
 					})
 				}

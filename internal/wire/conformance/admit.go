@@ -2,7 +2,9 @@ package conformance
 
 import (
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,6 +15,8 @@ import (
 var admitCases = []testCase{
 	{"a writer that waits bars the readers that come later", barsLaterReaders},
 	{"a writer whose process has ended bars nobody", isNotBarredByTheDead},
+	{"a reader that has ended is not counted while others read, and leaves nothing", countsNoneThatHasEnded},
+	{"a writer that is stopped bars readers until it has been asked in vain", isNotBarredByTheStopped},
 	{"a reader that finds the lock free leaves it to the writer before it", leavesItToTheWriter},
 	{"readers at the head of the queue are let in together, up to the first writer", admitsTogether},
 	{"a reader that comes lets more of them in", admitsMore},
@@ -31,6 +35,61 @@ func readerTicket(n int) string { return ticket(n) + "s" }
 
 func shareFor(r *rig, owner string, n int) op {
 	return share(r, owner).with(argReader, readerTicket(n)).with(argReader+1, enqueuedAt(n))
+}
+
+func countsNoneThatHasEnded(r *rig) {
+	r.apply(share(r, alice).with(argTTL, "500"), share(r, carol).with(argTTL, "500"), share(r, bob))
+	assert.EqualValues(r, 3, r.one(r.read()).([]any)[4])
+	time.Sleep(550 * time.Millisecond)
+	got := r.one(r.read()).([]any)
+	assert.Equal(r, []any{int64(1), []any{reader(bob)}}, got[4:])
+	assert.EqualValues(r, 1, r.one(r.acquire(strings.Repeat("d", wire.OwnerLen), r.micros())).([]any)[3])
+	r.apply(share(r, alice).with(argTTL, "500"))
+	time.Sleep(550 * time.Millisecond)
+	assert.Equal(r, int64(1), r.one(quit(r, bob)))
+	r.absent(r.lock, wire.ReadersKey(r.lock))
+}
+
+func isNotBarredByTheStopped(r *rig) {
+	r.subscribe()
+	set := wire.ReadersKey(r.lock)
+	unprobed := func() { assert.Empty(r, r.admin("ZRANGE", set, "-inf", "0", "BYSCORE")) }
+	ago := func(told string, age time.Duration) {
+		r.admin("ZREMRANGEBYSCORE", set, "0", "0")
+		r.admin("ZADD", set, "0", name(5)+told+strconv.FormatInt(r.micros()/1000-age.Milliseconds(), 10)+" w ")
+	}
+	askAgain := wake{wire.WakeAskAgain, name(5), r.lock}
+	r.one(share(r, alice))
+	r.one(r.wait(carol, 5))
+	for _, age := range []time.Duration{0, 1900 * time.Millisecond} {
+		ago("p", age)
+		r.one(shareFor(r, bob, 6))
+		r.woken(pinged(r, 5))
+	}
+	r.one(r.wait(carol, 5))
+	unprobed()
+	r.one(shareFor(r, bob, 6))
+	reads(r, alice)
+	assert.EqualValues(r, 1, r.one(r.read()).([]any)[4], "it is not counted")
+	r.woken(pinged(r, 5))
+	ago("p", 2100*time.Millisecond)
+	r.one(shareFor(r, bob, 6))
+	r.woken(askAgain)
+	r.one(shareFor(r, bob, 6))
+	ago("a", 900*time.Millisecond)
+	r.one(shareFor(r, bob, 6))
+	r.woken(pinged(r, 5), pinged(r, 5))
+	r.one(r.wait(carol, 5))
+	unprobed()
+	r.one(shareFor(r, bob, 6))
+	ago("a", 1100*time.Millisecond)
+	assert.Equal(r, granted(0, 0, 0), r.one(shareFor(r, bob, 6)))
+	unprobed()
+	r.absent(r.queue)
+	r.woken(pinged(r, 5), pinged(r, 5))
+	assert.EqualValues(r, 0, r.one(r.wait(carol, 5)).([]any)[2], "it has its place again")
+	r.one(shareFor(r, strings.Repeat("d", wire.OwnerLen), 7))
+	r.woken(pinged(r, 5))
 }
 
 func barsLaterReaders(r *rig) {
@@ -208,7 +267,7 @@ func admitsBehindAWriter(r *rig) {
 		reads(r, alice)
 		leaves()
 		r.woken(pinged(r, 2), r.reservedFor(3))
-		assert.EqualValues(r, 2, r.admin("ZCARD", wire.ReadersKey(r.lock)), what)
+		assert.EqualValues(r, 2, r.one(r.read()).([]any)[4], what)
 		r.admin("DEL", r.lock, r.queue, wire.ReadersKey(r.lock))
 	}
 	// In one call: the reader before has 100 ms.
@@ -278,4 +337,24 @@ func dropsUnknownTickets(r *rig) {
 	r.admin("SET", r.hint, "1")
 	r.one(r.release(alice))
 	r.reserved(2)
+}
+
+func quits(r *rig) {
+	for _, owner := range []string{alice, bob} {
+		r.one(share(r, owner))
+	}
+	r.unchanged(func() { assert.Equal(r, int64(-1), r.one(quit(r, carol)), "it reads nothing") })
+	assert.Equal(r, int64(1), r.one(quit(r, alice)))
+	reads(r, bob)
+	r.unchanged(func() { assert.Equal(r, int64(-1), r.one(quit(r, alice)), "again") })
+	assert.Equal(r, int64(1), r.one(quit(r, bob)))
+	r.absent(r.lock, wire.ReadersKey(r.lock))
+	assert.Equal(r, int64(0), r.one(quit(r, bob)), "again")
+	r.holds(carol)
+	r.unchanged(func() { assert.Equal(r, int64(-1), r.one(quit(r, bob))) })
+	r.admin("DEL", r.lock)
+	r.one(share(r, alice))
+	r.one(share(r, bob))
+	r.admin("SET", r.lock, wire.Compose(carol, 7, metadata), "PX", "60000")
+	assert.Equal(r, int64(-1), r.one(quit(r, alice)), "the set has outlived the readers' string")
 }

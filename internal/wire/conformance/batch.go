@@ -69,7 +69,7 @@ func (r *rig) runsAroundBadQueues() {
 	r.admin("SET", r.hint, "1")
 	r.admin("SET", r.queue, "x")
 	bad := r.everyOperation(alice)
-	for _, name := range []string{"extend", "heal", "mark", "resume"} {
+	for _, name := range []string{"extend", "heal", "mark", "resume", "back"} {
 		delete(bad, name) // they look at no queue
 	}
 	delete(bad, "raise") // it refuses a lock that is not there

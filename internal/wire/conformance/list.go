@@ -20,7 +20,6 @@ var listCases = []testCase{
 	{"a list takes the place of its parts", (*rig).listGrows},
 	{"a list that ends is forgotten, and one that is used stands", (*rig).listEnds},
 	{"a list that adds nothing is prolonged where it stands", (*rig).listKept},
-	{"a client that only compares changes nothing", (*rig).listCompared},
 	{"a list of another version of the protocol is refused", (*rig).listOfAnotherVersion},
 	{"a node remembers 64 lists at most", (*rig).listsBounded},
 	{"a list that comes too late changes nothing", (*rig).listTooLate},
@@ -203,18 +202,6 @@ func (r *rig) listKept() {
 	assert.Greater(r, r.entries()["1 3 b,self"], before+20*second)
 	r.unchanged(func() {
 		r.one(r.listed(3, "b", "c").with(argLife, "180000").with(argKeeps, "0"))
-	})
-}
-
-func (r *rig) listCompared() {
-	look := r.list(3, "b", "c").with(argFresh, "").with(argAdds, "0").with(argKeeps, "0")
-	r.unchanged(func() { assert.Equal(r, answer("", 0, "", 0), r.one(look)) })
-	r.one(r.listed(3, "b", "c"))
-	r.admin("ZADD", wire.ListsKey(r.server.Prefix), "1", "1 3 x,y,z")
-	r.unchanged(func() {
-		assert.Equal(r, unwritten, r.one(look))
-		got := r.one(look.with(argIDs, "d,e")).([]any)
-		assert.Equal(r, "1 3 b,c,self", got[2])
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -60,7 +61,7 @@ func asks(r *rig) {
 	r.one(ask(r, alice, note))
 	want.Token = t + 1
 	r.unchanged(func() {
-		assert.Equal(r, granted(0, t+1), r.one(r.acquire(alice, t)), "its acquisition, asked again")
+		assert.Equal(r, granted(t+1, t), r.one(r.acquire(alice, t)), "its acquisition, asked again")
 		got := r.one(r.acquire(bob, t)).([]any)
 		assert.Equal(r, want, wire.ParseValue(got[0].(string)), "who is in the way")
 	})
@@ -162,6 +163,7 @@ func releasesRevoked(r *rig) {
 }
 
 func tellsWhoWaits(r *rig) {
+	r.subscribe()
 	t := r.holds(alice)
 	r.flags = knows
 	assert.Equal(r, int64(1), r.one(r.extend(alice, t)))
@@ -194,7 +196,7 @@ func revokesOnAFullServer(r *rig) {
 func readsMarks(r *rig) {
 	t := r.holds(alice)
 	byOps := wire.Note{By: "ops", Reason: strings.Repeat("ü", 200)}
-	soon := func() time.Duration { return r.soon(10 * time.Second) }
+	soon := func() clock.Steady { return r.soon(10 * time.Second) }
 	got := r.do(wire.NewAsk(r.lock, bob, byOps, soon()))
 	assert.Equal(r, []any{wire.Done, int64(wire.Another)}, []any{got.Status, got.N})
 	got = r.do(wire.NewAsk(r.lock, alice, byOps, soon()))

@@ -273,7 +273,7 @@ func readsAboutSlots(r *rig) {
 	require.Equal(r, wire.Taken, got.Status, "%v", got.Err)
 	assert.Equal(r, []any{alice, int64(0), int64(-1)}, []any{wire.ParseValue(got.Held).Owner, got.Position, got.FreeSlot}, "the third slot is above its limit")
 	assert.InDelta(r, 5*time.Second, got.TTL, float64(time.Second))
-	r.admin("DEL", slot(r, 1))
+	r.one(r.release(bob).on(slot(r, 1)))
 	got = ask(carol, 5, 0)
 	assert.Equal(r, []any{wire.Taken, int64(-1), int64(1)}, []any{got.Status, got.Position, got.FreeSlot}, "it is let in")
 	got = ask(carol, 5, 1)

@@ -197,6 +197,10 @@ func mark(r *rig, owner, kind, life, note string) op {
 
 func drop(r *rig, owner string) op { return op{r.lock, []string{"drop", owner + " "}} }
 
+func back(r *rig, owner, from string) op {
+	return op{r.lock, []string{"back", owner + " ", from + " "}}
+}
+
 func (r *rig) read() op { return op{r.lock, []string{"read"}} }
 
 func (r *rig) forget(most int) op {
@@ -208,7 +212,7 @@ func (r *rig) everyOperation(owner string) map[string]op {
 	ops := map[string]op{}
 	for _, o := range []op{
 		r.acquire(owner, r.micros()), r.wait(owner, 9), r.extend(owner, 7), r.heal(owner), r.raise(owner, r.micros()+hour),
-		r.release(owner), r.leave(owner, 9), r.pass(9), ask(r, owner, "note"), resume(r, owner, owner, r.micros()), drop(r, owner), r.read(),
+		r.release(owner), r.leave(owner, 9), r.pass(9), ask(r, owner, "note"), resume(r, owner, owner, r.micros()), drop(r, owner), back(r, owner, owner), r.read(),
 	} {
 		ops[o.args[0]] = o
 	}

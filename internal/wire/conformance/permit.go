@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -68,6 +69,22 @@ func full(r *rig, limit int) (owners []string) {
 		require.Equal(r, int64(1), r.one(permit(r, owners[i], i, limit)))
 	}
 	return owners
+}
+
+// expires has the lock of a slot end.
+func expires(r *rig, owner string, i, limit int) {
+	r.Helper()
+	r.one(permit(r, owner, i, limit).with(argTTL, "1"))
+	ended(r, i)
+}
+
+// ended waits until the lock of a slot has ended.
+func ended(r *rig, i int) {
+	r.Helper()
+	for try := 0; try < 5000 && r.admin("EXISTS", slot(r, i)) != int64(0); try++ {
+		time.Sleep(time.Millisecond)
+	}
+	r.absent(slot(r, i))
 }
 
 // admitted checks who is let in.
@@ -138,8 +155,8 @@ func namesAFreeSlot(r *rig) {
 		assert.EqualValues(r, 0, free(2, 3), "it goes on from the first one")
 	})
 	for _, ends := range []int{1, 2} {
-		r.admin("PEXPIRE", slot(r, ends), "2000")
-		r.admin("PEXPIRE", slot(r, 3-ends), "60000")
+		r.one(permit(r, alice, ends, 4).with(argTTL, "2000"))
+		r.one(permit(r, alice, 3-ends, 4).with(argTTL, "60000"))
 		assert.InDelta(r, 2000, r.one(permit(r, bob, 1, 4)).([]any)[1], 1000, "the slot that ends first")
 	}
 }
@@ -192,7 +209,8 @@ func namesDifferentSlots(r *rig) {
 	for n := range 4 {
 		r.one(permitFor(r, alice, n, 0, 3))
 	}
-	r.admin("DEL", slot(r, 0), slot(r, 2)) // they expire
+	expires(r, owners[0], 0, 3)
+	expires(r, owners[2], 2, 3)
 	r.one(r.release(owners[1]).on(slot(r, 1)))
 	admitted(r, 0, 1, 2)
 	r.woken(slotFor(r, 0, 1), nextForAny(r, 1, 1), nextForAny(r, 2, 2), nextForAny(r, 3, 3),
@@ -207,7 +225,7 @@ func refusesNewcomers(r *rig) {
 	got := r.one(permit(r, carol, 0, 2)).([]any)
 	assert.Equal(r, answer("", got[1], -1, -1), got, "free, and kept")
 	assert.LessOrEqual(r, got[1], int64(grace), "until the right ends")
-	r.admin("PEXPIRE", slot(r, 1), "2000")
+	r.one(permit(r, owners[1], 1, 2).with(argTTL, "2000"))
 	got = r.one(permit(r, carol, 1, 2)).([]any)
 	assert.InDelta(r, 2000, got[1], 1000, "the slot that ends first")
 	lapses(r, 1)
@@ -303,6 +321,7 @@ func recallsForASlot(r *rig) {
 }
 
 func keepsSlots(r *rig) {
+	r.subscribe()
 	r.flags = knows
 	t := r.micros()
 	on := func(o op) op { return o.on(slot(r, 0)) }
@@ -310,7 +329,7 @@ func keepsSlots(r *rig) {
 	assert.Equal(r, int64(1), r.one(on(r.extend(alice, t))))
 	r.one(permitFor(r, bob, 1, 0, 1))
 	assert.Equal(r, answer(1, 1, ""), r.one(on(r.extend(alice, t))), "one waits")
-	assert.Equal(r, answer(t, 0), r.one(on(r.raise(alice, t+2))))
+	assert.Equal(r, answer(t, 1), r.one(on(r.raise(alice, t+2))))
 	r.admin("DEL", slot(r, 0))
 	assert.Equal(r, int64(1), r.one(on(r.heal(alice))))
 	assert.Equal(r, []string{alice}, owned(r, 1))

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 
@@ -12,6 +13,7 @@ import (
 
 var readCases = []testCase{
 	{"read answers all and changes nothing", (*rig).reads},
+	{"read and extend count no ticket of a process that has died", countsTheLiving},
 }
 
 func (r *rig) reads() {
@@ -20,13 +22,54 @@ func (r *rig) reads() {
 	assert.Equal(r, answer("", -1, 0, 0), r.one(r.read()))
 	r.admin("DEL", r.lock)
 	t := r.holds(alice)
-	r.admin("ZADD", r.queue, "1", "a", "2", "b")
+	r.subscribe()
+	r.admin("ZADD", r.queue, "1", ticket(1), "2", ticket(2))
 	r.unchanged(func() {
 		got := r.one(r.read()).([]any)
 		assert.Equal(r, wire.Compose(alice, t, metadata), got[0])
 		assert.InDelta(r, 5000, got[1], 1000)
 		assert.Equal(r, answer(t, 2), got[2:])
 	})
+}
+
+// countsTheLiving has tickets of one process that listens and of others that do not, so many that no script
+// looks at all.
+func countsTheLiving(r *rig) {
+	r.subscribe()
+	r.flags = knows
+	t := r.holds(alice)
+	r.one(permit(r, alice, 0, 1))
+	r.admin("SET", r.hint, "1")
+	dead := func(n int) string { return fmt.Sprintf("%016x%016x%d", n/2, n, grace) }
+	fill := func(queue string, before int) {
+		args := []string{"ZADD", queue, "1", "no ticket", "5000", ticket(1), "5001", ticket(2)}
+		for n := range before {
+			args = append(args, strconv.Itoa(n+10), dead(n))
+		}
+		r.admin(append(args, "9000", dead(5000))...)
+	}
+	waiting := func(o op) any { return r.one(o).([]any)[3] }
+	fill(r.queue, 100)
+	fill(family(r)+"\xffq", 400)
+	r.unchanged(func() {
+		assert.EqualValues(r, 2, waiting(r.read()))
+		assert.Equal(r, answer(1, 2, ""), r.one(r.extend(alice, t)))
+		assert.EqualValues(r, 2, waiting(r.read().on(slot(r, 0))))
+	})
+	r.admin("DEL", r.queue)
+	fill(r.queue, 1000)
+	assert.EqualValues(r, 504, waiting(r.read()), "of the first 500")
+	var all []op
+	for i := range 4 {
+		other := wire.LockKey(r.server.Prefix, strconv.Itoa(i))
+		fill(wire.QueueKey(other), 490)
+		all = append(all, r.read().on(other), r.read().on(other))
+	}
+	for i, want := range []int{2, 2, 494 - (1000 - 2*494), 494} {
+		got := r.apply(all...)
+		assert.EqualValues(r, want, got[2*i].([]any)[3], "queue %d", i)
+		assert.EqualValues(r, want, got[2*i+1].([]any)[3], "queue %d again", i)
+	}
 }
 
 var scanCases = []testCase{

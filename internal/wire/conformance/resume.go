@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"strings"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -16,6 +17,8 @@ var resumeCases = []testCase{
 	{"of two that resume one lock, the second is refused", resumesOnce},
 	{"resume is refused where the data may be old, and when it is late", resumesOnlyKnownData},
 	{"drop deletes a detached lock of its owner, and serves the waiters", drops},
+	{"back gives a lock that was resumed back to its handle", givesBack},
+	{"a valid lease takes what another owner has detached, and nothing that begins like it", healsOverDetached},
 	{"a node reads the answers to a resume", readsResumes},
 }
 
@@ -43,7 +46,8 @@ func detaches(r *rig) {
 	assert.Greater(r, r.pttl(r.lock), int64(90_000))
 	r.one(revoke(r, alice, "200000", note))
 	r.unchanged(func() {
-		assert.Equal(r, int64(-1), r.one(detach(r, alice, "300000")), "a revoked lease is not handed on")
+		got := r.one(detach(r, alice, "300000")).([]any)
+		assert.EqualValues(r, wire.RevokedBefore, got[0], "a revoked lease is not handed on")
 		assert.Equal(r, int64(-1), r.one(drop(r, alice)))
 	})
 	v := r.value()
@@ -122,6 +126,60 @@ func drops(r *rig) {
 	assert.Equal(r, name(1), r.value().Owner, "reserved for the waiter")
 	r.admin("DEL", r.lock)
 	assert.Equal(r, int64(0), r.one(drop(r, alice)))
+}
+
+func givesBack(r *rig) {
+	t := r.holds(alice)
+	r.one(detach(r, alice, "100000"))
+	r.unchanged(func() { assert.Equal(r, int64(-1), r.one(back(r, bob, alice)), "bob has not resumed it") })
+	r.one(resume(r, bob, alice, t+2))
+	r.unchanged(func() { assert.Equal(r, int64(-1), r.one(back(r, carol, alice))) })
+	assert.Equal(r, int64(1), r.one(back(r, bob, alice)))
+	assert.Equal(r, "d "+wire.Compose(alice, t+2, metadata), r.admin("GET", r.lock))
+	assert.InDelta(r, 5000, r.pttl(r.lock), 1000, "as long as it had to live")
+	r.unchanged(func() {
+		for _, o := range []op{back(r, bob, alice), r.extend(alice, t), r.release(bob)} {
+			assert.Equal(r, int64(-1), r.one(o), "%v", o.args[0])
+		}
+	})
+	assert.Equal(r, granted(t+4, t+2), r.one(resume(r, carol, alice, t+4)))
+	r.one(ask(r, carol, note))
+	assert.Equal(r, int64(1), r.one(back(r, carol, alice)))
+	assert.Equal(r, "d "+wire.Compose(alice, t+4, metadata), r.admin("GET", r.lock), "without the mark")
+	for _, value := range []string{wire.Compose(alice, 7, metadata), bob + " w ", "x " + wire.Compose(bob, 7, metadata), bob + " secret", "s " + wire.Nobody + " 0 0 - "} {
+		r.admin("SET", r.lock, value, "PX", "2000")
+		r.unchanged(func() { assert.Equal(r, int64(-1), r.one(back(r, bob, alice)), "%q", value) })
+	}
+	r.admin("DEL", r.lock)
+	r.unchanged(func() { assert.Equal(r, int64(-1), r.one(back(r, bob, alice))) })
+}
+
+func healsOverDetached(r *rig) {
+	t := r.holds(alice)
+	r.one(detach(r, alice, "100000"))
+	r.unchanged(func() {
+		assert.Equal(r, int64(0), r.one(r.extend(bob, t)), "as if it were missing")
+		assert.Equal(r, int64(-1), r.one(r.extend(alice, t)))
+		assert.Equal(r, int64(-1), r.one(r.heal(alice)), "what the owner has sent before")
+	})
+	assert.Equal(r, int64(1), r.one(r.heal(bob)))
+	assert.Equal(r, wire.Compose(bob, 0, metadata), r.admin("GET", r.lock))
+	assert.InDelta(r, 5000, r.pttl(r.lock), 1000)
+	r.one(detach(r, bob, "100000"))
+	assert.Equal(r, int64(0), r.one(prolong(r, carol)))
+	assert.Equal(r, int64(-1), r.one(prolong(r, bob)))
+	assert.Equal(r, int64(-1), r.one(restore(r, bob)))
+	assert.Equal(r, int64(1), r.one(restore(r, carol)))
+	assert.Equal(r, int64(1), r.one(prolong(r, carol)))
+	for _, value := range []string{"d ", "d " + alice, "d " + alice + " ", "d " + alice + " secret", "d secret", "x " + wire.Compose(alice, 7, metadata), "d " + strings.Repeat("g", 32) + " 1 2 - "} {
+		r.admin("DEL", r.lock)
+		r.admin("SET", r.lock, value, "PX", "2000")
+		r.unchanged(func() {
+			for _, o := range []op{r.extend(bob, t), r.heal(bob), prolong(r, bob), restore(r, bob)} {
+				assert.Equal(r, int64(-1), r.one(o), "%v of %q", o.args[0], value)
+			}
+		})
+	}
 }
 
 func readsResumes(r *rig) {

@@ -12,7 +12,7 @@ func keepsTheRight(r *rig) {
 	r.subscribe()
 	owners := full(r, 2)
 	r.one(permitFor(r, alice, 1, 0, 2))
-	r.admin("DEL", slot(r, 1)) // it expires, and nobody is woken
+	expires(r, owners[1], 1, 2) // and no waiter is woken
 	got := r.one(permitFor(r, alice, 1, 0, 2)).([]any)
 	assert.EqualValues(r, 1, got[3], "it is the head, and a slot is free")
 	assert.EqualValues(r, -1, got[2], "and it does not wait any more")

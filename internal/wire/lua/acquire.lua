@@ -26,11 +26,14 @@ function f.taken(lock, held, ticket, place)
     f.enqueue(lock, ticket, place)
     position = call('ZRANK', lock .. '\255q', ticket) or -1
   end
-  if string.sub(held, 1, 2) ~= 's ' then
+  if not readers(held) then
     return { held, call('PTTL', lock), position }
   end
-  local readers, values = shared().trim(lock, 1)
-  return { held, call('PTTL', lock), position, readers, values[1] or '' }
+  if ticket then
+    shared().lives(lock, ticket)
+  end
+  local count, value = shared().trim(lock)
+  return { held, call('PTTL', lock), position, count, value }
 end
 
 -- Gives the lock of a lease that was detached to the one that resumes it. No lock is created: a node
@@ -55,7 +58,7 @@ function f.contend(lock, value, duration, late, t, ticket, place, mode)
     place = nil
   end
   local held = call('GETRANGE', lock, '0', '511') -- another client's value may be huge
-  if string.sub(held, 1, 2) == 's ' and shared().clear(lock) then
+  if readers(held) and shared().clear(lock) then
     held = '' -- the reader that would have lasted longest has left, and the others have ended
   end
   if held ~= '' or call('EXISTS', lock) == 1 then
@@ -67,7 +70,7 @@ function f.contend(lock, value, duration, late, t, ticket, place, mode)
       return 0
     elseif ours then -- asked again: give the first answer again
       call('PEXPIREAT', lock, after(duration)) -- a replica refuses this: its copy is no vote
-      local shown = tonumber(string.match(held, '^%d+', 34) or 0)
+      local shown = tonumber(string.match(held, '^%d+', string.sub(held, 33, 35) == ' a ' and 36 or 34) or 0)
       return cap and { shown, shown > 0 and shown - 1 or register(lock), 0 } or 1
     end
     call('SET', lock, value, 'XX', 'PXAT', after(duration))

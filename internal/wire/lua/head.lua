@@ -11,7 +11,7 @@
 -- ARGV[2]  when the call was sent, µs of the client's clock
 -- ARGV[3]  the marker that the client knows, or a text that matches no marker while the
 --          node is in quarantine; '' without the guard, which votes only where there is no
---          marker, or one that ends in 'open'
+--          marker, or one that ends in 'open', or binds no client any more (see guard.lua)
 -- ARGV[4]  the prefix of the channels on which waiters are woken
 -- ARGV[5]  how far a register may move ahead of this node's clock, µs; '' without fencing
 -- ARGV[6]  's' if the client is subscribed here, so that its tickets may queue; '1' if
@@ -40,6 +40,18 @@ local votes = ARGV[3] == marker or ARGV[3] == '' and (not marker or string.sub(m
 local codes, details = '', nil
 local key, arg = 5, 7 -- of the next operation
 local made -- the lock that an unfinished acquisition has created
+
+-- Reports whether readers have a lock that shows held, of which 44 bytes are enough: the string that
+-- shared.lua makes, or the same with a mark of mark.lua. Everything else is another client's.
+local function readers(held)
+  return held == 's 00000000000000000000000000000000 0 0 - '
+    or string.sub(held, 1, 44) == 's 00000000000000000000000000000000 a 0 0 - \255'
+end
+
+-- The queue of a lock. The slots of a name have one.
+local function behind(lock)
+  return string.gsub(lock, '\255p%d+$', '\255p') .. '\255q'
+end
 
 -- The fencing register of a lock: none is below the base.
 local function register(lock)

@@ -5,10 +5,13 @@
 --          to prolong it, or the parts of it that stand, whether it is admitted or not.
 --          {identity of this node or '', ms for which the list is refused, the list in its
 --          way, 1 if the list is registered}
+-- announce text ms not_after       tells clients with other lists of this one for ms, and of
+--          theirs: {text, ms left, …} of all that stand. Whatever the server refuses of it is
+--          left out: it is a notice, and no vote depends on it.
 --
 -- This file decides whether the majorities of two lists of nodes meet. It reads and writes
--- the operation's own key: a sorted set of the lists and of this node's identity, by the
--- instants at which they end, µs. It reads the marker that head.lua has read.
+-- the operation's own key: a sorted set of the lists and, for list, of this node's identity, by
+-- the instants at which they end, µs. It reads the marker that head.lua has read.
 
 -- The identity of this node for clients, whatever address they use. Only a client that
 -- knew the node restores an identity that was lost with the data. Others wait for that
@@ -50,6 +53,7 @@ end
 -- a list for ever that no client has any more.
 function f.list(lists, version, size, ids, known, fresh, lifetime, adds, keeps)
   local stored, others, gone = f.entries(lists)
+  f.room()
   local own = f.identity(lists, stored, known, fresh)
   if own == '' then
     return { '', 0, '', 0 }
@@ -109,4 +113,23 @@ function f.list(lists, version, size, ids, known, fresh, lifetime, adds, keeps)
     return { own, math.ceil((refused.stop - now) / 1000), refused.text, 0 }
   end
   return { own, 0, '', same and 1 or 0 }
+end
+
+-- The key ends with its last list. A node that shows 64 lists takes no other one.
+function f.announce(key, text, lifetime)
+  local all = redis.pcall('ZRANGE', key, '0', '127', 'WITHSCORES')
+  local reply = {}
+  for i = 1, #all, 2 do
+    local left = all[i + 1] - now
+    if left > 0 then
+      reply[#reply + 1], reply[#reply + 2] = all[i], math.ceil(left / 1000)
+    else
+      redis.pcall('ZREM', key, all[i])
+    end
+  end
+  local stop, flag = string.format('%.0f', now + lifetime * 1000), #reply < 128 and 'GT' or 'XX'
+  if type(redis.pcall('ZADD', key, flag, stop, text)) == 'number' then
+    redis.pcall('PEXPIREAT', key, after(lifetime))
+  end
+  return reply
 end

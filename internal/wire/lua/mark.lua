@@ -2,11 +2,13 @@
 --          for readers. Kind 'a' asks
 --          the holder to release it. Kind 'x' revokes the lease, and the lock lives for ms at
 --          least. Kind 'd' detaches it, and the lock lives for ms, for whoever resumes it
---     {1, left}  marked, {2, left} it was revoked already; left is how long the lock had to live,
---                ms (-1: no end)
+--     {1, left}  marked, {2, left} it was revoked already, and kind 'd' has not marked it; left is how
+--                long the lock had to live, ms (-1: no end)
 --     0     not_after has passed
---     -1    missing, or another's; kind 'd': or revoked
+--     -1    missing, or another's
 -- drop     owner                   deletes a detached lock: as release
+-- back     owner from              gives a lock that owner has resumed back to those who have the handle of
+--          `from`, for as long as it still lives: 1, or -1 where it is not the owner's
 --
 -- This file decides what becomes of a marked lock, and how a lease is taken away: not by deleting
 -- the lock, which would let another client in while the holder still works. A lock that was asked
@@ -24,8 +26,14 @@ function f.mark(lock, owner, kind, duration, late, note)
   local left = call('PTTL', lock)
   local form, shown = string.match(held, '^([xds]) (.*)$')
   shown = shown or held
-  if string.sub(shown, 1, 33) ~= owner or string.sub(shown, 33) == ' w ' or left == -2 or form == 'x' and kind == 'd' then
+  local ours = string.sub(shown, 1, 33) == owner and string.sub(shown, 33) ~= ' w ' and left ~= -2
+  if form == 's' or not string.find(owner, '[^0 ]') then -- of readers
+    ours = ours and (readers(held) or shared().revoked(held))
+  end
+  if not ours then
     return -1
+  elseif form == 'x' and kind == 'd' then
+    return { 2, left }
   elseif late then
     return 0
   end
@@ -51,11 +59,21 @@ function f.drop(lock, owner)
   return f.hand(lock, held, ours)
 end
 
+function f.back(lock, owner, from)
+  local held = call('GETRANGE', lock, '0', '1023')
+  local rest = string.match(held, '^%d+ [^\255]*', string.sub(held, 33, 35) == ' a ' and 36 or 34)
+  if string.sub(held, 1, 33) ~= owner or not rest then
+    return -1
+  end
+  call('SET', lock, 'd ' .. from .. rest, 'XX', 'KEEPTTL')
+  return 1
+end
+
 -- What extend makes of a lock that does not begin with proof, 'owner t ': its answer, or nil if
 -- the lock is ours; whether it shows t behind a mark; and whether it has a mark.
 function f.differs(lock, held, proof)
   local owner = string.sub(proof, 1, 33)
-  if string.sub(held, 33) == ' w ' or shared().reserved(lock, held) then
+  if shared().reserved(lock, held, owner) then
     return 0
   elseif string.sub(held, 1, 35) == 'x ' .. owner then
     return -1, false, true

@@ -85,7 +85,7 @@ function f.admit(lock)
   if not woken[1] then
     return nil, #gone
   end
-  if call('GETRANGE', lock, '0', '1') ~= 's ' then
+  if not readers(call('GETRANGE', lock, '0', '43')) then
     shared().open(lock, longest)
   end
   call('ZADD', lock .. '\255s', unpack(woken))
@@ -140,6 +140,32 @@ function f.recall(lock, me)
   end
 end
 
+-- How many of a queue's tickets have a process that can be woken here; others stay until they are served.
+-- A script looks at the first 500 of a queue, and at 1,000 in all, which takes less than a millisecond. The
+-- others count, as do all without the right to PUBSUB NUMSUB.
+local looks, dead = 1000, {}
+function f.living(queue, count)
+  if looks > 0 and not dead[queue] then
+    local channels, tickets = { 'PUBSUB', 'NUMSUB' }, {}
+    local first = redis.pcall('ZRANGE', queue, '0', math.min(looks, 500) - 1)
+    for _, ticket in ipairs(first) do
+      local channel = ARGV[4] .. string.sub(ticket, 1, 16)
+      if not tickets[channel] then
+        channels[#channels + 1] = channel
+      end
+      tickets[channel] = (tickets[channel] or 0) + 1
+    end
+    looks, dead[queue] = looks - #first, 0
+    local found = redis.pcall(unpack(channels))
+    for i = 1, #found, 2 do
+      if found[i + 1] == 0 then
+        dead[queue] = dead[queue] + tickets[found[i]]
+      end
+    end
+  end
+  return math.max(count - (dead[queue] or 0), 0)
+end
+
 -- Finishes a release: held is the value that was there; if it was ours, it is deleted.
 function f.hand(lock, held, ours, ticket, place, mode)
   local free = ours or held == '' and call('EXISTS', lock) == 0
@@ -151,8 +177,8 @@ end
 
 function f.reserved(lock, ticket)
   local reservation = string.sub(ticket, 1, 32) .. ' w '
-  local held = call('GETRANGE', lock, '0', '35')
-  return held == reservation or string.sub(held, 1, 2) == 's ' and shared().reads(lock, reservation)
+  local held = call('GETRANGE', lock, '0', '43')
+  return held == reservation or readers(held) and shared().reads(lock, reservation)
 end
 
 -- Brings the queue up to date after a release. free means that the lock is, and ours that it was
@@ -178,7 +204,7 @@ function f.settle(lock, free, ours, ticket, place, mode)
     end
   elseif free then
     head = f.serve(lock)
-  elseif call('GETRANGE', lock, '0', '1') == 's ' then
+  elseif readers(call('GETRANGE', lock, '0', '43')) then
     f.admit(lock)
   end
   if yields then
@@ -192,11 +218,11 @@ function f.pass(lock, ticket)
     return permits().settle(lock, false, false, ticket)
   end
   call('ZREM', lock .. '\255q', ticket)
-  local held = call('GETRANGE', lock, '0', '35')
+  local held = call('GETRANGE', lock, '0', '43')
   local reservation = string.sub(ticket, 1, 32) .. ' w '
   if held == reservation then
     call('DEL', lock)
-  elseif string.sub(held, 1, 2) == 's ' then
+  elseif readers(held) then
     call('ZREM', lock .. '\255s', reservation)
     if not shared().clear(lock) then
       f.admit(lock)

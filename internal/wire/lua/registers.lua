@@ -49,7 +49,13 @@ function f.raise(lock, owner, t, metadata)
       call('ZADD', KEYS[1], t, lock)
     end
   end
-  return { from, hint and call('ZCARD', lock .. '\255q') or 0 }
+  return { from, hint and call('ZCARD', behind(lock)) or 0 }
+end
+
+-- Lets what follows write on a server at its maxmemory, too. It removes nothing; but a script that
+-- has written may write more. A user who may not run it is told of that where room matters.
+function f.room()
+  redis.pcall('ZREM', KEYS[1], '')
 end
 
 -- The base is raised before the registers are dropped. A user without the right to SET would
@@ -66,7 +72,7 @@ function f.forget(age, most)
   for i = 1, #old, 2 do
     names[#names + 1] = old[i]
   end
-  call('ZREM', KEYS[1], '') -- removes nothing; but after a write a full server allows SET
+  f.room()
   f.rebase(tonumber(old[#old]))
   call('ZREM', KEYS[1], unpack(names))
   return #names

@@ -1,6 +1,6 @@
 -- extend   prefix ms               prolongs the lock; prefix is 'owner t '
 --     1 ours and at t, 2 ours and not at t (or the marker differs: the data may be old),
---     0 missing or reserved, -1 another's or revoked
+--     0 missing, reserved, or detached by another owner; -1 another's or revoked
 --     {code, tickets, note} where others want the lock, if the client says in ARGV[6] that it
 --                           knows this: one of these codes, how many tickets are queued, and the
 --                           note of a mark or ''
@@ -23,10 +23,11 @@ local function answer(reply)
   codes = codes .. '*'
 end
 
--- How many wait for a lock. The slots of a name have one queue.
-local function waiters(lock)
-  local family = string.gsub(lock, '\255p%d+$', '\255p')
-  return call('ZCARD', family .. '\255q')
+-- How many wait for a lock.
+local function waiters(lock, by)
+  local queue = behind(lock)
+  local count = by('ZCARD', queue)
+  return type(count) == 'number' and count > 0 and rare().living(queue, count) or count
 end
 
 -- The answer of a renewal where others may want the lock.
@@ -34,7 +35,8 @@ local function wanted(lock, code, marked)
   if not string.find(ARGV[6], 'w', 1, true) then
     return code
   end
-  local waiting = hint and code > 0 and waiters(lock) or 0
+  local waiting = hint and code > 0 and waiters(lock, redis.pcall) or 0
+  waiting = type(waiting) == 'number' and waiting or 0 -- a renewal needs no right to count them
   if waiting == 0 and not marked then
     return code
   end
@@ -83,6 +85,9 @@ local function run()
       if hint then
         reply = rare().hand(lock, held, ours)
       else
+        if ours and string.find(lock, '\255p', 1, true) then
+          permits().freed(lock)
+        end
         reply = ours and 1 or held == '' and call('EXISTS', lock) == 0 and 0 or -1
       end
     elseif op == 'extend' then
@@ -108,7 +113,7 @@ local function run()
         reply = 0
       elseif held == '' then -- missing, or another client's empty value
         reply = call('SET', lock, a, 'NX', 'PXAT', after(b)) and 1 or -1
-      elseif string.sub(held, 33) == ' w ' or shared().reserved(lock, held) then -- a lease takes precedence
+      elseif shared().reserved(lock, held, a) then -- a lease takes precedence
         call('SET', lock, a, 'PXAT', after(b))
         reply = 1
       elseif string.sub(held, 1, 33) == string.sub(a, 1, 33) then
@@ -116,6 +121,9 @@ local function run()
         reply = 1
       else
         reply = -1
+      end
+      if reply == 1 and string.find(lock, '\255p', 1, true) then
+        permits().taken(lock, b)
       end
     elseif op == 'raise' then
       arg = at + 4
@@ -173,14 +181,17 @@ local function run()
     elseif op == 'drop' then
       arg = at + 2
       reply = rare().drop(lock, a)
+    elseif op == 'back' then
+      arg = at + 3
+      reply = rare().back(lock, a, b)
     elseif op == 'read' or op == 'look' then
       arg = at + (op == 'look' and 2 or 1)
       local left = call('PTTL', lock)
       local held = left ~= -2 and call('GETRANGE', lock, '0', '1023')
-      local waiting = waiters(lock)
+      local waiting = waiters(lock, call)
       local known, value = pcall(register, lock) -- a read reports what exists
       reply = { held, left, known and value or -1, waiting }
-      if held and string.sub(held, 1, 2) == 's ' then
+      if held and readers(held) then
         reply = shared().list(lock, op == 'look' and a, reply)
       end
     elseif op == 'scan' then
@@ -197,6 +208,11 @@ local function run()
       reply = { '', 0, '', 0 }
       if now <= ARGV[at + 9] + offset then
         reply = rare().list(lock, a, b, ARGV[at + 3], ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7], ARGV[at + 8])
+      end
+    elseif op == 'announce' then
+      arg, reply = at + 4, {}
+      if now <= ARGV[at + 3] + offset then
+        reply = rare().announce(lock, a, b)
       end
     else
       return redis.error_reply('ERR quorumlock: no operation ' .. tostring(op))
@@ -219,6 +235,9 @@ end
 -- because in-process nodes run the script as well, and after an error their Lua no longer
 -- shares the variables of this chunk with its functions.
 local function all()
+  if marker and not votes and ARGV[3] == '' then
+    votes = now > rare().bound()
+  end
   repeat
     local ok, problem = pcall(run)
     if ok and problem then

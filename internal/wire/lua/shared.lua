@@ -12,7 +12,7 @@
 -- quit     value ticket place mode leave of a reader, with '' for no ticket
 -- look     value                   read that shows our value, where the reader is
 --
--- This file decides who reads. A lock of readers is the string `readers`, which is another owner's
+-- This file decides who reads. A lock of readers is the string `theirs`, which is another owner's
 -- for every other operation, also in the scripts of older clients. Beside it is the set of the
 -- readers ('\255s'), by the instants at which they end, ms. A reader counts only while the string
 -- is there: whoever makes the string makes the set anew. Among the readers are the reservations of
@@ -21,11 +21,16 @@
 function shared()
   local s = {}
   local nobody = string.rep('0', 32)
-  local readers, revoked = 's ' .. nobody .. ' 0 0 - ', 'x ' .. nobody
+  local theirs = 's ' .. nobody .. ' 0 0 - '
+
+  -- Reports whether a lock that shows held is one of readers that was revoked.
+  function s.revoked(held)
+    return string.sub(held, 1, 42) == 'x ' .. nobody .. ' 0 0 - \255'
+  end
 
   -- Makes the lock one of readers, for `duration` ms at least.
   function s.open(lock, duration)
-    call('SET', lock, readers, 'PXAT', after(duration))
+    call('SET', lock, theirs, 'PXAT', after(duration))
     made = lock
     call('DEL', lock .. '\255s')
   end
@@ -50,12 +55,17 @@ function shared()
     return stop and tonumber(stop) > ms
   end
 
-  -- Reports whether the lock is one of readers, and all of them have been woken and have not come yet.
-  -- A lease takes precedence over that, as over the reservation of a writer: otherwise a holder could not
-  -- restore a lock that this node has lost for as long as readers wait.
-  function s.reserved(lock, held)
-    if string.sub(held, 1, 2) ~= 's ' then
-      return false
+  -- Reports whether the lock is reserved: for a waiter, or it is one of readers, and all of them have been
+  -- woken and have not come yet; or for those who have a handle. A lease, whose value begins with `owner `,
+  -- takes precedence: otherwise a holder could not restore a lock that this node has lost for as long as
+  -- readers wait. While it is valid, no majority has a lock that another owner has detached, and none will
+  -- again. What that owner has sent before finds its own lock, and does not take it.
+  function s.reserved(lock, held, owner)
+    if string.sub(held, 1, 2) == 'd ' then
+      local of = string.match(call('GETRANGE', lock, '0', '511'), '^d (' .. string.rep('[0-9a-f]', 32) .. ') %d+ %-?%d+ %S+ ')
+      return of and of ~= nobody and of ~= string.sub(owner, 1, 32)
+    elseif not readers(held) then
+      return #held == 35 and string.find(held, '^[0-9a-f]+ w $') ~= nil
     end
     local all = call('ZRANGE', lock .. '\255s', string.format('(%.0f', ms), '+inf', 'BYSCORE', 'LIMIT', '0', '129')
     for _, value in ipairs(all) do
@@ -76,28 +86,65 @@ function shared()
     return true
   end
 
-  -- Drops readers that have ended, and returns how many are left and up to `most` of them, the last
-  -- to end first. The lock then ends with the last one.
-  function s.trim(lock, most)
+  -- How many readers have not ended. One that has died stays in the set for as long as others read.
+  function s.count(lock)
     local set = lock .. '\255s'
-    local ended = call('ZRANGE', set, '-inf', string.format('%.0f', ms), 'BYSCORE', 'LIMIT', '0', '500')
+    local first = call('ZRANGE', set, string.format('(%.0f', ms), '+inf', 'BYSCORE', 'LIMIT', '0', '1')[1]
+    local ended = first and call('ZRANK', set, first)
+    return ended and call('ZCARD', set) - ended or 0
+  end
+
+  -- Drops readers that have ended. Returns how many are left, and the one that ends last; the lock then
+  -- ends with it.
+  function s.trim(lock)
+    local set = lock .. '\255s'
+    local ended = call('ZRANGE', set, '(0', string.format('%.0f', ms), 'BYSCORE', 'LIMIT', '0', '500')
     if ended[1] then
       call('ZREM', set, unpack(ended))
     end
-    local left = call('ZRANGE', set, tostring(-most), '-1', 'WITHSCORES')
-    if left[1] then
-      call('PEXPIREAT', lock, left[#left])
+    local last = call('ZRANGE', set, '-1', '-1', 'WITHSCORES')
+    if not last[1] or last[2] + 0 == 0 then -- only what probe has written
+      return 0, ''
     end
-    local values = {}
-    for i = #left - 1, 1, -2 do
-      values[#values + 1] = left[i]
+    call('PEXPIREAT', lock, last[2])
+    return s.count(lock), last[1]
+  end
+
+  -- A process that is stopped keeps its connection. So a writer that bars a reader must ask again from time to
+  -- time: the set's first member, which ended at 0, has its ticket, whether it was told to, and since when it has
+  -- not asked. It is told to after 2 s ('a'), and 1 s later it leaves the queue; when it continues, it has its place
+  -- again. Returns the message to send, and whether the writer is stopped.
+  function s.probe(lock, ticket)
+    local set, me = lock .. '\255s', string.sub(ticket, 1, 32)
+    local first = call('ZRANGE', set, '0', '0')[1]
+    local told, since = string.match(first or '', '^([pa])(%d+) w $', 33)
+    local known = told and string.sub(first, 1, 32) == me
+    local stopped = known and told == 'a' and ms - since >= 1000
+    if not first or known and not stopped and (told == 'a' or ms - since < 2000) then
+      return 'p', false
     end
-    return call('ZCARD', set), values
+    if told then
+      call('ZREM', set, first)
+    end
+    if stopped then
+      return 'p', true
+    end
+    told = known and 'a' or 'p'
+    call('ZADD', set, '0', me .. told .. string.format('%.0f w ', ms))
+    return told, false
+  end
+
+  -- The writer with this ticket has asked, and is not stopped.
+  function s.lives(lock, ticket)
+    local first = call('ZRANGE', lock .. '\255s', '0', '0')[1] or ''
+    if string.sub(first, 1, 32) == string.sub(ticket, 1, 32) and string.find(first, '^[pa]%d+ w $', 33) then
+      call('ZREM', lock .. '\255s', first)
+    end
   end
 
   -- Reports whether a writer that came before has to be let in first. One whose process has ended
   -- leaves the queue: nobody else looks at it before the last reader has left, which may take hours.
-  function s.barred(lock, value, ticket, place)
+  function s.barred(lock, value, ticket, place, probes)
     local ahead
     if place ~= '' then
       ahead = call('ZRANGE', lock .. '\255q', '-inf', '(' .. place, 'BYSCORE', 'LIMIT', '0', '64')
@@ -108,7 +155,12 @@ function shared()
       if string.sub(other, -1) ~= 's' then
         if s.reads(lock, value) or s.reads(lock, string.sub(ticket, 1, 32) .. ' w ') then
           return false
-        elseif rare().publish('p', other, lock) > 0 then
+        end
+        local message, stopped = 'p', false
+        if probes then
+          message, stopped = s.probe(lock, other)
+        end
+        if rare().publish(message, other, lock) > 0 and not stopped then
           return true
         end
         call('ZREM', lock .. '\255q', other)
@@ -132,16 +184,16 @@ function shared()
 
   function s.share(lock, value, duration, late, ticket, place, mode)
     local held = call('GETRANGE', lock, '0', '511')
-    if not hint and not late and string.sub(held, 1, 2) == 's ' then
+    if not hint and not late and readers(held) then
       s.add(lock, value, duration)
       return s.granted(lock, 0)
     end
-    local open, alone = string.sub(held, 1, 2) == 's ', s.alone(held, value)
+    local open, alone = readers(held), s.alone(held, value)
     local free = held == '' and call('EXISTS', lock) == 0
     if free and mode == 'l' and not late then
       rare().recall(lock, ticket)
     end
-    local barred = hint and (open or free) and s.barred(lock, value, ticket, place)
+    local barred = hint and (open or free) and s.barred(lock, value, ticket, place, open and not late)
     if barred or not (open or alone or free) then
       local queues = place ~= '' and not late and string.find(ARGV[6], 's', 1, true)
       if free and not late then
@@ -171,12 +223,12 @@ function shared()
 
   -- Also returns whether the lock was revoked, or asked for.
   function s.prolong(lock, value, duration)
-    local held = call('GETRANGE', lock, '0', '36')
-    local open, alone = string.sub(held, 1, 2) == 's ', s.alone(held, value)
-    if string.sub(held, 33) == ' w ' or held == '' and call('EXISTS', lock) == 0 then
+    local held = call('GETRANGE', lock, '0', '43')
+    local open, alone = readers(held), s.alone(held, value)
+    if not open and s.reserved(lock, held, value) or held == '' and call('EXISTS', lock) == 0 then
       return 0
     elseif not (open or alone) then
-      return -1, string.sub(held, 1, 34) == revoked
+      return -1, s.revoked(held)
     elseif open and not s.reads(lock, value) or now > ARGV[2] + offset + duration * 1000 then
       return 0
     end
@@ -186,16 +238,16 @@ function shared()
       made = nil -- it is a vote already, which an error does not take away
     end
     s.add(lock, value, duration)
-    return votes and 1 or 2, string.sub(held, 35) == ' a '
+    return votes and 1 or 2, string.sub(held, 35, 37) == ' a '
   end
 
   function s.restore(lock, value, duration, late)
-    local held = call('GETRANGE', lock, '0', '36')
-    local open = string.sub(held, 1, 2) == 's '
+    local held = call('GETRANGE', lock, '0', '43')
+    local open = readers(held)
     local gone = held == '' and call('EXISTS', lock) == 0
     if late then
       return 0
-    elseif not (open or gone or string.sub(held, 33) == ' w ' or s.alone(held, value)) then
+    elseif not (open or gone or s.reserved(lock, held, value) or s.alone(held, value)) then
       return -1
     end
     if not open then
@@ -211,7 +263,7 @@ function shared()
 
   function s.align(lock, value, t)
     local from = -1
-    if votes and call('GETRANGE', lock, '0', '1') == 's ' and s.reads(lock, value) then
+    if votes and readers(call('GETRANGE', lock, '0', '43')) and s.reads(lock, value) then
       local at = register(lock)
       if at <= tonumber(t) then
         from = at
@@ -223,20 +275,17 @@ function shared()
 
   function s.quit(lock, value, ticket, place, mode)
     local ours = call('ZREM', lock .. '\255s', value) == 1
-    if ours and not hint and ticket == '' and call('ZCARD', lock .. '\255s') > 0 then
-      return 1
-    end
-    local held = call('GETRANGE', lock, '0', '36')
+    local held = call('GETRANGE', lock, '0', '43')
     local free = false
     if s.alone(held, value) or string.sub(held, 1, 2) == 'x ' and s.alone(string.sub(held, 3), value) then
       call('DEL', lock)
       ours, free = true, true
-    elseif string.sub(held, 1, 2) == 's ' then
+    elseif readers(held) then
       if ticket ~= '' and place == '' then
         call('ZREM', lock .. '\255s', string.sub(ticket, 1, 32) .. ' w ')
       end
       free = s.clear(lock)
-    elseif string.sub(held, 1, 34) ~= revoked then -- which stays: this node may not know all that were revoked
+    elseif not s.revoked(held) then -- which stays: this node may not know all that were revoked
       ours, free = false, held == '' and call('EXISTS', lock) == 0
     end
     if not hint and ticket == '' then
@@ -248,8 +297,8 @@ function shared()
   -- Completes a read of a lock of readers: how many there are, and the 16 that last longest.
   function s.list(lock, value, reply)
     reply[1] = value and s.reads(lock, value) and value or reply[1]
-    reply[5] = call('ZCARD', lock .. '\255s')
-    reply[6] = call('ZRANGE', lock .. '\255s', '-16', '-1')
+    reply[5] = s.count(lock)
+    reply[6] = reply[5] > 0 and call('ZRANGE', lock .. '\255s', tostring(-math.min(reply[5], 16)), '-1') or {}
     return reply
   end
 

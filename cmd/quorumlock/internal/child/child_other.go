@@ -17,6 +17,7 @@ func Start(Command, func(string)) (*Process, error) {
 
 func (*Process) Resume()               {}
 func (*Process) Signal(syscall.Signal) {}
+func (*Process) Pass(syscall.Signal)   {}
 func (*Process) Done() <-chan struct{} { return nil }
 func (*Process) Exit() Exit            { return Exit{} }
 func (*Process) Alive() bool           { return false }

@@ -3,11 +3,13 @@
 package child
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"os/signal"
 	"runtime"
 	"syscall"
+	"time"
 )
 
 // Process is a command that runs, and its process group.
@@ -18,6 +20,7 @@ type Process struct {
 	note     func(string)
 	done     chan struct{} // closed when the command has ended
 	exit     Exit          // valid after done
+	witness  *witness      // nil without
 }
 
 // Start runs a command in a process group of its own. Once it returns without
@@ -34,18 +37,23 @@ func Start(c Command, note func(string)) (*Process, error) {
 	return p, nil
 }
 
-// run starts the command and waits for it. On Linux the kernel kills the command
-// when the thread that started it ends, so this goroutine keeps its thread.
+// run starts the command and waits for it, and for orphans: the first process of a container
+// gets them as children, and they stay zombies until it asks for them. On Linux the kernel kills
+// the command when the thread that started it ends, so this goroutine keeps its thread.
 func (p *Process) run(c Command, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	terminal := openTerminal()
 	attributes := &syscall.SysProcAttr{Setpgid: true}
 	dieWithParent(attributes)
-	group, err := syscall.ForkExec(c.Path, c.Args, &syscall.ProcAttr{
+	all := &syscall.ProcAttr{
 		Env: c.Env, Sys: attributes,
 		Files: []uintptr{c.Files[0].Fd(), c.Files[1].Fd(), c.Files[2].Fd()},
-	})
+	}
+	group, err := syscall.ForkExec(c.Path, c.Args, all)
+	if errors.Is(err, syscall.ENOEXEC) && isText(c.Path) { // a script without #!, as execvp(3) runs it
+		group, err = syscall.ForkExec("/bin/sh", append([]string{"/bin/sh", c.Path}, c.Args[1:]...), all)
+	}
 	if err != nil {
 		terminal.close()
 		started <- &os.PathError{Op: "execute", Path: c.Path, Err: err}
@@ -53,13 +61,18 @@ func (p *Process) run(c Command, started chan<- error) {
 	}
 	// Only now: the command would inherit signals that are ignored.
 	signal.Ignore(syscall.SIGTTIN, syscall.SIGTTOU)
-	p.group, p.terminal = group, terminal
+	p.group, p.terminal, p.witness = group, terminal, startWitness()
 	started <- nil
 	for {
 		var status syscall.WaitStatus
-		_, err := syscall.Wait4(group, &status, syscall.WUNTRACED, nil)
+		ended, err := syscall.Wait4(-1, &status, syscall.WUNTRACED, nil)
 		switch {
 		case errors.Is(err, syscall.EINTR):
+		case err == nil && ended != group:
+			if p.witness != nil && ended == p.witness.pid && status.Signaled() && status.Signal() == syscall.SIGTERM {
+				now := time.Now()
+				p.witness.ended.Store(&now)
+			}
 		case err != nil: // somebody else has waited for it: its code is unknown
 			p.exit = Exit{Code: 1}
 			close(p.done)
@@ -75,6 +88,18 @@ func (p *Process) run(c Command, started chan<- error) {
 			return
 		}
 	}
+}
+
+// isText reports whether a file begins like a script and not like a program for another machine.
+func isText(path string) bool {
+	file, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = file.Close() }()
+	head := make([]byte, 256)
+	n, err := file.Read(head)
+	return err == nil && bytes.IndexByte(head[:n], 0) < 0
 }
 
 // stopped continues a command that the terminal has stopped. A command that
@@ -136,8 +161,11 @@ func (p *Process) Done() <-chan struct{} { return p.done }
 // Exit returns how the command ended, after Done.
 func (p *Process) Exit() Exit { return p.exit }
 
-// Alive reports whether any process of the group still runs.
+// Alive reports whether any process of the group still runs, after Done.
 func (p *Process) Alive() bool {
+	for reaped := 1; reaped > 0; { // run no longer waits for orphans
+		reaped, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil)
+	}
 	if err := syscall.Kill(-p.group, 0); errors.Is(err, syscall.ESRCH) {
 		return false
 	}
@@ -146,6 +174,9 @@ func (p *Process) Alive() bool {
 
 // Close takes the terminal back. The command must have ended.
 func (p *Process) Close() {
+	if p.witness != nil {
+		_ = p.witness.life.Close()
+	}
 	p.terminal.takeBack(p.group)
 	p.terminal.close()
 	signal.Reset(syscall.SIGTTIN, syscall.SIGTTOU)

@@ -35,15 +35,17 @@ func (s single) All() []*quorumlock.Lease { return []*quorumlock.Lease{s.Lease} 
 
 // take takes the locks, or a shared lease or a permit of the only name.
 func take(ctx context.Context, m *quorumlock.Manager, names []string, o runOptions, opts []quorumlock.AcquireOption) (taken, error) {
-	if o.shared {
-		l, err := m.AcquireShared(ctx, names[0], opts...)
-		return single{l}, err
+	var kind quorumlock.Kind
+	switch {
+	case o.shared:
+		kind = quorumlock.Shared()
+	case o.permits > 0:
+		kind = quorumlock.Permits(o.permits)
+	default:
+		return m.AcquireAll(ctx, names, opts...)
 	}
-	if o.permits > 0 {
-		l, err := m.AcquirePermit(ctx, names[0], o.permits, opts...)
-		return single{l}, err
-	}
-	return m.AcquireAll(ctx, names, opts...)
+	l, err := m.Acquire(ctx, names[0], append(opts, kind)...)
+	return single{l}, err
 }
 
 // acquire connects to the nodes and takes the locks; --wait bounds both together. The caller
@@ -77,12 +79,19 @@ func (p *program) acquire(
 	if o.waitGiven && o.wait == 0 || !worthWaiting(err) || ctx.Err() != nil {
 		return all, m, waitEnded(err, o)
 	}
-	p.note("%s; waiting", oneLine(err))
+	if !o.quiet(err) {
+		p.note("%s; waiting", oneLine(err))
+	}
 	if o.waitGiven {
 		opts = append(opts, quorumlock.WithWait(rest()))
 	}
 	all, err = take(ctx, m, names, o, opts)
 	return all, m, waitEnded(waitOver(ctx, err, o), o)
+}
+
+// quiet reports whether an error is no news: with -E 0 another holder is as good, and cron mails each line.
+func (o runOptions) quiet(err error) bool {
+	return o.conflict == exitOK && errors.Is(err, quorumlock.ErrHeld)
 }
 
 // waitOver adds to the error of a wait that --wait has ended it.
@@ -108,6 +117,8 @@ func waitEnded(err error, o runOptions) error {
 	switch code := exitCode(err); {
 	case err == nil:
 		return nil
+	case code == exitConflict && o.quiet(err):
+		return &exitError{code: exitOK}
 	case code == exitConflict:
 		return &exitError{code: o.conflict, err: err}
 	default:

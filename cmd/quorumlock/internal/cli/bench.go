@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/node"
 )
 
 type benchOptions struct {
@@ -84,6 +85,9 @@ func (o benchOptions) check(c *connection) error {
 
 // loopback reports whether an address is certainly on this machine.
 func loopback(addr string) bool {
+	if node.IsSocket(addr) {
+		return true
+	}
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return false
@@ -128,7 +132,7 @@ func (p *program) bench(ctx context.Context, o benchOptions) error {
 	if p.connection.json {
 		err = p.printJSON(result)
 	} else {
-		writeAll(p.stdout, result.text(p.connection.options))
+		writeAll(p.stdout, p.measured(result))
 	}
 	if result.Pairs == 0 && result.firstErr != nil {
 		return result.firstErr
@@ -229,7 +233,8 @@ func cpuOf(info string) time.Duration {
 	return sum
 }
 
-func (r *benchResult) text(nodes []rueidis.ClientOption) string {
+// measured is the result for people.
+func (p *program) measured(r *benchResult) string {
 	var b strings.Builder
 	fact := func(key, format string, args ...any) {
 		fmt.Fprintf(&b, "%-9s "+format+"\n", append([]any{key}, args...)...)
@@ -241,14 +246,14 @@ func (r *benchResult) text(nodes []rueidis.ClientOption) string {
 		fact("failures", "%d", r.Failures)
 		b.WriteString(wrap(strings.Repeat(" ", 10), "the first: "+oneLine(r.firstErr)))
 	}
-	t := &table{width: width}
+	t := &table{width: p.columns()}
 	t.row("", "NODE", "CPU PER PAIR")
 	for i, cpu := range r.CPUus {
 		text := fmt.Sprintf("%.1f µs", cpu)
 		if cpu < 0 {
 			text = "-"
 		}
-		t.row(strconv.Itoa(i), nodes[i].InitAddress[0], text)
+		t.row(strconv.Itoa(i), p.connection.addr(i), text)
 	}
 	return b.String() + "\n" + t.String()
 }

@@ -12,6 +12,9 @@ import (
 	"github.com/quorumlock/quorumlock"
 )
 
+// digestOfServer has the server name a script: SHA-1 in this process would panic where only FIPS 140 is allowed.
+var digestOfServer = rueidis.WithLoadSHA1(true)
+
 // deleteOwner deletes a lock of an owner, also one that was revoked ('x ') or detached ('d '), and of nobody else.
 var deleteOwner = rueidis.NewLuaScript(`
 local held = redis.call('GETRANGE', KEYS[1], 0, #ARGV[1] + 1)
@@ -19,13 +22,13 @@ local form, shown = string.match(held, '^([xd] )(.*)$')
 if string.sub(held, 1, #ARGV[1]) == ARGV[1] or form and shown == ARGV[1] then
   return redis.call('DEL', KEYS[1])
 end
-return 0`)
+return 0`, digestOfServer)
 
 // deleteReaders deletes readers of a lock, and the lock when no other is left: waiters that were just woken (' w ')
 // have no lease. A lock whose readers were revoked has no others.
 var deleteReaders = rueidis.NewLuaScript(`
 local held = redis.call('GETRANGE', KEYS[1], 0, 34)
-if held == 's ` + nobody + ` ' then
+if held == 's `+nobody+` ' then
   local deleted = 0
   for _, reader in ipairs(ARGV) do
     deleted = deleted + redis.call('ZREM', KEYS[2], reader)
@@ -35,11 +38,11 @@ if held == 's ` + nobody + ` ' then
       return math.min(deleted, 1)
     end
   end
-elseif held ~= 'x ` + nobody + ` ' then
+elseif held ~= 'x `+nobody+` ' then
   return 0
 end
 redis.call('DEL', KEYS[1], KEYS[2])
-return 1`)
+return 1`, digestOfServer)
 
 // readersTag is behind a lock's key in that of the set of its readers.
 const readersTag = "\xffs"
@@ -64,7 +67,7 @@ func (p *program) breakLock(ctx context.Context, name string) error {
 		return err
 	}
 	if s.Votes == 0 {
-		p.printf("no node that answers has a holder of %s\n", printable(strconv.Quote(name)))
+		p.line("no node that answers has a holder of %s", strconv.Quote(name))
 		return err
 	}
 	of := victims{name: name, owner: s.Holder.Owner, shared: s.Readers > 0 || s.Holder.Owner == nobody}
@@ -76,7 +79,7 @@ func (p *program) breakLock(ctx context.Context, name string) error {
 			problems = append(problems, err)
 		}
 	}
-	p.printf("deleted the keys of %s on %d of %d nodes\n", printable(called(s.Holder, s.Readers)), deleted, len(s.Nodes))
+	p.line("deleted the keys of %s on %d of %d nodes", called(s.Holder, s.Readers), deleted, len(s.Nodes))
 	if l, err := m.TryAcquire(ctx, name); err == nil { // wakes those who wait
 		_ = l.Release(ctx)
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/quorumlock/quorumlock/cmd/quorumlock/internal/shown"
 )
 
 // program is one run of the command line.
@@ -31,19 +33,19 @@ func Main(args []string, stdin, stdout, stderr *os.File) int {
 		if code == exitNoQuorum {
 			hint = ": quorumlock doctor says more"
 		}
-		p.note("%s%s", printable(oneLine(err)), hint)
+		p.note("%s%s", strings.TrimSuffix(oneLine(err), "."), hint)
 	}
 	return code
 }
 
 // note prints one line for a person to stderr.
 func (p *program) note(format string, args ...any) {
-	_, _ = fmt.Fprintf(p.stderr, "quorumlock: "+format+"\n", args...)
+	writeAll(p.stderr, shown.Text(fmt.Sprintf("quorumlock: "+format, args...))+"\n")
 }
 
-// printf prints to stdout. A reader that is gone ends the program by SIGPIPE.
-func (p *program) printf(format string, args ...any) {
-	_, _ = fmt.Fprintf(p.stdout, format, args...)
+// line prints one line to stdout. A reader that is gone ends the program by SIGPIPE.
+func (p *program) line(format string, args ...any) {
+	writeAll(p.stdout, shown.Text(fmt.Sprintf(format, args...))+"\n")
 }
 
 // These annotations mark the commands that use the flags of the connection: needsNodes
@@ -90,7 +92,7 @@ command line wins over its variable.`,
 	p.connection.register(root.PersistentFlags())
 	root.AddCommand(p.runCommand(), p.inspectCommand(), p.doctorCommand(), p.listCommand(), p.watchCommand(), p.askReleaseCommand(), p.revokeCommand(),
 		p.acquireCommand(), p.renewCommand(), p.releaseCommand(), p.benchCommand(),
-		p.versionCommand(), p.installDocsCommand())
+		p.versionCommand(), p.manCommand(), p.installDocsCommand())
 	root.SetUsageTemplate(ownFlags(root.UsageTemplate()))
 	return root
 }
@@ -133,5 +135,5 @@ func exactly(what ...string) cobra.PositionalArgs {
 	}
 }
 
-// writeAll writes a text that was put together before.
+// writeAll writes a text that was put together before, with foreign text by package shown.
 func writeAll(w io.Writer, text string) { _, _ = io.WriteString(w, text) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -17,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/node"
 )
 
 // connection is what all commands need to reach the nodes, and how they print.
@@ -39,7 +41,7 @@ type connection struct {
 }
 
 func (c *connection) register(f *pflag.FlagSet) {
-	f.StringVar(&c.nodes, "nodes", "127.0.0.1:6379", "comma-separated `HOST:PORT` of Redis masters;\n"+
+	f.StringVar(&c.nodes, "nodes", "127.0.0.1:6379", "comma-separated `HOST:PORT` of Redis masters,\nor paths of Unix sockets;\n"+
 		"a failover group is sentinel:SET@SENTINELS\nor slot:{TAG}@NODES: HOST:PORT+HOST:PORT+…\n")
 	f.StringVar(&c.prefix, "prefix", quorumlock.DefaultPrefix, "`TEXT` that all keys begin with\n")
 	f.StringVar(&c.username, "username", "", "`USER` of the nodes")
@@ -110,22 +112,32 @@ func variable(flag string) string {
 
 // clients returns the options of a client for each node.
 func (c *connection) clients() ([]rueidis.ClientOption, error) {
-	password, err := c.readPassword()
-	if err != nil {
-		return nil, err
+	if c.password != "" && c.passwordFile != "" {
+		return nil, usagef("--password and --password-file: give one of them")
+	}
+	if _, err := c.readPassword(); err != nil { // now, and at each dial
+		return nil, usagef("%v", err)
 	}
 	config, err := c.tlsConfig()
 	if err != nil {
-		return nil, err
+		return nil, usagef("%v", err)
+	}
+	nodes := strings.Split(c.nodes, ",")
+	if i := slices.IndexFunc(nodes, isURL); i >= 0 { // before any part is shown: a password may have a comma
+		return nil, usagef("--nodes: node %d is a URL or has a user or password in it: write HOST:PORT, such as redis-a:6379, "+
+			"and give the user with --username, the password with --password-file or QUORUMLOCK_PASSWORD, and --tls for rediss://", i)
 	}
 	var options []rueidis.ClientOption
-	for _, text := range strings.Split(c.nodes, ",") {
-		option, err := c.node(strings.TrimSpace(text))
+	for i, text := range nodes {
+		option, err := c.node(i, strings.TrimSpace(text))
 		if err != nil {
 			return nil, err
 		}
-		option.Username, option.Password = c.username, password
-		if config != nil {
+		option.Username, option.Password, option.DialCtxFn = c.username, c.password, c.dial
+		if c.passwordFile != "" {
+			option.AuthCredentialsFn = c.credentials
+		}
+		if config != nil && !node.IsSocket(option.InitAddress[0]) {
 			option.TLSConfig = config.Clone()
 		}
 		if option.Sentinel.MasterSet != "" {
@@ -143,16 +155,29 @@ func (c *connection) clients() ([]rueidis.ClientOption, error) {
 	return options, nil
 }
 
-// node returns the option of one node of --nodes.
-func (c *connection) node(text string) (rueidis.ClientOption, error) {
+// isURL reports whether a part of --nodes is a URL, or has credentials before its address.
+func isURL(text string) bool {
+	text = strings.TrimSpace(text)
+	if node.IsSocket(text) { // its path may have an @
+		return false
+	}
+	if kind, rest, _ := strings.Cut(text, ":"); kind == "sentinel" || kind == "slot" {
+		_, text, _ = strings.Cut(rest, "@")
+		return strings.Contains(rest, "//") || strings.Contains(text, "@")
+	}
+	return strings.Contains(text, "://") || strings.Contains(text, "@")
+}
+
+// node returns the option of node i of --nodes.
+func (c *connection) node(i int, text string) (rueidis.ClientOption, error) {
 	kind, rest, _ := strings.Cut(text, ":")
 	name, list, group := strings.Cut(rest, "@")
 	if !group || kind != "sentinel" && kind != "slot" {
-		return quorumlock.Addrs(text)[0], checkAddress(text)
+		return quorumlock.Addrs(text)[0], checkAddress(i, text)
 	}
 	addrs := strings.Split(list, "+")
 	for _, addr := range addrs {
-		if err := checkAddress(addr); err != nil {
+		if err := checkAddress(i, addr); err != nil {
 			return rueidis.ClientOption{}, err
 		}
 	}
@@ -171,29 +196,58 @@ func (c *connection) onlyServers(command string) error {
 	return usagef("--nodes: %s is a failover group, and %s speaks to one server of each node: give the address of its master", c.groups[0], command)
 }
 
-func checkAddress(addr string) error {
+// checkAddress refuses what is no address, and does not show it: it may have a password in it.
+func checkAddress(i int, addr string) error {
+	if node.IsSocket(addr) {
+		return nil
+	}
 	host, port, err := net.SplitHostPort(addr)
-	if err == nil && host != "" {
+	encoded := strings.Contains(host, "%") && !strings.Contains(host, ":") // an IPv6 address may have a zone
+	if err == nil && host != "" && !encoded {
 		if n, err := strconv.Atoi(port); err == nil && n > 0 && n < 1<<16 {
 			return nil
 		}
 	}
-	return usagef("--nodes: %q is not HOST:PORT with a port of 1 to 65535: write, for example, redis-a:6379,redis-b:6379,redis-c:6379", addr)
+	hint := ""
+	if strings.Count(addr, ":") > 1 {
+		hint = "; an IPv6 address stands in brackets: [::1]:6379"
+	}
+	return usagef("--nodes: node %d is not HOST:PORT with a port of 1 to 65535: write, for example, "+
+		"redis-a:6379,redis-b:6379,redis-c:6379 or /run/redis.sock%s", i, hint)
 }
 
+// readPassword returns the password as it is now.
 func (c *connection) readPassword() (string, error) {
-	switch {
-	case c.passwordFile == "":
+	if c.passwordFile == "" {
 		return c.password, nil
-	case c.password != "":
-		return "", usagef("--password and --password-file: give one of them")
 	}
 	text, err := os.ReadFile(c.passwordFile)
 	if err != nil {
-		return "", usagef("--password-file: %v: name a file that this user may read", err)
+		return "", fmt.Errorf("--password-file: %w: name a file that this user may read", err)
 	}
 	line, _, _ := strings.Cut(string(text), "\n")
-	return strings.TrimSuffix(line, "\r"), nil
+	line = strings.TrimSuffix(line, "\r")
+	if line == "" { // or else this would be another user, the default one
+		return "", fmt.Errorf("--password-file: the first line of %s is empty: write the password there", c.passwordFile)
+	}
+	return line, nil
+}
+
+// credentials returns those for a new connection: they change while a command runs.
+func (c *connection) credentials(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
+	password, err := c.readPassword()
+	return rueidis.AuthCredentials{Username: c.username, Password: password}, err
+}
+
+// dial makes a new connection, with the certificates that the files have now.
+func (c *connection) dial(ctx context.Context, addr string, d *net.Dialer, config *tls.Config) (net.Conn, error) {
+	if config != nil {
+		var err error
+		if config, err = c.tlsConfig(); err != nil {
+			return nil, err
+		}
+	}
+	return node.Dial(ctx, addr, d, config)
 }
 
 func (c *connection) tlsConfig() (*tls.Config, error) {
@@ -204,20 +258,20 @@ func (c *connection) tlsConfig() (*tls.Config, error) {
 	if c.ca != "" {
 		pem, err := os.ReadFile(c.ca)
 		if err != nil {
-			return nil, usagef("--tls-ca: %v: name a file that this user may read", err)
+			return nil, fmt.Errorf("--tls-ca: %w: name a file that this user may read", err)
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, usagef("--tls-ca: %s holds no certificate: give a file in PEM form", c.ca)
+			return nil, fmt.Errorf("--tls-ca: %s holds no certificate: give a file in PEM form", c.ca)
 		}
 	}
 	if (c.cert == "") != (c.key == "") {
-		return nil, usagef("--tls-cert and --tls-key: give both or none")
+		return nil, errors.New("--tls-cert and --tls-key: give both or none")
 	}
 	if c.cert != "" {
 		pair, err := tls.LoadX509KeyPair(c.cert, c.key)
 		if err != nil {
-			return nil, usagef("--tls-cert %s and --tls-key %s: %v: give a certificate and its key in PEM form", c.cert, c.key, err)
+			return nil, fmt.Errorf("--tls-cert %s and --tls-key %s: %w: give a certificate and its key in PEM form", c.cert, c.key, err)
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -30,15 +32,13 @@ and fish find them there; zsh needs the directory in its fpath.`,
 				}
 				args = []string{filepath.Join(home, ".local")}
 			}
-			root := cmd.Root()
-			root.DisableAutoGenTag = true // it has the day; the header has a month, and SOURCE_DATE_EPOCH sets that
-			forMan(root)
+			root := manRoot(cmd)
 			for _, file := range []struct {
 				path  string
 				write func(path string) error
 			}{
 				{"man/man1/quorumlock.1", func(path string) error {
-					return doc.GenManTree(root, &doc.GenManHeader{Title: "QUORUMLOCK", Section: "1", Source: "quorumlock", Manual: "quorumlock"}, filepath.Dir(path))
+					return doc.GenManTree(root, manHeader(), filepath.Dir(path))
 				}},
 				{"bash-completion/completions/quorumlock", func(path string) error { return root.GenBashCompletionFileV2(path, true) }},
 				{"zsh/site-functions/_quorumlock", root.GenZshCompletionFile},
@@ -54,11 +54,58 @@ and fish find them there; zsh needs the directory in its fpath.`,
 				} else if err != nil {
 					return err // it has the path
 				}
-				p.printf("%s\n", path)
+				p.line("%s", path)
 			}
 			return nil
 		},
 	}
+}
+
+// manCommand shows a man page that is not installed.
+func (p *program) manCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "man [COMMAND]",
+		Aliases: []string{"docs", "manual"},
+		Short:   "Show the man page of quorumlock, or of a command",
+		Long: `Man shows the man page of quorumlock or of COMMAND, by man(1). If its output is
+piped, or there is no man(1), it prints the source of the page. Install-docs
+installs all pages.`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			of := manRoot(cmd)
+			if len(args) > 0 {
+				found, _, err := of.Find(args)
+				if err != nil || found == of {
+					return unknownCommand(of, args)
+				}
+				of = found
+			}
+			var page bytes.Buffer
+			if err := doc.GenMan(of, manHeader(), &page); err != nil {
+				return err
+			}
+			viewer, err := exec.LookPath("man")
+			if _, _, terminal := size(p.stdout); err != nil || !terminal {
+				writeAll(p.stdout, page.String())
+				return nil
+			}
+			show := exec.CommandContext(cmd.Context(), viewer, "-l", "-")
+			show.Stdin, show.Stdout, show.Stderr = &page, p.stdout, p.stderr
+			return show.Run()
+		},
+	}
+}
+
+// manRoot returns the root command in a form for man pages.
+func manRoot(cmd *cobra.Command) *cobra.Command {
+	root := cmd.Root()
+	root.DisableAutoGenTag = true // it has the day; the header has a month, and SOURCE_DATE_EPOCH sets that
+	forMan(root)
+	return root
+}
+
+func manHeader() *doc.GenManHeader {
+	return &doc.GenManHeader{Section: "1", Source: "quorumlock", Manual: "quorumlock"}
 }
 
 // forMan escapes what is an emphasis in Markdown, from which the man pages are made.

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorumlock/quorumlock/cmd/quorumlock/internal/doctor"
+	"github.com/quorumlock/quorumlock/cmd/quorumlock/internal/shown"
 )
 
 func (p *program) doctorCommand() *cobra.Command {
@@ -20,9 +21,10 @@ func (p *program) doctorCommand() *cobra.Command {
 		Use:   "doctor",
 		Short: "Check the nodes, and say how to fix them",
 		Long: `Doctor asks each node for its role, persistence, clock and the rights of the
-user, and compares the nodes. It takes no lock and writes nothing;
-the server's ACL LOG gets a line for each right that is missing. Give it the
-user and the --restart-guard of your clients: what is wrong depends on them.
+user, and compares the nodes. It takes no lock. It tries what a grant needs on
+two keys of its own, under the prefix, and deletes them; the server's ACL LOG
+gets a line for each right that is missing. Give it the user and the
+--restart-guard of your clients: what is wrong depends on them.
 
 With --failover it says what a failover of one endpoint does to a lock. That is
 for managed services, which have replicas behind one address: force a failover
@@ -70,7 +72,7 @@ func (p *program) doctor(ctx context.Context) error {
 			return err
 		}
 	} else {
-		writeAll(p.stdout, checkup(p.style(), nodes, report))
+		writeAll(p.stdout, p.checkup(nodes, report))
 	}
 	return exitFor(report.Worst())
 }
@@ -96,8 +98,9 @@ func verdict(worst doctor.Level) (word string, code int) {
 }
 
 // checkup is the report for people.
-func checkup(style style, nodes []doctor.Node, r doctor.Report) string {
-	t := &table{width: width}
+func (p *program) checkup(nodes []doctor.Node, r doctor.Report) string {
+	style := p.style()
+	t := &table{width: p.columns()}
 	t.row("", "NODE", "ROLE", "VERSION", "PING", "CLOCK", "AOF", "WHEN FULL", "REPLICAS")
 	for i, n := range nodes {
 		if !n.Answers() {
@@ -157,7 +160,7 @@ next:
 func subjects(findings []doctor.Finding, nodes []doctor.Node) string {
 	if len(findings) == 1 {
 		i := findings[0].Node
-		return fmt.Sprintf("node %d (%s)", i, nodes[i].Addr)
+		return fmt.Sprintf("node %d (%s)", i, shown.Text(nodes[i].Addr))
 	}
 	var numbers []string
 	for _, f := range findings {

@@ -57,15 +57,15 @@ func (p *program) failover(ctx context.Context, o failoverOptions) error {
 			return err
 		}
 	} else {
-		writeAll(p.stdout, aftermath(p.style(), f, report))
+		writeAll(p.stdout, p.aftermath(f, report))
 	}
 	return exitFor(report.Worst())
 }
 
 // aftermath is the report of a failover for people.
-func aftermath(style style, f doctor.Failover, r doctor.FailoverReport) string {
-	n := f.Before
-	t := &table{width: width}
+func (p *program) aftermath(f doctor.Failover, r doctor.FailoverReport) string {
+	style, n := p.style(), f.Before
+	t := &table{width: p.columns()}
 	t.row("", "NODE", "ROLE", "VERSION", "WHEN FULL", "REPLICAS", "FENCED")
 	if n.Answers() {
 		t.row("0", n.Addr, cmp.Or(n.Role, "-"), cmp.Or(n.Version, "-"), full(n), replicas(n), fenced(n))

@@ -52,10 +52,10 @@ func TestAFailoverGroupWithoutWhatItNeedsIsRefusedWithTheFix(t *testing.T) {
 	assert.Equal(t, exitUsage, got.code)
 	assert.Contains(t, got.stderr, "--failover-window 5s: has to be below --restart-guard (5s)")
 	for nodes, want := range map[string]string{
-		"sentinel:locks@host":           `"host" is not HOST:PORT`,
+		"sentinel:locks@host":           `node 0 is not HOST:PORT`,
 		"sentinel:locks@127.0.0.1:1":    "--restart-guard: is needed for node 0 (sentinel:locks)",
 		"slot:{locks}@127.0.0.1:1":      "--restart-guard: is needed for node 0 (slot:{locks})",
-		"sentinel:locks@127.0.0.1:1+,b": `"" is not HOST:PORT`,
+		"sentinel:locks@127.0.0.1:1+,b": `node 0 is not HOST:PORT`,
 	} {
 		got = invoke(t, []string{nodes}, "inspect", "job")
 		assert.Contains(t, got.stderr, want, nodes)

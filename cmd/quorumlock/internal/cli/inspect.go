@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/cmd/quorumlock/internal/shown"
 )
 
 func (p *program) inspectCommand() *cobra.Command {
@@ -36,51 +37,62 @@ them.`,
 			return p.inspect(cmd.Context(), args[0])
 		},
 	}
-	c.Flags().IntVar(&permits, "permits", 0, "show the first `N` permits, 1 to 128")
+	c.Flags().IntVar(&permits, "permits", 0, "show the first `N` permits, 1 to 1024")
 	return c
 }
 
+func checkPermits(n int) error {
+	if n < 1 || n > quorumlock.MaxPermits {
+		return usagef("--permits %d: must be 1 to %d", n, quorumlock.MaxPermits)
+	}
+	return nil
+}
+
 func (p *program) inspectPermits(ctx context.Context, name string, limit int) error {
-	if limit < 1 || limit > quorumlock.MaxPermits {
-		return usagef("--permits %d: must be 1 to %d", limit, quorumlock.MaxPermits)
+	if err := checkPermits(limit); err != nil {
+		return err
 	}
 	m, err := p.connection.manager(ctx)
 	if err != nil {
 		return err
 	}
 	defer closeManager(m)
-	taken, slots, err := m.InspectPermits(ctx, name, limit)
+	s, err := m.Inspect(ctx, name, quorumlock.Permits(limit))
 	if err != nil && !errors.Is(err, quorumlock.ErrNoQuorum) {
 		return err
 	}
+	taken := 0
+	for _, slot := range s.Slots {
+		if slot.Held {
+			taken++
+		}
+	}
 	if p.connection.json {
 		all := permitsJSON{Name: name, Held: taken, Limit: limit, Slots: []statusJSON{}}
-		for _, s := range slots {
-			all.Slots = append(all.Slots, lockJSON(s, p.connection.quorum()))
+		for _, slot := range s.Slots {
+			all.Slots = append(all.Slots, lockJSON(slot, p.connection.quorum()))
 		}
 		return errors.Join(p.printJSON(all), err)
 	}
-	writeAll(p.stdout, permitsOf(name, taken, slots))
+	writeAll(p.stdout, p.permitsOf(s, taken))
 	return err
 }
 
 // permitsOf is the state of the permits of a name for people.
-func permitsOf(name string, taken int, slots []quorumlock.Status) string {
-	waiters := 0
-	t := &table{width: width}
+func (p *program) permitsOf(s quorumlock.Status, taken int) string {
+	t := &table{width: p.columns()}
 	t.row("SLOT", "HOLDER", "OWNER", "EXPIRES IN", "SINCE")
-	for i, s := range slots {
-		waiters = max(waiters, s.Waiters)
+	for i, slot := range s.Slots {
 		switch {
-		case s.Held:
-			t.row(strconv.Itoa(i), cmp.Or(s.Holder.Label, "-"), s.Holder.Owner, left(true, s.TTL), short(max(time.Since(s.Holder.Since), 0))+" ago")
-		case s.Votes > 0:
+		case slot.Held:
+			t.row(strconv.Itoa(i), cmp.Or(slot.Holder.Label, "-"), slot.Holder.Owner, left(true, slot.TTL), short(max(time.Since(slot.Holder.Since), 0))+" ago")
+		case slot.Votes > 0:
 			t.row(strconv.Itoa(i), "no majority", "", "", "")
 		default:
 			t.row(strconv.Itoa(i), "free", "", "", "")
 		}
 	}
-	return fmt.Sprintf("%-8s %s\n%-8s %d of %d permits\n%-8s %d\n\n", "name", cut(printable(name), width-9), "held", taken, len(slots), "waiters", waiters) + t.String()
+	return fmt.Sprintf("%-8s %s\n%-8s %d of %d permits\n%-8s %d\n\n", "name", cut(shown.Text(s.Name), p.columns()-9), "held", taken, len(s.Slots), "waiters", s.Waiters) + t.String()
 }
 
 func (p *program) inspect(ctx context.Context, name string) error {
@@ -115,21 +127,21 @@ func (p *program) inspection(s quorumlock.Status) string {
 		state = "free, reserved for a waiter"
 	}
 	var facts strings.Builder
-	fact := func(key, value string) { fmt.Fprintf(&facts, "%-8s %s\n", key, cut(value, width-9)) }
-	fact("name", printable(s.Name))
-	fact("state", state)
+	fact := func(key, value string) { fmt.Fprintf(&facts, "%-8s %s\n", key, cut(shown.Text(value), p.columns()-9)) }
+	fact("name", s.Name)
+	fmt.Fprintf(&facts, "%-8s %s\n", "state", state) // it may have a colour
 	if s.Votes > 0 {
 		holderFacts(fact, s)
 	}
 	fact("token", token(s))
 	fact("held on", heldOn(s, p.connection.quorum()))
 	fact("waiters", strconv.Itoa(s.Waiters))
-	nodes := &table{width: width}
+	nodes := &table{width: p.columns()}
 	nodes.row("", "NODE", "HOLDER", "EXPIRES IN", "TOKEN")
 	for i, n := range s.Nodes {
 		nodes.row(strconv.Itoa(i), n.Addr, nodeHolder(n), left(n.Err == nil && n.Holder != quorumlock.Holder{}, n.TTL), nodeToken(n))
 	}
-	text := facts.String() + readersOf(s) + "\n" + nodes.String()
+	text := facts.String() + p.readersOf(s) + "\n" + nodes.String()
 	for i, n := range s.Nodes {
 		if n.Err != nil {
 			text += "\n" + style.red("node "+strconv.Itoa(i)) + " does not answer\n" + wrap("  ", oneLine(n.Err))
@@ -151,19 +163,19 @@ func holderFacts(fact func(key, value string), s quorumlock.Status) {
 	case s.Holder.Owner == nobody:
 		fact("holder", cell(s.Holder, 0))
 	default:
-		fact("holder", printable(cmp.Or(s.Holder.Label, "-")))
-		fact("owner", printable(s.Holder.Owner))
+		fact("holder", cmp.Or(s.Holder.Label, "-"))
+		fact("owner", s.Holder.Owner)
 		fact("since", since(s.Holder.Since))
 	}
 	fact("expires", expires(s))
 	if s.Holder.Asked != "" {
-		fact("asked by", printable(s.Holder.Asked))
+		fact("asked by", s.Holder.Asked)
 	}
 	if s.Holder.Detached {
 		fact("detached", "kept for the process that resumes it")
 	}
 	if s.Holder.Revoked != "" {
-		fact("revoked", printable("by "+s.Holder.Revoked))
+		fact("revoked", "by "+s.Holder.Revoked)
 	}
 	if s.Holder.TraceParent != "" && s.Readers == 0 {
 		fact("trace", s.Holder.TraceParent)
@@ -171,7 +183,7 @@ func holderFacts(fact func(key, value string), s quorumlock.Status) {
 }
 
 // readersOf returns a line for each reader of a lock that is known, empty for none.
-func readersOf(s quorumlock.Status) string {
+func (p *program) readersOf(s quorumlock.Status) string {
 	if s.Readers == 0 {
 		return ""
 	}
@@ -179,7 +191,7 @@ func readersOf(s quorumlock.Status) string {
 	if len(known) == 0 { // no majority names any
 		known = []quorumlock.Holder{s.Holder}
 	}
-	t := &table{width: width}
+	t := &table{width: p.columns()}
 	t.row("READER", "OWNER", "SINCE")
 	for _, h := range known {
 		t.row(cmp.Or(h.Label, "-"), h.Owner, short(max(time.Since(h.Since), 0))+" ago")

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/cmd/quorumlock/internal/shown"
 )
 
 // view shows looks, one after the other.
@@ -53,13 +54,13 @@ type screen struct {
 }
 
 func (s *screen) show(_ context.Context, l look) error {
-	columns, rows := width, 0
-	if s.redraw {
-		columns, rows, _ = size(s.stdout)
+	columns, rows, _ := size(s.stdout)
+	if !s.redraw {
+		rows = 0
 	}
 	lines := s.draw(l, columns, rows)
 	if !s.redraw {
-		s.printf("%s\n", strings.Join(lines, "\n"))
+		writeAll(s.stdout, strings.Join(lines, "\n")+"\n")
 		return nil
 	}
 	var b strings.Builder
@@ -82,7 +83,7 @@ func (s *screen) end() {
 	}
 }
 
-// draw returns the lines of a look, as many as there is room for; 0 rows are room for all.
+// draw returns the lines of a look, as many as there is room for; 0 columns or rows are room for all.
 func (s *screen) draw(l look, columns, rows int) []string {
 	style := s.style()
 	t := &table{width: columns}
@@ -94,9 +95,9 @@ func (s *screen) draw(l look, columns, rows int) []string {
 	}
 	body := t.lines()
 	head := fmt.Sprintf("%s  %s, prefix %s", l.at.Format(time.TimeOnly), counted(len(l.locks), l.cut), s.connection.prefix+s.prefix)
-	lines := []string{style.bold(cut(printable(head), columns)), ""}
+	lines := []string{style.bold(cut(shown.Text(head), columns)), ""}
 	if l.err != nil {
-		lines = append(lines, style.red(cut(printable(oneLine(l.err)), columns)))
+		lines = append(lines, style.red(cut(shown.Text(oneLine(l.err)), columns)))
 	}
 	for i, line := range body {
 		if room := rows - len(lines) - 2; rows > 0 && room < 1 && i < len(body)-1 {
@@ -185,7 +186,7 @@ func (c *changes) show(ctx context.Context, l look) error {
 		complaint = fmt.Sprintf("more than %d locks: give a longer PREFIX, or a larger --limit", c.limit)
 	}
 	if complaint != "" && complaint != c.complained {
-		c.note("%s", printable(complaint))
+		c.note("%s", complaint)
 	}
 	c.complained = complaint
 	return nil
@@ -217,9 +218,9 @@ func (c *changes) print(at time.Time, event string, s quorumlock.Status) error {
 		return c.printJSON(change{At: stamp(at), Event: event, statusJSON: lockJSON(s, c.connection.quorum())})
 	}
 	if event == "free" {
-		c.printf("%s %-11s %s\n", stamp(at), event, printable(s.Name))
+		c.line("%s %-11s %s", stamp(at), event, s.Name)
 		return nil
 	}
-	c.printf("%s %-11s %s by %s, votes %d/%d, TTL %s, waiters %d\n", stamp(at), event, printable(s.Name), printable(who(s)), s.Votes, len(s.Nodes), left(s.Held, s.TTL), s.Waiters)
+	c.line("%s %-11s %s by %s, votes %d/%d, TTL %s, waiters %d", stamp(at), event, s.Name, who(s), s.Votes, len(s.Nodes), left(s.Held, s.TTL), s.Waiters)
 	return nil
 }

@@ -192,7 +192,7 @@ func (r *running) atWork() bool { return r.group > 0 && len(members(r.group)) >=
 func (r *running) said() string {
 	text, err := os.ReadFile(filepath.Join(r.dir, "output"))
 	require.NoError(r.t, err)
-	return string(text[max(0, len(text)-500):])
+	return string(text[max(0, len(text)-1000):])
 }
 
 func name(i int) string { return fmt.Sprintf("job-%d", i) }

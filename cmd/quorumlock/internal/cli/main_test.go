@@ -26,7 +26,9 @@ import (
 // TestMain makes this test binary the command line, when a test starts it so.
 func TestMain(m *testing.M) {
 	if os.Getenv("QUORUMLOCK_CLI_MAIN") != "" {
-		_ = os.Unsetenv("QUORUMLOCK_CLI_MAIN") // the commands that it runs are no command lines
+		if os.Getenv("QUORUMLOCK_CLI_MAIN") != "nested" {
+			_ = os.Unsetenv("QUORUMLOCK_CLI_MAIN") // the commands that it runs are no command lines
+		}
 		os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
 	goleak.VerifyTestMain(m)

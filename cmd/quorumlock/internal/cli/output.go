@@ -5,12 +5,20 @@ import (
 	"os"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/quorumlock/quorumlock/cmd/quorumlock/internal/shown"
 )
 
-// width is how wide the output for people is.
+// width is how wide text for people is.
 const width = 80
+
+// columns returns how wide tables may be: the width of the terminal, 0 for no bound where a
+// program reads the output.
+func (p *program) columns() int {
+	columns, _, _ := size(p.stdout)
+	return columns
+}
 
 // style is whether to colour what is printed.
 type style bool
@@ -35,15 +43,15 @@ func (s style) green(text string) string  { return s.paint("32", text) }
 func (s style) bold(text string) string   { return s.paint("1", text) }
 
 // table aligns columns to the left, two spaces apart. A line that would be longer
-// than the width loses the end of its longest cell.
+// than the width, if there is one, loses the end of its longest cell.
 type table struct {
-	width int
+	width int // 0 for any
 	rows  [][]string
 }
 
 func (t *table) row(cells ...string) {
 	for i := range cells {
-		cells[i] = printable(cells[i])
+		cells[i] = shown.Text(cells[i])
 	}
 	t.rows = append(t.rows, cells)
 }
@@ -82,7 +90,7 @@ func (t *table) shrink(widths []int) {
 	for _, w := range widths {
 		total += w
 	}
-	for ; total > t.width; total-- {
+	for ; t.width > 0 && total > t.width; total-- {
 		widest := 0
 		for i, w := range widths {
 			if w > widths[widest] {
@@ -98,30 +106,20 @@ func (t *table) shrink(widths []int) {
 
 func (t *table) String() string { return strings.Join(t.lines(), "\n") + "\n" }
 
-// cut shortens a text to the given number of characters.
+// cut shortens a text to the given number of characters, if that is above 0.
 func cut(s string, most int) string {
-	if utf8.RuneCountInString(s) <= most {
+	if most <= 0 || utf8.RuneCountInString(s) <= most {
 		return s
 	}
 	return string([]rune(s)[:most-1]) + "…"
-}
-
-// printable replaces what could move a terminal's cursor: names and labels are
-// other people's text.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '\uFFFD'
-		}
-		return r
-	}, s)
 }
 
 // wrap breaks a text into lines of the width, all of them behind an indent.
 func wrap(indent, text string) string {
 	var b strings.Builder
 	line := indent
-	for _, word := range strings.Fields(printable(text)) {
+	for _, word := range strings.Fields(text) {
+		word = shown.Text(word)
 		switch {
 		case line == indent:
 			line += word
@@ -141,7 +139,7 @@ func (p *program) printJSON(v any) error {
 	if err != nil {
 		return err
 	}
-	p.printf("%s\n", text)
+	writeAll(p.stdout, string(shown.JSON(text))+"\n")
 	return nil
 }
 

@@ -4,11 +4,14 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"os/exec"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
 )
 
 func TestAsManyCommandsRunAsThereArePermits(t *testing.T) {
@@ -41,13 +44,13 @@ func TestAsManyCommandsRunAsThereArePermits(t *testing.T) {
 	require.NoError(t, waits.Start())
 	m := open(t, addrs)
 	eventually(t, "one waits", func() bool {
-		_, slots, err := m.InspectPermits(t.Context(), "job", 2)
-		return err == nil && slots[0].Waiters == 1
+		s, err := m.Inspect(t.Context(), "job", quorumlock.Permits(2))
+		return err == nil && s.Waiters == 1
 	})
 	slot := 0
-	_, slots, err := m.InspectPermits(t.Context(), "job", 2)
+	s, err := m.Inspect(t.Context(), "job", quorumlock.Permits(2))
 	require.NoError(t, err)
-	if slots[1].Holder.Label == "first" {
+	if s.Slots[1].Holder.Label == "first" {
 		slot = 1
 	}
 	stop(t, first)
@@ -59,10 +62,10 @@ func TestAsManyCommandsRunAsThereArePermits(t *testing.T) {
 func TestFlagsOfPermitsAreChecked(t *testing.T) {
 	t.Parallel()
 	for text, args := range map[string][]string{
-		"--permits 0: must be 1 to 128":   {"--permits", "0", "job"},
-		"--permits 129: must be 1 to 128": {"--permits", "129", "job"},
-		"--permits with 2 names":          {"--permits", "2", "a", "b"},
-		"--shared and --permits together": {"--permits", "2", "--shared", "job"},
+		"--permits 0: must be 1 to 1024":    {"--permits", "0", "job"},
+		"--permits 1025: must be 1 to 1024": {"--permits", "1025", "job"},
+		"--permits with 2 names":            {"--permits", "2", "a", "b"},
+		"--shared and --permits together":   {"--permits", "2", "--shared", "job"},
 	} {
 		o := invoke(t, []string{"127.0.0.1:1"}, append(append([]string{"run"}, args...), "--", "true")...)
 		assert.Equal(t, exitUsage, o.code, text)
@@ -70,5 +73,42 @@ func TestFlagsOfPermitsAreChecked(t *testing.T) {
 	}
 	o := invoke(t, []string{"127.0.0.1:1"}, "inspect", "--permits", "0", "job")
 	assert.Equal(t, exitUsage, o.code)
-	assert.Contains(t, o.stderr, "--permits 0: must be 1 to 128")
+	assert.Contains(t, o.stderr, "--permits 0: must be 1 to 1024")
+}
+
+// Watch prints a line for each permit, and then one for each that changes.
+func TestWatchFollowsPermits(t *testing.T) {
+	t.Parallel()
+	addrs := three(t)
+	m := open(t, addrs, quorumlock.WithHolder("first"))
+	watch := commandLine(t, addrs, "watch", "--permits", "2", "--every", "50ms", "job", "--json")
+	out, err := watch.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, watch.Start())
+	t.Cleanup(func() { _ = watch.Process.Kill(); _ = watch.Wait() })
+	lines := json.NewDecoder(out)
+	next := func() string {
+		var h struct {
+			Event  string
+			Slot   *int
+			Holder *struct{ Label string }
+		}
+		require.NoError(t, lines.Decode(&h))
+		require.NotNil(t, h.Slot)
+		label := ""
+		if h.Holder != nil {
+			label = h.Holder.Label
+		}
+		return fmt.Sprintln(*h.Slot, h.Event, label)
+	}
+	assert.Equal(t, []string{"0 nobody \n", "1 nobody \n"}, []string{next(), next()})
+	l, err := m.Acquire(t.Context(), "job", quorumlock.Permits(2))
+	require.NoError(t, err)
+	assert.Equal(t, fmt.Sprintln(l.Slot(), "held", "first"), next())
+	require.NoError(t, l.Release(t.Context()))
+	assert.Equal(t, fmt.Sprintln(l.Slot(), "nobody", ""), next())
+
+	o := invoke(t, addrs, "watch", "--permits", "0", "job")
+	assert.Equal(t, exitUsage, o.code)
+	assert.Contains(t, o.stderr, "--permits 0: must be 1 to 1024")
 }

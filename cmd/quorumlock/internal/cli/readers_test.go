@@ -94,7 +94,7 @@ func TestSharedTakesOneName(t *testing.T) {
 	t.Parallel()
 	o := within(t, "run", "--shared", "a", "b", "--", "true")
 	assert.Equal(t, outcome{code: exitUsage, stderr: "quorumlock: --shared with 2 names: it takes one; leave --shared out, " +
-		"or let each command run the next, in one order everywhere: quorumlock run --shared A -- quorumlock run --shared B -- COMMAND\n"}, o)
+		"or let each command run the next, in one order everywhere: quorumlock run --shared A -- quorumlock run --shared B -- COMMAND; a script between the two needs --keep-password\n"}, o)
 }
 
 // A reader that loses its lease is stopped in time, as a writer is.
@@ -109,7 +109,7 @@ func TestACommandThatReadsIsStoppedWhenItsLeaseIsLost(t *testing.T) {
 	assert.Equal(t, exitLost, c.ProcessState.ExitCode())
 	said, err := os.ReadFile(stderr)
 	require.NoError(t, err)
-	assert.Regexp(t, `(?m)^quorumlock: the shared lease of "job" is not renewed, \S+ left: the command is stopped$`, string(said))
+	assert.Regexp(t, `(?m)^quorumlock: the shared lease of "job" is not renewed, \S+ left: the command is stopped; node 1 .*no answer`, string(said))
 	assert.Contains(t, string(said), `quorumlock: the release of the shared lease of "job" is not confirmed, it ends after 3s at the latest: `)
 	assert.Contains(t, string(said), `quorumlock: the shared lease of "job" was lost, or about to be: the command was stopped (signal 15, terminated)`)
 }
@@ -140,7 +140,7 @@ func TestARiskOfASharedLeaseIsNotedAsOne(t *testing.T) {
 // one with the longest TTL.
 func readerOf(t *testing.T, addrs []string, label string, ttl time.Duration) *quorumlock.Lease {
 	t.Helper()
-	l, err := open(t, addrs, quorumlock.WithTTL(ttl), quorumlock.WithHolder(label)).AcquireShared(t.Context(), "job")
+	l, err := open(t, addrs, quorumlock.WithTTL(ttl), quorumlock.WithHolder(label)).Acquire(t.Context(), "job", quorumlock.Shared())
 	require.NoError(t, err)
 	return l
 }

@@ -65,14 +65,14 @@ func (p *program) askRelease(ctx context.Context, name string, r reasonFlags) er
 		return p.printJSON(lockJSON(s, p.connection.quorum()))
 	}
 	if !s.Held {
-		p.printf("nobody holds %s\n", printable(strconv.Quote(name)))
+		p.line("nobody holds %s", strconv.Quote(name))
 		return nil
 	}
 	learns := "it learns that with its next renewal"
 	if s.Readers > 1 {
 		learns = "they learn that with their next renewals"
 	}
-	p.printf("asked %s to release %s; %s\n", printable(called(s.Holder, s.Readers)), printable(strconv.Quote(name)), learns)
+	p.line("asked %s to release %s; %s", called(s.Holder, s.Readers), strconv.Quote(name), learns)
 	return nil
 }
 
@@ -137,7 +137,7 @@ func (p *program) revoke(ctx context.Context, name string, wait bool, f reasonFl
 	}
 	for h := range holdings {
 		if h.Known && h.Holder.Owner != r.Holder.Owner && h.Holder.Owner != nobody { // the marks stand until the readers are over
-			return p.holding(h)
+			return p.holding(h, nil)
 		}
 	}
 	return ctx.Err()
@@ -152,17 +152,17 @@ func (p *program) revocation(name string, r quorumlock.Revocation, readers int) 
 		}
 		return p.printJSON(j)
 	}
-	quoted := printable(strconv.Quote(name))
-	done, ends, then := "revoked "+quoted+" of "+printable(called(r.Holder, readers)), "ends", "or when the holder notices"
+	quoted := strconv.Quote(name)
+	done, ends, then := "revoked "+quoted+" of "+called(r.Holder, readers), "ends", "or when the holder notices"
 	switch {
 	case r.Holder == (quorumlock.Holder{}):
-		p.printf("nobody holds %s\n", quoted)
+		p.line("nobody holds %s", quoted)
 		return nil
 	case r.Holder.Owner == nobody:
 		done, ends, then = "the leases of the readers of "+quoted+" were revoked before", "end", "and nobody gets it before"
 	case readers > 0:
 		then = "and nobody gets it before"
 	}
-	p.printf("%s: %s at the latest at %s, in %s, %s\n", done, ends, stamp(r.Until), short(time.Until(r.Until)), then)
+	p.line("%s: %s at the latest at %s, in %s, %s", done, ends, stamp(r.Until), short(time.Until(r.Until)), then)
 	return nil
 }

@@ -66,7 +66,9 @@ COMMAND gets stdin, stdout and stderr as they are, and QUORUMLOCK_NAME,
 QUORUMLOCK_TOKEN (the fencing token: pass it along with every write) and
 QUORUMLOCK_OWNER in its environment (QUORUMLOCK_NAME_1, _2 and so on for several
 names), and not the variables with the passwords of the servers. The signals
-INT, TERM, HUP, QUIT, USR1 and USR2 go to the whole group.
+INT, TERM, HUP, QUIT, USR1 and USR2 go to the whole group. A TERM that went to
+all processes below run is not repeated; one that went to run and COMMAND alone
+is, so signal run.
 
 When the lock cannot be renewed, the group gets TERM while --grace is left of
 the lease, and KILL shortly before its end: the group is dead before anybody
@@ -102,11 +104,11 @@ func (o *runOptions) register(f *pflag.FlagSet) {
 	f.Var(durationFlag{&o.ttl}, "ttl", "how long the lock outlives a holder that died,\n1s to 24h")
 	f.Var(durationFlag{&o.wait}, "wait", "how long to wait for the lock, and for servers\nthat start later; 0 asks once\n(default: for ever)")
 	f.BoolVar(&o.shared, "shared", false, "take a shared lease, beside other readers:\nnobody has NAME alone meanwhile")
-	f.IntVar(&o.permits, "permits", 0, "take one of `N` permits, 1 to 128:\nN commands run at once")
+	f.IntVar(&o.permits, "permits", 0, "take one of `N` permits, 1 to 1024:\nN commands run at once")
 	f.Var(durationFlag{&o.minHold}, "min-hold", "keep the name taken for at least this long")
 	f.StringVar(&o.holder, "holder", "", "`LABEL` that others see\n(default: host, process id, command)")
 	f.Var(durationFlag{&o.grace}, "grace", "what is left of the lease at TERM, at most\nhalf the TTL; 0 is KILL alone\n(default: a fifth of the TTL, at most 10s)")
-	f.BoolVar(&o.keepPassword, "keep-password", false, "leave QUORUMLOCK_PASSWORD and\nQUORUMLOCK_SENTINEL_PASSWORD in the command's\nenvironment")
+	f.BoolVar(&o.keepPassword, "keep-password", false, "leave QUORUMLOCK_PASSWORD and\nQUORUMLOCK_SENTINEL_PASSWORD in the command's\nenvironment; quorumlock itself gets them")
 	f.BoolVar(&o.yields, "release-when-asked", false, "stop the command when somebody asks\nfor the lock (ask-release)")
 	f.IntVarP(&o.conflict, "conflict-exit-code", "E", o.conflict, "exit `CODE` when another holds the lock\n")
 }
@@ -118,11 +120,11 @@ func (o *runOptions) checkKind(names int, permits bool) error {
 		return usagef("--shared and --permits together: a permit is no read lock; leave one of them out")
 	case o.shared && names > 1:
 		return usagef("--shared with %d names: it takes one; leave --shared out, or let each command run the next, "+
-			"in one order everywhere: quorumlock run --shared A -- quorumlock run --shared B -- COMMAND", names)
+			"in one order everywhere: quorumlock run --shared A -- quorumlock run --shared B -- COMMAND; a script between the two needs --keep-password", names)
 	case permits && names > 1:
-		return usagef("--permits with %d names: it takes one; let each command run the next, in one order everywhere", names)
-	case permits && (o.permits < 1 || o.permits > quorumlock.MaxPermits):
-		return usagef("--permits %d: must be 1 to %d", o.permits, quorumlock.MaxPermits)
+		return usagef("--permits with %d names: it takes one; let each command run the next, in one order everywhere; a script between the two needs --keep-password", names)
+	case permits:
+		return checkPermits(o.permits)
 	}
 	return nil
 }
@@ -227,7 +229,7 @@ func (p *program) underLease(all taken, path string, argv []string, o runOptions
 		return 0, &exitError{code: exitLost, text: name + " was lost before the command began"}
 	}
 	process, err := child.Start(child.Command{
-		Path: path, Args: argv, Env: environment(all, o.keepPassword), Files: [3]*os.File{p.stdin, p.stdout, p.stderr},
+		Path: path, Args: argv, Env: environment(all, o.keepPassword || isSelf(path)), Files: [3]*os.File{p.stdin, p.stdout, p.stderr},
 	}, func(text string) { p.note("%s", text) })
 	if err != nil {
 		return 0, cannotRun(argv[0], err)
@@ -253,6 +255,20 @@ func describe(e child.Exit) string {
 		return "signal " + strconv.Itoa(int(e.Signal)) + ", " + e.Signal.String()
 	}
 	return "exit code " + strconv.Itoa(e.Code)
+}
+
+// isSelf reports whether a command is this program, which nests locks and needs the servers.
+func isSelf(path string) bool {
+	self, err := os.Executable()
+	if err != nil {
+		return false
+	}
+	mine, err := os.Stat(self)
+	if err != nil {
+		return false
+	}
+	its, err := os.Stat(path)
+	return err == nil && os.SameFile(mine, its)
 }
 
 // environment returns our environment with what the command may want to know, and without the

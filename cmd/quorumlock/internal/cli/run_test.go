@@ -31,7 +31,7 @@ func TestTheExitCodeSaysHowTheRunEnded(t *testing.T) {
 	notExecutable := filepath.Join(t.TempDir(), "text")
 	require.NoError(t, os.WriteFile(notExecutable, []byte("no program"), 0o600))
 	script := filepath.Join(t.TempDir(), "binary")
-	require.NoError(t, os.WriteFile(script, []byte("no program"), 0o700)) //nolint:gosec // it has to be executable
+	require.NoError(t, os.WriteFile(script, []byte("no\x00program"), 0o700)) //nolint:gosec // it must be executable
 	for _, c := range []struct {
 		claim string
 		args  []string
@@ -91,8 +91,8 @@ func TestBadInputIsOneLineThatNamesTheValueAndTheFix(t *testing.T) {
 		{[]string{"rum"}, `"rum" is not a command: did you mean run?`},
 		{[]string{"grab"}, `"grab" is not a command: use one of acquire, `},
 		{[]string{"doctor", "--bogus"}, "unknown flag: --bogus: see quorumlock doctor --help"},
-		{[]string{"doctor", "--nodes", "redis"}, `"redis" is not HOST:PORT with a port of 1 to 65535: write`},
-		{[]string{"doctor", "--nodes", "redis:99999"}, `"redis:99999" is not HOST:PORT`},
+		{[]string{"doctor", "--nodes", "redis"}, `node 0 is not HOST:PORT with a port of 1 to 65535: write`},
+		{[]string{"doctor", "--nodes", "redis:99999"}, `node 0 is not HOST:PORT`},
 		{[]string{"doctor", "--nodes", strings.Repeat("a:1,", 15) + "a:1"}, "lists 16 nodes: at most 15"},
 		{[]string{"doctor", "--password", "a", "--password-file", "b"}, "give one of them"},
 		{[]string{"doctor", "--password-file", "/no/such"}, "/no/such"},

@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -62,6 +63,7 @@ func (l leases) Wanted() <-chan quorumlock.Wanted { return l.wanted }
 // group is what the supervisor needs of a process group.
 type group interface {
 	Signal(syscall.Signal)
+	Pass(syscall.Signal)   // one that this process has got
 	Done() <-chan struct{} // the command itself has ended
 	Alive() bool           // some process of the group runs
 	Resume()
@@ -103,6 +105,7 @@ type supervisor struct {
 	noted  bool            // that somebody asks for the lease
 	lost   bool            // the group was stopped because of the lease
 	risky  map[string]bool // names of which a warning stands
+	causes string          // what was wrong with the nodes at the last warning
 }
 
 // run returns when no process of the group runs any more. It reports whether the
@@ -180,7 +183,7 @@ func (s *supervisor) terminate(left time.Duration) {
 	case s.lost && left == 0: // revoked, for example; the error of the lease says why
 		s.note("%s is lost: the command is stopped", s.name)
 	case s.lost:
-		s.note("%s is not renewed, %v left: the command is stopped", s.name, left.Round(time.Millisecond))
+		s.note("%s is not renewed, %v left: the command is stopped%s", s.name, left.Round(time.Millisecond), s.causes)
 	}
 	if s.grace > 0 {
 		s.group.Signal(syscall.SIGTERM)
@@ -207,7 +210,7 @@ func (s *supervisor) pass(signal os.Signal) {
 	case signalContinue:
 		s.group.Resume()
 	default:
-		s.group.Signal(number)
+		s.group.Pass(number)
 	}
 }
 
@@ -229,23 +232,37 @@ func askedBy(e quorumlock.Wanted) string {
 	if e.Reason != "" {
 		text += ": " + e.Reason
 	}
-	return printable(text)
+	return text
 }
 
 // warn notes once that a lease is at risk.
 func (s *supervisor) warn(e quorumlock.AtRisk, ok bool) {
-	if !ok || s.risky[e.Name] {
+	if !ok {
+		return
+	}
+	s.causes = causes(e.Nodes)
+	if s.risky[e.Name] {
 		return
 	}
 	s.risky[e.Name] = true
-	s.note("%s%q is at risk: %d of %d nodes confirmed its renewal, %v left",
-		s.what, e.Name, e.Confirmed, s.nodes, e.Remaining.Round(time.Millisecond))
+	s.note("%s%q is at risk: %d of %d nodes confirmed its renewal, %v left%s",
+		s.what, e.Name, e.Confirmed, s.nodes, e.Remaining.Round(time.Millisecond), s.causes)
+}
+
+// causes says what is wrong with nodes.
+func causes(nodes []*quorumlock.NodeError) string {
+	var b strings.Builder
+	for _, n := range nodes {
+		b.WriteString("; " + n.Error())
+	}
+	return b.String()
 }
 
 // calm notes that a warning is over.
 func (s *supervisor) calm(e quorumlock.Renewed, ok bool) {
 	if ok && s.risky[e.Name] && (e.Margin > 0 || s.nodes == 1) { // a single node has no margin
 		delete(s.risky, e.Name)
+		s.causes = ""
 		s.note("%s%q is safe again: %d nodes confirmed it, margin %d", s.what, e.Name, e.Confirmed, e.Margin)
 	}
 }

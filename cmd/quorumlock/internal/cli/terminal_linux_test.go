@@ -3,15 +3,19 @@ package cli
 import (
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/quorumlock/quorumlock"
 )
 
 // typist is a command line that runs on a terminal of its own.
@@ -132,4 +136,39 @@ func TestListRedrawsInPlaceWithinTheTerminal(t *testing.T) {
 	y.types("\x03")
 	assert.Equal(t, 0, y.ends())
 	assert.Contains(t, y.shown(), "\x1b[?25h", "the cursor is back")
+}
+
+// A person at a terminal gets lines that fit. A program gets the names as they are.
+func TestListCutsNamesAtATerminalOnly(t *testing.T) {
+	t.Parallel()
+	addrs := three(t)
+	name, holder := strings.Repeat("n", quorumlock.MaxNameLen), strings.Repeat("h", quorumlock.MaxLabelLen)
+	l, err := open(t, addrs, quorumlock.WithHolder(holder)).Acquire(t.Context(), name)
+	require.NoError(t, err)
+	for _, args := range [][]string{{"list"}, {"list", "n"}, {"inspect", name}} {
+		o := invoke(t, addrs, args...)
+		assert.Contains(t, o.stdout, name)
+		assert.Contains(t, o.stdout, holder)
+		assert.NotContains(t, o.stdout, "…")
+		y := atTerminal(t, commandLine(t, addrs, args...))
+		require.Equal(t, 0, y.ends())
+		text := regexp.MustCompile("\x1b\\[[0-9]*m").ReplaceAllString(strings.ReplaceAll(y.shown(), "\r", ""), "")
+		longest := 0
+		for line := range strings.Lines(text) {
+			longest = max(longest, utf8.RuneCountInString(strings.TrimSuffix(line, "\n")))
+		}
+		assert.Equal(t, 60, longest, "the width of the terminal: %s", text)
+	}
+	require.NoError(t, l.Release(t.Context()))
+}
+
+func TestManShowsAPage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(dir+"/man", []byte("#!/bin/sh\necho \"viewer $@\"; grep -c TH\n"), 0o700))
+	c := commandLine(t, nil, "man", "run")
+	c.Env = append(c.Env, "PATH="+dir+":"+os.Getenv("PATH"))
+	y := atTerminal(t, c)
+	assert.Equal(t, 0, y.ends())
+	assert.Equal(t, "viewer -l -\r\n1\r\n", y.shown())
 }

@@ -19,7 +19,7 @@ func (p *program) versionCommand() *cobra.Command {
 			if p.connection.json {
 				return p.printJSON(map[string]string{"version": command, "library": library, "go": runtime.Version()})
 			}
-			t := &table{width: width}
+			t := &table{width: p.columns()}
 			t.row("quorumlock", command)
 			t.row("library", library)
 			t.row("go", runtime.Version()+" "+runtime.GOOS+"/"+runtime.GOARCH)

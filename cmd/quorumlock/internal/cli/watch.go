@@ -12,7 +12,7 @@ import (
 )
 
 func (p *program) watchCommand() *cobra.Command {
-	every := quorumlock.DefaultObserveEvery
+	every, permits := quorumlock.DefaultObserveEvery, 0
 	c := &cobra.Command{
 		Use:   "watch NAME",
 		Short: "Follow who holds a lock",
@@ -23,17 +23,30 @@ with Ctrl-C.
 Readers that hold NAME together count as one holder: a line says how many there
 are, and none is printed when one comes or goes beside others.
 
+With --permits N it follows the first N permits of NAME, as run --permits takes
+them, and a line says which of them has changed.
+
 It asks every node once in --every. A holder that came and went in between is
 not seen; the order of the holders is that of their tokens.`,
 		Annotations: needsNodes,
 		Args:        exactly("NAME"),
-		RunE:        func(cmd *cobra.Command, args []string) error { return p.watch(cmd.Context(), args[0], every) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			kind := quorumlock.Kind{}
+			if cmd.Flags().Changed("permits") {
+				if err := checkPermits(permits); err != nil {
+					return err
+				}
+				kind = quorumlock.Permits(permits)
+			}
+			return p.watch(cmd.Context(), args[0], every, kind)
+		},
 	}
+	c.Flags().IntVar(&permits, "permits", 0, "follow the first `N` permits, 1 to 1024")
 	c.Flags().Var(durationFlag{&every}, "every", "how often to ask the nodes, 50ms to 1m")
 	return c
 }
 
-func (p *program) watch(ctx context.Context, name string, every time.Duration) error {
+func (p *program) watch(ctx context.Context, name string, every time.Duration, kind quorumlock.Kind) error {
 	ctx, stop := signal.NotifyContext(ctx, ending()...)
 	defer stop()
 	m, err := p.connection.manager(ctx)
@@ -41,16 +54,38 @@ func (p *program) watch(ctx context.Context, name string, every time.Duration) e
 		return err
 	}
 	defer closeManager(m)
-	holdings, err := m.Observe(ctx, name, quorumlock.ObserveEvery(every))
+	holdings, err := m.Observe(ctx, name, quorumlock.ObserveEvery(every), kind)
 	if err != nil {
 		return err
 	}
+	var before []quorumlock.Holding
 	for h := range holdings {
-		if err := p.holding(h); err != nil {
+		if err := p.holdings(h, before); err != nil {
+			return err
+		}
+		before = h.Slots
+	}
+	return nil
+}
+
+// holdings prints a line, or one for each slot that has changed.
+func (p *program) holdings(h quorumlock.Holding, before []quorumlock.Holding) error {
+	if h.Slots == nil {
+		return p.holding(h, nil)
+	}
+	for i, slot := range h.Slots {
+		if before != nil && sameHolding(before[i], slot) {
+			continue
+		}
+		if err := p.holding(slot, &i); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func sameHolding(a, b quorumlock.Holding) bool {
+	return a.Known == b.Known && a.Held == b.Held && a.Holder.Owner == b.Holder.Owner && a.Token == b.Token
 }
 
 // holdingJSON is one line of JSON. Its keys are stable.
@@ -58,21 +93,25 @@ type holdingJSON struct {
 	At      string      `json:"at"`    // RFC 3339, when the nodes were asked
 	Event   string      `json:"event"` // held, nobody or unknown
 	Name    string      `json:"name"`
-	Holder  *holderJSON `json:"holder"`  // null unless held
-	Readers int         `json:"readers"` // how many hold the lock together, 0 if the holder has it alone
-	Token   int64       `json:"token"`   // at or above that of the lease, 0 if none is known
-	Until   string      `json:"until"`   // RFC 3339, empty unless held, and for keys without an end
+	Slot    *int        `json:"slot,omitempty"` // only with --permits
+	Holder  *holderJSON `json:"holder"`         // null unless held
+	Readers int         `json:"readers"`        // how many hold the lock together, 0 if the holder has it alone
+	Token   int64       `json:"token"`          // at or above that of the lease, 0 if none is known
+	Until   string      `json:"until"`          // RFC 3339, empty unless held, and for keys without an end
 	Waiters int         `json:"waiters"`
 	Error   string      `json:"error"` // of unknown
 }
 
-// holding prints one line.
-func (p *program) holding(h quorumlock.Holding) error {
-	j := holdingJSON{At: stamp(h.AsOf), Name: h.Name, Holder: holderOf(h.Holder), Readers: h.Readers, Token: h.Token, Waiters: h.Waiters, Error: textOf(h.Err)}
+// holding prints one line. slot is nil without --permits.
+func (p *program) holding(h quorumlock.Holding, slot *int) error {
+	j := holdingJSON{At: stamp(h.AsOf), Name: h.Name, Slot: slot, Holder: holderOf(h.Holder), Readers: h.Readers, Token: h.Token, Waiters: h.Waiters, Error: textOf(h.Err)}
 	if !h.Until.IsZero() {
 		j.Until = stamp(h.Until)
 	}
-	text := ""
+	text, name := "", h.Name
+	if slot != nil {
+		name += ", permit " + strconv.Itoa(*slot)
+	}
 	switch {
 	case !h.Known:
 		j.Event, text = "unknown", ": "+j.Error
@@ -88,7 +127,7 @@ func (p *program) holding(h quorumlock.Holding) error {
 	if p.connection.json {
 		return p.printJSON(j)
 	}
-	p.printf("%s %-7s %s\n", j.At, j.Event, printable(h.Name+text))
+	p.line("%s %-7s %s", j.At, j.Event, name+text)
 	return nil
 }
 

@@ -63,7 +63,8 @@ func other(err error) (code, problem, fix string) {
 		return CodeNotRedis, "what answers at this address is no Redis: " + err.Error(), "fix the address in --nodes"
 	}
 	if _, answered := rueidis.IsRedisErr(err); answered {
-		return CodeRedisAnswered, "the node refuses to work: " + err.Error(), "look at the server's log"
+		code, _, fix := causeOf(err.Error())
+		return code, "the node refuses to work: " + err.Error(), fix
 	}
 	return CodeNotRedis, "what answers at this address is no Redis: " + err.Error(), "fix the address in --nodes"
 }

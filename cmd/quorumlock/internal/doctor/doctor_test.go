@@ -123,7 +123,7 @@ func TestEveryBrokenSetUpIsNamed(t *testing.T) {
 		{"an even number", sound[:2], guarded, []string{"warn even_number -1"}},
 		{"a node that is down", append([]string{"127.0.0.1:1"}, sound[1:]...), guarded, []string{"fail unreachable 0"}},
 		{"no such host", append([]string{"redis.invalid:6379"}, sound[1:]...), guarded, []string{"fail unreachable 0"}},
-		{"too few replicas", append(addrs(redistest.Start(t, 1, "--min-replicas-to-write", "1")), sound[1:]...), guarded, []string{"warn min_replicas 0"}},
+		{"too few replicas", append(addrs(redistest.Start(t, 1, "--min-replicas-to-write", "1")), sound[1:]...), guarded, []string{"fail min_replicas 0"}},
 		{"a password that nobody gave", append(addrs(redistest.Start(t, 1, "--user", "default", "on", ">word", "~*", "&*", "+@all")), sound[1:]...),
 			guarded, []string{"fail wrong_password 0"}},
 	} {
@@ -239,6 +239,21 @@ func TestEveryMissingRightIsNamedAndNoOther(t *testing.T) {
 	assert.Empty(t, found(Judge([]Node{n}, guarded)))
 }
 
+func TestTheAdviceForAPrefixWithGlobCharactersAndASpaceWorks(t *testing.T) {
+	t.Parallel()
+	const hostile, escaped = `we[i]rd *?\a:`, `we\[i\]rd?\*\?\\a:*`
+	server := redistest.Start(t, 1)[0]
+	rules := slices.DeleteFunc(documented(t), func(rule string) bool { return strings.ContainsAny(rule, "~&") })
+	probe := func() []string {
+		return Probe(context.Background(), options([]string{server.Addr()}, func(o *rueidis.ClientOption) { o.Username, o.Password = "user", "CHANGE-ME" })[0], hostile).Missing
+	}
+	server.MustDo(append([]string{"ACL", "SETUSER", "user"}, rules...)...)
+	missing := probe()
+	assert.ElementsMatch(t, []string{"~" + escaped, "&" + escaped}, missing)
+	server.MustDo(append([]string{"ACL", "SETUSER", "user"}, missing...)...)
+	assert.Empty(t, probe())
+}
+
 func TestAClockThatIsOffIsNamed(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartWith(t, 3, redistest.Options{Clock: true})
@@ -259,9 +274,50 @@ func TestARestartGuardThatDiffersIsNamed(t *testing.T) {
 	servers := redistest.Start(t, 3)
 	servers[2].MustDo("SET", prefix+"\xffg", "run 0 60000 NONCE")
 	_, r := examine(t, options(addrs(servers), nil), guarded)
+	assert.Equal(t, []string{"note in_quarantine"}, notes(r, 2), "no client uses it any more")
+	inUse(servers[2], 40*time.Second)
+	_, r = examine(t, options(addrs(servers), nil), guarded)
 	assert.Equal(t, []string{"fail restart_guard_differs 2"}, found(r))
 	_, r = examine(t, options(addrs(servers), nil), Settings{Guard: time.Minute})
 	assert.Empty(t, found(r))
+}
+
+// inUse registers the list of a client with the guard.
+func inUse(s *redistest.Server, left time.Duration) {
+	s.MustDo("ZADD", prefix+"\xffl", strconv.FormatInt(time.Now().Add(left).UnixMicro(), 10), "1 1 self", "9007199254740991", "node self")
+}
+
+// notes returns the notes about a node.
+func notes(r Report, node int) (all []string) {
+	for _, f := range r.Findings {
+		if f.Node == node && f.Level == Note {
+			all = append(all, "note "+f.Code)
+		}
+	}
+	return all
+}
+
+// While a guarded lease may be alive, the node does not vote for clients without the guard.
+func TestAGuardThatIsNotGivenFailsWhileItIsInUse(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, 1, "--appendonly", "yes", "--appendfsync", "always", "--aof-load-truncated", "no")[0]
+	judged := func() Report {
+		_, r := examine(t, options(addrs([]*redistest.Server{server}), nil), Settings{})
+		return r
+	}
+	server.MustDo("SET", prefix+"\xffg", "run 0 60000 NONCE")
+	assert.Equal(t, []string{"note restart_guard_not_given"}, notes(judged(), 0)[:1])
+	assert.Equal(t, 1, judged().Voting)
+	inUse(server, 61*time.Second)
+	r := judged()
+	assert.Zero(t, r.Voting)
+	assert.Equal(t, []string{"fail no_quorum -1", "fail restart_guard_not_given 0"}, found(r)[:2])
+	assert.Regexp(t, `last here about (29|30|31)s ago, and if none comes, the guard ends in 1m[01]s`, r.Findings[1].Problem)
+	server.MustDo("SET", prefix+"\xffg", "run 0 60000 NONCEopen")
+	assert.Equal(t, 1, judged().Voting, "the guard is rolled out")
+	server.MustDo("DEL", prefix+"\xffl")
+	server.MustDo("SET", prefix+"\xffg", "run "+strconv.FormatInt(time.Now().Add(time.Minute).UnixMicro(), 10)+" 60000 NONCE")
+	assert.Zero(t, judged().Voting, "in quarantine")
 }
 
 // A node that does not vote yet, or will not once a client comes, is named.
@@ -302,7 +358,7 @@ func TestASentinelIsNamed(t *testing.T) {
 func TestOldVersionsAreNamed(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]bool{
-		"5.0.14": true, "6.0.16": true, "6.2.0": false, "7.0.15": false, "8.0.1": false, "10.0.0": false, "valkey 8.1.0": false, "": false,
+		"5.0.14": true, "6.0.16": true, "6.2.14": true, "7.0.15": false, "8.0.1": false, "10.0.0": false, "valkey 8.1.0": false, "": false,
 	} {
 		r := Judge([]Node{{Addr: "a:1", Version: version}}, guarded)
 		assert.Equal(t, want, slices.Contains(found(r), "fail old_version 0"), version)
@@ -352,6 +408,7 @@ func TestTheScriptForAnotherMaxTTLKeepsTheNodeVoting(t *testing.T) {
 	other := Settings{Guard: time.Minute}
 	nodes, _ := examine(t, options([]string{server.Addr()}, nil), other)
 	server.MustDo("SET", prefix+"\xffg", nodes[0].RunID+" 1 30000 NONCE")
+	inUse(server, time.Minute)
 	_, r := examine(t, options([]string{server.Addr()}, nil), other)
 	assert.Contains(t, found(r), "fail restart_guard_differs 0")
 	script := inRunbook(t, `(?s)--askpass EVAL "([^"]*?ARGV.*?)" 1 `)
@@ -387,4 +444,42 @@ func TestABaseAndARegisterThatAreFarAheadAreFound(t *testing.T) {
 	before := servers[0].MustDo("GET", prefix+"\xffb")
 	assert.Equal(t, "kept", servers[0].MustDo("EVAL", repair(t), "1", prefix+"\xffb"), "it is not ahead any more")
 	assert.Equal(t, before, servers[0].MustDo("GET", prefix+"\xffb"))
+}
+
+func TestAListThatExcludesThisOneIsNamed(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 5)
+	all := addrs(servers)
+	_, r := examine(t, options(all[:3], nil), guarded)
+	assert.Empty(t, found(r))
+	m, err := quorumlock.New(context.Background(), quorumlock.Addrs(all[2:]...), quorumlock.WithTTL(2*time.Second))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, m.Close(context.Background())) }()
+	l, err := m.Acquire(context.Background(), "job")
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		_, r = examine(t, options(all[:3], nil), guarded)
+		return slices.Equal([]string{"warn other_list 2"}, found(r))
+	}, 40*time.Second, 500*time.Millisecond, "%+v", r.Findings)
+	at := slices.IndexFunc(r.Findings, func(f Finding) bool { return f.Code == CodeOtherList })
+	for _, addr := range []string{all[0], all[4]} {
+		assert.Contains(t, r.Findings[at].Problem, addr)
+	}
+	_, r = examine(t, options(append(all[2:4:4], all[4], all[0]), nil), guarded)
+	assert.Equal(t, []string{"warn even_number -1"}, found(r), "one node more")
+	require.NoError(t, l.Release(context.Background()))
+}
+
+func TestAnAddressOfSeveralServersIsNamed(t *testing.T) {
+	t.Parallel()
+	servers := redistest.Start(t, 2)
+	proxy := redistest.NewProxy(t, servers[0].Addr())
+	_, r := examine(t, options([]string{proxy.Addr()}, nil), guarded)
+	assert.Empty(t, found(r))
+	proxy.Balance(false, redistest.Addrs(servers)...)
+	nodes, r := examine(t, options([]string{proxy.Addr()}, nil), guarded)
+	assert.Equal(t, []string{"fail no_quorum -1", "fail several_servers 0"}, found(r))
+	for _, id := range []string{nodes[0].RunID, nodes[0].Others[0]} {
+		assert.True(t, slices.ContainsFunc(r.Findings, func(f Finding) bool { return strings.Contains(f.Problem, id) }))
+	}
 }

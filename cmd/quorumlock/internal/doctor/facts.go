@@ -19,6 +19,7 @@ type Node struct {
 	Master  string // HOST:PORT that a replica follows
 	Mode    string // standalone, cluster or sentinel
 	Version string
+	Others  []string // run_ids that other connections to the address have reached
 
 	Eviction  string // maxmemory-policy
 	MaxMemory bool   // maxmemory is set
@@ -39,9 +40,13 @@ type Node struct {
 	Clock      time.Duration // this node's clock minus the clock of this machine
 	Unchecked  string        // why INFO could not be read
 	Missing    []string      // rights that the user lacks, as ACL rules
+	Refused    []Refusal     // what the server refuses otherwise
 	Marker     time.Duration // the time of the restart guard's marker, 0 for none
 	Process    string        // the server's process that the marker names, empty for none
 	Quarantine time.Duration // how long the node does not vote, by the marker; 0 or less for a node that votes
+	Binds      time.Duration // how long the marker still binds clients without the guard; 0 or less if it does not
+
+	InUse map[string]time.Duration // announcements of lists of nodes, and how long ago each was made
 
 	BaseAhead     time.Duration // how far the base of the registers is ahead of this node's clock
 	RegisterAhead time.Duration // the same of the highest register

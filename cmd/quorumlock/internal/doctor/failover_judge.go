@@ -107,10 +107,6 @@ func (j *judge) fence(n Node) (fenced bool) {
 		j.add(Warn, 0, CodeFewReplicas, fmt.Sprintf("min-replicas-to-write %d is too few for %s: a master that is cut off together with %d of them goes on to acknowledge writes",
 			least, counted(n.Replicas, "replica"), least), fmt.Sprintf("set min-replicas-to-write %d on all servers of the service", most))
 	}
-	if older(n.Version, 7, 0) {
-		fenced = false
-		j.add(Warn, 0, CodeScriptsPass, "Redis "+n.Version+" does not apply min-replicas-to-write to scripts, and scripts take the locks", "upgrade to Redis 7.0 or later")
-	}
 	if n.Replicas == 1 {
 		j.add(Warn, 0, CodeOneReplica, "after a failover the new master has no replica, so it takes no writes until one follows it", "add a second replica")
 	}

@@ -254,7 +254,6 @@ func TestEveryKindOfFailoverHasItsRowAndItsFindings(t *testing.T) {
 		{"a loss without min-replicas", with(lossy(), unfenced), RowLossy, 0, []string{"fail writes_lost 0", "warn never_fenced 0"}, "three nodes"},
 		{"a split without min-replicas", with(split(2), unfenced), RowSplit, 0, []string{"fail two_masters 0", "fail writes_lost 0", "warn never_fenced 0"}, "three nodes"},
 		{"min-replicas that is no majority", with(crash(), func(f *Failover) { f.Before.Replicas = 3 }), RowCrash, 10 * time.Second, []string{"warn fence_without_majority 0"}, ""},
-		{"scripts that pass min-replicas", with(crash(), func(f *Failover) { f.Before.Version = "6.2.14" }), RowCrash, 10 * time.Second, []string{"warn fence_without_scripts 0"}, ""},
 		{"Valkey has no such scripts", with(crash(), func(f *Failover) { f.Before.Version = "valkey 8.1.0" }), RowFenced, 5 * time.Second, nil, ""},
 		{"one replica", with(crash(), func(f *Failover) { f.Before.Replicas = 1 }), RowFenced, 5 * time.Second, []string{"warn one_replica 0"}, ""},
 		{"a run_id that stays", with(observed().writes(10, 1, serverA).fails(1, replicaA, WriteRefused, "READONLY").knows(2, serverA, upTo(10)...), func(*Failover) {}),

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // Settings are what the clients of the nodes are made with.
@@ -47,10 +49,12 @@ func Judge(nodes []Node, s Settings) Report {
 		}
 		j.kind(i, n)
 		j.rights(i, n)
+		j.refusals(i, n)
 		j.data(i, n)
 		j.replicas(i, n)
 		j.guard(i, n)
 		j.registers(i, n)
+		j.lists(i, n)
 	}
 	j.pairs()
 	j.clocks()
@@ -107,23 +111,34 @@ func (j *judge) kind(i int, n Node) {
 	if n.Role != "" && n.Role != "master" {
 		j.add(Fail, i, CodeReplica, "the server is a replica of "+n.Master+" and has no vote of its own", "list the master only")
 	}
-	if older(n.Version, 6, 2) { // PXAT and ZRANGE BYSCORE, which the script uses, came with it
-		j.add(Fail, i, CodeOldVersion, "the server is Redis "+n.Version+", and locks need 6.2 or later", "upgrade it")
+	if len(n.Others) > 0 {
+		j.add(Fail, i, CodeSeveralServers, "the address leads to several servers: connections have reached run_id "+n.RunID+" and "+n.Others[0],
+			"list each server by an address of its own, and not a headless service, a name with several addresses or a balancing proxy")
+	}
+	if wire.TooOld(n.Version) != nil {
+		j.add(Fail, i, CodeOldVersion, "the server is Redis "+n.Version+", and locks need "+wire.OldestServer+" or later", "upgrade it")
 	}
 	if n.Loading {
 		j.add(Fail, i, CodeLoading, "the node reads its data from disk and does not vote yet", "wait, and ask again")
 	}
 	if n.Unchecked != "" {
-		j.add(Warn, i, CodeUnchecked, "the node cannot be checked for replicas, doubles and evictions: "+n.Unchecked, "give the user +info")
+		fix := "give the user +info"
+		if code, _, otherwise := causeOf(n.Unchecked); code == CodeNoCommand {
+			fix = otherwise
+		}
+		j.add(Warn, i, CodeUnchecked, "the node cannot be checked for replicas, doubles and evictions: "+n.Unchecked, fix)
 	}
 }
 
-// older reports whether a version of Redis is below another. No Valkey is: its name comes
-// first.
-func older(version string, major, minor int) bool {
-	var a, b int
-	n, _ := fmt.Sscanf(version, "%d.%d", &a, &b)
-	return n == 2 && (a < major || a == major && b < minor)
+// dispensable are the rights without which every lock works.
+var dispensable = []struct {
+	rule         string
+	level        Level
+	problem, fix string
+}{
+	{"+ping", Warn, "the user may not send PING: every refusal fills the server's ACL LOG", "give the user +ping"},
+	{"+dbsize", Note, "the user lacks a right that only WithTrustEmptyNodes needs", "give the user +dbsize before that option is used"},
+	{"+pubsub|numsub", Note, "the user may not send PUBSUB NUMSUB: counts of waiters include those of killed processes until their turns come", "give the user +pubsub|numsub"},
 }
 
 // rights judges what the user may do. A lock works without some rights, until it is
@@ -133,13 +148,11 @@ func (j *judge) rights(i int, n Node) {
 	if n.Unchecked != "" {
 		missing = slices.DeleteFunc(missing, func(rule string) bool { return rule == "+info" }) // has its own finding
 	}
-	if at := slices.Index(missing, "+ping"); at >= 0 {
-		missing = slices.Delete(missing, at, at+1)
-		j.add(Warn, i, CodeMissingRights, "the user may not send PING: every refusal fills the server's ACL LOG", "give the user +ping")
-	}
-	if at := slices.Index(missing, "+dbsize"); at >= 0 {
-		missing = slices.Delete(missing, at, at+1)
-		j.add(Note, i, CodeMissingRights, "the user lacks a right that only WithTrustEmptyNodes needs", "give the user +dbsize before that option is used")
+	for _, f := range dispensable {
+		if at := slices.Index(missing, f.rule); at >= 0 {
+			missing = slices.Delete(missing, at, at+1)
+			j.add(f.level, i, CodeMissingRights, f.problem, f.fix)
+		}
 	}
 	if len(missing) > 0 && n.Mode != "sentinel" {
 		j.add(Fail, i, CodeMissingRights, "the user lacks rights that locks need: "+strings.Join(missing, " "),
@@ -200,6 +213,9 @@ func (j *judge) replicas(i int, n Node) {
 	if n.GoodNow == 0 || n.MinReplicas != "set" && n.GoodNow < number(n.MinReplicas) {
 		level = Warn
 	}
+	if slices.ContainsFunc(n.Refused, func(r Refusal) bool { return strings.HasPrefix(r.Text, noReplicas) }) {
+		level = Fail
+	}
 	needs := "some"
 	if n.MinReplicas != "set" {
 		needs = n.MinReplicas
@@ -226,9 +242,17 @@ func (j *judge) guard(i int, n Node) {
 		j.add(Warn, i, CodeQuarantine, fmt.Sprintf("the node is in quarantine and does not vote for %v more: it is new, may have lost locks, or its clock stepped",
 			n.Quarantine.Round(100*time.Millisecond)), "wait")
 	case given == n.Marker:
-	case given == 0:
-		j.add(Note, i, CodeGuardUnused, fmt.Sprintf("clients use a restart guard of %v here", n.Marker),
+	case given == 0 && n.Binds <= 0:
+		j.add(Note, i, CodeGuardUnused, fmt.Sprintf("clients have used a restart guard of %v here, which binds no others now", n.Marker),
 			fmt.Sprintf("give --restart-guard %v to check for it", n.Marker))
+	case given == 0:
+		life := (n.Marker + looks) * 101 / 100
+		j.add(Fail, i, CodeGuardUnused, fmt.Sprintf("clients use a restart guard of %v here, so the node does not vote for clients without it. "+
+			"One was last here about %v ago, and if none comes, the guard ends in %v", n.Marker, max(life-n.Binds, 0).Round(time.Second), n.Binds.Round(time.Second)),
+			fmt.Sprintf("give --restart-guard %v, and WithRestartGuard to every client; or stop all clients with it and wait, see docs/runbook.md#turn-the-restart-guard-off", n.Marker))
+	case n.Binds <= 0:
+		j.add(Note, i, CodeQuarantine, fmt.Sprintf("the restart guard of this node stood at %v: from the first client with %v on, it does not vote for that time",
+			n.Marker, given), "start the clients and wait")
 	default:
 		j.add(Fail, i, CodeGuardDiffers, fmt.Sprintf("the restart guard of this node stands at %v, not %v, so the node does not vote", n.Marker, given),
 			"give all clients the same time; \"Change maxTTL\" in docs/runbook.md says how")

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 const (
@@ -16,8 +18,8 @@ const (
 	samples     = 5 // of the clock: the one with the shortest round trip counts
 )
 
-// Probe asks one node all that Judge wants to know. It writes nothing: the commands
-// that would write name a key that does not exist.
+// Probe asks one node all that Judge wants to know. It writes
+// two keys of its own, and deletes them.
 func Probe(ctx context.Context, option rueidis.ClientOption, prefix string) Node {
 	n := Node{Addr: option.InitAddress[0]}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -36,7 +38,26 @@ func Probe(ctx context.Context, option rueidis.ClientOption, prefix string) Node
 	if err := n.ask(ctx, client, prefix); err != nil {
 		n.Fault = diagnose(ctx, option, err)
 	}
+	for range redials {
+		n.redial(ctx, option)
+	}
 	return n
+}
+
+// redials is how many more connections look whether the address leads to one server.
+const redials = 7
+
+// redial records the run_id that a new connection reaches, if it is another one.
+func (n *Node) redial(ctx context.Context, option rueidis.ClientOption) {
+	client, err := rueidis.NewClient(option)
+	if err != nil {
+		return
+	}
+	defer client.Close()
+	again := Node{}
+	if again.info(ctx, client) == nil && again.RunID != "" && again.RunID != n.RunID {
+		n.Others = append(n.Others, again.RunID)
+	}
 }
 
 // ask fills in all that the node says. Its error is why the node could not be asked.
@@ -60,6 +81,7 @@ func (n *Node) ask(ctx context.Context, client rueidis.Client, prefix string) er
 	}
 	n.marker(ctx, client, prefix)
 	n.registers(ctx, client, prefix)
+	n.lists(ctx, client, prefix)
 	return nil
 }
 
@@ -122,7 +144,44 @@ func (n *Node) marker(ctx context.Context, client rueidis.Client, prefix string)
 		n.Process, n.Marker = fields[0], time.Duration(number(fields[2]))*time.Millisecond
 		end, _ := strconv.ParseInt(fields[1], 10, 64)
 		// An end that is further away was written before the node's clock was set back.
-		n.Quarantine = min(time.UnixMicro(end).Sub(time.Now().Add(n.Clock)), n.Marker)
+		now := time.Now().Add(n.Clock)
+		n.Quarantine = min(time.UnixMicro(end).Sub(now), n.Marker)
+		if !strings.HasSuffix(text, "open") {
+			n.Binds = n.used(ctx, client, prefix, max(end, 0)+looks.Microseconds()) - time.Duration(now.UnixMicro())*time.Microsecond
+		}
+	}
+}
+
+// looks is how long a client with the guard may rely on a list of nodes that it registered before.
+const looks = 30 * time.Second
+
+// used returns the instant by the node's clock, since 1970, until which the marker binds clients without the
+// guard, as internal/wire/lua/guard.lua says: when the last list ends of a client with it, and not before that.
+func (n *Node) used(ctx context.Context, client rueidis.Client, prefix string, least int64) time.Duration {
+	lists, err := client.Do(ctx, client.B().Zrange().Key(prefix+"\xffl").Min("-2").Max("-1").Withscores().Build()).AsZScores()
+	if err != nil {
+		return time.Duration(least) * time.Microsecond
+	}
+	for _, list := range lists {
+		if !strings.HasPrefix(list.Member, "node ") {
+			least = max(least, int64(min(list.Score, 1<<53)))
+		}
+	}
+	return time.Duration(least) * time.Microsecond
+}
+
+// lists reads which lists of nodes clients announce.
+func (n *Node) lists(ctx context.Context, client rueidis.Client, prefix string) {
+	all, err := client.Do(ctx, client.B().Zrange().Key(wire.InUseKey(prefix)).Min("0").Max("63").Withscores().Build()).AsZScores()
+	if err != nil {
+		return
+	}
+	n.InUse = map[string]time.Duration{}
+	now := float64(time.Now().Add(n.Clock).UnixMicro())
+	for _, list := range all {
+		if left := time.Duration(min(list.Score-now, 1e12)) * time.Microsecond; left > 0 {
+			n.InUse[list.Member] = max(wire.AnnouncedFor-left, 0)
+		}
 	}
 }
 

@@ -6,68 +6,114 @@ import (
 	"errors"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/redis/rueidis"
 )
 
-// right is one rule of docs/reference.md, and a command that needs it and
-// changes nothing.
+// right is one rule of docs/reference.md, and a command that needs it.
 type right struct {
 	rule    string
 	command []string
 }
 
-// rightsOf returns the rights that a user of locks needs. KEY stands for a key that
-// does not exist.
-func rightsOf(key, channel string) []right {
+// probeTTL ends the keys of a probe whose user may not delete them.
+const probeTTL = 5 * time.Second
+
+// rightsOf returns what a user of locks needs, by commands on two keys of the probe alone: they
+// are written as a grant writes, because a server may refuse that and nothing else, and deleted.
+func rightsOf(key, channel string, end time.Time) []right {
+	set, expiry := key+"/set", strconv.FormatInt(end.UnixMilli(), 10)
 	return []right{
 		{"+evalsha", []string{"EVALSHA", strings.Repeat("0", 40), "1", key}},
-		{"+script|load", []string{"SCRIPT", "LOAD", "return 1"}},
+		{"+script|load", []string{"SCRIPT", "LOAD", grantScript}},
 		{"+time", []string{"TIME"}},
 		{"+info", []string{"INFO", "server"}},
 		{"+ping", []string{"PING"}},
+		{"+set", []string{"SET", key, "", "NX", "PX", strconv.FormatInt(probeTTL.Milliseconds(), 10)}},
 		{"+getrange", []string{"GETRANGE", key, "0", "0"}},
 		{"+mget", []string{"MGET", key}},
-		{"+set", []string{"SET", key, "", "XX"}},
-		{"+del", []string{"DEL", key}},
 		{"+exists", []string{"EXISTS", key}},
-		{"+pexpireat", []string{"PEXPIREAT", key, "1"}},
 		{"+pttl", []string{"PTTL", key}},
+		{"+pexpireat", []string{"PEXPIREAT", key, expiry}},
+		{"+del", []string{"DEL", key}},
+		{"+zadd", []string{"ZADD", set, "1", "m"}},
+		{"+pexpireat", []string{"PEXPIREAT", set, expiry}},
+		{"+zcard", []string{"ZCARD", set}},
+		{"+zrange", []string{"ZRANGE", set, "0", "0"}},
+		{"+zrank", []string{"ZRANK", set, "m"}},
+		{"+zscore", []string{"ZSCORE", set, "m"}},
+		{"+zrem", []string{"ZREM", set, "m"}},
+		{"+del", []string{"DEL", set}},
 		{"+dbsize", []string{"DBSIZE"}},
-		{"+zadd", []string{"ZADD", key, "XX", "1", "m"}},
-		{"+zcard", []string{"ZCARD", key}},
-		{"+zrange", []string{"ZRANGE", key, "0", "0"}},
-		{"+zrank", []string{"ZRANK", key, "m"}},
-		{"+zrem", []string{"ZREM", key, "m"}},
-		{"+zscore", []string{"ZSCORE", key, "m"}},
 		{"+publish", []string{"PUBLISH", channel, ""}},
+		{"+pubsub|numsub", []string{"PUBSUB", "NUMSUB", channel}},
 	}
 }
 
-// rights tries every command that locks need. Unlike ACL DRYRUN, that needs no
-// right of its own, and works on every version. An error is one of the connection:
-// a right that was not tried is not there for all that is known.
+// grantScript writes as a grant does, by a script, and deletes it again.
+const grantScript = `redis.call('SET', KEYS[1], '', 'NX', 'PX', '5000') return redis.call('DEL', KEYS[1])`
+
+// rights tries every command that locks need, and the whole in a script. Unlike ACL DRYRUN, that
+// needs no right of its own, works on every version, and meets refusals that are no matter of
+// rights. An error is one of the connection: a right that was not tried is not there for all that
+// is known.
 func (n *Node) rights(ctx context.Context, client rueidis.Client, prefix string) error {
 	id := rand.Text()
 	key, channel := prefix+"doctor/"+id, prefix+"\xffw"+id
-	needed := rightsOf(key, channel)
+	needed := rightsOf(key, channel, time.Now().Add(n.Clock+probeTTL))
+	if n.Mode == "cluster" { // a slot of it as a node
+		needed = append(needed, right{"+cluster|nodes", []string{"CLUSTER", "NODES"}})
+	}
 	commands := make(rueidis.Commands, len(needed))
 	for i, r := range needed {
 		commands[i] = client.B().Arbitrary(r.command...).Build()
 	}
+	digest := ""
 	for i, result := range client.DoMulti(ctx, commands...) {
-		if err := result.Error(); err != nil && !answered(err) {
+		err := result.Error()
+		if err != nil && !answered(err) {
 			return err
 		}
-		n.miss(refusedRight(result.Error(), needed[i].rule, prefix))
+		n.refuse(err, needed[i].command[0], needed[i].rule, prefix)
+		if needed[i].command[0] == "SCRIPT" {
+			digest, _ = result.ToString()
+		}
 	}
 	err := subscribe(ctx, client, channel)
 	if err != nil && !answered(err) {
 		return err
 	}
-	n.miss(refusedRight(err, "+subscribe", prefix))
+	n.refuse(err, "SUBSCRIBE", "+subscribe", prefix)
+	if len(n.Missing)+len(n.Refused) > 0 { // or else the script says the same
+		return nil
+	}
+	err = client.Do(ctx, client.B().Evalsha().Sha1(digest).Numkeys(1).Key(key).Build()).Error()
+	if err != nil && !answered(err) {
+		return err
+	}
+	n.refuse(err, "a script with SET", "+evalsha", prefix)
 	return nil
+}
+
+// Refusal is a command that locks need and a server refuses for another reason than the user's rights.
+type Refusal struct{ Command, Text string }
+
+// refuse notes the error of a command.
+func (n *Node) refuse(err error, command, rule, prefix string) {
+	var redis *rueidis.RedisError
+	if !errors.As(err, &redis) || redis.IsNil() || redis.IsNoScript() {
+		return
+	}
+	if !strings.HasPrefix(redis.Error(), "NOPERM") {
+		n.Refused = append(n.Refused, Refusal{command, redis.Error()})
+		return
+	}
+	if missing := missingRule(redis.Error(), rule, prefix); !slices.Contains(n.Missing, missing) {
+		n.Missing = append(n.Missing, missing)
+	}
 }
 
 // answered reports whether an error is a server's answer, and not the connection's.
@@ -95,27 +141,22 @@ func subscribe(ctx context.Context, client rueidis.Client, channel string) error
 	return err
 }
 
-// miss notes a right once.
-func (n *Node) miss(rule string) {
-	if rule != "" && !slices.Contains(n.Missing, rule) {
-		n.Missing = append(n.Missing, rule)
-	}
-}
-
-// refusedRight returns the rule that an error asks for, empty for none.
-func refusedRight(err error, rule, prefix string) string {
-	var redis *rueidis.RedisError
-	if !errors.As(err, &redis) || !strings.HasPrefix(redis.Error(), "NOPERM") {
-		return ""
-	}
-	switch refused := refusedWhat.FindString(redis.Error()); {
+// missingRule returns the rule that a NOPERM asks for.
+func missingRule(text, rule, prefix string) string {
+	switch refused := refusedWhat.FindString(text); {
 	case strings.HasSuffix(refused, "channel"):
-		return "&" + prefix + "*"
+		return "&" + pattern(prefix)
 	case strings.HasSuffix(refused, "key"):
-		return "~" + prefix + "*"
+		return "~" + pattern(prefix)
 	}
 	return rule
 }
+
+// pattern returns the pattern of an ACL rule that fits the keys of a prefix. Rules are globs, and
+// cannot contain a space: ? stands for it, and for any other byte.
+func pattern(prefix string) string { return globs.Replace(prefix) + "*" }
+
+var globs = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`, ` `, `?`)
 
 // refusedWhat tells keys and channels from commands, in the words of Redis 6 and 7.
 var refusedWhat = regexp.MustCompile(`access (a|one of the) (key|channel)`)

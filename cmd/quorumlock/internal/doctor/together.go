@@ -2,8 +2,13 @@ package doctor
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/quorumlock/quorumlock/internal/quorum"
+	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
 // pairs judges whether the votes are independent.
@@ -35,6 +40,24 @@ func relation(a, b Node) string {
 		return "as its master"
 	}
 	return "as replicas of one master"
+}
+
+// lists judges the lists of nodes that clients of a node announce, beside this one.
+func (j *judge) lists(i int, n Node) {
+	var addrs, ids []string
+	for _, other := range j.nodes {
+		addrs = append(addrs, other.Addr)
+		if other.RunID != "" {
+			ids = append(ids, other.RunID)
+		}
+	}
+	for _, text := range slices.Sorted(maps.Keys(n.InUse)) {
+		if other, ok := wire.ParseAnnouncement(text); ok && quorum.Apart(len(j.nodes), ids, other.Nodes, other.IDs) {
+			apart := wire.Apart(strings.Join(addrs, ", "), other.Addrs)
+			j.add(Warn, i, CodeOtherList, fmt.Sprintf("%s. The others were last here %v ago", apart.Problem, n.InUse[text].Round(time.Second)), apart.Fix)
+			return
+		}
+	}
 }
 
 // clocks judges the clocks of the nodes among each other. The clock of this machine

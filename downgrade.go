@@ -1,0 +1,77 @@
+package quorumlock
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/quorumlock/quorumlock/internal/campaign"
+	"github.com/quorumlock/quorumlock/internal/config"
+	"github.com/quorumlock/quorumlock/internal/errs"
+	"github.com/quorumlock/quorumlock/internal/hold"
+	"github.com/quorumlock/quorumlock/internal/otel"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// Downgrade gives an exclusive lease up for a shared one of the same name, without a moment in which another
+// writer could get it: for a writer that continues as a reader. l ends as released before the nodes are asked,
+// so work under it must stop before the call. The lease that is returned is a new one, with the same
+// options and a larger token; readers that wait at the head of the queue join it. Where a majority of the nodes
+// had lost the keys of l, another writer may have had the name before the new lease.
+//
+// It asks the nodes once. After an error nothing is held, and the name is released: ErrNoQuorum (a
+// *QuorumError) when too few nodes answered, joined with ctx.Err() and ctx's cause when ctx ended first, or
+// ErrHeld, joined with ErrLost, when another holder has the name on too many of them. A context that the end of l
+// itself ends, such as its own or that of Do, is no reason to stop. It returns ErrLost or ErrReleased when l has ended before,
+// and ErrInvalid for a shared lease, a permit or a nil ctx, which end nothing.
+func (l *Lease) Downgrade(ctx context.Context) (*Lease, error) {
+	if ctx == nil {
+		return nil, errNilContext()
+	}
+	if l.mode != otel.Exclusive {
+		return nil, &InvalidError{What: "Downgrade", Value: "a shared lease or a permit of " + strconv.Quote(l.Name()), Bound: "needs an exclusive lease", Fix: "use the lease as it is"}
+	}
+	m := l.m
+	if !m.enter() {
+		return nil, cmp.Or(l.Err(), ErrClosed) // a function may still have the lease
+	}
+	defer m.life.calls.Leave()
+	left := hold.Ending{What: hold.Released, Keys: hold.Left}
+	if _, err := l.end(left); err != nil {
+		return nil, err
+	}
+	ctx, cancel := pastRelease(ctx)
+	defer cancel()
+	value := l.lock.Value()
+	value = wire.Compose(wire.OwnerOf(value), 0, wire.MetadataOf(value)) // of a reader with the same owner
+	c := &call{ctx: ctx, name: l.Name(), kind: campaign.Shared(value), span: m.telemetry.startAcquire(ctx, l.Name(), otel.Shared, false)}
+	reader, err := ask(ctx, m, c, l.lock.Terms(), config.Call{Wait: config.Wait{Set: true}, Kind: config.Kind{Shared: true}})
+	if err != nil {
+		l.lock.DeleteKeys(left)
+		if errors.Is(err, ErrHeld) { // l was lost before
+			err = errs.Several(err.Error(), m.handleLost(&wire.Handle{Name: l.Name(), Token: l.token}, heldReason(err)), err)
+		}
+		return nil, errs.Several("quorumlock: downgrade "+strconv.Quote(l.Name())+": the lease is released; "+withoutPrefix(err), err)
+	}
+	return reader, nil
+}
+
+// pastRelease returns a context that ends with ctx, but not with the release of the lease to which ctx
+// belongs.
+func pastRelease(ctx context.Context) (context.Context, context.CancelFunc) {
+	past, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	end := func() {
+		if cause := context.Cause(ctx); !errors.Is(cause, ErrReleased) {
+			cancel(cause)
+		}
+	}
+	stop := context.AfterFunc(ctx, end)
+	if ctx.Err() != nil { // AfterFunc ends it in a goroutine
+		end()
+	}
+	return past, func() {
+		stop()
+		cancel(nil)
+	}
+}

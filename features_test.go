@@ -1,0 +1,123 @@
+package quorumlock_test
+
+import (
+	"flag"
+	"fmt"
+	"go/scanner"
+	"go/token"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var rewriteFeatures = flag.Bool("rewrite", false, "write the files of each feature into docs/design.md, if the code says others")
+
+// kindFiles is how many production files have each kind of lock: the true number, so that it only goes
+// down. 8 are enough: the option, the operation and its room in Lua, the decision, the kind in campaign.
+var kindFiles = map[string]int{
+	"shared lease":   37,
+	"permit":         20,
+	"resumed handle": 16,
+}
+
+// notProduction are rooms that no user's program runs.
+var notProduction = []string{"internal/sim", "internal/redistest", "internal/testkit", "internal/wire/conformance"}
+
+// Where a feature is changed, each of its files is looked at. The list is made by machine, so it is whole.
+func TestTheDesignListsTheFilesOfEachFeature(t *testing.T) {
+	const doc = "docs/design.md"
+	text, err := os.ReadFile(doc)
+	require.NoError(t, err)
+	source := productionSource(t)
+	row := regexp.MustCompile("(?m)^\\| (.+) \\| (`.+`) \\| ([^|\n]*) \\|$")
+	begin := strings.Index(string(text), "## The files of a feature")
+	require.Positive(t, begin)
+	length := strings.Index(string(text[begin+1:]), "\n## ")
+	require.Positive(t, length)
+	section := string(text[begin : begin+1+length])
+	kinds := map[string]int{}
+	listed := row.ReplaceAllStringFunc(section, func(line string) string {
+		m := row.FindStringSubmatch(line)
+		feature, words := m[1], strings.Split(strings.ReplaceAll(m[2], "`", ""), " ")
+		files := filesWith(source, words)
+		if _, isKind := kindFiles[feature]; isKind {
+			kinds[feature] = len(files)
+		}
+		right := fmt.Sprintf("| %s | %s | %s |", feature, m[2], strings.Join(files, ", "))
+		if !*rewriteFeatures {
+			assert.Equal(t, right, line, "run go test . -run TheFilesOfEachFeature -rewrite, and look whether the feature should be there")
+		}
+		return right
+	})
+	assert.Equal(t, kindFiles, kinds, "the files of a kind: fewer are a new bar, and more are too many")
+	if *rewriteFeatures {
+		require.NoError(t, os.WriteFile(doc, []byte(strings.Replace(string(text), section, listed, 1)), 0o644))
+	}
+}
+
+// filesWith returns the files in which one of the words stands, in part of a name.
+func filesWith(source map[string][]string, words []string) (files []string) {
+	word := regexp.MustCompile(strings.Join(words, "|"))
+	for file, names := range source {
+		if slices.ContainsFunc(names, word.MatchString) {
+			files = append(files, strings.TrimPrefix(file, "internal/"))
+		}
+	}
+	slices.Sort(files)
+	return files
+}
+
+// productionSource returns the names in each production file: identifiers, and texts of one word, such as the
+// name of an operation. Comments and sentences do not count.
+func productionSource(t *testing.T) map[string][]string {
+	t.Helper()
+	source := map[string][]string{}
+	root, err := os.Getwd()
+	require.NoError(t, err)
+	for _, pkg := range packages(t) {
+		room, err := filepath.Rel(root, pkg.Dir)
+		require.NoError(t, err)
+		if slices.Contains(notProduction, room) {
+			continue
+		}
+		for _, name := range pkg.GoFiles {
+			path := filepath.Join(room, name)
+			source[path] = goNames(t, path)
+		}
+	}
+	scripts, err := filepath.Glob("internal/wire/lua/*.lua")
+	require.NoError(t, err)
+	comment, name := regexp.MustCompile(`--.*`), regexp.MustCompile(`[A-Za-z_]+`)
+	for _, path := range scripts {
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		source[path] = name.FindAllString(comment.ReplaceAllString(string(text), ""), -1)
+	}
+	return source
+}
+
+func goNames(t *testing.T, path string) (names []string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var s scanner.Scanner
+	fset := token.NewFileSet()
+	s.Init(fset.AddFile(path, -1, len(text)), text, nil, 0)
+	for {
+		_, kind, literal := s.Scan()
+		switch {
+		case kind == token.EOF:
+			return names
+		case kind == token.IDENT:
+			names = append(names, literal)
+		case kind == token.STRING && !strings.ContainsAny(literal, " /"):
+			names = append(names, strings.Trim(literal, "\"`"))
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package node
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+)
+
+// The node's clock tells the time for which an answer lay here unread from the time that the node took.
+func TestLateIsWhatLayUnreadHere(t *testing.T) {
+	const epoch = 30 * 365 * 24 * time.Hour
+	m, now := newMeter(0.01), clock.Steady(time.Hour)
+	ask := func(node, here time.Duration) time.Duration {
+		sent := now
+		ran := sent.Add(node)
+		now = ran.Add(here)
+		m.observe((epoch + time.Duration(ran)).Microseconds(), sent, now, func(clock.Step) {})
+		now = now.Add(time.Second)
+		return m.recent(now)
+	}
+	assert.Zero(t, ask(time.Millisecond, time.Millisecond))
+	assert.Less(t, ask(700*time.Millisecond, time.Millisecond), 5*time.Millisecond, "the node was slow")
+	assert.InDelta(t, 700*time.Millisecond, ask(time.Millisecond, 700*time.Millisecond), float64(5*time.Millisecond))
+	now = now.Add(4 * time.Second)
+	assert.Greater(t, ask(time.Millisecond, time.Millisecond), 600*time.Millisecond, "it is remembered for 5 s at least")
+	now = now.Add(10 * time.Second)
+	assert.Less(t, ask(time.Millisecond, time.Millisecond), 5*time.Millisecond, "and for 10 s at most")
+}
+
+// No two of five nodes are greeted at one time, and each every ten seconds.
+func TestNodesAreGreetedApart(t *testing.T) {
+	seen := map[clock.Steady]int{}
+	for i := range 5 {
+		l := link{cfg: &Config{Index: i}, now: clock.Steady(time.Hour + 7*time.Millisecond)}
+		first := l.nextCheck()
+		assert.LessOrEqual(t, first.Sub(l.now), checkEvery)
+		assert.Greater(t, first, l.now)
+		l.now = first.Add(300 * time.Millisecond) // the greeting takes its time
+		assert.Equal(t, first.Add(checkEvery), l.nextCheck())
+		seen[first]++
+	}
+	assert.Len(t, seen, 5)
+}
+
+// The answer to a PING would be read late, and a renewal would wait for it.
+func TestAProcessThatReadsLateTestsIdleConnectionsLater(t *testing.T) {
+	l := link{now: clock.Steady(time.Hour)}
+	l.meter.lateSince = l.now
+	assert.Equal(t, l.now.Add(keepAlive), l.testAt(false))
+	assert.Equal(t, l.now, l.renewed)
+	assert.Equal(t, l.now.Add(keepAlive), l.testAt(true), "a look at the socket")
+	assert.Equal(t, l.now.Add(keepAlive+renewalTests), l.renewed, "the PING: the next renewal tests as well")
+	l.meter.worst = 300 * time.Millisecond
+	assert.Equal(t, l.now.Add(keepAlive+600*time.Millisecond), l.testAt(false))
+	l.meter.worst = time.Hour
+	assert.Equal(t, l.now.Add(keepAlive+2*greetMax), l.testAt(false))
+}

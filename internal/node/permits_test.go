@@ -1,0 +1,71 @@
+package node_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// What a refusal of a permit costs a server does not depend on the number of permits, and no script of
+// refusals takes long, also while it makes the index of the slots. The server's own clock measures; the machine
+// may be busy, so the shortest of many runs counts.
+func TestPermitsCostTheSameAtEachLimit(t *testing.T) {
+	const few, many, callers = 4, 1024, 16 // a script has that many operations on permits
+	least := map[string]int64{}
+	for _, limit := range []int{few, many} {
+		server := redistest.Start(t, 1)[0]
+		server.MustDo("CONFIG", "SET", "slowlog-log-slower-than", "10")
+		n, now := greeted(t, server.Addr())
+		soon := now() + time.Hour
+		permit := func(slot int) *wire.Request {
+			return acquisition(wire.SlotKey("p:job", slot), ownerA, soon, func(a *wire.Acquisition) { a.Limit = limit })
+		}
+		post := func(kind string, requests ...*wire.Request) {
+			t.Helper()
+			var all sync.WaitGroup
+			server.MustDo("SLOWLOG", "RESET")
+			all.Add(len(requests))
+			require.True(t, n.Post(wire.NewRead("p:busy", clock.Steady(now()+time.Minute)), receiver(func(*wire.Reply) {
+				for _, req := range requests {
+					assert.True(t, n.Post(req, receiver(func(r *wire.Reply) { assert.NoError(t, r.Err); all.Done() })))
+				}
+			})))
+			all.Wait()
+			longest := int64(0)
+			for _, line := range server.MustDo("SLOWLOG", "GET", "64").([]any) {
+				if entry := line.([]any); entry[3].([]any)[0] == "EVALSHA" {
+					longest = max(longest, entry[2].(int64))
+				}
+			}
+			if before, ok := least[fmt.Sprint(kind, limit)]; longest > 0 && (!ok || longest < before) {
+				least[fmt.Sprint(kind, limit)] = longest
+			}
+		}
+		for try := range 30 {
+			server.MustDo("FLUSHDB")
+			for slot := range limit {
+				server.MustDo("SET", wire.SlotKey("p:job", slot), wire.Compose(ownerB, 0, metadata), "PX", "3600000")
+			}
+			post("first ", permit(0))
+			var asks []*wire.Request
+			for i := range callers {
+				asks = append(asks, permit((try+i)%limit))
+			}
+			post("next ", asks...) // the index is complete now
+			post("refused ", asks...)
+		}
+	}
+	t.Logf("µs of a script: %v", least)
+	assert.LessOrEqual(t, least[fmt.Sprint("refused ", many)], 2*least[fmt.Sprint("refused ", few)])
+	for kind, us := range least {
+		assert.Less(t, us, int64(2000), kind)
+	}
+}

@@ -1,0 +1,149 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// oneServer is what is known of whether the address of a node leads to one server. Clients whose connections go
+// to different servers do not exclude each other. No restart brings a process back: one that is met again after
+// another one was met at the address has been running all the time. The worker uses all but the atomic fields.
+type oneServer struct {
+	probed uint64       // the newest connection of the worker that was compared with another one
+	lookAt clock.Steady // when it is compared again
+	met    []Identity   // the last one at the end
+	fault  error        // two servers were found
+	agreed int          // later probes in a row that found one server
+
+	looks   sync.WaitGroup // Go in the worker
+	looking atomic.Bool
+	id      atomic.Pointer[string]    // the run_id that the worker met last
+	differs atomic.Pointer[[2]string] // that run_id, and another one that was met after it
+	check   func()                    // makes the worker greet the node again
+}
+
+const (
+	// probesAgree is how many probes in a row must find one server after two were found, one a second.
+	probesAgree = 20
+	// lookLeast is the least time between two comparisons: one at each greeting that is due by checkEvery.
+	lookLeast = checkEvery / 2
+	// metMax is how many run_ids are remembered.
+	metMax = 8
+)
+
+// several returns why no vote counts, because the address leads to more than one server; nil if it seems to lead
+// to one. now has just been read over this connection of the worker. A new connection is compared with another one
+// before it votes, and later by a look aside, which keeps no renewal waiting. Where a look is the first to reach
+// another server, moved is an error that ends the worker's connection: the address may lead only there now.
+func (o *oneServer) several(l *link, now Identity, connection uint64) (fault, moved error) {
+	id := now.RunID
+	if id == "" {
+		return o.fault, nil
+	}
+	if l.group != nil && connection != o.probed {
+		o.met = nil // a group may return to a master that it had before
+	}
+	o.meet(now)
+	if two := o.differs.Swap(nil); two != nil && two[0] == id {
+		known := o.fault != nil
+		if o.found(two[0], two[1]); !known { // once: behind a balancer each new connection differs
+			return o.fault, &wire.AwayError{Err: errors.New(o.fault.Error())}
+		}
+	}
+	o.id.Store(&id)
+	switch {
+	case connection != o.probed || o.fault != nil:
+		o.probed, o.lookAt = connection, l.now.Add(lookLeast)
+		switch other := probe(l); other.RunID {
+		case "":
+		case id:
+			if o.agreed++; o.agreed >= probesAgree {
+				o.fault = nil
+			}
+		default:
+			o.meet(other)
+			if again := masterAt(l.life, l.client); again.RunID != "" {
+				o.meet(again)
+			}
+		}
+	case l.now >= o.lookAt && o.looking.CompareAndSwap(false, true):
+		o.lookAt = l.now.Add(lookLeast)
+		o.looks.Go(func() {
+			defer o.looking.Store(false)
+			o.compare(func() Identity { return probe(l) })
+		})
+	}
+	return o.fault, nil
+}
+
+// meet records that the worker has met a process.
+func (o *oneServer) meet(now Identity) {
+	if at := slices.IndexFunc(o.met, func(before Identity) bool { return before.RunID == now.RunID }); at >= 0 {
+		if last := o.met[len(o.met)-1]; last.RunID != now.RunID && !promotedAgain(o.met[at], last, now) {
+			o.found(now.RunID, last.RunID)
+		}
+		o.met = slices.Delete(o.met, at, at+1)
+	}
+	if o.met = append(o.met, now); len(o.met) > metMax {
+		o.met = o.met[1:]
+	}
+}
+
+// promotedAgain reports whether a process that is met again has been a replica of the last one in between: it has other
+// data than before, and had the last one's data when it was promoted. So this is the second failover between the two,
+// and not a balancer.
+func promotedAgain(before, last, now Identity) bool {
+	return now.ReplID != before.ReplID && now.Former != "" && now.Former == last.ReplID
+}
+
+// found records that two servers run at the address.
+func (o *oneServer) found(one, other string) {
+	o.agreed, o.fault = 0, &wire.ConfigError{
+		Problem: "this address leads to several servers: one connection has reached run_id " + one + ", another one " + other,
+		Fix: "list each server by an address of its own; a headless service, a name with several addresses or a balancing proxy " +
+			"sends clients to different servers, which grant one lock twice", List: true,
+	}
+}
+
+// compare asks over another connection than the worker's. If that reaches another process, the worker's next
+// greeting decides: the one that it had met still runs, or was restarted.
+func (o *oneServer) compare(ask func() Identity) {
+	before := o.id.Load()
+	if before == nil {
+		return
+	}
+	if other := ask().RunID; other != "" && other != *before {
+		o.differs.Store(&[2]string{*before, other})
+		o.check()
+	}
+}
+
+// probe returns the master that a new connection reaches, the zero Identity if it reaches none.
+func probe(l *link) Identity {
+	client, _ := rueidis.NewClient(requiredOptions(l.life, l.optionAgain(), l.conns.watchAside))
+	if client == nil {
+		return Identity{}
+	}
+	defer client.Close()
+	return masterAt(l.life, client)
+}
+
+// masterAt returns the master that a connection reaches now, the zero Identity if there is no answer. A replica grants
+// nothing, and a failover may make the server of either connection one.
+func masterAt(life context.Context, client rueidis.Client) Identity {
+	ctx, cancel := context.WithTimeout(life, maxDial)
+	defer cancel()
+	id, _ := identify(client.DoMulti(ctx, client.B().Info().Section("server").Build(), client.B().Info().Section("replication").Build()))
+	if id.replica() {
+		return Identity{}
+	}
+	return id
+}

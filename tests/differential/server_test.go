@@ -1,0 +1,384 @@
+package differential
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/sim"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// server runs operations by the Lua, on the keys of one prefix.
+type server struct {
+	client   rueidis.Client
+	prefix   string
+	mode     mode
+	lock     string
+	settings []string // the first keys
+
+	subscriber  rueidis.DedicatedClient
+	unsubscribe func()
+	messages    chan rueidis.PubSubMessage // holds more than one operation sends; nothing is dropped, and it is not closed
+}
+
+// connect prepares a prefix that no other list uses.
+func connect(client rueidis.Client, prefix string, m mode) (*server, error) {
+	s := &server{
+		client: client, prefix: prefix, mode: m, lock: wire.LockKey(prefix, "l"),
+		settings: []string{wire.RegistersKey(prefix), wire.BaseKey(prefix), wire.HintKey(prefix), wire.GuardKey(prefix)},
+		messages: make(chan rueidis.PubSubMessage, 4096),
+	}
+	s.subscriber, s.unsubscribe = client.Dedicate()
+	s.subscriber.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: func(m rueidis.PubSubMessage) { s.messages <- m }})
+	channels := []string{s.mark()}
+	for c := range clients {
+		channels = append(channels, s.channel(c))
+	}
+	err := s.subscriber.Do(background, client.B().Subscribe().Channel(channels...).Build()).Error()
+	if err == nil {
+		err = client.Do(background, client.B().Set().Key(s.settings[3]).Value(known).Build()).Error()
+	}
+	return s, err
+}
+
+var background = context.Background()
+
+// known is the marker on the node.
+const known = "marker"
+
+func (s *server) mark() string { return s.prefix + "done" }
+
+func (s *server) channel(client int) string { return wire.WakeChannel(s.prefix, manager(client)) }
+
+// ends has a client's process end.
+func (s *server) ends(client int) error {
+	return s.subscriber.Do(background, s.client.B().Unsubscribe().Channel(s.channel(client)).Build()).Error()
+}
+
+func manager(client int) string { return fmt.Sprintf("%016x", client+1) }
+
+func ownerText(owner uint32) string { return fmt.Sprintf("%032x", owner) }
+
+// ticketText is the ticket as it stands in the queue.
+func ticketText(ticket uint32, m mode, limit int) string {
+	name := manager(int(ticket-1000)/100) + fmt.Sprintf("%016x", ticket) + strconv.Itoa(int(grace.Milliseconds()))
+	switch {
+	case m == permits:
+		return name + string(wire.PermitMark) + strconv.Itoa(limit)
+	case ticket%2 == 1:
+		return name + string(wire.ReaderMark)
+	}
+	return name
+}
+
+const metadata = "1700000000000000 - label"
+
+func micros(us int64) string { return strconv.FormatInt(us, 10) }
+
+// keyOf is the lock of an operation.
+func (s *server) keyOf(o *sim.Operation) string {
+	if s.mode == permits {
+		return wire.SlotKey(s.lock, o.Slot)
+	}
+	return s.lock
+}
+
+// args are the operation as the Lua gets it.
+func (s *server) args(o *sim.Operation) []string {
+	owner, ms := ownerText(o.Owner), strconv.FormatInt(ttl.Milliseconds(), 10)
+	value := wire.Compose(owner, o.Token, metadata)
+	reads := wire.Compose(owner, 0, metadata)
+	ticket, place, mode := "", "", ""
+	if o.Ticket != 0 {
+		ticket, place = ticketText(o.Ticket, s.mode, o.Limit), micros(o.Place)
+	}
+	if o.Lapsed {
+		mode = "l"
+	}
+	settled := place
+	if !o.Stays {
+		settled = ""
+	}
+	end := map[bool]string{o.Yields: "y", o.LeavesFree: "f"}[true]
+	acquire := []string{o.Name, value, ms, micros(o.NotAfter), micros(o.Token)}
+	switch o.Name {
+	case "acquire":
+		return acquire
+	case "wait":
+		return append(acquire, ticket, place, mode)
+	case "permit":
+		return append(acquire, ticket, place, strconv.Itoa(o.Limit), mode)
+	case "resume":
+		return append(acquire, ownerText(o.From)+" ")
+	case "share":
+		return []string{o.Name, reads, ms, micros(o.NotAfter), ticket, place, mode}
+	case "extend":
+		return []string{o.Name, owner + " " + micros(o.Token) + " ", ms}
+	case "prolong":
+		return []string{o.Name, reads, ms}
+	case "heal":
+		return []string{o.Name, reads, ms, micros(o.NotAfter), micros(o.Held)}
+	case "restore":
+		return []string{o.Name, reads, ms, micros(o.NotAfter), micros(o.Held)}
+	case "raise":
+		return []string{o.Name, owner + " ", micros(o.Token), metadata}
+	case "align":
+		return []string{o.Name, reads, micros(o.Token)}
+	case "release", "drop":
+		return []string{o.Name, owner + " "}
+	case "leave":
+		return []string{o.Name, owner + " ", ticket, settled, end}
+	case "quit":
+		return []string{o.Name, reads, ticket, settled, end}
+	case "pass":
+		return []string{o.Name, ticket}
+	case "back":
+		return []string{o.Name, owner + " ", ownerText(o.From) + " "}
+	case "ask":
+		return []string{"mark", owner + " ", "a", "0", micros(o.NotAfter), "note"}
+	case "revoke":
+		return []string{"mark", owner + " ", "x", strconv.FormatInt(o.Life.Milliseconds(), 10), micros(o.NotAfter), "note"}
+	case "detach":
+		return []string{"mark", owner + " ", "d", strconv.FormatInt(o.Life.Milliseconds(), 10), micros(o.NotAfter), ""}
+	}
+	panic("no operation " + o.Name)
+}
+
+// run runs an operation. It returns the node's clock, µs, the answer, and the messages.
+func (s *server) run(o *sim.Operation, lean bool) (now int64, answer any, messages []sim.Message, err error) {
+	knows := known
+	if o.OtherMarker {
+		knows = "other"
+	}
+	at, err := s.time()
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	if lean && (o.Name == "acquire" || o.Name == "release") && s.mode != permits {
+		keys, args := []string{s.keyOf(o)}, s.args(o)
+		if o.Name == "acquire" {
+			keys = append(keys, s.settings...)
+			args = append(args, "0", knows, micros(ahead.Microseconds()))
+		}
+		if now, answer, err = s.eval(wire.Lean, keys, args); err != nil {
+			return 0, nil, nil, err
+		}
+		if answer != "?" {
+			if now == 0 { // a release reads no clock: a key that ends from here on makes the list unclear
+				now = at
+			}
+			messages, err = s.received()
+			return now, answer, messages, err
+		}
+	}
+	args := append([]string{"0", micros(at), knows, wire.WakeChannel(s.prefix, ""), micros(ahead.Microseconds()), "s"}, s.args(o)...)
+	if now, answer, err = s.eval(wire.Apply, append(slices.Clone(s.settings), s.keyOf(o)), args); err != nil {
+		return 0, nil, nil, err
+	}
+	messages, err = s.received()
+	return now, answer, messages, err
+}
+
+// eval runs a script with one operation.
+func (s *server) eval(script string, keys, args []string) (now int64, answer any, err error) {
+	reply, err := rueidis.NewLuaScript(script).Exec(background, s.client, keys, args).ToAny()
+	if err != nil {
+		return 0, nil, err
+	}
+	parts, _ := reply.([]any)
+	if len(parts) < 2 {
+		return 0, nil, fmt.Errorf("the script has answered %v", reply)
+	}
+	now, _ = parts[0].(int64)
+	switch code, _ := parts[1].(string); {
+	case code == "*" && len(parts) == 3:
+		return now, parts[2], nil
+	case code == "-":
+		return now, int64(-1), nil
+	case code == "?":
+		return now, code, nil
+	case len(code) == 1 && len(parts) == 2:
+		return now, int64(code[0] - '0'), nil
+	}
+	return 0, nil, fmt.Errorf("the script has answered %v", reply)
+}
+
+func (s *server) time() (int64, error) {
+	parts, err := s.client.Do(background, s.client.B().Time().Build()).AsIntSlice()
+	if err != nil {
+		return 0, err
+	}
+	return parts[0]*1e6 + parts[1], nil
+}
+
+// received returns what was sent since the last call.
+func (s *server) received() (all []sim.Message, err error) {
+	if err := s.client.Do(background, s.client.B().Publish().Channel(s.mark()).Message("").Build()).Error(); err != nil {
+		return nil, err
+	}
+	for {
+		select {
+		case m := <-s.messages:
+			if m.Channel == s.mark() {
+				return all, nil
+			}
+			kind, key := m.Message[:1], m.Message[1+wire.TicketLen:] // no queue is so long that a rank has two digits
+			ticket, err := strconv.ParseUint(m.Message[1+wire.ManagerLen:1+wire.TicketLen], 16, 64)
+			if err != nil {
+				return nil, fmt.Errorf("message %q: %w", m.Message, err)
+			}
+			slot := -1
+			if _, k, ok := wire.SlotOf(key); ok && k >= 0 {
+				slot = k
+			}
+			all = append(all, sim.Message{Kind: kind, Ticket: uint32(ticket), Slot: slot})
+		case <-time.After(20 * time.Second):
+			return nil, fmt.Errorf("%d messages, and no end of them", len(all))
+		}
+	}
+}
+
+// show is the keys of a name. Redis says when keys end.
+const show = `
+local time = redis.call('TIME')
+local function all(key) return redis.call('ZRANGE', key, '0', '-1', 'WITHSCORES') end
+local r = { time[1] * 1000000 + time[2], redis.call('GET', KEYS[2]), all(KEYS[3]), all(KEYS[4]), all(KEYS[5]) }
+for i = 6, #KEYS do
+  r[#r + 1] = { redis.call('GET', KEYS[i]), redis.call('PEXPIRETIME', KEYS[i]), redis.call('ZSCORE', KEYS[1], KEYS[i]) }
+end
+return r`
+
+// state returns the keys, and the node's clock, µs.
+func (s *server) state() (now int64, state sim.State, err error) {
+	behind := s.lock
+	if s.mode == permits {
+		behind = wire.FamilyKey(s.lock)
+	}
+	keys := []string{s.settings[0], s.settings[1], wire.QueueKey(behind), wire.ReadersKey(s.lock), wire.AdmittedKey(s.lock)}
+	if s.mode == permits {
+		for k := range limits {
+			keys = append(keys, wire.SlotKey(s.lock, k))
+		}
+	} else {
+		keys = append(keys, s.lock)
+	}
+	reply, err := rueidis.NewLuaScript(show).Exec(background, s.client, keys, nil).ToArray()
+	if err != nil {
+		return 0, state, err
+	}
+	p := parser{}
+	now = p.number(reply[0])
+	state.Base = p.number(reply[1])
+	for _, lot := range reply[5:] {
+		state.Lots = append(state.Lots, p.lot(lot))
+	}
+	for ticket, at := range p.pairs(reply[2]) {
+		v := sim.Place{Ticket: p.hex(ticket[16:32]), At: at, Reads: strings.HasSuffix(ticket, string(wire.ReaderMark))}
+		if _, limit, ok := strings.Cut(ticket[32:], string(wire.PermitMark)); ok {
+			v.Limit = int(p.decimal(limit))
+		}
+		state.Queue = append(state.Queue, v)
+	}
+	slices.SortFunc(state.Queue, func(a, b sim.Place) int { return int(a.At - b.At) })
+	if state.Lots[0].Form == "readers" {
+		for value, ends := range p.pairs(reply[3]) {
+			if ends > now/1000 {
+				state.Readers = append(state.Readers, sim.Member{Owner: p.member(value), Woken: strings.HasSuffix(value, " w "), Ends: ends})
+			}
+		}
+	}
+	for value, ends := range p.pairs(reply[4]) {
+		if ends > now/1000 {
+			state.Rights = append(state.Rights, sim.Member{Owner: p.hex(value[16:]), Woken: true, Ends: ends})
+		}
+	}
+	byOwner := func(a, b sim.Member) int { return int(a.Owner) - int(b.Owner) }
+	slices.SortFunc(state.Readers, byOwner)
+	slices.SortFunc(state.Rights, byOwner)
+	return now, state, p.err
+}
+
+// parser keeps the first error.
+type parser struct{ err error }
+
+func (p *parser) fail(err error) {
+	if p.err == nil && err != nil {
+		p.err = err
+	}
+}
+
+func (p *parser) number(m rueidis.RedisMessage) int64 {
+	if m.IsNil() {
+		return 0
+	}
+	text, err := m.ToString()
+	if err != nil {
+		n, err := m.ToInt64()
+		p.fail(err)
+		return n
+	}
+	return p.decimal(text)
+}
+
+func (p *parser) hex(text string) uint32 {
+	n, err := strconv.ParseUint(text, 16, 64)
+	p.fail(err)
+	return uint32(n)
+}
+
+func (p *parser) decimal(text string) int64 {
+	n, err := strconv.ParseFloat(text, 64) // scores are below 2^53
+	p.fail(err)
+	return int64(n)
+}
+
+// member is the owner or the ticket of a member of the set of readers. Both have 32 digits, and a ticket begins with
+// the Manager.
+func (p *parser) member(value string) uint32 { return p.hex(value[16:32]) }
+
+func (p *parser) pairs(m rueidis.RedisMessage) map[string]int64 {
+	flat, err := m.AsStrSlice()
+	p.fail(err)
+	all := map[string]int64{}
+	for i := 0; i+1 < len(flat); i += 2 {
+		all[flat[i]] = p.decimal(flat[i+1])
+	}
+	return all
+}
+
+func (p *parser) lot(m rueidis.RedisMessage) (l sim.LotState) {
+	parts, err := m.ToArray()
+	p.fail(err)
+	if err != nil {
+		return l
+	}
+	l.Register = p.number(parts[2])
+	if parts[0].IsNil() {
+		return l
+	}
+	text, err := parts[0].ToString()
+	p.fail(err)
+	v := wire.ParseValue(text)
+	l.Owner, l.Shown, l.Ends = p.hex(v.Owner[16:]), v.Token, p.number(parts[1])
+	switch {
+	case v.Reserved:
+		l.Form = "reserved"
+	case v.Shared:
+		l.Form, l.Shown = "readers", 0
+	case v.Revoked && v.Owner == wire.Nobody:
+		l.Form = "revoked readers"
+	case v.Revoked:
+		l.Form = "revoked"
+	case v.Detached:
+		l.Form = "detached"
+	default:
+		l.Form = "lease"
+	}
+	return l
+}

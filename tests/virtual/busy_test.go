@@ -1,0 +1,203 @@
+package virtual
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/quorumlocktest"
+)
+
+// lateConn is a connection of a process that is short of CPU: what arrives lies unread for a while.
+type lateConn struct {
+	net.Conn
+	late *atomic.Int64
+	runs atomic.Bool // from an answer's first bytes to the next request
+}
+
+func (c *lateConn) Write(b []byte) (int, error) {
+	c.runs.Store(false)
+	return c.Conn.Write(b)
+}
+
+func (c *lateConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if !c.runs.Swap(true) {
+		time.Sleep(time.Duration(c.late.Load()))
+	}
+	return n, err
+}
+
+// busy returns a Manager whose process reads each answer that late, once the caller says so.
+func busy(t *testing.T, c *quorumlocktest.Cluster, opts ...quorumlock.Option) (m *quorumlock.Manager, late *atomic.Int64) {
+	t.Helper()
+	late = &atomic.Int64{}
+	options := c.OptionsFor("busy")
+	for i := range options {
+		inner := options[i].DialCtxFn
+		options[i].DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, secure *tls.Config) (net.Conn, error) {
+			conn, err := inner(ctx, addr, d, secure)
+			if err != nil {
+				return nil, err
+			}
+			return &lateConn{Conn: conn, late: late}, nil
+		}
+	}
+	m, err := quorumlock.New(background, options, opts...)
+	require.NoError(t, err)
+	t.Cleanup(func() { late.Store(0); require.NoError(t, m.Close(background)) })
+	return m, late
+}
+
+// A renewal waits behind a greeting and behind a PING. Of 15 leases, 13 were lost without the guard at 500 ms, and
+// 12 with it at 700 ms.
+func TestALeaseOfAProcessThatReadsLateIsKept(t *testing.T) {
+	for _, guarded := range []bool{false, true} {
+		for _, started := range []time.Duration{0, 4 * time.Second, 8 * time.Second} {
+			run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+				options := []quorumlock.Option{quorumlock.WithTTL(3 * time.Second)}
+				if guarded {
+					options = append(options, quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes())
+				}
+				m, late := busy(t, c, options...)
+				time.Sleep(started) // ahead of the greetings
+				l := acquire(t, m, "job")
+				late.Store(int64(900 * time.Millisecond))
+				for range 60 {
+					time.Sleep(time.Second)
+					require.NoError(t, l.Err(), "guard %v", guarded)
+					for _, n := range m.Nodes() {
+						require.NoError(t, n.Err)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A node that hangs is not waited for any longer than it is late.
+func TestANodeThatHangsUnderABusyProcessIsFoundAllTheSame(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m, late := busy(t, c, quorumlock.WithTTL(9*time.Second))
+		l := acquire(t, m, "job")
+		late.Store(int64(500 * time.Millisecond))
+		time.Sleep(5 * time.Second)
+		c.Hang(2)
+		time.Sleep(10 * time.Second)
+		require.Error(t, m.Nodes()[2].Err)
+		time.Sleep(time.Minute)
+		require.NoError(t, l.Err())
+	})
+}
+
+// What ends the lease all the same says whose fault it is.
+func TestALeaseThatABusyProcessLosesSaysThatItWasShortOfCPU(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m, late := busy(t, c, quorumlock.WithTTL(3*time.Second))
+		l := acquire(t, m, "job")
+		late.Store(int64(900 * time.Millisecond))
+		time.Sleep(5 * time.Second)
+		late.Store(int64(4 * time.Second))
+		<-l.Done()
+		assert.Contains(t, l.Err().Error(), "this process was short of CPU: it has read answers")
+		late.Store(0)
+		time.Sleep(20 * time.Second)
+		l = acquire(t, m, "job")
+		c.Hang(0, 1, 2)
+		<-l.Done()
+		assert.False(t, strings.Contains(l.Err().Error(), "short of CPU"), "%v", l.Err())
+	})
+}
+
+// A late process asks less often, and as often as before once it reads in time.
+func TestAfterALatenessTheTimingIsAsBefore(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m, late := busy(t, c)
+		var pings atomic.Int64
+		c.Nodes()[0].Fail(func(cmd []string) bool {
+			if strings.EqualFold(cmd[0], "PING") {
+				pings.Add(1)
+			}
+			return false
+		}, "")
+		in10s := func() int64 {
+			pings.Store(0)
+			time.Sleep(10 * time.Second)
+			return pings.Load()
+		}
+		before := in10s()
+		late.Store(int64(400 * time.Millisecond))
+		time.Sleep(20 * time.Second)
+		assert.Less(t, in10s(), before/2)
+		late.Store(0)
+		time.Sleep(11 * time.Second)
+		assert.InDelta(t, before, in10s(), 1)
+		for _, n := range m.Nodes() {
+			require.NoError(t, n.Err)
+		}
+	})
+}
+
+// A clock that is wrong makes no process late: dead nodes are found as soon, and a loss does not speak of CPU.
+func TestAWrongClockIsNoLatenessOfTheProcess(t *testing.T) {
+	for _, step := range []time.Duration{time.Hour, -time.Hour, 2 * time.Millisecond, -2 * time.Millisecond} {
+		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+			m, _ := busy(t, c, quorumlock.WithTTL(3*time.Second))
+			for range 200 { // a step, or a drift of 2 %
+				if c.StepClock(step, 0); step.Abs() >= time.Second {
+					break
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			time.Sleep(11 * time.Second)
+			c.Hang(0, 1)
+			time.Sleep(2100 * time.Millisecond) // a PING, its bound, and another connection
+			for i, n := range m.Nodes()[:2] {
+				assert.Error(t, n.Err, "step %v, node %d", step, i)
+			}
+			c.Resume(0, 1)
+			time.Sleep(11 * time.Second)
+			l := acquire(t, m, "job")
+			time.Sleep(5 * time.Second)
+			require.NoError(t, l.Err())
+			c.Hang(0, 1, 2)
+			<-l.Done()
+			assert.NotContains(t, l.Err().Error(), "short of CPU", "step %v", step)
+			c.Resume(0, 1, 2)
+		})
+	}
+}
+
+// Each round of such a process is missed, because the answers come after the node timeout. The next one comes when
+// it would have come anyway, and no PING is ahead of it.
+func TestRoundsOfALateProcessAreAsFrequentAsOthers(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m, late := busy(t, c, quorumlock.WithTTL(3*time.Second))
+		acquire(t, m, "job")
+		last, gap := time.Now(), time.Duration(0) // of the worker's requests, one at a time
+		var pings, longest atomic.Int64
+		c.Nodes()[0].Fail(func(cmd []string) bool {
+			switch strings.ToUpper(cmd[0]) {
+			case "EVALSHA":
+				gap, last = max(gap, time.Since(last)), time.Now()
+				longest.Store(int64(gap))
+			case "PING":
+				pings.Add(1)
+			}
+			return false
+		}, "")
+		time.Sleep(20 * time.Second)
+		assert.LessOrEqual(t, pings.Load(), int64(4), "those that end the connections of a comparison")
+		late.Store(int64(400 * time.Millisecond))
+		time.Sleep(time.Minute)
+		assert.LessOrEqual(t, time.Duration(longest.Load()), 1600*time.Millisecond, "an interval, and the answer to a check")
+	})
+}

@@ -1,0 +1,249 @@
+package virtual
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/quorumlocktest"
+)
+
+// flush makes nodes forget a lock, and no more.
+func flush(t *testing.T, c *quorumlocktest.Cluster, name string, nodes ...int) {
+	t.Helper()
+	for _, i := range nodes {
+		do(t, c.Nodes()[i], "DEL", quorumlock.DefaultPrefix+name)
+	}
+}
+
+// Another client needs a majority, so a release is in vain only if one of the nodes had lost the lock before.
+func TestAReleaseIsInVainIfAMajorityHadLostTheLock(t *testing.T) {
+	for n, least := range map[int]int{1: 1, 2: 2, 3: 2, 4: 3, 5: 3} {
+		for gone := range n + 1 {
+			run(t, n, func(t *testing.T, c *quorumlocktest.Cluster) {
+				m := manager(t, c)
+				l := acquire(t, m, "job")
+				for i := range gone {
+					flush(t, c, "job", i)
+				}
+				err := l.Release(background)
+				if gone < least {
+					assert.NoError(t, err, "%d of %d", gone, n)
+					assert.ErrorIs(t, l.Err(), quorumlock.ErrReleased)
+					assert.NotErrorIs(t, l.Err(), quorumlock.ErrLost)
+					return
+				}
+				var lost *quorumlock.LostError
+				require.ErrorAs(t, err, &lost, "%d of %d", gone, n)
+				assert.Len(t, lost.Nodes, gone)
+				assert.Equal(t, lost, l.Err())
+				assert.Equal(t, err, l.Release(background), "again")
+			})
+		}
+	}
+}
+
+// A lease of two nodes has lost its majority with one of them.
+func TestANodeThatNeverHadTheLockDoesNotCountAsKeepingIt(t *testing.T) {
+	for gone, lost := range []bool{false, true} {
+		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+			m := manager(t, c)
+			do(t, c.Nodes()[2], "SET", quorumlock.DefaultPrefix+"job", "a stranger's")
+			l := acquire(t, m, "job")
+			for i := range gone {
+				flush(t, c, "job", i)
+			}
+			assert.Equal(t, lost, l.Release(background) != nil)
+		})
+	}
+}
+
+func TestAReleaseFindsALossForEveryKindOfLease(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		permit, err := m.Acquire(background, "permit", quorumlock.Permits(2))
+		require.NoError(t, err)
+		reader, err := m.Acquire(background, "read", quorumlock.Shared())
+		require.NoError(t, err)
+		other, err := m.Acquire(background, "read", quorumlock.Shared())
+		require.NoError(t, err)
+		kept := acquire(t, m, "kept", quorumlock.WithMinHold(time.Minute))
+		manual := acquire(t, m, "manual", quorumlock.WithoutRenewal())
+		all, err := m.AcquireAll(background, []string{"a", "b"})
+		require.NoError(t, err)
+		synctest.Wait()
+		for _, node := range c.Nodes() {
+			node.FlushAll()
+		}
+		for _, l := range []*quorumlock.Lease{permit, reader, other, kept, manual} {
+			assert.ErrorIs(t, l.Release(background), quorumlock.ErrLost, l.Name())
+			assert.ErrorIs(t, l.Err(), quorumlock.ErrLost, l.Name())
+		}
+		require.ErrorIs(t, all.Release(background), quorumlock.ErrLost)
+		assert.ErrorIs(t, all.Err(), quorumlock.ErrLost)
+		_, open := <-all.Lost()
+		assert.True(t, open)
+	})
+}
+
+// The first copy of a release deletes the key and its answer is lost: the second finds no key.
+func TestAReleaseThatIsSentAgainIsNoLoss(t *testing.T) {
+	for _, n := range []int{1, 3} {
+		run(t, n, func(t *testing.T, c *quorumlocktest.Cluster) {
+			m := manager(t, c)
+			l := acquire(t, m, "job")
+			for _, node := range c.Nodes() {
+				node.CutReplies()
+			}
+			released := make(chan error, 1)
+			go func() { released <- l.Release(background) }()
+			synctest.Wait()
+			require.Zero(t, holders(t, c, "job"), "deleted")
+			for _, node := range c.Nodes() {
+				node.Heal()
+			}
+			assert.NoError(t, <-released)
+			assert.NotErrorIs(t, l.Err(), quorumlock.ErrLost)
+		})
+	}
+}
+
+// The release is on its way for so long that the keys end before.
+func TestAKeyThatEndsWhileItsReleaseIsOnTheWayIsNoLoss(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c, quorumlock.WithNodeTimeout(time.Second), quorumlock.WithTTL(4*time.Second))
+		l := acquire(t, m, "job", quorumlock.WithoutRenewal())
+		time.Sleep(l.Remaining() - 50*time.Millisecond)
+		for _, node := range c.Nodes() {
+			node.Delay(200 * time.Millisecond)
+		}
+		assert.NoError(t, l.Release(background))
+		assert.NotErrorIs(t, l.Err(), quorumlock.ErrLost)
+	})
+}
+
+// A silent node counts as the holder knew it: it had the lock.
+func TestASilentNodeNeitherHidesALossNorIsOne(t *testing.T) {
+	for gone, want := range map[int]error{1: nil, 2: quorumlock.ErrLost} {
+		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+			m := manager(t, c)
+			l := acquire(t, m, "job")
+			for i := range gone {
+				flush(t, c, "job", i)
+			}
+			c.Nodes()[2].Cut()
+			began := time.Now()
+			assert.ErrorIs(t, l.Release(background), want)
+			assert.Equal(t, timeout, time.Since(began), "it may have lost the lock, too")
+			c.Nodes()[2].Heal()
+		})
+	}
+}
+
+// A lock that is passed on asks no node, so the first lease that asks finds the loss.
+func TestALossIsFoundByTheFirstReleaseThatAsksTheNodes(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		first, leases := acquire(t, m, "job"), make(chan *quorumlock.Lease)
+		for range 2 {
+			go func() {
+				l, err := m.Acquire(background, "job")
+				assert.NoError(t, err)
+				leases <- l
+			}()
+			time.Sleep(time.Millisecond)
+		}
+		require.NoError(t, first.Release(background))
+		second := <-leases
+		flush(t, c, "job", 0, 1, 2)
+		require.NoError(t, second.Release(background))
+		third := <-leases
+		require.Equal(t, first.Owner(), third.Owner(), "it was passed on twice")
+		_, open := <-second.Lost()
+		require.False(t, open)
+		assert.ErrorIs(t, third.Release(background), quorumlock.ErrLost)
+	})
+}
+
+// If a check asks before the lock is passed on, Release has returned, and the lease still learns of it.
+func TestALossThatACheckFindsIsReportedToTheLeaseThatWasReleased(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		ends := m.Subscribe(8, quorumlock.EventLost, quorumlock.EventReleased)
+		first, next := acquire(t, m, "job"), make(chan *quorumlock.Lease)
+		go func() {
+			l, err := m.Acquire(background, "job")
+			assert.NoError(t, err)
+			next <- l
+		}()
+		time.Sleep(100 * time.Millisecond)
+		flush(t, c, "job", 0, 1, 2)
+		require.NoError(t, first.Release(background))
+		second := <-next
+		require.NotEqual(t, first.Owner(), second.Owner(), "it was not passed on")
+		lost := <-first.Lost()
+		assert.Len(t, lost.Nodes, 3)
+		assert.ErrorIs(t, first.Err(), quorumlock.ErrLost)
+		assert.Equal(t, lost, <-ends.C())
+		require.NoError(t, second.Release(background))
+		assert.IsType(t, quorumlock.Released{}, <-ends.C())
+	})
+}
+
+// Do returns the loss, and Lead campaigns again as after any other.
+func TestDoAndLeadSayThatTheReleaseWasInVain(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		err := m.Do(background, "job", func(context.Context, *quorumlock.Lease) error {
+			flush(t, c, "job", 0, 1)
+			return assert.AnError
+		})
+		require.ErrorIs(t, err, quorumlock.ErrLost)
+		require.ErrorIs(t, err, assert.AnError)
+		var terms atomic.Int32
+		require.NoError(t, m.Lead(background, "leader", func(context.Context, *quorumlock.Lease) error {
+			if terms.Add(1) == 1 {
+				flush(t, c, "leader", 0, 1, 2)
+			}
+			return nil
+		}))
+		assert.EqualValues(t, 2, terms.Load())
+	})
+}
+
+// Detach says so as well: its handle would be of no use.
+func TestADetachSaysThatAMajorityHadLostTheLock(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		l := acquire(t, m, "job")
+		flush(t, c, "job", 0, 1)
+		_, err := l.Detach(background, time.Minute)
+		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
+		require.ErrorIs(t, err, quorumlock.ErrLost)
+		l = acquire(t, m, "other")
+		flush(t, c, "other", 0)
+		h, err := l.Detach(background, time.Minute)
+		require.NoError(t, err)
+		require.NoError(t, m.ReleaseHandle(background, h))
+	})
+}
+
+// No other client can have had a lock that an operator has revoked.
+func TestAReleaseOfARevokedLeaseIsNoLoss(t *testing.T) {
+	for _, hold := range []time.Duration{0, 30 * time.Second} { // the release deletes the keys, or keeps them
+		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+			l := acquire(t, manager(t, c), "job", quorumlock.WithMinHold(hold))
+			_, err := manager(t, c).Revoke(background, "job", "it hangs")
+			require.NoError(t, err)
+			require.NoError(t, l.Release(background))
+			require.ErrorIs(t, l.Err(), quorumlock.ErrReleased)
+			require.NotErrorIs(t, l.Err(), quorumlock.ErrLost)
+		})
+	}
+}
