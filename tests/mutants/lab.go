@@ -157,6 +157,7 @@ func (l *lab) test(ctx context.Context, pkg, binary, run string) (output string,
 		command := exec.CommandContext(ctx, binary,
 			"-test.run", run, "-test.v", "-test.failfast", "-test.timeout", "60s")
 		command.Dir = filepath.Join(l.root, pkg)
+		command.Env = append(os.Environ(), "QUORUMLOCK_NIGHTLY=1") // whole, see make test-nightly
 		text, err := command.CombinedOutput()
 		// A process that another goroutine has forked has the binary open for writing until
 		// it runs its own.

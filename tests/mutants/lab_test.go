@@ -54,6 +54,7 @@ func testsOf(t *testing.T, dir string) (names []string) {
 
 const patch = `It adds where it should not.
 
+Why: it happened, 160e762f
 Caught by: go test ./internal/quorum -run 'TestTally$'
 
 --- a/f.go
@@ -71,7 +72,7 @@ func TestAPatchChangesOnePlaceForEachHunk(t *testing.T) {
 	m, err := parse(directory+"/f.go/it.patch", patch)
 	require.NoError(t, err)
 	assert.Equal(t, mutant{
-		name: "It adds where it should not", patch: directory + "/f.go/it.patch", file: "f.go", pkg: "internal/quorum", run: "TestTally$",
+		name: "It adds where it should not", why: "it happened, 160e762f", patch: directory + "/f.go/it.patch", file: "f.go", pkg: "internal/quorum", run: "TestTally$",
 		hunks: []hunk{{"\tx\n\ty\n", "\tx\n\tz\n"}, {"\tlast\n", "\tlast\n\tmore\n"}},
 	}, m)
 	planted, err := m.plant("\tx\n\ty\nmiddle\n\tlast\n")
@@ -92,6 +93,7 @@ func TestAPatchChangesOnePlaceForEachHunk(t *testing.T) {
 func TestABadPatchIsRefusedByName(t *testing.T) {
 	for claim, text := range map[string]string{
 		"no header":      strings.Replace(patch, "Caught by: ", "By: ", 1),
+		"no reason":      strings.Replace(patch, "it happened, 160e762f", "it may happen", 1),
 		"two files":      strings.Replace(patch, "+++ b/f.go", "+++ b/g.go", 1),
 		"no hunk":        strings.SplitN(patch, "@@", 2)[0],
 		"text before @@": strings.Replace(patch, "@@ -1", " x\n@@ -1", 1),

@@ -5,7 +5,8 @@
 // There are two kinds. Some lie in the simulation for good, as switches
 // (internal/sim). The others are patches of the production files, Go and Lua, below
 // patches/; they are applied in an overlay of the build and never in the tree. Each names
-// the tests that have to fail; they are also run without it, and have to pass.
+// the tests that have to fail; they are also run without it, and have to pass. There are at most
+// 300 patches: docs/adr/0058-at-most-300-patches.md says which bugs are worth one.
 //
 // It prints a table, and ends with 1 unless every bug was caught. A patch whose lines are no
 // longer in its file is stale, and as bad as one that nobody catches: somebody has to look

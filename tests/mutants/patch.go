@@ -14,6 +14,7 @@ import (
 //
 //	A reset is of one node.
 //
+//	Why: a lemma
 //	Caught by: go test ./internal/hold -run 'TestAProofCountsAnswersSinceItWasLastWithdrawn$'
 //
 //	--- a/internal/hold/proof.go
@@ -25,13 +26,16 @@ import (
 //	 	}
 //
 // The lines without a sign and with a minus have to occur exactly once in the file; the line
-// numbers are for readers and for git apply.
+// numbers are for readers and for git apply. Why is the reason for which the patch is worth its
+// lines: docs/safety.md names it ("a lemma"), it breaks what README.md, doc.go or an assumption says
+// ("a promise"), or it was in the code and a commit mended it ("it happened, 160e762f").
 
 // mutant is one planted bug.
 type mutant struct {
 	name  string // a sentence without its full stop
 	patch string // path below the root of the repository
 	file  string // that it changes, below the root
+	why   string // why it stays
 	hunks []hunk
 	pkg   string // directory of the tests that have to fail, below the root
 	run   string // expression for -test.run
@@ -65,17 +69,17 @@ func load(root string) (all []mutant, err error) {
 }
 
 var (
-	header = regexp.MustCompile(`^(.+)\.\n\nCaught by: go test (\S+) -run '([^'\n]+)'\n\n--- a/(\S+)\n\+\+\+ b/(\S+)\n`)
+	header = regexp.MustCompile(`^(.+)\.\n\nWhy: (a lemma|a promise|it happened, [0-9a-f]{8})\nCaught by: go test (\S+) -run '([^'\n]+)'\n\n--- a/(\S+)\n\+\+\+ b/(\S+)\n`)
 	cut    = regexp.MustCompile(`(?m)^@@ .*@@.*\n`)
 )
 
 // parse reads one patch.
 func parse(path, text string) (m mutant, err error) {
 	head := header.FindStringSubmatch(text)
-	if head == nil || head[4] != head[5] {
-		return m, fmt.Errorf("%s: has no header; it is a sentence, a line \"Caught by: go test package -run 'tests'\", and --- a/file and +++ b/file", path)
+	if head == nil || head[5] != head[6] {
+		return m, fmt.Errorf("%s: has no header; it is a sentence, a line \"Why: a lemma\", \"Why: a promise\" or \"Why: it happened, \" and the commit that mended it, a line \"Caught by: go test package -run 'tests'\", and --- a/file and +++ b/file", path)
 	}
-	m = mutant{name: head[1], patch: path, file: head[4], pkg: filepath.Clean(head[2]), run: head[3]}
+	m = mutant{name: head[1], why: head[2], patch: path, file: head[5], pkg: filepath.Clean(head[3]), run: head[4]}
 	if want := directory + "/" + m.file; filepath.ToSlash(filepath.Dir(path)) != want {
 		return m, fmt.Errorf("%s: is not in %s, the directory of the file that it changes", path, want)
 	}
