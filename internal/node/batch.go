@@ -29,7 +29,8 @@ type transfer struct {
 	batch    []entry
 	calls    []call
 	commands rueidis.Commands
-	loads    int // commands before the calls, which load the script
+	loads    int       // commands before the calls, which load the script
+	check    *exchange // the commands behind the calls, nil for none
 	single   [1]rueidis.RedisResult
 	results  []rueidis.RedisResult
 
@@ -105,6 +106,22 @@ func (c *courier) transmit(t *transfer) {
 	if !t.broken {
 		c.debt.answered()
 	}
+}
+
+// append puts a check behind the batch: the next renewals would wait for its answers.
+func (t *transfer) append(check *exchange) {
+	t.check, t.commands = check, append(t.commands, check.commands...)
+}
+
+// detach returns the check of a transfer with its answers, nil if there is none, or not all have come over one connection.
+func (t *transfer) detach() *exchange {
+	check := t.check
+	if t.check = nil; check == nil || t.broken || t.changed {
+		return nil
+	}
+	check.results = slices.Clone(t.results[len(t.results)-len(check.commands):])
+	check.connection, check.received = t.greeted, t.received
+	return check
 }
 
 // transmitter sends batches while the worker delivers the answers to the previous ones.

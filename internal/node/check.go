@@ -27,12 +27,26 @@ type early struct {
 	answers map[string][]rueidis.RedisMessage
 }
 
-// ask asks what every greeting asks, and over a sound connection, in the same exchange, what the check of
+// exchange is what a greeting asks at first, in one call, and the answers.
+type exchange struct {
+	commands   rueidis.Commands
+	script     []question // what the last command asks, if it is a call of the script
+	entries    []entry
+	results    []rueidis.RedisResult
+	connection uint64         // the answers came over it
+	asked      clock.Validity // when it was sent
+	sent       clock.Steady   // the same instant
+	received   clock.Steady
+}
+
+// prepare makes what every greeting asks, and over a sound connection, in the same exchange, what the check of
 // the same server with the same data and lists will ask. If the answers say otherwise, run asks again.
-func (g *greeter) ask(sound bool) []rueidis.RedisResult {
-	commands := g.questions()
+func (g *greeter) prepare(sound bool) *exchange {
+	x := &exchange{commands: g.questions()}
+	x.asked, x.sent = g.cfg.Clock()
+	g.now = x.sent
 	if !sound || g.group.Watches() { // the script is not for a slot that moves
-		return g.client.DoMulti(context.Background(), commands...)
+		return x
 	}
 	all := []question{g.rehearsal(), g.looking()}
 	if g.cfg.Guard > 0 {
@@ -45,18 +59,26 @@ func (g *greeter) ask(sound bool) []rueidis.RedisResult {
 	if announcement, own := g.announcing(); own != nil {
 		all = append(all, announcement)
 	}
-	sent, entries, last := g.now, g.entries(all), len(commands)
-	commands = append(commands, g.command(wire.Micros(sent), entries, &call{locks: len(entries)}))
-	results := g.client.DoMulti(context.Background(), commands...)
-	if message, err := results[last].ToMessage(); err == nil {
-		if replies, err := g.read("", all, entries, &message); err == nil {
-			g.early = early{sent, map[string][]rueidis.RedisMessage{}}
-			for i := range all {
-				g.early.answers[all[i].key] = replies[i]
+	x.script, x.entries = all, g.entries(all)
+	x.commands = append(x.commands, g.command(wire.Micros(x.sent), x.entries, &call{locks: len(x.entries)}))
+	return x
+}
+
+// answered takes the answers to an exchange. It returns those to all but the script.
+func (g *greeter) answered(x *exchange) []rueidis.RedisResult {
+	if x.script == nil {
+		return x.results
+	}
+	last := len(x.results) - 1
+	if message, err := x.results[last].ToMessage(); err == nil {
+		if replies, err := g.read("", x.script, x.entries, &message); err == nil {
+			g.early = early{x.sent, map[string][]rueidis.RedisMessage{}}
+			for i := range x.script {
+				g.early.answers[x.script[i].key] = replies[i]
 			}
 		}
 	}
-	return results[:last]
+	return x.results[:last]
 }
 
 // take returns the answers to all questions, nil unless all were asked early. No answer counts twice.

@@ -27,7 +27,8 @@ type greeter struct {
 	marker    string // what the restart guard's marker says, "" before the first greeting
 	named     bool   // the node has an identity for lists of nodes
 	oneServer oneServer
-	early     early // what the greeting under way has asked together with INFO
+	along     *exchange // of a check whose answers came with those to a batch, nil for none
+	early     early     // what the greeting under way has asked together with INFO
 }
 
 // greet prepares a connection for use. err is why no request may use the connection;
@@ -38,13 +39,16 @@ func (g *greeter) greet(sound bool) (withheld, err error) {
 	if g.conns.severed.Swap(false) { // rueidis notices at its next command, and dials at the one after that
 		_ = g.client.Do(context.Background(), g.client.B().Ping().Build())
 	}
-	g.look()
-	sent := g.now
-	asked, _ := g.cfg.Clock()
-	results := g.ask(sound)
-	defer func() { g.early = early{} }()
+	x := g.along
+	if x == nil || x.connection != g.conns.dialed.Load() {
+		x = g.prepare(sound)
+		x.results = g.client.DoMulti(context.Background(), x.commands...)
+		_, x.received = g.cfg.Clock()
+	}
+	results, sent := g.answered(x), x.sent
+	defer func() { g.along, g.early = nil, early{} }()
 	const load, look = 4, 6 // of the scripts; for a move of the slot
-	g.look()
+	g.now = x.received
 	if results[0].NonRedisError() == nil {
 		g.debt.answered()
 	}
@@ -75,7 +79,7 @@ func (g *greeter) greet(sound bool) (withheld, err error) {
 	if g.identity = identity; cmp.Or(unknown, moved) != nil {
 		return nil, cmp.Or(unknown, moved)
 	}
-	unlooked, err := g.looked(results[look:], asked, g.now.Sub(sent))
+	unlooked, err := g.looked(results[look:], x.asked, g.now.Sub(sent))
 	if err != nil {
 		return nil, err
 	}

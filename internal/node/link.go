@@ -16,6 +16,9 @@ const (
 	// checkEvery is how often a node is greeted again over the same connection: its role,
 	// eviction policy, data and clock may have changed without traffic.
 	checkEvery = 10 * time.Second
+	// checkAhead is how long before its time a check goes along with a batch: with a TTL of 3 s, renewals are a
+	// second apart, and in a late process up to twice that.
+	checkAhead = 2 * time.Second
 	// greetMax is how long after it was asked an operation of a greeting may still run on the server.
 	greetMax = 2 * maxDial
 )
@@ -38,6 +41,7 @@ type link struct {
 	now      clock.Steady // the steady clock when it was last read
 	greeted  uint64       // the connection that has passed the greeting
 	checkAt  clock.Steady
+	alongAt  clock.Steady // from then on a batch takes the check along
 	redial   backoff.BackOff
 	redialAt clock.Steady
 	pingAt   clock.Steady // when a connection that stays idle is tested
@@ -78,7 +82,8 @@ func (l *link) ping() {
 // is short of CPU takes long for it: so no two nodes of five are greeted at one time.
 func (l *link) nextCheck() clock.Steady {
 	phase := time.Duration(l.cfg.Index%5) * checkEvery / 5
-	return l.now.Add(checkEvery - (time.Duration(l.now)+checkEvery-phase)%checkEvery)
+	at := l.now.Add(checkAhead) // this one may have come before its time
+	return at.Add(checkEvery - (time.Duration(at)+checkEvery-phase)%checkEvery)
 }
 
 // testAt returns when a connection that stays idle from now on is tested. A renewal would wait for the answer to

@@ -78,7 +78,8 @@ func (w *worker) serve() {
 		} else if w.group.Watches() && w.now >= w.lookAt {
 			w.lookForMove()
 		}
-		if w.connected() && w.now >= w.checkAt || !w.connected() && w.now >= w.redialAt {
+		alone := w.now >= w.checkAt && (w.lanes.queued() == 0 || !w.takesAlong())
+		if w.connected() && (alone || w.greeter.along != nil) || !w.connected() && w.now >= w.redialAt {
 			w.connect()
 			w.look()
 		}
@@ -136,10 +137,13 @@ func (w *worker) idle() time.Duration {
 func (w *worker) send() {
 	t, next := &w.courier.transfers[0], &w.courier.transfers[1]
 	w.courier.load(t)
+	if w.takesAlong() {
+		t.append(w.greeter.prepare(true))
+	}
 	w.courier.transmit(t)
 	for {
 		w.courier.arrived(t)
-		if t.broken || t.flushed || !w.undisturbed() || w.lanes.queued() < aheadFrom {
+		if t.check != nil || t.broken || t.flushed || !w.undisturbed() || w.lanes.queued() < aheadFrom {
 			break
 		}
 		if w.take(); len(w.courier.batch) == 0 {
@@ -151,9 +155,18 @@ func (w *worker) send() {
 		<-w.courier.replied
 		t, next = next, t
 	}
+	w.greeter.along = t.detach()
 	w.courier.handOut(t)
 	w.lanes.requeue(w.courier.resend)
 	w.courier.resend = nil
+}
+
+// takesAlong reports whether the next batch takes a check along, so that no renewal waits for its answers.
+func (w *worker) takesAlong() bool { return w.now >= w.alongAt && w.sound() && !w.group.Watches() }
+
+// sound reports whether the connection is up and has passed a greeting whose votes count.
+func (w *worker) sound() bool {
+	return w.connected() && w.vote.Barred(vote.Others{Term: w.group.Votes()}) == nil
 }
 
 // undisturbed reports whether the worker has nothing else to do than to send the next
@@ -172,7 +185,7 @@ func (w *worker) take() {
 // connect dials, unless a connection is up, and greets. Afterwards the node is connected,
 // or refused, or has the time of the next try.
 func (w *worker) connect() {
-	sound := w.connected() && w.vote.Barred(vote.Others{Term: w.group.Votes()}) == nil
+	sound := w.sound()
 	w.greeted, w.vote.Withheld = 0, nil
 	w.debt.asked(w.now)
 	withheld, err := w.greeter.greet(sound)
@@ -183,7 +196,7 @@ func (w *worker) connect() {
 		w.group.FoundMove()
 	}
 	w.look()
-	w.checkAt, w.pingAt, w.lookAt = w.nextCheck(), w.testAt(false), w.now.Add(master.LookEvery)
+	w.pingAt, w.lookAt = w.testAt(w.now < w.renewed), w.now.Add(master.LookEvery)
 	if err != nil {
 		w.greeter.unlist()
 	}
@@ -197,9 +210,7 @@ func (w *worker) connect() {
 		w.courier.retryQueue = nil
 		w.courier.trim()
 		w.vote.Withheld, err = withheld, withheld
-		if soon := w.vote.Recheck(w.greeter.others()); soon > 0 {
-			w.checkAt = w.now.Add(soon)
-		}
+		w.planCheck()
 	case w.vote.Refused:
 		w.debt.answered()
 		w.redialAt = w.now.Add(vote.RetryEvery)
@@ -212,6 +223,17 @@ func (w *worker) connect() {
 	}
 }
 
+// planCheck sets when the next check is due: soon, if that may end what keeps the node from voting.
+func (w *worker) planCheck() {
+	if soon := w.vote.Recheck(w.greeter.others()); soon > 0 {
+		w.checkAt = w.now.Add(soon)
+		w.alongAt = w.checkAt
+		return
+	}
+	w.checkAt = w.nextCheck()
+	w.alongAt = w.checkAt.Add(-checkAhead)
+}
+
 // relist registers the list again when the Manager has met another node, and reports
 // whether votes count.
 func (w *worker) relist() {
@@ -219,10 +241,11 @@ func (w *worker) relist() {
 		return
 	}
 	if w.cfg.Guard > 0 && w.vote.Withheld == nil && !w.vote.Unguarded && w.cfg.Lists.Stale(w.cfg.Index) {
-		if err := w.greeter.enlist(true); err != nil {
+		err := w.greeter.enlist(true)
+		w.look()
+		if w.planCheck(); err != nil {
 			w.checkAt = w.now // the greeting says what is wrong
 		}
-		w.look()
 	}
 	if reason := text(w.greeter.unlisted()); reason != w.unlistedWas {
 		w.report(w.vote.Withheld)
