@@ -8,6 +8,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/master"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/internal/wire/conformance"
 )
 
@@ -29,6 +30,9 @@ func TestAFailoverGroupConforms(t *testing.T) {
 	} {
 		for protocol, resp2 := range map[string]bool{"RESP3": false, "RESP2": true} {
 			t.Run(name+"/"+protocol, func(t *testing.T) {
+				if resp2 {
+					testkit.OnlyNightly(t, "one server speaks RESP2 in make test")
+				}
 				t.Parallel()
 				conformance.Run(t, func(tb testing.TB) conformance.Server {
 					server, option, prefix := start(tb)

@@ -11,12 +11,13 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// What a refusal of a permit costs a server does not depend on the number of permits, and no script of
-// refusals takes long, also while it makes the index of the slots. The server's own clock measures; the machine
-// may be busy, so the shortest of many runs counts.
+// What a refusal of a permit costs a server does not depend on the number of permits. The server's own clock measures;
+// the machine may be busy, so the shortest of many runs counts. The log has what a script takes that makes the index of
+// the slots (ADR 52).
 func TestPermitsCostTheSameAtEachLimit(t *testing.T) {
 	const few, many, callers = 4, 1024, 16 // a script has that many operations on permits
 	least := map[string]int64{}
@@ -49,7 +50,7 @@ func TestPermitsCostTheSameAtEachLimit(t *testing.T) {
 				least[fmt.Sprint(kind, limit)] = longest
 			}
 		}
-		for try := range 30 {
+		for try := range testkit.Count(30, 8) {
 			server.MustDo("FLUSHDB")
 			for slot := range limit {
 				server.MustDo("SET", wire.SlotKey("p:job", slot), wire.Compose(ownerB, 0, metadata), "PX", "3600000")
@@ -65,7 +66,4 @@ func TestPermitsCostTheSameAtEachLimit(t *testing.T) {
 	}
 	t.Logf("µs of a script: %v", least)
 	assert.LessOrEqual(t, least[fmt.Sprint("refused ", many)], 2*least[fmt.Sprint("refused ", few)])
-	for kind, us := range least {
-		assert.Less(t, us, int64(2000), kind)
-	}
 }

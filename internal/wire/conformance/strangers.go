@@ -40,27 +40,26 @@ const argQuitTicket = 2
 
 func leavesStrangersAlone(r *rig) {
 	r.subscribe()
-	for _, queue := range [][]string{nil, {ticket(1), readerTicket(2)}, {readerTicket(2), ticket(1)}} {
-		for _, value := range strangers() {
-			for _, o := range meets(r) {
-				r.admin("FLUSHALL")
-				for i, waiter := range queue {
-					r.admin("ZADD", r.queue, enqueuedAt(i), waiter)
-					r.admin("SET", r.hint, "1")
-				}
-				r.admin("ZADD", wire.ReadersKey(r.lock), "1", reader(alice)) // has ended
-				r.admin("SET", r.lock, value, "PX", "50000")
-				got := r.one(o)
-				assert.Equal(r, value, r.admin("GET", r.lock), "%s of %q", o.args[0], value)
-				assert.InDelta(r, 50_000, r.pttl(r.lock), 5000, "%s of %q", o.args[0], value)
-				switch o.args[0] {
-				case "acquire", "wait", "share", "resume", "read", "look":
-					assert.Equal(r, value, got.([]any)[0], "%s", o.args[0])
-				case "raise", "align":
-					assert.EqualValues(r, -1, got.([]any)[0], "%s", o.args[0])
-				default:
-					assert.Equal(r, int64(-1), got, "%s of %q", o.args[0], value)
-				}
+	queues := [][]string{nil, {ticket(1), readerTicket(2)}, {readerTicket(2), ticket(1)}}
+	for i, value := range strangers() {
+		for j, o := range meets(r) {
+			r.admin("FLUSHALL")
+			for k, waiter := range queues[(i+j)%len(queues)] { // each operation meets each queue, and each value
+				r.admin("ZADD", r.queue, enqueuedAt(k), waiter)
+				r.admin("SET", r.hint, "1")
+			}
+			r.admin("ZADD", wire.ReadersKey(r.lock), "1", reader(alice)) // has ended
+			r.admin("SET", r.lock, value, "PX", "50000")
+			got := r.one(o)
+			assert.Equal(r, value, r.admin("GET", r.lock), "%s of %q", o.args[0], value)
+			assert.InDelta(r, 50_000, r.pttl(r.lock), 5000, "%s of %q", o.args[0], value)
+			switch o.args[0] {
+			case "acquire", "wait", "share", "resume", "read", "look":
+				assert.Equal(r, value, got.([]any)[0], "%s", o.args[0])
+			case "raise", "align":
+				assert.EqualValues(r, -1, got.([]any)[0], "%s", o.args[0])
+			default:
+				assert.Equal(r, int64(-1), got, "%s of %q", o.args[0], value)
 			}
 		}
 	}
