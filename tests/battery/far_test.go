@@ -80,6 +80,7 @@ func shareTime(t *testing.T, r *row, servers []*redistest.Server, d time.Duratio
 }
 
 func TestAFarClientHasItsShareOfTheTime(t *testing.T) {
+	eachNight(t)
 	trips := []time.Duration{50, 150, 250, 400}
 	if !full {
 		trips = trips[1:2]

@@ -25,6 +25,7 @@ import (
 // Every packet is late by up to two TTLs, by a delay that differs from node to node and
 // changes all the time. Requests arrive when their callers no longer wait.
 func TestALatePacketLocksNothingAndBringsNothingBack(t *testing.T) {
+	eachNight(t)
 	forSizes(t, true, func(t *testing.T, n int) {
 		r := newRow(t, fmt.Sprintf("packets late by 0 to 2 TTL, N=%d", n))
 		const ttl = time.Second

@@ -196,6 +196,7 @@ func TestHistoriesOfContendingClientsAreLinearizable(t *testing.T) {
 
 // The same where more than half of the leases are shared. The others are a mutex, and exclude all.
 func TestHistoriesOfReadersAndWritersAreLinearizable(t *testing.T) {
+	eachNight(t)
 	forSizes(t, true, func(t *testing.T, n int) {
 		histories(t, n, "histories of 8 clients that read and write, under faults", .6)
 	})

@@ -22,6 +22,7 @@ import (
 // Somebody who may publish sends a Manager as many messages as it can: of all sizes, of all
 // kinds, for tickets that were issued and for others, for locks that exist and for others.
 func TestPublishedMessagesCostNoLeaseAndLittleMemory(t *testing.T) {
+	eachNight(t)
 	const ttl = 5 * time.Second
 	r := newRow(t, fmt.Sprintf("hostile messages to one Manager, TTL %v, N=3", ttl))
 	m, servers := testkit.Queueing(t, 3, quorumlock.WithTTL(ttl))

@@ -32,6 +32,7 @@ func farManager(t *testing.T, servers []*redistest.Server, trip time.Duration, o
 // Renewals must not queue behind them, and the nodes must not spend their capacity on
 // answers whose callers have given up.
 func TestAcquisitionsStarveNoRenewal(t *testing.T) {
+	eachNight(t)
 	const ttl, few = 2 * time.Second, 100
 	many := 3000
 	if raced() {
@@ -99,6 +100,7 @@ func crowdOfCallers(m *quorumlock.Manager, callers int, lasting time.Duration) (
 // One client is so far away that its answers always come after its node timeout. It can
 // never hold the lease, and must not cost the others their turns.
 func TestADistantClientTakesNoTurns(t *testing.T) {
+	eachNight(t)
 	const ttl, distance, near = time.Second, 130 * time.Millisecond, 3
 	rounds, lasting := count(6, 3), time.Duration(count(5000, 1000))*time.Millisecond
 	r := newRow(t, fmt.Sprintf("a client %v away among %d near ones, TTL %v, N=3", distance, near, ttl))

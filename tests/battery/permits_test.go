@@ -11,6 +11,7 @@ import (
 // Processes ask for permits of one name, while faults hit the nodes, the connections and the
 // processes. One of them has a smaller limit, as an instance of the version before.
 func TestNoMoreProcessesHaveAPermitThanThereAre(t *testing.T) {
+	eachNight(t)
 	for _, limit := range []int{1, 2, 10}[count(0, 1):count(3, 2)] {
 		title := fmt.Sprintf("%%d processes want %d permits of one name, %%s, N=%%d", limit)
 		underFaults(t, title, func(c *workerConfig) {

@@ -32,6 +32,7 @@ var kindFaults = []struct {
 // Processes read and write one name, while faults hit the nodes, the connections and the
 // processes. In full each kind of fault has a run of its own; otherwise all are in one.
 func TestNoProcessReadsBesideOneThatWrites(t *testing.T) {
+	eachNight(t)
 	underFaults(t, "%d processes read and write one name, %s, N=%d", func(c *workerConfig) { c.Shared = .7 },
 		func(r *row, holds []hold) int {
 			r.together(holds)

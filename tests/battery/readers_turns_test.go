@@ -26,6 +26,7 @@ import (
 // Sixteen processes read a name and never pause, so that it is never free. A writer gets its turn
 // when those who read at its call have left, and they all go on.
 func TestAWriterGetsItsTurnAmongProcessesThatReadWithoutAPause(t *testing.T) {
+	eachNight(t)
 	const readers, longest = 16, 100 * time.Millisecond
 	forSizes(t, true, func(t *testing.T, n int) {
 		r := newRow(t, fmt.Sprintf("a writer among %d processes that read without a pause, leases up to %v, N=%d", readers, longest, n))
@@ -125,6 +126,7 @@ func crowdRole() int {
 // Readers in several processes wait behind a writer. Its release wakes them all at once, and they
 // poll so seldom that nothing else lets them in.
 func TestReadersBehindAWriterAreLetInTogether(t *testing.T) {
+	eachNight(t)
 	const processes, callers, trip = 4, 16, 40 * time.Millisecond
 	forSizes(t, true, func(t *testing.T, n int) {
 		r := newRow(t, fmt.Sprintf("%d readers in %d processes behind a writer, round trip %v, N=%d", processes*callers, processes, trip, n))

@@ -35,6 +35,7 @@ func TestANodeThatRestartsEmptyCausesNoSecondLease(t *testing.T) {
 
 // The same with an append-only file that was not synced when the power failed.
 func TestANodeThatRestartsWithATruncatedLogCausesNoSecondLease(t *testing.T) {
+	eachNight(t)
 	forSizes(t, true, func(t *testing.T, n int) {
 		amnesia{
 			name: "kill -9 and restart with a truncated AOF",
@@ -61,6 +62,7 @@ func TestANodeThatRestartsWithATruncatedLogCausesNoSecondLease(t *testing.T) {
 
 // The same with a FLUSHALL: no connection breaks.
 func TestANodeThatIsFlushedCausesNoSecondLease(t *testing.T) {
+	eachNight(t)
 	forSizes(t, true, func(t *testing.T, n int) {
 		amnesia{
 			name: "FLUSHALL on live connections", reported: true,
@@ -72,6 +74,7 @@ func TestANodeThatIsFlushedCausesNoSecondLease(t *testing.T) {
 // A replica replaces its dead master, and lacks the master's last writes because
 // replication does not wait. It does have the marker.
 func TestAReplicaThatIsPromotedCausesNoSecondLease(t *testing.T) {
+	eachNight(t)
 	forSizes(t, true, func(t *testing.T, n int) {
 		amnesia{
 			name: "failover to a replica that lags", spare: true,

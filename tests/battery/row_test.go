@@ -5,11 +5,21 @@ import (
 	"os"
 	"sync"
 	"testing"
+
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 // full reports whether this is "make battery", with the counts in the table of
 // docs/reports/battery.md. Otherwise the counts are small enough for every CI run.
 var full = os.Getenv("QUORUMLOCK_BATTERY") == "full"
+
+// eachNight skips a row for which make test has no time. make test-nightly runs its small form, and make battery the full one.
+func eachNight(t *testing.T) {
+	t.Helper()
+	if !full {
+		testkit.OnlyNightly(t, "the row takes 7 s to 25 s of two processors")
+	}
+}
 
 // count returns how often a row repeats its case.
 func count(inFull, inCI int) int {

@@ -30,6 +30,7 @@ var silences = []silence{
 // One of three nodes does not answer. After the first calls that meet it, no call takes longer because of
 // it, whatever the call finds: a free name, one that is taken, or one that others want too.
 func TestANodeThatDoesNotAnswerDelaysNoCall(t *testing.T) {
+	eachNight(t)
 	for _, s := range silences {
 		t.Run(s.name, func(t *testing.T) {
 			r := newRow(t, "calls with one of three nodes "+s.name)

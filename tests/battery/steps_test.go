@@ -23,6 +23,7 @@ const stepTTL = 500 * time.Millisecond
 // The clocks of a minority are set, by a TTL to an hour, forward or back, while all nodes
 // hold the lease and a competitor asks for it all the time.
 func TestAClockThatIsSetOnAMinorityCausesNoSecondLease(t *testing.T) {
+	eachNight(t)
 	forSizes(t, true, func(t *testing.T, n int) {
 		stepMinority(t, fmt.Sprintf("clocks of a minority stepped by TTL to 1h, lease on all nodes, N=%d", n), n, false)
 		stepMinority(t, fmt.Sprintf("clocks of a minority stepped by TTL to 1h, lease on all nodes, one of the two reads, N=%d", n), n, true)

@@ -68,6 +68,7 @@ func TestAStoppedNodeHoldsUpNoCallOfTenThousand(t *testing.T) {
 
 // A minority, chosen anew each time, is stopped for longer than a lease lives.
 func TestAMinorityThatStopsAgainAndAgainCostsNoLease(t *testing.T) {
+	eachNight(t)
 	forSizes(t, true, func(t *testing.T, n int) {
 		ttl, stop := time.Second, 5*time.Second
 		if !full { // all keys of the minority expire in that time too, and other work on the machine costs no lease

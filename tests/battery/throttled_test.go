@@ -42,6 +42,7 @@ func throttle(c *child) (end func()) {
 // A holder with a quota of CPU is cut off from all nodes. It has measured how late it runs, and reports the
 // loss before its successor, which has waited since before, is granted the name.
 func TestAThrottledHolderReportsItsLossBeforeTheNextGrant(t *testing.T) {
+	eachNight(t)
 	const ttl = 2 * time.Second
 	forSizes(t, true, func(t *testing.T, n int) {
 		total := count(100, 4)

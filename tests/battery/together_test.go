@@ -39,6 +39,7 @@ var togetherFaults = []togetherFault{
 // Several hosts ask for one name at the same instant, as at the full hour, and each of them
 // once. One of them has to run the job, whatever the order in which the nodes hear them.
 func TestOneOfThoseWhoAskTogetherRunsTheJob(t *testing.T) {
+	eachNight(t)
 	for _, hosts := range []int{2, 5} {
 		for _, apart := range []time.Duration{0, 20 * time.Millisecond} {
 			for _, fault := range togetherFaults {

@@ -458,6 +458,7 @@ func exclusion(t *testing.T, r *row, tally *witnessTally, holds []hold, writes [
 // for that part of the time. The race detector takes half of the client's CPU in a
 // hand-over, so the rate is judged in a run without it, which make battery also does.
 func TestEightProcessesShareOneLock(t *testing.T) {
+	eachNight(t)
 	lasting := time.Duration(count(60, 5)) * time.Second
 	for _, n := range []int{3, 5}[:count(2, 1)] {
 		title := fmt.Sprintf("8 processes, 1 lock, %v, N=%d", lasting, n)

@@ -26,6 +26,7 @@ const leadsToSeveral = "this address leads to several servers"
 
 func TestAnAddressThatLeadsToSeveralServersGivesNoVote(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has servers of its own")
+	t.Parallel()
 	for _, nodes := range []int{1, 3} {
 		for _, guard := range [][]quorumlock.Option{nil, {quorumlock.WithRestartGuard(15 * time.Second), quorumlock.WithTrustEmptyNodes()}} {
 			for _, random := range []bool{false, true} {

@@ -27,6 +27,7 @@ func warns(m *quorumlock.Manager, node int) bool {
 // Two clients without the guard hold one lock, and both say so. Nothing is said of the same servers under other
 // addresses.
 func TestListsThatExcludeEachOtherAreNoticedOnServers(t *testing.T) {
+	testkit.OnlyNightly(t, "it waits for checks, 22 s")
 	testkit.OnlyAddrs(t, "it is about lists of single servers")
 	t.Parallel()
 	servers := redistest.Start(t, 5)

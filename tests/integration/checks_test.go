@@ -33,6 +33,7 @@ type fullServer struct {
 
 // What docs/reference.md promises of a server at its limit: it grants nothing, and everything else continues.
 func TestLeasesOutliveAFullServer(t *testing.T) {
+	testkit.OnlyNightly(t, "leases are renewed for 30 s")
 	testkit.OnlyAddrs(t, "it fills single servers")
 	t.Parallel()
 	var cases []fullServer
@@ -187,6 +188,7 @@ func TestNoClientWithoutTheGuardGetsInWhereNodesComeBackEmpty(t *testing.T) {
 
 // A pilot with the guard binds other clients for as long as one of its leases may be alive, and not longer.
 func TestTheGuardOfAPilotEndsWithItsLastLease(t *testing.T) {
+	testkit.OnlyNightly(t, "the marker of a guard ends after 34 s")
 	testkit.OnlyAddrs(t, "every group has the guard")
 	t.Parallel()
 	servers := redistest.Start(t, 1)

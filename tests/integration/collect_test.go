@@ -58,6 +58,7 @@ func registers(servers []*redistest.Server) (n []int64) {
 // The limit is reached and nothing but old registers can give way. The servers serve again
 // within 10 s of the registers' age, which is a day.
 func TestFullServersServeAgainWhenTheirRegistersAreOld(t *testing.T) {
+	testkit.OnlyNightly(t, "servers are filled for 20 s")
 	t.Parallel()
 	const count, soon = 30_000, 20 * time.Second // planting them takes a loaded machine some seconds
 	m, servers := testkit.Manager(t, 3)

@@ -14,6 +14,7 @@ import (
 // A neighbour flushes the scripts all the time. A node then gets the script again, and no caller an error.
 func TestALoopOfSCRIPTFLUSHFailsNoCall(t *testing.T) {
 	testkit.OnlyAddrs(t, "it floods servers of its own")
+	t.Parallel()
 	m, servers := testkit.Manager(t, 3, patient()...)
 	stop := make(chan struct{})
 	var neighbours sync.WaitGroup

@@ -237,6 +237,7 @@ func TestAMarkerOfALaterTermStaysAndNobodyVotes(t *testing.T) {
 // A planned failover takes a moment. Waiting goes on through it, the lease is kept, and the
 // log has a line for each change and no more.
 func TestAPlannedFailoverEndsNoWaitAndIsLoggedOnce(t *testing.T) {
+	testkit.OnlyNightly(t, "planned failovers take 45 s")
 	testkit.OnlyAddrs(t, "it has groups of its own")
 	t.Parallel()
 	g := redistest.StartGroup(t, redistest.GroupOptions{Args: quick})
@@ -290,6 +291,7 @@ func TestAPlannedFailoverEndsNoWaitAndIsLoggedOnce(t *testing.T) {
 // Replicas first, then the role moves, then the old master: what an upgrade costs is one planned
 // failover, and the restarts of replicas cost nothing.
 func TestARollingUpgradeCostsOnePlannedFailover(t *testing.T) {
+	testkit.OnlyNightly(t, "servers restart for 30 s")
 	testkit.OnlyAddrs(t, "it has a group of its own")
 	t.Parallel()
 	g := redistest.StartGroup(t, redistest.GroupOptions{Args: quick})

@@ -92,6 +92,7 @@ func TestAMarkerThatATrustingClientWroteAfterALossIsNoticed(t *testing.T) {
 
 func TestAnInvalidGuardMarkerIsAQuarantineOrAnErrorAndNoRegisterTrustsIt(t *testing.T) {
 	testkit.OnlyAddrs(t, "it is about the markers of one server")
+	t.Parallel()
 	const farAway = "7258118400000000" // µs
 	for claim, c := range map[string]struct {
 		put     func(s *redistest.Server) []string

@@ -85,6 +85,7 @@ func dump(servers []*redistest.Server, key string) any {
 }
 
 func TestAForeignValueUnderTheKeyOfALockIsToleratedAndUntouched(t *testing.T) {
+	t.Parallel()
 	for claim, opts := range map[string][]quorumlock.Option{
 		"plain":    nil,
 		"unfenced": {quorumlock.WithoutFencing()},
@@ -206,6 +207,7 @@ func (c *textCheck) check(attrs ...attribute.KeyValue) {
 }
 
 func TestAForeignValueInPlaceOfALiveLockEndsTheLeaseAndStays(t *testing.T) {
+	t.Parallel()
 	servers := testkit.Start(t, 3, "--enable-debug-command", "local")
 	m := open(t, testkit.Nodes(t, redistest.Addrs(servers)...), patient()...)
 	befores := map[string]any{}

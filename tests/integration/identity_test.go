@@ -163,6 +163,7 @@ func (a *nodeEvents) await(t *testing.T, node int, text string) quorumlock.NodeC
 // A virtual address moves to the server of another node. Every reconnection detects it,
 // and the node votes again as soon as the address moves back.
 func TestANodeWhoseAddressMovesOntoAnotherNodeDoesNotVote(t *testing.T) {
+	testkit.OnlyNightly(t, "it waits for 20 s")
 	testkit.OnlyAddrs(t, "it is about what one server is")
 	t.Parallel()
 	rounds := testkit.Count(6, 1) // a node that was another server is watched for 20 s
@@ -201,6 +202,7 @@ func statusOf(t *testing.T, m *quorumlock.Manager, node int) quorumlock.NodeStat
 // One server is left behind two addresses. No lock may be granted, however often the
 // address moves and whichever Manager asks.
 func TestOneServerBehindTwoAddressesIsNeverAQuorum(t *testing.T) {
+	testkit.OnlyNightly(t, "it waits for 40 s")
 	testkit.OnlyAddrs(t, "it is about what one server is")
 	t.Parallel()
 	rounds := testkit.Count(10, 2)
@@ -243,6 +245,7 @@ func TestOneServerBehindTwoAddressesIsNeverAQuorum(t *testing.T) {
 
 func TestAReplicaOfAnotherNodeIsNamedAtTheStart(t *testing.T) {
 	testkit.OnlyAddrs(t, "it is about what one server is")
+	t.Parallel()
 	servers := redistest.Start(t, 3, "--repl-diskless-sync-delay", "0")
 	addrs := redistest.Addrs(servers)
 	replicate(t, servers[2], servers[0])
@@ -374,6 +377,7 @@ exec `+real+` ./sentinel.conf --sentinel --bind 127.0.0.1 --port "$2"
 // A cluster node, a replica or another node's server that comes to an address later is
 // detected when it comes, and so is its departure.
 func TestAServerThatComesToANodesAddressIsCheckedAnew(t *testing.T) {
+	testkit.OnlyNightly(t, "it waits for 24 s")
 	testkit.OnlyAddrs(t, "it is about what one server is")
 	t.Parallel()
 	servers := redistest.Start(t, 3)

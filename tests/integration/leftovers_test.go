@@ -150,22 +150,22 @@ func detach(t *testing.T, l *quorumlock.Lease, keep time.Duration) quorumlock.Ha
 // hints: the index of slots, for example.
 func TestNothingStaysBehindHoweverALeaseEnds(t *testing.T) {
 	t.Parallel()
-	each := testkit.Count(60, 20)
+	each := testkit.Count(60, 5)
 	servers := testkit.Start(t, 3)
 	proxies, addrs := testkit.Proxied(t, servers)
 	proxies[2].Delay(8 * time.Millisecond)
 	opts := testkit.Options(quorumlock.WithTTL(time.Minute), quorumlock.WithNodeTimeout(900*time.Millisecond), quorumlock.WithLogger(slog.New(slog.DiscardHandler)))
 	m, other := open(t, testkit.Nodes(t, addrs...), opts...), open(t, testkit.Nodes(t, addrs...), opts...)
-	for way, end := range endings {
-		t.Run(way, func(t *testing.T) {
+	t.Run("each", func(t *testing.T) {
+		for way, end := range endings {
 			for i := range each {
-				t.Run("", func(t *testing.T) {
+				t.Run(way, func(t *testing.T) {
 					t.Parallel()
 					end(t, m, other, fmt.Sprintf("%s %d", way, i))
 				})
 			}
-		})
-	}
+		}
+	})
 	closing, err := start(t, testkit.Nodes(t, addrs...), opts...)
 	require.NoError(t, err)
 	for i := range each {
@@ -202,7 +202,7 @@ func TestOneOfManyThatResumeAtOneInstantGetsIt(t *testing.T) {
 	for i := range managers {
 		managers[i] = open(t, testkit.Nodes(t, redistest.Addrs(servers)...), patient()...)
 	}
-	for i := range testkit.Count(60, 20) {
+	for i := range testkit.Count(60, 5) {
 		l := testkit.Acquired(t, managers[0], fmt.Sprint("job ", i))
 		next := resumedByMany(t, detach(t, l, time.Minute), 10, managers...)
 		assert.Greater(t, next.Token(), l.Token())

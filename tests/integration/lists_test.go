@@ -48,6 +48,7 @@ func TestAClientWithoutTheGuardReadsAndLearnsWhatItLacks(t *testing.T) {
 // refused when a node comes back empty and a new client meets it first.
 func TestAnEmptyNodeGetsItsIdentityBack(t *testing.T) {
 	testkit.OnlyAddrs(t, "it starts with empty databases")
+	t.Parallel()
 	servers := redistest.Start(t, 3)
 	addrs := pick(servers, 0, 1, 2)
 	opts := listing(time.Second)
@@ -200,6 +201,7 @@ func TestClientsThatSpeakAnotherVersionOfTheProtocolAreRefused(t *testing.T) {
 // Only short-lived clients use the nodes, as commands of cron. One node comes back empty, and gets another
 // identity from a client that never met it before. The list of before ends although clients ask meanwhile.
 func TestAFleetOfShortCommandsGoesOnAfterANodeWasLost(t *testing.T) {
+	testkit.OnlyNightly(t, "a list ends after 32 s")
 	testkit.OnlyAddrs(t, "it starts with empty databases")
 	t.Parallel()
 	servers := redistest.Start(t, 3)
@@ -296,6 +298,7 @@ func (f *fleet) start(addrs []string) (stop func()) {
 // Nodes are added and taken away one at a time, under load.
 func TestNodesAreAddedAndTakenAwayOneByOneUnderLoad(t *testing.T) {
 	testkit.OnlyAddrs(t, "it starts with empty databases")
+	t.Parallel()
 	const guard = 5 * time.Second
 	servers := redistest.Start(t, 5)
 	f := &fleet{T: t, servers: servers, opts: listing(guard)}

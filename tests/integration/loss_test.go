@@ -14,6 +14,7 @@ import (
 )
 
 func TestFlushingAMinorityIsHealedAndAMajorityIsALoss(t *testing.T) {
+	t.Parallel()
 	m, servers := testkit.Manager(t, 3, quorumlock.WithTTL(3*time.Second))
 	l, err := m.Acquire(background, "job")
 	require.NoError(t, err)

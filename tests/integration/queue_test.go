@@ -225,6 +225,7 @@ func TestAManagerThatNeverMeetsContentionNeedsOneConnection(t *testing.T) {
 // Queues need no tokens: without fencing there are no registers, and waiters are woken
 // anyway.
 func TestWithoutFencingThereAreQueuesAndNoRegisters(t *testing.T) {
+	t.Parallel()
 	m, servers := testkit.Manager(t, 3, quorumlock.WithoutFencing())
 	managers := testkit.Crowd(t, servers, 4, quorumlock.WithoutFencing())
 	l, err := m.Acquire(background, "job")

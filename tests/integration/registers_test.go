@@ -36,6 +36,7 @@ func spoil(servers []*redistest.Server, command []string) {
 }
 
 func TestAnInvalidRegisterGrantsNothingAndLeavesNoLock(t *testing.T) {
+	t.Parallel()
 	for claim, command := range map[string][]string{
 		"infinite":             register("inf"),
 		"2^53":                 register(fmt.Sprint(exact)),
@@ -88,6 +89,7 @@ func TestAnInvalidRegisterGrantsNothingAndLeavesNoLock(t *testing.T) {
 }
 
 func TestAValidRegisterIsCountedFrom(t *testing.T) {
+	t.Parallel()
 	for claim, c := range map[string]struct {
 		command []string
 		token   int64 // 0: the token is a current timestamp

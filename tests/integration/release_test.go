@@ -18,6 +18,7 @@ import (
 
 // The work is shorter than a third of the TTL, so no renewal notices that the key has been taken.
 func TestAReleaseSaysThatAnotherClientHasTheLock(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{1, 3} {
 		servers := testkit.Start(t, n)
 		mine, other := testkit.Connect(t, redistest.Addrs(servers)), testkit.Connect(t, redistest.Addrs(servers))

@@ -15,6 +15,7 @@ import (
 
 func TestALeaseOutlivesAMinorityOfKilledNodesAndIsHealed(t *testing.T) {
 	testkit.OnlyAddrs(t, "in quarantine, a master gets no key back that it did not have within the TTL")
+	t.Parallel()
 	for _, n := range []int{3, 5} {
 		t.Run(fmt.Sprintf("N=%d", n), func(t *testing.T) {
 			t.Parallel()
@@ -84,6 +85,7 @@ func TestAFrozenMinorityDelaysNoCaller(t *testing.T) {
 }
 
 func TestAHolderGetsALostNodeBackAlthoughOthersWait(t *testing.T) {
+	t.Parallel()
 	m, servers := testkit.Manager(t, 3, quorumlock.WithTTL(3*time.Second))
 	managers := testkit.Crowd(t, servers, 3, quorumlock.WithTTL(3*time.Second))
 	l, err := m.Acquire(background, "job")

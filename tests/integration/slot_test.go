@@ -87,6 +87,7 @@ func TestSlotsWithDifferentTagsAreRefusedWithTheFix(t *testing.T) {
 // The slot's keys move to another master while a lease is held. The lease goes on, or is
 // reported as lost, and the new owner starts a quarantine.
 func TestALeaseAndItsQueueOutliveTheMoveOfTheirSlot(t *testing.T) {
+	testkit.OnlyNightly(t, "slots move for 30 s")
 	testkit.OnlyAddrs(t, "it has clusters of its own")
 	t.Parallel()
 	c := redistest.StartCluster(t, redistest.ClusterOptions{Args: []string{"--repl-diskless-sync-delay", "0"}})
@@ -177,6 +178,7 @@ func TestAHalfMovedSlotIsATransientState(t *testing.T) {
 // A cluster keeps the connections of a master that is demoted and promoted again. Such a
 // connection gives no vote unless its client has learnt what happened meanwhile.
 func TestAConnectionThatOutlivesTwoFailoversGivesNoVote(t *testing.T) {
+	testkit.OnlyNightly(t, "two failovers take 19 s")
 	testkit.OnlyAddrs(t, "it has clusters of its own")
 	t.Parallel()
 	c := redistest.StartCluster(t, redistest.ClusterOptions{Args: []string{"--repl-diskless-sync-delay", "0"}})
@@ -237,6 +239,7 @@ func TestAConnectionThatOutlivesTwoFailoversGivesNoVote(t *testing.T) {
 // its keys. Another client waits until the lease that lost its key ends.
 func TestASlotMoveThatIsTakenBackCausesNoSecondLease(t *testing.T) {
 	testkit.OnlyAddrs(t, "it has clusters of its own")
+	t.Parallel()
 	const ttl, lost = 6 * time.Second, 2 * time.Second
 	for claim, k := range map[string]struct {
 		asks, late bool          // the other client asks while the slot is half moved, or starts afterwards

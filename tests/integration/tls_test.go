@@ -104,6 +104,7 @@ func live(t *testing.T, m, contender *quorumlock.Manager, servers []*redistest.S
 
 func TestATLSNodeThatCannotBeTrustedIsRefusedAndTheErrorSaysWhy(t *testing.T) {
 	testkit.OnlyAddrs(t, "the Sentinel and the owner of the slots know the plain port")
+	t.Parallel()
 	ca, clients := redistest.NewCA(t), redistest.NewCA(t)
 	servers := redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: ca, Names: []string{"redis.test", "127.0.0.1"}}})
 	strict := redistest.StartWith(t, 1, redistest.Options{TLS: &redistest.TLS{CA: ca, Clients: clients}})
