@@ -241,16 +241,16 @@ func (w *worker) relist() {
 		return
 	}
 	if w.cfg.Guard > 0 && w.vote.Withheld == nil && !w.vote.Unguarded && w.cfg.Lists.Stale(w.cfg.Index) {
-		err := w.greeter.enlist(true)
-		w.look()
-		if w.planCheck(); err != nil {
+		if err := w.greeter.enlist(true); err != nil {
 			w.checkAt = w.now // the greeting says what is wrong
 		}
+		w.look()
 	}
 	if reason := text(w.greeter.unlisted()); reason != w.unlistedWas {
 		w.report(w.vote.Withheld)
-		if w.cfg.Guard == 0 { // look often for the end of what binds this client
-			w.checkAt = min(w.checkAt, w.now.Add(vote.RetryEvery))
+		if w.checkAt > w.now { // soon if it votes no more, and not so soon if it votes now
+			w.checkAt = w.now
+			w.planCheck()
 		}
 	}
 }
