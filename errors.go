@@ -124,8 +124,8 @@ func (e *HeldError) until(unless string) string {
 	return ", expires in " + errs.Readable(e.RetryAfter) + unless
 }
 
-// Is reports whether target is ErrHeld.
-func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+// Unwrap returns ErrHeld.
+func (e *HeldError) Unwrap() error { return ErrHeld }
 
 // QuorumError says which nodes did not give the answer that was needed, and why. It is
 // ErrNoQuorum; errors.As finds the errors of the nodes.
@@ -171,7 +171,7 @@ func enough(ctx context.Context, e *ensemble.Ensemble, op, name string, a *ensem
 func nodeErrors(e *ensemble.Ensemble, problems []error) (list []*NodeError) {
 	for i, err := range problems {
 		if err != nil {
-			list = append(list, &NodeError{Node: i, Addr: e.Nodes()[i].Addr(), Err: err})
+			list = append(list, nodeError(i, e.Nodes()[i].Addr(), err))
 		}
 	}
 	return list
@@ -239,16 +239,13 @@ func writeNodes(b *strings.Builder, nodes []*NodeError) {
 	}
 }
 
-// Is reports whether target is ErrNoQuorum.
-func (e *QuorumError) Is(target error) bool { return target == ErrNoQuorum }
+// Unwrap returns ErrNoQuorum and the errors of the nodes.
+func (e *QuorumError) Unwrap() []error { return withNodes(ErrNoQuorum, e.Nodes) }
 
-// Unwrap returns the errors of the nodes.
-func (e *QuorumError) Unwrap() []error { return asErrors(e.Nodes) }
-
-func asErrors(nodes []*NodeError) []error {
-	errs := make([]error, len(nodes))
-	for i, n := range nodes {
-		errs[i] = n
+func withNodes(err error, nodes []*NodeError) []error {
+	errs := []error{err}
+	for _, n := range nodes {
+		errs = append(errs, n)
 	}
 	return errs
 }
@@ -258,6 +255,14 @@ type NodeError struct {
 	Node int    // index in the list given to New
 	Addr string // as given to New
 	Err  error
+	// Misconfigured means that an operator must fix the node or its options: missing rights, a
+	// replica, a key of another type.
+	Misconfigured bool
+}
+
+func nodeError(i int, addr string, err error) *NodeError {
+	var config *wire.ConfigError
+	return &NodeError{Node: i, Addr: addr, Err: err, Misconfigured: errors.As(err, &config)}
 }
 
 // Error names the node and its error.
@@ -278,13 +283,6 @@ func oneLine(text string) string {
 // Unwrap returns the error.
 func (e *NodeError) Unwrap() error { return e.Err }
 
-// Misconfigured reports whether an operator must fix the node or its options: missing
-// rights, a replica, a key of another type.
-func (e *NodeError) Misconfigured() bool {
-	var config *wire.ConfigError
-	return errors.As(e.Err, &config)
-}
-
 // LostError is ErrLost with all that is known about it.
 type LostError struct{ Lost }
 
@@ -296,11 +294,8 @@ func (e *LostError) Error() string {
 	return b.String()
 }
 
-// Is reports whether target is ErrLost.
-func (e *LostError) Is(target error) bool { return target == ErrLost }
-
-// Unwrap returns the errors of the nodes.
-func (e *LostError) Unwrap() []error { return asErrors(e.Nodes) }
+// Unwrap returns ErrLost and the errors of the nodes.
+func (e *LostError) Unwrap() []error { return withNodes(ErrLost, e.Nodes) }
 
 // InvalidError says what cannot be used, what its bound is and how to fix it. It is
 // ErrInvalid.
@@ -325,11 +320,13 @@ func (e *InvalidError) Error() string {
 	return oneLine(s)
 }
 
-// Is reports whether target is ErrInvalid.
-func (e *InvalidError) Is(target error) bool { return target == ErrInvalid }
-
-// Unwrap returns the node's own error, nil if there is none.
-func (e *InvalidError) Unwrap() error { return e.Err }
+// Unwrap returns ErrInvalid, and the node's own error if there is one.
+func (e *InvalidError) Unwrap() []error {
+	if e.Err == nil {
+		return []error{ErrInvalid}
+	}
+	return []error{ErrInvalid, e.Err}
+}
 
 // FuncError is the error of a function that Do or Lead has run, if that error is one of this
 // package's, such as the HeldError of another name. errors.Is and errors.As do not find those

@@ -41,11 +41,11 @@ var asJSON = map[string]struct {
 	"Renewed":  {quorumlock.Renewed{Name: "job", Token: 7, ValidUntil: instant, Confirmed: 3}, `{"name":"job","token":7,"valid_until":"2026-11-26T08:30:00.25Z","margin":0,"confirmed":3}`},
 	"AtRisk": {
 		quorumlock.AtRisk{Name: "job", Token: 7, Remaining: 1500 * time.Microsecond, Nodes: []*quorumlock.NodeError{broken}},
-		`{"name":"job","token":7,"remaining_ms":1.5,"margin":0,"confirmed":0,"nodes":[{"error":"node 1 (b:6379): key is missing","node":1,"addr":"b:6379"}]}`,
+		`{"name":"job","token":7,"remaining_ms":1.5,"margin":0,"confirmed":0,"nodes":[{"error":"node 1 (b:6379): key is missing","node":1,"addr":"b:6379","misconfigured":false}]}`,
 	},
 	"Lost": {
 		lost, `{"name":"job","token":7,"reason":"missing","at":"2026-11-26T08:30:00.25Z","valid_until":"2026-11-26T08:30:00.25Z","another_from":"2026-11-26T08:30:00.25Z",` +
-			`"nodes":[{"error":"node 1 (b:6379): key is missing","node":1,"addr":"b:6379"}]}`,
+			`"nodes":[{"error":"node 1 (b:6379): key is missing","node":1,"addr":"b:6379","misconfigured":false}]}`,
 	},
 	"Wanted":   {quorumlock.Wanted{Waiters: 2, Asked: true, By: "ops", Reason: "deploy"}, `{"waiters":2,"asked":true,"by":"ops","reason":"deploy"}`},
 	"Released": {quorumlock.Released{Name: "job", Token: 7}, `{"name":"job","token":7}`},
@@ -71,9 +71,9 @@ var asJSON = map[string]struct {
 	"QuorumError": {
 		&quorumlock.QuorumError{Op: "renew", Name: "job", Need: 2, Got: 1, Nodes: []*quorumlock.NodeError{broken}},
 		`{"error":"quorumlock: renew \"job\": confirmed by 1 node, need 2: node 1 (b:6379): key is missing","op":"renew","name":"job","need":2,"got":1,` +
-			`"nodes":[{"error":"node 1 (b:6379): key is missing","node":1,"addr":"b:6379"}],"retry_after_ms":0}`,
+			`"nodes":[{"error":"node 1 (b:6379): key is missing","node":1,"addr":"b:6379","misconfigured":false}],"retry_after_ms":0}`,
 	},
-	"NodeError": {broken, `{"error":"node 1 (b:6379): key is missing","node":1,"addr":"b:6379"}`},
+	"NodeError": {broken, `{"error":"node 1 (b:6379): key is missing","node":1,"addr":"b:6379","misconfigured":false}`},
 	"LostError": {
 		&quorumlock.LostError{Lost: quorumlock.Lost{Name: "job", Reason: quorumlock.LostMaxHold, At: instant}},
 		`{"error":"quorumlock: lease \"job\" (token 0) lost: maximum hold reached","name":"job","token":0,"reason":"max_hold","at":"2026-11-26T08:30:00.25Z","nodes":null}`,

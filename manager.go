@@ -215,7 +215,7 @@ func (s *startup) misconfigured() (first error) {
 			first = &InvalidError{
 				What: "node", Value: fmt.Sprintf("%d (%s)", i, n.Addr()),
 				Bound: strings.TrimSuffix(err.Error(), ": "+config.Fix), Fix: config.Fix, // and with which other node
-				Err: &NodeError{Node: i, Addr: n.Addr(), Err: err},
+				Err: nodeError(i, n.Addr(), err),
 			}
 			if config.List {
 				return first

@@ -159,7 +159,7 @@ func TestErrorsNameThePasswordFieldAndNeverItsValue(t *testing.T) {
 		require.ErrorIs(t, err, quorumlock.ErrInvalid)
 		var node *quorumlock.NodeError
 		require.ErrorAs(t, err, &node)
-		assert.True(t, node.Misconfigured())
+		assert.True(t, node.Misconfigured)
 		assert.Contains(t, err.Error(), "Password")
 		assert.NotContains(t, err.Error(), "barley")
 	}

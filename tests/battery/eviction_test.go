@@ -54,7 +54,7 @@ func TestANodeThatEvictsCausesNoSecondLease(t *testing.T) {
 			case err == nil:
 				granted++
 				require.NoError(t, l.Release(t.Context()))
-			case errors.As(err, &short) && short.Nodes[0].Node == 0 && short.Nodes[0].Misconfigured() && strings.Contains(err.Error(), policy):
+			case errors.As(err, &short) && short.Nodes[0].Node == 0 && short.Nodes[0].Misconfigured && strings.Contains(err.Error(), policy):
 				named++
 			case errors.As(err, &short) && slices.ContainsFunc(short.Nodes, func(e *quorumlock.NodeError) bool { return e.Node == 1 }):
 				stalled++ // the node without a fault did not answer in time: the machine is busy

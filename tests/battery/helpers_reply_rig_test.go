@@ -343,7 +343,7 @@ func (c *managerClient) ask(name string) (string, error) {
 		return taken, err
 	case !errors.As(err, &short) || len(short.Nodes) != 1 || short.Nodes[0].Node != 0:
 		return "another node's error", err
-	case short.Nodes[0].Misconfigured():
+	case short.Nodes[0].Misconfigured:
 		return misconfigured, err
 	default:
 		return "no quorum", err

@@ -359,7 +359,7 @@ func (w *worker) refused(err error) error {
 		var short *quorumlock.QuorumError
 		if errors.As(err, &short) {
 			for _, node := range short.Nodes {
-				if node.Misconfigured() {
+				if node.Misconfigured {
 					return fmt.Errorf("acquire: %w", err)
 				}
 			}

@@ -147,7 +147,7 @@ func TestNewReportsMissingRightsOfRenewalsUnderTheGuardToo(t *testing.T) {
 // actionable reports whether the error says that waiting does not help.
 func actionable(err error) bool {
 	var node *quorumlock.NodeError
-	return errors.Is(err, quorumlock.ErrInvalid) || errors.As(err, &node) && node.Misconfigured()
+	return errors.Is(err, quorumlock.ErrInvalid) || errors.As(err, &node) && node.Misconfigured
 }
 
 // complaints takes a lease through its whole life on one server and returns every error.

@@ -52,7 +52,7 @@ func refused(tb testing.TB, m *quorumlock.Manager, name string) (err error) {
 		}
 		broken := 0
 		for _, n := range short.Nodes {
-			if n.Misconfigured() {
+			if n.Misconfigured {
 				broken++
 			}
 		}

@@ -40,7 +40,7 @@ func TestAClientWithoutTheGuardReadsAndLearnsWhatItLacks(t *testing.T) {
 	require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
 	var missed *quorumlock.QuorumError
 	require.ErrorAs(t, err, &missed)
-	assert.True(t, slices.ContainsFunc(missed.Nodes, (*quorumlock.NodeError).Misconfigured), "%v", err)
+	assert.True(t, slices.ContainsFunc(missed.Nodes, func(n *quorumlock.NodeError) bool { return n.Misconfigured }), "%v", err)
 	assert.ErrorContains(t, err, "set WithRestartGuard to 2s on this client as well")
 }
 

@@ -159,7 +159,7 @@ func TestAHalfMovedSlotIsATransientState(t *testing.T) {
 		if !errors.As(err, &node) || !strings.HasPrefix(node.Err.Error(), text) {
 			return false
 		}
-		assert.False(t, node.Misconfigured())
+		assert.False(t, node.Misconfigured)
 		return true
 	})
 	select {

@@ -187,7 +187,7 @@ func TestMisconfiguredNodesEndTheWaitAtOnce(t *testing.T) {
 		_, err := m.Acquire(background, "job")
 		var node *quorumlock.NodeError
 		require.ErrorAs(t, err, &node)
-		assert.True(t, node.Misconfigured())
+		assert.True(t, node.Misconfigured)
 		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
 		assert.Contains(t, err.Error(), "rights")
 
