@@ -32,14 +32,14 @@ func explained(t *testing.T, err error) {
 // The name alone decides whether it is accepted, and its key gives the name back.
 func FuzzNames(f *testing.F) {
 	for _, name := range []string{"", "job", "\xff", "日本", "{", "}{", "a\x00b", strings.Repeat("n", 512), strings.Repeat("n", 513), strings.Repeat("é", 257)} {
-		f.Add(DefaultPrefix, name)
+		f.Add(config.DefaultPrefix, name)
 		f.Add("", name)
 		f.Add("{app}:", name)
 	}
 	idle := idleManager(clock.New())
 	f.Fuzz(func(t *testing.T, prefix, name string) {
 		err := checkName(name)
-		if legal := len(name) > 0 && len(name) <= MaxNameLen && utf8.ValidString(name); legal != (err == nil) {
+		if legal := len(name) > 0 && len(name) <= config.MaxNameLen && utf8.ValidString(name); legal != (err == nil) {
 			t.Fatalf("%q: %v", name, err)
 		}
 		if err != nil {
@@ -93,7 +93,7 @@ func FuzzOptions(f *testing.F) {
 		perLease // the lease options are passed to Acquire
 	)
 	const day, most = int64(24 * time.Hour), int64(math.MaxInt64)
-	for _, d := range []int64{0, 1, -1, int64(MinTTL), int64(time.Second), int64(MaxTTL), 2 * day, most, most - most%1_000_000, math.MinInt64} {
+	for _, d := range []int64{0, 1, -1, int64(config.MinTTL), int64(time.Second), int64(config.MaxTTL), 2 * day, most, most - most%1_000_000, math.MinInt64} {
 		for _, set := range []uint32{0, setTTL, setMaxHold, setMinHold, setWait, setStartupWait, setWait | failFast, setLockDelay, setNodeTimeout, setGuard, setGuard | setTrust, setGuard | setFailover,
 			perLease | setTTL, perLease | setMinHold, perLease | setLockDelay} {
 			f.Add(set, "a:1,b:2,c:3", d, d, d, d, d, d, d, d, 0.01, "p:", "label")
@@ -201,11 +201,11 @@ func works(t *testing.T, c *settings, terms *config.Terms) {
 	m.SetLag(time.Duration(quorum.Never))
 	left := m.End().Add(-now) // the time left when the watchdog is as late as allowed
 	switch {
-	case terms.TTL < MinTTL || terms.TTL > MaxTTL || terms.LockDelay < 0 || terms.TTL+terms.LockDelay > MaxTTL:
+	case terms.TTL < config.MinTTL || terms.TTL > config.MaxTTL || terms.LockDelay < 0 || terms.TTL+terms.LockDelay > config.MaxTTL:
 		t.Errorf("a TTL of %v and a lock delay of %v", terms.TTL, terms.LockDelay)
 	case !wholeMillis(terms.KeyTTL):
 		t.Errorf("keys live %s ms", terms.KeyTTL)
-	case terms.Timeout < MinNodeTimeout || terms.Timeout >= terms.TTL:
+	case terms.Timeout < config.MinNodeTimeout || terms.Timeout >= terms.TTL:
 		t.Errorf("a node timeout of %v with a TTL of %v", terms.Timeout, terms.TTL)
 	case left < clock.Validity(terms.MinUseful):
 		t.Errorf("a fresh lease has %v left of its TTL %v (maximum hold %v): it is never granted", left, terms.TTL, terms.MaxHold)
@@ -219,9 +219,9 @@ func works(t *testing.T, c *settings, terms *config.Terms) {
 		t.Errorf("keys that live %v and a window of %v under a restart guard of %v", terms.TTL+terms.LockDelay, c.Failover, c.Guard)
 	case c.Guarded && terms.MinHold+c.Failover > c.Guard:
 		t.Errorf("a minimum hold of %v and a window of %v under a restart guard of %v", terms.MinHold, c.Failover, c.Guard)
-	case terms.MinHold < 0 || terms.MinHold > MaxTTL:
+	case terms.MinHold < 0 || terms.MinHold > config.MaxTTL:
 		t.Errorf("a minimum hold of %v", terms.MinHold)
-	case len(terms.Label) > MaxLabelLen || !utf8.ValidString(terms.Label) || !utf8.ValidString(c.Prefix):
+	case len(terms.Label) > config.MaxLabelLen || !utf8.ValidString(terms.Label) || !utf8.ValidString(c.Prefix):
 		t.Errorf("a label or a prefix that no key can have: %q, %q", terms.Label, c.Prefix)
 	}
 }

@@ -36,7 +36,7 @@ type Kind struct{ kind config.Kind }
 // readers, and keep them out. They do not queue with readers, or leave the queue, and then poll.
 func Shared() Kind { return Kind{config.Kind{Shared: true}} }
 
-// Permits asks for one of n permits of the name, 1 to MaxPermits: a semaphore. At most n leases of the name are
+// Permits asks for one of n permits of the name, 1 to 1024: a semaphore. At most n leases of the name are
 // valid at any time. With Lead, it elects up to n leaders.
 //
 // A permit is a lease on one of the slots 0 to n-1 of the name (Lease.Slot), each of which is an exclusive

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
@@ -473,7 +474,7 @@ func TestACallerThatGivesUpBehindAnotherReportsTheObstacle(t *testing.T) {
 		require.ErrorAs(t, err, &held)
 		assert.Equal(t, "job", held.Name)
 		assert.Equal(t, "me", held.Holder.Label)
-		assert.InDelta(t, quorumlock.DefaultTTL, held.RetryAfter, float64(5*time.Second))
+		assert.InDelta(t, config.DefaultTTL, held.RetryAfter, float64(5*time.Second))
 	}
 	check(wait(m))
 

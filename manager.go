@@ -60,7 +60,7 @@ type life struct {
 // newPatience is how much longer New waits for slow nodes once a quorum has answered.
 const newPatience = 250 * time.Millisecond
 
-// New connects to the nodes: 1, 3 or 5 independent Redis masters, one option each (Addrs makes plain
+// New connects to the nodes: 1, 3 or 5 (at most 15) independent Redis masters, one option each (Addrs makes plain
 // ones; Sentinel and ClusterSlot make failover groups). It uses their addresses, TLS, credentials, database,
 // names and dial functions, and sets the other connection options as the protocol needs them. Four
 // nodes work, survive no more failures than three, and a warning says so.

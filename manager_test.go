@@ -17,6 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
@@ -263,7 +264,7 @@ func TestALeaseExcludesOthersAndNamesItsHolder(t *testing.T) {
 		assert.Equal(t, "me, here", held.Holder.Label)
 		assert.Equal(t, l.Owner(), held.Holder.Owner)
 		assert.WithinDuration(t, time.Now(), held.Holder.Since, time.Minute)
-		assert.InDelta(t, quorumlock.DefaultTTL, held.RetryAfter, float64(5*time.Second))
+		assert.InDelta(t, config.DefaultTTL, held.RetryAfter, float64(5*time.Second))
 
 		require.NoError(t, l.Release(background))
 		assert.False(t, l.Valid())

@@ -12,25 +12,6 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/master"
-	"github.com/quorumlock/quorumlock/internal/quorum"
-	"github.com/quorumlock/quorumlock/internal/wire"
-)
-
-// Defaults and bounds of the options.
-const (
-	MaxNames           = quorum.MaxSeveral         // 16: of one call of AcquireAll or DoAll
-	MaxPermits         = config.MaxPermits         // 1024: of a name
-	DefaultTTL         = config.DefaultTTL         // 10 s
-	MinTTL             = config.MinTTL             // 100 ms
-	MaxTTL             = config.MaxTTL             // 24 h
-	DefaultPrefix      = config.DefaultPrefix      // "quorumlock:"
-	DefaultDriftFactor = config.DefaultDriftFactor // 0.01
-	MaxDriftFactor     = config.MaxDriftFactor     // 0.1
-	MinNodeTimeout     = config.MinNodeTimeout     // 5 ms
-	MaxNameLen         = config.MaxNameLen         // 512 bytes
-	MaxLabelLen        = config.MaxLabelLen        // 256 bytes
-	MaxReasonLen       = wire.MaxReasonLen         // 256 bytes, of AskRelease and Revoke
-	MaxNodes           = config.MaxNodes           // 15
 )
 
 // Addrs returns the options of nodes that need nothing but an address: host:port, or the absolute
@@ -177,7 +158,7 @@ func WithoutRenewal() LeaseOption {
 }
 
 // WithPrefix sets what the keys of all locks begin with. Default "quorumlock:"; "" is
-// allowed. A lock's key is the prefix and the name, so that this client and other Redlock
+// allowed, and 512 bytes at most. A lock's key is the prefix and the name, so that this client and other Redlock
 // clients on the same key exclude each other. All users of a name need the same prefix. A
 // brace is allowed as part of a whole hash tag.
 func WithPrefix(s string) Option {

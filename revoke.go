@@ -112,8 +112,8 @@ func (m *Manager) gone(ctx context.Context, before *Status) bool {
 // noted returns the state of a name for a note to its holder. Without an error the name is held by a lease
 // of this package, or nobody can hold it.
 func (m *Manager) noted(ctx context.Context, op, name, reason string) (s Status, note wire.Note, err error) {
-	if len(reason) > MaxReasonLen || !utf8.ValidString(reason) {
-		return s, note, &InvalidError{What: "reason", Value: strconv.Quote(reason), Bound: "has to be UTF-8 of at most " + strconv.Itoa(MaxReasonLen) + " bytes", Fix: "shorten it"}
+	if len(reason) > wire.MaxReasonLen || !utf8.ValidString(reason) {
+		return s, note, &InvalidError{What: "reason", Value: strconv.Quote(reason), Bound: "has to be UTF-8 of at most " + strconv.Itoa(wire.MaxReasonLen) + " bytes", Fix: "shorten it"}
 	}
 	s, err = m.Inspect(ctx, name)
 	if err != nil {

@@ -39,8 +39,8 @@ func (m *Manager) AcquireAll(ctx context.Context, names []string, opts ...Acquir
 		return nil, errNilContext()
 	}
 	sorted := slices.Compact(slices.Sorted(slices.Values(names)))
-	if len(sorted) == 0 || len(sorted) > MaxNames {
-		return nil, &InvalidError{What: "names", Value: strconv.Itoa(len(sorted)), Bound: "have to be 1 to " + strconv.Itoa(MaxNames) + " different ones",
+	if len(sorted) == 0 || len(sorted) > quorum.MaxSeveral {
+		return nil, &InvalidError{What: "names", Value: strconv.Itoa(len(sorted)), Bound: "have to be 1 to " + strconv.Itoa(quorum.MaxSeveral) + " different ones",
 			Fix: "lock their common resource under one name"}
 	}
 	for _, name := range sorted {

@@ -164,7 +164,7 @@ func TestOptionsOfGoRedisReachTheServer(t *testing.T) {
 	require.NoError(t, err)
 	_, err = m.TryAcquire(t.Context(), "job")
 	require.NoError(t, err)
-	found, err := data.Exists(t.Context(), quorumlock.DefaultPrefix+"job").Result()
+	found, err := data.Exists(t.Context(), "quorumlock:job").Result()
 	require.NoError(t, err)
 	require.Equal(t, int64(1), found)
 	require.NoError(t, m.Close(t.Context()))

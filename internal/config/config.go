@@ -18,7 +18,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Defaults and bounds, as the root shows them.
+// Defaults and bounds: the options of the root say them in numbers.
 const (
 	DefaultTTL         = 10 * time.Second
 	MinTTL             = 100 * time.Millisecond

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
@@ -40,7 +41,7 @@ var Prefix = prefix()
 func prefix() string {
 	switch constructor {
 	case byAddress, bySentinel:
-		return quorumlock.DefaultPrefix
+		return config.DefaultPrefix
 	case bySlot:
 		return tag + ":"
 	default:

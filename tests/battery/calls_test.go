@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -104,7 +105,7 @@ func TestTheRowsKnowEveryOperationOfTheScript(t *testing.T) {
 		}
 		return false
 	}, 0)
-	m := testkit.Connect(t, addrs, quorumlock.WithRestartGuard(quorumlock.DefaultTTL), quorumlock.WithTrustEmptyNodes())
+	m := testkit.Connect(t, addrs, quorumlock.WithRestartGuard(config.DefaultTTL), quorumlock.WithTrustEmptyNodes())
 	for i := range 4 { // each second one is refused, and waits
 		acquire := m.Acquire
 		if i > 1 {
@@ -122,7 +123,7 @@ func TestTheRowsKnowEveryOperationOfTheScript(t *testing.T) {
 		assert.True(t, known)
 		for _, op := range all {
 			seen[op.kind()], seen[op.name] = true, true
-			if op.name != "guard" && op.name != "list" && op.name != "announce" && op.name != "forget" && op.key != wire.GuardKey(quorumlock.DefaultPrefix) {
+			if op.name != "guard" && op.name != "list" && op.name != "announce" && op.name != "forget" && op.key != wire.GuardKey(config.DefaultPrefix) {
 				assert.Equal(t, lockKey("job"), op.key, op.name)
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
@@ -89,7 +90,7 @@ func evictions(t *testing.T, n int, servers []*redistest.Server, holder, competi
 
 	teeth := newRow(t, fmt.Sprintf("%s, holder with a bare majority, guard off, N=%d", under, n))
 	dropped := amnesia{shared: shared, lose: func(w *amnesiaWorld, victim int, _ int64) {
-		s, key := w.servers[victim], quorumlock.DefaultPrefix+w.job
+		s, key := w.servers[victim], config.DefaultPrefix+w.job
 		held := s.MustDo("GET", key)
 		if held == nil {
 			return // the server is full since the round before, and has dropped it already
@@ -126,7 +127,7 @@ func pressed(t *testing.T, victim, other *redistest.Server, ask pair, policy str
 		}
 		t.Error("the competitor is not granted the lease")
 	})
-	key := quorumlock.DefaultPrefix + held.Name()
+	key := config.DefaultPrefix + held.Name()
 	// The node does not vote, and a heal must not give it a key that would be a vote.
 	// This key it already had before it began to evict.
 	victim.MustDo("SET", key, fmt.Sprint(other.MustDo("GET", key)), "PX", "60000")
@@ -164,7 +165,7 @@ func TestANodeThatBeginsToEvictIsReportedWithinOneInterval(t *testing.T) {
 			for len(changes.C()) > 0 {
 				<-changes.C()
 			}
-			key := quorumlock.DefaultPrefix + l.Name()
+			key := config.DefaultPrefix + l.Name()
 			patiently(t, "all nodes have the lock", func() bool { // one that connects late does not have it yet, and the margin is 0
 				return !slices.ContainsFunc(servers, func(s *redistest.Server) bool { return s.MustDo("EXISTS", key) != int64(1) })
 			})

@@ -7,7 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -203,8 +203,8 @@ var replyCases = []replyCase{
 	{
 		name: "a base of the registers that is no number", status: wire.Misconfigured, text: []string{"the base of the registers is no number"},
 		fix:   []string{"choose another prefix"},
-		begin: func(r *replyRig) { r.do("SET", wire.BaseKey(quorumlock.DefaultPrefix), "x") },
-		end:   func(r *replyRig) { r.do("DEL", wire.BaseKey(quorumlock.DefaultPrefix)) },
+		begin: func(r *replyRig) { r.do("SET", wire.BaseKey(config.DefaultPrefix), "x") },
+		end:   func(r *replyRig) { r.do("DEL", wire.BaseKey(config.DefaultPrefix)) },
 	},
 	{
 		name: "NOSCRIPT: sent again, and granted", status: wire.Granted,

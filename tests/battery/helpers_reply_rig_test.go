@@ -18,6 +18,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/clock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/wire"
@@ -158,7 +159,7 @@ func (r *replyRig) beside(tag string) string { return "{" + lockKey(r.lock) + "}
 // tag. Otherwise a cluster answers CROSSSLOT first.
 func (r *replyRig) oneSlot() {
 	for _, tag := range []string{"r", "b", "h", "g"} {
-		r.board.replace(quorumlock.DefaultPrefix+"\xff"+tag, r.beside(tag))
+		r.board.replace(config.DefaultPrefix+"\xff"+tag, r.beside(tag))
 	}
 }
 
@@ -240,7 +241,7 @@ type nodeClient struct {
 
 func (r *replyRig) nodeClient(option rueidis.ClientOption) replyClient {
 	c := &nodeClient{r: r, clock: clock.New(), ended: make(chan struct{})}
-	c.node = node.New(node.Config{Option: option, Prefix: quorumlock.DefaultPrefix, Clock: c.clock.Both, Cap: 2 * time.Second})
+	c.node = node.New(node.Config{Option: option, Prefix: config.DefaultPrefix, Clock: c.clock.Both, Cap: 2 * time.Second})
 	go func() { defer close(c.ended); c.node.Run() }()
 	return c
 }
@@ -263,7 +264,7 @@ func (c replies) Receive(_ int, _ *wire.Request, r *wire.Reply) { c <- *r }
 
 // ask acquires a lock, and then releases it whatever the answer was.
 func (c *nodeClient) ask(name string) (string, error) {
-	lock, until := wire.LockKey(quorumlock.DefaultPrefix, name), c.clock.Steady().Add(10*time.Second)
+	lock, until := wire.LockKey(config.DefaultPrefix, name), c.clock.Steady().Add(10*time.Second)
 	now := time.Now()
 	value := wire.Compose(strings.Repeat("c", wire.OwnerLen), now.UnixMicro(), string(wire.AppendMetadata(nil, now, "", "")))
 	acquire := &wire.Request{}

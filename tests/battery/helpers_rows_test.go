@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
@@ -151,7 +152,7 @@ func raced() bool {
 }
 
 // lockKey is the key of a lock under the default prefix.
-func lockKey(name string) string { return quorumlock.DefaultPrefix + name }
+func lockKey(name string) string { return config.DefaultPrefix + name }
 
 // holding returns how many of the servers have the lock, or -1 if one does not answer.
 func holding(servers []*redistest.Server, name string) (n int) {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
@@ -127,7 +128,7 @@ func TestALostReplyOfTheGuardHidesNoQuarantine(t *testing.T) {
 			nodes := rand.Perm(n)[:quorum.Size(n)]
 			since := time.Now()
 			for _, j := range nodes {
-				servers[j].MustDo("DEL", wire.GuardKey(quorumlock.DefaultPrefix))
+				servers[j].MustDo("DEL", wire.GuardKey(config.DefaultPrefix))
 			}
 			dropped := d.reset(nodes)
 			name := fmt.Sprintf("forgot-%d", i)
@@ -355,7 +356,7 @@ func (d *dropper) acquire(name string) {
 func (d *dropper) raise(name string) {
 	ahead := time.Now().Add(time.Minute).UnixMicro()
 	for i, s := range d.servers {
-		s.MustDo("ZADD", wire.RegistersKey(quorumlock.DefaultPrefix), strconv.FormatInt(ahead+1000*int64(i), 10), lockKey(name))
+		s.MustDo("ZADD", wire.RegistersKey(config.DefaultPrefix), strconv.FormatInt(ahead+1000*int64(i), 10), lockKey(name))
 	}
 	d.arm("raise", d.some(len(d.servers)))
 	d.attempt(name)

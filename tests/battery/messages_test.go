@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
@@ -34,9 +35,9 @@ func TestPublishedMessagesCostNoLeaseAndLittleMemory(t *testing.T) {
 	gaveUp := make(chan error, 1)
 	go func() { _, err := m.Acquire(waiting, "others"); gaveUp <- err }()
 	patiently(t, "it waits", func() bool { return servers[0].MustDo("ZCARD", testkit.QueueKey("others")) == int64(1) })
-	channels, _ := servers[0].MustDo("PUBSUB", "CHANNELS", quorumlock.DefaultPrefix+"\xffw*").([]any)
+	channels, _ := servers[0].MustDo("PUBSUB", "CHANNELS", config.DefaultPrefix+"\xffw*").([]any)
 	for _, channel := range channels { // the one of m: it has a ticket
-		id := strings.TrimPrefix(channel.(string), quorumlock.DefaultPrefix+"\xffw")
+		id := strings.TrimPrefix(channel.(string), config.DefaultPrefix+"\xffw")
 		if ticket := servers[0].MustDo("ZRANGE", testkit.QueueKey("others"), "0", "0").([]any)[0].(string); strings.HasPrefix(ticket, id) {
 			h := hostile{channel: channel.(string), id: id, ticket: ticket[:32]}
 			h.flood(t, r, servers, "all kinds and sizes", count(1_000_000, 30_000), h.any)
@@ -134,7 +135,7 @@ func newName(random *rand.Rand, length int) string {
 
 // long returns a message that nothing but its number distinguishes from a useful one, and its name.
 func (h hostile) long(random *rand.Rand) string {
-	return fmt.Sprintf("r%s%016x%s", h.id, random.Int(), quorumlock.DefaultPrefix+newName(random, 60_000))
+	return fmt.Sprintf("r%s%016x%s", h.id, random.Int(), config.DefaultPrefix+newName(random, 60_000))
 }
 
 // any returns any message.
@@ -162,5 +163,5 @@ func (h hostile) any(random *rand.Rand) string {
 	if random.IntN(4) == 0 {
 		name = []string{"held", "others", "", "\xffr", "\xffb"}[random.IntN(5)]
 	}
-	return kind + ticket + quorumlock.DefaultPrefix + name
+	return kind + ticket + config.DefaultPrefix + name
 }

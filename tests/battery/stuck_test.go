@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
@@ -412,7 +413,7 @@ func minority(servers []*redistest.Server) []*redistest.Server {
 
 // locksOn returns the keys of locks on a server, and no companion keys.
 func locksOn(s *redistest.Server) (keys []string) {
-	reply, err := s.Do("KEYS", quorumlock.DefaultPrefix+"*")
+	reply, err := s.Do("KEYS", config.DefaultPrefix+"*")
 	if err != nil {
 		return []string{err.Error()}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
@@ -432,7 +433,7 @@ func resumed(s *child, tr *trial) (err error) {
 func keysEnd(servers []*redistest.Server, name, owner string) (instant, error) {
 	ends := make([]instant, len(servers))
 	for i, s := range servers {
-		key := quorumlock.DefaultPrefix + name
+		key := config.DefaultPrefix + name
 		left, err := s.Do("PTTL", key)
 		if err != nil {
 			return 0, err

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/internal/wire/conformance"
@@ -36,9 +37,9 @@ func documented(t *testing.T) (rules []string) {
 // ClusterSlot needs beside them.
 func forConstructor(rules []string) []string {
 	for i := range rules {
-		rules[i] = strings.ReplaceAll(rules[i], quorumlock.DefaultPrefix, testkit.Prefix)
+		rules[i] = strings.ReplaceAll(rules[i], config.DefaultPrefix, testkit.Prefix)
 	}
-	if testkit.Prefix != quorumlock.DefaultPrefix {
+	if testkit.Prefix != config.DefaultPrefix {
 		rules = append(rules, "+cluster|nodes")
 	}
 	return rules

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
@@ -118,7 +119,7 @@ func TestThereIsOneConnectionWhateverThePipelineThreshold(t *testing.T) {
 	testkit.OnlyAddrs(t, "a Sentinel and a replica have connections too")
 	servers := testkit.Start(t, 1)
 	m := open(t, over(t, redistest.Addrs(servers), func(o *rueidis.ClientOption) { o.BlockingPipeline = 1 }),
-		quorumlock.WithRestartGuard(quorumlock.DefaultTTL), quorumlock.WithTrustEmptyNodes())
+		quorumlock.WithRestartGuard(config.DefaultTTL), quorumlock.WithTrustEmptyNodes())
 	testkit.Released(t, testkit.Acquired(t, m, "job"))
 	list, _ := servers[0].MustDo("CLIENT", "LIST").(string)
 	assert.Equal(t, 2, strings.Count(list, "\n"), "the Manager's and this one:\n%s", list)

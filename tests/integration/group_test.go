@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
@@ -222,7 +223,7 @@ func TestAMarkerOfALaterTermStaysAndNobodyVotes(t *testing.T) {
 	m, err := connect()
 	require.NoError(t, err)
 	require.NoError(t, m.Close(background))
-	const key = quorumlock.DefaultPrefix + "\xffg"
+	const key = config.DefaultPrefix + "\xffg"
 	master := g.Servers()[0]
 	word, rest, _ := strings.Cut(master.MustDo("GET", key).(string), " ")
 	later := word[:strings.LastIndexByte(word, '.')] + ".999 " + rest

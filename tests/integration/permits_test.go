@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
@@ -93,7 +94,7 @@ func TestAllPermitsAreUsedWithANodeDown(t *testing.T) {
 func TestAllPermitsAreInUseWhenCallersAreEnough(t *testing.T) {
 	t.Parallel()
 	const free = 128
-	for _, limit := range []int{free, quorumlock.MaxPermits} {
+	for _, limit := range []int{free, config.MaxPermits} {
 		servers := testkit.Start(t, 3)
 		managers := testkit.Crowd(t, servers, 8, quorumlock.WithTTL(30*time.Second), quorumlock.WithNodeTimeout(5*time.Second))
 		var inUse atomic.Int32

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 )
@@ -88,7 +89,7 @@ func TestNoPublishedMessageEndsALease(t *testing.T) {
 // it does not own.
 func TestAForgedWakeUpLeavesOthersKeysUntouched(t *testing.T) {
 	_, servers := testkit.Queueing(t, 1)
-	server, id, long := servers[0], managerID(t, servers), strings.Repeat("n", quorumlock.MaxNameLen+1)
+	server, id, long := servers[0], managerID(t, servers), strings.Repeat("n", config.MaxNameLen+1)
 	unused, never, foreign := id+issued, id+strings.Repeat("f", 16), strings.Repeat("f", 32)
 	server.MustDo("ZADD", testkit.QueueKey("job"), "1", foreign+"200")
 	server.MustDo("SET", "other:job", unused+" w ")

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
@@ -44,7 +45,7 @@ var smallest, large, largest = strings.Repeat("0", 32), strings.Repeat("f", 31) 
 // scatter gives a node's vote to another caller, for that many milliseconds.
 func scatter(t *testing.T, n *quorumlocktest.Node, owner, px string) {
 	t.Helper()
-	do(t, n, "SET", quorumlock.DefaultPrefix+"job", owner+" 0 1795344466720373 - ", "PX", px)
+	do(t, n, "SET", config.DefaultPrefix+"job", owner+" 0 1795344466720373 - ", "PX", px)
 }
 
 // Two other clients have asked at the same instant and have two nodes each. The smallest of
@@ -57,7 +58,7 @@ func TestTryAcquireAsksAgainWhenTheVotesWereSplit(t *testing.T) {
 				scatter(t, c.Nodes()[i], owner, px)
 			}
 		}
-		own := func() bool { return do(t, c.Nodes()[4], "EXISTS", quorumlock.DefaultPrefix+"job") == int64(1) }
+		own := func() bool { return do(t, c.Nodes()[4], "EXISTS", config.DefaultPrefix+"job") == int64(1) }
 		split(largest, large, "20") // they release after 20 ms
 		l, err := m.TryAcquire(background, "job")
 		require.NoError(t, err)
@@ -123,7 +124,7 @@ func TestAVoteThatWasKeptIsReleasedOnANodeThatWasNotAskedAgain(t *testing.T) {
 		require.ErrorIs(t, err, quorumlock.ErrHeld)
 		c.Resume(4)
 		time.Sleep(2 * time.Second)
-		assert.EqualValues(t, 0, do(t, c.Nodes()[4], "EXISTS", quorumlock.DefaultPrefix+"job"))
+		assert.EqualValues(t, 0, do(t, c.Nodes()[4], "EXISTS", config.DefaultPrefix+"job"))
 	})
 }
 
@@ -288,7 +289,7 @@ func TestAReleaseNeverOvertakesItsAcquire(t *testing.T) {
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		time.Sleep(time.Second)
 		assert.Zero(t, holders(t, c, "job"))
-		assert.Nil(t, do(t, c.Nodes()[0], "ZSCORE", wire.RegistersKey(quorumlock.DefaultPrefix), "quorumlock:job"),
+		assert.Nil(t, do(t, c.Nodes()[0], "ZSCORE", wire.RegistersKey(config.DefaultPrefix), "quorumlock:job"),
 			"the release has cancelled the acquisition, which was not sent")
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
@@ -74,7 +75,7 @@ func TestABalancerThatChoosesAtRandomIsNoticed(t *testing.T) {
 						synctest.Wait()
 						votes := 0
 						for _, node := range behind {
-							if do(t, node, "EXISTS", quorumlock.DefaultPrefix+name) == int64(1) {
+							if do(t, node, "EXISTS", config.DefaultPrefix+name) == int64(1) {
 								votes++
 							}
 						}

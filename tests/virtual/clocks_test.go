@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
@@ -150,7 +151,7 @@ func TestAClientWhoseClockStoodStillBlocksNoOtherClientsVotes(t *testing.T) {
 				require.NoError(t, err)
 				synctest.Wait()
 				for _, i := range stepped {
-					v, err := c.Nodes()[i].Do("EXISTS", quorumlock.DefaultPrefix+"other")
+					v, err := c.Nodes()[i].Do("EXISTS", config.DefaultPrefix+"other")
 					require.NoError(t, err)
 					assert.EqualValues(t, 1, v)
 				}
@@ -189,14 +190,14 @@ func TestClocksOfAMajorityThatStepBackAreLoggedWithinOneInterval(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		c.Nodes()[0].StepClock(-time.Hour)
 		c.Nodes()[1].StepClock(-time.Minute)
-		time.Sleep(quorumlock.DefaultTTL/3*11/10 + time.Millisecond)
+		time.Sleep(config.DefaultTTL/3*11/10 + time.Millisecond)
 		synctest.Wait()
 		assert.True(t, l.Valid())
 		said := log.String()
 		assert.Equal(t, 2, strings.Count(said, "a node's clock was stepped: let it slew"), said)
 		assert.Regexp(t, `let it slew" node=0 .*by=-1h0m0(\.\d+)?s`, said)
 		assert.Regexp(t, `let it slew" node=1 .*by=-1m0(\.\d+)?s`, said)
-		time.Sleep(3 * quorumlock.DefaultTTL)
+		time.Sleep(3 * config.DefaultTTL)
 		assert.True(t, l.Valid())
 	})
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
@@ -159,7 +160,7 @@ func (w *crowd) stranger(c *quorumlocktest.Cluster) *int {
 // visit asks for a lock as a stranger, holds it for a millisecond if a majority grants it,
 // and releases it.
 func (w *crowd) visit(c *quorumlocktest.Cluster) (won bool) {
-	const key = quorumlock.DefaultPrefix + "job"
+	const key = config.DefaultPrefix + "job"
 	time.Sleep(oneWay)
 	var votes []*quorumlocktest.Node
 	for _, n := range c.Nodes() {

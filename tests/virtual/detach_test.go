@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
@@ -185,7 +186,7 @@ func TestALateHealOfADetachedLeaseDeletesNothing(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := managerFor(t, c, "holder")
 		l := acquire(t, m, "job")
-		do(t, c.Nodes()[2], "DEL", quorumlock.DefaultPrefix+"job")
+		do(t, c.Nodes()[2], "DEL", config.DefaultPrefix+"job")
 		c.Distance("holder", 200*time.Millisecond, 2)
 		renewed := make(chan error, 1)
 		go func() { renewed <- l.Renew(background) }()
@@ -290,7 +291,7 @@ func TestDoReturnsNothingForALeaseThatItsFunctionHasDetached(t *testing.T) {
 func shows(t *testing.T, c *quorumlocktest.Cluster, l *quorumlock.Lease) (n int) {
 	t.Helper()
 	for _, node := range c.Nodes() {
-		if value, ok := do(t, node, "GET", quorumlock.DefaultPrefix+l.Name()).(string); ok && strings.HasPrefix(value, l.Owner()+" ") {
+		if value, ok := do(t, node, "GET", config.DefaultPrefix+l.Name()).(string); ok && strings.HasPrefix(value, l.Owner()+" ") {
 			n++
 		}
 	}

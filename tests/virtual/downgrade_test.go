@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
@@ -112,7 +113,7 @@ func TestDowngradeToASharedLeaseWithANodeThatHangs(t *testing.T) {
 		require.NoError(t, err)
 		c.Heal(2)
 		time.Sleep(time.Second)
-		value, _ := do(t, c.Nodes()[2], "GET", wire.LockKey(quorumlock.DefaultPrefix, "job")).(string)
+		value, _ := do(t, c.Nodes()[2], "GET", wire.LockKey(config.DefaultPrefix, "job")).(string)
 		require.Contains(t, value, l.Owner()+" ", "it has lost the request")
 		time.Sleep(2 * interval)
 		for i, n := range c.Nodes() {
@@ -213,7 +214,7 @@ func TestADowngradeToASharedLeaseIsRefusedWithTheReason(t *testing.T) {
 
 		l = acquire(t, m, "job")
 		for _, n := range c.Nodes()[:2] { // another client has taken the nodes meanwhile
-			do(t, n, "SET", quorumlock.DefaultPrefix+"job", "another's", "PX", "60000")
+			do(t, n, "SET", config.DefaultPrefix+"job", "another's", "PX", "60000")
 		}
 		_, err = l.Downgrade(background)
 		require.ErrorIs(t, err, quorumlock.ErrHeld)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
@@ -274,7 +275,7 @@ func TestAGuardThatDoesNotWorkCostsVotesButNoLease(t *testing.T) {
 // remark changes the text of a node's marker.
 func remark(t *testing.T, n *quorumlocktest.Node, old, to string) {
 	t.Helper()
-	key := quorumlock.DefaultPrefix + "\xffg"
+	key := config.DefaultPrefix + "\xffg"
 	marker, err := n.Do("GET", key)
 	require.NoError(t, err)
 	_, err = n.Do("SET", key, strings.Replace(marker.(string), old, to, 1))

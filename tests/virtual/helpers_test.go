@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
@@ -64,7 +65,7 @@ func acquire(t *testing.T, m *quorumlock.Manager, name string, opts ...quorumloc
 func holders(t *testing.T, c *quorumlocktest.Cluster, name string) (n int) {
 	t.Helper()
 	for _, node := range c.Nodes() {
-		v, err := node.Do("EXISTS", quorumlock.DefaultPrefix+name)
+		v, err := node.Do("EXISTS", config.DefaultPrefix+name)
 		require.NoError(t, err)
 		if v == int64(1) {
 			n++

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
@@ -124,7 +125,7 @@ func TestAnotherManagersLeaseIsNotOurs(t *testing.T) {
 		acquire(t, m, "theirs")
 		assert.True(t, self("theirs"))
 		for _, n := range c.Nodes() {
-			do(t, n, "SET", quorumlock.DefaultPrefix+"theirs", "somebody else", "XX", "KEEPTTL")
+			do(t, n, "SET", config.DefaultPrefix+"theirs", "somebody else", "XX", "KEEPTTL")
 		}
 		assert.False(t, self("theirs"), "another client has the lock, and our Manager has not noticed yet")
 	})

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
@@ -44,7 +45,7 @@ func TestListYieldsTheNamesOfAPrefixThatAreHeldOnce(t *testing.T) {
 		acquire(t, a, "report")
 		acquire(t, other, "jobs/other")
 		for _, n := range c.Nodes() {
-			do(t, n, "SET", quorumlock.DefaultPrefix+"jobs/\xfe", "another program's")
+			do(t, n, "SET", config.DefaultPrefix+"jobs/\xfe", "another program's")
 		}
 		for prefix, want := range map[string][]string{
 			"": append(slices.Clone(jobs), "report"), "jobs/": jobs, "jobs/12": jobs[120:130], "report": {"report"}, "r*": nil, "nothing": nil,
@@ -68,7 +69,7 @@ func TestListTellsWhoHoldsWhoWaitsAndWhatIsLeftBehind(t *testing.T) {
 			}
 		})
 		time.Sleep(time.Second)
-		do(t, c.Nodes()[1], "SET", quorumlock.DefaultPrefix+"left", strings.Repeat("a", 32)+" 7 1700000000000000 - crashed", "PX", "9000")
+		do(t, c.Nodes()[1], "SET", config.DefaultPrefix+"left", strings.Repeat("a", 32)+" 7 1700000000000000 - crashed", "PX", "9000")
 		all := map[string]quorumlock.Status{}
 		for s, err := range b.List(background, "") {
 			require.NoError(t, err)
@@ -113,7 +114,7 @@ func TestListLeavesOutWhatEndsBeforeItIsRead(t *testing.T) {
 	run(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
 		c.Nodes()[0].Delay(10 * time.Millisecond)
-		do(t, c.Nodes()[0], "SET", quorumlock.DefaultPrefix+"brief", "somebody", "PX", "15")
+		do(t, c.Nodes()[0], "SET", config.DefaultPrefix+"brief", "somebody", "PX", "15")
 		for s, err := range m.List(background, "") {
 			assert.Fail(t, "it is gone", "%+v %v", s, err)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
@@ -175,7 +176,7 @@ func TestALossSaysWhetherTheKeyIsGoneTakenOrRevoked(t *testing.T) {
 		quorumlock.LostTaken: func(t *testing.T, c *quorumlocktest.Cluster, _ *quorumlock.Manager) {
 			t.Helper()
 			flush(t, c, "job", 0)
-			do(t, c.Nodes()[1], "SET", quorumlock.DefaultPrefix+"job", "another's")
+			do(t, c.Nodes()[1], "SET", config.DefaultPrefix+"job", "another's")
 		},
 		quorumlock.LostRevoked: func(t *testing.T, c *quorumlocktest.Cluster, operator *quorumlock.Manager) {
 			t.Helper()

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
@@ -146,7 +147,7 @@ func TestAllObserversOfANameShareOnePoll(t *testing.T) {
 func reading(n *quorumlocktest.Node) (count func() int) {
 	reads := 0
 	n.Fail(func(args []string) bool {
-		if slices.Contains(args, "read") && slices.Contains(args, wire.LockKey(quorumlock.DefaultPrefix, "job")) {
+		if slices.Contains(args, "read") && slices.Contains(args, wire.LockKey(config.DefaultPrefix, "job")) {
 			reads++
 		}
 		return false
@@ -190,7 +191,7 @@ func TestAReservationIsNoHolder(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		o := manager(t, c)
 		for _, n := range c.Nodes() {
-			do(t, n, "SET", wire.LockKey(quorumlock.DefaultPrefix, "job"), strings.Repeat("a", wire.TicketLen)+" w ")
+			do(t, n, "SET", wire.LockKey(config.DefaultPrefix, "job"), strings.Repeat("a", wire.TicketLen)+" w ")
 		}
 		holdings, err := o.Observe(background, "job")
 		require.NoError(t, err)
@@ -249,7 +250,7 @@ func TestAnObserverPausesHoweverSoonKeysEnd(t *testing.T) {
 		for _, n := range c.Nodes() {
 			setting.Go(func() {
 				for ; ctx.Err() == nil; time.Sleep(2 * time.Millisecond) {
-					do(t, n, "SET", wire.LockKey(quorumlock.DefaultPrefix, "job"), "x", "PX", "10")
+					do(t, n, "SET", wire.LockKey(config.DefaultPrefix, "job"), "x", "PX", "10")
 				}
 			})
 		}
@@ -292,7 +293,7 @@ func TestAFormerHolderIsNotDelivered(t *testing.T) {
 		require.NoError(t, l.Release(background))
 		require.False(t, next(t, holdings, 2*time.Second).Held)
 		for _, n := range c.Nodes() {
-			do(t, n, "SET", wire.LockKey(quorumlock.DefaultPrefix, "job"), wire.Compose(strings.Repeat("b", wire.OwnerLen), l.Token()-1, "1 - former"))
+			do(t, n, "SET", wire.LockKey(config.DefaultPrefix, "job"), wire.Compose(strings.Repeat("b", wire.OwnerLen), l.Token()-1, "1 - former"))
 		}
 		h := next(t, holdings, 3*time.Second)
 		assert.False(t, h.Known)

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
@@ -215,7 +216,7 @@ func TestClientsWithDifferentLimits(t *testing.T) {
 func TestAPermitIsALeaseLikeAnyOther(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m, other := manager(t, c), manager(t, c)
-		for limit, bad := range map[int]bool{-1: true, 0: true, 1: false, quorumlock.MaxPermits: false, quorumlock.MaxPermits + 1: true} {
+		for limit, bad := range map[int]bool{-1: true, 0: true, 1: false, config.MaxPermits: false, config.MaxPermits + 1: true} {
 			l, err := m.TryAcquire(background, "limits", quorumlock.Permits(limit))
 			_, inspected := m.Inspect(background, "limits", quorumlock.Permits(limit))
 			_, observed := m.Observe(t.Context(), "limits", quorumlock.Permits(limit))

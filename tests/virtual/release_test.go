@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
@@ -18,7 +19,7 @@ import (
 func flush(t *testing.T, c *quorumlocktest.Cluster, name string, nodes ...int) {
 	t.Helper()
 	for _, i := range nodes {
-		do(t, c.Nodes()[i], "DEL", quorumlock.DefaultPrefix+name)
+		do(t, c.Nodes()[i], "DEL", config.DefaultPrefix+name)
 	}
 }
 
@@ -54,7 +55,7 @@ func TestANodeThatNeverHadTheLockDoesNotCountAsKeepingIt(t *testing.T) {
 	for gone, lost := range []bool{false, true} {
 		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 			m := manager(t, c)
-			do(t, c.Nodes()[2], "SET", quorumlock.DefaultPrefix+"job", "a stranger's")
+			do(t, c.Nodes()[2], "SET", config.DefaultPrefix+"job", "a stranger's")
 			l := acquire(t, m, "job")
 			for i := range gone {
 				flush(t, c, "job", i)

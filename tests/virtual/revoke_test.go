@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
@@ -216,7 +217,7 @@ func TestARevocationOutlivesARenewalThatCameBetween(t *testing.T) {
 				}()
 				time.Sleep(250 * time.Millisecond) // the reads are back, and the marks are on their way to the far nodes
 				for ; late < 3; time.Sleep(time.Millisecond) {
-					if v, _ := do(t, c.Nodes()[2], "GET", quorumlock.DefaultPrefix+"job").(string); strings.HasPrefix(v, "x ") {
+					if v, _ := do(t, c.Nodes()[2], "GET", config.DefaultPrefix+"job").(string); strings.HasPrefix(v, "x ") {
 						break
 					}
 				}
@@ -307,7 +308,7 @@ func TestARevocationNeedsAMajority(t *testing.T) {
 		c.Nodes()[1].Fail(nil, "")
 
 		// One node has lost the key, and one does not answer: the holder may have a majority.
-		do(t, c.Nodes()[0], "DEL", quorumlock.DefaultPrefix+"job")
+		do(t, c.Nodes()[0], "DEL", config.DefaultPrefix+"job")
 		c.Partition("operator", 1)
 		r, err = operator.Revoke(background, "job", "")
 		require.ErrorIs(t, err, quorumlock.ErrNoQuorum)
@@ -331,7 +332,7 @@ func TestNotesAreRefusedWithTheFix(t *testing.T) {
 		require.NoError(t, err)
 		assert.Zero(t, r, "nobody holds it")
 		for _, n := range c.Nodes() {
-			do(t, n, "SET", quorumlock.DefaultPrefix+"foreign", "another program's value", "PX", "60000")
+			do(t, n, "SET", config.DefaultPrefix+"foreign", "another program's value", "PX", "60000")
 		}
 		for _, call := range []struct {
 			ctx          context.Context

@@ -18,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
+	"github.com/quorumlock/quorumlock/internal/quorum"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
@@ -28,8 +30,8 @@ func locks(t *testing.T, c *quorumlocktest.Cluster) (names []string) {
 	time.Sleep(100 * time.Millisecond)
 	synctest.Wait()
 	for _, n := range c.Nodes() {
-		for _, key := range do(t, n, "KEYS", quorumlock.DefaultPrefix+"*").([]any) {
-			if name := strings.TrimPrefix(key.(string), quorumlock.DefaultPrefix); utf8.ValidString(name) {
+		for _, key := range do(t, n, "KEYS", config.DefaultPrefix+"*").([]any) {
+			if name := strings.TrimPrefix(key.(string), config.DefaultPrefix); utf8.ValidString(name) {
 				names = append(names, name)
 			}
 		}
@@ -393,7 +395,7 @@ func TestSeveralNamesAreCheckedAsOneIs(t *testing.T) {
 	run(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
 		var many []string
-		for i := range quorumlock.MaxNames + 1 {
+		for i := range quorum.MaxSeveral + 1 {
 			many = append(many, fmt.Sprint(i))
 		}
 		for _, names := range [][]string{nil, {}, {"a", ""}, {"\xff"}, many} {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
@@ -18,7 +19,7 @@ import (
 // readersOn returns how many readers of "job" a node has.
 func readersOn(t *testing.T, n *quorumlocktest.Node) any {
 	t.Helper()
-	return int64(len(do(t, n, "ZRANGE", wire.ReadersKey(wire.LockKey(quorumlock.DefaultPrefix, "job")), "(0", "+inf", "BYSCORE").([]any)))
+	return int64(len(do(t, n, "ZRANGE", wire.ReadersKey(wire.LockKey(config.DefaultPrefix, "job")), "(0", "+inf", "BYSCORE").([]any)))
 }
 
 func TestSharedLeasesAreRenewedAndRestored(t *testing.T) {
@@ -39,7 +40,7 @@ func TestSharedLeasesAreRenewedAndRestored(t *testing.T) {
 			time.Sleep(time.Minute)
 			check("renewed")
 		}
-		key := wire.LockKey(quorumlock.DefaultPrefix, "job")
+		key := wire.LockKey(config.DefaultPrefix, "job")
 		do(t, c.Nodes()[0], "DEL", key)
 		time.Sleep(10 * time.Second)
 		check("a node has lost the lock")
@@ -180,7 +181,7 @@ func TestSharedLeasesWithoutFencingHaveNoToken(t *testing.T) {
 		assert.Zero(t, below.Token())
 		release(t, below, (<-reader).Lease)
 		for _, n := range c.Nodes() {
-			assert.EqualValues(t, 0, do(t, n, "EXISTS", wire.RegistersKey(quorumlock.DefaultPrefix)))
+			assert.EqualValues(t, 0, do(t, n, "EXISTS", wire.RegistersKey(config.DefaultPrefix)))
 		}
 		assert.Empty(t, left(t, c))
 	})

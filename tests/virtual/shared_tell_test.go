@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
@@ -194,7 +195,7 @@ func TestInspectTellsOfSharedLeases(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, []string{"job"}, held, "the keys beside it are no names")
 
-		do(t, c.Nodes()[0], "DEL", quorumlock.DefaultPrefix+"job")
+		do(t, c.Nodes()[0], "DEL", config.DefaultPrefix+"job")
 		s, err = b.Inspect(background, "job")
 		require.NoError(t, err)
 		assert.Equal(t, []int{2, 2, 2}, []int{s.Votes, s.Readers, len(s.Holders)})
@@ -272,12 +273,12 @@ func TestErrorsNameTheHoldersOfSharedLeases(t *testing.T) {
 		second := acquireShared(t, b)
 		assert.Equal(t, `quorumlock: "job" is held by owner "`+second.Owner()+`" and 1 other, to read, expires in 9s unless renewed`, text(a))
 		for _, n := range c.Nodes() { // of which each reader has a majority
-			value := do(t, n, "ZRANGE", quorumlock.DefaultPrefix+"job\xffs", "0", "0").([]any)[0].(string)
-			do(t, n, "ZREM", quorumlock.DefaultPrefix+"job\xffs", value)
+			value := do(t, n, "ZRANGE", config.DefaultPrefix+"job\xffs", "0", "0").([]any)[0].(string)
+			do(t, n, "ZREM", config.DefaultPrefix+"job\xffs", value)
 			for range 10 {
 				assert.Contains(t, text(a), "and 1 other", "the nodes that show most")
 			}
-			do(t, n, "ZADD", quorumlock.DefaultPrefix+"job\xffs", strconv.FormatInt(time.Now().Add(ttl).UnixMilli(), 10), value)
+			do(t, n, "ZADD", config.DefaultPrefix+"job\xffs", strconv.FormatInt(time.Now().Add(ttl).UnixMilli(), 10), value)
 		}
 		third := acquireShared(t, b)
 		assert.Contains(t, text(a), ` and 2 others, to read, expires in `)

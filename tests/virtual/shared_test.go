@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/testkit"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
@@ -62,8 +63,8 @@ func left(t *testing.T, c *quorumlocktest.Cluster) (keys []string) {
 	time.Sleep(100 * time.Millisecond)
 	synctest.Wait()
 	for _, n := range c.Nodes() {
-		for _, key := range do(t, n, "KEYS", quorumlock.DefaultPrefix+"*").([]any) {
-			if name := strings.TrimPrefix(key.(string), quorumlock.DefaultPrefix); name[0] != '\xff' {
+		for _, key := range do(t, n, "KEYS", config.DefaultPrefix+"*").([]any) {
+			if name := strings.TrimPrefix(key.(string), config.DefaultPrefix); name[0] != '\xff' {
 				keys = append(keys, name)
 			}
 		}

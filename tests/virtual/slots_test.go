@@ -12,13 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
 // The keys of the permits of "job".
 var (
-	lockOfJob = wire.LockKey(quorumlock.DefaultPrefix, "job")
+	lockOfJob = wire.LockKey(config.DefaultPrefix, "job")
 	slotQueue = wire.QueueKey(wire.FamilyKey(lockOfJob))
 	admitted  = wire.AdmittedKey(lockOfJob)
 )
@@ -28,7 +29,7 @@ func keepsFor(t *testing.T, n *quorumlocktest.Node, waiter string) {
 	t.Helper()
 	until := strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10)
 	do(t, n, "ZADD", admitted, until, strings.Repeat(waiter, wire.TicketLen))
-	do(t, n, "SET", wire.HintKey(quorumlock.DefaultPrefix), "1", "PX", "60000")
+	do(t, n, "SET", wire.HintKey(config.DefaultPrefix), "1", "PX", "60000")
 }
 
 // waitsFor has a caller wait for a permit, which it keeps.
@@ -140,7 +141,7 @@ func TestARightThatNobodyNeedsIsPassedOn(t *testing.T) {
 		require.Equal(t, "another program's", do(t, third, "GET", slot))
 		do(t, third, "DEL", slot)
 		do(t, third, "ZADD", admitted, strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10), waiter[:wire.TicketLen])
-		do(t, third, "PUBLISH", wire.WakeChannel(quorumlock.DefaultPrefix, waiter[:wire.ManagerLen]), string(wire.WakeReserved)+waiter[:wire.TicketLen]+slot)
+		do(t, third, "PUBLISH", wire.WakeChannel(config.DefaultPrefix, waiter[:wire.ManagerLen]), string(wire.WakeReserved)+waiter[:wire.TicketLen]+slot)
 		time.Sleep(50 * time.Millisecond)
 		text, _ := do(t, third, "GET", slot).(string)
 		assert.Equal(t, l.Owner(), wire.ParseValue(text).Owner, "one more vote")

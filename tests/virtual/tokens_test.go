@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
@@ -34,7 +35,7 @@ func unlevel(t *testing.T, c *quorumlocktest.Cluster, m *quorumlock.Manager) (la
 // register returns the value of a node's register of "job".
 func register(t *testing.T, n *quorumlocktest.Node) int64 {
 	t.Helper()
-	text, ok := do(t, n, "ZSCORE", wire.RegistersKey(quorumlock.DefaultPrefix), "quorumlock:job").(string)
+	text, ok := do(t, n, "ZSCORE", wire.RegistersKey(config.DefaultPrefix), "quorumlock:job").(string)
 	require.True(t, ok)
 	at, err := strconv.ParseInt(text, 10, 64)
 	require.NoError(t, err)
@@ -43,7 +44,7 @@ func register(t *testing.T, n *quorumlocktest.Node) int64 {
 
 func setRegister(t *testing.T, n *quorumlocktest.Node, at int64) {
 	t.Helper()
-	do(t, n, "ZADD", wire.RegistersKey(quorumlock.DefaultPrefix), strconv.FormatInt(at, 10), "quorumlock:job")
+	do(t, n, "ZADD", wire.RegistersKey(config.DefaultPrefix), strconv.FormatInt(at, 10), "quorumlock:job")
 }
 
 func TestLevelRegistersTakeOneRoundTrip(t *testing.T) {
@@ -125,8 +126,8 @@ func TestTokensRiseOverRegistersThatWereForgotten(t *testing.T) {
 		m = manager(t, c)
 		time.Sleep(2 * time.Minute)
 		for _, n := range c.Nodes() {
-			assert.EqualValues(t, 0, do(t, n, "EXISTS", wire.RegistersKey(quorumlock.DefaultPrefix)))
-			assert.Equal(t, strconv.FormatInt(first.Token(), 10), do(t, n, "GET", wire.BaseKey(quorumlock.DefaultPrefix)))
+			assert.EqualValues(t, 0, do(t, n, "EXISTS", wire.RegistersKey(config.DefaultPrefix)))
+			assert.Equal(t, strconv.FormatInt(first.Token(), 10), do(t, n, "GET", wire.BaseKey(config.DefaultPrefix)))
 			n.StepClock(-36 * time.Hour) // tokens by the clocks alone would go back
 		}
 		time.Sleep(time.Minute)

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/wire"
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
@@ -109,7 +110,7 @@ func TestAWaiterWithTooFewReservationsGetsTheLockWhenTheOthersHaveLapsed(t *test
 		m := patient(t, c, holder)
 		l := acquire(t, holder, "job")
 		frozen := strings.Repeat("f", wire.ManagerLen)
-		queue := wire.QueueKey(wire.LockKey(quorumlock.DefaultPrefix, "job"))
+		queue := wire.QueueKey(wire.LockKey(config.DefaultPrefix, "job"))
 		for i, option := range c.Options()[1:] {
 			client, err := rueidis.NewClient(option)
 			require.NoError(t, err)
@@ -117,7 +118,7 @@ func TestAWaiterWithTooFewReservationsGetsTheLockWhenTheOthersHaveLapsed(t *test
 			listening, stop := context.WithCancel(background)
 			defer stop()
 			go func() {
-				channel := wire.WakeChannel(quorumlock.DefaultPrefix, frozen)
+				channel := wire.WakeChannel(config.DefaultPrefix, frozen)
 				_ = client.Receive(listening, client.B().Subscribe().Channel(channel).Build(), func(rueidis.PubSubMessage) {})
 			}()
 			do(t, c.Nodes()[1+i], "ZADD", queue, "1", frozen+"000000000000000180")

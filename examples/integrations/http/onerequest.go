@@ -60,7 +60,7 @@ func (o onePerKey) wrap(next http.Handler) http.Handler {
 
 // problem says why a key cannot be part of a name, "" if it can.
 func (o onePerKey) problem(key string) string {
-	longest := quorumlock.MaxNameLen - len(o.prefix)
+	longest := 512 - len(o.prefix) // a name has at most 512 bytes
 	switch {
 	case key == "":
 		return "is missing"

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -19,7 +20,7 @@ import (
 // promised breaks the lock "job".
 var promised = []string{"release", "job", "--force", "--holder-is-stopped"}
 
-const key = quorumlock.DefaultPrefix + "job"
+const key = config.DefaultPrefix + "job"
 
 // rights are those of docs/reference.md.
 const rights = "reset on >word resetchannels &quorumlock:* ~quorumlock:* +evalsha +script|load +time +info +ping +getrange +mget +set +del " +
@@ -115,7 +116,7 @@ func TestReleaseLeavesAReaderAloneThatCameLater(t *testing.T) {
 	addrs := redistest.Addrs(servers)
 	readerOf(t, addrs, "dead", time.Minute)
 	first := readerOf(t, addrs, "first", time.Minute)
-	p := &program{connection: connection{prefix: quorumlock.DefaultPrefix, options: quorumlock.Addrs(addrs...)}}
+	p := &program{connection: connection{prefix: config.DefaultPrefix, options: quorumlock.Addrs(addrs...)}}
 	of := victims{name: "job", owner: first.Owner(), shared: true}
 	p.see(t.Context(), &of)
 	second := readerOf(t, addrs, "second", time.Minute)

@@ -18,6 +18,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/node"
 )
 
@@ -43,7 +44,7 @@ type connection struct {
 func (c *connection) register(f *pflag.FlagSet) {
 	f.StringVar(&c.nodes, "nodes", "127.0.0.1:6379", "comma-separated `HOST:PORT` of Redis masters,\nor paths of Unix sockets;\n"+
 		"a failover group is sentinel:SET@SENTINELS\nor slot:{TAG}@NODES: HOST:PORT+HOST:PORT+…\n")
-	f.StringVar(&c.prefix, "prefix", quorumlock.DefaultPrefix, "`TEXT` that all keys begin with\n")
+	f.StringVar(&c.prefix, "prefix", config.DefaultPrefix, "`TEXT` that all keys begin with\n")
 	f.StringVar(&c.username, "username", "", "`USER` of the nodes")
 	f.StringVar(&c.password, "password", "", "`PASSWORD` of the user; the process list shows\nit, a variable or a file does not")
 	f.StringVar(&c.passwordFile, "password-file", "", "`FILE` whose first line is the password")
@@ -118,7 +119,7 @@ func (c *connection) clients() ([]rueidis.ClientOption, error) {
 	if _, err := c.readPassword(); err != nil { // now, and at each dial
 		return nil, usagef("%v", err)
 	}
-	config, err := c.tlsConfig()
+	secure, err := c.tlsConfig()
 	if err != nil {
 		return nil, usagef("%v", err)
 	}
@@ -137,8 +138,8 @@ func (c *connection) clients() ([]rueidis.ClientOption, error) {
 		if c.passwordFile != "" {
 			option.AuthCredentialsFn = c.credentials
 		}
-		if config != nil && !node.IsSocket(option.InitAddress[0]) {
-			option.TLSConfig = config.Clone()
+		if secure != nil && !node.IsSocket(option.InitAddress[0]) {
+			option.TLSConfig = secure.Clone()
 		}
 		if option.Sentinel.MasterSet != "" {
 			option.Sentinel.Username, option.Sentinel.Password = c.sentinelUser, c.sentinelPassword
@@ -149,8 +150,8 @@ func (c *connection) clients() ([]rueidis.ClientOption, error) {
 	if c.window > 0 && c.window >= c.guard {
 		return nil, usagef("--failover-window %v: has to be below --restart-guard (%v), by the longest TTL; give every client the same two", c.window, c.guard)
 	}
-	if len(options) > quorumlock.MaxNodes {
-		return nil, usagef("--nodes lists %d nodes: at most %d are allowed; list 3 or 5", len(options), quorumlock.MaxNodes)
+	if len(options) > config.MaxNodes {
+		return nil, usagef("--nodes lists %d nodes: at most %d are allowed; list 3 or 5", len(options), config.MaxNodes)
 	}
 	return options, nil
 }
@@ -291,7 +292,7 @@ func (c *connection) manager(ctx context.Context, opts ...quorumlock.Option) (*q
 	if c.rollout {
 		opts = append(opts, quorumlock.WithGuardRollout())
 	}
-	if ttl := c.guard - c.window; c.guard > 0 && ttl < quorumlock.DefaultTTL {
+	if ttl := c.guard - c.window; c.guard > 0 && ttl < config.DefaultTTL {
 		opts = append([]quorumlock.Option{quorumlock.WithTTL(ttl)}, opts...) // of a command without a TTL, such as inspect
 	}
 	if c.window > 0 {

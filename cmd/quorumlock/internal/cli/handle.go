@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 )
 
 // handlePrefix begins every handle.
@@ -88,12 +89,12 @@ token has grown. It exits with 76 if the lock was lost.`,
 
 // detached takes a lock, detaches it, and prints its handle. A lock whose handle nobody gets is released.
 func (p *program) detached(ctx context.Context, ttl time.Duration, take func(context.Context, *quorumlock.Manager) (*quorumlock.Lease, error)) error {
-	longest := quorumlock.MaxTTL
+	longest := config.MaxTTL
 	if p.connection.guard > 0 {
 		longest = min(longest, p.connection.guard-p.connection.window)
 	}
-	if ttl < quorumlock.MinTTL || ttl > longest { // before anything is taken
-		return usagef("--ttl %v: must be %v to %v; with a restart guard it is at most the guard's time", ttl, quorumlock.MinTTL, longest)
+	if ttl < config.MinTTL || ttl > longest { // before anything is taken
+		return usagef("--ttl %v: must be %v to %v; with a restart guard it is at most the guard's time", ttl, config.MinTTL, longest)
 	}
 	ctx, stop := signal.NotifyContext(ctx, ending()...)
 	defer stop()

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
@@ -49,7 +49,7 @@ func TestNothingFromANodeReachesTheTerminalAsItIs(t *testing.T) {
 	}
 	for what, value := range values {
 		servers[0].MustDo("FLUSHALL")
-		servers[0].MustDo("SET", quorumlock.DefaultPrefix+name, value, "PX", "60000")
+		servers[0].MustDo("SET", config.DefaultPrefix+name, value, "PX", "60000")
 		for _, args := range [][]string{
 			{"inspect", name}, {"list"}, {"run", name, "--wait", "0", "--", "true"}, {"run", name, "--wait", "1ms", "--", "true"},
 			{"ask-release", name, "--reason", drawing, "--by", drawing}, {"inspect", name}, {"revoke", name, "--reason", drawing}, {"inspect", name},
@@ -73,7 +73,7 @@ func TestFollowersShowNothingAsItIs(t *testing.T) {
 	servers := redistest.Start(t, 1)
 	name := "job" + drawing
 	for _, args := range [][]string{{"watch", name, "--every", "50ms"}, {"list", "--follow", "--interval", "100ms"}} {
-		servers[0].MustDo("SET", quorumlock.DefaultPrefix+name, "other"+drawing, "PX", "1000")
+		servers[0].MustDo("SET", config.DefaultPrefix+name, "other"+drawing, "PX", "1000")
 		c := commandLine(t, redistest.Addrs(servers), args...)
 		var stdout, stderr bytes.Buffer
 		c.Stdout, c.Stderr = &stdout, &stderr

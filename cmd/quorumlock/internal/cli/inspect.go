@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/cmd/quorumlock/internal/shown"
+	"github.com/quorumlock/quorumlock/internal/config"
 )
 
 func (p *program) inspectCommand() *cobra.Command {
@@ -42,8 +43,8 @@ them.`,
 }
 
 func checkPermits(n int) error {
-	if n < 1 || n > quorumlock.MaxPermits {
-		return usagef("--permits %d: must be 1 to %d", n, quorumlock.MaxPermits)
+	if n < 1 || n > config.MaxPermits {
+		return usagef("--permits %d: must be 1 to %d", n, config.MaxPermits)
 	}
 	return nil
 }

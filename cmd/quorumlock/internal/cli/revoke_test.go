@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/redistest"
 )
 
@@ -77,7 +78,7 @@ func TestReleaseBreaksALockOnlyWithBothPromises(t *testing.T) {
 	assert.Equal(t, outcome{stdout: "no node that answers has a holder of \"job\"\n"}, invoke(t, addrs, promised...))
 	owner := strings.Repeat("a", 32)
 	for _, s := range servers[:2] { // a holder that died with a long lease
-		s.MustDo("SET", quorumlock.DefaultPrefix+"job", owner+" 1 1700000000000000 - dead", "PX", "600000")
+		s.MustDo("SET", config.DefaultPrefix+"job", owner+" 1 1700000000000000 - dead", "PX", "600000")
 	}
 	m := open(t, addrs)
 	granted := make(chan *quorumlock.Lease, 1)

@@ -19,6 +19,8 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/cmd/quorumlock/internal/child"
+	"github.com/quorumlock/quorumlock/internal/config"
+	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
 // runOptions are the flags of run.
@@ -42,7 +44,7 @@ const (
 )
 
 func (p *program) runCommand() *cobra.Command {
-	o := runOptions{ttl: quorumlock.DefaultTTL, conflict: exitConflict}
+	o := runOptions{ttl: config.DefaultTTL, conflict: exitConflict}
 	c := &cobra.Command{
 		Use: "run NAME... [flags] -- COMMAND [ARG...]",
 
@@ -135,8 +137,8 @@ func checkRunArgs(cmd *cobra.Command, args []string) error {
 	switch dash := cmd.ArgsLenAtDash(); {
 	case dash < 0:
 		return usagef(noDash)
-	case dash < 1 || dash > quorumlock.MaxNames:
-		return usagef("%d names before the --: give 1 to %d, as in quorumlock run NAME -- COMMAND [ARG...]", dash, quorumlock.MaxNames)
+	case dash < 1 || dash > quorum.MaxSeveral:
+		return usagef("%d names before the --: give 1 to %d, as in quorumlock run NAME -- COMMAND [ARG...]", dash, quorum.MaxSeveral)
 	case len(args) == dash:
 		return usagef("no command after the --: write quorumlock run NAME -- COMMAND [ARG...]")
 	}
@@ -151,17 +153,17 @@ func (o *runOptions) complete(command string) error {
 	if o.holder == "" {
 		host, _ := os.Hostname()
 		label := fmt.Sprintf("%s pid %d: %s", host, os.Getpid(), filepath.Base(command))
-		o.holder = label[:min(len(label), quorumlock.MaxLabelLen)]
+		o.holder = label[:min(len(label), config.MaxLabelLen)]
 	}
 	switch {
-	case o.ttl < minRunTTL || o.ttl > quorumlock.MaxTTL:
+	case o.ttl < minRunTTL || o.ttl > config.MaxTTL:
 		return usagef("--ttl %v: must be %v to %v, because the command has to end within the lease; 10s is the default",
-			o.ttl, minRunTTL, quorumlock.MaxTTL)
+			o.ttl, minRunTTL, config.MaxTTL)
 	case o.grace > o.ttl/2:
 		return usagef("--grace %v: must be at most half of --ttl %v, or the command would be stopped between two renewals; give %v or less, or a longer --ttl",
 			o.grace, o.ttl, o.ttl/2)
-	case o.minHold > quorumlock.MaxTTL:
-		return usagef("--min-hold %v: must be at most %v", o.minHold, quorumlock.MaxTTL)
+	case o.minHold > config.MaxTTL:
+		return usagef("--min-hold %v: must be at most %v", o.minHold, config.MaxTTL)
 	case o.conflict < 0 || o.conflict > 255:
 		return usagef("--conflict-exit-code %d: must be 0 to 255", o.conflict)
 	}
@@ -174,8 +176,8 @@ func margin(ttl time.Duration) time.Duration { return min(max(ttl/20, minMargin)
 // run takes the lock, runs the command, and releases.
 func (p *program) run(ctx context.Context, names, argv []string, o runOptions) error {
 	for _, name := range names {
-		if name == "" || len(name) > quorumlock.MaxNameLen { // before a wait for servers
-			return usagef("name of %d bytes: must have 1 to %d; use a short readable text", len(name), quorumlock.MaxNameLen)
+		if name == "" || len(name) > config.MaxNameLen { // before a wait for servers
+			return usagef("name of %d bytes: must have 1 to %d; use a short readable text", len(name), config.MaxNameLen)
 		}
 	}
 	path, err := lookUp(argv[0])

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 )
 
 // typist is a command line that runs on a terminal of its own.
@@ -142,7 +143,7 @@ func TestListRedrawsInPlaceWithinTheTerminal(t *testing.T) {
 func TestListCutsNamesAtATerminalOnly(t *testing.T) {
 	t.Parallel()
 	addrs := three(t)
-	name, holder := strings.Repeat("n", quorumlock.MaxNameLen), strings.Repeat("h", quorumlock.MaxLabelLen)
+	name, holder := strings.Repeat("n", config.MaxNameLen), strings.Repeat("h", config.MaxLabelLen)
 	l, err := open(t, addrs, quorumlock.WithHolder(holder)).Acquire(t.Context(), name)
 	require.NoError(t, err)
 	for _, args := range [][]string{{"list"}, {"list", "n"}, {"inspect", name}} {
