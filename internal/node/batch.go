@@ -113,8 +113,8 @@ func (t *transfer) append(check *exchange) {
 	t.check, t.commands = check, append(t.commands, check.commands...)
 }
 
-// detach returns the check of a transfer with its answers, nil if there is none, or not all have come over one connection.
-func (t *transfer) detach() *exchange {
+// takeCheck returns the check of a transfer with its answers, nil if there is none, or not all have come over one connection.
+func (t *transfer) takeCheck() *exchange {
 	check := t.check
 	if t.check = nil; check == nil || t.broken || t.changed {
 		return nil

@@ -155,7 +155,7 @@ func (w *worker) send() {
 		<-w.courier.replied
 		t, next = next, t
 	}
-	w.greeter.along = t.detach()
+	w.greeter.along = t.takeCheck()
 	w.courier.handOut(t)
 	w.lanes.requeue(w.courier.resend)
 	w.courier.resend = nil
