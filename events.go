@@ -12,20 +12,10 @@ import (
 
 // Event is what a Subscription delivers: Acquired, Renewed, AtRisk, Lost, Released or
 // NodeChanged, by value.
-type Event interface{ kind() EventKind }
+type Event interface{ kind() eventKinds }
 
-// EventKind is a kind of Event, for Subscribe.
-type EventKind int
-
-// The kinds of events, each named like its type.
-const (
-	EventAcquired EventKind = iota + 1
-	EventRenewed
-	EventAtRisk
-	EventLost
-	EventReleased
-	EventNodeChanged
-)
+// eventKinds is a set of kinds of events: one bit for each type.
+type eventKinds uint8
 
 // Acquired is sent when a lease is granted.
 type Acquired struct {
@@ -112,12 +102,27 @@ type NodeChanged struct {
 	Master string
 }
 
-func (Acquired) kind() EventKind    { return EventAcquired }
-func (Renewed) kind() EventKind     { return EventRenewed }
-func (AtRisk) kind() EventKind      { return EventAtRisk }
-func (Lost) kind() EventKind        { return EventLost }
-func (Released) kind() EventKind    { return EventReleased }
-func (NodeChanged) kind() EventKind { return EventNodeChanged }
+func (Acquired) kind() eventKinds    { return 1 << 0 }
+func (Renewed) kind() eventKinds     { return 1 << 1 }
+func (AtRisk) kind() eventKinds      { return 1 << 2 }
+func (Lost) kind() eventKinds        { return 1 << 3 }
+func (Released) kind() eventKinds    { return 1 << 4 }
+func (NodeChanged) kind() eventKinds { return 1 << 5 }
+
+// ofTypes returns whether an event has one of the types; nil, which selects all events, for no types.
+func ofTypes(types []Event) func(Event) bool {
+	if len(types) == 0 {
+		return nil
+	}
+	var set eventKinds
+	for _, e := range types {
+		switch e.(type) {
+		case Acquired, Renewed, AtRisk, Lost, Released, NodeChanged: // and no struct of a user that embeds one, which may be nil
+			set |= e.kind()
+		}
+	}
+	return func(e Event) bool { return set&e.kind() != 0 }
+}
 
 // NodeStatus is the state of one node; Inspect adds the node's answer about a name.
 type NodeStatus struct {
@@ -292,10 +297,10 @@ func (s *Subscription) Close() { s.of.Close() }
 
 // weight says which events give way to others.
 func weight(e Event) bus.Weight {
-	switch e.kind() {
-	case EventLost:
+	switch e.(type) {
+	case Lost:
 		return bus.Kept
-	case EventReleased:
+	case Released:
 		return bus.End
 	default:
 		return bus.News

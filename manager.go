@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -359,15 +358,11 @@ func (m *Manager) closeNodes(ctx context.Context, used bool) bool {
 }
 
 // Subscribe returns a subscription to the events of all leases and nodes, or to those of the
-// given kinds. Its buffer holds that many events (at least 1); Subscription says what happens
-// when it is full. Unknown kinds select nothing.
-func (m *Manager) Subscribe(buffer int, kinds ...EventKind) *Subscription {
-	var wants func(Event) bool
-	if len(kinds) > 0 {
-		kinds = slices.Clone(kinds)
-		wants = func(e Event) bool { return slices.Contains(kinds, e.kind()) }
-	}
-	return &Subscription{m.out.Add(buffer, wants)}
+// types given, as in Subscribe(8, Lost{}, Released{}). Its buffer holds that many events (at
+// least 1); Subscription says what happens when it is full. nil, and other types than the events
+// listed at Event, select nothing.
+func (m *Manager) Subscribe(buffer int, types ...Event) *Subscription {
+	return &Subscription{m.out.Add(buffer, ofTypes(types))}
 }
 
 // events are the reports of the ensemble. (They are no methods of Manager, which is public.)

@@ -97,7 +97,7 @@ func (c *Cluster) ForceLost(tb testing.TB, l *quorumlock.Lease) {
 // WithoutRenewal only at its next Renew or at its end.
 func (c *Cluster) ForceLostByName(tb testing.TB, m *quorumlock.Manager, name string) {
 	tb.Helper()
-	losses := m.Subscribe(1, quorumlock.EventLost)
+	losses := m.Subscribe(1, quorumlock.Lost{})
 	defer losses.Close()
 	status, err := m.Inspect(context.Background(), name)
 	if err != nil || !status.Held {

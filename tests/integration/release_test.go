@@ -76,7 +76,7 @@ func TestALossThatAReleaseFindsIsReportedAsAnyOther(t *testing.T) {
 	var log testkit.Buffer
 	r := &recorder{}
 	m, servers := testkit.Manager(t, 3, quorumlock.WithTracerProvider(r), quorumlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-	ends := m.Subscribe(8, quorumlock.EventLost, quorumlock.EventReleased)
+	ends := m.Subscribe(8, quorumlock.Lost{}, quorumlock.Released{})
 	for range 2 {
 		l := testkit.Acquired(t, m, "job")
 		ctx, closed := l.Context(), l.Lost()

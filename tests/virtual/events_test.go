@@ -71,7 +71,7 @@ func TestALossDoesNotGiveWayToRenewals(t *testing.T) {
 func TestNoLossIsDroppedWhateverTheBuffer(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
-		all, losses := m.Subscribe(2), m.Subscribe(0, quorumlock.EventLost)
+		all, losses := m.Subscribe(2), m.Subscribe(0, quorumlock.Lost{})
 		const leases = 100
 		for i := range leases {
 			acquire(t, m, fmt.Sprint("job-", i))
@@ -137,9 +137,9 @@ func TestCloseKeepsWhatTheBufferHoldsAndJoinsTheRest(t *testing.T) {
 func TestASubscriptionDeliversTheKindsThatItAsksFor(t *testing.T) {
 	run(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
-		ends := m.Subscribe(100, quorumlock.EventReleased, quorumlock.EventLost)
-		begins := m.Subscribe(100, quorumlock.EventAcquired)
-		nothing := m.Subscribe(100, quorumlock.EventKind(99))
+		ends := m.Subscribe(100, quorumlock.Released{}, quorumlock.Lost{})
+		begins := m.Subscribe(100, quorumlock.Acquired{})
+		nothing := m.Subscribe(100, nil, &quorumlock.Lost{}, (*quorumlock.Released)(nil), struct{ quorumlock.Event }{})
 		l := acquire(t, m, "job")
 		time.Sleep(time.Minute)
 		require.NoError(t, l.Release(background))

@@ -176,7 +176,7 @@ func TestALossIsFoundByTheFirstReleaseThatAsksTheNodes(t *testing.T) {
 func TestALossThatACheckFindsIsReportedToTheLeaseThatWasReleased(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
-		ends := m.Subscribe(8, quorumlock.EventLost, quorumlock.EventReleased)
+		ends := m.Subscribe(8, quorumlock.Lost{}, quorumlock.Released{})
 		first, next := acquire(t, m, "job"), make(chan *quorumlock.Lease)
 		go func() {
 			l, err := m.Acquire(background, "job")
