@@ -1,6 +1,7 @@
 package quorumlock
 
 import (
+	"cmp"
 	"encoding/json"
 	"time"
 
@@ -208,51 +209,34 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-// LostReason says why a lease was lost.
-type LostReason int
+// LostReason says why a lease was lost, in words. JSON, metrics and spans have one word for each: expired,
+// revoked, suspended, max_hold, taken or missing.
+type LostReason string
 
 const (
 	// LostExpired means that no majority of the nodes confirmed the lease in time.
-	LostExpired LostReason = iota + 1
+	LostExpired LostReason = "not renewed in time"
 	// LostRevoked means that an operator has revoked the lease (Manager.Revoke). The errors of the nodes
 	// say who, and why.
-	LostRevoked
+	LostRevoked LostReason = "revoked by an operator"
 	// LostSuspended means that the process did not run when the lease ended: a suspend, a
 	// stop, or a clock that was set forward.
-	LostSuspended
+	LostSuspended LostReason = "process or clock stood still"
 	// LostMaxHold means that the lease reached the age set by WithMaxHold.
-	LostMaxHold
+	LostMaxHold LostReason = "maximum hold reached"
 	// LostTaken means that a node has the key of another owner, and that no majority has ours.
-	LostTaken
+	LostTaken LostReason = "taken by another owner: no majority of the nodes has our key"
 	// LostMissing means that nodes have lost the key, or have ended it early because their clocks were set
 	// forward, and that no majority is left. Another owner may have had the lock, or may get it now.
-	LostMissing
+	LostMissing LostReason = "key gone: no majority of the nodes has it"
 )
 
-// String returns the reason in words.
-func (r LostReason) String() string {
-	switch r {
-	case LostExpired:
-		return "not renewed in time"
-	case LostRevoked:
-		return "revoked by an operator"
-	case LostSuspended:
-		return "process or clock stood still"
-	case LostMaxHold:
-		return "maximum hold reached"
-	case LostTaken:
-		return "taken by another owner: no majority of the nodes has our key"
-	case LostMissing:
-		return "key gone: no majority of the nodes has it"
-	default:
-		return "unknown"
-	}
+// slugs are the reasons as JSON, metrics and spans have them.
+var slugs = map[LostReason]string{
+	LostExpired: "expired", LostRevoked: "revoked", LostSuspended: "suspended", LostMaxHold: "max_hold", LostTaken: "taken", LostMissing: "missing",
 }
 
-// slug returns the reason as a telemetry attribute.
-func (r LostReason) slug() string {
-	return [...]string{"unknown", "expired", "revoked", "suspended", "max_hold", "taken", "missing"}[max(0, min(int(r), 6))]
-}
+func (r LostReason) slug() string { return cmp.Or(slugs[r], "unknown") }
 
 // lostReason translates the decision's reason.
 func lostReason(r quorum.Reason) LostReason {

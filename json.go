@@ -12,7 +12,7 @@ import (
 // This file has the JSON of what users log: events, answers and errors. There is one convention. Keys are the
 // names of the fields in snake case. Durations are numbers of milliseconds with their fractions, and their keys end
 // with "_ms". Times are in RFC 3339, in UTC. Errors are texts, "" for none, and the key of Err is "error"; an
-// error of this package has its own text there. A zero time, a zero Holder, a TTL that does not end and the slots of a name without permits are left out.
+// error of this package has its own text there. A LostReason is one word. A zero time, a zero Holder, a TTL that does not end and the slots of a name without permits are left out.
 // The keys are stable; new ones may be added.
 
 // appendObject appends the exported fields of a struct, given by a pointer, to a JSON object.
@@ -38,6 +38,8 @@ func appendObject(b []byte, of reflect.Value, isError bool) ([]byte, error) {
 			key, value = key+"_ms", milliseconds(v)
 		case time.Time:
 			value = v.UTC()
+		case LostReason:
+			value = v.slug()
 		}
 		if field.Name == "Err" {
 			key = "error"
@@ -90,16 +92,6 @@ func snake(name string) string {
 		b.WriteRune(unicode.ToLower(r))
 	}
 	return b.String()
-}
-
-// MarshalText returns the reason as metrics and spans have it: "missing", for example.
-func (r LostReason) MarshalText() ([]byte, error) { return []byte(r.slug()), nil }
-
-// UnmarshalText reads what MarshalText has written. A word of a later version is 0, an unknown reason.
-func (r *LostReason) UnmarshalText(text []byte) error {
-	for *r = LostMissing; *r > 0 && r.slug() != string(text); *r-- {
-	}
-	return nil
 }
 
 // MarshalJSON returns the fields for a log, with keys in snake case, durations as milliseconds, times in RFC 3339

@@ -156,15 +156,13 @@ func exportedStructs(t *testing.T) map[string]int {
 	return found
 }
 
-func TestAReasonOfALossIsReadAsItWasWritten(t *testing.T) {
-	for r := quorumlock.LostExpired; r <= quorumlock.LostMissing; r++ {
-		text, err := json.Marshal(r)
+func TestEachReasonOfALossIsOneWordInJSON(t *testing.T) {
+	for reason, word := range map[quorumlock.LostReason]string{
+		quorumlock.LostExpired: "expired", quorumlock.LostRevoked: "revoked", quorumlock.LostSuspended: "suspended",
+		quorumlock.LostMaxHold: "max_hold", quorumlock.LostTaken: "taken", quorumlock.LostMissing: "missing", "": "unknown",
+	} {
+		text, err := json.Marshal(quorumlock.Lost{Reason: reason})
 		require.NoError(t, err)
-		var read quorumlock.LostReason
-		require.NoError(t, json.Unmarshal(text, &read))
-		assert.Equal(t, r, read)
+		assert.Contains(t, string(text), `"reason":"`+word+`"`)
 	}
-	read := quorumlock.LostTaken
-	require.NoError(t, json.Unmarshal([]byte(`"of a later version"`), &read))
-	assert.Zero(t, read)
 }

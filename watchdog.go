@@ -253,7 +253,7 @@ func (t *tenant) warnOfLoss(lost *LostError, owner string) {
 			}
 			evidence.WriteString(n.Error())
 		}
-		log.Warn("quorumlock: a lease was lost", "name", lost.Name, "token", lost.Token, "reason", lost.Reason.String(),
+		log.Warn("quorumlock: a lease was lost", "name", lost.Name, "token", lost.Token, "reason", string(lost.Reason),
 			"holder", label, "owner", owner, "nodes", evidence.String())
 	})
 }

@@ -136,7 +136,7 @@ func fromSessions(ctx context.Context, m *quorumlock.Manager, name string) error
 	}
 	select {
 	case lost := <-lease.Lost():
-		return errors.New(lost.Reason.String())
+		return errors.New(string(lost.Reason))
 	case risk := <-lease.AtRisk():
 		log.Print(risk)
 	case wanted := <-lease.Wanted():

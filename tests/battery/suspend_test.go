@@ -317,7 +317,7 @@ func judgeStops(r *row, trials []trial, total, nodes int) {
 			// machine.
 			if j == 0 && s.Lost && tr.resumed > s.Until {
 				past++
-				reason := s.Hold.End == quorumlock.LostSuspended.String() || tr.resumed.since(s.Until) < quorum.Guard(suspendTTL)
+				reason := s.Hold.End == string(quorumlock.LostSuspended) || tr.resumed.since(s.Until) < quorum.Guard(suspendTTL)
 				if s.FirstAsked != 0 && !s.FirstValid && reason {
 					known++
 				} else {
@@ -343,7 +343,7 @@ func judgeStops(r *row, trials []trial, total, nodes int) {
 				reported++
 				done = append(done, s.CtxDone.since(tr.resumed))
 			}
-			if s.Hold.End == quorumlock.LostSuspended.String() {
+			if s.Hold.End == string(quorumlock.LostSuspended) {
 				suspended++
 			}
 			if tr.resumed.since(tr.keysEnd[j]) > 250*time.Millisecond {

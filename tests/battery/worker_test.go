@@ -55,7 +55,7 @@ func (g *tenure) valid() bool {
 // lost completes the record of a lost lease.
 func (g *tenure) lost(err *quorumlock.LostError, reported instant) {
 	g.h.Ended = max(g.h.Ended, instantOf(err.ValidUntil))
-	g.h.Reported, g.h.End = reported, err.Reason.String()
+	g.h.Reported, g.h.End = reported, string(err.Reason)
 }
 
 // release releases the lease and completes the record. A release that too few nodes

@@ -90,7 +90,7 @@ func TestALossThatAReleaseFindsIsReportedAsAnyOther(t *testing.T) {
 		assert.Equal(t, l.Token(), lost.Token)
 		assert.Len(t, lost.Nodes, 2)
 		testkit.Eventually(t, "one line", func() bool { return strings.Count(log.String(), "a lease was lost") == 1 })
-		assert.Contains(t, log.String(), lost.Reason.String())
+		assert.Contains(t, log.String(), string(lost.Reason))
 		testkit.Eventually(t, "spans", func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.ended) == 3 })
 		assert.Contains(t, log.String(), "owner="+l.Owner())
 		assert.Equal(t, l.Owner(), r.take(t, "quorumlock.acquire").attrs["quorumlock.owner"].AsString())
