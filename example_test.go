@@ -152,13 +152,13 @@ func ExampleManager_Lead_several() {
 		}, three)
 		log.Print("no longer a candidate: ", err)
 	}()
-	holdings, err := m.Observe(ctx, "drain", three)
+	statuses, err := m.Observe(ctx, "drain", three)
 	if err != nil {
 		log.Print(err)
 		return
 	}
-	for h := range holdings {
-		for slot, leader := range h.Slots {
+	for status := range statuses {
+		for slot, leader := range status.Slots {
 			log.Print(slot, " is led by ", leader.Holder.Label)
 		}
 	}

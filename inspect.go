@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/config"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
@@ -16,18 +17,30 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Status is the answer of Inspect: the state of a name on the nodes.
+// Status is the state of a name on the nodes, as Inspect, List and Observe return it. From Observe, only Name, AsOf,
+// Err and Slots are set while Known is false, and Holders, Fence and Nodes are never set.
 type Status struct {
-	Name   string
+	Name string
+	// Known means that the answers decide it: a majority of the nodes names one holder, or no holder
+	// can have a majority.
+	Known  bool
 	Held   bool   // a majority of the nodes names the same owner
-	Holder Holder // the holder that most nodes name, even without a majority
+	Holder Holder // the holder that most nodes name, even without a majority; from Observe, zero unless Held
 	Votes  int    // how many nodes name Holder, or say that readers have the name
 	// Readers is how many hold the name together, each with a shared lease: the most on any node, including
 	// those that are still acquiring. Holders are those that a majority of the nodes names, at most 16, the
 	// longest first; Holder is one of them. 0 and nil if Holder has the name alone.
 	Readers int
 	Holders []Holder
-	TTL     time.Duration // how long a majority keeps Holder's key; negative for no end, 0 unless Held
+	// Token is at or above the fencing token of the lease that is held, and below that of the
+	// lease of any later holder. The nodes show the last token of a block, whose tokens one
+	// process uses one after the other: so compare with "at most". 0 unless Held, and if they show
+	// none: without fencing, and for another program's lock.
+	Token int64
+	// TTL is how long after AsOf a majority keeps Holder's key unless it renews or releases: until Until, which is on
+	// the wall clock, for people. TTL is negative and Until zero for no end; both are zero unless Held.
+	TTL   time.Duration
+	Until time.Time
 	// Fence is the highest fencing register of the nodes that answered. With a majority of answers no token
 	// is above it, except that of readers, which is one more.
 	Fence int64
@@ -38,9 +51,11 @@ type Status struct {
 	// without an end of its connection, counts until its turn comes or nothing waits for a minute; so
 	// do killed ones behind the first 500 in a queue, and where the user lacks +pubsub|numsub.
 	Waiters int
+	AsOf    time.Time // just before the nodes were asked
+	Err     error     // from Observe, why it is not Known: ErrNoQuorum (a *QuorumError). Inspect and List return theirs
 	Nodes   []NodeStatus
-	// Slots has the state of each slot, for an Inspect with Permits; nil otherwise. Then Held means that one of them
-	// is held, and Holder, Votes, Readers, Holders, TTL and Fence are those of the slots only.
+	// Slots has the state of each slot, for a call with Permits; nil otherwise. Then Known means that all of them are
+	// known, Held that one of them is held, Waiters, AsOf and Err sum them up, and the slots alone have the rest.
 	Slots []Status
 }
 
@@ -56,11 +71,8 @@ func (m *Manager) Inspect(ctx context.Context, name string, kind ...Kind) (Statu
 	if err := m.inspectable(ctx, name); err != nil {
 		return Status{}, err
 	}
-	var wanted config.Kind
-	for _, k := range kind {
-		wanted = wanted.With(k.kind)
-	}
-	if err := invalid(wanted.Check()); err != nil {
+	wanted, err := lookedAt(kind)
+	if err != nil {
 		return Status{}, err
 	}
 	if wanted.Permits {
@@ -81,16 +93,46 @@ func (m *Manager) inspectSlots(ctx context.Context, name string, keys []string) 
 	for i, key := range keys {
 		all[i] = m.ensemble.AskAll(wire.NewRead(key, now.Add(timeout)), m.ensemble.Size(), nil)
 	}
-	s = Status{Name: name, Nodes: m.Nodes()}
-	for _, answers := range all {
+	slots := make([]Status, len(keys))
+	for i, answers := range all {
 		answers.Wait(ctx, timeout)
-		slot := m.status(name, answers)
-		s.Slots, s.Held, s.Waiters = append(s.Slots, slot), s.Held || slot.Held, max(s.Waiters, slot.Waiters)
+		slots[i] = m.status(name, answers)
 		if err == nil {
 			err = enough(ctx, m.ensemble, "inspect", name, answers)
 		}
 	}
+	s = together(name, slots)
+	s.Nodes = m.Nodes()
 	return s, err
+}
+
+// together returns what is known of a name from what is known of its slots.
+func together(name string, slots []Status) Status {
+	s := Status{Name: name, Known: true, Slots: slices.Clone(slots)}
+	for _, slot := range slots {
+		if slot.AsOf.After(s.AsOf) {
+			s.AsOf = slot.AsOf
+		}
+		s.Known, s.Held = s.Known && slot.Known, s.Held || slot.Held
+		s.Waiters, s.Err = max(s.Waiters, slot.Waiters), cmp.Or(s.Err, slot.Err)
+	}
+	return s
+}
+
+// lookedAt returns the kind that an Inspect or Observe asks for.
+func lookedAt(kinds []Kind) (wanted config.Kind, err error) {
+	for _, k := range kinds {
+		wanted = wanted.With(k.kind)
+	}
+	return wanted, invalid(wanted.Check())
+}
+
+// addEnd adds what is shown of the lease that is held: its token, and when its keys end.
+func (m *Manager) addEnd(s *Status, h *quorum.Holding, asOf clock.Validity) {
+	s.Token, s.TTL = h.Token, wire.Endless
+	if h.Until != quorum.Never {
+		s.TTL, s.Until = h.Until.Sub(asOf), m.ensemble.Clock.Time(h.Until)
+	}
 }
 
 // List yields the state of each name that begins with prefix ("" for all names) and is held or
@@ -233,8 +275,8 @@ func (m *Manager) readersOf(answers *ensemble.Answers) (all []Holder) {
 const listedReaders = 16
 
 func (m *Manager) status(name string, answers *ensemble.Answers) Status {
-	s := Status{Name: name, Nodes: make([]NodeStatus, m.ensemble.Size())}
-	votes := map[string]int{}
+	s := Status{Name: name, AsOf: m.ensemble.Clock.Time(answers.Began), Nodes: make([]NodeStatus, m.ensemble.Size())}
+	votes, sights, answered := map[string]int{}, make([]quorum.Sight, m.ensemble.Size()), quorum.Set(0)
 	for i := range answers.Replies {
 		r, n := &answers.Replies[i], &s.Nodes[i]
 		*n = nodeStatus(m.ensemble, i)
@@ -250,6 +292,7 @@ func (m *Manager) status(name string, answers *ensemble.Answers) Status {
 			n.Err = answers.Err(i)
 			continue
 		}
+		sights[i], answered = observe.Sight(answers.Began, r), answered.With(i)
 		s.Waiters = max(s.Waiters, int(r.Waiters))
 		if r.Free() {
 			n.TTL = wire.Absent // a reservation is no lease
@@ -273,18 +316,9 @@ func (m *Manager) status(name string, answers *ensemble.Answers) Status {
 			s.Readers = max(s.Readers, n.Readers)
 		}
 	}
-	if s.Held = s.Votes >= m.ensemble.Quorum(); s.Held {
-		left := make(quorum.Window[time.Duration], m.ensemble.Size())
-		for i, n := range s.Nodes {
-			if ownerOn(n.Holder, n.Readers) == ownerOn(s.Holder, s.Readers) {
-				if left[i] = n.TTL; n.TTL < 0 {
-					left[i] = quorum.Endless
-				}
-			}
-		}
-		if s.TTL = left.Deadline(); s.TTL == quorum.Endless {
-			s.TTL = wire.Endless
-		}
+	h := quorum.Agreed(sights, answered)
+	if s.Known, s.Held = h.Known, h.Held; s.Held {
+		m.addEnd(&s, &h, answers.Began)
 	}
 	return s
 }

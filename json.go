@@ -117,9 +117,6 @@ func (e Released) MarshalJSON() ([]byte, error) { return object(&e) }
 func (e NodeChanged) MarshalJSON() ([]byte, error) { return object(&e) }
 
 // MarshalJSON returns the fields for a log, see Acquired.MarshalJSON.
-func (h Holding) MarshalJSON() ([]byte, error) { return object(&h) }
-
-// MarshalJSON returns the fields for a log, see Acquired.MarshalJSON.
 func (s Status) MarshalJSON() ([]byte, error) { return object(&s) }
 
 // MarshalJSON returns the fields for a log, see Acquired.MarshalJSON.

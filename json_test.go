@@ -59,10 +59,10 @@ var asJSON = map[string]struct {
 	},
 	"Holder": {someone, `{"label":"web-1","owner":"ab","trace_parent":"","since":"2026-11-26T08:30:00.25Z"}`},
 	"Status": {
-		quorumlock.Status{Name: "job", Held: true, Holder: someone, Votes: 2, TTL: 2 * time.Second},
-		`{"name":"job","held":true,"holder":{"label":"web-1","owner":"ab","trace_parent":"","since":"2026-11-26T08:30:00.25Z"},"votes":2,"readers":0,"holders":null,"ttl_ms":2000,"fence":0,"waiters":0,"nodes":null}`,
+		quorumlock.Status{Name: "job", Known: true, Held: true, Holder: someone, Votes: 2, Token: 7, TTL: 2 * time.Second, Until: instant, AsOf: instant, Err: errors.New("too few")},
+		`{"name":"job","known":true,"held":true,"holder":{"label":"web-1","owner":"ab","trace_parent":"","since":"2026-11-26T08:30:00.25Z"},"votes":2,"readers":0,"holders":null,` +
+			`"token":7,"ttl_ms":2000,"until":"2026-11-26T08:30:00.25Z","fence":0,"waiters":0,"as_of":"2026-11-26T08:30:00.25Z","error":"too few","nodes":null}`,
 	},
-	"Holding":    {quorumlock.Holding{Name: "job", AsOf: instant, Err: errors.New("too few")}, `{"name":"job","known":false,"held":false,"readers":0,"token":0,"waiters":0,"as_of":"2026-11-26T08:30:00.25Z","error":"too few"}`},
 	"Revocation": {quorumlock.Revocation{Until: instant, Marked: 2}, `{"until":"2026-11-26T08:30:00.25Z","marked":2}`},
 	"HeldError": {
 		&quorumlock.HeldError{Name: "job", RetryAfter: 1500 * time.Millisecond},

@@ -133,7 +133,7 @@ func build(by *clock.Clock, cfg *settings, nodes []rueidis.ClientOption) (*Manag
 		WaitsForItself: func(key string) { m.said.warnOfSelf(m.reporter, key[len(cfg.Prefix):]) },
 	})
 	m.out.Bus = bus.New(weight)
-	m.out.observers = observe.New(m.ensemble, func() time.Duration { return m.cfg.At(m.ensemble.Trip(), &m.cfg.Terms).Timeout })
+	m.out.observers = observe.New(m.ensemble, cfg.ObserveEvery, func() time.Duration { return m.cfg.At(m.ensemble.Trip(), &m.cfg.Terms).Timeout })
 	var err error
 	m.telemetry, err = newTelemetry(cfg, m.ensemble.Nodes(), by, m.reporter)
 	return m, err

@@ -256,6 +256,11 @@ func WithStartupWait(d time.Duration) Option {
 	return managerOption(func(c *settings) { c.StartupWait = d })
 }
 
+// WithObserveEvery sets how often Observe asks the nodes. Default 1 s, bounds 50 ms … 1 min.
+func WithObserveEvery(d time.Duration) Option {
+	return managerOption(func(c *settings) { c.ObserveEvery = d })
+}
+
 // WithLogger sets where the Manager logs node changes, doubtful settings, losses of leases (each
 // once), unconfirmed releases, and leases that seem to be forgotten: changes for the better at Info,
 // the rest at Warn. Default slog.Default(), from Warn up; nil is ignored. A logger of

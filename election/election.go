@@ -22,11 +22,10 @@ type Config struct {
 	// which they were observed; nil means no calls. It is also called when no majority of the
 	// nodes has said who leads for an interval (Known is false). While it runs, changes in
 	// between are skipped.
-	NewLeader func(quorumlock.Holding)
-	// Acquire are options of the lease, and Observe those of the observation. With Permits(n) in Acquire, up to n
-	// candidates lead at the same time, and a Holding has all of them (Slots).
+	NewLeader func(quorumlock.Status)
+	// Acquire are options of the lease. With Permits(n), up to n candidates lead at the same time, and a Status has
+	// all of them (Slots).
 	Acquire []quorumlock.AcquireOption
-	Observe []quorumlock.ObserveOption
 }
 
 // Elector is a candidate. It is safe for concurrent use.
@@ -34,13 +33,13 @@ type Elector struct {
 	m      *quorumlock.Manager
 	cfg    Config
 	lease  atomic.Pointer[quorumlock.Lease] // the last; nil before the first
-	leader atomic.Pointer[quorumlock.Holding]
+	leader atomic.Pointer[quorumlock.Status]
 }
 
 // New returns a candidate, which does nothing before Run.
 func New(m *quorumlock.Manager, cfg Config) *Elector {
 	e := &Elector{m: m, cfg: cfg}
-	e.leader.Store(&quorumlock.Holding{Name: cfg.Name})
+	e.leader.Store(&quorumlock.Status{Name: cfg.Name})
 	return e
 }
 
@@ -52,17 +51,17 @@ func (e *Elector) Run(ctx context.Context) error {
 		return e.m.Lead(ctx, e.cfg.Name, nil) // which refuses it
 	}
 	observed, stop := context.WithCancel(ctx)
-	holdings, err := e.m.Observe(observed, e.cfg.Name, e.observe()...)
+	statuses, err := e.m.Observe(observed, e.cfg.Name, e.kinds()...)
 	if err != nil {
 		stop()
 		return err
 	}
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		for h := range holdings {
-			e.leader.Store(&h)
+		for s := range statuses {
+			e.leader.Store(&s)
 			if e.cfg.NewLeader != nil {
-				e.cfg.NewLeader(h)
+				e.cfg.NewLeader(s)
 			}
 		}
 	})
@@ -74,14 +73,14 @@ func (e *Elector) Run(ctx context.Context) error {
 	}, e.cfg.Acquire...)
 }
 
-// observe returns the options of the observation: it looks at what the candidates acquire.
-func (e *Elector) observe() (opts []quorumlock.ObserveOption) {
+// kinds returns what the observation looks at: what the candidates acquire.
+func (e *Elector) kinds() (kinds []quorumlock.Kind) {
 	for _, o := range e.cfg.Acquire {
 		if kind, ok := o.(quorumlock.Kind); ok {
-			opts = append(opts, kind)
+			kinds = append(kinds, kind)
 		}
 	}
-	return append(opts, e.cfg.Observe...)
+	return kinds
 }
 
 // IsLeader reports whether this candidate leads now: its lease is valid by the clocks at this call.
@@ -93,4 +92,4 @@ func (e *Elector) IsLeader() bool {
 
 // Leader returns who led when the nodes were last asked. Known is false before the first answers.
 // It may be out of date, also about this candidate: IsLeader is exact.
-func (e *Elector) Leader() quorumlock.Holding { return *e.leader.Load() }
+func (e *Elector) Leader() quorumlock.Status { return *e.leader.Load() }

@@ -114,7 +114,7 @@ func fromGoRedis(o *redis.Options) rueidis.ClientOption {
 // fromElections has the calls for client-go's leaderelection, etcd's elections and Curator's.
 func fromElections(ctx context.Context, m *quorumlock.Manager, name string, serve func(context.Context, *quorumlock.Lease) error) error {
 	e := election.New(m, election.Config{
-		Name: name, Lead: serve, NewLeader: func(h quorumlock.Holding) { log.Print(h.Holder.Label, h.Token) },
+		Name: name, Lead: serve, NewLeader: func(h quorumlock.Status) { log.Print(h.Holder.Label, h.Token) },
 		Acquire: []quorumlock.AcquireOption{quorumlock.WithTTL(15 * time.Second), quorumlock.WithHolder("host-7")},
 	})
 	if err := e.Run(ctx); err != nil {

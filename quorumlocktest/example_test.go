@@ -61,31 +61,31 @@ func Example_observe() {
 		return
 	}
 	defer func() { _ = leader.Close(context.Background()) }()
-	follower, err := quorumlock.New(ctx, cluster.Options(), quorumlock.WithHolder("host b"))
+	follower, err := quorumlock.New(ctx, cluster.Options(), quorumlock.WithHolder("host b"), quorumlock.WithObserveEvery(50*time.Millisecond))
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer func() { _ = follower.Close(context.Background()) }()
 
-	holdings, err := follower.Observe(ctx, "reports/leader", quorumlock.ObserveEvery(50*time.Millisecond))
+	statuses, err := follower.Observe(ctx, "reports/leader")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println("held:", (<-holdings).Held)
+	fmt.Println("held:", (<-statuses).Held)
 	lease, err := leader.Acquire(ctx, "reports/leader")
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	holding := <-holdings
-	fmt.Println("held:", holding.Held, "by", holding.Holder.Label, "with its token:", holding.Token >= lease.Token())
-	for status, err := range follower.List(ctx, "reports/") {
-		fmt.Println(status.Name, "by", status.Holder.Label, err)
+	status := <-statuses
+	fmt.Println("held:", status.Held, "by", status.Holder.Label, "with its token:", status.Token >= lease.Token())
+	for listed, err := range follower.List(ctx, "reports/") {
+		fmt.Println(listed.Name, "by", listed.Holder.Label, err)
 	}
 	fmt.Println(lease.Release(ctx))
-	fmt.Println("held:", (<-holdings).Held)
+	fmt.Println("held:", (<-statuses).Held)
 	// Output:
 	// held: false
 	// held: true by host a with its token: true

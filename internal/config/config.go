@@ -30,6 +30,10 @@ const (
 	MaxNameLen         = 512
 	MaxLabelLen        = wire.MaxLabelLen
 	MaxNodes           = 15
+
+	DefaultObserveEvery = time.Second
+	minObserveEvery     = 50 * time.Millisecond
+	maxObserveEvery     = time.Minute
 )
 
 // A Problem is a setting that cannot be used.
@@ -50,13 +54,14 @@ type Config struct {
 	FailoverSet             bool
 	Log                     *slog.Logger
 	StartupWait             time.Duration
+	ObserveEvery            time.Duration
 	Terms                   Terms // of leases without options of their own
 	Nodes                   int
 }
 
 // Default returns the settings of a Manager without options.
 func Default(nodes int) Config {
-	return Config{Prefix: DefaultPrefix, Drift: DefaultDriftFactor, Nodes: nodes, Terms: defaultTerms}
+	return Config{Prefix: DefaultPrefix, Drift: DefaultDriftFactor, ObserveEvery: DefaultObserveEvery, Nodes: nodes, Terms: defaultTerms}
 }
 
 // Complete checks the settings, and derives the rest. It returns the first problem, nil for none.
@@ -122,6 +127,9 @@ func (c *Config) check() *Problem {
 	case c.StartupWait < 0:
 		return &Problem{What: "WithStartupWait", Value: c.StartupWait.String(), Bound: "has to be 0 or more",
 			Fix: "0 does not wait; a context bounds New as well"}
+	case c.ObserveEvery < minObserveEvery || c.ObserveEvery > maxObserveEvery:
+		return &Problem{What: "WithObserveEvery", Value: c.ObserveEvery.String(),
+			Bound: fmt.Sprintf("has to be within %v … %v", minObserveEvery, maxObserveEvery), Fix: unit(c.ObserveEvery) + "leave it out for 1s"}
 	case c.Rollout && !c.Guarded:
 		return &Problem{What: "WithGuardRollout", Bound: "says something about the restart guard, which is off",
 			Fix: "add WithRestartGuard, or leave it out"}

@@ -16,7 +16,7 @@ import (
 // release, verify, inspect, revoke.
 type Answers struct {
 	e     *Ensemble
-	began clock.Validity // when the nodes were asked, by the validity clock
+	Began clock.Validity // when the nodes were asked, by the validity clock
 	judge Judge
 	// decided has capacity 1. It is sent once, when enough answers are good or every node
 	// has answered. Never closed.
@@ -72,7 +72,7 @@ func (e *Ensemble) AskAll(req *wire.Request, need int, good func(*wire.Reply) er
 
 // Ask posts req to every node, for a Judge that has the zero Answers.
 func (a *Answers) Ask(e *Ensemble, req *wire.Request, judge Judge) {
-	a.e, a.began, a.judge, a.decided = e, e.Clock.Now(), judge, e.Signal()
+	a.e, a.Began, a.judge, a.decided = e, e.Clock.Now(), judge, e.Signal()
 	if req.Kind == wire.Read || req.Kind == wire.Mark {
 		a.Replies = make([]wire.Reply, len(e.nodes))
 	}
@@ -116,7 +116,7 @@ func (a *Answers) Receive(i int, req *wire.Request, reply *wire.Reply) {
 // end ends the collection, unless it has ended. a.mu is held.
 func (a *Answers) end() {
 	if !a.over {
-		a.over, a.waited = true, a.e.Clock.Now().Sub(a.began)
+		a.over, a.waited = true, a.e.Clock.Now().Sub(a.Began)
 		a.judge.End()
 	}
 }
@@ -153,7 +153,7 @@ func (e *Ensemble) Collect(
 // Wait returns when there are enough good answers, when the timeout since the question is over,
 // or when ctx ends.
 func (a *Answers) Wait(ctx context.Context, timeout time.Duration) {
-	timer := a.e.Timer(a.began.Add(timeout).Sub(a.e.Clock.Now()))
+	timer := a.e.Timer(a.Began.Add(timeout).Sub(a.e.Clock.Now()))
 	defer a.e.PutTimer(timer)
 	done := ctx.Done()
 	before, ended := ctx.Err() != nil, false

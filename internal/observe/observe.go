@@ -23,7 +23,6 @@ type Report struct {
 
 // Observer gets reports of who has a lock.
 type Observer struct {
-	Every time.Duration // between two polls, at most
 	// Deliver takes a report. End says that none follows, because the Manager ends. Both run under
 	// the mutex of the name, and must not block.
 	Deliver func(*Report)
@@ -42,6 +41,7 @@ var errOlder = errors.New("the holder that a majority names has a smaller token 
 // Observers finds those who observe a lock.
 type Observers struct {
 	ensemble *ensemble.Ensemble
+	every    time.Duration // between two polls
 	timeout  func() time.Duration
 	ticks    sync.WaitGroup // the polls that timers have begun
 
@@ -50,10 +50,10 @@ type Observers struct {
 	closed bool
 }
 
-// New returns the observers of a process that has none yet. timeout returns how long a poll waits
-// for the nodes.
-func New(e *ensemble.Ensemble, timeout func() time.Duration) *Observers {
-	return &Observers{ensemble: e, timeout: timeout, byKey: map[string]*watch{}}
+// New returns the observers of a process that has none yet. every is the interval of the polls, and
+// timeout returns how long one waits for the nodes.
+func New(e *ensemble.Ensemble, every time.Duration, timeout func() time.Duration) *Observers {
+	return &Observers{ensemble: e, every: every, timeout: timeout, byKey: map[string]*watch{}}
 }
 
 // watch polls the nodes for one lock while somebody observes it.
@@ -64,9 +64,8 @@ type watch struct {
 	mu        sync.Mutex
 	observers map[*Observer]struct{}
 	decides   quorum.Observer
-	last      *Report       // nil for none
-	every     time.Duration // between two polls: the shortest interval of the observers
-	poll      *poll         // under way; nil between two
+	last      *Report // nil for none
+	poll      *poll   // under way; nil between two
 	polledAt  clock.Validity
 	timer     *time.Timer
 }
@@ -93,21 +92,17 @@ func (s *Observers) Add(key string, o *Observer) bool {
 	}
 	w := s.byKey[key]
 	if w == nil {
-		w = &watch{of: s, key: key, observers: map[*Observer]struct{}{}, every: quorum.Endless, decides: quorum.NewObserver(s.clock().Now())}
+		w = &watch{of: s, key: key, observers: map[*Observer]struct{}{}, decides: quorum.NewObserver(s.clock().Now())}
 		s.byKey[key] = w
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.observers[o] = struct{}{}
-	w.every = min(w.every, o.Every)
 	if w.timer == nil {
 		w.timer = time.AfterFunc(0, w.tick)
-		return true
-	}
-	if w.last != nil && s.clock().Now().Sub(w.last.Began) < o.Every {
+	} else if w.last != nil && s.clock().Now().Sub(w.last.Began) < s.every {
 		w.deliver(o)
 	}
-	w.schedule()
 	return true
 }
 
@@ -191,7 +186,7 @@ func (p *poll) Receive(i int, req *wire.Request, reply *wire.Reply) {
 	if reply.Status == wire.Done {
 		p.answered = p.answered.With(i)
 		p.waiters = max(p.waiters, int(reply.Waiters))
-		p.sights[i], p.values[i] = sight(w.of.clock().Now(), reply), reply.Held
+		p.sights[i], p.values[i] = Sight(w.of.clock().Now(), reply), reply.Held
 		if reply.Readers != nil {
 			p.values[i], p.readers[i] = reply.Reading()
 		}
@@ -203,9 +198,9 @@ func (p *poll) Receive(i int, req *wire.Request, reply *wire.Reply) {
 	}
 }
 
-// sight returns what an answer says. All readers of a lock count as one owner, and the register shows their
-// token.
-func sight(now clock.Validity, reply *wire.Reply) quorum.Sight {
+// Sight returns what an answer says about keys that live from now on. All readers of a lock count as one
+// owner, and the register shows their token.
+func Sight(now clock.Validity, reply *wire.Reply) quorum.Sight {
 	if reply.Free() {
 		return quorum.Sight{}
 	}
@@ -227,13 +222,11 @@ func (w *watch) conclude() {
 	if len(w.observers) == 0 {
 		return
 	}
-	changed := w.decides.Polled(p.began, w.every, p.sights, p.answered)
+	changed := w.decides.Polled(p.began, w.of.every, p.sights, p.answered)
 	if h, _ := w.decides.Last(); changed || w.decides.KnownAt() == p.began {
 		w.last = p.report(h)
 	}
-	w.every = quorum.Endless // an observer with a shorter interval may have left
 	for o := range w.observers {
-		w.every = min(w.every, o.Every)
 		if w.last != nil && (changed || !o.served) {
 			w.deliver(o)
 		}
@@ -250,10 +243,7 @@ func (w *watch) deliver(o *Observer) {
 // schedule sets the time of the next poll: after the interval, or when the holder's keys end. w.mu is
 // held.
 func (w *watch) schedule() {
-	if w.poll != nil {
-		return // the timer bounds it
-	}
-	next := w.polledAt.Add(w.every)
+	next := w.polledAt.Add(w.of.every)
 	if w.last != nil && w.last.Held && w.last.Until != quorum.Never && w.last.Until > w.polledAt {
 		next = min(next, max(w.last.Until.Add(time.Millisecond), w.polledAt.Add(leastPause)))
 	}

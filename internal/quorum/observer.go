@@ -60,7 +60,7 @@ func (o *Observer) KnownAt() clock.Validity { return o.knownAt }
 // did not show it. Polled returns true if the result has changed: another owner, another token, or
 // that the holder is known or not.
 func (o *Observer) Polled(began clock.Validity, patience time.Duration, sights []Sight, answered Set) bool {
-	h := holding(sights, answered)
+	h := Agreed(sights, answered)
 	switch {
 	case h.Held && h.Owner == o.owner:
 		h.Token = max(h.Token, o.newest) // a node that has restored the key shows no token
@@ -86,8 +86,8 @@ func (o *Observer) Polled(began clock.Validity, patience time.Duration, sights [
 	return first || before != h
 }
 
-// holding returns what the nodes say together.
-func holding(sights []Sight, answered Set) Holding {
+// Agreed returns what the nodes say together. sights has one for each node, and answered the nodes that have answered.
+func Agreed(sights []Sight, answered Set) Holding {
 	most, held, of := 0, 0, Sight{}
 	for i := range sights {
 		if !answered.Has(i) || !sights[i].Held {

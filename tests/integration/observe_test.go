@@ -17,11 +17,11 @@ import (
 func TestObserveOnServersThatStopAndRestart(t *testing.T) {
 	t.Parallel()
 	holder, servers := testkit.Manager(t, 3, quorumlock.WithTTL(3*time.Second), quorumlock.WithHolder("holder"))
-	observer := testkit.Connect(t, redistest.Addrs(servers))
-	holdings, err := observer.Observe(t.Context(), "job", quorumlock.ObserveEvery(50*time.Millisecond))
+	observer := testkit.Connect(t, redistest.Addrs(servers), quorumlock.WithObserveEvery(50*time.Millisecond))
+	holdings, err := observer.Observe(t.Context(), "job")
 	require.NoError(t, err)
 	var newest int64
-	until := func(what string, is func(quorumlock.Holding) bool) {
+	until := func(what string, is func(quorumlock.Status) bool) {
 		t.Helper()
 		for deadline := time.After(20 * time.Second); ; {
 			select {
@@ -38,9 +38,9 @@ func TestObserveOnServersThatStopAndRestart(t *testing.T) {
 			}
 		}
 	}
-	held := func(h quorumlock.Holding) bool { return h.Held && h.Holder.Label == "holder" }
-	nobody := func(h quorumlock.Holding) bool { return h.Known && !h.Held }
-	unknown := func(h quorumlock.Holding) bool { return !h.Known && h.Err != nil }
+	held := func(h quorumlock.Status) bool { return h.Held && h.Holder.Label == "holder" }
+	nobody := func(h quorumlock.Status) bool { return h.Known && !h.Held }
+	unknown := func(h quorumlock.Status) bool { return !h.Known && h.Err != nil }
 
 	until("nobody holds it", nobody)
 	l, err := holder.Acquire(t.Context(), "job")
@@ -54,7 +54,7 @@ func TestObserveOnServersThatStopAndRestart(t *testing.T) {
 	for _, s := range servers[:2] {
 		s.Continue()
 	}
-	until("a majority answers again", func(h quorumlock.Holding) bool { return h.Known })
+	until("a majority answers again", func(h quorumlock.Status) bool { return h.Known })
 	_ = l.Release(t.Context()) // it may have been lost meanwhile
 	until("nobody holds it any more", nobody)
 

@@ -46,7 +46,7 @@ func allCounts(t *testing.T, m *quorumlock.Manager) (counts []string) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	holdings, err := m.Observe(ctx, "job", quorumlock.ObserveEvery(50*time.Millisecond))
+	holdings, err := m.Observe(ctx, "job")
 	require.NoError(t, err)
 	count("Observe", (<-holdings).Waiters)
 	s, err = m.Inspect(t.Context(), "pool", quorumlock.Permits(2))

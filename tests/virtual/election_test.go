@@ -43,7 +43,7 @@ func runCandidate(t *testing.T, c *quorumlocktest.Cluster, name string) *candida
 			time.Sleep(lastWords)
 			return nil
 		},
-		NewLeader: func(h quorumlock.Holding) {
+		NewLeader: func(h quorumlock.Status) {
 			one.mu.Lock()
 			defer one.mu.Unlock()
 			switch {

@@ -74,7 +74,7 @@ func TestKindsThatDoNotGoTogetherAreRefusedAtOnce(t *testing.T) {
 }
 
 // slotsOf returns the labels of the holders of slots, "-" for a slot that is free and "?" for one that is unknown.
-func slotsOf(h quorumlock.Holding) (labels []string) {
+func slotsOf(h quorumlock.Status) (labels []string) {
 	for _, s := range h.Slots {
 		switch {
 		case !s.Known:

@@ -18,8 +18,8 @@ import (
 	"github.com/quorumlock/quorumlock/quorumlocktest"
 )
 
-// next returns the next Holding, which comes within the bound.
-func next(t *testing.T, holdings <-chan quorumlock.Holding, within time.Duration) quorumlock.Holding {
+// next returns the next Status, which comes within the bound.
+func next(t *testing.T, holdings <-chan quorumlock.Status, within time.Duration) quorumlock.Status {
 	t.Helper()
 	select {
 	case h, open := <-holdings:
@@ -27,12 +27,12 @@ func next(t *testing.T, holdings <-chan quorumlock.Holding, within time.Duration
 		return h
 	case <-time.After(within):
 		require.Fail(t, "nothing new")
-		return quorumlock.Holding{}
+		return quorumlock.Status{}
 	}
 }
 
 // quiet checks that nothing is delivered for a time.
-func quiet(t *testing.T, holdings <-chan quorumlock.Holding, d time.Duration) {
+func quiet(t *testing.T, holdings <-chan quorumlock.Status, d time.Duration) {
 	t.Helper()
 	select {
 	case h := <-holdings:
@@ -47,7 +47,7 @@ func TestObserveDeliversWhoHoldsANameAndThatNobodyDoes(t *testing.T) {
 		ctx, cancel := context.WithCancel(background)
 		holdings, err := o.Observe(ctx, "job")
 		require.NoError(t, err)
-		const bound = quorumlock.DefaultObserveEvery + 600*time.Millisecond // an interval and a node timeout
+		const bound = config.DefaultObserveEvery + 600*time.Millisecond // an interval and a node timeout
 
 		h := next(t, holdings, bound)
 		assert.Equal(t, []any{"job", true, false}, []any{h.Name, h.Known, h.Held})
@@ -74,9 +74,9 @@ func TestObserveDeliversWhoHoldsANameAndThatNobodyDoes(t *testing.T) {
 
 func TestAnObserverLearnsThatNoMajorityAnswersAndThatItDoesAgain(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
-		a, o := manager(t, c), managerFor(t, c, "observer")
+		a, o := manager(t, c), managerFor(t, c, "observer", quorumlock.WithObserveEvery(200*time.Millisecond))
 		l := acquire(t, a, "job")
-		holdings, err := o.Observe(background, "job", quorumlock.ObserveEvery(200*time.Millisecond))
+		holdings, err := o.Observe(background, "job")
 		require.NoError(t, err)
 		require.True(t, next(t, holdings, time.Second).Held)
 		c.Partition("observer")
@@ -95,8 +95,8 @@ func TestAnObserverLearnsThatNoMajorityAnswersAndThatItDoesAgain(t *testing.T) {
 // A follower that reads slowly gets the latest.
 func TestAnObserverThatReadsSlowlyGetsTheLatest(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
-		a, o := manager(t, c), manager(t, c)
-		holdings, err := o.Observe(background, "job", quorumlock.ObserveEvery(50*time.Millisecond))
+		a, o := manager(t, c), manager(t, c, quorumlock.WithObserveEvery(50*time.Millisecond))
+		holdings, err := o.Observe(background, "job")
 		require.NoError(t, err)
 		var last int64
 		for range 5 {
@@ -121,7 +121,7 @@ func TestAllObserversOfANameShareOnePoll(t *testing.T) {
 		l := acquire(t, a, "job")
 		const observers = 10_000
 		reads := reading(c.Nodes()[0])
-		all := make([]<-chan quorumlock.Holding, observers)
+		all := make([]<-chan quorumlock.Status, observers)
 		for i := range all {
 			var err error
 			all[i], err = o.Observe(background, "job")
@@ -162,7 +162,7 @@ func TestObserveRefusesWhatCannotBeUsed(t *testing.T) {
 	run(t, 1, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
 		for _, d := range []time.Duration{0, -time.Second, 49 * time.Millisecond, time.Minute + 1} {
-			_, err := m.Observe(background, "job", quorumlock.ObserveEvery(d))
+			_, err := quorumlock.New(background, c.Options(), quorumlock.WithObserveEvery(d))
 			require.ErrorIs(t, err, quorumlock.ErrInvalid, "%v", d)
 		}
 		_, err := m.Observe(background, "")
@@ -175,9 +175,9 @@ func TestObserveRefusesWhatCannotBeUsed(t *testing.T) {
 // The holder has died, and the next interval is far away.
 func TestAnObserverLooksWhenTheHoldersKeysEnd(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
-		dead, o := managerFor(t, c, "dead"), manager(t, c)
+		dead, o := managerFor(t, c, "dead"), manager(t, c, quorumlock.WithObserveEvery(time.Minute))
 		acquire(t, dead, "job", quorumlock.WithoutRenewal())
-		holdings, err := o.Observe(background, "job", quorumlock.ObserveEvery(time.Minute))
+		holdings, err := o.Observe(background, "job")
 		require.NoError(t, err)
 		h := next(t, holdings, time.Second)
 		require.True(t, h.Held)
@@ -220,21 +220,26 @@ func TestAnObservationEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// Nothing has changed since the others got the holder.
+// Nothing has changed since the others got the holder. What was heard last is fresh enough, or the answers of the
+// next interval are still on their way.
 func TestAnObserverThatComesLaterGetsTheHolderAtOnce(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		a, o := manager(t, c), manager(t, c)
 		l := acquire(t, a, "job")
-		first, err := o.Observe(background, "job", quorumlock.ObserveEvery(time.Minute))
+		first, err := o.Observe(background, "job")
 		require.NoError(t, err)
 		require.True(t, next(t, first, time.Second).Held)
-		for _, every := range []time.Duration{time.Minute, time.Second} { // what was heard last is fresh enough, or too old
-			time.Sleep(10 * time.Second)
-			later, err := o.Observe(background, "job", quorumlock.ObserveEvery(every))
+		time.Sleep(config.DefaultObserveEvery / 2)
+		for _, n := range c.Nodes() {
+			n.Delay(10 * time.Millisecond)
+		}
+		for _, within := range []time.Duration{time.Nanosecond, 20 * time.Millisecond} {
+			later, err := o.Observe(background, "job")
 			require.NoError(t, err)
-			h := next(t, later, 10*time.Millisecond)
+			h := next(t, later, within)
 			assert.Equal(t, l.Token(), h.Token)
-			assert.LessOrEqual(t, time.Since(h.AsOf), every)
+			assert.LessOrEqual(t, time.Since(h.AsOf), config.DefaultObserveEvery)
+			time.Sleep(config.DefaultObserveEvery/2 + time.Millisecond)
 		}
 		quiet(t, first, 10*time.Second)
 		require.NoError(t, l.Release(background))
@@ -244,7 +249,7 @@ func TestAnObserverThatComesLaterGetsTheHolderAtOnce(t *testing.T) {
 // Another program sets its lock for a few milliseconds, again and again.
 func TestAnObserverPausesHoweverSoonKeysEnd(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
-		o := manager(t, c)
+		o := manager(t, c, quorumlock.WithObserveEvery(time.Minute))
 		ctx, cancel := context.WithCancel(background)
 		var setting sync.WaitGroup
 		for _, n := range c.Nodes() {
@@ -256,29 +261,12 @@ func TestAnObserverPausesHoweverSoonKeysEnd(t *testing.T) {
 		}
 		time.Sleep(5 * time.Millisecond) // every node has it
 		reads := reading(c.Nodes()[0])
-		_, err := o.Observe(ctx, "job", quorumlock.ObserveEvery(time.Minute))
+		_, err := o.Observe(ctx, "job")
 		require.NoError(t, err)
 		time.Sleep(time.Second)
 		assert.InDelta(t, 20, reads(), 2)
 		cancel()
 		setting.Wait()
-	})
-}
-
-func TestAnIntervalEndsWithItsObserver(t *testing.T) {
-	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
-		o := manager(t, c)
-		_, err := o.Observe(background, "job", quorumlock.ObserveEvery(10*time.Second))
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(background)
-		_, err = o.Observe(ctx, "job", quorumlock.ObserveEvery(50*time.Millisecond))
-		require.NoError(t, err)
-		time.Sleep(time.Second)
-		cancel()
-		time.Sleep(time.Second)
-		reads := reading(c.Nodes()[0])
-		time.Sleep(time.Minute)
-		assert.Equal(t, 6, reads())
 	})
 }
 

@@ -153,7 +153,7 @@ func TestAReaderThatWasKilledIsNotCountedWhileOthersRead(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, 1, s.Readers)
 		}
-		holdings, err := b.Observe(t.Context(), "job", quorumlock.ObserveEvery(time.Second))
+		holdings, err := b.Observe(t.Context(), "job")
 		require.NoError(t, err)
 		assert.Equal(t, 1, (<-holdings).Readers)
 		_, err = b.TryAcquire(background, "job")
@@ -228,7 +228,7 @@ func TestInspectListsSixteenSharedLeasesAtMost(t *testing.T) {
 func TestObserveTellsOfSharedLeases(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		a, b, o := manager(t, c, quorumlock.WithHolder("a")), manager(t, c, quorumlock.WithHolder("b")), manager(t, c)
-		const bound = quorumlock.DefaultObserveEvery + timeout
+		const bound = config.DefaultObserveEvery + timeout
 		holdings, err := o.Observe(background, "job")
 		require.NoError(t, err)
 		assert.False(t, next(t, holdings, bound).Held)

@@ -69,7 +69,7 @@ func exitCode(err error) int {
 
 // flagNames names the flags that set the library's options, for the errors that name those.
 var flagNames = strings.NewReplacer("WithTTL", "--ttl", "WithMinHold", "--min-hold", "WithHolder", "--holder", "WithStartupWait", "--wait", "WithWait", "--wait",
-	"ObserveEvery", "--every", "WithPrefix", "--prefix", "WithNodeTimeout", "--node-timeout", "WithRestartGuard", "--restart-guard", "WithGuardRollout", "--guard-rollout", "WithFailover", "--failover-window",
+	"WithObserveEvery", "--every", "WithPrefix", "--prefix", "WithNodeTimeout", "--node-timeout", "WithRestartGuard", "--restart-guard", "WithGuardRollout", "--guard-rollout", "WithFailover", "--failover-window",
 	"TLSConfig.Certificates", "--tls-cert and --tls-key", "TLSConfig.RootCAs", "--tls-ca", "TLSConfig.ServerName", "--tls-server-name", "TLSConfig", "--tls", "Username and Password of", "--username and --password-file for")
 
 // oneLine returns the text of an error on one line, in the words of the command line:

@@ -110,7 +110,7 @@ type revocationJSON struct {
 func (p *program) revoke(ctx context.Context, name string, wait bool, f reasonFlags) error {
 	ctx, stop := signal.NotifyContext(ctx, ending()...)
 	defer stop()
-	m, err := p.connection.manager(ctx, quorumlock.WithHolder(orMe(f.by)))
+	m, err := p.connection.manager(ctx, quorumlock.WithHolder(orMe(f.by)), quorumlock.WithObserveEvery(minInterval))
 	if err != nil {
 		return err
 	}
@@ -131,13 +131,13 @@ func (p *program) revoke(ctx context.Context, name string, wait bool, f reasonFl
 	if err != nil || !wait || r.Until.IsZero() {
 		return err
 	}
-	holdings, err := m.Observe(ctx, name, quorumlock.ObserveEvery(minInterval))
+	statuses, err := m.Observe(ctx, name)
 	if err != nil {
 		return err
 	}
-	for h := range holdings {
-		if h.Known && h.Holder.Owner != r.Holder.Owner && h.Holder.Owner != nobody { // the marks stand until the readers are over
-			return p.holding(h, nil)
+	for s := range statuses {
+		if s.Known && s.Holder.Owner != r.Holder.Owner && s.Holder.Owner != nobody { // the marks stand until the readers are over
+			return p.holding(s, nil)
 		}
 	}
 	return ctx.Err()

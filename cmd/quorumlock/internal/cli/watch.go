@@ -9,10 +9,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/quorumlock/quorumlock"
+	"github.com/quorumlock/quorumlock/internal/config"
 )
 
 func (p *program) watchCommand() *cobra.Command {
-	every, permits := quorumlock.DefaultObserveEvery, 0
+	every, permits := config.DefaultObserveEvery, 0
 	c := &cobra.Command{
 		Use:   "watch NAME",
 		Short: "Follow who holds a lock",
@@ -49,31 +50,31 @@ not seen; the order of the holders is that of their tokens.`,
 func (p *program) watch(ctx context.Context, name string, every time.Duration, kind quorumlock.Kind) error {
 	ctx, stop := signal.NotifyContext(ctx, ending()...)
 	defer stop()
-	m, err := p.connection.manager(ctx)
+	m, err := p.connection.manager(ctx, quorumlock.WithObserveEvery(every))
 	if err != nil {
 		return err
 	}
 	defer closeManager(m)
-	holdings, err := m.Observe(ctx, name, quorumlock.ObserveEvery(every), kind)
+	statuses, err := m.Observe(ctx, name, kind)
 	if err != nil {
 		return err
 	}
-	var before []quorumlock.Holding
-	for h := range holdings {
-		if err := p.holdings(h, before); err != nil {
+	var before []quorumlock.Status
+	for s := range statuses {
+		if err := p.holdings(s, before); err != nil {
 			return err
 		}
-		before = h.Slots
+		before = s.Slots
 	}
 	return nil
 }
 
 // holdings prints a line, or one for each slot that has changed.
-func (p *program) holdings(h quorumlock.Holding, before []quorumlock.Holding) error {
-	if h.Slots == nil {
-		return p.holding(h, nil)
+func (p *program) holdings(s quorumlock.Status, before []quorumlock.Status) error {
+	if s.Slots == nil {
+		return p.holding(s, nil)
 	}
-	for i, slot := range h.Slots {
+	for i, slot := range s.Slots {
 		if before != nil && sameHolding(before[i], slot) {
 			continue
 		}
@@ -84,7 +85,7 @@ func (p *program) holdings(h quorumlock.Holding, before []quorumlock.Holding) er
 	return nil
 }
 
-func sameHolding(a, b quorumlock.Holding) bool {
+func sameHolding(a, b quorumlock.Status) bool {
 	return a.Known == b.Known && a.Held == b.Held && a.Holder.Owner == b.Holder.Owner && a.Token == b.Token
 }
 
@@ -103,24 +104,24 @@ type holdingJSON struct {
 }
 
 // holding prints one line. slot is nil without --permits.
-func (p *program) holding(h quorumlock.Holding, slot *int) error {
-	j := holdingJSON{At: stamp(h.AsOf), Name: h.Name, Slot: slot, Holder: holderOf(h.Holder), Readers: h.Readers, Token: h.Token, Waiters: h.Waiters, Error: textOf(h.Err)}
-	if !h.Until.IsZero() {
-		j.Until = stamp(h.Until)
+func (p *program) holding(s quorumlock.Status, slot *int) error {
+	j := holdingJSON{At: stamp(s.AsOf), Name: s.Name, Slot: slot, Holder: holderOf(s.Holder), Readers: s.Readers, Token: s.Token, Waiters: s.Waiters, Error: textOf(s.Err)}
+	if !s.Until.IsZero() {
+		j.Until = stamp(s.Until)
 	}
-	text, name := "", h.Name
+	text, name := "", s.Name
 	if slot != nil {
 		name += ", permit " + strconv.Itoa(*slot)
 	}
 	switch {
-	case !h.Known:
+	case !s.Known:
 		j.Event, text = "unknown", ": "+j.Error
-	case h.Held:
-		j.Event, text = "held", " by "+called(h.Holder, h.Readers)
-		if h.Token > 0 {
-			text += ", token at most " + strconv.FormatInt(h.Token, 10)
+	case s.Held:
+		j.Event, text = "held", " by "+called(s.Holder, s.Readers)
+		if s.Token > 0 {
+			text += ", token at most " + strconv.FormatInt(s.Token, 10)
 		}
-		text += ", waiters " + strconv.Itoa(h.Waiters)
+		text += ", waiters " + strconv.Itoa(s.Waiters)
 	default:
 		j.Event = "nobody"
 	}
