@@ -288,3 +288,35 @@ func TestAFormerHolderIsNotDelivered(t *testing.T) {
 		require.ErrorContains(t, h.Err, "smaller token")
 	})
 }
+
+func TestInspectAndObserveSayTheSame(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		a, o := manager(t, c, quorumlock.WithHolder("a")), managerFor(t, c, "observer")
+		for range 2 { // free, and held
+			statuses, err := o.Observe(background, "job")
+			require.NoError(t, err)
+			h := next(t, statuses, time.Second)
+			s, err := o.Inspect(background, "job")
+			require.NoError(t, err)
+			assert.True(t, h.Known)
+			said := func(s quorumlock.Status) []any {
+				return []any{s.Known, s.Held, s.Holder, s.Votes, s.Readers, s.Token, s.Waiters, s.Err}
+			}
+			assert.Equal(t, said(h), said(s))
+			assert.WithinDuration(t, h.Until, s.Until, 10*time.Millisecond)
+			assert.WithinDuration(t, time.Now(), s.AsOf, 10*time.Millisecond)
+			if s.Held {
+				assert.Equal(t, s.AsOf.Add(s.TTL), s.Until)
+				assert.Equal(t, h.AsOf.Add(h.TTL), h.Until)
+				break
+			}
+			acquire(t, a, "job", quorumlock.WithoutRenewal())
+			require.True(t, next(t, statuses, 2*time.Second).Held)
+		}
+		c.Partition("observer", 2)
+		do(t, c.Nodes()[1], "DEL", wire.LockKey(config.DefaultPrefix, "job"))
+		s, err := o.Inspect(background, "job")
+		require.NoError(t, err)
+		assert.Equal(t, []any{false, false, 1, "a", int64(0)}, []any{s.Known, s.Held, s.Votes, s.Holder.Label, s.Token}, "the silent node decides it")
+	})
+}
