@@ -110,10 +110,10 @@
 // stretch the lease. Until D, the q-th largest e, nobody else finds a majority of free
 // nodes. Work stops at
 //
-//	S = D − guard,   guard = 2 % of the TTL, at least 50 ms, at most a fifth
+//	S = D − safety margin,   safety margin = 2 % of the TTL, at least 50 ms, at most a fifth
 //
 // [Lease.Remaining] counts down to S. The Manager reports a loss 25 ms before S, or half the
-// guard if that is less. If its recent reports were late, on a busy machine, it adds twice
+// safety margin if that is less. If its recent reports were late, on a busy machine, it adds twice
 // that delay, up to a tenth of the TTL. If the process stands still for longer than it lately
 // did, Valid is false at S, but Lost may deliver later.
 //

@@ -35,11 +35,11 @@ func TestAnOverdueLeaseIsNotValidBeforeItsLossIsReported(t *testing.T) {
 // forward. The first check after either, before any timer, finds the lease lost, and the
 // reason.
 func TestAfterAJumpOfAClockTheLeaseIsNotValidAndWasSuspended(t *testing.T) {
-	const ttl, guard = time.Hour, time.Minute
+	const ttl, margin = time.Hour, time.Minute
 	lease := func(now *clock.Reading) *Lease {
 		*now = clock.Reading{Mono: time.Second, Boot: time.Second, Wall: time.Second}
 		terms := idleTerms(ttl)
-		terms.Guard = guard
+		terms.SafetyMargin = margin
 		return idleLease(t, idleManager(clock.From(func() clock.Reading { return *now })), terms, nil)
 	}
 	for _, c := range []struct {
@@ -50,7 +50,7 @@ func TestAfterAJumpOfAClockTheLeaseIsNotValidAndWasSuspended(t *testing.T) {
 		{"wall", func(r *clock.Reading, by time.Duration) { r.Wall += by }},
 	} {
 		var now clock.Reading
-		for _, by := range []time.Duration{ttl - guard/2, ttl + guard} { // between the stop and the deadline, and past both
+		for _, by := range []time.Duration{ttl - margin/2, ttl + margin} { // between the stop and the deadline, and past both
 			l := lease(&now)
 			assert.True(t, l.Valid())
 			c.jump(&now, by)
@@ -60,7 +60,7 @@ func TestAfterAJumpOfAClockTheLeaseIsNotValidAndWasSuspended(t *testing.T) {
 			assert.Equal(t, LostSuspended, lost.Reason, "%s clock, %v", c.name, by)
 		}
 		l := lease(&now)
-		c.jump(&now, ttl-2*guard)
+		c.jump(&now, ttl-2*margin)
 		assert.True(t, l.Valid(), "%s clock: a suspend that the lease outlives", c.name)
 	}
 }

@@ -75,7 +75,7 @@ func (l *Lease) Valid() bool { return l.Remaining() > 0 }
 
 // Remaining returns how long work may go on unless the lease is renewed; 0 when the lease
 // is not valid. A lease that is not renewed is reported as lost before Remaining is 0: 25
-// ms before (half the guard, if that is less), and on a busy machine up to a tenth of the TTL
+// ms before (half the safety margin, if that is less), and on a busy machine up to a tenth of the TTL
 // earlier still.
 func (l *Lease) Remaining() time.Duration {
 	if !l.asked.Load() {

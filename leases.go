@@ -33,7 +33,7 @@ type Leases struct {
 }
 
 // end ends the leases for the error of the first that has ended. After a loss the keys of the others stay
-// for the guard and the lock delay, as its own do.
+// for the safety margin and the lock delay, as its own do.
 func (s *Leases) end(err error) {
 	s.mu.Lock()
 	first := s.err == nil && !s.releasing
@@ -47,7 +47,7 @@ func (s *Leases) end(err error) {
 	if s.m.enter() { // otherwise Close ends them
 		how := hold.Ending{What: hold.Released, Keys: hold.Deleted}
 		if errors.Is(err, ErrLost) {
-			how.Keys = hold.Guarded
+			how.Keys = hold.Delayed
 		}
 		for _, l := range s.all {
 			_, _ = l.end(how)

@@ -32,7 +32,7 @@ const (
 	// bootTick is the longest monotonic time between two reads of CLOCK_BOOTTIME, which
 	// costs a system call. A suspend moves the wall clock as well, and every read
 	// compares that. So the tick matters in one case: a suspend after which the wall
-	// clock was set back by as much stays hidden for at most this long. The guard between
+	// clock was set back by as much stays hidden for at most this long. The safety margin between
 	// the stop of a lease and its end is longer: 20 ms at the shortest TTL, 50 ms from a
 	// TTL of 250 ms on.
 	bootTick = 10 * time.Millisecond

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// LeastStep is the smallest jump of a node's clock that [Offset.Observe] reports. The guard
+// LeastStep is the smallest jump of a node's clock that [Offset.Observe] reports. The safety margin
 // between the stop of a lease and its end covers smaller jumps from a TTL of 125 ms on: it
 // is a fifth of a short TTL, and 50 ms at least from a TTL of 250 ms on.
 const LeastStep = 25 * time.Millisecond

@@ -54,8 +54,8 @@ func (w Wait) Once() bool { return w.Set && w.Most == 0 }
 // complete checks the terms of a lease and derives the rest.
 func (c *Config) complete(t *Terms) *Problem {
 	t.Nodes, t.Drift = c.Nodes, quorum.Drift(t.TTL, c.Drift)
-	t.Guard = quorum.Guard(t.TTL)
-	t.Early = quorum.Early(t.Guard)
+	t.SafetyMargin = quorum.SafetyMargin(t.TTL)
+	t.Early = quorum.Early(t.SafetyMargin)
 	t.Timeout = quorum.NodeTimeout(t.TTL, t.Trip)
 	if c.NodeTimeoutSet {
 		t.Timeout = c.NodeTimeout
@@ -68,7 +68,7 @@ func (c *Config) complete(t *Terms) *Problem {
 	t.Slack = min(t.Interval/20, Together)
 	t.KeyTTL = strconv.FormatInt((t.TTL + t.LockDelay).Milliseconds(), 10)
 	t.PassKey = passKey(t)
-	spent := t.Interval + t.Interval/10 + t.Timeout + t.Guard + t.Early + t.Drift
+	spent := t.Interval + t.Interval/10 + t.Timeout + t.SafetyMargin + t.Early + t.Drift
 	t.MaxLag = quorum.MaxLag(t.TTL, t.TTL-spent)
 	switch {
 	case t.TTL < MinTTL || t.TTL > MaxTTL:
@@ -98,9 +98,9 @@ func (c *Config) complete(t *Terms) *Problem {
 			Bound: fmt.Sprintf("has to be valid UTF-8 of at most %d bytes", MaxLabelLen), Fix: "a host name and a process id do"}
 	case spent >= t.TTL || t.Timeout >= t.TTL: // the sum may overflow
 		return &Problem{What: "WithNodeTimeout", Value: t.Timeout.String(),
-			Bound: fmt.Sprintf("renewal interval %v + jitter + node timeout %v + guard %v + drift %v has to be below the TTL %v",
-				t.Interval, t.Timeout, t.Guard+t.Early, t.Drift, t.TTL),
-			Fix: fmt.Sprintf("set it below %v, or lengthen the TTL", t.TTL-(t.Interval+t.Interval/10+t.Guard+t.Early+t.Drift))}
+			Bound: fmt.Sprintf("renewal interval %v + jitter + node timeout %v + safety margin %v + drift %v has to be below the TTL %v",
+				t.Interval, t.Timeout, t.SafetyMargin+t.Early, t.Drift, t.TTL),
+			Fix: fmt.Sprintf("set it below %v, or lengthen the TTL", t.TTL-(t.Interval+t.Interval/10+t.SafetyMargin+t.Early+t.Drift))}
 	case c.Guarded && c.FailoverSet && t.TTL+t.LockDelay+c.Failover > c.Guard:
 		return &Problem{What: "WithTTL", Value: t.TTL.String(),
 			Bound: fmt.Sprintf("plus the lock delay %v and WithFailover's %v has to be at most WithRestartGuard's %v", t.LockDelay, c.Failover, c.Guard),

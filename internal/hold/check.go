@@ -16,7 +16,7 @@ type Check struct {
 	sent  clock.Validity // by the validity clock
 	until clock.Validity // an answer comes by then, or not in time
 
-	// Guarded by the lock's mutex.
+	// Delayed by the lock's mutex.
 	answered quorum.Set
 	raised   quorum.Set
 	others   int

@@ -4,7 +4,7 @@
 // A Lock is a lock that this process holds on the nodes. One lease at a time stands on it, the
 // Tenant: first the one that it was acquired for, then those of callers to which it is passed on.
 //
-//	Open ──▶ held ⇄ at risk ──▶ lost ───────────────▶ remnants are released after the guard
+//	Open ──▶ held ⇄ at risk ──▶ lost ───────────────▶ remnants are released after the safety margin
 //	           │ ▲      │
 //	    Vacate │ │ Pass └──▶ released: Free, or End for Close
 //	           ▼ │

@@ -51,8 +51,8 @@ var endings = []struct {
 		is:  "Released, Unseen", learns: "Released+Asking Settled", sent: "release",
 	},
 	{
-		way: "another lease of AcquireAll is lost", end: ends(Ending{What: Released, Keys: Guarded}),
-		is: "Released, Guarded", learns: "Released", later: "release",
+		way: "another lease of AcquireAll is lost", end: ends(Ending{What: Released, Keys: Delayed}),
+		is: "Released, Delayed", learns: "Released", later: "release",
 	},
 	{
 		way: "Downgrade", end: ends(Ending{What: Released, Keys: Left}),
@@ -84,24 +84,24 @@ var endings = []struct {
 			time.Sleep(5 * time.Millisecond)
 			l.Tick()
 		},
-		is: "Lost, Guarded", learns: "Lost", later: "release",
+		is: "Lost, Delayed", learns: "Lost", later: "release",
 	},
 	{
 		way: "loss by Revoke", end: answered(quorum.InputRevoked),
-		is: "Lost, Guarded", learns: "Lost", later: "release",
+		is: "Lost, Delayed", learns: "Lost", later: "release",
 	},
 	{
 		way: "loss to another owner", end: answered(quorum.InputTaken),
-		is: "Lost, Guarded", learns: "Lost", later: "release",
+		is: "Lost, Delayed", learns: "Lost", later: "release",
 	},
 	{
 		way: "loss of the keys", end: answered(quorum.InputMissing),
-		is: "Lost, Guarded", learns: "Lost", later: "release",
+		is: "Lost, Delayed", learns: "Lost", later: "release",
 	},
 	{
 		way: "loss by a step of a node's clock",
 		end: func(p process, _ *Lock, _ *lease) { p.stepClock(0, 2*time.Hour) },
-		is:  "Lost, Guarded", learns: "Lost", later: "release",
+		is:  "Lost, Delayed", learns: "Lost", later: "release",
 	},
 	{
 		way: "Close", end: closed,
@@ -124,7 +124,7 @@ var endings = []struct {
 			answered(quorum.InputRevoked)(p, l, first)
 			closed(p, l, first)
 		},
-		is: "Lost, Guarded", learns: "Lost", sent: "release",
+		is: "Lost, Delayed", learns: "Lost", sent: "release",
 	},
 	{
 		way: "Close after a loss under WithLockDelay", change: func(g *Grant) { g.Terms.LockDelay = time.Minute },
@@ -132,7 +132,7 @@ var endings = []struct {
 			answered(quorum.InputRevoked)(p, l, first)
 			closed(p, l, first)
 		},
-		is: "Lost, Guarded", learns: "Lost",
+		is: "Lost, Delayed", learns: "Lost",
 	},
 	{
 		way: "Close stops waiting for a function under the lease",
@@ -178,7 +178,7 @@ func TestEachWayOfEndingALeaseIsAnEndingAndSendsTheseRequests(t *testing.T) {
 			proxy.DelayCommand(log.record, 0)
 			p := runningOn(t, proxy.Addr())
 			g := p.grant(&config.Terms{
-				Terms: quorum.Terms{Nodes: 1, TTL: time.Hour, Timeout: 10 * time.Second, Guard: time.Minute}, KeyTTL: "3600000", Manual: true,
+				Terms: quorum.Terms{Nodes: 1, TTL: time.Hour, Timeout: 10 * time.Second, SafetyMargin: time.Minute}, KeyTTL: "3600000", Manual: true,
 			})
 			g.Entry.Lock = wire.LockKey("p:", strconv.Itoa(i))
 			if c.change != nil {
@@ -192,7 +192,7 @@ func TestEachWayOfEndingALeaseIsAnEndingAndSendsTheseRequests(t *testing.T) {
 			first.events = nil
 			c.end(p, l, first)
 			assert.Equal(t, c.sent, log.until(t, p, l))
-			assert.Equal(t, c.is, l.is.what.words()+", "+[...]string{"Deleted", "Unseen", "Guarded", "Left"}[l.is.keys])
+			assert.Equal(t, c.is, l.is.what.words()+", "+[...]string{"Deleted", "Unseen", "Delayed", "Left"}[l.is.keys])
 			var learns []string
 			for _, e := range first.events {
 				if e.What != 0 { // not only the stop

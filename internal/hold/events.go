@@ -35,9 +35,9 @@ const (
 	// Unseen means that they are deleted at once: no caller has seen the lease, so no minimum hold
 	// keeps the name.
 	Unseen
-	// Guarded means that they stay for the guard and the lock delay, so that work under the lease can
+	// Delayed means that they stay for the safety margin and the lock delay, so that work under the lease can
 	// stop. Then the watchdog deletes them.
-	Guarded
+	Delayed
 	// Left means that they stay until they expire, or until DeleteKeys: work under them continues, here or in
 	// another process.
 	Left
@@ -46,7 +46,7 @@ const (
 // An Ending is how a lease ends, and what becomes of the keys of its lock.
 type Ending struct {
 	What What          // Released, with Detached if another process resumes the lease; Lost, which the machine finds
-	Keys Keys          // with Lost they are Guarded
+	Keys Keys          // with Lost they are Delayed
 	Keep time.Duration // with Detached: for how long each node keeps the keys, from the arrival of its request
 }
 

@@ -186,11 +186,11 @@ func (l *Lock) deadlinePassed(now clock.Validity) bool {
 // lose ends a lock that was lost. l.mu is held.
 func (l *Lock) lose(now clock.Validity) {
 	was := l.unsettled() // a lease that was released before
-	// The guard starts at S, because Remaining allowed work until then. The keys stay for
-	// the guard, so that work can stop, and for the lock delay, as they would if the process had
+	// The safety margin starts at S, because Remaining allowed work until then. The keys stay for
+	// the safety margin, so that work can stop, and for the lock delay, as they would if the process had
 	// died.
-	l.is.what, l.is.keys = Lost, Guarded
-	l.finish(max(now, l.machine.Stop()).Add(l.terms.Guard + l.terms.LockDelay))
+	l.is.what, l.is.keys = Lost, Delayed
+	l.finish(max(now, l.machine.Stop()).Add(l.terms.SafetyMargin + l.terms.LockDelay))
 	l.report(now, Lost)
 	l.settle(was, Event{What: Settled})
 }
@@ -201,8 +201,8 @@ func (l *Lock) release(now clock.Validity) {
 	switch l.is.keys {
 	case Deleted:
 		keep = l.tenancy.granted.Add(l.terms.MinHold)
-	case Guarded:
-		keep = now.Add(l.terms.Guard + l.terms.LockDelay)
+	case Delayed:
+		keep = now.Add(l.terms.SafetyMargin + l.terms.LockDelay)
 	case Unseen, Left:
 	}
 	if keep <= now {

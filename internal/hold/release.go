@@ -40,7 +40,7 @@ type Return struct {
 	was  tenancy       // whose release waits for the answers; no tenant if none does
 	keep time.Duration // for which the nodes keep the keys; 0 if they delete them
 
-	// Guarded by the mutex of the Answers.
+	// Delayed by the mutex of the Answers.
 	votes  quorum.Release
 	denied []error // why the key on a node was not ours; nil until there is a reason
 }
@@ -163,7 +163,7 @@ func (s *Locks) releaseAll(locks []*Lock) (requests []*wire.Request) {
 			_, _, permit := wire.SlotOf(l.key) // a request cannot be divided, and a release of a permit has more weight
 			special, value := l.leavesTicket() || l.acquire != nil || l.is.shared || permit, l.value
 			left := l.is.keys == Left
-			delayed := l.is.keys == Guarded && l.terms.LockDelay > 0 && s.clock.Now() < l.deleteAt
+			delayed := l.is.keys == Delayed && l.terms.LockDelay > 0 && s.clock.Now() < l.deleteAt
 			l.mu.Unlock()
 			if left || delayed { // Close: the keys of a lost lease expire by themselves, after the delay
 				continue

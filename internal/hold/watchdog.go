@@ -132,7 +132,7 @@ func (d *Watchdog) tend(now clock.Validity, due []*alarm[*Lock]) {
 	}
 	d.heal(heal)
 	d.extend(renew, quorum.All(d.ensemble.Size()))
-	// The release does not follow a loss at once: the holder has the guard to stop its
+	// The release does not follow a loss at once: the holder has the safety margin to stop its
 	// work.
 	d.clear(remnants)
 }

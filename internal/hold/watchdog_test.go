@@ -107,10 +107,10 @@ func TestAWatchdogWithoutLeasesExpectsNothing(t *testing.T) {
 }
 
 // However early a loss is reported, the rest of the lease keeps others out until the
-// guard after S, as Remaining has promised.
+// safety margin after S, as Remaining has promised.
 func TestALossThatIsReportedEarlyKeepsOthersOutAsLong(t *testing.T) {
 	p, terms := idle(1), lagging()
-	terms.Guard = time.Minute
+	terms.SafetyMargin = time.Minute
 	l, first := p.open(t, p.grant(terms))
 	p.schedule.at(&l.alarm, quorum.Never) // as when the watchdog looks at it
 	stop := first.events[0].Stop

@@ -124,8 +124,8 @@ func TestWindow(t *testing.T) {
 				return fmt.Sprintf("%d margin=%d", held, quorum.Margin(len(window), held))
 			case "drift":
 				return quorum.Drift(duration(t, step.words[1]), 0.01).String()
-			case "guard":
-				return quorum.Guard(duration(t, step.words[1])).String()
+			case "safety-margin":
+				return quorum.SafetyMargin(duration(t, step.words[1])).String()
 			}
 			t.Fatalf("unknown step %q", step.words[0])
 			return ""
@@ -148,7 +148,7 @@ func TestMachine(t *testing.T) {
 		ttl := duration(t, head.named["ttl"])
 		terms := &quorum.Terms{
 			Nodes: number(t, head.named["n"]), TTL: ttl, Timeout: ttl / 20,
-			Drift: quorum.Drift(ttl, 0.01), Guard: quorum.Guard(ttl),
+			Drift: quorum.Drift(ttl, 0.01), SafetyMargin: quorum.SafetyMargin(ttl),
 		}
 		if word, ok := head.named["early"]; ok {
 			terms.Early = duration(t, word)

@@ -32,7 +32,7 @@
 // at s, it keeps the key at least until e = s + TTL − drift. The node starts to
 // count later than s, and its clock runs at most the drift bound faster. The lease
 // is held until D, the q-th largest e. Until then q nodes keep the key, so no other
-// client can find a quorum of free nodes. Work stops at S = D − guard.
+// client can find a quorum of free nodes. Work stops at S = D − safety margin.
 //
 // Sources: redis.io "Distributed Locks with Redis"; Gray and Cheriton,
 // "Leases" (SOSP 1989), for counting from the send; Burrows, "The Chubby lock

@@ -190,7 +190,7 @@ func (d *dumbLease) deadline() time.Duration {
 }
 
 func (d *dumbLease) stop() time.Duration {
-	stop := d.deadline() - d.terms.Guard
+	stop := d.deadline() - d.terms.SafetyMargin
 	if d.terms.MaxHold > 0 && d.since+d.terms.MaxHold < stop {
 		stop = d.since + d.terms.MaxHold
 	}
@@ -198,7 +198,7 @@ func (d *dumbLease) stop() time.Duration {
 }
 
 func (d *dumbLease) end() time.Duration {
-	end := d.deadline() - d.terms.Guard - d.terms.Early - d.lag
+	end := d.deadline() - d.terms.SafetyMargin - d.terms.Early - d.lag
 	if d.terms.MaxHold > 0 && d.since+d.terms.MaxHold < end {
 		end = d.since + d.terms.MaxHold
 	}
@@ -258,7 +258,7 @@ func (d *dumbLease) step(now time.Duration, in quorum.Input) quorum.Output {
 
 func (d *dumbLease) take(now time.Duration, in quorum.Input) (out quorum.Output) {
 	if now >= d.end() {
-		keys := d.deadline() - d.terms.Guard - d.terms.Early - d.lag
+		keys := d.deadline() - d.terms.SafetyMargin - d.terms.Early - d.lag
 		old := d.terms.MaxHold > 0 && now >= d.since+d.terms.MaxHold
 		ageFirst := old && d.since+d.terms.MaxHold <= keys
 		d.ended, d.why = quorum.StateLost, quorum.ReasonExpired

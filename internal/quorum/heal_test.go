@@ -13,7 +13,7 @@ import (
 // A node in quarantine has forgotten votes, perhaps of another client. A heal there may
 // restore a key that this lease had, but must not give the lease a new vote.
 func TestHeldUntilIsTheEndOfAKeyThatTheNodeHad(t *testing.T) {
-	terms := quorum.Terms{Nodes: 3, TTL: 10 * time.Second, Drift: 100 * time.Millisecond, Guard: 200 * time.Millisecond, Timeout: time.Second}
+	terms := quorum.Terms{Nodes: 3, TTL: 10 * time.Second, Drift: 100 * time.Millisecond, SafetyMargin: 200 * time.Millisecond, Timeout: time.Second}
 	began := time.Hour
 	had, never := 0, 2
 	start := func() quorum.Machine {

@@ -11,14 +11,14 @@ import (
 // Terms are the settings of a lease. They do not change during its life, so leases
 // with the same terms share one value.
 type Terms struct {
-	Nodes   int           // 1 … MaxNodes
-	TTL     time.Duration // the lease's TTL, without a lock delay on the nodes
-	Drift   time.Duration // subtracted for different clock rates, see Drift
-	Guard   time.Duration // between the stop of work and the deadline, see Guard
-	Early   time.Duration // how long before the stop a loss is found, see Early
-	MaxLag  time.Duration // the most that Input.Lag adds to Early, see MaxLag
-	Timeout time.Duration // how long a renewal round waits for answers
-	MaxHold time.Duration // age at which the lease ends; 0 for none
+	Nodes        int           // 1 … MaxNodes
+	TTL          time.Duration // the lease's TTL, without a lock delay on the nodes
+	Drift        time.Duration // subtracted for different clock rates, see Drift
+	SafetyMargin time.Duration // between the stop of work and the deadline, see SafetyMargin
+	Early        time.Duration // how long before the stop a loss is found, see Early
+	MaxLag       time.Duration // the most that Input.Lag adds to Early, see MaxLag
+	Timeout      time.Duration // how long a renewal round waits for answers
+	MaxHold      time.Duration // age at which the lease ends; 0 for none
 }
 
 // Keeps returns the instant until which a node keeps the key at least, if the node

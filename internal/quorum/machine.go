@@ -72,7 +72,7 @@ func (m *Machine) Reason() Reason { return m.reason }
 // Stop returns S, the instant at which work has to stop. It moves forward. It moves
 // back only if a node denies our key or a node's clock steps.
 func (m *Machine) Stop() clock.Validity {
-	return min(m.window.Deadline().Add(-m.terms.Guard), m.ceiling)
+	return min(m.window.Deadline().Add(-m.terms.SafetyMargin), m.ceiling)
 }
 
 // End returns the first instant at which Step declares the lease lost. It is before the
@@ -82,7 +82,7 @@ func (m *Machine) End() clock.Validity { return min(m.keys(), m.ceiling) }
 
 // keys returns the end without regard to MaxHold.
 func (m *Machine) keys() clock.Validity {
-	return m.window.Deadline().Add(-m.terms.Guard - m.terms.Early - m.lag)
+	return m.window.Deadline().Add(-m.terms.SafetyMargin - m.terms.Early - m.lag)
 }
 
 // Deadline returns D, until which a quorum keeps the key.

@@ -218,12 +218,12 @@ func TestMarginCountsLossesUntilAnotherQuorum(t *testing.T) {
 	}
 }
 
-func TestDriftAndGuardLeaveTimeToWork(t *testing.T) {
+func TestDriftAndSafetyMarginLeaveTimeToWork(t *testing.T) {
 	leaves := func(ms uint32) bool {
 		ttl := 100*time.Millisecond + time.Duration(ms)*time.Millisecond%(24*time.Hour)
-		drift, guard := quorum.Drift(ttl, 0.01), quorum.Guard(ttl)
-		return drift > ttl/100 && guard >= ttl/50 && guard <= ttl/5 &&
-			ttl-drift-guard > ttl/2
+		drift, margin := quorum.Drift(ttl, 0.01), quorum.SafetyMargin(ttl)
+		return drift > ttl/100 && margin >= ttl/50 && margin <= ttl/5 &&
+			ttl-drift-margin > ttl/2
 	}
 	if err := quick.Check(leaves, quickConfig); err != nil {
 		t.Error(err)

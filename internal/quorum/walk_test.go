@@ -50,8 +50,8 @@ func newWalker(c choices) *walker {
 	w.terms.Nodes = []int{3, 5, 1, 2, 4, 7, 3, 5}[w.draw(8)]
 	w.terms.TTL = []time.Duration{100 * time.Millisecond, time.Second, 10 * time.Second}[w.draw(3)]
 	w.terms.Drift = quorum.Drift(w.terms.TTL, 0.01)
-	w.terms.Guard = quorum.Guard(w.terms.TTL)
-	w.terms.Early = quorum.Early(w.terms.Guard) * time.Duration(w.draw(2))
+	w.terms.SafetyMargin = quorum.SafetyMargin(w.terms.TTL)
+	w.terms.Early = quorum.Early(w.terms.SafetyMargin) * time.Duration(w.draw(2))
 	w.terms.MaxLag = quorum.MaxLag(w.terms.TTL, w.terms.TTL/40*time.Duration(w.draw(8)))
 	w.terms.Timeout = w.terms.TTL / time.Duration(10+w.draw(10))
 	if w.draw(4) == 0 {

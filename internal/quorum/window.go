@@ -11,18 +11,18 @@ func Drift(ttl time.Duration, factor float64) time.Duration {
 	return time.Duration(float64(ttl)*factor) + 2*time.Millisecond
 }
 
-// Guard returns how long before the deadline work has to stop. It is 2 % of ttl. It is
+// SafetyMargin returns how long before the deadline work has to stop. It is 2 % of ttl. It is
 // at least 50 ms, because timers were measured up to 24 ms late on busy machines. It is
 // at most a fifth of ttl, so that a short lease stays usable.
-func Guard(ttl time.Duration) time.Duration {
+func SafetyMargin(ttl time.Duration) time.Duration {
 	return min(max(50*time.Millisecond, ttl/50), ttl/5)
 }
 
-// Early returns how long before the stop a loss is found, for this guard. It is the
+// Early returns how long before the stop a loss is found, for this safety margin. It is the
 // measured delay of timers on busy machines, so that the loss is still reported by the
-// stop, but at most half the guard.
-func Early(guard time.Duration) time.Duration {
-	return min(25*time.Millisecond, guard/2)
+// stop, but at most half the safety margin.
+func Early(margin time.Duration) time.Duration {
+	return min(25*time.Millisecond, margin/2)
 }
 
 // MaxLag returns how much earlier still a loss may be found when timers are late. It is

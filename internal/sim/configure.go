@@ -83,7 +83,7 @@ func (c *config) drawTerms(w *world) {
 	c.faults = time.Duration(w.p.Span) * ttl
 	c.terms = quorum.Terms{
 		Nodes: w.p.Nodes, TTL: ttl, Drift: quorum.Drift(ttl, 0.01),
-		Guard: quorum.Guard(ttl), Early: quorum.Early(quorum.Guard(ttl)),
+		SafetyMargin: quorum.SafetyMargin(ttl), Early: quorum.Early(quorum.SafetyMargin(ttl)),
 		Timeout: min(max(ttl/10, 20*time.Millisecond), 500*time.Millisecond),
 	}
 	c.terms.MaxLag = quorum.MaxLag(ttl, ttl)
@@ -173,7 +173,7 @@ func (c *config) drawGroups(w *world) {
 	c.everyFailover = ttl + w.upTo(6*ttl)
 	c.everyBlind = w.every(4 * ttl)
 	if r.IntN(2) == 0 {
-		c.offset = 5 * time.Millisecond // the guard of a lease covers this
+		c.offset = 5 * time.Millisecond // the safety margin of a lease covers this
 	}
 	if r.IntN(2) == 0 {
 		c.outlive(w)

@@ -55,7 +55,7 @@
 //
 //   - overlap: two clients, or two callers of one client, work under one lock at the
 //     same instant of true time, and not both read. Work goes on until the lease ends, and then for the
-//     whole guard, because the guard exists for that.
+//     whole safety margin, because it exists for that.
 //   - token: two grants have a token of their blocks in common, or a token is not above
 //     the tokens of a grant that had returned before its attempt began. A lease that is
 //     passed on inside a process counts as a grant. Its attempt began when a quorum last

@@ -147,8 +147,8 @@ func (j *judge) valid(c *client, now time.Duration) {
 }
 
 // alone looks for another client that works at this instant: under a lease, or in the
-// guard after its loss. A paused client cannot notice the loss, and also works until the
-// end of the guard.
+// safety margin after its loss. A paused client cannot notice the loss, and also works until the
+// end of the safety margin.
 func (j *judge) alone(c *client) {
 	w := j.w
 	for i := range w.config.clients {
@@ -172,7 +172,7 @@ func (j *judge) lost(c *client, now, stop, keys time.Duration) {
 		return
 	}
 	// A timer may be late for the stop by MaxHold, because safety does not depend on it.
-	stop = min(stop+quorum.Early(j.w.config.terms.Guard)+j.w.config.lag, keys)
+	stop = min(stop+quorum.Early(j.w.config.terms.SafetyMargin)+j.w.config.lag, keys)
 	// A client that was paused at the stop reports the loss as soon as it runs. A client
 	// whose clock jumped over the stop reports it when it next reads its clock. A clock
 	// that is read in whole nanoseconds can skip one.

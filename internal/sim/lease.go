@@ -116,7 +116,7 @@ func (c *client) stepHold(in quorum.Input) quorum.Output {
 	now := c.now()
 	in.Jump, in.Lag = c.jumped, w.config.lag
 	c.jumped = false
-	stop, keys := c.machine.Stop(), c.machine.Deadline().Add(-w.config.terms.Guard)
+	stop, keys := c.machine.Stop(), c.machine.Deadline().Add(-w.config.terms.SafetyMargin)
 	out := c.machine.Step(clock.Validity(now), in)
 	if out.Begin {
 		c.machine.Arm(clock.Validity(now + c.interval()))
@@ -244,7 +244,7 @@ func (c *client) giveBack(now time.Duration, s quorum.Step) {
 	}
 }
 
-// lost ends the lease. Its remnants are released after the guard, because the work may go
+// lost ends the lease. Its remnants are released after the safety margin, because the work may go
 // on until then.
 func (c *client) lost(now, stop, keys time.Duration) {
 	w := c.w
@@ -252,11 +252,11 @@ func (c *client) lost(now, stop, keys time.Duration) {
 	if w.p.Trace != nil {
 		w.trace("client %d lost owner %d: %v", c.id, c.owner, reason)
 	}
-	guard := w.config.terms.Guard
+	margin := w.config.terms.SafetyMargin
 	c.worksUntil = 0
 	if c.working() {
 		if !reason.Denied() { // another client may hold the lock already
-			c.worksUntil, c.lostIn = stop+guard, c.slot
+			c.worksUntil, c.lostIn = stop+margin, c.slot
 		}
 		w.judge.once(c)
 		c.callLater(c.current, w.config.terms.TTL/4)
@@ -274,7 +274,7 @@ func (c *client) lost(now, stop, keys time.Duration) {
 	if w.bugs.has(RemnantsAtOnce) {
 		c.releaseAll(0, leaves)
 	} else {
-		c.leaveRemnants(max(now, stop) + guard)
+		c.leaveRemnants(max(now, stop) + margin)
 	}
 	c.phase, c.ticket = resting, 0
 	if !w.bugs.has(UnLose) {

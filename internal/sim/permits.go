@@ -341,11 +341,11 @@ func bounded(j *judge, c *client) {
 	}
 }
 
-// worksOn returns until when a client works in a slot: under a lease, or in the guard after its loss.
+// worksOn returns until when a client works in a slot: under a lease, or in the safety margin after its loss.
 func worksOn(c *client, slot int8, leased bool) time.Duration {
 	switch {
 	case leased && c.working() && c.slot == slot:
-		return time.Duration(c.machine.Stop().Add(c.w.config.terms.Guard))
+		return time.Duration(c.machine.Stop().Add(c.w.config.terms.SafetyMargin))
 	case c.lostIn == slot:
 		return c.worksUntil
 	}

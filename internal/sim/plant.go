@@ -63,7 +63,7 @@ func (m Mutation) configure(w *world, c *config) {
 		c.clients, c.queues, c.hold, c.backoffCap = usualClients, 100, 4*ttl, ttl/20
 	case m.has(NotEarly) && w.bugs.has(NotEarly):
 		c.terms.Early, c.lag = 0, 0
-		c.late = quorum.Early(c.terms.Guard)
+		c.late = quorum.Early(c.terms.SafetyMargin)
 	case m.among(NoFloor, FloorAtStart, NoCap):
 		m.restartInTurn(c)
 	case m.has(QuarantineJumps):

@@ -116,7 +116,7 @@ func partitions(t *testing.T, n int, busy, shared bool) {
 		of(total), inTime == total || busy && !full)
 	r.figure("the successor's token is greater "+of(greater), of(total), greater == total)
 	r.figure(fmt.Sprintf("found after S: %s; reported after S: %s", spread(found), spread(late)),
-		atLeastInFull(fmt.Sprintf("max below the guard of %v", quorum.Guard(partitionTTL))), !full || at(1, late) < quorum.Guard(partitionTTL))
+		atLeastInFull(fmt.Sprintf("max below the safety margin of %v", quorum.SafetyMargin(partitionTTL))), !full || at(1, late) < quorum.SafetyMargin(partitionTTL))
 	r.figure("lost reported at or before S "+of(exact), atLeastInFull(of(total)), !full || exact == total)
 	if unread > 0 {
 		t.Logf("%d leases were over before their S was read: they count as not reported at S", unread)

@@ -317,7 +317,7 @@ func judgeStops(r *row, trials []trial, total, nodes int) {
 			// machine.
 			if j == 0 && s.Lost && tr.resumed > s.Until {
 				past++
-				reason := s.Hold.End == string(quorumlock.LostSuspended) || tr.resumed.since(s.Until) < quorum.Guard(suspendTTL)
+				reason := s.Hold.End == string(quorumlock.LostSuspended) || tr.resumed.since(s.Until) < quorum.SafetyMargin(suspendTTL)
 				if s.FirstAsked != 0 && !s.FirstValid && reason {
 					known++
 				} else {

@@ -119,7 +119,7 @@ func TestUnreadEventsDelayNothing(t *testing.T) {
 		if first != "" {
 			t.Log("the first that was not reported: ", first)
 		}
-		r.figure("Done and context after S: "+spread(late), limit(quorum.Guard(ttl)), at(1, late) <= limitOf(quorum.Guard(ttl)))
+		r.figure("Done and context after S: "+spread(late), limit(quorum.SafetyMargin(ttl)), at(1, late) <= limitOf(quorum.SafetyMargin(ttl)))
 		r.figure(fmt.Sprintf("%d calls: %s", len(calls), spread(calls)), limit(75*time.Millisecond), at(1, calls) <= limitOf(75*time.Millisecond))
 		r.figure("Close, with nodes that do not answer: "+spread(closes), limit(1500*time.Millisecond), at(1, closes) <= limitOf(1500*time.Millisecond))
 		r.figure(fmt.Sprintf("events that gave way %d", dropped), "some: nobody read", dropped > 0)
