@@ -233,7 +233,7 @@ func TestAnObserverThatComesLaterGetsTheHolderAtOnce(t *testing.T) {
 		for _, n := range c.Nodes() {
 			n.Delay(10 * time.Millisecond)
 		}
-		for _, within := range []time.Duration{time.Nanosecond, 20 * time.Millisecond} {
+		for _, within := range []time.Duration{time.Nanosecond, 100 * time.Millisecond} {
 			later, err := o.Observe(background, "job")
 			require.NoError(t, err)
 			h := next(t, later, within)
