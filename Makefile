@@ -174,8 +174,8 @@ FAILOVERS ?= 5
 failover: deps ## Try every failover of docs/reports/failovers.md, FAILOVERS=5 times each, and run the integration tests through Sentinel and ClusterSlot.
 	cd tests/battery && QUORUMLOCK_BATTERY=full QUORUMLOCK_FAILOVERS=$(FAILOVERS) $(GO) test -race -vet=off -count=1 -parallel 12 -timeout 60m \
 		-run '$(FAILOVER_ROWS)' $(TESTFLAGS)
-	QUORUMLOCK_CONSTRUCTOR=Sentinel $(GO) test -race -vet=off -count=1 $(TESTFLAGS) ./tests/integration
-	QUORUMLOCK_CONSTRUCTOR=ClusterSlot $(GO) test -race -vet=off -count=1 $(TESTFLAGS) ./tests/integration
+	QUORUMLOCK_NIGHTLY=1 QUORUMLOCK_CONSTRUCTOR=Sentinel $(GO) test -race -vet=off -count=1 $(TESTFLAGS) ./tests/integration
+	QUORUMLOCK_NIGHTLY=1 QUORUMLOCK_CONSTRUCTOR=ClusterSlot $(GO) test -race -vet=off -count=1 $(TESTFLAGS) ./tests/integration
 
 .PHONY: battery-memory
 battery-memory: deps ## The row of the battery that is about resident memory, without the race detector, which has most of it.

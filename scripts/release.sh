@@ -27,6 +27,6 @@ for file in $(git ls-files '*.mod'); do
 		if grep -q "^	$module v" "$file"; then go mod edit -require="$module@$version" "$file"; fi
 	done
 done
-go test -count=1 ./tests/release
+QUORUMLOCK_NIGHTLY=1 go test -count=1 ./tests/release
 echo "make lint, commit, and set these tags:"
 echo "$tags"
