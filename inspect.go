@@ -17,8 +17,9 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// Status is the state of a name on the nodes, as Inspect, List and Observe return it. From Observe, only Name, AsOf,
-// Err and Slots are set while Known is false, and Holders, Fence and Nodes are never set.
+// Status is the state of a name on the nodes, as Inspect, List and Observe return it. From Observe, only Name, AsOf
+// and Err are set while Known is false, and with Permits what is known of the slots; Holders, Fence and Nodes are
+// never set.
 type Status struct {
 	Name string
 	// Known means that the answers decide it: a majority of the nodes names one holder, or no holder
