@@ -202,6 +202,7 @@ func TestDoAndLeadSayThatTheReleaseWasInVain(t *testing.T) {
 	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 		m := manager(t, c)
 		err := m.Do(background, "job", func(context.Context, *quorumlock.Lease) error {
+			synctest.Wait() // all votes are in
 			flush(t, c, "job", 0, 1)
 			return assert.AnError
 		})
@@ -210,6 +211,7 @@ func TestDoAndLeadSayThatTheReleaseWasInVain(t *testing.T) {
 		var terms atomic.Int32
 		require.NoError(t, m.Lead(background, "leader", func(context.Context, *quorumlock.Lease) error {
 			if terms.Add(1) == 1 {
+				synctest.Wait()
 				flush(t, c, "leader", 0, 1, 2)
 			}
 			return nil
