@@ -21,6 +21,7 @@ type holderJSON struct {
 
 type statusJSON struct {
 	Name    string      `json:"name"`
+	Known   bool        `json:"known"` // the answers decide who holds it
 	Held    bool        `json:"held"`
 	Holder  *holderJSON `json:"holder"`  // null when no node names one
 	Readers int         `json:"readers"` // how many hold the lock together, 0 if the holder has it alone
@@ -29,9 +30,13 @@ type statusJSON struct {
 	Votes     int           `json:"votes"`
 	Quorum    int           `json:"quorum"`
 	TTLms     *float64      `json:"ttl_ms"` // null when the lock has no end, or is not held
+	Token     int64         `json:"token"`           // of the lease that is held, at most; 0 if the nodes show none
+	Until     string        `json:"until,omitempty"` // as_of and ttl_ms later; RFC 3339
+	AsOf      string        `json:"as_of,omitempty"` // just before the nodes were asked
 	Fence     int64         `json:"fence"`
 	Waiters   int           `json:"waiters"`
 	NodeTable []nodeJSON    `json:"nodes"`
+	Error     string        `json:"error"`
 }
 
 // permitsJSON is the answer of inspect --permits.
@@ -58,9 +63,7 @@ func holderOf(h quorumlock.Holder) *holderJSON {
 		return nil
 	}
 	j := &holderJSON{Label: h.Label, Owner: h.Owner, TraceParent: h.TraceParent, Asked: h.Asked, Revoked: h.Revoked, Detached: h.Detached}
-	if !h.Since.IsZero() {
-		j.Since = h.Since.UTC().Format(time.RFC3339Nano)
-	}
+	j.Since = timeOf(h.Since)
 	return j
 }
 
@@ -73,6 +76,14 @@ func end(held bool, d time.Duration) *float64 {
 	return &left
 }
 
+// timeOf returns a time in RFC 3339, empty for none.
+func timeOf(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339Nano)
+}
+
 func textOf(err error) string {
 	if err == nil {
 		return ""
@@ -82,7 +93,7 @@ func textOf(err error) string {
 
 func lockJSON(s quorumlock.Status, quorum int) statusJSON {
 	j := statusJSON{
-		Name: s.Name, Held: s.Held, Holder: holderOf(s.Holder), Readers: s.Readers, Holders: []*holderJSON{}, Votes: s.Votes, Quorum: quorum,
+		Name: s.Name, Known: s.Known, Held: s.Held, Token: s.Token, Until: timeOf(s.Until), AsOf: timeOf(s.AsOf), Error: textOf(s.Err), Holder: holderOf(s.Holder), Readers: s.Readers, Holders: []*holderJSON{}, Votes: s.Votes, Quorum: quorum,
 		TTLms: end(s.Held, s.TTL), Fence: s.Fence, Waiters: s.Waiters, NodeTable: []nodeJSON{},
 	}
 	for _, h := range s.Holders {

@@ -15,7 +15,7 @@ import (
 func TestTheCommandsJSONAgreesWithThatOfTheLibrary(t *testing.T) {
 	holder := quorumlock.Holder{Label: "web-1", Owner: "ab", TraceParent: "00-…", Since: time.Now().Local(), Asked: "ops: deploy", Revoked: "ops: it hangs", Detached: true}
 	s := quorumlock.Status{
-		Name: "job", Held: true, Holder: holder, Votes: 3, Readers: 2, Holders: []quorumlock.Holder{holder}, TTL: 1500 * time.Microsecond, Fence: 7, Waiters: 4,
+		Name: "job", Known: true, Held: true, Token: 7, Until: time.Now(), AsOf: time.Now(), Err: assert.AnError, Holder: holder, Votes: 3, Readers: 2, Holders: []quorumlock.Holder{holder}, TTL: 1500 * time.Microsecond, Fence: 7, Waiters: 4,
 		Nodes: []quorumlock.NodeStatus{{Addr: "a:6379", Holder: holder, Readers: 2, TTL: time.Second, Fence: 7, QuarantinedFor: time.Second}},
 	}
 	ours, theirs := keysOf(t, lockJSON(s, 2)), keysOf(t, s)
