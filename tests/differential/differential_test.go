@@ -287,13 +287,13 @@ func count(usual int) int {
 
 func TestTheSimulationsScriptIsTheLuaOfAServer(t *testing.T) {
 	server := redistest.Start(t, 1)[0]
-	compare(t, rueidis.ClientOption{InitAddress: []string{server.Addr()}}, count(80))
+	compare(t, rueidis.ClientOption{InitAddress: []string{server.Addr()}}, count(200))
 }
 
 // In virtual time each list takes no time but that of its script.
 func TestTheSimulationsScriptIsTheLuaOfANodeInTheProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		compare(t, quorumlocktest.Start(t, 1).Options()[0], count(30))
+		compare(t, quorumlocktest.Start(t, 1).Options()[0], count(60))
 	})
 }
 
