@@ -21,7 +21,8 @@ type event struct{ Action, Package, Test, Output string }
 // message is what testing prints for t.Skip: the file, the line and the reason.
 var message = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)`)
 
-// count adds the skipped tests of one file to the reasons. The reason of a test is the last message that it printed.
+// count adds the skipped tests of one file to the reasons. The reason of a test is the last message that it printed, up to
+// the target that runs it.
 func count(from io.Reader, reasons map[string]int) error {
 	said := map[event]string{}
 	lines := bufio.NewReader(from)
@@ -43,7 +44,11 @@ func count(from io.Reader, reasons map[string]int) error {
 		case found != nil:
 			said[test] = found[1]
 		case e.Action == "skip":
-			reasons[cmp.Or(said[test], "no reason given")]++
+			target, _, elsewhere := strings.Cut(said[test], " runs it: ")
+			if elsewhere {
+				target += " runs it"
+			}
+			reasons[cmp.Or(target, "no reason given")]++
 		case e.Action == "pass" || e.Action == "fail":
 			delete(said, test)
 		}
