@@ -29,7 +29,7 @@ type statusJSON struct {
 	Holders   []*holderJSON `json:"holders"`
 	Votes     int           `json:"votes"`
 	Quorum    int           `json:"quorum"`
-	TTLms     *float64      `json:"ttl_ms"` // null when the lock has no end, or is not held
+	TTLms     *float64      `json:"ttl_ms"`          // null when the lock has no end, or is not held
 	Token     int64         `json:"token"`           // of the lease that is held, at most; 0 if the nodes show none
 	Until     string        `json:"until,omitempty"` // as_of and ttl_ms later; RFC 3339
 	AsOf      string        `json:"as_of,omitempty"` // just before the nodes were asked
