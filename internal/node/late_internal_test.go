@@ -40,8 +40,10 @@ func TestNodesAreGreetedApart(t *testing.T) {
 		assert.Greater(t, first, l.now)
 		l.now = first.Add(300 * time.Millisecond) // the greeting takes its time
 		assert.Equal(t, first.Add(checkEvery), l.nextCheck())
-		l.now, l.checkAt = first.Add(-checkAhead), first // it went along with a renewal
+		l.now, l.alongAt, l.checkAt = first.Add(-checkAhead), first.Add(-checkAhead), first // it went along with a renewal
 		assert.Equal(t, first.Add(checkEvery), l.nextCheck())
+		l.now-- // it was another connection
+		assert.Equal(t, first, l.nextCheck())
 		seen[first]++
 	}
 	assert.Len(t, seen, 5)

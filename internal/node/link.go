@@ -82,7 +82,10 @@ func (l *link) ping() {
 // is short of CPU takes long for it: so no two nodes of five are greeted at one time.
 func (l *link) nextCheck() clock.Steady {
 	phase := time.Duration(l.cfg.Index%5) * checkEvery / 5
-	at := max(l.now, l.checkAt) // it may have gone along before its time
+	at := l.now
+	if at >= l.alongAt { // this one may have gone along before its time
+		at = max(at, l.checkAt)
+	}
 	return at.Add(checkEvery - (time.Duration(at)+checkEvery-phase)%checkEvery)
 }
 
