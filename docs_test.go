@@ -41,6 +41,26 @@ func TestSnippetsOfTheFirstPageAreCompiled(t *testing.T) {
 	}
 }
 
+// Each call of the first page's table has an example, which pkg.go.dev shows beside it.
+func TestEachCallOfTheFirstPageHasAnExample(t *testing.T) {
+	page, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	examples, err := os.ReadFile("example_test.go")
+	require.NoError(t, err)
+	_, table, found := strings.Cut(string(page), "\n| call | for |\n")
+	require.True(t, found)
+	table, _, _ = strings.Cut(table, "\n\n")
+	calls := 0
+	for row := range strings.Lines(table) {
+		for _, call := range regexp.MustCompile("`([A-Z][A-Za-z.]+)").FindAllStringSubmatch(strings.Split(row, "|")[1], -1) {
+			calls++
+			name := strings.TrimPrefix(call[1], "Lease.")
+			assert.Regexp(t, `func Example(Manager_|Lease_)?`+name+`\(\)`, string(examples))
+		}
+	}
+	assert.Greater(t, calls, 10)
+}
+
 // The first page is short: options stand in the comments of the code, and the rest in docs.
 func TestTheFirstPageIsShort(t *testing.T) {
 	page, err := os.ReadFile("README.md")

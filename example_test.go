@@ -164,6 +164,142 @@ func ExampleManager_Lead_several() {
 	}
 }
 
+// Wait for the lease, and give it back when the work is done.
+func ExampleManager_Acquire() {
+	ctx := context.Background()
+	var m *quorumlock.Manager // from New
+	lease, err := m.Acquire(ctx, "reports", quorumlock.WithWait(time.Minute))
+	if errors.Is(err, quorumlock.ErrHeld) {
+		fmt.Println("somebody else has worked for a minute:", err)
+		return
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = lease.Release(ctx) }() // ErrLost: somebody else may have had it
+	step(lease.Context(), true, lease.Token())
+}
+
+// A follower sends its writes to whoever leads.
+func ExampleManager_Observe() {
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()              // ends the channel
+	var m *quorumlock.Manager // from New
+	statuses, err := m.Observe(ctx, "scheduler")
+	if err != nil {
+		log.Fatal(err)
+	}
+	for s := range statuses {
+		switch {
+		case !s.Known:
+			log.Print("nobody knows: ", s.Err)
+		case s.Held:
+			log.Print(s.Holder.Label, " leads, with a token of at most ", s.Token)
+		default:
+			log.Print("nobody leads")
+		}
+	}
+}
+
+// A transfer needs both accounts. Whatever order the callers name them in, none waits for another for ever.
+func ExampleManager_DoAll() {
+	ctx := context.Background()
+	var m *quorumlock.Manager // from New
+	err := m.DoAll(ctx, []string{"account/7", "account/3"}, func(ctx context.Context, all *quorumlock.Leases) error {
+		step(ctx, true, all.Lease("account/7").Token()) // ctx ends with the first of the leases
+		return nil
+	})
+	if err != nil {
+		log.Print(err)
+	}
+}
+
+// All names or none, held until Release.
+func ExampleManager_AcquireAll() {
+	ctx := context.Background()
+	var m *quorumlock.Manager // from New
+	all, err := m.AcquireAll(ctx, []string{"disk/1", "disk/2"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = all.Release(ctx) }()
+	for _, lease := range all.All() {
+		fmt.Println(lease.Name(), lease.Token())
+	}
+}
+
+// A process that is replaced leaves its lease to the next one.
+func ExampleLease_Detach() {
+	ctx := context.Background()
+	var lease *quorumlock.Lease                      // from Acquire
+	handle, err := lease.Detach(ctx, 30*time.Second) // nobody else gets the name for so long
+	if err != nil {
+		log.Fatal(err) // ErrLost: there is nothing to hand over
+	}
+	fmt.Println(handle) // a string: write it where the next process reads it
+}
+
+// The next process goes on with the lease, and with a larger token.
+func ExampleManager_Resume() {
+	ctx := context.Background()
+	var m *quorumlock.Manager    // from New
+	var handle quorumlock.Handle // from Detach, in another process
+	lease, err := m.Resume(ctx, handle)
+	if errors.Is(err, quorumlock.ErrLost) {
+		fmt.Println("too late, or somebody has used it:", err)
+		return
+	}
+	if err != nil {
+		log.Fatal(err) // ErrNoQuorum: try again
+	}
+	defer func() { _ = lease.Release(ctx) }()
+}
+
+// The holder finds the request on Lease.Wanted, and decides.
+func ExampleManager_AskRelease() {
+	ctx := context.Background()
+	var m *quorumlock.Manager // from New
+	if err := m.AskRelease(ctx, "scheduler", "deploy of version 7"); err != nil {
+		log.Print(err)
+	}
+}
+
+// A holder that hangs loses its lease, and nobody is granted the name before that lease is over.
+func ExampleManager_Revoke() {
+	ctx := context.Background()
+	var m *quorumlock.Manager // from New
+	r, err := m.Revoke(ctx, "scheduler", "it hangs: ticket 4711")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(r.Holder.Label, "is told, and its lease is over at", r.Until)
+}
+
+// Who holds a name, and how many wait for it.
+func ExampleManager_Inspect() {
+	ctx := context.Background()
+	var m *quorumlock.Manager // from New
+	s, err := m.Inspect(ctx, "scheduler")
+	if err != nil {
+		log.Fatal(err) // ErrNoQuorum: s has what the others say
+	}
+	if s.Held {
+		fmt.Println(s.Holder.Label, "since", s.Holder.Since, "and", s.Waiters, "wait")
+	}
+}
+
+// All names of a prefix that are held or waited for.
+func ExampleManager_List() {
+	ctx := context.Background()
+	var m *quorumlock.Manager // from New
+	for s, err := range m.List(ctx, "reports/") {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(s.Name, s.Holder.Label, s.TTL)
+	}
+}
+
 // One option, which the caller of a function chooses.
 func ExampleKind() {
 	var m *quorumlock.Manager // from New
