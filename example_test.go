@@ -187,7 +187,8 @@ func ExampleManager_Observe() {
 	var m *quorumlock.Manager // from New
 	statuses, err := m.Observe(ctx, "scheduler")
 	if err != nil {
-		log.Fatal(err)
+		log.Print(err)
+		return
 	}
 	for s := range statuses {
 		switch {
@@ -253,6 +254,7 @@ func ExampleManager_Resume() {
 		log.Fatal(err) // ErrNoQuorum: try again
 	}
 	defer func() { _ = lease.Release(ctx) }()
+	step(lease.Context(), true, lease.Token())
 }
 
 // The holder finds the request on Lease.Wanted, and decides.
