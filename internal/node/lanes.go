@@ -181,8 +181,8 @@ type rejected struct {
 
 // take moves requests from the front of the lanes into the batch, and returns it. It answers at
 // once requests that expired or were withdrawn, and votes while the node is closing or must not vote: barred says
-// why, nil if it may.
-func (l *lanes) take(batch []entry, now clock.Steady, barred error) []entry {
+// why, nil if it may. Without votes, acquisitions stay in their lane.
+func (l *lanes) take(batch []entry, now clock.Steady, barred error, votes bool) []entry {
 	var out rejected
 	size := 0
 	l.mu.Lock()
@@ -199,7 +199,10 @@ func (l *lanes) take(batch []entry, now clock.Steady, barred error) []entry {
 	l.urgent = fill(l.urgent, len(l.urgent))
 	l.hints = fill(l.hints, len(l.hints))
 	others, most := len(batch), len(l.acquire)
-	if barred == nil {
+	switch {
+	case !votes:
+		most = 0
+	case barred == nil:
 		most = l.shed(now, &out)
 	}
 	l.acquire = fill(l.acquire, most)
@@ -323,6 +326,13 @@ func (l *lanes) queued() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.urgent) + len(l.acquire)
+}
+
+// keeping reports whether a request is queued that keeps or releases a lease.
+func (l *lanes) keeping() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.urgent) > 0
 }
 
 // trim frees the lanes that are empty, which a burst may have made large.

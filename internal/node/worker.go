@@ -28,6 +28,7 @@ type worker struct {
 	warn     func() error // why the node cannot wake waiters, nil if it can
 	cut      func()       // ends all waits
 
+	along       bool   // a check goes out behind the batch
 	unlistedWas string // why the last report said that the lists keep it from voting
 }
 
@@ -78,8 +79,7 @@ func (w *worker) serve() {
 		} else if w.group.Watches() && w.now >= w.lookAt {
 			w.lookForMove()
 		}
-		alone := w.now >= w.checkAt && (w.lanes.queued() == 0 || !w.takesAlong())
-		if w.connected() && (alone || w.greeter.along != nil) || !w.connected() && w.now >= w.redialAt {
+		if w.connected() && (w.now >= w.checkAt && !w.goesAlong() || w.greeter.along != nil) || !w.connected() && w.now >= w.redialAt {
 			w.connect()
 			w.look()
 		}
@@ -93,6 +93,7 @@ func (w *worker) serve() {
 		w.lanes.requeue(w.courier.retries.take())
 		w.take()
 		switch {
+		case len(w.courier.batch) == 0 && w.along: // the requests had expired, and acquisitions may be queued
 		case len(w.courier.batch) == 0 && !checkNow && w.connected() && w.now >= w.pingAt:
 			w.ping()
 		case len(w.courier.batch) == 0 && !checkNow:
@@ -137,7 +138,7 @@ func (w *worker) idle() time.Duration {
 func (w *worker) send() {
 	t, next := &w.courier.transfers[0], &w.courier.transfers[1]
 	w.courier.load(t)
-	if w.takesAlong() {
+	if w.along {
 		t.append(w.greeter.prepare(true))
 	}
 	w.courier.transmit(t)
@@ -161,8 +162,10 @@ func (w *worker) send() {
 	w.courier.resend = nil
 }
 
-// takesAlong reports whether the next batch takes a check along, so that no renewal waits for its answers.
-func (w *worker) takesAlong() bool { return w.now >= w.alongAt && w.sound() && !w.group.Watches() }
+// goesAlong reports whether a check goes out behind the next batch. So no renewal waits for its answers; votes do.
+func (w *worker) goesAlong() bool {
+	return w.now >= w.alongAt && w.sound() && !w.group.Watches() && w.lanes.keeping()
+}
 
 // sound reports whether the connection is up and has passed a greeting whose votes count.
 func (w *worker) sound() bool {
@@ -172,14 +175,15 @@ func (w *worker) sound() bool {
 // undisturbed reports whether the worker has nothing else to do than to send the next
 // batch.
 func (w *worker) undisturbed() bool {
-	return w.life.Err() == nil && w.connected() && !w.checkNow.Load() && !w.listNow.Load() && w.now < w.checkAt && !(w.group.Watches() && w.now >= w.lookAt) &&
+	return w.life.Err() == nil && w.connected() && !w.checkNow.Load() && !w.listNow.Load() && w.now < min(w.checkAt, w.alongAt) && !(w.group.Watches() && w.now >= w.lookAt) &&
 		len(w.courier.retryQueue) == 0 && w.courier.retries.count() == 0 && !w.vote.Lasts()
 }
 
 // take moves requests from the lanes into the batch.
 func (w *worker) take() {
 	w.noticeEnd()
-	w.courier.batch = w.lanes.take(w.courier.batch[:0], w.now, w.greeter.mayVote())
+	w.along = w.goesAlong()
+	w.courier.batch = w.lanes.take(w.courier.batch[:0], w.now, w.greeter.mayVote(), !w.along)
 }
 
 // connect dials, unless a connection is up, and greets. Afterwards the node is connected,
@@ -231,7 +235,10 @@ func (w *worker) planCheck() {
 		return
 	}
 	w.checkAt = w.nextCheck()
-	w.alongAt = w.checkAt.Add(-checkAhead)
+	w.alongAt = w.checkAt
+	if !w.group.Watches() {
+		w.alongAt = w.checkAt.Add(-checkAhead)
+	}
 }
 
 // relist registers the list again when the Manager has met another node, and reports

@@ -70,12 +70,11 @@ func TestABalancerThatChoosesAtRandomIsNoticed(t *testing.T) {
 					}
 					for end := time.Now().Add(long); time.Now().Before(end); time.Sleep(time.Second) {
 						before := noticed(m)
-						name := fmt.Sprint("job ", time.Now()) // a release may reach the other server
-						l, err := m.TryAcquire(background, name)
+						l, err := m.TryAcquire(background, "job")
 						synctest.Wait()
 						votes := 0
 						for _, node := range behind {
-							if do(t, node, "EXISTS", config.DefaultPrefix+name) == int64(1) {
+							if do(t, node, "EXISTS", config.DefaultPrefix+"job") == int64(1) {
 								votes++
 							}
 						}
@@ -86,10 +85,8 @@ func TestABalancerThatChoosesAtRandomIsNoticed(t *testing.T) {
 						case before:
 							require.Zero(t, votes, "a vote of an address that leads to several servers")
 						}
-						if err == nil { // a check that goes behind the votes may find the other server
-							if err := l.Release(background); err != nil {
-								require.ErrorIs(t, err, quorumlock.ErrLost)
-							}
+						if err == nil {
+							require.NoError(t, l.Release(background))
 						}
 					}
 					if !noticed(m) {

@@ -3,9 +3,11 @@ package virtual
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -200,5 +202,49 @@ func TestRoundsOfALateProcessAreAsFrequentAsOthers(t *testing.T) {
 		late.Store(int64(900 * time.Millisecond))
 		time.Sleep(time.Minute)
 		assert.LessOrEqual(t, time.Duration(longest.Load()), 1200*time.Millisecond, "an interval: no check is ahead of a renewal")
+	})
+}
+
+// A check may find that the node must not vote. What keeps leases goes ahead of it, in one exchange, and votes wait for it.
+func TestNoVoteIsAheadOfACheckThatGoesAlong(t *testing.T) {
+	run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+		m := manager(t, c)
+		node := c.Nodes()[0]
+		checks, votes, ahead, asks := 0, 0, 0, false
+		node.Fail(func(cmd []string) bool {
+			switch cmd[0] {
+			case "EVALSHA":
+				if asks = slices.Contains(cmd, "acquire"); asks {
+					votes++
+				}
+			case "INFO":
+				if cmd[1] != "memory" { // the worker alone asks for it
+					break
+				}
+				if checks++; asks {
+					ahead++
+				}
+			}
+			return false
+		}, "")
+		for _, n := range c.Nodes() {
+			n.Delay(10 * time.Millisecond) // so requests of all callers go out together
+		}
+		ctx, cancel := context.WithTimeout(background, time.Minute)
+		defer cancel()
+		var callers sync.WaitGroup
+		for i := range 8 {
+			callers.Go(func() {
+				for ctx.Err() == nil {
+					l, err := m.Acquire(background, fmt.Sprint("job ", i))
+					assert.NoError(t, err)
+					assert.NoError(t, l.Release(background))
+				}
+			})
+		}
+		callers.Wait()
+		assert.InDelta(t, 6, checks, 1)
+		assert.Greater(t, votes, 1000)
+		assert.Zero(t, ahead)
 	})
 }
