@@ -24,7 +24,7 @@
 function permits()
   local p = {}
   local compared = {} -- indexes that this script has compared with keys
-  local budget = 512 -- how many slots this script may still write into indexes for the first time
+  local budget = 256 -- how many slots this script may still write into indexes for the first time
   local instant = string.format('%.0f', ms)
   local unknown = -1 -- a slot that an index does not have yet
 
