@@ -105,7 +105,7 @@ func ask(waitCtx context.Context, m *Manager, c *call, t *config.Terms, limit co
 		c.span.end(token, owner, err)
 		through = true
 	}()
-	c.m, c.failFast, c.mode = m, limit.FailFast, modeOf(limit.Kind)
+	c.m, c.shard, c.failFast, c.mode = m, m.of(c.name), limit.FailFast, modeOf(limit.Kind)
 	l, err = c.run(waitCtx, t, limit.Once())
 	return l, err
 }
@@ -114,6 +114,7 @@ func ask(waitCtx context.Context, m *Manager, c *call, t *config.Terms, limit co
 // callers of this process once it has to wait.
 type call struct {
 	m        *Manager
+	shard    *shard          // of the name
 	ctx      context.Context // the caller's
 	name     string
 	span     *acquireSpan // nil without telemetry
@@ -138,8 +139,8 @@ func (c *call) run(waitCtx context.Context, t *config.Terms, once bool) (l *Leas
 	defer m.life.calls.Leave()
 	err = errPanicked
 	defer func() { c.span.measure(err) }()
-	m.campaigns.Begin(&c.campaign, campaign.Call{
-		Wait: waitCtx, Key: wire.LockKey(m.cfg.Prefix, c.name), Terms: m.cfg.At(m.ensemble.Trip(), t), Once: once, Kind: c.kind, TraceParent: c.span.traceParent(), Caller: c,
+	c.shard.campaigns.Begin(&c.campaign, campaign.Call{
+		Wait: waitCtx, Key: wire.LockKey(m.cfg.Prefix, c.name), Terms: c.shard.terms(t), Once: once, Kind: c.kind, TraceParent: c.span.traceParent(), Caller: c,
 	})
 	defer func() {
 		if l == nil { // also when a user's function, such as the backoff, has panicked
@@ -188,7 +189,7 @@ func (c *call) contend() (*Lease, error) {
 
 // stepBack lets the other callers of this process go first, once it has met contention. It returns as queueUp does.
 func (c *call) stepBack() (*Lease, error) {
-	if !c.m.campaigns.Contended() {
+	if !c.shard.campaigns.Contended() {
 		return nil, nil
 	}
 	if !c.campaign.Once {
@@ -197,7 +198,7 @@ func (c *call) stepBack() (*Lease, error) {
 	if !c.campaign.Kind.Queues() {
 		return nil, nil
 	}
-	obstacle, busy := c.m.queues.Busy(c.campaign.Key)
+	obstacle, busy := c.shard.queues.Busy(c.campaign.Key)
 	if !busy {
 		return nil, nil
 	}
@@ -214,7 +215,7 @@ func (c *call) queueUp() (*Lease, error) {
 		c.alone = true
 		return nil, nil
 	}
-	c.place = c.m.queues.Enter(c.campaign.Key, queue.Waiting{Caller: c, Terms: c.campaign.Terms, Arrived: c.campaign.Arrived, FailFast: c.failFast})
+	c.place = c.shard.queues.Enter(c.campaign.Key, queue.Waiting{Caller: c, Terms: c.campaign.Terms, Arrived: c.campaign.Arrived, FailFast: c.failFast})
 	if c.span != nil && !c.place.Here() {
 		c.span.waits(c.obstacle(c.place.Obstacle()))
 	}
@@ -285,9 +286,9 @@ func (c *call) CarryTicket(notBefore clock.Validity) wire.TicketUpdate {
 func (c *call) Abandon(lease hold.Tenant) { (*Lease)(lease.(*tenant)).abandon() }
 
 // Subscribed handles the start of a node's messages.
-func (m events) Subscribed(i int) {
-	m.campaigns.Subscribed(i, func() (waiting []*campaign.Campaign) {
-		m.queues.Each(func(c queue.Caller) { waiting = append(waiting, &c.(*call).campaign) })
+func (sh *shard) Subscribed(i int) {
+	sh.campaigns.Subscribed(i, func() (waiting []*campaign.Campaign) {
+		sh.queues.Each(func(c queue.Caller) { waiting = append(waiting, &c.(*call).campaign) })
 		return waiting
 	})
 }
@@ -304,7 +305,7 @@ func (c *call) failed(f *campaign.Failure) {
 	}
 	c.span.refused(c.last)
 	if held := (*HeldError)(nil); errors.As(c.last, &held) && held.Self && !c.campaign.Once &&
-		c.m.ensemble.Clock.Now().Sub(c.campaign.Arrived) > c.campaign.Terms.TTL {
+		c.m.clock.Now().Sub(c.campaign.Arrived) > c.campaign.Terms.TTL {
 		c.m.said.warnOfSelf(c.m.reporter, c.name)
 	}
 }
@@ -313,9 +314,9 @@ func (c *call) failed(f *campaign.Failure) {
 func (c *call) failure(f *campaign.Failure) error {
 	if f.Reason == campaign.Held {
 		by, reads := holder(f.Value), c.mode == otel.Shared && f.Readers > 0
-		return &HeldError{Name: c.name, Holder: by, Readers: f.Readers, RetryAfter: f.RetryAfter, Self: c.m.dog.Has(f.Key, by.Owner), barred: reads, blank: f.Blank}
+		return &HeldError{Name: c.name, Holder: by, Readers: f.Readers, RetryAfter: f.RetryAfter, Self: c.shard.dog.Has(f.Key, by.Owner), barred: reads, blank: f.Blank}
 	}
-	err := noQuorum(c.m.ensemble, "acquire", c.name, f.Granted, f.Errors)
+	err := noQuorum(c.shard.ensemble, "acquire", c.name, f.Granted, f.Errors)
 	err.RetryAfter = f.RetryAfter
 	return err
 }
@@ -324,7 +325,7 @@ func (c *call) failure(f *campaign.Failure) error {
 func (c *call) goesOn(f *campaign.Failure) bool {
 	delay, stop := c.poll()
 	over := stop || c.campaign.Wait.Err() != nil || c.m.life.ending() || c.last == nil
-	misconfigured, hopeless := f.Misconfigured(c.m.ensemble.Size(), c.m.campaigns.Voted())
+	misconfigured, hopeless := f.Misconfigured(c.shard.ensemble.Size(), c.shard.campaigns.Voted())
 	if over || hopeless || c.failFast && f.TooFewAnswered || !c.campaign.Concede(delay) {
 		return false
 	}
@@ -366,7 +367,7 @@ func (c *call) endError(err error) error {
 		if err == nil {
 			err = &HeldError{Name: c.name} // no attempt was made, so the lock is reserved for another waiter
 		}
-		return errs.Several(err.Error()+"; waited "+errs.Readable(c.m.ensemble.Clock.Now().Sub(c.campaign.Arrived)), err)
+		return errs.Several(err.Error()+"; waited "+errs.Readable(c.m.clock.Now().Sub(c.campaign.Arrived)), err)
 	case wait.Err() != nil && err == nil:
 		return errs.Ended(wait, nil, "quorumlock: acquire "+strconv.Quote(c.name))
 	case wait.Err() != nil:

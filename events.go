@@ -7,7 +7,6 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/bus"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
-	"github.com/quorumlock/quorumlock/internal/observe"
 	"github.com/quorumlock/quorumlock/internal/quorum"
 )
 
@@ -289,10 +288,4 @@ func weight(e Event) bus.Weight {
 	default:
 		return bus.News
 	}
-}
-
-// outlets are where this Manager's events go, and what it learns about names that it does not hold.
-type outlets struct {
-	*bus.Bus[Event]
-	observers *observe.Observers
 }

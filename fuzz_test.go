@@ -52,8 +52,8 @@ func FuzzNames(f *testing.F) {
 			return
 		}
 		lock := wire.LockKey(cfg.Prefix, name)
-		m := &Manager{cfg: cfg, ensemble: idle.ensemble, telemetry: idle.telemetry, out: idle.out}
-		m.dog = hold.NewWatchdog(&hold.Config{Ensemble: idle.ensemble})
+		m := &Manager{cfg: cfg, clock: idle.clock, telemetry: idle.telemetry, events: idle.events}
+		m.shard = &shard{m: m, ensemble: idle.shard.ensemble, dog: hold.NewWatchdog(&hold.Config{Ensemble: idle.shard.ensemble})}
 		l := idleLease(t, m, idleTerms(time.Hour), func(g *hold.Grant) { g.Entry.Lock = lock })
 		if l.Name() != name {
 			t.Errorf("%q is called %q", name, l.Name())

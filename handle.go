@@ -53,8 +53,8 @@ func (l *Lease) Detach(ctx context.Context, keep time.Duration) (Handle, error) 
 		return "", err
 	}
 	pending.Wait(ctx, l.lock.Terms().Timeout)
-	err = enough(ctx, l.m.ensemble, "detach", l.Name(), pending)
-	if err == nil && pending.Got < l.m.ensemble.Size() && ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrReleased) {
+	err = enough(ctx, l.shard().ensemble, "detach", l.Name(), pending)
+	if err == nil && pending.Got < l.shard().ensemble.Size() && ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrReleased) {
 		err = errs.Ended(ctx, nil, "quorumlock: detach "+strconv.Quote(l.Name())) // a node may mark the lock when the handle has been used
 	}
 	if err != nil {
@@ -67,7 +67,7 @@ func (l *Lease) Detach(ctx context.Context, keep time.Duration) (Handle, error) 
 
 // deniedDetach adds a LostError to the error of Detach, if another client may have had the lock.
 func (l *Lease) deniedDetach(pending *ensemble.Answers, err error) error {
-	e := l.m.ensemble
+	e := l.shard().ensemble
 	problems, kept, why := make([]error, e.Size()), e.Size(), LostMissing
 	for i := range problems {
 		problems[i] = pending.Err(i)
@@ -82,7 +82,7 @@ func (l *Lease) deniedDetach(pending *ensemble.Answers, err error) error {
 	if quorum.Margin(e.Size(), kept) >= 0 {
 		return err
 	}
-	now := e.Clock.Time(e.Clock.Now())
+	now := l.m.clock.Time(l.m.clock.Now())
 	return errs.Several(err.Error(), &LostError{Lost{
 		Name: l.Name(), Token: l.token, Reason: why, At: now, ValidUntil: now, AnotherFrom: now, Nodes: nodeErrors(e, problems),
 	}}, err)
@@ -139,11 +139,10 @@ func (m *Manager) ReleaseHandle(ctx context.Context, h Handle) error {
 		return ErrClosed
 	}
 	defer m.life.calls.Leave()
-	timeout := m.cfg.At(m.ensemble.Trip(), &m.cfg.Terms).Timeout
-	_, now := m.ensemble.Clock.Both()
-	req := wire.NewDrop(wire.LockKey(m.cfg.Prefix, held.Name), held.Owner, now.Add(m.cfg.Terms.TTL))
+	sh := m.of(held.Name)
+	req := wire.NewDrop(wire.LockKey(m.cfg.Prefix, held.Name), held.Owner, m.clock.Steady().Add(m.cfg.Terms.TTL))
 	missing, why := 0, LostMissing
-	answers := m.ensemble.Collect(ctx, req, timeout, m.ensemble.Quorum(), func(reply *wire.Reply) error { // one after the other
+	answers := sh.ensemble.Collect(ctx, req, sh.timeout(), sh.ensemble.Quorum(), func(reply *wire.Reply) error { // one after the other
 		if reply.N >= wire.Ours || reply.Again { // an earlier copy may have given it back
 			return nil
 		}
@@ -152,7 +151,7 @@ func (m *Manager) ReleaseHandle(ctx context.Context, h Handle) error {
 		}
 		return hold.ErrMissing
 	})
-	if err = enough(ctx, m.ensemble, "release", held.Name, answers); err != nil && missing >= m.ensemble.Quorum() {
+	if err = enough(ctx, sh.ensemble, "release", held.Name, answers); err != nil && missing >= sh.ensemble.Quorum() {
 		return m.handleLost(&held, why)
 	}
 	return err
@@ -176,7 +175,7 @@ func (m *Manager) parseHandle(ctx context.Context, h Handle) (wire.Handle, error
 
 // handleLost returns the error of a handle that no longer works.
 func (m *Manager) handleLost(h *wire.Handle, why LostReason) error {
-	now := m.ensemble.Clock.Time(m.ensemble.Clock.Now())
+	now := m.clock.Time(m.clock.Now())
 	return &LostError{Lost{Name: h.Name, Token: h.Token, Reason: why, At: now, ValidUntil: now, AnotherFrom: now}}
 }
 

@@ -21,14 +21,15 @@ import (
 
 // idleManager returns a Manager whose goroutines do not run, on nodes that never answer.
 func idleManager(c *clock.Clock) *Manager {
-	m := &Manager{cfg: &settings{}, reporter: report.New(slog.New(slog.DiscardHandler)), telemetry: &telemetry{clock: c}, out: outlets{Bus: bus.New(weight)}}
+	m := &Manager{cfg: &settings{}, clock: c, reporter: report.New(slog.New(slog.DiscardHandler)), telemetry: &telemetry{clock: c}, events: bus.New(weight)}
 	m.life.work, m.life.end = context.WithCancelCause(context.Background())
 	m.life.closing = m.life.work.Done()
 	m.life.calls.Start()
-	m.ensemble = ensemble.New(&ensemble.Config{
-		Nodes: Addrs("127.0.0.1:1"), Clock: c, Report: m.reporter, Closing: m.life.ending, Events: events{m},
+	m.shard = &shard{m: m}
+	m.shard.ensemble = ensemble.New(&ensemble.Config{
+		Nodes: Addrs("127.0.0.1:1"), Clock: c, Report: m.reporter, Closing: m.life.ending, Events: m.shard,
 	})
-	m.dog = hold.NewWatchdog(&hold.Config{Ensemble: m.ensemble, Calls: &m.life.calls})
+	m.shard.dog = hold.NewWatchdog(&hold.Config{Ensemble: m.shard.ensemble, Calls: &m.life.calls})
 	return m
 }
 
@@ -44,7 +45,7 @@ func idleLease(t testing.TB, m *Manager, terms *config.Terms, change func(*hold.
 	for i := range terms.Nodes {
 		ballot.Grant(i, 7, 3)
 	}
-	began, steady := m.ensemble.Clock.Both()
+	began, steady := m.clock.Both()
 	g := &hold.Grant{
 		Terms: terms, Entry: wire.Entry{Lock: m.cfg.Prefix + "job", Value: strings.Repeat("0", wire.OwnerLen) + " 7 1 - "}, Proposal: 7, Ballot: &ballot, Began: began, Steady: steady,
 	}
@@ -52,6 +53,6 @@ func idleLease(t testing.TB, m *Manager, terms *config.Terms, change func(*hold.
 		change(g)
 	}
 	l := &Lease{m: m, lock: &hold.Lock{}, values: context.Background()}
-	require.NoError(t, m.dog.Open(g, l.lock, (*tenant)(l)))
+	require.NoError(t, m.shard.dog.Open(g, l.lock, (*tenant)(l)))
 	return l
 }

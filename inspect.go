@@ -76,34 +76,32 @@ func (m *Manager) Inspect(ctx context.Context, name string, kind ...Kind) (Statu
 	if err != nil {
 		return Status{}, err
 	}
+	sh := m.of(name)
 	if wanted.Permits {
-		return m.inspectSlots(ctx, name, keysOf(m.cfg.Prefix, name, wanted))
+		return sh.inspectSlots(ctx, name, keysOf(m.cfg.Prefix, name, wanted))
 	}
-	_, now := m.ensemble.Clock.Both()
-	timeout := m.cfg.At(m.ensemble.Trip(), &m.cfg.Terms).Timeout
-	req := wire.NewRead(wire.LockKey(m.cfg.Prefix, name), now.Add(timeout))
-	answers := m.ensemble.Collect(ctx, req, timeout, m.ensemble.Size(), nil)
-	return m.status(name, answers), enough(ctx, m.ensemble, "inspect", name, answers)
+	timeout := sh.timeout()
+	answers := sh.read(wire.LockKey(m.cfg.Prefix, name), timeout)
+	answers.Wait(ctx, timeout)
+	return sh.status(name, answers), enough(ctx, sh.ensemble, "inspect", name, answers)
 }
 
 // inspectSlots asks for all slots at once.
-func (m *Manager) inspectSlots(ctx context.Context, name string, keys []string) (s Status, err error) {
-	_, now := m.ensemble.Clock.Both()
-	timeout := m.cfg.At(m.ensemble.Trip(), &m.cfg.Terms).Timeout
-	all := make([]*ensemble.Answers, len(keys))
+func (sh *shard) inspectSlots(ctx context.Context, name string, keys []string) (s Status, err error) {
+	timeout, reads := sh.timeout(), make([]*ensemble.Answers, len(keys))
 	for i, key := range keys {
-		all[i] = m.ensemble.AskAll(wire.NewRead(key, now.Add(timeout)), m.ensemble.Size(), nil)
+		reads[i] = sh.read(key, timeout)
 	}
 	slots := make([]Status, len(keys))
-	for i, answers := range all {
+	for i, answers := range reads {
 		answers.Wait(ctx, timeout)
-		slots[i] = m.status(name, answers)
+		slots[i] = sh.status(name, answers)
 		if err == nil {
-			err = enough(ctx, m.ensemble, "inspect", name, answers)
+			err = enough(ctx, sh.ensemble, "inspect", name, answers)
 		}
 	}
 	s = together(name, slots)
-	s.Nodes = m.Nodes()
+	s.Nodes = sh.nodes()
 	return s, err
 }
 
@@ -129,10 +127,10 @@ func lookedAt(kinds []Kind) (wanted config.Kind, err error) {
 }
 
 // addEnd adds what is shown of the lease that is held: its token, and when its keys end.
-func (m *Manager) addEnd(s *Status, h *quorum.Holding, asOf clock.Validity) {
+func (sh *shard) addEnd(s *Status, h *quorum.Holding, asOf clock.Validity) {
 	s.Token, s.TTL = h.Token, wire.Endless
 	if h.Until != quorum.Never {
-		s.TTL, s.Until = h.Until.Sub(asOf), m.ensemble.Clock.Time(h.Until)
+		s.TTL, s.Until = h.Until.Sub(asOf), sh.m.clock.Time(h.Until)
 	}
 }
 
@@ -161,7 +159,7 @@ func (m *Manager) List(ctx context.Context, prefix string) iter.Seq2[Status, err
 			yield(Status{}, err)
 			return
 		}
-		l := &listing{m: m, ctx: ctx, yield: yield, names: m.out.observers.Names(wire.LockKey(m.cfg.Prefix, prefix))}
+		l := &listing{m: m, shard: m.shard, ctx: ctx, yield: yield, names: m.shard.observers.Names(wire.LockKey(m.cfg.Prefix, prefix))}
 		for keys := range l.names.Pages(ctx) {
 			for group := range slices.Chunk(keys, listed) {
 				if !l.inspect(group) {
@@ -181,6 +179,7 @@ const listed = 64
 // listing is a range over the names of List.
 type listing struct {
 	m     *Manager
+	shard *shard
 	ctx   context.Context //nolint:containedctx // it lives as long as the range
 	names *observe.Names
 	yield func(Status, error) bool
@@ -195,16 +194,15 @@ func (l *listing) inspect(keys []string) bool {
 		}
 	}
 	timeout := l.names.Timeout()
-	_, now := l.m.ensemble.Clock.Both()
 	all := make([]*ensemble.Answers, len(names))
 	for i, name := range names {
-		all[i] = l.m.ensemble.AskAll(wire.NewRead(wire.LockKey(l.m.cfg.Prefix, name), now.Add(timeout)), l.m.ensemble.Size(), nil)
+		all[i] = l.shard.read(wire.LockKey(l.m.cfg.Prefix, name), timeout)
 	}
 	for _, answers := range all {
 		answers.Wait(l.ctx, timeout)
 	}
 	for i, answers := range all {
-		s, err := l.m.status(names[i], answers), enough(l.ctx, l.m.ensemble, "inspect", names[i], answers)
+		s, err := l.shard.status(names[i], answers), enough(l.ctx, l.shard.ensemble, "inspect", names[i], answers)
 		if err != nil && l.m.life.ending() {
 			err = ErrClosed
 		}
@@ -224,7 +222,7 @@ func (l *listing) incomplete(prefix string) error {
 	if l.m.life.ending() {
 		return ErrClosed
 	}
-	err := noQuorum(l.m.ensemble, "list", prefix, l.names.Scanned, l.names.Problems)
+	err := noQuorum(l.shard.ensemble, "list", prefix, l.names.Scanned, l.names.Problems)
 	if l.ctx.Err() != nil {
 		return errs.Ended(l.ctx, err, "stopped scanning")
 	}
@@ -254,7 +252,7 @@ func ownerOn(h Holder, readers int) string {
 }
 
 // readersOf returns the readers that a majority of the nodes names.
-func (m *Manager) readersOf(answers *ensemble.Answers) (all []Holder) {
+func (sh *shard) readersOf(answers *ensemble.Answers) (all []Holder) {
 	votes := map[string]int{}
 	for i := range answers.Replies {
 		r := &answers.Replies[i]
@@ -263,7 +261,7 @@ func (m *Manager) readersOf(answers *ensemble.Answers) (all []Holder) {
 		}
 		for _, value := range r.Readers.Values {
 			h := holder(value)
-			if votes[h.Owner]++; votes[h.Owner] == m.ensemble.Quorum() {
+			if votes[h.Owner]++; votes[h.Owner] == sh.ensemble.Quorum() {
 				all = append(all, h)
 			}
 		}
@@ -275,14 +273,14 @@ func (m *Manager) readersOf(answers *ensemble.Answers) (all []Holder) {
 // listedReaders is how many readers Inspect names.
 const listedReaders = 16
 
-func (m *Manager) status(name string, answers *ensemble.Answers) Status {
-	s := Status{Name: name, AsOf: m.ensemble.Clock.Time(answers.Began), Nodes: make([]NodeStatus, m.ensemble.Size())}
-	votes, sights, answered := map[string]int{}, make([]quorum.Sight, m.ensemble.Size()), quorum.Set(0)
+func (sh *shard) status(name string, answers *ensemble.Answers) Status {
+	s := Status{Name: name, AsOf: sh.m.clock.Time(answers.Began), Nodes: make([]NodeStatus, sh.ensemble.Size())}
+	votes, sights, answered := map[string]int{}, make([]quorum.Sight, sh.ensemble.Size()), quorum.Set(0)
 	for i := range answers.Replies {
 		r, n := &answers.Replies[i], &s.Nodes[i]
-		*n = nodeStatus(m.ensemble, i)
+		*n = nodeStatus(sh.ensemble, i)
 		n.TTL, n.Fence, n.Err = r.TTL, r.Register, nil
-		health := m.ensemble.Nodes()[i].Health()
+		health := sh.ensemble.Nodes()[i].Health()
 		s.Fence = max(s.Fence, r.Register)
 		if health.Withheld {
 			if n.Warning = health.Err; health.Warning != nil {
@@ -312,24 +310,26 @@ func (m *Manager) status(name string, answers *ensemble.Answers) Status {
 		}
 	}
 	if s.Readers > 0 {
-		s.Holders = m.readersOf(answers)
+		s.Holders = sh.readersOf(answers)
 		for _, n := range s.Nodes {
 			s.Readers = max(s.Readers, n.Readers)
 		}
 	}
 	h := quorum.Agreed(sights, answered)
 	if s.Known, s.Held = h.Known, h.Held; s.Held {
-		m.addEnd(&s, &h, answers.Began)
+		sh.addEnd(&s, &h, answers.Began)
 	}
 	return s
 }
 
 // Nodes returns the state of each node from memory, for a health endpoint for example. It
 // sends no request and never blocks.
-func (m *Manager) Nodes() []NodeStatus {
-	all := make([]NodeStatus, m.ensemble.Size())
+func (m *Manager) Nodes() []NodeStatus { return m.shard.nodes() }
+
+func (sh *shard) nodes() []NodeStatus {
+	all := make([]NodeStatus, sh.ensemble.Size())
 	for i := range all {
-		all[i] = nodeStatus(m.ensemble, i)
+		all[i] = nodeStatus(sh.ensemble, i)
 	}
 	return all
 }
@@ -346,19 +346,19 @@ func (m *Manager) Ready() error {
 	if m.life.ending() {
 		return ErrClosed
 	}
-	votes, problems := 0, make([]error, m.ensemble.Size())
-	for i := range m.ensemble.Nodes() {
-		if s := nodeStatus(m.ensemble, i); s.Voting {
+	votes, problems := 0, make([]error, m.shard.ensemble.Size())
+	for i := range problems {
+		if s := nodeStatus(m.shard.ensemble, i); s.Voting {
 			votes++
 		} else {
 			problems[i] = s.Err
 		}
 	}
-	if votes >= m.ensemble.Quorum() {
+	if votes >= m.shard.ensemble.Quorum() {
 		return nil
 	}
-	err := noQuorum(m.ensemble, "ready", "", votes, problems)
-	err.RetryAfter = m.ensemble.Quarantined()
+	err := noQuorum(m.shard.ensemble, "ready", "", votes, problems)
+	err.RetryAfter = m.shard.ensemble.Quarantined()
 	return err
 }
 

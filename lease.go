@@ -85,7 +85,7 @@ func (l *Lease) Remaining() time.Duration {
 	if stop == 0 {
 		return 0
 	}
-	if left := stop.Sub(l.m.ensemble.Clock.Now()); left > 0 {
+	if left := stop.Sub(l.m.clock.Now()); left > 0 {
 		return left
 	}
 	l.lock.Tick() // whichever caller notices the loss reports it
@@ -189,7 +189,7 @@ func (l *Lease) Wanted() <-chan Wanted {
 	l.mu.Unlock()
 	if first {
 		l.lock.Listen((*tenant)(l))
-		l.m.queues.Tell(l.lock.Key())
+		l.shard().queues.Tell(l.lock.Key())
 	}
 	return w.wanted
 }
@@ -277,7 +277,7 @@ func (l *Lease) Verify(ctx context.Context) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
-	return enough(ctx, l.m.ensemble, "verify", l.Name(), answers)
+	return enough(ctx, l.shard().ensemble, "verify", l.Name(), answers)
 }
 
 // Release gives the lease back: it ends at once, and its context and channels say so. Its
@@ -304,7 +304,7 @@ func (l *Lease) Release(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext()
 	}
-	clock := l.m.ensemble.Clock
+	clock := l.m.clock
 	began := clock.Now()
 	err := l.release(ctx)
 	l.m.telemetry.released(ctx, l.span(l.Owner()), began, clock.Now(), err)
@@ -336,8 +336,10 @@ func (l *Lease) returned(ctx context.Context, pending *ensemble.Answers) error {
 	if err := l.Err(); errors.Is(err, ErrLost) {
 		return err
 	}
-	return enough(ctx, l.m.ensemble, "release", l.Name(), pending)
+	return enough(ctx, l.shard().ensemble, "release", l.Name(), pending)
 }
+
+func (l *Lease) shard() *shard { return l.m.of(l.Name()) }
 
 // span returns what spans say of a lease.
 func (l *Lease) span(owner string) leaseSpan {

@@ -147,7 +147,7 @@ func (s *Leases) Release(ctx context.Context) error {
 	if ctx == nil {
 		return errNilContext()
 	}
-	began := s.m.ensemble.Clock.Now()
+	began := s.m.clock.Now()
 	if !s.m.mayEnd(s.all...) { // Close ends them
 		<-s.all[0].Done()
 		<-s.Done()
@@ -172,7 +172,7 @@ func (s *Leases) Release(ctx context.Context) error {
 		if pending[i] != nil {
 			failures[i] = l.returned(ctx, pending[i])
 		}
-		s.m.telemetry.released(ctx, l.span(l.Owner()), began, s.m.ensemble.Clock.Now(), failures[i])
+		s.m.telemetry.released(ctx, l.span(l.Owner()), began, s.m.clock.Now(), failures[i])
 	}
 	why := s.firstEnd()
 	s.ended(why)

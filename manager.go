@@ -2,8 +2,6 @@ package quorumlock
 
 import (
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -14,15 +12,10 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/quorumlock/quorumlock/internal/bus"
-	"github.com/quorumlock/quorumlock/internal/campaign"
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/closing"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/errs"
-	"github.com/quorumlock/quorumlock/internal/hold"
-	"github.com/quorumlock/quorumlock/internal/node"
-	"github.com/quorumlock/quorumlock/internal/observe"
-	"github.com/quorumlock/quorumlock/internal/queue"
 	"github.com/quorumlock/quorumlock/internal/report"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
@@ -32,11 +25,9 @@ import (
 // for each node and two more, however many leases it holds; Close ends them all.
 type Manager struct {
 	cfg       *settings
-	ensemble  *ensemble.Ensemble  // the nodes
-	campaigns *campaign.Campaigns // calls that ask the nodes
-	queues    *queue.Queues       // calls that wait behind each other
-	dog       *hold.Watchdog      // the locks of this process, and what renews them
-	out       outlets
+	clock     *clock.Clock
+	shard     *shard // of all names
+	events    *bus.Bus[Event]
 	telemetry *telemetry
 	reporter  *report.Reporter
 	said      said
@@ -105,49 +96,23 @@ func newOn(ctx context.Context, by *clock.Clock, nodes []rueidis.ClientOption, o
 // build returns a Manager whose goroutines do not run.
 func build(by *clock.Clock, cfg *settings, nodes []rueidis.ClientOption) (*Manager, error) {
 	m := &Manager{
-		cfg: cfg, reporter: report.New(cfg.Log),
-		said: said{greeted: make(chan struct{}, 1), nodes: make([]nodeState, len(nodes))},
+		cfg: cfg, clock: by, events: bus.New(weight), reporter: report.New(cfg.Log),
 		life: life{closed: make(chan struct{})},
 	}
 	m.life.work, m.life.end = context.WithCancelCause(context.Background())
 	m.life.closing = m.life.work.Done()
 	m.life.running.Start()
 	m.life.calls.Start()
-	id := make([]byte, wire.ManagerLen/2)
-	_, _ = rand.Read(id) // never fails since Go 1.24
-	manager := hex.EncodeToString(id)
-	m.ensemble = ensemble.New(&ensemble.Config{
-		Nodes: nodes, Timeout: cfg.Terms.Timeout, Clock: by, Report: m.reporter, Closing: m.life.ending, Events: events{m},
-		Node: node.Config{
-			Prefix: cfg.Prefix, Drift: cfg.Drift, Cap: cfg.RegisterCap(), Manager: manager,
-			Guard: cfg.Guard, Window: cfg.Failover, Trust: cfg.Trust, StepQuarantine: max(cfg.Guard, cfg.Terms.TTL+cfg.Terms.LockDelay),
-			Rollout: cfg.Rollout,
-		},
-	})
-	m.dog = hold.NewWatchdog(&hold.Config{Ensemble: m.ensemble, Unfenced: cfg.Unfenced, Calls: &m.life.calls})
-	m.campaigns = campaign.New(&campaign.Config{
-		Ensemble: m.ensemble, Locks: m.dog.Locks, Settings: &cfg.Config, Manager: manager, Closing: m.life.closing,
-	})
-	m.queues = queue.New(&queue.Config{
-		Clock: by, Locks: m.dog.Locks, Closing: m.life.closing, Turn: m.campaigns.Turn, Woken: m.campaigns.Woken,
-		WaitsForItself: func(key string) { m.said.warnOfSelf(m.reporter, key[len(cfg.Prefix):]) },
-	})
-	m.out.Bus = bus.New(weight)
-	m.out.observers = observe.New(m.ensemble, cfg.ObserveEvery, func() time.Duration { return m.cfg.At(m.ensemble.Trip(), &m.cfg.Terms).Timeout })
+	m.shard = newShard(m, nodes)
 	var err error
-	m.telemetry, err = newTelemetry(cfg, m.ensemble.Nodes(), by, m.reporter)
+	m.telemetry, err = newTelemetry(cfg, m.shard.ensemble.Nodes(), by, m.reporter)
 	return m, err
 }
 
 // start starts all goroutines of a Manager, for Close to join.
 func (m *Manager) start() {
-	go m.reporter.Run(m.telemetry.meters)  // not in running: it ends last, because the others report to it
-	for _, n := range m.ensemble.Nodes() { // only now: the handlers of their reports use all nodes
-		m.life.running.Run(n.Run)
-		m.life.running.Run(n.RunSubscriber)
-		m.life.running.Run(n.RunGroup)
-	}
-	m.life.running.Run(m.dog.Run)
+	go m.reporter.Run(m.telemetry.meters) // not in running: it ends last, because the others report to it
+	m.shard.run(&m.life.running)
 }
 
 // startup waits for New.
@@ -158,7 +123,7 @@ type startup struct {
 }
 
 // waited returns how long New has waited.
-func (s *startup) waited() time.Duration { return s.m.ensemble.Clock.Steady().Sub(s.began) }
+func (s *startup) waited() time.Duration { return s.m.clock.Steady().Sub(s.began) }
 
 // await waits for the first greeting of each node, and with WithStartupWait for a majority.
 // It returns an error if New cannot succeed.
@@ -168,7 +133,7 @@ func (s *startup) await(ctx context.Context) error {
 	defer late.Stop()
 	for waiting, said := true, false; waiting; {
 		up, silent := s.census()
-		enough := up >= m.ensemble.Quorum()
+		enough := up >= m.shard.ensemble.Quorum()
 		if silent == 0 && (enough || s.wait == 0 || s.misconfigured() != nil) {
 			break
 		}
@@ -180,10 +145,10 @@ func (s *startup) await(ctx context.Context) error {
 		}
 		if silent == 0 && !said {
 			said = true
-			m.reporter.Warn("waiting for a majority of the nodes to start", "up", up, "need", m.ensemble.Quorum(), "for", s.wait)
+			m.reporter.Warn("waiting for a majority of the nodes to start", "up", up, "need", m.shard.ensemble.Quorum(), "for", s.wait)
 		}
 		select {
-		case <-m.said.greeted:
+		case <-m.shard.greeted:
 		case <-late.C:
 			waiting = false
 		case <-ctx.Done():
@@ -204,7 +169,7 @@ func (s *startup) await(ctx context.Context) error {
 // is wrong or no majority is left without such nodes; otherwise nil.
 func (s *startup) misconfigured() (first error) {
 	broken := 0
-	for i, n := range s.m.ensemble.Nodes() {
+	for i, n := range s.m.shard.ensemble.Nodes() {
 		var config *wire.ConfigError
 		if err := n.Health().Err; errors.As(err, &config) && !errors.Is(err, wire.ErrUnguarded) { // without votes, the nodes can be read all the same
 			broken++
@@ -221,7 +186,7 @@ func (s *startup) misconfigured() (first error) {
 			}
 		}
 	}
-	if s.m.ensemble.Size()-broken >= s.m.ensemble.Quorum() {
+	if s.m.shard.ensemble.Size()-broken >= s.m.shard.ensemble.Quorum() {
 		return nil
 	}
 	return first
@@ -230,8 +195,8 @@ func (s *startup) misconfigured() (first error) {
 // unreached returns a QuorumError after New has waited, nil if a majority is up.
 func (s *startup) unreached() error {
 	m := s.m
-	up, errs := 0, make([]error, m.ensemble.Size())
-	for i, n := range m.ensemble.Nodes() {
+	up, errs := 0, make([]error, m.shard.ensemble.Size())
+	for i, n := range m.shard.ensemble.Nodes() {
 		switch errs[i] = n.Health().Err; {
 		case errs[i] == nil, errors.Is(errs[i], wire.ErrUnguarded):
 			up++
@@ -239,16 +204,16 @@ func (s *startup) unreached() error {
 			errs[i] = ensemble.Silence(s.waited())
 		}
 	}
-	if up >= m.ensemble.Quorum() {
+	if up >= m.shard.ensemble.Quorum() {
 		return nil
 	}
-	return noQuorum(m.ensemble, "connect", "", up, errs)
+	return noQuorum(m.shard.ensemble, "connect", "", up, errs)
 }
 
 // census counts the nodes that may vote, or be read by a client that lacks the guard of
 // the others, and those without a greeting so far.
 func (s *startup) census() (up, silent int) {
-	for _, n := range s.m.ensemble.Nodes() {
+	for _, n := range s.m.shard.ensemble.Nodes() {
 		switch err := n.Health().Err; {
 		case err == nil, errors.Is(err, wire.ErrUnguarded):
 			up++
@@ -267,7 +232,7 @@ func (m *Manager) enter() bool {
 		return false
 	}
 	if !m.life.used {
-		m.ensemble.Used()
+		m.shard.ensemble.Used()
 	}
 	m.life.used = true
 	m.life.calls.Enter()
@@ -310,17 +275,17 @@ func (m *Manager) Close(ctx context.Context) error {
 	}
 	defer close(m.life.closed)
 	m.life.end(ErrClosed)
-	m.dog.End()
+	m.shard.dog.End()
 	m.life.calls.Leave()
 	inTime := closing.Await(ctx, m.life.calls.Zero())
-	if deserted := m.dog.Desert(); deserted > 0 {
+	if deserted := m.shard.dog.Desert(); deserted > 0 {
 		m.reporter.Warn("closed while functions ran under their leases; their names stay taken until the keys expire", "leases", deserted)
 	}
-	m.dog.Stop() // it calls no code of a user, and nothing that waits
-	m.queues.Stop()
-	m.out.observers.Close()
+	m.shard.dog.Stop() // it calls no code of a user, and nothing that waits
+	m.shard.queues.Stop()
+	m.shard.observers.Close()
 	inTime = m.closeNodes(ctx, used) && inTime
-	m.out.Close()
+	m.events.Close()
 	m.reporter.Stop() // last: what still reports belongs to calls that hang
 	inTime = closing.Await(ctx, m.reporter.Done()) && inTime
 	if !inTime && ctx.Err() != nil {
@@ -333,7 +298,7 @@ func (m *Manager) Close(ctx context.Context) error {
 // reporter's. It reports whether every node has answered, and every goroutine has ended. used
 // means that there may be locks to release.
 func (m *Manager) closeNodes(ctx context.Context, used bool) bool {
-	last := m.dog.ReleaseAll()
+	last := m.shard.dog.ReleaseAll()
 	limit, end := closing.AtLeast(ctx)
 	defer end()
 	patience, giveUp := context.WithCancel(limit)
@@ -342,16 +307,16 @@ func (m *Manager) closeNodes(ctx context.Context, used bool) bool {
 		giveUp() // New has failed
 	}
 	var cut atomic.Bool
-	for _, n := range m.ensemble.Nodes() {
+	for _, n := range m.shard.ensemble.Nodes() {
 		m.life.running.Run(func() {
-			if !n.Close(patience, last, m.dog.Last()) && used {
+			if !n.Close(patience, last, m.shard.dog.Last()) && used {
 				cut.Store(true)
 			}
 		})
 	}
 	m.life.running.Leave()
 	inTime := closing.Await(limit, m.life.running.Zero())
-	if leases, nodes := m.dog.Unreleased(); leases > 0 || cut.Load() {
+	if leases, nodes := m.shard.dog.Unreleased(); leases > 0 || cut.Load() {
 		m.reporter.Warn("closed without an answer from every node; the keys that are left expire by themselves", "leases", leases, "nodes", nodes)
 	}
 	return inTime && !cut.Load()
@@ -362,26 +327,32 @@ func (m *Manager) closeNodes(ctx context.Context, used bool) bool {
 // least 1); Subscription says what happens when it is full. nil, and other types than the events
 // listed at Event, select nothing.
 func (m *Manager) Subscribe(buffer int, types ...Event) *Subscription {
-	return &Subscription{m.out.Add(buffer, ofTypes(types))}
+	return &Subscription{m.events.Add(buffer, ofTypes(types))}
 }
 
-// events are the reports of the ensemble. (They are no methods of Manager, which is public.)
-type events struct{ *Manager }
+// said is what a Manager has said, and does not say again.
+type said struct {
+	self, forgotten atomic.Bool // hints about mistakes of the program, each given once
 
-// Answered counts a node's answer in the metrics.
-func (m events) Answered(i int, req *wire.Request, reply *wire.Reply) {
-	if m.telemetry.meters != nil {
-		m.telemetry.meters.Node(i, req.Kind, reply, m.ensemble.Clock.Now)
+	mu     sync.Mutex
+	repair clock.Steady // before this instant on the steady clock, warnOfRepair says nothing
+}
+
+// warnOfRepair warns, at most once a minute, that calls wait for an operator.
+func (s *said) warnOfRepair(m *Manager, why error) {
+	now := m.clock.Steady()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now >= s.repair {
+		s.repair = now.Add(time.Minute)
+		m.reporter.Warn("a call waits for nodes that an operator must repair", "error", why)
 	}
 }
 
-// HandedOn has the callers of this process stand back for a waiter of another one.
-func (m events) HandedOn(lock string) { m.queues.HandedOn(lock) }
-
-// ClockStepped shortens the leases by a step of a node's clock.
-func (m events) ClockStepped(step *ensemble.Step) (apply func()) { return m.dog.ClockStepped(step) }
-
-// Woken handles a message about a ticket.
-func (m events) Woken(i int, kind wire.WakeKind, ticket, lock string) {
-	m.campaigns.Wake(i, kind, ticket, lock)
+// warnOfSelf warns, once, that a caller waits for a name which its own Manager holds.
+func (s *said) warnOfSelf(r *report.Reporter, name string) {
+	if !s.self.Swap(true) {
+		r.Warn("a caller waits for a name that this Manager holds itself; if the caller is the holder, it waits for ever, "+
+			"because a lease is not reentrant", "name", name)
+	}
 }

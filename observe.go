@@ -37,7 +37,7 @@ func (m *Manager) Observe(ctx context.Context, name string, kind ...Kind) (<-cha
 	if err != nil {
 		return nil, err
 	}
-	o := &observation{m: m, name: name, statuses: make(chan Status, 1), keys: keysOf(m.cfg.Prefix, name, wanted)}
+	o := &observation{shard: m.of(name), name: name, statuses: make(chan Status, 1), keys: keysOf(m.cfg.Prefix, name, wanted)}
 	if wanted.Permits {
 		o.slots, o.missing = make([]Status, len(o.keys)), len(o.keys)
 	}
@@ -49,7 +49,7 @@ func (m *Manager) Observe(ctx context.Context, name string, kind ...Kind) (<-cha
 
 // observation is one call of Observe.
 type observation struct {
-	m        *Manager
+	shard    *shard
 	name     string
 	keys     []string
 	statuses chan Status // capacity 1: the last one replaces one that was not read; closed at the end
@@ -66,7 +66,7 @@ func (o *observation) begin(ctx context.Context) bool {
 	var stop func() bool // ends the wait for the end of ctx
 	leave := func() {
 		for i, key := range o.keys {
-			o.m.out.observers.Remove(key, ones[i])
+			o.shard.observers.Remove(key, ones[i])
 		}
 		o.close()
 	}
@@ -75,7 +75,7 @@ func (o *observation) begin(ctx context.Context) bool {
 	}
 	stop = context.AfterFunc(ctx, leave)
 	for i, key := range o.keys {
-		if !o.m.out.observers.Add(key, ones[i]) {
+		if !o.shard.observers.Add(key, ones[i]) {
 			stop()
 			leave()
 			return false
@@ -89,7 +89,7 @@ func (o *observation) begin(ctx context.Context) bool {
 
 // deliver takes a report about a key.
 func (o *observation) deliver(i int, r *observe.Report) {
-	s := o.m.observed(o.name, r)
+	s := o.shard.observed(o.name, r)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.slots != nil {
@@ -121,16 +121,16 @@ func (o *observation) close() {
 }
 
 // observed returns a report for users.
-func (m *Manager) observed(name string, r *observe.Report) Status {
-	s := Status{Name: name, Known: r.Known, Held: r.Held, AsOf: m.ensemble.Clock.Time(r.Began)}
+func (sh *shard) observed(name string, r *observe.Report) Status {
+	s := Status{Name: name, Known: r.Known, Held: r.Held, AsOf: sh.m.clock.Time(r.Began)}
 	if !r.Known {
-		s.Err = noQuorum(m.ensemble, "observe", name, r.Agree, r.Errors)
+		s.Err = noQuorum(sh.ensemble, "observe", name, r.Agree, r.Errors)
 		return s
 	}
 	s.Waiters = r.Waiters
 	if r.Held {
 		s.Holder, s.Readers, s.Votes = holder(r.Value), r.Readers, r.Agree
-		m.addEnd(&s, &r.Holding, r.Began)
+		sh.addEnd(&s, &r.Holding, r.Began)
 	}
 	return s
 }

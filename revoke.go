@@ -25,8 +25,9 @@ func (m *Manager) AskRelease(ctx context.Context, name, reason string) error {
 	if err != nil || !s.Held {
 		return err
 	}
-	answers := m.out.observers.Ask(ctx, wire.LockKey(m.cfg.Prefix, name), ownerOn(s.Holder, s.Readers), note)
-	err = enough(ctx, m.ensemble, "ask", name, answers)
+	sh := m.of(name)
+	answers := sh.observers.Ask(ctx, wire.LockKey(m.cfg.Prefix, name), ownerOn(s.Holder, s.Readers), note)
+	err = enough(ctx, sh.ensemble, "ask", name, answers)
 	if err != nil && m.gone(ctx, &s) {
 		return nil // it has just been released
 	}
@@ -69,6 +70,7 @@ func (m *Manager) Revoke(ctx context.Context, name, reason string) (Revocation, 
 	if err != nil || !s.Held {
 		return Revocation{}, err
 	}
+	sh := m.of(name)
 	l, marks := observe.Lease{Key: wire.LockKey(m.cfg.Prefix, name), Owner: ownerOn(s.Holder, s.Readers)}, 0
 	reaches := time.Duration(0)
 	for _, n := range s.Nodes {
@@ -83,22 +85,22 @@ func (m *Manager) Revoke(ctx context.Context, name, reason string) (Revocation, 
 			reaches = m.cfg.Guard
 		}
 	}
-	if l.Again = marks >= m.ensemble.Quorum(); !l.Again {
+	if l.Again = marks >= sh.ensemble.Quorum(); !l.Again {
 		l.Longest = max(l.Longest, reaches)
 	}
-	result := m.out.observers.Revoke(ctx, l, m.cfg.Drift, note)
+	result := sh.observers.Revoke(ctx, l, m.cfg.Drift, note)
 	r := Revocation{Holder: s.Holder, Marked: result.Marked}
-	if result.Until == 0 && result.Gone >= m.ensemble.Quorum() && m.gone(ctx, &s) {
+	if result.Until == 0 && result.Gone >= sh.ensemble.Quorum() && m.gone(ctx, &s) {
 		return Revocation{}, nil // it has just been released
 	}
 	if result.Until == 0 {
-		err := error(noQuorum(m.ensemble, "revoke", name, result.Marked, result.Errors))
+		err := error(noQuorum(sh.ensemble, "revoke", name, result.Marked, result.Errors))
 		if ctx.Err() != nil {
 			err = errs.Ended(ctx, err, "stopped waiting for answers")
 		}
 		return r, err
 	}
-	r.Until = m.ensemble.Clock.Time(result.Until)
+	r.Until = m.clock.Time(result.Until)
 	m.reporter.Warn("a lease was revoked", "name", name, "holder", r.Holder.Label, "owner", r.Holder.Owner, "reason", reason, "until", r.Until)
 	return r, nil
 }
@@ -128,8 +130,8 @@ func (m *Manager) noted(ctx context.Context, op, name, reason string) (s Status,
 	switch {
 	case s.Held && s.Holder.Since.IsZero():
 		err = &InvalidError{What: "the holder of " + strconv.Quote(name), Value: strconv.Quote(s.Holder.Owner), Bound: "has to be a lease of this package", Fix: "ask the program that holds it"}
-	case !s.Held && s.Votes > 0 && s.Votes+unknown >= m.ensemble.Quorum():
-		err = noQuorum(m.ensemble, op, name, s.Votes, problems)
+	case !s.Held && s.Votes > 0 && s.Votes+unknown >= m.of(name).ensemble.Quorum():
+		err = noQuorum(m.of(name).ensemble, op, name, s.Votes, problems)
 	}
 	return s, wire.Note{By: m.cfg.Terms.Label, Reason: reason}, err
 }

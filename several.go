@@ -66,8 +66,8 @@ func (m *Manager) AcquireAll(ctx context.Context, names []string, opts ...Acquir
 	waitCtx, cancel := waiting(ctx, limit.Wait)
 	defer cancel()
 	s := &several{
-		m: m, wait: waitCtx, names: sorted, terms: t, limit: limit, leases: make([]*Lease, len(sorted)),
-		decides: quorum.NewSeveral(len(sorted)), began: m.ensemble.Clock.Now(),
+		m: m, shard: m.of(sorted[0]), wait: waitCtx, names: sorted, terms: t, limit: limit, leases: make([]*Lease, len(sorted)),
+		decides: quorum.NewSeveral(len(sorted)), began: m.clock.Now(),
 	}
 	s.span = m.telemetry.start(ctx, "quorumlock.acquire_all", otel.Exclusive, attrNames.StringSlice(sorted))
 	s.ctx, s.parts = s.span.context(ctx), s.span.parts(sorted)
@@ -91,6 +91,7 @@ func (m *Manager) AcquireAll(ctx context.Context, names []string, opts ...Acquir
 // several is one call of AcquireAll.
 type several struct {
 	m       *Manager
+	shard   *shard          // of the names
 	ctx     context.Context //nolint:containedctx // of the caller, with the span; it lives as long as the call
 	wait    context.Context //nolint:containedctx // ends the waiting
 	names   []string        // sorted
@@ -150,21 +151,21 @@ func (s *several) try(missing quorum.Set) (granted quorum.Set, problems []error,
 		return 0, nil, ErrClosed
 	}
 	defer m.life.calls.Leave()
-	terms, calls := m.cfg.At(m.ensemble.Trip(), s.terms), make([]*call, len(s.names))
+	terms, calls := s.shard.terms(s.terms), make([]*call, len(s.names))
 	var asks []*campaign.Campaign
 	for i, name := range s.names {
 		if !missing.Has(i) {
 			continue
 		}
-		c := &call{m: m, ctx: s.ctx, name: name, kind: campaign.Exclusive, span: s.parts[i], failFast: s.limit.FailFast}
-		m.campaigns.Begin(&c.campaign, campaign.Call{
+		c := &call{m: m, shard: s.shard, ctx: s.ctx, name: name, kind: campaign.Exclusive, span: s.parts[i], failFast: s.limit.FailFast}
+		s.shard.campaigns.Begin(&c.campaign, campaign.Call{
 			Wait: s.wait, Key: wire.LockKey(m.cfg.Prefix, name), Terms: terms, Once: true, Kind: c.kind, TraceParent: c.span.traceParent(), Caller: c,
 		})
 		if _, problems[i] = c.stepBack(); problems[i] == nil {
 			asks, calls[i] = append(asks, &c.campaign), c
 		}
 	}
-	m.campaigns.Ask(asks...)
+	s.shard.campaigns.Ask(asks...)
 	for i, c := range calls {
 		if c == nil {
 			continue
@@ -232,7 +233,7 @@ func (s *several) ended(next int, problem error) (err error) {
 		return errs.Ended(s.wait, problem, "quorumlock: acquire "+quoted(s.names))
 	}
 	problem = cmp.Or[error](problem, &HeldError{Name: s.names[next]})
-	return errs.Several(problem.Error()+"; waited "+errs.Readable(s.m.ensemble.Clock.Now().Sub(s.began)), problem)
+	return errs.Several(problem.Error()+"; waited "+errs.Readable(s.m.clock.Now().Sub(s.began)), problem)
 }
 
 // together returns the leases of the call.

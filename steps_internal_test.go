@@ -28,7 +28,7 @@ func TestAStepCommonToClientAndNodeIsNoticed(t *testing.T) {
 	m, err := newOn(context.Background(), c, Addrs(redistest.Addrs(servers)...), nil)
 	require.NoError(t, err)
 	defer func() { require.NoError(t, m.Close(context.Background())) }()
-	before := m.ensemble.Clock.Jumped()
+	before := m.clock.Jumped()
 	require.Eventually(t, func() bool {
 		s, err := m.Inspect(context.Background(), "job")
 		return err == nil && s.Nodes[0].Err == nil && s.Nodes[1].Err == nil && s.Nodes[2].Err == nil
@@ -40,7 +40,7 @@ func TestAStepCommonToClientAndNodeIsNoticed(t *testing.T) {
 		s, err = m.Inspect(context.Background(), "job")
 		return err == nil && s.Nodes[0].QuarantinedFor > 0
 	}, 20*time.Second, 10*time.Millisecond, "the node that was stepped does not vote")
-	assert.InDelta(t, by, m.ensemble.Clock.Jumped()-before, float64(100*time.Millisecond), "the client's own clock was stepped as well")
+	assert.InDelta(t, by, m.clock.Jumped()-before, float64(100*time.Millisecond), "the client's own clock was stepped as well")
 	assert.Zero(t, s.Nodes[1].QuarantinedFor)
 	assert.Zero(t, s.Nodes[2].QuarantinedFor)
 	l, err := m.Acquire(context.Background(), "job")

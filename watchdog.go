@@ -1,20 +1,15 @@
 package quorumlock
 
 import (
-	"errors"
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock/internal/clock"
 	"github.com/quorumlock/quorumlock/internal/ensemble"
 	"github.com/quorumlock/quorumlock/internal/hold"
-	"github.com/quorumlock/quorumlock/internal/node"
 	"github.com/quorumlock/quorumlock/internal/otel"
 	"github.com/quorumlock/quorumlock/internal/quorum"
-	"github.com/quorumlock/quorumlock/internal/report"
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
@@ -81,8 +76,8 @@ func (t *tenant) opened(e *hold.Event) {
 	if e.Is(hold.Passed) {
 		m.telemetry.meters.HandedOver(l.onMetrics(), otel.PathProcess)
 	}
-	if m.out.Watched() {
-		m.out.Send(Acquired{Name: l.Name(), Token: l.token, ValidUntil: m.ensemble.Clock.Time(e.Stop), Margin: e.Margin, Shared: l.Shared()})
+	if m.events.Watched() {
+		m.events.Send(Acquired{Name: l.Name(), Token: l.token, ValidUntil: m.clock.Time(e.Stop), Margin: e.Margin, Shared: l.Shared()})
 	}
 }
 
@@ -96,7 +91,7 @@ func (t *tenant) finishRounds(e *hold.Event) {
 	}
 	var err error
 	if e.Is(hold.Missed) {
-		err = noQuorum(l.m.ensemble, "renew", l.Name(), e.Confirmed, e.Errors)
+		err = noQuorum(l.shard().ensemble, "renew", l.Name(), e.Confirmed, e.Errors)
 	}
 	for _, round := range l.watch.rounds {
 		round <- err
@@ -110,14 +105,14 @@ func (t *tenant) sendRenewed(e *hold.Event) {
 	l.m.telemetry.meters.Renewed(l.onMetrics(), e.Stop.Sub(e.Now))
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.watch == nil && !l.m.out.Watched() {
+	if l.watch == nil && !l.m.events.Watched() {
 		return
 	}
-	renewed := Renewed{Name: l.Name(), Token: l.token, ValidUntil: l.m.ensemble.Clock.Time(e.Stop), Margin: e.Margin, Confirmed: e.Confirmed}
+	renewed := Renewed{Name: l.Name(), Token: l.token, ValidUntil: l.m.clock.Time(e.Stop), Margin: e.Margin, Confirmed: e.Confirmed}
 	if l.watch != nil {
 		latest(l.watch.renewed, renewed)
 	}
-	l.m.out.Send(renewed)
+	l.m.events.Send(renewed)
 }
 
 // sendAtRisk sends AtRisk.
@@ -125,17 +120,17 @@ func (t *tenant) sendAtRisk(e *hold.Event) {
 	l := (*Lease)(t)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.watch == nil && !l.m.out.Watched() {
+	if l.watch == nil && !l.m.events.Watched() {
 		return
 	}
 	risk := AtRisk{
 		Name: l.Name(), Token: l.token, Remaining: e.Stop.Sub(e.Now),
-		Margin: e.Margin, Confirmed: e.Confirmed, Nodes: nodeErrors(l.m.ensemble, e.Errors),
+		Margin: e.Margin, Confirmed: e.Confirmed, Nodes: nodeErrors(l.shard().ensemble, e.Errors),
 	}
 	if l.watch != nil {
 		latest(l.watch.atRisk, risk)
 	}
-	l.m.out.Send(risk)
+	l.m.events.Send(risk)
 }
 
 // sendWanted sends Wanted.
@@ -193,12 +188,12 @@ func (t *tenant) conclude(e *hold.Event, lost *LostError) {
 	if lost != nil {
 		t.warnOfLoss(lost, wire.OwnerOf(e.Value))
 	}
-	if l.m.out.Watched() {
+	if l.m.events.Watched() {
 		var last Event = Released{Name: l.Name(), Token: l.token}
 		if lost != nil {
 			last = lost.Lost
 		}
-		l.m.out.Send(last)
+		l.m.events.Send(last)
 	}
 	lostBy := ""
 	if lost != nil {
@@ -211,20 +206,20 @@ func (t *tenant) conclude(e *hold.Event, lost *LostError) {
 // lost returns the error of a lease whose lock was lost.
 func (t *tenant) lost(e *hold.Event) *LostError {
 	l := (*Lease)(t)
-	at := l.m.ensemble.Clock.Time(e.Now)
+	at := l.m.clock.Time(e.Now)
 	until := at
 	if e.Is(hold.Settled) {
-		at = l.m.ensemble.Clock.Time(l.m.ensemble.Clock.Now())
+		at = l.m.clock.Time(l.m.clock.Now())
 	} else if stop := clock.Validity(l.stop.Load()); stop < e.Now { // found late
 		until = at.Add(stop.Sub(e.Now))
 	}
 	free := at
 	if !e.Reason.Denied() {
-		free = l.m.ensemble.Clock.Time(e.Free)
+		free = l.m.clock.Time(e.Free)
 	}
-	nodes := nodeErrors(l.m.ensemble, e.Errors)
+	nodes := nodeErrors(l.shard().ensemble, e.Errors)
 	if e.Reason == quorum.ReasonExpired {
-		shortOfCPU(l.m.ensemble, nodes, t.lock.Terms().Timeout)
+		shortOfCPU(l.shard().ensemble, nodes, t.lock.Terms().Timeout)
 	}
 	return &LostError{Lost{Name: l.Name(), Token: l.token, Reason: lostReason(e.Reason), At: at, ValidUntil: until, AnotherFrom: free, Nodes: nodes}}
 }
@@ -283,96 +278,4 @@ func latest[T any](c chan T, v T) {
 	default:
 	}
 	c <- v
-}
-
-// said is what a Manager has said, and does not say again.
-type said struct {
-	greeted         chan struct{} // capacity 1: a node's state has changed; never closed
-	self, forgotten atomic.Bool   // hints about mistakes of the program, each given once
-
-	mu     sync.Mutex
-	nodes  []nodeState  // what the log says of each node
-	repair clock.Steady // before this instant on the steady clock, warnOfRepair says nothing
-}
-
-// warnOfRepair warns, at most once a minute, that calls wait for an operator.
-func (s *said) warnOfRepair(m *Manager, why error) {
-	now := m.ensemble.Clock.Steady()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if now >= s.repair {
-		s.repair = now.Add(time.Minute)
-		m.reporter.Warn("a call waits for nodes that an operator must repair", "error", why)
-	}
-}
-
-// warnOfSelf warns, once, that a caller waits for a name which its own Manager holds.
-func (s *said) warnOfSelf(r *report.Reporter, name string) {
-	if !s.self.Swap(true) {
-		r.Warn("a caller waits for a name that this Manager holds itself; if the caller is the holder, it waits for ever, "+
-			"because a lease is not reentrant", "name", name)
-	}
-}
-
-// NodeChanged reports a change of a node: it votes, stops voting, or has a warning.
-func (m events) NodeChanged(i int, h node.Health) {
-	select {
-	case m.said.greeted <- struct{}{}:
-	default:
-	}
-	e := NodeChanged{Node: i, Addr: m.ensemble.Nodes()[i].Addr(), Err: h.Err, QuarantinedFor: h.QuarantineLeft(), Warning: h.Warning, Master: h.Master}
-	if h.Err == nil {
-		e.Err = h.Reason
-	}
-	state := stateOf(h) // not under the mutex: a dial function's error has methods of its own
-	m.said.mu.Lock()
-	same := m.said.nodes[i] == state
-	m.said.nodes[i] = state
-	m.said.mu.Unlock()
-	if h.Err == nil {
-		m.dog.NodeBack(i)
-	}
-	m.reporter.Add(func() {
-		log := m.cfg.Log.With("node", i, "addr", e.Addr)
-		if h.Master != "" {
-			log = log.With("master", h.Master)
-		}
-		switch {
-		case same: // another error of the same outage is an event, and no second line
-		case h.Err != nil:
-			log.Warn("quorumlock: node does not vote", "error", h.Err)
-		case h.Reason != nil:
-			log.Warn("quorumlock: node in quarantine: it votes when that ends", "for", e.QuarantinedFor.Round(time.Millisecond), "error", h.Reason)
-		default:
-			log.Info("quorumlock: node votes", "version", h.Identity.Version)
-		}
-		if h.Warning != nil && !same {
-			log.Warn("quorumlock: node has a warning", "error", h.Warning)
-		}
-	})
-	m.out.Send(e)
-}
-
-// nodeState is what a log line about a node depends on.
-type nodeState struct {
-	greeted, votes                   bool
-	problem, reason, master, warning string
-}
-
-func stateOf(h node.Health) nodeState {
-	s := nodeState{greeted: true, votes: h.Err == nil}
-	var config *wire.ConfigError
-	if errors.As(h.Err, &config) { // a node that is down has many errors of one outage
-		s.problem = config.Error()
-	}
-	if s.votes {
-		s.master = h.Master
-	}
-	if h.Reason != nil {
-		s.reason = h.Reason.Error()
-	}
-	if h.Warning != nil {
-		s.warning = h.Warning.Error()
-	}
-	return s
 }

@@ -1,0 +1,167 @@
+package quorumlock
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/redis/rueidis"
+
+	"github.com/quorumlock/quorumlock/internal/campaign"
+	"github.com/quorumlock/quorumlock/internal/closing"
+	"github.com/quorumlock/quorumlock/internal/config"
+	"github.com/quorumlock/quorumlock/internal/ensemble"
+	"github.com/quorumlock/quorumlock/internal/hold"
+	"github.com/quorumlock/quorumlock/internal/node"
+	"github.com/quorumlock/quorumlock/internal/observe"
+	"github.com/quorumlock/quorumlock/internal/queue"
+	"github.com/quorumlock/quorumlock/internal/wire"
+)
+
+// shard is one list of nodes, and what belongs to it. Two shards would have no key, marker, register or majority
+// in common. A Manager has one.
+type shard struct {
+	m         *Manager
+	ensemble  *ensemble.Ensemble  // the nodes
+	campaigns *campaign.Campaigns // calls that ask the nodes
+	queues    *queue.Queues       // calls that wait behind each other
+	dog       *hold.Watchdog      // the locks of this process, and what renews them
+	observers *observe.Observers  // what this process learns of names that it does not hold
+	greeted   chan struct{}       // capacity 1: a node's state has changed; never closed
+
+	mu     sync.Mutex
+	states []nodeState // what the log says of each node
+}
+
+// of returns the shard of a name.
+func (m *Manager) of(string) *shard { return m.shard }
+
+// newShard returns a shard whose goroutines do not run.
+func newShard(m *Manager, nodes []rueidis.ClientOption) *shard {
+	sh, cfg := &shard{m: m, greeted: make(chan struct{}, 1), states: make([]nodeState, len(nodes))}, m.cfg
+	id := make([]byte, wire.ManagerLen/2)
+	_, _ = rand.Read(id) // never fails since Go 1.24
+	manager := hex.EncodeToString(id)
+	sh.ensemble = ensemble.New(&ensemble.Config{
+		Nodes: nodes, Timeout: cfg.Terms.Timeout, Clock: m.clock, Report: m.reporter, Closing: m.life.ending, Events: sh,
+		Node: node.Config{
+			Prefix: cfg.Prefix, Drift: cfg.Drift, Cap: cfg.RegisterCap(), Manager: manager,
+			Guard: cfg.Guard, Window: cfg.Failover, Trust: cfg.Trust, StepQuarantine: max(cfg.Guard, cfg.Terms.TTL+cfg.Terms.LockDelay),
+			Rollout: cfg.Rollout,
+		},
+	})
+	sh.dog = hold.NewWatchdog(&hold.Config{Ensemble: sh.ensemble, Unfenced: cfg.Unfenced, Calls: &m.life.calls})
+	sh.campaigns = campaign.New(&campaign.Config{
+		Ensemble: sh.ensemble, Locks: sh.dog.Locks, Settings: &cfg.Config, Manager: manager, Closing: m.life.closing,
+	})
+	sh.queues = queue.New(&queue.Config{
+		Clock: m.clock, Locks: sh.dog.Locks, Closing: m.life.closing, Turn: sh.campaigns.Turn, Woken: sh.campaigns.Woken,
+		WaitsForItself: func(key string) { m.said.warnOfSelf(m.reporter, key[len(cfg.Prefix):]) },
+	})
+	sh.observers = observe.New(sh.ensemble, cfg.ObserveEvery, sh.timeout)
+	return sh
+}
+
+// run starts the goroutines of a shard.
+func (sh *shard) run(running *closing.Counter) {
+	for _, n := range sh.ensemble.Nodes() { // only now: the handlers of their reports use all nodes
+		running.Run(n.Run)
+		running.Run(n.RunSubscriber)
+		running.Run(n.RunGroup)
+	}
+	running.Run(sh.dog.Run)
+}
+
+// terms returns the terms of a lease, with the node timeout of this moment.
+func (sh *shard) terms(t *config.Terms) *config.Terms { return sh.m.cfg.At(sh.ensemble.Trip(), t) }
+
+// timeout returns how long a node may take to answer a call that concerns no lease of this process.
+func (sh *shard) timeout() time.Duration { return sh.terms(&sh.m.cfg.Terms).Timeout }
+
+// read asks every node for the holder of a key.
+func (sh *shard) read(key string, timeout time.Duration) *ensemble.Answers {
+	return sh.ensemble.AskAll(wire.NewRead(key, sh.m.clock.Steady().Add(timeout)), sh.ensemble.Size(), nil)
+}
+
+// Answered counts a node's answer in the metrics.
+func (sh *shard) Answered(i int, req *wire.Request, reply *wire.Reply) {
+	if meters := sh.m.telemetry.meters; meters != nil {
+		meters.Node(i, req.Kind, reply, sh.m.clock.Now)
+	}
+}
+
+// HandedOn has the callers of this process stand back for a waiter of another one.
+func (sh *shard) HandedOn(lock string) { sh.queues.HandedOn(lock) }
+
+// ClockStepped shortens the leases by a step of a node's clock.
+func (sh *shard) ClockStepped(step *ensemble.Step) (apply func()) { return sh.dog.ClockStepped(step) }
+
+// Woken handles a message about a ticket.
+func (sh *shard) Woken(i int, kind wire.WakeKind, ticket, lock string) {
+	sh.campaigns.Wake(i, kind, ticket, lock)
+}
+
+// NodeChanged reports a change of a node: it votes, stops voting, or has a warning.
+func (sh *shard) NodeChanged(i int, h node.Health) {
+	select {
+	case sh.greeted <- struct{}{}:
+	default:
+	}
+	e := NodeChanged{Node: i, Addr: sh.ensemble.Nodes()[i].Addr(), Err: h.Err, QuarantinedFor: h.QuarantineLeft(), Warning: h.Warning, Master: h.Master}
+	if h.Err == nil {
+		e.Err = h.Reason
+	}
+	state := stateOf(h) // not under the mutex: a dial function's error has methods of its own
+	sh.mu.Lock()
+	same := sh.states[i] == state
+	sh.states[i] = state
+	sh.mu.Unlock()
+	if h.Err == nil {
+		sh.dog.NodeBack(i)
+	}
+	sh.m.reporter.Add(func() {
+		log := sh.m.cfg.Log.With("node", i, "addr", e.Addr)
+		if h.Master != "" {
+			log = log.With("master", h.Master)
+		}
+		switch {
+		case same: // another error of the same outage is an event, and no second line
+		case h.Err != nil:
+			log.Warn("quorumlock: node does not vote", "error", h.Err)
+		case h.Reason != nil:
+			log.Warn("quorumlock: node in quarantine: it votes when that ends", "for", e.QuarantinedFor.Round(time.Millisecond), "error", h.Reason)
+		default:
+			log.Info("quorumlock: node votes", "version", h.Identity.Version)
+		}
+		if h.Warning != nil && !same {
+			log.Warn("quorumlock: node has a warning", "error", h.Warning)
+		}
+	})
+	sh.m.events.Send(e)
+}
+
+// nodeState is what a log line about a node depends on.
+type nodeState struct {
+	greeted, votes                   bool
+	problem, reason, master, warning string
+}
+
+func stateOf(h node.Health) nodeState {
+	s := nodeState{greeted: true, votes: h.Err == nil}
+	var config *wire.ConfigError
+	if errors.As(h.Err, &config) { // a node that is down has many errors of one outage
+		s.problem = config.Error()
+	}
+	if s.votes {
+		s.master = h.Master
+	}
+	if h.Reason != nil {
+		s.reason = h.Reason.Error()
+	}
+	if h.Warning != nil {
+		s.warning = h.Warning.Error()
+	}
+	return s
+}
