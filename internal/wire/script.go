@@ -37,16 +37,18 @@ var (
 var Lean string
 
 // Apply is the script that runs every operation; lua/head.lua describes its keys, arguments
-// and replies. The functions for rare cases, for readers and for permits are made when a call first
+// and replies. The rooms for rare cases, for readers and for permits are furnished when a call first
 // needs one, because most calls need none.
 var Apply = luaHead + `
-local shared, permits
--- The functions for rare cases; most calls need none of them.
+local shared, permits, wanted
+local f
 local function rare()
-local f = {}
+if f then
+  return f
+end
+f = {}
 
 ` + luaAcquire + "\n" + luaQueue + "\n" + luaRegisters + "\n" + luaMark + "\n" + luaGuard + "\n" + luaLists + "\n" + luaNames + "\n" + luaErrors + `
-rare = function() return f end
 return f
 end
 

@@ -38,7 +38,11 @@ end
 
 -- Gives the lock of a lease that was detached to the one that resumes it. No lock is created: a node
 -- that has lost it cannot say that nobody else has had it since.
-function f.resume(lock, value, duration, late, t, from)
+function f.resume(lock, value, duration, not_after, t, from)
+  if not votes then
+    return -1
+  end
+  local late = over(not_after)
   local held = call('GETRANGE', lock, '0', '511')
   if string.sub(held, 1, 33) == string.sub(value, 1, 33) then
     return f.contend(lock, value, duration, late, t) -- asked again

@@ -34,8 +34,8 @@ end
 -- process wrote a marker again. An end beyond 2^53-1, where doubles have gaps, is not
 -- valid. 'open' is part of the last word, so that the marker keeps its four words. A marker that binds
 -- no client any more is opened by a rollout, and replaced by the marker of a guard with another time.
-function f.guard(run, longest, trust, force, nonce, open, late)
-  if late then
+function f.guard(_, run, longest, trust, force, nonce, open, not_after)
+  if over(not_after) then
     return { 0, 0, '', run == '' and 0 or nil }
   end
   local old, stop, agreed = string.match(marker or '', '^(%S+) (%d+) (%d+) %w+$')

@@ -51,7 +51,10 @@ end
 -- takes the place of its parts, with which the same client began. A part prolongs no list
 -- of which it may be a part: commands that meet the nodes for the first time would keep
 -- a list for ever that no client has any more.
-function f.list(lists, version, size, ids, known, fresh, lifetime, adds, keeps)
+function f.list(lists, version, size, ids, known, fresh, lifetime, adds, keeps, not_after)
+  if over(not_after) then
+    return { '', 0, '', 0 }
+  end
   local stored, others, gone = f.entries(lists)
   f.room()
   local own = f.identity(lists, stored, known, fresh)
@@ -116,7 +119,10 @@ function f.list(lists, version, size, ids, known, fresh, lifetime, adds, keeps)
 end
 
 -- The key ends with its last list. A node that shows 64 lists takes no other one.
-function f.announce(key, text, lifetime)
+function f.announce(key, text, lifetime, not_after)
+  if over(not_after) then
+    return {}
+  end
   local all = redis.pcall('ZRANGE', key, '0', '127', 'WITHSCORES')
   local reply = {}
   for i = 1, #all, 2 do

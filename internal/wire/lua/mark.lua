@@ -21,7 +21,7 @@ function f.note(lock)
   return string.match(call('GETRANGE', lock, '0', '1023'), '\255(.*)$') or ''
 end
 
-function f.mark(lock, owner, kind, duration, late, note)
+function f.mark(lock, owner, kind, duration, not_after, note)
   local held = call('GETRANGE', lock, '0', '1023')
   local left = call('PTTL', lock)
   local form, shown = string.match(held, '^([xds]) (.*)$')
@@ -34,7 +34,7 @@ function f.mark(lock, owner, kind, duration, late, note)
     return -1
   elseif form == 'x' and kind == 'd' then
     return { 2, left }
-  elseif late then
+  elseif over(not_after) then
     return 0
   end
   local code = form == 'x' and 2 or 1

@@ -4,7 +4,7 @@
 -- This file finds locks by their names. It reads no key, only their names, and writes none.
 
 -- The other keys behind a lock have a byte 255 in their names, which no name of a lock has.
-function f.scan(cursor, pattern, count)
+function f.scan(_, cursor, pattern, count)
   local page = call('SCAN', cursor, 'MATCH', pattern, 'COUNT', count, 'TYPE', 'string')
   local names = {}
   for _, key in ipairs(page[2]) do

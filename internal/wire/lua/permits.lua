@@ -21,8 +21,12 @@
 -- ended is compared with its key before nothing counts as free. Older clients write none of it: so the
 -- slot that is asked for is compared as well, and one more in turn. After a minute the index is made
 -- anew from the keys.
+local p
 function permits()
-  local p = {}
+  if p then
+    return p
+  end
+  p = {}
   local compared = {} -- indexes that this script has compared with keys
   local budget = 256 -- how many slots this script may still write into indexes for the first time
   local instant = string.format('%.0f', ms)
@@ -174,7 +178,12 @@ function permits()
     return p.free(family, limit, admitted) > admitted
   end
 
-  function p.permit(lock, value, duration, late, t, ticket, place, limit, mode)
+  function p.permit(lock, value, duration, not_after, t, ticket, place, limit, mode)
+    if not votes then
+      return -1
+    end
+    local late = over(not_after)
+    limit = limit + 0
     if not hint and not late and call('SET', lock, value, 'NX', 'PXAT', after(duration)) then
       made = lock
       p.taken(lock, duration)
@@ -270,6 +279,5 @@ function permits()
     return ours and (head and string.sub(head, 1, 32) ~= name and 2 or 1) or free and 0 or -1
   end
 
-  permits = function() return p end
   return p
 end

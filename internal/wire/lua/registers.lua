@@ -60,7 +60,7 @@ end
 
 -- The base is raised before the registers are dropped. A user without the right to SET would
 -- otherwise drop registers and leave the base, and a later token could be lower.
-function f.forget(age, most)
+function f.forget(_, age, most)
   if base == 1 / 0 then
     return 0 -- it has to be raised to the dropped registers, and its value is unknown
   end

@@ -14,7 +14,8 @@
 -- This file runs the operations, one after the other. It decides the common cases without a
 -- function of the other files: the grant of a free lock, its renewal, its restoration and its
 -- release. It reads and writes the lock and the registers, KEYS[1], and it looks whether the
--- lock has a queue.
+-- lock has a queue. Any other operation is the function of its name in a room, which gets the lock and
+-- the arguments.
 
 -- Adds an answer that is not a small number.
 local function answer(reply)
@@ -31,7 +32,7 @@ local function waiters(lock, by)
 end
 
 -- The answer of a renewal where others may want the lock.
-local function wanted(lock, code, marked)
+function wanted(lock, code, marked)
   if not string.find(ARGV[6], 'w', 1, true) then
     return code
   end
@@ -46,6 +47,7 @@ end
 -- Runs the remaining operations.
 local function run()
   local fenced = cap
+  local sharing, others -- how many arguments the operations of a room have
   local registers, furthest = KEYS[1], now + (cap or 0)
   for i = key, #KEYS do
     local lock, at, op = KEYS[i], arg, ARGV[arg]
@@ -75,15 +77,15 @@ local function run()
         reply = rare().contend(lock, a, b, late, t)
       end
       made = nil
-    elseif op == 'release' then
-      arg = at + 2
+    elseif op == 'release' or op == 'leave' then
+      arg = at + (op == 'leave' and 5 or 2)
       local held = call('GETRANGE', lock, '0', '32')
       local ours = held == a or string.sub(held, 1, 2) == 'x ' and call('GETRANGE', lock, '2', '34') == a
       if ours then
         call('DEL', lock)
       end
-      if hint then
-        reply = rare().hand(lock, held, ours)
+      if hint or op == 'leave' then
+        reply = rare().hand(lock, held, ours, unpack(ARGV, at + 2, arg - 1))
       else
         if ours and string.find(lock, '\255p', 1, true) then
           permits().freed(lock)
@@ -125,65 +127,6 @@ local function run()
       if reply == 1 and string.find(lock, '\255p', 1, true) then
         permits().taken(lock, b)
       end
-    elseif op == 'raise' then
-      arg = at + 4
-      reply = rare().raise(lock, a, b, ARGV[at + 3])
-    elseif op == 'resume' then
-      arg, reply = at + 6, -1
-      if votes then
-        reply = rare().resume(lock, a, b, now > ARGV[at + 3] + offset, ARGV[at + 4], ARGV[at + 5])
-      end
-      made = nil
-    elseif op == 'share' then
-      arg, reply = at + 7, -1
-      if votes then
-        reply = shared().share(lock, a, b, now > ARGV[at + 3] + offset, ARGV[at + 4], ARGV[at + 5], ARGV[at + 6])
-      end
-      made = nil
-    elseif op == 'permit' then
-      arg, reply = at + 9, -1
-      if votes then
-        reply = permits().permit(
-          lock, a, b, now > ARGV[at + 3] + offset, ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7] + 0, ARGV[at + 8]
-        )
-      end
-      made = nil
-    elseif op == 'prolong' then
-      arg = at + 3
-      local marked
-      reply, marked = shared().prolong(lock, a, b)
-      made = nil
-      reply = wanted(lock, reply, marked)
-    elseif op == 'restore' then
-      arg = at + 5
-      reply = shared().restore(lock, a, b, now > ARGV[at + 3] + offset or not votes and now > ARGV[at + 4] + offset)
-      made = nil
-    elseif op == 'align' then
-      arg = at + 3
-      reply = shared().align(lock, a, b)
-    elseif op == 'quit' then
-      arg = at + 5
-      reply = shared().quit(lock, a, b, ARGV[at + 3], ARGV[at + 4])
-    elseif op == 'leave' then
-      arg = at + 5
-      local held = call('GETRANGE', lock, '0', '32')
-      local ours = held == a or string.sub(held, 1, 2) == 'x ' and call('GETRANGE', lock, '2', '34') == a
-      if ours then
-        call('DEL', lock)
-      end
-      reply = rare().hand(lock, held, ours, b, ARGV[at + 3], ARGV[at + 4])
-    elseif op == 'pass' then
-      arg = at + 2
-      reply = rare().pass(lock, a)
-    elseif op == 'mark' then
-      arg = at + 6
-      reply = rare().mark(lock, a, b, ARGV[at + 3], now > ARGV[at + 4] + offset, ARGV[at + 5])
-    elseif op == 'drop' then
-      arg = at + 2
-      reply = rare().drop(lock, a)
-    elseif op == 'back' then
-      arg = at + 3
-      reply = rare().back(lock, a, b)
     elseif op == 'read' or op == 'look' then
       arg = at + (op == 'look' and 2 or 1)
       local left = call('PTTL', lock)
@@ -194,28 +137,22 @@ local function run()
       if held and readers(held) then
         reply = shared().list(lock, op == 'look' and a, reply)
       end
-    elseif op == 'scan' then
-      arg = at + 4
-      reply = rare().scan(a, b, ARGV[at + 3])
-    elseif op == 'forget' then
-      arg = at + 3
-      reply = rare().forget(a, b)
-    elseif op == 'guard' then
-      arg = at + 8
-      reply = rare().guard(a, b, ARGV[at + 3], ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], now > ARGV[at + 7] + offset)
-    elseif op == 'list' then
-      arg = at + 10
-      reply = { '', 0, '', 0 }
-      if now <= ARGV[at + 9] + offset then
-        reply = rare().list(lock, a, b, ARGV[at + 3], ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7], ARGV[at + 8])
-      end
-    elseif op == 'announce' then
-      arg, reply = at + 4, {}
-      if now <= ARGV[at + 3] + offset then
-        reply = rare().announce(lock, a, b)
-      end
     else
-      return redis.error_reply('ERR quorumlock: no operation ' .. tostring(op))
+      sharing = sharing or { share = 6, prolong = 2, restore = 4, align = 2, quit = 4 }
+      local room, count = shared, sharing[op]
+      if op == 'permit' then
+        room, count = permits, 8
+      elseif not count then
+        others = others
+          or { raise = 3, resume = 5, pass = 1, mark = 5, drop = 1, back = 2, guard = 7, list = 9, announce = 3, scan = 3, forget = 2 }
+        room, count = rare, others[op]
+      end
+      if not count then
+        return redis.error_reply('ERR quorumlock: no operation ' .. tostring(op))
+      end
+      arg = at + count + 1
+      reply = room()[op](lock, unpack(ARGV, at + 1, at + count))
+      made = nil
     end
     if reply == 1 then
       codes = codes .. '1'

@@ -18,8 +18,12 @@
 -- is there: whoever makes the string makes the set anew. Among the readers are the reservations of
 -- those who were woken, 'ticket w '. The file reads and writes the lock, the set, the queue and
 -- the registers, KEYS[1].
+local s
 function shared()
-  local s = {}
+  if s then
+    return s
+  end
+  s = {}
   local nobody = string.rep('0', 32)
   local theirs = 's ' .. nobody .. ' 0 0 - '
 
@@ -182,7 +186,11 @@ function shared()
     return (waiting > 0 or at <= 2) and { 0, at, waiting } or at
   end
 
-  function s.share(lock, value, duration, late, ticket, place, mode)
+  function s.share(lock, value, duration, not_after, ticket, place, mode)
+    if not votes then
+      return -1
+    end
+    local late = over(not_after)
     local held = call('GETRANGE', lock, '0', '511')
     if not hint and not late and readers(held) then
       s.add(lock, value, duration)
@@ -221,14 +229,13 @@ function shared()
     return s.granted(lock, hint and call('ZCARD', lock .. '\255q') or 0)
   end
 
-  -- Also returns whether the lock was revoked, or asked for.
   function s.prolong(lock, value, duration)
     local held = call('GETRANGE', lock, '0', '43')
     local open, alone = readers(held), s.alone(held, value)
     if not open and s.reserved(lock, held, value) or held == '' and call('EXISTS', lock) == 0 then
       return 0
     elseif not (open or alone) then
-      return -1, s.revoked(held)
+      return wanted(lock, -1, s.revoked(held))
     elseif open and not s.reads(lock, value) or now > ARGV[2] + offset + duration * 1000 then
       return 0
     end
@@ -238,14 +245,14 @@ function shared()
       made = nil -- it is a vote already, which an error does not take away
     end
     s.add(lock, value, duration)
-    return votes and 1 or 2, string.sub(held, 35, 37) == ' a '
+    return wanted(lock, votes and 1 or 2, string.sub(held, 35, 37) == ' a ')
   end
 
-  function s.restore(lock, value, duration, late)
+  function s.restore(lock, value, duration, not_after, stop)
     local held = call('GETRANGE', lock, '0', '43')
     local open = readers(held)
     local gone = held == '' and call('EXISTS', lock) == 0
-    if late then
+    if over(not_after) or not votes and over(stop) then
       return 0
     elseif not (open or gone or s.reserved(lock, held, value) or s.alone(held, value)) then
       return -1
@@ -302,6 +309,5 @@ function shared()
     return reply
   end
 
-  shared = function() return s end
   return s
 end
