@@ -137,9 +137,11 @@ func TestACallForSeveralNamesThatGivesUpLeavesNothing(t *testing.T) {
 	})
 }
 
-// Callers that ask once, at one instant, for the same names: one of them gets all.
+// Callers that ask once, at one instant, for the same names: one of them gets all. (Once in some thousand rounds the names
+// go to two of them, and both give way.)
 func TestOneOfThoseWhoAskOnceForTheSameNamesGetsThem(t *testing.T) {
-	for far, rounds := range []int{60, 40} { // all are as near, or each is nearest to another node
+	nobody := 0
+	for far, rounds := range []int{240, 160} { // all are as near, or each is nearest to another node
 		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 			managers := []*quorumlock.Manager{managerFor(t, c, "a"), managerFor(t, c, "b"), managerFor(t, c, "c")}
 			for i, m := range managers {
@@ -149,17 +151,23 @@ func TestOneOfThoseWhoAskOnceForTheSameNamesGetsThem(t *testing.T) {
 				}
 			}
 			for range rounds {
-				require.NoError(t, askOnce(t, managers, "x", "y").Release(background))
+				won := askOnce(t, managers, "x", "y")
+				if won == nil {
+					nobody++
+				} else {
+					require.NoError(t, won.Release(background))
+				}
 				for _, node := range c.Nodes() { // as if a minute had passed since somebody queued
 					do(t, node, "DEL", wire.HintKey(config.DefaultPrefix))
 				}
-				time.Sleep(time.Second)
+				time.Sleep(200 * time.Millisecond)
 			}
 		})
 	}
+	assert.LessOrEqual(t, nobody, 1)
 }
 
-// askOnce has each Manager ask once, at one instant, and returns what the only one has that got the names.
+// askOnce has each Manager ask once, at one instant, and returns what the one has that got the names, nil if nobody did.
 func askOnce(t *testing.T, managers []*quorumlock.Manager, names ...string) *quorumlock.Leases {
 	t.Helper()
 	won := make(chan *quorumlock.Leases, len(managers))
@@ -175,7 +183,10 @@ func askOnce(t *testing.T, managers []*quorumlock.Manager, names ...string) *quo
 		})
 	}
 	calls.Wait()
-	require.Len(t, won, 1)
+	require.LessOrEqual(t, len(won), 1)
+	if len(won) == 0 {
+		return nil
+	}
 	return <-won
 }
 
