@@ -210,6 +210,7 @@ func TestCloseReleasesSharedLeases(t *testing.T) {
 		closed := make(chan error, 1)
 		go func() { closed <- m.Close(background) }()
 		require.ErrorIs(t, <-waiting, quorumlock.ErrClosed)
+		synctest.Wait() // Close ends the waiting calls first
 		for _, l := range readers {
 			require.ErrorIs(t, l.Err(), quorumlock.ErrReleased)
 		}
