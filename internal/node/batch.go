@@ -113,10 +113,11 @@ func (t *transfer) append(check *exchange) {
 	t.check, t.commands = check, append(t.commands, check.commands...)
 }
 
-// takeCheck returns the check of a transfer with its answers, nil if there is none, or not all have come over one connection.
+// takeCheck returns the check of a transfer with its answers; nil if there is none, if not all have come over one
+// connection, or if the server runs no script now: the batch shows that as well, and its releases go again.
 func (t *transfer) takeCheck() *exchange {
 	check := t.check
-	if t.check = nil; check == nil || t.broken || t.changed {
+	if t.check = nil; check == nil || t.broken || t.changed || check.script != nil && t.results[len(t.results)-1].Error() != nil {
 		return nil
 	}
 	check.results = slices.Clone(t.results[len(t.results)-len(check.commands):])
@@ -136,9 +137,18 @@ func (c *courier) transmitter() {
 // arrived records that the replies to a transfer have arrived.
 func (c *courier) arrived(t *transfer) {
 	c.now = t.received
-	c.pingAt = c.testAt(slices.ContainsFunc(t.batch, func(e entry) bool { return e.req.Kind == wire.Extend || e.asks() }))
+	c.pingAt = c.testAt(t.renewal())
 	c.lanes.pace.observe(t.received.Sub(t.steady))
 	c.greeter.script.near = t.received.Sub(t.steady) < leanBelow
+}
+
+// renewal returns when a lease that the batch has acquired or prolonged is renewed at the latest, after a third of its
+// TTL and a tenth of that; 0 for none.
+func (t *transfer) renewal() (next time.Duration) {
+	for _, e := range t.batch {
+		next = max(next, e.req.Lifetime()*11/30)
+	}
+	return next
 }
 
 // handOut delivers the answers.

@@ -53,12 +53,14 @@ func TestNodesAreGreetedApart(t *testing.T) {
 func TestAProcessThatReadsLateTestsIdleConnectionsLater(t *testing.T) {
 	l := link{now: clock.Steady(time.Hour)}
 	l.meter.lateSince = l.now
-	assert.Equal(t, l.now.Add(keepAlive), l.testAt(false))
+	assert.Equal(t, l.now.Add(keepAlive), l.testAt(0))
 	assert.Equal(t, l.now, l.renewed)
-	assert.Equal(t, l.now.Add(keepAlive), l.testAt(true), "a look at the socket")
+	assert.Equal(t, l.now.Add(keepAlive), l.testAt(renewalTests), "a look at the socket")
 	assert.Equal(t, l.now.Add(keepAlive+renewalTests), l.renewed, "the PING: the next renewal tests as well")
+	l.testAt(renewalTests + 1)
+	assert.Equal(t, l.now.Add(keepAlive+time.Second), l.renewed, "the renewal is far away")
 	l.meter.worst = 300 * time.Millisecond
-	assert.Equal(t, l.now.Add(keepAlive+600*time.Millisecond), l.testAt(false))
+	assert.Equal(t, l.now.Add(keepAlive+600*time.Millisecond), l.testAt(0))
 	l.meter.worst = time.Hour
-	assert.Equal(t, l.now.Add(keepAlive+2*greetMax), l.testAt(false))
+	assert.Equal(t, l.now.Add(keepAlive+2*greetMax), l.testAt(0))
 }

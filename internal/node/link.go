@@ -75,7 +75,7 @@ func (l *link) ping() {
 		l.debt.answered()
 	}
 	l.look()
-	l.pingAt = l.testAt(false)
+	l.pingAt = l.testAt(0)
 }
 
 // nextCheck returns when a sound connection is greeted again. A renewal waits behind a greeting, and a process that
@@ -90,13 +90,16 @@ func (l *link) nextCheck() clock.Steady {
 }
 
 // testAt returns when a connection that stays idle from now on is tested. A renewal would wait for the answer to
-// the PING: so a process that reads answers late tests later. One that has just renewed a lease only looks for a
-// while whether the connection has ended, because the next renewal tests it as well.
-func (l *link) testAt(renewed bool) clock.Steady {
+// the PING: so a process that reads answers late tests later. One that renews a lease soon only looks until then
+// whether the connection has ended, because the renewal tests it as well; otherwise for a second.
+func (l *link) testAt(renewal time.Duration) clock.Steady {
 	idle := keepAlive + 2*min(l.meter.recent(l.now), greetMax)
+	if renewal > renewalTests {
+		renewal = time.Second
+	}
 	l.renewed = l.now
-	if renewed {
-		l.renewed = l.now.Add(idle + renewalTests)
+	if renewal > 0 {
+		l.renewed = l.now.Add(idle + renewal)
 	}
 	return l.now.Add(idle)
 }

@@ -56,8 +56,9 @@ func Refuse(o *rueidis.ClientOption) (field, fix string) {
 const (
 	// keepAlive is how long a connection is idle before a PING goes over it.
 	keepAlive = 500 * time.Millisecond
-	// renewalTests is how much later the PING comes behind a renewal: with a TTL of 3 s, the next one comes before.
-	renewalTests = time.Second
+	// renewalTests is how long the PING waits for a renewal, which is enough with a TTL of 6 s. A node that hangs is found
+	// that much later.
+	renewalTests = 2200 * time.Millisecond
 	// answerTimeout is how long the worker waits for the answer to a batch or a PING
 	// before it abandons the connection.
 	answerTimeout = time.Second

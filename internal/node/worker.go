@@ -200,7 +200,7 @@ func (w *worker) connect() {
 		w.group.FoundMove()
 	}
 	w.look()
-	w.pingAt, w.lookAt = w.testAt(w.now < w.renewed), w.now.Add(master.LookEvery)
+	w.pingAt, w.lookAt = w.testAt(max(w.renewed.Sub(w.now), 0)), w.now.Add(master.LookEvery)
 	if err != nil {
 		w.greeter.unlist()
 	}

@@ -77,10 +77,10 @@ func (r *Renewals) Request(expires clock.Steady) *Request {
 	return r.req
 }
 
-// Lifetime returns how long an Extend or a Heal keeps one of its locks, the longest; 0 for other
+// Lifetime returns how long an Acquire, an Extend or a Heal keeps one of its locks, the longest; 0 for other
 // requests.
 func (r *Request) Lifetime() (longest time.Duration) {
-	if r.Kind != Extend && r.Kind != Heal {
+	if r.Kind != Acquire && r.Kind != Extend && r.Kind != Heal {
 		return 0
 	}
 	for i := 2; i < len(r.args); i += len(r.args) / len(r.keys) {

@@ -63,25 +63,27 @@ func busy(t *testing.T, c *quorumlocktest.Cluster, opts ...quorumlock.Option) (m
 // A renewal waits behind a greeting and behind a PING, unless they go along. Of 15 leases, 13 were lost without the guard
 // at 500 ms, and 12 with it at 700 ms.
 func TestALeaseOfAProcessThatReadsLateIsKept(t *testing.T) {
-	for _, guarded := range []bool{false, true} {
-		for _, started := range []time.Duration{0, 700 * time.Millisecond, 4 * time.Second, 8 * time.Second} {
-			run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
-				options := []quorumlock.Option{quorumlock.WithTTL(3 * time.Second)}
-				if guarded {
-					options = append(options, quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes())
-				}
-				m, late := busy(t, c, options...)
-				time.Sleep(started) // ahead of the greetings
-				l := acquire(t, m, "job")
-				late.Store(int64(1400 * time.Millisecond)) // a renewal is due after 1 s, and the lease ends after 3 s
-				for range 60 {
-					time.Sleep(time.Second)
-					require.NoError(t, l.Err(), "guard %v", guarded)
-					for _, n := range m.Nodes() {
-						require.NoError(t, n.Err)
+	for _, ttl := range []time.Duration{3 * time.Second, 5 * time.Second, 6 * time.Second} {
+		for _, guarded := range []bool{false, true} {
+			for _, started := range []time.Duration{0, 700 * time.Millisecond, 4 * time.Second, 8 * time.Second} {
+				run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
+					options := []quorumlock.Option{quorumlock.WithTTL(ttl)}
+					if guarded {
+						options = append(options, quorumlock.WithRestartGuard(time.Minute), quorumlock.WithTrustEmptyNodes())
 					}
-				}
-			})
+					m, late := busy(t, c, options...)
+					time.Sleep(started) // ahead of the greetings
+					l := acquire(t, m, "job")
+					late.Store(int64(ttl * 47 / 100)) // a renewal is due after a third
+					for range 60 {
+						time.Sleep(time.Second)
+						require.NoError(t, l.Err(), "TTL %v, guard %v", ttl, guarded)
+						for _, n := range m.Nodes() {
+							require.NoError(t, n.Err)
+						}
+					}
+				})
+			}
 		}
 	}
 }
