@@ -74,7 +74,7 @@ deps: ## Install redis-server and PostgreSQL if they are missing (REDIS_SERVER a
 # vet. The last line says how many tests were skipped, and why.
 PACKAGES = $$($(GO) list -m | sed 's,$$,/...,')
 WHOLE_TREE = ./tests/mutants ./tests/release
-UNRACED = ./internal/sim ./internal/quorum ./tests/virtual ./tests/differential
+UNRACED = ./internal/sim ./internal/quorum ./tests/virtual ./tests/differential ./quorumlocktest
 LONGEST = ./tests/battery ./tests/integration ./internal/node ./internal/redistest
 GOTESTSUM = $(GO) run gotest.tools/gotestsum@v1.13.0 --format pkgname --hide-summary skipped
 RESULTS = bin/test
