@@ -37,11 +37,11 @@ var (
 var Lean string
 
 // Apply is the script that runs every operation; lua/head.lua describes its keys, arguments
-// and replies. The rooms for rare cases, for readers and for permits are furnished when a call first
+// and replies. The functions for rare cases, for readers and for permits are made when a call first
 // needs one, because most calls need none.
 var Apply = luaHead + `
 local shared, permits, wanted
-local f
+local f -- the functions for rare cases
 local function rare()
 if f then
   return f

@@ -42,7 +42,7 @@ function f.resume(lock, value, duration, not_after, t, from)
   if not votes then
     return -1
   end
-  local late = over(not_after)
+  local late = now > not_after + offset
   local held = call('GETRANGE', lock, '0', '511')
   if string.sub(held, 1, 33) == string.sub(value, 1, 33) then
     return f.contend(lock, value, duration, late, t) -- asked again

@@ -35,7 +35,7 @@ end
 -- valid. 'open' is part of the last word, so that the marker keeps its four words. A marker that binds
 -- no client any more is opened by a rollout, and replaced by the marker of a guard with another time.
 function f.guard(_, run, longest, trust, force, nonce, open, not_after)
-  if over(not_after) then
+  if now > not_after + offset then
     return { 0, 0, '', run == '' and 0 or nil }
   end
   local old, stop, agreed = string.match(marker or '', '^(%S+) (%d+) (%d+) %w+$')

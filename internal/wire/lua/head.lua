@@ -53,11 +53,6 @@ local function behind(lock)
   return string.gsub(lock, '\255p%d+$', '\255p') .. '\255q'
 end
 
--- Reports whether an instant of the client's clock, µs, has passed.
-local function over(not_after)
-  return now > not_after + offset
-end
-
 -- The fencing register of a lock: none is below the base.
 local function register(lock)
   if base == 1 / 0 then

@@ -52,7 +52,7 @@ end
 -- of which it may be a part: commands that meet the nodes for the first time would keep
 -- a list for ever that no client has any more.
 function f.list(lists, version, size, ids, known, fresh, lifetime, adds, keeps, not_after)
-  if over(not_after) then
+  if now > not_after + offset then
     return { '', 0, '', 0 }
   end
   local stored, others, gone = f.entries(lists)
@@ -120,7 +120,7 @@ end
 
 -- The key ends with its last list. A node that shows 64 lists takes no other one.
 function f.announce(key, text, lifetime, not_after)
-  if over(not_after) then
+  if now > not_after + offset then
     return {}
   end
   local all = redis.pcall('ZRANGE', key, '0', '127', 'WITHSCORES')

@@ -34,7 +34,7 @@ function f.mark(lock, owner, kind, duration, not_after, note)
     return -1
   elseif form == 'x' and kind == 'd' then
     return { 2, left }
-  elseif over(not_after) then
+  elseif now > not_after + offset then
     return 0
   end
   local code = form == 'x' and 2 or 1

@@ -182,7 +182,7 @@ function permits()
     if not votes then
       return -1
     end
-    local late = over(not_after)
+    local late = now > not_after + offset
     limit = limit + 0
     if not hint and not late and call('SET', lock, value, 'NX', 'PXAT', after(duration)) then
       made = lock

@@ -190,7 +190,7 @@ function shared()
     if not votes then
       return -1
     end
-    local late = over(not_after)
+    local late = now > not_after + offset
     local held = call('GETRANGE', lock, '0', '511')
     if not hint and not late and readers(held) then
       s.add(lock, value, duration)
@@ -252,7 +252,7 @@ function shared()
     local held = call('GETRANGE', lock, '0', '43')
     local open = readers(held)
     local gone = held == '' and call('EXISTS', lock) == 0
-    if over(not_after) or not votes and over(stop) then
+    if now > not_after + offset or not votes and now > stop + offset then
       return 0
     elseif not (open or gone or s.reserved(lock, held, value) or s.alone(held, value)) then
       return -1
