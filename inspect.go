@@ -159,7 +159,7 @@ func (m *Manager) List(ctx context.Context, prefix string) iter.Seq2[Status, err
 			yield(Status{}, err)
 			return
 		}
-		l := &listing{m: m, shard: m.shard, ctx: ctx, yield: yield, names: m.shard.observers.Names(wire.LockKey(m.cfg.Prefix, prefix))}
+		l := &listing{shard: m.shard, ctx: ctx, yield: yield, names: m.shard.observers.Names(wire.LockKey(m.cfg.Prefix, prefix))}
 		for keys := range l.names.Pages(ctx) {
 			for group := range slices.Chunk(keys, listed) {
 				if !l.inspect(group) {
@@ -178,7 +178,6 @@ const listed = 64
 
 // listing is a range over the names of List.
 type listing struct {
-	m     *Manager
 	shard *shard
 	ctx   context.Context //nolint:containedctx // it lives as long as the range
 	names *observe.Names
@@ -189,21 +188,21 @@ type listing struct {
 func (l *listing) inspect(keys []string) bool {
 	names := make([]string, 0, len(keys))
 	for _, key := range keys {
-		if name := strings.TrimPrefix(key, l.m.cfg.Prefix); checkName(name) == nil { // another program's key may begin like ours
+		if name := strings.TrimPrefix(key, l.shard.m.cfg.Prefix); checkName(name) == nil { // another program's key may begin like ours
 			names = append(names, name)
 		}
 	}
 	timeout := l.names.Timeout()
 	all := make([]*ensemble.Answers, len(names))
 	for i, name := range names {
-		all[i] = l.shard.read(wire.LockKey(l.m.cfg.Prefix, name), timeout)
+		all[i] = l.shard.read(wire.LockKey(l.shard.m.cfg.Prefix, name), timeout)
 	}
 	for _, answers := range all {
 		answers.Wait(l.ctx, timeout)
 	}
 	for i, answers := range all {
 		s, err := l.shard.status(names[i], answers), enough(l.ctx, l.shard.ensemble, "inspect", names[i], answers)
-		if err != nil && l.m.life.ending() {
+		if err != nil && l.shard.m.life.ending() {
 			err = ErrClosed
 		}
 		if err != nil {
@@ -219,7 +218,7 @@ func (l *listing) inspect(keys []string) bool {
 
 // incomplete returns why too few nodes were scanned.
 func (l *listing) incomplete(prefix string) error {
-	if l.m.life.ending() {
+	if l.shard.m.life.ending() {
 		return ErrClosed
 	}
 	err := noQuorum(l.shard.ensemble, "list", prefix, l.names.Scanned, l.names.Problems)

@@ -113,11 +113,14 @@ func (t *transfer) append(check *exchange) {
 	t.check, t.commands = check, append(t.commands, check.commands...)
 }
 
-// takeCheck returns the check of a transfer with its answers; nil if there is none, if not all have come over one
-// connection, or if the server runs no script now: the batch shows that as well, and its releases go again.
+// takeCheck returns the check of a transfer with its answers; nil if there is none, or if not all answers came over one
+// connection. A check that fails together with the batch says no more than the batch: its releases go again.
 func (t *transfer) takeCheck() *exchange {
 	check := t.check
-	if t.check = nil; check == nil || t.broken || t.changed || check.script != nil && t.results[len(t.results)-1].Error() != nil {
+	if t.check = nil; check == nil || t.broken || t.changed {
+		return nil
+	}
+	if check.script != nil && t.results[t.loads].Error() != nil && t.results[len(t.results)-1].Error() != nil {
 		return nil
 	}
 	check.results = slices.Clone(t.results[len(t.results)-len(check.commands):])
@@ -142,13 +145,15 @@ func (c *courier) arrived(t *transfer) {
 	c.greeter.script.near = t.received.Sub(t.steady) < leanBelow
 }
 
-// renewal returns when a lease that the batch has acquired or prolonged is renewed at the latest, after a third of its
-// TTL and a tenth of that; 0 for none.
-func (t *transfer) renewal() (next time.Duration) {
+// renewal returns after how long the first lease that the batch has acquired or prolonged is renewed at the latest: a
+// third of its TTL and a tenth of that. It returns 0 for none.
+func (t *transfer) renewal() time.Duration {
 	for _, e := range t.batch {
-		next = max(next, e.req.Lifetime()*11/30)
+		if lifetime := e.req.Lifetime(); lifetime > 0 {
+			return lifetime * 11 / 30
+		}
 	}
-	return next
+	return 0
 }
 
 // handOut delivers the answers.

@@ -91,15 +91,15 @@ func (l *link) nextCheck() clock.Steady {
 
 // testAt returns when a connection that stays idle from now on is tested. A renewal would wait for the answer to
 // the PING: so a process that reads answers late tests later. One that renews a lease soon only looks until then
-// whether the connection has ended, because the renewal tests it as well; otherwise for a second.
+// whether the connection has ended, because the renewal tests it as well; one that renews a lease later, for a second.
 func (l *link) testAt(renewal time.Duration) clock.Steady {
 	idle := keepAlive + 2*min(l.meter.recent(l.now), greetMax)
-	if renewal > renewalTests {
-		renewal = time.Second
-	}
 	l.renewed = l.now
-	if renewal > 0 {
-		l.renewed = l.now.Add(idle + renewal)
+	switch {
+	case renewal > renewalTests:
+		l.renewed = l.now.Add(idle + time.Second)
+	case renewal > 0:
+		l.renewed = l.now.Add(idle + max(renewal, time.Second))
 	}
 	return l.now.Add(idle)
 }
