@@ -137,11 +137,10 @@ func TestACallForSeveralNamesThatGivesUpLeavesNothing(t *testing.T) {
 	})
 }
 
-// Callers that ask once, at one instant, for the same names: one of them gets all. (Once in some thousand rounds the names
-// go to two of them, and both give way.)
+// Of callers that ask once for the same names at one instant, one gets all. The race detector makes a round 15 times as
+// long, so there are fewer each night.
 func TestOneOfThoseWhoAskOnceForTheSameNamesGetsThem(t *testing.T) {
-	nobody := 0
-	for far, rounds := range []int{240, 160} { // all are as near, or each is nearest to another node
+	for far, rounds := range []int{testkit.Count(50, 240), testkit.Count(10, 160)} { // all are as near, or each is nearest to another node
 		run(t, 3, func(t *testing.T, c *quorumlocktest.Cluster) {
 			managers := []*quorumlock.Manager{managerFor(t, c, "a"), managerFor(t, c, "b"), managerFor(t, c, "c")}
 			for i, m := range managers {
@@ -151,23 +150,17 @@ func TestOneOfThoseWhoAskOnceForTheSameNamesGetsThem(t *testing.T) {
 				}
 			}
 			for range rounds {
-				won := askOnce(t, managers, "x", "y")
-				if won == nil {
-					nobody++
-				} else {
-					require.NoError(t, won.Release(background))
-				}
-				for _, node := range c.Nodes() { // as if a minute had passed since somebody queued
+				require.NoError(t, askOnce(t, managers, "x", "y").Release(background))
+				for _, node := range c.Nodes() { // as if no client had queued for a minute
 					do(t, node, "DEL", wire.HintKey(config.DefaultPrefix))
 				}
 				time.Sleep(200 * time.Millisecond)
 			}
 		})
 	}
-	assert.LessOrEqual(t, nobody, 1)
 }
 
-// askOnce has each Manager ask once, at one instant, and returns what the one has that got the names, nil if nobody did.
+// askOnce has each Manager ask once, at one instant, and returns the leases of the only one that got the names.
 func askOnce(t *testing.T, managers []*quorumlock.Manager, names ...string) *quorumlock.Leases {
 	t.Helper()
 	won := make(chan *quorumlock.Leases, len(managers))
@@ -183,10 +176,7 @@ func askOnce(t *testing.T, managers []*quorumlock.Manager, names ...string) *quo
 		})
 	}
 	calls.Wait()
-	require.LessOrEqual(t, len(won), 1)
-	if len(won) == 0 {
-		return nil
-	}
+	require.Len(t, won, 1)
 	return <-won
 }
 
