@@ -5,6 +5,7 @@ package interop_test
 import (
 	"context"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 func newRedsync(t *testing.T, addrs []string) *redsync.Redsync {
@@ -41,10 +43,14 @@ func theirs(rs *redsync.Redsync) library {
 }
 
 func TestRedsyncIsRefusedALockThatWeHold(t *testing.T) {
-	addrs := redistest.Addrs(redistest.Start(t, 3))
+	servers := redistest.Start(t, 3)
+	addrs := redistest.Addrs(servers)
 	m, rs := newManager(t, addrs), newRedsync(t, addrs)
 	lease, err := m.Acquire(t.Context(), key)
 	require.NoError(t, err)
+	testkit.Eventually(t, "the last node has the key, which a majority granted before it", func() bool {
+		return !slices.ContainsFunc(servers, func(s *redistest.Server) bool { return s.MustDo("EXISTS", key) != int64(1) })
+	})
 	var taken *redsync.ErrTaken
 	mutex := rs.NewMutex(key)
 	require.ErrorAs(t, mutex.TryLockContext(t.Context()), &taken)
