@@ -23,18 +23,20 @@ type Setting struct {
 
 // Operation is one operation. The fields that it does not have are 0.
 type Operation struct {
-	Name                string // as the Lua has it; "detach" and "revoke" are kinds of mark
+	Name                string        // as the Lua has it; "detach" and "revoke" are kinds of mark
+	TTL                 time.Duration // of the lock; 0 for that of the Setting
 	Client              int
-	Owner, From, Ticket uint32
-	Place               int64 // of the ticket, µs
-	Token               int64 // that is asked for, or that the lease has
-	NotAfter, Held      int64 // µs of the node's clock
+	Owner, From, Ticket uint32 // a revocation of readers has no owner
+	Place               int64  // of the ticket, µs
+	Token               int64  // that is asked for, or that the lease has
+	NotAfter, Held      int64  // µs of the node's clock
 	Life                time.Duration
 	Lapsed              bool // mode 'l'
 	Stays, Yields       bool // the ticket keeps its place; others go first this once
 	LeavesFree          bool // mode 'f'
 	Slot, Limit         int  // the slot is counted from 0
 	OtherMarker         bool // the client knows another marker than the node has
+	Deaf                bool // the client is not subscribed at the node, so that its tickets may not queue
 }
 
 // Outcome is an answer. Position is −1 for a ticket that does not wait, and Left is in ms.
@@ -102,8 +104,13 @@ func NewScript(s Setting) *Script {
 	return &Script{w}
 }
 
-// Ends has a client's process end: its channel has no subscriber any more.
-func (s *Script) Ends(client int) { s.w.clients[client].life = 1 }
+// Listens says whether the channel of a client has a subscriber. It has one at first.
+func (s *Script) Listens(client int, on bool) {
+	s.w.clients[client].life = 0
+	if !on {
+		s.w.clients[client].life = 1
+	}
+}
 
 // Lives reports whether the client's channel has a subscriber.
 func (s *Script) Lives(client int) bool { return s.w.clients[client].life == 0 }
@@ -118,10 +125,11 @@ var driven = map[string]op{
 // oracles have found.
 func (s *Script) Run(o *Operation, wall time.Duration) (Outcome, []Message, *Violation) {
 	w, n := s.w, &s.w.nodes[0]
+	w.config.terms.TTL = cmp.Or(o.TTL, w.config.maxTTL)
 	n.expire(wall)
 	m := message{
 		op: driven[o.Name], client: int8(o.Client), owner: o.Owner, holder: o.From, ticket: o.Ticket, enqueuedAt: o.Place,
-		t: o.Token, after: o.NotAfter, held: o.Held, left: o.Life.Milliseconds(), subscribed: true, lapsed: o.Lapsed, leaveFree: o.LeavesFree,
+		t: o.Token, after: o.NotAfter, held: o.Held, left: o.Life.Milliseconds(), subscribed: !o.Deaf, lapsed: o.Lapsed, leaveFree: o.LeavesFree,
 		marker: n.marker, ofSlot: ofSlot{limit: int8(o.Limit)},
 	}
 	switch {
@@ -138,6 +146,9 @@ func (s *Script) Run(o *Operation, wall time.Duration) (Outcome, []Message, *Vio
 	}
 	n.slots.turnTo(&n.lot, m.slot)
 	if o.Name == "revoke" {
+		if o.Owner == 0 {
+			o.Owner = everybody
+		}
 		if n.owner != o.Owner || n.reserved {
 			return Outcome{Answer: notDone.String()}, nil, nil
 		} else if micros(wall) > o.NotAfter {
@@ -176,7 +187,7 @@ func (s *Script) State(wall time.Duration) State {
 			state.Lots = append(state.Lots, lotState(n.slots.of(&n.lot, k+1), false))
 		}
 	}
-	if shared(n) {
+	if n.owner == everybody {
 		for _, r := range n.set.members[:n.set.count] {
 			if r.ends > wall.Milliseconds() {
 				state.Readers = append(state.Readers, Member{r.owner, r.woken, r.ends})
@@ -194,6 +205,50 @@ func (s *Script) State(wall time.Duration) State {
 	}
 	sortMembers(state.Rights)
 	return state
+}
+
+// Load replaces the keys by those that a state shows. What it does not show is forgotten: who was woken, and which
+// writers were asked whether they live.
+func (s *Script) Load(state State) {
+	n := &s.w.nodes[0]
+	n.data = data{marker: n.marker, base: state.Base}
+	for _, v := range state.Queue[:min(len(state.Queue), maxQueue)] {
+		n.queue[n.queued] = waiting{ticket: v.Ticket, enqueuedAt: v.At, reads: v.Reads, limit: int8(v.Limit)}
+		n.queued++
+	}
+	if s.w.permits.limit > 0 {
+		for k, l := range state.Lots {
+			n.slots.lots[k+1], _ = loaded(l)
+		}
+		for _, r := range state.Rights {
+			n.slots.admit(r.Owner, r.Ends)
+		}
+		return
+	}
+	n.lot, n.reserved = loaded(state.Lots[0])
+	n.set.ends = n.expires
+	for _, r := range state.Readers {
+		n.set.put(r.Owner, r.Woken, r.Ends)
+		n.set.ends = max(n.set.ends, r.Ends)
+	}
+}
+
+// loaded returns a lock as lotState shows it, and whether it is reserved.
+func loaded(s LotState) (l lot, reserved bool) {
+	l = lot{owner: s.Owner, shown: s.Shown, expires: s.Ends, register: s.Register}
+	switch s.Form {
+	case "reserved":
+		return l, true
+	case "readers":
+		l.owner = everybody
+	case "revoked readers":
+		l.owner, l.form = everybody, revokedForm
+	case "revoked":
+		l.form = revokedForm
+	case "detached":
+		l.form = detachedForm
+	}
+	return l, false
 }
 
 func sortMembers(all []Member) {

@@ -105,7 +105,7 @@ type message struct {
 	client int8
 	node   int8
 
-	subscribed   bool // acquire: the client's channel has a subscriber, so that the ticket may queue
+	subscribed   bool // the client's channel has a subscriber, so that the ticket may queue, and keep its place
 	lapsed       bool // acquire: the client has waited for the end of an unused reservation
 	clockSuspect bool // greet: start a quarantine
 	unguarded    bool // greet: nobody confirms the term, so the restart guard does not run
@@ -163,4 +163,12 @@ type marker struct {
 	run   uint32 // 0: there is no marker
 	epoch uint32 // of a group's term; 0 for a node that is one server
 	until int64  // end of the quarantine, µs of the node's clock; 0 if there never was one
+}
+
+// place returns what becomes of the ticket of a release: a client that no message reaches keeps no place.
+func (m *message) place() ticketUpdate {
+	if !m.subscribed {
+		return leaves
+	}
+	return m.update
 }

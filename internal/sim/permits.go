@@ -123,18 +123,18 @@ func withhold(n *node, m *message, wall time.Duration, mine, inTime bool) answer
 // settleSlot is settle behind a slot: a ticket that leaves the queue loses its right as well.
 func settleSlot(n *node, m *message, wall time.Duration, free, ours bool) answer {
 	check, s := beforePermit(n, m, wall), &n.slots
-	stays := m.update != leaves
-	if m.ticket != 0 && m.update != keepsPlace {
+	update := m.place()
+	if m.ticket != 0 && update != keepsPlace {
 		n.dequeue(m.ticket)
 		s.revoke(m.ticket)
-	} else if stays && !s.may(m.ticket, wall) {
+	} else if update != leaves && !s.may(m.ticket, wall) {
 		n.enqueue(m)
 	}
 	var head uint32
 	if free || m.ticket != 0 {
 		_, head = letIn(n, m.slot, 0, wall)
 	}
-	if m.update == yields {
+	if update == yields {
 		n.enqueue(m)
 	}
 	check.letIn(n, wall)

@@ -30,7 +30,7 @@ func (n *node) rank(ticket uint32) int64 {
 // enqueue puts the ticket of m into the queue, once, and reports whether the ticket may
 // wait.
 func (n *node) enqueue(m *message) bool {
-	if m.ticket == 0 || m.op.plain() == opAcquire && !m.subscribed {
+	if m.ticket == 0 || !m.subscribed {
 		return false
 	}
 	if n.rank(m.ticket) >= 0 || n.queued == maxQueue {

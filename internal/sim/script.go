@@ -329,11 +329,12 @@ func settle(n *node, m *message, wall time.Duration, free, ours bool) answer {
 	if n.w.permits.limit > 0 {
 		return settleSlot(n, m, wall, free, ours)
 	}
-	stays := m.update != leaves
+	update := m.place()
+	stays := update != leaves
 	if stays && turns(n, m.ticket, wall) {
 		return notDone // reserved for this ticket meanwhile: in the queue it would get two turns
 	}
-	if stays && m.update != yields {
+	if stays && update != yields {
 		n.enqueue(m)
 	} else {
 		n.dequeue(m.ticket)
@@ -359,7 +360,7 @@ func settle(n *node, m *message, wall time.Duration, free, ours bool) answer {
 	case shared(n):
 		admit(n, wall)
 	}
-	if m.update == yields && !turns(n, m.ticket, wall) {
+	if update == yields && !turns(n, m.ticket, wall) {
 		n.enqueue(m)
 	}
 	if ours {

@@ -53,7 +53,7 @@ func play(client rueidis.Client, prefix string, m mode, list []step) (v verdict,
 		v.at = i
 		one := list[i]
 		if one.ends {
-			script.Ends(one.Client)
+			script.Listens(one.Client, false)
 			if err := s.ends(one.Client); err != nil {
 				return v, err
 			}

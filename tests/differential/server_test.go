@@ -3,6 +3,7 @@ package differential
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +22,7 @@ type server struct {
 	mode     mode
 	lock     string
 	settings []string // the first keys
+	one      string   // the Manager of all tickets; "" for several
 
 	subscriber  rueidis.DedicatedClient
 	unsubscribe func()
@@ -177,7 +179,11 @@ func (s *server) run(o *sim.Operation, lean bool) (now int64, answer any, messag
 			return now, answer, messages, err
 		}
 	}
-	args := append([]string{"0", micros(at), knows, wire.WakeChannel(s.prefix, ""), micros(ahead.Microseconds()), "s"}, s.args(o)...)
+	flags := "s"
+	if o.Deaf {
+		flags = ""
+	}
+	args := append([]string{"0", micros(at), knows, wire.WakeChannel(s.prefix, ""), micros(ahead.Microseconds()), flags}, s.args(o)...)
 	if now, answer, err = s.eval(wire.Apply, append(slices.Clone(s.settings), s.keyOf(o)), args); err != nil {
 		return 0, nil, nil, err
 	}
@@ -191,22 +197,41 @@ func (s *server) eval(script string, keys, args []string) (now int64, answer any
 	if err != nil {
 		return 0, nil, err
 	}
+	now, answers, err := answersIn(reply)
+	if err == nil && len(answers) != 1 {
+		err = fmt.Errorf("the script has answered %v", reply)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	return now, answers[0], nil
+}
+
+// answersIn returns the answers in a reply of the script, "?" for an operation that the lean one declines.
+func answersIn(reply any) (now int64, answers []any, err error) {
 	parts, _ := reply.([]any)
 	if len(parts) < 2 {
 		return 0, nil, fmt.Errorf("the script has answered %v", reply)
 	}
 	now, _ = parts[0].(int64)
-	switch code, _ := parts[1].(string); {
-	case code == "*" && len(parts) == 3:
-		return now, parts[2], nil
-	case code == "-":
-		return now, int64(-1), nil
-	case code == "?":
-		return now, code, nil
-	case len(code) == 1 && len(parts) == 2:
-		return now, int64(code[0] - '0'), nil
+	codes, _ := parts[1].(string)
+	details := parts[2:]
+	for _, code := range codes {
+		switch {
+		case code == '*' && len(details) > 0:
+			answers, details = append(answers, details[0]), details[1:]
+		case code == '-':
+			answers = append(answers, int64(-1))
+		case code == '?':
+			answers = append(answers, "?")
+		default:
+			answers = append(answers, int64(code-'0'))
+		}
 	}
-	return 0, nil, fmt.Errorf("the script has answered %v", reply)
+	if len(details) > 0 {
+		return 0, nil, fmt.Errorf("the script has answered %v", reply)
+	}
+	return now, answers, nil
 }
 
 func (s *server) time() (int64, error) {
@@ -272,30 +297,37 @@ func (s *server) state() (now int64, state sim.State, err error) {
 	if err != nil {
 		return 0, state, err
 	}
-	p := parser{}
+	p := parser{manager: s.one}
 	now = p.number(reply[0])
 	state.Base = p.number(reply[1])
 	for _, lot := range reply[5:] {
 		state.Lots = append(state.Lots, p.lot(lot))
 	}
 	for ticket, at := range p.pairs(reply[2]) {
-		v := sim.Place{Ticket: p.hex(ticket[16:32]), At: at, Reads: strings.HasSuffix(ticket, string(wire.ReaderMark))}
-		if _, limit, ok := strings.Cut(ticket[32:], string(wire.PermitMark)); ok {
+		v := sim.Place{Ticket: p.ticket(ticket), At: at, Reads: strings.HasSuffix(ticket, string(wire.ReaderMark))}
+		if _, limit, ok := strings.Cut(ticket, string(wire.PermitMark)); ok {
 			v.Limit = int(p.decimal(limit))
 		}
 		state.Queue = append(state.Queue, v)
 	}
 	slices.SortFunc(state.Queue, func(a, b sim.Place) int { return int(a.At - b.At) })
-	if state.Lots[0].Form == "readers" {
+	if strings.HasSuffix(state.Lots[0].Form, "readers") {
 		for value, ends := range p.pairs(reply[3]) {
-			if ends > now/1000 {
-				state.Readers = append(state.Readers, sim.Member{Owner: p.member(value), Woken: strings.HasSuffix(value, " w "), Ends: ends})
+			if ends <= now/1000 {
+				continue
 			}
+			r := sim.Member{Woken: strings.HasSuffix(value, " w "), Ends: ends}
+			if r.Woken {
+				r.Owner = p.ticket(value)
+			} else {
+				r.Owner = p.hex(value)
+			}
+			state.Readers = append(state.Readers, r)
 		}
 	}
 	for value, ends := range p.pairs(reply[4]) {
 		if ends > now/1000 {
-			state.Rights = append(state.Rights, sim.Member{Owner: p.hex(value[16:]), Woken: true, Ends: ends})
+			state.Rights = append(state.Rights, sim.Member{Owner: p.ticket(value), Woken: true, Ends: ends})
 		}
 	}
 	byOwner := func(a, b sim.Member) int { return int(a.Owner) - int(b.Owner) }
@@ -305,7 +337,10 @@ func (s *server) state() (now int64, state sim.State, err error) {
 }
 
 // parser keeps the first error.
-type parser struct{ err error }
+type parser struct {
+	err     error
+	manager string // of all tickets, which are then above every owner; "" for several
+}
 
 func (p *parser) fail(err error) {
 	if p.err == nil && err != nil {
@@ -326,21 +361,38 @@ func (p *parser) number(m rueidis.RedisMessage) int64 {
 	return p.decimal(text)
 }
 
+// hex is the second half of 32 digits: the ticket's or the owner's own.
 func (p *parser) hex(text string) uint32 {
-	n, err := strconv.ParseUint(text, 16, 64)
+	if len(text) < 32 {
+		p.fail(fmt.Errorf("%q is no owner and no ticket", text))
+		return 0
+	}
+	n, err := strconv.ParseUint(text[16:32], 16, 64)
 	p.fail(err)
 	return uint32(n)
 }
+
+// form is that of a ticket of the cases, or of its name.
+var form = regexp.MustCompile(`^[0-9a-f]{32}(999(s|p[0-9]+)?| w |)$`)
+
+// ticket is a ticket, or its name.
+func (p *parser) ticket(text string) uint32 {
+	if p.manager == "" {
+		return p.hex(text)
+	}
+	if !form.MatchString(text) || !strings.HasPrefix(text, p.manager) {
+		p.fail(fmt.Errorf("%q is no ticket of the one Manager", text))
+	}
+	return ticketsFrom + p.hex(text)
+}
+
+const ticketsFrom = 1000
 
 func (p *parser) decimal(text string) int64 {
 	n, err := strconv.ParseFloat(text, 64) // scores are below 2^53
 	p.fail(err)
 	return int64(n)
 }
-
-// member is the owner or the ticket of a member of the set of readers. Both have 32 digits, and a ticket begins with
-// the Manager.
-func (p *parser) member(value string) uint32 { return p.hex(value[16:32]) }
 
 func (p *parser) pairs(m rueidis.RedisMessage) map[string]int64 {
 	flat, err := m.AsStrSlice()
@@ -365,10 +417,14 @@ func (p *parser) lot(m rueidis.RedisMessage) (l sim.LotState) {
 	text, err := parts[0].ToString()
 	p.fail(err)
 	v := wire.ParseValue(text)
-	l.Owner, l.Shown, l.Ends = p.hex(v.Owner[16:]), v.Token, p.number(parts[1])
+	if !v.Reserved && v.Since.IsZero() {
+		p.fail(fmt.Errorf("%q is another program's", text))
+		return l
+	}
+	l.Owner, l.Shown, l.Ends = p.hex(v.Owner), v.Token, p.number(parts[1])
 	switch {
 	case v.Reserved:
-		l.Form = "reserved"
+		l.Form, l.Owner = "reserved", p.ticket(v.Owner)
 	case v.Shared:
 		l.Form, l.Shown = "readers", 0
 	case v.Revoked && v.Owner == wire.Nobody:

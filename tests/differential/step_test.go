@@ -82,6 +82,7 @@ func (s step) String() string {
 		{"stays", o.Stays},
 		{"yields", o.Yields},
 		{"leaves free", o.LeavesFree},
+		{"deaf", o.Deaf},
 		{"knows another marker", o.OtherMarker},
 		{"lean", s.lean},
 	} {
@@ -123,6 +124,7 @@ func drawStep(r *rand.Rand, m mode) step {
 		s.wait = time.Duration(r.Int64N(int64(grace)))
 	}
 	s.late, s.OtherMarker, s.ends, s.lean = r.IntN(16) == 0, r.IntN(16) == 0, r.IntN(40) == 0, r.IntN(4) == 0
+	s.Deaf = r.IntN(20) == 0
 	s.aims = max(0, r.IntN(16)-6)
 	s.lean = s.lean || m == lone
 	switch s.Name {

@@ -175,8 +175,8 @@ func (r *rig) enters() {
 func (r *rig) skips() {
 	id := name(9)
 	members := []string{
-		"", "x", manager, id, id + "0", id + "1000", id + "-5", id + "1.5", id + "1e1", id + "9 ", id[1:] + "90", id + "\x0090",
-		strings.Repeat("f", wire.TicketLen) + "90", strings.ToUpper(manager) + id[wire.ManagerLen:] + "90", strings.Repeat("v", 100),
+		"", "x", Manager, id, id + "0", id + "1000", id + "-5", id + "1.5", id + "1e1", id + "9 ", id[1:] + "90", id + "\x0090",
+		strings.Repeat("f", wire.TicketLen) + "90", strings.ToUpper(Manager) + id[wire.ManagerLen:] + "90", strings.Repeat("v", 100),
 	}
 	stuff := func() {
 		for _, m := range members {

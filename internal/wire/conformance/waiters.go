@@ -13,14 +13,14 @@ import (
 	"github.com/quorumlock/quorumlock/internal/wire"
 )
 
-// manager has the tickets of the cases.
-const manager = "0123456789abcdef"
+// Manager has the tickets of the cases.
+const Manager = "0123456789abcdef"
 
 // grace is how long a lock is reserved for a ticket of the cases, ms.
 const grace = 999
 
 // ticket is that of the n-th wait, and place where it belongs in the queue.
-func ticket(n int) string { return fmt.Sprintf("%s%016x%d", manager, n, grace) }
+func ticket(n int) string { return fmt.Sprintf("%s%016x%d", Manager, n, grace) }
 
 func enqueuedAt(n int) string { return strconv.Itoa(1_700_000_000_000_000 + n) }
 
@@ -38,7 +38,7 @@ func (r *rig) subscribe(change ...func(*node.Config)) {
 	r.Helper()
 	subscribed := make(chan struct{}, 64)
 	r.node = r.connect(append(change, func(c *node.Config) {
-		c.Manager = manager
+		c.Manager = Manager
 		c.OnWake = func(_ int, kind wire.WakeKind, ticket, lock string) { r.wakes <- wake{kind, ticket, lock} }
 		c.OnSubscribed = func(int) { subscribed <- struct{}{} }
 	})...)
@@ -67,7 +67,7 @@ func (r *rig) nextIs(n, rank int) wake {
 func (r *rig) woken(want ...wake) {
 	r.Helper()
 	last := wake{wire.WakeReserved, strings.Repeat("-", wire.TicketLen), "and this is all"}
-	r.admin("PUBLISH", wire.WakeChannel(r.server.Prefix, manager), "r"+last.ticket+last.lock)
+	r.admin("PUBLISH", wire.WakeChannel(r.server.Prefix, Manager), "r"+last.ticket+last.lock)
 	var got []wake
 	for {
 		select {

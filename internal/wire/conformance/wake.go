@@ -21,7 +21,7 @@ var wakeCases = []testCase{
 // publish sends what a node would send, by a stranger's hand.
 func (r *rig) publish(text string) {
 	r.Helper()
-	r.admin("PUBLISH", wire.WakeChannel(r.server.Prefix, manager), text)
+	r.admin("PUBLISH", wire.WakeChannel(r.server.Prefix, Manager), text)
 }
 
 // received returns the next message that the subscriber has received.
@@ -77,7 +77,7 @@ func (r *rig) queuesNobodyUnasked() {
 		return r.request(bob, r.micros(), func(a *wire.Acquisition) { a.Ticket, a.EnqueuedAt = ticket(1), enqueuedAt(1) })
 	}
 	named := func(c *node.Config) {
-		c.Manager = manager
+		c.Manager = Manager
 		c.OnSubscribed = func(int) { assert.Fail(r, "nobody has called Subscribe") }
 	}
 	nameless := r.connect()
