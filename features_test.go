@@ -113,7 +113,8 @@ func goNames(t *testing.T, path string) (names []string) {
 		_, kind, literal := s.Scan()
 		switch {
 		case kind == token.EOF:
-			return names
+			slices.Sort(names)
+			return slices.Compact(names)
 		case kind == token.IDENT:
 			names = append(names, literal)
 		case kind == token.STRING && !strings.ContainsAny(literal, " /"):

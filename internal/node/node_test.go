@@ -18,6 +18,9 @@ func TestMain(m *testing.M) { testkit.RunWaiting(m) }
 func TestRealRedisConforms(t *testing.T) {
 	for protocol, resp2 := range map[string]bool{"RESP3": false, "RESP2": true} {
 		t.Run(protocol, func(t *testing.T) {
+			if !resp2 {
+				testkit.OnlyNightly(t, "in make test it runs with the documented rights, and beside the simulation's script")
+			}
 			t.Parallel()
 			conformance.Run(t, func(tb testing.TB) conformance.Server {
 				server := redistest.Start(tb, 1)[0]

@@ -1,12 +1,12 @@
 //go:build unix
 
-package redistest
+package redistest_test
 
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 // TestMain proves that the clean-up of servers and proxies joins every goroutine.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { testkit.RunWaiting(m) }

@@ -17,10 +17,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"go.uber.org/goleak"
 
 	"github.com/quorumlock/quorumlock"
 	"github.com/quorumlock/quorumlock/internal/redistest"
+	"github.com/quorumlock/quorumlock/internal/testkit"
 )
 
 // TestMain makes this test binary the command line, when a test starts it so.
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
-	goleak.VerifyTestMain(m)
+	testkit.RunWaiting(m)
 }
 
 // patience is for what has to happen on a machine that stands still for seconds.
