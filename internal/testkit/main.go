@@ -9,7 +9,7 @@ import (
 
 // waiting is how many parallel tests run at a time in a package whose tests wait for
 // servers most of the time.
-const waiting = "8"
+const waiting = "6"
 
 // RunWaiting is for TestMain of such a package, unless the command line has -parallel. It
 // fails if a test has left a goroutine behind.

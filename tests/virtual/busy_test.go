@@ -230,7 +230,7 @@ func TestNoVoteIsAheadOfACheckThatGoesAlong(t *testing.T) {
 			return false
 		}, "")
 		for _, n := range c.Nodes() {
-			n.Delay(10 * time.Millisecond) // so requests of all callers go out together
+			n.Delay(20 * time.Millisecond) // so requests of all callers go out together
 		}
 		ctx, cancel := context.WithTimeout(background, time.Minute)
 		defer cancel()
