@@ -86,7 +86,7 @@ func TestAVoteOverAConnectionThatWasNotGreetedDoesNotCount(t *testing.T) {
 	for try := int64(0); try < 100 && (try < 6 || refused == 0); try++ { // the worker may check the connection at that moment
 		look := 1 + try%6
 		dialer := &tapping{}
-		renew, renewals := make(chan struct{}), atomic.Int64{}
+		renew, handshakes, renewing := make(chan struct{}), atomic.Int64{}, atomic.Bool{}
 		ended := sync.OnceFunc(func() { close(renew) })
 		defer ended()
 		real := clock.New()
@@ -105,19 +105,21 @@ func TestAVoteOverAConnectionThatWasNotGreetedDoesNotCount(t *testing.T) {
 			Option: rueidis.ClientOption{
 				InitAddress: []string{server.Addr()}, DialCtxFn: dialer.dial,
 				AuthCredentialsFn: func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
-					switch renewals.Add(1) {
-					case 1:
-						return rueidis.AuthCredentials{RefreshAfter: time.Now()}, nil
-					case 2:
+					dialed := int64(len(dialer.all()))
+					switch {
+					case handshakes.Swap(dialed) == dialed: // the credentials of a connection that is there
+						renewing.Store(true)
 						<-renew
 						return rueidis.AuthCredentials{}, errors.New("no credentials")
-					default: // for the next connection
+					case renewing.Load(): // for the next connection
 						return rueidis.AuthCredentials{}, nil
+					default: // a machine with much to do may need a second connection before
+						return rueidis.AuthCredentials{RefreshAfter: time.Now()}, nil
 					}
 				},
 			},
 		})
-		require.Eventually(t, func() bool { return n.Health().Err == nil && renewals.Load() >= 2 }, 10*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return n.Health().Err == nil && renewing.Load() }, 10*time.Second, time.Millisecond)
 		owner := ownerA[1:] + string(rune('0'+look))
 		answer := make(answers, 1)
 		req := acquisition("p:job", owner, time.Duration(real.Steady().Add(10*time.Second)))
