@@ -68,15 +68,16 @@ deps: ## Install redis-server and PostgreSQL if they are missing (REDIS_SERVER a
 # that compute; the longest first. gotestsum prints a line for each package as it ends; go
 # test holds lines back to keep their order. What is pure starts no goroutine, and what runs in
 # virtual time computes all the time: the race detector would make the one ten times as long, and
-# the other four times. No time of theirs is real, so they get what the others leave of the processors.
-# All of it runs under the race detector every night, with the tests and
+# the other four times. But for the comparison of script and simulation no time of theirs is real, so they get
+# what the others leave of the processors. All of it runs under the race detector every night, with the tests and
 # the counts that make test has no time for (make test-nightly). The packages of WHOLE_TREE read
 # files outside their module, of which the cache of go test knows nothing: -count=1. make lint runs
 # vet. With GOGC=400 the tests and the compiler spend a third less on garbage. The last line says how
 # many tests were skipped, and why.
 PACKAGES = $$($(GO) list -m | sed 's,$$,/...,')
 WHOLE_TREE = ./tests/mutants ./tests/release
-UNRACED = ./internal/sim ./internal/quorum ./tests/virtual ./tests/differential ./quorumlocktest
+COMPUTING = ./internal/sim ./internal/quorum ./tests/virtual ./quorumlocktest
+UNRACED = $(COMPUTING) ./tests/differential
 LONGEST = ./tests/battery ./tests/integration ./internal/node ./internal/redistest
 GOTESTSUM = $(GO) run gotest.tools/gotestsum@v1.13.0 --format pkgname --hide-summary skipped
 RESULTS = bin/test
@@ -85,7 +86,8 @@ SKIPPED = @$(GO) run ./tests/skipped $(RESULTS)/*.json
 test: deps ## Test every module, with the race detector but for what computes all the time.
 	@rm -rf $(RESULTS) && mkdir -p $(RESULTS)
 	export GOGC=400; \
-	nice $(GOTESTSUM) --jsonfile $(RESULTS)/unraced.json -- -vet=off -timeout $(TIMEOUT) $(TESTFLAGS) $(UNRACED) & unraced=$$!; \
+	{ $(GOTESTSUM) --jsonfile $(RESULTS)/compared.json -- -vet=off -timeout $(TIMEOUT) $(TESTFLAGS) ./tests/differential && \
+		nice $(GOTESTSUM) --jsonfile $(RESULTS)/computing.json -- -vet=off -timeout $(TIMEOUT) $(TESTFLAGS) $(COMPUTING); } & unraced=$$!; \
 	$(GOTESTSUM) --jsonfile $(RESULTS)/raced.json -- -vet=off -race -p 2 -timeout $(TIMEOUT) $(TESTFLAGS) $(LONGEST) \
 		$$($(GO) list $(PACKAGES) | grep -v $$(printf ' -e %s$$' $(patsubst .%,%,$(UNRACED) $(LONGEST) $(WHOLE_TREE)))); raced=$$?; \
 	$(GOTESTSUM) --jsonfile $(RESULTS)/whole.json -- -vet=off -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $(WHOLE_TREE); whole=$$?; \
