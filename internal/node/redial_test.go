@@ -105,9 +105,9 @@ func TestAVoteOverAConnectionThatWasNotGreetedDoesNotCount(t *testing.T) {
 			Option: rueidis.ClientOption{
 				InitAddress: []string{server.Addr()}, DialCtxFn: dialer.dial,
 				AuthCredentialsFn: func(rueidis.AuthCredentialsContext) (rueidis.AuthCredentials, error) {
-					dialed := int64(len(dialer.all()))
+					made := int64(len(dialer.all()))
 					switch {
-					case handshakes.Swap(dialed) == dialed: // the credentials of a connection that is there
+					case handshakes.Swap(made) == made: // the credentials of a connection that is there
 						renewing.Store(true)
 						<-renew
 						return rueidis.AuthCredentials{}, errors.New("no credentials")
