@@ -114,9 +114,11 @@ func (c *client) ask(i int, t int64, lapsed bool, bound time.Duration) bool {
 	if !c.mayVote(i) {
 		return false
 	}
+	w := c.w
 	m := message{
 		op: opAcquire.of(c.reads), owner: c.owner, ticket: c.carried, enqueuedAt: c.enqueuedAt, t: t, lapsed: lapsed,
-		marker: c.known[i].marker,
+		marker:     c.known[i].marker,
+		subscribed: w.config.unsubscribed == 0 || w.rng.IntN(1000) >= w.config.unsubscribed,
 	}
 	if c.from != 0 {
 		m.op, m.holder = opResume, c.from

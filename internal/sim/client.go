@@ -300,7 +300,9 @@ func (c *client) file(truth, at time.Duration) {
 func (c *client) request(i int, m *message) {
 	m.client, m.node, m.life, m.line = c.id, int8(i), c.life, c.w.nodes[i].line
 	m.sent, m.steady, m.issued = c.now(), c.steady(), c.w.now
-	m.subscribed = c.w.config.unsubscribed == 0 || c.w.rng.IntN(1000) >= c.w.config.unsubscribed
+	if !m.op.asks() { // drawn apart, so that seeds that notice rare bugs still do
+		m.subscribed = c.w.config.unsubscribed == 0 || int(c.w.deaf.Uint64()%1000) >= c.w.config.unsubscribed
+	}
 	if m.limit = limit(c); m.slot == 0 {
 		m.slot = c.slot
 	}

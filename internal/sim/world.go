@@ -42,6 +42,7 @@ type guests struct {
 	readership readership // decides which clients read
 	permits    permits    // and which ask for permits
 	moves      moves      // whose slots are half moved
+	deaf       rand.PCG   // which releases are of a client that no message reaches
 }
 
 func newWorld() *world {
@@ -57,6 +58,7 @@ func (w *world) schedule(at time.Duration, e *event) { w.agenda.add(max(at, w.no
 func (w *world) run(p Params) Result {
 	w.reset(p)
 	w.configure()
+	w.deaf.Seed(uint64(p.Seed), 0xdeaf)
 	w.handles.reset(w)
 	w.readership.draw(&w.p, min(w.config.clients, w.handles.first), p.Mutation.among(ofReaders...))
 	w.permits.draw(&w.p, &w.config, w.handles.first == maxClients && w.readership.clients == 0, p.Mutation.among(ofPermits...))
