@@ -112,7 +112,8 @@ func WithMaxHold(d time.Duration) LeaseOption {
 
 // WithMinHold keeps the name taken until the lease has this age, even if it is released
 // earlier. So of several hosts that start a short job at about the same time, and do not wait
-// (TryAcquire, or WithWait(0)), one runs it. The lease itself ends at the release, as always.
+// (TryAcquire, or WithWait(0)), one runs it. The lease itself ends at the release, as always, and
+// is never passed on inside the process.
 // Close does the same; after a crash the keys live as long as the TTL says. Default 0, at most 24 h, whole milliseconds, not above WithMaxHold,
 // and not above WithRestartGuard less the window of WithFailover: a node that restarts keeps the name no longer. (ShedLock
 // calls it lockAtLeastFor.)

@@ -42,10 +42,12 @@ type Caller struct {
 // Hold is what a process knows about a lock that it holds, at the end of one of its
 // leases on it.
 type Hold struct {
-	Tokens     int            // left in the block of tokens; any positive number without fencing
-	Proven     bool           // q nodes have shown our owner and token since the proof was last reset
-	Useful     bool           // enough validity is left for another lease, and nothing else forbids one
-	Others     int            // tickets of other processes in the queues, by the nodes' last answers
+	Tokens int  // left in the block of tokens; any positive number without fencing
+	Proven bool // q nodes have shown our owner and token since the proof was last reset
+	// Useful: the lock is held and renewed, has no limit and no minimum of its age, the Manager is open, and enough
+	// validity is left for another lease.
+	Useful     bool
+	Others     int            // tickets of other processes in the queues, by the answers to the grant or the last check
 	Turn       time.Duration  // what this process's turn costs the others, see Turn
 	AnsweredAt clock.Validity // when those answers had arrived
 	Subscribed bool           // a quorum of nodes can wake a waiter of this process
