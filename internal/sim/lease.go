@@ -17,7 +17,7 @@ type lease struct {
 	next       int64 // the next unused token of the block, up to lastToken
 	lastToken  int64
 	misses     int
-	healed     bool          // a node was asked to restore the key: it may have lost it to others before
+	healed     bool          // a node was asked for the key again, or for one in place of a reservation: others may have had it before
 	worksUntil time.Duration // after a loss, by the validity clock
 	others     int           // tickets of other clients in the queues, by the nodes' last answers
 	answeredAt time.Duration // when those answers had arrived
@@ -137,7 +137,6 @@ func (c *client) stepHold(in quorum.Input) quorum.Output {
 	for i := range w.p.Nodes {
 		if out.Heal.Has(i) {
 			w.stats[Heals]++
-			c.healed = true
 			c.take(i, c.owner, min(time.Duration(c.machine.Stop()), now+w.config.terms.Timeout))
 		}
 	}

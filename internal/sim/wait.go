@@ -291,6 +291,7 @@ func (c *client) takeReservation(i int, now time.Duration) {
 
 // take creates the lock of a lease on a node again, or in the place of a reservation.
 func (c *client) take(i int, owner uint32, bound time.Duration) {
+	c.healed = true
 	m := message{op: opHeal.of(c.reads), owner: owner, t: c.top}
 	c.limit(i, &m, bound)
 	c.request(i, &m)
