@@ -313,16 +313,12 @@ fmt: ## Format all Go files.
 	gofmt -s -w .
 
 .PHONY: lint
-lint: lint-fmt lint-tidy lint-work lint-systems lint-golangci lint-vet ## Check formatting, golangci-lint with vet, go.mod and go.work, and build for other systems.
+lint: export GOGC = 400
+lint: lint-fmt lint-tidy lint-work lint-systems lint-golangci ## Check formatting, golangci-lint with vet, go.mod and go.work, and build for other systems.
 
 .PHONY: lint-fmt
 lint-fmt:
 	@bad=$$(gofmt -s -l .); if [ -n "$$bad" ]; then echo "not formatted, run make fmt:"; echo "$$bad"; exit 1; fi
-
-# golangci-lint vets the rest.
-.PHONY: lint-vet
-lint-vet:
-	cd benchmarks && GOWORK=off $(GO) vet -modfile=newest.mod ./...
 
 # The systems that README names, beside the one that this runs on. No file is for linux/arm64 alone.
 .PHONY: lint-systems
@@ -358,7 +354,7 @@ lint-work:
 
 .PHONY: lint-golangci
 lint-golangci: tools # all modules in one run, which reads what they share once
-	GOGC=400 $(GOLANGCI) run --allow-parallel-runners $$($(GO) list -m -f '{{.Dir}}/...')
+	$(GOLANGCI) run --allow-parallel-runners $$($(GO) list -m -f '{{.Dir}}/...')
 
 .PHONY: tools
 tools: $(GOLANGCI) ## Install the linter, pinned, into ./bin.
