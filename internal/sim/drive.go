@@ -146,10 +146,11 @@ func (s *Script) Run(o *Operation, wall time.Duration) (Outcome, []Message, *Vio
 	}
 	n.slots.turnTo(&n.lot, m.slot)
 	if o.Name == "revoke" {
-		if o.Owner == 0 {
-			o.Owner = everybody
+		owner := o.Owner
+		if owner == 0 {
+			owner = everybody
 		}
-		if n.owner != o.Owner || n.reserved {
+		if n.owner != owner || n.reserved {
 			return Outcome{Answer: notDone.String()}, nil, nil
 		} else if micros(wall) > o.NotAfter {
 			return Outcome{Answer: late.String()}, nil, nil

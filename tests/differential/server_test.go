@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/sim"
 	"github.com/quorumlock/quorumlock/internal/wire"
+	"github.com/quorumlock/quorumlock/internal/wire/conformance"
 )
 
 // server runs operations by the Lua, on the keys of one prefix.
@@ -22,7 +23,7 @@ type server struct {
 	mode     mode
 	lock     string
 	settings []string // the first keys
-	one      string   // the Manager of all tickets; "" for several
+	one      string   // the Manager of all tickets, as in the conformance cases; "" for several
 
 	subscriber  rueidis.DedicatedClient
 	unsubscribe func()
@@ -171,7 +172,7 @@ func (s *server) run(o *sim.Operation, lean bool) (now int64, answer any, messag
 		if now, answer, err = s.eval(wire.Lean, keys, args); err != nil {
 			return 0, nil, nil, err
 		}
-		if answer != "?" {
+		if answer != conformance.Declined {
 			if now == 0 { // a release reads no clock: a key that ends from here on makes the list unclear
 				now = at
 			}
@@ -197,7 +198,7 @@ func (s *server) eval(script string, keys, args []string) (now int64, answer any
 	if err != nil {
 		return 0, nil, err
 	}
-	now, answers, err := answersIn(reply)
+	now, answers, err := conformance.Answers(reply)
 	if err == nil && len(answers) != 1 {
 		err = fmt.Errorf("the script has answered %v", reply)
 	}
@@ -205,33 +206,6 @@ func (s *server) eval(script string, keys, args []string) (now int64, answer any
 		return 0, nil, err
 	}
 	return now, answers[0], nil
-}
-
-// answersIn returns the answers in a reply of the script, "?" for an operation that the lean one declines.
-func answersIn(reply any) (now int64, answers []any, err error) {
-	parts, _ := reply.([]any)
-	if len(parts) < 2 {
-		return 0, nil, fmt.Errorf("the script has answered %v", reply)
-	}
-	now, _ = parts[0].(int64)
-	codes, _ := parts[1].(string)
-	details := parts[2:]
-	for _, code := range codes {
-		switch {
-		case code == '*' && len(details) > 0:
-			answers, details = append(answers, details[0]), details[1:]
-		case code == '-':
-			answers = append(answers, int64(-1))
-		case code == '?':
-			answers = append(answers, "?")
-		default:
-			answers = append(answers, int64(code-'0'))
-		}
-	}
-	if len(details) > 0 {
-		return 0, nil, fmt.Errorf("the script has answered %v", reply)
-	}
-	return now, answers, nil
 }
 
 func (s *server) time() (int64, error) {
@@ -372,8 +346,8 @@ func (p *parser) hex(text string) uint32 {
 	return uint32(n)
 }
 
-// form is that of a ticket of the cases, or of its name.
-var form = regexp.MustCompile(`^[0-9a-f]{32}(999(s|p[0-9]+)?| w |)$`)
+// form is that of a ticket of the conformance cases, or of its name.
+var form = regexp.MustCompile(fmt.Sprintf(`^[0-9a-f]{32}(%d(s|p[0-9]+)?| w |)$`, conformance.Grace.Milliseconds()))
 
 // ticket is a ticket, or its name.
 func (p *parser) ticket(text string) uint32 {

@@ -83,8 +83,8 @@ func leanAgrees(r *rig) {
 			before := r.dump()
 			got := lean(r, o.op)
 			after := r.dump()
-			if got == declined {
-				assert.False(r, o.common, "%s: %v is declined", s.name, o.args)
+			if got == Declined {
+				assert.False(r, o.common, "%s: %v is Declined", s.name, o.args)
 				assert.Equal(r, before, after, "%s: %v", s.name, o.args)
 				continue
 			}
@@ -106,7 +106,7 @@ func lean(r *rig, o op) any {
 	}
 	reply, err := r.server.Do(command...)
 	if err != nil {
-		return declined
+		return Declined
 	}
 	parts, ok := reply.([]any)
 	require.True(r, ok)
@@ -115,7 +115,7 @@ func lean(r *rig, o op) any {
 
 func leanUndoes(r *rig) {
 	r.admin("RPUSH", r.registers, "x")
-	r.unchanged(func() { assert.Equal(r, declined, lean(r, r.acquire(alice, r.micros()))) })
+	r.unchanged(func() { assert.Equal(r, Declined, lean(r, r.acquire(alice, r.micros()))) })
 }
 
 // leanFallsBack has two nodes find what they have not met before: a register ahead, and a queue.

@@ -257,7 +257,7 @@ func (r *rig) readsManyBatches() {
 }
 
 func readsAboutSlots(r *rig) {
-	r.subscribe(func(c *node.Config) { c.Cap = moveCap })
+	r.subscribe(func(c *node.Config) { c.Cap = Ahead })
 	ask := func(owner string, n, i int) wire.Reply {
 		return r.on(r.node, r.request(owner, r.micros(), func(a *wire.Acquisition) {
 			const limit = 2

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -14,10 +15,12 @@ import (
 const (
 	keyTTL   = "5000" // of a lock, ms
 	metadata = "1700000000000000 - label with spaces"
-	moveCap  = 2 * time.Second // how far a register may move ahead of the node's clock
 	second   = int64(time.Second / time.Microsecond)
 	hour     = 3600 * second
 )
+
+// Ahead is how far a register may move ahead of the node's clock in the cases.
+const Ahead = 2 * time.Second
 
 // op is one operation of a call of the script.
 type op struct {
@@ -43,8 +46,8 @@ const (
 	argMode     = 7 // of wait
 )
 
-// declined is the answer of the lean script to an operation that it leaves to the other.
-const declined = "declined"
+// Declined is the answer of the lean script to an operation that it leaves to the other.
+const Declined = "Declined"
 
 // failed is the answer of an operation that failed, which is not of interest otherwise.
 type failed string
@@ -69,31 +72,50 @@ func (r *rig) applySent(at int64, ops ...op) []any {
 // answersIn returns the answers in a script's reply.
 func answersIn(r *rig, reply []any, operations int) []any {
 	r.Helper()
-	codes, ok := reply[1].(string)
-	require.True(r, ok)
-	require.Len(r, codes, operations)
-	details := reply[2:]
-	answers := make([]any, operations)
-	for i, code := range codes {
+	_, answers, err := Answers(reply)
+	require.NoError(r, err)
+	require.Len(r, answers, operations)
+	return answers
+}
+
+// Answers returns the node's clock, µs, and the answers in a reply of the script: numbers, lists, texts for operations
+// that failed, and Declined.
+func Answers(reply any) (now int64, answers []any, err error) {
+	wrong := fmt.Errorf("the script has answered %v", reply)
+	parts, _ := reply.([]any)
+	if len(parts) < 2 {
+		return 0, nil, wrong
+	}
+	now, _ = parts[0].(int64)
+	codes, isText := parts[1].(string)
+	details := parts[2:]
+	for _, code := range codes {
 		switch code {
 		case '-':
-			answers[i] = int64(-1)
+			answers = append(answers, int64(-1))
 		case '?':
-			answers[i] = declined
+			answers = append(answers, Declined)
 		case '*':
-			require.NotEmpty(r, details)
-			answers[i], details = details[0], details[1:]
-			if parts, ok := answers[i].([]any); ok && len(parts) == 1 {
-				text, isText := parts[0].(string)
-				require.True(r, isText, "%v", parts)
-				answers[i] = failed(text)
+			if len(details) == 0 {
+				return 0, nil, wrong
 			}
+			answer := details[0]
+			if list, _ := answer.([]any); len(list) == 1 {
+				text, isText := list[0].(string)
+				if !isText {
+					return 0, nil, wrong
+				}
+				answer = failed(text)
+			}
+			answers, details = append(answers, answer), details[1:]
 		default:
-			answers[i] = int64(code - '0')
+			answers = append(answers, int64(code-'0'))
 		}
 	}
-	assert.Empty(r, details, "one detail for each *")
-	return answers
+	if !isText || len(details) > 0 { // one detail for each *
+		return 0, nil, wrong
+	}
+	return now, answers, nil
 }
 
 func (r *rig) command(at int64, ops ...op) []string {

@@ -72,7 +72,7 @@ func newRig(t *testing.T, server Server, c *clock.Clock) *rig {
 		T: t, server: server, clock: c,
 		lock: lock, queue: wire.QueueKey(lock),
 		registers: wire.RegistersKey(p), base: wire.BaseKey(p), hint: wire.HintKey(p), marker: wire.GuardKey(p),
-		capText: strconv.FormatInt(moveCap.Microseconds(), 10), flags: "s", channel: wire.WakeChannel(p, ""),
+		capText: strconv.FormatInt(Ahead.Microseconds(), 10), flags: "s", channel: wire.WakeChannel(p, ""),
 		wakes: make(chan wake, 4096),
 	}
 }
@@ -180,7 +180,7 @@ func (r *rig) dump() map[string]string {
 // connect starts a node.
 func (r *rig) connect(change ...func(*node.Config)) *node.Node {
 	r.Helper()
-	cfg := node.Config{Option: r.server.Option, Prefix: r.server.Prefix, Clock: r.clock.Both, Drift: 0.01, Cap: moveCap, Window: time.Hour}
+	cfg := node.Config{Option: r.server.Option, Prefix: r.server.Prefix, Clock: r.clock.Both, Drift: 0.01, Cap: Ahead, Window: time.Hour}
 	for _, c := range change {
 		c(&cfg)
 	}

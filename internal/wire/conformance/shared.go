@@ -342,7 +342,7 @@ func sharesOnAFullServer(r *rig) {
 }
 
 func readsAboutReaders(r *rig) {
-	n := r.connect(func(c *node.Config) { c.Cap = moveCap })
+	n := r.connect(func(c *node.Config) { c.Cap = Ahead })
 	entry := func(owner string) wire.Entry { return wire.Entry{Lock: r.lock, Value: reader(owner), Shared: true} }
 	ask := func(owner string) wire.Reply {
 		return r.on(n, r.request(owner, 0, func(a *wire.Acquisition) { a.Value, a.Shared = reader(owner), true }))

@@ -16,8 +16,11 @@ import (
 // Manager has the tickets of the cases.
 const Manager = "0123456789abcdef"
 
-// grace is how long a lock is reserved for a ticket of the cases, ms.
-const grace = 999
+// grace is how long a lock is reserved for a ticket of the cases, ms; Grace is the same.
+const (
+	grace = 999
+	Grace = grace * time.Millisecond
+)
 
 // ticket is that of the n-th wait, and place where it belongs in the queue.
 func ticket(n int) string { return fmt.Sprintf("%s%016x%d", Manager, n, grace) }
