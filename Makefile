@@ -64,15 +64,15 @@ deps: ## Install redis-server and PostgreSQL if they are missing (REDIS_SERVER a
 		echo "make deps: there is still no redis-server in PATH: install it by hand, or name it in REDIS_SERVER" >&2; exit 1; \
 	} # without PostgreSQL its tests say that they are skipped, and fail where CI=true
 
-# All modules in one call, two packages at a time, so that tests that wait run beside tests
-# that compute; the longest first. gotestsum prints a line for each package as it ends; go
-# test holds lines back to keep their order. What is pure starts no goroutine, and what runs in
+# Two of the four parts at a time. In test-raced are most packages, two at a time, so that tests that wait
+# run beside tests that compute; the longest first. gotestsum prints a line for each package as it
+# ends; go test holds lines back to keep their order. What is pure starts no goroutine, and what runs in
 # virtual time computes all the time: the race detector would make the one ten times as long, and
-# the other four times. But for the comparison of script and simulation no time of theirs is real, so they get
-# what the others leave of the processors. All of it runs under the race detector every night, with the tests and
-# the counts that make test has no time for (make test-nightly). The packages of WHOLE_TREE read
-# files outside their module, of which the cache of go test knows nothing: -count=1. make lint runs
-# vet. With GOGC=400 the tests and the compiler spend a third less on garbage. The last line says how
+# the other four times. These (test-computing) get what the others leave of the processors. The comparison of script
+# and simulation does not: its steps are some milliseconds apart in real time. All of it runs under the race
+# detector every night, with the tests and the counts that make test has no time for (make test-nightly). The packages
+# of WHOLE_TREE read files outside their module, of which the cache of go test knows nothing: -count=1. make lint runs
+# vet. GOGC=400 takes a third of their processor time from tests in virtual time. The last line says how
 # many tests were skipped, and why.
 PACKAGES = $$($(GO) list -m | sed 's,$$,/...,')
 WHOLE_TREE = ./tests/mutants ./tests/release
@@ -85,14 +85,19 @@ SKIPPED = @$(GO) run ./tests/skipped $(RESULTS)/*.json
 .PHONY: test
 test: deps ## Test every module, with the race detector but for what computes all the time.
 	@rm -rf $(RESULTS) && mkdir -p $(RESULTS)
-	export GOGC=400; \
-	{ $(GOTESTSUM) --jsonfile $(RESULTS)/compared.json -- -vet=off -timeout $(TIMEOUT) $(TESTFLAGS) ./tests/differential && \
-		nice $(GOTESTSUM) --jsonfile $(RESULTS)/computing.json -- -vet=off -timeout $(TIMEOUT) $(TESTFLAGS) $(COMPUTING); } & unraced=$$!; \
-	$(GOTESTSUM) --jsonfile $(RESULTS)/raced.json -- -vet=off -race -p 2 -timeout $(TIMEOUT) $(TESTFLAGS) $(LONGEST) \
-		$$($(GO) list $(PACKAGES) | grep -v $$(printf ' -e %s$$' $(patsubst .%,%,$(UNRACED) $(LONGEST) $(WHOLE_TREE)))); raced=$$?; \
-	$(GOTESTSUM) --jsonfile $(RESULTS)/whole.json -- -vet=off -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $(WHOLE_TREE); whole=$$?; \
-	wait $$unraced && test $$raced$$whole = 00
+	GOGC=400 $(MAKE) -j 2 -k test-raced test-compared test-computing test-whole
 	$(SKIPPED)
+
+.PHONY: test-raced test-compared test-computing test-whole
+test-raced:
+	$(GOTESTSUM) --jsonfile $(RESULTS)/raced.json -- -vet=off -race -p 2 -timeout $(TIMEOUT) $(TESTFLAGS) $(LONGEST) \
+		$$($(GO) list $(PACKAGES) | grep -v $$(printf ' -e %s$$' $(patsubst .%,%,$(UNRACED) $(LONGEST) $(WHOLE_TREE))))
+test-compared:
+	$(GOTESTSUM) --jsonfile $(RESULTS)/compared.json -- -vet=off -timeout $(TIMEOUT) $(TESTFLAGS) ./tests/differential
+test-computing:
+	nice $(GOTESTSUM) --jsonfile $(RESULTS)/computing.json -- -vet=off -timeout $(TIMEOUT) $(TESTFLAGS) $(COMPUTING)
+test-whole:
+	$(GOTESTSUM) --jsonfile $(RESULTS)/whole.json -- -vet=off -count=1 -timeout $(TIMEOUT) $(TESTFLAGS) $(WHOLE_TREE)
 
 .PHONY: test-nightly
 test-nightly: deps ## Test every module whole and under the race detector, with what make test has no time for.
@@ -320,10 +325,12 @@ lint: lint-fmt lint-tidy lint-work lint-systems lint-golangci ## Check formattin
 lint-fmt:
 	@bad=$$(gofmt -s -l .); if [ -n "$$bad" ]; then echo "not formatted, run make fmt:"; echo "$$bad"; exit 1; fi
 
-# The systems that README names, beside the one that this runs on. No file is for linux/arm64 alone.
+# The systems that README names, beside the one that this runs on. No file is for linux/arm64 alone, so it has its
+# turn each night.
+SYSTEMS ?= darwin/arm64 windows/amd64
 .PHONY: lint-systems
 lint-systems:
-	@for system in darwin/arm64 windows/amd64; do \
+	@for system in $(SYSTEMS); do \
 		echo "-- build for $$system"; \
 		GOOS=$${system%/*} GOARCH=$${system#*/} $(GO) build . ./election ./quorumlocktest/... ./cmd/quorumlock/... || exit 1; \
 	done
@@ -351,6 +358,11 @@ lint-work:
 	(cd "$$copy" && $(GO) work sync) || exit 1; \
 	status=0; for file in go.mod */go.mod */*/go.mod; do diff -u "$$file" "$$copy/$$file" || status=1; done; \
 	if [ $$status -ne 0 ]; then echo "the modules disagree with go.work, run go work sync"; fi; exit $$status
+
+# Each night: make bench-gate builds with these versions, too. golangci-lint vets everything else.
+.PHONY: lint-newest
+lint-newest: ## Vet the benchmarks with the newest versions of the peers.
+	cd benchmarks && GOWORK=off $(GO) vet -modfile=newest.mod ./...
 
 .PHONY: lint-golangci
 lint-golangci: tools # all modules in one run, which reads what they share once

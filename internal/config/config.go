@@ -52,7 +52,7 @@ type Config struct {
 	Guarded, Trust, Rollout bool
 	Failover                time.Duration
 	FailoverSet             bool
-	Log                     *slog.Logger // for functions that run in the reporter's goroutine
+	Log                     *slog.Logger // only the reporter's goroutine may call it
 	StartupWait             time.Duration
 	ObserveEvery            time.Duration
 	Terms                   Terms // of leases without options of their own

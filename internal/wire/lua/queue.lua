@@ -1,5 +1,5 @@
 -- release  owner                   deletes the lock if it is ours, and reserves it for the
---          head of its queue. It begins in run.lua, which deletes, as leave does
+--          head of its queue; run.lua deletes, and calls this file where there is a queue
 -- leave    owner ticket place mode the same; the ticket leaves the queue, or stays at place
 --          if that is not ''. mode 'y': other tickets go first this once; 'f': the head is
 --          woken and the lock stays free, so that clients without tickets may get it
