@@ -69,15 +69,16 @@ deps: ## Install redis-server and PostgreSQL if they are missing (REDIS_SERVER a
 # ends; go test holds lines back to keep their order. What is pure starts no goroutine, and what runs in
 # virtual time computes all the time: the race detector would make the one ten times as long, and
 # the other four times. These (test-computing) get what the others leave of the processors. The comparison of script
-# and simulation does not: its steps are some milliseconds apart in real time. All of it runs under the race
+# and simulation and the test kit do not: they look at milliseconds of real time. All of it runs under the race
 # detector every night, with the tests and the counts that make test has no time for (make test-nightly). The packages
 # of WHOLE_TREE read files outside their module, of which the cache of go test knows nothing: -count=1. make lint runs
 # vet. GOGC=400 takes a third of their processor time from tests in virtual time. The last line says how
 # many tests were skipped, and why.
 PACKAGES = $$($(GO) list -m | sed 's,$$,/...,')
 WHOLE_TREE = ./tests/mutants ./tests/release
-COMPUTING = ./internal/sim ./internal/quorum ./tests/virtual ./quorumlocktest
-UNRACED = $(COMPUTING) ./tests/differential
+COMPUTING = ./internal/sim ./internal/quorum ./tests/virtual
+REALTIME = ./tests/differential ./quorumlocktest
+UNRACED = $(COMPUTING) $(REALTIME)
 LONGEST = ./tests/battery ./tests/integration ./internal/node ./internal/redistest
 GOTESTSUM = $(GO) run gotest.tools/gotestsum@v1.13.0 --format pkgname --hide-summary skipped
 RESULTS = bin/test
@@ -85,15 +86,15 @@ SKIPPED = @$(GO) run ./tests/skipped $(RESULTS)/*.json
 .PHONY: test
 test: deps ## Test every module, with the race detector but for what computes all the time.
 	@rm -rf $(RESULTS) && mkdir -p $(RESULTS)
-	GOGC=400 $(MAKE) -j 2 -k test-raced test-compared test-computing test-whole
+	GOGC=400 $(MAKE) -j 2 -k test-raced test-realtime test-computing test-whole
 	$(SKIPPED)
 
-.PHONY: test-raced test-compared test-computing test-whole
+.PHONY: test-raced test-realtime test-computing test-whole
 test-raced:
 	$(GOTESTSUM) --jsonfile $(RESULTS)/raced.json -- -vet=off -race -p 2 -timeout $(TIMEOUT) $(TESTFLAGS) $(LONGEST) \
 		$$($(GO) list $(PACKAGES) | grep -v $$(printf ' -e %s$$' $(patsubst .%,%,$(UNRACED) $(LONGEST) $(WHOLE_TREE))))
-test-compared:
-	$(GOTESTSUM) --jsonfile $(RESULTS)/compared.json -- -vet=off -timeout $(TIMEOUT) $(TESTFLAGS) ./tests/differential
+test-realtime:
+	$(GOTESTSUM) --jsonfile $(RESULTS)/realtime.json -- -vet=off -timeout $(TIMEOUT) $(TESTFLAGS) $(REALTIME)
 test-computing:
 	nice $(GOTESTSUM) --jsonfile $(RESULTS)/computing.json -- -vet=off -timeout $(TIMEOUT) $(TESTFLAGS) $(COMPUTING)
 test-whole:

@@ -309,6 +309,19 @@ func TestTheReleaseOfALeaseCarriesTheTicketOfTheNextCaller(t *testing.T) {
 	m := testkit.Connect(t, addrs, testkit.Lazily())
 	testkit.Subscribe(t, m, servers)
 	other := testkit.Crowd(t, servers, 1)[0]
+	for range 100 {
+		if releaseCarries(t, m, other, servers, proxies) {
+			return
+		}
+	}
+	require.Fail(t, "the machine is too busy")
+}
+
+// releaseCarries checks that the release carries the ticket to each node. It returns false if the machine was too busy
+// for that: a hold that is older than PassFor is released without a question who waits elsewhere, and a lease may
+// be granted without one of the nodes.
+func releaseCarries(t *testing.T, m, other *quorumlock.Manager, servers []*redistest.Server, proxies []*redistest.Proxy) bool {
+	began := time.Now()
 	l := testkit.Acquired(t, m, "job")
 	var elsewhere sync.WaitGroup
 	elsewhere.Go(func() {
@@ -319,22 +332,31 @@ func TestTheReleaseOfALeaseCarriesTheTicketOfTheNextCaller(t *testing.T) {
 	testkit.Queued(t, servers, 1)
 	come := callers(t, m, 1, func(context.Context, int, *quorumlock.Lease) {})
 	time.Sleep(10 * quorum.CheckAfter) // longer than CheckAfter: the hold must go to the other process now
+	owners := map[string]bool{}
+	for _, s := range servers {
+		value, _ := s.MustDo("GET", testkit.Prefix+"job").(string)
+		owners[strings.Split(value, " ")[0]] = true
+	}
 	var carried atomic.Int32
 	for _, p := range proxies {
 		p.DelayCommand(func(cmd []string) bool {
-			// The attempt itself may be in the same batch, behind the release.
+			// The attempt itself may be in the same batch, behind the release. One that fails keeps its ticket as well.
 			release, attempt := slices.Index(cmd, "leave"), slices.Index(cmd, "wait")
-			if release >= 0 && cmd[release+3] != "" && (attempt < 0 || release < attempt) {
+			if release >= 0 && owners[strings.TrimSpace(cmd[release+1])] && cmd[release+3] != "" && (attempt < 0 || release < attempt) {
 				carried.Add(1)
 			}
 			return false
 		}, 0)
 	}
 	require.NoError(t, l.Release(background))
+	inTime := len(owners) == 1 && time.Since(began) < quorum.PassFor
 	elsewhere.Wait()
-	testkit.Eventually(t, "each node has it", func() bool { return carried.Load() == 3 })
+	if inTime {
+		testkit.Eventually(t, "each node has it", func() bool { return carried.Load() == 3 })
+	}
 	come()
 	testkit.Queued(t, servers, 0)
+	return inTime
 }
 
 // A node that has not granted a lease still has the ticket of its caller, even when the
